@@ -1,0 +1,123 @@
+# outbox: PostgreSQL extension, built with PGXS
+#
+# make, make install, make installcheck   as with any extension (PG_CONFIG=...)
+# make demo [KEEP=1]                      first five minutes, on private servers
+# make test                               everything that CI runs
+# make check-unit check-regress check-isolation check-tap [TESTS="name ..."]
+#
+# demo and test install the packages that they need (.ci/setup) and use neither
+# the machine's own servers nor its system directories; see test/README.md.
+
+MODULE_big = outbox
+EXTENSION = outbox
+OBJS = $(patsubst %.c,%.o,$(wildcard src/*.c))
+DATA = $(wildcard outbox--*.sql)
+DOCS =
+
+# The version has one home, outbox.control.
+EXTVERSION := $(shell sed -n "s/^default_version *= *'\(.*\)'/\1/p" outbox.control)
+
+PG_CPPFLAGS = -DOUTBOX_VERSION='"$(EXTVERSION)"'
+SHLIB_LINK = -lrabbitmq -lssl -lcrypto
+
+# Beyond the server's own set of warnings.  Left out of -Wextra is what its
+# idioms run into: callbacks ignore arguments, PG_TRY looks like a clobber.
+# WERROR=1 is for our own builds; a user's compiler may know more warnings.
+WARNINGS = -Wextra -Wshadow -Wstrict-prototypes -Wold-style-definition \
+	-Wno-unused-parameter -Wno-missing-field-initializers \
+	-Wno-sign-compare -Wno-clobbered
+WERROR =
+PG_CFLAGS = $(WARNINGS) $(if $(WERROR),-Werror)
+
+# pg_regress: one topic a file.  install comes first because it creates the
+# extension that the others use, uninstall last because it drops it.
+SQL_TOPICS = $(sort $(patsubst sql/%.sql,%,$(wildcard sql/*.sql)))
+REGRESS = $(filter install,$(SQL_TOPICS)) \
+	$(filter-out install uninstall,$(SQL_TOPICS)) \
+	$(filter uninstall,$(SQL_TOPICS))
+ISOLATION = $(sort $(patsubst test/isolation/specs/%.spec,%,$(wildcard test/isolation/specs/*.spec)))
+ISOLATION_OPTS = --inputdir=test/isolation --load-extension=outbox
+
+TOOLS = consume raw
+TOOLS_BIN = tmp_check/bin
+
+EXTRA_CLEAN = tmp_check results output_iso tmp_check_iso regression.diffs \
+	regression.out outbox-*.zip
+
+# Without PostgreSQL's development files the Makefile must still be readable,
+# since it is `make test` and `make demo` that install them.
+PG_CONFIG ?= pg_config
+PGXS := $(wildcard $(shell $(PG_CONFIG) --pgxs 2>/dev/null))
+
+.DEFAULT_GOAL = all
+
+ifneq ($(PGXS),)
+include $(PGXS)
+
+# PostgreSQL's headers are not ours to warn about.
+override CPPFLAGS := $(patsubst -I/%,-isystem /%,$(CPPFLAGS))
+
+# Debian's server is built without dependency tracking, so say it here: any
+# header may be included anywhere, and the version is in the control file.
+$(OBJS): $(wildcard src/*.h) outbox.control Makefile
+else
+all install uninstall installcheck:
+	@echo 'no PostgreSQL server development files: "$(PG_CONFIG) --pgxs" names no file.' >&2
+	@echo 'Install them (Debian: postgresql-server-dev-NN), set PG_CONFIG, or run .ci/setup.' >&2
+	@exit 1
+
+clean distclean:
+	rm -rf $(MODULE_big).so src/*.o src/*.bc $(EXTRA_CLEAN)
+endif
+
+# After the include, which sets it empty.
+PROVE_FLAGS = --timer
+
+export PG_CONFIG
+
+# ---------------------------------------------------------------------------
+# Tests
+
+.PHONY: test demo setup tools check-unit check-regress check-isolation check-tap
+
+setup:
+	@.ci/setup
+
+# $(MAKE) and not a prerequisite: pg_config may exist only after setup.
+test: setup
+	$(MAKE) WERROR=1 with_llvm=no all
+	@$(MAKE) -s WERROR=1 with_llvm=no run-checks SUITES="meta unit regress isolation tap"
+
+demo: setup
+	$(MAKE) with_llvm=no all
+	KEEP=$(KEEP) examples/orders/run
+
+check-unit:
+	@$(MAKE) -s run-checks SUITES=unit
+
+check-regress check-isolation check-tap: check-%:
+	$(MAKE) with_llvm=no all
+	@$(MAKE) -s with_llvm=no run-checks SUITES=$*
+
+.PHONY: run-checks
+run-checks:
+	@REGRESS='$(strip $(REGRESS))' ISOLATION='$(strip $(ISOLATION))' \
+		TESTS='$(TESTS)' PROVE_FLAGS='$(PROVE_FLAGS)' KEEP='$(KEEP)' \
+		test/tools/check $(SUITES)
+
+# Programs that the tests use: they speak AMQP, not PostgreSQL.
+tools: $(addprefix $(TOOLS_BIN)/,$(TOOLS))
+
+$(TOOLS_BIN)/%: test/tools/%.c
+	@mkdir -p $(TOOLS_BIN)
+	$(or $(CC),cc) -std=gnu11 -O2 -g -Wall $(WARNINGS) $(if $(WERROR),-Werror) -o $@ $< -lrabbitmq
+
+clean: clean-tests
+.PHONY: clean-tests
+clean-tests:
+	@if [ -f test/unit/Makefile ]; then $(MAKE) -s -C test/unit clean; fi
+
+# What PGXN takes: the files of the last commit.
+.PHONY: dist
+dist:
+	git archive --format zip --prefix=outbox-$(EXTVERSION).0/ -o outbox-$(EXTVERSION).0.zip HEAD

@@ -1,0 +1,697 @@
+/* outbox--1.0.sql */
+
+-- complain if script is sourced in psql, rather than via CREATE EXTENSION
+\echo Use "CREATE EXTENSION outbox" to load this file. \quit
+
+--
+-- Routes: where messages go
+--
+
+CREATE TABLE outbox_route (
+	name text PRIMARY KEY
+		CHECK (name <> '' AND octet_length(name) <= 255),
+	exchange text NOT NULL DEFAULT 'outbox'
+		CHECK (octet_length(exchange) <= 255),
+	exchange_type text
+		CHECK (exchange_type IN ('direct', 'topic', 'fanout', 'headers')
+			   OR exchange_type LIKE 'x-%'),
+	routing_key text NOT NULL DEFAULT '{event_type}'
+		CHECK (octet_length(routing_key) <= 255),
+	max_attempts integer NOT NULL DEFAULT 10
+		CHECK (max_attempts > 0),
+	ordering text NOT NULL DEFAULT 'key'
+		CHECK (ordering IN ('key', 'none')),
+	on_failed text NOT NULL DEFAULT 'skip'
+		CHECK (on_failed IN ('skip', 'block')),
+	paused boolean NOT NULL DEFAULT false,
+	enqueue_roles name[],
+	CONSTRAINT outbox_route_default_exchange
+		CHECK (exchange <> '' OR exchange_type IS NULL)
+);
+
+COMMENT ON TABLE outbox_route IS
+'Destinations of messages. A message names a route; the route names the exchange and how to publish to it. Changes reach the workers at commit.';
+COMMENT ON COLUMN outbox_route.name IS
+'What outbox_enqueue() takes as its argument route.';
+COMMENT ON COLUMN outbox_route.exchange IS
+'RabbitMQ exchange to publish to; the empty string is the broker''s default exchange, whose routing keys are names of queues.';
+COMMENT ON COLUMN outbox_route.exchange_type IS
+'When set (direct, topic, fanout, headers or x-...), the exchange is declared durable with this type at first use; NULL: it has to exist.';
+COMMENT ON COLUMN outbox_route.routing_key IS
+'Template of the routing key: {event_type}, {aggregate_type} and {aggregate_id} are replaced (by nothing where the message has none). A message''s own routing_key takes precedence.';
+COMMENT ON COLUMN outbox_route.max_attempts IS
+'Failed attempts (returned or nacked by the broker) after which a message becomes failed. Outages do not count.';
+COMMENT ON COLUMN outbox_route.ordering IS
+'''key'': at most one unconfirmed message per (aggregate_type, aggregate_id), in the order of enqueue; ''none'': no order.';
+COMMENT ON COLUMN outbox_route.on_failed IS
+'What happens to later messages of a key when one becomes failed: ''skip'' lets them go on, ''block'' holds them until the failed one is requeued or discarded.';
+COMMENT ON COLUMN outbox_route.paused IS
+'True: nothing is published on this route, the messages wait. See outbox_pause() and outbox_resume().';
+COMMENT ON COLUMN outbox_route.enqueue_roles IS
+'Roles whose members may enqueue to this route; NULL: everybody who may enqueue at all.';
+
+CREATE TABLE outbox_control (
+	singleton boolean PRIMARY KEY DEFAULT true CHECK (singleton),
+	paused boolean NOT NULL DEFAULT false
+);
+
+COMMENT ON TABLE outbox_control IS
+'State of the relay of this database; exactly one row, changed by outbox_pause() and outbox_resume().';
+COMMENT ON COLUMN outbox_control.singleton IS
+'Always true: keeps the table at one row.';
+COMMENT ON COLUMN outbox_control.paused IS
+'True: the workers of this database publish nothing.';
+
+INSERT INTO outbox_control DEFAULT VALUES;
+
+--
+-- Messages
+--
+
+CREATE FUNCTION outbox_uuid7()
+RETURNS uuid
+AS 'MODULE_PATHNAME', 'outbox_uuid7'
+LANGUAGE C VOLATILE STRICT PARALLEL SAFE;
+
+COMMENT ON FUNCTION outbox_uuid7() IS
+'Returns a new UUID of version 7 (RFC 9562): 48 bits of Unix time in milliseconds, then random bits.';
+
+CREATE TABLE outbox (
+	seq bigint GENERATED ALWAYS AS IDENTITY,
+	id uuid NOT NULL DEFAULT outbox_uuid7() PRIMARY KEY,
+	route text NOT NULL DEFAULT 'default',
+	event_type text NOT NULL,
+	aggregate_type text,
+	aggregate_id text,
+	payload jsonb,
+	body bytea,
+	headers jsonb,
+	properties jsonb,
+	routing_key text,
+	created_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+	available_at timestamptz,
+	attempts integer NOT NULL DEFAULT 0 CHECK (attempts >= 0),
+	last_error text,
+	status text NOT NULL DEFAULT 'pending'
+		CHECK (status IN ('pending', 'failed')),
+	/*
+	 * The foreign key is checked by outbox_row_trigger() out of a cache, as a
+	 * row lock on the route for every message would cost more than the message;
+	 * see the end of this section. It is declared because pg_dump orders the
+	 * data of the two tables by it, and so that a route in use stays.
+	 */
+	CONSTRAINT outbox_route_fkey FOREIGN KEY (route)
+		REFERENCES outbox_route (name) ON UPDATE RESTRICT ON DELETE RESTRICT
+)
+/*
+ * A queue: rows come and go and the table stays small, so vacuum by number of
+ * rows and not by share of the table, and never throttle it.
+ */
+WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000,
+	  autovacuum_vacuum_insert_scale_factor = 0,
+	  autovacuum_vacuum_insert_threshold = 100000,
+	  autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 50000,
+	  autovacuum_vacuum_cost_delay = 0);
+
+/* Claims walk this one; rows that cannot go now are not in it. */
+CREATE INDEX outbox_ready ON outbox (seq)
+	WHERE status = 'pending' AND available_at IS NULL;
+/* Retries and scheduled messages, by when they are due. */
+CREATE INDEX outbox_waiting ON outbox (available_at, seq)
+	WHERE status = 'pending' AND available_at IS NOT NULL;
+CREATE INDEX outbox_failed_seq ON outbox (seq) WHERE status = 'failed';
+
+COMMENT ON TABLE outbox IS
+'Messages that are not published yet, or have failed. A row is a message from the commit of the transaction that inserted it until RabbitMQ has confirmed it.';
+COMMENT ON COLUMN outbox.seq IS 'Order of enqueue; messages of one key are published in this order.';
+COMMENT ON COLUMN outbox.id IS 'The AMQP message_id, the same over all attempts: consumers recognise duplicates by it.';
+COMMENT ON COLUMN outbox.route IS 'Destination, a name in outbox_route.';
+COMMENT ON COLUMN outbox.event_type IS 'The AMQP property type, and by default the routing key; 1 to 255 bytes.';
+COMMENT ON COLUMN outbox.aggregate_type IS 'Kind of thing that the message is about; with aggregate_id the key within which order is kept. Sent as header.';
+COMMENT ON COLUMN outbox.aggregate_id IS 'Identity of the thing that the message is about; NULL: the message has no order. Sent as header.';
+COMMENT ON COLUMN outbox.payload IS 'Body as JSON (application/json); exactly one of payload and body is set.';
+COMMENT ON COLUMN outbox.body IS 'Body as bytes (application/octet-stream unless properties say otherwise); exactly one of payload and body is set.';
+COMMENT ON COLUMN outbox.headers IS 'AMQP headers as a JSON object: string, boolean, number, null, array and object become S, t, l or d, V, A and F.';
+COMMENT ON COLUMN outbox.properties IS 'AMQP properties as a JSON object: content_type, content_encoding, correlation_id, reply_to, priority, expiration, type, app_id.';
+COMMENT ON COLUMN outbox.routing_key IS 'Routing key of this message; NULL: the route''s template.';
+COMMENT ON COLUMN outbox.created_at IS 'When it was enqueued; the AMQP timestamp (in seconds).';
+COMMENT ON COLUMN outbox.available_at IS 'Not published before this time: scheduled by the application, or the next attempt; NULL: at once.';
+COMMENT ON COLUMN outbox.attempts IS 'Attempts that the broker returned or nacked; outages do not count.';
+COMMENT ON COLUMN outbox.last_error IS 'Why the last attempt failed, in the broker''s words.';
+COMMENT ON COLUMN outbox.status IS '''pending'', or ''failed'' after max_attempts of its route, until requeued or discarded.';
+
+CREATE FUNCTION outbox_row_trigger()
+RETURNS trigger
+AS 'MODULE_PATHNAME', 'outbox_row_trigger'
+LANGUAGE C;
+
+COMMENT ON FUNCTION outbox_row_trigger() IS
+'Checks a message that is inserted or changed, and arranges for the relay to be woken at commit.';
+
+CREATE FUNCTION outbox_change_trigger()
+RETURNS trigger
+AS 'MODULE_PATHNAME', 'outbox_change_trigger'
+LANGUAGE C;
+
+COMMENT ON FUNCTION outbox_change_trigger() IS
+'Tells the relay at commit that messages were removed, or that a route or the control row has changed.';
+
+CREATE TRIGGER outbox_row
+	BEFORE INSERT OR UPDATE ON outbox
+	FOR EACH ROW EXECUTE FUNCTION outbox_row_trigger();
+CREATE TRIGGER outbox_removed
+	AFTER DELETE OR TRUNCATE ON outbox
+	FOR EACH STATEMENT EXECUTE FUNCTION outbox_change_trigger();
+
+/* See the comment on the foreign key: off is the check on this side only. */
+ALTER TABLE outbox DISABLE TRIGGER ALL;
+ALTER TABLE outbox ENABLE TRIGGER USER;
+
+/*
+ * A dump contains the route 'default' as it was, and a restore meets the one
+ * that CREATE EXTENSION has just made: the row that comes last wins.
+ */
+CREATE FUNCTION outbox_route_default_trigger()
+RETURNS trigger
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	UPDATE @extschema@.outbox_route SET
+		exchange = NEW.exchange, exchange_type = NEW.exchange_type,
+		routing_key = NEW.routing_key, max_attempts = NEW.max_attempts,
+		ordering = NEW.ordering, on_failed = NEW.on_failed,
+		paused = NEW.paused, enqueue_roles = NEW.enqueue_roles
+	WHERE name = NEW.name;
+	IF FOUND THEN
+		RETURN NULL;
+	END IF;
+	RETURN NEW;
+END
+$$;
+
+COMMENT ON FUNCTION outbox_route_default_trigger() IS
+'Makes an INSERT of the route ''default'' replace the existing one, so that a dump restores.';
+
+CREATE TRIGGER outbox_route_default
+	BEFORE INSERT ON outbox_route
+	FOR EACH ROW WHEN (NEW.name = 'default')
+	EXECUTE FUNCTION outbox_route_default_trigger();
+CREATE TRIGGER outbox_route_changed
+	AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON outbox_route
+	FOR EACH STATEMENT EXECUTE FUNCTION outbox_change_trigger();
+CREATE TRIGGER outbox_control_changed
+	AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON outbox_control
+	FOR EACH STATEMENT EXECUTE FUNCTION outbox_change_trigger();
+
+INSERT INTO outbox_route (name, exchange, exchange_type)
+	VALUES ('default', 'outbox', 'topic');
+
+SELECT pg_catalog.pg_extension_config_dump('outbox_route', '');
+SELECT pg_catalog.pg_extension_config_dump('outbox', '');
+SELECT pg_catalog.pg_extension_config_dump('outbox_seq_seq', '');
+
+--
+-- Archive of published messages
+--
+
+CREATE TABLE outbox_archive (
+	seq bigint NOT NULL,
+	id uuid NOT NULL,
+	route text NOT NULL,
+	event_type text NOT NULL,
+	aggregate_type text,
+	aggregate_id text,
+	payload jsonb,
+	body bytea,
+	headers jsonb,
+	properties jsonb,
+	routing_key text,
+	created_at timestamptz NOT NULL,
+	available_at timestamptz,
+	attempts integer NOT NULL,
+	published_at timestamptz NOT NULL
+) PARTITION BY RANGE (published_at);
+
+/* Versions 7 grow with time, so a block range index finds an id for nothing. */
+CREATE INDEX outbox_archive_id ON outbox_archive
+	USING brin (id) WITH (pages_per_range = 16);
+
+/* Only for days whose partition could not be made; normally empty. */
+CREATE TABLE outbox_archive_default PARTITION OF outbox_archive DEFAULT;
+
+COMMENT ON TABLE outbox_archive IS
+'Published messages, append-only, one partition a day (UTC) of published_at; the relay makes partitions ahead and drops them after outbox.retention.';
+COMMENT ON TABLE outbox_archive_default IS
+'Published messages of days that had no partition of their own.';
+COMMENT ON COLUMN outbox_archive.seq IS 'Order of enqueue.';
+COMMENT ON COLUMN outbox_archive.id IS 'The AMQP message_id.';
+COMMENT ON COLUMN outbox_archive.route IS 'Destination as it was enqueued.';
+COMMENT ON COLUMN outbox_archive.event_type IS 'As enqueued.';
+COMMENT ON COLUMN outbox_archive.aggregate_type IS 'As enqueued.';
+COMMENT ON COLUMN outbox_archive.aggregate_id IS 'As enqueued.';
+COMMENT ON COLUMN outbox_archive.payload IS 'As enqueued.';
+COMMENT ON COLUMN outbox_archive.body IS 'As enqueued.';
+COMMENT ON COLUMN outbox_archive.headers IS 'As enqueued.';
+COMMENT ON COLUMN outbox_archive.properties IS 'As enqueued.';
+COMMENT ON COLUMN outbox_archive.routing_key IS 'As enqueued.';
+COMMENT ON COLUMN outbox_archive.created_at IS 'When it was enqueued.';
+COMMENT ON COLUMN outbox_archive.available_at IS 'When it was scheduled, or its last attempt became due; NULL: at once.';
+COMMENT ON COLUMN outbox_archive.attempts IS 'Attempts that failed before the one that succeeded.';
+COMMENT ON COLUMN outbox_archive.published_at IS 'When the settling transaction ran, just after the broker''s confirm.';
+
+CREATE FUNCTION outbox_archive_maintain(retention interval)
+RETURNS text
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	today date := (clock_timestamp() AT TIME ZONE 'UTC')::date;
+	part text;
+	day date;
+BEGIN
+	IF retention IS NULL THEN
+		RAISE EXCEPTION 'retention must not be null'
+			USING ERRCODE = 'null_value_not_allowed';
+	END IF;
+
+	/* Today's partition and those of the next two days, unless kept nowhere. */
+	FOR i IN 0..2 LOOP
+		EXIT WHEN retention <= interval '0';
+		day := today + i;
+		part := 'outbox_archive_p' || to_char(day, 'YYYYMMDD');
+		CONTINUE WHEN to_regclass('@extschema@.' || part) IS NOT NULL;
+		/* Rows of that day in the default partition would refuse another. */
+		CONTINUE WHEN EXISTS (
+			SELECT FROM @extschema@.outbox_archive_default
+			WHERE published_at >= day::timestamp AT TIME ZONE 'UTC'
+				AND published_at < (day + 1)::timestamp AT TIME ZONE 'UTC');
+		/*
+		 * Made apart and attached, because CREATE TABLE ... PARTITION OF locks
+		 * readers of the archive out. A member of the extension, so that
+		 * pg_dump takes it for a part of the extension and not of the user's
+		 * schema.
+		 */
+		EXECUTE format('CREATE TABLE @extschema@.%I (LIKE @extschema@.outbox_archive INCLUDING ALL)', part);
+		EXECUTE format('ALTER TABLE @extschema@.outbox_archive ATTACH PARTITION @extschema@.%I FOR VALUES FROM (%L) TO (%L)',
+			part, to_char(day, 'YYYY-MM-DD') || ' 00:00:00+00', to_char(day + 1, 'YYYY-MM-DD') || ' 00:00:00+00');
+		EXECUTE format('ALTER EXTENSION outbox ADD TABLE @extschema@.%I', part);
+		RETURN 'created ' || part;
+	END LOOP;
+
+	/* The oldest partition whose whole day is out of retention. */
+	SELECT c.relname INTO part
+	FROM pg_inherits i
+		JOIN pg_class c ON c.oid = i.inhrelid
+	WHERE i.inhparent = '@extschema@.outbox_archive'::regclass
+		AND c.relname ~ '^outbox_archive_p[0-9]{8}$'
+		AND (to_date(right(c.relname, 8), 'YYYYMMDD') + 1)::timestamp
+			AT TIME ZONE 'UTC' <= clock_timestamp() - retention
+	ORDER BY c.relname
+	LIMIT 1;
+	IF FOUND THEN
+		EXECUTE format('ALTER EXTENSION outbox DROP TABLE @extschema@.%I', part);
+		EXECUTE format('DROP TABLE @extschema@.%I', part);
+		RETURN 'dropped ' || part;
+	END IF;
+
+	DELETE FROM @extschema@.outbox_archive_default
+	WHERE published_at < clock_timestamp() - retention - interval '1 day';
+	RETURN NULL;
+END
+$$;
+
+COMMENT ON FUNCTION outbox_archive_maintain(interval) IS
+'Makes or drops one partition of outbox_archive, as the retention asks for, and says which; NULL when there is nothing to do. The relay calls it; an operator may.';
+
+--
+-- Enqueue
+--
+
+CREATE FUNCTION outbox_enqueue(
+	event_type text, payload jsonb,
+	aggregate_id text DEFAULT NULL, aggregate_type text DEFAULT NULL,
+	headers jsonb DEFAULT NULL, route text DEFAULT 'default',
+	routing_key text DEFAULT NULL, properties jsonb DEFAULT NULL,
+	available_at timestamptz DEFAULT NULL, message_id uuid DEFAULT NULL)
+RETURNS uuid
+AS 'MODULE_PATHNAME', 'outbox_enqueue'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION outbox_enqueue(text, jsonb, text, text, jsonb, text, text, jsonb, timestamptz, uuid) IS
+'Enqueues a JSON message in the current transaction and returns its message_id. It is published after commit, and never if the transaction rolls back. Anything that the broker would refuse is an error here that names the argument.';
+
+CREATE FUNCTION outbox_enqueue_bytes(
+	event_type text, body bytea,
+	content_type text DEFAULT 'application/octet-stream',
+	aggregate_id text DEFAULT NULL, aggregate_type text DEFAULT NULL,
+	headers jsonb DEFAULT NULL, route text DEFAULT 'default',
+	routing_key text DEFAULT NULL, properties jsonb DEFAULT NULL,
+	available_at timestamptz DEFAULT NULL, message_id uuid DEFAULT NULL)
+RETURNS uuid
+AS 'MODULE_PATHNAME', 'outbox_enqueue_bytes'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION outbox_enqueue_bytes(text, bytea, text, text, text, jsonb, text, text, jsonb, timestamptz, uuid) IS
+'Enqueues a message with a body of bytes, sent as they are, in the current transaction and returns its message_id. See outbox_enqueue().';
+
+CREATE FUNCTION outbox_key_hash(aggregate_type text, aggregate_id text)
+RETURNS bigint
+AS 'MODULE_PATHNAME', 'outbox_key_hash'
+LANGUAGE C IMMUTABLE PARALLEL SAFE;
+
+COMMENT ON FUNCTION outbox_key_hash(text, text) IS
+'Hash of a key, by which keys are divided among the workers; NULL when aggregate_id is NULL.';
+
+--
+-- What the workers are doing
+--
+
+CREATE FUNCTION outbox_version()
+RETURNS text
+AS 'MODULE_PATHNAME', 'outbox_version'
+LANGUAGE C STABLE STRICT PARALLEL SAFE;
+
+COMMENT ON FUNCTION outbox_version() IS
+'Version of the loaded library; the workers publish only while it is that of the extension.';
+
+CREATE FUNCTION outbox_claims(OUT seq bigint, OUT in_flight boolean)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'outbox_claims'
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION outbox_claims() IS
+'Messages of this database that a worker has claimed; in_flight: sent to the broker and not settled yet.';
+
+CREATE FUNCTION outbox_worker_stats(
+	OUT worker integer, OUT pid integer, OUT state text, OUT broker text,
+	OUT since timestamptz, OUT started_at timestamptz, OUT claimed integer,
+	OUT in_flight integer, OUT published bigint, OUT returned bigint,
+	OUT nacked bigint, OUT failed bigint, OUT retried bigint,
+	OUT reconnects bigint, OUT last_error text, OUT last_error_at timestamptz)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'outbox_worker_stats'
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION outbox_worker_stats() IS
+'One row for each worker of this database; see the view outbox_workers.';
+
+CREATE FUNCTION outbox_relay_state(
+	OUT state text, OUT since timestamptz, OUT hint text, OUT broker text,
+	OUT last_error text, OUT last_error_at timestamptz, OUT workers integer,
+	OUT in_flight bigint)
+RETURNS record
+AS 'MODULE_PATHNAME', 'outbox_relay_state'
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION outbox_relay_state() IS
+'State of the relay of this database as a whole; see the view outbox_status.';
+
+CREATE VIEW outbox_workers AS
+	SELECT * FROM outbox_worker_stats();
+
+COMMENT ON VIEW outbox_workers IS 'The workers of this database, one row each.';
+COMMENT ON COLUMN outbox_workers.worker IS 'Number of the worker in its database, from 0.';
+COMMENT ON COLUMN outbox_workers.pid IS 'Process id, as in pg_stat_activity; NULL while it is not running.';
+COMMENT ON COLUMN outbox_workers.state IS 'What it does: starting, idle, publishing, connecting, broker down, blocked, paused, disabled, config error, database error, version mismatch, no extension, stopping, stopped.';
+COMMENT ON COLUMN outbox_workers.broker IS 'host:port of the broker it is connected to or tries next.';
+COMMENT ON COLUMN outbox_workers.since IS 'When it entered this state.';
+COMMENT ON COLUMN outbox_workers.started_at IS 'When the process started.';
+COMMENT ON COLUMN outbox_workers.claimed IS 'Messages in its memory.';
+COMMENT ON COLUMN outbox_workers.in_flight IS 'Of these, messages sent and not yet settled; at most outbox.window.';
+COMMENT ON COLUMN outbox_workers.published IS 'Messages confirmed and settled since the server started.';
+COMMENT ON COLUMN outbox_workers.returned IS 'Attempts that the broker returned as unroutable.';
+COMMENT ON COLUMN outbox_workers.nacked IS 'Attempts that the broker nacked.';
+COMMENT ON COLUMN outbox_workers.failed IS 'Messages that became failed.';
+COMMENT ON COLUMN outbox_workers.retried IS 'Failed attempts after which the message waits for another.';
+COMMENT ON COLUMN outbox_workers.reconnects IS 'Connections made after the first one.';
+COMMENT ON COLUMN outbox_workers.last_error IS 'The last error of the link, the settings or the database; errors of single messages are in outbox.last_error.';
+COMMENT ON COLUMN outbox_workers.last_error_at IS 'When that was.';
+
+CREATE VIEW outbox_status AS
+	SELECT pg_catalog.current_database() AS database,
+		r.state, r.since, r.hint, m.backlog, m.oldest_pending_age,
+		m.scheduled, m.retrying, m.failed, r.in_flight, r.workers, r.broker,
+		r.last_error, r.last_error_at
+	FROM outbox_relay_state() r,
+		(SELECT count(*) FILTER (WHERE due) AS backlog,
+			pg_catalog.clock_timestamp() - min(created_at) FILTER (WHERE due)
+				AS oldest_pending_age,
+			count(*) FILTER (WHERE pending AND NOT due) AS scheduled,
+			count(*) FILTER (WHERE pending AND attempts > 0) AS retrying,
+			count(*) FILTER (WHERE NOT pending) AS failed
+		 FROM (SELECT status = 'pending' AS pending, attempts, created_at,
+				status = 'pending' AND (available_at IS NULL OR attempts > 0
+					OR available_at <= pg_catalog.clock_timestamp()) AS due
+			  FROM outbox) o) m;
+
+COMMENT ON VIEW outbox_status IS 'One row that a person reads first: is this database''s relay publishing, and if not, why and what to do.';
+COMMENT ON COLUMN outbox_status.database IS 'Name of this database.';
+COMMENT ON COLUMN outbox_status.state IS 'publishing, idle, starting, connecting, broker down, blocked, paused, disabled, config error, database error, version mismatch, stopped, standby or not preloaded.';
+COMMENT ON COLUMN outbox_status.since IS 'When that state began; NULL when no worker runs.';
+COMMENT ON COLUMN outbox_status.hint IS 'What to do about it; NULL when nothing is wrong.';
+COMMENT ON COLUMN outbox_status.backlog IS 'Messages that wait to be published now, those in flight and those waiting for another attempt included.';
+COMMENT ON COLUMN outbox_status.oldest_pending_age IS 'Age of the oldest of these.';
+COMMENT ON COLUMN outbox_status.scheduled IS 'Messages whose available_at, set by the application, has not come.';
+COMMENT ON COLUMN outbox_status.retrying IS 'Of the backlog, messages with at least one failed attempt.';
+COMMENT ON COLUMN outbox_status.failed IS 'Messages given up after max_attempts; see outbox_failed.';
+COMMENT ON COLUMN outbox_status.in_flight IS 'Messages sent and not yet settled.';
+COMMENT ON COLUMN outbox_status.workers IS 'Workers that run.';
+COMMENT ON COLUMN outbox_status.broker IS 'host:port of the broker, without credentials.';
+COMMENT ON COLUMN outbox_status.last_error IS 'The last error of the link, the settings or the database.';
+COMMENT ON COLUMN outbox_status.last_error_at IS 'When that was.';
+
+CREATE VIEW outbox_messages AS
+	SELECT o.seq, o.id, o.route, o.event_type, o.aggregate_type,
+		o.aggregate_id, o.payload, o.body, o.headers, o.properties,
+		o.routing_key, o.created_at, o.available_at, o.attempts, o.last_error,
+		CASE WHEN c.seq IS NOT NULL THEN 'processing' ELSE o.status END AS status,
+		NULL::timestamptz AS published_at
+	FROM outbox o
+		LEFT JOIN (SELECT seq FROM outbox_claims() WHERE in_flight) c
+			ON c.seq = o.seq
+	UNION ALL
+	SELECT a.seq, a.id, a.route, a.event_type, a.aggregate_type,
+		a.aggregate_id, a.payload, a.body, a.headers, a.properties,
+		a.routing_key, a.created_at, a.available_at, a.attempts, NULL,
+		'published', a.published_at
+	FROM outbox_archive a;
+
+COMMENT ON VIEW outbox_messages IS 'Every message that the database still has: live ones, and published ones within outbox.retention.';
+COMMENT ON COLUMN outbox_messages.seq IS 'Order of enqueue.';
+COMMENT ON COLUMN outbox_messages.id IS 'The AMQP message_id.';
+COMMENT ON COLUMN outbox_messages.route IS 'Destination, a name in outbox_route.';
+COMMENT ON COLUMN outbox_messages.event_type IS 'As enqueued.';
+COMMENT ON COLUMN outbox_messages.aggregate_type IS 'As enqueued.';
+COMMENT ON COLUMN outbox_messages.aggregate_id IS 'As enqueued.';
+COMMENT ON COLUMN outbox_messages.payload IS 'As enqueued.';
+COMMENT ON COLUMN outbox_messages.body IS 'As enqueued.';
+COMMENT ON COLUMN outbox_messages.headers IS 'As enqueued.';
+COMMENT ON COLUMN outbox_messages.properties IS 'As enqueued.';
+COMMENT ON COLUMN outbox_messages.routing_key IS 'As enqueued; NULL: the route''s template.';
+COMMENT ON COLUMN outbox_messages.created_at IS 'When it was enqueued.';
+COMMENT ON COLUMN outbox_messages.available_at IS 'When it is due; NULL: at once.';
+COMMENT ON COLUMN outbox_messages.attempts IS 'Failed attempts so far.';
+COMMENT ON COLUMN outbox_messages.last_error IS 'Why the last attempt failed.';
+COMMENT ON COLUMN outbox_messages.status IS 'pending, processing (in flight in a worker now), published or failed.';
+COMMENT ON COLUMN outbox_messages.published_at IS 'When it was published; NULL unless it was.';
+
+CREATE VIEW outbox_failed AS
+	SELECT seq, id, route, event_type, aggregate_type, aggregate_id, payload,
+		body, headers, properties, routing_key, created_at, attempts, last_error
+	FROM outbox
+	WHERE status = 'failed';
+
+COMMENT ON VIEW outbox_failed IS 'Messages given up after max_attempts of their route; outbox_requeue() tries again, outbox_discard() removes.';
+COMMENT ON COLUMN outbox_failed.seq IS 'Order of enqueue.';
+COMMENT ON COLUMN outbox_failed.id IS 'The AMQP message_id; the argument of outbox_requeue() and outbox_discard().';
+COMMENT ON COLUMN outbox_failed.route IS 'Destination, a name in outbox_route.';
+COMMENT ON COLUMN outbox_failed.event_type IS 'As enqueued.';
+COMMENT ON COLUMN outbox_failed.aggregate_type IS 'As enqueued.';
+COMMENT ON COLUMN outbox_failed.aggregate_id IS 'As enqueued.';
+COMMENT ON COLUMN outbox_failed.payload IS 'As enqueued.';
+COMMENT ON COLUMN outbox_failed.body IS 'As enqueued.';
+COMMENT ON COLUMN outbox_failed.headers IS 'As enqueued.';
+COMMENT ON COLUMN outbox_failed.properties IS 'As enqueued.';
+COMMENT ON COLUMN outbox_failed.routing_key IS 'As enqueued; NULL: the route''s template.';
+COMMENT ON COLUMN outbox_failed.created_at IS 'When it was enqueued.';
+COMMENT ON COLUMN outbox_failed.attempts IS 'Failed attempts.';
+COMMENT ON COLUMN outbox_failed.last_error IS 'Why the last one failed, in the broker''s words.';
+
+--
+-- Functions for operators.  They run as the owner of the extension, so EXECUTE
+-- on them is all that an operator's role needs.
+--
+
+CREATE FUNCTION outbox_requeue(id uuid)
+RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	found_status text;
+BEGIN
+	SELECT o.status INTO found_status
+	FROM @extschema@.outbox o WHERE o.id = outbox_requeue.id
+	FOR UPDATE;
+	IF NOT FOUND THEN
+		RAISE EXCEPTION 'message "%" does not exist', outbox_requeue.id
+			USING ERRCODE = 'no_data_found',
+				DETAIL = 'It was published, discarded, or never enqueued.',
+				HINT = 'The view outbox_failed lists the messages that can be requeued.';
+	END IF;
+	IF found_status <> 'failed' THEN
+		RETURN false;
+	END IF;
+	UPDATE @extschema@.outbox o
+	SET status = 'pending', attempts = 0, available_at = NULL
+	WHERE o.id = outbox_requeue.id;
+	RETURN true;
+END
+$$;
+
+COMMENT ON FUNCTION outbox_requeue(uuid) IS
+'Makes a failed message pending again, with its attempts counted from 0. Returns false when it is pending already; an unknown id is an error (P0002).';
+
+CREATE FUNCTION outbox_requeue_failed(
+	route text DEFAULT NULL, event_type text DEFAULT NULL,
+	aggregate_type text DEFAULT NULL, aggregate_id text DEFAULT NULL,
+	last_error_like text DEFAULT NULL, created_before timestamptz DEFAULT NULL,
+	max_messages integer DEFAULT NULL)
+RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	requeued bigint;
+BEGIN
+	IF max_messages < 0 THEN
+		RAISE EXCEPTION 'max_messages must not be negative'
+			USING ERRCODE = 'invalid_parameter_value';
+	END IF;
+	WITH f AS MATERIALIZED (
+		SELECT o.id FROM @extschema@.outbox o
+		WHERE o.status = 'failed'
+			AND (outbox_requeue_failed.route IS NULL
+				OR o.route = outbox_requeue_failed.route)
+			AND (outbox_requeue_failed.event_type IS NULL
+				OR o.event_type = outbox_requeue_failed.event_type)
+			AND (outbox_requeue_failed.aggregate_type IS NULL
+				OR o.aggregate_type = outbox_requeue_failed.aggregate_type)
+			AND (outbox_requeue_failed.aggregate_id IS NULL
+				OR o.aggregate_id = outbox_requeue_failed.aggregate_id)
+			AND (last_error_like IS NULL OR o.last_error LIKE last_error_like)
+			AND (created_before IS NULL OR o.created_at < created_before)
+		ORDER BY o.seq
+		LIMIT max_messages
+		FOR UPDATE SKIP LOCKED)
+	UPDATE @extschema@.outbox o
+	SET status = 'pending', attempts = 0, available_at = NULL
+	FROM f WHERE o.id = f.id;
+	GET DIAGNOSTICS requeued = ROW_COUNT;
+	RETURN requeued;
+END
+$$;
+
+COMMENT ON FUNCTION outbox_requeue_failed(text, text, text, text, text, timestamptz, integer) IS
+'Makes the failed messages pending again that match all arguments which are not NULL (last_error_like is a LIKE pattern), the oldest first, at most max_messages. Returns their number.';
+
+CREATE FUNCTION outbox_discard(id uuid)
+RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	found_seq bigint;
+BEGIN
+	/*
+	 * The row lock first: a claim that is under way commits before we get it
+	 * and is visible in outbox_claims() by then, and no new one can take the
+	 * row while we have it.
+	 */
+	SELECT o.seq INTO found_seq
+	FROM @extschema@.outbox o WHERE o.id = outbox_discard.id
+	FOR UPDATE;
+	IF NOT FOUND THEN
+		RETURN false;
+	END IF;
+	IF EXISTS (SELECT FROM @extschema@.outbox_claims() c WHERE c.seq = found_seq) THEN
+		RAISE EXCEPTION 'message "%" is being published', outbox_discard.id
+			USING ERRCODE = 'object_in_use',
+				HINT = 'Call outbox_pause() for its route first, or try again later.';
+	END IF;
+	DELETE FROM @extschema@.outbox o WHERE o.id = outbox_discard.id;
+	RETURN true;
+END
+$$;
+
+COMMENT ON FUNCTION outbox_discard(uuid) IS
+'Removes a failed or waiting message for good; it is never published. Returns false when there is none with that id; one that a worker is publishing is an error (55006).';
+
+CREATE FUNCTION outbox_set_paused(route text, value boolean)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF route IS NULL THEN
+		UPDATE @extschema@.outbox_control SET paused = value;
+		RETURN;
+	END IF;
+	UPDATE @extschema@.outbox_route r SET paused = value
+	WHERE r.name = outbox_set_paused.route;
+	IF NOT FOUND THEN
+		RAISE EXCEPTION 'route "%" does not exist', route
+			USING ERRCODE = 'undefined_object',
+				HINT = 'The table outbox_route lists the routes.';
+	END IF;
+END
+$$;
+
+COMMENT ON FUNCTION outbox_set_paused(text, boolean) IS
+'What outbox_pause() and outbox_resume() share.';
+
+CREATE FUNCTION outbox_pause(route text DEFAULT NULL)
+RETURNS void
+LANGUAGE sql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$ SELECT @extschema@.outbox_set_paused(route, true) $$;
+
+COMMENT ON FUNCTION outbox_pause(text) IS
+'Stops publishing on a route, or with NULL in this whole database, from the commit on; what is in flight is still confirmed. Enqueue goes on.';
+
+CREATE FUNCTION outbox_resume(route text DEFAULT NULL)
+RETURNS void
+LANGUAGE sql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$ SELECT @extschema@.outbox_set_paused(route, false) $$;
+
+COMMENT ON FUNCTION outbox_resume(text) IS
+'Undoes outbox_pause() with the same argument.';
+
+CREATE FUNCTION outbox_worker_restart()
+RETURNS integer
+AS 'MODULE_PATHNAME', 'outbox_worker_restart'
+LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION outbox_worker_restart() IS
+'Makes the workers of this database settle, leave and start anew (new connections, ALTER DATABASE SET read again). Returns how many were told.';
+
+--
+-- Nothing for everybody: the administrator grants what each role needs.
+--
+
+REVOKE ALL ON FUNCTION
+	outbox_uuid7(), outbox_row_trigger(), outbox_change_trigger(),
+	outbox_route_default_trigger(), outbox_archive_maintain(interval),
+	outbox_enqueue(text, jsonb, text, text, jsonb, text, text, jsonb, timestamptz, uuid),
+	outbox_enqueue_bytes(text, bytea, text, text, text, jsonb, text, text, jsonb, timestamptz, uuid),
+	outbox_key_hash(text, text), outbox_version(), outbox_claims(),
+	outbox_worker_stats(), outbox_relay_state(), outbox_requeue(uuid),
+	outbox_requeue_failed(text, text, text, text, text, timestamptz, integer),
+	outbox_discard(uuid), outbox_set_paused(text, boolean),
+	outbox_pause(text), outbox_resume(text), outbox_worker_restart()
+FROM PUBLIC;
+
+/* The default of outbox.id: whoever may INSERT must be able to evaluate it. */
+GRANT EXECUTE ON FUNCTION outbox_uuid7() TO PUBLIC;

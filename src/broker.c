@@ -1,0 +1,256 @@
+/*-------------------------------------------------------------------------
+ *
+ * broker.c
+ *		The link to RabbitMQ: its state, its clock, its end.
+ *
+ * The relay worker calls this, never inside a transaction.  The link spreads
+ * over several files: broker_connect.c (and broker_tls.c) opens it,
+ * broker_publish.c sends, broker_receive.c reads, broker_declare.c asks for
+ * exchanges, broker_socket.c knows the kernel's side of the socket and
+ * broker_error.c turns everything that goes wrong into one readable reason.
+ *
+ * Every library call that may block stands between outbox_link_guard() and
+ * outbox_link_unguard(): librabbitmq's sends have no deadline of their own.
+ *
+ * If the process dies in here the kernel closes the socket and the broker
+ * forgets the channel; whatever was unconfirmed is sent again by the next
+ * worker.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <limits.h>
+#include <netdb.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "storage/fd.h"
+#include "utils/memutils.h"
+
+#include "broker_internal.h"
+#include "watchdog.h"
+
+/* The polite goodbye may take this long; the broker needs a few ms for it. */
+#define CLOSE_MS 1000
+
+/*
+ * Before the library believes that the broker is silent it would read "without
+ * waiting", which in 0.11 to 0.13 means for ever (FAULTS.md 0.1).  We decide
+ * this much earlier, so that it never gets there.
+ */
+#define SILENCE_MARGIN_MS 100
+
+static const char *
+state_name(OutboxLinkState state)
+{
+	switch (state)
+	{
+		case OUTBOX_LINK_CLOSED:
+			return "closed";
+		case OUTBOX_LINK_CONNECTING:
+			return "connecting";
+		case OUTBOX_LINK_OPEN:
+			return "open";
+		case OUTBOX_LINK_BLOCKED:
+			return "blocked";
+	}
+	return "?";
+}
+
+/* The only writer of link->state; the diagram is in broker.h. */
+void
+outbox_link_set_state(OutboxLink *link, OutboxLinkState state)
+{
+	switch (state)
+	{
+		case OUTBOX_LINK_CLOSED:
+			Assert(link->conn == NULL && link->fd == -1);
+			break;
+		case OUTBOX_LINK_CONNECTING:
+			Assert(link->state == OUTBOX_LINK_CLOSED);
+			break;
+		case OUTBOX_LINK_OPEN:
+			Assert(link->state == OUTBOX_LINK_CONNECTING ||
+				   link->state == OUTBOX_LINK_BLOCKED);
+			break;
+		case OUTBOX_LINK_BLOCKED:
+			Assert(link->state == OUTBOX_LINK_OPEN);
+			break;
+	}
+	elog(DEBUG1, "outbox broker link: %s to %s",
+		 state_name(link->state), state_name(state));
+	link->state = state;
+	if (state != OUTBOX_LINK_BLOCKED)
+		link->blocked_reason[0] = '\0';
+}
+
+OutboxLink *
+outbox_link_create(MemoryContext parent, const OutboxLinkEvents *events)
+{
+	MemoryContext context = AllocSetContextCreate(parent, "outbox broker link",
+												  ALLOCSET_SMALL_SIZES);
+	OutboxLink *link = MemoryContextAllocZero(context, sizeof(OutboxLink));
+
+	link->context = context;
+	link->target_context = AllocSetContextCreate(context, "outbox link target",
+												 ALLOCSET_SMALL_SIZES);
+	link->scratch = AllocSetContextCreate(context, "outbox message scratch",
+										  ALLOCSET_DEFAULT_SIZES);
+	link->events = *events;
+	link->state = OUTBOX_LINK_CLOSED;
+	link->fd = -1;
+	return link;
+}
+
+OutboxLinkState
+outbox_link_state(const OutboxLink *link)
+{
+	return link->state;
+}
+
+const OutboxLinkError *
+outbox_link_error(const OutboxLink *link)
+{
+	return &link->error;
+}
+
+const char *
+outbox_link_blocked_reason(const OutboxLink *link)
+{
+	return link->blocked_reason;
+}
+
+pgsocket
+outbox_link_socket(const OutboxLink *link)
+{
+	return link->fd >= 0 ? (pgsocket) link->fd : PGINVALID_SOCKET;
+}
+
+/* A clock that nobody sets, as librabbitmq's own. */
+int64
+outbox_link_now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (int64) now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+void
+outbox_link_guard(OutboxLink *link, int limit_ms)
+{
+	outbox_watchdog_guard_socket(link->fd, limit_ms);
+	link->guarded = true;
+}
+
+/* Returns true when the watchdog had to shut the socket down. */
+bool
+outbox_link_unguard(OutboxLink *link)
+{
+	if (!link->guarded)
+		return false;
+	link->guarded = false;
+	return outbox_watchdog_release();
+}
+
+/*
+ * The library swallows heartbeats, so the only way to see that the broker
+ * lives is to look whether bytes are there before the library takes them.
+ */
+void
+outbox_link_note_read(OutboxLink *link)
+{
+	int			waiting = 0;
+
+	if (ioctl(link->fd, FIONREAD, &waiting) == 0 && waiting > 0)
+		link->last_read_ms = outbox_link_now_ms();
+}
+
+/* True when the broker has missed its heartbeats. */
+bool
+outbox_link_is_silent(OutboxLink *link)
+{
+	int64		limit_ms = 2 * link->heartbeat_ms - SILENCE_MARGIN_MS;
+
+	return link->heartbeat_ms > 0 &&
+		outbox_link_now_ms() - link->last_read_ms >= limit_ms;
+}
+
+int
+outbox_link_heartbeat_due_ms(const OutboxLink *link)
+{
+	int64		due_ms;
+
+	if (link->state != OUTBOX_LINK_OPEN && link->state != OUTBOX_LINK_BLOCKED)
+		return INT_MAX;
+
+	/* what the library holds already makes the socket no longer readable */
+	if (link->more || amqp_frames_enqueued(link->conn) ||
+		amqp_data_in_buffer(link->conn))
+		return 0;
+	if (link->heartbeat_ms == 0)
+		return INT_MAX;
+
+	/* often enough to send ours, and in time to notice that theirs is missing */
+	due_ms = Min(link->last_receive_ms + link->heartbeat_ms / 2,
+				 link->last_read_ms + 2 * link->heartbeat_ms + 1);
+	due_ms -= outbox_link_now_ms();
+	return (int) Max(due_ms, 0);
+}
+
+/*
+ * Gives back everything that the link holds outside our memory, in whatever
+ * state it is.  Idempotent; throws nothing, so that it may run at exit.
+ */
+void
+outbox_link_drop(OutboxLink *link)
+{
+	(void) outbox_link_unguard(link);
+
+	if (link->conn != NULL)
+		(void) amqp_destroy_connection(link->conn);
+	else if (link->fd >= 0)
+		close(link->fd);
+	link->conn = NULL;
+	link->fd = -1;
+
+	if (link->fd_acquired)
+		ReleaseExternalFD();
+	link->fd_acquired = false;
+
+	if (link->addresses != NULL)
+		freeaddrinfo(link->addresses);
+	link->addresses = NULL;
+	link->naddresses = 0;
+
+	link->more = false;
+	link->declare_open = false;
+	link->in_burst = false;
+	link->corked = false;
+	link->sending = false;
+	link->return_part = OUTBOX_RETURN_NONE;
+}
+
+void
+outbox_link_close(OutboxLink *link, bool polite)
+{
+	struct timeval patience = {CLOSE_MS / 1000, (CLOSE_MS % 1000) * 1000};
+
+	if (link->state == OUTBOX_LINK_CLOSED)
+		return;
+
+	/* a broker that blocks us does not read what we would say */
+	if (polite && link->state == OUTBOX_LINK_OPEN && !link->sending)
+	{
+		if (link->corked)
+			outbox_link_cork(link, false);
+		outbox_link_guard(link, CLOSE_MS);
+		(void) amqp_set_rpc_timeout(link->conn, &patience);
+		(void) amqp_connection_close(link->conn, AMQP_REPLY_SUCCESS);
+		(void) outbox_link_unguard(link);
+	}
+	outbox_link_drop(link);
+	outbox_link_set_state(link, OUTBOX_LINK_CLOSED);
+}

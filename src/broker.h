@@ -1,0 +1,162 @@
+/*-------------------------------------------------------------------------
+ *
+ * broker.h
+ *		The link to RabbitMQ: one connection, one confirm channel.
+ *
+ * A fault of the broker or the network is a value here, never an ereport:
+ * every call returns a status that must be looked at, and the reason stays in
+ * the link until the next connect.  Never called inside a transaction.
+ *
+ * States of a link (one function in broker.c changes them):
+ *
+ *		CLOSED --connect_start--> CONNECTING --connect_poll--> OPEN
+ *		OPEN <--connection.blocked / unblocked--> BLOCKED
+ *		CONNECTING, OPEN, BLOCKED --fault or close--> CLOSED
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTBOX_BROKER_H
+#define OUTBOX_BROKER_H
+
+#include "message.h"
+
+typedef struct OutboxLink OutboxLink;
+
+typedef enum OutboxLinkState
+{
+	OUTBOX_LINK_CLOSED,
+	OUTBOX_LINK_CONNECTING,
+	OUTBOX_LINK_OPEN,
+	OUTBOX_LINK_BLOCKED			/* the broker told us to stop sending */
+} OutboxLinkState;
+
+typedef enum OutboxLinkStatus
+{
+	OUTBOX_LINK_OK,
+	OUTBOX_LINK_AGAIN,			/* nothing done: wait for the socket */
+	OUTBOX_LINK_REFUSED,		/* this exchange or message only; link lives */
+	OUTBOX_LINK_LOST			/* link is CLOSED now; see outbox_link_error */
+} OutboxLinkStatus;
+
+/* Why a link was lost; DESIGN.md section 5 names the classes. */
+typedef enum OutboxLinkFault
+{
+	OUTBOX_FAULT_NONE,
+	OUTBOX_FAULT_CONNECTION,	/* refused, reset, timeout, login, vhost ... */
+	OUTBOX_FAULT_CHANNEL		/* channel.close: some message was guilty */
+} OutboxLinkFault;
+
+typedef struct OutboxLinkError
+{
+	OutboxLinkFault fault;
+	int			code;			/* AMQP reply code, or 0 */
+	char		text[512];		/* printable, without credentials */
+} OutboxLinkError;
+
+/* Where and how to connect; plain values that the link copies. */
+typedef struct OutboxLinkTarget
+{
+	const char *host;
+	int			port;
+	const char *vhost;
+	const char *user;
+	const char *password;
+	int			heartbeat_s;
+	const char *application_name;	/* shown by the broker */
+	bool		tls;
+	const char *tls_ca_file;	/* "" = the system's */
+	const char *tls_cert_file;	/* "" = none */
+	const char *tls_key_file;	/* "" = none */
+	bool		tls_verify;
+} OutboxLinkTarget;
+
+/*
+ * What the broker told us, delivered while outbox_link_receive runs.  A return
+ * always comes before the ack of the same message.  id is all zeros when the
+ * returned message carries none of ours.  text is printable and bounded.
+ */
+typedef struct OutboxLinkEvents
+{
+	void		(*confirmed) (void *arg, bool ack, uint64 tag, bool multiple);
+	void		(*returned) (void *arg, const pg_uuid_t *id, int code,
+							 const char *text);
+	void	   *arg;
+} OutboxLinkEvents;
+
+extern OutboxLink *outbox_link_create(MemoryContext parent,
+									  const OutboxLinkEvents *events);
+extern OutboxLinkState outbox_link_state(const OutboxLink *link);
+extern const OutboxLinkError *outbox_link_error(const OutboxLink *link);
+/* The broker's words for why it blocks us, "" unless BLOCKED. */
+extern const char *outbox_link_blocked_reason(const OutboxLink *link);
+
+/* Socket to wait on, PGINVALID_SOCKET when CLOSED. */
+extern pgsocket outbox_link_socket(const OutboxLink *link);
+
+/*
+ * Connecting.  start resolves the name and begins a non-blocking TCP connect;
+ * then call poll whenever the socket is writable (or the caller's deadline of
+ * OUTBOX_CONNECT_MS is over: timed_out).  Both return AGAIN while TCP is under
+ * way (start never returns OK); poll does the AMQP handshake (bounded by the
+ * watchdog) once it is up, and OK means OPEN.  The socket may change between
+ * polls: ask for it anew.
+ */
+#define OUTBOX_CONNECT_MS 3000
+extern OutboxLinkStatus outbox_link_connect_start(OutboxLink *link,
+												  const OutboxLinkTarget *target);
+extern OutboxLinkStatus outbox_link_connect_poll(OutboxLink *link,
+												 bool timed_out);
+
+/*
+ * Makes sure that an exchange exists: declares it durable with that type, or
+ * with type NULL asks passively.  Uses a channel of its own, so a refusal
+ * (REFUSED, reason in code and text) leaves the confirm channel alone.  AGAIN:
+ * not now (BLOCKED, or inside a burst).  LOST with a code: this very request
+ * made the broker close the connection, as an unknown exchange type does.
+ */
+extern OutboxLinkStatus outbox_link_declare(OutboxLink *link,
+											const char *exchange,
+											const char *type,
+											int *code, char *text,
+											size_t text_size);
+
+/*
+ * Publishing happens in bursts: begin arms the watchdog and corks the socket,
+ * end sends what is corked.  begin returns AGAIN when the socket's send buffer
+ * has no room or the link is BLOCKED.
+ *
+ * After AGAIN wait until the socket is readable, or for OUTBOX_LINK_AGAIN_MS.
+ * Do not wait for it to be writable: the kernel calls it that long before half
+ * of its buffer is free, which is what we ask for.
+ *
+ * publish sends one message, mandatory and persistent; its delivery tag is the
+ * number of publishes on this link since it was opened, starting with 1.
+ * AGAIN: the buffer may not hold it now, nothing was sent, end the burst.
+ * REFUSED: the message cannot be encoded (reason in outbox_link_error), nothing
+ * was sent.  LOST: whether it was sent is unknown.
+ */
+#define OUTBOX_LINK_AGAIN_MS 20
+extern OutboxLinkStatus outbox_link_burst_begin(OutboxLink *link);
+extern OutboxLinkStatus outbox_link_publish(OutboxLink *link,
+											const OutboxMessage *message,
+											const char *exchange,
+											const char *routing_key);
+extern OutboxLinkStatus outbox_link_burst_end(OutboxLink *link);
+
+/*
+ * Reads everything that has arrived and delivers it as events, serves
+ * heartbeats, and returns without waiting.  *received counts the frames.  Call
+ * it at least twice per heartbeat.
+ */
+extern OutboxLinkStatus outbox_link_receive(OutboxLink *link, int *received);
+
+/* Milliseconds until receive must be called for the sake of heartbeats. */
+extern int	outbox_link_heartbeat_due_ms(const OutboxLink *link);
+
+/*
+ * Closes: politely (channel and connection close, bounded by the watchdog)
+ * when nothing has failed, else just drops the socket.  No-op when CLOSED.
+ */
+extern void outbox_link_close(OutboxLink *link, bool polite);
+
+#endif							/* OUTBOX_BROKER_H */

@@ -1,0 +1,334 @@
+/*-------------------------------------------------------------------------
+ *
+ * broker_connect.c
+ *		From a target to an open confirm channel.
+ *
+ * TCP is connected here rather than by the library, so that the worker can
+ * wait for it with its latch.  With TLS the library insists on connecting by
+ * itself (broker_tls.c), which blocks for up to OUTBOX_CONNECT_MS.
+ *
+ * getaddrinfo() has no deadline but the resolver's own; nothing can be done
+ * about that from here, and an address instead of a name avoids it.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <netdb.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "storage/fd.h"
+#include "utils/memutils.h"
+
+#include "broker_internal.h"
+#include "watchdog.h"
+
+#ifndef OUTBOX_VERSION
+#define OUTBOX_VERSION "unknown"
+#endif
+
+#define HANDSHAKE_MS	3000
+#define RPC_MS			3000
+
+/* Nothing in the protocol allows less; it also shields the library. */
+#define FRAME_MAX_LOWEST 4096
+
+static void
+copy_target(OutboxLink *link, const OutboxLinkTarget *target)
+{
+	MemoryContext old;
+
+	MemoryContextReset(link->target_context);
+	old = MemoryContextSwitchTo(link->target_context);
+	link->target = *target;
+	link->target.host = pstrdup(target->host);
+	link->target.vhost = pstrdup(target->vhost);
+	link->target.user = pstrdup(target->user);
+	link->target.password = pstrdup(target->password);
+	link->target.application_name = pstrdup(target->application_name);
+	link->target.tls_ca_file = pstrdup(target->tls_ca_file);
+	link->target.tls_cert_file = pstrdup(target->tls_cert_file);
+	link->target.tls_key_file = pstrdup(target->tls_key_file);
+	MemoryContextSwitchTo(old);
+}
+
+/* The password is of no use once the login is over. */
+static void
+forget_password(OutboxLink *link)
+{
+	char	   *password = unconstify(char *, link->target.password);
+
+	explicit_bzero(password, strlen(password));
+}
+
+static OutboxLinkStatus
+fail_connect(OutboxLink *link, const char *reason)
+{
+	return outbox_link_fail(link, OUTBOX_FAULT_CONNECTION, 0,
+							"could not connect to \"%s:%d\": %s",
+							link->target.host, link->target.port, reason);
+}
+
+static OutboxLinkStatus
+resolve(OutboxLink *link)
+{
+	struct addrinfo hints = {0};
+	struct addrinfo *address;
+	char		port[16];
+	int			rc;
+
+	hints.ai_family = AF_UNSPEC;
+	hints.ai_socktype = SOCK_STREAM;
+	snprintf(port, sizeof(port), "%d", link->target.port);
+	rc = getaddrinfo(link->target.host, port, &hints, &link->addresses);
+	if (rc != 0)
+	{
+		link->addresses = NULL;
+		return outbox_link_fail(link, OUTBOX_FAULT_CONNECTION, 0,
+								"could not resolve host \"%s\": %s",
+								link->target.host, gai_strerror(rc));
+	}
+	link->naddresses = 0;
+	for (address = link->addresses; address; address = address->ai_next)
+		link->naddresses++;
+	link->tried = 0;
+	return OUTBOX_LINK_OK;
+}
+
+/* Returns a socket that connects or is connected, or -1 with errno set. */
+static int
+begin_connect(const struct addrinfo *address, bool heartbeats)
+{
+	int			fd = socket(address->ai_family,
+							address->ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC,
+							address->ai_protocol);
+	int			save_errno;
+
+	if (fd < 0)
+		return -1;
+	outbox_link_socket_options(fd, heartbeats);
+	if (connect(fd, address->ai_addr, address->ai_addrlen) == 0 ||
+		errno == EINPROGRESS || errno == EINTR)
+		return fd;
+
+	save_errno = errno;
+	close(fd);
+	errno = save_errno;
+	return -1;
+}
+
+/*
+ * Begins with the next address, or fails with what is wrong with the last one.
+ * The first one differs when an earlier connect ran into its deadline, so that
+ * a dead address in front cannot hide a live one for ever.
+ */
+static OutboxLinkStatus
+try_next_address(OutboxLink *link, int last_errno)
+{
+	while (link->tried < link->naddresses)
+	{
+		int			skip = (link->turn + link->tried++) % link->naddresses;
+		struct addrinfo *address = link->addresses;
+
+		while (skip-- > 0)
+			address = address->ai_next;
+		link->fd = begin_connect(address, link->target.heartbeat_s > 0);
+		if (link->fd >= 0)
+			return OUTBOX_LINK_OK;
+		last_errno = errno;
+	}
+	return fail_connect(link, strerror(last_errno));
+}
+
+OutboxLinkStatus
+outbox_link_connect_start(OutboxLink *link, const OutboxLinkTarget *target)
+{
+	OutboxLinkStatus status;
+
+	Assert(link->state == OUTBOX_LINK_CLOSED);
+	copy_target(link, target);
+	memset(&link->error, 0, sizeof(link->error));
+	outbox_link_set_state(link, OUTBOX_LINK_CONNECTING);
+
+	/* nothing from here to the end of the connect can throw */
+	link->fd_acquired = AcquireExternalFD();
+	if (!link->fd_acquired)
+		return fail_connect(link, "too many open files");
+	if (link->target.tls)
+		return outbox_link_open_tls(link);	/* AGAIN, too: the login remains */
+
+	status = resolve(link);
+	if (status == OUTBOX_LINK_OK)
+		status = try_next_address(link, EHOSTUNREACH);
+	return status == OUTBOX_LINK_OK ? OUTBOX_LINK_AGAIN : status;
+}
+
+/* Looks how far TCP is: OK when it is up. */
+static OutboxLinkStatus
+check_connect(OutboxLink *link, bool timed_out)
+{
+	struct pollfd poller = {link->fd, POLLOUT, 0};
+	int			error = 0;
+	socklen_t	len = sizeof(error);
+	OutboxLinkStatus status;
+
+	if (poll(&poller, 1, 0) <= 0)
+	{
+		if (!timed_out)
+			return OUTBOX_LINK_AGAIN;
+		link->turn++;
+		return fail_connect(link, "timed out");
+	}
+	if (getsockopt(link->fd, SOL_SOCKET, SO_ERROR, &error, &len) != 0)
+		error = errno;
+	if (error == 0)
+		return OUTBOX_LINK_OK;
+
+	close(link->fd);
+	link->fd = -1;
+	status = try_next_address(link, error);
+	return status == OUTBOX_LINK_OK ? OUTBOX_LINK_AGAIN : status;
+}
+
+/* Hands the connected socket over to the library. */
+static OutboxLinkStatus
+adopt_socket(OutboxLink *link)
+{
+	amqp_connection_state_t conn = amqp_new_connection();
+	amqp_socket_t *sock = conn != NULL ? amqp_tcp_socket_new(conn) : NULL;
+
+	if (sock == NULL)
+	{
+		if (conn != NULL)
+			(void) amqp_destroy_connection(conn);
+		return fail_connect(link, "out of memory");
+	}
+	amqp_tcp_socket_set_sockfd(sock, link->fd);
+	link->conn = conn;
+	return OUTBOX_LINK_OK;
+}
+
+static void
+set_text(amqp_table_entry_t *entry, const char *key, const char *text)
+{
+	entry->key = amqp_cstring_bytes(key);
+	entry->value.kind = AMQP_FIELD_KIND_UTF8;
+	entry->value.value.bytes = amqp_cstring_bytes(text);
+}
+
+static void
+set_true(amqp_table_entry_t *entry, const char *key)
+{
+	entry->key = amqp_cstring_bytes(key);
+	entry->value.kind = AMQP_FIELD_KIND_BOOLEAN;
+	entry->value.value.boolean = 1;
+}
+
+/*
+ * Logs in.  Without connection.blocked among the capabilities the broker would
+ * stop reading in an alarm without telling us.
+ */
+static OutboxLinkStatus
+login(OutboxLink *link)
+{
+	amqp_table_entry_t capabilities[4];
+	amqp_table_entry_t properties[5];
+	amqp_table_t table = {lengthof(properties), properties};
+	struct timeval handshake = {HANDSHAKE_MS / 1000, 0};
+	struct timeval rpc = {RPC_MS / 1000, 0};
+	amqp_rpc_reply_t reply;
+
+	set_true(&capabilities[0], "connection.blocked");
+	set_true(&capabilities[1], "publisher_confirms");
+	set_true(&capabilities[2], "basic.nack");
+	set_true(&capabilities[3], "authentication_failure_close");
+	set_text(&properties[0], "product", "outbox");
+	set_text(&properties[1], "version", OUTBOX_VERSION);
+	set_text(&properties[2], "platform", "PostgreSQL " PG_VERSION);
+	set_text(&properties[3], "connection_name", link->target.application_name);
+	properties[4].key = amqp_cstring_bytes("capabilities");
+	properties[4].value.kind = AMQP_FIELD_KIND_TABLE;
+	properties[4].value.value.table.num_entries = lengthof(capabilities);
+	properties[4].value.value.table.entries = capabilities;
+
+	(void) amqp_set_handshake_timeout(link->conn, &handshake);
+	(void) amqp_set_rpc_timeout(link->conn, &rpc);
+	outbox_link_guard(link, OUTBOX_SOCKET_LIMIT_MS);
+	reply = amqp_login_with_properties(link->conn, link->target.vhost, 0,
+									   OUTBOX_FRAME_MAX,
+									   link->target.heartbeat_s, &table,
+									   AMQP_SASL_METHOD_PLAIN,
+									   link->target.user,
+									   link->target.password);
+	forget_password(link);
+	if (reply.reply_type != AMQP_RESPONSE_NORMAL)
+		return outbox_link_fail_rpc(link, "handshake", &reply);
+	if (outbox_link_unguard(link))
+		return outbox_link_fail_library(link, "handshake", AMQP_STATUS_TIMEOUT);
+	return OUTBOX_LINK_OK;
+}
+
+static OutboxLinkStatus
+open_channel(OutboxLink *link)
+{
+	amqp_rpc_reply_t reply;
+
+	outbox_link_guard(link, OUTBOX_SOCKET_LIMIT_MS);
+	(void) amqp_channel_open(link->conn, OUTBOX_CHANNEL_PUBLISH);
+	reply = amqp_get_rpc_reply(link->conn);
+	if (reply.reply_type == AMQP_RESPONSE_NORMAL)
+	{
+		(void) amqp_confirm_select(link->conn, OUTBOX_CHANNEL_PUBLISH);
+		reply = amqp_get_rpc_reply(link->conn);
+	}
+	if (reply.reply_type != AMQP_RESPONSE_NORMAL)
+		return outbox_link_fail_rpc(link, "opening a channel", &reply);
+	if (outbox_link_unguard(link))
+		return outbox_link_fail_library(link, "opening a channel",
+										AMQP_STATUS_TIMEOUT);
+	amqp_maybe_release_buffers(link->conn);
+	return OUTBOX_LINK_OK;
+}
+
+static OutboxLinkStatus
+handshake(OutboxLink *link)
+{
+	OutboxLinkStatus status = login(link);
+
+	if (status != OUTBOX_LINK_OK)
+		return status;
+	link->frame_max = (uint32) amqp_get_frame_max(link->conn);
+	if (link->frame_max < FRAME_MAX_LOWEST)
+		return outbox_link_fail(link, OUTBOX_FAULT_CONNECTION, 0,
+								"the broker allows frames of only %u bytes",
+								link->frame_max);
+	status = open_channel(link);
+	if (status != OUTBOX_LINK_OK)
+		return status;
+
+	link->heartbeat_ms = (int64) amqp_get_heartbeat(link->conn) * 1000;
+	link->last_read_ms = outbox_link_now_ms();
+	link->last_receive_ms = link->last_read_ms;
+	outbox_link_set_state(link, OUTBOX_LINK_OPEN);
+	return OUTBOX_LINK_OK;
+}
+
+OutboxLinkStatus
+outbox_link_connect_poll(OutboxLink *link, bool timed_out)
+{
+	OutboxLinkStatus status;
+
+	if (link->state != OUTBOX_LINK_CONNECTING)
+		return OUTBOX_LINK_LOST;
+	if (link->conn == NULL)		/* no TLS: TCP is ours */
+	{
+		status = check_connect(link, timed_out);
+		if (status == OUTBOX_LINK_OK)
+			status = adopt_socket(link);
+		if (status != OUTBOX_LINK_OK)
+			return status;
+	}
+	return handshake(link);
+}

@@ -1,0 +1,236 @@
+/*-------------------------------------------------------------------------
+ *
+ * broker_error.c
+ *		Everything that can go wrong with the link, as one readable reason.
+ *
+ * What the broker says is untrusted: it is made printable and short before it
+ * goes into a log, a view or a table.  Credentials never come in here.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <stdarg.h>
+
+#include "mb/pg_wchar.h"
+
+#include "broker_internal.h"
+#include "watchdog.h"
+
+#define NOT_FOUND_VHOST 530		/* NOT_ALLOWED; RabbitMQ uses it for vhosts */
+
+/*
+ * How long a legal character is that starts at src and is printable in the
+ * database's encoding; 0 when there is none.
+ */
+static int
+printable_length(const unsigned char *src, size_t len)
+{
+	int			clen;
+
+	if (src[0] < 0x20 || src[0] == 0x7f)
+		return 0;
+	if (src[0] < 0x80)
+		return 1;
+
+	/* The broker speaks UTF-8.  0xc2 0x80 to 0x9f are the C1 controls. */
+	if (GetDatabaseEncoding() != PG_UTF8)
+		return 0;
+	clen = pg_utf_mblen(src);
+	if ((size_t) clen > len || !pg_utf8_islegal(src, clen))
+		return 0;
+	if (src[0] == 0xc2 && src[1] < 0xa0)
+		return 0;
+	return clen;
+}
+
+/* Copies what fits, with '?' in place of every byte that is not printable. */
+void
+outbox_link_printable(char *dst, size_t size, const void *src, size_t len)
+{
+	const unsigned char *from = src;
+	size_t		used = 0;
+
+	while (len > 0)
+	{
+		int			clen = printable_length(from, len);
+		int			step = Max(clen, 1);
+
+		if (used + step >= size)
+			break;
+		if (clen == 0)
+			dst[used] = '?';
+		else
+			memcpy(dst + used, from, clen);
+		used += step;
+		from += step;
+		len -= step;
+	}
+	dst[used] = '\0';
+}
+
+void
+outbox_link_printable_bytes(char *dst, size_t size, amqp_bytes_t src)
+{
+	outbox_link_printable(dst, size, src.bytes, src.len);
+}
+
+static void
+set_error(OutboxLink *link, OutboxLinkFault fault, int code, const char *text)
+{
+	link->error.fault = fault;
+	link->error.code = code;
+	outbox_link_printable(link->error.text, sizeof(link->error.text),
+						  text, strlen(text));
+}
+
+/*
+ * Notes the reason and ends the link.  The text is complete before anything is
+ * freed, because its arguments may point into the library's memory.
+ */
+OutboxLinkStatus
+outbox_link_fail(OutboxLink *link, OutboxLinkFault fault, int code,
+				 const char *fmt,...)
+{
+	char		text[sizeof(link->error.text)];
+	va_list		args;
+
+	va_start(args, fmt);
+	vsnprintf(text, sizeof(text), fmt, args);
+	va_end(args);
+
+	set_error(link, fault, code, text);
+	outbox_link_drop(link);
+	if (link->state != OUTBOX_LINK_CLOSED)
+		outbox_link_set_state(link, OUTBOX_LINK_CLOSED);
+	return OUTBOX_LINK_LOST;
+}
+
+/* Notes why one message or exchange was refused; the link lives on. */
+void
+outbox_link_refuse(OutboxLink *link, const char *reason)
+{
+	set_error(link, OUTBOX_FAULT_NONE, 0, reason);
+}
+
+/*
+ * A library call failed with status, or the watchdog ended it (status is then
+ * of no interest).  doing says what failed, for instance "handshake".
+ */
+OutboxLinkStatus
+outbox_link_fail_library(OutboxLink *link, const char *doing, int status)
+{
+	bool		ended = outbox_link_unguard(link);
+	const char *reason;
+
+	if (ended && outbox_watchdog_stopping())
+		reason = "interrupted because the server wants the worker to stop";
+	else if (ended || status == AMQP_STATUS_TIMEOUT)
+		reason = "timed out";
+	else
+	{
+		switch (status)
+		{
+			case AMQP_STATUS_HEARTBEAT_TIMEOUT:
+				reason = "the broker sends no heartbeats any more";
+				break;
+			case AMQP_STATUS_CONNECTION_CLOSED:
+				reason = "the broker closed the connection unexpectedly";
+				break;
+			case AMQP_STATUS_SOCKET_ERROR:
+			case AMQP_STATUS_SOCKET_CLOSED:
+			case AMQP_STATUS_SSL_ERROR:
+				reason = "the connection was reset";
+				break;
+			case AMQP_STATUS_BAD_AMQP_DATA:
+			case AMQP_STATUS_WRONG_METHOD:
+			case AMQP_STATUS_UNKNOWN_CLASS:
+			case AMQP_STATUS_UNKNOWN_METHOD:
+				reason = "the server does not speak AMQP 0-9-1 properly";
+				break;
+			default:
+				reason = amqp_error_string2(status);
+		}
+	}
+	return outbox_link_fail(link, OUTBOX_FAULT_CONNECTION, 0,
+							"%s with \"%s:%d\": %s", doing,
+							link->target.host, link->target.port, reason);
+}
+
+/* Answers a close of the broker, so that it does not log us as impolite. */
+static void
+send_close_ok(OutboxLink *link, amqp_channel_t channel)
+{
+	amqp_channel_close_ok_t close_ok = {0};
+
+	outbox_link_guard(link, OUTBOX_SOCKET_STOP_MS);
+	(void) amqp_send_method(link->conn, channel,
+							channel == 0 ? AMQP_CONNECTION_CLOSE_OK_METHOD :
+							AMQP_CHANNEL_CLOSE_OK_METHOD, &close_ok);
+	(void) outbox_link_unguard(link);
+}
+
+/*
+ * The broker sent connection.close, or channel.close on the publishing
+ * channel.
+ */
+OutboxLinkStatus
+outbox_link_fail_close(OutboxLink *link, const char *doing,
+					   const amqp_method_t *method)
+{
+	bool		whole = method->id == AMQP_CONNECTION_CLOSE_METHOD;
+	OutboxLinkFault fault = whole ? OUTBOX_FAULT_CONNECTION :
+		OUTBOX_FAULT_CHANNEL;
+	char		text[256];
+	int			code;
+
+	if (whole)
+	{
+		const amqp_connection_close_t *close = method->decoded;
+
+		code = close->reply_code;
+		outbox_link_printable_bytes(text, sizeof(text), close->reply_text);
+	}
+	else
+	{
+		const amqp_channel_close_t *close = method->decoded;
+
+		code = close->reply_code;
+		outbox_link_printable_bytes(text, sizeof(text), close->reply_text);
+	}
+
+	(void) outbox_link_unguard(link);
+	send_close_ok(link, whole ? 0 : OUTBOX_CHANNEL_PUBLISH);
+	if (!whole)
+		outbox_link_close(link, true);
+
+	if (link->state != OUTBOX_LINK_CONNECTING || !whole)
+		return outbox_link_fail(link, fault, code,
+								"the broker closed the %s: %s",
+								whole ? "connection" : "channel", text);
+	if (code == AMQP_ACCESS_REFUSED)
+		return outbox_link_fail(link, fault, code,
+								"login was refused by the broker: %s", text);
+	if (code == NOT_FOUND_VHOST || code == AMQP_INVALID_PATH)
+		return outbox_link_fail(link, fault, code,
+								"could not open virtual host \"%s\": %s",
+								link->target.vhost, text);
+	return outbox_link_fail(link, fault, code, "%s was refused by the broker: %s",
+							doing, text);
+}
+
+/* An RPC came back with anything but a normal answer. */
+OutboxLinkStatus
+outbox_link_fail_rpc(OutboxLink *link, const char *doing,
+					 const amqp_rpc_reply_t *reply)
+{
+	if (reply->reply_type == AMQP_RESPONSE_SERVER_EXCEPTION &&
+		(reply->reply.id == AMQP_CONNECTION_CLOSE_METHOD ||
+		 reply->reply.id == AMQP_CHANNEL_CLOSE_METHOD))
+		return outbox_link_fail_close(link, doing, &reply->reply);
+	return outbox_link_fail_library(link, doing,
+									reply->reply_type ==
+									AMQP_RESPONSE_LIBRARY_EXCEPTION ?
+									reply->library_error :
+									AMQP_STATUS_CONNECTION_CLOSED);
+}

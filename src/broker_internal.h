@@ -1,0 +1,114 @@
+/*-------------------------------------------------------------------------
+ *
+ * broker_internal.h
+ *		What the broker_*.c files share; nobody else includes this.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTBOX_BROKER_INTERNAL_H
+#define OUTBOX_BROKER_INTERNAL_H
+
+#include "amqp_compat.h"
+#include "broker.h"
+#include "encode.h"
+
+#define OUTBOX_CHANNEL_PUBLISH	1
+#define OUTBOX_CHANNEL_DECLARE	2	/* so that a refusal costs no confirms */
+
+#define OUTBOX_FRAME_MAX		131072	/* we ask for; the broker may lower it */
+#define OUTBOX_FRAME_OVERHEAD	8	/* frame header and end octet */
+
+/*
+ * A basic.return whose content is still arriving: the method comes first, then
+ * the header (which tells the message), then the body, which nobody needs.
+ */
+typedef enum OutboxReturnPart
+{
+	OUTBOX_RETURN_NONE,
+	OUTBOX_RETURN_HEADER,		/* waiting for the content header */
+	OUTBOX_RETURN_BODY			/* delivered; body_left bytes to skip */
+} OutboxReturnPart;
+
+struct OutboxLink
+{
+	MemoryContext context;		/* the link itself */
+	MemoryContext target_context;	/* strings of target; reset per connect */
+	MemoryContext scratch;		/* one message's encoding; reset per message */
+	OutboxLinkEvents events;
+
+	OutboxLinkState state;		/* written by outbox_link_set_state only */
+	OutboxLinkError error;
+	char		blocked_reason[256];
+
+	OutboxLinkTarget target;
+	struct addrinfo *addresses; /* from getaddrinfo, while connecting */
+	int			naddresses;
+	int			tried;			/* of them, in this connect */
+	unsigned int turn;			/* which one to try first; outlives connects */
+
+	/*
+	 * conn is set when the handshake may begin, and from then on owns the
+	 * descriptor; until then fd is ours to close.
+	 */
+	amqp_connection_state_t conn;
+	int			fd;				/* -1 when there is none */
+	bool		fd_acquired;	/* AcquireExternalFD() was called */
+
+	uint32		frame_max;
+	int64		heartbeat_ms;	/* as negotiated; 0 = none */
+	int64		last_read_ms;	/* when bytes had last arrived */
+	int64		last_receive_ms;	/* when receive last drained the library */
+	bool		more;			/* receive stopped early: call it again */
+	bool		declare_open;	/* OUTBOX_CHANNEL_DECLARE is open */
+
+	bool		guarded;		/* the watchdog is armed */
+	bool		in_burst;
+	bool		corked;
+	bool		sending;		/* inside a message: set across an ERROR, the
+								 * stream is cut in the middle of a frame */
+	int64		half_buffer;	/* most bytes we want in the kernel */
+	int64		room;			/* of half_buffer, still free */
+
+	OutboxReturnPart return_part;
+	uint64		return_body_left;
+	int			return_code;
+	char		return_text[512];
+};
+
+/* in broker.c */
+extern int64 outbox_link_now_ms(void);
+extern void outbox_link_set_state(OutboxLink *link, OutboxLinkState state);
+extern void outbox_link_guard(OutboxLink *link, int limit_ms);
+extern bool outbox_link_unguard(OutboxLink *link);
+extern void outbox_link_note_read(OutboxLink *link);
+extern bool outbox_link_is_silent(OutboxLink *link);
+
+/* in broker_error.c */
+extern OutboxLinkStatus outbox_link_fail(OutboxLink *link,
+										 OutboxLinkFault fault, int code,
+										 const char *fmt,...)
+			pg_attribute_printf(4, 5);
+extern OutboxLinkStatus outbox_link_fail_library(OutboxLink *link,
+												 const char *doing, int status);
+extern OutboxLinkStatus outbox_link_fail_close(OutboxLink *link,
+											   const char *doing,
+											   const amqp_method_t *method);
+extern OutboxLinkStatus outbox_link_fail_rpc(OutboxLink *link,
+											 const char *doing,
+											 const amqp_rpc_reply_t *reply);
+extern void outbox_link_drop(OutboxLink *link);
+extern void outbox_link_refuse(OutboxLink *link, const char *reason);
+extern void outbox_link_printable(char *dst, size_t size,
+								  const void *src, size_t len);
+extern void outbox_link_printable_bytes(char *dst, size_t size,
+										amqp_bytes_t src);
+
+/* in broker_tls.c */
+extern OutboxLinkStatus outbox_link_open_tls(OutboxLink *link);
+
+/* in broker_socket.c */
+extern void outbox_link_socket_options(int fd, bool heartbeats);
+extern void outbox_link_cork(OutboxLink *link, bool on);
+extern void outbox_link_measure_room(OutboxLink *link);
+
+#endif							/* OUTBOX_BROKER_INTERNAL_H */

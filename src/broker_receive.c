@@ -1,0 +1,307 @@
+/*-------------------------------------------------------------------------
+ *
+ * broker_receive.c
+ *		Reads what the broker sends: confirms, returns, closes, alarms.
+ *
+ * Frames live in the library's pools until the buffers are released, which
+ * happens after each frame: whatever is kept is copied before.  Only
+ * amqp_maybe_release_buffers() is used; the other one aborts the process in
+ * the middle of a frame.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "broker_internal.h"
+#include "watchdog.h"
+
+/* A flood of frames must neither trip the watchdog nor keep the worker here. */
+#define FRAMES_PER_GUARD	256
+#define FRAMES_PER_RECEIVE	16384
+
+#define UUID_TEXT_LEN 36
+
+static OutboxLinkStatus
+fail_unexpected(OutboxLink *link, const amqp_frame_t *frame)
+{
+	if (frame->frame_type == AMQP_FRAME_METHOD)
+		return outbox_link_fail(link, OUTBOX_FAULT_CONNECTION, 0,
+								"the broker sent an unexpected %s on channel %d",
+								amqp_method_name(frame->payload.method.id),
+								frame->channel);
+	return outbox_link_fail(link, OUTBOX_FAULT_CONNECTION, 0,
+							"the broker sent an unexpected frame of type %d on channel %d",
+							frame->frame_type, frame->channel);
+}
+
+static int
+hex_digit(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	if (c >= 'a' && c <= 'f')
+		return c - 'a' + 10;
+	if (c >= 'A' && c <= 'F')
+		return c - 'A' + 10;
+	return -1;
+}
+
+/* Reads the text form of a uuid; all zeros unless it is one. */
+static void
+parse_uuid(const amqp_bytes_t *text, pg_uuid_t *id)
+{
+	const char *chars = text->bytes;
+	pg_uuid_t	parsed;
+	int			at = 0;
+	int			i;
+
+	memset(id, 0, sizeof(*id));
+	if (text->len != UUID_TEXT_LEN)
+		return;
+	for (i = 0; i < UUID_LEN; i++)
+	{
+		int			high;
+		int			low;
+
+		if ((i == 4 || i == 6 || i == 8 || i == 10) && chars[at++] != '-')
+			return;
+		high = hex_digit(chars[at++]);
+		low = hex_digit(chars[at++]);
+		if (high < 0 || low < 0)
+			return;
+		parsed.data[i] = (unsigned char) (high << 4 | low);
+	}
+	*id = parsed;
+}
+
+/* Keeps what basic.return says until its content header tells the message. */
+static void
+note_return(OutboxLink *link, const amqp_basic_return_t *method)
+{
+	char		reason[128];
+	char		exchange[256];
+	char		routing_key[256];
+	char		text[sizeof(link->return_text) + 256];
+
+	outbox_link_printable_bytes(reason, sizeof(reason), method->reply_text);
+	outbox_link_printable_bytes(exchange, sizeof(exchange), method->exchange);
+	outbox_link_printable_bytes(routing_key, sizeof(routing_key),
+								method->routing_key);
+	snprintf(text, sizeof(text),
+			 "returned by the broker: %d %s (exchange \"%s\", routing key \"%s\")",
+			 method->reply_code, reason, exchange, routing_key);
+	/* once more, because this may cut a character in two */
+	outbox_link_printable(link->return_text, sizeof(link->return_text),
+						  text, strlen(text));
+	link->return_code = method->reply_code;
+	link->return_part = OUTBOX_RETURN_HEADER;
+}
+
+static void
+deliver_return(OutboxLink *link, const amqp_frame_t *frame)
+{
+	const amqp_basic_properties_t *properties = frame->payload.properties.decoded;
+	pg_uuid_t	id;
+
+	memset(&id, 0, sizeof(id));
+	if (properties->_flags & AMQP_BASIC_MESSAGE_ID_FLAG)
+		parse_uuid(&properties->message_id, &id);
+
+	link->return_body_left = frame->payload.properties.body_size;
+	link->return_part = link->return_body_left > 0 ? OUTBOX_RETURN_BODY :
+		OUTBOX_RETURN_NONE;
+	link->events.returned(link->events.arg, &id, link->return_code,
+						  link->return_text);
+}
+
+static OutboxLinkStatus
+handle_content(OutboxLink *link, const amqp_frame_t *frame)
+{
+	if (frame->frame_type == AMQP_FRAME_HEADER &&
+		frame->payload.properties.class_id == AMQP_BASIC_CLASS &&
+		link->return_part == OUTBOX_RETURN_HEADER)
+	{
+		deliver_return(link, frame);
+		return OUTBOX_LINK_OK;
+	}
+	if (frame->frame_type == AMQP_FRAME_BODY &&
+		link->return_part == OUTBOX_RETURN_BODY &&
+		frame->payload.body_fragment.len <= link->return_body_left)
+	{
+		link->return_body_left -= frame->payload.body_fragment.len;
+		if (link->return_body_left == 0)
+			link->return_part = OUTBOX_RETURN_NONE;
+		return OUTBOX_LINK_OK;
+	}
+	return fail_unexpected(link, frame);
+}
+
+/* The confirm channel. */
+static OutboxLinkStatus
+handle_publish_channel(OutboxLink *link, const amqp_frame_t *frame)
+{
+	const amqp_method_t *method = &frame->payload.method;
+
+	if (frame->frame_type != AMQP_FRAME_METHOD)
+		return handle_content(link, frame);
+
+	if (method->id == AMQP_CHANNEL_CLOSE_METHOD)
+		return outbox_link_fail_close(link, "publishing", method);
+
+	/* a return must be complete as far as we tell of it before its ack */
+	if (link->return_part == OUTBOX_RETURN_HEADER)
+		return fail_unexpected(link, frame);
+
+	if (method->id == AMQP_BASIC_ACK_METHOD)
+	{
+		const amqp_basic_ack_t *ack = method->decoded;
+
+		link->events.confirmed(link->events.arg, true, ack->delivery_tag,
+							   ack->multiple != 0);
+		return OUTBOX_LINK_OK;
+	}
+	if (method->id == AMQP_BASIC_NACK_METHOD)
+	{
+		const amqp_basic_nack_t *nack = method->decoded;
+
+		link->events.confirmed(link->events.arg, false, nack->delivery_tag,
+							   nack->multiple != 0);
+		return OUTBOX_LINK_OK;
+	}
+	if (method->id == AMQP_BASIC_RETURN_METHOD &&
+		link->return_part == OUTBOX_RETURN_NONE)
+	{
+		note_return(link, method->decoded);
+		return OUTBOX_LINK_OK;
+	}
+	return fail_unexpected(link, frame);
+}
+
+/* Channel 0: the connection itself. */
+static OutboxLinkStatus
+handle_connection(OutboxLink *link, const amqp_frame_t *frame)
+{
+	const amqp_method_t *method = &frame->payload.method;
+
+	/* mostly the library keeps heartbeats to itself, but not queued ones */
+	if (frame->frame_type == AMQP_FRAME_HEARTBEAT)
+		return OUTBOX_LINK_OK;
+	if (frame->frame_type != AMQP_FRAME_METHOD)
+		return fail_unexpected(link, frame);
+
+	if (method->id == AMQP_CONNECTION_CLOSE_METHOD)
+		return outbox_link_fail_close(link, "connection", method);
+	if (method->id == AMQP_CONNECTION_BLOCKED_METHOD)
+	{
+		const amqp_connection_blocked_t *blocked = method->decoded;
+
+		if (link->state == OUTBOX_LINK_OPEN)
+			outbox_link_set_state(link, OUTBOX_LINK_BLOCKED);
+		outbox_link_printable_bytes(link->blocked_reason,
+									sizeof(link->blocked_reason),
+									blocked->reason);
+		return OUTBOX_LINK_OK;
+	}
+	if (method->id == AMQP_CONNECTION_UNBLOCKED_METHOD)
+	{
+		if (link->state == OUTBOX_LINK_BLOCKED)
+			outbox_link_set_state(link, OUTBOX_LINK_OPEN);
+		return OUTBOX_LINK_OK;
+	}
+	return fail_unexpected(link, frame);
+}
+
+/* Nothing comes here outside an RPC, except that the broker may close it. */
+static OutboxLinkStatus
+handle_declare_channel(OutboxLink *link, const amqp_frame_t *frame)
+{
+	amqp_channel_close_ok_t close_ok = {0};
+	int			status;
+
+	if (frame->frame_type != AMQP_FRAME_METHOD ||
+		frame->payload.method.id != AMQP_CHANNEL_CLOSE_METHOD)
+		return fail_unexpected(link, frame);
+	link->declare_open = false;
+	status = amqp_send_method(link->conn, OUTBOX_CHANNEL_DECLARE,
+							  AMQP_CHANNEL_CLOSE_OK_METHOD, &close_ok);
+	if (status != AMQP_STATUS_OK)
+		return outbox_link_fail_library(link, "connection", status);
+	return OUTBOX_LINK_OK;
+}
+
+static OutboxLinkStatus
+handle_frame(OutboxLink *link, const amqp_frame_t *frame)
+{
+	switch (frame->channel)
+	{
+		case 0:
+			return handle_connection(link, frame);
+		case OUTBOX_CHANNEL_PUBLISH:
+			return handle_publish_channel(link, frame);
+		case OUTBOX_CHANNEL_DECLARE:
+			return handle_declare_channel(link, frame);
+		default:
+			return fail_unexpected(link, frame);
+	}
+}
+
+/* Reads up to FRAMES_PER_GUARD frames under one guard; AGAIN when drained. */
+static OutboxLinkStatus
+receive_some(OutboxLink *link, int *received)
+{
+	const struct timeval no_wait = {0, 0};
+	OutboxLinkStatus status = OUTBOX_LINK_OK;
+	int			i;
+
+	outbox_link_note_read(link);
+	outbox_link_guard(link, OUTBOX_SOCKET_LIMIT_MS);
+	for (i = 0; i < FRAMES_PER_GUARD && status == OUTBOX_LINK_OK; i++)
+	{
+		amqp_frame_t frame;
+		int			rc = amqp_simple_wait_frame_noblock(link->conn, &frame,
+														&no_wait);
+
+		if (rc == AMQP_STATUS_TIMEOUT)
+		{
+			status = OUTBOX_LINK_AGAIN;
+			break;
+		}
+		if (rc != AMQP_STATUS_OK)
+			return outbox_link_fail_library(link, "connection", rc);
+		(*received)++;
+		status = handle_frame(link, &frame);
+		if (link->state == OUTBOX_LINK_CLOSED)
+			return OUTBOX_LINK_LOST;	/* perhaps by an event's receiver */
+		if (status == OUTBOX_LINK_OK)
+			amqp_maybe_release_buffers(link->conn);
+	}
+	if (outbox_link_unguard(link))
+		return outbox_link_fail_library(link, "connection", AMQP_STATUS_TIMEOUT);
+	return status;
+}
+
+OutboxLinkStatus
+outbox_link_receive(OutboxLink *link, int *received)
+{
+	OutboxLinkStatus status = OUTBOX_LINK_OK;
+
+	*received = 0;
+	if (link->state == OUTBOX_LINK_CLOSED)
+		return OUTBOX_LINK_LOST;
+	if (link->state == OUTBOX_LINK_CONNECTING)
+		return OUTBOX_LINK_OK;
+	if (link->sending || link->in_burst)
+	{
+		/* an ERROR has cut the burst off; this also settles a cut message */
+		if (outbox_link_burst_end(link) != OUTBOX_LINK_OK)
+			return OUTBOX_LINK_LOST;
+	}
+
+	while (status == OUTBOX_LINK_OK && *received < FRAMES_PER_RECEIVE)
+		status = receive_some(link, received);
+	if (status == OUTBOX_LINK_LOST)
+		return status;
+	link->more = status == OUTBOX_LINK_OK;
+	link->last_receive_ms = outbox_link_now_ms();
+	return OUTBOX_LINK_OK;
+}

@@ -1,0 +1,89 @@
+/*-------------------------------------------------------------------------
+ *
+ * broker_socket.c
+ *		The kernel's side of the link's socket: options, buffer, cork.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#ifdef __linux__
+#include <linux/sockios.h>
+#endif
+
+#include "broker_internal.h"
+
+/*
+ * A peer that vanishes is noticed by heartbeats within two of them.  Only where
+ * they are off must the kernel bound how long sent bytes may remain without an
+ * acknowledgement: TCP_USER_TIMEOUT counts a closed window too, so it would cut
+ * every link that a broker's memory or disk alarm holds up for that long
+ * (measured: after 20 s, with the connection otherwise in good health).
+ */
+#define UNACKNOWLEDGED_MS	60000
+#define KEEPALIVE_IDLE_S	30
+#define KEEPALIVE_INTERVAL_S 10
+#define KEEPALIVE_COUNT		3
+
+static void
+set_option(int fd, int level, int name, int value)
+{
+	/* each is an improvement only: never fail a connect for the lack of one */
+	(void) setsockopt(fd, level, name, &value, sizeof(value));
+}
+
+void
+outbox_link_socket_options(int fd, bool heartbeats)
+{
+	set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+	set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+#ifdef TCP_KEEPIDLE
+	set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_IDLE_S);
+	set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S);
+	set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_COUNT);
+#endif
+#ifdef TCP_USER_TIMEOUT
+	if (!heartbeats)
+		set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, UNACKNOWLEDGED_MS);
+#endif
+}
+
+/*
+ * Uncorking sends at once whatever is left, also the last frame of a body that
+ * is an exact multiple of the frame size, which the library sends with
+ * MSG_MORE and forgets.
+ */
+void
+outbox_link_cork(OutboxLink *link, bool on)
+{
+#ifdef TCP_CORK
+	set_option(link->fd, IPPROTO_TCP, TCP_CORK, on ? 1 : 0);
+#endif
+	link->corked = on;
+}
+
+/*
+ * How much may be sent so that at most half of the send buffer is in use: the
+ * buffer counts its own overhead too, so that half of it always goes in without
+ * waiting, even if the broker has stopped reading.
+ */
+void
+outbox_link_measure_room(OutboxLink *link)
+{
+	int			size = 0;
+	int			queued = 0;
+	socklen_t	len = sizeof(size);
+
+	if (getsockopt(link->fd, SOL_SOCKET, SO_SNDBUF, &size, &len) != 0)
+		size = 0;
+#ifdef SIOCOUTQ
+	if (ioctl(link->fd, SIOCOUTQ, &queued) != 0)
+		queued = 0;
+#endif
+	link->half_buffer = size / 2;
+	link->room = link->half_buffer - queued;
+}

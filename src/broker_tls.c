@@ -1,0 +1,160 @@
+/*-------------------------------------------------------------------------
+ *
+ * broker_tls.c
+ *		Opens the link's socket with TLS.
+ *
+ * Verification is on unless a superuser turned it off.  It happens inside the
+ * TLS handshake, so nothing of ours (no password) is sent to a stranger, and
+ * there is no way back to plain TCP.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <openssl/x509_vfy.h>
+
+#include "broker_internal.h"
+
+/* Why the last verification failed; OpenSSL's callback has no better place. */
+static const char *verify_reason;
+
+static int
+note_verify_result(int ok, X509_STORE_CTX *store)
+{
+	if (!ok)
+		verify_reason = X509_verify_cert_error_string(X509_STORE_CTX_get_error(store));
+	return ok;
+}
+
+static const char *
+openssl_reason(void)
+{
+	unsigned long code = ERR_peek_last_error();
+	const char *reason = code != 0 ? ERR_reason_error_string(code) : NULL;
+
+	return reason != NULL ? reason : "no further detail";
+}
+
+static OutboxLinkStatus
+fail_tls(OutboxLink *link, const char *what, const char *reason)
+{
+	return outbox_link_fail(link, OUTBOX_FAULT_CONNECTION, 0,
+							"could not connect to \"%s:%d\": %s: %s",
+							link->target.host, link->target.port, what, reason);
+}
+
+static OutboxLinkStatus
+set_verification(OutboxLink *link, amqp_socket_t *sock)
+{
+	SSL_CTX    *context = amqp_ssl_socket_get_context(sock);
+	bool		verify = link->target.tls_verify;
+
+	amqp_ssl_socket_set_verify_peer(sock, verify);
+	amqp_ssl_socket_set_verify_hostname(sock, verify);
+	if (!verify)
+		return OUTBOX_LINK_OK;
+
+	SSL_CTX_set_verify(context, SSL_VERIFY_PEER, note_verify_result);
+
+	/* the library compares names only; OpenSSL can compare addresses */
+	if (X509_VERIFY_PARAM_set1_ip_asc(SSL_CTX_get0_param(context),
+									  link->target.host) == 1)
+		amqp_ssl_socket_set_verify_hostname(sock, 0);
+
+	if (link->target.tls_ca_file[0] == '\0')
+	{
+		if (SSL_CTX_set_default_verify_paths(context) != 1)
+			return fail_tls(link, "could not load the system's CA certificates",
+							openssl_reason());
+	}
+	else if (amqp_ssl_socket_set_cacert(sock, link->target.tls_ca_file) !=
+			 AMQP_STATUS_OK)
+		return fail_tls(link, "could not load the CA file", openssl_reason());
+	return OUTBOX_LINK_OK;
+}
+
+static OutboxLinkStatus
+set_certificate(OutboxLink *link, amqp_socket_t *sock)
+{
+	const char *cert = link->target.tls_cert_file;
+	const char *key = link->target.tls_key_file;
+
+	/*
+	 * Always: without it OpenSSL would ask for the passphrase of an encrypted
+	 * key on the terminal, and wait.
+	 */
+	amqp_ssl_socket_set_key_passwd(sock, "");
+	if (cert[0] == '\0')
+		return OUTBOX_LINK_OK;
+	if (amqp_ssl_socket_set_key(sock, cert, key[0] != '\0' ? key : cert) !=
+		AMQP_STATUS_OK)
+		return fail_tls(link, "could not load the client certificate or its key",
+						openssl_reason());
+	return OUTBOX_LINK_OK;
+}
+
+static OutboxLinkStatus
+fail_open(OutboxLink *link, int status)
+{
+	if (verify_reason != NULL)
+		return fail_tls(link, "server certificate was not accepted",
+						verify_reason);
+	switch (status)
+	{
+		case AMQP_STATUS_SSL_HOSTNAME_VERIFY_FAILED:
+			return fail_tls(link, "server certificate was not accepted",
+							"it is for another host name");
+		case AMQP_STATUS_SSL_PEER_VERIFY_FAILED:
+			return fail_tls(link, "server certificate was not accepted",
+							openssl_reason());
+		case AMQP_STATUS_SSL_ERROR:
+		case AMQP_STATUS_SSL_CONNECTION_FAILED:
+			return fail_tls(link, "TLS handshake failed", openssl_reason());
+		case AMQP_STATUS_TIMEOUT:
+			return fail_tls(link, "TCP or TLS handshake", "timed out");
+		case AMQP_STATUS_SOCKET_ERROR:
+			return fail_tls(link, "connection failed", strerror(errno));
+		default:
+			return fail_tls(link, "connection failed",
+							amqp_error_string2(status));
+	}
+}
+
+/*
+ * Blocks for up to OUTBOX_CONNECT_MS, and as long as the resolver.  Returns
+ * AGAIN when TLS is up, for the socket is writable and the login comes next.
+ */
+OutboxLinkStatus
+outbox_link_open_tls(OutboxLink *link)
+{
+	struct timeval patience = {OUTBOX_CONNECT_MS / 1000, 0};
+	amqp_socket_t *sock;
+	OutboxLinkStatus status;
+	int			rc;
+
+	link->conn = amqp_new_connection();
+	sock = link->conn != NULL ? amqp_ssl_socket_new(link->conn) : NULL;
+	if (sock == NULL)
+		return fail_tls(link, "TLS", "out of memory");
+
+	ERR_clear_error();
+	verify_reason = NULL;
+	status = set_verification(link, sock);
+	if (status == OUTBOX_LINK_OK)
+		status = set_certificate(link, sock);
+	if (status != OUTBOX_LINK_OK)
+		return status;
+	if (amqp_ssl_socket_set_ssl_versions(sock, AMQP_TLSv1_2,
+										 AMQP_TLSvLATEST) != AMQP_STATUS_OK)
+		return fail_tls(link, "TLS", "this library knows no TLS 1.2");
+
+	rc = amqp_socket_open_noblock(sock, link->target.host, link->target.port,
+								  &patience);
+	if (rc != AMQP_STATUS_OK)
+		return fail_open(link, rc);
+	link->fd = amqp_get_sockfd(link->conn);
+	outbox_link_socket_options(link->fd, link->target.heartbeat_s > 0);
+	return OUTBOX_LINK_AGAIN;
+}

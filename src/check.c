@@ -1,0 +1,423 @@
+/*-------------------------------------------------------------------------
+ *
+ * check.c
+ *		What a message must be, checked at enqueue.
+ *
+ * The broker answers a bad message by closing the channel, which makes all
+ * other messages in flight uncertain, and librabbitmq notices some only after
+ * it has sent half a message (FAULTS.md 0.9).  So all of it is refused here,
+ * where the application can still do something about it.  The limits are those
+ * of AMQP 0-9-1 and of RabbitMQ 3.10 (FAULTS.md 2.2 and 2.3).
+ *
+ * All sizes are bytes in UTF-8, the encoding on the wire.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "check.h"
+#include "mb/pg_wchar.h"
+#include "miscadmin.h"
+#include "settings.h"
+#include "utils/builtins.h"
+#include "utils/numeric.h"
+#include "varatt_compat.h"
+
+/* Class, weight, body size and property flags in front of the properties. */
+#define CONTENT_HEADER_BYTES	14
+/* Frame header and end octet. */
+#define FRAME_BYTES				8
+/* content type, delivery mode, message id, timestamp, aggregate headers' own */
+#define PROPERTY_RESERVE		(1 + 24 + 1 + 37 + 8 + 64)
+
+#define MAX_EXPIRATION			PG_UINT32_MAX	/* RabbitMQ's timer */
+
+static const char *const string_properties[] = {
+	"app_id", "content_encoding", "content_type", "correlation_id",
+	"expiration", "reply_to", "type"
+};
+
+/* Length in UTF-8; raises an error when the text has none. */
+static size_t
+utf8_length(const char *str, size_t len)
+{
+	char	   *utf8;
+	size_t		result;
+
+	if (GetDatabaseEncoding() == PG_UTF8)
+		return len;
+	utf8 = pg_server_to_any(str, (int) len, PG_UTF8);
+	if (utf8 == str)
+		return len;
+	result = strlen(utf8);
+	pfree(utf8);
+	return result;
+}
+
+static void
+fail_short_string(const char *argument, size_t len)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_STRING_DATA_RIGHT_TRUNCATION),
+			 errmsg("%s is too long", argument),
+			 errdetail("It has %zu bytes in UTF-8; AMQP allows %d.",
+					   len, OUTBOX_SHORT_STRING_MAX)));
+}
+
+/* Returns the length in UTF-8, 0 for NULL. */
+static size_t
+check_short_string(const char *argument, const text *value)
+{
+	size_t		len;
+
+	if (value == NULL)
+		return 0;
+	len = utf8_length(VARDATA_ANY(value), VARSIZE_ANY_EXHDR(value));
+	if (len > OUTBOX_SHORT_STRING_MAX)
+		fail_short_string(argument, len);
+	return len;
+}
+
+/* ----------------------------------------------------------------- headers */
+
+static size_t container_size(JsonbContainer *container, int depth);
+
+/* A number is an AMQP long if it is an integer that fits, else a double. */
+static void
+check_header_number(Numeric number)
+{
+	char	   *str = numeric_normalize(number);
+	double		value = strtod(str, NULL);
+
+	if (isinf(value))
+		ereport(ERROR,
+				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
+				 errmsg("headers contain a number that is out of range"),
+				 errdetail("AMQP headers hold integers of 64 bits and numbers of double precision."),
+				 errhint("Send it as a string.")));
+	pfree(str);
+}
+
+/* Bytes of one field value, its type octet included. */
+static size_t
+value_size(const JsonbValue *value, int depth)
+{
+	switch (value->type)
+	{
+		case jbvNull:
+			return 1;
+		case jbvBool:
+			return 2;
+		case jbvNumeric:
+			check_header_number(value->val.numeric);
+			return 9;
+		case jbvString:
+			return 5 + utf8_length(value->val.string.val,
+								   value->val.string.len);
+		case jbvBinary:
+			return 5 + container_size(value->val.binary.data, depth + 1);
+		default:
+			elog(ERROR, "unexpected jsonb value type: %d", (int) value->type);
+	}
+	return 0;
+}
+
+static size_t
+container_size(JsonbContainer *container, int depth)
+{
+	JsonbIterator *it;
+	JsonbIteratorToken token;
+	JsonbValue	value;
+	size_t		total = 0;
+
+	check_stack_depth();
+	if (depth > OUTBOX_MAX_HEADER_DEPTH)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("headers are nested too deep"),
+				 errdetail("At most %d levels are allowed.",
+						   OUTBOX_MAX_HEADER_DEPTH)));
+
+	it = JsonbIteratorInit(container);
+	while ((token = JsonbIteratorNext(&it, &value, true)) != WJB_DONE)
+	{
+		if (token == WJB_KEY)
+		{
+			size_t		len = utf8_length(value.val.string.val,
+										  value.val.string.len);
+
+			if (len > OUTBOX_SHORT_STRING_MAX)
+				fail_short_string("a name in headers", len);
+			if (depth == 1 &&
+				((value.val.string.len == 2 &&
+				  memcmp(value.val.string.val, "CC", 2) == 0) ||
+				 (value.val.string.len == 3 &&
+				  memcmp(value.val.string.val, "BCC", 3) == 0)))
+				ereport(ERROR,
+						(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						 errmsg("headers must not contain CC or BCC"),
+						 errdetail("RabbitMQ would send the message to these routing keys as well, past its route."),
+						 errhint("Enqueue one message for each routing key.")));
+			total += 1 + len;
+		}
+		else if (token == WJB_VALUE || token == WJB_ELEM)
+			total += value_size(&value, depth);
+	}
+	return total;
+}
+
+static size_t
+check_headers(Jsonb *headers)
+{
+	if (headers == NULL)
+		return 0;
+	if (!JB_ROOT_IS_OBJECT(headers))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("headers must be a JSON object")));
+	return 4 + container_size(&headers->root, 1);
+}
+
+/* -------------------------------------------------------------- properties */
+
+static void
+check_expiration(const char *str, size_t len)
+{
+	bool		bad = len == 0 || len > 10;
+
+	for (size_t i = 0; i < len && !bad; i++)
+		bad = str[i] < '0' || str[i] > '9';
+	if (!bad)
+	{
+		char	   *copy = pnstrdup(str, len);
+
+		bad = strtoull(copy, NULL, 10) > MAX_EXPIRATION;
+		pfree(copy);
+	}
+	if (bad)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("property expiration must be a string of digits"),
+				 errdetail("It is a number of milliseconds from 0 to %u.",
+						   (unsigned) MAX_EXPIRATION)));
+}
+
+static size_t
+check_string_property(const char *name, const JsonbValue *value)
+{
+	char		argument[64];
+	size_t		len;
+
+	snprintf(argument, sizeof(argument), "property %s", name);
+	if (value->type != jbvString)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s must be a string", argument)));
+	len = utf8_length(value->val.string.val, value->val.string.len);
+	if (len > OUTBOX_SHORT_STRING_MAX)
+		fail_short_string(argument, len);
+	if (strcmp(name, "expiration") == 0)
+		check_expiration(value->val.string.val, value->val.string.len);
+	if (strcmp(name, "reply_to") == 0 &&
+		value->val.string.len >= 21 &&
+		memcmp(value->val.string.val, "amq.rabbitmq.reply-to", 21) == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("property reply_to must not name a direct reply queue"),
+				 errdetail("Direct reply-to needs a consumer on the publishing connection, and the relay has none.")));
+	return 1 + len;
+}
+
+static size_t
+check_priority(const JsonbValue *value)
+{
+	char	   *str;
+	char	   *end;
+	long		priority;
+
+	if (value->type == jbvNumeric)
+	{
+		str = numeric_normalize(value->val.numeric);
+		priority = strtol(str, &end, 10);
+		if (*end == '\0' && priority >= 0 && priority <= 255)
+			return 1;
+	}
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("property priority must be an integer from 0 to 255")));
+	return 0;
+}
+
+static size_t
+check_property(const char *name, const JsonbValue *value)
+{
+	if (strcmp(name, "priority") == 0)
+		return check_priority(value);
+	for (int i = 0; i < (int) lengthof(string_properties); i++)
+		if (strcmp(name, string_properties[i]) == 0)
+			return check_string_property(name, value);
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("unknown property \"%s\"", name),
+			 errdetail("message_id, timestamp and delivery_mode are set by the relay; user_id would be refused by the broker."),
+			 errhint("Valid properties are app_id, content_encoding, content_type, correlation_id, expiration, priority, reply_to and type.")));
+	return 0;
+}
+
+static size_t
+check_properties(Jsonb *properties)
+{
+	JsonbIterator *it;
+	JsonbIteratorToken token;
+	JsonbValue	value;
+	char	   *name = NULL;
+	size_t		total = 0;
+
+	if (properties == NULL)
+		return 0;
+	if (!JB_ROOT_IS_OBJECT(properties))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("properties must be a JSON object")));
+
+	it = JsonbIteratorInit(&properties->root);
+	while ((token = JsonbIteratorNext(&it, &value, true)) != WJB_DONE)
+	{
+		if (token == WJB_KEY)
+			name = pnstrdup(value.val.string.val, value.val.string.len);
+		else if (token == WJB_VALUE)
+			total += check_property(name, &value);
+	}
+	return total;
+}
+
+/* -------------------------------------------------------------------- body */
+
+static void
+fail_body_size(const char *argument, size_t len)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+			 errmsg("%s is too large", argument),
+			 errdetail("It has %zu bytes; \"outbox.max_message_size\" is %d.",
+					   len, outbox_max_message_size),
+			 errhint("Store the content elsewhere and send a reference to it.")));
+}
+
+/*
+ * The text of a JSON value is what is sent.  Making it only to measure it would
+ * cost as much as the rest of enqueue, so small values are believed to be
+ * small.  A few bytes of jsonb can hold a number of 131072 digits, so that
+ * belief can be wrong; the broker then refuses the message, and it becomes
+ * failed with that reason.
+ */
+static void
+check_payload(Jsonb *payload)
+{
+	size_t		binary = VARSIZE_ANY_EXHDR(payload);
+	char	   *str;
+	size_t		len;
+
+	if (GetDatabaseEncoding() == PG_UTF8 &&
+		binary <= Min(8192, (size_t) outbox_max_message_size / 64))
+		return;
+	str = JsonbToCString(NULL, &payload->root, (int) binary);
+	len = utf8_length(str, strlen(str));
+	pfree(str);
+	if (len > (size_t) outbox_max_message_size)
+		fail_body_size("payload", len);
+}
+
+static void
+check_body(const OutboxFields *fields)
+{
+	if ((fields->payload == NULL) == (fields->body == NULL))
+		ereport(ERROR,
+				(errcode(fields->payload == NULL ?
+						 ERRCODE_NULL_VALUE_NOT_ALLOWED :
+						 ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("exactly one of payload and body must be given"),
+				 errhint("For a JSON message without content use 'null'::jsonb or '{}'.")));
+	if (fields->payload != NULL)
+		check_payload(fields->payload);
+	else if (VARSIZE_ANY_EXHDR(fields->body) > (size_t) outbox_max_message_size)
+		fail_body_size("body", VARSIZE_ANY_EXHDR(fields->body));
+}
+
+/* --------------------------------------------------------------- the whole */
+
+static char *
+utf8_or_null(const text *value)
+{
+	char	   *str;
+
+	if (value == NULL)
+		return NULL;
+	str = text_to_cstring(value);
+	return pg_server_to_any(str, (int) strlen(str), PG_UTF8);
+}
+
+/* The rendered routing key must fit, whatever the parts are. */
+static size_t
+check_routing_key(const OutboxFields *fields, const OutboxRoute *route)
+{
+	char		buf[OUTBOX_SHORT_STRING_MAX + 1];
+	size_t		len;
+
+	if (fields->routing_key != NULL)
+		return check_short_string("routing_key", fields->routing_key);
+	/* The most common template needs no rendering to know that it fits. */
+	if (strcmp(route->routing_key, "{event_type}") == 0)
+		return 0;
+	len = outbox_route_render(route->routing_key,
+							  utf8_or_null(fields->event_type),
+							  utf8_or_null(fields->aggregate_type),
+							  utf8_or_null(fields->aggregate_id), buf);
+	if (len > OUTBOX_SHORT_STRING_MAX)
+		ereport(ERROR,
+				(errcode(ERRCODE_STRING_DATA_RIGHT_TRUNCATION),
+				 errmsg("routing key of route \"%s\" would be too long",
+						route->name),
+				 errdetail("Its template \"%s\" gives %zu bytes; AMQP allows %d.",
+						   route->routing_key, len, OUTBOX_SHORT_STRING_MAX)));
+	return len;
+}
+
+void
+outbox_check_fields(const OutboxFields *fields, const OutboxRoute *route)
+{
+	size_t		header_bytes;
+
+	if (fields->event_type == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("event_type must not be null")));
+	if (VARSIZE_ANY_EXHDR(fields->event_type) == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("event_type must not be empty")));
+	if (fields->aggregate_id != NULL &&
+		VARSIZE_ANY_EXHDR(fields->aggregate_id) == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("aggregate_id must not be empty"),
+				 errhint("Use NULL for a message that has no key.")));
+
+	header_bytes = check_short_string("event_type", fields->event_type);
+	header_bytes += check_short_string("aggregate_type", fields->aggregate_type);
+	header_bytes += check_short_string("aggregate_id", fields->aggregate_id);
+	check_routing_key(fields, route);
+	header_bytes += check_headers(fields->headers);
+	header_bytes += check_properties(fields->properties);
+	header_bytes += CONTENT_HEADER_BYTES + PROPERTY_RESERVE;
+	if (header_bytes > OUTBOX_FRAME_MAX - FRAME_BYTES)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("headers are too large"),
+				 errdetail("With the properties they take %zu bytes; one AMQP frame holds %d.",
+						   header_bytes, OUTBOX_FRAME_MAX - FRAME_BYTES),
+				 errhint("Put the content into the payload.")));
+	check_body(fields);
+}

@@ -1,0 +1,37 @@
+/*-------------------------------------------------------------------------
+ *
+ * check.h
+ *		What a message must be, checked at enqueue.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTBOX_CHECK_H
+#define OUTBOX_CHECK_H
+
+#include "route.h"
+#include "utils/jsonb.h"
+
+/* How deep headers may nest; the object itself is depth 1. */
+#define OUTBOX_MAX_HEADER_DEPTH 8
+
+/* A message as SQL values; NULL where the column is. */
+typedef struct OutboxFields
+{
+	text	   *event_type;
+	text	   *aggregate_type;
+	text	   *aggregate_id;
+	text	   *routing_key;
+	Jsonb	   *payload;
+	bytea	   *body;
+	Jsonb	   *headers;
+	Jsonb	   *properties;
+} OutboxFields;
+
+/*
+ * Raises an error that names the argument when RabbitMQ or the protocol would
+ * refuse the message, or when it breaks a rule of this extension.
+ */
+extern void outbox_check_fields(const OutboxFields *fields,
+								const OutboxRoute *route);
+
+#endif							/* OUTBOX_CHECK_H */

@@ -1,0 +1,154 @@
+/*-------------------------------------------------------------------------
+ *
+ * ddl.c
+ *		Keeps workers out of a database while a command needs it empty.
+ *
+ * DROP DATABASE, ALTER DATABASE ... RENAME and SET TABLESPACE, and CREATE
+ * DATABASE ... TEMPLATE wait five seconds for other sessions of the database and
+ * then fail; they end no background worker.  So its workers are sent home before
+ * the command and come back after it, whether it succeeded or not.
+ *
+ * Who may not run the command cannot use it to stop a relay: the owner of the
+ * database is checked here as well.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "catalog/pg_database.h"
+#include "commands/dbcommands.h"
+#include "commands/defrem.h"
+#include "launcher.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "shared.h"
+#include "storage/latch.h"
+#include "tcop/utility.h"
+#include "utils/acl.h"
+#include "utils/syscache.h"
+#include "utils/timestamp.h"
+
+/* Shorter than the five seconds that the server waits afterwards. */
+#define STOP_WAIT_MS	4500
+#define STOP_POLL_MS	10
+
+static ProcessUtility_hook_type prev_process_utility = NULL;
+
+static const char *
+option_string(List *options, const char *name)
+{
+	ListCell   *cell;
+
+	foreach(cell, options)
+	{
+		DefElem    *option = lfirst(cell);
+
+		if (strcmp(option->defname, name) == 0 && option->arg != NULL)
+			return defGetString(option);
+	}
+	return NULL;
+}
+
+/* Name of the database that the statement needs empty, or NULL. */
+static const char *
+emptied_database(Node *stmt)
+{
+	if (IsA(stmt, DropdbStmt))
+		return ((DropdbStmt *) stmt)->dbname;
+	if (IsA(stmt, RenameStmt) &&
+		((RenameStmt *) stmt)->renameType == OBJECT_DATABASE)
+		return ((RenameStmt *) stmt)->subname;
+	if (IsA(stmt, AlterDatabaseStmt) &&
+		option_string(((AlterDatabaseStmt *) stmt)->options, "tablespace"))
+		return ((AlterDatabaseStmt *) stmt)->dbname;
+	if (IsA(stmt, CreatedbStmt))
+		return option_string(((CreatedbStmt *) stmt)->options, "template");
+	return NULL;
+}
+
+static bool
+may_empty(Oid dboid)
+{
+	HeapTuple	tuple = SearchSysCache1(DATABASEOID, ObjectIdGetDatum(dboid));
+	bool		allowed;
+
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	allowed = superuser() ||
+		has_privs_of_role(GetUserId(),
+						  ((Form_pg_database) GETSTRUCT(tuple))->datdba);
+	ReleaseSysCache(tuple);
+	return allowed;
+}
+
+/* The database whose workers must leave for this statement, or InvalidOid. */
+static Oid
+database_to_empty(Node *stmt)
+{
+	const char *name = emptied_database(stmt);
+	Oid			dboid;
+
+	if (name == NULL || outbox_shared == NULL)
+		return InvalidOid;
+	dboid = get_database_oid(name, true);
+	if (!OidIsValid(dboid) || dboid == MyDatabaseId || !may_empty(dboid))
+		return InvalidOid;
+	return dboid;
+}
+
+static void
+wait_until_empty(Oid dboid)
+{
+	TimestampTz deadline = GetCurrentTimestamp() + STOP_WAIT_MS * (int64) 1000;
+
+	(void) outbox_shared_tell_workers(dboid, OUTBOX_NEWS_STOP);
+	while (outbox_shared_count_slots(dboid) > 0 &&
+		   GetCurrentTimestamp() < deadline)
+	{
+		(void) WaitLatch(MyLatch,
+						 WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 STOP_POLL_MS, PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
+static void
+outbox_process_utility(PlannedStmt *pstmt, const char *query_string,
+					   bool read_only_tree, ProcessUtilityContext context,
+					   ParamListInfo params, QueryEnvironment *query_env,
+					   DestReceiver *dest, QueryCompletion *qc)
+{
+	ProcessUtility_hook_type next = prev_process_utility ?
+		prev_process_utility : standard_ProcessUtility;
+	Oid			dboid = InvalidOid;
+
+	/* These commands refuse to run in a transaction block themselves. */
+	if (context == PROCESS_UTILITY_TOPLEVEL)
+		dboid = database_to_empty(pstmt->utilityStmt);
+	if (!OidIsValid(dboid) || !outbox_hold_set(dboid))
+	{
+		next(pstmt, query_string, read_only_tree, context, params, query_env,
+			 dest, qc);
+		return;
+	}
+	PG_TRY();
+	{
+		wait_until_empty(dboid);
+		next(pstmt, query_string, read_only_tree, context, params, query_env,
+			 dest, qc);
+	}
+	PG_FINALLY();
+	{
+		outbox_hold_release(dboid);
+	}
+	PG_END_TRY();
+}
+
+void
+outbox_ddl_install_hook(void)
+{
+	prev_process_utility = ProcessUtility_hook;
+	ProcessUtility_hook = outbox_process_utility;
+}

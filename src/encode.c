@@ -1,0 +1,328 @@
+/*-------------------------------------------------------------------------
+ *
+ * encode.c
+ *		From a message to AMQP properties, headers and body.
+ *
+ * Called by broker_publish.c for each message, outside any transaction: only
+ * server functions that need no catalog are used here (see encode.h about
+ * client_encoding).
+ *
+ * The rules that matter to the protocol were checked at enqueue.  They are
+ * checked again, because librabbitmq finds an argument error only after it has
+ * sent the method frame, which costs the connection (FAULTS.md 0.9).
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "lib/stringinfo.h"
+#include "utils/timestamp.h"
+
+#include "encode.h"
+#include "encode_table.h"
+
+/* class, weight and body size stand before the property flags and list */
+#define CONTENT_HEADER_FIXED (2 + 2 + 8 + 2)
+
+#define MAX_PRIORITY 255
+#define MAX_EXPIRATION_DIGITS 10	/* RabbitMQ's limit is 2^32 - 1 ms */
+
+#define HEADER_AGGREGATE_ID		"aggregate_id"
+#define HEADER_AGGREGATE_TYPE	"aggregate_type"
+
+/* Every property that is a short string, and who may set it. */
+typedef struct ShortString
+{
+	const char *name;			/* key in the column properties, or NULL */
+	amqp_flags_t flag;
+	size_t		offset;			/* in amqp_basic_properties_t */
+} ShortString;
+
+#define SHORT_STRING(name, FLAG, field) \
+	{name, FLAG, offsetof(amqp_basic_properties_t, field)}
+
+static const ShortString ShortStrings[] = {
+	SHORT_STRING("content_type", AMQP_BASIC_CONTENT_TYPE_FLAG, content_type),
+	SHORT_STRING("content_encoding", AMQP_BASIC_CONTENT_ENCODING_FLAG,
+				 content_encoding),
+	SHORT_STRING("correlation_id", AMQP_BASIC_CORRELATION_ID_FLAG,
+				 correlation_id),
+	SHORT_STRING("reply_to", AMQP_BASIC_REPLY_TO_FLAG, reply_to),
+	SHORT_STRING("expiration", AMQP_BASIC_EXPIRATION_FLAG, expiration),
+	SHORT_STRING("type", AMQP_BASIC_TYPE_FLAG, type),
+	SHORT_STRING("app_id", AMQP_BASIC_APP_ID_FLAG, app_id),
+	SHORT_STRING(NULL, AMQP_BASIC_MESSAGE_ID_FLAG, message_id)
+};
+
+static amqp_bytes_t *
+short_string(amqp_basic_properties_t *properties, const ShortString *spec)
+{
+	return (amqp_bytes_t *) ((char *) properties + spec->offset);
+}
+
+static bool
+key_is(const amqp_bytes_t *key, const char *name)
+{
+	return key->len == strlen(name) && memcmp(key->bytes, name, key->len) == 0;
+}
+
+/*
+ * Ours replaces a header of the user with that name: consumers take these two
+ * for the key that the order is kept by, so nobody may forge them.
+ */
+static void
+set_own_header(amqp_table_t *table, const char *name, const char *utf8)
+{
+	amqp_table_entry_t *entry;
+	int			i;
+
+	if (utf8 == NULL)
+		return;
+	for (i = 0; i < table->num_entries; i++)
+	{
+		if (key_is(&table->entries[i].key, name))
+			break;
+	}
+	if (i == table->num_entries)
+		table->num_entries++;
+	entry = &table->entries[i];
+	entry->key = outbox_encode_text(name);
+	entry->value.kind = AMQP_FIELD_KIND_UTF8;
+	entry->value.value.bytes = outbox_encode_text(utf8);
+}
+
+static const char *
+encode_headers(const OutboxMessage *message, amqp_basic_properties_t *p)
+{
+	amqp_table_t *table = &p->headers;
+	JsonbIterator *it = NULL;
+	JsonbValue	item;
+	int			npairs = 0;
+
+	if (message->headers != NULL)
+	{
+		it = JsonbIteratorInit(&message->headers->root);
+		if (JsonbIteratorNext(&it, &item, false) != WJB_BEGIN_OBJECT)
+			return "headers is not a JSON object";
+		npairs = item.val.object.nPairs;
+	}
+
+	/* two more than the user's, for aggregate_id and aggregate_type */
+	table->num_entries = 0;
+	table->entries = palloc0(sizeof(amqp_table_entry_t) * (npairs + 2));
+	if (it != NULL)
+	{
+		const char *reason = outbox_encode_pairs(&it, table);
+
+		if (reason != NULL)
+			return reason;
+	}
+	set_own_header(table, HEADER_AGGREGATE_ID, message->aggregate_id);
+	set_own_header(table, HEADER_AGGREGATE_TYPE, message->aggregate_type);
+	if (table->num_entries > 0)
+		p->_flags |= AMQP_BASIC_HEADERS_FLAG;
+	return NULL;
+}
+
+static bool
+all_digits(const amqp_bytes_t *text)
+{
+	const char *chars = text->bytes;
+	size_t		i;
+
+	for (i = 0; i < text->len; i++)
+	{
+		if (chars[i] < '0' || chars[i] > '9')
+			return false;
+	}
+	return text->len > 0;
+}
+
+static const char *
+set_priority(const JsonbValue *item, amqp_basic_properties_t *p)
+{
+	amqp_field_value_t number;
+
+	if (item->type != jbvNumeric ||
+		outbox_encode_number(item->val.numeric, &number) != NULL ||
+		number.kind != AMQP_FIELD_KIND_I64 ||
+		number.value.i64 < 0 || number.value.i64 > MAX_PRIORITY)
+		return "property \"priority\" is not a number from 0 to 255";
+	p->priority = (uint8_t) number.value.i64;
+	p->_flags |= AMQP_BASIC_PRIORITY_FLAG;
+	return NULL;
+}
+
+/* Sets a property that the user named; numbers are welcome as strings are. */
+static const char *
+set_property(const amqp_bytes_t *key, const JsonbValue *item,
+			 amqp_basic_properties_t *p)
+{
+	size_t		i;
+
+	if (key_is(key, "priority"))
+		return set_priority(item, p);
+
+	for (i = 0; i < lengthof(ShortStrings); i++)
+	{
+		const ShortString *spec = &ShortStrings[i];
+		amqp_bytes_t *target = short_string(p, spec);
+
+		if (spec->name == NULL || !key_is(key, spec->name))
+			continue;
+		if (item->type == jbvString)
+			*target = outbox_encode_utf8(item->val.string.val, item->val.string.len);
+		else if (item->type == jbvNumeric)
+			*target = outbox_encode_text(outbox_encode_digits(item->val.numeric));
+		else
+			return psprintf("property \"%s\" is not a string", spec->name);
+		if (spec->flag == AMQP_BASIC_EXPIRATION_FLAG &&
+			(!all_digits(target) || target->len > MAX_EXPIRATION_DIGITS))
+			return "property \"expiration\" is not a number of milliseconds";
+		p->_flags |= spec->flag;
+		return NULL;
+	}
+	return "properties has an unknown key";
+}
+
+static const char *
+encode_properties(const Jsonb *properties, amqp_basic_properties_t *p)
+{
+	JsonbIterator *it;
+	JsonbIteratorToken token;
+	JsonbValue	item;
+
+	if (properties == NULL)
+		return NULL;
+	it = JsonbIteratorInit(unconstify(JsonbContainer *, &properties->root));
+	if (JsonbIteratorNext(&it, &item, true) != WJB_BEGIN_OBJECT)
+		return "properties is not a JSON object";
+	while ((token = JsonbIteratorNext(&it, &item, true)) != WJB_END_OBJECT)
+	{
+		amqp_bytes_t key;
+		const char *reason;
+
+		Assert(token == WJB_KEY);
+		key = outbox_encode_utf8(item.val.string.val, item.val.string.len);
+		(void) JsonbIteratorNext(&it, &item, true);
+		if (item.type == jbvNull)
+			continue;			/* as if it were not there */
+		reason = set_property(&key, &item, p);
+		if (reason != NULL)
+			return reason;
+	}
+	return NULL;
+}
+
+static amqp_bytes_t
+uuid_text(const pg_uuid_t *id)
+{
+	static const char hex[] = "0123456789abcdef";
+	char	   *text = palloc(2 * UUID_LEN + 5);
+	char	   *out = text;
+	int			i;
+
+	for (i = 0; i < UUID_LEN; i++)
+	{
+		if (i == 4 || i == 6 || i == 8 || i == 10)
+			*out++ = '-';
+		*out++ = hex[id->data[i] >> 4];
+		*out++ = hex[id->data[i] & 0x0f];
+	}
+	*out = '\0';
+	return outbox_encode_text(text);
+}
+
+/* What the message itself says; the user's properties may change some of it. */
+static void
+set_defaults(const OutboxMessage *message, amqp_basic_properties_t *p)
+{
+	p->message_id = uuid_text(&message->id);
+	p->type = outbox_encode_text(message->event_type);
+	p->content_type = outbox_encode_text(message->payload != NULL ?
+								"application/json" :
+								"application/octet-stream");
+	p->delivery_mode = AMQP_DELIVERY_PERSISTENT;
+	p->_flags = AMQP_BASIC_MESSAGE_ID_FLAG | AMQP_BASIC_TYPE_FLAG |
+		AMQP_BASIC_CONTENT_TYPE_FLAG | AMQP_BASIC_DELIVERY_MODE_FLAG;
+
+	/* AMQP's timestamp is unsigned and has no infinity */
+	if (!TIMESTAMP_NOT_FINITE(message->created_at))
+	{
+		pg_time_t	created_s = timestamptz_to_time_t(message->created_at);
+
+		if (created_s >= 0)
+		{
+			p->timestamp = (uint64_t) created_s;
+			p->_flags |= AMQP_BASIC_TIMESTAMP_FLAG;
+		}
+	}
+}
+
+/* Checks the short strings and adds everything up. */
+static const char *
+measure(OutboxEncoded *out)
+{
+	amqp_basic_properties_t *p = &out->properties;
+	size_t		i;
+
+	out->header_size = CONTENT_HEADER_FIXED;
+	for (i = 0; i < lengthof(ShortStrings); i++)
+	{
+		const ShortString *spec = &ShortStrings[i];
+		amqp_bytes_t *text = short_string(p, spec);
+
+		if ((p->_flags & spec->flag) == 0)
+			continue;
+		if (text->len > OUTBOX_SHORT_STRING_MAX)
+			return psprintf("property \"%s\" is longer than 255 bytes",
+							spec->name ? spec->name : "message_id");
+		out->header_size += 1 + text->len;
+	}
+	if (p->_flags & AMQP_BASIC_HEADERS_FLAG)
+		out->header_size += outbox_encode_table_size(&p->headers);
+	if (p->_flags & AMQP_BASIC_DELIVERY_MODE_FLAG)
+		out->header_size += 1;
+	if (p->_flags & AMQP_BASIC_PRIORITY_FLAG)
+		out->header_size += 1;
+	if (p->_flags & AMQP_BASIC_TIMESTAMP_FLAG)
+		out->header_size += 8;
+	return NULL;
+}
+
+static void
+encode_body(const OutboxMessage *message, amqp_bytes_t *body)
+{
+	StringInfoData json;
+
+	if (message->payload == NULL)
+	{
+		body->bytes = unconstify(char *, message->body);
+		body->len = message->body_len;
+		return;
+	}
+	initStringInfo(&json);
+	(void) JsonbToCString(&json, &message->payload->root,
+						  VARSIZE(message->payload));
+	*body = outbox_encode_utf8(json.data, json.len);
+}
+
+const char *
+outbox_encode(const OutboxMessage *message, MemoryContext scratch,
+			  OutboxEncoded *out)
+{
+	MemoryContext old = MemoryContextSwitchTo(scratch);
+	const char *reason;
+
+	memset(out, 0, sizeof(*out));
+	set_defaults(message, &out->properties);
+	reason = encode_properties(message->properties, &out->properties);
+	if (reason == NULL)
+		reason = encode_headers(message, &out->properties);
+	if (reason == NULL)
+		reason = measure(out);
+	if (reason == NULL)
+		encode_body(message, &out->body);
+	MemoryContextSwitchTo(old);
+	return reason;
+}

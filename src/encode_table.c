@@ -1,0 +1,213 @@
+/*-------------------------------------------------------------------------
+ *
+ * encode_table.c
+ *		From jsonb to an AMQP field table.
+ *
+ * string S, boolean t, integer that fits 64 bits l, other number d, null V,
+ * array A, object F.  Depth was limited at enqueue.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "mb/pg_wchar.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+
+#include "encode_table.h"
+
+static const char *encode_value(JsonbIterator **it, const JsonbValue *item,
+								JsonbIteratorToken token,
+								amqp_field_value_t *value);
+
+/* Bytes in the database's encoding to UTF-8, without a copy where possible. */
+amqp_bytes_t
+outbox_encode_utf8(const char *text, int len)
+{
+	amqp_bytes_t result;
+	char	   *utf8 = pg_server_to_any(text, len, PG_UTF8);
+
+	result.bytes = utf8;
+	result.len = utf8 == text ? (size_t) len : strlen(utf8);
+	return result;
+}
+
+/* A string that is UTF-8 already, as all of OutboxMessage's are. */
+amqp_bytes_t
+outbox_encode_text(const char *utf8)
+{
+	amqp_bytes_t result;
+
+	result.bytes = unconstify(char *, utf8);
+	result.len = strlen(utf8);
+	return result;
+}
+
+char *
+outbox_encode_digits(Numeric number)
+{
+	return DatumGetCString(DirectFunctionCall1(numeric_out,
+											   NumericGetDatum(number)));
+}
+
+/* An integer that fits 64 bits stays exact; the rest becomes a double. */
+const char *
+outbox_encode_number(Numeric number, amqp_field_value_t *value)
+{
+	char	   *text = outbox_encode_digits(number);
+	size_t		digits = strspn(text, "-0123456789");
+
+	if (text[digits] == '\0')
+	{
+		errno = 0;
+		value->kind = AMQP_FIELD_KIND_I64;
+		value->value.i64 = strtoll(text, NULL, 10);
+		if (errno == 0)
+			return NULL;
+	}
+	value->kind = AMQP_FIELD_KIND_F64;
+	value->value.f64 = strtod(text, NULL);
+	if (isinf(value->value.f64))
+		return "a number in headers is out of the range of a double";
+	return NULL;
+}
+
+static const char *
+encode_array(JsonbIterator **it, int nelems, amqp_field_value_t *value)
+{
+	amqp_array_t *array = &value->value.array;
+	JsonbValue	item;
+	JsonbIteratorToken token;
+
+	value->kind = AMQP_FIELD_KIND_ARRAY;
+	array->num_entries = 0;
+	array->entries = palloc0(sizeof(amqp_field_value_t) * Max(nelems, 1));
+	while ((token = JsonbIteratorNext(it, &item, false)) != WJB_END_ARRAY)
+	{
+		const char *reason;
+
+		Assert(array->num_entries < nelems);
+		reason = encode_value(it, &item, token,
+							  &array->entries[array->num_entries++]);
+		if (reason != NULL)
+			return reason;
+	}
+	return NULL;
+}
+
+/* Appends the object's pairs to table, which has room for them. */
+const char *
+outbox_encode_pairs(JsonbIterator **it, amqp_table_t *table)
+{
+	JsonbValue	item;
+	JsonbIteratorToken token;
+
+	while ((token = JsonbIteratorNext(it, &item, false)) != WJB_END_OBJECT)
+	{
+		amqp_table_entry_t *entry = &table->entries[table->num_entries++];
+		const char *reason;
+
+		Assert(token == WJB_KEY);
+		entry->key = outbox_encode_utf8(item.val.string.val, item.val.string.len);
+		if (entry->key.len > OUTBOX_SHORT_STRING_MAX)
+			return "a name in headers is longer than 255 bytes";
+		token = JsonbIteratorNext(it, &item, false);
+		reason = encode_value(it, &item, token, &entry->value);
+		if (reason != NULL)
+			return reason;
+	}
+	return NULL;
+}
+
+static const char *
+encode_object(JsonbIterator **it, int npairs, amqp_field_value_t *value)
+{
+	amqp_table_t *table = &value->value.table;
+
+	value->kind = AMQP_FIELD_KIND_TABLE;
+	table->num_entries = 0;
+	table->entries = palloc0(sizeof(amqp_table_entry_t) * Max(npairs, 1));
+	return outbox_encode_pairs(it, table);
+}
+
+/* The value that the iterator has just stepped on or into. */
+static const char *
+encode_value(JsonbIterator **it, const JsonbValue *item,
+			 JsonbIteratorToken token, amqp_field_value_t *value)
+{
+	check_stack_depth();
+
+	if (token == WJB_BEGIN_OBJECT)
+		return encode_object(it, item->val.object.nPairs, value);
+	if (token == WJB_BEGIN_ARRAY)
+		return encode_array(it, item->val.array.nElems, value);
+
+	switch (item->type)
+	{
+		case jbvNull:
+			value->kind = AMQP_FIELD_KIND_VOID;
+			return NULL;
+		case jbvBool:
+			value->kind = AMQP_FIELD_KIND_BOOLEAN;
+			value->value.boolean = item->val.boolean ? 1 : 0;
+			return NULL;
+		case jbvString:
+			value->kind = AMQP_FIELD_KIND_UTF8;
+			value->value.bytes = outbox_encode_utf8(item->val.string.val,
+										 item->val.string.len);
+			return NULL;
+		case jbvNumeric:
+			return outbox_encode_number(item->val.numeric, value);
+		default:
+			elog(ERROR, "unexpected jsonb value of type %d", (int) item->type);
+	}
+	return NULL;				/* keep compiler quiet */
+}
+
+static size_t value_size(const amqp_field_value_t *value);
+
+size_t
+outbox_encode_table_size(const amqp_table_t *table)
+{
+	size_t		size = 4;
+	int			i;
+
+	for (i = 0; i < table->num_entries; i++)
+		size += 1 + table->entries[i].key.len +
+			value_size(&table->entries[i].value);
+	return size;
+}
+
+/* Bytes of a value with its kind; only the kinds that are made above. */
+static size_t
+value_size(const amqp_field_value_t *value)
+{
+	size_t		size = 1;
+	int			i;
+
+	switch (value->kind)
+	{
+		case AMQP_FIELD_KIND_VOID:
+			return size;
+		case AMQP_FIELD_KIND_BOOLEAN:
+			return size + 1;
+		case AMQP_FIELD_KIND_I64:
+		case AMQP_FIELD_KIND_F64:
+			return size + 8;
+		case AMQP_FIELD_KIND_UTF8:
+			return size + 4 + value->value.bytes.len;
+		case AMQP_FIELD_KIND_TABLE:
+			return size + outbox_encode_table_size(&value->value.table);
+		case AMQP_FIELD_KIND_ARRAY:
+			size += 4;
+			for (i = 0; i < value->value.array.num_entries; i++)
+				size += value_size(&value->value.array.entries[i]);
+			return size;
+		default:
+			elog(ERROR, "unexpected field kind %d", (int) value->kind);
+	}
+	return size;				/* keep compiler quiet */
+}

@@ -1,0 +1,452 @@
+/*-------------------------------------------------------------------------
+ *
+ * enqueue.c
+ *		outbox_enqueue() and the triggers behind it.
+ *
+ * The functions do no more than an INSERT; everything that makes a row a
+ * message (checks, order of keys, the wake-up) is in the row trigger, so that
+ * INSERT and COPY are equal to them.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "check.h"
+#include "commands/trigger.h"
+#include "common/hashfn.h"
+#include "enqueue.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "shared.h"
+#include "store.h"
+#include "storage/lock.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/inval.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/timestamp.h"
+#include "varatt_compat.h"
+#include "wake.h"
+
+PG_FUNCTION_INFO_V1(outbox_enqueue);
+PG_FUNCTION_INFO_V1(outbox_enqueue_bytes);
+PG_FUNCTION_INFO_V1(outbox_uuid7);
+PG_FUNCTION_INFO_V1(outbox_key_hash);
+PG_FUNCTION_INFO_V1(outbox_row_trigger);
+PG_FUNCTION_INFO_V1(outbox_change_trigger);
+
+/* Columns of the table outbox, in outbox--1.0.sql. */
+#define COL_SEQ				1
+#define COL_ID				2
+#define COL_ROUTE			3
+#define COL_EVENT_TYPE		4
+#define COL_AGGREGATE_TYPE	5
+#define COL_AGGREGATE_ID	6
+#define COL_PAYLOAD			7
+#define COL_BODY			8
+#define COL_HEADERS			9
+#define COL_PROPERTIES		10
+#define COL_ROUTING_KEY		11
+#define COL_CREATED_AT		12
+#define COL_AVAILABLE_AT	13
+#define COL_ATTEMPTS		14
+#define COL_LAST_ERROR		15
+#define COL_STATUS			16
+#define NCOLS				16
+
+/* Lock class of outbox.strict_keys; SQL functions can only take 1 and 2. */
+#define STRICT_KEY_LOCK_CLASS 3
+
+/* ------------------------------------------------------------------- uuid */
+
+/*
+ * Version 7: 48 bits of Unix milliseconds, 12 bits of fraction of it so that
+ * values of one backend grow within a millisecond, 62 random bits.  Random
+ * bytes are drawn many at a time, as each draw is a system call.
+ */
+static void
+make_uuid7(pg_uuid_t *uuid)
+{
+	static uint8 pool[1024];
+	static int	pool_pid = 0;
+	static size_t used = sizeof(pool);
+	TimestampTz now = GetCurrentTimestamp();
+	uint64		us = (uint64) (now + (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * USECS_PER_DAY);
+	uint64		ms = us / 1000;
+	uint16		fraction = (uint16) ((us % 1000) * 4096 / 1000);
+
+	/* A forked child must not repeat what its parent drew. */
+	if (used + 8 > sizeof(pool) || pool_pid != MyProcPid)
+	{
+		if (!pg_strong_random(pool, sizeof(pool)))
+			ereport(ERROR,
+					(errcode(ERRCODE_INTERNAL_ERROR),
+					 errmsg("could not generate random values")));
+		used = 0;
+		pool_pid = MyProcPid;
+	}
+	for (int i = 0; i < 6; i++)
+		uuid->data[i] = (uint8) (ms >> (8 * (5 - i)));
+	uuid->data[6] = 0x70 | (uint8) (fraction >> 8);
+	uuid->data[7] = (uint8) fraction;
+	memcpy(&uuid->data[8], pool + used, 8);
+	used += 8;
+	uuid->data[8] = (uuid->data[8] & 0x3f) | 0x80;
+}
+
+Datum
+outbox_uuid7(PG_FUNCTION_ARGS)
+{
+	pg_uuid_t  *uuid = palloc(sizeof(pg_uuid_t));
+
+	(void) fcinfo;
+	make_uuid7(uuid);
+	PG_RETURN_UUID_P(uuid);
+}
+
+/* -------------------------------------------------------------------- keys */
+
+int64
+outbox_hash_key(const text *aggregate_type, const text *aggregate_id)
+{
+	uint64		seed = 0;
+
+	if (aggregate_type != NULL)
+		seed = hash_bytes_extended((const unsigned char *) VARDATA_ANY(aggregate_type),
+								   (int) VARSIZE_ANY_EXHDR(aggregate_type), 1);
+	return (int64) hash_bytes_extended((const unsigned char *) VARDATA_ANY(aggregate_id),
+									   (int) VARSIZE_ANY_EXHDR(aggregate_id),
+									   seed);
+}
+
+Datum
+outbox_key_hash(PG_FUNCTION_ARGS)
+{
+	if (PG_ARGISNULL(1))
+		PG_RETURN_NULL();
+	PG_RETURN_INT64(outbox_hash_key(PG_ARGISNULL(0) ? NULL : PG_GETARG_TEXT_PP(0),
+								  PG_GETARG_TEXT_PP(1)));
+}
+
+/*
+ * Makes transactions that enqueue for one key commit one after the other, so
+ * that the order of seq is the order of commit.  Held to the end of the
+ * transaction; a deadlock is reported as any other.  Called before seq is
+ * drawn in outbox_enqueue(); with a plain INSERT the default has drawn it
+ * already, see README.
+ */
+static void
+lock_key(const text *type, const text *id)
+{
+	uint64		hash = (uint64) outbox_hash_key(type, id);
+	LOCKTAG		tag;
+
+	SET_LOCKTAG_ADVISORY(tag, MyDatabaseId, (uint32) (hash >> 32),
+						 (uint32) hash, STRICT_KEY_LOCK_CLASS);
+	(void) LockAcquire(&tag, ExclusiveLock, false, false);
+}
+
+/* ------------------------------------------------------------------ routes */
+
+static void
+warn_not_preloaded(void)
+{
+	static bool warned = false;
+
+	if (outbox_shared != NULL || warned)
+		return;
+	warned = true;
+	ereport(WARNING,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("messages are stored but not published"),
+			 errdetail("The library \"outbox\" is not in \"shared_preload_libraries\", so no relay runs."),
+			 errhint("Add outbox to \"shared_preload_libraries\" and restart the server.")));
+}
+
+/* The route of a new message, which the current user must be allowed to use. */
+static const OutboxRoute *
+usable_route(Oid schema, const char *name, Oid owner)
+{
+	const OutboxRoute *route = outbox_store_find_route(schema, name);
+	Oid			user = GetUserId();
+
+	if (route == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("route \"%s\" does not exist", name),
+				 errhint("An administrator can add it with INSERT INTO outbox_route.")));
+	if (route->nroles < 0 || user == owner)
+		return route;
+	for (int i = 0; i < route->nroles; i++)
+		if (has_privs_of_role(user, route->roles[i]))
+			return route;
+	ereport(ERROR,
+			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+			 errmsg("permission denied for route \"%s\"", name),
+			 errhint("An administrator can add the role to enqueue_roles in outbox_route.")));
+	return NULL;
+}
+
+/* ----------------------------------------------------------------- enqueue */
+
+/* outbox_enqueue's arguments, and where outbox_enqueue_bytes has them. */
+#define ARG(n)	((n) + shift)
+#define ARG_AGGREGATE_ID	2
+#define ARG_AGGREGATE_TYPE	3
+#define ARG_HEADERS			4
+#define ARG_ROUTE			5
+#define ARG_ROUTING_KEY		6
+#define ARG_PROPERTIES		7
+#define ARG_AVAILABLE_AT	8
+#define ARG_MESSAGE_ID		9
+
+/* Copies argument arg to column col (1-based, as in the INSERT). */
+static void
+pass(FunctionCallInfo fcinfo, int arg, int col, Datum *values, char *nulls)
+{
+	nulls[col - 1] = PG_ARGISNULL(arg) ? 'n' : ' ';
+	values[col - 1] = PG_GETARG_DATUM(arg);
+}
+
+/* Puts content_type into the properties. */
+static Datum
+add_content_type(FunctionCallInfo fcinfo, int arg_type, int arg_properties,
+				 bool *isnull)
+{
+	text	   *type;
+	JsonbParseState *state = NULL;
+	JsonbValue	key;
+	JsonbValue	value;
+	Jsonb	   *object;
+
+	*isnull = PG_ARGISNULL(arg_properties);
+	if (PG_ARGISNULL(arg_type))
+		return PG_GETARG_DATUM(arg_properties);
+	type = PG_GETARG_TEXT_PP(arg_type);
+	/* The default needs no storing: it is what bytes are sent as. */
+	if (VARSIZE_ANY_EXHDR(type) == strlen("application/octet-stream") &&
+		memcmp(VARDATA_ANY(type), "application/octet-stream",
+			   strlen("application/octet-stream")) == 0)
+		return PG_GETARG_DATUM(arg_properties);
+
+	pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
+	key.type = jbvString;
+	key.val.string.val = "content_type";
+	key.val.string.len = strlen("content_type");
+	value.type = jbvString;
+	value.val.string.val = VARDATA_ANY(type);
+	value.val.string.len = (int) VARSIZE_ANY_EXHDR(type);
+	pushJsonbValue(&state, WJB_KEY, &key);
+	pushJsonbValue(&state, WJB_VALUE, &value);
+	object = JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
+	if (*isnull)
+	{
+		*isnull = false;
+		return JsonbPGetDatum(object);
+	}
+	return DirectFunctionCall2(jsonb_concat, PG_GETARG_DATUM(arg_properties),
+							   JsonbPGetDatum(object));
+}
+
+/* shift: how much further right the arguments from aggregate_id on stand. */
+static Datum
+enqueue(FunctionCallInfo fcinfo, bool bytes, int shift)
+{
+	Oid			schema = get_func_namespace(fcinfo->flinfo->fn_oid);
+	Datum		values[OUTBOX_ENQUEUE_COLUMNS];
+	char		nulls[OUTBOX_ENQUEUE_COLUMNS];
+	pg_uuid_t  *id;
+	const OutboxRoute *route;
+
+	if (PG_ARGISNULL(ARG(ARG_ROUTE)))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("route must not be null")));
+	route = usable_route(schema,
+						 text_to_cstring(PG_GETARG_TEXT_PP(ARG(ARG_ROUTE))),
+						 InvalidOid);
+
+	/* Before the INSERT draws seq. */
+	if (outbox_strict_keys && route->ordered &&
+		!PG_ARGISNULL(ARG(ARG_AGGREGATE_ID)))
+		lock_key(PG_ARGISNULL(ARG(ARG_AGGREGATE_TYPE)) ? NULL :
+				 PG_GETARG_TEXT_PP(ARG(ARG_AGGREGATE_TYPE)),
+				 PG_GETARG_TEXT_PP(ARG(ARG_AGGREGATE_ID)));
+
+	id = palloc(sizeof(pg_uuid_t));
+	if (PG_ARGISNULL(ARG(ARG_MESSAGE_ID)))
+		make_uuid7(id);
+	else
+		*id = *PG_GETARG_UUID_P(ARG(ARG_MESSAGE_ID));
+
+	nulls[0] = ' ';
+	pass(fcinfo, ARG(ARG_ROUTE), 2, values, nulls);
+	pass(fcinfo, 0, 3, values, nulls);
+	pass(fcinfo, ARG(ARG_AGGREGATE_TYPE), 4, values, nulls);
+	pass(fcinfo, ARG(ARG_AGGREGATE_ID), 5, values, nulls);
+	pass(fcinfo, 1, bytes ? 7 : 6, values, nulls);
+	nulls[(bytes ? 6 : 7) - 1] = 'n';
+	values[(bytes ? 6 : 7) - 1] = (Datum) 0;
+	pass(fcinfo, ARG(ARG_HEADERS), 8, values, nulls);
+	pass(fcinfo, ARG(ARG_PROPERTIES), 9, values, nulls);
+	if (bytes)
+	{
+		bool		isnull;
+
+		values[8] = add_content_type(fcinfo, 2, ARG(ARG_PROPERTIES), &isnull);
+		nulls[8] = isnull ? 'n' : ' ';
+	}
+	pass(fcinfo, ARG(ARG_ROUTING_KEY), 10, values, nulls);
+	pass(fcinfo, ARG(ARG_AVAILABLE_AT), 11, values, nulls);
+
+	outbox_store_enqueue(schema, id, values, nulls);
+	PG_RETURN_UUID_P(id);
+}
+
+Datum
+outbox_enqueue(PG_FUNCTION_ARGS)
+{
+	return enqueue(fcinfo, false, 0);
+}
+
+Datum
+outbox_enqueue_bytes(PG_FUNCTION_ARGS)
+{
+	return enqueue(fcinfo, true, 1);
+}
+
+/* ---------------------------------------------------------------- triggers */
+
+static void
+require_trigger(FunctionCallInfo fcinfo, const char *name)
+{
+	if (!CALLED_AS_TRIGGER(fcinfo))
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("function \"%s\" was not called by a trigger", name)));
+}
+
+#define FIELD(col, get) (isnull[(col) - 1] ? NULL : get(values[(col) - 1]))
+
+static void
+check_row(Relation rel, Datum *values, bool *isnull, const OutboxRoute *route)
+{
+	OutboxFields fields;
+
+	(void) rel;
+	fields.event_type = FIELD(COL_EVENT_TYPE, DatumGetTextPP);
+	fields.aggregate_type = FIELD(COL_AGGREGATE_TYPE, DatumGetTextPP);
+	fields.aggregate_id = FIELD(COL_AGGREGATE_ID, DatumGetTextPP);
+	fields.routing_key = FIELD(COL_ROUTING_KEY, DatumGetTextPP);
+	fields.payload = FIELD(COL_PAYLOAD, DatumGetJsonbP);
+	fields.body = FIELD(COL_BODY, DatumGetByteaPP);
+	fields.headers = FIELD(COL_HEADERS, DatumGetJsonbP);
+	fields.properties = FIELD(COL_PROPERTIES, DatumGetJsonbP);
+	outbox_check_fields(&fields, route);
+	if (isnull[COL_CREATED_AT - 1] ||
+		TIMESTAMP_NOT_FINITE(DatumGetTimestampTz(values[COL_CREATED_AT - 1])))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATETIME_VALUE_OUT_OF_RANGE),
+				 errmsg("created_at must be a finite time")));
+}
+
+/*
+ * BEFORE INSERT OR UPDATE ... FOR EACH ROW on outbox.  The relay's own updates
+ * pass: it changes what it has claimed and needs no telling.
+ */
+Datum
+outbox_row_trigger(PG_FUNCTION_ARGS)
+{
+	TriggerData *trigdata = (TriggerData *) fcinfo->context;
+	Relation	rel;
+	HeapTuple	tuple;
+	Datum		values[NCOLS];
+	bool		isnull[NCOLS];
+	bool		insert;
+	const OutboxRoute *route;
+	TimestampTz due;
+
+	require_trigger(fcinfo, "outbox_row_trigger");
+	insert = TRIGGER_FIRED_BY_INSERT(trigdata->tg_event);
+	tuple = insert ? trigdata->tg_trigtuple : trigdata->tg_newtuple;
+	if (MySlot != NULL)
+		return PointerGetDatum(tuple);
+
+	rel = trigdata->tg_relation;
+	/* Columns that were added to the table stand behind ours. */
+	if (RelationGetDescr(rel)->natts < NCOLS)
+		elog(ERROR, "table \"%s\" has lost columns", RelationGetRelationName(rel));
+	for (int col = 1; col <= NCOLS; col++)
+		values[col - 1] = heap_getattr(tuple, col, RelationGetDescr(rel),
+									   &isnull[col - 1]);
+	if (isnull[COL_ROUTE - 1])
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("route must not be null")));
+	route = usable_route(RelationGetNamespace(rel),
+						 TextDatumGetCString(values[COL_ROUTE - 1]),
+						 rel->rd_rel->relowner);
+	check_row(rel, values, isnull, route);
+	warn_not_preloaded();
+
+	if (insert && outbox_strict_keys && route->ordered &&
+		!isnull[COL_AGGREGATE_ID - 1])
+		lock_key(FIELD(COL_AGGREGATE_TYPE, DatumGetTextPP),
+				 DatumGetTextPP(values[COL_AGGREGATE_ID - 1]));
+	if (!insert)
+		outbox_wake_news(OUTBOX_NEWS_REMOVED);
+	if (isnull[COL_STATUS - 1] ||
+		strcmp(TextDatumGetCString(values[COL_STATUS - 1]), "pending") != 0)
+		return PointerGetDatum(tuple);
+
+	if (isnull[COL_AVAILABLE_AT - 1])
+	{
+		outbox_wake_row(DatumGetInt64(values[COL_SEQ - 1]));
+		return PointerGetDatum(tuple);
+	}
+
+	due = DatumGetTimestampTz(values[COL_AVAILABLE_AT - 1]);
+	if (insert && due <= GetCurrentTimestamp() &&
+		DatumGetInt32(values[COL_ATTEMPTS - 1]) == 0)
+	{
+		/* Due already: an ordinary message, which takes the hot path. */
+		int			col = COL_AVAILABLE_AT;
+		Datum		none = (Datum) 0;
+		bool		none_isnull = true;
+
+		tuple = heap_modify_tuple_by_cols(tuple, RelationGetDescr(rel), 1, &col,
+										  &none, &none_isnull);
+		outbox_wake_row(DatumGetInt64(values[COL_SEQ - 1]));
+		return PointerGetDatum(tuple);
+	}
+	outbox_wake_due(due);
+	return PointerGetDatum(tuple);
+}
+
+/*
+ * AFTER ... FOR EACH STATEMENT: on outbox when rows go, on outbox_route and
+ * outbox_control when anything changes.  The relation's cache entry is
+ * invalidated so that each backend reads the routes again.
+ */
+Datum
+outbox_change_trigger(PG_FUNCTION_ARGS)
+{
+	TriggerData *trigdata = (TriggerData *) fcinfo->context;
+	Relation	rel;
+
+	require_trigger(fcinfo, "outbox_change_trigger");
+	if (MySlot != NULL)
+		return PointerGetDatum(NULL);
+	rel = trigdata->tg_relation;
+	if (strcmp(RelationGetRelationName(rel), "outbox") == 0)
+		outbox_wake_news(OUTBOX_NEWS_REMOVED);
+	else
+	{
+		CacheInvalidateRelcache(rel);
+		outbox_wake_news(OUTBOX_NEWS_CONFIG);
+	}
+	return PointerGetDatum(NULL);
+}

@@ -1,0 +1,19 @@
+/*-------------------------------------------------------------------------
+ *
+ * enqueue.h
+ *		The hash of a key, shared by enqueue and the relay.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTBOX_ENQUEUE_H
+#define OUTBOX_ENQUEUE_H
+
+/*
+ * Hash by which keys are divided among workers and locked by
+ * outbox.strict_keys; the SQL function outbox_key_hash() gives the same.
+ * aggregate_type may be NULL.
+ */
+extern int64 outbox_hash_key(const text *aggregate_type,
+							 const text *aggregate_id);
+
+#endif							/* OUTBOX_ENQUEUE_H */

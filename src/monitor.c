@@ -1,0 +1,305 @@
+/*-------------------------------------------------------------------------
+ *
+ * monitor.c
+ *		Set-returning functions behind the views.
+ *
+ * Slots are copied under their lock and formatted outside of it.  Only the
+ * current database's are shown.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xlog.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "settings.h"
+#include "shared.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+
+PG_FUNCTION_INFO_V1(outbox_version);
+PG_FUNCTION_INFO_V1(outbox_claims);
+PG_FUNCTION_INFO_V1(outbox_worker_stats);
+PG_FUNCTION_INFO_V1(outbox_relay_state);
+PG_FUNCTION_INFO_V1(outbox_worker_restart);
+
+/* What the views show of a slot. */
+typedef struct SlotCopy
+{
+	int			worker;
+	int			pid;
+	OutboxWorkerState state;
+	TimestampTz since;
+	TimestampTz started_at;
+	TimestampTz last_error_at;
+	uint32		in_flight;
+	char		broker[OUTBOX_TEXT_SIZE];
+	char		last_error[OUTBOX_TEXT_SIZE];
+} SlotCopy;
+
+Datum
+outbox_version(PG_FUNCTION_ARGS)
+{
+	(void) fcinfo;
+	PG_RETURN_TEXT_P(cstring_to_text(OUTBOX_VERSION));
+}
+
+/* False when the slot is not one of this database. */
+static bool
+copy_slot(OutboxSlot *slot, SlotCopy *copy)
+{
+	bool		ours;
+
+	SpinLockAcquire(&outbox_shared->mutex);
+	ours = slot->in_use && slot->dboid == MyDatabaseId;
+	copy->worker = slot->worker;
+	copy->pid = slot->pid;
+	SpinLockRelease(&outbox_shared->mutex);
+	if (!ours)
+		return false;
+
+	SpinLockAcquire(&slot->mutex);
+	copy->state = slot->state;
+	copy->since = slot->since;
+	copy->started_at = slot->started_at;
+	copy->last_error_at = slot->last_error_at;
+	memcpy(copy->broker, slot->broker, sizeof(copy->broker));
+	memcpy(copy->last_error, slot->last_error, sizeof(copy->last_error));
+	SpinLockRelease(&slot->mutex);
+	copy->in_flight = pg_atomic_read_u32(&slot->counters.in_flight);
+	return true;
+}
+
+static Datum
+text_or_null(const char *str, bool *isnull)
+{
+	*isnull = str == NULL || str[0] == '\0';
+	return *isnull ? (Datum) 0 : CStringGetTextDatum(str);
+}
+
+static Datum
+time_or_null(TimestampTz t, bool *isnull)
+{
+	*isnull = t == 0;
+	return TimestampTzGetDatum(t);
+}
+
+#define CLAIM_COLS 2
+
+Datum
+outbox_claims(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+
+	InitMaterializedSRF(fcinfo, 0);
+	for (int i = 0; outbox_shared != NULL && i < outbox_shared->nslots; i++)
+	{
+		OutboxSlot *slot = &outbox_shared->slots[i];
+
+		if (!slot->in_use || slot->dboid != MyDatabaseId)
+			continue;
+		for (int j = 0; j < OUTBOX_MAX_CLAIMS; j++)
+		{
+			uint64		claim = pg_atomic_read_u64(&slot->claims[j]);
+			Datum		values[CLAIM_COLS];
+			bool		nulls[CLAIM_COLS] = {false, false};
+
+			if (claim == 0)
+				continue;
+			values[0] = Int64GetDatum((int64) (claim >> 1));
+			values[1] = BoolGetDatum((claim & 1) != 0);
+			tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values,
+								 nulls);
+		}
+	}
+	return (Datum) 0;
+}
+
+#define STATS_COLS 16
+
+Datum
+outbox_worker_stats(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+
+	InitMaterializedSRF(fcinfo, 0);
+	for (int i = 0; outbox_shared != NULL && i < outbox_shared->nslots; i++)
+	{
+		OutboxSlot *slot = &outbox_shared->slots[i];
+		OutboxCounters *counters = &slot->counters;
+		SlotCopy	copy;
+		Datum		values[STATS_COLS];
+		bool		nulls[STATS_COLS];
+		int			n = 0;
+
+		if (!copy_slot(slot, &copy))
+			continue;
+		memset(nulls, 0, sizeof(nulls));
+		values[n++] = Int32GetDatum(copy.worker);
+		nulls[n] = copy.pid == 0;
+		values[n++] = Int32GetDatum(copy.pid);
+		values[n++] = CStringGetTextDatum(outbox_worker_state_name(copy.state));
+		values[n] = text_or_null(copy.broker, &nulls[n]);
+		n++;
+		values[n] = time_or_null(copy.since, &nulls[n]);
+		n++;
+		values[n] = time_or_null(copy.started_at, &nulls[n]);
+		n++;
+		values[n++] = Int32GetDatum((int32) pg_atomic_read_u32(&counters->claimed));
+		values[n++] = Int32GetDatum((int32) copy.in_flight);
+		values[n++] = Int64GetDatum((int64) pg_atomic_read_u64(&counters->published));
+		values[n++] = Int64GetDatum((int64) pg_atomic_read_u64(&counters->returned));
+		values[n++] = Int64GetDatum((int64) pg_atomic_read_u64(&counters->nacked));
+		values[n++] = Int64GetDatum((int64) pg_atomic_read_u64(&counters->failed));
+		values[n++] = Int64GetDatum((int64) pg_atomic_read_u64(&counters->retried));
+		values[n++] = Int64GetDatum((int64) pg_atomic_read_u64(&counters->reconnects));
+		values[n] = text_or_null(copy.last_error, &nulls[n]);
+		n++;
+		values[n] = time_or_null(copy.last_error_at, &nulls[n]);
+		n++;
+		Assert(n == STATS_COLS);
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	}
+	return (Datum) 0;
+}
+
+/* What to do about a state; NULL when nothing is wrong. */
+static const char *
+state_hint(OutboxWorkerState state)
+{
+	switch (state)
+	{
+		case OUTBOX_WORKER_BROKER_DOWN:
+			return "See last_error. Messages wait and the relay reconnects by itself; check that RabbitMQ runs at the address of outbox.broker_uri and accepts the login.";
+		case OUTBOX_WORKER_BLOCKED:
+			return "RabbitMQ has a memory or disk alarm and accepts no messages; look at the broker with rabbitmq-diagnostics alarms. Publishing resumes by itself.";
+		case OUTBOX_WORKER_PAUSED:
+			return "Call outbox_resume() to publish again.";
+		case OUTBOX_WORKER_DISABLED:
+			return "Set outbox.enabled to on and reload the configuration.";
+		case OUTBOX_WORKER_CONFIG_ERROR:
+			return "See last_error; correct outbox.broker_uri or outbox.passfile and reload the configuration.";
+		case OUTBOX_WORKER_DATABASE_ERROR:
+			return "See last_error and the server log; the relay tries again by itself.";
+		case OUTBOX_WORKER_VERSION:
+			return "Run ALTER EXTENSION outbox UPDATE, or restart the server to load the new library.";
+		default:
+			return NULL;
+	}
+}
+
+/* The higher, the more a person should know of it. */
+static int
+state_severity(OutboxWorkerState state)
+{
+	static const OutboxWorkerState order[] = {
+		OUTBOX_WORKER_IDLE, OUTBOX_WORKER_PUBLISHING, OUTBOX_WORKER_STOPPED,
+		OUTBOX_WORKER_STOPPING, OUTBOX_WORKER_STARTING,
+		OUTBOX_WORKER_CONNECTING, OUTBOX_WORKER_BLOCKED,
+		OUTBOX_WORKER_BROKER_DOWN, OUTBOX_WORKER_DATABASE_ERROR,
+		OUTBOX_WORKER_PAUSED, OUTBOX_WORKER_DISABLED,
+		OUTBOX_WORKER_CONFIG_ERROR, OUTBOX_WORKER_VERSION
+	};
+
+	for (int i = 0; i < (int) lengthof(order); i++)
+		if (order[i] == state)
+			return i;
+	return 0;
+}
+
+/* The worker that has most to say; returns how many run. */
+static int
+find_worst(SlotCopy *worst, int64 *in_flight)
+{
+	int			running = 0;
+	bool		found = false;
+
+	*in_flight = 0;
+	for (int i = 0; i < outbox_shared->nslots; i++)
+	{
+		SlotCopy	copy;
+
+		if (!copy_slot(&outbox_shared->slots[i], &copy))
+			continue;
+		if (copy.pid != 0)
+			running++;
+		*in_flight += copy.in_flight;
+		if (!found || state_severity(copy.state) > state_severity(worst->state))
+			*worst = copy;
+		found = true;
+	}
+	return running;
+}
+
+/* State and hint when no worker can say them. */
+static const char *
+absent_state(const char **hint)
+{
+	*hint = NULL;
+	if (outbox_shared == NULL)
+	{
+		*hint = "Add outbox to shared_preload_libraries and restart the server. Until then messages are stored and not published.";
+		return "not preloaded";
+	}
+	if (RecoveryInProgress())
+	{
+		*hint = "The relay runs on the primary; it starts here after promotion.";
+		return "standby";
+	}
+	*hint = outbox_shared->out_of_workers ?
+		"No worker process is free: increase max_worker_processes." :
+		"The launcher starts workers within seconds; if this lasts, look into the server log.";
+	return "stopped";
+}
+
+#define RELAY_COLS 8
+
+Datum
+outbox_relay_state(PG_FUNCTION_ARGS)
+{
+	TupleDesc	desc;
+	Datum		values[RELAY_COLS];
+	bool		nulls[RELAY_COLS];
+	SlotCopy	worst;
+	int64		in_flight = 0;
+	int			running = 0;
+	const char *state;
+	const char *hint;
+
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	memset(&worst, 0, sizeof(worst));
+	if (outbox_shared != NULL)
+		running = find_worst(&worst, &in_flight);
+	if (running > 0)
+	{
+		state = outbox_worker_state_name(worst.state);
+		hint = state_hint(worst.state);
+	}
+	else
+		state = absent_state(&hint);
+
+	memset(nulls, 0, sizeof(nulls));
+	values[0] = CStringGetTextDatum(state);
+	values[1] = time_or_null(running > 0 ? worst.since : 0, &nulls[1]);
+	values[2] = text_or_null(hint, &nulls[2]);
+	values[3] = text_or_null(worst.broker, &nulls[3]);
+	values[4] = text_or_null(worst.last_error, &nulls[4]);
+	values[5] = time_or_null(worst.last_error_at, &nulls[5]);
+	values[6] = Int32GetDatum(running);
+	values[7] = Int64GetDatum(in_flight);
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc),
+													  values, nulls)));
+}
+
+Datum
+outbox_worker_restart(PG_FUNCTION_ARGS)
+{
+	(void) fcinfo;
+	if (outbox_shared == NULL)
+		PG_RETURN_INT32(0);
+	PG_RETURN_INT32(outbox_shared_tell_workers(MyDatabaseId,
+											   OUTBOX_NEWS_RESTART));
+}

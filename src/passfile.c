@@ -1,0 +1,173 @@
+/*-------------------------------------------------------------------------
+ *
+ * passfile.c
+ *		outbox.passfile: the password for a broker.
+ *
+ * Declared in uri.h.  The rules are libpq's for .pgpass, except that a file
+ * that others may read is an error and not merely ignored with a warning.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "uri.h"
+
+#define PASSFILE_MAX_BYTES 65536
+#define NFIELDS 4				/* before the password */
+
+/*
+ * Opens without waiting, because it might be a pipe, and checks what was
+ * opened, so that nobody can exchange it in between.  Returns -1 with *problem
+ * set on failure.
+ */
+static int
+open_file(const char *path, const char **problem)
+{
+	struct stat st = {0};
+	int			fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+	int			save_errno = errno;
+
+	if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
+		(st.st_mode & (S_IRWXG | S_IRWXO)) == 0)
+		return fd;
+
+	/* palloc may throw, so nothing is open any more when it is called */
+	if (fd >= 0)
+		close(fd);
+	if (fd < 0)
+		*problem = psprintf("Password file \"%s\" could not be opened: %s.",
+							path, strerror(save_errno));
+	else if (!S_ISREG(st.st_mode))
+		*problem = psprintf("Password file \"%s\" is not a plain file.", path);
+	else
+		*problem = psprintf("Password file \"%s\" has group or world access; its permissions must be u=rw (0600) or less.",
+							path);
+	return -1;
+}
+
+/* Fills content, which has room for one byte more than the largest file. */
+static const char *
+read_file(const char *path, char *content)
+{
+	const char *problem = NULL;
+	int			fd = open_file(path, &problem);
+	ssize_t		len = 0;
+	ssize_t		got;
+
+	if (fd < 0)
+		return problem;
+	while (len <= PASSFILE_MAX_BYTES &&
+		   (got = read(fd, content + len, PASSFILE_MAX_BYTES + 1 - len)) > 0)
+		len += got;
+	close(fd);
+	if (got < 0)
+		return psprintf("Password file \"%s\" could not be read.", path);
+	if (len > PASSFILE_MAX_BYTES)
+		return psprintf("Password file \"%s\" is larger than 64 kB.", path);
+	content[len] = '\0';
+	return NULL;
+}
+
+/*
+ * Compares the field at line with value, '\' quoting the next character.
+ * Returns what follows the field's colon, or NULL when it does not match.
+ */
+static const char *
+match_field(const char *line, const char *value)
+{
+	if (line[0] == '*' && line[1] == ':')
+		return line + 2;
+	while (*line != '\0' && *line != ':')
+	{
+		if (*line == '\\' && line[1] != '\0')
+			line++;
+		if (*line++ != *value++)
+			return NULL;
+	}
+	return *line == ':' && *value == '\0' ? line + 1 : NULL;
+}
+
+static char *
+unquote(const char *text)
+{
+	char	   *result = palloc(strlen(text) + 1);
+	char	   *out = result;
+
+	while (*text != '\0')
+	{
+		if (*text == '\\' && text[1] != '\0')
+			text++;
+		*out++ = *text++;
+	}
+	*out = '\0';
+	return result;
+}
+
+/* The quoted password of the first line that matches, or NULL. */
+static const char *
+find_password(char *content, const char *const *fields)
+{
+	char	   *next = content;
+
+	while (next != NULL && *next != '\0')
+	{
+		char	   *line = next;
+		const char *rest = line;
+		char	   *end = strchr(line, '\n');
+		int			i;
+
+		next = end != NULL ? end + 1 : NULL;
+		if (end == NULL)
+			end = line + strlen(line);
+		if (end > line && end[-1] == '\r')
+			end--;
+		*end = '\0';
+		if (line[0] == '#')
+			continue;
+		for (i = 0; i < NFIELDS && rest != NULL; i++)
+			rest = match_field(rest, fields[i]);
+		if (rest != NULL)
+			return rest;
+	}
+	return NULL;
+}
+
+const char *
+outbox_passfile_lookup(const char *path, const char *host, int port,
+					   const char *vhost, const char *user, char **password)
+{
+	char		port_text[16];
+	const char *fields[NFIELDS] = {host, port_text, vhost, user};
+	char	   *content;
+	const char *quoted;
+	const char *problem;
+
+	*password = NULL;
+	if (path == NULL || path[0] == '\0')
+	{
+		if (strcmp(user, "guest") != 0)
+			return "There is no password for this user, because outbox.passfile is not set.";
+		*password = pstrdup("guest");
+		return NULL;
+	}
+
+	snprintf(port_text, sizeof(port_text), "%d", port);
+	content = palloc(PASSFILE_MAX_BYTES + 2);
+	problem = read_file(path, content);
+	if (problem == NULL)
+	{
+		quoted = find_password(content, fields);
+		if (quoted != NULL)
+			*password = unquote(quoted);
+		else
+			problem = psprintf("Password file \"%s\" has no line for host \"%s\", port %d, virtual host \"%s\" and user \"%s\".",
+							   path, host, port, vhost, user);
+		explicit_bzero(content, PASSFILE_MAX_BYTES + 2);
+	}
+	pfree(content);
+	return problem;
+}

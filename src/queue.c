@@ -1,0 +1,574 @@
+/*-------------------------------------------------------------------------
+ *
+ * queue.c
+ *		Messages that this worker has claimed, and the order of keys.
+ *
+ * See queue.h for the states.  All of it is memory of one process: when it
+ * dies, every message is a row again that the next worker finds.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "queue.h"
+#include "shared.h"
+#include "utils/memutils.h"
+
+typedef struct ItemEntry
+{
+	int64		seq;
+	OutboxItem *item;
+} ItemEntry;
+
+static void
+init_hash(HTAB **table, const char *name, Size entrysize, MemoryContext cxt)
+{
+	HASHCTL		ctl;
+
+	memset(&ctl, 0, sizeof(ctl));
+	ctl.keysize = sizeof(int64);
+	ctl.entrysize = entrysize;
+	ctl.hcxt = cxt;
+	*table = hash_create(name, 1024, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+}
+
+OutboxQueue *
+outbox_queue_create(MemoryContext parent)
+{
+	OutboxQueue *queue = MemoryContextAllocZero(parent, sizeof(OutboxQueue));
+
+	queue->cxt = AllocSetContextCreate(parent, "outbox queue",
+									   ALLOCSET_DEFAULT_SIZES);
+	queue->message_cxt = AllocSetContextCreate(parent, "outbox messages",
+											   ALLOCSET_DEFAULT_SIZES);
+	init_hash(&queue->items, "outbox items", sizeof(ItemEntry), queue->cxt);
+	init_hash(&queue->keys, "outbox keys", sizeof(OutboxKey), queue->cxt);
+	dlist_init(&queue->ready);
+	dlist_init(&queue->confirmed);
+	dlist_init(&queue->rejected);
+	dlist_init(&queue->held);
+	dlist_init(&queue->reread);
+	queue->free_claims = MemoryContextAlloc(parent,
+											sizeof(int) * OUTBOX_MAX_CLAIMS);
+	for (int i = 0; i < OUTBOX_MAX_CLAIMS; i++)
+		queue->free_claims[i] = OUTBOX_MAX_CLAIMS - 1 - i;
+	queue->nfree_claims = OUTBOX_MAX_CLAIMS;
+	return queue;
+}
+
+/* ------------------------------------------------- claims in shared memory */
+
+static void
+set_claim(int index, int64 seq, bool in_flight)
+{
+	pg_atomic_write_u64(&MySlot->claims[index],
+						seq == 0 ? 0 : ((uint64) seq << 1) | (in_flight ? 1 : 0));
+}
+
+int
+outbox_queue_take_claim(OutboxQueue *queue, int64 seq)
+{
+	int			index;
+
+	if (queue->nfree_claims == 0)
+		return -1;
+	index = queue->free_claims[--queue->nfree_claims];
+	set_claim(index, seq, false);
+	return index;
+}
+
+void
+outbox_queue_return_claim(OutboxQueue *queue, int index)
+{
+	set_claim(index, 0, false);
+	queue->free_claims[queue->nfree_claims++] = index;
+}
+
+static void
+count_items(OutboxQueue *queue)
+{
+	pg_atomic_write_u32(&MySlot->counters.claimed, queue->count);
+	pg_atomic_write_u32(&MySlot->counters.in_flight,
+						queue->nsent + queue->nconfirmed + queue->nrejected);
+}
+
+/* -------------------------------------------------------------------- keys */
+
+static OutboxKey *
+find_key(OutboxQueue *queue, int64 hash)
+{
+	bool		found;
+	OutboxKey  *key = hash_search(queue->keys, &hash, HASH_ENTER, &found);
+
+	if (!found)
+	{
+		memset((char *) key + sizeof(int64), 0,
+			   sizeof(OutboxKey) - sizeof(int64));
+		dlist_init(&key->waiting);
+	}
+	return key;
+}
+
+static void
+list_key(OutboxQueue *queue, OutboxKey *key, int list)
+{
+	if ((int) key->list == list)
+		return;
+	if (key->list != OUTBOX_KEY_UNLISTED)
+		dlist_delete(&key->node);
+	key->list = list;
+	if (list == OUTBOX_KEY_HELD)
+		dlist_push_tail(&queue->held, &key->node);
+	else if (list == OUTBOX_KEY_REREAD)
+		dlist_push_tail(&queue->reread, &key->node);
+}
+
+/* Puts the key where its state belongs; forgets one that has nothing left. */
+static void
+place_key(OutboxQueue *queue, OutboxKey *key)
+{
+	if (key->hold != OUTBOX_HOLD_NONE)
+		list_key(queue, key, OUTBOX_KEY_HELD);
+	else if (key->skip_low != 0 && key->nwaiting == 0)
+		list_key(queue, key, OUTBOX_KEY_REREAD);
+	else
+		list_key(queue, key, OUTBOX_KEY_UNLISTED);
+
+	if (key->hold == OUTBOX_HOLD_NONE && key->skip_low == 0 &&
+		key->head == NULL && key->nwaiting == 0)
+	{
+		if (key->aggregate_id != NULL)
+			pfree(key->aggregate_id);
+		if (key->aggregate_type != NULL)
+			pfree(key->aggregate_type);
+		hash_search(queue->keys, &key->hash, HASH_REMOVE, NULL);
+	}
+}
+
+/* Rows of the key from seq on are in the table only. */
+static void
+skip_from(OutboxQueue *queue, OutboxKey *key, int64 seq,
+		  const char *aggregate_type, const char *aggregate_id)
+{
+	if (key->skip_low == 0 || seq < key->skip_low)
+		key->skip_low = seq;
+	if (key->aggregate_id == NULL)
+	{
+		key->aggregate_id = MemoryContextStrdup(queue->cxt, aggregate_id);
+		if (aggregate_type != NULL)
+			key->aggregate_type = MemoryContextStrdup(queue->cxt,
+													  aggregate_type);
+	}
+}
+
+static void
+skip_message(OutboxQueue *queue, OutboxKey *key, const OutboxMessage *message)
+{
+	skip_from(queue, key, message->seq, message->aggregate_type,
+			  message->aggregate_id);
+}
+
+/* ------------------------------------------------------------------- items */
+
+static OutboxItem *
+make_item(OutboxQueue *queue, OutboxMessage *message, OutboxRoute *route,
+		  OutboxKey *key, int claim_index)
+{
+	OutboxItem *item = MemoryContextAllocZero(queue->cxt, sizeof(OutboxItem));
+	ItemEntry  *entry = hash_search(queue->items, &message->seq, HASH_ENTER,
+									NULL);
+
+	entry->item = item;
+	item->message = message;
+	item->route = route;
+	item->key = key;
+	item->claim_index = claim_index;
+	queue->count++;
+	queue->bytes += message->size;
+	return item;
+}
+
+/* The item is in no list and not the head of its key any more. */
+static void
+free_item(OutboxQueue *queue, OutboxItem *item)
+{
+	hash_search(queue->items, &item->message->seq, HASH_REMOVE, NULL);
+	queue->count--;
+	queue->bytes -= item->message->size;
+	if (item->suspect)
+		queue->nsuspects--;
+	outbox_queue_return_claim(queue, item->claim_index);
+	pfree(item->message);
+	if (item->reason != NULL)
+		pfree(item->reason);
+	pfree(item);
+	count_items(queue);
+}
+
+static void
+make_ready(OutboxQueue *queue, OutboxItem *item, bool front)
+{
+	item->state = OUTBOX_ITEM_READY;
+	if (front)
+		dlist_push_head(&queue->ready, &item->node);
+	else
+		dlist_push_tail(&queue->ready, &item->node);
+	queue->nready++;
+	if (item->key != NULL)
+		item->key->head = item;
+}
+
+/* Inserts in the order of seq; nearly always that is the end. */
+static void
+make_waiting(OutboxQueue *queue, OutboxItem *item)
+{
+	dlist_node *after = NULL;
+	dlist_iter	iter;
+
+	item->state = OUTBOX_ITEM_WAITING;
+	dlist_reverse_foreach(iter, &item->key->waiting)
+	{
+		OutboxItem *other = dlist_container(OutboxItem, node, iter.cur);
+
+		if (other->message->seq < item->message->seq)
+		{
+			after = iter.cur;
+			break;
+		}
+	}
+	if (after != NULL)
+		dlist_insert_after(after, &item->node);
+	else
+		dlist_push_head(&item->key->waiting, &item->node);
+	item->key->nwaiting++;
+	queue->nwaiting++;
+}
+
+static void
+leave_waiting(OutboxQueue *queue, OutboxItem *item)
+{
+	dlist_delete(&item->node);
+	item->key->nwaiting--;
+	queue->nwaiting--;
+}
+
+/* The head of a key is gone: the next one's turn. */
+static void
+advance_key(OutboxQueue *queue, OutboxKey *key)
+{
+	key->head = NULL;
+	if (key->hold == OUTBOX_HOLD_NONE && key->nwaiting > 0)
+	{
+		OutboxItem *next = dlist_head_element(OutboxItem, node, &key->waiting);
+
+		leave_waiting(queue, next);
+		/* In front: a busy key must not wait for all others each time. */
+		make_ready(queue, next, true);
+	}
+	place_key(queue, key);
+}
+
+/* The key cannot go on: what waits in memory becomes rows again. */
+static void
+drop_waiting(OutboxQueue *queue, OutboxKey *key, int64 above)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify(iter, &key->waiting)
+	{
+		OutboxItem *item = dlist_container(OutboxItem, node, iter.cur);
+
+		if (item->message->seq <= above)
+			continue;
+		skip_message(queue, key, item->message);
+		leave_waiting(queue, item);
+		free_item(queue, item);
+	}
+}
+
+bool
+outbox_queue_has(OutboxQueue *queue, int64 seq)
+{
+	return hash_search(queue->items, &seq, HASH_FIND, NULL) != NULL;
+}
+
+static void
+discard(OutboxQueue *queue, OutboxMessage *message, int claim_index)
+{
+	outbox_queue_return_claim(queue, claim_index);
+	pfree(message);
+}
+
+/* May a message of this key be kept in memory now? */
+static bool
+key_accepts(OutboxQueue *queue, OutboxKey *key, const OutboxMessage *message,
+			OutboxOrigin origin)
+{
+	if (key->hold != OUTBOX_HOLD_NONE)
+		return false;
+	/* A due row is in no list that the key is read again from. */
+	if (origin == OUTBOX_FROM_DUE)
+		return true;
+	/* Behind rows that are not in memory. */
+	if (origin == OUTBOX_FROM_SCAN && key->skip_low != 0 &&
+		message->seq > key->skip_low)
+		return false;
+	return key->head == NULL ||
+		(key->nwaiting < OUTBOX_KEY_WAITING_MAX &&
+		 queue->nwaiting < queue->waiting_max);
+}
+
+bool
+outbox_queue_admit(OutboxQueue *queue, OutboxMessage *message,
+				   OutboxRoute *route, int claim_index, OutboxOrigin origin)
+{
+	OutboxKey  *key = NULL;
+	OutboxItem *item;
+
+	if (message->aggregate_id != NULL && route->ordered)
+	{
+		key = find_key(queue, message->key_hash);
+		/* The one that the key waits for has come back. */
+		if ((key->hold == OUTBOX_HOLD_RETRY || key->hold == OUTBOX_HOLD_FAILED) &&
+			key->holder_seq == message->seq)
+			key->hold = OUTBOX_HOLD_NONE;
+		else if (!key_accepts(queue, key, message, origin))
+		{
+			if (origin != OUTBOX_FROM_DUE)
+				skip_message(queue, key, message);
+			place_key(queue, key);
+			discard(queue, message, claim_index);
+			return false;
+		}
+	}
+
+	item = make_item(queue, message, route, key, claim_index);
+	if (key != NULL && key->head != NULL)
+		make_waiting(queue, item);
+	else
+		make_ready(queue, item, false);
+	if (key != NULL)
+		place_key(queue, key);
+	count_items(queue);
+	return true;
+}
+
+OutboxItem *
+outbox_queue_peek(OutboxQueue *queue)
+{
+	if (dlist_is_empty(&queue->ready))
+		return NULL;
+	return dlist_head_element(OutboxItem, node, &queue->ready);
+}
+
+static void
+leave_ready(OutboxQueue *queue, OutboxItem *item)
+{
+	Assert(item->state == OUTBOX_ITEM_READY);
+	dlist_delete(&item->node);
+	queue->nready--;
+}
+
+void
+outbox_queue_sent(OutboxQueue *queue, OutboxItem *item, TimestampTz now)
+{
+	leave_ready(queue, item);
+	item->state = OUTBOX_ITEM_SENT;
+	item->sent_at = now;
+	item->returned = false;
+	queue->nsent++;
+	set_claim(item->claim_index, item->message->seq, true);
+	count_items(queue);
+}
+
+static void
+clear_suspect(OutboxQueue *queue, OutboxItem *item)
+{
+	if (item->suspect)
+		queue->nsuspects--;
+	item->suspect = false;
+}
+
+void
+outbox_queue_confirmed(OutboxQueue *queue, OutboxItem *item)
+{
+	Assert(item->state == OUTBOX_ITEM_SENT);
+	item->state = OUTBOX_ITEM_CONFIRMED;
+	queue->nsent--;
+	queue->nconfirmed++;
+	dlist_push_tail(&queue->confirmed, &item->node);
+	clear_suspect(queue, item);
+	/*
+	 * Unconfirmed is what a key may have one of; the next does not wait for
+	 * the settling.
+	 */
+	if (item->key != NULL)
+	{
+		OutboxKey  *key = item->key;
+
+		item->key = NULL;
+		advance_key(queue, key);
+	}
+}
+
+void
+outbox_queue_rejected(OutboxQueue *queue, OutboxItem *item, const char *reason)
+{
+	char	   *copy = MemoryContextStrdup(queue->cxt, reason);
+
+	if (item->state == OUTBOX_ITEM_SENT)
+		queue->nsent--;
+	else
+		leave_ready(queue, item);
+	item->state = OUTBOX_ITEM_REJECTED;
+	queue->nrejected++;
+	dlist_push_tail(&queue->rejected, &item->node);
+	clear_suspect(queue, item);
+	if (item->reason != NULL)
+		pfree(item->reason);
+	item->reason = copy;
+	count_items(queue);
+}
+
+void
+outbox_queue_unknown(OutboxQueue *queue, OutboxItem *item, bool suspect)
+{
+	Assert(item->state == OUTBOX_ITEM_SENT);
+	queue->nsent--;
+	set_claim(item->claim_index, item->message->seq, false);
+	if (suspect && !item->suspect)
+	{
+		item->suspect = true;
+		queue->nsuspects++;
+	}
+	make_ready(queue, item, true);
+	count_items(queue);
+}
+
+void
+outbox_queue_drop(OutboxQueue *queue, OutboxItem *item)
+{
+	OutboxKey  *key = item->key;
+
+	if (item->state == OUTBOX_ITEM_WAITING)
+	{
+		leave_waiting(queue, item);
+		free_item(queue, item);
+		place_key(queue, key);
+		return;
+	}
+	leave_ready(queue, item);
+	free_item(queue, item);
+	if (key != NULL)
+		advance_key(queue, key);
+}
+
+int64
+outbox_queue_drop_all(OutboxQueue *queue, OutboxRoute *route)
+{
+	HASH_SEQ_STATUS status;
+	ItemEntry  *entry;
+	int64		lowest = 0;
+
+	/* dynahash allows the current entry, and no other, to be removed. */
+	hash_seq_init(&status, queue->items);
+	while ((entry = hash_seq_search(&status)) != NULL)
+	{
+		OutboxItem *item = entry->item;
+
+		if (route != NULL && item->route != route)
+			continue;
+		if (item->state != OUTBOX_ITEM_READY &&
+			item->state != OUTBOX_ITEM_WAITING)
+			continue;
+		if (lowest == 0 || entry->seq < lowest)
+			lowest = entry->seq;
+		outbox_queue_drop(queue, item);
+	}
+	return lowest;
+}
+
+void
+outbox_queue_settled(OutboxQueue *queue, OutboxItem *item)
+{
+	Assert(item->state == OUTBOX_ITEM_CONFIRMED && item->key == NULL);
+	dlist_delete(&item->node);
+	queue->nconfirmed--;
+	free_item(queue, item);
+}
+
+void
+outbox_queue_failed(OutboxQueue *queue, OutboxItem *item, bool give_up)
+{
+	OutboxKey  *key = item->key;
+
+	Assert(item->state == OUTBOX_ITEM_REJECTED);
+	dlist_delete(&item->node);
+	queue->nrejected--;
+	if (key != NULL && (!give_up || item->route->block_on_failed))
+	{
+		key->hold = give_up ? OUTBOX_HOLD_FAILED : OUTBOX_HOLD_RETRY;
+		key->holder_seq = item->message->seq;
+		key->holder_id = item->message->id;
+		key->holder_route = item->route;
+		drop_waiting(queue, key, 0);
+	}
+	free_item(queue, item);
+	if (key != NULL)
+		advance_key(queue, key);
+}
+
+/* ------------------------------------------------------------------- holds */
+
+void
+outbox_queue_hold_locked(OutboxQueue *queue, int64 hash, int64 seq,
+						 const char *aggregate_type, const char *aggregate_id,
+						 TimestampTz until)
+{
+	OutboxKey  *key = find_key(queue, hash);
+
+	skip_from(queue, key, seq, aggregate_type, aggregate_id);
+	drop_waiting(queue, key, seq);
+	if (key->hold == OUTBOX_HOLD_NONE)
+	{
+		key->hold = OUTBOX_HOLD_LOCKED;
+		key->hold_until = until;
+	}
+	place_key(queue, key);
+}
+
+void
+outbox_queue_hold_row(OutboxQueue *queue, int64 hash, int64 seq,
+					  const pg_uuid_t *id, bool failed, OutboxRoute *route,
+					  const char *aggregate_type, const char *aggregate_id)
+{
+	OutboxKey  *key = find_key(queue, hash);
+
+	/* Two of them (the route was unordered once): the older one goes first. */
+	if ((key->hold == OUTBOX_HOLD_RETRY || key->hold == OUTBOX_HOLD_FAILED) &&
+		key->holder_seq <= seq)
+		return;
+	key->hold = failed ? OUTBOX_HOLD_FAILED : OUTBOX_HOLD_RETRY;
+	key->holder_seq = seq;
+	key->holder_id = *id;
+	key->holder_route = route;
+	skip_from(queue, key, 1, aggregate_type, aggregate_id);
+	place_key(queue, key);
+}
+
+void
+outbox_queue_release(OutboxQueue *queue, OutboxKey *key)
+{
+	key->hold = OUTBOX_HOLD_NONE;
+	if (key->head == NULL)
+		advance_key(queue, key);
+	else
+		place_key(queue, key);
+}
+
+void
+outbox_queue_reread_done(OutboxQueue *queue, OutboxKey *key, int64 upto)
+{
+	key->skip_low = upto == 0 ? 0 : upto + 1;
+	place_key(queue, key);
+}

@@ -1,0 +1,185 @@
+/*-------------------------------------------------------------------------
+ *
+ * queue.h
+ *		Messages that this worker has claimed, and the order of keys.
+ *
+ * Knows neither SQL nor AMQP.  A message goes through these states, which only
+ * queue.c changes:
+ *
+ *		admit ----> READY --sent--> SENT --ack--> CONFIRMED --settled--> gone
+ *		  |          ^  ^             |  \
+ *		  v          |  +--unknown----+   +-nack, return--> REJECTED --> gone
+ *		WAITING -----+ (head of its key is gone)
+ *
+ * Of each key at most one message, the head, is past WAITING.  Any message that
+ * is not SENT, CONFIRMED or REJECTED can be dropped: it is a row in the table
+ * all the same, and the claim was nothing but this memory.  What is dropped, or
+ * not admitted, because its key cannot go on now is remembered by the lowest
+ * sequence number (skip_low) from which the key has to be read again.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTBOX_QUEUE_H
+#define OUTBOX_QUEUE_H
+
+#include "lib/ilist.h"
+#include "message.h"
+#include "route.h"
+#include "utils/hsearch.h"
+
+/* Messages of one key that are kept waiting in memory. */
+#define OUTBOX_KEY_WAITING_MAX	128
+
+typedef enum OutboxItemState
+{
+	OUTBOX_ITEM_READY,
+	OUTBOX_ITEM_WAITING,
+	OUTBOX_ITEM_SENT,
+	OUTBOX_ITEM_CONFIRMED,
+	OUTBOX_ITEM_REJECTED
+} OutboxItemState;
+
+/* Why a key cannot go on. */
+typedef enum OutboxHoldReason
+{
+	OUTBOX_HOLD_NONE,
+	OUTBOX_HOLD_LOCKED,			/* somebody has locked its next row */
+	OUTBOX_HOLD_RETRY,			/* its head waits for another attempt */
+	OUTBOX_HOLD_FAILED			/* its head failed, on_failed = 'block' */
+} OutboxHoldReason;
+
+typedef struct OutboxItem OutboxItem;
+
+typedef struct OutboxKey
+{
+	int64		hash;			/* MUST BE FIRST: key of the hash table */
+	OutboxItem *head;			/* past WAITING; NULL if none */
+	dlist_head	waiting;		/* in the order of seq */
+	int			nwaiting;
+	OutboxHoldReason hold;
+	int64		holder_seq;		/* RETRY, FAILED: the row that holds */
+	pg_uuid_t	holder_id;
+	OutboxRoute *holder_route;
+	TimestampTz hold_until;		/* LOCKED: look again then */
+	int64		skip_low;		/* unclaimed rows from here on; 0 none */
+	char	   *aggregate_type; /* set with skip_low, to read them again */
+	char	   *aggregate_id;
+	dlist_node	node;			/* in held or reread of the queue */
+	enum
+	{
+		OUTBOX_KEY_UNLISTED,
+		OUTBOX_KEY_HELD,		/* hold is not NONE */
+		OUTBOX_KEY_REREAD		/* to be read again now */
+	}			list;
+} OutboxKey;
+
+struct OutboxItem
+{
+	dlist_node	node;			/* ready, waiting, confirmed or rejected */
+	OutboxItemState state;
+	OutboxMessage *message;
+	OutboxRoute *route;
+	OutboxKey  *key;			/* NULL: no order */
+	int			claim_index;	/* in MySlot->claims */
+	bool		returned;		/* basic.return came, its ack will follow */
+	bool		suspect;		/* may be what closed the channel */
+	TimestampTz sent_at;
+	char	   *reason;			/* why it was returned or rejected */
+};
+
+typedef struct OutboxQueue
+{
+	MemoryContext cxt;			/* items, keys; messages are in message_cxt */
+	MemoryContext message_cxt;
+	HTAB	   *items;			/* seq -> item */
+	HTAB	   *keys;			/* hash -> key */
+	dlist_head	ready;
+	dlist_head	confirmed;
+	dlist_head	rejected;
+	dlist_head	held;			/* keys */
+	dlist_head	reread;			/* keys */
+	int			count;			/* all items */
+	int			nready;
+	int			nwaiting;
+	int			nsent;
+	int			nconfirmed;
+	int			nrejected;
+	int			nsuspects;
+	size_t		bytes;
+	int			waiting_max;	/* most WAITING items in all */
+	int		   *free_claims;	/* stack of unused claim indexes */
+	int			nfree_claims;
+} OutboxQueue;
+
+/* How a message came to the queue. */
+typedef enum OutboxOrigin
+{
+	OUTBOX_FROM_SCAN,			/* in the order of seq over all keys */
+	OUTBOX_FROM_KEY,			/* read again for its key */
+	OUTBOX_FROM_DUE				/* its time has come */
+} OutboxOrigin;
+
+extern OutboxQueue *outbox_queue_create(MemoryContext parent);
+
+/* Reserves a claim entry in shared memory; -1 if all are used. */
+extern int	outbox_queue_take_claim(OutboxQueue *queue, int64 seq);
+extern void outbox_queue_return_claim(OutboxQueue *queue, int index);
+
+extern bool outbox_queue_has(OutboxQueue *queue, int64 seq);
+
+/*
+ * Takes over a claimed message and its claim entry.  Returns false when it was
+ * dropped: its key cannot go on now, and remembers.
+ */
+extern bool outbox_queue_admit(OutboxQueue *queue, OutboxMessage *message,
+							   OutboxRoute *route, int claim_index,
+							   OutboxOrigin origin);
+
+/* The next READY item, which stays where it is; NULL if none. */
+extern OutboxItem *outbox_queue_peek(OutboxQueue *queue);
+
+extern void outbox_queue_sent(OutboxQueue *queue, OutboxItem *item,
+							  TimestampTz now);
+extern void outbox_queue_confirmed(OutboxQueue *queue, OutboxItem *item);
+/* From READY or SENT; reason is copied. */
+extern void outbox_queue_rejected(OutboxQueue *queue, OutboxItem *item,
+								  const char *reason);
+/*
+ * The fate of a SENT item is unknown: READY again, in front of the others.
+ * Call it for the latest first, so that the order stays.
+ */
+extern void outbox_queue_unknown(OutboxQueue *queue, OutboxItem *item,
+								 bool suspect);
+
+/* A READY or WAITING item goes back to being a row. */
+extern void outbox_queue_drop(OutboxQueue *queue, OutboxItem *item);
+/*
+ * Drops all READY and WAITING items (of a route, if not NULL); returns the
+ * lowest sequence number, or 0.
+ */
+extern int64 outbox_queue_drop_all(OutboxQueue *queue, OutboxRoute *route);
+
+/* The settling of a CONFIRMED item is committed. */
+extern void outbox_queue_settled(OutboxQueue *queue, OutboxItem *item);
+/* The same for a REJECTED one; give_up: it is 'failed' now. */
+extern void outbox_queue_failed(OutboxQueue *queue, OutboxItem *item,
+								bool give_up);
+
+/* Holds a key because its row seq is locked by somebody. */
+extern void outbox_queue_hold_locked(OutboxQueue *queue, int64 hash, int64 seq,
+									 const char *aggregate_type,
+									 const char *aggregate_id,
+									 TimestampTz until);
+/* Holds a key because of a row found at start. */
+extern void outbox_queue_hold_row(OutboxQueue *queue, int64 hash, int64 seq,
+								  const pg_uuid_t *id, bool failed,
+								  OutboxRoute *route,
+								  const char *aggregate_type,
+								  const char *aggregate_id);
+/* The hold is over; the key will be read again. */
+extern void outbox_queue_release(OutboxQueue *queue, OutboxKey *key);
+/* A key of the reread list was read up to seq (0: to its end). */
+extern void outbox_queue_reread_done(OutboxQueue *queue, OutboxKey *key,
+									 int64 upto);
+
+#endif							/* OUTBOX_QUEUE_H */

@@ -1,0 +1,311 @@
+/*-------------------------------------------------------------------------
+ *
+ * relay.c
+ *		The relay worker: the process, its loop, its only wait, its state.
+ *
+ * One turn of the loop: take news, run a transaction if there is something to
+ * settle or to claim, look after the link, send, receive; and wait when there
+ * was nothing to do.  src/README.md has the diagrams.
+ *
+ * If the process dies, its claims are gone with its memory, its slot is
+ * released by its exit callback (or wiped with all shared memory), and the
+ * launcher starts the next one, which begins with a full scan.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "relay.h"
+#include "relay_internal.h"
+#include "settings.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "storage/procsignal.h"
+#include "tcop/tcopprot.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+/* Longest wait; the poll normally ends it earlier. */
+#define MAX_WAIT_MS 60000
+
+TimestampTz
+outbox_relay_after(int64 ms)
+{
+	return GetCurrentTimestamp() + ms * 1000;
+}
+
+void
+outbox_relay_earlier(TimestampTz *deadline, TimestampTz candidate)
+{
+	if (candidate != 0 && (*deadline == 0 || candidate < *deadline))
+		*deadline = candidate;
+}
+
+/* ------------------------------------------------------------------- state */
+
+static OutboxWorkerState
+link_worker_state(OutboxRelay *relay)
+{
+	switch (outbox_link_state(relay->link))
+	{
+		case OUTBOX_LINK_CLOSED:
+		case OUTBOX_LINK_CONNECTING:
+			return relay->connect_failures > 0 ?
+				OUTBOX_WORKER_BROKER_DOWN : OUTBOX_WORKER_CONNECTING;
+		case OUTBOX_LINK_BLOCKED:
+			return OUTBOX_WORKER_BLOCKED;
+		case OUTBOX_LINK_OPEN:
+			break;
+	}
+	return relay->queue->count > 0 ? OUTBOX_WORKER_PUBLISHING :
+		OUTBOX_WORKER_IDLE;
+}
+
+static void
+show_state(OutboxRelay *relay)
+{
+	OutboxWorkerState state;
+
+	if (relay->version_mismatch)
+		state = OUTBOX_WORKER_VERSION;
+	else if (!outbox_enabled)
+		state = OUTBOX_WORKER_DISABLED;
+	else if (relay->db_error)
+		state = OUTBOX_WORKER_DATABASE_ERROR;
+	else if (relay->paused)
+		state = OUTBOX_WORKER_PAUSED;
+	else if (relay->config_error != NULL)
+		state = OUTBOX_WORKER_CONFIG_ERROR;
+	else
+		state = link_worker_state(relay);
+	if (state == OUTBOX_WORKER_BLOCKED && MySlot->state != state)
+	{
+		char		text[OUTBOX_TEXT_SIZE];
+
+		snprintf(text, sizeof(text), "the broker blocks publishing: %s",
+				 outbox_link_blocked_reason(relay->link));
+		outbox_slot_set_error(text);
+		ereport(LOG,
+				(errmsg("outbox relay is blocked by the broker"),
+				 errdetail_internal("%s",
+									outbox_link_blocked_reason(relay->link))));
+	}
+	else if (MySlot->state == OUTBOX_WORKER_BLOCKED && state != MySlot->state &&
+			 outbox_relay_link_open(relay))
+		ereport(LOG, (errmsg("outbox relay is no longer blocked by the broker")));
+	outbox_slot_set_state(state);
+}
+
+/* -------------------------------------------------------------------- wait */
+
+static TimestampTz
+next_deadline(OutboxRelay *relay, TimestampTz now)
+{
+	TimestampTz deadline = relay->poll_at;
+
+	outbox_relay_earlier(&deadline, relay->settle_at);
+	outbox_relay_earlier(&deadline, relay->later_at);
+	outbox_relay_earlier(&deadline, relay->unstick_at);
+	outbox_relay_earlier(&deadline, relay->due_again_at);
+	outbox_relay_earlier(&deadline, relay->drain_deadline);
+	outbox_relay_earlier(&deadline, relay->send_at);
+	outbox_relay_earlier(&deadline, outbox_relay_retry_routes(relay, now));
+	if (relay->db_error)
+		outbox_relay_earlier(&deadline, relay->db_retry_at);
+	if (relay->next_due != DT_NOEND && !relay->paused)
+		outbox_relay_earlier(&deadline, relay->next_due);
+	if (outbox_link_state(relay->link) == OUTBOX_LINK_CONNECTING)
+		outbox_relay_earlier(&deadline, relay->connect_deadline);
+	else if (outbox_relay_link_open(relay))
+		outbox_relay_earlier(&deadline,
+							 now + (int64) outbox_link_heartbeat_due_ms(relay->link) * 1000);
+	else if (relay->config_error == NULL && outbox_enabled)
+		outbox_relay_earlier(&deadline, relay->connect_at);
+	return deadline;
+}
+
+/* The only place where the process waits. */
+static void
+wait_for_work(OutboxRelay *relay, bool busy)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	long		timeout = busy ? 0 :
+		TimestampDifferenceMilliseconds(now, next_deadline(relay, now));
+	int			events = WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH;
+	pgsocket	sock = outbox_link_socket(relay->link);
+
+	if (sock != PGINVALID_SOCKET)
+	{
+		/* Writable says that a connect has ended, and else nothing of use. */
+		events |= outbox_link_state(relay->link) == OUTBOX_LINK_CONNECTING ?
+			WL_SOCKET_WRITEABLE : WL_SOCKET_READABLE;
+	}
+	/* Busy: a look at the latch is enough, and cheaper than an epoll set. */
+	if (!busy)
+		(void) WaitLatchOrSocket(MyLatch, events, sock,
+								 Min(timeout, MAX_WAIT_MS),
+								 PG_WAIT_EXTENSION);
+	if (MyLatch->is_set)
+	{
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+	}
+	else if (!busy)
+		CHECK_FOR_INTERRUPTS();
+}
+
+/* -------------------------------------------------------------------- loop */
+
+/* The relay has been switched off: nothing unsent stays in memory. */
+static void
+stand_by(OutboxRelay *relay)
+{
+	int64		lowest = outbox_queue_drop_all(relay->queue, NULL);
+
+	if (lowest != 0)
+		outbox_relay_rescan(relay, lowest, PG_INT64_MAX);
+	if (outbox_link_state(relay->link) != OUTBOX_LINK_CLOSED &&
+		relay->window.outstanding == 0)
+		outbox_relay_close(relay, true);
+}
+
+/* Returns true when there is more to do at once. */
+static bool
+turn(OutboxRelay *relay)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (ConfigReloadPending)
+		outbox_relay_reload(relay);
+	outbox_relay_take_news(relay);
+	outbox_relay_timers(relay, now);
+	(void) outbox_relay_retry_routes(relay, now);
+	outbox_relay_receive(relay);
+	if (outbox_relay_wants_round(relay, now))
+		outbox_relay_round(relay);
+	if (relay->leave)
+		return false;
+	if (relay->attached && now >= relay->maintain_at)
+		outbox_relay_maintain(relay);
+
+	if (!outbox_enabled || relay->version_mismatch)
+		stand_by(relay);
+	else if (relay->attached)
+		outbox_relay_link_step(relay, now);
+	outbox_relay_publish(relay, now);
+	show_state(relay);
+	return outbox_relay_may_send(relay) ||
+		outbox_relay_wants_round(relay, GetCurrentTimestamp());
+}
+
+/* Gives what is in flight a moment, settles it, and closes the link. */
+static void
+finish(OutboxRelay *relay)
+{
+	TimestampTz deadline = outbox_relay_after(OUTBOX_DRAIN_MS);
+	OutboxQueue *queue = relay->queue;
+
+	outbox_slot_set_state(OUTBOX_WORKER_STOPPING);
+	while (relay->window.outstanding > 0 &&
+		   outbox_relay_link_open(relay) &&
+		   GetCurrentTimestamp() < deadline)
+	{
+		outbox_relay_receive(relay);
+		if (relay->window.outstanding == 0)
+			break;
+		(void) WaitLatchOrSocket(MyLatch,
+								 WL_SOCKET_READABLE | WL_TIMEOUT |
+								 WL_EXIT_ON_PM_DEATH,
+								 outbox_link_socket(relay->link),
+								 Max(1, TimestampDifferenceMilliseconds(GetCurrentTimestamp(),
+																		deadline)),
+								 PG_WAIT_EXTENSION);
+	}
+	(void) outbox_queue_drop_all(queue, NULL);
+	if (queue->nconfirmed > 0 || queue->nrejected > 0)
+	{
+		relay->nstuck = 0;
+		relay->settle_slowly = true;	/* nobody's lock is waited for */
+		outbox_relay_round(relay);
+	}
+	outbox_relay_close(relay, true);
+}
+
+static void
+detach(int code, Datum arg)
+{
+	(void) code;
+	(void) arg;
+	if (MySlot != NULL)
+		outbox_slot_set_state(OUTBOX_WORKER_STOPPED);
+	outbox_slot_detach();
+}
+
+static OutboxRelay *
+relay_create(void)
+{
+	MemoryContext cxt = AllocSetContextCreate(TopMemoryContext, "outbox relay",
+											  ALLOCSET_DEFAULT_SIZES);
+	OutboxRelay *relay = MemoryContextAllocZero(cxt, sizeof(OutboxRelay));
+	TimestampTz now = GetCurrentTimestamp();
+
+	relay->cxt = cxt;
+	relay->scratch = AllocSetContextCreate(cxt, "outbox scratch",
+										   ALLOCSET_DEFAULT_SIZES);
+	relay->queue = outbox_queue_create(cxt);
+	relay->main_pending = true;
+	relay->due_cursor = DT_NOBEGIN;
+	relay->poll_at = now + (int64) outbox_poll_interval_ms * 1000;
+	relay->sweep_at = now + (int64) OUTBOX_SWEEP_MS * 1000;
+	relay->maintain_at = now;
+	outbox_relay_link_create(relay);
+	outbox_relay_load_config(relay);
+	return relay;
+}
+
+void
+outbox_relay_main(Datum main_arg)
+{
+	OutboxWorkerArgs args;
+	OutboxRelay *relay;
+	bool		busy = false;
+
+	(void) main_arg;
+	memcpy(&args, MyBgworkerEntry->bgw_extra, sizeof(args));
+	outbox_watchdog_init();
+	/* Until the loop runs there is nothing to finish: leave at once. */
+	pqsignal(SIGTERM, die);
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	if (!outbox_slot_attach(args.slot, args.generation))
+		proc_exit(0);
+	before_shmem_exit(detach, (Datum) 0);
+	BackgroundWorkerUnblockSignals();
+	outbox_relay_connect_database(args.dboid);
+	pqsignal(SIGTERM, outbox_watchdog_sigterm);
+	/* A command that needs the database empty came while we started. */
+	if (outbox_hold_exists(args.dboid))
+	{
+		MySlot->exit_reason = OUTBOX_EXIT_STOPPED;
+		proc_exit(0);
+	}
+	pgstat_report_appname("outbox relay " OUTBOX_VERSION);
+
+	relay = relay_create();
+	MemoryContextSwitchTo(relay->scratch);
+	while (!outbox_watchdog_stopping() && !relay->leave)
+	{
+		MemoryContextReset(relay->scratch);
+		relay->queue->waiting_max = outbox_window;
+		busy = turn(relay);
+		if (!relay->leave && !outbox_watchdog_stopping())
+			wait_for_work(relay, busy);
+	}
+	if (outbox_watchdog_stopping())
+		MySlot->exit_reason = OUTBOX_EXIT_CRASHED;
+	finish(relay);
+	proc_exit(0);
+}

@@ -1,0 +1,446 @@
+/*-------------------------------------------------------------------------
+ *
+ * relay_claim.c
+ *		What a round claims, and what becomes of it after the commit.
+ *
+ * A batch is made of segments: rows whose time has come, keys to be read
+ * again, ranges that became visible late, and the main scan that moves the
+ * cursor.  Messages get into the queue only when the claiming transaction has
+ * committed; until then nothing of the relay's state changes but the claims
+ * shown in shared memory, which must be there before the row locks go (see
+ * outbox_discard() in the SQL script).
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "relay_claim.h"
+#include "settings.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+/* Keys that one batch reads again. */
+#define REREAD_KEYS 8
+
+/* How many rows a worker may have in its memory. */
+static int
+queue_limit(void)
+{
+	return Min(2 * outbox_window, OUTBOX_MAX_CLAIMS);
+}
+
+bool
+outbox_batch_wanted(OutboxRelay *relay, TimestampTz now)
+{
+	OutboxQueue *queue = relay->queue;
+
+	if (!relay->attached || relay->paused || relay->reconnect ||
+		relay->leave || !outbox_enabled || outbox_watchdog_stopping() ||
+		outbox_link_state(relay->link) != OUTBOX_LINK_OPEN)
+		return false;
+	/* Not for the sake of a few rows while there is enough to do. */
+	if (queue->nready > 0 && queue->nready >= outbox_window / 2)
+		return false;
+	if (queue->count >= queue_limit() || queue->bytes >= OUTBOX_QUEUE_BYTES)
+		return false;
+	return relay->main_pending || relay->nrescans > 0 ||
+		!dlist_is_empty(&queue->reread) ||
+		(relay->next_due != 0 && now >= relay->next_due);
+}
+
+void
+outbox_batch_init(OutboxRelay *relay, OutboxBatch *batch, MemoryContext cxt)
+{
+	memset(batch, 0, sizeof(*batch));
+	batch->relay = relay;
+	batch->limit = Max(queue_limit() - relay->queue->count, 0);
+	batch->limit = Min(batch->limit, Max(outbox_window, 1));
+	batch->bytes_left = OUTBOX_CLAIM_BYTES;
+	batch->messages = MemoryContextAlloc(cxt, sizeof(OutboxMessage *) *
+										 Max(batch->limit, 1));
+	batch->claims = MemoryContextAlloc(cxt, sizeof(int) * Max(batch->limit, 1));
+	batch->cxt = cxt;
+}
+
+/* The transaction failed: nothing was claimed. */
+void
+outbox_batch_forget(OutboxBatch *batch)
+{
+	for (int i = 0; i < batch->count; i++)
+	{
+		outbox_queue_return_claim(batch->relay->queue, batch->claims[i]);
+		pfree(batch->messages[i]);
+	}
+	batch->count = 0;
+}
+
+/* ---------------------------------------------------------------- claiming */
+
+/* OutboxClaimVisit */
+static bool
+batch_visit(OutboxMessage *message, void *arg)
+{
+	OutboxBatch *batch = arg;
+	OutboxSegment *segment = &batch->segments[batch->nsegments - 1];
+	int			index;
+
+	segment->visited++;
+	segment->last_seq = message->seq;
+	segment->last_due = message->available_at;
+	if (outbox_queue_has(batch->relay->queue, message->seq))
+	{
+		pfree(message);
+		return true;
+	}
+	index = outbox_queue_take_claim(batch->relay->queue, message->seq);
+	if (index < 0)
+		elog(ERROR, "out of claim entries");
+	batch->messages[batch->count] = message;
+	batch->claims[batch->count] = index;
+	batch->count++;
+	segment->end = batch->count;
+	if (message->size >= batch->bytes_left)
+	{
+		batch->bytes_left = 0;
+		segment->cut = true;
+		return false;
+	}
+	batch->bytes_left -= message->size;
+	return true;
+}
+
+static OutboxSegment *
+add_segment(OutboxBatch *batch, OutboxOrigin origin, int64 after, int64 upto)
+{
+	OutboxSegment *segment = &batch->segments[batch->nsegments++];
+
+	Assert(batch->nsegments <= OUTBOX_BATCH_SEGMENTS);
+	memset(segment, 0, sizeof(*segment));
+	segment->origin = origin;
+	segment->after = after;
+	segment->upto = upto;
+	segment->start = segment->end = batch->count;
+	return segment;
+}
+
+static void
+fill_claim(OutboxBatch *batch, OutboxSegment *segment, OutboxClaim *claim)
+{
+	memset(claim, 0, sizeof(*claim));
+	claim->after = segment->after;
+	claim->upto = segment->upto;
+	claim->limit = batch->limit - batch->count;
+	claim->excluded_routes = batch->excluded_routes;
+	claim->worker = MySlot->worker;
+	claim->nworkers = MySlot->nworkers;
+	claim->cxt = batch->relay->queue->message_cxt;
+	claim->visit = batch_visit;
+	claim->arg = batch;
+	if (segment->key != NULL)
+	{
+		claim->aggregate_type = segment->key->aggregate_type;
+		claim->aggregate_id = segment->key->aggregate_id;
+		claim->limit = Min(claim->limit, OUTBOX_KEY_WAITING_MAX);
+	}
+}
+
+static bool
+batch_full(const OutboxBatch *batch)
+{
+	return batch->count >= batch->limit || batch->bytes_left == 0;
+}
+
+/* ------------------------------------------- rows that somebody has locked */
+
+/* OutboxRowVisit: the batch's segment is sorted by seq, and so are the rows. */
+static void
+find_locked(const OutboxRow *row, void *arg)
+{
+	OutboxBatch *batch = arg;
+	OutboxSegment *segment = &batch->segments[batch->nsegments - 1];
+	OutboxLockedRow *locked;
+	MemoryContext old;
+
+	while (segment->compared < segment->end &&
+		   batch->messages[segment->compared]->seq < row->seq)
+		segment->compared++;
+	if (segment->compared < segment->end &&
+		batch->messages[segment->compared]->seq == row->seq)
+		return;
+	if (outbox_queue_has(batch->relay->queue, row->seq))
+		return;
+
+	old = MemoryContextSwitchTo(batch->cxt);
+	locked = palloc0(sizeof(OutboxLockedRow));
+	locked->seq = row->seq;
+	locked->route = pstrdup(row->route);
+	locked->key_hash = row->key_hash;
+	if (row->aggregate_id != NULL)
+		locked->aggregate_id = pstrdup(row->aggregate_id);
+	if (row->aggregate_type != NULL)
+		locked->aggregate_type = pstrdup(row->aggregate_type);
+	batch->locked = lappend(batch->locked, locked);
+	MemoryContextSwitchTo(old);
+}
+
+/*
+ * Rows that the claim passed over because they are locked, or that became
+ * visible just after it.  Either way later rows of their keys must wait.
+ */
+static void
+look_for_locked(OutboxBatch *batch, OutboxSegment *segment,
+				const OutboxClaim *claim)
+{
+	OutboxClaim list = *claim;
+
+	/* What the main scan did not reach, the next one will. */
+	if (segment->main || segment->cut)
+		list.upto = segment->visited > 0 ? segment->last_seq : segment->after;
+	/* No number is missing: there is nothing to look for. */
+	if (list.upto - list.after == segment->visited)
+		return;
+	list.limit = segment->visited + 2 * outbox_window + 1000;
+	list.arg = batch;
+	segment->compared = segment->start;
+	(void) outbox_store_list(&list, find_locked);
+}
+
+/* ---------------------------------------------------------------- segments */
+
+static void
+claim_segment(OutboxBatch *batch, OutboxSegment *segment,
+			  const int64 *excluded_keys, int nexcluded_keys)
+{
+	OutboxClaim claim;
+
+	fill_claim(batch, segment, &claim);
+	claim.excluded_keys = excluded_keys;
+	claim.nexcluded_keys = nexcluded_keys;
+	if (outbox_store_claim(&claim) >= claim.limit)
+		segment->cut = true;
+	look_for_locked(batch, segment, &claim);
+}
+
+static void
+claim_due(OutboxBatch *batch)
+{
+	OutboxRelay *relay = batch->relay;
+	OutboxSegment *segment = add_segment(batch, OUTBOX_FROM_DUE, 0,
+										 PG_INT64_MAX);
+	OutboxClaim claim;
+
+	fill_claim(batch, segment, &claim);
+	if (outbox_store_claim_due(&claim, relay->due_cursor,
+							   relay->due_cursor_seq) >= claim.limit)
+		segment->cut = true;
+}
+
+static void
+claim_keys(OutboxBatch *batch)
+{
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &batch->relay->queue->reread)
+	{
+		OutboxKey  *key = dlist_container(OutboxKey, node, iter.cur);
+		OutboxSegment *segment;
+
+		if (batch->nsegments >= REREAD_KEYS || batch_full(batch))
+			break;
+		segment = add_segment(batch, OUTBOX_FROM_KEY, key->skip_low - 1,
+							  batch->relay->cursor);
+		segment->key = key;
+		claim_segment(batch, segment, NULL, 0);
+	}
+}
+
+/* Keys of which the rows behind the cursor are read again anyway. */
+static int
+list_excluded_keys(OutboxQueue *queue, int64 *hashes)
+{
+	dlist_head *lists[] = {&queue->held, &queue->reread};
+	int			n = 0;
+
+	for (int i = 0; i < (int) lengthof(lists); i++)
+	{
+		dlist_iter	iter;
+
+		dlist_foreach(iter, lists[i])
+		{
+			OutboxKey  *key = dlist_container(OutboxKey, node, iter.cur);
+
+			if (n == OUTBOX_MAX_EXCLUDED)
+				return n;
+			if (key->skip_low != 0)
+				hashes[n++] = key->hash;
+		}
+	}
+	return n;
+}
+
+static void
+claim_main(OutboxBatch *batch)
+{
+	OutboxRelay *relay = batch->relay;
+	OutboxSegment *segment = add_segment(batch, OUTBOX_FROM_SCAN,
+										 relay->cursor, PG_INT64_MAX);
+	int64		hashes[OUTBOX_MAX_EXCLUDED];
+
+	segment->main = true;
+	claim_segment(batch, segment, hashes,
+				  list_excluded_keys(relay->queue, hashes));
+}
+
+/* Called in a transaction. */
+void
+outbox_batch_claim(OutboxBatch *batch, TimestampTz now)
+{
+	OutboxRelay *relay = batch->relay;
+	MemoryContext old = MemoryContextSwitchTo(batch->cxt);
+
+	batch->excluded_routes = outbox_relay_excluded_routes(relay);
+	if (relay->next_due != 0 && now >= relay->next_due && !batch_full(batch))
+		claim_due(batch);
+
+	/*
+	 * Not together with the main scan: that leaves these keys out, counting on
+	 * their being read again up to the cursor.  In turns, as a busy key is
+	 * nearly always to be read again.
+	 */
+	if (!dlist_is_empty(&relay->queue->reread) && !batch_full(batch) &&
+		!(relay->reread_last && relay->main_pending))
+	{
+		claim_keys(batch);
+		batch->reread = true;
+	}
+	else
+	{
+		if (relay->nrescans > 0 && !batch_full(batch))
+			claim_segment(batch,
+						  add_segment(batch, OUTBOX_FROM_SCAN,
+									  relay->rescans[0].lo - 1,
+									  Min(relay->rescans[0].hi, relay->cursor)),
+						  NULL, 0);
+		if (relay->main_pending && !batch_full(batch))
+			claim_main(batch);
+	}
+	MemoryContextSwitchTo(old);
+}
+
+/* --------------------------------------------------------- after the commit */
+
+static void
+hold_locked(OutboxBatch *batch, TimestampTz until)
+{
+	OutboxRelay *relay = batch->relay;
+	ListCell   *cell;
+
+	foreach(cell, batch->locked)
+	{
+		OutboxLockedRow *row = lfirst(cell);
+		OutboxRoute *route = outbox_relay_find_route(relay, row->route);
+		OutboxRange range = {row->seq, row->seq};
+
+		if (row->aggregate_id != NULL && route->ordered)
+		{
+			outbox_queue_hold_locked(relay->queue, row->key_hash, row->seq,
+									 row->aggregate_type, row->aggregate_id,
+									 until);
+			continue;
+		}
+		outbox_range_add(relay->later, &relay->nlater, OUTBOX_MAX_RANGES,
+						 range);
+		outbox_relay_earlier(&relay->later_at, until);
+	}
+}
+
+/* Returns the seq of the first message that was not kept, or 0. */
+static int64
+admit_segment(OutboxBatch *batch, OutboxSegment *segment)
+{
+	OutboxRelay *relay = batch->relay;
+	int64		first_dropped = 0;
+
+	for (int i = segment->start; i < segment->end; i++)
+	{
+		OutboxMessage *message = batch->messages[i];
+		int64		seq = message->seq;
+		OutboxRoute *route = outbox_relay_find_route(relay, message->route);
+
+		if (!outbox_queue_admit(relay->queue, message, route, batch->claims[i],
+								segment->origin) &&
+			first_dropped == 0)
+			first_dropped = seq;
+	}
+	return first_dropped;
+}
+
+static void
+advance_due(OutboxRelay *relay, OutboxSegment *segment)
+{
+	if (segment->visited > 0)
+	{
+		relay->due_cursor = segment->last_due;
+		relay->due_cursor_seq = segment->last_seq;
+		/* For rows that were locked, or whose key was held. */
+		relay->due_again_at = outbox_relay_after(outbox_poll_interval_ms);
+	}
+	if (!segment->cut)
+		relay->find_next_due = true;
+}
+
+static void
+advance_rescan(OutboxRelay *relay, OutboxSegment *segment)
+{
+	if (segment->cut)
+	{
+		relay->rescans[0].lo = segment->last_seq + 1;
+		return;
+	}
+	relay->nrescans--;
+	memmove(&relay->rescans[0], &relay->rescans[1],
+			sizeof(OutboxRange) * relay->nrescans);
+}
+
+static void
+finish_key(OutboxRelay *relay, OutboxSegment *segment, int64 first_dropped)
+{
+	int64		upto = 0;
+
+	/* Held meanwhile, for a locked row: it remembers by itself. */
+	if (segment->key->hold != OUTBOX_HOLD_NONE)
+		return;
+	if (first_dropped != 0)
+		upto = first_dropped - 1;
+	else if (segment->cut)
+		upto = segment->last_seq;
+	outbox_queue_reread_done(relay->queue, segment->key, upto);
+}
+
+void
+outbox_batch_committed(OutboxBatch *batch)
+{
+	OutboxRelay *relay = batch->relay;
+
+	hold_locked(batch, outbox_relay_after(outbox_poll_interval_ms));
+	relay->reread_last = batch->reread;
+	for (int i = 0; i < batch->nsegments; i++)
+	{
+		OutboxSegment *segment = &batch->segments[i];
+		int64		dropped = admit_segment(batch, segment);
+
+		if (segment->origin == OUTBOX_FROM_DUE)
+			advance_due(relay, segment);
+		else if (segment->key != NULL)
+			finish_key(relay, segment, dropped);
+		else if (!segment->main)
+			advance_rescan(relay, segment);
+		else
+		{
+			if (segment->visited > 0)
+				relay->cursor = segment->last_seq;
+			relay->main_pending = segment->cut;
+		}
+	}
+	batch->count = 0;
+}

@@ -1,0 +1,64 @@
+/*-------------------------------------------------------------------------
+ *
+ * relay_claim.h
+ *		What a round claims, and what becomes of it after the commit.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTBOX_RELAY_CLAIM_H
+#define OUTBOX_RELAY_CLAIM_H
+
+#include "relay_internal.h"
+
+#define OUTBOX_BATCH_SEGMENTS 12
+
+/* One claim of a batch. */
+typedef struct OutboxSegment
+{
+	OutboxOrigin origin;
+	bool		main;			/* the scan that moves the cursor */
+	OutboxKey  *key;			/* this key only */
+	int64		after;
+	int64		upto;
+	int			start;			/* messages[start .. end) */
+	int			end;
+	int			visited;		/* rows seen, those we had already included */
+	int64		last_seq;		/* of the last row seen */
+	TimestampTz last_due;
+	bool		cut;			/* there may be more */
+	int			compared;		/* see find_locked() */
+} OutboxSegment;
+
+typedef struct OutboxLockedRow
+{
+	int64		seq;
+	int64		key_hash;
+	char	   *route;
+	char	   *aggregate_type;
+	char	   *aggregate_id;
+} OutboxLockedRow;
+
+typedef struct OutboxBatch
+{
+	OutboxRelay *relay;
+	MemoryContext cxt;			/* of the round */
+	int			limit;			/* messages */
+	size_t		bytes_left;
+	List	   *excluded_routes;
+	int			nsegments;
+	OutboxSegment segments[OUTBOX_BATCH_SEGMENTS];
+	bool		reread;			/* it read keys again */
+	int			count;
+	OutboxMessage **messages;
+	int		   *claims;			/* entries in MySlot->claims */
+	List	   *locked;			/* of OutboxLockedRow */
+} OutboxBatch;
+
+extern bool outbox_batch_wanted(OutboxRelay *relay, TimestampTz now);
+extern void outbox_batch_init(OutboxRelay *relay, OutboxBatch *batch,
+							  MemoryContext cxt);
+extern void outbox_batch_claim(OutboxBatch *batch, TimestampTz now);
+extern void outbox_batch_committed(OutboxBatch *batch);
+extern void outbox_batch_forget(OutboxBatch *batch);
+
+#endif							/* OUTBOX_RELAY_CLAIM_H */

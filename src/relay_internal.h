@@ -1,0 +1,162 @@
+/*-------------------------------------------------------------------------
+ *
+ * relay_internal.h
+ *		What the files of the relay share; nobody else includes it.
+ *
+ * relay.c			the process, its loop, its only wait, its state
+ * relay_session.c	database session, extension, settings
+ * relay_routes.c	routes: which ones wait, and why
+ * relay_round.c	the transaction: settle, claim; timers
+ * relay_claim.c	what a round claims
+ * relay_link.c		connection: backoff, publishing, confirms
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTBOX_RELAY_INTERNAL_H
+#define OUTBOX_RELAY_INTERNAL_H
+
+#include "access/xlogdefs.h"
+#include "broker.h"
+#include "confirms.h"
+#include "queue.h"
+#include "shared.h"
+#include "store.h"
+#include "uri.h"
+#include "watchdog.h"
+
+/* A claim stops at so many bytes, and the queue holds at most so many. */
+#define OUTBOX_CLAIM_BYTES		((size_t) 8 * 1024 * 1024)
+#define OUTBOX_QUEUE_BYTES		((size_t) 32 * 1024 * 1024)
+
+/* How long to wait for confirms when stopping, or before a new connection. */
+#define OUTBOX_DRAIN_MS			1000
+
+/* How long a confirm may wait for others to be settled with it. */
+#define OUTBOX_SETTLE_DELAY_MS	5
+
+/* Every row is looked at again at most this often, for what told nobody. */
+#define OUTBOX_SWEEP_MS			60000
+
+/* Partitions of the archive are looked after this often. */
+#define OUTBOX_MAINTAIN_MS		60000
+
+#define OUTBOX_MAX_RANGES		64
+#define OUTBOX_MAX_PREPARED		256
+#define OUTBOX_MAX_EXCLUDED		100
+
+typedef struct OutboxRelay
+{
+	MemoryContext cxt;			/* lives as long as the process */
+	MemoryContext scratch;		/* reset in every turn of the loop */
+
+	/* session */
+	bool		attached;		/* the extension is there and fits */
+	bool		version_mismatch;
+	bool		recheck_extension;	/* attach anew with the next transaction */
+	bool		paused;			/* control row */
+	bool		config_dirty;	/* routes must be loaded again */
+	char	   *database_settings;	/* ALTER DATABASE SET, as at the start */
+	bool		leave;			/* end the process, for exit_reason */
+
+	/* configuration of the link */
+	char	   *config_error;	/* NULL when fine */
+	OutboxUri	uri;
+	MemoryContext config_cxt;	/* uri and what goes with it */
+	char	   *config_text;	/* all settings of the link, to compare */
+	bool		reconnect;		/* drain and connect anew */
+
+	/* link */
+	OutboxLink *link;
+	OutboxConfirms window;
+	void	  **ring;
+	bool		ever_connected;
+	bool		link_was_open;	/* last state that was logged */
+	uint32		connect_failures;	/* in a row */
+	int			next_host;
+	TimestampTz connect_at;		/* not before */
+	TimestampTz connect_deadline;	/* of the TCP connect under way */
+	TimestampTz send_at;		/* no room to send; try again then; 0: now */
+	bool		protocol_error; /* the broker confirmed what it cannot */
+	TimestampTz drain_deadline; /* 0: not draining */
+
+	/* messages */
+	OutboxQueue *queue;
+	List	   *routes;			/* of OutboxRoute; never freed, only changed */
+	int			nstuck;			/* CONFIRMED items whose row is locked */
+	TimestampTz unstick_at;		/* try these again; 0: none */
+	int			unflushed;		/* settled, commit not yet on disk */
+	XLogRecPtr	settled_lsn;	/* where the last such commit ends */
+	TimestampTz settle_at;		/* settle what is confirmed then; 0: none */
+
+	/* what to read */
+	int64		cursor;			/* main scan: rows up to here were seen */
+	bool		main_pending;	/* there may be rows behind the cursor */
+	int			nrescans;
+	OutboxRange rescans[OUTBOX_MAX_RANGES];
+	int			nlater;			/* rows somebody had locked */
+	OutboxRange later[OUTBOX_MAX_RANGES];
+	TimestampTz later_at;
+	int			nprepared;
+	OutboxPrepared prepared[OUTBOX_MAX_PREPARED];
+	bool		check_holders;	/* rows that hold keys may be gone */
+	bool		holders_loaded;
+	TimestampTz next_due;		/* next waiting row; 0: none */
+	bool		find_next_due;
+	TimestampTz due_cursor;		/* waiting rows claimed up to here */
+	int64		due_cursor_seq;
+	TimestampTz due_again_at;	/* read them from the start again; 0: no */
+	bool		reread_last;	/* the last batch read keys again */
+	TimestampTz poll_at;
+	TimestampTz sweep_at;
+	TimestampTz maintain_at;
+
+	/* faults of the database */
+	bool		db_error;
+	uint32		db_failures;	/* in a row */
+	TimestampTz db_retry_at;
+	bool		settle_slowly;	/* somebody has locked rows we settle */
+} OutboxRelay;
+
+/* relay.c */
+extern TimestampTz outbox_relay_after(int64 ms);
+extern void outbox_relay_earlier(TimestampTz *deadline, TimestampTz candidate);
+
+/* relay_session.c */
+extern void outbox_relay_connect_database(Oid dboid);
+extern void outbox_relay_attach(OutboxRelay *relay);
+extern void outbox_relay_load_config(OutboxRelay *relay);
+extern void outbox_relay_reload(OutboxRelay *relay);
+
+/* relay_routes.c */
+extern OutboxRoute *outbox_relay_find_route(OutboxRelay *relay,
+											const char *name);
+extern void outbox_relay_load_routes(OutboxRelay *relay, bool *paused);
+extern bool outbox_relay_route_waits(const OutboxRoute *route);
+extern List *outbox_relay_excluded_routes(OutboxRelay *relay);
+extern void outbox_relay_route_broken(OutboxRelay *relay, OutboxRoute *route,
+									  const char *reason);
+extern void outbox_relay_route_works(OutboxRoute *route);
+extern TimestampTz outbox_relay_retry_routes(OutboxRelay *relay,
+											 TimestampTz now);
+extern void outbox_relay_forget_declared(OutboxRelay *relay);
+
+/* relay_round.c */
+extern bool outbox_relay_wants_round(OutboxRelay *relay, TimestampTz now);
+extern void outbox_relay_round(OutboxRelay *relay);
+extern void outbox_relay_take_news(OutboxRelay *relay);
+extern void outbox_relay_timers(OutboxRelay *relay, TimestampTz now);
+extern void outbox_relay_maintain(OutboxRelay *relay);
+extern void outbox_relay_rescan(OutboxRelay *relay, int64 lo, int64 hi);
+extern void outbox_relay_database_failed(OutboxRelay *relay);
+extern void outbox_relay_database_works(OutboxRelay *relay);
+
+/* relay_link.c */
+extern void outbox_relay_link_create(OutboxRelay *relay);
+extern void outbox_relay_link_step(OutboxRelay *relay, TimestampTz now);
+extern void outbox_relay_receive(OutboxRelay *relay);
+extern void outbox_relay_publish(OutboxRelay *relay, TimestampTz now);
+extern void outbox_relay_close(OutboxRelay *relay, bool polite);
+extern bool outbox_relay_may_send(OutboxRelay *relay);
+extern bool outbox_relay_link_open(OutboxRelay *relay);
+
+#endif							/* OUTBOX_RELAY_INTERNAL_H */

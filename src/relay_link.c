@@ -1,0 +1,558 @@
+/*-------------------------------------------------------------------------
+ *
+ * relay_link.c
+ *		The relay's side of the link: backoff, publishing, confirms.
+ *
+ * Never called inside a transaction.  When the link is lost, everything that
+ * was sent and not confirmed is unknown and becomes READY again, in order; when
+ * it was lost by a channel error, these are suspects, and are sent one at a
+ * time until the guilty one shows itself (DESIGN.md section 5).
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "backoff.h"
+#include "common/pg_prng.h"
+#include "miscadmin.h"
+#include "relay_internal.h"
+#include "settings.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+#include "watchdog.h"
+
+/* Messages of one burst; between bursts the broker's answers are read. */
+#define BURST_MESSAGES 200
+
+bool
+outbox_relay_link_open(OutboxRelay *relay)
+{
+	OutboxLinkState state = outbox_link_state(relay->link);
+
+	return state == OUTBOX_LINK_OPEN || state == OUTBOX_LINK_BLOCKED;
+}
+
+/* ------------------------------------------------------------------ events */
+
+static void
+item_confirmed(void *item, uint64_t tag, void *arg)
+{
+	OutboxRelay *relay = arg;
+	OutboxItem *confirmed = item;
+
+	(void) tag;
+	outbox_relay_route_works(confirmed->route);
+	/* The broker acks what it has returned, too. */
+	if (confirmed->returned)
+	{
+		pg_atomic_fetch_add_u64(&MySlot->counters.returned, 1);
+		outbox_queue_rejected(relay->queue, confirmed, confirmed->reason);
+	}
+	else
+		outbox_queue_confirmed(relay->queue, confirmed);
+}
+
+static void
+item_nacked(void *item, uint64_t tag, void *arg)
+{
+	OutboxRelay *relay = arg;
+
+	(void) tag;
+	pg_atomic_fetch_add_u64(&MySlot->counters.nacked, 1);
+	outbox_queue_rejected(relay->queue, item,
+						  "the broker refused the message (basic.nack): a queue rejected it or failed");
+}
+
+static void
+link_confirmed(void *arg, bool ack, uint64 tag, bool multiple)
+{
+	OutboxRelay *relay = arg;
+
+	if (!outbox_confirms_settle(&relay->window, tag, multiple,
+								ack ? item_confirmed : item_nacked, relay))
+		relay->protocol_error = true;
+}
+
+static bool
+item_has_id(void *item, const void *key)
+{
+	return memcmp(&((OutboxItem *) item)->message->id, key, UUID_LEN) == 0;
+}
+
+static void
+link_returned(void *arg, const pg_uuid_t *id, int code, const char *text)
+{
+	OutboxRelay *relay = arg;
+	OutboxItem *item = outbox_confirms_find(&relay->window, item_has_id, id);
+
+	(void) code;
+	if (item == NULL)
+	{
+		relay->protocol_error = true;
+		return;
+	}
+	item->returned = true;
+	if (item->reason != NULL)
+		pfree(item->reason);
+	item->reason = MemoryContextStrdup(relay->queue->cxt, text);
+}
+
+void
+outbox_relay_link_create(OutboxRelay *relay)
+{
+	OutboxLinkEvents events;
+
+	events.confirmed = link_confirmed;
+	events.returned = link_returned;
+	events.arg = relay;
+	relay->link = outbox_link_create(relay->cxt, &events);
+	/* Twice over: acks may come out of order, and the oldest last. */
+	relay->ring = MemoryContextAlloc(relay->cxt,
+									 outbox_confirms_ring_bytes(2 * OUTBOX_MAX_WINDOW));
+	outbox_confirms_init(&relay->window, relay->ring, 2 * OUTBOX_MAX_WINDOW);
+}
+
+/* -------------------------------------------------------------------- loss */
+
+typedef struct UnknownItems
+{
+	OutboxItem **items;
+	int			count;
+} UnknownItems;
+
+static void
+collect_unknown(void *item, uint64_t tag, void *arg)
+{
+	UnknownItems *unknown = arg;
+
+	(void) tag;
+	unknown->items[unknown->count++] = item;
+}
+
+/* One message alone was in flight when the channel was closed: it is it. */
+static void
+blame(OutboxRelay *relay, OutboxItem *item, const OutboxLinkError *error)
+{
+	if (error->code == 404 || error->code == 403)
+	{
+		OutboxRoute *route = item->route;
+
+		outbox_queue_unknown(relay->queue, item, false);
+		outbox_relay_route_broken(relay, route, error->text);
+		return;
+	}
+	outbox_queue_rejected(relay->queue, item, error->text);
+}
+
+/* Makes everything unconfirmed READY again. */
+static void
+reclaim_unknown(OutboxRelay *relay, const OutboxLinkError *error)
+{
+	UnknownItems unknown;
+	bool		channel = error != NULL &&
+		error->fault == OUTBOX_FAULT_CHANNEL;
+
+	unknown.items = palloc(sizeof(OutboxItem *) *
+						   Max(relay->window.outstanding, 1));
+	unknown.count = 0;
+	outbox_confirms_each(&relay->window, collect_unknown, &unknown);
+	outbox_confirms_reset(&relay->window);
+	if (channel && unknown.count == 1)
+		blame(relay, unknown.items[0], error);
+	else
+		for (int i = unknown.count - 1; i >= 0; i--)
+			outbox_queue_unknown(relay->queue, unknown.items[i], channel);
+	pfree(unknown.items);
+}
+
+static void
+schedule_connect(OutboxRelay *relay)
+{
+	relay->connect_failures++;
+	relay->next_host = (relay->next_host + 1) % Max(relay->uri.nhosts, 1);
+	/* The next host in turn is tried at once, until all have failed. */
+	if (relay->connect_failures % Max(relay->uri.nhosts, 1) != 0)
+		relay->connect_at = 0;
+	else
+		relay->connect_at =
+			outbox_relay_after(outbox_backoff_ms(outbox_retry_initial_ms,
+												 outbox_retry_max_ms,
+												 relay->connect_failures /
+												 Max(relay->uri.nhosts, 1),
+												 pg_prng_uint32(&pg_global_prng_state)));
+}
+
+static void
+link_lost(OutboxRelay *relay)
+{
+	const OutboxLinkError *error = outbox_link_error(relay->link);
+
+	outbox_slot_set_error(error->text);
+	if (relay->link_was_open)
+		ereport(LOG,
+				(errmsg("outbox relay lost its connection to the broker"),
+				 errdetail_internal("%s", error->text)));
+	else if (relay->connect_failures == 0)
+		ereport(LOG,
+				(errmsg("outbox relay could not connect to the broker"),
+				 errdetail_internal("%s", error->text),
+				 errhint("It tries again by itself; messages wait and no attempt is counted.")));
+	relay->send_at = 0;
+	reclaim_unknown(relay, error);
+	/* A channel error is not the broker's fault: no reason to wait. */
+	if (error->fault == OUTBOX_FAULT_CHANNEL)
+		relay->connect_at = 0;
+	else
+		schedule_connect(relay);
+	relay->link_was_open = false;
+}
+
+void
+outbox_relay_close(OutboxRelay *relay, bool polite)
+{
+	outbox_link_close(relay->link, polite);
+	reclaim_unknown(relay, NULL);
+	relay->send_at = 0;
+	relay->link_was_open = false;
+}
+
+/* -------------------------------------------------------------- connecting */
+
+static void
+link_opened(OutboxRelay *relay)
+{
+	outbox_confirms_reset(&relay->window);
+	outbox_relay_forget_declared(relay);
+	if (relay->ever_connected)
+		pg_atomic_fetch_add_u64(&MySlot->counters.reconnects, 1);
+	ereport(LOG,
+			(errmsg("outbox relay is connected to the broker at \"%s\"",
+					MySlot->broker)));
+	relay->ever_connected = true;
+	relay->link_was_open = true;
+	relay->connect_failures = 0;
+	relay->send_at = 0;
+	relay->main_pending = true;
+}
+
+static void
+connect_start(OutboxRelay *relay)
+{
+	OutboxHost *host = &relay->uri.hosts[relay->next_host % relay->uri.nhosts];
+	OutboxLinkTarget target;
+	char		text[OUTBOX_TEXT_SIZE];
+	char	   *password;
+	const char *detail;
+
+	/* Read each time: it may have been changed without a reload. */
+	detail = outbox_passfile_lookup(outbox_passfile, host->host, host->port,
+									relay->uri.vhost, relay->uri.user,
+									&password);
+	if (detail != NULL)
+	{
+		outbox_relay_load_config(relay);
+		schedule_connect(relay);
+		return;
+	}
+
+	memset(&target, 0, sizeof(target));
+	target.host = host->host;
+	target.port = host->port;
+	target.vhost = relay->uri.vhost;
+	target.user = relay->uri.user;
+	target.password = password;
+	target.heartbeat_s = outbox_heartbeat_s;
+	snprintf(text, sizeof(text), "%s:%d", host->host, host->port);
+	outbox_slot_set_broker(text);
+	snprintf(text, sizeof(text), "outbox worker %d of database %u",
+			 MySlot->worker, MyDatabaseId);
+	target.application_name = text;
+	target.tls = relay->uri.tls;
+	target.tls_ca_file = outbox_tls_ca_file;
+	target.tls_cert_file = outbox_tls_cert_file;
+	target.tls_key_file = outbox_tls_key_file;
+	target.tls_verify = outbox_tls_verify;
+
+	relay->connect_deadline = outbox_relay_after(OUTBOX_CONNECT_MS);
+	switch (outbox_link_connect_start(relay->link, &target))
+	{
+		case OUTBOX_LINK_OK:
+			link_opened(relay);
+			break;
+		case OUTBOX_LINK_AGAIN:
+			break;
+		default:
+			link_lost(relay);
+			break;
+	}
+	explicit_bzero(password, strlen(password));
+}
+
+static void
+connect_poll(OutboxRelay *relay, TimestampTz now)
+{
+	switch (outbox_link_connect_poll(relay->link,
+									 now >= relay->connect_deadline))
+	{
+		case OUTBOX_LINK_OK:
+			link_opened(relay);
+			break;
+		case OUTBOX_LINK_AGAIN:
+			break;
+		default:
+			link_lost(relay);
+			break;
+	}
+}
+
+/*
+ * Before a new connection with other settings, what is in flight gets a moment
+ * to be confirmed, so that nothing is published twice.
+ */
+static void
+drain_for_reconnect(OutboxRelay *relay, TimestampTz now)
+{
+	if (relay->drain_deadline == 0)
+		relay->drain_deadline = outbox_relay_after(OUTBOX_DRAIN_MS);
+	if (relay->window.outstanding > 0 && now < relay->drain_deadline &&
+		outbox_relay_link_open(relay))
+		return;
+	outbox_relay_close(relay, true);
+	relay->reconnect = false;
+	relay->drain_deadline = 0;
+	relay->connect_at = 0;
+	relay->connect_failures = 0;
+}
+
+static void
+check_confirm_timeout(OutboxRelay *relay, TimestampTz now)
+{
+	OutboxItem *oldest;
+
+	/* While it blocks us the broker reads nothing and confirms nothing. */
+	if (relay->window.outstanding == 0 ||
+		outbox_link_state(relay->link) != OUTBOX_LINK_OPEN)
+		return;
+	oldest = relay->ring[relay->window.oldest % relay->window.size];
+	if (oldest == NULL ||
+		!TimestampDifferenceExceeds(oldest->sent_at, now,
+									outbox_confirm_timeout_ms))
+		return;
+	ereport(LOG,
+			(errmsg("outbox relay gives its connection to the broker up"),
+			 errdetail("A message was not confirmed within \"outbox.confirm_timeout\" (%d ms).",
+					   outbox_confirm_timeout_ms)));
+	outbox_slot_set_error("a message was not confirmed within outbox.confirm_timeout");
+	outbox_relay_close(relay, false);
+	schedule_connect(relay);
+}
+
+void
+outbox_relay_link_step(OutboxRelay *relay, TimestampTz now)
+{
+	if (relay->reconnect)
+		drain_for_reconnect(relay, now);
+	check_confirm_timeout(relay, now);
+
+	switch (outbox_link_state(relay->link))
+	{
+		case OUTBOX_LINK_CLOSED:
+			if (relay->config_error == NULL && now >= relay->connect_at)
+				connect_start(relay);
+			break;
+		case OUTBOX_LINK_CONNECTING:
+			connect_poll(relay, now);
+			break;
+		default:
+			break;
+	}
+}
+
+/* --------------------------------------------------------------- receiving */
+
+void
+outbox_relay_receive(OutboxRelay *relay)
+{
+	int			received = 0;
+	OutboxLinkStatus status;
+
+	if (!outbox_relay_link_open(relay))
+		return;
+	status = outbox_link_receive(relay->link, &received);
+	if (status == OUTBOX_LINK_LOST)
+		link_lost(relay);
+	else if (relay->protocol_error)
+	{
+		ereport(LOG,
+				(errcode(ERRCODE_PROTOCOL_VIOLATION),
+				 errmsg("outbox relay gives its connection to the broker up"),
+				 errdetail("The broker confirmed or returned a message that was not outstanding.")));
+		outbox_slot_set_error("the broker confirmed or returned a message that was not outstanding");
+		outbox_relay_close(relay, false);
+		schedule_connect(relay);
+	}
+	relay->protocol_error = false;
+}
+
+/* -------------------------------------------------------------- publishing */
+
+/* How many more messages may be sent and unsettled. */
+static int
+window_room(OutboxRelay *relay)
+{
+	OutboxQueue *queue = relay->queue;
+	int			used = queue->nsent + queue->nconfirmed + queue->nrejected +
+		relay->unflushed;
+
+	/* Suspects go alone. */
+	if (queue->nsuspects > 0)
+		return queue->nsent == 0 ? 1 : 0;
+	return Max(outbox_window - used, 0);
+}
+
+bool
+outbox_relay_may_send(OutboxRelay *relay)
+{
+	return relay->queue->nready > 0 && !relay->reconnect && !relay->paused &&
+		relay->attached && outbox_enabled && !relay->db_error &&
+		outbox_link_state(relay->link) == OUTBOX_LINK_OPEN &&
+		window_room(relay) > 0 && relay->send_at == 0;
+}
+
+/*
+ * The send buffer is half full, or the broker blocks us.  Its answers wake us;
+ * "writable" would come long before there is room, so we come back by time.
+ */
+static void
+send_later(OutboxRelay *relay)
+{
+	relay->send_at = outbox_relay_after(OUTBOX_LINK_AGAIN_MS);
+}
+
+/* Makes sure of the exchange; false when the item cannot be sent now. */
+static bool
+declare_exchange(OutboxRelay *relay, OutboxRoute *route)
+{
+	int			code = 0;
+	char		text[OUTBOX_TEXT_SIZE];
+
+	/* The default exchange is always there. */
+	if (route->declared || route->exchange[0] == '\0')
+		return true;
+	switch (outbox_link_declare(relay->link, route->exchange,
+								route->exchange_type, &code, text,
+								sizeof(text)))
+	{
+		case OUTBOX_LINK_OK:
+			route->declared = true;
+			return true;
+		case OUTBOX_LINK_REFUSED:
+			outbox_relay_route_broken(relay, route, text);
+			return false;
+		case OUTBOX_LINK_AGAIN:
+			send_later(relay);
+			return false;
+		case OUTBOX_LINK_LOST:
+			/* With a code it is the request that the broker did not like. */
+			if (code != 0)
+				outbox_relay_route_broken(relay, route, text);
+			link_lost(relay);
+			return false;
+	}
+	return false;
+}
+
+/* REFUSED: this message will never go out, and error says why. */
+static OutboxLinkStatus
+send_item(OutboxRelay *relay, OutboxItem *item, char *error, size_t size)
+{
+	OutboxMessage *message = item->message;
+	char		rendered[OUTBOX_SHORT_STRING_MAX + 1];
+	const char *routing_key = message->routing_key;
+	OutboxLinkStatus status;
+
+	if (routing_key == NULL)
+	{
+		/* The template may have changed since enqueue. */
+		if (outbox_route_render(item->route->routing_key, message->event_type,
+								message->aggregate_type, message->aggregate_id,
+								rendered) > OUTBOX_SHORT_STRING_MAX)
+		{
+			snprintf(error, size, "the routing key is longer than %d bytes",
+					 OUTBOX_SHORT_STRING_MAX);
+			return OUTBOX_LINK_REFUSED;
+		}
+		routing_key = rendered;
+	}
+	status = outbox_link_publish(relay->link, message, item->route->exchange,
+								 routing_key);
+	if (status == OUTBOX_LINK_REFUSED)
+		strlcpy(error, outbox_link_error(relay->link)->text, size);
+	return status;
+}
+
+/* Sends until something says stop; OK when only the burst's size did. */
+static OutboxLinkStatus
+send_burst(OutboxRelay *relay, TimestampTz now)
+{
+	OutboxLinkStatus status = OUTBOX_LINK_OK;
+	char		error[OUTBOX_TEXT_SIZE];
+
+	for (int i = 0; i < BURST_MESSAGES && status == OUTBOX_LINK_OK; i++)
+	{
+		OutboxItem *item = outbox_queue_peek(relay->queue);
+
+		if (item == NULL || window_room(relay) == 0 ||
+			outbox_confirms_full(&relay->window))
+			break;
+		if (!item->route->declared && item->route->exchange[0] != '\0')
+			break;
+		status = send_item(relay, item, error, sizeof(error));
+		if (status == OUTBOX_LINK_OK)
+		{
+			(void) outbox_confirms_add(&relay->window, item);
+			outbox_queue_sent(relay->queue, item, now);
+		}
+		else if (status == OUTBOX_LINK_REFUSED)
+		{
+			outbox_queue_rejected(relay->queue, item, error);
+			status = OUTBOX_LINK_OK;
+		}
+		else if (status == OUTBOX_LINK_LOST)
+		{
+			/*
+			 * Perhaps it got through: it is one of the unknown.  No other
+			 * kind of loss leaves a message out of the window.
+			 */
+			(void) outbox_confirms_add(&relay->window, item);
+			outbox_queue_sent(relay->queue, item, now);
+		}
+	}
+	return status;
+}
+
+void
+outbox_relay_publish(OutboxRelay *relay, TimestampTz now)
+{
+	OutboxItem *item;
+	OutboxLinkStatus status;
+	OutboxLinkStatus end;
+
+	if (!outbox_relay_may_send(relay))
+		return;
+	item = outbox_queue_peek(relay->queue);
+	if (!declare_exchange(relay, item->route))
+		return;
+	status = outbox_link_burst_begin(relay->link);
+	if (status == OUTBOX_LINK_OK)
+	{
+		status = send_burst(relay, now);
+		end = outbox_link_burst_end(relay->link);
+		if (end == OUTBOX_LINK_LOST)
+			status = end;
+	}
+	if (status == OUTBOX_LINK_LOST)
+		link_lost(relay);
+	else if (status == OUTBOX_LINK_AGAIN)
+		send_later(relay);
+}

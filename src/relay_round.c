@@ -1,0 +1,609 @@
+/*-------------------------------------------------------------------------
+ *
+ * relay_round.c
+ *		The transaction of the relay: settle, claim; and its timers.
+ *
+ * One short transaction settles what was confirmed or rejected and claims what
+ * comes next.  With claims in it, it commits synchronously: that commit record
+ * lies behind those of all transactions whose rows were claimed, so once it is
+ * on disk (and on the synchronous standbys) nothing that is published can be
+ * lost by a crash.  A transaction that only settles commits asynchronously;
+ * what it settled counts against the window until its commit is on disk, which
+ * keeps the duplicates after a crash within outbox.window.
+ *
+ * An ERROR ends the transaction and nothing else: the link stays, what was
+ * confirmed is remembered, and nothing new is published until settling works
+ * again.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "backoff.h"
+#include "common/pg_prng.h"
+#include "relay_claim.h"
+#include "settings.h"
+#include "storage/procarray.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#define DATABASE_RETRY_MS		100
+#define DATABASE_RETRY_MAX_MS	5000
+
+/* What a round settles, collected before its transaction. */
+typedef struct Settling
+{
+	int			nconfirmed;
+	OutboxItem **confirmed;
+	OutboxSettled *rows;
+	bool	   *remains;		/* locked by somebody, only if slowly */
+	bool		slowly;
+	int			nrejected;
+	OutboxItem **rejected;
+	OutboxFailure *failures;
+} Settling;
+
+/* ---------------------------------------------------------- database faults */
+
+void
+outbox_relay_database_works(OutboxRelay *relay)
+{
+	if (relay->db_error)
+		ereport(LOG, (errmsg("outbox relay can use the database again")));
+	relay->db_error = false;
+	relay->db_failures = 0;
+}
+
+/*
+ * Called in PG_CATCH.  The first error in a row is logged in full; what
+ * follows only counts.
+ */
+void
+outbox_relay_database_failed(OutboxRelay *relay)
+{
+	ErrorData  *edata;
+
+	MemoryContextSwitchTo(relay->scratch);
+	edata = CopyErrorData();
+	if (!relay->db_error)
+		EmitErrorReport();
+	FlushErrorState();
+	outbox_store_abort();
+	outbox_slot_set_error(edata->message);
+
+	relay->db_error = true;
+	relay->db_failures++;
+	relay->db_retry_at =
+		outbox_relay_after(outbox_backoff_ms(DATABASE_RETRY_MS,
+											 DATABASE_RETRY_MAX_MS,
+											 relay->db_failures,
+											 pg_prng_uint32(&pg_global_prng_state)));
+	if (edata->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE ||
+		edata->sqlerrcode == ERRCODE_T_R_DEADLOCK_DETECTED)
+		relay->settle_slowly = true;
+	if (edata->sqlerrcode == ERRCODE_UNDEFINED_TABLE ||
+		edata->sqlerrcode == ERRCODE_INVALID_SCHEMA_NAME)
+		relay->attached = false;
+	FreeErrorData(edata);
+}
+
+/* -------------------------------------------------------------------- news */
+
+void
+outbox_relay_rescan(OutboxRelay *relay, int64 lo, int64 hi)
+{
+	OutboxRange range = {Max(lo, 1), Min(hi, relay->cursor)};
+
+	if (range.lo <= range.hi)
+		outbox_range_add(relay->rescans, &relay->nrescans, OUTBOX_MAX_RANGES,
+						 range);
+	if (hi > relay->cursor)
+		relay->main_pending = true;
+}
+
+static void
+add_prepared(OutboxRelay *relay, const OutboxPrepared *prepared)
+{
+	if (relay->nprepared < OUTBOX_MAX_PREPARED)
+	{
+		relay->prepared[relay->nprepared++] = *prepared;
+		return;
+	}
+	/* Too many to know each: the next sweep finds them. */
+	relay->sweep_at = relay->poll_at;
+}
+
+void
+outbox_relay_take_news(OutboxRelay *relay)
+{
+	OutboxInbox inbox;
+
+	outbox_slot_take_inbox(&inbox);
+	for (int i = 0; i < inbox.nranges; i++)
+		outbox_relay_rescan(relay, inbox.ranges[i].lo, inbox.ranges[i].hi);
+	for (int i = 0; i < inbox.nprepared; i++)
+		add_prepared(relay, &inbox.prepared[i]);
+	if (inbox.next_due != 0)
+	{
+		outbox_relay_earlier(&relay->next_due, inbox.next_due);
+		if (inbox.next_due <= relay->due_cursor)
+			relay->due_again_at = inbox.next_due;
+	}
+	if (inbox.news & OUTBOX_NEWS_CONFIG)
+		relay->config_dirty = true;
+	if (inbox.news & OUTBOX_NEWS_REMOVED)
+		relay->check_holders = true;
+	if (inbox.news & OUTBOX_NEWS_RESCAN)
+		relay->sweep_at = relay->poll_at;
+	if (inbox.news & OUTBOX_NEWS_RESTART)
+	{
+		relay->leave = true;
+		MySlot->exit_reason = OUTBOX_EXIT_RESTART;
+	}
+	if (inbox.news & OUTBOX_NEWS_STOP)
+	{
+		relay->leave = true;
+		MySlot->exit_reason = OUTBOX_EXIT_STOPPED;
+	}
+}
+
+/* ------------------------------------------------------------------ timers */
+
+static bool
+expired(TimestampTz *deadline, TimestampTz now)
+{
+	if (*deadline == 0 || now < *deadline)
+		return false;
+	*deadline = 0;
+	return true;
+}
+
+/*
+ * Prepared transactions whose xid is no longer in progress: their rows are
+ * visible now, or never will be.
+ */
+static void
+check_prepared(OutboxRelay *relay)
+{
+	for (int i = 0; i < relay->nprepared;)
+	{
+		OutboxPrepared *prepared = &relay->prepared[i];
+
+		if (TransactionIdIsInProgress(prepared->xid))
+		{
+			i++;
+			continue;
+		}
+		outbox_relay_rescan(relay, prepared->range.lo, prepared->range.hi);
+		relay->find_next_due = true;
+		*prepared = relay->prepared[--relay->nprepared];
+	}
+}
+
+static void
+release_locked_keys(OutboxRelay *relay, TimestampTz now)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify(iter, &relay->queue->held)
+	{
+		OutboxKey  *key = dlist_container(OutboxKey, node, iter.cur);
+
+		if (key->hold == OUTBOX_HOLD_LOCKED && key->hold_until <= now)
+			outbox_queue_release(relay->queue, key);
+	}
+}
+
+static void
+poll(OutboxRelay *relay, TimestampTz now)
+{
+	relay->poll_at = outbox_relay_after(outbox_poll_interval_ms);
+	relay->main_pending = true;
+	check_prepared(relay);
+	release_locked_keys(relay, now);
+}
+
+/* Looks at everything again, for what told nobody. */
+static void
+sweep(OutboxRelay *relay)
+{
+	relay->sweep_at = outbox_relay_after(OUTBOX_SWEEP_MS);
+	outbox_relay_rescan(relay, 1, PG_INT64_MAX);
+	relay->due_cursor = DT_NOBEGIN;
+	relay->due_cursor_seq = 0;
+	relay->find_next_due = true;
+	relay->check_holders = true;
+	/* ALTER EXTENSION UPDATE need not touch a table. */
+	relay->recheck_extension = true;
+}
+
+void
+outbox_relay_timers(OutboxRelay *relay, TimestampTz now)
+{
+	if (now >= relay->poll_at)
+		poll(relay, now);
+	if (now >= relay->sweep_at)
+		sweep(relay);
+	(void) expired(&relay->send_at, now);
+	if (expired(&relay->later_at, now))
+	{
+		for (int i = 0; i < relay->nlater; i++)
+			outbox_relay_rescan(relay, relay->later[i].lo, relay->later[i].hi);
+		relay->nlater = 0;
+	}
+	if (expired(&relay->unstick_at, now))
+	{
+		relay->nstuck = 0;
+		relay->settle_slowly = true;
+	}
+	if (expired(&relay->due_again_at, now))
+	{
+		relay->due_cursor = DT_NOBEGIN;
+		relay->due_cursor_seq = 0;
+		relay->find_next_due = true;
+	}
+	if (relay->unflushed > 0 && GetFlushRecPtr(NULL) >= relay->settled_lsn)
+		relay->unflushed = 0;
+}
+
+/* ---------------------------------------------------------------- settling */
+
+/* Confirmed and rejected items that can be settled now. */
+static int
+settleable(OutboxRelay *relay)
+{
+	return relay->queue->nconfirmed - relay->nstuck + relay->queue->nrejected;
+}
+
+static bool
+settling_wanted(OutboxRelay *relay, TimestampTz now)
+{
+	OutboxQueue *queue = relay->queue;
+	int			n = settleable(relay);
+
+	if (n == 0)
+	{
+		relay->settle_at = 0;
+		return false;
+	}
+	if (relay->settle_at == 0)
+		relay->settle_at = outbox_relay_after(OUTBOX_SETTLE_DELAY_MS);
+	/* Many; or nothing else is under way; or they have waited enough. */
+	return n >= Max(outbox_window / 4, 1) ||
+		(queue->nsent == 0 && queue->nready == 0) || now >= relay->settle_at;
+}
+
+static void
+collect_failure(Settling *settling, OutboxItem *item)
+{
+	OutboxFailure *failure = &settling->failures[settling->nrejected];
+	int			attempts = item->message->attempts + 1;
+
+	settling->rejected[settling->nrejected++] = item;
+	failure->id = item->message->id;
+	failure->reason = item->reason;
+	failure->give_up = attempts >= item->route->max_attempts;
+	failure->retry_ms = outbox_backoff_ms(outbox_retry_initial_ms,
+										  outbox_retry_max_ms, attempts,
+										  pg_prng_uint32(&pg_global_prng_state));
+}
+
+static void
+collect_settling(OutboxRelay *relay, Settling *settling)
+{
+	OutboxQueue *queue = relay->queue;
+	dlist_iter	iter;
+	int			passed = 0;
+
+	memset(settling, 0, sizeof(*settling));
+	settling->slowly = relay->settle_slowly;
+	settling->confirmed = palloc(sizeof(OutboxItem *) * (queue->nconfirmed + 1));
+	settling->rows = palloc(sizeof(OutboxSettled) * (queue->nconfirmed + 1));
+	settling->remains = palloc0(sizeof(bool) * (queue->nconfirmed + 1));
+	settling->rejected = palloc(sizeof(OutboxItem *) * (queue->nrejected + 1));
+	settling->failures = palloc(sizeof(OutboxFailure) * (queue->nrejected + 1));
+
+	dlist_foreach(iter, &queue->confirmed)
+	{
+		OutboxItem *item = dlist_container(OutboxItem, node, iter.cur);
+		OutboxSettled *row = &settling->rows[settling->nconfirmed];
+
+		/* The stuck ones are the first in the list. */
+		if (passed++ < relay->nstuck)
+			continue;
+		row->tid = item->message->tid;
+		row->seq = item->message->seq;
+		row->id = item->message->id;
+		settling->confirmed[settling->nconfirmed++] = item;
+	}
+	dlist_foreach(iter, &queue->rejected)
+		collect_failure(settling, dlist_container(OutboxItem, node, iter.cur));
+}
+
+/* Called in a transaction. */
+static void
+settle(Settling *settling)
+{
+	bool		archive = outbox_retention_s > 0;
+
+	if (settling->nconfirmed > 0 && settling->slowly)
+		outbox_store_settle_unlocked(settling->rows, settling->nconfirmed,
+									 archive, settling->remains);
+	else if (settling->nconfirmed > 0)
+		outbox_store_settle(settling->rows, settling->nconfirmed, archive);
+	if (settling->nrejected > 0)
+		outbox_store_fail(settling->failures, settling->nrejected);
+}
+
+static void
+settle_committed(OutboxRelay *relay, Settling *settling, bool durable)
+{
+	int			nsettled = 0;
+
+	for (int i = 0; i < settling->nconfirmed; i++)
+	{
+		OutboxItem *item = settling->confirmed[i];
+
+		if (settling->remains[i])
+		{
+			/* Kept in front, where stuck ones are. */
+			dlist_move_head(&relay->queue->confirmed, &item->node);
+			relay->nstuck++;
+			continue;
+		}
+		outbox_queue_settled(relay->queue, item);
+		nsettled++;
+	}
+	for (int i = 0; i < settling->nrejected; i++)
+	{
+		bool		give_up = settling->failures[i].give_up;
+
+		outbox_queue_failed(relay->queue, settling->rejected[i], give_up);
+		pg_atomic_fetch_add_u64(give_up ? &MySlot->counters.failed :
+								&MySlot->counters.retried, 1);
+	}
+	pg_atomic_fetch_add_u64(&MySlot->counters.published, nsettled);
+
+	relay->settle_at = 0;
+	relay->settle_slowly = false;
+	if (relay->nstuck > 0 && relay->unstick_at == 0)
+		relay->unstick_at = outbox_relay_after(outbox_poll_interval_ms);
+	if (durable)
+		relay->unflushed = 0;
+	else if (nsettled + settling->nrejected > 0)
+	{
+		relay->unflushed += nsettled + settling->nrejected;
+		relay->settled_lsn = XactLastCommitEnd;
+	}
+}
+
+/* ----------------------------------------------------------------- holders */
+
+/* OutboxRowVisit */
+static void
+hold_row(const OutboxRow *row, void *arg)
+{
+	OutboxRelay *relay = arg;
+	OutboxRoute *route = outbox_relay_find_route(relay, row->route);
+
+	if (!route->ordered || outbox_queue_has(relay->queue, row->seq))
+		return;
+	outbox_queue_hold_row(relay->queue, row->key_hash, row->seq, &row->id,
+						  row->failed, route, row->aggregate_type,
+						  row->aggregate_id);
+}
+
+/*
+ * Keys whose holder was removed or requeued by somebody, or whose route does
+ * not block any more, go on.
+ */
+static void
+check_holders(OutboxRelay *relay)
+{
+	OutboxQueue *queue = relay->queue;
+	dlist_mutable_iter iter;
+	int			max = (int) hash_get_num_entries(queue->keys);
+	pg_uuid_t  *ids = palloc(sizeof(pg_uuid_t) * (max + 1));
+	OutboxKey **keys = palloc(sizeof(OutboxKey *) * (max + 1));
+	bool	   *still = palloc(sizeof(bool) * (max + 1));
+	int			n = 0;
+
+	relay->check_holders = false;
+	dlist_foreach_modify(iter, &queue->held)
+	{
+		OutboxKey  *key = dlist_container(OutboxKey, node, iter.cur);
+
+		if (key->hold == OUTBOX_HOLD_LOCKED)
+			continue;
+		keys[n] = key;
+		ids[n++] = key->holder_id;
+	}
+	if (n == 0)
+		return;
+	outbox_store_check_holders(ids, n, still);
+	for (int i = 0; i < n; i++)
+		if (!still[i] || (keys[i]->hold == OUTBOX_HOLD_FAILED &&
+						  !keys[i]->holder_route->block_on_failed))
+			outbox_queue_release(queue, keys[i]);
+}
+
+/* ------------------------------------------------------------------- start */
+
+/*
+ * What a worker must know before its first claim: transactions that are
+ * prepared, which will tell nobody, and keys that are held.
+ */
+static void
+load_start(OutboxRelay *relay)
+{
+	TransactionId xids[OUTBOX_MAX_PREPARED];
+	int			n = outbox_store_prepared(xids, OUTBOX_MAX_PREPARED);
+
+	for (int i = 0; i < n; i++)
+	{
+		OutboxPrepared prepared = {xids[i], {1, PG_INT64_MAX}};
+
+		add_prepared(relay, &prepared);
+	}
+	outbox_store_list_holders(MySlot->worker, MySlot->nworkers, hold_row,
+							  relay);
+	relay->holders_loaded = true;
+	relay->find_next_due = true;
+}
+
+/* The control row or a route has changed. */
+static void
+load_config_tables(OutboxRelay *relay)
+{
+	bool		was_paused = relay->paused;
+
+	relay->config_dirty = false;
+	outbox_relay_load_routes(relay, &relay->paused);
+	if (relay->paused && !was_paused)
+	{
+		int64		lowest = outbox_queue_drop_all(relay->queue, NULL);
+
+		if (lowest != 0)
+			outbox_relay_rescan(relay, lowest, PG_INT64_MAX);
+		relay->due_again_at = GetCurrentTimestamp();
+	}
+	relay->main_pending = true;
+	relay->check_holders = true;
+}
+
+/* ------------------------------------------------------------------- round */
+
+bool
+outbox_relay_wants_round(OutboxRelay *relay, TimestampTz now)
+{
+	if (relay->db_error)
+		return now >= relay->db_retry_at;
+	if (relay->version_mismatch)
+		return relay->recheck_extension || outbox_store_stale();
+	return !relay->attached || outbox_store_stale() ||
+		relay->recheck_extension || relay->config_dirty ||
+		!relay->holders_loaded || relay->check_holders ||
+		relay->find_next_due || settling_wanted(relay, now) ||
+		outbox_batch_wanted(relay, now);
+}
+
+static void
+round_transaction(OutboxRelay *relay, Settling *settling, OutboxBatch *batch)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	bool		find_due;
+	TimestampTz next_due = relay->next_due;
+	bool		durable;
+
+	if (relay->config_dirty)
+		load_config_tables(relay);
+	if (!relay->holders_loaded)
+		load_start(relay);
+	if (relay->check_holders)
+		check_holders(relay);
+	/* A stale worker, replaced while it was stopped, has no say any more. */
+	if (!outbox_slot_is_mine())
+		elog(FATAL, "outbox worker was replaced");
+	settle(settling);
+	outbox_batch_init(relay, batch, relay->scratch);
+	if (outbox_batch_wanted(relay, now))
+		outbox_batch_claim(batch, now);
+	find_due = relay->find_next_due || settling->nrejected > 0 ||
+		(batch->nsegments > 0 && batch->segments[0].origin == OUTBOX_FROM_DUE);
+	if (find_due)
+		next_due = outbox_store_next_due(batch->nsegments > 0 &&
+										 batch->segments[0].origin == OUTBOX_FROM_DUE &&
+										 batch->segments[0].visited > 0 &&
+										 !batch->segments[0].cut ?
+										 batch->segments[0].last_due :
+										 relay->due_cursor);
+	durable = batch->count > 0;
+	outbox_store_end(durable);
+
+	relay->find_next_due = false;
+	relay->next_due = next_due;
+	settle_committed(relay, settling, durable);
+	outbox_batch_committed(batch);
+	if (find_due)
+		relay->find_next_due = false;
+}
+
+void
+outbox_relay_round(OutboxRelay *relay)
+{
+	Settling	settling;
+	OutboxBatch batch;
+
+	memset(&batch, 0, sizeof(batch));
+	PG_TRY();
+	{
+		if (!relay->attached || relay->recheck_extension ||
+			outbox_store_stale())
+			outbox_relay_attach(relay);
+		/* Needed after the commit: not in the transaction's memory. */
+		collect_settling(relay, &settling);
+		if (relay->attached && outbox_store_begin("relaying messages"))
+			round_transaction(relay, &settling, &batch);
+		outbox_relay_database_works(relay);
+	}
+	PG_CATCH();
+	{
+		outbox_batch_forget(&batch);
+		outbox_relay_database_failed(relay);
+	}
+	PG_END_TRY();
+}
+
+/* ----------------------------------------------------------------- archive */
+
+/*
+ * Makes partitions ahead and drops old ones, each in a transaction of its own
+ * and with the session's lock_timeout, so that whoever reads the archive is
+ * not in the way of publishing nor we in theirs.
+ */
+void
+outbox_relay_maintain(OutboxRelay *relay)
+{
+	static bool failing = false;
+	bool		again = true;
+
+	relay->maintain_at = outbox_relay_after(OUTBOX_MAINTAIN_MS);
+	for (int i = 0; i < 16 && again; i++)
+	{
+		PG_TRY();
+		{
+			char	   *done = NULL;
+
+			again = false;
+			if (outbox_store_begin("maintaining the archive"))
+			{
+				done = outbox_store_maintain_archive(outbox_retention_s,
+													 relay->scratch);
+				outbox_store_end(false);
+			}
+			if (done != NULL)
+			{
+				ereport(DEBUG1, (errmsg_internal("outbox archive: %s", done)));
+				again = true;
+			}
+			failing = false;
+		}
+		PG_CATCH();
+		{
+			ErrorData  *edata;
+
+			MemoryContextSwitchTo(relay->scratch);
+			edata = CopyErrorData();
+			if (!failing)
+				EmitErrorReport();
+			FlushErrorState();
+			outbox_store_abort();
+			outbox_slot_set_error(edata->message);
+			failing = true;
+			again = false;
+		}
+		PG_END_TRY();
+	}
+}

@@ -1,0 +1,260 @@
+/*-------------------------------------------------------------------------
+ *
+ * relay_session.c
+ *		The worker's database session, the extension, the settings.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "relay_internal.h"
+#include "settings.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+/*
+ * Settings that ALTER DATABASE, ALTER ROLE or postgresql.conf could turn
+ * against the worker, overridden as autovacuum does it.  The planner is left
+ * with plans that stay right when the table grows: index and TID scans, nested
+ * loops.
+ */
+static const struct
+{
+	const char *name;
+	const char *value;
+	int			since;			/* server version that has it */
+}			overrides[] =
+{
+	{"search_path", "pg_catalog, pg_temp", 0},
+	{"synchronous_commit", "on", 0},	/* unless it is stronger, see below */
+	{"default_transaction_isolation", "read committed", 0},
+	{"default_transaction_read_only", "off", 0},
+	{"default_transaction_deferrable", "off", 0},
+	{"row_security", "off", 0},
+	{"session_replication_role", "origin", 0},
+	{"statement_timeout", "60s", 0},
+	{"lock_timeout", "500ms", 0},
+	{"idle_in_transaction_session_timeout", "0", 0},
+	{"idle_session_timeout", "0", 0},
+	{"transaction_timeout", "0", 170000},
+	{"bytea_output", "hex", 0},
+	{"DateStyle", "ISO", 0},
+	{"IntervalStyle", "postgres", 0},
+	{"TimeZone", "UTC", 0},
+	{"default_tablespace", "", 0},
+	{"default_table_access_method", "heap", 0},
+	{"default_toast_compression", "pglz", 0},
+	{"jit", "off", 0},
+	{"enable_seqscan", "off", 0},
+	{"enable_bitmapscan", "off", 0},
+	{"enable_hashjoin", "off", 0},
+	{"enable_mergejoin", "off", 0},
+	{"enable_indexscan", "on", 0},
+	{"enable_tidscan", "on", 0},
+	{"enable_nestloop", "on", 0},
+	{"plan_cache_mode", "auto", 0},
+	{"check_function_bodies", "on", 0},
+	{"debug_parallel_query", "off", 160000},
+	{"force_parallel_mode", "off", -160000},
+	{"max_parallel_workers_per_gather", "0", 0},
+};
+
+void
+outbox_relay_connect_database(Oid dboid)
+{
+	const char *commit;
+
+	BackgroundWorkerInitializeConnectionByOid(dboid, InvalidOid, 0);
+
+	commit = GetConfigOption("synchronous_commit", false, false);
+	for (int i = 0; i < (int) lengthof(overrides); i++)
+	{
+		int			since = overrides[i].since;
+
+		if (since > 0 ? PG_VERSION_NUM < since : -since > 0 && PG_VERSION_NUM >= -since)
+			continue;
+		/* remote_apply is what the administrator asked for beyond "on" */
+		if (strcmp(overrides[i].name, "synchronous_commit") == 0 &&
+			strcmp(commit, "remote_apply") == 0)
+			continue;
+		SetConfigOption(overrides[i].name, overrides[i].value, PGC_SUSET,
+						PGC_S_OVERRIDE);
+	}
+
+	/*
+	 * Messages are encoded outside of any transaction, and only a conversion
+	 * to the client's encoding needs no catalog look-up there.
+	 */
+	StartTransactionCommand();
+	SetConfigOption("client_encoding", "UTF8", PGC_SUSET, PGC_S_OVERRIDE);
+	CommitTransactionCommand();
+}
+
+/* --------------------------------------------------------------- extension */
+
+static void
+leave(OutboxRelay *relay, OutboxExit reason)
+{
+	relay->leave = true;
+	MySlot->exit_reason = reason;
+}
+
+/* The parts of the database that the extension's being there implies. */
+static void
+load_after_attach(OutboxRelay *relay)
+{
+	if (!outbox_store_begin("looking for settings"))
+		return;
+	if (relay->database_settings == NULL)
+		relay->database_settings = outbox_store_database_settings(relay->cxt);
+	outbox_store_end(false);
+	relay->config_dirty = true;
+}
+
+void
+outbox_relay_attach(OutboxRelay *relay)
+{
+	char		version[64] = "";
+	char		text[OUTBOX_TEXT_SIZE];
+
+	relay->attached = false;
+	relay->recheck_extension = false;
+	switch (outbox_store_attach(version, sizeof(version)))
+	{
+		case OUTBOX_EXTENSION_ABSENT:
+			leave(relay, OUTBOX_EXIT_ABSENT);
+			return;
+		case OUTBOX_EXTENSION_VERSION:
+			if (!relay->version_mismatch)
+			{
+				snprintf(text, sizeof(text),
+						 "the extension has version %s, the library %s",
+						 version, OUTBOX_VERSION);
+				outbox_slot_set_error(text);
+				ereport(LOG,
+						(errmsg("outbox relay is paused: %s", text),
+						 errhint("Restart the server to load the new library, or run ALTER EXTENSION outbox UPDATE.")));
+			}
+			relay->version_mismatch = true;
+			return;
+		case OUTBOX_EXTENSION_READY:
+			break;
+	}
+	relay->version_mismatch = false;
+	relay->attached = true;
+	load_after_attach(relay);
+	outbox_slot_set_ready(outbox_workers);
+}
+
+/* ---------------------------------------------------------------- settings */
+
+static void
+config_failed(OutboxRelay *relay, const char *detail)
+{
+	if (relay->config_error == NULL ||
+		strcmp(relay->config_error, detail) != 0)
+	{
+		ereport(LOG,
+				(errcode(ERRCODE_CONFIG_FILE_ERROR),
+				 errmsg("outbox relay cannot use its settings"),
+				 errdetail_internal("%s", detail),
+				 errhint("Correct \"outbox.broker_uri\" or \"outbox.passfile\" and reload the configuration.")));
+		outbox_slot_set_error(detail);
+	}
+	if (relay->config_error != NULL)
+		pfree(relay->config_error);
+	relay->config_error = MemoryContextStrdup(relay->cxt, detail);
+}
+
+/*
+ * Reads where the broker is, and looks once at the password file so that an
+ * unreadable one shows as a config error and not as a broker that is down.
+ * When the settings of the link have changed, arranges for a new connection.
+ */
+void
+outbox_relay_load_config(OutboxRelay *relay)
+{
+	MemoryContext new_cxt = AllocSetContextCreate(relay->cxt, "outbox config",
+												  ALLOCSET_SMALL_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(new_cxt);
+	OutboxUri	uri;
+	const char *detail;
+	char	   *text;
+	char	   *password = NULL;
+
+	detail = outbox_uri_parse(outbox_broker_uri, &uri);
+	if (detail == NULL)
+		detail = outbox_passfile_lookup(outbox_passfile, uri.hosts[0].host,
+										uri.hosts[0].port, uri.vhost, uri.user,
+										&password);
+	if (detail != NULL)
+	{
+		config_failed(relay, detail);
+		MemoryContextSwitchTo(old);
+		MemoryContextDelete(new_cxt);
+		return;
+	}
+
+	text = psprintf("%s %s %s %s %s %s %d %d", outbox_broker_uri,
+					outbox_passfile, password, outbox_tls_ca_file,
+					outbox_tls_cert_file, outbox_tls_key_file,
+					outbox_tls_verify, outbox_heartbeat_s);
+	MemoryContextSwitchTo(old);
+	if (relay->config_error != NULL)
+	{
+		ereport(LOG, (errmsg("outbox relay can use its settings again")));
+		pfree(relay->config_error);
+		relay->config_error = NULL;
+	}
+	if (relay->config_text != NULL && strcmp(relay->config_text, text) == 0)
+	{
+		MemoryContextDelete(new_cxt);
+		return;
+	}
+	if (relay->config_text != NULL)
+		relay->reconnect = true;
+	if (relay->config_cxt != NULL)
+		MemoryContextDelete(relay->config_cxt);
+	relay->config_cxt = new_cxt;
+	relay->config_text = text;
+	relay->uri = uri;
+	relay->next_host = 0;
+	relay->connect_failures = 0;
+	relay->connect_at = 0;
+}
+
+/*
+ * SIGHUP.  ALTER DATABASE SET is applied when a process starts, so a worker
+ * whose database has got other settings leaves, to be started anew.
+ */
+void
+outbox_relay_reload(OutboxRelay *relay)
+{
+	char	   *settings = NULL;
+
+	ConfigReloadPending = false;
+	ProcessConfigFile(PGC_SIGHUP);
+	outbox_relay_load_config(relay);
+	relay->config_dirty = true;
+	if (relay->attached)
+		outbox_slot_set_ready(outbox_workers);
+
+	if (relay->attached && outbox_store_begin("looking for settings"))
+	{
+		settings = outbox_store_database_settings(relay->scratch);
+		outbox_store_end(false);
+	}
+	if (settings != NULL && relay->database_settings != NULL &&
+		strcmp(settings, relay->database_settings) != 0)
+	{
+		relay->leave = true;
+		MySlot->exit_reason = OUTBOX_EXIT_RESTART;
+	}
+}

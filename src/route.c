@@ -1,0 +1,81 @@
+/*-------------------------------------------------------------------------
+ *
+ * route.c
+ *		The template of a route's routing key.
+ *
+ * Used at enqueue, to refuse what would be too long, and by the relay.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "route.h"
+
+static const char *const placeholder_names[] = {
+	"{event_type}", "{aggregate_type}", "{aggregate_id}"
+};
+
+/* Which placeholder text begins with, or -1. */
+static int
+placeholder_at(const char *text)
+{
+	for (int i = 0; i < (int) lengthof(placeholder_names); i++)
+		if (strncmp(text, placeholder_names[i],
+					strlen(placeholder_names[i])) == 0)
+			return i;
+	return -1;
+}
+
+static size_t
+append(char *buf, size_t used, const char *text, size_t len)
+{
+	if (used < OUTBOX_SHORT_STRING_MAX)
+		memcpy(buf + used, text, Min(len, OUTBOX_SHORT_STRING_MAX - used));
+	return used + len;
+}
+
+size_t
+outbox_route_render(const char *template, const char *event_type,
+					const char *aggregate_type, const char *aggregate_id,
+					char *buf)
+{
+	const char *values[] = {event_type, aggregate_type, aggregate_id};
+	size_t		used = 0;
+	const char *p = template;
+
+	while (*p)
+	{
+		int			which = *p == '{' ? placeholder_at(p) : -1;
+
+		if (which < 0)
+		{
+			used = append(buf, used, p, 1);
+			p++;
+			continue;
+		}
+		if (values[which] != NULL)
+			used = append(buf, used, values[which], strlen(values[which]));
+		p += strlen(placeholder_names[which]);
+	}
+	buf[Min(used, OUTBOX_SHORT_STRING_MAX)] = '\0';
+	return used;
+}
+
+const char *
+outbox_route_template_error(const char *template)
+{
+	for (const char *p = template; *p; p++)
+	{
+		int			which;
+
+		if (*p == '}')
+			return "A closing brace stands alone.";
+		if (*p != '{')
+			continue;
+		which = placeholder_at(p);
+		if (which < 0)
+			return "Only {event_type}, {aggregate_type} and {aggregate_id} may stand in braces.";
+		p += strlen(placeholder_names[which]) - 1;
+	}
+	return NULL;
+}

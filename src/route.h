@@ -1,0 +1,50 @@
+/*-------------------------------------------------------------------------
+ *
+ * route.h
+ *		Routes: where messages go, and the template of the routing key.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTBOX_ROUTE_H
+#define OUTBOX_ROUTE_H
+
+#include "datatype/timestamp.h"
+
+/* AMQP short strings: what fits behind a length of one byte. */
+#define OUTBOX_SHORT_STRING_MAX 255
+
+typedef struct OutboxRoute
+{
+	char	   *name;
+	char	   *exchange;
+	char	   *exchange_type;	/* NULL: it has to exist */
+	char	   *routing_key;	/* template */
+	int			max_attempts;
+	bool		ordered;
+	bool		block_on_failed;
+	bool		paused;
+	int			nroles;			/* -1: everybody may enqueue */
+	Oid		   *roles;
+
+	/* The rest is the relay's; see relay_routes.c. */
+	bool		declared;		/* exchange checked on this connection */
+	bool		broken;			/* destination error, waits for retry_at */
+	uint32		failures;		/* destination errors in a row */
+	TimestampTz retry_at;
+	int64		skip_low;		/* rows from here on were passed over; 0 none */
+} OutboxRoute;
+
+/*
+ * Renders the routing key of a message into buf (OUTBOX_SHORT_STRING_MAX + 1
+ * bytes).  Arguments are NUL-terminated, aggregate_type and aggregate_id may
+ * be NULL.  Returns the full length, which is more than
+ * OUTBOX_SHORT_STRING_MAX when the result did not fit and was cut.
+ */
+extern size_t outbox_route_render(const char *template, const char *event_type,
+								  const char *aggregate_type,
+								  const char *aggregate_id, char *buf);
+
+/* NULL when a template is fine, else what is wrong with it. */
+extern const char *outbox_route_template_error(const char *template);
+
+#endif							/* OUTBOX_ROUTE_H */

@@ -1,0 +1,183 @@
+/*-------------------------------------------------------------------------
+ *
+ * settings.c
+ *		Every setting of the extension.
+ *
+ * Called from _PG_init, in the postmaster when preloaded and else in the
+ * backend that loads the library.  All settings are PGC_SUSET: a worker follows
+ * the configuration files by SIGHUP, and the context allows ALTER DATABASE SET,
+ * which gives each database a broker of its own.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <limits.h>
+
+#include "miscadmin.h"
+#include "settings.h"
+#include "uri.h"
+#include "utils/guc.h"
+
+bool		outbox_enabled = true;
+char	   *outbox_broker_uri = NULL;
+char	   *outbox_passfile = NULL;
+char	   *outbox_tls_ca_file = NULL;
+char	   *outbox_tls_cert_file = NULL;
+char	   *outbox_tls_key_file = NULL;
+bool		outbox_tls_verify = true;
+int			outbox_workers = 1;
+int			outbox_window = 1000;
+int			outbox_poll_interval_ms = 1000;
+int			outbox_retry_initial_ms = 1000;
+int			outbox_retry_max_ms = 300 * 1000;
+int			outbox_confirm_timeout_ms = 30 * 1000;
+int			outbox_heartbeat_s = 15;
+int			outbox_retention_s = 24 * 60 * 60;
+int			outbox_max_message_size = 16 * 1024 * 1024;
+bool		outbox_strict_keys = false;
+
+/*
+ * A URI that cannot be parsed is refused, with one exception: found at server
+ * start, refusing it would make guc.c fall back to the default, and the relay
+ * would publish to whatever broker runs on this host.  Accept it there; the
+ * worker parses it again and reports "config error".
+ */
+static bool
+check_broker_uri(char **newval, void **extra, GucSource source)
+{
+	OutboxUri	uri;
+	const char *detail;
+
+	(void) extra;
+	if (*newval == NULL)
+		return true;
+	detail = outbox_uri_parse(*newval, &uri);
+	if (detail == NULL)
+		return true;
+	if (process_shared_preload_libraries_in_progress ||
+		source == PGC_S_DATABASE || source == PGC_S_DATABASE_USER)
+	{
+		ereport(WARNING,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("\"outbox.broker_uri\" is not valid, the relay will not publish"),
+				 errdetail_internal("%s", detail)));
+		return true;
+	}
+	GUC_check_errdetail("%s", detail);
+	GUC_check_errhint("The form is amqp[s]://[user@]host[:port][,host[:port]...][/vhost]; the password belongs in the file that \"outbox.passfile\" names.");
+	return false;
+}
+
+static void
+define_string(const char *name, const char *short_desc, const char *long_desc,
+			  char **variable, const char *boot, GucStringCheckHook check)
+{
+	DefineCustomStringVariable(name, short_desc, long_desc, variable, boot,
+							   PGC_SUSET, GUC_SUPERUSER_ONLY,
+							   check, NULL, NULL);
+}
+
+static void
+define_int(const char *name, const char *short_desc, const char *long_desc,
+		   int *variable, int min, int max, int flags)
+{
+	DefineCustomIntVariable(name, short_desc, long_desc, variable, *variable,
+							min, max, PGC_SUSET, flags, NULL, NULL, NULL);
+}
+
+static void
+define_bool(const char *name, const char *short_desc, const char *long_desc,
+			bool *variable, int flags)
+{
+	DefineCustomBoolVariable(name, short_desc, long_desc, variable, *variable,
+							 PGC_SUSET, flags, NULL, NULL, NULL);
+}
+
+static void
+define_broker_settings(void)
+{
+	define_string("outbox.broker_uri",
+				  "Sets where RabbitMQ is.",
+				  "amqp[s]://[user@]host[:port][,host[:port]...][/vhost]; several hosts are tried in turn. The password is not part of it, see outbox.passfile.",
+				  &outbox_broker_uri, "amqp://guest@localhost:5672/",
+				  check_broker_uri);
+	define_string("outbox.passfile",
+				  "Sets the file with the passwords for RabbitMQ.",
+				  "Lines host:port:vhost:user:password as in libpq's password file, mode 0600, owned by the server's user. Empty: the user guest with its stock password.",
+				  &outbox_passfile, "", NULL);
+	define_string("outbox.tls_ca_file",
+				  "Sets the file with the certificate authorities that may sign the broker's certificate.",
+				  "Empty: those of the system. Used with amqps://.",
+				  &outbox_tls_ca_file, "", NULL);
+	define_string("outbox.tls_cert_file",
+				  "Sets the file with the client certificate to show to the broker.",
+				  "Empty: none.",
+				  &outbox_tls_cert_file, "", NULL);
+	define_string("outbox.tls_key_file",
+				  "Sets the file with the private key of the client certificate.",
+				  "It must not be protected by a passphrase.",
+				  &outbox_tls_key_file, "", NULL);
+	define_bool("outbox.tls_verify",
+				"Verifies the broker's certificate and host name.",
+				"Off protects against listeners only, not against impostors.",
+				&outbox_tls_verify, GUC_SUPERUSER_ONLY);
+	define_int("outbox.heartbeat",
+			   "Sets the heartbeat interval agreed on with the broker.",
+			   "A connection on which nothing arrives for two intervals is given up.",
+			   &outbox_heartbeat_s, 1, 3600, GUC_UNIT_S);
+	define_int("outbox.confirm_timeout",
+			   "Sets how long to wait for the confirm of a message.",
+			   "Then the connection is given up and what was unconfirmed is sent again; it costs no attempt. Time in which the broker blocks us does not count.",
+			   &outbox_confirm_timeout_ms, 1000, INT_MAX / 1000, GUC_UNIT_MS);
+}
+
+static void
+define_relay_settings(void)
+{
+	define_bool("outbox.enabled",
+				"Lets the relay publish.",
+				"Off: enqueue works, messages wait. Start a copy of a server with off.",
+				&outbox_enabled, 0);
+	define_int("outbox.workers",
+			   "Sets the number of relay workers of a database.",
+			   "Keys are divided among them. Each takes one of max_worker_processes.",
+			   &outbox_workers, 1, OUTBOX_MAX_WORKERS, 0);
+	define_int("outbox.window",
+			   "Sets how many messages a worker may have sent and not yet settled.",
+			   "The most that can be published twice after a crash.",
+			   &outbox_window, 1, OUTBOX_MAX_WINDOW, 0);
+	define_int("outbox.poll_interval",
+			   "Sets how often a worker looks for work that nobody woke it for.",
+			   "A safety net: commits wake the worker at once. Prepared transactions are looked at in this interval.",
+			   &outbox_poll_interval_ms, 100, 3600 * 1000, GUC_UNIT_MS);
+	define_int("outbox.retry_initial",
+			   "Sets the wait before the second attempt of a message or connection.",
+			   "It doubles with each attempt, up to outbox.retry_max, and is spread by a quarter to each side.",
+			   &outbox_retry_initial_ms, 10, 3600 * 1000, GUC_UNIT_MS);
+	define_int("outbox.retry_max",
+			   "Sets the longest wait between two attempts.",
+			   NULL,
+			   &outbox_retry_max_ms, 10, 24 * 3600 * 1000, GUC_UNIT_MS);
+	define_int("outbox.retention",
+			   "Sets how long published messages stay in outbox_archive.",
+			   "Dropped by whole days. Zero: published messages are not kept at all.",
+			   &outbox_retention_s, 0, INT_MAX, GUC_UNIT_S);
+	define_int("outbox.max_message_size",
+			   "Sets the largest body of a message.",
+			   "Larger ones are refused at enqueue. RabbitMQ 4 takes 16 MB unless told otherwise, RabbitMQ 3 takes 128 MB.",
+			   &outbox_max_message_size, 1024, 512 * 1024 * 1024,
+			   GUC_UNIT_BYTE);
+	define_bool("outbox.strict_keys",
+				"Makes transactions that enqueue for the same key wait for each other.",
+				"On: the order of a key is the order of commit. Off: it is the order in which sequence numbers were drawn.",
+				&outbox_strict_keys, 0);
+}
+
+void
+outbox_settings_define(void)
+{
+	define_broker_settings();
+	define_relay_settings();
+	MarkGUCPrefixReserved("outbox");
+}

@@ -1,0 +1,41 @@
+/*-------------------------------------------------------------------------
+ *
+ * settings.h
+ *		Every setting of the extension; defined in settings.c only.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTBOX_SETTINGS_H
+#define OUTBOX_SETTINGS_H
+
+/*
+ * The largest outbox.window.  The claims of every worker are laid out in shared
+ * memory for it, twice over (see OUTBOX_MAX_CLAIMS).
+ */
+#define OUTBOX_MAX_WINDOW	10000
+#define OUTBOX_MAX_WORKERS	32
+
+/* The frame size that we offer; RabbitMQ's own default. */
+#define OUTBOX_FRAME_MAX	131072
+
+extern PGDLLIMPORT bool outbox_enabled;
+extern PGDLLIMPORT char *outbox_broker_uri;
+extern PGDLLIMPORT char *outbox_passfile;
+extern PGDLLIMPORT char *outbox_tls_ca_file;
+extern PGDLLIMPORT char *outbox_tls_cert_file;
+extern PGDLLIMPORT char *outbox_tls_key_file;
+extern PGDLLIMPORT bool outbox_tls_verify;
+extern PGDLLIMPORT int outbox_workers;
+extern PGDLLIMPORT int outbox_window;
+extern PGDLLIMPORT int outbox_poll_interval_ms;
+extern PGDLLIMPORT int outbox_retry_initial_ms;
+extern PGDLLIMPORT int outbox_retry_max_ms;
+extern PGDLLIMPORT int outbox_confirm_timeout_ms;
+extern PGDLLIMPORT int outbox_heartbeat_s;
+extern PGDLLIMPORT int outbox_retention_s;
+extern PGDLLIMPORT int outbox_max_message_size;
+extern PGDLLIMPORT bool outbox_strict_keys;
+
+extern void outbox_settings_define(void);
+
+#endif							/* OUTBOX_SETTINGS_H */

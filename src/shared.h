@@ -1,0 +1,226 @@
+/*-------------------------------------------------------------------------
+ *
+ * shared.h
+ *		Shared memory: worker slots, wake-ups, counters.
+ *
+ * Plain data only: no pointer and no file descriptor of a process, because a
+ * crash-restart leaves nothing to interpret them.  The whole of it is wiped
+ * then, and every worker starts with a full scan.
+ *
+ * Locks.  OutboxShared->mutex guards which slot belongs to whom, and the
+ * requests and holds; each slot's mutex guards its inbox and its texts.  Both
+ * are spinlocks, as they are taken in transaction callbacks that must not
+ * fail; they are held to copy a few hundred bytes and never both at once.
+ * Counters are atomics with one writer.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTBOX_SHARED_H
+#define OUTBOX_SHARED_H
+
+#include "datatype/timestamp.h"
+#include "port/atomics.h"
+#include "settings.h"
+#include "storage/spin.h"
+
+/* A worker holds at most twice its window: sent, and ready to be sent. */
+#define OUTBOX_MAX_CLAIMS		(2 * OUTBOX_MAX_WINDOW)
+
+#define OUTBOX_INBOX_RANGES		32
+#define OUTBOX_INBOX_PREPARED	32
+#define OUTBOX_MAX_REQUESTS		64
+#define OUTBOX_MAX_HOLDS		32
+#define OUTBOX_TEXT_SIZE		512
+
+/* Sequence numbers that became visible, both ends included. */
+typedef struct OutboxRange
+{
+	int64		lo;
+	int64		hi;
+} OutboxRange;
+
+/* The same for a transaction that was prepared. */
+typedef struct OutboxPrepared
+{
+	TransactionId xid;
+	OutboxRange range;
+} OutboxPrepared;
+
+/* What a transaction tells the workers when it ends; inbox bits. */
+#define OUTBOX_NEWS_CONFIG		0x01	/* a route or the control row changed */
+#define OUTBOX_NEWS_REMOVED		0x02	/* rows were deleted by somebody */
+#define OUTBOX_NEWS_RESTART		0x04	/* leave, to be started anew */
+#define OUTBOX_NEWS_STOP		0x08	/* leave */
+#define OUTBOX_NEWS_RESCAN		0x10	/* ranges were lost: look at all rows */
+
+typedef struct OutboxInbox
+{
+	int			news;
+	int			nranges;
+	int			nprepared;
+	TimestampTz next_due;		/* earliest available_at enqueued, 0 = none */
+	OutboxRange ranges[OUTBOX_INBOX_RANGES];
+	OutboxPrepared prepared[OUTBOX_INBOX_PREPARED];
+} OutboxInbox;
+
+/*
+ * States of a worker, as the views show them.  relay.c changes them, in
+ * outbox_slot_set_state() only.
+ */
+typedef enum OutboxWorkerState
+{
+	OUTBOX_WORKER_STARTING,
+	OUTBOX_WORKER_IDLE,
+	OUTBOX_WORKER_PUBLISHING,
+	OUTBOX_WORKER_CONNECTING,
+	OUTBOX_WORKER_BROKER_DOWN,
+	OUTBOX_WORKER_BLOCKED,
+	OUTBOX_WORKER_PAUSED,
+	OUTBOX_WORKER_DISABLED,
+	OUTBOX_WORKER_CONFIG_ERROR,
+	OUTBOX_WORKER_DATABASE_ERROR,
+	OUTBOX_WORKER_VERSION,
+	OUTBOX_WORKER_STOPPING,
+	OUTBOX_WORKER_STOPPED
+} OutboxWorkerState;
+
+/* Why a worker left; the launcher decides by it whether to start another. */
+typedef enum OutboxExit
+{
+	OUTBOX_EXIT_CRASHED,		/* error or signal: again, with backoff */
+	OUTBOX_EXIT_ABSENT,			/* the database has no extension: forget it */
+	OUTBOX_EXIT_RESTART,		/* start it again at once */
+	OUTBOX_EXIT_STOPPED			/* told to stop */
+} OutboxExit;
+
+typedef struct OutboxCounters
+{
+	pg_atomic_uint64 published;
+	pg_atomic_uint64 returned;
+	pg_atomic_uint64 nacked;
+	pg_atomic_uint64 failed;
+	pg_atomic_uint64 retried;
+	pg_atomic_uint64 reconnects;
+	pg_atomic_uint32 claimed;
+	pg_atomic_uint32 in_flight;
+} OutboxCounters;
+
+typedef struct OutboxSlot
+{
+	/* Under OutboxShared->mutex; written by the launcher. */
+	bool		in_use;
+	Oid			dboid;
+	int			worker;			/* 0 .. nworkers - 1 */
+	int			nworkers;		/* keys are divided by this */
+	uint64		generation;		/* of this occupation; never 0 */
+
+	/* Written by the worker that has the generation. */
+	int			pid;			/* 0 while no process runs */
+	int			procno;			/* whose latch to set, -1 if none */
+	OutboxExit	exit_reason;
+	bool		ready;			/* the database has the extension ... */
+	int			wanted_workers; /* ... and wants so many workers */
+
+	slock_t		mutex;
+	/* Under mutex: written by committing backends, taken by the worker. */
+	OutboxInbox inbox;
+	/* Under mutex: written by the worker. */
+	OutboxWorkerState state;
+	TimestampTz since;
+	TimestampTz started_at;
+	TimestampTz last_error_at;
+	char		broker[OUTBOX_TEXT_SIZE];
+	char		last_error[OUTBOX_TEXT_SIZE];
+
+	OutboxCounters counters;
+
+	/*
+	 * Claimed sequence numbers, 0 where unused; the lowest bit tells whether
+	 * the message is in flight.  Written by the worker without a lock.
+	 */
+	pg_atomic_uint64 claims[OUTBOX_MAX_CLAIMS];
+} OutboxSlot;
+
+/* Keeps the workers of a database away while a command needs it empty. */
+typedef struct OutboxHold
+{
+	Oid			dboid;			/* InvalidOid: unused */
+	int			pid;			/* backend that holds */
+} OutboxHold;
+
+typedef struct OutboxShared
+{
+	slock_t		mutex;
+	int			nslots;
+	int			launcher_procno;	/* -1: no launcher */
+	uint64		last_generation;
+	bool		requests_lost;	/* more databases than OUTBOX_MAX_REQUESTS */
+	bool		out_of_workers; /* a worker could not be started */
+	int			nrequests;
+	Oid			requests[OUTBOX_MAX_REQUESTS];
+	OutboxHold	holds[OUTBOX_MAX_HOLDS];
+	OutboxSlot	slots[FLEXIBLE_ARRAY_MEMBER];
+} OutboxShared;
+
+/* NULL when the library was not preloaded. */
+extern OutboxShared *outbox_shared;
+
+/* The slot of this process; NULL unless it is a worker. */
+extern OutboxSlot *MySlot;
+
+/* In the postmaster: asks for the memory and arranges for its set-up. */
+extern void outbox_shared_request(void);
+
+/*
+ * Tells the workers of a database what a transaction did; if there are none,
+ * asks the launcher for them.  Called after commit: cannot fail.
+ */
+extern void outbox_shared_announce(Oid dboid, const OutboxRange *range,
+								   TransactionId prepared_xid,
+								   TimestampTz next_due, int news);
+
+/* Takes everything out of this worker's inbox. */
+extern void outbox_slot_take_inbox(OutboxInbox *inbox);
+
+/* Adds a range, merging it with a near one; shared with the relay's lists. */
+extern void outbox_range_add(OutboxRange *ranges, int *nranges, int max,
+							 OutboxRange range);
+
+/* Tells the launcher that the extension is here, and how many workers it wants. */
+extern void outbox_slot_set_ready(int wanted_workers);
+extern void outbox_slot_set_state(OutboxWorkerState state);
+extern void outbox_slot_set_broker(const char *broker);
+extern void outbox_slot_set_error(const char *error);
+extern const char *outbox_worker_state_name(OutboxWorkerState state);
+
+/*
+ * Slots: the launcher assigns one before it starts a process (NULL: none
+ * free), the process attaches to it by generation (false: it was given to
+ * somebody else), and releases its share when it ends.
+ */
+extern OutboxSlot *outbox_slot_assign(Oid dboid, int worker, int nworkers,
+									  uint64 *generation);
+extern bool outbox_slot_attach(int index, uint64 generation);
+extern void outbox_slot_detach(void);
+extern void outbox_slot_free(OutboxSlot *slot, uint64 generation);
+/* True while nobody has been given this worker's slot. */
+extern bool outbox_slot_is_mine(void);
+
+/* Leaves news for, and wakes, each worker of a database; returns how many. */
+extern int	outbox_shared_tell_workers(Oid dboid, int news);
+/* Slots of a database that are occupied, whether or not a process runs yet. */
+extern int	outbox_shared_count_slots(Oid dboid);
+
+/* Takes the databases that were asked for; *lost: look at all of them. */
+extern int	outbox_shared_take_requests(Oid *dboids, bool *lost);
+
+extern void outbox_shared_wake_launcher(void);
+extern void outbox_wake_procno(int procno);
+extern int	outbox_my_procno(void);
+
+/* Holds (DDL on whole databases); false when all are in use. */
+extern bool outbox_hold_set(Oid dboid);
+extern void outbox_hold_release(Oid dboid);
+extern bool outbox_hold_exists(Oid dboid);
+
+#endif							/* OUTBOX_SHARED_H */

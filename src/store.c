@@ -1,0 +1,411 @@
+/*-------------------------------------------------------------------------
+ *
+ * store.c
+ *		Transactions of the worker, the extension, the routes.
+ *
+ * Called by the relay only.  A process that dies inside a transaction leaves
+ * nothing behind: claims are in its memory, and what it changed rolls back.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "mb/pg_wchar.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "store.h"
+#include "store_internal.h"
+#include "utils/builtins.h"
+#include "utils/inval.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+#include "watchdog.h"
+
+static struct
+{
+	bool		attached;
+	bool		stale;			/* invalidated since */
+	Oid			relid;			/* table outbox */
+	Oid			route_relid;
+	Oid			control_relid;
+	Oid			owner;
+	char		schema[NAMEDATALEN * 2 + 3];	/* quoted */
+	OutboxStatement *prepared;
+} store;
+
+static bool in_transaction = false;
+static Oid	save_userid;
+static int	save_context;
+static MemoryContext save_memory;
+
+static void
+relation_changed(Datum arg, Oid relid)
+{
+	(void) arg;
+	if (relid == InvalidOid || relid == store.relid ||
+		relid == store.route_relid || relid == store.control_relid)
+		store.stale = true;
+}
+
+const char *
+outbox_store_schema(void)
+{
+	return store.schema;
+}
+
+bool
+outbox_store_stale(void)
+{
+	return store.stale;
+}
+
+static void
+forget_plans(void)
+{
+	while (store.prepared != NULL)
+	{
+		SPI_freeplan(store.prepared->plan);
+		store.prepared->plan = NULL;
+		store.prepared = store.prepared->next;
+	}
+}
+
+/*
+ * Statements are planned once for any parameters: planning each time would
+ * cost more than most of them take.  The worker's session allows only index
+ * and TID scans and nested loops (see relay_session.c), so that a plan made
+ * while the table was empty is still right when it is not.
+ */
+SPIPlanPtr
+outbox_store_plan(OutboxStatement *statement, const char *sql, int nargs,
+				  const Oid *types)
+{
+	if (statement->plan != NULL)
+		return statement->plan;
+	statement->plan = SPI_prepare_cursor(sql, nargs, unconstify(Oid *, types),
+										 CURSOR_OPT_GENERIC_PLAN);
+	if (statement->plan == NULL)
+		elog(ERROR, "SPI_prepare failed: %s",
+			 SPI_result_code_string(SPI_result));
+	if (SPI_keepplan(statement->plan) != 0)
+		elog(ERROR, "SPI_keepplan failed");
+	statement->next = store.prepared;
+	store.prepared = statement;
+	return statement->plan;
+}
+
+void
+outbox_store_execute(SPIPlanPtr plan, Datum *values, const char *nulls,
+					 int expected)
+{
+	int			result = SPI_execute_plan(plan, values, nulls, false, 0);
+
+	if (result != expected)
+		elog(ERROR, "SPI_execute_plan failed: %s",
+			 SPI_result_code_string(result));
+}
+
+/* ------------------------------------------------------------ transactions */
+
+static void
+begin_raw(const char *activity)
+{
+	Assert(!in_transaction);
+	outbox_watchdog_guard_sql();
+	in_transaction = true;
+	/* else now() would stay at the start of the process */
+	SetCurrentStatementStartTimestamp();
+	save_memory = CurrentMemoryContext;
+	StartTransactionCommand();
+	GetUserIdAndSecContext(&save_userid, &save_context);
+	SPI_connect();
+	PushActiveSnapshot(GetTransactionSnapshot());
+	pgstat_report_activity(STATE_RUNNING, activity);
+}
+
+bool
+outbox_store_begin(const char *activity)
+{
+	if (!store.attached)
+		return false;
+	begin_raw(activity);
+	/* Not superuser: triggers and expressions on the table run as its owner. */
+	SetUserIdAndSecContext(store.owner,
+						   save_context | SECURITY_RESTRICTED_OPERATION |
+						   SECURITY_NOFORCE_RLS);
+	return true;
+}
+
+void
+outbox_store_end(bool durable)
+{
+	PopActiveSnapshot();
+	SPI_finish();
+	SetUserIdAndSecContext(save_userid, save_context);
+	if (!durable)
+		(void) set_config_option("synchronous_commit", "off", PGC_USERSET,
+								 PGC_S_OVERRIDE, GUC_ACTION_LOCAL, true, 0,
+								 false);
+	CommitTransactionCommand();
+	/* Older servers leave us in TopMemoryContext. */
+	MemoryContextSwitchTo(save_memory);
+	in_transaction = false;
+	(void) outbox_watchdog_release();
+	pgstat_report_stat(false);
+	pgstat_report_activity(STATE_IDLE, NULL);
+}
+
+void
+outbox_store_abort(void)
+{
+	AbortCurrentTransaction();
+	if (in_transaction)
+		MemoryContextSwitchTo(save_memory);
+	in_transaction = false;
+	(void) outbox_watchdog_release();
+	pgstat_report_stat(true);
+	pgstat_report_activity(STATE_IDLE, NULL);
+}
+
+/* --------------------------------------------------------------- extension */
+
+#define ATTACH_VERSION	1
+#define ATTACH_SCHEMA	2
+#define ATTACH_RELID	3
+#define ATTACH_OWNER	4
+#define ATTACH_ROUTE	5
+#define ATTACH_CONTROL	6
+#define ATTACH_SQL \
+	"SELECT e.extversion, pg_catalog.quote_ident(n.nspname), c.oid," \
+	" c.relowner, r.oid, t.oid" \
+	" FROM pg_catalog.pg_extension e" \
+	" JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace" \
+	" JOIN pg_catalog.pg_class c" \
+	"  ON c.relnamespace = n.oid AND c.relname = 'outbox'" \
+	" JOIN pg_catalog.pg_class r" \
+	"  ON r.relnamespace = n.oid AND r.relname = 'outbox_route'" \
+	" JOIN pg_catalog.pg_class t" \
+	"  ON t.relnamespace = n.oid AND t.relname = 'outbox_control'" \
+	" WHERE e.extname = 'outbox'"
+
+static Oid
+get_oid_column(int column)
+{
+	bool		isnull;
+
+	return DatumGetObjectId(SPI_getbinval(SPI_tuptable->vals[0],
+										  SPI_tuptable->tupdesc, column,
+										  &isnull));
+}
+
+/* Caller is in a transaction. */
+static OutboxExtensionState
+look_up_extension(char *version, size_t size)
+{
+	char	   *schema;
+
+	if (SPI_execute(ATTACH_SQL, true, 0) != SPI_OK_SELECT)
+		elog(ERROR, "could not look up the extension");
+	if (SPI_processed != 1)
+		return OUTBOX_EXTENSION_ABSENT;
+
+	strlcpy(version, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc,
+								  ATTACH_VERSION), size);
+	schema = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc,
+						  ATTACH_SCHEMA);
+	if (strcmp(schema, store.schema) != 0 ||
+		get_oid_column(ATTACH_RELID) != store.relid)
+		forget_plans();
+	strlcpy(store.schema, schema, sizeof(store.schema));
+	store.relid = get_oid_column(ATTACH_RELID);
+	store.owner = get_oid_column(ATTACH_OWNER);
+	store.route_relid = get_oid_column(ATTACH_ROUTE);
+	store.control_relid = get_oid_column(ATTACH_CONTROL);
+	return strcmp(version, OUTBOX_VERSION) == 0 ?
+		OUTBOX_EXTENSION_READY : OUTBOX_EXTENSION_VERSION;
+}
+
+OutboxExtensionState
+outbox_store_attach(char *version, size_t size)
+{
+	static bool registered = false;
+	OutboxExtensionState state;
+
+	if (!registered)
+	{
+		CacheRegisterRelcacheCallback(relation_changed, (Datum) 0);
+		registered = true;
+	}
+	store.attached = false;
+	begin_raw("looking for the extension");
+	/* Cleared first: what comes in from here on counts as new. */
+	store.stale = false;
+	state = look_up_extension(version, size);
+	outbox_store_end(false);
+	store.attached = state == OUTBOX_EXTENSION_READY;
+	return state;
+}
+
+/* ------------------------------------------------------------------ routes */
+
+#define ROUTE_NAME			1
+#define ROUTE_EXCHANGE		2
+#define ROUTE_EXCHANGE_TYPE	3
+#define ROUTE_ROUTING_KEY	4
+#define ROUTE_MAX_ATTEMPTS	5
+#define ROUTE_ORDERED		6
+#define ROUTE_BLOCK			7
+#define ROUTE_PAUSED		8
+#define ROUTES_SQL \
+	"SELECT name, exchange, exchange_type, routing_key, max_attempts," \
+	" ordering = 'key', on_failed = 'block', paused" \
+	" FROM %s.outbox_route"
+#define CONTROL_SQL "SELECT paused FROM %s.outbox_control"
+
+static bool
+get_bool(int row, int column)
+{
+	bool		isnull;
+
+	return DatumGetBool(SPI_getbinval(SPI_tuptable->vals[row],
+									  SPI_tuptable->tupdesc, column, &isnull));
+}
+
+/* As UTF-8 in cxt; NULL for NULL. */
+static char *
+get_utf8(int row, int column, MemoryContext cxt)
+{
+	char	   *str = SPI_getvalue(SPI_tuptable->vals[row],
+								   SPI_tuptable->tupdesc, column);
+
+	if (str == NULL)
+		return NULL;
+	str = pg_server_to_any(str, (int) strlen(str), PG_UTF8);
+	return MemoryContextStrdup(cxt, str);
+}
+
+List *
+outbox_store_load_routes(MemoryContext cxt, bool *paused)
+{
+	static OutboxStatement routes_statement;
+	static OutboxStatement control_statement;
+	List	   *routes = NIL;
+
+	outbox_store_execute(outbox_store_plan(&control_statement,
+										   psprintf(CONTROL_SQL, store.schema),
+										   0, NULL),
+						 NULL, NULL, SPI_OK_SELECT);
+	/* Without its row, which only a superuser can remove, it is not paused. */
+	*paused = SPI_processed > 0 && get_bool(0, 1);
+
+	outbox_store_execute(outbox_store_plan(&routes_statement,
+										   psprintf(ROUTES_SQL, store.schema),
+										   0, NULL),
+						 NULL, NULL, SPI_OK_SELECT);
+	for (int row = 0; row < (int) SPI_processed; row++)
+	{
+		OutboxRoute *route = MemoryContextAllocZero(cxt, sizeof(OutboxRoute));
+		MemoryContext old;
+		bool		isnull;
+
+		route->name = get_utf8(row, ROUTE_NAME, cxt);
+		route->exchange = get_utf8(row, ROUTE_EXCHANGE, cxt);
+		route->exchange_type = get_utf8(row, ROUTE_EXCHANGE_TYPE, cxt);
+		route->routing_key = get_utf8(row, ROUTE_ROUTING_KEY, cxt);
+		route->max_attempts =
+			DatumGetInt32(SPI_getbinval(SPI_tuptable->vals[row],
+										SPI_tuptable->tupdesc,
+										ROUTE_MAX_ATTEMPTS, &isnull));
+		route->ordered = get_bool(row, ROUTE_ORDERED);
+		route->block_on_failed = get_bool(row, ROUTE_BLOCK);
+		route->paused = get_bool(row, ROUTE_PAUSED);
+		old = MemoryContextSwitchTo(cxt);
+		routes = lappend(routes, route);
+		MemoryContextSwitchTo(old);
+	}
+	return routes;
+}
+
+/* ---------------------------------------------------------------- the rest */
+
+#define LAST_SEQ_SQL \
+	"SELECT CASE WHEN is_called THEN last_value ELSE 0 END" \
+	" FROM %s.outbox_seq_seq"
+
+int64
+outbox_store_last_seq(void)
+{
+	static OutboxStatement statement;
+	bool		isnull;
+
+	outbox_store_execute(outbox_store_plan(&statement,
+										   psprintf(LAST_SEQ_SQL, store.schema),
+										   0, NULL),
+						 NULL, NULL, SPI_OK_SELECT);
+	return DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0],
+									   SPI_tuptable->tupdesc, 1, &isnull));
+}
+
+#define PREPARED_SQL \
+	"SELECT transaction FROM pg_catalog.pg_prepared_xacts" \
+	" WHERE database = pg_catalog.current_database()"
+
+int
+outbox_store_prepared(TransactionId *xids, int max)
+{
+	static OutboxStatement statement;
+	int			count;
+
+	outbox_store_execute(outbox_store_plan(&statement, PREPARED_SQL, 0, NULL),
+						 NULL, NULL, SPI_OK_SELECT);
+	count = Min((int) SPI_processed, max);
+	for (int row = 0; row < count; row++)
+	{
+		bool		isnull;
+
+		xids[row] = DatumGetTransactionId(SPI_getbinval(SPI_tuptable->vals[row],
+														SPI_tuptable->tupdesc,
+														1, &isnull));
+	}
+	return count;
+}
+
+#define MAINTAIN_SQL \
+	"SELECT %s.outbox_archive_maintain($1 * interval '1 second')"
+
+char *
+outbox_store_maintain_archive(int retention_s, MemoryContext cxt)
+{
+	static OutboxStatement statement;
+	Oid			types[] = {INT4OID};
+	Datum		values[] = {Int32GetDatum(retention_s)};
+	char	   *done;
+
+	outbox_store_execute(outbox_store_plan(&statement,
+										   psprintf(MAINTAIN_SQL, store.schema),
+										   1, types),
+						 values, NULL, SPI_OK_SELECT);
+	done = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
+	return done == NULL ? NULL : MemoryContextStrdup(cxt, done);
+}
+
+#define SETTINGS_SQL \
+	"SELECT coalesce((SELECT setconfig::text" \
+	" FROM pg_catalog.pg_db_role_setting s" \
+	" JOIN pg_catalog.pg_database d ON d.oid = s.setdatabase" \
+	" WHERE d.datname = pg_catalog.current_database() AND s.setrole = 0), '')"
+
+char *
+outbox_store_database_settings(MemoryContext cxt)
+{
+	static OutboxStatement statement;
+
+	outbox_store_execute(outbox_store_plan(&statement, SETTINGS_SQL, 0, NULL),
+						 NULL, NULL, SPI_OK_SELECT);
+	return MemoryContextStrdup(cxt,
+							   SPI_getvalue(SPI_tuptable->vals[0],
+											SPI_tuptable->tupdesc, 1));
+}

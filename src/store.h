@@ -1,0 +1,181 @@
+/*-------------------------------------------------------------------------
+ *
+ * store.h
+ *		All SQL of the extension: every statement that C code runs, through SPI.
+ *
+ * Objects are addressed with the schema that CREATE EXTENSION chose; values
+ * travel as parameters.  Nothing here knows AMQP.
+ *
+ * store.c			transactions of the worker, extension, routes
+ * store_claim.c	claims
+ * store_settle.c	what became of claimed messages
+ * store_enqueue.c	what a backend runs for the application
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTBOX_STORE_H
+#define OUTBOX_STORE_H
+
+#include "check.h"
+#include "message.h"
+#include "nodes/pg_list.h"
+#include "route.h"
+#include "shared.h"
+
+/* ---------------------------------------------------------- store_enqueue.c */
+
+/* Inserts a message as the owner of the table in that schema. */
+extern void outbox_store_enqueue(Oid schema, const pg_uuid_t *id,
+								 Datum *values, const char *nulls);
+#define OUTBOX_ENQUEUE_COLUMNS 11	/* in the order of store_enqueue.c's text */
+
+/*
+ * The route of that name in the schema, or NULL; cached in the backend until
+ * outbox_route changes.
+ */
+extern const OutboxRoute *outbox_store_find_route(Oid schema, const char *name);
+
+/* ------------------------------------------------------------------ store.c */
+
+typedef enum OutboxExtensionState
+{
+	OUTBOX_EXTENSION_ABSENT,	/* not created, or not completely */
+	OUTBOX_EXTENSION_VERSION,	/* its version is not the library's */
+	OUTBOX_EXTENSION_READY
+} OutboxExtensionState;
+
+/*
+ * A transaction of the worker: begin starts it with a fresh statement time,
+ * switches to the owner of the tables in a security-restricted context, and
+ * connects SPI; end undoes that and commits.  durable: the commit waits for
+ * the WAL flush and the synchronous standbys.  An ERROR in between is cleaned
+ * up by outbox_store_abort().
+ *
+ * begin returns false, with nothing open, when the extension is not there.
+ */
+extern bool outbox_store_begin(const char *activity);
+extern void outbox_store_end(bool durable);
+extern void outbox_store_abort(void);
+
+/*
+ * Looks the extension up (its schema, version and tables), in a transaction
+ * of its own.  version gets the extension's when it is not the library's.
+ */
+extern OutboxExtensionState outbox_store_attach(char *version, size_t size);
+
+/* True when the extension or its tables may have changed since attach. */
+extern bool outbox_store_stale(void);
+
+/* The rest is called between begin and end. */
+
+/* Routes of the database, allocated in cxt; *paused: the control row. */
+extern List *outbox_store_load_routes(MemoryContext cxt, bool *paused);
+
+/* Highest sequence number drawn so far; 0 when none was. */
+extern int64 outbox_store_last_seq(void);
+
+/* xids of transactions of this database that are prepared and not resolved. */
+extern int	outbox_store_prepared(TransactionId *xids, int max);
+
+/* Makes or drops one partition; what it did, or NULL (see the SQL function). */
+extern char *outbox_store_maintain_archive(int retention_s, MemoryContext cxt);
+
+/* ALTER DATABASE ... SET of this database, as text, "" if none; in cxt. */
+extern char *outbox_store_database_settings(MemoryContext cxt);
+
+/* ------------------------------------------------------------ store_claim.c */
+
+/*
+ * Takes over the message (one chunk in the context given to the claim).
+ * Returns false to stop the claim after this message.
+ */
+typedef bool (*OutboxClaimVisit) (OutboxMessage *message, void *arg);
+
+/* What a claim looks at. */
+typedef struct OutboxClaim
+{
+	int64		after;			/* seq > after */
+	int64		upto;			/* seq <= upto */
+	int			limit;			/* rows */
+	List	   *excluded_routes;	/* of char *, routes that wait */
+	int			nexcluded_keys;
+	const int64 *excluded_keys; /* hashes of keys that wait */
+	int			worker;			/* this worker's share of the keys */
+	int			nworkers;
+	const char *aggregate_type; /* with aggregate_id: this key only; then */
+	const char *aggregate_id;	/* keys and share are not looked at */
+	MemoryContext cxt;			/* where messages are allocated */
+	OutboxClaimVisit visit;
+	void	   *arg;
+} OutboxClaim;
+
+/*
+ * Claims rows that are ready, in the order of seq, passing over locked ones.
+ * Returns how many were visited.
+ */
+extern int	outbox_store_claim(const OutboxClaim *claim);
+
+/* Claims retries and scheduled messages that are due, after (due, seq). */
+extern int	outbox_store_claim_due(const OutboxClaim *claim, TimestampTz after_due,
+								   int64 after_seq);
+
+/*
+ * Visits, without claiming, the rows that a claim of (after, upto] was entitled
+ * to at the time of this call.  The caller finds by it which ones were locked.
+ */
+typedef struct OutboxRow
+{
+	int64		seq;
+	pg_uuid_t	id;
+	bool		failed;
+	int64		key_hash;		/* 0 when aggregate_id is NULL */
+	const char *route;			/* strings as in OutboxMessage */
+	const char *aggregate_type;
+	const char *aggregate_id;
+} OutboxRow;
+
+typedef void (*OutboxRowVisit) (const OutboxRow *row, void *arg);
+extern int	outbox_store_list(const OutboxClaim *claim, OutboxRowVisit visit);
+
+/* When the next waiting row is due, after that time; 0 if there is none. */
+extern TimestampTz outbox_store_next_due(TimestampTz after);
+
+/* Visits the rows that hold their key: retries that wait, blocking failures. */
+extern void outbox_store_list_holders(int worker, int nworkers,
+									  OutboxRowVisit visit, void *arg);
+
+/* Which of these messages still hold (pending with attempts, or failed). */
+extern void outbox_store_check_holders(const pg_uuid_t *ids, int n,
+									   bool *still);
+
+/* ----------------------------------------------------------- store_settle.c */
+
+/* Deletes, and with archive copies to outbox_archive, published messages. */
+typedef struct OutboxSettled
+{
+	ItemPointerData tid;
+	int64		seq;
+	pg_uuid_t	id;
+} OutboxSettled;
+
+/*
+ * settle may wait for a row that somebody else has locked, up to lock_timeout;
+ * settle_unlocked leaves such rows and says in remains (n bools) which are
+ * still there.
+ */
+extern void outbox_store_settle(const OutboxSettled *rows, int n, bool archive);
+extern void outbox_store_settle_unlocked(const OutboxSettled *rows, int n,
+										 bool archive, bool *remains);
+
+/* A failed attempt. */
+typedef struct OutboxFailure
+{
+	pg_uuid_t	id;
+	const char *reason;
+	int64		retry_ms;		/* wait before the next attempt */
+	bool		give_up;		/* becomes failed */
+} OutboxFailure;
+
+extern void outbox_store_fail(const OutboxFailure *failures, int n);
+
+#endif							/* OUTBOX_STORE_H */

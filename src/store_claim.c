@@ -1,0 +1,608 @@
+/*-------------------------------------------------------------------------
+ *
+ * store_claim.c
+ *		Claims: from rows to messages.
+ *
+ * A claim locks the rows FOR UPDATE SKIP LOCKED for the length of its own
+ * short transaction; from its commit on the rows are claimed because the one
+ * worker that owns their keys has them in its memory.  Rows go from the
+ * executor straight into messages, so that a claim can stop at a number of
+ * bytes, and what it did not take is not even locked.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "enqueue.h"
+#include "executor/tuptable.h"
+#include "mb/pg_wchar.h"
+#include "store.h"
+#include "store_internal.h"
+#include "tcop/dest.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+#include "varatt_compat.h"
+
+/* Columns of a claim, numbered from 0 as in a slot. */
+#define CLAIM_COLUMNS \
+	"ctid, seq, id, route, event_type, aggregate_type, aggregate_id," \
+	" payload, body, headers, properties, routing_key, created_at," \
+	" available_at, attempts"
+#define CLAIM_TID				0
+#define CLAIM_SEQ				1
+#define CLAIM_ID				2
+#define CLAIM_ROUTE				3
+#define CLAIM_EVENT_TYPE		4
+#define CLAIM_AGGREGATE_TYPE	5
+#define CLAIM_AGGREGATE_ID		6
+#define CLAIM_PAYLOAD			7
+#define CLAIM_BODY				8
+#define CLAIM_HEADERS			9
+#define CLAIM_PROPERTIES		10
+#define CLAIM_ROUTING_KEY		11
+#define CLAIM_CREATED_AT		12
+#define CLAIM_AVAILABLE_AT		13
+#define CLAIM_ATTEMPTS			14
+
+/* Columns of a list: OutboxRow. */
+#define ROW_COLUMNS \
+	"seq, id, status = 'failed', route, aggregate_type, aggregate_id"
+#define ROW_SEQ				0
+#define ROW_ID				1
+#define ROW_FAILED			2
+#define ROW_ROUTE			3
+#define ROW_AGGREGATE_TYPE	4
+#define ROW_AGGREGATE_ID	5
+
+#define READY "status = 'pending' AND available_at IS NULL"
+#define WAITING "status = 'pending' AND available_at IS NOT NULL"
+
+/* Parameters that every claim has, whether its text uses them or not. */
+#define CLAIM_NARGS 10
+static const Oid claim_types[CLAIM_NARGS] = {
+	INT8OID,					/* $1 after */
+	INT8OID,					/* $2 upto */
+	INT8OID,					/* $3 limit */
+	TEXTARRAYOID,				/* $4 excluded routes */
+	INT8ARRAYOID,				/* $5 excluded keys */
+	INT4OID,					/* $6 worker */
+	INT4OID,					/* $7 nworkers */
+	TIMESTAMPTZOID,				/* $8 after which due time */
+	TEXTOID,					/* $9 aggregate_type */
+	TEXTOID						/* $10 aggregate_id */
+};
+
+#define EXCLUDE_ROUTES	0x01
+#define EXCLUDE_KEYS	0x02
+#define SHARE			0x04
+#define ONE_KEY			0x08
+#define NFILTERS		0x10
+
+/* The filters of a claim that are not always there. */
+static char *
+filter_text(int filters)
+{
+	StringInfoData buf;
+
+	initStringInfo(&buf);
+	if (filters & EXCLUDE_ROUTES)
+		appendStringInfoString(&buf, " AND route <> ALL ($4)");
+	if (filters & EXCLUDE_KEYS)
+		appendStringInfo(&buf,
+						 " AND (aggregate_id IS NULL OR"
+						 " %s.outbox_key_hash(aggregate_type, aggregate_id)"
+						 " <> ALL ($5))", outbox_store_schema());
+	if (filters & SHARE)
+		appendStringInfo(&buf,
+						 " AND (coalesce(%s.outbox_key_hash(aggregate_type,"
+						 " aggregate_id), seq) & 9223372036854775807) %% $7 = $6",
+						 outbox_store_schema());
+	if (filters & ONE_KEY)
+		appendStringInfoString(&buf,
+							   " AND aggregate_type IS NOT DISTINCT FROM $9"
+							   " AND aggregate_id = $10");
+	return buf.data;
+}
+
+static int
+claim_filters(const OutboxClaim *claim, bool keys)
+{
+	if (claim->aggregate_id != NULL)
+		return ONE_KEY |
+			(claim->excluded_routes != NIL ? EXCLUDE_ROUTES : 0);
+	return (claim->excluded_routes != NIL ? EXCLUDE_ROUTES : 0) |
+		(keys && claim->nexcluded_keys > 0 ? EXCLUDE_KEYS : 0) |
+		(claim->nworkers > 1 ? SHARE : 0);
+}
+
+static Datum
+server_text(const char *utf8)
+{
+	return CStringGetTextDatum(pg_any_to_server(utf8, (int) strlen(utf8),
+												PG_UTF8));
+}
+
+static Datum
+routes_array(const List *routes)
+{
+	Datum	   *elems = palloc(sizeof(Datum) * Max(list_length(routes), 1));
+	ListCell   *cell;
+	int			n = 0;
+
+	foreach(cell, routes)
+		elems[n++] = server_text((const char *) lfirst(cell));
+	return PointerGetDatum(construct_array(elems, n, TEXTOID, -1, false,
+										   TYPALIGN_INT));
+}
+
+static Datum
+keys_array(const OutboxClaim *claim)
+{
+	Datum	   *elems = palloc(sizeof(Datum) * Max(claim->nexcluded_keys, 1));
+
+	for (int i = 0; i < claim->nexcluded_keys; i++)
+		elems[i] = Int64GetDatum(claim->excluded_keys[i]);
+	return PointerGetDatum(construct_array(elems, claim->nexcluded_keys,
+										   INT8OID, sizeof(int64),
+										   FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+}
+
+static void
+claim_values(const OutboxClaim *claim, int filters, TimestampTz after_due,
+			 Datum *values, char *nulls)
+{
+	memset(nulls, ' ', CLAIM_NARGS);
+	values[0] = Int64GetDatum(claim->after);
+	values[1] = Int64GetDatum(claim->upto);
+	values[2] = Int64GetDatum((int64) claim->limit);
+	if (filters & EXCLUDE_ROUTES)
+		values[3] = routes_array(claim->excluded_routes);
+	else
+		nulls[3] = 'n';
+	if (filters & EXCLUDE_KEYS)
+		values[4] = keys_array(claim);
+	else
+		nulls[4] = 'n';
+	values[5] = Int32GetDatum(claim->worker);
+	values[6] = Int32GetDatum(claim->nworkers);
+	values[7] = TimestampTzGetDatum(after_due);
+	if (claim->aggregate_type != NULL)
+		values[8] = server_text(claim->aggregate_type);
+	else
+		nulls[8] = 'n';
+	if (claim->aggregate_id != NULL)
+		values[9] = server_text(claim->aggregate_id);
+	else
+		nulls[9] = 'n';
+}
+
+/* -------------------------------------------------------- rows to messages */
+
+typedef struct ClaimReceiver
+{
+	DestReceiver pub;
+	const OutboxClaim *claim;	/* one of these two */
+	OutboxRowVisit row_visit;
+	void	   *row_arg;
+	MemoryContext scratch;		/* reset for each row */
+	int			count;
+} ClaimReceiver;
+
+/* A value on its way into a message's chunk. */
+typedef struct Part
+{
+	const void *data;			/* NULL: absent */
+	size_t		len;
+} Part;
+
+static Part
+text_part(TupleTableSlot *slot, int column)
+{
+	Part		part = {NULL, 0};
+	text	   *value;
+	char	   *str;
+
+	if (slot->tts_isnull[column])
+		return part;
+	value = DatumGetTextPP(slot->tts_values[column]);
+	str = VARDATA_ANY(value);
+	part.len = VARSIZE_ANY_EXHDR(value);
+	part.data = str;
+	if (GetDatabaseEncoding() != PG_UTF8)
+	{
+		char	   *utf8 = pg_server_to_any(str, (int) part.len, PG_UTF8);
+
+		if (utf8 != str)
+		{
+			part.data = utf8;
+			part.len = strlen(utf8);
+		}
+	}
+	return part;
+}
+
+static Part
+jsonb_part(TupleTableSlot *slot, int column)
+{
+	Part		part = {NULL, 0};
+
+	if (!slot->tts_isnull[column])
+	{
+		part.data = DatumGetJsonbP(slot->tts_values[column]);
+		part.len = VARSIZE(part.data);
+	}
+	return part;
+}
+
+static Part
+bytes_part(TupleTableSlot *slot, int column)
+{
+	Part		part = {NULL, 0};
+
+	if (!slot->tts_isnull[column])
+	{
+		bytea	   *value = DatumGetByteaPP(slot->tts_values[column]);
+
+		part.data = VARDATA_ANY(value);
+		part.len = VARSIZE_ANY_EXHDR(value);
+	}
+	return part;
+}
+
+/* Copies a part to *p and moves it on; strings get their NUL. */
+static char *
+put_part(char **p, Part part, bool string)
+{
+	char	   *start = *p;
+
+	if (part.data == NULL)
+		return NULL;
+	memcpy(start, part.data, part.len);
+	if (string)
+		start[part.len] = '\0';
+	*p += string ? part.len + 1 : MAXALIGN(part.len);
+	return start;
+}
+
+static int64
+slot_key_hash(TupleTableSlot *slot, int type_column, int id_column)
+{
+	if (slot->tts_isnull[id_column])
+		return 0;
+	return outbox_hash_key(slot->tts_isnull[type_column] ? NULL :
+						   DatumGetTextPP(slot->tts_values[type_column]),
+						   DatumGetTextPP(slot->tts_values[id_column]));
+}
+
+/* In this order: what must be aligned comes first. */
+#define NPARTS			9
+#define PART_PAYLOAD	0
+#define PART_HEADERS	1
+#define PART_PROPERTIES 2
+#define PART_BODY		3
+#define PART_STRINGS	4		/* the rest */
+
+static void
+put_parts(OutboxMessage *message, const Part *parts)
+{
+	char	   *p = (char *) message + MAXALIGN(sizeof(OutboxMessage));
+
+	message->payload = (Jsonb *) put_part(&p, parts[PART_PAYLOAD], false);
+	message->headers = (Jsonb *) put_part(&p, parts[PART_HEADERS], false);
+	message->properties = (Jsonb *) put_part(&p, parts[PART_PROPERTIES], false);
+	message->body = put_part(&p, parts[PART_BODY], false);
+	message->body_len = parts[PART_BODY].len;
+	message->route = put_part(&p, parts[PART_STRINGS], true);
+	message->event_type = put_part(&p, parts[PART_STRINGS + 1], true);
+	message->aggregate_type = put_part(&p, parts[PART_STRINGS + 2], true);
+	message->aggregate_id = put_part(&p, parts[PART_STRINGS + 3], true);
+	message->routing_key = put_part(&p, parts[PART_STRINGS + 4], true);
+	Assert((size_t) (p - (char *) message) <= message->size);
+}
+
+/* Called in the scratch context; the message goes to cxt. */
+static OutboxMessage *
+slot_to_message(TupleTableSlot *slot, MemoryContext cxt)
+{
+	Part		parts[NPARTS];
+	size_t		size = MAXALIGN(sizeof(OutboxMessage));
+	OutboxMessage *message;
+
+	parts[PART_PAYLOAD] = jsonb_part(slot, CLAIM_PAYLOAD);
+	parts[PART_HEADERS] = jsonb_part(slot, CLAIM_HEADERS);
+	parts[PART_PROPERTIES] = jsonb_part(slot, CLAIM_PROPERTIES);
+	parts[PART_BODY] = bytes_part(slot, CLAIM_BODY);
+	parts[PART_STRINGS] = text_part(slot, CLAIM_ROUTE);
+	parts[PART_STRINGS + 1] = text_part(slot, CLAIM_EVENT_TYPE);
+	parts[PART_STRINGS + 2] = text_part(slot, CLAIM_AGGREGATE_TYPE);
+	parts[PART_STRINGS + 3] = text_part(slot, CLAIM_AGGREGATE_ID);
+	parts[PART_STRINGS + 4] = text_part(slot, CLAIM_ROUTING_KEY);
+	for (int i = 0; i < NPARTS; i++)
+		size += i < PART_STRINGS ? MAXALIGN(parts[i].len) : parts[i].len + 1;
+
+	message = MemoryContextAllocHuge(cxt, size);
+	message->size = size;
+	message->seq = DatumGetInt64(slot->tts_values[CLAIM_SEQ]);
+	message->id = *DatumGetUUIDP(slot->tts_values[CLAIM_ID]);
+	message->tid = *(ItemPointer) DatumGetPointer(slot->tts_values[CLAIM_TID]);
+	message->key_hash = slot_key_hash(slot, CLAIM_AGGREGATE_TYPE,
+									  CLAIM_AGGREGATE_ID);
+	message->attempts = DatumGetInt32(slot->tts_values[CLAIM_ATTEMPTS]);
+	message->created_at = DatumGetTimestampTz(slot->tts_values[CLAIM_CREATED_AT]);
+	message->available_at = slot->tts_isnull[CLAIM_AVAILABLE_AT] ? 0 :
+		DatumGetTimestampTz(slot->tts_values[CLAIM_AVAILABLE_AT]);
+	put_parts(message, parts);
+	return message;
+}
+
+static char *
+part_string(Part part)
+{
+	return part.data == NULL ? NULL : pnstrdup(part.data, part.len);
+}
+
+static void
+visit_row(ClaimReceiver *receiver, TupleTableSlot *slot)
+{
+	OutboxRow	row;
+
+	row.seq = DatumGetInt64(slot->tts_values[ROW_SEQ]);
+	row.id = *DatumGetUUIDP(slot->tts_values[ROW_ID]);
+	row.failed = DatumGetBool(slot->tts_values[ROW_FAILED]);
+	row.key_hash = slot_key_hash(slot, ROW_AGGREGATE_TYPE, ROW_AGGREGATE_ID);
+	row.route = part_string(text_part(slot, ROW_ROUTE));
+	row.aggregate_type = part_string(text_part(slot, ROW_AGGREGATE_TYPE));
+	row.aggregate_id = part_string(text_part(slot, ROW_AGGREGATE_ID));
+	receiver->row_visit(&row, receiver->row_arg);
+}
+
+static bool
+receive_slot(TupleTableSlot *slot, DestReceiver *self)
+{
+	ClaimReceiver *receiver = (ClaimReceiver *) self;
+	MemoryContext old = MemoryContextSwitchTo(receiver->scratch);
+	bool		go_on = true;
+
+	slot_getallattrs(slot);
+	receiver->count++;
+	if (receiver->claim != NULL)
+		go_on = receiver->claim->visit(slot_to_message(slot,
+													   receiver->claim->cxt),
+									   receiver->claim->arg);
+	else
+		visit_row(receiver, slot);
+	MemoryContextSwitchTo(old);
+	MemoryContextReset(receiver->scratch);
+	return go_on;
+}
+
+static void
+receiver_startup(DestReceiver *self, int operation, TupleDesc typeinfo)
+{
+	(void) self;
+	(void) operation;
+	(void) typeinfo;
+}
+
+static void
+receiver_nothing(DestReceiver *self)
+{
+	(void) self;
+}
+
+static int
+run(SPIPlanPtr plan, int nargs, const Oid *types, Datum *values,
+	const char *nulls, ClaimReceiver *receiver)
+{
+	SPIExecuteOptions options;
+	ParamListInfo params = NULL;
+	int			result;
+
+	if (nargs > 0)
+	{
+		params = makeParamList(nargs);
+		for (int i = 0; i < nargs; i++)
+		{
+			params->params[i].value = values[i];
+			params->params[i].isnull = nulls != NULL && nulls[i] == 'n';
+			params->params[i].pflags = PARAM_FLAG_CONST;
+			params->params[i].ptype = types[i];
+		}
+	}
+	receiver->pub.receiveSlot = receive_slot;
+	receiver->pub.rStartup = receiver_startup;
+	receiver->pub.rShutdown = receiver_nothing;
+	receiver->pub.rDestroy = receiver_nothing;
+	/* Anything but DestNone and DestSPI, which SPI handles specially. */
+	receiver->pub.mydest = DestTuplestore;
+	receiver->scratch = AllocSetContextCreate(CurrentMemoryContext,
+											  "outbox claim row",
+											  ALLOCSET_DEFAULT_SIZES);
+	memset(&options, 0, sizeof(options));
+	options.params = params;
+	options.dest = &receiver->pub;
+	result = SPI_execute_plan_extended(plan, &options);
+	if (result != SPI_OK_SELECT)
+		elog(ERROR, "SPI_execute_plan failed: %s",
+			 SPI_result_code_string(result));
+	MemoryContextDelete(receiver->scratch);
+	return receiver->count;
+}
+
+static int
+run_claim(const OutboxClaim *claim, SPIPlanPtr plan, int filters,
+		  TimestampTz after_due)
+{
+	ClaimReceiver receiver = {.claim = claim};
+	Datum		values[CLAIM_NARGS];
+	char		nulls[CLAIM_NARGS];
+
+	claim_values(claim, filters, after_due, values, nulls);
+	return run(plan, CLAIM_NARGS, claim_types, values, nulls, &receiver);
+}
+
+/* ------------------------------------------------------------------ claims */
+
+int
+outbox_store_claim(const OutboxClaim *claim)
+{
+	static OutboxStatement statements[NFILTERS];
+	int			filters = claim_filters(claim, true);
+	OutboxStatement *statement = &statements[filters];
+
+	if (statement->plan == NULL)
+		outbox_store_plan(statement,
+						  psprintf("SELECT " CLAIM_COLUMNS " FROM %s.outbox"
+								   " WHERE " READY
+								   " AND seq > $1 AND seq <= $2%s"
+								   " ORDER BY seq LIMIT $3"
+								   " FOR UPDATE SKIP LOCKED",
+								   outbox_store_schema(), filter_text(filters)),
+						  CLAIM_NARGS, claim_types);
+	return run_claim(claim, statement->plan, filters, 0);
+}
+
+int
+outbox_store_claim_due(const OutboxClaim *claim, TimestampTz after_due,
+					   int64 after_seq)
+{
+	static OutboxStatement statements[NFILTERS];
+	int			filters = claim_filters(claim, false);
+	OutboxStatement *statement = &statements[filters];
+	OutboxClaim due = *claim;
+
+	if (statement->plan == NULL)
+		outbox_store_plan(statement,
+						  psprintf("SELECT " CLAIM_COLUMNS " FROM %s.outbox"
+								   " WHERE " WAITING
+								   " AND (available_at, seq) > ($8, $1)"
+								   " AND available_at <= pg_catalog.clock_timestamp()%s"
+								   " ORDER BY available_at, seq LIMIT $3"
+								   " FOR UPDATE SKIP LOCKED",
+								   outbox_store_schema(), filter_text(filters)),
+						  CLAIM_NARGS, claim_types);
+	due.after = after_seq;
+	return run_claim(&due, statement->plan, filters, after_due);
+}
+
+int
+outbox_store_list(const OutboxClaim *claim, OutboxRowVisit visit)
+{
+	static OutboxStatement statements[NFILTERS];
+	int			filters = claim_filters(claim, true);
+	OutboxStatement *statement = &statements[filters];
+	ClaimReceiver receiver = {.row_visit = visit, .row_arg = claim->arg};
+	Datum		values[CLAIM_NARGS];
+	char		nulls[CLAIM_NARGS];
+
+	if (statement->plan == NULL)
+		outbox_store_plan(statement,
+						  psprintf("SELECT " ROW_COLUMNS " FROM %s.outbox"
+								   " WHERE " READY
+								   " AND seq > $1 AND seq <= $2%s"
+								   " ORDER BY seq LIMIT $3",
+								   outbox_store_schema(), filter_text(filters)),
+						  CLAIM_NARGS, claim_types);
+	claim_values(claim, filters, 0, values, nulls);
+	return run(statement->plan, CLAIM_NARGS, claim_types, values, nulls,
+			   &receiver);
+}
+
+TimestampTz
+outbox_store_next_due(TimestampTz after)
+{
+	static OutboxStatement statement;
+	Oid			types[] = {TIMESTAMPTZOID};
+	Datum		values[] = {TimestampTzGetDatum(after)};
+	bool		isnull = true;
+	Datum		due = (Datum) 0;
+
+	outbox_store_execute(outbox_store_plan(&statement,
+										   psprintf("SELECT available_at FROM %s.outbox"
+													" WHERE " WAITING
+													" AND available_at > $1"
+													" ORDER BY available_at LIMIT 1",
+													outbox_store_schema()),
+										   1, types),
+						 values, NULL, SPI_OK_SELECT);
+	if (SPI_processed > 0)
+		due = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1,
+							&isnull);
+	return isnull ? 0 : DatumGetTimestampTz(due);
+}
+
+/* ------------------------------------------------- rows that hold their key */
+
+void
+outbox_store_list_holders(int worker, int nworkers, OutboxRowVisit visit,
+						  void *arg)
+{
+	static OutboxStatement statements[2];
+	static const Oid types[] = {INT4OID, INT4OID};
+	OutboxStatement *statement = &statements[nworkers > 1];
+	ClaimReceiver receiver = {.row_visit = visit, .row_arg = arg};
+	Datum		values[] = {Int32GetDatum(worker), Int32GetDatum(nworkers)};
+
+	if (statement->plan == NULL)
+	{
+		const char *schema = outbox_store_schema();
+		char	   *share = "";
+
+		if (nworkers > 1)
+			share = psprintf(" AND (%s.outbox_key_hash(aggregate_type,"
+							 " aggregate_id) & 9223372036854775807) %% $2 = $1",
+							 schema);
+		outbox_store_plan(statement,
+						  psprintf("SELECT " ROW_COLUMNS " FROM %s.outbox"
+								   " WHERE " WAITING " AND attempts > 0"
+								   " AND aggregate_id IS NOT NULL%s"
+								   " UNION ALL"
+								   " SELECT " ROW_COLUMNS " FROM %s.outbox"
+								   " WHERE status = 'failed'"
+								   " AND aggregate_id IS NOT NULL AND route IN"
+								   " (SELECT name FROM %s.outbox_route"
+								   "  WHERE on_failed = 'block')%s",
+								   schema, share, schema, schema, share),
+						  2, types);
+	}
+	run(statement->plan, 2, types, values, NULL, &receiver);
+}
+
+void
+outbox_store_check_holders(const pg_uuid_t *ids, int n, bool *still)
+{
+	static OutboxStatement statement;
+	Oid			types[] = {UUIDARRAYOID};
+	Datum	   *elems = palloc(sizeof(Datum) * Max(n, 1));
+	Datum		values[1];
+
+	for (int i = 0; i < n; i++)
+	{
+		elems[i] = UUIDPGetDatum(&ids[i]);
+		still[i] = false;
+	}
+	values[0] = PointerGetDatum(construct_array(elems, n, UUIDOID, UUID_LEN,
+												false, TYPALIGN_CHAR));
+	outbox_store_execute(outbox_store_plan(&statement,
+										   psprintf("SELECT id FROM %s.outbox"
+													" WHERE id = ANY ($1)"
+													" AND (status = 'failed' OR"
+													" available_at IS NOT NULL)",
+													outbox_store_schema()),
+										   1, types),
+						 values, NULL, SPI_OK_SELECT);
+	for (int row = 0; row < (int) SPI_processed; row++)
+	{
+		bool		isnull;
+		pg_uuid_t  *id = DatumGetUUIDP(SPI_getbinval(SPI_tuptable->vals[row],
+													 SPI_tuptable->tupdesc, 1,
+													 &isnull));
+
+		for (int i = 0; i < n; i++)
+			if (memcmp(&ids[i], id, UUID_LEN) == 0)
+				still[i] = true;
+	}
+}

@@ -1,0 +1,218 @@
+/*-------------------------------------------------------------------------
+ *
+ * store_settle.c
+ *		What became of claimed messages: published, failed attempt, failed.
+ *
+ * Rows are found by the TID they had when they were claimed, which costs no
+ * index descent.  A row that was updated or moved since (by an operator, by
+ * VACUUM FULL) is not there any more; seq in the condition keeps us from
+ * whatever took its place, and a second statement finds the row by its id.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "mb/pg_wchar.h"
+#include "store.h"
+#include "store_internal.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+
+#ifndef TIDARRAYOID
+#define TIDARRAYOID 1010		/* pg_type has the array, no macro for it */
+#endif
+
+#define ARCHIVE_COLUMNS \
+	"seq, id, route, event_type, aggregate_type, aggregate_id, payload, body," \
+	" headers, properties, routing_key, created_at, available_at, attempts"
+#define RETURNING_COLUMNS \
+	"o.seq, o.id, o.route, o.event_type, o.aggregate_type, o.aggregate_id," \
+	" o.payload, o.body, o.headers, o.properties, o.routing_key," \
+	" o.created_at, o.available_at, o.attempts"
+
+#define BY_TID \
+	" USING ROWS FROM (unnest($1), unnest($2)) AS k(tid, seq)" \
+	" WHERE o.ctid = k.tid AND o.seq = k.seq"
+#define BY_ID \
+	" WHERE o.id = ANY ($1)"
+#define BY_ID_UNLOCKED \
+	" USING (SELECT id FROM %s.outbox WHERE id = ANY ($1)" \
+	"  FOR UPDATE SKIP LOCKED) k WHERE o.id = k.id"
+
+/*
+ * Deletes, or moves to the archive.  published_at is the time of settling: the
+ * confirm came at most some milliseconds before.
+ */
+static SPIPlanPtr
+settle_plan(OutboxStatement *statement, const char *where, bool archive,
+			int nargs, const Oid *types)
+{
+	const char *schema = outbox_store_schema();
+	char	   *sql;
+
+	if (statement->plan != NULL)
+		return statement->plan;
+	if (archive)
+		sql = psprintf("WITH d AS (DELETE FROM %s.outbox o%s"
+					   " RETURNING " RETURNING_COLUMNS ")"
+					   " INSERT INTO %s.outbox_archive (" ARCHIVE_COLUMNS
+					   ", published_at)"
+					   " SELECT " ARCHIVE_COLUMNS
+					   ", pg_catalog.clock_timestamp() FROM d",
+					   schema, where, schema);
+	else
+		sql = psprintf("DELETE FROM %s.outbox o%s", schema, where);
+	return outbox_store_plan(statement, sql, nargs, types);
+}
+
+static Datum
+id_array(const OutboxSettled *rows, int n)
+{
+	Datum	   *elems = palloc(sizeof(Datum) * n);
+
+	for (int i = 0; i < n; i++)
+		elems[i] = UUIDPGetDatum(&rows[i].id);
+	return PointerGetDatum(construct_array(elems, n, UUIDOID, UUID_LEN, false,
+										   TYPALIGN_CHAR));
+}
+
+void
+outbox_store_settle(const OutboxSettled *rows, int n, bool archive)
+{
+	static OutboxStatement by_tid[2];
+	static OutboxStatement by_id[2];
+	static const Oid tid_types[] = {TIDARRAYOID, INT8ARRAYOID};
+	static const Oid id_types[] = {UUIDARRAYOID};
+	int			expected = archive ? SPI_OK_INSERT : SPI_OK_DELETE;
+	Datum	   *tids = palloc(sizeof(Datum) * n);
+	Datum	   *seqs = palloc(sizeof(Datum) * n);
+	Datum		values[2];
+
+	for (int i = 0; i < n; i++)
+	{
+		tids[i] = PointerGetDatum(&rows[i].tid);
+		seqs[i] = Int64GetDatum(rows[i].seq);
+	}
+	values[0] = PointerGetDatum(construct_array(tids, n, TIDOID,
+												sizeof(ItemPointerData), false,
+												TYPALIGN_SHORT));
+	values[1] = PointerGetDatum(construct_array(seqs, n, INT8OID, sizeof(int64),
+												FLOAT8PASSBYVAL,
+												TYPALIGN_DOUBLE));
+	outbox_store_execute(settle_plan(&by_tid[archive], BY_TID, archive, 2,
+									 tid_types),
+						 values, NULL, expected);
+	if (SPI_processed == (uint64) n)
+		return;
+
+	/* The rest was moved, or is gone already. */
+	values[0] = id_array(rows, n);
+	outbox_store_execute(settle_plan(&by_id[archive], BY_ID, archive, 1,
+									 id_types),
+						 values, NULL, expected);
+}
+
+void
+outbox_store_settle_unlocked(const OutboxSettled *rows, int n, bool archive,
+							 bool *remains)
+{
+	static OutboxStatement unlocked[2];
+	static OutboxStatement left;
+	static const Oid types[] = {UUIDARRAYOID};
+	Datum		values[1];
+
+	values[0] = id_array(rows, n);
+	outbox_store_execute(settle_plan(&unlocked[archive],
+									 psprintf(BY_ID_UNLOCKED,
+											  outbox_store_schema()),
+									 archive, 1, types),
+						 values, NULL, archive ? SPI_OK_INSERT : SPI_OK_DELETE);
+
+	outbox_store_execute(outbox_store_plan(&left,
+										   psprintf("SELECT id FROM %s.outbox"
+													" WHERE id = ANY ($1)",
+													outbox_store_schema()),
+										   1, types),
+						 values, NULL, SPI_OK_SELECT);
+	memset(remains, 0, sizeof(bool) * n);
+	for (int row = 0; row < (int) SPI_processed; row++)
+	{
+		bool		isnull;
+		pg_uuid_t  *id = DatumGetUUIDP(SPI_getbinval(SPI_tuptable->vals[row],
+													 SPI_tuptable->tupdesc, 1,
+													 &isnull));
+
+		for (int i = 0; i < n; i++)
+			if (memcmp(&rows[i].id, id, UUID_LEN) == 0)
+				remains[i] = true;
+	}
+}
+
+/*
+ * available_at of a failed message is NULL: it waits for an operator, not for
+ * a time.
+ */
+#define FAIL_SQL \
+	"UPDATE %s.outbox o SET attempts = o.attempts + 1," \
+	" last_error = f.reason," \
+	" available_at = CASE WHEN f.give_up THEN NULL ELSE" \
+	"  pg_catalog.clock_timestamp() + f.ms * interval '1 millisecond' END," \
+	" status = CASE WHEN f.give_up THEN 'failed' ELSE 'pending' END" \
+	" FROM ROWS FROM (unnest($1), unnest($2), unnest($3), unnest($4))" \
+	"  AS f(id, reason, ms, give_up)" \
+	" WHERE o.id = f.id AND o.status = 'pending'"
+
+/*
+ * The broker's words as text of this database.  They are not ours to trust:
+ * what has no place in the database's encoding must not fail the settling.
+ */
+static Datum
+reason_datum(const char *reason)
+{
+	char	   *copy = pstrdup(reason);
+
+	if (GetDatabaseEncoding() != PG_UTF8 ||
+		!pg_verify_mbstr(PG_UTF8, copy, (int) strlen(copy), true))
+		for (char *p = copy; *p; p++)
+			if ((unsigned char) *p >= 0x80)
+				*p = '?';
+	return CStringGetTextDatum(copy);
+}
+
+void
+outbox_store_fail(const OutboxFailure *failures, int n)
+{
+	static OutboxStatement statement;
+	static const Oid types[] = {
+		UUIDARRAYOID, TEXTARRAYOID, INT8ARRAYOID, BOOLARRAYOID
+	};
+	Datum	   *ids = palloc(sizeof(Datum) * n);
+	Datum	   *reasons = palloc(sizeof(Datum) * n);
+	Datum	   *waits = palloc(sizeof(Datum) * n);
+	Datum	   *ends = palloc(sizeof(Datum) * n);
+	Datum		values[4];
+
+	for (int i = 0; i < n; i++)
+	{
+		ids[i] = UUIDPGetDatum(&failures[i].id);
+		reasons[i] = reason_datum(failures[i].reason);
+		waits[i] = Int64GetDatum(failures[i].retry_ms);
+		ends[i] = BoolGetDatum(failures[i].give_up);
+	}
+	values[0] = PointerGetDatum(construct_array(ids, n, UUIDOID, UUID_LEN,
+												false, TYPALIGN_CHAR));
+	values[1] = PointerGetDatum(construct_array(reasons, n, TEXTOID, -1, false,
+												TYPALIGN_INT));
+	values[2] = PointerGetDatum(construct_array(waits, n, INT8OID, sizeof(int64),
+												FLOAT8PASSBYVAL,
+												TYPALIGN_DOUBLE));
+	values[3] = PointerGetDatum(construct_array(ends, n, BOOLOID, 1, true,
+												TYPALIGN_CHAR));
+	outbox_store_execute(outbox_store_plan(&statement,
+										   psprintf(FAIL_SQL,
+													outbox_store_schema()),
+										   4, types),
+						 values, NULL, SPI_OK_UPDATE);
+}

@@ -1,0 +1,61 @@
+/*-------------------------------------------------------------------------
+ *
+ * uri.h
+ *		outbox.broker_uri and outbox.passfile: where the broker is and how to
+ *		log in.
+ *
+ * librabbitmq's own parser writes into its argument, refuses percent-encoded
+ * bytes above 0x7f and queries, and reads "host/" as virtual host "", so the
+ * project has its own (FAULTS.md 2.5).
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTBOX_URI_H
+#define OUTBOX_URI_H
+
+#define OUTBOX_MAX_HOSTS 16
+
+typedef struct OutboxHost
+{
+	char	   *host;			/* name or address, without [] */
+	int			port;
+} OutboxHost;
+
+typedef struct OutboxUri
+{
+	bool		tls;			/* amqps:// */
+	char	   *user;
+	char	   *vhost;
+	int			nhosts;			/* >= 1 */
+	OutboxHost	hosts[OUTBOX_MAX_HOSTS];
+} OutboxUri;
+
+/*
+ * Parses amqp[s]://[user@]host[:port][,host[:port]...][/vhost].  Parts are
+ * percent-decoded; user defaults to guest, the port to 5672 (5671 with TLS),
+ * the virtual host to "/" (also for a URI that ends in "/").  IPv6 addresses
+ * stand in brackets.  A password in the URI is refused: everybody who may read
+ * settings would see it.
+ *
+ * Returns NULL on success, else a translated-style detail sentence that names
+ * what is wrong and never repeats a password.  All memory is palloc'd in the
+ * current context.
+ */
+extern const char *outbox_uri_parse(const char *text, OutboxUri *uri);
+
+/*
+ * Looks up the password in a file of lines host:port:vhost:user:password as
+ * libpq's .pgpass: '*' matches anything, '\' escapes ':' and '\', lines that
+ * start with '#' are skipped, the first match wins.  An empty path (no
+ * passfile set) yields "guest" for the user guest, as a stock RabbitMQ has it,
+ * and an error for any other user.
+ *
+ * Returns NULL on success with *password palloc'd, else a detail sentence:
+ * file missing, not readable, not a plain file, permissions wider than 0600,
+ * no matching line.
+ */
+extern const char *outbox_passfile_lookup(const char *path, const char *host,
+										  int port, const char *vhost,
+										  const char *user, char **password);
+
+#endif							/* OUTBOX_URI_H */

@@ -1,0 +1,115 @@
+/*-------------------------------------------------------------------------
+ *
+ * wake.c
+ *		Telling the relay, once after commit, what a transaction enqueued.
+ *
+ * Triggers note here which rows the current transaction touched; one callback
+ * per backend hands the range over after commit, when the rows are visible to
+ * others (ProcArrayEndTransaction precedes XACT_EVENT_COMMIT), and forgets it
+ * after an abort.  Rows of a subtransaction that rolled back only make the range
+ * wider than it had to be.
+ *
+ * A transaction that prepares hands over its range with its xid, and the relay
+ * looks at it once the xid is no longer in progress: COMMIT PREPARED calls
+ * nobody back.
+ *
+ * Nothing is done here when the library was not preloaded: there is no relay.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/transam.h"
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "shared.h"
+#include "wake.h"
+
+static struct
+{
+	bool		armed;			/* something to tell at commit */
+	bool		has_range;
+	OutboxRange range;
+	TimestampTz next_due;		/* 0: none */
+	int			news;
+	TransactionId prepared_xid; /* set between PRE_PREPARE and PREPARE */
+} pending;
+
+static bool callback_registered = false;
+
+static void
+wake_at_end(XactEvent event, void *arg)
+{
+	(void) arg;
+	if (!pending.armed)
+		return;
+
+	switch (event)
+	{
+		case XACT_EVENT_PRE_PREPARE:
+			/* XACT_EVENT_PREPARE is too late to ask for the xid. */
+			pending.prepared_xid = GetTopTransactionIdIfAny();
+			return;
+		case XACT_EVENT_COMMIT:
+		case XACT_EVENT_PREPARE:
+			outbox_shared_announce(MyDatabaseId,
+								   pending.has_range ? &pending.range : NULL,
+								   event == XACT_EVENT_PREPARE ?
+								   pending.prepared_xid : InvalidTransactionId,
+								   pending.next_due, pending.news);
+			break;
+		case XACT_EVENT_ABORT:
+			break;
+		default:
+			return;
+	}
+	memset(&pending, 0, sizeof(pending));
+}
+
+/* Returns false when there is no relay to be told. */
+static bool
+arm(void)
+{
+	if (outbox_shared == NULL)
+		return false;
+	if (!callback_registered)
+	{
+		RegisterXactCallback(wake_at_end, NULL);
+		callback_registered = true;
+	}
+	pending.armed = true;
+	return true;
+}
+
+void
+outbox_wake_row(int64 seq)
+{
+	if (!arm())
+		return;
+	if (!pending.has_range)
+	{
+		pending.range.lo = pending.range.hi = seq;
+		pending.has_range = true;
+		return;
+	}
+	pending.range.lo = Min(pending.range.lo, seq);
+	pending.range.hi = Max(pending.range.hi, seq);
+}
+
+/*
+ * A prepared transaction's due rows and news are told at PREPARE as well; they
+ * become true only later, which the poll takes care of.
+ */
+void
+outbox_wake_due(TimestampTz due)
+{
+	if (arm() && (pending.next_due == 0 || due < pending.next_due))
+		pending.next_due = due;
+}
+
+void
+outbox_wake_news(int news)
+{
+	if (arm())
+		pending.news |= news;
+}

@@ -1,0 +1,20 @@
+/*-------------------------------------------------------------------------
+ *
+ * wake.h
+ *		Telling the relay, once after commit, what a transaction enqueued.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTBOX_WAKE_H
+#define OUTBOX_WAKE_H
+
+#include "datatype/timestamp.h"
+
+/* The current transaction made row seq claimable. */
+extern void outbox_wake_row(int64 seq);
+/* The current transaction made a row that is due at that time. */
+extern void outbox_wake_due(TimestampTz due);
+/* The current transaction has other news for the workers. */
+extern void outbox_wake_news(int news);
+
+#endif							/* OUTBOX_WAKE_H */

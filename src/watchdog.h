@@ -1,0 +1,50 @@
+/*-------------------------------------------------------------------------
+ *
+ * watchdog.h
+ *		Bounds every stretch of the relay that may block.
+ *
+ * librabbitmq's sends have no deadline and restart on EINTR; shutdown(fd) is
+ * the one thing that ends them, and it is async-signal-safe (measured, see
+ * FAULTS.md 0.3).  The watchdog is a ticking timeout (timeout.c): its handler
+ * shuts the guarded socket down when the limit is over, or sooner when the
+ * server wants us to stop.  Ticks are counted rather than clocks compared, so
+ * a forward jump of the wall clock costs at most one tick; a backward jump
+ * while a call hangs delays the next tick by as much (timeout.c's limit).
+ *
+ * In SQL the guard does nothing until a shutdown was requested; when the
+ * statement has then not ended within OUTBOX_SQL_STOP_MS it calls die(), which
+ * is what waits such as SyncRepWaitForLSN look at.  A shutdown request that
+ * came in the first moments lets a running claim or settle finish, so that a
+ * clean stop leaves no duplicate.
+ *
+ * Guards do not nest.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTBOX_WATCHDOG_H
+#define OUTBOX_WATCHDOG_H
+
+#define OUTBOX_WATCHDOG_TICK_MS		250
+#define OUTBOX_SOCKET_LIMIT_MS		3000	/* longest library call */
+#define OUTBOX_SOCKET_STOP_MS		500 /* the same once we must stop */
+#define OUTBOX_SQL_STOP_MS			1500	/* longest SQL once we must stop */
+
+/* Registers the timeout; once per process, before signals are unblocked. */
+extern void outbox_watchdog_init(void);
+
+/* SIGTERM: notes the request, wakes the latch.  Async-signal-safe. */
+extern void outbox_watchdog_sigterm(int signo);
+
+/* True once SIGTERM has come (ShutdownRequestPending). */
+extern bool outbox_watchdog_stopping(void);
+
+extern void outbox_watchdog_guard_socket(int fd, int limit_ms);
+extern void outbox_watchdog_guard_sql(void);
+
+/*
+ * Ends the guard.  Returns true when it had to shut the socket down, in which
+ * case the connection is dead whatever the library said.
+ */
+extern bool outbox_watchdog_release(void);
+
+#endif							/* OUTBOX_WATCHDOG_H */

@@ -1,0 +1,334 @@
+package OutboxTest::Checker;
+
+=pod
+
+=head1 NAME
+
+OutboxTest::Checker - the history checker that every fault test ends with
+
+=head1 SYNOPSIS
+
+  my $checker = OutboxTest::Checker->install($node);
+  $checker->enqueue(1000, keys => 50, per_tx => 10, rollback => 0.1);
+  ... faults ...
+  $node->wait_drained;
+  $checker->check('after the crash', [ $consumer->stop ],
+	  interruptions => 1, window => 1000);
+
+=head1 WHAT IS TRUE
+
+The database itself says what was committed: install creates a table test_sent
+(n, id, key), and test_enqueue() writes to it in the transaction that enqueues.
+So the two stand or fall together, and n is the order of enqueue. A key must be
+written to by one session at a time, or that order means nothing.
+
+=cut
+
+use strict;
+use warnings;
+
+use IPC::Run ();
+use Test::More;
+use PostgreSQL::Test::Utils;
+use OutboxTest::Util;
+
+=pod
+
+=over
+
+=item OutboxTest::Checker->install($node, %params)
+
+Creates test_sent and test_enqueue() in the database (dbname => 'postgres').
+
+=cut
+
+sub install
+{
+	my ($class, $node, %params) = @_;
+	my $self = bless {
+		node => $node,
+		dbname => $params{dbname} // 'postgres',
+		file => 0
+	}, $class;
+
+	$node->sql(<<'SQL', $self->{dbname});
+CREATE SEQUENCE test_sent_n;
+CREATE TABLE test_sent (n bigint PRIMARY KEY, id uuid NOT NULL, key text);
+
+/*
+ * Enqueues count messages of the aggregates prefix1 .. prefixkeys in turn
+ * (keys = 0: without an aggregate), and notes each.
+ */
+CREATE FUNCTION test_enqueue(count int, keys int DEFAULT 0,
+							 prefix text DEFAULT 'k', size int DEFAULT 0,
+							 route text DEFAULT 'default',
+							 event_type text DEFAULT 'test.event')
+RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+	k text;
+	sent bigint;
+BEGIN
+	FOR i IN 1 .. count LOOP
+		k := CASE WHEN keys > 0 THEN prefix || (i % keys + 1) END;
+		sent := nextval('test_sent_n');
+		INSERT INTO test_sent VALUES (sent,
+			outbox_enqueue(event_type,
+				jsonb_build_object('n', sent, 'pad', repeat('x', size)),
+				aggregate_id => k,
+				aggregate_type => CASE WHEN keys > 0 THEN 'test' END,
+				route => route), k);
+	END LOOP;
+END
+$$;
+SQL
+	return $self;
+}
+
+=pod
+
+=item $checker->enqueue($count, %params)
+
+Enqueues about $count messages in one session, and waits for it: keys (default
+0), prefix (default k), size (of padding), route, event_type, per_tx (messages a
+transaction, default 100), rollback (share of transactions that are rolled back,
+default 0; those come on top of $count).
+
+=item $checker->load($count, %params)
+
+The same in the background. Returns an object with wait (true if it went
+through), running, and stop. An error of the server (a crash, say) ends the
+session; what it had committed counts.
+
+=cut
+
+sub enqueue
+{
+	my ($self, $count, %params) = @_;
+	my $script = $self->_script($count, %params);
+	$self->{node}->sql($script, $self->{dbname});
+	return;
+}
+
+sub load
+{
+	my ($self, $count, %params) = @_;
+	my $load = { out => '', err => '' };
+
+	# From a file: nobody would feed a pipe while the test is busy elsewhere.
+	my $file = $self->{node}->basedir . '/load' . ++$self->{file} . '.sql';
+	PostgreSQL::Test::Utils::append_to_file($file,
+		$self->_script($count, %params));
+	$load->{run} = IPC::Run::start(
+		[
+			$self->{node}->installed_command('psql'), '-XAtq', '-v',
+			'ON_ERROR_STOP=1', '-d',
+			$self->{node}->connstr($self->{dbname}), '-f', $file
+		],
+		'<', \undef, '>', \$load->{out}, '2>', \$load->{err});
+	return bless $load, 'OutboxTest::Checker::Load';
+}
+
+sub _script
+{
+	my ($self, $count, %params) = @_;
+	my $per_tx = $params{per_tx} // 100;
+	my $rollback = $params{rollback} // 0;
+	my $script = "SET client_min_messages = warning;\n";
+
+	while ($count > 0)
+	{
+		my $n = $count < $per_tx ? $count : $per_tx;
+		my $end = rand() < $rollback ? 'ROLLBACK' : 'COMMIT';
+		my $args = sprintf "%d, %d, '%s', %d, '%s', '%s'", $n,
+		  $params{keys} // 0, $params{prefix} // 'k', $params{size} // 0,
+		  $params{route} // 'default', $params{event_type} // 'test.event';
+
+		$script .= "BEGIN;\nDO \$\$BEGIN PERFORM test_enqueue($args); END\$\$;\n"
+		  . "$end;\n";
+		$count -= $n if $end eq 'COMMIT';
+	}
+	return $script;
+}
+
+=pod
+
+=item $checker->committed
+
+Ids of the committed messages, a hash reference to [n, key].
+
+=cut
+
+sub committed
+{
+	my ($self) = @_;
+	my %sent = map { $_->[1] => [ $_->[0], $_->[2] ] }
+	  $self->{node}->rows('SELECT n, id, key FROM test_sent ORDER BY n',
+		$self->{dbname});
+	return \%sent;
+}
+
+=pod
+
+=item $checker->check($name, $records, %params)
+
+One subtest with the invariants of an outbox over the records of a consumer:
+
+  no loss      every committed message was received, or is failed, or is still
+               pending (drained => 1, the default: then none may be pending)
+  no ghost     every received message was committed
+  order        per key, first deliveries ascend, and no message comes after a
+               later one of its key; copies that the broker itself delivered
+               again (flag redelivered) are no business of ours
+  duplicates   copies published beyond the first: at most window (default 1000)
+               x interruptions (default 0) in all, and at most one a key and
+               interruption
+  failed       at most failed (default 0) messages have that status
+
+skip_order => 1 leaves the order out (route with ordering 'none'). Returns what
+verdict returns.
+
+=item $checker->verdict($records, %params)
+
+The same without a test: a hash reference with the counts committed, received
+(different ids), deliveries, duplicates, redelivered, failed, pending, and a
+list of those that break each rule, empty if none does: lost, left, ghosts,
+disorder, excess (of duplicates in all), repeated (keys with too many),
+too_many_failed.
+
+=back
+
+=cut
+
+sub verdict
+{
+	my ($self, $records, %params) = @_;
+	my $sent = $self->committed;
+	my $interruptions = $params{interruptions} // 0;
+	my $allowed = $interruptions * ($params{window} // 1000);
+	my %status = map { $_->[0] => $_->[1] }
+	  $self->{node}->rows('SELECT id, status FROM outbox', $self->{dbname});
+	my @failed = grep { $status{$_} eq 'failed' } sort keys %status;
+	my %v = (
+		committed => scalar keys %$sent,
+		deliveries => scalar @$records,
+		duplicates => 0,
+		redelivered => 0,
+		failed => scalar @failed,
+		map { $_ => [] }
+		  qw(lost left ghosts disorder excess repeated too_many_failed));
+	my (%copies, %newest, %extra_of);
+
+	foreach my $record (@$records)
+	{
+		my $id = $record->{id} // '(none)';
+		if (!$sent->{$id})
+		{
+			push @{ $v{ghosts} }, $id;
+			next;
+		}
+		my ($n, $key) = @{ $sent->{$id} };
+		if ($record->{redelivered})
+		{
+			# a copy that the broker had sent before: to us, or to a connection
+			# that died with it
+			$v{redelivered}++;
+			next if exists $copies{$id};
+			$copies{$id} = 0;
+		}
+		elsif ($copies{$id}++)
+		{
+			$v{duplicates}++;
+			$extra_of{$key}++ if $key ne '';
+		}
+		next if $key eq '';
+		push @{ $v{disorder} }, "key $key: message $n after $newest{$key}"
+		  if defined $newest{$key} && $n < $newest{$key};
+		$newest{$key} = $n
+		  if !defined $newest{$key} || $n > $newest{$key};
+	}
+	$v{received} = keys %copies;
+	$v{pending} = 0;
+	foreach my $id (sort { $sent->{$a}[0] <=> $sent->{$b}[0] } keys %$sent)
+	{
+		next if exists $copies{$id};
+		my $left = $status{$id} // '';
+		next if $left eq 'failed';
+		$v{pending}++ if $left eq 'pending';
+		push @{ $v{ $left eq 'pending' ? 'left' : 'lost' } },
+		  "message $sent->{$id}[0] (key '$sent->{$id}[1]', $id)";
+	}
+	$v{left} = [] unless $params{drained} // 1;
+	$v{disorder} = [] if $params{skip_order};
+	push @{ $v{excess} }, "$v{duplicates}, and $allowed are allowed"
+	  if $v{duplicates} > $allowed;
+	push @{ $v{repeated} }, map { "key $_: $extra_of{$_}" }
+	  grep { $extra_of{$_} > $interruptions } sort keys %extra_of;
+	push @{ $v{too_many_failed} }, @failed
+	  if @failed > ($params{failed} // 0);
+	return \%v;
+}
+
+sub check
+{
+	my ($self, $name, $records, %params) = @_;
+	my $v = $self->verdict($records, %params);
+
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	subtest $name => sub {
+		_none('no message is lost', $v->{lost});
+		_none('no message is left pending', $v->{left});
+		_none('no message that was not committed', $v->{ghosts});
+		_none('order per key', $v->{disorder});
+		_none('few duplicates', $v->{excess});
+		_none('at most one duplicate a key and interruption',
+			$v->{repeated});
+		_none('failed messages', $v->{too_many_failed});
+		note join ', ', map { "$_ $v->{$_}" }
+		  grep { !ref $v->{$_} } sort keys %$v;
+	};
+	return $v;
+}
+
+sub _none
+{
+	my ($name, $offenders) = @_;
+	my @offenders = @$offenders;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	if (!ok(!@offenders, $name))
+	{
+		diag scalar(@offenders) . " of them: "
+		  . join '; ',
+		  @offenders > 5 ? (@offenders[ 0 .. 4 ], '...') : @offenders;
+	}
+	return;
+}
+
+package OutboxTest::Checker::Load;
+
+use OutboxTest::Util;
+
+sub running
+{
+	my ($self) = @_;
+	eval { $self->{run}->pump_nb };
+	return $self->{run}->pumpable;
+}
+
+sub wait
+{
+	my ($self, $seconds) = @_;
+	wait_until('load ends', sub { !$self->running }, $seconds // 120);
+	eval { $self->{run}->finish };
+	return ($self->{run}->result // 1) == 0;
+}
+
+sub error { return $_[0]{err} }
+
+sub stop
+{
+	my ($self) = @_;
+	$self->{run}->kill_kill(grace => 2);
+	return;
+}
+
+1;

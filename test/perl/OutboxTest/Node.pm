@@ -1,0 +1,374 @@
+package OutboxTest::Node;
+
+=pod
+
+=head1 NAME
+
+OutboxTest::Node - a PostgreSQL cluster with outbox, for one test file
+
+=head1 SYNOPSIS
+
+  my $rabbit = OutboxTest::Rabbit->start;
+  my $node = OutboxTest::Node->create(broker => $rabbit);
+  $node->sql(q{SELECT outbox_enqueue('order.created', '{"id": 1}')});
+  $node->wait_sql('SELECT count(*) = 0 FROM outbox');
+
+A subclass of PostgreSQL::Test::Cluster: everything of that class works too
+(start, stop($mode), restart, kill9, reload, safe_psql, psql, background_psql,
+poll_query_until, adjust_conf, append_conf, log_contains, init_from_backup ...).
+
+=cut
+
+use strict;
+use warnings;
+
+use parent 'PostgreSQL::Test::Cluster';
+
+use IPC::Run ();
+use Test::More;
+use Time::HiRes qw(time usleep);
+use PostgreSQL::Test::Utils;
+use OutboxTest::Util;
+
+=pod
+
+=over
+
+=item OutboxTest::Node->create(%params)
+
+new, init, start, and CREATE EXTENSION outbox. Parameters, all optional:
+
+  name      => 'main'
+  broker    => an OutboxTest::Rabbit; without it outbox.broker_uri names a port
+               where nothing listens
+  conf      => text for the end of postgresql.conf
+  preload   => 1; 0 leaves shared_preload_libraries empty
+  extension => 1; 0 creates no extension
+  start     => 1; 0 only initialises
+  allows_streaming, has_archiving, extra: as for init
+
+=cut
+
+sub create
+{
+	my ($class, %params) = @_;
+	my $self = $class->new($params{name} // 'main');
+
+	$self->init(%params);
+	return $self if defined $params{start} && !$params{start};
+	$self->start;
+	$self->sql('CREATE EXTENSION outbox')
+	  if $params{extension} // 1;
+	return $self;
+}
+
+sub init
+{
+	my ($self, %params) = @_;
+	my $uri =
+	  $params{broker} ? $params{broker}->uri : 'amqp://guest@127.0.0.1:1';
+	my $preload = $params{preload} // 1;
+
+	$self->SUPER::init(%params,
+		extra => [ '--no-locale', '-E', 'UTF8', @{ $params{extra} // [] } ]);
+
+	# Cluster.pm chooses what is fast and what suits core's tests. These tests
+	# are about durability, and about servers that restart after a crash.
+	$self->append_conf('postgresql.conf', <<"END");
+fsync = on
+restart_after_crash = on
+log_statement = none
+log_replication_commands = off
+log_min_messages = log
+log_line_prefix = '%m [%p] %b %q%a '
+max_connections = 100
+shared_buffers = 128MB
+max_prepared_transactions = 20
+wal_level = replica
+max_wal_senders = 10
+END
+	$self->append_conf('postgresql.conf', 'wal_level = logical')
+	  if ($params{allows_streaming} // '') eq 'logical';
+	if ($preload)
+	{
+		$self->append_conf('postgresql.conf', <<"END");
+shared_preload_libraries = 'outbox'
+outbox.broker_uri = '$uri'
+END
+	}
+	$self->append_conf('postgresql.conf', $params{conf})
+	  if defined $params{conf};
+	return;
+}
+
+=pod
+
+=item $node->sql($query, $dbname)
+
+Runs it, dies on an error, returns the output (psql -At: columns separated by
+'|', rows by newlines). Database postgres unless named.
+
+=item $node->sql_fails($query, $dbname)
+
+Runs what should fail; returns the error text, or undef if it succeeded.
+
+=item $node->rows($query, $dbname)
+
+The output as a list of array references.
+
+=cut
+
+sub sql
+{
+	my ($self, $query, $dbname) = @_;
+	return $self->safe_psql($dbname // 'postgres', $query);
+}
+
+sub sql_fails
+{
+	my ($self, $query, $dbname) = @_;
+	my ($rc, $out, $err) = $self->psql($dbname // 'postgres', $query,
+		on_error_stop => 1);
+	return $rc == 0 ? undef : $err;
+}
+
+sub rows
+{
+	my ($self, $query, $dbname) = @_;
+	return map { [ split /\|/, $_, -1 ] } split /\n/,
+	  $self->sql($query, $dbname);
+}
+
+=pod
+
+=item $node->wait_sql($query, $expected, $seconds, $dbname)
+
+Runs the query until it prints $expected (default t), for at most $seconds
+(default 30). True if it did; otherwise a failed test with the last output. An
+error of the query counts as not yet.
+
+=cut
+
+sub wait_sql
+{
+	my ($self, $query, $expected, $seconds, $dbname) = @_;
+	my ($rc, $out, $err);
+	$expected //= 't';
+	$seconds //= $OutboxTest::Util::TIMEOUT;
+	my $end = time + $seconds;
+
+	while (1)
+	{
+		($rc, $out, $err) = $self->psql($dbname // 'postgres', $query,
+			on_error_die => 0);
+		return 1 if $rc == 0 && $out eq $expected;
+		last if time > $end;
+		usleep(20_000);
+	}
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	fail("not \"$expected\" within $seconds s: $query");
+	diag "last output: $out\n$err";
+	return 0;
+}
+
+=pod
+
+=item $node->wait_drained($seconds, $dbname)
+
+Waits until no message is pending or being processed (failed ones may be left).
+
+=cut
+
+sub wait_drained
+{
+	my ($self, $seconds, $dbname) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return $self->wait_sql(
+		q{SELECT NOT EXISTS (SELECT FROM outbox WHERE status = 'pending')},
+		't', $seconds, $dbname);
+}
+
+=pod
+
+=item $node->log_end
+
+The present length of the server log, for the $offset of the next ones.
+
+=item $node->log_text($offset)
+
+The server log from there on.
+
+=item $node->wait_log($regexp, $offset, $seconds)
+
+Waits until the log matches from $offset on. True, or a failed test.
+
+=cut
+
+sub log_end
+{
+	my ($self) = @_;
+	return -s $self->logfile // 0;
+}
+
+sub log_text
+{
+	my ($self, $offset) = @_;
+	return PostgreSQL::Test::Utils::slurp_file($self->logfile, $offset // 0);
+}
+
+sub wait_log
+{
+	my ($self, $regexp, $offset, $seconds) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return wait_until("log line matching $regexp",
+		sub { $self->log_text($offset) =~ $regexp }, $seconds);
+}
+
+=pod
+
+=item $node->postmaster_pid
+
+=item OutboxTest::Node::alive($pid)
+
+Whether a process exists and is more than a zombie.
+
+=item $node->backend_pids($type)
+
+Process ids whose backend_type in pg_stat_activity is LIKE $type, by default
+'outbox relay%'.
+
+=item $node->kill_backends($signal, $type)
+
+Sends a signal (default KILL) to them; returns their pids. After KILL the server
+restarts all its processes; wait_restarted waits until it takes connections.
+
+=cut
+
+sub postmaster_pid
+{
+	my ($self) = @_;
+	return $self->{_pid};
+}
+
+sub backend_pids
+{
+	my ($self, $type) = @_;
+	$type //= 'outbox relay%';
+	return split /\n/,
+	  $self->sql(
+		"SELECT pid FROM pg_stat_activity WHERE backend_type LIKE '$type' ORDER BY pid"
+	  );
+}
+
+sub kill_backends
+{
+	my ($self, $signal, $type) = @_;
+	my @pids = $self->backend_pids($type);
+	kill $signal // 'KILL', @pids if @pids;
+	return @pids;
+}
+
+sub wait_restarted
+{
+	my ($self, $seconds) = @_;
+	return $self->wait_sql('SELECT true', 't', $seconds);
+}
+
+=pod
+
+=item $node->crash
+
+Kills the postmaster and all of its children with SIGKILL, as a power cut would,
+and waits until they are gone. start brings the cluster back. (kill9, inherited,
+kills the postmaster alone and waits for nothing.)
+
+=cut
+
+sub crash
+{
+	my ($self) = @_;
+	my $pid = $self->{_pid} or return;
+	my @children;
+
+	# stopped first, so that it cannot start another child
+	kill 'STOP', $pid;
+	@children = _children_of($pid);
+	kill 'KILL', $pid, @children;
+	$self->{_pid} = undef;
+	wait_until('processes of the crashed server gone',
+		sub { !grep { alive($_) } $pid, @children }) or return;
+
+	# Where nobody reaps orphans (process 1 of a container), the dead postmaster
+	# stays in the process table and looks alive to the next one.
+	unlink $self->data_dir . '/postmaster.pid',
+	  $self->host . '/.s.PGSQL.' . $self->port . '.lock'
+	  if kill 0, $pid;
+	return;
+}
+
+sub _children_of
+{
+	my ($parent) = @_;
+	my @children;
+
+	foreach my $file (glob '/proc/[0-9]*/stat')
+	{
+		open my $fh, '<', $file or next;
+		my $stat = <$fh> // next;
+		push @children, $1
+		  if $stat =~ /^(\d+) \(.*\) \S (\d+) /s && $2 == $parent;
+	}
+	return @children;
+}
+
+sub alive
+{
+	my ($pid) = @_;
+	open my $fh, '<', "/proc/$pid/stat" or return 0;
+	my $stat = <$fh> // return 0;
+	return $stat !~ /^\d+ \(.*\) [ZX] /s;
+}
+
+=pod
+
+=item $node->session($dbname)
+
+A psql of its own that stays connected: query($sql), query_safe($sql), quit (see
+PostgreSQL::Test::BackgroundPsql). For open transactions and locks.
+
+=cut
+
+sub session
+{
+	my ($self, $dbname, %params) = @_;
+	return $self->background_psql($dbname // 'postgres', %params);
+}
+
+=pod
+
+=item $node->set($setting, $value), unset($setting)
+
+ALTER SYSTEM and reload.
+
+=back
+
+=cut
+
+sub set
+{
+	my ($self, $setting, $value) = @_;
+	$value =~ s/'/''/g;
+	$self->sql("ALTER SYSTEM SET $setting = '$value'");
+	$self->sql('SELECT pg_reload_conf()');
+	return;
+}
+
+sub unset
+{
+	my ($self, $setting) = @_;
+	$self->sql("ALTER SYSTEM RESET $setting");
+	$self->sql('SELECT pg_reload_conf()');
+	return;
+}
+
+1;

@@ -1,0 +1,235 @@
+package OutboxTest::Rabbit;
+
+=pod
+
+=head1 NAME
+
+OutboxTest::Rabbit - a private RabbitMQ node for one test file
+
+=head1 SYNOPSIS
+
+  my $rabbit = OutboxTest::Rabbit->start;	# about 6 s
+  $rabbit->uri;								# for outbox.broker_uri
+  $rabbit->amqp('queue', 'q', ',', 'bind', 'q', 'outbox', 'order.#');
+  is($rabbit->depth('q'), 0);
+  $rabbit->kill9; $rabbit->restart;
+  $rabbit->ctl('list_queues', 'name', 'messages');
+
+It ends with the test, however the test ends (rabbitmq-node has a guard).
+Every method dies with the reason when it fails, unless it says otherwise.
+
+=cut
+
+use strict;
+use warnings;
+
+use IPC::Run ();
+use JSON::PP ();
+use Test::More;
+use PostgreSQL::Test::Utils;
+
+my $count = 0;
+my @all;
+
+=pod
+
+=over
+
+=item OutboxTest::Rabbit->start(%params)
+
+Starts a new node. name => 'b' tells several apart in file names; conf => text
+is added to rabbitmq.conf; port => N chooses the port.
+
+=cut
+
+sub start
+{
+	my ($class, %params) = @_;
+	my $testname = File::Basename::basename($0);
+	$testname =~ s/\.[^.]+$//;
+	my $name = $params{name} // ($count++ ? "rabbit$count" : 'rabbit');
+
+	# no longer than needed: it goes into the names of files and of the node
+	my $dir = "$PostgreSQL::Test::Utils::tmp_check/t_${testname}_$name";
+	mkdir $dir or die "could not create $dir: $!";
+	my $self = bless { name => $name, dir => $dir, port => $params{port} },
+	  $class;
+	if (defined $params{conf})
+	{
+		$self->{conf} = "$dir/extra.conf";
+		PostgreSQL::Test::Utils::append_to_file($self->{conf}, $params{conf});
+	}
+	push @all, $self;
+	$self->_start;
+	return $self;
+}
+
+sub _start
+{
+	my ($self) = @_;
+	my @args = ('--owner', $$);
+	push @args, '--port', $self->{port} if defined $self->{port};
+	push @args, '--conf', $self->{conf} if defined $self->{conf};
+	my $env = $self->_node('start', @args);
+	while ($env =~ /^(\w+)='?(.*?)'?$/mg)
+	{
+		$self->{env}{$1} = $2;
+	}
+	$self->{port} = $self->{env}{AMQP_PORT};
+	note "broker $self->{name}: port $self->{port}, pid $self->{env}{AMQP_PID}";
+	return;
+}
+
+# rabbitmq-node COMMAND DIR ARGS
+sub _node
+{
+	my ($self, $command, @args) = @_;
+	my ($out, $err) = ('', '');
+	IPC::Run::run([ 'rabbitmq-node', $command, $self->{dir}, @args ],
+		'<', \undef, '>', \$out, '2>', \$err)
+	  or die "rabbitmq-node $command @args: $err$out\n";
+	return $out;
+}
+
+=pod
+
+=item $rabbit->port, uri, pid, node, log, dir, host
+
+Where it is: port number; URI for outbox.broker_uri; process id of the broker;
+Erlang node name; log file; its directory; 127.0.0.1.
+
+=cut
+
+sub port { return $_[0]{port} }
+sub uri { return $_[0]{env}{AMQP_URI} }
+sub pid { return $_[0]{env}{AMQP_PID} }
+sub node { return $_[0]{env}{AMQP_NODE} }
+sub log { return $_[0]{env}{AMQP_LOG} }
+sub dir { return $_[0]{dir} }
+sub host { return '127.0.0.1' }
+
+=pod
+
+=item $rabbit->stop, kill9, restart, pause, resume
+
+stop is orderly; kill9 is a crash. restart starts it again after either, with
+the same port and data, and waits until it takes connections. pause and resume
+are SIGSTOP and SIGCONT.
+
+=cut
+
+sub stop { $_[0]->_node('stop'); return }
+sub kill9 { $_[0]->_node('kill'); return }
+sub restart { $_[0]->_start; return }
+sub pause { $_[0]->_node('pause'); return }
+sub resume { $_[0]->_node('resume'); return }
+
+=pod
+
+=item $rabbit->ctl(@args)
+
+rabbitmqctl; returns what it prints. Takes one to two seconds.
+
+=cut
+
+sub ctl
+{
+	my ($self, @args) = @_;
+	return $self->_node('ctl', @args);
+}
+
+=pod
+
+=item $rabbit->amqp(@words)
+
+The tool test/tools/amqp, quick: exchange, queue, bind, unbind, delete-queue,
+delete-exchange, purge, depth, get, publish; several separated by ','. Returns
+what it prints. $params as a trailing hash reference: user, password, vhost.
+
+=cut
+
+sub amqp
+{
+	my ($self, @words) = @_;
+	my %params = ref $words[-1] ? %{ pop @words } : ();
+	my ($out, $err) = ('', '');
+	IPC::Run::run(
+		[
+			'amqp', '--port', $self->port,
+			(map { ("--$_", $params{$_}) } sort keys %params), @words
+		],
+		'<', \undef, '>', \$out, '2>', \$err) or die "amqp @words: $err\n";
+	return $out;
+}
+
+=pod
+
+=item $rabbit->depth($queue)
+
+Number of messages ready in a queue.
+
+=item $rabbit->get($queue, $n)
+
+Takes up to $n messages (default 1) and returns them as hash references with
+all their properties, headers, exchange, routing_key, and body or body_hex.
+
+=cut
+
+sub depth
+{
+	my ($self, $queue) = @_;
+	my $out = $self->amqp('depth', $queue);
+	chomp $out;
+	return $out;
+}
+
+sub get
+{
+	my ($self, $queue, $n) = @_;
+
+	# decode_json takes bytes, as IPC::Run delivers them
+	return map { JSON::PP::decode_json($_) }
+	  split /\n/, $self->amqp('get', $queue, $n // 1);
+}
+
+=pod
+
+=item $rabbit->memory_alarm($on), disk_alarm($on)
+
+Sets or clears a resource alarm: the broker stops reading from publishers.
+
+=back
+
+=cut
+
+sub memory_alarm
+{
+	my ($self, $on) = @_;
+	$self->ctl('set_vm_memory_high_watermark', $on ? '0' : '0.4');
+	return;
+}
+
+sub disk_alarm
+{
+	my ($self, $on) = @_;
+	$self->ctl('set_disk_free_limit', $on ? '1000000GB' : '10MB');
+	return;
+}
+
+END
+{
+	# take care not to change the script's exit value
+	my $exit_code = $?;
+	foreach my $self (@all)
+	{
+		eval { $self->stop; 1 } or warn $@;
+		if ($exit_code == 0 && !defined $ENV{PG_TEST_NOCLEAN}
+			&& PostgreSQL::Test::Utils::all_tests_passing())
+		{
+			File::Path::rmtree($self->{dir});
+		}
+	}
+	$? = $exit_code;
+}
+
+1;

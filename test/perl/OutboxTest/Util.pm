@@ -1,0 +1,105 @@
+package OutboxTest::Util;
+
+=pod
+
+=head1 NAME
+
+OutboxTest::Util - waiting and chance, for TAP tests
+
+=cut
+
+use strict;
+use warnings;
+
+use Exporter 'import';
+use Test::More;
+use Time::HiRes qw(time usleep);
+
+our @EXPORT = qw(wait_until seed pick median percentile $TIMEOUT);
+
+# Seconds that something may take which normally takes none. Long, because it is
+# only waited for when the test fails anyway.
+our $TIMEOUT = $ENV{OUTBOX_TEST_TIMEOUT} // 30;
+
+=pod
+
+=over
+
+=item wait_until($what, $code, $seconds)
+
+Calls $code until it returns true, for at most $seconds (default $TIMEOUT).
+Returns the true value, or fails a test named for $what and returns false. The
+seconds that it took are in $OutboxTest::Util::waited.
+
+=cut
+
+our $waited;
+
+sub wait_until
+{
+	my ($what, $code, $seconds) = @_;
+	my $start = time;
+	my $pause = 2000;
+
+	$seconds //= $TIMEOUT;
+	while (1)
+	{
+		my $value = $code->();
+		$waited = time - $start;
+		return $value if $value;
+		last if $waited > $seconds;
+		usleep($pause);
+
+		# soon at first, since most waits are short
+		$pause = $pause * 1.5 > 100_000 ? 100_000 : $pause * 1.5;
+	}
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	fail(sprintf('%s: not within %.1f s', $what, $seconds));
+	return;
+}
+
+=pod
+
+=item seed()
+
+Seeds Perl's random numbers, from OUTBOX_SEED or by chance, prints the seed,
+and returns it. Call it once in each test that draws.
+
+=item pick(@list)
+
+One of the list.
+
+=item percentile($p, @numbers), median(@numbers)
+
+=back
+
+=cut
+
+sub seed
+{
+	my $seed = $ENV{OUTBOX_SEED} // int(rand(2**31));
+	srand($seed);
+	note "seed $seed (repeat with OUTBOX_SEED=$seed)";
+	return $seed;
+}
+
+sub pick
+{
+	return $_[ rand @_ ];
+}
+
+sub percentile
+{
+	my ($p, @numbers) = @_;
+	@numbers = sort { $a <=> $b } @numbers;
+	return unless @numbers;
+	my $i = int($p / 100 * @numbers);
+	return $numbers[ $i > $#numbers ? $#numbers : $i ];
+}
+
+sub median
+{
+	return percentile(50, @_);
+}
+
+1;

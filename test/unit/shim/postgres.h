@@ -1,0 +1,41 @@
+/*-------------------------------------------------------------------------
+ *
+ * postgres.h (shim)
+ *		As much of the server as src/uri.c and src/passfile.c use.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTBOX_TEST_SHIM_POSTGRES_H
+#define OUTBOX_TEST_SHIM_POSTGRES_H
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#define palloc(size) malloc(size)
+#define pfree(pointer) free(pointer)
+#define pstrdup(text) strdup(text)
+#define pnstrdup(text, len) strndup(text, len)
+#define pg_strncasecmp(a, b, n) strncasecmp(a, b, n)
+
+__attribute__((format(printf, 1, 2)))
+static inline char *
+psprintf(const char *fmt,...)
+{
+	char	   *text = NULL;
+	va_list		args;
+
+	va_start(args, fmt);
+	if (vasprintf(&text, fmt, args) < 0)
+		abort();
+	va_end(args);
+	return text;
+}
+
+#endif							/* OUTBOX_TEST_SHIM_POSTGRES_H */

@@ -1,0 +1,147 @@
+/*-------------------------------------------------------------------------
+ *
+ * test_passfile.c
+ *		Unit tests of src/passfile.c.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "uri.h"
+
+static char path[64];
+
+static void
+write_file(const char *content, size_t len, mode_t mode)
+{
+	FILE	   *file = fopen(path, "w");
+
+	if (file == NULL || fwrite(content, 1, len, file) != len ||
+		fclose(file) != 0 || chmod(path, mode) != 0)
+	{
+		perror(path);
+		exit(1);
+	}
+}
+
+/* Looks up in a file with that content; NULL means that it must not match. */
+static void
+finds(const char *content, const char *host, int port, const char *vhost,
+	  const char *user, const char *expected)
+{
+	char	   *password = NULL;
+	const char *problem;
+
+	write_file(content, strlen(content), 0600);
+	problem = outbox_passfile_lookup(path, host, port, vhost, user, &password);
+	if (expected != NULL)
+		check(problem == NULL && password != NULL &&
+			  strcmp(password, expected) == 0, "%s:%d:%s:%s gives %s", host,
+			  port, vhost, user, expected);
+	else
+		check(problem != NULL && password == NULL &&
+			  strstr(problem, "no line") != NULL &&
+			  strstr(problem, "s3cret") == NULL,
+			  "%s:%d:%s:%s gives nothing", host, port, vhost, user);
+}
+
+static void
+test_matching(void)
+{
+	const char *file =
+		"# h:5672:/:app:commented\n"
+		"\n"
+		"h:5672:/:app:one\n"
+		"h:5672:/:app:never\n"
+		"*:*:orders:app:two\n"
+		"h:5673:*:*:th\\:ree\\\\\r\n"
+		"\\:\\:1:*:/:app:six\n"
+		"\\*:*:/:star:s3cret\n"
+		"short:5672\n"
+		"e:5672:/:app:\n"
+		"last:*:*:*:end";
+
+	finds(file, "h", 5672, "/", "app", "one");
+	finds(file, "other", 1, "orders", "app", "two");
+	finds(file, "h", 5673, "x", "y", "th:ree\\");
+	finds(file, "::1", 5672, "/", "app", "six");
+	finds(file, "e", 5672, "/", "app", "");
+	finds(file, "last", 1, "v", "u", "end");
+	finds(file, "*", 1, "/", "star", "s3cret");
+	finds(file, "any", 1, "/", "star", NULL);
+	finds(file, "short", 5672, "", "", NULL);
+	finds(file, "h", 567, "/", "app", NULL);
+	finds(file, "H", 5672, "/", "app", NULL);
+	finds(file, "h", 5672, "/", "ap", NULL);
+	finds(file, "h", 5672, "/", "apple", NULL);
+	finds("", "h", 5672, "/", "app", NULL);
+	finds("h:5672:/:app", "h", 5672, "/", "app", NULL);
+	finds("h:5672:/:app\\", "h", 5672, "/", "app", NULL);
+}
+
+static void
+fails(const char *word, const char *text)
+{
+	char	   *password = NULL;
+	const char *problem = outbox_passfile_lookup(path, "h", 1, "/", "u",
+												 &password);
+
+	check(problem != NULL && password == NULL && strstr(problem, word) != NULL,
+		  "%s", text);
+	if (problem != NULL)
+		printf("# %s\n", problem);
+}
+
+static void
+test_files(void)
+{
+	static const char line[] = "*:*:*:*:s3cret\n";
+	static char large[70000];
+	char	   *password = NULL;
+
+	write_file(line, strlen(line), 0400);
+	check(outbox_passfile_lookup(path, "h", 1, "/", "u", &password) == NULL &&
+		  strcmp(password, "s3cret") == 0, "a file that only we may read");
+	write_file(line, strlen(line), 0640);
+	fails("access", "a file that the group may read");
+	write_file(line, strlen(line), 0602);
+	fails("access", "a file that others may write");
+	memset(large, '#', sizeof(large));
+	write_file(large, sizeof(large), 0600);
+	fails("64 kB", "a file that is too large");
+	unlink(path);
+	fails("could not be opened", "no file");
+	if (mkfifo(path, 0600) == 0)
+		fails("plain file", "a pipe, without waiting for its other end");
+	unlink(path);
+	if (mkdir(path, 0700) == 0)
+		fails("plain file", "a directory");
+	rmdir(path);
+}
+
+static void
+test_no_file(void)
+{
+	char	   *password = NULL;
+
+	check(outbox_passfile_lookup("", "h", 1, "/", "guest", &password) == NULL &&
+		  strcmp(password, "guest") == 0, "guest needs no file");
+	check(outbox_passfile_lookup(NULL, "h", 1, "/", "guest", &password) == NULL,
+		  "nor does a file that is not set at all");
+	check(outbox_passfile_lookup("", "h", 1, "/", "app", &password) != NULL &&
+		  password == NULL, "everybody else does");
+}
+
+int
+main(void)
+{
+	snprintf(path, sizeof(path), "/tmp/outbox_test_passfile.%d", (int) getpid());
+	test_matching();
+	test_files();
+	test_no_file();
+	return done();
+}

@@ -12,6 +12,7 @@
  */
 #include "postgres.h"
 
+#include "access/xlog.h"
 #include "backoff.h"
 #include "common/pg_prng.h"
 #include "miscadmin.h"
@@ -531,6 +532,21 @@ send_burst(OutboxRelay *relay, TimestampTz now)
 	return status;
 }
 
+/*
+ * What was settled asynchronously counts against the window until it is on
+ * disk.  When that is all that keeps messages waiting, do not wait for the WAL
+ * writer, which sleeps for wal_writer_delay.
+ */
+static void
+flush_settled(OutboxRelay *relay)
+{
+	if (relay->unflushed == 0 || relay->queue->nready == 0 ||
+		window_room(relay) > 0 || relay->queue->nsuspects > 0)
+		return;
+	XLogFlush(relay->settled_lsn);
+	relay->unflushed = 0;
+}
+
 void
 outbox_relay_publish(OutboxRelay *relay, TimestampTz now)
 {
@@ -538,6 +554,7 @@ outbox_relay_publish(OutboxRelay *relay, TimestampTz now)
 	OutboxLinkStatus status;
 	OutboxLinkStatus end;
 
+	flush_settled(relay);
 	if (!outbox_relay_may_send(relay))
 		return;
 	item = outbox_queue_peek(relay->queue);

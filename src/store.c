@@ -132,6 +132,12 @@ outbox_store_begin(const char *activity)
 	if (!store.attached)
 		return false;
 	begin_raw(activity);
+	/* Starting a transaction took in what others have changed. */
+	if (store.stale)
+	{
+		outbox_store_end(false);
+		return false;
+	}
 	/* Not superuser: triggers and expressions on the table run as its owner. */
 	SetUserIdAndSecContext(store.owner,
 						   save_context | SECURITY_RESTRICTED_OPERATION |

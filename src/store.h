@@ -51,7 +51,8 @@ typedef enum OutboxExtensionState
  * the WAL flush and the synchronous standbys.  An ERROR in between is cleaned
  * up by outbox_store_abort().
  *
- * begin returns false, with nothing open, when the extension is not there.
+ * begin returns false, with nothing open, when the extension must be attached
+ * (again) first.
  */
 extern bool outbox_store_begin(const char *activity);
 extern void outbox_store_end(bool durable);

@@ -85,6 +85,8 @@ sub start
 		sub { $self->_pump; $self->{out} =~ /^ready$/m || !$self->running })
 	  && $self->{out} =~ /^ready$/m
 	  or die "consumer did not start: $self->{err}";
+	$rabbit->wait_quorum_queues
+	  if ($params{queue_type} // '') eq 'quorum';
 	return $self;
 }
 

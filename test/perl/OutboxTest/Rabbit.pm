@@ -27,6 +27,7 @@ use IPC::Run ();
 use JSON::PP ();
 use Test::More;
 use PostgreSQL::Test::Utils;
+use OutboxTest::Util;
 
 my $count = 0;
 my @all;
@@ -194,6 +195,13 @@ sub get
 
 =pod
 
+=item $rabbit->wait_quorum_queues
+
+Waits until every quorum queue would survive kill9. RabbitMQ 3.10 writes the
+name of a new one to disk only half a second after it was declared; killed
+before that, it comes back empty and without a leader, and confirms nothing any
+more. Consumer->start calls this for its queue.
+
 =item $rabbit->memory_alarm($on), disk_alarm($on)
 
 Sets or clears a resource alarm: the broker stops reading from publishers.
@@ -201,6 +209,20 @@ Sets or clears a resource alarm: the broker stops reading from publishers.
 =back
 
 =cut
+
+sub wait_quorum_queues
+{
+	my ($self) = @_;
+	my ($dir) = glob "$self->{dir}/mnesia/*/quorum/*\@localhost";
+
+	return wait_until(
+		'names of quorum queues on disk',
+		sub {
+			my $names = -e "$dir/names.dets" ? slurp_file("$dir/names.dets") : '';
+			return !grep { index($names, File::Basename::basename($_)) < 0 }
+			  grep { -d $_ } glob "$dir/2F_*";
+		});
+}
 
 sub memory_alarm
 {

@@ -1,0 +1,148 @@
+#!/usr/bin/python3
+"""consumer.py: writes a notification for every order.created event.
+
+usage: consumer.py DATABASE_DSN AMQP_URI
+
+The broker delivers at least once, so an event may come twice.  What makes it
+count once:
+
+- the message_id goes into processed_messages with ON CONFLICT DO NOTHING, and
+  where it was there already, nothing else happens;
+- that row and the effect are one transaction;
+- the message is acknowledged after the commit.  Whoever dies before that gets
+  the message again, and finds out from processed_messages whether the commit
+  took place.
+
+Runs until SIGTERM or SIGINT.  When the broker or the database goes away, it
+closes both connections and makes new ones; what it had not acknowledged is
+delivered again.
+"""
+
+import contextlib
+import json
+import signal
+import sys
+import threading
+import time
+
+import pika
+import pika.exceptions
+import psycopg2
+
+EXCHANGE = "outbox"
+QUEUE = "notifications"
+EVENT = "order.created"
+PREFETCH = 200
+RECONNECT_FIRST_S = 0.1
+RECONNECT_MAX_S = 2.0
+
+stopping = threading.Event()
+
+
+def process(db, message_id, event, redelivered, received_at):
+    """One transaction; returns whether the message was a duplicate."""
+    with db, db.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO processed_messages (message_id) VALUES (%s)"
+            " ON CONFLICT DO NOTHING",
+            (message_id,),
+        )
+        duplicate = cursor.rowcount == 0
+        if not duplicate:
+            cursor.execute(
+                "INSERT INTO notifications"
+                " (order_id, customer, amount, message, received_at)"
+                " VALUES (%s, %s, %s, %s, to_timestamp(%s))",
+                (
+                    event["order_id"],
+                    event["customer"],
+                    event["amount"],
+                    "Dear %s, thank you for your order of %d.%02d."
+                    % (event["customer"], *divmod(event["amount"], 100)),
+                    received_at,
+                ),
+            )
+        # for the demo's arithmetic only
+        cursor.execute(
+            "INSERT INTO deliveries VALUES (%s, %s, %s, to_timestamp(%s))",
+            (message_id, duplicate, redelivered, received_at),
+        )
+    return duplicate
+
+
+def subscribe(channel):
+    """The queue is the consumer's; the exchange has the type that the
+    publisher's route gives it, so whoever comes first may declare it."""
+    channel.exchange_declare(EXCHANGE, exchange_type="topic", durable=True)
+    channel.queue_declare(QUEUE, durable=True)
+    channel.queue_bind(QUEUE, EXCHANGE, routing_key=EVENT)
+    channel.basic_qos(prefetch_count=PREFETCH)
+
+
+def consume(db, broker, ready):
+    channel = broker.channel()
+    subscribe(channel)
+    ready()
+    # The timeout is only there to look at `stopping`.
+    for method, properties, body in channel.consume(QUEUE, inactivity_timeout=0.2):
+        if stopping.is_set():
+            return
+        if method is None:
+            continue
+        process(
+            db,
+            properties.message_id,
+            json.loads(body),
+            method.redelivered,
+            time.time(),
+        )
+        channel.basic_ack(method.delivery_tag)
+
+
+@contextlib.contextmanager
+def closing(connection):
+    """A connection that has broken already may refuse to be closed."""
+    try:
+        yield connection
+    finally:
+        with contextlib.suppress(Exception):
+            connection.close()
+
+
+def log(text):
+    print(time.strftime("%H:%M:%S"), text, flush=True)
+
+
+def main():
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
+    dsn, uri = sys.argv[1:]
+    for number in signal.SIGTERM, signal.SIGINT:
+        signal.signal(number, lambda *_: stopping.set())
+
+    pause_s = RECONNECT_FIRST_S
+
+    def ready():
+        nonlocal pause_s
+        pause_s = RECONNECT_FIRST_S
+        log("ready")
+
+    while not stopping.is_set():
+        try:
+            with closing(psycopg2.connect(dsn)) as db:
+                with closing(pika.BlockingConnection(pika.URLParameters(uri))) as broker:
+                    consume(db, broker, ready)
+        except (
+            psycopg2.OperationalError,
+            psycopg2.InterfaceError,
+            pika.exceptions.AMQPError,
+            OSError,
+        ) as error:
+            reason = (str(error) or repr(error)).strip().splitlines()[0]
+            log("connection lost, trying again: " + reason)
+            stopping.wait(pause_s)
+            pause_s = min(pause_s * 2, RECONNECT_MAX_S)
+    log("stopped")
+
+
+main()

@@ -1,0 +1,99 @@
+/* outbox_test--1.0.sql */
+
+-- complain if script is sourced in psql, rather than via CREATE EXTENSION
+\echo Use "CREATE EXTENSION outbox_test" to load this file. \quit
+
+/* The planner as a worker has it; see relay_session.c. */
+CREATE FUNCTION outbox_test_worker_session() RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM pg_catalog.set_config(name, setting, false)
+	FROM (VALUES
+		('enable_seqscan', 'off'), ('enable_bitmapscan', 'off'),
+		('enable_hashjoin', 'off'), ('enable_mergejoin', 'off'),
+		('enable_indexscan', 'on'), ('enable_tidscan', 'on'),
+		('enable_nestloop', 'on'), ('plan_cache_mode', 'auto'),
+		('jit', 'off'), ('max_parallel_workers_per_gather', '0'),
+		('lock_timeout', '500ms')) AS s(name, setting);
+END
+$$;
+
+CREATE FUNCTION outbox_test_claim(
+	after bigint DEFAULT 0, upto bigint DEFAULT 9223372036854775807,
+	max_rows integer DEFAULT 1000, excluded_routes text[] DEFAULT NULL,
+	excluded_keys bigint[] DEFAULT NULL, worker integer DEFAULT 0,
+	nworkers integer DEFAULT 1, only_type text DEFAULT NULL,
+	only_id text DEFAULT NULL, stop_after integer DEFAULT NULL,
+	OUT seq bigint, OUT id uuid, OUT tid tid, OUT key_hash bigint,
+	OUT attempts integer, OUT created_at timestamptz,
+	OUT available_at timestamptz, OUT route text, OUT event_type text,
+	OUT aggregate_type text, OUT aggregate_id text, OUT routing_key text,
+	OUT payload jsonb, OUT body bytea, OUT headers jsonb, OUT properties jsonb)
+RETURNS SETOF record AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE;
+
+/* after is the seq of the last one, after_due its available_at. */
+CREATE FUNCTION outbox_test_claim_due(
+	after bigint DEFAULT 0, upto bigint DEFAULT 9223372036854775807,
+	max_rows integer DEFAULT 1000, excluded_routes text[] DEFAULT NULL,
+	excluded_keys bigint[] DEFAULT NULL, worker integer DEFAULT 0,
+	nworkers integer DEFAULT 1, only_type text DEFAULT NULL,
+	only_id text DEFAULT NULL, stop_after integer DEFAULT NULL,
+	after_due timestamptz DEFAULT '-infinity',
+	OUT seq bigint, OUT id uuid, OUT tid tid, OUT key_hash bigint,
+	OUT attempts integer, OUT created_at timestamptz,
+	OUT available_at timestamptz, OUT route text, OUT event_type text,
+	OUT aggregate_type text, OUT aggregate_id text, OUT routing_key text,
+	OUT payload jsonb, OUT body bytea, OUT headers jsonb, OUT properties jsonb)
+RETURNS SETOF record AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE;
+
+CREATE FUNCTION outbox_test_list(
+	after bigint DEFAULT 0, upto bigint DEFAULT 9223372036854775807,
+	max_rows integer DEFAULT 1000, excluded_routes text[] DEFAULT NULL,
+	excluded_keys bigint[] DEFAULT NULL, worker integer DEFAULT 0,
+	nworkers integer DEFAULT 1, only_type text DEFAULT NULL,
+	only_id text DEFAULT NULL, stop_after integer DEFAULT NULL,
+	OUT seq bigint, OUT id uuid, OUT failed boolean, OUT key_hash bigint,
+	OUT route text, OUT aggregate_type text, OUT aggregate_id text)
+RETURNS SETOF record AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE;
+
+CREATE FUNCTION outbox_test_list_holders(
+	worker integer DEFAULT 0, nworkers integer DEFAULT 1,
+	OUT seq bigint, OUT id uuid, OUT failed boolean, OUT key_hash bigint,
+	OUT route text, OUT aggregate_type text, OUT aggregate_id text)
+RETURNS SETOF record AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
+
+CREATE FUNCTION outbox_test_check_holders(ids uuid[]) RETURNS boolean[]
+AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
+
+CREATE FUNCTION outbox_test_next_due(after timestamptz DEFAULT '-infinity')
+RETURNS timestamptz AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
+
+CREATE FUNCTION outbox_test_settle(tids tid[], seqs bigint[], ids uuid[],
+	archive boolean DEFAULT true)
+RETURNS void AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
+
+CREATE FUNCTION outbox_test_settle_unlocked(tids tid[], seqs bigint[],
+	ids uuid[], archive boolean DEFAULT true)
+RETURNS boolean[] AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
+
+CREATE FUNCTION outbox_test_fail(ids uuid[], reason bytea,
+	retry_ms bigint DEFAULT 1000, give_up boolean DEFAULT false)
+RETURNS void AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
+
+CREATE FUNCTION outbox_test_routes(
+	OUT name text, OUT exchange text, OUT exchange_type text,
+	OUT routing_key text, OUT max_attempts integer, OUT ordered boolean,
+	OUT block_on_failed boolean, OUT paused boolean)
+RETURNS SETOF record AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
+
+CREATE FUNCTION outbox_test_paused() RETURNS boolean
+AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
+
+CREATE FUNCTION outbox_test_last_seq() RETURNS bigint
+AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
+
+CREATE FUNCTION outbox_test_prepared(max_count integer DEFAULT 100)
+RETURNS integer AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
+
+CREATE FUNCTION outbox_test_maintain(retention_s integer) RETURNS text
+AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;

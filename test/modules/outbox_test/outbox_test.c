@@ -1,0 +1,447 @@
+/*-------------------------------------------------------------------------
+ *
+ * outbox_test.c
+ *		The relay's store as SQL functions.
+ *
+ * Each runs in the transaction of its caller, where a worker would have one of
+ * its own; a claim's row locks therefore last as long as the test wants.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/transam.h"
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "production.h"
+#include "store.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+
+PG_MODULE_MAGIC;
+
+PG_FUNCTION_INFO_V1(outbox_test_claim);
+PG_FUNCTION_INFO_V1(outbox_test_claim_due);
+PG_FUNCTION_INFO_V1(outbox_test_list);
+PG_FUNCTION_INFO_V1(outbox_test_list_holders);
+PG_FUNCTION_INFO_V1(outbox_test_check_holders);
+PG_FUNCTION_INFO_V1(outbox_test_next_due);
+PG_FUNCTION_INFO_V1(outbox_test_settle);
+PG_FUNCTION_INFO_V1(outbox_test_settle_unlocked);
+PG_FUNCTION_INFO_V1(outbox_test_fail);
+PG_FUNCTION_INFO_V1(outbox_test_routes);
+PG_FUNCTION_INFO_V1(outbox_test_paused);
+PG_FUNCTION_INFO_V1(outbox_test_last_seq);
+PG_FUNCTION_INFO_V1(outbox_test_prepared);
+PG_FUNCTION_INFO_V1(outbox_test_maintain);
+
+static void
+begin(void)
+{
+	SPI_connect();
+	outbox_test_attach();
+}
+
+static void
+end(void)
+{
+	SPI_finish();
+}
+
+static Datum
+text_or_null(const char *str, bool *isnull)
+{
+	*isnull = str == NULL;
+	return str == NULL ? (Datum) 0 : CStringGetTextDatum(str);
+}
+
+static Datum
+jsonb_or_null(Jsonb *value, bool *isnull)
+{
+	*isnull = value == NULL;
+	return JsonbPGetDatum(value);
+}
+
+static int
+array_elements(Datum array, Oid type, int len, bool byval, char align,
+			   Datum **elems)
+{
+	int			n;
+
+	deconstruct_array(DatumGetArrayTypeP(array), type, len, byval, align,
+					  elems, NULL, &n);
+	return n;
+}
+
+static int
+uuids(Datum array, pg_uuid_t **ids)
+{
+	Datum	   *elems;
+	int			n = array_elements(array, UUIDOID, UUID_LEN, false,
+								   TYPALIGN_CHAR, &elems);
+
+	*ids = palloc(sizeof(pg_uuid_t) * Max(n, 1));
+	for (int i = 0; i < n; i++)
+		(*ids)[i] = *DatumGetUUIDP(elems[i]);
+	return n;
+}
+
+static Datum
+bool_array(const bool *values, int n)
+{
+	Datum	   *elems = palloc(sizeof(Datum) * Max(n, 1));
+
+	for (int i = 0; i < n; i++)
+		elems[i] = BoolGetDatum(values[i]);
+	return PointerGetDatum(construct_array(elems, n, BOOLOID, 1, true,
+										   TYPALIGN_CHAR));
+}
+
+/* ------------------------------------------------------------------ claims */
+
+typedef struct Receiver
+{
+	ReturnSetInfo *rsinfo;
+	int			visits_left;	/* a claim ends after so many; < 0: never */
+} Receiver;
+
+static bool
+receive_message(OutboxMessage *m, void *arg)
+{
+	Receiver   *receiver = arg;
+	ReturnSetInfo *rsinfo = receiver->rsinfo;
+	Datum		values[16];
+	bool		nulls[16] = {false};
+
+	values[0] = Int64GetDatum(m->seq);
+	values[1] = UUIDPGetDatum(&m->id);
+	values[2] = PointerGetDatum(&m->tid);
+	values[3] = Int64GetDatum(m->key_hash);
+	values[4] = Int32GetDatum(m->attempts);
+	values[5] = TimestampTzGetDatum(m->created_at);
+	values[6] = TimestampTzGetDatum(m->available_at);
+	nulls[6] = m->available_at == 0;
+	values[7] = text_or_null(m->route, &nulls[7]);
+	values[8] = text_or_null(m->event_type, &nulls[8]);
+	values[9] = text_or_null(m->aggregate_type, &nulls[9]);
+	values[10] = text_or_null(m->aggregate_id, &nulls[10]);
+	values[11] = text_or_null(m->routing_key, &nulls[11]);
+	values[12] = jsonb_or_null(m->payload, &nulls[12]);
+	nulls[13] = m->body == NULL;
+	if (m->body != NULL)
+		values[13] = PointerGetDatum(cstring_to_text_with_len(m->body, (int) m->body_len));
+	values[14] = jsonb_or_null(m->headers, &nulls[14]);
+	values[15] = jsonb_or_null(m->properties, &nulls[15]);
+	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	return receiver->visits_left < 0 || --receiver->visits_left > 0;
+}
+
+static void
+receive_row(const OutboxRow *row, void *arg)
+{
+	Receiver   *receiver = arg;
+	ReturnSetInfo *rsinfo = receiver->rsinfo;
+	Datum		values[7];
+	bool		nulls[7] = {false};
+
+	values[0] = Int64GetDatum(row->seq);
+	values[1] = UUIDPGetDatum(&row->id);
+	values[2] = BoolGetDatum(row->failed);
+	values[3] = Int64GetDatum(row->key_hash);
+	values[4] = text_or_null(row->route, &nulls[4]);
+	values[5] = text_or_null(row->aggregate_type, &nulls[5]);
+	values[6] = text_or_null(row->aggregate_id, &nulls[6]);
+	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+}
+
+/*
+ * The arguments of claim, claim_due and list: after, upto, limit,
+ * excluded_routes, excluded_keys, worker, nworkers, aggregate_type,
+ * aggregate_id, stop_after.
+ */
+static void
+fill_claim(FunctionCallInfo fcinfo, OutboxClaim *claim, Receiver *receiver)
+{
+	Datum	   *elems;
+	int			n;
+
+	memset(claim, 0, sizeof(*claim));
+	claim->after = PG_GETARG_INT64(0);
+	claim->upto = PG_GETARG_INT64(1);
+	claim->limit = PG_GETARG_INT32(2);
+	if (!PG_ARGISNULL(3))
+	{
+		n = array_elements(PG_GETARG_DATUM(3), TEXTOID, -1, false, TYPALIGN_INT,
+						   &elems);
+		for (int i = 0; i < n; i++)
+			claim->excluded_routes = lappend(claim->excluded_routes,
+											 TextDatumGetCString(elems[i]));
+	}
+	if (!PG_ARGISNULL(4))
+	{
+		int64	   *keys;
+
+		claim->nexcluded_keys = array_elements(PG_GETARG_DATUM(4), INT8OID,
+											   sizeof(int64), FLOAT8PASSBYVAL,
+											   TYPALIGN_DOUBLE, &elems);
+		keys = palloc(sizeof(int64) * Max(claim->nexcluded_keys, 1));
+		for (int i = 0; i < claim->nexcluded_keys; i++)
+			keys[i] = DatumGetInt64(elems[i]);
+		claim->excluded_keys = keys;
+	}
+	claim->worker = PG_GETARG_INT32(5);
+	claim->nworkers = PG_GETARG_INT32(6);
+	if (!PG_ARGISNULL(7))
+		claim->aggregate_type = text_to_cstring(PG_GETARG_TEXT_PP(7));
+	if (!PG_ARGISNULL(8))
+		claim->aggregate_id = text_to_cstring(PG_GETARG_TEXT_PP(8));
+	claim->cxt = CurrentMemoryContext;
+	claim->visit = receive_message;
+	claim->arg = receiver;
+	receiver->rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	receiver->visits_left = PG_ARGISNULL(9) ? -1 : PG_GETARG_INT32(9);
+}
+
+Datum
+outbox_test_claim(PG_FUNCTION_ARGS)
+{
+	OutboxClaim claim;
+	Receiver	receiver;
+
+	InitMaterializedSRF(fcinfo, 0);
+	fill_claim(fcinfo, &claim, &receiver);
+	begin();
+	(void) outbox_store_claim(&claim);
+	end();
+	return (Datum) 0;
+}
+
+Datum
+outbox_test_claim_due(PG_FUNCTION_ARGS)
+{
+	OutboxClaim claim;
+	Receiver	receiver;
+
+	InitMaterializedSRF(fcinfo, 0);
+	fill_claim(fcinfo, &claim, &receiver);
+	begin();
+	(void) outbox_store_claim_due(&claim, PG_GETARG_TIMESTAMPTZ(10), claim.after);
+	end();
+	return (Datum) 0;
+}
+
+Datum
+outbox_test_list(PG_FUNCTION_ARGS)
+{
+	OutboxClaim claim;
+	Receiver	receiver;
+
+	InitMaterializedSRF(fcinfo, 0);
+	fill_claim(fcinfo, &claim, &receiver);
+	begin();
+	(void) outbox_store_list(&claim, receive_row);
+	end();
+	return (Datum) 0;
+}
+
+Datum
+outbox_test_list_holders(PG_FUNCTION_ARGS)
+{
+	Receiver	receiver = {(ReturnSetInfo *) fcinfo->resultinfo, -1};
+
+	InitMaterializedSRF(fcinfo, 0);
+	begin();
+	outbox_store_list_holders(PG_GETARG_INT32(0), PG_GETARG_INT32(1),
+							  receive_row, &receiver);
+	end();
+	return (Datum) 0;
+}
+
+Datum
+outbox_test_check_holders(PG_FUNCTION_ARGS)
+{
+	pg_uuid_t  *ids;
+	int			n = uuids(PG_GETARG_DATUM(0), &ids);
+	bool	   *still = palloc(Max(n, 1));
+
+	begin();
+	outbox_store_check_holders(ids, n, still);
+	end();
+	return bool_array(still, n);
+}
+
+Datum
+outbox_test_next_due(PG_FUNCTION_ARGS)
+{
+	TimestampTz due;
+
+	begin();
+	due = outbox_store_next_due(PG_GETARG_TIMESTAMPTZ(0));
+	end();
+	if (due == 0)
+		PG_RETURN_NULL();
+	PG_RETURN_TIMESTAMPTZ(due);
+}
+
+/* ------------------------------------------------------------------ settle */
+
+/* The arguments are three arrays: tids, seqs, ids. */
+static int
+settled_rows(FunctionCallInfo fcinfo, OutboxSettled **rows)
+{
+	Datum	   *tids;
+	Datum	   *seqs;
+	pg_uuid_t  *ids;
+	int			n = uuids(PG_GETARG_DATUM(2), &ids);
+
+	if (array_elements(PG_GETARG_DATUM(0), TIDOID, sizeof(ItemPointerData),
+					   false, TYPALIGN_SHORT, &tids) != n ||
+		array_elements(PG_GETARG_DATUM(1), INT8OID, sizeof(int64),
+					   FLOAT8PASSBYVAL, TYPALIGN_DOUBLE, &seqs) != n)
+		elog(ERROR, "arrays differ in length");
+	*rows = palloc0(sizeof(OutboxSettled) * Max(n, 1));
+	for (int i = 0; i < n; i++)
+	{
+		(*rows)[i].tid = *(ItemPointer) DatumGetPointer(tids[i]);
+		(*rows)[i].seq = DatumGetInt64(seqs[i]);
+		(*rows)[i].id = ids[i];
+	}
+	return n;
+}
+
+Datum
+outbox_test_settle(PG_FUNCTION_ARGS)
+{
+	OutboxSettled *rows;
+	int			n = settled_rows(fcinfo, &rows);
+
+	begin();
+	outbox_store_settle(rows, n, PG_GETARG_BOOL(3));
+	end();
+	PG_RETURN_VOID();
+}
+
+Datum
+outbox_test_settle_unlocked(PG_FUNCTION_ARGS)
+{
+	OutboxSettled *rows;
+	int			n = settled_rows(fcinfo, &rows);
+	bool	   *remains = palloc(Max(n, 1));
+
+	begin();
+	outbox_store_settle_unlocked(rows, n, PG_GETARG_BOOL(3), remains);
+	end();
+	return bool_array(remains, n);
+}
+
+/* One failed attempt of each message, all for the same reason. */
+Datum
+outbox_test_fail(PG_FUNCTION_ARGS)
+{
+	pg_uuid_t  *ids;
+	int			n = uuids(PG_GETARG_DATUM(0), &ids);
+	char	   *reason = VARDATA_ANY(PG_GETARG_BYTEA_PP(1));
+	int			len = (int) VARSIZE_ANY_EXHDR(PG_GETARG_BYTEA_PP(1));
+	OutboxFailure *failures = palloc0(sizeof(OutboxFailure) * Max(n, 1));
+
+	for (int i = 0; i < n; i++)
+	{
+		failures[i].id = ids[i];
+		failures[i].reason = pnstrdup(reason, len);
+		failures[i].retry_ms = PG_GETARG_INT64(2);
+		failures[i].give_up = PG_GETARG_BOOL(3);
+	}
+	begin();
+	outbox_store_fail(failures, n);
+	end();
+	PG_RETURN_VOID();
+}
+
+/* ---------------------------------------------------------------- the rest */
+
+Datum
+outbox_test_routes(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	bool		paused;
+	ListCell   *cell;
+	List	   *routes;
+
+	InitMaterializedSRF(fcinfo, 0);
+	begin();
+	routes = outbox_store_load_routes(CurrentMemoryContext, &paused);
+	foreach(cell, routes)
+	{
+		OutboxRoute *route = lfirst(cell);
+		Datum		values[8];
+		bool		nulls[8] = {false};
+
+		values[0] = CStringGetTextDatum(route->name);
+		values[1] = CStringGetTextDatum(route->exchange);
+		values[2] = text_or_null(route->exchange_type, &nulls[2]);
+		values[3] = CStringGetTextDatum(route->routing_key);
+		values[4] = Int32GetDatum(route->max_attempts);
+		values[5] = BoolGetDatum(route->ordered);
+		values[6] = BoolGetDatum(route->block_on_failed);
+		values[7] = BoolGetDatum(route->paused);
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	}
+	end();
+	return (Datum) 0;
+}
+
+Datum
+outbox_test_paused(PG_FUNCTION_ARGS)
+{
+	bool		paused;
+
+	begin();
+	(void) outbox_store_load_routes(CurrentMemoryContext, &paused);
+	end();
+	PG_RETURN_BOOL(paused);
+}
+
+Datum
+outbox_test_last_seq(PG_FUNCTION_ARGS)
+{
+	int64		seq;
+
+	begin();
+	seq = outbox_store_last_seq();
+	end();
+	PG_RETURN_INT64(seq);
+}
+
+/* How many prepared transactions the store sees, up to a limit. */
+Datum
+outbox_test_prepared(PG_FUNCTION_ARGS)
+{
+	int			max = PG_GETARG_INT32(0);
+	TransactionId *xids = palloc0(sizeof(TransactionId) * Max(max, 1));
+	int			count;
+
+	begin();
+	count = outbox_store_prepared(xids, max);
+	end();
+	for (int i = 0; i < count; i++)
+		if (!TransactionIdIsNormal(xids[i]))
+			elog(ERROR, "not the xid of a transaction: %u", xids[i]);
+	PG_RETURN_INT32(count);
+}
+
+Datum
+outbox_test_maintain(PG_FUNCTION_ARGS)
+{
+	MemoryContext cxt = CurrentMemoryContext;
+	char	   *done;
+
+	begin();
+	done = outbox_store_maintain_archive(PG_GETARG_INT32(0), cxt);
+	end();
+	if (done == NULL)
+		PG_RETURN_NULL();
+	PG_RETURN_TEXT_P(cstring_to_text(done));
+}

@@ -1,0 +1,56 @@
+/*-------------------------------------------------------------------------
+ *
+ * production.c
+ *		The relay's store, compiled into this module as it is.
+ *
+ * The sources are included because outbox.so exports no C functions from
+ * PostgreSQL 16 on, and because here the schema must be set within somebody
+ * else's transaction.  What the store calls outside of itself is at the end.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "../../../src/store.c"
+#include "../../../src/store_claim.c"
+#include "../../../src/store_settle.c"
+
+#include "fmgr.h"
+#include "production.h"
+
+void
+outbox_test_attach(void)
+{
+	char		version[64];
+
+	if (look_up_extension(version, sizeof(version)) == OUTBOX_EXTENSION_ABSENT)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("extension \"outbox\" does not exist")));
+}
+
+/* The real one, through the only door that every server version leaves. */
+int64
+outbox_hash_key(const text *aggregate_type, const text *aggregate_id)
+{
+	LOCAL_FCINFO(fcinfo, 2);
+	PGFunction	function = (PGFunction)
+	load_external_function("$libdir/outbox", "outbox_key_hash", true, NULL);
+
+	InitFunctionCallInfoData(*fcinfo, NULL, 2, InvalidOid, NULL, NULL);
+	fcinfo->args[0].value = PointerGetDatum(aggregate_type);
+	fcinfo->args[0].isnull = aggregate_type == NULL;
+	fcinfo->args[1].value = PointerGetDatum(aggregate_id);
+	fcinfo->args[1].isnull = false;
+	return DatumGetInt64(function(fcinfo));
+}
+
+/* There is no socket to watch over. */
+void
+outbox_watchdog_guard_sql(void)
+{
+}
+
+bool
+outbox_watchdog_release(void)
+{
+	return false;
+}

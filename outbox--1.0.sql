@@ -193,6 +193,17 @@ $$;
 COMMENT ON FUNCTION outbox_route_default_trigger() IS
 'Makes an INSERT of the route ''default'' replace the existing one, so that a dump restores.';
 
+CREATE FUNCTION outbox_route_trigger()
+RETURNS trigger
+AS 'MODULE_PATHNAME', 'outbox_route_trigger'
+LANGUAGE C;
+
+COMMENT ON FUNCTION outbox_route_trigger() IS
+'Checks the routing key template of a route.';
+
+CREATE TRIGGER outbox_route_check
+	BEFORE INSERT OR UPDATE ON outbox_route
+	FOR EACH ROW EXECUTE FUNCTION outbox_route_trigger();
 CREATE TRIGGER outbox_route_default
 	BEFORE INSERT ON outbox_route
 	FOR EACH ROW WHEN (NEW.name = 'default')
@@ -683,7 +694,8 @@ COMMENT ON FUNCTION outbox_worker_restart() IS
 
 REVOKE ALL ON FUNCTION
 	outbox_uuid7(), outbox_row_trigger(), outbox_change_trigger(),
-	outbox_route_default_trigger(), outbox_archive_maintain(interval),
+	outbox_route_trigger(), outbox_route_default_trigger(),
+	outbox_archive_maintain(interval),
 	outbox_enqueue(text, jsonb, text, text, jsonb, text, text, jsonb, timestamptz, uuid),
 	outbox_enqueue_bytes(text, bytea, text, text, text, jsonb, text, text, jsonb, timestamptz, uuid),
 	outbox_key_hash(text, text), outbox_version(), outbox_claims(),

@@ -37,6 +37,7 @@ PG_FUNCTION_INFO_V1(outbox_uuid7);
 PG_FUNCTION_INFO_V1(outbox_key_hash);
 PG_FUNCTION_INFO_V1(outbox_row_trigger);
 PG_FUNCTION_INFO_V1(outbox_change_trigger);
+PG_FUNCTION_INFO_V1(outbox_route_trigger);
 
 /* Columns of the table outbox, in outbox--1.0.sql. */
 #define COL_SEQ				1
@@ -449,4 +450,34 @@ outbox_change_trigger(PG_FUNCTION_ARGS)
 		outbox_wake_news(OUTBOX_NEWS_CONFIG);
 	}
 	return PointerGetDatum(NULL);
+}
+
+/* Column of the table outbox_route, in outbox--1.0.sql. */
+#define COL_ROUTE_ROUTING_KEY	4
+
+/* BEFORE INSERT OR UPDATE ... FOR EACH ROW on outbox_route. */
+Datum
+outbox_route_trigger(PG_FUNCTION_ARGS)
+{
+	TriggerData *trigdata = (TriggerData *) fcinfo->context;
+	HeapTuple	tuple;
+	Datum		template;
+	bool		isnull;
+	const char *detail;
+
+	require_trigger(fcinfo, "outbox_route_trigger");
+	tuple = TRIGGER_FIRED_BY_INSERT(trigdata->tg_event) ?
+		trigdata->tg_trigtuple : trigdata->tg_newtuple;
+	template = heap_getattr(tuple, COL_ROUTE_ROUTING_KEY,
+							RelationGetDescr(trigdata->tg_relation), &isnull);
+	if (isnull)
+		return PointerGetDatum(tuple);	/* the NOT NULL constraint speaks */
+	detail = outbox_route_template_error(TextDatumGetCString(template));
+	if (detail != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("routing_key \"%s\" is not a valid template",
+						TextDatumGetCString(template)),
+				 errdetail_internal("%s", detail)));
+	return PointerGetDatum(tuple);
 }

@@ -259,7 +259,7 @@ start_worker(DatabaseEntry *db, int number)
 	MemoryContextSwitchTo(old);
 	if (!registered)
 	{
-		outbox_slot_free(entry->slot, entry->generation);
+		(void) outbox_slot_free(entry->slot, entry->generation);
 		entry->handle = NULL;
 		return false;
 	}
@@ -273,7 +273,10 @@ worker_ended(DatabaseEntry *db, int number)
 	WorkerEntry *entry = &db->workers[number];
 	OutboxExit	reason = entry->slot->exit_reason;
 
-	outbox_slot_free(entry->slot, entry->generation);
+	/* The extension may have been created again while the worker left. */
+	if (outbox_slot_free(entry->slot, entry->generation) &&
+		reason == OUTBOX_EXIT_ABSENT)
+		reason = OUTBOX_EXIT_RESTART;
 	pfree(entry->handle);
 	entry->handle = NULL;
 	switch (reason)

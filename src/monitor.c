@@ -52,15 +52,10 @@ copy_slot(OutboxSlot *slot, SlotCopy *copy)
 {
 	bool		ours;
 
-	SpinLockAcquire(&outbox_shared->mutex);
+	SpinLockAcquire(&slot->mutex);
 	ours = slot->in_use && slot->dboid == MyDatabaseId;
 	copy->worker = slot->worker;
 	copy->pid = slot->pid;
-	SpinLockRelease(&outbox_shared->mutex);
-	if (!ours)
-		return false;
-
-	SpinLockAcquire(&slot->mutex);
 	copy->state = slot->state;
 	copy->since = slot->since;
 	copy->started_at = slot->started_at;
@@ -69,7 +64,7 @@ copy_slot(OutboxSlot *slot, SlotCopy *copy)
 	memcpy(copy->last_error, slot->last_error, sizeof(copy->last_error));
 	SpinLockRelease(&slot->mutex);
 	copy->in_flight = pg_atomic_read_u32(&slot->counters.in_flight);
-	return true;
+	return ours;
 }
 
 static Datum

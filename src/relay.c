@@ -280,6 +280,12 @@ outbox_relay_main(Datum main_arg)
 	/* Until the loop runs there is nothing to finish: leave at once. */
 	pqsignal(SIGTERM, die);
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+
+	/*
+	 * A cancelled wait for a synchronous standby would let us publish what the
+	 * standby does not have.
+	 */
+	pqsignal(SIGINT, SIG_IGN);
 	if (!outbox_slot_attach(args.slot, args.generation))
 		proc_exit(0);
 	before_shmem_exit(detach, (Datum) 0);
@@ -304,8 +310,9 @@ outbox_relay_main(Datum main_arg)
 		if (!relay->leave && !outbox_watchdog_stopping())
 			wait_for_work(relay, busy);
 	}
+	/* Somebody terminated us; at a shutdown the postmaster starts nothing. */
 	if (outbox_watchdog_stopping())
-		MySlot->exit_reason = OUTBOX_EXIT_CRASHED;
+		MySlot->exit_reason = OUTBOX_EXIT_RESTART;
 	finish(relay);
 	proc_exit(0);
 }

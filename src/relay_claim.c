@@ -22,6 +22,14 @@
 /* Keys that one batch reads again. */
 #define REREAD_KEYS 8
 
+/*
+ * While so many keys are under way, rows that would only wait behind them are
+ * not claimed.  With fewer, the scan goes on past busy keys, leaving their rows
+ * to be read again later, to find others: that read has to pass the rows of
+ * the keys in between, so it must not become the rule.
+ */
+#define BUSY_KEYS 16
+
 /* How many rows a worker may have in its memory. */
 static int
 queue_limit(void)
@@ -41,6 +49,9 @@ outbox_batch_wanted(OutboxRelay *relay, TimestampTz now)
 	/* Not for the sake of a few rows while there is enough to do. */
 	if (queue->nready > 0 && queue->nready >= outbox_window / 2)
 		return false;
+	if (queue->nwaiting > 0 && queue->nwaiting >= queue->waiting_max / 2 &&
+		queue->nready + queue->nsent >= BUSY_KEYS)
+		return false;
 	if (queue->count >= queue_limit() || queue->bytes >= OUTBOX_QUEUE_BYTES)
 		return false;
 	return relay->main_pending || relay->nrescans > 0 ||
@@ -54,7 +65,11 @@ outbox_batch_init(OutboxRelay *relay, OutboxBatch *batch, MemoryContext cxt)
 	memset(batch, 0, sizeof(*batch));
 	batch->relay = relay;
 	batch->limit = Max(queue_limit() - relay->queue->count, 0);
-	batch->limit = Min(batch->limit, Max(outbox_window, 1));
+	batch->limit = Min(batch->limit, outbox_window);
+	/* All of them may turn out to be of keys that are under way. */
+	batch->limit = Min(batch->limit,
+					   Max(relay->queue->waiting_max - relay->queue->nwaiting,
+						   Min(outbox_window, OUTBOX_KEY_WAITING_MAX)));
 	batch->bytes_left = OUTBOX_CLAIM_BYTES;
 	batch->messages = MemoryContextAlloc(cxt, sizeof(OutboxMessage *) *
 										 Max(batch->limit, 1));

@@ -197,7 +197,7 @@ release_locked_keys(OutboxRelay *relay, TimestampTz now)
 }
 
 static void
-poll(OutboxRelay *relay, TimestampTz now)
+poll_now(OutboxRelay *relay, TimestampTz now)
 {
 	relay->poll_at = outbox_relay_after(outbox_poll_interval_ms);
 	relay->main_pending = true;
@@ -223,7 +223,7 @@ void
 outbox_relay_timers(OutboxRelay *relay, TimestampTz now)
 {
 	if (now >= relay->poll_at)
-		poll(relay, now);
+		poll_now(relay, now);
 	if (now >= relay->sweep_at)
 		sweep(relay);
 	(void) expired(&relay->send_at, now);

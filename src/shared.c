@@ -226,13 +226,20 @@ outbox_shared_announce(Oid dboid, const OutboxRange *range,
 	{
 		OutboxSlot *slot = &outbox_shared->slots[i];
 
+		int			procno = -1;
+
 		if (!slot->in_use || slot->dboid != dboid)
 			continue;
 		SpinLockAcquire(&slot->mutex);
-		inbox_add(&slot->inbox, range, prepared_xid, next_due, news);
+		/* Look again: it may have been freed, and nobody reads it then. */
+		if (slot->in_use && slot->dboid == dboid)
+		{
+			inbox_add(&slot->inbox, range, prepared_xid, next_due, news);
+			procno = slot->procno;
+			found = true;
+		}
 		SpinLockRelease(&slot->mutex);
-		outbox_wake_procno(slot->procno);
-		found = true;
+		outbox_wake_procno(procno);
 	}
 	if (!found)
 		request_database(dboid);
@@ -310,52 +317,55 @@ outbox_shared_take_requests(Oid *dboids, bool *lost)
 
 /* ------------------------------------------------------------------- slots */
 
+/* Only the launcher assigns and frees, so in_use cannot change under it. */
+static OutboxSlot *
+choose_slot(Oid dboid, int worker)
+{
+	OutboxSlot *chosen = NULL;
+
+	for (int i = 0; i < outbox_shared->nslots; i++)
+	{
+		OutboxSlot *slot = &outbox_shared->slots[i];
+
+		if (slot->in_use)
+			continue;
+		if (chosen == NULL)
+			chosen = slot;
+		/* The one that this worker had before still has its counters. */
+		if (slot->dboid == dboid && slot->worker == worker)
+			return slot;
+	}
+	return chosen;
+}
+
 OutboxSlot *
 outbox_slot_assign(Oid dboid, int worker, int nworkers, uint64 *generation)
 {
-	OutboxSlot *slot = NULL;
+	OutboxSlot *slot = choose_slot(dboid, worker);
 
-	SpinLockAcquire(&outbox_shared->mutex);
-	for (int i = 0; i < outbox_shared->nslots; i++)
-	{
-		OutboxSlot *candidate = &outbox_shared->slots[i];
-
-		if (candidate->in_use)
-			continue;
-		if (slot == NULL)
-			slot = candidate;
-		/* The one that this worker had before still has its counters. */
-		if (candidate->dboid == dboid && candidate->worker == worker)
-		{
-			slot = candidate;
-			break;
-		}
-	}
-	if (slot != NULL)
-	{
-		if (slot->dboid != dboid || slot->worker != worker)
-			shared_clear_history(slot);
-		slot->dboid = dboid;
-		slot->worker = worker;
-		slot->nworkers = nworkers;
-		slot->generation = ++outbox_shared->last_generation;
-		slot->pid = 0;
-		slot->procno = -1;
-		slot->exit_reason = OUTBOX_EXIT_CRASHED;
-		slot->ready = false;
-		slot->wanted_workers = nworkers;
-		slot->state = OUTBOX_WORKER_STARTING;
-		slot->since = 0;
-		slot->inbox.news = 0;
-		slot->inbox.next_due = 0;
-		slot->inbox.nranges = 0;
-		slot->inbox.nprepared = 0;
-		*generation = slot->generation;
-		/* Visible last: committing backends look without the lock. */
-		pg_write_barrier();
-		slot->in_use = true;
-	}
-	SpinLockRelease(&outbox_shared->mutex);
+	if (slot == NULL)
+		return NULL;
+	if (slot->dboid != dboid || slot->worker != worker)
+		shared_clear_history(slot);
+	*generation = ++outbox_shared->last_generation;
+	SpinLockAcquire(&slot->mutex);
+	slot->dboid = dboid;
+	slot->worker = worker;
+	slot->nworkers = nworkers;
+	slot->generation = *generation;
+	slot->pid = 0;
+	slot->procno = -1;
+	slot->exit_reason = OUTBOX_EXIT_CRASHED;
+	slot->ready = false;
+	slot->wanted_workers = nworkers;
+	slot->state = OUTBOX_WORKER_STARTING;
+	slot->since = 0;
+	slot->inbox.news = 0;
+	slot->inbox.next_due = 0;
+	slot->inbox.nranges = 0;
+	slot->inbox.nprepared = 0;
+	slot->in_use = true;
+	SpinLockRelease(&slot->mutex);
 	return slot;
 }
 
@@ -364,26 +374,25 @@ outbox_slot_attach(int index, uint64 generation)
 {
 	OutboxSlot *slot;
 	bool		mine;
+	TimestampTz now = GetCurrentTimestamp();
 
 	if (index < 0 || index >= outbox_shared->nslots)
 		return false;
 	slot = &outbox_shared->slots[index];
-	SpinLockAcquire(&outbox_shared->mutex);
+	SpinLockAcquire(&slot->mutex);
 	mine = slot->in_use && slot->generation == generation && slot->pid == 0;
 	if (mine)
 	{
 		slot->pid = MyProcPid;
 		slot->procno = outbox_my_procno();
+		slot->started_at = now;
 	}
-	SpinLockRelease(&outbox_shared->mutex);
+	SpinLockRelease(&slot->mutex);
 	if (!mine)
 		return false;
 
 	MySlot = slot;
 	my_generation = generation;
-	SpinLockAcquire(&slot->mutex);
-	slot->started_at = GetCurrentTimestamp();
-	SpinLockRelease(&slot->mutex);
 	outbox_slot_set_state(OUTBOX_WORKER_STARTING);
 	return true;
 }
@@ -407,24 +416,31 @@ outbox_slot_detach(void)
 		pg_atomic_write_u32(&MySlot->counters.claimed, 0);
 		pg_atomic_write_u32(&MySlot->counters.in_flight, 0);
 	}
-	SpinLockAcquire(&outbox_shared->mutex);
+	SpinLockAcquire(&MySlot->mutex);
 	if (MySlot->in_use && MySlot->generation == my_generation)
 	{
 		MySlot->pid = 0;
 		MySlot->procno = -1;
 	}
-	SpinLockRelease(&outbox_shared->mutex);
+	SpinLockRelease(&MySlot->mutex);
 	MySlot = NULL;
 	outbox_shared_wake_launcher();
 }
 
-void
+bool
 outbox_slot_free(OutboxSlot *slot, uint64 generation)
 {
-	SpinLockAcquire(&outbox_shared->mutex);
+	bool		unread = false;
+
+	SpinLockAcquire(&slot->mutex);
 	if (slot->in_use && slot->generation == generation)
+	{
+		unread = slot->inbox.news != 0 || slot->inbox.nranges > 0 ||
+			slot->inbox.nprepared > 0 || slot->inbox.next_due != 0;
 		slot->in_use = false;
-	SpinLockRelease(&outbox_shared->mutex);
+	}
+	SpinLockRelease(&slot->mutex);
+	return unread;
 }
 
 void

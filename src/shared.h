@@ -7,11 +7,11 @@
  * crash-restart leaves nothing to interpret them.  The whole of it is wiped
  * then, and every worker starts with a full scan.
  *
- * Locks.  OutboxShared->mutex guards which slot belongs to whom, and the
- * requests and holds; each slot's mutex guards its inbox and its texts.  Both
- * are spinlocks, as they are taken in transaction callbacks that must not
- * fail; they are held to copy a few hundred bytes and never both at once.
- * Counters are atomics with one writer.
+ * Locks.  Each slot's mutex guards whose it is, its inbox and its texts;
+ * OutboxShared->mutex guards the requests and the holds.  Both are spinlocks,
+ * as they are taken in transaction callbacks that must not fail; they are held
+ * to copy a few hundred bytes and never both at once.  Only the launcher gives
+ * slots away and takes them back.  Counters are atomics with one writer.
  *
  *-------------------------------------------------------------------------
  */
@@ -89,7 +89,7 @@ typedef enum OutboxExit
 {
 	OUTBOX_EXIT_CRASHED,		/* error or signal: again, with backoff */
 	OUTBOX_EXIT_ABSENT,			/* the database has no extension: forget it */
-	OUTBOX_EXIT_RESTART,		/* start it again at once */
+	OUTBOX_EXIT_RESTART,		/* told to leave: start it again at once */
 	OUTBOX_EXIT_STOPPED			/* told to stop */
 } OutboxExit;
 
@@ -107,21 +107,22 @@ typedef struct OutboxCounters
 
 typedef struct OutboxSlot
 {
-	/* Under OutboxShared->mutex; written by the launcher. */
+	slock_t		mutex;
+
+	/* Under mutex; written by the launcher. */
 	bool		in_use;
 	Oid			dboid;
 	int			worker;			/* 0 .. nworkers - 1 */
 	int			nworkers;		/* keys are divided by this */
 	uint64		generation;		/* of this occupation; never 0 */
 
-	/* Written by the worker that has the generation. */
+	/* Under mutex; written by the worker that has the generation. */
 	int			pid;			/* 0 while no process runs */
 	int			procno;			/* whose latch to set, -1 if none */
-	OutboxExit	exit_reason;
+	OutboxExit	exit_reason;	/* read when the process is gone */
 	bool		ready;			/* the database has the extension ... */
 	int			wanted_workers; /* ... and wants so many workers */
 
-	slock_t		mutex;
 	/* Under mutex: written by committing backends, taken by the worker. */
 	OutboxInbox inbox;
 	/* Under mutex: written by the worker. */
@@ -150,7 +151,7 @@ typedef struct OutboxHold
 
 typedef struct OutboxShared
 {
-	slock_t		mutex;
+	slock_t		mutex;			/* see above */
 	int			nslots;
 	int			launcher_procno;	/* -1: no launcher */
 	uint64		last_generation;
@@ -202,7 +203,8 @@ extern OutboxSlot *outbox_slot_assign(Oid dboid, int worker, int nworkers,
 									  uint64 *generation);
 extern bool outbox_slot_attach(int index, uint64 generation);
 extern void outbox_slot_detach(void);
-extern void outbox_slot_free(OutboxSlot *slot, uint64 generation);
+/* Returns true when the inbox had news that nobody has read. */
+extern bool outbox_slot_free(OutboxSlot *slot, uint64 generation);
 /* True while nobody has been given this worker's slot. */
 extern bool outbox_slot_is_mine(void);
 

@@ -13,6 +13,7 @@ whether the order was committed, so it is placed again under the same id.
 
 import argparse
 import contextlib
+import datetime
 import random
 import signal
 import threading
@@ -78,9 +79,9 @@ def main():
             order_id = shop.place_order(
                 random.choice(CUSTOMERS), random.randint(1_00, 200_00)
             )
-            now = time.time()
+            now = datetime.datetime.now(datetime.timezone.utc)
             durations_ms.append((time.perf_counter() - start) * 1000)
-            log.write("%s,%.6f\n" % (order_id, now))
+            log.write("%s,%s\n" % (order_id, now.isoformat()))
             stopping.wait(options.every)
     if durations_ms:
         durations_ms.sort()

@@ -46,24 +46,20 @@ $node->start;
 is($node->sql('SELECT 1'), '1', 'server is back after a crash');
 
 # and with it
-my $available = $node->sql(q{SELECT count(*) FROM pg_available_extensions
-	WHERE name = 'outbox'});
-SKIP:
-{
-	my $library =
-	  $node->config_data('--pkglibdir') . '/outbox.so';
-	skip 'the extension is not there yet', 3
-	  unless $available && -e $library;
-	$node->append_conf('postgresql.conf', "shared_preload_libraries = 'outbox'");
-	$node->restart;
-	is($node->sql('SHOW shared_preload_libraries'), 'outbox', 'preloaded');
-	$node->sql('CREATE EXTENSION outbox');
-	like(
-		$node->sql(q{SELECT outbox_enqueue('smoke.event', '{"a": 1}')}),
-		qr/^[0-9a-f-]{36}$/,
-		'a message can be enqueued');
-	ok($node->sql('SELECT count(*) FROM outbox_messages') >= 1,
-		'and be seen');
-}
+$node->append_conf('postgresql.conf', <<"END");
+shared_preload_libraries = 'outbox'
+outbox.broker_uri = '${\ $rabbit->uri}'
+END
+$node->restart;
+$node->sql('CREATE EXTENSION outbox');
+$consumer = OutboxTest::Consumer->start($rabbit,
+	queue => 'events',
+	exchange => 'outbox');
+my $id = $node->sql(q{SELECT outbox_enqueue('smoke.event', '{"a": 1}')});
+like($id, qr/^[0-9a-f-]{36}$/, 'a message can be enqueued');
+$consumer->wait_count(1);
+($record) = $consumer->stop;
+is($record->{id}, $id, 'and arrives');
+$node->wait_drained;
 
 done_testing();

@@ -1,0 +1,122 @@
+-- The extension itself, and what the files after this one use.
+
+-- Paused from the first moment: if this server preloads the library and a
+-- broker listens, nothing that these tests enqueue may reach it.
+BEGIN;
+CREATE EXTENSION outbox;
+SELECT outbox_pause();
+COMMIT;
+SELECT extversion = outbox_version() AS same_version,
+	extnamespace::regnamespace AS schema
+FROM pg_extension WHERE extname = 'outbox';
+
+SET client_min_messages = warning;
+
+-- What users find.  Partitions of days come and go.
+CREATE SCHEMA outbox_regress;
+CREATE VIEW outbox_regress.relations AS
+	SELECT c.oid, c.relname, c.relkind, c.relispartition
+	FROM pg_depend d JOIN pg_class c ON d.classid = 'pg_class'::regclass
+		AND d.objid = c.oid
+	WHERE d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e'
+		AND d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'outbox')
+		AND c.relname !~ '^outbox_archive_p\d{8}$';
+CREATE VIEW outbox_regress.functions AS
+	SELECT p.oid, p.oid::regprocedure AS function, p.prosecdef, p.proconfig,
+		p.proacl, p.prolang
+	FROM pg_depend d JOIN pg_proc p ON d.classid = 'pg_proc'::regclass
+		AND d.objid = p.oid
+	WHERE d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e'
+		AND d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'outbox');
+SELECT relname, relkind FROM outbox_regress.relations ORDER BY relname COLLATE "C";
+SELECT function, prosecdef AS definer FROM outbox_regress.functions
+ORDER BY function::text COLLATE "C";
+SELECT attname, format_type(atttypid, atttypmod), attnotnull,
+	coalesce(pg_get_expr(adbin, adrelid), NULLIF(attidentity, '')::text) AS default
+FROM pg_attribute LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
+WHERE attrelid = 'outbox'::regclass AND attnum > 0 ORDER BY attnum;
+SELECT conname, pg_get_constraintdef(oid) FROM pg_constraint
+WHERE conrelid IN ('outbox'::regclass, 'outbox_route'::regclass, 'outbox_control'::regclass)
+	AND contype <> 'n' ORDER BY conname COLLATE "C";
+
+-- Everything has a comment (of a partition, the table that it is part of).
+SELECT relname FROM outbox_regress.relations
+WHERE relkind IN ('r', 'p', 'v') AND obj_description(oid, 'pg_class') IS NULL;
+SELECT relname, attname
+FROM outbox_regress.relations r JOIN pg_attribute a ON a.attrelid = r.oid
+WHERE relkind IN ('r', 'p', 'v') AND NOT relispartition AND attnum > 0
+	AND NOT attisdropped AND col_description(r.oid, attnum) IS NULL;
+SELECT function FROM outbox_regress.functions
+WHERE obj_description(oid, 'pg_proc') IS NULL;
+
+-- Functions in SQL and PL/pgSQL do not follow the caller's search_path.
+SELECT function FROM outbox_regress.functions
+WHERE prolang <> (SELECT oid FROM pg_language WHERE lanname = 'c')
+	AND NOT 'search_path=pg_catalog, pg_temp' = ANY (coalesce(proconfig, '{}'));
+
+-- Nothing is for everybody but the default of outbox.id.
+SELECT function FROM outbox_regress.functions, aclexplode(coalesce(proacl, acldefault('f', 10)))
+WHERE grantee = 0;
+SELECT c.relname FROM outbox_regress.relations r JOIN pg_class c ON c.oid = r.oid,
+	aclexplode(c.relacl)
+WHERE grantee = 0;
+
+-- pg_dump takes along what is data: routes, messages and their numbering.
+SELECT t.relation::regclass, t.condition
+FROM pg_extension, unnest(extconfig, extcondition) AS t(relation, condition)
+WHERE extname = 'outbox' ORDER BY t.relation::regclass::text COLLATE "C";
+
+-- What can go now, what waits, and what has failed: an index each.
+SELECT indexrelid::regclass, pg_get_expr(indpred, indrelid)
+FROM pg_index WHERE indrelid = 'outbox'::regclass AND indpred IS NOT NULL
+ORDER BY indexrelid::regclass::text COLLATE "C";
+
+-- It stays in the schema that it was created in.
+ALTER EXTENSION outbox SET SCHEMA outbox_regress;
+
+-- How a statement ends, undone in any case: 'ok', or SQLSTATE, message, detail
+-- and hint.
+CREATE FUNCTION outbox_regress.outcome(statement text) RETURNS text
+LANGUAGE plpgsql AS $$
+DECLARE
+	state text;
+	message text;
+	detail text;
+	hint text;
+BEGIN
+	EXECUTE statement;
+	RAISE EXCEPTION USING ERRCODE = 'ZZZZZ';
+EXCEPTION WHEN OTHERS THEN
+	GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE,
+		message = MESSAGE_TEXT, detail = PG_EXCEPTION_DETAIL,
+		hint = PG_EXCEPTION_HINT;
+	IF state = 'ZZZZZ' THEN
+		RETURN 'ok';
+	END IF;
+	RETURN state || ' ' || message
+		|| CASE WHEN detail <> '' THEN E'\n  DETAIL: ' || detail ELSE '' END
+		|| CASE WHEN hint <> '' THEN E'\n  HINT: ' || hint ELSE '' END;
+END
+$$;
+
+-- The same for a message with one argument set to an expression, enqueued by
+-- the function and by a plain INSERT: both must end alike.
+CREATE FUNCTION outbox_regress.enqueue(argument text, expression text,
+	event_type text DEFAULT '''e''', payload text DEFAULT '''{}''')
+RETURNS text
+LANGUAGE plpgsql AS $$
+DECLARE
+	by_function text;
+	by_insert text;
+	col text := CASE argument WHEN 'message_id' THEN 'id' ELSE argument END;
+BEGIN
+	by_function := outbox_regress.outcome(format(
+		'SELECT outbox_enqueue(event_type => %s, payload => %s, %I => %s)',
+		event_type, payload, argument, expression));
+	by_insert := outbox_regress.outcome(format(
+		'INSERT INTO outbox (event_type, payload, %I) VALUES (%s, %s, %s)',
+		col, event_type, payload, expression));
+	RETURN CASE WHEN by_function = by_insert THEN by_function
+		ELSE by_function || E'\nINSERT: ' || by_insert END;
+END
+$$;

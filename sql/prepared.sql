@@ -1,0 +1,29 @@
+-- Two-phase commit: a message is there after COMMIT PREPARED only.
+-- (A second expected file is for servers that do not allow it.)
+SET client_min_messages = error;
+
+BEGIN;
+SELECT outbox_enqueue('one', '{}', available_at => '2100-01-01') IS NOT NULL AS ok;
+SELECT outbox_enqueue('two', '{}') IS NOT NULL AS ok;
+PREPARE TRANSACTION 'outbox_regress_1';
+SELECT count(*) FROM outbox;
+COMMIT PREPARED 'outbox_regress_1';
+SELECT event_type FROM outbox ORDER BY seq;
+
+BEGIN;
+SELECT outbox_enqueue('three', '{}') IS NOT NULL AS ok;
+PREPARE TRANSACTION 'outbox_regress_2';
+ROLLBACK PREPARED 'outbox_regress_2';
+SELECT event_type FROM outbox ORDER BY seq;
+
+-- also under a lock on the key, which goes along
+SET outbox.strict_keys = on;
+BEGIN;
+SELECT outbox_enqueue('four', '{}', aggregate_id => '4') IS NOT NULL AS ok;
+PREPARE TRANSACTION 'outbox_regress_3';
+SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 3;
+COMMIT PREPARED 'outbox_regress_3';
+SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 3;
+SELECT event_type FROM outbox ORDER BY seq;
+
+TRUNCATE outbox;

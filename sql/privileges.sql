@@ -1,0 +1,146 @@
+-- Who may do what.  Nothing is granted to PUBLIC; see install.sql.
+SET client_min_messages = error;
+CREATE ROLE regress_outbox_app;
+CREATE ROLE regress_outbox_billing;
+CREATE ROLE regress_outbox_orm;
+CREATE ROLE regress_outbox_monitor;
+CREATE ROLE regress_outbox_operator;
+CREATE ROLE regress_outbox_member IN ROLE regress_outbox_billing;
+GRANT USAGE ON SCHEMA outbox_regress TO PUBLIC;
+SET search_path = public, outbox_regress;
+\pset format unaligned
+\pset tuples_only on
+
+-- A role without grants
+SET ROLE regress_outbox_app;
+SELECT outcome(statement) FROM unnest(ARRAY[
+	$$SELECT outbox_enqueue('e', '{}')$$, $$SELECT outbox_enqueue_bytes('e', '')$$,
+	$$INSERT INTO outbox (event_type, payload) VALUES ('e', '{}')$$,
+	'SELECT * FROM outbox', 'SELECT * FROM outbox_archive', 'SELECT * FROM outbox_route',
+	'SELECT * FROM outbox_control', 'SELECT * FROM outbox_messages',
+	'SELECT * FROM outbox_failed', 'SELECT * FROM outbox_status',
+	'SELECT * FROM outbox_workers', 'SELECT outbox_pause()', 'SELECT outbox_resume()',
+	'SELECT outbox_set_paused(NULL, false)', 'SELECT outbox_requeue(NULL)',
+	'SELECT outbox_requeue_failed()', 'SELECT outbox_discard(NULL)',
+	'SELECT outbox_worker_restart()', 'SELECT outbox_archive_maintain(''1 day'')',
+	'SELECT outbox_claims()', 'SELECT outbox_relay_state()', 'SELECT outbox_worker_stats()',
+	'SELECT outbox_key_hash(NULL, ''x'')', 'SELECT outbox_version()',
+	'SELECT nextval(''outbox_seq_seq'')', 'SELECT outbox_uuid7()']) statement;
+RESET ROLE;
+
+-- EXECUTE on outbox_enqueue: it can enqueue, and nothing else
+GRANT EXECUTE ON FUNCTION outbox_enqueue TO regress_outbox_app, regress_outbox_billing;
+SET ROLE regress_outbox_app;
+SELECT length(outbox_enqueue('app', '{}', aggregate_id => '1', headers => '{"a": 1}',
+	properties => '{"priority": 1}', available_at => '2100-01-01')::text);
+SELECT outcome(statement) FROM unnest(ARRAY[
+	$$SELECT outbox_enqueue('e', '{}', route => 'nowhere')$$,
+	$$SELECT outbox_enqueue_bytes('e', '')$$,
+	$$INSERT INTO outbox (event_type, payload) VALUES ('e', '{}')$$,
+	'SELECT * FROM outbox', 'SELECT * FROM outbox_route', 'DELETE FROM outbox',
+	'SELECT currval(''outbox_seq_seq'')']) statement;
+-- errors come without a look at the tables, and leave the role as it was
+SELECT outcome($$SELECT outbox_enqueue('', '{}')$$);
+SELECT current_user;
+DO $$
+BEGIN
+	PERFORM outbox_enqueue('', '{}');
+EXCEPTION WHEN invalid_parameter_value THEN
+	PERFORM set_config('regress.who', current_user::text, false);
+END
+$$;
+SELECT current_user, current_setting('regress.who');
+RESET ROLE;
+SELECT event_type FROM outbox;
+
+-- What the caller brings along is not run as the owner of the table
+CREATE FUNCTION whoami() RETURNS jsonb LANGUAGE sql VOLATILE AS 'SELECT to_jsonb(current_user)';
+SET ROLE regress_outbox_app;
+SELECT outbox_enqueue('who', whoami()) IS NOT NULL;
+RESET ROLE;
+SELECT payload FROM outbox WHERE event_type = 'who';
+
+-- Routes can be kept to some roles and their members
+INSERT INTO outbox_route (name, enqueue_roles) VALUES
+	('billing', '{regress_outbox_billing}'), ('nobody', '{}'),
+	('gone', '{regress_outbox_none, regress_outbox_app}');
+CREATE VIEW routes AS
+	SELECT r AS route, outbox_regress.outcome(format('SELECT outbox_enqueue(''e'', ''{}'', route => %L)', r))
+	FROM unnest(ARRAY['billing', 'nobody', 'gone', 'default']) r;
+GRANT SELECT ON routes TO PUBLIC;
+SET ROLE regress_outbox_app;
+TABLE routes;
+SET ROLE regress_outbox_billing;
+TABLE routes;
+SET ROLE regress_outbox_member;
+TABLE routes;
+RESET ROLE;
+TABLE routes;
+-- and the list can change
+UPDATE outbox_route SET enqueue_roles = NULL WHERE name = 'nobody';
+UPDATE outbox_route SET enqueue_roles = '{}' WHERE name = 'billing';
+SET ROLE regress_outbox_billing;
+TABLE routes;
+RESET ROLE;
+
+-- INSERT and COPY without any other right; columns can be granted as well
+GRANT INSERT ON outbox TO regress_outbox_orm;
+SET ROLE regress_outbox_orm;
+INSERT INTO outbox (event_type, payload) VALUES ('orm', '{}');
+COPY outbox (event_type, payload) FROM stdin;
+orm	{}
+\.
+SELECT outcome(statement) FROM unnest(ARRAY[
+	$$INSERT INTO outbox (event_type, payload) VALUES ('', '{}')$$,
+	$$INSERT INTO outbox (event_type, payload, route) VALUES ('e', '{}', 'gone')$$,
+	$$INSERT INTO outbox (event_type, payload) VALUES ('e', '{}') RETURNING id$$,
+	'SELECT count(*) FROM outbox', 'UPDATE outbox SET route = ''default''',
+	'DELETE FROM outbox', 'TRUNCATE outbox', $$SELECT outbox_enqueue('e', '{}')$$]) statement;
+RESET ROLE;
+REVOKE INSERT ON outbox FROM regress_outbox_orm;
+GRANT INSERT (event_type, payload), SELECT (id) ON outbox TO regress_outbox_orm;
+SET ROLE regress_outbox_orm;
+SELECT outcome(statement) FROM unnest(ARRAY[
+	$$INSERT INTO outbox (event_type, payload) VALUES ('e', '{}') RETURNING id$$,
+	$$INSERT INTO outbox (event_type, payload, status) VALUES ('e', '{}', 'failed')$$]) statement;
+RESET ROLE;
+SELECT count(*) FROM outbox WHERE event_type = 'orm';
+
+-- Monitors read the views that tell no content
+GRANT SELECT ON outbox_status, outbox_workers TO regress_outbox_monitor;
+-- (as of now, the functions behind the views have to be granted as well)
+GRANT EXECUTE ON FUNCTION outbox_relay_state, outbox_worker_stats TO regress_outbox_monitor;
+SET ROLE regress_outbox_monitor;
+SELECT outcome(statement) FROM unnest(ARRAY['SELECT backlog, state, hint FROM outbox_status',
+	'SELECT * FROM outbox_workers', 'SELECT * FROM outbox_messages', 'SELECT * FROM outbox']) statement;
+RESET ROLE;
+
+-- Operators need EXECUTE only
+GRANT EXECUTE ON FUNCTION outbox_pause, outbox_resume, outbox_requeue,
+	outbox_requeue_failed, outbox_discard, outbox_worker_restart TO regress_outbox_operator;
+INSERT INTO outbox (event_type, payload, status) VALUES ('f', '{}', 'failed'), ('f', '{}', 'failed');
+SELECT id FROM outbox WHERE status = 'failed' ORDER BY seq LIMIT 1 \gset
+SET ROLE regress_outbox_operator;
+SELECT outcome(statement) FROM unnest(ARRAY['SELECT outbox_pause(''billing'')',
+	'SELECT outbox_resume()', 'SELECT outbox_pause()', 'SELECT outbox_worker_restart()',
+	'SELECT outbox_set_paused(NULL, true)', 'SELECT * FROM outbox_failed',
+	$$SELECT outbox_enqueue('e', '{}')$$]) statement;
+SELECT outbox_requeue(:'id'), outbox_discard(:'id'), outbox_requeue_failed();
+RESET ROLE;
+
+-- Settings belong to superusers; credentials are not for everybody to read
+SET ROLE regress_outbox_app;
+SELECT outcome(statement) FROM unnest(ARRAY['SET outbox.enabled = off',
+	'SET outbox.strict_keys = on', 'SET outbox.broker_uri = ''amqp://h''',
+	'SET outbox.max_message_size = 2048', 'SHOW outbox.broker_uri', 'SHOW outbox.passfile',
+	'SHOW outbox.tls_key_file', 'SHOW outbox.retention']) statement;
+RESET ROLE;
+
+TRUNCATE outbox;
+DELETE FROM outbox_route WHERE name <> 'default';
+DROP VIEW routes;
+DROP FUNCTION whoami();
+DROP OWNED BY regress_outbox_app, regress_outbox_billing, regress_outbox_orm,
+	regress_outbox_monitor, regress_outbox_operator, regress_outbox_member;
+DROP ROLE regress_outbox_app, regress_outbox_billing, regress_outbox_orm,
+	regress_outbox_monitor, regress_outbox_operator, regress_outbox_member;

@@ -1,0 +1,45 @@
+-- DROP EXTENSION leaves nothing, and the extension works in any schema.
+SET client_min_messages = error;
+
+SELECT outbox_archive_maintain('1 day') IS NOT NULL OR true AS ok;
+SELECT outbox_enqueue('e', '{}') IS NOT NULL AS ok;
+DROP SCHEMA outbox_regress CASCADE;
+DROP EXTENSION outbox;
+SELECT relname FROM pg_class WHERE relname LIKE 'outbox%';
+SELECT proname FROM pg_proc WHERE proname LIKE 'outbox%';
+
+-- Names that need quotes, a search_path that leads elsewhere
+CREATE SCHEMA "Out Box";
+BEGIN;
+CREATE EXTENSION outbox SCHEMA "Out Box";
+SELECT "Out Box".outbox_pause();
+COMMIT;
+SELECT "Out Box".outbox_enqueue('e', '{}', aggregate_id => '1') IS NOT NULL AS ok;
+SELECT "Out Box".outbox_enqueue_bytes('b', '\x01') IS NOT NULL AS ok;
+INSERT INTO "Out Box".outbox (event_type, payload, status) VALUES ('f', '{}', 'failed');
+SELECT event_type, status FROM "Out Box".outbox_messages ORDER BY seq;
+SELECT backlog, failed FROM "Out Box".outbox_status;
+SELECT "Out Box".outbox_requeue_failed();
+SELECT "Out Box".outbox_requeue(id), "Out Box".outbox_discard(id)
+FROM "Out Box".outbox WHERE event_type = 'f';
+SELECT "Out Box".outbox_pause('default');
+SELECT "Out Box".outbox_resume('default');
+INSERT INTO "Out Box".outbox_route (name, exchange) VALUES ('default', 'other');
+SELECT exchange FROM "Out Box".outbox_route;
+BEGIN;
+LOCK TABLE "Out Box".outbox_archive;
+SELECT count("Out Box".outbox_archive_maintain('1 day')) FROM generate_series(1, 4);
+COMMIT;
+SELECT count(*) FROM pg_inherits WHERE inhparent = '"Out Box".outbox_archive'::regclass;
+DROP EXTENSION outbox;
+SELECT relname FROM pg_class WHERE relname LIKE 'outbox%';
+
+-- A second life in the same session
+BEGIN;
+CREATE EXTENSION outbox;
+SELECT outbox_pause();
+COMMIT;
+SELECT outbox_enqueue('e', '{}') IS NOT NULL AS ok;
+SELECT event_type FROM outbox;
+DROP EXTENSION outbox;
+DROP SCHEMA "Out Box";

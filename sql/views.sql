@@ -1,0 +1,57 @@
+-- Views: their columns, and what they show of rows.
+SET client_min_messages = error;
+
+SELECT attrelid::regclass AS view, string_agg(attname || ' ' || format_type(atttypid, atttypmod),
+	E'\n' ORDER BY attnum) AS columns
+FROM pg_attribute JOIN pg_class c ON c.oid = attrelid
+WHERE relkind = 'v' AND relname ~ '^outbox_' AND relnamespace = 'public'::regnamespace AND attnum > 0
+GROUP BY attrelid ORDER BY attrelid::regclass::text COLLATE "C";
+
+-- Nothing there
+SELECT database = current_database() AS database, state IS NOT NULL AS state, backlog,
+	oldest_pending_age, scheduled, retrying, failed, in_flight
+FROM outbox_status;
+SELECT count(*) FROM outbox_messages;
+SELECT count(*) FROM outbox_failed;
+
+-- One of each kind
+SELECT outbox_enqueue('ready', '1') IS NOT NULL AS ok;
+SELECT outbox_enqueue('scheduled', '2', available_at => '2100-01-01') IS NOT NULL AS ok;
+SELECT outbox_enqueue_bytes('bytes', '\x03') IS NOT NULL AS ok;
+INSERT INTO outbox (event_type, payload, attempts, last_error, available_at) VALUES
+	('retrying', '4', 2, 'nacked', '2100-01-01');
+INSERT INTO outbox (event_type, payload, status, attempts, last_error) VALUES
+	('failed', '5', 'failed', 10, 'returned');
+BEGIN;
+INSERT INTO outbox_archive (seq, id, route, event_type, payload, created_at, attempts, published_at)
+VALUES (0, outbox_uuid7(), 'default', 'published', '6', now() - interval '1 minute', 1, now());
+SELECT event_type, status, attempts, last_error, published_at IS NOT NULL AS published,
+	payload, body
+FROM outbox_messages ORDER BY seq;
+SELECT event_type, attempts, last_error FROM outbox_failed;
+SELECT backlog, oldest_pending_age BETWEEN '0' AND '1 hour' AS age, scheduled, retrying, failed
+FROM outbox_status;
+ROLLBACK;
+
+-- The oldest that waits for the broker counts, not one that has failed
+BEGIN;
+UPDATE outbox SET created_at = now() - interval '2 days' WHERE event_type IN ('failed', 'scheduled');
+SELECT oldest_pending_age < '1 day' AS age FROM outbox_status;
+UPDATE outbox SET created_at = now() - interval '2 days' WHERE event_type = 'retrying';
+SELECT oldest_pending_age > '1 day' AS age FROM outbox_status;
+ROLLBACK;
+
+-- Nothing is in flight: either no relay runs, or it is paused (install.sql)
+SELECT * FROM outbox_claims();
+SELECT in_flight FROM outbox_status;
+SELECT count(*) FROM outbox_workers WHERE in_flight > 0 OR claimed > 0;
+SELECT outbox_worker_restart() >= 0 AS told;
+
+-- A hint wherever something is to be done
+SELECT state IN ('publishing', 'idle', 'starting', 'connecting', 'broker down', 'blocked',
+	'paused', 'disabled', 'config error', 'database error', 'version mismatch', 'stopped',
+	'standby', 'not preloaded') AS known,
+	state IN ('publishing', 'idle', 'starting', 'connecting') OR hint IS NOT NULL AS hint
+FROM outbox_status;
+
+TRUNCATE outbox;

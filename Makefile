@@ -101,7 +101,7 @@ check-regress check-isolation check-tap: check-%:
 
 .PHONY: run-checks
 run-checks:
-	@REGRESS='$(strip $(REGRESS))' ISOLATION='$(strip $(ISOLATION))' \
+	@ASSERT=1 REGRESS='$(strip $(REGRESS))' ISOLATION='$(strip $(ISOLATION))' \
 		TESTS='$(TESTS)' PROVE_FLAGS='$(PROVE_FLAGS)' KEEP='$(KEEP)' \
 		test/tools/check $(SUITES)
 

@@ -89,13 +89,19 @@ def consume(db, broker, ready):
             return
         if method is None:
             continue
-        process(
-            db,
-            properties.message_id,
-            json.loads(body),
-            method.redelivered,
-            time.time(),
-        )
+        try:
+            process(
+                db,
+                properties.message_id,
+                json.loads(body),
+                method.redelivered,
+                time.time(),
+            )
+        except psycopg2.Error as error:
+            # psycopg2 has more than one class of exception for this
+            if db.closed:
+                raise psycopg2.OperationalError(str(error)) from error
+            raise
         channel.basic_ack(method.delivery_tag)
 
 
@@ -134,7 +140,6 @@ def main():
                     consume(db, broker, ready)
         except (
             psycopg2.OperationalError,
-            psycopg2.InterfaceError,
             pika.exceptions.AMQPError,
             OSError,
         ) as error:

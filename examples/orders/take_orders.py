@@ -12,7 +12,6 @@ whether the order was committed, so it is placed again under the same id.
 """
 
 import argparse
-import contextlib
 import datetime
 import random
 import signal
@@ -49,15 +48,15 @@ class Shop:
                         (customer, amount, order_id),
                     )
                 return order_id
-            except (psycopg2.OperationalError, psycopg2.InterfaceError):
-                if time.monotonic() > deadline:
+            except psycopg2.Error:
+                # Only a lost connection is worth another try; psycopg2 has more
+                # than one class of exception for that.
+                lost = self.db is None or self.db.closed
+                if not lost or time.monotonic() > deadline:
                     raise
                 self.interruptions += not broken
                 broken = True
-                if self.db is not None:
-                    with contextlib.suppress(psycopg2.Error):
-                        self.db.close()
-                    self.db = None
+                self.db = None
                 time.sleep(0.05)
 
 

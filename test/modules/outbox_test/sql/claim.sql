@@ -1,0 +1,109 @@
+-- Claims: which rows, in which order, and whether all of a row arrives.
+SELECT outbox_test_worker_session();
+INSERT INTO outbox_route (name) VALUES ('a'), ('b');
+
+-- Everything of a message
+SELECT outbox_enqueue('é€', '{"k": [1, "ü", null]}', 'id 1', 'type', '{"h": {"x": 1}}', 'a',
+	'r.k', '{"priority": 1}', NULL, '01890a5d-ac96-774b-bcce-b302099a8057') IS NOT NULL AS ok;
+SELECT outbox_enqueue_bytes('', '\x') IS NOT NULL AS ok;	-- refused
+SELECT outbox_enqueue_bytes('empty', '\x') IS NOT NULL AS ok;
+SELECT outbox_enqueue_bytes('nul', '\x00ff00') IS NOT NULL AS ok;
+-- compressed, and out of line
+SELECT outbox_enqueue_bytes('toast', (SELECT string_agg(sha256(i::text::bytea), '') FROM generate_series(1, 1000) i)) IS NOT NULL AS ok;
+SELECT outbox_enqueue('toast', to_jsonb(repeat('x', 500000)), headers => jsonb_build_object('h', repeat('y', 100000))) IS NOT NULL AS ok;
+SELECT event_type, route, aggregate_type, aggregate_id, routing_key, payload, headers,
+	properties, attempts, available_at, key_hash = outbox_key_hash('type', 'id 1') AS hash
+FROM outbox_test_claim(max_rows => 1) \gx
+SELECT count(*),
+	bool_and((c.id, c.route, c.event_type, c.created_at, c.attempts, c.tid)
+		= (o.id, o.route, o.event_type, o.created_at, o.attempts, o.ctid)) AS same,
+	bool_and((c.payload, c.body, c.headers, c.properties, c.aggregate_type, c.aggregate_id, c.routing_key)
+		IS NOT DISTINCT FROM (o.payload, o.body, o.headers, o.properties, o.aggregate_type, o.aggregate_id, o.routing_key)) AS same_or_null,
+	bool_and(c.key_hash = coalesce(outbox_key_hash(o.aggregate_type, o.aggregate_id), 0)) AS hash
+FROM outbox_test_claim() c JOIN outbox o USING (seq);
+SELECT event_type, length(body), length(payload::text), length(headers::text)
+FROM outbox_test_claim() ORDER BY seq;
+
+-- Bounds, limit, and a stop in between
+TRUNCATE outbox RESTART IDENTITY;
+INSERT INTO outbox (event_type, payload, route, aggregate_type, aggregate_id)
+	SELECT 'e', to_jsonb(i), CASE WHEN i % 2 = 0 THEN 'a' ELSE 'b' END,
+		CASE WHEN i % 3 <> 0 THEN 't' END, CASE WHEN i % 4 <> 0 THEN (i % 4)::text END
+	FROM generate_series(1, 12) i;
+CREATE FUNCTION pg_temp.seqs(args text, what text DEFAULT 'claim') RETURNS text
+LANGUAGE plpgsql AS $$
+DECLARE
+	result text;
+BEGIN
+	EXECUTE format('SELECT string_agg(seq::text, '' '') FROM outbox_test_%s(%s)', what, args)
+		INTO result;
+	RETURN coalesce(result, 'none');
+END
+$$;
+SELECT args, pg_temp.seqs(args), pg_temp.seqs(args, 'list') AS list FROM unnest(ARRAY['',
+	'after => 4', 'upto => 4', 'after => 4, upto => 7', 'after => 7, upto => 4',
+	'after => 12', 'max_rows => 3', 'after => 2, max_rows => 3', 'max_rows => 0']) args;
+SELECT pg_temp.seqs('stop_after => 2');
+
+-- Routes and keys that wait are passed over
+SELECT args, pg_temp.seqs(args), pg_temp.seqs(args, 'list') AS list FROM unnest(ARRAY[
+	'excluded_routes => ''{a}''', 'excluded_routes => ''{a,b}''',
+	'excluded_routes => ''{none}''', 'excluded_routes => ''{}''',
+	'excluded_keys => ARRAY[outbox_key_hash(''t'', ''1'')]',
+	'excluded_keys => ARRAY[outbox_key_hash(NULL, ''3''), outbox_key_hash(''t'', ''1'')]',
+	'excluded_keys => ARRAY[0]',
+	'excluded_routes => ''{b}'', excluded_keys => ARRAY[outbox_key_hash(''t'', ''2'')]',
+	'excluded_routes => ''{a}'', max_rows => 2']) args;
+
+-- One key only
+SELECT args, pg_temp.seqs(args), pg_temp.seqs(args, 'list') AS list FROM unnest(ARRAY[
+	'only_type => ''t'', only_id => ''1''', 'only_id => ''1''', 'only_id => ''3''',
+	'only_type => ''t'', only_id => ''9''',
+	'only_type => ''t'', only_id => ''1'', excluded_routes => ''{b}''',
+	'only_type => ''t'', only_id => ''1'', after => 1, max_rows => 1']) args;
+
+-- Workers share the keys: all of them, each in one share only
+TRUNCATE outbox;
+INSERT INTO outbox (event_type, payload, aggregate_type, aggregate_id)
+	SELECT 'e', to_jsonb(i), CASE WHEN i % 2 = 0 THEN 't' END, NULLIF(i % 200, 0)::text
+	FROM generate_series(1, 2000) i;
+CREATE TEMP TABLE shares AS
+	SELECT w, c.seq, c.aggregate_type, c.aggregate_id
+	FROM generate_series(0, 3) w, outbox_test_claim(max_rows => 10000, worker => w, nworkers => 4) c;
+SELECT count(*), count(DISTINCT seq), count(DISTINCT w) AS workers, min(n) > 300 AS even
+FROM shares, LATERAL (SELECT count(*) AS n FROM shares s WHERE s.w = shares.w) n;
+SELECT count(*) FROM (SELECT FROM shares WHERE aggregate_id IS NOT NULL
+	GROUP BY aggregate_type, aggregate_id HAVING count(DISTINCT w) > 1) keys;
+SELECT count(DISTINCT w) AS workers FROM shares WHERE aggregate_id IS NULL;
+SELECT bool_and(ascending) AS ascending
+FROM (SELECT seq > lag(seq, 1, 0::bigint) OVER (PARTITION BY w) AS ascending FROM shares) s;
+SELECT count(*) FROM outbox_test_list(max_rows => 10000, worker => 1, nworkers => 4)
+	FULL JOIN (SELECT seq FROM shares WHERE w = 1) s USING (seq)
+WHERE s.seq IS NULL OR id IS NULL;
+
+-- What waits or has failed is not ready
+TRUNCATE outbox;
+INSERT INTO outbox (event_type, payload, available_at, status, attempts) VALUES
+	('ready', '{}', NULL, 'pending', 0), ('past', '{}', '2000-01-01', 'pending', 0),
+	('future', '{}', '2100-01-01', 'pending', 0), ('retry', '{}', '2000-01-01', 'pending', 1),
+	('failed', '{}', NULL, 'failed', 1), ('requeued', '{}', NULL, 'pending', 0);
+SELECT event_type FROM outbox_test_claim();
+SELECT event_type, attempts FROM outbox_test_claim_due();
+
+-- Claims read as much of the index as they take, however much stands in front
+TRUNCATE outbox;
+EXPLAIN (COSTS OFF) SELECT ctid, seq FROM outbox
+WHERE status = 'pending' AND available_at IS NULL AND seq > 1 AND seq <= 1000
+ORDER BY seq LIMIT 10 FOR UPDATE SKIP LOCKED;
+EXPLAIN (COSTS OFF) SELECT ctid, seq FROM outbox
+WHERE status = 'pending' AND available_at IS NOT NULL AND (available_at, seq) > ('2000-01-01', 1)
+	AND available_at <= pg_catalog.clock_timestamp()
+ORDER BY available_at, seq LIMIT 10 FOR UPDATE SKIP LOCKED;
+
+-- Of a transaction that has not committed there is nothing
+BEGIN;
+SELECT outbox_enqueue('e', '{}') IS NOT NULL AS ok;
+ROLLBACK;
+SELECT count(*) FROM outbox_test_claim();
+
+DELETE FROM outbox_route WHERE name <> 'default';

@@ -1,0 +1,104 @@
+-- Failed attempts: retry, failed, requeue.
+SELECT outbox_test_worker_session();
+\set SHOW_CONTEXT never
+
+-- The name of a message is its event_type here.
+CREATE FUNCTION pg_temp.fail(names text, reason text DEFAULT 'nacked', retry_ms bigint DEFAULT 3600000,
+	give_up boolean DEFAULT false) RETURNS void
+LANGUAGE sql AS $$
+	SELECT outbox_test_fail(array_agg(id), reason::bytea, retry_ms, give_up)
+	FROM outbox WHERE event_type = ANY (string_to_array(names, ' '))
+$$;
+CREATE VIEW pg_temp.state AS
+	SELECT event_type, status, attempts, last_error,
+		CASE WHEN available_at > clock_timestamp() THEN 'later' WHEN available_at IS NULL THEN 'no time'
+			ELSE 'due' END AS available
+	FROM outbox ORDER BY seq;
+INSERT INTO outbox (event_type, payload, aggregate_type, aggregate_id) VALUES
+	('a', '1', 't', '1'), ('b', '2', 't', '1'), ('c', '3', NULL, NULL), ('d', '4', NULL, '4');
+
+-- An attempt is counted, with its reason and the time of the next
+SELECT pg_temp.fail('a c', 'returned: 312 NO_ROUTE');
+SELECT * FROM pg_temp.state;
+SELECT available_at - clock_timestamp() BETWEEN interval '59 minutes' AND interval '1 hour' AS wait
+FROM outbox WHERE event_type IN ('a', 'c');
+SELECT string_agg(event_type, ' ') FROM outbox_test_claim();
+SELECT string_agg(event_type, ' ') FROM outbox_test_claim_due();
+SELECT outbox_test_next_due() = min(available_at) AS next FROM outbox;
+SELECT outbox_test_next_due(max(available_at)) IS NULL AS none FROM outbox;
+-- and the next one the same
+SELECT pg_temp.fail('a', 'nacked');
+SELECT * FROM pg_temp.state WHERE event_type = 'a';
+
+-- Due messages come by time, then by seq; the cursor of a claim is both
+SELECT pg_temp.fail('c', retry_ms => 0);
+SELECT pg_temp.fail('a', retry_ms => 0);
+SELECT * FROM pg_temp.state;
+SELECT event_type, attempts FROM outbox_test_claim_due();
+UPDATE outbox SET available_at = '2000-01-01';
+SELECT string_agg(event_type, ' ') FROM outbox_test_claim_due();
+SELECT string_agg(event_type, ' ') FROM outbox, outbox_test_claim_due(after => outbox.seq, after_due => outbox.available_at) d
+WHERE outbox.event_type = 'b' AND d.event_type > '';
+SELECT string_agg(c.event_type, ' ') FROM outbox o, outbox_test_claim_due(after => o.seq, after_due => o.available_at) c
+WHERE o.event_type = 'b';
+SELECT string_agg(event_type, ' ') FROM outbox_test_claim_due(max_rows => 2);
+SELECT string_agg(event_type, ' ') FROM outbox_test_claim_due(excluded_routes => '{default}');
+SELECT string_agg(event_type, ' ') FROM outbox_test_claim_due(after_due => '2000-01-01 00:00:01');
+SELECT count(*) FROM generate_series(0, 2) w, outbox_test_claim_due(worker => w, nworkers => 3);
+UPDATE outbox SET available_at = NULL WHERE attempts = 0;
+
+-- Given up: failed, waits for an operator and not for a time
+SELECT pg_temp.fail('a', 'returned: 312 NO_ROUTE', give_up => true);
+SELECT * FROM pg_temp.state;
+SELECT event_type, attempts, last_error FROM outbox_failed;
+SELECT backlog, scheduled, retrying, failed FROM outbox_status;
+SELECT string_agg(event_type, ' ') FROM outbox_test_claim();
+-- A late verdict on it changes nothing, nor does one on a message that is gone
+SELECT pg_temp.fail('a', 'late');
+SELECT * FROM pg_temp.state WHERE event_type = 'a';
+SELECT outbox_test_fail('{00000000-0000-0000-0000-000000000000}', 'x');
+
+-- Who holds the key: a retry, and a failed one where the route says so
+SELECT h.aggregate_type, h.aggregate_id, failed, event_type, key_hash = outbox_key_hash(h.aggregate_type, h.aggregate_id) AS hash
+FROM outbox_test_list_holders() h JOIN outbox USING (seq) ORDER BY seq;
+SELECT pg_temp.fail('d');
+UPDATE outbox_route SET on_failed = 'block';
+SELECT event_type, failed FROM outbox_test_list_holders() JOIN outbox USING (seq) ORDER BY seq;
+SELECT count(*), count(DISTINCT seq) FROM generate_series(0, 2) w, outbox_test_list_holders(w, 3);
+SELECT outbox_test_check_holders(array_agg(id ORDER BY seq)) FROM outbox;
+UPDATE outbox_route SET on_failed = 'skip';
+
+-- Requeued, it holds no more, and is claimed as a new one with its old place
+SELECT outbox_requeue(id) FROM outbox WHERE event_type = 'a';
+SELECT outbox_test_check_holders(array_agg(id ORDER BY seq)) FROM outbox;
+SELECT string_agg(event_type || ' ' || attempts, ', ') FROM outbox_test_claim();
+SELECT * FROM pg_temp.state WHERE event_type = 'a';
+SELECT outbox_discard(id) FROM outbox WHERE event_type = 'd';
+SELECT event_type FROM outbox_test_list_holders() JOIN outbox USING (seq);
+
+-- The broker's words are not ours to trust
+TRUNCATE outbox;
+INSERT INTO outbox (event_type, payload) VALUES ('bad', '{}'), ('good', '{}'), ('empty', '{}');
+SELECT outbox_test_fail(array_agg(id), '\x6e6f20e971756575653a20ff') FROM outbox WHERE event_type = 'bad';
+SELECT outbox_test_fail(array_agg(id), 'no quéué €'::bytea) FROM outbox WHERE event_type = 'good';
+SELECT outbox_test_fail(array_agg(id), '') FROM outbox WHERE event_type = 'empty';
+SELECT event_type, last_error FROM outbox ORDER BY seq;
+
+-- A publish failure is visible and recoverable, and the business row untouched
+TRUNCATE outbox;
+CREATE TEMP TABLE orders (id int, status text);
+BEGIN;
+INSERT INTO orders VALUES (7, 'new');
+SELECT outbox_enqueue('order', '{"id": 7}', '7', 'order') AS id \gset
+COMMIT;
+SELECT xmin, ctid FROM orders \gset
+SELECT pg_temp.fail('order', 'returned: 312 NO_ROUTE');
+SELECT status, attempts, last_error FROM outbox_messages;
+SELECT pg_temp.fail('order', 'returned: 312 NO_ROUTE', give_up => true);
+SELECT status, attempts, last_error FROM outbox_messages;
+SELECT *, xmin = :'xmin' AND ctid = :'ctid' AS untouched FROM orders;
+SELECT outbox_requeue(:'id');
+SELECT outbox_test_settle(array_agg(tid), array_agg(seq), array_agg(id)) FROM outbox_test_claim();
+SELECT id = :'id' AS same, status, attempts, payload, aggregate_id FROM outbox_messages;
+SELECT *, xmin = :'xmin' AND ctid = :'ctid' AS untouched FROM orders;
+TRUNCATE outbox, outbox_archive;

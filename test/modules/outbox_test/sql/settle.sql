@@ -1,0 +1,97 @@
+-- Settling: published messages leave the table.
+SELECT outbox_test_worker_session();
+
+CREATE TEMP TABLE claimed (LIKE outbox, tid tid);
+CREATE PROCEDURE pg_temp.fill()
+LANGUAGE sql AS $$
+	TRUNCATE outbox, outbox_archive, claimed;
+	INSERT INTO outbox (event_type, payload, aggregate_id, headers, properties, routing_key, attempts)
+		SELECT 'e' || i, to_jsonb(i), i, '{"h": 1}', '{"priority": 1}', 'k', i FROM generate_series(1, 5) i;
+	INSERT INTO outbox (event_type, body) VALUES ('bytes', '\x00');
+	INSERT INTO claimed SELECT *, ctid FROM outbox;
+$$;
+CREATE FUNCTION pg_temp.settle(archive boolean DEFAULT true) RETURNS void
+LANGUAGE sql AS $$
+	SELECT outbox_test_settle(array_agg(tid), array_agg(seq), array_agg(id), archive)
+	FROM claimed
+$$;
+CREATE FUNCTION pg_temp.settle_unlocked(archive boolean DEFAULT true) RETURNS boolean[]
+LANGUAGE sql AS $$
+	SELECT outbox_test_settle_unlocked(array_agg(tid), array_agg(seq), array_agg(id), archive)
+	FROM claimed
+$$;
+CREATE VIEW pg_temp.result AS
+	SELECT (SELECT count(*) FROM outbox) AS live, count(*) AS archived,
+		count(*) FILTER (WHERE (c.seq, c.id, c.route, c.event_type, c.aggregate_type, c.aggregate_id,
+			c.payload, c.body, c.headers, c.properties, c.routing_key, c.created_at, c.attempts)
+			IS NOT DISTINCT FROM (a.seq, a.id, a.route, a.event_type, a.aggregate_type, a.aggregate_id,
+			a.payload, a.body, a.headers, a.properties, a.routing_key, a.created_at, a.attempts)) AS same
+	FROM outbox_archive a LEFT JOIN claimed c USING (id);
+
+-- into the archive, as they were
+CALL pg_temp.fill();
+SELECT pg_temp.settle();
+SELECT * FROM pg_temp.result;
+SELECT bool_and(published_at BETWEEN now() - interval '1 minute' AND clock_timestamp()) FROM outbox_archive;
+SELECT event_type, status FROM outbox_messages ORDER BY seq;
+-- again, as after a lost commit: nothing twice
+SELECT pg_temp.settle();
+SELECT * FROM pg_temp.result;
+
+-- or, with retention 0, nowhere
+CALL pg_temp.fill();
+SELECT pg_temp.settle(false);
+SELECT * FROM pg_temp.result;
+
+-- A row that was changed since is not where it was, but found
+CALL pg_temp.fill();
+UPDATE outbox SET routing_key = 'changed' WHERE event_type IN ('e2', 'bytes');
+SELECT pg_temp.settle();
+SELECT * FROM pg_temp.result;
+SELECT event_type, routing_key FROM outbox_archive ORDER BY seq;
+CALL pg_temp.fill();
+UPDATE outbox SET routing_key = 'changed';
+SELECT pg_temp.settle(false);
+SELECT * FROM pg_temp.result;
+
+-- A row that was discarded since is gone; the others are settled
+CALL pg_temp.fill();
+SELECT outbox_discard(id) FROM outbox WHERE event_type = 'e3';
+SELECT pg_temp.settle();
+SELECT * FROM pg_temp.result;
+
+-- Rows that moved: others have taken their places, and stay
+CALL pg_temp.fill();
+DELETE FROM claimed WHERE event_type NOT IN ('e3', 'e4');
+DELETE FROM outbox WHERE event_type IN ('e1', 'e2');
+VACUUM FULL outbox;
+SELECT count(*) FROM claimed c JOIN outbox o ON o.ctid = c.tid AND o.seq <> c.seq;
+SELECT pg_temp.settle();
+SELECT event_type FROM outbox ORDER BY seq;
+SELECT event_type FROM outbox_archive ORDER BY seq;
+
+-- Those that nobody else has locked: what is left says so
+CALL pg_temp.fill();
+SELECT pg_temp.settle_unlocked();
+SELECT * FROM pg_temp.result;
+SELECT pg_temp.settle_unlocked();
+SELECT * FROM pg_temp.result;
+CALL pg_temp.fill();
+SELECT pg_temp.settle_unlocked(false);
+SELECT * FROM pg_temp.result;
+
+-- Many in one statement
+TRUNCATE outbox, outbox_archive, claimed;
+INSERT INTO outbox (event_type, payload) SELECT 'e', to_jsonb(i) FROM generate_series(1, 10000) i;
+INSERT INTO claimed SELECT *, ctid FROM outbox ORDER BY random();
+SELECT pg_temp.settle();
+SELECT * FROM pg_temp.result;
+
+-- It is undone with its transaction: the messages are still to be published
+CALL pg_temp.fill();
+BEGIN;
+SELECT pg_temp.settle();
+ROLLBACK;
+SELECT * FROM pg_temp.result;
+SELECT count(*) FROM outbox_test_claim();
+TRUNCATE outbox, outbox_archive;

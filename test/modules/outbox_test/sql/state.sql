@@ -1,0 +1,73 @@
+-- What a worker reads of its database beside messages.
+SELECT outbox_test_worker_session();
+
+-- Routes, each in full, and the pause of the whole
+INSERT INTO outbox_route VALUES ('é', 'x', 'fanout', '{aggregate_id}', 3, 'none', 'block', true, '{}');
+SELECT * FROM outbox_test_routes() ORDER BY name;
+SELECT outbox_test_paused();
+BEGIN;
+SELECT outbox_resume();
+SELECT outbox_test_paused();
+DELETE FROM outbox_control;
+SELECT outbox_test_paused();
+ROLLBACK;
+DELETE FROM outbox_route WHERE name <> 'default';
+
+-- The last number drawn
+TRUNCATE outbox RESTART IDENTITY;
+SELECT outbox_test_last_seq();
+INSERT INTO outbox (event_type, payload) SELECT 'e', '{}' FROM generate_series(1, 7);
+SELECT outbox_test_last_seq();
+BEGIN;
+SELECT outbox_enqueue('e', '{}') IS NOT NULL AS ok;
+ROLLBACK;
+SELECT outbox_test_last_seq();
+TRUNCATE outbox;
+
+-- Prepared transactions, whose rows are to be looked at when they end
+SELECT outbox_test_prepared();
+BEGIN;
+SELECT outbox_enqueue('e', '{}') IS NOT NULL AS ok;
+PREPARE TRANSACTION 'outbox_test_1';
+BEGIN;
+SELECT outbox_enqueue('e', '{}') IS NOT NULL AS ok;
+PREPARE TRANSACTION 'outbox_test_2';
+SELECT outbox_test_prepared(), outbox_test_prepared(1), outbox_test_prepared(0);
+SELECT count(*) FROM outbox_test_claim();
+COMMIT PREPARED 'outbox_test_1';
+ROLLBACK PREPARED 'outbox_test_2';
+SELECT outbox_test_prepared();
+SELECT count(*) FROM outbox_test_claim();
+
+-- Retention in seconds, as the setting has it
+BEGIN;
+LOCK TABLE outbox_archive;
+DO $$
+BEGIN
+	WHILE outbox_test_maintain(86400) IS NOT NULL LOOP
+	END LOOP;
+END
+$$;
+SELECT count(*) FROM pg_inherits WHERE inhparent = 'outbox_archive'::regclass;
+SELECT outbox_test_maintain(86400) IS NULL AS done, outbox_test_maintain(0) IS NULL AS nothing,
+	outbox_test_maintain(2147483647) IS NULL AS long;
+ROLLBACK;
+-- A message that is published on a day with a partition goes there
+BEGIN;
+LOCK TABLE outbox_archive;
+SELECT count(outbox_test_maintain(86400)) >= 0 AS ok FROM generate_series(1, 3);
+SELECT outbox_test_settle(array_agg(tid), array_agg(seq), array_agg(id)) FROM outbox_test_claim();
+SELECT tableoid::regclass::text LIKE '%outbox_archive_p%' AS part FROM outbox_archive;
+ROLLBACK;
+
+-- The statements follow the extension into another schema
+DROP EXTENSION outbox_test, outbox;
+CREATE SCHEMA other;
+BEGIN;
+CREATE EXTENSION outbox SCHEMA other;
+SELECT other.outbox_pause();
+COMMIT;
+CREATE EXTENSION outbox_test;
+SELECT other.outbox_enqueue('other', '{}') IS NOT NULL AS ok;
+SELECT event_type FROM outbox_test_claim();
+DROP EXTENSION outbox_test, outbox;

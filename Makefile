@@ -3,7 +3,7 @@
 # make, make install, make installcheck   as with any extension (PG_CONFIG=...)
 # make demo [KEEP=1]                      first five minutes, on private servers
 # make test                               everything that CI runs
-# make check-unit check-regress check-isolation check-tap [TESTS="name ..."]
+# make check-unit check-regress check-isolation check-worker check-tap [TESTS="name ..."]
 #
 # demo and test install the packages that they need (.ci/setup) and use neither
 # the machine's own servers nor its system directories; see test/README.md.
@@ -37,6 +37,11 @@ REGRESS = $(filter install,$(SQL_TOPICS)) \
 	$(filter uninstall,$(SQL_TOPICS))
 ISOLATION = $(sort $(patsubst test/isolation/specs/%.spec,%,$(wildcard test/isolation/specs/*.spec)))
 ISOLATION_OPTS = --inputdir=test/isolation --load-extension=outbox
+
+# Those that run the relay's statements through a test module: make test only.
+WORKER_TESTS = test/modules/outbox_test
+REGRESS_WORKER = setup $(filter-out setup,$(sort $(patsubst $(WORKER_TESTS)/sql/%.sql,%,$(wildcard $(WORKER_TESTS)/sql/*.sql))))
+ISOLATION_WORKER = $(sort $(patsubst $(WORKER_TESTS)/specs/%.spec,%,$(wildcard $(WORKER_TESTS)/specs/*.spec)))
 
 TOOLS = consume raw
 TOOLS_BIN = tmp_check/bin
@@ -78,7 +83,7 @@ export PG_CONFIG
 # ---------------------------------------------------------------------------
 # Tests
 
-.PHONY: test demo setup tools check-unit check-regress check-isolation check-tap
+.PHONY: test demo setup tools check-unit check-regress check-isolation check-worker check-tap
 
 setup:
 	@.ci/setup
@@ -86,7 +91,7 @@ setup:
 # $(MAKE) and not a prerequisite: pg_config may exist only after setup.
 test: setup
 	$(MAKE) WERROR=1 with_llvm=no all
-	@$(MAKE) -s WERROR=1 with_llvm=no run-checks SUITES="meta unit regress isolation tap"
+	@$(MAKE) -s WERROR=1 with_llvm=no run-checks SUITES="meta unit regress isolation worker tap"
 
 demo: setup
 	$(MAKE) with_llvm=no all
@@ -95,13 +100,15 @@ demo: setup
 check-unit:
 	@$(MAKE) -s run-checks SUITES=unit
 
-check-regress check-isolation check-tap: check-%:
+check-regress check-isolation check-worker check-tap: check-%:
 	$(MAKE) with_llvm=no all
 	@$(MAKE) -s with_llvm=no run-checks SUITES=$*
 
 .PHONY: run-checks
 run-checks:
 	@ASSERT=1 REGRESS='$(strip $(REGRESS))' ISOLATION='$(strip $(ISOLATION))' \
+		REGRESS_WORKER='$(strip $(REGRESS_WORKER))' \
+		ISOLATION_WORKER='$(strip $(ISOLATION_WORKER))' \
 		TESTS='$(TESTS)' PROVE_FLAGS='$(PROVE_FLAGS)' KEEP='$(KEEP)' \
 		test/tools/check $(SUITES)
 

@@ -306,6 +306,8 @@ BEGIN
 		EXECUTE format('CREATE TABLE @extschema@.%I (LIKE @extschema@.outbox_archive INCLUDING ALL)', part);
 		EXECUTE format('ALTER TABLE @extschema@.outbox_archive ATTACH PARTITION @extschema@.%I FOR VALUES FROM (%L) TO (%L)',
 			part, to_char(day, 'YYYY-MM-DD') || ' 00:00:00+00', to_char(day + 1, 'YYYY-MM-DD') || ' 00:00:00+00');
+		EXECUTE format('COMMENT ON TABLE @extschema@.%I IS %L', part,
+			'Messages published on ' || to_char(day, 'YYYY-MM-DD') || ' (UTC).');
 		EXECUTE format('ALTER EXTENSION outbox ADD TABLE @extschema@.%I', part);
 		RETURN 'created ' || part;
 	END LOOP;

@@ -466,6 +466,9 @@ outbox_launcher_main(Datum main_arg)
 						 WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 						 Max(timeout, 10), PG_WAIT_EXTENSION);
 		ResetLatch(MyLatch);
+		/* An ordinary stop is not worth a FATAL in the log. */
+		if (ProcDiePending)
+			proc_exit(1);
 		CHECK_FOR_INTERRUPTS();
 		if (ConfigReloadPending)
 		{

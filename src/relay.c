@@ -145,10 +145,12 @@ wait_for_work(OutboxRelay *relay, bool busy)
 			WL_SOCKET_WRITEABLE : WL_SOCKET_READABLE;
 	}
 	/* Busy: a look at the latch is enough, and cheaper than an epoll set. */
-	if (!busy)
-		(void) WaitLatchOrSocket(MyLatch, events, sock,
-								 Min(timeout, MAX_WAIT_MS),
-								 PG_WAIT_EXTENSION);
+	if (busy)
+		relay->readable = true;
+	else if (WaitLatchOrSocket(MyLatch, events, sock,
+							   Min(timeout, MAX_WAIT_MS),
+							   PG_WAIT_EXTENSION) & WL_SOCKET_READABLE)
+		relay->readable = true;
 	if (MyLatch->is_set)
 	{
 		ResetLatch(MyLatch);
@@ -214,6 +216,7 @@ finish(OutboxRelay *relay)
 		   outbox_relay_link_open(relay) &&
 		   GetCurrentTimestamp() < deadline)
 	{
+		relay->readable = true;
 		outbox_relay_receive(relay);
 		if (relay->window.outstanding == 0)
 			break;

@@ -76,6 +76,7 @@ typedef struct OutboxRelay
 	TimestampTz connect_at;		/* not before */
 	TimestampTz connect_deadline;	/* of the TCP connect under way */
 	TimestampTz send_at;		/* no room to send; try again then; 0: now */
+	bool		readable;		/* the socket may have something for us */
 	bool		protocol_error; /* the broker confirmed what it cannot */
 	TimestampTz drain_deadline; /* 0: not draining */
 

@@ -230,6 +230,7 @@ link_opened(OutboxRelay *relay)
 			(errmsg("outbox relay is connected to the broker at \"%s\"",
 					MySlot->broker)));
 	relay->ever_connected = true;
+	relay->readable = true;
 	relay->link_was_open = true;
 	relay->connect_failures = 0;
 	relay->send_at = 0;
@@ -379,6 +380,10 @@ outbox_relay_receive(OutboxRelay *relay)
 
 	if (!outbox_relay_link_open(relay))
 		return;
+	/* An idle wake-up costs no library call, and no timer for its watchdog. */
+	if (!relay->readable && outbox_link_heartbeat_due_ms(relay->link) > 0)
+		return;
+	relay->readable = false;
 	status = outbox_link_receive(relay->link, &received);
 	if (status == OUTBOX_LINK_LOST)
 		link_lost(relay);
@@ -560,6 +565,7 @@ outbox_relay_publish(OutboxRelay *relay, TimestampTz now)
 	item = outbox_queue_peek(relay->queue);
 	if (!declare_exchange(relay, item->route))
 		return;
+	relay->readable = true;
 	status = outbox_link_burst_begin(relay->link);
 	if (status == OUTBOX_LINK_OK)
 	{

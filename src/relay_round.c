@@ -530,6 +530,15 @@ round_transaction(OutboxRelay *relay, Settling *settling, OutboxBatch *batch)
 		relay->find_next_due = false;
 }
 
+/* A look for new rows that finds none is over at once; all else may last. */
+static bool
+may_take_long(OutboxRelay *relay)
+{
+	return settleable(relay) > 0 || relay->nrescans > 0 ||
+		relay->config_dirty || !relay->holders_loaded || relay->check_holders ||
+		!dlist_is_empty(&relay->queue->reread) || relay->queue->count > 0;
+}
+
 void
 outbox_relay_round(OutboxRelay *relay)
 {
@@ -544,7 +553,8 @@ outbox_relay_round(OutboxRelay *relay)
 			outbox_relay_attach(relay);
 		/* Needed after the commit: not in the transaction's memory. */
 		collect_settling(relay, &settling);
-		if (relay->attached && outbox_store_begin("relaying messages"))
+		if (relay->attached &&
+			outbox_store_begin("relaying messages", may_take_long(relay)))
 			round_transaction(relay, &settling, &batch);
 		outbox_relay_database_works(relay);
 	}
@@ -577,7 +587,7 @@ outbox_relay_maintain(OutboxRelay *relay)
 			char	   *done = NULL;
 
 			again = false;
-			if (outbox_store_begin("maintaining the archive"))
+			if (outbox_store_begin("maintaining the archive", true))
 			{
 				done = outbox_store_maintain_archive(outbox_retention_s,
 													 relay->scratch);

@@ -110,7 +110,7 @@ leave(OutboxRelay *relay, OutboxExit reason)
 static void
 load_after_attach(OutboxRelay *relay)
 {
-	if (!outbox_store_begin("looking for settings"))
+	if (!outbox_store_begin("looking for settings", false))
 		return;
 	if (relay->database_settings == NULL)
 		relay->database_settings = outbox_store_database_settings(relay->cxt);
@@ -246,7 +246,7 @@ outbox_relay_reload(OutboxRelay *relay)
 	if (relay->attached)
 		outbox_slot_set_ready(outbox_workers);
 
-	if (relay->attached && outbox_store_begin("looking for settings"))
+	if (relay->attached && outbox_store_begin("looking for settings", false))
 	{
 		settings = outbox_store_database_settings(relay->scratch);
 		outbox_store_end(false);

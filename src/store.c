@@ -111,10 +111,11 @@ outbox_store_execute(SPIPlanPtr plan, Datum *values, const char *nulls,
 /* ------------------------------------------------------------ transactions */
 
 static void
-begin_raw(const char *activity)
+begin_raw(const char *activity, bool guarded)
 {
 	Assert(!in_transaction);
-	outbox_watchdog_guard_sql();
+	if (guarded)
+		outbox_watchdog_guard_sql();
 	in_transaction = true;
 	/* else now() would stay at the start of the process */
 	SetCurrentStatementStartTimestamp();
@@ -127,11 +128,11 @@ begin_raw(const char *activity)
 }
 
 bool
-outbox_store_begin(const char *activity)
+outbox_store_begin(const char *activity, bool guarded)
 {
 	if (!store.attached)
 		return false;
-	begin_raw(activity);
+	begin_raw(activity, guarded);
 	/* Starting a transaction took in what others have changed. */
 	if (store.stale)
 	{
@@ -155,6 +156,9 @@ outbox_store_end(bool durable)
 		(void) set_config_option("synchronous_commit", "off", PGC_USERSET,
 								 PGC_S_OVERRIDE, GUC_ACTION_LOCAL, true, 0,
 								 false);
+	else
+		/* The wait for a standby may be a long one. */
+		outbox_watchdog_guard_sql();
 	CommitTransactionCommand();
 	/* Older servers leave us in TopMemoryContext. */
 	MemoryContextSwitchTo(save_memory);
@@ -246,7 +250,7 @@ outbox_store_attach(char *version, size_t size)
 		registered = true;
 	}
 	store.attached = false;
-	begin_raw("looking for the extension");
+	begin_raw("looking for the extension", false);
 	/* Cleared first: what comes in from here on counts as new. */
 	store.stale = false;
 	state = look_up_extension(version, size);

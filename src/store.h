@@ -52,9 +52,11 @@ typedef enum OutboxExtensionState
  * up by outbox_store_abort().
  *
  * begin returns false, with nothing open, when the extension must be attached
- * (again) first.
+ * (again) first.  guarded: the transaction may take long, so that the watchdog
+ * has to be able to end it when we must stop; it costs a wake-up some time
+ * later, which an idle worker does without.
  */
-extern bool outbox_store_begin(const char *activity);
+extern bool outbox_store_begin(const char *activity, bool guarded);
 extern void outbox_store_end(bool durable);
 extern void outbox_store_abort(void);
 

@@ -89,20 +89,23 @@ def consume(db, broker, ready):
             return
         if method is None:
             continue
-        try:
-            process(
-                db,
-                properties.message_id,
-                json.loads(body),
-                method.redelivered,
-                time.time(),
-            )
-        except psycopg2.Error as error:
-            # psycopg2 has more than one class of exception for this
-            if db.closed:
-                raise psycopg2.OperationalError(str(error)) from error
-            raise
+        process(
+            db,
+            properties.message_id,
+            json.loads(body),
+            method.redelivered,
+            time.time(),
+        )
         channel.basic_ack(method.delivery_tag)
+
+
+def is_temporary(error):
+    """An error with an SQLSTATE is the server's verdict, which another try does
+    not change; except OperationalError, which is its "not now".  An error
+    without one is a broken connection."""
+    return isinstance(error, psycopg2.OperationalError) or not getattr(
+        error, "pgcode", None
+    )
 
 
 @contextlib.contextmanager
@@ -138,11 +141,9 @@ def main():
             with closing(psycopg2.connect(dsn)) as db:
                 with closing(pika.BlockingConnection(pika.URLParameters(uri))) as broker:
                     consume(db, broker, ready)
-        except (
-            psycopg2.OperationalError,
-            pika.exceptions.AMQPError,
-            OSError,
-        ) as error:
+        except (psycopg2.Error, pika.exceptions.AMQPError, OSError) as error:
+            if not is_temporary(error):
+                raise
             reason = (str(error) or repr(error)).strip().splitlines()[0]
             log("connection lost, trying again: " + reason)
             stopping.wait(pause_s)

@@ -5,7 +5,6 @@ INSERT INTO outbox_route (name) VALUES ('a'), ('b');
 -- Everything of a message
 SELECT outbox_enqueue('é€', '{"k": [1, "ü", null]}', 'id 1', 'type', '{"h": {"x": 1}}', 'a',
 	'r.k', '{"priority": 1}', NULL, '01890a5d-ac96-774b-bcce-b302099a8057') IS NOT NULL AS ok;
-SELECT outbox_enqueue_bytes('', '\x') IS NOT NULL AS ok;	-- refused
 SELECT outbox_enqueue_bytes('empty', '\x') IS NOT NULL AS ok;
 SELECT outbox_enqueue_bytes('nul', '\x00ff00') IS NOT NULL AS ok;
 -- compressed, and out of line
@@ -65,7 +64,7 @@ SELECT args, pg_temp.seqs(args), pg_temp.seqs(args, 'list') AS list FROM unnest(
 -- Workers share the keys: all of them, each in one share only
 TRUNCATE outbox;
 INSERT INTO outbox (event_type, payload, aggregate_type, aggregate_id)
-	SELECT 'e', to_jsonb(i), CASE WHEN i % 2 = 0 THEN 't' END, NULLIF(i % 200, 0)::text
+	SELECT 'e', to_jsonb(i), CASE WHEN i % 2 = 0 THEN 't' END, NULLIF(i % 199, 0)::text
 	FROM generate_series(1, 2000) i;
 CREATE TEMP TABLE shares AS
 	SELECT w, c.seq, c.aggregate_type, c.aggregate_id
@@ -92,13 +91,25 @@ SELECT event_type, attempts FROM outbox_test_claim_due();
 
 -- Claims read as much of the index as they take, however much stands in front
 TRUNCATE outbox;
-EXPLAIN (COSTS OFF) SELECT ctid, seq FROM outbox
-WHERE status = 'pending' AND available_at IS NULL AND seq > 1 AND seq <= 1000
-ORDER BY seq LIMIT 10 FOR UPDATE SKIP LOCKED;
-EXPLAIN (COSTS OFF) SELECT ctid, seq FROM outbox
-WHERE status = 'pending' AND available_at IS NOT NULL AND (available_at, seq) > ('2000-01-01', 1)
-	AND available_at <= pg_catalog.clock_timestamp()
-ORDER BY available_at, seq LIMIT 10 FOR UPDATE SKIP LOCKED;
+CREATE FUNCTION pg_temp.plan(query text) RETURNS SETOF text
+LANGUAGE plpgsql AS $$
+DECLARE
+	line text;
+BEGIN
+	FOR line IN EXECUTE 'EXPLAIN (COSTS OFF) ' || query LOOP
+		IF line ~ 'Limit|LockRows|Scan|Sort' THEN
+			RETURN NEXT line;
+		END IF;
+	END LOOP;
+END
+$$;
+SELECT pg_temp.plan($$SELECT ctid, seq FROM outbox
+	WHERE status = 'pending' AND available_at IS NULL AND seq > 1 AND seq <= 1000
+	ORDER BY seq LIMIT 10 FOR UPDATE SKIP LOCKED$$);
+SELECT pg_temp.plan($$SELECT ctid, seq FROM outbox
+	WHERE status = 'pending' AND available_at IS NOT NULL AND (available_at, seq) > ('2000-01-01', 1)
+		AND available_at <= pg_catalog.clock_timestamp()
+	ORDER BY available_at, seq LIMIT 10 FOR UPDATE SKIP LOCKED$$);
 
 -- Of a transaction that has not committed there is nothing
 BEGIN;

@@ -37,8 +37,6 @@ SELECT * FROM pg_temp.state;
 SELECT event_type, attempts FROM outbox_test_claim_due();
 UPDATE outbox SET available_at = '2000-01-01';
 SELECT string_agg(event_type, ' ') FROM outbox_test_claim_due();
-SELECT string_agg(event_type, ' ') FROM outbox, outbox_test_claim_due(after => outbox.seq, after_due => outbox.available_at) d
-WHERE outbox.event_type = 'b' AND d.event_type > '';
 SELECT string_agg(c.event_type, ' ') FROM outbox o, outbox_test_claim_due(after => o.seq, after_due => o.available_at) c
 WHERE o.event_type = 'b';
 SELECT string_agg(event_type, ' ') FROM outbox_test_claim_due(max_rows => 2);
@@ -59,9 +57,9 @@ SELECT * FROM pg_temp.state WHERE event_type = 'a';
 SELECT outbox_test_fail('{00000000-0000-0000-0000-000000000000}', 'x');
 
 -- Who holds the key: a retry, and a failed one where the route says so
+SELECT pg_temp.fail('d');
 SELECT h.aggregate_type, h.aggregate_id, failed, event_type, key_hash = outbox_key_hash(h.aggregate_type, h.aggregate_id) AS hash
 FROM outbox_test_list_holders() h JOIN outbox USING (seq) ORDER BY seq;
-SELECT pg_temp.fail('d');
 UPDATE outbox_route SET on_failed = 'block';
 SELECT event_type, failed FROM outbox_test_list_holders() JOIN outbox USING (seq) ORDER BY seq;
 SELECT count(*), count(DISTINCT seq) FROM generate_series(0, 2) w, outbox_test_list_holders(w, 3);

@@ -21,9 +21,11 @@ SET outbox.strict_keys = on;
 BEGIN;
 SELECT outbox_enqueue('four', '{}', aggregate_id => '4') IS NOT NULL AS ok;
 PREPARE TRANSACTION 'outbox_regress_3';
-SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 3;
+SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 3
+	AND database = (SELECT oid FROM pg_database WHERE datname = current_database());
 COMMIT PREPARED 'outbox_regress_3';
-SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 3;
+SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 3
+	AND database = (SELECT oid FROM pg_database WHERE datname = current_database());
 SELECT event_type FROM outbox ORDER BY seq;
 
 TRUNCATE outbox;

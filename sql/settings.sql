@@ -48,7 +48,7 @@ SELECT uri, outcome(format('SET outbox.broker_uri = %L', uri)) FROM unnest(ARRAY
 -- and what is not: SQLSTATE and detail, the hint is always the same
 CREATE FUNCTION refused(uri text) RETURNS text
 LANGUAGE sql AS $$
-	SELECT left(o, 5) || substring(o FROM '\n  DETAIL(:[^\n]*)')
+	SELECT coalesce(left(o, 5) || substring(o FROM '\n  DETAIL(:[^\n]*)'), o)
 	FROM outbox_regress.outcome(format('SET outbox.broker_uri = %L', uri)) o
 $$;
 SELECT substring(outcome('SET outbox.broker_uri = ''h''') FROM 'HINT.*');

@@ -242,6 +242,8 @@ make_waiting(OutboxQueue *queue, OutboxItem *item)
 		dlist_push_head(&item->key->waiting, &item->node);
 	item->key->nwaiting++;
 	queue->nwaiting++;
+	if (item->key->head->state == OUTBOX_ITEM_CONFIRMED)
+		queue->key_waits_for_settling = true;
 }
 
 static void
@@ -398,17 +400,9 @@ outbox_queue_confirmed(OutboxQueue *queue, OutboxItem *item)
 	queue->nconfirmed++;
 	dlist_push_tail(&queue->confirmed, &item->node);
 	clear_suspect(queue, item);
-	/*
-	 * Unconfirmed is what a key may have one of; the next does not wait for
-	 * the settling.
-	 */
-	if (item->key != NULL)
-	{
-		OutboxKey  *key = item->key;
-
-		item->key = NULL;
-		advance_key(queue, key);
-	}
+	if (item->key != NULL &&
+		(item->key->nwaiting > 0 || item->key->skip_low != 0))
+		queue->key_waits_for_settling = true;
 }
 
 void
@@ -491,10 +485,14 @@ outbox_queue_drop_all(OutboxQueue *queue, OutboxRoute *route)
 void
 outbox_queue_settled(OutboxQueue *queue, OutboxItem *item)
 {
-	Assert(item->state == OUTBOX_ITEM_CONFIRMED && item->key == NULL);
+	OutboxKey  *key = item->key;
+
+	Assert(item->state == OUTBOX_ITEM_CONFIRMED);
 	dlist_delete(&item->node);
 	queue->nconfirmed--;
 	free_item(queue, item);
+	if (key != NULL)
+		advance_key(queue, key);
 }
 
 void

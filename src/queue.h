@@ -11,7 +11,10 @@
  *		  v          |  +--unknown----+   +-nack, return--> REJECTED --> gone
  *		WAITING -----+ (head of its key is gone)
  *
- * Of each key at most one message, the head, is past WAITING.  Any message that
+ * Of each key at most one message, the head, is past WAITING, and it is the
+ * head until its settling is committed, durably if another waits behind it:
+ * else a crash could lose the settling of two of them, and the key's older
+ * message would be published again after its newer one.  Any message that
  * is not SENT, CONFIRMED or REJECTED can be dropped: it is a row in the table
  * all the same, and the claim was nothing but this memory.  What is dropped, or
  * not admitted, because its key cannot go on now is remembered by the lowest
@@ -105,6 +108,7 @@ typedef struct OutboxQueue
 	int			nconfirmed;
 	int			nrejected;
 	int			nsuspects;
+	bool		key_waits_for_settling; /* for a CONFIRMED head to be gone */
 	size_t		bytes;
 	int			waiting_max;	/* most WAITING items in all */
 	int		   *free_claims;	/* stack of unused claim indexes */

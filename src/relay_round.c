@@ -7,9 +7,10 @@
  * comes next.  With claims in it, it commits synchronously: that commit record
  * lies behind those of all transactions whose rows were claimed, so once it is
  * on disk (and on the synchronous standbys) nothing that is published can be
- * lost by a crash.  A transaction that only settles commits asynchronously;
- * what it settled counts against the window until its commit is on disk, which
- * keeps the duplicates after a crash within outbox.window.
+ * lost by a crash.  A transaction that only settles commits asynchronously,
+ * unless a key waits for it (queue.h says why); what it settled counts against
+ * the window until its commit is on disk, which keeps the duplicates after a
+ * crash within outbox.window.
  *
  * An ERROR ends the transaction and nothing else: the link stays, what was
  * confirmed is remembered, and nothing new is published until settling works
@@ -270,9 +271,11 @@ settling_wanted(OutboxRelay *relay, TimestampTz now)
 	}
 	if (relay->settle_at == 0)
 		relay->settle_at = outbox_relay_after(OUTBOX_SETTLE_DELAY_MS);
-	/* Many; or nothing else is under way; or they have waited enough. */
+	/* Many; or nothing else to do; or a key waits; or it was long enough. */
 	return n >= Max(outbox_window / 4, 1) ||
-		(queue->nsent == 0 && queue->nready == 0) || now >= relay->settle_at;
+		(queue->nready == 0 &&
+		 (queue->nsent == 0 || queue->key_waits_for_settling)) ||
+		now >= relay->settle_at;
 }
 
 static void
@@ -519,8 +522,9 @@ round_transaction(OutboxRelay *relay, Settling *settling, OutboxBatch *batch)
 										 !batch->segments[0].cut ?
 										 batch->segments[0].last_due :
 										 relay->due_cursor);
-	durable = batch->count > 0;
+	durable = batch->count > 0 || relay->queue->key_waits_for_settling;
 	outbox_store_end(durable);
+	relay->queue->key_waits_for_settling = false;
 
 	relay->find_next_due = false;
 	relay->next_due = next_due;

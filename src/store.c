@@ -154,7 +154,7 @@ outbox_store_end(bool durable)
 	SetUserIdAndSecContext(save_userid, save_context);
 	if (!durable)
 		(void) set_config_option("synchronous_commit", "off", PGC_USERSET,
-								 PGC_S_OVERRIDE, GUC_ACTION_LOCAL, true, 0,
+								 PGC_S_SESSION, GUC_ACTION_LOCAL, true, 0,
 								 false);
 	else
 		/* The wait for a standby may be a long one. */

@@ -95,7 +95,7 @@ test: setup
 
 demo: setup
 	$(MAKE) with_llvm=no all
-	KEEP=$(KEEP) examples/orders/run
+	@KEEP='$(KEEP)' examples/orders/run
 
 check-unit:
 	@$(MAKE) -s run-checks SUITES=unit

@@ -201,6 +201,28 @@ LANGUAGE C;
 COMMENT ON FUNCTION outbox_route_trigger() IS
 'Checks the routing key template of a route.';
 
+/*
+ * A message that is enqueued and not committed has no row lock on its route, so
+ * whoever takes a route away waits for all of them here, and the foreign key
+ * sees them then.
+ */
+CREATE FUNCTION outbox_route_removal_trigger()
+RETURNS trigger
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	LOCK TABLE @extschema@.outbox IN SHARE MODE;
+	RETURN NULL;
+END
+$$;
+
+COMMENT ON FUNCTION outbox_route_removal_trigger() IS
+'Makes DELETE and renaming of a route wait for transactions that have enqueued.';
+
+CREATE TRIGGER outbox_route_removal
+	BEFORE DELETE OR UPDATE OF name ON outbox_route
+	FOR EACH STATEMENT EXECUTE FUNCTION outbox_route_removal_trigger();
 CREATE TRIGGER outbox_route_check
 	BEFORE INSERT OR UPDATE ON outbox_route
 	FOR EACH ROW EXECUTE FUNCTION outbox_route_trigger();
@@ -270,6 +292,22 @@ COMMENT ON COLUMN outbox_archive.created_at IS 'When it was enqueued.';
 COMMENT ON COLUMN outbox_archive.available_at IS 'When it was scheduled, or its last attempt became due; NULL: at once.';
 COMMENT ON COLUMN outbox_archive.attempts IS 'Attempts that failed before the one that succeeded.';
 COMMENT ON COLUMN outbox_archive.published_at IS 'When the settling transaction ran, just after the broker''s confirm.';
+
+DO $$
+DECLARE
+	col record;
+BEGIN
+	FOR col IN
+		SELECT a.attname, pg_catalog.col_description(a.attrelid, a.attnum) AS text
+		FROM pg_catalog.pg_attribute a
+		WHERE a.attrelid = '@extschema@.outbox_archive'::pg_catalog.regclass
+			AND a.attnum > 0
+	LOOP
+		EXECUTE pg_catalog.format('COMMENT ON COLUMN @extschema@.outbox_archive_default.%I IS %L',
+			col.attname, col.text);
+	END LOOP;
+END
+$$;
 
 CREATE FUNCTION outbox_archive_maintain(retention interval)
 RETURNS text
@@ -460,7 +498,7 @@ CREATE VIEW outbox_status AS
 
 COMMENT ON VIEW outbox_status IS 'One row that a person reads first: is this database''s relay publishing, and if not, why and what to do.';
 COMMENT ON COLUMN outbox_status.database IS 'Name of this database.';
-COMMENT ON COLUMN outbox_status.state IS 'publishing, idle, starting, connecting, broker down, blocked, paused, disabled, config error, database error, version mismatch, stopped, standby or not preloaded.';
+COMMENT ON COLUMN outbox_status.state IS 'publishing, idle, starting, connecting, broker down, blocked, paused, disabled, config error, database error, version mismatch, stopping, stopped, standby or not preloaded.';
 COMMENT ON COLUMN outbox_status.since IS 'When that state began; NULL when no worker runs.';
 COMMENT ON COLUMN outbox_status.hint IS 'What to do about it; NULL when nothing is wrong.';
 COMMENT ON COLUMN outbox_status.backlog IS 'Messages that wait to be published now, those in flight and those waiting for another attempt included.';
@@ -696,7 +734,8 @@ COMMENT ON FUNCTION outbox_worker_restart() IS
 
 REVOKE ALL ON FUNCTION
 	outbox_uuid7(), outbox_row_trigger(), outbox_change_trigger(),
-	outbox_route_trigger(), outbox_route_default_trigger(),
+	outbox_route_trigger(), outbox_route_removal_trigger(),
+	outbox_route_default_trigger(),
 	outbox_archive_maintain(interval),
 	outbox_enqueue(text, jsonb, text, text, jsonb, text, text, jsonb, timestamptz, uuid),
 	outbox_enqueue_bytes(text, bytea, text, text, text, jsonb, text, text, jsonb, timestamptz, uuid),
@@ -709,3 +748,11 @@ FROM PUBLIC;
 
 /* The default of outbox.id: whoever may INSERT must be able to evaluate it. */
 GRANT EXECUTE ON FUNCTION outbox_uuid7() TO PUBLIC;
+
+/*
+ * Those who may monitor the server may see what the relay does.  Functions in a
+ * view are checked against the caller, so the view alone would not do.
+ */
+GRANT SELECT ON outbox_status, outbox_workers TO pg_monitor;
+GRANT EXECUTE ON FUNCTION outbox_relay_state(), outbox_worker_stats(),
+	outbox_version() TO pg_monitor;

@@ -49,7 +49,7 @@ SELECT outbox_worker_restart() >= 0 AS told;
 
 -- A hint wherever something is to be done
 SELECT state IN ('publishing', 'idle', 'starting', 'connecting', 'broker down', 'blocked',
-	'paused', 'disabled', 'config error', 'database error', 'version mismatch', 'stopped',
+	'paused', 'disabled', 'config error', 'database error', 'version mismatch', 'stopping', 'stopped',
 	'standby', 'not preloaded') AS known,
 	state IN ('publishing', 'idle', 'starting', 'connecting') OR hint IS NOT NULL AS hint
 FROM outbox_status;

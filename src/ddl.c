@@ -123,6 +123,7 @@ outbox_process_utility(PlannedStmt *pstmt, const char *query_string,
 	ProcessUtility_hook_type next = prev_process_utility ?
 		prev_process_utility : standard_ProcessUtility;
 	Oid			dboid = InvalidOid;
+	bool		had_workers;
 
 	/* These commands refuse to run in a transaction block themselves. */
 	if (context == PROCESS_UTILITY_TOPLEVEL)
@@ -133,6 +134,7 @@ outbox_process_utility(PlannedStmt *pstmt, const char *query_string,
 			 dest, qc);
 		return;
 	}
+	had_workers = outbox_shared_count_slots(dboid) > 0;
 	PG_TRY();
 	{
 		wait_until_empty(dboid);
@@ -141,7 +143,7 @@ outbox_process_utility(PlannedStmt *pstmt, const char *query_string,
 	}
 	PG_FINALLY();
 	{
-		outbox_hold_release(dboid);
+		outbox_hold_release(dboid, had_workers);
 	}
 	PG_END_TRY();
 }

@@ -49,8 +49,8 @@ outbox_encode_text(const char *utf8)
 char *
 outbox_encode_digits(Numeric number)
 {
-	return DatumGetCString(DirectFunctionCall1(numeric_out,
-											   NumericGetDatum(number)));
+	/* Without trailing zeroes: 5.0 is the integer 5, as enqueue sees it. */
+	return numeric_normalize(number);
 }
 
 /* An integer that fits 64 bits stays exact; the rest becomes a double. */

@@ -372,6 +372,13 @@ start_missing(DatabaseEntry *db)
 			return;
 		if (i == 0 && count_probes() >= MAX_PROBES)
 			return;
+		/* Dropped while its workers were away, or closed to connections. */
+		if (i == 0 && !database_exists(db->dboid))
+		{
+			db->absent = true;
+			outbox_shared_wake_launcher();
+			return;
+		}
 		if (!start_worker(db, i))
 		{
 			report_no_worker();

@@ -180,6 +180,9 @@ state_hint(OutboxWorkerState state)
 			return "See last_error and the server log; the relay tries again by itself.";
 		case OUTBOX_WORKER_VERSION:
 			return "Run ALTER EXTENSION outbox UPDATE, or restart the server to load the new library.";
+		case OUTBOX_WORKER_STOPPING:
+		case OUTBOX_WORKER_STOPPED:
+			return "A worker is leaving; the launcher starts another one at once, unless the server is being stopped.";
 		default:
 			return NULL;
 	}

@@ -64,6 +64,8 @@ check_broker_uri(char **newval, void **extra, GucSource source)
 				 errdetail_internal("%s", detail)));
 		return true;
 	}
+	/* The server's own message would repeat the text, password and all. */
+	GUC_check_errmsg("invalid value for parameter \"%s\"", "outbox.broker_uri");
 	GUC_check_errdetail("%s", detail);
 	GUC_check_errhint("The form is amqp[s]://[user@]host[:port][,host[:port]...][/vhost]; the password belongs in the file that \"outbox.passfile\" names.");
 	return false;

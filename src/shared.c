@@ -545,7 +545,7 @@ outbox_hold_set(Oid dboid)
 }
 
 void
-outbox_hold_release(Oid dboid)
+outbox_hold_release(Oid dboid, bool restart)
 {
 	SpinLockAcquire(&outbox_shared->mutex);
 	for (int i = 0; i < OUTBOX_MAX_HOLDS; i++)
@@ -556,7 +556,8 @@ outbox_hold_release(Oid dboid)
 			hold->dboid = InvalidOid;
 	}
 	SpinLockRelease(&outbox_shared->mutex);
-	request_database(dboid);
+	if (restart)
+		request_database(dboid);
 }
 
 /* A hold whose backend is gone (killed amid the command) counts no more. */

@@ -222,7 +222,8 @@ extern int	outbox_my_procno(void);
 
 /* Holds (DDL on whole databases); false when all are in use. */
 extern bool outbox_hold_set(Oid dboid);
-extern void outbox_hold_release(Oid dboid);
+/* restart: ask the launcher to look at the database at once. */
+extern void outbox_hold_release(Oid dboid, bool restart);
 extern bool outbox_hold_exists(Oid dboid);
 
 #endif							/* OUTBOX_SHARED_H */

@@ -16,6 +16,7 @@
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "store.h"
+#include "storage/lmgr.h"
 #include "store_internal.h"
 #include "utils/builtins.h"
 #include "utils/inval.h"
@@ -133,7 +134,11 @@ outbox_store_begin(const char *activity, bool guarded)
 	if (!store.attached)
 		return false;
 	begin_raw(activity, guarded);
-	/* Starting a transaction took in what others have changed. */
+	/*
+	 * The lock keeps DROP EXTENSION out until we commit, or waits for its end;
+	 * with it comes the news of what others have changed.
+	 */
+	LockRelationOid(store.relid, AccessShareLock);
 	if (store.stale)
 	{
 		outbox_store_end(false);

@@ -73,14 +73,26 @@ $node->start;
 
 # --- the broker process is stopped (SIGSTOP), with messages in flight
 
-$node->wait_sql($state, 'idle');
+$checker->enqueue(100);
+$node->wait_drained;
 $rabbit->pause;
-$checker->enqueue(2000);
+$checker->enqueue(1900);
 $node->wait_sql('SELECT in_flight > 0 FROM outbox_status');
-stop_within_limit('with a broker that does not answer');
+stop_within_limit('with a full window and a broker that does not answer');
 $rabbit->resume;
 $node->start;
 $consumer->wait_count($total + 2000, 60);
+$node->wait_drained;
+
+# again, while the worker declares the exchange on a new connection
+$node->restart;
+$node->wait_sql($state, 'idle');
+$rabbit->pause;
+$checker->enqueue(100);
+stop_within_limit('while a broker that does not answer is asked for an exchange');
+$rabbit->resume;
+$node->start;
+$consumer->wait_count($total + 2100, 60);
 $node->wait_drained;
 
 # again, while the worker tries to connect
@@ -102,7 +114,7 @@ stop_within_limit('with an unreachable broker');
 $node->start;
 $node->wait_sql($state, 'broker down');
 $rabbit->restart;
-$consumer->wait_count($total + 2100, 60);
+$consumer->wait_count($total + 2200, 60);
 $node->wait_drained;
 
 # --- memory alarm
@@ -125,7 +137,7 @@ wait_until('publishing resumes',
 # rabbitmqctl itself returns some time after the alarm is cleared
 cmp_ok(time - $start, '<', 2,
 	'publishing resumes within 2 s after the alarm is cleared');
-$consumer->wait_count($total + 5100, 60);
+$consumer->wait_count($total + 5200, 60);
 $node->wait_drained;
 $node->wait_sql($state, 'idle');
 
@@ -140,7 +152,7 @@ stop_within_limit('when started and stopped under a memory alarm');
 $node->start;
 $rabbit->memory_alarm(0);
 $start = time;
-$consumer->wait_count($total + 8101, 60);
+$consumer->wait_count($total + 8201, 60);
 note sprintf 'all delivered %.2f s after the alarm was cleared',
   time - $start;
 $node->wait_drained;

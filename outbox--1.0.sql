@@ -4,6 +4,36 @@
 \echo Use "CREATE EXTENSION outbox" to load this file. \quit
 
 --
+-- The relay of this database, and whose database this is
+--
+
+CREATE TABLE outbox_control (
+	singleton boolean PRIMARY KEY DEFAULT true CHECK (singleton),
+	paused boolean NOT NULL DEFAULT false,
+	system_identifier bigint NOT NULL,
+	database_oid oid NOT NULL,
+	adopted_at timestamptz NOT NULL DEFAULT pg_catalog.now()
+);
+
+COMMENT ON TABLE outbox_control IS
+'State of the relay of this database; exactly one row, changed by outbox_pause(), outbox_resume() and outbox_adopt().';
+COMMENT ON COLUMN outbox_control.singleton IS
+'Always true: keeps the table at one row.';
+COMMENT ON COLUMN outbox_control.paused IS
+'True: the workers of this database publish nothing.';
+COMMENT ON COLUMN outbox_control.system_identifier IS
+'Server whose relay may publish the messages of this database (pg_control_system()). Where it or database_oid differs, this is a copy, and its relay stays silent until outbox_adopt() is called.';
+COMMENT ON COLUMN outbox_control.database_oid IS
+'Database whose relay may publish the messages of this database.';
+COMMENT ON COLUMN outbox_control.adopted_at IS
+'When these two were recorded.';
+
+INSERT INTO outbox_control (system_identifier, database_oid)
+	SELECT s.system_identifier, d.oid
+	FROM pg_catalog.pg_control_system() s, pg_catalog.pg_database d
+	WHERE d.datname = pg_catalog.current_database();
+
+--
 -- Routes: where messages go
 --
 
@@ -25,6 +55,7 @@ CREATE TABLE outbox_route (
 		CHECK (on_failed IN ('skip', 'block')),
 	paused boolean NOT NULL DEFAULT false,
 	enqueue_roles name[],
+	control boolean NOT NULL DEFAULT true REFERENCES outbox_control,
 	CONSTRAINT outbox_route_default_exchange
 		CHECK (exchange <> '' OR exchange_type IS NULL)
 );
@@ -47,22 +78,10 @@ COMMENT ON COLUMN outbox_route.on_failed IS
 'What happens to later messages of a key when one becomes failed: ''skip'' lets them go on, ''block'' holds them until the failed one is requeued or discarded.';
 COMMENT ON COLUMN outbox_route.paused IS
 'True: nothing is published on this route, the messages wait. See outbox_pause() and outbox_resume().';
+COMMENT ON COLUMN outbox_route.control IS
+'Always true. Makes a restore load outbox_control, which tells a copy from the original, before routes and messages.';
 COMMENT ON COLUMN outbox_route.enqueue_roles IS
 'Roles whose members may enqueue to this route; NULL: everybody who may enqueue at all.';
-
-CREATE TABLE outbox_control (
-	singleton boolean PRIMARY KEY DEFAULT true CHECK (singleton),
-	paused boolean NOT NULL DEFAULT false
-);
-
-COMMENT ON TABLE outbox_control IS
-'State of the relay of this database; exactly one row, changed by outbox_pause() and outbox_resume().';
-COMMENT ON COLUMN outbox_control.singleton IS
-'Always true: keeps the table at one row.';
-COMMENT ON COLUMN outbox_control.paused IS
-'True: the workers of this database publish nothing.';
-
-INSERT INTO outbox_control DEFAULT VALUES;
 
 --
 -- Messages
@@ -168,6 +187,34 @@ ALTER TABLE outbox DISABLE TRIGGER ALL;
 ALTER TABLE outbox ENABLE TRIGGER USER;
 
 /*
+ * A restored dump brings the control row of the database that was dumped, which
+ * replaces the one that CREATE EXTENSION has made: so the relay sees that this
+ * is a copy.
+ */
+CREATE FUNCTION outbox_control_restore_trigger()
+RETURNS trigger
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	UPDATE @extschema@.outbox_control SET
+		paused = NEW.paused, system_identifier = NEW.system_identifier,
+		database_oid = NEW.database_oid, adopted_at = NEW.adopted_at;
+	IF FOUND THEN
+		RETURN NULL;
+	END IF;
+	RETURN NEW;
+END
+$$;
+
+COMMENT ON FUNCTION outbox_control_restore_trigger() IS
+'Makes an INSERT into outbox_control replace its row, so that a dump restores.';
+
+CREATE TRIGGER outbox_control_restore
+	BEFORE INSERT ON outbox_control
+	FOR EACH ROW EXECUTE FUNCTION outbox_control_restore_trigger();
+
+/*
  * A dump contains the route 'default' as it was, and a restore meets the one
  * that CREATE EXTENSION has just made: the row that comes last wins.
  */
@@ -240,6 +287,7 @@ CREATE TRIGGER outbox_control_changed
 INSERT INTO outbox_route (name, exchange, exchange_type)
 	VALUES ('default', 'outbox', 'topic');
 
+SELECT pg_catalog.pg_extension_config_dump('outbox_control', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox_route', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox_seq_seq', '');
@@ -464,13 +512,13 @@ CREATE VIEW outbox_workers AS
 COMMENT ON VIEW outbox_workers IS 'The workers of this database, one row each.';
 COMMENT ON COLUMN outbox_workers.worker IS 'Number of the worker in its database, from 0.';
 COMMENT ON COLUMN outbox_workers.pid IS 'Process id, as in pg_stat_activity; NULL while it is not running.';
-COMMENT ON COLUMN outbox_workers.state IS 'What it does: starting, idle, publishing, connecting, broker down, blocked, paused, disabled, config error, database error, version mismatch, no extension, stopping, stopped.';
+COMMENT ON COLUMN outbox_workers.state IS 'What it does: starting, idle, publishing, connecting, broker down, blocked, paused, not adopted, disabled, config error, database error, version mismatch, no extension, stopping, stopped.';
 COMMENT ON COLUMN outbox_workers.broker IS 'host:port of the broker it is connected to or tries next.';
 COMMENT ON COLUMN outbox_workers.since IS 'When it entered this state.';
 COMMENT ON COLUMN outbox_workers.started_at IS 'When the process started.';
 COMMENT ON COLUMN outbox_workers.claimed IS 'Messages in its memory.';
 COMMENT ON COLUMN outbox_workers.in_flight IS 'Of these, messages sent and not yet settled; at most outbox.window.';
-COMMENT ON COLUMN outbox_workers.published IS 'Messages confirmed and settled since the server started.';
+COMMENT ON COLUMN outbox_workers.published IS 'Messages confirmed and settled; counters begin at 0 when the server starts, or recovers from a crash.';
 COMMENT ON COLUMN outbox_workers.returned IS 'Attempts that the broker returned as unroutable.';
 COMMENT ON COLUMN outbox_workers.nacked IS 'Attempts that the broker nacked.';
 COMMENT ON COLUMN outbox_workers.failed IS 'Messages that became failed.';
@@ -498,7 +546,7 @@ CREATE VIEW outbox_status AS
 
 COMMENT ON VIEW outbox_status IS 'One row that a person reads first: is this database''s relay publishing, and if not, why and what to do.';
 COMMENT ON COLUMN outbox_status.database IS 'Name of this database.';
-COMMENT ON COLUMN outbox_status.state IS 'publishing, idle, starting, connecting, broker down, blocked, paused, disabled, config error, database error, version mismatch, stopping, stopped, standby or not preloaded.';
+COMMENT ON COLUMN outbox_status.state IS 'publishing, idle, starting, connecting, broker down, blocked, paused, not adopted, disabled, config error, database error, version mismatch, stopping, stopped, standby or not preloaded.';
 COMMENT ON COLUMN outbox_status.since IS 'When that state began; NULL when no worker runs.';
 COMMENT ON COLUMN outbox_status.hint IS 'What to do about it; NULL when nothing is wrong.';
 COMMENT ON COLUMN outbox_status.backlog IS 'Messages that wait to be published now, those in flight and those waiting for another attempt included.';
@@ -720,6 +768,26 @@ AS $$ SELECT @extschema@.outbox_set_paused(route, false) $$;
 COMMENT ON FUNCTION outbox_resume(text) IS
 'Undoes outbox_pause() with the same argument.';
 
+CREATE FUNCTION outbox_adopt()
+RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	UPDATE @extschema@.outbox_control c
+	SET system_identifier = s.system_identifier, database_oid = d.oid,
+		adopted_at = now()
+	FROM pg_control_system() s, pg_database d
+	WHERE d.datname = current_database()
+		AND (c.system_identifier, c.database_oid)
+			IS DISTINCT FROM (s.system_identifier, d.oid);
+	RETURN FOUND;
+END
+$$;
+
+COMMENT ON FUNCTION outbox_adopt() IS
+'Lets the relay of a copied database (restored dump, CREATE DATABASE ... TEMPLATE) publish the messages that it holds. Returns false when the database was no copy.';
+
 CREATE FUNCTION outbox_worker_restart()
 RETURNS integer
 AS 'MODULE_PATHNAME', 'outbox_worker_restart'
@@ -734,6 +802,7 @@ COMMENT ON FUNCTION outbox_worker_restart() IS
 
 REVOKE ALL ON FUNCTION
 	outbox_uuid7(), outbox_row_trigger(), outbox_change_trigger(),
+	outbox_control_restore_trigger(), outbox_adopt(),
 	outbox_route_trigger(), outbox_route_removal_trigger(),
 	outbox_route_default_trigger(),
 	outbox_archive_maintain(interval),

@@ -28,6 +28,7 @@
 #include "utils/acl.h"
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
+#include "wake.h"
 
 /* Shorter than the five seconds that the server waits afterwards. */
 #define STOP_WAIT_MS	4500
@@ -114,6 +115,15 @@ wait_until_empty(Oid dboid)
 	}
 }
 
+/* A database made from a template that has the extension has it, too. */
+static void
+note_new_database(Node *stmt)
+{
+	if (IsA(stmt, CreatedbStmt) && outbox_shared != NULL)
+		outbox_wake_database(get_database_oid(((CreatedbStmt *) stmt)->dbname,
+											  true));
+}
+
 static void
 outbox_process_utility(PlannedStmt *pstmt, const char *query_string,
 					   bool read_only_tree, ProcessUtilityContext context,
@@ -132,6 +142,7 @@ outbox_process_utility(PlannedStmt *pstmt, const char *query_string,
 	{
 		next(pstmt, query_string, read_only_tree, context, params, query_env,
 			 dest, qc);
+		note_new_database(pstmt->utilityStmt);
 		return;
 	}
 	had_workers = outbox_shared_count_slots(dboid) > 0;
@@ -140,6 +151,7 @@ outbox_process_utility(PlannedStmt *pstmt, const char *query_string,
 		wait_until_empty(dboid);
 		next(pstmt, query_string, read_only_tree, context, params, query_env,
 			 dest, qc);
+		note_new_database(pstmt->utilityStmt);
 	}
 	PG_FINALLY();
 	{

@@ -30,6 +30,8 @@ typedef struct SlotCopy
 {
 	int			worker;
 	int			pid;
+	int			nworkers;
+	int			broken_routes;
 	OutboxWorkerState state;
 	TimestampTz since;
 	TimestampTz started_at;
@@ -56,6 +58,8 @@ copy_slot(OutboxSlot *slot, SlotCopy *copy)
 	ours = slot->in_use && slot->dboid == MyDatabaseId;
 	copy->worker = slot->worker;
 	copy->pid = slot->pid;
+	copy->nworkers = slot->nworkers;
+	copy->broken_routes = slot->broken_routes;
 	copy->state = slot->state;
 	copy->since = slot->since;
 	copy->started_at = slot->started_at;
@@ -172,6 +176,8 @@ state_hint(OutboxWorkerState state)
 			return "RabbitMQ has a memory or disk alarm and accepts no messages; look at the broker with rabbitmq-diagnostics alarms. Publishing resumes by itself.";
 		case OUTBOX_WORKER_PAUSED:
 			return "Call outbox_resume() to publish again.";
+		case OUTBOX_WORKER_NOT_ADOPTED:
+			return "This database is a copy (restored dump, template). Discard what must not be published twice, then call outbox_adopt().";
 		case OUTBOX_WORKER_DISABLED:
 			return "Set outbox.enabled to on and reload the configuration.";
 		case OUTBOX_WORKER_CONFIG_ERROR:
@@ -197,7 +203,8 @@ state_severity(OutboxWorkerState state)
 		OUTBOX_WORKER_STOPPING, OUTBOX_WORKER_STARTING,
 		OUTBOX_WORKER_CONNECTING, OUTBOX_WORKER_BLOCKED,
 		OUTBOX_WORKER_BROKER_DOWN, OUTBOX_WORKER_DATABASE_ERROR,
-		OUTBOX_WORKER_PAUSED, OUTBOX_WORKER_DISABLED,
+		OUTBOX_WORKER_PAUSED, OUTBOX_WORKER_NOT_ADOPTED,
+		OUTBOX_WORKER_DISABLED,
 		OUTBOX_WORKER_CONFIG_ERROR, OUTBOX_WORKER_VERSION
 	};
 
@@ -252,6 +259,17 @@ absent_state(const char **hint)
 	return "stopped";
 }
 
+/* The workers that run are well, but not all is. */
+static const char *
+partial_hint(const SlotCopy *copy, int running)
+{
+	if (running < copy->nworkers && outbox_shared->out_of_workers)
+		return "Not all of outbox.workers could be started, and the keys of the missing ones wait: increase max_worker_processes.";
+	if (copy->broken_routes > 0)
+		return "A route cannot be published to and its messages wait, see last_error: check its exchange and the permissions of the login.";
+	return NULL;
+}
+
 #define RELAY_COLS 8
 
 Datum
@@ -275,6 +293,8 @@ outbox_relay_state(PG_FUNCTION_ARGS)
 	{
 		state = outbox_worker_state_name(worst.state);
 		hint = state_hint(worst.state);
+		if (hint == NULL)
+			hint = partial_hint(&worst, running);
 	}
 	else
 		state = absent_state(&hint);

@@ -76,6 +76,8 @@ show_state(OutboxRelay *relay)
 		state = OUTBOX_WORKER_DISABLED;
 	else if (relay->db_error)
 		state = OUTBOX_WORKER_DATABASE_ERROR;
+	else if (relay->copy)
+		state = OUTBOX_WORKER_NOT_ADOPTED;
 	else if (relay->paused)
 		state = OUTBOX_WORKER_PAUSED;
 	else if (relay->config_error != NULL)
@@ -97,6 +99,7 @@ show_state(OutboxRelay *relay)
 	else if (MySlot->state == OUTBOX_WORKER_BLOCKED && state != MySlot->state &&
 			 outbox_relay_link_open(relay))
 		ereport(LOG, (errmsg("outbox relay is no longer blocked by the broker")));
+	MySlot->broken_routes = outbox_relay_count_broken(relay);
 	outbox_slot_set_state(state);
 }
 
@@ -191,7 +194,7 @@ turn(OutboxRelay *relay)
 		outbox_relay_round(relay);
 	if (relay->leave)
 		return false;
-	if (relay->attached && now >= relay->maintain_at)
+	if (relay->attached && MySlot->worker == 0 && now >= relay->maintain_at)
 		outbox_relay_maintain(relay);
 
 	if (!outbox_enabled || relay->version_mismatch)

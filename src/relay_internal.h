@@ -31,6 +31,12 @@
 /* How long to wait for confirms when stopping, or before a new connection. */
 #define OUTBOX_DRAIN_MS			1000
 
+/*
+ * The longest wait between two connects.  Shorter than outbox.retry_max may be:
+ * when the broker is back, everything waits for this.
+ */
+#define OUTBOX_RECONNECT_MAX_MS	30000
+
 /* How long a confirm may wait for others to be settled with it. */
 #define OUTBOX_SETTLE_DELAY_MS	5
 
@@ -53,7 +59,8 @@ typedef struct OutboxRelay
 	bool		attached;		/* the extension is there and fits */
 	bool		version_mismatch;
 	bool		recheck_extension;	/* attach anew with the next transaction */
-	bool		paused;			/* control row */
+	bool		paused;			/* by the control row, or a copy */
+	bool		copy;			/* of another database, not adopted */
 	bool		config_dirty;	/* routes must be loaded again */
 	char	   *database_settings;	/* ALTER DATABASE SET, as at the start */
 	bool		leave;			/* end the process, for exit_reason */
@@ -131,7 +138,8 @@ extern void outbox_relay_reload(OutboxRelay *relay);
 /* relay_routes.c */
 extern OutboxRoute *outbox_relay_find_route(OutboxRelay *relay,
 											const char *name);
-extern void outbox_relay_load_routes(OutboxRelay *relay, bool *paused);
+extern void outbox_relay_load_routes(OutboxRelay *relay,
+									 OutboxControl *control);
 extern bool outbox_relay_route_waits(const OutboxRoute *route);
 extern List *outbox_relay_excluded_routes(OutboxRelay *relay);
 extern void outbox_relay_route_broken(OutboxRelay *relay, OutboxRoute *route,
@@ -139,6 +147,8 @@ extern void outbox_relay_route_broken(OutboxRelay *relay, OutboxRoute *route,
 extern void outbox_relay_route_works(OutboxRoute *route);
 extern TimestampTz outbox_relay_retry_routes(OutboxRelay *relay,
 											 TimestampTz now);
+/* Routes whose last try met a destination error. */
+extern int	outbox_relay_count_broken(OutboxRelay *relay);
 extern void outbox_relay_forget_declared(OutboxRelay *relay);
 
 /* relay_round.c */

@@ -177,7 +177,8 @@ schedule_connect(OutboxRelay *relay)
 	else
 		relay->connect_at =
 			outbox_relay_after(outbox_backoff_ms(outbox_retry_initial_ms,
-												 outbox_retry_max_ms,
+												 Min(outbox_retry_max_ms,
+													 OUTBOX_RECONNECT_MAX_MS),
 												 relay->connect_failures /
 												 Max(relay->uri.nhosts, 1),
 												 pg_prng_uint32(&pg_global_prng_state)));
@@ -421,6 +422,7 @@ outbox_relay_may_send(OutboxRelay *relay)
 {
 	return relay->queue->nready > 0 && !relay->reconnect && !relay->paused &&
 		relay->attached && outbox_enabled && !relay->db_error &&
+		!outbox_watchdog_stopping() &&
 		outbox_link_state(relay->link) == OUTBOX_LINK_OPEN &&
 		window_room(relay) > 0 && relay->send_at == 0;
 }

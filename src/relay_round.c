@@ -461,9 +461,17 @@ static void
 load_config_tables(OutboxRelay *relay)
 {
 	bool		was_paused = relay->paused;
+	OutboxControl control;
 
 	relay->config_dirty = false;
-	outbox_relay_load_routes(relay, &relay->paused);
+	outbox_relay_load_routes(relay, &control);
+	if (control.copy && !relay->copy)
+		ereport(LOG,
+				(errmsg("outbox relay is silent: this database is a copy"),
+				 errdetail("Its messages belong to another database, whose relay publishes them."),
+				 errhint("Call outbox_adopt() in it when they are to be published from here.")));
+	relay->copy = control.copy;
+	relay->paused = control.paused || control.copy;
 	if (relay->paused && !was_paused)
 	{
 		int64		lowest = outbox_queue_drop_all(relay->queue, NULL);

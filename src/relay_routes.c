@@ -85,7 +85,7 @@ start_route(OutboxRelay *relay, OutboxRoute *route)
 		outbox_relay_rescan(relay, route->skip_low, PG_INT64_MAX);
 	route->skip_low = 0;
 	relay->find_next_due = true;
-	relay->due_cursor = 0;
+	relay->due_cursor = DT_NOBEGIN;
 	relay->due_cursor_seq = 0;
 }
 
@@ -142,9 +142,9 @@ merge_route(OutboxRelay *relay, OutboxRoute *loaded)
 
 /* Called in a transaction. */
 void
-outbox_relay_load_routes(OutboxRelay *relay, bool *paused)
+outbox_relay_load_routes(OutboxRelay *relay, OutboxControl *control)
 {
-	List	   *loaded = outbox_store_load_routes(relay->cxt, paused);
+	List	   *loaded = outbox_store_load_routes(relay->cxt, control);
 	ListCell   *cell;
 
 	foreach(cell, relay->routes)
@@ -238,6 +238,18 @@ outbox_relay_retry_routes(OutboxRelay *relay, TimestampTz now)
 			start_route(relay, route);
 	}
 	return next;
+}
+
+int
+outbox_relay_count_broken(OutboxRelay *relay)
+{
+	int			count = 0;
+	ListCell   *cell;
+
+	foreach(cell, relay->routes)
+		if (((OutboxRoute *) lfirst(cell))->failures > 0)
+			count++;
+	return count;
 }
 
 /* On a new connection every exchange is looked at again. */

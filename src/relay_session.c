@@ -188,12 +188,17 @@ outbox_relay_load_config(OutboxRelay *relay)
 	const char *detail;
 	char	   *text;
 	char	   *password = NULL;
+	char	   *passwords = "";
 
 	detail = outbox_uri_parse(outbox_broker_uri, &uri);
-	if (detail == NULL)
-		detail = outbox_passfile_lookup(outbox_passfile, uri.hosts[0].host,
-										uri.hosts[0].port, uri.vhost, uri.user,
+	for (int i = 0; detail == NULL && i < uri.nhosts; i++)
+	{
+		detail = outbox_passfile_lookup(outbox_passfile, uri.hosts[i].host,
+										uri.hosts[i].port, uri.vhost, uri.user,
 										&password);
+		if (detail == NULL)
+			passwords = psprintf("%s %s", passwords, password);
+	}
 	if (detail != NULL)
 	{
 		config_failed(relay, detail);
@@ -203,7 +208,7 @@ outbox_relay_load_config(OutboxRelay *relay)
 	}
 
 	text = psprintf("%s %s %s %s %s %s %d %d", outbox_broker_uri,
-					outbox_passfile, password, outbox_tls_ca_file,
+					outbox_passfile, passwords, outbox_tls_ca_file,
 					outbox_tls_cert_file, outbox_tls_key_file,
 					outbox_tls_verify, outbox_heartbeat_s);
 	MemoryContextSwitchTo(old);

@@ -357,6 +357,7 @@ outbox_slot_assign(Oid dboid, int worker, int nworkers, uint64 *generation)
 	slot->procno = -1;
 	slot->exit_reason = OUTBOX_EXIT_CRASHED;
 	slot->ready = false;
+	slot->broken_routes = 0;
 	slot->wanted_workers = nworkers;
 	slot->state = OUTBOX_WORKER_STARTING;
 	slot->since = 0;
@@ -505,6 +506,8 @@ outbox_worker_state_name(OutboxWorkerState state)
 			return "blocked";
 		case OUTBOX_WORKER_PAUSED:
 			return "paused";
+		case OUTBOX_WORKER_NOT_ADOPTED:
+			return "not adopted";
 		case OUTBOX_WORKER_DISABLED:
 			return "disabled";
 		case OUTBOX_WORKER_CONFIG_ERROR:

@@ -76,6 +76,7 @@ typedef enum OutboxWorkerState
 	OUTBOX_WORKER_BROKER_DOWN,
 	OUTBOX_WORKER_BLOCKED,
 	OUTBOX_WORKER_PAUSED,
+	OUTBOX_WORKER_NOT_ADOPTED,
 	OUTBOX_WORKER_DISABLED,
 	OUTBOX_WORKER_CONFIG_ERROR,
 	OUTBOX_WORKER_DATABASE_ERROR,
@@ -122,6 +123,7 @@ typedef struct OutboxSlot
 	OutboxExit	exit_reason;	/* read when the process is gone */
 	bool		ready;			/* the database has the extension ... */
 	int			wanted_workers; /* ... and wants so many workers */
+	int			broken_routes;	/* that wait after a destination error */
 
 	/* Under mutex: written by committing backends, taken by the worker. */
 	OutboxInbox inbox;

@@ -11,6 +11,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "access/xlog.h"
 #include "catalog/pg_type.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
@@ -171,6 +172,13 @@ outbox_store_end(bool durable)
 	(void) outbox_watchdog_release();
 	pgstat_report_stat(false);
 	pgstat_report_activity(STATE_IDLE, NULL);
+
+	/*
+	 * The watchdog may have ended the wait for a synchronous standby, after
+	 * which the commit returns as if all was well.  What the standby does not
+	 * have must not be published: leave here.
+	 */
+	CHECK_FOR_INTERRUPTS();
 }
 
 void
@@ -278,7 +286,11 @@ outbox_store_attach(char *version, size_t size)
 	"SELECT name, exchange, exchange_type, routing_key, max_attempts," \
 	" ordering = 'key', on_failed = 'block', paused" \
 	" FROM %s.outbox_route"
-#define CONTROL_SQL "SELECT paused FROM %s.outbox_control"
+#define CONTROL_PAUSED		1
+#define CONTROL_SYSTEM		2
+#define CONTROL_DATABASE	3
+#define CONTROL_SQL \
+	"SELECT paused, system_identifier, database_oid FROM %s.outbox_control"
 
 static bool
 get_bool(int row, int column)
@@ -302,20 +314,40 @@ get_utf8(int row, int column, MemoryContext cxt)
 	return MemoryContextStrdup(cxt, str);
 }
 
-List *
-outbox_store_load_routes(MemoryContext cxt, bool *paused)
+/*
+ * A database whose recorded identity is not its own was copied from another
+ * one, whose relay publishes the same messages (DESIGN.md section 9).
+ */
+static void
+load_control(OutboxControl *control)
 {
-	static OutboxStatement routes_statement;
-	static OutboxStatement control_statement;
-	List	   *routes = NIL;
+	static OutboxStatement statement;
+	bool		isnull;
+	int64		system;
 
-	outbox_store_execute(outbox_store_plan(&control_statement,
+	outbox_store_execute(outbox_store_plan(&statement,
 										   psprintf(CONTROL_SQL, store.schema),
 										   0, NULL),
 						 NULL, NULL, SPI_OK_SELECT);
-	/* Without its row, which only a superuser can remove, it is not paused. */
-	*paused = SPI_processed > 0 && get_bool(0, 1);
+	/* Without its row nobody says whose database this is: rather be silent. */
+	control->paused = control->copy = true;
+	if (SPI_processed == 0)
+		return;
+	control->paused = get_bool(0, CONTROL_PAUSED);
+	system = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0],
+										 SPI_tuptable->tupdesc, CONTROL_SYSTEM,
+										 &isnull));
+	control->copy = (uint64) system != GetSystemIdentifier() ||
+		get_oid_column(CONTROL_DATABASE) != MyDatabaseId;
+}
 
+List *
+outbox_store_load_routes(MemoryContext cxt, OutboxControl *control)
+{
+	static OutboxStatement routes_statement;
+	List	   *routes = NIL;
+
+	load_control(control);
 	outbox_store_execute(outbox_store_plan(&routes_statement,
 										   psprintf(ROUTES_SQL, store.schema),
 										   0, NULL),
@@ -345,24 +377,6 @@ outbox_store_load_routes(MemoryContext cxt, bool *paused)
 }
 
 /* ---------------------------------------------------------------- the rest */
-
-#define LAST_SEQ_SQL \
-	"SELECT CASE WHEN is_called THEN last_value ELSE 0 END" \
-	" FROM %s.outbox_seq_seq"
-
-int64
-outbox_store_last_seq(void)
-{
-	static OutboxStatement statement;
-	bool		isnull;
-
-	outbox_store_execute(outbox_store_plan(&statement,
-										   psprintf(LAST_SEQ_SQL, store.schema),
-										   0, NULL),
-						 NULL, NULL, SPI_OK_SELECT);
-	return DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0],
-									   SPI_tuptable->tupdesc, 1, &isnull));
-}
 
 #define PREPARED_SQL \
 	"SELECT transaction FROM pg_catalog.pg_prepared_xacts" \

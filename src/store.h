@@ -71,11 +71,16 @@ extern bool outbox_store_stale(void);
 
 /* The rest is called between begin and end. */
 
-/* Routes of the database, allocated in cxt; *paused: the control row. */
-extern List *outbox_store_load_routes(MemoryContext cxt, bool *paused);
+/* What the control row says. */
+typedef struct OutboxControl
+{
+	bool		paused;
+	bool		copy;			/* of another database, and not adopted */
+} OutboxControl;
 
-/* Highest sequence number drawn so far; 0 when none was. */
-extern int64 outbox_store_last_seq(void);
+/* The control row, and the routes of the database, allocated in cxt. */
+extern List *outbox_store_load_routes(MemoryContext cxt,
+									  OutboxControl *control);
 
 /* xids of transactions of this database that are prepared and not resolved. */
 extern int	outbox_store_prepared(TransactionId *xids, int max);

@@ -32,6 +32,7 @@ static struct
 	OutboxRange range;
 	TimestampTz next_due;		/* 0: none */
 	int			news;
+	Oid			new_database;	/* to be looked at, InvalidOid: none */
 	TransactionId prepared_xid; /* set between PRE_PREPARE and PREPARE */
 } pending;
 
@@ -57,6 +58,9 @@ wake_at_end(XactEvent event, void *arg)
 								   event == XACT_EVENT_PREPARE ?
 								   pending.prepared_xid : InvalidTransactionId,
 								   pending.next_due, pending.news);
+			if (OidIsValid(pending.new_database))
+				outbox_shared_announce(pending.new_database, NULL,
+									   InvalidTransactionId, 0, 0);
 			break;
 		case XACT_EVENT_ABORT:
 			break;
@@ -112,4 +116,11 @@ outbox_wake_news(int news)
 {
 	if (arm())
 		pending.news |= news;
+}
+
+void
+outbox_wake_database(Oid dboid)
+{
+	if (arm())
+		pending.new_database = dboid;
 }

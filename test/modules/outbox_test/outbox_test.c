@@ -34,7 +34,7 @@ PG_FUNCTION_INFO_V1(outbox_test_settle_unlocked);
 PG_FUNCTION_INFO_V1(outbox_test_fail);
 PG_FUNCTION_INFO_V1(outbox_test_routes);
 PG_FUNCTION_INFO_V1(outbox_test_paused);
-PG_FUNCTION_INFO_V1(outbox_test_last_seq);
+PG_FUNCTION_INFO_V1(outbox_test_copy);
 PG_FUNCTION_INFO_V1(outbox_test_prepared);
 PG_FUNCTION_INFO_V1(outbox_test_maintain);
 
@@ -366,13 +366,13 @@ Datum
 outbox_test_routes(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	bool		paused;
+	OutboxControl control;
 	ListCell   *cell;
 	List	   *routes;
 
 	InitMaterializedSRF(fcinfo, 0);
 	begin();
-	routes = outbox_store_load_routes(CurrentMemoryContext, &paused);
+	routes = outbox_store_load_routes(CurrentMemoryContext, &control);
 	foreach(cell, routes)
 	{
 		OutboxRoute *route = lfirst(cell);
@@ -396,23 +396,24 @@ outbox_test_routes(PG_FUNCTION_ARGS)
 Datum
 outbox_test_paused(PG_FUNCTION_ARGS)
 {
-	bool		paused;
+	OutboxControl control;
 
 	begin();
-	(void) outbox_store_load_routes(CurrentMemoryContext, &paused);
+	(void) outbox_store_load_routes(CurrentMemoryContext, &control);
 	end();
-	PG_RETURN_BOOL(paused);
+	PG_RETURN_BOOL(control.paused);
 }
 
+/* Whether the store takes this database for a copy of another. */
 Datum
-outbox_test_last_seq(PG_FUNCTION_ARGS)
+outbox_test_copy(PG_FUNCTION_ARGS)
 {
-	int64		seq;
+	OutboxControl control;
 
 	begin();
-	seq = outbox_store_last_seq();
+	(void) outbox_store_load_routes(CurrentMemoryContext, &control);
 	end();
-	PG_RETURN_INT64(seq);
+	PG_RETURN_BOOL(control.copy);
 }
 
 /* How many prepared transactions the store sees, up to a limit. */

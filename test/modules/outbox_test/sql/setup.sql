@@ -9,7 +9,6 @@ CREATE EXTENSION outbox_test;
 SELECT format('ALTER DATABASE %I SET search_path = "Out Box", public', current_database()) \gexec
 \c -
 -- nothing there yet
-SELECT outbox_test_last_seq();
 SELECT * FROM outbox_test_claim();
 SELECT * FROM outbox_test_claim_due();
 SELECT * FROM outbox_test_list();

@@ -8,21 +8,20 @@ SELECT outbox_test_paused();
 BEGIN;
 SELECT outbox_resume();
 SELECT outbox_test_paused();
-DELETE FROM outbox_control;
-SELECT outbox_test_paused();
 ROLLBACK;
-DELETE FROM outbox_route WHERE name <> 'default';
 
--- The last number drawn
-TRUNCATE outbox RESTART IDENTITY;
-SELECT outbox_test_last_seq();
-INSERT INTO outbox (event_type, payload) SELECT 'e', '{}' FROM generate_series(1, 7);
-SELECT outbox_test_last_seq();
-BEGIN;
-SELECT outbox_enqueue('e', '{}') IS NOT NULL AS ok;
-ROLLBACK;
-SELECT outbox_test_last_seq();
-TRUNCATE outbox;
+-- A copy of another database is silent until adopted
+SELECT outbox_test_copy(), outbox_adopt();
+UPDATE outbox_control SET database_oid = 1;
+SELECT outbox_test_copy(), outbox_adopt(), outbox_test_copy();
+UPDATE outbox_control SET system_identifier = system_identifier + 1;
+SELECT outbox_test_copy(), outbox_adopt(), outbox_test_copy(), outbox_adopt();
+-- what a restored dump brings replaces what CREATE EXTENSION has made
+INSERT INTO outbox_control (paused, system_identifier, database_oid) VALUES (false, 1, 2);
+SELECT count(*), min(system_identifier), min(database_oid) FROM outbox_control;
+SELECT outbox_test_copy(), outbox_adopt(), outbox_test_copy();
+SELECT outbox_pause();
+DELETE FROM outbox_route WHERE name <> 'default';
 
 -- Prepared transactions, whose rows are to be looked at when they end
 SELECT outbox_test_prepared();

@@ -145,6 +145,18 @@ place_key(OutboxQueue *queue, OutboxKey *key)
 	}
 }
 
+/* To be able to read it again. */
+static void
+remember_name(OutboxQueue *queue, OutboxKey *key, const char *aggregate_type,
+			  const char *aggregate_id)
+{
+	if (key->aggregate_id != NULL)
+		return;
+	key->aggregate_id = MemoryContextStrdup(queue->cxt, aggregate_id);
+	if (aggregate_type != NULL)
+		key->aggregate_type = MemoryContextStrdup(queue->cxt, aggregate_type);
+}
+
 /* Rows of the key from seq on are in the table only. */
 static void
 skip_from(OutboxQueue *queue, OutboxKey *key, int64 seq,
@@ -152,13 +164,7 @@ skip_from(OutboxQueue *queue, OutboxKey *key, int64 seq,
 {
 	if (key->skip_low == 0 || seq < key->skip_low)
 		key->skip_low = seq;
-	if (key->aggregate_id == NULL)
-	{
-		key->aggregate_id = MemoryContextStrdup(queue->cxt, aggregate_id);
-		if (aggregate_type != NULL)
-			key->aggregate_type = MemoryContextStrdup(queue->cxt,
-													  aggregate_type);
-	}
+	remember_name(queue, key, aggregate_type, aggregate_id);
 }
 
 static void
@@ -509,6 +515,8 @@ outbox_queue_failed(OutboxQueue *queue, OutboxItem *item, bool give_up)
 		key->holder_seq = item->message->seq;
 		key->holder_id = item->message->id;
 		key->holder_route = item->route;
+		remember_name(queue, key, item->message->aggregate_type,
+					  item->message->aggregate_id);
 		drop_waiting(queue, key, 0);
 	}
 	free_item(queue, item);
@@ -557,6 +565,10 @@ outbox_queue_hold_row(OutboxQueue *queue, int64 hash, int64 seq,
 void
 outbox_queue_release(OutboxQueue *queue, OutboxKey *key)
 {
+	/* The holder may be pending again, and comes first then. */
+	if (key->hold != OUTBOX_HOLD_LOCKED &&
+		(key->skip_low == 0 || key->holder_seq < key->skip_low))
+		key->skip_low = key->holder_seq;
 	key->hold = OUTBOX_HOLD_NONE;
 	if (key->head == NULL)
 		advance_key(queue, key);

@@ -78,6 +78,7 @@ typedef struct OutboxRelay
 	void	  **ring;
 	bool		ever_connected;
 	bool		link_was_open;	/* last state that was logged */
+	bool		channel_lost;	/* by a message's fault: no news of the broker */
 	uint32		connect_failures;	/* in a row */
 	int			next_host;
 	TimestampTz connect_at;		/* not before */

@@ -190,7 +190,11 @@ link_lost(OutboxRelay *relay)
 	const OutboxLinkError *error = outbox_link_error(relay->link);
 
 	outbox_slot_set_error(error->text);
-	if (relay->link_was_open)
+	relay->channel_lost = error->fault == OUTBOX_FAULT_CHANNEL;
+	if (relay->channel_lost)
+		ereport(DEBUG1,
+				(errmsg_internal("outbox channel closed: %s", error->text)));
+	else if (relay->link_was_open)
 		ereport(LOG,
 				(errmsg("outbox relay lost its connection to the broker"),
 				 errdetail_internal("%s", error->text)));
@@ -227,9 +231,11 @@ link_opened(OutboxRelay *relay)
 	outbox_relay_forget_declared(relay);
 	if (relay->ever_connected)
 		pg_atomic_fetch_add_u64(&MySlot->counters.reconnects, 1);
-	ereport(LOG,
+	/* A line per change of state; a closed channel was none of the broker. */
+	ereport(relay->channel_lost ? DEBUG1 : LOG,
 			(errmsg("outbox relay is connected to the broker at \"%s\"",
 					MySlot->broker)));
+	relay->channel_lost = false;
 	relay->ever_connected = true;
 	relay->readable = true;
 	relay->link_was_open = true;

@@ -248,6 +248,8 @@ outbox_relay_reload(OutboxRelay *relay)
 	ProcessConfigFile(PGC_SIGHUP);
 	outbox_relay_load_config(relay);
 	relay->config_dirty = true;
+	relay->poll_at = Min(relay->poll_at,
+						 outbox_relay_after(outbox_poll_interval_ms));
 	if (relay->attached)
 		outbox_slot_set_ready(outbox_workers);
 

@@ -109,7 +109,16 @@ ok(seen($in_schema), 'the schema is that of CREATE EXTENSION');
 timed('CREATE DATABASE TEMPLATE while a worker runs',
 	$BACK, sub { $node->sql('CREATE DATABASE copy TEMPLATE two') });
 delivers('CREATE DATABASE TEMPLATE: the original', 'two');
-delivers('CREATE DATABASE TEMPLATE: the copy', 'copy');
+
+# a copy must not publish what the original publishes, until somebody says so
+my $in_copy = $node->sql(q{SELECT outbox_enqueue('life.event', '{}')}, 'copy');
+$node->wait_sql($state, 'not adopted', undef, 'copy');
+isnt($node->sql('SELECT hint FROM outbox_status', 'copy'),
+	'', 'a copy is silent, and says what to do');
+is(scalar seen($in_copy), 0, 'and sends nothing');
+$node->sql('SELECT outbox_adopt()', 'copy');
+wait_until('message of the copy arrives', sub { seen($in_copy) });
+delivers('CREATE DATABASE TEMPLATE: the adopted copy', 'copy');
 timed('ALTER DATABASE RENAME while a worker runs',
 	$BACK, sub { $node->sql('ALTER DATABASE copy RENAME TO renamed') });
 delivers('ALTER DATABASE RENAME', 'renamed');
@@ -149,24 +158,46 @@ foreach my $function (qw(pg_terminate_backend pg_cancel_backend))
 		't', "$function() of the worker");
 	delivers($function);
 }
-my ($launcher) = $node->backend_pids('outbox launcher');
-$node->sql("SELECT pg_terminate_backend($launcher)");
-delivers('pg_terminate_backend() of the launcher');
-wait_until(
-	'another launcher',
-	sub {
-		my ($now) = $node->backend_pids('outbox launcher');
-		return $now && $now != $launcher;
-	});
-$node->sql('SELECT outbox_worker_restart()');
-delivers('the new launcher restarts workers');
-is($node->sql('SELECT count(*) FROM outbox_workers'),
-	'1', 'and there is one worker, not two');
 
-# --- settings, under load
+# --- the launcher ends, and the next one takes over what runs
 
 $consumer->stop;
 my $checker = OutboxTest::Checker->install($node);
+$consumer = OutboxTest::Consumer->start($rabbit, exchange => 'outbox');
+my ($launcher) = $node->backend_pids('outbox launcher');
+my $load = $checker->load(2000, keys => 20, per_tx => 1);
+$node->sql("SELECT pg_terminate_backend($launcher)");
+my $most = 0;
+wait_until(
+	'another launcher',
+	sub {
+		my $now = $node->sql(
+			q{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'outbox relay'}
+		);
+		$most = $now if $now > $most;
+		$load = $checker->load(500, keys => 20, prefix => 'more', per_tx => 1)
+		  if !$load->running;
+		return $node->sql(
+			"SELECT count(*) > 0 FROM pg_stat_activity WHERE backend_type = 'outbox launcher' AND pid <> $launcher"
+		) eq 't';
+	});
+ok($load->wait, 'the load went through');
+$checker->enqueue(500, keys => 20);
+$consumer->wait_count($node->sql('SELECT count(*) FROM test_sent'));
+$node->wait_drained;
+is($most, 1, 'there was never a second worker beside the first');
+$node->sql('SELECT outbox_worker_restart()');
+$checker->enqueue(10);
+$consumer->wait_count($node->sql('SELECT count(*) FROM test_sent'));
+$node->wait_drained;
+is($node->sql('SELECT count(*) FROM outbox_workers'),
+	'1', 'the new launcher restarts workers, and there is one, not two');
+$checker->check('the launcher was terminated under load',
+	[ $consumer->stop ], interruptions => 0);
+
+# --- settings, under load
+
+$node->sql('TRUNCATE test_sent');
 $consumer = OutboxTest::Consumer->start($rabbit, exchange => 'outbox');
 my @loads =
   map { $checker->load(3000, keys => 50, prefix => "l$_.", per_tx => 5) }
@@ -197,7 +228,7 @@ my $second = OutboxTest::Consumer->start(
 	$rabbit,
 	vhost => 'second',
 	exchange => 'outbox');
-my $load = $checker->load(4000, keys => 50, per_tx => 5);
+$load = $checker->load(4000, keys => 50, per_tx => 5);
 $consumer->wait_count(500);
 $node->set('outbox.broker_uri', $rabbit->uri . '/second');
 ok($load->wait, 'the load went through');
@@ -301,15 +332,16 @@ INSERT INTO outbox_route (name, exchange, max_attempts) VALUES ('extra', 'extra'
 UPDATE outbox_route SET max_attempts = 5 WHERE name = 'default';
 SELECT outbox_enqueue('kept.event', '{"n": 2}', route => 'extra');
 CREATE DATABASE restored;
+ALTER DATABASE restored SET outbox.enabled = on;
 SQL
 my $dump = $node->basedir . '/dump.sql';
-$node->command_ok(
+command_ok(
 	[
 		'pg_dump', '-d', $node->connstr('postgres'), '-f', $dump,
-		'--exclude-table=test_sent'
+		'--exclude-table=test_sent*'
 	],
 	'pg_dump');
-$node->command_ok(
+command_ok(
 	[
 		'psql', '-XAtq', '-v', 'ON_ERROR_STOP=1', '-d',
 		$node->connstr('restored'), '-f', $dump
@@ -319,6 +351,7 @@ my $all = 'SELECT * FROM outbox ORDER BY seq';
 is($node->sql($all, 'restored'), $node->sql($all),
 	'pending, scheduled and failed messages are in the copy, unchanged');
 is(scalar(() = $node->sql($all) =~ /^\d+\|/mg), 4, 'all four of them');
+$node->wait_sql($state, 'not adopted', undef, 'restored');
 is( $node->sql('SELECT * FROM outbox_route ORDER BY name', 'restored'),
 	$node->sql('SELECT * FROM outbox_route ORDER BY name'),
 	'and the routes');

@@ -1,0 +1,149 @@
+package OutboxTest::FakeBroker;
+
+=pod
+
+=head1 NAME
+
+OutboxTest::FakeBroker - a scripted broker that delays, lies and breaks off
+
+=head1 SYNOPSIS
+
+  my $fake = OutboxTest::FakeBroker->start;
+  my $node = OutboxTest::Node->create(broker => $fake);
+  $fake->do('answer reverse 50', 'when type=poison : channel-close 406 no');
+  ... enqueue ...
+  $node->wait_drained;
+  $checker->check('out of order', [ $fake->records ]);
+
+Runs test/tools/fake-broker, whose head has the commands. It ends with the test.
+See OutboxTest::LineTool for do, stats, events, wait_event, port and stop.
+
+=cut
+
+use strict;
+use warnings;
+
+use parent 'OutboxTest::LineTool';
+
+use File::Basename ();
+use PostgreSQL::Test::Utils;
+
+my $count = 0;
+
+=pod
+
+=over
+
+=item OutboxTest::FakeBroker->start(%params)
+
+port => N chooses the port; do => [commands] are given before anybody can
+connect.
+
+=item $fake->uri
+
+For outbox.broker_uri; Node->create(broker => $fake) works too.
+
+=cut
+
+sub start
+{
+	my ($class, %params) = @_;
+	my $file = "$PostgreSQL::Test::Utils::tmp_check/"
+	  . File::Basename::basename($0, '.pl')
+	  . '_fake'
+	  . ++$count
+	  . '.records';
+
+	unlink $file;
+	my $self = $class->start_tool(
+		'fake-broker', '--out', $file,
+		(defined $params{port} ? ('--port', $params{port}) : ()),
+		map { ('--do', $_) } @{ $params{do} // [] });
+	@$self{qw(file offset rest published)} = ($file, 0, '', []);
+	return $self;
+}
+
+sub uri { return 'amqp://guest@127.0.0.1:' . $_[0]->port }
+
+=pod
+
+=item $fake->published
+
+Everything that has arrived so far, whatever became of it, in order: hash
+references with the fields of OutboxTest::Consumer's records (us, redelivered,
+id, type, key, aggregate_type, aggregate_id, body) and conn, tag, exchange, size
+(of the body), and fate: ack, nack, return, closed, or '' when no answer was
+given.
+
+=item $fake->records
+
+Those that a consumer of a real broker would have got for sure: acked and not
+returned. For the Checker: what the relay settles and is not among them is lost.
+
+=item $fake->fates
+
+Fates of all copies by message id: a hash reference of array references.
+
+=back
+
+=cut
+
+my %fields = (
+	P => [
+		qw(us conn tag id type key exchange aggregate_type aggregate_id size
+		  body)
+	],
+	F => [qw(us conn tag fate)]);
+
+sub published
+{
+	my ($self) = @_;
+
+	$self->do('stats');    # whatever it has read is in the file now
+	open my $fh, '<', $self->{file} or return;
+	binmode $fh;
+	seek $fh, $self->{offset}, 0;
+	local $/ = undef;
+	my $text = $self->{rest} . (<$fh> // '');
+	$self->{offset} = tell $fh;
+	close $fh;
+
+	my $end = rindex $text, "\n";
+	$self->{rest} = substr $text, $end + 1;
+	foreach my $line (split /\n/, substr $text, 0, $end + 1)
+	{
+		my ($kind, @values) =
+		  map { $_ eq '\N' ? undef : s/\\x(..)/chr hex $1/ger }
+		  split /\t/, $line, -1;
+		my %record;
+		@record{ @{ $fields{$kind} } } = @values;
+		my $place = \$self->{by_tag}{"$record{conn} $record{tag}"};
+		if ($kind eq 'P')
+		{
+			@record{qw(redelivered fate)} = (0, '');
+			push @{ $self->{published} }, \%record;
+			$$place = \%record;
+		}
+		elsif ($$place && $$place->{fate} eq '')
+		{
+			$$place->{fate} = $record{fate};
+		}
+	}
+	return @{ $self->{published} };
+}
+
+sub records
+{
+	my ($self) = @_;
+	return grep { $_->{fate} eq 'ack' } $self->published;
+}
+
+sub fates
+{
+	my ($self) = @_;
+	my %fates;
+	push @{ $fates{ $_->{id} } }, $_->{fate} foreach $self->published;
+	return \%fates;
+}
+
+1;

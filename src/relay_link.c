@@ -15,6 +15,7 @@
 #include "access/xlog.h"
 #include "backoff.h"
 #include "common/pg_prng.h"
+#include "fault.h"
 #include "miscadmin.h"
 #include "relay_internal.h"
 #include "settings.h"
@@ -232,6 +233,8 @@ link_opened(OutboxRelay *relay)
 	if (relay->ever_connected)
 		pg_atomic_fetch_add_u64(&MySlot->counters.reconnects, 1);
 	/* A line per change of state; a closed channel was none of the broker. */
+	if (relay->ever_connected)
+		OUTBOX_FAULT("reconnecting");
 	ereport(relay->channel_lost ? DEBUG1 : LOG,
 			(errmsg("outbox relay is connected to the broker at \"%s\"",
 					MySlot->broker)));
@@ -282,6 +285,7 @@ connect_start(OutboxRelay *relay)
 	target.tls_key_file = outbox_tls_key_file;
 	target.tls_verify = outbox_tls_verify;
 
+	OUTBOX_FAULT("connecting");
 	relay->connect_deadline = outbox_relay_after(OUTBOX_CONNECT_MS);
 	switch (outbox_link_connect_start(relay->link, &target))
 	{
@@ -392,6 +396,11 @@ outbox_relay_receive(OutboxRelay *relay)
 		return;
 	relay->readable = false;
 	status = outbox_link_receive(relay->link, &received);
+	if (received > 0 && relay->window.outstanding > 0)
+		OUTBOX_FAULT("some_acks");
+	if (received > 0 && relay->window.outstanding == 0 &&
+		relay->queue->nconfirmed > 0)
+		OUTBOX_FAULT("all_acks");
 	if (status == OUTBOX_LINK_LOST)
 		link_lost(relay);
 	else if (relay->protocol_error)
@@ -526,6 +535,7 @@ send_burst(OutboxRelay *relay, TimestampTz now)
 		{
 			(void) outbox_confirms_add(&relay->window, item);
 			outbox_queue_sent(relay->queue, item, now);
+			OUTBOX_FAULT("mid_publish");
 		}
 		else if (status == OUTBOX_LINK_REFUSED)
 		{
@@ -581,6 +591,7 @@ outbox_relay_publish(OutboxRelay *relay, TimestampTz now)
 		end = outbox_link_burst_end(relay->link);
 		if (end == OUTBOX_LINK_LOST)
 			status = end;
+		OUTBOX_FAULT("all_sent");
 	}
 	if (status == OUTBOX_LINK_LOST)
 		link_lost(relay);

@@ -24,6 +24,7 @@
 #include "access/xlog.h"
 #include "backoff.h"
 #include "common/pg_prng.h"
+#include "fault.h"
 #include "relay_claim.h"
 #include "settings.h"
 #include "storage/procarray.h"
@@ -518,9 +519,16 @@ round_transaction(OutboxRelay *relay, Settling *settling, OutboxBatch *batch)
 	if (!outbox_slot_is_mine())
 		elog(FATAL, "outbox worker was replaced");
 	settle(settling);
+	if (settling->nconfirmed + settling->nrejected > 0)
+		OUTBOX_FAULT("after_settle");
 	outbox_batch_init(relay, batch, relay->scratch);
 	if (outbox_batch_wanted(relay, now))
+	{
+		OUTBOX_FAULT("before_claim");
 		outbox_batch_claim(batch, now);
+		if (batch->count > 0)
+			OUTBOX_FAULT("after_claim");
+	}
 	find_due = relay->find_next_due || settling->nrejected > 0 ||
 		(batch->nsegments > 0 && batch->segments[0].origin == OUTBOX_FROM_DUE);
 	if (find_due)
@@ -532,6 +540,10 @@ round_transaction(OutboxRelay *relay, Settling *settling, OutboxBatch *batch)
 										 relay->due_cursor);
 	durable = batch->count > 0 || relay->queue->key_waits_for_settling;
 	outbox_store_end(durable);
+	if (batch->count > 0)
+		OUTBOX_FAULT("after_claim_commit");
+	if (settling->nconfirmed + settling->nrejected > 0)
+		OUTBOX_FAULT("after_settle_commit");
 	relay->queue->key_waits_for_settling = false;
 
 	relay->find_next_due = false;
@@ -603,6 +615,8 @@ outbox_relay_maintain(OutboxRelay *relay)
 			{
 				done = outbox_store_maintain_archive(outbox_retention_s,
 													 relay->scratch);
+				if (done != NULL)
+					OUTBOX_FAULT("archiving");
 				outbox_store_end(false);
 			}
 			if (done != NULL)

@@ -1,0 +1,81 @@
+/*-------------------------------------------------------------------------
+ *
+ * fault.c
+ *		Points at which a test build of the relay can be stopped; see fault.h.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "fault.h"
+
+#ifdef OUTBOX_FAULTS
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "miscadmin.h"
+
+#define FAULT_FILE	"outbox_fault"
+#define HIT_FILE	"outbox_fault.hit"
+#define MAX_WAIT_MS 60000
+
+/* The process's current directory is the data directory. */
+static bool
+read_fault(char *point, char *action, int *nth)
+{
+	FILE	   *file = fopen(FAULT_FILE, "r");
+	int			n;
+
+	if (file == NULL)
+		return false;
+	n = fscanf(file, "%31s %15s %d", point, action, nth);
+	fclose(file);
+	return n == 3;
+}
+
+static void
+wait_here(const char *point)
+{
+	FILE	   *file = fopen(HIT_FILE ".new", "w");
+	struct stat st;
+
+	if (file == NULL)
+		elog(PANIC, "could not create %s: %m", HIT_FILE);
+	fprintf(file, "%s %d\n", point, MyProcPid);
+	fclose(file);
+	if (rename(HIT_FILE ".new", HIT_FILE) != 0)
+		elog(PANIC, "could not create %s: %m", HIT_FILE);
+	for (int ms = 0; ms < MAX_WAIT_MS && stat(HIT_FILE, &st) == 0; ms += 5)
+		pg_usleep(5000);
+}
+
+void
+outbox_fault_point(const char *point)
+{
+	static char counted[32];
+	static int	hits = 0;
+	char		wanted[32];
+	char		action[16];
+	int			nth;
+
+	if (!read_fault(wanted, action, &nth) || strcmp(wanted, point) != 0)
+		return;
+	/* A new order starts to count anew. */
+	if (strcmp(counted, wanted) != 0)
+	{
+		strlcpy(counted, wanted, sizeof(counted));
+		hits = 0;
+	}
+	if (++hits < nth)
+		return;
+	counted[0] = '\0';
+	(void) unlink(FAULT_FILE);
+	if (strcmp(action, "wait") == 0)
+		wait_here(point);
+	else
+		ereport(strcmp(action, "fatal") == 0 ? FATAL : ERROR,
+				(errmsg("outbox fault at %s", point)));
+}
+
+#endif							/* OUTBOX_FAULTS */

@@ -6,9 +6,11 @@
  * relay.c			the process, its loop, its only wait, its state
  * relay_session.c	database session, extension, settings
  * relay_routes.c	routes: which ones wait, and why
- * relay_round.c	the transaction: settle, claim; timers
+ * relay_timers.c	what makes the relay look: news, and time
+ * relay_round.c	the transaction: settle, claim
  * relay_claim.c	what a round claims
- * relay_link.c		connection: backoff, publishing, confirms
+ * relay_link.c		connecting, losing the connection, confirms
+ * relay_publish.c	sending what is ready
  *
  *-------------------------------------------------------------------------
  */
@@ -155,20 +157,27 @@ extern void outbox_relay_forget_declared(OutboxRelay *relay);
 /* relay_round.c */
 extern bool outbox_relay_wants_round(OutboxRelay *relay, TimestampTz now);
 extern void outbox_relay_round(OutboxRelay *relay);
-extern void outbox_relay_take_news(OutboxRelay *relay);
-extern void outbox_relay_timers(OutboxRelay *relay, TimestampTz now);
 extern void outbox_relay_maintain(OutboxRelay *relay);
-extern void outbox_relay_rescan(OutboxRelay *relay, int64 lo, int64 hi);
 extern void outbox_relay_database_failed(OutboxRelay *relay);
 extern void outbox_relay_database_works(OutboxRelay *relay);
+
+/* relay_timers.c */
+extern void outbox_relay_take_news(OutboxRelay *relay);
+extern void outbox_relay_timers(OutboxRelay *relay, TimestampTz now);
+extern void outbox_relay_add_prepared(OutboxRelay *relay,
+									  const OutboxPrepared *prepared);
+extern void outbox_relay_rescan(OutboxRelay *relay, int64 lo, int64 hi);
 
 /* relay_link.c */
 extern void outbox_relay_link_create(OutboxRelay *relay);
 extern void outbox_relay_link_step(OutboxRelay *relay, TimestampTz now);
 extern void outbox_relay_receive(OutboxRelay *relay);
-extern void outbox_relay_publish(OutboxRelay *relay, TimestampTz now);
+extern void outbox_relay_link_lost(OutboxRelay *relay);
 extern void outbox_relay_close(OutboxRelay *relay, bool polite);
-extern bool outbox_relay_may_send(OutboxRelay *relay);
 extern bool outbox_relay_link_open(OutboxRelay *relay);
+
+/* relay_publish.c */
+extern void outbox_relay_publish(OutboxRelay *relay, TimestampTz now);
+extern bool outbox_relay_may_send(OutboxRelay *relay);
 
 #endif							/* OUTBOX_RELAY_INTERNAL_H */

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * relay_link.c
- *		The relay's side of the link: backoff, publishing, confirms.
+ *		The relay's side of the link: connecting, losing it, confirms.
  *
  * Never called inside a transaction.  When the link is lost, everything that
  * was sent and not confirmed is unknown and becomes READY again, in order; when
@@ -12,7 +12,6 @@
  */
 #include "postgres.h"
 
-#include "access/xlog.h"
 #include "backoff.h"
 #include "common/pg_prng.h"
 #include "fault.h"
@@ -22,9 +21,6 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 #include "watchdog.h"
-
-/* Messages of one burst; between bursts the broker's answers are read. */
-#define BURST_MESSAGES 200
 
 bool
 outbox_relay_link_open(OutboxRelay *relay)
@@ -185,8 +181,8 @@ schedule_connect(OutboxRelay *relay)
 												 pg_prng_uint32(&pg_global_prng_state)));
 }
 
-static void
-link_lost(OutboxRelay *relay)
+void
+outbox_relay_link_lost(OutboxRelay *relay)
 {
 	const OutboxLinkError *error = outbox_link_error(relay->link);
 
@@ -295,7 +291,7 @@ connect_start(OutboxRelay *relay)
 		case OUTBOX_LINK_AGAIN:
 			break;
 		default:
-			link_lost(relay);
+			outbox_relay_link_lost(relay);
 			break;
 	}
 	explicit_bzero(password, strlen(password));
@@ -313,7 +309,7 @@ connect_poll(OutboxRelay *relay, TimestampTz now)
 		case OUTBOX_LINK_AGAIN:
 			break;
 		default:
-			link_lost(relay);
+			outbox_relay_link_lost(relay);
 			break;
 	}
 }
@@ -402,7 +398,7 @@ outbox_relay_receive(OutboxRelay *relay)
 		relay->queue->nconfirmed > 0)
 		OUTBOX_FAULT("all_acks");
 	if (status == OUTBOX_LINK_LOST)
-		link_lost(relay);
+		outbox_relay_link_lost(relay);
 	else if (relay->protocol_error)
 	{
 		ereport(LOG,
@@ -414,187 +410,4 @@ outbox_relay_receive(OutboxRelay *relay)
 		schedule_connect(relay);
 	}
 	relay->protocol_error = false;
-}
-
-/* -------------------------------------------------------------- publishing */
-
-/* How many more messages may be sent and unsettled. */
-static int
-window_room(OutboxRelay *relay)
-{
-	OutboxQueue *queue = relay->queue;
-	int			used = queue->nsent + queue->nconfirmed + queue->nrejected +
-		relay->unflushed;
-
-	/* Suspects go alone. */
-	if (queue->nsuspects > 0)
-		return queue->nsent == 0 ? 1 : 0;
-	return Max(outbox_window - used, 0);
-}
-
-bool
-outbox_relay_may_send(OutboxRelay *relay)
-{
-	return relay->queue->nready > 0 && !relay->reconnect && !relay->paused &&
-		relay->attached && outbox_enabled && !relay->db_error &&
-		!outbox_watchdog_stopping() &&
-		outbox_link_state(relay->link) == OUTBOX_LINK_OPEN &&
-		window_room(relay) > 0 && relay->send_at == 0;
-}
-
-/*
- * The send buffer is half full, or the broker blocks us.  Its answers wake us;
- * "writable" would come long before there is room, so we come back by time.
- */
-static void
-send_later(OutboxRelay *relay)
-{
-	relay->send_at = outbox_relay_after(OUTBOX_LINK_AGAIN_MS);
-}
-
-/* Makes sure of the exchange; false when the item cannot be sent now. */
-static bool
-declare_exchange(OutboxRelay *relay, OutboxRoute *route)
-{
-	int			code = 0;
-	char		text[OUTBOX_TEXT_SIZE];
-
-	/* The default exchange is always there. */
-	if (route->declared || route->exchange[0] == '\0')
-		return true;
-	switch (outbox_link_declare(relay->link, route->exchange,
-								route->exchange_type, &code, text,
-								sizeof(text)))
-	{
-		case OUTBOX_LINK_OK:
-			route->declared = true;
-			return true;
-		case OUTBOX_LINK_REFUSED:
-			outbox_relay_route_broken(relay, route, text);
-			return false;
-		case OUTBOX_LINK_AGAIN:
-			send_later(relay);
-			return false;
-		case OUTBOX_LINK_LOST:
-			/* With a code it is the request that the broker did not like. */
-			if (code != 0)
-				outbox_relay_route_broken(relay, route, text);
-			link_lost(relay);
-			return false;
-	}
-	return false;
-}
-
-/* REFUSED: this message will never go out, and error says why. */
-static OutboxLinkStatus
-send_item(OutboxRelay *relay, OutboxItem *item, char *error, size_t size)
-{
-	OutboxMessage *message = item->message;
-	char		rendered[OUTBOX_SHORT_STRING_MAX + 1];
-	const char *routing_key = message->routing_key;
-	OutboxLinkStatus status;
-
-	if (routing_key == NULL)
-	{
-		/* The template may have changed since enqueue. */
-		if (outbox_route_render(item->route->routing_key, message->event_type,
-								message->aggregate_type, message->aggregate_id,
-								rendered) > OUTBOX_SHORT_STRING_MAX)
-		{
-			snprintf(error, size, "the routing key is longer than %d bytes",
-					 OUTBOX_SHORT_STRING_MAX);
-			return OUTBOX_LINK_REFUSED;
-		}
-		routing_key = rendered;
-	}
-	status = outbox_link_publish(relay->link, message, item->route->exchange,
-								 routing_key);
-	if (status == OUTBOX_LINK_REFUSED)
-		strlcpy(error, outbox_link_error(relay->link)->text, size);
-	return status;
-}
-
-/* Sends until something says stop; OK when only the burst's size did. */
-static OutboxLinkStatus
-send_burst(OutboxRelay *relay, TimestampTz now)
-{
-	OutboxLinkStatus status = OUTBOX_LINK_OK;
-	char		error[OUTBOX_TEXT_SIZE];
-
-	for (int i = 0; i < BURST_MESSAGES && status == OUTBOX_LINK_OK; i++)
-	{
-		OutboxItem *item = outbox_queue_peek(relay->queue);
-
-		if (item == NULL || window_room(relay) == 0 ||
-			outbox_confirms_full(&relay->window))
-			break;
-		if (!item->route->declared && item->route->exchange[0] != '\0')
-			break;
-		status = send_item(relay, item, error, sizeof(error));
-		if (status == OUTBOX_LINK_OK)
-		{
-			(void) outbox_confirms_add(&relay->window, item);
-			outbox_queue_sent(relay->queue, item, now);
-			OUTBOX_FAULT("mid_publish");
-		}
-		else if (status == OUTBOX_LINK_REFUSED)
-		{
-			outbox_queue_rejected(relay->queue, item, error);
-			status = OUTBOX_LINK_OK;
-		}
-		else if (status == OUTBOX_LINK_LOST)
-		{
-			/*
-			 * Perhaps it got through: it is one of the unknown.  No other
-			 * kind of loss leaves a message out of the window.
-			 */
-			(void) outbox_confirms_add(&relay->window, item);
-			outbox_queue_sent(relay->queue, item, now);
-		}
-	}
-	return status;
-}
-
-/*
- * What was settled asynchronously counts against the window until it is on
- * disk.  When that is all that keeps messages waiting, do not wait for the WAL
- * writer, which sleeps for wal_writer_delay.
- */
-static void
-flush_settled(OutboxRelay *relay)
-{
-	if (relay->unflushed == 0 || relay->queue->nready == 0 ||
-		window_room(relay) > 0 || relay->queue->nsuspects > 0)
-		return;
-	XLogFlush(relay->settled_lsn);
-	relay->unflushed = 0;
-}
-
-void
-outbox_relay_publish(OutboxRelay *relay, TimestampTz now)
-{
-	OutboxItem *item;
-	OutboxLinkStatus status;
-	OutboxLinkStatus end;
-
-	flush_settled(relay);
-	if (!outbox_relay_may_send(relay))
-		return;
-	item = outbox_queue_peek(relay->queue);
-	if (!declare_exchange(relay, item->route))
-		return;
-	relay->readable = true;
-	status = outbox_link_burst_begin(relay->link);
-	if (status == OUTBOX_LINK_OK)
-	{
-		status = send_burst(relay, now);
-		end = outbox_link_burst_end(relay->link);
-		if (end == OUTBOX_LINK_LOST)
-			status = end;
-		OUTBOX_FAULT("all_sent");
-	}
-	if (status == OUTBOX_LINK_LOST)
-		link_lost(relay);
-	else if (status == OUTBOX_LINK_AGAIN)
-		send_later(relay);
 }

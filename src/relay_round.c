@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * relay_round.c
- *		The transaction of the relay: settle, claim; and its timers.
+ *		The transaction of the relay: settle, claim.
  *
  * One short transaction settles what was confirmed or rejected and claims what
  * comes next.  With claims in it, it commits synchronously: that commit record
@@ -27,7 +27,6 @@
 #include "fault.h"
 #include "relay_claim.h"
 #include "settings.h"
-#include "storage/procarray.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
@@ -89,165 +88,6 @@ outbox_relay_database_failed(OutboxRelay *relay)
 		edata->sqlerrcode == ERRCODE_INVALID_SCHEMA_NAME)
 		relay->attached = false;
 	FreeErrorData(edata);
-}
-
-/* -------------------------------------------------------------------- news */
-
-void
-outbox_relay_rescan(OutboxRelay *relay, int64 lo, int64 hi)
-{
-	OutboxRange range = {Max(lo, 1), Min(hi, relay->cursor)};
-
-	if (range.lo <= range.hi)
-		outbox_range_add(relay->rescans, &relay->nrescans, OUTBOX_MAX_RANGES,
-						 range);
-	if (hi > relay->cursor)
-		relay->main_pending = true;
-}
-
-static void
-add_prepared(OutboxRelay *relay, const OutboxPrepared *prepared)
-{
-	if (relay->nprepared < OUTBOX_MAX_PREPARED)
-	{
-		relay->prepared[relay->nprepared++] = *prepared;
-		return;
-	}
-	/* Too many to know each: the next sweep finds them. */
-	relay->sweep_at = relay->poll_at;
-}
-
-void
-outbox_relay_take_news(OutboxRelay *relay)
-{
-	OutboxInbox inbox;
-
-	outbox_slot_take_inbox(&inbox);
-	for (int i = 0; i < inbox.nranges; i++)
-		outbox_relay_rescan(relay, inbox.ranges[i].lo, inbox.ranges[i].hi);
-	for (int i = 0; i < inbox.nprepared; i++)
-		add_prepared(relay, &inbox.prepared[i]);
-	if (inbox.next_due != 0)
-	{
-		outbox_relay_earlier(&relay->next_due, inbox.next_due);
-		if (inbox.next_due <= relay->due_cursor)
-			relay->due_again_at = inbox.next_due;
-	}
-	if (inbox.news & OUTBOX_NEWS_CONFIG)
-		relay->config_dirty = true;
-	if (inbox.news & OUTBOX_NEWS_REMOVED)
-		relay->check_holders = true;
-	if (inbox.news & OUTBOX_NEWS_RESCAN)
-		relay->sweep_at = relay->poll_at;
-	if (inbox.news & OUTBOX_NEWS_RESTART)
-	{
-		relay->leave = true;
-		MySlot->exit_reason = OUTBOX_EXIT_RESTART;
-	}
-	if (inbox.news & OUTBOX_NEWS_STOP)
-	{
-		relay->leave = true;
-		MySlot->exit_reason = OUTBOX_EXIT_STOPPED;
-	}
-}
-
-/* ------------------------------------------------------------------ timers */
-
-static bool
-expired(TimestampTz *deadline, TimestampTz now)
-{
-	if (*deadline == 0 || now < *deadline)
-		return false;
-	*deadline = 0;
-	return true;
-}
-
-/*
- * Prepared transactions whose xid is no longer in progress: their rows are
- * visible now, or never will be.
- */
-static void
-check_prepared(OutboxRelay *relay)
-{
-	for (int i = 0; i < relay->nprepared;)
-	{
-		OutboxPrepared *prepared = &relay->prepared[i];
-
-		if (TransactionIdIsInProgress(prepared->xid))
-		{
-			i++;
-			continue;
-		}
-		outbox_relay_rescan(relay, prepared->range.lo, prepared->range.hi);
-		relay->find_next_due = true;
-		*prepared = relay->prepared[--relay->nprepared];
-	}
-}
-
-static void
-release_locked_keys(OutboxRelay *relay, TimestampTz now)
-{
-	dlist_mutable_iter iter;
-
-	dlist_foreach_modify(iter, &relay->queue->held)
-	{
-		OutboxKey  *key = dlist_container(OutboxKey, node, iter.cur);
-
-		if (key->hold == OUTBOX_HOLD_LOCKED && key->hold_until <= now)
-			outbox_queue_release(relay->queue, key);
-	}
-}
-
-static void
-poll_now(OutboxRelay *relay, TimestampTz now)
-{
-	relay->poll_at = outbox_relay_after(outbox_poll_interval_ms);
-	relay->main_pending = true;
-	check_prepared(relay);
-	release_locked_keys(relay, now);
-}
-
-/* Looks at everything again, for what told nobody. */
-static void
-sweep(OutboxRelay *relay)
-{
-	relay->sweep_at = outbox_relay_after(OUTBOX_SWEEP_MS);
-	outbox_relay_rescan(relay, 1, PG_INT64_MAX);
-	relay->due_cursor = DT_NOBEGIN;
-	relay->due_cursor_seq = 0;
-	relay->find_next_due = true;
-	relay->check_holders = true;
-	/* ALTER EXTENSION UPDATE need not touch a table. */
-	relay->recheck_extension = true;
-}
-
-void
-outbox_relay_timers(OutboxRelay *relay, TimestampTz now)
-{
-	if (now >= relay->poll_at)
-		poll_now(relay, now);
-	if (now >= relay->sweep_at)
-		sweep(relay);
-	(void) expired(&relay->send_at, now);
-	if (expired(&relay->later_at, now))
-	{
-		for (int i = 0; i < relay->nlater; i++)
-			outbox_relay_rescan(relay, relay->later[i].lo, relay->later[i].hi);
-		relay->nlater = 0;
-	}
-	if (expired(&relay->unstick_at, now))
-	{
-		relay->nstuck = 0;
-		relay->settle_slowly = true;
-	}
-	if (expired(&relay->due_again_at, now))
-	{
-		relay->due_cursor = DT_NOBEGIN;
-		relay->due_cursor_seq = 0;
-		relay->find_next_due = true;
-	}
-	if (relay->unflushed > 0 && GetFlushRecPtr(NULL) >= relay->settled_lsn)
-		relay->unflushed = 0;
 }
 
 /* ---------------------------------------------------------------- settling */
@@ -449,7 +289,7 @@ load_start(OutboxRelay *relay)
 	{
 		OutboxPrepared prepared = {xids[i], {1, PG_INT64_MAX}};
 
-		add_prepared(relay, &prepared);
+		outbox_relay_add_prepared(relay, &prepared);
 	}
 	outbox_store_list_holders(MySlot->worker, MySlot->nworkers, hold_row,
 							  relay);

@@ -8,6 +8,7 @@
  *
  * store.c			transactions of the worker, extension, routes
  * store_claim.c	claims
+ * store_message.c	from a row to a message
  * store_settle.c	what became of claimed messages
  * store_enqueue.c	what a backend runs for the application
  *

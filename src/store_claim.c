@@ -26,27 +26,6 @@
 #include "utils/timestamp.h"
 #include "varatt_compat.h"
 
-/* Columns of a claim, numbered from 0 as in a slot. */
-#define CLAIM_COLUMNS \
-	"ctid, seq, id, route, event_type, aggregate_type, aggregate_id," \
-	" payload, body, headers, properties, routing_key, created_at," \
-	" available_at, attempts"
-#define CLAIM_TID				0
-#define CLAIM_SEQ				1
-#define CLAIM_ID				2
-#define CLAIM_ROUTE				3
-#define CLAIM_EVENT_TYPE		4
-#define CLAIM_AGGREGATE_TYPE	5
-#define CLAIM_AGGREGATE_ID		6
-#define CLAIM_PAYLOAD			7
-#define CLAIM_BODY				8
-#define CLAIM_HEADERS			9
-#define CLAIM_PROPERTIES		10
-#define CLAIM_ROUTING_KEY		11
-#define CLAIM_CREATED_AT		12
-#define CLAIM_AVAILABLE_AT		13
-#define CLAIM_ATTEMPTS			14
-
 /* Columns of a list: OutboxRow. */
 #define ROW_COLUMNS \
 	"seq, id, status = 'failed', route, aggregate_type, aggregate_id"
@@ -191,159 +170,6 @@ typedef struct ClaimReceiver
 	int			count;
 } ClaimReceiver;
 
-/* A value on its way into a message's chunk. */
-typedef struct Part
-{
-	const void *data;			/* NULL: absent */
-	size_t		len;
-} Part;
-
-static Part
-text_part(TupleTableSlot *slot, int column)
-{
-	Part		part = {NULL, 0};
-	text	   *value;
-	char	   *str;
-
-	if (slot->tts_isnull[column])
-		return part;
-	value = DatumGetTextPP(slot->tts_values[column]);
-	str = VARDATA_ANY(value);
-	part.len = VARSIZE_ANY_EXHDR(value);
-	part.data = str;
-	if (GetDatabaseEncoding() != PG_UTF8)
-	{
-		char	   *utf8 = pg_server_to_any(str, (int) part.len, PG_UTF8);
-
-		if (utf8 != str)
-		{
-			part.data = utf8;
-			part.len = strlen(utf8);
-		}
-	}
-	return part;
-}
-
-static Part
-jsonb_part(TupleTableSlot *slot, int column)
-{
-	Part		part = {NULL, 0};
-
-	if (!slot->tts_isnull[column])
-	{
-		part.data = DatumGetJsonbP(slot->tts_values[column]);
-		part.len = VARSIZE(part.data);
-	}
-	return part;
-}
-
-static Part
-bytes_part(TupleTableSlot *slot, int column)
-{
-	Part		part = {NULL, 0};
-
-	if (!slot->tts_isnull[column])
-	{
-		bytea	   *value = DatumGetByteaPP(slot->tts_values[column]);
-
-		part.data = VARDATA_ANY(value);
-		part.len = VARSIZE_ANY_EXHDR(value);
-	}
-	return part;
-}
-
-/* Copies a part to *p and moves it on; strings get their NUL. */
-static char *
-put_part(char **p, Part part, bool string)
-{
-	char	   *start = *p;
-
-	if (part.data == NULL)
-		return NULL;
-	memcpy(start, part.data, part.len);
-	if (string)
-		start[part.len] = '\0';
-	*p += string ? part.len + 1 : MAXALIGN(part.len);
-	return start;
-}
-
-static int64
-slot_key_hash(TupleTableSlot *slot, int type_column, int id_column)
-{
-	if (slot->tts_isnull[id_column])
-		return 0;
-	return outbox_hash_key(slot->tts_isnull[type_column] ? NULL :
-						   DatumGetTextPP(slot->tts_values[type_column]),
-						   DatumGetTextPP(slot->tts_values[id_column]));
-}
-
-/* In this order: what must be aligned comes first. */
-#define NPARTS			9
-#define PART_PAYLOAD	0
-#define PART_HEADERS	1
-#define PART_PROPERTIES 2
-#define PART_BODY		3
-#define PART_STRINGS	4		/* the rest */
-
-static void
-put_parts(OutboxMessage *message, const Part *parts)
-{
-	char	   *p = (char *) message + MAXALIGN(sizeof(OutboxMessage));
-
-	message->payload = (Jsonb *) put_part(&p, parts[PART_PAYLOAD], false);
-	message->headers = (Jsonb *) put_part(&p, parts[PART_HEADERS], false);
-	message->properties = (Jsonb *) put_part(&p, parts[PART_PROPERTIES], false);
-	message->body = put_part(&p, parts[PART_BODY], false);
-	message->body_len = parts[PART_BODY].len;
-	message->route = put_part(&p, parts[PART_STRINGS], true);
-	message->event_type = put_part(&p, parts[PART_STRINGS + 1], true);
-	message->aggregate_type = put_part(&p, parts[PART_STRINGS + 2], true);
-	message->aggregate_id = put_part(&p, parts[PART_STRINGS + 3], true);
-	message->routing_key = put_part(&p, parts[PART_STRINGS + 4], true);
-	Assert((size_t) (p - (char *) message) <= message->size);
-}
-
-/* Called in the scratch context; the message goes to cxt. */
-static OutboxMessage *
-slot_to_message(TupleTableSlot *slot, MemoryContext cxt)
-{
-	Part		parts[NPARTS];
-	size_t		size = MAXALIGN(sizeof(OutboxMessage));
-	OutboxMessage *message;
-
-	parts[PART_PAYLOAD] = jsonb_part(slot, CLAIM_PAYLOAD);
-	parts[PART_HEADERS] = jsonb_part(slot, CLAIM_HEADERS);
-	parts[PART_PROPERTIES] = jsonb_part(slot, CLAIM_PROPERTIES);
-	parts[PART_BODY] = bytes_part(slot, CLAIM_BODY);
-	parts[PART_STRINGS] = text_part(slot, CLAIM_ROUTE);
-	parts[PART_STRINGS + 1] = text_part(slot, CLAIM_EVENT_TYPE);
-	parts[PART_STRINGS + 2] = text_part(slot, CLAIM_AGGREGATE_TYPE);
-	parts[PART_STRINGS + 3] = text_part(slot, CLAIM_AGGREGATE_ID);
-	parts[PART_STRINGS + 4] = text_part(slot, CLAIM_ROUTING_KEY);
-	for (int i = 0; i < NPARTS; i++)
-		size += i < PART_STRINGS ? MAXALIGN(parts[i].len) : parts[i].len + 1;
-
-	message = MemoryContextAllocHuge(cxt, size);
-	message->size = size;
-	message->seq = DatumGetInt64(slot->tts_values[CLAIM_SEQ]);
-	message->id = *DatumGetUUIDP(slot->tts_values[CLAIM_ID]);
-	message->tid = *(ItemPointer) DatumGetPointer(slot->tts_values[CLAIM_TID]);
-	message->key_hash = slot_key_hash(slot, CLAIM_AGGREGATE_TYPE,
-									  CLAIM_AGGREGATE_ID);
-	message->attempts = DatumGetInt32(slot->tts_values[CLAIM_ATTEMPTS]);
-	message->created_at = DatumGetTimestampTz(slot->tts_values[CLAIM_CREATED_AT]);
-	message->available_at = slot->tts_isnull[CLAIM_AVAILABLE_AT] ? 0 :
-		DatumGetTimestampTz(slot->tts_values[CLAIM_AVAILABLE_AT]);
-	put_parts(message, parts);
-	return message;
-}
-
-static char *
-part_string(Part part)
-{
-	return part.data == NULL ? NULL : pnstrdup(part.data, part.len);
-}
-
 static void
 visit_row(ClaimReceiver *receiver, TupleTableSlot *slot)
 {
@@ -352,10 +178,10 @@ visit_row(ClaimReceiver *receiver, TupleTableSlot *slot)
 	row.seq = DatumGetInt64(slot->tts_values[ROW_SEQ]);
 	row.id = *DatumGetUUIDP(slot->tts_values[ROW_ID]);
 	row.failed = DatumGetBool(slot->tts_values[ROW_FAILED]);
-	row.key_hash = slot_key_hash(slot, ROW_AGGREGATE_TYPE, ROW_AGGREGATE_ID);
-	row.route = part_string(text_part(slot, ROW_ROUTE));
-	row.aggregate_type = part_string(text_part(slot, ROW_AGGREGATE_TYPE));
-	row.aggregate_id = part_string(text_part(slot, ROW_AGGREGATE_ID));
+	row.key_hash = outbox_store_key_hash(slot, ROW_AGGREGATE_TYPE, ROW_AGGREGATE_ID);
+	row.route = outbox_store_utf8(slot, ROW_ROUTE);
+	row.aggregate_type = outbox_store_utf8(slot, ROW_AGGREGATE_TYPE);
+	row.aggregate_id = outbox_store_utf8(slot, ROW_AGGREGATE_ID);
 	receiver->row_visit(&row, receiver->row_arg);
 }
 
@@ -369,7 +195,7 @@ receive_slot(TupleTableSlot *slot, DestReceiver *self)
 	slot_getallattrs(slot);
 	receiver->count++;
 	if (receiver->claim != NULL)
-		go_on = receiver->claim->visit(slot_to_message(slot,
+		go_on = receiver->claim->visit(outbox_store_message(slot,
 													   receiver->claim->cxt),
 									   receiver->claim->arg);
 	else

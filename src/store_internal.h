@@ -9,6 +9,8 @@
 #define OUTBOX_STORE_INTERNAL_H
 
 #include "executor/spi.h"
+#include "executor/tuptable.h"
+#include "message.h"
 
 /*
  * A statement of the worker, prepared at first use and kept.  The text has
@@ -31,5 +33,37 @@ extern SPIPlanPtr outbox_store_plan(OutboxStatement *statement,
 /* Executes and checks the result code. */
 extern void outbox_store_execute(SPIPlanPtr plan, Datum *values,
 								 const char *nulls, int expected);
+
+/* Columns of a claim, numbered from 0 as in a slot. */
+#define CLAIM_COLUMNS \
+	"ctid, seq, id, route, event_type, aggregate_type, aggregate_id," \
+	" payload, body, headers, properties, routing_key, created_at," \
+	" available_at, attempts"
+#define CLAIM_TID				0
+#define CLAIM_SEQ				1
+#define CLAIM_ID				2
+#define CLAIM_ROUTE				3
+#define CLAIM_EVENT_TYPE		4
+#define CLAIM_AGGREGATE_TYPE	5
+#define CLAIM_AGGREGATE_ID		6
+#define CLAIM_PAYLOAD			7
+#define CLAIM_BODY				8
+#define CLAIM_HEADERS			9
+#define CLAIM_PROPERTIES		10
+#define CLAIM_ROUTING_KEY		11
+#define CLAIM_CREATED_AT		12
+#define CLAIM_AVAILABLE_AT		13
+#define CLAIM_ATTEMPTS			14
+
+/* store_message.c */
+
+/* The message of a claimed row, one chunk in cxt. */
+extern OutboxMessage *outbox_store_message(TupleTableSlot *slot,
+										   MemoryContext cxt);
+/* A column of type text as UTF-8, NULL for NULL. */
+extern char *outbox_store_utf8(TupleTableSlot *slot, int column);
+/* Hash of the key in these two columns; 0 when it has none. */
+extern int64 outbox_store_key_hash(TupleTableSlot *slot, int type_column,
+								   int id_column);
 
 #endif							/* OUTBOX_STORE_INTERNAL_H */

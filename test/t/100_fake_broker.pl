@@ -122,6 +122,13 @@ sub nobody_paid
 	return;
 }
 
+# Leaves what comes on the present connection unanswered, and only that.
+sub hold_here
+{
+	$fake->do('when conn=' . $fake->stats->{connections} . ' : silent');
+	return;
+}
+
 # The relay's link is up and at rest.
 sub settled_down
 {
@@ -216,7 +223,7 @@ foreach my $answer ('nack', 'nack-multiple 20', 'nack-middle 20')
 # was not confirmed before is sent again.
 
 foreach my $lie (
-	'ack-unknown 1', 'ack-unknown', 'ack-twice', 'nack-twice', 'ack-zero',
+	'ack-unknown', 'ack-twice', 'nack-twice', 'ack-zero',
 	'ack 18446744073709551615', 'ack 18446744073709551615 multiple',
 	'return 312 NO_ROUTE id=00000000-0000-7000-8000-000000000000',
 	'return 312 NO_ROUTE id=not-a-uuid-at-all-but-just-as-long-as',
@@ -227,8 +234,9 @@ foreach my $lie (
 {
 	begin($lie);
 	settled_down();
-	$fake->do('answer hold', 'when total=' . ($fake->stats->{published} + 30)
+	$fake->do('when total=' . ($fake->stats->{published} + 30)
 		  . " times=1 : $lie");
+	hold_here();
 	$checker->enqueue(20, keys => 20);
 	$checker->enqueue(40);
 	wait_until("$lie: the connection is given up",
@@ -240,15 +248,25 @@ foreach my $lie (
 	note $node->sql('SELECT last_error FROM outbox_status');
 }
 
-# The last frame but one is a basic.return without its content.
-begin('an ack in place of a returned content');
-$fake->do('answer hold');
-$checker->enqueue(10);
-wait_arrived(10);
-$fake->do('now raw 01 0001 0000000e 003c 0032 0138 024e4f 0178 0179 ce',
-	'now ack-zero multiple');
-wait_reconnects(1, 5);
-finish('an ack in place of a returned content', interruptions => 1);
+# The same with nothing left to be sent: the next tag, and a basic.return
+# without its content before an ack of everything.
+foreach my $lie (
+	[ 'ack-unknown 1' ], [ 'nack 0' ], [ 'ack T multiple', 'ack T' ],
+	[ 'raw 01 0001 0000000d 003c 0032 0138 024e4f 0178 0179 ce',
+		'ack-zero multiple' ])
+{
+	my $what = join ', ', @$lie;
+	begin($what);
+	settled_down();
+	hold_here();
+	$checker->enqueue(10);
+	wait_arrived(10);
+	my $last = $fake->stats->{tag};
+	$fake->do(map { 'now ' . s/T/$last/r } @$lie);
+	wait_reconnects(1, 5);
+	finish($what, interruptions => 1);
+	nobody_paid($what);
+}
 
 # --- F18: no confirm ever comes, heartbeats do
 
@@ -443,7 +461,8 @@ finish('406 for one message of a key', interruptions => reconnects(),
 
 begin('541 once, and nobody is guilty');
 settled_down();
-$fake->do('answer hold', 'when tag=30 times=1 : channel-close 541 INTERNAL_ERROR');
+$fake->do('when tag=30 times=1 : channel-close 541 INTERNAL_ERROR');
+hold_here();
 $checker->enqueue(60);
 wait_reconnects(1);
 finish('541 once', interruptions => 1);
@@ -494,7 +513,8 @@ $start = time;
 $node->stop('fast');
 cmp_ok(time - $start, '<', $STOP_LIMIT, 'also when the server stops');
 $node->start;
-$fake->do('answer hold', 'when tag=10 times=1 : channel-close 406 no');
+$fake->do('when tag=10 times=1 : channel-close 406 no');
+hold_here();
 $checker->enqueue(20);
 wait_reconnects(3, 10);
 finish('close-ok never comes', interruptions => 1);

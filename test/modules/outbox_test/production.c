@@ -11,6 +11,7 @@
  */
 #include "../../../src/store.c"
 #include "../../../src/store_claim.c"
+#include "../../../src/store_message.c"
 #include "../../../src/store_settle.c"
 
 #include "fmgr.h"

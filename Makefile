@@ -43,7 +43,7 @@ WORKER_TESTS = test/modules/outbox_test
 REGRESS_WORKER = setup $(filter-out setup,$(sort $(patsubst $(WORKER_TESTS)/sql/%.sql,%,$(wildcard $(WORKER_TESTS)/sql/*.sql))))
 ISOLATION_WORKER = $(sort $(patsubst $(WORKER_TESTS)/specs/%.spec,%,$(wildcard $(WORKER_TESTS)/specs/*.spec)))
 
-TOOLS = consume raw
+TOOLS = consume raw tcp-proxy
 TOOLS_BIN = tmp_check/bin
 
 EXTRA_CLEAN = tmp_check results output_iso tmp_check_iso regression.diffs \

@@ -16,8 +16,8 @@
 
 typedef struct ItemEntry
 {
-	int64		seq;
-	OutboxItem *item;
+	int64		seq;			/* MUST BE FIRST: key of the hash table */
+	OutboxItem *item;			/* NULL: claimed, not admitted yet */
 } ItemEntry;
 
 static void
@@ -69,9 +69,15 @@ int
 outbox_queue_take_claim(OutboxQueue *queue, int64 seq)
 {
 	int			index;
+	bool		found;
+	ItemEntry  *entry;
 
 	if (queue->nfree_claims == 0)
+		elog(ERROR, "out of claim entries");
+	entry = hash_search(queue->items, &seq, HASH_ENTER, &found);
+	if (found)
 		return -1;
+	entry->item = NULL;
 	index = queue->free_claims[--queue->nfree_claims];
 	set_claim(index, seq, false);
 	return index;
@@ -80,6 +86,9 @@ outbox_queue_take_claim(OutboxQueue *queue, int64 seq)
 void
 outbox_queue_return_claim(OutboxQueue *queue, int index)
 {
+	int64		seq = (int64) (pg_atomic_read_u64(&MySlot->claims[index]) >> 1);
+
+	hash_search(queue->items, &seq, HASH_REMOVE, NULL);
 	set_claim(index, 0, false);
 	queue->free_claims[queue->nfree_claims++] = index;
 }
@@ -181,7 +190,7 @@ make_item(OutboxQueue *queue, OutboxMessage *message, OutboxRoute *route,
 		  OutboxKey *key, int claim_index)
 {
 	OutboxItem *item = MemoryContextAllocZero(queue->cxt, sizeof(OutboxItem));
-	ItemEntry  *entry = hash_search(queue->items, &message->seq, HASH_ENTER,
+	ItemEntry  *entry = hash_search(queue->items, &message->seq, HASH_FIND,
 									NULL);
 
 	entry->item = item;
@@ -198,7 +207,6 @@ make_item(OutboxQueue *queue, OutboxMessage *message, OutboxRoute *route,
 static void
 free_item(OutboxQueue *queue, OutboxItem *item)
 {
-	hash_search(queue->items, &item->message->seq, HASH_REMOVE, NULL);
 	queue->count--;
 	queue->bytes -= item->message->size;
 	if (item->suspect)
@@ -476,7 +484,7 @@ outbox_queue_drop_all(OutboxQueue *queue, OutboxRoute *route)
 	{
 		OutboxItem *item = entry->item;
 
-		if (route != NULL && item->route != route)
+		if (item == NULL || (route != NULL && item->route != route))
 			continue;
 		if (item->state != OUTBOX_ITEM_READY &&
 			item->state != OUTBOX_ITEM_WAITING)

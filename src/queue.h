@@ -125,7 +125,10 @@ typedef enum OutboxOrigin
 
 extern OutboxQueue *outbox_queue_create(MemoryContext parent);
 
-/* Reserves a claim entry in shared memory; -1 if all are used. */
+/*
+ * Notes that a row is claimed, also in shared memory.  Returns the entry there,
+ * which goes with the message to the queue or back; -1 if we have the row.
+ */
 extern int	outbox_queue_take_claim(OutboxQueue *queue, int64 seq);
 extern void outbox_queue_return_claim(OutboxQueue *queue, int index);
 

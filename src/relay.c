@@ -31,6 +31,8 @@
 
 /* Longest wait; the poll normally ends it earlier. */
 #define MAX_WAIT_MS 60000
+/* And the shortest, should a deadline pass that nothing can be done about. */
+#define MIN_WAIT_MS 1
 
 TimestampTz
 outbox_relay_after(int64 ms)
@@ -110,7 +112,8 @@ next_deadline(OutboxRelay *relay, TimestampTz now)
 {
 	TimestampTz deadline = relay->poll_at;
 
-	outbox_relay_earlier(&deadline, relay->settle_at);
+	if (!relay->db_error)
+		outbox_relay_earlier(&deadline, relay->settle_at);
 	outbox_relay_earlier(&deadline, relay->later_at);
 	outbox_relay_earlier(&deadline, relay->unstick_at);
 	outbox_relay_earlier(&deadline, relay->due_again_at);
@@ -119,14 +122,15 @@ next_deadline(OutboxRelay *relay, TimestampTz now)
 	outbox_relay_earlier(&deadline, outbox_relay_retry_routes(relay, now));
 	if (relay->db_error)
 		outbox_relay_earlier(&deadline, relay->db_retry_at);
-	if (relay->next_due != DT_NOEND && !relay->paused)
+	/* One that has passed waits for something else than time. */
+	if (relay->next_due > now && relay->next_due != DT_NOEND)
 		outbox_relay_earlier(&deadline, relay->next_due);
 	if (outbox_link_state(relay->link) == OUTBOX_LINK_CONNECTING)
 		outbox_relay_earlier(&deadline, relay->connect_deadline);
 	else if (outbox_relay_link_open(relay))
 		outbox_relay_earlier(&deadline,
 							 now + (int64) outbox_link_heartbeat_due_ms(relay->link) * 1000);
-	else if (relay->config_error == NULL && outbox_enabled)
+	else if (relay->config_error == NULL && outbox_enabled && relay->attached)
 		outbox_relay_earlier(&deadline, relay->connect_at);
 	return deadline;
 }
@@ -151,7 +155,7 @@ wait_for_work(OutboxRelay *relay, bool busy)
 	if (busy)
 		relay->readable = true;
 	else if (WaitLatchOrSocket(MyLatch, events, sock,
-							   Min(timeout, MAX_WAIT_MS),
+							   Max(MIN_WAIT_MS, Min(timeout, MAX_WAIT_MS)),
 							   PG_WAIT_EXTENSION) & WL_SOCKET_READABLE)
 		relay->readable = true;
 	if (MyLatch->is_set)
@@ -235,6 +239,7 @@ finish(OutboxRelay *relay)
 	if (queue->nconfirmed > 0 || queue->nrejected > 0)
 	{
 		relay->nstuck = 0;
+		relay->nstuck_rejected = 0;
 		relay->settle_slowly = true;	/* nobody's lock is waited for */
 		outbox_relay_round(relay);
 	}

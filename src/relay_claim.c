@@ -20,7 +20,7 @@
 #include "utils/timestamp.h"
 
 /* Keys that one batch reads again. */
-#define REREAD_KEYS 8
+#define REREAD_MAX 8
 
 /*
  * While so many keys are under way, rows that would only wait behind them are
@@ -34,7 +34,7 @@
 static int
 queue_limit(void)
 {
-	return Min(2 * outbox_window, OUTBOX_MAX_CLAIMS);
+	return 2 * outbox_window;
 }
 
 bool
@@ -72,9 +72,17 @@ outbox_batch_init(OutboxRelay *relay, OutboxBatch *batch, MemoryContext cxt)
 						   Min(outbox_window, OUTBOX_KEY_WAITING_MAX)));
 	batch->bytes_left = OUTBOX_CLAIM_BYTES;
 	batch->messages = MemoryContextAlloc(cxt, sizeof(OutboxMessage *) *
-										 Max(batch->limit, 1));
-	batch->claims = MemoryContextAlloc(cxt, sizeof(int) * Max(batch->limit, 1));
+										 (batch->limit + OUTBOX_EXTRA_CLAIMS));
+	batch->claims = MemoryContextAlloc(cxt, sizeof(int) *
+									   (batch->limit + OUTBOX_EXTRA_CLAIMS));
 	batch->cxt = cxt;
+}
+
+/* A range that became visible late. */
+static bool
+is_rescan(const OutboxSegment *segment)
+{
+	return segment->origin == OUTBOX_FROM_SCAN && !segment->main;
 }
 
 /* The transaction failed: nothing was claimed. */
@@ -83,10 +91,21 @@ outbox_batch_forget(OutboxBatch *batch)
 {
 	for (int i = 0; i < batch->count; i++)
 	{
+		if (batch->messages[i] == NULL)
+			continue;
 		outbox_queue_return_claim(batch->relay->queue, batch->claims[i]);
 		pfree(batch->messages[i]);
 	}
 	batch->count = 0;
+	for (int i = 0; i < batch->nsegments; i++)
+	{
+		OutboxSegment *segment = &batch->segments[i];
+
+		if (is_rescan(segment))
+			outbox_relay_rescan(batch->relay, segment->after + 1,
+								segment->upto);
+	}
+	batch->nsegments = 0;
 }
 
 /* ---------------------------------------------------------------- claiming */
@@ -102,14 +121,13 @@ batch_visit(OutboxMessage *message, void *arg)
 	segment->visited++;
 	segment->last_seq = message->seq;
 	segment->last_due = message->available_at;
-	if (outbox_queue_has(batch->relay->queue, message->seq))
+	/* In the queue, or claimed by another segment of this batch. */
+	index = outbox_queue_take_claim(batch->relay->queue, message->seq);
+	if (index < 0)
 	{
 		pfree(message);
 		return true;
 	}
-	index = outbox_queue_take_claim(batch->relay->queue, message->seq);
-	if (index < 0)
-		elog(ERROR, "out of claim entries");
 	batch->messages[batch->count] = message;
 	batch->claims[batch->count] = index;
 	batch->count++;
@@ -260,7 +278,7 @@ claim_keys(OutboxBatch *batch)
 		OutboxKey  *key = dlist_container(OutboxKey, node, iter.cur);
 		OutboxSegment *segment;
 
-		if (batch->nsegments >= REREAD_KEYS || batch_full(batch))
+		if (batch->nsegments >= REREAD_MAX || batch_full(batch))
 			break;
 		segment = add_segment(batch, OUTBOX_FROM_KEY, key->skip_low - 1,
 							  batch->relay->cursor);
@@ -293,6 +311,61 @@ list_excluded_keys(OutboxQueue *queue, int64 *hashes)
 	return n;
 }
 
+static int
+compare_ranges(const void *a, const void *b)
+{
+	int64		left = ((const OutboxRange *) a)->lo;
+	int64		right = ((const OutboxRange *) b)->lo;
+
+	return left < right ? -1 : left > right ? 1 : 0;
+}
+
+/*
+ * Ranges that became visible late, in the order of seq.  Each leaves the
+ * relay's list here, and comes back if it was not read to its end or the
+ * transaction fails.  Returns true when nothing of them is left: only then may
+ * newer rows be claimed, which could be of the same keys.
+ */
+static bool
+claim_rescans(OutboxBatch *batch)
+{
+	OutboxRelay *relay = batch->relay;
+
+	qsort(relay->rescans, relay->nrescans, sizeof(OutboxRange), compare_ranges);
+	while (relay->nrescans > 0)
+	{
+		OutboxRange range = relay->rescans[0];
+		OutboxSegment *segment;
+
+		/* One segment is left for the main scan. */
+		if (batch->nsegments >= OUTBOX_BATCH_SEGMENTS - 1 || batch_full(batch))
+			return false;
+		relay->nrescans--;
+		memmove(&relay->rescans[0], &relay->rescans[1],
+				sizeof(OutboxRange) * relay->nrescans);
+		segment = add_segment(batch, OUTBOX_FROM_SCAN, range.lo - 1,
+							  Min(range.hi, relay->cursor));
+		claim_segment(batch, segment, NULL, 0);
+		if (segment->cut)
+			return false;
+	}
+	return true;
+}
+
+/* Nothing of the segment was claimed; what was seen will be seen again. */
+static void
+give_up_segment(OutboxBatch *batch, OutboxSegment *segment)
+{
+	for (int i = segment->start; i < segment->end; i++)
+	{
+		outbox_queue_return_claim(batch->relay->queue, batch->claims[i]);
+		pfree(batch->messages[i]);
+		batch->messages[i] = NULL;
+	}
+	segment->visited = 0;
+	segment->cut = true;
+}
+
 static void
 claim_main(OutboxBatch *batch)
 {
@@ -304,6 +377,19 @@ claim_main(OutboxBatch *batch)
 	segment->main = true;
 	claim_segment(batch, segment, hashes,
 				  list_excluded_keys(relay->queue, hashes));
+
+	/*
+	 * A transaction with older rows may have committed since we read the news,
+	 * and one with newer rows of the same key after it, which we have seen.  It
+	 * announced itself before that, so we find it now, and its rows go first.
+	 */
+	outbox_relay_take_news(relay);
+	outbox_relay_check_prepared(relay);
+	/* Room of its own, or a main scan that fills the batch never succeeds. */
+	batch->limit += OUTBOX_EXTRA_CLAIMS;
+	batch->bytes_left = Max(batch->bytes_left, OUTBOX_CLAIM_BYTES / 8);
+	if (!claim_rescans(batch))
+		give_up_segment(batch, segment);
 }
 
 /* Called in a transaction. */
@@ -330,13 +416,7 @@ outbox_batch_claim(OutboxBatch *batch, TimestampTz now)
 	}
 	else
 	{
-		if (relay->nrescans > 0 && !batch_full(batch))
-			claim_segment(batch,
-						  add_segment(batch, OUTBOX_FROM_SCAN,
-									  relay->rescans[0].lo - 1,
-									  Min(relay->rescans[0].hi, relay->cursor)),
-						  NULL, 0);
-		if (relay->main_pending && !batch_full(batch))
+		if (claim_rescans(batch) && relay->main_pending && !batch_full(batch))
 			claim_main(batch);
 	}
 	MemoryContextSwitchTo(old);
@@ -379,9 +459,22 @@ admit_segment(OutboxBatch *batch, OutboxSegment *segment)
 	for (int i = segment->start; i < segment->end; i++)
 	{
 		OutboxMessage *message = batch->messages[i];
-		int64		seq = message->seq;
-		OutboxRoute *route = outbox_relay_find_route(relay, message->route);
+		int64		seq;
+		OutboxRoute *route;
 
+		if (message == NULL)
+			continue;			/* given up */
+		seq = message->seq;
+		route = outbox_relay_find_route(relay, message->route);
+		/* A route that we have not loaded yet: its turn comes when we have. */
+		if (outbox_relay_route_waits(route))
+		{
+			outbox_relay_route_skip(route, seq);
+			relay->config_dirty = true;
+			outbox_queue_return_claim(relay->queue, batch->claims[i]);
+			pfree(message);
+			continue;
+		}
 		if (!outbox_queue_admit(relay->queue, message, route, batch->claims[i],
 								segment->origin) &&
 			first_dropped == 0)
@@ -397,24 +490,17 @@ advance_due(OutboxRelay *relay, OutboxSegment *segment)
 	{
 		relay->due_cursor = segment->last_due;
 		relay->due_cursor_seq = segment->last_seq;
-		/* For rows that were locked, or whose key was held. */
-		relay->due_again_at = outbox_relay_after(outbox_poll_interval_ms);
 	}
-	if (!segment->cut)
-		relay->find_next_due = true;
+	/* For rows that were locked, or whose key was held. */
+	relay->due_again_at = outbox_relay_after(outbox_poll_interval_ms);
 }
 
 static void
 advance_rescan(OutboxRelay *relay, OutboxSegment *segment)
 {
+	outbox_relay_routes_passed_over(relay, segment->after + 1);
 	if (segment->cut)
-	{
-		relay->rescans[0].lo = segment->last_seq + 1;
-		return;
-	}
-	relay->nrescans--;
-	memmove(&relay->rescans[0], &relay->rescans[1],
-			sizeof(OutboxRange) * relay->nrescans);
+		outbox_relay_rescan(relay, segment->last_seq + 1, segment->upto);
 }
 
 static void
@@ -422,6 +508,7 @@ finish_key(OutboxRelay *relay, OutboxSegment *segment, int64 first_dropped)
 {
 	int64		upto = 0;
 
+	outbox_relay_routes_passed_over(relay, segment->after + 1);
 	/* Held meanwhile, for a locked row: it remembers by itself. */
 	if (segment->key->hold != OUTBOX_HOLD_NONE)
 		return;
@@ -432,30 +519,44 @@ finish_key(OutboxRelay *relay, OutboxSegment *segment, int64 first_dropped)
 	outbox_queue_reread_done(relay->queue, segment->key, upto);
 }
 
+static void
+finish_segment(OutboxBatch *batch, OutboxSegment *segment)
+{
+	OutboxRelay *relay = batch->relay;
+	int64		dropped = admit_segment(batch, segment);
+
+	if (segment->origin == OUTBOX_FROM_DUE)
+		advance_due(relay, segment);
+	else if (segment->key != NULL)
+		finish_key(relay, segment, dropped);
+	else if (!segment->main)
+		advance_rescan(relay, segment);
+	else
+	{
+		if (segment->visited > 0)
+			relay->cursor = segment->last_seq;
+		relay->main_pending = segment->cut;
+	}
+}
+
 void
 outbox_batch_committed(OutboxBatch *batch)
 {
 	OutboxRelay *relay = batch->relay;
+	OutboxSegment *main_segment = NULL;
 
 	hold_locked(batch, outbox_relay_after(outbox_poll_interval_ms));
 	relay->reread_last = batch->reread;
 	for (int i = 0; i < batch->nsegments; i++)
 	{
-		OutboxSegment *segment = &batch->segments[i];
-		int64		dropped = admit_segment(batch, segment);
-
-		if (segment->origin == OUTBOX_FROM_DUE)
-			advance_due(relay, segment);
-		else if (segment->key != NULL)
-			finish_key(relay, segment, dropped);
-		else if (!segment->main)
-			advance_rescan(relay, segment);
+		if (batch->segments[i].main)
+			main_segment = &batch->segments[i];
 		else
-		{
-			if (segment->visited > 0)
-				relay->cursor = segment->last_seq;
-			relay->main_pending = segment->cut;
-		}
+			finish_segment(batch, &batch->segments[i]);
 	}
+	/* Older rows first, also those that were found after it. */
+	if (main_segment != NULL)
+		finish_segment(batch, main_segment);
 	batch->count = 0;
+	batch->nsegments = 0;
 }

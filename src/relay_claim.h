@@ -10,7 +10,7 @@
 
 #include "relay_internal.h"
 
-#define OUTBOX_BATCH_SEGMENTS 12
+#define OUTBOX_BATCH_SEGMENTS 12	/* due, keys or ranges, main */
 
 /* One claim of a batch. */
 typedef struct OutboxSegment

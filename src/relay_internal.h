@@ -61,6 +61,7 @@ typedef struct OutboxRelay
 	bool		attached;		/* the extension is there and fits */
 	bool		version_mismatch;
 	bool		recheck_extension;	/* attach anew with the next transaction */
+	bool		recheck_settings;	/* compare ALTER DATABASE SET */
 	bool		paused;			/* by the control row, or a copy */
 	bool		copy;			/* of another database, not adopted */
 	bool		config_dirty;	/* routes must be loaded again */
@@ -89,11 +90,13 @@ typedef struct OutboxRelay
 	bool		readable;		/* the socket may have something for us */
 	bool		protocol_error; /* the broker confirmed what it cannot */
 	TimestampTz drain_deadline; /* 0: not draining */
+	TimestampTz not_blocked_since;	/* confirms are waited for from here on */
 
 	/* messages */
 	OutboxQueue *queue;
 	List	   *routes;			/* of OutboxRoute; never freed, only changed */
 	int			nstuck;			/* CONFIRMED items whose row is locked */
+	int			nstuck_rejected;	/* the same of REJECTED ones */
 	TimestampTz unstick_at;		/* try these again; 0: none */
 	int			unflushed;		/* settled, commit not yet on disk */
 	XLogRecPtr	settled_lsn;	/* where the last such commit ends */
@@ -137,6 +140,7 @@ extern void outbox_relay_connect_database(Oid dboid);
 extern void outbox_relay_attach(OutboxRelay *relay);
 extern void outbox_relay_load_config(OutboxRelay *relay);
 extern void outbox_relay_reload(OutboxRelay *relay);
+extern void outbox_relay_check_settings(OutboxRelay *relay);
 
 /* relay_routes.c */
 extern OutboxRoute *outbox_relay_find_route(OutboxRelay *relay,
@@ -144,6 +148,8 @@ extern OutboxRoute *outbox_relay_find_route(OutboxRelay *relay,
 extern void outbox_relay_load_routes(OutboxRelay *relay,
 									 OutboxControl *control);
 extern bool outbox_relay_route_waits(const OutboxRoute *route);
+extern void outbox_relay_route_skip(OutboxRoute *route, int64 seq);
+extern void outbox_relay_routes_passed_over(OutboxRelay *relay, int64 seq);
 extern List *outbox_relay_excluded_routes(OutboxRelay *relay);
 extern void outbox_relay_route_broken(OutboxRelay *relay, OutboxRoute *route,
 									  const char *reason);
@@ -163,6 +169,7 @@ extern void outbox_relay_database_works(OutboxRelay *relay);
 
 /* relay_timers.c */
 extern void outbox_relay_take_news(OutboxRelay *relay);
+extern void outbox_relay_check_prepared(OutboxRelay *relay);
 extern void outbox_relay_timers(OutboxRelay *relay, TimestampTz now);
 extern void outbox_relay_add_prepared(OutboxRelay *relay,
 									  const OutboxPrepared *prepared);

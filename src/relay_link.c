@@ -66,6 +66,9 @@ link_confirmed(void *arg, bool ack, uint64 tag, bool multiple)
 {
 	OutboxRelay *relay = arg;
 
+	/* After one answer that cannot be, no other is to be believed. */
+	if (relay->protocol_error)
+		return;
 	if (!outbox_confirms_settle(&relay->window, tag, multiple,
 								ack ? item_confirmed : item_nacked, relay))
 		relay->protocol_error = true;
@@ -81,9 +84,12 @@ static void
 link_returned(void *arg, const pg_uuid_t *id, int code, const char *text)
 {
 	OutboxRelay *relay = arg;
-	OutboxItem *item = outbox_confirms_find(&relay->window, item_has_id, id);
+	OutboxItem *item;
 
 	(void) code;
+	if (relay->protocol_error)
+		return;
+	item = outbox_confirms_find(&relay->window, item_has_id, id);
 	if (item == NULL)
 	{
 		relay->protocol_error = true;
@@ -338,14 +344,20 @@ check_confirm_timeout(OutboxRelay *relay, TimestampTz now)
 {
 	OutboxItem *oldest;
 
-	/* While it blocks us the broker reads nothing and confirms nothing. */
+	/*
+	 * While it blocks us the broker reads nothing and confirms nothing; the
+	 * time starts anew when it is over.
+	 */
+	if (outbox_link_state(relay->link) != OUTBOX_LINK_OPEN)
+		relay->not_blocked_since = now;
 	if (relay->window.outstanding == 0 ||
 		outbox_link_state(relay->link) != OUTBOX_LINK_OPEN)
 		return;
 	oldest = relay->ring[relay->window.oldest % relay->window.size];
 	if (oldest == NULL ||
-		!TimestampDifferenceExceeds(oldest->sent_at, now,
-									outbox_confirm_timeout_ms))
+		!TimestampDifferenceExceeds(Max(oldest->sent_at,
+										relay->not_blocked_since),
+									now, outbox_confirm_timeout_ms))
 		return;
 	ereport(LOG,
 			(errmsg("outbox relay gives its connection to the broker up"),

@@ -44,6 +44,7 @@ typedef struct Settling
 	int			nrejected;
 	OutboxItem **rejected;
 	OutboxFailure *failures;
+	bool	   *rejected_remains;	/* locked by somebody */
 } Settling;
 
 /* ---------------------------------------------------------- database faults */
@@ -96,7 +97,8 @@ outbox_relay_database_failed(OutboxRelay *relay)
 static int
 settleable(OutboxRelay *relay)
 {
-	return relay->queue->nconfirmed - relay->nstuck + relay->queue->nrejected;
+	return relay->queue->nconfirmed - relay->nstuck +
+		relay->queue->nrejected - relay->nstuck_rejected;
 }
 
 static bool
@@ -148,6 +150,7 @@ collect_settling(OutboxRelay *relay, Settling *settling)
 	settling->remains = palloc0(sizeof(bool) * (queue->nconfirmed + 1));
 	settling->rejected = palloc(sizeof(OutboxItem *) * (queue->nrejected + 1));
 	settling->failures = palloc(sizeof(OutboxFailure) * (queue->nrejected + 1));
+	settling->rejected_remains = palloc0(sizeof(bool) * (queue->nrejected + 1));
 
 	dlist_foreach(iter, &queue->confirmed)
 	{
@@ -162,8 +165,11 @@ collect_settling(OutboxRelay *relay, Settling *settling)
 		row->id = item->message->id;
 		settling->confirmed[settling->nconfirmed++] = item;
 	}
+	passed = 0;
 	dlist_foreach(iter, &queue->rejected)
-		collect_failure(settling, dlist_container(OutboxItem, node, iter.cur));
+		if (passed++ >= relay->nstuck_rejected)
+			collect_failure(settling,
+							dlist_container(OutboxItem, node, iter.cur));
 }
 
 /* Called in a transaction. */
@@ -178,7 +184,8 @@ settle(Settling *settling)
 	else if (settling->nconfirmed > 0)
 		outbox_store_settle(settling->rows, settling->nconfirmed, archive);
 	if (settling->nrejected > 0)
-		outbox_store_fail(settling->failures, settling->nrejected);
+		outbox_store_fail(settling->failures, settling->nrejected,
+						  settling->rejected_remains);
 }
 
 static void
@@ -204,6 +211,13 @@ settle_committed(OutboxRelay *relay, Settling *settling, bool durable)
 	{
 		bool		give_up = settling->failures[i].give_up;
 
+		if (settling->rejected_remains[i])
+		{
+			dlist_move_head(&relay->queue->rejected,
+							&settling->rejected[i]->node);
+			relay->nstuck_rejected++;
+			continue;
+		}
 		outbox_queue_failed(relay->queue, settling->rejected[i], give_up);
 		pg_atomic_fetch_add_u64(give_up ? &MySlot->counters.failed :
 								&MySlot->counters.retried, 1);
@@ -212,7 +226,7 @@ settle_committed(OutboxRelay *relay, Settling *settling, bool durable)
 
 	relay->settle_at = 0;
 	relay->settle_slowly = false;
-	if (relay->nstuck > 0 && relay->unstick_at == 0)
+	if (relay->nstuck + relay->nstuck_rejected > 0 && relay->unstick_at == 0)
 		relay->unstick_at = outbox_relay_after(outbox_poll_interval_ms);
 	if (durable)
 		relay->unflushed = 0;
@@ -335,10 +349,35 @@ outbox_relay_wants_round(OutboxRelay *relay, TimestampTz now)
 	if (relay->version_mismatch)
 		return relay->recheck_extension || outbox_store_stale();
 	return !relay->attached || outbox_store_stale() ||
-		relay->recheck_extension || relay->config_dirty ||
+		relay->recheck_extension || relay->recheck_settings || relay->config_dirty ||
 		!relay->holders_loaded || relay->check_holders ||
 		relay->find_next_due || settling_wanted(relay, now) ||
 		outbox_batch_wanted(relay, now);
+}
+
+/* The segment that claimed rows whose time has come, which is the first. */
+static OutboxSegment *
+due_segment(OutboxBatch *batch)
+{
+	if (batch->nsegments > 0 && batch->segments[0].origin == OUTBOX_FROM_DUE)
+		return &batch->segments[0];
+	return NULL;
+}
+
+/*
+ * When the next waiting row is due.  What was due and was not claimed by this
+ * batch cannot be claimed now (locked, or of a route that waits): it must not
+ * make us look again at once, due_again_at does so later.
+ */
+static TimestampTz
+find_next_due(OutboxRelay *relay, OutboxBatch *batch, TimestampTz now)
+{
+	OutboxSegment *due = due_segment(batch);
+
+	if (due == NULL || due->cut)
+		return outbox_store_next_due(relay->due_cursor);
+	return outbox_store_next_due(Max(now, due->visited > 0 ?
+									 due->last_due : relay->due_cursor));
 }
 
 static void
@@ -370,14 +409,9 @@ round_transaction(OutboxRelay *relay, Settling *settling, OutboxBatch *batch)
 			OUTBOX_FAULT("after_claim");
 	}
 	find_due = relay->find_next_due || settling->nrejected > 0 ||
-		(batch->nsegments > 0 && batch->segments[0].origin == OUTBOX_FROM_DUE);
+		due_segment(batch) != NULL;
 	if (find_due)
-		next_due = outbox_store_next_due(batch->nsegments > 0 &&
-										 batch->segments[0].origin == OUTBOX_FROM_DUE &&
-										 batch->segments[0].visited > 0 &&
-										 !batch->segments[0].cut ?
-										 batch->segments[0].last_due :
-										 relay->due_cursor);
+		next_due = find_next_due(relay, batch, now);
 	durable = batch->count > 0 || relay->queue->key_waits_for_settling;
 	outbox_store_end(durable);
 	if (batch->count > 0)
@@ -415,6 +449,8 @@ outbox_relay_round(OutboxRelay *relay)
 		if (!relay->attached || relay->recheck_extension ||
 			outbox_store_stale())
 			outbox_relay_attach(relay);
+		if (relay->attached && relay->recheck_settings)
+			outbox_relay_check_settings(relay);
 		/* Needed after the commit: not in the transaction's memory. */
 		collect_settling(relay, &settling);
 		if (relay->attached &&

@@ -65,6 +65,29 @@ outbox_relay_route_waits(const OutboxRoute *route)
 	return route->paused || route->broken;
 }
 
+/* Rows of the route from seq on are in the table only. */
+void
+outbox_relay_route_skip(OutboxRoute *route, int64 seq)
+{
+	if (route->skip_low == 0 || seq < route->skip_low)
+		route->skip_low = seq;
+}
+
+/* A claim from seq on has left the rows of waiting routes out. */
+void
+outbox_relay_routes_passed_over(OutboxRelay *relay, int64 seq)
+{
+	ListCell   *cell;
+
+	foreach(cell, relay->routes)
+	{
+		OutboxRoute *route = lfirst(cell);
+
+		if (outbox_relay_route_waits(route))
+			outbox_relay_route_skip(route, Max(seq, 1));
+	}
+}
+
 /* The route's messages leave memory, and are read again when it can go on. */
 static void
 stop_route(OutboxRelay *relay, OutboxRoute *route)
@@ -74,8 +97,7 @@ stop_route(OutboxRelay *relay, OutboxRoute *route)
 	/* From now on claims pass its rows over, wherever they are. */
 	if (lowest == 0 || lowest > relay->cursor)
 		lowest = relay->cursor + 1;
-	if (route->skip_low == 0 || lowest < route->skip_low)
-		route->skip_low = lowest;
+	outbox_relay_route_skip(route, lowest);
 }
 
 static void

@@ -143,6 +143,7 @@ outbox_relay_attach(OutboxRelay *relay)
 						 errhint("Restart the server to load the new library, or run ALTER EXTENSION outbox UPDATE.")));
 			}
 			relay->version_mismatch = true;
+			outbox_slot_set_ready(MySlot->nworkers);
 			return;
 		case OUTBOX_EXTENSION_READY:
 			break;
@@ -235,33 +236,37 @@ outbox_relay_load_config(OutboxRelay *relay)
 	relay->connect_at = 0;
 }
 
-/*
- * SIGHUP.  ALTER DATABASE SET is applied when a process starts, so a worker
- * whose database has got other settings leaves, to be started anew.
- */
+/* SIGHUP. */
 void
 outbox_relay_reload(OutboxRelay *relay)
 {
-	char	   *settings = NULL;
-
 	ConfigReloadPending = false;
 	ProcessConfigFile(PGC_SIGHUP);
 	outbox_relay_load_config(relay);
 	relay->config_dirty = true;
+	relay->recheck_settings = true;
 	relay->poll_at = Min(relay->poll_at,
 						 outbox_relay_after(outbox_poll_interval_ms));
 	if (relay->attached)
 		outbox_slot_set_ready(outbox_workers);
+}
 
-	if (relay->attached && outbox_store_begin("looking for settings", false))
-	{
-		settings = outbox_store_database_settings(relay->scratch);
-		outbox_store_end(false);
-	}
-	if (settings != NULL && relay->database_settings != NULL &&
+/*
+ * ALTER DATABASE SET is applied when a process starts, so a worker whose
+ * database has got other settings leaves, to be started anew.  Called by the
+ * round, which deals with errors of the database.
+ */
+void
+outbox_relay_check_settings(OutboxRelay *relay)
+{
+	char	   *settings;
+
+	if (!outbox_store_begin("looking for settings", false))
+		return;
+	settings = outbox_store_database_settings(relay->scratch);
+	outbox_store_end(false);
+	relay->recheck_settings = false;
+	if (relay->database_settings != NULL &&
 		strcmp(settings, relay->database_settings) != 0)
-	{
-		relay->leave = true;
-		MySlot->exit_reason = OUTBOX_EXIT_RESTART;
-	}
+		leave(relay, OUTBOX_EXIT_RESTART);
 }

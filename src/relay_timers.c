@@ -91,8 +91,8 @@ expired(TimestampTz *deadline, TimestampTz now)
  * Prepared transactions whose xid is no longer in progress: their rows are
  * visible now, or never will be.
  */
-static void
-check_prepared(OutboxRelay *relay)
+void
+outbox_relay_check_prepared(OutboxRelay *relay)
 {
 	for (int i = 0; i < relay->nprepared;)
 	{
@@ -128,7 +128,6 @@ poll_now(OutboxRelay *relay, TimestampTz now)
 {
 	relay->poll_at = outbox_relay_after(outbox_poll_interval_ms);
 	relay->main_pending = true;
-	check_prepared(relay);
 	release_locked_keys(relay, now);
 }
 
@@ -149,6 +148,7 @@ sweep(OutboxRelay *relay)
 void
 outbox_relay_timers(OutboxRelay *relay, TimestampTz now)
 {
+	outbox_relay_check_prepared(relay);
 	if (now >= relay->poll_at)
 		poll_now(relay, now);
 	if (now >= relay->sweep_at)
@@ -163,6 +163,7 @@ outbox_relay_timers(OutboxRelay *relay, TimestampTz now)
 	if (expired(&relay->unstick_at, now))
 	{
 		relay->nstuck = 0;
+		relay->nstuck_rejected = 0;
 		relay->settle_slowly = true;
 	}
 	if (expired(&relay->due_again_at, now))

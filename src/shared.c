@@ -246,6 +246,24 @@ outbox_shared_announce(Oid dboid, const OutboxRange *range,
 }
 
 void
+outbox_shared_announce_early(Oid dboid, const OutboxRange *range,
+							 TransactionId xid)
+{
+	for (int i = 0; i < outbox_shared->nslots; i++)
+	{
+		OutboxSlot *slot = &outbox_shared->slots[i];
+
+		if (!slot->in_use || slot->dboid != dboid)
+			continue;
+		SpinLockAcquire(&slot->mutex);
+		if (slot->in_use && slot->dboid == dboid &&
+			slot->inbox.nprepared < OUTBOX_INBOX_PREPARED)
+			inbox_add(&slot->inbox, range, xid, 0, 0);
+		SpinLockRelease(&slot->mutex);
+	}
+}
+
+void
 outbox_slot_take_inbox(OutboxInbox *inbox)
 {
 	SpinLockAcquire(&MySlot->mutex);

@@ -23,8 +23,12 @@
 #include "settings.h"
 #include "storage/spin.h"
 
-/* A worker holds at most twice its window: sent, and ready to be sent. */
-#define OUTBOX_MAX_CLAIMS		(2 * OUTBOX_MAX_WINDOW)
+/*
+ * A worker holds at most twice its window, sent and ready to be sent, and some
+ * older rows that turn up while it claims.
+ */
+#define OUTBOX_EXTRA_CLAIMS		256
+#define OUTBOX_MAX_CLAIMS		(2 * OUTBOX_MAX_WINDOW + OUTBOX_EXTRA_CLAIMS)
 
 #define OUTBOX_INBOX_RANGES		32
 #define OUTBOX_INBOX_PREPARED	32
@@ -39,7 +43,7 @@ typedef struct OutboxRange
 	int64		hi;
 } OutboxRange;
 
-/* The same for a transaction that was prepared. */
+/* The same for a transaction that was prepared, or is about to commit. */
 typedef struct OutboxPrepared
 {
 	TransactionId xid;
@@ -181,6 +185,14 @@ extern void outbox_shared_request(void);
 extern void outbox_shared_announce(Oid dboid, const OutboxRange *range,
 								   TransactionId prepared_xid,
 								   TimestampTz next_due, int news);
+
+/*
+ * Announces a transaction to the workers before it commits, for the sake of
+ * order; see wake.c.  Wakes nobody, and with a full inbox does nothing: the
+ * announcement after the commit is the one that counts.
+ */
+extern void outbox_shared_announce_early(Oid dboid, const OutboxRange *range,
+										 TransactionId xid);
 
 /* Takes everything out of this worker's inbox. */
 extern void outbox_slot_take_inbox(OutboxInbox *inbox);

@@ -185,6 +185,8 @@ typedef struct OutboxFailure
 	bool		give_up;		/* becomes failed */
 } OutboxFailure;
 
-extern void outbox_store_fail(const OutboxFailure *failures, int n);
+/* Rows that somebody has locked are left, and marked in remains (n bools). */
+extern void outbox_store_fail(const OutboxFailure *failures, int n,
+							  bool *remains);
 
 #endif							/* OUTBOX_STORE_H */

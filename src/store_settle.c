@@ -152,17 +152,21 @@ outbox_store_settle_unlocked(const OutboxSettled *rows, int n, bool archive,
 
 /*
  * available_at of a failed message is NULL: it waits for an operator, not for
- * a time.
+ * a time.  Rows that somebody has locked are left.
  */
 #define FAIL_SQL \
-	"UPDATE %s.outbox o SET attempts = o.attempts + 1," \
+	"WITH l AS MATERIALIZED (SELECT id FROM %s.outbox WHERE id = ANY ($1)" \
+	"  AND status = 'pending' FOR UPDATE SKIP LOCKED)" \
+	" UPDATE %s.outbox o SET attempts = o.attempts + 1," \
 	" last_error = f.reason," \
 	" available_at = CASE WHEN f.give_up THEN NULL ELSE" \
 	"  pg_catalog.clock_timestamp() + f.ms * interval '1 millisecond' END," \
 	" status = CASE WHEN f.give_up THEN 'failed' ELSE 'pending' END" \
-	" FROM ROWS FROM (unnest($1), unnest($2), unnest($3), unnest($4))" \
-	"  AS f(id, reason, ms, give_up)" \
-	" WHERE o.id = f.id AND o.status = 'pending'"
+	" FROM l JOIN ROWS FROM (unnest($1), unnest($2), unnest($3), unnest($4))" \
+	"  AS f(id, reason, ms, give_up) ON f.id = l.id" \
+	" WHERE o.id = l.id RETURNING o.id"
+#define STILL_PENDING_SQL \
+	"SELECT id FROM %s.outbox WHERE id = ANY ($1) AND status = 'pending'"
 
 /*
  * The broker's words as text of this database.  They are not ours to trust:
@@ -181,10 +185,29 @@ reason_datum(const char *reason)
 	return CStringGetTextDatum(copy);
 }
 
+/* Marks the failures whose ids the last statement has returned. */
+static void
+mark_ids(const OutboxFailure *failures, int n, bool *marks)
+{
+	for (int row = 0; row < (int) SPI_processed; row++)
+	{
+		bool		isnull;
+		pg_uuid_t  *id = DatumGetUUIDP(SPI_getbinval(SPI_tuptable->vals[row],
+													 SPI_tuptable->tupdesc, 1,
+													 &isnull));
+
+		for (int i = 0; i < n; i++)
+			if (memcmp(&failures[i].id, id, UUID_LEN) == 0)
+				marks[i] = true;
+	}
+}
+
 void
-outbox_store_fail(const OutboxFailure *failures, int n)
+outbox_store_fail(const OutboxFailure *failures, int n, bool *remains)
 {
 	static OutboxStatement statement;
+	static OutboxStatement pending;
+	bool	   *updated;
 	static const Oid types[] = {
 		UUIDARRAYOID, TEXTARRAYOID, INT8ARRAYOID, BOOLARRAYOID
 	};
@@ -212,7 +235,23 @@ outbox_store_fail(const OutboxFailure *failures, int n)
 												TYPALIGN_CHAR));
 	outbox_store_execute(outbox_store_plan(&statement,
 										   psprintf(FAIL_SQL,
+													outbox_store_schema(),
 													outbox_store_schema()),
 										   4, types),
-						 values, NULL, SPI_OK_UPDATE);
+						 values, NULL, SPI_OK_UPDATE_RETURNING);
+	memset(remains, 0, sizeof(bool) * n);
+	if (SPI_processed == (uint64) n)
+		return;
+
+	/* The rest was taken away by somebody, or is locked: then it is there. */
+	updated = palloc0(sizeof(bool) * n);
+	mark_ids(failures, n, updated);
+	outbox_store_execute(outbox_store_plan(&pending,
+										   psprintf(STILL_PENDING_SQL,
+													outbox_store_schema()),
+										   1, types),
+						 values, NULL, SPI_OK_SELECT);
+	mark_ids(failures, n, remains);
+	for (int i = 0; i < n; i++)
+		remains[i] = remains[i] && !updated[i];
 }

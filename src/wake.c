@@ -9,6 +9,14 @@
  * after an abort.  Rows of a subtransaction that rolled back only make the range
  * wider than it had to be.
  *
+ * Before it commits, a transaction announces its range together with its xid.
+ * Otherwise somebody could see its rows, enqueue more for the same key and
+ * commit, before we get to announce ours; and the relay, whose cursor had
+ * passed our rows while they were invisible, would publish theirs first.  The
+ * relay reads the range when the xid is no longer in progress.  That is about
+ * order only: a worker that starts meanwhile needs the announcement after the
+ * commit.
+ *
  * A transaction that prepares hands over its range with its xid, and the relay
  * looks at it once the xid is no longer in progress: COMMIT PREPARED calls
  * nobody back.
@@ -50,6 +58,11 @@ wake_at_end(XactEvent event, void *arg)
 		case XACT_EVENT_PRE_PREPARE:
 			/* XACT_EVENT_PREPARE is too late to ask for the xid. */
 			pending.prepared_xid = GetTopTransactionIdIfAny();
+			return;
+		case XACT_EVENT_PRE_COMMIT:
+			if (pending.has_range)
+				outbox_shared_announce_early(MyDatabaseId, &pending.range,
+											 GetTopTransactionIdIfAny());
 			return;
 		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_PREPARE:

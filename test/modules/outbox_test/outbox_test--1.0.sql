@@ -78,7 +78,7 @@ RETURNS boolean[] AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
 
 CREATE FUNCTION outbox_test_fail(ids uuid[], reason bytea,
 	retry_ms bigint DEFAULT 1000, give_up boolean DEFAULT false)
-RETURNS void AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
+RETURNS boolean[] AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
 
 CREATE FUNCTION outbox_test_routes(
 	OUT name text, OUT exchange text, OUT exchange_type text,

@@ -346,6 +346,7 @@ outbox_test_fail(PG_FUNCTION_ARGS)
 	char	   *reason = VARDATA_ANY(PG_GETARG_BYTEA_PP(1));
 	int			len = (int) VARSIZE_ANY_EXHDR(PG_GETARG_BYTEA_PP(1));
 	OutboxFailure *failures = palloc0(sizeof(OutboxFailure) * Max(n, 1));
+	bool	   *remains;
 
 	for (int i = 0; i < n; i++)
 	{
@@ -354,10 +355,11 @@ outbox_test_fail(PG_FUNCTION_ARGS)
 		failures[i].retry_ms = PG_GETARG_INT64(2);
 		failures[i].give_up = PG_GETARG_BOOL(3);
 	}
+	remains = palloc0(sizeof(bool) * Max(n, 1));
 	begin();
-	outbox_store_fail(failures, n);
+	outbox_store_fail(failures, n, remains);
 	end();
-	PG_RETURN_VOID();
+	return bool_array(remains, n);
 }
 
 /* ---------------------------------------------------------------- the rest */

@@ -347,6 +347,11 @@ check_row(Relation rel, Datum *values, bool *isnull, const OutboxRoute *route)
 	fields.headers = FIELD(COL_HEADERS, DatumGetJsonbP);
 	fields.properties = FIELD(COL_PROPERTIES, DatumGetJsonbP);
 	outbox_check_fields(&fields, route);
+	if (isnull[COL_SEQ - 1] || DatumGetInt64(values[COL_SEQ - 1]) <= 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("seq must be positive"),
+				 errhint("Leave it to its default.")));
 	if (isnull[COL_CREATED_AT - 1] ||
 		TIMESTAMP_NOT_FINITE(DatumGetTimestampTz(values[COL_CREATED_AT - 1])))
 		ereport(ERROR,

@@ -24,6 +24,7 @@
 #include "settings.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
+#include "storage/pmsignal.h"
 #include "storage/procsignal.h"
 #include "tcop/tcopprot.h"
 #include "utils/memutils.h"
@@ -45,6 +46,12 @@ outbox_relay_earlier(TimestampTz *deadline, TimestampTz candidate)
 {
 	if (candidate != 0 && (*deadline == 0 || candidate < *deadline))
 		*deadline = candidate;
+}
+
+int
+outbox_relay_recheck_ms(void)
+{
+	return Min(outbox_poll_interval_ms, 1000);
 }
 
 /* ------------------------------------------------------------------- state */
@@ -153,7 +160,11 @@ wait_for_work(OutboxRelay *relay, bool busy)
 	}
 	/* Busy: a look at the latch is enough, and cheaper than an epoll set. */
 	if (busy)
+	{
 		relay->readable = true;
+		if (!PostmasterIsAlive())
+			proc_exit(1);
+	}
 	else if (WaitLatchOrSocket(MyLatch, events, sock,
 							   Max(MIN_WAIT_MS, Min(timeout, MAX_WAIT_MS)),
 							   PG_WAIT_EXTENSION) & WL_SOCKET_READABLE)
@@ -236,7 +247,8 @@ finish(OutboxRelay *relay)
 								 PG_WAIT_EXTENSION);
 	}
 	(void) outbox_queue_drop_all(queue, NULL);
-	if (queue->nconfirmed > 0 || queue->nrejected > 0)
+	/* More than once: a round may find that it has to look the tables up. */
+	for (int i = 0; i < 3 && (queue->nconfirmed > 0 || queue->nrejected > 0); i++)
 	{
 		relay->nstuck = 0;
 		relay->nstuck_rejected = 0;
@@ -292,11 +304,7 @@ outbox_relay_main(Datum main_arg)
 	pqsignal(SIGTERM, die);
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 
-	/*
-	 * A cancelled wait for a synchronous standby would let us publish what the
-	 * standby does not have.
-	 */
-	pqsignal(SIGINT, SIG_IGN);
+	pqsignal(SIGINT, outbox_store_sigint);
 	if (!outbox_slot_attach(args.slot, args.generation))
 		proc_exit(0);
 	before_shmem_exit(detach, (Datum) 0);

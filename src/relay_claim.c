@@ -104,6 +104,8 @@ outbox_batch_forget(OutboxBatch *batch)
 		if (is_rescan(segment))
 			outbox_relay_rescan(batch->relay, segment->after + 1,
 								segment->upto);
+		else if (segment->main)
+			batch->relay->main_pending = true;
 	}
 	batch->nsegments = 0;
 }
@@ -152,6 +154,7 @@ add_segment(OutboxBatch *batch, OutboxOrigin origin, int64 after, int64 upto)
 	segment->origin = origin;
 	segment->after = after;
 	segment->upto = upto;
+	segment->last_seq = after;
 	segment->start = segment->end = batch->count;
 	return segment;
 }
@@ -228,14 +231,18 @@ look_for_locked(OutboxBatch *batch, OutboxSegment *segment,
 
 	/* What the main scan did not reach, the next one will. */
 	if (segment->main || segment->cut)
-		list.upto = segment->visited > 0 ? segment->last_seq : segment->after;
+		list.upto = segment->last_seq;
 	/* No number is missing: there is nothing to look for. */
 	if (list.upto - list.after == segment->visited)
 		return;
 	list.limit = segment->visited + 2 * outbox_window + 1000;
 	list.arg = batch;
 	segment->compared = segment->start;
-	(void) outbox_store_list(&list, find_locked);
+	if (outbox_store_list(&list, find_locked) < list.limit)
+		return;
+	/* Very many: what was not listed is looked at again like the rest. */
+	batch->unlisted.lo = segment->after + 1;
+	batch->unlisted.hi = list.upto;
 }
 
 /* ---------------------------------------------------------------- segments */
@@ -245,12 +252,18 @@ claim_segment(OutboxBatch *batch, OutboxSegment *segment,
 			  const int64 *excluded_keys, int nexcluded_keys)
 {
 	OutboxClaim claim;
+	int64		tail = 0;
 
 	fill_claim(batch, segment, &claim);
 	claim.excluded_keys = excluded_keys;
 	claim.nexcluded_keys = nexcluded_keys;
+	/* The tail may be rows of routes that wait; do not walk it each time. */
+	if (segment->main && batch->excluded_routes != NIL)
+		tail = outbox_store_last_ready();
 	if (outbox_store_claim(&claim) >= claim.limit)
 		segment->cut = true;
+	if (segment->main && !segment->cut)
+		segment->last_seq = Max(segment->last_seq, tail);
 	look_for_locked(batch, segment, &claim);
 }
 
@@ -289,9 +302,9 @@ claim_keys(OutboxBatch *batch)
 
 /* Keys of which the rows behind the cursor are read again anyway. */
 static int
-list_excluded_keys(OutboxQueue *queue, int64 *hashes)
+list_excluded_keys(OutboxRelay *relay, int64 *hashes)
 {
-	dlist_head *lists[] = {&queue->held, &queue->reread};
+	dlist_head *lists[] = {&relay->queue->held, &relay->queue->reread};
 	int			n = 0;
 
 	for (int i = 0; i < (int) lengthof(lists); i++)
@@ -304,7 +317,7 @@ list_excluded_keys(OutboxQueue *queue, int64 *hashes)
 
 			if (n == OUTBOX_MAX_EXCLUDED)
 				return n;
-			if (key->skip_low != 0)
+			if (key->skip_low != 0 && key->skip_low <= relay->cursor + 1)
 				hashes[n++] = key->hash;
 		}
 	}
@@ -362,7 +375,7 @@ give_up_segment(OutboxBatch *batch, OutboxSegment *segment)
 		pfree(batch->messages[i]);
 		batch->messages[i] = NULL;
 	}
-	segment->visited = 0;
+	segment->last_seq = segment->after;
 	segment->cut = true;
 }
 
@@ -373,10 +386,16 @@ claim_main(OutboxBatch *batch)
 	OutboxSegment *segment = add_segment(batch, OUTBOX_FROM_SCAN,
 										 relay->cursor, PG_INT64_MAX);
 	int64		hashes[OUTBOX_MAX_EXCLUDED];
+	int64		cursor;
 
 	segment->main = true;
+	/* News that come from here on, this scan may not have seen. */
+	relay->main_pending = false;
 	claim_segment(batch, segment, hashes,
-				  list_excluded_keys(relay->queue, hashes));
+				  list_excluded_keys(relay, hashes));
+	/* Ranges are cut at the cursor: at where it will be, now. */
+	cursor = relay->cursor;
+	relay->cursor = segment->last_seq;
 
 	/*
 	 * A transaction with older rows may have committed since we read the news,
@@ -390,6 +409,7 @@ claim_main(OutboxBatch *batch)
 	batch->bytes_left = Max(batch->bytes_left, OUTBOX_CLAIM_BYTES / 8);
 	if (!claim_rescans(batch))
 		give_up_segment(batch, segment);
+	relay->cursor = cursor;
 }
 
 /* Called in a transaction. */
@@ -430,6 +450,12 @@ hold_locked(OutboxBatch *batch, TimestampTz until)
 	OutboxRelay *relay = batch->relay;
 	ListCell   *cell;
 
+	if (batch->unlisted.hi > 0)
+	{
+		outbox_range_add(relay->later, &relay->nlater, OUTBOX_MAX_RANGES,
+						 batch->unlisted);
+		outbox_relay_earlier(&relay->later_at, until);
+	}
 	foreach(cell, batch->locked)
 	{
 		OutboxLockedRow *row = lfirst(cell);
@@ -492,7 +518,7 @@ advance_due(OutboxRelay *relay, OutboxSegment *segment)
 		relay->due_cursor_seq = segment->last_seq;
 	}
 	/* For rows that were locked, or whose key was held. */
-	relay->due_again_at = outbox_relay_after(outbox_poll_interval_ms);
+	relay->due_again_at = outbox_relay_after(outbox_relay_recheck_ms());
 }
 
 static void
@@ -533,9 +559,9 @@ finish_segment(OutboxBatch *batch, OutboxSegment *segment)
 		advance_rescan(relay, segment);
 	else
 	{
-		if (segment->visited > 0)
-			relay->cursor = segment->last_seq;
-		relay->main_pending = segment->cut;
+		relay->cursor = segment->last_seq;
+		if (segment->cut)
+			relay->main_pending = true;
 	}
 }
 
@@ -545,7 +571,7 @@ outbox_batch_committed(OutboxBatch *batch)
 	OutboxRelay *relay = batch->relay;
 	OutboxSegment *main_segment = NULL;
 
-	hold_locked(batch, outbox_relay_after(outbox_poll_interval_ms));
+	hold_locked(batch, outbox_relay_after(outbox_relay_recheck_ms()));
 	relay->reread_last = batch->reread;
 	for (int i = 0; i < batch->nsegments; i++)
 	{

@@ -52,6 +52,7 @@ typedef struct OutboxBatch
 	OutboxMessage **messages;
 	int		   *claims;			/* entries in MySlot->claims */
 	List	   *locked;			/* of OutboxLockedRow */
+	OutboxRange unlisted;		/* where more of them may be; hi 0: none */
 } OutboxBatch;
 
 extern bool outbox_batch_wanted(OutboxRelay *relay, TimestampTz now);

@@ -49,7 +49,7 @@
 #define OUTBOX_MAINTAIN_MS		60000
 
 #define OUTBOX_MAX_RANGES		64
-#define OUTBOX_MAX_PREPARED		256
+#define OUTBOX_MAX_PREPARED		1024
 #define OUTBOX_MAX_EXCLUDED		100
 
 typedef struct OutboxRelay
@@ -134,6 +134,8 @@ typedef struct OutboxRelay
 /* relay.c */
 extern TimestampTz outbox_relay_after(int64 ms);
 extern void outbox_relay_earlier(TimestampTz *deadline, TimestampTz candidate);
+/* How long to leave alone what somebody has locked. */
+extern int	outbox_relay_recheck_ms(void);
 
 /* relay_session.c */
 extern void outbox_relay_connect_database(Oid dboid);

@@ -227,7 +227,7 @@ settle_committed(OutboxRelay *relay, Settling *settling, bool durable)
 	relay->settle_at = 0;
 	relay->settle_slowly = false;
 	if (relay->nstuck + relay->nstuck_rejected > 0 && relay->unstick_at == 0)
-		relay->unstick_at = outbox_relay_after(outbox_poll_interval_ms);
+		relay->unstick_at = outbox_relay_after(outbox_relay_recheck_ms());
 	if (durable)
 		relay->unflushed = 0;
 	else if (nsettled + settling->nrejected > 0)
@@ -268,7 +268,6 @@ check_holders(OutboxRelay *relay)
 	bool	   *still = palloc(sizeof(bool) * (max + 1));
 	int			n = 0;
 
-	relay->check_holders = false;
 	dlist_foreach_modify(iter, &queue->held)
 	{
 		OutboxKey  *key = dlist_container(OutboxKey, node, iter.cur);
@@ -278,9 +277,9 @@ check_holders(OutboxRelay *relay)
 		keys[n] = key;
 		ids[n++] = key->holder_id;
 	}
-	if (n == 0)
-		return;
-	outbox_store_check_holders(ids, n, still);
+	if (n > 0)
+		outbox_store_check_holders(ids, n, still);
+	relay->check_holders = false;
 	for (int i = 0; i < n; i++)
 		if (!still[i] || (keys[i]->hold == OUTBOX_HOLD_FAILED &&
 						  !keys[i]->holder_route->block_on_failed))
@@ -318,8 +317,8 @@ load_config_tables(OutboxRelay *relay)
 	bool		was_paused = relay->paused;
 	OutboxControl control;
 
-	relay->config_dirty = false;
 	outbox_relay_load_routes(relay, &control);
+	relay->config_dirty = false;
 	if (control.copy && !relay->copy)
 		ereport(LOG,
 				(errmsg("outbox relay is silent: this database is a copy"),
@@ -480,7 +479,7 @@ outbox_relay_maintain(OutboxRelay *relay)
 	bool		again = true;
 
 	relay->maintain_at = outbox_relay_after(OUTBOX_MAINTAIN_MS);
-	for (int i = 0; i < 16 && again; i++)
+	for (int i = 0; i < 16 && again && !outbox_watchdog_stopping(); i++)
 	{
 		PG_TRY();
 		{

@@ -105,6 +105,7 @@ outbox_relay_check_prepared(OutboxRelay *relay)
 		}
 		outbox_relay_rescan(relay, prepared->range.lo, prepared->range.hi);
 		relay->find_next_due = true;
+		relay->check_holders = relay->check_holders || prepared->range.hi == 0;
 		*prepared = relay->prepared[--relay->nprepared];
 	}
 }

@@ -17,6 +17,7 @@
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "store.h"
+#include "storage/latch.h"
 #include "storage/lmgr.h"
 #include "store_internal.h"
 #include "utils/builtins.h"
@@ -42,6 +43,7 @@ static bool in_transaction = false;
 static Oid	save_userid;
 static int	save_context;
 static MemoryContext save_memory;
+static volatile sig_atomic_t cancellable = false;
 
 static void
 relation_changed(Datum arg, Oid relid)
@@ -124,6 +126,7 @@ begin_raw(const char *activity, bool guarded)
 	save_memory = CurrentMemoryContext;
 	StartTransactionCommand();
 	GetUserIdAndSecContext(&save_userid, &save_context);
+	cancellable = true;
 	SPI_connect();
 	PushActiveSnapshot(GetTransactionSnapshot());
 	pgstat_report_activity(STATE_RUNNING, activity);
@@ -153,8 +156,25 @@ outbox_store_begin(const char *activity, bool guarded)
 }
 
 void
+outbox_store_sigint(int signo)
+{
+	int			save_errno = errno;
+
+	(void) signo;
+	if (cancellable)
+	{
+		QueryCancelPending = true;
+		InterruptPending = true;
+	}
+	SetLatch(MyLatch);
+	errno = save_errno;
+}
+
+void
 outbox_store_end(bool durable)
 {
+	cancellable = false;
+	CHECK_FOR_INTERRUPTS();
 	PopActiveSnapshot();
 	SPI_finish();
 	SetUserIdAndSecContext(save_userid, save_context);
@@ -184,6 +204,8 @@ outbox_store_end(bool durable)
 void
 outbox_store_abort(void)
 {
+	cancellable = false;
+	QueryCancelPending = false;
 	AbortCurrentTransaction();
 	if (in_transaction)
 		MemoryContextSwitchTo(save_memory);

@@ -62,6 +62,14 @@ extern void outbox_store_end(bool durable);
 extern void outbox_store_abort(void);
 
 /*
+ * SIGINT, by which lock_timeout and pg_cancel_backend() end a statement.  It is
+ * heard inside a transaction up to its commit, and not while that waits for a
+ * synchronous standby: a cancelled wait would let us publish what the standby
+ * does not have.
+ */
+extern void outbox_store_sigint(int signo);
+
+/*
  * Looks the extension up (its schema, version and tables), in a transaction
  * of its own.  version gets the extension's when it is not the library's.
  */
@@ -145,6 +153,9 @@ typedef struct OutboxRow
 
 typedef void (*OutboxRowVisit) (const OutboxRow *row, void *arg);
 extern int	outbox_store_list(const OutboxClaim *claim, OutboxRowVisit visit);
+
+/* The highest seq that is ready, or 0. */
+extern int64 outbox_store_last_ready(void);
 
 /* When the next waiting row is due, after that time; 0 if there is none. */
 extern TimestampTz outbox_store_next_due(TimestampTz after);

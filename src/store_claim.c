@@ -337,6 +337,25 @@ outbox_store_list(const OutboxClaim *claim, OutboxRowVisit visit)
 			   &receiver);
 }
 
+int64
+outbox_store_last_ready(void)
+{
+	static OutboxStatement statement;
+	bool		isnull;
+
+	outbox_store_execute(outbox_store_plan(&statement,
+										   psprintf("SELECT seq FROM %s.outbox"
+													" WHERE " READY
+													" ORDER BY seq DESC LIMIT 1",
+													outbox_store_schema()),
+										   0, NULL),
+						 NULL, NULL, SPI_OK_SELECT);
+	if (SPI_processed == 0)
+		return 0;
+	return DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0],
+									   SPI_tuptable->tupdesc, 1, &isnull));
+}
+
 TimestampTz
 outbox_store_next_due(TimestampTz after)
 {

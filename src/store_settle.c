@@ -5,7 +5,7 @@
  *
  * Rows are found by the TID they had when they were claimed, which costs no
  * index descent.  A row that was updated or moved since (by an operator, by
- * VACUUM FULL) is not there any more; seq in the condition keeps us from
+ * VACUUM FULL) is not there any more; id in the condition keeps us from
  * whatever took its place, and a second statement finds the row by its id.
  *
  *-------------------------------------------------------------------------
@@ -33,8 +33,8 @@
 	" o.created_at, o.available_at, o.attempts"
 
 #define BY_TID \
-	" USING ROWS FROM (unnest($1), unnest($2)) AS k(tid, seq)" \
-	" WHERE o.ctid = k.tid AND o.seq = k.seq"
+	" USING ROWS FROM (unnest($1), unnest($2)) AS k(tid, id)" \
+	" WHERE o.ctid = k.tid AND o.id = k.id"
 #define BY_ID \
 	" WHERE o.id = ANY ($1)"
 #define BY_ID_UNLOCKED \
@@ -83,24 +83,18 @@ outbox_store_settle(const OutboxSettled *rows, int n, bool archive)
 {
 	static OutboxStatement by_tid[2];
 	static OutboxStatement by_id[2];
-	static const Oid tid_types[] = {TIDARRAYOID, INT8ARRAYOID};
+	static const Oid tid_types[] = {TIDARRAYOID, UUIDARRAYOID};
 	static const Oid id_types[] = {UUIDARRAYOID};
 	int			expected = archive ? SPI_OK_INSERT : SPI_OK_DELETE;
 	Datum	   *tids = palloc(sizeof(Datum) * n);
-	Datum	   *seqs = palloc(sizeof(Datum) * n);
 	Datum		values[2];
 
 	for (int i = 0; i < n; i++)
-	{
 		tids[i] = PointerGetDatum(&rows[i].tid);
-		seqs[i] = Int64GetDatum(rows[i].seq);
-	}
 	values[0] = PointerGetDatum(construct_array(tids, n, TIDOID,
 												sizeof(ItemPointerData), false,
 												TYPALIGN_SHORT));
-	values[1] = PointerGetDatum(construct_array(seqs, n, INT8OID, sizeof(int64),
-												FLOAT8PASSBYVAL,
-												TYPALIGN_DOUBLE));
+	values[1] = id_array(rows, n);
 	outbox_store_execute(settle_plan(&by_tid[archive], BY_TID, archive, 2,
 									 tid_types),
 						 values, NULL, expected);
@@ -108,7 +102,7 @@ outbox_store_settle(const OutboxSettled *rows, int n, bool archive)
 		return;
 
 	/* The rest was moved, or is gone already. */
-	values[0] = id_array(rows, n);
+	values[0] = values[1];
 	outbox_store_execute(settle_plan(&by_id[archive], BY_ID, archive, 1,
 									 id_types),
 						 values, NULL, expected);

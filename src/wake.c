@@ -17,7 +17,8 @@
  * order only: a worker that starts meanwhile needs the announcement after the
  * commit.
  *
- * A transaction that prepares hands over its range with its xid, and the relay
+ * A transaction that prepares hands over its range (0 to 0 if it has none, but
+ * other news) with its xid, and the relay
  * looks at it once the xid is no longer in progress: COMMIT PREPARED calls
  * nobody back.
  *
@@ -67,7 +68,8 @@ wake_at_end(XactEvent event, void *arg)
 		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_PREPARE:
 			outbox_shared_announce(MyDatabaseId,
-								   pending.has_range ? &pending.range : NULL,
+								   pending.has_range || event == XACT_EVENT_PREPARE ?
+								   &pending.range : NULL,
 								   event == XACT_EVENT_PREPARE ?
 								   pending.prepared_xid : InvalidTransactionId,
 								   pending.next_due, pending.news);

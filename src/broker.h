@@ -62,6 +62,7 @@ typedef struct OutboxLinkTarget
 	const char *user;
 	const char *password;
 	int			heartbeat_s;
+	size_t		max_body;		/* larger messages are REFUSED */
 	const char *application_name;	/* shown by the broker */
 	bool		tls;
 	const char *tls_ca_file;	/* "" = the system's */

@@ -138,6 +138,9 @@ check_encodable(const OutboxLink *link, const OutboxEncoded *encoded,
 		return "routing key is longer than 255 bytes";
 	if (encoded->header_size > link->frame_max - OUTBOX_FRAME_OVERHEAD)
 		return "headers and properties do not fit into one frame of the broker";
+	/* A few bytes of jsonb can become a long text; see check.c. */
+	if (encoded->body.len > link->target.max_body)
+		return "the body is larger than outbox.max_message_size";
 	return NULL;
 }
 

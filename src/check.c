@@ -310,8 +310,8 @@ fail_body_size(const char *argument, size_t len)
  * The text of a JSON value is what is sent.  Making it only to measure it would
  * cost as much as the rest of enqueue, so small values are believed to be
  * small.  A few bytes of jsonb can hold a number of 131072 digits, so that
- * belief can be wrong; the broker then refuses the message, and it becomes
- * failed with that reason.
+ * belief can be wrong; the relay then refuses to send the message, and it
+ * becomes failed with that reason.
  */
 static void
 check_payload(Jsonb *payload)

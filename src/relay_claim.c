@@ -307,6 +307,9 @@ list_excluded_keys(OutboxRelay *relay, int64 *hashes)
 	dlist_head *lists[] = {&relay->queue->held, &relay->queue->reread};
 	int			n = 0;
 
+	/* Rows without an order are not read again with their key. */
+	if (outbox_relay_has_unordered(relay))
+		return 0;
 	for (int i = 0; i < (int) lengthof(lists); i++)
 	{
 		dlist_iter	iter;

@@ -39,6 +39,9 @@
  */
 #define OUTBOX_RECONNECT_MAX_MS	30000
 
+/* A connection that lived shorter counts as a failure to connect. */
+#define OUTBOX_STABLE_MS		10000
+
 /* How long a confirm may wait for others to be settled with it. */
 #define OUTBOX_SETTLE_DELAY_MS	5
 
@@ -83,6 +86,7 @@ typedef struct OutboxRelay
 	bool		link_was_open;	/* last state that was logged */
 	bool		channel_lost;	/* by a message's fault: no news of the broker */
 	uint32		connect_failures;	/* in a row */
+	TimestampTz opened_at;		/* the last connection */
 	int			next_host;
 	TimestampTz connect_at;		/* not before */
 	TimestampTz connect_deadline;	/* of the TCP connect under way */
@@ -158,6 +162,8 @@ extern void outbox_relay_route_broken(OutboxRelay *relay, OutboxRoute *route,
 extern void outbox_relay_route_works(OutboxRoute *route);
 extern TimestampTz outbox_relay_retry_routes(OutboxRelay *relay,
 											 TimestampTz now);
+/* Is there a route with ordering = 'none'? */
+extern bool outbox_relay_has_unordered(OutboxRelay *relay);
 /* Routes whose last try met a destination error. */
 extern int	outbox_relay_count_broken(OutboxRelay *relay);
 extern void outbox_relay_forget_declared(OutboxRelay *relay);

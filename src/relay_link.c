@@ -172,6 +172,10 @@ reclaim_unknown(OutboxRelay *relay, const OutboxLinkError *error)
 static void
 schedule_connect(OutboxRelay *relay)
 {
+	if (relay->opened_at != 0 &&
+		GetCurrentTimestamp() - relay->opened_at > OUTBOX_STABLE_MS * (int64) 1000)
+		relay->connect_failures = 0;
+	relay->opened_at = 0;
 	relay->connect_failures++;
 	relay->next_host = (relay->next_host + 1) % Max(relay->uri.nhosts, 1);
 	/* The next host in turn is tried at once, until all have failed. */
@@ -244,7 +248,7 @@ link_opened(OutboxRelay *relay)
 	relay->ever_connected = true;
 	relay->readable = true;
 	relay->link_was_open = true;
-	relay->connect_failures = 0;
+	relay->opened_at = GetCurrentTimestamp();
 	relay->send_at = 0;
 	relay->main_pending = true;
 }
@@ -276,6 +280,7 @@ connect_start(OutboxRelay *relay)
 	target.user = relay->uri.user;
 	target.password = password;
 	target.heartbeat_s = outbox_heartbeat_s;
+	target.max_body = (size_t) outbox_max_message_size;
 	snprintf(text, sizeof(text), "%s:%d", host->host, host->port);
 	outbox_slot_set_broker(text);
 	snprintf(text, sizeof(text), "outbox worker %d of database %u",

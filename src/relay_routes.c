@@ -262,6 +262,17 @@ outbox_relay_retry_routes(OutboxRelay *relay, TimestampTz now)
 	return next;
 }
 
+bool
+outbox_relay_has_unordered(OutboxRelay *relay)
+{
+	ListCell   *cell;
+
+	foreach(cell, relay->routes)
+		if (!((OutboxRoute *) lfirst(cell))->ordered)
+			return true;
+	return false;
+}
+
 int
 outbox_relay_count_broken(OutboxRelay *relay)
 {

@@ -208,10 +208,11 @@ outbox_relay_load_config(OutboxRelay *relay)
 		return;
 	}
 
-	text = psprintf("%s %s %s %s %s %s %d %d", outbox_broker_uri,
+	text = psprintf("%s %s %s %s %s %s %d %d %d", outbox_broker_uri,
 					outbox_passfile, passwords, outbox_tls_ca_file,
 					outbox_tls_cert_file, outbox_tls_key_file,
-					outbox_tls_verify, outbox_heartbeat_s);
+					outbox_tls_verify, outbox_heartbeat_s,
+					outbox_max_message_size);
 	MemoryContextSwitchTo(old);
 	if (relay->config_error != NULL)
 	{

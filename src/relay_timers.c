@@ -129,6 +129,9 @@ poll_now(OutboxRelay *relay, TimestampTz now)
 {
 	relay->poll_at = outbox_relay_after(outbox_poll_interval_ms);
 	relay->main_pending = true;
+	/* A password file can be repaired without a reload. */
+	if (relay->config_error != NULL)
+		outbox_relay_load_config(relay);
 	release_locked_keys(relay, now);
 }
 

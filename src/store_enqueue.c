@@ -13,6 +13,7 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "access/xact.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
@@ -230,6 +231,9 @@ load_route(const char *name)
 		if (!isnull)
 			set_roles(route, roles);
 		cache.routes = lappend(cache.routes, route);
+		/* An old snapshot's word holds for this call only. */
+		if (IsolationUsesXactSnapshot())
+			cache.routes_valid = false;
 		MemoryContextSwitchTo(old);
 	}
 	SPI_finish();

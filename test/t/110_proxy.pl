@@ -74,7 +74,7 @@ sub finish
 	my ($what, %params) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 
-	$node->wait_drained;
+	$node->wait_drained($FULL ? 180 : 60);
 	$consumer->wait_count($node->sql('SELECT count(*) FROM test_sent'));
 	my $v = $checker->check($what, [ $consumer->stop ],
 		window => $WINDOW, %params);
@@ -207,8 +207,8 @@ for (1 .. $RESETS)
 	$proxy->do('rst');
 }
 ok($load->wait(300), 'producers notice nothing') or diag $load->error;
-finish("$RESETS resets at random times", interruptions => $hits);
 note "$hits of $RESETS resets hit a connection, " . reconnects() . ' reconnects';
+finish("$RESETS resets at random times", interruptions => reconnects() + 1);
 is(worker(), $pid, 'the worker is still the same');
 cmp_ok(descriptors($pid), '<=', $descriptors, 'and has no more descriptors');
 

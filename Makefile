@@ -3,6 +3,7 @@
 # make, make install, make installcheck   as with any extension (PG_CONFIG=...)
 # make demo [KEEP=1]                      first five minutes, on private servers
 # make test                               everything that CI runs
+# make test-faults                        the fault suite in full, and its results
 # make check-unit check-regress check-isolation check-worker check-tap [TESTS="name ..."]
 #
 # demo and test install the packages that they need (.ci/setup) and use neither
@@ -83,7 +84,7 @@ export PG_CONFIG
 # ---------------------------------------------------------------------------
 # Tests
 
-.PHONY: test demo setup tools check-unit check-regress check-isolation check-worker check-tap
+.PHONY: test test-faults demo setup tools check-unit check-regress check-isolation check-worker check-tap
 
 setup:
 	@.ci/setup
@@ -92,6 +93,21 @@ setup:
 test: setup
 	$(MAKE) WERROR=1 with_llvm=no all
 	@$(MAKE) -s WERROR=1 with_llvm=no run-checks SUITES="meta unit regress isolation worker tap"
+
+# Tests that end in a check of the history of all messages.
+FAULT_TESTS = $(sort $(wildcard $(patsubst %,test/t/%_*.pl,020 030 040 100 110 120)))
+
+# The results are written however it ends: a loss is a result, too.
+test-faults: export OUTBOX_TEST_FULL = 1
+test-faults: setup
+	$(MAKE) WERROR=1 with_llvm=no all
+	@rm -f tmp_check/checks; \
+	$(MAKE) -s WERROR=1 with_llvm=no run-checks SUITES=tap TESTS='$(FAULT_TESTS)'; \
+	status=$$?; \
+	test/tools/fault-report tmp_check/checks >tmp_check/fault-results.md && \
+		mkdir -p doc && cp tmp_check/fault-results.md doc/ && \
+		cat doc/fault-results.md || status=1; \
+	exit $$status
 
 demo: setup
 	$(MAKE) with_llvm=no all

@@ -22,6 +22,9 @@
 /* Keys that one batch reads again. */
 #define REREAD_MAX 8
 
+/* See claim_older(). */
+#define OLDER_PASSES 4
+
 /*
  * While so many keys are under way, rows that would only wait behind them are
  * not claimed.  With fewer, the scan goes on past busy keys, leaving their rows
@@ -281,25 +284,6 @@ claim_due(OutboxBatch *batch)
 		segment->cut = true;
 }
 
-static void
-claim_keys(OutboxBatch *batch)
-{
-	dlist_iter	iter;
-
-	dlist_foreach(iter, &batch->relay->queue->reread)
-	{
-		OutboxKey  *key = dlist_container(OutboxKey, node, iter.cur);
-		OutboxSegment *segment;
-
-		if (batch->nsegments >= REREAD_MAX || batch_full(batch))
-			break;
-		segment = add_segment(batch, OUTBOX_FROM_KEY, key->skip_low - 1,
-							  batch->relay->cursor);
-		segment->key = key;
-		claim_segment(batch, segment, NULL, 0);
-	}
-}
-
 /* Keys of which the rows behind the cursor are read again anyway. */
 static int
 list_excluded_keys(OutboxRelay *relay, int64 *hashes)
@@ -374,45 +358,95 @@ give_up_segment(OutboxBatch *batch, OutboxSegment *segment)
 {
 	for (int i = segment->start; i < segment->end; i++)
 	{
+		if (batch->messages[i] == NULL)
+			continue;
 		outbox_queue_return_claim(batch->relay->queue, batch->claims[i]);
 		pfree(batch->messages[i]);
 		batch->messages[i] = NULL;
 	}
 	segment->last_seq = segment->after;
 	segment->cut = true;
+	segment->given_up = true;
+}
+
+/*
+ * The claims above each saw the database at a moment of its own, so one may
+ * have seen a row B and missed a row A that B depends on: A was not visible yet
+ * when its place was read, or nobody had told us to read it again.  A's
+ * transaction announced itself before it became visible, so before B's: the news
+ * that are there now lead to A.  What is read now can depend on other rows in
+ * turn, hence the passes; the rows of a last pass without an end are given up,
+ * and read again in the next round.
+ *
+ * cursor: where the batch will leave it, as ranges are cut there.
+ */
+static void
+claim_older(OutboxBatch *batch, int64 cursor)
+{
+	OutboxRelay *relay = batch->relay;
+	int64		old_cursor = relay->cursor;
+	int			first = 0;		/* segment of the pass before */
+	int			next;
+
+	/* Room of its own, or a scan that fills the batch would never succeed. */
+	batch->limit += OUTBOX_EXTRA_CLAIMS;
+	batch->bytes_left = Max(batch->bytes_left, OUTBOX_CLAIM_BYTES / 8);
+	relay->cursor = cursor;
+	for (int pass = 0; pass < OLDER_PASSES; pass++)
+	{
+		next = batch->nsegments;
+		outbox_relay_take_news(relay);
+		outbox_relay_check_prepared(relay);
+		if (relay->nrescans == 0)
+		{
+			first = next;
+			break;
+		}
+		if (!claim_rescans(batch))
+			break;				/* what the pass before may need is unread */
+		first = next;
+	}
+	for (int i = first; i < batch->nsegments; i++)
+		if (batch->segments[i].origin != OUTBOX_FROM_DUE)
+			give_up_segment(batch, &batch->segments[i]);
+	relay->cursor = old_cursor;
 }
 
 static void
+claim_keys(OutboxBatch *batch)
+{
+	dlist_iter	iter;
+	int			count = 0;
+
+	dlist_foreach(iter, &batch->relay->queue->reread)
+	{
+		OutboxKey  *key = dlist_container(OutboxKey, node, iter.cur);
+		OutboxSegment *segment;
+
+		if (count++ >= REREAD_MAX || batch_full(batch) ||
+			batch->nsegments >= OUTBOX_BATCH_SEGMENTS / 2)
+			break;
+		segment = add_segment(batch, OUTBOX_FROM_KEY, key->skip_low - 1,
+							  batch->relay->cursor);
+		segment->key = key;
+		claim_segment(batch, segment, NULL, 0);
+	}
+}
+
+/* Returns where the cursor goes. */
+static int64
 claim_main(OutboxBatch *batch)
 {
 	OutboxRelay *relay = batch->relay;
 	OutboxSegment *segment = add_segment(batch, OUTBOX_FROM_SCAN,
 										 relay->cursor, PG_INT64_MAX);
 	int64		hashes[OUTBOX_MAX_EXCLUDED];
-	int64		cursor;
 
 	segment->main = true;
 	/* News that come from here on, this scan may not have seen. */
 	relay->main_pending = false;
-	claim_segment(batch, segment, hashes,
-				  list_excluded_keys(relay, hashes));
-	/* Ranges are cut at the cursor: at where it will be, now. */
-	cursor = relay->cursor;
-	relay->cursor = segment->last_seq;
-
-	/*
-	 * A transaction with older rows may have committed since we read the news,
-	 * and one with newer rows of the same key after it, which we have seen.  It
-	 * announced itself before that, so we find it now, and its rows go first.
-	 */
-	outbox_relay_take_news(relay);
-	outbox_relay_check_prepared(relay);
-	/* Room of its own, or a main scan that fills the batch never succeeds. */
-	batch->limit += OUTBOX_EXTRA_CLAIMS;
-	batch->bytes_left = Max(batch->bytes_left, OUTBOX_CLAIM_BYTES / 8);
-	if (!claim_rescans(batch))
-		give_up_segment(batch, segment);
-	relay->cursor = cursor;
+	claim_segment(batch, segment, hashes, list_excluded_keys(relay, hashes));
+	return segment->last_seq;
 }
 
 /* Called in a transaction. */
@@ -421,13 +455,17 @@ outbox_batch_claim(OutboxBatch *batch, TimestampTz now)
 {
 	OutboxRelay *relay = batch->relay;
 	MemoryContext old = MemoryContextSwitchTo(batch->cxt);
+	int64		cursor = relay->cursor;
+	bool		complete;
 
 	batch->excluded_routes = outbox_relay_excluded_routes(relay);
 	if (relay->next_due != 0 && now >= relay->next_due && !batch_full(batch))
 		claim_due(batch);
 
+	complete = claim_rescans(batch);
+
 	/*
-	 * Not together with the main scan: that leaves these keys out, counting on
+	 * Keys not together with the main scan: that leaves them out, counting on
 	 * their being read again up to the cursor.  In turns, as a busy key is
 	 * nearly always to be read again.
 	 */
@@ -437,11 +475,10 @@ outbox_batch_claim(OutboxBatch *batch, TimestampTz now)
 		claim_keys(batch);
 		batch->reread = true;
 	}
-	else
-	{
-		if (claim_rescans(batch) && relay->main_pending && !batch_full(batch))
-			claim_main(batch);
-	}
+	else if (complete && relay->main_pending && !batch_full(batch))
+		cursor = claim_main(batch);
+	if (batch->count > 0)
+		claim_older(batch, cursor);
 	MemoryContextSwitchTo(old);
 }
 
@@ -478,38 +515,81 @@ hold_locked(OutboxBatch *batch, TimestampTz until)
 	}
 }
 
-/* Returns the seq of the first message that was not kept, or 0. */
-static int64
-admit_segment(OutboxBatch *batch, OutboxSegment *segment)
+/* A claimed message and where it comes from. */
+typedef struct Admission
+{
+	int64		seq;
+	int			index;			/* in the batch */
+	OutboxSegment *segment;
+} Admission;
+
+static int
+compare_admissions(const void *a, const void *b)
+{
+	int64		left = ((const Admission *) a)->seq;
+	int64		right = ((const Admission *) b)->seq;
+
+	return left < right ? -1 : left > right ? 1 : 0;
+}
+
+/* Hands a message to the queue, or drops it; remembers what was dropped. */
+static void
+admit(OutboxBatch *batch, const Admission *admission)
 {
 	OutboxRelay *relay = batch->relay;
-	int64		first_dropped = 0;
+	OutboxSegment *segment = admission->segment;
+	OutboxMessage *message = batch->messages[admission->index];
+	int			claim = batch->claims[admission->index];
+	OutboxRoute *route = outbox_relay_find_route(relay, message->route);
 
-	for (int i = segment->start; i < segment->end; i++)
+	/* A route that we have not loaded yet: its turn comes when we have. */
+	if (outbox_relay_route_waits(route))
 	{
-		OutboxMessage *message = batch->messages[i];
-		int64		seq;
-		OutboxRoute *route;
-
-		if (message == NULL)
-			continue;			/* given up */
-		seq = message->seq;
-		route = outbox_relay_find_route(relay, message->route);
-		/* A route that we have not loaded yet: its turn comes when we have. */
-		if (outbox_relay_route_waits(route))
-		{
-			outbox_relay_route_skip(route, seq);
-			relay->config_dirty = true;
-			outbox_queue_return_claim(relay->queue, batch->claims[i]);
-			pfree(message);
-			continue;
-		}
-		if (!outbox_queue_admit(relay->queue, message, route, batch->claims[i],
-								segment->origin) &&
-			first_dropped == 0)
-			first_dropped = seq;
+		outbox_relay_route_skip(route, admission->seq);
+		relay->config_dirty = true;
 	}
-	return first_dropped;
+	/* An older row of the key has turned up that could not be kept. */
+	else if (segment->key != NULL && segment->key->skip_low <= segment->after)
+		;
+	else
+	{
+		if (!outbox_queue_admit(relay->queue, message, route, claim,
+								segment->origin) &&
+			segment->first_dropped == 0)
+			segment->first_dropped = admission->seq;
+		return;
+	}
+	outbox_queue_return_claim(relay->queue, claim);
+	pfree(message);
+}
+
+/*
+ * In the order of seq over all segments: a row never depends on one with a
+ * higher number, whichever was found first.
+ */
+static void
+admit_all(OutboxBatch *batch)
+{
+	Admission  *admissions = MemoryContextAlloc(batch->cxt, sizeof(Admission) *
+												Max(batch->count, 1));
+	int			n = 0;
+
+	for (int i = 0; i < batch->nsegments; i++)
+	{
+		OutboxSegment *segment = &batch->segments[i];
+
+		for (int j = segment->start; j < segment->end; j++)
+		{
+			if (batch->messages[j] == NULL)
+				continue;		/* given up */
+			admissions[n].seq = batch->messages[j]->seq;
+			admissions[n].index = j;
+			admissions[n++].segment = segment;
+		}
+	}
+	qsort(admissions, n, sizeof(Admission), compare_admissions);
+	for (int i = 0; i < n; i++)
+		admit(batch, &admissions[i]);
 }
 
 static void
@@ -533,31 +613,31 @@ advance_rescan(OutboxRelay *relay, OutboxSegment *segment)
 }
 
 static void
-finish_key(OutboxRelay *relay, OutboxSegment *segment, int64 first_dropped)
+finish_key(OutboxRelay *relay, OutboxSegment *segment)
 {
+	OutboxKey  *key = segment->key;
 	int64		upto = 0;
 
+	if (segment->given_up || key->skip_low <= segment->after)
+		return;
 	outbox_relay_routes_passed_over(relay, segment->after + 1);
 	/* Held meanwhile, for a locked row: it remembers by itself. */
-	if (segment->key->hold != OUTBOX_HOLD_NONE)
+	if (key->hold != OUTBOX_HOLD_NONE)
 		return;
-	if (first_dropped != 0)
-		upto = first_dropped - 1;
+	if (segment->first_dropped != 0)
+		upto = segment->first_dropped - 1;
 	else if (segment->cut)
 		upto = segment->last_seq;
-	outbox_queue_reread_done(relay->queue, segment->key, upto);
+	outbox_queue_reread_done(relay->queue, key, upto);
 }
 
 static void
-finish_segment(OutboxBatch *batch, OutboxSegment *segment)
+finish_segment(OutboxRelay *relay, OutboxSegment *segment)
 {
-	OutboxRelay *relay = batch->relay;
-	int64		dropped = admit_segment(batch, segment);
-
 	if (segment->origin == OUTBOX_FROM_DUE)
 		advance_due(relay, segment);
 	else if (segment->key != NULL)
-		finish_key(relay, segment, dropped);
+		finish_key(relay, segment);
 	else if (!segment->main)
 		advance_rescan(relay, segment);
 	else
@@ -572,20 +652,12 @@ void
 outbox_batch_committed(OutboxBatch *batch)
 {
 	OutboxRelay *relay = batch->relay;
-	OutboxSegment *main_segment = NULL;
 
 	hold_locked(batch, outbox_relay_after(outbox_relay_recheck_ms()));
 	relay->reread_last = batch->reread;
+	admit_all(batch);
 	for (int i = 0; i < batch->nsegments; i++)
-	{
-		if (batch->segments[i].main)
-			main_segment = &batch->segments[i];
-		else
-			finish_segment(batch, &batch->segments[i]);
-	}
-	/* Older rows first, also those that were found after it. */
-	if (main_segment != NULL)
-		finish_segment(batch, main_segment);
+		finish_segment(relay, &batch->segments[i]);
 	batch->count = 0;
 	batch->nsegments = 0;
 }

@@ -10,7 +10,7 @@
 
 #include "relay_internal.h"
 
-#define OUTBOX_BATCH_SEGMENTS 12	/* due, keys or ranges, main */
+#define OUTBOX_BATCH_SEGMENTS 24	/* due, keys or ranges, main */
 
 /* One claim of a batch. */
 typedef struct OutboxSegment
@@ -26,6 +26,8 @@ typedef struct OutboxSegment
 	int64		last_seq;		/* of the last row seen */
 	TimestampTz last_due;
 	bool		cut;			/* there may be more */
+	bool		given_up;		/* nothing of it is claimed */
+	int64		first_dropped;	/* first one that the queue did not keep */
 	int			compared;		/* see find_locked() */
 } OutboxSegment;
 

@@ -137,8 +137,8 @@ extern int	outbox_store_claim_due(const OutboxClaim *claim, TimestampTz after_du
 								   int64 after_seq);
 
 /*
- * Visits, without claiming, the rows that a claim of (after, upto] was entitled
- * to at the time of this call.  The caller finds by it which ones were locked.
+ * Visits, without claiming, the rows that the last claim was entitled to, in
+ * (after, upto].  The caller finds by it which ones were locked.
  */
 typedef struct OutboxRow
 {

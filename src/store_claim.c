@@ -23,6 +23,7 @@
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
+#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 #include "varatt_compat.h"
 
@@ -248,6 +249,7 @@ run(SPIPlanPtr plan, int nargs, const Oid *types, Datum *values,
 											  "outbox claim row",
 											  ALLOCSET_DEFAULT_SIZES);
 	memset(&options, 0, sizeof(options));
+	options.read_only = receiver->claim == NULL;
 	options.params = params;
 	options.dest = &receiver->pub;
 	result = SPI_execute_plan_extended(plan, &options);
@@ -288,6 +290,13 @@ outbox_store_claim(const OutboxClaim *claim)
 								   " FOR UPDATE SKIP LOCKED",
 								   outbox_store_schema(), filter_text(filters)),
 						  CLAIM_NARGS, claim_types);
+	/*
+	 * A snapshot just before that of the claim, for outbox_store_list(): what
+	 * that sees and the claim did not take was locked, and did not become
+	 * visible a moment later.
+	 */
+	PopActiveSnapshot();
+	PushActiveSnapshot(GetTransactionSnapshot());
 	return run_claim(claim, statement->plan, filters, 0);
 }
 

@@ -27,8 +27,8 @@ my $node = OutboxTest::Node->create(
 	broker => $fake,
 	conf => <<"END");
 outbox.window = $WINDOW
-outbox.retry_initial = 50ms
-outbox.retry_max = 400ms
+outbox.retry_initial = 20ms
+outbox.retry_max = 100ms
 outbox.confirm_timeout = 20s
 END
 my $checker = OutboxTest::Checker->install($node);

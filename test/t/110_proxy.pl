@@ -31,7 +31,7 @@ my $node = OutboxTest::Node->create(
 	conf => <<"END");
 outbox.window = $WINDOW
 outbox.retry_initial = 10ms
-outbox.retry_max = 200ms
+outbox.retry_max = 40ms
 outbox.heartbeat = 60s
 outbox.confirm_timeout = 20s
 END
@@ -316,8 +316,8 @@ foreach my $stall ('up', 'down', 'both')
 
 # Without a stop: it goes on when the stall ends.  Only a message that got stuck
 # half way is given up after 3 s, with its connection.
-foreach my $case ([ 1, 200, 20_000 ], [ 4, 1, 4_000_000 ],
-	($FULL ? ([ 8, 200, 20_000 ], [ 1, 1, 4_000_000 ]) : ()))
+foreach my $case ([ 1, 200, 20_000 ], [ 4, 1, 12_000_000 ],
+	($FULL ? ([ 8, 200, 20_000 ], [ 1, 1, 12_000_000 ]) : ()))
 {
 	my ($seconds, $count, $size) = @$case;
 	my $what = "a stall of $seconds s, messages of $size bytes";

@@ -67,6 +67,9 @@
 #define RATE_QUEUE_BYTES 16384	/* held back by a rate */
 #define BLACKHOLE_FILLERS 8
 
+/* Small and fixed, so that a stall is felt soon and in all kernels alike. */
+#define RECEIVE_BUFFER	65536
+
 enum
 {
 	UP, DOWN, DIRECTIONS
@@ -162,6 +165,19 @@ loopback(int number)
 	return address;
 }
 
+/* Before listen or connect, or the window is agreed on without it. */
+static int
+new_socket(void)
+{
+	int			fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	int			size = RECEIVE_BUFFER;
+
+	if (fd < 0)
+		die("socket");
+	setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size));
+	return fd;
+}
+
 /* ---------------------------------------------------------------- listening */
 
 static void
@@ -173,9 +189,7 @@ start_listening(int backlog)
 
 	if (listener >= 0)
 		return;
-	listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	if (listener < 0)
-		die("socket");
+	listener = new_socket();
 	setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
 	if (bind(listener, (struct sockaddr *) &address, sizeof(address)) != 0)
 		die("bind");
@@ -206,11 +220,9 @@ start_blackhole(void)
 	address.sin_port = htons(port);
 	while (nfillers < BLACKHOLE_FILLERS)
 	{
-		int			fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+		int			fd = new_socket();
 		struct pollfd waiting = {.fd = fd,.events = POLLOUT};
 
-		if (fd < 0)
-			die("socket");
 		(void) connect(fd, (struct sockaddr *) &address, sizeof(address));
 		fillers[nfillers++] = fd;
 		if (poll(&waiting, 1, 50) == 0)
@@ -309,9 +321,7 @@ take_connection(void)
 		c->silent = true;
 		return;
 	}
-	c->fd[DOWN] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	if (c->fd[DOWN] < 0)
-		die("socket");
+	c->fd[DOWN] = new_socket();
 	set_small(c->fd[DOWN]);
 	c->connecting = true;
 	if (connect(c->fd[DOWN], (struct sockaddr *) &address, sizeof(address)) != 0 &&

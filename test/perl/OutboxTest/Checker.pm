@@ -27,8 +27,10 @@ written to by one session at a time, or that order means nothing.
 use strict;
 use warnings;
 
+use File::Basename ();
 use IPC::Run ();
 use Test::More;
+use Time::HiRes qw(time);
 use PostgreSQL::Test::Utils;
 use OutboxTest::Util;
 
@@ -48,7 +50,8 @@ sub install
 	my $self = bless {
 		node => $node,
 		dbname => $params{dbname} // 'postgres',
-		file => 0
+		file => 0,
+		since => time
 	}, $class;
 
 	$node->sql(<<'SQL', $self->{dbname});
@@ -187,6 +190,10 @@ One subtest with the invariants of an outbox over the records of a consumer:
 skip_order => 1 leaves the order out (route with ordering 'none'). Returns what
 verdict returns.
 
+Where OUTBOX_TEST_SUMMARY names a file, the result is a line in it, for
+test/tools/fault-report: checks with the same case (by default $name) are runs
+of it, and seconds is by default the time since the check before.
+
 =item $checker->verdict($records, %params)
 
 The same without a test: a hash reference with the counts committed, received
@@ -286,7 +293,23 @@ sub check
 		note join ', ', map { "$_ $v->{$_}" }
 		  grep { !ref $v->{$_} } sort keys %$v;
 	};
+	$self->_summarize($params{case} // $name, $v, $params{seconds});
 	return $v;
+}
+
+sub _summarize
+{
+	my ($self, $case, $v, $seconds) = @_;
+	$seconds //= time - $self->{since};
+	$self->{since} = time;
+	return unless $ENV{OUTBOX_TEST_SUMMARY};
+
+	my @counts = ($v->{committed}, @{ $v->{lost} } + @{ $v->{left} },
+		scalar @{ $v->{ghosts} }, $v->{duplicates},
+		scalar @{ $v->{disorder} }, sprintf '%.1f', $seconds);
+	PostgreSQL::Test::Utils::append_to_file($ENV{OUTBOX_TEST_SUMMARY},
+		join("\t", File::Basename::basename($0), $case, @counts) . "\n");
+	return;
 }
 
 sub _none

@@ -9,6 +9,7 @@
  * relay_timers.c	what makes the relay look: news, and time
  * relay_round.c	the transaction: settle, claim
  * relay_claim.c	what a round claims
+ * relay_admit.c	what becomes of it after the commit
  * relay_link.c		connecting, losing the connection, confirms
  * relay_publish.c	sending what is ready
  *

@@ -103,6 +103,7 @@ sub finish
 	$node->wait_drained;
 	my @all = arrived();
 	my $v = $checker->check($what, [ grep { $_->{fate} eq 'ack' } @all ],
+		case => $what =~ s/^(answer mix) .*/$1/r,
 		window => $WINDOW, %params);
 	my $of_all = $checker->verdict(\@all, interruptions => 1_000_000);
 	is_deeply([ @{ $of_all->{disorder} }, @{ $of_all->{ghosts} } ],

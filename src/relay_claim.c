@@ -67,6 +67,7 @@ outbox_batch_init(OutboxRelay *relay, OutboxBatch *batch, MemoryContext cxt)
 {
 	memset(batch, 0, sizeof(*batch));
 	batch->relay = relay;
+	batch->cursor = relay->cursor;
 	batch->limit = Max(queue_limit() - relay->queue->count, 0);
 	batch->limit = Min(batch->limit, outbox_window);
 	/* All of them may turn out to be of keys that are under way. */
@@ -100,6 +101,9 @@ outbox_batch_forget(OutboxBatch *batch)
 		pfree(batch->messages[i]);
 	}
 	batch->count = 0;
+	/* The error may have come while claim_older() had moved it. */
+	if (batch->relay != NULL)
+		batch->relay->cursor = batch->cursor;
 	for (int i = 0; i < batch->nsegments; i++)
 	{
 		OutboxSegment *segment = &batch->segments[i];
@@ -384,7 +388,6 @@ static void
 claim_older(OutboxBatch *batch, int64 cursor)
 {
 	OutboxRelay *relay = batch->relay;
-	int64		old_cursor = relay->cursor;
 	int			first = 0;		/* segment of the pass before */
 	int			next;
 
@@ -409,7 +412,7 @@ claim_older(OutboxBatch *batch, int64 cursor)
 	for (int i = first; i < batch->nsegments; i++)
 		if (batch->segments[i].origin != OUTBOX_FROM_DUE)
 			give_up_segment(batch, &batch->segments[i]);
-	relay->cursor = old_cursor;
+	relay->cursor = batch->cursor;
 }
 
 static void

@@ -43,6 +43,7 @@ typedef struct OutboxLockedRow
 typedef struct OutboxBatch
 {
 	OutboxRelay *relay;
+	int64		cursor;			/* of the relay, when the batch began */
 	MemoryContext cxt;			/* of the round */
 	int			limit;			/* messages */
 	size_t		bytes_left;

@@ -23,13 +23,13 @@
 #include <limits.h>
 #include <netdb.h>
 #include <sys/ioctl.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "storage/fd.h"
 #include "utils/memutils.h"
 
 #include "broker_internal.h"
+#include "clock.h"
 #include "watchdog.h"
 
 /* The polite goodbye may take this long; the broker needs a few ms for it. */
@@ -132,10 +132,7 @@ outbox_link_socket(const OutboxLink *link)
 int64
 outbox_link_now_ms(void)
 {
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (int64) now.tv_sec * 1000 + now.tv_nsec / 1000000;
+	return outbox_mono_now().us / 1000;
 }
 
 void

@@ -17,6 +17,7 @@
 
 #include "access/htup_details.h"
 #include "catalog/pg_database.h"
+#include "clock.h"
 #include "commands/dbcommands.h"
 #include "commands/defrem.h"
 #include "launcher.h"
@@ -27,7 +28,6 @@
 #include "tcop/utility.h"
 #include "utils/acl.h"
 #include "utils/syscache.h"
-#include "utils/timestamp.h"
 #include "wake.h"
 
 /* Shorter than the five seconds that the server waits afterwards. */
@@ -101,11 +101,11 @@ database_to_empty(Node *stmt)
 static void
 wait_until_empty(Oid dboid)
 {
-	TimestampTz deadline = GetCurrentTimestamp() + STOP_WAIT_MS * (int64) 1000;
+	OutboxMonoTime deadline = outbox_mono_after(STOP_WAIT_MS);
 
 	(void) outbox_shared_tell_workers(dboid, OUTBOX_NEWS_STOP);
 	while (outbox_shared_count_slots(dboid) > 0 &&
-		   GetCurrentTimestamp() < deadline)
+		   !outbox_mono_reached(deadline, outbox_mono_now()))
 	{
 		(void) WaitLatch(MyLatch,
 						 WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,

@@ -31,6 +31,7 @@
 #include "access/xact.h"
 #include "backoff.h"
 #include "catalog/pg_database.h"
+#include "clock.h"
 #include "common/pg_prng.h"
 #include "launcher.h"
 #include "miscadmin.h"
@@ -47,7 +48,6 @@
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
-#include "utils/timestamp.h"
 
 #define RESTART_MS			1000	/* first wait after a crash */
 #define RESTART_MAX_MS		60000
@@ -61,7 +61,7 @@ typedef struct WorkerEntry
 	BackgroundWorkerHandle *handle; /* NULL: not running */
 	OutboxSlot *slot;
 	uint64		generation;
-	TimestampTz started_at;
+	OutboxMonoTime started_at;
 } WorkerEntry;
 
 typedef struct DatabaseEntry
@@ -71,18 +71,12 @@ typedef struct DatabaseEntry
 	bool		regrouping;		/* all leave, to come back as nworkers */
 	bool		absent;			/* has no extension: to be forgotten */
 	uint32		failures;		/* crashes in a row */
-	TimestampTz retry_at;
+	OutboxMonoTime retry_at;
 	WorkerEntry workers[OUTBOX_MAX_WORKERS];
 } DatabaseEntry;
 
 static MemoryContext launcher_cxt;
 static List *databases = NIL;
-
-static TimestampTz
-after(int64 ms)
-{
-	return GetCurrentTimestamp() + ms * 1000;
-}
 
 /* ------------------------------------------------------------- the databases */
 
@@ -200,7 +194,7 @@ take_requests(void)
 
 		add_database(dboids[i]);
 		if (db != NULL && db->failures == 0)
-			db->retry_at = 0;
+			db->retry_at = OUTBOX_MONO_UNSET;
 	}
 	if (lost)
 		scan_databases(visit_add, NULL);
@@ -264,7 +258,7 @@ start_worker(DatabaseEntry *db, int number)
 		entry->handle = NULL;
 		return false;
 	}
-	entry->started_at = GetCurrentTimestamp();
+	entry->started_at = outbox_mono_now();
 	return true;
 }
 
@@ -290,14 +284,15 @@ worker_ended(DatabaseEntry *db, int number)
 			db->failures = 0;
 			break;
 		case OUTBOX_EXIT_CRASHED:
-			if (TimestampDifferenceExceeds(entry->started_at,
-										   GetCurrentTimestamp(),
-										   LONG_LIFE_MS))
+			if (outbox_mono_reached(outbox_mono_plus(entry->started_at,
+													 LONG_LIFE_MS),
+									outbox_mono_now()))
 				db->failures = 0;
 			db->failures++;
-			db->retry_at = after(outbox_backoff_ms(RESTART_MS, RESTART_MAX_MS,
-												   db->failures,
-												   pg_prng_uint32(&pg_global_prng_state)));
+			db->retry_at =
+				outbox_mono_after(outbox_backoff_ms(RESTART_MS, RESTART_MAX_MS,
+													db->failures,
+													pg_prng_uint32(&pg_global_prng_state)));
 			/* Dropped, or not open to connections any more. */
 			if (!database_exists(db->dboid))
 				db->absent = true;
@@ -383,7 +378,7 @@ start_missing(DatabaseEntry *db)
 		if (!start_worker(db, i))
 		{
 			report_no_worker();
-			db->retry_at = after(NO_WORKER_MS);
+			db->retry_at = outbox_mono_after(NO_WORKER_MS);
 			return;
 		}
 		outbox_shared->out_of_workers = false;
@@ -392,7 +387,7 @@ start_missing(DatabaseEntry *db)
 
 /* Returns true when the database is to be forgotten. */
 static bool
-manage_database(DatabaseEntry *db, TimestampTz now)
+manage_database(DatabaseEntry *db, OutboxMonoTime now)
 {
 	int			running = reap_workers(db);
 
@@ -405,11 +400,11 @@ manage_database(DatabaseEntry *db, TimestampTz now)
 	if (outbox_hold_exists(db->dboid))
 	{
 		(void) outbox_shared_tell_workers(db->dboid, OUTBOX_NEWS_STOP);
-		db->retry_at = after(NO_WORKER_MS);
+		db->retry_at = outbox_mono_after(NO_WORKER_MS);
 		return false;
 	}
 	regroup(db, running);
-	if (!db->regrouping && now >= db->retry_at)
+	if (!db->regrouping && outbox_mono_reached(db->retry_at, now))
 		start_missing(db);
 	return false;
 }
@@ -418,8 +413,8 @@ manage_database(DatabaseEntry *db, TimestampTz now)
 static long
 manage_databases(void)
 {
-	TimestampTz now = GetCurrentTimestamp();
-	TimestampTz next = after(MAX_WAIT_MS);
+	OutboxMonoTime now = outbox_mono_now();
+	OutboxMonoTime next = outbox_mono_plus(now, MAX_WAIT_MS);
 	ListCell   *cell;
 
 	foreach(cell, databases)
@@ -432,10 +427,10 @@ manage_databases(void)
 			pfree(db);
 			continue;
 		}
-		if (db->retry_at > now && db->retry_at < next)
-			next = db->retry_at;
+		if (!outbox_mono_reached(db->retry_at, now))
+			outbox_mono_earlier(&next, db->retry_at);
 	}
-	return TimestampDifferenceMilliseconds(GetCurrentTimestamp(), next);
+	return (long) outbox_mono_ms_until(next, outbox_mono_now());
 }
 
 /* ------------------------------------------------------------- the process */
@@ -449,7 +444,7 @@ static void
 send_old_workers_home(void)
 {
 	bool		reported = false;
-	TimestampTz report_at = after(10 * 1000);
+	OutboxMonoTime report_at = outbox_mono_after(10 * 1000);
 
 	for (;;)
 	{
@@ -471,7 +466,7 @@ send_old_workers_home(void)
 		}
 		if (running == 0)
 			return;
-		if (!reported && GetCurrentTimestamp() > report_at)
+		if (!reported && outbox_mono_reached(report_at, outbox_mono_now()))
 		{
 			ereport(LOG,
 					(errmsg("outbox launcher waits for %d relay workers of its predecessor to leave",

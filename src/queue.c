@@ -386,7 +386,7 @@ leave_ready(OutboxQueue *queue, OutboxItem *item)
 }
 
 void
-outbox_queue_sent(OutboxQueue *queue, OutboxItem *item, TimestampTz now)
+outbox_queue_sent(OutboxQueue *queue, OutboxItem *item, OutboxMonoTime now)
 {
 	leave_ready(queue, item);
 	item->state = OUTBOX_ITEM_SENT;
@@ -537,7 +537,7 @@ outbox_queue_failed(OutboxQueue *queue, OutboxItem *item, bool give_up)
 void
 outbox_queue_hold_locked(OutboxQueue *queue, int64 hash, int64 seq,
 						 const char *aggregate_type, const char *aggregate_id,
-						 TimestampTz until)
+						 OutboxMonoTime until)
 {
 	OutboxKey  *key = find_key(queue, hash);
 

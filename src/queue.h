@@ -25,6 +25,7 @@
 #ifndef OUTBOX_QUEUE_H
 #define OUTBOX_QUEUE_H
 
+#include "clock.h"
 #include "lib/ilist.h"
 #include "message.h"
 #include "route.h"
@@ -63,7 +64,7 @@ typedef struct OutboxKey
 	int64		holder_seq;		/* RETRY, FAILED: the row that holds */
 	pg_uuid_t	holder_id;
 	OutboxRoute *holder_route;
-	TimestampTz hold_until;		/* LOCKED: look again then */
+	OutboxMonoTime hold_until;	/* LOCKED: look again then */
 	int64		skip_low;		/* unclaimed rows from here on; 0 none */
 	char	   *aggregate_type; /* set with skip_low, to read them again */
 	char	   *aggregate_id;
@@ -86,7 +87,7 @@ struct OutboxItem
 	int			claim_index;	/* in MySlot->claims */
 	bool		returned;		/* basic.return came, its ack will follow */
 	bool		suspect;		/* may be what closed the channel */
-	TimestampTz sent_at;
+	OutboxMonoTime sent_at;
 	char	   *reason;			/* why it was returned or rejected */
 };
 
@@ -146,7 +147,7 @@ extern bool outbox_queue_admit(OutboxQueue *queue, OutboxMessage *message,
 extern OutboxItem *outbox_queue_peek(OutboxQueue *queue);
 
 extern void outbox_queue_sent(OutboxQueue *queue, OutboxItem *item,
-							  TimestampTz now);
+							  OutboxMonoTime now);
 extern void outbox_queue_confirmed(OutboxQueue *queue, OutboxItem *item);
 /* From READY or SENT; reason is copied. */
 extern void outbox_queue_rejected(OutboxQueue *queue, OutboxItem *item,
@@ -176,7 +177,7 @@ extern void outbox_queue_failed(OutboxQueue *queue, OutboxItem *item,
 extern void outbox_queue_hold_locked(OutboxQueue *queue, int64 hash, int64 seq,
 									 const char *aggregate_type,
 									 const char *aggregate_id,
-									 TimestampTz until);
+									 OutboxMonoTime until);
 /* Holds a key because of a row found at start. */
 extern void outbox_queue_hold_row(OutboxQueue *queue, int64 hash, int64 seq,
 								  const pg_uuid_t *id, bool failed,

@@ -35,19 +35,6 @@
 /* And the shortest, should a deadline pass that nothing can be done about. */
 #define MIN_WAIT_MS 1
 
-TimestampTz
-outbox_relay_after(int64 ms)
-{
-	return GetCurrentTimestamp() + ms * 1000;
-}
-
-void
-outbox_relay_earlier(TimestampTz *deadline, TimestampTz candidate)
-{
-	if (candidate != 0 && (*deadline == 0 || candidate < *deadline))
-		*deadline = candidate;
-}
-
 int
 outbox_relay_recheck_ms(void)
 {
@@ -114,31 +101,48 @@ show_state(OutboxRelay *relay)
 
 /* -------------------------------------------------------------------- wait */
 
-static TimestampTz
-next_deadline(OutboxRelay *relay, TimestampTz now)
+/*
+ * When the next row is due, or unset.  The wall clock decides, and somebody may
+ * set it while we wait: the poll then looks again.
+ */
+static OutboxMonoTime
+due_deadline(OutboxRelay *relay, OutboxMonoTime now)
 {
-	TimestampTz deadline = relay->poll_at;
+	TimestampTz wall;
+
+	if (relay->next_due == 0 || relay->next_due == DT_NOEND)
+		return OUTBOX_MONO_UNSET;
+	wall = GetCurrentTimestamp();
+	/* One that has passed waits for something else than time. */
+	if (relay->next_due <= wall)
+		return OUTBOX_MONO_UNSET;
+	return outbox_mono_plus(now, TimestampDifferenceMilliseconds(wall,
+																 relay->next_due));
+}
+
+static OutboxMonoTime
+next_deadline(OutboxRelay *relay, OutboxMonoTime now)
+{
+	OutboxMonoTime deadline = relay->poll_at;
 
 	if (!relay->db_error)
-		outbox_relay_earlier(&deadline, relay->settle_at);
-	outbox_relay_earlier(&deadline, relay->later_at);
-	outbox_relay_earlier(&deadline, relay->unstick_at);
-	outbox_relay_earlier(&deadline, relay->due_again_at);
-	outbox_relay_earlier(&deadline, relay->drain_deadline);
-	outbox_relay_earlier(&deadline, relay->send_at);
-	outbox_relay_earlier(&deadline, outbox_relay_retry_routes(relay, now));
+		outbox_mono_earlier(&deadline, relay->settle_at);
+	outbox_mono_earlier(&deadline, relay->later_at);
+	outbox_mono_earlier(&deadline, relay->unstick_at);
+	outbox_mono_earlier(&deadline, relay->due_again_at);
+	outbox_mono_earlier(&deadline, relay->drain_deadline);
+	outbox_mono_earlier(&deadline, relay->send_at);
+	outbox_mono_earlier(&deadline, outbox_relay_retry_routes(relay, now));
 	if (relay->db_error)
-		outbox_relay_earlier(&deadline, relay->db_retry_at);
-	/* One that has passed waits for something else than time. */
-	if (relay->next_due > now && relay->next_due != DT_NOEND)
-		outbox_relay_earlier(&deadline, relay->next_due);
+		outbox_mono_earlier(&deadline, relay->db_retry_at);
+	outbox_mono_earlier(&deadline, due_deadline(relay, now));
 	if (outbox_link_state(relay->link) == OUTBOX_LINK_CONNECTING)
-		outbox_relay_earlier(&deadline, relay->connect_deadline);
+		outbox_mono_earlier(&deadline, relay->connect_deadline);
 	else if (outbox_relay_link_open(relay))
-		outbox_relay_earlier(&deadline,
-							 now + (int64) outbox_link_heartbeat_due_ms(relay->link) * 1000);
+		outbox_mono_earlier(&deadline,
+							outbox_mono_plus(now, outbox_link_heartbeat_due_ms(relay->link)));
 	else if (relay->config_error == NULL && outbox_enabled && relay->attached)
-		outbox_relay_earlier(&deadline, relay->connect_at);
+		outbox_mono_earlier(&deadline, relay->connect_at);
 	return deadline;
 }
 
@@ -146,9 +150,9 @@ next_deadline(OutboxRelay *relay, TimestampTz now)
 static void
 wait_for_work(OutboxRelay *relay, bool busy)
 {
-	TimestampTz now = GetCurrentTimestamp();
-	long		timeout = busy ? 0 :
-		TimestampDifferenceMilliseconds(now, next_deadline(relay, now));
+	OutboxMonoTime now = outbox_mono_now();
+	int64		timeout = busy ? 0 :
+		outbox_mono_ms_until(next_deadline(relay, now), now);
 	int			events = WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH;
 	pgsocket	sock = outbox_link_socket(relay->link);
 
@@ -197,7 +201,7 @@ stand_by(OutboxRelay *relay)
 static bool
 turn(OutboxRelay *relay)
 {
-	TimestampTz now = GetCurrentTimestamp();
+	OutboxMonoTime now = outbox_mono_now();
 
 	if (ConfigReloadPending)
 		outbox_relay_reload(relay);
@@ -209,7 +213,8 @@ turn(OutboxRelay *relay)
 		outbox_relay_round(relay);
 	if (relay->leave)
 		return false;
-	if (relay->attached && MySlot->worker == 0 && now >= relay->maintain_at)
+	if (relay->attached && MySlot->worker == 0 &&
+		outbox_mono_reached(relay->maintain_at, now))
 		outbox_relay_maintain(relay);
 
 	if (!outbox_enabled || relay->version_mismatch)
@@ -219,20 +224,20 @@ turn(OutboxRelay *relay)
 	outbox_relay_publish(relay, now);
 	show_state(relay);
 	return outbox_relay_may_send(relay) ||
-		outbox_relay_wants_round(relay, GetCurrentTimestamp());
+		outbox_relay_wants_round(relay, outbox_mono_now());
 }
 
 /* Gives what is in flight a moment, settles it, and closes the link. */
 static void
 finish(OutboxRelay *relay)
 {
-	TimestampTz deadline = outbox_relay_after(OUTBOX_DRAIN_MS);
+	OutboxMonoTime deadline = outbox_mono_after(OUTBOX_DRAIN_MS);
 	OutboxQueue *queue = relay->queue;
 
 	outbox_slot_set_state(OUTBOX_WORKER_STOPPING);
 	while (relay->window.outstanding > 0 &&
 		   outbox_relay_link_open(relay) &&
-		   GetCurrentTimestamp() < deadline)
+		   !outbox_mono_reached(deadline, outbox_mono_now()))
 	{
 		relay->readable = true;
 		outbox_relay_receive(relay);
@@ -242,8 +247,8 @@ finish(OutboxRelay *relay)
 								 WL_SOCKET_READABLE | WL_TIMEOUT |
 								 WL_EXIT_ON_PM_DEATH,
 								 outbox_link_socket(relay->link),
-								 Max(1, TimestampDifferenceMilliseconds(GetCurrentTimestamp(),
-																		deadline)),
+								 Max(1, outbox_mono_ms_until(deadline,
+															 outbox_mono_now())),
 								 PG_WAIT_EXTENSION);
 	}
 	(void) outbox_queue_drop_all(queue, NULL);
@@ -274,7 +279,7 @@ relay_create(void)
 	MemoryContext cxt = AllocSetContextCreate(TopMemoryContext, "outbox relay",
 											  ALLOCSET_DEFAULT_SIZES);
 	OutboxRelay *relay = MemoryContextAllocZero(cxt, sizeof(OutboxRelay));
-	TimestampTz now = GetCurrentTimestamp();
+	OutboxMonoTime now = outbox_mono_now();
 
 	relay->cxt = cxt;
 	relay->scratch = AllocSetContextCreate(cxt, "outbox scratch",
@@ -282,8 +287,8 @@ relay_create(void)
 	relay->queue = outbox_queue_create(cxt);
 	relay->main_pending = true;
 	relay->due_cursor = DT_NOBEGIN;
-	relay->poll_at = now + (int64) outbox_poll_interval_ms * 1000;
-	relay->sweep_at = now + (int64) OUTBOX_SWEEP_MS * 1000;
+	relay->poll_at = outbox_mono_plus(now, outbox_poll_interval_ms);
+	relay->sweep_at = outbox_mono_plus(now, OUTBOX_SWEEP_MS);
 	relay->maintain_at = now;
 	outbox_relay_link_create(relay);
 	outbox_relay_load_config(relay);

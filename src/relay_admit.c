@@ -14,10 +14,9 @@
 #include "relay_claim.h"
 #include "settings.h"
 #include "utils/memutils.h"
-#include "utils/timestamp.h"
 
 static void
-hold_locked(OutboxBatch *batch, TimestampTz until)
+hold_locked(OutboxBatch *batch, OutboxMonoTime until)
 {
 	OutboxRelay *relay = batch->relay;
 	ListCell   *cell;
@@ -26,7 +25,7 @@ hold_locked(OutboxBatch *batch, TimestampTz until)
 	{
 		outbox_range_add(relay->later, &relay->nlater, OUTBOX_MAX_RANGES,
 						 batch->unlisted);
-		outbox_relay_earlier(&relay->later_at, until);
+		outbox_mono_earlier(&relay->later_at, until);
 	}
 	foreach(cell, batch->locked)
 	{
@@ -43,7 +42,7 @@ hold_locked(OutboxBatch *batch, TimestampTz until)
 		}
 		outbox_range_add(relay->later, &relay->nlater, OUTBOX_MAX_RANGES,
 						 range);
-		outbox_relay_earlier(&relay->later_at, until);
+		outbox_mono_earlier(&relay->later_at, until);
 	}
 }
 
@@ -133,7 +132,7 @@ advance_due(OutboxRelay *relay, OutboxSegment *segment)
 		relay->due_cursor_seq = segment->last_seq;
 	}
 	/* For rows that were locked, or whose key was held. */
-	relay->due_again_at = outbox_relay_after(outbox_relay_recheck_ms());
+	relay->due_again_at = outbox_mono_after(outbox_relay_recheck_ms());
 }
 
 static void
@@ -185,7 +184,7 @@ outbox_batch_committed(OutboxBatch *batch)
 {
 	OutboxRelay *relay = batch->relay;
 
-	hold_locked(batch, outbox_relay_after(outbox_relay_recheck_ms()));
+	hold_locked(batch, outbox_mono_after(outbox_relay_recheck_ms()));
 	relay->reread_last = batch->reread;
 	admit_all(batch);
 	for (int i = 0; i < batch->nsegments; i++)

@@ -41,7 +41,7 @@ queue_limit(void)
 }
 
 bool
-outbox_batch_wanted(OutboxRelay *relay, TimestampTz now)
+outbox_batch_wanted(OutboxRelay *relay)
 {
 	OutboxQueue *queue = relay->queue;
 
@@ -59,7 +59,7 @@ outbox_batch_wanted(OutboxRelay *relay, TimestampTz now)
 		return false;
 	return relay->main_pending || relay->nrescans > 0 ||
 		!dlist_is_empty(&queue->reread) ||
-		(relay->next_due != 0 && now >= relay->next_due);
+		(relay->next_due != 0 && GetCurrentTimestamp() >= relay->next_due);
 }
 
 void
@@ -454,7 +454,7 @@ claim_main(OutboxBatch *batch)
 
 /* Called in a transaction. */
 void
-outbox_batch_claim(OutboxBatch *batch, TimestampTz now)
+outbox_batch_claim(OutboxBatch *batch, TimestampTz wall)
 {
 	OutboxRelay *relay = batch->relay;
 	MemoryContext old = MemoryContextSwitchTo(batch->cxt);
@@ -462,7 +462,7 @@ outbox_batch_claim(OutboxBatch *batch, TimestampTz now)
 	bool		complete;
 
 	batch->excluded_routes = outbox_relay_excluded_routes(relay);
-	if (relay->next_due != 0 && now >= relay->next_due && !batch_full(batch))
+	if (relay->next_due != 0 && wall >= relay->next_due && !batch_full(batch))
 		claim_due(batch);
 
 	complete = claim_rescans(batch);

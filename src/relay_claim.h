@@ -58,10 +58,10 @@ typedef struct OutboxBatch
 	OutboxRange unlisted;		/* where more of them may be; hi 0: none */
 } OutboxBatch;
 
-extern bool outbox_batch_wanted(OutboxRelay *relay, TimestampTz now);
+extern bool outbox_batch_wanted(OutboxRelay *relay);
 extern void outbox_batch_init(OutboxRelay *relay, OutboxBatch *batch,
 							  MemoryContext cxt);
-extern void outbox_batch_claim(OutboxBatch *batch, TimestampTz now);
+extern void outbox_batch_claim(OutboxBatch *batch, TimestampTz wall);
 extern void outbox_batch_committed(OutboxBatch *batch);
 extern void outbox_batch_forget(OutboxBatch *batch);
 

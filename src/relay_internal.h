@@ -20,6 +20,7 @@
 
 #include "access/xlogdefs.h"
 #include "broker.h"
+#include "clock.h"
 #include "confirms.h"
 #include "queue.h"
 #include "shared.h"
@@ -87,25 +88,25 @@ typedef struct OutboxRelay
 	bool		link_was_open;	/* last state that was logged */
 	bool		channel_lost;	/* by a message's fault: no news of the broker */
 	uint32		connect_failures;	/* in a row */
-	TimestampTz opened_at;		/* the last connection */
+	OutboxMonoTime opened_at;	/* the last connection */
 	int			next_host;
-	TimestampTz connect_at;		/* not before */
-	TimestampTz connect_deadline;	/* of the TCP connect under way */
-	TimestampTz send_at;		/* no room to send; try again then; 0: now */
+	OutboxMonoTime connect_at;	/* not before */
+	OutboxMonoTime connect_deadline;	/* of the TCP connect under way */
+	OutboxMonoTime send_at;		/* no room to send; try again then; unset: now */
 	bool		readable;		/* the socket may have something for us */
 	bool		protocol_error; /* the broker confirmed what it cannot */
-	TimestampTz drain_deadline; /* 0: not draining */
-	TimestampTz not_blocked_since;	/* confirms are waited for from here on */
+	OutboxMonoTime drain_deadline;	/* unset: not draining */
+	OutboxMonoTime not_blocked_since;	/* confirms are waited for from here on */
 
 	/* messages */
 	OutboxQueue *queue;
 	List	   *routes;			/* of OutboxRoute; never freed, only changed */
 	int			nstuck;			/* CONFIRMED items whose row is locked */
 	int			nstuck_rejected;	/* the same of REJECTED ones */
-	TimestampTz unstick_at;		/* try these again; 0: none */
+	OutboxMonoTime unstick_at;	/* try these again; unset: none */
 	int			unflushed;		/* settled, commit not yet on disk */
 	XLogRecPtr	settled_lsn;	/* where the last such commit ends */
-	TimestampTz settle_at;		/* settle what is confirmed then; 0: none */
+	OutboxMonoTime settle_at;	/* settle what is confirmed then */
 
 	/* what to read */
 	int64		cursor;			/* main scan: rows up to here were seen */
@@ -114,31 +115,29 @@ typedef struct OutboxRelay
 	OutboxRange rescans[OUTBOX_MAX_RANGES];
 	int			nlater;			/* rows somebody had locked */
 	OutboxRange later[OUTBOX_MAX_RANGES];
-	TimestampTz later_at;
+	OutboxMonoTime later_at;
 	int			nprepared;
 	OutboxPrepared prepared[OUTBOX_MAX_PREPARED];
 	bool		check_holders;	/* rows that hold keys may be gone */
 	bool		holders_loaded;
-	TimestampTz next_due;		/* next waiting row; 0: none */
+	TimestampTz next_due;		/* next waiting row, by the wall clock; 0: none */
 	bool		find_next_due;
 	TimestampTz due_cursor;		/* waiting rows claimed up to here */
 	int64		due_cursor_seq;
-	TimestampTz due_again_at;	/* read them from the start again; 0: no */
+	OutboxMonoTime due_again_at;	/* read them from the start again */
 	bool		reread_last;	/* the last batch read keys again */
-	TimestampTz poll_at;
-	TimestampTz sweep_at;
-	TimestampTz maintain_at;
+	OutboxMonoTime poll_at;
+	OutboxMonoTime sweep_at;
+	OutboxMonoTime maintain_at;
 
 	/* faults of the database */
 	bool		db_error;
 	uint32		db_failures;	/* in a row */
-	TimestampTz db_retry_at;
+	OutboxMonoTime db_retry_at;
 	bool		settle_slowly;	/* somebody has locked rows we settle */
 } OutboxRelay;
 
 /* relay.c */
-extern TimestampTz outbox_relay_after(int64 ms);
-extern void outbox_relay_earlier(TimestampTz *deadline, TimestampTz candidate);
 /* How long to leave alone what somebody has locked. */
 extern int	outbox_relay_recheck_ms(void);
 
@@ -161,8 +160,8 @@ extern List *outbox_relay_excluded_routes(OutboxRelay *relay);
 extern void outbox_relay_route_broken(OutboxRelay *relay, OutboxRoute *route,
 									  const char *reason);
 extern void outbox_relay_route_works(OutboxRoute *route);
-extern TimestampTz outbox_relay_retry_routes(OutboxRelay *relay,
-											 TimestampTz now);
+extern OutboxMonoTime outbox_relay_retry_routes(OutboxRelay *relay,
+												OutboxMonoTime now);
 /* Is there a route with ordering = 'none'? */
 extern bool outbox_relay_has_unordered(OutboxRelay *relay);
 /* Routes whose last try met a destination error. */
@@ -170,7 +169,7 @@ extern int	outbox_relay_count_broken(OutboxRelay *relay);
 extern void outbox_relay_forget_declared(OutboxRelay *relay);
 
 /* relay_round.c */
-extern bool outbox_relay_wants_round(OutboxRelay *relay, TimestampTz now);
+extern bool outbox_relay_wants_round(OutboxRelay *relay, OutboxMonoTime now);
 extern void outbox_relay_round(OutboxRelay *relay);
 extern void outbox_relay_maintain(OutboxRelay *relay);
 extern void outbox_relay_database_failed(OutboxRelay *relay);
@@ -179,21 +178,21 @@ extern void outbox_relay_database_works(OutboxRelay *relay);
 /* relay_timers.c */
 extern void outbox_relay_take_news(OutboxRelay *relay);
 extern void outbox_relay_check_prepared(OutboxRelay *relay);
-extern void outbox_relay_timers(OutboxRelay *relay, TimestampTz now);
+extern void outbox_relay_timers(OutboxRelay *relay, OutboxMonoTime now);
 extern void outbox_relay_add_prepared(OutboxRelay *relay,
 									  const OutboxPrepared *prepared);
 extern void outbox_relay_rescan(OutboxRelay *relay, int64 lo, int64 hi);
 
 /* relay_link.c */
 extern void outbox_relay_link_create(OutboxRelay *relay);
-extern void outbox_relay_link_step(OutboxRelay *relay, TimestampTz now);
+extern void outbox_relay_link_step(OutboxRelay *relay, OutboxMonoTime now);
 extern void outbox_relay_receive(OutboxRelay *relay);
 extern void outbox_relay_link_lost(OutboxRelay *relay);
 extern void outbox_relay_close(OutboxRelay *relay, bool polite);
 extern bool outbox_relay_link_open(OutboxRelay *relay);
 
 /* relay_publish.c */
-extern void outbox_relay_publish(OutboxRelay *relay, TimestampTz now);
+extern void outbox_relay_publish(OutboxRelay *relay, OutboxMonoTime now);
 extern bool outbox_relay_may_send(OutboxRelay *relay);
 
 #endif							/* OUTBOX_RELAY_INTERNAL_H */

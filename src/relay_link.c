@@ -19,7 +19,6 @@
 #include "relay_internal.h"
 #include "settings.h"
 #include "utils/memutils.h"
-#include "utils/timestamp.h"
 #include "watchdog.h"
 
 bool
@@ -172,23 +171,25 @@ reclaim_unknown(OutboxRelay *relay, const OutboxLinkError *error)
 static void
 schedule_connect(OutboxRelay *relay)
 {
-	if (relay->opened_at != 0 &&
-		GetCurrentTimestamp() - relay->opened_at > OUTBOX_STABLE_MS * (int64) 1000)
+	if (outbox_mono_is_set(relay->opened_at) &&
+		outbox_mono_reached(outbox_mono_plus(relay->opened_at,
+											 OUTBOX_STABLE_MS),
+							outbox_mono_now()))
 		relay->connect_failures = 0;
-	relay->opened_at = 0;
+	relay->opened_at = OUTBOX_MONO_UNSET;
 	relay->connect_failures++;
 	relay->next_host = (relay->next_host + 1) % Max(relay->uri.nhosts, 1);
 	/* The next host in turn is tried at once, until all have failed. */
 	if (relay->connect_failures % Max(relay->uri.nhosts, 1) != 0)
-		relay->connect_at = 0;
+		relay->connect_at = OUTBOX_MONO_UNSET;
 	else
 		relay->connect_at =
-			outbox_relay_after(outbox_backoff_ms(outbox_retry_initial_ms,
-												 Min(outbox_retry_max_ms,
-													 OUTBOX_RECONNECT_MAX_MS),
-												 relay->connect_failures /
-												 Max(relay->uri.nhosts, 1),
-												 pg_prng_uint32(&pg_global_prng_state)));
+			outbox_mono_after(outbox_backoff_ms(outbox_retry_initial_ms,
+												Min(outbox_retry_max_ms,
+													OUTBOX_RECONNECT_MAX_MS),
+												relay->connect_failures /
+												Max(relay->uri.nhosts, 1),
+												pg_prng_uint32(&pg_global_prng_state)));
 }
 
 void
@@ -210,11 +211,11 @@ outbox_relay_link_lost(OutboxRelay *relay)
 				(errmsg("outbox relay could not connect to the broker"),
 				 errdetail_internal("%s", error->text),
 				 errhint("It tries again by itself; messages wait and no attempt is counted.")));
-	relay->send_at = 0;
+	relay->send_at = OUTBOX_MONO_UNSET;
 	reclaim_unknown(relay, error);
 	/* A channel error is not the broker's fault: no reason to wait. */
 	if (error->fault == OUTBOX_FAULT_CHANNEL)
-		relay->connect_at = 0;
+		relay->connect_at = OUTBOX_MONO_UNSET;
 	else
 		schedule_connect(relay);
 	relay->link_was_open = false;
@@ -225,7 +226,7 @@ outbox_relay_close(OutboxRelay *relay, bool polite)
 {
 	outbox_link_close(relay->link, polite);
 	reclaim_unknown(relay, NULL);
-	relay->send_at = 0;
+	relay->send_at = OUTBOX_MONO_UNSET;
 	relay->link_was_open = false;
 }
 
@@ -248,8 +249,8 @@ link_opened(OutboxRelay *relay)
 	relay->ever_connected = true;
 	relay->readable = true;
 	relay->link_was_open = true;
-	relay->opened_at = GetCurrentTimestamp();
-	relay->send_at = 0;
+	relay->opened_at = outbox_mono_now();
+	relay->send_at = OUTBOX_MONO_UNSET;
 	relay->main_pending = true;
 }
 
@@ -293,7 +294,7 @@ connect_start(OutboxRelay *relay)
 	target.tls_verify = outbox_tls_verify;
 
 	OUTBOX_FAULT("connecting");
-	relay->connect_deadline = outbox_relay_after(OUTBOX_CONNECT_MS);
+	relay->connect_deadline = outbox_mono_after(OUTBOX_CONNECT_MS);
 	switch (outbox_link_connect_start(relay->link, &target))
 	{
 		case OUTBOX_LINK_OK:
@@ -309,10 +310,10 @@ connect_start(OutboxRelay *relay)
 }
 
 static void
-connect_poll(OutboxRelay *relay, TimestampTz now)
+connect_poll(OutboxRelay *relay, OutboxMonoTime now)
 {
 	switch (outbox_link_connect_poll(relay->link,
-									 now >= relay->connect_deadline))
+									 outbox_mono_reached(relay->connect_deadline, now)))
 	{
 		case OUTBOX_LINK_OK:
 			link_opened(relay);
@@ -330,24 +331,26 @@ connect_poll(OutboxRelay *relay, TimestampTz now)
  * to be confirmed, so that nothing is published twice.
  */
 static void
-drain_for_reconnect(OutboxRelay *relay, TimestampTz now)
+drain_for_reconnect(OutboxRelay *relay, OutboxMonoTime now)
 {
-	if (relay->drain_deadline == 0)
-		relay->drain_deadline = outbox_relay_after(OUTBOX_DRAIN_MS);
-	if (relay->window.outstanding > 0 && now < relay->drain_deadline &&
+	if (!outbox_mono_is_set(relay->drain_deadline))
+		relay->drain_deadline = outbox_mono_after(OUTBOX_DRAIN_MS);
+	if (relay->window.outstanding > 0 &&
+		!outbox_mono_reached(relay->drain_deadline, now) &&
 		outbox_relay_link_open(relay))
 		return;
 	outbox_relay_close(relay, true);
 	relay->reconnect = false;
-	relay->drain_deadline = 0;
-	relay->connect_at = 0;
+	relay->drain_deadline = OUTBOX_MONO_UNSET;
+	relay->connect_at = OUTBOX_MONO_UNSET;
 	relay->connect_failures = 0;
 }
 
 static void
-check_confirm_timeout(OutboxRelay *relay, TimestampTz now)
+check_confirm_timeout(OutboxRelay *relay, OutboxMonoTime now)
 {
 	OutboxItem *oldest;
+	OutboxMonoTime since;
 
 	/*
 	 * While it blocks us the broker reads nothing and confirms nothing; the
@@ -359,10 +362,12 @@ check_confirm_timeout(OutboxRelay *relay, TimestampTz now)
 		outbox_link_state(relay->link) != OUTBOX_LINK_OPEN)
 		return;
 	oldest = relay->ring[relay->window.oldest % relay->window.size];
-	if (oldest == NULL ||
-		!TimestampDifferenceExceeds(Max(oldest->sent_at,
-										relay->not_blocked_since),
-									now, outbox_confirm_timeout_ms))
+	if (oldest == NULL)
+		return;
+	since = outbox_mono_before(oldest->sent_at, relay->not_blocked_since) ?
+		relay->not_blocked_since : oldest->sent_at;
+	if (!outbox_mono_reached(outbox_mono_plus(since, outbox_confirm_timeout_ms),
+							 now))
 		return;
 	ereport(LOG,
 			(errmsg("outbox relay gives its connection to the broker up"),
@@ -374,7 +379,7 @@ check_confirm_timeout(OutboxRelay *relay, TimestampTz now)
 }
 
 void
-outbox_relay_link_step(OutboxRelay *relay, TimestampTz now)
+outbox_relay_link_step(OutboxRelay *relay, OutboxMonoTime now)
 {
 	if (relay->reconnect)
 		drain_for_reconnect(relay, now);
@@ -383,7 +388,8 @@ outbox_relay_link_step(OutboxRelay *relay, TimestampTz now)
 	switch (outbox_link_state(relay->link))
 	{
 		case OUTBOX_LINK_CLOSED:
-			if (relay->config_error == NULL && now >= relay->connect_at)
+			if (relay->config_error == NULL &&
+				outbox_mono_reached(relay->connect_at, now))
 				connect_start(relay);
 			break;
 		case OUTBOX_LINK_CONNECTING:

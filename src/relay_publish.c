@@ -15,7 +15,6 @@
 #include "fault.h"
 #include "relay_internal.h"
 #include "settings.h"
-#include "utils/timestamp.h"
 #include "watchdog.h"
 
 /* Messages of one burst; between bursts the broker's answers are read. */
@@ -43,7 +42,7 @@ outbox_relay_may_send(OutboxRelay *relay)
 		relay->attached && outbox_enabled && !relay->db_error &&
 		!outbox_watchdog_stopping() &&
 		outbox_link_state(relay->link) == OUTBOX_LINK_OPEN &&
-		window_room(relay) > 0 && relay->send_at == 0;
+		window_room(relay) > 0 && !outbox_mono_is_set(relay->send_at);
 }
 
 /*
@@ -53,7 +52,7 @@ outbox_relay_may_send(OutboxRelay *relay)
 static void
 send_later(OutboxRelay *relay)
 {
-	relay->send_at = outbox_relay_after(OUTBOX_LINK_AGAIN_MS);
+	relay->send_at = outbox_mono_after(OUTBOX_LINK_AGAIN_MS);
 }
 
 /* Makes sure of the exchange; false when the item cannot be sent now. */
@@ -120,7 +119,7 @@ send_item(OutboxRelay *relay, OutboxItem *item, char *error, size_t size)
 
 /* Sends until something says stop; OK when only the burst's size did. */
 static OutboxLinkStatus
-send_burst(OutboxRelay *relay, TimestampTz now)
+send_burst(OutboxRelay *relay, OutboxMonoTime now)
 {
 	OutboxLinkStatus status = OUTBOX_LINK_OK;
 	char		error[OUTBOX_TEXT_SIZE];
@@ -175,7 +174,7 @@ flush_settled(OutboxRelay *relay)
 }
 
 void
-outbox_relay_publish(OutboxRelay *relay, TimestampTz now)
+outbox_relay_publish(OutboxRelay *relay, OutboxMonoTime now)
 {
 	OutboxItem *item;
 	OutboxLinkStatus status;

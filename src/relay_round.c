@@ -78,10 +78,10 @@ outbox_relay_database_failed(OutboxRelay *relay)
 	relay->db_error = true;
 	relay->db_failures++;
 	relay->db_retry_at =
-		outbox_relay_after(outbox_backoff_ms(DATABASE_RETRY_MS,
-											 DATABASE_RETRY_MAX_MS,
-											 relay->db_failures,
-											 pg_prng_uint32(&pg_global_prng_state)));
+		outbox_mono_after(outbox_backoff_ms(DATABASE_RETRY_MS,
+											DATABASE_RETRY_MAX_MS,
+											relay->db_failures,
+											pg_prng_uint32(&pg_global_prng_state)));
 	if (edata->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE ||
 		edata->sqlerrcode == ERRCODE_T_R_DEADLOCK_DETECTED)
 		relay->settle_slowly = true;
@@ -102,23 +102,23 @@ settleable(OutboxRelay *relay)
 }
 
 static bool
-settling_wanted(OutboxRelay *relay, TimestampTz now)
+settling_wanted(OutboxRelay *relay, OutboxMonoTime now)
 {
 	OutboxQueue *queue = relay->queue;
 	int			n = settleable(relay);
 
 	if (n == 0)
 	{
-		relay->settle_at = 0;
+		relay->settle_at = OUTBOX_MONO_UNSET;
 		return false;
 	}
-	if (relay->settle_at == 0)
-		relay->settle_at = outbox_relay_after(OUTBOX_SETTLE_DELAY_MS);
+	if (!outbox_mono_is_set(relay->settle_at))
+		relay->settle_at = outbox_mono_after(OUTBOX_SETTLE_DELAY_MS);
 	/* Many; or nothing else to do; or a key waits; or it was long enough. */
 	return n >= Max(outbox_window / 4, 1) ||
 		(queue->nready == 0 &&
 		 (queue->nsent == 0 || queue->key_waits_for_settling)) ||
-		now >= relay->settle_at;
+		outbox_mono_reached(relay->settle_at, now);
 }
 
 static void
@@ -224,10 +224,11 @@ settle_committed(OutboxRelay *relay, Settling *settling, bool durable)
 	}
 	pg_atomic_fetch_add_u64(&MySlot->counters.published, nsettled);
 
-	relay->settle_at = 0;
+	relay->settle_at = OUTBOX_MONO_UNSET;
 	relay->settle_slowly = false;
-	if (relay->nstuck + relay->nstuck_rejected > 0 && relay->unstick_at == 0)
-		relay->unstick_at = outbox_relay_after(outbox_relay_recheck_ms());
+	if (relay->nstuck + relay->nstuck_rejected > 0 &&
+		!outbox_mono_is_set(relay->unstick_at))
+		relay->unstick_at = outbox_mono_after(outbox_relay_recheck_ms());
 	if (durable)
 		relay->unflushed = 0;
 	else if (nsettled + settling->nrejected > 0)
@@ -332,7 +333,7 @@ load_config_tables(OutboxRelay *relay)
 
 		if (lowest != 0)
 			outbox_relay_rescan(relay, lowest, PG_INT64_MAX);
-		relay->due_again_at = GetCurrentTimestamp();
+		relay->due_again_at = outbox_mono_now();
 	}
 	relay->main_pending = true;
 	relay->check_holders = true;
@@ -341,17 +342,17 @@ load_config_tables(OutboxRelay *relay)
 /* ------------------------------------------------------------------- round */
 
 bool
-outbox_relay_wants_round(OutboxRelay *relay, TimestampTz now)
+outbox_relay_wants_round(OutboxRelay *relay, OutboxMonoTime now)
 {
 	if (relay->db_error)
-		return now >= relay->db_retry_at;
+		return outbox_mono_reached(relay->db_retry_at, now);
 	if (relay->version_mismatch)
 		return relay->recheck_extension || outbox_store_stale();
 	return !relay->attached || outbox_store_stale() ||
 		relay->recheck_extension || relay->recheck_settings || relay->config_dirty ||
 		!relay->holders_loaded || relay->check_holders ||
 		relay->find_next_due || settling_wanted(relay, now) ||
-		outbox_batch_wanted(relay, now);
+		outbox_batch_wanted(relay);
 }
 
 /* The segment that claimed rows whose time has come, which is the first. */
@@ -369,20 +370,20 @@ due_segment(OutboxBatch *batch)
  * make us look again at once, due_again_at does so later.
  */
 static TimestampTz
-find_next_due(OutboxRelay *relay, OutboxBatch *batch, TimestampTz now)
+find_next_due(OutboxRelay *relay, OutboxBatch *batch, TimestampTz wall)
 {
 	OutboxSegment *due = due_segment(batch);
 
 	if (due == NULL || due->cut)
 		return outbox_store_next_due(relay->due_cursor);
-	return outbox_store_next_due(Max(now, due->visited > 0 ?
+	return outbox_store_next_due(Max(wall, due->visited > 0 ?
 									 due->last_due : relay->due_cursor));
 }
 
 static void
 round_transaction(OutboxRelay *relay, Settling *settling, OutboxBatch *batch)
 {
-	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz wall = GetCurrentTimestamp();
 	bool		find_due;
 	TimestampTz next_due = relay->next_due;
 	bool		durable;
@@ -400,17 +401,17 @@ round_transaction(OutboxRelay *relay, Settling *settling, OutboxBatch *batch)
 	if (settling->nconfirmed + settling->nrejected > 0)
 		OUTBOX_FAULT("after_settle");
 	outbox_batch_init(relay, batch, relay->scratch);
-	if (outbox_batch_wanted(relay, now))
+	if (outbox_batch_wanted(relay))
 	{
 		OUTBOX_FAULT("before_claim");
-		outbox_batch_claim(batch, now);
+		outbox_batch_claim(batch, wall);
 		if (batch->count > 0)
 			OUTBOX_FAULT("after_claim");
 	}
 	find_due = relay->find_next_due || settling->nrejected > 0 ||
 		due_segment(batch) != NULL;
 	if (find_due)
-		next_due = find_next_due(relay, batch, now);
+		next_due = find_next_due(relay, batch, wall);
 	durable = batch->count > 0 || relay->queue->key_waits_for_settling;
 	outbox_store_end(durable);
 	if (batch->count > 0)
@@ -478,7 +479,7 @@ outbox_relay_maintain(OutboxRelay *relay)
 	static bool failing = false;
 	bool		again = true;
 
-	relay->maintain_at = outbox_relay_after(OUTBOX_MAINTAIN_MS);
+	relay->maintain_at = outbox_mono_after(OUTBOX_MAINTAIN_MS);
 	for (int i = 0; i < 16 && again && !outbox_watchdog_stopping(); i++)
 	{
 		PG_TRY();

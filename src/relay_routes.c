@@ -218,10 +218,10 @@ outbox_relay_route_broken(OutboxRelay *relay, OutboxRoute *route,
 				 errhint("Its messages wait and the route is tried again; other routes are not affected.")));
 	route->failures++;
 	route->broken = true;
-	route->retry_at = outbox_relay_after(outbox_backoff_ms(outbox_retry_initial_ms,
-														   outbox_retry_max_ms,
-														   route->failures,
-														   pg_prng_uint32(&pg_global_prng_state)));
+	route->retry_at = outbox_mono_after(outbox_backoff_ms(outbox_retry_initial_ms,
+														  outbox_retry_max_ms,
+														  route->failures,
+														  pg_prng_uint32(&pg_global_prng_state)));
 	stop_route(relay, route);
 }
 
@@ -238,10 +238,10 @@ outbox_relay_route_works(OutboxRoute *route)
 }
 
 /* Lets routes whose backoff is over try again; returns when the next is. */
-TimestampTz
-outbox_relay_retry_routes(OutboxRelay *relay, TimestampTz now)
+OutboxMonoTime
+outbox_relay_retry_routes(OutboxRelay *relay, OutboxMonoTime now)
 {
-	TimestampTz next = 0;
+	OutboxMonoTime next = OUTBOX_MONO_UNSET;
 	ListCell   *cell;
 
 	foreach(cell, relay->routes)
@@ -250,9 +250,9 @@ outbox_relay_retry_routes(OutboxRelay *relay, TimestampTz now)
 
 		if (!route->broken)
 			continue;
-		if (route->retry_at > now)
+		if (!outbox_mono_reached(route->retry_at, now))
 		{
-			outbox_relay_earlier(&next, route->retry_at);
+			outbox_mono_earlier(&next, route->retry_at);
 			continue;
 		}
 		route->broken = false;

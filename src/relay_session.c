@@ -234,7 +234,7 @@ outbox_relay_load_config(OutboxRelay *relay)
 	relay->uri = uri;
 	relay->next_host = 0;
 	relay->connect_failures = 0;
-	relay->connect_at = 0;
+	relay->connect_at = OUTBOX_MONO_UNSET;
 }
 
 /* SIGHUP. */
@@ -246,8 +246,8 @@ outbox_relay_reload(OutboxRelay *relay)
 	outbox_relay_load_config(relay);
 	relay->config_dirty = true;
 	relay->recheck_settings = true;
-	relay->poll_at = Min(relay->poll_at,
-						 outbox_relay_after(outbox_poll_interval_ms));
+	outbox_mono_earlier(&relay->poll_at,
+						outbox_mono_after(outbox_poll_interval_ms));
 	if (relay->attached)
 		outbox_slot_set_ready(outbox_workers);
 }

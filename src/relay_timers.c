@@ -54,9 +54,11 @@ outbox_relay_take_news(OutboxRelay *relay)
 		outbox_relay_add_prepared(relay, &inbox.prepared[i]);
 	if (inbox.next_due != 0)
 	{
-		outbox_relay_earlier(&relay->next_due, inbox.next_due);
+		if (relay->next_due == 0 || inbox.next_due < relay->next_due)
+			relay->next_due = inbox.next_due;
+		/* Committed late; or the wall clock was set back. */
 		if (inbox.next_due <= relay->due_cursor)
-			relay->due_again_at = inbox.next_due;
+			relay->due_again_at = outbox_mono_now();
 	}
 	if (inbox.news & OUTBOX_NEWS_CONFIG)
 		relay->config_dirty = true;
@@ -79,11 +81,11 @@ outbox_relay_take_news(OutboxRelay *relay)
 /* ------------------------------------------------------------------ timers */
 
 static bool
-expired(TimestampTz *deadline, TimestampTz now)
+expired(OutboxMonoTime *deadline, OutboxMonoTime now)
 {
-	if (*deadline == 0 || now < *deadline)
+	if (!outbox_mono_is_set(*deadline) || !outbox_mono_reached(*deadline, now))
 		return false;
-	*deadline = 0;
+	*deadline = OUTBOX_MONO_UNSET;
 	return true;
 }
 
@@ -111,7 +113,7 @@ outbox_relay_check_prepared(OutboxRelay *relay)
 }
 
 static void
-release_locked_keys(OutboxRelay *relay, TimestampTz now)
+release_locked_keys(OutboxRelay *relay, OutboxMonoTime now)
 {
 	dlist_mutable_iter iter;
 
@@ -119,15 +121,16 @@ release_locked_keys(OutboxRelay *relay, TimestampTz now)
 	{
 		OutboxKey  *key = dlist_container(OutboxKey, node, iter.cur);
 
-		if (key->hold == OUTBOX_HOLD_LOCKED && key->hold_until <= now)
+		if (key->hold == OUTBOX_HOLD_LOCKED &&
+			outbox_mono_reached(key->hold_until, now))
 			outbox_queue_release(relay->queue, key);
 	}
 }
 
 static void
-poll_now(OutboxRelay *relay, TimestampTz now)
+poll_now(OutboxRelay *relay, OutboxMonoTime now)
 {
-	relay->poll_at = outbox_relay_after(outbox_poll_interval_ms);
+	relay->poll_at = outbox_mono_after(outbox_poll_interval_ms);
 	relay->main_pending = true;
 	/* A password file can be repaired without a reload. */
 	if (relay->config_error != NULL)
@@ -139,7 +142,7 @@ poll_now(OutboxRelay *relay, TimestampTz now)
 static void
 sweep(OutboxRelay *relay)
 {
-	relay->sweep_at = outbox_relay_after(OUTBOX_SWEEP_MS);
+	relay->sweep_at = outbox_mono_after(OUTBOX_SWEEP_MS);
 	outbox_relay_rescan(relay, 1, PG_INT64_MAX);
 	relay->due_cursor = DT_NOBEGIN;
 	relay->due_cursor_seq = 0;
@@ -150,12 +153,12 @@ sweep(OutboxRelay *relay)
 }
 
 void
-outbox_relay_timers(OutboxRelay *relay, TimestampTz now)
+outbox_relay_timers(OutboxRelay *relay, OutboxMonoTime now)
 {
 	outbox_relay_check_prepared(relay);
-	if (now >= relay->poll_at)
+	if (outbox_mono_reached(relay->poll_at, now))
 		poll_now(relay, now);
-	if (now >= relay->sweep_at)
+	if (outbox_mono_reached(relay->sweep_at, now))
 		sweep(relay);
 	(void) expired(&relay->send_at, now);
 	if (expired(&relay->later_at, now))

@@ -8,7 +8,7 @@
 #ifndef OUTBOX_ROUTE_H
 #define OUTBOX_ROUTE_H
 
-#include "datatype/timestamp.h"
+#include "clock.h"
 
 /* AMQP short strings: what fits behind a length of one byte. */
 #define OUTBOX_SHORT_STRING_MAX 255
@@ -30,7 +30,7 @@ typedef struct OutboxRoute
 	bool		declared;		/* exchange checked on this connection */
 	bool		broken;			/* destination error, waits for retry_at */
 	uint32		failures;		/* destination errors in a row */
-	TimestampTz retry_at;
+	OutboxMonoTime retry_at;
 	int64		skip_low;		/* rows from here on were passed over; 0 none */
 } OutboxRoute;
 

@@ -6,19 +6,23 @@
  * The handlers run in signal context: they touch only the volatile variables
  * below and call only what is async-signal-safe.
  *
+ * The ticks come from a POSIX timer and SIGUSR2, which the server leaves unused
+ * in background workers.  timeout.c cannot give them: it compares the wall clock
+ * when its signal comes, and where that was set back by an hour it goes back to
+ * sleep for an hour, in the middle of a call that hangs.
+ *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
 #include <signal.h>
 #include <sys/socket.h>
+#include <time.h>
 
 #include "miscadmin.h"
 #include "postmaster/interrupt.h"
 #include "storage/latch.h"
 #include "tcop/tcopprot.h"
-#include "utils/timeout.h"
-#include "utils/timestamp.h"
 
 #include "watchdog.h"
 
@@ -29,11 +33,12 @@ typedef enum GuardKind
 	GUARD_SQL
 } GuardKind;
 
-static TimeoutId watchdog_timeout;
+static timer_t timer;
+static volatile sig_atomic_t ticking;	/* the timer is set */
 
 /*
- * Written by the process while the timeout is disabled (or with guard_kind set
- * last), and by the handler while it is enabled.
+ * Written by the process while guard_kind is NONE, with guard_kind set last, and
+ * by the handler while it is not.
  */
 static volatile sig_atomic_t guard_kind = GUARD_NONE;
 static volatile sig_atomic_t guard_fd = -1;
@@ -41,6 +46,19 @@ static volatile sig_atomic_t guard_limit_ticks;
 static volatile sig_atomic_t guard_ticks;	/* since the guard began */
 static volatile sig_atomic_t guard_stop_ticks;	/* of them, told to stop */
 static volatile sig_atomic_t guard_fired;
+
+static void
+set_timer(long tick_ms)
+{
+	struct itimerspec spec;
+
+	spec.it_interval.tv_sec = 0;
+	spec.it_interval.tv_nsec = tick_ms * 1000000;
+	spec.it_value = spec.it_interval;
+	ticking = tick_ms != 0;
+	/* cannot fail: a timer that exists, a valid time */
+	(void) timer_settime(timer, 0, &spec, NULL);
+}
 
 static int
 ticks_in(int ms)
@@ -71,8 +89,11 @@ tick_sql(void)
 }
 
 static void
-watchdog_tick(void)
+watchdog_tick(int signo)
 {
+	int			save_errno = errno;
+
+	(void) signo;
 	guard_ticks++;
 	if (ShutdownRequestPending)
 		guard_stop_ticks++;		/* the first one is that which saw it */
@@ -81,12 +102,23 @@ watchdog_tick(void)
 		tick_socket();
 	else if (guard_kind == GUARD_SQL)
 		tick_sql();
+	else
+		set_timer(0);
+	errno = save_errno;
 }
 
 void
 outbox_watchdog_init(void)
 {
-	watchdog_timeout = RegisterTimeout(USER_TIMEOUT, watchdog_tick);
+	struct sigevent event = {0};
+
+	pqsignal(SIGUSR2, watchdog_tick);
+	event.sigev_notify = SIGEV_SIGNAL;
+	event.sigev_signo = SIGUSR2;
+	if (timer_create(CLOCK_MONOTONIC, &event, &timer) != 0)
+		ereport(FATAL,
+				(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
+				 errmsg("could not create the timer of the outbox relay's watchdog: %m")));
 }
 
 void
@@ -107,9 +139,9 @@ outbox_watchdog_stopping(void)
 }
 
 /*
- * Cheap although it is called around each burst: timeout.c leaves the timer
- * alone while a signal is due that is sooner than ours, and disabling never
- * touches the timer.  So there is at most one setitimer() per tick.
+ * Cheap although it is called around each burst: the timer is left alone while
+ * it ticks, and the end of a guard never touches it; the first tick without a
+ * guard turns it off.  So there is at most one system call per tick.
  */
 static void
 begin_guard(GuardKind kind, int fd, int limit_ticks)
@@ -124,16 +156,16 @@ begin_guard(GuardKind kind, int fd, int limit_ticks)
 	guard_stop_ticks = 0;
 	guard_fired = false;
 	guard_kind = kind;
-	enable_timeout_every(watchdog_timeout,
-						 TimestampTzPlusMilliseconds(GetCurrentTimestamp(),
-													 OUTBOX_WATCHDOG_TICK_MS),
-						 OUTBOX_WATCHDOG_TICK_MS);
+	/* in this order: with a guard the handler does not turn it off */
+	if (!ticking)
+		set_timer(OUTBOX_WATCHDOG_TICK_MS);
 }
 
 void
 outbox_watchdog_guard_socket(int fd, int limit_ms)
 {
-	begin_guard(GUARD_SOCKET, fd, ticks_in(limit_ms));
+	/* one more, as the first tick may come at once */
+	begin_guard(GUARD_SOCKET, fd, ticks_in(limit_ms) + 1);
 }
 
 void
@@ -149,9 +181,9 @@ outbox_watchdog_release(void)
 
 	if (guard_kind == GUARD_NONE)
 		return false;
-	disable_timeout(watchdog_timeout, false);
-	fired = guard_kind == GUARD_SOCKET && guard_fired;
+	fired = guard_kind == GUARD_SOCKET;
 	guard_kind = GUARD_NONE;
+	fired = fired && guard_fired;
 	guard_fd = -1;
 	return fired;
 }

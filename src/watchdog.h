@@ -5,11 +5,11 @@
  *
  * librabbitmq's sends have no deadline and restart on EINTR; shutdown(fd) is
  * the one thing that ends them, and it is async-signal-safe (measured, see
- * FAULTS.md 0.3).  The watchdog is a ticking timeout (timeout.c): its handler
- * shuts the guarded socket down when the limit is over, or sooner when the
- * server wants us to stop.  Ticks are counted rather than clocks compared, so
- * a forward jump of the wall clock costs at most one tick; a backward jump
- * while a call hangs delays the next tick by as much (timeout.c's limit).
+ * FAULTS.md 0.3).  The watchdog is a timer that ticks: its handler shuts the
+ * guarded socket down when the limit is over, or sooner when the server wants us
+ * to stop.  The timer runs on the monotonic clock, and ticks are counted rather
+ * than clocks compared: neither a jump of the wall clock nor a process that was
+ * stopped for a while (SIGSTOP) makes it fire early or late.
  *
  * In SQL the guard does nothing until a shutdown was requested; when the
  * statement has then not ended within OUTBOX_SQL_STOP_MS it calls die(), which
@@ -29,7 +29,7 @@
 #define OUTBOX_SOCKET_STOP_MS		500 /* the same once we must stop */
 #define OUTBOX_SQL_STOP_MS			1500	/* longest SQL once we must stop */
 
-/* Registers the timeout; once per process, before signals are unblocked. */
+/* Creates the timer; once per process, before signals are unblocked. */
 extern void outbox_watchdog_init(void);
 
 /* SIGTERM: notes the request, wakes the latch.  Async-signal-safe. */

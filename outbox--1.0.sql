@@ -512,7 +512,7 @@ CREATE VIEW outbox_workers AS
 COMMENT ON VIEW outbox_workers IS 'The workers of this database, one row each.';
 COMMENT ON COLUMN outbox_workers.worker IS 'Number of the worker in its database, from 0.';
 COMMENT ON COLUMN outbox_workers.pid IS 'Process id, as in pg_stat_activity; NULL while it is not running.';
-COMMENT ON COLUMN outbox_workers.state IS 'What it does: starting, idle, publishing, connecting, broker down, blocked, paused, not adopted, disabled, config error, database error, version mismatch, no extension, stopping, stopped.';
+COMMENT ON COLUMN outbox_workers.state IS 'What it does: starting, idle, publishing, connecting, broker down, blocked, paused, not adopted, disabled, config error, database error, waiting for standby, version mismatch, no extension, stopping, stopped.';
 COMMENT ON COLUMN outbox_workers.broker IS 'host:port of the broker it is connected to or tries next.';
 COMMENT ON COLUMN outbox_workers.since IS 'When it entered this state.';
 COMMENT ON COLUMN outbox_workers.started_at IS 'When the process started.';
@@ -546,7 +546,7 @@ CREATE VIEW outbox_status AS
 
 COMMENT ON VIEW outbox_status IS 'One row that a person reads first: is this database''s relay publishing, and if not, why and what to do.';
 COMMENT ON COLUMN outbox_status.database IS 'Name of this database.';
-COMMENT ON COLUMN outbox_status.state IS 'publishing, idle, starting, connecting, broker down, blocked, paused, not adopted, disabled, config error, database error, version mismatch, stopping, stopped, standby or not preloaded.';
+COMMENT ON COLUMN outbox_status.state IS 'publishing, idle, starting, connecting, broker down, blocked, paused, not adopted, disabled, config error, database error, waiting for standby, version mismatch, stopping, stopped, standby or not preloaded.';
 COMMENT ON COLUMN outbox_status.since IS 'When that state began; NULL when no worker runs.';
 COMMENT ON COLUMN outbox_status.hint IS 'What to do about it; NULL when nothing is wrong.';
 COMMENT ON COLUMN outbox_status.backlog IS 'Messages that wait to be published now, those in flight and those waiting for another attempt included.';

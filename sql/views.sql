@@ -49,8 +49,8 @@ SELECT outbox_worker_restart() >= 0 AS told;
 
 -- A hint wherever something is to be done
 SELECT state IN ('publishing', 'idle', 'starting', 'connecting', 'broker down', 'blocked',
-	'paused', 'disabled', 'config error', 'database error', 'version mismatch', 'stopping', 'stopped',
-	'standby', 'not preloaded') AS known,
+	'paused', 'disabled', 'config error', 'database error', 'waiting for standby', 'version mismatch',
+	'stopping', 'stopped', 'standby', 'not preloaded') AS known,
 	state IN ('publishing', 'idle', 'starting', 'connecting') OR hint IS NOT NULL AS hint
 FROM outbox_status;
 

@@ -78,4 +78,14 @@ outbox_fault_point(const char *point)
 				(errmsg("outbox fault at %s", point)));
 }
 
+bool
+outbox_fault_leaves_out(const char *what)
+{
+	char		name[MAXPGPATH];
+	struct stat st;
+
+	snprintf(name, sizeof(name), FAULT_FILE ".%s", what);
+	return stat(name, &st) == 0;
+}
+
 #endif							/* OUTBOX_FAULTS */

@@ -15,7 +15,13 @@
  *				deaf to everything but SIGKILL, so that the test can do what
  *				it likes to a relay that is exactly here
  *
- * In an ordinary build the points are nothing.
+ * Of what the relay does to be safe, a test can have something left out, to see
+ * that it would notice: OUTBOX_FAULT_LEAVES_OUT(what) is true while there is a
+ * file "outbox_fault.WHAT".
+ *
+ *		fence	claims commit without waiting for the disk
+ *
+ * In an ordinary build all of this is nothing.
  *
  *-------------------------------------------------------------------------
  */
@@ -24,9 +30,12 @@
 
 #ifdef OUTBOX_FAULTS
 extern void outbox_fault_point(const char *point);
+extern bool outbox_fault_leaves_out(const char *what);
 #define OUTBOX_FAULT(point) outbox_fault_point(point)
+#define OUTBOX_FAULT_LEAVES_OUT(what) outbox_fault_leaves_out(what)
 #else
 #define OUTBOX_FAULT(point) ((void) 0)
+#define OUTBOX_FAULT_LEAVES_OUT(what) false
 #endif
 
 #endif							/* OUTBOX_FAULT_H */

@@ -16,14 +16,20 @@
 #include "miscadmin.h"
 #include "settings.h"
 #include "shared.h"
+#include "storage/proc.h"
+#include "storage/procarray.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
+#include "utils/wait_event.h"
 
 PG_FUNCTION_INFO_V1(outbox_version);
 PG_FUNCTION_INFO_V1(outbox_claims);
 PG_FUNCTION_INFO_V1(outbox_worker_stats);
 PG_FUNCTION_INFO_V1(outbox_relay_state);
 PG_FUNCTION_INFO_V1(outbox_worker_restart);
+
+/* Commits that wait no longer for a standby are ordinary ones. */
+#define STANDBY_WAIT_MS	1000
 
 /* What the views show of a slot. */
 typedef struct SlotCopy
@@ -48,11 +54,29 @@ outbox_version(PG_FUNCTION_ARGS)
 	PG_RETURN_TEXT_P(cstring_to_text(OUTBOX_VERSION));
 }
 
+/*
+ * A commit that waits for a synchronous standby lasts until that is there, and
+ * the worker cannot say so while it waits: ask the server what it waits for.
+ */
+static bool
+waits_for_standby(int pid, TimestampTz commit_since)
+{
+	PGPROC	   *proc;
+
+	if (pid == 0 || commit_since == 0 ||
+		!TimestampDifferenceExceeds(commit_since, GetCurrentTimestamp(),
+									STANDBY_WAIT_MS))
+		return false;
+	proc = BackendPidGetProc(pid);
+	return proc != NULL && proc->wait_event_info == WAIT_EVENT_SYNC_REP;
+}
+
 /* False when the slot is not one of this database. */
 static bool
 copy_slot(OutboxSlot *slot, SlotCopy *copy)
 {
 	bool		ours;
+	TimestampTz commit_since;
 
 	SpinLockAcquire(&slot->mutex);
 	ours = slot->in_use && slot->dboid == MyDatabaseId;
@@ -62,12 +86,18 @@ copy_slot(OutboxSlot *slot, SlotCopy *copy)
 	copy->broken_routes = slot->broken_routes;
 	copy->state = slot->state;
 	copy->since = slot->since;
+	commit_since = slot->commit_since;
 	copy->started_at = slot->started_at;
 	copy->last_error_at = slot->last_error_at;
 	memcpy(copy->broker, slot->broker, sizeof(copy->broker));
 	memcpy(copy->last_error, slot->last_error, sizeof(copy->last_error));
 	SpinLockRelease(&slot->mutex);
 	copy->in_flight = pg_atomic_read_u32(&slot->counters.in_flight);
+	if (ours && waits_for_standby(copy->pid, commit_since))
+	{
+		copy->state = OUTBOX_WORKER_WAITS_STANDBY;
+		copy->since = commit_since;
+	}
 	return ours;
 }
 
@@ -184,6 +214,8 @@ state_hint(OutboxWorkerState state)
 			return "See last_error; correct outbox.broker_uri or outbox.passfile and reload the configuration.";
 		case OUTBOX_WORKER_DATABASE_ERROR:
 			return "See last_error and the server log; the relay tries again by itself.";
+		case OUTBOX_WORKER_WAITS_STANDBY:
+			return "A standby of synchronous_standby_names is missing, and nothing is published that it does not have. Bring it back, or change synchronous_standby_names.";
 		case OUTBOX_WORKER_VERSION:
 			return "Run ALTER EXTENSION outbox UPDATE, or restart the server to load the new library.";
 		case OUTBOX_WORKER_STOPPING:
@@ -202,7 +234,8 @@ state_severity(OutboxWorkerState state)
 		OUTBOX_WORKER_IDLE, OUTBOX_WORKER_PUBLISHING, OUTBOX_WORKER_STOPPED,
 		OUTBOX_WORKER_STOPPING, OUTBOX_WORKER_STARTING,
 		OUTBOX_WORKER_CONNECTING, OUTBOX_WORKER_BLOCKED,
-		OUTBOX_WORKER_BROKER_DOWN, OUTBOX_WORKER_DATABASE_ERROR,
+		OUTBOX_WORKER_BROKER_DOWN, OUTBOX_WORKER_WAITS_STANDBY,
+		OUTBOX_WORKER_DATABASE_ERROR,
 		OUTBOX_WORKER_PAUSED, OUTBOX_WORKER_NOT_ADOPTED,
 		OUTBOX_WORKER_DISABLED,
 		OUTBOX_WORKER_CONFIG_ERROR, OUTBOX_WORKER_VERSION

@@ -73,6 +73,7 @@ outbox_relay_database_failed(OutboxRelay *relay)
 		EmitErrorReport();
 	FlushErrorState();
 	outbox_store_abort();
+	outbox_slot_set_committing(false);
 	outbox_slot_set_error(edata->message);
 
 	relay->db_error = true;
@@ -412,8 +413,13 @@ round_transaction(OutboxRelay *relay, Settling *settling, OutboxBatch *batch)
 		due_segment(batch) != NULL;
 	if (find_due)
 		next_due = find_next_due(relay, batch, wall);
-	durable = batch->count > 0 || relay->queue->key_waits_for_settling;
+	durable = (batch->count > 0 || relay->queue->key_waits_for_settling) &&
+		!OUTBOX_FAULT_LEAVES_OUT("fence");
+	if (durable)
+		outbox_slot_set_committing(true);
 	outbox_store_end(durable);
+	if (durable)
+		outbox_slot_set_committing(false);
 	if (batch->count > 0)
 		OUTBOX_FAULT("after_claim_commit");
 	if (settling->nconfirmed + settling->nrejected > 0)

@@ -379,6 +379,7 @@ outbox_slot_assign(Oid dboid, int worker, int nworkers, uint64 *generation)
 	slot->wanted_workers = nworkers;
 	slot->state = OUTBOX_WORKER_STARTING;
 	slot->since = 0;
+	slot->commit_since = 0;
 	slot->inbox.news = 0;
 	slot->inbox.next_due = 0;
 	slot->inbox.nranges = 0;
@@ -487,6 +488,16 @@ outbox_slot_set_state(OutboxWorkerState state)
 }
 
 void
+outbox_slot_set_committing(bool committing)
+{
+	TimestampTz now = committing ? GetCurrentTimestamp() : 0;
+
+	SpinLockAcquire(&MySlot->mutex);
+	MySlot->commit_since = now;
+	SpinLockRelease(&MySlot->mutex);
+}
+
+void
 outbox_slot_set_broker(const char *broker)
 {
 	SpinLockAcquire(&MySlot->mutex);
@@ -532,6 +543,8 @@ outbox_worker_state_name(OutboxWorkerState state)
 			return "config error";
 		case OUTBOX_WORKER_DATABASE_ERROR:
 			return "database error";
+		case OUTBOX_WORKER_WAITS_STANDBY:
+			return "waiting for standby";
 		case OUTBOX_WORKER_VERSION:
 			return "version mismatch";
 		case OUTBOX_WORKER_STOPPING:

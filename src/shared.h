@@ -84,6 +84,7 @@ typedef enum OutboxWorkerState
 	OUTBOX_WORKER_DISABLED,
 	OUTBOX_WORKER_CONFIG_ERROR,
 	OUTBOX_WORKER_DATABASE_ERROR,
+	OUTBOX_WORKER_WAITS_STANDBY,	/* never stored, see monitor.c */
 	OUTBOX_WORKER_VERSION,
 	OUTBOX_WORKER_STOPPING,
 	OUTBOX_WORKER_STOPPED
@@ -134,6 +135,7 @@ typedef struct OutboxSlot
 	/* Under mutex: written by the worker. */
 	OutboxWorkerState state;
 	TimestampTz since;
+	TimestampTz commit_since;	/* in a synchronous commit, 0: not */
 	TimestampTz started_at;
 	TimestampTz last_error_at;
 	char		broker[OUTBOX_TEXT_SIZE];
@@ -204,6 +206,8 @@ extern void outbox_range_add(OutboxRange *ranges, int *nranges, int max,
 /* Tells the launcher that the extension is here, and how many workers it wants. */
 extern void outbox_slot_set_ready(int wanted_workers);
 extern void outbox_slot_set_state(OutboxWorkerState state);
+/* Around a synchronous commit, which nobody can announce once it waits. */
+extern void outbox_slot_set_committing(bool committing);
 extern void outbox_slot_set_broker(const char *broker);
 extern void outbox_slot_set_error(const char *error);
 extern const char *outbox_worker_state_name(OutboxWorkerState state);

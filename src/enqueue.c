@@ -21,7 +21,7 @@
 #include "miscadmin.h"
 #include "shared.h"
 #include "store.h"
-#include "storage/lock.h"
+#include "strict_keys.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/inval.h"
@@ -57,9 +57,6 @@ PG_FUNCTION_INFO_V1(outbox_route_trigger);
 #define COL_LAST_ERROR		15
 #define COL_STATUS			16
 #define NCOLS				16
-
-/* Lock class of outbox.strict_keys; SQL functions can only take 1 and 2. */
-#define STRICT_KEY_LOCK_CLASS 3
 
 /* ------------------------------------------------------------------- uuid */
 
@@ -130,24 +127,6 @@ outbox_key_hash(PG_FUNCTION_ARGS)
 		PG_RETURN_NULL();
 	PG_RETURN_INT64(outbox_hash_key(PG_ARGISNULL(0) ? NULL : PG_GETARG_TEXT_PP(0),
 								  PG_GETARG_TEXT_PP(1)));
-}
-
-/*
- * Makes transactions that enqueue for one key commit one after the other, so
- * that the order of seq is the order of commit.  Held to the end of the
- * transaction; a deadlock is reported as any other.  Called before seq is
- * drawn in outbox_enqueue(); with a plain INSERT the default has drawn it
- * already, see README.
- */
-static void
-lock_key(const text *type, const text *id)
-{
-	uint64		hash = (uint64) outbox_hash_key(type, id);
-	LOCKTAG		tag;
-
-	SET_LOCKTAG_ADVISORY(tag, MyDatabaseId, (uint32) (hash >> 32),
-						 (uint32) hash, STRICT_KEY_LOCK_CLASS);
-	(void) LockAcquire(&tag, ExclusiveLock, false, false);
 }
 
 /* ------------------------------------------------------------------ routes */
@@ -273,9 +252,9 @@ enqueue(FunctionCallInfo fcinfo, bool bytes, int shift)
 	/* Before the INSERT draws seq. */
 	if (outbox_strict_keys && route->ordered &&
 		!PG_ARGISNULL(ARG(ARG_AGGREGATE_ID)))
-		lock_key(PG_ARGISNULL(ARG(ARG_AGGREGATE_TYPE)) ? NULL :
-				 PG_GETARG_TEXT_PP(ARG(ARG_AGGREGATE_TYPE)),
-				 PG_GETARG_TEXT_PP(ARG(ARG_AGGREGATE_ID)));
+		outbox_lock_key(outbox_hash_key(PG_ARGISNULL(ARG(ARG_AGGREGATE_TYPE)) ? NULL :
+										PG_GETARG_TEXT_PP(ARG(ARG_AGGREGATE_TYPE)),
+										PG_GETARG_TEXT_PP(ARG(ARG_AGGREGATE_ID))));
 
 	id = palloc(sizeof(pg_uuid_t));
 	if (PG_ARGISNULL(ARG(ARG_MESSAGE_ID)))
@@ -398,10 +377,11 @@ outbox_row_trigger(PG_FUNCTION_ARGS)
 	check_row(rel, values, isnull, route);
 	warn_not_preloaded();
 
+	/* A plain INSERT's default has drawn seq already, see README. */
 	if (insert && outbox_strict_keys && route->ordered &&
 		!isnull[COL_AGGREGATE_ID - 1])
-		lock_key(FIELD(COL_AGGREGATE_TYPE, DatumGetTextPP),
-				 DatumGetTextPP(values[COL_AGGREGATE_ID - 1]));
+		outbox_lock_key(outbox_hash_key(FIELD(COL_AGGREGATE_TYPE, DatumGetTextPP),
+										DatumGetTextPP(values[COL_AGGREGATE_ID - 1])));
 	if (!insert)
 		outbox_wake_news(OUTBOX_NEWS_REMOVED);
 	if (isnull[COL_STATUS - 1] ||

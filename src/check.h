@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * check.h
- *		What a message must be, checked at enqueue.
+ *		What a message and a route must be, checked when they are written.
  *
  *-------------------------------------------------------------------------
  */
@@ -33,5 +33,10 @@ typedef struct OutboxFields
  */
 extern void outbox_check_fields(const OutboxFields *fields,
 								const OutboxRoute *route);
+
+/* The same for the columns of outbox_route; NULL where the column is. */
+extern void outbox_check_route(const text *name, const text *exchange,
+							   const text *exchange_type,
+							   const text *routing_key);
 
 #endif							/* OUTBOX_CHECK_H */

@@ -437,8 +437,12 @@ outbox_change_trigger(PG_FUNCTION_ARGS)
 	return PointerGetDatum(NULL);
 }
 
-/* Column of the table outbox_route, in outbox--1.0.sql. */
+/* Columns of the table outbox_route, in outbox--1.0.sql. */
+#define COL_ROUTE_NAME			1
+#define COL_ROUTE_EXCHANGE		2
+#define COL_ROUTE_EXCHANGE_TYPE	3
 #define COL_ROUTE_ROUTING_KEY	4
+#define ROUTE_TEXT_COLS			4
 
 /* BEFORE INSERT OR UPDATE ... FOR EACH ROW on outbox_route. */
 Datum
@@ -446,23 +450,31 @@ outbox_route_trigger(PG_FUNCTION_ARGS)
 {
 	TriggerData *trigdata = (TriggerData *) fcinfo->context;
 	HeapTuple	tuple;
-	Datum		template;
-	bool		isnull;
+	Datum		values[ROUTE_TEXT_COLS];
+	bool		isnull[ROUTE_TEXT_COLS];
+	char	   *template;
 	const char *detail;
 
 	require_trigger(fcinfo, "outbox_route_trigger");
 	tuple = TRIGGER_FIRED_BY_INSERT(trigdata->tg_event) ?
 		trigdata->tg_trigtuple : trigdata->tg_newtuple;
-	template = heap_getattr(tuple, COL_ROUTE_ROUTING_KEY,
-							RelationGetDescr(trigdata->tg_relation), &isnull);
-	if (isnull)
+	for (int col = 1; col <= ROUTE_TEXT_COLS; col++)
+		values[col - 1] = heap_getattr(tuple, col,
+									   RelationGetDescr(trigdata->tg_relation),
+									   &isnull[col - 1]);
+	outbox_check_route(FIELD(COL_ROUTE_NAME, DatumGetTextPP),
+					   FIELD(COL_ROUTE_EXCHANGE, DatumGetTextPP),
+					   FIELD(COL_ROUTE_EXCHANGE_TYPE, DatumGetTextPP),
+					   FIELD(COL_ROUTE_ROUTING_KEY, DatumGetTextPP));
+	if (isnull[COL_ROUTE_ROUTING_KEY - 1])
 		return PointerGetDatum(tuple);	/* the NOT NULL constraint speaks */
-	detail = outbox_route_template_error(TextDatumGetCString(template));
+	template = TextDatumGetCString(values[COL_ROUTE_ROUTING_KEY - 1]);
+	detail = outbox_route_template_error(template);
 	if (detail != NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("routing_key \"%s\" is not a valid template",
-						TextDatumGetCString(template)),
+						template),
 				 errdetail_internal("%s", detail)));
 	return PointerGetDatum(tuple);
 }

@@ -191,7 +191,7 @@ pass(FunctionCallInfo fcinfo, int arg, int col, Datum *values, char *nulls)
 	values[col - 1] = PG_GETARG_DATUM(arg);
 }
 
-/* Puts content_type into the properties. */
+/* Puts content_type into the properties, unless they have one. */
 static Datum
 add_content_type(FunctionCallInfo fcinfo, int arg_type, int arg_properties,
 				 bool *isnull)
@@ -227,8 +227,8 @@ add_content_type(FunctionCallInfo fcinfo, int arg_type, int arg_properties,
 		*isnull = false;
 		return JsonbPGetDatum(object);
 	}
-	return DirectFunctionCall2(jsonb_concat, PG_GETARG_DATUM(arg_properties),
-							   JsonbPGetDatum(object));
+	return DirectFunctionCall2(jsonb_concat, JsonbPGetDatum(object),
+							   PG_GETARG_DATUM(arg_properties));
 }
 
 /* shift: how much further right the arguments from aggregate_id on stand. */

@@ -23,6 +23,8 @@ SELECT enqueue('headers', quote_literal(expr)) FROM (VALUES
 	(repeat('{"a":[', 4) || repeat(']}', 4)),
 	(repeat('{"a":[', 4) || '{}' || repeat(']}', 4)),
 	('{"a":' || repeat('[', 3000) || repeat(']', 3000) || '}')) v(expr);
+-- deeper than the server's own JSON goes
+SELECT split_part(enqueue('headers', format('(repeat(%L, 100000) || repeat(%L, 100000))::jsonb', '{"a":[', ']}')), E'\n', 1);
 
 -- names of 255 bytes, at any depth
 SELECT enqueue('headers', expr) FROM unnest(ARRAY[

@@ -144,7 +144,7 @@ sub ctl
 =item $rabbit->amqp(@words)
 
 The tool test/tools/amqp, quick: exchange, queue, bind, unbind, delete-queue,
-delete-exchange, purge, depth, get, publish; several separated by ','. Returns
+delete-exchange, purge, depth, get, inspect, publish; several separated by ','. Returns
 what it prints. $params as a trailing hash reference: user, password, vhost.
 
 =cut
@@ -174,6 +174,11 @@ Number of messages ready in a queue.
 Takes up to $n messages (default 1) and returns them as hash references with
 all their properties, headers, exchange, routing_key, and body or body_hex.
 
+=item $rabbit->inspect($queue, $n)
+
+The same with $n = 0 for all of them (the default), for exact comparisons: see
+the tool. OutboxTest::Content says what must arrive in this form.
+
 =cut
 
 sub depth
@@ -191,6 +196,14 @@ sub get
 	# decode_json takes bytes, as IPC::Run delivers them
 	return map { JSON::PP::decode_json($_) }
 	  split /\n/, $self->amqp('get', $queue, $n // 1);
+}
+
+sub inspect
+{
+	my ($self, $queue, $n) = @_;
+
+	return map { JSON::PP::decode_json($_) }
+	  split /\n/, $self->amqp('inspect', $queue, $n // 0);
 }
 
 =pod

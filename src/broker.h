@@ -50,6 +50,7 @@ typedef struct OutboxLinkError
 {
 	OutboxLinkFault fault;
 	int			code;			/* AMQP reply code, or 0 */
+	bool		destination;	/* whatever goes to that exchange meets it */
 	char		text[512];		/* printable, without credentials */
 } OutboxLinkError;
 

@@ -80,6 +80,7 @@ set_error(OutboxLink *link, OutboxLinkFault fault, int code, const char *text)
 {
 	link->error.fault = fault;
 	link->error.code = code;
+	link->error.destination = false;
 	outbox_link_printable(link->error.text, sizeof(link->error.text),
 						  text, strlen(text));
 }
@@ -171,6 +172,27 @@ send_close_ok(OutboxLink *link, amqp_channel_t channel)
 }
 
 /*
+ * Is it the exchange that a channel error is about, and not one message?  Both
+ * the exchange's permissions and those for topics, which look at the routing
+ * key, are refused with 403.  Only the words differ: "access to topic 'KEY' in
+ * exchange 'X' ..." of the latter, since RabbitMQ 4 with "write" in front.  The
+ * key comes after them, so that it cannot pretend to be anything.
+ */
+static bool
+concerns_destination(int code, const char *text)
+{
+	static const char topic[] = "access to topic '";
+	const char *access;
+
+	if (code == AMQP_NOT_FOUND)
+		return true;
+	if (code != AMQP_ACCESS_REFUSED)
+		return false;
+	access = strstr(text, "access to ");
+	return access == NULL || strncmp(access, topic, strlen(topic)) != 0;
+}
+
+/*
  * The broker sent connection.close, or channel.close on the publishing
  * channel.
  */
@@ -202,12 +224,16 @@ outbox_link_fail_close(OutboxLink *link, const char *doing,
 	(void) outbox_link_unguard(link);
 	send_close_ok(link, whole ? 0 : OUTBOX_CHANNEL_PUBLISH);
 	if (!whole)
+	{
 		outbox_link_close(link, true);
-
-	if (link->state != OUTBOX_LINK_CONNECTING || !whole)
+		(void) outbox_link_fail(link, fault, code,
+								"the broker closed the channel: %s", text);
+		link->error.destination = concerns_destination(code, text);
+		return OUTBOX_LINK_LOST;
+	}
+	if (link->state != OUTBOX_LINK_CONNECTING)
 		return outbox_link_fail(link, fault, code,
-								"the broker closed the %s: %s",
-								whole ? "connection" : "channel", text);
+								"the broker closed the connection: %s", text);
 	if (code == AMQP_ACCESS_REFUSED)
 		return outbox_link_fail(link, fault, code,
 								"login was refused by the broker: %s", text);

@@ -136,7 +136,7 @@ collect_unknown(void *item, uint64_t tag, void *arg)
 static void
 blame(OutboxRelay *relay, OutboxItem *item, const OutboxLinkError *error)
 {
-	if (error->code == 404 || error->code == 403)
+	if (error->destination)
 	{
 		OutboxRoute *route = item->route;
 

@@ -63,13 +63,39 @@ compare_admissions(const void *a, const void *b)
 	return left < right ? -1 : left > right ? 1 : 0;
 }
 
+/*
+ * The segment that has to remember a message which is dropped.  When its key is
+ * read again in the same batch, over a stretch with this row in it, then that
+ * read must not count the row as done because another segment has claimed it.
+ */
+static OutboxSegment *
+responsible_segment(OutboxBatch *batch, OutboxSegment *segment,
+					const OutboxMessage *message)
+{
+	if (!batch->reread || segment->origin != OUTBOX_FROM_SCAN ||
+		message->aggregate_id == NULL)
+		return segment;
+	for (int i = 0; i < batch->nsegments; i++)
+	{
+		OutboxSegment *other = &batch->segments[i];
+
+		if (other->key != NULL && !other->given_up &&
+			other->key->hash == message->key_hash &&
+			message->seq > other->after &&
+			message->seq <= (other->cut ? other->last_seq : other->upto))
+			return other;
+	}
+	return segment;
+}
+
 /* Hands a message to the queue, or drops it; remembers what was dropped. */
 static void
 admit(OutboxBatch *batch, const Admission *admission)
 {
 	OutboxRelay *relay = batch->relay;
-	OutboxSegment *segment = admission->segment;
 	OutboxMessage *message = batch->messages[admission->index];
+	OutboxSegment *segment = responsible_segment(batch, admission->segment,
+												 message);
 	int			claim = batch->claims[admission->index];
 	OutboxRoute *route = outbox_relay_find_route(relay, message->route);
 

@@ -468,17 +468,21 @@ outbox_batch_claim(OutboxBatch *batch, TimestampTz wall)
 	complete = claim_rescans(batch);
 
 	/*
-	 * Keys not together with the main scan: that leaves them out, counting on
-	 * their being read again up to the cursor.  In turns, as a busy key is
-	 * nearly always to be read again.
+	 * What is left of the ranges may be older rows of the same keys.  (The
+	 * batch need not be full then: rows that we have already count against the
+	 * limit of a read.)  Keys not together with the main scan: that leaves
+	 * them out, counting on their being read again up to the cursor.  In
+	 * turns, as a busy key is nearly always to be read again.
 	 */
-	if (!dlist_is_empty(&relay->queue->reread) && !batch_full(batch) &&
-		!(relay->reread_last && relay->main_pending))
+	if (!complete || batch_full(batch))
+		;
+	else if (!dlist_is_empty(&relay->queue->reread) &&
+			 !(relay->reread_last && relay->main_pending))
 	{
 		claim_keys(batch);
 		batch->reread = true;
 	}
-	else if (complete && relay->main_pending && !batch_full(batch))
+	else if (relay->main_pending)
 		cursor = claim_main(batch);
 	if (batch->count > 0)
 		claim_older(batch, cursor);

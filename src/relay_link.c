@@ -55,6 +55,8 @@ item_nacked(void *item, uint64_t tag, void *arg)
 	OutboxRelay *relay = arg;
 
 	(void) tag;
+	/* The exchange has taken it; a queue has not. */
+	outbox_relay_route_works(((OutboxItem *) item)->route);
 	pg_atomic_fetch_add_u64(&MySlot->counters.nacked, 1);
 	outbox_queue_rejected(relay->queue, item,
 						  "the broker refused the message (basic.nack): a queue rejected it or failed");

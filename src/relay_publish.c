@@ -21,6 +21,27 @@
 #define BURST_MESSAGES 200
 
 
+/*
+ * Must what is sent next, or was sent last, be alone in flight?  Suspects must,
+ * and so must the message that tries a route again after a destination error:
+ * if the broker closes the channel once more, nobody else's message becomes
+ * unknown, and nobody has to look for the guilty one.
+ */
+static bool
+goes_alone(OutboxRelay *relay)
+{
+	OutboxConfirms *window = &relay->window;
+	OutboxItem *item = outbox_queue_peek(relay->queue);
+
+	if (relay->queue->nsuspects > 0 ||
+		(item != NULL && item->route->failures > 0))
+		return true;
+	if (window->outstanding != 1)
+		return false;
+	item = relay->ring[window->oldest % window->size];
+	return item != NULL && item->route->failures > 0;
+}
+
 /* How many more messages may be sent and unsettled. */
 static int
 window_room(OutboxRelay *relay)
@@ -29,8 +50,7 @@ window_room(OutboxRelay *relay)
 	int			used = queue->nsent + queue->nconfirmed + queue->nrejected +
 		relay->unflushed;
 
-	/* Suspects go alone. */
-	if (queue->nsuspects > 0)
+	if (goes_alone(relay))
 		return queue->nsent == 0 ? 1 : 0;
 	return Max(outbox_window - used, 0);
 }
@@ -167,7 +187,7 @@ static void
 flush_settled(OutboxRelay *relay)
 {
 	if (relay->unflushed == 0 || relay->queue->nready == 0 ||
-		window_room(relay) > 0 || relay->queue->nsuspects > 0)
+		window_room(relay) > 0 || goes_alone(relay))
 		return;
 	XLogFlush(relay->settled_lsn);
 	relay->unflushed = 0;

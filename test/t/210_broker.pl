@@ -118,6 +118,26 @@ sub others_go_on
 	return;
 }
 
+# Producers that go on until stop_load; what they have committed counts.
+sub start_load
+{
+	my (%params) = @_;
+	return $checker->load($FULL ? 300_000 : 100_000, keys => 50, %params);
+}
+
+sub stop_load
+{
+	my ($load, $what) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	$load->running;
+	is($load->error, '', "$what: producers notice nothing");
+	$load->stop;
+	$node->wait_sql(
+		q{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'},
+		1);
+	return;
+}
+
 sub wait_seconds
 {
 	my ($start, $seconds, $what) = @_;
@@ -149,10 +169,7 @@ sub drain_rate
 begin('F3');
 set_and_reconnect('outbox.heartbeat', '1s');
 begin('F3: broker stopped for 3 heartbeats');
-my $load = $checker->load(
-	$FULL ? 60_000 : 6000,
-	keys => 50,
-	per_tx => 3);
+my $load = start_load(per_tx => 3);
 $consumer->wait_count(300);
 my $start = time;
 $rabbit->pause;
@@ -164,7 +181,8 @@ cmp_ok(time - $start, '<', 2 * 1 + 2,
 note sprintf 'noticed after %.2f s', time - $start;
 wait_seconds($start, 3, 'three heartbeats are over');
 $rabbit->resume;
-ok($load->wait, 'F3: producers notice nothing') or diag $load->error;
+$consumer->wait_count($consumer->unique + 500);
+stop_load($load, 'F3');
 my $v = finish('F3: broker stopped for 3 heartbeats',
 	interruptions => reconnects() + 1);
 nobody_paid('F3');
@@ -204,10 +222,7 @@ set_and_reconnect('outbox.heartbeat', '15s');
 
 my $alarm = $FULL ? 60 : 4;
 begin('F7: memory alarm');
-$load = $checker->load(
-	$FULL ? 200_000 : 20_000,
-	keys => 50,
-	per_tx => 5);
+$load = start_load(per_tx => 2);
 $consumer->wait_count(300);
 $rabbit->memory_alarm(1);
 $node->wait_sql($state, 'blocked');
@@ -230,7 +245,7 @@ $start = time;
 wait_until('publishing resumes', sub { $consumer->unique > $before });
 cmp_ok(time - $start, '<', 2, 'F7: the flow resumes within 2 s');
 note sprintf 'resumed %.2f s after rabbitmqctl', time - $start;
-ok($load->wait(300), 'F7: producers notice nothing') or diag $load->error;
+stop_load($load, 'F7');
 $v = finish('F7: memory alarm', interruptions => 0);
 is(reconnects(), 0, 'F7: no reconnect');
 is($v->{duplicates}, 0, 'F7: no duplicate');
@@ -370,18 +385,18 @@ cmp_ok($probes, '>', 0, 'F9: the broken routes were tried');
 
 # Under a load that lasts: one probe a backoff, and what each costs others.
 $before = reconnects();
-$load = $checker->load($FULL ? 100_000 : 12_000, keys => 200, per_tx => 2);
+$load = start_load(keys => 200, per_tx => 2);
 wait_until('some probes under load',
 	sub { reconnects() >= $before + ($FULL ? 30 : 3) });
 $start = time;
 my $n = reconnects();
 wait_until('some more probes',
-	sub { time - $start > ($FULL ? 20 : 4) });
+	sub { time - $start > ($FULL ? 20 : 3) });
 $n = reconnects() - $n;
 cmp_ok($n, '<=', 1 + (time - $start) / 0.7,
 	'F9: no more than one probe a backoff');
 note sprintf '%d probes in %.1f s', $n, time - $start;
-$load->wait;
+stop_load($load, 'F9');
 is( $node->sql(
 		q{SELECT count(*), max(attempts), min(status) FROM outbox WHERE route <> 'default'}
 	),
@@ -395,7 +410,8 @@ $rabbit->amqp('exchange', 'not.there', ',', 'queue', 'missing', ',', 'bind',
 wait_until('messages of the broken routes arrive',
 	sub { $rabbit->depth('secret') >= 500 && $rabbit->depth('missing') >= 490 }
 );
-$v = finish('F9: drain with broken routes', interruptions => $n);
+# The first failure of a route may come amid others; each later one is alone.
+$v = finish('F9: drain with broken routes', interruptions => 3);
 note "$n reconnects, $v->{duplicates} duplicates";
 cmp_ok($rabbit->depth('secret'), '==', 500, 'F9: all of them, and once');
 
@@ -406,7 +422,7 @@ $node->set('outbox.broker_uri',
 	$proxy->uri =~ s/127\.0\.0\.1:\d+/'127.0.0.1:' . $proxy->port
 	  . ',127.0.0.1:' . $second->port/er);
 my @doors = ($proxy, $second);
-$load = $checker->load($FULL ? 100_000 : 10_000, keys => 50, per_tx => 2);
+$load = start_load(per_tx => 2);
 my $worst = 0;
 my $changes = $FULL ? 20 : 4;
 foreach my $turn (1 .. $changes)
@@ -426,7 +442,7 @@ $_->do('accept', 'forward') foreach @doors;
 cmp_ok($worst, '<', 2 * 3 + 1,
 	'F27: delivered by the live one within the connect timeouts');
 note sprintf 'worst %.2f s', $worst;
-ok($load->wait, 'F27: producers notice nothing');
+stop_load($load, 'F27');
 finish('F27: two brokers in turns', interruptions => $changes + 1);
 nobody_paid('F27');
 $node->unset('outbox.broker_uri');

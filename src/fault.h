@@ -19,7 +19,9 @@
  * that it would notice: OUTBOX_FAULT_LEAVES_OUT(what) is true while there is a
  * file "outbox_fault.WHAT".
  *
- *		fence	claims commit without waiting for the disk
+ *		fence		claims commit without waiting for the disk
+ *		latch		a commit does not wake the relay
+ *		announce	a commit does not tell it anything
  *
  * In an ordinary build all of this is nothing.
  *

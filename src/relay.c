@@ -203,6 +203,9 @@ turn(OutboxRelay *relay)
 {
 	OutboxMonoTime now = outbox_mono_now();
 
+	/* Replaced while we were stopped: not a byte more, and no news of theirs. */
+	if (!outbox_slot_is_mine())
+		elog(FATAL, "outbox worker was replaced");
 	if (ConfigReloadPending)
 		outbox_relay_reload(relay);
 	outbox_relay_take_news(relay);
@@ -268,7 +271,7 @@ detach(int code, Datum arg)
 {
 	(void) code;
 	(void) arg;
-	if (MySlot != NULL)
+	if (outbox_slot_is_mine())
 		outbox_slot_set_state(OUTBOX_WORKER_STOPPED);
 	outbox_slot_detach();
 }

@@ -9,6 +9,7 @@
  */
 #include "postgres.h"
 
+#include "fault.h"
 #include "miscadmin.h"
 #include "shared.h"
 #include "storage/ipc.h"
@@ -239,7 +240,8 @@ outbox_shared_announce(Oid dboid, const OutboxRange *range,
 			found = true;
 		}
 		SpinLockRelease(&slot->mutex);
-		outbox_wake_procno(procno);
+		if (!OUTBOX_FAULT_LEAVES_OUT("latch"))
+			outbox_wake_procno(procno);
 	}
 	if (!found)
 		request_database(dboid);

@@ -30,6 +30,7 @@
 
 #include "access/transam.h"
 #include "access/xact.h"
+#include "fault.h"
 #include "miscadmin.h"
 #include "shared.h"
 #include "wake.h"
@@ -67,6 +68,8 @@ wake_at_end(XactEvent event, void *arg)
 			return;
 		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_PREPARE:
+			if (OUTBOX_FAULT_LEAVES_OUT("announce"))
+				break;
 			outbox_shared_announce(MyDatabaseId,
 								   pending.has_range || event == XACT_EVENT_PREPARE ?
 								   &pending.range : NULL,

@@ -97,3 +97,13 @@ RETURNS integer AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
 
 CREATE FUNCTION outbox_test_maintain(retention_s integer) RETURNS text
 AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
+
+/* Another worker process for the slot of worker 0 of this database, with its
+ * generation plus an offset. True if it has left again by itself. */
+CREATE FUNCTION outbox_test_second_worker(generation_offset integer)
+RETURNS boolean AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
+
+/* Gives the slot of worker 0 of this database to a new process, behind the
+ * launcher's back, and returns the process's id. */
+CREATE FUNCTION outbox_test_replace_worker() RETURNS integer
+AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;

@@ -3,6 +3,7 @@
 # FAULTS.md I2 to I4, I6 to I10, I12.
 #
 # OUTBOX_TEST_FULL=1: the sizes that the cases name.
+# OUTBOX_TEST_STEPS=N: length of the random history.
 
 use strict;
 use warnings;
@@ -89,7 +90,7 @@ sub background
 
 # --- I8: pause and resume under load, of everything and of a route
 
-my $times = $FULL ? 1000 : 400;
+my $times = $FULL ? 1000 : 250;
 begin('I8: paused and resumed under load');
 $node->sql(q{INSERT INTO outbox_route (name, exchange) VALUES ('other', 'outbox')});
 my @load = map {
@@ -304,7 +305,7 @@ DECLARE
 BEGIN
 	FOR i IN 1 .. n LOOP
 		since := clock_timestamp();
-		PERFORM test_enqueue(1, 5, 'latency');
+		PERFORM test_enqueue(1);
 		COMMIT;
 		worst := greatest(worst, clock_timestamp() - since);
 	END LOOP;
@@ -409,7 +410,7 @@ sub send_second_home
 }
 begin('I2: two workers');
 my $log_mark = $node->log_end;
-my $load = $checker->load($FULL ? 20_000 : 3000, keys => 50, per_tx => 2);
+my $load = $checker->load($FULL ? 20_000 : 4000, keys => 20, per_tx => 20);
 $consumer->wait_count(200);
 my $second = $node->sql('SELECT outbox_test_replace_worker()');
 wait_gone($pid);

@@ -169,7 +169,7 @@ sub drain_rate
 begin('F3');
 set_and_reconnect('outbox.heartbeat', '1s');
 begin('F3: broker stopped for 3 heartbeats');
-my $load = start_load(per_tx => 3);
+my $load = start_load(per_tx => 10);
 $consumer->wait_count(300);
 my $start = time;
 $rabbit->pause;
@@ -206,7 +206,7 @@ $node->sql(
 	'CREATE TRIGGER test_slow BEFORE DELETE ON outbox EXECUTE FUNCTION test_slow()'
 );
 $start = time;
-$load = $checker->load(2000, keys => 50, per_tx => 5);
+$load = $checker->load(2000, keys => 50, per_tx => 20);
 $node->wait_sql(
 	q{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'outbox relay'
 		AND wait_event = 'PgSleep'}, 1);
@@ -222,7 +222,7 @@ set_and_reconnect('outbox.heartbeat', '15s');
 
 my $alarm = $FULL ? 60 : 4;
 begin('F7: memory alarm');
-$load = start_load(per_tx => 2);
+$load = start_load(per_tx => 10);
 $consumer->wait_count(300);
 $rabbit->memory_alarm(1);
 $node->wait_sql($state, 'blocked');
@@ -271,7 +271,7 @@ is(reconnects() + $v->{duplicates}, 0, 'F8: no reconnect, no duplicate');
 
 begin('F12: binding removed under load');
 $node->sql(q{UPDATE outbox_route SET max_attempts = 1000 WHERE name = 'default'});
-$load = $checker->load(3000, keys => 50, per_tx => 3);
+$load = $checker->load(3000, keys => 50, per_tx => 15);
 $consumer->wait_count(100);
 my $returned = 0;
 foreach my $round (1 .. ($FULL ? 20 : 3))
@@ -385,7 +385,7 @@ cmp_ok($probes, '>', 0, 'F9: the broken routes were tried');
 
 # Under a load that lasts: one probe a backoff, and what each costs others.
 $before = reconnects();
-$load = start_load(keys => 200, per_tx => 2);
+$load = start_load(per_tx => 10);
 wait_until('some probes under load',
 	sub { reconnects() >= $before + ($FULL ? 30 : 3) });
 $start = time;
@@ -422,7 +422,7 @@ $node->set('outbox.broker_uri',
 	$proxy->uri =~ s/127\.0\.0\.1:\d+/'127.0.0.1:' . $proxy->port
 	  . ',127.0.0.1:' . $second->port/er);
 my @doors = ($proxy, $second);
-$load = start_load(per_tx => 2);
+$load = start_load(per_tx => 10);
 my $worst = 0;
 my $changes = $FULL ? 20 : 4;
 foreach my $turn (1 .. $changes)

@@ -69,7 +69,8 @@ sub begin
 sub arrived
 {
 	my @all = $fake->published;
-	return @all[ $mark .. $#all ];
+	my @here = @all[ $mark .. $#all ];
+	return @here;    # an array, which is a number to those who compare
 }
 
 sub reconnects

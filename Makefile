@@ -4,6 +4,7 @@
 # make demo [KEEP=1]                      first five minutes, on private servers
 # make test                               everything that CI runs
 # make test-faults                        the fault suite in full, and its results
+# make test-soak [SECONDS=3600]           reconnects for so long, nothing may leak
 # make check-unit check-regress check-isolation check-worker check-tap [TESTS="name ..."]
 #
 # demo and test install the packages that they need (.ci/setup) and use neither
@@ -84,7 +85,7 @@ export PG_CONFIG
 # ---------------------------------------------------------------------------
 # Tests
 
-.PHONY: test test-faults demo setup tools check-unit check-regress check-isolation check-worker check-tap
+.PHONY: test test-faults test-soak demo setup tools check-unit check-regress check-isolation check-worker check-tap
 
 setup:
 	@.ci/setup
@@ -108,6 +109,13 @@ test-faults: setup
 		mkdir -p doc && cp tmp_check/fault-results.md doc/ && \
 		cat doc/fault-results.md || status=1; \
 	exit $$status
+
+# A connection that is reset again and again; the memory and the descriptors of
+# launcher and worker must not grow.
+test-soak: export OUTBOX_TEST_SOAK = $(or $(SECONDS),3600)
+test-soak: setup
+	$(MAKE) WERROR=1 with_llvm=no all
+	@$(MAKE) -s WERROR=1 with_llvm=no run-checks SUITES=tap TESTS=190 PROVE_FLAGS='--timer -v'
 
 demo: setup
 	$(MAKE) with_llvm=no all

@@ -14,6 +14,7 @@ use Time::HiRes qw(time usleep);
 use PostgreSQL::Test::Utils;
 use OutboxTest::Checker;
 use OutboxTest::FakeBroker;
+use OutboxTest::LineTool;
 use OutboxTest::Node;
 use OutboxTest::Preload;
 use OutboxTest::Proxy;
@@ -30,8 +31,9 @@ seed();
 # What is used after it was freed, or never set, is not zero by chance.
 $ENV{MALLOC_PERTURB_} = 165;
 
-my $fake = OutboxTest::FakeBroker->start;
-my $proxy = OutboxTest::Proxy->start($fake);
+my @lifetime = (lifetime => 3600 + ($SOAK // 0));
+my $fake = OutboxTest::FakeBroker->start(@lifetime);
+my $proxy = OutboxTest::Proxy->start($fake, @lifetime);
 my $preload = OutboxTest::Preload->build;
 my $node = OutboxTest::Node->create(
 	broker => $proxy,
@@ -134,6 +136,20 @@ sub jump
 {
 	my ($seconds) = @_;
 	set_clock($clock + $seconds);
+	return;
+}
+
+# Some messages, by a session that stays; none: its end.
+my $producer;
+
+sub trickle
+{
+	my ($n) = @_;
+
+	$producer //= $node->session;
+	return $producer->query_safe("SELECT test_enqueue($n, 3, 'trickle')") if $n;
+	$producer->quit;
+	$producer = undef;
 	return;
 }
 
@@ -286,8 +302,453 @@ soon('G7: one that is scheduled before what is gone', 2,
 jump($DAY);
 finish('G7: scheduled messages');
 
+# --- G6: no memory in librabbitmq, in OpenSSL, in palloc
+
+# Terminated, so that the launcher does not count it as a crash, which would
+# make the next one wait.
+sub fresh_worker
+{
+	my $old = worker();
+	$node->sql("SELECT pg_terminate_backend($old)") if $old;
+	wait_until('another worker',
+		sub { my $new = worker(); $new && $new != ($old // 0) });
+	$node->wait_sql($state, 'idle');
+	return;
+}
+
+# Which of n allocations fail: all of them, or a choice.
+sub choose
+{
+	my ($n, $most) = @_;
+	my %chosen = (1 => 1);
+
+	return 1 .. $n if $n <= $most;
+	$chosen{ 1 + int rand $n } = 1 while keys %chosen < $most;
+	return sort { $a <=> $b } keys %chosen;
+}
+
+# A connection, and messages on it: small ones and one of several frames.
+sub connect_and_publish
+{
+	my $before = $proxy->stats->{connections};
+	$proxy->do('rst');
+	$node->sql('SELECT test_enqueue(4, 2), test_enqueue(1, 0, size => 200000)');
+	return
+	  wait_until('delivered',
+		sub { drained() && $proxy->stats->{connections} > $before });
+}
+
+# Fails each chosen allocation in turn.
+sub no_memory
+{
+	my ($what, $most, $code, %params) = @_;
+	my $failed = 0;
+
+	begin($what);
+	$preload->fail(1 << 40, pid => worker(), %params);
+	$code->();
+	my $n = $preload->counted;
+	$preload->fail(0);
+	cmp_ok($n, '>', 0, "$what: there are allocations");
+	my $start = time;
+	foreach my $nth (choose($n, $most))
+	{
+		my $pid = worker();
+		$preload->fail($nth, pid => $pid, %params);
+		$code->() or diag "$what: allocation $nth";
+		$failed += $preload->failed;
+		$preload->fail(0);
+		fresh_worker() unless (worker() // 0) == $pid;
+	}
+	note sprintf '%s: %d allocations, %d failed, %.1f s', $what, $n, $failed,
+	  time - $start;
+	cmp_ok($failed, '>', 0, "$what: some failed");
+	finish($what, interruptions => 1 + reconnects());
+	unlike($node->log_text($log_mark),
+		qr/terminated by signal|PANIC|TRAP:/,
+		"$what: nothing crashes");
+	return;
+}
+
+no_memory('G6: malloc fails in librabbitmq',
+	$FULL ? 10_000 : 8, \&connect_and_publish, callers => 'librabbitmq');
+
+# Large rows, as small chunks come out of blocks that are there already.
+no_memory(
+	'G6: palloc fails',
+	$FULL ? 400 : 6,
+	sub {
+		$node->sql('SELECT test_enqueue(8, 3, size => 20000)');
+		return connect_and_publish();
+	},
+	callers => 'server');
+
+my $tls_dir = PostgreSQL::Test::Utils::tempdir();
+my $certificate = "$tls_dir/certificate.pem";
+system( 'openssl', 'req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-days',
+	'7', '-subj', '/CN=localhost', '-addext', 'subjectAltName=IP:127.0.0.1',
+	'-keyout', "$tls_dir/key.pem", '-out', $certificate) == 0
+  or BAIL_OUT('no certificate');
+append_to_file($certificate, slurp_file("$tls_dir/key.pem"));
+my $front = OutboxTest::LineTool->start_tool('tls-front', '--to',
+	$proxy->port, '--cert', $certificate);
+$node->set('outbox.tls_ca_file', $certificate);
+$node->set('outbox.broker_uri',
+	'amqps://guest@127.0.0.1:' . $front->port);
+$node->wait_log(qr/connected to the broker at "127.0.0.1:@{[ $front->port ]}"/,
+	0);
+no_memory('G6: malloc fails in OpenSSL',
+	$FULL ? 400 : 5, \&connect_and_publish, callers => 'openssl');
+no_memory('G6: malloc fails in librabbitmq with TLS',
+	$FULL ? 10_000 : 3, \&connect_and_publish, callers => 'librabbitmq');
+$node->set('outbox.broker_uri', $proxy->uri);
+$node->wait_log(qr/connected to the broker at "127.0.0.1:@{[ $proxy->port ]}"/,
+	$log_mark);
+
+# --- G4: no descriptors
+
+# Lets a process open so many more descriptors, and no further one.
+sub leave_descriptors
+{
+	my ($pid, $n) = @_;
+	my %used = map { (m{(\d+)$})[0] => 1 } glob "/proc/$pid/fd/*";
+	my $limit = 0;
+
+	for (my $free = 0; $free < $n || $used{$limit}; $limit++)
+	{
+		$free++ unless $used{$limit};
+	}
+	system('prlimit', '--pid', $pid, "--nofile=$limit:") == 0
+	  or die "prlimit failed\n";
+	return;
+}
+
+begin('G4: no descriptors');
+foreach my $left (0 .. ($FULL ? 10 : 3))
+{
+	fresh_worker();
+	leave_descriptors(worker(), $left);
+	$proxy->do('rst');
+	$checker->enqueue(20, keys => 5);
+	wait_until("delivered with $left descriptors left", \&drained);
+}
+fresh_worker();
+my %refused = map { $_ => 1 }
+  $node->log_text($log_mark) =~ /: +(.*Too many open files.*)/gi;
+note $_ foreach sort keys %refused;
+ok(%refused, 'G4: the worker runs out of them');
+finish('G4: a worker without descriptors', interruptions => reconnects() + 1);
+unlike($node->log_text($log_mark), qr/PANIC|terminated by signal|TRAP:/,
+	'G4: no crash');
+
+begin('G4: ulimit -n');
+$node->stop;
+system('prlimit', '--pid', $$, '--nofile=80:') == 0 or die "prlimit failed\n";
+$preload->start($node);
+my ($hard) = slurp_file("/proc/$$/limits") =~ /^Max open files +\d+ +(\d+)/m;
+system('prlimit', '--pid', $$, "--nofile=$hard:") == 0 or die "prlimit failed\n";
+like(slurp_file('/proc/' . worker() . '/limits'),
+	qr/^Max open files +80 /m, 'G4: the worker has few descriptors');
+$load = $checker->load($FULL ? 20_000 : 1000, keys => 20, per_tx => 10);
+while ($load->running)
+{
+	usleep(rand 100_000);
+	$proxy->do('rst');
+}
+ok($load->wait, 'producers notice nothing') or diag $load->error;
+finish('G4: all processes with ulimit -n 80', interruptions => reconnects() + 1);
+$node->stop;
+$preload->start($node);
+
+# --- G8: no connection slot is left
+
+begin('G8: max_connections');
+my $session = $node->session;
+my @clients;
+my $user = getpwuid $>;
+for (1 .. 40)
+{
+	my $client = $node->raw_connect;
+	my $startup = pack('N', 196608) . "user\0$user\0database\0postgres\0\0";
+	my $answer;
+	$client->syswrite(pack('N', 4 + length $startup) . $startup);
+	$client->sysread($answer, 1);
+	last if $answer eq 'E';
+	push @clients, $client;
+}
+like($node->sql_fails('SELECT 1'), qr/too many clients|remaining connection slots/,
+	'G8: nobody can connect');
+note scalar(@clients) . ' more sessions';
+my $relay = q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'outbox relay'};
+my $first = $session->query_safe($relay);
+$session->query_safe('SELECT test_enqueue(50, 5)');
+wait_arrived(50);
+$session->query_safe("SELECT pg_terminate_backend($first)");
+wait_until('a new worker without a connection slot',
+	sub { my $now = $session->query_safe($relay); $now && $now ne $first }, $BACK);
+$session->query_safe('SELECT test_enqueue(50, 5)');
+wait_arrived(100);
+$session->quit;
+close $_ foreach @clients;
+$node->wait_sql('SELECT true');
+finish('G8: max_connections exhausted');
+
+# --- A13, A14, A15: terminated, cancelled, killed, under load
+
+my $loads = 0;
+
+# Runs code while messages flow.
+sub under_load
+{
+	my ($code) = @_;
+	$load = $checker->load(
+		$FULL ? 5000 : 1000,
+		keys => 20,
+		per_tx => 5,
+		prefix => 'load' . ++$loads . '_')
+	  unless $load && $load->running;
+	return $code->();
+}
+
+sub workers
+{
+	return $node->sql(q{SELECT count(*) FILTER (WHERE backend_type = 'outbox relay')
+		|| ' ' || count(*) FILTER (WHERE backend_type = 'outbox launcher')
+		FROM pg_stat_activity});
+}
+
+begin('A13: terminated');
+my $longest = 0;
+my $two = 0;
+for (1 .. ($FULL ? 200 : 8))
+{
+	usleep(rand($FULL ? 2_000_000 : 200_000));
+	under_load(
+		sub {
+			my $old = worker() or return;
+			$node->sql("SELECT pg_terminate_backend($old)");
+			wait_until(
+				'another worker',
+				sub {
+					my @pids = $node->backend_pids;
+					$two++ if @pids > 1;
+					return @pids && $pids[0] != $old;
+				});
+			$longest = $OutboxTest::Util::waited
+			  if $OutboxTest::Util::waited > $longest;
+		});
+}
+$load->wait;
+cmp_ok($longest, '<', $BACK, 'A13: a terminated worker is back in time');
+is($two, 0, 'A13: never two workers');
+note sprintf 'longest: %.2f s', $longest;
+my $v = finish('A13: pg_terminate_backend of the worker under load');
+is($v->{duplicates}, 0, 'A13: not a single duplicate');
+
+begin('A14: cancelled');
+$pid = worker();
+for (1 .. ($FULL ? 200 : 30))
+{
+	usleep(rand 30_000);
+	under_load(
+		sub {
+			# as often in one go as there are signals in a bad night
+			$node->sql("SELECT pg_cancel_backend($pid) FROM generate_series(1, 5)");
+		});
+}
+$load->wait;
+$v = finish('A14: pg_cancel_backend of the worker under load');
+is($v->{duplicates}, 0, 'A14: not a single duplicate');
+is(worker(), $pid, 'A14: the worker stays');
+is(reconnects(), 0, 'A14: and its connection');
+
+begin('A15: killed');
+my $kills = $FULL ? 10 : 1;
+for (1 .. $kills)
+{
+	under_load(
+		sub {
+			usleep(100_000 + rand 200_000);
+			my @pids = $node->kill_backends('KILL');
+			wait_until('killed worker gone',
+				sub { !grep { OutboxTest::Node::alive($_) } @pids });
+		});
+	$node->wait_restarted;
+	$load->wait;
+	wait_until('one launcher and one worker', sub { workers() eq '1 1' });
+}
+finish('A15: kill -9 of the worker under load', interruptions => $kills);
+my $end = time + 1;
+my %seen;
+$seen{ workers() }++ while time < $end;
+is(join(', ', keys %seen), '1 1', 'A15: one launcher, one worker, for good');
+
+# --- A24: a broker that is not there
+
+# Of anonymous memory and without files, of which the server keeps some open.
+sub footprint
+{
+	my ($pid) = @_;
+	my ($memory) = slurp_file("/proc/$pid/status") =~ /^RssAnon:\s+(\d+) kB/m;
+	my $descriptors = grep { (readlink // '') =~ /^(socket|anon_inode|pipe):/ }
+	  glob "/proc/$pid/fd/*";
+	return ($memory, $descriptors);
+}
+
+begin('A24: unreachable');
+$proxy->do('refuse', 'rst');
+$node->wait_sql($state, 'broker down');
+my ($launcher) = $node->backend_pids('outbox launcher');
+my $starts = $FULL ? 1000 : 12;
+my $before;
+$log_mark = $node->log_end;
+for my $i (1 .. $starts)
+{
+	my $old = worker();
+	$node->sql("SELECT pg_terminate_backend($old)");
+	wait_until('another worker',
+		sub { my $new = worker(); $new && $new != $old });
+	$before = [ footprint($launcher) ] if $i == int($starts / 4);
+}
+$checker->enqueue(20, keys => 5);
+$node->wait_sql($state, 'broker down');
+
+# a worker that stays says it once, however often it tries
+my $failures = $FULL ? 1000 : 20;
+my $last = '';
+wait_until(
+	"$failures more failures",
+	sub {
+		my $at = $node->sql('SELECT last_error_at FROM outbox_status');
+		$failures-- if $at ne $last;
+		$last = $at;
+		return $failures <= 0;
+	},
+	$FULL ? 300 : undef);
+my $after = [ footprint($launcher) ];
+note "launcher: @$before, then @$after (kB, descriptors)";
+is($after->[1], $before->[1], 'A24: descriptors of the launcher are flat');
+cmp_ok($after->[0] - $before->[0], '<=', 64, 'A24: and its memory');
+my $lines = () = $node->log_text($log_mark) =~ /could not connect to the broker/g;
+cmp_ok($lines, '<=', $starts + 1, 'A24: at most a line for each worker');
+$proxy->do('accept');
+finish('A24: workers started anew with an unreachable broker');
+
+# --- F25: frames that a broker would not send
+
+my @frames = map { pack 'H*', s/\s//gr } (
+	'01 0001 0000000d 003c 0050 7f12345678abcdef 00 ce',          # ack
+	'01 0001 0000000d 003c 0050 7f12345678abcdef 01 ce',          # multiple
+	'01 0001 0000000d 003c 0078 7f12345678abcdef 00 ce',          # nack
+	'01 0001 00000010 003c 0032 0138 024e4f 04 6e6f6e65 00 ce',   # return
+	'02 0001 0000000e 003c 0000 0000000000000005 0000 ce',        # header
+	'02 0001 00000018 003c 0000 0000000000000005 2000 00000006 01 61 74 00000001 ce',
+	'03 0001 00000005 68656c6c6f ce',                             # body
+	'08 0000 00000000 ce',                                        # heartbeat
+	'01 0000 00000008 000a 003c 03 6c6f77 ce',                    # blocked
+	'01 0000 00000004 000a 003d ce',                              # unblocked
+	'01 0001 0000000d 0014 0028 01f4 02 4e4f 00000000 ce',        # channel.close
+	'01 0000 0000000d 000a 0032 0140 02 4e4f 00000000 ce',        # connection.close
+	'01 0001 00000004 0028 000b ce',                              # declare-ok
+	'01 0000 00000015 000a 000a 00 09 0000000e 01 61 46 00000007 01 62 74 01 01 63 56 ce'
+);
+
+sub mutated
+{
+	my $bytes = join '', map { pick(@frames) } 1 .. 1 + rand 3;
+
+	for (1 .. rand 4)
+	{
+		my $at = int rand length $bytes;
+		my $how = int rand 5;
+		if ($how == 0) { substr($bytes, $at, 1) = chr int rand 256 }
+		elsif ($how == 1) { substr($bytes, $at, 1) = chr pick(0, 1, 127, 128, 255) }
+		elsif ($how == 2) { substr($bytes, $at, 1 + rand 4) = '' }
+		elsif ($how == 3)
+		{
+			substr($bytes, $at, 0) = join '', map { chr rand 256 } 1 .. 1 + rand 8;
+		}
+		else { substr($bytes, $at, 0) = substr $bytes, $at, rand 16 }
+		last if $bytes eq '';
+	}
+	return $bytes;
+}
+
+begin('F25: mutated frames');
+my $seconds = $FULL ? 120 : 5;
+my $start = time;
+my $sent = 0;
+$pid = worker();
+while (time - $start < $seconds)
+{
+	my $hex = unpack 'H*', mutated() || next;
+	if (rand() < 0.3)
+	{
+		my $stage = pick(qw(connect start-ok open channel confirm declare));
+		$fake->do("stage $stage times=1 : raw $hex");
+		$proxy->do('rst');
+	}
+	else
+	{
+		$fake->do("when times=1 : raw $hex");
+	}
+	trickle(5);
+	$sent++;
+	usleep(rand 20_000);
+	if ($sent % 100 == 0)
+	{
+		$fake->do('forget');
+		$proxy->do('rst');
+	}
+}
+$fake->do('forget');
+$proxy->do('rst');
+note "$sent mutations, " . reconnects() . ' reconnects';
+is(worker(), $pid, 'F25: the worker is still the same');
+finish("F25: mutated frames for $seconds s", case => 'F25: mutated frames',
+	interruptions => reconnects() + 1);
+
 SOAK:
 
-unlike($node->log_text(0), qr/PANIC|terminated by signal|TRAP:/,
+# --- G5, F5: a connection that is reset again and again
+
+my $resets = $FULL ? 3000 : 200;
+$node->set('outbox.retry_initial', '10ms');
+$node->set('outbox.retry_max', '10ms');
+begin('G5: resets');
+my $resets_done = 0;
+my $soak_until = time + ($SOAK // 0);
+my @samples;
+my %pids = (worker => worker(), launcher => $node->backend_pids('outbox launcher'));
+while ($SOAK ? time < $soak_until : $resets_done < $resets)
+{
+	my $n = reconnects();
+	trickle(10);
+	usleep($SOAK ? rand 500_000 : rand 10_000);
+	$proxy->do('rst');
+	wait_reconnects($n + 1);
+	next if ++$resets_done % 20;
+	push @samples,
+	  { resets => $resets_done, time => time,
+		map { $_ => [ footprint($pids{$_}) ] } keys %pids };
+}
+trickle();
+finish('G5: reset again and again', interruptions => reconnects() + 1,
+	case => 'G5, F5: connection reset again and again');
+is(worker(), $pids{worker}, 'G5: the worker is still the same');
+foreach my $who (sort keys %pids)
+{
+	# the first third is for caches to fill
+	my ($from, $to) = @samples[ $#samples / 3, -1 ];
+	my ($memory, $descriptors) = map { $to->{$who}[$_] - $from->{$who}[$_] } 0, 1;
+	note sprintf '%s: %+d kB, %+d descriptors in %d resets, %.0f s (%s kB)',
+	  $who, $memory, $descriptors, $to->{resets} - $from->{resets},
+	  $to->{time} - $from->{time}, $to->{$who}[0];
+	cmp_ok($descriptors, '<=', 0, "G5: descriptors of the $who");
+	cmp_ok($memory, '<=', 512 + ($SOAK // 0) / 3600 * 1024,
+		"G5: memory of the $who");
+}
+
+ok($node->log_text(0) !~ /PANIC|terminated by signal (?!9:)|TRAP:/,
 	'the server survives all of it');
 done_testing();

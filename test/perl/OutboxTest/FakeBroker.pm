@@ -36,7 +36,7 @@ my $count = 0;
 
 =item OutboxTest::FakeBroker->start(%params)
 
-port => N chooses the port; do => [commands] are given before anybody can
+port => N chooses the port; lifetime => S when it ends at the latest; do => [commands] are given before anybody can
 connect.
 
 =item $fake->uri
@@ -57,7 +57,8 @@ sub start
 	unlink $file;
 	my $self = $class->start_tool(
 		'fake-broker', '--out', $file,
-		(defined $params{port} ? ('--port', $params{port}) : ()),
+		(map { defined $params{$_} ? ("--$_", $params{$_}) : () }
+			  qw(port lifetime)),
 		map { ('--do', $_) } @{ $params{do} // [] });
 	@$self{qw(file offset rest published)} = ($file, 0, '', []);
 	return $self;

@@ -34,7 +34,7 @@ use parent 'OutboxTest::LineTool';
 =item OutboxTest::Proxy->start($broker, %params)
 
 $broker is an OutboxTest::Rabbit or OutboxTest::FakeBroker. port => N chooses
-the port.
+the port, lifetime => S when it ends at the latest (900 s).
 
 =item $proxy->uri
 
@@ -46,7 +46,8 @@ sub start
 {
 	my ($class, $broker, %params) = @_;
 	my $self = $class->start_tool('tcp-proxy', '--to', $broker->port,
-		defined $params{port} ? ('--port', $params{port}) : ());
+		map { defined $params{$_} ? ("--$_", $params{$_}) : () }
+		  qw(port lifetime));
 	my $port = $self->port;
 	$self->{uri} = $broker->uri =~ s/127\.0\.0\.1:\d+/127.0.0.1:$port/r;
 	return $self;

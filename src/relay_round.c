@@ -84,6 +84,7 @@ outbox_relay_database_failed(OutboxRelay *relay)
 											relay->db_failures,
 											pg_prng_uint32(&pg_global_prng_state)));
 	if (edata->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE ||
+		edata->sqlerrcode == ERRCODE_QUERY_CANCELED ||	/* the watchdog's way */
 		edata->sqlerrcode == ERRCODE_T_R_DEADLOCK_DETECTED)
 		relay->settle_slowly = true;
 	if (edata->sqlerrcode == ERRCODE_UNDEFINED_TABLE ||

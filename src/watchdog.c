@@ -22,6 +22,7 @@
 #include "miscadmin.h"
 #include "postmaster/interrupt.h"
 #include "storage/latch.h"
+#include "storage/proc.h"
 #include "tcop/tcopprot.h"
 
 #include "watchdog.h"
@@ -45,6 +46,7 @@ static volatile sig_atomic_t guard_fd = -1;
 static volatile sig_atomic_t guard_limit_ticks;
 static volatile sig_atomic_t guard_ticks;	/* since the guard began */
 static volatile sig_atomic_t guard_stop_ticks;	/* of them, told to stop */
+static volatile sig_atomic_t guard_lock_ticks;	/* of them, waiting for a lock */
 static volatile sig_atomic_t guard_fired;
 
 static void
@@ -78,9 +80,27 @@ tick_socket(void)
 	}
 }
 
+/*
+ * A lock is waited for long after lock_timeout: that is a timeout of timeout.c,
+ * and the wall clock was set back meanwhile.  SIGINT ends the statement, unless
+ * it is the commit (store.c).
+ */
+static void
+tick_lock(void)
+{
+	if (MyProc == NULL || MyProc->waitStatus != PROC_WAIT_STATUS_WAITING)
+		guard_lock_ticks = 0;
+	else if (++guard_lock_ticks > ticks_in(OUTBOX_LOCK_MS))
+	{
+		guard_lock_ticks = 0;
+		(void) kill(MyProcPid, SIGINT);
+	}
+}
+
 static void
 tick_sql(void)
 {
+	tick_lock();
 	if (guard_stop_ticks > ticks_in(OUTBOX_SQL_STOP_MS) && !guard_fired)
 	{
 		guard_fired = true;
@@ -154,6 +174,7 @@ begin_guard(GuardKind kind, int fd, int limit_ticks)
 	guard_limit_ticks = limit_ticks;
 	guard_ticks = 0;
 	guard_stop_ticks = 0;
+	guard_lock_ticks = 0;
 	guard_fired = false;
 	guard_kind = kind;
 	/* in this order: with a guard the handler does not turn it off */

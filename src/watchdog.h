@@ -11,11 +11,12 @@
  * than clocks compared: neither a jump of the wall clock nor a process that was
  * stopped for a while (SIGSTOP) makes it fire early or late.
  *
- * In SQL the guard does nothing until a shutdown was requested; when the
- * statement has then not ended within OUTBOX_SQL_STOP_MS it calls die(), which
- * is what waits such as SyncRepWaitForLSN look at.  A shutdown request that
- * came in the first moments lets a running claim or settle finish, so that a
- * clean stop leaves no duplicate.
+ * In SQL the guard ends waits for locks that lock_timeout should have ended, and
+ * does nothing else until a shutdown was requested; when the statement has then
+ * not ended within OUTBOX_SQL_STOP_MS it calls die(), which is what waits such as
+ * SyncRepWaitForLSN look at.  A shutdown request that came in the first moments
+ * lets a running claim or settle finish, so that a clean stop leaves no
+ * duplicate.
  *
  * Guards do not nest.
  *
@@ -28,6 +29,7 @@
 #define OUTBOX_SOCKET_LIMIT_MS		3000	/* longest library call */
 #define OUTBOX_SOCKET_STOP_MS		500 /* the same once we must stop */
 #define OUTBOX_SQL_STOP_MS			1500	/* longest SQL once we must stop */
+#define OUTBOX_LOCK_MS				1500	/* longest wait for a lock */
 
 /* Creates the timer; once per process, before signals are unblocked. */
 extern void outbox_watchdog_init(void);

@@ -396,7 +396,7 @@ no_memory('G6: malloc fails in librabbitmq',
 # Large rows, as small chunks come out of blocks that are there already.
 no_memory(
 	'G6: palloc fails',
-	$FULL ? 400 : 6,
+	$FULL ? 200 : 6,
 	sub {
 		$node->sql('SELECT test_enqueue(8, 3, size => 20000)');
 		return connect_and_publish();
@@ -418,7 +418,7 @@ $node->set('outbox.broker_uri',
 $node->wait_log(qr/connected to the broker at "127.0.0.1:@{[ $front->port ]}"/,
 	0);
 no_memory('G6: malloc fails in OpenSSL',
-	$FULL ? 400 : 5, \&connect_and_publish, callers => 'openssl');
+	$FULL ? 100 : 5, \&connect_and_publish, callers => 'openssl');
 no_memory('G6: malloc fails in librabbitmq with TLS',
 	$FULL ? 10_000 : 3, \&connect_and_publish, callers => 'librabbitmq');
 $node->set('outbox.broker_uri', $proxy->uri);
@@ -542,7 +542,7 @@ my $longest = 0;
 my $two = 0;
 for (1 .. ($FULL ? 200 : 8))
 {
-	usleep(rand($FULL ? 2_000_000 : 200_000));
+	usleep(rand 200_000);
 	under_load(
 		sub {
 			my $old = worker() or return;
@@ -615,26 +615,50 @@ sub footprint
 	return ($memory, $descriptors);
 }
 
+# In the server, as a thousand times is much for a psql each.
+sub restart_worker
+{
+	my ($times) = @_;
+	return $node->sql(<<"SQL");
+DO \$\$
+DECLARE
+	old int := 0;
+	new int;
+BEGIN
+	FOR i IN 1 .. $times LOOP
+		FOR wait IN 1 .. 6000 LOOP
+			PERFORM pg_stat_clear_snapshot();
+			SELECT pid INTO new FROM pg_stat_activity
+				WHERE backend_type = 'outbox relay' AND state = 'idle';
+			EXIT WHEN new <> old;
+			PERFORM pg_sleep(0.005);
+		END LOOP;
+		IF new IS NULL OR new = old THEN
+			RAISE 'no worker came';
+		END IF;
+		PERFORM pg_terminate_backend(new);
+		old := new;
+	END LOOP;
+END\$\$;
+SQL
+}
+
+$node->set('outbox.retry_initial', '10ms');
+$node->set('outbox.retry_max', '10ms');
 begin('A24: unreachable');
 $proxy->do('refuse', 'rst');
 $node->wait_sql($state, 'broker down');
 my ($launcher) = $node->backend_pids('outbox launcher');
-my $starts = $FULL ? 1000 : 12;
-my $before;
+my $starts = $FULL ? 1000 : 40;
 $log_mark = $node->log_end;
-for my $i (1 .. $starts)
-{
-	my $old = worker();
-	$node->sql("SELECT pg_terminate_backend($old)");
-	wait_until('another worker',
-		sub { my $new = worker(); $new && $new != $old });
-	$before = [ footprint($launcher) ] if $i == int($starts / 4);
-}
+restart_worker($starts / 4);
+my $before = [ footprint($launcher) ];
+restart_worker($starts - $starts / 4);
 $checker->enqueue(20, keys => 5);
 $node->wait_sql($state, 'broker down');
 
 # a worker that stays says it once, however often it tries
-my $failures = $FULL ? 1000 : 20;
+my $failures = $FULL ? 300 : 20;
 my $last = '';
 wait_until(
 	"$failures more failures",
@@ -695,7 +719,7 @@ sub mutated
 }
 
 begin('F25: mutated frames');
-my $seconds = $FULL ? 120 : 5;
+my $seconds = $FULL ? 60 : 5;
 my $start = time;
 my $sent = 0;
 $pid = worker();
@@ -732,7 +756,7 @@ SOAK:
 
 # --- G5, F5: a connection that is reset again and again
 
-my $resets = $FULL ? 3000 : 200;
+my $resets = $FULL ? 2000 : 200;
 $node->set('outbox.retry_initial', '10ms');
 $node->set('outbox.retry_max', '10ms');
 begin('G5: resets');

@@ -159,8 +159,12 @@ sub wait_sql
 
 	while (1)
 	{
-		($rc, $out, $err) = $self->psql($dbname // 'postgres', $query,
-			on_error_die => 0);
+		# It throws when psql ends, for want of a server, before it has read.
+		eval {
+			($rc, $out, $err) = $self->psql($dbname // 'postgres', $query,
+				on_error_die => 0);
+			1;
+		} or ($rc, $out, $err) = (2, '', $@);
 		return 1 if $rc == 0 && $out eq $expected;
 		last if time > $end;
 		usleep(20_000);

@@ -391,12 +391,12 @@ sub no_memory
 }
 
 no_memory('G6: malloc fails in librabbitmq',
-	$FULL ? 10_000 : 8, \&connect_and_publish, callers => 'librabbitmq');
+	$FULL ? 10_000 : 6, \&connect_and_publish, callers => 'librabbitmq');
 
 # Large rows, as small chunks come out of blocks that are there already.
 no_memory(
 	'G6: palloc fails',
-	$FULL ? 200 : 6,
+	$FULL ? 200 : 4,
 	sub {
 		$node->sql('SELECT test_enqueue(8, 3, size => 20000)');
 		return connect_and_publish();
@@ -418,7 +418,7 @@ $node->set('outbox.broker_uri',
 $node->wait_log(qr/connected to the broker at "127.0.0.1:@{[ $front->port ]}"/,
 	0);
 no_memory('G6: malloc fails in OpenSSL',
-	$FULL ? 100 : 5, \&connect_and_publish, callers => 'openssl');
+	$FULL ? 100 : 4, \&connect_and_publish, callers => 'openssl');
 no_memory('G6: malloc fails in librabbitmq with TLS',
 	$FULL ? 10_000 : 3, \&connect_and_publish, callers => 'librabbitmq');
 $node->set('outbox.broker_uri', $proxy->uri);
@@ -444,7 +444,7 @@ sub leave_descriptors
 }
 
 begin('G4: no descriptors');
-foreach my $left (0 .. ($FULL ? 10 : 3))
+foreach my $left (0 .. ($FULL ? 10 : 2))
 {
 	fresh_worker();
 	leave_descriptors(worker(), $left);
@@ -540,7 +540,7 @@ sub workers
 begin('A13: terminated');
 my $longest = 0;
 my $two = 0;
-for (1 .. ($FULL ? 200 : 8))
+for (1 .. ($FULL ? 200 : 6))
 {
 	usleep(rand 200_000);
 	under_load(
@@ -649,7 +649,7 @@ begin('A24: unreachable');
 $proxy->do('refuse', 'rst');
 $node->wait_sql($state, 'broker down');
 my ($launcher) = $node->backend_pids('outbox launcher');
-my $starts = $FULL ? 1000 : 40;
+my $starts = $FULL ? 1000 : 24;
 $log_mark = $node->log_end;
 restart_worker($starts / 4);
 my $before = [ footprint($launcher) ];
@@ -719,7 +719,7 @@ sub mutated
 }
 
 begin('F25: mutated frames');
-my $seconds = $FULL ? 60 : 5;
+my $seconds = $FULL ? 60 : 3;
 my $start = time;
 my $sent = 0;
 $pid = worker();
@@ -756,7 +756,7 @@ SOAK:
 
 # --- G5, F5: a connection that is reset again and again
 
-my $resets = $FULL ? 2000 : 200;
+my $resets = $FULL ? 2000 : 150;
 $node->set('outbox.retry_initial', '10ms');
 $node->set('outbox.retry_max', '10ms');
 begin('G5: resets');

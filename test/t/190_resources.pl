@@ -788,7 +788,8 @@ foreach my $who (sort keys %pids)
 	note sprintf '%s: %+d kB, %+d descriptors in %d resets, %.0f s (%s kB)',
 	  $who, $memory, $descriptors, $to->{resets} - $from->{resets},
 	  $to->{time} - $from->{time}, $to->{$who}[0];
-	cmp_ok($descriptors, '<=', 0, "G5: descriptors of the $who");
+	# a socket and an epoll set come and go
+	cmp_ok($descriptors, '<=', 2, "G5: descriptors of the $who");
 	cmp_ok($memory, '<=', 512 + ($SOAK // 0) / 3600 * 1024,
 		"G5: memory of the $who");
 }

@@ -65,8 +65,10 @@ typedef struct OutboxRelay
 	/* session */
 	bool		attached;		/* the extension is there and fits */
 	bool		version_mismatch;
+	Oid			relid;			/* table outbox, once attached */
 	bool		recheck_extension;	/* attach anew with the next transaction */
 	bool		recheck_settings;	/* compare ALTER DATABASE SET */
+	bool		touch;			/* a transaction, to hear of DROP EXTENSION */
 	bool		paused;			/* by the control row, or a copy */
 	bool		copy;			/* of another database, not adopted */
 	bool		config_dirty;	/* routes must be loaded again */

@@ -215,6 +215,8 @@ outbox_relay_link_lost(OutboxRelay *relay)
 				 errhint("It tries again by itself; messages wait and no attempt is counted.")));
 	relay->send_at = OUTBOX_MONO_UNSET;
 	reclaim_unknown(relay, error);
+	/* What is unknown is sent again from memory: is it still there? */
+	relay->touch = true;
 	/* A channel error is not the broker's fault: no reason to wait. */
 	if (error->fault == OUTBOX_FAULT_CHANNEL)
 		relay->connect_at = OUTBOX_MONO_UNSET;

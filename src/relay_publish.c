@@ -55,10 +55,15 @@ window_room(OutboxRelay *relay)
 	return Max(outbox_window - used, 0);
 }
 
+/*
+ * Not while it is known that the database says something else by now (paused,
+ * a copy, the extension gone): the next round looks, and it comes at once.
+ */
 bool
 outbox_relay_may_send(OutboxRelay *relay)
 {
 	return relay->queue->nready > 0 && !relay->reconnect && !relay->paused &&
+		!relay->config_dirty && !relay->touch && !outbox_store_stale() &&
 		relay->attached && outbox_enabled && !relay->db_error &&
 		!outbox_watchdog_stopping() &&
 		outbox_link_state(relay->link) == OUTBOX_LINK_OPEN &&

@@ -341,6 +341,23 @@ load_config_tables(OutboxRelay *relay)
 	relay->check_holders = true;
 }
 
+/*
+ * Messages can commit together with the word that they are not ours to publish
+ * (a restored dump) or not now (outbox_pause()).  The news of it come after the
+ * commit, so a claim may see the messages first; but what is read after the
+ * claim sees both.  Nothing is sent then before the next round has dealt with
+ * it.
+ */
+static void
+check_control(OutboxRelay *relay)
+{
+	OutboxControl control;
+
+	outbox_store_load_control(&control);
+	if (control.paused || control.copy)
+		relay->config_dirty = true;
+}
+
 /* ------------------------------------------------------------------- round */
 
 bool
@@ -350,7 +367,7 @@ outbox_relay_wants_round(OutboxRelay *relay, OutboxMonoTime now)
 		return outbox_mono_reached(relay->db_retry_at, now);
 	if (relay->version_mismatch)
 		return relay->recheck_extension || outbox_store_stale();
-	return !relay->attached || outbox_store_stale() ||
+	return !relay->attached || outbox_store_stale() || relay->touch ||
 		relay->recheck_extension || relay->recheck_settings || relay->config_dirty ||
 		!relay->holders_loaded || relay->check_holders ||
 		relay->find_next_due || settling_wanted(relay, now) ||
@@ -408,7 +425,10 @@ round_transaction(OutboxRelay *relay, Settling *settling, OutboxBatch *batch)
 		OUTBOX_FAULT("before_claim");
 		outbox_batch_claim(batch, wall);
 		if (batch->count > 0)
+		{
+			check_control(relay);
 			OUTBOX_FAULT("after_claim");
+		}
 	}
 	find_due = relay->find_next_due || settling->nrejected > 0 ||
 		due_segment(batch) != NULL;
@@ -453,6 +473,7 @@ outbox_relay_round(OutboxRelay *relay)
 	memset(&batch, 0, sizeof(batch));
 	PG_TRY();
 	{
+		relay->touch = false;
 		if (!relay->attached || relay->recheck_extension ||
 			outbox_store_stale())
 			outbox_relay_attach(relay);

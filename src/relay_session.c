@@ -149,6 +149,17 @@ outbox_relay_attach(OutboxRelay *relay)
 			break;
 	}
 	relay->version_mismatch = false;
+
+	/*
+	 * Dropped and created again: what is in memory was in the old table, and
+	 * the numbers of the new one start over.
+	 */
+	if (OidIsValid(relay->relid) && relay->relid != outbox_store_relid())
+	{
+		leave(relay, OUTBOX_EXIT_RESTART);
+		return;
+	}
+	relay->relid = outbox_store_relid();
 	relay->attached = true;
 	load_after_attach(relay);
 	outbox_slot_set_ready(outbox_workers);

@@ -132,6 +132,8 @@ poll_now(OutboxRelay *relay, OutboxMonoTime now)
 {
 	relay->poll_at = outbox_mono_after(outbox_poll_interval_ms);
 	relay->main_pending = true;
+	/* With a full window there would be no other transaction. */
+	relay->touch = true;
 	/* A password file can be repaired without a reload. */
 	if (relay->config_error != NULL)
 		outbox_relay_load_config(relay);
@@ -148,6 +150,7 @@ sweep(OutboxRelay *relay)
 	relay->due_cursor_seq = 0;
 	relay->find_next_due = true;
 	relay->check_holders = true;
+	relay->config_dirty = true;
 	/* ALTER EXTENSION UPDATE need not touch a table. */
 	relay->recheck_extension = true;
 }

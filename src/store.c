@@ -60,6 +60,12 @@ outbox_store_schema(void)
 	return store.schema;
 }
 
+Oid
+outbox_store_relid(void)
+{
+	return store.relid;
+}
+
 bool
 outbox_store_stale(void)
 {
@@ -340,8 +346,8 @@ get_utf8(int row, int column, MemoryContext cxt)
  * A database whose recorded identity is not its own was copied from another
  * one, whose relay publishes the same messages (DESIGN.md section 9).
  */
-static void
-load_control(OutboxControl *control)
+void
+outbox_store_load_control(OutboxControl *control)
 {
 	static OutboxStatement statement;
 	bool		isnull;
@@ -369,7 +375,7 @@ outbox_store_load_routes(MemoryContext cxt, OutboxControl *control)
 	static OutboxStatement routes_statement;
 	List	   *routes = NIL;
 
-	load_control(control);
+	outbox_store_load_control(control);
 	outbox_store_execute(outbox_store_plan(&routes_statement,
 										   psprintf(ROUTES_SQL, store.schema),
 										   0, NULL),

@@ -75,6 +75,9 @@ extern void outbox_store_sigint(int signo);
  */
 extern OutboxExtensionState outbox_store_attach(char *version, size_t size);
 
+/* The table outbox that was attached last. */
+extern Oid	outbox_store_relid(void);
+
 /* True when the extension or its tables may have changed since attach. */
 extern bool outbox_store_stale(void);
 
@@ -86,6 +89,8 @@ typedef struct OutboxControl
 	bool		paused;
 	bool		copy;			/* of another database, and not adopted */
 } OutboxControl;
+
+extern void outbox_store_load_control(OutboxControl *control);
 
 /* The control row, and the routes of the database, allocated in cxt. */
 extern List *outbox_store_load_routes(MemoryContext cxt,

@@ -89,6 +89,11 @@ SQL
 
 =pod
 
+=item $checker->of($node, $dbname)
+
+The checker of a copy (a restored dump, a promoted standby), which has test_sent
+and test_enqueue() already.
+
 =item $checker->enqueue($count, %params)
 
 Enqueues about $count messages in one session, and waits for it: keys (default
@@ -103,6 +108,13 @@ through), running, and stop. An error of the server (a crash, say) ends the
 session; what it had committed counts.
 
 =cut
+
+sub of
+{
+	my ($self, $node, $dbname) = @_;
+	return bless { %$self, node => $node, dbname => $dbname // 'postgres' },
+	  ref $self;
+}
 
 sub enqueue
 {

@@ -1,0 +1,444 @@
+# A copy of a database has the backlog of the original and must not publish it:
+# dumps in every format, restored while the relay runs, base backups, recovery
+# to a point in time, standbys, and logical replication.  FAULTS.md B11 to B14;
+# DESIGN.md sections 8 and 9.  (Template copies: 160_ddl.pl.)
+#
+# OUTBOX_TEST_FULL=1: a larger backlog, and the wait for the sweep.
+
+use strict;
+use warnings;
+
+use Test::More;
+use Time::HiRes qw(time);
+use PostgreSQL::Test::Utils;
+use OutboxTest::Checker;
+use OutboxTest::FakeBroker;
+use OutboxTest::Node;
+use OutboxTest::Util;
+
+my $FULL = $ENV{OUTBOX_TEST_FULL};
+my $BACKLOG = $FULL ? 20000 : 3000;
+my $WINDOW = 100;
+my $BACK = 5;
+my $SWEEP = 60;
+my $CONF = <<"END";
+outbox.window = $WINDOW
+outbox.poll_interval = 100ms
+outbox.retry_initial = 20ms
+outbox.retry_max = 100ms
+END
+my $STATE = 'SELECT state FROM outbox_status';
+
+my $fake = OutboxTest::FakeBroker->start;
+my $node = OutboxTest::Node->create(
+	name => 'original',
+	broker => $fake,
+	allows_streaming => 'logical',
+	has_archiving => 1,
+	conf => $CONF);
+my $checker = OutboxTest::Checker->install($node);
+my $mark = 0;
+
+$node->wait_sql($STATE, 'idle');
+
+# What has arrived since begin().
+sub begin
+{
+	my ($what) = @_;
+
+	note "--- $what";
+	$mark = () = $fake->published;
+	return;
+}
+
+sub arrived
+{
+	my @all = $fake->published;
+	return @all[ $mark .. $#all ];
+}
+
+# The relay is at the end of a turn that began after now.
+sub idle_round
+{
+	my ($server, $dbname) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my $now = $server->sql('SELECT clock_timestamp()', $dbname);
+	$server->sql('SELECT outbox_worker_restart()', $dbname);
+	return $server->wait_sql(
+		"SELECT bool_and(started_at > '$now' AND state NOT IN ('starting', 'connecting')) FROM outbox_workers",
+		't', undef, $dbname);
+}
+
+# Nothing comes from there, although its relay has had the occasion.
+sub silent
+{
+	my ($name, $server, $dbname, $state) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	$server->wait_sql($STATE, $state // 'not adopted', undef, $dbname);
+	idle_round($server, $dbname);
+	$server->wait_sql($STATE, $state // 'not adopted', undef, $dbname);
+	is(scalar(() = arrived()), 0, "$name: nothing is published");
+	return;
+}
+
+# --- whatever commits together is seen together: messages, and that they are
+# not ours to publish.  The relay has taken its news already when they commit.
+
+my $order = $node->data_dir . '/outbox_fault';
+
+foreach my $case (
+	[ 'the mark of a copy', 'UPDATE outbox_control SET database_oid = 1', 'not adopted', 'SELECT outbox_adopt()' ],
+	[ 'outbox_pause()', 'SELECT outbox_pause()', 'paused', 'SELECT outbox_resume()' ])
+{
+	my ($name, $command, $state, $undo) = @$case;
+
+	begin($name);
+	append_to_file("$order.new", "before_claim wait 1\n");
+	rename "$order.new", $order or die "$order: $!";
+	wait_until('the relay is about to claim', sub { -e "$order.hit" });
+	$node->sql("BEGIN; $command; SELECT test_enqueue(10, 2, 'late'); COMMIT");
+	unlink "$order.hit";
+	silent("$name, with messages of its own transaction",
+		$node, 'postgres', $state);
+	$node->sql($undo);
+	$node->wait_drained;
+	$checker->check("$name, undone", [ arrived() ]);
+	$node->sql('TRUNCATE test_sent');
+
+	# nobody is told of what was prepared
+	$node->sql("BEGIN; $command; PREPARE TRANSACTION 'quietly'");
+	$node->sql(q{COMMIT PREPARED 'quietly'});
+	$node->wait_sql($STATE, $state);
+	$node->sql("BEGIN; $undo; PREPARE TRANSACTION 'quietly'");
+	$node->sql(q{COMMIT PREPARED 'quietly'});
+	$node->wait_sql($STATE, 'idle');
+}
+
+# --- B11: pending, scheduled, failed and published messages, routes, rights
+
+begin('B11');
+my @ROLES = qw(app biller operator);
+my $roles = join ';', map { "CREATE ROLE $_" } @ROLES;
+$node->sql($roles);
+$node->sql(<<'SQL');
+GRANT EXECUTE ON FUNCTION outbox_enqueue TO app, biller;
+GRANT INSERT (event_type, payload) ON outbox TO app;
+GRANT SELECT ON outbox_status, outbox_failed TO operator;
+GRANT EXECUTE ON FUNCTION outbox_relay_state, outbox_requeue TO operator;
+UPDATE outbox_route SET max_attempts = 1 WHERE name = 'default';
+INSERT INTO outbox_route (name, exchange, enqueue_roles)
+	VALUES ('billing', 'billing', '{biller}');
+INSERT INTO outbox_route (name, exchange, paused, on_failed)
+	VALUES ('later', 'later', true, 'block');
+SQL
+$fake->do('when type=poison : return 312 NO_ROUTE');
+$checker->enqueue(40, keys => 7, prefix => 'failed', event_type => 'poison');
+$checker->enqueue(60, keys => 7, prefix => 'published');
+$node->wait_drained;
+$fake->do('forget');
+$node->set('outbox.enabled', 'off');
+$node->wait_sql($STATE, 'disabled');
+my @before = arrived();
+begin('B11: dumps');
+$checker->enqueue($BACKLOG, keys => 50, size => 200, prefix => 'pending');
+$node->sql(<<'SQL');
+SELECT outbox_enqueue('kept', '{"n": 1.50}', 'k', 't', headers => '{"h": [1, null]}',
+	properties => '{"priority": 3}');
+SELECT outbox_enqueue_bytes('kept', '\x00ff', available_at => now() + '1 day');
+SELECT outbox_enqueue('kept', '{}', route => 'later');
+CREATE TABLE of_the_application AS SELECT g FROM generate_series(1, 1000) g;
+SQL
+
+my $target = OutboxTest::Node->create(
+	name => 'target',
+	broker => $fake,
+	extension => 0,
+	conf => "$CONF\nmax_worker_processes = 20");
+$target->sql($roles);
+my %dumps = map { $_ => $node->basedir . "/$_" } qw(plain custom directory);
+command_ok([ 'pg_dump', '-d', $node->connstr('postgres'), '-f', $dumps{plain} ],
+	'B11: pg_dump, plain');
+command_ok([
+		'pg_dump', '-Fc', '-d', $node->connstr('postgres'), '-f', $dumps{custom}
+	], 'B11: pg_dump -Fc');
+command_ok([
+		'pg_dump', '-Fd', '-j2', '-d', $node->connstr('postgres'), '-f', $dumps{directory}
+	], 'B11: pg_dump -Fd');
+
+my %same = (
+	'messages, with their numbers' =>
+	  q{SELECT count(*), md5(string_agg(o::text, '|' ORDER BY seq)) FROM outbox o},
+	'failed messages' =>
+	  q{SELECT count(*), md5(string_agg(o::text, '|' ORDER BY seq)) FROM outbox_failed o},
+	'routes' => 'SELECT * FROM outbox_route ORDER BY name',
+	'whose messages they are' => 'SELECT * FROM outbox_control',
+	'rights on functions' =>
+	  q{SELECT oid::regprocedure, a.grantee::regrole, a.privilege_type
+		FROM pg_proc, aclexplode(proacl) a
+		WHERE proname LIKE 'outbox%' AND a.grantee <> 0 ORDER BY 1::text, 2::text, 3},
+	'rights on tables and views' =>
+	  q{SELECT oid::regclass, a.grantee::regrole, a.privilege_type
+		FROM pg_class, aclexplode(relacl) a
+		WHERE relname LIKE 'outbox%' AND relname NOT LIKE 'outbox_archive_p%'
+			AND a.grantee <> 0 ORDER BY 1::text, 2::text, 3},
+	'rights on columns' =>
+	  q{SELECT attname, a.grantee::regrole, a.privilege_type
+		FROM pg_attribute, aclexplode(attacl) a
+		WHERE attrelid = 'outbox'::regclass ORDER BY 1, 2::text, 3});
+
+sub restored
+{
+	my ($name, $server, $dbname) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	is($server->sql($same{$_}, $dbname), $node->sql($same{$_}), "$name: $_")
+	  foreach sort keys %same;
+	cmp_ok($server->sql('SELECT last_value FROM outbox_seq_seq', $dbname),
+		'>=', $node->sql('SELECT max(seq) FROM outbox'),
+		"$name: the numbers go on");
+	is($server->sql('SELECT count(*) FROM outbox_archive', $dbname),
+		'0', "$name: published messages are not in it");
+	is($server->sql(q{SELECT count(*) FROM pg_trigger
+			WHERE tgrelid = 'outbox'::regclass AND tgenabled = 'O' AND NOT tgisinternal}, $dbname),
+		'2', "$name: the checks are on");
+	is( $server->sql(
+			q{SET ROLE app; SELECT outbox_enqueue('x', '{}') IS NOT NULL}, $dbname),
+		't', "$name: who might enqueue may");
+	like(
+		$server->sql_fails(
+			q{SET ROLE app; SELECT outbox_enqueue('x', '{}', route => 'billing')}, $dbname),
+		qr/permission denied/, "$name: and not on the route of others");
+	$server->sql(q{DELETE FROM outbox WHERE event_type = 'x'}, $dbname);
+	silent($name, $server, $dbname);
+	cmp_ok($server->sql('SELECT backlog FROM outbox_status', $dbname),
+		'>', $BACKLOG, "$name: the view tells what would go out");
+	return;
+}
+
+sub restore
+{
+	my ($name, $server, $dbname, @command) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	$server->sql("CREATE DATABASE $dbname");
+	$server->sql("ALTER DATABASE $dbname SET outbox.enabled = on");
+	my $start = time;
+	command_ok([ @command, '-d', $server->connstr($dbname) ],
+		"$name: restores without an error");
+	note sprintf '%s: %.1f s', $name, time - $start;
+	restored($name, $server, $dbname);
+	return;
+}
+
+restore('B11: plain', $target, 'plain', 'psql', '-XAtq', '-o', '/dev/null',
+	'-v', 'ON_ERROR_STOP=1', '-f', $dumps{plain});
+restore('B11: custom', $target, 'custom', 'pg_restore', '-e', $dumps{custom});
+restore('B11: custom, one transaction', $target, 'single', 'pg_restore', '-1', $dumps{custom});
+restore('B11: directory', $target, 'directory', 'pg_restore', '-e', $dumps{directory});
+restore('B11: the same server, another name',
+	$node, 'again', 'pg_restore', '-e', $dumps{custom});
+
+# adopted, it goes on where the original was
+$target->sql('SELECT outbox_adopt()', 'directory');
+$target->wait_sql(q{SELECT count(*) FROM outbox JOIN test_sent USING (id) WHERE status = 'pending'},
+	'0', 60, 'directory');
+my $adopted = $checker->of($target, 'directory');
+$adopted->check('B11: an adopted restore publishes the backlog in order',
+	[ @before, grep { $_->{type} ne 'kept' } arrived() ],
+	case => 'B11: pg_dump, pg_restore, adopt', failed => 40);
+is($target->sql('SELECT outbox_requeue_failed()', 'directory'),
+	'40', 'B11: failed messages can be requeued there');
+$target->wait_sql(q{SELECT count(*) FROM outbox WHERE status = 'failed'}, '0', 60, 'directory');
+begin('B11: parts');
+
+# the schema alone is a new extension, and the data alone make a copy of it
+$target->sql('CREATE DATABASE parts');
+command_ok([ 'pg_restore', '-e', '--schema-only', '-d', $target->connstr('parts'), $dumps{custom} ],
+	'B11: --schema-only restores');
+$target->wait_sql($STATE, 'idle', undef, 'parts');
+is($target->sql('SELECT count(*) FROM outbox', 'parts'),
+	'0', 'B11: --schema-only has no messages');
+is($target->sql(q{SELECT string_agg(name, ',') FROM outbox_route}, 'parts'),
+	'default', 'B11: nor routes of its own');
+command_ok([
+		'pg_restore', '-e', '--data-only', '-d', $target->connstr('parts'), $dumps{directory}
+	], 'B11: --data-only restores into it');
+restored('B11: --data-only', $target, 'parts');
+
+# --- B11: parallel restore, which loads the tables in any order
+
+begin('B11: parallel');
+$node->sql('CREATE DATABASE large');
+$node->sql('CREATE EXTENSION outbox', 'large');
+my $large = OutboxTest::Checker->install($node, dbname => 'large');
+$large->enqueue(1000, keys => 20, prefix => 'large');
+
+# tables that take their time, as large ones do, and are smaller than the outbox
+$node->sql(<<'SQL', 'large');
+CREATE FUNCTION slowly(text) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN PERFORM pg_sleep(1); RETURN true; END $$;
+CREATE TABLE slow1 (t text CHECK (slowly(t)));
+CREATE TABLE slow2 (t text CHECK (slowly(t)));
+INSERT INTO slow1 SELECT string_agg(md5(g::text), '') FROM generate_series(1, 20) g;
+INSERT INTO slow2 SELECT string_agg(md5(g::text), '') FROM generate_series(1, 20) g;
+SQL
+my $parallel = $node->basedir . '/parallel';
+command_ok([ 'pg_dump', '-Fd', '-d', $node->connstr('large'), '-f', $parallel ],
+	'B11: pg_dump -Fd');
+$target->sql('CREATE DATABASE jobs');
+command_ok([ 'pg_restore', '-e', '-j2', '-d', $target->connstr('jobs'), $parallel ],
+	'B11: pg_restore -j2');
+silent('B11: pg_restore -j2', $target, 'jobs');
+restore('B11: pg_restore -j4', $target, 'routes', 'pg_restore', '-e', '-j4', $dumps{directory});
+$node->sql('DROP DATABASE large');
+
+# --- a base backup that is started beside the original
+
+$node->sql('DROP DATABASE again');
+$node->sql('SELECT outbox_discard(id) FROM outbox_failed');
+$node->sql(q{DELETE FROM outbox WHERE event_type = 'kept'; DELETE FROM outbox WHERE status = 'pending'});
+$node->sql(q{TRUNCATE test_sent; UPDATE outbox_route SET max_attempts = 10});
+$checker->enqueue(200, keys => 10, prefix => 'backup');
+$node->backup('base');
+begin('a base backup that is started');
+my $clone = OutboxTest::Node->new('clone');
+$clone->init_from_backup($node, 'base');
+$clone->append_conf('postgresql.conf', "outbox.enabled = off\narchive_mode = off");
+$clone->start;
+silent('a clone with outbox.enabled = off', $clone, 'postgres', 'disabled');
+is($clone->sql('SELECT backlog FROM outbox_status'),
+	'200', 'a clone shows what it would publish');
+is($clone->sql('SELECT outbox_adopt()'),
+	'f', 'it has the identity of the original');
+$clone->stop('fast');
+
+# --- B14: recovery to a point in time
+
+begin('B14');
+my $replayed = 150;
+$node->set('outbox.enabled', 'on');
+$node->wait_drained;
+$node->set('outbox.enabled', 'off');
+$node->wait_sql($STATE, 'disabled');
+$checker->enqueue($replayed, keys => 10, prefix => 'target');
+my $sent_at_target = $node->sql('SELECT max(n) FROM test_sent');
+$node->sql(q{SELECT pg_create_restore_point('target')});
+$node->set('outbox.enabled', 'on');
+$node->wait_drained;
+$checker->enqueue(100, keys => 10, prefix => 'after');
+$node->wait_drained;
+$checker->check('B14: the original', [ arrived() ], case => 'B14: the original');
+my @original = arrived();
+my $segment = $node->sql('SELECT pg_walfile_name(pg_current_wal_lsn())');
+$node->sql('SELECT pg_switch_wal()');
+$node->wait_sql("SELECT last_archived_wal >= '$segment' FROM pg_stat_archiver");
+
+begin('B14: recovered');
+my $pitr = OutboxTest::Node->new('pitr');
+$pitr->init_from_backup($node, 'base', has_restoring => 1, standby => 0);
+$pitr->append_conf('postgresql.conf', <<'END');
+outbox.enabled = off
+recovery_target_name = 'target'
+recovery_target_action = promote
+archive_mode = off
+END
+$pitr->start;
+$pitr->wait_sql('SELECT NOT pg_is_in_recovery()');
+silent('B14: recovered with outbox.enabled = off', $pitr, 'postgres', 'disabled');
+is($pitr->sql('SELECT backlog FROM outbox_status'),
+	$replayed, 'B14: the view shows how many would be published again');
+is($pitr->sql('SELECT max(n) FROM test_sent'),
+	$sent_at_target, 'B14: it has what was there at the target');
+$pitr->set('outbox.enabled', 'on');
+$pitr->wait_drained;
+$checker->of($pitr)->check('B14: after the recovery',
+	[
+		grep({ $_->{aggregate_id} !~ /^after/ } @original),
+		arrived()
+	],
+	interruptions => 1, window => $replayed, skip_order => 1,
+	case => 'B14: recovery to a point in time, enabled again');
+is(scalar(() = arrived()),
+	$replayed, 'B14: exactly what was pending at the target goes out twice');
+
+# Where the two can be told apart, should somebody want to: see below.
+sub history_reason
+{
+	my ($server) = @_;
+	my @files = sort glob $server->data_dir . '/pg_wal/*.history';
+	my ($last) = slurp_file($files[-1]) =~ /\t([^\t\n]*)\n*\z/;
+	return $last;
+}
+note 'timeline history after a recovery to a point in time: '
+  . history_reason($pitr);
+$pitr->stop('fast');
+
+# --- B13: a standby is promoted under load, with synchronous replication
+
+begin('B13');
+$node->sql('TRUNCATE test_sent');
+my $standby = OutboxTest::Node->new('standby');
+$standby->init_from_backup($node, 'base', has_streaming => 1);
+$standby->adjust_conf('postgresql.auto.conf', 'outbox.enabled', undef);
+$standby->start;
+$node->set('synchronous_standby_names', 'standby');
+$node->wait_sql(q{SELECT sync_state FROM pg_stat_replication}, 'sync');
+is($standby->sql(q{SELECT count(*) FROM pg_stat_activity WHERE backend_type LIKE 'outbox%'}),
+	'0', 'B13: a standby has no relay');
+my $start = time;
+$node->sql('CREATE DATABASE passing');
+$node->sql('DROP DATABASE passing');
+$node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
+cmp_ok(time - $start, '<', $BACK, 'B13: DROP DATABASE is replayed without a stall');
+$fake->do('answer delay 10');
+my @loads = map {
+	$checker->load(100000, keys => 13, prefix => "w$_.", per_tx => 2)
+} 1 .. 4;
+wait_until('B13: messages flow', sub { arrived() > ($FULL ? 5000 : 1000) });
+$node->crash;
+$_->wait foreach @loads;
+$standby->adjust_conf('postgresql.conf', 'synchronous_standby_names', undef);
+$standby->promote;
+$start = time;
+my $promoted = $checker->of($standby);
+my $first = $standby->sql(q{SELECT outbox_enqueue('first', '{}')});
+wait_until('B13: a message arrives after the promotion',
+	sub { grep { $_->{id} eq $first } arrived() });
+cmp_ok(time - $start, '<', $BACK, 'B13: soon');
+note sprintf 'B13: delivers %.2f s after the promotion', time - $start;
+$standby->wait_drained;
+my $v = $promoted->check('B13: a synchronous standby is promoted under load',
+	[ grep { $_->{type} ne 'first' } arrived() ],
+	interruptions => 1, window => 2 * $WINDOW,
+	case => 'B13: a synchronous standby is promoted under load');
+note "B13: $v->{duplicates} duplicates with window $WINDOW";
+note 'timeline history after a promotion: ' . history_reason($standby);
+$fake->do('forget');
+
+# --- B12: logical replication
+
+begin('B12');
+$standby->sql('CREATE DATABASE pub');
+$standby->sql('ALTER DATABASE pub SET outbox.enabled = off');
+$standby->sql('CREATE EXTENSION outbox', 'pub');
+my $pub = OutboxTest::Checker->install($standby, dbname => 'pub');
+$pub->enqueue(200, keys => 10, prefix => 'first');
+$standby->sql(q{INSERT INTO outbox_route (name, exchange) VALUES ('more', 'more')}, 'pub');
+$standby->sql('CREATE PUBLICATION everything FOR ALL TABLES', 'pub');
+$target->sql('CREATE DATABASE sub');
+$target->sql('CREATE EXTENSION outbox', 'sub');
+$target->sql('CREATE TABLE test_sent (n bigint PRIMARY KEY, id uuid NOT NULL, key text)', 'sub');
+$target->wait_sql($STATE, 'idle', undef, 'sub');
+my $connstr = $standby->connstr('pub');
+$target->sql("CREATE SUBSCRIPTION everything CONNECTION '$connstr' PUBLICATION everything", 'sub');
+$pub->enqueue(300, keys => 10, prefix => 'more');
+$target->wait_sql('SELECT count(*) FROM test_sent', '500', 30, 'sub');
+wait_until('B12: sub: ' , sub { $target->sql('SELECT count(*) FROM outbox', 'sub') >= 500 || arrived() }, 10);
+note $target->sql(q{SELECT srrelid::regclass, srsubstate FROM pg_subscription_rel}, 'sub');
+note $target->sql(q{SELECT * FROM outbox_control}, 'sub');
+note $target->sql(q{SELECT * FROM outbox_status}, 'sub');
+is(scalar(() = arrived()), 0, 'B12: a subscriber publishes nothing');
+
+$_->stop('fast') foreach $target, $standby;
+done_testing();

@@ -202,8 +202,11 @@ outbox_store_end(bool durable)
 	/*
 	 * The watchdog may have ended the wait for a synchronous standby, after
 	 * which the commit returns as if all was well.  What the standby does not
-	 * have must not be published: leave here.
+	 * have must not be published: leave here.  So has the death of the
+	 * postmaster, which sets ProcDiePending and not InterruptPending.
 	 */
+	if (ProcDiePending)
+		InterruptPending = true;
 	CHECK_FOR_INTERRUPTS();
 }
 

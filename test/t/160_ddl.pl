@@ -54,7 +54,7 @@ sub arrived
 	my ($prefix) = @_;
 	my @all = $fake->published;
 
-	@all = @all[ $mark .. $#all ];
+	splice @all, 0, $mark;
 	return @all unless defined $prefix;
 	return grep { ($_->{aggregate_id} // '') =~ /^\Q$prefix\E/ } @all;
 }

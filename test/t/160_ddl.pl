@@ -30,6 +30,7 @@ outbox.heartbeat = ${HEARTBEAT}s
 outbox.retry_initial = 20ms
 outbox.retry_max = 100ms
 autovacuum = off
+max_worker_processes = 20
 END
 my $checker = OutboxTest::Checker->install($node);
 my $mark = 0;

@@ -95,6 +95,14 @@ LANGUAGE C VOLATILE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION outbox_uuid7() IS
 'Returns a new UUID of version 7 (RFC 9562): 48 bits of Unix time in milliseconds, then random bits.';
 
+CREATE FUNCTION outbox_key_hash(aggregate_type text, aggregate_id text)
+RETURNS bigint
+AS 'MODULE_PATHNAME', 'outbox_key_hash'
+LANGUAGE C IMMUTABLE PARALLEL SAFE;
+
+COMMENT ON FUNCTION outbox_key_hash(text, text) IS
+'Hash of a key, by which keys are divided among the workers and found in the table; NULL when aggregate_id is NULL.';
+
 CREATE TABLE outbox (
 	seq bigint GENERATED ALWAYS AS IDENTITY,
 	id uuid NOT NULL DEFAULT outbox_uuid7() PRIMARY KEY,
@@ -139,6 +147,9 @@ CREATE INDEX outbox_ready ON outbox (seq)
 CREATE INDEX outbox_waiting ON outbox (available_at, seq)
 	WHERE status = 'pending' AND available_at IS NOT NULL;
 CREATE INDEX outbox_failed_seq ON outbox (seq) WHERE status = 'failed';
+/* Rows of one key, whatever lies between them; two keys may share a hash. */
+CREATE INDEX outbox_key ON outbox (outbox_key_hash(aggregate_type, aggregate_id), seq)
+	WHERE status = 'pending' AND available_at IS NULL AND aggregate_id IS NOT NULL;
 
 COMMENT ON TABLE outbox IS
 'Messages that are not published yet, or have failed. A row is a message from the commit of the transaction that inserted it until RabbitMQ has confirmed it.';
@@ -453,14 +464,6 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION outbox_enqueue_bytes(text, bytea, text, text, text, jsonb, text, text, jsonb, timestamptz, uuid) IS
 'Enqueues a message with a body of bytes, sent as they are, in the current transaction and returns its message_id. See outbox_enqueue().';
-
-CREATE FUNCTION outbox_key_hash(aggregate_type text, aggregate_id text)
-RETURNS bigint
-AS 'MODULE_PATHNAME', 'outbox_key_hash'
-LANGUAGE C IMMUTABLE PARALLEL SAFE;
-
-COMMENT ON FUNCTION outbox_key_hash(text, text) IS
-'Hash of a key, by which keys are divided among the workers; NULL when aggregate_id is NULL.';
 
 --
 -- What the workers are doing
@@ -815,8 +818,11 @@ REVOKE ALL ON FUNCTION
 	outbox_pause(text), outbox_resume(text), outbox_worker_restart()
 FROM PUBLIC;
 
-/* The default of outbox.id: whoever may INSERT must be able to evaluate it. */
-GRANT EXECUTE ON FUNCTION outbox_uuid7() TO PUBLIC;
+/*
+ * The default of outbox.id, and the expression of an index: whoever may INSERT
+ * must be able to evaluate them.
+ */
+GRANT EXECUTE ON FUNCTION outbox_uuid7(), outbox_key_hash(text, text) TO PUBLIC;
 
 /*
  * Those who may monitor the server may see what the relay does.  Functions in a

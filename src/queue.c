@@ -146,41 +146,16 @@ place_key(OutboxQueue *queue, OutboxKey *key)
 	if (key->hold == OUTBOX_HOLD_NONE && key->skip_low == 0 &&
 		key->head == NULL && key->nwaiting == 0)
 	{
-		if (key->aggregate_id != NULL)
-			pfree(key->aggregate_id);
-		if (key->aggregate_type != NULL)
-			pfree(key->aggregate_type);
 		hash_search(queue->keys, &key->hash, HASH_REMOVE, NULL);
 	}
 }
 
-/* To be able to read it again. */
-static void
-remember_name(OutboxQueue *queue, OutboxKey *key, const char *aggregate_type,
-			  const char *aggregate_id)
-{
-	if (key->aggregate_id != NULL)
-		return;
-	key->aggregate_id = MemoryContextStrdup(queue->cxt, aggregate_id);
-	if (aggregate_type != NULL)
-		key->aggregate_type = MemoryContextStrdup(queue->cxt, aggregate_type);
-}
-
 /* Rows of the key from seq on are in the table only. */
 static void
-skip_from(OutboxQueue *queue, OutboxKey *key, int64 seq,
-		  const char *aggregate_type, const char *aggregate_id)
+skip_from(OutboxKey *key, int64 seq)
 {
 	if (key->skip_low == 0 || seq < key->skip_low)
 		key->skip_low = seq;
-	remember_name(queue, key, aggregate_type, aggregate_id);
-}
-
-static void
-skip_message(OutboxQueue *queue, OutboxKey *key, const OutboxMessage *message)
-{
-	skip_from(queue, key, message->seq, message->aggregate_type,
-			  message->aggregate_id);
 }
 
 /* ------------------------------------------------------------------- items */
@@ -296,7 +271,7 @@ drop_waiting(OutboxQueue *queue, OutboxKey *key, int64 above)
 
 		if (item->message->seq <= above)
 			continue;
-		skip_message(queue, key, item->message);
+		skip_from(key, item->message->seq);
 		leave_waiting(queue, item);
 		free_item(queue, item);
 	}
@@ -351,7 +326,7 @@ outbox_queue_admit(OutboxQueue *queue, OutboxMessage *message,
 		else if (!key_accepts(queue, key, message, origin))
 		{
 			if (origin != OUTBOX_FROM_DUE)
-				skip_message(queue, key, message);
+				skip_from(key, message->seq);
 			place_key(queue, key);
 			discard(queue, message, claim_index);
 			return false;
@@ -523,8 +498,6 @@ outbox_queue_failed(OutboxQueue *queue, OutboxItem *item, bool give_up)
 		key->holder_seq = item->message->seq;
 		key->holder_id = item->message->id;
 		key->holder_route = item->route;
-		remember_name(queue, key, item->message->aggregate_type,
-					  item->message->aggregate_id);
 		drop_waiting(queue, key, 0);
 	}
 	free_item(queue, item);
@@ -536,12 +509,11 @@ outbox_queue_failed(OutboxQueue *queue, OutboxItem *item, bool give_up)
 
 void
 outbox_queue_hold_locked(OutboxQueue *queue, int64 hash, int64 seq,
-						 const char *aggregate_type, const char *aggregate_id,
 						 OutboxMonoTime until)
 {
 	OutboxKey  *key = find_key(queue, hash);
 
-	skip_from(queue, key, seq, aggregate_type, aggregate_id);
+	skip_from(key, seq);
 	drop_waiting(queue, key, seq);
 	if (key->hold == OUTBOX_HOLD_NONE)
 	{
@@ -553,8 +525,7 @@ outbox_queue_hold_locked(OutboxQueue *queue, int64 hash, int64 seq,
 
 void
 outbox_queue_hold_row(OutboxQueue *queue, int64 hash, int64 seq,
-					  const pg_uuid_t *id, bool failed, OutboxRoute *route,
-					  const char *aggregate_type, const char *aggregate_id)
+					  const pg_uuid_t *id, bool failed, OutboxRoute *route)
 {
 	OutboxKey  *key = find_key(queue, hash);
 
@@ -566,7 +537,7 @@ outbox_queue_hold_row(OutboxQueue *queue, int64 hash, int64 seq,
 	key->holder_seq = seq;
 	key->holder_id = *id;
 	key->holder_route = route;
-	skip_from(queue, key, 1, aggregate_type, aggregate_id);
+	skip_from(key, 1);
 	place_key(queue, key);
 }
 

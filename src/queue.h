@@ -66,8 +66,6 @@ typedef struct OutboxKey
 	OutboxRoute *holder_route;
 	OutboxMonoTime hold_until;	/* LOCKED: look again then */
 	int64		skip_low;		/* unclaimed rows from here on; 0 none */
-	char	   *aggregate_type; /* set with skip_low, to read them again */
-	char	   *aggregate_id;
 	dlist_node	node;			/* in held or reread of the queue */
 	enum
 	{
@@ -175,15 +173,11 @@ extern void outbox_queue_failed(OutboxQueue *queue, OutboxItem *item,
 
 /* Holds a key because its row seq is locked by somebody. */
 extern void outbox_queue_hold_locked(OutboxQueue *queue, int64 hash, int64 seq,
-									 const char *aggregate_type,
-									 const char *aggregate_id,
 									 OutboxMonoTime until);
 /* Holds a key because of a row found at start. */
 extern void outbox_queue_hold_row(OutboxQueue *queue, int64 hash, int64 seq,
 								  const pg_uuid_t *id, bool failed,
-								  OutboxRoute *route,
-								  const char *aggregate_type,
-								  const char *aggregate_id);
+								  OutboxRoute *route);
 /* The hold is over; the key will be read again. */
 extern void outbox_queue_release(OutboxQueue *queue, OutboxKey *key);
 /* A key of the reread list was read up to seq (0: to its end). */

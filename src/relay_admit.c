@@ -33,10 +33,9 @@ hold_locked(OutboxBatch *batch, OutboxMonoTime until)
 		OutboxRoute *route = outbox_relay_find_route(relay, row->route);
 		OutboxRange range = {row->seq, row->seq};
 
-		if (row->aggregate_id != NULL && route->ordered)
+		if (row->keyed && route->ordered)
 		{
 			outbox_queue_hold_locked(relay->queue, row->key_hash, row->seq,
-									 row->aggregate_type, row->aggregate_id,
 									 until);
 			continue;
 		}

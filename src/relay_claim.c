@@ -181,8 +181,8 @@ fill_claim(OutboxBatch *batch, OutboxSegment *segment, OutboxClaim *claim)
 	claim->arg = batch;
 	if (segment->key != NULL)
 	{
-		claim->aggregate_type = segment->key->aggregate_type;
-		claim->aggregate_id = segment->key->aggregate_id;
+		claim->one_key = true;
+		claim->key_hash = segment->key->hash;
 		claim->limit = Min(claim->limit, OUTBOX_KEY_WAITING_MAX);
 	}
 }
@@ -217,11 +217,8 @@ find_locked(const OutboxRow *row, void *arg)
 	locked = palloc0(sizeof(OutboxLockedRow));
 	locked->seq = row->seq;
 	locked->route = pstrdup(row->route);
+	locked->keyed = row->keyed;
 	locked->key_hash = row->key_hash;
-	if (row->aggregate_id != NULL)
-		locked->aggregate_id = pstrdup(row->aggregate_id);
-	if (row->aggregate_type != NULL)
-		locked->aggregate_type = pstrdup(row->aggregate_type);
 	batch->locked = lappend(batch->locked, locked);
 	MemoryContextSwitchTo(old);
 }

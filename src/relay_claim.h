@@ -34,10 +34,9 @@ typedef struct OutboxSegment
 typedef struct OutboxLockedRow
 {
 	int64		seq;
+	bool		keyed;
 	int64		key_hash;
 	char	   *route;
-	char	   *aggregate_type;
-	char	   *aggregate_id;
 } OutboxLockedRow;
 
 typedef struct OutboxBatch

@@ -252,8 +252,7 @@ hold_row(const OutboxRow *row, void *arg)
 	if (!route->ordered || outbox_queue_has(relay->queue, row->seq))
 		return;
 	outbox_queue_hold_row(relay->queue, row->key_hash, row->seq, &row->id,
-						  row->failed, route, row->aggregate_type,
-						  row->aggregate_id);
+						  row->failed, route);
 }
 
 /*

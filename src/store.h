@@ -124,8 +124,8 @@ typedef struct OutboxClaim
 	const int64 *excluded_keys; /* hashes of keys that wait */
 	int			worker;			/* this worker's share of the keys */
 	int			nworkers;
-	const char *aggregate_type; /* with aggregate_id: this key only; then */
-	const char *aggregate_id;	/* keys and share are not looked at */
+	bool		one_key;		/* rows of key_hash only; then excluded keys */
+	int64		key_hash;		/* and share are not looked at */
 	MemoryContext cxt;			/* where messages are allocated */
 	OutboxClaimVisit visit;
 	void	   *arg;
@@ -150,10 +150,9 @@ typedef struct OutboxRow
 	int64		seq;
 	pg_uuid_t	id;
 	bool		failed;
-	int64		key_hash;		/* 0 when aggregate_id is NULL */
-	const char *route;			/* strings as in OutboxMessage */
-	const char *aggregate_type;
-	const char *aggregate_id;
+	bool		keyed;			/* has an aggregate_id, and so */
+	int64		key_hash;
+	const char *route;			/* as in OutboxMessage */
 } OutboxRow;
 
 typedef void (*OutboxRowVisit) (const OutboxRow *row, void *arg);

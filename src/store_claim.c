@@ -41,7 +41,7 @@
 #define WAITING "status = 'pending' AND available_at IS NOT NULL"
 
 /* Parameters that every claim has, whether its text uses them or not. */
-#define CLAIM_NARGS 10
+#define CLAIM_NARGS 9
 static const Oid claim_types[CLAIM_NARGS] = {
 	INT8OID,					/* $1 after */
 	INT8OID,					/* $2 upto */
@@ -51,8 +51,7 @@ static const Oid claim_types[CLAIM_NARGS] = {
 	INT4OID,					/* $6 worker */
 	INT4OID,					/* $7 nworkers */
 	TIMESTAMPTZOID,				/* $8 after which due time */
-	TEXTOID,					/* $9 aggregate_type */
-	TEXTOID						/* $10 aggregate_id */
+	INT8OID						/* $9 hash of the one key */
 };
 
 #define EXCLUDE_ROUTES	0x01
@@ -80,17 +79,19 @@ filter_text(int filters)
 						 " AND (coalesce(%s.outbox_key_hash(aggregate_type,"
 						 " aggregate_id), seq) & 9223372036854775807) %% $7 = $6",
 						 outbox_store_schema());
+	/* As the index outbox_key has it, which is made for this. */
 	if (filters & ONE_KEY)
-		appendStringInfoString(&buf,
-							   " AND aggregate_type IS NOT DISTINCT FROM $9"
-							   " AND aggregate_id = $10");
+		appendStringInfo(&buf,
+						 " AND aggregate_id IS NOT NULL AND"
+						 " %s.outbox_key_hash(aggregate_type, aggregate_id) = $9",
+						 outbox_store_schema());
 	return buf.data;
 }
 
 static int
 claim_filters(const OutboxClaim *claim, bool keys)
 {
-	if (claim->aggregate_id != NULL)
+	if (claim->one_key)
 		return ONE_KEY |
 			(claim->excluded_routes != NIL ? EXCLUDE_ROUTES : 0);
 	return (claim->excluded_routes != NIL ? EXCLUDE_ROUTES : 0) |
@@ -149,14 +150,7 @@ claim_values(const OutboxClaim *claim, int filters, TimestampTz after_due,
 	values[5] = Int32GetDatum(claim->worker);
 	values[6] = Int32GetDatum(claim->nworkers);
 	values[7] = TimestampTzGetDatum(after_due);
-	if (claim->aggregate_type != NULL)
-		values[8] = server_text(claim->aggregate_type);
-	else
-		nulls[8] = 'n';
-	if (claim->aggregate_id != NULL)
-		values[9] = server_text(claim->aggregate_id);
-	else
-		nulls[9] = 'n';
+	values[8] = Int64GetDatum(claim->key_hash);
 }
 
 /* -------------------------------------------------------- rows to messages */
@@ -181,8 +175,7 @@ visit_row(ClaimReceiver *receiver, TupleTableSlot *slot)
 	row.failed = DatumGetBool(slot->tts_values[ROW_FAILED]);
 	row.key_hash = outbox_store_key_hash(slot, ROW_AGGREGATE_TYPE, ROW_AGGREGATE_ID);
 	row.route = outbox_store_utf8(slot, ROW_ROUTE);
-	row.aggregate_type = outbox_store_utf8(slot, ROW_AGGREGATE_TYPE);
-	row.aggregate_id = outbox_store_utf8(slot, ROW_AGGREGATE_ID);
+	row.keyed = !slot->tts_isnull[ROW_AGGREGATE_ID];
 	receiver->row_visit(&row, receiver->row_arg);
 }
 

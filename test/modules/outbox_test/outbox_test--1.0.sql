@@ -52,14 +52,14 @@ CREATE FUNCTION outbox_test_list(
 	excluded_keys bigint[] DEFAULT NULL, worker integer DEFAULT 0,
 	nworkers integer DEFAULT 1, only_type text DEFAULT NULL,
 	only_id text DEFAULT NULL, stop_after integer DEFAULT NULL,
-	OUT seq bigint, OUT id uuid, OUT failed boolean, OUT key_hash bigint,
-	OUT route text, OUT aggregate_type text, OUT aggregate_id text)
+	OUT seq bigint, OUT id uuid, OUT failed boolean, OUT keyed boolean,
+	OUT key_hash bigint, OUT route text)
 RETURNS SETOF record AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE;
 
 CREATE FUNCTION outbox_test_list_holders(
 	worker integer DEFAULT 0, nworkers integer DEFAULT 1,
-	OUT seq bigint, OUT id uuid, OUT failed boolean, OUT key_hash bigint,
-	OUT route text, OUT aggregate_type text, OUT aggregate_id text)
+	OUT seq bigint, OUT id uuid, OUT failed boolean, OUT keyed boolean,
+	OUT key_hash bigint, OUT route text)
 RETURNS SETOF record AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
 
 CREATE FUNCTION outbox_test_check_holders(ids uuid[]) RETURNS boolean[]

@@ -12,6 +12,7 @@
 
 #include "access/transam.h"
 #include "catalog/pg_type.h"
+#include "enqueue.h"
 #include "executor/spi.h"
 #include "fmgr.h"
 #include "funcapi.h"
@@ -144,16 +145,15 @@ receive_row(const OutboxRow *row, void *arg)
 {
 	Receiver   *receiver = arg;
 	ReturnSetInfo *rsinfo = receiver->rsinfo;
-	Datum		values[7];
-	bool		nulls[7] = {false};
+	Datum		values[6];
+	bool		nulls[6] = {false};
 
 	values[0] = Int64GetDatum(row->seq);
 	values[1] = UUIDPGetDatum(&row->id);
 	values[2] = BoolGetDatum(row->failed);
-	values[3] = Int64GetDatum(row->key_hash);
-	values[4] = text_or_null(row->route, &nulls[4]);
-	values[5] = text_or_null(row->aggregate_type, &nulls[5]);
-	values[6] = text_or_null(row->aggregate_id, &nulls[6]);
+	values[3] = BoolGetDatum(row->keyed);
+	values[4] = Int64GetDatum(row->key_hash);
+	values[5] = text_or_null(row->route, &nulls[5]);
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 }
 
@@ -194,10 +194,11 @@ fill_claim(FunctionCallInfo fcinfo, OutboxClaim *claim, Receiver *receiver)
 	}
 	claim->worker = PG_GETARG_INT32(5);
 	claim->nworkers = PG_GETARG_INT32(6);
-	if (!PG_ARGISNULL(7))
-		claim->aggregate_type = text_to_cstring(PG_GETARG_TEXT_PP(7));
-	if (!PG_ARGISNULL(8))
-		claim->aggregate_id = text_to_cstring(PG_GETARG_TEXT_PP(8));
+	claim->one_key = !PG_ARGISNULL(8);
+	if (claim->one_key)
+		claim->key_hash =
+			outbox_hash_key(PG_ARGISNULL(7) ? NULL : PG_GETARG_TEXT_PP(7),
+							PG_GETARG_TEXT_PP(8));
 	claim->cxt = CurrentMemoryContext;
 	claim->visit = receive_message;
 	claim->arg = receiver;

@@ -620,6 +620,41 @@ COMMENT ON COLUMN outbox_failed.created_at IS 'When it was enqueued.';
 COMMENT ON COLUMN outbox_failed.attempts IS 'Failed attempts.';
 COMMENT ON COLUMN outbox_failed.last_error IS 'Why the last one failed, in the broker''s words.';
 
+CREATE VIEW outbox_held_keys AS
+	WITH holder AS (
+		SELECT DISTINCT ON (o.aggregate_type, o.aggregate_id)
+			o.aggregate_type, o.aggregate_id, o.seq, o.id, o.route, o.status,
+			o.attempts, o.available_at, o.last_error
+		FROM outbox o JOIN outbox_route r ON r.name = o.route
+		WHERE o.aggregate_id IS NOT NULL AND r.ordering = 'key'
+			AND (o.status = 'failed' AND r.on_failed = 'block'
+				 OR o.status = 'pending' AND o.available_at IS NOT NULL
+					AND o.attempts > 0)
+		ORDER BY o.aggregate_type, o.aggregate_id, o.seq)
+	SELECT h.aggregate_type, h.aggregate_id, h.status AS reason, h.id, h.seq,
+		h.route, h.attempts,
+		CASE WHEN h.status = 'pending' THEN h.available_at END AS retry_at,
+		h.last_error,
+		(SELECT pg_catalog.count(*) FROM outbox b
+		 WHERE b.status = 'pending' AND b.available_at IS NULL
+			AND b.aggregate_id IS NOT NULL
+			AND outbox_key_hash(b.aggregate_type, b.aggregate_id)
+				= outbox_key_hash(h.aggregate_type, h.aggregate_id)
+			AND b.seq > h.seq) AS behind
+	FROM holder h;
+
+COMMENT ON VIEW outbox_held_keys IS 'Keys whose later messages wait because of one message: it failed on a route with on_failed = ''block'' (requeue or discard it), or waits for its next attempt.';
+COMMENT ON COLUMN outbox_held_keys.aggregate_type IS 'With aggregate_id, the key.';
+COMMENT ON COLUMN outbox_held_keys.aggregate_id IS 'With aggregate_type, the key.';
+COMMENT ON COLUMN outbox_held_keys.reason IS '''failed'': held until outbox_requeue() or outbox_discard() of the message; ''pending'': until it was tried again.';
+COMMENT ON COLUMN outbox_held_keys.id IS 'The message that holds the key.';
+COMMENT ON COLUMN outbox_held_keys.seq IS 'Its order of enqueue.';
+COMMENT ON COLUMN outbox_held_keys.route IS 'Its destination, a name in outbox_route.';
+COMMENT ON COLUMN outbox_held_keys.attempts IS 'Its failed attempts.';
+COMMENT ON COLUMN outbox_held_keys.retry_at IS 'When it is tried again; NULL if it failed.';
+COMMENT ON COLUMN outbox_held_keys.last_error IS 'Why its last attempt failed, in the broker''s words.';
+COMMENT ON COLUMN outbox_held_keys.behind IS 'Messages of the key that wait behind it.';
+
 --
 -- Functions for operators.  They run as the owner of the extension, so EXECUTE
 -- on them is all that an operator's role needs.

@@ -283,6 +283,14 @@ outbox_queue_has(OutboxQueue *queue, int64 seq)
 	return hash_search(queue->items, &seq, HASH_FIND, NULL) != NULL;
 }
 
+bool
+outbox_queue_skips(OutboxQueue *queue, int64 hash, int64 seq)
+{
+	OutboxKey  *key = hash_search(queue->keys, &hash, HASH_FIND, NULL);
+
+	return key != NULL && key->skip_low != 0 && key->skip_low <= seq;
+}
+
 static void
 discard(OutboxQueue *queue, OutboxMessage *message, int claim_index)
 {

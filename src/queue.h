@@ -132,6 +132,8 @@ extern int	outbox_queue_take_claim(OutboxQueue *queue, int64 seq);
 extern void outbox_queue_return_claim(OutboxQueue *queue, int index);
 
 extern bool outbox_queue_has(OutboxQueue *queue, int64 seq);
+/* Does the key know that this row of it is only in the table? */
+extern bool outbox_queue_skips(OutboxQueue *queue, int64 hash, int64 seq);
 
 /*
  * Takes over a claimed message and its claim entry.  Returns false when it was

@@ -105,7 +105,8 @@ admit(OutboxBatch *batch, const Admission *admission)
 		relay->config_dirty = true;
 	}
 	/* An older row of the key has turned up that could not be kept. */
-	else if (segment->key != NULL && segment->key->skip_low <= segment->after)
+	else if (segment->key != NULL &&
+			 segment->key->skip_low < segment->skip_low)
 		;
 	else
 	{
@@ -174,7 +175,7 @@ finish_key(OutboxRelay *relay, OutboxSegment *segment)
 	OutboxKey  *key = segment->key;
 	int64		upto = 0;
 
-	if (segment->given_up || key->skip_low <= segment->after)
+	if (segment->given_up || key->skip_low < segment->skip_low)
 		return;
 	outbox_relay_routes_passed_over(relay, segment->after + 1);
 	/* Held meanwhile, for a locked row: it remembers by itself. */
@@ -194,6 +195,8 @@ finish_segment(OutboxRelay *relay, OutboxSegment *segment)
 		advance_due(relay, segment);
 	else if (segment->key != NULL)
 		finish_key(relay, segment);
+	else if (segment->backlog)
+		outbox_backlog_advance(relay, segment);
 	else if (!segment->main)
 		advance_rescan(relay, segment);
 	else

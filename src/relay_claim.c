@@ -58,6 +58,7 @@ outbox_batch_wanted(OutboxRelay *relay)
 	if (queue->count >= queue_limit() || queue->bytes >= OUTBOX_QUEUE_BYTES)
 		return false;
 	return relay->main_pending || relay->nrescans > 0 ||
+		outbox_backlog_exists(relay) ||
 		!dlist_is_empty(&queue->reread) ||
 		(relay->next_due != 0 && GetCurrentTimestamp() >= relay->next_due);
 }
@@ -75,6 +76,8 @@ outbox_batch_init(OutboxRelay *relay, OutboxBatch *batch, MemoryContext cxt)
 					   Max(relay->queue->waiting_max - relay->queue->nwaiting,
 						   Min(outbox_window, OUTBOX_KEY_WAITING_MAX)));
 	batch->bytes_left = OUTBOX_CLAIM_BYTES;
+	batch->backlog_low = outbox_backlog_exists(relay) ?
+		relay->backlog.lo : PG_INT64_MAX;
 	batch->messages = MemoryContextAlloc(cxt, sizeof(OutboxMessage *) *
 										 (batch->limit + OUTBOX_EXTRA_CLAIMS));
 	batch->claims = MemoryContextAlloc(cxt, sizeof(int) *
@@ -86,7 +89,8 @@ outbox_batch_init(OutboxRelay *relay, OutboxBatch *batch, MemoryContext cxt)
 static bool
 is_rescan(const OutboxSegment *segment)
 {
-	return segment->origin == OUTBOX_FROM_SCAN && !segment->main;
+	return segment->origin == OUTBOX_FROM_SCAN && !segment->main &&
+		!segment->backlog;
 }
 
 /* The transaction failed: nothing was claimed. */
@@ -94,12 +98,7 @@ void
 outbox_batch_forget(OutboxBatch *batch)
 {
 	for (int i = 0; i < batch->count; i++)
-	{
-		if (batch->messages[i] == NULL)
-			continue;
-		outbox_queue_return_claim(batch->relay->queue, batch->claims[i]);
-		pfree(batch->messages[i]);
-	}
+		outbox_batch_give_up_message(batch, i);
 	batch->count = 0;
 	/* The error may have come while claim_older() had moved it. */
 	if (batch->relay != NULL)
@@ -172,7 +171,7 @@ fill_claim(OutboxBatch *batch, OutboxSegment *segment, OutboxClaim *claim)
 	memset(claim, 0, sizeof(*claim));
 	claim->after = segment->after;
 	claim->upto = segment->upto;
-	claim->limit = batch->limit - batch->count;
+	claim->limit = batch->limit - batch->reserve - batch->count;
 	claim->excluded_routes = batch->excluded_routes;
 	claim->worker = MySlot->worker;
 	claim->nworkers = MySlot->nworkers;
@@ -190,7 +189,8 @@ fill_claim(OutboxBatch *batch, OutboxSegment *segment, OutboxClaim *claim)
 static bool
 batch_full(const OutboxBatch *batch)
 {
-	return batch->count >= batch->limit || batch->bytes_left == 0;
+	return batch->count >= batch->limit - batch->reserve ||
+		batch->bytes_left == 0;
 }
 
 /* ------------------------------------------- rows that somebody has locked */
@@ -285,9 +285,9 @@ claim_due(OutboxBatch *batch)
 		segment->cut = true;
 }
 
-/* Keys of which the rows behind the cursor are read again anyway. */
+/* Keys of which the rows from a number on, up to the cursor, are read again. */
 static int
-list_excluded_keys(OutboxRelay *relay, int64 *hashes)
+list_excluded_keys(OutboxRelay *relay, int64 from, int64 *hashes)
 {
 	dlist_head *lists[] = {&relay->queue->held, &relay->queue->reread};
 	int			n = 0;
@@ -305,7 +305,7 @@ list_excluded_keys(OutboxRelay *relay, int64 *hashes)
 
 			if (n == OUTBOX_MAX_EXCLUDED)
 				return n;
-			if (key->skip_low != 0 && key->skip_low <= relay->cursor + 1)
+			if (key->skip_low != 0 && key->skip_low <= from)
 				hashes[n++] = key->hash;
 		}
 	}
@@ -353,18 +353,22 @@ claim_rescans(OutboxBatch *batch)
 	return true;
 }
 
+void
+outbox_batch_give_up_message(OutboxBatch *batch, int index)
+{
+	if (batch->messages[index] == NULL)
+		return;
+	outbox_queue_return_claim(batch->relay->queue, batch->claims[index]);
+	pfree(batch->messages[index]);
+	batch->messages[index] = NULL;
+}
+
 /* Nothing of the segment was claimed; what was seen will be seen again. */
-static void
-give_up_segment(OutboxBatch *batch, OutboxSegment *segment)
+void
+outbox_batch_give_up(OutboxBatch *batch, OutboxSegment *segment)
 {
 	for (int i = segment->start; i < segment->end; i++)
-	{
-		if (batch->messages[i] == NULL)
-			continue;
-		outbox_queue_return_claim(batch->relay->queue, batch->claims[i]);
-		pfree(batch->messages[i]);
-		batch->messages[i] = NULL;
-	}
+		outbox_batch_give_up_message(batch, i);
 	segment->last_seq = segment->after;
 	segment->cut = true;
 	segment->given_up = true;
@@ -408,7 +412,7 @@ claim_older(OutboxBatch *batch, int64 cursor)
 	}
 	for (int i = first; i < batch->nsegments; i++)
 		if (batch->segments[i].origin != OUTBOX_FROM_DUE)
-			give_up_segment(batch, &batch->segments[i]);
+			outbox_batch_give_up(batch, &batch->segments[i]);
 	relay->cursor = batch->cursor;
 }
 
@@ -426,9 +430,12 @@ claim_keys(OutboxBatch *batch)
 		if (count++ >= REREAD_MAX || batch_full(batch) ||
 			batch->nsegments >= OUTBOX_BATCH_SEGMENTS / 2)
 			break;
-		segment = add_segment(batch, OUTBOX_FROM_KEY, key->skip_low - 1,
+		segment = add_segment(batch, OUTBOX_FROM_KEY,
+							  outbox_backlog_key_low(batch->relay,
+													 key->skip_low) - 1,
 							  batch->relay->cursor);
 		segment->key = key;
+		segment->skip_low = key->skip_low;
 		claim_segment(batch, segment, NULL, 0);
 	}
 }
@@ -445,8 +452,23 @@ claim_main(OutboxBatch *batch)
 	segment->main = true;
 	/* News that come from here on, this scan may not have seen. */
 	relay->main_pending = false;
-	claim_segment(batch, segment, hashes, list_excluded_keys(relay, hashes));
+	claim_segment(batch, segment, hashes, list_excluded_keys(relay, relay->cursor + 1,
+																	hashes));
 	return segment->last_seq;
+}
+
+static void
+claim_backlog(OutboxBatch *batch)
+{
+	OutboxRelay *relay = batch->relay;
+	OutboxSegment *segment = add_segment(batch, OUTBOX_FROM_SCAN,
+										 relay->backlog.lo - 1,
+										 Min(relay->backlog.hi, relay->cursor));
+	int64		hashes[OUTBOX_MAX_EXCLUDED];
+
+	segment->backlog = true;
+	claim_segment(batch, segment, hashes,
+				  list_excluded_keys(relay, relay->backlog.lo, hashes));
 }
 
 /* Called in a transaction. */
@@ -459,6 +481,8 @@ outbox_batch_claim(OutboxBatch *batch, TimestampTz wall)
 	bool		complete;
 
 	batch->excluded_routes = outbox_relay_excluded_routes(relay);
+	if (outbox_backlog_exists(relay))
+		batch->reserve = batch->limit / 2;
 	if (relay->next_due != 0 && wall >= relay->next_due && !batch_full(batch))
 		claim_due(batch);
 
@@ -479,9 +503,15 @@ outbox_batch_claim(OutboxBatch *batch, TimestampTz wall)
 		claim_keys(batch);
 		batch->reread = true;
 	}
-	else if (relay->main_pending)
+	else if (relay->main_pending && outbox_backlog_yields(relay))
 		cursor = claim_main(batch);
+	batch->reserve = 0;
+	if (complete && outbox_backlog_exists(relay) && !batch_full(batch))
+		claim_backlog(batch);
 	if (batch->count > 0)
+	{
 		claim_older(batch, cursor);
+		outbox_backlog_check(batch);
+	}
 	MemoryContextSwitchTo(old);
 }

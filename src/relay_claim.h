@@ -25,6 +25,8 @@ typedef struct OutboxSegment
 	int			visited;		/* rows seen, those we had already included */
 	int64		last_seq;		/* of the last row seen */
 	TimestampTz last_due;
+	bool		backlog;		/* reads the backlog */
+	int64		skip_low;		/* of the key, when it was read */
 	bool		cut;			/* there may be more */
 	bool		given_up;		/* nothing of it is claimed */
 	int64		first_dropped;	/* first one that the queue did not keep */
@@ -45,6 +47,8 @@ typedef struct OutboxBatch
 	int64		cursor;			/* of the relay, when the batch began */
 	MemoryContext cxt;			/* of the round */
 	int			limit;			/* messages */
+	int			reserve;		/* of limit, what is left for the backlog */
+	int64		backlog_low;	/* where it began, when the claims began */
 	size_t		bytes_left;
 	List	   *excluded_routes;
 	int			nsegments;
@@ -63,5 +67,14 @@ extern void outbox_batch_init(OutboxRelay *relay, OutboxBatch *batch,
 extern void outbox_batch_claim(OutboxBatch *batch, TimestampTz wall);
 extern void outbox_batch_committed(OutboxBatch *batch);
 extern void outbox_batch_forget(OutboxBatch *batch);
+extern void outbox_batch_give_up(OutboxBatch *batch, OutboxSegment *segment);
+extern void outbox_batch_give_up_message(OutboxBatch *batch, int index);
+
+/* relay_backlog.c */
+extern bool outbox_backlog_yields(OutboxRelay *relay);
+extern int64 outbox_backlog_key_low(const OutboxRelay *relay, int64 skip_low);
+extern void outbox_backlog_check(OutboxBatch *batch);
+extern void outbox_backlog_advance(OutboxRelay *relay,
+								   const OutboxSegment *segment);
 
 #endif							/* OUTBOX_RELAY_CLAIM_H */

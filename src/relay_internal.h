@@ -9,6 +9,8 @@
  * relay_timers.c	what makes the relay look: news, and time
  * relay_round.c	the transaction: settle, claim
  * relay_claim.c	what a round claims
+ * relay_backlog.c	what waits behind the cursor, beside new rows
+ * relay_sweep.c	looking for rows that nobody has announced
  * relay_admit.c	what becomes of it after the commit
  * relay_link.c		connecting, losing the connection, confirms
  * relay_publish.c	sending what is ready
@@ -113,6 +115,11 @@ typedef struct OutboxRelay
 	/* what to read */
 	int64		cursor;			/* main scan: rows up to here were seen */
 	bool		main_pending;	/* there may be rows behind the cursor */
+	int64		news_hi;		/* the highest number that was announced */
+	OutboxRange backlog;		/* see relay_backlog.c; hi 0: none */
+	int			main_pause;		/* rounds that leave the main scan out */
+	int			last_pause;
+	int64		sweep_from;		/* see relay_sweep.c; 0: no sweep now */
 	int			nrescans;
 	OutboxRange rescans[OUTBOX_MAX_RANGES];
 	int			nlater;			/* rows somebody had locked */
@@ -184,6 +191,14 @@ extern void outbox_relay_timers(OutboxRelay *relay, OutboxMonoTime now);
 extern void outbox_relay_add_prepared(OutboxRelay *relay,
 									  const OutboxPrepared *prepared);
 extern void outbox_relay_rescan(OutboxRelay *relay, int64 lo, int64 hi);
+
+/* relay_backlog.c; the rest of it is in relay_claim.h */
+extern bool outbox_backlog_exists(const OutboxRelay *relay);
+extern bool outbox_backlog_add(OutboxRelay *relay, int64 lo, int64 hi);
+extern void outbox_backlog_jump(OutboxRelay *relay);
+
+/* relay_sweep.c */
+extern void outbox_relay_sweep(OutboxRelay *relay);
 
 /* relay_link.c */
 extern void outbox_relay_link_create(OutboxRelay *relay);

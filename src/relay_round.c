@@ -308,6 +308,9 @@ load_start(OutboxRelay *relay)
 	}
 	outbox_store_list_holders(MySlot->worker, MySlot->nworkers, hold_row,
 							  relay);
+	/* All that is there is read as a backlog, beside what comes from now on. */
+	relay->news_hi = Max(relay->news_hi, outbox_store_last_ready());
+	outbox_backlog_jump(relay);
 	relay->holders_loaded = true;
 	relay->find_next_due = true;
 }
@@ -370,6 +373,7 @@ outbox_relay_wants_round(OutboxRelay *relay, OutboxMonoTime now)
 		relay->recheck_extension || relay->recheck_settings || relay->config_dirty ||
 		!relay->holders_loaded || relay->check_holders ||
 		relay->find_next_due || settling_wanted(relay, now) ||
+		relay->sweep_from != 0 ||
 		outbox_batch_wanted(relay);
 }
 
@@ -429,6 +433,8 @@ round_transaction(OutboxRelay *relay, Settling *settling, OutboxBatch *batch)
 			OUTBOX_FAULT("after_claim");
 		}
 	}
+	if (relay->sweep_from != 0)
+		outbox_relay_sweep(relay);
 	find_due = relay->find_next_due || settling->nrejected > 0 ||
 		due_segment(batch) != NULL;
 	if (find_due)

@@ -23,11 +23,15 @@ outbox_relay_rescan(OutboxRelay *relay, int64 lo, int64 hi)
 {
 	OutboxRange range = {Max(lo, 1), Min(hi, relay->cursor)};
 
-	if (range.lo <= range.hi)
+	if (range.lo <= range.hi &&
+		!outbox_backlog_add(relay, range.lo, range.hi))
 		outbox_range_add(relay->rescans, &relay->nrescans, OUTBOX_MAX_RANGES,
 						 range);
-	if (hi > relay->cursor)
-		relay->main_pending = true;
+	if (hi <= relay->cursor)
+		return;
+	relay->main_pending = true;
+	if (hi != PG_INT64_MAX)
+		relay->news_hi = Max(relay->news_hi, hi);
 }
 
 void
@@ -145,7 +149,8 @@ static void
 sweep(OutboxRelay *relay)
 {
 	relay->sweep_at = outbox_mono_after(OUTBOX_SWEEP_MS);
-	outbox_relay_rescan(relay, 1, PG_INT64_MAX);
+	relay->sweep_from = 1;
+	relay->main_pending = true;
 	relay->due_cursor = DT_NOBEGIN;
 	relay->due_cursor_seq = 0;
 	relay->find_next_due = true;
@@ -159,6 +164,7 @@ void
 outbox_relay_timers(OutboxRelay *relay, OutboxMonoTime now)
 {
 	outbox_relay_check_prepared(relay);
+	outbox_backlog_jump(relay);
 	if (outbox_mono_reached(relay->poll_at, now))
 		poll_now(relay, now);
 	if (outbox_mono_reached(relay->sweep_at, now))

@@ -120,14 +120,13 @@ routes_array(const List *routes)
 }
 
 static Datum
-keys_array(const OutboxClaim *claim)
+int64_array(const int64 *numbers, int n)
 {
-	Datum	   *elems = palloc(sizeof(Datum) * Max(claim->nexcluded_keys, 1));
+	Datum	   *elems = palloc(sizeof(Datum) * Max(n, 1));
 
-	for (int i = 0; i < claim->nexcluded_keys; i++)
-		elems[i] = Int64GetDatum(claim->excluded_keys[i]);
-	return PointerGetDatum(construct_array(elems, claim->nexcluded_keys,
-										   INT8OID, sizeof(int64),
+	for (int i = 0; i < n; i++)
+		elems[i] = Int64GetDatum(numbers[i]);
+	return PointerGetDatum(construct_array(elems, n, INT8OID, sizeof(int64),
 										   FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
 }
 
@@ -144,7 +143,7 @@ claim_values(const OutboxClaim *claim, int filters, TimestampTz after_due,
 	else
 		nulls[3] = 'n';
 	if (filters & EXCLUDE_KEYS)
-		values[4] = keys_array(claim);
+		values[4] = int64_array(claim->excluded_keys, claim->nexcluded_keys);
 	else
 		nulls[4] = 'n';
 	values[5] = Int32GetDatum(claim->worker);
@@ -337,6 +336,40 @@ outbox_store_list(const OutboxClaim *claim, OutboxRowVisit visit)
 	claim_values(claim, filters, 0, values, nulls);
 	return run(statement->plan, CLAIM_NARGS, claim_types, values, nulls,
 			   &receiver);
+}
+
+void
+outbox_store_find_keys(const int64 *hashes, int n, int64 lo, int64 hi,
+					   bool *found)
+{
+	static OutboxStatement statement;
+	static const Oid types[] = {INT8ARRAYOID, INT8OID, INT8OID};
+	Datum		values[] = {int64_array(hashes, n), Int64GetDatum(lo),
+	Int64GetDatum(hi)};
+
+	/* LIMIT: one look into the index for each, whatever the planner believes. */
+	outbox_store_execute(outbox_store_plan(&statement,
+										   psprintf("SELECT k.i FROM pg_catalog.unnest($1)"
+													" WITH ORDINALITY k (hash, i),"
+													" LATERAL (SELECT FROM %s.outbox"
+													" WHERE " READY
+													" AND aggregate_id IS NOT NULL"
+													" AND %s.outbox_key_hash(aggregate_type, aggregate_id) = k.hash"
+													" AND seq >= $2 AND seq <= $3"
+													" LIMIT 1) r",
+													outbox_store_schema(),
+													outbox_store_schema()),
+										   3, types),
+						 values, NULL, SPI_OK_SELECT);
+	for (int row = 0; row < (int) SPI_processed; row++)
+	{
+		bool		isnull;
+		int64		i = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[row],
+													SPI_tuptable->tupdesc, 1,
+													&isnull));
+
+		found[i - 1] = true;
+	}
 }
 
 int64

@@ -67,8 +67,8 @@ compare_admissions(const void *a, const void *b)
  * read again in the same batch, over a stretch with this row in it, then that
  * read must not count the row as done because another segment has claimed it.
  */
-static OutboxSegment *
-responsible_segment(OutboxBatch *batch, OutboxSegment *segment,
+OutboxSegment *
+outbox_batch_reader(OutboxBatch *batch, OutboxSegment *segment,
 					const OutboxMessage *message)
 {
 	if (!batch->reread || segment->origin != OUTBOX_FROM_SCAN ||
@@ -78,7 +78,7 @@ responsible_segment(OutboxBatch *batch, OutboxSegment *segment,
 	{
 		OutboxSegment *other = &batch->segments[i];
 
-		if (other->key != NULL && !other->given_up &&
+		if (other->key != NULL &&
 			other->key->hash == message->key_hash &&
 			message->seq > other->after &&
 			message->seq <= (other->cut ? other->last_seq : other->upto))
@@ -93,7 +93,7 @@ admit(OutboxBatch *batch, const Admission *admission)
 {
 	OutboxRelay *relay = batch->relay;
 	OutboxMessage *message = batch->messages[admission->index];
-	OutboxSegment *segment = responsible_segment(batch, admission->segment,
+	OutboxSegment *segment = outbox_batch_reader(batch, admission->segment,
 												 message);
 	int			claim = batch->claims[admission->index];
 	OutboxRoute *route = outbox_relay_find_route(relay, message->route);
@@ -175,7 +175,7 @@ finish_key(OutboxRelay *relay, OutboxSegment *segment)
 	OutboxKey  *key = segment->key;
 	int64		upto = 0;
 
-	if (segment->given_up || key->skip_low < segment->skip_low)
+	if (key->skip_low < segment->skip_low)
 		return;
 	outbox_relay_routes_passed_over(relay, segment->after + 1);
 	/* Held meanwhile, for a locked row: it remembers by itself. */
@@ -219,4 +219,5 @@ outbox_batch_committed(OutboxBatch *batch)
 		finish_segment(relay, &batch->segments[i]);
 	batch->count = 0;
 	batch->nsegments = 0;
+	outbox_relay_heed_news(relay, &batch->late_news);
 }

@@ -105,15 +105,38 @@ typedef struct Check
 	bool	   *behind;
 } Check;
 
+/*
+ * Was the row passed by this batch's read of the backlog, as claimed already?
+ * Then all that is older of its key was read with it, and nobody will come back
+ * for it.
+ */
+static bool
+read_with_backlog(const OutboxBatch *batch, int64 seq)
+{
+	for (int i = 0; i < batch->nsegments; i++)
+	{
+		const OutboxSegment *segment = &batch->segments[i];
+
+		if (segment->backlog && seq > segment->after &&
+			seq <= (segment->cut ? segment->last_seq : segment->upto))
+			return true;
+	}
+	return false;
+}
+
 static void
-collect(OutboxBatch *batch, const OutboxSegment *segment, Check *check)
+collect(OutboxBatch *batch, OutboxSegment *segment, Check *check)
 {
 	for (int i = segment->start; i < segment->end; i++)
 	{
 		OutboxMessage *message = batch->messages[i];
 
 		if (message == NULL || message->aggregate_id == NULL ||
-			message->seq <= batch->relay->backlog.lo)
+			message->seq <= batch->relay->backlog.lo ||
+			read_with_backlog(batch, message->seq))
+			continue;
+		/* With all that is older of its key. */
+		if (outbox_batch_reader(batch, segment, message) != segment)
 			continue;
 		check->hashes[check->nhashes] = message->key_hash;
 		check->indexes[check->nhashes++] = i;
@@ -123,8 +146,7 @@ collect(OutboxBatch *batch, const OutboxSegment *segment, Check *check)
 static bool
 beside_backlog(const OutboxSegment *segment)
 {
-	return segment->origin == OUTBOX_FROM_SCAN && !segment->backlog &&
-		!segment->given_up;
+	return segment->origin == OUTBOX_FROM_SCAN && !segment->backlog;
 }
 
 /* Main scans that are mostly in vain become rare. */
@@ -143,8 +165,7 @@ adapt_pause(OutboxRelay *relay, int checked, int rejected)
 }
 
 /*
- * Gives up what must not overtake the backlog.  Called when all has been
- * claimed: what was announced meanwhile may have made the backlog longer.
+ * Gives up what must not overtake the backlog.
  */
 void
 outbox_backlog_check(OutboxBatch *batch)
@@ -153,15 +174,8 @@ outbox_backlog_check(OutboxBatch *batch)
 	Check		check = {0};
 	int			rejected = 0;
 
-	if (!outbox_backlog_exists(relay))
+	if (!outbox_backlog_exists(relay) || batch->count == 0)
 		return;
-	/* Older rows have turned up: what was read without them must wait. */
-	if (relay->backlog.lo < batch->backlog_low)
-		for (int i = 0; i < batch->nsegments; i++)
-			if (batch->segments[i].backlog ||
-				batch->segments[i].origin == OUTBOX_FROM_KEY)
-				outbox_batch_give_up(batch, &batch->segments[i]);
-
 	check.hashes = palloc(sizeof(int64) * (batch->count + 1));
 	check.indexes = palloc(sizeof(int) * (batch->count + 1));
 	check.behind = palloc0(sizeof(bool) * (batch->count + 1));
@@ -193,8 +207,6 @@ outbox_backlog_advance(OutboxRelay *relay, const OutboxSegment *segment)
 	OutboxRange *backlog = &relay->backlog;
 	int64		read = segment->cut ? segment->last_seq : segment->upto;
 
-	if (segment->given_up)
-		return;
 	outbox_relay_routes_passed_over(relay, segment->after + 1);
 	/* Unless older rows have been added meanwhile. */
 	if (backlog->lo > segment->after)

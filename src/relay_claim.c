@@ -22,9 +22,6 @@
 /* Keys that one batch reads again. */
 #define REREAD_MAX 8
 
-/* See claim_older(). */
-#define OLDER_PASSES 4
-
 /*
  * While so many keys are under way, rows that would only wait behind them are
  * not claimed.  With fewer, the scan goes on past busy keys, leaving their rows
@@ -68,7 +65,6 @@ outbox_batch_init(OutboxRelay *relay, OutboxBatch *batch, MemoryContext cxt)
 {
 	memset(batch, 0, sizeof(*batch));
 	batch->relay = relay;
-	batch->cursor = relay->cursor;
 	batch->limit = Max(queue_limit() - relay->queue->count, 0);
 	batch->limit = Min(batch->limit, outbox_window);
 	/* All of them may turn out to be of keys that are under way. */
@@ -76,12 +72,10 @@ outbox_batch_init(OutboxRelay *relay, OutboxBatch *batch, MemoryContext cxt)
 					   Max(relay->queue->waiting_max - relay->queue->nwaiting,
 						   Min(outbox_window, OUTBOX_KEY_WAITING_MAX)));
 	batch->bytes_left = OUTBOX_CLAIM_BYTES;
-	batch->backlog_low = outbox_backlog_exists(relay) ?
-		relay->backlog.lo : PG_INT64_MAX;
 	batch->messages = MemoryContextAlloc(cxt, sizeof(OutboxMessage *) *
-										 (batch->limit + OUTBOX_EXTRA_CLAIMS));
+										 Max(batch->limit, 1));
 	batch->claims = MemoryContextAlloc(cxt, sizeof(int) *
-									   (batch->limit + OUTBOX_EXTRA_CLAIMS));
+									   Max(batch->limit, 1));
 	batch->cxt = cxt;
 }
 
@@ -100,9 +94,6 @@ outbox_batch_forget(OutboxBatch *batch)
 	for (int i = 0; i < batch->count; i++)
 		outbox_batch_give_up_message(batch, i);
 	batch->count = 0;
-	/* The error may have come while claim_older() had moved it. */
-	if (batch->relay != NULL)
-		batch->relay->cursor = batch->cursor;
 	for (int i = 0; i < batch->nsegments; i++)
 	{
 		OutboxSegment *segment = &batch->segments[i];
@@ -114,6 +105,8 @@ outbox_batch_forget(OutboxBatch *batch)
 			batch->relay->main_pending = true;
 	}
 	batch->nsegments = 0;
+	if (batch->relay != NULL)
+		outbox_relay_heed_news(batch->relay, &batch->late_news);
 }
 
 /* ---------------------------------------------------------------- claiming */
@@ -363,59 +356,6 @@ outbox_batch_give_up_message(OutboxBatch *batch, int index)
 	batch->messages[index] = NULL;
 }
 
-/* Nothing of the segment was claimed; what was seen will be seen again. */
-void
-outbox_batch_give_up(OutboxBatch *batch, OutboxSegment *segment)
-{
-	for (int i = segment->start; i < segment->end; i++)
-		outbox_batch_give_up_message(batch, i);
-	segment->last_seq = segment->after;
-	segment->cut = true;
-	segment->given_up = true;
-}
-
-/*
- * The claims above each saw the database at a moment of its own, so one may
- * have seen a row B and missed a row A that B depends on: A was not visible yet
- * when its place was read, or nobody had told us to read it again.  A's
- * transaction announced itself before it became visible, so before B's: the news
- * that are there now lead to A.  What is read now can depend on other rows in
- * turn, hence the passes; the rows of a last pass without an end are given up,
- * and read again in the next round.
- *
- * cursor: where the batch will leave it, as ranges are cut there.
- */
-static void
-claim_older(OutboxBatch *batch, int64 cursor)
-{
-	OutboxRelay *relay = batch->relay;
-	int			first = 0;		/* segment of the pass before */
-	int			next;
-
-	/* Room of its own, or a scan that fills the batch would never succeed. */
-	batch->limit += OUTBOX_EXTRA_CLAIMS;
-	batch->bytes_left = Max(batch->bytes_left, OUTBOX_CLAIM_BYTES / 8);
-	relay->cursor = cursor;
-	for (int pass = 0; pass < OLDER_PASSES; pass++)
-	{
-		next = batch->nsegments;
-		outbox_relay_take_news(relay);
-		outbox_relay_check_prepared(relay);
-		if (relay->nrescans == 0)
-		{
-			first = next;
-			break;
-		}
-		if (!claim_rescans(batch))
-			break;				/* what the pass before may need is unread */
-		first = next;
-	}
-	for (int i = first; i < batch->nsegments; i++)
-		if (batch->segments[i].origin != OUTBOX_FROM_DUE)
-			outbox_batch_give_up(batch, &batch->segments[i]);
-	relay->cursor = batch->cursor;
-}
-
 static void
 claim_keys(OutboxBatch *batch)
 {
@@ -440,8 +380,7 @@ claim_keys(OutboxBatch *batch)
 	}
 }
 
-/* Returns where the cursor goes. */
-static int64
+static void
 claim_main(OutboxBatch *batch)
 {
 	OutboxRelay *relay = batch->relay;
@@ -454,7 +393,6 @@ claim_main(OutboxBatch *batch)
 	relay->main_pending = false;
 	claim_segment(batch, segment, hashes, list_excluded_keys(relay, relay->cursor + 1,
 																	hashes));
-	return segment->last_seq;
 }
 
 static void
@@ -471,47 +409,65 @@ claim_backlog(OutboxBatch *batch)
 				  list_excluded_keys(relay, relay->backlog.lo, hashes));
 }
 
+/*
+ * All claims of a batch read one snapshot, and that is what keeps the order of
+ * transactions that depend on each other: if it sees a row B, it sees every row
+ * A that B's transaction had seen, and A's transaction had announced its range,
+ * with its xid, before.  So the news that are there when the snapshot has been
+ * taken lead to A, and it is read now.  Ranges of transactions that the snapshot
+ * does not see are for the next batch.
+ */
+static void
+take_snapshot(OutboxBatch *batch)
+{
+	OutboxRelay *relay = batch->relay;
+
+	outbox_store_claim_snapshot();
+	outbox_slot_take_inbox(&batch->late_news);
+	for (int i = 0; i < batch->late_news.nprepared; i++)
+		outbox_relay_add_prepared(relay, &batch->late_news.prepared[i]);
+	batch->late_news.nprepared = 0;
+	outbox_relay_check_prepared(relay, outbox_store_sees);
+}
+
 /* Called in a transaction. */
 void
 outbox_batch_claim(OutboxBatch *batch, TimestampTz wall)
 {
 	OutboxRelay *relay = batch->relay;
 	MemoryContext old = MemoryContextSwitchTo(batch->cxt);
-	int64		cursor = relay->cursor;
-	bool		complete;
 
 	batch->excluded_routes = outbox_relay_excluded_routes(relay);
+	take_snapshot(batch);
 	if (outbox_backlog_exists(relay))
 		batch->reserve = batch->limit / 2;
 	if (relay->next_due != 0 && wall >= relay->next_due && !batch_full(batch))
 		claim_due(batch);
 
-	complete = claim_rescans(batch);
-
 	/*
-	 * What is left of the ranges may be older rows of the same keys.  (The
-	 * batch need not be full then: rows that we have already count against the
-	 * limit of a read.)  Keys not together with the main scan: that leaves
-	 * them out, counting on their being read again up to the cursor.  In
-	 * turns, as a busy key is nearly always to be read again.
+	 * Newer rows may be of the same keys, so not before all ranges are read.
+	 * (That can be with room left: rows in memory count for a read's limit.)
 	 */
-	if (!complete || batch_full(batch))
-		;
-	else if (!dlist_is_empty(&relay->queue->reread) &&
-			 !(relay->reread_last && relay->main_pending))
+	if (claim_rescans(batch))
 	{
-		claim_keys(batch);
-		batch->reread = true;
+		/*
+		 * Keys not together with the main scan: that leaves them out, counting
+		 * on their being read again up to the cursor.  In turns, as a busy key
+		 * is nearly always to be read again.
+		 */
+		if (!dlist_is_empty(&relay->queue->reread) && !batch_full(batch) &&
+			!(relay->reread_last && relay->main_pending))
+		{
+			claim_keys(batch);
+			batch->reread = true;
+		}
+		else if (relay->main_pending && !batch_full(batch) &&
+				 outbox_backlog_yields(relay))
+			claim_main(batch);
+		batch->reserve = 0;
+		if (outbox_backlog_exists(relay) && !batch_full(batch))
+			claim_backlog(batch);
 	}
-	else if (relay->main_pending && outbox_backlog_yields(relay))
-		cursor = claim_main(batch);
-	batch->reserve = 0;
-	if (complete && outbox_backlog_exists(relay) && !batch_full(batch))
-		claim_backlog(batch);
-	if (batch->count > 0)
-	{
-		claim_older(batch, cursor);
-		outbox_backlog_check(batch);
-	}
+	outbox_backlog_check(batch);
 	MemoryContextSwitchTo(old);
 }

@@ -28,7 +28,6 @@ typedef struct OutboxSegment
 	bool		backlog;		/* reads the backlog */
 	int64		skip_low;		/* of the key, when it was read */
 	bool		cut;			/* there may be more */
-	bool		given_up;		/* nothing of it is claimed */
 	int64		first_dropped;	/* first one that the queue did not keep */
 	int			compared;		/* see find_locked() */
 } OutboxSegment;
@@ -44,11 +43,10 @@ typedef struct OutboxLockedRow
 typedef struct OutboxBatch
 {
 	OutboxRelay *relay;
-	int64		cursor;			/* of the relay, when the batch began */
+	OutboxInbox late_news;		/* of what the snapshot need not see */
 	MemoryContext cxt;			/* of the round */
 	int			limit;			/* messages */
 	int			reserve;		/* of limit, what is left for the backlog */
-	int64		backlog_low;	/* where it began, when the claims began */
 	size_t		bytes_left;
 	List	   *excluded_routes;
 	int			nsegments;
@@ -67,8 +65,11 @@ extern void outbox_batch_init(OutboxRelay *relay, OutboxBatch *batch,
 extern void outbox_batch_claim(OutboxBatch *batch, TimestampTz wall);
 extern void outbox_batch_committed(OutboxBatch *batch);
 extern void outbox_batch_forget(OutboxBatch *batch);
-extern void outbox_batch_give_up(OutboxBatch *batch, OutboxSegment *segment);
 extern void outbox_batch_give_up_message(OutboxBatch *batch, int index);
+/* The segment that answers for a message: of its key, if that is read again. */
+extern OutboxSegment *outbox_batch_reader(OutboxBatch *batch,
+										  OutboxSegment *segment,
+										  const OutboxMessage *message);
 
 /* relay_backlog.c */
 extern bool outbox_backlog_yields(OutboxRelay *relay);

@@ -186,7 +186,10 @@ extern void outbox_relay_database_works(OutboxRelay *relay);
 
 /* relay_timers.c */
 extern void outbox_relay_take_news(OutboxRelay *relay);
-extern void outbox_relay_check_prepared(OutboxRelay *relay);
+extern void outbox_relay_heed_news(OutboxRelay *relay,
+								   const OutboxInbox *inbox);
+extern void outbox_relay_check_prepared(OutboxRelay *relay,
+										bool (*ended) (TransactionId xid));
 extern void outbox_relay_timers(OutboxRelay *relay, OutboxMonoTime now);
 extern void outbox_relay_add_prepared(OutboxRelay *relay,
 									  const OutboxPrepared *prepared);

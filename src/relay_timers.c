@@ -47,39 +47,45 @@ outbox_relay_add_prepared(OutboxRelay *relay, const OutboxPrepared *prepared)
 }
 
 void
+outbox_relay_heed_news(OutboxRelay *relay, const OutboxInbox *inbox)
+{
+	for (int i = 0; i < inbox->nranges; i++)
+		outbox_relay_rescan(relay, inbox->ranges[i].lo, inbox->ranges[i].hi);
+	for (int i = 0; i < inbox->nprepared; i++)
+		outbox_relay_add_prepared(relay, &inbox->prepared[i]);
+	if (inbox->next_due != 0)
+	{
+		if (relay->next_due == 0 || inbox->next_due < relay->next_due)
+			relay->next_due = inbox->next_due;
+		/* Committed late; or the wall clock was set back. */
+		if (inbox->next_due <= relay->due_cursor)
+			relay->due_again_at = outbox_mono_now();
+	}
+	if (inbox->news & OUTBOX_NEWS_CONFIG)
+		relay->config_dirty = true;
+	if (inbox->news & OUTBOX_NEWS_REMOVED)
+		relay->check_holders = true;
+	if (inbox->news & OUTBOX_NEWS_RESCAN)
+		relay->sweep_at = relay->poll_at;
+	if (inbox->news & OUTBOX_NEWS_RESTART)
+	{
+		relay->leave = true;
+		MySlot->exit_reason = OUTBOX_EXIT_RESTART;
+	}
+	if (inbox->news & OUTBOX_NEWS_STOP)
+	{
+		relay->leave = true;
+		MySlot->exit_reason = OUTBOX_EXIT_STOPPED;
+	}
+}
+
+void
 outbox_relay_take_news(OutboxRelay *relay)
 {
 	OutboxInbox inbox;
 
 	outbox_slot_take_inbox(&inbox);
-	for (int i = 0; i < inbox.nranges; i++)
-		outbox_relay_rescan(relay, inbox.ranges[i].lo, inbox.ranges[i].hi);
-	for (int i = 0; i < inbox.nprepared; i++)
-		outbox_relay_add_prepared(relay, &inbox.prepared[i]);
-	if (inbox.next_due != 0)
-	{
-		if (relay->next_due == 0 || inbox.next_due < relay->next_due)
-			relay->next_due = inbox.next_due;
-		/* Committed late; or the wall clock was set back. */
-		if (inbox.next_due <= relay->due_cursor)
-			relay->due_again_at = outbox_mono_now();
-	}
-	if (inbox.news & OUTBOX_NEWS_CONFIG)
-		relay->config_dirty = true;
-	if (inbox.news & OUTBOX_NEWS_REMOVED)
-		relay->check_holders = true;
-	if (inbox.news & OUTBOX_NEWS_RESCAN)
-		relay->sweep_at = relay->poll_at;
-	if (inbox.news & OUTBOX_NEWS_RESTART)
-	{
-		relay->leave = true;
-		MySlot->exit_reason = OUTBOX_EXIT_RESTART;
-	}
-	if (inbox.news & OUTBOX_NEWS_STOP)
-	{
-		relay->leave = true;
-		MySlot->exit_reason = OUTBOX_EXIT_STOPPED;
-	}
+	outbox_relay_heed_news(relay, &inbox);
 }
 
 /* ------------------------------------------------------------------ timers */
@@ -93,18 +99,25 @@ expired(OutboxMonoTime *deadline, OutboxMonoTime now)
 	return true;
 }
 
+static bool
+has_ended(TransactionId xid)
+{
+	return !TransactionIdIsInProgress(xid);
+}
+
 /*
- * Prepared transactions whose xid is no longer in progress: their rows are
- * visible now, or never will be.
+ * Prepared transactions that have ended: their rows are visible now, or never
+ * will be.
  */
 void
-outbox_relay_check_prepared(OutboxRelay *relay)
+outbox_relay_check_prepared(OutboxRelay *relay,
+							bool (*ended) (TransactionId xid))
 {
 	for (int i = 0; i < relay->nprepared;)
 	{
 		OutboxPrepared *prepared = &relay->prepared[i];
 
-		if (TransactionIdIsInProgress(prepared->xid))
+		if (!ended(prepared->xid))
 		{
 			i++;
 			continue;
@@ -163,7 +176,7 @@ sweep(OutboxRelay *relay)
 void
 outbox_relay_timers(OutboxRelay *relay, OutboxMonoTime now)
 {
-	outbox_relay_check_prepared(relay);
+	outbox_relay_check_prepared(relay, has_ended);
 	outbox_backlog_jump(relay);
 	if (outbox_mono_reached(relay->poll_at, now))
 		poll_now(relay, now);

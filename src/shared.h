@@ -27,8 +27,7 @@
  * A worker holds at most twice its window, sent and ready to be sent, and some
  * older rows that turn up while it claims.
  */
-#define OUTBOX_EXTRA_CLAIMS		256
-#define OUTBOX_MAX_CLAIMS		(2 * OUTBOX_MAX_WINDOW + OUTBOX_EXTRA_CLAIMS)
+#define OUTBOX_MAX_CLAIMS		(2 * OUTBOX_MAX_WINDOW)
 
 #define OUTBOX_INBOX_RANGES		32
 #define OUTBOX_INBOX_PREPARED	512 /* commits during one turn of a worker */

@@ -131,6 +131,12 @@ typedef struct OutboxClaim
 	void	   *arg;
 } OutboxClaim;
 
+/* Takes the snapshot that claims and lists of this transaction read from now on. */
+extern void outbox_store_claim_snapshot(void);
+
+/* Had the transaction ended when that was taken, so that it sees its rows? */
+extern bool outbox_store_sees(TransactionId xid);
+
 /*
  * Claims rows that are ready, in the order of seq, passing over locked ones.
  * Returns how many were visited.

@@ -13,8 +13,10 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "enqueue.h"
+#include "executor/executor.h"
 #include "executor/tuptable.h"
 #include "mb/pg_wchar.h"
 #include "store.h"
@@ -23,6 +25,7 @@
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
+#include "utils/plancache.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 #include "varatt_compat.h"
@@ -212,42 +215,59 @@ receiver_nothing(DestReceiver *self)
 	(void) self;
 }
 
+static ParamListInfo
+make_params(int nargs, const Oid *types, const Datum *values, const char *nulls)
+{
+	ParamListInfo params;
+
+	if (nargs == 0)
+		return NULL;
+	params = makeParamList(nargs);
+	for (int i = 0; i < nargs; i++)
+	{
+		params->params[i].value = values[i];
+		params->params[i].isnull = nulls != NULL && nulls[i] == 'n';
+		params->params[i].pflags = PARAM_FLAG_CONST;
+		params->params[i].ptype = types[i];
+	}
+	return params;
+}
+
+/*
+ * Runs a statement that SPI has prepared, but with the executor, since SPI
+ * takes a new snapshot for each statement that locks rows.
+ */
 static int
 run(SPIPlanPtr plan, int nargs, const Oid *types, Datum *values,
 	const char *nulls, ClaimReceiver *receiver)
 {
-	SPIExecuteOptions options;
-	ParamListInfo params = NULL;
-	int			result;
+	CachedPlanSource *source = linitial(SPI_plan_get_plan_sources(plan));
+	ParamListInfo params = make_params(nargs, types, values, nulls);
+	CachedPlan *cached = GetCachedPlan(source, params, CurrentResourceOwner,
+									   NULL);
+	QueryDesc  *query;
 
-	if (nargs > 0)
-	{
-		params = makeParamList(nargs);
-		for (int i = 0; i < nargs; i++)
-		{
-			params->params[i].value = values[i];
-			params->params[i].isnull = nulls != NULL && nulls[i] == 'n';
-			params->params[i].pflags = PARAM_FLAG_CONST;
-			params->params[i].ptype = types[i];
-		}
-	}
 	receiver->pub.receiveSlot = receive_slot;
 	receiver->pub.rStartup = receiver_startup;
 	receiver->pub.rShutdown = receiver_nothing;
 	receiver->pub.rDestroy = receiver_nothing;
-	/* Anything but DestNone and DestSPI, which SPI handles specially. */
-	receiver->pub.mydest = DestTuplestore;
+	receiver->pub.mydest = DestTuplestore;	/* nothing looks at it */
 	receiver->scratch = AllocSetContextCreate(CurrentMemoryContext,
 											  "outbox claim row",
 											  ALLOCSET_DEFAULT_SIZES);
-	memset(&options, 0, sizeof(options));
-	options.read_only = receiver->claim == NULL;
-	options.params = params;
-	options.dest = &receiver->pub;
-	result = SPI_execute_plan_extended(plan, &options);
-	if (result != SPI_OK_SELECT)
-		elog(ERROR, "SPI_execute_plan failed: %s",
-			 SPI_result_code_string(result));
+	query = CreateQueryDesc(linitial_node(PlannedStmt, cached->stmt_list),
+							source->query_string, GetActiveSnapshot(),
+							InvalidSnapshot, &receiver->pub, params, NULL, 0);
+	ExecutorStart(query, 0);
+#if PG_VERSION_NUM >= 180000
+	ExecutorRun(query, ForwardScanDirection, 0);
+#else
+	ExecutorRun(query, ForwardScanDirection, 0, true);
+#endif
+	ExecutorFinish(query);
+	ExecutorEnd(query);
+	FreeQueryDesc(query);
+	ReleaseCachedPlan(cached, CurrentResourceOwner);
 	MemoryContextDelete(receiver->scratch);
 	return receiver->count;
 }
@@ -266,6 +286,21 @@ run_claim(const OutboxClaim *claim, SPIPlanPtr plan, int filters,
 
 /* ------------------------------------------------------------------ claims */
 
+void
+outbox_store_claim_snapshot(void)
+{
+	/* It must see what this transaction has settled. */
+	CommandCounterIncrement();
+	PopActiveSnapshot();
+	PushActiveSnapshot(GetTransactionSnapshot());
+}
+
+bool
+outbox_store_sees(TransactionId xid)
+{
+	return !XidInMVCCSnapshot(xid, GetActiveSnapshot());
+}
+
 int
 outbox_store_claim(const OutboxClaim *claim)
 {
@@ -282,13 +317,6 @@ outbox_store_claim(const OutboxClaim *claim)
 								   " FOR UPDATE SKIP LOCKED",
 								   outbox_store_schema(), filter_text(filters)),
 						  CLAIM_NARGS, claim_types);
-	/*
-	 * A snapshot just before that of the claim, for outbox_store_list(): what
-	 * that sees and the claim did not take was locked, and did not become
-	 * visible a moment later.
-	 */
-	PopActiveSnapshot();
-	PushActiveSnapshot(GetTransactionSnapshot());
 	return run_claim(claim, statement->plan, filters, 0);
 }
 

@@ -20,6 +20,7 @@
 #include "store.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 PG_MODULE_MAGIC;
@@ -43,12 +44,14 @@ static void
 begin(void)
 {
 	SPI_connect();
+	PushActiveSnapshot(GetTransactionSnapshot());
 	outbox_test_attach();
 }
 
 static void
 end(void)
 {
+	PopActiveSnapshot();
 	SPI_finish();
 }
 
@@ -215,6 +218,7 @@ outbox_test_claim(PG_FUNCTION_ARGS)
 	InitMaterializedSRF(fcinfo, 0);
 	fill_claim(fcinfo, &claim, &receiver);
 	begin();
+	outbox_store_claim_snapshot();
 	(void) outbox_store_claim(&claim);
 	end();
 	return (Datum) 0;
@@ -229,6 +233,7 @@ outbox_test_claim_due(PG_FUNCTION_ARGS)
 	InitMaterializedSRF(fcinfo, 0);
 	fill_claim(fcinfo, &claim, &receiver);
 	begin();
+	outbox_store_claim_snapshot();
 	(void) outbox_store_claim_due(&claim, PG_GETARG_TIMESTAMPTZ(10), claim.after);
 	end();
 	return (Datum) 0;
@@ -243,6 +248,7 @@ outbox_test_list(PG_FUNCTION_ARGS)
 	InitMaterializedSRF(fcinfo, 0);
 	fill_claim(fcinfo, &claim, &receiver);
 	begin();
+	outbox_store_claim_snapshot();
 	(void) outbox_store_list(&claim, receive_row);
 	end();
 	return (Datum) 0;

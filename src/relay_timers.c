@@ -16,6 +16,11 @@
 #include "storage/procarray.h"
 #include "utils/timestamp.h"
 
+/* A database that makes room for others comes back after this at the latest. */
+#define REST_MAX_MS			60000
+#define REST_PREPARED_MS	2000	/* a prepared transaction is asked about */
+#define REST_STANDING_MS	10000	/* what keeps it from working may be over */
+
 /* -------------------------------------------------------------------- news */
 
 void
@@ -44,6 +49,36 @@ outbox_relay_add_prepared(OutboxRelay *relay, const OutboxPrepared *prepared)
 	}
 	/* Too many to know each: the next sweep finds them. */
 	relay->sweep_at = relay->poll_at;
+}
+
+/* More than to wait for a commit, or for the time. */
+static bool
+has_work(OutboxRelay *relay)
+{
+	return !relay->holders_loaded || relay->main_pending ||
+		relay->nrescans > 0 || relay->nlater > 0 ||
+		outbox_backlog_exists(relay) || relay->queue->count > 0 ||
+		!dlist_is_empty(&relay->queue->reread) || relay->check_holders ||
+		relay->db_error || outbox_relay_count_broken(relay) > 0;
+}
+
+/* For how long nobody would miss this worker; 0: there is work. */
+static int
+rest_ms(OutboxRelay *relay)
+{
+	int			ms = REST_MAX_MS;
+
+	if (!outbox_enabled || relay->paused || relay->version_mismatch ||
+		relay->config_error != NULL)
+		return REST_STANDING_MS;
+	if (has_work(relay))
+		return 0;
+	if (relay->nprepared > 0)
+		ms = REST_PREPARED_MS;
+	if (relay->next_due != 0 && relay->next_due != DT_NOEND)
+		ms = Min(ms, TimestampDifferenceMilliseconds(GetCurrentTimestamp(),
+													 relay->next_due));
+	return ms;
 }
 
 void
@@ -76,6 +111,12 @@ outbox_relay_heed_news(OutboxRelay *relay, const OutboxInbox *inbox)
 	{
 		relay->leave = true;
 		MySlot->exit_reason = OUTBOX_EXIT_STOPPED;
+	}
+	if (inbox->news & OUTBOX_NEWS_YIELD)
+	{
+		relay->leave = true;
+		MySlot->exit_reason = OUTBOX_EXIT_YIELDED;
+		MySlot->rest_ms = rest_ms(relay);
 	}
 }
 

@@ -376,6 +376,7 @@ outbox_slot_assign(Oid dboid, int worker, int nworkers, uint64 *generation)
 	slot->pid = 0;
 	slot->procno = -1;
 	slot->exit_reason = OUTBOX_EXIT_CRASHED;
+	slot->rest_ms = 0;
 	slot->ready = false;
 	slot->broken_routes = 0;
 	slot->wanted_workers = nworkers;

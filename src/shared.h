@@ -55,6 +55,7 @@ typedef struct OutboxPrepared
 #define OUTBOX_NEWS_RESTART		0x04	/* leave, to be started anew */
 #define OUTBOX_NEWS_STOP		0x08	/* leave */
 #define OUTBOX_NEWS_RESCAN		0x10	/* ranges were lost: look at all rows */
+#define OUTBOX_NEWS_YIELD		0x20	/* leave, others wait for a process */
 
 typedef struct OutboxInbox
 {
@@ -95,7 +96,8 @@ typedef enum OutboxExit
 	OUTBOX_EXIT_CRASHED,		/* error or signal: again, with backoff */
 	OUTBOX_EXIT_ABSENT,			/* the database has no extension: forget it */
 	OUTBOX_EXIT_RESTART,		/* told to leave: start it again at once */
-	OUTBOX_EXIT_STOPPED			/* told to stop */
+	OUTBOX_EXIT_STOPPED,		/* told to stop */
+	OUTBOX_EXIT_YIELDED			/* made room for another database */
 } OutboxExit;
 
 typedef struct OutboxCounters
@@ -125,6 +127,7 @@ typedef struct OutboxSlot
 	int			pid;			/* 0 while no process runs */
 	int			procno;			/* whose latch to set, -1 if none */
 	OutboxExit	exit_reason;	/* read when the process is gone */
+	int			rest_ms;		/* YIELDED: no work is known for so long */
 	bool		ready;			/* the database has the extension ... */
 	int			wanted_workers; /* ... and wants so many workers */
 	int			broken_routes;	/* that wait after a destination error */

@@ -1,0 +1,83 @@
+/*-------------------------------------------------------------------------
+ *
+ * launcher_internal.h
+ *		What the files of the launcher share; nobody else includes it.
+ *
+ * launcher.c			the process
+ * launcher_databases.c	which databases there are
+ * launcher_workers.c	starting and ending the workers of one
+ * launcher_turns.c		whose turn it is when there are too few processes
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTBOX_LAUNCHER_INTERNAL_H
+#define OUTBOX_LAUNCHER_INTERNAL_H
+
+#include "clock.h"
+#include "nodes/pg_list.h"
+#include "postmaster/bgworker.h"
+#include "shared.h"
+
+typedef struct WorkerEntry
+{
+	BackgroundWorkerHandle *handle; /* NULL: not running */
+	OutboxSlot *slot;
+	uint64		generation;
+	OutboxMonoTime started_at;
+} WorkerEntry;
+
+typedef struct DatabaseEntry
+{
+	Oid			dboid;
+	int			nworkers;		/* by which its keys are divided now */
+	bool		regrouping;		/* all leave, to come back as nworkers */
+	bool		absent;			/* has no extension: to be forgotten */
+	uint32		failures;		/* crashes in a row */
+	OutboxMonoTime retry_at;	/* no start before */
+	bool		held;			/* kept away, for a command */
+
+	/* when processes are scarce, see launcher_turns.c */
+	bool		yielding;		/* told to make room */
+	int			rest_ms;		/* until there is work, as those that left said */
+	OutboxMonoTime waiting_since;	/* for a process; unset: it is not */
+	OutboxMonoTime ready_at;	/* its turn began */
+	int			room;			/* so many workers is all there is room for */
+	OutboxMonoTime room_until;	/* then try for more; unset: any number */
+
+	WorkerEntry workers[OUTBOX_MAX_WORKERS];
+} DatabaseEntry;
+
+/* The launcher's memory, and the databases it knows, in no order. */
+extern MemoryContext outbox_launcher_cxt;
+extern List *outbox_databases;
+
+/* launcher_databases.c */
+extern bool outbox_database_exists(Oid dboid);
+extern void outbox_databases_scan(void);
+extern void outbox_databases_take_requests(void);
+
+/* launcher_workers.c */
+
+/* Notices workers that have ended; true: the database is to be forgotten. */
+extern bool outbox_database_check(DatabaseEntry *db);
+/* Starts what is missing. */
+extern void outbox_database_start(DatabaseEntry *db, OutboxMonoTime now);
+
+/* launcher_turns.c */
+
+/* A worker could not be started; number: of it in its database. */
+extern void outbox_turn_no_process(DatabaseEntry *db, int number);
+/* One was started. */
+extern void outbox_turn_started(DatabaseEntry *db, int number);
+/* A worker has left; rest_ms: it knows of no work for so long. */
+extern void outbox_turn_left(DatabaseEntry *db, int rest_ms);
+/* All workers of a database that was told to make room have left. */
+extern void outbox_turn_ended(DatabaseEntry *db);
+/* How many workers a database that wants so many can have. */
+extern int	outbox_turn_room(DatabaseEntry *db, int wanted);
+/* Databases in the order in which they may start workers. */
+extern List *outbox_turn_order(void);
+/* When to look again, for a turn that will be over; unset: nobody waits. */
+extern OutboxMonoTime outbox_turns_check(OutboxMonoTime now);
+
+#endif							/* OUTBOX_LAUNCHER_INTERNAL_H */

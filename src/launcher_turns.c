@@ -1,0 +1,219 @@
+/*-------------------------------------------------------------------------
+ *
+ * launcher_turns.c
+ *		Whose turn it is when there are fewer processes than databases.
+ *
+ * Background workers are a resource of the whole server (max_worker_processes),
+ * and a database that has the extension needs one.  When none is free, the
+ * databases take turns:
+ *
+ *		waiting --a process is free, first come first served--> running
+ *		running --others wait and it idles, or its turn is over--> yielding
+ *		yielding --work is left--> waiting
+ *		yielding --nothing to do--> resting --commit, or time--> waiting
+ *
+ * A database that rests misses nothing: a transaction that enqueues there finds
+ * no worker to tell, and tells the launcher (outbox_shared_announce()); when a
+ * retry or a scheduled message will be due, the worker said when it left.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "launcher_internal.h"
+#include "miscadmin.h"
+#include "utils/memutils.h"
+
+/* How long a database keeps its workers while others wait. */
+#define TURN_MS			3000
+/* The same when it has nothing to do: time for a look at everything. */
+#define IDLE_TURN_MS	300
+/* Look again so often while somebody waits for an idle one. */
+#define CHECK_MS		100
+/* A group of workers that was too large for the room tries again after. */
+#define ROOM_MS			60000
+/* The same line again after so long, while it lasts or comes back. */
+#define REPORT_MS		(10 * 60000)
+
+static OutboxMonoTime reported_at;
+
+static void
+report_no_process(void)
+{
+	OutboxMonoTime now = outbox_mono_now();
+
+	if (outbox_mono_is_set(reported_at) &&
+		!outbox_mono_reached(outbox_mono_plus(reported_at, REPORT_MS), now))
+		return;
+	reported_at = now;
+	ereport(LOG,
+			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+			 errmsg("outbox could not start a relay worker: no worker process is free"),
+			 errdetail("Databases take turns of %d seconds while others wait.",
+					   TURN_MS / 1000),
+			 errhint("You may need to increase \"max_worker_processes\" (now %d). The launcher tries again by itself.",
+					 max_worker_processes)));
+}
+
+void
+outbox_turn_no_process(DatabaseEntry *db, int number)
+{
+	OutboxMonoTime now = outbox_mono_now();
+
+	report_no_process();
+	if (number == 0)
+	{
+		if (!outbox_mono_is_set(db->waiting_since))
+			db->waiting_since = now;
+		return;
+	}
+	/* Its keys must not wait for workers that cannot come: fewer share them. */
+	db->room = number;
+	db->room_until = outbox_mono_plus(now, ROOM_MS);
+}
+
+void
+outbox_turn_started(DatabaseEntry *db, int number)
+{
+	if (number != 0)
+		return;
+	db->waiting_since = OUTBOX_MONO_UNSET;
+	db->ready_at = OUTBOX_MONO_UNSET;
+	db->yielding = false;
+}
+
+void
+outbox_turn_left(DatabaseEntry *db, int rest_ms)
+{
+	ListCell   *cell;
+
+	db->rest_ms = Min(db->rest_ms, rest_ms);
+	/* There is a process for somebody. */
+	foreach(cell, outbox_databases)
+	{
+		DatabaseEntry *other = lfirst(cell);
+
+		if (outbox_mono_is_set(other->waiting_since))
+			other->retry_at = OUTBOX_MONO_UNSET;
+	}
+}
+
+void
+outbox_turn_ended(DatabaseEntry *db)
+{
+	db->yielding = false;
+	if (db->rest_ms > 0)
+		db->retry_at = outbox_mono_after(db->rest_ms);
+	else
+		db->waiting_since = outbox_mono_now();
+}
+
+int
+outbox_turn_room(DatabaseEntry *db, int wanted)
+{
+	if (!outbox_mono_is_set(db->room_until))
+		return wanted;
+	if (outbox_mono_reached(db->room_until, outbox_mono_now()))
+	{
+		db->room_until = OUTBOX_MONO_UNSET;
+		return wanted;
+	}
+	return Min(wanted, db->room);
+}
+
+/* ------------------------------------------------------------------- turns */
+
+/* Those that wait come first, the longest of them; then the others. */
+static int
+compare_waiting(const ListCell *a, const ListCell *b)
+{
+	const DatabaseEntry *left = lfirst(a);
+	const DatabaseEntry *right = lfirst(b);
+	bool		left_waits = outbox_mono_is_set(left->waiting_since);
+	bool		right_waits = outbox_mono_is_set(right->waiting_since);
+
+	if (left_waits != right_waits)
+		return left_waits ? -1 : 1;
+	if (!left_waits)
+		return 0;
+	return outbox_mono_before(left->waiting_since, right->waiting_since) ? -1 :
+		outbox_mono_before(right->waiting_since, left->waiting_since) ? 1 : 0;
+}
+
+List *
+outbox_turn_order(void)
+{
+	List	   *order = list_copy(outbox_databases);
+
+	list_sort(order, compare_waiting);
+	return order;
+}
+
+static bool
+is_idle(const DatabaseEntry *db)
+{
+	for (int i = 0; i < OUTBOX_MAX_WORKERS; i++)
+		if (db->workers[i].handle != NULL &&
+			db->workers[i].slot->state == OUTBOX_WORKER_PUBLISHING)
+			return false;
+	return true;
+}
+
+/* How long this one has to be left alone yet; only while it runs. */
+static int64
+turn_left(DatabaseEntry *db, OutboxMonoTime now)
+{
+	if (!outbox_mono_is_set(db->ready_at))
+		db->ready_at = now;
+	return outbox_mono_ms_until(outbox_mono_plus(db->ready_at,
+												 is_idle(db) ? IDLE_TURN_MS :
+												 TURN_MS), now);
+}
+
+/*
+ * Tells one database for each that waits to make room, beginning with the one
+ * whose turn is over for the longest time.
+ */
+OutboxMonoTime
+outbox_turns_check(OutboxMonoTime now)
+{
+	int			waiting = 0;
+	ListCell   *cell;
+
+	foreach(cell, outbox_databases)
+	{
+		DatabaseEntry *db = lfirst(cell);
+
+		if (outbox_mono_is_set(db->waiting_since) &&
+			db->workers[0].handle == NULL)
+			waiting++;
+		if (db->yielding)
+			waiting--;
+	}
+	outbox_shared->out_of_workers = waiting > 0;
+
+	for (; waiting > 0; waiting--)
+	{
+		DatabaseEntry *chosen = NULL;
+
+		foreach(cell, outbox_databases)
+		{
+			DatabaseEntry *db = lfirst(cell);
+
+			if (db->workers[0].handle == NULL || !db->workers[0].slot->ready ||
+				db->yielding || db->regrouping || db->absent)
+				continue;
+			if (turn_left(db, now) > 0)
+				continue;
+			if (chosen == NULL ||
+				outbox_mono_before(db->ready_at, chosen->ready_at))
+				chosen = db;
+		}
+		if (chosen == NULL)
+			return outbox_mono_plus(now, CHECK_MS);
+		chosen->yielding = true;
+		chosen->rest_ms = INT_MAX;
+		(void) outbox_shared_tell_workers(chosen->dboid, OUTBOX_NEWS_YIELD);
+	}
+	return OUTBOX_MONO_UNSET;
+}

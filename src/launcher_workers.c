@@ -1,0 +1,243 @@
+/*-------------------------------------------------------------------------
+ *
+ * launcher_workers.c
+ *		Starting and ending the workers of a database.
+ *
+ * A database's life, in outbox_database_check() and outbox_database_start():
+ *
+ *		known --> worker 0 starts --ready--> all its workers run
+ *		             |  extension absent        |  a worker ends
+ *		             v                          v
+ *		          forgotten               started again, after a backoff if
+ *		                                  it crashed
+ *
+ * Workers are BGW_NEVER_RESTART: after a crash of the server the postmaster
+ * must not start them beside those that a new launcher starts.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "backoff.h"
+#include "common/pg_prng.h"
+#include "launcher_internal.h"
+#include "miscadmin.h"
+#include "relay.h"
+#include "utils/memutils.h"
+
+#define RESTART_MS			1000	/* first wait after a crash */
+#define RESTART_MAX_MS		60000
+#define LONG_LIFE_MS		60000	/* after so long the waits start over */
+#define NO_WORKER_MS		5000	/* try again for a worker process */
+#define MAX_PROBES			2	/* workers that start at the same time */
+
+/* Returns false when no worker process or slot is free. */
+static bool
+start_worker(DatabaseEntry *db, int number)
+{
+	WorkerEntry *entry = &db->workers[number];
+	BackgroundWorker worker;
+	OutboxWorkerArgs args;
+	MemoryContext old;
+	bool		registered;
+
+	entry->slot = outbox_slot_assign(db->dboid, number, db->nworkers,
+									 &entry->generation);
+	if (entry->slot == NULL)
+		return false;
+
+	memset(&args, 0, sizeof(args));
+	args.dboid = db->dboid;
+	args.slot = (int) (entry->slot - outbox_shared->slots);
+	args.generation = entry->generation;
+
+	memset(&worker, 0, sizeof(worker));
+	worker.bgw_flags = BGWORKER_SHMEM_ACCESS |
+		BGWORKER_BACKEND_DATABASE_CONNECTION;
+	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
+	worker.bgw_restart_time = BGW_NEVER_RESTART;
+	snprintf(worker.bgw_library_name, sizeof(worker.bgw_library_name),
+			 "outbox");
+	snprintf(worker.bgw_function_name, sizeof(worker.bgw_function_name),
+			 CppAsString(outbox_relay_main));
+	snprintf(worker.bgw_name, BGW_MAXLEN, "outbox relay %d of database %u",
+			 number, db->dboid);
+	snprintf(worker.bgw_type, BGW_MAXLEN, "outbox relay");
+	worker.bgw_notify_pid = MyProcPid;
+	memcpy(worker.bgw_extra, &args, sizeof(args));
+
+	old = MemoryContextSwitchTo(outbox_launcher_cxt);
+	registered = RegisterDynamicBackgroundWorker(&worker, &entry->handle);
+	MemoryContextSwitchTo(old);
+	if (!registered)
+	{
+		(void) outbox_slot_free(entry->slot, entry->generation);
+		entry->handle = NULL;
+		return false;
+	}
+	entry->started_at = outbox_mono_now();
+	return true;
+}
+
+static void
+worker_ended(DatabaseEntry *db, int number)
+{
+	WorkerEntry *entry = &db->workers[number];
+	OutboxExit	reason = entry->slot->exit_reason;
+	bool		unread;
+
+	unread = outbox_slot_free(entry->slot, entry->generation);
+	/* The extension may have been created again while the worker left. */
+	if (unread && reason == OUTBOX_EXIT_ABSENT)
+		reason = OUTBOX_EXIT_RESTART;
+	outbox_turn_left(db, !unread && reason == OUTBOX_EXIT_YIELDED ?
+					 entry->slot->rest_ms : 0);
+	pfree(entry->handle);
+	entry->handle = NULL;
+	switch (reason)
+	{
+		case OUTBOX_EXIT_ABSENT:
+			db->absent = true;
+			break;
+		case OUTBOX_EXIT_RESTART:
+		case OUTBOX_EXIT_STOPPED:
+		case OUTBOX_EXIT_YIELDED:
+			db->failures = 0;
+			break;
+		case OUTBOX_EXIT_CRASHED:
+			if (outbox_mono_reached(outbox_mono_plus(entry->started_at,
+													 LONG_LIFE_MS),
+									outbox_mono_now()))
+				db->failures = 0;
+			db->failures++;
+			db->retry_at =
+				outbox_mono_after(outbox_backoff_ms(RESTART_MS, RESTART_MAX_MS,
+													db->failures,
+													pg_prng_uint32(&pg_global_prng_state)));
+			/* Dropped, or not open to connections any more. */
+			if (!outbox_database_exists(db->dboid))
+				db->absent = true;
+			break;
+	}
+}
+
+/* Notices workers that ended; returns how many run. */
+static int
+reap_workers(DatabaseEntry *db)
+{
+	int			running = 0;
+
+	for (int i = 0; i < OUTBOX_MAX_WORKERS; i++)
+	{
+		pid_t		pid;
+
+		if (db->workers[i].handle == NULL)
+			continue;
+		if (GetBackgroundWorkerPid(db->workers[i].handle, &pid) == BGWH_STOPPED)
+			worker_ended(db, i);
+		else
+			running++;
+	}
+	return running;
+}
+
+static int
+count_probes(void)
+{
+	int			count = 0;
+	ListCell   *cell;
+
+	foreach(cell, outbox_databases)
+	{
+		DatabaseEntry *db = lfirst(cell);
+
+		if (db->workers[0].handle != NULL && !db->workers[0].slot->ready)
+			count++;
+	}
+	return count;
+}
+
+/*
+ * All workers of a database divide its keys by the same number, so a change of
+ * outbox.workers sends all of them home before the first of the new ones comes.
+ */
+static void
+regroup(DatabaseEntry *db, int running)
+{
+	WorkerEntry *first = &db->workers[0];
+	int			wanted;
+
+	if (db->regrouping && running == 0)
+		db->regrouping = false;
+	if (db->regrouping || first->handle == NULL || !first->slot->ready)
+		return;
+	wanted = outbox_turn_room(db, first->slot->wanted_workers);
+	if (wanted == db->nworkers)
+		return;
+	db->nworkers = wanted;
+	db->regrouping = true;
+	(void) outbox_shared_tell_workers(db->dboid, OUTBOX_NEWS_RESTART);
+}
+
+/* Until the first worker has found the extension it is alone. */
+static void
+start_missing(DatabaseEntry *db)
+{
+	for (int i = 0; i < db->nworkers; i++)
+	{
+		if (db->workers[i].handle != NULL)
+			continue;
+		if (i > 0 && (db->workers[0].handle == NULL ||
+					  !db->workers[0].slot->ready))
+			return;
+		if (i == 0 && count_probes() >= MAX_PROBES)
+			return;
+		/* Dropped while its workers were away, or closed to connections. */
+		if (i == 0 && !outbox_database_exists(db->dboid))
+		{
+			db->absent = true;
+			outbox_shared_wake_launcher();
+			return;
+		}
+		if (!start_worker(db, i))
+		{
+			outbox_turn_no_process(db, i);
+			db->retry_at = outbox_mono_after(NO_WORKER_MS);
+			return;
+		}
+		outbox_turn_started(db, i);
+	}
+}
+
+void
+outbox_database_start(DatabaseEntry *db, OutboxMonoTime now)
+{
+	if (!db->absent && !db->held && !db->yielding && !db->regrouping &&
+		outbox_mono_reached(db->retry_at, now))
+		start_missing(db);
+}
+
+bool
+outbox_database_check(DatabaseEntry *db)
+{
+	int			running = reap_workers(db);
+
+	if (db->yielding && running == 0)
+		outbox_turn_ended(db);
+	db->held = false;
+	if (db->absent)
+	{
+		if (running > 0)
+			(void) outbox_shared_tell_workers(db->dboid, OUTBOX_NEWS_STOP);
+		return running == 0;
+	}
+	if (outbox_hold_exists(db->dboid))
+	{
+		(void) outbox_shared_tell_workers(db->dboid, OUTBOX_NEWS_STOP);
+		db->held = true;
+		db->retry_at = outbox_mono_after(NO_WORKER_MS);
+		return false;
+	}
+	regroup(db, running);
+	return false;
+}

@@ -133,7 +133,7 @@ run-checks:
 	@ASSERT=1 REGRESS='$(strip $(REGRESS))' ISOLATION='$(strip $(ISOLATION))' \
 		REGRESS_WORKER='$(strip $(REGRESS_WORKER))' \
 		ISOLATION_WORKER='$(strip $(ISOLATION_WORKER))' \
-		TESTS='$(TESTS)' PROVE_FLAGS='$(PROVE_FLAGS)' KEEP='$(KEEP)' \
+		TESTS='$(TESTS)' TAP_JOBS='$(TAP_JOBS)' PROVE_FLAGS='$(PROVE_FLAGS)' KEEP='$(KEEP)' \
 		test/tools/check $(SUITES)
 
 # Programs that the tests use: they speak AMQP, not PostgreSQL.

@@ -2,6 +2,8 @@
 # vacuum back, hardly a wake-up.  Also with rows in the table that cannot go.
 #
 # OUTBOX_TEST_FULL=1: a minute instead of 15 s.
+#
+# alone: wake-ups are counted
 
 use strict;
 use warnings;

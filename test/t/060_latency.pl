@@ -1,5 +1,7 @@
 # From commit to the consumer, one message at a time on an idle system: the
 # server's time of commit against the consumer's clock, which are one clock.
+#
+# alone: times are measured
 
 use strict;
 use warnings;

@@ -1,5 +1,7 @@
 # How fast a backlog drains, against a plain librabbitmq publisher with the same
 # window, messages, exchange and queue in the same run, in turns.
+#
+# alone: rates are measured
 
 use strict;
 use warnings;

@@ -272,8 +272,8 @@ $fake->do('now ack');
 wait_until('the worker waits for the row', sub { $node->sql($waiting) eq '1' });
 jump(-$HOUR);
 soon('G7: it does not wait for long', 1.75, sub { $node->sql($waiting) eq '0' });
-$checker->enqueue(10, prefix => 'other', keys => 5);
 $fake->do('answer ack');
+$checker->enqueue(10, prefix => 'other', keys => 5);
 soon('G7: other messages go on', 1,
 	sub { $node->sql('SELECT count(*) FROM outbox') eq '1' });
 $locker->query_safe('COMMIT');

@@ -227,6 +227,7 @@ outbox_link_drop(OutboxLink *link)
 	link->in_burst = false;
 	link->corked = false;
 	link->sending = false;
+	link->frames_len = 0;
 	link->return_part = OUTBOX_RETURN_NONE;
 }
 

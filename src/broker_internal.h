@@ -66,6 +66,8 @@ struct OutboxLink
 	bool		corked;
 	bool		sending;		/* inside a message: set across an ERROR, the
 								 * stream is cut in the middle of a frame */
+	char	   *frames;			/* of the burst, not sent yet; NULL at first */
+	size_t		frames_len;
 	int64		half_buffer;	/* most bytes we want in the kernel */
 	int64		room;			/* of half_buffer, still free */
 
@@ -102,6 +104,13 @@ extern void outbox_link_printable(char *dst, size_t size,
 								  const void *src, size_t len);
 extern void outbox_link_printable_bytes(char *dst, size_t size,
 										amqp_bytes_t src);
+
+/* in broker_frames.c */
+extern bool outbox_frames_fit(const OutboxLink *link, int64 bytes);
+extern int	outbox_frames_add(OutboxLink *link, const OutboxEncoded *encoded,
+							  amqp_bytes_t exchange, amqp_bytes_t routing_key,
+							  int64 bytes);
+extern int	outbox_frames_flush(OutboxLink *link);
 
 /* in broker_tls.c */
 extern OutboxLinkStatus outbox_link_open_tls(OutboxLink *link);

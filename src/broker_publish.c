@@ -3,6 +3,8 @@
  * broker_publish.c
  *		Sends messages in bursts.
  *
+ * Small ones are framed in broker_frames.c, the others by the library.
+ *
  * The bytes of a burst stay below half of the socket's send buffer, so the
  * library's send, which has no deadline, finds room at once even when the
  * broker has stopped reading.  A message that is larger than that goes frame
@@ -48,6 +50,18 @@ fail_silent(OutboxLink *link)
 									AMQP_STATUS_HEARTBEAT_TIMEOUT);
 }
 
+static OutboxLinkStatus
+end_of_sending(OutboxLink *link, int status)
+{
+	if (status == AMQP_STATUS_TIMEOUT && !outbox_watchdog_stopping())
+		return outbox_link_fail(link, OUTBOX_FAULT_CONNECTION, 0,
+								"publishing to \"%s:%d\" timed out: the broker takes no data, perhaps because of a memory or disk alarm",
+								link->target.host, link->target.port);
+	if (status != AMQP_STATUS_OK)
+		return outbox_link_fail_library(link, "publishing", status);
+	return OUTBOX_LINK_OK;
+}
+
 OutboxLinkStatus
 outbox_link_burst_begin(OutboxLink *link)
 {
@@ -56,7 +70,13 @@ outbox_link_burst_begin(OutboxLink *link)
 	if (link->sending)
 		return fail_interrupted(link);
 	if (link->in_burst)
-		(void) outbox_link_unguard(link);	/* an ERROR cut the last one */
+	{
+		/* an ERROR cut the last one */
+		OutboxLinkStatus status = outbox_link_burst_end(link);
+
+		if (status != OUTBOX_LINK_OK)
+			return status;
+	}
 	if (link->state != OUTBOX_LINK_OPEN)
 		return OUTBOX_LINK_AGAIN;
 
@@ -68,7 +88,6 @@ outbox_link_burst_begin(OutboxLink *link)
 	if (link->room <= 0)
 		return OUTBOX_LINK_AGAIN;
 	outbox_link_guard(link, OUTBOX_SOCKET_LIMIT_MS);
-	outbox_link_cork(link, true);
 	link->in_burst = true;
 	return OUTBOX_LINK_OK;
 }
@@ -76,18 +95,21 @@ outbox_link_burst_begin(OutboxLink *link)
 OutboxLinkStatus
 outbox_link_burst_end(OutboxLink *link)
 {
+	int			status;
+
 	if (link->state == OUTBOX_LINK_CLOSED)
 		return OUTBOX_LINK_LOST;
 	if (link->sending)
 		return fail_interrupted(link);
 	if (!link->in_burst)
 		return OUTBOX_LINK_OK;
+	status = outbox_frames_flush(link);
 	link->in_burst = false;
 	if (link->corked)
 		outbox_link_cork(link, false);
 	if (outbox_link_unguard(link))
-		return outbox_link_fail_library(link, "publishing", AMQP_STATUS_TIMEOUT);
-	return OUTBOX_LINK_OK;
+		status = AMQP_STATUS_TIMEOUT;
+	return end_of_sending(link, status);
 }
 
 /*
@@ -251,17 +273,33 @@ publish_large(OutboxLink *link, const OutboxEncoded *encoded,
 /* Puts one message on the wire; the stream is broken unless it returns OK. */
 static int
 put_on_wire(OutboxLink *link, const OutboxEncoded *encoded,
-			amqp_bytes_t exchange, amqp_bytes_t routing_key, bool large)
+			amqp_bytes_t exchange, amqp_bytes_t routing_key, int64 bytes,
+			bool large)
 {
 	amqp_basic_publish_t method = {0};
+	int			status;
 
+	if (!large && outbox_frames_fit(link, bytes))
+		return outbox_frames_add(link, encoded, exchange, routing_key, bytes);
+	status = outbox_frames_flush(link);
+	if (status != AMQP_STATUS_OK)
+		return status;
 	if (!large)
-		return amqp_basic_publish(link->conn, OUTBOX_CHANNEL_PUBLISH, exchange,
-								  routing_key, 1, 0, &encoded->properties,
-								  encoded->body);
+	{
+		if (!link->corked)
+			outbox_link_cork(link, true);
+		status = amqp_basic_publish(link->conn, OUTBOX_CHANNEL_PUBLISH, exchange,
+									routing_key, 1, 0, &encoded->properties,
+									encoded->body);
+		/* our own frames need none, and may come next */
+		if (!link->target.tls)
+			outbox_link_cork(link, false);
+		return status;
+	}
 
 	/* this takes its time: let each frame go, and arm the watchdog for each */
-	outbox_link_cork(link, false);
+	if (link->corked)
+		outbox_link_cork(link, false);
 	if (outbox_link_unguard(link))
 		return AMQP_STATUS_TIMEOUT;
 	method.exchange = exchange;
@@ -320,13 +358,9 @@ outbox_link_publish(OutboxLink *link, const OutboxMessage *message,
 		return fail_silent(link);
 
 	link->sending = true;
-	status = put_on_wire(link, &encoded, exchange_bytes, key_bytes, large);
-	if (status == AMQP_STATUS_TIMEOUT && !outbox_watchdog_stopping())
-		return outbox_link_fail(link, OUTBOX_FAULT_CONNECTION, 0,
-								"publishing to \"%s:%d\" timed out: the broker takes no data, perhaps because of a memory or disk alarm",
-								link->target.host, link->target.port);
+	status = put_on_wire(link, &encoded, exchange_bytes, key_bytes, bytes, large);
 	if (status != AMQP_STATUS_OK)
-		return outbox_link_fail_library(link, "publishing", status);
+		return end_of_sending(link, status);
 	link->sending = false;
 	if (large)
 	{

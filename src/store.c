@@ -16,6 +16,7 @@
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "replication/syncrep.h"
 #include "store.h"
 #include "storage/latch.h"
 #include "storage/lmgr.h"
@@ -176,9 +177,28 @@ outbox_store_sigint(int signo)
 	errno = save_errno;
 }
 
+/*
+ * The commit's wait for a synchronous standby was ended so that other processes
+ * need not wait for us.  Lets them go on, and waits again.
+ */
+static void
+wait_for_standby(void)
+{
+	do
+	{
+		CHECK_FOR_INTERRUPTS();
+		outbox_watchdog_guard_commit();
+		HOLD_INTERRUPTS();		/* as in a commit */
+		SyncRepWaitForLSN(XactLastCommitEnd, true);
+		RESUME_INTERRUPTS();
+	} while (outbox_watchdog_release());
+}
+
 void
 outbox_store_end(bool durable)
 {
+	bool		gave_way;
+
 	cancellable = false;
 	CHECK_FOR_INTERRUPTS();
 	PopActiveSnapshot();
@@ -190,12 +210,14 @@ outbox_store_end(bool durable)
 								 false);
 	else
 		/* The wait for a standby may be a long one. */
-		outbox_watchdog_guard_sql();
+		outbox_watchdog_guard_commit();
 	CommitTransactionCommand();
 	/* Older servers leave us in TopMemoryContext. */
 	MemoryContextSwitchTo(save_memory);
 	in_transaction = false;
-	(void) outbox_watchdog_release();
+	gave_way = outbox_watchdog_release();
+	if (gave_way)
+		wait_for_standby();
 	pgstat_report_stat(false);
 	pgstat_report_activity(STATE_IDLE, NULL);
 

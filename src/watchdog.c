@@ -31,7 +31,8 @@ typedef enum GuardKind
 {
 	GUARD_NONE,
 	GUARD_SOCKET,
-	GUARD_SQL
+	GUARD_SQL,
+	GUARD_COMMIT
 } GuardKind;
 
 static timer_t timer;
@@ -47,7 +48,9 @@ static volatile sig_atomic_t guard_limit_ticks;
 static volatile sig_atomic_t guard_ticks;	/* since the guard began */
 static volatile sig_atomic_t guard_stop_ticks;	/* of them, told to stop */
 static volatile sig_atomic_t guard_lock_ticks;	/* of them, waiting for a lock */
+static volatile sig_atomic_t guard_barrier_ticks;	/* with a barrier pending */
 static volatile sig_atomic_t guard_fired;
+static volatile sig_atomic_t guard_gave_way;
 
 static void
 set_timer(long tick_ms)
@@ -108,6 +111,26 @@ tick_sql(void)
 	}
 }
 
+/*
+ * SyncRepWaitForLSN looks at QueryCancelPending, and nothing else does during a
+ * commit; should the commit have been slow for another reason,
+ * outbox_watchdog_release() takes it back.
+ */
+static void
+tick_commit(void)
+{
+	tick_sql();
+	if (!ProcSignalBarrierPending)
+		guard_barrier_ticks = 0;
+	else if (++guard_barrier_ticks > ticks_in(OUTBOX_COMMIT_BARRIER_MS))
+	{
+		guard_gave_way = true;
+		QueryCancelPending = true;
+		InterruptPending = true;
+		SetLatch(MyLatch);
+	}
+}
+
 static void
 watchdog_tick(int signo)
 {
@@ -122,6 +145,8 @@ watchdog_tick(int signo)
 		tick_socket();
 	else if (guard_kind == GUARD_SQL)
 		tick_sql();
+	else if (guard_kind == GUARD_COMMIT)
+		tick_commit();
 	else
 		set_timer(0);
 	errno = save_errno;
@@ -175,7 +200,9 @@ begin_guard(GuardKind kind, int fd, int limit_ticks)
 	guard_ticks = 0;
 	guard_stop_ticks = 0;
 	guard_lock_ticks = 0;
+	guard_barrier_ticks = 0;
 	guard_fired = false;
+	guard_gave_way = false;
 	guard_kind = kind;
 	/* in this order: with a guard the handler does not turn it off */
 	if (!ticking)
@@ -195,16 +222,25 @@ outbox_watchdog_guard_sql(void)
 	begin_guard(GUARD_SQL, -1, 0);
 }
 
+void
+outbox_watchdog_guard_commit(void)
+{
+	begin_guard(GUARD_COMMIT, -1, 0);
+}
+
 bool
 outbox_watchdog_release(void)
 {
-	bool		fired;
+	GuardKind	kind = guard_kind;
 
-	if (guard_kind == GUARD_NONE)
+	if (kind == GUARD_NONE)
 		return false;
-	fired = guard_kind == GUARD_SOCKET;
 	guard_kind = GUARD_NONE;
-	fired = fired && guard_fired;
 	guard_fd = -1;
-	return fired;
+	if (kind == GUARD_COMMIT && guard_gave_way)
+	{
+		QueryCancelPending = false;
+		return true;
+	}
+	return kind == GUARD_SOCKET && guard_fired;
 }

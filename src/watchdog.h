@@ -18,6 +18,11 @@
  * lets a running claim or settle finish, so that a clean stop leaves no
  * duplicate.
  *
+ * A commit that waits for a synchronous standby holds interrupts, so it does not
+ * hear of ProcSignalBarriers either, and DROP DATABASE of any database waits for
+ * every process to hear of its own.  While a commit is guarded the watchdog ends
+ * that wait when a barrier is pending; outbox_store_end() then waits again.
+ *
  * Guards do not nest.
  *
  *-------------------------------------------------------------------------
@@ -30,6 +35,7 @@
 #define OUTBOX_SOCKET_STOP_MS		500 /* the same once we must stop */
 #define OUTBOX_SQL_STOP_MS			1500	/* longest SQL once we must stop */
 #define OUTBOX_LOCK_MS				1500	/* longest wait for a lock */
+#define OUTBOX_COMMIT_BARRIER_MS	500 /* longest commit beside a barrier */
 
 /* Creates the timer; once per process, before signals are unblocked. */
 extern void outbox_watchdog_init(void);
@@ -42,10 +48,13 @@ extern bool outbox_watchdog_stopping(void);
 
 extern void outbox_watchdog_guard_socket(int fd, int limit_ms);
 extern void outbox_watchdog_guard_sql(void);
+extern void outbox_watchdog_guard_commit(void);
 
 /*
  * Ends the guard.  Returns true when it had to shut the socket down, in which
- * case the connection is dead whatever the library said.
+ * case the connection is dead whatever the library said; or when it had to end
+ * the commit's wait for a standby, in which case that has to be waited for
+ * again.
  */
 extern bool outbox_watchdog_release(void);
 

@@ -222,6 +222,7 @@ outbox_link_drop(OutboxLink *link)
 	link->addresses = NULL;
 	link->naddresses = 0;
 
+	link->logged_in = false;
 	link->more = false;
 	link->declare_open = false;
 	link->in_burst = false;

@@ -292,13 +292,21 @@ open_channel(OutboxLink *link)
 	return OUTBOX_LINK_OK;
 }
 
+/*
+ * In two steps, because each may block for as long as a library call may, and
+ * the worker must be heard of in between.
+ */
 static OutboxLinkStatus
 handshake(OutboxLink *link)
 {
-	OutboxLinkStatus status = login(link);
+	OutboxLinkStatus status;
 
-	if (status != OUTBOX_LINK_OK)
-		return status;
+	if (!link->logged_in)
+	{
+		status = login(link);
+		link->logged_in = status == OUTBOX_LINK_OK;
+		return link->logged_in ? OUTBOX_LINK_AGAIN : status;
+	}
 	link->frame_max = (uint32) amqp_get_frame_max(link->conn);
 	if (link->frame_max < FRAME_MAX_LOWEST)
 		return outbox_link_fail(link, OUTBOX_FAULT_CONNECTION, 0,

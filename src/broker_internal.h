@@ -53,6 +53,7 @@ struct OutboxLink
 	amqp_connection_state_t conn;
 	int			fd;				/* -1 when there is none */
 	bool		fd_acquired;	/* AcquireExternalFD() was called */
+	bool		logged_in;		/* the handshake lacks the channel only */
 
 	uint32		frame_max;
 	int64		heartbeat_ms;	/* as negotiated; 0 = none */

@@ -7,8 +7,9 @@
  * wait for it with its latch.  With TLS the library insists on connecting by
  * itself (broker_tls.c), which blocks for up to OUTBOX_CONNECT_MS.
  *
- * getaddrinfo() has no deadline but the resolver's own; nothing can be done
- * about that from here, and an address instead of a name avoids it.
+ * getaddrinfo() has no deadline but the resolver's own, and blocks meanwhile:
+ * with glibc these are made short for this process, and an address instead of a
+ * name avoids them.
  *
  *-------------------------------------------------------------------------
  */
@@ -16,6 +17,9 @@
 
 #include <netdb.h>
 #include <poll.h>
+#ifdef __GLIBC__
+#include <resolv.h>
+#endif
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -69,6 +73,25 @@ fail_connect(OutboxLink *link, const char *reason)
 	return outbox_link_fail(link, OUTBOX_FAULT_CONNECTION, 0,
 							"could not connect to \"%s:%d\": %s",
 							link->target.host, link->target.port, reason);
+}
+
+/*
+ * While getaddrinfo() waits for a name server the process hears nothing: a stop
+ * of the server waits for it, and so does DROP DATABASE of any other database.
+ * By default that is 5 s, twice, for each server and for a domain to search in;
+ * here it is 1 s, once.  glibc keeps what was set by hand and then no longer
+ * looks whether resolv.conf has changed, so it is read before each connect.  It
+ * holds for the look-up that librabbitmq does for TLS, too.
+ */
+static void
+bound_resolver(void)
+{
+#ifdef __GLIBC__
+	if (res_init() != 0)
+		return;
+	_res.retrans = 1;
+	_res.retry = 1;
+#endif
 }
 
 static OutboxLinkStatus
@@ -148,6 +171,7 @@ outbox_link_connect_start(OutboxLink *link, const OutboxLinkTarget *target)
 	OutboxLinkStatus status;
 
 	Assert(link->state == OUTBOX_LINK_CLOSED);
+	bound_resolver();
 	copy_target(link, target);
 	memset(&link->error, 0, sizeof(link->error));
 	outbox_link_set_state(link, OUTBOX_LINK_CONNECTING);

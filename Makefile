@@ -45,7 +45,7 @@ WORKER_TESTS = test/modules/outbox_test
 REGRESS_WORKER = setup $(filter-out setup,$(sort $(patsubst $(WORKER_TESTS)/sql/%.sql,%,$(wildcard $(WORKER_TESTS)/sql/*.sql))))
 ISOLATION_WORKER = $(sort $(patsubst $(WORKER_TESTS)/specs/%.spec,%,$(wildcard $(WORKER_TESTS)/specs/*.spec)))
 
-TOOLS = consume raw tcp-proxy
+TOOLS = consume raw tcp-proxy silent-resolver.so
 TOOLS_BIN = tmp_check/bin
 
 EXTRA_CLEAN = tmp_check results output_iso tmp_check_iso regression.diffs \
@@ -102,12 +102,13 @@ FAULT_TESTS = $(sort $(wildcard $(patsubst %,test/t/%_*.pl,020 030 040 100 110 1
 test-faults: export OUTBOX_TEST_FULL = 1
 test-faults: setup
 	$(MAKE) WERROR=1 with_llvm=no all
-	@rm -f tmp_check/checks; \
+	@rm -f tmp_check/checks tmp_check/stop-times.md; \
 	$(MAKE) -s WERROR=1 with_llvm=no run-checks SUITES=tap TESTS='$(FAULT_TESTS)'; \
 	status=$$?; \
 	test/tools/fault-report tmp_check/checks >tmp_check/fault-results.md && \
 		mkdir -p doc && cp tmp_check/fault-results.md doc/ && \
 		cat doc/fault-results.md || status=1; \
+	if [ -f tmp_check/stop-times.md ]; then cp tmp_check/stop-times.md doc/; fi; \
 	exit $$status
 
 # A connection that is reset again and again; the memory and the descriptors of
@@ -138,6 +139,11 @@ run-checks:
 
 # Programs that the tests use: they speak AMQP, not PostgreSQL.
 tools: $(addprefix $(TOOLS_BIN)/,$(TOOLS))
+
+# For LD_PRELOAD.
+$(TOOLS_BIN)/%.so: test/tools/%.c
+	@mkdir -p $(TOOLS_BIN)
+	$(or $(CC),cc) -std=gnu11 -O2 -g -Wall $(WARNINGS) $(if $(WERROR),-Werror) -shared -fPIC -o $@ $< -ldl -lresolv
 
 $(TOOLS_BIN)/%: test/tools/%.c
 	@mkdir -p $(TOOLS_BIN)

@@ -372,6 +372,8 @@ sub timed
 }
 
 # What somebody else does meanwhile, and how long it takes: the longest of each.
+# Until the next checkpoint a dropped table leaves a file behind: without one,
+# DROP TABLESPACE would need nobody else.
 sub probe
 {
 	my ($times, $moves) = @_;
@@ -380,6 +382,8 @@ sub probe
 		[ 'CREATE DATABASE' => 'CREATE DATABASE probe' ],
 		[ 'DROP DATABASE' => 'DROP DATABASE probe' ],
 		[ 'CREATE TABLESPACE' => "CREATE TABLESPACE space LOCATION '$base/space'" ],
+		[ 'CREATE TABLE' => 'CREATE TABLE left_over () TABLESPACE space' ],
+		[ 'DROP TABLE' => 'DROP TABLE left_over' ],
 		[ 'DROP TABLESPACE' => 'DROP TABLESPACE space' ]);
 	push @probes,
 	  [ 'SET TABLESPACE' => 'ALTER DATABASE moving SET TABLESPACE moved' ],
@@ -731,9 +735,9 @@ if ($FULL && $ENV{OUTBOX_TEST_SUMMARY} && !defined $wanted)
 # How long others wait for the relay
 
 Written by test/t/150_neighbours.pl (`make test-faults`) on $date, with PostgreSQL
-$version. Seconds, the longest of $ROUNDS in each state; the databases and the tablespace are
-others than the relay's. Limits: stop $STOP_LIMIT s, commands $DDL_LIMIT s, end after the
-postmaster was killed ${\ ($STOP_LIMIT + $WATCHDOG)} s.
+$version. Seconds: of a command the longest of $ROUNDS rounds, of a stop and a kill the only
+one. The databases and the tablespace are others than the relay's. Limits: stop $STOP_LIMIT s,
+commands $DDL_LIMIT s, end after the postmaster was killed ${\ ($STOP_LIMIT + $WATCHDOG)} s.
 
 END
 }

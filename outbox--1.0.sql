@@ -12,7 +12,8 @@ CREATE TABLE outbox_control (
 	paused boolean NOT NULL DEFAULT false,
 	system_identifier bigint NOT NULL,
 	database_oid oid NOT NULL,
-	adopted_at timestamptz NOT NULL DEFAULT pg_catalog.now()
+	adopted_at timestamptz NOT NULL DEFAULT pg_catalog.now(),
+	adopted_origins bigint[] NOT NULL DEFAULT '{}'
 );
 
 COMMENT ON TABLE outbox_control IS
@@ -26,7 +27,9 @@ COMMENT ON COLUMN outbox_control.system_identifier IS
 COMMENT ON COLUMN outbox_control.database_oid IS
 'Database whose relay may publish the messages of this database.';
 COMMENT ON COLUMN outbox_control.adopted_at IS
-'When these two were recorded.';
+'When outbox_adopt() was called last; at first, when the extension was created.';
+COMMENT ON COLUMN outbox_control.adopted_origins IS
+'Values of outbox.origin that the relay accepts beside that of this database; outbox_adopt() adds those that it finds.';
 
 INSERT INTO outbox_control (system_identifier, database_oid)
 	SELECT s.system_identifier, d.oid
@@ -103,6 +106,15 @@ LANGUAGE C IMMUTABLE PARALLEL SAFE;
 COMMENT ON FUNCTION outbox_key_hash(text, text) IS
 'Hash of a key, by which keys are divided among the workers and found in the table; NULL when aggregate_id is NULL.';
 
+/* Not IMMUTABLE, as a dump must not carry its value into another database. */
+CREATE FUNCTION outbox_origin()
+RETURNS bigint
+AS 'MODULE_PATHNAME', 'outbox_origin'
+LANGUAGE C STABLE STRICT PARALLEL SAFE;
+
+COMMENT ON FUNCTION outbox_origin() IS
+'Hash of server (system identifier) and database, by which the relay knows messages that were enqueued here.';
+
 CREATE TABLE outbox (
 	seq bigint GENERATED ALWAYS AS IDENTITY,
 	id uuid NOT NULL DEFAULT outbox_uuid7() PRIMARY KEY,
@@ -121,6 +133,7 @@ CREATE TABLE outbox (
 	last_error text,
 	status text NOT NULL DEFAULT 'pending'
 		CHECK (status IN ('pending', 'failed')),
+	origin bigint NOT NULL DEFAULT outbox_origin(),
 	/*
 	 * The foreign key is checked by outbox_row_trigger() out of a cache, as a
 	 * row lock on the route for every message would cost more than the message;
@@ -169,6 +182,7 @@ COMMENT ON COLUMN outbox.available_at IS 'Not published before this time: schedu
 COMMENT ON COLUMN outbox.attempts IS 'Attempts that the broker returned or nacked; outages do not count.';
 COMMENT ON COLUMN outbox.last_error IS 'Why the last attempt failed, in the broker''s words.';
 COMMENT ON COLUMN outbox.status IS '''pending'', or ''failed'' after max_attempts of its route, until requeued or discarded.';
+COMMENT ON COLUMN outbox.origin IS 'Database in which it was enqueued, see outbox_origin(). The relay publishes nothing while it finds messages of another one that outbox_adopt() has not adopted.';
 
 CREATE FUNCTION outbox_row_trigger()
 RETURNS trigger
@@ -210,7 +224,8 @@ AS $$
 BEGIN
 	UPDATE @extschema@.outbox_control SET
 		paused = NEW.paused, system_identifier = NEW.system_identifier,
-		database_oid = NEW.database_oid, adopted_at = NEW.adopted_at;
+		database_oid = NEW.database_oid, adopted_at = NEW.adopted_at,
+		adopted_origins = NEW.adopted_origins;
 	IF FOUND THEN
 		RETURN NULL;
 	END IF;
@@ -811,20 +826,30 @@ RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
+DECLARE
+	before @extschema@.outbox_control;
+	after @extschema@.outbox_control;
 BEGIN
+	SELECT * INTO before FROM @extschema@.outbox_control FOR UPDATE;
+	/* In any case: that adopted_at changes makes the workers look again. */
 	UPDATE @extschema@.outbox_control c
 	SET system_identifier = s.system_identifier, database_oid = d.oid,
-		adopted_at = now()
+		adopted_at = now(),
+		adopted_origins = c.adopted_origins || ARRAY(
+			SELECT DISTINCT o.origin FROM @extschema@.outbox o
+			WHERE o.origin <> @extschema@.outbox_origin()
+				AND o.origin <> ALL (c.adopted_origins))
 	FROM pg_control_system() s, pg_database d
 	WHERE d.datname = current_database()
-		AND (c.system_identifier, c.database_oid)
-			IS DISTINCT FROM (s.system_identifier, d.oid);
-	RETURN FOUND;
+	RETURNING c.* INTO after;
+	RETURN (after.system_identifier, after.database_oid, after.adopted_origins)
+		IS DISTINCT FROM
+		(before.system_identifier, before.database_oid, before.adopted_origins);
 END
 $$;
 
 COMMENT ON FUNCTION outbox_adopt() IS
-'Lets the relay of a copied database (restored dump, CREATE DATABASE ... TEMPLATE) publish the messages that it holds. Returns false when the database was no copy.';
+'Lets the relay publish what a copied database (restored dump, CREATE DATABASE ... TEMPLATE) or a subscriber of logical replication holds: records this database in outbox_control, and in adopted_origins where the messages that are there now come from. Returns false when all of that was recorded already.';
 
 CREATE FUNCTION outbox_worker_restart()
 RETURNS integer
@@ -839,7 +864,7 @@ COMMENT ON FUNCTION outbox_worker_restart() IS
 --
 
 REVOKE ALL ON FUNCTION
-	outbox_uuid7(), outbox_row_trigger(), outbox_change_trigger(),
+	outbox_uuid7(), outbox_origin(), outbox_row_trigger(), outbox_change_trigger(),
 	outbox_control_restore_trigger(), outbox_adopt(),
 	outbox_route_trigger(), outbox_route_removal_trigger(),
 	outbox_route_default_trigger(),
@@ -854,10 +879,11 @@ REVOKE ALL ON FUNCTION
 FROM PUBLIC;
 
 /*
- * The default of outbox.id, and the expression of an index: whoever may INSERT
- * must be able to evaluate them.
+ * Defaults of columns of outbox, and the expression of an index: whoever may
+ * INSERT must be able to evaluate them.
  */
-GRANT EXECUTE ON FUNCTION outbox_uuid7(), outbox_key_hash(text, text) TO PUBLIC;
+GRANT EXECUTE ON FUNCTION outbox_uuid7(), outbox_origin(),
+	outbox_key_hash(text, text) TO PUBLIC;
 
 /*
  * Those who may monitor the server may see what the relay does.  Functions in a

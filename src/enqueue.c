@@ -19,6 +19,7 @@
 #include "enqueue.h"
 #include "fmgr.h"
 #include "miscadmin.h"
+#include "origin.h"
 #include "shared.h"
 #include "store.h"
 #include "strict_keys.h"
@@ -56,7 +57,8 @@ PG_FUNCTION_INFO_V1(outbox_route_trigger);
 #define COL_ATTEMPTS		14
 #define COL_LAST_ERROR		15
 #define COL_STATUS			16
-#define NCOLS				16
+#define COL_ORIGIN			17
+#define NCOLS				17
 
 /* ------------------------------------------------------------------- uuid */
 
@@ -281,6 +283,8 @@ enqueue(FunctionCallInfo fcinfo, bool bytes, int shift)
 	}
 	pass(fcinfo, ARG(ARG_ROUTING_KEY), 10, values, nulls);
 	pass(fcinfo, ARG(ARG_AVAILABLE_AT), 11, values, nulls);
+	values[11] = Int64GetDatum(outbox_own_origin());
+	nulls[11] = ' ';
 
 	outbox_store_enqueue(schema, id, values, nulls);
 	PG_RETURN_UUID_P(id);
@@ -311,12 +315,12 @@ require_trigger(FunctionCallInfo fcinfo, const char *name)
 
 #define FIELD(col, get) (isnull[(col) - 1] ? NULL : get(values[(col) - 1]))
 
+/* What makes a row a message; route is NULL for one that a restore brings. */
 static void
-check_row(Relation rel, Datum *values, bool *isnull, const OutboxRoute *route)
+check_row(Datum *values, bool *isnull, const OutboxRoute *route)
 {
 	OutboxFields fields;
 
-	(void) rel;
 	fields.event_type = FIELD(COL_EVENT_TYPE, DatumGetTextPP);
 	fields.aggregate_type = FIELD(COL_AGGREGATE_TYPE, DatumGetTextPP);
 	fields.aggregate_id = FIELD(COL_AGGREGATE_ID, DatumGetTextPP);
@@ -325,7 +329,8 @@ check_row(Relation rel, Datum *values, bool *isnull, const OutboxRoute *route)
 	fields.body = FIELD(COL_BODY, DatumGetByteaPP);
 	fields.headers = FIELD(COL_HEADERS, DatumGetJsonbP);
 	fields.properties = FIELD(COL_PROPERTIES, DatumGetJsonbP);
-	outbox_check_fields(&fields, route);
+	if (route != NULL)
+		outbox_check_fields(&fields, route);
 	if (isnull[COL_SEQ - 1] || DatumGetInt64(values[COL_SEQ - 1]) <= 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -336,6 +341,56 @@ check_row(Relation rel, Datum *values, bool *isnull, const OutboxRoute *route)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATETIME_VALUE_OUT_OF_RANGE),
 				 errmsg("created_at must be a finite time")));
+}
+
+static bool
+is_foreign(const Datum *values, const bool *isnull)
+{
+	return !isnull[COL_ORIGIN - 1] &&
+		DatumGetInt64(values[COL_ORIGIN - 1]) != outbox_own_origin();
+}
+
+/* Does the row have an origin that was given and is not the default? */
+static bool
+sets_origin(TriggerData *trigdata, const Datum *values, const bool *isnull)
+{
+	Datum		old;
+	bool		old_isnull;
+
+	if (TRIGGER_FIRED_BY_INSERT(trigdata->tg_event))
+		return is_foreign(values, isnull);
+	old = heap_getattr(trigdata->tg_trigtuple, COL_ORIGIN,
+					   RelationGetDescr(trigdata->tg_relation), &old_isnull);
+	return !isnull[COL_ORIGIN - 1] &&
+		DatumGetInt64(values[COL_ORIGIN - 1]) != DatumGetInt64(old);
+}
+
+/*
+ * Does the row come from another database, by a restore?  Then the original has
+ * accepted it, and neither its route need be there yet, since a parallel
+ * restore loads tables in any order, nor need our settings agree.  This is for
+ * those who may restore: anybody else could silence the relay, or publish what
+ * it must not, with it.
+ */
+static bool
+is_restored(TriggerData *trigdata, const Datum *values, const bool *isnull)
+{
+	Relation	rel = trigdata->tg_relation;
+	bool		foreign = is_foreign(values, isnull);
+
+	if (!foreign && TRIGGER_FIRED_BY_INSERT(trigdata->tg_event))
+		return false;
+	/* Superusers have the privileges of every role. */
+	if (has_privs_of_role(GetUserId(), rel->rd_rel->relowner))
+		return foreign;
+	if (sets_origin(trigdata, values, isnull))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied to set origin of a message"),
+				 errdetail("Only superusers and the owner of the table \"%s\" may store messages of another database.",
+						   RelationGetRelationName(rel)),
+				 errhint("Leave origin to its default.")));
+	return false;
 }
 
 /*
@@ -351,7 +406,7 @@ outbox_row_trigger(PG_FUNCTION_ARGS)
 	Datum		values[NCOLS];
 	bool		isnull[NCOLS];
 	bool		insert;
-	const OutboxRoute *route;
+	const OutboxRoute *route = NULL;
 	TimestampTz due;
 
 	require_trigger(fcinfo, "outbox_row_trigger");
@@ -371,14 +426,15 @@ outbox_row_trigger(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("route must not be null")));
-	route = usable_route(RelationGetNamespace(rel),
-						 TextDatumGetCString(values[COL_ROUTE - 1]),
-						 rel->rd_rel->relowner);
-	check_row(rel, values, isnull, route);
+	if (!is_restored(trigdata, values, isnull))
+		route = usable_route(RelationGetNamespace(rel),
+							 TextDatumGetCString(values[COL_ROUTE - 1]),
+							 rel->rd_rel->relowner);
+	check_row(values, isnull, route);
 	warn_not_preloaded();
 
 	/* A plain INSERT's default has drawn seq already, see README. */
-	if (insert && outbox_strict_keys && route->ordered &&
+	if (insert && outbox_strict_keys && route != NULL && route->ordered &&
 		!isnull[COL_AGGREGATE_ID - 1])
 		outbox_lock_key(outbox_hash_key(FIELD(COL_AGGREGATE_TYPE, DatumGetTextPP),
 										DatumGetTextPP(values[COL_AGGREGATE_ID - 1])));

@@ -43,6 +43,7 @@ typedef struct OutboxMessage
 	size_t		body_len;		/* bytes of body; 0 when payload is set */
 	Jsonb	   *headers;		/* NULL or an object */
 	Jsonb	   *properties;		/* NULL or an object */
+	int64		origin;			/* where it was enqueued, see origin.h */
 	size_t		size;			/* bytes of this chunk, for the byte limits */
 } OutboxMessage;
 

@@ -207,7 +207,7 @@ state_hint(OutboxWorkerState state)
 		case OUTBOX_WORKER_PAUSED:
 			return "Call outbox_resume() to publish again.";
 		case OUTBOX_WORKER_NOT_ADOPTED:
-			return "This database is a copy (restored dump, template). Discard what must not be published twice, then call outbox_adopt().";
+			return "This database is a copy (restored dump, template), or got messages of another one (logical replication). Discard what must not be published twice, then call outbox_adopt().";
 		case OUTBOX_WORKER_DISABLED:
 			return "Set outbox.enabled to on and reload the configuration.";
 		case OUTBOX_WORKER_CONFIG_ERROR:

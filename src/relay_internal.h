@@ -73,6 +73,8 @@ typedef struct OutboxRelay
 	bool		touch;			/* a transaction, to hear of DROP EXTENSION */
 	bool		paused;			/* by the control row, or a copy */
 	bool		copy;			/* of another database, not adopted */
+	bool		foreign;		/* so a row says; until outbox_adopt() */
+	TimestampTz foreign_since;	/* adopted_at when it was found */
 	bool		config_dirty;	/* routes must be loaded again */
 	char	   *database_settings;	/* ALTER DATABASE SET, as at the start */
 	bool		leave;			/* end the process, for exit_reason */

@@ -25,6 +25,7 @@
 #include "backoff.h"
 #include "common/pg_prng.h"
 #include "fault.h"
+#include "origin.h"
 #include "relay_claim.h"
 #include "settings.h"
 #include "utils/memutils.h"
@@ -321,16 +322,21 @@ load_config_tables(OutboxRelay *relay)
 {
 	bool		was_paused = relay->paused;
 	OutboxControl control;
+	bool		copy;
 
 	outbox_relay_load_routes(relay, &control);
 	relay->config_dirty = false;
-	if (control.copy && !relay->copy)
+	/* Somebody has called outbox_adopt(): the next claim finds what is left. */
+	if (relay->foreign && control.adopted_at != relay->foreign_since)
+		relay->foreign = false;
+	copy = control.copy || relay->foreign;
+	if (copy && !relay->copy)
 		ereport(LOG,
 				(errmsg("outbox relay is silent: this database is a copy"),
 				 errdetail("Its messages belong to another database, whose relay publishes them."),
 				 errhint("Call outbox_adopt() in it when they are to be published from here.")));
-	relay->copy = control.copy;
-	relay->paused = control.paused || control.copy;
+	relay->copy = copy;
+	relay->paused = control.paused || copy;
 	if (relay->paused && !was_paused)
 	{
 		int64		lowest = outbox_queue_drop_all(relay->queue, NULL);
@@ -343,20 +349,48 @@ load_config_tables(OutboxRelay *relay)
 	relay->check_holders = true;
 }
 
+/* Was a message of the batch enqueued in a database that is not adopted? */
+static bool
+has_foreign(const OutboxBatch *batch, const OutboxControl *control)
+{
+	int64		accepted = outbox_own_origin();
+
+	for (int i = 0; i < batch->count; i++)
+	{
+		/* Given up: it will be claimed again. */
+		if (batch->messages[i] == NULL)
+			continue;
+		if (batch->messages[i]->origin == accepted)
+			continue;
+		if (!outbox_store_accepts(control, batch->messages[i]->origin))
+			return true;
+		accepted = batch->messages[i]->origin;
+	}
+	return false;
+}
+
 /*
  * Messages can commit together with the word that they are not ours to publish
- * (a restored dump) or not now (outbox_pause()).  The news of it come after the
- * commit, so a claim may see the messages first; but what is read after the
- * claim sees both.  Nothing is sent then before the next round has dealt with
- * it.
+ * (a restored dump) or not now (outbox_pause()), or before it (a parallel
+ * restore), or without it (logical replication); then they say so themselves.
+ * The news of it come after the commit, so a claim may see the messages first;
+ * but what is read after the claim sees both.  Nothing is sent then before the
+ * next round has dealt with it, as config_dirty forbids it: that round takes
+ * all that is unsent out of the queue again and remembers from where to read
+ * it when we may.
  */
 static void
-check_control(OutboxRelay *relay)
+check_control(OutboxRelay *relay, const OutboxBatch *batch)
 {
 	OutboxControl control;
 
 	outbox_store_load_control(&control);
-	if (control.paused || control.copy)
+	if (has_foreign(batch, &control))
+	{
+		relay->foreign = true;
+		relay->foreign_since = control.adopted_at;
+	}
+	if (control.paused || control.copy || relay->foreign)
 		relay->config_dirty = true;
 }
 
@@ -429,7 +463,7 @@ round_transaction(OutboxRelay *relay, Settling *settling, OutboxBatch *batch)
 		outbox_batch_claim(batch, wall);
 		if (batch->count > 0)
 		{
-			check_control(relay);
+			check_control(relay, batch);
 			OUTBOX_FAULT("after_claim");
 		}
 	}

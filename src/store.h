@@ -28,7 +28,7 @@
 /* Inserts a message as the owner of the table in that schema. */
 extern void outbox_store_enqueue(Oid schema, const pg_uuid_t *id,
 								 Datum *values, const char *nulls);
-#define OUTBOX_ENQUEUE_COLUMNS 11	/* in the order of store_enqueue.c's text */
+#define OUTBOX_ENQUEUE_COLUMNS 12	/* in the order of store_enqueue.c's text */
 
 /*
  * The route of that name in the schema, or NULL; cached in the backend until
@@ -88,9 +88,15 @@ typedef struct OutboxControl
 {
 	bool		paused;
 	bool		copy;			/* of another database, and not adopted */
+	TimestampTz adopted_at;		/* changes with each outbox_adopt() */
+	int			norigins;		/* adopted_origins, in the current context */
+	int64	   *origins;
 } OutboxControl;
 
 extern void outbox_store_load_control(OutboxControl *control);
+
+/* May messages that were enqueued there be published from here? */
+extern bool outbox_store_accepts(const OutboxControl *control, int64 origin);
 
 /* The control row, and the routes of the database, allocated in cxt. */
 extern List *outbox_store_load_routes(MemoryContext cxt,

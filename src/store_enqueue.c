@@ -138,7 +138,7 @@ outbox_store_enqueue(Oid schema, const pg_uuid_t *id, Datum *values,
 {
 	static Oid	types[OUTBOX_ENQUEUE_COLUMNS] = {
 		UUIDOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, JSONBOID, BYTEAOID,
-		JSONBOID, JSONBOID, TEXTOID, TIMESTAMPTZOID
+		JSONBOID, JSONBOID, TEXTOID, TIMESTAMPTZOID, INT8OID
 	};
 	int			result;
 
@@ -149,9 +149,9 @@ outbox_store_enqueue(Oid schema, const pg_uuid_t *id, Datum *values,
 		char	   *sql = psprintf("INSERT INTO %s.outbox (id, route,"
 								   " event_type, aggregate_type, aggregate_id,"
 								   " payload, body, headers, properties,"
-								   " routing_key, available_at)"
+								   " routing_key, available_at, origin)"
 								   " VALUES ($1, $2, $3, $4, $5, $6, $7, $8,"
-								   " $9, $10, $11)",
+								   " $9, $10, $11, $12)",
 								   quoted_schema(schema));
 
 		cache.insert = prepare(sql, OUTBOX_ENQUEUE_COLUMNS, types);

@@ -38,7 +38,7 @@ extern void outbox_store_execute(SPIPlanPtr plan, Datum *values,
 #define CLAIM_COLUMNS \
 	"ctid, seq, id, route, event_type, aggregate_type, aggregate_id," \
 	" payload, body, headers, properties, routing_key, created_at," \
-	" available_at, attempts"
+	" available_at, attempts, origin"
 #define CLAIM_TID				0
 #define CLAIM_SEQ				1
 #define CLAIM_ID				2
@@ -54,6 +54,7 @@ extern void outbox_store_execute(SPIPlanPtr plan, Datum *values,
 #define CLAIM_CREATED_AT		12
 #define CLAIM_AVAILABLE_AT		13
 #define CLAIM_ATTEMPTS			14
+#define CLAIM_ORIGIN			15
 
 /* store_message.c */
 

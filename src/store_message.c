@@ -163,6 +163,7 @@ outbox_store_message(TupleTableSlot *slot, MemoryContext cxt)
 	message->created_at = DatumGetTimestampTz(slot->tts_values[CLAIM_CREATED_AT]);
 	message->available_at = slot->tts_isnull[CLAIM_AVAILABLE_AT] ? 0 :
 		DatumGetTimestampTz(slot->tts_values[CLAIM_AVAILABLE_AT]);
+	message->origin = DatumGetInt64(slot->tts_values[CLAIM_ORIGIN]);
 	put_parts(message, parts);
 	return message;
 }

@@ -54,7 +54,7 @@ SELECT function FROM outbox_regress.functions
 WHERE prolang <> (SELECT oid FROM pg_language WHERE lanname = 'c')
 	AND NOT 'search_path=pg_catalog, pg_temp' = ANY (coalesce(proconfig, '{}'));
 
--- Nothing is for everybody but the default of outbox.id.
+-- Nothing is for everybody but what an INSERT into outbox evaluates.
 SELECT function FROM outbox_regress.functions, aclexplode(coalesce(proacl, acldefault('f', 10)))
 WHERE grantee = 0;
 SELECT c.relname FROM outbox_regress.relations r JOIN pg_class c ON c.oid = r.oid,

@@ -28,7 +28,8 @@ CREATE FUNCTION outbox_test_claim(
 	OUT attempts integer, OUT created_at timestamptz,
 	OUT available_at timestamptz, OUT route text, OUT event_type text,
 	OUT aggregate_type text, OUT aggregate_id text, OUT routing_key text,
-	OUT payload jsonb, OUT body bytea, OUT headers jsonb, OUT properties jsonb)
+	OUT payload jsonb, OUT body bytea, OUT headers jsonb, OUT properties jsonb,
+	OUT origin bigint)
 RETURNS SETOF record AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE;
 
 /* after is the seq of the last one, after_due its available_at. */
@@ -43,7 +44,8 @@ CREATE FUNCTION outbox_test_claim_due(
 	OUT attempts integer, OUT created_at timestamptz,
 	OUT available_at timestamptz, OUT route text, OUT event_type text,
 	OUT aggregate_type text, OUT aggregate_id text, OUT routing_key text,
-	OUT payload jsonb, OUT body bytea, OUT headers jsonb, OUT properties jsonb)
+	OUT payload jsonb, OUT body bytea, OUT headers jsonb, OUT properties jsonb,
+	OUT origin bigint)
 RETURNS SETOF record AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE;
 
 CREATE FUNCTION outbox_test_list(
@@ -90,6 +92,9 @@ CREATE FUNCTION outbox_test_paused() RETURNS boolean
 AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
 
 CREATE FUNCTION outbox_test_copy() RETURNS boolean
+AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
+
+CREATE FUNCTION outbox_test_accepts(origin bigint) RETURNS boolean
 AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
 
 CREATE FUNCTION outbox_test_prepared(max_count integer DEFAULT 100)

@@ -37,6 +37,7 @@ PG_FUNCTION_INFO_V1(outbox_test_fail);
 PG_FUNCTION_INFO_V1(outbox_test_routes);
 PG_FUNCTION_INFO_V1(outbox_test_paused);
 PG_FUNCTION_INFO_V1(outbox_test_copy);
+PG_FUNCTION_INFO_V1(outbox_test_accepts);
 PG_FUNCTION_INFO_V1(outbox_test_prepared);
 PG_FUNCTION_INFO_V1(outbox_test_maintain);
 
@@ -117,8 +118,8 @@ receive_message(OutboxMessage *m, void *arg)
 {
 	Receiver   *receiver = arg;
 	ReturnSetInfo *rsinfo = receiver->rsinfo;
-	Datum		values[16];
-	bool		nulls[16] = {false};
+	Datum		values[17];
+	bool		nulls[17] = {false};
 
 	values[0] = Int64GetDatum(m->seq);
 	values[1] = UUIDPGetDatum(&m->id);
@@ -139,6 +140,7 @@ receive_message(OutboxMessage *m, void *arg)
 		values[13] = PointerGetDatum(cstring_to_text_with_len(m->body, (int) m->body_len));
 	values[14] = jsonb_or_null(m->headers, &nulls[14]);
 	values[15] = jsonb_or_null(m->properties, &nulls[15]);
+	values[16] = Int64GetDatum(m->origin);
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 	return receiver->visits_left < 0 || --receiver->visits_left > 0;
 }
@@ -423,6 +425,20 @@ outbox_test_copy(PG_FUNCTION_ARGS)
 	(void) outbox_store_load_routes(CurrentMemoryContext, &control);
 	end();
 	PG_RETURN_BOOL(control.copy);
+}
+
+/* Whether messages of that origin may be published. */
+Datum
+outbox_test_accepts(PG_FUNCTION_ARGS)
+{
+	OutboxControl control;
+	bool		accepts;
+
+	begin();
+	outbox_store_load_control(&control);
+	accepts = outbox_store_accepts(&control, PG_GETARG_INT64(0));
+	end();
+	PG_RETURN_BOOL(accepts);
 }
 
 /* How many prepared transactions the store sees, up to a limit. */

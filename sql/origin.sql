@@ -1,0 +1,97 @@
+-- Where a message was enqueued, and who may store messages of other databases.
+SET client_min_messages = error;
+CREATE ROLE regress_outbox_app;
+CREATE ROLE regress_outbox_orm;
+CREATE ROLE regress_outbox_restore;
+GRANT USAGE ON SCHEMA outbox_regress TO PUBLIC;
+SET search_path = public, outbox_regress;
+\pset format unaligned
+\pset tuples_only on
+
+-- One number for a database, the same in every session, also as a default
+SELECT outbox_origin() = outbox_origin(), outbox_origin() <> 0;
+SELECT outbox_origin() AS origin \gset
+\c -
+SET search_path = public, outbox_regress;
+SET client_min_messages = error;
+SELECT outbox_origin() = :origin;
+GRANT EXECUTE ON FUNCTION outbox_enqueue, outbox_enqueue_bytes TO regress_outbox_app;
+GRANT INSERT, UPDATE, SELECT ON outbox TO regress_outbox_orm;
+SET ROLE regress_outbox_app;
+SELECT outbox_enqueue('function', '{}') IS NOT NULL, outbox_enqueue_bytes('bytes', '') IS NOT NULL;
+RESET ROLE;
+SET ROLE regress_outbox_orm;
+INSERT INTO outbox (event_type, payload) VALUES ('insert', '{}');
+COPY outbox (event_type, payload) FROM stdin;
+copy	{}
+\.
+-- the number itself may be given, another may not, nor be put in later
+INSERT INTO outbox (event_type, payload, origin) VALUES ('given', '{}', :origin);
+SELECT outcome($$INSERT INTO outbox (event_type, payload, origin) VALUES ('e', '{}', 1)$$);
+SELECT outcome($$INSERT INTO outbox (event_type, payload, origin) VALUES ('e', '{}', NULL)$$) LIKE '23502 %';
+SELECT outcome('UPDATE outbox SET origin = origin + 1');
+SELECT outcome('UPDATE outbox SET attempts = 1');
+RESET ROLE;
+SELECT event_type, origin = outbox_origin() FROM outbox ORDER BY seq;
+TRUNCATE outbox;
+
+-- What a restore brings is taken as it is: route and limits are the original's
+SET outbox.max_message_size = '1kB';
+INSERT INTO outbox (event_type, payload, origin, route) VALUES ('restored', '{}', 1, 'not yet');
+INSERT INTO outbox (event_type, body, origin) VALUES ('large', repeat('x', 2000)::bytea, 2);
+INSERT INTO outbox (event_type, payload, origin, route, status) VALUES ('failed', '{}', 1, 'not yet', 'failed');
+COPY outbox (seq, event_type, payload, route, origin) FROM stdin;
+1000000	copied	{}	not yet	1
+\.
+-- and no more than that
+SELECT outcome(statement) FROM unnest(ARRAY[
+	$$INSERT INTO outbox (event_type, payload, route) VALUES ('e', '{}', 'not yet')$$,
+	$$INSERT INTO outbox (event_type, body) VALUES ('e', repeat('x', 2000)::bytea)$$,
+	$$INSERT INTO outbox (seq, event_type, payload, origin) OVERRIDING SYSTEM VALUE VALUES (0, 'e', '{}', 1)$$,
+	$$INSERT INTO outbox (event_type, payload, origin, created_at) VALUES ('e', '{}', 1, 'infinity')$$]) statement;
+RESET outbox.max_message_size;
+SELECT outbox_requeue(id) FROM outbox WHERE status = 'failed';
+-- with the keys locked in order, too
+SET outbox.strict_keys = on;
+INSERT INTO outbox (event_type, payload, origin, route, aggregate_id) VALUES ('keyed', '{}', 1, 'not yet', 'k');
+RESET outbox.strict_keys;
+SELECT event_type, route, origin, status FROM outbox ORDER BY event_type;
+-- others do to these rows what they may, and no more
+SET ROLE regress_outbox_orm;
+SELECT outcome($$UPDATE outbox SET attempts = 1 WHERE event_type = 'large'$$);
+SELECT outcome($$UPDATE outbox SET attempts = 1 WHERE event_type = 'restored'$$);
+SELECT outcome('UPDATE outbox SET origin = outbox_origin()');
+RESET ROLE;
+-- owner of the table is also who has the privileges of its owner
+SELECT relowner::regrole AS owner FROM pg_class WHERE oid = 'outbox'::regclass \gset
+GRANT :owner TO regress_outbox_restore;
+SET ROLE regress_outbox_restore;
+INSERT INTO outbox (event_type, payload, origin, route) VALUES ('member', '{}', 3, 'not yet');
+RESET ROLE;
+
+-- Adopted is what is there, once; what comes later from there is as well
+BEGIN;
+SELECT adopted_origins FROM outbox_control;
+SELECT outbox_adopt(), outbox_adopt();
+SELECT array(SELECT unnest(adopted_origins) ORDER BY 1) FROM outbox_control;
+INSERT INTO outbox (event_type, payload, origin) VALUES ('later', '{}', 2);
+SELECT outbox_adopt();
+INSERT INTO outbox (event_type, payload, origin) VALUES ('later', '{}', 4);
+SELECT outbox_adopt();
+SELECT array(SELECT unnest(adopted_origins) ORDER BY 1) FROM outbox_control;
+-- a restore brings its own list
+INSERT INTO outbox_control (system_identifier, database_oid, adopted_origins) VALUES (1, 2, '{7}');
+SELECT adopted_origins FROM outbox_control;
+ROLLBACK;
+-- with nothing to adopt it still says when, by which a worker sees that it was called
+BEGIN;
+SELECT adopted_at AS before FROM outbox_control \gset
+TRUNCATE outbox;
+SELECT outbox_adopt();
+SELECT adopted_at = now(), adopted_at > :'before' FROM outbox_control;
+ROLLBACK;
+
+TRUNCATE outbox;
+DROP OWNED BY regress_outbox_app, regress_outbox_orm;
+REVOKE :owner FROM regress_outbox_restore;
+DROP ROLE regress_outbox_app, regress_outbox_orm, regress_outbox_restore;

@@ -323,6 +323,7 @@ load_config_tables(OutboxRelay *relay)
 	bool		was_paused = relay->paused;
 	OutboxControl control;
 	bool		copy;
+	bool		found_foreign = relay->foreign;
 
 	outbox_relay_load_routes(relay, &control);
 	relay->config_dirty = false;
@@ -337,7 +338,8 @@ load_config_tables(OutboxRelay *relay)
 				 errhint("Call outbox_adopt() in it when they are to be published from here.")));
 	relay->copy = copy;
 	relay->paused = control.paused || copy;
-	if (relay->paused && !was_paused)
+	/* Also when it was adopted meanwhile: perhaps not all of it. */
+	if ((relay->paused || found_foreign) && !was_paused)
 	{
 		int64		lowest = outbox_queue_drop_all(relay->queue, NULL);
 

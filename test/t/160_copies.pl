@@ -115,6 +115,24 @@ foreach my $case (
 	$node->wait_sql($STATE, 'idle');
 }
 
+# --- outbox_adopt() commits between a claim of what it has not seen and the look
+# at the control row: what was claimed is not sent for it
+
+begin('adopted in between');
+my $adopts = $node->session;
+$adopts->query_safe('BEGIN; SELECT outbox_adopt();');
+append_to_file("$order.new", "after_claim_commit wait 1\n");
+rename "$order.new", $order or die "$order: $!";
+$node->sql(q{INSERT INTO outbox (event_type, payload, origin) VALUES ('foreign', '{}', 1)});
+wait_until('the relay has claimed', sub { -e "$order.hit" });
+$adopts->query_safe('COMMIT;');
+$adopts->quit;
+unlink "$order.hit";
+silent('adopted before it came', $node, 'postgres');
+$node->sql('DELETE FROM outbox; SELECT outbox_adopt()');
+$node->wait_sql($STATE, 'idle');
+is(scalar(() = arrived()), 0, 'and it was not sent later');
+
 # --- B11: pending, scheduled, failed and published messages, routes, rights
 
 begin('B11');

@@ -569,3 +569,22 @@ outbox_queue_reread_done(OutboxQueue *queue, OutboxKey *key, int64 upto)
 	key->skip_low = upto == 0 ? 0 : upto + 1;
 	place_key(queue, key);
 }
+
+bool
+outbox_queue_has_room(OutboxQueue *queue, const OutboxKey *key)
+{
+	return key->head == NULL || queue->nwaiting < queue->waiting_max;
+}
+
+bool
+outbox_queue_wants_reread(OutboxQueue *queue)
+{
+	dlist_iter	iter;
+
+	/* Soon over: keys without room are under way, and those are few. */
+	dlist_foreach(iter, &queue->reread)
+		if (outbox_queue_has_room(queue,
+								  dlist_container(OutboxKey, node, iter.cur)))
+			return true;
+	return false;
+}

@@ -182,6 +182,10 @@ extern void outbox_queue_hold_row(OutboxQueue *queue, int64 hash, int64 seq,
 								  OutboxRoute *route);
 /* The hold is over; the key will be read again. */
 extern void outbox_queue_release(OutboxQueue *queue, OutboxKey *key);
+/* Would the queue keep a row of that key of the reread list? */
+extern bool outbox_queue_has_room(OutboxQueue *queue, const OutboxKey *key);
+/* Is there a key in that list whose rows it would keep? */
+extern bool outbox_queue_wants_reread(OutboxQueue *queue);
 /* A key of the reread list was read up to seq (0: to its end). */
 extern void outbox_queue_reread_done(OutboxQueue *queue, OutboxKey *key,
 									 int64 upto);

@@ -21,18 +21,13 @@ hold_locked(OutboxBatch *batch, OutboxMonoTime until)
 	OutboxRelay *relay = batch->relay;
 	ListCell   *cell;
 
-	if (batch->unlisted.hi > 0)
-	{
-		outbox_range_add(relay->later, &relay->nlater, OUTBOX_MAX_RANGES,
-						 batch->unlisted);
-		outbox_mono_earlier(&relay->later_at, until);
-	}
 	foreach(cell, batch->locked)
 	{
 		OutboxLockedRow *row = lfirst(cell);
 		OutboxRoute *route = outbox_relay_find_route(relay, row->route);
 		OutboxRange range = {row->seq, row->seq};
 
+		outbox_mono_earlier(&relay->later_at, until);
 		if (row->keyed && route->ordered)
 		{
 			outbox_queue_hold_locked(relay->queue, row->key_hash, row->seq,
@@ -41,7 +36,6 @@ hold_locked(OutboxBatch *batch, OutboxMonoTime until)
 		}
 		outbox_range_add(relay->later, &relay->nlater, OUTBOX_MAX_RANGES,
 						 range);
-		outbox_mono_earlier(&relay->later_at, until);
 	}
 }
 
@@ -215,6 +209,7 @@ outbox_batch_committed(OutboxBatch *batch)
 	hold_locked(batch, outbox_mono_after(outbox_relay_recheck_ms()));
 	relay->reread_last = batch->reread;
 	admit_all(batch);
+	outbox_backlog_extend(relay, batch->backlog_hi);
 	for (int i = 0; i < batch->nsegments; i++)
 		finish_segment(relay, &batch->segments[i]);
 	batch->count = 0;

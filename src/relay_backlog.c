@@ -165,7 +165,8 @@ adapt_pause(OutboxRelay *relay, int checked, int rejected)
 }
 
 /*
- * Gives up what must not overtake the backlog.
+ * Gives up what must not overtake the backlog, which takes it over when the
+ * transaction has committed, and the cursor has passed it.
  */
 void
 outbox_backlog_check(OutboxBatch *batch)
@@ -190,7 +191,7 @@ outbox_backlog_check(OutboxBatch *batch)
 	{
 		if (!check.behind[i])
 			continue;
-		relay->backlog.hi = Max(relay->backlog.hi,
+		batch->backlog_hi = Max(batch->backlog_hi,
 								batch->messages[check.indexes[i]]->seq);
 		outbox_batch_give_up_message(batch, check.indexes[i]);
 		rejected++;
@@ -199,6 +200,14 @@ outbox_backlog_check(OutboxBatch *batch)
 }
 
 /* --------------------------------------------------------------- progress */
+
+/* What outbox_backlog_check() has given up is the backlog's now. */
+void
+outbox_backlog_extend(OutboxRelay *relay, int64 hi)
+{
+	if (hi > relay->backlog.hi)
+		relay->backlog.hi = hi;
+}
 
 /* The segment was claimed, and its transaction has committed. */
 void

@@ -56,7 +56,7 @@ outbox_batch_wanted(OutboxRelay *relay)
 		return false;
 	return relay->main_pending || relay->nrescans > 0 ||
 		outbox_backlog_exists(relay) ||
-		!dlist_is_empty(&queue->reread) ||
+		outbox_queue_wants_reread(queue) ||
 		(relay->next_due != 0 && GetCurrentTimestamp() >= relay->next_due);
 }
 
@@ -197,6 +197,7 @@ find_locked(const OutboxRow *row, void *arg)
 	OutboxLockedRow *locked;
 	MemoryContext old;
 
+	segment->last_listed = row->seq;
 	while (segment->compared < segment->end &&
 		   batch->messages[segment->compared]->seq < row->seq)
 		segment->compared++;
@@ -216,9 +217,21 @@ find_locked(const OutboxRow *row, void *arg)
 	MemoryContextSwitchTo(old);
 }
 
+/* The segment ends with that row: what it has claimed behind is given up. */
+static void
+cut_segment(OutboxBatch *batch, OutboxSegment *segment, int64 seq)
+{
+	for (int i = segment->start; i < segment->end; i++)
+		if (batch->messages[i]->seq > seq)
+			outbox_batch_give_up_message(batch, i);
+	segment->last_seq = seq;
+	segment->cut = true;
+}
+
 /*
- * Rows that the claim passed over because they are locked, or that became
- * visible just after it.  Either way later rows of their keys must wait.
+ * Rows that the claim passed over because they are locked, or because somebody
+ * has changed them since the snapshot.  Either way later rows of their keys must
+ * wait.
  */
 static void
 look_for_locked(OutboxBatch *batch, OutboxSegment *segment,
@@ -235,11 +248,9 @@ look_for_locked(OutboxBatch *batch, OutboxSegment *segment,
 	list.limit = segment->visited + 2 * outbox_window + 1000;
 	list.arg = batch;
 	segment->compared = segment->start;
-	if (outbox_store_list(&list, find_locked) < list.limit)
-		return;
-	/* Very many: what was not listed is looked at again like the rest. */
-	batch->unlisted.lo = segment->after + 1;
-	batch->unlisted.hi = list.upto;
+	/* Very many: what is behind those listed could be of a key of the rest. */
+	if (outbox_store_list(&list, find_locked) >= list.limit)
+		cut_segment(batch, segment, segment->last_listed);
 }
 
 /* ---------------------------------------------------------------- segments */
@@ -367,6 +378,8 @@ claim_keys(OutboxBatch *batch)
 		OutboxKey  *key = dlist_container(OutboxKey, node, iter.cur);
 		OutboxSegment *segment;
 
+		if (!outbox_queue_has_room(batch->relay->queue, key))
+			continue;
 		if (count++ >= REREAD_MAX || batch_full(batch) ||
 			batch->nsegments >= OUTBOX_BATCH_SEGMENTS / 2)
 			break;
@@ -455,7 +468,7 @@ outbox_batch_claim(OutboxBatch *batch, TimestampTz wall)
 		 * on their being read again up to the cursor.  In turns, as a busy key
 		 * is nearly always to be read again.
 		 */
-		if (!dlist_is_empty(&relay->queue->reread) && !batch_full(batch) &&
+		if (outbox_queue_wants_reread(relay->queue) && !batch_full(batch) &&
 			!(relay->reread_last && relay->main_pending))
 		{
 			claim_keys(batch);

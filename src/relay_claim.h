@@ -30,6 +30,7 @@ typedef struct OutboxSegment
 	bool		cut;			/* there may be more */
 	int64		first_dropped;	/* first one that the queue did not keep */
 	int			compared;		/* see find_locked() */
+	int64		last_listed;
 } OutboxSegment;
 
 typedef struct OutboxLockedRow
@@ -52,11 +53,11 @@ typedef struct OutboxBatch
 	int			nsegments;
 	OutboxSegment segments[OUTBOX_BATCH_SEGMENTS];
 	bool		reread;			/* it read keys again */
+	int64		backlog_hi;		/* the backlog reaches up to here then */
 	int			count;
 	OutboxMessage **messages;
 	int		   *claims;			/* entries in MySlot->claims */
 	List	   *locked;			/* of OutboxLockedRow */
-	OutboxRange unlisted;		/* where more of them may be; hi 0: none */
 } OutboxBatch;
 
 extern bool outbox_batch_wanted(OutboxRelay *relay);
@@ -75,6 +76,7 @@ extern OutboxSegment *outbox_batch_reader(OutboxBatch *batch,
 extern bool outbox_backlog_yields(OutboxRelay *relay);
 extern int64 outbox_backlog_key_low(const OutboxRelay *relay, int64 skip_low);
 extern void outbox_backlog_check(OutboxBatch *batch);
+extern void outbox_backlog_extend(OutboxRelay *relay, int64 hi);
 extern void outbox_backlog_advance(OutboxRelay *relay,
 								   const OutboxSegment *segment);
 

@@ -126,7 +126,7 @@ typedef struct OutboxRelay
 	OutboxRange rescans[OUTBOX_MAX_RANGES];
 	int			nlater;			/* rows somebody had locked */
 	OutboxRange later[OUTBOX_MAX_RANGES];
-	OutboxMonoTime later_at;
+	OutboxMonoTime later_at;	/* for them, and for keys held as LOCKED */
 	int			nprepared;
 	OutboxPrepared prepared[OUTBOX_MAX_PREPARED];
 	bool		check_holders;	/* rows that hold keys may be gone */

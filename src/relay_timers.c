@@ -179,14 +179,17 @@ release_locked_keys(OutboxRelay *relay, OutboxMonoTime now)
 	{
 		OutboxKey  *key = dlist_container(OutboxKey, node, iter.cur);
 
-		if (key->hold == OUTBOX_HOLD_LOCKED &&
-			outbox_mono_reached(key->hold_until, now))
+		if (key->hold != OUTBOX_HOLD_LOCKED)
+			continue;
+		if (outbox_mono_reached(key->hold_until, now))
 			outbox_queue_release(relay->queue, key);
+		else
+			outbox_mono_earlier(&relay->later_at, key->hold_until);
 	}
 }
 
 static void
-poll_now(OutboxRelay *relay, OutboxMonoTime now)
+poll_now(OutboxRelay *relay)
 {
 	relay->poll_at = outbox_mono_after(outbox_poll_interval_ms);
 	relay->main_pending = true;
@@ -195,7 +198,6 @@ poll_now(OutboxRelay *relay, OutboxMonoTime now)
 	/* A password file can be repaired without a reload. */
 	if (relay->config_error != NULL)
 		outbox_relay_load_config(relay);
-	release_locked_keys(relay, now);
 }
 
 /* Looks at everything again, for what told nobody. */
@@ -220,7 +222,7 @@ outbox_relay_timers(OutboxRelay *relay, OutboxMonoTime now)
 	outbox_relay_check_prepared(relay, has_ended);
 	outbox_backlog_jump(relay);
 	if (outbox_mono_reached(relay->poll_at, now))
-		poll_now(relay, now);
+		poll_now(relay);
 	if (outbox_mono_reached(relay->sweep_at, now))
 		sweep(relay);
 	(void) expired(&relay->send_at, now);
@@ -229,6 +231,7 @@ outbox_relay_timers(OutboxRelay *relay, OutboxMonoTime now)
 		for (int i = 0; i < relay->nlater; i++)
 			outbox_relay_rescan(relay, relay->later[i].lo, relay->later[i].hi);
 		relay->nlater = 0;
+		release_locked_keys(relay, now);
 	}
 	if (expired(&relay->unstick_at, now))
 	{

@@ -40,7 +40,7 @@ typedef struct DatabaseEntry
 	bool		yielding;		/* told to make room */
 	int			rest_ms;		/* until there is work, as those that left said */
 	OutboxMonoTime waiting_since;	/* for a process; unset: it is not */
-	OutboxMonoTime ready_at;	/* its turn began */
+	OutboxMonoTime turn_at;		/* its turn began; unset: not yet */
 	int			room;			/* so many workers is all there is room for */
 	OutboxMonoTime room_until;	/* then try for more; unset: any number */
 

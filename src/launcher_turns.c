@@ -78,7 +78,7 @@ outbox_turn_started(DatabaseEntry *db, int number)
 	if (number != 0)
 		return;
 	db->waiting_since = OUTBOX_MONO_UNSET;
-	db->ready_at = OUTBOX_MONO_UNSET;
+	db->turn_at = OUTBOX_MONO_UNSET;
 	db->yielding = false;
 }
 
@@ -159,13 +159,24 @@ is_idle(const DatabaseEntry *db)
 	return true;
 }
 
-/* How long this one has to be left alone yet; only while it runs. */
+/*
+ * How long this one has to be left alone yet; only while it runs.  Starting and
+ * connecting do not count, and have their own limits: whose broker is far away
+ * would else be sent home each time before it has sent a message.
+ */
 static int64
 turn_left(DatabaseEntry *db, OutboxMonoTime now)
 {
-	if (!outbox_mono_is_set(db->ready_at))
-		db->ready_at = now;
-	return outbox_mono_ms_until(outbox_mono_plus(db->ready_at,
+	OutboxWorkerState state = db->workers[0].slot->state;
+
+	if (!outbox_mono_is_set(db->turn_at))
+	{
+		if (state == OUTBOX_WORKER_STARTING ||
+			state == OUTBOX_WORKER_CONNECTING)
+			return TURN_MS;
+		db->turn_at = now;
+	}
+	return outbox_mono_ms_until(outbox_mono_plus(db->turn_at,
 												 is_idle(db) ? IDLE_TURN_MS :
 												 TURN_MS), now);
 }
@@ -184,7 +195,8 @@ outbox_turns_check(OutboxMonoTime now)
 	{
 		DatabaseEntry *db = lfirst(cell);
 
-		if (outbox_mono_is_set(db->waiting_since) &&
+		/* Room is of no use to one that is kept away. */
+		if (outbox_mono_is_set(db->waiting_since) && !db->held &&
 			db->workers[0].handle == NULL)
 			waiting++;
 		if (db->yielding)
@@ -206,7 +218,7 @@ outbox_turns_check(OutboxMonoTime now)
 			if (turn_left(db, now) > 0)
 				continue;
 			if (chosen == NULL ||
-				outbox_mono_before(db->ready_at, chosen->ready_at))
+				outbox_mono_before(db->turn_at, chosen->turn_at))
 				chosen = db;
 		}
 		if (chosen == NULL)

@@ -202,7 +202,10 @@ start_missing(DatabaseEntry *db)
 		if (!start_worker(db, i))
 		{
 			outbox_turn_no_process(db, i);
-			db->retry_at = outbox_mono_after(NO_WORKER_MS);
+			if (i == 0)
+				db->retry_at = outbox_mono_after(NO_WORKER_MS);
+			else
+				outbox_shared_wake_launcher();	/* to regroup at once */
 			return;
 		}
 		outbox_turn_started(db, i);

@@ -50,7 +50,7 @@ link_worker_state(OutboxRelay *relay)
 	{
 		case OUTBOX_LINK_CLOSED:
 		case OUTBOX_LINK_CONNECTING:
-			return relay->connect_failures > 0 ?
+			return outbox_relay_broker_down(relay) ?
 				OUTBOX_WORKER_BROKER_DOWN : OUTBOX_WORKER_CONNECTING;
 		case OUTBOX_LINK_BLOCKED:
 			return OUTBOX_WORKER_BLOCKED;
@@ -125,7 +125,7 @@ next_deadline(OutboxRelay *relay, OutboxMonoTime now)
 {
 	OutboxMonoTime deadline = relay->poll_at;
 
-	if (!relay->db_error)
+	if (!relay->db_error && relay->attached)
 		outbox_mono_earlier(&deadline, relay->settle_at);
 	outbox_mono_earlier(&deadline, relay->later_at);
 	outbox_mono_earlier(&deadline, relay->unstick_at);

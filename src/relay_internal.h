@@ -212,6 +212,8 @@ extern void outbox_relay_receive(OutboxRelay *relay);
 extern void outbox_relay_link_lost(OutboxRelay *relay);
 extern void outbox_relay_close(OutboxRelay *relay, bool polite);
 extern bool outbox_relay_link_open(OutboxRelay *relay);
+/* No link, and all hosts were tried in vain. */
+extern bool outbox_relay_broker_down(OutboxRelay *relay);
 
 /* relay_publish.c */
 extern void outbox_relay_publish(OutboxRelay *relay, OutboxMonoTime now);

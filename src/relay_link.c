@@ -29,6 +29,13 @@ outbox_relay_link_open(OutboxRelay *relay)
 	return state == OUTBOX_LINK_OPEN || state == OUTBOX_LINK_BLOCKED;
 }
 
+bool
+outbox_relay_broker_down(OutboxRelay *relay)
+{
+	return !outbox_relay_link_open(relay) &&
+		relay->connect_failures >= (uint32) Max(relay->uri.nhosts, 1);
+}
+
 /* ------------------------------------------------------------------ events */
 
 static void

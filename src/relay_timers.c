@@ -56,7 +56,8 @@ static bool
 has_work(OutboxRelay *relay)
 {
 	return !relay->holders_loaded || relay->main_pending ||
-		relay->nrescans > 0 || relay->nlater > 0 ||
+		relay->nrescans > 0 || outbox_mono_is_set(relay->later_at) ||
+		outbox_mono_is_set(relay->due_again_at) ||
 		outbox_backlog_exists(relay) || relay->queue->count > 0 ||
 		!dlist_is_empty(&relay->queue->reread) || relay->check_holders ||
 		relay->db_error || outbox_relay_count_broken(relay) > 0;
@@ -68,8 +69,11 @@ rest_ms(OutboxRelay *relay)
 {
 	int			ms = REST_MAX_MS;
 
+	/* Perhaps it is not paused any more. */
+	if (relay->config_dirty)
+		return 0;
 	if (!outbox_enabled || relay->paused || relay->version_mismatch ||
-		relay->config_error != NULL)
+		relay->config_error != NULL || outbox_relay_broker_down(relay))
 		return REST_STANDING_MS;
 	if (has_work(relay))
 		return 0;

@@ -479,19 +479,37 @@ outbox_store_list_holders(int worker, int nworkers, OutboxRowVisit visit,
 	run(statement->plan, 2, types, values, NULL, &receiver);
 }
 
+/* An id and where it is in the caller's array. */
+typedef struct Holder
+{
+	pg_uuid_t	id;				/* MUST BE FIRST, see compare_ids() */
+	int			index;
+} Holder;
+
+static int
+compare_ids(const void *a, const void *b)
+{
+	return memcmp(a, b, UUID_LEN);
+}
+
 void
 outbox_store_check_holders(const pg_uuid_t *ids, int n, bool *still)
 {
 	static OutboxStatement statement;
 	Oid			types[] = {UUIDARRAYOID};
 	Datum	   *elems = palloc(sizeof(Datum) * Max(n, 1));
+	/* Sorted: there may be very many. */
+	Holder	   *holders = palloc(sizeof(Holder) * Max(n, 1));
 	Datum		values[1];
 
 	for (int i = 0; i < n; i++)
 	{
 		elems[i] = UUIDPGetDatum(&ids[i]);
 		still[i] = false;
+		holders[i].id = ids[i];
+		holders[i].index = i;
 	}
+	qsort(holders, n, sizeof(Holder), compare_ids);
 	values[0] = PointerGetDatum(construct_array(elems, n, UUIDOID, UUID_LEN,
 												false, TYPALIGN_CHAR));
 	outbox_store_execute(outbox_store_plan(&statement,
@@ -508,9 +526,10 @@ outbox_store_check_holders(const pg_uuid_t *ids, int n, bool *still)
 		pg_uuid_t  *id = DatumGetUUIDP(SPI_getbinval(SPI_tuptable->vals[row],
 													 SPI_tuptable->tupdesc, 1,
 													 &isnull));
+		Holder	   *holder = bsearch(id, holders, n, sizeof(Holder),
+									 compare_ids);
 
-		for (int i = 0; i < n; i++)
-			if (memcmp(&ids[i], id, UUID_LEN) == 0)
-				still[i] = true;
+		if (holder != NULL)
+			still[holder->index] = true;
 	}
 }

@@ -453,7 +453,11 @@ outbox_batch_claim(OutboxBatch *batch, TimestampTz wall)
 	batch->excluded_routes = outbox_relay_excluded_routes(relay);
 	take_snapshot(batch);
 	if (outbox_backlog_exists(relay))
+	{
 		batch->reserve = batch->limit / 2;
+		batch->bytes_reserve = batch->bytes_left / 2;
+		batch->bytes_left -= batch->bytes_reserve;
+	}
 	if (relay->next_due != 0 && wall >= relay->next_due && !batch_full(batch))
 		claim_due(batch);
 
@@ -478,6 +482,7 @@ outbox_batch_claim(OutboxBatch *batch, TimestampTz wall)
 				 outbox_backlog_yields(relay))
 			claim_main(batch);
 		batch->reserve = 0;
+		batch->bytes_left += batch->bytes_reserve;
 		if (outbox_backlog_exists(relay) && !batch_full(batch))
 			claim_backlog(batch);
 	}

@@ -49,6 +49,7 @@ typedef struct OutboxBatch
 	int			limit;			/* messages */
 	int			reserve;		/* of limit, what is left for the backlog */
 	size_t		bytes_left;
+	size_t		bytes_reserve;	/* the same of bytes, not in bytes_left */
 	List	   *excluded_routes;
 	int			nsegments;
 	OutboxSegment segments[OUTBOX_BATCH_SEGMENTS];

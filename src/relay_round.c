@@ -501,6 +501,7 @@ static bool
 may_take_long(OutboxRelay *relay)
 {
 	return settleable(relay) > 0 || relay->nrescans > 0 ||
+		outbox_backlog_exists(relay) || relay->sweep_from != 0 ||
 		relay->config_dirty || !relay->holders_loaded || relay->check_holders ||
 		!dlist_is_empty(&relay->queue->reread) || relay->queue->count > 0;
 }

@@ -181,5 +181,38 @@ my $at = time;
 ok($node->wait_drained(30), 'a lock: its key goes on');
 cmp_ok(time - $at, '<', 10, 'a lock: it does not wait for the poll');
 
+$node->unset('outbox.poll_interval');
+
+# --- new rows that fill a claim with their bytes
+
+begin('large rows beside a backlog');
+enqueue('small', 'array_fill(1, ARRAY[100])');
+wait_until('the relay has noticed the backlog', sub { sleep 1; 1 });
+$node->sql(q{SELECT outbox_enqueue_bytes('large', convert_to(repeat('x', 2500000), 'UTF8'))
+	FROM generate_series(1, 8)});
+$node->sql('SELECT outbox_resume()');
+ok($node->wait_drained(60), 'large rows: drained');
+my @types = map { $_->[0] } published();
+my ($small) = grep { $types[$_] eq 'small' } 0 .. $#types;
+my ($large) = grep { $types[$_] eq 'large' } reverse 0 .. $#types;
+cmp_ok($small, '<', $large, 'large rows: the backlog has its share of each claim');
+
+# --- very many keys are held, and one of them is let go
+
+my $HELD = 40_000;
+begin('held keys');
+$node->sql('SELECT outbox_resume()');
+$node->sql(q{INSERT INTO outbox_route (name, exchange, on_failed) VALUES ('blocking', 'outbox', 'block')});
+$node->sql(qq{INSERT INTO outbox (event_type, payload, aggregate_type, aggregate_id, route, status)
+	SELECT 'held', '{}', 'held', i::text, 'blocking', 'failed' FROM generate_series(1, $HELD) i});
+$node->sql('SELECT outbox_worker_restart()');
+wait_marker(60);
+$node->sql('DELETE FROM outbox WHERE seq = (SELECT min(seq) FROM outbox)');
+$at = time;
+$node->sql(q{SELECT outbox_enqueue('after', '{}')});
+ok($node->wait_drained(60), 'held keys: the relay goes on');
+note sprintf 'held keys: after %.2f s', time - $at;
+cmp_ok(time - $at, '<', 2, 'held keys: looking at all of them does not take long');
+
 $node->stop;
 done_testing();

@@ -28,6 +28,8 @@
 #define TURN_MS			3000
 /* The same when it has nothing to do: time for a look at everything. */
 #define IDLE_TURN_MS	300
+/* What it may take before that to start and to connect. */
+#define START_MS		10000
 /* Look again so often while somebody waits for an idle one. */
 #define CHECK_MS		100
 /* A group of workers that was too large for the room tries again after. */
@@ -161,8 +163,8 @@ is_idle(const DatabaseEntry *db)
 
 /*
  * How long this one has to be left alone yet; only while it runs.  Starting and
- * connecting do not count, and have their own limits: whose broker is far away
- * would else be sent home each time before it has sent a message.
+ * connecting do not count: whose broker is far away would else be sent home each
+ * time before it has sent a message.
  */
 static int64
 turn_left(DatabaseEntry *db, OutboxMonoTime now)
@@ -171,8 +173,10 @@ turn_left(DatabaseEntry *db, OutboxMonoTime now)
 
 	if (!outbox_mono_is_set(db->turn_at))
 	{
-		if (state == OUTBOX_WORKER_STARTING ||
-			state == OUTBOX_WORKER_CONNECTING)
+		if ((state == OUTBOX_WORKER_STARTING ||
+			 state == OUTBOX_WORKER_CONNECTING) &&
+			!outbox_mono_reached(outbox_mono_plus(db->workers[0].started_at,
+												  START_MS), now))
 			return TURN_MS;
 		db->turn_at = now;
 	}

@@ -40,26 +40,6 @@ PG_FUNCTION_INFO_V1(outbox_row_trigger);
 PG_FUNCTION_INFO_V1(outbox_change_trigger);
 PG_FUNCTION_INFO_V1(outbox_route_trigger);
 
-/* Columns of the table outbox, in outbox--1.0.sql. */
-#define COL_SEQ				1
-#define COL_ID				2
-#define COL_ROUTE			3
-#define COL_EVENT_TYPE		4
-#define COL_AGGREGATE_TYPE	5
-#define COL_AGGREGATE_ID	6
-#define COL_PAYLOAD			7
-#define COL_BODY			8
-#define COL_HEADERS			9
-#define COL_PROPERTIES		10
-#define COL_ROUTING_KEY		11
-#define COL_CREATED_AT		12
-#define COL_AVAILABLE_AT	13
-#define COL_ATTEMPTS		14
-#define COL_LAST_ERROR		15
-#define COL_STATUS			16
-#define COL_ORIGIN			17
-#define NCOLS				17
-
 /* ------------------------------------------------------------------- uuid */
 
 /*
@@ -172,6 +152,65 @@ usable_route(Oid schema, const char *name, Oid owner)
 	return NULL;
 }
 
+/* -------------------------------------------------- what a row has to be */
+
+#define FIELD(col, get) (isnull[(col) - 1] ? NULL : get(values[(col) - 1]))
+
+/* What makes a row a message; route is NULL for one that a restore brings. */
+static void
+check_row(Datum *values, bool *isnull, const OutboxRoute *route)
+{
+	OutboxFields fields;
+
+	fields.event_type = FIELD(COL_EVENT_TYPE, DatumGetTextPP);
+	fields.aggregate_type = FIELD(COL_AGGREGATE_TYPE, DatumGetTextPP);
+	fields.aggregate_id = FIELD(COL_AGGREGATE_ID, DatumGetTextPP);
+	fields.routing_key = FIELD(COL_ROUTING_KEY, DatumGetTextPP);
+	fields.payload = FIELD(COL_PAYLOAD, DatumGetJsonbP);
+	fields.body = FIELD(COL_BODY, DatumGetByteaPP);
+	fields.headers = FIELD(COL_HEADERS, DatumGetJsonbP);
+	fields.properties = FIELD(COL_PROPERTIES, DatumGetJsonbP);
+	if (route != NULL)
+		outbox_check_fields(&fields, route);
+	if (isnull[COL_SEQ - 1] || DatumGetInt64(values[COL_SEQ - 1]) <= 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("seq must be positive"),
+				 errhint("Leave it to its default.")));
+	if (isnull[COL_CREATED_AT - 1] ||
+		TIMESTAMP_NOT_FINITE(DatumGetTimestampTz(values[COL_CREATED_AT - 1])))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATETIME_VALUE_OUT_OF_RANGE),
+				 errmsg("created_at must be a finite time")));
+}
+
+/*
+ * Notes a pending row, for the relay to hear of at commit.  Returns true when
+ * it is due already: an ordinary message, which takes the hot path, so that
+ * available_at has to go.
+ */
+static bool
+announce(const Datum *values, const bool *isnull, bool insert)
+{
+	int64		seq = DatumGetInt64(values[COL_SEQ - 1]);
+	TimestampTz due;
+
+	if (isnull[COL_AVAILABLE_AT - 1])
+	{
+		outbox_wake_row(seq);
+		return false;
+	}
+	due = DatumGetTimestampTz(values[COL_AVAILABLE_AT - 1]);
+	if (insert && due <= GetCurrentTimestamp() &&
+		DatumGetInt32(values[COL_ATTEMPTS - 1]) == 0)
+	{
+		outbox_wake_row(seq);
+		return true;
+	}
+	outbox_wake_due(due);
+	return false;
+}
+
 /* ----------------------------------------------------------------- enqueue */
 
 /* outbox_enqueue's arguments, and where outbox_enqueue_bytes has them. */
@@ -185,11 +224,11 @@ usable_route(Oid schema, const char *name, Oid owner)
 #define ARG_AVAILABLE_AT	8
 #define ARG_MESSAGE_ID		9
 
-/* Copies argument arg to column col (1-based, as in the INSERT). */
+/* Copies argument arg to a column. */
 static void
-pass(FunctionCallInfo fcinfo, int arg, int col, Datum *values, char *nulls)
+pass(FunctionCallInfo fcinfo, int arg, int col, Datum *values, bool *isnull)
 {
-	nulls[col - 1] = PG_ARGISNULL(arg) ? 'n' : ' ';
+	isnull[col - 1] = PG_ARGISNULL(arg);
 	values[col - 1] = PG_GETARG_DATUM(arg);
 }
 
@@ -233,13 +272,40 @@ add_content_type(FunctionCallInfo fcinfo, int arg_type, int arg_properties,
 							   PG_GETARG_DATUM(arg_properties));
 }
 
+/*
+ * Fills in what the statement leaves to defaults, does what the row trigger
+ * does, and puts the row into the table.  Returns false, with nothing done, when
+ * it takes the statement.
+ */
+static bool
+insert_direct(Oid schema, const OutboxRoute *route, Datum *values, bool *isnull)
+{
+	int64		seq;
+	Relation	rel = outbox_store_open_direct(schema, &seq);
+
+	if (rel == NULL)
+		return false;
+	values[COL_SEQ - 1] = Int64GetDatum(seq);
+	values[COL_CREATED_AT - 1] = TimestampTzGetDatum(GetCurrentTimestamp());
+	values[COL_ATTEMPTS - 1] = Int32GetDatum(0);
+	values[COL_STATUS - 1] = CStringGetTextDatum("pending");
+	isnull[COL_SEQ - 1] = isnull[COL_CREATED_AT - 1] = false;
+	isnull[COL_ATTEMPTS - 1] = isnull[COL_STATUS - 1] = false;
+	check_row(values, isnull, route);
+	warn_not_preloaded();
+	if (announce(values, isnull, true))
+		isnull[COL_AVAILABLE_AT - 1] = true;
+	outbox_store_insert_direct(rel, values, isnull);
+	return true;
+}
+
 /* shift: how much further right the arguments from aggregate_id on stand. */
 static Datum
 enqueue(FunctionCallInfo fcinfo, bool bytes, int shift)
 {
 	Oid			schema = get_func_namespace(fcinfo->flinfo->fn_oid);
-	Datum		values[OUTBOX_ENQUEUE_COLUMNS];
-	char		nulls[OUTBOX_ENQUEUE_COLUMNS];
+	Datum		values[OUTBOX_COLUMNS];
+	bool		isnull[OUTBOX_COLUMNS];
 	pg_uuid_t  *id;
 	const OutboxRoute *route;
 
@@ -264,29 +330,26 @@ enqueue(FunctionCallInfo fcinfo, bool bytes, int shift)
 	else
 		*id = *PG_GETARG_UUID_P(ARG(ARG_MESSAGE_ID));
 
-	nulls[0] = ' ';
-	pass(fcinfo, ARG(ARG_ROUTE), 2, values, nulls);
-	pass(fcinfo, 0, 3, values, nulls);
-	pass(fcinfo, ARG(ARG_AGGREGATE_TYPE), 4, values, nulls);
-	pass(fcinfo, ARG(ARG_AGGREGATE_ID), 5, values, nulls);
-	pass(fcinfo, 1, bytes ? 7 : 6, values, nulls);
-	nulls[(bytes ? 6 : 7) - 1] = 'n';
-	values[(bytes ? 6 : 7) - 1] = (Datum) 0;
-	pass(fcinfo, ARG(ARG_HEADERS), 8, values, nulls);
-	pass(fcinfo, ARG(ARG_PROPERTIES), 9, values, nulls);
+	memset(isnull, true, sizeof(isnull));
+	values[COL_ID - 1] = UUIDPGetDatum(id);
+	values[COL_ORIGIN - 1] = Int64GetDatum(outbox_own_origin());
+	isnull[COL_ID - 1] = isnull[COL_ORIGIN - 1] = false;
+	pass(fcinfo, ARG(ARG_ROUTE), COL_ROUTE, values, isnull);
+	pass(fcinfo, 0, COL_EVENT_TYPE, values, isnull);
+	pass(fcinfo, ARG(ARG_AGGREGATE_TYPE), COL_AGGREGATE_TYPE, values, isnull);
+	pass(fcinfo, ARG(ARG_AGGREGATE_ID), COL_AGGREGATE_ID, values, isnull);
+	pass(fcinfo, 1, bytes ? COL_BODY : COL_PAYLOAD, values, isnull);
+	pass(fcinfo, ARG(ARG_HEADERS), COL_HEADERS, values, isnull);
+	pass(fcinfo, ARG(ARG_PROPERTIES), COL_PROPERTIES, values, isnull);
 	if (bytes)
-	{
-		bool		isnull;
+		values[COL_PROPERTIES - 1] =
+			add_content_type(fcinfo, 2, ARG(ARG_PROPERTIES),
+							 &isnull[COL_PROPERTIES - 1]);
+	pass(fcinfo, ARG(ARG_ROUTING_KEY), COL_ROUTING_KEY, values, isnull);
+	pass(fcinfo, ARG(ARG_AVAILABLE_AT), COL_AVAILABLE_AT, values, isnull);
 
-		values[8] = add_content_type(fcinfo, 2, ARG(ARG_PROPERTIES), &isnull);
-		nulls[8] = isnull ? 'n' : ' ';
-	}
-	pass(fcinfo, ARG(ARG_ROUTING_KEY), 10, values, nulls);
-	pass(fcinfo, ARG(ARG_AVAILABLE_AT), 11, values, nulls);
-	values[11] = Int64GetDatum(outbox_own_origin());
-	nulls[11] = ' ';
-
-	outbox_store_enqueue(schema, id, values, nulls);
+	if (!insert_direct(schema, route, values, isnull))
+		outbox_store_enqueue(schema, values, isnull);
 	PG_RETURN_UUID_P(id);
 }
 
@@ -311,36 +374,6 @@ require_trigger(FunctionCallInfo fcinfo, const char *name)
 		ereport(ERROR,
 				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
 				 errmsg("function \"%s\" was not called by a trigger", name)));
-}
-
-#define FIELD(col, get) (isnull[(col) - 1] ? NULL : get(values[(col) - 1]))
-
-/* What makes a row a message; route is NULL for one that a restore brings. */
-static void
-check_row(Datum *values, bool *isnull, const OutboxRoute *route)
-{
-	OutboxFields fields;
-
-	fields.event_type = FIELD(COL_EVENT_TYPE, DatumGetTextPP);
-	fields.aggregate_type = FIELD(COL_AGGREGATE_TYPE, DatumGetTextPP);
-	fields.aggregate_id = FIELD(COL_AGGREGATE_ID, DatumGetTextPP);
-	fields.routing_key = FIELD(COL_ROUTING_KEY, DatumGetTextPP);
-	fields.payload = FIELD(COL_PAYLOAD, DatumGetJsonbP);
-	fields.body = FIELD(COL_BODY, DatumGetByteaPP);
-	fields.headers = FIELD(COL_HEADERS, DatumGetJsonbP);
-	fields.properties = FIELD(COL_PROPERTIES, DatumGetJsonbP);
-	if (route != NULL)
-		outbox_check_fields(&fields, route);
-	if (isnull[COL_SEQ - 1] || DatumGetInt64(values[COL_SEQ - 1]) <= 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("seq must be positive"),
-				 errhint("Leave it to its default.")));
-	if (isnull[COL_CREATED_AT - 1] ||
-		TIMESTAMP_NOT_FINITE(DatumGetTimestampTz(values[COL_CREATED_AT - 1])))
-		ereport(ERROR,
-				(errcode(ERRCODE_DATETIME_VALUE_OUT_OF_RANGE),
-				 errmsg("created_at must be a finite time")));
 }
 
 static bool
@@ -403,11 +436,10 @@ outbox_row_trigger(PG_FUNCTION_ARGS)
 	TriggerData *trigdata = (TriggerData *) fcinfo->context;
 	Relation	rel;
 	HeapTuple	tuple;
-	Datum		values[NCOLS];
-	bool		isnull[NCOLS];
+	Datum		values[OUTBOX_COLUMNS];
+	bool		isnull[OUTBOX_COLUMNS];
 	bool		insert;
 	const OutboxRoute *route = NULL;
-	TimestampTz due;
 
 	require_trigger(fcinfo, "outbox_row_trigger");
 	insert = TRIGGER_FIRED_BY_INSERT(trigdata->tg_event);
@@ -417,9 +449,9 @@ outbox_row_trigger(PG_FUNCTION_ARGS)
 
 	rel = trigdata->tg_relation;
 	/* Columns that were added to the table stand behind ours. */
-	if (RelationGetDescr(rel)->natts < NCOLS)
+	if (RelationGetDescr(rel)->natts < OUTBOX_COLUMNS)
 		elog(ERROR, "table \"%s\" has lost columns", RelationGetRelationName(rel));
-	for (int col = 1; col <= NCOLS; col++)
+	for (int col = 1; col <= OUTBOX_COLUMNS; col++)
 		values[col - 1] = heap_getattr(tuple, col, RelationGetDescr(rel),
 									   &isnull[col - 1]);
 	if (isnull[COL_ROUTE - 1])
@@ -444,27 +476,15 @@ outbox_row_trigger(PG_FUNCTION_ARGS)
 		strcmp(TextDatumGetCString(values[COL_STATUS - 1]), "pending") != 0)
 		return PointerGetDatum(tuple);
 
-	if (isnull[COL_AVAILABLE_AT - 1])
+	if (announce(values, isnull, insert))
 	{
-		outbox_wake_row(DatumGetInt64(values[COL_SEQ - 1]));
-		return PointerGetDatum(tuple);
-	}
-
-	due = DatumGetTimestampTz(values[COL_AVAILABLE_AT - 1]);
-	if (insert && due <= GetCurrentTimestamp() &&
-		DatumGetInt32(values[COL_ATTEMPTS - 1]) == 0)
-	{
-		/* Due already: an ordinary message, which takes the hot path. */
 		int			col = COL_AVAILABLE_AT;
 		Datum		none = (Datum) 0;
 		bool		none_isnull = true;
 
 		tuple = heap_modify_tuple_by_cols(tuple, RelationGetDescr(rel), 1, &col,
 										  &none, &none_isnull);
-		outbox_wake_row(DatumGetInt64(values[COL_SEQ - 1]));
-		return PointerGetDatum(tuple);
 	}
-	outbox_wake_due(due);
 	return PointerGetDatum(tuple);
 }
 

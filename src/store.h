@@ -22,19 +22,53 @@
 #include "nodes/pg_list.h"
 #include "route.h"
 #include "shared.h"
+#include "utils/relcache.h"
 
 /* ---------------------------------------------------------- store_enqueue.c */
 
-/* Inserts a message as the owner of the table in that schema. */
-extern void outbox_store_enqueue(Oid schema, const pg_uuid_t *id,
-								 Datum *values, const char *nulls);
-#define OUTBOX_ENQUEUE_COLUMNS 12	/* in the order of store_enqueue.c's text */
+/* Columns of the table outbox, in outbox--1.0.sql. */
+#define COL_SEQ				1
+#define COL_ID				2
+#define COL_ROUTE			3
+#define COL_EVENT_TYPE		4
+#define COL_AGGREGATE_TYPE	5
+#define COL_AGGREGATE_ID	6
+#define COL_PAYLOAD			7
+#define COL_BODY			8
+#define COL_HEADERS			9
+#define COL_PROPERTIES		10
+#define COL_ROUTING_KEY		11
+#define COL_CREATED_AT		12
+#define COL_AVAILABLE_AT	13
+#define COL_ATTEMPTS		14
+#define COL_LAST_ERROR		15
+#define COL_STATUS			16
+#define COL_ORIGIN			17
+#define OUTBOX_COLUMNS		17
+
+/*
+ * Inserts a message as the owner of the table in that schema.  Columns that the
+ * table has defaults for are left to them: seq, created_at, attempts, status.
+ */
+extern void outbox_store_enqueue(Oid schema, const Datum *values,
+								 const bool *isnull);
 
 /*
  * The route of that name in the schema, or NULL; cached in the backend until
  * outbox_route changes.
  */
 extern const OutboxRoute *outbox_store_find_route(Oid schema, const char *name);
+
+/* ----------------------------------------------------------- store_insert.c */
+
+/*
+ * The table outbox of that schema, opened, and a new seq, when rows may be put
+ * into it without the statement: with insert_direct, which closes it.  NULL:
+ * they may not.  The caller checks the row as the row trigger would.
+ */
+extern Relation outbox_store_open_direct(Oid schema, int64 *seq);
+extern void outbox_store_insert_direct(Relation rel, const Datum *values,
+									   const bool *isnull);
 
 /* ------------------------------------------------------------------ store.c */
 

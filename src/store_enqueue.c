@@ -132,20 +132,47 @@ quoted_schema(Oid schema)
 	return quote_identifier(name);
 }
 
-void
-outbox_store_enqueue(Oid schema, const pg_uuid_t *id, Datum *values,
-					 const char *nulls)
+/* What the statement gives a value; the rest has defaults. */
+typedef struct GivenColumn
 {
-	static Oid	types[OUTBOX_ENQUEUE_COLUMNS] = {
-		UUIDOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, JSONBOID, BYTEAOID,
-		JSONBOID, JSONBOID, TEXTOID, TIMESTAMPTZOID, INT8OID
-	};
+	int			column;
+	Oid			type;
+} GivenColumn;
+
+static const GivenColumn given[] = {
+	{COL_ID, UUIDOID},
+	{COL_ROUTE, TEXTOID},
+	{COL_EVENT_TYPE, TEXTOID},
+	{COL_AGGREGATE_TYPE, TEXTOID},
+	{COL_AGGREGATE_ID, TEXTOID},
+	{COL_PAYLOAD, JSONBOID},
+	{COL_BODY, BYTEAOID},
+	{COL_HEADERS, JSONBOID},
+	{COL_PROPERTIES, JSONBOID},
+	{COL_ROUTING_KEY, TEXTOID},
+	{COL_AVAILABLE_AT, TIMESTAMPTZOID},
+	{COL_ORIGIN, INT8OID}
+};
+
+void
+outbox_store_enqueue(Oid schema, const Datum *values, const bool *isnull)
+{
+	Oid			types[lengthof(given)];
+	Datum		params[lengthof(given)];
+	char		nulls[lengthof(given)];
 	int			result;
 
+	for (int i = 0; i < lengthof(given); i++)
+	{
+		types[i] = given[i].type;
+		params[i] = values[given[i].column - 1];
+		nulls[i] = isnull[given[i].column - 1] ? 'n' : ' ';
+	}
 	SPI_connect();
 	use_schema(schema);
 	if (cache.insert == NULL)
 	{
+		/* In the order of given. */
 		char	   *sql = psprintf("INSERT INTO %s.outbox (id, route,"
 								   " event_type, aggregate_type, aggregate_id,"
 								   " payload, body, headers, properties,"
@@ -154,10 +181,9 @@ outbox_store_enqueue(Oid schema, const pg_uuid_t *id, Datum *values,
 								   " $9, $10, $11, $12)",
 								   quoted_schema(schema));
 
-		cache.insert = prepare(sql, OUTBOX_ENQUEUE_COLUMNS, types);
+		cache.insert = prepare(sql, lengthof(given), types);
 	}
-	values[0] = UUIDPGetDatum(id);
-	result = execute_as_owner(cache.insert, values, nulls, false);
+	result = execute_as_owner(cache.insert, params, nulls, false);
 	if (result != SPI_OK_INSERT)
 		elog(ERROR, "could not insert into outbox: %s",
 			 SPI_result_code_string(result));

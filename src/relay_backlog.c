@@ -9,9 +9,9 @@
  * it, the range becomes the backlog, and each claim takes half from the main
  * scan and the rest, which is nearly always all of it, from the backlog.
  *
- * What keeps the order of a key: a row outside of the backlog is given up when
- * its key has a row in the backlog.  The backlog is then extended to that row,
- * and reads both in the order of seq.
+ * What keeps the order of a key: a row that does not come from the backlog is
+ * given up when its key has an older row in it.  The backlog is then extended to
+ * that row, and reads both in the order of seq.
  *
  *-------------------------------------------------------------------------
  */
@@ -101,6 +101,7 @@ typedef struct Check
 {
 	int			nhashes;
 	int64	   *hashes;
+	int64	   *his;			/* where older rows may be: up to here */
 	int		   *indexes;		/* of the message in the batch */
 	bool	   *behind;
 } Check;
@@ -139,6 +140,9 @@ collect(OutboxBatch *batch, OutboxSegment *segment, Check *check)
 		if (outbox_batch_reader(batch, segment, message) != segment)
 			continue;
 		check->hashes[check->nhashes] = message->key_hash;
+		/* A row in the middle of it may be the first of its key. */
+		check->his[check->nhashes] = Min(batch->relay->backlog.hi,
+										 message->seq - 1);
 		check->indexes[check->nhashes++] = i;
 	}
 }
@@ -178,6 +182,7 @@ outbox_backlog_check(OutboxBatch *batch)
 	if (!outbox_backlog_exists(relay) || batch->count == 0)
 		return;
 	check.hashes = palloc(sizeof(int64) * (batch->count + 1));
+	check.his = palloc(sizeof(int64) * (batch->count + 1));
 	check.indexes = palloc(sizeof(int) * (batch->count + 1));
 	check.behind = palloc0(sizeof(bool) * (batch->count + 1));
 	for (int i = 0; i < batch->nsegments; i++)
@@ -185,8 +190,8 @@ outbox_backlog_check(OutboxBatch *batch)
 			collect(batch, &batch->segments[i], &check);
 	if (check.nhashes == 0)
 		return;
-	outbox_store_find_keys(check.hashes, check.nhashes, relay->backlog.lo,
-						   relay->backlog.hi, check.behind);
+	outbox_store_find_keys(check.hashes, check.his, check.nhashes,
+						   relay->backlog.lo, check.behind);
 	for (int i = 0; i < check.nhashes; i++)
 	{
 		if (!check.behind[i])

@@ -197,6 +197,31 @@ my ($small) = grep { $types[$_] eq 'small' } 0 .. $#types;
 my ($large) = grep { $types[$_] eq 'large' } reverse 0 .. $#types;
 cmp_ok($small, '<', $large, 'large rows: the backlog has its share of each claim');
 
+# --- a transaction that commits late, inside of the backlog, with a key of its own
+
+my $OLD = 3000;
+begin('a late commit inside of a backlog');
+enqueue('old', "ARRAY(SELECT generate_series(1, $OLD))");
+wait_until('the relay has noticed the backlog', sub { sleep 1; 1 });
+$session = $node->session;
+$session->query_safe('BEGIN');
+$session->query_safe(q{SELECT outbox_enqueue('late', '{}', 'late', 'case')});
+# This one must wait for the backlog, which now reaches over the other.
+enqueue('new', "ARRAY[$OLD]");
+$fake->do('answer delay 20');
+$node->sql('SELECT outbox_resume()');
+wait_until('the backlog is being read', sub { published() > 100 }, 30);
+$session->query_safe('COMMIT');
+$session->quit;
+$fake->do('answer delay 5');
+ok($node->wait_drained(90), 'late commit: drained');
+@types = map { $_->[0] } published();
+my ($late) = grep { $types[$_] eq 'late' } 0 .. $#types;
+note "the late one came as number $late of $#types";
+cmp_ok($late, '<', $OLD / 2, 'late commit: it does not wait for the backlog');
+my ($new) = grep { $types[$_] eq 'new' } 0 .. $#types;
+cmp_ok($new, '>', $OLD - 1, 'late commit: a key of the backlog does');
+
 # --- very many keys are held, and one of them is let go
 
 my $HELD = 40_000;

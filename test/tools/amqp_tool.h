@@ -20,9 +20,11 @@
 /* librabbitmq moved its headers in 0.12 */
 #if __has_include(<rabbitmq-c/amqp.h>)
 #include <rabbitmq-c/amqp.h>
+#include <rabbitmq-c/ssl_socket.h>
 #include <rabbitmq-c/tcp_socket.h>
 #else
 #include <amqp.h>
+#include <amqp_ssl_socket.h>
 #include <amqp_tcp_socket.h>
 #endif
 
@@ -98,9 +100,23 @@ struct broker
 	const char *vhost;
 	const char *user;
 	const char *password;
+	const char *ca_file;		/* TLS with this authority; NULL: plain TCP */
 };
 
-#define BROKER_DEFAULT {"127.0.0.1", 5672, "/", "guest", "guest"}
+#define BROKER_DEFAULT {"127.0.0.1", 5672, "/", "guest", "guest", NULL}
+
+static amqp_socket_t *
+broker_socket(const struct broker *broker, amqp_connection_state_t conn)
+{
+	amqp_socket_t *sock;
+
+	if (broker->ca_file == NULL)
+		return amqp_tcp_socket_new(conn);
+	sock = amqp_ssl_socket_new(conn);
+	if (sock != NULL && amqp_ssl_socket_set_cacert(sock, broker->ca_file) != 0)
+		die("could not use the certificate in %s", broker->ca_file);
+	return sock;
+}
 
 /*
  * Connects, logs in and opens channel 1.  Returns NULL when that fails, with
@@ -110,7 +126,7 @@ static amqp_connection_state_t
 broker_open(const struct broker *broker, int heartbeat_s, const char **reason)
 {
 	amqp_connection_state_t conn = amqp_new_connection();
-	amqp_socket_t *sock = amqp_tcp_socket_new(conn);
+	amqp_socket_t *sock = broker_socket(broker, conn);
 	struct timeval timeout = {5, 0};
 	amqp_rpc_reply_t reply;
 	int			status;

@@ -12,6 +12,10 @@
  *	--mandatory		as the relay publishes; returned messages are counted
  *	--type TYPE		property type, default raw.test
  *	--bare			no properties but delivery_mode
+ *	--ca-file FILE	TLS, with this certificate authority
+ *	--rate N		open loop: message n is due at start + n / N
+ *	--out FILE		with --rate, one line a message: number, due and sent time in
+ *					microseconds of the Unix epoch
  *
  * One connection, one confirm channel, amqp_basic_publish for each message,
  * persistent, with the properties that the relay sets (message_id, type,
@@ -25,10 +29,14 @@
  *
  *-------------------------------------------------------------------------
  */
+#define _GNU_SOURCE			/* ppoll */
 #include "amqp_tool.h"
 
+#include <errno.h>
 #include <getopt.h>
+#include <poll.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 
 static struct broker broker = BROKER_DEFAULT;
@@ -40,6 +48,8 @@ static long size = 256;
 static bool mandatory;
 static bool bare;
 static const char *type = "raw.test";
+static long rate;
+static const char *out_path;
 
 /* One bit per delivery tag: confirmed, one way or the other. */
 static unsigned char *done;
@@ -131,6 +141,35 @@ drain(amqp_connection_state_t conn, long limit)
 	}
 }
 
+static int64_t
+now_us(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_REALTIME, &ts);
+	return (int64_t) ts.tv_sec * 1000000 + ts.tv_nsec / 1000;
+}
+
+/* Takes confirms until the time has come. */
+static void
+wait_until(amqp_connection_state_t conn, int64_t due)
+{
+	struct timeval none = {0, 0};
+	int64_t		left;
+
+	while ((left = due - now_us()) > 0)
+	{
+		struct pollfd fd = {amqp_get_sockfd(conn), POLLIN, 0};
+		struct timespec timeout = {left / 1000000, left % 1000000 * 1000};
+
+		if (ppoll(&fd, 1, &timeout, NULL) <= 0)
+			continue;
+		while (read_frame(conn, &none))
+			;
+		amqp_maybe_release_buffers(conn);
+	}
+}
+
 static void
 publish(amqp_connection_state_t conn, long n, amqp_bytes_t body)
 {
@@ -170,6 +209,50 @@ publish(amqp_connection_state_t conn, long n, amqp_bytes_t body)
 	outstanding++;
 }
 
+/* As fast as the window allows. */
+static void
+publish_all(amqp_connection_state_t conn, amqp_bytes_t body)
+{
+	long		n;
+
+	for (n = 1; n <= count; n++)
+	{
+		drain(conn, window - 1);
+		publish(conn, n, body);
+	}
+	drain(conn, 0);
+}
+
+/* At times that are fixed in advance: the latency counts from when it was due. */
+static void
+publish_timed(amqp_connection_state_t conn, amqp_bytes_t body)
+{
+	int64_t    *sent = calloc((size_t) count + 1, sizeof(int64_t));
+	int64_t		start = now_us() + 10000;
+	FILE	   *out = NULL;
+	long		n;
+
+	if (sent == NULL)
+		die("out of memory");
+	if (out_path != NULL && (out = fopen(out_path, "w")) == NULL)
+		die("could not open %s: %s", out_path, strerror(errno));
+	prctl(PR_SET_TIMERSLACK, 1000UL);
+	for (n = 1; n <= count; n++)
+	{
+		wait_until(conn, start + (int64_t) ((double) n * 1e6 / (double) rate));
+		drain(conn, window - 1);
+		sent[n] = now_us();
+		publish(conn, n, body);
+	}
+	drain(conn, 0);
+	for (n = 1; n <= count && out != NULL; n++)
+		fprintf(out, "%ld\t%" PRId64 "\t%" PRId64 "\n", n,
+				start + (int64_t) ((double) n * 1e6 / (double) rate), sent[n]);
+	if (out != NULL && fclose(out) != 0)
+		die("could not write to %s: %s", out_path, strerror(errno));
+	free(sent);
+}
+
 static void
 parse(int argc, char **argv)
 {
@@ -187,6 +270,9 @@ parse(int argc, char **argv)
 		{"type", required_argument, NULL, 't'},
 		{"mandatory", no_argument, NULL, 'm'},
 		{"bare", no_argument, NULL, 'b'},
+		{"ca-file", required_argument, NULL, 'C'},
+		{"rate", required_argument, NULL, 'r'},
+		{"out", required_argument, NULL, 'o'},
 		{NULL, 0, NULL, 0}
 	};
 	int			c;
@@ -208,6 +294,9 @@ parse(int argc, char **argv)
 			case 't': type = optarg; break;
 			case 'm': mandatory = true; break;
 			case 'b': bare = true; break;
+			case 'C': broker.ca_file = optarg; break;
+			case 'r': rate = number("rate", optarg, 1); break;
+			case 'o': out_path = optarg; break;
 			default: exit(1);
 		}
 	}
@@ -227,7 +316,6 @@ main(int argc, char **argv)
 	struct rusage usage;
 	double		seconds;
 	double		cpu;
-	long		n;
 
 	progname = "raw";
 	parse(argc, argv);
@@ -247,12 +335,10 @@ main(int argc, char **argv)
 	memset(body.bytes, 'x', body.len);
 
 	clock_gettime(CLOCK_MONOTONIC, &t0);
-	for (n = 1; n <= count; n++)
-	{
-		drain(conn, window - 1);
-		publish(conn, n, body);
-	}
-	drain(conn, 0);
+	if (rate > 0)
+		publish_timed(conn, body);
+	else
+		publish_all(conn, body);
 	clock_gettime(CLOCK_MONOTONIC, &t1);
 	getrusage(RUSAGE_SELF, &usage);
 

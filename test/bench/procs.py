@@ -1,0 +1,150 @@
+"""What processes cost: CPU time by kind of process, memory, descriptors.
+
+From /proc: schedstat (nanoseconds) for PostgreSQL's processes, which have one
+thread, and stat (ticks of 10 ms) for a broker with many.
+"""
+
+import os
+import threading
+import time
+
+TICK = os.sysconf('SC_CLK_TCK')
+KINDS = (('outbox relay', 'relay'), ('outbox launcher', 'launcher'),
+         ('walwriter', 'walwriter'), ('checkpointer', 'checkpointer'),
+         ('background writer', 'bgwriter'), ('autovacuum', 'autovacuum'),
+         ('logical replication', 'other'))
+
+
+def read(path):
+    with open(path, 'rb') as f:
+        return f.read().decode('utf-8', 'replace')
+
+
+def stat_fields(pid):
+    """Fields of /proc/PID/stat from the third on: the second may have spaces."""
+    return read('/proc/%d/stat' % pid).rpartition(')')[2].split()
+
+
+def cpu_seconds(pid):
+    """Of a process with one thread."""
+    return int(read('/proc/%d/schedstat' % pid).split()[0]) / 1e9
+
+
+def group_cpu_seconds(pid):
+    """Of all threads of a process."""
+    fields = stat_fields(pid)
+    return (int(fields[11]) + int(fields[12])) / TICK
+
+
+def reaped_cpu_seconds(pid):
+    """Of its children that have ended."""
+    fields = stat_fields(pid)
+    return (int(fields[13]) + int(fields[14])) / TICK
+
+
+def children(pid):
+    return [int(p) for p in read('/proc/%d/task/%d/children' % (pid, pid)).split()]
+
+
+def kind(pid):
+    title = read('/proc/%d/cmdline' % pid)
+    for text, name in KINDS:
+        if text in title:
+            return name
+    return 'backends'
+
+
+def status_field(pid, name):
+    for line in read('/proc/%d/status' % pid).splitlines():
+        if line.startswith(name + ':'):
+            return int(line.split()[1])
+    return 0
+
+
+def rss_kb(pid):
+    """Without shared memory, which is everybody's."""
+    return status_field(pid, 'RssAnon')
+
+
+def descriptors(pid):
+    return len(os.listdir('/proc/%d/fd' % pid))
+
+
+def wakeups(pid):
+    return status_field(pid, 'voluntary_ctxt_switches')
+
+
+class Cpu:
+    """CPU seconds of a server by kind of process, over a block:
+
+        with Cpu(postgres, broker_pid) as cpu: ...
+        cpu.by['relay'], cpu.postgres(), cpu.by['broker']
+
+    A thread looks four times a second, so that processes which end in between
+    are in it; what they used after the last look is under 'ended'.
+    """
+
+    def __init__(self, postgres, broker_pid=None):
+        self.postmaster = postgres.pid
+        self.broker = broker_pid
+        self.by = {}
+        self._first = {}
+        self._last = {}
+        self._kinds = {}
+        self._end = threading.Event()
+
+    def _look(self, first=False):
+        for pid in children(self.postmaster):
+            try:
+                seconds = cpu_seconds(pid)
+                start = stat_fields(pid)[19]
+                # a title is not there before the process has found out what it is
+                self._kinds[pid, start] = kind(pid)
+            except OSError:
+                continue
+            self._last[pid, start] = seconds
+            if first:
+                self._first[pid, start] = seconds
+
+    def _run(self):
+        while not self._end.wait(0.25):
+            self._look()
+
+    def __enter__(self):
+        self._look(first=True)
+        self._reaped = reaped_cpu_seconds(self.postmaster)
+        if self.broker:
+            self._broker = group_cpu_seconds(self.broker)
+        self._began = time.monotonic()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._end.set()
+        self._thread.join()
+        self._look()
+        self.seconds = time.monotonic() - self._began
+        alive = set(children(self.postmaster))
+        seen_of_ended = 0.0
+        for process, seconds in self._last.items():
+            used = seconds - self._first.get(process, 0.0)
+            name = self._kinds[process]
+            self.by[name] = self.by.get(name, 0.0) + used
+            if process[0] not in alive:
+                # all of its life is in the postmaster's sum
+                seen_of_ended += seconds
+        reaped = reaped_cpu_seconds(self.postmaster) - self._reaped
+        self.by['ended'] = max(0.0, reaped - seen_of_ended)
+        if self.broker:
+            try:
+                self.by['broker'] = group_cpu_seconds(self.broker) - self._broker
+            except OSError:
+                pass
+
+    def postgres(self):
+        return sum(v for k, v in self.by.items() if k != 'broker')
+
+    def per_message(self, count):
+        """Microseconds a message, by kind."""
+        return {k: round(v * 1e6 / count, 2) for k, v in self.by.items()}

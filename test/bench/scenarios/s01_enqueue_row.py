@@ -1,0 +1,55 @@
+"""One row a transaction: what enqueue adds to a transaction.
+
+pgbench with prepared statements: SELECT outbox_enqueue() against a plain INSERT
+into a table of the same definition without triggers (INS).  Both tables are
+truncated, and a checkpoint made, before each run.
+
+Relay off: outbox.enabled = off.  Relay on: the worker publishes to the null
+broker meanwhile, and takes its share of the processor, which INS has not.
+"""
+
+import drivers
+from checks import Check
+from database import Database
+
+TITLE = '1. Enqueue, one row a transaction'
+
+
+def once(bench, db, table, clients, seconds, check, relay):
+    db.empty('ins_outbox', 'outbox')
+    db.sql('CHECKPOINT')
+    bench.null.reset()
+    statement = drivers.ENQUEUE if table == 'outbox' else drivers.INSERT % table
+    result = bench.drivers.pgbench(db, statement, clients, seconds)
+    count = result['count']
+    if table == 'outbox' and relay:
+        db.wait_empty()
+        check.add_null(count, bench.null.stats())
+    elif table == 'outbox':
+        found = db.value('SELECT count(*) FROM outbox')
+        check.add(count, found, 0, 0)
+    return result['tps']
+
+
+def run(bench):
+    size = bench.sizes(1)
+    db = Database(bench, 's1', bench.null, **{'outbox.enabled': 'off',
+                                              'outbox.retention': '0'})
+    db.make_ins()
+    for relay in (False, True):
+        if relay:
+            db.set(outbox_enabled='on')
+        for clients in size.clients:
+            check = Check()
+            this, ins = [], []
+            for _ in range(size.repeats):
+                this.append(once(bench, db, 'outbox', clients, size.seconds, check, relay))
+                ins.append(once(bench, db, 'ins_outbox', clients, size.seconds, check, relay))
+            judged = clients == 4
+            bench.results.add(
+                1, '%d clients, relay %s' % (clients, 'on' if relay else 'off'),
+                'enqueue', 'TPS', this, ('INS', ins),
+                first=0.95 if judged else None, end=1.0 if judged else None, check=check,
+                clients=clients, seconds=size.seconds, bytes=256,
+                relay='null broker, retention 0' if relay else 'outbox.enabled = off')
+    db.drop()

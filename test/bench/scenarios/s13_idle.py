@@ -1,0 +1,41 @@
+"""Nothing to do for a minute, with the broker connected: one worker, default settings."""
+
+import time
+
+from database import Database
+from procs import cpu_seconds, wakeups
+
+TITLE = '13. Idle'
+
+
+def look(db, pid):
+    # the position and the next xid first and last, so that no query is between
+    return dict(wal=db.wal_position(),
+                xid=int(db.value('SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint')),
+                wakeups=wakeups(pid), cpu=cpu_seconds(pid), time=time.monotonic())
+
+
+def run(bench):
+    size = bench.sizes(13)
+    db = Database(bench, 's13', bench.rabbit)
+    db.enqueue(10)
+    db.wait_empty()
+    # so that autovacuum finds nothing to do, and no later checkpoint either
+    db.sql('VACUUM (FREEZE, ANALYZE)')
+    time.sleep(5)
+    db.sql('CHECKPOINT')
+    time.sleep(1)
+    pid, = db.worker_pids()
+    before = look(db, pid)
+    time.sleep(size.seconds)
+    after = look(db, pid)
+    elapsed = after['time'] - before['time']
+    used = {name: after[name] - before[name] for name in before}
+    for metric, unit, value, first, end in (
+            ('wake-ups of the worker', '1/s', used['wakeups'] / elapsed, 2, 1),
+            ('WAL', 'bytes', used['wal'], 0, 0),
+            ('transaction ids', 'xids', used['xid'], 0, 0),
+            ('CPU of the worker', '%', 100 * used['cpu'] / elapsed, 0.1, 0.05)):
+        bench.results.add(13, 'idle, broker connected', metric, unit, value, judge='this',
+                          better='lower', first=first, end=end, seconds=size.seconds)
+    db.drop()

@@ -5,6 +5,8 @@
 # make test                               everything that CI runs
 # make test-faults                        the fault suite in full, and its results
 # make test-soak [SECONDS=3600]           reconnects for so long, nothing may leak
+# make bench [SCENARIO="3 5"] [DOC=1]     the benchmark, under an hour; test/bench/README.md
+# make bench-quick, make bench-soak MINUTES=30
 # make check-unit check-regress check-isolation check-worker check-tap [TESTS="name ..."]
 #
 # demo and test install the packages that they need (.ci/setup) and use neither
@@ -122,6 +124,18 @@ demo: setup
 	$(MAKE) with_llvm=no all
 	@KEEP='$(KEEP)' examples/orders/run
 
+# Without assertions, whatever the tests have built.
+.PHONY: bench bench-quick bench-soak
+MINUTES = 30
+bench: BENCH_ARGS = $(SCENARIO)
+bench-quick: BENCH_ARGS = --quick $(SCENARIO)
+bench-soak: BENCH_ARGS = --soak $(MINUTES)
+bench bench-quick bench-soak: setup
+	$(MAKE) with_llvm=no all
+	@$(MAKE) -s tools
+	@$(MAKE) -s -C test/bench OUT='$(abspath $(TOOLS_BIN))' WARNINGS='$(WARNINGS)'
+	@test/bench/run --bin '$(TOOLS_BIN)' $(if $(DOC),--doc) $(BENCH_ARGS)
+
 check-unit:
 	@$(MAKE) -s run-checks SUITES=unit
 
@@ -145,7 +159,7 @@ $(TOOLS_BIN)/%.so: test/tools/%.c
 	@mkdir -p $(TOOLS_BIN)
 	$(or $(CC),cc) -std=gnu11 -O2 -g -Wall $(WARNINGS) $(if $(WERROR),-Werror) -shared -fPIC -o $@ $< -ldl -lresolv
 
-$(TOOLS_BIN)/%: test/tools/%.c
+$(TOOLS_BIN)/%: test/tools/%.c test/tools/amqp_tool.h
 	@mkdir -p $(TOOLS_BIN)
 	$(or $(CC),cc) -std=gnu11 -O2 -g -Wall $(WARNINGS) $(if $(WERROR),-Werror) -o $@ $< -lrabbitmq
 

@@ -120,13 +120,18 @@ class Database:
                                     " AND conrelid = '%s'::regclass" % name):
             self.sql('ALTER TABLE %s DROP CONSTRAINT %s' % (name, constraint))
 
-    def enqueue(self, count, first=1, keys=0, size=256, route='default', batch=100_000):
+    @staticmethod
+    def enqueue_text(first, last, keys=0, size=256, route='default'):
+        """One statement that enqueues the messages FIRST to LAST."""
+        return rows_select(first, last, keys, size,
+                           "count(outbox_enqueue('bench.event', {payload}, {k}::text,"
+                           " 'bench', route => '%s'))" % route)
+
+    def enqueue(self, count, first=1, batch=100_000, **options):
         """In transactions of so many messages."""
-        call = ("count(outbox_enqueue('bench.event', {payload}, {k}::text, 'bench',"
-                " route => '%s'))" % route)
         for at in range(first, first + count, batch):
             last = min(at + batch, first + count) - 1
-            self.sql(rows_select(at, last, keys, size, call))
+            self.sql(self.enqueue_text(at, last, **options))
 
     def insert(self, table, count, first=1, keys=0, size=256):
         """The same rows into another table by one INSERT ... SELECT."""

@@ -28,7 +28,7 @@ def drain_into_queue(bench, db, count, check, queue='bench.classic', seconds=600
 
 def take_record(bench, count, check, queue='bench.classic'):
     """Empties the queue and checks what was in it; returns the arrival times."""
-    consumer = bench.drivers.consumer(queue, idle_ms=1500, no_ack=True)
+    consumer = bench.drivers.consumer(queue, idle_ms=1000, no_ack=True)
     consumer.result()
     return check.add_record(count, consumer.path)
 

@@ -20,6 +20,8 @@
  *
  *	reset		forgets what came		ok
  *	stats		messages M unique U duplicates D inversions I other O bytes B
+ *	away		closes all connections and does not listen		ok
+ *	back		listens again, on the same port				ok
  *
  * where other are the messages without a number.  It ends with stdin.
  *
@@ -86,6 +88,7 @@ typedef struct Connection
 
 static int	epoll_fd;
 static int	listen_fd;
+static int	listen_port;
 static Connection *connections;
 
 static void
@@ -626,28 +629,6 @@ beat(void)
 }
 
 static void
-command(void)
-{
-	char		line[64];
-
-	/* the other side waits for each answer, so there is one line at a time */
-	if (fgets(line, sizeof(line), stdin) == NULL)
-		exit(0);
-	if (strcmp(line, "reset\n") == 0)
-	{
-		reset();
-		puts("ok");
-	}
-	else if (strcmp(line, "stats\n") == 0)
-		printf("messages %" PRIu64 " unique %" PRIu64 " duplicates %" PRIu64
-			   " inversions %" PRIu64 " other %" PRIu64 " bytes %" PRIu64 "\n",
-			   messages, unique, duplicates, inversions, other, body_bytes);
-	else
-		puts("unknown command");
-	fflush(stdout);
-}
-
-static void
 listen_on(int port)
 {
 	struct sockaddr_in address = {.sin_family = AF_INET,
@@ -667,7 +648,41 @@ listen_on(int port)
 		die("could not listen");
 	if (epoll_ctl(epoll_fd, EPOLL_CTL_ADD, listen_fd, &event) != 0)
 		die("epoll_ctl");
-	printf("port %d\n", ntohs(address.sin_port));
+	listen_port = ntohs(address.sin_port);
+}
+
+static void
+command(void)
+{
+	char		line[64];
+
+	/* the other side waits for each answer, so there is one line at a time */
+	if (fgets(line, sizeof(line), stdin) == NULL)
+		exit(0);
+	if (strcmp(line, "reset\n") == 0)
+	{
+		reset();
+		puts("ok");
+	}
+	else if (strcmp(line, "stats\n") == 0)
+		printf("messages %" PRIu64 " unique %" PRIu64 " duplicates %" PRIu64
+			   " inversions %" PRIu64 " other %" PRIu64 " bytes %" PRIu64 "\n",
+			   messages, unique, duplicates, inversions, other, body_bytes);
+	else if (strcmp(line, "away\n") == 0)
+	{
+		close(listen_fd);
+		listen_fd = -1;
+		while (connections != NULL)
+			forget(connections);
+		puts("ok");
+	}
+	else if (strcmp(line, "back\n") == 0)
+	{
+		listen_on(listen_port);
+		puts("ok");
+	}
+	else
+		puts("unknown command");
 	fflush(stdout);
 }
 
@@ -692,6 +707,8 @@ main(int argc, char **argv)
 	if (epoll_fd < 0 || epoll_ctl(epoll_fd, EPOLL_CTL_ADD, 0, &event) != 0)
 		die("epoll");
 	listen_on(port);
+	printf("port %d\n", listen_port);
+	fflush(stdout);
 	for (;;)
 	{
 		int			n = epoll_wait(epoll_fd, events, 64, 1000);
@@ -703,8 +720,11 @@ main(int argc, char **argv)
 			bool		ok = true;
 
 			if (events[i].data.ptr == stdin)
+			{
 				command();
-			else if (events[i].data.ptr == &listen_fd)
+				break;			/* it may have closed what the other events are about */
+			}
+			if (events[i].data.ptr == &listen_fd)
 				accept_one();
 			else
 			{

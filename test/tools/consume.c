@@ -308,10 +308,10 @@ acknowledge(amqp_connection_state_t conn, uint64_t tag, int *unacked)
 {
 	if (fflush(out) != 0)
 		die("could not write to %s: %s", out_path, strerror(errno));
-	if (*unacked == 0 || no_ack)
+	if (*unacked == 0)
 		return true;
 	*unacked = 0;
-	return amqp_basic_ack(conn, 1, tag, true) == AMQP_STATUS_OK;
+	return no_ack || amqp_basic_ack(conn, 1, tag, true) == AMQP_STATUS_OK;
 }
 
 /*

@@ -11,6 +11,7 @@ broker meanwhile, and takes its share of the processor, which INS has not.
 import drivers
 from checks import Check
 from database import Database
+from turns import take_turns
 
 TITLE = '1. Enqueue, one row a transaction'
 
@@ -36,18 +37,20 @@ def run(bench):
     db = Database(bench, 's1', bench.null, **{'outbox.enabled': 'off',
                                               'outbox.retention': '0'})
     db.make_ins()
+    for table in ('outbox', 'ins_outbox'):			# warm
+        once(bench, db, table, 4, 1, Check(), False)
     for relay in (False, True):
         if relay:
             db.set(outbox_enabled='on')
         for clients in size.clients:
             check = Check()
-            this, ins = [], []
-            for _ in range(size.repeats):
-                this.append(once(bench, db, 'outbox', clients, size.seconds, check, relay))
-                ins.append(once(bench, db, 'ins_outbox', clients, size.seconds, check, relay))
+
+            def side(table):
+                return lambda: once(bench, db, table, clients, size.seconds, check, relay)
+            this, ins = take_turns(size.repeats, side('outbox'), side('ins_outbox'))
             judged = clients == 4
             bench.results.add(
-                1, '%d clients, relay %s' % (clients, 'on' if relay else 'off'),
+                1, '%d client%s, relay %s' % (clients, '' if clients == 1 else 's', 'on' if relay else 'off'),
                 'enqueue', 'TPS', this, ('INS', ins),
                 first=0.95 if judged else None, end=1.0 if judged else None, check=check,
                 clients=clients, seconds=size.seconds, bytes=256,

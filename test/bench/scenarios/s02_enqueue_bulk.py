@@ -9,6 +9,7 @@ import time
 
 from checks import Check
 from database import Database
+from turns import take_turns
 
 TITLE = '2. Enqueue, many rows in one statement'
 
@@ -26,14 +27,18 @@ def run(bench):
     rows = size.rows
     db = Database(bench, 's2', bench.null, **{'outbox.enabled': 'off'})
     db.make_ins()
-    function, trigger, ins = [], [], []
-    checks = Check(), Check()
-    for _ in range(size.repeats):
-        function.append(timed(db, rows, lambda: db.enqueue(rows, batch=rows)))
-        checks[0].add(rows, db.value('SELECT count(*) FROM outbox'), 0, 0)
-        ins.append(timed(db, rows, lambda: db.insert('ins_outbox', rows)))
-        trigger.append(timed(db, rows, lambda: db.insert('outbox', rows)))
-        checks[1].add(rows, db.value('SELECT count(*) FROM outbox'), 0, 0)
+    checks = Check(), Check(), Check()
+    calls = (lambda: db.enqueue(rows, batch=rows), lambda: db.insert('outbox', rows),
+             lambda: db.insert('ins_outbox', rows))
+
+    def side(i):
+        def once():
+            elapsed = timed(db, rows, calls[i])
+            table = 'ins_outbox' if i == 2 else 'outbox'
+            checks[i].add(rows, db.value('SELECT count(*) FROM ' + table), 0, 0)
+            return elapsed
+        return once
+    function, trigger, ins = take_turns(size.repeats, side(0), side(1), side(2), warm=True)
     for name, this, check in (('outbox_enqueue()', function, checks[0]),
                               ('INSERT INTO outbox', trigger, checks[1])):
         bench.results.add(2, '%d rows, %s' % (rows, name), 'time a row', 'us', this,

@@ -22,9 +22,10 @@ def run(bench):
     db.wait_empty()
     # so that autovacuum finds nothing to do, and no later checkpoint either
     db.sql('VACUUM (FREEZE, ANALYZE)')
-    time.sleep(5)
+    time.sleep(2)
     db.sql('CHECKPOINT')
-    time.sleep(1)
+    # the background writer logs running transactions once, up to 15 s later
+    time.sleep(17)
     pid, = db.worker_pids()
     before = look(db, pid)
     time.sleep(size.seconds)

@@ -28,8 +28,12 @@ def drain_into_queue(bench, db, count, check, queue='bench.classic', seconds=600
 
 def take_record(bench, count, check, queue='bench.classic'):
     """Empties the queue and checks what was in it; returns the arrival times."""
-    consumer = bench.drivers.consumer(queue, idle_ms=1000, no_ack=True)
-    consumer.result()
+    depth = bench.rabbit.depth(queue)			# with those that came twice
+    if depth == 0:
+        check.add(count, 0, 0, 0)
+        return {}
+    consumer = bench.drivers.consumer(queue, count=depth, idle_ms=5000, no_ack=True)
+    consumer.result(ok=(0, 3))
     return check.add_record(count, consumer.path)
 
 

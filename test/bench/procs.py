@@ -74,6 +74,21 @@ def wakeups(pid):
     return status_field(pid, 'voluntary_ctxt_switches')
 
 
+def machine_busy():
+    """(busy, all) ticks of all processors since boot."""
+    values = [int(v) for v in read('/proc/stat').split('\n', 1)[0].split()[1:9]]
+    idle = values[3] + values[4]
+    return sum(values) - idle, sum(values)
+
+
+def load_of_others(seconds=1.0):
+    """Share of the processors that is busy now: to be called when we do nothing."""
+    busy, total = machine_busy()
+    time.sleep(seconds)
+    busy_then, total_then = machine_busy()
+    return (busy_then - busy) / max(1, total_then - total)
+
+
 class Cpu:
     """CPU seconds of a server by kind of process, over a block:
 

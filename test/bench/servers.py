@@ -129,6 +129,13 @@ class Rabbit:
     def stop(self):
         tool('rabbitmq-node', 'stop', self.dir)
 
+    def alive(self):
+        try:
+            tool('rabbitmq-node', 'status', self.dir)
+        except RuntimeError:
+            return False
+        return True
+
     def version(self):
         found = re.search(r'RabbitMQ *(?:version)?:? *([0-9]+\.[0-9.]+)',
                           tool('rabbitmq-node', 'ctl', self.dir, 'status'))
@@ -147,6 +154,12 @@ class Rabbit:
                               arguments={'x-queue-type': queue_type})
         channel.queue_bind(exchange, exchange, '#')
         connection.close()
+
+    def depth(self, queue):
+        connection, channel = self.channel()
+        count = channel.queue_declare(queue, passive=True).method.message_count
+        connection.close()
+        return count
 
     def purge(self, queue):
         """Empties the queue; returns how many messages were in it."""

@@ -12,12 +12,14 @@ class Sampler:
 
     time (s since start), published, cpu (s, of the workers), relation (bytes of
     outbox with indexes), dead (tuples, estimated by the server), rss (kB, of
-    the workers, without shared memory), fds.
+    the workers, without shared memory), fds; others_cpu (s, of the processes in
+    others).
     """
 
-    def __init__(self, bench, db, every=1.0):
+    def __init__(self, bench, db, every=1.0, others=()):
         self.every = every
         self.pids = db.worker_pids()
+        self.others = others
         self.connection = bench.pg.connect(db.name)
         self.rows = []
         self._end = threading.Event()
@@ -34,6 +36,7 @@ class Sampler:
             time=time.monotonic() - self.start, published=published,
             cpu=sum(procs.cpu_seconds(p) for p in self.pids),
             rss=sum(procs.rss_kb(p) for p in self.pids),
+            others_cpu=sum(procs.cpu_seconds(p) for p in self.others),
             fds=sum(procs.descriptors(p) for p in self.pids),
             relation=relation, dead=dead))
 
@@ -67,10 +70,10 @@ class Sampler:
         return ((rows[-1]['published'] - rows[0]['published']) /
                 (rows[-1]['time'] - rows[0]['time']))
 
-    def cpu_per_message(self, start, end):
-        """Microseconds of the workers."""
+    def cpu_per_message(self, start, end, field='cpu'):
+        """Microseconds of the workers, or of the others."""
         rows = self.between(start, end)
-        return ((rows[-1]['cpu'] - rows[0]['cpu']) * 1e6 /
+        return ((rows[-1][field] - rows[0][field]) * 1e6 /
                 max(1, rows[-1]['published'] - rows[0]['published']))
 
     def curve(self, name, scale=1.0, smooth=1):

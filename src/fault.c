@@ -70,7 +70,8 @@ outbox_fault_point(const char *point)
 	if (++hits < nth)
 		return;
 	counted[0] = '\0';
-	(void) unlink(FAULT_FILE);
+	if (nth > 0)
+		(void) unlink(FAULT_FILE);
 	if (strcmp(action, "wait") == 0)
 		wait_here(point);
 	else

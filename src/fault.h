@@ -7,7 +7,8 @@
  * ASSERT=1), the relay looks at each point for a file "outbox_fault" in the data
  * directory, which holds "POINT ACTION NTH".  At the NTH time that this process
  * passes POINT it removes the file, so that the fault happens once whatever it
- * does, and then
+ * does; with NTH 0 the file stays, and the fault happens at each pass of each
+ * process until the test removes it.  Then it
  *
  *		error	raises an ERROR
  *		fatal	raises a FATAL

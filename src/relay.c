@@ -15,6 +15,7 @@
  */
 #include "postgres.h"
 
+#include "fault.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "postmaster/bgworker.h"
@@ -206,6 +207,7 @@ turn(OutboxRelay *relay)
 	/* Replaced while we were stopped: not a byte more, and no news of theirs. */
 	if (!outbox_slot_is_mine())
 		elog(FATAL, "outbox worker was replaced");
+	OUTBOX_FAULT("turn");
 	if (ConfigReloadPending)
 		outbox_relay_reload(relay);
 	outbox_relay_take_news(relay);

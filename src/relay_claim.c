@@ -14,6 +14,7 @@
  */
 #include "postgres.h"
 
+#include "fault.h"
 #include "relay_claim.h"
 #include "settings.h"
 #include "utils/memutils.h"
@@ -486,6 +487,7 @@ outbox_batch_claim(OutboxBatch *batch, TimestampTz wall)
 		if (outbox_backlog_exists(relay) && !batch_full(batch))
 			claim_backlog(batch);
 	}
+	OUTBOX_FAULT("amid_claim");
 	outbox_backlog_check(batch);
 	MemoryContextSwitchTo(old);
 }

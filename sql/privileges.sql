@@ -60,6 +60,28 @@ SELECT outbox_enqueue('who', whoami()) IS NOT NULL;
 RESET ROLE;
 SELECT payload FROM outbox WHERE event_type = 'who';
 
+-- and neither are operators that its search_path leads to
+CREATE SCHEMA regress_trojan AUTHORIZATION regress_outbox_app;
+SET ROLE regress_outbox_app;
+CREATE TABLE regress_trojan.called (who text);
+CREATE FUNCTION regress_trojan.eq(text, text) RETURNS boolean LANGUAGE plpgsql
+	SET search_path = pg_catalog AS $$
+BEGIN
+	INSERT INTO regress_trojan.called VALUES (current_user);
+	RETURN $1 = $2;
+END
+$$;
+CREATE OPERATOR regress_trojan.= (LEFTARG = text, RIGHTARG = text, FUNCTION = regress_trojan.eq);
+RESET ROLE;
+UPDATE outbox_route SET max_attempts = max_attempts;
+SET ROLE regress_outbox_app;
+SET search_path = regress_trojan, pg_catalog, public, outbox_regress;
+SELECT outbox_enqueue('trojan', '{}') IS NOT NULL;
+SET search_path = public, outbox_regress;
+SELECT who FROM regress_trojan.called;
+RESET ROLE;
+DROP SCHEMA regress_trojan CASCADE;
+
 -- Routes can be kept to some roles and their members
 INSERT INTO outbox_route (name, enqueue_roles) VALUES
 	('billing', '{regress_outbox_billing}'), ('nobody', '{}'),
@@ -82,6 +104,21 @@ UPDATE outbox_route SET enqueue_roles = '{}' WHERE name = 'billing';
 SET ROLE regress_outbox_billing;
 TABLE routes;
 RESET ROLE;
+
+-- Whose right counts is the current user's: SET ROLE, SET SESSION AUTHORIZATION,
+-- and the owner of a SECURITY DEFINER function
+UPDATE outbox_route SET enqueue_roles = '{regress_outbox_billing}' WHERE name = 'billing';
+CREATE FUNCTION bill() RETURNS text LANGUAGE sql SECURITY DEFINER
+	SET search_path = public, outbox_regress, pg_temp
+	AS $$SELECT outcome('SELECT outbox_enqueue(''e'', ''{}'', route => ''billing'')')$$;
+ALTER FUNCTION bill() OWNER TO regress_outbox_billing;
+SET SESSION AUTHORIZATION regress_outbox_app;
+SELECT outcome('SELECT outbox_enqueue(''e'', ''{}'', route => ''billing'')'), bill();
+SET SESSION AUTHORIZATION regress_outbox_billing;
+SELECT outcome('SELECT outbox_enqueue(''e'', ''{}'', route => ''billing'')'), bill();
+RESET SESSION AUTHORIZATION;
+DROP FUNCTION bill();
+UPDATE outbox_route SET enqueue_roles = '{}' WHERE name = 'billing';
 
 -- INSERT and COPY without any other right; columns can be granted as well
 GRANT INSERT ON outbox TO regress_outbox_orm;

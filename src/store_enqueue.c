@@ -6,7 +6,8 @@
  * The caller has EXECUTE on outbox_enqueue() and needs no right on any table:
  * the statements run as the owner of the outbox table, as foreign key checks
  * do.  An error leaves the user id to the transaction's abort, which restores
- * it.
+ * it.  They are planned with the caller's search_path, so every name in them,
+ * operators too, has its schema.
  *
  *-------------------------------------------------------------------------
  */
@@ -226,9 +227,13 @@ load_route(const char *name)
 	SPI_connect();
 	if (cache.select_route == NULL)
 	{
+		/*
+		 * The operator by its full name: this is planned with the search_path
+		 * of the caller and runs as the owner.
+		 */
 		char	   *sql = psprintf("SELECT exchange, routing_key, ordering,"
 								   " enqueue_roles FROM %s.outbox_route"
-								   " WHERE name = $1",
+								   " WHERE name OPERATOR(pg_catalog.=) $1",
 								   quoted_schema(cache.schema));
 
 		cache.select_route = prepare(sql, 1, types);

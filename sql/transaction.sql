@@ -114,6 +114,31 @@ BEGIN READ ONLY;
 SELECT outbox_enqueue('e', '{}');
 ROLLBACK;
 
+\set VERBOSITY sqlstate
+BEGIN READ ONLY;
+SELECT outbox_enqueue('e', '{}');
+ROLLBACK;
+\set VERBOSITY default
+
+-- Out of a big table, with everything set for parallel plans: a serial one, all rows
+TRUNCATE outbox;
+BEGIN;
+CREATE TABLE outbox_regress.big AS SELECT i FROM generate_series(1, 20000) i;
+ANALYZE outbox_regress.big;
+SET LOCAL parallel_setup_cost = 0;
+SET LOCAL parallel_tuple_cost = 0;
+SET LOCAL min_parallel_table_scan_size = 0;
+SET LOCAL max_parallel_workers_per_gather = 4;
+SELECT set_config(name, 'on', true) IS NOT NULL AS forced FROM pg_settings
+WHERE name IN ('force_parallel_mode', 'debug_parallel_query');
+EXPLAIN (COSTS OFF) SELECT sum(i) FROM outbox_regress.big WHERE i % 10 = 0;
+EXPLAIN (COSTS OFF) SELECT outbox_enqueue('p', to_jsonb(i)) FROM outbox_regress.big WHERE i % 10 = 0;
+SELECT count(outbox_enqueue('p', to_jsonb(i))) FROM outbox_regress.big WHERE i % 10 = 0;
+COMMIT;
+SELECT count(*), count(DISTINCT payload), max(payload::int) FROM outbox;
+TRUNCATE outbox;
+DROP TABLE outbox_regress.big;
+
 -- Temporary tables of the same names in front are not taken for ours
 CREATE TEMP TABLE outbox (LIKE public.outbox);
 CREATE TEMP TABLE outbox_route (LIKE public.outbox_route);
@@ -121,6 +146,20 @@ SELECT outbox_enqueue('temp', '{}') IS NOT NULL AS ok;
 SELECT count(*) FROM pg_temp.outbox;
 SELECT event_type FROM public.outbox WHERE event_type = 'temp';
 DROP TABLE pg_temp.outbox, pg_temp.outbox_route;
+
+-- As behind a pooler: a session is reset between clients, each with a search_path of
+-- its own, and nothing of it is needed
+SELECT outbox_enqueue('pooled', '1') IS NOT NULL AS ok;
+DISCARD ALL;
+SELECT outbox_enqueue('pooled', '2') IS NOT NULL AS ok;
+DISCARD PLANS;
+SET search_path = pg_catalog;
+BEGIN;
+SELECT public.outbox_enqueue('pooled', '3') IS NOT NULL AS ok;
+INSERT INTO public.outbox (event_type, payload) VALUES ('pooled', '4');
+COMMIT;
+DISCARD ALL;
+SELECT payload FROM public.outbox WHERE event_type = 'pooled' ORDER BY seq;
 
 TRUNCATE outbox;
 DROP VIEW outbox_regress.both;

@@ -130,7 +130,10 @@ sub load
 	my $load = { out => '', err => '' };
 
 	# From a file: nobody would feed a pipe while the test is busy elsewhere.
-	my $file = $self->{node}->basedir . '/load' . ++$self->{file} . '.sql';
+	my $file =
+	    $self->{node}->basedir
+	  . "/load_$self->{dbname}_"
+	  . ++$self->{file} . '.sql';
 	PostgreSQL::Test::Utils::append_to_file($file,
 		$self->_script($count, %params));
 	$load->{run} = IPC::Run::start(

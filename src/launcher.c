@@ -48,6 +48,7 @@ manage_databases(void)
 		outbox_database_start(lfirst(cell), now);
 	list_free(order);
 	outbox_mono_earlier(&next, outbox_turns_check(now));
+	outbox_mono_earlier(&next, outbox_probes_check(now));
 	foreach(cell, outbox_databases)
 	{
 		DatabaseEntry *db = lfirst(cell);

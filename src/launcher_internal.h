@@ -62,6 +62,8 @@ extern void outbox_databases_take_requests(void);
 extern bool outbox_database_check(DatabaseEntry *db);
 /* Starts what is missing. */
 extern void outbox_database_start(DatabaseEntry *db, OutboxMonoTime now);
+/* When a database may start because others take too long; unset: none starts. */
+extern OutboxMonoTime outbox_probes_check(OutboxMonoTime now);
 
 /* launcher_turns.c */
 

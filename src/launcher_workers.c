@@ -30,6 +30,7 @@
 #define LONG_LIFE_MS		60000	/* after so long the waits start over */
 #define NO_WORKER_MS		5000	/* try again for a worker process */
 #define MAX_PROBES			2	/* workers that start at the same time */
+#define PROBE_MS			5000	/* one that takes longer does not count */
 
 /* Returns false when no worker process or slot is free. */
 static bool
@@ -141,20 +142,49 @@ reap_workers(DatabaseEntry *db)
 	return running;
 }
 
+/*
+ * Until when the first worker of a database counts as one that starts.  A database
+ * whose name is being changed, say, keeps it waiting in its start for as long as
+ * somebody likes, which must not keep other databases waiting.
+ */
+static OutboxMonoTime
+probe_end(const DatabaseEntry *db)
+{
+	const WorkerEntry *first = &db->workers[0];
+
+	if (first->handle == NULL || first->slot->ready)
+		return OUTBOX_MONO_UNSET;
+	return outbox_mono_plus(first->started_at, PROBE_MS);
+}
+
 static int
 count_probes(void)
 {
+	OutboxMonoTime now = outbox_mono_now();
 	int			count = 0;
 	ListCell   *cell;
 
 	foreach(cell, outbox_databases)
-	{
-		DatabaseEntry *db = lfirst(cell);
-
-		if (db->workers[0].handle != NULL && !db->workers[0].slot->ready)
+		if (!outbox_mono_reached(probe_end(lfirst(cell)), now))
 			count++;
-	}
 	return count;
+}
+
+/* When others may start because a probe does not count any more. */
+OutboxMonoTime
+outbox_probes_check(OutboxMonoTime now)
+{
+	OutboxMonoTime next = OUTBOX_MONO_UNSET;
+	ListCell   *cell;
+
+	foreach(cell, outbox_databases)
+	{
+		OutboxMonoTime end = probe_end(lfirst(cell));
+
+		if (!outbox_mono_reached(end, now))
+			outbox_mono_earlier(&next, end);
+	}
+	return next;
 }
 
 /*

@@ -115,12 +115,21 @@ wait_until_empty(Oid dboid)
 	}
 }
 
-/* A database made from a template that has the extension has it, too. */
+/*
+ * Databases that the launcher does not know: one made from a template that has
+ * the extension has it, too; and one that did not take connections when the
+ * launcher looked may take them from now on.
+ */
 static void
 note_new_database(Node *stmt)
 {
-	if (IsA(stmt, CreatedbStmt) && outbox_shared != NULL)
+	if (outbox_shared == NULL)
+		return;
+	if (IsA(stmt, CreatedbStmt))
 		outbox_wake_database(get_database_oid(((CreatedbStmt *) stmt)->dbname,
+											  true));
+	if (IsA(stmt, AlterDatabaseStmt))
+		outbox_wake_database(get_database_oid(((AlterDatabaseStmt *) stmt)->dbname,
 											  true));
 }
 
@@ -135,7 +144,11 @@ outbox_process_utility(PlannedStmt *pstmt, const char *query_string,
 	Oid			dboid = InvalidOid;
 	bool		had_workers;
 
-	/* These commands refuse to run in a transaction block themselves. */
+	/*
+	 * Most of these commands refuse to run in a transaction block themselves.
+	 * RENAME does not: its lock outlasts the hold, and a worker that starts in
+	 * between waits in its start until the transaction ends.
+	 */
 	if (context == PROCESS_UTILITY_TOPLEVEL)
 		dboid = database_to_empty(pstmt->utilityStmt);
 	if (!OidIsValid(dboid) || !outbox_hold_set(dboid))

@@ -282,6 +282,13 @@ flows(
 	'session_replication_role = replica of the producer',
 	producer => { session_replication_role => 'replica' });
 
+# A pause reaches the relay at the next reload.
+$node->sql('SET session_replication_role = replica; SELECT outbox_pause()');
+$node->reload;
+$node->wait_sql($state, 'paused');
+$node->sql('SELECT outbox_resume()');
+$node->wait_sql($state, 'idle');
+
 # --- D5: a search_path that leads elsewhere
 
 $node->sql(<<'SQL');

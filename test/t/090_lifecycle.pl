@@ -312,6 +312,11 @@ $standby->start;
 is($standby->sql('SELECT state, workers FROM outbox_status'),
 	'standby|0', 'a standby says that it is one, and has no worker');
 isnt($standby->sql('SELECT hint FROM outbox_status'), '', 'with a hint');
+like(
+	$standby->sql_fails(
+		"\\set VERBOSITY sqlstate\nSELECT outbox_enqueue('life.event', '{}')"),
+	qr/ERROR:  25006/,
+	'C7: enqueue on a standby is refused');
 $node->set('outbox.enabled', 'off');
 $node->wait_sql($state, 'disabled');
 my $failover =
@@ -411,6 +416,12 @@ is($plain->sql('SELECT state, backlog, workers FROM outbox_status'),
 	'not preloaded|4|0', 'not preloaded: the view says so');
 like($plain->sql('SELECT hint FROM outbox_status'),
 	qr/shared_preload_libraries/, 'not preloaded: with a hint');
+($rc, $out, $err) = $plain->psql('postgres',
+	q{LOAD 'outbox'; SELECT outbox_enqueue('a', '{}') IS NOT NULL; SELECT outbox_enqueue('a', '{}') IS NOT NULL}
+);
+is($out, "t\nt", 'A20: loaded by LOAD only: enqueue works');
+is(scalar(() = $err =~ /WARNING/g), 1, 'A20: with one WARNING');
+unlike($plain->log_text(0), qr/PANIC|terminated by signal/, 'A20: nothing crashed');
 $plain->stop('fast');
 
 done_testing();

@@ -17,7 +17,7 @@ use OutboxTest::Node;
 use OutboxTest::Util;
 
 my $FULL = $ENV{OUTBOX_TEST_FULL};
-my $MESSAGES = $FULL ? 10_000 : 400;
+my $MESSAGES = $FULL ? 3000 : 400;
 my $SINGLES = $FULL ? 200 : 20;
 # How long a state lasts whose log lines are counted.
 my $LASTS = $FULL ? 30 : 3;

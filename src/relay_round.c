@@ -523,10 +523,14 @@ outbox_relay_round(OutboxRelay *relay)
 			outbox_relay_check_settings(relay);
 		/* Needed after the commit: not in the transaction's memory. */
 		collect_settling(relay, &settling);
-		if (relay->attached &&
-			outbox_store_begin("relaying messages", may_take_long(relay)))
+		if (!relay->attached)
+			outbox_relay_database_works(relay);
+		else if (outbox_store_begin("relaying messages", may_take_long(relay)))
+		{
 			round_transaction(relay, &settling, &batch);
-		outbox_relay_database_works(relay);
+			outbox_relay_database_works(relay);
+		}
+		/* Else a table has changed, and nothing was tried yet. */
 	}
 	PG_CATCH();
 	{

@@ -5,6 +5,8 @@
 # Each cell has two kinds: "quiet", at the first pass with nothing sent before, and
 # "busy", at a later one, in the middle of a drain.
 #
+# And: an ERROR after a claim has used up what it was told to read puts that back.
+#
 # OUTBOX_TEST_FULL=1: all cells instead of a random sample, which has each point
 # in both kinds, and each way four times.
 # OUTBOX_TEST_CELLS=REGEXP: those whose name, as in the table, matches.
@@ -400,6 +402,56 @@ my @cells =
 run_cell($_) foreach @cells;
 
 is(scalar @results, scalar @cells, 'all cells have run');
+
+# --- an ERROR in a claim that has used up what it was told to read
+
+sub write_order
+{
+	my ($text) = @_;
+	PostgreSQL::Test::Utils::append_to_file("$order.new", "$text\n");
+	rename "$order.new", $order or die "$order: $!";
+	return;
+}
+
+# Rows that become visible behind the cursor, where nothing but the sweep would
+# come by again, and that is a minute after the start of a worker.
+sub error_in_claim
+{
+	my $name = 'ERROR in a claim that was told what to read again';
+
+	$node->wait_sql($state, 'idle') or return;
+	my $pid = $node->sql('SELECT pid FROM outbox_workers');
+	restart_worker();
+	$node->wait_sql(
+		"SELECT count(*) = 1 FROM outbox_workers WHERE pid <> $pid AND state = 'idle'"
+	) or return;
+	$node->sql('TRUNCATE test_sent');
+	my $before = $consumer->records;
+	my $session = $node->session;
+	$session->query_safe('BEGIN');
+	$session->query_safe(q{SELECT test_enqueue(50, 5, 'older')});
+	$checker->enqueue(20);
+	$node->wait_sql('SELECT count(*) FROM outbox', 0);
+	$node->wait_sql($state, 'idle');
+
+	my $offset = $node->log_end;
+	write_order('amid_claim error 1');
+	$session->query_safe('COMMIT');
+	$node->wait_log(qr/outbox fault at amid_claim/, $offset);
+	unlink $order;
+	my $start = time;
+	$node->wait_drained($BACK_LIMIT);
+	note sprintf '%s: drained after %.1f s', $name, time - $start;
+	wait_arrived();
+	$session->quit;
+	my @records = $consumer->records;
+	splice @records, 0, $before;
+	$checker->check($name, \@records, case => "crash point amid_claim: $name");
+	return;
+}
+
+error_in_claim() if !defined $wanted;
+
 unlike($node->log_text, qr/TRAP:|PANIC:|terminated by signal (?!9:)/,
 	'no process crashed by itself');
 $consumer->stop;

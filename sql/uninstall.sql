@@ -28,7 +28,8 @@ INSERT INTO "Out Box".outbox_route (name, exchange) VALUES ('default', 'other');
 SELECT exchange FROM "Out Box".outbox_route;
 BEGIN;
 LOCK TABLE "Out Box".outbox_archive;
-SELECT count("Out Box".outbox_archive_maintain('1 day')) FROM generate_series(1, 4);
+-- (a relay may have made some already)
+SELECT count("Out Box".outbox_archive_maintain('1 day')) <= 3 AS ok FROM generate_series(1, 4);
 COMMIT;
 SELECT count(*) FROM pg_inherits WHERE inhparent = '"Out Box".outbox_archive'::regclass;
 DROP EXTENSION outbox;

@@ -128,6 +128,7 @@ broker_open(const struct broker *broker, int heartbeat_s, const char **reason)
 	amqp_connection_state_t conn = amqp_new_connection();
 	amqp_socket_t *sock = broker_socket(broker, conn);
 	struct timeval timeout = {5, 0};
+	struct timeval rpc_timeout = {30, 0};
 	amqp_rpc_reply_t reply;
 	int			status;
 
@@ -141,6 +142,8 @@ broker_open(const struct broker *broker, int heartbeat_s, const char **reason)
 		amqp_destroy_connection(conn);
 		return NULL;
 	}
+	(void) amqp_set_handshake_timeout(conn, &timeout);
+	(void) amqp_set_rpc_timeout(conn, &rpc_timeout);
 	reply = amqp_login(conn, broker->vhost, 0, AMQP_DEFAULT_FRAME_SIZE,
 					   heartbeat_s, AMQP_SASL_METHOD_PLAIN, broker->user,
 					   broker->password);

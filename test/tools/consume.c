@@ -7,6 +7,8 @@
  *
  *	--host, --user, --password, --vhost
  *						default 127.0.0.1, guest, guest, /
+ *	--port PORT			may be given several times: the nodes of a cluster, which
+ *						are tried in turn
  *	--exchange NAME		bind the queue to it; declared durable first, unless
  *						its name is empty or starts with "amq."
  *	--exchange-type T	default topic
@@ -23,6 +25,7 @@
  *	--idle MS			end when nothing has come for so long
  *	--deadline MS		end after so long in any case
  *	--reconnect			come back after a lost connection
+ *	--heartbeat S		default 10
  *	--declare-only		end as soon as the queue is there
  *
  * SIGTERM and SIGINT end it, too.  "ready" is printed when the queue is bound
@@ -54,8 +57,12 @@
 #include <unistd.h>
 
 #define MAX_KEYS 64
+#define MAX_PORTS 16
 
 static struct broker broker = BROKER_DEFAULT;
+static int	ports[MAX_PORTS];
+static int	nports;
+static int	heartbeat_s = 10;
 static const char *queue;
 static const char *out_path;
 static const char *exchange;
@@ -68,6 +75,7 @@ static bool passive;
 static bool no_ack;
 static bool reconnect;
 static bool declare_only;
+static bool ready;				/* has had a subscription */
 static int	prefetch = 1000;
 static int	ack_every;
 static int	body_bytes = 64;
@@ -262,16 +270,20 @@ record(const amqp_envelope_t *env)
 	putc_unlocked('\n', out);
 }
 
-static void
+/* A refusal is final, unless the queue was there before. */
+static bool
 check(amqp_connection_state_t conn, const char *what)
 {
 	amqp_rpc_reply_t reply = amqp_get_rpc_reply(conn);
 
-	if (reply.reply_type != AMQP_RESPONSE_NORMAL)
+	if (reply.reply_type == AMQP_RESPONSE_NORMAL)
+		return true;
+	if (!reconnect || !ready)
 		die("%s: %s", what, reply_text(reply));
+	return false;
 }
 
-static void
+static bool
 declare(amqp_connection_state_t conn)
 {
 	amqp_table_entry_t entry;
@@ -287,19 +299,34 @@ declare(amqp_connection_state_t conn)
 	{
 		amqp_exchange_declare(conn, 1, bytes(exchange), bytes(exchange_type),
 							  0, !transient, 0, 0, amqp_empty_table);
-		check(conn, "exchange.declare");
+		if (!check(conn, "exchange.declare"))
+			return false;
 	}
 	amqp_queue_declare(conn, 1, bytes(queue), 0, !transient, 0, transient,
 					   arguments);
-	check(conn, "queue.declare");
+	if (!check(conn, "queue.declare"))
+		return false;
 	if (exchange == NULL || exchange[0] == '\0')
-		return;
+		return true;
 	for (i = 0; i < nkeys; i++)
 	{
 		amqp_queue_bind(conn, 1, bytes(queue), bytes(exchange), bytes(keys[i]),
 						amqp_empty_table);
-		check(conn, "queue.bind");
+		if (!check(conn, "queue.bind"))
+			return false;
 	}
+	return true;
+}
+
+static bool
+subscribe(amqp_connection_state_t conn)
+{
+	amqp_basic_qos(conn, 1, 0, prefetch, 0);
+	if (!check(conn, "basic.qos"))
+		return false;
+	amqp_basic_consume(conn, 1, bytes(queue), amqp_empty_bytes, 0, no_ack,
+					   0, amqp_empty_table);
+	return check(conn, "basic.consume");
 }
 
 /* The file has the lines before the broker may forget the messages. */
@@ -403,39 +430,36 @@ say(const char *line)
 static const char *
 run(int64_t started, int64_t *last_ms)
 {
-	bool		ready = false;
+	int			turn = 0;
 
 	for (;;)
 	{
 		const char *why = "";
 		const char *reason = NULL;
-		amqp_connection_state_t conn = broker_open(&broker, 10, &why);
+		amqp_connection_state_t conn;
 
+		broker.port = ports[turn++ % nports];
+		conn = broker_open(&broker, heartbeat_s, &why);
 		if (conn == NULL)
 		{
 			if (!reconnect)
-				die("could not connect: %s", why);
-			if (time_is_over(started))
-				return stop ? "signal" : "deadline";
-			usleep(50000);
-			continue;
+				die("could not connect to port %d: %s", broker.port, why);
+			goto retry;
 		}
-		if (!passive)
-			declare(conn);
+		if (!passive && !declare(conn))
+			goto retry;
 		if (declare_only)
 		{
 			amqp_connection_close(conn, AMQP_REPLY_SUCCESS);
 			amqp_destroy_connection(conn);
 			return "count";
 		}
-		amqp_basic_qos(conn, 1, 0, prefetch, 0);
-		check(conn, "basic.qos");
-		amqp_basic_consume(conn, 1, bytes(queue), amqp_empty_bytes, 0, no_ack,
-						   0, amqp_empty_table);
-		check(conn, "basic.consume");
+		if (!subscribe(conn))
+			goto retry;
 		if (!ready)
 			say("ready");
 		ready = true;
+		turn--;					/* lost: this one again, then the next */
 		reason = receive(conn, started, last_ms);
 		if (reason != NULL)
 		{
@@ -446,6 +470,14 @@ run(int64_t started, int64_t *last_ms)
 		amqp_destroy_connection(conn);
 		if (!reconnect)
 			return "lost";
+		continue;
+
+retry:
+		if (conn != NULL)
+			amqp_destroy_connection(conn);
+		if (time_is_over(started))
+			return stop ? "signal" : "deadline";
+		usleep(50000);
 	}
 }
 
@@ -476,6 +508,7 @@ parse(int argc, char **argv)
 		{"deadline", required_argument, NULL, 10},
 		{"reconnect", no_argument, NULL, 11},
 		{"declare-only", no_argument, NULL, 12},
+		{"heartbeat", required_argument, NULL, 13},
 		{NULL, 0, NULL, 0}
 	};
 	int			c;
@@ -486,7 +519,11 @@ parse(int argc, char **argv)
 		switch (c)
 		{
 			case 'h': broker.host = optarg; break;
-			case 'p': broker.port = (int) number("port", optarg, 1); break;
+			case 'p':
+				if (nports == MAX_PORTS)
+					die("too many --port");
+				ports[nports++] = (int) number("port", optarg, 1);
+				break;
 			case 'u': broker.user = optarg; break;
 			case 'w': broker.password = optarg; break;
 			case 'v': broker.vhost = optarg; break;
@@ -512,6 +549,7 @@ parse(int argc, char **argv)
 			case 10: deadline_ms = number("deadline", optarg, 1); break;
 			case 11: reconnect = true; break;
 			case 12: declare_only = true; break;
+			case 13: heartbeat_s = (int) number("heartbeat", optarg, 0); break;
 			default: exit(1);
 		}
 	}
@@ -519,6 +557,8 @@ parse(int argc, char **argv)
 		die("usage: %s --port PORT --queue NAME --out FILE [options]", progname);
 	if (out_path == NULL && !declare_only)
 		die("--out is missing");
+	if (nports == 0)
+		ports[nports++] = broker.port;
 	if (nkeys == 0)
 		keys[nkeys++] = "#";
 	if (ack_every == 0)

@@ -2,11 +2,13 @@
  *
  * preload.c
  *		What a test does to a server by way of its C library: another time of
- *		the wall clock, and malloc() that fails.
+ *		the wall clock, malloc() that fails, and host names with two addresses.
  *
  * Preloaded into the postmaster (OutboxTest::Preload compiles it and says how);
  * its children inherit it.  What it does is said by the file that
  * OUTBOX_PRELOAD names, a struct Control, and can change at any time.
+ *
+ * The host "A-and-B", of two numeric addresses, has these, in this order.
  *
  * Only glibc: the real allocator is called by the names that it has there.
  *
@@ -18,6 +20,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <link.h>
+#include <netdb.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -200,4 +203,33 @@ start(void)
 	(void) close(fd);
 	if (map != MAP_FAILED)
 		control = map;
+}
+
+EXPORT int
+getaddrinfo(const char *node, const char *service,
+			const struct addrinfo *hints, struct addrinfo **result)
+{
+	int			(*next) (const char *, const char *, const struct addrinfo *,
+						 struct addrinfo **) = dlsym(RTLD_NEXT, "getaddrinfo");
+	const char *and = node != NULL ? strstr(node, "-and-") : NULL;
+	struct addrinfo *last;
+	char	   *first;
+	int			rc;
+
+	if (and == NULL)
+		return next(node, service, hints, result);
+	first = strndup(node, (size_t) (and - node));
+	if (first == NULL)
+		return EAI_MEMORY;
+	rc = next(first, service, hints, result);
+	free(first);
+	if (rc != 0)
+		return rc;
+	/* each is a list of its own, and freeaddrinfo() frees them one by one */
+	for (last = *result; last->ai_next != NULL;)
+		last = last->ai_next;
+	rc = next(and + strlen("-and-"), service, hints, &last->ai_next);
+	if (rc != 0)
+		freeaddrinfo(*result);
+	return rc;
 }

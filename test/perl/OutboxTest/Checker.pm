@@ -99,7 +99,7 @@ and test_enqueue() already.
 Enqueues about $count messages in one session, and waits for it: keys (default
 0), prefix (default k), size (of padding), route, event_type, per_tx (messages a
 transaction, default 100), rollback (share of transactions that are rolled back,
-default 0; those come on top of $count).
+default 0; those come on top of $count), pause_ms (between transactions).
 
 =item $checker->load($count, %params)
 
@@ -161,6 +161,9 @@ sub _script
 		  $params{keys} // 0, $params{prefix} // 'k', $params{size} // 0,
 		  $params{route} // 'default', $params{event_type} // 'test.event';
 
+		$script .= sprintf "DO \$\$BEGIN PERFORM pg_sleep(%f); END\$\$;\n",
+		  $params{pause_ms} / 1000
+		  if $params{pause_ms};
 		$script .= "BEGIN;\nDO \$\$BEGIN PERFORM test_enqueue($args); END\$\$;\n"
 		  . "$end;\n";
 		$count -= $n if $end eq 'COMMIT';
@@ -202,8 +205,10 @@ One subtest with the invariants of an outbox over the records of a consumer:
                interruption
   failed       at most failed (default 0) messages have that status
 
-skip_order => 1 leaves the order out (route with ordering 'none'). Returns what
-verdict returns.
+skip_order => 1 leaves the order out (route with ordering 'none'). late_copies =>
+1 allows further copies after later messages of their key: when a broker was
+frozen that had bytes of a connection that has been replaced since, it publishes
+them when it goes on. Returns what verdict returns.
 
 Where OUTBOX_TEST_SUMMARY names a file, the result is a line in it, for
 test/tools/fault-report: checks with the same case (by default $name) are runs
@@ -213,8 +218,8 @@ of it, and seconds is by default the time since the check before.
 
 The same without a test: a hash reference with the counts committed, received
 (different ids), deliveries, duplicates, redelivered, failed, pending, and a
-list of those that break each rule, empty if none does: lost, left, ghosts,
-disorder, excess (of duplicates in all), repeated (keys with too many),
+list of those that break each rule, empty if none does; late counts copies after
+a later message of their key. The rules: lost, left, ghosts, disorder, excess (of duplicates in all), repeated (keys with too many),
 too_many_failed.
 
 =back
@@ -235,6 +240,7 @@ sub verdict
 		deliveries => scalar @$records,
 		duplicates => 0,
 		redelivered => 0,
+		late => 0,
 		failed => scalar @failed,
 		map { $_ => [] }
 		  qw(lost left ghosts disorder excess repeated too_many_failed));
@@ -263,8 +269,12 @@ sub verdict
 			$extra_of{$key}++ if $key ne '';
 		}
 		next if $key eq '';
-		push @{ $v{disorder} }, "key $key: message $n after $newest{$key}"
-		  if defined $newest{$key} && $n < $newest{$key};
+		if (defined $newest{$key} && $n < $newest{$key})
+		{
+			$v{late}++ if $copies{$id} > 1;
+			push @{ $v{disorder} }, "key $key: message $n after $newest{$key}"
+			  unless $params{late_copies} && $copies{$id} > 1;
+		}
 		$newest{$key} = $n
 		  if !defined $newest{$key} || $n > $newest{$key};
 	}

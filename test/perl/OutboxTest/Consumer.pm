@@ -38,7 +38,8 @@ my $count = 0;
 Parameters are the options of the tool with '_' for '-': queue (default q),
 exchange, exchange_type, key (a scalar or a list), queue_type, transient,
 passive, prefetch, ack_every, no_ack, body, delay_us, count, idle, deadline,
-reconnect (default 1), vhost, user, password. Flags take 1 or 0.
+reconnect (default 1), heartbeat, vhost, user, password. Flags take 1 or 0. port
+is that of the broker, or those of a cluster in its order.
 
 =cut
 
@@ -56,8 +57,8 @@ sub start
 	  qw(transient passive no_ack reconnect declare_only);
 	$params{queue} //= 'q';
 	$params{reconnect} //= 1;
-	my @command =
-	  ('consume', '--port', $rabbit->port, '--out', $file);
+	$params{port} //= [ $rabbit->ports ];
+	my @command = ('consume', '--out', $file);
 	foreach my $name (sort keys %params)
 	{
 		my $option = '--' . ($name =~ s/_/-/gr);

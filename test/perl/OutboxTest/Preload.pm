@@ -16,7 +16,8 @@ OutboxTest::Preload - another time, and no memory, for a server
   $preload->fail(0);
 
 Compiles test/tools/preload.c with cc. The wall clock of the server, and of
-nothing else, can be set while it runs, and its allocations made to fail.
+nothing else, can be set while it runs, and its allocations made to fail. A host
+"127.0.0.2-and-127.0.0.1" has these two addresses.
 
 =cut
 

@@ -39,11 +39,24 @@ my @all;
 =item OutboxTest::Rabbit->start(%params)
 
 Starts a new node. name => 'b' tells several apart in file names; conf => text
-is added to rabbitmq.conf; port => N chooses the port.
+is added to rabbitmq.conf; port => N chooses the port. cluster => 1: others can
+join it; join => $rabbit: joins that one (see OutboxTest::RabbitCluster).
+
+=item OutboxTest::Rabbit->begin_start(%params), $rabbit->end_start
+
+The same in two steps, so that several can start at a time.
 
 =cut
 
 sub start
+{
+	my ($class, %params) = @_;
+	my $self = $class->begin_start(%params);
+	$self->end_start;
+	return $self;
+}
+
+sub begin_start
 {
 	my ($class, %params) = @_;
 	my $testname = File::Basename::basename($0);
@@ -53,25 +66,45 @@ sub start
 	# no longer than needed: it goes into the names of files and of the node
 	my $dir = "$PostgreSQL::Test::Utils::tmp_check/t_${testname}_$name";
 	mkdir $dir or die "could not create $dir: $!";
-	my $self = bless { name => $name, dir => $dir, port => $params{port} },
-	  $class;
+	my $self = bless {
+		name => $name,
+		dir => $dir,
+		port => $params{port},
+		cluster => $params{cluster},
+		join => $params{join}
+	}, $class;
 	if (defined $params{conf})
 	{
 		$self->{conf} = "$dir/extra.conf";
 		PostgreSQL::Test::Utils::append_to_file($self->{conf}, $params{conf});
 	}
 	push @all, $self;
-	$self->_start;
+	$self->begin_restart;
 	return $self;
 }
 
-sub _start
+sub begin_restart
 {
 	my ($self) = @_;
 	my @args = ('--owner', $$);
 	push @args, '--port', $self->{port} if defined $self->{port};
 	push @args, '--conf', $self->{conf} if defined $self->{conf};
-	my $env = $self->_node('start', @args);
+	push @args, '--cluster' if $self->{cluster};
+	push @args, '--join', $self->{join}->dir if $self->{join};
+	$self->{out} = $self->{err} = '';
+	$self->{starting} = IPC::Run::start(
+		[ 'rabbitmq-node', 'start', $self->{dir}, @args ],
+		'<', \undef, '>', \$self->{out}, '2>', \$self->{err});
+	return;
+}
+
+sub end_start
+{
+	my ($self) = @_;
+	(delete $self->{starting})->finish
+	  or die "rabbitmq-node start: $self->{err}$self->{out}\n";
+	my $env = $self->{out};
+	$self->{state} = 'up';
 	while ($env =~ /^(\w+)='?(.*?)'?$/mg)
 	{
 		$self->{env}{$1} = $2;
@@ -94,14 +127,15 @@ sub _node
 
 =pod
 
-=item $rabbit->port, uri, pid, node, log, dir, host
+=item $rabbit->port, ports, uri, pid, node, log, dir, host
 
-Where it is: port number; URI for outbox.broker_uri; process id of the broker;
+Where it is: port number; a list of that alone; URI for outbox.broker_uri; process id of the broker;
 Erlang node name; log file; its directory; 127.0.0.1.
 
 =cut
 
 sub port { return $_[0]{port} }
+sub ports { return $_[0]{port} }
 sub uri { return $_[0]{env}{AMQP_URI} }
 sub pid { return $_[0]{env}{AMQP_PID} }
 sub node { return $_[0]{env}{AMQP_NODE} }
@@ -115,15 +149,20 @@ sub host { return '127.0.0.1' }
 
 stop is orderly; kill9 is a crash. restart starts it again after either, with
 the same port and data, and waits until it takes connections. pause and resume
-are SIGSTOP and SIGCONT.
+are SIGSTOP and SIGCONT. begin_restart and end_start are restart in two steps.
+
+=item $rabbit->state
+
+What of these was done last: up, down, or paused.
 
 =cut
 
-sub stop { $_[0]->_node('stop'); return }
-sub kill9 { $_[0]->_node('kill'); return }
-sub restart { $_[0]->_start; return }
-sub pause { $_[0]->_node('pause'); return }
-sub resume { $_[0]->_node('resume'); return }
+sub stop { $_[0]->_node('stop'); $_[0]{state} = 'down'; return }
+sub kill9 { $_[0]->_node('kill'); $_[0]{state} = 'down'; return }
+sub restart { $_[0]->begin_restart; $_[0]->end_start; return }
+sub pause { $_[0]->_node('pause'); $_[0]{state} = 'paused'; return }
+sub resume { $_[0]->_node('resume'); $_[0]{state} = 'up'; return }
+sub state { return $_[0]{state} // 'down' }
 
 =pod
 
@@ -137,6 +176,22 @@ sub ctl
 {
 	my ($self, @args) = @_;
 	return $self->_node('ctl', @args);
+}
+
+=pod
+
+=item $rabbit->erlang($expression)
+
+The value of an expression in the node, as text. Takes a tenth of a second.
+
+=cut
+
+sub erlang
+{
+	my ($self, $expression) = @_;
+	my $value = $self->_node('eval', $expression);
+	$value =~ s/^\{ok, (.*)\}$/$1/s or die "$expression: $value\n";
+	return $value;
 }
 
 =pod
@@ -257,6 +312,8 @@ END
 	my $exit_code = $?;
 	foreach my $self (@all)
 	{
+		# a member of a cluster would take its time to leave in order
+		eval { $self->kill9 } if $self->{cluster} || $self->{join};
 		eval { $self->stop; 1 } or warn $@;
 		if ($exit_code == 0 && !defined $ENV{PG_TEST_NOCLEAN}
 			&& PostgreSQL::Test::Utils::all_tests_passing())

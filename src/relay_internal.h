@@ -43,6 +43,14 @@
  */
 #define OUTBOX_RECONNECT_MAX_MS	30000
 
+/*
+ * A channel that was nacked is replaced after so long, then twice as long, up to
+ * OUTBOX_RECONNECT_MAX_MS; before the first retry of a message, by default.  The
+ * time starts anew when a channel went without a nack for OUTBOX_NO_NACK_MS.
+ */
+#define OUTBOX_RENEW_MS			500
+#define OUTBOX_NO_NACK_MS		60000
+
 /* A connection that lived shorter counts as a failure to connect. */
 #define OUTBOX_STABLE_MS		10000
 
@@ -93,6 +101,8 @@ typedef struct OutboxRelay
 	bool		ever_connected;
 	bool		link_was_open;	/* last state that was logged */
 	bool		channel_lost;	/* by a message's fault: no news of the broker */
+	OutboxMonoTime renew_at;	/* replace the channel, which was nacked */
+	uint32		renewals;		/* in a row */
 	uint32		connect_failures;	/* in a row */
 	OutboxMonoTime opened_at;	/* the last connection */
 	int			next_host;

@@ -56,12 +56,37 @@ item_confirmed(void *item, uint64_t tag, void *arg)
 		outbox_queue_confirmed(relay->queue, confirmed);
 }
 
+/*
+ * A nack may be about the channel rather than the queue.  RabbitMQ looks for the
+ * leader of a quorum queue when a channel first publishes to it; a channel that
+ * finds it dead (as one does that is opened just after a node died) is refused
+ * until that node is back, although the queue has had another leader for long.
+ * A node without a majority refuses everything.  So go on to the next host, with
+ * a backoff, as most often it is the queue that is full.
+ */
+static void
+renew_later(OutboxRelay *relay)
+{
+	if (outbox_mono_is_set(relay->renew_at))
+		return;
+	if (outbox_mono_reached(outbox_mono_plus(relay->opened_at,
+											 OUTBOX_NO_NACK_MS),
+							outbox_mono_now()))
+		relay->renewals = 0;
+	relay->renew_at =
+		outbox_mono_after(outbox_backoff_ms(OUTBOX_RENEW_MS,
+											OUTBOX_RECONNECT_MAX_MS,
+											relay->renewals + 1,
+											pg_prng_uint32(&pg_global_prng_state)));
+}
+
 static void
 item_nacked(void *item, uint64_t tag, void *arg)
 {
 	OutboxRelay *relay = arg;
 
 	(void) tag;
+	renew_later(relay);
 	/* The exchange has taken it; a queue has not. */
 	outbox_relay_route_works(((OutboxItem *) item)->route);
 	pg_atomic_fetch_add_u64(&MySlot->counters.nacked, 1);
@@ -221,6 +246,7 @@ outbox_relay_link_lost(OutboxRelay *relay)
 				 errdetail_internal("%s", error->text),
 				 errhint("It tries again by itself; messages wait and no attempt is counted.")));
 	relay->send_at = OUTBOX_MONO_UNSET;
+	relay->renew_at = OUTBOX_MONO_UNSET;
 	reclaim_unknown(relay, error);
 	/* What is unknown is sent again from memory: is it still there? */
 	relay->touch = true;
@@ -238,6 +264,7 @@ outbox_relay_close(OutboxRelay *relay, bool polite)
 	outbox_link_close(relay->link, polite);
 	reclaim_unknown(relay, NULL);
 	relay->send_at = OUTBOX_MONO_UNSET;
+	relay->renew_at = OUTBOX_MONO_UNSET;
 	relay->link_was_open = false;
 }
 
@@ -389,9 +416,27 @@ check_confirm_timeout(OutboxRelay *relay, OutboxMonoTime now)
 	schedule_connect(relay);
 }
 
+/* Only the first one in a row is news; a queue may be full for days. */
+static void
+check_renewal(OutboxRelay *relay, OutboxMonoTime now)
+{
+	if (!outbox_mono_is_set(relay->renew_at) ||
+		!outbox_mono_reached(relay->renew_at, now))
+		return;
+	relay->renew_at = OUTBOX_MONO_UNSET;
+	ereport(relay->renewals == 0 ? LOG : DEBUG1,
+			(errmsg("outbox relay gives its connection to the broker up"),
+			 errdetail("The broker refused messages (basic.nack); a channel that began while a node was lost is refused for ever.")));
+	relay->channel_lost = relay->renewals > 0;
+	relay->renewals++;
+	relay->next_host = (relay->next_host + 1) % Max(relay->uri.nhosts, 1);
+	relay->reconnect = true;
+}
+
 void
 outbox_relay_link_step(OutboxRelay *relay, OutboxMonoTime now)
 {
+	check_renewal(relay, now);
 	if (relay->reconnect)
 		drain_for_reconnect(relay, now);
 	check_confirm_timeout(relay, now);

@@ -144,8 +144,8 @@ begin_connect(const struct addrinfo *address, bool heartbeats)
 
 /*
  * Begins with the next address, or fails with what is wrong with the last one.
- * The first one differs when an earlier connect ran into its deadline, so that
- * a dead address in front cannot hide a live one for ever.
+ * The first one differs when an earlier connect ran into its deadline, or its
+ * login failed, so that a dead address in front cannot hide a live one for ever.
  */
 static OutboxLinkStatus
 try_next_address(OutboxLink *link, int last_errno)
@@ -362,5 +362,9 @@ outbox_link_connect_poll(OutboxLink *link, bool timed_out)
 		if (status != OUTBOX_LINK_OK)
 			return status;
 	}
-	return handshake(link);
+	status = handshake(link);
+	/* An address may take connections and answer nothing. */
+	if (status != OUTBOX_LINK_OK)
+		link->turn++;
+	return status;
 }

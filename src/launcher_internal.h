@@ -24,6 +24,7 @@ typedef struct WorkerEntry
 	OutboxSlot *slot;
 	uint64		generation;
 	OutboxMonoTime started_at;
+	OutboxLinkTold told;		/* by its last process, if that made room */
 } WorkerEntry;
 
 typedef struct DatabaseEntry

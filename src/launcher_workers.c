@@ -51,6 +51,7 @@ start_worker(DatabaseEntry *db, int number)
 	args.dboid = db->dboid;
 	args.slot = (int) (entry->slot - outbox_shared->slots);
 	args.generation = entry->generation;
+	args.told = entry->told;
 
 	memset(&worker, 0, sizeof(worker));
 	worker.bgw_flags = BGWORKER_SHMEM_ACCESS |
@@ -93,6 +94,8 @@ worker_ended(DatabaseEntry *db, int number)
 		reason = OUTBOX_EXIT_RESTART;
 	outbox_turn_left(db, !unread && reason == OUTBOX_EXIT_YIELDED ?
 					 entry->slot->rest_ms : 0);
+	entry->told = reason == OUTBOX_EXIT_YIELDED ?
+		entry->slot->told : OUTBOX_TOLD_NOTHING;
 	pfree(entry->handle);
 	entry->handle = NULL;
 	switch (reason)

@@ -320,6 +320,7 @@ outbox_relay_main(Datum main_arg)
 	pqsignal(SIGINT, outbox_store_sigint);
 	if (!outbox_slot_attach(args.slot, args.generation))
 		proc_exit(0);
+	MySlot->told = args.told;
 	before_shmem_exit(detach, (Datum) 0);
 	BackgroundWorkerUnblockSignals();
 	outbox_relay_connect_database(args.dboid);

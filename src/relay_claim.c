@@ -456,6 +456,11 @@ outbox_batch_claim(OutboxBatch *batch, TimestampTz wall)
 	if (outbox_backlog_exists(relay))
 	{
 		batch->reserve = batch->limit / 2;
+		if (batch->limit == 1)
+		{
+			relay->backlog_first = !relay->backlog_first;
+			batch->reserve = relay->backlog_first ? 1 : 0;
+		}
 		batch->bytes_reserve = batch->bytes_left / 2;
 		batch->bytes_left -= batch->bytes_reserve;
 	}

@@ -130,6 +130,7 @@ typedef struct OutboxRelay
 	int64		news_hi;		/* the highest number that was announced */
 	OutboxRange backlog;		/* see relay_backlog.c; hi 0: none */
 	int			main_pause;		/* rounds that leave the main scan out */
+	bool		backlog_first;	/* whose turn it is when a claim has one row */
 	int			last_pause;
 	int64		sweep_from;		/* see relay_sweep.c; 0: no sweep now */
 	int			nrescans;

@@ -241,10 +241,12 @@ outbox_relay_link_lost(OutboxRelay *relay)
 				(errmsg("outbox relay lost its connection to the broker"),
 				 errdetail_internal("%s", error->text)));
 	else if (relay->connect_failures == 0)
-		ereport(LOG,
+		ereport(MySlot->told == OUTBOX_TOLD_DOWN ? DEBUG1 : LOG,
 				(errmsg("outbox relay could not connect to the broker"),
 				 errdetail_internal("%s", error->text),
 				 errhint("It tries again by itself; messages wait and no attempt is counted.")));
+	if (!relay->channel_lost)
+		MySlot->told = OUTBOX_TOLD_DOWN;
 	relay->send_at = OUTBOX_MONO_UNSET;
 	relay->renew_at = OUTBOX_MONO_UNSET;
 	reclaim_unknown(relay, error);
@@ -280,9 +282,13 @@ link_opened(OutboxRelay *relay)
 	/* A line per change of state; a closed channel was none of the broker. */
 	if (relay->ever_connected)
 		OUTBOX_FAULT("reconnecting");
-	ereport(relay->channel_lost ? DEBUG1 : LOG,
+	/* Nor is a process that takes its turn, see launcher_turns.c. */
+	ereport(relay->channel_lost ||
+			(!relay->ever_connected && MySlot->told == OUTBOX_TOLD_CONNECTED) ?
+			DEBUG1 : LOG,
 			(errmsg("outbox relay is connected to the broker at \"%s\"",
 					MySlot->broker)));
+	MySlot->told = OUTBOX_TOLD_CONNECTED;
 	relay->channel_lost = false;
 	relay->ever_connected = true;
 	relay->readable = true;

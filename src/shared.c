@@ -377,6 +377,7 @@ outbox_slot_assign(Oid dboid, int worker, int nworkers, uint64 *generation)
 	slot->procno = -1;
 	slot->exit_reason = OUTBOX_EXIT_CRASHED;
 	slot->rest_ms = 0;
+	slot->told = OUTBOX_TOLD_NOTHING;
 	slot->ready = false;
 	slot->broken_routes = 0;
 	slot->wanted_workers = nworkers;

@@ -100,6 +100,14 @@ typedef enum OutboxExit
 	OUTBOX_EXIT_YIELDED			/* made room for another database */
 } OutboxExit;
 
+/* What the server log has been told last about a worker's link. */
+typedef enum OutboxLinkTold
+{
+	OUTBOX_TOLD_NOTHING,
+	OUTBOX_TOLD_CONNECTED,
+	OUTBOX_TOLD_DOWN
+} OutboxLinkTold;
+
 typedef struct OutboxCounters
 {
 	pg_atomic_uint64 published;
@@ -128,6 +136,7 @@ typedef struct OutboxSlot
 	int			procno;			/* whose latch to set, -1 if none */
 	OutboxExit	exit_reason;	/* read when the process is gone */
 	int			rest_ms;		/* YIELDED: no work is known for so long */
+	OutboxLinkTold told;		/* YIELDED: so that the next one need not repeat it */
 	bool		ready;			/* the database has the extension ... */
 	int			wanted_workers; /* ... and wants so many workers */
 	int			broken_routes;	/* that wait after a destination error */

@@ -85,6 +85,9 @@ ok($node->wait_drained($FULL ? 300 : 100, $_), "$_: drained") foreach @names;
 my @lines = $node->log_text($from) =~ /no worker process is free/g;
 is(scalar @lines, 1, 'one line in the log says that processes are scarce');
 like($node->log_text($from), qr/HINT: .*max_worker_processes/, 'with a hint');
+@lines = $node->log_text($from) =~ /is connected to the broker/g;
+cmp_ok(scalar @lines, '<=', 2 * $DATABASES, 'and a turn is not worth a line');
+note scalar(@lines) . ' lines about connections';
 
 # --- a schedule and a prepared transaction keep their time, though their database rests
 

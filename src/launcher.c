@@ -55,6 +55,8 @@ manage_databases(void)
 
 		if (!outbox_mono_reached(db->retry_at, now))
 			outbox_mono_earlier(&next, db->retry_at);
+		if (!outbox_mono_reached(db->room_until, now))
+			outbox_mono_earlier(&next, db->room_until);
 	}
 	return (long) outbox_mono_ms_until(next, outbox_mono_now());
 }

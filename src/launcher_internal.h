@@ -43,7 +43,8 @@ typedef struct DatabaseEntry
 	OutboxMonoTime waiting_since;	/* for a process; unset: it is not */
 	OutboxMonoTime turn_at;		/* its turn began; unset: not yet */
 	int			room;			/* so many workers is all there is room for */
-	OutboxMonoTime room_until;	/* then try for more; unset: any number */
+	OutboxMonoTime room_until;	/* then look for more; unset: any number */
+	uint32		room_failures;	/* times in a row that there was too little */
 
 	WorkerEntry workers[OUTBOX_MAX_WORKERS];
 } DatabaseEntry;
@@ -65,11 +66,15 @@ extern bool outbox_database_check(DatabaseEntry *db);
 extern void outbox_database_start(DatabaseEntry *db, OutboxMonoTime now);
 /* When a database may start because others take too long; unset: none starts. */
 extern OutboxMonoTime outbox_probes_check(OutboxMonoTime now);
+/* Could another worker be started now? */
+extern bool outbox_worker_process_is_free(void);
 
 /* launcher_turns.c */
 
-/* A worker could not be started; number: of it in its database. */
-extern void outbox_turn_no_process(DatabaseEntry *db, int number);
+/* A worker could not be started; running: how many its database has. */
+extern void outbox_turn_no_process(DatabaseEntry *db, int running);
+/* All workers of a database have been started. */
+extern void outbox_turn_complete(DatabaseEntry *db);
 /* One was started. */
 extern void outbox_turn_started(DatabaseEntry *db, int number);
 /* A worker has left; rest_ms: it knows of no work for so long. */

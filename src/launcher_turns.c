@@ -16,10 +16,16 @@
  * no worker to tell, and tells the launcher (outbox_shared_announce()); when a
  * retry or a scheduled message will be due, the worker said when it left.
  *
+ * A database that has some of its workers and cannot have all of them makes do:
+ * those that it has share all keys (its room), until there is a process for one
+ * more.
+ *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
+#include "backoff.h"
+#include "common/pg_prng.h"
 #include "launcher_internal.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
@@ -32,8 +38,10 @@
 #define START_MS		10000
 /* Look again so often while somebody waits for an idle one. */
 #define CHECK_MS		100
-/* A group of workers that was too large for the room tries again after. */
-#define ROOM_MS			60000
+/* A group of workers that was too large for the room looks for more after. */
+#define ROOM_MS			5000
+/* And later and later, when there turns out to be too little again. */
+#define ROOM_MAX_MS		60000
 /* The same line again after so long, while it lasts or comes back. */
 #define REPORT_MS		(10 * 60000)
 
@@ -51,27 +59,36 @@ report_no_process(void)
 	ereport(LOG,
 			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 			 errmsg("outbox could not start a relay worker: no worker process is free"),
-			 errdetail("Databases take turns of %d seconds while others wait.",
+			 errdetail("The workers that a database has share all of its keys; databases without a worker take turns of %d seconds.",
 					   TURN_MS / 1000),
 			 errhint("You may need to increase \"max_worker_processes\" (now %d). The launcher tries again by itself.",
 					 max_worker_processes)));
 }
 
 void
-outbox_turn_no_process(DatabaseEntry *db, int number)
+outbox_turn_no_process(DatabaseEntry *db, int running)
 {
-	OutboxMonoTime now = outbox_mono_now();
-
 	report_no_process();
-	if (number == 0)
+	if (running == 0)
 	{
 		if (!outbox_mono_is_set(db->waiting_since))
-			db->waiting_since = now;
+			db->waiting_since = outbox_mono_now();
 		return;
 	}
 	/* Its keys must not wait for workers that cannot come: fewer share them. */
-	db->room = number;
-	db->room_until = outbox_mono_plus(now, ROOM_MS);
+	db->room = running;
+	db->room_failures++;
+	db->room_until =
+		outbox_mono_after(outbox_backoff_ms(ROOM_MS, ROOM_MAX_MS,
+											db->room_failures,
+											pg_prng_uint32(&pg_global_prng_state)));
+}
+
+void
+outbox_turn_complete(DatabaseEntry *db)
+{
+	if (!outbox_mono_is_set(db->room_until))
+		db->room_failures = 0;
 }
 
 void
@@ -117,8 +134,18 @@ outbox_turn_room(DatabaseEntry *db, int wanted)
 		return wanted;
 	if (outbox_mono_reached(db->room_until, outbox_mono_now()))
 	{
-		db->room_until = OUTBOX_MONO_UNSET;
-		return wanted;
+		/*
+		 * A larger group means that all of them leave and come back, so not
+		 * before there is a process for one more, which no other database
+		 * waits for.
+		 */
+		if (wanted <= db->room ||
+			(!outbox_shared->out_of_workers && outbox_worker_process_is_free()))
+		{
+			db->room_until = OUTBOX_MONO_UNSET;
+			return wanted;
+		}
+		db->room_until = outbox_mono_after(ROOM_MS);
 	}
 	return Min(wanted, db->room);
 }

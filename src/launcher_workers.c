@@ -32,6 +32,22 @@
 #define MAX_PROBES			2	/* workers that start at the same time */
 #define PROBE_MS			5000	/* one that takes longer does not count */
 
+static void
+describe_worker(BackgroundWorker *worker, const OutboxWorkerArgs *args)
+{
+	memset(worker, 0, sizeof(*worker));
+	worker->bgw_flags = BGWORKER_SHMEM_ACCESS |
+		BGWORKER_BACKEND_DATABASE_CONNECTION;
+	worker->bgw_start_time = BgWorkerStart_RecoveryFinished;
+	worker->bgw_restart_time = BGW_NEVER_RESTART;
+	snprintf(worker->bgw_library_name, sizeof(worker->bgw_library_name),
+			 "outbox");
+	snprintf(worker->bgw_function_name, sizeof(worker->bgw_function_name),
+			 CppAsString(outbox_relay_main));
+	snprintf(worker->bgw_type, BGW_MAXLEN, "outbox relay");
+	memcpy(worker->bgw_extra, args, sizeof(*args));
+}
+
 /* Returns false when no worker process or slot is free. */
 static bool
 start_worker(DatabaseEntry *db, int number)
@@ -52,21 +68,10 @@ start_worker(DatabaseEntry *db, int number)
 	args.slot = (int) (entry->slot - outbox_shared->slots);
 	args.generation = entry->generation;
 	args.told = entry->told;
-
-	memset(&worker, 0, sizeof(worker));
-	worker.bgw_flags = BGWORKER_SHMEM_ACCESS |
-		BGWORKER_BACKEND_DATABASE_CONNECTION;
-	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
-	worker.bgw_restart_time = BGW_NEVER_RESTART;
-	snprintf(worker.bgw_library_name, sizeof(worker.bgw_library_name),
-			 "outbox");
-	snprintf(worker.bgw_function_name, sizeof(worker.bgw_function_name),
-			 CppAsString(outbox_relay_main));
+	describe_worker(&worker, &args);
 	snprintf(worker.bgw_name, BGW_MAXLEN, "outbox relay %d of database %u",
 			 number, db->dboid);
-	snprintf(worker.bgw_type, BGW_MAXLEN, "outbox relay");
 	worker.bgw_notify_pid = MyProcPid;
-	memcpy(worker.bgw_extra, &args, sizeof(args));
 
 	old = MemoryContextSwitchTo(outbox_launcher_cxt);
 	registered = RegisterDynamicBackgroundWorker(&worker, &entry->handle);
@@ -79,6 +84,23 @@ start_worker(DatabaseEntry *db, int number)
 	}
 	entry->started_at = outbox_mono_now();
 	return true;
+}
+
+/*
+ * The server does not say how many processes are free, so one is asked for,
+ * that finds no slot to attach to and leaves at once.
+ */
+bool
+outbox_worker_process_is_free(void)
+{
+	BackgroundWorker worker;
+	OutboxWorkerArgs args;
+
+	memset(&args, 0, sizeof(args));
+	args.slot = -1;
+	describe_worker(&worker, &args);
+	snprintf(worker.bgw_name, BGW_MAXLEN, "outbox relay, a look for a free process");
+	return RegisterDynamicBackgroundWorker(&worker, NULL);
 }
 
 static void
@@ -190,26 +212,50 @@ outbox_probes_check(OutboxMonoTime now)
 	return next;
 }
 
+static int
+wanted_workers(DatabaseEntry *db, int running)
+{
+	WorkerEntry *first = &db->workers[0];
+
+	if (first->handle != NULL && first->slot->ready)
+		return outbox_turn_room(db, first->slot->wanted_workers);
+	/* The others share its keys, too, if there is no process for the first. */
+	if (first->handle == NULL && running > 0)
+		return outbox_turn_room(db, db->nworkers);
+	return db->nworkers;
+}
+
 /*
  * All workers of a database divide its keys by the same number, so a change of
- * outbox.workers sends all of them home before the first of the new ones comes.
+ * that number, because of outbox.workers or for want of processes, sends all of
+ * them home before the first of the new ones comes.
  */
 static void
 regroup(DatabaseEntry *db, int running)
 {
-	WorkerEntry *first = &db->workers[0];
 	int			wanted;
 
 	if (db->regrouping && running == 0)
 		db->regrouping = false;
-	if (db->regrouping || first->handle == NULL || !first->slot->ready)
+	if (db->regrouping)
 		return;
-	wanted = outbox_turn_room(db, first->slot->wanted_workers);
+	wanted = wanted_workers(db, running);
 	if (wanted == db->nworkers)
 		return;
 	db->nworkers = wanted;
 	db->regrouping = true;
 	(void) outbox_shared_tell_workers(db->dboid, OUTBOX_NEWS_RESTART);
+}
+
+static int
+count_running(const DatabaseEntry *db)
+{
+	int			running = 0;
+
+	for (int i = 0; i < OUTBOX_MAX_WORKERS; i++)
+		if (db->workers[i].handle != NULL)
+			running++;
+	return running;
 }
 
 /* Until the first worker has found the extension it is alone. */
@@ -234,8 +280,10 @@ start_missing(DatabaseEntry *db)
 		}
 		if (!start_worker(db, i))
 		{
-			outbox_turn_no_process(db, i);
-			if (i == 0)
+			int			running = count_running(db);
+
+			outbox_turn_no_process(db, running);
+			if (running == 0)
 				db->retry_at = outbox_mono_after(NO_WORKER_MS);
 			else
 				outbox_shared_wake_launcher();	/* to regroup at once */
@@ -243,6 +291,7 @@ start_missing(DatabaseEntry *db)
 		}
 		outbox_turn_started(db, i);
 	}
+	outbox_turn_complete(db);
 }
 
 void

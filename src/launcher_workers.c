@@ -103,6 +103,27 @@ outbox_worker_process_is_free(void)
 	return RegisterDynamicBackgroundWorker(&worker, NULL);
 }
 
+/*
+ * Several that crash at the same time, or while one is waited for, do so for the
+ * same reason and count once: a group of eight must not wait for a minute.
+ */
+static void
+worker_crashed(DatabaseEntry *db, const WorkerEntry *entry)
+{
+	OutboxMonoTime now = outbox_mono_now();
+
+	if (db->failures > 0 && !outbox_mono_reached(db->retry_at, now))
+		return;
+	if (outbox_mono_reached(outbox_mono_plus(entry->started_at, LONG_LIFE_MS),
+							now))
+		db->failures = 0;
+	db->failures++;
+	db->retry_at =
+		outbox_mono_after(outbox_backoff_ms(RESTART_MS, RESTART_MAX_MS,
+											db->failures,
+											pg_prng_uint32(&pg_global_prng_state)));
+}
+
 static void
 worker_ended(DatabaseEntry *db, int number)
 {
@@ -131,15 +152,7 @@ worker_ended(DatabaseEntry *db, int number)
 			db->failures = 0;
 			break;
 		case OUTBOX_EXIT_CRASHED:
-			if (outbox_mono_reached(outbox_mono_plus(entry->started_at,
-													 LONG_LIFE_MS),
-									outbox_mono_now()))
-				db->failures = 0;
-			db->failures++;
-			db->retry_at =
-				outbox_mono_after(outbox_backoff_ms(RESTART_MS, RESTART_MAX_MS,
-													db->failures,
-													pg_prng_uint32(&pg_global_prng_state)));
+			worker_crashed(db, entry);
 			/* Dropped, or not open to connections any more. */
 			if (!outbox_database_exists(db->dboid))
 				db->absent = true;

@@ -250,7 +250,8 @@ regroup(DatabaseEntry *db, int running)
 
 	if (db->regrouping && running == 0)
 		db->regrouping = false;
-	if (db->regrouping)
+	/* One that makes room is regrouped when it is back. */
+	if (db->regrouping || db->yielding)
 		return;
 	wanted = wanted_workers(db, running);
 	if (wanted == db->nworkers)

@@ -62,6 +62,22 @@ link_worker_state(OutboxRelay *relay)
 		OUTBOX_WORKER_IDLE;
 }
 
+/*
+ * While nothing can be published a commit need not wake us, which costs the one
+ * who commits a system call.  What was left in the inbox is taken in the turn
+ * that comes at once when we are all ears again.
+ */
+static void
+set_deaf(bool deaf)
+{
+	bool		was_deaf = MySlot->deaf;
+
+	MySlot->deaf = deaf;
+	pg_memory_barrier();		/* before the inbox is taken */
+	if (was_deaf && !deaf)
+		SetLatch(MyLatch);
+}
+
 static void
 show_state(OutboxRelay *relay)
 {
@@ -98,6 +114,7 @@ show_state(OutboxRelay *relay)
 		ereport(LOG, (errmsg("outbox relay is no longer blocked by the broker")));
 	MySlot->broken_routes = outbox_relay_count_broken(relay);
 	outbox_slot_set_state(state);
+	set_deaf(state != OUTBOX_WORKER_IDLE && state != OUTBOX_WORKER_PUBLISHING);
 }
 
 /* -------------------------------------------------------------------- wait */

@@ -236,7 +236,8 @@ outbox_shared_announce(Oid dboid, const OutboxRange *range,
 		if (slot->in_use && slot->dboid == dboid)
 		{
 			inbox_add(&slot->inbox, range, prepared_xid, next_due, news);
-			procno = slot->procno;
+			/* The poll is soon enough, or what ends that state. */
+			procno = slot->deaf && news == 0 ? -1 : slot->procno;
 			found = true;
 		}
 		SpinLockRelease(&slot->mutex);
@@ -255,7 +256,8 @@ outbox_shared_announce_early(Oid dboid, const OutboxRange *range,
 	{
 		OutboxSlot *slot = &outbox_shared->slots[i];
 
-		if (!slot->in_use || slot->dboid != dboid)
+		/* One that claims nothing now takes nothing out of order. */
+		if (!slot->in_use || slot->dboid != dboid || slot->deaf)
 			continue;
 		SpinLockAcquire(&slot->mutex);
 		if (slot->in_use && slot->dboid == dboid &&
@@ -378,6 +380,7 @@ outbox_slot_assign(Oid dboid, int worker, int nworkers, uint64 *generation)
 	slot->exit_reason = OUTBOX_EXIT_CRASHED;
 	slot->rest_ms = 0;
 	slot->told = OUTBOX_TOLD_NOTHING;
+	slot->deaf = false;
 	slot->ready = false;
 	slot->broken_routes = 0;
 	slot->wanted_workers = nworkers;

@@ -145,6 +145,7 @@ typedef struct OutboxSlot
 	OutboxInbox inbox;
 	/* Under mutex: written by the worker. */
 	OutboxWorkerState state;
+	bool		deaf;			/* commits need not wake it, it could do nothing */
 	TimestampTz since;
 	TimestampTz commit_since;	/* in a synchronous commit, 0: not */
 	TimestampTz started_at;

@@ -53,12 +53,7 @@ item_confirmed(void *item, uint64_t tag, void *arg)
 		outbox_queue_rejected(relay->queue, confirmed, confirmed->reason);
 	}
 	else
-	{
-		/* What was refused before was taken now: no fault of the channel's. */
-		if (confirmed->message->attempts > 0)
-			relay->renew_at = OUTBOX_MONO_UNSET;
 		outbox_queue_confirmed(relay->queue, confirmed);
-	}
 }
 
 /*
@@ -67,8 +62,7 @@ item_confirmed(void *item, uint64_t tag, void *arg)
  * finds it dead (as one does that is opened just after a node died) is refused
  * until that node is back, although the queue has had another leader for long.
  * A node without a majority refuses everything.  So go on to the next host, with
- * a backoff, as most often it is the queue that is full; unless a message that
- * was refused is taken meanwhile.
+ * a backoff, as most often it is the queue that is full.
  */
 static void
 renew_later(OutboxRelay *relay)

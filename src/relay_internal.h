@@ -44,9 +44,9 @@
 #define OUTBOX_RECONNECT_MAX_MS	30000
 
 /*
- * A channel that was nacked is replaced after so long, then twice as long, up to
- * OUTBOX_RECONNECT_MAX_MS; before the first retry of a message, by default.  The
- * time starts anew when a channel went without a nack for OUTBOX_NO_NACK_MS.
+ * A channel that is nacked again so long after its first nack is replaced; the
+ * next one after twice as long, up to OUTBOX_RECONNECT_MAX_MS.  That starts anew
+ * when a channel went without a nack for OUTBOX_NO_NACK_MS.
  */
 #define OUTBOX_RENEW_MS			500
 #define OUTBOX_NO_NACK_MS		60000
@@ -101,7 +101,8 @@ typedef struct OutboxRelay
 	bool		ever_connected;
 	bool		link_was_open;	/* last state that was logged */
 	bool		channel_lost;	/* by a message's fault: no news of the broker */
-	OutboxMonoTime renew_at;	/* replace the channel, which was nacked */
+	OutboxMonoTime renew_at;	/* a nack from then on replaces the channel */
+	bool		renew;			/* one has come */
 	uint32		renewals;		/* in a row */
 	uint32		connect_failures;	/* in a row */
 	OutboxMonoTime opened_at;	/* the last connection */

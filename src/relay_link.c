@@ -61,17 +61,24 @@ item_confirmed(void *item, uint64_t tag, void *arg)
  * leader of a quorum queue when a channel first publishes to it; a channel that
  * finds it dead (as one does that is opened just after a node died) is refused
  * until that node is back, although the queue has had another leader for long.
- * A node without a majority refuses everything.  So go on to the next host, with
- * a backoff, as most often it is the queue that is full.
+ * A node without a majority refuses everything.  So when a message is refused
+ * again, go on to the next host; with a backoff, as the queue may as well be full.
  */
 static void
-renew_later(OutboxRelay *relay)
+note_nack(OutboxRelay *relay, OutboxItem *item)
 {
+	OutboxMonoTime now = outbox_mono_now();
+
 	if (outbox_mono_is_set(relay->renew_at))
+	{
+		if (item->message->attempts > 0 &&
+			outbox_mono_reached(relay->renew_at, now))
+			relay->renew = true;
 		return;
+	}
 	if (outbox_mono_reached(outbox_mono_plus(relay->opened_at,
 											 OUTBOX_NO_NACK_MS),
-							outbox_mono_now()))
+							now))
 		relay->renewals = 0;
 	relay->renew_at =
 		outbox_mono_after(outbox_backoff_ms(OUTBOX_RENEW_MS,
@@ -86,7 +93,7 @@ item_nacked(void *item, uint64_t tag, void *arg)
 	OutboxRelay *relay = arg;
 
 	(void) tag;
-	renew_later(relay);
+	note_nack(relay, item);
 	/* The exchange has taken it; a queue has not. */
 	outbox_relay_route_works(((OutboxItem *) item)->route);
 	pg_atomic_fetch_add_u64(&MySlot->counters.nacked, 1);
@@ -249,6 +256,7 @@ outbox_relay_link_lost(OutboxRelay *relay)
 		MySlot->told = OUTBOX_TOLD_DOWN;
 	relay->send_at = OUTBOX_MONO_UNSET;
 	relay->renew_at = OUTBOX_MONO_UNSET;
+	relay->renew = false;
 	reclaim_unknown(relay, error);
 	/* What is unknown is sent again from memory: is it still there? */
 	relay->touch = true;
@@ -267,6 +275,7 @@ outbox_relay_close(OutboxRelay *relay, bool polite)
 	reclaim_unknown(relay, NULL);
 	relay->send_at = OUTBOX_MONO_UNSET;
 	relay->renew_at = OUTBOX_MONO_UNSET;
+	relay->renew = false;
 	relay->link_was_open = false;
 }
 
@@ -424,15 +433,14 @@ check_confirm_timeout(OutboxRelay *relay, OutboxMonoTime now)
 
 /* Only the first one in a row is news; a queue may be full for days. */
 static void
-check_renewal(OutboxRelay *relay, OutboxMonoTime now)
+check_renewal(OutboxRelay *relay)
 {
-	if (!outbox_mono_is_set(relay->renew_at) ||
-		!outbox_mono_reached(relay->renew_at, now))
+	if (!relay->renew || relay->reconnect)
 		return;
-	relay->renew_at = OUTBOX_MONO_UNSET;
+	relay->renew = false;
 	ereport(relay->renewals == 0 ? LOG : DEBUG1,
 			(errmsg("outbox relay gives its connection to the broker up"),
-			 errdetail("The broker refused messages (basic.nack); a channel that began while a node was lost is refused for ever.")));
+			 errdetail("A message was refused again (basic.nack); another node may find a leader of its queue.")));
 	relay->channel_lost = relay->renewals > 0;
 	relay->renewals++;
 	relay->next_host = (relay->next_host + 1) % Max(relay->uri.nhosts, 1);
@@ -442,7 +450,7 @@ check_renewal(OutboxRelay *relay, OutboxMonoTime now)
 void
 outbox_relay_link_step(OutboxRelay *relay, OutboxMonoTime now)
 {
-	check_renewal(relay, now);
+	check_renewal(relay);
 	if (relay->reconnect)
 		drain_for_reconnect(relay, now);
 	check_confirm_timeout(relay, now);

@@ -195,8 +195,9 @@ foreach my $answer (
 	$checker->enqueue(200, keys => 40);
 	$checker->enqueue(200);
 	$v = finish("answer $answer", as_is => 1);
-	is($v->{duplicates} + reconnects(), 0,
-		"answer $answer: no duplicate, no reconnect");
+	# a message that is nacked twice is a reason to reconnect
+	is($v->{duplicates} + ($answer =~ /mix/ ? 0 : reconnects()),
+		0, "answer $answer: no duplicate, no reconnect");
 	nobody_paid("answer $answer") unless $answer =~ /mix/;
 }
 
@@ -209,8 +210,7 @@ foreach my $answer ('nack', 'nack-multiple 20', 'nack-middle 20')
 	$node->wait_sql('SELECT coalesce(min(attempts), 1) > 0 FROM outbox
 		WHERE aggregate_id IS NULL');
 	$v = finish("answer $answer");
-	is($v->{duplicates} + reconnects(), 0,
-		"answer $answer: no duplicate, no reconnect");
+	is($v->{duplicates}, 0, "answer $answer: no duplicate");
 
 	# each message has paid for each of its nacks, and no other
 	my %nacks;

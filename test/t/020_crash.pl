@@ -134,7 +134,7 @@ $checker->check('the failure table, told by the history',
 my $KILLS = 10;
 my $STEP = 2500;
 # The last kill must find something left, however slow a look at it is.
-my $total = ($KILLS + 3) * $STEP;
+my $total = ($KILLS + 8) * $STEP;
 my @killed_at;
 my @back_after;
 

@@ -62,6 +62,8 @@
 
 /* Partitions of the archive are looked after this often. */
 #define OUTBOX_MAINTAIN_MS		60000
+/* The same after an error: somebody was reading the archive, most often. */
+#define OUTBOX_MAINTAIN_RETRY_MS 5000
 
 #define OUTBOX_MAX_RANGES		64
 #define OUTBOX_MAX_PREPARED		1024

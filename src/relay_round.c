@@ -588,6 +588,7 @@ outbox_relay_maintain(OutboxRelay *relay)
 			outbox_store_abort();
 			outbox_slot_set_error(edata->message);
 			failing = true;
+			relay->maintain_at = outbox_mono_after(OUTBOX_MAINTAIN_RETRY_MS);
 			again = false;
 		}
 		PG_END_TRY();

@@ -46,7 +46,8 @@
 /*
  * A channel that is nacked again so long after its first nack is replaced; the
  * next one after twice as long, up to OUTBOX_RECONNECT_MAX_MS.  That starts anew
- * when a channel went without a nack for OUTBOX_NO_NACK_MS.
+ * when a channel went without a nack for OUTBOX_NO_NACK_MS, or the broker ended
+ * the connection.
  */
 #define OUTBOX_RENEW_MS			500
 #define OUTBOX_NO_NACK_MS		60000

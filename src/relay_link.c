@@ -257,6 +257,9 @@ outbox_relay_link_lost(OutboxRelay *relay)
 	relay->send_at = OUTBOX_MONO_UNSET;
 	relay->renew_at = OUTBOX_MONO_UNSET;
 	relay->renew = false;
+	/* Another node has died: what the next channel is refused is news. */
+	if (relay->link_was_open && !relay->channel_lost)
+		relay->renewals = 0;
 	reclaim_unknown(relay, error);
 	/* What is unknown is sent again from memory: is it still there? */
 	relay->touch = true;

@@ -568,13 +568,16 @@ outbox_relay_maintain(OutboxRelay *relay)
 				if (done != NULL)
 					OUTBOX_FAULT("archiving");
 				outbox_store_end(false);
+				failing = false;
 			}
+			else
+				/* A table has changed: after the round that looks it up. */
+				relay->maintain_at = OUTBOX_MONO_UNSET;
 			if (done != NULL)
 			{
 				ereport(DEBUG1, (errmsg_internal("outbox archive: %s", done)));
 				again = true;
 			}
-			failing = false;
 		}
 		PG_CATCH();
 		{

@@ -8,7 +8,7 @@
 use strict;
 use warnings;
 
-use List::Util qw(max sum);
+use List::Util qw(max min sum);
 use Test::More;
 use Time::HiRes qw(time);
 use PostgreSQL::Test::Utils;
@@ -308,7 +308,7 @@ sub steady_load
 	my @runs = map {
 		IPC::Run::start(
 			[
-				'pgbench', '-n', '-c', 2, '-R', 100, '-T', $FULL ? 10 : 3, '-f', $script,
+				'pgbench', '-n', '-c', 2, '-R', 100, '-T', $FULL ? 10 : 2, '-f', $script,
 				'-h', $node->host, '-p', $node->port, $_
 			],
 			'<', \undef, '>', \my $out, '2>', \my $err)
@@ -321,19 +321,33 @@ WHERE id IN (SELECT id FROM test_sent)
 SQL
 }
 
-$before = begin();
-my @alone = steady_load();
-check_all('B18: load beside a database whose relay is disabled', before => $before);
-$node->sql("ALTER DATABASE broken SET outbox.passfile = '$broken_passfile'");
-$node->sql('ALTER DATABASE broken RESET outbox.enabled');
-$node->sql('SELECT outbox_worker_restart()', 'broken');
-$node->wait_sql($state, 'broker down', undef, 'broken');
-$before = begin();
-my @beside = steady_load();
-check_all('B18: load beside a database whose login is refused', before => $before);
-note sprintf 'B18: %d messages, enqueue to settled: beside a disabled one median %.1f p99 %.1f ms, beside a refused one median %.1f p99 %.1f ms',
-  scalar @beside, median(@alone), percentile(99, @alone), median(@beside), percentile(99, @beside);
-cmp_ok(percentile(99, @beside), '<', 2 * percentile(99, @alone) + 100,
+# In turns, and the best of each: whatever else the machine does makes it worse at
+# times, what the neighbour does would make it worse each time.
+my (%p99, %median);
+foreach my $round (1 .. 3)
+{
+	foreach my $neighbour ('disabled', 'broker down')
+	{
+		$node->sql("ALTER DATABASE broken SET outbox.passfile = '$broken_passfile'");
+		$node->sql('ALTER DATABASE broken SET outbox.enabled = '
+			  . ($neighbour eq 'disabled' ? 'off' : 'on'));
+		$node->sql('SELECT outbox_worker_restart()', 'broken');
+		$node->wait_sql($state, $neighbour, undef, 'broken');
+		$before = begin();
+		my @ms = steady_load();
+		check_all("B18: load beside a database that is: $neighbour ($round)",
+			before => $before, case => "B18: beside a database that is: $neighbour");
+		push @{ $p99{$neighbour} }, percentile(99, @ms);
+		push @{ $median{$neighbour} }, median(@ms);
+	}
+}
+foreach my $neighbour (sort keys %p99)
+{
+	note sprintf 'B18: beside %s: median %s ms, p99 %s ms', $neighbour,
+	  join(' ', map { sprintf '%.1f', $_ } @{ $median{$neighbour} }),
+	  join(' ', map { sprintf '%.1f', $_ } @{ $p99{$neighbour} });
+}
+cmp_ok(min(@{ $p99{'broker down'} }), '<', 2 * min(@{ $p99{disabled} }) + 50,
 	'B18: its p99 is as before');
 is($node->sql($state, 'broken'), 'broker down', 'B18: the broken one says so');
 is($node->sql('SELECT (SELECT count(*) FROM outbox) = (SELECT count(*) FROM test_sent), max(attempts) FROM outbox', 'broken'),

@@ -206,7 +206,10 @@ my $same = 0;
 foreach (1 .. 3)
 {
 	my ($median2, $p992) = probe('during');
-	$same = $median2 < 2 * $median + 1 && $p992 < 2 * $p99 + 5 and last;
+	# in quick mode other tests run beside it
+	my $slack = $ENV{OUTBOX_TEST_FULL} ? 1 : 10;
+	$same = $median2 < 2 * $median + $slack
+	  && $p992 < 2 * $p99 + 5 * $slack and last;
 }
 ok($same, 'C11: open subtransactions do not slow down others');
 is($node->sql(q{SELECT count(*) FROM test_sent WHERE key LIKE 'sp%'}), '0', 'C11: nothing is visible before the commit');

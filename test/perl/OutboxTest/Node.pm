@@ -127,9 +127,16 @@ sub sql
 sub sql_fails
 {
 	my ($self, $query, $dbname) = @_;
-	my ($rc, $out, $err) = $self->psql($dbname // 'postgres', $query,
-		on_error_stop => 1);
-	return $rc == 0 ? undef : $err;
+	my ($out, $err) = ('', '');
+
+	# Not by psql(), which throws when psql ends before it has read the query.
+	my $ok = IPC::Run::run(
+		[
+			$self->installed_command('psql'), '-XAtq', '-v', 'ON_ERROR_STOP=1',
+			'-d', $self->connstr($dbname // 'postgres'), '-c', $query
+		],
+		'<', \undef, '>', \$out, '2>', \$err);
+	return $ok ? undef : $err;
 }
 
 sub rows

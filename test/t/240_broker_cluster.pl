@@ -94,12 +94,12 @@ sub wait_connected
 # Confirms for more than was in flight; seconds that this took.
 sub wait_flow
 {
-	my ($what) = @_;
+	my ($what, $limit) = @_;
 	my $from = time;
 	my $published = number('published');
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	wait_until("$what: messages flow",
-		sub { number('published') > $published + 3 * $WINDOW }, 30)
+		sub { number('published') > $published + 3 * $WINDOW }, $limit // 30)
 	  or diag $node->sql('SELECT * FROM outbox_workers') . "\n"
 	  . $node->sql('SELECT last_error, count(*), max(attempts) FROM outbox GROUP BY 1');
 	return time - $from;
@@ -306,7 +306,7 @@ foreach my $freeze ($FULL ? qw(short long long) : 'short')
 	wait_flow('before the freeze');
 	$start = time;
 	$victim->pause;
-	my $seconds = wait_flow('while a node is frozen');
+	my $seconds = wait_flow('while a node is frozen', 60);
 	note sprintf 'frozen node: flow after %.2f s', $seconds;
 	is(scalar(grep { $_ == $victim } brokers()), 0, 'no worker is on it');
 	wait_until('the freeze is over',

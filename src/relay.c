@@ -157,8 +157,12 @@ next_deadline(OutboxRelay *relay, OutboxMonoTime now)
 	if (outbox_link_state(relay->link) == OUTBOX_LINK_CONNECTING)
 		outbox_mono_earlier(&deadline, relay->connect_deadline);
 	else if (outbox_relay_link_open(relay))
+	{
 		outbox_mono_earlier(&deadline,
 							outbox_mono_plus(now, outbox_link_heartbeat_due_ms(relay->link)));
+		if (!relay->acked && !relay->reconnect)
+			outbox_mono_earlier(&deadline, relay->renew_at);
+	}
 	else if (relay->config_error == NULL && outbox_enabled && relay->attached)
 		outbox_mono_earlier(&deadline, relay->connect_at);
 	return deadline;

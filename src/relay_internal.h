@@ -44,10 +44,10 @@
 #define OUTBOX_RECONNECT_MAX_MS	30000
 
 /*
- * A channel that is nacked again so long after its first nack is replaced; the
- * next one after twice as long, up to OUTBOX_RECONNECT_MAX_MS.  That starts anew
- * when a channel went without a nack for OUTBOX_NO_NACK_MS, or the broker ended
- * the connection.
+ * A channel on which a message is nacked again so long after its first nack is
+ * replaced, and so is one that has had no ack by then; the next one after twice as
+ * long, up to OUTBOX_RECONNECT_MAX_MS.  That starts anew when a channel went
+ * without a nack for OUTBOX_NO_NACK_MS, or the broker ended the connection.
  */
 #define OUTBOX_RENEW_MS			500
 #define OUTBOX_NO_NACK_MS		60000
@@ -106,6 +106,7 @@ typedef struct OutboxRelay
 	bool		channel_lost;	/* by a message's fault: no news of the broker */
 	OutboxMonoTime renew_at;	/* a nack from then on replaces the channel */
 	bool		renew;			/* one has come */
+	bool		acked;			/* the channel has had an ack */
 	uint32		renewals;		/* in a row */
 	uint32		connect_failures;	/* in a row */
 	OutboxMonoTime opened_at;	/* the last connection */

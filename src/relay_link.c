@@ -45,6 +45,7 @@ item_confirmed(void *item, uint64_t tag, void *arg)
 	OutboxItem *confirmed = item;
 
 	(void) tag;
+	relay->acked = true;
 	outbox_relay_route_works(confirmed->route);
 	/* The broker acks what it has returned, too. */
 	if (confirmed->returned)
@@ -61,8 +62,10 @@ item_confirmed(void *item, uint64_t tag, void *arg)
  * leader of a quorum queue when a channel first publishes to it; a channel that
  * finds it dead (as one does that is opened just after a node died) is refused
  * until that node is back, although the queue has had another leader for long.
- * A node without a majority refuses everything.  So when a message is refused
- * again, go on to the next host; with a backoff, as the queue may as well be full.
+ * A node without a majority refuses everything.  And where the dead leader is
+ * frozen, each refusal takes seconds.  So when a message is refused again, or the
+ * channel has brought nothing but refusals, go on to the next host; with a
+ * backoff, as the queue may as well be full.
  */
 static void
 note_nack(OutboxRelay *relay, OutboxItem *item)
@@ -305,6 +308,7 @@ link_opened(OutboxRelay *relay)
 	relay->ever_connected = true;
 	relay->readable = true;
 	relay->link_was_open = true;
+	relay->acked = false;
 	relay->opened_at = outbox_mono_now();
 	relay->send_at = OUTBOX_MONO_UNSET;
 	relay->main_pending = true;
@@ -436,14 +440,17 @@ check_confirm_timeout(OutboxRelay *relay, OutboxMonoTime now)
 
 /* Only the first one in a row is news; a queue may be full for days. */
 static void
-check_renewal(OutboxRelay *relay)
+check_renewal(OutboxRelay *relay, OutboxMonoTime now)
 {
+	if (!relay->acked && outbox_mono_is_set(relay->renew_at) &&
+		outbox_mono_reached(relay->renew_at, now))
+		relay->renew = true;
 	if (!relay->renew || relay->reconnect)
 		return;
 	relay->renew = false;
 	ereport(relay->renewals == 0 ? LOG : DEBUG1,
 			(errmsg("outbox relay gives its connection to the broker up"),
-			 errdetail("A message was refused again (basic.nack); another node may find a leader of its queue.")));
+			 errdetail("Messages were refused (basic.nack); another node may find a leader of their queue.")));
 	relay->channel_lost = relay->renewals > 0;
 	relay->renewals++;
 	relay->next_host = (relay->next_host + 1) % Max(relay->uri.nhosts, 1);
@@ -453,7 +460,7 @@ check_renewal(OutboxRelay *relay)
 void
 outbox_relay_link_step(OutboxRelay *relay, OutboxMonoTime now)
 {
-	check_renewal(relay);
+	check_renewal(relay, now);
 	if (relay->reconnect)
 		drain_for_reconnect(relay, now);
 	check_confirm_timeout(relay, now);

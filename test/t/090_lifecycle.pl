@@ -146,8 +146,8 @@ sub worker_pid
 }
 
 my $pid = worker_pid();
-is($node->sql('SELECT outbox_worker_restart()'),
-	'1', 'outbox_worker_restart() says how many it told');
+ok($node->wait_sql('SELECT outbox_worker_restart()', '1'),
+	'outbox_worker_restart() says how many it told');
 delivers('outbox_worker_restart()');
 $node->wait_sql(
 	"SELECT pid <> $pid FROM outbox_workers WHERE pid IS NOT NULL");

@@ -129,11 +129,14 @@ sub sql_fails
 	my ($self, $query, $dbname) = @_;
 	my ($out, $err) = ('', '');
 
-	# Not by psql(), which throws when psql ends before it has read the query.
+	# From a file: psql() throws when psql ends before it has read the query.
+	my $file = $self->basedir . '/fails.sql';
+	unlink $file;
+	PostgreSQL::Test::Utils::append_to_file($file, "$query\n");
 	my $ok = IPC::Run::run(
 		[
 			$self->installed_command('psql'), '-XAtq', '-v', 'ON_ERROR_STOP=1',
-			'-d', $self->connstr($dbname // 'postgres'), '-c', $query
+			'-d', $self->connstr($dbname // 'postgres'), '-f', $file
 		],
 		'<', \undef, '>', \$out, '2>', \$err);
 	return $ok ? undef : $err;

@@ -80,7 +80,8 @@ sub check_beside
 	my $median = median(@ms);
 	note sprintf '%s: beside it, commit to consumer: median %.1f ms, maximum %.1f ms of %d',
 	  $name, $median, percentile(100, @ms), scalar @ms;
-	cmp_ok($median, '<', 500, "$name: they did not wait for it");
+	# other tests run beside this one; the backlog lasts for many seconds
+	cmp_ok($median, '<', 2000, "$name: they did not wait for it");
 	return;
 }
 

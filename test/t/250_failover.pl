@@ -260,6 +260,8 @@ foreach my $synchronous (@SYNCHRONOUS)
 	kill 'STOP', $receiver;
 	if ($synchronous)
 	{
+		# (producers wait for it as well: this one does not, so there is a claim)
+		$node->sql(q{SET synchronous_commit = local; SELECT test_enqueue(1, 1, 'local')});
 		$node->wait_sql('SELECT state FROM outbox_status', 'waiting for standby');
 	}
 	else

@@ -340,6 +340,17 @@ CREATE TABLE outbox_archive (
 	published_at timestamptz NOT NULL
 ) PARTITION BY RANGE (published_at);
 
+/*
+ * What comes from the table outbox is compressed already if it can be, and stays
+ * so; to try it again with a body that cannot costs six times what all else of
+ * settling it does (measured: 13 ms per MB).
+ */
+ALTER TABLE outbox_archive
+	ALTER payload SET STORAGE EXTERNAL,
+	ALTER body SET STORAGE EXTERNAL,
+	ALTER headers SET STORAGE EXTERNAL,
+	ALTER properties SET STORAGE EXTERNAL;
+
 /* Versions 7 grow with time, so a block range index finds an id for nothing. */
 CREATE INDEX outbox_archive_id ON outbox_archive
 	USING brin (id) WITH (pages_per_range = 16);

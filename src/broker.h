@@ -51,6 +51,7 @@ typedef struct OutboxLinkError
 	OutboxLinkFault fault;
 	int			code;			/* AMQP reply code, or 0 */
 	bool		destination;	/* whatever goes to that exchange meets it */
+	bool		unreachable;	/* nobody there: no TCP connection came about */
 	char		text[512];		/* printable, without credentials */
 } OutboxLinkError;
 
@@ -127,7 +128,8 @@ extern OutboxLinkStatus outbox_link_declare(OutboxLink *link,
  * end sends what is corked.  begin returns AGAIN when the socket's send buffer
  * has no room or the link is BLOCKED.
  *
- * After AGAIN wait until the socket is readable, or for OUTBOX_LINK_AGAIN_MS.
+ * After AGAIN wait until the socket is readable, or for at most
+ * OUTBOX_LINK_AGAIN_MS.
  * Do not wait for it to be writable: the kernel calls it that long before half
  * of its buffer is free, which is what we ask for.
  *

@@ -70,9 +70,11 @@ forget_password(OutboxLink *link)
 static OutboxLinkStatus
 fail_connect(OutboxLink *link, const char *reason)
 {
-	return outbox_link_fail(link, OUTBOX_FAULT_CONNECTION, 0,
+	(void) outbox_link_fail(link, OUTBOX_FAULT_CONNECTION, 0,
 							"could not connect to \"%s:%d\": %s",
 							link->target.host, link->target.port, reason);
+	link->error.unreachable = true;
+	return OUTBOX_LINK_LOST;
 }
 
 /*

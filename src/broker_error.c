@@ -81,6 +81,7 @@ set_error(OutboxLink *link, OutboxLinkFault fault, int code, const char *text)
 	link->error.fault = fault;
 	link->error.code = code;
 	link->error.destination = false;
+	link->error.unreachable = false;
 	outbox_link_printable(link->error.text, sizeof(link->error.text),
 						  text, strlen(text));
 }

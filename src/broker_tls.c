@@ -115,7 +115,9 @@ fail_open(OutboxLink *link, int status)
 		case AMQP_STATUS_TIMEOUT:
 			return fail_tls(link, "TCP or TLS handshake", "timed out");
 		case AMQP_STATUS_SOCKET_ERROR:
-			return fail_tls(link, "connection failed", strerror(errno));
+			(void) fail_tls(link, "connection failed", strerror(errno));
+			link->error.unreachable = true;
+			return OUTBOX_LINK_LOST;
 		default:
 			return fail_tls(link, "connection failed",
 							amqp_error_string2(status));

@@ -31,7 +31,7 @@
 #include "watchdog.h"
 
 /* A claim stops at so many bytes, and the queue holds at most so many. */
-#define OUTBOX_CLAIM_BYTES		((size_t) 8 * 1024 * 1024)
+#define OUTBOX_CLAIM_BYTES		((size_t) 2 * 1024 * 1024)
 #define OUTBOX_QUEUE_BYTES		((size_t) 32 * 1024 * 1024)
 
 /* How long to wait for confirms when stopping, or before a new connection. */
@@ -39,9 +39,12 @@
 
 /*
  * The longest wait between two connects.  Shorter than outbox.retry_max may be:
- * when the broker is back, everything waits for this.
+ * when the broker is back, everything waits for this.  A broker that is there
+ * and turns us away (a wrong password, a limit) is asked less often than an
+ * address where nobody answers.
  */
 #define OUTBOX_RECONNECT_MAX_MS	30000
+#define OUTBOX_UNREACHABLE_MAX_MS 5000
 
 /*
  * A channel on which a message is nacked again so long after its first nack is
@@ -114,6 +117,7 @@ typedef struct OutboxRelay
 	OutboxMonoTime connect_at;	/* not before */
 	OutboxMonoTime connect_deadline;	/* of the TCP connect under way */
 	OutboxMonoTime send_at;		/* no room to send; try again then; unset: now */
+	int			send_wait_ms;	/* the last such wait; 0: something was sent since */
 	bool		readable;		/* the socket may have something for us */
 	bool		protocol_error; /* the broker confirmed what it cannot */
 	OutboxMonoTime drain_deadline;	/* unset: not draining */

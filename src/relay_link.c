@@ -213,7 +213,7 @@ reclaim_unknown(OutboxRelay *relay, const OutboxLinkError *error)
 }
 
 static void
-schedule_connect(OutboxRelay *relay)
+schedule_connect(OutboxRelay *relay, int max_ms)
 {
 	if (outbox_mono_is_set(relay->opened_at) &&
 		outbox_mono_reached(outbox_mono_plus(relay->opened_at,
@@ -229,8 +229,7 @@ schedule_connect(OutboxRelay *relay)
 	else
 		relay->connect_at =
 			outbox_mono_after(outbox_backoff_ms(outbox_retry_initial_ms,
-												Min(outbox_retry_max_ms,
-													OUTBOX_RECONNECT_MAX_MS),
+												Min(outbox_retry_max_ms, max_ms),
 												relay->connect_failures /
 												Max(relay->uri.nhosts, 1),
 												pg_prng_uint32(&pg_global_prng_state)));
@@ -270,7 +269,8 @@ outbox_relay_link_lost(OutboxRelay *relay)
 	if (error->fault == OUTBOX_FAULT_CHANNEL)
 		relay->connect_at = OUTBOX_MONO_UNSET;
 	else
-		schedule_connect(relay);
+		schedule_connect(relay, error->unreachable ?
+						 OUTBOX_UNREACHABLE_MAX_MS : OUTBOX_RECONNECT_MAX_MS);
 	relay->link_was_open = false;
 }
 
@@ -330,7 +330,7 @@ connect_start(OutboxRelay *relay)
 	if (detail != NULL)
 	{
 		outbox_relay_load_config(relay);
-		schedule_connect(relay);
+		schedule_connect(relay, OUTBOX_RECONNECT_MAX_MS);
 		return;
 	}
 
@@ -435,7 +435,7 @@ check_confirm_timeout(OutboxRelay *relay, OutboxMonoTime now)
 					   outbox_confirm_timeout_ms)));
 	outbox_slot_set_error("a message was not confirmed within outbox.confirm_timeout");
 	outbox_relay_close(relay, false);
-	schedule_connect(relay);
+	schedule_connect(relay, OUTBOX_RECONNECT_MAX_MS);
 }
 
 /* Only the first one in a row is news; a queue may be full for days. */
@@ -510,7 +510,7 @@ outbox_relay_receive(OutboxRelay *relay)
 				 errdetail("The broker confirmed or returned a message that was not outstanding.")));
 		outbox_slot_set_error("the broker confirmed or returned a message that was not outstanding");
 		outbox_relay_close(relay, false);
-		schedule_connect(relay);
+		schedule_connect(relay, OUTBOX_RECONNECT_MAX_MS);
 	}
 	relay->protocol_error = false;
 }

@@ -72,12 +72,25 @@ outbox_relay_may_send(OutboxRelay *relay)
 
 /*
  * The send buffer is half full, or the broker blocks us.  Its answers wake us;
- * "writable" would come long before there is room, so we come back by time.
+ * "writable" would come long before there is room, so we come back by time: at
+ * first soon, since with large messages a buffer is empty after a millisecond,
+ * and with every try in vain after twice as long.
  */
 static void
 send_later(OutboxRelay *relay)
 {
-	relay->send_at = outbox_mono_after(OUTBOX_LINK_AGAIN_MS);
+	relay->send_wait_ms = Min(Max(2 * relay->send_wait_ms, 1),
+							  OUTBOX_LINK_AGAIN_MS);
+	relay->send_at = outbox_mono_after(relay->send_wait_ms);
+}
+
+/* On the wire, or perhaps so. */
+static void
+item_sent(OutboxRelay *relay, OutboxItem *item, OutboxMonoTime now)
+{
+	(void) outbox_confirms_add(&relay->window, item);
+	outbox_queue_sent(relay->queue, item, now);
+	relay->send_wait_ms = 0;
 }
 
 /* Makes sure of the exchange; false when the item cannot be sent now. */
@@ -161,8 +174,7 @@ send_burst(OutboxRelay *relay, OutboxMonoTime now)
 		status = send_item(relay, item, error, sizeof(error));
 		if (status == OUTBOX_LINK_OK)
 		{
-			(void) outbox_confirms_add(&relay->window, item);
-			outbox_queue_sent(relay->queue, item, now);
+			item_sent(relay, item, now);
 			OUTBOX_FAULT("mid_publish");
 		}
 		else if (status == OUTBOX_LINK_REFUSED)
@@ -176,8 +188,7 @@ send_burst(OutboxRelay *relay, OutboxMonoTime now)
 			 * Perhaps it got through: it is one of the unknown.  No other
 			 * kind of loss leaves a message out of the window.
 			 */
-			(void) outbox_confirms_add(&relay->window, item);
-			outbox_queue_sent(relay->queue, item, now);
+			item_sent(relay, item, now);
 		}
 	}
 	return status;

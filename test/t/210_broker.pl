@@ -492,6 +492,25 @@ finish('F28: long outage', interruptions => 2 * $rounds);
 nobody_paid('F28');
 $node->unset($_) foreach qw(outbox.retry_max outbox.retry_initial);
 
+# An address where nobody listens is tried every 5 s, however long the wait of a
+# broker that is there and refuses us has become.
+
+begin('unreachable');
+$node->set('outbox.retry_initial', '60s');
+$proxy->do('refuse', 'rst');
+$node->sql('SELECT outbox_worker_restart()');
+$node->wait_sql($state, 'broker down');
+$node->wait_sql(q{SELECT last_error LIKE 'could not connect%' FROM outbox_status});
+$checker->enqueue(100, keys => 10);
+$proxy->do('accept');
+my $open_at = time;
+$node->wait_drained(30);
+cmp_ok(time - $open_at, '<', 10,
+	'a broker that listens again is found soon, though retry_initial is 60 s');
+finish('unreachable', interruptions => 1);
+nobody_paid('unreachable');
+$node->unset('outbox.retry_initial');
+
 # --- F30: the queue is deleted while confirms are outstanding
 
 begin('F30');

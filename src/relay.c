@@ -168,22 +168,14 @@ next_deadline(OutboxRelay *relay, OutboxMonoTime now)
 	return deadline;
 }
 
-/* The only place where the process waits. */
+/* The only place where the process waits for work. */
 static void
 wait_for_work(OutboxRelay *relay, bool busy)
 {
 	OutboxMonoTime now = outbox_mono_now();
 	int64		timeout = busy ? 0 :
 		outbox_mono_ms_until(next_deadline(relay, now), now);
-	int			events = WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH;
-	pgsocket	sock = outbox_link_socket(relay->link);
 
-	if (sock != PGINVALID_SOCKET)
-	{
-		/* Writable says that a connect has ended, and else nothing of use. */
-		events |= outbox_link_state(relay->link) == OUTBOX_LINK_CONNECTING ?
-			WL_SOCKET_WRITEABLE : WL_SOCKET_READABLE;
-	}
 	/* Busy: a look at the latch is enough, and cheaper than an epoll set. */
 	if (busy)
 	{
@@ -191,9 +183,8 @@ wait_for_work(OutboxRelay *relay, bool busy)
 		if (!PostmasterIsAlive())
 			proc_exit(1);
 	}
-	else if (WaitLatchOrSocket(MyLatch, events, sock,
-							   Max(MIN_WAIT_MS, Min(timeout, MAX_WAIT_MS)),
-							   PG_WAIT_EXTENSION) & WL_SOCKET_READABLE)
+	else if (outbox_relay_wait(relay,
+							   Max(MIN_WAIT_MS, Min(timeout, MAX_WAIT_MS))))
 		relay->readable = true;
 	if (MyLatch->is_set)
 	{
@@ -311,6 +302,7 @@ relay_create(void)
 	relay->scratch = AllocSetContextCreate(cxt, "outbox scratch",
 										   ALLOCSET_DEFAULT_SIZES);
 	relay->queue = outbox_queue_create(cxt);
+	outbox_unflushed_init(&relay->unflushed);
 	relay->main_pending = true;
 	relay->due_cursor = DT_NOBEGIN;
 	relay->poll_at = outbox_mono_plus(now, outbox_poll_interval_ms);

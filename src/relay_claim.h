@@ -73,6 +73,14 @@ extern OutboxSegment *outbox_batch_reader(OutboxBatch *batch,
 										  OutboxSegment *segment,
 										  const OutboxMessage *message);
 
+/* relay_load.c */
+extern void outbox_relay_check_control(OutboxRelay *relay,
+									   const OutboxBatch *batch);
+
+/* relay_unflushed.c */
+extern bool outbox_unflushed_concerns(const OutboxUnflushed *unflushed,
+									  const OutboxBatch *batch);
+
 /* relay_backlog.c */
 extern bool outbox_backlog_yields(OutboxRelay *relay);
 extern int64 outbox_backlog_key_low(const OutboxRelay *relay, int64 skip_low);

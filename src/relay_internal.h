@@ -3,17 +3,22 @@
  * relay_internal.h
  *		What the files of the relay share; nobody else includes it.
  *
- * relay.c			the process, its loop, its only wait, its state
+ * relay.c			the process, its loop, its state
  * relay_session.c	database session, extension, settings
  * relay_routes.c	routes: which ones wait, and why
  * relay_timers.c	what makes the relay look: news, and time
  * relay_round.c	the transaction: settle, claim
+ * relay_settle.c	what a round settles
+ * relay_load.c		what it looks up beside messages
+ * relay_maintain.c	partitions of the archive
  * relay_claim.c	what a round claims
  * relay_backlog.c	what waits behind the cursor, beside new rows
  * relay_sweep.c	looking for rows that nobody has announced
  * relay_admit.c	what becomes of it after the commit
  * relay_link.c		connecting, losing the connection, confirms
  * relay_publish.c	sending what is ready
+ * relay_unflushed.c	what is settled and not yet on disk
+ * relay_wait.c		the only wait
  *
  *-------------------------------------------------------------------------
  */
@@ -73,6 +78,17 @@
 #define OUTBOX_MAX_PREPARED		1024
 #define OUTBOX_MAX_EXCLUDED		100
 
+/* What was settled by commits that may not be on disk. */
+#define OUTBOX_UNFLUSHED_KEYS	65536
+
+typedef struct OutboxUnflushed
+{
+	int			count;			/* messages */
+	XLogRecPtr	lsn;			/* where the last such commit ends */
+	bool		dirty;			/* count or keys may not be empty */
+	uint8		keys[OUTBOX_UNFLUSHED_KEYS / 8];	/* a bit for their hash */
+} OutboxUnflushed;
+
 typedef struct OutboxRelay
 {
 	MemoryContext cxt;			/* lives as long as the process */
@@ -129,9 +145,10 @@ typedef struct OutboxRelay
 	int			nstuck;			/* CONFIRMED items whose row is locked */
 	int			nstuck_rejected;	/* the same of REJECTED ones */
 	OutboxMonoTime unstick_at;	/* try these again; unset: none */
-	int			unflushed;		/* settled, commit not yet on disk */
-	XLogRecPtr	settled_lsn;	/* where the last such commit ends */
+	OutboxUnflushed unflushed;
 	OutboxMonoTime settle_at;	/* settle what is confirmed then */
+	OutboxMonoTime settled_at;	/* the last time */
+	OutboxMonoTime claim_pace;	/* see relay_wait.c */
 
 	/* what to read */
 	int64		cursor;			/* main scan: rows up to here were seen */
@@ -202,9 +219,16 @@ extern void outbox_relay_forget_declared(OutboxRelay *relay);
 /* relay_round.c */
 extern bool outbox_relay_wants_round(OutboxRelay *relay, OutboxMonoTime now);
 extern void outbox_relay_round(OutboxRelay *relay);
-extern void outbox_relay_maintain(OutboxRelay *relay);
 extern void outbox_relay_database_failed(OutboxRelay *relay);
 extern void outbox_relay_database_works(OutboxRelay *relay);
+
+/* relay_load.c; the rest of it is in relay_claim.h */
+extern void outbox_relay_load_start(OutboxRelay *relay);
+extern void outbox_relay_load_config_tables(OutboxRelay *relay);
+extern void outbox_relay_check_holders(OutboxRelay *relay);
+
+/* relay_maintain.c */
+extern void outbox_relay_maintain(OutboxRelay *relay);
 
 /* relay_timers.c */
 extern void outbox_relay_take_news(OutboxRelay *relay);
@@ -235,8 +259,20 @@ extern bool outbox_relay_link_open(OutboxRelay *relay);
 /* No link, and all hosts were tried in vain. */
 extern bool outbox_relay_broker_down(OutboxRelay *relay);
 
+/* relay_wait.c */
+extern bool outbox_relay_wait(OutboxRelay *relay, int64 timeout_ms);
+extern void outbox_relay_count_claim(OutboxRelay *relay);
+
 /* relay_publish.c */
 extern void outbox_relay_publish(OutboxRelay *relay, OutboxMonoTime now);
 extern bool outbox_relay_may_send(OutboxRelay *relay);
+
+/* relay_unflushed.c; the rest of it is in relay_claim.h */
+extern void outbox_unflushed_init(OutboxUnflushed *unflushed);
+extern void outbox_unflushed_check(OutboxUnflushed *unflushed);
+extern void outbox_unflushed_flush(OutboxUnflushed *unflushed);
+extern void outbox_unflushed_key(OutboxUnflushed *unflushed, int64 hash);
+extern void outbox_unflushed_add(OutboxUnflushed *unflushed, int count,
+								 XLogRecPtr lsn);
 
 #endif							/* OUTBOX_RELAY_INTERNAL_H */

@@ -11,7 +11,6 @@
  */
 #include "postgres.h"
 
-#include "access/xlog.h"
 #include "fault.h"
 #include "relay_internal.h"
 #include "settings.h"
@@ -48,7 +47,7 @@ window_room(OutboxRelay *relay)
 {
 	OutboxQueue *queue = relay->queue;
 	int			used = queue->nsent + queue->nconfirmed + queue->nrejected +
-		relay->unflushed;
+		relay->unflushed.count;
 
 	if (goes_alone(relay))
 		return queue->nsent == 0 ? 1 : 0;
@@ -202,11 +201,10 @@ send_burst(OutboxRelay *relay, OutboxMonoTime now)
 static void
 flush_settled(OutboxRelay *relay)
 {
-	if (relay->unflushed == 0 || relay->queue->nready == 0 ||
+	if (relay->unflushed.count == 0 || relay->queue->nready == 0 ||
 		window_room(relay) > 0 || goes_alone(relay))
 		return;
-	XLogFlush(relay->settled_lsn);
-	relay->unflushed = 0;
+	outbox_unflushed_flush(&relay->unflushed);
 }
 
 void

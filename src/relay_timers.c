@@ -168,7 +168,8 @@ outbox_relay_check_prepared(OutboxRelay *relay,
 			continue;
 		}
 		outbox_relay_rescan(relay, prepared->range.lo, prepared->range.hi);
-		relay->find_next_due = true;
+		if (!prepared->early)
+			relay->find_next_due = true;
 		relay->check_holders = relay->check_holders || prepared->range.hi == 0;
 		*prepared = relay->prepared[--relay->nprepared];
 	}
@@ -249,6 +250,5 @@ outbox_relay_timers(OutboxRelay *relay, OutboxMonoTime now)
 		relay->due_cursor_seq = 0;
 		relay->find_next_due = true;
 	}
-	if (relay->unflushed > 0 && GetFlushRecPtr(NULL) >= relay->settled_lsn)
-		relay->unflushed = 0;
+	outbox_unflushed_check(&relay->unflushed);
 }

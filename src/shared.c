@@ -187,6 +187,7 @@ inbox_add(OutboxInbox *inbox, const OutboxRange *range,
 	{
 		inbox->prepared[inbox->nprepared].xid = prepared_xid;
 		inbox->prepared[inbox->nprepared].range = *range;
+		inbox->prepared[inbox->nprepared].early = false;
 		inbox->nprepared++;
 	}
 	else
@@ -237,7 +238,8 @@ outbox_shared_announce(Oid dboid, const OutboxRange *range,
 		{
 			inbox_add(&slot->inbox, range, prepared_xid, next_due, news);
 			/* The poll is soon enough, or what ends that state. */
-			procno = slot->deaf && news == 0 ? -1 : slot->procno;
+			procno = (slot->deaf && news == 0) || slot->napping ?
+				-1 : slot->procno;
 			found = true;
 		}
 		SpinLockRelease(&slot->mutex);
@@ -262,7 +264,10 @@ outbox_shared_announce_early(Oid dboid, const OutboxRange *range,
 		SpinLockAcquire(&slot->mutex);
 		if (slot->in_use && slot->dboid == dboid &&
 			slot->inbox.nprepared < OUTBOX_INBOX_PREPARED)
+		{
 			inbox_add(&slot->inbox, range, xid, 0, 0);
+			slot->inbox.prepared[slot->inbox.nprepared - 1].early = true;
+		}
 		SpinLockRelease(&slot->mutex);
 	}
 }
@@ -381,6 +386,7 @@ outbox_slot_assign(Oid dboid, int worker, int nworkers, uint64 *generation)
 	slot->rest_ms = 0;
 	slot->told = OUTBOX_TOLD_NOTHING;
 	slot->deaf = false;
+	slot->napping = false;
 	slot->ready = false;
 	slot->broken_routes = 0;
 	slot->wanted_workers = nworkers;

@@ -46,6 +46,7 @@ typedef struct OutboxRange
 typedef struct OutboxPrepared
 {
 	TransactionId xid;
+	bool		early;			/* about to commit: tells the rest itself then */
 	OutboxRange range;
 } OutboxPrepared;
 
@@ -146,6 +147,7 @@ typedef struct OutboxSlot
 	/* Under mutex: written by the worker. */
 	OutboxWorkerState state;
 	bool		deaf;			/* commits need not wake it, it could do nothing */
+	bool		napping;		/* ... it will look in a moment */
 	TimestampTz since;
 	TimestampTz commit_since;	/* in a synchronous commit, 0: not */
 	TimestampTz started_at;

@@ -15,7 +15,6 @@
 #include "catalog/pg_type.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
-#include "origin.h"
 #include "pgstat.h"
 #include "replication/syncrep.h"
 #include "store.h"
@@ -61,6 +60,12 @@ const char *
 outbox_store_schema(void)
 {
 	return store.schema;
+}
+
+Oid
+outbox_store_control_relid(void)
+{
+	return store.control_relid;
 }
 
 Oid
@@ -341,15 +346,6 @@ outbox_store_attach(char *version, size_t size)
 	"SELECT name, exchange, exchange_type, routing_key, max_attempts," \
 	" ordering = 'key', on_failed = 'block', paused" \
 	" FROM %s.outbox_route"
-#define CONTROL_PAUSED		1
-#define CONTROL_SYSTEM		2
-#define CONTROL_DATABASE	3
-#define CONTROL_ADOPTED_AT	4
-#define CONTROL_ORIGINS		5
-#define CONTROL_SQL \
-	"SELECT paused, system_identifier, database_oid, adopted_at," \
-	" adopted_origins FROM %s.outbox_control"
-
 static bool
 get_bool(int row, int column)
 {
@@ -370,69 +366,6 @@ get_utf8(int row, int column, MemoryContext cxt)
 		return NULL;
 	str = pg_server_to_any(str, (int) strlen(str), PG_UTF8);
 	return MemoryContextStrdup(cxt, str);
-}
-
-static void
-load_origins(OutboxControl *control)
-{
-	bool		isnull;
-	Datum		array = SPI_getbinval(SPI_tuptable->vals[0],
-									  SPI_tuptable->tupdesc, CONTROL_ORIGINS,
-									  &isnull);
-	Datum	   *elems;
-	bool	   *nulls;
-	int			n;
-
-	deconstruct_array(DatumGetArrayTypeP(array), INT8OID, sizeof(int64),
-					  FLOAT8PASSBYVAL, TYPALIGN_DOUBLE, &elems, &nulls, &n);
-	control->origins = palloc(sizeof(int64) * Max(n, 1));
-	for (int i = 0; i < n; i++)
-		if (!nulls[i])
-			control->origins[control->norigins++] = DatumGetInt64(elems[i]);
-}
-
-/*
- * A database whose recorded identity is not its own was copied from another
- * one, whose relay publishes the same messages (DESIGN.md section 9).
- */
-void
-outbox_store_load_control(OutboxControl *control)
-{
-	static OutboxStatement statement;
-	bool		isnull;
-	int64		system;
-
-	outbox_store_execute(outbox_store_plan(&statement,
-										   psprintf(CONTROL_SQL, store.schema),
-										   0, NULL),
-						 NULL, NULL, SPI_OK_SELECT);
-	/* Without its row nobody says whose database this is: rather be silent. */
-	memset(control, 0, sizeof(*control));
-	control->paused = control->copy = true;
-	if (SPI_processed == 0)
-		return;
-	control->paused = get_bool(0, CONTROL_PAUSED);
-	system = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0],
-										 SPI_tuptable->tupdesc, CONTROL_SYSTEM,
-										 &isnull));
-	control->copy = (uint64) system != GetSystemIdentifier() ||
-		get_oid_column(CONTROL_DATABASE) != MyDatabaseId;
-	control->adopted_at =
-		DatumGetTimestampTz(SPI_getbinval(SPI_tuptable->vals[0],
-										  SPI_tuptable->tupdesc,
-										  CONTROL_ADOPTED_AT, &isnull));
-	load_origins(control);
-}
-
-bool
-outbox_store_accepts(const OutboxControl *control, int64 origin)
-{
-	if (origin == outbox_own_origin())
-		return true;
-	for (int i = 0; i < control->norigins; i++)
-		if (control->origins[i] == origin)
-			return true;
-	return false;
 }
 
 List *

@@ -7,9 +7,12 @@
  * travel as parameters.  Nothing here knows AMQP.
  *
  * store.c			transactions of the worker, extension, routes
+ * store_control.c	the control row
  * store_claim.c	claims
+ * store_fence.c	what must be on disk before they are published
  * store_message.c	from a row to a message
  * store_settle.c	what became of claimed messages
+ * store_settle_direct.c	the same without the executor
  * store_enqueue.c	what a backend runs for the application
  *
  *-------------------------------------------------------------------------
@@ -123,10 +126,11 @@ typedef struct OutboxControl
 	bool		paused;
 	bool		copy;			/* of another database, and not adopted */
 	TimestampTz adopted_at;		/* changes with each outbox_adopt() */
-	int			norigins;		/* adopted_origins, in the current context */
+	int			norigins;		/* adopted_origins */
 	int64	   *origins;
 } OutboxControl;
 
+/* origins are valid until the next call. */
 extern void outbox_store_load_control(OutboxControl *control);
 
 /* May messages that were enqueued there be published from here? */
@@ -221,6 +225,16 @@ extern void outbox_store_list_holders(int worker, int nworkers,
 /* Which of these messages still hold (pending with attempts, or failed). */
 extern void outbox_store_check_holders(const pg_uuid_t *ids, int n,
 									   bool *still);
+
+/* ------------------------------------------------------------ store_fence.c */
+
+/*
+ * After the commit of a claim: waits until the transactions that wrote what was
+ * claimed are on disk.  is_commit: it has to be the claim's commit that waits,
+ * for synchronous standbys.
+ */
+extern bool outbox_store_fence_is_commit(void);
+extern void outbox_store_fence_wait(void);
 
 /* ----------------------------------------------------------- store_settle.c */
 

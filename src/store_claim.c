@@ -191,9 +191,12 @@ receive_slot(TupleTableSlot *slot, DestReceiver *self)
 	slot_getallattrs(slot);
 	receiver->count++;
 	if (receiver->claim != NULL)
+	{
+		outbox_store_fence_row(DatumGetTransactionId(slot->tts_values[CLAIM_XMIN]));
 		go_on = receiver->claim->visit(outbox_store_message(slot,
 													   receiver->claim->cxt),
 									   receiver->claim->arg);
+	}
 	else
 		visit_row(receiver, slot);
 	MemoryContextSwitchTo(old);
@@ -289,6 +292,7 @@ run_claim(const OutboxClaim *claim, SPIPlanPtr plan, int filters,
 void
 outbox_store_claim_snapshot(void)
 {
+	outbox_store_fence_reset();
 	/* It must see what this transaction has settled. */
 	CommandCounterIncrement();
 	PopActiveSnapshot();

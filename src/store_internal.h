@@ -22,8 +22,9 @@ typedef struct OutboxStatement
 	struct OutboxStatement *next;	/* in the list of what is prepared */
 } OutboxStatement;
 
-/* Quoted schema of the attached extension. */
+/* Quoted schema of the attached extension, and its table outbox_control. */
 extern const char *outbox_store_schema(void);
+extern Oid	outbox_store_control_relid(void);
 
 /* Prepares sql (complete) with a generic plan unless it is already. */
 extern SPIPlanPtr outbox_store_plan(OutboxStatement *statement,
@@ -38,7 +39,7 @@ extern void outbox_store_execute(SPIPlanPtr plan, Datum *values,
 #define CLAIM_COLUMNS \
 	"ctid, seq, id, route, event_type, aggregate_type, aggregate_id," \
 	" payload, body, headers, properties, routing_key, created_at," \
-	" available_at, attempts, origin"
+	" available_at, attempts, origin, xmin"
 #define CLAIM_TID				0
 #define CLAIM_SEQ				1
 #define CLAIM_ID				2
@@ -55,6 +56,17 @@ extern void outbox_store_execute(SPIPlanPtr plan, Datum *values,
 #define CLAIM_AVAILABLE_AT		13
 #define CLAIM_ATTEMPTS			14
 #define CLAIM_ORIGIN			15
+#define CLAIM_XMIN				16
+
+/* store_fence.c */
+
+/* A claim begins; a row was locked, in the version that xid has written. */
+extern void outbox_store_fence_reset(void);
+extern void outbox_store_fence_row(TransactionId xid);
+
+/* store_settle_direct.c */
+extern int	outbox_store_settle_direct(const OutboxSettled *rows, int n,
+									   bool archive);
 
 /* store_message.c */
 

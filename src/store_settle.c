@@ -78,14 +78,12 @@ id_array(const OutboxSettled *rows, int n)
 										   TYPALIGN_CHAR));
 }
 
-void
-outbox_store_settle(const OutboxSettled *rows, int n, bool archive)
+/* Where they were claimed; returns how many. */
+static int
+settle_by_tid(const OutboxSettled *rows, int n, bool archive)
 {
-	static OutboxStatement by_tid[2];
-	static OutboxStatement by_id[2];
-	static const Oid tid_types[] = {TIDARRAYOID, UUIDARRAYOID};
-	static const Oid id_types[] = {UUIDARRAYOID};
-	int			expected = archive ? SPI_OK_INSERT : SPI_OK_DELETE;
+	static OutboxStatement statements[2];
+	static const Oid types[] = {TIDARRAYOID, UUIDARRAYOID};
 	Datum	   *tids = palloc(sizeof(Datum) * n);
 	Datum		values[2];
 
@@ -95,17 +93,29 @@ outbox_store_settle(const OutboxSettled *rows, int n, bool archive)
 												sizeof(ItemPointerData), false,
 												TYPALIGN_SHORT));
 	values[1] = id_array(rows, n);
-	outbox_store_execute(settle_plan(&by_tid[archive], BY_TID, archive, 2,
-									 tid_types),
-						 values, NULL, expected);
-	if (SPI_processed == (uint64) n)
+	outbox_store_execute(settle_plan(&statements[archive], BY_TID, archive, 2,
+									 types),
+						 values, NULL, archive ? SPI_OK_INSERT : SPI_OK_DELETE);
+	return (int) SPI_processed;
+}
+
+void
+outbox_store_settle(const OutboxSettled *rows, int n, bool archive)
+{
+	static OutboxStatement by_id[2];
+	static const Oid types[] = {UUIDARRAYOID};
+	Datum		values[1];
+	int			settled = outbox_store_settle_direct(rows, n, archive);
+
+	if (settled < 0)
+		settled = settle_by_tid(rows, n, archive);
+	if (settled == n)
 		return;
 
 	/* The rest was moved, or is gone already. */
-	values[0] = values[1];
-	outbox_store_execute(settle_plan(&by_id[archive], BY_ID, archive, 1,
-									 id_types),
-						 values, NULL, expected);
+	values[0] = id_array(rows, n);
+	outbox_store_execute(settle_plan(&by_id[archive], BY_ID, archive, 1, types),
+						 values, NULL, archive ? SPI_OK_INSERT : SPI_OK_DELETE);
 }
 
 void

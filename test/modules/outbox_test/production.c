@@ -10,9 +10,12 @@
  *-------------------------------------------------------------------------
  */
 #include "../../../src/store.c"
+#include "../../../src/store_control.c"
 #include "../../../src/store_claim.c"
+#include "../../../src/store_fence.c"
 #include "../../../src/store_message.c"
 #include "../../../src/store_settle.c"
+#include "../../../src/store_settle_direct.c"
 
 #include "fmgr.h"
 #include "production.h"

@@ -1,0 +1,169 @@
+/*-------------------------------------------------------------------------
+ *
+ * relay_load.c
+ *		What a round looks up beside messages: keys that are held, prepared
+ *		transactions, routes, the control row.
+ *
+ * All of it is called in the round's transaction.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "origin.h"
+#include "relay_claim.h"
+
+/* ----------------------------------------------------------------- holders */
+
+/* OutboxRowVisit */
+static void
+hold_row(const OutboxRow *row, void *arg)
+{
+	OutboxRelay *relay = arg;
+	OutboxRoute *route = outbox_relay_find_route(relay, row->route);
+
+	if (!route->ordered || outbox_queue_has(relay->queue, row->seq))
+		return;
+	outbox_queue_hold_row(relay->queue, row->key_hash, row->seq, &row->id,
+						  row->failed, route);
+}
+
+/*
+ * Keys whose holder was removed or requeued by somebody, or whose route does
+ * not block any more, go on.
+ */
+void
+outbox_relay_check_holders(OutboxRelay *relay)
+{
+	OutboxQueue *queue = relay->queue;
+	dlist_mutable_iter iter;
+	int			max = (int) hash_get_num_entries(queue->keys);
+	pg_uuid_t  *ids = palloc(sizeof(pg_uuid_t) * (max + 1));
+	OutboxKey **keys = palloc(sizeof(OutboxKey *) * (max + 1));
+	bool	   *still = palloc(sizeof(bool) * (max + 1));
+	int			n = 0;
+
+	dlist_foreach_modify(iter, &queue->held)
+	{
+		OutboxKey  *key = dlist_container(OutboxKey, node, iter.cur);
+
+		if (key->hold == OUTBOX_HOLD_LOCKED)
+			continue;
+		keys[n] = key;
+		ids[n++] = key->holder_id;
+	}
+	if (n > 0)
+		outbox_store_check_holders(ids, n, still);
+	relay->check_holders = false;
+	for (int i = 0; i < n; i++)
+		if (!still[i] || (keys[i]->hold == OUTBOX_HOLD_FAILED &&
+						  !keys[i]->holder_route->block_on_failed))
+			outbox_queue_release(queue, keys[i]);
+}
+
+/* ------------------------------------------------------------------- start */
+
+/*
+ * What a worker must know before its first claim: transactions that are
+ * prepared, which will tell nobody, and keys that are held.
+ */
+void
+outbox_relay_load_start(OutboxRelay *relay)
+{
+	TransactionId xids[OUTBOX_MAX_PREPARED];
+	int			n = outbox_store_prepared(xids, OUTBOX_MAX_PREPARED);
+
+	for (int i = 0; i < n; i++)
+	{
+		OutboxPrepared prepared = {xids[i], false, {1, PG_INT64_MAX}};
+
+		outbox_relay_add_prepared(relay, &prepared);
+	}
+	outbox_store_list_holders(MySlot->worker, MySlot->nworkers, hold_row,
+							  relay);
+	/* All that is there is read as a backlog, beside what comes from now on. */
+	relay->news_hi = Max(relay->news_hi, outbox_store_last_ready());
+	outbox_backlog_jump(relay);
+	relay->holders_loaded = true;
+	relay->find_next_due = true;
+}
+
+/* The control row or a route has changed. */
+void
+outbox_relay_load_config_tables(OutboxRelay *relay)
+{
+	bool		was_paused = relay->paused;
+	OutboxControl control;
+	bool		copy;
+	bool		found_foreign = relay->foreign;
+
+	outbox_relay_load_routes(relay, &control);
+	relay->config_dirty = false;
+	/* Somebody has called outbox_adopt(): the next claim finds what is left. */
+	if (relay->foreign && control.adopted_at != relay->foreign_since)
+		relay->foreign = false;
+	copy = control.copy || relay->foreign;
+	if (copy && !relay->copy)
+		ereport(LOG,
+				(errmsg("outbox relay is silent: this database is a copy"),
+				 errdetail("Its messages belong to another database, whose relay publishes them."),
+				 errhint("Call outbox_adopt() in it when they are to be published from here.")));
+	relay->copy = copy;
+	relay->paused = control.paused || copy;
+	/* Also when it was adopted meanwhile: perhaps not all of it. */
+	if ((relay->paused || found_foreign) && !was_paused)
+	{
+		int64		lowest = outbox_queue_drop_all(relay->queue, NULL);
+
+		if (lowest != 0)
+			outbox_relay_rescan(relay, lowest, PG_INT64_MAX);
+		relay->due_again_at = outbox_mono_now();
+	}
+	relay->main_pending = true;
+	relay->check_holders = true;
+}
+
+/* Was a message of the batch enqueued in a database that is not adopted? */
+static bool
+has_foreign(const OutboxBatch *batch, const OutboxControl *control)
+{
+	int64		accepted = outbox_own_origin();
+
+	for (int i = 0; i < batch->count; i++)
+	{
+		/* Given up: it will be claimed again. */
+		if (batch->messages[i] == NULL)
+			continue;
+		if (batch->messages[i]->origin == accepted)
+			continue;
+		if (!outbox_store_accepts(control, batch->messages[i]->origin))
+			return true;
+		accepted = batch->messages[i]->origin;
+	}
+	return false;
+}
+
+/*
+ * Messages can commit together with the word that they are not ours to publish
+ * (a restored dump) or not now (outbox_pause()), or before it (a parallel
+ * restore), or without it (logical replication); then they say so themselves.
+ * The news of it come after the commit, so a claim may see the messages first;
+ * but what is read after the claim sees both.  Nothing is sent then before the
+ * next round has dealt with it, as config_dirty forbids it: that round takes
+ * all that is unsent out of the queue again and remembers from where to read
+ * it when we may.
+ */
+void
+outbox_relay_check_control(OutboxRelay *relay, const OutboxBatch *batch)
+{
+	OutboxControl control;
+
+	outbox_store_load_control(&control);
+	if (has_foreign(batch, &control))
+	{
+		relay->foreign = true;
+		relay->foreign_since = control.adopted_at;
+	}
+	if (control.paused || control.copy || relay->foreign)
+		relay->config_dirty = true;
+}

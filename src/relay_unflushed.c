@@ -1,0 +1,87 @@
+/*-------------------------------------------------------------------------
+ *
+ * relay_unflushed.c
+ *		What was settled by commits that are not on disk yet.
+ *
+ * A crash can lose it, and then these messages are published again.  That is why
+ * they count against the window, which bounds the duplicates, and why no other
+ * message of their keys may be published before: it would be overtaken by an
+ * older one.
+ *
+ * Keys are remembered by a bit for some of their hash: two keys that share one
+ * cost a flush more.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xlog.h"
+#include "relay_claim.h"
+
+/* A worker that was here before us may have settled anything, just now. */
+void
+outbox_unflushed_init(OutboxUnflushed *unflushed)
+{
+	unflushed->count = 0;
+	unflushed->dirty = true;
+	memset(unflushed->keys, 0xFF, sizeof(unflushed->keys));
+	unflushed->lsn = GetXLogInsertRecPtr();
+}
+
+/* Forgets what is on disk meanwhile, by whomever. */
+void
+outbox_unflushed_check(OutboxUnflushed *unflushed)
+{
+	if (!unflushed->dirty || GetFlushRecPtr(NULL) < unflushed->lsn)
+		return;
+	unflushed->count = 0;
+	unflushed->dirty = false;
+	memset(unflushed->keys, 0, sizeof(unflushed->keys));
+}
+
+void
+outbox_unflushed_flush(OutboxUnflushed *unflushed)
+{
+	XLogFlush(unflushed->lsn);
+	outbox_unflushed_check(unflushed);
+}
+
+/* A message of that key is being settled; add says by which commit. */
+void
+outbox_unflushed_key(OutboxUnflushed *unflushed, int64 hash)
+{
+	uint32		bit = (uint32) hash % OUTBOX_UNFLUSHED_KEYS;
+
+	unflushed->keys[bit / 8] |= 1 << (bit % 8);
+	unflushed->dirty = true;
+}
+
+/* count messages were settled by a commit that ends at lsn. */
+void
+outbox_unflushed_add(OutboxUnflushed *unflushed, int count, XLogRecPtr lsn)
+{
+	unflushed->count += count;
+	unflushed->lsn = Max(unflushed->lsn, lsn);
+	unflushed->dirty = true;
+}
+
+/* Is one of the batch of a key that something unflushed may be of? */
+bool
+outbox_unflushed_concerns(const OutboxUnflushed *unflushed,
+						  const OutboxBatch *batch)
+{
+	if (!unflushed->dirty)
+		return false;
+	for (int i = 0; i < batch->count; i++)
+	{
+		const OutboxMessage *message = batch->messages[i];
+		uint32		bit;
+
+		if (message == NULL || message->aggregate_id == NULL)
+			continue;
+		bit = (uint32) message->key_hash % OUTBOX_UNFLUSHED_KEYS;
+		if (unflushed->keys[bit / 8] & (1 << (bit % 8)))
+			return true;
+	}
+	return false;
+}

@@ -1,0 +1,132 @@
+/*-------------------------------------------------------------------------
+ *
+ * relay_wait.c
+ *		Waiting for the latch, the socket, the time.
+ *
+ * WaitLatchOrSocket() makes a set of events for each wait and throws it away
+ * after it: five system calls more.  As long as a connection is open the set is
+ * kept.
+ *
+ * While commits come one after the other, each could have a round of its own: a
+ * transaction that costs the server twenty times what a message costs in a round
+ * of many.  So claims have a pace.  Up to PACE_BURST of them run as they come;
+ * from then on there is one every PACE_US, before which the worker naps, and
+ * takes what has come meanwhile together.  Committing backends see that it naps
+ * and save the system call that would wake it.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "relay_internal.h"
+#include "storage/latch.h"
+#include "utils/memutils.h"
+#include "utils/wait_event.h"
+#if PG_VERSION_NUM >= 180000
+#include "storage/waiteventset.h"
+#endif
+
+#define PACE_US		700
+#define PACE_BURST	8
+
+static WaitEventSet *set = NULL;
+static OutboxMonoTime set_opened_at;	/* of the connection in it */
+
+static void
+drop_set(void)
+{
+	if (set != NULL)
+		FreeWaitEventSet(set);
+	set = NULL;
+}
+
+static void
+make_set(pgsocket sock)
+{
+#if PG_VERSION_NUM >= 170000
+	set = CreateWaitEventSet(NULL, 3);
+#else
+	set = CreateWaitEventSet(TopMemoryContext, 3);
+#endif
+	AddWaitEventToSet(set, WL_LATCH_SET, PGINVALID_SOCKET, MyLatch, NULL);
+	AddWaitEventToSet(set, WL_EXIT_ON_PM_DEATH, PGINVALID_SOCKET, NULL, NULL);
+	AddWaitEventToSet(set, WL_SOCKET_READABLE, sock, NULL, NULL);
+}
+
+/* Waits with the set of the open connection; true: the socket is readable. */
+static bool
+wait_open(OutboxRelay *relay, pgsocket sock, int64 timeout_ms)
+{
+	WaitEvent	events[3];
+	int			n;
+
+	if (set != NULL && set_opened_at.us != relay->opened_at.us)
+		drop_set();
+	if (set == NULL)
+		make_set(sock);
+	set_opened_at = relay->opened_at;
+	n = WaitEventSetWait(set, timeout_ms, events, lengthof(events),
+						 PG_WAIT_EXTENSION);
+	for (int i = 0; i < n; i++)
+		if (events[i].events & WL_SOCKET_READABLE)
+			return true;
+	return false;
+}
+
+/* --------------------------------------------------------------------- pace */
+
+/* A round has claimed something. */
+void
+outbox_relay_count_claim(OutboxRelay *relay)
+{
+	int64		earliest = outbox_mono_now().us - PACE_BURST * PACE_US;
+
+	relay->claim_pace.us = Max(relay->claim_pace.us, earliest) + PACE_US;
+}
+
+/*
+ * Naps until the next claim may be, if what is in memory needs nobody's hand.
+ * Afterwards the caller looks into the inbox: what came into it during the nap
+ * has not set the latch.
+ */
+static bool
+nap(OutboxRelay *relay)
+{
+	int64		us = relay->claim_pace.us - outbox_mono_now().us;
+	OutboxQueue *queue = relay->queue;
+
+	if (us <= 0 || queue->nready > 0 || queue->nwaiting > 0 ||
+		!outbox_relay_link_open(relay))
+		return false;
+	MySlot->napping = true;
+	pg_usleep(Min(us, PACE_US));
+	MySlot->napping = false;
+	pg_memory_barrier();		/* before the inbox is taken */
+	return true;
+}
+
+/* --------------------------------------------------------------------- wait */
+
+/*
+ * Waits for the latch, the socket if there is one, or so many milliseconds.
+ * Returns whether the socket is readable.
+ */
+bool
+outbox_relay_wait(OutboxRelay *relay, int64 timeout_ms)
+{
+	pgsocket	sock = outbox_link_socket(relay->link);
+	int			events = WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH;
+
+	if (nap(relay))
+		return true;
+	if (outbox_relay_link_open(relay))
+		return wait_open(relay, sock, timeout_ms);
+	drop_set();
+	/* Writable says that a connect has ended, and else nothing of use. */
+	if (sock != PGINVALID_SOCKET)
+		events |= outbox_link_state(relay->link) == OUTBOX_LINK_CONNECTING ?
+			WL_SOCKET_WRITEABLE : WL_SOCKET_READABLE;
+	return (WaitLatchOrSocket(MyLatch, events, sock, timeout_ms,
+							  PG_WAIT_EXTENSION) & WL_SOCKET_READABLE) != 0;
+}

@@ -27,7 +27,7 @@
 #include "storage/waiteventset.h"
 #endif
 
-#define PACE_US		700
+#define PACE_US		1000
 #define PACE_BURST	8
 
 static WaitEventSet *set = NULL;

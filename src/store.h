@@ -9,6 +9,7 @@
  * store.c			transactions of the worker, extension, routes
  * store_control.c	the control row
  * store_claim.c	claims
+ * store_holders.c	rows that hold their key
  * store_fence.c	what must be on disk before they are published
  * store_message.c	from a row to a message
  * store_settle.c	what became of claimed messages
@@ -217,6 +218,8 @@ extern int64 outbox_store_last_ready(void);
 
 /* When the next waiting row is due, after that time; 0 if there is none. */
 extern TimestampTz outbox_store_next_due(TimestampTz after);
+
+/* ---------------------------------------------------------- store_holders.c */
 
 /* Visits the rows that hold their key: retries that wait, blocking failures. */
 extern void outbox_store_list_holders(int worker, int nworkers,

@@ -30,19 +30,6 @@
 #include "utils/timestamp.h"
 #include "varatt_compat.h"
 
-/* Columns of a list: OutboxRow. */
-#define ROW_COLUMNS \
-	"seq, id, status = 'failed', route, aggregate_type, aggregate_id"
-#define ROW_SEQ				0
-#define ROW_ID				1
-#define ROW_FAILED			2
-#define ROW_ROUTE			3
-#define ROW_AGGREGATE_TYPE	4
-#define ROW_AGGREGATE_ID	5
-
-#define READY "status = 'pending' AND available_at IS NULL"
-#define WAITING "status = 'pending' AND available_at IS NOT NULL"
-
 /* Parameters that every claim has, whether its text uses them or not. */
 #define CLAIM_NARGS 9
 static const Oid claim_types[CLAIM_NARGS] = {
@@ -275,6 +262,15 @@ run(SPIPlanPtr plan, int nargs, const Oid *types, Datum *values,
 	return receiver->count;
 }
 
+int
+outbox_store_visit_rows(SPIPlanPtr plan, int nargs, const Oid *types,
+						Datum *values, OutboxRowVisit visit, void *arg)
+{
+	ClaimReceiver receiver = {.row_visit = visit, .row_arg = arg};
+
+	return run(plan, nargs, types, values, NULL, &receiver);
+}
+
 static int
 run_claim(const OutboxClaim *claim, SPIPlanPtr plan, int filters,
 		  TimestampTz after_due)
@@ -445,96 +441,4 @@ outbox_store_next_due(TimestampTz after)
 		due = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1,
 							&isnull);
 	return isnull ? 0 : DatumGetTimestampTz(due);
-}
-
-/* ------------------------------------------------- rows that hold their key */
-
-void
-outbox_store_list_holders(int worker, int nworkers, OutboxRowVisit visit,
-						  void *arg)
-{
-	static OutboxStatement statements[2];
-	static const Oid types[] = {INT4OID, INT4OID};
-	OutboxStatement *statement = &statements[nworkers > 1];
-	ClaimReceiver receiver = {.row_visit = visit, .row_arg = arg};
-	Datum		values[] = {Int32GetDatum(worker), Int32GetDatum(nworkers)};
-
-	if (statement->plan == NULL)
-	{
-		const char *schema = outbox_store_schema();
-		char	   *share = "";
-
-		if (nworkers > 1)
-			share = psprintf(" AND (%s.outbox_key_hash(aggregate_type,"
-							 " aggregate_id) & 9223372036854775807) %% $2 = $1",
-							 schema);
-		outbox_store_plan(statement,
-						  psprintf("SELECT " ROW_COLUMNS " FROM %s.outbox"
-								   " WHERE " WAITING " AND attempts > 0"
-								   " AND aggregate_id IS NOT NULL%s"
-								   " UNION ALL"
-								   " SELECT " ROW_COLUMNS " FROM %s.outbox"
-								   " WHERE status = 'failed'"
-								   " AND aggregate_id IS NOT NULL AND route IN"
-								   " (SELECT name FROM %s.outbox_route"
-								   "  WHERE on_failed = 'block')%s",
-								   schema, share, schema, schema, share),
-						  2, types);
-	}
-	run(statement->plan, 2, types, values, NULL, &receiver);
-}
-
-/* An id and where it is in the caller's array. */
-typedef struct Holder
-{
-	pg_uuid_t	id;				/* MUST BE FIRST, see compare_ids() */
-	int			index;
-} Holder;
-
-static int
-compare_ids(const void *a, const void *b)
-{
-	return memcmp(a, b, UUID_LEN);
-}
-
-void
-outbox_store_check_holders(const pg_uuid_t *ids, int n, bool *still)
-{
-	static OutboxStatement statement;
-	Oid			types[] = {UUIDARRAYOID};
-	Datum	   *elems = palloc(sizeof(Datum) * Max(n, 1));
-	/* Sorted: there may be very many. */
-	Holder	   *holders = palloc(sizeof(Holder) * Max(n, 1));
-	Datum		values[1];
-
-	for (int i = 0; i < n; i++)
-	{
-		elems[i] = UUIDPGetDatum(&ids[i]);
-		still[i] = false;
-		holders[i].id = ids[i];
-		holders[i].index = i;
-	}
-	qsort(holders, n, sizeof(Holder), compare_ids);
-	values[0] = PointerGetDatum(construct_array(elems, n, UUIDOID, UUID_LEN,
-												false, TYPALIGN_CHAR));
-	outbox_store_execute(outbox_store_plan(&statement,
-										   psprintf("SELECT id FROM %s.outbox"
-													" WHERE id = ANY ($1)"
-													" AND (status = 'failed' OR"
-													" available_at IS NOT NULL)",
-													outbox_store_schema()),
-										   1, types),
-						 values, NULL, SPI_OK_SELECT);
-	for (int row = 0; row < (int) SPI_processed; row++)
-	{
-		bool		isnull;
-		pg_uuid_t  *id = DatumGetUUIDP(SPI_getbinval(SPI_tuptable->vals[row],
-													 SPI_tuptable->tupdesc, 1,
-													 &isnull));
-		Holder	   *holder = bsearch(id, holders, n, sizeof(Holder),
-									 compare_ids);
-
-		if (holder != NULL)
-			still[holder->index] = true;
-	}
 }

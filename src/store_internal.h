@@ -11,6 +11,7 @@
 #include "executor/spi.h"
 #include "executor/tuptable.h"
 #include "message.h"
+#include "store.h"
 
 /*
  * A statement of the worker, prepared at first use and kept.  The text has
@@ -57,6 +58,27 @@ extern void outbox_store_execute(SPIPlanPtr plan, Datum *values,
 #define CLAIM_ATTEMPTS			14
 #define CLAIM_ORIGIN			15
 #define CLAIM_XMIN				16
+
+/* Columns of a list: OutboxRow. */
+#define ROW_COLUMNS \
+	"seq, id, status = 'failed', route, aggregate_type, aggregate_id"
+#define ROW_SEQ				0
+#define ROW_ID				1
+#define ROW_FAILED			2
+#define ROW_ROUTE			3
+#define ROW_AGGREGATE_TYPE	4
+#define ROW_AGGREGATE_ID	5
+
+/* Rows that can go now, and those that wait for a time. */
+#define READY "status = 'pending' AND available_at IS NULL"
+#define WAITING "status = 'pending' AND available_at IS NOT NULL"
+
+/* store_claim.c */
+
+/* Runs a SELECT of ROW_COLUMNS in the claim's snapshot; returns how many rows. */
+extern int	outbox_store_visit_rows(SPIPlanPtr plan, int nargs,
+									const Oid *types, Datum *values,
+									OutboxRowVisit visit, void *arg);
 
 /* store_fence.c */
 

@@ -78,6 +78,26 @@ id_array(const OutboxSettled *rows, int n)
 										   TYPALIGN_CHAR));
 }
 
+/*
+ * Marks which of n ids the last statement has returned; they are stride bytes
+ * apart, as in an array of structs.
+ */
+static void
+mark_ids(const pg_uuid_t *ids, size_t stride, int n, bool *marks)
+{
+	for (int row = 0; row < (int) SPI_processed; row++)
+	{
+		bool		isnull;
+		pg_uuid_t  *id = DatumGetUUIDP(SPI_getbinval(SPI_tuptable->vals[row],
+													 SPI_tuptable->tupdesc, 1,
+													 &isnull));
+
+		for (int i = 0; i < n; i++)
+			if (memcmp((const char *) ids + i * stride, id, UUID_LEN) == 0)
+				marks[i] = true;
+	}
+}
+
 /* Where they were claimed; returns how many. */
 static int
 settle_by_tid(const OutboxSettled *rows, int n, bool archive)
@@ -141,17 +161,7 @@ outbox_store_settle_unlocked(const OutboxSettled *rows, int n, bool archive,
 										   1, types),
 						 values, NULL, SPI_OK_SELECT);
 	memset(remains, 0, sizeof(bool) * n);
-	for (int row = 0; row < (int) SPI_processed; row++)
-	{
-		bool		isnull;
-		pg_uuid_t  *id = DatumGetUUIDP(SPI_getbinval(SPI_tuptable->vals[row],
-													 SPI_tuptable->tupdesc, 1,
-													 &isnull));
-
-		for (int i = 0; i < n; i++)
-			if (memcmp(&rows[i].id, id, UUID_LEN) == 0)
-				remains[i] = true;
-	}
+	mark_ids(&rows[0].id, sizeof(rows[0]), n, remains);
 }
 
 /*
@@ -187,23 +197,6 @@ reason_datum(const char *reason)
 			if ((unsigned char) *p >= 0x80)
 				*p = '?';
 	return CStringGetTextDatum(copy);
-}
-
-/* Marks the failures whose ids the last statement has returned. */
-static void
-mark_ids(const OutboxFailure *failures, int n, bool *marks)
-{
-	for (int row = 0; row < (int) SPI_processed; row++)
-	{
-		bool		isnull;
-		pg_uuid_t  *id = DatumGetUUIDP(SPI_getbinval(SPI_tuptable->vals[row],
-													 SPI_tuptable->tupdesc, 1,
-													 &isnull));
-
-		for (int i = 0; i < n; i++)
-			if (memcmp(&failures[i].id, id, UUID_LEN) == 0)
-				marks[i] = true;
-	}
 }
 
 void
@@ -249,13 +242,13 @@ outbox_store_fail(const OutboxFailure *failures, int n, bool *remains)
 
 	/* The rest was taken away by somebody, or is locked: then it is there. */
 	updated = palloc0(sizeof(bool) * n);
-	mark_ids(failures, n, updated);
+	mark_ids(&failures[0].id, sizeof(failures[0]), n, updated);
 	outbox_store_execute(outbox_store_plan(&pending,
 										   psprintf(STILL_PENDING_SQL,
 													outbox_store_schema()),
 										   1, types),
 						 values, NULL, SPI_OK_SELECT);
-	mark_ids(failures, n, remains);
+	mark_ids(&failures[0].id, sizeof(failures[0]), n, remains);
 	for (int i = 0; i < n; i++)
 		remains[i] = remains[i] && !updated[i];
 }

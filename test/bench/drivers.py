@@ -83,9 +83,11 @@ class Drivers:
 
     # -- single-row transactions in a closed loop
 
-    def pgbench(self, db, statement, clients, seconds=None, transactions=None, base=0):
+    def pgbench(self, db, statement, clients, seconds=None, transactions=None, base=0,
+                options=''):
         """Prepared statements; client c sends numbers from base + c * 10^6 + 1 on, with
-        1000 keys of its own.  Returns dict(tps, count, latency_ms)."""
+        1000 keys of its own.  options: as in PGOPTIONS.  Returns dict(tps, count,
+        latency_ms)."""
         script = self.file('pgbench.sql')
         pad = 'x' * (256 - 40)
         body = '\'{"k": \' || :k || \', "n": \' || :n || \', "pad": "%s"}\'' % pad
@@ -100,7 +102,8 @@ class Drivers:
                 '-c', clients, '-j', min(clients, 2), '-D', 'i=0', '-f', script]
         args += ['-T', seconds] if seconds else ['-t', transactions]
         done = subprocess.run([str(a) for a in args + [db.name]], capture_output=True,
-                              text=True, stdin=subprocess.DEVNULL)
+                              text=True, stdin=subprocess.DEVNULL,
+                              env=dict(os.environ, PGOPTIONS=options))
         if done.returncode != 0:
             raise RuntimeError('pgbench: %s' % done.stderr[-1000:])
 

@@ -6,6 +6,11 @@ truncated, and a checkpoint made, before each run.
 
 Relay off: outbox.enabled = off.  Relay on: the worker publishes to the null
 broker meanwhile, and takes its share of the processor, which INS has not.
+
+The wake-up: INSERT INTO outbox, with the relay on, against the same statement in
+sessions whose triggers are off (session_replication_role = replica), so that
+neither checks nor the callback at commit run and nobody wakes the relay: it finds
+the rows with its poll, once a second.
 """
 
 import drivers
@@ -16,12 +21,13 @@ from turns import take_turns
 TITLE = '1. Enqueue, one row a transaction'
 
 
-def once(bench, db, table, clients, seconds, check, relay):
+def once(bench, db, table, clients, seconds, check, relay, statement=None, options=''):
     db.empty('ins_outbox', 'outbox')
     db.sql('CHECKPOINT')
     bench.null.reset()
-    statement = drivers.ENQUEUE if table == 'outbox' else drivers.INSERT % table
-    result = bench.drivers.pgbench(db, statement, clients, seconds)
+    if statement is None:
+        statement = drivers.ENQUEUE if table == 'outbox' else drivers.INSERT % table
+    result = bench.drivers.pgbench(db, statement, clients, seconds, options=options)
     count = result['count']
     if table == 'outbox' and relay:
         db.wait_empty()
@@ -30,6 +36,19 @@ def once(bench, db, table, clients, seconds, check, relay):
         found = db.value('SELECT count(*) FROM outbox')
         check.add(count, found, 0, 0)
     return result['tps']
+
+
+def wake_up(bench, db, size, clients=16):
+    check = Check()
+
+    def side(options):
+        return lambda: once(bench, db, 'outbox', clients, size.seconds, check, True,
+                            drivers.INSERT % 'outbox', options)
+    this, without = take_turns(size.repeats, side(''),
+                               side('-c session_replication_role=replica'))
+    bench.results.add(1, '%d clients, the wake-up' % clients, 'INSERT INTO outbox', 'TPS',
+                      this, ('without', without), check=check, clients=clients,
+                      seconds=size.seconds, bytes=256, relay='null broker, retention 0')
 
 
 def run(bench):
@@ -55,4 +74,5 @@ def run(bench):
                 first=0.95 if judged else None, end=1.0 if judged else None, check=check,
                 clients=clients, seconds=size.seconds, bytes=256,
                 relay='null broker, retention 0' if relay else 'outbox.enabled = off')
+    wake_up(bench, db, size)
     db.drop()

@@ -13,6 +13,7 @@
 #include "../../../src/store_control.c"
 #include "../../../src/store_claim.c"
 #include "../../../src/store_fence.c"
+#include "../../../src/store_holders.c"
 #include "../../../src/store_message.c"
 #include "../../../src/store_settle.c"
 #include "../../../src/store_settle_direct.c"

@@ -88,6 +88,79 @@ SELECT pg_temp.settle();
 SELECT count(*) FROM outbox;
 SELECT count(DISTINCT id) FROM outbox_archive;
 
+-- Into the partition of today, where there is one, as the statement would
+DO $$ BEGIN WHILE outbox_archive_maintain('1 day') IS NOT NULL LOOP END LOOP; END $$;
+CALL pg_temp.fill();
+SELECT pg_temp.settle();
+SELECT * FROM pg_temp.result;
+SELECT DISTINCT tableoid::regclass::text = 'outbox_archive_p' || to_char(published_at AT TIME ZONE 'UTC', 'YYYYMMDD') AS its_day
+FROM outbox_archive;
+
+-- Large values are what they were, and are not compressed anew
+CALL pg_temp.fill();
+UPDATE outbox SET payload = NULL, body = decode(repeat(md5(event_type), 20000), 'hex') WHERE event_type = 'e1';
+UPDATE outbox SET payload = (SELECT jsonb_agg(sha256(i::text::bytea)::text) FROM generate_series(1, 5000) i)
+WHERE event_type = 'e2';
+TRUNCATE claimed;
+INSERT INTO claimed SELECT *, ctid FROM outbox;
+SELECT pg_temp.settle();
+SELECT * FROM pg_temp.result;
+SELECT count(DISTINCT attstorage), min(attstorage)
+FROM pg_attribute WHERE attname IN ('payload', 'body', 'headers', 'properties')
+	AND attrelid IN (SELECT 'outbox_archive'::regclass UNION
+		SELECT inhrelid FROM pg_inherits WHERE inhparent = 'outbox_archive'::regclass);
+
+-- Indexes that somebody has added are kept
+CREATE INDEX added ON outbox_archive (upper(event_type)) WHERE aggregate_id IS NOT NULL;
+CALL pg_temp.fill();
+SELECT pg_temp.settle();
+SET enable_seqscan = off;
+SELECT count(*) FROM outbox_archive WHERE upper(event_type) LIKE 'E%' AND aggregate_id IS NOT NULL;
+RESET enable_seqscan;
+DROP INDEX added;
+-- and so are checks: nothing is settled
+ALTER TABLE outbox_archive ADD CONSTRAINT added CHECK (event_type <> 'e4') NOT VALID;
+CALL pg_temp.fill();
+\set VERBOSITY sqlstate
+SELECT pg_temp.settle();
+\set VERBOSITY default
+SELECT * FROM pg_temp.result;
+ALTER TABLE outbox_archive DROP CONSTRAINT added;
+
+-- Triggers that somebody has added fire
+CREATE TEMP TABLE fired (what text);
+CREATE FUNCTION pg_temp.fire() RETURNS trigger
+LANGUAGE plpgsql AS $$
+BEGIN
+	INSERT INTO pg_temp.fired VALUES (TG_NAME);
+	RETURN NULL;
+END $$;
+CREATE TRIGGER added_row AFTER DELETE ON outbox FOR EACH ROW EXECUTE FUNCTION pg_temp.fire();
+CALL pg_temp.fill();
+SELECT pg_temp.settle();
+SELECT * FROM pg_temp.result;
+CALL pg_temp.fill();
+SELECT pg_temp.settle(false);
+SELECT * FROM pg_temp.result;
+DROP TRIGGER added_row ON outbox;
+CREATE TRIGGER added_archived AFTER INSERT ON outbox_archive FOR EACH ROW EXECUTE FUNCTION pg_temp.fire();
+CALL pg_temp.fill();
+SELECT pg_temp.settle();
+SELECT * FROM pg_temp.result;
+DROP TRIGGER added_archived ON outbox_archive;
+SELECT what, count(*) FROM fired GROUP BY what ORDER BY what;
+
+-- and a column gets its default
+ALTER TABLE outbox_archive ADD added integer DEFAULT 7;
+CALL pg_temp.fill();
+SELECT pg_temp.settle();
+SELECT * FROM pg_temp.result;
+SELECT DISTINCT added FROM outbox_archive;
+ALTER TABLE outbox_archive DROP added;
+CALL pg_temp.fill();
+SELECT pg_temp.settle();
+SELECT * FROM pg_temp.result;
+
 -- It is undone with its transaction: the messages are still to be published
 CALL pg_temp.fill();
 BEGIN;

@@ -1,0 +1,220 @@
+/*-------------------------------------------------------------------------
+ *
+ * shared_inbox.c
+ *		What backends tell the workers and the launcher.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/transam.h"
+#include "fault.h"
+#include "shared.h"
+
+/* Ranges that lie closer together than this become one. */
+#define RANGE_MERGE_DISTANCE 64
+
+void
+outbox_range_add(OutboxRange *ranges, int *nranges, int max,
+				 OutboxRange range)
+{
+	int			nearest = 0;
+	int64		nearest_gap = PG_INT64_MAX;
+
+	for (int i = 0; i < *nranges; i++)
+	{
+		int64		gap = 0;
+
+		if (range.lo > ranges[i].hi)
+			gap = range.lo - ranges[i].hi;
+		else if (range.hi < ranges[i].lo)
+			gap = ranges[i].lo - range.hi;
+		if (gap < nearest_gap)
+		{
+			nearest_gap = gap;
+			nearest = i;
+		}
+	}
+
+	if (*nranges < max && nearest_gap > RANGE_MERGE_DISTANCE)
+	{
+		ranges[(*nranges)++] = range;
+		return;
+	}
+	/* Reading rows between two ranges once more is harmless. */
+	ranges[nearest].lo = Min(ranges[nearest].lo, range.lo);
+	ranges[nearest].hi = Max(ranges[nearest].hi, range.hi);
+}
+
+/* Caller has slot->mutex. */
+static void
+inbox_add(OutboxInbox *inbox, const OutboxRange *range,
+		  TransactionId prepared_xid, TimestampTz next_due, int news)
+{
+	inbox->news |= news;
+	if (next_due != 0 &&
+		(inbox->next_due == 0 || next_due < inbox->next_due))
+		inbox->next_due = next_due;
+	if (range == NULL)
+		return;
+	if (!TransactionIdIsValid(prepared_xid))
+		outbox_range_add(inbox->ranges, &inbox->nranges,
+						 OUTBOX_INBOX_RANGES, *range);
+	else if (inbox->nprepared < OUTBOX_INBOX_PREPARED)
+	{
+		inbox->prepared[inbox->nprepared].xid = prepared_xid;
+		inbox->prepared[inbox->nprepared].range = *range;
+		inbox->prepared[inbox->nprepared].early = false;
+		inbox->nprepared++;
+	}
+	else
+		/* The worker looks the prepared transactions up itself. */
+		inbox->news |= OUTBOX_NEWS_RESCAN;
+}
+
+/* Asks the launcher to look at a database. */
+void
+outbox_shared_request_database(Oid dboid)
+{
+	bool		known = false;
+
+	SpinLockAcquire(&outbox_shared->mutex);
+	for (int i = 0; i < outbox_shared->nrequests && !known; i++)
+		known = outbox_shared->requests[i] == dboid;
+	if (!known && outbox_shared->nrequests < OUTBOX_MAX_REQUESTS)
+		outbox_shared->requests[outbox_shared->nrequests++] = dboid;
+	else if (!known)
+		outbox_shared->requests_lost = true;
+	SpinLockRelease(&outbox_shared->mutex);
+	if (!known)
+		outbox_shared_wake_launcher();
+}
+
+void
+outbox_shared_announce(Oid dboid, const OutboxRange *range,
+					   TransactionId prepared_xid, TimestampTz next_due,
+					   int news)
+{
+	bool		found = false;
+
+	/*
+	 * No lock to find the slots: a worker whose slot is assigned only now
+	 * takes its first snapshot later than this commit, and sees the rows.
+	 */
+	for (int i = 0; i < outbox_shared->nslots; i++)
+	{
+		OutboxSlot *slot = &outbox_shared->slots[i];
+
+		int			procno = -1;
+
+		if (!slot->in_use || slot->dboid != dboid)
+			continue;
+		SpinLockAcquire(&slot->mutex);
+		/* Look again: it may have been freed, and nobody reads it then. */
+		if (slot->in_use && slot->dboid == dboid)
+		{
+			inbox_add(&slot->inbox, range, prepared_xid, next_due, news);
+			/* The poll is soon enough, or what ends that state. */
+			procno = (slot->deaf && news == 0) || slot->napping ?
+				-1 : slot->procno;
+			found = true;
+		}
+		SpinLockRelease(&slot->mutex);
+		if (!OUTBOX_FAULT_LEAVES_OUT("latch"))
+			outbox_wake_procno(procno);
+	}
+	if (!found)
+		outbox_shared_request_database(dboid);
+}
+
+void
+outbox_shared_announce_early(Oid dboid, const OutboxRange *range,
+							 TransactionId xid)
+{
+	for (int i = 0; i < outbox_shared->nslots; i++)
+	{
+		OutboxSlot *slot = &outbox_shared->slots[i];
+
+		/* One that claims nothing now takes nothing out of order. */
+		if (!slot->in_use || slot->dboid != dboid || slot->deaf)
+			continue;
+		SpinLockAcquire(&slot->mutex);
+		if (slot->in_use && slot->dboid == dboid &&
+			slot->inbox.nprepared < OUTBOX_INBOX_PREPARED)
+		{
+			inbox_add(&slot->inbox, range, xid, 0, 0);
+			slot->inbox.prepared[slot->inbox.nprepared - 1].early = true;
+		}
+		SpinLockRelease(&slot->mutex);
+	}
+}
+
+void
+outbox_slot_take_inbox(OutboxInbox *inbox)
+{
+	SpinLockAcquire(&MySlot->mutex);
+	inbox->news = MySlot->inbox.news;
+	inbox->next_due = MySlot->inbox.next_due;
+	inbox->nranges = MySlot->inbox.nranges;
+	inbox->nprepared = MySlot->inbox.nprepared;
+	memcpy(inbox->ranges, MySlot->inbox.ranges,
+		   sizeof(OutboxRange) * inbox->nranges);
+	memcpy(inbox->prepared, MySlot->inbox.prepared,
+		   sizeof(OutboxPrepared) * inbox->nprepared);
+	MySlot->inbox.news = 0;
+	MySlot->inbox.next_due = 0;
+	MySlot->inbox.nranges = 0;
+	MySlot->inbox.nprepared = 0;
+	SpinLockRelease(&MySlot->mutex);
+}
+
+int
+outbox_shared_tell_workers(Oid dboid, int news)
+{
+	int			told = 0;
+
+	for (int i = 0; i < outbox_shared->nslots; i++)
+	{
+		OutboxSlot *slot = &outbox_shared->slots[i];
+
+		if (!slot->in_use || slot->dboid != dboid)
+			continue;
+		SpinLockAcquire(&slot->mutex);
+		slot->inbox.news |= news;
+		SpinLockRelease(&slot->mutex);
+		outbox_wake_procno(slot->procno);
+		if (slot->pid != 0)
+			told++;
+	}
+	return told;
+}
+
+int
+outbox_shared_count_slots(Oid dboid)
+{
+	int			count = 0;
+
+	for (int i = 0; i < outbox_shared->nslots; i++)
+	{
+		OutboxSlot *slot = &outbox_shared->slots[i];
+
+		if (slot->in_use && slot->dboid == dboid)
+			count++;
+	}
+	return count;
+}
+
+int
+outbox_shared_take_requests(Oid *dboids, bool *lost)
+{
+	int			count;
+
+	SpinLockAcquire(&outbox_shared->mutex);
+	count = outbox_shared->nrequests;
+	memcpy(dboids, outbox_shared->requests, sizeof(Oid) * count);
+	*lost = outbox_shared->requests_lost;
+	outbox_shared->nrequests = 0;
+	outbox_shared->requests_lost = false;
+	SpinLockRelease(&outbox_shared->mutex);
+	return count;
+}

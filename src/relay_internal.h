@@ -159,6 +159,7 @@ typedef struct OutboxRelay
 	bool		backlog_first;	/* whose turn it is when a claim has one row */
 	int			last_pause;
 	int64		sweep_from;		/* see relay_sweep.c; 0: no sweep now */
+	int64		sweep_width;
 	int			nrescans;
 	OutboxRange rescans[OUTBOX_MAX_RANGES];
 	int			nlater;			/* rows somebody had locked */

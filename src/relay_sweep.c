@@ -8,6 +8,12 @@
  * rows behind the cursor are looked at from time to time, in steps, since
  * there may be a million of them that all have a reason to wait.
  *
+ * A step is a range of numbers, too: where an open transaction keeps vacuum from
+ * removing what was published, a million dead entries of the index lie between
+ * two rows, and passing them all at once would hold up messages for a quarter
+ * of a second (measured).  How wide the next range is depends on how long this
+ * one took.
+ *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
@@ -18,6 +24,11 @@
 
 /* Rows of a step: about a millisecond. */
 #define SWEEP_ROWS		2000
+
+/* Numbers of a step, to begin with and at least; and how long it should take. */
+#define SWEEP_NUMBERS	10000
+#define SWEEP_SHORT_US	1000
+#define SWEEP_LONG_US	3000
 
 typedef struct Sweep
 {
@@ -68,17 +79,27 @@ void
 outbox_relay_sweep(OutboxRelay *relay)
 {
 	Sweep		sweep = {.relay = relay};
+	int64		width = Max(relay->sweep_width, SWEEP_NUMBERS);
 	OutboxClaim claim = {
 		.after = relay->sweep_from - 1,
-		.upto = relay->cursor,
+		.upto = relay->cursor - relay->sweep_from < width ?
+		relay->cursor : relay->sweep_from + width,
 		.limit = SWEEP_ROWS,
 		.worker = MySlot->worker,
 		.nworkers = MySlot->nworkers,
 		.arg = &sweep
 	};
+	OutboxMonoTime start = outbox_mono_now();
+	int64		took_us;
 
 	if (outbox_store_list(&claim, visit) < SWEEP_ROWS)
-		relay->sweep_from = 0;
-	else
-		relay->sweep_from = sweep.last_seq + 1;
+		sweep.last_seq = claim.upto;
+	relay->sweep_from = sweep.last_seq < relay->cursor ? sweep.last_seq + 1 : 0;
+
+	/* Empty stretches are passed in ever longer steps. */
+	took_us = outbox_mono_now().us - start.us;
+	if (took_us < SWEEP_SHORT_US && width < PG_INT64_MAX / 2)
+		relay->sweep_width = width * 2;
+	else if (took_us > SWEEP_LONG_US)
+		relay->sweep_width = width / 2;
 }

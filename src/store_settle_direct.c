@@ -100,7 +100,9 @@ has_archive_columns(TupleDesc desc, TupleDesc from)
 		Form_pg_attribute att = TupleDescAttr(desc, i);
 		Form_pg_attribute source = TupleDescAttr(from, i);
 
+		/* NOT NULL that the source has not is for the executor to check. */
 		if (att->attisdropped || att->atttypid != source->atttypid ||
+			(att->attnotnull && !source->attnotnull) ||
 			strcmp(NameStr(att->attname), NameStr(source->attname)) != 0)
 			return false;
 	}

@@ -126,6 +126,14 @@ SELECT pg_temp.settle();
 \set VERBOSITY default
 SELECT * FROM pg_temp.result;
 ALTER TABLE outbox_archive DROP CONSTRAINT added;
+TRUNCATE outbox_archive;
+ALTER TABLE outbox_archive ALTER aggregate_id SET NOT NULL;
+CALL pg_temp.fill();
+\set VERBOSITY sqlstate
+SELECT pg_temp.settle();
+\set VERBOSITY default
+SELECT * FROM pg_temp.result;
+ALTER TABLE outbox_archive ALTER aggregate_id DROP NOT NULL;
 
 -- Triggers that somebody has added fire
 CREATE TEMP TABLE fired (what text);

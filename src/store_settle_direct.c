@@ -28,6 +28,7 @@
 #include "partitioning/partdesc.h"
 #include "store.h"
 #include "store_internal.h"
+#include "storage/bufmgr.h"
 #include "utils/lsyscache.h"
 #include "utils/partcache.h"
 #include "utils/rel.h"
@@ -231,6 +232,11 @@ settle_rows(Relation rel, const OutboxSettled *rows, int n, Archive *archive,
 {
 	TupleTableSlot *slot = table_slot_create(rel, NULL);
 	CommandId	cid = GetCurrentCommandId(true);
+	/*
+	 * TRUNCATE, VACUUM FULL and a vacuum that gives space back may have made the
+	 * table shorter since the claim; none of them can while we have our lock.
+	 */
+	BlockNumber nblocks = RelationGetNumberOfBlocks(rel);
 	int			settled = 0;
 
 	for (int i = 0; i < n; i++)
@@ -240,7 +246,8 @@ settle_rows(Relation rel, const OutboxSettled *rows, int n, Archive *archive,
 		CHECK_FOR_INTERRUPTS();
 		ResetPerTupleExprContext(estate);
 		old = MemoryContextSwitchTo(GetPerTupleMemoryContext(estate));
-		if (delete_row(rel, &rows[i], slot, cid))
+		if (ItemPointerGetBlockNumber(&rows[i].tid) < nblocks &&
+			delete_row(rel, &rows[i], slot, cid))
 		{
 			if (archive != NULL)
 				archive_row(archive, slot, cid);

@@ -70,6 +70,13 @@ SELECT pg_temp.settle();
 SELECT event_type FROM outbox ORDER BY seq;
 SELECT event_type FROM outbox_archive ORDER BY seq;
 
+-- The table has become shorter than where they were
+CALL pg_temp.fill();
+TRUNCATE outbox;
+SELECT pg_temp.settle();
+SELECT pg_temp.settle(false);
+SELECT * FROM pg_temp.result;
+
 -- Those that nobody else has locked: what is left says so
 CALL pg_temp.fill();
 SELECT pg_temp.settle_unlocked();

@@ -20,6 +20,7 @@
 #include "origin.h"
 #include "store.h"
 #include "store_internal.h"
+#include "storage/bufmgr.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
@@ -70,7 +71,9 @@ still_there(void)
 	rel = table_open(kept.relid, AccessShareLock);
 	slot = table_slot_create(rel, NULL);
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
-	found = table_tuple_fetch_row_version(rel, &kept.tid, snapshot, slot);
+	/* After TRUNCATE its block is not there. */
+	found = ItemPointerGetBlockNumber(&kept.tid) < RelationGetNumberOfBlocks(rel) &&
+		table_tuple_fetch_row_version(rel, &kept.tid, snapshot, slot);
 	if (found)
 	{
 		bool		isnull;

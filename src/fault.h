@@ -20,7 +20,7 @@
  * that it would notice: OUTBOX_FAULT_LEAVES_OUT(what) is true while there is a
  * file "outbox_fault.WHAT".
  *
- *		fence		claims commit without waiting for the disk
+ *		fence		nothing is waited for on the disk before messages are sent
  *		latch		a commit does not wake the relay
  *		announce	a commit does not tell it anything
  *

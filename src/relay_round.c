@@ -142,7 +142,7 @@ commits_durably(OutboxRelay *relay, const OutboxSettling *settling,
 		return true;
 	/* What is not on disk takes room from the window. */
 	return relay->unflushed.count + settling->nconfirmed +
-		settling->nrejected >= Max(outbox_window / 4, 1);
+		settling->nrejected >= OUTBOX_SETTLE_MANY;
 }
 
 static void

@@ -36,7 +36,7 @@ outbox_settling_wanted(OutboxRelay *relay, OutboxMonoTime now)
 	if (!outbox_mono_is_set(relay->settle_at))
 		relay->settle_at = outbox_mono_after(OUTBOX_SETTLE_DELAY_MS);
 	/* Many, or it was long enough. */
-	if (n >= Max(outbox_window / 4, 1) ||
+	if (n >= OUTBOX_SETTLE_MANY ||
 		outbox_mono_reached(relay->settle_at, now))
 		return true;
 	if (queue->nready > 0)
@@ -168,14 +168,15 @@ outbox_settling_committed(OutboxRelay *relay, OutboxSettling *settling)
 	pg_atomic_fetch_add_u64(&MySlot->counters.published, nsettled);
 
 	relay->settle_at = OUTBOX_MONO_UNSET;
-	if (nsettled + settling->nrejected > 0)
-		relay->settled_at = outbox_mono_now();
 	relay->settle_slowly = false;
 	if (relay->nstuck + relay->nstuck_rejected > 0 &&
 		!outbox_mono_is_set(relay->unstick_at))
 		relay->unstick_at = outbox_mono_after(outbox_relay_recheck_ms());
 	if (nsettled + settling->nrejected > 0)
+	{
+		relay->settled_at = outbox_mono_now();
 		outbox_unflushed_add(&relay->unflushed, nsettled + settling->nrejected,
 							 XactLastCommitEnd);
+	}
 	outbox_unflushed_check(&relay->unflushed);
 }

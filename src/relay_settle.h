@@ -11,6 +11,7 @@
 #define OUTBOX_RELAY_SETTLE_H
 
 #include "relay_internal.h"
+#include "settings.h"
 
 /* What a round settles, collected before its transaction. */
 typedef struct OutboxSettling
@@ -25,6 +26,9 @@ typedef struct OutboxSettling
 	OutboxFailure *failures;
 	bool	   *rejected_remains;	/* locked by somebody */
 } OutboxSettling;
+
+/* So many are settled, and brought to the disk, at once: they take room from the window. */
+#define OUTBOX_SETTLE_MANY	Max(outbox_window / 4, 1)
 
 /* Confirmed and rejected items that can be settled now. */
 extern int	outbox_settling_ready(OutboxRelay *relay);

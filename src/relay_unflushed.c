@@ -18,6 +18,12 @@
 #include "access/xlog.h"
 #include "relay_claim.h"
 
+static uint32
+bit_of(int64 hash)
+{
+	return (uint32) hash % OUTBOX_UNFLUSHED_KEYS;
+}
+
 /* A worker that was here before us may have settled anything, just now. */
 void
 outbox_unflushed_init(OutboxUnflushed *unflushed)
@@ -50,7 +56,7 @@ outbox_unflushed_flush(OutboxUnflushed *unflushed)
 void
 outbox_unflushed_key(OutboxUnflushed *unflushed, int64 hash)
 {
-	uint32		bit = (uint32) hash % OUTBOX_UNFLUSHED_KEYS;
+	uint32		bit = bit_of(hash);
 
 	unflushed->keys[bit / 8] |= 1 << (bit % 8);
 	unflushed->dirty = true;
@@ -79,7 +85,7 @@ outbox_unflushed_concerns(const OutboxUnflushed *unflushed,
 
 		if (message == NULL || message->aggregate_id == NULL)
 			continue;
-		bit = (uint32) message->key_hash % OUTBOX_UNFLUSHED_KEYS;
+		bit = bit_of(message->key_hash);
 		if (unflushed->keys[bit / 8] & (1 << (bit % 8)))
 			return true;
 	}

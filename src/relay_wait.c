@@ -64,8 +64,10 @@ wait_open(OutboxRelay *relay, pgsocket sock, int64 timeout_ms)
 	if (set != NULL && set_opened_at.us != relay->opened_at.us)
 		drop_set();
 	if (set == NULL)
+	{
 		make_set(sock);
-	set_opened_at = relay->opened_at;
+		set_opened_at = relay->opened_at;
+	}
 	n = WaitEventSetWait(set, timeout_ms, events, lengthof(events),
 						 PG_WAIT_EXTENSION);
 	for (int i = 0; i < n; i++)

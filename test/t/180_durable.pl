@@ -8,7 +8,7 @@
 # knows whether it survived.  What a process has written to a file survives its
 # death, so the WAL writer is stopped in most rounds: then only the relay brings
 # the producers' commits to the disk.  That this test would notice is shown by
-# rounds without the relay's synchronous commit, which must make ghosts.
+# rounds in which the relay does not wait for the disk, which must make ghosts.
 #
 # OUTBOX_TEST_FULL=1: 500 rounds instead of 25.
 

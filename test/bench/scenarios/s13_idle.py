@@ -7,12 +7,32 @@ from procs import cpu_seconds, wakeups
 
 TITLE = '13. Idle'
 
+STILL = 26				# s
+PATIENCE = 120			# s
+
 
 def look(db, pid):
     # the position and the next xid first and last, so that no query is between
     return dict(wal=db.wal_position(),
                 xid=int(db.value('SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint')),
                 wakeups=wakeups(pid), cpu=cpu_seconds(pid), time=time.monotonic())
+
+
+def wait_still(db):
+    """Until nothing is written for STILL seconds.
+
+    After the last work the background writer logs the running transactions once
+    more: it looks every 15 s, and up to 10 s later when it sleeps for long.  That
+    record belongs to the work, and no other follows before the next.
+    """
+    position, since = db.wal_position(), time.monotonic()
+    end = since + PATIENCE
+    while time.monotonic() - since < STILL:
+        if time.monotonic() > end:
+            raise RuntimeError('the server still writes WAL after %d s' % PATIENCE)
+        time.sleep(1)
+        if db.wal_position() != position:
+            position, since = db.wal_position(), time.monotonic()
 
 
 def set_autovacuum(bench, statement):
@@ -39,8 +59,7 @@ def measure(bench, size):
     db.sql('VACUUM (FREEZE, ANALYZE)')
     time.sleep(2)
     db.sql('CHECKPOINT')
-    # the background writer logs running transactions once, up to 15 s later
-    time.sleep(17)
+    wait_still(db)
     pid, = db.worker_pids()
     before = look(db, pid)
     time.sleep(size.seconds)

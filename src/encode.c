@@ -19,6 +19,7 @@
 #include "utils/timestamp.h"
 
 #include "encode.h"
+#include "encode_json.h"
 #include "encode_table.h"
 
 /* class, weight and body size stand before the property flags and list */
@@ -302,8 +303,7 @@ encode_body(const OutboxMessage *message, amqp_bytes_t *body)
 		return;
 	}
 	initStringInfo(&json);
-	(void) JsonbToCString(&json, &message->payload->root,
-						  VARSIZE(message->payload));
+	outbox_encode_json(&json, message->payload);
 	*body = outbox_encode_utf8(json.data, json.len);
 }
 

@@ -112,3 +112,6 @@ RETURNS boolean AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
  * launcher's back, and returns the process's id. */
 CREATE FUNCTION outbox_test_replace_worker() RETURNS integer
 AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
+
+CREATE FUNCTION outbox_test_json(payload jsonb) RETURNS text
+AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT;

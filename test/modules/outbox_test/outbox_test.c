@@ -12,6 +12,7 @@
 
 #include "access/transam.h"
 #include "catalog/pg_type.h"
+#include "encode_json.h"
 #include "enqueue.h"
 #include "executor/spi.h"
 #include "fmgr.h"
@@ -40,6 +41,7 @@ PG_FUNCTION_INFO_V1(outbox_test_copy);
 PG_FUNCTION_INFO_V1(outbox_test_accepts);
 PG_FUNCTION_INFO_V1(outbox_test_prepared);
 PG_FUNCTION_INFO_V1(outbox_test_maintain);
+PG_FUNCTION_INFO_V1(outbox_test_json);
 
 static void
 begin(void)
@@ -470,4 +472,15 @@ outbox_test_maintain(PG_FUNCTION_ARGS)
 	if (done == NULL)
 		PG_RETURN_NULL();
 	PG_RETURN_TEXT_P(cstring_to_text(done));
+}
+
+/* What is published for a payload. */
+Datum
+outbox_test_json(PG_FUNCTION_ARGS)
+{
+	StringInfoData text;
+
+	initStringInfo(&text);
+	outbox_encode_json(&text, PG_GETARG_JSONB_P(0));
+	PG_RETURN_TEXT_P(cstring_to_text_with_len(text.data, text.len));
 }

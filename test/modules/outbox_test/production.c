@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * production.c
- *		The relay's store, compiled into this module as it is.
+ *		The relay's store, and its text of JSON, compiled into this module as they
+ *		are.
  *
  * The sources are included because outbox.so exports no C functions from
  * PostgreSQL 16 on, and because here the schema must be set within somebody
@@ -9,6 +10,7 @@
  *
  *-------------------------------------------------------------------------
  */
+#include "../../../src/encode_json.c"
 #include "../../../src/store.c"
 #include "../../../src/store_control.c"
 #include "../../../src/store_claim.c"

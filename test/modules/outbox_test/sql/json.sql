@@ -1,0 +1,32 @@
+-- The text that is published for a jsonb payload is that of jsonb_out().
+CREATE TEMP TABLE samples (value jsonb);
+
+INSERT INTO samples VALUES
+	('{}'), ('[]'), ('null'), ('true'), ('false'), ('0'), ('""'), ('"x"'),
+	('-1.50'), ('1e400'), ('1e-400'), ('123456789012345678901234567890.5'),
+	('[null, true, false, 1, "a", [], {}, [[]], [{}], {"a": []}]'),
+	('{"a": {"b": {"c": [1, {"d": null}, [2, [3]]]}}, "": "", "é": "€ 😀"}'),
+	('{"b": 1, "a": 2, "b": 3, "aa": {}}');
+
+-- each character that may need an escape, at each place of a word and beside it
+INSERT INTO samples
+SELECT jsonb_build_object(s, jsonb_build_array(s, s || s), 'other', s)
+FROM unnest(array(SELECT chr(i) FROM generate_series(1, 131) i)
+		|| ARRAY['é', '€', '😀', U&'\2028']) AS c(c),
+	generate_series(0, 17) AS before, generate_series(0, 9) AS after,
+	LATERAL (SELECT repeat('x', before) || c || repeat('~', after)) AS l(s);
+
+-- arrays and objects of many, deep and long ones
+INSERT INTO samples
+SELECT jsonb_agg(i) FROM generate_series(1, 1000) i
+UNION ALL
+SELECT jsonb_object_agg(md5(i::text), i / 7.0) FROM generate_series(1, 1000) i
+UNION ALL
+SELECT (repeat('[{"k": ', 500) || '1' || repeat('}]', 500))::jsonb
+UNION ALL
+SELECT to_jsonb(string_agg(chr(1 + i % 127), '')) FROM generate_series(1, 300000) i;
+
+SELECT count(*), max(length(value::text)) FROM samples;
+SELECT left(value::text, 60) AS value, left(outbox_test_json(value), 60) AS published
+FROM samples WHERE outbox_test_json(value) IS DISTINCT FROM value::text
+ORDER BY 1 LIMIT 10;

@@ -395,6 +395,7 @@ outbox_queue_confirmed(OutboxQueue *queue, OutboxItem *item)
 	item->state = OUTBOX_ITEM_CONFIRMED;
 	queue->nsent--;
 	queue->nconfirmed++;
+	queue->confirmed_bytes += item->message->size;
 	dlist_push_tail(&queue->confirmed, &item->node);
 	clear_suspect(queue, item);
 	if (item->key != NULL &&
@@ -487,6 +488,7 @@ outbox_queue_settled(OutboxQueue *queue, OutboxItem *item)
 	Assert(item->state == OUTBOX_ITEM_CONFIRMED);
 	dlist_delete(&item->node);
 	queue->nconfirmed--;
+	queue->confirmed_bytes -= item->message->size;
 	free_item(queue, item);
 	if (key != NULL)
 		advance_key(queue, key);

@@ -107,6 +107,7 @@ typedef struct OutboxQueue
 	int			nconfirmed;
 	int			nrejected;
 	int			nsuspects;
+	size_t		confirmed_bytes;	/* of the messages that are confirmed */
 	bool		key_waits_for_settling; /* for a CONFIRMED head to be gone */
 	size_t		bytes;
 	int			waiting_max;	/* most WAITING items in all */

@@ -35,8 +35,12 @@
 #include "uri.h"
 #include "watchdog.h"
 
-/* A claim stops at so many bytes, and the queue holds at most so many. */
+/*
+ * A claim stops at so many bytes, so does settling in a round (the broker lives
+ * on the send buffer meanwhile), and the queue holds at most so many.
+ */
 #define OUTBOX_CLAIM_BYTES		((size_t) 2 * 1024 * 1024)
+#define OUTBOX_SETTLE_BYTES		((size_t) 2 * 1024 * 1024)
 #define OUTBOX_QUEUE_BYTES		((size_t) 32 * 1024 * 1024)
 
 /* How long to wait for confirms when stopping, or before a new connection. */

@@ -194,7 +194,7 @@ round_transaction(OutboxRelay *relay, OutboxSettling *settling, OutboxBatch *bat
 		OUTBOX_FAULT("after_claim_commit");
 	if (settling->nconfirmed + settling->nrejected > 0)
 		OUTBOX_FAULT("after_settle_commit");
-	relay->queue->key_waits_for_settling = false;
+	relay->queue->key_waits_for_settling &= settling->more;
 
 	relay->find_next_due = false;
 	relay->next_due = next_due;

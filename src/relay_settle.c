@@ -37,6 +37,7 @@ outbox_settling_wanted(OutboxRelay *relay, OutboxMonoTime now)
 		relay->settle_at = outbox_mono_after(OUTBOX_SETTLE_DELAY_MS);
 	/* Many, or it was long enough. */
 	if (n >= OUTBOX_SETTLE_MANY ||
+		queue->confirmed_bytes >= OUTBOX_SETTLE_BYTES ||
 		outbox_mono_reached(relay->settle_at, now))
 		return true;
 	if (queue->nready > 0)
@@ -72,6 +73,7 @@ outbox_settling_collect(OutboxRelay *relay, OutboxSettling *settling)
 	OutboxQueue *queue = relay->queue;
 	dlist_iter	iter;
 	int			passed = 0;
+	size_t		bytes = 0;
 
 	memset(settling, 0, sizeof(*settling));
 	settling->slowly = relay->settle_slowly;
@@ -90,6 +92,12 @@ outbox_settling_collect(OutboxRelay *relay, OutboxSettling *settling)
 		/* The stuck ones are the first in the list. */
 		if (passed++ < relay->nstuck)
 			continue;
+		if (bytes >= OUTBOX_SETTLE_BYTES)
+		{
+			settling->more = true;
+			break;
+		}
+		bytes += item->message->size;
 		row->tid = item->message->tid;
 		row->seq = item->message->seq;
 		row->id = item->message->id;

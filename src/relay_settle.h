@@ -21,6 +21,7 @@ typedef struct OutboxSettling
 	OutboxSettled *rows;
 	bool	   *remains;		/* locked by somebody, only if slowly */
 	bool		slowly;
+	bool		more;			/* confirmed ones are left for the next round */
 	int			nrejected;
 	OutboxItem **rejected;
 	OutboxFailure *failures;

@@ -129,6 +129,24 @@ foreach my $count (1, $MANY)
 	$checker->check($name, [ $consumer->records ], case => 'late commit');
 }
 
+# --- bodies larger than what a round claims or settles (OUTBOX_CLAIM_BYTES,
+# OUTBOX_SETTLE_BYTES), of keys that wait for each other
+
+$node->sql('TRUNCATE test_sent');
+$consumer->stop;
+$consumer = OutboxTest::Consumer->start($rabbit, exchange => 'outbox');
+$node->set('outbox.enabled', 'off');
+$node->wait_sql('SELECT state FROM outbox_status', 'disabled');
+foreach my $size (3_000_000, 700_000)
+{
+	$checker->enqueue(12, keys => 3, prefix => "large$size-", size => $size, per_tx => 4);
+	$checker->enqueue(12, prefix => "alone$size-", size => $size, per_tx => 4);
+}
+$node->set('outbox.enabled', 'on');
+$consumer->wait_count(48, 60);
+ok($node->wait_drained, 'large bodies: drained');
+$checker->check('large bodies, beyond what a round settles', [ $consumer->records ], case => 'large');
+
 # --- a key that is held, with very many behind it
 
 $node->sql(<<'SQL');

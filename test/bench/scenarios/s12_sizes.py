@@ -3,10 +3,13 @@ the same size.  The bodies are random bytes, which neither TOAST nor anybody els
 can compress.
 
 With the default retention every body is written once more, into the archive; from
-16 kB on, retention 0 is reported beside it.
+16 kB on, retention 0 is reported beside it.  So are documents of jsonb: orders of
+many small values, whose text the relay has to make first, and which TOAST compresses.
 """
 
+import json
 import os
+import random
 
 from checks import Check
 from database import Database
@@ -20,20 +23,48 @@ ENQUEUE = """SELECT count(outbox_enqueue_bytes('bench.event',
     aggregate_id => i::text, aggregate_type => 'bench'))
 FROM generate_series(%s, %s) i"""
 
+ENQUEUE_JSON = """SELECT count(outbox_enqueue('bench.event',
+    jsonb_build_object('k', i, 'n', i, 'orders', %s::jsonb),
+    aggregate_id => i::text, aggregate_type => 'bench'))
+FROM generate_series(%s, %s) i"""
 
-def fill(db, count, size):
+
+def random_bytes(size):
+    return os.urandom(max(0, size - 24))
+
+
+def document(size):
+    """Orders, whose text as jsonb_out() has it is about that long."""
+    chance = random.Random(12)
+    orders = []
+    length = 30
+    while length < size:
+        order = {
+            'order_id': chance.randrange(10**9),
+            'customer': {'name': '%x' % chance.randrange(1 << 48),
+                         'email': '%x@example.com' % chance.randrange(1 << 48)},
+            'lines': [{'sku': 'SKU-%06d' % chance.randrange(10**6),
+                       'quantity': chance.randrange(1, 10),
+                       'price': chance.randrange(10**5) / 100} for _ in range(3)],
+            'status': chance.choice(('open', 'paid', 'sent'))}
+        orders.append(order)
+        length += len(json.dumps(order)) + 2
+    return json.dumps(orders)
+
+
+def fill(db, count, size, statement=ENQUEUE, content=random_bytes):
     db.pause()
     db.empty()
-    chunk = os.urandom(max(0, size - 24))
+    chunk = content(size)
     batch = max(1, min(count, 50_000_000 // size))
     for first in range(1, count + 1, batch):
-        db.sql(ENQUEUE, (chunk, first, min(first + batch - 1, count)))
+        db.sql(statement, (chunk, first, min(first + batch - 1, count)))
     db.settle_down()
 
 
-def drain(bench, db, count, size, check):
+def drain(bench, db, count, size, check, what):
     bench.rabbit.purge('bench.classic')
-    fill(db, count, size)
+    fill(db, count, size, *what)
     elapsed = db.drain(count)
     take_record(bench, count, check)
     return count * size / elapsed / 1e6
@@ -45,7 +76,7 @@ def name_of(size):
     return '%d kB' % (size >> 10) if size < 1 << 20 else '%d MB' % (size >> 20)
 
 
-def measure(bench, db, size, length, case, first, end, **settings):
+def measure(bench, db, size, length, case, first, end, what=(), **settings):
     """One row of the table."""
     tls = db.settings['outbox.broker_uri'].startswith('amqps')
     count = size.sizes[length]
@@ -54,7 +85,7 @@ def measure(bench, db, size, length, case, first, end, **settings):
         size.repeats,
         lambda: bench.drivers.raw_into_queue(
             count, size=length, tls=tls)['rate'] * length / 1e6,
-        lambda: drain(bench, db, count, length, check))
+        lambda: drain(bench, db, count, length, check, what))
     bench.results.add(12, '%s, %s' % (name_of(length), case), 'drain', 'MB/s', this,
                       ('RAW', raw), first=first, end=end, check=check, messages=count,
                       bytes=length, **settings)
@@ -70,7 +101,12 @@ def run(bench):
     for length in size.sizes:
         if length >= 16384:
             measure(bench, db, size, length, 'plain, retention 0', None, None, retention=0)
-    db.set(outbox_broker_uri=bench.rabbit.tls_uri, outbox_retention='1d')
+    db.set(outbox_retention='1d')
+    for length in size.sizes:
+        if length >= 1024:
+            measure(bench, db, size, length, 'jsonb, plain', None, None,
+                    (ENQUEUE_JSON, document))
+    db.set(outbox_broker_uri=bench.rabbit.tls_uri)
     for length in size.sizes:
         measure(bench, db, size, length, 'TLS', 0.8, 0.95)
     db.drop()

@@ -92,7 +92,8 @@ outbox_settling_collect(OutboxRelay *relay, OutboxSettling *settling)
 		/* The stuck ones are the first in the list. */
 		if (passed++ < relay->nstuck)
 			continue;
-		if (bytes >= OUTBOX_SETTLE_BYTES)
+		/* Slowly: those in front may be locked, and nobody waits for us then. */
+		if (bytes >= OUTBOX_SETTLE_BYTES && !settling->slowly)
 		{
 			settling->more = true;
 			break;

@@ -147,6 +147,28 @@ $consumer->wait_count(48, 60);
 ok($node->wait_drained, 'large bodies: drained');
 $checker->check('large bodies, beyond what a round settles', [ $consumer->records ], case => 'large');
 
+# a worker that stops settles all that is confirmed, however large: here 24 MB,
+# confirmed while somebody had the rows locked
+$node->sql('TRUNCATE test_sent');
+$consumer->stop;
+$consumer = OutboxTest::Consumer->start($rabbit, exchange => 'outbox');
+$rabbit->pause;
+$checker->enqueue(24, prefix => 'stop', size => 1_000_000);
+$node->wait_sql('SELECT count(*) FROM outbox_claims()', '24');
+my $locker = $node->session;
+$locker->query_safe('BEGIN');
+$locker->query_safe('SELECT count(*) FROM (SELECT FROM outbox FOR UPDATE) AS l');
+$rabbit->resume;
+$consumer->wait_count(24);
+is($node->sql('SELECT count(*) FROM outbox'), '24', 'large bodies: all are sent, and none settled');
+$locker->query_safe('COMMIT; SELECT pg_terminate_backend(pid) FROM outbox_workers');
+$locker->quit;
+ok($node->wait_drained, 'large bodies: settled by the worker that stops');
+$checker->enqueue(1, prefix => 'next');
+$consumer->wait_count(25);
+$checker->check('large bodies, a worker that stops', [ $consumer->records ],
+	interruptions => 0, case => 'large');
+
 # --- a key that is held, with very many behind it
 
 $node->sql(<<'SQL');

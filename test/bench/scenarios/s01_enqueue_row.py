@@ -10,7 +10,8 @@ broker meanwhile, and takes its share of the processor, which INS has not.
 The wake-up: INSERT INTO outbox, with the relay on, against the same statement in
 sessions whose triggers are off (session_replication_role = replica), so that
 neither checks nor the callback at commit run and nobody wakes the relay: it finds
-the rows with its poll, once a second.
+most rows with its poll, once a second, and the others after its restart.  Nobody
+tells it of those that commit late, so their order is not checked.
 """
 
 import drivers
@@ -21,6 +22,9 @@ from turns import take_turns
 TITLE = '1. Enqueue, one row a transaction'
 
 
+SILENT = '-c session_replication_role=replica'
+
+
 def once(bench, db, table, clients, seconds, check, relay, statement=None, options=''):
     db.empty('ins_outbox', 'outbox')
     db.sql('CHECKPOINT')
@@ -29,7 +33,12 @@ def once(bench, db, table, clients, seconds, check, relay, statement=None, optio
         statement = drivers.ENQUEUE if table == 'outbox' else drivers.INSERT % table
     result = bench.drivers.pgbench(db, statement, clients, seconds, options=options)
     count = result['count']
-    if table == 'outbox' and relay:
+    if options == SILENT:
+        db.sql('SELECT outbox_worker_restart()')
+        db.wait_empty()
+        stats = bench.null.stats()
+        check.add(count, stats['unique'], stats['duplicates'] + stats['other'], 0)
+    elif table == 'outbox' and relay:
         db.wait_empty()
         check.add_null(count, bench.null.stats())
     elif table == 'outbox':
@@ -45,7 +54,7 @@ def wake_up(bench, db, size, clients=16):
         return lambda: once(bench, db, 'outbox', clients, size.seconds, check, True,
                             drivers.INSERT % 'outbox', options)
     this, without = take_turns(size.repeats, side(''),
-                               side('-c session_replication_role=replica'))
+                               side(SILENT))
     bench.results.add(1, '%d clients, the wake-up' % clients, 'INSERT INTO outbox', 'TPS',
                       this, ('without', without), check=check, clients=clients,
                       seconds=size.seconds, bytes=256, relay='null broker, retention 0')

@@ -21,7 +21,6 @@ from turns import take_turns
 
 TITLE = '1. Enqueue, one row a transaction'
 
-
 SILENT = '-c session_replication_role=replica'
 
 
@@ -53,8 +52,7 @@ def wake_up(bench, db, size, clients=16):
     def side(options):
         return lambda: once(bench, db, 'outbox', clients, size.seconds, check, True,
                             drivers.INSERT % 'outbox', options)
-    this, without = take_turns(size.repeats, side(''),
-                               side(SILENT))
+    this, without = take_turns(size.repeats, side(''), side(SILENT))
     bench.results.add(1, '%d clients, the wake-up' % clients, 'INSERT INTO outbox', 'TPS',
                       this, ('without', without), check=check, clients=clients,
                       seconds=size.seconds, bytes=256, relay='null broker, retention 0')

@@ -466,7 +466,7 @@ COMMENT ON FUNCTION outbox_archive_maintain(interval) IS
 
 CREATE FUNCTION outbox_enqueue(
 	event_type text, payload jsonb,
-	aggregate_id text DEFAULT NULL, aggregate_type text DEFAULT NULL,
+	aggregate_type text DEFAULT NULL, aggregate_id text DEFAULT NULL,
 	headers jsonb DEFAULT NULL, route text DEFAULT 'default',
 	routing_key text DEFAULT NULL, properties jsonb DEFAULT NULL,
 	available_at timestamptz DEFAULT NULL, message_id uuid DEFAULT NULL)
@@ -479,16 +479,16 @@ COMMENT ON FUNCTION outbox_enqueue(text, jsonb, text, text, jsonb, text, text, j
 
 CREATE FUNCTION outbox_enqueue_bytes(
 	event_type text, body bytea,
-	content_type text DEFAULT 'application/octet-stream',
-	aggregate_id text DEFAULT NULL, aggregate_type text DEFAULT NULL,
+	aggregate_type text DEFAULT NULL, aggregate_id text DEFAULT NULL,
 	headers jsonb DEFAULT NULL, route text DEFAULT 'default',
 	routing_key text DEFAULT NULL, properties jsonb DEFAULT NULL,
-	available_at timestamptz DEFAULT NULL, message_id uuid DEFAULT NULL)
+	available_at timestamptz DEFAULT NULL, message_id uuid DEFAULT NULL,
+	content_type text DEFAULT 'application/octet-stream')
 RETURNS uuid
 AS 'MODULE_PATHNAME', 'outbox_enqueue_bytes'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
-COMMENT ON FUNCTION outbox_enqueue_bytes(text, bytea, text, text, text, jsonb, text, text, jsonb, timestamptz, uuid) IS
+COMMENT ON FUNCTION outbox_enqueue_bytes(text, bytea, text, text, jsonb, text, text, jsonb, timestamptz, uuid, text) IS
 'Enqueues a message with a body of bytes, sent as they are, in the current transaction and returns its message_id. See outbox_enqueue().';
 
 --
@@ -881,7 +881,7 @@ REVOKE ALL ON FUNCTION
 	outbox_route_default_trigger(),
 	outbox_archive_maintain(interval),
 	outbox_enqueue(text, jsonb, text, text, jsonb, text, text, jsonb, timestamptz, uuid),
-	outbox_enqueue_bytes(text, bytea, text, text, text, jsonb, text, text, jsonb, timestamptz, uuid),
+	outbox_enqueue_bytes(text, bytea, text, text, jsonb, text, text, jsonb, timestamptz, uuid, text),
 	outbox_key_hash(text, text), outbox_version(), outbox_claims(),
 	outbox_worker_stats(), outbox_relay_state(), outbox_requeue(uuid),
 	outbox_requeue_failed(text, text, text, text, text, timestamptz, integer),

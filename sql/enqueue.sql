@@ -25,19 +25,19 @@ FROM outbox WHERE id = '01890a5d-ac96-774b-bcce-b302099a8057' \gx
 -- Bytes; the type of the content is a property, unless it is the default
 TRUNCATE outbox;
 SELECT length(outbox_enqueue_bytes('b', '\x00ff')::text);
-SELECT length(outbox_enqueue_bytes('b', '', 'text/plain')::text);
-SELECT length(outbox_enqueue_bytes('b', '\x01', NULL)::text);
-SELECT length(outbox_enqueue_bytes('b', '\x01', 'image/png',
+SELECT length(outbox_enqueue_bytes('b', '', content_type => 'text/plain')::text);
+SELECT length(outbox_enqueue_bytes('b', '\x01', content_type => NULL)::text);
+SELECT length(outbox_enqueue_bytes('b', '\x01', content_type => 'image/png',
 	properties => '{"content_type": "text/plain", "app_id": "x"}')::text);
-SELECT length(outbox_enqueue_bytes('b', '\x01', 'application/octet-stream', 'id', 'type',
-	'{"h": 1}', 'other', 'key', '{"app_id": "x"}', 'infinity',
-	'01890a5d-ac96-774b-bcce-b302099a8058')::text);
+SELECT length(outbox_enqueue_bytes('b', '\x01', 'type', 'id',
+	'{"h": 1}', 'other', 'key', '{"app_id": "x"}', '2100-01-01',
+	'01890a5d-ac96-774b-bcce-b302099a8058', 'application/octet-stream')::text);
 SELECT route, aggregate_type, aggregate_id, payload, body, headers, properties,
 	routing_key, available_at
 FROM outbox ORDER BY seq;
 
 -- Untyped literals resolve, named and positional
-SELECT length(outbox_enqueue('x', '{}', '1', 'order', NULL, 'default')::text);
+SELECT length(outbox_enqueue('x', '{}', 'order', '1', NULL, 'default')::text);
 
 -- Order of seq is the order of enqueue; ids are of version 7
 TRUNCATE outbox;

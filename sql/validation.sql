@@ -69,7 +69,7 @@ FROM (VALUES ('status', '''published'''), ('status', 'NULL'), ('attempts', '-1')
 	('attempts', 'NULL')) v(col, value);
 
 -- content_type of bytes is the property of that name
-SELECT outcome('SELECT outbox_enqueue_bytes(''e'', '''', ' || expr || ')')
+SELECT outcome('SELECT outbox_enqueue_bytes(''e'', '''', content_type => ' || expr || ')')
 FROM unnest(ARRAY['NULL', '''''', 'repeat(''x'', 255)', 'repeat(''x'', 256)']) expr;
 
 -- The other arguments of outbox_enqueue_bytes are those of outbox_enqueue

@@ -213,16 +213,16 @@ announce(const Datum *values, const bool *isnull, bool insert)
 
 /* ----------------------------------------------------------------- enqueue */
 
-/* outbox_enqueue's arguments, and where outbox_enqueue_bytes has them. */
-#define ARG(n)	((n) + shift)
-#define ARG_AGGREGATE_ID	2
-#define ARG_AGGREGATE_TYPE	3
+/* Arguments; the first two are event_type, and payload or body. */
+#define ARG_AGGREGATE_TYPE	2
+#define ARG_AGGREGATE_ID	3
 #define ARG_HEADERS			4
 #define ARG_ROUTE			5
 #define ARG_ROUTING_KEY		6
 #define ARG_PROPERTIES		7
 #define ARG_AVAILABLE_AT	8
 #define ARG_MESSAGE_ID		9
+#define ARG_CONTENT_TYPE	10	/* of outbox_enqueue_bytes only */
 
 /* Copies argument arg to a column. */
 static void
@@ -299,9 +299,8 @@ insert_direct(Oid schema, const OutboxRoute *route, Datum *values, bool *isnull)
 	return true;
 }
 
-/* shift: how much further right the arguments from aggregate_id on stand. */
 static Datum
-enqueue(FunctionCallInfo fcinfo, bool bytes, int shift)
+enqueue(FunctionCallInfo fcinfo, bool bytes)
 {
 	Oid			schema = get_func_namespace(fcinfo->flinfo->fn_oid);
 	Datum		values[OUTBOX_COLUMNS];
@@ -309,44 +308,44 @@ enqueue(FunctionCallInfo fcinfo, bool bytes, int shift)
 	pg_uuid_t  *id;
 	const OutboxRoute *route;
 
-	if (PG_ARGISNULL(ARG(ARG_ROUTE)))
+	if (PG_ARGISNULL(ARG_ROUTE))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("route must not be null")));
 	route = usable_route(schema,
-						 text_to_cstring(PG_GETARG_TEXT_PP(ARG(ARG_ROUTE))),
+						 text_to_cstring(PG_GETARG_TEXT_PP(ARG_ROUTE)),
 						 InvalidOid);
 
 	/* Before the INSERT draws seq. */
 	if (outbox_strict_keys && route->ordered &&
-		!PG_ARGISNULL(ARG(ARG_AGGREGATE_ID)))
-		outbox_lock_key(outbox_hash_key(PG_ARGISNULL(ARG(ARG_AGGREGATE_TYPE)) ? NULL :
-										PG_GETARG_TEXT_PP(ARG(ARG_AGGREGATE_TYPE)),
-										PG_GETARG_TEXT_PP(ARG(ARG_AGGREGATE_ID))));
+		!PG_ARGISNULL(ARG_AGGREGATE_ID))
+		outbox_lock_key(outbox_hash_key(PG_ARGISNULL(ARG_AGGREGATE_TYPE) ? NULL :
+										PG_GETARG_TEXT_PP(ARG_AGGREGATE_TYPE),
+										PG_GETARG_TEXT_PP(ARG_AGGREGATE_ID)));
 
 	id = palloc(sizeof(pg_uuid_t));
-	if (PG_ARGISNULL(ARG(ARG_MESSAGE_ID)))
+	if (PG_ARGISNULL(ARG_MESSAGE_ID))
 		make_uuid7(id);
 	else
-		*id = *PG_GETARG_UUID_P(ARG(ARG_MESSAGE_ID));
+		*id = *PG_GETARG_UUID_P(ARG_MESSAGE_ID);
 
 	memset(isnull, true, sizeof(isnull));
 	values[COL_ID - 1] = UUIDPGetDatum(id);
 	values[COL_ORIGIN - 1] = Int64GetDatum(outbox_own_origin());
 	isnull[COL_ID - 1] = isnull[COL_ORIGIN - 1] = false;
-	pass(fcinfo, ARG(ARG_ROUTE), COL_ROUTE, values, isnull);
+	pass(fcinfo, ARG_ROUTE, COL_ROUTE, values, isnull);
 	pass(fcinfo, 0, COL_EVENT_TYPE, values, isnull);
-	pass(fcinfo, ARG(ARG_AGGREGATE_TYPE), COL_AGGREGATE_TYPE, values, isnull);
-	pass(fcinfo, ARG(ARG_AGGREGATE_ID), COL_AGGREGATE_ID, values, isnull);
+	pass(fcinfo, ARG_AGGREGATE_TYPE, COL_AGGREGATE_TYPE, values, isnull);
+	pass(fcinfo, ARG_AGGREGATE_ID, COL_AGGREGATE_ID, values, isnull);
 	pass(fcinfo, 1, bytes ? COL_BODY : COL_PAYLOAD, values, isnull);
-	pass(fcinfo, ARG(ARG_HEADERS), COL_HEADERS, values, isnull);
-	pass(fcinfo, ARG(ARG_PROPERTIES), COL_PROPERTIES, values, isnull);
+	pass(fcinfo, ARG_HEADERS, COL_HEADERS, values, isnull);
+	pass(fcinfo, ARG_PROPERTIES, COL_PROPERTIES, values, isnull);
 	if (bytes)
 		values[COL_PROPERTIES - 1] =
-			add_content_type(fcinfo, 2, ARG(ARG_PROPERTIES),
+			add_content_type(fcinfo, ARG_CONTENT_TYPE, ARG_PROPERTIES,
 							 &isnull[COL_PROPERTIES - 1]);
-	pass(fcinfo, ARG(ARG_ROUTING_KEY), COL_ROUTING_KEY, values, isnull);
-	pass(fcinfo, ARG(ARG_AVAILABLE_AT), COL_AVAILABLE_AT, values, isnull);
+	pass(fcinfo, ARG_ROUTING_KEY, COL_ROUTING_KEY, values, isnull);
+	pass(fcinfo, ARG_AVAILABLE_AT, COL_AVAILABLE_AT, values, isnull);
 
 	if (!insert_direct(schema, route, values, isnull))
 		outbox_store_enqueue(schema, values, isnull);
@@ -356,13 +355,13 @@ enqueue(FunctionCallInfo fcinfo, bool bytes, int shift)
 Datum
 outbox_enqueue(PG_FUNCTION_ARGS)
 {
-	return enqueue(fcinfo, false, 0);
+	return enqueue(fcinfo, false);
 }
 
 Datum
 outbox_enqueue_bytes(PG_FUNCTION_ARGS)
 {
-	return enqueue(fcinfo, true, 1);
+	return enqueue(fcinfo, true);
 }
 
 /* ---------------------------------------------------------------- triggers */

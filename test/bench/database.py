@@ -124,8 +124,8 @@ class Database:
     def enqueue_text(first, last, keys=0, size=256, route='default'):
         """One statement that enqueues the messages FIRST to LAST."""
         return rows_select(first, last, keys, size,
-                           "count(outbox_enqueue('bench.event', {payload}, {k}::text,"
-                           " 'bench', route => '%s'))" % route)
+                           "count(outbox_enqueue('bench.event', {payload}, aggregate_type => 'bench',"
+                           " aggregate_id => {k}::text, route => '%s'))" % route)
 
     def enqueue(self, count, first=1, batch=100_000, **options):
         """In transactions of so many messages."""

@@ -5,7 +5,7 @@ import re
 import signal
 import subprocess
 
-ENQUEUE = "SELECT outbox_enqueue('bench.event', $1::jsonb, $2, 'bench')"
+ENQUEUE = "SELECT outbox_enqueue('bench.event', $1::jsonb, aggregate_type => 'bench', aggregate_id => $2)"
 INSERT = ('INSERT INTO %s (event_type, payload, aggregate_id, aggregate_type)'
           " VALUES ('bench.event', $1::jsonb, $2, 'bench')")
 

@@ -338,7 +338,7 @@ $id = $node->sql(
 	q{SELECT outbox_enqueue_bytes('look.bytes', '\x00ff0a80', routing_key => 'look.here')}
 );
 my $id2 = $node->sql(
-	q{SELECT outbox_enqueue_bytes('look.bytes', 'abc', 'text/plain')});
+	q{SELECT outbox_enqueue_bytes('look.bytes', 'abc', content_type => 'text/plain')});
 my $big = $node->sql(<<'SQL');
 SELECT outbox_enqueue_bytes('look.big',
 	convert_to(repeat('0123456789', 50000), 'UTF8'))

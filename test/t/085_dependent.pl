@@ -32,7 +32,7 @@ DECLARE
 	v bigint;
 BEGIN
 	UPDATE counter SET n = n + 1 WHERE key = k RETURNING n INTO v;
-	PERFORM outbox_enqueue('counted', to_jsonb(v), k::text, 'counter');
+	PERFORM outbox_enqueue('counted', to_jsonb(v), aggregate_type => 'counter', aggregate_id => k::text);
 END
 $$;
 SQL

@@ -46,7 +46,7 @@ sub drain_rate
 	$rabbit->ctl('purge_queue', 'q');
 	$node->sql('SELECT outbox_pause()');
 	$node->sql(qq{SELECT count(outbox_enqueue('drain.event',
-		jsonb_build_object('pad', repeat('x', $BODY - 12)), i::text, 'drain'))
+		jsonb_build_object('pad', repeat('x', $BODY - 12)), aggregate_type => 'drain', aggregate_id => i::text))
 		FROM generate_series(1, $COUNT) i});
 	my $start = $node->sql('SELECT outbox_resume(); SELECT clock_timestamp()');
 	$start =~ s/^\n//;

@@ -371,9 +371,9 @@ $node->sql('TRUNCATE evil.canary');
 $node->sql('TRUNCATE test_sent');
 my $before = @{ [ $fake->records ] };
 foreach my $call (
-	q{public.outbox_enqueue('evil.event', '{"a": 1}', 'k', 't', headers => '{"h": "1", "n": 2}', properties => '{"priority": 1}')},
-	q{public.outbox_enqueue('evil.event', '{"a": 2}', 'k', 't', available_at => pg_catalog.now())},
-	q{public.outbox_enqueue_bytes('evil.event', '\x00ff', 'text/plain', properties => '{"app_id": "a"}')}
+	q{public.outbox_enqueue('evil.event', '{"a": 1}', aggregate_type => 't', aggregate_id => 'k', headers => '{"h": "1", "n": 2}', properties => '{"priority": 1}')},
+	q{public.outbox_enqueue('evil.event', '{"a": 2}', aggregate_type => 't', aggregate_id => 'k', available_at => pg_catalog.now())},
+	q{public.outbox_enqueue_bytes('evil.event', '\x00ff', content_type => 'text/plain', properties => '{"app_id": "a"}')}
   )
 {
 	my ($rc, $out, $err) = $node->psql('postgres', <<"SQL", on_error_stop => 1);

@@ -161,7 +161,7 @@ my @before = arrived();
 begin('B11: dumps');
 $checker->enqueue($BACKLOG, keys => 50, size => 200, prefix => 'pending');
 $node->sql(<<'SQL');
-SELECT outbox_enqueue('kept', '{"n": 1.50}', 'k', 't', headers => '{"h": [1, null]}',
+SELECT outbox_enqueue('kept', '{"n": 1.50}', aggregate_type => 't', aggregate_id => 'k', headers => '{"h": [1, null]}',
 	properties => '{"priority": 3}');
 SELECT outbox_enqueue_bytes('kept', '\x00ff', available_at => now() + '1 day');
 SELECT outbox_enqueue('kept', '{}', route => 'later');

@@ -568,7 +568,7 @@ SQL
 						"SELECT outbox_enqueue('e', '{}', $column => $text)")
 				} qw(aggregate_type aggregate_id routing_key)),
 			"SELECT outbox_enqueue($text, '{}')",
-			"SELECT outbox_enqueue_bytes('e', '', $text)",
+			"SELECT outbox_enqueue_bytes('e', '', content_type => $text)",
 			map({ "SELECT outbox_enqueue('e', $_)" }
 				"to_jsonb($text)",
 				"jsonb_build_object($text, 1)",

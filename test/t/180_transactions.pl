@@ -295,8 +295,8 @@ $node->wait_drained;
 $node->wait_sql('SELECT state FROM outbox_status', 'idle');
 my ($relay) = $node->backend_pids;
 my %calls = (
-	'one statement' => q{SELECT count(outbox_enqueue('e', '{}', (i % 1000)::text)) FROM generate_series(1, 3000) i, generate_series(1, 3000) j},
-	'a loop' => q{DO $$BEGIN FOR i IN 1 .. 9000000 LOOP PERFORM outbox_enqueue('e', '{}', (i % 1000)::text); END LOOP; END$$});
+	'one statement' => q{SELECT count(outbox_enqueue('e', '{}', aggregate_id => (i % 1000)::text)) FROM generate_series(1, 3000) i, generate_series(1, 3000) j},
+	'a loop' => q{DO $$BEGIN FOR i IN 1 .. 9000000 LOOP PERFORM outbox_enqueue('e', '{}', aggregate_id => (i % 1000)::text); END LOOP; END$$});
 foreach my $how (sort keys %calls)
 {
 	my ($out, $err, @kb) = ('', '');

@@ -367,7 +367,7 @@ foreach my $round (1 .. 3)
 	my $broken = drain_rate(
 		$drain,
 		sub {
-			$node->sql(qq{SELECT count(outbox_enqueue('e', '{}', i::text,
+			$node->sql(qq{SELECT count(outbox_enqueue('e', '{}', aggregate_id => i::text,
 					route => CASE i % 2 WHEN 0 THEN 'secret' ELSE 'missing' END))
 				FROM generate_series(1, 1000) i});
 		});

@@ -43,7 +43,7 @@ sub enqueue
 {
 	my ($type, $keys) = @_;
 
-	$node->sql(qq{SELECT count(outbox_enqueue('$type', '{}', k::text, 'case'))
+	$node->sql(qq{SELECT count(outbox_enqueue('$type', '{}', aggregate_type => 'case', aggregate_id => k::text))
 		FROM unnest($keys) WITH ORDINALITY u (k, i)});
 	return;
 }
@@ -205,7 +205,7 @@ enqueue('old', "ARRAY(SELECT generate_series(1, $OLD))");
 wait_until('the relay has noticed the backlog', sub { sleep 1; 1 });
 $session = $node->session;
 $session->query_safe('BEGIN');
-$session->query_safe(q{SELECT outbox_enqueue('late', '{}', 'late', 'case')});
+$session->query_safe(q{SELECT outbox_enqueue('late', '{}', aggregate_type => 'case', aggregate_id => 'late')});
 # This one must wait for the backlog, which now reaches over the other.
 enqueue('new', "ARRAY[$OLD]");
 $fake->do('answer delay 20');

@@ -65,7 +65,7 @@ ok($node->wait_drained(90, $_), "$_: drained") foreach qw(one busy);
 # --- a row is locked while its database makes room
 
 $node->sql('SELECT outbox_pause()', 'one');
-$node->sql(q{SELECT outbox_enqueue('locked', '{}', 'k', 'k') FROM generate_series(1, 2)}, 'one');
+$node->sql(q{SELECT outbox_enqueue('locked', '{}', aggregate_type => 'k', aggregate_id => 'k') FROM generate_series(1, 2)}, 'one');
 my $session = $node->session('one');
 $session->query_safe('BEGIN');
 $session->query_safe('SELECT FROM outbox ORDER BY seq LIMIT 1 FOR UPDATE');
@@ -85,7 +85,7 @@ $node->sql('DROP DATABASE busy');
 $node->sql('ALTER DATABASE one SET outbox.workers = 3');
 $node->sql('SELECT outbox_worker_restart()', 'one');
 my $at = time;
-$node->sql(q{SELECT outbox_enqueue('many', '{}', i::text, 'k') FROM generate_series(1, 50) i}, 'one');
+$node->sql(q{SELECT outbox_enqueue('many', '{}', aggregate_type => 'k', aggregate_id => i::text) FROM generate_series(1, 50) i}, 'one');
 ok($node->wait_drained(30, 'one'), 'workers: the one that there is does all');
 note sprintf 'workers: after %.1f s', time - $at;
 $node->stop;

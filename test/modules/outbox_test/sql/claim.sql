@@ -3,7 +3,7 @@ SELECT outbox_test_worker_session();
 INSERT INTO outbox_route (name) VALUES ('a'), ('b');
 
 -- Everything of a message
-SELECT outbox_enqueue('é€', '{"k": [1, "ü", null]}', 'id 1', 'type', '{"h": {"x": 1}}', 'a',
+SELECT outbox_enqueue('é€', '{"k": [1, "ü", null]}', 'type', 'id 1', '{"h": {"x": 1}}', 'a',
 	'r.k', '{"priority": 1}', NULL, '01890a5d-ac96-774b-bcce-b302099a8057') IS NOT NULL AS ok;
 SELECT outbox_enqueue_bytes('empty', '\x') IS NOT NULL AS ok;
 SELECT outbox_enqueue_bytes('nul', '\x00ff00') IS NOT NULL AS ok;

@@ -87,7 +87,7 @@ TRUNCATE outbox;
 CREATE TEMP TABLE orders (id int, status text);
 BEGIN;
 INSERT INTO orders VALUES (7, 'new');
-SELECT outbox_enqueue('order', '{"id": 7}', '7', 'order') AS id \gset
+SELECT outbox_enqueue('order', '{"id": 7}', aggregate_type => 'order', aggregate_id => '7') AS id \gset
 COMMIT;
 SELECT xmin, ctid FROM orders \gset
 SELECT pg_temp.fail('order', 'returned: 312 NO_ROUTE');

@@ -8,7 +8,9 @@
  * directory, which holds "POINT ACTION NTH".  At the NTH time that this process
  * passes POINT it removes the file, so that the fault happens once whatever it
  * does; with NTH 0 the file stays, and the fault happens at each pass of each
- * process until the test removes it.  Then it
+ * process until the test removes it.  (One point is in backends: before_announce,
+ * between the moment at which a commit is visible and its announcement; wait is
+ * all that may be done there.)  Then it
  *
  *		error	raises an ERROR
  *		fatal	raises a FATAL

@@ -68,6 +68,8 @@ wake_at_end(XactEvent event, void *arg)
 			return;
 		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_PREPARE:
+			/* Visible to others, and nobody has been told. */
+			OUTBOX_FAULT("before_announce");
 			if (OUTBOX_FAULT_LEAVES_OUT("announce"))
 				break;
 			outbox_shared_announce(MyDatabaseId,

@@ -236,8 +236,7 @@ turn(OutboxRelay *relay)
 
 	if (!outbox_enabled || relay->version_mismatch)
 		stand_by(relay);
-	else if (relay->attached)
-		outbox_relay_link_step(relay, now);
+	outbox_relay_link_step(relay, now);
 	outbox_relay_publish(relay, now);
 	show_state(relay);
 	return outbox_relay_may_send(relay) ||

@@ -457,6 +457,10 @@ check_renewal(OutboxRelay *relay, OutboxMonoTime now)
 	relay->reconnect = true;
 }
 
+/*
+ * Called in every turn, whatever keeps the relay from working: a deadline of the
+ * link that nobody looks at any more would end each wait at once.
+ */
 void
 outbox_relay_link_step(OutboxRelay *relay, OutboxMonoTime now)
 {
@@ -468,7 +472,8 @@ outbox_relay_link_step(OutboxRelay *relay, OutboxMonoTime now)
 	switch (outbox_link_state(relay->link))
 	{
 		case OUTBOX_LINK_CLOSED:
-			if (relay->config_error == NULL &&
+			if (outbox_enabled && relay->attached &&
+				relay->config_error == NULL &&
 				outbox_mono_reached(relay->connect_at, now))
 				connect_start(relay);
 			break;

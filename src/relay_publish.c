@@ -41,7 +41,10 @@ goes_alone(OutboxRelay *relay)
 	return item != NULL && item->route->failures > 0;
 }
 
-/* How many more messages may be sent and unsettled. */
+/*
+ * How many more messages may be sent and unsettled.  None when the confirm of
+ * the oldest is missing for so long that there is no place for another tag.
+ */
 static int
 window_room(OutboxRelay *relay)
 {
@@ -49,6 +52,8 @@ window_room(OutboxRelay *relay)
 	int			used = queue->nsent + queue->nconfirmed + queue->nrejected +
 		relay->unflushed.count;
 
+	if (outbox_confirms_full(&relay->window))
+		return 0;
 	if (goes_alone(relay))
 		return queue->nsent == 0 ? 1 : 0;
 	return Max(outbox_window - used, 0);
@@ -165,8 +170,7 @@ send_burst(OutboxRelay *relay, OutboxMonoTime now)
 	{
 		OutboxItem *item = outbox_queue_peek(relay->queue);
 
-		if (item == NULL || window_room(relay) == 0 ||
-			outbox_confirms_full(&relay->window))
+		if (item == NULL || window_room(relay) == 0)
 			break;
 		if (!item->route->declared && item->route->exchange[0] != '\0')
 			break;

@@ -39,6 +39,13 @@ SELECT conname, pg_get_constraintdef(oid) FROM pg_constraint
 WHERE conrelid IN ('outbox'::regclass, 'outbox_route'::regclass, 'outbox_control'::regclass)
 	AND contype <> 'n' ORDER BY conname COLLATE "C";
 
+-- Nothing outside of its schema.
+SELECT pg_describe_object(classid, objid, objsubid)
+FROM pg_depend d, pg_identify_object(classid, objid, objsubid) o
+WHERE d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e'
+	AND d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'outbox')
+	AND o.schema <> 'public';
+
 -- Everything has a comment (of a partition, the table that it is part of).
 SELECT relname FROM outbox_regress.relations
 WHERE relkind IN ('r', 'p', 'v') AND obj_description(oid, 'pg_class') IS NULL;

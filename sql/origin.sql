@@ -80,7 +80,11 @@ INSERT INTO outbox (event_type, payload, origin) VALUES ('later', '{}', 4);
 SELECT outbox_adopt();
 SELECT array(SELECT unnest(adopted_origins) ORDER BY 1) FROM outbox_control;
 -- a restore brings its own list
-INSERT INTO outbox_control (system_identifier, database_oid, adopted_origins) VALUES (1, 2, '{7}');
+UPDATE outbox_control SET adopted_origins = DEFAULT;
+SET LOCAL check_function_bodies = off;
+SELECT set_config('search_path', '', true);
+INSERT INTO public.outbox_control (system_identifier, database_oid, adopted_origins) VALUES (1, 2, '{7}');
+SET LOCAL search_path = public, outbox_regress;
 SELECT adopted_origins FROM outbox_control;
 ROLLBACK;
 -- with nothing to adopt it still says when, by which a worker sees that it was called

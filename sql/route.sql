@@ -72,17 +72,49 @@ SELECT outcome($$SELECT outbox_enqueue('e', '{}', route => 'twice')$$);
 ROLLBACK;
 SELECT outcome($$SELECT outbox_enqueue('e', '{}', route => 'twice')$$);
 
--- A restore meets the default route that CREATE EXTENSION made: the row that
--- comes last wins
-INSERT INTO outbox_route VALUES ('default', 'restored', 'fanout', 'k', 3, 'none', 'block', false, '{postgres}');
-SELECT * FROM outbox_route WHERE name = 'default' \gx
-COPY outbox_route FROM stdin;
-default	outbox	topic	{event_type}	10	key	skip	f	\N
-\.
-SELECT * FROM outbox_route WHERE name = 'default' \gx
--- only that one
-INSERT INTO outbox_route (name) VALUES ('twice');
+-- What a migration adds for safety leaves the default route as it is, and who
+-- means to change it can
+UPDATE outbox_route SET exchange = 'ours', paused = true WHERE name = 'default';
+INSERT INTO outbox_route (name) VALUES ('default') ON CONFLICT DO NOTHING;
+INSERT INTO outbox_route (name) VALUES ('default') ON CONFLICT (name) DO NOTHING;
+INSERT INTO outbox_route (name) VALUES ('default');
 \echo :LAST_ERROR_SQLSTATE
+SET check_function_bodies = off;
+INSERT INTO outbox_route (name) VALUES ('default');
+\echo :LAST_ERROR_SQLSTATE
+RESET check_function_bodies;
+BEGIN;
+SELECT set_config('search_path', '', true);
+INSERT INTO public.outbox_route (name) VALUES ('default');
+\echo :LAST_ERROR_SQLSTATE
+ROLLBACK;
+SELECT * FROM outbox_route WHERE name = 'default' \gx
+INSERT INTO outbox_route (name, exchange_type) VALUES ('default', 'topic')
+	ON CONFLICT (name) DO UPDATE SET exchange = EXCLUDED.exchange, paused = EXCLUDED.paused;
+SELECT * FROM outbox_route WHERE name = 'default' \gx
+
+-- A restore, which sets these two, replaces the row that CREATE EXTENSION made,
+-- and only that one
+SET check_function_bodies = off;
+SELECT set_config('search_path', '', false);
+INSERT INTO public.outbox_route VALUES ('default', 'restored', 'fanout', 'k', 3, 'none', 'block', false, '{postgres}');
+SELECT * FROM public.outbox_route WHERE name = 'default' \gx
+COPY public.outbox_route FROM stdin;
+default	outbox	topic	{event_type}	10	key	skip	f	\N	t
+\.
+\echo :LAST_ERROR_SQLSTATE
+UPDATE public.outbox_route SET exchange = 'outbox', exchange_type = 'topic', routing_key = DEFAULT,
+	max_attempts = DEFAULT, ordering = DEFAULT, on_failed = DEFAULT, enqueue_roles = NULL
+WHERE name = 'default';
+COPY public.outbox_route FROM stdin;
+default	copied	topic	{event_type}	10	key	skip	f	\N	t
+other	copied	topic	{event_type}	10	key	skip	f	\N	t
+\.
+SELECT name, exchange FROM public.outbox_route ORDER BY name;
+RESET check_function_bodies;
+SET search_path = public, outbox_regress;
+DELETE FROM outbox_route WHERE name = 'other';
+UPDATE outbox_route SET exchange = 'outbox' WHERE name = 'default';
 BEGIN;
 DELETE FROM outbox_route WHERE name = 'default';
 SELECT outcome($$SELECT outbox_enqueue('e', '{}')$$);
@@ -104,11 +136,28 @@ SELECT outbox_pause(NULL);
 SELECT singleton, paused FROM outbox_control;
 ROLLBACK;
 SELECT singleton, paused FROM outbox_control;
--- one row, always: another replaces it, as a restore does
+-- one row, always; a restore replaces the one that CREATE EXTENSION made
+SELECT outcome('INSERT INTO outbox_control VALUES (' || v || ')')
+FROM unnest(ARRAY['true, false, 1, 2', 'true, true, 3, 4) ON CONFLICT DO NOTHING --']) v;
 BEGIN;
-INSERT INTO outbox_control VALUES (true, false, 1, 2);
-INSERT INTO outbox_control VALUES (false, true, 3, 4);
-SELECT singleton, paused, system_identifier, database_oid FROM outbox_control;
+SET LOCAL check_function_bodies = off;
+SELECT set_config('search_path', '', true);
+INSERT INTO public.outbox_control VALUES (true, false, 1, 2);
+SELECT singleton, paused, system_identifier, database_oid FROM public.outbox_control;
+SAVEPOINT once;
+INSERT INTO public.outbox_control VALUES (true, false, 1, 2);
+\echo :LAST_ERROR_SQLSTATE
+ROLLBACK TO once;
+INSERT INTO public.outbox_control VALUES (true, false, 3, 4) ON CONFLICT DO NOTHING;
+SELECT singleton, paused, system_identifier, database_oid FROM public.outbox_control;
+ROLLBACK;
+-- (these tests run paused, install.sql, and a pause stays)
+BEGIN;
+UPDATE outbox_control SET paused = false;
+SET LOCAL check_function_bodies = off;
+SELECT set_config('search_path', '', true);
+INSERT INTO public.outbox_control VALUES (true, false, 1, 2);
+SELECT singleton, paused, system_identifier, database_oid FROM public.outbox_control;
 ROLLBACK;
 SELECT regexp_replace(outcome('UPDATE outbox_control SET singleton = false'), '\(f,.*', '(f, ...') AS outcome;
 

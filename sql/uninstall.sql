@@ -24,7 +24,15 @@ SELECT "Out Box".outbox_requeue(id), "Out Box".outbox_discard(id)
 FROM "Out Box".outbox WHERE event_type = 'f';
 SELECT "Out Box".outbox_pause('default');
 SELECT "Out Box".outbox_resume('default');
+-- what a restore brings
+BEGIN;
+SET LOCAL check_function_bodies = off;
+SELECT set_config('search_path', '', true);
 INSERT INTO "Out Box".outbox_route (name, exchange) VALUES ('default', 'other');
+INSERT INTO "Out Box".outbox_control (system_identifier, database_oid) VALUES (1, 2);
+SELECT system_identifier, database_oid FROM "Out Box".outbox_control;
+COMMIT;
+SELECT "Out Box".outbox_adopt();
 SELECT exchange FROM "Out Box".outbox_route;
 BEGIN;
 LOCK TABLE "Out Box".outbox_archive;

@@ -396,7 +396,7 @@ SET search_path = evil, pg_catalog, public;
 SET client_min_messages = error;
 UPDATE public.outbox_route SET max_attempts = 7 WHERE public.outbox_route.name OPERATOR(pg_catalog.=) 'default';
 INSERT INTO public.outbox_route (name, routing_key) VALUES ('extra', '{event_type}.x');
-INSERT INTO public.outbox_route (name, exchange_type) VALUES ('default', 'topic');
+INSERT INTO public.outbox_route (name, exchange_type) VALUES ('default', 'topic') ON CONFLICT DO NOTHING;
 DELETE FROM public.outbox_route WHERE public.outbox_route.name OPERATOR(pg_catalog.=) 'extra';
 SELECT public.outbox_pause('default'), public.outbox_resume('default'), public.outbox_pause(), public.outbox_resume();
 SELECT public.outbox_requeue_failed('default', 'x', 'y', 'z', 'w', '2000-01-01', 5);

@@ -17,7 +17,11 @@ SELECT outbox_test_copy(), outbox_adopt(), outbox_test_copy();
 UPDATE outbox_control SET system_identifier = system_identifier + 1;
 SELECT outbox_test_copy(), outbox_adopt(), outbox_test_copy(), outbox_adopt();
 -- what a restored dump brings replaces what CREATE EXTENSION has made
-INSERT INTO outbox_control (paused, system_identifier, database_oid) VALUES (false, 1, 2);
+SET check_function_bodies = off;
+SELECT set_config('search_path', '', false);
+INSERT INTO "Out Box".outbox_control (paused, system_identifier, database_oid) VALUES (false, 1, 2);
+RESET check_function_bodies;
+RESET search_path;
 SELECT count(*), min(system_identifier), min(database_oid) FROM outbox_control;
 SELECT outbox_test_copy(), outbox_adopt(), outbox_test_copy();
 -- and so is one with messages of another

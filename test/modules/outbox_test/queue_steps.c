@@ -1,0 +1,235 @@
+/*-------------------------------------------------------------------------
+ *
+ * queue_steps.c
+ *		The relay's queue, driven step by step from SQL.
+ *
+ * Compiled into this module as it is, like the store, with a slot of its own.
+ * outbox_test_queue() starts with an empty queue and takes words:
+ *
+ *		admit:SEQ[:KEY]		a scan has claimed it; again: its key was read again;
+ *							due: its time has come
+ *		send				everything that is ready
+ *		ack:SEQ reject:SEQ	the broker's answers; settle:SEQ retry:SEQ fail:SEQ
+ *							what the settling transaction made of them
+ *		unknown				the link is lost
+ *		lock:SEQ:KEY		somebody has locked that row
+ *		release:KEY			the hold is over
+ *		done:SEQ:KEY		the key was read again up to there (0: to its end)
+ *		drop				all that is not sent leaves memory
+ *		durable				must the next commit be on the disk?
+ *		reread claims		what is to be read again; what is shown as claimed
+ *
+ * and returns a line for each word that has something to say.  Keys are single
+ * letters; the only route keeps keys in order and blocks on what failed.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "../../../src/queue.c"
+
+#include "fmgr.h"
+#include "funcapi.h"
+#include "utils/builtins.h"
+
+PG_FUNCTION_INFO_V1(outbox_test_queue);
+
+OutboxSlot *MySlot = NULL;
+
+typedef struct Steps
+{
+	ReturnSetInfo *rsinfo;
+	OutboxQueue *queue;
+	OutboxRoute route;
+} Steps;
+
+static void
+say(Steps *steps, const char *word, const char *text)
+{
+	Datum		value = CStringGetTextDatum(psprintf("%s: %s", word, text));
+	bool		isnull = false;
+
+	tuplestore_putvalues(steps->rsinfo->setResult, steps->rsinfo->setDesc,
+						 &value, &isnull);
+}
+
+static OutboxItem *
+find_item(Steps *steps, int64 seq)
+{
+	ItemEntry  *entry = hash_search(steps->queue->items, &seq, HASH_FIND, NULL);
+
+	if (entry == NULL || entry->item == NULL)
+		elog(ERROR, "no item " INT64_FORMAT, seq);
+	return entry->item;
+}
+
+static void
+admit(Steps *steps, const char *word, int64 seq, char key, OutboxOrigin origin)
+{
+	OutboxMessage *message = MemoryContextAllocZero(steps->queue->message_cxt,
+													sizeof(OutboxMessage));
+	int			claim;
+
+	message->seq = seq;
+	message->size = sizeof(OutboxMessage);
+	message->aggregate_id = key != '\0' ? "key" : NULL;
+	message->key_hash = key;
+	claim = outbox_queue_take_claim(steps->queue, seq);
+	if (claim < 0)
+		say(steps, word, "is there");
+	else if (!outbox_queue_admit(steps->queue, message, &steps->route, claim,
+								 origin))
+		say(steps, word, "dropped");
+}
+
+static void
+send_all(Steps *steps, const char *word)
+{
+	StringInfoData sent;
+	OutboxItem *item;
+
+	initStringInfo(&sent);
+	while ((item = outbox_queue_peek(steps->queue)) != NULL)
+	{
+		appendStringInfo(&sent, INT64_FORMAT " ", item->message->seq);
+		outbox_queue_sent(steps->queue, item, outbox_mono_now());
+	}
+	say(steps, word, sent.len > 0 ? sent.data : "nothing");
+}
+
+/* The latest first, as the relay does it; here that is the highest number. */
+static void
+lose_link(Steps *steps)
+{
+	for (;;)
+	{
+		HASH_SEQ_STATUS status;
+		ItemEntry  *entry;
+		OutboxItem *latest = NULL;
+
+		hash_seq_init(&status, steps->queue->items);
+		while ((entry = hash_seq_search(&status)) != NULL)
+			if (entry->item != NULL && entry->item->state == OUTBOX_ITEM_SENT &&
+				(latest == NULL || entry->seq > latest->message->seq))
+				latest = entry->item;
+		if (latest == NULL)
+			return;
+		outbox_queue_unknown(steps->queue, latest, false);
+	}
+}
+
+static void
+show_reread(Steps *steps, const char *word)
+{
+	StringInfoData text;
+	dlist_iter	iter;
+
+	initStringInfo(&text);
+	dlist_foreach(iter, &steps->queue->reread)
+	{
+		OutboxKey  *key = dlist_container(OutboxKey, node, iter.cur);
+
+		appendStringInfo(&text, "%c from " INT64_FORMAT " ", (char) key->hash,
+						 key->skip_low);
+	}
+	say(steps, word, text.len > 0 ? text.data : "nothing");
+}
+
+static void
+show_claims(Steps *steps, const char *word)
+{
+	StringInfoData text;
+
+	initStringInfo(&text);
+	for (int i = 0; i < OUTBOX_MAX_CLAIMS; i++)
+	{
+		uint64		claim = pg_atomic_read_u64(&MySlot->claims[i]);
+
+		if (claim != 0)
+			appendStringInfo(&text, UINT64_FORMAT "%s ", claim >> 1,
+							 claim & 1 ? " in flight" : "");
+	}
+	say(steps, word, text.len > 0 ? text.data : "nothing");
+}
+
+static OutboxKey *
+existing_key(Steps *steps, char letter)
+{
+	int64		hash = letter;
+	OutboxKey  *key = hash_search(steps->queue->keys, &hash, HASH_FIND, NULL);
+
+	if (key == NULL)
+		elog(ERROR, "no key %c", letter);
+	return key;
+}
+
+static void
+step(Steps *steps, const char *word)
+{
+	OutboxQueue *queue = steps->queue;
+	char		verb[16] = "";
+	long		seq = 0;
+	char		letter = '\0';
+
+	if (sscanf(word, "%15[a-z]:%ld:%c", verb, &seq, &letter) < 2)
+		(void) sscanf(word, "%15[a-z]:%c", verb, &letter);
+
+	if (strcmp(verb, "admit") == 0)
+		admit(steps, word, seq, letter, OUTBOX_FROM_SCAN);
+	else if (strcmp(verb, "again") == 0)
+		admit(steps, word, seq, letter, OUTBOX_FROM_KEY);
+	else if (strcmp(verb, "due") == 0)
+		admit(steps, word, seq, letter, OUTBOX_FROM_DUE);
+	else if (strcmp(verb, "send") == 0)
+		send_all(steps, word);
+	else if (strcmp(verb, "ack") == 0)
+		outbox_queue_confirmed(queue, find_item(steps, seq));
+	else if (strcmp(verb, "reject") == 0)
+		outbox_queue_rejected(queue, find_item(steps, seq), "no");
+	else if (strcmp(verb, "unknown") == 0)
+		lose_link(steps);
+	else if (strcmp(verb, "settle") == 0)
+		outbox_queue_settled(queue, find_item(steps, seq));
+	else if (strcmp(verb, "retry") == 0)
+		outbox_queue_failed(queue, find_item(steps, seq), false);
+	else if (strcmp(verb, "fail") == 0)
+		outbox_queue_failed(queue, find_item(steps, seq), true);
+	else if (strcmp(verb, "lock") == 0)
+		outbox_queue_hold_locked(queue, letter, seq, outbox_mono_after(1000));
+	else if (strcmp(verb, "release") == 0)
+		outbox_queue_release(queue, existing_key(steps, letter));
+	else if (strcmp(verb, "done") == 0)
+		outbox_queue_reread_done(queue, existing_key(steps, letter), seq);
+	else if (strcmp(verb, "drop") == 0)
+		say(steps, word, psprintf("from " INT64_FORMAT,
+								  outbox_queue_drop_all(queue, NULL)));
+	else if (strcmp(verb, "durable") == 0)
+	{
+		say(steps, word, queue->key_waits_for_settling ? "yes" : "no");
+		queue->key_waits_for_settling = false;
+	}
+	else if (strcmp(verb, "reread") == 0)
+		show_reread(steps, word);
+	else if (strcmp(verb, "claims") == 0)
+		show_claims(steps, word);
+	else
+		elog(ERROR, "no step \"%s\"", word);
+}
+
+Datum
+outbox_test_queue(PG_FUNCTION_ARGS)
+{
+	Steps		steps = {.rsinfo = (ReturnSetInfo *) fcinfo->resultinfo};
+	char	   *words = text_to_cstring(PG_GETARG_TEXT_PP(0));
+
+	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
+	MySlot = palloc0(sizeof(OutboxSlot));
+	steps.route.name = "route";
+	steps.route.ordered = true;
+	steps.route.block_on_failed = true;
+	steps.queue = outbox_queue_create(CurrentMemoryContext);
+	steps.queue->waiting_max = 1000;
+	for (char *word = strtok(words, " \n\t"); word != NULL;
+		 word = strtok(NULL, " \n\t"))
+		step(&steps, word);
+	MySlot = NULL;
+	return (Datum) 0;
+}

@@ -1,0 +1,37 @@
+-- The order of keys in the worker's memory, step by step; no row is needed.
+-- The words are explained in queue_steps.c.
+
+-- One message of a key at a time; what has no key waits for nobody
+SELECT * FROM outbox_test_queue('admit:1:a admit:2:a admit:3:b admit:4 admit:4 send claims
+	ack:1 send settle:1 send ack:2 settle:2 ack:3 settle:3 ack:4 settle:4 claims');
+-- The settling before the next one of the key is on the disk: it waited, it came
+-- before the settling, it is in the table only; and not where nothing waits
+SELECT * FROM outbox_test_queue('admit:1:a admit:2:a send ack:1 durable');
+SELECT * FROM outbox_test_queue('admit:1:a send ack:1 durable admit:2:a durable');
+SELECT * FROM outbox_test_queue('admit:1:a send lock:2:a ack:1 durable');
+SELECT * FROM outbox_test_queue('admit:1:a admit:2 send ack:1 ack:2 durable');
+
+-- Unknown after a lost link: in front of the others, in the old order
+SELECT * FROM outbox_test_queue('admit:1:a admit:2:b admit:3 send admit:4 admit:5:a unknown claims send');
+-- but what was confirmed is not unknown
+SELECT * FROM outbox_test_queue('admit:1:a admit:2:b send ack:1 unknown send');
+
+-- An attempt has failed: its key waits in the table, others go on; it comes first
+-- when its time has come
+SELECT * FROM outbox_test_queue('admit:1:a admit:2:a admit:3:b send reject:1 retry:1 reread
+	admit:4:a claims due:1:a send reread ack:1 settle:1 reread again:2:a again:4:a done:0:a send');
+-- It has failed for good, and the route blocks: whoever lets the key go on may have
+-- made it pending again
+SELECT * FROM outbox_test_queue('admit:1:a admit:2:a send reject:1 fail:1 admit:3:a send reread
+	release:a reread again:1:a again:2:a again:3:a done:0:a send');
+
+-- A locked row: what waits behind it leaves memory, what is in front stays
+SELECT * FROM outbox_test_queue('admit:1:a admit:2:a admit:4:a lock:3:a claims send ack:1 settle:1 send reread
+	release:a send ack:2 settle:2 reread');
+-- Behind rows that are in the table only nothing is kept, not even when it fits
+SELECT * FROM outbox_test_queue('lock:2:a release:a reread admit:3:a again:2:a send reread');
+-- Read up to a number: from the next on
+SELECT * FROM outbox_test_queue('lock:2:a release:a again:2:a done:2:a send ack:2 settle:2 reread');
+
+-- Everything leaves memory that is not sent, in whatever state
+SELECT * FROM outbox_test_queue('admit:1:a send admit:2:a admit:3 admit:4:b drop claims send');

@@ -52,6 +52,8 @@ typedef struct OutboxLinkError
 	int			code;			/* AMQP reply code, or 0 */
 	bool		destination;	/* whatever goes to that exchange meets it */
 	bool		unreachable;	/* nobody there: no TCP connection came about */
+	bool		message;		/* perhaps because of one that was in flight */
+	bool		hopeless;		/* ... which no later attempt can change */
 	char		text[512];		/* printable, without credentials */
 } OutboxLinkError;
 

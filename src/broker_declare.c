@@ -101,6 +101,7 @@ outbox_link_declare(OutboxLink *link, const char *exchange, const char *type,
 	{
 		/* some refusals (an unknown type) close the whole connection */
 		status = outbox_link_fail_rpc(link, "declaring an exchange", &reply);
+		link->error.message = false;
 		*code = link->error.code;
 		strlcpy(text, link->error.text, text_size);
 	}

@@ -82,6 +82,8 @@ set_error(OutboxLink *link, OutboxLinkFault fault, int code, const char *text)
 	link->error.code = code;
 	link->error.destination = false;
 	link->error.unreachable = false;
+	link->error.message = false;
+	link->error.hopeless = false;
 	outbox_link_printable(link->error.text, sizeof(link->error.text),
 						  text, strlen(text));
 }
@@ -194,6 +196,44 @@ concerns_destination(int code, const char *text)
 }
 
 /*
+ * May an open connection have been closed because of what was published on it?
+ * What an administrator or a policy does (320, 403, 530 and the like) is not
+ * about a message.  541 may as well be the broker's own trouble: who is blamed
+ * for it was alone in flight, and gets other attempts.
+ */
+static bool
+concerns_message(int code)
+{
+	switch (code)
+	{
+		case AMQP_CONTENT_TOO_LARGE:
+		case AMQP_PRECONDITION_FAILED:
+		case AMQP_FRAME_ERROR:
+		case AMQP_SYNTAX_ERROR:
+		case AMQP_COMMAND_INVALID:
+		case AMQP_CHANNEL_ERROR:
+		case AMQP_UNEXPECTED_FRAME:
+		case AMQP_NOT_IMPLEMENTED:
+		case AMQP_INTERNAL_ERROR:
+			return true;
+		default:
+			return false;
+	}
+}
+
+/*
+ * Is the message larger than the broker takes?  RabbitMQ says "message size N is
+ * larger than configured max size M", in other versions without "configured".
+ */
+static bool
+is_too_large(int code, const char *text)
+{
+	return code == AMQP_CONTENT_TOO_LARGE ||
+		(code == AMQP_PRECONDITION_FAILED &&
+		 strstr(text, "message size ") != NULL);
+}
+
+/*
  * The broker sent connection.close, or channel.close on the publishing
  * channel.
  */
@@ -230,11 +270,18 @@ outbox_link_fail_close(OutboxLink *link, const char *doing,
 		(void) outbox_link_fail(link, fault, code,
 								"the broker closed the channel: %s", text);
 		link->error.destination = concerns_destination(code, text);
+		link->error.message = true;
+		link->error.hopeless = is_too_large(code, text);
 		return OUTBOX_LINK_LOST;
 	}
 	if (link->state != OUTBOX_LINK_CONNECTING)
-		return outbox_link_fail(link, fault, code,
+	{
+		(void) outbox_link_fail(link, fault, code,
 								"the broker closed the connection: %s", text);
+		link->error.message = concerns_message(code);
+		link->error.hopeless = is_too_large(code, text);
+		return OUTBOX_LINK_LOST;
+	}
 	if (code == AMQP_ACCESS_REFUSED)
 		return outbox_link_fail(link, fault, code,
 								"login was refused by the broker: %s", text);

@@ -85,6 +85,7 @@ struct OutboxItem
 	int			claim_index;	/* in MySlot->claims */
 	bool		returned;		/* basic.return came, its ack will follow */
 	bool		suspect;		/* may be what closed the channel */
+	bool		hopeless;		/* rejected for what no later attempt can change */
 	OutboxMonoTime sent_at;
 	char	   *reason;			/* why it was returned or rejected */
 };

@@ -16,6 +16,7 @@
  * relay_sweep.c	looking for rows that nobody has announced
  * relay_admit.c	what becomes of it after the commit
  * relay_link.c		connecting, losing the connection, confirms
+ * relay_unknown.c	what was in flight when the connection was lost
  * relay_publish.c	sending what is ready
  * relay_unflushed.c	what is settled and not yet on disk
  * relay_wait.c		the only wait
@@ -47,13 +48,23 @@
 #define OUTBOX_DRAIN_MS			1000
 
 /*
- * The longest wait between two connects.  Shorter than outbox.retry_max may be:
- * when the broker is back, everything waits for this.  A broker that is there
- * and turns us away (a wrong password, a limit) is asked less often than an
- * address where nobody answers.
+ * The longest wait between two connects to a host.  Shorter than
+ * outbox.retry_max may be: when the broker is back, everything waits for this.  A
+ * broker that is there and turns us away (a wrong password, a limit) is asked less
+ * often than an address where nobody answers, which costs next to nothing.
  */
 #define OUTBOX_RECONNECT_MAX_MS	30000
-#define OUTBOX_UNREACHABLE_MAX_MS 5000
+#define OUTBOX_UNREACHABLE_MAX_MS 1000
+/* What comes so soon after a connect waits for the same wake-up. */
+#define OUTBOX_TOGETHER_MS		250
+
+/*
+ * So many connections are closed because of a message without a wait before the
+ * next one, when nothing gets through between; then there is one, and it grows.
+ */
+#define OUTBOX_CLOSES_FREE		3
+#define OUTBOX_CLOSES_MS		50
+#define OUTBOX_CLOSES_MAX_MS	1000
 
 /*
  * A channel on which a message is nacked again so long after its first nack is
@@ -78,6 +89,9 @@
 /* The same after an error: somebody was reading the archive, most often. */
 #define OUTBOX_MAINTAIN_RETRY_MS 5000
 
+/* Messages that are sent alone because the broker closed the link because of them. */
+#define OUTBOX_MAX_BLAMED		64
+
 #define OUTBOX_MAX_RANGES		64
 #define OUTBOX_MAX_PREPARED		1024
 #define OUTBOX_MAX_EXCLUDED		100
@@ -92,6 +106,14 @@ typedef struct OutboxUnflushed
 	bool		dirty;			/* count or keys may not be empty */
 	uint8		keys[OUTBOX_UNFLUSHED_KEYS / 8];	/* a bit for their hash */
 } OutboxUnflushed;
+
+/* What came of the connects to one host. */
+typedef struct OutboxHostTries
+{
+	uint32		failures;		/* of one kind, in a row */
+	int			max_ms;			/* the longest wait after that kind */
+	OutboxMonoTime at;			/* not before */
+} OutboxHostTries;
 
 typedef struct OutboxRelay
 {
@@ -127,14 +149,18 @@ typedef struct OutboxRelay
 	bool		ever_connected;
 	bool		link_was_open;	/* last state that was logged */
 	bool		channel_lost;	/* by a message's fault: no news of the broker */
+	uint32		closes;			/* by the broker, in a row, and no ack between */
+	pg_uuid_t	blamed[OUTBOX_MAX_BLAMED];	/* for them; the latest */
+	uint32		nblamed;		/* ever */
 	OutboxMonoTime renew_at;	/* a nack from then on replaces the channel */
 	bool		renew;			/* one has come */
 	bool		acked;			/* the channel has had an ack */
 	uint32		renewals;		/* in a row */
 	uint32		connect_failures;	/* in a row */
+	OutboxHostTries tries[OUTBOX_MAX_HOSTS];
 	OutboxMonoTime opened_at;	/* the last connection */
 	int			next_host;
-	OutboxMonoTime connect_at;	/* not before */
+	OutboxMonoTime connect_at;	/* not before; unset: now */
 	OutboxMonoTime connect_deadline;	/* of the TCP connect under way */
 	OutboxMonoTime send_at;		/* no room to send; try again then; unset: now */
 	int			send_wait_ms;	/* the last such wait; 0: something was sent since */
@@ -255,6 +281,7 @@ extern void outbox_backlog_jump(OutboxRelay *relay);
 extern void outbox_relay_sweep(OutboxRelay *relay);
 
 /* relay_link.c */
+extern void outbox_relay_connect_anew(OutboxRelay *relay);
 extern void outbox_relay_link_create(OutboxRelay *relay);
 extern void outbox_relay_link_step(OutboxRelay *relay, OutboxMonoTime now);
 extern void outbox_relay_receive(OutboxRelay *relay);
@@ -263,6 +290,13 @@ extern void outbox_relay_close(OutboxRelay *relay, bool polite);
 extern bool outbox_relay_link_open(OutboxRelay *relay);
 /* No link, and all hosts were tried in vain. */
 extern bool outbox_relay_broker_down(OutboxRelay *relay);
+
+/* relay_unknown.c */
+/* Everything unconfirmed becomes READY again; true: one of it was blamed. */
+extern bool outbox_relay_reclaim_unknown(OutboxRelay *relay,
+										 const OutboxLinkError *error);
+extern bool outbox_relay_was_blamed(const OutboxRelay *relay,
+									const OutboxMessage *message);
 
 /* relay_wait.c */
 extern bool outbox_relay_wait(OutboxRelay *relay, int64 timeout_ms);

@@ -3,10 +3,8 @@
  * relay_link.c
  *		The relay's side of the link: connecting, losing it, confirms.
  *
- * Never called inside a transaction.  When the link is lost, everything that
- * was sent and not confirmed is unknown and becomes READY again, in order; when
- * it was lost by a channel error, these are suspects, and are sent one at a
- * time until the guilty one shows itself (DESIGN.md section 5).
+ * Never called inside a transaction.  What becomes of the messages that were in
+ * flight when the link is lost is in relay_unknown.c.
  *
  *-------------------------------------------------------------------------
  */
@@ -161,87 +159,113 @@ outbox_relay_link_create(OutboxRelay *relay)
 
 /* -------------------------------------------------------------------- loss */
 
-typedef struct UnknownItems
-{
-	OutboxItem **items;
-	int			count;
-} UnknownItems;
-
+/*
+ * The next host in turn whose wait is over, at once; or else the time when the
+ * first of them is.  One wake-up does for all that comes within a moment.
+ */
 static void
-collect_unknown(void *item, uint64_t tag, void *arg)
+choose_host(OutboxRelay *relay)
 {
-	UnknownItems *unknown = arg;
+	OutboxMonoTime now = outbox_mono_now();
+	OutboxMonoTime moment;
+	int			nhosts = Max(relay->uri.nhosts, 1);
+	int			current = relay->next_host % nhosts;
 
-	(void) tag;
-	unknown->items[unknown->count++] = item;
-}
-
-/* One message alone was in flight when the channel was closed: it is it. */
-static void
-blame(OutboxRelay *relay, OutboxItem *item, const OutboxLinkError *error)
-{
-	if (error->destination)
+	relay->connect_at = OUTBOX_MONO_UNSET;
+	for (int i = 1; i <= nhosts; i++)
 	{
-		OutboxRoute *route = item->route;
+		int			host = (current + i) % nhosts;
 
-		outbox_queue_unknown(relay->queue, item, false);
-		outbox_relay_route_broken(relay, route, error->text);
-		return;
+		if (outbox_mono_reached(relay->tries[host].at, now))
+		{
+			relay->next_host = host;
+			relay->connect_at = now;
+			return;
+		}
+		if (!outbox_mono_is_set(relay->connect_at) ||
+			outbox_mono_before(relay->tries[host].at, relay->connect_at))
+		{
+			relay->next_host = host;
+			relay->connect_at = relay->tries[host].at;
+		}
 	}
-	outbox_queue_rejected(relay->queue, item, error->text);
+	moment = outbox_mono_plus(relay->connect_at, OUTBOX_TOGETHER_MS);
+	for (int host = 0; host < nhosts; host++)
+		if (outbox_mono_before(relay->tries[host].at, moment) &&
+			outbox_mono_before(relay->connect_at, relay->tries[host].at))
+			relay->connect_at = relay->tries[host].at;
+	if (outbox_mono_before(relay->poll_at, moment) &&
+		outbox_mono_before(relay->connect_at, relay->poll_at))
+		relay->connect_at = relay->poll_at;
 }
 
-/* Makes everything unconfirmed READY again. */
-static void
-reclaim_unknown(OutboxRelay *relay, const OutboxLinkError *error)
-{
-	UnknownItems unknown;
-	bool		channel = error != NULL &&
-		error->fault == OUTBOX_FAULT_CHANNEL;
-
-	unknown.items = palloc(sizeof(OutboxItem *) *
-						   Max(relay->window.outstanding, 1));
-	unknown.count = 0;
-	outbox_confirms_each(&relay->window, collect_unknown, &unknown);
-	outbox_confirms_reset(&relay->window);
-	if (channel && unknown.count == 1)
-		blame(relay, unknown.items[0], error);
-	else
-		for (int i = unknown.count - 1; i >= 0; i--)
-			outbox_queue_unknown(relay->queue, unknown.items[i], channel);
-	pfree(unknown.items);
-}
-
+/* The host has failed; max_ms is the longest wait for one that fails like that. */
 static void
 schedule_connect(OutboxRelay *relay, int max_ms)
 {
-	if (outbox_mono_is_set(relay->opened_at) &&
+	OutboxHostTries *host =
+		&relay->tries[relay->next_host % Max(relay->uri.nhosts, 1)];
+	bool		stable = outbox_mono_is_set(relay->opened_at) &&
 		outbox_mono_reached(outbox_mono_plus(relay->opened_at,
 											 OUTBOX_STABLE_MS),
-							outbox_mono_now()))
+							outbox_mono_now());
+
+	if (stable)
 		relay->connect_failures = 0;
 	relay->opened_at = OUTBOX_MONO_UNSET;
 	relay->connect_failures++;
-	relay->next_host = (relay->next_host + 1) % Max(relay->uri.nhosts, 1);
-	/* The next host in turn is tried at once, until all have failed. */
-	if (relay->connect_failures % Max(relay->uri.nhosts, 1) != 0)
-		relay->connect_at = OUTBOX_MONO_UNSET;
-	else
-		relay->connect_at =
-			outbox_mono_after(outbox_backoff_ms(outbox_retry_initial_ms,
-												Min(outbox_retry_max_ms, max_ms),
-												relay->connect_failures /
-												Max(relay->uri.nhosts, 1),
-												pg_prng_uint32(&pg_global_prng_state)));
+	/* Nobody answered, and now somebody turns us away: that is news. */
+	if (stable || host->max_ms != max_ms)
+		host->failures = 0;
+	host->max_ms = max_ms;
+	host->failures++;
+	host->at =
+		outbox_mono_after(outbox_backoff_ms(outbox_retry_initial_ms,
+											Min(outbox_retry_max_ms, max_ms),
+											host->failures,
+											pg_prng_uint32(&pg_global_prng_state)));
+	choose_host(relay);
+}
+
+/* Other settings, or another wish: all hosts are as good as new. */
+void
+outbox_relay_connect_anew(OutboxRelay *relay)
+{
+	memset(relay->tries, 0, sizeof(relay->tries));
+	relay->connect_failures = 0;
+	relay->connect_at = OUTBOX_MONO_UNSET;
+}
+
+/*
+ * A message is to blame, and not the broker: no reason to wait, unless one close
+ * follows the other and nothing gets through.
+ */
+static void
+schedule_after_close(OutboxRelay *relay, const OutboxLinkError *error)
+{
+	if (relay->acked)
+		relay->closes = 0;
+	relay->closes++;
+	relay->connect_at = relay->closes <= OUTBOX_CLOSES_FREE ?
+		outbox_mono_now() :
+		outbox_mono_after(outbox_backoff_ms(OUTBOX_CLOSES_MS,
+											OUTBOX_CLOSES_MAX_MS,
+											relay->closes - OUTBOX_CLOSES_FREE,
+											pg_prng_uint32(&pg_global_prng_state)));
+	/* Perhaps it is the node all the same. */
+	if (error->fault == OUTBOX_FAULT_CONNECTION)
+		relay->next_host = (relay->next_host + 1) % Max(relay->uri.nhosts, 1);
 }
 
 void
 outbox_relay_link_lost(OutboxRelay *relay)
 {
 	const OutboxLinkError *error = outbox_link_error(relay->link);
+	bool		blamed;
 
 	outbox_slot_set_error(error->text);
-	relay->channel_lost = error->fault == OUTBOX_FAULT_CHANNEL;
+	blamed = outbox_relay_reclaim_unknown(relay, error);
+	relay->channel_lost = blamed || error->fault == OUTBOX_FAULT_CHANNEL;
 	if (relay->channel_lost)
 		ereport(DEBUG1,
 				(errmsg_internal("outbox channel closed: %s", error->text)));
@@ -262,12 +286,10 @@ outbox_relay_link_lost(OutboxRelay *relay)
 	/* Another node has died: what the next channel is refused is news. */
 	if (relay->link_was_open && !relay->channel_lost)
 		relay->renewals = 0;
-	reclaim_unknown(relay, error);
 	/* What is unknown is sent again from memory: is it still there? */
 	relay->touch = true;
-	/* A channel error is not the broker's fault: no reason to wait. */
-	if (error->fault == OUTBOX_FAULT_CHANNEL)
-		relay->connect_at = OUTBOX_MONO_UNSET;
+	if (error->message)
+		schedule_after_close(relay, error);
 	else
 		schedule_connect(relay, error->unreachable ?
 						 OUTBOX_UNREACHABLE_MAX_MS : OUTBOX_RECONNECT_MAX_MS);
@@ -278,7 +300,7 @@ void
 outbox_relay_close(OutboxRelay *relay, bool polite)
 {
 	outbox_link_close(relay->link, polite);
-	reclaim_unknown(relay, NULL);
+	(void) outbox_relay_reclaim_unknown(relay, NULL);
 	relay->send_at = OUTBOX_MONO_UNSET;
 	relay->renew_at = OUTBOX_MONO_UNSET;
 	relay->renew = false;
@@ -402,8 +424,7 @@ drain_for_reconnect(OutboxRelay *relay, OutboxMonoTime now)
 	outbox_relay_close(relay, true);
 	relay->reconnect = false;
 	relay->drain_deadline = OUTBOX_MONO_UNSET;
-	relay->connect_at = OUTBOX_MONO_UNSET;
-	relay->connect_failures = 0;
+	outbox_relay_connect_anew(relay);
 }
 
 static void
@@ -469,20 +490,13 @@ outbox_relay_link_step(OutboxRelay *relay, OutboxMonoTime now)
 		drain_for_reconnect(relay, now);
 	check_confirm_timeout(relay, now);
 
-	switch (outbox_link_state(relay->link))
-	{
-		case OUTBOX_LINK_CLOSED:
-			if (outbox_enabled && relay->attached &&
-				relay->config_error == NULL &&
-				outbox_mono_reached(relay->connect_at, now))
-				connect_start(relay);
-			break;
-		case OUTBOX_LINK_CONNECTING:
-			connect_poll(relay, now);
-			break;
-		default:
-			break;
-	}
+	if (outbox_link_state(relay->link) == OUTBOX_LINK_CONNECTING)
+		connect_poll(relay, now);
+	/* Refused: the next host, with the same wake-up. */
+	if (outbox_link_state(relay->link) == OUTBOX_LINK_CLOSED &&
+		outbox_enabled && relay->attached && relay->config_error == NULL &&
+		outbox_mono_reached(relay->connect_at, outbox_mono_now()))
+		connect_start(relay);
 }
 
 /* --------------------------------------------------------------- receiving */

@@ -20,11 +20,20 @@
 #define BURST_MESSAGES 200
 
 
+/* Is it likely that the broker closes the channel, or worse, because of it? */
+static bool
+is_risky(OutboxRelay *relay, OutboxItem *item)
+{
+	return item->route->failures > 0 ||
+		outbox_relay_was_blamed(relay, item->message);
+}
+
 /*
  * Must what is sent next, or was sent last, be alone in flight?  Suspects must,
- * and so must the message that tries a route again after a destination error:
- * if the broker closes the channel once more, nobody else's message becomes
- * unknown, and nobody has to look for the guilty one.
+ * and so must the message that tries a route again after a destination error,
+ * and the one that was found guilty before: if the broker closes the channel
+ * once more, nobody else's message becomes unknown, and nobody has to look for
+ * the guilty one.
  */
 static bool
 goes_alone(OutboxRelay *relay)
@@ -32,13 +41,12 @@ goes_alone(OutboxRelay *relay)
 	OutboxConfirms *window = &relay->window;
 	OutboxItem *item = outbox_queue_peek(relay->queue);
 
-	if (relay->queue->nsuspects > 0 ||
-		(item != NULL && item->route->failures > 0))
+	if (relay->queue->nsuspects > 0 || (item != NULL && is_risky(relay, item)))
 		return true;
 	if (window->outstanding != 1)
 		return false;
 	item = relay->ring[window->oldest % window->size];
-	return item != NULL && item->route->failures > 0;
+	return item != NULL && is_risky(relay, item);
 }
 
 /*
@@ -182,6 +190,7 @@ send_burst(OutboxRelay *relay, OutboxMonoTime now)
 		}
 		else if (status == OUTBOX_LINK_REFUSED)
 		{
+			item->hopeless = true;
 			outbox_queue_rejected(relay->queue, item, error);
 			status = OUTBOX_LINK_OK;
 		}

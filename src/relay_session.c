@@ -244,8 +244,7 @@ outbox_relay_load_config(OutboxRelay *relay)
 	relay->config_text = text;
 	relay->uri = uri;
 	relay->next_host = 0;
-	relay->connect_failures = 0;
-	relay->connect_at = OUTBOX_MONO_UNSET;
+	outbox_relay_connect_anew(relay);
 }
 
 /* SIGHUP. */

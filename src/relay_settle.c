@@ -61,7 +61,7 @@ collect_failure(OutboxSettling *settling, OutboxItem *item)
 	settling->rejected[settling->nrejected++] = item;
 	failure->id = item->message->id;
 	failure->reason = item->reason;
-	failure->give_up = attempts >= item->route->max_attempts;
+	failure->give_up = item->hopeless || attempts >= item->route->max_attempts;
 	failure->retry_ms = outbox_backoff_ms(outbox_retry_initial_ms,
 										  outbox_retry_max_ms, attempts,
 										  pg_prng_uint32(&pg_global_prng_state));

@@ -243,5 +243,157 @@ subtest 'a worker that can do nothing sleeps' => sub {
 	begin('in the end');
 };
 
+# --- a message because of which the broker closes the link
+
+# How often each message has arrived since then, the most of all but the bad ones.
+sub most_copies
+{
+	my ($mark, @bad) = @_;
+	my %copies;
+	my @all = $fake->published;
+	foreach my $copy (@all[ $mark .. $#all ])
+	{
+		$copies{ $copy->{id} }++ unless grep { $_ eq $copy->{type} } @bad;
+	}
+	my ($most) = sort { $b <=> $a } values %copies, 0;
+	my $again = grep { $_ > 1 } values %copies;
+	return ($most, $again);
+}
+
+sub settled_case
+{
+	my ($what, $mark, $n, $failed) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my @all = $fake->published;
+
+	$checker->check($what, [ grep { $_->{fate} eq 'ack' } @all[ $mark .. $#all ] ],
+		interruptions => $n, window => 100, failed => $failed);
+	is($node->sql('SELECT count(*) FROM outbox_archive WHERE attempts > 0'),
+		0, "$what: nobody else has paid");
+	$node->sql('DELETE FROM outbox; TRUNCATE test_sent, outbox_archive');
+	return;
+}
+
+subtest 'closed because of one message' => sub {
+	$node->set('outbox.retry_initial', '20ms');
+	$node->set('outbox.retry_max', '200ms');
+	$node->sql(q{INSERT INTO outbox_route (name, exchange, max_attempts) VALUES ('strict', 'strict', 4)});
+	$node->sql('DELETE FROM outbox; TRUNCATE test_sent, outbox_archive');
+	foreach my $close ((map { "connection-close $_ OUCH" } 501 .. 505, 541),
+		'channel-close 406 OUCH')
+	{
+		begin($close);
+		my $mark = () = $fake->published;
+		my $connections = $fake->stats->{connections};
+		$fake->do("when type=poison : $close");
+		$checker->enqueue(60, keys => 60, route => 'strict');
+		$checker->enqueue(1, route => 'strict', event_type => 'poison', aggregate_id => 'k');
+		$checker->enqueue(100, route => 'strict');
+		$node->wait_sql(q{SELECT count(*) FROM outbox WHERE attempts > 0}, 1);
+		# and others that come while it is tried again
+		foreach (1 .. 10)
+		{
+			$checker->enqueue(30, keys => 10, route => 'strict');
+		}
+		$node->wait_sql(q{SELECT count(*) FROM outbox WHERE status = 'failed'}, 1);
+		$node->wait_drained;
+		is($node->sql('SELECT event_type, attempts FROM outbox'),
+			'poison|4', "$close: the guilty one has used up its attempts");
+		my ($most, $again) = most_copies($mark, 'poison');
+		cmp_ok($most, '<=', 2, "$close: others are sent at most once more");
+		cmp_ok($again, '<=', 100, "$close: and no more of them than a window");
+		my $n = $fake->stats->{connections} - $connections;
+		cmp_ok($n, '<=', 5, "$close: a connection an attempt, and one to find out");
+		note "$again of the others were sent twice, $n connections";
+		settled_case($close, $mark, $n, 1);
+	}
+
+	# Not about a message, whoever was alone in flight.
+	foreach my $code (320, 403, 530)
+	{
+		begin("connection-close $code");
+		my $mark = () = $fake->published;
+		$fake->do("when type=alone times=1 : connection-close $code OUCH");
+		$checker->enqueue(1, route => 'strict', event_type => 'alone');
+		$node->wait_drained;
+		settled_case("connection-close $code", $mark, 1, 0);
+	}
+};
+
+subtest 'what can never get through fails at once' => sub {
+	foreach my $close (
+		'channel-close 406 "PRECONDITION_FAILED - message size 17000000 is larger than configured max size 16777216"',
+		'channel-close 406 "PRECONDITION_FAILED - message size 17000000 larger than max size 16777216"',
+		'channel-close 311 "CONTENT_TOO_LARGE - no"',
+		'connection-close 311 "CONTENT_TOO_LARGE - no"')
+	{
+		begin($close);
+		my $mark = () = $fake->published;
+		my $connections = $fake->stats->{connections};
+		$fake->do("when type=large : $close");
+		$checker->enqueue(60, keys => 60);
+		$checker->enqueue(1, event_type => 'large');
+		$checker->enqueue(100);
+		$node->wait_sql(q{SELECT status || ' ' || attempts FROM outbox WHERE event_type = 'large'}, 'failed 1');
+		$node->wait_drained;
+		my ($most) = most_copies($mark, 'large');
+		cmp_ok($most, '<=', 2, "$close: others are sent at most once more");
+		my $n = $fake->stats->{connections} - $connections;
+		cmp_ok($n, '<=', 2, "$close: two connections at most");
+		settled_case($close, $mark, $n, 1);
+	}
+
+	begin('does not fit into a frame');
+	my $mark = () = $fake->published;
+	$fake->do('tune frame_max=4096', 'now fin');
+	my $connections = $fake->stats->{connections};
+	$checker->enqueue(20);
+	$node->sql(q{SELECT outbox_enqueue('large', '{}', headers => jsonb_build_object('h', repeat('x', 5000)))});
+	$checker->enqueue(20);
+	$node->wait_sql(q{SELECT status || ' ' || attempts FROM outbox WHERE event_type = 'large'}, 'failed 1');
+	like($node->sql('SELECT last_error FROM outbox'), qr/do not fit/, 'and the reason is with it');
+	$node->wait_drained;
+	$node->sql(q{DELETE FROM outbox});
+	settled_case('does not fit into a frame', $mark, 1, 0);
+	$fake->do('forget', 'now fin');
+};
+
+# --- the broker is back
+
+subtest 'after an outage' => sub {
+	my $second = OutboxTest::FakeBroker->start;
+	my $port = $second->port;
+	$node->unset('outbox.retry_initial');
+	$node->unset('outbox.retry_max');
+
+	foreach my $uri ("amqp://guest\@127.0.0.1:$port",
+		"amqp://guest\@127.0.0.1:1,127.0.0.1:$port,127.0.0.1:2")
+	{
+		$node->set('outbox.broker_uri', $uri);
+		my $slowest = 0;
+		foreach my $round (1 .. 3)
+		{
+			$second->stop;
+			$node->wait_sql($state, 'broker down');
+			my $offset = $node->log_end;
+			my $start = time;
+			wait_until('an outage', sub { time - $start > 5 });
+			$node->sql(q{SELECT outbox_enqueue('back', '{}')});
+			my ($pid) = $node->backend_pids;
+			my ($switches, $at) = (switches($pid), time);
+			wait_until('some more of it', sub { time - $at > 2 });
+			my $rate = (switches($pid) - $switches) / (time - $at);
+			cmp_ok($rate, '<', 4, sprintf 'hardly any wake-ups (%.1f a second)', $rate) if $uri !~ /,/;
+			unlike($node->log_text($offset), qr/could not connect/, 'no line a try');
+			$start = time;
+			$second = OutboxTest::FakeBroker->start(port => $port);
+			wait_until('the first message arrives', sub { $second->stats->{published} > 0 });
+			$slowest = time - $start if time - $start > $slowest;
+		}
+		cmp_ok($slowest, '<', 2, sprintf 'the first message goes out within a second (%.2f s)', $slowest);
+	}
+	$node->unset('outbox.broker_uri');
+};
+
 $node->stop;
 done_testing();

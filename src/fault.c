@@ -19,6 +19,7 @@
 #define FAULT_FILE	"outbox_fault"
 #define HIT_FILE	"outbox_fault.hit"
 #define MAX_WAIT_MS 60000
+#define NAP_US		5000
 
 /* The process's current directory is the data directory. */
 static bool
@@ -74,6 +75,8 @@ outbox_fault_point(const char *point)
 		(void) unlink(FAULT_FILE);
 	if (strcmp(action, "wait") == 0)
 		wait_here(point);
+	else if (strcmp(action, "nap") == 0)
+		pg_usleep(NAP_US);
 	else
 		ereport(strcmp(action, "fatal") == 0 ? FATAL : ERROR,
 				(errmsg("outbox fault at %s", point)));

@@ -9,11 +9,12 @@
  * passes POINT it removes the file, so that the fault happens once whatever it
  * does; with NTH 0 the file stays, and the fault happens at each pass of each
  * process until the test removes it.  (One point is in backends: before_announce,
- * between the moment at which a commit is visible and its announcement; wait is
- * all that may be done there.)  Then it
+ * between the moment at which a commit is visible and its announcement; it may wait
+ * or nap there, and not fail.)  Then it
  *
  *		error	raises an ERROR
  *		fatal	raises a FATAL
+ *		nap		waits for 5 ms
  *		wait	makes a file "outbox_fault.hit" and waits until that is gone,
  *				deaf to everything but SIGKILL, so that the test can do what
  *				it likes to a relay that is exactly here

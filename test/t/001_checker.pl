@@ -54,6 +54,11 @@ is(broken('1 1 2 3 4 5 6', %cut), '', 'and after an interruption');
 is(broken('1 2 3 1 4 5 6', %cut), 'disorder', 'an older one comes again');
 is(broken('1 1 3 3 2 4 5 6', %cut), 'repeated', 'two of one key');
 is(broken('1 1 2 2 3 4 5 6 6', %cut), 'excess', 'more than the window');
+is(broken('1 2 3 4 5 6 6 6', interruptions => 1, window => 9), 'repeated', 'and two without a key');
+is(broken('1 2 1 2 3 4 3 5 6', interruptions => 3, window => 2, rounds => [ 2, 6 ]),
+	'', 'each round within the window');
+is(broken('1 2 6 1 2 6 3 4 5', interruptions => 3, window => 2, rounds => [ 3, 6 ]),
+	'excess', 'or one beyond it, which the sum does not show');
 is(broken('1 2 1r 2r 3 4 5 6'), '', 'what the broker repeats is not ours');
 is(broken('1r 2 3 4 5 6'), '', 'also when its first copy never arrived');
 

@@ -180,7 +180,23 @@ sub wait_left
 	return split / /, $node->sql("SELECT test_wait_left($left)");
 }
 
+# Nothing is under way any more, and the consumer has what was published: whatever
+# comes a second time from now on is the next kill's.  Returns its records so far.
+sub round_ends
+{
+	my ($left);
+
+	$node->sql('SELECT outbox_pause()');
+	$node->wait_sql('SELECT state, in_flight FROM outbox_status', 'paused|0');
+	$left = $node->sql('SELECT count(*) FROM outbox');
+	wait_until('the consumer has all that is settled',
+		sub { $consumer->unique >= $total - $left && $rabbit->depth('q') == 0 });
+	$node->sql('SELECT outbox_resume()');
+	return scalar(my @records = $consumer->records);
+}
+
 fill($total);
+my @rounds;
 $consumer = OutboxTest::Consumer->start($rabbit, exchange => 'outbox');
 $node->set('outbox.enabled', 'on');
 
@@ -204,6 +220,7 @@ for my $i (1 .. $KILLS)
 	ok(@pids == 1 && $left > 0, "kill $i hit the worker during the drain");
 	wait_left(max(0, $left - 100));
 	push @back_after, time - $back;
+	push @rounds, round_ends() if $i < $KILLS;
 }
 is(scalar @killed_at, $KILLS, "the worker was killed $KILLS times");
 cmp_ok(max(@back_after), '<', $SOON,
@@ -214,7 +231,7 @@ $consumer->wait_count($total, 90);
 $node->wait_drained;
 my @records = $consumer->stop;
 $checker->check("kill -9 of the worker $KILLS times during a drain",
-	\@records, interruptions => $KILLS, window => $WINDOW);
+	\@records, interruptions => $KILLS, window => $WINDOW, rounds => \@rounds);
 
 # A copy was in flight at one of the kills before it arrived.
 my (%seen, @extra);

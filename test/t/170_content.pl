@@ -25,7 +25,7 @@ my $FRAME = 131_072 - 8;                 # bytes of a body in one frame
 my $MB = 1024 * 1024;
 my $MAX = 128 * $MB;                     # RabbitMQ 3.10's own limit
 my $FUZZ_S = $FULL ? 240 : 8;
-my $LARGE = $FULL ? 200 : 12;            # messages of 10 MB
+my $LARGE = $FULL ? 200 : 24;            # messages of 10 MB: more than memory may hold
 my $RANDOM = $FULL ? 500 : 40;            # messages for each encoding
 my $RSS_LIMIT_KB = 128 * 1024;
 my $SMALL_FRAME = 8192 - 8;
@@ -617,7 +617,8 @@ sub memory
 	return slurp_file("/proc/$pid/status") =~ /^RssAnon:\s+(\d+) kB/m ? $1 : 0;
 }
 
-# The most while they are published.
+# The most while they are published.  (How much is claimed when the broker confirms
+# nothing is shown by 300_promises.)
 sub peak
 {
 	my ($count, $call) = @_;

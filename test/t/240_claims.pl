@@ -139,13 +139,12 @@ is_deeply(
 
 begin('a failed round');
 enqueue('old', 'array_fill(1, ARRAY[100])');
-# It takes their numbers as they come, also while it is paused.
-wait_until('the relay has noticed the backlog', sub { sleep 1; 1 });
+# It takes their numbers with each turn, also while it is paused.
+$node->wait_turn;
 enqueue('new', 'array_fill(1, ARRAY[3])');
-my $hit = $node->data_dir . '/outbox_fault.hit';
-append_to_file($node->data_dir . '/outbox_fault', "after_claim wait 1\n");
+$node->fault('after_claim wait 1');
 $node->sql('SELECT outbox_resume()');
-wait_until('the relay is behind its claim', sub { -e $hit }, 20);
+$node->wait_fault('after_claim');
 my ($out, $err) = ('', '');
 my $delete = IPC::Run::start(
 	[
@@ -156,7 +155,7 @@ my $delete = IPC::Run::start(
 $node->wait_sql(q{SELECT count(*) > 0 FROM pg_stat_activity
 	WHERE wait_event_type = 'Lock' AND query LIKE 'DELETE%'});
 $node->sql('SELECT pg_cancel_backend(' . relay_pid() . ')');
-unlink $hit;
+$node->fault_over;
 ok($delete->finish, 'a failed round: rows that it had claimed are deleted');
 ok($node->wait_drained(60), 'a failed round: the rest is published');
 is(scalar(published()), 100, 'a failed round: all of it');
@@ -187,7 +186,7 @@ $node->unset('outbox.poll_interval');
 
 begin('large rows beside a backlog');
 enqueue('small', 'array_fill(1, ARRAY[100])');
-wait_until('the relay has noticed the backlog', sub { sleep 1; 1 });
+$node->wait_turn;
 $node->sql(q{SELECT outbox_enqueue_bytes('large', convert_to(repeat('x', 2500000), 'UTF8'))
 	FROM generate_series(1, 8)});
 $node->sql('SELECT outbox_resume()');
@@ -202,7 +201,7 @@ cmp_ok($small, '<', $large, 'large rows: the backlog has its share of each claim
 my $OLD = 3000;
 begin('a late commit inside of a backlog');
 enqueue('old', "ARRAY(SELECT generate_series(1, $OLD))");
-wait_until('the relay has noticed the backlog', sub { sleep 1; 1 });
+$node->wait_turn;
 $session = $node->session;
 $session->query_safe('BEGIN');
 $session->query_safe(q{SELECT outbox_enqueue('late', '{}', aggregate_type => 'case', aggregate_id => 'late')});

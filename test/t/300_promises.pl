@@ -41,8 +41,6 @@ END
 $$;
 SQL
 
-my $order = $node->data_dir . '/outbox_fault';
-my $hit = "$order.hit";
 my $first = 0;    # what was published before this case
 
 # A case starts with an empty table, and with the relay idle.
@@ -67,35 +65,6 @@ sub wait_type
 	my ($type) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	return wait_until("\"$type\" is published", sub { grep { $_ eq $type } types() });
-}
-
-sub order_fault
-{
-	my ($text) = @_;
-	append_to_file("$order.new", "$text\n");
-	rename "$order.new", $order or die "$order: $!";
-	return;
-}
-
-sub wait_hit
-{
-	my ($point, $meanwhile) = @_;
-	return wait_until("somebody is at $point",
-		sub { $meanwhile->() if $meanwhile; -e $hit && slurp_file($hit) =~ /^$point / });
-}
-
-sub go_on
-{
-	unlink $hit or die "nobody waits: $!";
-	return;
-}
-
-# The relay stands still at the start of a turn, with its inbox not yet taken.
-sub hold_relay
-{
-	order_fault('turn wait 1');
-	$node->sql(q{SELECT send('poke')});
-	return wait_hit('turn');
 }
 
 # Only what somebody waits for gets to the disk from now on.
@@ -161,10 +130,10 @@ subtest 'nothing newer is read while a late range is unread' => sub {
 	}
 	$node->sql(q{SELECT send('passes them')});
 	wait_type('passes them');
-	hold_relay() or return;
+	$node->hold_relay or return;
 	$_->query_safe('COMMIT') foreach @sessions;
 	$node->sql("SELECT send('new', 'late $RANGES')");
-	go_on();
+	$node->fault_over;
 	$node->wait_drained;
 	is(scalar(grep { $_ eq 'old' } types()), $RANGES, 'all of them were published');
 	my @last = map { $_->{type} }
@@ -179,13 +148,13 @@ subtest 'a commit that is visible and not announced is known by its early word' 
 	$session->query_safe(q{BEGIN; SELECT send('first', 'early')});
 	$node->sql(q{SELECT send('passes it')});
 	wait_type('passes it');
-	order_fault('before_announce wait 1');
+	$node->fault('before_announce wait 1');
 	$session->{stdin} .= "COMMIT;\n";
-	wait_hit('before_announce', sub { $session->{run}->pump_nb }) or return;
-	is($node->sql(q{SELECT count(*) FROM outbox WHERE event_type = 'first'}), 1, 'its row can be seen');
+	$node->wait_fault('before_announce', sub { $session->{run}->pump_nb }) or return;
+	is($node->sql(q{SELECT count(*) FROM outbox_messages WHERE event_type = 'first'}), 1, 'its row can be seen');
 	$node->sql(q{SELECT send('second', 'early')});
 	wait_type('second');
-	go_on();
+	$node->fault_over;
 	$node->wait_drained;
 	is(join(' ', types()), 'passes it first second', 'who saw it comes after it');
 	$session->quit;
@@ -224,16 +193,34 @@ subtest 'a late range of a route that waits is read when the route goes on' => s
 	wait_type('passes it');
 	$node->sql(q{SELECT outbox_pause('blocking')});
 	$session->query_safe('COMMIT');
-	# Whatever was announced before is behind us when the second one waits.
-	foreach (1, 2)
-	{
-		hold_relay() or return;
-		go_on();
-	}
+	$node->wait_turn or return;
 	is(scalar(grep { $_ eq 'late' } types()), 0, 'it waits');
 	$node->sql(q{SELECT outbox_resume('blocking')});
 	ok($node->wait_drained(20), 'without a sweep');
 	$session->quit;
+};
+
+# The relay takes its inbox once more when it has its snapshot; a row that is not in
+# that is for the next round, and so is all that is not about rows.
+subtest 'what is announced during a claim is heeded' => sub {
+	restart_worker() or return;
+	begin();
+	my ($old) = $node->backend_pids;
+	$node->fault('before_claim wait 1');
+	$node->sql(q{SELECT send('claimed')});
+	$node->wait_fault('before_claim') or return;
+	$node->sql(q{SELECT outbox_enqueue('due', '{}', available_at => clock_timestamp() + interval '100 ms')});
+	$node->fault_over;
+	wait_type('due');
+	cmp_ok($OutboxTest::Util::waited, '<', 15, 'when a message is due');
+
+	$node->fault('before_claim wait 1');
+	$node->sql(q{SELECT send('claimed')});
+	$node->wait_fault('before_claim') or return;
+	$node->sql('SELECT outbox_worker_restart()');
+	$node->fault_over;
+	ok($node->wait_sql("SELECT count(*) FROM outbox_workers WHERE pid <> $old AND state = 'idle'", 1, 15),
+		'that the worker should leave');
 };
 
 # Without the row trigger nobody announces the row that holds the key; another
@@ -263,10 +250,10 @@ subtest 'what was enqueued is on the disk, whichever transaction was the last' =
 	burn_xids();
 	stop_wal_writer() or return;
 	$fake->do('when type=asynchronous : silent');
-	hold_relay() or return;
+	$node->hold_relay or return;
 	$node->sql(q{SELECT send('synchronous')});
 	$session->query_safe('COMMIT');
-	go_on();
+	$node->fault_over;
 	wait_type('asynchronous');
 	crash_and_start();
 	eval { $session->quit };
@@ -290,13 +277,13 @@ subtest 'the settling of a message that another one waits for' => sub {
 subtest 'the settling of a message whose key goes on later' => sub {
 	begin();
 	stop_wal_writer() or return;
-	order_fault('all_acks wait 1');
+	$node->fault('all_acks wait 1');
 	$fake->do('when type=two : silent');
 	$node->sql(q{SELECT send('one', 'later')});
-	wait_hit('all_acks') or return;
+	$node->wait_fault('all_acks') or return;
 	$node->sql(q{SELECT send('two', 'later')});
 	burn_xids();
-	go_on();
+	$node->fault_over;
 	wait_type('two');
 	crash_and_start();
 	is(join(' ', grep { $_ eq 'one' } after('two')), '', 'is not lost after the other was published');
@@ -336,15 +323,9 @@ subtest 'the worker keeps 32 MB in its memory' => sub {
 	my $claims = 'SELECT count(*) FROM outbox_claims()';
 	wait_until('that is full', sub { $node->sql($claims) >= $LIMIT });
 	wait_until('and sent', sub { types() >= $LIMIT });
-	# Two turns: it would have claimed more.
-	foreach (1, 2)
-	{
-		hold_relay() or return;
-		go_on();
-	}
-	hold_relay() or return;
+	$node->sql(q{SELECT send('one more')});
+	$node->wait_turn or return;
 	is($node->sql($claims), $LIMIT, 'and nothing more is claimed');
-	go_on();
 	$fake->do('answer ack', 'now ack multiple');
 	ok($node->wait_drained(60), 'then the rest');
 };

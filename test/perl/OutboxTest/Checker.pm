@@ -201,8 +201,10 @@ One subtest with the invariants of an outbox over the records of a consumer:
                later one of its key; copies that the broker itself delivered
                again (flag redelivered) are no business of ours
   duplicates   copies published beyond the first: at most window (default 1000)
-               x interruptions (default 0) in all, and at most one a key and
-               interruption
+               x interruptions (default 0) in all, and at most one a key (a
+               message without a key) and interruption; with rounds => [ends],
+               the number of records at each interruption, no more of each round
+               came again than window
   failed       at most failed (default 0) messages have that status
 
 skip_order => 1 leaves the order out (route with ordering 'none'). late_copies =>
@@ -245,9 +247,14 @@ sub verdict
 		map { $_ => [] }
 		  qw(lost left ghosts disorder excess repeated too_many_failed));
 	my (%copies, %newest, %extra_of);
+	my (%round_of, @again);    # where a message came last; how many came again
+	my @ends = @{ $params{rounds} // [] };
+	my $round = 0;
 
-	foreach my $record (@$records)
+	foreach my $i (0 .. $#$records)
 	{
+		my $record = $records->[$i];
+		$round++ while $round < @ends && $i >= $ends[$round];
 		my $id = $record->{id} // '(none)';
 		if (!$sent->{$id})
 		{
@@ -266,8 +273,10 @@ sub verdict
 		elsif ($copies{$id}++)
 		{
 			$v{duplicates}++;
-			$extra_of{$key}++ if $key ne '';
+			$extra_of{ $key ne '' ? "key $key" : "message $n" }++;
+			$again[ $round_of{$id} ]++ if defined $round_of{$id};
 		}
+		$round_of{$id} = $round unless $record->{redelivered};
 		next if $key eq '';
 		if (defined $newest{$key} && $n < $newest{$key})
 		{
@@ -293,7 +302,10 @@ sub verdict
 	$v{disorder} = [] if $params{skip_order};
 	push @{ $v{excess} }, "$v{duplicates}, and $allowed are allowed"
 	  if $v{duplicates} > $allowed;
-	push @{ $v{repeated} }, map { "key $_: $extra_of{$_}" }
+	push @{ $v{excess} }, map { "$again[$_] of round $_, and $params{window} are allowed" }
+	  grep { ($again[$_] // 0) > $params{window} } 0 .. $#again
+	  if @ends;
+	push @{ $v{repeated} }, map { "$_: $extra_of{$_}" }
 	  grep { $extra_of{$_} > $interruptions } sort keys %extra_of;
 	push @{ $v{too_many_failed} }, @failed
 	  if @failed > ($params{failed} // 0);

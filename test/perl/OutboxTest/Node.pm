@@ -345,6 +345,79 @@ sub alive
 
 =pod
 
+=item $node->fault($order), wait_fault($point, $meanwhile), fault_over
+
+"POINT ACTION NTH" for src/fault.h; waits until a process waits there, calling
+$meanwhile again and again, and returns its pid; lets it go on, and takes the order
+back where nobody has come by.
+
+=item $node->hold_relay, wait_turn
+
+The relay waits at the start of a turn, its inbox not yet taken, until fault_over.
+wait_turn returns when it has gone through a whole turn since: everything that was
+committed before is known to it.
+
+=cut
+
+sub fault
+{
+	my ($self, $order) = @_;
+	my $file = $self->data_dir . '/outbox_fault';
+
+	PostgreSQL::Test::Utils::append_to_file("$file.new", "$order\n");
+	rename "$file.new", $file or die "$file: $!";
+	return;
+}
+
+sub wait_fault
+{
+	my ($self, $point, $meanwhile) = @_;
+	my $hit = $self->data_dir . '/outbox_fault.hit';
+
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return wait_until("a process waits at $point",
+		sub {
+			$meanwhile->() if $meanwhile;
+			return -e $hit
+			  && PostgreSQL::Test::Utils::slurp_file($hit) =~ /^$point (\d+)$/ ? $1 : 0;
+		});
+}
+
+sub fault_over
+{
+	my ($self) = @_;
+	my $file = $self->data_dir . '/outbox_fault';
+
+	# In this order: no process is to come by in between.
+	unlink $file, "$file.hit";
+	return;
+}
+
+sub hold_relay
+{
+	my ($self) = @_;
+
+	$self->fault('turn wait 1');
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	# The signal wakes it, also where commits do not.
+	return $self->wait_fault('turn', sub { $self->sql('SELECT pg_reload_conf()') });
+}
+
+sub wait_turn
+{
+	my ($self) = @_;
+
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	foreach (1, 2)
+	{
+		$self->hold_relay or return 0;
+		$self->fault_over;
+	}
+	return 1;
+}
+
+=pod
+
 =item $node->session($dbname)
 
 A psql of its own that stays connected: query($sql), query_safe($sql), quit (see

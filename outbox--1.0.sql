@@ -89,7 +89,7 @@ COMMENT ON COLUMN @extschema@.outbox_route.on_failed IS
 COMMENT ON COLUMN @extschema@.outbox_route.paused IS
 'True: nothing is published on this route, the messages wait. See outbox_pause() and outbox_resume().';
 COMMENT ON COLUMN @extschema@.outbox_route.control IS
-'Always true. Makes a restore load outbox_control, which tells a copy from the original, before routes and messages.';
+'Always true. Makes a restore load outbox_control, which tells a copy from the original, before the routes.';
 COMMENT ON COLUMN @extschema@.outbox_route.enqueue_roles IS
 'Roles whose members may enqueue to this route; NULL: everybody who may enqueue at all.';
 
@@ -140,15 +140,7 @@ CREATE TABLE @extschema@.outbox (
 	last_error text,
 	status text NOT NULL DEFAULT 'pending'
 		CHECK (status IN ('pending', 'failed')),
-	origin bigint NOT NULL DEFAULT @extschema@.outbox_origin(),
-	/*
-	 * The foreign key is checked by outbox_row_trigger() out of a cache, as a
-	 * row lock on the route for every message would cost more than the message;
-	 * see the end of this section. It is declared because pg_dump orders the
-	 * data of the two tables by it, and so that a route in use stays.
-	 */
-	CONSTRAINT outbox_route_fkey FOREIGN KEY (route)
-		REFERENCES @extschema@.outbox_route (name) ON UPDATE RESTRICT ON DELETE RESTRICT
+	origin bigint NOT NULL DEFAULT @extschema@.outbox_origin()
 )
 /*
  * A queue: rows come and go and the table stays small, so vacuum by number of
@@ -213,10 +205,6 @@ CREATE TRIGGER outbox_row
 CREATE TRIGGER outbox_removed
 	AFTER DELETE OR TRUNCATE ON @extschema@.outbox
 	FOR EACH STATEMENT EXECUTE FUNCTION @extschema@.outbox_change_trigger();
-
-/* See the comment on the foreign key: off is the check on this side only. */
-ALTER TABLE @extschema@.outbox DISABLE TRIGGER ALL;
-ALTER TABLE @extschema@.outbox ENABLE TRIGGER USER;
 
 /*
  * A trigger's condition sees the search_path of the statement, which a function
@@ -306,27 +294,22 @@ LANGUAGE C;
 COMMENT ON FUNCTION @extschema@.outbox_route_trigger() IS
 'Checks the routing key template of a route.';
 
-/*
- * A message that is enqueued and not committed has no row lock on its route, so
- * whoever takes a route away waits for all of them here, and the foreign key
- * sees them then.
- */
 CREATE FUNCTION @extschema@.outbox_route_removal_trigger()
 RETURNS trigger
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-	LOCK TABLE @extschema@.outbox IN SHARE MODE;
-	RETURN NULL;
-END
-$$;
+AS 'MODULE_PATHNAME', 'outbox_route_removal_trigger'
+LANGUAGE C;
 
 COMMENT ON FUNCTION @extschema@.outbox_route_removal_trigger() IS
-'Makes DELETE and renaming of a route wait for transactions that have enqueued.';
+'Keeps a route that has messages: DELETE, TRUNCATE and renaming wait for transactions that have enqueued, and are errors (23503) when there are messages.';
 
 CREATE TRIGGER outbox_route_removal
-	BEFORE DELETE OR UPDATE OF name ON @extschema@.outbox_route
+	BEFORE DELETE OR TRUNCATE OR UPDATE OF name ON @extschema@.outbox_route
+	FOR EACH STATEMENT EXECUTE FUNCTION @extschema@.outbox_route_removal_trigger();
+CREATE TRIGGER outbox_route_removed
+	AFTER DELETE OR UPDATE OF name ON @extschema@.outbox_route
+	FOR EACH ROW EXECUTE FUNCTION @extschema@.outbox_route_removal_trigger();
+CREATE TRIGGER outbox_route_truncated
+	AFTER TRUNCATE ON @extschema@.outbox_route
 	FOR EACH STATEMENT EXECUTE FUNCTION @extschema@.outbox_route_removal_trigger();
 CREATE TRIGGER outbox_route_check
 	BEFORE INSERT OR UPDATE ON @extschema@.outbox_route
@@ -335,12 +318,26 @@ CREATE TRIGGER outbox_route_default
 	BEFORE INSERT ON @extschema@.outbox_route
 	FOR EACH ROW WHEN (NEW.name = 'default' AND @extschema@.outbox_restoring())
 	EXECUTE FUNCTION @extschema@.outbox_route_default_trigger();
+/*
+ * For each row and always, so that sessions hear of what logical replication
+ * applies and of what is done with session_replication_role = replica, too.
+ */
 CREATE TRIGGER outbox_route_changed
-	AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON @extschema@.outbox_route
+	AFTER INSERT OR UPDATE OR DELETE ON @extschema@.outbox_route
+	FOR EACH ROW EXECUTE FUNCTION @extschema@.outbox_change_trigger();
+CREATE TRIGGER outbox_route_emptied
+	AFTER TRUNCATE ON @extschema@.outbox_route
 	FOR EACH STATEMENT EXECUTE FUNCTION @extschema@.outbox_change_trigger();
 CREATE TRIGGER outbox_control_changed
-	AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON @extschema@.outbox_control
+	AFTER INSERT OR UPDATE OR DELETE ON @extschema@.outbox_control
+	FOR EACH ROW EXECUTE FUNCTION @extschema@.outbox_change_trigger();
+CREATE TRIGGER outbox_control_emptied
+	AFTER TRUNCATE ON @extschema@.outbox_control
 	FOR EACH STATEMENT EXECUTE FUNCTION @extschema@.outbox_change_trigger();
+ALTER TABLE @extschema@.outbox_route ENABLE ALWAYS TRIGGER outbox_route_changed;
+ALTER TABLE @extschema@.outbox_route ENABLE ALWAYS TRIGGER outbox_route_emptied;
+ALTER TABLE @extschema@.outbox_control ENABLE ALWAYS TRIGGER outbox_control_changed;
+ALTER TABLE @extschema@.outbox_control ENABLE ALWAYS TRIGGER outbox_control_emptied;
 
 INSERT INTO @extschema@.outbox_route (name, exchange, exchange_type)
 	VALUES ('default', 'outbox', 'topic');

@@ -83,9 +83,22 @@ RESET ROLE;
 DROP SCHEMA regress_trojan CASCADE;
 
 -- Routes can be kept to some roles and their members
+CREATE ROLE regress_outbox_none;
 INSERT INTO outbox_route (name, enqueue_roles) VALUES
 	('billing', '{regress_outbox_billing}'), ('nobody', '{}'),
 	('gone', '{regress_outbox_none, regress_outbox_app}');
+DROP ROLE regress_outbox_none;
+SELECT outbox_pause('gone'), outbox_resume('gone');
+-- unknown names are mistakes, but in a restore
+INSERT INTO outbox_route (name, enqueue_roles) VALUES ('e', '{regress_outbox_none}');
+INSERT INTO outbox_route (name, enqueue_roles) VALUES ('e', '{NULL}');
+UPDATE outbox_route SET enqueue_roles = enqueue_roles || '{regress_outbox_too}' WHERE name = 'gone';
+BEGIN;
+SET LOCAL check_function_bodies = off;
+SELECT set_config('search_path', '', true);
+SET LOCAL client_min_messages = warning;
+INSERT INTO public.outbox_route (name, enqueue_roles) VALUES ('e', '{regress_outbox_none}');
+ROLLBACK;
 CREATE VIEW routes AS
 	SELECT r AS route, outbox_regress.outcome(format('SELECT outbox_enqueue(''e'', ''{}'', route => %L)', r))
 	FROM unnest(ARRAY['billing', 'nobody', 'gone', 'default']) r;

@@ -309,6 +309,14 @@ check_properties(Jsonb *properties)
 
 /* -------------------------------------------------------------------- body */
 
+bool
+outbox_is_json_null(const Jsonb *value)
+{
+	/* A scalar is stored as an array of one. */
+	return JB_ROOT_IS_SCALAR(value) && JBE_ISNULL(value->root.children[0]);
+}
+
+
 static void
 fail_body_size(const char *argument, size_t len)
 {

@@ -24,7 +24,7 @@ typedef struct OutboxRoute
 	bool		block_on_failed;
 	bool		paused;
 	int			nroles;			/* -1: everybody may enqueue */
-	Oid		   *roles;
+	NameData   *roles;
 
 	/* The rest is the relay's; see relay_routes.c. */
 	bool		declared;		/* exchange checked on this connection */

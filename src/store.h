@@ -14,7 +14,7 @@
  * store_message.c	from a row to a message
  * store_settle.c	what became of claimed messages
  * store_settle_direct.c	the same without the executor
- * store_enqueue.c	what a backend runs for the application
+ * store_enqueue.c	the row of outbox_enqueue()
  *
  *-------------------------------------------------------------------------
  */
@@ -51,28 +51,12 @@
 #define OUTBOX_COLUMNS		17
 
 /*
- * Inserts a message as the owner of the table in that schema.  Columns that the
- * table has defaults for are left to them: seq, created_at, attempts, status.
+ * Inserts a message into the table outbox, open as rel, as its owner.  seq,
+ * created_at, attempts, status and origin are left to their defaults.  Returns
+ * false when a trigger has left the row out.
  */
-extern void outbox_store_enqueue(Oid schema, const Datum *values,
+extern bool outbox_store_enqueue(Relation rel, const Datum *values,
 								 const bool *isnull);
-
-/*
- * The route of that name in the schema, or NULL; cached in the backend until
- * outbox_route changes.
- */
-extern const OutboxRoute *outbox_store_find_route(Oid schema, const char *name);
-
-/* ----------------------------------------------------------- store_insert.c */
-
-/*
- * The table outbox of that schema, opened, and a new seq, when rows may be put
- * into it without the statement: with insert_direct, which closes it.  NULL:
- * they may not.  The caller checks the row as the row trigger would.
- */
-extern Relation outbox_store_open_direct(Oid schema, int64 *seq);
-extern void outbox_store_insert_direct(Relation rel, const Datum *values,
-									   const bool *isnull);
 
 /* ------------------------------------------------------------------ store.c */
 

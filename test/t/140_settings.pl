@@ -515,6 +515,11 @@ $checker{kept} = OutboxTest::Checker->install($node, dbname => 'kept');
 flows('D11', 'the owner is not superuser', db => 'kept');
 row_security('ENABLE', 'kept');
 row_security('FORCE', 'kept');
+like(
+	$node->sql_fails(q{SELECT outbox_enqueue('e', '{}')}, 'kept'),
+	qr/row-level security policy for table "outbox"/,
+	'D6: forced, without a policy that lets it in: enqueue is refused');
+$node->sql('CREATE POLICY all_messages ON outbox USING (true)', 'kept');
 flows('D6', 'row level security forced, of an owner who is not superuser', db => 'kept');
 restart_worker('kept');
 flows('D6', 'the same, a new worker of that owner', db => 'kept');

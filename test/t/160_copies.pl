@@ -123,7 +123,9 @@ my $adopts = $node->session;
 $adopts->query_safe('BEGIN; SELECT outbox_adopt();');
 append_to_file("$order.new", "after_claim_commit wait 1\n");
 rename "$order.new", $order or die "$order: $!";
-$node->sql(q{INSERT INTO outbox (event_type, payload, origin) VALUES ('foreign', '{}', 1)});
+# as a restore does
+$node->sql(q{SET check_function_bodies = off; SELECT pg_catalog.set_config('search_path', '', false);
+	INSERT INTO public.outbox (event_type, payload, origin) VALUES ('foreign', '{}', 1)});
 wait_until('the relay has claimed', sub { -e "$order.hit" });
 $adopts->query_safe('COMMIT;');
 $adopts->quit;

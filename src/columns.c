@@ -1,0 +1,44 @@
+/*-------------------------------------------------------------------------
+ *
+ * columns.c
+ *		Columns of a row, for triggers that take their types for granted.
+ *
+ * An administrator may change the type of a column, and a value of another type
+ * read as the one that we know would crash the server.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "columns.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+
+static bool
+is_as(Oid found, Oid expected)
+{
+	return found == expected || (expected == TEXTOID && found == VARCHAROID);
+}
+
+void
+outbox_expect_columns(TupleDesc desc, const Oid *types, int n,
+					  const char *table)
+{
+	if (desc->natts < n)
+		elog(ERROR, "table \"%s\" has lost columns", table);
+	for (int i = 0; i < n; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, i);
+
+		if (is_as(att->atttypid, types[i]))
+			continue;
+		if (att->attisdropped || !is_as(getBaseType(att->atttypid), types[i]))
+			ereport(ERROR,
+					(errcode(ERRCODE_DATATYPE_MISMATCH),
+					 errmsg("column %d of table \"%s\" is not what the extension \"outbox\" has made",
+							i + 1, table),
+					 errdetail("Its type must be %s.", format_type_be(types[i])),
+					 errhint("Undo the change of the column; columns of your own may be added behind it.")));
+	}
+}

@@ -1,0 +1,20 @@
+/*-------------------------------------------------------------------------
+ *
+ * deferred.h
+ *		Deferred triggers on the tables, which cannot be run for the owner.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTBOX_DEFERRED_H
+#define OUTBOX_DEFERRED_H
+
+#include "commands/trigger.h"
+#include "utils/rel.h"
+
+/*
+ * In a security-restricted operation (owner.h): an ERROR (0A000) that names the
+ * trigger or constraint of rel which such an event would defer.
+ */
+extern void outbox_refuse_deferred(Relation rel, TriggerEvent event);
+
+#endif							/* OUTBOX_DEFERRED_H */

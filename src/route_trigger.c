@@ -1,0 +1,272 @@
+/*-------------------------------------------------------------------------
+ *
+ * route_trigger.c
+ *		Triggers on outbox_route, and what tells of changes.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "catalog/pg_type.h"
+#include "check.h"
+#include "columns.h"
+#include "commands/trigger.h"
+#include "executor/spi.h"
+#include "fmgr.h"
+#include "owner.h"
+#include "restore.h"
+#include "shared.h"
+#include "storage/lmgr.h"
+#include "utils/acl.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/datum.h"
+#include "utils/inval.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "wake.h"
+
+PG_FUNCTION_INFO_V1(outbox_change_trigger);
+PG_FUNCTION_INFO_V1(outbox_route_trigger);
+PG_FUNCTION_INFO_V1(outbox_route_removal_trigger);
+
+#define NAME_ARRAY_OID	1003	/* pg_type has the type, no macro for it */
+
+/* Columns of the table outbox_route, in outbox--1.0.sql. */
+#define COL_NAME			1
+#define COL_EXCHANGE		2
+#define COL_EXCHANGE_TYPE	3
+#define COL_ROUTING_KEY		4
+#define COL_ENQUEUE_ROLES	9
+#define ROUTE_COLUMNS		9
+
+static const Oid column_types[ROUTE_COLUMNS] = {
+	TEXTOID, TEXTOID, TEXTOID, TEXTOID, INT4OID, TEXTOID, TEXTOID, BOOLOID,
+	NAME_ARRAY_OID
+};
+
+static TriggerData *
+trigger_data(FunctionCallInfo fcinfo, const char *function)
+{
+	if (!CALLED_AS_TRIGGER(fcinfo))
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("function \"%s\" was not called by a trigger", function)));
+	return (TriggerData *) fcinfo->context;
+}
+
+/* ------------------------------------------------------------------ changes */
+
+/*
+ * AFTER, on outbox when rows go, on outbox_route and outbox_control when anything
+ * changes.  The relation's cache entry is invalidated so that each backend reads
+ * the routes again (routes.c).
+ */
+Datum
+outbox_change_trigger(PG_FUNCTION_ARGS)
+{
+	TriggerData *trigdata = trigger_data(fcinfo, "outbox_change_trigger");
+	Relation	rel = trigdata->tg_relation;
+
+	if (MySlot != NULL)
+		return PointerGetDatum(NULL);
+	if (strcmp(RelationGetRelationName(rel), "outbox") == 0)
+		outbox_wake_news(OUTBOX_NEWS_REMOVED);
+	else
+	{
+		CacheInvalidateRelcache(rel);
+		outbox_wake_news(OUTBOX_NEWS_CONFIG);
+	}
+	return PointerGetDatum(NULL);
+}
+
+/* ------------------------------------------------------- what a route must be */
+
+#define FIELD(col) \
+	(isnull[(col) - 1] ? NULL : DatumGetTextPP(values[(col) - 1]))
+
+static void
+check_template(const text *routing_key)
+{
+	char	   *template = text_to_cstring(routing_key);
+	const char *detail = outbox_route_template_error(template);
+
+	if (detail != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("routing_key \"%s\" is not a valid template",
+						template),
+				 errdetail_internal("%s", detail)));
+}
+
+/*
+ * A restore may bring names of roles that this server does not have, as it does
+ * with GRANT; elsewhere they are mistakes.
+ */
+static void
+check_roles(ArrayType *array)
+{
+	Datum	   *names;
+	bool	   *nulls;
+	int			count;
+
+	deconstruct_array(array, NAMEOID, NAMEDATALEN, false, TYPALIGN_CHAR,
+					  &names, &nulls, &count);
+	for (int i = 0; i < count; i++)
+	{
+		if (nulls[i])
+			ereport(ERROR,
+					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+					 errmsg("enqueue_roles must not contain null")));
+		if (!OidIsValid(get_role_oid(NameStr(*DatumGetName(names[i])), true)))
+			ereport(outbox_in_restore() ? WARNING : ERROR,
+					(errcode(ERRCODE_UNDEFINED_OBJECT),
+					 errmsg("role \"%s\" in enqueue_roles does not exist",
+							NameStr(*DatumGetName(names[i]))),
+					 errhint("Create the role first; it may be a group that application roles are members of.")));
+	}
+}
+
+/* Only then: a route can be paused although one of its roles was dropped. */
+static bool
+has_new_roles(TriggerData *trigdata, const Datum *values, const bool *isnull)
+{
+	bool		old_isnull;
+	Datum		old;
+
+	if (isnull[COL_ENQUEUE_ROLES - 1])
+		return false;
+	if (TRIGGER_FIRED_BY_INSERT(trigdata->tg_event))
+		return true;
+	old = heap_getattr(trigdata->tg_trigtuple, COL_ENQUEUE_ROLES,
+					   RelationGetDescr(trigdata->tg_relation), &old_isnull);
+	return old_isnull ||
+		!datum_image_eq(old, values[COL_ENQUEUE_ROLES - 1], false, -1);
+}
+
+/* BEFORE INSERT OR UPDATE ... FOR EACH ROW on outbox_route. */
+Datum
+outbox_route_trigger(PG_FUNCTION_ARGS)
+{
+	TriggerData *trigdata = trigger_data(fcinfo, "outbox_route_trigger");
+	TupleDesc	desc = RelationGetDescr(trigdata->tg_relation);
+	HeapTuple	tuple = TRIGGER_FIRED_BY_INSERT(trigdata->tg_event) ?
+		trigdata->tg_trigtuple : trigdata->tg_newtuple;
+	Datum		values[ROUTE_COLUMNS];
+	bool		isnull[ROUTE_COLUMNS];
+
+	outbox_expect_columns(desc, column_types, ROUTE_COLUMNS,
+						  RelationGetRelationName(trigdata->tg_relation));
+	for (int col = 1; col <= ROUTE_COLUMNS; col++)
+		values[col - 1] = heap_getattr(tuple, col, desc, &isnull[col - 1]);
+	outbox_check_route(FIELD(COL_NAME), FIELD(COL_EXCHANGE),
+					   FIELD(COL_EXCHANGE_TYPE), FIELD(COL_ROUTING_KEY));
+	/* Where there is none the NOT NULL constraint speaks. */
+	if (!isnull[COL_ROUTING_KEY - 1])
+		check_template(FIELD(COL_ROUTING_KEY));
+	if (has_new_roles(trigdata, values, isnull))
+		check_roles(DatumGetArrayTypeP(values[COL_ENQUEUE_ROLES - 1]));
+	return PointerGetDatum(tuple);
+}
+
+/* ------------------------------------------------------------------- removal */
+
+/* The table outbox beside this one. */
+static Oid
+messages_relid(Relation rel)
+{
+	Oid			relid = get_relname_relid("outbox", RelationGetNamespace(rel));
+
+	if (!OidIsValid(relid))
+		elog(ERROR, "table \"outbox\" does not exist");
+	return relid;
+}
+
+#define IN_USE_SQL \
+	"SELECT route FROM %s.outbox" \
+	" WHERE $1 IS NULL OR route OPERATOR(pg_catalog.=) $1 LIMIT 1"
+
+/*
+ * Is there a message for that route (NULL: for any)?  With all that is committed,
+ * whatever the transaction's snapshot is; returns its route, or NULL.
+ */
+static char *
+find_message(Relation rel, const char *route)
+{
+	Oid			types[1] = {TEXTOID};
+	Datum		values[1] = {(Datum) 0};
+	const char *schema = get_namespace_name(RelationGetNamespace(rel));
+	MemoryContext caller = CurrentMemoryContext;
+	OutboxActing acting;
+	char	   *found = NULL;
+
+	if (route != NULL)
+		values[0] = CStringGetTextDatum(route);
+	SPI_connect();
+	outbox_act_begin(&acting, rel->rd_rel->relowner, true);
+	PushActiveSnapshot(GetLatestSnapshot());
+	if (SPI_execute_with_args(psprintf(IN_USE_SQL, quote_identifier(schema)), 1,
+							  types, values, route == NULL ? "n" : NULL, true,
+							  1) != SPI_OK_SELECT)
+		elog(ERROR, "could not read outbox");
+	if (SPI_processed > 0)
+		found = MemoryContextStrdup(caller,
+									SPI_getvalue(SPI_tuptable->vals[0],
+												 SPI_tuptable->tupdesc, 1));
+	PopActiveSnapshot();
+	outbox_act_end(&acting);
+	SPI_finish();
+	return found;
+}
+
+static char *
+route_name(HeapTuple tuple, Relation rel)
+{
+	return SPI_getvalue(tuple, RelationGetDescr(rel), COL_NAME);
+}
+
+static void
+refuse_in_use(TriggerData *trigdata)
+{
+	Relation	rel = trigdata->tg_relation;
+	char	   *name = NULL;
+
+	if (TRIGGER_FIRED_FOR_ROW(trigdata->tg_event))
+	{
+		name = route_name(trigdata->tg_trigtuple, rel);
+		if (name == NULL ||
+			(TRIGGER_FIRED_BY_UPDATE(trigdata->tg_event) &&
+			 strcmp(name, route_name(trigdata->tg_newtuple, rel)) == 0))
+			return;
+	}
+	name = find_message(rel, name);
+	if (name != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_FOREIGN_KEY_VIOLATION),
+				 errmsg("route \"%s\" still has messages", name),
+				 errdetail("Messages in the table outbox are for this route, and would wait for ever."),
+				 errhint("Let them be published, or discard the failed ones, before you remove or rename the route.")));
+}
+
+/*
+ * On outbox_route: a route in use stays.  A foreign key from outbox would say the
+ * same, but lock the route's one row for each message that is enqueued, four times
+ * the cost of storing it.  Here whoever takes a route away does the work.
+ *
+ * BEFORE ... FOR EACH STATEMENT: waits for everybody who has enqueued and not
+ * committed, and keeps others away; they see the removal when they get the lock
+ * (routes.c).  AFTER: looks for messages.
+ */
+Datum
+outbox_route_removal_trigger(PG_FUNCTION_ARGS)
+{
+	TriggerData *trigdata = trigger_data(fcinfo, "outbox_route_removal_trigger");
+
+	if (TRIGGER_FIRED_BEFORE(trigdata->tg_event))
+		LockRelationOid(messages_relid(trigdata->tg_relation), ShareLock);
+	else
+		refuse_in_use(trigdata);
+	return PointerGetDatum(NULL);
+}

@@ -1,0 +1,304 @@
+/*-------------------------------------------------------------------------
+ *
+ * row_trigger.c
+ *		What makes a row of the table outbox a message.
+ *
+ * BEFORE INSERT OR UPDATE ... FOR EACH ROW, however the row comes: by
+ * outbox_enqueue(), INSERT, COPY, or an operator's UPDATE.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "catalog/pg_type.h"
+#include "check.h"
+#include "columns.h"
+#include "commands/trigger.h"
+#include "deferred.h"
+#include "enqueue.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "origin.h"
+#include "restore.h"
+#include "routes.h"
+#include "shared.h"
+#include "store.h"
+#include "strict_keys.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/rel.h"
+#include "utils/timestamp.h"
+#include "varatt_compat.h"
+#include "wake.h"
+
+PG_FUNCTION_INFO_V1(outbox_row_trigger);
+
+/* In the order of outbox--1.0.sql, and so of COL_SEQ and the others. */
+static const Oid column_types[OUTBOX_COLUMNS] = {
+	INT8OID, UUIDOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, JSONBOID, BYTEAOID,
+	JSONBOID, JSONBOID, TEXTOID, TIMESTAMPTZOID, TIMESTAMPTZOID, INT4OID,
+	TEXTOID, TEXTOID, INT8OID
+};
+
+typedef struct Row
+{
+	Relation	rel;
+	HeapTuple	tuple;
+	bool		insert;
+	bool		changed;		/* values are not those of tuple any more */
+	Datum	   *values;			/* of all columns, those of others included */
+	bool	   *isnull;
+} Row;
+
+#define IS_NULL(col)		(row->isnull[(col) - 1])
+#define VALUE(col)			(row->values[(col) - 1])
+#define FIELD(col, get)		(IS_NULL(col) ? NULL : get(VALUE(col)))
+
+static void
+read_row(Row *row, TriggerData *trigdata)
+{
+	TupleDesc	desc;
+
+	row->rel = trigdata->tg_relation;
+	row->insert = TRIGGER_FIRED_BY_INSERT(trigdata->tg_event);
+	row->tuple = row->insert ? trigdata->tg_trigtuple : trigdata->tg_newtuple;
+	row->changed = false;
+	desc = RelationGetDescr(row->rel);
+	outbox_expect_columns(desc, column_types, OUTBOX_COLUMNS,
+						  RelationGetRelationName(row->rel));
+	row->values = palloc(sizeof(Datum) * desc->natts);
+	row->isnull = palloc(sizeof(bool) * desc->natts);
+	heap_deform_tuple(row->tuple, desc, row->values, row->isnull);
+}
+
+static void
+set_null(Row *row, int col)
+{
+	IS_NULL(col) = true;
+	row->changed = true;
+}
+
+/* ------------------------------------------------------------------ origin */
+
+/* Has somebody given it an origin that is not the default, or changed it? */
+static bool
+sets_origin(Row *row, TriggerData *trigdata, bool foreign)
+{
+	Datum		old;
+	bool		isnull;
+
+	if (row->insert)
+		return foreign;
+	old = heap_getattr(trigdata->tg_trigtuple, COL_ORIGIN,
+					   RelationGetDescr(row->rel), &isnull);
+	return isnull || IS_NULL(COL_ORIGIN) ||
+		DatumGetInt64(old) != DatumGetInt64(VALUE(COL_ORIGIN));
+}
+
+/*
+ * Is the row loaded by a restore, or was it?  Then the original has accepted it,
+ * and neither its route need be there yet, since tables are loaded in any order,
+ * nor need our settings agree.  This is for those who may restore: anybody else
+ * could silence the relay, or publish what it must not, with it.
+ */
+static bool
+is_restored(Row *row, TriggerData *trigdata)
+{
+	bool		foreign = !IS_NULL(COL_ORIGIN) &&
+		DatumGetInt64(VALUE(COL_ORIGIN)) != outbox_own_origin();
+	bool		owner;
+
+	if (row->insert && !foreign && !outbox_in_restore())
+		return false;
+	/* Superusers have the privileges of every role. */
+	owner = has_privs_of_role(GetUserId(), row->rel->rd_rel->relowner);
+	if (owner && outbox_in_restore())
+		return true;
+	if (!owner && sets_origin(row, trigdata, foreign))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied to set origin of a message"),
+				 errdetail("Only a restore by superusers or the owner of the table \"%s\" may store messages of another database.",
+						   RelationGetRelationName(row->rel)),
+				 errhint("Leave origin to its default.")));
+	if (foreign && sets_origin(row, trigdata, foreign))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("origin of a message must be that of this database"),
+				 errdetail("A message of another database comes with a restore only, and silences the relay until outbox_adopt() is called."),
+				 errhint("Leave origin to its default.")));
+	return foreign && owner;
+}
+
+/* -------------------------------------------------- what a row has to be */
+
+/*
+ * JSON null is what many a mapper writes for a value that is not there.  As a
+ * payload it is a message of its own right, but where there is a body.
+ */
+static void
+replace_json_nulls(Row *row)
+{
+	static const int columns[] = {COL_HEADERS, COL_PROPERTIES, COL_PAYLOAD};
+
+	for (int i = 0; i < (int) lengthof(columns); i++)
+	{
+		int			col = columns[i];
+
+		if (!IS_NULL(col) && (col != COL_PAYLOAD || !IS_NULL(COL_BODY)) &&
+			outbox_is_json_null(DatumGetJsonbP(VALUE(col))))
+			set_null(row, col);
+	}
+}
+
+/* What the broker, the protocol or the route would not take. */
+static void
+check_message(Row *row, const OutboxRoute *route)
+{
+	OutboxFields fields;
+
+	fields.event_type = FIELD(COL_EVENT_TYPE, DatumGetTextPP);
+	fields.aggregate_type = FIELD(COL_AGGREGATE_TYPE, DatumGetTextPP);
+	fields.aggregate_id = FIELD(COL_AGGREGATE_ID, DatumGetTextPP);
+	fields.routing_key = FIELD(COL_ROUTING_KEY, DatumGetTextPP);
+	fields.payload = FIELD(COL_PAYLOAD, DatumGetJsonbP);
+	fields.body = FIELD(COL_BODY, DatumGetByteaPP);
+	fields.headers = FIELD(COL_HEADERS, DatumGetJsonbP);
+	fields.properties = FIELD(COL_PROPERTIES, DatumGetJsonbP);
+	outbox_check_fields(&fields, route);
+	if (!IS_NULL(COL_AVAILABLE_AT) &&
+		TIMESTAMP_IS_NOEND(DatumGetTimestampTz(VALUE(COL_AVAILABLE_AT))))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATETIME_VALUE_OUT_OF_RANGE),
+				 errmsg("available_at must not be infinity"),
+				 errdetail("The message would wait for ever.")));
+}
+
+/* What the relay itself counts on, a restored row included. */
+static void
+check_row(Row *row)
+{
+	if (IS_NULL(COL_SEQ) || DatumGetInt64(VALUE(COL_SEQ)) <= 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("seq must be positive"),
+				 errhint("Leave it to its default.")));
+	if (IS_NULL(COL_CREATED_AT) ||
+		TIMESTAMP_NOT_FINITE(DatumGetTimestampTz(VALUE(COL_CREATED_AT))))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATETIME_VALUE_OUT_OF_RANGE),
+				 errmsg("created_at must be a finite time")));
+	if (IS_NULL(COL_ROUTE))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("route must not be null")));
+}
+
+/* Returns NULL for a row that a restore brings. */
+static const OutboxRoute *
+judge(Row *row, TriggerData *trigdata)
+{
+	const OutboxRoute *route;
+	Oid			owner = row->rel->rd_rel->relowner;
+	Oid			user = GetUserId();
+
+	if (is_restored(row, trigdata))
+		return NULL;
+	replace_json_nulls(row);
+	route = outbox_usable_route(RelationGetNamespace(row->rel), owner,
+								TextDatumGetCString(VALUE(COL_ROUTE)),
+								user == owner ? InvalidOid : user);
+	check_message(row, route);
+	return route;
+}
+
+/* ------------------------------------------------------------ announcement */
+
+static void
+warn_not_preloaded(void)
+{
+	static bool warned = false;
+
+	if (outbox_shared != NULL || warned)
+		return;
+	warned = true;
+	ereport(WARNING,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("messages are stored but not published"),
+			 errdetail("The library \"outbox\" is not in \"shared_preload_libraries\", so no relay runs."),
+			 errhint("Add outbox to \"shared_preload_libraries\" and restart the server.")));
+}
+
+/*
+ * Notes a pending row, for the relay to hear of at commit.  One that is due
+ * already is an ordinary message, and takes the hot path.
+ */
+static void
+announce(Row *row)
+{
+	TimestampTz due;
+
+	if (IS_NULL(COL_AVAILABLE_AT))
+	{
+		outbox_wake_row(DatumGetInt64(VALUE(COL_SEQ)));
+		return;
+	}
+	due = DatumGetTimestampTz(VALUE(COL_AVAILABLE_AT));
+	if (row->insert && due <= GetCurrentTimestamp() &&
+		!IS_NULL(COL_ATTEMPTS) && DatumGetInt32(VALUE(COL_ATTEMPTS)) == 0)
+	{
+		outbox_wake_row(DatumGetInt64(VALUE(COL_SEQ)));
+		set_null(row, COL_AVAILABLE_AT);
+		return;
+	}
+	outbox_wake_due(due);
+}
+
+static bool
+is_pending(Row *row)
+{
+	text	   *status = FIELD(COL_STATUS, DatumGetTextPP);
+
+	return status != NULL && VARSIZE_ANY_EXHDR(status) == strlen("pending") &&
+		memcmp(VARDATA_ANY(status), "pending", strlen("pending")) == 0;
+}
+
+/* The relay's own updates pass: it changes what it has claimed. */
+Datum
+outbox_row_trigger(PG_FUNCTION_ARGS)
+{
+	TriggerData *trigdata = (TriggerData *) fcinfo->context;
+	Row			here;
+	Row		   *row = &here;
+	const OutboxRoute *route;
+
+	if (!CALLED_AS_TRIGGER(fcinfo))
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("function \"%s\" was not called by a trigger",
+						"outbox_row_trigger")));
+	outbox_refuse_deferred(trigdata->tg_relation, trigdata->tg_event);
+	if (MySlot != NULL)
+		return PointerGetDatum(TRIGGER_FIRED_BY_INSERT(trigdata->tg_event) ?
+							   trigdata->tg_trigtuple : trigdata->tg_newtuple);
+
+	read_row(row, trigdata);
+	check_row(row);
+	route = judge(row, trigdata);
+	warn_not_preloaded();
+
+	/* A plain INSERT's default has drawn seq already, see README. */
+	if (row->insert && outbox_strict_keys && route != NULL && route->ordered &&
+		!IS_NULL(COL_AGGREGATE_ID))
+		outbox_lock_key(outbox_hash_key(FIELD(COL_AGGREGATE_TYPE, DatumGetTextPP),
+										DatumGetTextPP(VALUE(COL_AGGREGATE_ID))));
+	if (!row->insert)
+		outbox_wake_news(OUTBOX_NEWS_REMOVED);
+	if (is_pending(row))
+		announce(row);
+	return PointerGetDatum(row->changed ?
+						   heap_form_tuple(RelationGetDescr(row->rel),
+										   row->values, row->isnull) :
+						   row->tuple);
+}

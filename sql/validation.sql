@@ -54,7 +54,11 @@ SELECT enqueue('route', '''default''', payload => expr) FROM unnest(ARRAY[
 CREATE TABLE large AS SELECT repeat('x', 100000)::bytea AS b, to_jsonb(repeat('x', 100000)) AS j;
 SELECT outcome('SELECT outbox_enqueue_bytes(''e'', b) FROM large');
 SELECT outcome('SELECT outbox_enqueue(''e'', j) FROM large');
+-- a few bytes can become a long text: 500 numbers of 131072 digits, in 5 kB
+SELECT pg_column_size(to_jsonb(array_fill(1e131071, ARRAY[500]))) < 8192 AS small;
+SELECT outcome('SELECT outbox_enqueue(''e'', to_jsonb(array_fill(1e131071, ARRAY[500])))');
 RESET outbox.max_message_size;
+SELECT outcome('SELECT outbox_enqueue(''e'', to_jsonb(array_fill(1e131071, ARRAY[500])))');
 SELECT outcome('SELECT outbox_enqueue_bytes(''e'', b), outbox_enqueue(''e'', j) FROM large');
 SELECT outcome('INSERT INTO outbox (event_type, body, payload) SELECT ''e'', b, NULL FROM large');
 DROP TABLE large;

@@ -45,6 +45,8 @@ SELECT expr, enqueue('headers', quote_literal(format('{"n": %s}', expr)))
 FROM unnest(ARRAY['1e308', '1e309', '-1e309', '1e-400',
 	'18446744073709551616', '0.1']) expr;
 SELECT enqueue('headers', quote_literal('{"a": [{"n": 1e400}]}'));
+-- nor one of more digits than a double has, which would only cost the relay
+SELECT enqueue('headers', quote_literal(format('{"n": %s}', n))) FROM unnest(ARRAY['1e-300', '1e-2000', '1e131071']) n;
 SELECT enqueue('headers', format('(%L || repeat(''9'', 100000) || %L)::jsonb', '{"n": ', '}'));
 
 -- one frame holds all of it, short of the reserve for our own properties

@@ -18,6 +18,7 @@
 #include <math.h>
 
 #include "check.h"
+#include "encode_json.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "settings.h"
@@ -33,6 +34,9 @@
 #define PROPERTY_RESERVE		(1 + 24 + 1 + 37 + 8 + 64)
 
 #define MAX_EXPIRATION			PG_UINT32_MAX	/* RabbitMQ's timer */
+
+/* The smallest double has 767 significant digits behind 323 zeros. */
+#define MAX_NUMBER_TEXT			1100
 
 static const char *const string_properties[] = {
 	"app_id", "content_encoding", "content_type", "correlation_id",
@@ -97,14 +101,17 @@ check_short_string(const char *argument, const text *value)
 
 static size_t container_size(JsonbContainer *container, int depth);
 
-/* A number is an AMQP long if it is an integer that fits, else a double. */
+/*
+ * A number is an AMQP long if it is an integer that fits, else a double.  One of
+ * more digits than any double needs would cost the relay more than a message
+ * does, for nothing.
+ */
 static void
 check_header_number(Numeric number)
 {
 	char	   *str = numeric_normalize(number);
-	double		value = strtod(str, NULL);
 
-	if (isinf(value))
+	if (strlen(str) > MAX_NUMBER_TEXT || isinf(strtod(str, NULL)))
 		ereport(ERROR,
 				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
 				 errmsg("headers contain a number that is out of range"),
@@ -317,39 +324,40 @@ outbox_is_json_null(const Jsonb *value)
 }
 
 
+/* exact: len is its size, and not only what was counted of it. */
 static void
-fail_body_size(const char *argument, size_t len)
+fail_body_size(const char *argument, size_t len, bool exact)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 			 errmsg("%s is too large", argument),
-			 errdetail("It has %zu bytes; \"outbox.max_message_size\" is %d.",
+			 exact ? errdetail("It has %zu bytes; \"outbox.max_message_size\" is %d.",
+							   len, outbox_max_message_size) :
+			 errdetail("Its text has %zu bytes or more; \"outbox.max_message_size\" is %d.",
 					   len, outbox_max_message_size),
 			 errhint("Store the content elsewhere and send a reference to it.")));
 }
 
 /*
- * The text of a JSON value is what is sent.  Making it only to measure it would
- * cost as much as the rest of enqueue, so small values are believed to be
- * small.  A few bytes of jsonb can hold a number of 131072 digits, so that
- * belief can be wrong; the relay then refuses to send the message, and it
- * becomes failed with that reason.
+ * The text of a JSON value is what is sent.  Its size is counted before the row
+ * is accepted, since the relay would have to make it to find out, and again at
+ * each attempt: 400 bytes of jsonb can become 65 MB.
  */
 static void
 check_payload(Jsonb *payload)
 {
-	size_t		binary = VARSIZE_ANY_EXHDR(payload);
-	char	   *str;
-	size_t		len;
+	size_t		limit = (size_t) outbox_max_message_size;
+	size_t		size = outbox_json_text_size(payload, limit);
 
-	if (GetDatabaseEncoding() == PG_UTF8 &&
-		binary <= Min(8192, (size_t) outbox_max_message_size / 64))
-		return;
-	str = JsonbToCString(NULL, &payload->root, (int) binary);
-	len = utf8_length("payload", str, strlen(str));
-	pfree(str);
-	if (len > (size_t) outbox_max_message_size)
-		fail_body_size("payload", len);
+	if (size <= limit && GetDatabaseEncoding() != PG_UTF8)
+	{
+		char	   *str = JsonbToCString(NULL, &payload->root, (int) size);
+
+		size = utf8_length("payload", str, strlen(str));
+		pfree(str);
+	}
+	if (size > limit)
+		fail_body_size("payload", size, false);
 }
 
 static void
@@ -365,7 +373,7 @@ check_body(const OutboxFields *fields)
 	if (fields->payload != NULL)
 		check_payload(fields->payload);
 	else if (VARSIZE_ANY_EXHDR(fields->body) > (size_t) outbox_max_message_size)
-		fail_body_size("body", VARSIZE_ANY_EXHDR(fields->body));
+		fail_body_size("body", VARSIZE_ANY_EXHDR(fields->body), true);
 }
 
 /* --------------------------------------------------------------- the whole */

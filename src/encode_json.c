@@ -72,18 +72,27 @@ plain_length(const char *text, int len)
 	return n;
 }
 
-static void
-put_escaped(StringInfo out, unsigned char c)
+/* The letter behind the backslash, or 0 for a code. */
+static char
+escape_letter(unsigned char c)
 {
 	static const char letters[] = {
 		['\b'] = 'b', ['\t'] = 't', ['\n'] = 'n', ['\f'] = 'f', ['\r'] = 'r',
 		['"'] = '"', ['\\'] = '\\'
 	};
 
-	if (letters[c] != '\0')
+	return letters[c];
+}
+
+static void
+put_escaped(StringInfo out, unsigned char c)
+{
+	char		letter = escape_letter(c);
+
+	if (letter != '\0')
 	{
 		appendStringInfoCharMacro(out, '\\');
-		appendStringInfoCharMacro(out, letters[c]);
+		appendStringInfoCharMacro(out, letter);
 	}
 	else
 		appendStringInfo(out, "\\u%04x", c);
@@ -142,7 +151,7 @@ end_of(JEntry entry, uint32 start)
 }
 
 static void
-open_level(Level *level, const JsonbContainer *container, StringInfo out)
+enter_level(Level *level, const JsonbContainer *container)
 {
 	bool		object = JsonContainerIsObject(container);
 	uint32		count = JsonContainerSize(container);
@@ -159,8 +168,14 @@ open_level(Level *level, const JsonbContainer *container, StringInfo out)
 	else
 		level->values = container->children;
 	level->data = (const char *) (level->values + count);
+}
+
+static void
+open_level(Level *level, const JsonbContainer *container, StringInfo out)
+{
+	enter_level(level, container);
 	if (!level->scalar)
-		appendStringInfoCharMacro(out, object ? '{' : '[');
+		appendStringInfoCharMacro(out, level->keys != NULL ? '{' : '[');
 }
 
 static void
@@ -184,6 +199,95 @@ put_prefix(StringInfo out, Level *level)
 	put_string(out, level->data + start, level->key_at - start);
 	appendBinaryStringInfoNT(out, ": ", 2);
 }
+
+/* -------------------------------------------------------------------- size */
+
+static size_t
+string_size(const char *text, int len)
+{
+	size_t		size = len + 2;
+
+	while (len > 0)
+	{
+		int			n = plain_length(text, len);
+
+		if (n < len)
+		{
+			unsigned char c = (unsigned char) text[n++];
+
+			/* \n, or \u001f */
+			size += escape_letter(c) != '\0' ? 1 : 5;
+		}
+		text += n;
+		len -= n;
+	}
+	return size;
+}
+
+static size_t
+scalar_size(JEntry entry, const char *data, uint32 start, uint32 end)
+{
+	char	   *text;
+	size_t		size;
+
+	if (JBE_ISSTRING(entry))
+		return string_size(data + start, end - start);
+	if (!JBE_ISNUMERIC(entry))
+		return JBE_ISBOOL_FALSE(entry) ? 5 : 4;
+	text = DatumGetCString(DirectFunctionCall1(numeric_out,
+											   NumericGetDatum((Numeric) unconstify(char *, data + INTALIGN(start)))));
+	size = strlen(text);
+	pfree(text);
+	return size;
+}
+
+size_t
+outbox_json_text_size(const Jsonb *value, size_t limit)
+{
+	int			room = LEVELS;
+	Level	   *levels = palloc(sizeof(Level) * room);
+	int			depth = 0;
+	size_t		size = 0;
+
+	enter_level(&levels[0], &value->root);
+	while (depth >= 0 && size <= limit)
+	{
+		Level	   *level = &levels[depth];
+		JEntry		entry;
+		uint32		start = level->value_at;
+
+		if (level->next == level->count)
+		{
+			/* its brackets, and ", " between its members */
+			if (!level->scalar)
+				size += 2 + (level->count > 1 ? 2 * (level->count - 1) : 0);
+			depth--;
+			continue;
+		}
+		if (level->keys != NULL)
+		{
+			uint32		key = level->key_at;
+
+			level->key_at = end_of(level->keys[level->next], key);
+			size += string_size(level->data + key, level->key_at - key) + 2;
+		}
+		entry = level->values[level->next++];
+		level->value_at = end_of(entry, start);
+		if (!JBE_ISCONTAINER(entry))
+		{
+			size += scalar_size(entry, level->data, start, level->value_at);
+			continue;
+		}
+		if (++depth == room)
+			levels = repalloc(levels, sizeof(Level) * (room *= 2));
+		enter_level(&levels[depth],
+					(const JsonbContainer *) (levels[depth - 1].data + INTALIGN(start)));
+	}
+	pfree(levels);
+	return size;
+}
+
+/* -------------------------------------------------------------------- text */
 
 void
 outbox_encode_json(StringInfo out, const Jsonb *value)

@@ -17,4 +17,10 @@
  */
 extern void outbox_encode_json(StringInfo out, const Jsonb *value);
 
+/*
+ * How long that text is, without making it; somewhere above limit when it is
+ * longer.  A few bytes of jsonb can hold numbers of 131072 digits each.
+ */
+extern size_t outbox_json_text_size(const Jsonb *value, size_t limit);
+
 #endif							/* OUTBOX_ENCODE_JSON_H */

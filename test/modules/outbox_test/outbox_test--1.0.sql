@@ -116,6 +116,10 @@ AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
 CREATE FUNCTION outbox_test_json(payload jsonb) RETURNS text
 AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT;
 
+CREATE FUNCTION outbox_test_json_size(payload jsonb, size_limit bigint DEFAULT 1000000000)
+RETURNS bigint
+AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT;
+
 /* Words and lines are explained in queue_steps.c. */
 CREATE FUNCTION outbox_test_queue(steps text) RETURNS SETOF text
 AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;

@@ -42,6 +42,7 @@ PG_FUNCTION_INFO_V1(outbox_test_accepts);
 PG_FUNCTION_INFO_V1(outbox_test_prepared);
 PG_FUNCTION_INFO_V1(outbox_test_maintain);
 PG_FUNCTION_INFO_V1(outbox_test_json);
+PG_FUNCTION_INFO_V1(outbox_test_json_size);
 
 static void
 begin(void)
@@ -483,4 +484,12 @@ outbox_test_json(PG_FUNCTION_ARGS)
 	initStringInfo(&text);
 	outbox_encode_json(&text, PG_GETARG_JSONB_P(0));
 	PG_RETURN_TEXT_P(cstring_to_text_with_len(text.data, text.len));
+}
+
+/* How long that is. */
+Datum
+outbox_test_json_size(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT64((int64) outbox_json_text_size(PG_GETARG_JSONB_P(0),
+												  (size_t) PG_GETARG_INT64(1)));
 }

@@ -30,3 +30,9 @@ SELECT count(*), max(length(value::text)) FROM samples;
 SELECT left(value::text, 60) AS value, left(outbox_test_json(value), 60) AS published
 FROM samples WHERE outbox_test_json(value) IS DISTINCT FROM value::text
 ORDER BY 1 LIMIT 10;
+-- and so is its size, which is counted without making it
+SELECT left(value::text, 60) AS value, octet_length(value::text), outbox_test_json_size(value)
+FROM samples WHERE outbox_test_json_size(value) <> octet_length(value::text)
+ORDER BY 1 LIMIT 10;
+-- up to a limit
+SELECT outbox_test_json_size(to_jsonb(array_fill(1e131000, ARRAY[500])), 1000000) BETWEEN 1000001 AND 1200000 AS stopped;

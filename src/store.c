@@ -63,12 +63,6 @@ outbox_store_schema(void)
 }
 
 Oid
-outbox_store_control_relid(void)
-{
-	return store.control_relid;
-}
-
-Oid
 outbox_store_relid(void)
 {
 	return store.relid;
@@ -343,9 +337,11 @@ outbox_store_attach(char *version, size_t size)
 #define ROUTE_BLOCK			7
 #define ROUTE_PAUSED		8
 #define ROUTES_SQL \
-	"SELECT name, exchange, exchange_type, routing_key, max_attempts," \
-	" ordering = 'key', on_failed = 'block', paused" \
-	" FROM %s.outbox_route"
+	"SELECT name, coalesce(exchange, ''), exchange_type," \
+	" coalesce(routing_key, ''), coalesce(max_attempts, 1)::pg_catalog.int4," \
+	" coalesce(ordering = 'key', true), coalesce(on_failed = 'block', false)," \
+	" coalesce(paused, false) FROM %s.outbox_route WHERE name IS NOT NULL"
+
 static bool
 get_bool(int row, int column)
 {

@@ -115,7 +115,7 @@ typedef struct OutboxControl
 	int64	   *origins;
 } OutboxControl;
 
-/* origins are valid until the next call. */
+/* origins are in the memory of the transaction. */
 extern void outbox_store_load_control(OutboxControl *control);
 
 /* May messages that were enqueued there be published from here? */

@@ -157,8 +157,10 @@ typedef struct ClaimReceiver
 static void
 visit_row(ClaimReceiver *receiver, TupleTableSlot *slot)
 {
+	static const int required[] = {ROW_SEQ, ROW_ID, ROW_FAILED, ROW_ROUTE};
 	OutboxRow	row;
 
+	outbox_store_require(slot, required, lengthof(required));
 	row.seq = DatumGetInt64(slot->tts_values[ROW_SEQ]);
 	row.id = *DatumGetUUIDP(slot->tts_values[ROW_ID]);
 	row.failed = DatumGetBool(slot->tts_values[ROW_FAILED]);

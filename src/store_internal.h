@@ -23,9 +23,8 @@ typedef struct OutboxStatement
 	struct OutboxStatement *next;	/* in the list of what is prepared */
 } OutboxStatement;
 
-/* Quoted schema of the attached extension, and its table outbox_control. */
+/* Quoted schema of the attached extension. */
 extern const char *outbox_store_schema(void);
-extern Oid	outbox_store_control_relid(void);
 
 /* Prepares sql (complete) with a generic plan unless it is already. */
 extern SPIPlanPtr outbox_store_plan(OutboxStatement *statement,
@@ -36,11 +35,19 @@ extern SPIPlanPtr outbox_store_plan(OutboxStatement *statement,
 extern void outbox_store_execute(SPIPlanPtr plan, Datum *values,
 								 const char *nulls, int expected);
 
-/* Columns of a claim, numbered from 0 as in a slot. */
+/*
+ * Columns of a claim, numbered from 0 as in a slot.  The casts are nothing unless
+ * somebody has changed the type of a column, which would be read as another then.
+ */
 #define CLAIM_COLUMNS \
-	"ctid, seq, id, route, event_type, aggregate_type, aggregate_id," \
-	" payload, body, headers, properties, routing_key, created_at," \
-	" available_at, attempts, origin, xmin"
+	"ctid, seq::pg_catalog.int8, id::pg_catalog.uuid, route::pg_catalog.text," \
+	" event_type::pg_catalog.text, aggregate_type::pg_catalog.text," \
+	" aggregate_id::pg_catalog.text, payload::pg_catalog.jsonb," \
+	" body::pg_catalog.bytea, headers::pg_catalog.jsonb," \
+	" properties::pg_catalog.jsonb, routing_key::pg_catalog.text," \
+	" created_at::pg_catalog.timestamptz," \
+	" available_at::pg_catalog.timestamptz, attempts::pg_catalog.int4," \
+	" origin::pg_catalog.int8, xmin"
 #define CLAIM_TID				0
 #define CLAIM_SEQ				1
 #define CLAIM_ID				2
@@ -61,7 +68,9 @@ extern void outbox_store_execute(SPIPlanPtr plan, Datum *values,
 
 /* Columns of a list: OutboxRow. */
 #define ROW_COLUMNS \
-	"seq, id, status = 'failed', route, aggregate_type, aggregate_id"
+	"seq::pg_catalog.int8, id::pg_catalog.uuid, status = 'failed'," \
+	" route::pg_catalog.text, aggregate_type::pg_catalog.text," \
+	" aggregate_id::pg_catalog.text"
 #define ROW_SEQ				0
 #define ROW_ID				1
 #define ROW_FAILED			2
@@ -92,6 +101,9 @@ extern int	outbox_store_settle_direct(const OutboxSettled *rows, int n,
 
 /* store_message.c */
 
+/* An ERROR when one of these columns is null: its NOT NULL was taken away. */
+extern void outbox_store_require(TupleTableSlot *slot, const int *columns,
+								 int n);
 /* The message of a claimed row, one chunk in cxt. */
 extern OutboxMessage *outbox_store_message(TupleTableSlot *slot,
 										   MemoryContext cxt);

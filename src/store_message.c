@@ -132,14 +132,32 @@ put_parts(OutboxMessage *message, const Part *parts)
 	Assert((size_t) (p - (char *) message) <= message->size);
 }
 
+void
+outbox_store_require(TupleTableSlot *slot, const int *columns, int n)
+{
+	for (int i = 0; i < n; i++)
+		if (slot->tts_isnull[columns[i]])
+			ereport(ERROR,
+					(errcode(ERRCODE_NOT_NULL_VIOLATION),
+					 errmsg("a message in the table \"outbox\" has no %s",
+							NameStr(TupleDescAttr(slot->tts_tupleDescriptor,
+												  columns[i])->attname)),
+					 errhint("Give it a value or delete the row, and restore the column's NOT NULL.")));
+}
+
 /* Called in the scratch context; the message goes to cxt. */
 OutboxMessage *
 outbox_store_message(TupleTableSlot *slot, MemoryContext cxt)
 {
+	static const int required[] = {
+		CLAIM_SEQ, CLAIM_ID, CLAIM_ROUTE, CLAIM_EVENT_TYPE, CLAIM_CREATED_AT,
+		CLAIM_ATTEMPTS, CLAIM_ORIGIN
+	};
 	Part		parts[NPARTS];
 	size_t		size = MAXALIGN(sizeof(OutboxMessage));
 	OutboxMessage *message;
 
+	outbox_store_require(slot, required, lengthof(required));
 	parts[PART_PAYLOAD] = jsonb_part(slot, CLAIM_PAYLOAD);
 	parts[PART_HEADERS] = jsonb_part(slot, CLAIM_HEADERS);
 	parts[PART_PROPERTIES] = jsonb_part(slot, CLAIM_PROPERTIES);

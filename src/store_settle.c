@@ -12,12 +12,16 @@
  */
 #include "postgres.h"
 
+#include "access/table.h"
 #include "catalog/pg_type.h"
+#include "deferred.h"
 #include "mb/pg_wchar.h"
 #include "store.h"
 #include "store_internal.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
 #include "utils/timestamp.h"
 
 #ifndef TIDARRAYOID
@@ -119,6 +123,26 @@ settle_by_tid(const OutboxSettled *rows, int n, bool archive)
 	return (int) SPI_processed;
 }
 
+/*
+ * The server would say only that there is a deferred trigger, see deferred.c.
+ * The row trigger says it for updates.
+ */
+static void
+refuse_deferred(bool archive)
+{
+	Relation	rel = table_open(outbox_store_relid(), AccessShareLock);
+	Oid			relid = get_relname_relid("outbox_archive",
+										  RelationGetNamespace(rel));
+
+	outbox_refuse_deferred(rel, TRIGGER_EVENT_DELETE);
+	table_close(rel, NoLock);
+	if (!archive || !OidIsValid(relid))
+		return;
+	rel = table_open(relid, AccessShareLock);
+	outbox_refuse_deferred(rel, TRIGGER_EVENT_INSERT);
+	table_close(rel, NoLock);
+}
+
 void
 outbox_store_settle(const OutboxSettled *rows, int n, bool archive)
 {
@@ -128,7 +152,10 @@ outbox_store_settle(const OutboxSettled *rows, int n, bool archive)
 	int			settled = outbox_store_settle_direct(rows, n, archive);
 
 	if (settled < 0)
+	{
+		refuse_deferred(archive);
 		settled = settle_by_tid(rows, n, archive);
+	}
 	if (settled == n)
 		return;
 
@@ -147,6 +174,7 @@ outbox_store_settle_unlocked(const OutboxSettled *rows, int n, bool archive,
 	static const Oid types[] = {UUIDARRAYOID};
 	Datum		values[1];
 
+	refuse_deferred(archive);
 	values[0] = id_array(rows, n);
 	outbox_store_execute(settle_plan(&unlocked[archive],
 									 psprintf(BY_ID_UNLOCKED,

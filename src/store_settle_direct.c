@@ -10,9 +10,14 @@
  * its id, deleted, and stored in the archive's partition of now, as the
  * statement would.
  *
- * Only for tables as CREATE EXTENSION and the relay have made them, with the
- * indexes that somebody has added; where there are other triggers, rules, checks
- * or columns the caller uses the statement.
+ * Only for tables whose definition is that of CREATE EXTENSION and of
+ * outbox_archive_maintain(), attribute by attribute; with another column, type,
+ * trigger, rule, check, policy, child or kind of partition the caller uses the
+ * statement.  All of it is looked at anew for each round, in the relation cache
+ * and under the locks of the statement, and nothing is kept: what the executor
+ * opens (indexes of any kind, their insert state) is closed at the end of the
+ * round by the executor's own functions.  A delete touches no index, and rows go
+ * into the indexes of the archive as INSERT puts them there.
  *
  *-------------------------------------------------------------------------
  */
@@ -22,6 +27,7 @@
 #include "access/tableam.h"
 #include "access/xact.h"
 #include "catalog/pg_trigger.h"
+#include "catalog/pg_type.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "partitioning/partbounds.h"
@@ -53,9 +59,12 @@ typedef struct Archive
 
 /* ------------------------------------------- are they the tables we know? */
 
-/* The statement's trigger tells other backends' deletes, not the relay's. */
+/*
+ * Ours tells other backends' deletes, not the relay's.  Another function of the
+ * extension's schema cannot have its name, as there are no arguments to differ by.
+ */
 static bool
-is_known_trigger(const Trigger *trigger)
+is_known_trigger(const Trigger *trigger, Oid schema)
 {
 	char	   *name;
 
@@ -63,19 +72,21 @@ is_known_trigger(const Trigger *trigger)
 		!TRIGGER_FOR_DELETE(trigger->tgtype))
 		return true;
 	name = get_func_name(trigger->tgfoid);
-	return name != NULL && strcmp(name, "outbox_change_trigger") == 0;
+	return name != NULL && strcmp(name, "outbox_change_trigger") == 0 &&
+		get_func_namespace(trigger->tgfoid) == schema;
 }
 
 static bool
 may_delete(Relation rel)
 {
 	if (rel->rd_rel->relkind != RELKIND_RELATION || rel->rd_rel->relispartition ||
-		rel->rd_rel->relrowsecurity || rel->rd_rules != NULL ||
-		RelationGetDescr(rel)->natts < ARCHIVED_COLUMNS)
+		rel->rd_rel->relhassubclass || rel->rd_rel->relrowsecurity ||
+		rel->rd_rules != NULL || RelationGetDescr(rel)->natts < ARCHIVED_COLUMNS)
 		return false;
 	if (rel->trigdesc != NULL)
 		for (int i = 0; i < rel->trigdesc->numtriggers; i++)
-			if (!is_known_trigger(&rel->trigdesc->triggers[i]))
+			if (!is_known_trigger(&rel->trigdesc->triggers[i],
+								  RelationGetNamespace(rel)))
 				return false;
 	return true;
 }
@@ -91,10 +102,11 @@ is_plain(Relation rel)
 static bool
 has_archive_columns(TupleDesc desc, TupleDesc from)
 {
+	Form_pg_attribute last;
+
 	if (desc->natts != COL_PUBLISHED_AT)
 		return false;
-	if (desc->constr != NULL &&
-		(desc->constr->num_check > 0 || desc->constr->has_generated_stored))
+	if (desc->constr != NULL && desc->constr->num_check > 0)
 		return false;
 	for (int i = 0; i < ARCHIVED_COLUMNS; i++)
 	{
@@ -102,13 +114,18 @@ has_archive_columns(TupleDesc desc, TupleDesc from)
 		Form_pg_attribute source = TupleDescAttr(from, i);
 
 		/* NOT NULL that the source has not is for the executor to check. */
-		if (att->attisdropped || att->atttypid != source->atttypid ||
+		if (att->attisdropped || source->attisdropped ||
+			att->attgenerated != '\0' ||
+			att->atttypid != source->atttypid ||
+			att->atttypmod != source->atttypmod ||
 			(att->attnotnull && !source->attnotnull) ||
 			strcmp(NameStr(att->attname), NameStr(source->attname)) != 0)
 			return false;
 	}
-	return strcmp(NameStr(TupleDescAttr(desc, ARCHIVED_COLUMNS)->attname),
-				  "published_at") == 0;
+	last = TupleDescAttr(desc, ARCHIVED_COLUMNS);
+	return !last->attisdropped && last->attgenerated == '\0' &&
+		last->atttypid == TIMESTAMPTZOID &&
+		strcmp(NameStr(last->attname), "published_at") == 0;
 }
 
 /* ----------------------------------------------------------------- archive */

@@ -10,6 +10,7 @@
  *
  *-------------------------------------------------------------------------
  */
+#include "../../../src/deferred.c"
 #include "../../../src/encode_json.c"
 #include "../../../src/store.c"
 #include "../../../src/store_control.c"

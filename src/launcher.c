@@ -17,7 +17,6 @@
 #include "postmaster/interrupt.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
-#include "storage/procarray.h"
 #include "tcop/tcopprot.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
@@ -34,6 +33,7 @@ manage_databases(void)
 	List	   *order;
 	ListCell   *cell;
 
+	outbox_mono_earlier(&next, outbox_old_workers_check(now));
 	foreach(cell, outbox_databases)
 	{
 		DatabaseEntry *db = lfirst(cell);
@@ -63,52 +63,6 @@ manage_databases(void)
 
 /* ------------------------------------------------------------- the process */
 
-/*
- * Workers of a launcher that was terminated.  We have no handle for them, and
- * two workers must never share a number, so they go before the first of ours
- * comes.  Their databases are found again by the scan.
- */
-static void
-send_old_workers_home(void)
-{
-	bool		reported = false;
-	OutboxMonoTime report_at = outbox_mono_after(10 * 1000);
-
-	for (;;)
-	{
-		int			running = 0;
-
-		for (int i = 0; i < outbox_shared->nslots; i++)
-		{
-			OutboxSlot *slot = &outbox_shared->slots[i];
-
-			if (!slot->in_use)
-				continue;
-			if (slot->pid == 0 || BackendPidGetProc(slot->pid) == NULL)
-			{
-				(void) outbox_slot_free(slot, slot->generation);
-				continue;
-			}
-			(void) outbox_shared_tell_workers(slot->dboid, OUTBOX_NEWS_STOP);
-			running++;
-		}
-		if (running == 0)
-			return;
-		if (!reported && outbox_mono_reached(report_at, outbox_mono_now()))
-		{
-			ereport(LOG,
-					(errmsg("outbox launcher waits for %d relay workers of its predecessor to leave",
-							running)));
-			reported = true;
-		}
-		(void) WaitLatch(MyLatch,
-						 WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 100, PG_WAIT_EXTENSION);
-		ResetLatch(MyLatch);
-		CHECK_FOR_INTERRUPTS();
-	}
-}
-
 static void
 launcher_exit(int code, Datum arg)
 {
@@ -132,7 +86,7 @@ outbox_launcher_main(Datum main_arg)
 	outbox_launcher_cxt = AllocSetContextCreate(TopMemoryContext, "outbox launcher",
 										 ALLOCSET_DEFAULT_SIZES);
 	MemoryContextSwitchTo(outbox_launcher_cxt);
-	send_old_workers_home();
+	outbox_old_workers_init();
 	outbox_databases_scan();
 	for (;;)
 	{

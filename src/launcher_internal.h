@@ -7,6 +7,7 @@
  * launcher_databases.c	which databases there are
  * launcher_workers.c	starting and ending the workers of one
  * launcher_turns.c		whose turn it is when there are too few processes
+ * launcher_old.c		workers of a launcher before this one
  *
  *-------------------------------------------------------------------------
  */
@@ -38,7 +39,8 @@ typedef struct DatabaseEntry
 	bool		held;			/* kept away, for a command */
 
 	/* when processes are scarce, see launcher_turns.c */
-	bool		yielding;		/* told to make room */
+	bool		yielding;		/* told to make room ... */
+	OutboxMonoTime yielding_since;	/* ... then */
 	int			rest_ms;		/* until there is work, as those that left said */
 	OutboxMonoTime waiting_since;	/* for a process; unset: it is not */
 	OutboxMonoTime turn_at;		/* its turn began; unset: not yet */
@@ -68,6 +70,14 @@ extern void outbox_database_start(DatabaseEntry *db, OutboxMonoTime now);
 extern OutboxMonoTime outbox_probes_check(OutboxMonoTime now);
 /* Could another worker be started now? */
 extern bool outbox_worker_process_is_free(void);
+
+/* launcher_old.c */
+
+/* At the start: all workers that there are. */
+extern void outbox_old_workers_init(void);
+/* Sends them home, and notices who has gone; when to look again, or unset. */
+extern OutboxMonoTime outbox_old_workers_check(OutboxMonoTime now);
+extern bool outbox_old_workers_exist(Oid dboid);
 
 /* launcher_turns.c */
 

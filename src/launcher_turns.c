@@ -36,6 +36,11 @@
 #define IDLE_TURN_MS	300
 /* What it may take before that to start and to connect. */
 #define START_MS		10000
+/*
+ * What it may take to leave.  One that is stuck, in a statement or a connect, and
+ * does not read what it is told, must not be what the others wait for.
+ */
+#define YIELD_MS		5000
 /* Look again so often while somebody waits for an idle one. */
 #define CHECK_MS		100
 /* A group of workers that was too large for the room looks for more after. */
@@ -220,18 +225,23 @@ OutboxMonoTime
 outbox_turns_check(OutboxMonoTime now)
 {
 	int			waiting = 0;
+	OutboxMonoTime next = OUTBOX_MONO_UNSET;
 	ListCell   *cell;
 
 	foreach(cell, outbox_databases)
 	{
 		DatabaseEntry *db = lfirst(cell);
+		OutboxMonoTime overdue = outbox_mono_plus(db->yielding_since, YIELD_MS);
 
 		/* Room is of no use to one that is kept away. */
 		if (outbox_mono_is_set(db->waiting_since) && !db->held &&
 			db->workers[0].handle == NULL)
 			waiting++;
-		if (db->yielding)
+		if (db->yielding && !outbox_mono_reached(overdue, now))
+		{
 			waiting--;
+			outbox_mono_earlier(&next, overdue);
+		}
 	}
 	outbox_shared->out_of_workers = waiting > 0;
 
@@ -255,8 +265,10 @@ outbox_turns_check(OutboxMonoTime now)
 		if (chosen == NULL)
 			return outbox_mono_plus(now, CHECK_MS);
 		chosen->yielding = true;
+		chosen->yielding_since = now;
 		chosen->rest_ms = INT_MAX;
 		(void) outbox_shared_tell_workers(chosen->dboid, OUTBOX_NEWS_YIELD);
+		outbox_mono_earlier(&next, outbox_mono_plus(now, YIELD_MS));
 	}
-	return OUTBOX_MONO_UNSET;
+	return next;
 }

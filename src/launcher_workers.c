@@ -312,7 +312,8 @@ void
 outbox_database_start(DatabaseEntry *db, OutboxMonoTime now)
 {
 	if (!db->absent && !db->held && !db->yielding && !db->regrouping &&
-		outbox_mono_reached(db->retry_at, now))
+		outbox_mono_reached(db->retry_at, now) &&
+		!outbox_old_workers_exist(db->dboid))
 		start_missing(db);
 }
 

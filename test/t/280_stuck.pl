@@ -371,17 +371,17 @@ subtest 'after an outage' => sub {
 	{
 		$node->set('outbox.broker_uri', $uri);
 		my $slowest = 0;
-		foreach my $round (1 .. 3)
+		foreach my $round (1 .. 2)
 		{
 			$second->stop;
 			$node->wait_sql($state, 'broker down');
 			my $offset = $node->log_end;
 			my $start = time;
-			wait_until('an outage', sub { time - $start > 5 });
 			$node->sql(q{SELECT outbox_enqueue('back', '{}')});
+			wait_until('a while', sub { time - $start > 5.5 });
 			my ($pid) = $node->backend_pids;
 			my ($switches, $at) = (switches($pid), time);
-			wait_until('some more of it', sub { time - $at > 2 });
+			wait_until('a long outage', sub { time - $at > 3 });
 			my $rate = (switches($pid) - $switches) / (time - $at);
 			cmp_ok($rate, '<', 4, sprintf 'hardly any wake-ups (%.1f a second)', $rate) if $uri !~ /,/;
 			unlike($node->log_text($offset), qr/could not connect/, 'no line a try');
@@ -395,5 +395,88 @@ subtest 'after an outage' => sub {
 	$node->unset('outbox.broker_uri');
 };
 
-$node->stop;
+# --- one database is stuck, and only that one
+
+sub relays
+{
+	my ($server, $db) = @_;
+	return $server->sql(qq{SELECT count(*) FROM pg_stat_activity
+		WHERE backend_type = 'outbox relay' AND datname = '$db'});
+}
+
+subtest 'a worker that is stuck in its start, and another launcher' => sub {
+	begin('stuck in its start');
+	$node->sql('CREATE DATABASE renamed');
+	$node->sql('CREATE EXTENSION outbox', 'renamed');
+	$node->wait_sql($state, 'idle', undef, 'renamed');
+	my $session = $node->session;
+	$session->query_safe('BEGIN');
+	$session->query_safe('ALTER DATABASE renamed RENAME TO other_name');
+	$node->wait_sql(q{SELECT count(*) FROM pg_locks WHERE NOT granted
+		AND locktype = 'object' AND classid = 'pg_database'::regclass}, 1);
+	my $offset = $node->log_end;
+	kill 'TERM', $node->backend_pids('outbox launcher');
+	my $mark = () = $fake->published;
+	my $start = time;
+	$checker->enqueue(100, keys => 10);
+	wait_until('the next launcher is there', sub { $node->backend_pids('outbox launcher') });
+	$node->sql('SELECT outbox_worker_restart()');
+	$checker->enqueue(100, keys => 10);
+	ok($node->wait_drained(20), 'another database goes on');
+	note sprintf 'after %.1f s', time - $start;
+	$node->wait_log(qr/waits for a relay worker of its predecessor/, $offset, 20);
+	$session->query_safe('ROLLBACK');
+	my $most = 0;
+	$session->quit;
+	my $id = $node->sql(q{SELECT outbox_enqueue('renamed', '{}')}, 'renamed');
+	wait_until('its own message is out', sub {
+		my $n = relays($node, 'renamed');
+		$most = $n if $n > $most;
+		grep { $_->{id} eq $id } $fake->published;
+	});
+	is($most, 1, 'and it has one worker at a time');
+	my @all = $fake->published;
+	$checker->check('a worker that is stuck in its start',
+		[ grep { $_->{fate} eq 'ack' && $_->{id} ne $id } @all[ $mark .. $#all ] ],
+		interruptions => 2, window => 100);
+	$node->sql('DROP DATABASE renamed');
+	$node->stop;
+};
+
+subtest 'a worker that cannot make room' => sub {
+	# Launchers of outbox and of logical replication need one each: two are left.
+	my $small = OutboxTest::Node->create(
+		name => 'small',
+		broker => $fake,
+		extension => 0,
+		conf => 'max_worker_processes = 4');
+	my @databases = qw(one two three);
+	$fake->do('forget');
+	foreach my $db (@databases)
+	{
+		$small->sql("CREATE DATABASE $db");
+		$small->sql('CREATE EXTENSION outbox', $db);
+		$small->sql(q{SELECT outbox_enqueue('first', '{}')}, $db);
+	}
+	$small->wait_drained(60, $_) foreach @databases;
+	$small->wait_sql(q{SELECT count(*) > 0 FROM pg_stat_activity WHERE backend_type = 'outbox relay'}, 't');
+	my ($stuck, $pid) = split /\|/, $small->sql(q{SELECT datname, pid FROM pg_stat_activity
+		WHERE backend_type = 'outbox relay' LIMIT 1});
+	kill 'STOP', $pid;
+	my $start = time;
+	foreach my $round (1 .. 3)
+	{
+		foreach my $db (grep { $_ ne $stuck } @databases)
+		{
+			$small->sql(q{SELECT outbox_enqueue('beside', '{}') FROM generate_series(1, 10)}, $db);
+			ok($small->wait_drained(30, $db), "round $round: $db has its turn beside the stuck $stuck");
+		}
+	}
+	note sprintf '%.1f s in all', time - $start;
+	kill 'CONT', $pid;
+	$small->sql(q{SELECT outbox_enqueue('after', '{}')}, $stuck);
+	ok($small->wait_drained(60, $stuck), 'and so has that one, when it can');
+	$small->stop;
+};
+
 done_testing();

@@ -487,7 +487,7 @@ END
 $$;
 
 COMMENT ON FUNCTION @extschema@.outbox_archive_maintain(interval) IS
-'Makes or drops one partition of outbox_archive, as the retention asks for, and says which; NULL when there is nothing to do. The relay calls it; an operator may.';
+'Makes or drops one partition of outbox_archive, as the retention asks for, and says which; NULL when there is nothing to do. The relay calls it; the owner of the extension may.';
 
 --
 -- Enqueue
@@ -586,21 +586,43 @@ COMMENT ON COLUMN @extschema@.outbox_workers.last_error IS 'The last error of th
 COMMENT ON COLUMN @extschema@.outbox_workers.last_error_at IS 'When that was.';
 
 CREATE VIEW @extschema@.outbox_status AS
-	SELECT pg_catalog.current_database() AS database,
-		r.state, r.since, r.hint, m.backlog, m.oldest_pending_age,
-		m.scheduled, m.retrying, m.failed, r.in_flight, r.workers, r.broker,
-		r.last_error, r.last_error_at
-	FROM @extschema@.outbox_relay_state() r,
-		(SELECT count(*) FILTER (WHERE due) AS backlog,
-			pg_catalog.clock_timestamp() - min(created_at) FILTER (WHERE due)
-				AS oldest_pending_age,
-			count(*) FILTER (WHERE pending AND NOT due) AS scheduled,
-			count(*) FILTER (WHERE pending AND attempts > 0) AS retrying,
-			count(*) FILTER (WHERE NOT pending) AS failed
-		 FROM (SELECT status = 'pending' AS pending, attempts, created_at,
-				status = 'pending' AND (available_at IS NULL OR attempts > 0
-					OR available_at <= pg_catalog.clock_timestamp()) AS due
-			  FROM @extschema@.outbox) o) m;
+	SELECT current_database() AS database, s.state, s.since,
+		NULLIF(concat_ws(' ', s.hint,
+			'Messages wait on a paused route: ' || t.paused || '. Call outbox_resume() with its name.',
+			'Messages wait for a route that does not exist: ' || t.missing || '. Add it to outbox_route, or discard them.'),
+			'') AS hint,
+		t.backlog, clock_timestamp() - t.oldest AS oldest_pending_age,
+		t.scheduled, t.retrying, t.failed, s.in_flight, s.workers, s.broker,
+		s.last_error, s.last_error_at
+	FROM @extschema@.outbox_relay_state() s,
+		(SELECT coalesce(sum(m.backlog), 0)::bigint AS backlog,
+			min(m.oldest) AS oldest,
+			coalesce(sum(m.scheduled), 0)::bigint AS scheduled,
+			coalesce(sum(m.retrying), 0)::bigint AS retrying,
+			coalesce(sum(m.failed), 0)::bigint AS failed,
+			string_agg(format('"%s" (%s)', m.route, m.backlog), ', ' ORDER BY m.route)
+				FILTER (WHERE r.paused AND m.backlog > 0) AS paused,
+			string_agg(format('"%s" (%s)', m.route, m.backlog), ', ' ORDER BY m.route)
+				FILTER (WHERE r.name IS NULL AND m.backlog > 0) AS missing
+		 FROM (SELECT o.route,
+				count(*) FILTER (WHERE o.due) AS backlog,
+				/*
+				 * What was scheduled is late from then on. The time of a retry
+				 * says nothing about how long the message waits.
+				 */
+				min(CASE WHEN o.attempts > 0 THEN o.created_at
+						 ELSE greatest(o.created_at, o.available_at) END)
+					FILTER (WHERE o.due) AS oldest,
+				count(*) FILTER (WHERE o.pending AND NOT o.due) AS scheduled,
+				count(*) FILTER (WHERE o.pending AND o.attempts > 0) AS retrying,
+				count(*) FILTER (WHERE NOT o.pending) AS failed
+			  FROM (SELECT route, status = 'pending' AS pending, attempts,
+					created_at, available_at,
+					status = 'pending' AND (available_at IS NULL OR attempts > 0
+						OR available_at <= clock_timestamp()) AS due
+				  FROM @extschema@.outbox) o
+			  GROUP BY o.route) m
+			LEFT JOIN @extschema@.outbox_route r ON r.name = m.route) t;
 
 COMMENT ON VIEW @extschema@.outbox_status IS 'One row that a person reads first: is this database''s relay publishing, and if not, why and what to do.';
 COMMENT ON COLUMN @extschema@.outbox_status.database IS 'Name of this database.';
@@ -608,14 +630,14 @@ COMMENT ON COLUMN @extschema@.outbox_status.state IS 'publishing, idle, starting
 COMMENT ON COLUMN @extschema@.outbox_status.since IS 'When that state began; NULL when no worker runs.';
 COMMENT ON COLUMN @extschema@.outbox_status.hint IS 'What to do about it; NULL when nothing is wrong.';
 COMMENT ON COLUMN @extschema@.outbox_status.backlog IS 'Messages that wait to be published now, those in flight and those waiting for another attempt included.';
-COMMENT ON COLUMN @extschema@.outbox_status.oldest_pending_age IS 'Age of the oldest of these.';
+COMMENT ON COLUMN @extschema@.outbox_status.oldest_pending_age IS 'For how long the oldest of these has waited: since its enqueue, or since it was due if it was scheduled.';
 COMMENT ON COLUMN @extschema@.outbox_status.scheduled IS 'Messages whose available_at, set by the application, has not come.';
 COMMENT ON COLUMN @extschema@.outbox_status.retrying IS 'Of the backlog, messages with at least one failed attempt.';
 COMMENT ON COLUMN @extschema@.outbox_status.failed IS 'Messages given up after max_attempts; see outbox_failed.';
 COMMENT ON COLUMN @extschema@.outbox_status.in_flight IS 'Messages sent and not yet settled.';
 COMMENT ON COLUMN @extschema@.outbox_status.workers IS 'Workers that run.';
 COMMENT ON COLUMN @extschema@.outbox_status.broker IS 'host:port of the broker, without credentials.';
-COMMENT ON COLUMN @extschema@.outbox_status.last_error IS 'The last error of the link, the settings or the database.';
+COMMENT ON COLUMN @extschema@.outbox_status.last_error IS 'The last error of the link, a route, the settings or the database; of several workers, of the one that is in most trouble.';
 COMMENT ON COLUMN @extschema@.outbox_status.last_error_at IS 'When that was.';
 
 CREATE VIEW @extschema@.outbox_messages AS

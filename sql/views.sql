@@ -41,6 +41,45 @@ UPDATE outbox SET created_at = now() - interval '2 days' WHERE event_type = 'ret
 SELECT oldest_pending_age > '1 day' AS age FROM outbox_status;
 ROLLBACK;
 
+-- A scheduled message waits from the time that it was scheduled for; a retry
+-- waits from the beginning, whatever the time of its next attempt
+BEGIN;
+UPDATE outbox SET created_at = now() - interval '2 days';
+UPDATE outbox SET available_at = now() - interval '1 minute' WHERE event_type IN ('ready', 'scheduled', 'bytes');
+DELETE FROM outbox WHERE event_type = 'retrying';
+SELECT backlog, scheduled, oldest_pending_age BETWEEN '1 minute' AND '1 hour' AS age FROM outbox_status;
+UPDATE outbox SET attempts = 1, available_at = now() + interval '1 minute' WHERE event_type = 'bytes';
+SELECT backlog, scheduled, retrying, oldest_pending_age > '1 day' AS age FROM outbox_status;
+ROLLBACK;
+
+-- Messages that wait for their route: the hint names it, if any are due, beside
+-- what it says of the relay
+CREATE FUNCTION pg_temp.routes(hint text) RETURNS text LANGUAGE sql AS
+	$$SELECT substring(hint, 'Messages wait .*')$$;
+SELECT pg_temp.routes(hint) FROM outbox_status;
+INSERT INTO outbox_route (name, paused) VALUES ('held', true), ('empty', true), ('later', true), ('other', true);
+SELECT outbox_enqueue('e', '{}', route => 'held') IS NOT NULL AS ok FROM generate_series(1, 3);
+SELECT outbox_enqueue('e', '{}', route => 'later', available_at => '2100-01-01') IS NOT NULL AS ok;
+SELECT pg_temp.routes(hint) FROM outbox_status;
+SELECT outbox_enqueue('e', '{}', route => 'other') IS NOT NULL AS ok;
+-- (a restore may bring messages whose routes it does not bring)
+BEGIN;
+SET LOCAL check_function_bodies = off;
+SELECT set_config('search_path', '', true);
+INSERT INTO public.outbox (event_type, payload, route, origin) VALUES ('e', '{}', 'gone', 1), ('e', '{}', 'gone', 1);
+COMMIT;
+SELECT pg_temp.routes(hint), backlog, scheduled, failed FROM outbox_status;
+-- whoever monitors the server sees that, too, and nothing of the tables
+SET ROLE pg_monitor;
+SELECT pg_temp.routes(hint), backlog, scheduled, failed FROM public.outbox_status;
+SELECT count(*) FROM outbox;
+RESET ROLE;
+SELECT outbox_resume('held'), outbox_resume('other');
+SELECT pg_temp.routes(hint) FROM outbox_status;
+DELETE FROM outbox WHERE route <> 'default';
+DELETE FROM outbox_route WHERE name <> 'default';
+SELECT pg_temp.routes(hint) FROM outbox_status;
+
 -- Nothing is in flight: either no relay runs, or it is paused (install.sql)
 SELECT * FROM outbox_claims();
 SELECT in_flight FROM outbox_status;

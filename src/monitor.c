@@ -247,35 +247,71 @@ state_severity(OutboxWorkerState state)
 	return 0;
 }
 
-/* The worker that has most to say; returns how many run. */
-static int
-find_worst(SlotCopy *worst, int64 *in_flight)
+/* What the workers of this database say together. */
+typedef struct Summary
 {
-	int			running = 0;
-	bool		found = false;
+	int			nslots;
+	int			running;
+	int			wanted;			/* outbox.workers, as they have it */
+	bool		broken_routes;
+	int64		in_flight;
+	SlotCopy	worst;			/* whose state most needs a look */
+	SlotCopy	teller;			/* whose error says most about it */
+} Summary;
 
-	*in_flight = 0;
-	for (int i = 0; i < outbox_shared->nslots; i++)
+/* Of equal states the one that has lasted longest, for alerts ask for that. */
+static bool
+is_worse(const SlotCopy *a, const SlotCopy *b)
+{
+	int			diff = state_severity(a->state) - state_severity(b->state);
+
+	return diff != 0 ? diff > 0 : a->since < b->since;
+}
+
+/*
+ * An error stays when it is over, so that of a worker in trouble comes before a
+ * newer one of a worker that is well.
+ */
+static bool
+tells_more(const SlotCopy *a, const SlotCopy *b)
+{
+	int			trouble_a = state_hint(a->state) != NULL ? state_severity(a->state) : 0;
+	int			trouble_b = state_hint(b->state) != NULL ? state_severity(b->state) : 0;
+
+	if (trouble_a != trouble_b)
+		return trouble_a > trouble_b;
+	if ((a->broken_routes > 0) != (b->broken_routes > 0))
+		return a->broken_routes > 0;
+	return a->last_error_at > b->last_error_at;
+}
+
+static void
+summarize(Summary *sum)
+{
+	memset(sum, 0, sizeof(*sum));
+	for (int i = 0; outbox_shared != NULL && i < outbox_shared->nslots; i++)
 	{
 		SlotCopy	copy;
 
 		if (!copy_slot(&outbox_shared->slots[i], &copy))
 			continue;
 		if (copy.pid != 0)
-			running++;
-		*in_flight += copy.in_flight;
-		if (!found || state_severity(copy.state) > state_severity(worst->state))
-			*worst = copy;
-		found = true;
+			sum->running++;
+		sum->wanted = Max(sum->wanted, copy.nworkers);
+		sum->broken_routes |= copy.broken_routes > 0;
+		sum->in_flight += copy.in_flight;
+		if (sum->nslots++ == 0 || is_worse(&copy, &sum->worst))
+			sum->worst = copy;
+		if (copy.last_error_at != 0 &&
+			(sum->teller.last_error_at == 0 || tells_more(&copy, &sum->teller)))
+			sum->teller = copy;
 	}
-	return running;
 }
 
 /* State and hint when no worker can say them. */
 static const char *
 absent_state(const char **hint)
 {
-	*hint = NULL;
 	if (outbox_shared == NULL)
 	{
 		*hint = "Add outbox to shared_preload_libraries and restart the server. Until then messages are stored and not published.";
@@ -286,19 +322,26 @@ absent_state(const char **hint)
 		*hint = "The relay runs on the primary; it starts here after promotion.";
 		return "standby";
 	}
-	*hint = outbox_shared->out_of_workers ?
-		"No worker process is free: increase max_worker_processes." :
-		"The launcher starts workers within seconds; if this lasts, look into the server log.";
+	if (outbox_shared->launcher_procno < 0)
+		*hint = "The outbox launcher does not run, so that nobody starts workers. The server starts it again within 5 seconds; if this lasts, the server log says why: with too few max_worker_processes it was not even registered.";
+	else if (outbox_shared->out_of_workers)
+		*hint = "No worker process is free: increase max_worker_processes.";
+	else
+		*hint = "The launcher starts workers within seconds; if this lasts, look into the server log.";
 	return "stopped";
 }
 
 /* The workers that run are well, but not all is. */
 static const char *
-partial_hint(const SlotCopy *copy, int running)
+partial_hint(const Summary *sum)
 {
-	if (running < copy->nworkers && outbox_shared->out_of_workers)
+	bool		missing = sum->running < sum->wanted && outbox_shared->out_of_workers;
+
+	if (missing && sum->broken_routes)
+		return "Not all of outbox.workers could be started: increase max_worker_processes. And a route cannot be published to and its messages wait, see last_error.";
+	if (missing)
 		return "Not all of outbox.workers could be started, and the keys of the missing ones wait: increase max_worker_processes.";
-	if (copy->broken_routes > 0)
+	if (sum->broken_routes)
 		return "A route cannot be published to and its messages wait, see last_error: check its exchange and the permissions of the login.";
 	return NULL;
 }
@@ -311,36 +354,32 @@ outbox_relay_state(PG_FUNCTION_ARGS)
 	TupleDesc	desc;
 	Datum		values[RELAY_COLS];
 	bool		nulls[RELAY_COLS];
-	SlotCopy	worst;
-	int64		in_flight = 0;
-	int			running = 0;
+	Summary		sum;
 	const char *state;
-	const char *hint;
+	const char *hint = NULL;
 
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
-	memset(&worst, 0, sizeof(worst));
-	if (outbox_shared != NULL)
-		running = find_worst(&worst, &in_flight);
-	if (running > 0)
+	summarize(&sum);
+	if (sum.running > 0)
 	{
-		state = outbox_worker_state_name(worst.state);
-		hint = state_hint(worst.state);
+		state = outbox_worker_state_name(sum.worst.state);
+		hint = state_hint(sum.worst.state);
 		if (hint == NULL)
-			hint = partial_hint(&worst, running);
+			hint = partial_hint(&sum);
 	}
 	else
 		state = absent_state(&hint);
 
 	memset(nulls, 0, sizeof(nulls));
 	values[0] = CStringGetTextDatum(state);
-	values[1] = time_or_null(running > 0 ? worst.since : 0, &nulls[1]);
+	values[1] = time_or_null(sum.running > 0 ? sum.worst.since : 0, &nulls[1]);
 	values[2] = text_or_null(hint, &nulls[2]);
-	values[3] = text_or_null(worst.broker, &nulls[3]);
-	values[4] = text_or_null(worst.last_error, &nulls[4]);
-	values[5] = time_or_null(worst.last_error_at, &nulls[5]);
-	values[6] = Int32GetDatum(running);
-	values[7] = Int64GetDatum(in_flight);
+	values[3] = text_or_null(sum.worst.broker, &nulls[3]);
+	values[4] = text_or_null(sum.teller.last_error, &nulls[4]);
+	values[5] = time_or_null(sum.teller.last_error_at, &nulls[5]);
+	values[6] = Int32GetDatum(sum.running);
+	values[7] = Int64GetDatum(sum.in_flight);
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc),
 													  values, nulls)));
 }

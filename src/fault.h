@@ -8,9 +8,10 @@
  * directory, which holds "POINT ACTION NTH".  At the NTH time that this process
  * passes POINT it removes the file, so that the fault happens once whatever it
  * does; with NTH 0 the file stays, and the fault happens at each pass of each
- * process until the test removes it.  (One point is in backends: before_announce,
- * between the moment at which a commit is visible and its announcement; it may wait
- * or nap there, and not fail.)  Then it
+ * process until the test removes it.  (Two points are in backends:
+ * after_early_word, before a commit, and before_announce, between the moment at
+ * which it is visible and its announcement; at the latter they may wait or nap, and
+ * not fail.)  Then it
  *
  *		error	raises an ERROR
  *		fatal	raises a FATAL

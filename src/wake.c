@@ -65,6 +65,7 @@ wake_at_end(XactEvent event, void *arg)
 			if (pending.has_range)
 				outbox_shared_announce_early(MyDatabaseId, &pending.range,
 											 GetTopTransactionIdIfAny());
+			OUTBOX_FAULT("after_early_word");
 			return;
 		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_PREPARE:

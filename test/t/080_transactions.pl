@@ -264,6 +264,6 @@ $node->wait_drained;
 
 # The order of a key is that of enqueue within a session, which rows of the
 # same key in two open transactions do not have.
-$checker->check('all of it', [ $consumer->stop ], interruptions => 2);
+$checker->check('all of it', [ $consumer->stop ], interruptions => 2, window => 50);
 
 done_testing();

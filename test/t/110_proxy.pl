@@ -188,6 +188,7 @@ note sprintf '%d cuts in %d tries, %.1f s', $cuts, $tries, time - $start;
 cmp_ok($cuts, '>=', $tries - 8, 'nearly all cuts took place');
 my $v = finish('cuts after any byte', interruptions => $cuts + $forced);
 cmp_ok($v->{duplicates}, '<=', $cuts, 'at most one duplicate a cut');
+cmp_ok($v->{most}, '<=', 3, 'and none came again and again');
 is(worker(), $pid, 'the worker is still the same');
 cmp_ok(descriptors($pid), '<=', $descriptors, 'and has no more descriptors');
 

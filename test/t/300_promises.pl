@@ -160,6 +160,26 @@ subtest 'a commit that is visible and not announced is known by its early word' 
 	$session->quit;
 };
 
+subtest 'an early word that came before the commit is remembered until then' => sub {
+	begin();
+	my $session = $node->session;
+	$session->query_safe(q{BEGIN; SELECT send('first', 'early')});
+	$node->fault('after_early_word wait 1');
+	$session->{stdin} .= "COMMIT;\n";
+	$node->wait_fault('after_early_word', sub { $session->{run}->pump_nb }) or return;
+	# A claim, with a snapshot that does not see it.
+	$node->sql(q{SELECT send('passes it')});
+	wait_type('passes it');
+	$node->fault_over('before_announce wait 1');
+	$node->wait_fault('before_announce') or return;
+	$node->sql(q{SELECT send('second', 'early')});
+	wait_type('second');
+	$node->fault_over;
+	$node->wait_drained;
+	is(join(' ', types()), 'passes it first second', 'who saw it comes after it');
+	$session->quit;
+};
+
 # The sweep looks at all rows a minute after the start of a worker, and must not be
 # needed here.
 sub restart_worker

@@ -29,6 +29,7 @@ use warnings;
 
 use File::Basename ();
 use IPC::Run ();
+use List::Util qw(max);
 use Test::More;
 use Time::HiRes qw(time);
 use PostgreSQL::Test::Utils;
@@ -221,7 +222,8 @@ of it, and seconds is by default the time since the check before.
 The same without a test: a hash reference with the counts committed, received
 (different ids), deliveries, duplicates, redelivered, failed, pending, and a
 list of those that break each rule, empty if none does; late counts copies after
-a later message of their key. The rules: lost, left, ghosts, disorder, excess (of duplicates in all), repeated (keys with too many),
+a later message of their key, and most is the number of copies of the message that
+has the most. The rules: lost, left, ghosts, disorder, excess (of duplicates in all), repeated (keys with too many),
 too_many_failed.
 
 =back
@@ -288,6 +290,7 @@ sub verdict
 		  if !defined $newest{$key} || $n > $newest{$key};
 	}
 	$v{received} = keys %copies;
+	$v{most} = max(0, values %copies);
 	$v{pending} = 0;
 	foreach my $id (sort { $sent->{$a}[0] <=> $sent->{$b}[0] } keys %$sent)
 	{

@@ -345,11 +345,11 @@ sub alive
 
 =pod
 
-=item $node->fault($order), wait_fault($point, $meanwhile), fault_over
+=item $node->fault($order), wait_fault($point, $meanwhile), fault_over($next)
 
 "POINT ACTION NTH" for src/fault.h; waits until a process waits there, calling
-$meanwhile again and again, and returns its pid; lets it go on, and takes the order
-back where nobody has come by.
+$meanwhile again and again, and returns its pid; lets it go on, and puts another
+order, or none, in the place of one that nobody has come by for.
 
 =item $node->hold_relay, wait_turn
 
@@ -385,11 +385,12 @@ sub wait_fault
 
 sub fault_over
 {
-	my ($self) = @_;
+	my ($self, $next) = @_;
 	my $file = $self->data_dir . '/outbox_fault';
 
-	# In this order: no process is to come by in between.
-	unlink $file, "$file.hit";
+	# First the order: no process is to come by in between.
+	defined $next ? $self->fault($next) : unlink $file;
+	unlink "$file.hit";
 	return;
 }
 

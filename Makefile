@@ -5,6 +5,7 @@
 # make test                               everything that CI runs
 # make test-faults                        the fault suite in full, and its results
 # make test-soak [SECONDS=3600]           reconnects for so long, nothing may leak
+# make test-ddl [SECONDS=3600]            random DDL on the tables beside enqueue
 # make bench [SCENARIO="3 5"] [DOC=1]     the benchmark, under an hour; test/bench/README.md
 # make bench-quick, make bench-soak MINUTES=30
 # make check-unit check-regress check-isolation check-worker check-tap [TESTS="name ..."]
@@ -87,7 +88,7 @@ export PG_CONFIG
 # ---------------------------------------------------------------------------
 # Tests
 
-.PHONY: test test-faults test-soak demo setup tools check-unit check-regress check-isolation check-worker check-tap
+.PHONY: test test-faults test-soak test-ddl demo setup tools check-unit check-regress check-isolation check-worker check-tap
 
 setup:
 	@.ci/setup
@@ -98,7 +99,7 @@ test: setup
 	@$(MAKE) -s WERROR=1 with_llvm=no run-checks SUITES="meta unit regress isolation worker tap"
 
 # Tests that end in a check of the history of all messages.
-FAULT_TESTS = $(sort $(wildcard $(patsubst %,test/t/%_*.pl,020 030 040 100 110 120 140 150 160 170 180 190 200 210 220 230 240 250 260)))
+FAULT_TESTS = $(sort $(wildcard $(patsubst %,test/t/%_*.pl,020 030 040 100 110 120 140 150 160 170 180 190 200 210 220 230 240 250 260 310 330)))
 
 # The results are written however it ends: a loss is a result, too.
 test-faults: export OUTBOX_TEST_FULL = 1
@@ -119,6 +120,13 @@ test-soak: export OUTBOX_TEST_SOAK = $(or $(SECONDS),3600)
 test-soak: setup
 	$(MAKE) WERROR=1 with_llvm=no all
 	@$(MAKE) -s WERROR=1 with_llvm=no run-checks SUITES=tap TESTS=190 PROVE_FLAGS='--timer -v'
+
+# Random additions of an administrator to the tables, and maintenance, beside
+# sessions that enqueue.  OUTBOX_SEED=N repeats what was drawn.
+test-ddl: export OUTBOX_TEST_DDL = $(or $(SECONDS),3600)
+test-ddl: setup
+	$(MAKE) WERROR=1 with_llvm=no all
+	@$(MAKE) -s WERROR=1 with_llvm=no run-checks SUITES=tap TESTS=330 PROVE_FLAGS='--timer -v'
 
 demo: setup
 	$(MAKE) with_llvm=no all

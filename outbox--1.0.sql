@@ -136,10 +136,10 @@ CREATE TABLE @extschema@.outbox (
 	routing_key text,
 	created_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
 	available_at timestamptz,
-	attempts integer NOT NULL DEFAULT 0 CHECK (attempts >= 0),
+	attempts integer NOT NULL DEFAULT 0,
 	last_error text,
-	status text NOT NULL DEFAULT 'pending'
-		CHECK (status IN ('pending', 'failed')),
+	/* 'pending' or 'failed': see outbox_row_trigger() */
+	status text NOT NULL DEFAULT 'pending',
 	origin bigint NOT NULL DEFAULT @extschema@.outbox_origin()
 )
 /*

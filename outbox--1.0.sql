@@ -427,6 +427,12 @@ CREATE FUNCTION @extschema@.outbox_archive_maintain(retention interval)
 RETURNS text
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
+/*
+ * It runs in the process that publishes, and whoever waits for such locks holds
+ * up all who come after: the tables are locked without waiting, and what else
+ * these commands lock (the extension, say) is waited for this long at most.
+ */
+SET lock_timeout = '10ms'
 AS $$
 DECLARE
 	today date := (clock_timestamp() AT TIME ZONE 'UTC')::date;
@@ -444,6 +450,9 @@ BEGIN
 		day := today + i;
 		part := 'outbox_archive_p' || to_char(day, 'YYYYMMDD');
 		CONTINUE WHEN to_regclass('@extschema@.' || part) IS NOT NULL;
+		/* What ATTACH PARTITION will lock. */
+		LOCK TABLE ONLY @extschema@.outbox_archive IN SHARE UPDATE EXCLUSIVE MODE NOWAIT;
+		LOCK TABLE ONLY @extschema@.outbox_archive_default IN ACCESS EXCLUSIVE MODE NOWAIT;
 		/* Rows of that day in the default partition would refuse another. */
 		CONTINUE WHEN EXISTS (
 			SELECT FROM @extschema@.outbox_archive_default
@@ -475,6 +484,10 @@ BEGIN
 	ORDER BY c.relname
 	LIMIT 1;
 	IF FOUND THEN
+		/* DROP TABLE of a partition locks these three. */
+		LOCK TABLE ONLY @extschema@.outbox_archive, ONLY @extschema@.outbox_archive_default
+			IN ACCESS EXCLUSIVE MODE NOWAIT;
+		EXECUTE format('LOCK TABLE ONLY @extschema@.%I IN ACCESS EXCLUSIVE MODE NOWAIT', part);
 		EXECUTE format('ALTER EXTENSION outbox DROP TABLE @extschema@.%I', part);
 		EXECUTE format('DROP TABLE @extschema@.%I', part);
 		RETURN 'dropped ' || part;
@@ -487,7 +500,7 @@ END
 $$;
 
 COMMENT ON FUNCTION @extschema@.outbox_archive_maintain(interval) IS
-'Makes or drops one partition of outbox_archive, as the retention asks for, and says which; NULL when there is nothing to do. The relay calls it; the owner of the extension may.';
+'Makes or drops one partition of outbox_archive, as the retention asks for, and says which; NULL when there is nothing to do. Waits for nobody''s lock: an error (55P03) says that somebody reads the archive. The relay calls it; the owner of the extension may.';
 
 --
 -- Enqueue

@@ -27,6 +27,7 @@
  *		fence		nothing is waited for on the disk before messages are sent
  *		latch		a commit does not wake the relay
  *		announce	a commit does not tell it anything
+ *		patience	what is reported after a long time is reported at once
  *
  * In an ordinary build all of this is nothing.
  *

@@ -86,8 +86,14 @@
 
 /* Partitions of the archive are looked after this often. */
 #define OUTBOX_MAINTAIN_MS		60000
-/* The same after an error: somebody was reading the archive, most often. */
+/* The same after an error. */
 #define OUTBOX_MAINTAIN_RETRY_MS 5000
+/*
+ * While somebody reads the archive: at first soon, as others who publish only
+ * touch it for a moment, then less and less often.  Reported after so long.
+ */
+#define OUTBOX_MAINTAIN_LOCKED_MS 100
+#define OUTBOX_MAINTAIN_REPORT_MS (10 * 60000)
 
 /* Messages that are sent alone because the broker closed the link because of them. */
 #define OUTBOX_MAX_BLAMED		64

@@ -444,6 +444,30 @@ outbox_store_maintain_archive(int retention_s, MemoryContext cxt)
 	return done == NULL ? NULL : MemoryContextStrdup(cxt, done);
 }
 
+#define LOCKERS_SQL \
+	"SELECT pg_catalog.string_agg(DISTINCT l.pid::text, ', ')" \
+	" FROM pg_catalog.pg_partition_tree($1::pg_catalog.regclass) t" \
+	" JOIN pg_catalog.pg_locks l ON l.locktype = 'relation'" \
+	" AND l.relation = t.relid" \
+	" AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d" \
+	" WHERE d.datname = pg_catalog.current_database())" \
+	" WHERE l.granted AND l.pid <> pg_catalog.pg_backend_pid()"
+
+char *
+outbox_store_archive_lockers(MemoryContext cxt)
+{
+	static OutboxStatement statement;
+	Oid			types[] = {TEXTOID};
+	Datum		values[1];
+	char	   *pids;
+
+	values[0] = CStringGetTextDatum(psprintf("%s.outbox_archive", store.schema));
+	outbox_store_execute(outbox_store_plan(&statement, LOCKERS_SQL, 1, types),
+						 values, NULL, SPI_OK_SELECT);
+	pids = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
+	return pids == NULL ? NULL : MemoryContextStrdup(cxt, pids);
+}
+
 #define SETTINGS_SQL \
 	"SELECT coalesce((SELECT setconfig::text" \
 	" FROM pg_catalog.pg_db_role_setting s" \

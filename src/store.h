@@ -131,6 +131,9 @@ extern int	outbox_store_prepared(TransactionId *xids, int max);
 /* Makes or drops one partition; what it did, or NULL (see the SQL function). */
 extern char *outbox_store_maintain_archive(int retention_s, MemoryContext cxt);
 
+/* Who has locked the archive: process ids as text, in cxt; NULL: nobody. */
+extern char *outbox_store_archive_lockers(MemoryContext cxt);
+
 /* ALTER DATABASE ... SET of this database, as text, "" if none; in cxt. */
 extern char *outbox_store_database_settings(MemoryContext cxt);
 

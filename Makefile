@@ -48,7 +48,7 @@ WORKER_TESTS = test/modules/outbox_test
 REGRESS_WORKER = setup $(filter-out setup,$(sort $(patsubst $(WORKER_TESTS)/sql/%.sql,%,$(wildcard $(WORKER_TESTS)/sql/*.sql))))
 ISOLATION_WORKER = $(sort $(patsubst $(WORKER_TESTS)/specs/%.spec,%,$(wildcard $(WORKER_TESTS)/specs/*.spec)))
 
-TOOLS = consume raw tcp-proxy silent-resolver.so
+TOOLS = consume raw tcp-proxy lossy-link silent-resolver.so
 TOOLS_BIN = tmp_check/bin
 
 EXTRA_CLEAN = tmp_check results output_iso tmp_check_iso regression.diffs \
@@ -99,7 +99,7 @@ test: setup
 	@$(MAKE) -s WERROR=1 with_llvm=no run-checks SUITES="meta unit regress isolation worker tap"
 
 # Tests that end in a check of the history of all messages.
-FAULT_TESTS = $(sort $(wildcard $(patsubst %,test/t/%_*.pl,020 030 040 100 110 120 140 150 160 170 180 190 200 210 220 230 240 250 260 310 330)))
+FAULT_TESTS = $(sort $(wildcard $(patsubst %,test/t/%_*.pl,020 030 040 100 110 120 140 150 160 170 180 190 200 210 220 230 240 250 260 290 295 310 330)))
 
 # The results are written however it ends: a loss is a result, too.
 test-faults: export OUTBOX_TEST_FULL = 1

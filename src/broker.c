@@ -23,6 +23,7 @@
 #include <limits.h>
 #include <netdb.h>
 #include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "storage/fd.h"
@@ -34,6 +35,19 @@
 
 /* The polite goodbye may take this long; the broker needs a few ms for it. */
 #define CLOSE_MS 1000
+
+/*
+ * A broker that hears nothing from us for two heartbeats takes the connection for
+ * dead, so there is no use in waiting longer for it to take a byte; nor in
+ * giving up sooner: that nothing arrives at all is noticed by its heartbeats, and
+ * one that sends them reads again soon, when its disk is slow, say.  The
+ * retransmissions of a network that loses segments take seconds, so short
+ * heartbeats must not make it less than STALLED_LEAST_MS: a segment that is lost
+ * three times in a row, on a link where the first repeat comes after a second, is
+ * there after seven.
+ */
+#define STALLED_LEAST_MS	10000
+#define STALLED_DEFAULT_MS	60000	/* when there are no heartbeats */
 
 /*
  * Before the library believes that the broker is silent it would read "without
@@ -176,6 +190,14 @@ outbox_link_is_silent(OutboxLink *link)
 }
 
 int
+outbox_link_stalled_ms(const OutboxLink *link)
+{
+	if (link->heartbeat_ms == 0)
+		return STALLED_DEFAULT_MS;
+	return (int) Max(2 * link->heartbeat_ms, STALLED_LEAST_MS);
+}
+
+int
 outbox_link_heartbeat_due_ms(const OutboxLink *link)
 {
 	int64		due_ms;
@@ -198,6 +220,23 @@ outbox_link_heartbeat_due_ms(const OutboxLink *link)
 }
 
 /*
+ * What the kernel has not got rid of must not be delivered any more: on a slow
+ * network it would arrive behind what is sent again on the next connection, and
+ * be one more copy of it.  With this, closing the socket throws it away.
+ */
+static void
+forget_unsent(OutboxLink *link)
+{
+	struct linger at_once = {1, 0};
+
+	if (link->state != OUTBOX_LINK_CLOSED &&
+		link->state != OUTBOX_LINK_CONNECTING &&
+		outbox_link_unacknowledged(link) > 0)
+		(void) setsockopt(link->fd, SOL_SOCKET, SO_LINGER, &at_once,
+						  sizeof(at_once));
+}
+
+/*
  * Gives back everything that the link holds outside our memory, in whatever
  * state it is.  Idempotent; throws nothing, so that it may run at exit.
  */
@@ -205,6 +244,8 @@ void
 outbox_link_drop(OutboxLink *link)
 {
 	(void) outbox_link_unguard(link);
+	if (link->fd >= 0)
+		forget_unsent(link);
 
 	if (link->conn != NULL)
 		(void) amqp_destroy_connection(link->conn);
@@ -227,7 +268,8 @@ outbox_link_drop(OutboxLink *link)
 	link->declare_open = false;
 	link->in_burst = false;
 	link->corked = false;
-	link->sending = false;
+	link->rest.len = 0;
+	link->published = 0;
 	link->frames_len = 0;
 	link->return_part = OUTBOX_RETURN_NONE;
 }
@@ -235,17 +277,19 @@ outbox_link_drop(OutboxLink *link)
 void
 outbox_link_close(OutboxLink *link, bool polite)
 {
-	struct timeval patience = {CLOSE_MS / 1000, (CLOSE_MS % 1000) * 1000};
+	int			limit_ms = outbox_watchdog_stop_left(CLOSE_MS);
+	struct timeval patience = {limit_ms / 1000, (limit_ms % 1000) * 1000};
 
 	if (link->state == OUTBOX_LINK_CLOSED)
 		return;
 
 	/* a broker that blocks us does not read what we would say */
-	if (polite && link->state == OUTBOX_LINK_OPEN && !link->sending)
+	if (polite && link->state == OUTBOX_LINK_OPEN && link->rest.len == 0 &&
+		limit_ms > 0)
 	{
 		if (link->corked)
 			outbox_link_cork(link, false);
-		outbox_link_guard(link, CLOSE_MS);
+		outbox_link_guard(link, limit_ms);
 		(void) amqp_set_rpc_timeout(link->conn, &patience);
 		(void) amqp_connection_close(link->conn, AMQP_REPLY_SUCCESS);
 		(void) outbox_link_unguard(link);

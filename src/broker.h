@@ -128,7 +128,7 @@ extern OutboxLinkStatus outbox_link_declare(OutboxLink *link,
 /*
  * Publishing happens in bursts: begin arms the watchdog and corks the socket,
  * end sends what is corked.  begin returns AGAIN when the socket's send buffer
- * has no room or the link is BLOCKED.
+ * has no room, the link is BLOCKED, or a message is being sent.
  *
  * After AGAIN wait until the socket is readable, or for at most
  * OUTBOX_LINK_AGAIN_MS.
@@ -137,17 +137,41 @@ extern OutboxLinkStatus outbox_link_declare(OutboxLink *link,
  *
  * publish sends one message, mandatory and persistent; its delivery tag is the
  * number of publishes on this link since it was opened, starting with 1.
+ * OK: it was sent, or it is being sent: then the send buffer has no room for the
+ * rest of it, outbox_link_sending() is true, the message must stay where it is,
+ * and send_rest sends as much of it as there is room for, each time that it is
+ * called, until it returns OK.
  * AGAIN: the buffer may not hold it now, nothing was sent, end the burst.
  * REFUSED: the message cannot be encoded (reason in outbox_link_error), nothing
  * was sent.  LOST: whether it was sent is unknown.
  */
 #define OUTBOX_LINK_AGAIN_MS 20
+extern bool outbox_link_sending(const OutboxLink *link);
+extern uint64 outbox_link_unsent(const OutboxLink *link);	/* bytes of it */
+extern OutboxLinkStatus outbox_link_send_rest(OutboxLink *link);
 extern OutboxLinkStatus outbox_link_burst_begin(OutboxLink *link);
 extern OutboxLinkStatus outbox_link_publish(OutboxLink *link,
 											const OutboxMessage *message,
 											const char *exchange,
 											const char *routing_key);
 extern OutboxLinkStatus outbox_link_burst_end(OutboxLink *link);
+
+/*
+ * Where the bytes are, counted from when the link was opened: published counts
+ * all those of the messages that publish has taken; of them acknowledged have
+ * surely arrived at the other end of the TCP connection.
+ */
+extern uint64 outbox_link_published(const OutboxLink *link);
+extern uint64 outbox_link_acknowledged(OutboxLink *link);
+
+/*
+ * A broker that lives takes no byte of ours for so long: there is something wrong
+ * with the connection.
+ */
+extern int	outbox_link_stalled_ms(const OutboxLink *link);
+
+/* A message that could not be routed is coming back: answers are behind it. */
+extern bool outbox_link_returning(const OutboxLink *link);
 
 /*
  * Reads everything that has arrived and delivers it as events, serves

@@ -266,6 +266,7 @@ outbox_link_fail_close(OutboxLink *link, const char *doing,
 	send_close_ok(link, whole ? 0 : OUTBOX_CHANNEL_PUBLISH);
 	if (!whole)
 	{
+		link->rest.len = 0;		/* nobody wants it */
 		outbox_link_close(link, true);
 		(void) outbox_link_fail(link, fault, code,
 								"the broker closed the channel: %s", text);

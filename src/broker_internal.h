@@ -33,7 +33,7 @@ struct OutboxLink
 {
 	MemoryContext context;		/* the link itself */
 	MemoryContext target_context;	/* strings of target; reset per connect */
-	MemoryContext scratch;		/* one message's encoding; reset per message */
+	MemoryContext scratch;		/* one message's encoding; reset by the next */
 	OutboxLinkEvents events;
 
 	OutboxLinkState state;		/* written by outbox_link_set_state only */
@@ -65,8 +65,9 @@ struct OutboxLink
 	bool		guarded;		/* the watchdog is armed */
 	bool		in_burst;
 	bool		corked;
-	bool		sending;		/* inside a message: set across an ERROR, the
-								 * stream is cut in the middle of a frame */
+	amqp_bytes_t rest;			/* of a message's body, between two frames; in
+								 * scratch, or in the message */
+	uint64		published;		/* bytes of messages, rest among them */
 	char	   *frames;			/* of the burst, not sent yet; NULL at first */
 	size_t		frames_len;
 	int64		half_buffer;	/* most bytes we want in the kernel */
@@ -119,6 +120,7 @@ extern OutboxLinkStatus outbox_link_open_tls(OutboxLink *link);
 /* in broker_socket.c */
 extern void outbox_link_socket_options(int fd, bool heartbeats);
 extern void outbox_link_cork(OutboxLink *link, bool on);
+extern int	outbox_link_unacknowledged(const OutboxLink *link);
 extern void outbox_link_measure_room(OutboxLink *link);
 
 #endif							/* OUTBOX_BROKER_INTERNAL_H */

@@ -7,23 +7,19 @@
  *
  * The bytes of a burst stay below half of the socket's send buffer, so the
  * library's send, which has no deadline, finds room at once even when the
- * broker has stopped reading.  A message that is larger than that goes frame
- * by frame, waiting for room here and not in the library: it may take as long
- * as it makes progress, however slow the network is.
+ * broker has stopped reading.  A message that does not fit is sent frame by frame
+ * as there is room, over as many turns of the worker as that takes: it may take
+ * as long as it likes, and everything else goes on meanwhile.  Between two of its
+ * frames nothing else is published, but the library may send what belongs to
+ * other channels, heartbeats above all.
  *
- * An ERROR that leaves this file (see outbox_encode) never leaves a message
- * half sent without link->sending being set, and the next call on such a link
- * ends it.
+ * An ERROR that leaves this file (see outbox_encode) has sent nothing.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
-#include "miscadmin.h"
-#include "storage/latch.h"
-#include "storage/procsignal.h"
 #include "utils/memutils.h"
-#include "utils/wait_event.h"
 
 #include "broker_internal.h"
 #include "watchdog.h"
@@ -31,17 +27,14 @@
 /* Method frame without its two strings: overhead, ids, ticket, lengths, bits. */
 #define PUBLISH_METHOD_SIZE (OUTBOX_FRAME_OVERHEAD + 4 + 2 + 1 + 1 + 1)
 
-/* Body frames of a large message: small enough to wait between them. */
-#define LARGE_FRAME_BYTES	32768
-#define LARGE_WAIT_MS		1
-#define LARGE_STALLED_MS	3000	/* no byte acknowledged for so long */
-
-static OutboxLinkStatus
-fail_interrupted(OutboxLink *link)
-{
-	return outbox_link_fail(link, OUTBOX_FAULT_CONNECTION, 0,
-							"publishing was interrupted in the middle of a message");
-}
+/*
+ * The body frames of a message that is sent as there is room: several of them in
+ * the room that there can be, so that the network has always something to send;
+ * and so many of them at most in a turn.
+ */
+#define FRAMES_IN_ROOM		4
+#define FRAME_LEAST_BYTES	4096
+#define TURN_BYTES			(1024 * 1024)
 
 static OutboxLinkStatus
 fail_silent(OutboxLink *link)
@@ -67,8 +60,6 @@ outbox_link_burst_begin(OutboxLink *link)
 {
 	if (link->state == OUTBOX_LINK_CLOSED)
 		return OUTBOX_LINK_LOST;
-	if (link->sending)
-		return fail_interrupted(link);
 	if (link->in_burst)
 	{
 		/* an ERROR cut the last one */
@@ -77,7 +68,7 @@ outbox_link_burst_begin(OutboxLink *link)
 		if (status != OUTBOX_LINK_OK)
 			return status;
 	}
-	if (link->state != OUTBOX_LINK_OPEN)
+	if (link->state != OUTBOX_LINK_OPEN || link->rest.len > 0)
 		return OUTBOX_LINK_AGAIN;
 
 	outbox_link_note_read(link);
@@ -99,8 +90,6 @@ outbox_link_burst_end(OutboxLink *link)
 
 	if (link->state == OUTBOX_LINK_CLOSED)
 		return OUTBOX_LINK_LOST;
-	if (link->sending)
-		return fail_interrupted(link);
 	if (!link->in_burst)
 		return OUTBOX_LINK_OK;
 	status = outbox_frames_flush(link);
@@ -166,86 +155,90 @@ check_encodable(const OutboxLink *link, const OutboxEncoded *encoded,
 	return NULL;
 }
 
-/* The body is cut into frames of at most "chunk" bytes. */
+/* Method and header of a message on the wire. */
 static int64
-wire_size(const OutboxEncoded *encoded, amqp_bytes_t exchange,
-		  amqp_bytes_t routing_key, int64 chunk)
+head_size(const OutboxEncoded *encoded, amqp_bytes_t exchange,
+		  amqp_bytes_t routing_key)
 {
-	int64		frames = (encoded->body.len + chunk - 1) / chunk;
-
 	return PUBLISH_METHOD_SIZE + exchange.len + routing_key.len +
-		OUTBOX_FRAME_OVERHEAD + encoded->header_size +
+		OUTBOX_FRAME_OVERHEAD + encoded->header_size;
+}
+
+/* All of it, with its body in as few frames as can be. */
+static int64
+wire_size(const OutboxLink *link, const OutboxEncoded *encoded,
+		  amqp_bytes_t exchange, amqp_bytes_t routing_key)
+{
+	int64		frame = link->frame_max - OUTBOX_FRAME_OVERHEAD;
+	int64		frames = (encoded->body.len + frame - 1) / frame;
+
+	return head_size(encoded, exchange, routing_key) +
 		frames * OUTBOX_FRAME_OVERHEAD + encoded->body.len;
 }
 
-/*
- * Waits until bytes fit, or the kernel holds nothing at all.  Returns false
- * when the broker takes nothing for too long, or the server wants us to stop.
- * The short wait is not on the socket, which counts as writable long before.
- */
-static bool
-wait_for_room(OutboxLink *link, int64 bytes)
+/* Bytes of the body in a frame, when they go as there is room. */
+static int64
+frame_bytes(const OutboxLink *link)
 {
-	int64		last_room;
-	int64		progress_ms = outbox_link_now_ms();
-	int64		stop_ms = 0;
-
-	outbox_link_measure_room(link);
-	last_room = link->room;
-	while (link->room < bytes && link->room < link->half_buffer)
-	{
-		int64		now_ms = outbox_link_now_ms();
-
-		if (link->room > last_room)
-			progress_ms = now_ms;
-		last_room = link->room;
-		if (now_ms - progress_ms >= LARGE_STALLED_MS)
-			return false;
-		if (outbox_watchdog_stopping())
-		{
-			if (stop_ms == 0)
-				stop_ms = now_ms;
-			if (now_ms - stop_ms >= OUTBOX_SOCKET_STOP_MS)
-				return false;
-		}
-		(void) WaitLatch(NULL, WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, LARGE_WAIT_MS,
-						 PG_WAIT_EXTENSION);
-		if (ProcSignalBarrierPending)
-			ProcessProcSignalBarrier();
-		outbox_link_measure_room(link);
-	}
-	return true;
+	return Min(link->frame_max - OUTBOX_FRAME_OVERHEAD,
+			   Max(link->half_buffer / FRAMES_IN_ROOM, FRAME_LEAST_BYTES));
 }
 
-static int
-send_when_room(OutboxLink *link, const amqp_frame_t *frame, int64 bytes)
+/* Is there room, or can there not be more? */
+static bool
+has_room(OutboxLink *link, int64 bytes)
 {
-	int			status;
+	if (link->room < bytes)
+		outbox_link_measure_room(link);
+	return link->room >= bytes || link->room == link->half_buffer;
+}
 
-	if (!wait_for_room(link, bytes))
-		return AMQP_STATUS_TIMEOUT;
-	outbox_link_guard(link, OUTBOX_SOCKET_LIMIT_MS);
-	status = amqp_send_frame(link->conn, frame);
-	return outbox_link_unguard(link) ? AMQP_STATUS_TIMEOUT : status;
+/* Sends of the rest what there is room for, but not for ever. */
+static int
+send_rest(OutboxLink *link)
+{
+	amqp_frame_t frame = {0};
+	int64		sent = 0;
+
+	frame.channel = OUTBOX_CHANNEL_PUBLISH;
+	frame.frame_type = AMQP_FRAME_BODY;
+	while (link->rest.len > 0 && sent < TURN_BYTES)
+	{
+		size_t		len = Min(link->rest.len, (size_t) frame_bytes(link));
+		int			status;
+
+		if (!has_room(link, len + OUTBOX_FRAME_OVERHEAD))
+			break;
+		frame.payload.body_fragment.bytes = link->rest.bytes;
+		frame.payload.body_fragment.len = len;
+		status = amqp_send_frame(link->conn, &frame);
+		if (status != AMQP_STATUS_OK)
+			return status;
+		link->rest.bytes = (char *) link->rest.bytes + len;
+		link->rest.len -= len;
+		link->room -= len + OUTBOX_FRAME_OVERHEAD;
+		sent += len;
+	}
+	return AMQP_STATUS_OK;
 }
 
 /* As amqp_basic_publish(), but never with more than fits into the kernel. */
 static int
-publish_large(OutboxLink *link, const OutboxEncoded *encoded,
-			  amqp_basic_publish_t *method)
+begin_sending(OutboxLink *link, const OutboxEncoded *encoded,
+			  amqp_bytes_t exchange, amqp_bytes_t routing_key)
 {
+	amqp_basic_publish_t method = {0};
 	amqp_frame_t frame = {0};
-	int64		chunk = Min(LARGE_FRAME_BYTES,
-							link->frame_max - OUTBOX_FRAME_OVERHEAD);
-	size_t		sent = 0;
 	int			status;
 
+	method.exchange = exchange;
+	method.routing_key = routing_key;
+	method.mandatory = 1;
 	frame.channel = OUTBOX_CHANNEL_PUBLISH;
 	frame.frame_type = AMQP_FRAME_METHOD;
 	frame.payload.method.id = AMQP_BASIC_PUBLISH_METHOD;
-	frame.payload.method.decoded = method;
-	status = send_when_room(link, &frame, PUBLISH_METHOD_SIZE +
-							2 * OUTBOX_SHORT_STRING_MAX);
+	frame.payload.method.decoded = &method;
+	status = amqp_send_frame(link->conn, &frame);
 	if (status != AMQP_STATUS_OK)
 		return status;
 
@@ -254,73 +247,50 @@ publish_large(OutboxLink *link, const OutboxEncoded *encoded,
 	frame.payload.properties.body_size = encoded->body.len;
 	frame.payload.properties.decoded = unconstify(amqp_basic_properties_t *,
 												  &encoded->properties);
-	status = send_when_room(link, &frame, encoded->header_size +
-							OUTBOX_FRAME_OVERHEAD);
+	status = amqp_send_frame(link->conn, &frame);
+	if (status != AMQP_STATUS_OK)
+		return status;
 
-	frame.frame_type = AMQP_FRAME_BODY;
-	while (status == AMQP_STATUS_OK && sent < encoded->body.len)
-	{
-		amqp_bytes_t *part = &frame.payload.body_fragment;
-
-		part->bytes = (char *) encoded->body.bytes + sent;
-		part->len = Min((size_t) chunk, encoded->body.len - sent);
-		sent += part->len;
-		status = send_when_room(link, &frame, part->len + OUTBOX_FRAME_OVERHEAD);
-	}
-	return status;
+	link->room -= head_size(encoded, exchange, routing_key);
+	link->rest = encoded->body;
+	return send_rest(link);
 }
 
-/* Puts one message on the wire; the stream is broken unless it returns OK. */
+/* Puts one message on the wire, or as much of it as there is room for. */
 static int
 put_on_wire(OutboxLink *link, const OutboxEncoded *encoded,
-			amqp_bytes_t exchange, amqp_bytes_t routing_key, int64 bytes,
-			bool large)
+			amqp_bytes_t exchange, amqp_bytes_t routing_key, int64 bytes)
 {
-	amqp_basic_publish_t method = {0};
 	int			status;
 
-	if (!large && outbox_frames_fit(link, bytes))
+	if (outbox_frames_fit(link, bytes) && bytes <= link->room)
+	{
+		link->room -= bytes;
 		return outbox_frames_add(link, encoded, exchange, routing_key, bytes);
+	}
 	status = outbox_frames_flush(link);
 	if (status != AMQP_STATUS_OK)
 		return status;
-	if (!large)
-	{
-		if (!link->corked)
-			outbox_link_cork(link, true);
-		status = amqp_basic_publish(link->conn, OUTBOX_CHANNEL_PUBLISH, exchange,
-									routing_key, 1, 0, &encoded->properties,
-									encoded->body);
-		/* our own frames need none, and may come next */
-		if (!link->target.tls)
-			outbox_link_cork(link, false);
-		return status;
-	}
-
-	/* this takes its time: let each frame go, and arm the watchdog for each */
-	if (link->corked)
+	if (!link->corked)
+		outbox_link_cork(link, true);
+	status = begin_sending(link, encoded, exchange, routing_key);
+	/* our own frames need none, and may come next; nor may a rest wait for it */
+	if (!link->target.tls || link->rest.len > 0)
 		outbox_link_cork(link, false);
-	if (outbox_link_unguard(link))
-		return AMQP_STATUS_TIMEOUT;
-	method.exchange = exchange;
-	method.routing_key = routing_key;
-	method.mandatory = 1;
-	return publish_large(link, encoded, &method);
+	return status;
 }
 
 /*
- * Finds out whether the message may go now: OK, and how, or AGAIN.  What the
- * burst has already sent counts, corked or not.
+ * May the message go now, at least its beginning?  Small ones in one piece: only
+ * so are they framed together with others.
  */
-static OutboxLinkStatus
-check_room(OutboxLink *link, int64 bytes, bool *large)
+static bool
+may_begin(OutboxLink *link, const OutboxEncoded *encoded, int64 head, int64 bytes)
 {
-	if (bytes > link->room)
-		outbox_link_measure_room(link);
-	*large = bytes > link->half_buffer;
-	if (*large ? link->room < link->half_buffer : bytes > link->room)
-		return OUTBOX_LINK_AGAIN;
-	return OUTBOX_LINK_OK;
+	int64		part = Min((int64) encoded->body.len, frame_bytes(link));
+
+	return bytes <= link->room ||
+		has_room(link, head + part + OUTBOX_FRAME_OVERHEAD);
 }
 
 OutboxLinkStatus
@@ -332,15 +302,16 @@ outbox_link_publish(OutboxLink *link, const OutboxMessage *message,
 	OutboxEncoded encoded;
 	const char *reason;
 	int64		bytes;
-	bool		large;
 	int			status;
 
 	if (link->state == OUTBOX_LINK_CLOSED)
 		return OUTBOX_LINK_LOST;
-	if (link->sending)
-		return fail_interrupted(link);
 	if (!link->in_burst)
 		return OUTBOX_LINK_AGAIN;	/* no guard, no cork: begin one first */
+	/* the second: not worth encoding it, and perhaps again and again */
+	if (link->rest.len > 0 ||
+		!has_room(link, Min((int64) message->size, frame_bytes(link))))
+		return OUTBOX_LINK_AGAIN;
 
 	reason = encode(link, message, &encoded);
 	if (reason == NULL)
@@ -350,25 +321,67 @@ outbox_link_publish(OutboxLink *link, const OutboxMessage *message,
 		outbox_link_refuse(link, reason);
 		return OUTBOX_LINK_REFUSED;
 	}
-	bytes = wire_size(&encoded, exchange_bytes, key_bytes,
-					  link->frame_max - OUTBOX_FRAME_OVERHEAD);
-	if (check_room(link, bytes, &large) != OUTBOX_LINK_OK)
+	bytes = wire_size(link, &encoded, exchange_bytes, key_bytes);
+	if (!may_begin(link, &encoded,
+				   head_size(&encoded, exchange_bytes, key_bytes), bytes))
 		return OUTBOX_LINK_AGAIN;
 	if (outbox_link_is_silent(link))
 		return fail_silent(link);
 
-	link->sending = true;
-	status = put_on_wire(link, &encoded, exchange_bytes, key_bytes, bytes, large);
+	status = put_on_wire(link, &encoded, exchange_bytes, key_bytes, bytes);
 	if (status != AMQP_STATUS_OK)
 		return end_of_sending(link, status);
-	link->sending = false;
-	if (large)
-	{
-		/* the rest of the burst, under a fresh guard */
-		outbox_link_measure_room(link);
-		outbox_link_guard(link, OUTBOX_SOCKET_LIMIT_MS);
-	}
-	else
-		link->room -= bytes;
+	link->published += bytes;
 	return OUTBOX_LINK_OK;
+}
+
+/* ---------------------------------------------------------------- the rest */
+
+bool
+outbox_link_sending(const OutboxLink *link)
+{
+	return link->rest.len > 0;
+}
+
+uint64
+outbox_link_unsent(const OutboxLink *link)
+{
+	return link->rest.len;
+}
+
+OutboxLinkStatus
+outbox_link_send_rest(OutboxLink *link)
+{
+	int			status;
+
+	if (link->state == OUTBOX_LINK_CLOSED)
+		return OUTBOX_LINK_LOST;
+	if (link->rest.len == 0)
+		return OUTBOX_LINK_OK;
+	if (link->state != OUTBOX_LINK_OPEN)
+		return OUTBOX_LINK_AGAIN;
+	outbox_link_measure_room(link);
+	outbox_link_guard(link, OUTBOX_SOCKET_LIMIT_MS);
+	status = send_rest(link);
+	if (outbox_link_unguard(link))
+		status = AMQP_STATUS_TIMEOUT;
+	if (status != AMQP_STATUS_OK)
+		return end_of_sending(link, status);
+	return link->rest.len > 0 ? OUTBOX_LINK_AGAIN : OUTBOX_LINK_OK;
+}
+
+uint64
+outbox_link_published(const OutboxLink *link)
+{
+	return link->published;
+}
+
+/* Heartbeats and the like that are on their way make it less than it is. */
+uint64
+outbox_link_acknowledged(OutboxLink *link)
+{
+	uint64		under_way = link->rest.len + link->frames_len +
+		outbox_link_unacknowledged(link);
+
+	return link->published - Min(link->published, under_way);
 }

@@ -136,6 +136,12 @@ handle_content(OutboxLink *link, const amqp_frame_t *frame)
 	return fail_unexpected(link, frame);
 }
 
+bool
+outbox_link_returning(const OutboxLink *link)
+{
+	return link->return_part != OUTBOX_RETURN_NONE;
+}
+
 /* The confirm channel. */
 static OutboxLinkStatus
 handle_publish_channel(OutboxLink *link, const amqp_frame_t *frame)
@@ -290,12 +296,9 @@ outbox_link_receive(OutboxLink *link, int *received)
 		return OUTBOX_LINK_LOST;
 	if (link->state == OUTBOX_LINK_CONNECTING)
 		return OUTBOX_LINK_OK;
-	if (link->sending || link->in_burst)
-	{
-		/* an ERROR has cut the burst off; this also settles a cut message */
-		if (outbox_link_burst_end(link) != OUTBOX_LINK_OK)
-			return OUTBOX_LINK_LOST;
-	}
+	/* an ERROR has cut the burst off */
+	if (link->in_burst && outbox_link_burst_end(link) != OUTBOX_LINK_OK)
+		return OUTBOX_LINK_LOST;
 
 	while (status == OUTBOX_LINK_OK && *received < FRAMES_PER_RECEIVE)
 		status = receive_some(link, received);

@@ -66,24 +66,34 @@ outbox_link_cork(OutboxLink *link, bool on)
 	link->corked = on;
 }
 
+/* Bytes that the kernel has and the other side has not acknowledged. */
+int
+outbox_link_unacknowledged(const OutboxLink *link)
+{
+	int			queued = 0;
+
+#ifdef SIOCOUTQ
+	if (ioctl(link->fd, SIOCOUTQ, &queued) != 0)
+		queued = 0;
+#endif
+	return queued;
+}
+
 /*
  * How much may be sent so that at most half of the send buffer is in use: the
  * buffer counts its own overhead too, so that half of it always goes in without
- * waiting, even if the broker has stopped reading.
+ * waiting, even if the broker has stopped reading.  What the burst has framed and
+ * not sent counts.
  */
 void
 outbox_link_measure_room(OutboxLink *link)
 {
 	int			size = 0;
-	int			queued = 0;
 	socklen_t	len = sizeof(size);
 
 	if (getsockopt(link->fd, SOL_SOCKET, SO_SNDBUF, &size, &len) != 0)
 		size = 0;
-#ifdef SIOCOUTQ
-	if (ioctl(link->fd, SIOCOUTQ, &queued) != 0)
-		queued = 0;
-#endif
 	link->half_buffer = size / 2;
-	link->room = link->half_buffer - queued;
+	link->room = link->half_buffer - outbox_link_unacknowledged(link) -
+		(int64) link->frames_len;
 }

@@ -86,7 +86,8 @@ struct OutboxItem
 	bool		returned;		/* basic.return came, its ack will follow */
 	bool		suspect;		/* may be what closed the channel */
 	bool		hopeless;		/* rejected for what no later attempt can change */
-	OutboxMonoTime sent_at;
+	OutboxMonoTime sent_at;		/* when that began */
+	uint64		published_to;	/* bytes on the link up to its end */
 	char	   *reason;			/* why it was returned or rejected */
 };
 

@@ -148,23 +148,12 @@ next_deadline(OutboxRelay *relay, OutboxMonoTime now)
 	outbox_mono_earlier(&deadline, relay->later_at);
 	outbox_mono_earlier(&deadline, relay->unstick_at);
 	outbox_mono_earlier(&deadline, relay->due_again_at);
-	outbox_mono_earlier(&deadline, relay->drain_deadline);
 	outbox_mono_earlier(&deadline, relay->send_at);
 	outbox_mono_earlier(&deadline, outbox_relay_retry_routes(relay, now));
 	if (relay->db_error)
 		outbox_mono_earlier(&deadline, relay->db_retry_at);
 	outbox_mono_earlier(&deadline, due_deadline(relay, now));
-	if (outbox_link_state(relay->link) == OUTBOX_LINK_CONNECTING)
-		outbox_mono_earlier(&deadline, relay->connect_deadline);
-	else if (outbox_relay_link_open(relay))
-	{
-		outbox_mono_earlier(&deadline,
-							outbox_mono_plus(now, outbox_link_heartbeat_due_ms(relay->link)));
-		if (!relay->acked && !relay->reconnect)
-			outbox_mono_earlier(&deadline, relay->renew_at);
-	}
-	else if (relay->config_error == NULL && outbox_enabled && relay->attached)
-		outbox_mono_earlier(&deadline, relay->connect_at);
+	outbox_mono_earlier(&deadline, outbox_relay_link_deadline(relay, now));
 	return deadline;
 }
 
@@ -243,33 +232,54 @@ turn(OutboxRelay *relay)
 		outbox_relay_wants_round(relay, outbox_mono_now());
 }
 
+/*
+ * Gives what is in flight a moment, a message of which the beginning was sent
+ * among it.
+ */
+static void
+drain(OutboxRelay *relay)
+{
+	OutboxMonoTime now = outbox_mono_now();
+	OutboxMonoTime deadline =
+		outbox_mono_plus(now, outbox_watchdog_stop_left(OUTBOX_DRAIN_MS));
+
+	while (relay->window.outstanding > 0 && outbox_relay_link_open(relay) &&
+		   !outbox_mono_reached(deadline, now))
+	{
+		int64		wait_ms = outbox_mono_ms_until(deadline, now);
+
+		relay->readable = true;
+		outbox_relay_receive(relay);
+		(void) outbox_relay_send_rest(relay);
+		if (relay->window.outstanding == 0 || !outbox_relay_link_open(relay))
+			break;
+		if (outbox_link_sending(relay->link))
+			wait_ms = Min(wait_ms, OUTBOX_LINK_AGAIN_MS);
+		(void) WaitLatchOrSocket(MyLatch,
+								 WL_SOCKET_READABLE | WL_TIMEOUT |
+								 WL_EXIT_ON_PM_DEATH,
+								 outbox_link_socket(relay->link), wait_ms,
+								 PG_WAIT_EXTENSION);
+		now = outbox_mono_now();
+		relay->send_at = OUTBOX_MONO_UNSET;
+	}
+}
+
 /* Gives what is in flight a moment, settles it, and closes the link. */
 static void
 finish(OutboxRelay *relay)
 {
-	OutboxMonoTime deadline = outbox_mono_after(OUTBOX_DRAIN_MS);
 	OutboxQueue *queue = relay->queue;
 
 	outbox_slot_set_state(OUTBOX_WORKER_STOPPING);
-	while (relay->window.outstanding > 0 &&
-		   outbox_relay_link_open(relay) &&
-		   !outbox_mono_reached(deadline, outbox_mono_now()))
-	{
-		relay->readable = true;
-		outbox_relay_receive(relay);
-		if (relay->window.outstanding == 0)
-			break;
-		(void) WaitLatchOrSocket(MyLatch,
-								 WL_SOCKET_READABLE | WL_TIMEOUT |
-								 WL_EXIT_ON_PM_DEATH,
-								 outbox_link_socket(relay->link),
-								 Max(1, outbox_mono_ms_until(deadline,
-															 outbox_mono_now())),
-								 PG_WAIT_EXTENSION);
-	}
+	drain(relay);
+	/* The broker throws away what is incomplete, so this makes no duplicate. */
+	if (outbox_link_sending(relay->link))
+		outbox_relay_close(relay, false);
 	(void) outbox_queue_drop_all(queue, NULL);
 	/* More than once: a round may find that it has to look the tables up. */
-	for (int i = 0; i < 3 && (queue->nconfirmed > 0 || queue->nrejected > 0); i++)
+	for (int i = 0; i < 3 && outbox_watchdog_stop_left(1) > 0 &&
+		 (queue->nconfirmed > 0 || queue->nrejected > 0); i++)
 	{
 		relay->nstuck = 0;
 		relay->nstuck_rejected = 0;
@@ -285,8 +295,26 @@ detach(int code, Datum arg)
 	(void) code;
 	(void) arg;
 	if (outbox_slot_is_mine())
+	{
 		outbox_slot_set_state(OUTBOX_WORKER_STOPPED);
+		/* A statement that did not end in time is none of our faults. */
+		if (outbox_watchdog_stopping() &&
+			MySlot->exit_reason == OUTBOX_EXIT_CRASHED)
+			MySlot->exit_reason = OUTBOX_EXIT_STOPPED;
+	}
 	outbox_slot_detach();
+}
+
+/*
+ * Is the database wanted empty?  Also called by the handler of a signal, which
+ * may read this one word of the inbox.
+ */
+static bool
+told_to_stop(void)
+{
+	return MySlot != NULL &&
+		((MySlot->inbox.news & OUTBOX_NEWS_STOP) != 0 ||
+		 MySlot->exit_reason == OUTBOX_EXIT_STOPPED);
 }
 
 static OutboxRelay *
@@ -321,7 +349,7 @@ outbox_relay_main(Datum main_arg)
 
 	(void) main_arg;
 	memcpy(&args, MyBgworkerEntry->bgw_extra, sizeof(args));
-	outbox_watchdog_init();
+	outbox_watchdog_init(told_to_stop);
 	/* Until the loop runs there is nothing to finish: leave at once. */
 	pqsignal(SIGTERM, die);
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
@@ -353,7 +381,7 @@ outbox_relay_main(Datum main_arg)
 			wait_for_work(relay, busy);
 	}
 	/* Somebody terminated us; at a shutdown the postmaster starts nothing. */
-	if (outbox_watchdog_stopping())
+	if (outbox_watchdog_stopping() && !relay->leave)
 		MySlot->exit_reason = OUTBOX_EXIT_RESTART;
 	finish(relay);
 	proc_exit(0);

@@ -17,6 +17,7 @@
  * relay_admit.c	what becomes of it after the commit
  * relay_link.c		connecting, losing the connection, confirms
  * relay_unknown.c	what was in flight when the connection was lost
+ * relay_watch.c	how long the broker is waited for
  * relay_publish.c	sending what is ready
  * relay_unflushed.c	what is settled and not yet on disk
  * relay_wait.c		the only wait
@@ -46,6 +47,9 @@
 
 /* How long to wait for confirms when stopping, or before a new connection. */
 #define OUTBOX_DRAIN_MS			1000
+
+/* What is not confirmed for so long is at the broker, and waits there. */
+#define OUTBOX_QUIET_MS			2000
 
 /*
  * The longest wait between two connects to a host.  Shorter than
@@ -121,6 +125,16 @@ typedef struct OutboxHostTries
 	OutboxMonoTime at;			/* not before */
 } OutboxHostTries;
 
+/* How long the oldest unconfirmed message is waited for; see relay_link.c. */
+typedef struct OutboxConfirmWatch
+{
+	uint64		tag;			/* it */
+	OutboxMonoTime since;		/* it is waited for, or for it to leave */
+	OutboxMonoTime left_at;		/* its last byte arrived; unset: not yet */
+	uint64		acknowledged;	/* bytes on the link by then */
+	bool		answered;		/* something of its time was confirmed */
+} OutboxConfirmWatch;
+
 typedef struct OutboxRelay
 {
 	MemoryContext cxt;			/* lives as long as the process */
@@ -172,8 +186,9 @@ typedef struct OutboxRelay
 	int			send_wait_ms;	/* the last such wait; 0: something was sent since */
 	bool		readable;		/* the socket may have something for us */
 	bool		protocol_error; /* the broker confirmed what it cannot */
-	OutboxMonoTime drain_deadline;	/* unset: not draining */
-	OutboxMonoTime not_blocked_since;	/* confirms are waited for from here on */
+	OutboxMonoTime drain_since; /* unset: not draining */
+	OutboxConfirmWatch watch;
+	bool		pipe_was_clear;	/* on this connection; see relay_publish.c */
 
 	/* messages */
 	OutboxQueue *queue;
@@ -294,6 +309,9 @@ extern void outbox_relay_receive(OutboxRelay *relay);
 extern void outbox_relay_link_lost(OutboxRelay *relay);
 extern void outbox_relay_close(OutboxRelay *relay, bool polite);
 extern bool outbox_relay_link_open(OutboxRelay *relay);
+/* When the link is to be looked after; unset: it needs nothing. */
+extern OutboxMonoTime outbox_relay_link_deadline(OutboxRelay *relay,
+												 OutboxMonoTime now);
 /* No link, and all hosts were tried in vain. */
 extern bool outbox_relay_broker_down(OutboxRelay *relay);
 
@@ -304,12 +322,25 @@ extern bool outbox_relay_reclaim_unknown(OutboxRelay *relay,
 extern bool outbox_relay_was_blamed(const OutboxRelay *relay,
 									const OutboxMessage *message);
 
+/* relay_watch.c */
+extern void outbox_relay_watch(OutboxRelay *relay, OutboxMonoTime now);
+/* Is the oldest unconfirmed message not even there yet? */
+extern bool outbox_relay_bytes_under_way(const OutboxRelay *relay);
+extern void outbox_relay_watch_answered(OutboxRelay *relay,
+										const OutboxItem *item);
+extern OutboxMonoTime outbox_relay_watch_deadline(OutboxRelay *relay,
+												  OutboxMonoTime now);
+/* Why the connection is to be given up, or NULL. */
+extern const char *outbox_relay_watch_late(OutboxRelay *relay,
+										   OutboxMonoTime now);
+
 /* relay_wait.c */
 extern bool outbox_relay_wait(OutboxRelay *relay, int64 timeout_ms);
 extern void outbox_relay_count_claim(OutboxRelay *relay);
 
 /* relay_publish.c */
 extern void outbox_relay_publish(OutboxRelay *relay, OutboxMonoTime now);
+extern bool outbox_relay_send_rest(OutboxRelay *relay);
 extern bool outbox_relay_may_send(OutboxRelay *relay);
 
 /* relay_unflushed.c; the rest of it is in relay_claim.h */

@@ -43,6 +43,7 @@ item_confirmed(void *item, uint64_t tag, void *arg)
 	OutboxItem *confirmed = item;
 
 	(void) tag;
+	outbox_relay_watch_answered(relay, confirmed);
 	relay->acked = true;
 	outbox_relay_route_works(confirmed->route);
 	/* The broker acks what it has returned, too. */
@@ -94,6 +95,7 @@ item_nacked(void *item, uint64_t tag, void *arg)
 	OutboxRelay *relay = arg;
 
 	(void) tag;
+	outbox_relay_watch_answered(relay, item);
 	note_nack(relay, item);
 	/* The exchange has taken it; a queue has not. */
 	outbox_relay_route_works(((OutboxItem *) item)->route);
@@ -110,8 +112,12 @@ link_confirmed(void *arg, bool ack, uint64 tag, bool multiple)
 	/* After one answer that cannot be, no other is to be believed. */
 	if (relay->protocol_error)
 		return;
-	if (!outbox_confirms_settle(&relay->window, tag, multiple,
-								ack ? item_confirmed : item_nacked, relay))
+	/* Nobody can have what is still being sent; and it is not to be freed. */
+	if (outbox_link_sending(relay->link) &&
+		(tag == 0 || tag + 1 == relay->window.next))
+		relay->protocol_error = true;
+	else if (!outbox_confirms_settle(&relay->window, tag, multiple,
+									 ack ? item_confirmed : item_nacked, relay))
 		relay->protocol_error = true;
 }
 
@@ -331,6 +337,7 @@ link_opened(OutboxRelay *relay)
 	relay->readable = true;
 	relay->link_was_open = true;
 	relay->acked = false;
+	relay->pipe_was_clear = false;
 	relay->opened_at = outbox_mono_now();
 	relay->send_at = OUTBOX_MONO_UNSET;
 	relay->main_pending = true;
@@ -410,51 +417,50 @@ connect_poll(OutboxRelay *relay, OutboxMonoTime now)
 
 /*
  * Before a new connection with other settings, what is in flight gets a moment
- * to be confirmed, so that nothing is published twice.
+ * to be confirmed, so that nothing is published twice; a longer one as long as
+ * there is progress.
  */
+static OutboxMonoTime
+drain_end(const OutboxRelay *relay)
+{
+	OutboxMonoTime end = outbox_mono_plus(relay->drain_since, OUTBOX_DRAIN_MS);
+	OutboxMonoTime latest = outbox_mono_plus(relay->drain_since,
+											 Max(outbox_confirm_timeout_ms,
+												 OUTBOX_DRAIN_MS));
+
+	if (relay->watch.tag != 0 &&
+		outbox_mono_before(relay->drain_since, relay->watch.since))
+		end = outbox_mono_plus(relay->watch.since, OUTBOX_DRAIN_MS);
+	outbox_mono_earlier(&end, latest);
+	return end;
+}
+
 static void
 drain_for_reconnect(OutboxRelay *relay, OutboxMonoTime now)
 {
-	if (!outbox_mono_is_set(relay->drain_deadline))
-		relay->drain_deadline = outbox_mono_after(OUTBOX_DRAIN_MS);
+	if (!outbox_mono_is_set(relay->drain_since))
+		relay->drain_since = now;
 	if (relay->window.outstanding > 0 &&
-		!outbox_mono_reached(relay->drain_deadline, now) &&
+		!outbox_mono_reached(drain_end(relay), now) &&
 		outbox_relay_link_open(relay))
 		return;
 	outbox_relay_close(relay, true);
 	relay->reconnect = false;
-	relay->drain_deadline = OUTBOX_MONO_UNSET;
+	relay->drain_since = OUTBOX_MONO_UNSET;
 	outbox_relay_connect_anew(relay);
 }
 
 static void
 check_confirm_timeout(OutboxRelay *relay, OutboxMonoTime now)
 {
-	OutboxItem *oldest;
-	OutboxMonoTime since;
+	const char *late = outbox_relay_watch_late(relay, now);
 
-	/*
-	 * While it blocks us the broker reads nothing and confirms nothing; the
-	 * time starts anew when it is over.
-	 */
-	if (outbox_link_state(relay->link) != OUTBOX_LINK_OPEN)
-		relay->not_blocked_since = now;
-	if (relay->window.outstanding == 0 ||
-		outbox_link_state(relay->link) != OUTBOX_LINK_OPEN)
-		return;
-	oldest = relay->ring[relay->window.oldest % relay->window.size];
-	if (oldest == NULL)
-		return;
-	since = outbox_mono_before(oldest->sent_at, relay->not_blocked_since) ?
-		relay->not_blocked_since : oldest->sent_at;
-	if (!outbox_mono_reached(outbox_mono_plus(since, outbox_confirm_timeout_ms),
-							 now))
+	if (late == NULL)
 		return;
 	ereport(LOG,
 			(errmsg("outbox relay gives its connection to the broker up"),
-			 errdetail("A message was not confirmed within \"outbox.confirm_timeout\" (%d ms).",
-					   outbox_confirm_timeout_ms)));
-	outbox_slot_set_error("a message was not confirmed within outbox.confirm_timeout");
+			 errdetail_internal("%s", late)));
+	outbox_slot_set_error(late);
 	outbox_relay_close(relay, false);
 	schedule_connect(relay, OUTBOX_RECONNECT_MAX_MS);
 }
@@ -463,6 +469,9 @@ check_confirm_timeout(OutboxRelay *relay, OutboxMonoTime now)
 static void
 check_renewal(OutboxRelay *relay, OutboxMonoTime now)
 {
+	/* A message that takes long to get there is no sign of anything. */
+	if (outbox_relay_bytes_under_way(relay))
+		return;
 	if (!relay->acked && outbox_mono_is_set(relay->renew_at) &&
 		outbox_mono_reached(relay->renew_at, now))
 		relay->renew = true;
@@ -485,10 +494,10 @@ check_renewal(OutboxRelay *relay, OutboxMonoTime now)
 void
 outbox_relay_link_step(OutboxRelay *relay, OutboxMonoTime now)
 {
+	check_confirm_timeout(relay, now);
 	check_renewal(relay, now);
 	if (relay->reconnect)
 		drain_for_reconnect(relay, now);
-	check_confirm_timeout(relay, now);
 
 	if (outbox_link_state(relay->link) == OUTBOX_LINK_CONNECTING)
 		connect_poll(relay, now);
@@ -497,6 +506,29 @@ outbox_relay_link_step(OutboxRelay *relay, OutboxMonoTime now)
 		outbox_enabled && relay->attached && relay->config_error == NULL &&
 		outbox_mono_reached(relay->connect_at, outbox_mono_now()))
 		connect_start(relay);
+}
+
+OutboxMonoTime
+outbox_relay_link_deadline(OutboxRelay *relay, OutboxMonoTime now)
+{
+	OutboxMonoTime deadline = OUTBOX_MONO_UNSET;
+
+	if (outbox_mono_is_set(relay->drain_since))
+		deadline = drain_end(relay);
+	if (outbox_link_state(relay->link) == OUTBOX_LINK_CONNECTING)
+		outbox_mono_earlier(&deadline, relay->connect_deadline);
+	else if (outbox_relay_link_open(relay))
+	{
+		outbox_mono_earlier(&deadline,
+							outbox_mono_plus(now, outbox_link_heartbeat_due_ms(relay->link)));
+		outbox_mono_earlier(&deadline, outbox_relay_watch_deadline(relay, now));
+		if (!relay->acked && !relay->reconnect &&
+			!outbox_relay_bytes_under_way(relay))
+			outbox_mono_earlier(&deadline, relay->renew_at);
+	}
+	else if (relay->config_error == NULL && outbox_enabled && relay->attached)
+		outbox_mono_earlier(&deadline, relay->connect_at);
+	return deadline;
 }
 
 /* --------------------------------------------------------------- receiving */

@@ -74,7 +74,8 @@ window_room(OutboxRelay *relay)
 bool
 outbox_relay_may_send(OutboxRelay *relay)
 {
-	return relay->queue->nready > 0 && !relay->reconnect && !relay->paused &&
+	return relay->queue->nready > 0 && !outbox_link_sending(relay->link) &&
+		!relay->reconnect && !relay->paused &&
 		!relay->config_dirty && !relay->touch && !outbox_store_stale() &&
 		relay->attached && outbox_enabled && !relay->db_error &&
 		!outbox_watchdog_stopping() &&
@@ -96,18 +97,73 @@ send_later(OutboxRelay *relay)
 	relay->send_at = outbox_mono_after(relay->send_wait_ms);
 }
 
-/* On the wire, or perhaps so. */
+/* On the wire, at least its beginning, or perhaps so. */
 static void
 item_sent(OutboxRelay *relay, OutboxItem *item, OutboxMonoTime now)
 {
 	(void) outbox_confirms_add(&relay->window, item);
 	outbox_queue_sent(relay->queue, item, now);
+	item->published_to = outbox_link_published(relay->link);
 	relay->send_wait_ms = 0;
+}
+
+/*
+ * A message that has begun goes on whatever keeps new ones from being sent, but
+ * the broker's own word.  Returns true when there is none.
+ */
+bool
+outbox_relay_send_rest(OutboxRelay *relay)
+{
+	uint64		before;
+
+	if (!outbox_link_sending(relay->link))
+		return true;
+	if (outbox_link_state(relay->link) != OUTBOX_LINK_OPEN ||
+		outbox_mono_is_set(relay->send_at))
+		return false;
+	before = outbox_link_unsent(relay->link);
+	switch (outbox_link_send_rest(relay->link))
+	{
+		case OUTBOX_LINK_LOST:
+			outbox_relay_link_lost(relay);
+			return false;
+		case OUTBOX_LINK_AGAIN:
+			if (outbox_link_unsent(relay->link) != before)
+				relay->send_wait_ms = 0;
+			send_later(relay);
+			return false;
+		default:
+			relay->send_wait_ms = 0;
+			return true;
+	}
+}
+
+/*
+ * Is there nothing on its way that the broker's answer would be behind?  That it
+ * was acknowledged is not all: on a slow network it may be in somebody's buffer,
+ * for longer than we can wait for an answer.  But when nothing has come for a
+ * while, it is at the broker, which does not confirm it, and other routes must not
+ * wait for that: once for each connection is enough.
+ */
+static bool
+pipe_is_clear(OutboxRelay *relay, OutboxMonoTime now)
+{
+	if (relay->window.outstanding == 0)
+		return true;
+	outbox_relay_watch(relay, now);
+	if (outbox_link_acknowledged(relay->link) <
+		outbox_link_published(relay->link))
+		return false;
+	if (!outbox_relay_bytes_under_way(relay) &&
+		outbox_mono_reached(outbox_mono_plus(relay->watch.since,
+											 OUTBOX_QUIET_MS), now))
+		relay->pipe_was_clear = true;
+	return relay->pipe_was_clear;
 }
 
 /* Makes sure of the exchange; false when the item cannot be sent now. */
 static bool
-declare_exchange(OutboxRelay *relay, OutboxRoute *route)
+declare_exchange(OutboxRelay *relay, OutboxRoute *route, OutboxMonoTime now)
 {
 	int			code = 0;
 	char		text[OUTBOX_TEXT_SIZE];
@@ -115,6 +171,11 @@ declare_exchange(OutboxRelay *relay, OutboxRoute *route)
 	/* The default exchange is always there. */
 	if (route->declared || route->exchange[0] == '\0')
 		return true;
+	if (!pipe_is_clear(relay, now))
+	{
+		send_later(relay);
+		return false;
+	}
 	switch (outbox_link_declare(relay->link, route->exchange,
 								route->exchange_type, &code, text,
 								sizeof(text)))
@@ -227,11 +288,13 @@ outbox_relay_publish(OutboxRelay *relay, OutboxMonoTime now)
 	OutboxLinkStatus status;
 	OutboxLinkStatus end;
 
+	if (!outbox_relay_send_rest(relay))
+		return;
 	flush_settled(relay);
 	if (!outbox_relay_may_send(relay))
 		return;
 	item = outbox_queue_peek(relay->queue);
-	if (!declare_exchange(relay, item->route))
+	if (!declare_exchange(relay, item->route, now))
 		return;
 	relay->readable = true;
 	status = outbox_link_burst_begin(relay->link);
@@ -245,6 +308,6 @@ outbox_relay_publish(OutboxRelay *relay, OutboxMonoTime now)
 	}
 	if (status == OUTBOX_LINK_LOST)
 		outbox_relay_link_lost(relay);
-	else if (status == OUTBOX_LINK_AGAIN)
+	else if (status == OUTBOX_LINK_AGAIN || outbox_link_sending(relay->link))
 		send_later(relay);
 }

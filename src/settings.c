@@ -130,7 +130,7 @@ define_broker_settings(void)
 			   &outbox_heartbeat_s, 1, 3600, GUC_UNIT_S);
 	define_int("outbox.confirm_timeout",
 			   "Sets how long to wait for the confirm of a message.",
-			   "Then the connection is given up and what was unconfirmed is sent again; it costs no attempt. Time in which the broker blocks us does not count.",
+			   "Counted from the arrival of its last byte, or the last confirm. Then the connection is given up and what was unconfirmed is sent again; it costs no attempt. Time in which the broker blocks us does not count.",
 			   &outbox_confirm_timeout_ms, 1000, INT_MAX / 1000, GUC_UNIT_MS);
 }
 

@@ -20,11 +20,11 @@
 #include <time.h>
 
 #include "miscadmin.h"
-#include "postmaster/interrupt.h"
 #include "storage/latch.h"
 #include "storage/proc.h"
 #include "tcop/tcopprot.h"
 
+#include "clock.h"
 #include "watchdog.h"
 
 typedef enum GuardKind
@@ -36,6 +36,9 @@ typedef enum GuardKind
 } GuardKind;
 
 static timer_t timer;
+static bool (*told_to_stop) (void);
+static volatile sig_atomic_t stopping;
+static volatile uint32 stop_ms; /* when that was first seen; see now_ms() */
 static volatile sig_atomic_t ticking;	/* the timer is set */
 
 /*
@@ -63,6 +66,29 @@ set_timer(long tick_ms)
 	ticking = tick_ms != 0;
 	/* cannot fail: a timer that exists, a valid time */
 	(void) timer_settime(timer, 0, &spec, NULL);
+}
+
+/* Of the monotonic clock; only differences mean anything. */
+static uint32
+now_ms(void)
+{
+	return (uint32) (outbox_mono_now().us / 1000);
+}
+
+/* The first one counts. */
+static void
+note_stop(void)
+{
+	if (stopping)
+		return;
+	stop_ms = now_ms();
+	stopping = true;
+}
+
+static bool
+stop_is_over(void)
+{
+	return stopping && now_ms() - stop_ms >= OUTBOX_STOP_MS;
 }
 
 static int
@@ -104,7 +130,8 @@ static void
 tick_sql(void)
 {
 	tick_lock();
-	if (guard_stop_ticks > ticks_in(OUTBOX_SQL_STOP_MS) && !guard_fired)
+	if ((guard_stop_ticks > ticks_in(OUTBOX_SQL_STOP_MS) || stop_is_over()) &&
+		!guard_fired)
 	{
 		guard_fired = true;
 		die(SIGTERM);
@@ -138,7 +165,9 @@ watchdog_tick(int signo)
 
 	(void) signo;
 	guard_ticks++;
-	if (ShutdownRequestPending)
+	if (!stopping && guard_kind != GUARD_NONE && told_to_stop())
+		note_stop();
+	if (stopping)
 		guard_stop_ticks++;		/* the first one is that which saw it */
 
 	if (guard_kind == GUARD_SOCKET)
@@ -153,10 +182,11 @@ watchdog_tick(int signo)
 }
 
 void
-outbox_watchdog_init(void)
+outbox_watchdog_init(bool (*told) (void))
 {
 	struct sigevent event = {0};
 
+	told_to_stop = told;
 	pqsignal(SIGUSR2, watchdog_tick);
 	event.sigev_notify = SIGEV_SIGNAL;
 	event.sigev_signo = SIGUSR2;
@@ -172,7 +202,7 @@ outbox_watchdog_sigterm(int signo)
 	int			save_errno = errno;
 
 	(void) signo;
-	ShutdownRequestPending = true;
+	note_stop();
 	SetLatch(MyLatch);
 	errno = save_errno;
 }
@@ -180,7 +210,21 @@ outbox_watchdog_sigterm(int signo)
 bool
 outbox_watchdog_stopping(void)
 {
-	return ShutdownRequestPending != 0;
+	if (!stopping && told_to_stop())
+		note_stop();
+	return stopping != 0;
+}
+
+int
+outbox_watchdog_stop_left(int limit_ms)
+{
+	uint32		gone_ms;
+
+	if (!stopping)
+		return limit_ms;
+	gone_ms = now_ms() - stop_ms;
+	return gone_ms >= OUTBOX_STOP_MS ? 0 :
+		Min(limit_ms, (int) (OUTBOX_STOP_MS - gone_ms));
 }
 
 /*

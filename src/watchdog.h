@@ -12,11 +12,18 @@
  * stopped for a while (SIGSTOP) makes it fire early or late.
  *
  * In SQL the guard ends waits for locks that lock_timeout should have ended, and
- * does nothing else until a shutdown was requested; when the statement has then
+ * does nothing else until a stop was requested; when the statement has then
  * not ended within OUTBOX_SQL_STOP_MS it calls die(), which is what waits such as
- * SyncRepWaitForLSN look at.  A shutdown request that came in the first moments
+ * SyncRepWaitForLSN look at.  A stop request that came in the first moments
  * lets a running claim or settle finish, so that a clean stop leaves no
  * duplicate.
+ *
+ * A stop is SIGTERM, or what others have told the worker (see
+ * outbox_watchdog_init), and it is urgent: whoever wants it waits for five
+ * seconds.  It consists of several steps that may each take a while, so there is
+ * one deadline for all of them, OUTBOX_STOP_MS after the stop was first seen, by a
+ * tick if need be.  Each step asks what is left of it; statements have no more
+ * after it.
  *
  * A commit that waits for a synchronous standby holds interrupts, so it does not
  * hear of ProcSignalBarriers either, and DROP DATABASE of any database waits for
@@ -34,17 +41,27 @@
 #define OUTBOX_SOCKET_LIMIT_MS		3000	/* longest library call */
 #define OUTBOX_SOCKET_STOP_MS		500 /* the same once we must stop */
 #define OUTBOX_SQL_STOP_MS			1500	/* longest SQL once we must stop */
+#define OUTBOX_STOP_MS				3000	/* all of the stop */
 #define OUTBOX_LOCK_MS				1500	/* longest wait for a lock */
 #define OUTBOX_COMMIT_BARRIER_MS	500 /* longest commit beside a barrier */
 
-/* Creates the timer; once per process, before signals are unblocked. */
-extern void outbox_watchdog_init(void);
+/*
+ * Creates the timer; once per process, before signals are unblocked.  told: has
+ * somebody told us to stop?  It is called by the handler of signals.
+ */
+extern void outbox_watchdog_init(bool (*told) (void));
 
 /* SIGTERM: notes the request, wakes the latch.  Async-signal-safe. */
 extern void outbox_watchdog_sigterm(int signo);
 
-/* True once SIGTERM has come (ShutdownRequestPending). */
+/* True once we must stop. */
 extern bool outbox_watchdog_stopping(void);
+
+/*
+ * How long a step may take that may else take so long: 0 when the time of the
+ * stop is over.
+ */
+extern int	outbox_watchdog_stop_left(int limit_ms);
 
 extern void outbox_watchdog_guard_socket(int fd, int limit_ms);
 extern void outbox_watchdog_guard_sql(void);

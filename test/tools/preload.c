@@ -2,7 +2,8 @@
  *
  * preload.c
  *		What a test does to a server by way of its C library: another time of
- *		the wall clock, malloc() that fails, and host names with two addresses.
+ *		the wall clock, malloc() that fails, a disk that is slow to flush, and host
+ *		names with two addresses.
  *
  * Preloaded into the postmaster (OutboxTest::Preload compiles it and says how);
  * its children inherit it.  What it does is said by the file that
@@ -48,6 +49,7 @@ struct Control
 	int64_t		fail_callers;	/* of these OF_... */
 	int64_t		count;			/* allocations so far */
 	int64_t		failed;			/* how many failed */
+	int64_t		flush_us;		/* each flush to the disk takes so much longer */
 };
 
 extern void *__libc_malloc(size_t size);
@@ -133,6 +135,35 @@ fails(const void *caller)
 	errno = ENOMEM;
 	return 1;
 }
+
+/* ------------------------------------------------------------------- flushes */
+
+static int
+flush(const char *name, int fd)
+{
+	int			(*real) (int) = (int (*) (int)) dlsym(RTLD_NEXT, name);
+	struct timespec left = {control->flush_us / 1000000,
+	control->flush_us % 1000000 * 1000};
+
+	/* a process in a flush hears of no signal until it is over */
+	while (control->flush_us > 0 && nanosleep(&left, &left) != 0 && errno == EINTR)
+		;
+	return real(fd);
+}
+
+EXPORT int
+fsync(int fd)
+{
+	return flush("fsync", fd);
+}
+
+EXPORT int
+fdatasync(int fd)
+{
+	return flush("fdatasync", fd);
+}
+
+/* --------------------------------------------------------------- allocations */
 
 EXPORT void *
 malloc(size_t size)

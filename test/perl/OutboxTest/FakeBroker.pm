@@ -36,7 +36,7 @@ my $count = 0;
 
 =item OutboxTest::FakeBroker->start(%params)
 
-port => N chooses the port; lifetime => S when it ends at the latest; do => [commands] are given before anybody can
+port => N chooses the port, listen => ADDRESS another address than 127.0.0.1; lifetime => S when it ends at the latest; do => [commands] are given before anybody can
 connect.
 
 =item $fake->uri
@@ -58,13 +58,15 @@ sub start
 	my $self = $class->start_tool(
 		'fake-broker', '--out', $file,
 		(map { defined $params{$_} ? ("--$_", $params{$_}) : () }
-			  qw(port lifetime)),
+			  qw(port listen lifetime)),
 		map { ('--do', $_) } @{ $params{do} // [] });
-	@$self{qw(file offset rest published)} = ($file, 0, '', []);
+	@$self{qw(file offset rest published listen)} =
+	  ($file, 0, '', [], $params{listen});
 	return $self;
 }
 
-sub uri { return 'amqp://guest@127.0.0.1:' . $_[0]->port }
+sub uri { return 'amqp://guest@' . $_[0]->host . ':' . $_[0]->port }
+sub host { return $_[0]{listen} // '127.0.0.1' }
 
 =pod
 

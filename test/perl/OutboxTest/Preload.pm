@@ -28,7 +28,7 @@ use File::Basename ();
 use PostgreSQL::Test::Utils;
 
 my %CALLERS = (librabbitmq => 1, openssl => 2, server => 4);
-my $SIZE = 6 * 8;
+my $SIZE = 7 * 8;
 
 =pod
 
@@ -82,6 +82,10 @@ The $nth allocation from now on fails, and no other, counting those that are
 made by code of librabbitmq, openssl or server (that is, by palloc), in the
 process $pid (by default in any). 0: none.
 
+=item $preload->slow_flush($ms)
+
+Each fsync and fdatasync of the server takes so much longer.
+
 =item $preload->counted, $preload->failed
 
 How many such allocations there were, and how many failed (0 or 1).
@@ -124,6 +128,13 @@ sub fail
 	$self->_put(2, $params{pid} // 0, $CALLERS{ $params{callers} // 'server' },
 		0, 0);
 	$self->_put(1, $nth);
+	return;
+}
+
+sub slow_flush
+{
+	my ($self, $ms) = @_;
+	$self->_put(6, $ms * 1000);
 	return;
 }
 

@@ -132,8 +132,7 @@ extern OutboxLinkStatus outbox_link_declare(OutboxLink *link,
  *
  * After AGAIN wait until the socket is readable, or for at most
  * OUTBOX_LINK_AGAIN_MS.
- * Do not wait for it to be writable: the kernel calls it that long before half
- * of its buffer is free, which is what we ask for.
+ * Do not wait for it to be writable: the kernel calls it that by another measure.
  *
  * publish sends one message, mandatory and persistent; its delivery tag is the
  * number of publishes on this link since it was opened, starting with 1.

@@ -70,8 +70,8 @@ struct OutboxLink
 	uint64		published;		/* bytes of messages, rest among them */
 	char	   *frames;			/* of the burst, not sent yet; NULL at first */
 	size_t		frames_len;
-	int64		half_buffer;	/* most bytes we want in the kernel */
-	int64		room;			/* of half_buffer, still free */
+	int64		send_limit;		/* most bytes we want in the kernel */
+	int64		room;			/* of send_limit, still free */
 
 	OutboxReturnPart return_part;
 	uint64		return_body_left;
@@ -122,5 +122,6 @@ extern void outbox_link_socket_options(int fd, bool heartbeats);
 extern void outbox_link_cork(OutboxLink *link, bool on);
 extern int	outbox_link_unacknowledged(const OutboxLink *link);
 extern void outbox_link_measure_room(OutboxLink *link);
+extern void outbox_link_want_room(const OutboxLink *link);
 
 #endif							/* OUTBOX_BROKER_INTERNAL_H */

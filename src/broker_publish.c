@@ -5,8 +5,8 @@
  *
  * Small ones are framed in broker_frames.c, the others by the library.
  *
- * The bytes of a burst stay below half of the socket's send buffer, so the
- * library's send, which has no deadline, finds room at once even when the
+ * The bytes of a burst stay below three quarters of the socket's send buffer, so
+ * the library's send, which has no deadline, finds room at once even when the
  * broker has stopped reading.  A message that does not fit is sent frame by frame
  * as there is room, over as many turns of the worker as that takes: it may take
  * as long as it likes, and everything else goes on meanwhile.  Between two of its
@@ -28,11 +28,11 @@
 #define PUBLISH_METHOD_SIZE (OUTBOX_FRAME_OVERHEAD + 4 + 2 + 1 + 1 + 1)
 
 /*
- * The body frames of a message that is sent as there is room: several of them in
- * the room that there can be, so that the network has always something to send;
- * and so many of them at most in a turn.
+ * The body frames of a message that is sent as there is room: many of them in the
+ * room that there can be, so that hardly any of it is left unused; and so many
+ * bytes of them at most in a turn.
  */
-#define FRAMES_IN_ROOM		4
+#define FRAMES_IN_ROOM		16
 #define FRAME_LEAST_BYTES	4096
 #define TURN_BYTES			(1024 * 1024)
 
@@ -77,7 +77,10 @@ outbox_link_burst_begin(OutboxLink *link)
 
 	outbox_link_measure_room(link);
 	if (link->room <= 0)
+	{
+		outbox_link_want_room(link);
 		return OUTBOX_LINK_AGAIN;
+	}
 	outbox_link_guard(link, OUTBOX_SOCKET_LIMIT_MS);
 	link->in_burst = true;
 	return OUTBOX_LINK_OK;
@@ -181,7 +184,7 @@ static int64
 frame_bytes(const OutboxLink *link)
 {
 	return Min(link->frame_max - OUTBOX_FRAME_OVERHEAD,
-			   Max(link->half_buffer / FRAMES_IN_ROOM, FRAME_LEAST_BYTES));
+			   Max(link->send_limit / FRAMES_IN_ROOM, FRAME_LEAST_BYTES));
 }
 
 /* Is there room, or can there not be more? */
@@ -190,7 +193,10 @@ has_room(OutboxLink *link, int64 bytes)
 {
 	if (link->room < bytes)
 		outbox_link_measure_room(link);
-	return link->room >= bytes || link->room == link->half_buffer;
+	if (link->room >= bytes || link->room == link->send_limit)
+		return true;
+	outbox_link_want_room(link);
+	return false;
 }
 
 /* Sends of the rest what there is room for, but not for ever. */

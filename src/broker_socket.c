@@ -9,6 +9,7 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #ifdef __linux__
@@ -80,10 +81,11 @@ outbox_link_unacknowledged(const OutboxLink *link)
 }
 
 /*
- * How much may be sent so that at most half of the send buffer is in use: the
- * buffer counts its own overhead too, so that half of it always goes in without
- * waiting, even if the broker has stopped reading.  What the burst has framed and
- * not sent counts.
+ * How much may be sent so that at most three quarters of the send buffer are in
+ * use: the buffer counts its own overhead too, so that so much always goes in
+ * without waiting, even if the broker has stopped reading.  (Measured, in sends of
+ * 100 bytes to 128 kB over the loopback interface and over one with packets of 1500
+ * bytes.)  What the burst has framed and not sent counts.
  */
 void
 outbox_link_measure_room(OutboxLink *link)
@@ -93,7 +95,22 @@ outbox_link_measure_room(OutboxLink *link)
 
 	if (getsockopt(link->fd, SOL_SOCKET, SO_SNDBUF, &size, &len) != 0)
 		size = 0;
-	link->half_buffer = size / 2;
-	link->room = link->half_buffer - outbox_link_unacknowledged(link) -
+	link->send_limit = (int64) size * 3 / 4;
+	link->room = link->send_limit - outbox_link_unacknowledged(link) -
 		(int64) link->frames_len;
+}
+
+/*
+ * Tells the kernel that we would send more.  It enlarges the buffer as the network
+ * turns out to carry more, but only for whoever has found it full.  We never do,
+ * and on a network with 200 ms latency would stay at the 200 kB/s that the first
+ * buffer allows.  Two thirds are full enough for poll() to note that somebody
+ * waits, hence three quarters above.
+ */
+void
+outbox_link_want_room(const OutboxLink *link)
+{
+	struct pollfd wanted = {.fd = link->fd, .events = POLLOUT};
+
+	(void) poll(&wanted, 1, 0);
 }

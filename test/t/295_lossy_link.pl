@@ -86,13 +86,14 @@ sub raw_seconds
 	my ($out, $err) = ('', '');
 	IPC::Run::run([ 'raw', '--host', $link->host, '--port', $fake->port,
 			'--exchange', 'outbox', '--key', 'raw', '--count', $count,
-			'--window', $WINDOW, '--size', $size ],
+			'--window', $WINDOW, '--size', $size, '--mandatory' ],
 		'<', \undef, '>', \$out, '2>', \$err) or die "raw: $err";
 	$connections = $fake->stats->{connections};
 	return $out =~ /seconds ([\d.]+)/ ? $1 : die "raw: $out";
 }
 
-foreach my $case ([ 200, 20_000 ], [ 50, 60_000 ], [ 1000, 200 ], [ 3, 1_500_000 ])
+foreach my $case ([ 200, 20_000 ], [ 50, 60_000 ], [ $FULL ? 5000 : 1000, 200 ],
+	[ 3, 1_500_000 ])
 {
 	my ($count, $size) = @$case;
 	my $what = "$count messages of $size bytes, 200 ms, 1 MB/s";

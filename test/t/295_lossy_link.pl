@@ -92,8 +92,9 @@ sub raw_seconds
 	return $out =~ /seconds ([\d.]+)/ ? $1 : die "raw: $out";
 }
 
-foreach my $case ([ 200, 20_000 ], [ 50, 60_000 ], [ $FULL ? 5000 : 1000, 200 ],
-	[ 3, 1_500_000 ])
+foreach my $case ($FULL ?
+	([ 300, 20_000 ], [ 100, 60_000 ], [ 5000, 200 ], [ 3, 1_500_000 ]) :
+	([ 100, 20_000 ], [ 1000, 200 ], [ 2, 1_000_000 ]))
 {
 	my ($count, $size) = @$case;
 	my $what = "$count messages of $size bytes, 200 ms, 1 MB/s";

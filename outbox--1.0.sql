@@ -208,7 +208,9 @@ CREATE TRIGGER outbox_removed
 
 /*
  * A trigger's condition sees the search_path of the statement, which a function
- * that sets its own does not.
+ * that sets its own does not.  For the same reason the functions that this
+ * condition leads to set none: the path is empty then, and has to stay so for
+ * the triggers of the rows that they change.
  */
 CREATE FUNCTION @extschema@.outbox_restoring()
 RETURNS boolean
@@ -227,7 +229,6 @@ COMMENT ON FUNCTION @extschema@.outbox_restoring() IS
 CREATE FUNCTION @extschema@.outbox_control_restore_trigger()
 RETURNS trigger
 LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
 	UPDATE @extschema@.outbox_control c SET
@@ -235,8 +236,8 @@ BEGIN
 		system_identifier = NEW.system_identifier,
 		database_oid = NEW.database_oid, adopted_at = NEW.adopted_at,
 		adopted_origins = NEW.adopted_origins
-	FROM pg_control_system() s, pg_database d
-	WHERE d.datname = current_database()
+	FROM pg_catalog.pg_control_system() s, pg_catalog.pg_database d
+	WHERE d.datname = pg_catalog.current_database()
 		AND (c.system_identifier, c.database_oid, c.adopted_origins)
 			= (s.system_identifier, d.oid, '{}');
 	IF FOUND THEN
@@ -263,7 +264,6 @@ CREATE TRIGGER outbox_control_restore
 CREATE FUNCTION @extschema@.outbox_route_default_trigger()
 RETURNS trigger
 LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
 	UPDATE @extschema@.outbox_route r SET

@@ -56,10 +56,16 @@ WHERE relkind IN ('r', 'p', 'v') AND NOT relispartition AND attnum > 0
 SELECT function FROM outbox_regress.functions
 WHERE obj_description(oid, 'pg_proc') IS NULL;
 
--- Functions in SQL and PL/pgSQL do not follow the caller's search_path.
+-- Functions in SQL and PL/pgSQL do not follow the caller's search_path, but for
+-- two triggers whose condition is that it is empty.
 SELECT function FROM outbox_regress.functions
 WHERE prolang <> (SELECT oid FROM pg_language WHERE lanname = 'c')
-	AND NOT 'search_path=pg_catalog, pg_temp' = ANY (coalesce(proconfig, '{}'));
+	AND NOT 'search_path=pg_catalog, pg_temp' = ANY (coalesce(proconfig, '{}'))
+ORDER BY function::text COLLATE "C";
+SELECT tgname, pg_get_triggerdef(oid) ~ ' WHEN \(.*outbox_restoring\(\)+ EXECUTE' AS restoring
+FROM pg_trigger WHERE tgfoid IN (SELECT oid FROM outbox_regress.functions
+	WHERE prolang <> (SELECT oid FROM pg_language WHERE lanname = 'c'))
+ORDER BY tgname COLLATE "C";
 
 -- Nothing is for everybody but what an INSERT into outbox evaluates.
 SELECT function FROM outbox_regress.functions, aclexplode(coalesce(proacl, acldefault('f', 10)))

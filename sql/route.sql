@@ -97,7 +97,7 @@ SELECT * FROM outbox_route WHERE name = 'default' \gx
 -- and only that one
 SET check_function_bodies = off;
 SELECT set_config('search_path', '', false);
-INSERT INTO public.outbox_route VALUES ('default', 'restored', 'fanout', 'k', 3, 'none', 'block', false, '{postgres}');
+INSERT INTO public.outbox_route VALUES ('default', 'restored', 'fanout', 'k', 3, 'none', 'block', false, '{regress_outbox_none}');
 SELECT * FROM public.outbox_route WHERE name = 'default' \gx
 COPY public.outbox_route FROM stdin;
 default	outbox	topic	{event_type}	10	key	skip	f	\N	t

@@ -753,7 +753,7 @@ COMMENT ON COLUMN @extschema@.outbox_held_keys.behind IS 'Messages of the key th
 CREATE FUNCTION @extschema@.outbox_requeue(id uuid)
 RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp
+SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
 AS $$
 DECLARE
 	found_status text;
@@ -787,7 +787,7 @@ CREATE FUNCTION @extschema@.outbox_requeue_failed(
 	max_messages integer DEFAULT NULL)
 RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp
+SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
 AS $$
 DECLARE
 	requeued bigint;
@@ -826,7 +826,7 @@ COMMENT ON FUNCTION @extschema@.outbox_requeue_failed(text, text, text, text, te
 CREATE FUNCTION @extschema@.outbox_discard(id uuid)
 RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp
+SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
 AS $$
 DECLARE
 	found_seq bigint;
@@ -881,7 +881,7 @@ COMMENT ON FUNCTION @extschema@.outbox_set_paused(text, boolean) IS
 CREATE FUNCTION @extschema@.outbox_pause(route text DEFAULT NULL)
 RETURNS void
 LANGUAGE sql SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp
+SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
 AS $$ SELECT @extschema@.outbox_set_paused(route, true) $$;
 
 COMMENT ON FUNCTION @extschema@.outbox_pause(text) IS
@@ -890,7 +890,7 @@ COMMENT ON FUNCTION @extschema@.outbox_pause(text) IS
 CREATE FUNCTION @extschema@.outbox_resume(route text DEFAULT NULL)
 RETURNS void
 LANGUAGE sql SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp
+SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
 AS $$ SELECT @extschema@.outbox_set_paused(route, false) $$;
 
 COMMENT ON FUNCTION @extschema@.outbox_resume(text) IS
@@ -899,7 +899,7 @@ COMMENT ON FUNCTION @extschema@.outbox_resume(text) IS
 CREATE FUNCTION @extschema@.outbox_adopt()
 RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp
+SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
 AS $$
 DECLARE
 	before @extschema@.outbox_control;

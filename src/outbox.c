@@ -14,6 +14,7 @@
 #include "fmgr.h"
 #include "launcher.h"
 #include "miscadmin.h"
+#include "owner.h"
 #include "settings.h"
 #include "shared.h"
 
@@ -24,6 +25,7 @@ extern void _PG_init(void);
 void
 _PG_init(void)
 {
+	outbox_owner_init();
 	outbox_settings_define();
 	if (!process_shared_preload_libraries_in_progress)
 		return;

@@ -15,9 +15,80 @@
  */
 #include "postgres.h"
 
+#include "catalog/pg_class.h"
+#include "executor/executor.h"
 #include "miscadmin.h"
+#include "nodes/parsenodes.h"
 #include "owner.h"
 #include "utils/guc.h"
+#include "utils/lsyscache.h"
+
+static bool as_owner = false;	/* outbox.as_owner */
+static ExecutorCheckPerms_hook_type next_check_perms = NULL;
+
+/*
+ * There is no search_path that leaves the caller's temporary schema out: where it
+ * is not named, it comes first.  So an unqualified name that is not in pg_catalog
+ * leads there.  Its tables and views, with triggers, defaults and rules of the
+ * caller's, are refused as long as outbox.as_owner is on.
+ */
+static void
+refuse_temporary(List *rangetable)
+{
+	ListCell   *cell;
+
+	foreach(cell, rangetable)
+	{
+		RangeTblEntry *rte = lfirst_node(RangeTblEntry, cell);
+
+		/* From 16 on a view's is a subquery that has its relid. */
+		if ((rte->rtekind == RTE_RELATION || rte->rtekind == RTE_SUBQUERY) &&
+			OidIsValid(rte->relid) &&
+			get_rel_persistence(rte->relid) == RELPERSISTENCE_TEMP)
+			ereport(ERROR,
+					(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+					 errmsg("temporary relation \"%s\" cannot be used by what runs as the owner of the table \"outbox\"",
+							get_rel_name(rte->relid)),
+					 errhint("In functions of triggers, checks and defaults on the tables of outbox, write names with their schemas.")));
+	}
+}
+
+/* ExecutorCheckPerms_hook */
+static bool
+#if PG_VERSION_NUM >= 160000
+check_perms(List *rangetable, List *perminfos, bool ereport_on_violation)
+#else
+check_perms(List *rangetable, bool ereport_on_violation)
+#endif
+{
+	if (as_owner)
+		refuse_temporary(rangetable);
+	if (next_check_perms == NULL)
+		return true;
+#if PG_VERSION_NUM >= 160000
+	return next_check_perms(rangetable, perminfos, ereport_on_violation);
+#else
+	return next_check_perms(rangetable, ereport_on_violation);
+#endif
+}
+
+/*
+ * A setting, so that it ends with the function or the (sub)transaction that has
+ * set it, and functions in SQL can have it.  Who sets it by hand denies himself
+ * his temporary tables.
+ */
+void
+outbox_owner_init(void)
+{
+	DefineCustomBoolVariable("outbox.as_owner",
+							 "On while a statement runs as the owner of the tables for somebody else.",
+							 "Set by functions of the extension; temporary tables and views cannot be used then.",
+							 &as_owner, false, PGC_USERSET,
+							 GUC_NO_SHOW_ALL | GUC_NOT_IN_SAMPLE | GUC_DISALLOW_IN_FILE,
+							 NULL, NULL, NULL);
+	next_check_perms = ExecutorCheckPerms_hook;
+	ExecutorCheckPerms_hook = check_perms;
+}
 
 void
 outbox_act_begin(OutboxActing *acting, Oid owner, bool looking)
@@ -28,6 +99,8 @@ outbox_act_begin(OutboxActing *acting, Oid owner, bool looking)
 						   (looking ? SECURITY_NOFORCE_RLS : 0));
 	acting->nestlevel = NewGUCNestLevel();
 	(void) set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET,
+							 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	(void) set_config_option("outbox.as_owner", "on", PGC_USERSET,
 							 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 }
 

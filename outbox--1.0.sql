@@ -545,13 +545,13 @@ LANGUAGE C STABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION @extschema@.outbox_version() IS
 'Version of the loaded library; the workers publish only while it is that of the extension.';
 
-CREATE FUNCTION @extschema@.outbox_claims(OUT seq bigint, OUT in_flight boolean)
+CREATE FUNCTION @extschema@.outbox_claims(OUT id_hash bigint, OUT in_flight boolean)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'outbox_claims'
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
 
 COMMENT ON FUNCTION @extschema@.outbox_claims() IS
-'Messages of this database that a worker has claimed; in_flight: sent to the broker and not settled yet.';
+'Messages of this database that a worker has claimed, by the lower 62 bits of uuid_hash_extended(id, 0); in_flight: sent to the broker and not settled yet.';
 
 CREATE FUNCTION @extschema@.outbox_worker_stats(
 	OUT worker integer, OUT pid integer, OUT state text, OUT broker text,
@@ -657,11 +657,11 @@ CREATE VIEW @extschema@.outbox_messages AS
 	SELECT o.seq, o.id, o.route, o.event_type, o.aggregate_type,
 		o.aggregate_id, o.payload, o.body, o.headers, o.properties,
 		o.routing_key, o.created_at, o.available_at, o.attempts, o.last_error,
-		CASE WHEN c.seq IS NOT NULL THEN 'processing' ELSE o.status END AS status,
+		CASE WHEN c.id_hash IS NOT NULL THEN 'processing' ELSE o.status END AS status,
 		NULL::timestamptz AS published_at
 	FROM @extschema@.outbox o
-		LEFT JOIN (SELECT seq FROM @extschema@.outbox_claims() WHERE in_flight) c
-			ON c.seq = o.seq
+		LEFT JOIN (SELECT id_hash FROM @extschema@.outbox_claims() WHERE in_flight) c
+			ON c.id_hash = pg_catalog.uuid_hash_extended(o.id, 0) & 4611686018427387903
 	UNION ALL
 	SELECT a.seq, a.id, a.route, a.event_type, a.aggregate_type,
 		a.aggregate_id, a.payload, a.body, a.headers, a.properties,
@@ -828,21 +828,19 @@ RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
 AS $$
-DECLARE
-	found_seq bigint;
 BEGIN
 	/*
 	 * The row lock first: a claim that is under way commits before we get it
 	 * and is visible in outbox_claims() by then, and no new one can take the
 	 * row while we have it.
 	 */
-	SELECT o.seq INTO found_seq
-	FROM @extschema@.outbox o WHERE o.id = outbox_discard.id
+	PERFORM FROM @extschema@.outbox o WHERE o.id = outbox_discard.id
 	FOR UPDATE;
 	IF NOT FOUND THEN
 		RETURN false;
 	END IF;
-	IF EXISTS (SELECT FROM @extschema@.outbox_claims() c WHERE c.seq = found_seq) THEN
+	IF EXISTS (SELECT FROM @extschema@.outbox_claims() c
+			   WHERE c.id_hash = uuid_hash_extended(outbox_discard.id, 0) & 4611686018427387903) THEN
 		RAISE EXCEPTION 'message "%" is being published', outbox_discard.id
 			USING ERRCODE = 'object_in_use',
 				HINT = 'Call outbox_pause() for its route first, or try again later.';
@@ -904,8 +902,19 @@ AS $$
 DECLARE
 	before @extschema@.outbox_control;
 	after @extschema@.outbox_control;
+	highest bigint;
 BEGIN
 	SELECT * INTO before FROM @extschema@.outbox_control FOR UPDATE;
+	/*
+	 * What came by logical replication has the numbers of its publisher, and what
+	 * is enqueued from now on comes after it.  Nobody may draw a number meanwhile.
+	 */
+	SELECT max(o.seq) INTO highest FROM @extschema@.outbox o;
+	IF highest > (SELECT last_value FROM @extschema@.outbox_seq_seq) THEN
+		LOCK TABLE @extschema@.outbox IN SHARE ROW EXCLUSIVE MODE;
+		PERFORM setval('@extschema@.outbox_seq_seq', greatest(highest, s.last_value))
+		FROM @extschema@.outbox_seq_seq s;
+	END IF;
 	/* In any case: that adopted_at changes makes the workers look again. */
 	UPDATE @extschema@.outbox_control c
 	SET system_identifier = s.system_identifier, database_oid = d.oid,
@@ -924,7 +933,7 @@ END
 $$;
 
 COMMENT ON FUNCTION @extschema@.outbox_adopt() IS
-'Lets the relay publish what a copied database (restored dump, CREATE DATABASE ... TEMPLATE) or a subscriber of logical replication holds: records this database in outbox_control, and in adopted_origins where the messages that are there now come from. Returns false when all of that was recorded already.';
+'Lets the relay publish what a copied database (restored dump, CREATE DATABASE ... TEMPLATE) or a subscriber of logical replication holds: records this database in outbox_control, and in adopted_origins where the messages that are there now come from, and lets seq go on behind theirs. Returns false when all of that was recorded already.';
 
 CREATE FUNCTION @extschema@.outbox_worker_restart()
 RETURNS integer

@@ -119,18 +119,27 @@ wait_until_empty(Oid dboid)
  * Databases that the launcher does not know: one made from a template that has
  * the extension has it, too; and one that did not take connections when the
  * launcher looked may take them from now on.
+ *
+ * The name is copied before the command runs, which may end its transaction, and
+ * "" if there is none.
  */
 static void
-note_new_database(Node *stmt)
+copy_new_database(Node *stmt, char *name)
 {
+	name[0] = '\0';
 	if (outbox_shared == NULL)
 		return;
 	if (IsA(stmt, CreatedbStmt))
-		outbox_wake_database(get_database_oid(((CreatedbStmt *) stmt)->dbname,
-											  true));
+		strlcpy(name, ((CreatedbStmt *) stmt)->dbname, NAMEDATALEN);
 	if (IsA(stmt, AlterDatabaseStmt))
-		outbox_wake_database(get_database_oid(((AlterDatabaseStmt *) stmt)->dbname,
-											  true));
+		strlcpy(name, ((AlterDatabaseStmt *) stmt)->dbname, NAMEDATALEN);
+}
+
+static void
+note_new_database(const char *name)
+{
+	if (name[0] != '\0')
+		outbox_wake_database(get_database_oid(name, true));
 }
 
 static void
@@ -143,7 +152,9 @@ outbox_process_utility(PlannedStmt *pstmt, const char *query_string,
 		prev_process_utility : standard_ProcessUtility;
 	Oid			dboid = InvalidOid;
 	bool		had_workers;
+	char		new_database[NAMEDATALEN];
 
+	copy_new_database(pstmt->utilityStmt, new_database);
 	/*
 	 * Most of these commands refuse to run in a transaction block themselves.
 	 * RENAME does not: its lock outlasts the hold, and a worker that starts in
@@ -155,7 +166,7 @@ outbox_process_utility(PlannedStmt *pstmt, const char *query_string,
 	{
 		next(pstmt, query_string, read_only_tree, context, params, query_env,
 			 dest, qc);
-		note_new_database(pstmt->utilityStmt);
+		note_new_database(new_database);
 		return;
 	}
 	had_workers = outbox_shared_count_slots(dboid) > 0;
@@ -164,7 +175,7 @@ outbox_process_utility(PlannedStmt *pstmt, const char *query_string,
 		wait_until_empty(dboid);
 		next(pstmt, query_string, read_only_tree, context, params, query_env,
 			 dest, qc);
-		note_new_database(pstmt->utilityStmt);
+		note_new_database(new_database);
 	}
 	PG_FINALLY();
 	{

@@ -137,8 +137,8 @@ outbox_claims(PG_FUNCTION_ARGS)
 
 			if (claim == 0)
 				continue;
-			values[0] = Int64GetDatum((int64) (claim >> 1));
-			values[1] = BoolGetDatum((claim & 1) != 0);
+			values[0] = Int64GetDatum(OUTBOX_CLAIM_HASH(claim));
+			values[1] = BoolGetDatum(OUTBOX_CLAIM_IN_FLIGHT(claim));
 			tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values,
 								 nulls);
 		}

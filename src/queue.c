@@ -12,21 +12,23 @@
 
 #include "queue.h"
 #include "shared.h"
+#include "utils/fmgrprotos.h"
 #include "utils/memutils.h"
 
 typedef struct ItemEntry
 {
-	int64		seq;			/* MUST BE FIRST: key of the hash table */
+	pg_uuid_t	id;				/* MUST BE FIRST: key of the hash table */
 	OutboxItem *item;			/* NULL: claimed, not admitted yet */
 } ItemEntry;
 
 static void
-init_hash(HTAB **table, const char *name, Size entrysize, MemoryContext cxt)
+init_hash(HTAB **table, const char *name, Size keysize, Size entrysize,
+		  MemoryContext cxt)
 {
 	HASHCTL		ctl;
 
 	memset(&ctl, 0, sizeof(ctl));
-	ctl.keysize = sizeof(int64);
+	ctl.keysize = keysize;
 	ctl.entrysize = entrysize;
 	ctl.hcxt = cxt;
 	*table = hash_create(name, 1024, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
@@ -41,8 +43,10 @@ outbox_queue_create(MemoryContext parent)
 									   ALLOCSET_DEFAULT_SIZES);
 	queue->message_cxt = AllocSetContextCreate(parent, "outbox messages",
 											   ALLOCSET_DEFAULT_SIZES);
-	init_hash(&queue->items, "outbox items", sizeof(ItemEntry), queue->cxt);
-	init_hash(&queue->keys, "outbox keys", sizeof(OutboxKey), queue->cxt);
+	init_hash(&queue->items, "outbox items", sizeof(pg_uuid_t),
+			  sizeof(ItemEntry), queue->cxt);
+	init_hash(&queue->keys, "outbox keys", sizeof(int64), sizeof(OutboxKey),
+			  queue->cxt);
 	dlist_init(&queue->ready);
 	dlist_init(&queue->confirmed);
 	dlist_init(&queue->rejected);
@@ -58,15 +62,24 @@ outbox_queue_create(MemoryContext parent)
 
 /* ------------------------------------------------- claims in shared memory */
 
-static void
-set_claim(int index, int64 seq, bool in_flight)
+static uint64
+make_claim(const pg_uuid_t *id, bool in_flight)
 {
-	pg_atomic_write_u64(&MySlot->claims[index],
-						seq == 0 ? 0 : ((uint64) seq << 1) | (in_flight ? 1 : 0));
+	uint64		hash = DatumGetUInt64(DirectFunctionCall2(uuid_hash_extended,
+														  UUIDPGetDatum(id),
+														  Int64GetDatum(0)));
+
+	return OUTBOX_CLAIM(hash, in_flight);
+}
+
+static void
+set_claim(int index, const pg_uuid_t *id, bool in_flight)
+{
+	pg_atomic_write_u64(&MySlot->claims[index], make_claim(id, in_flight));
 }
 
 int
-outbox_queue_take_claim(OutboxQueue *queue, int64 seq)
+outbox_queue_take_claim(OutboxQueue *queue, const pg_uuid_t *id)
 {
 	int			index;
 	bool		found;
@@ -74,22 +87,20 @@ outbox_queue_take_claim(OutboxQueue *queue, int64 seq)
 
 	if (queue->nfree_claims == 0)
 		elog(ERROR, "out of claim entries");
-	entry = hash_search(queue->items, &seq, HASH_ENTER, &found);
+	entry = hash_search(queue->items, id, HASH_ENTER, &found);
 	if (found)
 		return -1;
 	entry->item = NULL;
 	index = queue->free_claims[--queue->nfree_claims];
-	set_claim(index, seq, false);
+	set_claim(index, id, false);
 	return index;
 }
 
 void
-outbox_queue_return_claim(OutboxQueue *queue, int index)
+outbox_queue_return_claim(OutboxQueue *queue, int index, const pg_uuid_t *id)
 {
-	int64		seq = (int64) (pg_atomic_read_u64(&MySlot->claims[index]) >> 1);
-
-	hash_search(queue->items, &seq, HASH_REMOVE, NULL);
-	set_claim(index, 0, false);
+	hash_search(queue->items, id, HASH_REMOVE, NULL);
+	pg_atomic_write_u64(&MySlot->claims[index], 0);
 	queue->free_claims[queue->nfree_claims++] = index;
 }
 
@@ -165,7 +176,7 @@ make_item(OutboxQueue *queue, OutboxMessage *message, OutboxRoute *route,
 		  OutboxKey *key, int claim_index)
 {
 	OutboxItem *item = MemoryContextAllocZero(queue->cxt, sizeof(OutboxItem));
-	ItemEntry  *entry = hash_search(queue->items, &message->seq, HASH_FIND,
+	ItemEntry  *entry = hash_search(queue->items, &message->id, HASH_FIND,
 									NULL);
 
 	entry->item = item;
@@ -186,7 +197,7 @@ free_item(OutboxQueue *queue, OutboxItem *item)
 	queue->bytes -= item->message->size;
 	if (item->suspect)
 		queue->nsuspects--;
-	outbox_queue_return_claim(queue, item->claim_index);
+	outbox_queue_return_claim(queue, item->claim_index, &item->message->id);
 	pfree(item->message);
 	if (item->reason != NULL)
 		pfree(item->reason);
@@ -219,7 +230,7 @@ make_waiting(OutboxQueue *queue, OutboxItem *item)
 	{
 		OutboxItem *other = dlist_container(OutboxItem, node, iter.cur);
 
-		if (other->message->seq < item->message->seq)
+		if (other->message->seq <= item->message->seq)
 		{
 			after = iter.cur;
 			break;
@@ -278,23 +289,25 @@ drop_waiting(OutboxQueue *queue, OutboxKey *key, int64 above)
 }
 
 bool
-outbox_queue_has(OutboxQueue *queue, int64 seq)
+outbox_queue_has(OutboxQueue *queue, const pg_uuid_t *id)
 {
-	return hash_search(queue->items, &seq, HASH_FIND, NULL) != NULL;
+	return hash_search(queue->items, id, HASH_FIND, NULL) != NULL;
 }
 
 bool
-outbox_queue_skips(OutboxQueue *queue, int64 hash, int64 seq)
+outbox_queue_skips(OutboxQueue *queue, int64 hash, int64 seq, bool ordered)
 {
 	OutboxKey  *key = hash_search(queue->keys, &hash, HASH_FIND, NULL);
 
-	return key != NULL && key->skip_low != 0 && key->skip_low <= seq;
+	if (key == NULL || key->skip_low == 0 || key->skip_low > seq)
+		return false;
+	return ordered || key->hold == OUTBOX_HOLD_NONE;
 }
 
 static void
 discard(OutboxQueue *queue, OutboxMessage *message, int claim_index)
 {
-	outbox_queue_return_claim(queue, claim_index);
+	outbox_queue_return_claim(queue, claim_index, &message->id);
 	pfree(message);
 }
 
@@ -329,7 +342,7 @@ outbox_queue_admit(OutboxQueue *queue, OutboxMessage *message,
 		key = find_key(queue, message->key_hash);
 		/* The one that the key waits for has come back. */
 		if ((key->hold == OUTBOX_HOLD_RETRY || key->hold == OUTBOX_HOLD_FAILED) &&
-			key->holder_seq == message->seq)
+			memcmp(&key->holder_id, &message->id, UUID_LEN) == 0)
 			key->hold = OUTBOX_HOLD_NONE;
 		else if (!key_accepts(queue, key, message, origin))
 		{
@@ -376,7 +389,7 @@ outbox_queue_sent(OutboxQueue *queue, OutboxItem *item, OutboxMonoTime now)
 	item->sent_at = now;
 	item->returned = false;
 	queue->nsent++;
-	set_claim(item->claim_index, item->message->seq, true);
+	set_claim(item->claim_index, &item->message->id, true);
 	count_items(queue);
 }
 
@@ -427,7 +440,7 @@ outbox_queue_unknown(OutboxQueue *queue, OutboxItem *item, bool suspect)
 {
 	Assert(item->state == OUTBOX_ITEM_SENT);
 	queue->nsent--;
-	set_claim(item->claim_index, item->message->seq, false);
+	set_claim(item->claim_index, &item->message->id, false);
 	if (suspect && !item->suspect)
 	{
 		item->suspect = true;
@@ -473,8 +486,8 @@ outbox_queue_drop_all(OutboxQueue *queue, OutboxRoute *route)
 		if (item->state != OUTBOX_ITEM_READY &&
 			item->state != OUTBOX_ITEM_WAITING)
 			continue;
-		if (lowest == 0 || entry->seq < lowest)
-			lowest = entry->seq;
+		if (lowest == 0 || item->message->seq < lowest)
+			lowest = item->message->seq;
 		outbox_queue_drop(queue, item);
 	}
 	return lowest;
@@ -549,6 +562,22 @@ outbox_queue_hold_row(OutboxQueue *queue, int64 hash, int64 seq,
 	key->holder_route = route;
 	skip_from(key, 1);
 	place_key(queue, key);
+}
+
+int64
+outbox_queue_lowest_held(OutboxQueue *queue)
+{
+	int64		lowest = 0;
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &queue->held)
+	{
+		OutboxKey  *key = dlist_container(OutboxKey, node, iter.cur);
+
+		if (key->skip_low != 0 && (lowest == 0 || key->skip_low < lowest))
+			lowest = key->skip_low;
+	}
+	return lowest;
 }
 
 void

@@ -20,6 +20,10 @@
  * not admitted, because its key cannot go on now is remembered by the lowest
  * sequence number (skip_low) from which the key has to be read again.
  *
+ * A message is known by its id.  Its number says where it stands and need not be
+ * its own: a subscriber has those of its publisher beside its own ones, and TRUNCATE
+ * ... RESTART IDENTITY begins anew.  Two of the same number have no order.
+ *
  *-------------------------------------------------------------------------
  */
 #ifndef OUTBOX_QUEUE_H
@@ -61,7 +65,7 @@ typedef struct OutboxKey
 	dlist_head	waiting;		/* in the order of seq */
 	int			nwaiting;
 	OutboxHoldReason hold;
-	int64		holder_seq;		/* RETRY, FAILED: the row that holds */
+	int64		holder_seq;		/* RETRY, FAILED: where the row stands that holds */
 	pg_uuid_t	holder_id;
 	OutboxRoute *holder_route;
 	OutboxMonoTime hold_until;	/* LOCKED: look again then */
@@ -95,7 +99,7 @@ typedef struct OutboxQueue
 {
 	MemoryContext cxt;			/* items, keys; messages are in message_cxt */
 	MemoryContext message_cxt;
-	HTAB	   *items;			/* seq -> item */
+	HTAB	   *items;			/* id -> item */
 	HTAB	   *keys;			/* hash -> key */
 	dlist_head	ready;
 	dlist_head	confirmed;
@@ -131,12 +135,17 @@ extern OutboxQueue *outbox_queue_create(MemoryContext parent);
  * Notes that a row is claimed, also in shared memory.  Returns the entry there,
  * which goes with the message to the queue or back; -1 if we have the row.
  */
-extern int	outbox_queue_take_claim(OutboxQueue *queue, int64 seq);
-extern void outbox_queue_return_claim(OutboxQueue *queue, int index);
+extern int	outbox_queue_take_claim(OutboxQueue *queue, const pg_uuid_t *id);
+extern void outbox_queue_return_claim(OutboxQueue *queue, int index,
+									  const pg_uuid_t *id);
 
-extern bool outbox_queue_has(OutboxQueue *queue, int64 seq);
-/* Does the key know that this row of it is only in the table? */
-extern bool outbox_queue_skips(OutboxQueue *queue, int64 hash, int64 seq);
+extern bool outbox_queue_has(OutboxQueue *queue, const pg_uuid_t *id);
+/*
+ * Does the key know that this row of it is only in the table?  A row without an
+ * order is read with the others when the key is, and does not wait while it is held.
+ */
+extern bool outbox_queue_skips(OutboxQueue *queue, int64 hash, int64 seq,
+							   bool ordered);
 
 /*
  * Takes over a claimed message and its claim entry.  Returns false when it was
@@ -183,6 +192,8 @@ extern void outbox_queue_hold_locked(OutboxQueue *queue, int64 hash, int64 seq,
 extern void outbox_queue_hold_row(OutboxQueue *queue, int64 hash, int64 seq,
 								  const pg_uuid_t *id, bool failed,
 								  OutboxRoute *route);
+/* The lowest number from which a key that is held skips, or 0. */
+extern int64 outbox_queue_lowest_held(OutboxQueue *queue);
 /* The hold is over; the key will be read again. */
 extern void outbox_queue_release(OutboxQueue *queue, OutboxKey *key);
 /* Would the queue keep a row of that key of the reread list? */

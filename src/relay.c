@@ -99,11 +99,8 @@ show_state(OutboxRelay *relay)
 		state = link_worker_state(relay);
 	if (state == OUTBOX_WORKER_BLOCKED && MySlot->state != state)
 	{
-		char		text[OUTBOX_TEXT_SIZE];
-
-		snprintf(text, sizeof(text), "the broker blocks publishing: %s",
-				 outbox_link_blocked_reason(relay->link));
-		outbox_slot_set_error(text);
+		outbox_slot_set_error(psprintf("the broker blocks publishing: %s",
+									   outbox_link_blocked_reason(relay->link)));
 		ereport(LOG,
 				(errmsg("outbox relay is blocked by the broker"),
 				 errdetail_internal("%s",

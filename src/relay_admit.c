@@ -5,12 +5,13 @@
  *
  * The messages go to the queue, in the order of seq, and what the claims have
  * passed over is remembered.  Called after the commit and not before, because
- * what is in the queue may be published.
+ * what is in the queue may be published; an error in here ends the process.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
+#include "fault.h"
 #include "relay_claim.h"
 #include "settings.h"
 #include "utils/memutils.h"
@@ -24,11 +25,10 @@ hold_locked(OutboxBatch *batch, OutboxMonoTime until)
 	foreach(cell, batch->locked)
 	{
 		OutboxLockedRow *row = lfirst(cell);
-		OutboxRoute *route = outbox_relay_find_route(relay, row->route);
 		OutboxRange range = {row->seq, row->seq};
 
 		outbox_mono_earlier(&relay->later_at, until);
-		if (row->keyed && route->ordered)
+		if (row->keyed && outbox_relay_find_route(relay, row->route)->ordered)
 		{
 			outbox_queue_hold_locked(relay->queue, row->key_hash, row->seq,
 									 until);
@@ -50,10 +50,12 @@ typedef struct Admission
 static int
 compare_admissions(const void *a, const void *b)
 {
-	int64		left = ((const Admission *) a)->seq;
-	int64		right = ((const Admission *) b)->seq;
+	const Admission *left = a;
+	const Admission *right = b;
 
-	return left < right ? -1 : left > right ? 1 : 0;
+	if (left->seq != right->seq)
+		return left->seq < right->seq ? -1 : 1;
+	return left->index - right->index;
 }
 
 /*
@@ -110,7 +112,7 @@ admit(OutboxBatch *batch, const Admission *admission)
 			segment->first_dropped = admission->seq;
 		return;
 	}
-	outbox_queue_return_claim(relay->queue, claim);
+	outbox_queue_return_claim(relay->queue, claim, &message->id);
 	pfree(message);
 }
 
@@ -140,7 +142,10 @@ admit_all(OutboxBatch *batch)
 	}
 	qsort(admissions, n, sizeof(Admission), compare_admissions);
 	for (int i = 0; i < n; i++)
+	{
 		admit(batch, &admissions[i]);
+		OUTBOX_FAULT("amid_admit");
+	}
 }
 
 static void

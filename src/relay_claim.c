@@ -121,10 +121,12 @@ batch_visit(OutboxMessage *message, void *arg)
 	int			index;
 
 	segment->visited++;
+	if (message->seq != segment->last_seq)
+		segment->numbers++;
 	segment->last_seq = message->seq;
 	segment->last_due = message->available_at;
 	/* In the queue, or claimed by another segment of this batch. */
-	index = outbox_queue_take_claim(batch->relay->queue, message->seq);
+	index = outbox_queue_take_claim(batch->relay->queue, &message->id);
 	if (index < 0)
 	{
 		pfree(message);
@@ -189,33 +191,31 @@ batch_full(const OutboxBatch *batch)
 
 /* ------------------------------------------- rows that somebody has locked */
 
-/* OutboxRowVisit: the batch's segment is sorted by seq, and so are the rows. */
 static void
-find_locked(const OutboxRow *row, void *arg)
+note_locked(OutboxBatch *batch, const OutboxRow *row)
 {
-	OutboxBatch *batch = arg;
-	OutboxSegment *segment = &batch->segments[batch->nsegments - 1];
-	OutboxLockedRow *locked;
-	MemoryContext old;
+	MemoryContext old = MemoryContextSwitchTo(batch->cxt);
+	OutboxLockedRow *locked = palloc0(sizeof(OutboxLockedRow));
 
-	segment->last_listed = row->seq;
-	while (segment->compared < segment->end &&
-		   batch->messages[segment->compared]->seq < row->seq)
-		segment->compared++;
-	if (segment->compared < segment->end &&
-		batch->messages[segment->compared]->seq == row->seq)
-		return;
-	if (outbox_queue_has(batch->relay->queue, row->seq))
-		return;
-
-	old = MemoryContextSwitchTo(batch->cxt);
-	locked = palloc0(sizeof(OutboxLockedRow));
 	locked->seq = row->seq;
 	locked->route = pstrdup(row->route);
 	locked->keyed = row->keyed;
 	locked->key_hash = row->key_hash;
 	batch->locked = lappend(batch->locked, locked);
 	MemoryContextSwitchTo(old);
+}
+
+/* OutboxRowVisit */
+static void
+find_locked(const OutboxRow *row, void *arg)
+{
+	OutboxBatch *batch = arg;
+	OutboxSegment *segment = &batch->segments[batch->nsegments - 1];
+
+	segment->last_listed = row->seq;
+	/* What this batch has claimed is there, too. */
+	if (!outbox_queue_has(batch->relay->queue, &row->id))
+		note_locked(batch, row);
 }
 
 /* The segment ends with that row: what it has claimed behind is given up. */
@@ -232,7 +232,8 @@ cut_segment(OutboxBatch *batch, OutboxSegment *segment, int64 seq)
 /*
  * Rows that the claim passed over because they are locked, or because somebody
  * has changed them since the snapshot.  Either way later rows of their keys must
- * wait.
+ * wait.  The same becomes of a row that the claim did not come to, and that has
+ * the number of the last one.
  */
 static void
 look_for_locked(OutboxBatch *batch, OutboxSegment *segment,
@@ -243,15 +244,26 @@ look_for_locked(OutboxBatch *batch, OutboxSegment *segment,
 	/* What the main scan did not reach, the next one will. */
 	if (segment->main || segment->cut)
 		list.upto = segment->last_seq;
-	/* No number is missing: there is nothing to look for. */
-	if (list.upto - list.after == segment->visited)
-		return;
+	/* No number is missing: at most the last one can be there once more. */
+	if (list.upto - list.after == segment->numbers)
+	{
+		if (!segment->cut)
+			return;
+		list.after = list.upto - 1;
+	}
 	list.limit = segment->visited + 2 * outbox_window + 1000;
 	list.arg = batch;
-	segment->compared = segment->start;
-	/* Very many: what is behind those listed could be of a key of the rest. */
-	if (outbox_store_list(&list, find_locked) >= list.limit)
-		cut_segment(batch, segment, segment->last_listed);
+	/*
+	 * Very many: what is behind those listed could be of a key of the rest, and
+	 * of the last number there may be more.
+	 */
+	if (outbox_store_list(&list, find_locked) < list.limit)
+		return;
+	if (segment->last_listed > list.after + 1)
+		cut_segment(batch, segment, segment->last_listed - 1);
+	else
+		/* All of one number: the rest of them is looked for in a moment. */
+		note_locked(batch, &(OutboxRow) {.seq = segment->last_listed,.route = ""});
 }
 
 /* ---------------------------------------------------------------- segments */
@@ -363,7 +375,8 @@ outbox_batch_give_up_message(OutboxBatch *batch, int index)
 {
 	if (batch->messages[index] == NULL)
 		return;
-	outbox_queue_return_claim(batch->relay->queue, batch->claims[index]);
+	outbox_queue_return_claim(batch->relay->queue, batch->claims[index],
+							  &batch->messages[index]->id);
 	pfree(batch->messages[index]);
 	batch->messages[index] = NULL;
 }
@@ -423,24 +436,43 @@ claim_backlog(OutboxBatch *batch)
 				  list_excluded_keys(relay, relay->backlog.lo, hashes));
 }
 
+/* OutboxEarlyVisit: it has committed, and has not announced itself. */
+static void
+heed_early_word(TransactionId xid, const OutboxRange *range, void *arg)
+{
+	if (outbox_store_sees(xid))
+		outbox_relay_rescan(arg, range->lo, range->hi);
+}
+
 /*
  * All claims of a batch read one snapshot, and that is what keeps the order of
  * transactions that depend on each other: if it sees a row B, it sees every row
- * A that B's transaction had seen, and A's transaction had announced its range,
- * with its xid, before.  So the news that are there when the snapshot has been
- * taken lead to A, and it is read now.  Ranges of transactions that the snapshot
- * does not see are for the next batch.
+ * A that B's transaction had seen, and A's transaction had said its early word
+ * before.  When the snapshot has been taken, that word still stands, or A's
+ * transaction has announced its range to the inbox; if this worker's slot was not
+ * in use at that time, all of its snapshots see A.  So early words and then the
+ * inbox lead to A, and it is read now.  Ranges in the inbox may be of
+ * transactions that the snapshot does not see, so they are for the next batch as
+ * well; what was there before the snapshot is taken out first, to make them few.
  */
 static void
 take_snapshot(OutboxBatch *batch)
 {
 	OutboxRelay *relay = batch->relay;
+	OutboxInbox *late = &batch->late_news;
 
+	outbox_relay_take_news(relay);
 	outbox_store_claim_snapshot();
-	outbox_slot_take_inbox(&batch->late_news);
-	for (int i = 0; i < batch->late_news.nprepared; i++)
-		outbox_relay_add_prepared(relay, &batch->late_news.prepared[i]);
-	batch->late_news.nprepared = 0;
+	outbox_early_visit(heed_early_word, relay);
+	outbox_relay_reserve_prepared(relay, OUTBOX_INBOX_PREPARED);
+	outbox_slot_take_inbox(late);
+	for (int i = 0; i < late->nranges; i++)
+		outbox_relay_rescan(relay, late->ranges[i].lo, late->ranges[i].hi);
+	if (late->news & OUTBOX_NEWS_PREPARED)
+		outbox_relay_rescan(relay, late->lost.lo, late->lost.hi);
+	for (int i = 0; i < late->nprepared; i++)
+		outbox_relay_add_prepared(relay, &late->prepared[i]);
+	late->nprepared = 0;
 	outbox_relay_check_prepared(relay, outbox_store_sees);
 }
 

@@ -23,14 +23,14 @@ typedef struct OutboxSegment
 	int			start;			/* messages[start .. end) */
 	int			end;
 	int			visited;		/* rows seen, those we had already included */
+	int			numbers;		/* of theirs that differ */
 	int64		last_seq;		/* of the last row seen */
 	TimestampTz last_due;
 	bool		backlog;		/* reads the backlog */
 	int64		skip_low;		/* of the key, when it was read */
 	bool		cut;			/* there may be more */
 	int64		first_dropped;	/* first one that the queue did not keep */
-	int			compared;		/* see find_locked() */
-	int64		last_listed;
+	int64		last_listed;	/* see find_locked() */
 } OutboxSegment;
 
 typedef struct OutboxLockedRow

@@ -88,6 +88,9 @@
 /* Every row is looked at again at most this often, for what told nobody. */
 #define OUTBOX_SWEEP_MS			60000
 
+/* In builds for tests, which rows the sweep would find is looked at this often. */
+#define OUTBOX_LOOK_MS			5000
+
 /* Partitions of the archive are looked after this often. */
 #define OUTBOX_MAINTAIN_MS		60000
 /* The same after an error. */
@@ -103,7 +106,6 @@
 #define OUTBOX_MAX_BLAMED		64
 
 #define OUTBOX_MAX_RANGES		64
-#define OUTBOX_MAX_PREPARED		1024
 #define OUTBOX_MAX_EXCLUDED		100
 
 /* What was settled by commits that may not be on disk. */
@@ -211,13 +213,20 @@ typedef struct OutboxRelay
 	int			last_pause;
 	int64		sweep_from;		/* see relay_sweep.c; 0: no sweep now */
 	int64		sweep_width;
+#ifdef OUTBOX_FAULTS
+	bool		sweep_looks;	/* this one takes nothing, and only tells */
+	OutboxMonoTime look_at;
+#endif
 	int			nrescans;
 	OutboxRange rescans[OUTBOX_MAX_RANGES];
 	int			nlater;			/* rows somebody had locked */
 	OutboxRange later[OUTBOX_MAX_RANGES];
 	OutboxMonoTime later_at;	/* for them, and for keys held as LOCKED */
 	int			nprepared;
-	OutboxPrepared prepared[OUTBOX_MAX_PREPARED];
+	int			max_prepared;	/* room in prepared */
+	OutboxPrepared *prepared;
+	bool		find_prepared;	/* look up which there are; in prepared_range */
+	OutboxRange prepared_range;
 	bool		check_holders;	/* rows that hold keys may be gone */
 	bool		holders_loaded;
 	TimestampTz next_due;		/* next waiting row, by the wall clock; 0: none */
@@ -276,6 +285,7 @@ extern void outbox_relay_database_works(OutboxRelay *relay);
 
 /* relay_load.c; the rest of it is in relay_claim.h */
 extern void outbox_relay_load_start(OutboxRelay *relay);
+extern void outbox_relay_find_prepared(OutboxRelay *relay);
 extern void outbox_relay_load_config_tables(OutboxRelay *relay);
 extern void outbox_relay_check_holders(OutboxRelay *relay);
 
@@ -291,6 +301,7 @@ extern void outbox_relay_check_prepared(OutboxRelay *relay,
 extern void outbox_relay_timers(OutboxRelay *relay, OutboxMonoTime now);
 extern void outbox_relay_add_prepared(OutboxRelay *relay,
 									  const OutboxPrepared *prepared);
+extern void outbox_relay_reserve_prepared(OutboxRelay *relay, int n);
 extern void outbox_relay_rescan(OutboxRelay *relay, int64 lo, int64 hi);
 
 /* relay_backlog.c; the rest of it is in relay_claim.h */

@@ -22,7 +22,7 @@ hold_row(const OutboxRow *row, void *arg)
 	OutboxRelay *relay = arg;
 	OutboxRoute *route = outbox_relay_find_route(relay, row->route);
 
-	if (!route->ordered || outbox_queue_has(relay->queue, row->seq))
+	if (!route->ordered || outbox_queue_has(relay->queue, &row->id))
 		return;
 	outbox_queue_hold_row(relay->queue, row->key_hash, row->seq, &row->id,
 						  row->failed, route);
@@ -64,21 +64,39 @@ outbox_relay_check_holders(OutboxRelay *relay)
 /* ------------------------------------------------------------------- start */
 
 /*
+ * Transactions that are prepared: at start, and when more than the inbox has room
+ * for have told us.  Those that are not among them have ended, and are seen from
+ * now on; of these we do not know what they have changed.
+ */
+void
+outbox_relay_find_prepared(OutboxRelay *relay)
+{
+	OutboxPrepared prepared;
+	int			n;
+	TransactionId *xids = outbox_store_prepared(&n);
+
+	prepared.news = OUTBOX_NEWS_CONFIG | OUTBOX_NEWS_REMOVED;
+	prepared.range = relay->prepared_range;
+	for (int i = 0; i < n; i++)
+	{
+		prepared.xid = xids[i];
+		outbox_relay_add_prepared(relay, &prepared);
+	}
+	outbox_relay_rescan(relay, prepared.range.lo, prepared.range.hi);
+	relay->find_next_due = true;
+	relay->find_prepared = false;
+}
+
+/*
  * What a worker must know before its first claim: transactions that are
  * prepared, which will tell nobody, and keys that are held.
  */
 void
 outbox_relay_load_start(OutboxRelay *relay)
 {
-	TransactionId xids[OUTBOX_MAX_PREPARED];
-	int			n = outbox_store_prepared(xids, OUTBOX_MAX_PREPARED);
-
-	for (int i = 0; i < n; i++)
-	{
-		OutboxPrepared prepared = {xids[i], false, {1, PG_INT64_MAX}};
-
-		outbox_relay_add_prepared(relay, &prepared);
-	}
+	relay->prepared_range.lo = 1;
+	relay->prepared_range.hi = PG_INT64_MAX;
+	outbox_relay_find_prepared(relay);
 	outbox_store_list_holders(MySlot->worker, MySlot->nworkers, hold_row,
 							  relay);
 	/* All that is there is read as a backlog, beside what comes from now on. */

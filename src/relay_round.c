@@ -91,7 +91,7 @@ outbox_relay_wants_round(OutboxRelay *relay, OutboxMonoTime now)
 	return !relay->attached || outbox_store_stale() || relay->touch ||
 		relay->recheck_extension || relay->recheck_settings || relay->config_dirty ||
 		!relay->holders_loaded || relay->check_holders ||
-		relay->find_next_due || outbox_settling_wanted(relay, now) ||
+		relay->find_prepared || relay->find_next_due || outbox_settling_wanted(relay, now) ||
 		relay->sweep_from != 0 ||
 		outbox_batch_wanted(relay);
 }
@@ -145,6 +145,20 @@ commits_durably(OutboxRelay *relay, const OutboxSettling *settling,
 		settling->nrejected >= OUTBOX_SETTLE_MANY;
 }
 
+/*
+ * The transaction has committed: what it did becomes the relay's state.  An error
+ * in here (there is no memory) would leave half of that, so nobody catches it: it
+ * ends the process, and the next worker finds the rows.
+ */
+static void
+round_committed(OutboxRelay *relay, OutboxSettling *settling, OutboxBatch *batch)
+{
+	if (batch->count > 0)
+		outbox_relay_count_claim(relay);
+	outbox_settling_committed(relay, settling);
+	outbox_batch_committed(batch);
+}
+
 static void
 round_transaction(OutboxRelay *relay, OutboxSettling *settling, OutboxBatch *batch)
 {
@@ -157,6 +171,8 @@ round_transaction(OutboxRelay *relay, OutboxSettling *settling, OutboxBatch *bat
 		outbox_relay_load_config_tables(relay);
 	if (!relay->holders_loaded)
 		outbox_relay_load_start(relay);
+	if (relay->find_prepared)
+		outbox_relay_find_prepared(relay);
 	if (relay->check_holders)
 		outbox_relay_check_holders(relay);
 	/* A stale worker, replaced while it was stopped, has no say any more. */
@@ -165,6 +181,9 @@ round_transaction(OutboxRelay *relay, OutboxSettling *settling, OutboxBatch *bat
 	outbox_settling_run(relay, settling);
 	if (settling->nconfirmed + settling->nrejected > 0)
 		OUTBOX_FAULT("after_settle");
+	/* Before the claim, of which the relay remembers all after the commit only. */
+	if (relay->sweep_from != 0)
+		outbox_relay_sweep(relay);
 	outbox_batch_init(relay, batch, relay->scratch);
 	if (outbox_batch_wanted(relay))
 	{
@@ -176,8 +195,6 @@ round_transaction(OutboxRelay *relay, OutboxSettling *settling, OutboxBatch *bat
 			OUTBOX_FAULT("after_claim");
 		}
 	}
-	if (relay->sweep_from != 0)
-		outbox_relay_sweep(relay);
 	find_due = relay->find_next_due || settling->nrejected > 0 ||
 		due_segment(batch) != NULL;
 	if (find_due)
@@ -196,14 +213,12 @@ round_transaction(OutboxRelay *relay, OutboxSettling *settling, OutboxBatch *bat
 		OUTBOX_FAULT("after_settle_commit");
 	relay->queue->key_waits_for_settling &= settling->more;
 
-	relay->find_next_due = false;
-	relay->next_due = next_due;
-	if (batch->count > 0)
-		outbox_relay_count_claim(relay);
-	outbox_settling_committed(relay, settling);
-	outbox_batch_committed(batch);
+	/* What has been told of since the transaction began counts, too. */
 	if (find_due)
+	{
 		relay->find_next_due = false;
+		relay->next_due = next_due;
+	}
 }
 
 /* A look for new rows that finds none is over at once; all else may last. */
@@ -221,6 +236,7 @@ outbox_relay_round(OutboxRelay *relay)
 {
 	OutboxSettling	settling;
 	OutboxBatch batch;
+	volatile bool committed = false;
 
 	memset(&batch, 0, sizeof(batch));
 	PG_TRY();
@@ -238,7 +254,7 @@ outbox_relay_round(OutboxRelay *relay)
 		else if (outbox_store_begin("relaying messages", may_take_long(relay)))
 		{
 			round_transaction(relay, &settling, &batch);
-			outbox_relay_database_works(relay);
+			committed = true;
 		}
 		/* Else a table has changed, and nothing was tried yet. */
 	}
@@ -248,4 +264,8 @@ outbox_relay_round(OutboxRelay *relay)
 		outbox_relay_database_failed(relay);
 	}
 	PG_END_TRY();
+	if (!committed)
+		return;
+	round_committed(relay, &settling, &batch);
+	outbox_relay_database_works(relay);
 }

@@ -49,6 +49,7 @@ outbox_relay_find_route(OutboxRelay *relay, const char *name)
 	old = MemoryContextSwitchTo(relay->cxt);
 	route = palloc0(sizeof(OutboxRoute));
 	route->name = pstrdup(name);
+	route->shown = pstrdup("");
 	route->exchange = pstrdup("");
 	route->routing_key = pstrdup("");
 	route->max_attempts = 1;
@@ -122,10 +123,12 @@ update_route(OutboxRoute *route, OutboxRoute *loaded)
 		route->broken = false;
 		route->failures = 0;
 	}
+	pfree(route->shown);
 	pfree(route->exchange);
 	pfree(route->routing_key);
 	if (route->exchange_type != NULL)
 		pfree(route->exchange_type);
+	route->shown = loaded->shown;
 	route->exchange = loaded->exchange;
 	route->exchange_type = loaded->exchange_type;
 	route->routing_key = loaded->routing_key;
@@ -143,6 +146,7 @@ merge_route(OutboxRelay *relay, OutboxRoute *loaded)
 {
 	OutboxRoute *route = find_route(relay->routes, loaded->name);
 	bool		waited;
+	bool		ordered;
 	MemoryContext old;
 
 	if (route == NULL)
@@ -155,7 +159,16 @@ merge_route(OutboxRelay *relay, OutboxRoute *loaded)
 		return;
 	}
 	waited = outbox_relay_route_waits(route);
+	ordered = route->ordered;
 	update_route(route, loaded);
+	/* What stood behind a key that is held need not any more. */
+	if (ordered && !route->ordered)
+	{
+		int64		lowest = outbox_queue_lowest_held(relay->queue);
+
+		if (lowest != 0)
+			outbox_relay_rescan(relay, lowest, PG_INT64_MAX);
+	}
 	if (!waited && outbox_relay_route_waits(route))
 		stop_route(relay, route);
 	else if (waited && !outbox_relay_route_waits(route))
@@ -205,15 +218,15 @@ void
 outbox_relay_route_broken(OutboxRelay *relay, OutboxRoute *route,
 						  const char *reason)
 {
-	char		text[OUTBOX_TEXT_SIZE];
+	char	   *text = psprintf("route \"%s\": %s", route->shown, reason);
 
-	snprintf(text, sizeof(text), "route \"%s\": %s", route->name, reason);
 	outbox_slot_set_error(text);
+	pfree(text);
 	/* Once per change of state; tries that fail again say nothing. */
 	if (route->failures == 0)
 		ereport(LOG,
 				(errmsg("outbox relay cannot publish on route \"%s\"",
-						route->name),
+						route->shown),
 				 errdetail_internal("%s", reason),
 				 errhint("Its messages wait and the route is tried again; other routes are not affected.")));
 	route->failures++;
@@ -234,7 +247,7 @@ outbox_relay_route_works(OutboxRoute *route)
 	route->failures = 0;
 	ereport(LOG,
 			(errmsg("outbox relay publishes on route \"%s\" again",
-					route->name)));
+					route->shown)));
 }
 
 /* Lets routes whose backoff is over try again; returns when the next is. */

@@ -14,10 +14,17 @@
  * of a second (measured).  How wide the next range is depends on how long this
  * one took.
  *
+ * A net must not become a mechanism.  Builds for tests look more often at what the
+ * sweep would find, without taking it, and say so in the log, where it fails the
+ * test (OutboxTest::Node).  What the relay remembers, its inbox and the early
+ * words lead to each row that the snapshot sees, as for a claim; so a row to which
+ * nothing leads was forgotten, and is not just about to be announced.
+ *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
+#include "fault.h"
 #include "relay_internal.h"
 #include "shared.h"
 #include "utils/memutils.h"
@@ -34,6 +41,8 @@ typedef struct Sweep
 {
 	OutboxRelay *relay;
 	int64		last_seq;
+	int			nfound;
+	OutboxRange found[SWEEP_ROWS];	/* one number each */
 } Sweep;
 
 static bool
@@ -48,17 +57,20 @@ is_known(OutboxRelay *relay, const OutboxRow *row)
 {
 	OutboxRoute *route = outbox_relay_find_route(relay, row->route);
 
-	if (outbox_queue_has(relay->queue, row->seq) ||
+	if (outbox_queue_has(relay->queue, &row->id) ||
 		in_range(&relay->backlog, row->seq))
 		return true;
 	if (outbox_relay_route_waits(route) && route->skip_low != 0 &&
 		route->skip_low <= row->seq)
 		return true;
-	if (row->keyed && route->ordered &&
-		outbox_queue_skips(relay->queue, row->key_hash, row->seq))
+	if (row->keyed && outbox_queue_skips(relay->queue, row->key_hash, row->seq,
+										 route->ordered))
 		return true;
 	for (int i = 0; i < relay->nlater; i++)
 		if (in_range(&relay->later[i], row->seq))
+			return true;
+	for (int i = 0; i < relay->nrescans; i++)
+		if (in_range(&relay->rescans[i], row->seq))
 			return true;
 	return false;
 }
@@ -71,14 +83,58 @@ visit(const OutboxRow *row, void *arg)
 
 	sweep->last_seq = row->seq;
 	if (!is_known(sweep->relay, row))
-		outbox_relay_rescan(sweep->relay, row->seq, row->seq);
+		sweep->found[sweep->nfound++] = (OutboxRange) {row->seq, row->seq};
 }
+
+#ifdef OUTBOX_FAULTS
+static void
+strike_out(Sweep *sweep, const OutboxRange *range)
+{
+	for (int i = 0; i < sweep->nfound; i++)
+		if (in_range(range, sweep->found[i].lo))
+			sweep->found[i].hi = 0;
+}
+
+/* OutboxEarlyVisit */
+static void
+strike_out_early(TransactionId xid, const OutboxRange *range, void *arg)
+{
+	(void) xid;
+	strike_out(arg, range);
+}
+
+/* Of the rows that were found, those to which nothing else leads. */
+static void
+tell_forgotten(Sweep *sweep)
+{
+	OutboxRelay *relay = sweep->relay;
+
+	outbox_relay_check_prepared(relay, outbox_store_sees);
+	outbox_early_visit(strike_out_early, sweep);
+	outbox_relay_take_news(relay);
+	for (int i = 0; i < relay->nrescans; i++)
+		strike_out(sweep, &relay->rescans[i]);
+	strike_out(sweep, &relay->backlog);
+	if (relay->find_prepared)
+		strike_out(sweep, &relay->prepared_range);
+	for (int i = 0; i < relay->nprepared; i++)
+		if (outbox_store_sees(relay->prepared[i].xid))
+			strike_out(sweep, &relay->prepared[i].range);
+	for (int i = 0; i < sweep->nfound; i++)
+		if (sweep->found[i].hi != 0)
+			ereport(LOG,
+					(errmsg("outbox sweep found a forgotten row"),
+					 errdetail("Its seq is %lld; the cursor is at %lld.",
+							   (long long) sweep->found[i].lo,
+							   (long long) relay->cursor)));
+}
+#endif
 
 /* One step.  Called in a transaction. */
 void
 outbox_relay_sweep(OutboxRelay *relay)
 {
-	Sweep		sweep = {.relay = relay};
+	Sweep	   *sweep = palloc(sizeof(Sweep));
 	int64		width = Max(relay->sweep_width, SWEEP_NUMBERS);
 	OutboxClaim claim = {
 		.after = relay->sweep_from - 1,
@@ -87,14 +143,24 @@ outbox_relay_sweep(OutboxRelay *relay)
 		.limit = SWEEP_ROWS,
 		.worker = MySlot->worker,
 		.nworkers = MySlot->nworkers,
-		.arg = &sweep
+		.arg = sweep
 	};
 	OutboxMonoTime start = outbox_mono_now();
 	int64		took_us;
 
+	sweep->relay = relay;
+	sweep->nfound = 0;
 	if (outbox_store_list(&claim, visit) < SWEEP_ROWS)
-		sweep.last_seq = claim.upto;
-	relay->sweep_from = sweep.last_seq < relay->cursor ? sweep.last_seq + 1 : 0;
+		sweep->last_seq = claim.upto;
+	relay->sweep_from = sweep->last_seq < relay->cursor ? sweep->last_seq + 1 : 0;
+#ifdef OUTBOX_FAULTS
+	if (sweep->nfound > 0)
+		tell_forgotten(sweep);
+	if (relay->sweep_looks)
+		sweep->nfound = 0;
+#endif
+	for (int i = 0; i < sweep->nfound; i++)
+		outbox_relay_rescan(relay, sweep->found[i].lo, sweep->found[i].hi);
 
 	/* Empty stretches are passed in ever longer steps. */
 	took_us = outbox_mono_now().us - start.us;

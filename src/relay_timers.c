@@ -39,23 +39,56 @@ outbox_relay_rescan(OutboxRelay *relay, int64 lo, int64 hi)
 		relay->news_hi = Max(relay->news_hi, hi);
 }
 
+/* Room for so many more prepared transactions. */
+void
+outbox_relay_reserve_prepared(OutboxRelay *relay, int n)
+{
+	int			wanted = relay->nprepared + n;
+
+	if (wanted <= relay->max_prepared)
+		return;
+	wanted = Max(wanted, 2 * relay->max_prepared);
+	if (relay->prepared == NULL)
+		relay->prepared = MemoryContextAlloc(relay->cxt, sizeof(OutboxPrepared) * wanted);
+	else
+		relay->prepared = repalloc(relay->prepared, sizeof(OutboxPrepared) * wanted);
+	relay->max_prepared = wanted;
+}
+
 void
 outbox_relay_add_prepared(OutboxRelay *relay, const OutboxPrepared *prepared)
 {
-	if (relay->nprepared < OUTBOX_MAX_PREPARED)
-	{
-		relay->prepared[relay->nprepared++] = *prepared;
-		return;
-	}
-	/* Too many to know each: the next sweep finds them. */
-	relay->sweep_at = relay->poll_at;
+	outbox_relay_reserve_prepared(relay, 1);
+	relay->prepared[relay->nprepared++] = *prepared;
+}
+
+/* What a transaction changed beside enqueuing. */
+static void
+heed_changes(OutboxRelay *relay, int news)
+{
+	if (news & OUTBOX_NEWS_CONFIG)
+		relay->config_dirty = true;
+	if (news & OUTBOX_NEWS_REMOVED)
+		relay->check_holders = true;
+}
+
+/* Prepared transactions of that range were lost: which are they? */
+static void
+lost_prepared(OutboxRelay *relay, const OutboxRange *range)
+{
+	if (!relay->find_prepared)
+		relay->prepared_range = *range;
+	relay->prepared_range.lo = Min(relay->prepared_range.lo, range->lo);
+	relay->prepared_range.hi = Max(relay->prepared_range.hi, range->hi);
+	relay->find_prepared = true;
+	heed_changes(relay, OUTBOX_NEWS_CONFIG | OUTBOX_NEWS_REMOVED);
 }
 
 /* More than to wait for a commit, or for the time. */
 static bool
 has_work(OutboxRelay *relay)
 {
-	return !relay->holders_loaded || relay->main_pending ||
+	return !relay->holders_loaded || relay->main_pending || relay->find_prepared ||
 		relay->nrescans > 0 || outbox_mono_is_set(relay->later_at) ||
 		outbox_mono_is_set(relay->due_again_at) ||
 		outbox_backlog_exists(relay) || relay->queue->count > 0 ||
@@ -100,12 +133,9 @@ outbox_relay_heed_news(OutboxRelay *relay, const OutboxInbox *inbox)
 		if (inbox->next_due <= relay->due_cursor)
 			relay->due_again_at = outbox_mono_now();
 	}
-	if (inbox->news & OUTBOX_NEWS_CONFIG)
-		relay->config_dirty = true;
-	if (inbox->news & OUTBOX_NEWS_REMOVED)
-		relay->check_holders = true;
-	if (inbox->news & OUTBOX_NEWS_RESCAN)
-		relay->sweep_at = relay->poll_at;
+	heed_changes(relay, inbox->news);
+	if (inbox->news & OUTBOX_NEWS_PREPARED)
+		lost_prepared(relay, &inbox->lost);
 	if (inbox->news & OUTBOX_NEWS_RESTART)
 	{
 		relay->leave = true;
@@ -129,6 +159,8 @@ outbox_relay_take_news(OutboxRelay *relay)
 {
 	OutboxInbox inbox;
 
+	/* What is taken must be heeded: no error may come in between. */
+	outbox_relay_reserve_prepared(relay, OUTBOX_INBOX_PREPARED);
 	outbox_slot_take_inbox(&inbox);
 	outbox_relay_heed_news(relay, &inbox);
 }
@@ -168,9 +200,8 @@ outbox_relay_check_prepared(OutboxRelay *relay,
 			continue;
 		}
 		outbox_relay_rescan(relay, prepared->range.lo, prepared->range.hi);
-		if (!prepared->early)
-			relay->find_next_due = true;
-		relay->check_holders = relay->check_holders || prepared->range.hi == 0;
+		relay->find_next_due = true;
+		heed_changes(relay, prepared->news);
 		*prepared = relay->prepared[--relay->nprepared];
 	}
 }
@@ -211,6 +242,9 @@ sweep(OutboxRelay *relay)
 {
 	relay->sweep_at = outbox_mono_after(OUTBOX_SWEEP_MS);
 	relay->sweep_from = 1;
+#ifdef OUTBOX_FAULTS
+	relay->sweep_looks = false;
+#endif
 	relay->main_pending = true;
 	relay->due_cursor = DT_NOBEGIN;
 	relay->due_cursor_seq = 0;
@@ -230,6 +264,15 @@ outbox_relay_timers(OutboxRelay *relay, OutboxMonoTime now)
 		poll_now(relay);
 	if (outbox_mono_reached(relay->sweep_at, now))
 		sweep(relay);
+#ifdef OUTBOX_FAULTS
+	if (relay->sweep_from == 0 && relay->holders_loaded &&
+		outbox_mono_reached(relay->look_at, now))
+	{
+		relay->look_at = outbox_mono_plus(now, OUTBOX_LOOK_MS);
+		relay->sweep_looks = true;
+		relay->sweep_from = 1;
+	}
+#endif
 	(void) expired(&relay->send_at, now);
 	if (expired(&relay->later_at, now))
 	{

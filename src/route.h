@@ -16,6 +16,7 @@
 typedef struct OutboxRoute
 {
 	char	   *name;
+	char	   *shown;			/* for people, in the database's encoding */
 	char	   *exchange;
 	char	   *exchange_type;	/* NULL: it has to exist */
 	char	   *routing_key;	/* template */

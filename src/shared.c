@@ -17,6 +17,7 @@
 #include "storage/shmem.h"
 
 OutboxShared *outbox_shared = NULL;
+OutboxEarlyWord *outbox_early_words = NULL;
 
 static shmem_request_hook_type prev_shmem_request_hook = NULL;
 static shmem_startup_hook_type prev_shmem_startup_hook = NULL;
@@ -51,6 +52,7 @@ shared_request(void)
 	if (prev_shmem_request_hook)
 		prev_shmem_request_hook();
 	RequestAddinShmemSpace(shared_size());
+	RequestAddinShmemSpace(outbox_early_size());
 }
 
 static void
@@ -63,14 +65,18 @@ shared_startup(void)
 
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	outbox_shared = ShmemInitStruct("outbox", shared_size(), &found);
+	outbox_early_words = ShmemInitStruct("outbox early words",
+										 outbox_early_size(), &found);
 	if (!found)
 	{
 		memset(outbox_shared, 0, shared_size());
+		memset(outbox_early_words, 0, outbox_early_size());
 		SpinLockInit(&outbox_shared->mutex);
 		outbox_shared->nslots = max_worker_processes;
 		outbox_shared->launcher_procno = -1;
 		for (int i = 0; i < outbox_shared->nslots; i++)
 			shared_init_slot(&outbox_shared->slots[i]);
+		outbox_early_init();
 	}
 	LWLockRelease(AddinShmemInitLock);
 }

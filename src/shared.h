@@ -8,9 +8,10 @@
  * then, and every worker starts with a full scan.
  *
  * Locks.  Each slot's mutex guards whose it is, its inbox and its texts;
- * OutboxShared->mutex guards the requests and the holds.  Both are spinlocks,
+ * OutboxShared->mutex guards the requests and the holds, and each early word has
+ * its own.  All are spinlocks,
  * as they are taken in transaction callbacks that must not fail; they are held
- * to copy a few hundred bytes and never both at once.  Only the launcher gives
+ * to copy a few hundred bytes and never two at once.  Only the launcher gives
  * slots away and takes them back.  Counters are atomics with one writer.
  *
  *-------------------------------------------------------------------------
@@ -30,7 +31,7 @@
 #define OUTBOX_MAX_CLAIMS		(2 * OUTBOX_MAX_WINDOW)
 
 #define OUTBOX_INBOX_RANGES		32
-#define OUTBOX_INBOX_PREPARED	512 /* commits during one turn of a worker */
+#define OUTBOX_INBOX_PREPARED	128
 #define OUTBOX_MAX_REQUESTS		64
 #define OUTBOX_MAX_HOLDS		32
 #define OUTBOX_TEXT_SIZE		512
@@ -42,12 +43,12 @@ typedef struct OutboxRange
 	int64		hi;
 } OutboxRange;
 
-/* The same for a transaction that was prepared, or is about to commit. */
+/* The same for a transaction that was prepared. */
 typedef struct OutboxPrepared
 {
 	TransactionId xid;
-	bool		early;			/* about to commit: tells the rest itself then */
-	OutboxRange range;
+	int			news;			/* what becomes true when it commits */
+	OutboxRange range;			/* 0 to 0: no rows */
 } OutboxPrepared;
 
 /* What a transaction tells the workers when it ends; inbox bits. */
@@ -55,7 +56,7 @@ typedef struct OutboxPrepared
 #define OUTBOX_NEWS_REMOVED		0x02	/* rows were deleted by somebody */
 #define OUTBOX_NEWS_RESTART		0x04	/* leave, to be started anew */
 #define OUTBOX_NEWS_STOP		0x08	/* leave */
-#define OUTBOX_NEWS_RESCAN		0x10	/* ranges were lost: look at all rows */
+#define OUTBOX_NEWS_PREPARED	0x10	/* more were prepared than fit, see lost */
 #define OUTBOX_NEWS_YIELD		0x20	/* leave, others wait for a process */
 
 typedef struct OutboxInbox
@@ -66,7 +67,17 @@ typedef struct OutboxInbox
 	TimestampTz next_due;		/* earliest available_at enqueued, 0 = none */
 	OutboxRange ranges[OUTBOX_INBOX_RANGES];
 	OutboxPrepared prepared[OUTBOX_INBOX_PREPARED];
+	OutboxRange lost;			/* NEWS_PREPARED: of those that did not fit */
 } OutboxInbox;
+
+/* What a transaction of a backend that is about to commit will announce. */
+typedef struct OutboxEarlyWord
+{
+	slock_t		mutex;
+	Oid			dboid;			/* InvalidOid: nothing */
+	TransactionId xid;
+	OutboxRange range;
+} OutboxEarlyWord;
 
 /*
  * States of a worker, as the views show them.  relay.c changes them, in
@@ -158,8 +169,8 @@ typedef struct OutboxSlot
 	OutboxCounters counters;
 
 	/*
-	 * Claimed sequence numbers, 0 where unused; the lowest bit tells whether
-	 * the message is in flight.  Written by the worker without a lock.
+	 * Claimed messages, 0 where unused, see OUTBOX_CLAIM().  Written by the
+	 * worker without a lock.
 	 */
 	pg_atomic_uint64 claims[OUTBOX_MAX_CLAIMS];
 } OutboxSlot;
@@ -177,6 +188,7 @@ typedef struct OutboxShared
 	int			nslots;
 	int			launcher_procno;	/* -1: no launcher */
 	uint64		last_generation;
+	int			nearly;			/* early words, of which there is one a backend */
 	bool		requests_lost;	/* more databases than OUTBOX_MAX_REQUESTS */
 	bool		out_of_workers; /* a worker could not be started */
 	int			nrequests;
@@ -185,8 +197,18 @@ typedef struct OutboxShared
 	OutboxSlot	slots[FLEXIBLE_ARRAY_MEMBER];
 } OutboxShared;
 
+/*
+ * An entry of claims: a hash of the message's id, as SQL can compute it too, and
+ * whether it is in flight.  That two messages share a hash makes outbox_discard()
+ * refuse one that could go, and nothing worse.
+ */
+#define OUTBOX_CLAIM(hash, in_flight)	((hash) << 2 | 2 | ((in_flight) ? 1 : 0))
+#define OUTBOX_CLAIM_HASH(claim)		((int64) ((claim) >> 2))
+#define OUTBOX_CLAIM_IN_FLIGHT(claim)	(((claim) & 1) != 0)
+
 /* NULL when the library was not preloaded. */
 extern OutboxShared *outbox_shared;
+extern OutboxEarlyWord *outbox_early_words;
 
 /* The slot of this process; NULL unless it is a worker. */
 extern OutboxSlot *MySlot;
@@ -203,12 +225,20 @@ extern void outbox_shared_announce(Oid dboid, const OutboxRange *range,
 								   TimestampTz next_due, int news);
 
 /*
- * Announces a transaction to the workers before it commits, for the sake of
- * order; see wake.c.  Wakes nobody, and with a full inbox does nothing: the
- * announcement after the commit is the one that counts.
+ * The early word of the current transaction, for the sake of order; see wake.c.
+ * It is withdrawn when the transaction is announced, or has aborted.  Wakes
+ * nobody, and cannot fail.
  */
-extern void outbox_shared_announce_early(Oid dboid, const OutboxRange *range,
-										 TransactionId xid);
+extern void outbox_early_say(const OutboxRange *range, TransactionId xid);
+extern void outbox_early_withdraw(void);
+
+/* Visits those of this database. */
+typedef void (*OutboxEarlyVisit) (TransactionId xid, const OutboxRange *range,
+								  void *arg);
+extern void outbox_early_visit(OutboxEarlyVisit visit, void *arg);
+
+extern Size outbox_early_size(void);
+extern void outbox_early_init(void);
 
 /* Takes everything out of this worker's inbox. */
 extern void outbox_slot_take_inbox(OutboxInbox *inbox);
@@ -222,6 +252,7 @@ extern void outbox_slot_set_ready(int wanted_workers);
 extern void outbox_slot_set_state(OutboxWorkerState state);
 /* Around a synchronous commit, which nobody can announce once it waits. */
 extern void outbox_slot_set_committing(bool committing);
+/* Texts are in the database's encoding; what does not fit is cut. */
 extern void outbox_slot_set_broker(const char *broker);
 extern void outbox_slot_set_error(const char *error);
 extern const char *outbox_worker_state_name(OutboxWorkerState state);

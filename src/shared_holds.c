@@ -3,19 +3,42 @@
  * shared_holds.c
  *		Holds: commands that need a database without its workers.
  *
+ * A backend takes its holds with it, however it ends: by its exit callback, or
+ * with all shared memory.  So none is left of which nobody knows whether it counts.
+ *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
 #include "miscadmin.h"
 #include "shared.h"
-#include "storage/procarray.h"
+#include "storage/ipc.h"
+
+/* Terminated amid the command: its cleanup does not run. */
+static void
+release_at_exit(int code, Datum arg)
+{
+	(void) code;
+	(void) arg;
+	for (int i = 0; i < OUTBOX_MAX_HOLDS; i++)
+	{
+		OutboxHold *hold = &outbox_shared->holds[i];
+
+		/* One that is ours stays as it is until we release it. */
+		if (OidIsValid(hold->dboid) && hold->pid == MyProcPid)
+			outbox_hold_release(hold->dboid, true);
+	}
+}
 
 bool
 outbox_hold_set(Oid dboid)
 {
+	static bool registered = false;
 	bool		done = false;
 
+	if (!registered)
+		before_shmem_exit(release_at_exit, (Datum) 0);
+	registered = true;
 	SpinLockAcquire(&outbox_shared->mutex);
 	for (int i = 0; i < OUTBOX_MAX_HOLDS && !done; i++)
 	{
@@ -48,30 +71,14 @@ outbox_hold_release(Oid dboid, bool restart)
 		outbox_shared_request_database(dboid);
 }
 
-/* A hold whose backend is gone (killed amid the command) counts no more. */
 bool
 outbox_hold_exists(Oid dboid)
 {
 	bool		exists = false;
 
-	for (int i = 0; i < OUTBOX_MAX_HOLDS; i++)
-	{
-		OutboxHold	hold;
-
-		SpinLockAcquire(&outbox_shared->mutex);
-		hold = outbox_shared->holds[i];
-		SpinLockRelease(&outbox_shared->mutex);
-		if (!OidIsValid(hold.dboid) || hold.dboid != dboid)
-			continue;
-		if (BackendPidGetProc(hold.pid) != NULL)
-			exists = true;
-		else
-		{
-			SpinLockAcquire(&outbox_shared->mutex);
-			if (outbox_shared->holds[i].pid == hold.pid)
-				outbox_shared->holds[i].dboid = InvalidOid;
-			SpinLockRelease(&outbox_shared->mutex);
-		}
-	}
+	SpinLockAcquire(&outbox_shared->mutex);
+	for (int i = 0; i < OUTBOX_MAX_HOLDS && !exists; i++)
+		exists = outbox_shared->holds[i].dboid == dboid;
+	SpinLockRelease(&outbox_shared->mutex);
 	return exists;
 }

@@ -51,25 +51,32 @@ static void
 inbox_add(OutboxInbox *inbox, const OutboxRange *range,
 		  TransactionId prepared_xid, TimestampTz next_due, int news)
 {
-	inbox->news |= news;
-	if (next_due != 0 &&
-		(inbox->next_due == 0 || next_due < inbox->next_due))
-		inbox->next_due = next_due;
-	if (range == NULL)
-		return;
 	if (!TransactionIdIsValid(prepared_xid))
-		outbox_range_add(inbox->ranges, &inbox->nranges,
-						 OUTBOX_INBOX_RANGES, *range);
+	{
+		inbox->news |= news;
+		if (next_due != 0 &&
+			(inbox->next_due == 0 || next_due < inbox->next_due))
+			inbox->next_due = next_due;
+		if (range != NULL)
+			outbox_range_add(inbox->ranges, &inbox->nranges,
+							 OUTBOX_INBOX_RANGES, *range);
+	}
 	else if (inbox->nprepared < OUTBOX_INBOX_PREPARED)
 	{
 		inbox->prepared[inbox->nprepared].xid = prepared_xid;
+		inbox->prepared[inbox->nprepared].news = news;
 		inbox->prepared[inbox->nprepared].range = *range;
-		inbox->prepared[inbox->nprepared].early = false;
 		inbox->nprepared++;
 	}
 	else
-		/* The worker looks the prepared transactions up itself. */
-		inbox->news |= OUTBOX_NEWS_RESCAN;
+	{
+		/* The worker looks up which they are. */
+		if (inbox->lost.hi == 0)
+			inbox->lost = *range;
+		inbox->lost.lo = Min(inbox->lost.lo, range->lo);
+		inbox->lost.hi = Max(inbox->lost.hi, range->hi);
+		inbox->news |= OUTBOX_NEWS_PREPARED;
+	}
 }
 
 /* Asks the launcher to look at a database. */
@@ -128,28 +135,6 @@ outbox_shared_announce(Oid dboid, const OutboxRange *range,
 }
 
 void
-outbox_shared_announce_early(Oid dboid, const OutboxRange *range,
-							 TransactionId xid)
-{
-	for (int i = 0; i < outbox_shared->nslots; i++)
-	{
-		OutboxSlot *slot = &outbox_shared->slots[i];
-
-		/* One that claims nothing now takes nothing out of order. */
-		if (!slot->in_use || slot->dboid != dboid || slot->deaf)
-			continue;
-		SpinLockAcquire(&slot->mutex);
-		if (slot->in_use && slot->dboid == dboid &&
-			slot->inbox.nprepared < OUTBOX_INBOX_PREPARED)
-		{
-			inbox_add(&slot->inbox, range, xid, 0, 0);
-			slot->inbox.prepared[slot->inbox.nprepared - 1].early = true;
-		}
-		SpinLockRelease(&slot->mutex);
-	}
-}
-
-void
 outbox_slot_take_inbox(OutboxInbox *inbox)
 {
 	SpinLockAcquire(&MySlot->mutex);
@@ -157,6 +142,7 @@ outbox_slot_take_inbox(OutboxInbox *inbox)
 	inbox->next_due = MySlot->inbox.next_due;
 	inbox->nranges = MySlot->inbox.nranges;
 	inbox->nprepared = MySlot->inbox.nprepared;
+	inbox->lost = MySlot->inbox.lost;
 	memcpy(inbox->ranges, MySlot->inbox.ranges,
 		   sizeof(OutboxRange) * inbox->nranges);
 	memcpy(inbox->prepared, MySlot->inbox.prepared,
@@ -165,6 +151,7 @@ outbox_slot_take_inbox(OutboxInbox *inbox)
 	MySlot->inbox.next_due = 0;
 	MySlot->inbox.nranges = 0;
 	MySlot->inbox.nprepared = 0;
+	MySlot->inbox.lost.lo = MySlot->inbox.lost.hi = 0;
 	SpinLockRelease(&MySlot->mutex);
 }
 

@@ -7,6 +7,7 @@
  */
 #include "postgres.h"
 
+#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "shared.h"
 #include "utils/timestamp.h"
@@ -83,6 +84,7 @@ outbox_slot_assign(Oid dboid, int worker, int nworkers, uint64 *generation)
 	slot->inbox.next_due = 0;
 	slot->inbox.nranges = 0;
 	slot->inbox.nprepared = 0;
+	slot->inbox.lost.lo = slot->inbox.lost.hi = 0;
 	slot->in_use = true;
 	SpinLockRelease(&slot->mutex);
 	return slot;
@@ -196,21 +198,55 @@ outbox_slot_set_committing(bool committing)
 	SpinLockRelease(&MySlot->mutex);
 }
 
+/*
+ * Copies what fits of a text that the views will show: whole characters of the
+ * database's encoding, and '?' for each byte that belongs to none.
+ */
+static void
+copy_text(char *dst, const char *src)
+{
+	int			left = (int) strlen(src);
+	size_t		used = 0;
+
+	while (left > 0)
+	{
+		int			len = pg_encoding_verifymbchar(GetDatabaseEncoding(), src, left);
+		bool		legal = len > 0;
+
+		len = Max(len, 1);
+		if (used + len >= OUTBOX_TEXT_SIZE)
+			break;
+		if (legal)
+			memcpy(dst + used, src, len);
+		else
+			dst[used] = '?';
+		used += len;
+		src += len;
+		left -= len;
+	}
+	dst[used] = '\0';
+}
+
 void
 outbox_slot_set_broker(const char *broker)
 {
+	char		text[OUTBOX_TEXT_SIZE];
+
+	copy_text(text, broker);
 	SpinLockAcquire(&MySlot->mutex);
-	strlcpy(MySlot->broker, broker, sizeof(MySlot->broker));
+	strlcpy(MySlot->broker, text, sizeof(MySlot->broker));
 	SpinLockRelease(&MySlot->mutex);
 }
 
 void
 outbox_slot_set_error(const char *error)
 {
+	char		text[OUTBOX_TEXT_SIZE];
 	TimestampTz now = GetCurrentTimestamp();
 
+	copy_text(text, error);
 	SpinLockAcquire(&MySlot->mutex);
-	strlcpy(MySlot->last_error, error, sizeof(MySlot->last_error));
+	strlcpy(MySlot->last_error, text, sizeof(MySlot->last_error));
 	MySlot->last_error_at = now;
 	SpinLockRelease(&MySlot->mutex);
 }

@@ -383,6 +383,10 @@ outbox_store_load_routes(MemoryContext cxt, OutboxControl *control)
 		bool		isnull;
 
 		route->name = get_utf8(row, ROUTE_NAME, cxt);
+		route->shown = MemoryContextStrdup(cxt,
+										   SPI_getvalue(SPI_tuptable->vals[row],
+														SPI_tuptable->tupdesc,
+														ROUTE_NAME));
 		route->exchange = get_utf8(row, ROUTE_EXCHANGE, cxt);
 		route->exchange_type = get_utf8(row, ROUTE_EXCHANGE_TYPE, cxt);
 		route->routing_key = get_utf8(row, ROUTE_ROUTING_KEY, cxt);
@@ -406,16 +410,17 @@ outbox_store_load_routes(MemoryContext cxt, OutboxControl *control)
 	"SELECT transaction FROM pg_catalog.pg_prepared_xacts" \
 	" WHERE database = pg_catalog.current_database()"
 
-int
-outbox_store_prepared(TransactionId *xids, int max)
+TransactionId *
+outbox_store_prepared(int *n)
 {
 	static OutboxStatement statement;
-	int			count;
+	TransactionId *xids;
 
 	outbox_store_execute(outbox_store_plan(&statement, PREPARED_SQL, 0, NULL),
 						 NULL, NULL, SPI_OK_SELECT);
-	count = Min((int) SPI_processed, max);
-	for (int row = 0; row < count; row++)
+	*n = (int) SPI_processed;
+	xids = palloc(sizeof(TransactionId) * Max(*n, 1));
+	for (int row = 0; row < *n; row++)
 	{
 		bool		isnull;
 
@@ -423,7 +428,7 @@ outbox_store_prepared(TransactionId *xids, int max)
 														SPI_tuptable->tupdesc,
 														1, &isnull));
 	}
-	return count;
+	return xids;
 }
 
 #define MAINTAIN_SQL \

@@ -126,7 +126,7 @@ extern List *outbox_store_load_routes(MemoryContext cxt,
 									  OutboxControl *control);
 
 /* xids of transactions of this database that are prepared and not resolved. */
-extern int	outbox_store_prepared(TransactionId *xids, int max);
+extern TransactionId *outbox_store_prepared(int *n);
 
 /* Makes or drops one partition; what it did, or NULL (see the SQL function). */
 extern char *outbox_store_maintain_archive(int retention_s, MemoryContext cxt);

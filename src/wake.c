@@ -9,18 +9,17 @@
  * after an abort.  Rows of a subtransaction that rolled back only make the range
  * wider than it had to be.
  *
- * Before it commits, a transaction announces its range together with its xid.
- * Otherwise somebody could see its rows, enqueue more for the same key and
- * commit, before we get to announce ours; and the relay, whose cursor had
- * passed our rows while they were invisible, would publish theirs first.  The
- * relay reads the range when the xid is no longer in progress.  That is about
- * order only: a worker that starts meanwhile needs the announcement after the
- * commit.
+ * Before it commits, a transaction says an early word: its range together with
+ * its xid, which stand in shared memory until it has announced itself.  Otherwise
+ * somebody could see its rows, enqueue more for the same key and commit, before
+ * we get to announce ours; and the relay, whose cursor had passed our rows while
+ * they were invisible, would publish theirs first.  The relay reads the range
+ * when its snapshot sees the xid.  A transaction without an xid has written no
+ * row, whatever the triggers have seen.
  *
- * A transaction that prepares hands over its range (0 to 0 if it has none, but
- * other news) with its xid, and the relay
- * looks at it once the xid is no longer in progress: COMMIT PREPARED calls
- * nobody back.
+ * A transaction that prepares hands over its range (0 to 0 if it has none) and
+ * other news with its xid, and the relay looks at them once the xid is no longer
+ * in progress: COMMIT PREPARED calls nobody back.
  *
  * Nothing is done here when the library was not preloaded: there is no relay.
  *
@@ -43,18 +42,40 @@ static struct
 	TimestampTz next_due;		/* 0: none */
 	int			news;
 	Oid			new_database;	/* to be looked at, InvalidOid: none */
+	bool		committing;		/* its early word is said; each row changes it */
 	TransactionId prepared_xid; /* set between PRE_PREPARE and PREPARE */
 } pending;
 
 static bool callback_registered = false;
 
 static void
+say_early_word(TransactionId xid)
+{
+	if (pending.has_range && TransactionIdIsValid(xid))
+		outbox_early_say(&pending.range, xid);
+}
+
+static void
+announce(bool prepared)
+{
+	/* Visible to others, and nobody has been told. */
+	OUTBOX_FAULT("before_announce");
+	if (OUTBOX_FAULT_LEAVES_OUT("announce"))
+		return;
+	outbox_shared_announce(MyDatabaseId,
+						   pending.has_range || prepared ?
+						   &pending.range : NULL,
+						   prepared ? pending.prepared_xid : InvalidTransactionId,
+						   pending.next_due, pending.news);
+	if (OidIsValid(pending.new_database))
+		outbox_shared_announce(pending.new_database, NULL,
+							   InvalidTransactionId, 0, 0);
+}
+
+static void
 wake_at_end(XactEvent event, void *arg)
 {
 	(void) arg;
-	if (!pending.armed)
-		return;
-
 	switch (event)
 	{
 		case XACT_EVENT_PRE_PREPARE:
@@ -62,32 +83,24 @@ wake_at_end(XactEvent event, void *arg)
 			pending.prepared_xid = GetTopTransactionIdIfAny();
 			return;
 		case XACT_EVENT_PRE_COMMIT:
-			if (pending.has_range)
-				outbox_shared_announce_early(MyDatabaseId, &pending.range,
-											 GetTopTransactionIdIfAny());
-			OUTBOX_FAULT("after_early_word");
+			/* Somebody else's callback may still enqueue. */
+			pending.committing = true;
+			say_early_word(GetTopTransactionIdIfAny());
+			if (pending.armed)
+				OUTBOX_FAULT("after_early_word");
 			return;
 		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_PREPARE:
-			/* Visible to others, and nobody has been told. */
-			OUTBOX_FAULT("before_announce");
-			if (OUTBOX_FAULT_LEAVES_OUT("announce"))
-				break;
-			outbox_shared_announce(MyDatabaseId,
-								   pending.has_range || event == XACT_EVENT_PREPARE ?
-								   &pending.range : NULL,
-								   event == XACT_EVENT_PREPARE ?
-								   pending.prepared_xid : InvalidTransactionId,
-								   pending.next_due, pending.news);
-			if (OidIsValid(pending.new_database))
-				outbox_shared_announce(pending.new_database, NULL,
-									   InvalidTransactionId, 0, 0);
+			if (pending.armed)
+				announce(event == XACT_EVENT_PREPARE);
 			break;
 		case XACT_EVENT_ABORT:
 			break;
 		default:
 			return;
 	}
+	/* Not before it is announced. */
+	outbox_early_withdraw();
 	memset(&pending, 0, sizeof(pending));
 }
 
@@ -101,6 +114,8 @@ arm(void)
 	{
 		RegisterXactCallback(wake_at_end, NULL);
 		callback_registered = true;
+		/* Should that be in a callback itself, ours is not called any more. */
+		pending.committing = true;
 	}
 	pending.armed = true;
 	return true;
@@ -112,19 +127,14 @@ outbox_wake_row(int64 seq)
 	if (!arm())
 		return;
 	if (!pending.has_range)
-	{
 		pending.range.lo = pending.range.hi = seq;
-		pending.has_range = true;
-		return;
-	}
+	pending.has_range = true;
 	pending.range.lo = Min(pending.range.lo, seq);
 	pending.range.hi = Max(pending.range.hi, seq);
+	if (pending.committing)
+		say_early_word(GetTopTransactionId());
 }
 
-/*
- * A prepared transaction's due rows and news are told at PREPARE as well; they
- * become true only later, which the poll takes care of.
- */
 void
 outbox_wake_due(TimestampTz due)
 {

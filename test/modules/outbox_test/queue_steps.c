@@ -51,10 +51,21 @@ say(Steps *steps, const char *word, const char *text)
 						 &value, &isnull);
 }
 
+/* Messages are known by their ids; here that is the number. */
+static pg_uuid_t
+make_id(int64 seq)
+{
+	pg_uuid_t	id = {0};
+
+	memcpy(&id, &seq, sizeof(seq));
+	return id;
+}
+
 static OutboxItem *
 find_item(Steps *steps, int64 seq)
 {
-	ItemEntry  *entry = hash_search(steps->queue->items, &seq, HASH_FIND, NULL);
+	pg_uuid_t	id = make_id(seq);
+	ItemEntry  *entry = hash_search(steps->queue->items, &id, HASH_FIND, NULL);
 
 	if (entry == NULL || entry->item == NULL)
 		elog(ERROR, "no item " INT64_FORMAT, seq);
@@ -69,10 +80,11 @@ admit(Steps *steps, const char *word, int64 seq, char key, OutboxOrigin origin)
 	int			claim;
 
 	message->seq = seq;
+	message->id = make_id(seq);
 	message->size = sizeof(OutboxMessage);
 	message->aggregate_id = key != '\0' ? "key" : NULL;
 	message->key_hash = key;
-	claim = outbox_queue_take_claim(steps->queue, seq);
+	claim = outbox_queue_take_claim(steps->queue, &message->id);
 	if (claim < 0)
 		say(steps, word, "is there");
 	else if (!outbox_queue_admit(steps->queue, message, &steps->route, claim,
@@ -108,7 +120,8 @@ lose_link(Steps *steps)
 		hash_seq_init(&status, steps->queue->items);
 		while ((entry = hash_seq_search(&status)) != NULL)
 			if (entry->item != NULL && entry->item->state == OUTBOX_ITEM_SENT &&
-				(latest == NULL || entry->seq > latest->message->seq))
+				(latest == NULL ||
+				 entry->item->message->seq > latest->message->seq))
 				latest = entry->item;
 		if (latest == NULL)
 			return;
@@ -142,10 +155,16 @@ show_claims(Steps *steps, const char *word)
 	for (int i = 0; i < OUTBOX_MAX_CLAIMS; i++)
 	{
 		uint64		claim = pg_atomic_read_u64(&MySlot->claims[i]);
+		bool		in_flight = OUTBOX_CLAIM_IN_FLIGHT(claim);
+		HASH_SEQ_STATUS status;
+		ItemEntry  *entry;
 
-		if (claim != 0)
-			appendStringInfo(&text, UINT64_FORMAT "%s ", claim >> 1,
-							 claim & 1 ? " in flight" : "");
+		hash_seq_init(&status, steps->queue->items);
+		while ((entry = hash_seq_search(&status)) != NULL)
+			if (claim != 0 && make_claim(&entry->id, in_flight) == claim)
+				appendStringInfo(&text, INT64_FORMAT "%s ",
+								 entry->item->message->seq,
+								 in_flight ? " in flight" : "");
 	}
 	say(steps, word, text.len > 0 ? text.data : "nothing");
 }

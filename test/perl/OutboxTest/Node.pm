@@ -30,6 +30,35 @@ use Time::HiRes qw(time usleep);
 use PostgreSQL::Test::Utils;
 use OutboxTest::Util;
 
+# All of this process, for the look at their logs in the end.
+my @nodes;
+
+sub new
+{
+	my ($class, @params) = @_;
+	my $self = $class->SUPER::new(@params);
+
+	push @nodes, $self;
+	$self->{creator} = $$;
+	return $self;
+}
+
+# The sweep finds whatever the relay has lost sight of, if a test only waits long
+# enough; so each such row fails the test, whatever it has looked at itself.
+END
+{
+	my $status = $?;
+	foreach my $node (grep { $_->{creator} == $$ && !$_->{forgets} } @nodes)
+	{
+		next unless -e $node->logfile;
+		my @lines = grep { /found a forgotten row/ } split /\n/, $node->log_text;
+		next unless @lines;
+		diag $node->name . ': the relay has forgotten ' . @lines . " rows, first:\n$lines[0]";
+		$status ||= 1;
+	}
+	$? = $status;
+}
+
 =pod
 
 =over
@@ -47,6 +76,11 @@ new, init, start, and CREATE EXTENSION outbox. Parameters, all optional:
   start     => 1; 0 only initialises
   allows_streaming, has_archiving, extra: as for init
 
+=item $node->forgets
+
+The sweep may find rows here, because the test brings some that nobody announces.
+Without it a row that the sweep finds fails the test, in the end.
+
 =cut
 
 sub create
@@ -60,6 +94,13 @@ sub create
 	$self->sql('CREATE EXTENSION outbox')
 	  if $params{extension} // 1;
 	return $self;
+}
+
+sub forgets
+{
+	my ($self) = @_;
+	$self->{forgets} = 1;
+	return;
 }
 
 sub init

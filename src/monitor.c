@@ -265,7 +265,10 @@ is_worse(const SlotCopy *a, const SlotCopy *b)
 {
 	int			diff = state_severity(a->state) - state_severity(b->state);
 
-	return diff != 0 ? diff > 0 : a->since < b->since;
+	if (diff != 0)
+		return diff > 0;
+	/* 0: registered and not there yet */
+	return a->since != 0 && (b->since == 0 || a->since < b->since);
 }
 
 /*

@@ -286,6 +286,21 @@ command_ok([
 	], 'B11: --data-only restores into it');
 restored('B11: --data-only', $target, 'parts');
 
+# Into a database that is in use: what somebody has set stays, and is said.
+begin('B11: in use');
+$target->sql('CREATE DATABASE used');
+$target->sql(q{CREATE EXTENSION outbox; SELECT outbox_pause(); UPDATE outbox_route SET exchange = 'theirs'}, 'used');
+command_fails_like(
+	[ 'pg_restore', '--data-only', '-d', $target->connstr('used'), $dumps{directory} ],
+	qr/unique constraint "outbox_route_pkey"/,
+	'B11: a default route that was changed is not replaced');
+is($target->sql(q{SELECT exchange FROM outbox_route WHERE name = 'default'}, 'used'),
+	'theirs', 'B11: and stays');
+is( $target->sql('SELECT paused, system_identifier FROM outbox_control', 'used'),
+	't|' . $node->sql('SELECT system_identifier FROM outbox_control'),
+	'B11: the record is replaced, the pause stays');
+$target->sql('DROP DATABASE used');
+
 # --- B11: parallel restore, which loads the tables in any order
 
 begin('B11: parallel');

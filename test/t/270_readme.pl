@@ -141,6 +141,13 @@ SQL
 		$server->sql(q{ALTER TABLE IF EXISTS orders ADD IF NOT EXISTS status text DEFAULT 'created'}, 'shop');
 		$server->sql('ALTER DATABASE shop RESET outbox.broker_uri');
 	}
+	# as an ORM does it: what is not set is NULL, JSON null if it was None
+	like(
+		run_as($server, 'orm', <<'SQL', "$name, orm: all columns that it may set"),
+INSERT INTO outbox (route, event_type, aggregate_type, aggregate_id, payload, body, headers, properties, routing_key, available_at)
+VALUES ('default', 'order.created', 'order', '7', '{"order_id": 7}', NULL, 'null', NULL, NULL, NULL) RETURNING outbox.seq, outbox.id;
+SQL
+		qr/^\d+\|[0-9a-f-]{36}$/m, "$name, orm: gets number and id");
 	# and what stands in the text
 	my %text = map { $_ => 1 } $readme =~ /`((?:SELECT|TRUNCATE) [^`]*)`/g;
 	cmp_ok(scalar(keys %text), '>', 3, "$name: statements in the text");

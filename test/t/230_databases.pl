@@ -102,6 +102,17 @@ foreach my $db (@names[ 1 .. $#names ])
 $consumer{$resting}->wait_count($before + 1, 15);
 cmp_ok(time - $at, '<', 10, 'a scheduled message of a database that rests comes in time');
 
+$node->sql(q{BEGIN; SELECT outbox_enqueue('later', '{}'); PREPARE TRANSACTION 'rests'}, $resting);
+foreach my $db (@names[ 1 .. $#names ])
+{
+	$checker{$db}->enqueue(1);
+	$node->wait_drained($ROUND_S, $db);
+}
+$node->sql(q{COMMIT PREPARED 'rests'}, $resting);
+$at = time;
+$consumer{$resting}->wait_count($before + 2, 15);
+cmp_ok(time - $at, '<', 10, 'and so does one of a transaction that was prepared');
+
 # --- one has a broker that does not answer, another a wrong password
 
 my ($down, $wrong) = @names[ -1, -2 ];

@@ -31,8 +31,6 @@ LANGUAGE sql AS $$
 $$;
 SQL
 
-my $order = $node->data_dir . '/outbox_fault';
-my $hit = "$order.hit";
 my $first = 0;    # what was published before this case
 
 # A case starts with an empty table, and with the relay idle.
@@ -60,42 +58,13 @@ sub wait_type
 	return wait_until("\"$type\" is published", sub { grep { $_ eq $type } types() }, $SOON);
 }
 
-sub order_fault
-{
-	my ($text) = @_;
-	append_to_file("$order.new", "$text\n");
-	rename "$order.new", $order or die "$order: $!";
-	return;
-}
-
-sub wait_hit
-{
-	my ($point, $meanwhile) = @_;
-	return wait_until("somebody is at $point",
-		sub { $meanwhile->() if $meanwhile; -e $hit && slurp_file($hit) =~ /^$point / });
-}
-
-sub go_on
-{
-	unlink $hit or die "nobody waits: $!";
-	return;
-}
-
-# The relay stands still at the start of a turn, with its inbox not yet taken.
-sub hold_relay
-{
-	order_fault('turn wait 1');
-	$node->sql(q{SELECT send('poke')});
-	return wait_hit('turn');
-}
-
 # Commits in a session that is held at a point on its way.
 sub commit_held
 {
 	my ($session, $point) = @_;
-	order_fault("$point wait 1");
+	$node->fault("$point wait 1");
 	$session->{stdin} .= "COMMIT;\n";
-	return wait_hit($point, sub { $session->{run}->pump_nb });
+	return $node->wait_fault($point, sub { $session->{run}->pump_nb });
 }
 
 # A transaction with a message of the key "k", whose number the relay has passed.
@@ -129,7 +98,7 @@ subtest 'a worker that is deaf while a transaction is about to commit' => sub {
 	is($node->sql(q{SELECT count(*) FROM outbox_messages WHERE event_type = 'first'}), 1, 'its row can be seen');
 	$node->sql(q{SELECT send('second', 'k')});
 	wait_type('second');
-	go_on();
+	$node->fault_over;
 	$node->wait_drained;
 	in_order('who saw it comes after it');
 	$session->quit;
@@ -145,13 +114,12 @@ subtest 'a worker that starts while a transaction is about to commit' => sub {
 	wait_until('another worker is there', sub { my ($new) = $node->backend_pids; $new && $new != $old });
 	$node->sql(q{SELECT send('passes it')});
 	wait_type('passes it');
-	order_fault('before_announce wait 1');
-	go_on();
-	wait_hit('before_announce', sub { $session->{run}->pump_nb }) or return;
+	$node->fault_over('before_announce wait 1');
+	$node->wait_fault('before_announce', sub { $session->{run}->pump_nb }) or return;
 	is($node->sql(q{SELECT count(*) FROM outbox_messages WHERE event_type = 'first'}), 1, 'its row can be seen');
 	$node->sql(q{SELECT send('second', 'k')});
 	wait_type('second');
-	go_on();
+	$node->fault_over;
 	$node->wait_drained;
 	in_order('who saw it comes after it');
 	$session->quit;
@@ -160,16 +128,16 @@ subtest 'a worker that starts while a transaction is about to commit' => sub {
 subtest 'a transaction that is prepared when the inbox is full' => sub {
 	begin();
 	my $session = open_first();
-	hold_relay() or return;
+	$node->hold_relay or return;
 	$node->sql(join "\n", map { "BEGIN; SELECT send('undone'); PREPARE TRANSACTION 'p'; ROLLBACK PREPARED 'p';" } 1 .. 600);
 	$session->query_safe(q{PREPARE TRANSACTION 'first'});
-	go_on();
+	$node->fault_over;
 	$node->sql(q{SELECT send('then')});
 	wait_type('then');
-	hold_relay() or return;
+	$node->hold_relay or return;
 	$node->sql(q{COMMIT PREPARED 'first'});
 	$node->sql(q{SELECT send('second', 'k')});
-	go_on();
+	$node->fault_over;
 	wait_type('second');
 	wait_type('first');
 	in_order('who saw it comes after it');
@@ -181,12 +149,12 @@ subtest 'a commit without rows, beside a prepared transaction' => sub {
 	my $session = $node->session;
 	$node->sql(q{INSERT INTO outbox (id, event_type, payload, available_at)
 		VALUES ('00000000-0000-0000-0000-000000000001', 'there', '{}', now() + '1 hour')});
-	hold_relay() or return;
+	$node->hold_relay or return;
 	$session->query_safe(q{BEGIN; SELECT send('first', due => now() + '2 s'); PREPARE TRANSACTION 'due'});
 	# Without an xid, except where it is time for the sequence to be logged.
 	$node->sql(q{INSERT INTO outbox (id, event_type, payload)
 		VALUES ('00000000-0000-0000-0000-000000000001', 'twice', '{}') ON CONFLICT DO NOTHING;}) foreach 1 .. 3;
-	go_on();
+	$node->fault_over;
 	# It is looked for when it is due, and cannot be seen yet.
 	$session->query_safe('SELECT pg_sleep(3)');
 	$session->query_safe(q{COMMIT PREPARED 'due'});
@@ -334,7 +302,7 @@ subtest 'an error after the commit of a claim' => sub {
 	my $from = $node->log_end;
 	$node->sql('SELECT outbox_pause()');
 	$node->sql(q{SELECT send(i::text, 'k' || i % 2) FROM generate_series(1, 10) i});
-	order_fault('amid_admit error 3');
+	$node->fault('amid_admit error 3');
 	$node->sql('SELECT outbox_resume()');
 	ok($node->wait_log(qr/outbox fault at amid_admit/, $from), 'it comes');
 	ok($node->wait_drained($SOON), 'another worker publishes all');
@@ -407,9 +375,9 @@ subtest 'a row that nobody announces' => sub {
 	begin();
 	my $late = open_first();
 	my $from = $node->log_end;
-	append_to_file("$order.announce", '');
+	append_to_file($node->data_dir . '/outbox_fault.announce', '');
 	$late->query_safe('COMMIT');
-	unlink "$order.announce";
+	unlink $node->data_dir . '/outbox_fault.announce';
 	ok($node->wait_log(qr/found a forgotten row/, $from), 'is told of in a build for tests');
 	$node->sql('DELETE FROM outbox');
 	$late->quit;

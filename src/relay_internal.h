@@ -215,6 +215,8 @@ typedef struct OutboxRelay
 	int64		sweep_width;
 #ifdef OUTBOX_FAULTS
 	bool		sweep_looks;	/* this one takes nothing, and only tells */
+	bool		look_released;	/* the last one found a key without its holder, */
+	TimestampTz look_due;		/* and a row that will be due, and is not known */
 	OutboxMonoTime look_at;
 #endif
 	int			nrescans;
@@ -288,6 +290,10 @@ extern void outbox_relay_load_start(OutboxRelay *relay);
 extern void outbox_relay_find_prepared(OutboxRelay *relay);
 extern void outbox_relay_load_config_tables(OutboxRelay *relay);
 extern void outbox_relay_check_holders(OutboxRelay *relay);
+#ifdef OUTBOX_FAULTS
+/* Is there anything that the former would let go on? */
+extern bool outbox_relay_has_released(OutboxRelay *relay);
+#endif
 
 /* relay_maintain.c */
 extern void outbox_relay_maintain(OutboxRelay *relay);

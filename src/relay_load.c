@@ -30,20 +30,19 @@ hold_row(const OutboxRow *row, void *arg)
 
 /*
  * Keys whose holder was removed or requeued by somebody, or whose route does
- * not block any more, go on.
+ * not block any more.  Returns how many.
  */
-void
-outbox_relay_check_holders(OutboxRelay *relay)
+static int
+find_released(OutboxQueue *queue, OutboxKey ***released)
 {
-	OutboxQueue *queue = relay->queue;
-	dlist_mutable_iter iter;
+	dlist_iter	iter;
 	int			max = (int) hash_get_num_entries(queue->keys);
 	pg_uuid_t  *ids = palloc(sizeof(pg_uuid_t) * (max + 1));
 	OutboxKey **keys = palloc(sizeof(OutboxKey *) * (max + 1));
 	bool	   *still = palloc(sizeof(bool) * (max + 1));
 	int			n = 0;
 
-	dlist_foreach_modify(iter, &queue->held)
+	dlist_foreach(iter, &queue->held)
 	{
 		OutboxKey  *key = dlist_container(OutboxKey, node, iter.cur);
 
@@ -54,12 +53,37 @@ outbox_relay_check_holders(OutboxRelay *relay)
 	}
 	if (n > 0)
 		outbox_store_check_holders(ids, n, still);
-	relay->check_holders = false;
-	for (int i = 0; i < n; i++)
+	max = n;
+	n = 0;
+	for (int i = 0; i < max; i++)
 		if (!still[i] || (keys[i]->hold == OUTBOX_HOLD_FAILED &&
 						  !keys[i]->holder_route->block_on_failed))
-			outbox_queue_release(queue, keys[i]);
+			keys[n++] = keys[i];
+	*released = keys;
+	return n;
 }
+
+/* They go on. */
+void
+outbox_relay_check_holders(OutboxRelay *relay)
+{
+	OutboxKey **keys;
+	int			n = find_released(relay->queue, &keys);
+
+	relay->check_holders = false;
+	for (int i = 0; i < n; i++)
+		outbox_queue_release(relay->queue, keys[i]);
+}
+
+#ifdef OUTBOX_FAULTS
+bool
+outbox_relay_has_released(OutboxRelay *relay)
+{
+	OutboxKey **keys;
+
+	return find_released(relay->queue, &keys) > 0;
+}
+#endif
 
 /* ------------------------------------------------------------------- start */
 

@@ -28,6 +28,7 @@
 #include "relay_internal.h"
 #include "shared.h"
 #include "utils/memutils.h"
+#include "utils/timestamp.h"
 
 /* Rows of a step: about a millisecond. */
 #define SWEEP_ROWS		2000
@@ -128,6 +129,26 @@ tell_forgotten(Sweep *sweep)
 							   (long long) sweep->found[i].lo,
 							   (long long) relay->cursor)));
 }
+
+/*
+ * What a sweep would put right beside: keys whose holder is gone, and the next row
+ * that will be due.  The news of either may be on their way, but not for so long.
+ */
+static void
+tell_overlooked(OutboxRelay *relay)
+{
+	TimestampTz due = outbox_store_next_due(GetCurrentTimestamp());
+	bool		released = outbox_relay_has_released(relay);
+
+	if (relay->next_due != 0 && relay->next_due <= due)
+		due = 0;
+	if (released && relay->look_released)
+		ereport(LOG, (errmsg("outbox sweep found a forgotten holder")));
+	if (due != 0 && relay->look_due == due)
+		ereport(LOG, (errmsg("outbox sweep found a forgotten time")));
+	relay->look_released = released;
+	relay->look_due = due;
+}
 #endif
 
 /* One step.  Called in a transaction. */
@@ -148,6 +169,10 @@ outbox_relay_sweep(OutboxRelay *relay)
 	OutboxMonoTime start = outbox_mono_now();
 	int64		took_us;
 
+#ifdef OUTBOX_FAULTS
+	if (relay->sweep_looks && relay->sweep_from == 1)
+		tell_overlooked(relay);
+#endif
 	sweep->relay = relay;
 	sweep->nfound = 0;
 	if (outbox_store_list(&claim, visit) < SWEEP_ROWS)

@@ -51,9 +51,9 @@ END
 	foreach my $node (grep { $_->{creator} == $$ && !$_->{forgets} } @nodes)
 	{
 		next unless -e $node->logfile;
-		my @lines = grep { /found a forgotten row/ } split /\n/, $node->log_text;
+		my @lines = grep { /outbox sweep found a forgotten/ } split /\n/, $node->log_text;
 		next unless @lines;
-		diag $node->name . ': the relay has forgotten ' . @lines . " rows, first:\n$lines[0]";
+		diag $node->name . ': the sweep would find ' . @lines . " that were forgotten, first:\n$lines[0]";
 		$status ||= 1;
 	}
 	$? = $status;

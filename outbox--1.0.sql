@@ -450,14 +450,14 @@ BEGIN
 		day := today + i;
 		part := 'outbox_archive_p' || to_char(day, 'YYYYMMDD');
 		CONTINUE WHEN to_regclass('@extschema@.' || part) IS NOT NULL;
-		/* What ATTACH PARTITION will lock. */
-		LOCK TABLE ONLY @extschema@.outbox_archive IN SHARE UPDATE EXCLUSIVE MODE NOWAIT;
-		LOCK TABLE ONLY @extschema@.outbox_archive_default IN ACCESS EXCLUSIVE MODE NOWAIT;
 		/* Rows of that day in the default partition would refuse another. */
 		CONTINUE WHEN EXISTS (
 			SELECT FROM @extschema@.outbox_archive_default
 			WHERE published_at >= day::timestamp AT TIME ZONE 'UTC'
 				AND published_at < (day + 1)::timestamp AT TIME ZONE 'UTC');
+		/* What ATTACH PARTITION will lock. */
+		LOCK TABLE ONLY @extschema@.outbox_archive IN SHARE UPDATE EXCLUSIVE MODE NOWAIT;
+		LOCK TABLE ONLY @extschema@.outbox_archive_default IN ACCESS EXCLUSIVE MODE NOWAIT;
 		/*
 		 * Made apart and attached, because CREATE TABLE ... PARTITION OF locks
 		 * readers of the archive out. A member of the extension, so that

@@ -99,18 +99,20 @@ extern const char *outbox_link_blocked_reason(const OutboxLink *link);
 extern pgsocket outbox_link_socket(const OutboxLink *link);
 
 /*
- * Connecting.  start resolves the name and begins a non-blocking TCP connect;
- * then call poll whenever the socket is writable (or the caller's deadline of
- * OUTBOX_CONNECT_MS is over: timed_out).  Both return AGAIN while TCP is under
- * way (start never returns OK); poll does the AMQP handshake (bounded by the
- * watchdog) once it is up, and OK means OPEN.  The socket may change between
- * polls: ask for it anew.
+ * Connecting.  start resolves the name and begins a non-blocking TCP connect to
+ * its first address; then call poll whenever the socket is writable, or
+ * outbox_link_connect_due_ms() are over, for the next address.  Both return AGAIN
+ * while the connect is under way (start never returns OK); poll does the handshakes
+ * of TLS and AMQP (bounded by the watchdog) once TCP is up, and OK means OPEN.  The
+ * socket may change between polls: ask for it anew.
  */
-#define OUTBOX_CONNECT_MS 3000
+#define OUTBOX_CONNECT_MS 3000	/* for TCP, and for TLS on top of it */
+#define OUTBOX_NEXT_ADDRESS_MS 2000	/* for TCP, when there are other addresses */
 extern OutboxLinkStatus outbox_link_connect_start(OutboxLink *link,
 												  const OutboxLinkTarget *target);
-extern OutboxLinkStatus outbox_link_connect_poll(OutboxLink *link,
-												 bool timed_out);
+extern OutboxLinkStatus outbox_link_connect_poll(OutboxLink *link);
+/* Milliseconds until poll must be called while nothing happens on the socket. */
+extern int	outbox_link_connect_due_ms(const OutboxLink *link);
 
 /*
  * Makes sure that an exchange exists: declares it durable with that type, or

@@ -4,8 +4,9 @@
  *		From a target to an open confirm channel.
  *
  * TCP is connected here rather than by the library, so that the worker can
- * wait for it with its latch.  With TLS the library insists on connecting by
- * itself (broker_tls.c), which blocks for up to OUTBOX_CONNECT_MS.
+ * wait for it with its latch, and one address of a name that answers nothing does
+ * not hide the others.  With TLS the library insists on connecting by itself: it is
+ * given the address that has just answered us (broker_tls.c).
  *
  * getaddrinfo() has no deadline but the resolver's own, and blocks meanwhile:
  * with glibc these are made short for this process, and an address instead of a
@@ -15,6 +16,7 @@
  */
 #include "postgres.h"
 
+#include <limits.h>
 #include <netdb.h>
 #include <poll.h>
 #ifdef __GLIBC__
@@ -82,8 +84,7 @@ fail_connect(OutboxLink *link, const char *reason)
  * of the server waits for it, and so does DROP DATABASE of any other database.
  * By default that is 5 s, twice, for each server and for a domain to search in;
  * here it is 1 s, once.  glibc keeps what was set by hand and then no longer
- * looks whether resolv.conf has changed, so it is read before each connect.  It
- * holds for the look-up that librabbitmq does for TLS, too.
+ * looks whether resolv.conf has changed, so it is read before each connect.
  */
 static void
 bound_resolver(void)
@@ -146,8 +147,7 @@ begin_connect(const struct addrinfo *address, bool heartbeats)
 
 /*
  * Begins with the next address, or fails with what is wrong with the last one.
- * The first one differs when an earlier connect ran into its deadline, or its
- * login failed, so that a dead address in front cannot hide a live one for ever.
+ * Which one is the first is the outcome of earlier connects.
  */
 static OutboxLinkStatus
 try_next_address(OutboxLink *link, int last_errno)
@@ -155,11 +155,13 @@ try_next_address(OutboxLink *link, int last_errno)
 	while (link->tried < link->naddresses)
 	{
 		int			skip = (link->turn + link->tried++) % link->naddresses;
-		struct addrinfo *address = link->addresses;
 
+		link->address = link->addresses;
 		while (skip-- > 0)
-			address = address->ai_next;
-		link->fd = begin_connect(address, link->target.heartbeat_s > 0);
+			link->address = link->address->ai_next;
+		link->address_until_ms = outbox_link_now_ms() +
+			(link->naddresses > 1 ? OUTBOX_NEXT_ADDRESS_MS : OUTBOX_CONNECT_MS);
+		link->fd = begin_connect(link->address, link->target.heartbeat_s > 0);
 		if (link->fd >= 0)
 			return OUTBOX_LINK_OK;
 		last_errno = errno;
@@ -182,9 +184,6 @@ outbox_link_connect_start(OutboxLink *link, const OutboxLinkTarget *target)
 	link->fd_acquired = AcquireExternalFD();
 	if (!link->fd_acquired)
 		return fail_connect(link, "too many open files");
-	if (link->target.tls)
-		return outbox_link_open_tls(link);	/* AGAIN, too: the login remains */
-
 	status = resolve(link);
 	if (status == OUTBOX_LINK_OK)
 		status = try_next_address(link, EHOSTUNREACH);
@@ -193,7 +192,7 @@ outbox_link_connect_start(OutboxLink *link, const OutboxLinkTarget *target)
 
 /* Looks how far TCP is: OK when it is up. */
 static OutboxLinkStatus
-check_connect(OutboxLink *link, bool timed_out)
+check_connect(OutboxLink *link)
 {
 	struct pollfd poller = {link->fd, POLLOUT, 0};
 	int			error = 0;
@@ -202,12 +201,11 @@ check_connect(OutboxLink *link, bool timed_out)
 
 	if (poll(&poller, 1, 0) <= 0)
 	{
-		if (!timed_out)
+		if (outbox_link_connect_due_ms(link) > 0)
 			return OUTBOX_LINK_AGAIN;
-		link->turn++;
-		return fail_connect(link, "timed out");
+		error = ETIMEDOUT;
 	}
-	if (getsockopt(link->fd, SOL_SOCKET, SO_ERROR, &error, &len) != 0)
+	else if (getsockopt(link->fd, SOL_SOCKET, SO_ERROR, &error, &len) != 0)
 		error = errno;
 	if (error == 0)
 		return OUTBOX_LINK_OK;
@@ -216,6 +214,25 @@ check_connect(OutboxLink *link, bool timed_out)
 	link->fd = -1;
 	status = try_next_address(link, error);
 	return status == OUTBOX_LINK_OK ? OUTBOX_LINK_AGAIN : status;
+}
+
+/*
+ * TLS, to the address that has just answered.  Our connection to it has done its
+ * work: the library wants one of its own.
+ */
+static OutboxLinkStatus
+open_tls(OutboxLink *link)
+{
+	char		address[NI_MAXHOST];
+	int			rc = getnameinfo(link->address->ai_addr,
+								 link->address->ai_addrlen, address,
+								 sizeof(address), NULL, 0, NI_NUMERICHOST);
+
+	close(link->fd);
+	link->fd = -1;
+	if (rc != 0)
+		return fail_connect(link, gai_strerror(rc));
+	return outbox_link_open_tls(link, address);
 }
 
 /* Hands the connected socket over to the library. */
@@ -349,24 +366,51 @@ handshake(OutboxLink *link)
 	return OUTBOX_LINK_OK;
 }
 
+/* As far as it can be done now. */
+static OutboxLinkStatus
+go_on(OutboxLink *link)
+{
+	OutboxLinkStatus status;
+
+	if (link->conn != NULL)
+		return handshake(link);
+	status = check_connect(link);
+	if (status != OUTBOX_LINK_OK)
+		return status;
+	if (link->target.tls)
+		return open_tls(link);
+	status = adopt_socket(link);
+	return status == OUTBOX_LINK_OK ? handshake(link) : status;
+}
+
 OutboxLinkStatus
-outbox_link_connect_poll(OutboxLink *link, bool timed_out)
+outbox_link_connect_poll(OutboxLink *link)
 {
 	OutboxLinkStatus status;
 
 	if (link->state != OUTBOX_LINK_CONNECTING)
 		return OUTBOX_LINK_LOST;
-	if (link->conn == NULL)		/* no TLS: TCP is ours */
-	{
-		status = check_connect(link, timed_out);
-		if (status == OUTBOX_LINK_OK)
-			status = adopt_socket(link);
-		if (status != OUTBOX_LINK_OK)
-			return status;
-	}
-	status = handshake(link);
-	/* An address may take connections and answer nothing. */
-	if (status != OUTBOX_LINK_OK)
-		link->turn++;
+	status = go_on(link);
+	/*
+	 * The next connect begins with the address that works, or behind the one that
+	 * does not: it may take connections and answer nothing.
+	 */
+	if (status == OUTBOX_LINK_OK)
+		link->turn += link->tried - 1;
+	else if (status == OUTBOX_LINK_LOST)
+		link->turn += link->tried;
 	return status;
+}
+
+int
+outbox_link_connect_due_ms(const OutboxLink *link)
+{
+	int64		due_ms;
+
+	if (link->state != OUTBOX_LINK_CONNECTING)
+		return INT_MAX;
+	if (link->conn != NULL)
+		return 0;				/* the handshake goes on */
+	due_ms = link->address_until_ms - outbox_link_now_ms();
+	return (int) Max(due_ms, 0);
 }

@@ -44,10 +44,12 @@ struct OutboxLink
 	struct addrinfo *addresses; /* from getaddrinfo, while connecting */
 	int			naddresses;
 	int			tried;			/* of them, in this connect */
+	struct addrinfo *address;	/* the one under way */
+	int64		address_until_ms;	/* no longer than that */
 	unsigned int turn;			/* which one to try first; outlives connects */
 
 	/*
-	 * conn is set when the handshake may begin, and from then on owns the
+	 * conn is set when the handshakes may begin, and from then on owns the
 	 * descriptor; until then fd is ours to close.
 	 */
 	amqp_connection_state_t conn;
@@ -115,7 +117,8 @@ extern int	outbox_frames_add(OutboxLink *link, const OutboxEncoded *encoded,
 extern int	outbox_frames_flush(OutboxLink *link);
 
 /* in broker_tls.c */
-extern OutboxLinkStatus outbox_link_open_tls(OutboxLink *link);
+extern OutboxLinkStatus outbox_link_open_tls(OutboxLink *link,
+											 const char *address);
 
 /* in broker_socket.c */
 extern void outbox_link_socket_options(int fd, bool heartbeats);

@@ -14,6 +14,7 @@
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <openssl/x509_vfy.h>
+#include <openssl/x509v3.h>
 
 #include "broker_internal.h"
 
@@ -23,9 +24,26 @@ static const char *verify_reason;
 static int
 note_verify_result(int ok, X509_STORE_CTX *store)
 {
+	int			error = X509_STORE_CTX_get_error(store);
+
 	if (!ok)
-		verify_reason = X509_verify_cert_error_string(X509_STORE_CTX_get_error(store));
+		verify_reason = error == X509_V_ERR_HOSTNAME_MISMATCH ?
+			"it is for another host name" : X509_verify_cert_error_string(error);
 	return ok;
+}
+
+/*
+ * The library, which is given an address, tells that to the server as the name
+ * that it wants (SNI).  Before anything is sent, put the true one in its place.
+ */
+static const char *server_name;
+
+static void
+set_server_name(const SSL *ssl, int where, int ret)
+{
+	(void) ret;
+	if ((where & SSL_CB_HANDSHAKE_START) != 0 && server_name != NULL)
+		(void) SSL_set_tlsext_host_name(unconstify(SSL *, ssl), server_name);
 }
 
 static const char *
@@ -49,19 +67,23 @@ static OutboxLinkStatus
 set_verification(OutboxLink *link, amqp_socket_t *sock)
 {
 	SSL_CTX    *context = amqp_ssl_socket_get_context(sock);
+	X509_VERIFY_PARAM *param = SSL_CTX_get0_param(context);
 	bool		verify = link->target.tls_verify;
 
+	/* the library knows the address only, and would compare that */
+	amqp_ssl_socket_set_verify_hostname(sock, 0);
 	amqp_ssl_socket_set_verify_peer(sock, verify);
-	amqp_ssl_socket_set_verify_hostname(sock, verify);
+	SSL_CTX_set_info_callback(context, set_server_name);
+	server_name = link->target.host;
 	if (!verify)
 		return OUTBOX_LINK_OK;
 
 	SSL_CTX_set_verify(context, SSL_VERIFY_PEER, note_verify_result);
-
-	/* the library compares names only; OpenSSL can compare addresses */
-	if (X509_VERIFY_PARAM_set1_ip_asc(SSL_CTX_get0_param(context),
-									  link->target.host) == 1)
-		amqp_ssl_socket_set_verify_hostname(sock, 0);
+	X509_VERIFY_PARAM_set_hostflags(param, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
+	if (X509_VERIFY_PARAM_set1_ip_asc(param, link->target.host) != 1 &&
+		X509_VERIFY_PARAM_set1_host(param, link->target.host, 0) != 1)
+		return fail_tls(link, "could not verify the host name",
+						openssl_reason());
 
 	if (link->target.tls_ca_file[0] == '\0')
 	{
@@ -103,9 +125,6 @@ fail_open(OutboxLink *link, int status)
 						verify_reason);
 	switch (status)
 	{
-		case AMQP_STATUS_SSL_HOSTNAME_VERIFY_FAILED:
-			return fail_tls(link, "server certificate was not accepted",
-							"it is for another host name");
 		case AMQP_STATUS_SSL_PEER_VERIFY_FAILED:
 			return fail_tls(link, "server certificate was not accepted",
 							openssl_reason());
@@ -125,11 +144,12 @@ fail_open(OutboxLink *link, int status)
 }
 
 /*
- * Blocks for up to OUTBOX_CONNECT_MS, and as long as the resolver.  Returns
- * AGAIN when TLS is up, for the socket is writable and the login comes next.
+ * Connects to the address, as the host that was asked for.  Blocks for up to
+ * OUTBOX_CONNECT_MS.  Returns AGAIN when TLS is up, for the socket is writable and
+ * the login comes next.
  */
 OutboxLinkStatus
-outbox_link_open_tls(OutboxLink *link)
+outbox_link_open_tls(OutboxLink *link, const char *address)
 {
 	struct timeval patience = {OUTBOX_CONNECT_MS / 1000, 0};
 	amqp_socket_t *sock;
@@ -152,8 +172,7 @@ outbox_link_open_tls(OutboxLink *link)
 										 AMQP_TLSvLATEST) != AMQP_STATUS_OK)
 		return fail_tls(link, "TLS", "this library knows no TLS 1.2");
 
-	rc = amqp_socket_open_noblock(sock, link->target.host, link->target.port,
-								  &patience);
+	rc = amqp_socket_open_noblock(sock, address, link->target.port, &patience);
 	if (rc != AMQP_STATUS_OK)
 		return fail_open(link, rc);
 	link->fd = amqp_get_sockfd(link->conn);

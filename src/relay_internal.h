@@ -183,7 +183,6 @@ typedef struct OutboxRelay
 	OutboxMonoTime opened_at;	/* the last connection */
 	int			next_host;
 	OutboxMonoTime connect_at;	/* not before; unset: now */
-	OutboxMonoTime connect_deadline;	/* of the TCP connect under way */
 	OutboxMonoTime send_at;		/* no room to send; try again then; unset: now */
 	int			send_wait_ms;	/* the last such wait; 0: something was sent since */
 	bool		readable;		/* the socket may have something for us */

@@ -383,7 +383,6 @@ connect_start(OutboxRelay *relay)
 	target.tls_verify = outbox_tls_verify;
 
 	OUTBOX_FAULT("connecting");
-	relay->connect_deadline = outbox_mono_after(OUTBOX_CONNECT_MS);
 	switch (outbox_link_connect_start(relay->link, &target))
 	{
 		case OUTBOX_LINK_OK:
@@ -399,10 +398,9 @@ connect_start(OutboxRelay *relay)
 }
 
 static void
-connect_poll(OutboxRelay *relay, OutboxMonoTime now)
+connect_poll(OutboxRelay *relay)
 {
-	switch (outbox_link_connect_poll(relay->link,
-									 outbox_mono_reached(relay->connect_deadline, now)))
+	switch (outbox_link_connect_poll(relay->link))
 	{
 		case OUTBOX_LINK_OK:
 			link_opened(relay);
@@ -500,7 +498,7 @@ outbox_relay_link_step(OutboxRelay *relay, OutboxMonoTime now)
 		drain_for_reconnect(relay, now);
 
 	if (outbox_link_state(relay->link) == OUTBOX_LINK_CONNECTING)
-		connect_poll(relay, now);
+		connect_poll(relay);
 	/* Refused: the next host, with the same wake-up. */
 	if (outbox_link_state(relay->link) == OUTBOX_LINK_CLOSED &&
 		outbox_enabled && relay->attached && relay->config_error == NULL &&
@@ -516,7 +514,8 @@ outbox_relay_link_deadline(OutboxRelay *relay, OutboxMonoTime now)
 	if (outbox_mono_is_set(relay->drain_since))
 		deadline = drain_end(relay);
 	if (outbox_link_state(relay->link) == OUTBOX_LINK_CONNECTING)
-		outbox_mono_earlier(&deadline, relay->connect_deadline);
+		outbox_mono_earlier(&deadline,
+							outbox_mono_plus(now, outbox_link_connect_due_ms(relay->link)));
 	else if (outbox_relay_link_open(relay))
 	{
 		outbox_mono_earlier(&deadline,

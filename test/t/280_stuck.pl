@@ -10,7 +10,9 @@ use Time::HiRes qw(time);
 use PostgreSQL::Test::Utils;
 use OutboxTest::Checker;
 use OutboxTest::FakeBroker;
+use OutboxTest::LineTool;
 use OutboxTest::Node;
+use OutboxTest::Preload;
 use OutboxTest::Util;
 
 seed();
@@ -77,9 +79,9 @@ sub begin
 # A port that takes no connection and refuses none: its backlog is full.
 sub black_hole
 {
-	my ($host) = @_;
-	my $listener = IO::Socket::INET->new(LocalAddr => $host, Listen => 1,
-		ReuseAddr => 1)
+	my ($host, $port) = @_;
+	my $listener = IO::Socket::INET->new(LocalAddr => $host,
+		LocalPort => $port // 0, Listen => 1, ReuseAddr => 1)
 	  or die "could not listen: $!";
 	my @clients = map {
 		IO::Socket::INET->new(PeerAddr => $host,
@@ -477,6 +479,66 @@ subtest 'a worker that cannot make room' => sub {
 	$small->sql(q{SELECT outbox_enqueue('after', '{}')}, $stuck);
 	ok($small->wait_drained(60, $stuck), 'and so has that one, when it can');
 	$small->stop;
+};
+
+# --- the first address of a name answers nothing
+
+subtest 'a name with two addresses' => sub {
+	my $preload = OutboxTest::Preload->build;
+	my $dir = PostgreSQL::Test::Utils::tempdir();
+	my $name = '127.0.0.2-and-127.0.0.1';
+
+	foreach my $cert ([ 'good', $name ], [ 'other', 'elsewhere.example' ])
+	{
+		system('openssl', 'req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-days', '7',
+			'-subj', "/CN=$cert->[1]", '-addext', "subjectAltName=DNS:$cert->[1]",
+			'-keyout', "$dir/key.pem", '-out', "$dir/$cert->[0].pem") == 0
+		  or die 'no certificate';
+		append_to_file("$dir/$cert->[0].pem", slurp_file("$dir/key.pem"));
+	}
+	my %front = map {
+		$_ => OutboxTest::LineTool->start_tool('tls-front', '--to', $fake->port,
+			'--cert', "$dir/$_.pem")
+	} qw(good other);
+	my %hole = map { $_ => black_hole('127.0.0.2', $_) }
+	  ($fake->port, map { $_->port } values %front);
+	my $server = OutboxTest::Node->create(name => 'addresses', broker => $fake, extension => 0, start => 0);
+	$preload->start($server);
+	$server->sql('CREATE EXTENSION outbox');
+	$server->wait_sql($state, 'idle');
+	$server->set('outbox.tls_ca_file', "$dir/good.pem");
+
+	foreach my $uri ("amqp://guest\@$name:" . $fake->port,
+		"amqps://guest\@$name:" . $front{good}->port)
+	{
+		my $offset = $server->log_end;
+		my $mark = () = $fake->published;
+		my $start = time;
+		$server->set('outbox.broker_uri', $uri);
+		$server->sql(q{SELECT outbox_enqueue('two', '{}')});
+		wait_until('the message arrives', sub { (() = $fake->published) > $mark }, 20);
+		my $took = time - $start;
+		cmp_ok($took, '<', 5, sprintf '%s: the next address is tried after 2 s (%.1f s)', $uri, $took);
+		unlike($server->log_text($offset), qr/could not connect/, 'and nothing has failed');
+		# the address that works is the first one next time
+		my $connections = $fake->stats->{connections};
+		$fake->do('now fin');
+		$start = time;
+		wait_until('it is back', sub { $fake->stats->{connections} > $connections }, 20);
+		$took = time - $start;
+		cmp_ok($took, '<', 1.9, sprintf 'and is the first one from then on (%.1f s)', $took);
+	}
+	is($front{good}->wait_event(qr/^name/), "name $name", 'the server is told the name, not the address');
+	$server->wait_sql($state, 'idle');
+
+	# Nor does it make verification lax.
+	$server->set('outbox.tls_ca_file', "$dir/other.pem");
+	$server->set('outbox.broker_uri', "amqps://guest\@$name:" . $front{other}->port);
+	$server->wait_sql('SELECT last_error FROM outbox_status',
+		qq{could not connect to "$name:@{[ $front{other}->port ]}": server certificate was not accepted: it is for another host name});
+	$server->set('outbox.broker_uri', 'amqps://guest@127.0.0.1:' . $front{other}->port);
+	$server->wait_sql(q{SELECT last_error ~ 'server certificate was not accepted: IP address mismatch' FROM outbox_status});
+	$server->stop;
 };
 
 done_testing();

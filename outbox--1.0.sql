@@ -910,7 +910,7 @@ BEGIN
 	 * is enqueued from now on comes after it.  Nobody may draw a number meanwhile.
 	 */
 	SELECT max(o.seq) INTO highest FROM @extschema@.outbox o;
-	IF highest > (SELECT last_value FROM @extschema@.outbox_seq_seq) THEN
+	IF highest >= (SELECT last_value + is_called::integer FROM @extschema@.outbox_seq_seq) THEN
 		LOCK TABLE @extschema@.outbox IN SHARE ROW EXCLUSIVE MODE;
 		PERFORM setval('@extschema@.outbox_seq_seq', greatest(highest, s.last_value))
 		FROM @extschema@.outbox_seq_seq s;

@@ -462,6 +462,7 @@ take_snapshot(OutboxBatch *batch)
 	OutboxInbox *late = &batch->late_news;
 
 	outbox_relay_take_news(relay);
+	OUTBOX_FAULT("before_snapshot");
 	outbox_store_claim_snapshot();
 	outbox_early_visit(heed_early_word, relay);
 	outbox_relay_reserve_prepared(relay, OUTBOX_INBOX_PREPARED);

@@ -100,8 +100,8 @@ strike_out(Sweep *sweep, const OutboxRange *range)
 static void
 strike_out_early(TransactionId xid, const OutboxRange *range, void *arg)
 {
-	(void) xid;
-	strike_out(arg, range);
+	if (outbox_store_sees(xid))
+		strike_out(arg, range);
 }
 
 /* Of the rows that were found, those to which nothing else leads. */

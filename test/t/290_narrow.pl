@@ -125,6 +125,29 @@ subtest 'a worker that starts while a transaction is about to commit' => sub {
 	$session->quit;
 };
 
+# The worker has emptied its inbox, and has yet to take its snapshot.
+subtest 'transactions that are announced while a claim begins' => sub {
+	my $full = join "\n", map { "BEGIN; SELECT send('undone'); PREPARE TRANSACTION 'p'; ROLLBACK PREPARED 'p';" } 1 .. 200;
+	foreach my $case ([ 'a commit', '', 'COMMIT' ],
+		[ 'a prepared one', '', q{PREPARE TRANSACTION 'first'; COMMIT PREPARED 'first'} ],
+		[ 'a prepared one and a full inbox', $full, q{PREPARE TRANSACTION 'first'; COMMIT PREPARED 'first'} ])
+	{
+		my ($name, $before, $end) = @$case;
+		begin();
+		my $session = open_first();
+		$node->fault('before_snapshot wait 1');
+		$node->sql(q{SELECT send('poke')});
+		$node->wait_fault('before_snapshot') or return;
+		$node->sql($before);
+		$session->query_safe($end);
+		$node->sql(q{SELECT send('second', 'k')});
+		$node->fault_over;
+		$node->wait_drained;
+		in_order("$name: who saw it comes after it");
+		$session->quit;
+	}
+};
+
 subtest 'a transaction that is prepared when the inbox is full' => sub {
 	begin();
 	my $session = open_first();

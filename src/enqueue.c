@@ -21,6 +21,7 @@
 #include "store.h"
 #include "strict_keys.h"
 #include "utils/builtins.h"
+#include "utils/json.h"
 #include "utils/jsonb.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
@@ -81,10 +82,8 @@ static Datum
 add_content_type(FunctionCallInfo fcinfo, bool *isnull)
 {
 	text	   *type;
-	JsonbParseState *state = NULL;
-	JsonbValue	key;
-	JsonbValue	value;
-	Jsonb	   *object;
+	StringInfoData json;
+	Datum		object;
 
 	*isnull = PG_ARGISNULL(ARG_PROPERTIES);
 	if (PG_ARGISNULL(ARG_CONTENT_TYPE))
@@ -96,23 +95,19 @@ add_content_type(FunctionCallInfo fcinfo, bool *isnull)
 			   strlen("application/octet-stream")) == 0)
 		return PG_GETARG_DATUM(ARG_PROPERTIES);
 
-	pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
-	key.type = jbvString;
-	key.val.string.val = "content_type";
-	key.val.string.len = strlen("content_type");
-	value.type = jbvString;
-	value.val.string.val = VARDATA_ANY(type);
-	value.val.string.len = (int) VARSIZE_ANY_EXHDR(type);
-	pushJsonbValue(&state, WJB_KEY, &key);
-	pushJsonbValue(&state, WJB_VALUE, &value);
-	object = JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
+	/* As text, since the interface that builds a jsonb is another one from 19 on. */
+	initStringInfo(&json);
+	appendStringInfoString(&json, "{\"content_type\": ");
+	escape_json(&json, text_to_cstring(type));
+	appendStringInfoChar(&json, '}');
+	object = DirectFunctionCall1(jsonb_in, CStringGetDatum(json.data));
 	/* Of JSON null the row trigger makes NULL, but what is here is an object. */
 	if (*isnull || outbox_is_json_null(PG_GETARG_JSONB_P(ARG_PROPERTIES)))
 	{
 		*isnull = false;
-		return JsonbPGetDatum(object);
+		return object;
 	}
-	return DirectFunctionCall2(jsonb_concat, JsonbPGetDatum(object),
+	return DirectFunctionCall2(jsonb_concat, object,
 							   PG_GETARG_DATUM(ARG_PROPERTIES));
 }
 

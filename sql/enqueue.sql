@@ -109,5 +109,29 @@ SELECT outbox_key_hash('a', NULL) IS NULL AS no_key,
 	outbox_key_hash('ab', 'c') <> outbox_key_hash('a', 'bc') AS border_counts,
 	outbox_key_hash('a', 'x') = outbox_key_hash('a', 'x') AS same;
 
+-- A rule that replaces the INSERT is refused, and forgotten with the rule
+CREATE RULE added AS ON INSERT TO outbox DO INSTEAD NOTHING;
+SELECT outbox_enqueue('e', '{}');
+DROP RULE added ON outbox;
+SELECT outbox_enqueue('e', '{}') IS NOT NULL AS stored;
+
+-- Triggers in places where they do not belong
+CREATE TABLE misplaced AS SELECT * FROM outbox LIMIT 1;
+CREATE TRIGGER t BEFORE INSERT ON misplaced
+	FOR EACH STATEMENT EXECUTE FUNCTION outbox_row_trigger();
+CREATE TRIGGER d BEFORE DELETE ON misplaced
+	FOR EACH ROW EXECUTE FUNCTION outbox_row_trigger();
+INSERT INTO misplaced (event_type) VALUES ('e');
+DELETE FROM misplaced;
+DROP TABLE misplaced;
+CREATE TABLE misplaced AS SELECT * FROM outbox_route LIMIT 1;
+CREATE TRIGGER t BEFORE INSERT ON misplaced
+	FOR EACH STATEMENT EXECUTE FUNCTION outbox_route_trigger();
+CREATE TRIGGER d BEFORE DELETE ON misplaced
+	FOR EACH ROW EXECUTE FUNCTION outbox_route_trigger();
+INSERT INTO misplaced (name) VALUES ('e');
+DELETE FROM misplaced;
+DROP TABLE misplaced;
+
 TRUNCATE outbox;
 DELETE FROM outbox_route WHERE name = 'other';

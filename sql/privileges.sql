@@ -99,6 +99,16 @@ SELECT set_config('search_path', '', true);
 SET LOCAL client_min_messages = warning;
 INSERT INTO public.outbox_route (name, enqueue_roles) VALUES ('e', '{regress_outbox_none}');
 ROLLBACK;
+-- nor does a function that lends its owner's rights restore for its caller
+CREATE FUNCTION outbox_regress.lent() RETURNS void LANGUAGE sql SECURITY DEFINER
+	AS $$ INSERT INTO public.outbox (route, event_type, payload, headers) VALUES ('unknown', '', '{}', '[]') $$;
+BEGIN;
+SET LOCAL check_function_bodies = off;
+SELECT set_config('search_path', '', true);
+SET LOCAL ROLE regress_outbox_app;
+SELECT outbox_regress.lent();
+ROLLBACK;
+DROP FUNCTION outbox_regress.lent();
 CREATE VIEW routes AS
 	SELECT r AS route, outbox_regress.outcome(format('SELECT outbox_enqueue(''e'', ''{}'', route => %L)', r))
 	FROM unnest(ARRAY['billing', 'nobody', 'gone', 'default']) r;

@@ -161,4 +161,14 @@ SELECT singleton, paused, system_identifier, database_oid FROM public.outbox_con
 ROLLBACK;
 SELECT regexp_replace(outcome('UPDATE outbox_control SET singleton = false'), '\(f,.*', '(f, ...') AS outcome;
 
+-- A message that the removing command itself writes counts as well
+INSERT INTO outbox_route (name) VALUES ('leaving');
+WITH d AS (DELETE FROM outbox_route WHERE name = 'leaving' RETURNING 1)
+INSERT INTO outbox (route, event_type, payload) SELECT 'leaving', 'e', '{}' FROM d;
+WITH d AS (UPDATE outbox_route SET name = 'left' WHERE name = 'leaving' RETURNING 1)
+INSERT INTO outbox (route, event_type, payload) SELECT 'leaving', 'e', '{}' FROM d;
+WITH d AS (DELETE FROM outbox_route WHERE name = 'leaving' RETURNING 1)
+SELECT outbox_enqueue('e', '{}', route => 'leaving') FROM d;
+SELECT count(*) FROM outbox WHERE route = 'leaving';
+
 DELETE FROM outbox_route WHERE name <> 'default';

@@ -13,6 +13,7 @@
 
 #include "catalog/namespace.h"
 #include "fmgr.h"
+#include "miscadmin.h"
 #include "restore.h"
 #include "utils/guc.h"
 
@@ -24,12 +25,14 @@ PG_FUNCTION_INFO_V1(outbox_restoring);
  * chance.
  *
  * What counts is the search_path of the moment: not to be called in a function
- * that sets it.
+ * that sets it.  And both are the caller's to set, so it is no restore where a
+ * SECURITY DEFINER function lends him the rights of another.
  */
 bool
 outbox_in_restore(void)
 {
-	return !check_function_bodies && namespace_search_path[0] == '\0';
+	return !check_function_bodies && namespace_search_path[0] == '\0' &&
+		!InLocalUserIdChange();
 }
 
 /* For WHEN clauses of triggers, which see the search_path of the statement. */

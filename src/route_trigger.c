@@ -8,6 +8,7 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "check.h"
 #include "columns.h"
@@ -157,6 +158,13 @@ outbox_route_trigger(PG_FUNCTION_ARGS)
 	Datum		values[ROUTE_COLUMNS];
 	bool		isnull[ROUTE_COLUMNS];
 
+	if (!TRIGGER_FIRED_BEFORE(trigdata->tg_event) ||
+		!TRIGGER_FIRED_FOR_ROW(trigdata->tg_event) ||
+		TRIGGER_FIRED_BY_DELETE(trigdata->tg_event))
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("function \"%s\" must be fired BEFORE INSERT OR UPDATE FOR EACH ROW",
+						"outbox_route_trigger")));
 	outbox_expect_columns(desc, column_types, ROUTE_COLUMNS,
 						  RelationGetRelationName(trigdata->tg_relation));
 	for (int col = 1; col <= ROUTE_COLUMNS; col++)
@@ -204,6 +212,8 @@ find_message(Relation rel, const char *route)
 
 	if (route != NULL)
 		values[0] = CStringGetTextDatum(route);
+	/* What the command itself has written counts: WITH d AS (DELETE ...) INSERT. */
+	CommandCounterIncrement();
 	SPI_connect();
 	outbox_act_begin(&acting, rel->rd_rel->relowner, true);
 	PushActiveSnapshot(GetLatestSnapshot());

@@ -299,6 +299,13 @@ outbox_row_trigger(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
 				 errmsg("function \"%s\" was not called by a trigger",
 						"outbox_row_trigger")));
+	if (!TRIGGER_FIRED_BEFORE(trigdata->tg_event) ||
+		!TRIGGER_FIRED_FOR_ROW(trigdata->tg_event) ||
+		TRIGGER_FIRED_BY_DELETE(trigdata->tg_event))
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("function \"%s\" must be fired BEFORE INSERT OR UPDATE FOR EACH ROW",
+						"outbox_row_trigger")));
 	outbox_refuse_deferred(trigdata->tg_relation, trigdata->tg_event);
 	if (MySlot != NULL)
 		return PointerGetDatum(TRIGGER_FIRED_BY_INSERT(trigdata->tg_event) ?

@@ -51,11 +51,23 @@ static const struct
  * The plan of this backend.  The server looks after it (plancache.c); the text
  * has the name of the schema, so it goes with that.
  */
+static SPIPlanPtr kept = NULL;
+static char *kept_schema = NULL;
+
+static void
+forget_plan(void)
+{
+	if (kept == NULL)
+		return;
+	SPI_freeplan(kept);
+	kept = NULL;
+	pfree(kept_schema);
+	kept_schema = NULL;
+}
+
 static SPIPlanPtr
 insert_plan(Oid schema)
 {
-	static SPIPlanPtr kept = NULL;
-	static char *kept_schema = NULL;
 	char	   *name = get_namespace_name(schema);
 	Oid			types[lengthof(given)];
 	SPIPlanPtr	plan;
@@ -64,13 +76,7 @@ insert_plan(Oid schema)
 		elog(ERROR, "cache lookup failed for schema %u", schema);
 	if (kept != NULL && strcmp(kept_schema, name) == 0)
 		return kept;
-	if (kept != NULL)
-	{
-		SPI_freeplan(kept);
-		kept = NULL;
-		pfree(kept_schema);
-		kept_schema = NULL;
-	}
+	forget_plan();
 	for (int i = 0; i < (int) lengthof(given); i++)
 		types[i] = given[i].type;
 	plan = SPI_prepare_cursor(psprintf(INSERT_SQL, quote_identifier(name)),
@@ -83,6 +89,24 @@ insert_plan(Oid schema)
 	kept_schema = MemoryContextStrdup(TopMemoryContext, name);
 	kept = plan;
 	return kept;
+}
+
+/*
+ * A rule has made something else of it.  When that is nothing, the server takes
+ * the plan for one that no table concerns, and would keep it for ever.
+ */
+static void
+fail_rewritten(Relation rel, int result)
+{
+	forget_plan();
+	if (result != SPI_OK_REWRITTEN)
+		elog(ERROR, "could not insert into outbox: %s",
+			 SPI_result_code_string(result));
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("a rule on table \"%s\" replaces the INSERT of a message",
+					RelationGetRelationName(rel)),
+			 errhint("Drop the rule, or use a trigger instead.")));
 }
 
 bool
@@ -104,8 +128,7 @@ outbox_store_enqueue(Relation rel, const Datum *values, const bool *isnull)
 	result = SPI_execute_plan(insert_plan(RelationGetNamespace(rel)), params,
 							  nulls, false, 0);
 	if (result != SPI_OK_INSERT)
-		elog(ERROR, "could not insert into outbox: %s",
-			 SPI_result_code_string(result));
+		fail_rewritten(rel, result);
 	stored = SPI_processed > 0;
 	outbox_act_end(&acting);
 	SPI_finish();

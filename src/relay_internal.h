@@ -127,7 +127,7 @@ typedef struct OutboxHostTries
 	OutboxMonoTime at;			/* not before */
 } OutboxHostTries;
 
-/* How long the oldest unconfirmed message is waited for; see relay_link.c. */
+/* How long the oldest unconfirmed message is waited for; see relay_watch.c. */
 typedef struct OutboxConfirmWatch
 {
 	uint64		tag;			/* it */
@@ -135,6 +135,9 @@ typedef struct OutboxConfirmWatch
 	OutboxMonoTime left_at;		/* its last byte arrived; unset: not yet */
 	uint64		acknowledged;	/* bytes on the link by then */
 	bool		answered;		/* something of its time was confirmed */
+	bool		confirmed;		/* anything was, since the last look */
+	OutboxMonoTime confirmed_at;	/* when that was seen */
+	OutboxMonoTime confirmed_sent_at;	/* and when the last of it was sent */
 } OutboxConfirmWatch;
 
 typedef struct OutboxRelay
@@ -346,6 +349,9 @@ extern void outbox_relay_watch_answered(OutboxRelay *relay,
 										const OutboxItem *item);
 extern OutboxMonoTime outbox_relay_watch_deadline(OutboxRelay *relay,
 												  OutboxMonoTime now);
+/* Did a confirm come just now that was not long in coming? */
+extern bool outbox_relay_answers_quickly(const OutboxRelay *relay,
+										 OutboxMonoTime now);
 /* Why the connection is to be given up, or NULL. */
 extern const char *outbox_relay_watch_late(OutboxRelay *relay,
 										   OutboxMonoTime now);

@@ -338,6 +338,7 @@ link_opened(OutboxRelay *relay)
 	relay->link_was_open = true;
 	relay->acked = false;
 	relay->pipe_was_clear = false;
+	memset(&relay->watch, 0, sizeof(relay->watch));
 	relay->opened_at = outbox_mono_now();
 	relay->send_at = OUTBOX_MONO_UNSET;
 	relay->main_pending = true;

@@ -141,9 +141,10 @@ outbox_relay_send_rest(OutboxRelay *relay)
 /*
  * Is there nothing on its way that the broker's answer would be behind?  That it
  * was acknowledged is not all: on a slow network it may be in somebody's buffer,
- * for longer than we can wait for an answer.  But when nothing has come for a
- * while, it is at the broker, which does not confirm it, and other routes must not
- * wait for that: once for each connection is enough.
+ * for longer than we can wait for an answer.  But not where confirms come quickly.
+ * And when nothing has come for a while, it is at the broker, which does not
+ * confirm it, and other routes must not wait for that: once for each connection is
+ * enough.
  */
 static bool
 pipe_is_clear(OutboxRelay *relay, OutboxMonoTime now)
@@ -154,6 +155,8 @@ pipe_is_clear(OutboxRelay *relay, OutboxMonoTime now)
 	if (outbox_link_acknowledged(relay->link) <
 		outbox_link_published(relay->link))
 		return false;
+	if (outbox_relay_answers_quickly(relay, now))
+		return true;
 	if (!outbox_relay_bytes_under_way(relay) &&
 		outbox_mono_reached(outbox_mono_plus(relay->watch.since,
 											 OUTBOX_QUIET_MS), now))

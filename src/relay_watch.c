@@ -27,11 +27,16 @@
 /* How often to look whether the last byte has arrived. */
 #define LOOK_MS 250
 
+/* A network and a broker on which nothing piles up. */
+#define QUICK_MS 250
+
 void
 outbox_relay_watch_answered(OutboxRelay *relay, const OutboxItem *item)
 {
 	OutboxConfirmWatch *watch = &relay->watch;
 
+	watch->confirmed = true;
+	watch->confirmed_sent_at = item->sent_at;
 	if (!outbox_mono_is_set(watch->left_at) ||
 		outbox_mono_before(item->sent_at,
 						   outbox_mono_plus(watch->left_at,
@@ -59,6 +64,9 @@ outbox_relay_watch(OutboxRelay *relay, OutboxMonoTime now)
 {
 	OutboxConfirmWatch *watch = &relay->watch;
 
+	if (watch->confirmed)
+		watch->confirmed_at = now;
+	watch->confirmed = false;
 	if (relay->window.outstanding == 0 ||
 		outbox_link_state(relay->link) != OUTBOX_LINK_OPEN)
 	{
@@ -67,15 +75,28 @@ outbox_relay_watch(OutboxRelay *relay, OutboxMonoTime now)
 	}
 	if (watch->tag != relay->window.oldest)
 	{
-		memset(watch, 0, sizeof(*watch));
 		watch->tag = relay->window.oldest;
 		watch->since = now;
+		watch->left_at = OUTBOX_MONO_UNSET;
+		watch->acknowledged = 0;
+		watch->answered = false;
 	}
 	if (watch->answered || outbox_link_returning(relay->link))
 		watch->since = now;
 	watch->answered = false;
 	if (!outbox_mono_is_set(watch->left_at))
 		look_for_bytes(relay, now);
+}
+
+bool
+outbox_relay_answers_quickly(const OutboxRelay *relay, OutboxMonoTime now)
+{
+	const OutboxConfirmWatch *watch = &relay->watch;
+
+	return outbox_mono_is_set(watch->confirmed_at) &&
+		!outbox_mono_reached(outbox_mono_plus(watch->confirmed_at, QUICK_MS), now) &&
+		!outbox_mono_reached(outbox_mono_plus(watch->confirmed_sent_at, QUICK_MS),
+							 watch->confirmed_at);
 }
 
 bool

@@ -141,7 +141,8 @@ sub in_the_middle
 
 my @links = (
 	[ 10_000, [ 0, 1, 64_000 ] ],
-	[ 100_000, [ 0, 1, $FULL ? 2_000_000 : 250_000 ] ],
+	# takes longer than a link may that takes no bytes
+	[ 100_000, [ 0, 1, $FULL ? 2_000_000 : 1_250_000 ], heartbeat => '1s' ],
 	[ 400_000, [ 0, 2_000_000 ], confirm_timeout => '3s' ],
 	[ 400_000, [ 0, 1_300_000 ], heartbeat => '1s', confirm_timeout => '1s' ],
 	$FULL
@@ -253,6 +254,16 @@ subtest 'a queue is full while a large message is being sent' => sub {
 	my $sizes = grep { $_->{size} > 1_000_000 }
 	  ($fake->published)[ $mark .. $fake->published - 1 ];
 	is($sizes, 1, 'and is sent once');
+};
+
+subtest 'a confirm of what is only half sent' => sub {
+	begin('half sent');
+	in_the_middle(500_000, 4_000_000);
+	$fake->do('now ack');
+	wait_until('a new connection', sub { new_connections() > 0 });
+	like($node->log_text($log_mark), qr/not outstanding/, 'it is not believed');
+	$proxy->do('forward');
+	once('half sent', 1, connections => 1);
 };
 
 # --- J2: an alarm in the middle of a body

@@ -141,6 +141,6 @@ outbox_relay_watch_late(OutboxRelay *relay, OutboxMonoTime now)
 	return outbox_relay_bytes_under_way(relay) ?
 		psprintf("the broker takes no data: no byte was acknowledged for %d ms",
 				 outbox_link_stalled_ms(relay->link)) :
-		psprintf("a message was not confirmed within outbox.confirm_timeout (%d ms)",
+		psprintf("a message was not confirmed within \"outbox.confirm_timeout\" (%d ms)",
 				 outbox_confirm_timeout_ms);
 }

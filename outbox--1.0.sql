@@ -386,6 +386,8 @@ CREATE INDEX outbox_archive_id ON @extschema@.outbox_archive
 
 /* Only for days whose partition could not be made; normally empty. */
 CREATE TABLE @extschema@.outbox_archive_default PARTITION OF @extschema@.outbox_archive DEFAULT;
+/* Rows are deleted from it, which a publication of all tables refuses otherwise. */
+ALTER TABLE @extschema@.outbox_archive_default REPLICA IDENTITY FULL;
 
 COMMENT ON TABLE @extschema@.outbox_archive IS
 'Published messages, append-only, one partition a day (UTC) of published_at; the relay makes partitions ahead and drops them after outbox.retention.';

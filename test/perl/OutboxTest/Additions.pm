@@ -722,6 +722,7 @@ sub cases
 		{
 			name => 'publication FOR ALL TABLES',
 			up => 'CREATE PUBLICATION added FOR ALL TABLES',
+			middle => q{SELECT outbox_archive_maintain('1 day')},
 			down => 'DROP PUBLICATION added'
 		},
 		{
@@ -748,6 +749,7 @@ sub cases
 		{
 			name => 'archive: published through the root',
 			up => q{CREATE PUBLICATION added FOR TABLE outbox_archive WITH (publish_via_partition_root)},
+			middle => q{SELECT outbox_archive_maintain('1 day')},
 			down => 'DROP PUBLICATION added'
 		},
 
@@ -1324,9 +1326,10 @@ sub locked_catalogs
 
 =pod
 
-=item $matrix->finish($name)
+=item $matrix->finish($name, %params)
 
-Did each message arrive once, in order, and no server process die?
+Did each message arrive once, in order, and no server process die? The parameters
+are those of the checker.
 
 =back
 
@@ -1334,8 +1337,8 @@ Did each message arrive once, in order, and no server process die?
 
 sub finish
 {
-	my ($self, $name) = @_;
-	$self->{checker}->check($name, [ $self->{fake}->records ]);
+	my ($self, $name, %params) = @_;
+	$self->{checker}->check($name, [ $self->{fake}->records ], %params);
 	unlike($self->{node}->log_text($self->{log}), qr/was terminated by signal|PANIC|TRAP:/,
 		'no server process has died');
 	return;

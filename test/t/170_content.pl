@@ -353,8 +353,8 @@ arrive(
 	dbname => 'small', broker => $small, failed => 16);
 is( $node->sql(q{SELECT count(*), min(attempts), max(attempts), min(last_error), max(last_error)
 		FROM outbox_failed}, 'small'),
-	'16|2|2' . '|headers and properties do not fit into one frame of the broker' x 2,
-	'E2: the longer ones are failed, with the reason');
+	'16|1|1' . '|headers and properties do not fit into one frame of the broker' x 2,
+	'E2: the longer ones fail at once, with the reason');
 is($node->sql('SELECT sum(nacked + returned) FROM outbox_workers', 'small'),
 	0, 'E2: and were never sent');
 
@@ -393,7 +393,7 @@ SQL
 my $start = time;
 $node->sql('SELECT outbox_resume()', 'small');
 $consumer->wait_count($sent + 3 * $WINDOW);
-$node->wait_sql(q{SELECT count(*) FROM outbox_failed WHERE attempts = 2
+$node->wait_sql(q{SELECT count(*) FROM outbox_failed WHERE attempts = 1
 	AND last_error ~ 'PRECONDITION_FAILED.*size'}, '1', undef, 'small');
 note sprintf 'failed after %.2f s', time - $start;
 my $rate_after = rate(3000);
@@ -402,12 +402,12 @@ note sprintf '%.0f/s before, %.0f/s after', $rate_before, $rate_after;
 cmp_ok($full_speed, '<', 10, 'E6: full speed within 10 s');
 cmp_ok($rate_after, '>', $rate_before / 3, 'E6: at about the rate of before');
 my $lost = reconnects('small') - $reconnects{small};
-cmp_ok($lost, '<=', 4, 'E6: two channels an attempt at most');
+cmp_ok($lost, '<=', 2, 'E6: two channels at most');
 $node->wait_drained(undef, 'small');
-# a window for each attempt; its second channel loses the guilty one alone
+# a window; the second channel loses the guilty one alone
 my $v = $checker{small}->check(
 	'E6: too large for the broker, in a full window', [ $consumer->stop ],
-	interruptions => 2, window => $WINDOW, failed => 1);
+	interruptions => 1, window => $WINDOW, failed => 1);
 note "$v->{duplicates} duplicates, $lost channels";
 is($node->sql('SELECT max(attempts) FROM outbox_archive', 'small'),
 	0, 'E6: no good one is blamed');

@@ -35,6 +35,10 @@ BEGIN
 	EXCEPTION WHEN undefined_table OR insufficient_privilege THEN NULL;
 	END;
 	BEGIN
+		EXECUTE 'TRUNCATE audit_log';
+	EXCEPTION WHEN undefined_table OR insufficient_privilege THEN NULL;
+	END;
+	BEGIN
 		EXECUTE $q$SELECT 'x'::audit_name$q$;
 	EXCEPTION WHEN undefined_object THEN NULL;
 	END;
@@ -91,6 +95,8 @@ GRANT ALL ON ALL TABLES IN SCHEMA regress_evil TO PUBLIC;
 CREATE TEMPORARY TABLE audit_log (t text);
 CREATE TRIGGER t BEFORE INSERT ON audit_log
 	FOR EACH ROW EXECUTE FUNCTION regress_evil.on_log();
+CREATE TRIGGER truncated BEFORE TRUNCATE ON audit_log
+	FOR EACH STATEMENT EXECUTE FUNCTION regress_evil.on_log();
 CREATE TEMPORARY VIEW audit_view AS SELECT regress_evil.payload('temporary view');
 GRANT ALL ON audit_log, audit_view TO PUBLIC;
 RESET ROLE;

@@ -15,6 +15,7 @@
  */
 #include "postgres.h"
 
+#include "catalog/objectaccess.h"
 #include "catalog/pg_class.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
@@ -25,13 +26,27 @@
 
 static bool as_owner = false;	/* outbox.as_owner */
 static ExecutorCheckPerms_hook_type next_check_perms = NULL;
+static object_access_hook_type next_access = NULL;
 
 /*
  * There is no search_path that leaves the caller's temporary schema out: where it
  * is not named, it comes first.  So an unqualified name that is not in pg_catalog
  * leads there.  Its tables and views, with triggers, defaults and rules of the
- * caller's, are refused as long as outbox.as_owner is on.
+ * caller's, are refused as long as outbox.as_owner is on.  Types there (domains,
+ * with checks of the caller's) cannot be: the server asks nobody when it looks
+ * one up.
  */
+static void
+refuse_relation(Oid relid)
+{
+	if (get_rel_persistence(relid) == RELPERSISTENCE_TEMP)
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("temporary relation \"%s\" cannot be used by what runs as the owner of the table \"outbox\"",
+						get_rel_name(relid)),
+				 errhint("In functions of triggers, checks and defaults on the tables of outbox, write names with their schemas.")));
+}
+
 static void
 refuse_temporary(List *rangetable)
 {
@@ -43,13 +58,8 @@ refuse_temporary(List *rangetable)
 
 		/* From 16 on a view's is a subquery that has its relid. */
 		if ((rte->rtekind == RTE_RELATION || rte->rtekind == RTE_SUBQUERY) &&
-			OidIsValid(rte->relid) &&
-			get_rel_persistence(rte->relid) == RELPERSISTENCE_TEMP)
-			ereport(ERROR,
-					(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-					 errmsg("temporary relation \"%s\" cannot be used by what runs as the owner of the table \"outbox\"",
-							get_rel_name(rte->relid)),
-					 errhint("In functions of triggers, checks and defaults on the tables of outbox, write names with their schemas.")));
+			OidIsValid(rte->relid))
+			refuse_relation(rte->relid);
 	}
 }
 
@@ -72,6 +82,17 @@ check_perms(List *rangetable, bool ereport_on_violation)
 #endif
 }
 
+/* object_access_hook: TRUNCATE fires triggers, and the executor does not see it. */
+static void
+check_access(ObjectAccessType access, Oid class, Oid object, int subid,
+			 void *arg)
+{
+	if (as_owner && access == OAT_TRUNCATE)
+		refuse_relation(object);
+	if (next_access != NULL)
+		next_access(access, class, object, subid, arg);
+}
+
 /*
  * A setting, so that it ends with the function or the (sub)transaction that has
  * set it, and functions in SQL can have it.  Who sets it by hand denies himself
@@ -88,6 +109,8 @@ outbox_owner_init(void)
 							 NULL, NULL, NULL);
 	next_check_perms = ExecutorCheckPerms_hook;
 	ExecutorCheckPerms_hook = check_perms;
+	next_access = object_access_hook;
+	object_access_hook = check_access;
 }
 
 void

@@ -149,10 +149,12 @@ subtest 'transactions that are announced while a claim begins' => sub {
 };
 
 subtest 'a transaction that is prepared when the inbox is full' => sub {
+	my $full = join "\n", map { "BEGIN; SELECT send('undone'); PREPARE TRANSACTION 'p'; ROLLBACK PREPARED 'p';" } 1 .. 600;
+
 	begin();
 	my $session = open_first();
 	$node->hold_relay or return;
-	$node->sql(join "\n", map { "BEGIN; SELECT send('undone'); PREPARE TRANSACTION 'p'; ROLLBACK PREPARED 'p';" } 1 .. 600);
+	$node->sql($full);
 	$session->query_safe(q{PREPARE TRANSACTION 'first'});
 	$node->fault_over;
 	$node->sql(q{SELECT send('then')});
@@ -164,6 +166,16 @@ subtest 'a transaction that is prepared when the inbox is full' => sub {
 	wait_type('second');
 	wait_type('first');
 	in_order('who saw it comes after it');
+	$session->quit;
+
+	# It has ended when the relay looks which there are.
+	begin();
+	$session = open_first();
+	$node->hold_relay or return;
+	$node->sql($full);
+	$session->query_safe(q{PREPARE TRANSACTION 'first'; COMMIT PREPARED 'first'});
+	$node->fault_over;
+	ok(wait_type('first'), 'one that has ended meanwhile');
 	$session->quit;
 };
 

@@ -30,7 +30,8 @@ use OutboxTest::Util;
 
 my $FULL = $ENV{OUTBOX_TEST_FULL};
 
-my $fake = OutboxTest::FakeBroker->start;
+# make test-valgrind takes an hour
+my $fake = OutboxTest::FakeBroker->start(lifetime => 4 * 3600);
 my $node = OutboxTest::Node->create(
 	broker => $fake,
 	extension => 0,

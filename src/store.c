@@ -294,9 +294,8 @@ look_up_extension(char *version, size_t size)
 								  ATTACH_VERSION), size);
 	schema = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc,
 						  ATTACH_SCHEMA);
-	if (strcmp(schema, store.schema) != 0 ||
-		get_oid_column(ATTACH_RELID) != store.relid)
-		forget_plans();
+	/* Nothing invalidates one that a rule, gone since, had made empty. */
+	forget_plans();
 	strlcpy(store.schema, schema, sizeof(store.schema));
 	store.relid = get_oid_column(ATTACH_RELID);
 	store.owner = get_oid_column(ATTACH_OWNER);

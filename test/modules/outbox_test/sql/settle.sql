@@ -184,3 +184,12 @@ ROLLBACK;
 SELECT * FROM pg_temp.result;
 SELECT count(*) FROM outbox_test_claim();
 TRUNCATE outbox, outbox_archive;
+
+-- A rule that leaves nothing of a DELETE is over when it is dropped
+INSERT INTO outbox (event_type, payload) VALUES ('ruled', '1');
+CREATE RULE added AS ON DELETE TO outbox DO INSTEAD NOTHING;
+SELECT outbox_test_settle_unlocked(array_agg(ctid), array_agg(seq), array_agg(id), false) FROM outbox;
+DROP RULE added ON outbox;
+SELECT outbox_test_settle_unlocked(array_agg(ctid), array_agg(seq), array_agg(id), false) FROM outbox;
+SELECT count(*) FROM outbox;
+TRUNCATE outbox;

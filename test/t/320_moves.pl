@@ -292,6 +292,8 @@ CREATE FUNCTION noted() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; E
 CREATE TRIGGER added AFTER INSERT ON outbox FOR EACH ROW EXECUTE FUNCTION noted();
 ALTER TABLE outbox ADD CONSTRAINT added CHECK (event_type <> 'refused');
 SQL
+	my ($schema_dump) = run_command([ 'pg_dump', '--schema-only', '-d', $node->connstr('postgres') ]);
+	unlike($schema_dump, qr/added/, 'a dump leaves out what was added to the tables');
 	my $shape = shape($node, 'postgres');
 	my $identity = $node->sql('SELECT system_identifier, database_oid FROM outbox_control');
 	$COST = [];

@@ -365,8 +365,8 @@ subtest 'what can never get through fails at once' => sub {
 subtest 'after an outage' => sub {
 	my $second = OutboxTest::FakeBroker->start;
 	my $port = $second->port;
-	$node->unset('outbox.retry_initial');
-	$node->unset('outbox.retry_max');
+	$node->set('outbox.retry_initial', '1s');
+	$node->set('outbox.retry_max', '5min');
 
 	foreach my $uri ("amqp://guest\@127.0.0.1:$port",
 		"amqp://guest\@127.0.0.1:1,127.0.0.1:$port,127.0.0.1:2")

@@ -57,6 +57,7 @@ if ($FULL)
 {
 	$node->set('outbox.workers', 2);
 	$node->wait_sql('SELECT count(*) FROM outbox_workers', 2);
+	$matrix->several;
 	$matrix->run($_) foreach $matrix->cases;
 	$matrix->finish('K1 to K6: additions, two workers');
 }

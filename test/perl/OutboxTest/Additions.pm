@@ -523,7 +523,7 @@ sub cases
 		},
 		{
 			name => 'archive: NOT NULL',
-			up => 'ALTER TABLE outbox_archive ALTER aggregate_id SET NOT NULL',
+			up => 'DELETE FROM outbox_archive WHERE aggregate_id IS NULL; ALTER TABLE outbox_archive ALTER aggregate_id SET NOT NULL',
 			down => 'ALTER TABLE outbox_archive ALTER aggregate_id DROP NOT NULL',
 			extra => { aggregate_type => undef, aggregate_id => undef },
 			stuck => qr/not-null constraint/
@@ -846,6 +846,21 @@ sub cases
 
 =pod
 
+=item $matrix->several
+
+From now on there are several workers.
+
+=cut
+
+sub several
+{
+	my ($self) = @_;
+	$self->{several} = 1;
+	return;
+}
+
+=pod
+
 =item $matrix->has($extension)
 
 =cut
@@ -968,14 +983,15 @@ sub _published
 sub _hold
 {
 	my ($self) = @_;
-	$self->{fake}->do('answer hold');
+	# with several connections there is no acking them all
+	$self->{fake}->do($self->{several} ? 'answer delay 300' : 'answer hold');
 	return;
 }
 
 sub _release
 {
 	my ($self) = @_;
-	$self->{fake}->do('answer ack', 'now ack multiple');
+	$self->{fake}->do('answer ack', $self->{several} ? () : 'now ack multiple');
 	return;
 }
 
@@ -1065,8 +1081,7 @@ sub run
 		$self->_ok('admin', $case->{middle}) if $case->{middle};
 		$self->_restart_relay if $case->{restart};
 		my $stuck = $case->{stuck};
-		if (!$case->{restart}) { $self->_release; }
-		else { $self->{fake}->do('answer ack', 'now ack multiple'); }
+		$self->_release;
 		if ($case->{either})
 		{
 			$stuck = $case->{either} if $self->_stuck_or_drained eq 'stuck';
@@ -1168,8 +1183,9 @@ sub _compare
 	{
 		my ($relation, $condition, $index) = @$find;
 		next if $relation ne $table;
-		my $result = $self->_ok('admin', 'SELECT addition.compare('
-			  . join(', ', map { _literal($_) } $relation, $condition, $index // '.') . ')');
+		# one snapshot for both scans
+		my $result = $self->_ok('admin', 'BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT addition.compare('
+			  . join(', ', map { _literal($_) } $relation, $condition, $index // '.') . '); COMMIT');
 		is($result, 'same', "$relation: an index scan finds what a sequential scan finds");
 	}
 	return;

@@ -230,7 +230,7 @@ SQL
 
 	# rows that stay: indexes are never empty
 	$self->_ok('function', <<'SQL');
-SELECT count(outbox_enqueue('kept', '{"a": 1}', aggregate_id => 'kept' || g % 10,
+SELECT count(outbox_enqueue('kept', '{"a": 1, "n": 1}', aggregate_id => 'kept' || g % 10,
 	aggregate_type => 'kept', headers => '{"tag": "kept", "list": [1]}',
 	available_at => '2100-01-01')) FROM generate_series(1, 200) g
 SQL
@@ -1292,7 +1292,7 @@ sub _refill
 {
 	my ($self) = @_;
 	$self->_ok('function', <<'SQL');
-SELECT count(outbox_enqueue('kept', '{"a": 1}', aggregate_id => 'kept' || g % 10,
+SELECT count(outbox_enqueue('kept', '{"a": 1, "n": 1}', aggregate_id => 'kept' || g % 10,
 	aggregate_type => 'kept', headers => '{"tag": "kept", "list": [1]}',
 	available_at => '2100-01-01')) FROM generate_series(1, 200) g
 SQL

@@ -143,6 +143,39 @@ refuse_deferred(bool archive)
 	table_close(rel, NoLock);
 }
 
+/* Which of these ids are in the table. */
+static void
+find_left(Datum ids)
+{
+	static OutboxStatement statement;
+	static const Oid types[] = {UUIDARRAYOID};
+	Datum		values[] = {ids};
+
+	outbox_store_execute(outbox_store_plan(&statement,
+										   psprintf("SELECT id FROM %s.outbox"
+													" WHERE id = ANY ($1)",
+													outbox_store_schema()),
+										   1, types),
+						 values, NULL, SPI_OK_SELECT);
+}
+
+/*
+ * A trigger of the administrator's can keep a row, and it would be published
+ * again and again.  As an error it stays confirmed in memory, and nothing else is
+ * sent before somebody has seen to it.
+ */
+static void
+require_gone(Datum ids)
+{
+	find_left(ids);
+	if (SPI_processed > 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_TRIGGERED_ACTION_EXCEPTION),
+				 errmsg("a published message cannot be removed from the table \"outbox\""),
+				 errdetail("DELETE leaves the row, so a trigger keeps it."),
+				 errhint("Drop the BEFORE DELETE trigger, or let it return OLD.")));
+}
+
 void
 outbox_store_settle(const OutboxSettled *rows, int n, bool archive)
 {
@@ -163,6 +196,8 @@ outbox_store_settle(const OutboxSettled *rows, int n, bool archive)
 	values[0] = id_array(rows, n);
 	outbox_store_execute(settle_plan(&by_id[archive], BY_ID, archive, 1, types),
 						 values, NULL, archive ? SPI_OK_INSERT : SPI_OK_DELETE);
+	if (settled + (int) SPI_processed < n)
+		require_gone(values[0]);
 }
 
 void
@@ -170,7 +205,6 @@ outbox_store_settle_unlocked(const OutboxSettled *rows, int n, bool archive,
 							 bool *remains)
 {
 	static OutboxStatement unlocked[2];
-	static OutboxStatement left;
 	static const Oid types[] = {UUIDARRAYOID};
 	Datum		values[1];
 
@@ -182,12 +216,7 @@ outbox_store_settle_unlocked(const OutboxSettled *rows, int n, bool archive,
 									 archive, 1, types),
 						 values, NULL, archive ? SPI_OK_INSERT : SPI_OK_DELETE);
 
-	outbox_store_execute(outbox_store_plan(&left,
-										   psprintf("SELECT id FROM %s.outbox"
-													" WHERE id = ANY ($1)",
-													outbox_store_schema()),
-										   1, types),
-						 values, NULL, SPI_OK_SELECT);
+	find_left(values[0]);
 	memset(remains, 0, sizeof(bool) * n);
 	mark_ids(&rows[0].id, sizeof(rows[0]), n, remains);
 }

@@ -193,3 +193,16 @@ DROP RULE added ON outbox;
 SELECT outbox_test_settle_unlocked(array_agg(ctid), array_agg(seq), array_agg(id), false) FROM outbox;
 SELECT count(*) FROM outbox;
 TRUNCATE outbox;
+
+-- A trigger that keeps a published row would have it published for ever
+TRUNCATE outbox, outbox_archive;
+CREATE FUNCTION pg_temp.keep() RETURNS trigger LANGUAGE plpgsql AS
+'BEGIN RETURN CASE WHEN OLD.event_type = ''e2'' THEN NULL ELSE OLD END; END';
+CREATE TRIGGER keep BEFORE DELETE ON outbox FOR EACH ROW EXECUTE FUNCTION pg_temp.keep();
+CALL pg_temp.fill();
+SELECT pg_temp.settle();
+SELECT pg_temp.settle(false);
+SELECT count(*) FROM outbox;
+SELECT pg_temp.settle_unlocked(false);
+DROP TRIGGER keep ON outbox;
+TRUNCATE outbox, outbox_archive;

@@ -4,8 +4,11 @@
  *		Deferred triggers on the tables, which cannot be run for the owner.
  *
  * A deferred trigger runs at the end of the transaction, when the statement that
- * was run as the owner is over and the user is another one.  The server refuses
- * it in a security-restricted operation, but does not say which it is.
+ * was run as the owner is over.  Until PostgreSQL 17 the user is another one
+ * then; from 18 on it is the owner, with the search_path of the caller.  The server
+ * refuses it in a security-restricted operation, but does not say which it is;
+ * the functions for operators are none, and what is deferrable there may have
+ * been deferred by the caller (SET CONSTRAINTS).
  *
  *-------------------------------------------------------------------------
  */
@@ -14,14 +17,18 @@
 #include "catalog/pg_trigger.h"
 #include "deferred.h"
 #include "miscadmin.h"
+#include "owner.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 
-/* Is it deferred, and fired by such an event? */
+/* Is it deferred, or could it be, and fired by such an event? */
 static bool
-defers(const Trigger *trigger, TriggerEvent event)
+defers(const Trigger *trigger, TriggerEvent event, bool restricted)
 {
-	if (!trigger->tgdeferrable || !trigger->tginitdeferred ||
+	/* The server's own run nobody's code. */
+	if (!restricted && trigger->tgisinternal)
+		return false;
+	if (!trigger->tgdeferrable || (restricted && !trigger->tginitdeferred) ||
 		trigger->tgenabled == TRIGGER_DISABLED ||
 		trigger->tgenabled == TRIGGER_FIRES_ON_REPLICA)
 		return false;
@@ -36,14 +43,16 @@ defers(const Trigger *trigger, TriggerEvent event)
 void
 outbox_refuse_deferred(Relation rel, TriggerEvent event)
 {
-	if (!InSecurityRestrictedOperation() || rel->trigdesc == NULL)
+	bool		restricted = InSecurityRestrictedOperation();
+
+	if ((!restricted && !outbox_acting()) || rel->trigdesc == NULL)
 		return;
 	for (int i = 0; i < rel->trigdesc->numtriggers; i++)
 	{
 		const Trigger *trigger = &rel->trigdesc->triggers[i];
 		char	   *constraint;
 
-		if (!defers(trigger, event))
+		if (!defers(trigger, event, restricted))
 			continue;
 		constraint = OidIsValid(trigger->tgconstraint) ?
 			get_constraint_name(trigger->tgconstraint) : NULL;
@@ -53,6 +62,7 @@ outbox_refuse_deferred(Relation rel, TriggerEvent event)
 						constraint != NULL ? constraint : trigger->tgname,
 						RelationGetRelationName(rel)),
 				 errdetail("Messages are stored and settled as the owner of the table, and a trigger cannot run for it at the end of the transaction."),
-				 errhint("Make the trigger or constraint INITIALLY IMMEDIATE.")));
+				 restricted ? errhint("Make the trigger or constraint INITIALLY IMMEDIATE.") :
+				 errhint("Make the trigger NOT DEFERRABLE.")));
 	}
 }

@@ -12,8 +12,8 @@
 #include "utils/rel.h"
 
 /*
- * In a security-restricted operation (owner.h): an ERROR (0A000) that names the
- * trigger or constraint of rel which such an event would defer.
+ * Where a statement runs as the owner for somebody else (owner.h): an ERROR
+ * (0A000) that names the trigger or constraint of rel which such an event defers.
  */
 extern void outbox_refuse_deferred(Relation rel, TriggerEvent event);
 

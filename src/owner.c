@@ -133,3 +133,9 @@ outbox_act_end(const OutboxActing *acting)
 	AtEOXact_GUC(false, acting->nestlevel);
 	SetUserIdAndSecContext(acting->userid, acting->context);
 }
+
+bool
+outbox_acting(void)
+{
+	return as_owner;
+}

@@ -29,4 +29,7 @@ extern void outbox_owner_init(void);
 extern void outbox_act_begin(OutboxActing *acting, Oid owner, bool looking);
 extern void outbox_act_end(const OutboxActing *acting);
 
+/* Does a statement run as the owner for somebody else, also by a function in SQL? */
+extern bool outbox_acting(void);
+
 #endif							/* OUTBOX_OWNER_H */

@@ -13,6 +13,7 @@
 #include "check.h"
 #include "columns.h"
 #include "commands/trigger.h"
+#include "deferred.h"
 #include "executor/spi.h"
 #include "fmgr.h"
 #include "owner.h"
@@ -71,6 +72,7 @@ outbox_change_trigger(PG_FUNCTION_ARGS)
 	TriggerData *trigdata = trigger_data(fcinfo, "outbox_change_trigger");
 	Relation	rel = trigdata->tg_relation;
 
+	outbox_refuse_deferred(rel, trigdata->tg_event);
 	if (MySlot != NULL)
 		return PointerGetDatum(NULL);
 	if (strcmp(RelationGetRelationName(rel), "outbox") == 0)

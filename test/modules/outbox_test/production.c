@@ -12,6 +12,7 @@
  */
 #include "../../../src/deferred.c"
 #include "../../../src/encode_json.c"
+#include "../../../src/origin.c"
 #include "../../../src/store.c"
 #include "../../../src/store_control.c"
 #include "../../../src/store_claim.c"
@@ -49,6 +50,13 @@ outbox_hash_key(const text *aggregate_type, const text *aggregate_id)
 	fcinfo->args[1].value = PointerGetDatum(aggregate_id);
 	fcinfo->args[1].isnull = false;
 	return DatumGetInt64(function(fcinfo));
+}
+
+/* Nobody acts for somebody else. */
+bool
+outbox_acting(void)
+{
+	return false;
 }
 
 /* There is no socket to watch over. */

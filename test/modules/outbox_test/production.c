@@ -65,6 +65,11 @@ outbox_watchdog_guard_sql(void)
 {
 }
 
+void
+outbox_watchdog_guard_commit(void)
+{
+}
+
 bool
 outbox_watchdog_release(void)
 {

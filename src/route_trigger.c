@@ -15,7 +15,7 @@
 #include "commands/trigger.h"
 #include "deferred.h"
 #include "executor/spi.h"
-#include "fmgr.h"
+#include "fired.h"
 #include "owner.h"
 #include "restore.h"
 #include "shared.h"
@@ -49,16 +49,6 @@ static const Oid column_types[ROUTE_COLUMNS] = {
 	NAME_ARRAY_OID
 };
 
-static TriggerData *
-trigger_data(FunctionCallInfo fcinfo, const char *function)
-{
-	if (!CALLED_AS_TRIGGER(fcinfo))
-		ereport(ERROR,
-				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
-				 errmsg("function \"%s\" was not called by a trigger", function)));
-	return (TriggerData *) fcinfo->context;
-}
-
 /* ------------------------------------------------------------------ changes */
 
 /*
@@ -69,7 +59,7 @@ trigger_data(FunctionCallInfo fcinfo, const char *function)
 Datum
 outbox_change_trigger(PG_FUNCTION_ARGS)
 {
-	TriggerData *trigdata = trigger_data(fcinfo, "outbox_change_trigger");
+	TriggerData *trigdata = outbox_fired(fcinfo, "outbox_change_trigger");
 	Relation	rel = trigdata->tg_relation;
 
 	outbox_refuse_deferred(rel, trigdata->tg_event);
@@ -153,20 +143,13 @@ has_new_roles(TriggerData *trigdata, const Datum *values, const bool *isnull)
 Datum
 outbox_route_trigger(PG_FUNCTION_ARGS)
 {
-	TriggerData *trigdata = trigger_data(fcinfo, "outbox_route_trigger");
+	TriggerData *trigdata = outbox_fired_before_row(fcinfo, "outbox_route_trigger");
 	TupleDesc	desc = RelationGetDescr(trigdata->tg_relation);
 	HeapTuple	tuple = TRIGGER_FIRED_BY_INSERT(trigdata->tg_event) ?
 		trigdata->tg_trigtuple : trigdata->tg_newtuple;
 	Datum		values[ROUTE_COLUMNS];
 	bool		isnull[ROUTE_COLUMNS];
 
-	if (!TRIGGER_FIRED_BEFORE(trigdata->tg_event) ||
-		!TRIGGER_FIRED_FOR_ROW(trigdata->tg_event) ||
-		TRIGGER_FIRED_BY_DELETE(trigdata->tg_event))
-		ereport(ERROR,
-				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
-				 errmsg("function \"%s\" must be fired BEFORE INSERT OR UPDATE FOR EACH ROW",
-						"outbox_route_trigger")));
 	outbox_expect_columns(desc, column_types, ROUTE_COLUMNS,
 						  RelationGetRelationName(trigdata->tg_relation));
 	for (int col = 1; col <= ROUTE_COLUMNS; col++)
@@ -274,7 +257,7 @@ refuse_in_use(TriggerData *trigdata)
 Datum
 outbox_route_removal_trigger(PG_FUNCTION_ARGS)
 {
-	TriggerData *trigdata = trigger_data(fcinfo, "outbox_route_removal_trigger");
+	TriggerData *trigdata = outbox_fired(fcinfo, "outbox_route_removal_trigger");
 
 	if (TRIGGER_FIRED_BEFORE(trigdata->tg_event))
 		LockRelationOid(messages_relid(trigdata->tg_relation), ShareLock);

@@ -17,7 +17,7 @@
 #include "commands/trigger.h"
 #include "deferred.h"
 #include "enqueue.h"
-#include "fmgr.h"
+#include "fired.h"
 #include "miscadmin.h"
 #include "origin.h"
 #include "restore.h"
@@ -289,23 +289,11 @@ announce(Row *row)
 Datum
 outbox_row_trigger(PG_FUNCTION_ARGS)
 {
-	TriggerData *trigdata = (TriggerData *) fcinfo->context;
+	TriggerData *trigdata = outbox_fired_before_row(fcinfo, "outbox_row_trigger");
 	Row			here;
 	Row		   *row = &here;
 	const OutboxRoute *route;
 
-	if (!CALLED_AS_TRIGGER(fcinfo))
-		ereport(ERROR,
-				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
-				 errmsg("function \"%s\" was not called by a trigger",
-						"outbox_row_trigger")));
-	if (!TRIGGER_FIRED_BEFORE(trigdata->tg_event) ||
-		!TRIGGER_FIRED_FOR_ROW(trigdata->tg_event) ||
-		TRIGGER_FIRED_BY_DELETE(trigdata->tg_event))
-		ereport(ERROR,
-				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
-				 errmsg("function \"%s\" must be fired BEFORE INSERT OR UPDATE FOR EACH ROW",
-						"outbox_row_trigger")));
 	outbox_refuse_deferred(trigdata->tg_relation, trigdata->tg_event);
 	if (MySlot != NULL)
 		return PointerGetDatum(TRIGGER_FIRED_BY_INSERT(trigdata->tg_event) ?

@@ -31,7 +31,6 @@ LANGUAGE sql AS $$
 $$;
 SQL
 
-my $first = 0;    # what was published before this case
 
 # A case starts with an empty table, and with the relay idle.
 sub begin
@@ -40,22 +39,15 @@ sub begin
 	$node->wait_drained;
 	$node->sql('TRUNCATE outbox_archive');
 	$node->wait_sql('SELECT state FROM outbox_status', 'idle');
-	$first = () = $fake->published;
+	$fake->begin_case;
 	return;
-}
-
-# Types of what was published in this case, in order.
-sub types
-{
-	my @all = $fake->published;
-	return map { $_->{type} } @all[ $first .. $#all ];
 }
 
 sub wait_type
 {
 	my ($type) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	return wait_until("\"$type\" is published", sub { grep { $_ eq $type } types() }, $SOON);
+	return wait_until("\"$type\" is published", sub { grep { $_ eq $type } $fake->types }, $SOON);
 }
 
 # Commits in a session that is held at a point on its way.
@@ -81,7 +73,22 @@ sub in_order
 {
 	my ($name) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	return is(join(' ', grep { /^(first|second)$/ } types()), 'first second', $name);
+	return is(join(' ', grep { /^(first|second)$/ } $fake->types), 'first second', $name);
+}
+
+# Who sees its row, while the session is held before it tells of it, comes after it.
+sub second_follows
+{
+	my ($session) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	is($node->sql(q{SELECT count(*) FROM outbox_messages WHERE event_type = 'first'}), 1, 'its row can be seen');
+	$node->sql(q{SELECT send('second', 'k')});
+	wait_type('second');
+	$node->fault_over;
+	$node->wait_drained;
+	in_order('who saw it comes after it');
+	$session->quit;
+	return;
 }
 
 # ---------------------------------------------------------------------------
@@ -95,13 +102,7 @@ subtest 'a worker that is deaf while a transaction is about to commit' => sub {
 	commit_held($session, 'before_announce') or return;
 	$node->sql('SELECT outbox_resume()');
 	$node->wait_sql('SELECT state FROM outbox_status', 'idle');
-	is($node->sql(q{SELECT count(*) FROM outbox_messages WHERE event_type = 'first'}), 1, 'its row can be seen');
-	$node->sql(q{SELECT send('second', 'k')});
-	wait_type('second');
-	$node->fault_over;
-	$node->wait_drained;
-	in_order('who saw it comes after it');
-	$session->quit;
+	second_follows($session);
 };
 
 subtest 'a worker that starts while a transaction is about to commit' => sub {
@@ -116,13 +117,7 @@ subtest 'a worker that starts while a transaction is about to commit' => sub {
 	wait_type('passes it');
 	$node->fault_over('before_announce wait 1');
 	$node->wait_fault('before_announce', sub { $session->{run}->pump_nb }) or return;
-	is($node->sql(q{SELECT count(*) FROM outbox_messages WHERE event_type = 'first'}), 1, 'its row can be seen');
-	$node->sql(q{SELECT send('second', 'k')});
-	wait_type('second');
-	$node->fault_over;
-	$node->wait_drained;
-	in_order('who saw it comes after it');
-	$session->quit;
+	second_follows($session);
 };
 
 # The worker has emptied its inbox, and has yet to take its snapshot.
@@ -244,7 +239,7 @@ subtest 'rows of the same number' => sub {
 	$node->sql(q{SELECT send('after', 'key 1')});
 	wait_type('after');
 	ok($node->wait_drained($SOON), 'all of them are published');
-	is(scalar(grep { /^twin/ } types()), 100, 'once each');
+	is(scalar(grep { /^twin/ } $fake->types), 100, 'once each');
 };
 
 subtest 'more rows of the same number than a claim takes' => sub {
@@ -255,13 +250,13 @@ subtest 'more rows of the same number than a claim takes' => sub {
 	ok($node->wait_drained($SOON), 'all of them are published');
 	my %seen;
 	my $wrong = 0;
-	foreach my $record (($fake->published)[ $first .. $fake->published - 1 ])
+	foreach my $record ($fake->of_case)
 	{
 		$seen{ $record->{aggregate_id} }++ if $record->{type} eq 'twin';
 		$wrong++ if $record->{type} eq 'after' && !$seen{ $record->{aggregate_id} };
 	}
 	is($wrong, 0, 'in the order of their keys');
-	is(scalar(types()), 100, 'once each');
+	is(scalar($fake->types), 100, 'once each');
 	$node->unset('outbox."window"');
 };
 
@@ -269,7 +264,7 @@ subtest 'numbers that begin anew' => sub {
 	begin();
 	$fake->do('answer hold');
 	$node->sql(q{TRUNCATE outbox RESTART IDENTITY; SELECT count(send('old ' || i, 'key ' || i)) FROM generate_series(1, 20) i});
-	wait_until('all are sent', sub { types() == 20 });
+	wait_until('all are sent', sub { $fake->types == 20 });
 	$node->sql('TRUNCATE outbox RESTART IDENTITY');
 	# Of the same numbers, in two transactions for each key.
 	$node->sql(q{SELECT count(send('first', 'key ' || i)) FROM generate_series(1, 20) i});
@@ -277,9 +272,9 @@ subtest 'numbers that begin anew' => sub {
 	# They wait for the old ones of their keys.
 	$fake->do('answer ack', 'now ack multiple');
 	ok($node->wait_drained($SOON), 'all that is new is published');
-	is(scalar(grep { !/^old/ } types()), 40, 'once each');
+	is(scalar(grep { !/^old/ } $fake->types), 40, 'once each');
 	my %last;
-	foreach my $record (($fake->published)[ $first .. $fake->published - 1 ])
+	foreach my $record ($fake->of_case)
 	{
 		push @{ $last{ $record->{aggregate_id} } }, $record->{type} =~ s/ .*//r;
 	}
@@ -312,7 +307,7 @@ subtest 'what is enqueued in an adopted database comes after what it has adopted
 	$node->sql(q{INSERT INTO outbox (event_type, payload, aggregate_id) VALUES ('third', '{}', 'k')});
 	$node->sql('SELECT outbox_resume()');
 	$node->wait_drained($SOON);
-	is(join(' ', types()), 'first second third', 'in the order of its key');
+	is(join(' ', $fake->types), 'first second third', 'in the order of its key');
 };
 
 # ---------------------------------------------------------------------------
@@ -341,8 +336,8 @@ subtest 'an error after the commit of a claim' => sub {
 	$node->sql('SELECT outbox_resume()');
 	ok($node->wait_log(qr/outbox fault at amid_admit/, $from), 'it comes');
 	ok($node->wait_drained($SOON), 'another worker publishes all');
-	is(join(' ', grep { $_ % 2 } types()), '1 3 5 7 9', 'once each, in order');
-	is(scalar(types()), 10, 'all of them');
+	is(join(' ', grep { $_ % 2 } $fake->types), '1 3 5 7 9', 'once each, in order');
+	is(scalar($fake->types), 10, 'all of them');
 	unlike($node->log_text($from), qr/terminated by signal/, 'and nothing has crashed');
 };
 

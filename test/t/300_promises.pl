@@ -41,7 +41,6 @@ END
 $$;
 SQL
 
-my $first = 0;    # what was published before this case
 
 # A case starts with an empty table, and with the relay idle.
 sub begin
@@ -49,22 +48,15 @@ sub begin
 	$fake->do('forget');
 	$node->wait_drained;
 	$node->wait_sql('SELECT state FROM outbox_status', 'idle');
-	$first = () = $fake->published;
+	$fake->begin_case;
 	return;
-}
-
-# Types of what was published in this case, in order.
-sub types
-{
-	my @all = $fake->published;
-	return map { $_->{type} } @all[ $first .. $#all ];
 }
 
 sub wait_type
 {
 	my ($type) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	return wait_until("\"$type\" is published", sub { grep { $_ eq $type } types() });
+	return wait_until("\"$type\" is published", sub { grep { $_ eq $type } $fake->types });
 }
 
 # Only what somebody waits for gets to the disk from now on.
@@ -104,7 +96,7 @@ sub after
 {
 	my ($type) = @_;
 	my ($seen, @after) = (0);
-	foreach my $one (types())
+	foreach my $one ($fake->types)
 	{
 		push @after, $one if $seen;
 		$seen = 1 if $one eq $type;
@@ -135,9 +127,9 @@ subtest 'nothing newer is read while a late range is unread' => sub {
 	$node->sql("SELECT send('new', 'late $RANGES')");
 	$node->fault_over;
 	$node->wait_drained;
-	is(scalar(grep { $_ eq 'old' } types()), $RANGES, 'all of them were published');
+	is(scalar(grep { $_ eq 'old' } $fake->types), $RANGES, 'all of them were published');
 	my @last = map { $_->{type} }
-	  grep { ($_->{aggregate_id} // '') eq "late $RANGES" } ($fake->published)[ $first .. $fake->published - 1 ];
+	  grep { ($_->{aggregate_id} // '') eq "late $RANGES" } $fake->of_case;
 	is("@last", 'old new', 'the key of the last range is in order');
 	$_->quit foreach @sessions;
 };
@@ -156,7 +148,7 @@ subtest 'a commit that is visible and not announced is known by its early word' 
 	wait_type('second');
 	$node->fault_over;
 	$node->wait_drained;
-	is(join(' ', types()), 'passes it first second', 'who saw it comes after it');
+	is(join(' ', $fake->types), 'passes it first second', 'who saw it comes after it');
 	$session->quit;
 };
 
@@ -176,7 +168,7 @@ subtest 'an early word that came before the commit is remembered until then' => 
 	wait_type('second');
 	$node->fault_over;
 	$node->wait_drained;
-	is(join(' ', types()), 'passes it first second', 'who saw it comes after it');
+	is(join(' ', $fake->types), 'passes it first second', 'who saw it comes after it');
 	$session->quit;
 };
 
@@ -200,7 +192,7 @@ subtest 'a late range that is longer than a claim is read to its end' => sub {
 	wait_type('passes it');
 	$session->query_safe('COMMIT');
 	ok($node->wait_drained(20), 'without a sweep');
-	is(scalar types(), $ROWS + 1, 'and each once');
+	is(scalar $fake->types, $ROWS + 1, 'and each once');
 	$session->quit;
 };
 
@@ -214,7 +206,7 @@ subtest 'a late range of a route that waits is read when the route goes on' => s
 	$node->sql(q{SELECT outbox_pause('blocking')});
 	$session->query_safe('COMMIT');
 	$node->wait_turn or return;
-	is(scalar(grep { $_ eq 'late' } types()), 0, 'it waits');
+	is(scalar(grep { $_ eq 'late' } $fake->types), 0, 'it waits');
 	$node->sql(q{SELECT outbox_resume('blocking')});
 	ok($node->wait_drained(20), 'without a sweep');
 	$session->quit;
@@ -252,12 +244,12 @@ subtest 'a row that has held its key goes before what waited for it' => sub {
 	$node->wait_sql(q{SELECT count(*) FROM outbox WHERE status = 'failed'}, 2);
 	$node->sql(q{SELECT send('waits', 'a', 'blocking'), send('marker')});
 	wait_type('marker');
-	is(scalar(grep { $_ eq 'waits' } types()), 0, 'the key is held');
+	is(scalar(grep { $_ eq 'waits' } $fake->types), 0, 'the key is held');
 	$node->sql(q{SET session_replication_role = replica;
 		UPDATE outbox SET status = 'pending', attempts = 0, available_at = NULL WHERE event_type = 'held'});
 	$node->sql(q{SELECT outbox_discard(id) FROM outbox WHERE event_type = 'other'});
 	$node->wait_drained;
-	is(join(' ', grep { /held|waits/ } types()), 'held held waits', 'and goes on in order');
+	is(join(' ', grep { /held|waits/ } $fake->types), 'held held waits', 'and goes on in order');
 };
 
 # ---------------------------------------------------------------------------
@@ -289,7 +281,7 @@ subtest 'the settling of a message that another one waits for' => sub {
 	wait_type('two');
 	crash_and_start();
 	is(join(' ', grep { $_ eq 'one' } after('two')), '', 'is not lost after the other was published');
-	is(scalar(grep { $_ eq 'two' } types()), 2, 'which comes again, as nobody has confirmed it');
+	is(scalar(grep { $_ eq 'two' } $fake->types), 2, 'which comes again, as nobody has confirmed it');
 };
 
 # The second one is on the disk before the first is settled, so that waiting for
@@ -307,7 +299,7 @@ subtest 'the settling of a message whose key goes on later' => sub {
 	wait_type('two');
 	crash_and_start();
 	is(join(' ', grep { $_ eq 'one' } after('two')), '', 'is not lost after the other was published');
-	is(scalar(grep { $_ eq 'two' } types()), 2, 'which comes again, as nobody has confirmed it');
+	is(scalar(grep { $_ eq 'two' } $fake->types), 2, 'which comes again, as nobody has confirmed it');
 };
 
 subtest 'no more comes twice than the window holds' => sub {
@@ -319,12 +311,12 @@ subtest 'no more comes twice than the window holds' => sub {
 	$node->sql('SELECT count(send(i::text)) FROM generate_series(1, 2 * ' . $WINDOW . ') i');
 	foreach my $part (1, 2)
 	{
-		wait_until("window $part is full", sub { types() == $part * $WINDOW });
+		wait_until("window $part is full", sub { $fake->types == $part * $WINDOW });
 		$fake->do('now ack multiple');
 	}
 	$node->wait_drained;
 	crash_and_start();
-	my $again = types() - 2 * $WINDOW;
+	my $again = $fake->types - 2 * $WINDOW;
 	cmp_ok($again, '>', 0, 'something was not on the disk');
 	cmp_ok($again, '<=', $WINDOW, 'and it is within the window');
 };
@@ -342,7 +334,7 @@ subtest 'the worker keeps 32 MB in its memory' => sub {
 		FROM generate_series(1, 2 * $LIMIT)");
 	my $claims = 'SELECT count(*) FROM outbox_claims()';
 	wait_until('that is full', sub { $node->sql($claims) >= $LIMIT });
-	wait_until('and sent', sub { types() >= $LIMIT });
+	wait_until('and sent', sub { $fake->types >= $LIMIT });
 	$node->sql(q{SELECT send('one more')});
 	$node->wait_turn or return;
 	is($node->sql($claims), $LIMIT, 'and nothing more is claimed');

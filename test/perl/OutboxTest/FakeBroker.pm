@@ -141,6 +141,28 @@ sub records
 	return grep { $_->{fate} eq 'ack' } $self->published;
 }
 
+# What is published from now on is of this case.
+sub begin_case
+{
+	my ($self) = @_;
+	$self->{case_start} = () = $self->published;
+	return;
+}
+
+sub of_case
+{
+	my ($self) = @_;
+	my @all = $self->published;
+	return @all[ $self->{case_start} .. $#all ];
+}
+
+# Types of it, in order.
+sub types
+{
+	my ($self) = @_;
+	return map { $_->{type} } $self->of_case;
+}
+
 sub fates
 {
 	my ($self) = @_;

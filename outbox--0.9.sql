@@ -1,0 +1,999 @@
+/* outbox--0.9.sql */
+
+-- complain if script is sourced in psql, rather than via CREATE EXTENSION
+\echo Use "CREATE EXTENSION outbox" to load this file. \quit
+
+/*
+ * Operators and functions of others that lie in the target schema must not be
+ * taken for PostgreSQL's, not even where theirs fit better.  So the schema is not
+ * in the path, and what is ours is named with it.
+ */
+SET LOCAL search_path = pg_catalog, pg_temp;
+
+--
+-- The relay of this database, and whose database this is
+--
+
+CREATE TABLE @extschema@.outbox_control (
+	singleton boolean PRIMARY KEY DEFAULT true CHECK (singleton),
+	paused boolean NOT NULL DEFAULT false,
+	system_identifier bigint NOT NULL,
+	database_oid oid NOT NULL,
+	adopted_at timestamptz NOT NULL DEFAULT pg_catalog.now(),
+	adopted_origins bigint[] NOT NULL DEFAULT '{}'
+);
+
+COMMENT ON TABLE @extschema@.outbox_control IS
+'State of the relay of this database; exactly one row, changed by outbox_pause(), outbox_resume() and outbox_adopt().';
+COMMENT ON COLUMN @extschema@.outbox_control.singleton IS
+'Always true: keeps the table at one row.';
+COMMENT ON COLUMN @extschema@.outbox_control.paused IS
+'True: the workers of this database publish nothing.';
+COMMENT ON COLUMN @extschema@.outbox_control.system_identifier IS
+'Server whose relay may publish the messages of this database (pg_control_system()). Where it or database_oid differs, this is a copy, and its relay stays silent until outbox_adopt() is called.';
+COMMENT ON COLUMN @extschema@.outbox_control.database_oid IS
+'Database whose relay may publish the messages of this database.';
+COMMENT ON COLUMN @extschema@.outbox_control.adopted_at IS
+'When outbox_adopt() was called last; at first, when the extension was created.';
+COMMENT ON COLUMN @extschema@.outbox_control.adopted_origins IS
+'Values of outbox.origin that the relay accepts beside that of this database; outbox_adopt() adds those that it finds.';
+
+INSERT INTO @extschema@.outbox_control (system_identifier, database_oid)
+	SELECT s.system_identifier, d.oid
+	FROM pg_catalog.pg_control_system() s, pg_catalog.pg_database d
+	WHERE d.datname = pg_catalog.current_database();
+
+--
+-- Routes: where messages go
+--
+
+CREATE TABLE @extschema@.outbox_route (
+	name text PRIMARY KEY
+		CHECK (name <> '' AND octet_length(name) <= 255),
+	exchange text NOT NULL DEFAULT 'outbox'
+		CHECK (octet_length(exchange) <= 255),
+	exchange_type text
+		CHECK (exchange_type IN ('direct', 'topic', 'fanout', 'headers')
+			   OR exchange_type LIKE 'x-%'),
+	routing_key text NOT NULL DEFAULT '{event_type}'
+		CHECK (octet_length(routing_key) <= 255),
+	max_attempts integer NOT NULL DEFAULT 10
+		CHECK (max_attempts > 0),
+	ordering text NOT NULL DEFAULT 'key'
+		CHECK (ordering IN ('key', 'none')),
+	on_failed text NOT NULL DEFAULT 'skip'
+		CHECK (on_failed IN ('skip', 'block')),
+	paused boolean NOT NULL DEFAULT false,
+	enqueue_roles name[],
+	control boolean NOT NULL DEFAULT true REFERENCES @extschema@.outbox_control,
+	CONSTRAINT outbox_route_default_exchange
+		CHECK (exchange <> '' OR exchange_type IS NULL)
+);
+
+COMMENT ON TABLE @extschema@.outbox_route IS
+'Destinations of messages. A message names a route; the route names the exchange and how to publish to it. Changes reach the workers at commit.';
+COMMENT ON COLUMN @extschema@.outbox_route.name IS
+'What outbox_enqueue() takes as its argument route.';
+COMMENT ON COLUMN @extschema@.outbox_route.exchange IS
+'RabbitMQ exchange to publish to; the empty string is the broker''s default exchange, whose routing keys are names of queues.';
+COMMENT ON COLUMN @extschema@.outbox_route.exchange_type IS
+'When set (direct, topic, fanout, headers or x-...), the exchange is declared durable with this type at first use; NULL: it has to exist.';
+COMMENT ON COLUMN @extschema@.outbox_route.routing_key IS
+'Template of the routing key: {event_type}, {aggregate_type} and {aggregate_id} are replaced (by nothing where the message has none). A message''s own routing_key takes precedence.';
+COMMENT ON COLUMN @extschema@.outbox_route.max_attempts IS
+'Failed attempts (returned or nacked by the broker) after which a message becomes failed. Outages do not count.';
+COMMENT ON COLUMN @extschema@.outbox_route.ordering IS
+'''key'': at most one unconfirmed message per (aggregate_type, aggregate_id), in the order of enqueue; ''none'': no order.';
+COMMENT ON COLUMN @extschema@.outbox_route.on_failed IS
+'What happens to later messages of a key when one becomes failed: ''skip'' lets them go on, ''block'' holds them until the failed one is requeued or discarded.';
+COMMENT ON COLUMN @extschema@.outbox_route.paused IS
+'True: nothing is published on this route, the messages wait. See outbox_pause() and outbox_resume().';
+COMMENT ON COLUMN @extschema@.outbox_route.control IS
+'Always true. Makes a restore load outbox_control, which tells a copy from the original, before the routes.';
+COMMENT ON COLUMN @extschema@.outbox_route.enqueue_roles IS
+'Roles whose members may enqueue to this route; NULL: everybody who may enqueue at all.';
+
+--
+-- Messages
+--
+
+CREATE FUNCTION @extschema@.outbox_uuid7()
+RETURNS uuid
+AS 'MODULE_PATHNAME', 'outbox_uuid7'
+LANGUAGE C VOLATILE STRICT PARALLEL SAFE;
+
+COMMENT ON FUNCTION @extschema@.outbox_uuid7() IS
+'Returns a new UUID of version 7 (RFC 9562): 48 bits of Unix time in milliseconds, then random bits.';
+
+CREATE FUNCTION @extschema@.outbox_key_hash(aggregate_type text, aggregate_id text)
+RETURNS bigint
+AS 'MODULE_PATHNAME', 'outbox_key_hash'
+LANGUAGE C IMMUTABLE PARALLEL SAFE;
+
+COMMENT ON FUNCTION @extschema@.outbox_key_hash(text, text) IS
+'Hash of a key, by which keys are divided among the workers and found in the table; NULL when aggregate_id is NULL.';
+
+/* Not IMMUTABLE, as a dump must not carry its value into another database. */
+CREATE FUNCTION @extschema@.outbox_origin()
+RETURNS bigint
+AS 'MODULE_PATHNAME', 'outbox_origin'
+LANGUAGE C STABLE STRICT PARALLEL SAFE;
+
+COMMENT ON FUNCTION @extschema@.outbox_origin() IS
+'Hash of server (system identifier) and database, by which the relay knows messages that were enqueued here.';
+
+CREATE TABLE @extschema@.outbox (
+	seq bigint GENERATED ALWAYS AS IDENTITY,
+	id uuid NOT NULL DEFAULT @extschema@.outbox_uuid7() PRIMARY KEY,
+	route text NOT NULL DEFAULT 'default',
+	event_type text NOT NULL,
+	aggregate_type text,
+	aggregate_id text,
+	payload jsonb,
+	body bytea,
+	headers jsonb,
+	properties jsonb,
+	routing_key text,
+	created_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+	available_at timestamptz,
+	attempts integer NOT NULL DEFAULT 0,
+	last_error text,
+	/* 'pending' or 'failed': see outbox_row_trigger() */
+	status text NOT NULL DEFAULT 'pending',
+	origin bigint NOT NULL DEFAULT @extschema@.outbox_origin()
+)
+/*
+ * A queue: rows come and go and the table stays small, so vacuum by number of
+ * rows and not by share of the table, and never throttle it.
+ */
+WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000,
+	  autovacuum_vacuum_insert_scale_factor = 0,
+	  autovacuum_vacuum_insert_threshold = 100000,
+	  autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 50000,
+	  autovacuum_vacuum_cost_delay = 0);
+
+/* Claims walk this one; rows that cannot go now are not in it. */
+CREATE INDEX outbox_ready ON @extschema@.outbox (seq)
+	WHERE status = 'pending' AND available_at IS NULL;
+/* Retries and scheduled messages, by when they are due. */
+CREATE INDEX outbox_waiting ON @extschema@.outbox (available_at, seq)
+	WHERE status = 'pending' AND available_at IS NOT NULL;
+CREATE INDEX outbox_failed_seq ON @extschema@.outbox (seq) WHERE status = 'failed';
+/* Rows of one key, whatever lies between them; two keys may share a hash. */
+CREATE INDEX outbox_key ON @extschema@.outbox (@extschema@.outbox_key_hash(aggregate_type, aggregate_id), seq)
+	WHERE status = 'pending' AND available_at IS NULL AND aggregate_id IS NOT NULL;
+
+COMMENT ON TABLE @extschema@.outbox IS
+'Messages that are not published yet, or have failed. A row is a message from the commit of the transaction that inserted it until RabbitMQ has confirmed it.';
+COMMENT ON COLUMN @extschema@.outbox.seq IS 'Order of enqueue; messages of one key are published in this order.';
+COMMENT ON COLUMN @extschema@.outbox.id IS 'The AMQP message_id, the same over all attempts: consumers recognise duplicates by it.';
+COMMENT ON COLUMN @extschema@.outbox.route IS 'Destination, a name in outbox_route.';
+COMMENT ON COLUMN @extschema@.outbox.event_type IS 'The AMQP property type, and by default the routing key; 1 to 255 bytes.';
+COMMENT ON COLUMN @extschema@.outbox.aggregate_type IS 'Kind of thing that the message is about; with aggregate_id the key within which order is kept. Sent as header.';
+COMMENT ON COLUMN @extschema@.outbox.aggregate_id IS 'Identity of the thing that the message is about; NULL: the message has no order. Sent as header.';
+COMMENT ON COLUMN @extschema@.outbox.payload IS 'Body as JSON (application/json); exactly one of payload and body is set.';
+COMMENT ON COLUMN @extschema@.outbox.body IS 'Body as bytes (application/octet-stream unless properties say otherwise); exactly one of payload and body is set.';
+COMMENT ON COLUMN @extschema@.outbox.headers IS 'AMQP headers as a JSON object: string, boolean, number, null, array and object become S, t, l or d, V, A and F.';
+COMMENT ON COLUMN @extschema@.outbox.properties IS 'AMQP properties as a JSON object: content_type, content_encoding, correlation_id, reply_to, priority, expiration, type, app_id.';
+COMMENT ON COLUMN @extschema@.outbox.routing_key IS 'Routing key of this message; NULL: the route''s template.';
+COMMENT ON COLUMN @extschema@.outbox.created_at IS 'When it was enqueued; the AMQP timestamp (in seconds).';
+COMMENT ON COLUMN @extschema@.outbox.available_at IS 'Not published before this time: scheduled by the application, or the next attempt; NULL: at once.';
+COMMENT ON COLUMN @extschema@.outbox.attempts IS 'Attempts that the broker returned or nacked; outages do not count.';
+COMMENT ON COLUMN @extschema@.outbox.last_error IS 'Why the last attempt failed, in the broker''s words.';
+COMMENT ON COLUMN @extschema@.outbox.status IS '''pending'', or ''failed'' after max_attempts of its route, until requeued or discarded.';
+COMMENT ON COLUMN @extschema@.outbox.origin IS 'Database in which it was enqueued, see outbox_origin(). The relay publishes nothing while it finds messages of another one that outbox_adopt() has not adopted.';
+
+CREATE FUNCTION @extschema@.outbox_row_trigger()
+RETURNS trigger
+AS 'MODULE_PATHNAME', 'outbox_row_trigger'
+LANGUAGE C;
+
+COMMENT ON FUNCTION @extschema@.outbox_row_trigger() IS
+'Checks a message that is inserted or changed, and arranges for the relay to be woken at commit.';
+
+CREATE FUNCTION @extschema@.outbox_change_trigger()
+RETURNS trigger
+AS 'MODULE_PATHNAME', 'outbox_change_trigger'
+LANGUAGE C;
+
+COMMENT ON FUNCTION @extschema@.outbox_change_trigger() IS
+'Tells the relay at commit that messages were removed, or that a route or the control row has changed.';
+
+CREATE TRIGGER outbox_row
+	BEFORE INSERT OR UPDATE ON @extschema@.outbox
+	FOR EACH ROW EXECUTE FUNCTION @extschema@.outbox_row_trigger();
+CREATE TRIGGER outbox_removed
+	AFTER DELETE OR TRUNCATE ON @extschema@.outbox
+	FOR EACH STATEMENT EXECUTE FUNCTION @extschema@.outbox_change_trigger();
+
+/*
+ * A trigger's condition sees the search_path of the statement, which a function
+ * that sets its own does not.  For the same reason the functions that this
+ * condition leads to set none: the path is empty then, and has to stay so for
+ * the triggers of the rows that they change.
+ */
+CREATE FUNCTION @extschema@.outbox_restoring()
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'outbox_restoring'
+LANGUAGE C STABLE STRICT PARALLEL SAFE;
+
+COMMENT ON FUNCTION @extschema@.outbox_restoring() IS
+'True in a session that restores a dump: check_function_bodies is off and search_path is empty, as pg_dump and pg_restore set them.';
+
+/*
+ * A restored dump brings the control row of the database that was dumped, which
+ * replaces the one that CREATE EXTENSION has made: so the relay sees that this
+ * is a copy.  One that somebody has adopted with is not replaced (the INSERT
+ * meets the primary key), and a pause before the restore stays one.
+ */
+CREATE FUNCTION @extschema@.outbox_control_restore_trigger()
+RETURNS trigger
+LANGUAGE plpgsql
+AS $$
+BEGIN
+	UPDATE @extschema@.outbox_control c SET
+		paused = c.paused OR NEW.paused,
+		system_identifier = NEW.system_identifier,
+		database_oid = NEW.database_oid, adopted_at = NEW.adopted_at,
+		adopted_origins = NEW.adopted_origins
+	FROM pg_catalog.pg_control_system() s, pg_catalog.pg_database d
+	WHERE d.datname = pg_catalog.current_database()
+		AND (c.system_identifier, c.database_oid, c.adopted_origins)
+			= (s.system_identifier, d.oid, '{}');
+	IF FOUND THEN
+		RETURN NULL;
+	END IF;
+	RETURN NEW;
+END
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_control_restore_trigger() IS
+'Makes a restore replace the row of outbox_control that CREATE EXTENSION has made.';
+
+CREATE TRIGGER outbox_control_restore
+	BEFORE INSERT ON @extschema@.outbox_control
+	FOR EACH ROW WHEN (@extschema@.outbox_restoring())
+	EXECUTE FUNCTION @extschema@.outbox_control_restore_trigger();
+
+/*
+ * A dump contains the route 'default' as it was, and a restore meets the one
+ * that CREATE EXTENSION has just made.  Everywhere else 'default' is a name like
+ * any other: what a migration adds ON CONFLICT DO NOTHING must not undo what
+ * an administrator has set.
+ */
+CREATE FUNCTION @extschema@.outbox_route_default_trigger()
+RETURNS trigger
+LANGUAGE plpgsql
+AS $$
+BEGIN
+	UPDATE @extschema@.outbox_route r SET
+		exchange = NEW.exchange, exchange_type = NEW.exchange_type,
+		routing_key = NEW.routing_key, max_attempts = NEW.max_attempts,
+		ordering = NEW.ordering, on_failed = NEW.on_failed,
+		paused = NEW.paused, enqueue_roles = NEW.enqueue_roles
+	WHERE r.name = NEW.name
+		AND (r.exchange, r.exchange_type, r.routing_key, r.max_attempts,
+			 r.ordering, r.on_failed, r.paused)
+			= ('outbox', 'topic', '{event_type}', 10, 'key', 'skip', false)
+		AND r.enqueue_roles IS NULL;
+	IF FOUND THEN
+		RETURN NULL;
+	END IF;
+	RETURN NEW;
+END
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_route_default_trigger() IS
+'Makes a restore replace the route ''default'' that CREATE EXTENSION has made.';
+
+CREATE FUNCTION @extschema@.outbox_route_trigger()
+RETURNS trigger
+AS 'MODULE_PATHNAME', 'outbox_route_trigger'
+LANGUAGE C;
+
+COMMENT ON FUNCTION @extschema@.outbox_route_trigger() IS
+'Checks the routing key template of a route.';
+
+CREATE FUNCTION @extschema@.outbox_route_removal_trigger()
+RETURNS trigger
+AS 'MODULE_PATHNAME', 'outbox_route_removal_trigger'
+LANGUAGE C;
+
+COMMENT ON FUNCTION @extschema@.outbox_route_removal_trigger() IS
+'Keeps a route that has messages: DELETE, TRUNCATE and renaming wait for transactions that have enqueued, and are errors (23503) when there are messages.';
+
+CREATE TRIGGER outbox_route_removal
+	BEFORE DELETE OR TRUNCATE OR UPDATE OF name ON @extschema@.outbox_route
+	FOR EACH STATEMENT EXECUTE FUNCTION @extschema@.outbox_route_removal_trigger();
+CREATE TRIGGER outbox_route_removed
+	AFTER DELETE OR UPDATE OF name ON @extschema@.outbox_route
+	FOR EACH ROW EXECUTE FUNCTION @extschema@.outbox_route_removal_trigger();
+CREATE TRIGGER outbox_route_truncated
+	AFTER TRUNCATE ON @extschema@.outbox_route
+	FOR EACH STATEMENT EXECUTE FUNCTION @extschema@.outbox_route_removal_trigger();
+CREATE TRIGGER outbox_route_check
+	BEFORE INSERT OR UPDATE ON @extschema@.outbox_route
+	FOR EACH ROW EXECUTE FUNCTION @extschema@.outbox_route_trigger();
+CREATE TRIGGER outbox_route_default
+	BEFORE INSERT ON @extschema@.outbox_route
+	FOR EACH ROW WHEN (NEW.name = 'default' AND @extschema@.outbox_restoring())
+	EXECUTE FUNCTION @extschema@.outbox_route_default_trigger();
+/*
+ * For each row and always, so that sessions hear of what logical replication
+ * applies and of what is done with session_replication_role = replica, too.
+ */
+CREATE TRIGGER outbox_route_changed
+	AFTER INSERT OR UPDATE OR DELETE ON @extschema@.outbox_route
+	FOR EACH ROW EXECUTE FUNCTION @extschema@.outbox_change_trigger();
+CREATE TRIGGER outbox_route_emptied
+	AFTER TRUNCATE ON @extschema@.outbox_route
+	FOR EACH STATEMENT EXECUTE FUNCTION @extschema@.outbox_change_trigger();
+CREATE TRIGGER outbox_control_changed
+	AFTER INSERT OR UPDATE OR DELETE ON @extschema@.outbox_control
+	FOR EACH ROW EXECUTE FUNCTION @extschema@.outbox_change_trigger();
+CREATE TRIGGER outbox_control_emptied
+	AFTER TRUNCATE ON @extschema@.outbox_control
+	FOR EACH STATEMENT EXECUTE FUNCTION @extschema@.outbox_change_trigger();
+ALTER TABLE @extschema@.outbox_route ENABLE ALWAYS TRIGGER outbox_route_changed;
+ALTER TABLE @extschema@.outbox_route ENABLE ALWAYS TRIGGER outbox_route_emptied;
+ALTER TABLE @extschema@.outbox_control ENABLE ALWAYS TRIGGER outbox_control_changed;
+ALTER TABLE @extschema@.outbox_control ENABLE ALWAYS TRIGGER outbox_control_emptied;
+
+INSERT INTO @extschema@.outbox_route (name, exchange, exchange_type)
+	VALUES ('default', 'outbox', 'topic');
+
+SELECT pg_catalog.pg_extension_config_dump('@extschema@.outbox_control', '');
+SELECT pg_catalog.pg_extension_config_dump('@extschema@.outbox_route', '');
+SELECT pg_catalog.pg_extension_config_dump('@extschema@.outbox', '');
+SELECT pg_catalog.pg_extension_config_dump('@extschema@.outbox_seq_seq', '');
+
+--
+-- Archive of published messages
+--
+
+CREATE TABLE @extschema@.outbox_archive (
+	seq bigint NOT NULL,
+	id uuid NOT NULL,
+	route text NOT NULL,
+	event_type text NOT NULL,
+	aggregate_type text,
+	aggregate_id text,
+	payload jsonb,
+	body bytea,
+	headers jsonb,
+	properties jsonb,
+	routing_key text,
+	created_at timestamptz NOT NULL,
+	available_at timestamptz,
+	attempts integer NOT NULL,
+	published_at timestamptz NOT NULL
+) PARTITION BY RANGE (published_at);
+
+/*
+ * What comes from the table outbox is compressed already if it can be, and stays
+ * so; to try it again with a body that cannot costs six times what all else of
+ * settling it does (measured: 13 ms per MB).
+ */
+ALTER TABLE @extschema@.outbox_archive
+	ALTER payload SET STORAGE EXTERNAL,
+	ALTER body SET STORAGE EXTERNAL,
+	ALTER headers SET STORAGE EXTERNAL,
+	ALTER properties SET STORAGE EXTERNAL;
+
+/* Versions 7 grow with time, so a block range index finds an id for nothing. */
+CREATE INDEX outbox_archive_id ON @extschema@.outbox_archive
+	USING brin (id) WITH (pages_per_range = 16);
+
+/* Only for days whose partition could not be made; normally empty. */
+CREATE TABLE @extschema@.outbox_archive_default PARTITION OF @extschema@.outbox_archive DEFAULT;
+/* Rows are deleted from it, which a publication of all tables refuses otherwise. */
+ALTER TABLE @extschema@.outbox_archive_default REPLICA IDENTITY FULL;
+
+COMMENT ON TABLE @extschema@.outbox_archive IS
+'Published messages, append-only, one partition a day (UTC) of published_at; the relay makes partitions ahead and drops them after outbox.retention.';
+COMMENT ON TABLE @extschema@.outbox_archive_default IS
+'Published messages of days that had no partition of their own.';
+COMMENT ON COLUMN @extschema@.outbox_archive.seq IS 'Order of enqueue.';
+COMMENT ON COLUMN @extschema@.outbox_archive.id IS 'The AMQP message_id.';
+COMMENT ON COLUMN @extschema@.outbox_archive.route IS 'Destination as it was enqueued.';
+COMMENT ON COLUMN @extschema@.outbox_archive.event_type IS 'As enqueued.';
+COMMENT ON COLUMN @extschema@.outbox_archive.aggregate_type IS 'As enqueued.';
+COMMENT ON COLUMN @extschema@.outbox_archive.aggregate_id IS 'As enqueued.';
+COMMENT ON COLUMN @extschema@.outbox_archive.payload IS 'As enqueued.';
+COMMENT ON COLUMN @extschema@.outbox_archive.body IS 'As enqueued.';
+COMMENT ON COLUMN @extschema@.outbox_archive.headers IS 'As enqueued.';
+COMMENT ON COLUMN @extschema@.outbox_archive.properties IS 'As enqueued.';
+COMMENT ON COLUMN @extschema@.outbox_archive.routing_key IS 'As enqueued.';
+COMMENT ON COLUMN @extschema@.outbox_archive.created_at IS 'When it was enqueued.';
+COMMENT ON COLUMN @extschema@.outbox_archive.available_at IS 'When it was scheduled, or its last attempt became due; NULL: at once.';
+COMMENT ON COLUMN @extschema@.outbox_archive.attempts IS 'Attempts that failed before the one that succeeded.';
+COMMENT ON COLUMN @extschema@.outbox_archive.published_at IS 'When the settling transaction ran, just after the broker''s confirm.';
+
+DO $$
+DECLARE
+	col record;
+BEGIN
+	FOR col IN
+		SELECT a.attname, pg_catalog.col_description(a.attrelid, a.attnum) AS text
+		FROM pg_catalog.pg_attribute a
+		WHERE a.attrelid = '@extschema@.outbox_archive'::pg_catalog.regclass
+			AND a.attnum > 0
+	LOOP
+		EXECUTE pg_catalog.format('COMMENT ON COLUMN @extschema@.outbox_archive_default.%I IS %L',
+			col.attname, col.text);
+	END LOOP;
+END
+$$;
+
+CREATE FUNCTION @extschema@.outbox_archive_maintain(retention interval)
+RETURNS text
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+/*
+ * It runs in the process that publishes, and whoever waits for such locks holds
+ * up all who come after: the tables are locked without waiting, and what else
+ * these commands lock (the extension, say) is waited for this long at most.
+ */
+SET lock_timeout = '10ms'
+AS $$
+DECLARE
+	today date := (clock_timestamp() AT TIME ZONE 'UTC')::date;
+	part text;
+	day date;
+BEGIN
+	IF retention IS NULL THEN
+		RAISE EXCEPTION 'retention must not be null'
+			USING ERRCODE = 'null_value_not_allowed';
+	END IF;
+
+	/* Today's partition and those of the next two days, unless kept nowhere. */
+	FOR i IN 0..2 LOOP
+		EXIT WHEN retention <= interval '0';
+		day := today + i;
+		part := 'outbox_archive_p' || to_char(day, 'YYYYMMDD');
+		CONTINUE WHEN to_regclass('@extschema@.' || part) IS NOT NULL;
+		/* Rows of that day in the default partition would refuse another. */
+		CONTINUE WHEN EXISTS (
+			SELECT FROM @extschema@.outbox_archive_default
+			WHERE published_at >= day::timestamp AT TIME ZONE 'UTC'
+				AND published_at < (day + 1)::timestamp AT TIME ZONE 'UTC');
+		/* What ATTACH PARTITION will lock. */
+		LOCK TABLE ONLY @extschema@.outbox_archive IN SHARE UPDATE EXCLUSIVE MODE NOWAIT;
+		LOCK TABLE ONLY @extschema@.outbox_archive_default IN ACCESS EXCLUSIVE MODE NOWAIT;
+		/*
+		 * Made apart and attached, because CREATE TABLE ... PARTITION OF locks
+		 * readers of the archive out. A member of the extension, so that
+		 * pg_dump takes it for a part of the extension and not of the user's
+		 * schema.
+		 */
+		EXECUTE format('CREATE TABLE @extschema@.%I (LIKE @extschema@.outbox_archive INCLUDING ALL)', part);
+		EXECUTE format('ALTER TABLE @extschema@.outbox_archive ATTACH PARTITION @extschema@.%I FOR VALUES FROM (%L) TO (%L)',
+			part, to_char(day, 'YYYY-MM-DD') || ' 00:00:00+00', to_char(day + 1, 'YYYY-MM-DD') || ' 00:00:00+00');
+		EXECUTE format('COMMENT ON TABLE @extschema@.%I IS %L', part,
+			'Messages published on ' || to_char(day, 'YYYY-MM-DD') || ' (UTC).');
+		EXECUTE format('ALTER EXTENSION outbox ADD TABLE @extschema@.%I', part);
+		RETURN 'created ' || part;
+	END LOOP;
+
+	/* The oldest partition whose whole day is out of retention. */
+	SELECT c.relname INTO part
+	FROM pg_inherits i
+		JOIN pg_class c ON c.oid = i.inhrelid
+	WHERE i.inhparent = '@extschema@.outbox_archive'::regclass
+		AND c.relname ~ '^outbox_archive_p[0-9]{8}$'
+		AND (to_date(right(c.relname, 8), 'YYYYMMDD') + 1)::timestamp
+			AT TIME ZONE 'UTC' <= clock_timestamp() - retention
+	ORDER BY c.relname
+	LIMIT 1;
+	IF FOUND THEN
+		/* DROP TABLE of a partition locks these three. */
+		LOCK TABLE ONLY @extschema@.outbox_archive, ONLY @extschema@.outbox_archive_default
+			IN ACCESS EXCLUSIVE MODE NOWAIT;
+		EXECUTE format('LOCK TABLE ONLY @extschema@.%I IN ACCESS EXCLUSIVE MODE NOWAIT', part);
+		EXECUTE format('ALTER EXTENSION outbox DROP TABLE @extschema@.%I', part);
+		EXECUTE format('DROP TABLE @extschema@.%I', part);
+		RETURN 'dropped ' || part;
+	END IF;
+
+	DELETE FROM @extschema@.outbox_archive_default
+	WHERE published_at < clock_timestamp() - retention - interval '1 day';
+	RETURN NULL;
+END
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_archive_maintain(interval) IS
+'Makes or drops one partition of outbox_archive, as the retention asks for, and says which; NULL when there is nothing to do. Waits for nobody''s lock: an error (55P03) says that somebody reads the archive. The relay calls it; the owner of the extension may.';
+
+--
+-- Enqueue
+--
+
+CREATE FUNCTION @extschema@.outbox_enqueue(
+	event_type text, payload jsonb,
+	aggregate_type text DEFAULT NULL, aggregate_id text DEFAULT NULL,
+	headers jsonb DEFAULT NULL, route text DEFAULT 'default',
+	routing_key text DEFAULT NULL, properties jsonb DEFAULT NULL,
+	available_at timestamptz DEFAULT NULL, message_id uuid DEFAULT NULL)
+RETURNS uuid
+AS 'MODULE_PATHNAME', 'outbox_enqueue'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION @extschema@.outbox_enqueue(text, jsonb, text, text, jsonb, text, text, jsonb, timestamptz, uuid) IS
+'Enqueues a JSON message in the current transaction and returns its message_id. It is published after commit, and never if the transaction rolls back. Anything that the broker would refuse is an error here that names the argument.';
+
+CREATE FUNCTION @extschema@.outbox_enqueue_bytes(
+	event_type text, body bytea,
+	aggregate_type text DEFAULT NULL, aggregate_id text DEFAULT NULL,
+	headers jsonb DEFAULT NULL, route text DEFAULT 'default',
+	routing_key text DEFAULT NULL, properties jsonb DEFAULT NULL,
+	available_at timestamptz DEFAULT NULL, message_id uuid DEFAULT NULL,
+	content_type text DEFAULT 'application/octet-stream')
+RETURNS uuid
+AS 'MODULE_PATHNAME', 'outbox_enqueue_bytes'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION @extschema@.outbox_enqueue_bytes(text, bytea, text, text, jsonb, text, text, jsonb, timestamptz, uuid, text) IS
+'Enqueues a message with a body of bytes, sent as they are, in the current transaction and returns its message_id. See outbox_enqueue().';
+
+--
+-- What the workers are doing
+--
+
+CREATE FUNCTION @extschema@.outbox_version()
+RETURNS text
+AS 'MODULE_PATHNAME', 'outbox_version'
+LANGUAGE C STABLE STRICT PARALLEL SAFE;
+
+COMMENT ON FUNCTION @extschema@.outbox_version() IS
+'Version of the loaded library; the workers publish only while it is that of the extension.';
+
+CREATE FUNCTION @extschema@.outbox_claims(OUT id_hash bigint, OUT in_flight boolean)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'outbox_claims'
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION @extschema@.outbox_claims() IS
+'Messages of this database that a worker has claimed, by the lower 62 bits of uuid_hash_extended(id, 0); in_flight: sent to the broker and not settled yet.';
+
+CREATE FUNCTION @extschema@.outbox_worker_stats(
+	OUT worker integer, OUT pid integer, OUT state text, OUT broker text,
+	OUT since timestamptz, OUT started_at timestamptz, OUT claimed integer,
+	OUT in_flight integer, OUT published bigint, OUT returned bigint,
+	OUT nacked bigint, OUT failed bigint, OUT retried bigint,
+	OUT reconnects bigint, OUT last_error text, OUT last_error_at timestamptz)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'outbox_worker_stats'
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION @extschema@.outbox_worker_stats() IS
+'One row for each worker of this database; see the view outbox_workers.';
+
+CREATE FUNCTION @extschema@.outbox_relay_state(
+	OUT state text, OUT since timestamptz, OUT hint text, OUT broker text,
+	OUT last_error text, OUT last_error_at timestamptz, OUT workers integer,
+	OUT in_flight bigint)
+RETURNS record
+AS 'MODULE_PATHNAME', 'outbox_relay_state'
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION @extschema@.outbox_relay_state() IS
+'State of the relay of this database as a whole; see the view outbox_status.';
+
+CREATE VIEW @extschema@.outbox_workers AS
+	SELECT * FROM @extschema@.outbox_worker_stats();
+
+COMMENT ON VIEW @extschema@.outbox_workers IS 'The workers of this database, one row each.';
+COMMENT ON COLUMN @extschema@.outbox_workers.worker IS 'Number of the worker in its database, from 0.';
+COMMENT ON COLUMN @extschema@.outbox_workers.pid IS 'Process id, as in pg_stat_activity; NULL while it is not running.';
+COMMENT ON COLUMN @extschema@.outbox_workers.state IS 'What it does: starting, idle, publishing, connecting, broker down, blocked, paused, not adopted, disabled, config error, database error, waiting for standby, version mismatch, no extension, stopping, stopped.';
+COMMENT ON COLUMN @extschema@.outbox_workers.broker IS 'host:port of the broker it is connected to or tries next.';
+COMMENT ON COLUMN @extschema@.outbox_workers.since IS 'When it entered this state.';
+COMMENT ON COLUMN @extschema@.outbox_workers.started_at IS 'When the process started.';
+COMMENT ON COLUMN @extschema@.outbox_workers.claimed IS 'Messages in its memory.';
+COMMENT ON COLUMN @extschema@.outbox_workers.in_flight IS 'Of these, messages sent and not yet settled; at most outbox.window.';
+COMMENT ON COLUMN @extschema@.outbox_workers.published IS 'Messages confirmed and settled; counters begin at 0 when the server starts, or recovers from a crash.';
+COMMENT ON COLUMN @extschema@.outbox_workers.returned IS 'Attempts that the broker returned as unroutable.';
+COMMENT ON COLUMN @extschema@.outbox_workers.nacked IS 'Attempts that the broker nacked.';
+COMMENT ON COLUMN @extschema@.outbox_workers.failed IS 'Messages that became failed.';
+COMMENT ON COLUMN @extschema@.outbox_workers.retried IS 'Failed attempts after which the message waits for another.';
+COMMENT ON COLUMN @extschema@.outbox_workers.reconnects IS 'Connections made after the first one.';
+COMMENT ON COLUMN @extschema@.outbox_workers.last_error IS 'The last error of the link, the settings or the database; errors of single messages are in outbox.last_error.';
+COMMENT ON COLUMN @extschema@.outbox_workers.last_error_at IS 'When that was.';
+
+CREATE VIEW @extschema@.outbox_status AS
+	SELECT current_database() AS database, s.state, s.since,
+		NULLIF(concat_ws(' ', s.hint,
+			'Messages wait on a paused route: ' || t.paused || '. Call outbox_resume() with its name.',
+			'Messages wait for a route that does not exist: ' || t.missing || '. Add it to outbox_route, or discard them.'),
+			'') AS hint,
+		t.backlog, clock_timestamp() - t.oldest AS oldest_pending_age,
+		t.scheduled, t.retrying, t.failed, s.in_flight, s.workers, s.broker,
+		s.last_error, s.last_error_at
+	FROM @extschema@.outbox_relay_state() s,
+		(SELECT coalesce(sum(m.backlog), 0)::bigint AS backlog,
+			min(m.oldest) AS oldest,
+			coalesce(sum(m.scheduled), 0)::bigint AS scheduled,
+			coalesce(sum(m.retrying), 0)::bigint AS retrying,
+			coalesce(sum(m.failed), 0)::bigint AS failed,
+			string_agg(format('"%s" (%s)', m.route, m.backlog), ', ' ORDER BY m.route)
+				FILTER (WHERE r.paused AND m.backlog > 0) AS paused,
+			string_agg(format('"%s" (%s)', m.route, m.backlog), ', ' ORDER BY m.route)
+				FILTER (WHERE r.name IS NULL AND m.backlog > 0) AS missing
+		 FROM (SELECT o.route,
+				count(*) FILTER (WHERE o.due) AS backlog,
+				/*
+				 * What was scheduled is late from then on. The time of a retry
+				 * says nothing about how long the message waits.
+				 */
+				min(CASE WHEN o.attempts > 0 THEN o.created_at
+						 ELSE greatest(o.created_at, o.available_at) END)
+					FILTER (WHERE o.due) AS oldest,
+				count(*) FILTER (WHERE o.pending AND NOT o.due) AS scheduled,
+				count(*) FILTER (WHERE o.pending AND o.attempts > 0) AS retrying,
+				count(*) FILTER (WHERE NOT o.pending) AS failed
+			  FROM (SELECT route, status = 'pending' AS pending, attempts,
+					created_at, available_at,
+					status = 'pending' AND (available_at IS NULL OR attempts > 0
+						OR available_at <= clock_timestamp()) AS due
+				  FROM @extschema@.outbox) o
+			  GROUP BY o.route) m
+			LEFT JOIN @extschema@.outbox_route r ON r.name = m.route) t;
+
+COMMENT ON VIEW @extschema@.outbox_status IS 'One row that a person reads first: is this database''s relay publishing, and if not, why and what to do.';
+COMMENT ON COLUMN @extschema@.outbox_status.database IS 'Name of this database.';
+COMMENT ON COLUMN @extschema@.outbox_status.state IS 'publishing, idle, starting, connecting, broker down, blocked, paused, not adopted, disabled, config error, database error, waiting for standby, version mismatch, stopping, stopped, standby or not preloaded.';
+COMMENT ON COLUMN @extschema@.outbox_status.since IS 'When that state began; NULL when no worker runs.';
+COMMENT ON COLUMN @extschema@.outbox_status.hint IS 'What to do about it; NULL when nothing is wrong.';
+COMMENT ON COLUMN @extschema@.outbox_status.backlog IS 'Messages that wait to be published now, those in flight and those waiting for another attempt included.';
+COMMENT ON COLUMN @extschema@.outbox_status.oldest_pending_age IS 'For how long the oldest of these has waited: since its enqueue, or since it was due if it was scheduled.';
+COMMENT ON COLUMN @extschema@.outbox_status.scheduled IS 'Messages whose available_at, set by the application, has not come.';
+COMMENT ON COLUMN @extschema@.outbox_status.retrying IS 'Of the backlog, messages with at least one failed attempt.';
+COMMENT ON COLUMN @extschema@.outbox_status.failed IS 'Messages given up after max_attempts; see outbox_failed.';
+COMMENT ON COLUMN @extschema@.outbox_status.in_flight IS 'Messages sent and not yet settled.';
+COMMENT ON COLUMN @extschema@.outbox_status.workers IS 'Workers that run.';
+COMMENT ON COLUMN @extschema@.outbox_status.broker IS 'host:port of the broker, without credentials.';
+COMMENT ON COLUMN @extschema@.outbox_status.last_error IS 'The last error of the link, a route, the settings or the database; of several workers, of the one that is in most trouble.';
+COMMENT ON COLUMN @extschema@.outbox_status.last_error_at IS 'When that was.';
+
+CREATE VIEW @extschema@.outbox_messages AS
+	SELECT o.seq, o.id, o.route, o.event_type, o.aggregate_type,
+		o.aggregate_id, o.payload, o.body, o.headers, o.properties,
+		o.routing_key, o.created_at, o.available_at, o.attempts, o.last_error,
+		CASE WHEN c.id_hash IS NOT NULL THEN 'processing' ELSE o.status END AS status,
+		NULL::timestamptz AS published_at
+	FROM @extschema@.outbox o
+		LEFT JOIN (SELECT id_hash FROM @extschema@.outbox_claims() WHERE in_flight) c
+			ON c.id_hash = pg_catalog.uuid_hash_extended(o.id, 0) & 4611686018427387903
+	UNION ALL
+	SELECT a.seq, a.id, a.route, a.event_type, a.aggregate_type,
+		a.aggregate_id, a.payload, a.body, a.headers, a.properties,
+		a.routing_key, a.created_at, a.available_at, a.attempts, NULL,
+		'published', a.published_at
+	FROM @extschema@.outbox_archive a;
+
+COMMENT ON VIEW @extschema@.outbox_messages IS 'Every message that the database still has: live ones, and published ones within outbox.retention.';
+COMMENT ON COLUMN @extschema@.outbox_messages.seq IS 'Order of enqueue.';
+COMMENT ON COLUMN @extschema@.outbox_messages.id IS 'The AMQP message_id.';
+COMMENT ON COLUMN @extschema@.outbox_messages.route IS 'Destination, a name in outbox_route.';
+COMMENT ON COLUMN @extschema@.outbox_messages.event_type IS 'As enqueued.';
+COMMENT ON COLUMN @extschema@.outbox_messages.aggregate_type IS 'As enqueued.';
+COMMENT ON COLUMN @extschema@.outbox_messages.aggregate_id IS 'As enqueued.';
+COMMENT ON COLUMN @extschema@.outbox_messages.payload IS 'As enqueued.';
+COMMENT ON COLUMN @extschema@.outbox_messages.body IS 'As enqueued.';
+COMMENT ON COLUMN @extschema@.outbox_messages.headers IS 'As enqueued.';
+COMMENT ON COLUMN @extschema@.outbox_messages.properties IS 'As enqueued.';
+COMMENT ON COLUMN @extschema@.outbox_messages.routing_key IS 'As enqueued; NULL: the route''s template.';
+COMMENT ON COLUMN @extschema@.outbox_messages.created_at IS 'When it was enqueued.';
+COMMENT ON COLUMN @extschema@.outbox_messages.available_at IS 'When it is due; NULL: at once.';
+COMMENT ON COLUMN @extschema@.outbox_messages.attempts IS 'Failed attempts so far.';
+COMMENT ON COLUMN @extschema@.outbox_messages.last_error IS 'Why the last attempt failed.';
+COMMENT ON COLUMN @extschema@.outbox_messages.status IS 'pending, processing (in flight in a worker now), published or failed.';
+COMMENT ON COLUMN @extschema@.outbox_messages.published_at IS 'When it was published; NULL unless it was.';
+
+CREATE VIEW @extschema@.outbox_failed AS
+	SELECT seq, id, route, event_type, aggregate_type, aggregate_id, payload,
+		body, headers, properties, routing_key, created_at, attempts, last_error
+	FROM @extschema@.outbox
+	WHERE status = 'failed';
+
+COMMENT ON VIEW @extschema@.outbox_failed IS 'Messages given up after max_attempts of their route; outbox_requeue() tries again, outbox_discard() removes.';
+COMMENT ON COLUMN @extschema@.outbox_failed.seq IS 'Order of enqueue.';
+COMMENT ON COLUMN @extschema@.outbox_failed.id IS 'The AMQP message_id; the argument of outbox_requeue() and outbox_discard().';
+COMMENT ON COLUMN @extschema@.outbox_failed.route IS 'Destination, a name in outbox_route.';
+COMMENT ON COLUMN @extschema@.outbox_failed.event_type IS 'As enqueued.';
+COMMENT ON COLUMN @extschema@.outbox_failed.aggregate_type IS 'As enqueued.';
+COMMENT ON COLUMN @extschema@.outbox_failed.aggregate_id IS 'As enqueued.';
+COMMENT ON COLUMN @extschema@.outbox_failed.payload IS 'As enqueued.';
+COMMENT ON COLUMN @extschema@.outbox_failed.body IS 'As enqueued.';
+COMMENT ON COLUMN @extschema@.outbox_failed.headers IS 'As enqueued.';
+COMMENT ON COLUMN @extschema@.outbox_failed.properties IS 'As enqueued.';
+COMMENT ON COLUMN @extschema@.outbox_failed.routing_key IS 'As enqueued; NULL: the route''s template.';
+COMMENT ON COLUMN @extschema@.outbox_failed.created_at IS 'When it was enqueued.';
+COMMENT ON COLUMN @extschema@.outbox_failed.attempts IS 'Failed attempts.';
+COMMENT ON COLUMN @extschema@.outbox_failed.last_error IS 'Why the last one failed, in the broker''s words.';
+
+CREATE VIEW @extschema@.outbox_held_keys AS
+	WITH holder AS (
+		SELECT DISTINCT ON (o.aggregate_type, o.aggregate_id)
+			o.aggregate_type, o.aggregate_id, o.seq, o.id, o.route, o.status,
+			o.attempts, o.available_at, o.last_error
+		FROM @extschema@.outbox o JOIN @extschema@.outbox_route r ON r.name = o.route
+		WHERE o.aggregate_id IS NOT NULL AND r.ordering = 'key'
+			AND (o.status = 'failed' AND r.on_failed = 'block'
+				 OR o.status = 'pending' AND o.available_at IS NOT NULL
+					AND o.attempts > 0)
+		ORDER BY o.aggregate_type, o.aggregate_id, o.seq)
+	SELECT h.aggregate_type, h.aggregate_id, h.status AS reason, h.id, h.seq,
+		h.route, h.attempts,
+		CASE WHEN h.status = 'pending' THEN h.available_at END AS retry_at,
+		h.last_error,
+		(SELECT pg_catalog.count(*) FROM @extschema@.outbox b
+		 WHERE b.status = 'pending' AND b.available_at IS NULL
+			AND b.aggregate_id IS NOT NULL
+			AND @extschema@.outbox_key_hash(b.aggregate_type, b.aggregate_id)
+				= @extschema@.outbox_key_hash(h.aggregate_type, h.aggregate_id)
+			AND b.seq > h.seq) AS behind
+	FROM holder h;
+
+COMMENT ON VIEW @extschema@.outbox_held_keys IS 'Keys whose later messages wait because of one message: it failed on a route with on_failed = ''block'' (requeue or discard it), or waits for its next attempt.';
+COMMENT ON COLUMN @extschema@.outbox_held_keys.aggregate_type IS 'With aggregate_id, the key.';
+COMMENT ON COLUMN @extschema@.outbox_held_keys.aggregate_id IS 'With aggregate_type, the key.';
+COMMENT ON COLUMN @extschema@.outbox_held_keys.reason IS '''failed'': held until outbox_requeue() or outbox_discard() of the message; ''pending'': until it was tried again.';
+COMMENT ON COLUMN @extschema@.outbox_held_keys.id IS 'The message that holds the key.';
+COMMENT ON COLUMN @extschema@.outbox_held_keys.seq IS 'Its order of enqueue.';
+COMMENT ON COLUMN @extschema@.outbox_held_keys.route IS 'Its destination, a name in outbox_route.';
+COMMENT ON COLUMN @extschema@.outbox_held_keys.attempts IS 'Its failed attempts.';
+COMMENT ON COLUMN @extschema@.outbox_held_keys.retry_at IS 'When it is tried again; NULL if it failed.';
+COMMENT ON COLUMN @extschema@.outbox_held_keys.last_error IS 'Why its last attempt failed, in the broker''s words.';
+COMMENT ON COLUMN @extschema@.outbox_held_keys.behind IS 'Messages of the key that wait behind it.';
+
+--
+-- Functions for operators.  They run as the owner of the extension, so EXECUTE
+-- on them is all that an operator's role needs.
+--
+
+CREATE FUNCTION @extschema@.outbox_requeue(id uuid)
+RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
+AS $$
+DECLARE
+	found_status text;
+BEGIN
+	SELECT o.status INTO found_status
+	FROM @extschema@.outbox o WHERE o.id = outbox_requeue.id
+	FOR UPDATE;
+	IF NOT FOUND THEN
+		RAISE EXCEPTION 'message "%" does not exist', outbox_requeue.id
+			USING ERRCODE = 'no_data_found',
+				DETAIL = 'It was published, discarded, or never enqueued.',
+				HINT = 'The view outbox_failed lists the messages that can be requeued.';
+	END IF;
+	IF found_status <> 'failed' THEN
+		RETURN false;
+	END IF;
+	UPDATE @extschema@.outbox o
+	SET status = 'pending', attempts = 0, available_at = NULL
+	WHERE o.id = outbox_requeue.id;
+	RETURN true;
+END
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_requeue(uuid) IS
+'Makes a failed message pending again, with its attempts counted from 0. Returns false when it is pending already; an unknown id is an error (P0002).';
+
+CREATE FUNCTION @extschema@.outbox_requeue_failed(
+	route text DEFAULT NULL, event_type text DEFAULT NULL,
+	aggregate_type text DEFAULT NULL, aggregate_id text DEFAULT NULL,
+	last_error_like text DEFAULT NULL, created_before timestamptz DEFAULT NULL,
+	max_messages integer DEFAULT NULL)
+RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
+AS $$
+DECLARE
+	requeued bigint;
+BEGIN
+	IF max_messages < 0 THEN
+		RAISE EXCEPTION 'max_messages must not be negative'
+			USING ERRCODE = 'invalid_parameter_value';
+	END IF;
+	WITH f AS MATERIALIZED (
+		SELECT o.id FROM @extschema@.outbox o
+		WHERE o.status = 'failed'
+			AND (outbox_requeue_failed.route IS NULL
+				OR o.route = outbox_requeue_failed.route)
+			AND (outbox_requeue_failed.event_type IS NULL
+				OR o.event_type = outbox_requeue_failed.event_type)
+			AND (outbox_requeue_failed.aggregate_type IS NULL
+				OR o.aggregate_type = outbox_requeue_failed.aggregate_type)
+			AND (outbox_requeue_failed.aggregate_id IS NULL
+				OR o.aggregate_id = outbox_requeue_failed.aggregate_id)
+			AND (last_error_like IS NULL OR o.last_error LIKE last_error_like)
+			AND (created_before IS NULL OR o.created_at < created_before)
+		ORDER BY o.seq
+		LIMIT max_messages
+		FOR UPDATE SKIP LOCKED)
+	UPDATE @extschema@.outbox o
+	SET status = 'pending', attempts = 0, available_at = NULL
+	FROM f WHERE o.id = f.id;
+	GET DIAGNOSTICS requeued = ROW_COUNT;
+	RETURN requeued;
+END
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_requeue_failed(text, text, text, text, text, timestamptz, integer) IS
+'Makes the failed messages pending again that match all arguments which are not NULL (last_error_like is a LIKE pattern), the oldest first, at most max_messages. Returns their number.';
+
+CREATE FUNCTION @extschema@.outbox_discard(id uuid)
+RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
+AS $$
+BEGIN
+	/*
+	 * The row lock first: a claim that is under way commits before we get it
+	 * and is visible in outbox_claims() by then, and no new one can take the
+	 * row while we have it.
+	 */
+	PERFORM FROM @extschema@.outbox o WHERE o.id = outbox_discard.id
+	FOR UPDATE;
+	IF NOT FOUND THEN
+		RETURN false;
+	END IF;
+	IF EXISTS (SELECT FROM @extschema@.outbox_claims() c
+			   WHERE c.id_hash = uuid_hash_extended(outbox_discard.id, 0) & 4611686018427387903) THEN
+		RAISE EXCEPTION 'message "%" is being published', outbox_discard.id
+			USING ERRCODE = 'object_in_use',
+				HINT = 'Call outbox_pause() for its route first, or try again later.';
+	END IF;
+	DELETE FROM @extschema@.outbox o WHERE o.id = outbox_discard.id;
+	RETURN true;
+END
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_discard(uuid) IS
+'Removes a failed or waiting message for good; it is never published. Returns false when there is none with that id; one that a worker is publishing is an error (55006).';
+
+CREATE FUNCTION @extschema@.outbox_set_paused(route text, value boolean)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF route IS NULL THEN
+		UPDATE @extschema@.outbox_control SET paused = value;
+		RETURN;
+	END IF;
+	UPDATE @extschema@.outbox_route r SET paused = value
+	WHERE r.name = outbox_set_paused.route;
+	IF NOT FOUND THEN
+		RAISE EXCEPTION 'route "%" does not exist', route
+			USING ERRCODE = 'undefined_object',
+				HINT = 'The table outbox_route lists the routes.';
+	END IF;
+END
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_set_paused(text, boolean) IS
+'What outbox_pause() and outbox_resume() share.';
+
+CREATE FUNCTION @extschema@.outbox_pause(route text DEFAULT NULL)
+RETURNS void
+LANGUAGE sql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
+AS $$ SELECT @extschema@.outbox_set_paused(route, true) $$;
+
+COMMENT ON FUNCTION @extschema@.outbox_pause(text) IS
+'Stops publishing on a route, or with NULL in this whole database, from the commit on; what is in flight is still confirmed. Enqueue goes on.';
+
+CREATE FUNCTION @extschema@.outbox_resume(route text DEFAULT NULL)
+RETURNS void
+LANGUAGE sql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
+AS $$ SELECT @extschema@.outbox_set_paused(route, false) $$;
+
+COMMENT ON FUNCTION @extschema@.outbox_resume(text) IS
+'Undoes outbox_pause() with the same argument.';
+
+CREATE FUNCTION @extschema@.outbox_adopt()
+RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
+AS $$
+DECLARE
+	before @extschema@.outbox_control;
+	after @extschema@.outbox_control;
+	highest bigint;
+BEGIN
+	SELECT * INTO before FROM @extschema@.outbox_control FOR UPDATE;
+	/*
+	 * What came by logical replication has the numbers of its publisher, and what
+	 * is enqueued from now on comes after it.  Nobody may draw a number meanwhile.
+	 */
+	SELECT max(o.seq) INTO highest FROM @extschema@.outbox o;
+	IF highest >= (SELECT last_value + is_called::integer FROM @extschema@.outbox_seq_seq) THEN
+		LOCK TABLE @extschema@.outbox IN SHARE ROW EXCLUSIVE MODE;
+		PERFORM setval('@extschema@.outbox_seq_seq', greatest(highest, s.last_value))
+		FROM @extschema@.outbox_seq_seq s;
+	END IF;
+	/* In any case: that adopted_at changes makes the workers look again. */
+	UPDATE @extschema@.outbox_control c
+	SET system_identifier = s.system_identifier, database_oid = d.oid,
+		adopted_at = now(),
+		adopted_origins = c.adopted_origins || ARRAY(
+			SELECT DISTINCT o.origin FROM @extschema@.outbox o
+			WHERE o.origin <> @extschema@.outbox_origin()
+				AND o.origin <> ALL (c.adopted_origins))
+	FROM pg_control_system() s, pg_database d
+	WHERE d.datname = current_database()
+	RETURNING c.* INTO after;
+	RETURN (after.system_identifier, after.database_oid, after.adopted_origins)
+		IS DISTINCT FROM
+		(before.system_identifier, before.database_oid, before.adopted_origins);
+END
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_adopt() IS
+'Lets the relay publish what a copied database (restored dump, CREATE DATABASE ... TEMPLATE) or a subscriber of logical replication holds: records this database in outbox_control, and in adopted_origins where the messages that are there now come from, and lets seq go on behind theirs. Returns false when all of that was recorded already.';
+
+CREATE FUNCTION @extschema@.outbox_worker_restart()
+RETURNS integer
+AS 'MODULE_PATHNAME', 'outbox_worker_restart'
+LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION @extschema@.outbox_worker_restart() IS
+'Makes the workers of this database settle, leave and start anew (new connections, ALTER DATABASE SET read again). Returns how many were told.';
+
+--
+-- Nothing for everybody: the administrator grants what each role needs.
+--
+
+REVOKE ALL ON FUNCTION
+	@extschema@.outbox_uuid7(),
+	@extschema@.outbox_origin(),
+	@extschema@.outbox_row_trigger(),
+	@extschema@.outbox_change_trigger(),
+	@extschema@.outbox_control_restore_trigger(),
+	@extschema@.outbox_adopt(),
+	@extschema@.outbox_route_trigger(),
+	@extschema@.outbox_route_removal_trigger(),
+	@extschema@.outbox_route_default_trigger(),
+	@extschema@.outbox_archive_maintain(interval),
+	@extschema@.outbox_enqueue(text, jsonb, text, text, jsonb, text, text, jsonb, timestamptz, uuid),
+	@extschema@.outbox_enqueue_bytes(text, bytea, text, text, jsonb, text, text, jsonb, timestamptz, uuid, text),
+	@extschema@.outbox_key_hash(text, text),
+	@extschema@.outbox_version(),
+	@extschema@.outbox_claims(),
+	@extschema@.outbox_worker_stats(),
+	@extschema@.outbox_relay_state(),
+	@extschema@.outbox_requeue(uuid),
+	@extschema@.outbox_requeue_failed(text, text, text, text, text, timestamptz, integer),
+	@extschema@.outbox_discard(uuid),
+	@extschema@.outbox_set_paused(text, boolean),
+	@extschema@.outbox_pause(text),
+	@extschema@.outbox_resume(text),
+	@extschema@.outbox_worker_restart()
+FROM PUBLIC;
+
+/*
+ * Defaults of columns of outbox, the expression of an index, and conditions of
+ * triggers: whoever may INSERT must be able to evaluate them.
+ */
+GRANT EXECUTE ON FUNCTION
+	@extschema@.outbox_uuid7(),
+	@extschema@.outbox_origin(),
+	@extschema@.outbox_key_hash(text, text),
+	@extschema@.outbox_restoring()
+TO PUBLIC;
+
+/*
+ * Those who may monitor the server may see what the relay does.  Functions in a
+ * view are checked against the caller, so the view alone would not do.
+ */
+GRANT SELECT ON @extschema@.outbox_status, @extschema@.outbox_workers TO pg_monitor;
+GRANT EXECUTE ON FUNCTION
+	@extschema@.outbox_relay_state(),
+	@extschema@.outbox_worker_stats(),
+	@extschema@.outbox_version()
+TO pg_monitor;

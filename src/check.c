@@ -18,13 +18,13 @@
 #include <math.h>
 
 #include "check.h"
+#include "compat.h"
 #include "encode_json.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "settings.h"
 #include "utils/builtins.h"
 #include "utils/numeric.h"
-#include "varatt_compat.h"
 
 /* Class, weight, body size and property flags in front of the properties. */
 #define CONTENT_HEADER_BYTES	14

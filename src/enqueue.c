@@ -14,6 +14,7 @@
 
 #include "access/table.h"
 #include "common/hashfn.h"
+#include "compat.h"
 #include "enqueue.h"
 #include "fmgr.h"
 #include "miscadmin.h"
@@ -26,7 +27,6 @@
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "uuid7.h"
-#include "varatt_compat.h"
 
 PG_FUNCTION_INFO_V1(outbox_enqueue);
 PG_FUNCTION_INFO_V1(outbox_enqueue_bytes);

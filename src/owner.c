@@ -17,6 +17,7 @@
 
 #include "catalog/objectaccess.h"
 #include "catalog/pg_class.h"
+#include "compat.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
@@ -65,21 +66,13 @@ refuse_temporary(List *rangetable)
 
 /* ExecutorCheckPerms_hook */
 static bool
-#if PG_VERSION_NUM >= 160000
-check_perms(List *rangetable, List *perminfos, bool ereport_on_violation)
-#else
-check_perms(List *rangetable, bool ereport_on_violation)
-#endif
+check_perms(COMPAT_CHECK_PERMS_PARAMS)
 {
 	if (as_owner)
 		refuse_temporary(rangetable);
 	if (next_check_perms == NULL)
 		return true;
-#if PG_VERSION_NUM >= 160000
-	return next_check_perms(rangetable, perminfos, ereport_on_violation);
-#else
-	return next_check_perms(rangetable, ereport_on_violation);
-#endif
+	return next_check_perms(COMPAT_CHECK_PERMS_ARGS);
 }
 
 /* object_access_hook: TRUNCATE fires triggers, and the executor does not see it. */

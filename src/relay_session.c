@@ -8,6 +8,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "compat.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "postmaster/bgworker.h"
@@ -76,9 +77,7 @@ outbox_relay_connect_database(Oid dboid)
 	commit = GetConfigOption("synchronous_commit", false, false);
 	for (int i = 0; i < (int) lengthof(overrides); i++)
 	{
-		int			since = overrides[i].since;
-
-		if (since > 0 ? PG_VERSION_NUM < since : -since > 0 && PG_VERSION_NUM >= -since)
+		if (!compat_server_has(overrides[i].since))
 			continue;
 		/* remote_apply is what the administrator asked for beyond "on" */
 		if (strcmp(overrides[i].name, "synchronous_commit") == 0 &&

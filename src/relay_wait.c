@@ -18,14 +18,12 @@
  */
 #include "postgres.h"
 
+#include "compat.h"
 #include "miscadmin.h"
 #include "relay_internal.h"
 #include "storage/latch.h"
 #include "utils/memutils.h"
 #include "utils/wait_event.h"
-#if PG_VERSION_NUM >= 180000
-#include "storage/waiteventset.h"
-#endif
 
 #define PACE_US		1000
 #define PACE_BURST	8
@@ -44,11 +42,7 @@ drop_set(void)
 static void
 make_set(pgsocket sock)
 {
-#if PG_VERSION_NUM >= 170000
-	set = CreateWaitEventSet(NULL, 3);
-#else
-	set = CreateWaitEventSet(TopMemoryContext, 3);
-#endif
+	set = compat_create_wait_set(3);
 	AddWaitEventToSet(set, WL_LATCH_SET, PGINVALID_SOCKET, MyLatch, NULL);
 	AddWaitEventToSet(set, WL_EXIT_ON_PM_DEATH, PGINVALID_SOCKET, NULL, NULL);
 	AddWaitEventToSet(set, WL_SOCKET_READABLE, sock, NULL, NULL);

@@ -15,6 +15,7 @@
 #include "check.h"
 #include "columns.h"
 #include "commands/trigger.h"
+#include "compat.h"
 #include "deferred.h"
 #include "enqueue.h"
 #include "fired.h"
@@ -29,7 +30,6 @@
 #include "utils/builtins.h"
 #include "utils/rel.h"
 #include "utils/timestamp.h"
-#include "varatt_compat.h"
 #include "wake.h"
 
 PG_FUNCTION_INFO_V1(outbox_row_trigger);

@@ -15,6 +15,7 @@
 
 #include "access/xact.h"
 #include "catalog/pg_type.h"
+#include "compat.h"
 #include "enqueue.h"
 #include "executor/executor.h"
 #include "executor/tuptable.h"
@@ -28,7 +29,6 @@
 #include "utils/plancache.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
-#include "varatt_compat.h"
 
 /* Parameters that every claim has, whether its text uses them or not. */
 #define CLAIM_NARGS 9
@@ -251,11 +251,7 @@ run(SPIPlanPtr plan, int nargs, const Oid *types, Datum *values,
 							source->query_string, GetActiveSnapshot(),
 							InvalidSnapshot, &receiver->pub, params, NULL, 0);
 	ExecutorStart(query, 0);
-#if PG_VERSION_NUM >= 180000
-	ExecutorRun(query, ForwardScanDirection, 0);
-#else
-	ExecutorRun(query, ForwardScanDirection, 0, true);
-#endif
+	compat_executor_run(query);
 	ExecutorFinish(query);
 	ExecutorEnd(query);
 	FreeQueryDesc(query);

@@ -21,16 +21,11 @@
 
 #include "access/transam.h"
 #include "access/xlog.h"
+#include "compat.h"
 #include "replication/syncrep.h"
 #include "storage/lwlock.h"
 #include "store.h"
 #include "store_internal.h"
-
-#if PG_VERSION_NUM >= 170000
-#define OLDEST_CLOG_XID (TransamVariables->oldestClogXid)
-#else
-#define OLDEST_CLOG_XID (ShmemVariableCache->oldestClogXid)
-#endif
 
 static XLogRecPtr fence = InvalidXLogRecPtr;
 static TransactionId last_xid = InvalidTransactionId;
@@ -58,7 +53,7 @@ outbox_store_fence_row(TransactionId xid)
 	last_xid = xid;
 	next = ReadNextTransactionId();
 	LWLockAcquire(XactTruncationLock, LW_SHARED);
-	if (TransactionIdPrecedesOrEquals(OLDEST_CLOG_XID, xid) &&
+	if (TransactionIdPrecedesOrEquals(compat_oldest_clog_xid(), xid) &&
 		TransactionIdPrecedes(xid, next))
 		lsn = TransactionIdGetCommitLSN(xid);
 	LWLockRelease(XactTruncationLock);

@@ -10,6 +10,7 @@
  */
 #include "postgres.h"
 
+#include "compat.h"
 #include "enqueue.h"
 #include "mb/pg_wchar.h"
 #include "store.h"
@@ -17,7 +18,6 @@
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
-#include "varatt_compat.h"
 
 
 /* A value on its way into a message's chunk. */

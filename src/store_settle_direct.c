@@ -28,6 +28,7 @@
 #include "access/xact.h"
 #include "catalog/pg_trigger.h"
 #include "catalog/pg_type.h"
+#include "compat.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "partitioning/partbounds.h"
@@ -215,16 +216,7 @@ archive_row(Archive *archive, TupleTableSlot *row, CommandId cid)
 	slot->tts_tableOid = RelationGetRelid(archive->rel);
 	table_tuple_insert(archive->rel, slot, cid, 0, NULL);
 	if (archive->info->ri_NumIndices > 0)
-#if PG_VERSION_NUM >= 190000
-		(void) ExecInsertIndexTuples(archive->info, archive->estate, 0, slot,
-									 NIL, NULL);
-#elif PG_VERSION_NUM >= 160000
-		(void) ExecInsertIndexTuples(archive->info, slot, archive->estate,
-									 false, false, NULL, NIL, false);
-#else
-		(void) ExecInsertIndexTuples(archive->info, slot, archive->estate,
-									 false, false, NULL, NIL);
-#endif
+		compat_insert_index_tuples(archive->info, slot, archive->estate);
 }
 
 /* ---------------------------------------------------------------- settling */
@@ -242,13 +234,8 @@ delete_row(Relation rel, const OutboxSettled *row, TupleTableSlot *slot,
 		memcmp(DatumGetUUIDP(slot_getattr(slot, COL_ID, &isnull)), &row->id,
 			   UUID_LEN) != 0)
 		return false;
-#if PG_VERSION_NUM >= 190000
-	return table_tuple_delete(rel, &tid, cid, 0, GetActiveSnapshot(),
-							  InvalidSnapshot, true, &failure) == TM_Ok;
-#else
-	return table_tuple_delete(rel, &tid, cid, GetActiveSnapshot(),
-							  InvalidSnapshot, true, &failure, false) == TM_Ok;
-#endif
+	return compat_tuple_delete(rel, &tid, cid, GetActiveSnapshot(),
+							   &failure) == TM_Ok;
 }
 
 static int

@@ -1,0 +1,87 @@
+/*-------------------------------------------------------------------------
+ *
+ * compat.h
+ *		What differs between the versions of PostgreSQL, 15 to 19.
+ *
+ * The only place in src/ that looks at PG_VERSION_NUM.  A condition has the
+ * form of a macro, so that nothing is included here that its user does not
+ * include anyway.  doc/versions.md lists them with the reasons.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTBOX_COMPAT_H
+#define OUTBOX_COMPAT_H
+
+/* ------------------------------------------------------------------ headers */
+
+/* The varlena macros were in postgres.h. */
+#if PG_VERSION_NUM >= 160000
+#include "varatt.h"
+#endif
+
+/* The sets of events were in storage/latch.h. */
+#if PG_VERSION_NUM >= 180000
+#include "storage/waiteventset.h"
+#endif
+
+/* ------------------------------------------------------------------- server */
+
+/* Has this server what came with version "since", or went with "-since"? */
+#define compat_server_has(since) \
+	((since) >= 0 ? PG_VERSION_NUM >= (since) : PG_VERSION_NUM < -(since))
+
+/* TransamVariables was called ShmemVariableCache. */
+#if PG_VERSION_NUM >= 170000
+#define compat_oldest_clog_xid() (TransamVariables->oldestClogXid)
+#else
+#define compat_oldest_clog_xid() (ShmemVariableCache->oldestClogXid)
+#endif
+
+/* A set that lives as long as the process: owned by none, or in a context. */
+#if PG_VERSION_NUM >= 170000
+#define compat_create_wait_set(n) CreateWaitEventSet(NULL, n)
+#else
+#define compat_create_wait_set(n) CreateWaitEventSet(TopMemoryContext, n)
+#endif
+
+/* ----------------------------------------------------------------- executor */
+
+/* execute_once is gone. */
+#if PG_VERSION_NUM >= 180000
+#define compat_executor_run(query) ExecutorRun(query, ForwardScanDirection, 0)
+#else
+#define compat_executor_run(query) ExecutorRun(query, ForwardScanDirection, 0, true)
+#endif
+
+/* Permissions came to have a list of their own. */
+#if PG_VERSION_NUM >= 160000
+#define COMPAT_CHECK_PERMS_PARAMS \
+	List *rangetable, List *perminfos, bool ereport_on_violation
+#define COMPAT_CHECK_PERMS_ARGS rangetable, perminfos, ereport_on_violation
+#else
+#define COMPAT_CHECK_PERMS_PARAMS List *rangetable, bool ereport_on_violation
+#define COMPAT_CHECK_PERMS_ARGS rangetable, ereport_on_violation
+#endif
+
+/* An insert into all indexes, without ON CONFLICT. */
+#if PG_VERSION_NUM >= 190000
+#define compat_insert_index_tuples(info, slot, estate) \
+	((void) ExecInsertIndexTuples(info, estate, 0, slot, NIL, NULL))
+#elif PG_VERSION_NUM >= 160000
+#define compat_insert_index_tuples(info, slot, estate) \
+	((void) ExecInsertIndexTuples(info, slot, estate, false, false, NULL, NIL, false))
+#else
+#define compat_insert_index_tuples(info, slot, estate) \
+	((void) ExecInsertIndexTuples(info, slot, estate, false, false, NULL, NIL))
+#endif
+
+/* Waits for who has the row; the row is not moved to another partition. */
+#if PG_VERSION_NUM >= 190000
+#define compat_tuple_delete(rel, tid, cid, snapshot, failure) \
+	table_tuple_delete(rel, tid, cid, 0, snapshot, InvalidSnapshot, true, failure)
+#else
+#define compat_tuple_delete(rel, tid, cid, snapshot, failure) \
+	table_tuple_delete(rel, tid, cid, snapshot, InvalidSnapshot, true, failure, false)
+#endif
+
+#endif							/* OUTBOX_COMPAT_H */

@@ -31,6 +31,7 @@
 
 #include "broker_internal.h"
 #include "clock.h"
+#include "wait_event.h"
 #include "watchdog.h"
 
 /* The polite goodbye may take this long; the broker needs a few ms for it. */
@@ -291,7 +292,9 @@ outbox_link_close(OutboxLink *link, bool polite)
 			outbox_link_cork(link, false);
 		outbox_link_guard(link, limit_ms);
 		(void) amqp_set_rpc_timeout(link->conn, &patience);
+		outbox_wait_start(OUTBOX_WAIT_CLOSE);
 		(void) amqp_connection_close(link->conn, AMQP_REPLY_SUCCESS);
+		outbox_wait_end();
 		(void) outbox_link_unguard(link);
 	}
 	outbox_link_drop(link);

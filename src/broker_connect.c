@@ -29,6 +29,7 @@
 #include "utils/memutils.h"
 
 #include "broker_internal.h"
+#include "wait_event.h"
 #include "watchdog.h"
 
 #ifndef OUTBOX_VERSION
@@ -108,7 +109,9 @@ resolve(OutboxLink *link)
 	hints.ai_family = AF_UNSPEC;
 	hints.ai_socktype = SOCK_STREAM;
 	snprintf(port, sizeof(port), "%d", link->target.port);
+	outbox_wait_start(OUTBOX_WAIT_RESOLVE);
 	rc = getaddrinfo(link->target.host, port, &hints, &link->addresses);
+	outbox_wait_end();
 	if (rc != 0)
 	{
 		link->addresses = NULL;
@@ -299,12 +302,14 @@ login(OutboxLink *link)
 	(void) amqp_set_handshake_timeout(link->conn, &handshake);
 	(void) amqp_set_rpc_timeout(link->conn, &rpc);
 	outbox_link_guard(link, OUTBOX_SOCKET_LIMIT_MS);
+	outbox_wait_start(OUTBOX_WAIT_LOGIN);
 	reply = amqp_login_with_properties(link->conn, link->target.vhost, 0,
 									   OUTBOX_FRAME_MAX,
 									   link->target.heartbeat_s, &table,
 									   AMQP_SASL_METHOD_PLAIN,
 									   link->target.user,
 									   link->target.password);
+	outbox_wait_end();
 	forget_password(link);
 	if (reply.reply_type != AMQP_RESPONSE_NORMAL)
 		return outbox_link_fail_rpc(link, "handshake", &reply);
@@ -319,6 +324,7 @@ open_channel(OutboxLink *link)
 	amqp_rpc_reply_t reply;
 
 	outbox_link_guard(link, OUTBOX_SOCKET_LIMIT_MS);
+	outbox_wait_start(OUTBOX_WAIT_LOGIN);
 	(void) amqp_channel_open(link->conn, OUTBOX_CHANNEL_PUBLISH);
 	reply = amqp_get_rpc_reply(link->conn);
 	if (reply.reply_type == AMQP_RESPONSE_NORMAL)
@@ -326,6 +332,7 @@ open_channel(OutboxLink *link)
 		(void) amqp_confirm_select(link->conn, OUTBOX_CHANNEL_PUBLISH);
 		reply = amqp_get_rpc_reply(link->conn);
 	}
+	outbox_wait_end();
 	if (reply.reply_type != AMQP_RESPONSE_NORMAL)
 		return outbox_link_fail_rpc(link, "opening a channel", &reply);
 	if (outbox_link_unguard(link))

@@ -13,6 +13,7 @@
 #include "postgres.h"
 
 #include "broker_internal.h"
+#include "wait_event.h"
 #include "watchdog.h"
 
 static bool
@@ -92,7 +93,9 @@ outbox_link_declare(OutboxLink *link, const char *exchange, const char *type,
 
 	outbox_link_note_read(link);
 	outbox_link_guard(link, OUTBOX_SOCKET_LIMIT_MS);
+	outbox_wait_start(OUTBOX_WAIT_DECLARE);
 	reply = declare(link, exchange, type);
+	outbox_wait_end();
 	if (reply.reply_type == AMQP_RESPONSE_NORMAL)
 		status = OUTBOX_LINK_OK;
 	else if (is_channel_close(&reply))

@@ -24,6 +24,7 @@
 #include "utils/memutils.h"
 
 #include "broker_internal.h"
+#include "wait_event.h"
 
 /* Sent at once when so much is there; a message may be as large. */
 #define FLUSH_BYTES		65536
@@ -164,7 +165,11 @@ outbox_frames_flush(OutboxLink *link)
 		if (n > 0)
 			sent += n;
 		else if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+		{
+			outbox_wait_start(OUTBOX_WAIT_SEND);
 			(void) poll(&wait, 1, POLL_MS);
+			outbox_wait_end();
+		}
 		else if (n == 0 || errno != EINTR)
 		{
 			link->frames_len = 0;

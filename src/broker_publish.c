@@ -22,6 +22,7 @@
 #include "utils/memutils.h"
 
 #include "broker_internal.h"
+#include "wait_event.h"
 #include "watchdog.h"
 
 /* Method frame without its two strings: overhead, ids, ticket, lengths, bits. */
@@ -279,7 +280,9 @@ put_on_wire(OutboxLink *link, const OutboxEncoded *encoded,
 		return status;
 	if (!link->corked)
 		outbox_link_cork(link, true);
+	outbox_wait_start(OUTBOX_WAIT_SEND);
 	status = begin_sending(link, encoded, exchange, routing_key);
+	outbox_wait_end();
 	/* our own frames need none, and may come next; nor may a rest wait for it */
 	if (!link->target.tls || link->rest.len > 0)
 		outbox_link_cork(link, false);
@@ -368,7 +371,9 @@ outbox_link_send_rest(OutboxLink *link)
 		return OUTBOX_LINK_AGAIN;
 	outbox_link_measure_room(link);
 	outbox_link_guard(link, OUTBOX_SOCKET_LIMIT_MS);
+	outbox_wait_start(OUTBOX_WAIT_SEND);
 	status = send_rest(link);
+	outbox_wait_end();
 	if (outbox_link_unguard(link))
 		status = AMQP_STATUS_TIMEOUT;
 	if (status != AMQP_STATUS_OK)

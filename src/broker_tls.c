@@ -17,6 +17,7 @@
 #include <openssl/x509v3.h>
 
 #include "broker_internal.h"
+#include "wait_event.h"
 
 /* Why the last verification failed; OpenSSL's callback has no better place. */
 static const char *verify_reason;
@@ -172,7 +173,9 @@ outbox_link_open_tls(OutboxLink *link, const char *address)
 										 AMQP_TLSvLATEST) != AMQP_STATUS_OK)
 		return fail_tls(link, "TLS", "this library knows no TLS 1.2");
 
+	outbox_wait_start(OUTBOX_WAIT_LOGIN);
 	rc = amqp_socket_open_noblock(sock, address, link->target.port, &patience);
+	outbox_wait_end();
 	if (rc != AMQP_STATUS_OK)
 		return fail_open(link, rc);
 	link->fd = amqp_get_sockfd(link->conn);

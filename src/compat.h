@@ -44,6 +44,27 @@
 #define compat_create_wait_set(n) CreateWaitEventSet(TopMemoryContext, n)
 #endif
 
+/* An extension can name what it waits for. */
+#if PG_VERSION_NUM >= 170000
+#define COMPAT_HAVE_WAIT_EVENTS true
+#define compat_new_wait_event(name) WaitEventExtensionNew(name)
+#else
+#define COMPAT_HAVE_WAIT_EVENTS false
+#define compat_new_wait_event(name) ((void) (name), PG_WAIT_EXTENSION)
+#endif
+
+/*
+ * The server makes UUIDs of version 7 itself, and promises that those of one
+ * backend grow, also when the clock does not.
+ */
+#if PG_VERSION_NUM >= 180000
+#define COMPAT_HAVE_UUIDV7 true
+#define compat_uuidv7() DatumGetUUIDP(DirectFunctionCall1(uuidv7, (Datum) 0))
+#else
+#define COMPAT_HAVE_UUIDV7 false
+#define compat_uuidv7() ((pg_uuid_t *) NULL)
+#endif
+
 /* ----------------------------------------------------------------- executor */
 
 /* execute_once is gone. */

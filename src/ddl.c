@@ -28,6 +28,7 @@
 #include "tcop/utility.h"
 #include "utils/acl.h"
 #include "utils/syscache.h"
+#include "wait_event.h"
 #include "wake.h"
 
 /* Shorter than the five seconds that the server waits afterwards. */
@@ -109,7 +110,8 @@ wait_until_empty(Oid dboid)
 	{
 		(void) WaitLatch(MyLatch,
 						 WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 STOP_POLL_MS, PG_WAIT_EXTENSION);
+						 STOP_POLL_MS,
+						 outbox_wait_event(OUTBOX_WAIT_WORKERS));
 		ResetLatch(MyLatch);
 		CHECK_FOR_INTERRUPTS();
 	}

@@ -21,6 +21,7 @@
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/wait_event.h"
+#include "wait_event.h"
 
 #define MAX_WAIT_MS			60000
 
@@ -96,7 +97,8 @@ outbox_launcher_main(Datum main_arg)
 		timeout = manage_databases();
 		(void) WaitLatch(MyLatch,
 						 WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 Max(timeout, 10), PG_WAIT_EXTENSION);
+						 Max(timeout, 10),
+						 outbox_wait_event(OUTBOX_WAIT_LAUNCHER));
 		ResetLatch(MyLatch);
 		/* An ordinary stop is not worth a FATAL in the log. */
 		if (ProcDiePending)

@@ -30,6 +30,7 @@
 #include "tcop/tcopprot.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
+#include "wait_event.h"
 
 /* Longest wait; the poll normally ends it earlier. */
 #define MAX_WAIT_MS 60000
@@ -256,7 +257,7 @@ drain(OutboxRelay *relay)
 								 WL_SOCKET_READABLE | WL_TIMEOUT |
 								 WL_EXIT_ON_PM_DEATH,
 								 outbox_link_socket(relay->link), wait_ms,
-								 PG_WAIT_EXTENSION);
+								 outbox_wait_event(OUTBOX_WAIT_STOP));
 		now = outbox_mono_now();
 		relay->send_at = OUTBOX_MONO_UNSET;
 	}

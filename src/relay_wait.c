@@ -24,6 +24,7 @@
 #include "storage/latch.h"
 #include "utils/memutils.h"
 #include "utils/wait_event.h"
+#include "wait_event.h"
 
 #define PACE_US		1000
 #define PACE_BURST	8
@@ -63,7 +64,9 @@ wait_open(OutboxRelay *relay, pgsocket sock, int64 timeout_ms)
 		set_opened_at = relay->opened_at;
 	}
 	n = WaitEventSetWait(set, timeout_ms, events, lengthof(events),
-						 PG_WAIT_EXTENSION);
+						 outbox_wait_event(relay->window.outstanding > 0 ?
+										   OUTBOX_WAIT_CONFIRM :
+										   OUTBOX_WAIT_RELAY));
 	for (int i = 0; i < n; i++)
 		if (events[i].events & WL_SOCKET_READABLE)
 			return true;
@@ -96,7 +99,9 @@ nap(OutboxRelay *relay)
 		!outbox_relay_link_open(relay))
 		return false;
 	MySlot->napping = true;
+	outbox_wait_start(OUTBOX_WAIT_RELAY);
 	pg_usleep(Min(us, PACE_US));
+	outbox_wait_end();
 	MySlot->napping = false;
 	pg_memory_barrier();		/* before the inbox is taken */
 	return true;
@@ -113,6 +118,7 @@ outbox_relay_wait(OutboxRelay *relay, int64 timeout_ms)
 {
 	pgsocket	sock = outbox_link_socket(relay->link);
 	int			events = WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH;
+	bool		connecting = false;
 
 	if (nap(relay))
 		return true;
@@ -121,8 +127,13 @@ outbox_relay_wait(OutboxRelay *relay, int64 timeout_ms)
 	drop_set();
 	/* Writable says that a connect has ended, and else nothing of use. */
 	if (sock != PGINVALID_SOCKET)
-		events |= outbox_link_state(relay->link) == OUTBOX_LINK_CONNECTING ?
-			WL_SOCKET_WRITEABLE : WL_SOCKET_READABLE;
+	{
+		connecting = outbox_link_state(relay->link) == OUTBOX_LINK_CONNECTING;
+		events |= connecting ? WL_SOCKET_WRITEABLE : WL_SOCKET_READABLE;
+	}
 	return (WaitLatchOrSocket(MyLatch, events, sock, timeout_ms,
-							  PG_WAIT_EXTENSION) & WL_SOCKET_READABLE) != 0;
+							  outbox_wait_event(connecting ?
+												OUTBOX_WAIT_CONNECT :
+												OUTBOX_WAIT_RELAY)) &
+			WL_SOCKET_READABLE) != 0;
 }

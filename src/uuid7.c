@@ -7,20 +7,22 @@
  */
 #include "postgres.h"
 
+#include "compat.h"
 #include "fmgr.h"
 #include "miscadmin.h"
+#include "utils/fmgrprotos.h"
 #include "utils/timestamp.h"
 #include "uuid7.h"
 
 PG_FUNCTION_INFO_V1(outbox_uuid7);
 
 /*
- * 48 bits of Unix milliseconds, 12 bits of fraction of it so that values of one
- * backend grow within a millisecond, 62 random bits.  Random bytes are drawn many
- * at a time, as each draw is a system call.
+ * For servers before 18: 48 bits of Unix milliseconds, 12 bits of fraction of it so
+ * that values of one backend grow within a millisecond, 62 random bits.  Random
+ * bytes are drawn many at a time, as each draw is a system call.
  */
-void
-outbox_make_uuid7(pg_uuid_t *uuid)
+static void
+make_uuid7(pg_uuid_t *uuid)
 {
 	static uint8 pool[1024];
 	static int	pool_pid = 0;
@@ -47,6 +49,15 @@ outbox_make_uuid7(pg_uuid_t *uuid)
 	memcpy(&uuid->data[8], pool + used, 8);
 	used += 8;
 	uuid->data[8] = (uuid->data[8] & 0x3f) | 0x80;
+}
+
+void
+outbox_make_uuid7(pg_uuid_t *uuid)
+{
+	if (COMPAT_HAVE_UUIDV7)
+		*uuid = *compat_uuidv7();
+	else
+		make_uuid7(uuid);
 }
 
 Datum

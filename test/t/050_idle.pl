@@ -58,6 +58,15 @@ sub position
 	);
 }
 
+# Before 17 an extension's waits have no names.
+my @waits = $node->sql('SHOW server_version_num') >= 170000
+  ? qw(OutboxLauncherMain OutboxRelayMain)
+  : qw(Extension Extension);
+$node->wait_sql(
+	q{SELECT string_agg(DISTINCT wait_event_type || ' ' || wait_event, ', ')
+		FROM pg_stat_activity WHERE backend_type = '} . $_->[0] . q{'},
+	"Extension $_->[1]") foreach [ 'outbox launcher', $waits[0] ], [ 'outbox relay', $waits[1] ];
+
 # The archive's partitions are made, hint bits are set, pages pruned.
 $node->sql('VACUUM', $_) foreach qw(postgres other);
 $node->sql('CHECKPOINT');

@@ -67,10 +67,12 @@ my ($preload) = grep { -e } map { "$_/silent-resolver.so" } split /:/, $ENV{PATH
 
 # It waits neither for its latch nor for a lock: it is inside a call of a
 # library, where it hears nothing.
+my $deaf = q{(wait_event IS NULL OR wait_event LIKE 'OutboxBroker%')};
+
 sub wait_deaf
 {
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	return $node->wait_sql("SELECT wait_event IS NULL $relay");
+	return $node->wait_sql("SELECT $deaf $relay");
 }
 
 # Bytes that the kernel holds for a broker, because nobody reads them.
@@ -590,14 +592,14 @@ sub disk_alarm_while_idle
 	$checker->enqueue(3);
 	$node->wait_sql($state, 'blocked');
 	my $start = time;
-	my $deaf = 0;
+	my $times_deaf = 0;
 	wait_until(
 		'longer than the watchdog',
 		sub {
-			$deaf++ if $node->sql("SELECT wait_event IS NULL $relay") eq 't';
+			$times_deaf++ if $node->sql("SELECT $deaf $relay") eq 't';
 			return time - $start > $WATCHDOG + 0.5;
 		});
-	cmp_ok($deaf, '<=', 2, 'F8: a blocked relay waits where it can be woken');
+	cmp_ok($times_deaf, '<=', 2, 'F8: a blocked relay waits where it can be woken');
 	probe(\%times);
 	cmp_ok(max(values %times), '<', $DDL_LIMIT, 'F8: nobody is delayed');
 	is(scalar($consumer->records), $before, 'F8: nothing was published');

@@ -557,6 +557,8 @@ is(scalar(() = arrived()), 0,
 # --- B12: logical replication
 
 begin('B12');
+# what replication applies tells nobody
+$target->forgets;
 $standby->sql('CREATE DATABASE pub');
 $standby->sql('ALTER DATABASE pub SET outbox.enabled = off');
 $standby->sql('CREATE EXTENSION outbox', 'pub');

@@ -51,7 +51,6 @@ static const struct
 	{"TimeZone", "UTC", 0},
 	{"default_tablespace", "", 0},
 	{"default_table_access_method", "heap", 0},
-	{"default_toast_compression", "pglz", 0},
 	{"jit", "off", 0},
 	{"enable_seqscan", "off", 0},
 	{"enable_bitmapscan", "off", 0},

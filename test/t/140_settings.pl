@@ -44,6 +44,9 @@ my $state = 'SELECT state FROM outbox_status';
 my ($superuser) = $node->sql('SELECT current_user');
 my $round = 0;
 
+my @younger_timeouts =
+  $node->sql('SHOW server_version_num') >= 170000 ? 'transaction_timeout' : ();
+
 # What the test's own sessions have instead of the database's settings.
 my %ours = (
 	default_transaction_read_only => 'off',
@@ -51,6 +54,7 @@ my %ours = (
 	statement_timeout => 0,
 	idle_in_transaction_session_timeout => 0,
 	idle_session_timeout => 0,
+	(map { ($_ => 0) } @younger_timeouts),
 	search_path => 'public',
 	session_replication_role => 'origin',
 	DateStyle => 'ISO',
@@ -186,7 +190,8 @@ my @hostile = (
 		{
 			statement_timeout => "'1ms'",
 			idle_in_transaction_session_timeout => "'1ms'",
-			idle_session_timeout => "'1ms'"
+			idle_session_timeout => "'1ms'",
+			map { ($_ => "'1ms'") } @younger_timeouts
 		}
 	],
 	[

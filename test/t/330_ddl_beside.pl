@@ -160,7 +160,7 @@ sub keep_loads
 my @additions = grep {
 	!$_->{up_fails} && !$_->{drops} && !$_->{all} && !$_->{restart}
 	  && !$_->{before}
-	  && $_->{up} !~ /TRUNCATE|DETACH|REVOKE|TABLESPACE|outbox_status_check|VACUUM|UNLOGGED/
+	  && $_->{up} !~ /TRUNCATE|DETACH|REVOKE|TABLESPACE|outbox_status_check|VACUUM|REPACK|UNLOGGED/
 	  && (!$_->{requires} || $matrix->has($_->{requires}))
 } $matrix->cases;
 
@@ -181,6 +181,8 @@ my @maintenance = (
 	'ALTER TABLE outbox OWNER TO heir', 'ALTER TABLE outbox OWNER TO keeper',
 	'COMMENT ON TABLE outbox IS NULL', 'ALTER TABLE outbox ALTER event_type SET STATISTICS 10',
 	'SELECT bt_index_check(\'outbox_pkey\', true)');
+push @maintenance, 'REPACK (CONCURRENTLY) outbox'
+  if $node->sql('SHOW server_version_num') >= 190000;
 # A worker that is told to leave while an addition keeps it from settling leaves
 # what is confirmed to its successor, which sends it again.  So that is done now
 # and then only, and copies may come in the seconds after it.

@@ -28,6 +28,7 @@ seen:
   drops           no way of enqueue makes a message
   up_fails        [ S, regexp ]: PostgreSQL refuses the addition itself
   requires        an extension without which the case is left out
+  since           the version of PostgreSQL (18) without which it is left out
 
 =cut
 
@@ -105,6 +106,7 @@ SQL
 		$node->sql("CREATE EXTENSION $extension") if $there;
 		$self->{extensions}{$extension} = $there;
 	}
+	$self->{version} = int($node->sql('SHOW server_version_num') / 10000);
 	$self->{checker} = OutboxTest::Checker->install($node);
 	$node->sql(<<'SQL');
 ALTER TABLE test_sent ADD tag text, ADD way text;
@@ -447,6 +449,71 @@ sub cases
 			live => q{SELECT bool_and(added = event_type || '!') FROM outbox}
 		},
 		{
+			name => 'generated column, virtual',
+			since => 18,
+			up => q{ALTER TABLE outbox ADD added text GENERATED ALWAYS AS (event_type || '!') VIRTUAL},
+			down => 'ALTER TABLE outbox DROP added',
+			live => q{SELECT bool_and(added = event_type || '!') FROM outbox},
+			find => [ [ 'outbox', 'seq > 10', undef ] ]
+		},
+		{
+			name => 'generated column, virtual and NOT NULL',
+			since => 18,
+			up => q{ALTER TABLE outbox ADD added text GENERATED ALWAYS AS (jsonb_typeof(headers)) VIRTUAL NOT NULL},
+			down => 'ALTER TABLE outbox DROP added',
+			refuses => { sqlstate => '23502', fields => { headers => undef } }
+		},
+		{
+			name => 'CHECK of a virtual column',
+			since => 18,
+			up => q{ALTER TABLE outbox ADD added text GENERATED ALWAYS AS (upper(event_type)) VIRTUAL,
+				ADD CONSTRAINT added CHECK (added <> 'REFUSED')},
+			down => 'ALTER TABLE outbox DROP added CASCADE',
+			refuses => { sqlstate => '23514', fields => { event_type => 'refused' } }
+		},
+		{
+			name => 'NOT NULL by name, not valid',
+			since => 18,
+			up => 'ALTER TABLE outbox ADD CONSTRAINT added NOT NULL headers NOT VALID',
+			down => 'ALTER TABLE outbox DROP CONSTRAINT added',
+			refuses => { sqlstate => '23502', fields => { headers => undef } }
+		},
+		{
+			name => 'NOT NULL of ours, removed by its name',
+			since => 18,
+			up => 'ALTER TABLE outbox DROP CONSTRAINT outbox_event_type_not_null, DROP CONSTRAINT outbox_route_not_null',
+			down => 'ALTER TABLE outbox ADD CONSTRAINT outbox_event_type_not_null NOT NULL event_type, ADD CONSTRAINT outbox_route_not_null NOT NULL route',
+			refuses => { sqlstate => '22004', fields => { event_type => undef } }
+		},
+		{
+			name => 'CHECK, not enforced',
+			since => 18,
+			up => q{ALTER TABLE outbox ADD CONSTRAINT added CHECK (event_type <> 'matrix') NOT ENFORCED},
+			down => 'ALTER TABLE outbox DROP CONSTRAINT added'
+		},
+		{
+			name => 'foreign key, not enforced',
+			since => 18,
+			up => q{CREATE TABLE addition.parent (a text PRIMARY KEY);
+				ALTER TABLE outbox ADD CONSTRAINT added FOREIGN KEY (event_type) REFERENCES addition.parent NOT ENFORCED},
+			down => 'ALTER TABLE outbox DROP CONSTRAINT added; DROP TABLE addition.parent'
+		},
+		{
+			name => 'unique without overlaps',
+			since => 18,
+			requires => 'btree_gist',
+			up => q{ALTER TABLE outbox ADD added tstzrange NOT NULL DEFAULT '[2001-01-01,2001-01-02)',
+				ADD CONSTRAINT added UNIQUE (id, added WITHOUT OVERLAPS)},
+			down => 'ALTER TABLE outbox DROP added'
+		},
+		{
+			name => 'archive: a virtual column',
+			since => 18,
+			up => q{ALTER TABLE outbox_archive ADD gen text GENERATED ALWAYS AS (event_type || '!') VIRTUAL},
+			down => 'ALTER TABLE outbox_archive DROP gen',
+			honoured => q{SELECT bool_and(gen = event_type || '!') FROM outbox_archive}
+		},
+		{
 			name => 'column of a domain',
 			up => q{CREATE DOMAIN addition.positive AS int DEFAULT 5 CHECK (value > 0);
 				ALTER TABLE outbox ADD added addition.positive},
@@ -768,6 +835,12 @@ sub cases
 			down => 'CLUSTER outbox USING outbox_pkey'
 		},
 		{
+			name => 'repacked while in flight, concurrently',
+			since => 19,
+			up => 'REPACK (CONCURRENTLY) outbox',
+			down => 'REPACK (CONCURRENTLY) outbox USING INDEX outbox_pkey'
+		},
+		{
 			name => 'storage parameters',
 			up => 'ALTER TABLE outbox SET (fillfactor = 40, autovacuum_enabled = off, toast_tuple_target = 128, parallel_workers = 4, vacuum_truncate = off, user_catalog_table = on)',
 			down => 'ALTER TABLE outbox RESET (fillfactor, autovacuum_enabled, toast_tuple_target, parallel_workers, vacuum_truncate, user_catalog_table)'
@@ -841,7 +914,7 @@ sub cases
 				EXECUTE format('ALTER TABLE outbox_archive ATTACH PARTITION %I FOR VALUES FROM (%L) TO (%L)', p, d || ' 00:00:00Z', (d + 1) || ' 00:00:00Z');
 				END$do$}
 		});
-	return @cases;
+	return grep { !$_->{since} || $self->{version} >= $_->{since} } @cases;
 }
 
 =pod

@@ -26,14 +26,20 @@ RESET ALL;
 SET client_min_messages = error;
 SET search_path = public, outbox_regress;
 
--- Just within and just outside of each range
+-- Just within and just outside of each range; newer servers tell the unit with it
 -- (window is a keyword of SQL and must be quoted there)
-SELECT outcome(format('SET %s = %L', quoted, min_val)) AS min,
-	outcome(format('SET %s = %L', quoted, max_val)) AS max,
-	outcome(format('SET %s = %L', quoted, min_val::int - 1)) AS below,
-	outcome(format('SET %s = %L', quoted, max_val::bigint + 1)) AS above
+CREATE FUNCTION ranged(statement text) RETURNS text
+LANGUAGE sql AS $$
+	SELECT regexp_replace(outbox_regress.outcome(statement),
+		'\((\d+) \w+ \.\. (\d+) \w+\)', '(\1 .. \2)')
+$$;
+SELECT ranged(format('SET %s = %L', quoted, min_val)) AS min,
+	ranged(format('SET %s = %L', quoted, max_val)) AS max,
+	ranged(format('SET %s = %L', quoted, min_val::int - 1)) AS below,
+	ranged(format('SET %s = %L', quoted, max_val::bigint + 1)) AS above
 FROM pg_settings, format('outbox.%I', substr(name, 8)) quoted WHERE name LIKE 'outbox.%' AND vartype = 'integer'
 ORDER BY name COLLATE "C";
+DROP FUNCTION ranged(text);
 SELECT outcome('SET outbox."window" = ''x''');
 SELECT outcome('SET outbox.retention = ''1kB''');
 SELECT outcome('SET outbox.enabled = ''maybe''');

@@ -3,6 +3,7 @@
 # make, make install, make installcheck   as with any extension (PG_CONFIG=...)
 # make demo [KEEP=1]                      first five minutes, on private servers
 # make test                               everything that CI runs
+# make test-matrix [SUITE=trixie] [QUICK=1]  the same on other releases of Debian; as root
 # make test-faults                        the fault suite in full, and its results
 # make test-soak [SECONDS=3600]           reconnects for so long, nothing may leak
 # make test-ddl [SECONDS=3600]            random DDL on the tables beside enqueue
@@ -89,7 +90,7 @@ export PG_CONFIG
 # ---------------------------------------------------------------------------
 # Tests
 
-.PHONY: test test-faults test-soak test-ddl test-valgrind demo setup tools check-unit check-regress check-isolation check-worker check-tap
+.PHONY: test test-core test-matrix test-faults test-soak test-ddl test-valgrind demo setup tools check-unit check-regress check-isolation check-worker check-tap
 
 setup:
 	@.ci/setup
@@ -98,6 +99,18 @@ setup:
 test: setup
 	$(MAKE) WERROR=1 with_llvm=no all
 	@$(MAKE) -s WERROR=1 with_llvm=no run-checks SUITES="meta unit regress isolation worker tap"
+
+# The core of it, for further versions of PostgreSQL and RabbitMQ: the whole pattern,
+# crashes, an outage, stops, crash points, the order of each key.
+CORE_TESTS = $(wildcard $(patsubst %,test/t/%_*.pl,010 020 030 040 070 120 240))
+
+test-core: setup
+	$(MAKE) WERROR=1 with_llvm=no all
+	@$(MAKE) -s WERROR=1 with_llvm=no run-checks SUITES="unit regress isolation worker tap" TESTS='$(CORE_TESTS)'
+
+# `make test` on other releases of Debian, with QUICK=1 `make test-core`.
+test-matrix:
+	@QUICK='$(QUICK)' test/tools/matrix $(SUITE)
 
 # Tests that end in a check of the history of all messages.
 FAULT_TESTS = $(sort $(wildcard $(patsubst %,test/t/%_*.pl,020 030 040 100 110 120 140 150 160 170 180 190 200 210 220 230 240 250 260 280 281 290 295 300 310 320 330)))

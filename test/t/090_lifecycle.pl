@@ -232,14 +232,15 @@ $load = $checker->load(4000, keys => 50, per_tx => 5);
 $consumer->wait_count(500);
 $node->set('outbox.broker_uri', $rabbit->uri . '/second');
 ok($load->wait, 'the load went through');
-$second->wait_count(4000 - $consumer->unique, 60);
+wait_until('both brokers have got all of it',
+	sub { $consumer->unique + $second->unique >= 4000 }, 60);
 $node->wait_drained;
 cmp_ok($second->unique, '>', 0, 'the second broker has got some');
+# Whatever the first has comes before what the second has; when each consumer got
+# around to it tells nothing.
 $checker->check(
 	'outbox.broker_uri changed under load',
-	[
-		sort { $a->{us} <=> $b->{us} } $consumer->records, $second->records
-	],
+	[ $consumer->records, $second->records ],
 	interruptions => 0);
 $node->unset('outbox.broker_uri');
 delivers('outbox.broker_uri set back');

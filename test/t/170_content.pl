@@ -23,7 +23,7 @@ my $FULL = $ENV{OUTBOX_TEST_FULL};
 my $WINDOW = 100;
 my $FRAME = 131_072 - 8;                 # bytes of a body in one frame
 my $MB = 1024 * 1024;
-my $MAX = 128 * $MB;                     # RabbitMQ 3.10's own limit
+my $MAX = 128 * $MB;                     # RabbitMQ 3.10's own limit, 4's is 16 MB
 my $FUZZ_S = $FULL ? 240 : 8;
 my $LARGE = $FULL ? 200 : 24;            # messages of 10 MB: more than memory may hold
 my $RANDOM = $FULL ? 500 : 40;            # messages for each encoding
@@ -33,7 +33,7 @@ my $SMALL_BODY = 200_000;
 my $began = time;
 seed();
 
-my $rabbit = OutboxTest::Rabbit->start;
+my $rabbit = OutboxTest::Rabbit->start(conf => "max_message_size = $MAX\n");
 my $small = OutboxTest::Rabbit->start(
 	name => 'small',
 	conf => "frame_max = 8192\nmax_message_size = $SMALL_BODY\n");

@@ -65,6 +65,20 @@
 #define compat_uuidv7() ((pg_uuid_t *) NULL)
 #endif
 
+/* A worker can be told by the server, too, that its database must be left. */
+#if PG_VERSION_NUM >= 190000
+#define COMPAT_BGWORKER_INTERRUPTIBLE BGWORKER_INTERRUPTIBLE
+#else
+#define COMPAT_BGWORKER_INTERRUPTIBLE 0
+#endif
+
+/* Handlers of signals are told who sent it: nobody did. */
+#if PG_VERSION_NUM >= 190000
+#define compat_die() die(SIGTERM, &(const pg_signal_info) {0, 0})
+#else
+#define compat_die() die(SIGTERM)
+#endif
+
 /* ----------------------------------------------------------------- executor */
 
 /* execute_once is gone. */

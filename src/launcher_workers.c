@@ -20,6 +20,7 @@
 
 #include "backoff.h"
 #include "common/pg_prng.h"
+#include "compat.h"
 #include "launcher_internal.h"
 #include "miscadmin.h"
 #include "relay.h"
@@ -36,8 +37,12 @@ static void
 describe_worker(BackgroundWorker *worker, const OutboxWorkerArgs *args)
 {
 	memset(worker, 0, sizeof(*worker));
+	/*
+	 * ddl.c has stopped the workers before DROP DATABASE and the like look for
+	 * others; should that have failed, the server does it, as SIGTERM.
+	 */
 	worker->bgw_flags = BGWORKER_SHMEM_ACCESS |
-		BGWORKER_BACKEND_DATABASE_CONNECTION;
+		BGWORKER_BACKEND_DATABASE_CONNECTION | COMPAT_BGWORKER_INTERRUPTIBLE;
 	worker->bgw_start_time = BgWorkerStart_RecoveryFinished;
 	worker->bgw_restart_time = BGW_NEVER_RESTART;
 	snprintf(worker->bgw_library_name, sizeof(worker->bgw_library_name),

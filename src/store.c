@@ -165,11 +165,10 @@ outbox_store_begin(const char *activity, bool guarded)
 }
 
 void
-outbox_store_sigint(int signo)
+outbox_store_sigint(SIGNAL_ARGS)
 {
 	int			save_errno = errno;
 
-	(void) signo;
 	if (cancellable)
 	{
 		QueryCancelPending = true;

@@ -89,7 +89,7 @@ extern void outbox_store_abort(void);
  * synchronous standby: a cancelled wait would let us publish what the standby
  * does not have.
  */
-extern void outbox_store_sigint(int signo);
+extern void outbox_store_sigint(SIGNAL_ARGS);
 
 /*
  * Looks the extension up (its schema, version and tables), in a transaction

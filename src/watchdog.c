@@ -19,6 +19,7 @@
 #include <sys/socket.h>
 #include <time.h>
 
+#include "compat.h"
 #include "miscadmin.h"
 #include "storage/latch.h"
 #include "storage/proc.h"
@@ -134,7 +135,7 @@ tick_sql(void)
 		!guard_fired)
 	{
 		guard_fired = true;
-		die(SIGTERM);
+		compat_die();
 	}
 }
 
@@ -159,11 +160,10 @@ tick_commit(void)
 }
 
 static void
-watchdog_tick(int signo)
+watchdog_tick(SIGNAL_ARGS)
 {
 	int			save_errno = errno;
 
-	(void) signo;
 	guard_ticks++;
 	if (!stopping && guard_kind != GUARD_NONE && told_to_stop())
 		note_stop();
@@ -197,11 +197,10 @@ outbox_watchdog_init(bool (*told) (void))
 }
 
 void
-outbox_watchdog_sigterm(int signo)
+outbox_watchdog_sigterm(SIGNAL_ARGS)
 {
 	int			save_errno = errno;
 
-	(void) signo;
 	note_stop();
 	SetLatch(MyLatch);
 	errno = save_errno;

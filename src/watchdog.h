@@ -52,7 +52,7 @@
 extern void outbox_watchdog_init(bool (*told) (void));
 
 /* SIGTERM: notes the request, wakes the latch.  Async-signal-safe. */
-extern void outbox_watchdog_sigterm(int signo);
+extern void outbox_watchdog_sigterm(SIGNAL_ARGS);
 
 /* True once we must stop. */
 extern bool outbox_watchdog_stopping(void);

@@ -67,6 +67,17 @@ $node->wait_sql(
 		FROM pg_stat_activity WHERE backend_type = '} . $_->[0] . q{'},
 	"Extension $_->[1]") foreach [ 'outbox launcher', $waits[0] ], [ 'outbox relay', $waits[1] ];
 
+# The statistics of single backends, as README has them.
+if ($node->sql('SHOW server_version_num') >= 180000)
+{
+	is($node->sql(
+			'SELECT sum(s.wal_records) > 0 FROM outbox_workers w, pg_stat_get_backend_wal(w.pid) s'),
+		't', 'the WAL of the relay is counted');
+	is($node->sql(
+			q{SELECT sum(s.hits) > 0 FROM outbox_workers w, pg_stat_get_backend_io(w.pid) s WHERE object = 'relation'}),
+		't', 'its reads and writes are, too');
+}
+
 # The archive's partitions are made, hint bits are set, pages pruned.
 $node->sql('VACUUM', $_) foreach qw(postgres other);
 $node->sql('CHECKPOINT');

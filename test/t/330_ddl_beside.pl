@@ -160,7 +160,7 @@ sub keep_loads
 my @additions = grep {
 	!$_->{up_fails} && !$_->{drops} && !$_->{all} && !$_->{restart}
 	  && !$_->{before}
-	  && $_->{up} !~ /TRUNCATE|DETACH|REVOKE|TABLESPACE|outbox_status_check|VACUUM|REPACK|UNLOGGED/
+	  && $_->{up} !~ /TRUNCATE|DETACH|REVOKE|TABLESPACE|outbox_status_check|VACUUM|REPACK|MAINTAIN|UNLOGGED/
 	  && (!$_->{requires} || $matrix->has($_->{requires}))
 } $matrix->cases;
 

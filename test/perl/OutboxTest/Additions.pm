@@ -835,6 +835,12 @@ sub cases
 			down => 'CLUSTER outbox USING outbox_pkey'
 		},
 		{
+			name => 'maintenance by a role that may do nothing else',
+			since => 17,
+			up => "GRANT MAINTAIN ON outbox, outbox_archive TO app;\nSET ROLE app;\nVACUUM FULL outbox;\nVACUUM (ANALYZE) outbox_archive;\nREINDEX TABLE CONCURRENTLY outbox;\nRESET ROLE",
+			down => 'REVOKE MAINTAIN ON outbox, outbox_archive FROM app'
+		},
+		{
 			name => 'repacked while in flight, concurrently',
 			since => 19,
 			up => 'REPACK (CONCURRENTLY) outbox',

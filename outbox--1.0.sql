@@ -20,7 +20,9 @@ CREATE TABLE @extschema@.outbox_control (
 	system_identifier bigint NOT NULL,
 	database_oid oid NOT NULL,
 	adopted_at timestamptz NOT NULL DEFAULT pg_catalog.now(),
-	adopted_origins bigint[] NOT NULL DEFAULT '{}'
+	adopted_origins bigint[] NOT NULL DEFAULT '{}',
+	environment text NOT NULL DEFAULT '',
+	timeline bigint NOT NULL DEFAULT 1
 );
 
 COMMENT ON TABLE @extschema@.outbox_control IS
@@ -37,11 +39,10 @@ COMMENT ON COLUMN @extschema@.outbox_control.adopted_at IS
 'When outbox_adopt() was called last; at first, when the extension was created.';
 COMMENT ON COLUMN @extschema@.outbox_control.adopted_origins IS
 'Values of outbox.origin that the relay accepts beside that of this database; outbox_adopt() adds those that it finds.';
-
-INSERT INTO @extschema@.outbox_control (system_identifier, database_oid)
-	SELECT s.system_identifier, d.oid
-	FROM pg_catalog.pg_control_system() s, pg_catalog.pg_database d
-	WHERE d.datname = pg_catalog.current_database();
+COMMENT ON COLUMN @extschema@.outbox_control.environment IS
+'The setting outbox.environment of the server whose relay may publish the messages of this database. Where it differs, this is a copy in another environment, and its relay stays silent until outbox_adopt() is called.';
+COMMENT ON COLUMN @extschema@.outbox_control.timeline IS
+'Timeline that the server was on when that was recorded. Where a recovery to a target has ended one since then, the relay stays silent until outbox_adopt() is called.';
 
 --
 -- Routes: where messages go
@@ -121,6 +122,27 @@ LANGUAGE C STABLE STRICT PARALLEL SAFE;
 
 COMMENT ON FUNCTION @extschema@.outbox_origin() IS
 'Hash of server (system identifier) and database, by which the relay knows messages that were enqueued here.';
+
+CREATE FUNCTION @extschema@.outbox_identity(
+	OUT system_identifier bigint, OUT database_oid oid,
+	OUT environment text, OUT timeline bigint)
+LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+	SELECT s.system_identifier, d.oid,
+		coalesce(current_setting('outbox.environment', true), ''),
+		('x' || "left"(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::bigint
+	FROM pg_control_system() s, pg_database d
+	WHERE d.datname = current_database()
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_identity() IS
+'What tells this database from others and from its copies, as outbox_control records it.';
+
+/* Only here, as the library, which has the setting, has been loaded by now. */
+INSERT INTO @extschema@.outbox_control (system_identifier, database_oid, environment, timeline)
+	SELECT i.system_identifier, i.database_oid, i.environment, i.timeline
+	FROM @extschema@.outbox_identity() i;
 
 CREATE TABLE @extschema@.outbox (
 	seq bigint GENERATED ALWAYS AS IDENTITY,
@@ -235,7 +257,8 @@ BEGIN
 		paused = c.paused OR NEW.paused,
 		system_identifier = NEW.system_identifier,
 		database_oid = NEW.database_oid, adopted_at = NEW.adopted_at,
-		adopted_origins = NEW.adopted_origins
+		adopted_origins = NEW.adopted_origins,
+		environment = NEW.environment, timeline = NEW.timeline
 	FROM pg_catalog.pg_control_system() s, pg_catalog.pg_database d
 	WHERE d.datname = pg_catalog.current_database()
 		AND (c.system_identifier, c.database_oid, c.adopted_origins)
@@ -919,23 +942,25 @@ BEGIN
 	END IF;
 	/* In any case: that adopted_at changes makes the workers look again. */
 	UPDATE @extschema@.outbox_control c
-	SET system_identifier = s.system_identifier, database_oid = d.oid,
+	SET system_identifier = i.system_identifier, database_oid = i.database_oid,
+		environment = i.environment, timeline = i.timeline,
 		adopted_at = now(),
 		adopted_origins = c.adopted_origins || ARRAY(
 			SELECT DISTINCT o.origin FROM @extschema@.outbox o
 			WHERE o.origin <> @extschema@.outbox_origin()
 				AND o.origin <> ALL (c.adopted_origins))
-	FROM pg_control_system() s, pg_database d
-	WHERE d.datname = current_database()
+	FROM @extschema@.outbox_identity() i
 	RETURNING c.* INTO after;
-	RETURN (after.system_identifier, after.database_oid, after.adopted_origins)
+	RETURN (after.system_identifier, after.database_oid, after.adopted_origins,
+			after.environment, after.timeline)
 		IS DISTINCT FROM
-		(before.system_identifier, before.database_oid, before.adopted_origins);
+		(before.system_identifier, before.database_oid, before.adopted_origins,
+		 before.environment, before.timeline);
 END
 $$;
 
 COMMENT ON FUNCTION @extschema@.outbox_adopt() IS
-'Lets the relay publish what a copied database (restored dump, CREATE DATABASE ... TEMPLATE) or a subscriber of logical replication holds: records this database in outbox_control, and in adopted_origins where the messages that are there now come from, and lets seq go on behind theirs. Returns false when all of that was recorded already.';
+'Lets the relay publish what a copy (restored dump, CREATE DATABASE ... TEMPLATE, server in another environment or restored to a point in time) or a subscriber of logical replication holds: records this database in outbox_control, and in adopted_origins where the messages that are there now come from, and lets seq go on behind theirs. Returns false when all of that was recorded already.';
 
 CREATE FUNCTION @extschema@.outbox_worker_restart()
 RETURNS integer
@@ -952,6 +977,7 @@ COMMENT ON FUNCTION @extschema@.outbox_worker_restart() IS
 REVOKE ALL ON FUNCTION
 	@extschema@.outbox_uuid7(),
 	@extschema@.outbox_origin(),
+	@extschema@.outbox_identity(),
 	@extschema@.outbox_row_trigger(),
 	@extschema@.outbox_change_trigger(),
 	@extschema@.outbox_control_restore_trigger(),

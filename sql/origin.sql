@@ -113,6 +113,19 @@ INSERT INTO public.outbox_control (system_identifier, database_oid, adopted_orig
 SET LOCAL search_path = public, outbox_regress;
 SELECT adopted_origins FROM outbox_control;
 ROLLBACK;
+-- a server of another environment, and one that was set back, are adopted as well
+BEGIN;
+SELECT environment, timeline FROM outbox_control;
+UPDATE outbox_control SET environment = 'another';
+SELECT outbox_adopt(), outbox_adopt();
+UPDATE outbox_control SET timeline = 7;
+SELECT outbox_adopt(), outbox_adopt();
+SELECT environment, timeline FROM outbox_control;
+ROLLBACK;
+-- the name is not stored where a copy has it, too
+ALTER SYSTEM SET outbox.environment = 'x';
+ALTER DATABASE contrib_regression SET outbox.environment = 'x';
+SET outbox.environment = 'x';
 -- with nothing to adopt it still says when, by which a worker sees that it was called
 BEGIN;
 SELECT adopted_at AS before FROM outbox_control \gset

@@ -210,10 +210,14 @@ state_hint(OutboxWorkerState state)
 			return "Call outbox_resume() to publish again.";
 		case OUTBOX_WORKER_NOT_ADOPTED:
 			return "This database is a copy (restored dump, template), or got messages of another one (logical replication). Discard what must not be published twice, then call outbox_adopt().";
+		case OUTBOX_WORKER_OTHER_ENVIRONMENT:
+			return "This server's outbox.environment is not the one that its messages belong to, see last_error. If it is a copy of another server, look at what is pending and discard what must not be published twice. Call outbox_adopt() when this server is to publish.";
+		case OUTBOX_WORKER_RESTORED:
+			return "This server was restored to a point in time, and some of its messages may have been published after that, see last_error. Discard what must not be published twice, then call outbox_adopt().";
 		case OUTBOX_WORKER_DISABLED:
 			return "Set outbox.enabled to on and reload the configuration.";
 		case OUTBOX_WORKER_CONFIG_ERROR:
-			return "See last_error; correct outbox.broker_uri or outbox.passfile and reload the configuration.";
+			return "See last_error; correct the setting (outbox.broker_uri, outbox.passfile, outbox.environment) and reload the configuration.";
 		case OUTBOX_WORKER_DATABASE_ERROR:
 			return "See last_error and the server log; the relay tries again by itself.";
 		case OUTBOX_WORKER_WAITS_STANDBY:
@@ -239,6 +243,7 @@ state_severity(OutboxWorkerState state)
 		OUTBOX_WORKER_BROKER_DOWN, OUTBOX_WORKER_WAITS_STANDBY,
 		OUTBOX_WORKER_DATABASE_ERROR,
 		OUTBOX_WORKER_PAUSED, OUTBOX_WORKER_NOT_ADOPTED,
+		OUTBOX_WORKER_OTHER_ENVIRONMENT, OUTBOX_WORKER_RESTORED,
 		OUTBOX_WORKER_DISABLED,
 		OUTBOX_WORKER_CONFIG_ERROR, OUTBOX_WORKER_VERSION
 	};

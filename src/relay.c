@@ -63,6 +63,22 @@ link_worker_state(OutboxRelay *relay)
 		OUTBOX_WORKER_IDLE;
 }
 
+static OutboxWorkerState
+copy_worker_state(OutboxCopy copy)
+{
+	switch (copy)
+	{
+		case OUTBOX_COPY_ENVIRONMENT:
+			return OUTBOX_WORKER_OTHER_ENVIRONMENT;
+		case OUTBOX_COPY_RESTORED:
+			return OUTBOX_WORKER_RESTORED;
+		case OUTBOX_COPY_UNKNOWN:
+			return OUTBOX_WORKER_CONFIG_ERROR;
+		default:
+			return OUTBOX_WORKER_NOT_ADOPTED;
+	}
+}
+
 /*
  * While nothing can be published a commit need not wake us, which costs the one
  * who commits a system call.  What was left in the inbox is taken in the turn
@@ -90,8 +106,8 @@ show_state(OutboxRelay *relay)
 		state = OUTBOX_WORKER_DISABLED;
 	else if (relay->db_error)
 		state = OUTBOX_WORKER_DATABASE_ERROR;
-	else if (relay->copy)
-		state = OUTBOX_WORKER_NOT_ADOPTED;
+	else if (relay->copy != OUTBOX_COPY_NONE)
+		state = copy_worker_state(relay->copy);
 	else if (relay->paused)
 		state = OUTBOX_WORKER_PAUSED;
 	else if (relay->config_error != NULL)

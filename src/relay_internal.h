@@ -153,7 +153,8 @@ typedef struct OutboxRelay
 	bool		recheck_settings;	/* compare ALTER DATABASE SET */
 	bool		touch;			/* a transaction, to hear of DROP EXTENSION */
 	bool		paused;			/* by the control row, or a copy */
-	bool		copy;			/* of another database, not adopted */
+	OutboxCopy	copy;			/* not adopted */
+	char	   *copy_detail;	/* what was told of it last */
 	bool		foreign;		/* so a row says; until outbox_adopt() */
 	TimestampTz foreign_since;	/* adopted_at when it was found */
 	bool		config_dirty;	/* routes must be loaded again */

@@ -10,8 +10,10 @@
  */
 #include "postgres.h"
 
+#include "environment.h"
 #include "origin.h"
 #include "relay_claim.h"
+#include "settings.h"
 
 /* ----------------------------------------------------------------- holders */
 
@@ -130,13 +132,90 @@ outbox_relay_load_start(OutboxRelay *relay)
 	relay->find_next_due = true;
 }
 
+/*
+ * Why nothing may be published from here, for the log and for last_error: of a
+ * copy that says itself what it is there is nothing to add.
+ */
+static char *
+describe_copy(OutboxCopy copy, const OutboxControl *control,
+			  const char *unusable)
+{
+	char	   *how;
+
+	switch (copy)
+	{
+		case OUTBOX_COPY_ENVIRONMENT:
+			return psprintf("\"outbox.environment\" is \"%s\" here, and the messages belong to \"%s\"",
+							outbox_environment, control->environment);
+		case OUTBOX_COPY_RESTORED:
+			(void) outbox_environment_restored(&how);
+			return psprintf("this server was restored to a point in time: %s", how);
+		case OUTBOX_COPY_UNKNOWN:
+			return pstrdup(unusable);
+		default:
+			return NULL;
+	}
+}
+
+static void
+tell_copy(OutboxRelay *relay, OutboxCopy copy, const char *detail)
+{
+	if (detail == NULL)
+		ereport(LOG,
+				(errmsg("outbox relay is silent: this database is a copy"),
+				 errdetail("Its messages belong to another database, whose relay publishes them."),
+				 errhint("Call outbox_adopt() in it when they are to be published from here.")));
+	else if (copy == OUTBOX_COPY_UNKNOWN)
+		ereport(LOG,
+				(errcode(ERRCODE_CONFIG_FILE_ERROR),
+				 errmsg("outbox relay cannot use its settings"),
+				 errdetail_internal("%s", detail),
+				 errhint("Set it on the server's command line, in its environment (OUTBOX_ENVIRONMENT), or in a file outside of the data directory.")));
+	else
+		ereport(LOG,
+				(errmsg("outbox relay is silent: this server may be a copy"),
+				 errdetail_internal("%s", detail),
+				 errhint("Call outbox_adopt() in each of its databases when their messages are to be published from here.")));
+	if (detail != NULL)
+		outbox_slot_set_error(detail);
+}
+
+/* Tells of it once, and again when it is another one. */
+static void
+set_copy(OutboxRelay *relay, OutboxCopy copy, const char *detail)
+{
+	bool		told = relay->copy == copy &&
+		strcmp(relay->copy_detail ? relay->copy_detail : "",
+			   detail ? detail : "") == 0;
+
+	relay->copy = copy;
+	if (told)
+		return;
+	if (relay->copy_detail != NULL)
+		pfree(relay->copy_detail);
+	relay->copy_detail =
+		detail != NULL ? MemoryContextStrdup(relay->cxt, detail) : NULL;
+	if (copy != OUTBOX_COPY_NONE)
+		tell_copy(relay, copy, detail);
+}
+
+/* Asked only where there is a name, for it is a look at all settings. */
+static char *
+environment_unusable(void)
+{
+	if (outbox_environment[0] == '\0')
+		return NULL;
+	return outbox_environment_unusable(outbox_store_environment_source());
+}
+
 /* The control row or a route has changed. */
 void
 outbox_relay_load_config_tables(OutboxRelay *relay)
 {
 	bool		was_paused = relay->paused;
 	OutboxControl control;
-	bool		copy;
+	OutboxCopy	copy;
+	char	   *unusable = environment_unusable();
 	bool		found_foreign = relay->foreign;
 
 	outbox_relay_load_routes(relay, &control);
@@ -144,14 +223,14 @@ outbox_relay_load_config_tables(OutboxRelay *relay)
 	/* Somebody has called outbox_adopt(): the next claim finds what is left. */
 	if (relay->foreign && control.adopted_at != relay->foreign_since)
 		relay->foreign = false;
-	copy = control.copy || relay->foreign;
-	if (copy && !relay->copy)
-		ereport(LOG,
-				(errmsg("outbox relay is silent: this database is a copy"),
-				 errdetail("Its messages belong to another database, whose relay publishes them."),
-				 errhint("Call outbox_adopt() in it when they are to be published from here.")));
-	relay->copy = copy;
-	relay->paused = control.paused || copy;
+	copy = control.copy;
+	if (copy == OUTBOX_COPY_NONE && relay->foreign)
+		copy = OUTBOX_COPY_DATABASE;
+	/* A name that proves nothing must not agree with one that is recorded. */
+	if (unusable != NULL && copy != OUTBOX_COPY_DATABASE)
+		copy = OUTBOX_COPY_UNKNOWN;
+	set_copy(relay, copy, describe_copy(copy, &control, unusable));
+	relay->paused = control.paused || copy != OUTBOX_COPY_NONE;
 	/* Also when it was adopted meanwhile: perhaps not all of it. */
 	if ((relay->paused || found_foreign) && !was_paused)
 	{
@@ -206,6 +285,6 @@ outbox_relay_check_control(OutboxRelay *relay, const OutboxBatch *batch)
 		relay->foreign = true;
 		relay->foreign_since = control.adopted_at;
 	}
-	if (control.paused || control.copy || relay->foreign)
+	if (control.paused || control.copy != OUTBOX_COPY_NONE || relay->foreign)
 		relay->config_dirty = true;
 }

@@ -4,9 +4,10 @@
  *		Every setting of the extension.
  *
  * Called from _PG_init, in the postmaster when preloaded and else in the
- * backend that loads the library.  All settings are PGC_SUSET: a worker follows
+ * backend that loads the library.  Settings are PGC_SUSET: a worker follows
  * the configuration files by SIGHUP, and the context allows ALTER DATABASE SET,
- * which gives each database a broker of its own.
+ * which gives each database a broker of its own.  Only outbox.environment is
+ * PGC_SIGHUP: what ALTER DATABASE or ALTER SYSTEM sets is copied with the data.
  *
  *-------------------------------------------------------------------------
  */
@@ -14,6 +15,8 @@
 
 #include <limits.h>
 
+#include "common/string.h"
+#include "environment.h"
 #include "miscadmin.h"
 #include "settings.h"
 #include "uri.h"
@@ -36,6 +39,7 @@ int			outbox_heartbeat_s = 15;
 int			outbox_retention_s = 24 * 60 * 60;
 int			outbox_max_message_size = 16 * 1024 * 1024;
 bool		outbox_strict_keys = false;
+char	   *outbox_environment = NULL;
 
 /*
  * A URI that cannot be parsed is refused, with one exception: found at server
@@ -68,6 +72,18 @@ check_broker_uri(char **newval, void **extra, GucSource source)
 	GUC_check_errmsg("invalid value for parameter \"%s\"", "outbox.broker_uri");
 	GUC_check_errdetail("%s", detail);
 	GUC_check_errhint("The form is amqp[s]://[user@]host[:port][,host[:port]...][/vhost]; the password belongs in the file that \"outbox.passfile\" names.");
+	return false;
+}
+
+/* It is compared with what a database of any encoding has recorded. */
+static bool
+check_environment(char **newval, void **extra, GucSource source)
+{
+	(void) extra;
+	(void) source;
+	if (pg_is_ascii(*newval))
+		return true;
+	GUC_check_errdetail("The name of an environment consists of ASCII characters.");
 	return false;
 }
 
@@ -174,6 +190,13 @@ define_relay_settings(void)
 				"Makes transactions that enqueue for the same key wait for each other.",
 				"On: the order of a key is the order of commit. Off: it is the order in which sequence numbers were drawn.",
 				&outbox_strict_keys, 0);
+	DefineCustomStringVariable("outbox.environment",
+							   "Sets the name of the environment that this server belongs to.",
+							   "Where it is not the name that outbox_adopt() has recorded, the relay publishes nothing. To be set outside of the data directory.",
+							   &outbox_environment,
+							   outbox_environment_default(), PGC_SIGHUP,
+							   GUC_DISALLOW_IN_AUTO_FILE, check_environment,
+							   NULL, NULL);
 }
 
 void

@@ -35,6 +35,7 @@ extern PGDLLIMPORT int outbox_heartbeat_s;
 extern PGDLLIMPORT int outbox_retention_s;
 extern PGDLLIMPORT int outbox_max_message_size;
 extern PGDLLIMPORT bool outbox_strict_keys;
+extern PGDLLIMPORT char *outbox_environment;
 
 extern void outbox_settings_define(void);
 

@@ -271,6 +271,8 @@ outbox_worker_state_name(OutboxWorkerState state)
 		case OUTBOX_WORKER_PAUSED:
 			return "paused";
 		case OUTBOX_WORKER_NOT_ADOPTED:
+		case OUTBOX_WORKER_OTHER_ENVIRONMENT:
+		case OUTBOX_WORKER_RESTORED:
 			return "not adopted";
 		case OUTBOX_WORKER_DISABLED:
 			return "disabled";

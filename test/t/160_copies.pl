@@ -434,7 +434,7 @@ silent('a clone with outbox.enabled = off', $clone, 'postgres', 'disabled');
 is($clone->sql('SELECT backlog FROM outbox_status'),
 	'200', 'a clone shows what it would publish');
 is($clone->sql('SELECT outbox_adopt()'),
-	'f', 'it has the identity of the original');
+	'f', 'it has the identity of the original, unless somebody names it (165_environment.pl)');
 $clone->stop('fast');
 
 # --- B14: recovery to a point in time
@@ -475,6 +475,8 @@ is($pitr->sql('SELECT backlog FROM outbox_status'),
 is($pitr->sql('SELECT max(n) FROM test_sent'),
 	$sent_at_target, 'B14: it has what was there at the target');
 $pitr->set('outbox.enabled', 'on');
+silent('B14: recovered and enabled', $pitr, 'postgres');
+is($pitr->sql('SELECT outbox_adopt()'), 't', 'B14: adopted');
 $pitr->wait_drained;
 $checker->of($pitr)->check('B14: after the recovery',
 	[
@@ -482,11 +484,11 @@ $checker->of($pitr)->check('B14: after the recovery',
 		arrived()
 	],
 	interruptions => $replayed / 10, window => 10, skip_order => 1,
-	case => 'B14: recovery to a point in time, enabled again');
+	case => 'B14: recovery to a point in time, adopted');
 is(scalar(() = arrived()),
 	$replayed, 'B14: exactly what was pending at the target goes out twice');
 
-# Where the two can be told apart, should somebody want to: see below.
+# By which the two are told apart (165_environment.pl).
 sub history_reason
 {
 	my ($server) = @_;

@@ -427,7 +427,7 @@ outbox_test_copy(PG_FUNCTION_ARGS)
 	begin();
 	(void) outbox_store_load_routes(CurrentMemoryContext, &control);
 	end();
-	PG_RETURN_BOOL(control.copy);
+	PG_RETURN_BOOL(control.copy != OUTBOX_COPY_NONE);
 }
 
 /* Whether messages of that origin may be published. */

@@ -16,6 +16,9 @@ UPDATE outbox_control SET database_oid = 1;
 SELECT outbox_test_copy(), outbox_adopt(), outbox_test_copy();
 UPDATE outbox_control SET system_identifier = system_identifier + 1;
 SELECT outbox_test_copy(), outbox_adopt(), outbox_test_copy(), outbox_adopt();
+-- and so is a server of another environment
+UPDATE outbox_control SET environment = 'another';
+SELECT outbox_test_copy(), outbox_adopt(), outbox_test_copy();
 -- what a restored dump brings replaces what CREATE EXTENSION has made
 SET check_function_bodies = off;
 SELECT set_config('search_path', '', false);

@@ -339,11 +339,13 @@ sub same_content
 	return;
 }
 
-# JSON::PP tells numbers from strings by how they were used last.
+# JSON::PP tells numbers from strings by how they were used last.  RabbitMQ 4 reads
+# the expiration and passes it on as a number without leading zeros.
 sub canonical
 {
 	my ($message) = @_;
 	my %copy = %$message;
+	$copy{expiration} =~ s/^0+(?=\d)// if defined $copy{expiration};
 	$copy{$_} = "$copy{$_}" foreach grep { defined $copy{$_} && !ref $copy{$_} } keys %copy;
 	return JSON::PP->new->canonical->ascii->encode(\%copy);
 }

@@ -273,13 +273,15 @@ foreach my $lie (
 	nobody_paid($what);
 }
 
-# librabbitmq passes frames of a type that it does not know over.
+# A frame of no known type, and an ack of everything, in one segment: librabbitmq
+# 0.11 passes the first over, 0.18 gives the connection up.
 begin('garbage type');
 settled_down();
 hold_here();
 $checker->enqueue(10);
 wait_arrived(10);
-$fake->do('now garbage type', 'now ack ' . $fake->stats->{tag} . ' multiple');
+$fake->do('now raw 63 0000 00000004 77686174 ce 01 0001 0000000d 003c 0050 '
+	  . sprintf('%016x', $fake->stats->{tag}) . ' 01 ce');
 finish('garbage type', interruptions => 1);
 nobody_paid('garbage type');
 

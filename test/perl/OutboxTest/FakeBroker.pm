@@ -36,7 +36,8 @@ my $count = 0;
 
 =item OutboxTest::FakeBroker->start(%params)
 
-port => N chooses the port, listen => ADDRESS another address than 127.0.0.1; lifetime => S when it ends at the latest; do => [commands] are given before anybody can
+port => N chooses the port, listen => ADDRESS another address than 127.0.0.1; lifetime => S
+when it ends at the latest (900 s, in full runs 3600); do => [commands] are given before anybody can
 connect.
 
 =item $fake->uri
@@ -55,6 +56,7 @@ sub start
 	  . '.records';
 
 	unlink $file;
+	$params{lifetime} //= 3600 if $ENV{OUTBOX_TEST_FULL};
 	my $self = $class->start_tool(
 		'fake-broker', '--out', $file,
 		(map { defined $params{$_} ? ("--$_", $params{$_}) : () }

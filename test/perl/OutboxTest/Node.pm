@@ -470,7 +470,11 @@ PostgreSQL::Test::BackgroundPsql). For open transactions and locks.
 sub session
 {
 	my ($self, $dbname, %params) = @_;
-	return $self->background_psql($dbname // 'postgres', %params);
+	my $session = $self->background_psql($dbname // 'postgres', %params);
+
+	# the time is that of a query, not of the session
+	$session->set_query_timer_restart;
+	return $session;
 }
 
 =pod

@@ -34,7 +34,8 @@ use parent 'OutboxTest::LineTool';
 =item OutboxTest::Proxy->start($broker, %params)
 
 $broker is an OutboxTest::Rabbit or OutboxTest::FakeBroker. port => N chooses
-the port, lifetime => S when it ends at the latest (900 s).
+the port, lifetime => S when it ends at the latest (900 s, in
+full runs 3600).
 
 =item $proxy->uri
 
@@ -45,6 +46,7 @@ That of the broker, through the proxy.
 sub start
 {
 	my ($class, $broker, %params) = @_;
+	$params{lifetime} //= 3600 if $ENV{OUTBOX_TEST_FULL};
 	my $self = $class->start_tool('tcp-proxy', '--to', $broker->port,
 		map { defined $params{$_} ? ("--$_", $params{$_}) : () }
 		  qw(port lifetime));

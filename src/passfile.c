@@ -4,7 +4,10 @@
  *		outbox.passfile: the password for a broker.
  *
  * Declared in uri.h.  The rules are libpq's for .pgpass, except that a file
- * that others may read is an error and not merely ignored with a warning.
+ * that others may read is an error and not merely ignored with a warning, and
+ * that a file of root's may be readable to a group, as with the server's
+ * ssl_key_file: that is how Kubernetes gives a secret to a pod that does not
+ * run as root.
  *
  *-------------------------------------------------------------------------
  */
@@ -20,6 +23,20 @@
 #define NFIELDS 4				/* before the password */
 
 /*
+ * Whether nobody but us and root can read the file, or change it.  The group of
+ * a file of root's is root's decision.
+ */
+static bool
+is_private(const struct stat *st)
+{
+	mode_t		too_much = S_IRWXG | S_IRWXO;
+
+	if (st->st_uid == 0 && geteuid() != 0)
+		too_much &= ~S_IRGRP;
+	return (st->st_mode & too_much) == 0;
+}
+
+/*
  * Opens without waiting, because it might be a pipe, and checks what was
  * opened, so that nobody can exchange it in between.  Returns -1 with *problem
  * set on failure.
@@ -32,7 +49,7 @@ open_file(const char *path, const char **problem)
 	int			save_errno = errno;
 
 	if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
-		(st.st_mode & (S_IRWXG | S_IRWXO)) == 0)
+		is_private(&st))
 		return fd;
 
 	/* palloc may throw, so nothing is open any more when it is called */
@@ -44,7 +61,7 @@ open_file(const char *path, const char **problem)
 	else if (!S_ISREG(st.st_mode))
 		*problem = psprintf("Password file \"%s\" is not a plain file.", path);
 	else
-		*problem = psprintf("Password file \"%s\" has group or world access; its permissions must be u=rw (0600) or less.",
+		*problem = psprintf("Password file \"%s\" has group or world access; its permissions must be u=rw (0600) or less, or u=rw,g=r (0640) or less if it belongs to root.",
 							path);
 	return -1;
 }

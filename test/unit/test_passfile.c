@@ -123,6 +123,38 @@ test_files(void)
 	rmdir(path);
 }
 
+/* A secret of Kubernetes belongs to root and to a group that the server is in. */
+static void
+test_file_of_root(void)
+{
+	static const char line[] = "*:*:*:*:s3cret\n";
+	const uid_t nobody = 65534;
+	char	   *password = NULL;
+
+	if (geteuid() != 0)
+	{
+		printf("# not root, who alone can make a file of root's\n");
+		return;
+	}
+	write_file(line, strlen(line), 0640);
+	if (chown(path, 0, nobody) != 0 || setegid(nobody) != 0 || seteuid(nobody) != 0)
+	{
+		perror("cannot become somebody else");
+		exit(1);
+	}
+	check(outbox_passfile_lookup(path, "h", 1, "/", "u", &password) == NULL &&
+		  strcmp(password, "s3cret") == 0, "a file of root's that our group may read");
+	if (seteuid(0) != 0 || chmod(path, 0660) != 0 || seteuid(nobody) != 0)
+		exit(1);
+	fails("access", "a file of root's that our group may write");
+	if (seteuid(0) != 0 || chmod(path, 0644) != 0 || seteuid(nobody) != 0)
+		exit(1);
+	fails("access", "a file of root's that everybody may read");
+	if (seteuid(0) != 0 || setegid(0) != 0)
+		exit(1);
+	unlink(path);
+}
+
 static void
 test_no_file(void)
 {
@@ -142,6 +174,7 @@ main(void)
 	snprintf(path, sizeof(path), "/tmp/outbox_test_passfile.%d", (int) getpid());
 	test_matching();
 	test_files();
+	test_file_of_root();
 	test_no_file();
 	return done();
 }

@@ -2,6 +2,7 @@
 #
 # make, make install, make installcheck   as with any extension (PG_CONFIG=...)
 # make demo [KEEP=1]                      first five minutes, on private servers
+# make demo INSTALLED=1                   the same with the outbox that is installed
 # make test                               everything that CI runs
 # make test-matrix [SUITE=trixie] [QUICK=1]  the same on other releases of Debian; as root
 # make test-faults                        the fault suite in full, and its results
@@ -10,6 +11,10 @@
 # make test-valgrind [TESTS=310]          servers under valgrind
 # make bench [SCENARIO="3 5"] [DOC=1]     the benchmark, under an hour; test/bench/README.md
 # make bench-quick, make bench-soak MINUTES=30
+# make dist                               the last commit as PGXN takes it
+# make deb                                Debian packages of the last commit
+# make rpm                                an RPM of the last commit
+# make test-packages [SUITE="trixie"]     the Debian packages in Debian's releases, and used
 # make check-unit check-regress check-isolation check-worker check-tap [TESTS="name ..."]
 #
 # demo and test install the packages that they need (.ci/setup) and use neither
@@ -153,9 +158,14 @@ test-valgrind: setup
 	@OUTBOX_TEST_TIMEOUT=300 PG_TEST_TIMEOUT_DEFAULT=900 VALGRIND=1 \
 		$(MAKE) -s with_llvm=no run-checks SUITES=tap TESTS='$(or $(TESTS),310)'
 
+ifeq ($(filter-out 0,$(INSTALLED)),)
 demo: setup
 	$(MAKE) with_llvm=no all
 	@KEEP='$(KEEP)' examples/orders/run
+else
+demo:
+	@KEEP='$(KEEP)' INSTALLED=1 examples/orders/run
+endif
 
 # Without assertions, whatever the tests have built.
 .PHONY: bench bench-quick bench-soak
@@ -203,5 +213,19 @@ clean-tests:
 
 # What PGXN takes: the files of the last commit.
 .PHONY: dist
+DIST = .
 dist:
-	git archive --format zip --prefix=outbox-$(EXTVERSION).0/ -o outbox-$(EXTVERSION).0.zip HEAD
+	git archive --format zip --prefix=outbox-$(EXTVERSION).0/ -o '$(DIST)/outbox-$(EXTVERSION).0.zip' HEAD
+
+# Into tmp_check/deb and tmp_check/rpm.
+.PHONY: deb rpm
+deb:
+	@test/tools/deb tmp_check/deb
+rpm:
+	@test/tools/rpm tmp_check/rpm
+
+# Builds, checks, installs and uses the packages in folders of Debian's releases.
+# Needs root, and about ten minutes for a release.
+.PHONY: test-packages
+test-packages:
+	@test/tools/packages $(SUITE)

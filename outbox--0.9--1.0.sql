@@ -5,12 +5,93 @@
 
 /*
  * What outbox--1.0.sql makes and outbox--0.9.sql did not.  Each change of the one
- * is a change of the other, in the same words and in the same order, so that an
- * updated extension is the same as a new one.
+ * is a change of the other, so that an updated extension is the same as a new one;
+ * test/t/340_upgrade.pl compares them object by object.  Changes go between the two
+ * lines that say so.
  *
  * As in outbox--1.0.sql, the schema is not in the path.
  */
 SET LOCAL search_path = pg_catalog, pg_temp;
+
+/*
+ * With a function that is dropped go the rights that an administrator has given,
+ * and taken.  So one whose arguments or result change steps aside first:
+ *
+ *	ALTER FUNCTION @extschema@.outbox_f(text) RENAME TO outbox_old_f;
+ *	CREATE FUNCTION @extschema@.outbox_f(text, integer) ...
+ *	(its COMMENT, REVOKE and GRANT, and views and functions that call it)
+ *	SELECT @extschema@.outbox_update_rights(
+ *		'@extschema@.outbox_old_f(text)', '@extschema@.outbox_f(text, integer)');
+ *	DROP FUNCTION @extschema@.outbox_old_f(text);
+ *
+ * What differs between the rights of the old one and those that it was made with
+ * (pg_init_privs) is the administrator's.  The new one gets these as grants of its
+ * owner, whoever granted them, and they must not count as made with it: pg_dump
+ * would leave them out.
+ */
+CREATE FUNCTION @extschema@.outbox_update_rights(old regprocedure, new regprocedure)
+RETURNS void
+LANGUAGE plpgsql
+AS $$
+DECLARE
+	owner oid := (SELECT proowner FROM pg_proc WHERE oid = old);
+	made constant aclitem[] := (SELECT initprivs FROM pg_init_privs
+		WHERE classoid = 'pg_proc'::regclass AND objoid = new AND objsubid = 0);
+	item record;
+	role text;
+BEGIN
+	EXECUTE format('ALTER FUNCTION %s OWNER TO %s', new, owner::regrole);
+	FOR item IN
+		WITH rights AS (
+			SELECT a.grantee, a.privilege_type, a.is_grantable, true AS given
+			FROM pg_proc p, aclexplode(coalesce(p.proacl, acldefault('f', owner))) a
+			WHERE p.oid = old AND a.grantee <> owner
+		), initial AS (
+			SELECT a.grantee, a.privilege_type, a.is_grantable, false AS given
+			FROM pg_proc p
+				LEFT JOIN pg_init_privs i ON i.objoid = p.oid AND i.objsubid = 0
+					AND i.classoid = 'pg_proc'::regclass,
+				aclexplode(coalesce(i.initprivs, acldefault('f', owner))) a
+			WHERE p.oid = old AND a.grantee <> owner AND a.grantee <> a.grantor
+		)
+		SELECT d.*
+		FROM (SELECT * FROM rights UNION ALL SELECT * FROM initial) d
+		WHERE (SELECT count(*) FROM rights r WHERE (r.grantee, r.privilege_type, r.is_grantable)
+					= (d.grantee, d.privilege_type, d.is_grantable))
+			<> (SELECT count(*) FROM initial i WHERE (i.grantee, i.privilege_type, i.is_grantable)
+					= (d.grantee, d.privilege_type, d.is_grantable))
+		ORDER BY d.given		/* first what was taken */
+	LOOP
+		role := CASE item.grantee WHEN 0 THEN 'PUBLIC' ELSE item.grantee::regrole::text END;
+		IF item.given THEN
+			EXECUTE format('GRANT %s ON FUNCTION %s TO %s %s', item.privilege_type, new,
+				role, CASE WHEN item.is_grantable THEN 'WITH GRANT OPTION' ELSE '' END);
+		ELSE
+			EXECUTE format('REVOKE %s ON FUNCTION %s FROM %s CASCADE', item.privilege_type, new, role);
+		END IF;
+	END LOOP;
+
+	DELETE FROM pg_init_privs
+	WHERE classoid = 'pg_proc'::regclass AND objoid = new AND made IS NULL;
+	UPDATE pg_init_privs SET initprivs = made
+	WHERE classoid = 'pg_proc'::regclass AND objoid = new;
+	/* From PostgreSQL 17 on the roles in it are recorded, too. */
+	DELETE FROM pg_shdepend s
+	WHERE s.classid = 'pg_proc'::regclass AND s.objid = new AND s.deptype = 'i'
+		AND s.dbid = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+		AND s.refobjid NOT IN (SELECT a.grantee FROM aclexplode(made) a
+			UNION ALL SELECT a.grantor FROM aclexplode(made) a);
+END
+$$;
+
+/* Whose what is, before; see the end. */
+SELECT pg_catalog.set_config('outbox_update.members',
+	(SELECT pg_catalog.string_agg(pg_catalog.format('%s %s', d.classid, d.objid), ',')
+	 FROM pg_catalog.pg_depend d JOIN pg_catalog.pg_extension e ON e.oid = d.refobjid
+	 WHERE d.refclassid = 'pg_catalog.pg_extension'::pg_catalog.regclass
+		AND d.deptype = 'e' AND e.extname = 'outbox'), true);
+
+-- changes begin here
 
 --
 -- A copy of a whole server: its environment, and a recovery to a point in time
@@ -112,3 +193,47 @@ $$;
 
 COMMENT ON FUNCTION @extschema@.outbox_adopt() IS
 'Lets the relay publish what a copy (restored dump, CREATE DATABASE ... TEMPLATE, server in another environment or restored to a point in time) or a subscriber of logical replication holds: records this database in outbox_control, and in adopted_origins where the messages that are there now come from, and lets seq go on behind theirs. Returns false when all of that was recorded already.';
+
+-- changes end here
+
+/*
+ * What is new belongs to whoever runs this.  It must belong to the owner of the
+ * tables, as whom the relay and the functions act, whoever that is by now.
+ */
+DO $$
+DECLARE
+	tables_owner constant pg_catalog.oid := (SELECT c.relowner FROM pg_catalog.pg_class c
+		WHERE c.oid = '@extschema@.outbox'::pg_catalog.regclass);
+	command pg_catalog.text;
+BEGIN
+	FOR command IN
+		SELECT pg_catalog.format('ALTER %s %s OWNER TO %s', m.kind, m.name,
+			tables_owner::pg_catalog.regrole)
+		FROM pg_catalog.pg_depend d
+			JOIN pg_catalog.pg_extension e ON e.oid = d.refobjid,
+			LATERAL (
+				SELECT 'ROUTINE', p.oid::pg_catalog.regprocedure::pg_catalog.text, p.proowner
+				FROM pg_catalog.pg_proc p
+				WHERE d.classid = 'pg_catalog.pg_proc'::pg_catalog.regclass AND p.oid = d.objid
+				UNION ALL
+				SELECT CASE c.relkind WHEN 'v' THEN 'VIEW' WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END,
+					c.oid::pg_catalog.regclass::pg_catalog.text, c.relowner
+				FROM pg_catalog.pg_class c
+				WHERE d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND c.oid = d.objid
+					/* one of a column goes with its table */
+					AND NOT EXISTS (SELECT FROM pg_catalog.pg_depend l
+						WHERE c.relkind = 'S' AND l.deptype IN ('a', 'i')
+							AND l.classid = d.classid AND l.objid = c.oid)
+			) m(kind, name, owner)
+		WHERE d.refclassid = 'pg_catalog.pg_extension'::pg_catalog.regclass
+			AND d.deptype = 'e' AND e.extname = 'outbox'
+			AND m.owner <> tables_owner
+			AND pg_catalog.format('%s %s', d.classid, d.objid)
+				<> ALL (pg_catalog.string_to_array(pg_catalog.current_setting('outbox_update.members'), ','))
+	LOOP
+		EXECUTE command;
+	END LOOP;
+END
+$$;
+
+DROP FUNCTION @extschema@.outbox_update_rights(regprocedure, regprocedure);

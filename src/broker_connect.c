@@ -29,12 +29,9 @@
 #include "utils/memutils.h"
 
 #include "broker_internal.h"
+#include "version.h"
 #include "wait_event.h"
 #include "watchdog.h"
-
-#ifndef OUTBOX_VERSION
-#define OUTBOX_VERSION "unknown"
-#endif
 
 #define HANDSHAKE_MS	3000
 #define RPC_MS			3000
@@ -291,7 +288,7 @@ login(OutboxLink *link)
 	set_true(&capabilities[2], "basic.nack");
 	set_true(&capabilities[3], "authentication_failure_close");
 	set_text(&properties[0], "product", "outbox");
-	set_text(&properties[1], "version", OUTBOX_VERSION);
+	set_text(&properties[1], "version", outbox_library_version());
 	set_text(&properties[2], "platform", "PostgreSQL " PG_VERSION);
 	set_text(&properties[3], "connection_name", link->target.application_name);
 	properties[4].key = amqp_cstring_bytes("capabilities");

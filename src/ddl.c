@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * ddl.c
- *		Keeps workers out of a database while a command needs it empty.
+ *		Commands that workers must make room for, or must hear of.
  *
  * DROP DATABASE, ALTER DATABASE ... RENAME and SET TABLESPACE, and CREATE
  * DATABASE ... TEMPLATE wait five seconds for other sessions of the database and
@@ -10,6 +10,9 @@
  *
  * Who may not run the command cannot use it to stop a relay: the owner of the
  * database is checked here as well.
+ *
+ * ALTER EXTENSION UPDATE need not touch a table of ours, so nothing else tells the
+ * workers that the extension has another version from its commit on.
  *
  *-------------------------------------------------------------------------
  */
@@ -144,6 +147,13 @@ note_new_database(const char *name)
 		outbox_wake_database(get_database_oid(name, true));
 }
 
+static bool
+alters_outbox(Node *stmt)
+{
+	return IsA(stmt, AlterExtensionStmt) &&
+		strcmp(((AlterExtensionStmt *) stmt)->extname, "outbox") == 0;
+}
+
 static void
 outbox_process_utility(PlannedStmt *pstmt, const char *query_string,
 					   bool read_only_tree, ProcessUtilityContext context,
@@ -155,6 +165,7 @@ outbox_process_utility(PlannedStmt *pstmt, const char *query_string,
 	Oid			dboid = InvalidOid;
 	bool		had_workers;
 	char		new_database[NAMEDATALEN];
+	bool		alters = alters_outbox(pstmt->utilityStmt);
 
 	copy_new_database(pstmt->utilityStmt, new_database);
 	/*
@@ -169,6 +180,8 @@ outbox_process_utility(PlannedStmt *pstmt, const char *query_string,
 		next(pstmt, query_string, read_only_tree, context, params, query_env,
 			 dest, qc);
 		note_new_database(new_database);
+		if (alters)
+			outbox_wake_news(OUTBOX_NEWS_EXTENSION);
 		return;
 	}
 	had_workers = outbox_shared_count_slots(dboid) > 0;

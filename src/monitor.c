@@ -23,6 +23,7 @@
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
 #include "utils/wait_event.h"
+#include "version.h"
 
 PG_FUNCTION_INFO_V1(outbox_version);
 PG_FUNCTION_INFO_V1(outbox_claims);
@@ -53,7 +54,7 @@ Datum
 outbox_version(PG_FUNCTION_ARGS)
 {
 	(void) fcinfo;
-	PG_RETURN_TEXT_P(cstring_to_text(OUTBOX_VERSION));
+	PG_RETURN_TEXT_P(cstring_to_text(outbox_library_version()));
 }
 
 /*
@@ -222,8 +223,10 @@ state_hint(OutboxWorkerState state)
 			return "See last_error and the server log; the relay tries again by itself.";
 		case OUTBOX_WORKER_WAITS_STANDBY:
 			return "A standby of synchronous_standby_names is missing, and nothing is published that it does not have. Bring it back, or change synchronous_standby_names.";
-		case OUTBOX_WORKER_VERSION:
-			return "Run ALTER EXTENSION outbox UPDATE, or restart the server to load the new library.";
+		case OUTBOX_WORKER_EXTENSION_OLDER:
+			return "The extension is older than the library: run ALTER EXTENSION outbox UPDATE in this database.";
+		case OUTBOX_WORKER_EXTENSION_NEWER:
+			return "The library that is loaded is older than the extension: install the package of the extension's version and restart the server.";
 		case OUTBOX_WORKER_STOPPING:
 		case OUTBOX_WORKER_STOPPED:
 			return "A worker is leaving; the launcher starts another one at once, unless the server is being stopped.";
@@ -245,7 +248,8 @@ state_severity(OutboxWorkerState state)
 		OUTBOX_WORKER_PAUSED, OUTBOX_WORKER_NOT_ADOPTED,
 		OUTBOX_WORKER_OTHER_ENVIRONMENT, OUTBOX_WORKER_RESTORED,
 		OUTBOX_WORKER_DISABLED,
-		OUTBOX_WORKER_CONFIG_ERROR, OUTBOX_WORKER_VERSION
+		OUTBOX_WORKER_CONFIG_ERROR,
+		OUTBOX_WORKER_EXTENSION_OLDER, OUTBOX_WORKER_EXTENSION_NEWER
 	};
 
 	for (int i = 0; i < (int) lengthof(order); i++)

@@ -30,6 +30,7 @@
 #include "tcop/tcopprot.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
+#include "version.h"
 #include "wait_event.h"
 
 /* Longest wait; the poll normally ends it earlier. */
@@ -101,7 +102,8 @@ show_state(OutboxRelay *relay)
 	OutboxWorkerState state;
 
 	if (relay->version_mismatch)
-		state = OUTBOX_WORKER_VERSION;
+		state = relay->version_mismatch > 0 ?
+			OUTBOX_WORKER_EXTENSION_NEWER : OUTBOX_WORKER_EXTENSION_OLDER;
 	else if (!outbox_enabled)
 		state = OUTBOX_WORKER_DISABLED;
 	else if (relay->db_error)
@@ -382,7 +384,7 @@ outbox_relay_main(Datum main_arg)
 		MySlot->exit_reason = OUTBOX_EXIT_STOPPED;
 		proc_exit(0);
 	}
-	pgstat_report_appname("outbox relay " OUTBOX_VERSION);
+	pgstat_report_appname(psprintf("outbox relay %s", outbox_library_version()));
 
 	relay = relay_create();
 	MemoryContextSwitchTo(relay->scratch);

@@ -147,7 +147,8 @@ typedef struct OutboxRelay
 
 	/* session */
 	bool		attached;		/* the extension is there and fits */
-	bool		version_mismatch;
+	int			version_mismatch;	/* below 0: the extension is older than the
+									 * library; above: newer; 0: they fit */
 	Oid			relid;			/* table outbox, once attached */
 	bool		recheck_extension;	/* attach anew with the next transaction */
 	bool		recheck_settings;	/* compare ALTER DATABASE SET */

@@ -19,6 +19,7 @@
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
+#include "version.h"
 
 /*
  * Settings that ALTER DATABASE, ALTER ROLE or postgresql.conf could turn
@@ -116,11 +117,36 @@ load_after_attach(OutboxRelay *relay)
 	relay->config_dirty = true;
 }
 
+/*
+ * Extension and library are of different versions, and what the statements of the
+ * one mean is not known to the other.  The log says so once, and what to do.
+ */
+static void
+misfit(OutboxRelay *relay, const char *version)
+{
+	int			before = relay->version_mismatch;
+	char		text[OUTBOX_TEXT_SIZE];
+
+	relay->version_mismatch =
+		outbox_version_compare(version, outbox_library_version()) > 0 ? 1 : -1;
+	if (before == relay->version_mismatch)
+		return;
+	snprintf(text, sizeof(text),
+			 "the extension has version %s, the library %s",
+			 version, outbox_library_version());
+	outbox_slot_set_error(text);
+	ereport(LOG,
+			(errmsg("outbox relay is paused: %s", text),
+			 relay->version_mismatch < 0 ?
+			 errhint("Run ALTER EXTENSION outbox UPDATE in the database.") :
+			 errhint("Install the package of version %s and restart the server.",
+					 version)));
+}
+
 void
 outbox_relay_attach(OutboxRelay *relay)
 {
 	char		version[64] = "";
-	char		text[OUTBOX_TEXT_SIZE];
 
 	relay->attached = false;
 	relay->recheck_extension = false;
@@ -130,23 +156,13 @@ outbox_relay_attach(OutboxRelay *relay)
 			leave(relay, OUTBOX_EXIT_ABSENT);
 			return;
 		case OUTBOX_EXTENSION_VERSION:
-			if (!relay->version_mismatch)
-			{
-				snprintf(text, sizeof(text),
-						 "the extension has version %s, the library %s",
-						 version, OUTBOX_VERSION);
-				outbox_slot_set_error(text);
-				ereport(LOG,
-						(errmsg("outbox relay is paused: %s", text),
-						 errhint("Restart the server to load the new library, or run ALTER EXTENSION outbox UPDATE.")));
-			}
-			relay->version_mismatch = true;
+			misfit(relay, version);
 			outbox_slot_set_ready(MySlot->nworkers);
 			return;
 		case OUTBOX_EXTENSION_READY:
 			break;
 	}
-	relay->version_mismatch = false;
+	relay->version_mismatch = 0;
 
 	/*
 	 * Dropped and created again: what is in memory was in the old table, and

@@ -70,6 +70,8 @@ heed_changes(OutboxRelay *relay, int news)
 		relay->config_dirty = true;
 	if (news & OUTBOX_NEWS_REMOVED)
 		relay->check_holders = true;
+	if (news & OUTBOX_NEWS_EXTENSION)
+		relay->recheck_extension = true;
 }
 
 /* Prepared transactions of that range were lost: which are they? */

@@ -58,6 +58,7 @@ typedef struct OutboxPrepared
 #define OUTBOX_NEWS_STOP		0x08	/* leave */
 #define OUTBOX_NEWS_PREPARED	0x10	/* more were prepared than fit, see lost */
 #define OUTBOX_NEWS_YIELD		0x20	/* leave, others wait for a process */
+#define OUTBOX_NEWS_EXTENSION	0x40	/* perhaps of another version now */
 
 typedef struct OutboxInbox
 {
@@ -99,7 +100,8 @@ typedef enum OutboxWorkerState
 	OUTBOX_WORKER_CONFIG_ERROR,
 	OUTBOX_WORKER_DATABASE_ERROR,
 	OUTBOX_WORKER_WAITS_STANDBY,	/* never stored, see monitor.c */
-	OUTBOX_WORKER_VERSION,
+	OUTBOX_WORKER_EXTENSION_OLDER,
+	OUTBOX_WORKER_EXTENSION_NEWER,
 	OUTBOX_WORKER_STOPPING,
 	OUTBOX_WORKER_STOPPED
 } OutboxWorkerState;

@@ -282,7 +282,8 @@ outbox_worker_state_name(OutboxWorkerState state)
 			return "database error";
 		case OUTBOX_WORKER_WAITS_STANDBY:
 			return "waiting for standby";
-		case OUTBOX_WORKER_VERSION:
+		case OUTBOX_WORKER_EXTENSION_OLDER:
+		case OUTBOX_WORKER_EXTENSION_NEWER:
 			return "version mismatch";
 		case OUTBOX_WORKER_STOPPING:
 			return "stopping";

@@ -28,6 +28,7 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
+#include "version.h"
 #include "watchdog.h"
 
 static struct
@@ -300,7 +301,7 @@ look_up_extension(char *version, size_t size)
 	store.owner = get_oid_column(ATTACH_OWNER);
 	store.route_relid = get_oid_column(ATTACH_ROUTE);
 	store.control_relid = get_oid_column(ATTACH_CONTROL);
-	return strcmp(version, OUTBOX_VERSION) == 0 ?
+	return strcmp(version, outbox_library_version()) == 0 ?
 		OUTBOX_EXTENSION_READY : OUTBOX_EXTENSION_VERSION;
 }
 

@@ -21,6 +21,7 @@
 #include "../../../src/store_message.c"
 #include "../../../src/store_settle.c"
 #include "../../../src/store_settle_direct.c"
+#include "../../../src/version.c"
 
 #include "fmgr.h"
 #include "production.h"

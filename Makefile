@@ -202,7 +202,7 @@ $(TOOLS_BIN)/%.so: test/tools/%.c
 	@mkdir -p $(TOOLS_BIN)
 	$(or $(CC),cc) -std=gnu11 -O2 -g -Wall $(WARNINGS) $(if $(WERROR),-Werror) -shared -fPIC -o $@ $< -ldl -lresolv
 
-$(TOOLS_BIN)/%: test/tools/%.c test/tools/amqp_tool.h
+$(TOOLS_BIN)/%: test/tools/%.c test/tools/amqp_tool.h test/tools/commands.h
 	@mkdir -p $(TOOLS_BIN)
 	$(or $(CC),cc) -std=gnu11 -O2 -g -Wall $(WARNINGS) $(if $(WERROR),-Werror) -o $@ $< -lrabbitmq
 

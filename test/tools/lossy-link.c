@@ -54,6 +54,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "commands.h"
+
 #define NAME			"lossy"
 #define FAR_END			"lossy1"
 #define ADDRESS			"10.99.0.1"
@@ -336,29 +338,6 @@ run_command(char *line)
 	fflush(stdout);
 }
 
-static void
-read_commands(void)
-{
-	static char buffer[4096];
-	static size_t used;
-	ssize_t		n = read(STDIN_FILENO, buffer + used, sizeof(buffer) - 1 - used);
-	char	   *end;
-
-	if (n < 0 && (errno == EAGAIN || errno == EINTR))
-		return;
-	if (n <= 0)
-		exit(0);
-	used += n;
-	buffer[used] = '\0';
-	while ((end = strchr(buffer, '\n')) != NULL)
-	{
-		*end = '\0';
-		run_command(buffer);
-		used -= end + 1 - buffer;
-		memmove(buffer, end + 1, used + 1);
-	}
-}
-
 int
 main(int argc, char **argv)
 {
@@ -389,7 +368,7 @@ main(int argc, char **argv)
 		if (ppoll(polled, 2, &wait, NULL) <= 0)
 			continue;
 		if (polled[0].revents != 0)
-			read_commands();
+			read_commands(run_command);
 		if (polled[1].revents != 0)
 			take_packets();
 	}

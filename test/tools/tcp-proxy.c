@@ -61,6 +61,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "commands.h"
+
 #define MAX_CONNECTIONS	256
 #define CHUNK_BYTES		65536
 #define QUEUE_BYTES		(8 * 1024 * 1024)	/* held back by a delay */
@@ -679,29 +681,6 @@ run_command(char *line)
 	}
 }
 
-static void
-read_commands(void)
-{
-	static char buffer[4096];
-	static size_t used;
-	ssize_t		n = read(STDIN_FILENO, buffer + used, sizeof(buffer) - 1 - used);
-	char	   *end;
-
-	if (n < 0 && (errno == EAGAIN || errno == EINTR))
-		return;
-	if (n <= 0)
-		exit(0);
-	used += n;
-	buffer[used] = '\0';
-	while ((end = strchr(buffer, '\n')) != NULL)
-	{
-		*end = '\0';
-		run_command(buffer);
-		used -= end + 1 - buffer;
-		memmove(buffer, end + 1, used + 1);
-	}
-}
-
 /* --------------------------------------------------------------------- loop */
 
 /* One turn: sends what can be sent, and waits for whatever comes next. */
@@ -752,7 +731,7 @@ turn(void)
 	if (polled[0].revents != 0)
 	{
 		/* it may end connections, whose descriptors are then not to be read */
-		read_commands();
+		read_commands(run_command);
 		return;
 	}
 	for (int i = 2; i < n; i++)

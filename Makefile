@@ -122,6 +122,8 @@ FAULT_TESTS = $(sort $(wildcard $(patsubst %,test/t/%_*.pl,020 030 040 100 110 1
 
 # The results are written however it ends: a loss is a result, too.
 test-faults: export OUTBOX_TEST_FULL = 1
+# what a test waits for a query or a server; a million messages take their time
+test-faults: export PG_TEST_TIMEOUT_DEFAULT = 900
 test-faults: setup
 	$(MAKE) WERROR=1 with_llvm=no all
 	@rm -f tmp_check/checks tmp_check/stop-times.md; \

@@ -8,6 +8,7 @@
 # make test-faults                        the fault suite in full, and its results
 # make test-soak [SECONDS=3600]           reconnects for so long, nothing may leak
 # make test-ddl [SECONDS=3600]            random DDL on the tables beside enqueue
+# make test-trade                         with pgbouncer, Patroni and pgBackRest
 # make test-valgrind [TESTS=310]          servers under valgrind
 # make bench [SCENARIO="3 5"] [DOC=1]     the benchmark, under an hour; test/bench/README.md
 # make bench-quick, make bench-soak MINUTES=30
@@ -95,7 +96,7 @@ export PG_CONFIG
 # ---------------------------------------------------------------------------
 # Tests
 
-.PHONY: test test-core test-matrix test-faults test-soak test-ddl test-valgrind demo setup tools check-unit check-regress check-isolation check-worker check-tap
+.PHONY: test test-core test-matrix test-faults test-soak test-ddl test-valgrind test-trade demo setup tools check-unit check-regress check-isolation check-worker check-tap
 
 setup:
 	@.ci/setup
@@ -141,6 +142,13 @@ test-soak: export OUTBOX_TEST_SOAK = $(or $(SECONDS),3600)
 test-soak: setup
 	$(MAKE) WERROR=1 with_llvm=no all
 	@$(MAKE) -s WERROR=1 with_llvm=no run-checks SUITES=tap TESTS=190 PROVE_FLAGS='--timer -v'
+
+# Behind a pooler, under a cluster manager, restored by a backup manager.
+test-trade:
+	@.ci/setup trade
+	$(MAKE) WERROR=1 with_llvm=no all
+	@$(MAKE) -s WERROR=1 with_llvm=no run-checks SUITES=tap PROVE_FLAGS='--timer -v' TAP_JOBS=1 \
+		TESTS='$(or $(TESTS),$(sort $(wildcard test/trade/*.pl)))'
 
 # Random additions of an administrator to the tables, and maintenance, beside
 # sessions that enqueue.  OUTBOX_SEED=N repeats what was drawn.

@@ -12,6 +12,7 @@
  */
 #include "../../../src/deferred.c"
 #include "../../../src/encode_json.c"
+#include "../../../src/environment.c"
 #include "../../../src/origin.c"
 #include "../../../src/store.c"
 #include "../../../src/store_control.c"
@@ -52,6 +53,9 @@ outbox_hash_key(const text *aggregate_type, const text *aggregate_id)
 	fcinfo->args[1].isnull = false;
 	return DatumGetInt64(function(fcinfo));
 }
+
+/* The setting of that name is outbox.so's; here nobody has set it. */
+char	   *outbox_environment = "";
 
 /* Nobody acts for somebody else. */
 bool

@@ -18,8 +18,11 @@ static char path[64];
 static void
 write_file(const char *content, size_t len, mode_t mode)
 {
-	FILE	   *file = fopen(path, "w");
+	FILE	   *file;
 
+	/* only root could write to one that nobody may write to */
+	unlink(path);
+	file = fopen(path, "w");
 	if (file == NULL || fwrite(content, 1, len, file) != len ||
 		fclose(file) != 0 || chmod(path, mode) != 0)
 	{

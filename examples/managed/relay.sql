@@ -1,4 +1,5 @@
 -- On a small server of one's own, which has outbox: the subscriber that publishes.
+-- Run by a superuser, as whom the rows are applied then.
 -- Here the same table only passes rows on, and keeps none.
 
 CREATE EXTENSION IF NOT EXISTS outbox;

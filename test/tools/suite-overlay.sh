@@ -5,7 +5,8 @@
 #                                  processes: the machine sees no mount, and all
 #                                  of it ends with the script, however that ends;
 #                                  OUTBOX_SUITE_WORK is a directory for the time
-#   suite_folder SUITE             makes the release's folder if there is none
+#   suite_folder SUITE             makes the release's folder if there is none;
+#                                  SUITE.minbase is one with nothing but apt in it
 #   suite_overlay SUITE DIR        mounts a copy of it at DIR/root; sets $root
 #   inside COMMAND...              in $root, as root
 #   as USER COMMAND...             in $root, as somebody else, home /build
@@ -42,25 +43,26 @@ suite_namespaces() {
 }
 
 suite_folder() {
-	local suite=$1 script=/usr/share/debootstrap/scripts/$1
+	local suite=${1%.minbase} dir=$suites_dir/$1 script=/usr/share/debootstrap/scripts/${1%.minbase}
 
-	[ ! -x "$suites_dir/$suite/usr/bin/apt-get" ] || return 0
+	[ ! -x "$dir/usr/bin/apt-get" ] || return 0
 	command -v debootstrap >/dev/null || suite_fail "debootstrap is not installed"
 	# an older one does not know the names of newer releases, which it treats alike
 	[ -e "$script" ] || script=/usr/share/debootstrap/scripts/sid
-	mkdir -p "$suites_dir"
-	rm -rf --one-file-system "$suites_dir/$suite.new"
-	debootstrap --variant=minbase "$suite" "$suites_dir/$suite.new" "$mirror" "$script"
-	mv "$suites_dir/$suite.new" "$suites_dir/$suite"
+	mkdir -p "$suites_dir/cache/$suite/partial"
+	rm -rf --one-file-system "$dir.new"
+	debootstrap --variant=minbase --cache-dir="$suites_dir/cache/$suite" \
+		"$suite" "$dir.new" "$mirror" "$script"
+	mv "$dir.new" "$dir"
 }
 
 suite_overlay() {
-	local suite=$1 dir=$2
+	local suite=${1%.minbase} dir=$2
 
 	mkdir -p "$dir/upper" "$dir/work" "$dir/root" "$suites_dir/cache/$suite/partial"
 	root=$dir/root
 	mount -t overlay overlay \
-		-o "lowerdir=$suites_dir/$suite,upperdir=$dir/upper,workdir=$dir/work" "$root"
+		-o "lowerdir=$suites_dir/$1,upperdir=$dir/upper,workdir=$dir/work" "$root"
 	mount -t proc proc "$root/proc"
 	mount --rbind /dev "$root/dev"
 	mount -t tmpfs tmpfs "$root/dev/shm"

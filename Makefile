@@ -7,6 +7,7 @@
 # make test-matrix [SUITE=trixie] [QUICK=1]  the same on other releases of Debian; as root
 # make test-faults                        the fault suite in full, and its results
 # make test-soak [SECONDS=3600]           reconnects for so long, nothing may leak
+# make test-pg-upgrade                    pg_upgrade 15 to 17, 17 to 18; as root
 # make test-ddl [SECONDS=3600]            random DDL on the tables beside enqueue
 # make test-trade                         with pgbouncer, Patroni and pgBackRest
 # make test-valgrind [TESTS=310]          servers under valgrind
@@ -96,7 +97,7 @@ export PG_CONFIG
 # ---------------------------------------------------------------------------
 # Tests
 
-.PHONY: test test-core test-matrix test-faults test-soak test-ddl test-valgrind test-trade demo setup tools check-unit check-regress check-isolation check-worker check-tap
+.PHONY: test test-core test-matrix test-pg-upgrade test-faults test-soak test-ddl test-valgrind test-trade demo setup tools check-unit check-regress check-isolation check-worker check-tap
 
 setup:
 	@.ci/setup
@@ -117,6 +118,10 @@ test-core: setup
 # `make test` on other releases of Debian, with QUICK=1 `make test-core`.
 test-matrix:
 	@QUICK='$(QUICK)' test/tools/matrix $(SUITE)
+
+# In a folder with the servers of several releases of Debian, as root.
+test-pg-upgrade:
+	@test/tools/pg-upgrade-test
 
 # Tests that end in a check of the history of all messages.
 FAULT_TESTS = $(sort $(wildcard $(patsubst %,test/t/%_*.pl,020 030 040 100 110 120 140 150 160 165 170 180 190 200 210 220 230 240 250 260 280 281 290 295 300 310 320 330)))

@@ -210,7 +210,7 @@ state_hint(OutboxWorkerState state)
 		case OUTBOX_WORKER_PAUSED:
 			return "Call outbox_resume() to publish again.";
 		case OUTBOX_WORKER_NOT_ADOPTED:
-			return "This database is a copy (restored dump, template), or got messages of another one (logical replication). Discard what must not be published twice, then call outbox_adopt().";
+			return "This database is a copy (restored dump, template, pg_upgrade), or got messages of another one (logical replication). Discard what must not be published twice, then call outbox_adopt().";
 		case OUTBOX_WORKER_OTHER_ENVIRONMENT:
 			return "This server's outbox.environment is not the one that its messages belong to, see last_error. If it is a copy of another server, look at what is pending and discard what must not be published twice. Call outbox_adopt() when this server is to publish.";
 		case OUTBOX_WORKER_RESTORED:

@@ -119,7 +119,8 @@ load_after_attach(OutboxRelay *relay)
 
 /*
  * Extension and library are of different versions, and what the statements of the
- * one mean is not known to the other.  The log says so once, and what to do.
+ * one mean is not known to the other.  The log says so once, however many workers
+ * there are, and what to do.
  */
 static void
 misfit(OutboxRelay *relay, const char *version)
@@ -135,6 +136,8 @@ misfit(OutboxRelay *relay, const char *version)
 			 "the extension has version %s, the library %s",
 			 version, outbox_library_version());
 	outbox_slot_set_error(text);
+	if (MySlot->worker > 0)
+		return;
 	ereport(LOG,
 			(errmsg("outbox relay is paused: %s", text),
 			 relay->version_mismatch < 0 ?

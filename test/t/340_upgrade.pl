@@ -19,7 +19,7 @@ my $STATE = 'SELECT state FROM outbox_status';
 
 my $fake = OutboxTest::FakeBroker->start;
 my $node = OutboxTest::Node->create(broker => $fake, extension => 0,
-	conf => "autovacuum = off\noutbox.poll_interval = 5s");
+	conf => "autovacuum = off\noutbox.poll_interval = 5s\nmax_worker_processes = 20");
 
 my $sharedir = $node->config_data('--sharedir') . '/extension';
 my ($OLDEST) = sort { $a <=> $b } map { m{outbox--([\d.]+)\.sql$} } glob "$sharedir/outbox--*.sql";
@@ -273,6 +273,19 @@ $node->wait_drained(undef, 'ahead');
 $node->wait_sql("SELECT backlog FROM outbox_status", 1);
 is(join(' ', sort map { $_->{type} } grep { $_->{type} ne 'before' } $fake->of_case),
 	'after called called copied inserted', 'with the library of the extension all of it goes out');
+
+# Several workers, all of which hear of it: the statement finds nothing to do.
+$node->set('outbox.workers', 2);
+$node->wait_sql(q{SELECT count(*) FROM outbox_workers WHERE state = 'idle'}, 2);
+$offset = $node->log_end;
+foreach my $version ('2.0', $NEWEST)
+{
+	$node->sql("BEGIN; UPDATE pg_extension SET extversion = '$version' WHERE extname = 'outbox'; ALTER EXTENSION outbox UPDATE TO '$version'; COMMIT");
+	$node->wait_sql(q{SELECT string_agg(DISTINCT state, ' ') FROM outbox_workers},
+		$version eq $NEWEST ? 'idle' : 'version mismatch', 20);
+}
+is(scalar(() = $node->log_text($offset) =~ /outbox relay is paused/g), 1, 'one line for all workers');
+$node->unset('outbox.workers');
 unlike($node->log_text(0), qr/terminated by signal|PANIC|TRAP/, 'no process has crashed');
 
 # --- rights, owners: functions change their signatures, other objects are new

@@ -74,7 +74,7 @@ new, init, start, and CREATE EXTENSION outbox. Parameters, all optional:
   preload   => 1; 0 leaves shared_preload_libraries empty
   extension => 1; 0 creates no extension
   start     => 1; 0 only initialises
-  allows_streaming, has_archiving, extra: as for init
+  allows_streaming, has_archiving, extra: as for init; install_path: as for new
 
 =item $node->forgets
 
@@ -86,7 +86,8 @@ Without it a row that the sweep finds fails the test, in the end.
 sub create
 {
 	my ($class, %params) = @_;
-	my $self = $class->new($params{name} // 'main');
+	my $self = $class->new($params{name} // 'main',
+		map { defined $params{$_} ? ($_ => $params{$_}) : () } qw(install_path));
 
 	$self->init(%params);
 	return $self if defined $params{start} && !$params{start};

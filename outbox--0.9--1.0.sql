@@ -34,9 +34,20 @@ RETURNS void
 LANGUAGE plpgsql
 AS $$
 DECLARE
-	owner oid := (SELECT proowner FROM pg_proc WHERE oid = old);
-	made constant aclitem[] := (SELECT initprivs FROM pg_init_privs
-		WHERE classoid = 'pg_proc'::regclass AND objoid = new AND objsubid = 0);
+	owner constant oid := (SELECT proowner FROM pg_proc WHERE oid = old);
+	creator constant oid := (SELECT proowner FROM pg_proc WHERE oid = new);
+	/* Whom the initial rights of the old one name as its owner. */
+	maker constant oid := coalesce((SELECT a.grantor
+		FROM pg_init_privs i, aclexplode(i.initprivs) a
+		WHERE i.classoid = 'pg_proc'::regclass AND i.objoid = old AND i.objsubid = 0
+		LIMIT 1), owner);
+	made constant aclitem[] := (SELECT array_agg(makeaclitem(
+			CASE a.grantee WHEN creator THEN maker ELSE a.grantee END,
+			CASE a.grantor WHEN creator THEN maker ELSE a.grantor END,
+			a.privilege_type, a.is_grantable))
+		FROM pg_init_privs i, aclexplode(i.initprivs) a
+		WHERE i.classoid = 'pg_proc'::regclass AND i.objoid = new AND i.objsubid = 0);
+	this constant oid := (SELECT oid FROM pg_database WHERE datname = current_database());
 	item record;
 	role text;
 BEGIN
@@ -75,12 +86,15 @@ BEGIN
 	WHERE classoid = 'pg_proc'::regclass AND objoid = new AND made IS NULL;
 	UPDATE pg_init_privs SET initprivs = made
 	WHERE classoid = 'pg_proc'::regclass AND objoid = new;
-	/* From PostgreSQL 17 on the roles in it are recorded, too. */
-	DELETE FROM pg_shdepend s
-	WHERE s.classid = 'pg_proc'::regclass AND s.objid = new AND s.deptype = 'i'
-		AND s.dbid = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
-		AND s.refobjid NOT IN (SELECT a.grantee FROM aclexplode(made) a
-			UNION ALL SELECT a.grantor FROM aclexplode(made) a);
+	/* From PostgreSQL 17 on the roles in it are recorded, but for the server's own. */
+	IF current_setting('server_version_num')::integer >= 170000 THEN
+		DELETE FROM pg_shdepend
+		WHERE dbid = this AND classid = 'pg_proc'::regclass AND objid = new AND deptype = 'i';
+		INSERT INTO pg_shdepend (dbid, classid, objid, objsubid, refclassid, refobjid, deptype)
+		SELECT DISTINCT this, 'pg_proc'::regclass, new, 0, 'pg_authid'::regclass, r.oid, 'i'::"char"
+		FROM aclexplode(made) a JOIN pg_authid r ON r.oid IN (a.grantee, a.grantor)
+		WHERE r.oid >= 16384;
+	END IF;
 END
 $$;
 

@@ -73,13 +73,13 @@ suite_overlay() {
 	{
 		apt-config dump | grep -E '^Acquire::(http|https|Check)' | grep -v ' "";$' || :
 		echo 'APT::Keep-Downloaded-Packages "true";'
-	} >"$root/etc/apt/apt.conf.d/90outbox"
-	echo force-unsafe-io >"$root/etc/dpkg/dpkg.cfg.d/outbox"
+	} >"$root/etc/apt/apt.conf.d/90suite"
+	echo force-unsafe-io >"$root/etc/dpkg/dpkg.cfg.d/suite"
 	# nothing that is installed starts by itself
 	printf '#!/bin/sh\nexit 101\n' >"$root/usr/sbin/policy-rc.d"
 	chmod 755 "$root/usr/sbin/policy-rc.d"
 	echo 'create_main_cluster = false' \
-		>"$root/etc/postgresql-common/createcluster.d/outbox.conf"
+		>"$root/etc/postgresql-common/createcluster.d/suite.conf"
 	inside apt-get -q update
 }
 

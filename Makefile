@@ -17,6 +17,7 @@
 # make deb                                Debian packages of the last commit
 # make rpm                                an RPM of the last commit
 # make test-packages [SUITE="trixie"]     the Debian packages in Debian's releases, and used
+# make test-images [SUITE=bookworm]       the Dockerfile, built and run without Docker
 # make check-unit check-regress check-isolation check-worker check-tap [TESTS="name ..."]
 #
 # demo and test install the packages that they need (.ci/setup) and use neither
@@ -241,6 +242,11 @@ rpm:
 
 # Builds, checks, installs and uses the packages in folders of Debian's releases.
 # Needs root, and about ten minutes for a release.
-.PHONY: test-packages
+.PHONY: test-packages test-images
 test-packages:
 	@test/tools/packages $(SUITE)
+
+# Builds the Dockerfile on a stand-in for the official image, and runs what it makes.
+# Needs root.
+test-images:
+	@test/tools/images $(SUITE)

@@ -1,0 +1,2 @@
+-- Run once, in the database POSTGRES_DB, when the cluster is made.
+CREATE EXTENSION outbox;

@@ -398,7 +398,8 @@ my %deed = (
 		start_load();
 	},
 	'server restarts at once' => sub {
-		$node->restart('immediate');
+		$node->stop('immediate');
+		$node->start;
 		stop_load();
 		interrupted($MOST);
 		start_load();

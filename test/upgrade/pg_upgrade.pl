@@ -154,17 +154,18 @@ my @differences = grep { !/^constraint \w+_not_null on / && !/initial rights\n.*
 	catalog($new, 'fresh'));
 is(scalar @differences, 0, 'the catalog is that of a fresh installation') or diag join "\n", @differences;
 
-# --- enqueue is as fast: 20000 calls, on the old server and on the new one in turns
+# --- enqueue is as fast: 20000 calls, on the old server and on the new one in turns, in
+# time on a processor, as others may load the machine
 
 sub enqueue_us
 {
 	my ($node) = @_;
 	return $node->sql(<<'SQL') / 20000;
 BEGIN;
-CREATE TEMPORARY TABLE cost AS SELECT clock_timestamp() AS at;
+CREATE TEMPORARY TABLE cost AS SELECT split_part(pg_read_file('/proc/self/schedstat'), ' ', 1)::numeric AS ns;
 CREATE TEMPORARY TABLE ids AS SELECT outbox_enqueue('cost', '{"a": 1}', 'cost', (n % 100)::text, available_at => '2100-01-01')
 	FROM generate_series(1, 20000) n;
-SELECT extract(epoch FROM clock_timestamp() - at) * 1e6 FROM cost;
+SELECT (split_part(pg_read_file('/proc/self/schedstat'), ' ', 1)::numeric - ns) / 1000 FROM cost;
 ROLLBACK;
 VACUUM outbox;
 SQL
@@ -174,7 +175,7 @@ SQL
 $old->append_conf('postgresql.auto.conf', 'outbox.enabled = off');
 $old->start;
 my (%least);
-foreach my $round (1 .. 5)
+foreach my $round (1 .. 10)
 {
 	foreach my $server ([ old => $old ], [ new => $new ])
 	{
@@ -184,7 +185,7 @@ foreach my $round (1 .. 5)
 	last if $round > 2 && $least{new} < 1.2 * $least{old};
 }
 $old->stop('fast');
-my $cost = sprintf '20000 x outbox_enqueue(): %.1f us a call before, %.1f after, ratio %.2f',
+my $cost = sprintf '20000 x outbox_enqueue(): %.1f us of CPU a call before, %.1f after, ratio %.2f',
   $least{old}, $least{new}, $least{new} / $least{old};
 told('', $cost);
 cmp_ok($least{new}, '<', 1.3 * $least{old}, "enqueue is as fast: $cost");

@@ -46,7 +46,7 @@ WORKDIR /extension
 RUN mkdir lib share system \
 	&& cp "/out$("${PG_CONFIG}" --pkglibdir)/outbox.so" lib/ \
 	&& cp -r "/out$("${PG_CONFIG}" --sharedir)/extension" share/ \
-	&& cp -P /usr/lib/*-linux-gnu/librabbitmq.so.4* system/
+	&& cp -L /usr/lib/*-linux-gnu/librabbitmq.so.4 system/
 
 # ---------------------------------------------------------------------------
 FROM scratch AS extension

@@ -103,7 +103,9 @@ sub finish
 	$fake->do('answer ack') unless $params{as_is};
 	$node->wait_drained;
 	my @all = arrived();
-	my $v = $checker->check($what, [ grep { $_->{fate} eq 'ack' } @all ],
+	# the fake broker does not know of acks that were given as bytes
+	my @acked = delete $params{raw_acks} ? @all : grep { $_->{fate} eq 'ack' } @all;
+	my $v = $checker->check($what, \@acked,
 		case => $what =~ s/^(answer mix) .*/$1/r,
 		window => $WINDOW, %params);
 	my $of_all = $checker->verdict(\@all, window => $WINDOW, %params);
@@ -282,7 +284,7 @@ $checker->enqueue(10);
 wait_arrived(10);
 $fake->do('now raw 63 0000 00000004 77686174 ce 01 0001 0000000d 003c 0050 '
 	  . sprintf('%016x', $fake->stats->{tag}) . ' 01 ce');
-finish('garbage type', interruptions => 1);
+finish('garbage type', interruptions => 1, raw_acks => 1);
 nobody_paid('garbage type');
 
 # --- F18: no confirm ever comes, heartbeats do

@@ -133,6 +133,8 @@ foreach my $point (qw(latch announce))
 	{
 		usleep(rand 500_000);
 		my $from = time;
+		# before, as they may be there by the time that the command has ended
+		my $there = $consumer->unique;
 		# what is told nobody and lies behind the cursor waits for a sweep
 		if ($round == 2 && $point eq 'latch')
 		{
@@ -142,7 +144,7 @@ foreach my $point (qw(latch announce))
 		{
 			$checker->enqueue(2, keys => 2);
 		}
-		$consumer->wait_count($consumer->unique + 2);
+		$consumer->wait_count($there + 2);
 		$slowest = time - $from if time - $from > $slowest;
 	}
 	unlink "$order.$point";

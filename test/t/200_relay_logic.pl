@@ -70,24 +70,6 @@ sub finish
 		window => $WINDOW, %params);
 }
 
-# A psql that runs statements from a list over and over, in the background.
-sub background
-{
-	my ($statements) = @_;
-	my $job = { out => '', err => '' };
-	my $file = $node->basedir . '/job' . int(rand 1e9) . '.sql';
-
-	PostgreSQL::Test::Utils::append_to_file($file, $statements);
-	$job->{run} = IPC::Run::start(
-		[
-			$node->installed_command('psql'), '-XAtq', '-v',
-			'ON_ERROR_STOP=1', '-d',
-			$node->connstr('postgres'), '-f', $file
-		],
-		'<', \undef, '>', \$job->{out}, '2>', \$job->{err});
-	return bless $job, 'OutboxTest::Checker::Load';
-}
-
 # --- I8: pause and resume under load, of everything and of a route
 
 my $times = $FULL ? 1000 : 250;
@@ -101,7 +83,7 @@ my @load = map {
 		prefix => "load$_",
 		route => $_ == 25 ? 'other' : 'default')
 } (2, 10, 25);
-my $job = background(
+my $job = $checker->run(
 	"SET client_min_messages = warning; SET synchronous_commit = off;\n"
 	  . join '',
 	map {
@@ -255,7 +237,7 @@ my $seconds = $FULL ? 60 : 4;
 		event_type => 'bad.event',
 		per_tx => 2),
 	$checker->load($FULL ? 20_000 : 2000, keys => 10, per_tx => 10));
-my @operators = map { background("CALL test_operate($seconds)") } 1 .. 3;
+my @operators = map { $checker->run("CALL test_operate($seconds)") } 1 .. 3;
 ok($_->wait(120), 'I6: operators get no error') or diag $_->error
   foreach @operators;
 ok($_->wait(120), 'I6: producers get none') or diag $_->error foreach @load;
@@ -316,7 +298,7 @@ END
 \$\$;
 SQL
 $proxy->do('delay down 100');           # so that much is in flight
-my $producer = background('CALL test_latency(' . ($FULL ? 20_000 : 3000) . ')');
+my $producer = $checker->run('CALL test_latency(' . ($FULL ? 20_000 : 3000) . ')');
 $consumer->wait_count(100);
 my $reader = $node->session;
 $reader->query_safe('BEGIN; SELECT count(*) FROM outbox_archive');
@@ -372,7 +354,7 @@ $$;
 SQL
 my $claimable = $FULL ? 50_000 : 5000;
 $checker->enqueue($claimable, keys => 50, per_tx => 5000);
-my @claimers = map { background("CALL test_claimer($_)") } 1 .. 16;
+my @claimers = map { $checker->run("CALL test_claimer($_)") } 1 .. 16;
 is( join('', map { $_->wait(120) ? '' : $_->error . "\n" } @claimers),
 	'', 'I10: claimers get no error');
 is( $node->sql(

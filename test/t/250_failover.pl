@@ -51,25 +51,14 @@ my $consumer = OutboxTest::Consumer->start($rabbit, exchange => 'outbox');
 
 my $phase = 0;
 my @load;
-my $files = 0;
 
 sub start_load
 {
 	$phase++;
 	@load = map {
 		my $keys = $_;
-		my $job = { out => '', err => '' };
-		my $file = $node->basedir . '/job' . ++$files . '.sql';
-
-		append_to_file($file, "SET client_min_messages = warning;\n"
+		$checker->of($node)->run("SET client_min_messages = warning;\n"
 			  . "SELECT test_enqueue(@{[ 1 + int rand 6 ]}, $keys, 'l$keys.'); SELECT pg_sleep(0.003);\n" x 20_000);
-		$job->{run} = IPC::Run::start(
-			[
-				$node->installed_command('psql'), '-XAtq', '-v',
-				'ON_ERROR_STOP=1', '-d', $node->connstr('postgres'), '-f', $file
-			],
-			'<', \undef, '>', \$job->{out}, '2>', \$job->{err});
-		bless $job, 'OutboxTest::Checker::Load';
 	} (2, 10, 40, 0);
 	return;
 }

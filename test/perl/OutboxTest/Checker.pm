@@ -35,6 +35,8 @@ use Time::HiRes qw(time);
 use PostgreSQL::Test::Utils;
 use OutboxTest::Util;
 
+my $files = 0;    # of all checkers, as of() makes copies of one
+
 =pod
 
 =over
@@ -108,6 +110,10 @@ The same in the background. Returns an object with wait (true if it went
 through), running, and stop. An error of the server (a crash, say) ends the
 session; what it had committed counts.
 
+=item $checker->run($statements)
+
+Statements of the test's own in the background, as load() does it.
+
 =cut
 
 sub of
@@ -128,15 +134,20 @@ sub enqueue
 sub load
 {
 	my ($self, $count, %params) = @_;
+	return $self->run($self->_script($count, %params));
+}
+
+sub run
+{
+	my ($self, $statements) = @_;
 	my $load = { out => '', err => '' };
 
 	# From a file: nobody would feed a pipe while the test is busy elsewhere.
 	my $file =
 	    $self->{node}->basedir
 	  . "/load_$self->{dbname}_"
-	  . ++$self->{file} . '.sql';
-	PostgreSQL::Test::Utils::append_to_file($file,
-		$self->_script($count, %params));
+	  . ++$files . '.sql';
+	PostgreSQL::Test::Utils::append_to_file($file, $statements);
 	$load->{run} = IPC::Run::start(
 		[
 			$self->{node}->installed_command('psql'), '-XAtq', '-v',

@@ -175,8 +175,19 @@ test-valgrind: setup
 		$(MAKE) -s with_llvm=no run-checks SUITES=tap TESTS='$(or $(TESTS),310)'
 
 ifeq ($(filter-out 0,$(INSTALLED)),)
+# One line in front of the story: the commands of the build go to a file, what the
+# compiler complains about is shown.
+BUILD_LOG = tmp_check/demo-build.log
+
 demo: setup
-	$(MAKE) with_llvm=no all
+	@mkdir -p tmp_check; printf 'Building the extension ... '; \
+	if $(MAKE) --no-print-directory with_llvm=no all >'$(BUILD_LOG)' 2>'$(BUILD_LOG).err'; then \
+		echo done; status=0; \
+	else \
+		echo failed; status=1; \
+	fi; \
+	cat '$(BUILD_LOG).err' >&2; cat '$(BUILD_LOG).err' >>'$(BUILD_LOG)'; rm -f '$(BUILD_LOG).err'; \
+	[ $$status -eq 0 ] || { echo 'The whole output is in $(BUILD_LOG).' >&2; exit 1; }
 	@KEEP='$(KEEP)' examples/orders/run
 else
 demo:

@@ -208,6 +208,8 @@ $$;
 COMMENT ON FUNCTION @extschema@.outbox_adopt() IS
 'Lets the relay publish what a copy (restored dump, CREATE DATABASE ... TEMPLATE, server in another environment or restored to a point in time) or a subscriber of logical replication holds: records this database in outbox_control, and in adopted_origins where the messages that are there now come from, and lets seq go on behind theirs. Returns false when all of that was recorded already.';
 
+COMMENT ON COLUMN @extschema@.outbox_workers.state IS 'What it does: starting, idle, publishing, connecting, broker down, blocked, paused, not adopted, disabled, config error, database error, waiting for standby, version mismatch, stopping, stopped.';
+
 -- changes end here
 
 /*

@@ -608,7 +608,7 @@ CREATE VIEW @extschema@.outbox_workers AS
 COMMENT ON VIEW @extschema@.outbox_workers IS 'The workers of this database, one row each.';
 COMMENT ON COLUMN @extschema@.outbox_workers.worker IS 'Number of the worker in its database, from 0.';
 COMMENT ON COLUMN @extschema@.outbox_workers.pid IS 'Process id, as in pg_stat_activity; NULL while it is not running.';
-COMMENT ON COLUMN @extschema@.outbox_workers.state IS 'What it does: starting, idle, publishing, connecting, broker down, blocked, paused, not adopted, disabled, config error, database error, waiting for standby, version mismatch, no extension, stopping, stopped.';
+COMMENT ON COLUMN @extschema@.outbox_workers.state IS 'What it does: starting, idle, publishing, connecting, broker down, blocked, paused, not adopted, disabled, config error, database error, waiting for standby, version mismatch, stopping, stopped.';
 COMMENT ON COLUMN @extschema@.outbox_workers.broker IS 'host:port of the broker it is connected to or tries next.';
 COMMENT ON COLUMN @extschema@.outbox_workers.since IS 'When it entered this state.';
 COMMENT ON COLUMN @extschema@.outbox_workers.started_at IS 'When the process started.';

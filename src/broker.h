@@ -38,7 +38,7 @@ typedef enum OutboxLinkStatus
 	OUTBOX_LINK_LOST			/* link is CLOSED now; see outbox_link_error */
 } OutboxLinkStatus;
 
-/* Why a link was lost; DESIGN.md section 5 names the classes. */
+/* Why a link was lost; from this the relay makes the classes of doc/delivery.md. */
 typedef enum OutboxLinkFault
 {
 	OUTBOX_FAULT_NONE,

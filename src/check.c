@@ -5,9 +5,9 @@
  *
  * The broker answers a bad message by closing the channel, which makes all
  * other messages in flight uncertain, and librabbitmq notices some only after
- * it has sent half a message (FAULTS.md 0.9).  So all of it is refused here,
+ * it has sent half a message.  So all of it is refused here,
  * where the application can still do something about it.  The limits are those
- * of AMQP 0-9-1 and of RabbitMQ 3.10 (FAULTS.md 2.2 and 2.3).
+ * of AMQP 0-9-1 and of RabbitMQ 3.10.
  *
  * All sizes are bytes in UTF-8, the encoding on the wire.
  *

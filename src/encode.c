@@ -9,7 +9,7 @@
  *
  * The rules that matter to the protocol were checked at enqueue.  They are
  * checked again, because librabbitmq finds an argument error only after it has
- * sent the method frame, which costs the connection (FAULTS.md 0.9).
+ * sent the method frame, which costs the connection.
  *
  *-------------------------------------------------------------------------
  */

@@ -3,10 +3,13 @@
  * enqueue.c
  *		outbox_enqueue() and outbox_enqueue_bytes().
  *
- * They do no more than an INSERT and judge only what it cannot: whether the
- * caller may use the route, as the INSERT runs as the owner of the table.
- * Everything that makes a row a message (checks, order of keys, the wake-up) is
- * in the row trigger, so that INSERT and COPY are equal to them.
+ * They make a row of their arguments and INSERT it as the owner of the table
+ * (store_enqueue.c).  What every message needs (checks, locks of keys, the
+ * wake-up) is in the row trigger, so that INSERT and COPY are equal to them.  Here
+ * is what the trigger comes too late for or cannot see: whether the caller may use
+ * the route, since the trigger sees the owner; with outbox.strict_keys the lock of
+ * the key before seq is drawn; the id, which is the result; and content_type,
+ * which is an argument here and a property in the row.
  *
  *-------------------------------------------------------------------------
  */

@@ -11,8 +11,10 @@
  * OutboxShared->mutex guards the requests and the holds, and each early word has
  * its own.  All are spinlocks,
  * as they are taken in transaction callbacks that must not fail; they are held
- * to copy a few hundred bytes and never two at once.  Only the launcher gives
- * slots away and takes them back.  Counters are atomics with one writer.
+ * to copy plain data or to look through a short array, and never two at once.
+ * The most is the inbox, about 3.7 kB, of which its worker takes all at once.
+ * Only the launcher gives slots away and takes them back.  Counters are atomics
+ * with one writer.
  *
  *-------------------------------------------------------------------------
  */

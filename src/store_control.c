@@ -86,7 +86,7 @@ which_copy(const OutboxControl *control)
 
 /*
  * A database whose recorded identity is not its own was copied from another
- * one, whose relay publishes the same messages (DESIGN.md section 9).
+ * one, whose relay publishes the same messages (doc/copies.md).
  */
 void
 outbox_store_load_control(OutboxControl *control)

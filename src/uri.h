@@ -6,7 +6,7 @@
  *
  * librabbitmq's own parser writes into its argument, refuses percent-encoded
  * bytes above 0x7f and queries, and reads "host/" as virtual host "", so the
- * project has its own (FAULTS.md 2.5).
+ * project has its own.
  *
  *-------------------------------------------------------------------------
  */

@@ -4,8 +4,7 @@
  *		Bounds every stretch of the relay that may block.
  *
  * librabbitmq's sends have no deadline and restart on EINTR; shutdown(fd) is
- * the one thing that ends them, and it is async-signal-safe (measured, see
- * FAULTS.md 0.3).  The watchdog is a timer that ticks: its handler shuts the
+ * the one thing that ends them, and it is async-signal-safe (measured).  The watchdog is a timer that ticks: its handler shuts the
  * guarded socket down when the limit is over, or sooner when the server wants us
  * to stop.  The timer runs on the monotonic clock, and ticks are counted rather
  * than clocks compared: neither a jump of the wall clock nor a process that was

@@ -1,7 +1,7 @@
 # A copy of a database has the backlog of the original and must not publish it:
 # dumps in every format, restored while the relay runs, base backups, recovery
-# to a point in time, standbys, and logical replication.  FAULTS.md B11 to B14;
-# DESIGN.md sections 8 and 9.  (Template copies: 160_ddl.pl.)
+# to a point in time, standbys, and logical replication.  doc/fault-cases.md B11 to B14;
+# doc/copies.md.  (Template copies: 160_ddl.pl.)
 #
 # OUTBOX_TEST_FULL=1: a larger backlog, and the wait for the sweep.
 

@@ -2,7 +2,7 @@
 # their environment, where they run under another configuration, and by what the
 # server notes of a recovery to a target.  What takes over in the same environment
 # goes on by itself.  (Dumps, templates, subscribers: 160_copies.pl; failovers under
-# load: 250_failover.pl.)  FAULTS.md B13, B14.
+# load: 250_failover.pl.)  doc/fault-cases.md B13, B14.
 
 use strict;
 use warnings;

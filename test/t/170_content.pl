@@ -1,6 +1,6 @@
 # Whatever enqueue accepts arrives as it was enqueued, in every property, and
 # whatever RabbitMQ would refuse is refused at enqueue: no content closes a
-# channel.  FAULTS.md E1 to E13, F13, F15.  (Refusals: sql/validation*.sql.)
+# channel.  doc/fault-cases.md E1 to E13, F13, F15.  (Refusals: sql/validation*.sql.)
 #
 # OUTBOX_TEST_FULL=1: minutes of random messages, and more large ones.
 

@@ -1,6 +1,6 @@
 # Several workers for one database: keys are divided among them, and whatever
 # happens to a worker, or to their number, nothing is lost, published again
-# beyond the window, or put out of order.  Issue 4, promise 6.  (A worker that was
+# beyond the window, or put out of order.  Guarantee 6.  (A worker that was
 # replaced while it was stopped: 200_relay_logic.pl, I2.)
 #
 # OUTBOX_TEST_FULL=1: more of everything.

@@ -1,6 +1,6 @@
 # What order costs.  A single key goes at the pace of one confirm and one settling
 # commit a message: compared with a plain librabbitmq publisher that waits for each
-# confirm.  Many keys go as fast as no order.  Issue 4.
+# confirm.  Many keys go as fast as no order.  Guarantee 6.
 #
 # alone: two rates are compared, of the relay and of another program
 #

@@ -1,4 +1,4 @@
-# CREATE EXTENSION in a schema where others may create: FAULTS.md H8. Operators,
+# CREATE EXTENSION in a schema where others may create: doc/fault-cases.md H8. Operators,
 # functions and types of theirs fit better than PostgreSQL's own and are never
 # called, by the script or by anything that it has made; what has our names already
 # makes CREATE EXTENSION fail, and nothing of theirs becomes ours.

@@ -23,9 +23,12 @@
 # demo and test install the packages that they need (.ci/setup) and use neither
 # the machine's own servers nor its system directories; see test/README.md.
 
+SRC = src
+include $(SRC)/folders.mk
+
 MODULE_big = outbox
 EXTENSION = outbox
-OBJS = $(patsubst %.c,%.o,$(wildcard src/*.c))
+OBJS = $(SRC_FILES:.c=.o)
 DATA = $(wildcard outbox--*.sql)
 DOCS =
 
@@ -77,9 +80,16 @@ include $(PGXS)
 # PostgreSQL's headers are not ours to warn about.
 override CPPFLAGS := $(patsubst -I/%,-isystem /%,$(CPPFLAGS))
 
+# Each folder has an include path of its own.
+define folder_flags
+src/$(1)/%.o src/$(1)/%.bc: override CPPFLAGS += $(call src_includes,$(1))
+endef
+$(foreach f,$(SRC_FOLDERS),$(eval $(call folder_flags,$(f))))
+src/outbox.o src/outbox.bc: override CPPFLAGS += $(call src_includes,outbox)
+
 # Debian's server is built without dependency tracking, so say it here: any
 # header may be included anywhere, and the version is in the control file.
-$(OBJS): $(wildcard src/*.h) outbox.control Makefile
+$(OBJS): $(SRC_HEADERS) outbox.control Makefile
 else
 all install uninstall installcheck:
 	@echo 'no PostgreSQL server development files: "$(PG_CONFIG) --pgxs" names no file.' >&2
@@ -87,7 +97,7 @@ all install uninstall installcheck:
 	@exit 1
 
 clean distclean:
-	rm -rf $(MODULE_big).so src/*.o src/*.bc $(EXTRA_CLEAN)
+	rm -rf $(MODULE_big).so $(OBJS) $(OBJS:.o=.bc) $(EXTRA_CLEAN)
 endif
 
 # After the include, which sets it empty.

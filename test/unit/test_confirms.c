@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * test_confirms.c
- *		Unit tests of src/confirms.c.
+ *		Unit tests of src/broker/confirms.c.
  *
  * Items are pointers into one array, so that an item's number is its place.
  * The last test compares with a model that is too simple to be wrong; its seed

@@ -24,7 +24,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "../../../src/queue.c"
+#include "../../../src/relay/queue.c"
 
 #include "fmgr.h"
 #include "funcapi.h"

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * postgres.h (shim)
- *		As much of the server as src/uri.c and src/passfile.c use.
+ *		As much of the server as src/common/uri.c and src/common/passfile.c use.
  *
  *-------------------------------------------------------------------------
  */

@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * store_enqueue.c
+ * insert.c
  *		The row of outbox_enqueue().
  *
  * One prepared INSERT, as the owner of the table (owner.c says how): the caller

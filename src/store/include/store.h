@@ -14,7 +14,7 @@
  * store_message.c	from a row to a message
  * store_settle.c	what became of claimed messages
  * store_settle_direct.c	the same without the executor
- * store_enqueue.c	the row of outbox_enqueue()
+ * session/insert.c	the row of outbox_enqueue()
  *
  *-------------------------------------------------------------------------
  */
@@ -28,7 +28,7 @@
 #include "shared.h"
 #include "utils/relcache.h"
 
-/* ---------------------------------------------------------- store_enqueue.c */
+/* ------------------------------------------------------- session/insert.c */
 
 /* Columns of the table outbox, in outbox--1.0.sql. */
 #define COL_SEQ				1

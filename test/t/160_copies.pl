@@ -37,25 +37,8 @@ my $node = OutboxTest::Node->create(
 	has_archiving => 1,
 	conf => $CONF);
 my $checker = OutboxTest::Checker->install($node);
-my $mark = 0;
 
 $node->wait_sql($STATE, 'idle');
-
-# What has arrived since begin().
-sub begin
-{
-	my ($what) = @_;
-
-	note "--- $what";
-	$mark = () = $fake->published;
-	return;
-}
-
-sub arrived
-{
-	my @all = $fake->published;
-	return splice @all, $mark;
-}
 
 # The relay is at the end of a turn that began after now.
 sub idle_round
@@ -78,7 +61,7 @@ sub silent
 	$server->wait_sql($STATE, $state // 'not adopted', undef, $dbname);
 	idle_round($server, $dbname);
 	$server->wait_sql($STATE, $state // 'not adopted', undef, $dbname);
-	is(scalar(() = arrived()), 0, "$name: nothing is published");
+	is(scalar(() = $fake->of_case), 0, "$name: nothing is published");
 	return;
 }
 
@@ -93,7 +76,7 @@ foreach my $case (
 {
 	my ($name, $command, $state, $undo) = @$case;
 
-	begin($name);
+	$fake->begin_case($name);
 	append_to_file("$order.new", "before_claim wait 1\n");
 	rename "$order.new", $order or die "$order: $!";
 	wait_until('the relay is about to claim', sub { -e "$order.hit" });
@@ -103,7 +86,7 @@ foreach my $case (
 		$node, 'postgres', $state);
 	$node->sql($undo);
 	$node->wait_drained;
-	$checker->check("$name, undone", [ arrived() ]);
+	$checker->check("$name, undone", [ $fake->of_case ]);
 	$node->sql('TRUNCATE test_sent');
 
 	# nobody is told of what was prepared
@@ -118,7 +101,7 @@ foreach my $case (
 # --- outbox_adopt() commits between a claim of what it has not seen and the look
 # at the control row: what was claimed is not sent for it
 
-begin('adopted in between');
+$fake->begin_case('adopted in between');
 my $adopts = $node->session;
 $adopts->query_safe('BEGIN; SELECT outbox_adopt();');
 append_to_file("$order.new", "after_claim_commit wait 1\n");
@@ -133,11 +116,11 @@ unlink "$order.hit";
 silent('adopted before it came', $node, 'postgres');
 $node->sql('DELETE FROM outbox; SELECT outbox_adopt()');
 $node->wait_sql($STATE, 'idle');
-is(scalar(() = arrived()), 0, 'and it was not sent later');
+is(scalar(() = $fake->of_case), 0, 'and it was not sent later');
 
 # --- B11: pending, scheduled, failed and published messages, routes, rights
 
-begin('B11');
+$fake->begin_case('B11');
 my @ROLES = qw(app biller operator);
 my $roles = join ';', map { "CREATE ROLE $_" } @ROLES;
 $node->sql($roles);
@@ -159,8 +142,8 @@ $node->wait_drained;
 $fake->do('forget');
 $node->set('outbox.enabled', 'off');
 $node->wait_sql($STATE, 'disabled');
-my @before = arrived();
-begin('B11: dumps');
+my @before = $fake->of_case;
+$fake->begin_case('B11: dumps');
 $checker->enqueue($BACKLOG, keys => 50, size => 200, prefix => 'pending');
 $node->sql(<<'SQL');
 SELECT outbox_enqueue('kept', '{"n": 1.50}', aggregate_type => 't', aggregate_id => 'k', headers => '{"h": [1, null]}',
@@ -265,12 +248,12 @@ $target->wait_sql(q{SELECT count(*) FROM outbox JOIN test_sent USING (id) WHERE 
 	'0', 60, 'directory');
 my $adopted = $checker->of($target, 'directory');
 $adopted->check('B11: an adopted restore publishes the backlog in order',
-	[ @before, grep { $_->{type} ne 'kept' } arrived() ],
+	[ @before, grep { $_->{type} ne 'kept' } $fake->of_case ],
 	case => 'B11: pg_dump, pg_restore, adopt', failed => 40);
 is($target->sql('SELECT outbox_requeue_failed()', 'directory'),
 	'40', 'B11: failed messages can be requeued there');
 $target->wait_sql(q{SELECT count(*) FROM outbox JOIN test_sent USING (id)}, '0', 60, 'directory');
-begin('B11: parts');
+$fake->begin_case('B11: parts');
 
 # the schema alone is a new extension, and the data alone make a copy of it
 $target->sql('CREATE DATABASE parts');
@@ -287,7 +270,7 @@ command_ok([
 restored('B11: --data-only', $target, 'parts');
 
 # Into a database that is in use: what somebody has set stays, and is said.
-begin('B11: in use');
+$fake->begin_case('B11: in use');
 $target->sql('CREATE DATABASE used');
 $target->sql(q{CREATE EXTENSION outbox; SELECT outbox_pause(); UPDATE outbox_route SET exchange = 'theirs'}, 'used');
 command_fails_like(
@@ -303,7 +286,7 @@ $target->sql('DROP DATABASE used');
 
 # --- B11: parallel restore, which loads the tables in any order
 
-begin('B11: parallel');
+$fake->begin_case('B11: parallel');
 $node->sql('CREATE DATABASE large');
 $node->sql('CREATE EXTENSION outbox', 'large');
 my $large = OutboxTest::Checker->install($node, dbname => 'large');
@@ -330,7 +313,7 @@ foreach my $jobs (2, 4)
 	my $name = "B11: pg_restore -j$jobs, relay on";
 	my $dbname = "slow$jobs";
 
-	begin($name);
+	$fake->begin_case($name);
 	$target->sql("CREATE DATABASE $dbname");
 	command_ok([ 'pg_restore', '-e', "-j$jobs", '-d', $target->connstr($dbname), $parallel ],
 		"$name: restores without an error");
@@ -340,19 +323,19 @@ foreach my $jobs (2, 4)
 		"$name: whose messages they are");
 	is($target->sql('SELECT outbox_adopt()', $dbname), 't', "$name: adopted");
 	$target->wait_drained(60, $dbname);
-	$checker->of($target, $dbname)->check("$name, adopt", [ arrived() ],
+	$checker->of($target, $dbname)->check("$name, adopt", [ $fake->of_case ],
 		case => "$name, adopt");
 }
 $node->sql('DROP DATABASE large');
 
 # a dump with messages of other routes
-begin('B11: parallel, routes');
+$fake->begin_case('B11: parallel, routes');
 restore("B11: pg_restore -j$_, routes", $target, "jobs$_", 'pg_restore', '-e', "-j$_", $dumps{directory})
   foreach 2, 4;
 
 # --- the worst order: messages, later their routes, and never the control row
 
-begin('messages first');
+$fake->begin_case('messages first');
 my ($contents) = run_command([ 'pg_restore', '-l', $dumps{directory} ]);
 my @list = grep { / TABLE DATA / } split /\n/, $contents;
 
@@ -410,11 +393,11 @@ $target->wait_sql(q{SELECT count(*) FROM outbox WHERE status = 'pending' AND rou
 $target->sql(q{SELECT outbox_resume('later')}, 'first');
 $target->wait_sql(q{SELECT count(*) FROM outbox WHERE status = 'pending' AND available_at IS NULL},
 	'0', 60, 'first');
-is(scalar(grep { $_->{id} eq $own } arrived()), 1, 'B11: with what was enqueued here');
-is(join(',', map { $_->{exchange} } grep { $_->{type} eq 'kept' } arrived()),
+is(scalar(grep { $_->{id} eq $own } $fake->of_case), 1, 'B11: with what was enqueued here');
+is(join(',', map { $_->{exchange} } grep { $_->{type} eq 'kept' } $fake->of_case),
 	'outbox,later', 'B11: by their routes');
 $checker->of($target, 'first')->check('B11: messages, then routes, adopted',
-	[ @before, grep { $_->{type} !~ /^(kept|own)$/ } arrived() ],
+	[ @before, grep { $_->{type} !~ /^(kept|own)$/ } $fake->of_case ],
 	case => 'B11: messages restored before routes, no control row, adopt', failed => 40);
 
 # --- a base backup that is started beside the original
@@ -425,7 +408,7 @@ $node->sql(q{DELETE FROM outbox WHERE event_type = 'kept'; DELETE FROM outbox WH
 $node->sql(q{TRUNCATE test_sent; UPDATE outbox_route SET max_attempts = 10});
 $checker->enqueue(200, keys => 10, prefix => 'backup');
 $node->backup('base');
-begin('a base backup that is started');
+$fake->begin_case('a base backup that is started');
 my $clone = OutboxTest::Node->new('clone');
 $clone->init_from_backup($node, 'base');
 $clone->append_conf('postgresql.conf', "outbox.enabled = off\narchive_mode = off");
@@ -439,7 +422,7 @@ $clone->stop('fast');
 
 # --- B14: recovery to a point in time
 
-begin('B14');
+$fake->begin_case('B14');
 my $replayed = 150;
 $node->set('outbox.enabled', 'on');
 $node->wait_drained;
@@ -452,13 +435,13 @@ $node->set('outbox.enabled', 'on');
 $node->wait_drained;
 $checker->enqueue(100, keys => 10, prefix => 'after');
 $node->wait_drained;
-$checker->check('B14: the original', [ arrived() ], case => 'B14: the original');
-my @original = arrived();
+$checker->check('B14: the original', [ $fake->of_case ], case => 'B14: the original');
+my @original = $fake->of_case;
 my $segment = $node->sql('SELECT pg_walfile_name(pg_current_wal_lsn())');
 $node->sql('SELECT pg_switch_wal()');
 $node->wait_sql("SELECT last_archived_wal >= '$segment' FROM pg_stat_archiver");
 
-begin('B14: recovered');
+$fake->begin_case('B14: recovered');
 my $pitr = OutboxTest::Node->new('pitr');
 $pitr->init_from_backup($node, 'base', has_restoring => 1, standby => 0);
 $pitr->append_conf('postgresql.conf', <<'END');
@@ -481,11 +464,11 @@ $pitr->wait_drained;
 $checker->of($pitr)->check('B14: after the recovery',
 	[
 		grep({ $_->{aggregate_id} !~ /^after/ } @original),
-		arrived()
+		$fake->of_case
 	],
 	interruptions => $replayed / 10, window => 10, skip_order => 1,
 	case => 'B14: recovery to a point in time, adopted');
-is(scalar(() = arrived()),
+is(scalar(() = $fake->of_case),
 	$replayed, 'B14: exactly what was pending at the target goes out twice');
 
 # By which the two are told apart (165_environment.pl).
@@ -502,7 +485,7 @@ $pitr->stop('fast');
 
 # --- B13: a standby is promoted under load, with synchronous replication
 
-begin('B13');
+$fake->begin_case('B13');
 $node->sql('TRUNCATE test_sent');
 my $standby = OutboxTest::Node->new('standby');
 $standby->init_from_backup($node, 'base', has_streaming => 1);
@@ -521,7 +504,7 @@ $fake->do('answer delay 10');
 my @loads = map {
 	$checker->load(100000, keys => 13, prefix => "w$_.", per_tx => 2)
 } 1 .. 4;
-wait_until('B13: messages flow', sub { (() = arrived()) > ($FULL ? 3000 : 1000) });
+wait_until('B13: messages flow', sub { (() = $fake->of_case) > ($FULL ? 3000 : 1000) });
 $node->crash;
 $_->wait foreach @loads;
 $standby->adjust_conf('postgresql.conf', 'synchronous_standby_names', undef);
@@ -530,12 +513,12 @@ $start = time;
 my $promoted = $checker->of($standby);
 my $first = $standby->sql(q{SELECT outbox_enqueue('first', '{}')});
 wait_until('B13: a message arrives after the promotion',
-	sub { grep { $_->{id} eq $first } arrived() });
+	sub { grep { $_->{id} eq $first } $fake->of_case });
 cmp_ok(time - $start, '<', $BACK, 'B13: soon');
 note sprintf 'B13: delivers %.2f s after the promotion', time - $start;
 $standby->wait_drained(180);
 my $v = $promoted->check('B13: a synchronous standby is promoted under load',
-	[ grep { $_->{type} ne 'first' } arrived() ],
+	[ grep { $_->{type} ne 'first' } $fake->of_case ],
 	interruptions => 1, window => 2 * $WINDOW,
 	case => 'B13: a synchronous standby is promoted under load');
 note "B13: $v->{duplicates} duplicates with window $WINDOW";
@@ -544,7 +527,7 @@ $fake->do('forget');
 
 # The old primary comes back without its standby: claims wait for it, also when
 # the postmaster dies during that, which ends the wait.
-begin('B13: the old primary');
+$fake->begin_case('B13: the old primary');
 $node->start;
 $node->wait_sql(
 	q{SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE backend_type = 'outbox relay' AND datname = 'postgres'}
@@ -553,12 +536,12 @@ my ($relay) = $node->backend_pids;
 $node->kill9;
 wait_until('the relay ends with its postmaster',
 	sub { !OutboxTest::Node::alive($relay) });
-is(scalar(() = arrived()), 0,
+is(scalar(() = $fake->of_case), 0,
 	'B13: the old primary publishes nothing that its standby lacks');
 
 # --- B12: logical replication
 
-begin('B12');
+$fake->begin_case('B12');
 # what replication applies tells nobody
 $target->forgets;
 $standby->sql('CREATE DATABASE pub');
@@ -587,7 +570,7 @@ $target->wait_sql('SELECT count(*) FROM test_sent', '600', 30, 'sub');
 $target->wait_drained($SWEEP + 10, 'sub');
 my $subscriber = $checker->of($target, 'sub');
 $subscriber->check('B12: applied rows are delivered once they are adopted',
-	[ arrived() ], case => 'B12: applied rows on an adopted subscriber',
+	[ $fake->of_case ], case => 'B12: applied rows on an adopted subscriber',
 	skip_order => 1);
 if ($FULL)
 {
@@ -602,7 +585,7 @@ if ($FULL)
 	$start = time;
 	$target->wait_drained($SWEEP + 10, 'sub');
 	note sprintf 'B12: the sweep delivered after %.1f s', time - $start;
-	$subscriber->check('B12: the sweep delivers an older number', [ arrived() ],
+	$subscriber->check('B12: the sweep delivers an older number', [ $fake->of_case ],
 		case => 'B12: sweep on an adopted subscriber', skip_order => 1);
 }
 

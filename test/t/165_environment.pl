@@ -19,22 +19,6 @@ my $TOLD = 'SELECT hint, last_error FROM outbox_status';
 my $RECORDED = 'SELECT environment FROM outbox_control';
 
 my $fake = OutboxTest::FakeBroker->start;
-my $mark = 0;
-
-sub begin
-{
-	my ($what) = @_;
-
-	note "--- $what";
-	$mark = () = $fake->published;
-	return;
-}
-
-sub arrived
-{
-	my @all = $fake->published;
-	return splice @all, $mark;
-}
 
 # The server's process has the name in its environment.
 sub start_in
@@ -62,7 +46,7 @@ sub silent
 		"SELECT bool_and(started_at > '$now' AND state NOT IN ('starting', 'connecting')) FROM outbox_workers", 't');
 	$server->wait_sql($STATE, $state);
 	is($server->sql('SELECT count(*) FROM outbox'), $waiting + 3, "$name: messages are taken and wait");
-	is(scalar(() = arrived()), 0, "$name: nothing is published");
+	is(scalar(() = $fake->of_case), 0, "$name: nothing is published");
 	return;
 }
 
@@ -111,7 +95,7 @@ sub copy_of_it
 
 # --- a copy that is started beside the original
 
-begin('a copy under another name');
+$fake->begin_case('a copy under another name');
 my $log;
 my $copy = start_in('staging', copy_of_it('copy'));
 silent('another name', $copy, 'not adopted',
@@ -122,7 +106,7 @@ $copy->start;
 silent('no name', $copy, 'not adopted',
 	qr/"outbox.environment" is "" here, and the messages belong to "production"/);
 
-begin('a name that is copied with the data');
+$fake->begin_case('a name that is copied with the data');
 $copy->stop;
 $copy->append_conf('postgresql.conf', q{outbox.environment = 'production'});
 $copy->start;
@@ -133,9 +117,22 @@ $copy->adjust_conf('postgresql.conf', 'outbox.environment', undef);
 $copy->reload;
 silent('without it', $copy, 'not adopted', qr/is "" here/);
 
+# as managers keep their parameters, whatever the variable says
+$copy->stop;
+append_to_file($copy->data_dir . '/custom.conf', "outbox.environment = 'production'\n");
+$copy->append_conf('postgresql.conf', q{include 'custom.conf'});
+start_in('production', $copy);
+$inside = quotemeta($copy->data_dir . '/custom.conf');
+silent('a name in a file beside it', $copy, 'config error', qr/outbox\.environment.*\|"outbox.environment" is set in "$inside"/);
+unlink $copy->data_dir . '/custom.conf';
+append_to_file($copy->data_dir . '/custom.conf', '');
+$copy->stop;
+$copy->start;
+silent('without that', $copy, 'not adopted', qr/is "" here/);
+
 # --- a name outside of it, by reload: another, the recorded one, another
 
-begin('a name in a file outside');
+$fake->begin_case('a name in a file outside');
 my $outside = $copy->basedir . '/environment.conf';
 sub name_outside
 {
@@ -155,20 +152,20 @@ is($copy->sql('SELECT outbox_adopt()'), 't', 'adopted');
 is($copy->sql('SELECT outbox_adopt()'), 'f', 'once is enough');
 is($copy->sql($RECORDED), 'test', 'the new name is recorded');
 $copy->wait_drained;
-$checker->of($copy)->check('an adopted copy publishes what it has', [ arrived() ],
+$checker->of($copy)->check('an adopted copy publishes what it has', [ $fake->of_case ],
 	case => 'B14: a copy of the server in another environment, adopted');
 $copy->restart;
 goes_on('adopted, after a restart', $copy);
 
-begin('the name changes while it publishes');
+$fake->begin_case('the name changes while it publishes');
 $log = $copy->log_end;
 name_outside('elsewhere');
 $copy->wait_sql($STATE, 'not adopted');
-begin('since then');
+$fake->begin_case('since then');
 silent('renamed', $copy, 'not adopted', qr/is "elsewhere" here, and the messages belong to "test"/);
 name_outside('test');
 $copy->wait_drained;
-is(scalar(() = arrived()), 3, 'named as before it goes on');
+is(scalar(() = $fake->of_case), 3, 'named as before it goes on');
 name_outside("t\x{c3}\x{a4}st");
 $copy->wait_log(qr/invalid value for parameter "outbox.environment"/, $log);
 goes_on('a name that is not taken changes nothing', $copy);
@@ -176,29 +173,29 @@ $copy->stop;
 
 # --- a server that is named only now
 
-begin('named later');
+$fake->begin_case('named later');
 my $unnamed = OutboxTest::Node->create(name => 'unnamed', broker => $fake);
 OutboxTest::Checker->install($unnamed);
 is($unnamed->sql($RECORDED), '', 'no name');
 goes_on('no name', $unnamed);
 $unnamed->wait_drained;
-begin('named later');
+$fake->begin_case('named later');
 $unnamed->stop;
 start_in('production', $unnamed);
 silent('named later', $unnamed, 'not adopted', qr/is "production" here, and the messages belong to ""/);
 is($unnamed->sql('SELECT outbox_adopt()'), 't', 'adopted');
 $unnamed->wait_drained;
-is(scalar(() = arrived()), 3, 'and goes on');
+is(scalar(() = $fake->of_case), 3, 'and goes on');
 $unnamed->stop;
 
 # --- a standby in the same environment takes over
 
-begin('a standby');
+$fake->begin_case('a standby');
 my $standby = start_in('production', copy_of_it('standby', has_streaming => 1));
 $node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
 $standby->promote;
 $standby->wait_drained;
-$checker->of($standby)->check('a standby in the same environment goes on by itself', [ arrived() ],
+$checker->of($standby)->check('a standby in the same environment goes on by itself', [ $fake->of_case ],
 	case => 'B13: a standby in the same environment');
 $standby->stop;
 
@@ -235,7 +232,7 @@ foreach my $kind (sort keys %targets)
 {
 	my ($target, $how) = @{ $targets{$kind} };
 
-	begin("recovery to a target: $kind");
+	$fake->begin_case("recovery to a target: $kind");
 	my $server = recovered("to_$kind", $target);
 	silent("target $kind", $server, 'not adopted',
 		qr/outbox_adopt\(\).*\|this server was restored to a point in time: $how/);
@@ -249,7 +246,7 @@ foreach my $kind (sort keys %targets)
 		$server->wait_sql($STATE, 'idle', undef, 'fresh');
 		is($server->sql('SELECT outbox_adopt()'), 't', 'adopted');
 		$server->wait_drained;
-		$checker->of($server)->check('a restored server publishes what it has', [ arrived() ],
+		$checker->of($server)->check('a restored server publishes what it has', [ $fake->of_case ],
 			case => 'B14: recovery to a point in time in the same environment, adopted');
 
 		# its standby takes over
@@ -264,10 +261,10 @@ foreach my $kind (sort keys %targets)
 }
 
 # What the server does not tell from a failover, and the name does.
-begin('recovery to the end of the archive');
+$fake->begin_case('recovery to the end of the archive');
 my $end = recovered('to_the_end', '');
 $end->wait_drained;
-is(scalar(() = arrived()), $end->sql('SELECT count(*) FROM test_sent'),
+is(scalar(() = $fake->of_case), $end->sql('SELECT count(*) FROM test_sent'),
 	'recovery to the end of the archive is a failover, in the same environment');
 $end->stop;
 

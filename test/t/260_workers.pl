@@ -86,32 +86,14 @@ sub interrupted
 
 # --- producers: a key is written to by one session
 
-my $files = 0;
-
-sub background
-{
-	my ($text) = @_;
-	my $job = { out => '', err => '' };
-	my $file = $node->basedir . '/job' . ++$files . '.sql';
-
-	PostgreSQL::Test::Utils::append_to_file($file,
-		"SET client_min_messages = warning;\n$text");
-	$job->{run} = IPC::Run::start(
-		[
-			$node->installed_command('psql'), '-XAtq', '-v',
-			'ON_ERROR_STOP=1', '-d', $node->connstr('postgres'), '-f', $file
-		],
-		'<', \undef, '>', \$job->{out}, '2>', \$job->{err});
-	return bless $job, 'OutboxTest::Checker::Load';
-}
-
 my @load;
 
 sub start_load
 {
 	@load = map {
-		background(
-			"SELECT test_enqueue(@{[ 1 + int rand 6 ]}, $_, 'l$_.'); SELECT pg_sleep(0.004);\n"
+		$checker->run(
+			"SET client_min_messages = warning;\n"
+			  . "SELECT test_enqueue(@{[ 1 + int rand 6 ]}, $_, 'l$_.'); SELECT pg_sleep(0.004);\n"
 			  x 20_000)
 	} (2, 10, 30, 0);
 	return;
@@ -281,7 +263,8 @@ sub occupy
 {
 	my ($n, $got) = @_;
 
-	$occupant = background(<<"END");
+	$occupant = $checker->run(<<"END");
+SET client_min_messages = warning;
 SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0;
 SET min_parallel_table_scan_size = 0;
 ALTER TABLE sleepers SET (parallel_workers = $n);

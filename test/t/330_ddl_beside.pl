@@ -58,7 +58,6 @@ admin("SET client_min_messages = error;\nSET lock_timeout = '2s'");
 # Enqueue: a psql for each way runs a file of transactions, and then another one.
 
 my @WAYS = qw(function insert copy);
-my $batch = 0;
 my %loads;
 
 # COPY comes first: in a transaction that has failed already, psql would take its
@@ -98,26 +97,15 @@ sub transaction
 sub start_load
 {
 	my ($way) = @_;
-	my $file = $node->basedir . "/ddl_$way";
-	my $load = { out => '', err => '' };
 
-	unlink $file;
-	$batch++;
-	append_to_file(
-		$file,
-		join '',
-		"SET SESSION AUTHORIZATION " . ($way eq 'function' ? 'app' : 'orm') . ";\n",
-		map {
-			transaction($way, "$way." . $_ % 5)
-			  . ($LONG ? "SELECT pg_sleep(0.03);\n" : "SELECT pg_sleep(0.005);\n")
-		} 1 .. ($LONG ? 1500 : 300));
-	$load->{run} = IPC::Run::start(
-		[
-			$node->installed_command('psql'), '-XAtq', '-o', '/dev/null',
-			'-d', $node->connstr('postgres'), '-f', $file
-		],
-		'<', \undef, '>', \$load->{out}, '2>', \$load->{err});
-	$loads{$way} = $load;
+	$loads{$way} = $matrix->checker->run(
+		join('',
+			"\\o /dev/null\nSET SESSION AUTHORIZATION " . ($way eq 'function' ? 'app' : 'orm') . ";\n",
+			map {
+				transaction($way, "$way." . $_ % 5)
+				  . ($LONG ? "SELECT pg_sleep(0.03);\n" : "SELECT pg_sleep(0.005);\n")
+			} 1 .. ($LONG ? 1500 : 300)),
+		keep_going => 1);
 	return;
 }
 
@@ -127,7 +115,7 @@ my %errors;
 sub look_at
 {
 	my ($load) = @_;
-	foreach my $line (split /\n/, $load->{err})
+	foreach my $line (split /\n/, $load->error)
 	{
 		die "a session is lost: $line\n" if $line =~ /server closed|connection to server/;
 		next unless $line =~ s/.*?ERROR:  //;
@@ -135,7 +123,6 @@ sub look_at
 		$line =~ s/(RI_ConstraintTrigger_\w_)\d+/$1/;
 		$errors{$line}++;
 	}
-	$load->{err} = '';
 	return;
 }
 
@@ -144,9 +131,8 @@ sub keep_loads
 	foreach my $way (@WAYS)
 	{
 		my $load = $loads{$way};
-		eval { $load->{run}->pump_nb };
-		next if $load->{run}->pumpable;
-		eval { $load->{run}->finish };
+		next if $load->running;
+		$load->wait;
 		look_at($load);
 		start_load($way);
 	}
@@ -302,7 +288,7 @@ while (time - $start < $SECONDS)
 remove($_) foreach sort keys %active;
 foreach my $way (@WAYS)
 {
-	$loads{$way}{run}->kill_kill(grace => 5);
+	$loads{$way}->stop;
 	look_at($loads{$way});
 }
 $node->sql(q{SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE usename IN ('app', 'orm')

@@ -211,24 +211,12 @@ sub wait_whole
 my $node;
 my $checker;
 my @load;
-my $files = 0;
 
 sub start_load
 {
 	@load = map {
-		my $keys = $_;
-		my $job = { out => '', err => '' };
-		my $file = "$dir/job" . ++$files . '.sql';
-
-		append_to_file($file, "SET client_min_messages = warning;\n"
-			  . "SELECT test_enqueue(@{[ 1 + int rand 4 ]}, $keys, 'l$keys.'); SELECT pg_sleep(0.005);\n" x 20_000);
-		$job->{run} = IPC::Run::start(
-			[
-				$node->installed_command('psql'), '-XAtq', '-v',
-				'ON_ERROR_STOP=1', '-d', $node->connstr('postgres'), '-f', $file
-			],
-			'<', \undef, '>', \$job->{out}, '2>', \$job->{err});
-		bless $job, 'OutboxTest::Checker::Load';
+		$checker->of($node)->run("SET client_min_messages = warning;\n"
+			  . "SELECT test_enqueue(@{[ 1 + int rand 4 ]}, $_, 'l$_.'); SELECT pg_sleep(0.005);\n" x 20_000);
 	} (2, 10, 40, 0);
 	return;
 }

@@ -19,20 +19,6 @@ plan skip_all => 'pgbackrest is not installed (make test-trade installs it)' unl
 
 my $STATE = 'SELECT state FROM outbox_status';
 my $fake = OutboxTest::FakeBroker->start;
-my $mark = 0;
-
-sub begin
-{
-	note "--- $_[0]";
-	$mark = () = $fake->published;
-	return;
-}
-
-sub arrived
-{
-	my @all = $fake->published;
-	return splice @all, $mark;
-}
 
 sub start_in
 {
@@ -85,7 +71,7 @@ note "pgBackRest $version";
 tool('stanza-create');
 $checker->enqueue(100, keys => 10, prefix => 'before');
 $node->wait_drained;
-my @published = arrived();
+my @published = $fake->of_case;
 tool('--type=full', 'backup');
 $node->set('outbox.enabled', 'off');
 $node->wait_sql($STATE, 'disabled');
@@ -96,7 +82,7 @@ $node->set('outbox.enabled', 'on');
 $node->wait_drained;
 $checker->enqueue(40, keys => 10, prefix => 'after');
 $node->wait_drained;
-my @original = arrived();
+my @original = $fake->of_case;
 $node->sql('SELECT pg_switch_wal()');
 $node->wait_sql("SELECT last_archived_wal >= '$segment' FROM pg_stat_archiver");
 my $last = $node->sql('SELECT pg_walfile_name(pg_switch_wal())');
@@ -135,7 +121,7 @@ sub silent
 	$server->wait_sql($STATE, 'not adopted');
 	like(shows($server), $why, "$name: is silent and says why");
 	ok($server->sql(q{SELECT test_enqueue(1, 1, 'here')}) eq '', "$name: enqueue works");
-	is(scalar(() = arrived()), 0, "$name: nothing is published");
+	is(scalar(() = $fake->of_case), 0, "$name: nothing is published");
 	return;
 }
 
@@ -153,12 +139,12 @@ sub adopt
 	# what the original had published after the point is not known here, and what
 	# was pending at the point goes out again, in order
 	$copy->check("$name: adopted it publishes what it has",
-		[ (grep { $known->{ $_->{id} } && $_->{aggregate_id} =~ /^before/ } @published), arrived() ],
+		[ (grep { $known->{ $_->{id} } && $_->{aggregate_id} =~ /^before/ } @published), $fake->of_case ],
 		case => "pgBackRest: $name");
 	return;
 }
 
-begin('a restore for tests, with the last word of the archive');
+$fake->begin_case('a restore for tests, with the last word of the archive');
 my $server = restored('tests', '--type=default');
 start_in('staging', $server);
 silent('another environment', $server,
@@ -168,7 +154,7 @@ $server->sql(q{SELECT test_enqueue(5, 1, 'tests')});
 adopt('another environment', $server);
 $server->stop;
 
-begin('back to a point in time, in place of the original');
+$fake->begin_case('back to a point in time, in place of the original');
 $server = restored('in_place', '--type=name', '--target=before_the_accident', '--target-action=promote');
 start_in('production', $server);
 silent('point in time', $server, qr/restored to a point in time: at restore point "before_the_accident"/);
@@ -182,7 +168,7 @@ silent('point in time, restarted', $server, qr/restored to a point in time/);
 adopt('point in time', $server);
 $server->stop;
 
-begin('a standby made from the backup');
+$fake->begin_case('a standby made from the backup');
 $server = restored('standby', '--type=standby');
 start_in('production', $server);
 $server->wait_sql(q{SELECT count(*) FROM test_sent WHERE key LIKE 'after%'}, '40');
@@ -192,7 +178,7 @@ $server->wait_sql($STATE, 'idle');
 $server->sql(q{SELECT test_enqueue(5, 1, 'promoted')});
 $server->wait_drained;
 shows($server);
-cmp_ok(scalar(grep { $_->{aggregate_id} =~ /^promoted/ } arrived()), '==', 5, 'promoted it goes on by itself');
+cmp_ok(scalar(grep { $_->{aggregate_id} =~ /^promoted/ } $fake->of_case), '==', 5, 'promoted it goes on by itself');
 $server->stop;
 
 done_testing();

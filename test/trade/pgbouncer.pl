@@ -28,13 +28,6 @@ my $fake = OutboxTest::FakeBroker->start;
 my $node = OutboxTest::Node->create(broker => $fake, conf => 'outbox.poll_interval = 10s');
 my $checker = OutboxTest::Checker->install($node);
 my $user = $node->sql('SELECT current_user');
-my $mark = 0;
-
-sub arrived
-{
-	my @all = $fake->published;
-	return splice @all, $mark;
-}
 
 # --- the pooler
 
@@ -131,10 +124,10 @@ END
 
 foreach my $protocol ('simple', 'extended', $follows ? 'prepared' : ())
 {
-	$mark = () = $fake->published;
+	$fake->begin_case;
 	is(bench($script, $protocol), $CLIENTS * $EACH, "$protocol: every transaction went through");
 	$node->wait_drained(60);
-	my @got = arrived();
+	my @got = $fake->of_case;
 	my @traced = grep { $_->{type} eq 'traced' } @got;
 	is(scalar(@traced), @got / 3, "$protocol: messages stand or fall with their transactions");
 	is(scalar(grep { $_->{body} !~ /"(client \d+)".*"\1"/ } @traced),
@@ -150,7 +143,7 @@ note "pgbouncer $version does not carry prepared statements from one server conn
 
 # --- server connections are replaced while messages flow
 
-$mark = () = $fake->published;
+$fake->begin_case;
 my $log = '';
 my $load = IPC::Run::start(
 	[
@@ -167,7 +160,7 @@ foreach my $i (1 .. 5)
 $load->finish;
 like($log, qr/processed: ${\ ($CLIENTS * 3 * $EACH)}\//, 'RECONNECT: every transaction went through');
 $node->wait_drained(60);
-$checker->check('server connections are replaced', [ grep { $_->{type} ne 'traced' } arrived() ],
+$checker->check('server connections are replaced', [ grep { $_->{type} ne 'traced' } $fake->of_case ],
 	case => 'pgbouncer, RECONNECT under load');
 $node->sql('TRUNCATE test_sent');
 
@@ -187,14 +180,14 @@ $node->wait_drained(60);
 # all clients of one key: strictly in the order of the commits
 my $strict = $node->basedir . '/strict.sql';
 append_to_file($strict, "BEGIN;\nSELECT test_enqueue(1, 1, 'shared');\nCOMMIT;\n");
-$mark = () = $fake->published;
+$fake->begin_case;
 is(bench($strict, 'extended'), $CLIENTS * $EACH, 'strict_keys, one key: every transaction went through');
 $node->wait_drained(60);
-$checker->check('strict_keys through pgbouncer', [ arrived() ], case => 'pgbouncer, strict_keys', skip_order => 1);
+$checker->check('strict_keys through pgbouncer', [ $fake->of_case ], case => 'pgbouncer, strict_keys', skip_order => 1);
 my %order;
 my $n = 0;
 # body has the n that was drawn before the lock, so the order is that of seq
-$order{ $_->{id} } //= ++$n foreach arrived();
+$order{ $_->{id} } //= ++$n foreach $fake->of_case;
 is($node->sql('SELECT count(*) FROM outbox_archive a JOIN test_sent USING (id)'), $n, 'all of them once');
 my @by_seq = map { $order{$_} } split /\n/,
   $node->sql('SELECT a.id FROM outbox_archive a JOIN test_sent USING (id) ORDER BY a.seq');
@@ -204,12 +197,12 @@ admin('RECONNECT');
 
 # --- what a session leaves behind
 
-$mark = () = $fake->published;
+$fake->begin_case;
 like(pooled(q{DISCARD ALL; SELECT outbox_enqueue('discarded', '{}')}), qr/^[-0-9a-f]{36}$/, 'DISCARD ALL');
 pooled(q{BEGIN; SELECT test_enqueue(3, 1, 'two'); PREPARE TRANSACTION 'pooled'});
 pooled(q{COMMIT PREPARED 'pooled'});
 $node->wait_drained(60);
-is(scalar(() = arrived()), 4, 'prepared on one connection, committed on another: it goes out');
+is(scalar(() = $fake->of_case), 4, 'prepared on one connection, committed on another: it goes out');
 is(pooled('SELECT sum(n) FROM (SELECT count(*) AS n FROM pg_prepared_xacts) p'), '0', 'nothing is left prepared');
 
 done_testing();

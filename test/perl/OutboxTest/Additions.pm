@@ -1419,6 +1419,10 @@ sub locked_catalogs
 
 =pod
 
+=item $matrix->checker
+
+The OutboxTest::Checker whose test_sent the matrix fills.
+
 =item $matrix->finish($name, %params)
 
 Did each message arrive once, in order, and no server process die? The parameters
@@ -1427,6 +1431,8 @@ are those of the checker.
 =back
 
 =cut
+
+sub checker { return $_[0]{checker} }
 
 sub finish
 {

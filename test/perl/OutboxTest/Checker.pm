@@ -110,9 +110,11 @@ The same in the background. Returns an object with wait (true if it went
 through), running, and stop. An error of the server (a crash, say) ends the
 session; what it had committed counts.
 
-=item $checker->run($statements)
+=item $checker->run($statements, %params)
 
-Statements of the test's own in the background, as load() does it.
+Statements of the test's own in the background, as load() does it; with keep_going
+=> 1 a statement that fails does not end them. What psql says of errors is error,
+once it has ended.
 
 =cut
 
@@ -139,7 +141,7 @@ sub load
 
 sub run
 {
-	my ($self, $statements) = @_;
+	my ($self, $statements, %params) = @_;
 	my $load = { out => '', err => '' };
 
 	# From a file: nobody would feed a pipe while the test is busy elsewhere.
@@ -148,10 +150,11 @@ sub run
 	  . "/load_$self->{dbname}_"
 	  . ++$files . '.sql';
 	PostgreSQL::Test::Utils::append_to_file($file, $statements);
+	$load->{file} = $file;
 	$load->{run} = IPC::Run::start(
 		[
 			$self->{node}->installed_command('psql'), '-XAtq', '-v',
-			'ON_ERROR_STOP=1', '-d',
+			'ON_ERROR_STOP=' . ($params{keep_going} ? 0 : 1), '-d',
 			$self->{node}->connstr($self->{dbname}), '-f', $file
 		],
 		'<', \undef, '>', \$load->{out}, '2>', \$load->{err});
@@ -393,6 +396,7 @@ sub wait
 	my ($self, $seconds) = @_;
 	wait_until('load ends', sub { !$self->running }, $seconds // 120);
 	eval { $self->{run}->finish };
+	unlink $self->{file};
 	return ($self->{run}->result // 1) == 0;
 }
 
@@ -402,6 +406,7 @@ sub stop
 {
 	my ($self) = @_;
 	$self->{run}->kill_kill(grace => 2);
+	unlink $self->{file};
 	return;
 }
 

@@ -26,6 +26,7 @@ use warnings;
 use parent 'OutboxTest::LineTool';
 
 use File::Basename ();
+use Test::More;
 use PostgreSQL::Test::Utils;
 
 my $count = 0;
@@ -64,6 +65,7 @@ sub start
 		map { ('--do', $_) } @{ $params{do} // [] });
 	@$self{qw(file offset rest published listen)} =
 	  ($file, 0, '', [], $params{listen});
+	$self->{case_start} = 0;
 	return $self;
 }
 
@@ -88,6 +90,18 @@ returned. For the Checker: what the relay settles and is not among them is lost.
 =item $fake->fates
 
 Fates of all copies by message id: a hash reference of array references.
+
+=item $fake->begin_case($name)
+
+What is published from now on is of this case, whose name, if there is one, is noted.
+
+=item $fake->of_case
+
+Everything that has arrived in this case, as published has it.
+
+=item $fake->types
+
+Types of it, in order.
 
 =back
 
@@ -143,10 +157,10 @@ sub records
 	return grep { $_->{fate} eq 'ack' } $self->published;
 }
 
-# What is published from now on is of this case.
 sub begin_case
 {
-	my ($self) = @_;
+	my ($self, $name) = @_;
+	note "--- $name" if defined $name;
 	$self->{case_start} = () = $self->published;
 	return;
 }
@@ -155,10 +169,9 @@ sub of_case
 {
 	my ($self) = @_;
 	my @all = $self->published;
-	return @all[ $self->{case_start} .. $#all ];
+	return splice @all, $self->{case_start};
 }
 
-# Types of it, in order.
 sub types
 {
 	my ($self) = @_;

@@ -15,6 +15,7 @@
 #include "access/transam.h"
 #include "miscadmin.h"
 #include "shared.h"
+#include "storage/shmem.h"
 
 static bool said = false;
 

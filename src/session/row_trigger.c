@@ -304,7 +304,7 @@ outbox_row_trigger(PG_FUNCTION_ARGS)
 	route = judge(row, trigdata);
 	warn_not_preloaded();
 
-	/* A plain INSERT's default has drawn seq already, see README. */
+	/* A plain INSERT's default has drawn seq already, see doc/delivery.md, Order. */
 	if (row->insert && outbox_strict_keys && route != NULL && route->ordered &&
 		!IS_NULL(COL_AGGREGATE_ID))
 		outbox_lock_key(outbox_hash_key(FIELD(COL_AGGREGATE_TYPE, DatumGetTextPP),

@@ -67,7 +67,7 @@ $node->wait_sql(
 		FROM pg_stat_activity WHERE backend_type = '} . $_->[0] . q{'},
 	"Extension $_->[1]") foreach [ 'outbox launcher', $waits[0] ], [ 'outbox relay', $waits[1] ];
 
-# The statistics of single backends, as README has them.
+# The statistics of single backends, as doc/monitoring.md has them.
 if ($node->sql('SHOW server_version_num') >= 180000)
 {
 	is($node->sql(

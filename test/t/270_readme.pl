@@ -1,6 +1,7 @@
-# What the README tells people to run, run as it stands by the role that it is for:
-# with a relay, without the library preloaded, and without a launcher. And what
-# outbox_status says of several workers, of which one is in trouble.
+# What README.md and the pages of doc/ for users tell people to run, run as it stands by
+# the role that it is for: with a relay, without the library preloaded, and without
+# a launcher.  The table of settings against the server.  And what outbox_status says of
+# several workers, of which one is in trouble.
 
 use strict;
 use warnings;
@@ -12,35 +13,47 @@ use OutboxTest::FakeBroker;
 use OutboxTest::Node;
 use OutboxTest::Util;
 
-# A block of the README is known by its heading and its first words. Every block
-# has to be here, with who runs it: the superuser ('admin'), an application
-# ('app', 'orm'), or one of the roles of the chapter on monitoring. 'shape' are
-# signatures. An array has it run by each, with the same result.
+# In the order in which somebody would read them.
+my @PAGES = ('README.md', map { "doc/$_.md" } qw(install sql delivery consumers configuration
+	  monitoring operations copies security guarantees upgrade trade));
+
+# A block is known by its heading and its first words. Every block has to be here,
+# with who runs it: the superuser ('admin'), an application ('app', 'orm'), or one of
+# the roles of doc/security.md. 'shape' are signatures, 'elsewhere' is for another
+# server. An array has it run by each, with the same result.
 my @MONITORS = qw(monitor watcher operator);
 my %ROLE_OF = (
-	'Install: ALTER DATABASE shop' => 'admin',
+	'outbox: BEGIN' => 'admin',
+	'Create the extension: ALTER DATABASE shop' => 'admin',
+	'Managed services: CREATE SUBSCRIPTION' => 'elsewhere',
 	'Enqueue: outbox_enqueue(event_type' => 'shape',
 	'Examples: CREATE FUNCTION order_changed' => 'admin',
 	'Examples: INSERT INTO outbox' => 'orm',
 	'Examples: SELECT outbox_enqueue' => 'app',
 	'Routes: INSERT INTO outbox_route' => 'admin',
-	'Consumers: each event once: CREATE TABLE processed_messages' => 'admin',
+	'Each event once: CREATE TABLE processed_messages' => 'admin',
 	'Five alerts: -- 1. Nothing' => \@MONITORS,
 	'Five alerts: SELECT route, last_error' => 'operator',
 	'Failed messages: SELECT id, event_type' => 'operator',
 	'Copies must not publish: SELECT outbox_adopt()' => 'admin',
 	'Roles: -- an application' => 'admin',
 	'Roles: UPDATE outbox_route' => 'admin');
-# In the order of the text, but the grants come first.
+# In the order of the text, but the grants come first, and what makes the table of
+# the other examples (the quick start).
 my @FIRST = ('Roles: -- an application');
 
-my $readme = slurp_file('README.md');
+my %text_of = map { $_ => scalar slurp_file($_) } @PAGES;
 my @blocks;
-my $heading = '';
-while ($readme =~ /^(?:##+ (?<heading>[^\n]+)|```sql\n(?<sql>.*?)^```|[^\n]*\bpsql\b[^\n]*<<'END'\n(?<here>.*?)^END)$/gms)
+foreach my $page (@PAGES)
 {
-	if (defined $+{heading}) { $heading = $+{heading}; next; }
-	push @blocks, { heading => $heading, sql => $+{sql} // $+{here}, here => defined $+{here} };
+	my $heading = '';
+	my $text = $text_of{$page};
+
+	while ($text =~ /(?:\A# |^##+ )(?<heading>[^\n]+)$|^```sql\n(?<sql>.*?)^```$|^[^\n]*\bpsql\b[^\n]*<<'END'\n(?<here>.*?)^END$/gms)
+	{
+		if (defined $+{heading}) { $heading = $+{heading}; next; }
+		push @blocks, { heading => $heading, sql => $+{sql} // $+{here}, here => defined $+{here} };
+	}
 }
 
 sub role_of
@@ -68,18 +81,47 @@ sub arguments
 	return $args;
 }
 
-sub readme_arguments
+sub told_arguments
 {
 	my ($function) = @_;
-	my ($args) = $readme =~ /^\Q$function\E\((event_type text.*?)\) RETURNS/ms;
+	my ($args) = $text_of{'doc/sql.md'} =~ /^\Q$function\E\((event_type text.*?)\) RETURNS/ms;
 	$args =~ s/\s+/ /g;
 	return $args;
 }
-is(readme_arguments('outbox_enqueue'), arguments('outbox_enqueue'), 'arguments of outbox_enqueue()');
-my ($same) = arguments('outbox_enqueue') =~ /payload jsonb, (.*)/;
-is( readme_arguments('outbox_enqueue_bytes') =~ s/\.\.\. the same .*? \.\.\./$same/r,
-	arguments('outbox_enqueue_bytes'),
-	'arguments of outbox_enqueue_bytes()');
+foreach my $function (qw(outbox_enqueue outbox_enqueue_bytes))
+{
+	is(told_arguments($function), arguments($function), "arguments of $function()");
+}
+
+# --- settings: names, defaults, ranges
+
+# What the server would show of a value, in its largest unit.
+sub shown
+{
+	my ($name, $value) = @_;
+	return $node->sql("SELECT set_config('$name', '$value', true)");
+}
+
+my @settings = $text_of{'doc/configuration.md'} =~ /^\| `(outbox\.\w+)` (\|[^\n]*)/gm;
+my %told;
+while (my ($name, $cells) = splice @settings, 0, 2)
+{
+	$told{$name} = [ map { s/^ +| +$//gr } split /\|/, $cells ];
+}
+my @real = $node->rows(q{SELECT name, boot_val, min_val, max_val, vartype, context FROM pg_settings
+	WHERE name LIKE 'outbox.%' AND name <> 'outbox.as_owner' ORDER BY 1});
+is_deeply([ sort keys %told ], [ map { $_->[0] } @real ], 'every setting is in doc/configuration.md');
+foreach my $setting (@real)
+{
+	my ($name, $boot, $min, $max, $type, $context) = @$setting;
+	my (undef, $default, $range) = @{ $told{$name} // [] };
+
+	$default =~ s/^`(.*)`$/$1/ or $default =~ s/^empty$//;
+	is($default, $context eq 'sighup' ? $boot : shown($name, $boot), "default of $name");
+	next if $type ne 'integer';
+	is($range =~ s/(\d) (ms|s|h|d|kB|MB)\b/$1$2/gr,
+		shown($name, $min) . ' to ' . shown($name, $max), "range of $name");
+}
 
 # --- every block of SQL, on three servers
 
@@ -103,7 +145,7 @@ sub run_as
 
 my %seen;
 
-sub run_readme
+sub run_pages
 {
 	my ($server, $name) = @_;
 
@@ -121,7 +163,8 @@ INSERT INTO outbox (event_type, payload, status) SELECT 'old', '{}', 'failed' FR
 SQL
 	my @order = (
 		(grep { my $key = role_of($_) // ''; grep { $_ eq $key } @FIRST } @blocks),
-		(grep { my $key = role_of($_) // ''; !grep { $_ eq $key } @FIRST } @blocks));
+		(grep { $_->{here} } @blocks),
+		(grep { my $key = role_of($_) // ''; !$_->{here} && !grep { $_ eq $key } @FIRST } @blocks));
 	foreach my $block (@order)
 	{
 		my ($first) = $block->{sql} =~ /^(.{0,40})/;
@@ -134,7 +177,7 @@ SQL
 			next;
 		}
 		$seen{$key} = 1 if defined $key;
-		next if $roles eq 'shape';
+		next if $roles eq 'shape' || $roles eq 'elsewhere';
 		run_as($server, $_, $block->{sql}, "$name, $_: $block->{heading}: $first")
 		  foreach ref $roles ? @$roles : $roles;
 		# what other examples are about, and no broker of theirs
@@ -149,16 +192,16 @@ VALUES ('default', 'order.created', 'order', '7', '{"order_id": 7}', NULL, 'null
 SQL
 		qr/^\d+\|[0-9a-f-]{36}$/m, "$name, orm: gets number and id");
 	# and what stands in the text
-	my %text = map { $_ => 1 } $readme =~ /`((?:SELECT|TRUNCATE) [^`]*)`/g;
-	cmp_ok(scalar(keys %text), '>', 3, "$name: statements in the text");
+	my %text = map { $_ => 1 } map { /`((?:SELECT|TRUNCATE|VACUUM) [^`]*)`/g } values %text_of;
+	cmp_ok(scalar(keys %text), '>', 6, "$name: statements in the text");
 	foreach my $sql (sort keys %text)
 	{
-		run_as($server, $sql =~ /adopt|reload|TRUNCATE/ ? 'admin' : 'operator', "$sql;", "$name: $sql");
+		run_as($server, $sql =~ /adopt|reload|TRUNCATE|VACUUM/ ? 'admin' : 'operator', "$sql;", "$name: $sql");
 	}
 	return;
 }
 
-run_readme($node, 'preloaded');
+run_pages($node, 'preloaded');
 is_deeply([ grep { !$seen{$_} } sort keys %ROLE_OF ], [], 'every block that this test knows is there');
 my $alerts = (grep { $_->{heading} eq 'Five alerts' } @blocks)[0]->{sql};
 
@@ -226,7 +269,7 @@ $node->stop('fast');
 # --- without the library, and without a launcher
 
 my $plain = OutboxTest::Node->create(name => 'plain', preload => 0);
-run_readme($plain, 'not preloaded');
+run_pages($plain, 'not preloaded');
 is(alerts($plain, 'shop') =~ s/,3//r, '1', 'not preloaded: the first alert says so');
 like($plain->sql('SELECT state, hint FROM outbox_status', 'shop'),
 	qr/^not preloaded\|Add outbox to shared_preload_libraries/, 'not preloaded: and the hint');

@@ -2,7 +2,7 @@
 hangs on.
 
 old is a piece of text that is in the file exactly once, new what replaces it;
-promise says what it breaks, in the words of the README; tests are what should
+promise says what it breaks, in the words of doc/guarantees.md; tests are what should
 notice it: suites (unit, regress, isolation, worker) and parts of names in test/t.
 The text need not be a line of its own: prefer the shortest that will stay.
 """

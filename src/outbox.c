@@ -14,7 +14,7 @@
 #include "fmgr.h"
 #include "launcher.h"
 #include "miscadmin.h"
-#include "owner.h"
+#include "session.h"
 #include "settings.h"
 #include "shared.h"
 

@@ -9,14 +9,12 @@
 #define OUTBOX_BROKER_INTERNAL_H
 
 #include "amqp_compat.h"
+#include "amqp_limits.h"
 #include "broker.h"
 #include "encode.h"
 
 #define OUTBOX_CHANNEL_PUBLISH	1
 #define OUTBOX_CHANNEL_DECLARE	2	/* so that a refusal costs no confirms */
-
-#define OUTBOX_FRAME_MAX		131072	/* we ask for; the broker may lower it */
-#define OUTBOX_FRAME_OVERHEAD	8	/* frame header and end octet */
 
 /*
  * A basic.return whose content is still arriving: the method comes first, then

@@ -13,6 +13,7 @@
 #include "postgres.h"
 
 #include "broker_internal.h"
+#include "hex.h"
 #include "watchdog.h"
 
 /* A flood of frames must neither trip the watchdog nor keep the worker here. */
@@ -34,18 +35,6 @@ fail_unexpected(OutboxLink *link, const amqp_frame_t *frame)
 							frame->frame_type, frame->channel);
 }
 
-static int
-hex_digit(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	if (c >= 'a' && c <= 'f')
-		return c - 'a' + 10;
-	if (c >= 'A' && c <= 'F')
-		return c - 'A' + 10;
-	return -1;
-}
-
 /* Reads the text form of a uuid; all zeros unless it is one. */
 static void
 parse_uuid(const amqp_bytes_t *text, pg_uuid_t *id)
@@ -65,8 +54,8 @@ parse_uuid(const amqp_bytes_t *text, pg_uuid_t *id)
 
 		if ((i == 4 || i == 6 || i == 8 || i == 10) && chars[at++] != '-')
 			return;
-		high = hex_digit(chars[at++]);
-		low = hex_digit(chars[at++]);
+		high = outbox_hex_digit(chars[at++]);
+		low = outbox_hex_digit(chars[at++]);
 		if (high < 0 || low < 0)
 			return;
 		parsed.data[i] = (unsigned char) (high << 4 | low);

@@ -22,12 +22,6 @@
 #include "encode_json.h"
 #include "encode_table.h"
 
-/* class, weight and body size stand before the property flags and list */
-#define CONTENT_HEADER_FIXED (2 + 2 + 8 + 2)
-
-#define MAX_PRIORITY 255
-#define MAX_EXPIRATION_DIGITS 10	/* RabbitMQ's limit is 2^32 - 1 ms */
-
 #define HEADER_AGGREGATE_ID		"aggregate_id"
 #define HEADER_AGGREGATE_TYPE	"aggregate_type"
 
@@ -39,20 +33,12 @@ typedef struct ShortString
 	size_t		offset;			/* in amqp_basic_properties_t */
 } ShortString;
 
-#define SHORT_STRING(name, FLAG, field) \
-	{name, FLAG, offsetof(amqp_basic_properties_t, field)}
+#define SHORT_STRING(field, FLAG) \
+	{#field, AMQP_BASIC_##FLAG##_FLAG, offsetof(amqp_basic_properties_t, field)},
 
 static const ShortString ShortStrings[] = {
-	SHORT_STRING("content_type", AMQP_BASIC_CONTENT_TYPE_FLAG, content_type),
-	SHORT_STRING("content_encoding", AMQP_BASIC_CONTENT_ENCODING_FLAG,
-				 content_encoding),
-	SHORT_STRING("correlation_id", AMQP_BASIC_CORRELATION_ID_FLAG,
-				 correlation_id),
-	SHORT_STRING("reply_to", AMQP_BASIC_REPLY_TO_FLAG, reply_to),
-	SHORT_STRING("expiration", AMQP_BASIC_EXPIRATION_FLAG, expiration),
-	SHORT_STRING("type", AMQP_BASIC_TYPE_FLAG, type),
-	SHORT_STRING("app_id", AMQP_BASIC_APP_ID_FLAG, app_id),
-	SHORT_STRING(NULL, AMQP_BASIC_MESSAGE_ID_FLAG, message_id)
+	OUTBOX_STRING_PROPERTIES(SHORT_STRING)
+	{NULL, AMQP_BASIC_MESSAGE_ID_FLAG, offsetof(amqp_basic_properties_t, message_id)}
 };
 
 static amqp_bytes_t *
@@ -147,7 +133,7 @@ set_priority(const JsonbValue *item, amqp_basic_properties_t *p)
 	if (item->type != jbvNumeric ||
 		outbox_encode_number(item->val.numeric, &number) != NULL ||
 		number.kind != AMQP_FIELD_KIND_I64 ||
-		number.value.i64 < 0 || number.value.i64 > MAX_PRIORITY)
+		number.value.i64 < 0 || number.value.i64 > OUTBOX_PRIORITY_MAX)
 		return "property \"priority\" is not a number from 0 to 255";
 	p->priority = (uint8_t) number.value.i64;
 	p->_flags |= AMQP_BASIC_PRIORITY_FLAG;
@@ -178,7 +164,7 @@ set_property(const amqp_bytes_t *key, const JsonbValue *item,
 		else
 			return psprintf("property \"%s\" is not a string", spec->name);
 		if (spec->flag == AMQP_BASIC_EXPIRATION_FLAG &&
-			(!all_digits(target) || target->len > MAX_EXPIRATION_DIGITS))
+			(!all_digits(target) || target->len > OUTBOX_EXPIRATION_DIGITS))
 			return "property \"expiration\" is not a number of milliseconds";
 		p->_flags |= spec->flag;
 		return NULL;
@@ -267,7 +253,7 @@ measure(OutboxEncoded *out)
 	amqp_basic_properties_t *p = &out->properties;
 	size_t		i;
 
-	out->header_size = CONTENT_HEADER_FIXED;
+	out->header_size = OUTBOX_CONTENT_HEADER;
 	for (i = 0; i < lengthof(ShortStrings); i++)
 	{
 		const ShortString *spec = &ShortStrings[i];

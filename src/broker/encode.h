@@ -9,9 +9,8 @@
 #define OUTBOX_ENCODE_H
 
 #include "amqp_compat.h"
+#include "amqp_limits.h"
 #include "message.h"
-
-#define OUTBOX_SHORT_STRING_MAX 255 /* bytes of an AMQP short string */
 
 typedef struct OutboxEncoded
 {

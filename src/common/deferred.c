@@ -17,7 +17,6 @@
 #include "catalog/pg_trigger.h"
 #include "deferred.h"
 #include "miscadmin.h"
-#include "owner.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 
@@ -41,11 +40,11 @@ defers(const Trigger *trigger, TriggerEvent event, bool restricted)
 }
 
 void
-outbox_refuse_deferred(Relation rel, TriggerEvent event)
+outbox_refuse_deferred(Relation rel, TriggerEvent event, bool acting)
 {
 	bool		restricted = InSecurityRestrictedOperation();
 
-	if ((!restricted && !outbox_acting()) || rel->trigdesc == NULL)
+	if ((!restricted && !acting) || rel->trigdesc == NULL)
 		return;
 	for (int i = 0; i < rel->trigdesc->numtriggers; i++)
 	{

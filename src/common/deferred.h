@@ -12,9 +12,11 @@
 #include "utils/rel.h"
 
 /*
- * Where a statement runs as the owner for somebody else (owner.h): an ERROR
- * (0A000) that names the trigger or constraint of rel which such an event defers.
+ * Where a statement runs as the owner for somebody else, in a security-restricted
+ * operation or because the caller knows it (acting): an ERROR (0A000) that names
+ * the trigger or constraint of rel which such an event defers.
  */
-extern void outbox_refuse_deferred(Relation rel, TriggerEvent event);
+extern void outbox_refuse_deferred(Relation rel, TriggerEvent event,
+								   bool acting);
 
 #endif							/* OUTBOX_DEFERRED_H */

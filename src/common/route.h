@@ -8,10 +8,8 @@
 #ifndef OUTBOX_ROUTE_H
 #define OUTBOX_ROUTE_H
 
+#include "amqp_limits.h"
 #include "clock.h"
-
-/* AMQP short strings: what fits behind a length of one byte. */
-#define OUTBOX_SHORT_STRING_MAX 255
 
 typedef struct OutboxRoute
 {

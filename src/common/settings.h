@@ -15,9 +15,6 @@
 #define OUTBOX_MAX_WINDOW	10000
 #define OUTBOX_MAX_WORKERS	32
 
-/* The frame size that we offer; RabbitMQ's own default. */
-#define OUTBOX_FRAME_MAX	131072
-
 extern PGDLLIMPORT bool outbox_enabled;
 extern PGDLLIMPORT char *outbox_broker_uri;
 extern PGDLLIMPORT char *outbox_passfile;

@@ -13,26 +13,15 @@
 
 #include <ctype.h>
 
+#include "amqp_limits.h"
+#include "hex.h"
 #include "uri.h"
 
 #define PORT_PLAIN	5672
 #define PORT_TLS	5671
-#define SHORT_STRING_MAX 255	/* bytes of a virtual host or user name */
 
 static const char *const NoPassword =
 "The URI must not contain a password; put it into the file named by outbox.passfile (an \"@\" in the virtual host is written %40).";
-
-static int
-hex_digit(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	if (c >= 'a' && c <= 'f')
-		return c - 'a' + 10;
-	if (c >= 'A' && c <= 'F')
-		return c - 'A' + 10;
-	return -1;
-}
 
 /* Percent-decodes len bytes; NULL when an escape is malformed or is %00. */
 static char *
@@ -54,8 +43,8 @@ decode(const char *text, size_t len)
 		}
 		if (i + 2 >= len)
 			return NULL;
-		high = hex_digit(text[i + 1]);
-		low = hex_digit(text[i + 2]);
+		high = outbox_hex_digit(text[i + 1]);
+		low = outbox_hex_digit(text[i + 2]);
 		if (high < 0 || low < 0 || (high == 0 && low == 0))
 			return NULL;
 		*out++ = (char) (high << 4 | low);
@@ -166,7 +155,7 @@ parse_user(const char *text, size_t len, OutboxUri *uri)
 		return "The user name in the URI has a malformed percent escape.";
 	if (uri->user[0] == '\0')
 		return "The user name in the URI is empty.";
-	if (strlen(uri->user) > SHORT_STRING_MAX)
+	if (strlen(uri->user) > OUTBOX_SHORT_STRING_MAX)
 		return "The user name in the URI is longer than 255 bytes.";
 	return NULL;
 }
@@ -179,7 +168,7 @@ parse_vhost(const char *text, OutboxUri *uri)
 	uri->vhost = text[0] != '\0' ? decode(text, strlen(text)) : pstrdup("/");
 	if (uri->vhost == NULL)
 		return "The virtual host in the URI has a malformed percent escape.";
-	if (strlen(uri->vhost) > SHORT_STRING_MAX)
+	if (strlen(uri->vhost) > OUTBOX_SHORT_STRING_MAX)
 		return "The virtual host in the URI is longer than 255 bytes.";
 	return NULL;
 }

@@ -23,8 +23,8 @@
 #include "compat.h"
 #include "launcher_internal.h"
 #include "miscadmin.h"
-#include "relay.h"
 #include "utils/memutils.h"
+#include "worker_args.h"
 
 #define RESTART_MS			1000	/* first wait after a crash */
 #define RESTART_MAX_MS		60000

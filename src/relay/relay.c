@@ -32,6 +32,7 @@
 #include "utils/timestamp.h"
 #include "version.h"
 #include "wait_event.h"
+#include "worker_args.h"
 
 /* Longest wait; the poll normally ends it earlier. */
 #define MAX_WAIT_MS 60000

@@ -17,6 +17,7 @@
 
 #include <math.h>
 
+#include "amqp_limits.h"
 #include "check.h"
 #include "compat.h"
 #include "encode_json.h"
@@ -26,10 +27,6 @@
 #include "utils/builtins.h"
 #include "utils/numeric.h"
 
-/* Class, weight, body size and property flags in front of the properties. */
-#define CONTENT_HEADER_BYTES	14
-/* Frame header and end octet. */
-#define FRAME_BYTES				8
 /* content type, delivery mode, message id, timestamp, aggregate headers' own */
 #define PROPERTY_RESERVE		(1 + 24 + 1 + 37 + 8 + 64)
 
@@ -38,9 +35,10 @@
 /* The smallest double has 767 significant digits behind 323 zeros. */
 #define MAX_NUMBER_TEXT			1100
 
+#define PROPERTY_NAME(name, FLAG) #name,
+
 static const char *const string_properties[] = {
-	"app_id", "content_encoding", "content_type", "correlation_id",
-	"expiration", "reply_to", "type"
+	OUTBOX_STRING_PROPERTIES(PROPERTY_NAME)
 };
 
 /* The conversion's own errors do not know what the text is. */
@@ -206,7 +204,7 @@ check_headers(Jsonb *headers)
 static void
 check_expiration(const char *str, size_t len)
 {
-	bool		bad = len == 0 || len > 10;
+	bool		bad = len == 0 || len > OUTBOX_EXPIRATION_DIGITS;
 
 	for (size_t i = 0; i < len && !bad; i++)
 		bad = str[i] < '0' || str[i] > '9';
@@ -262,7 +260,7 @@ check_priority(const JsonbValue *value)
 	{
 		str = numeric_normalize(value->val.numeric);
 		priority = strtol(str, &end, 10);
-		if (*end == '\0' && priority >= 0 && priority <= 255)
+		if (*end == '\0' && priority >= 0 && priority <= OUTBOX_PRIORITY_MAX)
 			return 1;
 	}
 	ereport(ERROR,
@@ -441,13 +439,13 @@ outbox_check_fields(const OutboxFields *fields, const OutboxRoute *route)
 	check_routing_key(fields, route);
 	header_bytes += check_headers(fields->headers);
 	header_bytes += check_properties(fields->properties);
-	header_bytes += CONTENT_HEADER_BYTES + PROPERTY_RESERVE;
-	if (header_bytes > OUTBOX_FRAME_MAX - FRAME_BYTES)
+	header_bytes += OUTBOX_CONTENT_HEADER + PROPERTY_RESERVE;
+	if (header_bytes > OUTBOX_FRAME_MAX - OUTBOX_FRAME_OVERHEAD)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 				 errmsg("headers are too large"),
 				 errdetail("With the properties they take %zu bytes; one AMQP frame holds %d.",
-						   header_bytes, OUTBOX_FRAME_MAX - FRAME_BYTES),
+						   header_bytes, OUTBOX_FRAME_MAX - OUTBOX_FRAME_OVERHEAD),
 				 errhint("Put the content into the payload.")));
 	check_body(fields);
 }

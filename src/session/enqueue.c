@@ -4,7 +4,7 @@
  *		outbox_enqueue() and outbox_enqueue_bytes().
  *
  * They make a row of their arguments and INSERT it as the owner of the table
- * (store_enqueue.c).  What every message needs (checks, locks of keys, the
+ * (insert.c).  What every message needs (checks, locks of keys, the
  * wake-up) is in the row trigger, so that INSERT and COPY are equal to them.  Here
  * is what the trigger comes too late for or cannot see: whether the caller may use
  * the route, since the trigger sees the owner; with outbox.strict_keys the lock of
@@ -16,13 +16,15 @@
 #include "postgres.h"
 
 #include "access/table.h"
-#include "common/hashfn.h"
+#include "check.h"
+#include "columns.h"
 #include "compat.h"
-#include "enqueue.h"
 #include "fmgr.h"
+#include "insert.h"
+#include "key.h"
 #include "miscadmin.h"
 #include "routes.h"
-#include "store.h"
+#include "settings.h"
 #include "strict_keys.h"
 #include "utils/builtins.h"
 #include "utils/json.h"
@@ -34,32 +36,6 @@
 PG_FUNCTION_INFO_V1(outbox_enqueue);
 PG_FUNCTION_INFO_V1(outbox_enqueue_bytes);
 PG_FUNCTION_INFO_V1(outbox_key_hash);
-
-/* -------------------------------------------------------------------- keys */
-
-int64
-outbox_hash_key(const text *aggregate_type, const text *aggregate_id)
-{
-	uint64		seed = 0;
-
-	if (aggregate_type != NULL)
-		seed = hash_bytes_extended((const unsigned char *) VARDATA_ANY(aggregate_type),
-								   (int) VARSIZE_ANY_EXHDR(aggregate_type), 1);
-	return (int64) hash_bytes_extended((const unsigned char *) VARDATA_ANY(aggregate_id),
-									   (int) VARSIZE_ANY_EXHDR(aggregate_id),
-									   seed);
-}
-
-Datum
-outbox_key_hash(PG_FUNCTION_ARGS)
-{
-	if (PG_ARGISNULL(1))
-		PG_RETURN_NULL();
-	PG_RETURN_INT64(outbox_hash_key(PG_ARGISNULL(0) ? NULL : PG_GETARG_TEXT_PP(0),
-									PG_GETARG_TEXT_PP(1)));
-}
-
-/* ----------------------------------------------------------------- enqueue */
 
 /* Arguments; the first two are event_type, and payload or body. */
 #define ARG_AGGREGATE_TYPE	2
@@ -183,7 +159,7 @@ enqueue(FunctionCallInfo fcinfo, bool bytes)
 	pass(fcinfo, ARG_ROUTING_KEY, COL_ROUTING_KEY, values, isnull);
 	pass(fcinfo, ARG_AVAILABLE_AT, COL_AVAILABLE_AT, values, isnull);
 
-	stored = outbox_store_enqueue(rel, values, isnull);
+	stored = outbox_insert_row(rel, values, isnull);
 	table_close(rel, NoLock);
 	/* A trigger of the administrator's may have left it out. */
 	if (!stored)
@@ -201,4 +177,13 @@ Datum
 outbox_enqueue_bytes(PG_FUNCTION_ARGS)
 {
 	return enqueue(fcinfo, true);
+}
+
+Datum
+outbox_key_hash(PG_FUNCTION_ARGS)
+{
+	if (PG_ARGISNULL(1))
+		PG_RETURN_NULL();
+	PG_RETURN_INT64(outbox_hash_key(PG_ARGISNULL(0) ? NULL : PG_GETARG_TEXT_PP(0),
+									PG_GETARG_TEXT_PP(1)));
 }

@@ -13,9 +13,10 @@
 #include "postgres.h"
 
 #include "catalog/pg_type.h"
+#include "columns.h"
 #include "executor/spi.h"
+#include "insert.h"
 #include "owner.h"
-#include "store.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
@@ -110,7 +111,7 @@ fail_rewritten(Relation rel, int result)
 }
 
 bool
-outbox_store_enqueue(Relation rel, const Datum *values, const bool *isnull)
+outbox_insert_row(Relation rel, const Datum *values, const bool *isnull)
 {
 	Datum		params[lengthof(given)];
 	char		nulls[lengthof(given)];

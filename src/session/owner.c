@@ -22,6 +22,7 @@
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
 #include "owner.h"
+#include "session.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
 

@@ -25,7 +25,6 @@ typedef struct OutboxActing
  * do not apply even where the owner has forced them on himself: a row that they
  * hide is not one that does not exist.
  */
-extern void outbox_owner_init(void);
 extern void outbox_act_begin(OutboxActing *acting, Oid owner, bool looking);
 extern void outbox_act_end(const OutboxActing *acting);
 

@@ -11,7 +11,7 @@
 #include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "check.h"
-#include "columns.h"
+#include "column_types.h"
 #include "commands/trigger.h"
 #include "deferred.h"
 #include "executor/spi.h"
@@ -62,7 +62,7 @@ outbox_change_trigger(PG_FUNCTION_ARGS)
 	TriggerData *trigdata = outbox_fired(fcinfo, "outbox_change_trigger");
 	Relation	rel = trigdata->tg_relation;
 
-	outbox_refuse_deferred(rel, trigdata->tg_event);
+	outbox_refuse_deferred(rel, trigdata->tg_event, outbox_acting());
 	if (MySlot != NULL)
 		return PointerGetDatum(NULL);
 	if (strcmp(RelationGetRelationName(rel), "outbox") == 0)

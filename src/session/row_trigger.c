@@ -13,18 +13,20 @@
 #include "access/htup_details.h"
 #include "catalog/pg_type.h"
 #include "check.h"
+#include "column_types.h"
 #include "columns.h"
 #include "commands/trigger.h"
 #include "compat.h"
 #include "deferred.h"
-#include "enqueue.h"
 #include "fired.h"
+#include "key.h"
 #include "miscadmin.h"
 #include "origin.h"
+#include "owner.h"
 #include "restore.h"
 #include "routes.h"
+#include "settings.h"
 #include "shared.h"
-#include "store.h"
 #include "strict_keys.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
@@ -294,7 +296,8 @@ outbox_row_trigger(PG_FUNCTION_ARGS)
 	Row		   *row = &here;
 	const OutboxRoute *route;
 
-	outbox_refuse_deferred(trigdata->tg_relation, trigdata->tg_event);
+	outbox_refuse_deferred(trigdata->tg_relation, trigdata->tg_event,
+						   outbox_acting());
 	if (MySlot != NULL)
 		return PointerGetDatum(TRIGGER_FIRED_BY_INSERT(trigdata->tg_event) ?
 							   trigdata->tg_trigtuple : trigdata->tg_newtuple);

@@ -10,7 +10,7 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
-#include "shared.h"
+#include "shared_internal.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "storage/proc.h"

@@ -14,7 +14,7 @@
 
 #include "access/transam.h"
 #include "miscadmin.h"
-#include "shared.h"
+#include "shared_internal.h"
 #include "storage/shmem.h"
 
 static bool said = false;

@@ -16,7 +16,7 @@
 #include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "compat.h"
-#include "enqueue.h"
+#include "key.h"
 #include "executor/executor.h"
 #include "executor/tuptable.h"
 #include "mb/pg_wchar.h"

@@ -11,7 +11,7 @@
 #include "postgres.h"
 
 #include "compat.h"
-#include "enqueue.h"
+#include "key.h"
 #include "mb/pg_wchar.h"
 #include "store.h"
 #include "store_internal.h"

@@ -134,12 +134,12 @@ refuse_deferred(bool archive)
 	Oid			relid = get_relname_relid("outbox_archive",
 										  RelationGetNamespace(rel));
 
-	outbox_refuse_deferred(rel, TRIGGER_EVENT_DELETE);
+	outbox_refuse_deferred(rel, TRIGGER_EVENT_DELETE, false);
 	table_close(rel, NoLock);
 	if (!archive || !OidIsValid(relid))
 		return;
 	rel = table_open(relid, AccessShareLock);
-	outbox_refuse_deferred(rel, TRIGGER_EVENT_INSERT);
+	outbox_refuse_deferred(rel, TRIGGER_EVENT_INSERT, false);
 	table_close(rel, NoLock);
 }
 

@@ -28,6 +28,7 @@
 #include "access/xact.h"
 #include "catalog/pg_trigger.h"
 #include "catalog/pg_type.h"
+#include "columns.h"
 #include "compat.h"
 #include "executor/executor.h"
 #include "miscadmin.h"

@@ -11,9 +11,6 @@
 /* In the postmaster: registers the process. */
 extern void outbox_launcher_register(void);
 
-/* Keeps workers out of a database while DROP DATABASE and the like run. */
-extern void outbox_ddl_install_hook(void);
-
 extern PGDLLEXPORT void outbox_launcher_main(Datum main_arg);
 
 #endif							/* OUTBOX_LAUNCHER_H */

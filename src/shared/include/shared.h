@@ -243,9 +243,6 @@ typedef void (*OutboxEarlyVisit) (TransactionId xid, const OutboxRange *range,
 								  void *arg);
 extern void outbox_early_visit(OutboxEarlyVisit visit, void *arg);
 
-extern Size outbox_early_size(void);
-extern void outbox_early_init(void);
-
 /* Takes everything out of this worker's inbox. */
 extern void outbox_slot_take_inbox(OutboxInbox *inbox);
 

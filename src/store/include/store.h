@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * store.h
- *		All SQL of the extension: every statement that C code runs, through SPI.
+ *		All SQL of the worker: every statement that it runs, through SPI.
  *
  * Objects are addressed with the schema that CREATE EXTENSION chose; values
  * travel as parameters.  Nothing here knows AMQP.
@@ -14,49 +14,16 @@
  * store_message.c	from a row to a message
  * store_settle.c	what became of claimed messages
  * store_settle_direct.c	the same without the executor
- * session/insert.c	the row of outbox_enqueue()
  *
  *-------------------------------------------------------------------------
  */
 #ifndef OUTBOX_STORE_H
 #define OUTBOX_STORE_H
 
-#include "check.h"
 #include "message.h"
 #include "nodes/pg_list.h"
 #include "route.h"
-#include "shared.h"
 #include "utils/relcache.h"
-
-/* ------------------------------------------------------- session/insert.c */
-
-/* Columns of the table outbox, in outbox--1.0.sql. */
-#define COL_SEQ				1
-#define COL_ID				2
-#define COL_ROUTE			3
-#define COL_EVENT_TYPE		4
-#define COL_AGGREGATE_TYPE	5
-#define COL_AGGREGATE_ID	6
-#define COL_PAYLOAD			7
-#define COL_BODY			8
-#define COL_HEADERS			9
-#define COL_PROPERTIES		10
-#define COL_ROUTING_KEY		11
-#define COL_CREATED_AT		12
-#define COL_AVAILABLE_AT	13
-#define COL_ATTEMPTS		14
-#define COL_LAST_ERROR		15
-#define COL_STATUS			16
-#define COL_ORIGIN			17
-#define OUTBOX_COLUMNS		17
-
-/*
- * Inserts a message into the table outbox, open as rel, as its owner.  seq,
- * created_at, attempts, status and origin are left to their defaults.  Returns
- * false when a trigger has left the row out.
- */
-extern bool outbox_store_enqueue(Relation rel, const Datum *values,
-								 const bool *isnull);
 
 /* ------------------------------------------------------------------ store.c */
 

@@ -13,6 +13,7 @@
 #include "../../../src/common/deferred.c"
 #include "../../../src/common/encode_json.c"
 #include "../../../src/common/environment.c"
+#include "../../../src/common/key.c"
 #include "../../../src/common/origin.c"
 #include "../../../src/store/store.c"
 #include "../../../src/store/store_control.c"
@@ -38,31 +39,8 @@ outbox_test_attach(void)
 				 errmsg("extension \"outbox\" does not exist")));
 }
 
-/* The real one, through the only door that every server version leaves. */
-int64
-outbox_hash_key(const text *aggregate_type, const text *aggregate_id)
-{
-	LOCAL_FCINFO(fcinfo, 2);
-	PGFunction	function = (PGFunction)
-	load_external_function("$libdir/outbox", "outbox_key_hash", true, NULL);
-
-	InitFunctionCallInfoData(*fcinfo, NULL, 2, InvalidOid, NULL, NULL);
-	fcinfo->args[0].value = PointerGetDatum(aggregate_type);
-	fcinfo->args[0].isnull = aggregate_type == NULL;
-	fcinfo->args[1].value = PointerGetDatum(aggregate_id);
-	fcinfo->args[1].isnull = false;
-	return DatumGetInt64(function(fcinfo));
-}
-
 /* The setting of that name is outbox.so's; here nobody has set it. */
 char	   *outbox_environment = "";
-
-/* Nobody acts for somebody else. */
-bool
-outbox_acting(void)
-{
-	return false;
-}
 
 /* There is no socket to watch over. */
 void

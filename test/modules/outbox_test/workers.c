@@ -13,9 +13,9 @@
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "postmaster/bgworker.h"
-#include "relay.h"
 #include "shared.h"
 #include "storage/shmem.h"
+#include "worker_args.h"
 
 PG_FUNCTION_INFO_V1(outbox_test_second_worker);
 PG_FUNCTION_INFO_V1(outbox_test_replace_worker);

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
- * columns.c
- *		Columns of a row, for triggers that take their types for granted.
+ * column_types.c
+ *		Types of columns, for triggers that take them for granted.
  *
  * An administrator may change the type of a column, and a value of another type
  * read as the one that we know would crash the server.
@@ -11,7 +11,7 @@
 #include "postgres.h"
 
 #include "catalog/pg_type.h"
-#include "columns.h"
+#include "column_types.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 

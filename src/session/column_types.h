@@ -1,12 +1,12 @@
 /*-------------------------------------------------------------------------
  *
- * columns.h
- *		Columns of a row, for triggers that take their types for granted.
+ * column_types.h
+ *		Types of columns, for triggers that take them for granted.
  *
  *-------------------------------------------------------------------------
  */
-#ifndef OUTBOX_COLUMNS_H
-#define OUTBOX_COLUMNS_H
+#ifndef OUTBOX_COLUMN_TYPES_H
+#define OUTBOX_COLUMN_TYPES_H
 
 #include "access/tupdesc.h"
 
@@ -17,4 +17,4 @@
 extern void outbox_expect_columns(TupleDesc desc, const Oid *types, int n,
 								  const char *table);
 
-#endif							/* OUTBOX_COLUMNS_H */
+#endif							/* OUTBOX_COLUMN_TYPES_H */

@@ -1,12 +1,12 @@
 /*-------------------------------------------------------------------------
  *
- * enqueue.h
- *		The hash of a key, shared by enqueue and the relay.
+ * key.h
+ *		The hash of a key.
  *
  *-------------------------------------------------------------------------
  */
-#ifndef OUTBOX_ENQUEUE_H
-#define OUTBOX_ENQUEUE_H
+#ifndef OUTBOX_KEY_H
+#define OUTBOX_KEY_H
 
 /*
  * Hash by which keys are divided among workers and locked by
@@ -16,4 +16,4 @@
 extern int64 outbox_hash_key(const text *aggregate_type,
 							 const text *aggregate_id);
 
-#endif							/* OUTBOX_ENQUEUE_H */
+#endif							/* OUTBOX_KEY_H */

@@ -1,13 +1,25 @@
-# The folders of src/, for each Makefile that compiles files of them.  SRC is the
-# way to src/ from there, set before.
+# The folders of src/ and the walls between them, for each Makefile that compiles
+# files of them.  SRC is the way to src/ from there, set before.
 
 SRC_FOLDERS = common shared session launcher store broker relay
+
+# Whose headers each may include beside its own: the arrows of doc/internals.md.
+# test/tools/walls-check has them, too, so that no arrow comes by accident.
+SRC_USES_shared = common
+SRC_USES_session = shared common
+SRC_USES_launcher = shared common
+SRC_USES_store = common
+SRC_USES_broker = common
+SRC_USES_relay = store broker shared common
+# src/outbox.c
+SRC_USES_outbox = session launcher shared common
 
 # What others may include of a folder: its include/, or all of it if it has none.
 src_public = $(or $(wildcard $(SRC)/$(1)/include),$(SRC)/$(1))
 
-# The include path of a folder.
-src_includes = $(addprefix -I,$(foreach f,$(SRC_FOLDERS),$(call src_public,$(f))))
+# The include path of folders.  What lies beside a source is found without it.
+src_includes = $(addprefix -I,$(sort $(foreach f,\
+	$(filter $(SRC_FOLDERS),$(1)) $(foreach g,$(1),$(SRC_USES_$(g))),$(call src_public,$(f)))))
 
 SRC_FILES = $(wildcard $(SRC)/*.c $(addsuffix /*.c,$(addprefix $(SRC)/,$(SRC_FOLDERS))))
 SRC_HEADERS = $(wildcard $(SRC)/*/*.h $(SRC)/*/include/*.h) $(SRC)/folders.mk

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * relay.c
- *		The relay worker: the process, its loop, its only wait, its state.
+ *		The relay worker: the process, its loop, its wait for work, its state.
  *
  * One turn of the loop: take news, run a transaction if there is something to
  * settle or to claim, look after the link, send, receive; and wait when there

@@ -20,7 +20,7 @@
  * relay_watch.c	how long the broker is waited for
  * relay_publish.c	sending what is ready
  * relay_unflushed.c	what is settled and not yet on disk
- * relay_wait.c		the only wait
+ * relay_wait.c		waiting for work
  *
  *-------------------------------------------------------------------------
  */

@@ -13,6 +13,10 @@
 #include "broker.h"
 #include "encode.h"
 
+/* How long connecting may take. */
+#define OUTBOX_CONNECT_MS 3000	/* for TCP, and for TLS on top of it */
+#define OUTBOX_NEXT_ADDRESS_MS 2000	/* for TCP, when there are other addresses */
+
 #define OUTBOX_CHANNEL_PUBLISH	1
 #define OUTBOX_CHANNEL_DECLARE	2	/* so that a refusal costs no confirms */
 

@@ -11,7 +11,7 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
-#include "shared.h"
+#include "shared_internal.h"
 #include "storage/ipc.h"
 
 /* Terminated amid the command: its cleanup does not run. */

@@ -9,7 +9,7 @@
 
 #include "access/transam.h"
 #include "fault.h"
-#include "shared.h"
+#include "shared_internal.h"
 
 /* Ranges that lie closer together than this become one. */
 #define RANGE_MERGE_DISTANCE 64

@@ -10,6 +10,12 @@
 
 #include "shared.h"
 
+/* Sets the latch of that process; -1: of none. */
+extern void outbox_wake_procno(int procno);
+
+/* Asks the launcher to look at a database. */
+extern void outbox_shared_request_database(Oid dboid);
+
 /* shared_early.c: its part of the memory. */
 extern Size outbox_early_size(void);
 extern void outbox_early_init(void);

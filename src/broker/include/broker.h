@@ -106,8 +106,6 @@ extern pgsocket outbox_link_socket(const OutboxLink *link);
  * of TLS and AMQP (bounded by the watchdog) once TCP is up, and OK means OPEN.  The
  * socket may change between polls: ask for it anew.
  */
-#define OUTBOX_CONNECT_MS 3000	/* for TCP, and for TLS on top of it */
-#define OUTBOX_NEXT_ADDRESS_MS 2000	/* for TCP, when there are other addresses */
 extern OutboxLinkStatus outbox_link_connect_start(OutboxLink *link,
 												  const OutboxLinkTarget *target);
 extern OutboxLinkStatus outbox_link_connect_poll(OutboxLink *link);

@@ -282,11 +282,7 @@ extern int	outbox_shared_count_slots(Oid dboid);
 /* Takes the databases that were asked for; *lost: look at all of them. */
 extern int	outbox_shared_take_requests(Oid *dboids, bool *lost);
 
-/* Asks the launcher to look at a database. */
-extern void outbox_shared_request_database(Oid dboid);
-
 extern void outbox_shared_wake_launcher(void);
-extern void outbox_wake_procno(int procno);
 extern int	outbox_my_procno(void);
 
 /* Holds (DDL on whole databases); false when all are in use. */

@@ -7,7 +7,7 @@
 # make test-matrix [SUITE=trixie] [QUICK=1]  the same on other releases of Debian; as root
 # make test-faults                        the fault suite in full, and its results
 # make test-soak [SECONDS=3600]           reconnects for so long, nothing may leak
-# make test-pg-upgrade                    pg_upgrade 15 to 17, 17 to 18; as root
+# make test-pg-upgrade                    pg_upgrade 15 to 17, 17 to 18, and --link; as root
 # make test-ddl [SECONDS=3600]            random DDL on the tables beside enqueue
 # make test-trade                         with pgbouncer, Patroni and pgBackRest
 # make test-valgrind [TESTS=310]          servers under valgrind

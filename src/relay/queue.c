@@ -314,16 +314,15 @@ discard(OutboxQueue *queue, OutboxMessage *message, int claim_index)
 /* May a message of this key be kept in memory now? */
 static bool
 key_accepts(OutboxQueue *queue, OutboxKey *key, const OutboxMessage *message,
-			OutboxOrigin origin)
+			bool due)
 {
 	if (key->hold != OUTBOX_HOLD_NONE)
 		return false;
 	/* A due row is in no list that the key is read again from. */
-	if (origin == OUTBOX_FROM_DUE)
+	if (due)
 		return true;
 	/* Behind rows that are not in memory. */
-	if (origin == OUTBOX_FROM_SCAN && key->skip_low != 0 &&
-		message->seq > key->skip_low)
+	if (key->skip_low != 0 && message->seq > key->skip_low)
 		return false;
 	return key->head == NULL ||
 		(key->nwaiting < OUTBOX_KEY_WAITING_MAX &&
@@ -332,7 +331,7 @@ key_accepts(OutboxQueue *queue, OutboxKey *key, const OutboxMessage *message,
 
 bool
 outbox_queue_admit(OutboxQueue *queue, OutboxMessage *message,
-				   OutboxRoute *route, int claim_index, OutboxOrigin origin)
+				   OutboxRoute *route, int claim_index, bool due)
 {
 	OutboxKey  *key = NULL;
 	OutboxItem *item;
@@ -344,9 +343,9 @@ outbox_queue_admit(OutboxQueue *queue, OutboxMessage *message,
 		if ((key->hold == OUTBOX_HOLD_RETRY || key->hold == OUTBOX_HOLD_FAILED) &&
 			memcmp(&key->holder_id, &message->id, UUID_LEN) == 0)
 			key->hold = OUTBOX_HOLD_NONE;
-		else if (!key_accepts(queue, key, message, origin))
+		else if (!key_accepts(queue, key, message, due))
 		{
-			if (origin != OUTBOX_FROM_DUE)
+			if (!due)
 				skip_from(key, message->seq);
 			place_key(queue, key);
 			discard(queue, message, claim_index);
@@ -595,9 +594,12 @@ outbox_queue_release(OutboxQueue *queue, OutboxKey *key)
 }
 
 void
-outbox_queue_reread_done(OutboxQueue *queue, OutboxKey *key, int64 upto)
+outbox_queue_key_read(OutboxQueue *queue, OutboxKey *key, int64 skip_low,
+					  int64 next)
 {
-	key->skip_low = upto == 0 ? 0 : upto + 1;
+	/* Else older rows of it went back to the table meanwhile. */
+	if (key->skip_low == skip_low)
+		key->skip_low = next;
 	place_key(queue, key);
 }
 

@@ -121,14 +121,6 @@ typedef struct OutboxQueue
 	int			nfree_claims;
 } OutboxQueue;
 
-/* How a message came to the queue. */
-typedef enum OutboxOrigin
-{
-	OUTBOX_FROM_SCAN,			/* in the order of seq over all keys */
-	OUTBOX_FROM_KEY,			/* read again for its key */
-	OUTBOX_FROM_DUE				/* its time has come */
-} OutboxOrigin;
-
 extern OutboxQueue *outbox_queue_create(MemoryContext parent);
 
 /*
@@ -148,12 +140,11 @@ extern bool outbox_queue_skips(OutboxQueue *queue, int64 hash, int64 seq,
 							   bool ordered);
 
 /*
- * Takes over a claimed message and its claim entry.  Returns false when it was
- * dropped: its key cannot go on now, and remembers.
+ * Takes over a claimed message and its claim entry, or drops it and returns
+ * false: its key cannot go on now, and remembers.  due: its time has come.
  */
 extern bool outbox_queue_admit(OutboxQueue *queue, OutboxMessage *message,
-							   OutboxRoute *route, int claim_index,
-							   OutboxOrigin origin);
+							   OutboxRoute *route, int claim_index, bool due);
 
 /* The next READY item, which stays where it is; NULL if none. */
 extern OutboxItem *outbox_queue_peek(OutboxQueue *queue);
@@ -200,8 +191,11 @@ extern void outbox_queue_release(OutboxQueue *queue, OutboxKey *key);
 extern bool outbox_queue_has_room(OutboxQueue *queue, const OutboxKey *key);
 /* Is there a key in that list whose rows it would keep? */
 extern bool outbox_queue_wants_reread(OutboxQueue *queue);
-/* A key of the reread list was read up to seq (0: to its end). */
-extern void outbox_queue_reread_done(OutboxQueue *queue, OutboxKey *key,
-									 int64 upto);
+/*
+ * The rows of a key of the reread list were read, when it skipped from there on;
+ * next is where to go on, 0: nowhere.  The key may be gone afterwards.
+ */
+extern void outbox_queue_key_read(OutboxQueue *queue, OutboxKey *key,
+								  int64 skip_low, int64 next);
 
 #endif							/* OUTBOX_QUEUE_H */

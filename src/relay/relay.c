@@ -129,31 +129,12 @@ show_state(OutboxRelay *relay)
 	else if (MySlot->state == OUTBOX_WORKER_BLOCKED && state != MySlot->state &&
 			 outbox_relay_link_open(relay))
 		ereport(LOG, (errmsg("outbox relay is no longer blocked by the broker")));
-	MySlot->broken_routes = outbox_relay_count_broken(relay);
+	MySlot->broken_routes = outbox_routes_count_broken(relay->routes);
 	outbox_slot_set_state(state);
 	set_deaf(state != OUTBOX_WORKER_IDLE && state != OUTBOX_WORKER_PUBLISHING);
 }
 
 /* -------------------------------------------------------------------- wait */
-
-/*
- * When the next row is due, or unset.  The wall clock decides, and somebody may
- * set it while we wait: the poll then looks again.
- */
-static OutboxMonoTime
-due_deadline(OutboxRelay *relay, OutboxMonoTime now)
-{
-	TimestampTz wall;
-
-	if (relay->next_due == 0 || relay->next_due == DT_NOEND)
-		return OUTBOX_MONO_UNSET;
-	wall = GetCurrentTimestamp();
-	/* One that has passed waits for something else than time. */
-	if (relay->next_due <= wall)
-		return OUTBOX_MONO_UNSET;
-	return outbox_mono_plus(now, TimestampDifferenceMilliseconds(wall,
-																 relay->next_due));
-}
 
 static OutboxMonoTime
 next_deadline(OutboxRelay *relay, OutboxMonoTime now)
@@ -162,14 +143,12 @@ next_deadline(OutboxRelay *relay, OutboxMonoTime now)
 
 	if (!relay->db_error && relay->attached)
 		outbox_mono_earlier(&deadline, relay->settle_at);
-	outbox_mono_earlier(&deadline, relay->later_at);
 	outbox_mono_earlier(&deadline, relay->unstick_at);
-	outbox_mono_earlier(&deadline, relay->due_again_at);
 	outbox_mono_earlier(&deadline, relay->send_at);
-	outbox_mono_earlier(&deadline, outbox_relay_retry_routes(relay, now));
+	outbox_mono_earlier(&deadline, outbox_routes_deadline(relay->routes));
+	outbox_mono_earlier(&deadline, outbox_reader_deadline(relay->reader, now));
 	if (relay->db_error)
 		outbox_mono_earlier(&deadline, relay->db_retry_at);
-	outbox_mono_earlier(&deadline, due_deadline(relay, now));
 	outbox_mono_earlier(&deadline, outbox_relay_link_deadline(relay, now));
 	return deadline;
 }
@@ -207,10 +186,7 @@ wait_for_work(OutboxRelay *relay, bool busy)
 static void
 stand_by(OutboxRelay *relay)
 {
-	int64		lowest = outbox_queue_drop_all(relay->queue, NULL);
-
-	if (lowest != 0)
-		outbox_relay_rescan(relay, lowest, PG_INT64_MAX);
+	outbox_relay_drop_unsent(relay);
 	if (outbox_link_state(relay->link) != OUTBOX_LINK_CLOSED &&
 		relay->window.outstanding == 0)
 		outbox_relay_close(relay, true);
@@ -230,7 +206,6 @@ turn(OutboxRelay *relay)
 		outbox_relay_reload(relay);
 	outbox_relay_take_news(relay);
 	outbox_relay_timers(relay, now);
-	(void) outbox_relay_retry_routes(relay, now);
 	outbox_relay_receive(relay);
 	if (outbox_relay_wants_round(relay, now))
 		outbox_relay_round(relay);
@@ -346,9 +321,10 @@ relay_create(void)
 	relay->scratch = AllocSetContextCreate(cxt, "outbox scratch",
 										   ALLOCSET_DEFAULT_SIZES);
 	relay->queue = outbox_queue_create(cxt);
+	relay->routes = outbox_routes_create(cxt, relay->queue);
+	relay->reader = outbox_reader_create(cxt, relay->queue, relay->routes);
+	relay->sweep = outbox_sweep_create(cxt);
 	outbox_unflushed_init(&relay->unflushed);
-	relay->main_pending = true;
-	relay->due_cursor = DT_NOBEGIN;
 	relay->poll_at = outbox_mono_plus(now, outbox_poll_interval_ms);
 	relay->sweep_at = outbox_mono_plus(now, OUTBOX_SWEEP_MS);
 	relay->maintain_at = now;

@@ -5,16 +5,19 @@
  *
  * relay.c			the process, its loop, its state
  * relay_session.c	database session, extension, settings
- * relay_routes.c	routes: which ones wait, and why
+ * route_states.c	routes: which ones wait, and why
  * relay_timers.c	what makes the relay look: news, and time
  * relay_round.c	the transaction: settle, claim
  * relay_settle.c	what a round settles
  * relay_load.c		what it looks up beside messages
  * relay_maintain.c	partitions of the archive
- * relay_claim.c	what a round claims
- * relay_backlog.c	what waits behind the cursor, beside new rows
- * relay_sweep.c	looking for rows that nobody has announced
- * relay_admit.c	what becomes of it after the commit
+ * reader.c			which rows are read next, and what becomes of them
+ * due.c			of those the ones whose time has come
+ * keys.c			keys that are held, or to be read again
+ * scan.c			all else that is unread, in the order of seq
+ * unread.c			as ranges of seq (plain C)
+ * batch.c			what one round claims
+ * sweep.c			looking for rows that nobody has announced
  * relay_link.c		connecting, losing the connection, confirms
  * relay_unknown.c	what was in flight when the connection was lost
  * relay_watch.c	how long the broker is waited for
@@ -32,18 +35,19 @@
 #include "clock.h"
 #include "confirms.h"
 #include "queue.h"
+#include "reader.h"
+#include "route_states.h"
 #include "shared.h"
 #include "store.h"
+#include "sweep.h"
 #include "uri.h"
 #include "watchdog.h"
 
 /*
- * A claim stops at so many bytes, so does settling in a round (the broker lives
- * on the send buffer meanwhile), and the queue holds at most so many.
+ * Settling in a round stops at so many bytes: the broker lives on the send buffer
+ * meanwhile.
  */
-#define OUTBOX_CLAIM_BYTES		((size_t) 2 * 1024 * 1024)
 #define OUTBOX_SETTLE_BYTES		((size_t) 2 * 1024 * 1024)
-#define OUTBOX_QUEUE_BYTES		((size_t) 32 * 1024 * 1024)
 
 /* How long to wait for confirms when stopping, or before a new connection. */
 #define OUTBOX_DRAIN_MS			1000
@@ -88,9 +92,6 @@
 /* Every row is looked at again at most this often, for what told nobody. */
 #define OUTBOX_SWEEP_MS			60000
 
-/* In builds for tests, which rows the sweep would find is looked at this often. */
-#define OUTBOX_LOOK_MS			5000
-
 /* Partitions of the archive are looked after this often. */
 #define OUTBOX_MAINTAIN_MS		60000
 /* The same after an error. */
@@ -104,9 +105,6 @@
 
 /* Messages that are sent alone because the broker closed the link because of them. */
 #define OUTBOX_MAX_BLAMED		64
-
-#define OUTBOX_MAX_RANGES		64
-#define OUTBOX_MAX_EXCLUDED		100
 
 /* What was settled by commits that may not be on disk. */
 #define OUTBOX_UNFLUSHED_KEYS	65536
@@ -198,7 +196,9 @@ typedef struct OutboxRelay
 
 	/* messages */
 	OutboxQueue *queue;
-	List	   *routes;			/* of OutboxRoute; never freed, only changed */
+	OutboxRoutes *routes;
+	OutboxReader *reader;
+	OutboxSweep *sweep;
 	int			nstuck;			/* CONFIRMED items whose row is locked */
 	int			nstuck_rejected;	/* the same of REJECTED ones */
 	OutboxMonoTime unstick_at;	/* try these again; unset: none */
@@ -207,40 +207,13 @@ typedef struct OutboxRelay
 	OutboxMonoTime settled_at;	/* the last time */
 	OutboxMonoTime claim_pace;	/* see relay_wait.c */
 
-	/* what to read */
-	int64		cursor;			/* main scan: rows up to here were seen */
-	bool		main_pending;	/* there may be rows behind the cursor */
-	int64		news_hi;		/* the highest number that was announced */
-	OutboxRange backlog;		/* see relay_backlog.c; hi 0: none */
-	int			main_pause;		/* rounds that leave the main scan out */
-	bool		backlog_first;	/* whose turn it is when a claim has one row */
-	int			last_pause;
-	int64		sweep_from;		/* see relay_sweep.c; 0: no sweep now */
-	int64		sweep_width;
-#ifdef OUTBOX_FAULTS
-	bool		sweep_looks;	/* this one takes nothing, and only tells */
-	bool		look_released;	/* the last one found a key without its holder, */
-	TimestampTz look_due;		/* and a row that will be due, and is not known */
-	OutboxMonoTime look_at;
-#endif
-	int			nrescans;
-	OutboxRange rescans[OUTBOX_MAX_RANGES];
-	int			nlater;			/* rows somebody had locked */
-	OutboxRange later[OUTBOX_MAX_RANGES];
-	OutboxMonoTime later_at;	/* for them, and for keys held as LOCKED */
+	/* what to look at */
 	int			nprepared;
 	int			max_prepared;	/* room in prepared */
 	OutboxPrepared *prepared;
 	bool		find_prepared;	/* look up which there are; in prepared_range */
 	OutboxRange prepared_range;
-	bool		check_holders;	/* rows that hold keys may be gone */
 	bool		holders_loaded;
-	TimestampTz next_due;		/* next waiting row, by the wall clock; 0: none */
-	bool		find_next_due;
-	TimestampTz due_cursor;		/* waiting rows claimed up to here */
-	int64		due_cursor_seq;
-	OutboxMonoTime due_again_at;	/* read them from the start again */
-	bool		reread_last;	/* the last batch read keys again */
 	OutboxMonoTime poll_at;
 	OutboxMonoTime sweep_at;
 	OutboxMonoTime maintain_at;
@@ -263,41 +236,21 @@ extern void outbox_relay_load_config(OutboxRelay *relay);
 extern void outbox_relay_reload(OutboxRelay *relay);
 extern void outbox_relay_check_settings(OutboxRelay *relay);
 
-/* relay_routes.c */
-extern OutboxRoute *outbox_relay_find_route(OutboxRelay *relay,
-											const char *name);
-extern void outbox_relay_load_routes(OutboxRelay *relay,
-									 OutboxControl *control);
-extern bool outbox_relay_route_waits(const OutboxRoute *route);
-extern void outbox_relay_route_skip(OutboxRoute *route, int64 seq);
-extern void outbox_relay_routes_passed_over(OutboxRelay *relay, int64 seq);
-extern List *outbox_relay_excluded_routes(OutboxRelay *relay);
-extern void outbox_relay_route_broken(OutboxRelay *relay, OutboxRoute *route,
-									  const char *reason);
-extern void outbox_relay_route_works(OutboxRoute *route);
-extern OutboxMonoTime outbox_relay_retry_routes(OutboxRelay *relay,
-												OutboxMonoTime now);
-/* Is there a route with ordering = 'none'? */
-extern bool outbox_relay_has_unordered(OutboxRelay *relay);
-/* Routes whose last try met a destination error. */
-extern int	outbox_relay_count_broken(OutboxRelay *relay);
-extern void outbox_relay_forget_declared(OutboxRelay *relay);
-
 /* relay_round.c */
 extern bool outbox_relay_wants_round(OutboxRelay *relay, OutboxMonoTime now);
 extern void outbox_relay_round(OutboxRelay *relay);
 extern void outbox_relay_database_failed(OutboxRelay *relay);
 extern void outbox_relay_database_works(OutboxRelay *relay);
 
-/* relay_load.c; the rest of it is in relay_claim.h */
+/* relay_load.c */
 extern void outbox_relay_load_start(OutboxRelay *relay);
 extern void outbox_relay_find_prepared(OutboxRelay *relay);
 extern void outbox_relay_load_config_tables(OutboxRelay *relay);
-extern void outbox_relay_check_holders(OutboxRelay *relay);
-#ifdef OUTBOX_FAULTS
-/* Is there anything that the former would let go on? */
-extern bool outbox_relay_has_released(OutboxRelay *relay);
-#endif
+extern void outbox_relay_check_control(OutboxRelay *relay,
+									   const OutboxBatch *batch);
+/* These go on: their rows are read again. */
+extern void outbox_relay_resume(OutboxRelay *relay,
+								const OutboxResumed *resumed);
 
 /* relay_maintain.c */
 extern void outbox_relay_maintain(OutboxRelay *relay);
@@ -312,15 +265,13 @@ extern void outbox_relay_timers(OutboxRelay *relay, OutboxMonoTime now);
 extern void outbox_relay_add_prepared(OutboxRelay *relay,
 									  const OutboxPrepared *prepared);
 extern void outbox_relay_reserve_prepared(OutboxRelay *relay, int n);
-extern void outbox_relay_rescan(OutboxRelay *relay, int64 lo, int64 hi);
-
-/* relay_backlog.c; the rest of it is in relay_claim.h */
-extern bool outbox_backlog_exists(const OutboxRelay *relay);
-extern bool outbox_backlog_add(OutboxRelay *relay, int64 lo, int64 hi);
-extern void outbox_backlog_jump(OutboxRelay *relay);
-
-/* relay_sweep.c */
-extern void outbox_relay_sweep(OutboxRelay *relay);
+/* What is not sent goes back to being rows, which are read again. */
+extern void outbox_relay_drop_unsent(OutboxRelay *relay);
+#ifdef OUTBOX_FAULTS
+/* Does a prepared transaction that the snapshot sees lead to this row? */
+extern bool outbox_relay_prepared_leads_to(const OutboxRelay *relay,
+										   int64 seq);
+#endif
 
 /* relay_link.c */
 extern void outbox_relay_connect_anew(OutboxRelay *relay);
@@ -367,12 +318,14 @@ extern void outbox_relay_publish(OutboxRelay *relay, OutboxMonoTime now);
 extern bool outbox_relay_send_rest(OutboxRelay *relay);
 extern bool outbox_relay_may_send(OutboxRelay *relay);
 
-/* relay_unflushed.c; the rest of it is in relay_claim.h */
+/* relay_unflushed.c */
 extern void outbox_unflushed_init(OutboxUnflushed *unflushed);
 extern void outbox_unflushed_check(OutboxUnflushed *unflushed);
 extern void outbox_unflushed_flush(OutboxUnflushed *unflushed);
 extern void outbox_unflushed_key(OutboxUnflushed *unflushed, int64 hash);
 extern void outbox_unflushed_add(OutboxUnflushed *unflushed, int count,
 								 XLogRecPtr lsn);
+extern bool outbox_unflushed_concerns(const OutboxUnflushed *unflushed,
+									  const OutboxBatch *batch);
 
 #endif							/* OUTBOX_RELAY_INTERNAL_H */

@@ -45,7 +45,7 @@ item_confirmed(void *item, uint64_t tag, void *arg)
 	(void) tag;
 	outbox_relay_watch_answered(relay, confirmed);
 	relay->acked = true;
-	outbox_relay_route_works(confirmed->route);
+	outbox_route_works(confirmed->route);
 	/* The broker acks what it has returned, too. */
 	if (confirmed->returned)
 	{
@@ -98,7 +98,7 @@ item_nacked(void *item, uint64_t tag, void *arg)
 	outbox_relay_watch_answered(relay, item);
 	note_nack(relay, item);
 	/* The exchange has taken it; a queue has not. */
-	outbox_relay_route_works(((OutboxItem *) item)->route);
+	outbox_route_works(((OutboxItem *) item)->route);
 	pg_atomic_fetch_add_u64(&MySlot->counters.nacked, 1);
 	outbox_queue_rejected(relay->queue, item,
 						  "the broker refused the message (basic.nack): a queue rejected it or failed");
@@ -319,7 +319,7 @@ static void
 link_opened(OutboxRelay *relay)
 {
 	outbox_confirms_reset(&relay->window);
-	outbox_relay_forget_declared(relay);
+	outbox_routes_forget_declared(relay->routes);
 	if (relay->ever_connected)
 		pg_atomic_fetch_add_u64(&MySlot->counters.reconnects, 1);
 	/* A line per change of state; a closed channel was none of the broker. */
@@ -341,7 +341,7 @@ link_opened(OutboxRelay *relay)
 	memset(&relay->watch, 0, sizeof(relay->watch));
 	relay->opened_at = outbox_mono_now();
 	relay->send_at = OUTBOX_MONO_UNSET;
-	relay->main_pending = true;
+	outbox_reader_look(relay->reader);
 }
 
 static void

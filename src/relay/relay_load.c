@@ -12,7 +12,7 @@
 
 #include "environment.h"
 #include "origin.h"
-#include "relay_claim.h"
+#include "relay_internal.h"
 #include "settings.h"
 
 /* ----------------------------------------------------------------- holders */
@@ -22,70 +22,13 @@ static void
 hold_row(const OutboxRow *row, void *arg)
 {
 	OutboxRelay *relay = arg;
-	OutboxRoute *route = outbox_relay_find_route(relay, row->route);
+	OutboxRoute *route = outbox_routes_find(relay->routes, row->route);
 
 	if (!route->ordered || outbox_queue_has(relay->queue, &row->id))
 		return;
 	outbox_queue_hold_row(relay->queue, row->key_hash, row->seq, &row->id,
 						  row->failed, route);
 }
-
-/*
- * Keys whose holder was removed or requeued by somebody, or whose route does
- * not block any more.  Returns how many.
- */
-static int
-find_released(OutboxQueue *queue, OutboxKey ***released)
-{
-	dlist_iter	iter;
-	int			max = (int) hash_get_num_entries(queue->keys);
-	pg_uuid_t  *ids = palloc(sizeof(pg_uuid_t) * (max + 1));
-	OutboxKey **keys = palloc(sizeof(OutboxKey *) * (max + 1));
-	bool	   *still = palloc(sizeof(bool) * (max + 1));
-	int			n = 0;
-
-	dlist_foreach(iter, &queue->held)
-	{
-		OutboxKey  *key = dlist_container(OutboxKey, node, iter.cur);
-
-		if (key->hold == OUTBOX_HOLD_LOCKED)
-			continue;
-		keys[n] = key;
-		ids[n++] = key->holder_id;
-	}
-	if (n > 0)
-		outbox_store_check_holders(ids, n, still);
-	max = n;
-	n = 0;
-	for (int i = 0; i < max; i++)
-		if (!still[i] || (keys[i]->hold == OUTBOX_HOLD_FAILED &&
-						  !keys[i]->holder_route->block_on_failed))
-			keys[n++] = keys[i];
-	*released = keys;
-	return n;
-}
-
-/* They go on. */
-void
-outbox_relay_check_holders(OutboxRelay *relay)
-{
-	OutboxKey **keys;
-	int			n = find_released(relay->queue, &keys);
-
-	relay->check_holders = false;
-	for (int i = 0; i < n; i++)
-		outbox_queue_release(relay->queue, keys[i]);
-}
-
-#ifdef OUTBOX_FAULTS
-bool
-outbox_relay_has_released(OutboxRelay *relay)
-{
-	OutboxKey **keys;
-
-	return find_released(relay->queue, &keys) > 0;
-}
-#endif
 
 /* ------------------------------------------------------------------- start */
 
@@ -108,8 +51,9 @@ outbox_relay_find_prepared(OutboxRelay *relay)
 		prepared.xid = xids[i];
 		outbox_relay_add_prepared(relay, &prepared);
 	}
-	outbox_relay_rescan(relay, prepared.range.lo, prepared.range.hi);
-	relay->find_next_due = true;
+	outbox_reader_add(relay->reader, prepared.range.lo, prepared.range.hi,
+					  OUTBOX_UNREAD_LATE);
+	outbox_reader_look_up_due(relay->reader);
 	relay->find_prepared = false;
 }
 
@@ -125,11 +69,11 @@ outbox_relay_load_start(OutboxRelay *relay)
 	outbox_relay_find_prepared(relay);
 	outbox_store_list_holders(MySlot->worker, MySlot->nworkers, hold_row,
 							  relay);
-	/* All that is there is read as a backlog, beside what comes from now on. */
-	relay->news_hi = Max(relay->news_hi, outbox_store_last_ready());
-	outbox_backlog_jump(relay);
+	/* All that is there is read beside what comes from now on. */
+	outbox_reader_add(relay->reader, 1, outbox_store_last_ready(),
+					  OUTBOX_UNREAD_LEFT);
 	relay->holders_loaded = true;
-	relay->find_next_due = true;
+	outbox_reader_look_up_due(relay->reader);
 }
 
 /*
@@ -217,8 +161,11 @@ outbox_relay_load_config_tables(OutboxRelay *relay)
 	OutboxCopy	copy;
 	char	   *unusable = environment_unusable();
 	bool		found_foreign = relay->foreign;
+	OutboxResumed resumed;
 
-	outbox_relay_load_routes(relay, &control);
+	outbox_routes_load(relay->routes, &control,
+					   outbox_reader_end(relay->reader), &resumed);
+	outbox_relay_resume(relay, &resumed);
 	relay->config_dirty = false;
 	/* Somebody has called outbox_adopt(): the next claim finds what is left. */
 	if (relay->foreign && control.adopted_at != relay->foreign_since)
@@ -234,14 +181,11 @@ outbox_relay_load_config_tables(OutboxRelay *relay)
 	/* Also when it was adopted meanwhile: perhaps not all of it. */
 	if ((relay->paused || found_foreign) && !was_paused)
 	{
-		int64		lowest = outbox_queue_drop_all(relay->queue, NULL);
-
-		if (lowest != 0)
-			outbox_relay_rescan(relay, lowest, PG_INT64_MAX);
-		relay->due_again_at = outbox_mono_now();
+		outbox_relay_drop_unsent(relay);
+		outbox_reader_reread_due(relay->reader);
 	}
-	relay->main_pending = true;
-	relay->check_holders = true;
+	outbox_reader_look(relay->reader);
+	outbox_reader_doubt_holders(relay->reader);
 }
 
 /* Was a message of the batch enqueued in a database that is not adopted? */

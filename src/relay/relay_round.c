@@ -24,7 +24,7 @@
 #include "backoff.h"
 #include "common/pg_prng.h"
 #include "fault.h"
-#include "relay_claim.h"
+#include "relay_internal.h"
 #include "relay_settle.h"
 #include "settings.h"
 #include "utils/memutils.h"
@@ -79,6 +79,89 @@ outbox_relay_database_failed(OutboxRelay *relay)
 	FreeErrorData(edata);
 }
 
+/* ------------------------------------------------------------------- claim */
+
+/* Is there something to claim that can be published? */
+static bool
+wants_claim(OutboxRelay *relay, OutboxMonoTime now)
+{
+	if (!relay->attached || relay->paused || relay->reconnect ||
+		relay->leave || !outbox_enabled || outbox_watchdog_stopping() ||
+		outbox_link_state(relay->link) != OUTBOX_LINK_OPEN)
+		return false;
+	return outbox_reader_wanted(relay->reader, now);
+}
+
+/* OutboxEarlyVisit: it has committed, and has not announced itself. */
+static void
+heed_early_word(TransactionId xid, const OutboxRange *range, void *arg)
+{
+	if (outbox_store_sees(xid))
+		outbox_reader_add(arg, range->lo, range->hi, OUTBOX_UNREAD_LATE);
+}
+
+/*
+ * All claims of a batch read one snapshot, and that is what keeps the order of
+ * transactions that depend on each other: if it sees a row B, it sees every row
+ * A that B's transaction had seen, and A's transaction had said its early word
+ * before.  When the snapshot has been taken, that word still stands, or A's
+ * transaction has announced its range to the inbox; if this worker's slot was not
+ * in use at that time, all of its snapshots see A.  So early words and then the
+ * inbox lead to A, and it is read before B is admitted.  Ranges in the inbox may be
+ * of transactions that the snapshot does not see, so they are unread again after
+ * this batch; what was there before the snapshot is taken out first, to make them
+ * few.
+ */
+static void
+take_snapshot(OutboxRelay *relay, OutboxInbox *late)
+{
+	outbox_relay_take_news(relay);
+	OUTBOX_FAULT("before_snapshot");
+	outbox_store_claim_snapshot();
+	outbox_early_visit(heed_early_word, relay->reader);
+	outbox_relay_reserve_prepared(relay, OUTBOX_INBOX_PREPARED);
+	outbox_slot_take_inbox(late);
+	for (int i = 0; i < late->nranges; i++)
+		outbox_reader_add(relay->reader, late->ranges[i].lo,
+						  late->ranges[i].hi, OUTBOX_UNREAD_LATE);
+	if (late->news & OUTBOX_NEWS_PREPARED)
+		outbox_reader_add(relay->reader, late->lost.lo, late->lost.hi,
+						  OUTBOX_UNREAD_LATE);
+	for (int i = 0; i < late->nprepared; i++)
+		outbox_relay_add_prepared(relay, &late->prepared[i]);
+	late->nprepared = 0;
+	outbox_relay_check_prepared(relay, outbox_store_sees);
+}
+
+static void
+claim(OutboxRelay *relay, OutboxBatch *batch, TimestampTz wall)
+{
+	OUTBOX_FAULT("before_claim");
+	take_snapshot(relay, &batch->late_news);
+	outbox_reader_claim(relay->reader, batch, wall);
+	if (batch->count == 0)
+		return;
+	outbox_relay_check_control(relay, batch);
+	OUTBOX_FAULT("after_claim");
+}
+
+/* The transaction failed: nothing was claimed. */
+static void
+forget_claim(OutboxRelay *relay, OutboxBatch *batch)
+{
+	outbox_batch_forget(batch);
+	outbox_relay_heed_news(relay, &batch->late_news);
+}
+
+static void
+claim_committed(OutboxRelay *relay, OutboxBatch *batch)
+{
+	outbox_reader_committed(relay->reader, batch);
+	if (batch->unknown_route)
+		relay->config_dirty = true;
+	outbox_relay_heed_news(relay, &batch->late_news);
+}
+
 /* ------------------------------------------------------------------- round */
 
 bool
@@ -90,35 +173,11 @@ outbox_relay_wants_round(OutboxRelay *relay, OutboxMonoTime now)
 		return relay->recheck_extension || outbox_store_stale();
 	return !relay->attached || outbox_store_stale() || relay->touch ||
 		relay->recheck_extension || relay->recheck_settings || relay->config_dirty ||
-		!relay->holders_loaded || relay->check_holders ||
-		relay->find_prepared || relay->find_next_due || outbox_settling_wanted(relay, now) ||
-		relay->sweep_from != 0 ||
-		outbox_batch_wanted(relay);
-}
-
-/* The segment that claimed rows whose time has come, which is the first. */
-static OutboxSegment *
-due_segment(OutboxBatch *batch)
-{
-	if (batch->nsegments > 0 && batch->segments[0].origin == OUTBOX_FROM_DUE)
-		return &batch->segments[0];
-	return NULL;
-}
-
-/*
- * When the next waiting row is due.  What was due and was not claimed by this
- * batch cannot be claimed now (locked, or of a route that waits): it must not
- * make us look again at once, due_again_at does so later.
- */
-static TimestampTz
-find_next_due(OutboxRelay *relay, OutboxBatch *batch, TimestampTz wall)
-{
-	OutboxSegment *due = due_segment(batch);
-
-	if (due == NULL || due->cut)
-		return outbox_store_next_due(relay->due_cursor);
-	return outbox_store_next_due(Max(wall, due->visited > 0 ?
-									 due->last_due : relay->due_cursor));
+		!relay->holders_loaded || relay->find_prepared ||
+		outbox_reader_wonders(relay->reader) ||
+		outbox_settling_wanted(relay, now) ||
+		outbox_sweep_wanted(relay->sweep) ||
+		wants_claim(relay, now);
 }
 
 /*
@@ -127,7 +186,7 @@ find_next_due(OutboxRelay *relay, OutboxBatch *batch, TimestampTz wall)
  */
 static bool
 commits_durably(OutboxRelay *relay, const OutboxSettling *settling,
-				const OutboxBatch *batch)
+				OutboxBatch *batch)
 {
 	if (OUTBOX_FAULT_LEAVES_OUT("fence"))
 		return false;
@@ -138,7 +197,8 @@ commits_durably(OutboxRelay *relay, const OutboxSettling *settling,
 	if (outbox_store_fence_is_commit())
 		return true;
 	/* Keys are read again when something of theirs may have gone otherwise. */
-	if (batch->reread || outbox_unflushed_concerns(&relay->unflushed, batch))
+	if (outbox_batch_next(batch, OUTBOX_SOURCE_KEYS, NULL) != NULL ||
+		outbox_unflushed_concerns(&relay->unflushed, batch))
 		return true;
 	/* What is not on disk takes room from the window. */
 	return relay->unflushed.count + settling->nconfirmed +
@@ -156,15 +216,13 @@ round_committed(OutboxRelay *relay, OutboxSettling *settling, OutboxBatch *batch
 	if (batch->count > 0)
 		outbox_relay_count_claim(relay);
 	outbox_settling_committed(relay, settling);
-	outbox_batch_committed(batch);
+	claim_committed(relay, batch);
 }
 
 static void
 round_transaction(OutboxRelay *relay, OutboxSettling *settling, OutboxBatch *batch)
 {
 	TimestampTz wall = GetCurrentTimestamp();
-	bool		find_due;
-	TimestampTz next_due = relay->next_due;
 	bool		durable;
 
 	if (relay->config_dirty)
@@ -173,8 +231,7 @@ round_transaction(OutboxRelay *relay, OutboxSettling *settling, OutboxBatch *bat
 		outbox_relay_load_start(relay);
 	if (relay->find_prepared)
 		outbox_relay_find_prepared(relay);
-	if (relay->check_holders)
-		outbox_relay_check_holders(relay);
+	outbox_reader_check_holders(relay->reader);
 	/* A stale worker, replaced while it was stopped, has no say any more. */
 	if (!outbox_slot_is_mine())
 		elog(FATAL, "outbox worker was replaced");
@@ -182,23 +239,13 @@ round_transaction(OutboxRelay *relay, OutboxSettling *settling, OutboxBatch *bat
 	if (settling->nconfirmed + settling->nrejected > 0)
 		OUTBOX_FAULT("after_settle");
 	/* Before the claim, of which the relay remembers all after the commit only. */
-	if (relay->sweep_from != 0)
-		outbox_relay_sweep(relay);
-	outbox_batch_init(relay, batch, relay->scratch);
-	if (outbox_batch_wanted(relay))
-	{
-		OUTBOX_FAULT("before_claim");
-		outbox_batch_claim(batch, wall);
-		if (batch->count > 0)
-		{
-			outbox_relay_check_control(relay, batch);
-			OUTBOX_FAULT("after_claim");
-		}
-	}
-	find_due = relay->find_next_due || settling->nrejected > 0 ||
-		due_segment(batch) != NULL;
-	if (find_due)
-		next_due = find_next_due(relay, batch, wall);
+	if (outbox_sweep_wanted(relay->sweep))
+		outbox_sweep_step(relay->sweep, relay);
+	outbox_batch_init(batch, relay->queue, relay->routes, relay->scratch);
+	if (wants_claim(relay, outbox_mono_now()))
+		claim(relay, batch, wall);
+	outbox_reader_find_due(relay->reader, batch, wall,
+						   settling->nrejected > 0);
 	durable = commits_durably(relay, settling, batch);
 	if (durable)
 		outbox_slot_set_committing(true);
@@ -214,21 +261,17 @@ round_transaction(OutboxRelay *relay, OutboxSettling *settling, OutboxBatch *bat
 	relay->queue->key_waits_for_settling &= settling->more;
 
 	/* What has been told of since the transaction began counts, too. */
-	if (find_due)
-	{
-		relay->find_next_due = false;
-		relay->next_due = next_due;
-	}
+	outbox_reader_found_due(relay->reader);
 }
 
 /* A look for new rows that finds none is over at once; all else may last. */
 static bool
 may_take_long(OutboxRelay *relay)
 {
-	return outbox_settling_ready(relay) > 0 || relay->nrescans > 0 ||
-		outbox_backlog_exists(relay) || relay->sweep_from != 0 ||
-		relay->config_dirty || !relay->holders_loaded || relay->check_holders ||
-		!dlist_is_empty(&relay->queue->reread) || relay->queue->count > 0;
+	return outbox_settling_ready(relay) > 0 ||
+		outbox_reader_reads_much(relay->reader) ||
+		outbox_sweep_wanted(relay->sweep) || relay->config_dirty ||
+		!relay->holders_loaded || relay->queue->count > 0;
 }
 
 void
@@ -260,7 +303,7 @@ outbox_relay_round(OutboxRelay *relay)
 	}
 	PG_CATCH();
 	{
-		outbox_batch_forget(&batch);
+		forget_claim(relay, &batch);
 		outbox_relay_database_failed(relay);
 	}
 	PG_END_TRY();

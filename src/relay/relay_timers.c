@@ -24,19 +24,24 @@
 /* -------------------------------------------------------------------- news */
 
 void
-outbox_relay_rescan(OutboxRelay *relay, int64 lo, int64 hi)
+outbox_relay_drop_unsent(OutboxRelay *relay)
 {
-	OutboxRange range = {Max(lo, 1), Min(hi, relay->cursor)};
+	int64		lowest = outbox_queue_drop_all(relay->queue, NULL);
 
-	if (range.lo <= range.hi &&
-		!outbox_backlog_add(relay, range.lo, range.hi))
-		outbox_range_add(relay->rescans, &relay->nrescans, OUTBOX_MAX_RANGES,
-						 range);
-	if (hi <= relay->cursor)
+	if (lowest != 0)
+		outbox_reader_add(relay->reader, lowest, PG_INT64_MAX,
+						  OUTBOX_UNREAD_RETURNED);
+}
+
+void
+outbox_relay_resume(OutboxRelay *relay, const OutboxResumed *resumed)
+{
+	if (!resumed->any)
 		return;
-	relay->main_pending = true;
-	if (hi != PG_INT64_MAX)
-		relay->news_hi = Max(relay->news_hi, hi);
+	if (resumed->from != 0)
+		outbox_reader_add(relay->reader, resumed->from, PG_INT64_MAX,
+						  OUTBOX_UNREAD_RETURNED);
+	outbox_reader_reread_due(relay->reader);
 }
 
 /* Room for so many more prepared transactions. */
@@ -69,7 +74,7 @@ heed_changes(OutboxRelay *relay, int news)
 	if (news & OUTBOX_NEWS_CONFIG)
 		relay->config_dirty = true;
 	if (news & OUTBOX_NEWS_REMOVED)
-		relay->check_holders = true;
+		outbox_reader_doubt_holders(relay->reader);
 	if (news & OUTBOX_NEWS_EXTENSION)
 		relay->recheck_extension = true;
 }
@@ -90,12 +95,10 @@ lost_prepared(OutboxRelay *relay, const OutboxRange *range)
 static bool
 has_work(OutboxRelay *relay)
 {
-	return !relay->holders_loaded || relay->main_pending || relay->find_prepared ||
-		relay->nrescans > 0 || outbox_mono_is_set(relay->later_at) ||
-		outbox_mono_is_set(relay->due_again_at) ||
-		outbox_backlog_exists(relay) || relay->queue->count > 0 ||
-		!dlist_is_empty(&relay->queue->reread) || relay->check_holders ||
-		relay->db_error || outbox_relay_count_broken(relay) > 0;
+	return !relay->holders_loaded || relay->find_prepared ||
+		outbox_reader_behind(relay->reader, outbox_mono_now()) ||
+		relay->queue->count > 0 || relay->db_error ||
+		outbox_routes_count_broken(relay->routes) > 0;
 }
 
 /* For how long nobody would miss this worker; 0: there is work. */
@@ -103,6 +106,7 @@ static int
 rest_ms(OutboxRelay *relay)
 {
 	int			ms = REST_MAX_MS;
+	TimestampTz due = outbox_reader_next_due(relay->reader);
 
 	/* Perhaps it is not paused any more. */
 	if (relay->config_dirty)
@@ -114,9 +118,9 @@ rest_ms(OutboxRelay *relay)
 		return 0;
 	if (relay->nprepared > 0)
 		ms = REST_PREPARED_MS;
-	if (relay->next_due != 0 && relay->next_due != DT_NOEND)
+	if (due != 0 && due != DT_NOEND)
 		ms = Min(ms, TimestampDifferenceMilliseconds(GetCurrentTimestamp(),
-													 relay->next_due));
+													 due));
 	return ms;
 }
 
@@ -124,17 +128,12 @@ void
 outbox_relay_heed_news(OutboxRelay *relay, const OutboxInbox *inbox)
 {
 	for (int i = 0; i < inbox->nranges; i++)
-		outbox_relay_rescan(relay, inbox->ranges[i].lo, inbox->ranges[i].hi);
+		outbox_reader_add(relay->reader, inbox->ranges[i].lo,
+						  inbox->ranges[i].hi, OUTBOX_UNREAD_LATE);
 	for (int i = 0; i < inbox->nprepared; i++)
 		outbox_relay_add_prepared(relay, &inbox->prepared[i]);
 	if (inbox->next_due != 0)
-	{
-		if (relay->next_due == 0 || inbox->next_due < relay->next_due)
-			relay->next_due = inbox->next_due;
-		/* Committed late; or the wall clock was set back. */
-		if (inbox->next_due <= relay->due_cursor)
-			relay->due_again_at = outbox_mono_now();
-	}
+		outbox_reader_told_due(relay->reader, inbox->next_due);
 	heed_changes(relay, inbox->news);
 	if (inbox->news & OUTBOX_NEWS_PREPARED)
 		lost_prepared(relay, &inbox->lost);
@@ -201,36 +200,39 @@ outbox_relay_check_prepared(OutboxRelay *relay,
 			i++;
 			continue;
 		}
-		outbox_relay_rescan(relay, prepared->range.lo, prepared->range.hi);
-		relay->find_next_due = true;
+		outbox_reader_add(relay->reader, prepared->range.lo,
+						  prepared->range.hi, OUTBOX_UNREAD_LATE);
+		outbox_reader_look_up_due(relay->reader);
 		heed_changes(relay, prepared->news);
 		*prepared = relay->prepared[--relay->nprepared];
 	}
 }
 
-static void
-release_locked_keys(OutboxRelay *relay, OutboxMonoTime now)
+#ifdef OUTBOX_FAULTS
+static bool
+in_range(const OutboxRange *range, int64 seq)
 {
-	dlist_mutable_iter iter;
-
-	dlist_foreach_modify(iter, &relay->queue->held)
-	{
-		OutboxKey  *key = dlist_container(OutboxKey, node, iter.cur);
-
-		if (key->hold != OUTBOX_HOLD_LOCKED)
-			continue;
-		if (outbox_mono_reached(key->hold_until, now))
-			outbox_queue_release(relay->queue, key);
-		else
-			outbox_mono_earlier(&relay->later_at, key->hold_until);
-	}
+	return range->lo <= seq && seq <= range->hi;
 }
+
+bool
+outbox_relay_prepared_leads_to(const OutboxRelay *relay, int64 seq)
+{
+	if (relay->find_prepared && in_range(&relay->prepared_range, seq))
+		return true;
+	for (int i = 0; i < relay->nprepared; i++)
+		if (in_range(&relay->prepared[i].range, seq) &&
+			outbox_store_sees(relay->prepared[i].xid))
+			return true;
+	return false;
+}
+#endif
 
 static void
 poll_now(OutboxRelay *relay)
 {
 	relay->poll_at = outbox_mono_after(outbox_poll_interval_ms);
-	relay->main_pending = true;
+	outbox_reader_look(relay->reader);
 	/* With a full window there would be no other transaction. */
 	relay->touch = true;
 	/* A password file can be repaired without a reload. */
@@ -243,15 +245,10 @@ static void
 sweep(OutboxRelay *relay)
 {
 	relay->sweep_at = outbox_mono_after(OUTBOX_SWEEP_MS);
-	relay->sweep_from = 1;
-#ifdef OUTBOX_FAULTS
-	relay->sweep_looks = false;
-#endif
-	relay->main_pending = true;
-	relay->due_cursor = DT_NOBEGIN;
-	relay->due_cursor_seq = 0;
-	relay->find_next_due = true;
-	relay->check_holders = true;
+	outbox_sweep_start(relay->sweep);
+	outbox_reader_look(relay->reader);
+	outbox_reader_reread_due(relay->reader);
+	outbox_reader_doubt_holders(relay->reader);
 	relay->config_dirty = true;
 	/* ALTER EXTENSION UPDATE need not touch a table. */
 	relay->recheck_extension = true;
@@ -260,40 +257,26 @@ sweep(OutboxRelay *relay)
 void
 outbox_relay_timers(OutboxRelay *relay, OutboxMonoTime now)
 {
+	OutboxResumed resumed;
+
 	outbox_relay_check_prepared(relay, has_ended);
-	outbox_backlog_jump(relay);
+	outbox_routes_retry(relay->routes, now, &resumed);
+	outbox_relay_resume(relay, &resumed);
 	if (outbox_mono_reached(relay->poll_at, now))
 		poll_now(relay);
 	if (outbox_mono_reached(relay->sweep_at, now))
 		sweep(relay);
 #ifdef OUTBOX_FAULTS
-	if (relay->sweep_from == 0 && relay->holders_loaded &&
-		outbox_mono_reached(relay->look_at, now))
-	{
-		relay->look_at = outbox_mono_plus(now, OUTBOX_LOOK_MS);
-		relay->sweep_looks = true;
-		relay->sweep_from = 1;
-	}
+	if (relay->holders_loaded)
+		outbox_sweep_look(relay->sweep, now);
 #endif
 	(void) expired(&relay->send_at, now);
-	if (expired(&relay->later_at, now))
-	{
-		for (int i = 0; i < relay->nlater; i++)
-			outbox_relay_rescan(relay, relay->later[i].lo, relay->later[i].hi);
-		relay->nlater = 0;
-		release_locked_keys(relay, now);
-	}
+	outbox_reader_timers(relay->reader, now);
 	if (expired(&relay->unstick_at, now))
 	{
 		relay->nstuck = 0;
 		relay->nstuck_rejected = 0;
 		relay->settle_slowly = true;
-	}
-	if (expired(&relay->due_again_at, now))
-	{
-		relay->due_cursor = DT_NOBEGIN;
-		relay->due_cursor_seq = 0;
-		relay->find_next_due = true;
 	}
 	outbox_unflushed_check(&relay->unflushed);
 }

@@ -16,7 +16,7 @@
 #include "postgres.h"
 
 #include "access/xlog.h"
-#include "relay_claim.h"
+#include "relay_internal.h"
 
 static uint32
 bit_of(int64 hash)

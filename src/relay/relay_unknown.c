@@ -52,7 +52,8 @@ blame(OutboxRelay *relay, OutboxItem *item, const OutboxLinkError *error)
 		OutboxRoute *route = item->route;
 
 		outbox_queue_unknown(relay->queue, item, false);
-		outbox_relay_route_broken(relay, route, error->text);
+		outbox_route_broken(relay->routes, route, error->text,
+							outbox_reader_end(relay->reader));
 		return;
 	}
 	if (!outbox_relay_was_blamed(relay, item->message))

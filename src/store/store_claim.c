@@ -365,24 +365,25 @@ outbox_store_list(const OutboxClaim *claim, OutboxRowVisit visit)
 }
 
 void
-outbox_store_find_keys(const int64 *hashes, const int64 *his, int n, int64 lo,
-					   bool *found)
+outbox_store_find_keys(const int64 *hashes, const int64 *los,
+					   const int64 *his, int n, bool *found)
 {
 	static OutboxStatement statement;
-	static const Oid types[] = {INT8ARRAYOID, INT8ARRAYOID, INT8OID};
-	Datum		values[] = {int64_array(hashes, n), int64_array(his, n),
-	Int64GetDatum(lo)};
+	static const Oid types[] = {INT8ARRAYOID, INT8ARRAYOID, INT8ARRAYOID};
+	Datum		values[] = {int64_array(hashes, n), int64_array(los, n),
+	int64_array(his, n)};
 
 	/* LIMIT: one look into the index for each, whatever the planner believes. */
 	outbox_store_execute(outbox_store_plan(&statement,
 										   psprintf("SELECT k.i FROM ROWS FROM"
-													" (pg_catalog.unnest($1), pg_catalog.unnest($2))"
-													" WITH ORDINALITY k (hash, hi, i),"
+													" (pg_catalog.unnest($1), pg_catalog.unnest($2),"
+													" pg_catalog.unnest($3))"
+													" WITH ORDINALITY k (hash, lo, hi, i),"
 													" LATERAL (SELECT FROM %s.outbox"
 													" WHERE " READY
 													" AND aggregate_id IS NOT NULL"
 													" AND %s.outbox_key_hash(aggregate_type, aggregate_id) = k.hash"
-													" AND seq >= $3 AND seq <= k.hi"
+													" AND seq >= k.lo AND seq <= k.hi"
 													" LIMIT 1) r",
 													outbox_store_schema(),
 													outbox_store_schema()),

@@ -177,9 +177,9 @@ typedef struct OutboxRow
 typedef void (*OutboxRowVisit) (const OutboxRow *row, void *arg);
 extern int	outbox_store_list(const OutboxClaim *claim, OutboxRowVisit visit);
 
-/* Which of these keys have a row that is ready in [lo, his[i]]. */
-extern void outbox_store_find_keys(const int64 *hashes, const int64 *his, int n,
-								   int64 lo, bool *found);
+/* Which of these keys have a row that is ready in [los[i], his[i]]. */
+extern void outbox_store_find_keys(const int64 *hashes, const int64 *los,
+								   const int64 *his, int n, bool *found);
 
 /* The highest seq that is ready, or 0. */
 extern int64 outbox_store_last_ready(void);

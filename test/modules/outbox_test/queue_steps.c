@@ -6,15 +6,15 @@
  * Compiled into this module as it is, like the store, with a slot of its own.
  * outbox_test_queue() starts with an empty queue and takes words:
  *
- *		admit:SEQ[:KEY]		a scan has claimed it; again: its key was read again;
- *							due: its time has come
+ *		admit:SEQ[:KEY]		it was claimed; due: its time has come
  *		send				everything that is ready
  *		ack:SEQ reject:SEQ	the broker's answers; settle:SEQ retry:SEQ fail:SEQ
  *							what the settling transaction made of them
  *		unknown				the link is lost
  *		lock:SEQ:KEY		somebody has locked that row
  *		release:KEY			the hold is over
- *		done:SEQ:KEY		the key was read again up to there (0: to its end)
+ *		read:SEQ:KEY		the key was read again up to there (0: to its end), before
+ *							what was claimed of it is admitted
  *		drop				all that is not sent leaves memory
  *		durable				must the next commit be on the disk?
  *		reread claims		what is to be read again; what is shown as claimed
@@ -74,7 +74,7 @@ find_item(Steps *steps, int64 seq)
 }
 
 static void
-admit(Steps *steps, const char *word, int64 seq, char key, OutboxOrigin origin)
+admit(Steps *steps, const char *word, int64 seq, char key, bool due)
 {
 	OutboxMessage *message = MemoryContextAllocZero(steps->queue->message_cxt,
 													sizeof(OutboxMessage));
@@ -89,7 +89,7 @@ admit(Steps *steps, const char *word, int64 seq, char key, OutboxOrigin origin)
 	if (claim < 0)
 		say(steps, word, "is there");
 	else if (!outbox_queue_admit(steps->queue, message, &steps->route, claim,
-								 origin))
+								 due))
 		say(steps, word, "dropped");
 }
 
@@ -193,11 +193,9 @@ step(Steps *steps, const char *word)
 		(void) sscanf(word, "%15[a-z]:%c", verb, &letter);
 
 	if (strcmp(verb, "admit") == 0)
-		admit(steps, word, seq, letter, OUTBOX_FROM_SCAN);
-	else if (strcmp(verb, "again") == 0)
-		admit(steps, word, seq, letter, OUTBOX_FROM_KEY);
+		admit(steps, word, seq, letter, false);
 	else if (strcmp(verb, "due") == 0)
-		admit(steps, word, seq, letter, OUTBOX_FROM_DUE);
+		admit(steps, word, seq, letter, true);
 	else if (strcmp(verb, "send") == 0)
 		send_all(steps, word);
 	else if (strcmp(verb, "ack") == 0)
@@ -216,8 +214,13 @@ step(Steps *steps, const char *word)
 		outbox_queue_hold_locked(queue, letter, seq, outbox_mono_after(1000));
 	else if (strcmp(verb, "release") == 0)
 		outbox_queue_release(queue, existing_key(steps, letter));
-	else if (strcmp(verb, "done") == 0)
-		outbox_queue_reread_done(queue, existing_key(steps, letter), seq);
+	else if (strcmp(verb, "read") == 0)
+	{
+		OutboxKey  *key = existing_key(steps, letter);
+
+		outbox_queue_key_read(queue, key, key->skip_low,
+							  seq == 0 ? 0 : seq + 1);
+	}
 	else if (strcmp(verb, "drop") == 0)
 		say(steps, word, psprintf("from " INT64_FORMAT,
 								  outbox_queue_drop_all(queue, NULL)));

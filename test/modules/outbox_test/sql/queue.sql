@@ -19,19 +19,19 @@ SELECT * FROM outbox_test_queue('admit:1:a admit:2:b send ack:1 unknown send');
 -- An attempt has failed: its key waits in the table, others go on; it comes first
 -- when its time has come
 SELECT * FROM outbox_test_queue('admit:1:a admit:2:a admit:3:b send reject:1 retry:1 reread
-	admit:4:a claims due:1:a send reread ack:1 settle:1 reread again:2:a again:4:a done:0:a send');
+	admit:4:a claims due:1:a send reread ack:1 settle:1 reread read:0:a admit:2:a admit:4:a send');
 -- It has failed for good, and the route blocks: whoever lets the key go on may have
 -- made it pending again
 SELECT * FROM outbox_test_queue('admit:1:a admit:2:a send reject:1 fail:1 admit:3:a send reread
-	release:a reread again:1:a again:2:a again:3:a done:0:a send');
+	release:a reread read:0:a admit:1:a admit:2:a admit:3:a send');
 
 -- A locked row: what waits behind it leaves memory, what is in front stays
 SELECT * FROM outbox_test_queue('admit:1:a admit:2:a admit:4:a lock:3:a claims send ack:1 settle:1 send reread
 	release:a send ack:2 settle:2 reread');
 -- Behind rows that are in the table only nothing is kept, not even when it fits
-SELECT * FROM outbox_test_queue('lock:2:a release:a reread admit:3:a again:2:a send reread');
+SELECT * FROM outbox_test_queue('lock:2:a release:a reread admit:3:a admit:2:a send reread');
 -- Read up to a number: from the next on
-SELECT * FROM outbox_test_queue('lock:2:a release:a again:2:a done:2:a send ack:2 settle:2 reread');
+SELECT * FROM outbox_test_queue('lock:2:a release:a read:2:a admit:2:a send ack:2 settle:2 reread');
 
 -- Everything leaves memory that is not sent, in whatever state
 SELECT * FROM outbox_test_queue('admit:1:a send admit:2:a admit:3 admit:4:b drop claims send');

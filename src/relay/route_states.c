@@ -1,12 +1,11 @@
 /*-------------------------------------------------------------------------
  *
- * relay_routes.c
- *		Routes: which ones wait, and why.
+ * route_states.c
+ *		Routes, as the worker has loaded them: which ones wait, and why.
  *
  * A route waits while it is paused, and after a destination error (its
  * exchange does not exist, we may not write to it) until its backoff is over.
- * Its messages are dropped from memory and left out of claims; where they have
- * to be read again is kept in skip_low.  Other routes are not affected.
+ * Other routes are not affected.
  *
  *-------------------------------------------------------------------------
  */
@@ -14,13 +13,31 @@
 
 #include "backoff.h"
 #include "common/pg_prng.h"
-#include "relay_internal.h"
+#include "route_states.h"
 #include "settings.h"
+#include "shared.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+struct OutboxRoutes
+{
+	MemoryContext cxt;
+	OutboxQueue *queue;
+	List	   *list;			/* of OutboxRoute; never freed, only changed */
+};
+
+OutboxRoutes *
+outbox_routes_create(MemoryContext cxt, OutboxQueue *queue)
+{
+	OutboxRoutes *routes = MemoryContextAllocZero(cxt, sizeof(OutboxRoutes));
+
+	routes->cxt = cxt;
+	routes->queue = queue;
+	return routes;
+}
+
 static OutboxRoute *
-find_route(List *routes, const char *name)
+find_route(const List *routes, const char *name)
 {
 	ListCell   *cell;
 
@@ -39,14 +56,14 @@ find_route(List *routes, const char *name)
  * one whose exchange has.
  */
 OutboxRoute *
-outbox_relay_find_route(OutboxRelay *relay, const char *name)
+outbox_routes_find(OutboxRoutes *routes, const char *name)
 {
-	OutboxRoute *route = find_route(relay->routes, name);
+	OutboxRoute *route = find_route(routes->list, name);
 	MemoryContext old;
 
 	if (route != NULL)
 		return route;
-	old = MemoryContextSwitchTo(relay->cxt);
+	old = MemoryContextSwitchTo(routes->cxt);
 	route = palloc0(sizeof(OutboxRoute));
 	route->name = pstrdup(name);
 	route->shown = pstrdup("");
@@ -55,62 +72,68 @@ outbox_relay_find_route(OutboxRelay *relay, const char *name)
 	route->max_attempts = 1;
 	route->ordered = true;
 	route->paused = true;
-	relay->routes = lappend(relay->routes, route);
+	routes->list = lappend(routes->list, route);
 	MemoryContextSwitchTo(old);
 	return route;
 }
 
 bool
-outbox_relay_route_waits(const OutboxRoute *route)
+outbox_route_waits(const OutboxRoute *route)
 {
 	return route->paused || route->broken;
 }
 
-/* Rows of the route from seq on are in the table only. */
 void
-outbox_relay_route_skip(OutboxRoute *route, int64 seq)
+outbox_route_skip(OutboxRoute *route, int64 seq)
 {
 	if (route->skip_low == 0 || seq < route->skip_low)
 		route->skip_low = seq;
 }
 
-/* A claim from seq on has left the rows of waiting routes out. */
 void
-outbox_relay_routes_passed_over(OutboxRelay *relay, int64 seq)
+outbox_routes_passed_over(OutboxRoutes *routes, int64 seq)
 {
 	ListCell   *cell;
 
-	foreach(cell, relay->routes)
+	foreach(cell, routes->list)
 	{
 		OutboxRoute *route = lfirst(cell);
 
-		if (outbox_relay_route_waits(route))
-			outbox_relay_route_skip(route, Max(seq, 1));
+		if (outbox_route_waits(route))
+			outbox_route_skip(route, Max(seq, 1));
 	}
 }
 
-/* The route's messages leave memory, and are read again when it can go on. */
+/* ------------------------------------------------------------ stop and start */
+
+/* Its messages leave memory, and are read again when it can go on. */
 static void
-stop_route(OutboxRelay *relay, OutboxRoute *route)
+stop_route(OutboxRoutes *routes, OutboxRoute *route, int64 end)
 {
-	int64		lowest = outbox_queue_drop_all(relay->queue, route);
+	int64		lowest = outbox_queue_drop_all(routes->queue, route);
 
 	/* From now on claims pass its rows over, wherever they are. */
-	if (lowest == 0 || lowest > relay->cursor)
-		lowest = relay->cursor + 1;
-	outbox_relay_route_skip(route, lowest);
+	if (lowest == 0 || lowest > end)
+		lowest = end;
+	outbox_route_skip(route, lowest);
 }
 
 static void
-start_route(OutboxRelay *relay, OutboxRoute *route)
+resume_from(OutboxResumed *resumed, int64 seq)
 {
-	if (route->skip_low != 0)
-		outbox_relay_rescan(relay, route->skip_low, PG_INT64_MAX);
-	route->skip_low = 0;
-	relay->find_next_due = true;
-	relay->due_cursor = DT_NOBEGIN;
-	relay->due_cursor_seq = 0;
+	resumed->any = true;
+	if (seq != 0 && (resumed->from == 0 || seq < resumed->from))
+		resumed->from = seq;
 }
+
+static void
+start_route(OutboxRoute *route, OutboxResumed *resumed)
+{
+	resume_from(resumed, route->skip_low);
+	route->skip_low = 0;
+}
+
+/* -------------------------------------------------------------------- load */
 
 /* Puts loaded values into a route that items point to. */
 static void
@@ -142,81 +165,80 @@ update_route(OutboxRoute *route, OutboxRoute *loaded)
 }
 
 static void
-merge_route(OutboxRelay *relay, OutboxRoute *loaded)
+merge_route(OutboxRoutes *routes, OutboxRoute *loaded, int64 end,
+			OutboxResumed *resumed)
 {
-	OutboxRoute *route = find_route(relay->routes, loaded->name);
+	OutboxRoute *route = find_route(routes->list, loaded->name);
 	bool		waited;
 	bool		ordered;
 	MemoryContext old;
 
 	if (route == NULL)
 	{
-		old = MemoryContextSwitchTo(relay->cxt);
-		relay->routes = lappend(relay->routes, loaded);
+		old = MemoryContextSwitchTo(routes->cxt);
+		routes->list = lappend(routes->list, loaded);
 		MemoryContextSwitchTo(old);
 		if (loaded->paused)
-			stop_route(relay, loaded);
+			stop_route(routes, loaded, end);
 		return;
 	}
-	waited = outbox_relay_route_waits(route);
+	waited = outbox_route_waits(route);
 	ordered = route->ordered;
 	update_route(route, loaded);
 	/* What stood behind a key that is held need not any more. */
 	if (ordered && !route->ordered)
-	{
-		int64		lowest = outbox_queue_lowest_held(relay->queue);
-
-		if (lowest != 0)
-			outbox_relay_rescan(relay, lowest, PG_INT64_MAX);
-	}
-	if (!waited && outbox_relay_route_waits(route))
-		stop_route(relay, route);
-	else if (waited && !outbox_relay_route_waits(route))
-		start_route(relay, route);
+		resume_from(resumed, outbox_queue_lowest_held(routes->queue));
+	if (!waited && outbox_route_waits(route))
+		stop_route(routes, route, end);
+	else if (waited && !outbox_route_waits(route))
+		start_route(route, resumed);
 }
 
 /* Called in a transaction. */
 void
-outbox_relay_load_routes(OutboxRelay *relay, OutboxControl *control)
+outbox_routes_load(OutboxRoutes *routes, OutboxControl *control, int64 end,
+				   OutboxResumed *resumed)
 {
-	List	   *loaded = outbox_store_load_routes(relay->cxt, control);
+	List	   *loaded = outbox_store_load_routes(routes->cxt, control);
 	ListCell   *cell;
 
-	foreach(cell, relay->routes)
+	memset(resumed, 0, sizeof(*resumed));
+	foreach(cell, routes->list)
 	{
 		OutboxRoute *route = lfirst(cell);
 
 		if (find_route(loaded, route->name) == NULL && !route->paused)
 		{
 			route->paused = true;
-			stop_route(relay, route);
+			stop_route(routes, route, end);
 		}
 	}
 	foreach(cell, loaded)
-		merge_route(relay, lfirst(cell));
+		merge_route(routes, lfirst(cell), end, resumed);
 	list_free(loaded);
 }
 
-/* Names of the routes that claims leave out, in the current context. */
 List *
-outbox_relay_excluded_routes(OutboxRelay *relay)
+outbox_routes_excluded(OutboxRoutes *routes)
 {
 	List	   *names = NIL;
 	ListCell   *cell;
 
-	foreach(cell, relay->routes)
+	foreach(cell, routes->list)
 	{
 		OutboxRoute *route = lfirst(cell);
 
-		if (outbox_relay_route_waits(route))
+		if (outbox_route_waits(route))
 			names = lappend(names, route->name);
 	}
 	return names;
 }
 
+/* -------------------------------------------------------------- its exchange */
+
 void
-outbox_relay_route_broken(OutboxRelay *relay, OutboxRoute *route,
-						  const char *reason)
+outbox_route_broken(OutboxRoutes *routes, OutboxRoute *route,
+					const char *reason, int64 end)
 {
 	char	   *text = psprintf("route \"%s\": %s", route->shown, reason);
 
@@ -235,12 +257,11 @@ outbox_relay_route_broken(OutboxRelay *relay, OutboxRoute *route,
 														  outbox_retry_max_ms,
 														  route->failures,
 														  pg_prng_uint32(&pg_global_prng_state)));
-	stop_route(relay, route);
+	stop_route(routes, route, end);
 }
 
-/* A message went out on it. */
 void
-outbox_relay_route_works(OutboxRoute *route)
+outbox_route_works(OutboxRoute *route)
 {
 	if (route->failures == 0)
 		return;
@@ -250,60 +271,69 @@ outbox_relay_route_works(OutboxRoute *route)
 					route->shown)));
 }
 
-/* Lets routes whose backoff is over try again; returns when the next is. */
-OutboxMonoTime
-outbox_relay_retry_routes(OutboxRelay *relay, OutboxMonoTime now)
+void
+outbox_routes_retry(OutboxRoutes *routes, OutboxMonoTime now,
+					OutboxResumed *resumed)
 {
-	OutboxMonoTime next = OUTBOX_MONO_UNSET;
 	ListCell   *cell;
 
-	foreach(cell, relay->routes)
+	memset(resumed, 0, sizeof(*resumed));
+	foreach(cell, routes->list)
 	{
 		OutboxRoute *route = lfirst(cell);
 
-		if (!route->broken)
+		if (!route->broken || !outbox_mono_reached(route->retry_at, now))
 			continue;
-		if (!outbox_mono_reached(route->retry_at, now))
-		{
-			outbox_mono_earlier(&next, route->retry_at);
-			continue;
-		}
 		route->broken = false;
 		if (!route->paused)
-			start_route(relay, route);
+			start_route(route, resumed);
 	}
-	return next;
+}
+
+OutboxMonoTime
+outbox_routes_deadline(const OutboxRoutes *routes)
+{
+	OutboxMonoTime deadline = OUTBOX_MONO_UNSET;
+	ListCell   *cell;
+
+	foreach(cell, routes->list)
+	{
+		const OutboxRoute *route = lfirst(cell);
+
+		if (route->broken)
+			outbox_mono_earlier(&deadline, route->retry_at);
+	}
+	return deadline;
 }
 
 bool
-outbox_relay_has_unordered(OutboxRelay *relay)
+outbox_routes_have_unordered(const OutboxRoutes *routes)
 {
 	ListCell   *cell;
 
-	foreach(cell, relay->routes)
-		if (!((OutboxRoute *) lfirst(cell))->ordered)
+	foreach(cell, routes->list)
+		if (!((const OutboxRoute *) lfirst(cell))->ordered)
 			return true;
 	return false;
 }
 
 int
-outbox_relay_count_broken(OutboxRelay *relay)
+outbox_routes_count_broken(const OutboxRoutes *routes)
 {
 	int			count = 0;
 	ListCell   *cell;
 
-	foreach(cell, relay->routes)
-		if (((OutboxRoute *) lfirst(cell))->failures > 0)
+	foreach(cell, routes->list)
+		if (((const OutboxRoute *) lfirst(cell))->failures > 0)
 			count++;
 	return count;
 }
 
-/* On a new connection every exchange is looked at again. */
 void
-outbox_relay_forget_declared(OutboxRelay *relay)
+outbox_routes_forget_declared(OutboxRoutes *routes)
 {
 	ListCell   *cell;
 
-	foreach(cell, relay->routes)
+	foreach(cell, routes->list)
 		((OutboxRoute *) lfirst(cell))->declared = false;
 }

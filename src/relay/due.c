@@ -1,0 +1,187 @@
+/*-------------------------------------------------------------------------
+ *
+ * due.c
+ *		Rows whose time comes: retries and scheduled messages.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "due.h"
+#include "relay_internal.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+struct OutboxDue
+{
+	TimestampTz next;			/* by the wall clock; 0: none */
+	bool		unknown;		/* look it up */
+	TimestampTz cursor;			/* claimed up to here, */
+	int64		cursor_seq;		/* of that time up to this one */
+	OutboxMonoTime again_at;	/* read them from the start; unset: no reason */
+	bool		found;			/* looked up in this round: */
+	TimestampTz found_next;
+};
+
+OutboxDue *
+outbox_due_create(MemoryContext cxt)
+{
+	OutboxDue  *due = MemoryContextAllocZero(cxt, sizeof(OutboxDue));
+
+	due->cursor = DT_NOBEGIN;
+	return due;
+}
+
+/* ------------------------------------------------------------- what is told */
+
+void
+outbox_due_told(OutboxDue *due, TimestampTz at)
+{
+	if (due->next == 0 || at < due->next)
+		due->next = at;
+	/* Committed late; or the wall clock was set back. */
+	if (at <= due->cursor)
+		due->again_at = outbox_mono_now();
+}
+
+void
+outbox_due_look_up(OutboxDue *due)
+{
+	due->unknown = true;
+}
+
+void
+outbox_due_restart(OutboxDue *due)
+{
+	due->cursor = DT_NOBEGIN;
+	due->cursor_seq = 0;
+	due->unknown = true;
+}
+
+void
+outbox_due_restart_at(OutboxDue *due, OutboxMonoTime at)
+{
+	due->again_at = at;
+}
+
+/* ------------------------------------------------------------------- verbs */
+
+bool
+outbox_due_wanted(const OutboxDue *due)
+{
+	return due->next != 0 && GetCurrentTimestamp() >= due->next;
+}
+
+void
+outbox_due_claim(OutboxDue *due, OutboxBatch *batch)
+{
+	OutboxSegment *segment = outbox_batch_add_segment(batch, OUTBOX_SOURCE_DUE,
+													  0, PG_INT64_MAX);
+	OutboxClaim claim;
+
+	outbox_batch_fill_claim(batch, &claim);
+	if (outbox_store_claim_due(&claim, due->cursor,
+							   due->cursor_seq) >= claim.limit)
+		segment->cut = true;
+}
+
+void
+outbox_due_committed(OutboxDue *due, OutboxBatch *batch)
+{
+	OutboxSegment *segment = outbox_batch_next(batch, OUTBOX_SOURCE_DUE, NULL);
+
+	if (segment == NULL)
+		return;
+	if (segment->visited > 0)
+	{
+		due->cursor = segment->last_due;
+		due->cursor_seq = segment->last_seq;
+	}
+	/* For rows that were locked, or whose key was held. */
+	due->again_at = outbox_mono_after(outbox_relay_recheck_ms());
+}
+
+/* ------------------------------------------------------- when is the next? */
+
+bool
+outbox_due_unknown(const OutboxDue *due)
+{
+	return due->unknown;
+}
+
+/*
+ * What was due and was not claimed by this batch cannot be claimed now (locked,
+ * or of a route that waits): it must not make us look again at once, again_at
+ * does so later.
+ */
+void
+outbox_due_find(OutboxDue *due, OutboxBatch *batch, TimestampTz wall,
+				bool force)
+{
+	OutboxSegment *segment = outbox_batch_next(batch, OUTBOX_SOURCE_DUE, NULL);
+	TimestampTz after = due->cursor;
+
+	due->found = false;
+	if (!due->unknown && !force && segment == NULL)
+		return;
+	if (segment != NULL && !segment->cut)
+		after = Max(wall, segment->visited > 0 ? segment->last_due : due->cursor);
+	due->found_next = outbox_store_next_due(after);
+	due->found = true;
+}
+
+void
+outbox_due_found(OutboxDue *due)
+{
+	if (!due->found)
+		return;
+	due->found = false;
+	due->unknown = false;
+	due->next = due->found_next;
+}
+
+TimestampTz
+outbox_due_next(const OutboxDue *due)
+{
+	return due->next;
+}
+
+/* ------------------------------------------------------------------ timers */
+
+/*
+ * The wall clock decides, and somebody may set it while we wait: the poll then
+ * looks again.
+ */
+OutboxMonoTime
+outbox_due_deadline(const OutboxDue *due, OutboxMonoTime now)
+{
+	OutboxMonoTime deadline = due->again_at;
+	TimestampTz wall;
+
+	if (due->next == 0 || due->next == DT_NOEND)
+		return deadline;
+	wall = GetCurrentTimestamp();
+	/* One that has passed waits for something else than time. */
+	if (due->next > wall)
+		outbox_mono_earlier(&deadline,
+							outbox_mono_plus(now,
+											 TimestampDifferenceMilliseconds(wall,
+																			 due->next)));
+	return deadline;
+}
+
+void
+outbox_due_timers(OutboxDue *due, OutboxMonoTime now)
+{
+	if (!outbox_mono_is_set(due->again_at) ||
+		!outbox_mono_reached(due->again_at, now))
+		return;
+	due->again_at = OUTBOX_MONO_UNSET;
+	outbox_due_restart(due);
+}
+
+bool
+outbox_due_waits(const OutboxDue *due)
+{
+	return outbox_mono_is_set(due->again_at);
+}

@@ -1,0 +1,357 @@
+/*-------------------------------------------------------------------------
+ *
+ * reader.c
+ *		Which rows are read next, and what becomes of them.
+ *
+ * After the commit of a claim its messages go to the queue, in the order of seq,
+ * and what the claim has passed over is remembered.  Not before, because what is
+ * in the queue may be published; an error in there ends the process.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "fault.h"
+#include "due.h"
+#include "relay_internal.h"
+#include "keys.h"
+#include "reader.h"
+#include "scan.h"
+#include "settings.h"
+#include "utils/memutils.h"
+
+/*
+ * While so many keys are under way, rows that would only wait behind them are
+ * not claimed.  With fewer, the scan goes on past busy keys, leaving their rows
+ * to be read again later, to find others: that read has to pass the rows of
+ * the keys in between, so it must not become the rule.
+ */
+#define BUSY_KEYS 16
+
+struct OutboxReader
+{
+	OutboxQueue *queue;
+	OutboxRoutes *routes;
+	OutboxDue  *due;
+	OutboxKeys *keys;
+	OutboxScan *scan;
+	uint32		batches;
+};
+
+OutboxReader *
+outbox_reader_create(MemoryContext cxt, OutboxQueue *queue,
+					 OutboxRoutes *routes)
+{
+	OutboxReader *reader = MemoryContextAllocZero(cxt, sizeof(OutboxReader));
+
+	reader->queue = queue;
+	reader->routes = routes;
+	reader->due = outbox_due_create(cxt);
+	reader->keys = outbox_keys_create(cxt, queue);
+	reader->scan = outbox_scan_create(cxt, queue);
+	return reader;
+}
+
+/* ------------------------------------------------------------ what to read */
+
+void
+outbox_reader_add(OutboxReader *reader, int64 lo, int64 hi, int why)
+{
+	outbox_scan_add(reader->scan, lo, hi, OUTBOX_MONO_UNSET, why);
+}
+
+void
+outbox_reader_look(OutboxReader *reader)
+{
+	int64		end = outbox_scan_end(reader->scan);
+
+	outbox_scan_add(reader->scan, end, PG_INT64_MAX, OUTBOX_MONO_UNSET,
+					OUTBOX_UNREAD_NEW);
+}
+
+void
+outbox_reader_told_due(OutboxReader *reader, TimestampTz at)
+{
+	outbox_due_told(reader->due, at);
+}
+
+void
+outbox_reader_look_up_due(OutboxReader *reader)
+{
+	outbox_due_look_up(reader->due);
+}
+
+void
+outbox_reader_reread_due(OutboxReader *reader)
+{
+	outbox_due_restart(reader->due);
+}
+
+void
+outbox_reader_doubt_holders(OutboxReader *reader)
+{
+	outbox_keys_doubt_holders(reader->keys);
+}
+
+/* ------------------------------------------------------------------- claim */
+
+/* Is what is in memory little enough? */
+static bool
+has_room(const OutboxQueue *queue)
+{
+	/* Not for the sake of a few rows while there is enough to do. */
+	if (queue->nready > 0 && queue->nready >= outbox_window / 2)
+		return false;
+	if (queue->nwaiting > 0 && queue->nwaiting >= queue->waiting_max / 2 &&
+		queue->nready + queue->nsent >= BUSY_KEYS)
+		return false;
+	return queue->count < OUTBOX_QUEUE_MAX && queue->bytes < OUTBOX_QUEUE_BYTES;
+}
+
+bool
+outbox_reader_wanted(const OutboxReader *reader, OutboxMonoTime now)
+{
+	return has_room(reader->queue) &&
+		(outbox_scan_wanted(reader->scan, now) ||
+		 outbox_keys_wanted(reader->keys) ||
+		 outbox_due_wanted(reader->due));
+}
+
+bool
+outbox_reader_wonders(const OutboxReader *reader)
+{
+	return outbox_keys_doubtful(reader->keys) ||
+		outbox_due_unknown(reader->due);
+}
+
+void
+outbox_reader_check_holders(OutboxReader *reader)
+{
+	if (outbox_keys_doubtful(reader->keys))
+		outbox_keys_check_holders(reader->keys);
+}
+
+/*
+ * Due rows, keys, and the scan, in this order: the scan leaves out keys that are
+ * read by themselves.  Who comes first leaves half of the room to the others.
+ */
+void
+outbox_reader_claim(OutboxReader *reader, OutboxBatch *batch, TimestampTz wall)
+{
+	OutboxMonoTime now = outbox_mono_now();
+	MemoryContext old = MemoryContextSwitchTo(batch->cxt);
+	bool		want_keys = outbox_keys_wanted(reader->keys);
+	bool		want_scan = outbox_scan_wanted(reader->scan, now);
+	TimestampTz next = outbox_due_next(reader->due);
+
+	batch->turn = reader->batches++;
+	batch->excluded_routes = outbox_routes_excluded(reader->routes);
+	if (want_keys || want_scan)
+		outbox_batch_keep_half(batch, OUTBOX_BEFORE_KEYS);
+	if (next != 0 && wall >= next && !outbox_batch_full(batch))
+		outbox_due_claim(reader->due, batch);
+	outbox_batch_keep_nothing(batch);
+	if (want_keys)
+	{
+		if (want_scan)
+			outbox_batch_keep_half(batch, OUTBOX_BEFORE_SCAN);
+		outbox_keys_claim(reader->keys, batch,
+						  outbox_scan_lowest(reader->scan),
+						  outbox_scan_end(reader->scan));
+		outbox_batch_keep_nothing(batch);
+	}
+	if (want_scan)
+		outbox_scan_claim(reader->scan, batch, now);
+	OUTBOX_FAULT("amid_claim");
+	MemoryContextSwitchTo(old);
+}
+
+void
+outbox_reader_find_due(OutboxReader *reader, OutboxBatch *batch,
+					   TimestampTz wall, bool failed)
+{
+	outbox_due_find(reader->due, batch, wall, failed);
+}
+
+void
+outbox_reader_found_due(OutboxReader *reader)
+{
+	outbox_due_found(reader->due);
+}
+
+/* --------------------------------------------------------------- committed */
+
+/* Later rows of their keys must wait; of what has no order, only they. */
+static void
+hold_locked(OutboxReader *reader, OutboxBatch *batch)
+{
+	OutboxMonoTime until = outbox_mono_after(outbox_relay_recheck_ms());
+	ListCell   *cell;
+
+	foreach(cell, batch->locked)
+	{
+		OutboxLockedRow *row = lfirst(cell);
+
+		if (row->keyed &&
+			outbox_routes_find(reader->routes, row->route)->ordered)
+			outbox_keys_hold_locked(reader->keys, row->key_hash, row->seq,
+									until);
+		else
+			outbox_scan_add(reader->scan, row->seq, row->seq, until,
+							OUTBOX_UNREAD_LOCKED);
+	}
+}
+
+/* A claimed message: where it is in the batch, and how it came there. */
+typedef struct Admission
+{
+	int64		seq;
+	int			index;
+	bool		due;
+} Admission;
+
+static int
+compare_admissions(const void *a, const void *b)
+{
+	const Admission *left = a;
+	const Admission *right = b;
+
+	if (left->seq != right->seq)
+		return left->seq < right->seq ? -1 : 1;
+	return left->index - right->index;
+}
+
+/* Hands a message to the queue, or drops it; remembers what was dropped. */
+static void
+admit(OutboxReader *reader, OutboxBatch *batch, const Admission *admission)
+{
+	OutboxMessage *message = batch->messages[admission->index];
+	OutboxRoute *route = outbox_routes_find(reader->routes, message->route);
+
+	/* A route that we have not loaded yet: its turn comes when we have. */
+	if (outbox_route_waits(route))
+	{
+		outbox_route_skip(route, admission->seq);
+		batch->unknown_route = true;
+		outbox_batch_give_up(batch, admission->index);
+		return;
+	}
+	(void) outbox_queue_admit(reader->queue, message, route,
+							  batch->claims[admission->index],
+							  admission->due);
+}
+
+/*
+ * In the order of seq over all segments: a row never depends on one with a
+ * higher number, whichever was found first.
+ */
+static void
+admit_all(OutboxReader *reader, OutboxBatch *batch)
+{
+	Admission  *admissions = MemoryContextAlloc(batch->cxt, sizeof(Admission) *
+												Max(batch->count, 1));
+	int			n = 0;
+
+	for (int i = 0; i < batch->nsegments; i++)
+	{
+		OutboxSegment *segment = &batch->segments[i];
+
+		for (int j = segment->start; j < segment->end; j++)
+		{
+			if (batch->messages[j] == NULL)
+				continue;		/* given up */
+			admissions[n].seq = batch->messages[j]->seq;
+			admissions[n].index = j;
+			admissions[n++].due = segment->source == OUTBOX_SOURCE_DUE;
+		}
+	}
+	qsort(admissions, n, sizeof(Admission), compare_admissions);
+	for (int i = 0; i < n; i++)
+	{
+		admit(reader, batch, &admissions[i]);
+		OUTBOX_FAULT("amid_admit");
+	}
+}
+
+/*
+ * First what was read is no longer unread, then what of it must be read again is:
+ * locked rows, and what the queue does not keep.
+ */
+void
+outbox_reader_committed(OutboxReader *reader, OutboxBatch *batch)
+{
+	outbox_due_committed(reader->due, batch);
+	outbox_keys_committed(reader->keys, batch);
+	/* A scan before may have left out rows of theirs behind the end. */
+	if (outbox_batch_next(batch, OUTBOX_SOURCE_KEYS, NULL) != NULL)
+		outbox_reader_look(reader);
+	outbox_scan_committed(reader->scan, batch);
+	hold_locked(reader, batch);
+	admit_all(reader, batch);
+	batch->count = 0;
+	batch->nsegments = 0;
+}
+
+/* ------------------------------------------------------------------- state */
+
+int64
+outbox_reader_end(const OutboxReader *reader)
+{
+	return outbox_scan_end(reader->scan);
+}
+
+bool
+outbox_reader_leads_to(const OutboxReader *reader, int64 seq)
+{
+	return outbox_scan_leads_to(reader->scan, seq);
+}
+
+bool
+outbox_reader_behind(const OutboxReader *reader, OutboxMonoTime now)
+{
+	return outbox_scan_behind(reader->scan) ||
+		outbox_scan_wanted(reader->scan, now) ||
+		!dlist_is_empty(&reader->queue->reread) ||
+		outbox_mono_is_set(outbox_keys_deadline(reader->keys)) ||
+		outbox_keys_doubtful(reader->keys) ||
+		outbox_due_waits(reader->due);
+}
+
+bool
+outbox_reader_reads_much(const OutboxReader *reader)
+{
+	return outbox_scan_behind(reader->scan) ||
+		!dlist_is_empty(&reader->queue->reread) ||
+		outbox_keys_doubtful(reader->keys);
+}
+
+TimestampTz
+outbox_reader_next_due(const OutboxReader *reader)
+{
+	return outbox_due_next(reader->due);
+}
+
+OutboxMonoTime
+outbox_reader_deadline(const OutboxReader *reader, OutboxMonoTime now)
+{
+	OutboxMonoTime deadline = outbox_scan_deadline(reader->scan, now);
+
+	outbox_mono_earlier(&deadline, outbox_keys_deadline(reader->keys));
+	outbox_mono_earlier(&deadline, outbox_due_deadline(reader->due, now));
+	return deadline;
+}
+
+void
+outbox_reader_timers(OutboxReader *reader, OutboxMonoTime now)
+{
+	outbox_keys_timers(reader->keys, now);
+	outbox_due_timers(reader->due, now);
+}
+
+#ifdef OUTBOX_FAULTS
+bool
+outbox_reader_has_released(OutboxReader *reader)
+{
+	return outbox_keys_have_released(reader->keys);
+}
+#endif

@@ -1,0 +1,68 @@
+/*-------------------------------------------------------------------------
+ *
+ * route_states.h
+ *		Routes, as the worker has loaded them: which ones wait, and why.
+ *
+ *		usable --paused, or deleted--> waits --resumed--> usable
+ *		usable --broken--> waits, until its backoff is over --> usable
+ *
+ * The messages of a route that waits are dropped from memory and left out of
+ * claims; from where they have to be read again is kept in its skip_low.  Whoever
+ * lets routes go on gets to know it, and has them read.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTBOX_ROUTE_STATES_H
+#define OUTBOX_ROUTE_STATES_H
+
+#include "nodes/pg_list.h"
+#include "queue.h"
+#include "route.h"
+#include "store.h"
+
+typedef struct OutboxRoutes OutboxRoutes;
+
+/* Rows to be read again, as their routes, or their keys, go on. */
+typedef struct OutboxResumed
+{
+	bool		any;			/* waiting rows may be among them, too */
+	int64		from;			/* the lowest number; 0: none that was ready */
+} OutboxResumed;
+
+extern OutboxRoutes *outbox_routes_create(MemoryContext cxt,
+										  OutboxQueue *queue);
+
+/* The route of that name; one that nobody has made waits. */
+extern OutboxRoute *outbox_routes_find(OutboxRoutes *routes,
+									   const char *name);
+
+/* Reads them, and the control row.  end: no row from there on has been read. */
+extern void outbox_routes_load(OutboxRoutes *routes, OutboxControl *control,
+							   int64 end, OutboxResumed *resumed);
+
+extern bool outbox_route_waits(const OutboxRoute *route);
+/* Rows of the route from seq on are in the table only. */
+extern void outbox_route_skip(OutboxRoute *route, int64 seq);
+/* A claim from seq on has left the rows of waiting routes out. */
+extern void outbox_routes_passed_over(OutboxRoutes *routes, int64 seq);
+/* Names of those that wait, in the current context. */
+extern List *outbox_routes_excluded(OutboxRoutes *routes);
+
+/* A destination error, and a message that went out. */
+extern void outbox_route_broken(OutboxRoutes *routes, OutboxRoute *route,
+								const char *reason, int64 end);
+extern void outbox_route_works(OutboxRoute *route);
+/* Lets those go on whose backoff is over. */
+extern void outbox_routes_retry(OutboxRoutes *routes, OutboxMonoTime now,
+								OutboxResumed *resumed);
+/* When the next one may; unset: none waits for the time. */
+extern OutboxMonoTime outbox_routes_deadline(const OutboxRoutes *routes);
+
+/* Is there one with ordering = 'none'? */
+extern bool outbox_routes_have_unordered(const OutboxRoutes *routes);
+/* Those whose last try met a destination error. */
+extern int	outbox_routes_count_broken(const OutboxRoutes *routes);
+/* On a new connection every exchange is looked at again. */
+extern void outbox_routes_forget_declared(OutboxRoutes *routes);
+
+#endif							/* OUTBOX_ROUTE_STATES_H */

@@ -1,0 +1,405 @@
+/*-------------------------------------------------------------------------
+ *
+ * scan.c
+ *		Reading what is unread, in the order of seq.
+ *
+ * A long range (what piled up in an outage, a transaction of a million messages,
+ * the whole table at the start) must not stand in front of all that is committed
+ * meanwhile.  So it becomes OUTBOX_UNREAD_LEFT, and a claim reads the other ranges
+ * and then what is new; where something is LEFT, they leave it half of the claim.
+ *
+ * What is read out of turn that way may be newer than an unread row of its key.
+ * The key index is asked (check_order()), and such a row is given up; the range
+ * that holds it up then reaches to that row, and is read in the order of seq.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "relay_internal.h"
+#include "scan.h"
+#include "settings.h"
+#include "utils/memutils.h"
+
+/* A range of more numbers than so many windows is long. */
+#define LONG_WINDOWS	4
+
+/* Batches that leave new rows out, after several whose rows were mostly given up. */
+#define MAX_PAUSE		64
+
+/* Keys whose rows a claim leaves out by name. */
+#define MAX_EXCLUDED	100
+
+/* Order is checked against so many ranges one by one. */
+#define MAX_CHECKED		8
+
+struct OutboxScan
+{
+	OutboxQueue *queue;
+	OutboxUnread unread;
+	int			pause;			/* batches that leave new rows out */
+	int			last_pause;
+};
+
+OutboxScan *
+outbox_scan_create(MemoryContext cxt, OutboxQueue *queue)
+{
+	OutboxScan *scan = MemoryContextAllocZero(cxt, sizeof(OutboxScan));
+
+	scan->queue = queue;
+	outbox_unread_init(&scan->unread);
+	return scan;
+}
+
+static bool
+is_long(int64 lo, int64 hi)
+{
+	return hi - lo >= (int64) LONG_WINDOWS * outbox_window;
+}
+
+void
+outbox_scan_add(OutboxScan *scan, int64 lo, int64 hi, OutboxMonoTime at,
+				int why)
+{
+	OutboxUnread *unread = &scan->unread;
+
+	if (is_long(lo, Min(hi, unread->rest.lo - 1)))
+		why |= OUTBOX_UNREAD_LEFT;
+	outbox_unread_add(unread, lo, hi, at, why);
+	if (hi == PG_INT64_MAX)
+		return;
+	/* What is new and far from what was read is preceded by much else. */
+	if (is_long(unread->rest.lo, hi))
+		outbox_unread_split(unread, hi, OUTBOX_UNREAD_LEFT);
+}
+
+/* ------------------------------------------------------------ what is there */
+
+int64
+outbox_scan_end(const OutboxScan *scan)
+{
+	return scan->unread.rest.lo;
+}
+
+int64
+outbox_scan_lowest(const OutboxScan *scan)
+{
+	for (int i = 0; i < scan->unread.n; i++)
+		if (outbox_unread_bars(&scan->unread.ranges[i]))
+			return scan->unread.ranges[i].lo;
+	return scan->unread.rest.lo;
+}
+
+bool
+outbox_scan_leads_to(const OutboxScan *scan, int64 seq)
+{
+	return outbox_unread_contains(&scan->unread, seq);
+}
+
+bool
+outbox_scan_behind(const OutboxScan *scan)
+{
+	return scan->unread.n > 0;
+}
+
+bool
+outbox_scan_wanted(const OutboxScan *scan, OutboxMonoTime now)
+{
+	return outbox_unread_due(&scan->unread, now);
+}
+
+OutboxMonoTime
+outbox_scan_deadline(const OutboxScan *scan, OutboxMonoTime now)
+{
+	return outbox_unread_next(&scan->unread, now);
+}
+
+/* ---------------------------------------------------------------- fairness */
+
+/* The next range from i on that is to be read now, and is LEFT or is not; or n. */
+static int
+next_range(const OutboxUnread *unread, int i, bool left, OutboxMonoTime now)
+{
+	for (; i < unread->n; i++)
+	{
+		const OutboxUnreadRange *range = &unread->ranges[i];
+
+		if (outbox_mono_reached(range->at, now) &&
+			outbox_unread_is_left(range) == left)
+			break;
+	}
+	return i;
+}
+
+/* Is it the turn of what is new? */
+static bool
+new_rows_turn(OutboxScan *scan, bool beside_left, OutboxMonoTime now)
+{
+	if (!outbox_mono_reached(scan->unread.rest.at, now))
+		return false;
+	if (!beside_left)
+		scan->pause = scan->last_pause = 0;
+	if (scan->pause == 0)
+		return true;
+	scan->pause--;
+	return false;
+}
+
+/* Reading new rows beside what is left becomes rare when it is mostly in vain. */
+static void
+adapt_pause(OutboxScan *scan, int checked, int rejected)
+{
+	if (checked < 16)
+		return;
+	if (rejected * 2 <= checked)
+	{
+		scan->last_pause = 0;
+		return;
+	}
+	scan->last_pause = Min(2 * scan->last_pause + 1, MAX_PAUSE);
+	scan->pause = scan->last_pause;
+}
+
+/* ------------------------------------------------------------------- claim */
+
+/* Does this batch read the key by itself? */
+static bool
+reads_key(OutboxBatch *batch, const OutboxKey *key)
+{
+	OutboxSegment *segment = NULL;
+
+	while ((segment = outbox_batch_next(batch, OUTBOX_SOURCE_KEYS, segment)))
+		if (segment->key == key)
+			return true;
+	return false;
+}
+
+/*
+ * Keys of which the rows from a number on are read again by themselves, and so
+ * need not be claimed to be dropped.  This batch reads a key only up to what is
+ * new: such a one must not be left out there.
+ */
+static int
+list_excluded_keys(OutboxBatch *batch, const OutboxUnreadRange *range,
+				   bool open, int64 *hashes)
+{
+	dlist_head *lists[] = {&batch->queue->held, &batch->queue->reread};
+	int			n = 0;
+
+	/* Rows without an order are not read again with their key. */
+	if (outbox_routes_have_unordered(batch->routes))
+		return 0;
+	for (int i = 0; i < (int) lengthof(lists); i++)
+	{
+		dlist_iter	iter;
+
+		dlist_foreach(iter, lists[i])
+		{
+			OutboxKey  *key = dlist_container(OutboxKey, node, iter.cur);
+
+			if (n == MAX_EXCLUDED)
+				return n;
+			if (key->skip_low != 0 && key->skip_low <= range->lo &&
+				!(open && reads_key(batch, key)))
+				hashes[n++] = key->hash;
+		}
+	}
+	return n;
+}
+
+/* Returns false when the batch has room for no more. */
+static bool
+claim_range(OutboxBatch *batch, const OutboxUnreadRange *range, bool open)
+{
+	int64		hashes[MAX_EXCLUDED];
+	OutboxSegment *segment;
+	OutboxClaim claim;
+
+	if (outbox_batch_full(batch))
+		return false;
+	segment = outbox_batch_add_segment(batch, OUTBOX_SOURCE_SCAN,
+									   range->lo - 1, range->hi);
+	if (segment == NULL)
+		return false;
+	segment->open = open;
+	outbox_batch_fill_claim(batch, &claim);
+	claim.excluded_keys = hashes;
+	claim.nexcluded_keys = list_excluded_keys(batch, range, open, hashes);
+	outbox_batch_claim(batch, &claim);
+	return true;
+}
+
+static void
+claim_ranges(OutboxScan *scan, OutboxBatch *batch, bool left,
+			 OutboxMonoTime now)
+{
+	const OutboxUnread *unread = &scan->unread;
+
+	for (int i = next_range(unread, 0, left, now); i < unread->n;
+		 i = next_range(unread, i + 1, left, now))
+		if (!claim_range(batch, &unread->ranges[i], false))
+			return;
+}
+
+/* ------------------------------------------------------- order of the keys */
+
+/* A message that may be newer than a row of its key in a range. */
+typedef struct Check
+{
+	int			n;
+	int			max;
+	int64	   *hashes;
+	int64	   *los;			/* older rows may be from here */
+	int64	   *his;			/* to here */
+	int		   *indexes;		/* of the message in the batch */
+	int		   *ranges;			/* of the range in what is left */
+	bool	   *found;
+} Check;
+
+/* What is unread when this batch has committed. */
+static void
+what_is_left(const OutboxScan *scan, OutboxBatch *batch, OutboxUnread *left)
+{
+	OutboxSegment *segment = NULL;
+
+	*left = scan->unread;
+	while ((segment = outbox_batch_next(batch, OUTBOX_SOURCE_SCAN, segment)))
+		outbox_unread_remove(left, segment->after + 1,
+							 outbox_segment_read(segment));
+	outbox_unread_coarsen(left, MAX_CHECKED);
+}
+
+static void
+add_check(Check *check, const OutboxMessage *message, int index,
+		  const OutboxUnreadRange *range, int range_index)
+{
+	Assert(check->n < check->max);
+	check->hashes[check->n] = message->key_hash;
+	check->los[check->n] = range->lo;
+	check->his[check->n] = Min(range->hi, message->seq - 1);
+	check->indexes[check->n] = index;
+	check->ranges[check->n++] = range_index;
+}
+
+/* The ranges that bar the message, lowest first.  Are there any? */
+static bool
+collect_message(Check *check, const OutboxMessage *message, int index,
+				const OutboxUnread *left)
+{
+	int			before = check->n;
+
+	if (message == NULL || message->aggregate_id == NULL)
+		return false;
+	for (int i = 0; i < left->n && left->ranges[i].lo < message->seq; i++)
+		if (outbox_unread_bars(&left->ranges[i]))
+			add_check(check, message, index, &left->ranges[i], i);
+	return check->n > before;
+}
+
+static int
+collect(Check *check, OutboxBatch *batch, const OutboxUnread *left)
+{
+	OutboxSegment *segment = NULL;
+	int			checked = 0;
+
+	memset(check, 0, sizeof(*check));
+	check->max = batch->count * left->n;
+	check->hashes = palloc(sizeof(int64) * check->max);
+	check->los = palloc(sizeof(int64) * check->max);
+	check->his = palloc(sizeof(int64) * check->max);
+	check->indexes = palloc(sizeof(int) * check->max);
+	check->ranges = palloc(sizeof(int) * check->max);
+	check->found = palloc0(sizeof(bool) * check->max);
+	while ((segment = outbox_batch_next(batch, OUTBOX_SOURCE_SCAN, segment)))
+		for (int i = segment->start; i < segment->end; i++)
+			if (collect_message(check, batch->messages[i], i, left))
+				checked++;
+	return checked;
+}
+
+/* The message becomes part of the range, which reads both in their order. */
+static void
+note_overtaking(OutboxBatch *batch, const OutboxUnreadRange *range, int64 seq)
+{
+	MemoryContext old = MemoryContextSwitchTo(batch->cxt);
+	OutboxUnreadRange *overtaking = palloc(sizeof(OutboxUnreadRange));
+
+	*overtaking = *range;
+	overtaking->hi = seq;
+	batch->overtaking = lappend(batch->overtaking, overtaking);
+	MemoryContextSwitchTo(old);
+}
+
+/* Gives up what must not overtake what is left. */
+static void
+check_order(OutboxScan *scan, OutboxBatch *batch)
+{
+	OutboxUnread left;
+	Check		check;
+	int			checked;
+	int			rejected = 0;
+
+	what_is_left(scan, batch, &left);
+	if (left.n == 0 || batch->count == 0)
+		return;
+	checked = collect(&check, batch, &left);
+	if (checked == 0)
+		return;
+	outbox_store_find_keys(check.hashes, check.los, check.his, check.n,
+						   check.found);
+	for (int i = 0; i < check.n; i++)
+	{
+		OutboxMessage *message = batch->messages[check.indexes[i]];
+
+		if (!check.found[i] || message == NULL)
+			continue;
+		note_overtaking(batch, &left.ranges[check.ranges[i]], message->seq);
+		outbox_batch_give_up(batch, check.indexes[i]);
+		rejected++;
+	}
+	adapt_pause(scan, checked, rejected);
+}
+
+/* ------------------------------------------------------------------- verbs */
+
+void
+outbox_scan_claim(OutboxScan *scan, OutboxBatch *batch, OutboxMonoTime now)
+{
+	OutboxUnread *unread = &scan->unread;
+	bool		is_left = next_range(unread, 0, true, now) < unread->n;
+
+	if (is_left)
+		outbox_batch_keep_half(batch, OUTBOX_BEFORE_LEFT);
+	claim_ranges(scan, batch, false, now);
+	if (new_rows_turn(scan, is_left, now))
+		(void) claim_range(batch, &unread->rest, true);
+	outbox_batch_keep_nothing(batch);
+	if (is_left)
+		claim_ranges(scan, batch, true, now);
+	check_order(scan, batch);
+}
+
+void
+outbox_scan_committed(OutboxScan *scan, OutboxBatch *batch)
+{
+	OutboxSegment *segment = NULL;
+	ListCell   *cell;
+
+	while ((segment = outbox_batch_next(batch, OUTBOX_SOURCE_SCAN, segment)))
+	{
+		outbox_routes_passed_over(batch->routes, segment->after + 1);
+		outbox_unread_remove(&scan->unread, segment->after + 1,
+							 outbox_segment_read(segment));
+		/* The poll is a net; who commits tells us. */
+		if (segment->open)
+			scan->unread.rest.at = segment->cut ? OUTBOX_MONO_UNSET :
+				outbox_mono_after(outbox_poll_interval_ms);
+	}
+	foreach(cell, batch->overtaking)
+	{
+		OutboxUnreadRange *range = lfirst(cell);
+
+		outbox_scan_add(scan, range->lo, range->hi, OUTBOX_MONO_UNSET,
+						range->why | OUTBOX_UNREAD_OVERTAKING);
+	}
+}

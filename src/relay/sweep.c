@@ -1,0 +1,225 @@
+/*-------------------------------------------------------------------------
+ *
+ * sweep.c
+ *		Looks for rows that nobody has announced.
+ *
+ * Logical replication applies rows without firing our trigger, and a row that
+ * a mistake has lost sight of must not wait until the worker restarts.  So all
+ * rows that were read are looked at from time to time, in steps, since
+ * there may be a million of them that all have a reason to wait.
+ *
+ * A step is a range of numbers, too: where an open transaction keeps vacuum from
+ * removing what was published, a million dead entries of the index lie between
+ * two rows, and passing them all at once would hold up messages for a quarter
+ * of a second (measured).  How wide the next range is depends on how long this
+ * one took.
+ *
+ * A net must not become a mechanism.  Builds for tests look more often at what the
+ * sweep would find, without taking it, and say so in the log, where it fails the
+ * test (OutboxTest::Node).  What the relay remembers, its inbox and the early
+ * words lead to each row that the snapshot sees, as for a claim; so a row to which
+ * nothing leads was forgotten, and is not just about to be announced.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "fault.h"
+#include "relay_internal.h"
+#include "shared.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+/* Rows of a step: about a millisecond. */
+#define SWEEP_ROWS		2000
+
+/* Numbers of a step, to begin with and at least; and how long it should take. */
+#define SWEEP_NUMBERS	10000
+#define SWEEP_SHORT_US	1000
+#define SWEEP_LONG_US	3000
+
+/* In builds for tests, which rows the sweep would find is looked at this often. */
+#define LOOK_MS			5000
+
+struct OutboxSweep
+{
+	int64		from;			/* the next row to look at; 0: no sweep now */
+	int64		width;			/* numbers of the next step */
+#ifdef OUTBOX_FAULTS
+	bool		looks;			/* this one takes nothing, and only tells */
+	bool		look_released;	/* the last one found a key without its holder, */
+	TimestampTz look_due;		/* and a row that will be due, and is not known */
+	OutboxMonoTime look_at;
+#endif
+};
+
+typedef struct Step
+{
+	OutboxRelay *relay;
+	int64		last_seq;
+	int			nfound;
+	int64		found[SWEEP_ROWS];
+} Step;
+
+OutboxSweep *
+outbox_sweep_create(MemoryContext cxt)
+{
+	return MemoryContextAllocZero(cxt, sizeof(OutboxSweep));
+}
+
+void
+outbox_sweep_start(OutboxSweep *sweep)
+{
+	sweep->from = 1;
+#ifdef OUTBOX_FAULTS
+	sweep->looks = false;
+#endif
+}
+
+bool
+outbox_sweep_wanted(const OutboxSweep *sweep)
+{
+	return sweep->from != 0;
+}
+
+/* Does anything of what the relay remembers lead to this row? */
+static bool
+is_known(OutboxRelay *relay, const OutboxRow *row)
+{
+	OutboxRoute *route = outbox_routes_find(relay->routes, row->route);
+
+	if (outbox_queue_has(relay->queue, &row->id) ||
+		outbox_reader_leads_to(relay->reader, row->seq))
+		return true;
+	if (outbox_route_waits(route) && route->skip_low != 0 &&
+		route->skip_low <= row->seq)
+		return true;
+	return row->keyed &&
+		outbox_queue_skips(relay->queue, row->key_hash, row->seq,
+						   route->ordered);
+}
+
+/* OutboxRowVisit */
+static void
+visit(const OutboxRow *row, void *arg)
+{
+	Step	   *step = arg;
+
+	step->last_seq = row->seq;
+	if (!is_known(step->relay, row))
+		step->found[step->nfound++] = row->seq;
+}
+
+#ifdef OUTBOX_FAULTS
+void
+outbox_sweep_look(OutboxSweep *sweep, OutboxMonoTime now)
+{
+	if (sweep->from != 0 || !outbox_mono_reached(sweep->look_at, now))
+		return;
+	sweep->look_at = outbox_mono_plus(now, LOOK_MS);
+	sweep->looks = true;
+	sweep->from = 1;
+}
+
+/* OutboxEarlyVisit */
+static void
+strike_out_early(TransactionId xid, const OutboxRange *range, void *arg)
+{
+	Step	   *step = arg;
+
+	if (!outbox_store_sees(xid))
+		return;
+	for (int i = 0; i < step->nfound; i++)
+		if (range->lo <= step->found[i] && step->found[i] <= range->hi)
+			step->found[i] = 0;
+}
+
+/* Of the rows that were found, those to which nothing else leads. */
+static void
+tell_forgotten(Step *step)
+{
+	OutboxRelay *relay = step->relay;
+
+	outbox_relay_check_prepared(relay, outbox_store_sees);
+	outbox_early_visit(strike_out_early, step);
+	outbox_relay_take_news(relay);
+	for (int i = 0; i < step->nfound; i++)
+	{
+		int64		seq = step->found[i];
+
+		if (seq == 0 || outbox_reader_leads_to(relay->reader, seq) ||
+			outbox_relay_prepared_leads_to(relay, seq))
+			continue;
+		ereport(LOG,
+				(errmsg("outbox sweep found a forgotten row"),
+				 errdetail("Its seq is %lld; rows from %lld on were not read.",
+						   (long long) seq,
+						   (long long) outbox_reader_end(relay->reader))));
+	}
+}
+
+/*
+ * What a sweep would put right beside: keys whose holder is gone, and the next row
+ * that will be due.  The news of either may be on their way, but not for so long.
+ */
+static void
+tell_overlooked(OutboxSweep *sweep, OutboxRelay *relay)
+{
+	TimestampTz due = outbox_store_next_due(GetCurrentTimestamp());
+	TimestampTz known = outbox_reader_next_due(relay->reader);
+	bool		released = outbox_reader_has_released(relay->reader);
+
+	if (known != 0 && known <= due)
+		due = 0;
+	if (released && sweep->look_released)
+		ereport(LOG, (errmsg("outbox sweep found a forgotten holder")));
+	if (due != 0 && sweep->look_due == due)
+		ereport(LOG, (errmsg("outbox sweep found a forgotten time")));
+	sweep->look_released = released;
+	sweep->look_due = due;
+}
+#endif
+
+void
+outbox_sweep_step(OutboxSweep *sweep, OutboxRelay *relay)
+{
+	Step	   *step = palloc(sizeof(Step));
+	int64		last = outbox_reader_end(relay->reader) - 1;
+	int64		width = Max(sweep->width, SWEEP_NUMBERS);
+	OutboxClaim claim = {
+		.after = sweep->from - 1,
+		.upto = last - sweep->from < width ? last : sweep->from + width,
+		.limit = SWEEP_ROWS,
+		.worker = MySlot->worker,
+		.nworkers = MySlot->nworkers,
+		.arg = step
+	};
+	OutboxMonoTime start = outbox_mono_now();
+	int64		took_us;
+
+#ifdef OUTBOX_FAULTS
+	if (sweep->looks && sweep->from == 1)
+		tell_overlooked(sweep, relay);
+#endif
+	step->relay = relay;
+	step->nfound = 0;
+	if (outbox_store_list(&claim, visit) < SWEEP_ROWS)
+		step->last_seq = claim.upto;
+	sweep->from = step->last_seq < last ? step->last_seq + 1 : 0;
+#ifdef OUTBOX_FAULTS
+	if (step->nfound > 0)
+		tell_forgotten(step);
+	if (sweep->looks)
+		step->nfound = 0;
+#endif
+	for (int i = 0; i < step->nfound; i++)
+		outbox_reader_add(relay->reader, step->found[i], step->found[i],
+						  OUTBOX_UNREAD_SWEPT);
+
+	/* Empty stretches are passed in ever longer steps. */
+	took_us = outbox_mono_now().us - start.us;
+	if (took_us < SWEEP_SHORT_US && width < PG_INT64_MAX / 2)
+		sweep->width = width * 2;
+	else if (took_us > SWEEP_LONG_US)
+		sweep->width = width / 2;
+}

@@ -266,14 +266,10 @@ void
 outbox_batch_claim(OutboxBatch *batch, OutboxClaim *claim)
 {
 	OutboxSegment *segment = current(batch);
-	int64		tail = 0;
 
-	/* The tail may be rows of routes that wait; do not walk it each time. */
-	if (segment->open && batch->excluded_routes != NIL)
-		tail = outbox_store_last_ready();
 	if (outbox_store_claim(claim) >= claim->limit)
 		segment->cut = true;
 	if (segment->open && !segment->cut)
-		segment->last_seq = Max(segment->last_seq, tail);
+		segment->last_seq = Max(segment->last_seq, segment->known);
 	look_for_locked(batch, claim);
 }

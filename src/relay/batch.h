@@ -42,7 +42,8 @@ typedef struct OutboxSegment
 	int64		skip_low;		/* of the key, when it was read */
 	int64		after;			/* rows with after < seq <= upto */
 	int64		upto;
-	bool		open;			/* rows behind upto were not looked for */
+	bool		open;			/* upto is no end: it has read up to the last row, */
+	int64		known;			/* and at least up to here */
 	int			start;			/* messages[start .. end) */
 	int			end;
 	int			visited;		/* rows seen, those we had already included */

@@ -282,9 +282,6 @@ outbox_reader_committed(OutboxReader *reader, OutboxBatch *batch)
 {
 	outbox_due_committed(reader->due, batch);
 	outbox_keys_committed(reader->keys, batch);
-	/* A scan before may have left out rows of theirs behind the end. */
-	if (outbox_batch_next(batch, OUTBOX_SOURCE_KEYS, NULL) != NULL)
-		outbox_reader_look(reader);
 	outbox_scan_committed(reader->scan, batch);
 	hold_locked(reader, batch);
 	admit_all(reader, batch);

@@ -37,6 +37,7 @@ struct OutboxScan
 {
 	OutboxQueue *queue;
 	OutboxUnread unread;
+	int64		announced;		/* the highest number ever */
 	int			pause;			/* batches that leave new rows out */
 	int			last_pause;
 };
@@ -68,6 +69,7 @@ outbox_scan_add(OutboxScan *scan, int64 lo, int64 hi, OutboxMonoTime at,
 	outbox_unread_add(unread, lo, hi, at, why);
 	if (hi == PG_INT64_MAX)
 		return;
+	scan->announced = Max(scan->announced, hi);
 	/* What is new and far from what was read is preceded by much else. */
 	if (is_long(unread->rest.lo, hi))
 		outbox_unread_split(unread, hi, OUTBOX_UNREAD_LEFT);
@@ -207,10 +209,26 @@ list_excluded_keys(OutboxBatch *batch, const OutboxUnreadRange *range,
 	return n;
 }
 
+/*
+ * A claim of what is new has read up to here at least, if it has not ended before.
+ * Announced rows that it has not claimed are locked, and are looked for.  The last
+ * rows may be of routes or keys that are left out: they are not walked each time,
+ * and a key is read by itself only up to the end of what was read.
+ */
+static int64
+last_known(const OutboxScan *scan, const OutboxClaim *claim)
+{
+	if (claim->excluded_routes == NIL && claim->nexcluded_keys == 0)
+		return scan->announced;
+	return Max(scan->announced, outbox_store_last_ready());
+}
+
 /* Returns false when the batch has room for no more. */
 static bool
-claim_range(OutboxBatch *batch, const OutboxUnreadRange *range, bool open)
+claim_range(OutboxScan *scan, OutboxBatch *batch,
+			const OutboxUnreadRange *range)
 {
+	bool		open = range == &scan->unread.rest;
 	int64		hashes[MAX_EXCLUDED];
 	OutboxSegment *segment;
 	OutboxClaim claim;
@@ -221,10 +239,12 @@ claim_range(OutboxBatch *batch, const OutboxUnreadRange *range, bool open)
 									   range->lo - 1, range->hi);
 	if (segment == NULL)
 		return false;
-	segment->open = open;
 	outbox_batch_fill_claim(batch, &claim);
 	claim.excluded_keys = hashes;
 	claim.nexcluded_keys = list_excluded_keys(batch, range, open, hashes);
+	segment->open = open;
+	if (open)
+		segment->known = last_known(scan, &claim);
 	outbox_batch_claim(batch, &claim);
 	return true;
 }
@@ -237,7 +257,7 @@ claim_ranges(OutboxScan *scan, OutboxBatch *batch, bool left,
 
 	for (int i = next_range(unread, 0, left, now); i < unread->n;
 		 i = next_range(unread, i + 1, left, now))
-		if (!claim_range(batch, &unread->ranges[i], false))
+		if (!claim_range(scan, batch, &unread->ranges[i]))
 			return;
 }
 
@@ -372,7 +392,7 @@ outbox_scan_claim(OutboxScan *scan, OutboxBatch *batch, OutboxMonoTime now)
 		outbox_batch_keep_half(batch, OUTBOX_BEFORE_LEFT);
 	claim_ranges(scan, batch, false, now);
 	if (new_rows_turn(scan, is_left, now))
-		(void) claim_range(batch, &unread->rest, true);
+		(void) claim_range(scan, batch, &unread->rest);
 	outbox_batch_keep_nothing(batch);
 	if (is_left)
 		claim_ranges(scan, batch, true, now);

@@ -10,7 +10,7 @@
 # make test-pg-upgrade                    pg_upgrade 15 to 17, 17 to 18, and --link; as root
 # make test-ddl [SECONDS=3600]            random DDL on the tables beside enqueue
 # make test-trade                         with pgbouncer, Patroni and pgBackRest
-# make test-valgrind [TESTS=310]          servers under valgrind
+# make test-valgrind [TESTS=ddl_additions] servers under valgrind
 # make bench [SCENARIO="3 5"] [DOC=1]     the benchmark, under an hour; test/bench/README.md
 # make bench-quick, make bench-soak MINUTES=30
 # make dist                               the last commit as PGXN takes it
@@ -119,12 +119,11 @@ test: setup
 	@$(MAKE) -s WERROR=1 with_llvm=no run-checks SUITES="meta unit regress isolation worker tap"
 
 # The core of it, for further versions of PostgreSQL and RabbitMQ: the whole pattern,
-# crashes, an outage, stops, crash points, the order of each key.
-CORE_TESTS = $(wildcard $(patsubst %,test/t/%*.pl,010 020 030 040 070 120 240_claims))
-
+# crashes, an outage, stops, crash points, the order of each key.  Which TAP files
+# that are, and which are of the fault suite, is said in them ("# suite:").
 test-core: setup
 	$(MAKE) WERROR=1 with_llvm=no all
-	@$(MAKE) -s WERROR=1 with_llvm=no run-checks SUITES="unit regress isolation worker tap" TESTS='$(CORE_TESTS)'
+	@$(MAKE) -s WERROR=1 with_llvm=no run-checks SUITES="unit regress isolation worker tap" TAP_SUITE=core
 
 # `make test` on other releases of Debian, with QUICK=1 `make test-core`.
 test-matrix:
@@ -134,9 +133,7 @@ test-matrix:
 test-pg-upgrade:
 	@test/tools/pg-upgrade-test
 
-# Tests that end in a check of the history of all messages.
-FAULT_TESTS = $(sort $(wildcard $(patsubst %,test/t/%_*.pl,020 030 040 100 110 120 140 150 160 165 170 180 190 200 210 220 230 240 250 260 280 281 290 295 300 310 320 330)))
-
+# What is marked "faults"; most of it ends in a check of the history of all messages.
 # The results are written however it ends: a loss is a result, too.
 test-faults: export OUTBOX_TEST_FULL = 1
 # what a test waits for a query or a server; a million messages take their time
@@ -144,7 +141,7 @@ test-faults: export PG_TEST_TIMEOUT_DEFAULT = 900
 test-faults: setup
 	$(MAKE) WERROR=1 with_llvm=no all
 	@rm -f tmp_check/checks tmp_check/stop-times.md; \
-	$(MAKE) -s WERROR=1 with_llvm=no run-checks SUITES=tap TESTS='$(FAULT_TESTS)'; \
+	$(MAKE) -s WERROR=1 with_llvm=no run-checks SUITES=tap TAP_SUITE=faults; \
 	status=$$?; \
 	test/tools/fault-report tmp_check/checks >tmp_check/fault-results.md && \
 		mkdir -p doc && cp tmp_check/fault-results.md doc/ && \
@@ -157,7 +154,7 @@ test-faults: setup
 test-soak: export OUTBOX_TEST_SOAK = $(or $(SECONDS),3600)
 test-soak: setup
 	$(MAKE) WERROR=1 with_llvm=no all
-	@$(MAKE) -s WERROR=1 with_llvm=no run-checks SUITES=tap TESTS=190 PROVE_FLAGS='--timer -v'
+	@$(MAKE) -s WERROR=1 with_llvm=no run-checks SUITES=tap TESTS=resources PROVE_FLAGS='--timer -v'
 
 # Behind a pooler, under a cluster manager, restored by a backup manager.
 test-trade:
@@ -171,7 +168,7 @@ test-trade:
 test-ddl: export OUTBOX_TEST_DDL = $(or $(SECONDS),3600)
 test-ddl: setup
 	$(MAKE) WERROR=1 with_llvm=no all
-	@$(MAKE) -s WERROR=1 with_llvm=no run-checks SUITES=tap TESTS=330 PROVE_FLAGS='--timer -v'
+	@$(MAKE) -s WERROR=1 with_llvm=no run-checks SUITES=tap TESTS=ddl_beside PROVE_FLAGS='--timer -v'
 
 # Servers under valgrind, and undefined behaviour in the library ends the process.
 # What the server keeps in its memory contexts is watched by the block only, as it
@@ -182,7 +179,7 @@ test-valgrind: setup
 	@command -v valgrind >/dev/null || { echo 'valgrind is not installed' >&2; exit 1; }
 	$(MAKE) WERROR=1 with_llvm=no all
 	@OUTBOX_TEST_TIMEOUT=300 PG_TEST_TIMEOUT_DEFAULT=900 VALGRIND=1 \
-		$(MAKE) -s with_llvm=no run-checks SUITES=tap TESTS='$(or $(TESTS),310)'
+		$(MAKE) -s with_llvm=no run-checks SUITES=tap TESTS='$(or $(TESTS),ddl_additions)'
 
 ifeq ($(filter-out 0,$(INSTALLED)),)
 # One line in front of the story: the commands of the build go to a file, what the
@@ -228,7 +225,7 @@ run-checks:
 	@ASSERT=1 REGRESS='$(strip $(REGRESS))' ISOLATION='$(strip $(ISOLATION))' \
 		REGRESS_WORKER='$(strip $(REGRESS_WORKER))' \
 		ISOLATION_WORKER='$(strip $(ISOLATION_WORKER))' \
-		TESTS='$(TESTS)' TAP_JOBS='$(TAP_JOBS)' PROVE_FLAGS='$(PROVE_FLAGS)' KEEP='$(KEEP)' \
+		TESTS='$(TESTS)' TAP_SUITE='$(TAP_SUITE)' TAP_JOBS='$(TAP_JOBS)' PROVE_FLAGS='$(PROVE_FLAGS)' KEEP='$(KEEP)' \
 		test/tools/check $(SUITES)
 
 # Programs that the tests use: they speak AMQP, not PostgreSQL.

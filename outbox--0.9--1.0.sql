@@ -6,7 +6,7 @@
 /*
  * What outbox--1.0.sql makes and outbox--0.9.sql did not.  Each change of the one
  * is a change of the other, so that an updated extension is the same as a new one;
- * test/t/340_upgrade.pl compares them object by object.  Changes go between the two
+ * test/t/upgrade.pl compares them object by object.  Changes go between the two
  * lines that say so.
  *
  * As in outbox--1.0.sql, the schema is not in the path.

@@ -2,7 +2,7 @@
 # the primary is switched over, and killed with its Patroni, in turns.  Nothing is
 # lost, nothing was published that the new primary does not know, keys are in
 # order.  All servers have the same name of their environment, and none is adopted.
-# (Without Patroni: 250_failover.pl.)
+# (Without Patroni: failover.pl.)
 #
 # OUTBOX_TEST_FULL=1: more rounds.
 

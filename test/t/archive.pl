@@ -1,0 +1,104 @@
+# Beside a long reader of the archive the relay neither waits for it nor makes
+# others wait, and makes and drops partitions when it is gone.
+#
+# suite: test faults alone (latencies of single messages)
+
+use strict;
+use warnings;
+
+use Test::More;
+use Time::HiRes qw(time);
+use PostgreSQL::Test::Utils;
+use OutboxTest::Checker;
+use OutboxTest::FakeBroker;
+use OutboxTest::Node;
+use OutboxTest::Util;
+
+my $MESSAGES = 120;
+my $SLOW_S = 0.1;
+
+seed();
+my $fake = OutboxTest::FakeBroker->start;
+my $node = OutboxTest::Node->create(broker => $fake);
+my $checker = OutboxTest::Checker->install($node);
+my $parts = q{SELECT string_agg(to_date(right(c.relname, 8), 'YYYYMMDD')
+		- (clock_timestamp() AT TIME ZONE 'UTC')::date || '', ' ' ORDER BY c.relname)
+	FROM pg_inherits JOIN pg_class c ON c.oid = inhrelid
+	WHERE inhparent = 'outbox_archive'::regclass AND c.relname <> 'outbox_archive_default'};
+$node->wait_sql($parts, '0 1 2');
+
+# Old ones to be dropped, and one to be made, while somebody reads.
+$node->sql('SELECT outbox_pause()');
+$node->sql(<<'SQL');
+DO $$
+DECLARE
+	day date;
+	part text;
+BEGIN
+	FOR ago IN 3..5 LOOP
+		day := (clock_timestamp() AT TIME ZONE 'UTC')::date - ago;
+		part := 'outbox_archive_p' || to_char(day, 'YYYYMMDD');
+		EXECUTE format('CREATE TABLE %I PARTITION OF outbox_archive FOR VALUES FROM (%L) TO (%L)',
+			part, day || ' 00:00+00', day + 1 || ' 00:00+00');
+		EXECUTE format('ALTER EXTENSION outbox ADD TABLE %I', part);
+	END LOOP;
+	part := 'outbox_archive_p' || to_char((clock_timestamp() AT TIME ZONE 'UTC')::date + 2, 'YYYYMMDD');
+	EXECUTE format('ALTER EXTENSION outbox DROP TABLE %I', part);
+	EXECUTE format('DROP TABLE %I', part);
+END
+$$;
+SQL
+my $reader = $node->session;
+$reader->query_safe('BEGIN');
+$reader->query_safe('SELECT count(*) FROM outbox_archive');
+my $reader_pid = $reader->query_safe('SELECT pg_backend_pid()');
+my $offset = $node->log_end;
+# a new worker looks after the archive at once, and reports without patience
+append_to_file($node->data_dir . '/outbox_fault.patience', '');
+$node->sql('SELECT outbox_worker_restart()');
+$node->sql('SELECT outbox_resume()');
+$node->wait_sql('SELECT state FROM outbox_status', 'idle');
+$node->wait_log(qr/cannot maintain the archive.*process \Q$reader_pid\E\./s, $offset);
+like($node->sql('SELECT last_error FROM outbox_status'), qr/locked by process \Q$reader_pid\E\b/,
+	'who has locked the archive is shown');
+
+# Enqueued in one session, so that a message costs no process.
+my $session = $node->session;
+my (%sent, @slow);
+my $other = 0;
+foreach my $n (1 .. $MESSAGES)
+{
+	my $at = time;
+	my $id = $session->query_safe(q{INSERT INTO test_sent
+		SELECT nextval('test_sent_n'), outbox_enqueue('beside', '{}') RETURNING id});
+	$sent{$id} = $at;
+	# others who read and write the archive do not wait either
+	my $began = time;
+	$session->query_safe('SELECT count(*) FROM outbox_archive') if $n % 4 == 0;
+	$other = time - $began if time - $began > $other;
+	select undef, undef, undef, 0.1;
+}
+$node->wait_drained;
+my @records = $fake->published;
+my $longest = 0;
+foreach my $record (@records)
+{
+	my $latency = $record->{us} / 1e6 - ($sent{ $record->{id} } // next);
+	push @slow, $latency if $latency > $SLOW_S;
+	$longest = $latency if $latency > $longest;
+}
+cmp_ok(scalar @slow, '<=', 1, "hardly any of $MESSAGES messages took more than $SLOW_S s beside a long reader");
+note sprintf '%d of %d, at most %.0f ms; another reader at most %.0f ms', scalar @slow, $MESSAGES,
+  1000 * $longest, 1000 * $other;
+is($node->sql($parts), '-5 -4 -3 0 1', 'the partitions are as they were');
+unlike($node->log_text($offset), qr/lock timeout/, q{and nobody's wait ended in an error});
+is(scalar(() = $node->log_text($offset) =~ /cannot maintain the archive/g), 1, 'one line in the log');
+
+$session->quit;
+$reader->query_safe('COMMIT');
+$reader->quit;
+$node->wait_sql($parts, '0 1 2', 60);
+$node->wait_log(qr/can maintain the archive again/, $offset);
+$checker->check('a long reader of the archive', \@records, interruptions => 0);
+$node->stop;
+done_testing();

@@ -1,0 +1,94 @@
+# Databases that take turns, at the edges: a broker that is slow to connect to, a
+# row that is locked when its database makes room, more workers than there are
+# processes for.
+#
+# suite: test faults
+
+use strict;
+use warnings;
+
+use Test::More;
+use Time::HiRes qw(time);
+use PostgreSQL::Test::Utils;
+use OutboxTest::FakeBroker;
+use OutboxTest::Node;
+use OutboxTest::Proxy;
+use OutboxTest::Util;
+
+my $fake = OutboxTest::FakeBroker->start;
+my $proxy = OutboxTest::Proxy->start($fake);
+# Launchers of outbox and of logical replication need one each: one is left.
+my $node = OutboxTest::Node->create(
+	broker => $fake,
+	extension => 0,
+	conf => 'max_worker_processes = 3');
+foreach my $db (qw(one busy))
+{
+	$node->sql("CREATE DATABASE $db");
+	$node->sql('CREATE EXTENSION outbox', $db);
+	ok($node->wait_sql('SELECT outbox_enqueue($$first$$, $${}$$) IS NOT NULL', 't', 5, $db), "$db: is there");
+	ok($node->wait_drained(30, $db), "$db: has a relay");
+}
+
+sub pending
+{
+	my ($db) = @_;
+	return $node->sql(q{SELECT count(*) FROM outbox WHERE status = 'pending'}, $db);
+}
+
+# Keeps the other database busy until this one is drained; seconds it took.
+sub drained_beside
+{
+	my ($db, $seconds) = @_;
+	my $at = time;
+
+	while (pending($db) > 0 && time < $at + $seconds)
+	{
+		$node->sql(q{SELECT outbox_enqueue('beside', '{}')}, 'busy');
+	}
+	return pending($db) > 0 ? undef : time - $at;
+}
+
+# --- connecting takes longer than an idle database is left alone
+
+$node->sql("ALTER DATABASE one SET outbox.broker_uri = '" . $proxy->uri . q{'});
+$proxy->do('delay both 100');
+ok($node->wait_drained(30, 'busy'), 'slow broker: nothing is left of before');
+$node->sql('SELECT outbox_worker_restart()', 'one');
+$node->sql(q{SELECT outbox_enqueue('slow', '{}')}, 'one');
+my $s = drained_beside('one', 30);
+ok(defined $s, 'slow broker: its database is served beside a busy one');
+note sprintf 'slow broker: after %.1f s', $s // 30;
+$proxy->do('forward');
+$node->sql('ALTER DATABASE one RESET outbox.broker_uri');
+$node->sql('SELECT outbox_worker_restart()', 'one');
+ok($node->wait_drained(90, $_), "$_: drained") foreach qw(one busy);
+
+# --- a row is locked while its database makes room
+
+$node->sql('SELECT outbox_pause()', 'one');
+$node->sql(q{SELECT outbox_enqueue('locked', '{}', aggregate_type => 'k', aggregate_id => 'k') FROM generate_series(1, 2)}, 'one');
+my $session = $node->session('one');
+$session->query_safe('BEGIN');
+$session->query_safe('SELECT FROM outbox ORDER BY seq LIMIT 1 FOR UPDATE');
+$node->sql('SELECT outbox_resume()', 'one');
+$s = drained_beside('one', 6);
+ok(!defined $s, 'locked row: it waits');
+$session->query_safe('ROLLBACK');
+$session->quit;
+$s = drained_beside('one', 30);
+ok(defined $s, 'locked row: it goes out when the lock is gone');
+note sprintf 'locked row: after %.1f s', $s // 30;
+ok($node->wait_drained(90, $_), "$_: drained") foreach qw(one busy);
+
+# --- more workers than there are processes for
+
+$node->sql('DROP DATABASE busy');
+$node->sql('ALTER DATABASE one SET outbox.workers = 3');
+$node->sql('SELECT outbox_worker_restart()', 'one');
+my $at = time;
+$node->sql(q{SELECT outbox_enqueue('many', '{}', aggregate_type => 'k', aggregate_id => i::text) FROM generate_series(1, 50) i}, 'one');
+ok($node->wait_drained(30, 'one'), 'workers: the one that there is does all');
+note sprintf 'workers: after %.1f s', time - $at;
+$node->stop;
+done_testing();

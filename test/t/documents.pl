@@ -1,0 +1,286 @@
+# What README.md and the pages of doc/ for users tell people to run, run as it stands by
+# the role that it is for: with a relay, without the library preloaded, and without
+# a launcher.  The table of settings against the server.  And what outbox_status says of
+# several workers, of which one is in trouble.
+#
+# suite: test
+
+use strict;
+use warnings;
+
+use IPC::Run ();
+use Test::More;
+use PostgreSQL::Test::Utils;
+use OutboxTest::FakeBroker;
+use OutboxTest::Node;
+use OutboxTest::Util;
+
+# In the order in which somebody would read them.
+my @PAGES = ('README.md', map { "doc/$_.md" } qw(install sql delivery consumers configuration
+	  monitoring operations copies security guarantees upgrade trade));
+
+# A block is known by its heading and its first words. Every block has to be here,
+# with who runs it: the superuser ('admin'), an application ('app', 'orm'), or one of
+# the roles of doc/security.md. 'shape' are signatures, 'elsewhere' is for another
+# server. An array has it run by each, with the same result.
+my @MONITORS = qw(monitor watcher operator);
+my %ROLE_OF = (
+	'outbox: BEGIN' => 'admin',
+	'Create the extension: ALTER DATABASE shop' => 'admin',
+	'Managed services: CREATE SUBSCRIPTION' => 'elsewhere',
+	'Enqueue: outbox_enqueue(event_type' => 'shape',
+	'Examples: CREATE FUNCTION order_changed' => 'admin',
+	'Examples: INSERT INTO outbox' => 'orm',
+	'Examples: SELECT outbox_enqueue' => 'app',
+	'Routes: INSERT INTO outbox_route' => 'admin',
+	'Each event once: CREATE TABLE processed_messages' => 'admin',
+	'Five alerts: -- 1. Nothing' => \@MONITORS,
+	'Five alerts: SELECT route, last_error' => 'operator',
+	'Failed messages: SELECT id, event_type' => 'operator',
+	'Copies must not publish: SELECT outbox_adopt()' => 'admin',
+	'Roles: -- an application' => 'admin',
+	'Roles: UPDATE outbox_route' => 'admin');
+# In the order of the text, but the grants come first, and what makes the table of
+# the other examples (the quick start).
+my @FIRST = ('Roles: -- an application');
+
+my %text_of = map { $_ => scalar slurp_file($_) } @PAGES;
+my @blocks;
+foreach my $page (@PAGES)
+{
+	my $heading = '';
+	my $text = $text_of{$page};
+
+	while ($text =~ /(?:\A# |^##+ )(?<heading>[^\n]+)$|^```sql\n(?<sql>.*?)^```$|^[^\n]*\bpsql\b[^\n]*<<'END'\n(?<here>.*?)^END$/gms)
+	{
+		if (defined $+{heading}) { $heading = $+{heading}; next; }
+		push @blocks, { heading => $heading, sql => $+{sql} // $+{here}, here => defined $+{here} };
+	}
+}
+
+sub role_of
+{
+	my ($block) = @_;
+	my ($key) = grep {
+		my ($h, $start) = /^(.*): (.*)$/;
+		$block->{heading} eq $h && index($block->{sql}, $start) == 0
+	} keys %ROLE_OF;
+	return $key;
+}
+
+# --- signatures
+
+my $fake = OutboxTest::FakeBroker->start;
+my $node = OutboxTest::Node->create(broker => $fake);
+
+sub arguments
+{
+	my ($function) = @_;
+	my $args = $node->sql(
+		"SELECT pg_get_function_arguments(oid) FROM pg_proc WHERE proname = '$function'");
+	$args =~ s/::(timestamp with time zone|\w+)//g;
+	$args =~ s/timestamp with time zone/timestamptz/g;
+	return $args;
+}
+
+sub told_arguments
+{
+	my ($function) = @_;
+	my ($args) = $text_of{'doc/sql.md'} =~ /^\Q$function\E\((event_type text.*?)\) RETURNS/ms;
+	$args =~ s/\s+/ /g;
+	return $args;
+}
+foreach my $function (qw(outbox_enqueue outbox_enqueue_bytes))
+{
+	is(told_arguments($function), arguments($function), "arguments of $function()");
+}
+
+# --- settings: names, defaults, ranges
+
+# What the server would show of a value, in its largest unit.
+sub shown
+{
+	my ($name, $value) = @_;
+	return $node->sql("SELECT set_config('$name', '$value', true)");
+}
+
+my @settings = $text_of{'doc/configuration.md'} =~ /^\| `(outbox\.\w+)` (\|[^\n]*)/gm;
+my %told;
+while (my ($name, $cells) = splice @settings, 0, 2)
+{
+	$told{$name} = [ map { s/^ +| +$//gr } split /\|/, $cells ];
+}
+my @real = $node->rows(q{SELECT name, boot_val, min_val, max_val, vartype, context FROM pg_settings
+	WHERE name LIKE 'outbox.%' AND name <> 'outbox.as_owner' ORDER BY 1});
+is_deeply([ sort keys %told ], [ map { $_->[0] } @real ], 'every setting is in doc/configuration.md');
+foreach my $setting (@real)
+{
+	my ($name, $boot, $min, $max, $type, $context) = @$setting;
+	my (undef, $default, $range) = @{ $told{$name} // [] };
+
+	$default =~ s/^`(.*)`$/$1/ or $default =~ s/^empty$//;
+	is($default, $context eq 'sighup' ? $boot : shown($name, $boot), "default of $name");
+	next if $type ne 'integer';
+	is($range =~ s/(\d) (ms|s|h|d|kB|MB)\b/$1$2/gr,
+		shown($name, $min) . ' to ' . shown($name, $max), "range of $name");
+}
+
+# --- every block of SQL, on three servers
+
+sub run_as
+{
+	my ($server, $role, $sql, $what) = @_;
+	my ($out, $err) = ('', '');
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	$sql =~ s/FROM STDIN;/FROM STDIN;\n\\./g;
+	$sql = "SET SESSION AUTHORIZATION $role;\n$sql" if $role ne 'admin';
+	my $ok = IPC::Run::run(
+		[
+			$server->installed_command('psql'), '-XAtq', '-v', 'ON_ERROR_STOP=1',
+			'-d', $server->connstr('shop')
+		],
+		'<', \$sql, '>', \$out, '2>', \$err);
+	ok($ok, $what) or diag $err;
+	return $out;
+}
+
+my %seen;
+
+sub run_pages
+{
+	my ($server, $name) = @_;
+
+	$server->sql('CREATE DATABASE shop');
+	$server->sql(<<'SQL', 'shop');
+SET client_min_messages = error;
+CREATE EXTENSION IF NOT EXISTS outbox;
+CREATE ROLE app;
+CREATE ROLE orm;
+CREATE ROLE billing_app;
+CREATE ROLE monitor;
+CREATE ROLE watcher IN ROLE pg_monitor;
+CREATE ROLE operator;
+INSERT INTO outbox (event_type, payload, status) SELECT 'old', '{}', 'failed' FROM generate_series(1, 3);
+SQL
+	my @order = (
+		(grep { my $key = role_of($_) // ''; grep { $_ eq $key } @FIRST } @blocks),
+		(grep { $_->{here} } @blocks),
+		(grep { my $key = role_of($_) // ''; !$_->{here} && !grep { $_ eq $key } @FIRST } @blocks));
+	foreach my $block (@order)
+	{
+		my ($first) = $block->{sql} =~ /^(.{0,40})/;
+		my $key = role_of($block);
+		my $roles = $block->{here} ? 'admin' : $ROLE_OF{ $key // '' };
+
+		if (!defined $roles)
+		{
+			fail("a role for \"$block->{heading}: $first\"");
+			next;
+		}
+		$seen{$key} = 1 if defined $key;
+		next if $roles eq 'shape' || $roles eq 'elsewhere';
+		run_as($server, $_, $block->{sql}, "$name, $_: $block->{heading}: $first")
+		  foreach ref $roles ? @$roles : $roles;
+		# what other examples are about, and no broker of theirs
+		$server->sql(q{ALTER TABLE IF EXISTS orders ADD IF NOT EXISTS status text DEFAULT 'created'}, 'shop');
+		$server->sql('ALTER DATABASE shop RESET outbox.broker_uri');
+	}
+	# as an ORM does it: what is not set is NULL, JSON null if it was None
+	like(
+		run_as($server, 'orm', <<'SQL', "$name, orm: all columns that it may set"),
+INSERT INTO outbox (route, event_type, aggregate_type, aggregate_id, payload, body, headers, properties, routing_key, available_at)
+VALUES ('default', 'order.created', 'order', '7', '{"order_id": 7}', NULL, 'null', NULL, NULL, NULL) RETURNING outbox.seq, outbox.id;
+SQL
+		qr/^\d+\|[0-9a-f-]{36}$/m, "$name, orm: gets number and id");
+	# and what stands in the text
+	my %text = map { $_ => 1 } map { /`((?:SELECT|TRUNCATE|VACUUM) [^`]*)`/g } values %text_of;
+	cmp_ok(scalar(keys %text), '>', 6, "$name: statements in the text");
+	foreach my $sql (sort keys %text)
+	{
+		run_as($server, $sql =~ /adopt|reload|TRUNCATE|VACUUM/ ? 'admin' : 'operator', "$sql;", "$name: $sql");
+	}
+	return;
+}
+
+run_pages($node, 'preloaded');
+is_deeply([ grep { !$seen{$_} } sort keys %ROLE_OF ], [], 'every block that this test knows is there');
+my $alerts = (grep { $_->{heading} eq 'Five alerts' } @blocks)[0]->{sql};
+
+sub alerts
+{
+	my ($server, $dbname) = @_;
+	my @rows;
+
+	foreach my $alert (split /(?<=;)\n/, $alerts)
+	{
+		my ($n) = $alert =~ /^-- (\d)\./m or next;
+		push @rows, $n
+		  if $server->sql("SET SESSION AUTHORIZATION watcher; $alert", $dbname) ne '';
+	}
+	return join ',', @rows;
+}
+$node->sql('SELECT outbox_discard(id) FROM outbox_failed; DELETE FROM outbox', 'shop');
+$node->wait_sql(q{SELECT state = 'idle' AND workers = 1 FROM outbox_status}, 't', undef, 'shop');
+is(alerts($node, 'shop'), '', 'no alert when nothing is wrong');
+
+# --- nothing is published for messages of a paused route, and of a late one
+
+$node->sql(<<'SQL', 'shop');
+INSERT INTO outbox_route (name, paused) VALUES ('held', true);
+INSERT INTO outbox (event_type, payload, route, created_at)
+	SELECT 'e', '{}', 'held', now() - interval '1 day' FROM generate_series(1, 2);
+UPDATE outbox SET available_at = now() - interval '1 minute';
+SQL
+is(alerts($node, 'shop'), '', 'a scheduled message is not late as soon as it is due');
+like($node->sql('SELECT state, hint FROM outbox_status', 'shop'),
+	qr/^idle\|Messages wait on a paused route: "held" \(2\)/, 'the hint names the route');
+$node->sql(q{UPDATE outbox SET available_at = NULL}, 'shop');
+is(alerts($node, 'shop'), '2', 'late messages of a paused route raise the alert');
+$node->sql('DELETE FROM outbox; DROP EXTENSION outbox', 'shop');
+
+# --- two workers, of which the second has a route that cannot be published on
+
+$fake->do('when exchange=gone : channel-close 404 "NOT_FOUND - no exchange gone"',
+	'stage declare exchange=gone : channel-close 404 "NOT_FOUND - no exchange gone"');
+$node->sql(q{INSERT INTO outbox_route (name, exchange) VALUES ('gone', 'gone')});
+$node->set('outbox.workers', 2);
+my $both = q{SELECT string_agg(worker || ' ' || state, ',' ORDER BY worker) FROM outbox_workers};
+$node->wait_sql($both, '0 idle,1 idle');
+foreach my $worker (1, 0)
+{
+	my $key = $node->sql(<<"SQL");
+SELECT outbox_enqueue('e', '{}', aggregate_id => k::text, route => 'gone') IS NULL OR k > 0
+FROM (SELECT k FROM generate_series(1, 100) k
+	  WHERE (outbox_key_hash(NULL, k::text) & 9223372036854775807) % 2 = $worker LIMIT 1) k
+SQL
+	$node->wait_sql(<<"SQL");
+SELECT s.state = 'idle' AND s.hint ~ 'route cannot be published to' AND s.last_error ~ 'route "gone".*NOT_FOUND'
+	AND s.last_error_at = w.last_error_at
+FROM outbox_status s, outbox_workers w WHERE w.worker = $worker
+SQL
+	# its error stays when it is over
+	$node->sql('DELETE FROM outbox');
+	$node->sql('SELECT outbox_worker_restart()');
+	$node->wait_sql(q{SELECT state = 'idle' AND workers = 2 AND hint IS NULL FROM outbox_status});
+	is($node->sql("SELECT last_error ~ 'NOT_FOUND' FROM outbox_workers WHERE worker = $worker"), 't', "worker $worker");
+}
+$node->unset('outbox.workers');
+$node->stop('fast');
+
+# --- without the library, and without a launcher
+
+my $plain = OutboxTest::Node->create(name => 'plain', preload => 0);
+run_pages($plain, 'not preloaded');
+is(alerts($plain, 'shop') =~ s/,3//r, '1', 'not preloaded: the first alert says so');
+like($plain->sql('SELECT state, hint FROM outbox_status', 'shop'),
+	qr/^not preloaded\|Add outbox to shared_preload_libraries/, 'not preloaded: and the hint');
+$plain->stop('fast');
+
+$plain->append_conf('postgresql.conf', "shared_preload_libraries = 'outbox'\nmax_worker_processes = 0");
+$plain->start;
+like($plain->sql('SELECT state, hint FROM outbox_status'),
+	qr/^stopped\|The outbox launcher does not run/, 'no launcher: the hint does not promise workers');
+is(alerts($plain, 'shop') =~ s/,3//r, '1,5', 'no launcher: alerts');
+$plain->stop('fast');
+done_testing();

@@ -1,0 +1,289 @@
+# CREATE EXTENSION in a schema where others may create: doc/fault-cases.md H8. Operators,
+# functions and types of theirs fit better than PostgreSQL's own and are never
+# called, by the script or by anything that it has made; what has our names already
+# makes CREATE EXTENSION fail, and nothing of theirs becomes ours.
+#
+# suite: test
+
+use strict;
+use warnings;
+
+use Test::More;
+use PostgreSQL::Test::Utils;
+use OutboxTest::Checker;
+use OutboxTest::FakeBroker;
+use OutboxTest::Node;
+use OutboxTest::Util;
+
+my $fake = OutboxTest::FakeBroker->start;
+my $node = OutboxTest::Node->create(
+	broker => $fake,
+	extension => 0,
+	conf => "outbox.retry_initial = 10ms\noutbox.retry_max = 100ms");
+
+# The names that the script could mean: every function of PostgreSQL's that it
+# calls, wherever it is put, and every operator of two arguments.
+my $script = slurp_file($node->config_data('--sharedir') . '/extension/outbox--1.0.sql');
+unlike($script, qr/\bOR\s+REPLACE\b|\bIF\s+NOT\s+EXISTS\b/i,
+	'the script takes nothing over that is there already');
+my %words = map { $_ => 1 } $script =~ /\b([a-z_][a-z0-9_]*)\(/g;
+my $words = join ',', sort keys %words;
+
+$node->sql(<<"SQL");
+CREATE ROLE attacker;
+CREATE ROLE operator IN ROLE pg_monitor;
+CREATE SCHEMA shared;
+GRANT ALL ON SCHEMA shared TO attacker;
+GRANT USAGE ON SCHEMA shared TO PUBLIC;
+CREATE TABLE words AS
+	SELECT DISTINCT p.proname FROM pg_proc p
+	WHERE p.pronamespace = 'pg_catalog'::regnamespace AND p.proname = ANY ('{$words}');
+GRANT SELECT ON words TO attacker;
+SQL
+
+# Functions for every combination of one, two and three types, and operators for
+# every pair.  What they return does not matter for being chosen.
+my $trojans = <<'SQL';
+SET ROLE attacker;
+CREATE TABLE shared.canary (what text, who name);
+GRANT INSERT ON shared.canary TO PUBLIC;
+CREATE DOMAIN shared.text AS pg_catalog.text;
+CREATE DOMAIN shared.timestamptz AS pg_catalog.timestamptz;
+CREATE DOMAIN shared.jsonb AS pg_catalog.jsonb;
+CREATE DOMAIN shared.regclass AS pg_catalog.regclass;
+CREATE TABLE shared.pg_class (LIKE pg_catalog.pg_class);
+CREATE TABLE shared.pg_database (LIKE pg_catalog.pg_database);
+CREATE TABLE shared.pg_inherits (LIKE pg_catalog.pg_inherits);
+DO $do$
+DECLARE
+	ours constant pg_catalog.text[] := '{bool,oid,regclass,text,name,varchar,int2,int4,int8,int8[],text[],float8,timestamptz,timestamp,date,interval,jsonb,uuid,bytea,"\"char\""}';
+	few constant pg_catalog.text[] := '{oid,regclass,text,name,int4,int8,timestamptz,interval,anyelement}';
+	body constant pg_catalog.text := 'LANGUAGE plpgsql SET search_path = pg_catalog AS
+		$f$BEGIN INSERT INTO shared.canary VALUES (%L, current_user); RETURN NULL; END$f$';
+	l pg_catalog.text;
+	r pg_catalog.text;
+	o pg_catalog.text;
+	n pg_catalog.name;
+BEGIN
+	FOREACH l IN ARRAY ours LOOP
+		FOREACH r IN ARRAY ours LOOP
+			EXECUTE format('CREATE FUNCTION shared.trojan(pg_catalog.%s, pg_catalog.%s) RETURNS boolean ' || body,
+				l, r, 'operator of ' || l || ' and ' || r);
+			FOREACH o IN ARRAY ARRAY['=', '<>', '<', '<=', '>', '>=', '~~', '!~~', '~', '||', '+', '-', '->>'] LOOP
+				EXECUTE format('CREATE OPERATOR shared.%s (LEFTARG = pg_catalog.%s, RIGHTARG = pg_catalog.%s, FUNCTION = shared.trojan)',
+					o, l, r);
+			END LOOP;
+		END LOOP;
+	END LOOP;
+	FOR n IN SELECT proname FROM public.words LOOP
+		EXECUTE format('CREATE FUNCTION shared.%I(VARIADIC pg_catalog.text[] DEFAULT ''{}'') RETURNS text ' || body,
+			n, n || ' variadic');
+		FOREACH l IN ARRAY array_remove(ours, 'text[]') || '{anyelement}' LOOP
+			EXECUTE format('CREATE FUNCTION shared.%I(pg_catalog.%s) RETURNS text ' || body, n, l, n || ' ' || l);
+		END LOOP;
+		FOREACH l IN ARRAY few LOOP
+			FOREACH r IN ARRAY few LOOP
+				EXECUTE format('CREATE FUNCTION shared.%I(pg_catalog.%s, pg_catalog.%s) RETURNS text ' || body,
+					n, l, r, n || ' ' || l || ' ' || r);
+			END LOOP;
+			EXECUTE format('CREATE FUNCTION shared.%I(pg_catalog.text, pg_catalog.%s, pg_catalog.%2$s) RETURNS text ' || body,
+				n, l, n || ' text ' || l || ' ' || l);
+		END LOOP;
+	END LOOP;
+	/* Overloads of ours; those that could be meant as well come later. */
+	FOR n, l IN SELECT * FROM (VALUES
+		('outbox_key_hash', 'pg_catalog.name, pg_catalog.text'), ('outbox_key_hash', 'VARIADIC pg_catalog.text[]'),
+		('outbox_key_hash', 'anyelement, anyelement'),
+		('outbox_set_paused', 'VARIADIC pg_catalog.text[]'), ('outbox_set_paused', 'anyelement, boolean'),
+		('outbox_archive_maintain', 'pg_catalog.text'), ('outbox_archive_maintain', 'anyelement')) v LOOP
+		EXECUTE format('CREATE FUNCTION shared.%I(%s) RETURNS bigint ' || body, n, l, n || ' ' || l);
+	END LOOP;
+END
+$do$;
+RESET ROLE;
+SQL
+$node->sql($trojans);
+my $count = $node->sql(
+	q{SELECT count(*) FROM pg_operator WHERE oprnamespace = 'shared'::regnamespace});
+my $functions = $node->sql(
+	q{SELECT count(DISTINCT proname) FROM pg_proc WHERE pronamespace = 'shared'::regnamespace});
+cmp_ok($functions, '>', 15, "$count operators and overloads of $functions functions lie in wait");
+my $fired = 'SELECT DISTINCT what, who FROM shared.canary ORDER BY 1, 2';
+my ($superuser) = $node->sql('SELECT current_user');
+is($node->sql("SET search_path = shared; SELECT '1'::oid = 'public.words'::pg_catalog.regclass; $fired"),
+	"\noperator of oid and regclass|$superuser", 'and would say so');
+$node->sql('TRUNCATE shared.canary');
+
+# --- the script
+
+is($node->sql_fails('CREATE EXTENSION outbox SCHEMA shared'), undef,
+	'CREATE EXTENSION beside them');
+is($node->sql($fired), '', 'no trojan was called by it');
+is( $node->sql(<<'SQL'),
+SELECT pg_describe_object(classid, objid, objsubid)
+FROM pg_depend
+	LEFT JOIN pg_class c ON classid = 'pg_class'::regclass AND c.oid = objid
+	LEFT JOIN pg_proc p ON classid = 'pg_proc'::regclass AND p.oid = objid
+WHERE refclassid = 'pg_extension'::regclass AND deptype = 'e'
+	AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'outbox')
+	AND coalesce(relowner, proowner) = 'attacker'::regrole
+SQL
+	'', 'nothing of the attacker is a member');
+is( $node->sql(<<'SQL'),
+SELECT DISTINCT pg_describe_object(d.refclassid, d.refobjid, d.refobjsubid)
+FROM pg_depend d JOIN pg_depend e ON e.deptype = 'e' AND e.refclassid = 'pg_extension'::regclass
+		AND e.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'outbox')
+	JOIN pg_proc p ON d.refclassid = 'pg_proc'::regclass AND d.refobjid = p.oid
+WHERE p.proowner = 'attacker'::regrole
+	AND d.deptype = 'n' AND (d.classid, d.objid) NOT IN (
+		SELECT 'pg_operator'::regclass, oid FROM pg_operator WHERE oprowner = 'attacker'::regrole)
+SQL
+	'', 'and nothing depends on it');
+
+# --- the whole cycle, in sessions that find the extension by their search_path,
+# first as a rule and then with PostgreSQL's own at the end
+
+my $checker = OutboxTest::Checker->install($node);
+foreach my $path ('shared, public', 'shared, public, pg_catalog')
+{
+	my $s = "SET search_path = $path;";
+	my $id;
+
+	$node->sql("ALTER DATABASE postgres SET search_path = $path");
+	$node->sql('SELECT shared.outbox_worker_restart()');
+	$node->sql(<<"SQL");
+$s
+INSERT INTO public.test_sent SELECT pg_catalog.nextval('public.test_sent_n'),
+	shared.outbox_enqueue('test.event', '{}', aggregate_type => 'test', aggregate_id => k), k
+FROM pg_catalog.unnest('{a,b,c,a,b,c,a,b,c,a,b,c}'::pg_catalog.text[]) k;
+SQL
+	$node->wait_sql('SELECT pg_catalog.count(*) OPERATOR(pg_catalog.=) 0 FROM shared.outbox');
+
+	# settled as failed, shown, requeued, discarded
+	$fake->do('when type=refused : nack', 'when type=later : ack');
+	$node->sql("$s UPDATE shared.outbox_route SET max_attempts = 2");
+	foreach my $n (1, 2)
+	{
+		$node->sql(
+			qq{$s SELECT shared.outbox_enqueue('refused', '{}', aggregate_type => 't', aggregate_id => 'k', headers => '{"a": 1}', properties => '{"priority": 1}')}
+		);
+	}
+	$node->wait_sql(
+		q{SELECT pg_catalog.count(*) OPERATOR(pg_catalog.=) 2 FROM shared.outbox_failed});
+	foreach my $view (qw(outbox_status outbox_workers outbox_messages outbox_failed outbox_held_keys))
+	{
+		isnt($node->sql("$s SELECT pg_catalog.count(*) FROM shared.$view"), '', "$view, $path");
+	}
+	like($node->sql("SET ROLE operator; $s SELECT failed FROM shared.outbox_status"),
+		qr/^2$/m, "outbox_status of pg_monitor, $path");
+	$id = $node->sql('SELECT id FROM shared.outbox_failed LIMIT 1');
+	is($node->sql("$s SELECT shared.outbox_discard('$id'::uuid)"), 't', "discard, $path");
+	$fake->do('forget');
+	is($node->sql("$s SELECT shared.outbox_requeue(id) FROM shared.outbox_failed"),
+		't', "requeue, $path");
+	is( $node->sql(
+			"$s SELECT shared.outbox_requeue_failed('default'::pg_catalog.text, 'x', 'y', 'z', '%w%', '2000-01-01', 5)"
+		),
+		0, "requeue of many, $path");
+	$node->wait_sql('SELECT pg_catalog.count(*) OPERATOR(pg_catalog.=) 0 FROM shared.outbox');
+	$node->sql(<<"SQL");
+$s
+SELECT shared.outbox_pause(), shared.outbox_resume(), shared.outbox_pause('default'), shared.outbox_resume('default'), shared.outbox_adopt();
+SELECT shared.outbox_archive_maintain('1 day'::pg_catalog.interval) FROM pg_catalog.generate_series(1, 4);
+SELECT shared.outbox_archive_maintain('-3 days'::pg_catalog.interval) FROM pg_catalog.generate_series(1, 4);
+INSERT INTO shared.outbox_route (name, exchange_type, routing_key) VALUES ('more', 'topic', '{event_type}');
+UPDATE shared.outbox_route SET name = 'less' WHERE name OPERATOR(pg_catalog.=) 'more'::pg_catalog.text;
+DELETE FROM shared.outbox_route WHERE name OPERATOR(pg_catalog.=) 'less'::pg_catalog.text;
+SET check_function_bodies = off;
+SELECT pg_catalog.set_config('search_path', '', false);
+UPDATE shared.outbox_route SET max_attempts = 10;
+INSERT INTO shared.outbox_route (name, exchange_type) VALUES ('default', 'topic');
+INSERT INTO shared.outbox_control SELECT * FROM shared.outbox_control;
+SQL
+	is($node->sql($fired), '', "no trojan was called by anything, $path");
+}
+$checker->check('hostile schema', [ grep { $_->{type} ne 'refused' } $fake->records ],
+	case => 'H8: the extension in a schema of hostile overloads', drained => 0);
+$node->sql('ALTER DATABASE postgres RESET search_path');
+$node->sql('SET search_path = shared; DROP EXTENSION outbox');
+
+# --- what is there already under one of our names
+
+$node->sql('CREATE DATABASE taken');
+my ($members) = $node->sql(<<'SQL', 'taken');
+CREATE EXTENSION outbox;
+SELECT string_agg(relname || ' ' || relkind::text, ',') FROM pg_class
+WHERE relnamespace = 'public'::regnamespace AND relname !~ '_p\d{8}|^outbox_archive_default_' OR relname = 'outbox_archive_default_id_idx';
+SQL
+my @relations = map { [ split ] } split /,/, $members;
+my @functions = split /\n/, $node->sql(<<'SQL', 'taken');
+SELECT format('%I(%s) RETURNS %s%s', proname, pg_get_function_arguments(oid),
+	CASE WHEN proretset THEN 'SETOF ' ELSE '' END, prorettype::regtype)
+FROM pg_proc WHERE pronamespace = 'public'::regnamespace AND proname LIKE 'outbox%'
+SQL
+$node->sql('DROP EXTENSION outbox', 'taken');
+cmp_ok(scalar @relations, '>', 15, scalar(@relations) . ' relations');
+cmp_ok(scalar @functions, '>', 20, scalar(@functions) . ' functions');
+
+sub taken
+{
+	my ($what, $ddl, %may) = @_;
+	my $error = $node->sql_fails(<<"SQL", 'taken');
+BEGIN;
+CREATE SCHEMA theirs AUTHORIZATION attacker;
+SET LOCAL ROLE attacker;
+SET LOCAL search_path = theirs;
+$ddl;
+RESET ROLE;
+SET LOCAL search_path = public;
+CREATE EXTENSION outbox SCHEMA theirs;
+SELECT theirs.outbox_enqueue('e', '{}', aggregate_id => '1');
+SELECT 1 / count(*) FROM theirs.outbox WHERE seq = 1;
+SELECT theirs.outbox_requeue(id) FROM theirs.outbox;
+SELECT 1 / (count(*) = 0)::int FROM pg_depend
+	LEFT JOIN pg_class c ON classid = 'pg_class'::regclass AND c.oid = objid
+	LEFT JOIN pg_proc p ON classid = 'pg_proc'::regclass AND p.oid = objid
+WHERE refclassid = 'pg_extension'::regclass AND deptype = 'e'
+	AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'outbox')
+	AND coalesce(relowner, proowner) = 'attacker'::regrole;
+ROLLBACK;
+SQL
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	if (defined $error)
+	{
+		like($error, qr/already exists|is not a member of the extension|is not unique/,
+			"$what is taken: CREATE EXTENSION says so");
+	}
+	else
+	{
+		ok($may{other}, "$what is taken: another name is found");
+	}
+	return;
+}
+
+foreach my $relation (@relations)
+{
+	my ($name, $kind) = @$relation;
+	my $index = $kind =~ /^[iI]$/ ? 1 : 0;
+	# The server chooses these names, and takes another one.
+	my $chosen = $name =~ /(_pkey|_idx)$/ ? 1 : 0;
+
+	taken("relation $name", "CREATE TABLE $name ()", other => $chosen);
+	taken("type $name", "CREATE TYPE $name AS ENUM ('a')", other => $index);
+}
+foreach my $function (@functions)
+{
+	my ($name) = $function =~ /^(\w+)/;
+	taken("function $name",
+		$function =~ /RETURNS trigger/
+		? "CREATE FUNCTION $function LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'"
+		: "CREATE FUNCTION $function LANGUAGE plpgsql AS 'BEGIN END'");
+}
+# Not the same function, but one that a call without arguments could mean.
+foreach my $name (qw(outbox_uuid7 outbox_origin outbox_restoring outbox_claims outbox_relay_state outbox_worker_stats))
+{
+	taken("$name with a default", "CREATE FUNCTION $name(integer DEFAULT 0) RETURNS bigint LANGUAGE plpgsql AS 'BEGIN END'");
+}
+is($node->sql(q{SELECT count(*) FROM pg_namespace WHERE nspname = 'theirs'}, 'taken'),
+	0, 'and leaves nothing behind');
+done_testing();

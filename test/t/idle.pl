@@ -1,0 +1,142 @@
+# An idle relay costs nothing: no WAL, no transaction id, no snapshot that holds
+# vacuum back, hardly a wake-up.  Also with rows in the table that cannot go.
+#
+# OUTBOX_TEST_FULL=1: a minute instead of 15 s.
+#
+# suite: test alone (wake-ups are counted)
+
+use strict;
+use warnings;
+
+use Test::More;
+use Time::HiRes qw(time);
+use PostgreSQL::Test::Utils;
+use OutboxTest::Consumer;
+use OutboxTest::Node;
+use OutboxTest::Rabbit;
+use OutboxTest::Util;
+
+my $seconds = $ENV{OUTBOX_TEST_FULL} ? 60 : 15;
+
+# What writes WAL on an idle server without us: checkpoints, autovacuum, and
+# snapshots for standbys, of which wal_level = minimal knows none.
+my $rabbit = OutboxTest::Rabbit->start;
+my $node = OutboxTest::Node->create(
+	broker => $rabbit,
+	conf => <<'END');
+autovacuum = off
+checkpoint_timeout = 1h
+wal_level = minimal
+max_wal_senders = 0
+outbox.retry_initial = 20ms
+END
+$node->sql('CREATE DATABASE other');
+$node->sql('CREATE EXTENSION outbox', 'other');
+my $consumer = OutboxTest::Consumer->start($rabbit, exchange => 'outbox');
+
+# rows that stay: failed, scheduled, of a paused route
+$node->sql(<<'SQL');
+INSERT INTO outbox_route (name, exchange, exchange_type, max_attempts, paused)
+	VALUES ('nowhere', 'nowhere', 'topic', 1, false),
+		('paused', 'outbox', 'topic', 1, true);
+SELECT outbox_enqueue('idle.event', '{}') FROM generate_series(1, 100);
+SELECT outbox_enqueue('idle.event', '{}', route => 'nowhere', aggregate_id => 'k');
+SELECT outbox_enqueue('idle.event', '{}', route => 'paused');
+SELECT outbox_enqueue('idle.event', '{}', available_at => now() + '1 h');
+SQL
+$consumer->wait_count(100);
+$node->wait_sql(
+	q{SELECT string_agg(route || ' ' || status, ', ' ORDER BY seq) FROM outbox},
+	'nowhere failed, paused pending, default pending');
+$node->wait_sql('SELECT state FROM outbox_status', 'idle', undef, $_)
+  foreach qw(postgres other);
+
+sub position
+{
+	return $node->sql(
+		'SELECT pg_current_wal_insert_lsn(), pg_snapshot_xmax(pg_current_snapshot())'
+	);
+}
+
+# Before 17 an extension's waits have no names.
+my @waits = $node->sql('SHOW server_version_num') >= 170000
+  ? qw(OutboxLauncherMain OutboxRelayMain)
+  : qw(Extension Extension);
+$node->wait_sql(
+	q{SELECT string_agg(DISTINCT wait_event_type || ' ' || wait_event, ', ')
+		FROM pg_stat_activity WHERE backend_type = '} . $_->[0] . q{'},
+	"Extension $_->[1]") foreach [ 'outbox launcher', $waits[0] ], [ 'outbox relay', $waits[1] ];
+
+# The statistics of single backends, as doc/monitoring.md has them.
+if ($node->sql('SHOW server_version_num') >= 180000)
+{
+	is($node->sql(
+			'SELECT sum(s.wal_records) > 0 FROM outbox_workers w, pg_stat_get_backend_wal(w.pid) s'),
+		't', 'the WAL of the relay is counted');
+	is($node->sql(
+			q{SELECT sum(s.hits) > 0 FROM outbox_workers w, pg_stat_get_backend_io(w.pid) s WHERE object = 'relation'}),
+		't', 'its reads and writes are, too');
+}
+
+# The archive's partitions are made, hint bits are set, pages pruned.
+$node->sql('VACUUM', $_) foreach qw(postgres other);
+$node->sql('CHECKPOINT');
+my $last = '';
+my $still_since = time;
+wait_until(
+	'the server is quiet',
+	sub {
+		my $now = position();
+		$still_since = time if $now ne $last;
+		$last = $now;
+		return time - $still_since > 3;
+	},
+	60);
+
+my @pids = ($node->backend_pids('outbox relay%'),
+	$node->backend_pids('outbox launcher'));
+is(scalar @pids, 3, 'two workers and the launcher');
+
+sub switches
+{
+	my ($pid) = @_;
+	my $status = slurp_file("/proc/$pid/status");
+	return $1 if $status =~ /^voluntary_ctxt_switches:\s+(\d+)/m;
+	die "no context switches in the status of $pid";
+}
+
+my $before = position();
+my %switches = map { $_ => switches($_) } @pids;
+my $start = time;
+my %held;
+wait_until(
+	'time passes',
+	sub {
+		my $held = $node->sql(
+			q{SELECT count(*) FROM pg_stat_activity WHERE backend_type LIKE 'outbox%'
+			  AND (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL)});
+		$held{$held}++;
+		return time - $start >= $seconds;
+	},
+	$seconds + 10);
+my $elapsed = time - $start;
+
+is(position(), $before, "no WAL and no transaction id in $seconds s");
+my $looks = 0;
+$looks += $_ foreach values %held;
+cmp_ok(($held{0} // 0) / $looks, '>', 0.9,
+	'no snapshot and no transaction id is held');
+foreach my $pid (@pids)
+{
+	my $rate = (switches($pid) - $switches{$pid}) / $elapsed;
+	cmp_ok($rate, '<=', 2, 'at most two wake-ups a second');
+	note sprintf '%.2f wake-ups a second: %s', $rate,
+	  $node->sql("SELECT backend_type FROM pg_stat_activity WHERE pid = $pid");
+}
+
+# and it was not dead
+$node->sql(q{SELECT outbox_enqueue('idle.event', '{}')});
+$consumer->wait_count(101);
+$consumer->stop;
+
+done_testing();

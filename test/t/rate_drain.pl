@@ -1,0 +1,76 @@
+# How fast a backlog drains, against a plain librabbitmq publisher with the same
+# window, messages, exchange and queue in the same run, in turns.
+#
+# suite: test alone (rates are measured)
+
+use strict;
+use warnings;
+
+use Test::More;
+use IPC::Run;
+use PostgreSQL::Test::Utils;
+use OutboxTest::Consumer;
+use OutboxTest::Node;
+use OutboxTest::Rabbit;
+use OutboxTest::Util;
+
+my $FULL = $ENV{OUTBOX_TEST_FULL};
+my $COUNT = $FULL ? 100_000 : 20_000;
+my $ROUNDS = 3;
+my $MIN_RATIO = 0.7;
+my $BODY = 256;
+
+my $rabbit = OutboxTest::Rabbit->start;
+my $node = OutboxTest::Node->create(broker => $rabbit);
+# The queue without a consumer: it would take the processor from both.
+my $consumer = OutboxTest::Consumer->start($rabbit, exchange => 'outbox');
+$consumer->stop;
+
+sub raw_rate
+{
+	my ($out, $err) = ('', '');
+
+	$rabbit->ctl('purge_queue', 'q');
+	IPC::Run::run(
+		[
+			'raw', '--port', $rabbit->port, '--exchange', 'outbox', '--key',
+			'drain.event', '--count', $COUNT, '--size', $BODY, '--mandatory',
+			'--window', 1000
+		],
+		'<', \undef, '>', \$out, '2>', \$err) or die "raw: $err";
+	return $out =~ /rate (\d+)/ ? $1 : die "raw: $out";
+}
+
+sub drain_rate
+{
+	$rabbit->ctl('purge_queue', 'q');
+	$node->sql('SELECT outbox_pause()');
+	$node->sql(qq{SELECT count(outbox_enqueue('drain.event',
+		jsonb_build_object('pad', repeat('x', $BODY - 12)), aggregate_type => 'drain', aggregate_id => i::text))
+		FROM generate_series(1, $COUNT) i});
+	my $start = $node->sql('SELECT outbox_resume(); SELECT clock_timestamp()');
+	$start =~ s/^\n//;
+	ok($node->wait_drained(120), 'drained');
+	return $node->sql(qq{SELECT round($COUNT /
+		extract(epoch FROM max(published_at) - '$start')) FROM outbox_archive});
+}
+
+my @ratios;
+foreach my $round (1 .. $ROUNDS)
+{
+	my $raw = raw_rate();
+	my $drain = drain_rate();
+
+	push @ratios, $drain / $raw;
+	note sprintf('%d messages: %d a second, plain publisher %d, ratio %.2f',
+		$COUNT, $drain, $raw, $ratios[-1]);
+}
+is($node->sql('SELECT max(attempts) FROM outbox_archive'),
+	0, 'no attempt failed');
+is($rabbit->depth('q'), $COUNT, 'each message of the last round came once');
+# Other load on the machine hits one of the two; the best round says what can be.
+my ($best) = sort { $b <=> $a } @ratios;
+cmp_ok($best, '>=', $MIN_RATIO,
+	sprintf('%.2f of the rate of the plain publisher', $best));
+$node->stop;
+done_testing();

@@ -1,0 +1,167 @@
+# A fast shutdown ends the worker within seconds whatever the broker does, and
+# what was in flight is confirmed and settled before: no duplicates after the
+# restart.  Also: the state "blocked", and its end.
+#
+# suite: test core faults
+# takes: 30 s
+
+use strict;
+use warnings;
+
+use Test::More;
+use Time::HiRes qw(time);
+use PostgreSQL::Test::Utils;
+use OutboxTest::Checker;
+use OutboxTest::Consumer;
+use OutboxTest::Node;
+use OutboxTest::Rabbit;
+use OutboxTest::Util;
+
+my $LIMIT = 5;
+
+my $rabbit = OutboxTest::Rabbit->start;
+my $node = OutboxTest::Node->create(
+	broker => $rabbit,
+	conf => <<'END');
+outbox.window = 500
+outbox.retry_max = 1s
+END
+my $checker = OutboxTest::Checker->install($node);
+my $state = 'SELECT state FROM outbox_status';
+
+sub stop_within_limit
+{
+	my ($when) = @_;
+	my $offset = $node->log_end;
+	my $start = time;
+
+	$node->stop('fast');
+	my $took = time - $start;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	cmp_ok($took, '<', $LIMIT, "pg_ctl stop -m fast $when ends in time");
+	unlike($node->log_text($offset), qr/PANIC|terminated by signal|SIGKILL/,
+		'and without violence');
+	note sprintf 'stop %s: %.2f s', $when, $took;
+	return;
+}
+
+# --- during a drain
+
+my $total = 20000;
+$node->set('outbox.enabled', 'off');
+$node->wait_sql($state, 'disabled');
+$checker->enqueue($total / 2, keys => 500, per_tx => 1000);
+$checker->enqueue($total / 2, per_tx => 1000);
+my $consumer = OutboxTest::Consumer->start($rabbit, exchange => 'outbox');
+$node->set('outbox.enabled', 'on');
+for my $i (1 .. 3)
+{
+	$consumer->wait_count($i * $total / 5, 60);
+	stop_within_limit("during a drain ($i)");
+	$node->start;
+	cmp_ok($node->sql('SELECT count(*) FROM outbox'),
+		'>', 0, 'it was during the drain');
+}
+$consumer->wait_count($total, 60);
+$node->wait_drained;
+my $v = $checker->check('after clean stops during a drain',
+	[ $consumer->records ], interruptions => 0);
+is($v->{duplicates}, 0, 'a clean stop during a drain makes no duplicates');
+
+# --- while idle
+
+$node->wait_sql($state, 'idle');
+stop_within_limit('while idle');
+$node->start;
+
+# --- the broker process is stopped (SIGSTOP), with messages in flight
+
+$checker->enqueue(100);
+$node->wait_drained;
+$rabbit->pause;
+$checker->enqueue(1900);
+$node->wait_sql('SELECT in_flight > 0 FROM outbox_status');
+stop_within_limit('with a full window and a broker that does not answer');
+$rabbit->resume;
+$node->start;
+$consumer->wait_count($total + 2000, 60);
+$node->wait_drained;
+
+# again, while the worker declares the exchange on a new connection
+$node->restart;
+$node->wait_sql($state, 'idle');
+$rabbit->pause;
+$checker->enqueue(100);
+stop_within_limit('while a broker that does not answer is asked for an exchange');
+$rabbit->resume;
+$node->start;
+$consumer->wait_count($total + 2100, 60);
+$node->wait_drained;
+
+# again, while the worker tries to connect
+$rabbit->pause;
+$node->restart;
+$node->wait_sql('SELECT pid IS NOT NULL FROM outbox_workers');
+stop_within_limit('while connecting to a broker that does not answer');
+$rabbit->resume;
+$node->start;
+$checker->check('after stops with a broker that does not answer',
+	[ $consumer->records ], interruptions => 1, window => 500);
+
+# --- the broker is unreachable
+
+$rabbit->stop;
+$checker->enqueue(100);
+$node->wait_sql($state, 'broker down');
+stop_within_limit('with an unreachable broker');
+$node->start;
+$node->wait_sql($state, 'broker down');
+$rabbit->restart;
+$consumer->wait_count($total + 2200, 60);
+$node->wait_drained;
+
+# --- memory alarm
+
+$rabbit->memory_alarm(1);
+$checker->enqueue(3000);
+$node->wait_sql($state, 'blocked');
+isnt($node->sql('SELECT hint FROM outbox_status'),
+	'', 'blocked comes with a hint');
+like($node->sql('SELECT last_error FROM outbox_status'),
+	qr/block/, 'and with the reason');
+is($node->sql('SELECT count(*) FROM outbox WHERE attempts > 0'),
+	'0', 'an alarm costs no attempt');
+my $before = $consumer->unique;
+$rabbit->memory_alarm(0);
+my $start = time;
+wait_until('publishing resumes',
+	sub { $consumer->unique > $before }, 30);
+
+# rabbitmqctl itself returns some time after the alarm is cleared
+cmp_ok(time - $start, '<', 2,
+	'publishing resumes within 2 s after the alarm is cleared');
+$consumer->wait_count($total + 5200, 60);
+$node->wait_drained;
+$node->wait_sql($state, 'idle');
+
+$rabbit->memory_alarm(1);
+$checker->enqueue(3000);
+$node->wait_sql($state, 'blocked');
+stop_within_limit('under a memory alarm');
+$node->start;
+$checker->enqueue(1);
+$node->wait_sql("SELECT state IN ('blocked', 'connecting', 'broker down') FROM outbox_status");
+stop_within_limit('when started and stopped under a memory alarm');
+$node->start;
+$rabbit->memory_alarm(0);
+$start = time;
+$consumer->wait_count($total + 8201, 60);
+note sprintf 'all delivered %.2f s after the alarm was cleared',
+  time - $start;
+$node->wait_drained;
+is($node->sql(q{SELECT count(*) FROM outbox WHERE status = 'failed'}),
+	'0', 'no message has failed');
+$checker->check('after all of it', [ $consumer->stop ],
+	interruptions => 3, window => 500);
+
+done_testing();

@@ -12,6 +12,7 @@
 use strict;
 use warnings;
 
+use IO::Socket::UNIX;
 use Test::More;
 use Time::HiRes qw(time usleep);
 use PostgreSQL::Test::Utils;
@@ -499,7 +500,8 @@ my @clients;
 my $user = getpwuid $>;
 for (1 .. 40)
 {
-	my $client = $node->raw_connect;
+	my $client = IO::Socket::UNIX->new(Peer => $node->host . '/.s.PGSQL.' . $node->port)
+	  or die "cannot connect: $!";
 	my $startup = pack('N', 196608) . "user\0$user\0database\0postgres\0\0";
 	my $answer;
 	$client->syswrite(pack('N', 4 + length $startup) . $startup);

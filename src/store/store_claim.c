@@ -226,8 +226,12 @@ make_params(int nargs, const Oid *types, const Datum *values, const char *nulls)
 }
 
 /*
- * Runs a statement that SPI has prepared, but with the executor, since SPI
- * takes a new snapshot for each statement that locks rows.
+ * Runs a statement that SPI has prepared, but with the executor.
+ * SPI_execute_plan_extended() has a receiver for rows as well, but SPI takes a new
+ * snapshot for each statement that locks rows, and refuses to lock with the one
+ * that is there (read_only).  What a round reads (due rows, keys, several ranges) is
+ * read with one snapshot, on which the order of transactions that depend on each
+ * other hangs: take_snapshot() in relay_round.c says how.
  */
 static int
 run(SPIPlanPtr plan, int nargs, const Oid *types, Datum *values,

@@ -20,12 +20,23 @@ use warnings;
 
 use IO::Select;
 use IPC::Open2 ();
+use Scalar::Util qw(weaken);
 use Test::More;
 use Time::HiRes qw(time);
 use OutboxTest::Util;
 
 # Perl opens pipes close-on-exec, so no server that the test starts keeps the
 # program alive.
+
+# Those that the test has not stopped are stopped while what that needs still exists:
+# when Perl destroys all objects, it does so in no order.
+my @started;
+
+END
+{
+	local ($?, $@, $!);
+	$_->stop foreach grep { defined } @started;
+}
 
 =pod
 
@@ -52,6 +63,8 @@ sub start_tool
 	my $ready = $self->_reply;
 	$ready =~ /^ready (\d+)$/ or die "@command: $ready\n";
 	$self->{port} = $1;
+	push @started, $self;
+	weaken($started[-1]);
 	return $self;
 }
 

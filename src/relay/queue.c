@@ -294,6 +294,16 @@ outbox_queue_has(OutboxQueue *queue, const pg_uuid_t *id)
 	return hash_search(queue->items, id, HASH_FIND, NULL) != NULL;
 }
 
+/* The key cannot go on before what becomes of the row of this item. */
+static void
+hold_by(OutboxKey *key, const OutboxItem *item, OutboxHoldReason reason)
+{
+	key->hold = reason;
+	key->holder_seq = item->message->seq;
+	key->holder_id = item->message->id;
+	key->holder_route = item->route;
+}
+
 bool
 outbox_queue_skips(OutboxQueue *queue, int64 hash, int64 seq, bool ordered)
 {
@@ -462,6 +472,9 @@ outbox_queue_drop(OutboxQueue *queue, OutboxItem *item)
 		return;
 	}
 	leave_ready(queue, item);
+	/* Its row waits for its time, which is past, and is not read with the others. */
+	if (key != NULL && item->message->attempts > 0)
+		hold_by(key, item, OUTBOX_HOLD_RETRY);
 	free_item(queue, item);
 	if (key != NULL)
 		advance_key(queue, key);
@@ -472,6 +485,7 @@ outbox_queue_drop_all(OutboxQueue *queue, OutboxRoute *route)
 {
 	HASH_SEQ_STATUS status;
 	ItemEntry  *entry;
+	dlist_iter	iter;
 	int64		lowest = 0;
 
 	/* dynahash allows the current entry, and no other, to be removed. */
@@ -488,6 +502,14 @@ outbox_queue_drop_all(OutboxQueue *queue, OutboxRoute *route)
 		if (lowest == 0 || item->message->seq < lowest)
 			lowest = item->message->seq;
 		outbox_queue_drop(queue, item);
+	}
+	/* Those of other routes that waited behind one that is retried. */
+	dlist_foreach(iter, &queue->held)
+	{
+		OutboxKey  *key = dlist_container(OutboxKey, node, iter.cur);
+
+		if (key->hold == OUTBOX_HOLD_RETRY)
+			drop_waiting(queue, key, 0);
 	}
 	return lowest;
 }
@@ -516,10 +538,7 @@ outbox_queue_failed(OutboxQueue *queue, OutboxItem *item, bool give_up)
 	queue->nrejected--;
 	if (key != NULL && (!give_up || item->route->block_on_failed))
 	{
-		key->hold = give_up ? OUTBOX_HOLD_FAILED : OUTBOX_HOLD_RETRY;
-		key->holder_seq = item->message->seq;
-		key->holder_id = item->message->id;
-		key->holder_route = item->route;
+		hold_by(key, item, give_up ? OUTBOX_HOLD_FAILED : OUTBOX_HOLD_RETRY);
 		drop_waiting(queue, key, 0);
 	}
 	free_item(queue, item);

@@ -267,6 +267,9 @@ extern void outbox_relay_add_prepared(OutboxRelay *relay,
 extern void outbox_relay_reserve_prepared(OutboxRelay *relay, int n);
 /* What is not sent goes back to being rows, which are read again. */
 extern void outbox_relay_drop_unsent(OutboxRelay *relay);
+extern void outbox_relay_stop_routes(OutboxRelay *relay);
+extern void outbox_relay_route_broken(OutboxRelay *relay, OutboxRoute *route,
+									  const char *reason);
 #ifdef OUTBOX_FAULTS
 /* Does a prepared transaction that the snapshot sees lead to this row? */
 extern bool outbox_relay_prepared_leads_to(const OutboxRelay *relay,

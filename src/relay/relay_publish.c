@@ -187,8 +187,7 @@ declare_exchange(OutboxRelay *relay, OutboxRoute *route, OutboxMonoTime now)
 			route->declared = true;
 			return true;
 		case OUTBOX_LINK_REFUSED:
-			outbox_route_broken(relay->routes, route, text,
-								outbox_reader_end(relay->reader));
+			outbox_relay_route_broken(relay, route, text);
 			return false;
 		case OUTBOX_LINK_AGAIN:
 			send_later(relay);
@@ -196,8 +195,7 @@ declare_exchange(OutboxRelay *relay, OutboxRoute *route, OutboxMonoTime now)
 		case OUTBOX_LINK_LOST:
 			/* With a code it is the request that the broker did not like. */
 			if (code != 0)
-				outbox_route_broken(relay->routes, route, text,
-									outbox_reader_end(relay->reader));
+				outbox_relay_route_broken(relay, route, text);
 			outbox_relay_link_lost(relay);
 			return false;
 	}

@@ -28,9 +28,29 @@ outbox_relay_drop_unsent(OutboxRelay *relay)
 {
 	int64		lowest = outbox_queue_drop_all(relay->queue, NULL);
 
-	if (lowest != 0)
-		outbox_reader_add(relay->reader, lowest, PG_INT64_MAX,
-						  OUTBOX_UNREAD_RETURNED);
+	if (lowest == 0)
+		return;
+	outbox_reader_add(relay->reader, lowest, PG_INT64_MAX,
+					  OUTBOX_UNREAD_RETURNED);
+	/* What was dropped may hold its key, and be gone by now. */
+	outbox_reader_doubt_holders(relay->reader);
+}
+
+/* The same of routes that wait, of which something may be ready again. */
+void
+outbox_relay_stop_routes(OutboxRelay *relay)
+{
+	outbox_routes_stop(relay->routes, outbox_reader_end(relay->reader));
+	outbox_reader_doubt_holders(relay->reader);
+}
+
+void
+outbox_relay_route_broken(OutboxRelay *relay, OutboxRoute *route,
+						  const char *reason)
+{
+	outbox_route_broken(relay->routes, route, reason,
+						outbox_reader_end(relay->reader));
+	outbox_reader_doubt_holders(relay->reader);
 }
 
 void

@@ -52,8 +52,7 @@ blame(OutboxRelay *relay, OutboxItem *item, const OutboxLinkError *error)
 		OutboxRoute *route = item->route;
 
 		outbox_queue_unknown(relay->queue, item, false);
-		outbox_route_broken(relay->routes, route, error->text,
-							outbox_reader_end(relay->reader));
+		outbox_relay_route_broken(relay, route, error->text);
 		return;
 	}
 	if (!outbox_relay_was_blamed(relay, item->message))
@@ -80,6 +79,7 @@ outbox_relay_reclaim_unknown(OutboxRelay *relay, const OutboxLinkError *error)
 	else
 		for (int i = unknown.count - 1; i >= 0; i--)
 			outbox_queue_unknown(relay->queue, unknown.items[i], message);
+	outbox_relay_stop_routes(relay);
 	pfree(unknown.items);
 	return blamed;
 }

@@ -118,6 +118,16 @@ stop_route(OutboxRoutes *routes, OutboxRoute *route, int64 end)
 	outbox_route_skip(route, lowest);
 }
 
+void
+outbox_routes_stop(OutboxRoutes *routes, int64 end)
+{
+	ListCell   *cell;
+
+	foreach(cell, routes->list)
+		if (outbox_route_waits(lfirst(cell)))
+			stop_route(routes, lfirst(cell), end);
+}
+
 static void
 resume_from(OutboxResumed *resumed, int64 seq)
 {

@@ -48,6 +48,9 @@ extern void outbox_routes_passed_over(OutboxRoutes *routes, int64 seq);
 /* Names of those that wait, in the current context. */
 extern List *outbox_routes_excluded(OutboxRoutes *routes);
 
+/* Messages are ready again: those of routes that wait are not. */
+extern void outbox_routes_stop(OutboxRoutes *routes, int64 end);
+
 /* A destination error, and a message that went out. */
 extern void outbox_route_broken(OutboxRoutes *routes, OutboxRoute *route,
 								const char *reason, int64 end);

@@ -136,8 +136,9 @@ outbox_settling_run(OutboxRelay *relay, OutboxSettling *settling)
 	else if (settling->nconfirmed > 0)
 		outbox_store_settle(settling->rows, settling->nconfirmed, archive);
 	if (settling->nrejected > 0)
-		outbox_store_fail(settling->failures, settling->nrejected,
-						  settling->rejected_remains);
+		settling->taken_away =
+			!outbox_store_fail(settling->failures, settling->nrejected,
+							   settling->rejected_remains);
 }
 
 void
@@ -176,6 +177,9 @@ outbox_settling_committed(OutboxRelay *relay, OutboxSettling *settling)
 	}
 	pg_atomic_fetch_add_u64(&MySlot->counters.published, nsettled);
 
+	/* Their keys do not wait for what is not there. */
+	if (settling->taken_away)
+		outbox_reader_doubt_holders(relay->reader);
 	relay->settle_at = OUTBOX_MONO_UNSET;
 	relay->settle_slowly = false;
 	if (relay->nstuck + relay->nstuck_rejected > 0 &&

@@ -26,6 +26,7 @@ typedef struct OutboxSettling
 	OutboxItem **rejected;
 	OutboxFailure *failures;
 	bool	   *rejected_remains;	/* locked by somebody */
+	bool		taken_away;		/* rows of rejected ones, by somebody */
 } OutboxSettling;
 
 /* So many are settled, and brought to the disk, at once: they take room from the window. */

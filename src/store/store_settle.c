@@ -256,12 +256,13 @@ reason_datum(const char *reason)
 	return CStringGetTextDatum(copy);
 }
 
-void
+bool
 outbox_store_fail(const OutboxFailure *failures, int n, bool *remains)
 {
 	static OutboxStatement statement;
 	static OutboxStatement pending;
 	bool	   *updated;
+	bool		all = true;
 	static const Oid types[] = {
 		UUIDARRAYOID, TEXTARRAYOID, INT8ARRAYOID, BOOLARRAYOID
 	};
@@ -295,7 +296,7 @@ outbox_store_fail(const OutboxFailure *failures, int n, bool *remains)
 						 values, NULL, SPI_OK_UPDATE_RETURNING);
 	memset(remains, 0, sizeof(bool) * n);
 	if (SPI_processed == (uint64) n)
-		return;
+		return true;
 
 	/* The rest was taken away by somebody, or is locked: then it is there. */
 	updated = palloc0(sizeof(bool) * n);
@@ -307,5 +308,9 @@ outbox_store_fail(const OutboxFailure *failures, int n, bool *remains)
 						 values, NULL, SPI_OK_SELECT);
 	mark_ids(&failures[0].id, sizeof(failures[0]), n, remains);
 	for (int i = 0; i < n; i++)
+	{
 		remains[i] = remains[i] && !updated[i];
+		all &= remains[i] || updated[i];
+	}
+	return all;
 }

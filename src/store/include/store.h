@@ -235,8 +235,11 @@ typedef struct OutboxFailure
 	bool		give_up;		/* becomes failed */
 } OutboxFailure;
 
-/* Rows that somebody has locked are left, and marked in remains (n bools). */
-extern void outbox_store_fail(const OutboxFailure *failures, int n,
+/*
+ * Rows that somebody has locked are left, and marked in remains (n bools).  Returns
+ * false when some are not there any more, or not pending.
+ */
+extern bool outbox_store_fail(const OutboxFailure *failures, int n,
 							  bool *remains);
 
 #endif							/* OUTBOX_STORE_H */

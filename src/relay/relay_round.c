@@ -258,7 +258,7 @@ round_transaction(OutboxRelay *relay, OutboxSettling *settling, OutboxBatch *bat
 		OUTBOX_FAULT("after_claim_commit");
 	if (settling->nconfirmed + settling->nrejected > 0)
 		OUTBOX_FAULT("after_settle_commit");
-	relay->queue->key_waits_for_settling &= settling->more;
+	relay->queue->key_waits_for_settling &= settling->more || relay->nstuck > 0;
 
 	/* What has been told of since the transaction began counts, too. */
 	outbox_reader_found_due(relay->reader);

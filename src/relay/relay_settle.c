@@ -155,6 +155,10 @@ outbox_settling_committed(OutboxRelay *relay, OutboxSettling *settling)
 			/* Kept in front, where stuck ones are. */
 			dlist_move_head(&relay->queue->confirmed, &item->node);
 			relay->nstuck++;
+			/* The commit that has just been was not this one's. */
+			if (item->key != NULL &&
+				(item->key->nwaiting > 0 || item->key->skip_low != 0))
+				relay->queue->key_waits_for_settling = true;
 			continue;
 		}
 		outbox_queue_settled(relay->queue, item);

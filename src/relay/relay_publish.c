@@ -49,6 +49,16 @@ goes_alone(OutboxRelay *relay)
 	return item != NULL && is_risky(relay, item);
 }
 
+/* What a crash could let us send twice. */
+static int
+window_used(OutboxRelay *relay)
+{
+	OutboxQueue *queue = relay->queue;
+
+	return queue->nsent + queue->nconfirmed + queue->nrejected +
+		relay->unflushed.count;
+}
+
 /*
  * How many more messages may be sent and unsettled.  None when the confirm of
  * the oldest is missing for so long that there is no place for another tag.
@@ -56,15 +66,13 @@ goes_alone(OutboxRelay *relay)
 static int
 window_room(OutboxRelay *relay)
 {
-	OutboxQueue *queue = relay->queue;
-	int			used = queue->nsent + queue->nconfirmed + queue->nrejected +
-		relay->unflushed.count;
+	int			room = Max(outbox_window - window_used(relay), 0);
 
 	if (outbox_confirms_full(&relay->window))
 		return 0;
 	if (goes_alone(relay))
-		return queue->nsent == 0 ? 1 : 0;
-	return Max(outbox_window - used, 0);
+		return relay->queue->nsent == 0 ? Min(room, 1) : 0;
+	return room;
 }
 
 /*
@@ -279,7 +287,7 @@ static void
 flush_settled(OutboxRelay *relay)
 {
 	if (relay->unflushed.count == 0 || relay->queue->nready == 0 ||
-		window_room(relay) > 0 || goes_alone(relay))
+		window_used(relay) < outbox_window)
 		return;
 	outbox_unflushed_flush(&relay->unflushed);
 }

@@ -254,12 +254,25 @@ leave_waiting(OutboxQueue *queue, OutboxItem *item)
 	queue->nwaiting--;
 }
 
+/* Is there another one in memory, and nothing older that is not? */
+static bool
+may_advance(const OutboxKey *key)
+{
+	if (key->nwaiting == 0)
+		return false;
+	/* Those before the locked row go on. */
+	if (key->hold == OUTBOX_HOLD_LOCKED)
+		return dlist_container(OutboxItem, node, key->waiting.head.next)->message->seq <=
+			key->skip_low;
+	return key->hold == OUTBOX_HOLD_NONE;
+}
+
 /* The head of a key is gone: the next one's turn. */
 static void
 advance_key(OutboxQueue *queue, OutboxKey *key)
 {
 	key->head = NULL;
-	if (key->hold == OUTBOX_HOLD_NONE && key->nwaiting > 0)
+	if (may_advance(key))
 	{
 		OutboxItem *next = dlist_head_element(OutboxItem, node, &key->waiting);
 
@@ -288,12 +301,6 @@ drop_waiting(OutboxQueue *queue, OutboxKey *key, int64 above)
 	}
 }
 
-bool
-outbox_queue_has(OutboxQueue *queue, const pg_uuid_t *id)
-{
-	return hash_search(queue->items, id, HASH_FIND, NULL) != NULL;
-}
-
 /* The key cannot go on before what becomes of the row of this item. */
 static void
 hold_by(OutboxKey *key, const OutboxItem *item, OutboxHoldReason reason)
@@ -302,6 +309,12 @@ hold_by(OutboxKey *key, const OutboxItem *item, OutboxHoldReason reason)
 	key->holder_seq = item->message->seq;
 	key->holder_id = item->message->id;
 	key->holder_route = item->route;
+}
+
+bool
+outbox_queue_has(OutboxQueue *queue, const pg_uuid_t *id)
+{
+	return hash_search(queue->items, id, HASH_FIND, NULL) != NULL;
 }
 
 bool
@@ -326,7 +339,9 @@ static bool
 key_accepts(OutboxQueue *queue, OutboxKey *key, const OutboxMessage *message,
 			bool due)
 {
-	if (key->hold != OUTBOX_HOLD_NONE)
+	/* Somebody has locked a row: those before it go on. */
+	if (key->hold != OUTBOX_HOLD_NONE &&
+		!(key->hold == OUTBOX_HOLD_LOCKED && message->seq <= key->skip_low))
 		return false;
 	/* A due row is in no list that the key is read again from. */
 	if (due)

@@ -25,7 +25,7 @@ SELECT * FROM outbox_test_queue('admit:1:a admit:2:a admit:3:b send reject:1 ret
 SELECT * FROM outbox_test_queue('admit:1:a admit:2:a send reject:1 fail:1 admit:3:a send reread
 	release:a reread read:0:a admit:1:a admit:2:a admit:3:a send');
 
--- A locked row: what waits behind it leaves memory, what is in front stays
+-- A locked row: what waits behind it leaves memory, what is in front goes on
 SELECT * FROM outbox_test_queue('admit:1:a admit:2:a admit:4:a lock:3:a claims send ack:1 settle:1 send reread
 	release:a send ack:2 settle:2 reread');
 -- Behind rows that are in the table only nothing is kept, not even when it fits

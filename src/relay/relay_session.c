@@ -177,8 +177,9 @@ outbox_relay_attach(OutboxRelay *relay)
 		return;
 	}
 	relay->relid = outbox_store_relid();
-	relay->attached = true;
+	/* After an error in here it attaches again. */
 	load_after_attach(relay);
+	relay->attached = true;
 	outbox_slot_set_ready(outbox_workers);
 }
 

@@ -18,7 +18,8 @@
 # make rpm                                an RPM of the last commit
 # make test-packages [SUITE="trixie"]     the Debian packages in Debian's releases, and used
 # make test-images [SUITE=bookworm]       the Dockerfile, built and run without Docker
-# make check-unit check-regress check-isolation check-worker check-tap [TESTS="name ..."]
+# make test-sim [FULL=1] [SEED=n] [SECONDS=n]  the simulator, with other histories each time
+# make check-unit check-sim check-regress check-isolation check-worker check-tap [TESTS="name ..."]
 #
 # demo and test install the packages that they need (.ci/setup) and use neither
 # the machine's own servers nor its system directories; see test/README.md.
@@ -108,7 +109,7 @@ export PG_CONFIG
 # ---------------------------------------------------------------------------
 # Tests
 
-.PHONY: test test-core test-matrix test-pg-upgrade test-faults test-soak test-ddl test-valgrind test-trade demo setup tools check-unit check-regress check-isolation check-worker check-tap
+.PHONY: test test-core test-matrix test-pg-upgrade test-faults test-soak test-ddl test-valgrind test-trade test-sim demo setup tools check-unit check-sim check-regress check-isolation check-worker check-tap
 
 setup:
 	@.ci/setup
@@ -116,7 +117,7 @@ setup:
 # $(MAKE) and not a prerequisite: pg_config may exist only after setup.
 test: setup
 	$(MAKE) WERROR=1 with_llvm=no all
-	@$(MAKE) -s WERROR=1 with_llvm=no run-checks SUITES="meta unit regress isolation worker tap"
+	@$(MAKE) -s WERROR=1 with_llvm=no run-checks SUITES="meta unit sim regress isolation worker tap"
 
 # The core of it, for further versions of PostgreSQL and RabbitMQ: the whole pattern,
 # crashes, an outage, stops, crash points, the order of each key.  Which TAP files
@@ -170,6 +171,10 @@ test-ddl: setup
 	$(MAKE) WERROR=1 with_llvm=no all
 	@$(MAKE) -s WERROR=1 with_llvm=no run-checks SUITES=tap TESTS=ddl_beside PROVE_FLAGS='--timer -v'
 
+# Histories of the relay without servers, see doc/simulator.md.
+test-sim: setup
+	@$(MAKE) -s -C test/sim run FULL='$(FULL)' SEED='$(SEED)' $(if $(SECONDS),SECONDS='$(SECONDS)')
+
 # Servers under valgrind, and undefined behaviour in the library ends the process.
 # What the server keeps in its memory contexts is watched by the block only, as it
 # is not built for more; what librabbitmq and we allocate is, byte by byte.  Needs
@@ -213,8 +218,8 @@ bench bench-quick bench-soak: setup
 	@$(MAKE) -s -C test/bench OUT='$(abspath $(TOOLS_BIN))' WARNINGS='$(WARNINGS)'
 	@test/bench/run --bin '$(TOOLS_BIN)' $(if $(DOC),--doc) $(BENCH_ARGS)
 
-check-unit:
-	@$(MAKE) -s run-checks SUITES=unit
+check-unit check-sim: check-%:
+	@$(MAKE) -s run-checks SUITES=$*
 
 check-regress check-isolation check-worker check-tap: check-%:
 	$(MAKE) with_llvm=no all
@@ -244,6 +249,7 @@ clean: clean-tests
 .PHONY: clean-tests
 clean-tests:
 	@if [ -f test/unit/Makefile ]; then $(MAKE) -s -C test/unit clean; fi
+	@rm -rf tmp_check/sim
 
 # What PGXN takes: the files of the last commit.
 .PHONY: dist

@@ -8,11 +8,8 @@
 #ifndef OUTBOX_SETTINGS_H
 #define OUTBOX_SETTINGS_H
 
-/*
- * The largest outbox.window.  The claims of every worker are laid out in shared
- * memory for it, twice over (see OUTBOX_MAX_CLAIMS).
- */
-#define OUTBOX_MAX_WINDOW	10000
+#include "sizes.h"
+
 #define OUTBOX_MAX_WORKERS	32
 
 extern PGDLLIMPORT bool outbox_enabled;

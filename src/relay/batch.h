@@ -25,8 +25,6 @@
 #define OUTBOX_CLAIM_BYTES		((size_t) 2 * 1024 * 1024)
 #define OUTBOX_QUEUE_BYTES		((size_t) 32 * 1024 * 1024)
 
-#define OUTBOX_BATCH_SEGMENTS	24
-
 typedef enum OutboxSource
 {
 	OUTBOX_SOURCE_DUE,

@@ -33,10 +33,8 @@
 #include "lib/ilist.h"
 #include "message.h"
 #include "route.h"
+#include "sizes.h"
 #include "utils/hsearch.h"
-
-/* Messages of one key that are kept waiting in memory. */
-#define OUTBOX_KEY_WAITING_MAX	128
 
 typedef enum OutboxItemState
 {

@@ -89,9 +89,6 @@
 /* How long a confirm may wait for others to be settled with it. */
 #define OUTBOX_SETTLE_DELAY_MS	5
 
-/* Every row is looked at again at most this often, for what told nobody. */
-#define OUTBOX_SWEEP_MS			60000
-
 /* Partitions of the archive are looked after this often. */
 #define OUTBOX_MAINTAIN_MS		60000
 /* The same after an error. */

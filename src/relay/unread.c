@@ -9,12 +9,6 @@
 
 #include <string.h>
 
-/*
- * Ranges that lie no further apart become one, if both are to be read now: a row
- * that is read in vain costs less than a statement.
- */
-#define MERGE_DISTANCE 64
-
 void
 outbox_unread_init(OutboxUnread *unread)
 {
@@ -74,10 +68,13 @@ are_one(const OutboxUnread *unread, int i)
 
 	if (next->lo <= range->hi)
 		return true;
-	/* One that can wait is not read with another one, again and again. */
+	/*
+	 * One that can wait is not read with another one, again and again.  For others
+	 * a row that is read in vain costs less than a statement.
+	 */
 	return !outbox_mono_is_set(range->at) && !outbox_mono_is_set(next->at) &&
 		outbox_unread_is_left(range) == outbox_unread_is_left(next) &&
-		next->lo - range->hi <= MERGE_DISTANCE;
+		next->lo - range->hi <= OUTBOX_RANGE_MERGE_DISTANCE;
 }
 
 /*

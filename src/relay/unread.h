@@ -19,6 +19,7 @@
 #define OUTBOX_UNREAD_H
 
 #include "clock.h"
+#include "sizes.h"
 
 /*
  * Why a range is to be read; one that was merged has several reasons.  A range that
@@ -41,9 +42,6 @@ typedef struct OutboxUnreadRange
 	OutboxMonoTime at;			/* need not be read before; unset: now */
 	int			why;
 } OutboxUnreadRange;
-
-/* When there are more, some become one. */
-#define OUTBOX_UNREAD_MAX		64
 
 typedef struct OutboxUnread
 {

@@ -11,9 +11,6 @@
 #include "fault.h"
 #include "shared_internal.h"
 
-/* Ranges that lie closer together than this become one. */
-#define RANGE_MERGE_DISTANCE 64
-
 void
 outbox_range_add(OutboxRange *ranges, int *nranges, int max,
 				 OutboxRange range)
@@ -36,7 +33,7 @@ outbox_range_add(OutboxRange *ranges, int *nranges, int max,
 		}
 	}
 
-	if (*nranges < max && nearest_gap > RANGE_MERGE_DISTANCE)
+	if (*nranges < max && nearest_gap > OUTBOX_RANGE_MERGE_DISTANCE)
 	{
 		ranges[(*nranges)++] = range;
 		return;

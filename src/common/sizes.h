@@ -1,0 +1,39 @@
+/*-------------------------------------------------------------------------
+ *
+ * sizes.h
+ *		How much there is room for, and how often everything is looked at.
+ *
+ * In a header of their own because test/sim has other ones: what happens when
+ * something is full, or far away, has to happen often there.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTBOX_SIZES_H
+#define OUTBOX_SIZES_H
+
+/*
+ * The largest outbox.window.  The claims of every worker are laid out in shared
+ * memory for it, twice over (see OUTBOX_MAX_CLAIMS).
+ */
+#define OUTBOX_MAX_WINDOW	10000
+
+/* What an inbox holds; more ranges are merged, see also OUTBOX_NEWS_PREPARED. */
+#define OUTBOX_INBOX_RANGES		32
+#define OUTBOX_INBOX_PREPARED	128
+
+/* Ranges that lie closer together than this become one. */
+#define OUTBOX_RANGE_MERGE_DISTANCE 64
+
+/* Ranges that a worker remembers; when there are more, some become one. */
+#define OUTBOX_UNREAD_MAX		64
+
+/* Reads of a batch. */
+#define OUTBOX_BATCH_SEGMENTS	24
+
+/* Messages of one key that are kept waiting in memory. */
+#define OUTBOX_KEY_WAITING_MAX	128
+
+/* Every row is looked at again at most this often, for what told nobody. */
+#define OUTBOX_SWEEP_MS			60000
+
+#endif							/* OUTBOX_SIZES_H */

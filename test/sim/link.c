@@ -1,0 +1,556 @@
+/*-------------------------------------------------------------------------
+ *
+ * link.c
+ *		The broker and the link to it: all of broker.h.
+ *
+ * What was published waits at the broker until a step answers it; the answer lies
+ * on the socket until the relay receives, and is gone when the connection is.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "broker.h"
+#include "sim.h"
+
+#define MAX_PUBLISHED	4096
+#define MAX_EVENTS		8192
+
+typedef struct Published
+{
+	SimRow	   *row;
+	uint64		tag;
+	bool		answered;
+	bool		returned;
+} Published;
+
+typedef struct Event
+{
+	enum
+	{
+		EVENT_CONFIRM,
+		EVENT_RETURN
+	}			kind;
+	bool		ack;
+	bool		multiple;
+	uint64		tag;
+	SimRow	   *row;
+} Event;
+
+struct OutboxLink
+{
+	OutboxLinkState state;
+	OutboxLinkEvents events;
+	OutboxLinkError error;
+	uint64		published;		/* bytes */
+	uint64		unsent;			/* of a message that is being sent */
+};
+
+static OutboxLink *sim_link;	/* of the process that runs; NULL: none */
+static bool peer_gone;			/* the next call that looks finds it lost */
+static bool peer_blocks;
+static bool blocked_told;
+static Published published[MAX_PUBLISHED];
+static int	npublished;
+static uint64 next_tag;
+static Event events[MAX_EVENTS];
+static int	nevents;
+static int	close_kind;			/* -1: none */
+
+void
+sim_link_init(void)
+{
+	sim_link = NULL;
+	sim_link_process_ends();
+	peer_blocks = false;
+}
+
+static void
+forget_connection(void)
+{
+	npublished = 0;
+	nevents = 0;
+	next_tag = 1;
+	peer_gone = false;
+	close_kind = -1;
+	blocked_told = false;
+}
+
+void
+sim_link_process_ends(void)
+{
+	sim_link = NULL;
+	forget_connection();
+}
+
+/* ---------------------------------------------------------------- the broker */
+
+bool
+sim_link_is_open(void)
+{
+	return sim_link != NULL && (sim_link->state == OUTBOX_LINK_OPEN ||
+							sim_link->state == OUTBOX_LINK_BLOCKED);
+}
+
+bool
+sim_link_connecting(void)
+{
+	return sim_link != NULL && sim_link->state == OUTBOX_LINK_CONNECTING;
+}
+
+bool
+sim_link_readable(void)
+{
+	return sim_link_is_open() &&
+		(nevents > 0 || peer_gone || close_kind >= 0 ||
+		 blocked_told != peer_blocks);
+}
+
+static Published *
+find_published(const SimRow *row)
+{
+	for (int i = npublished - 1; i >= 0; i--)
+		if (published[i].row == row && !published[i].answered)
+			return &published[i];
+	return NULL;
+}
+
+static void
+add_event(Event event)
+{
+	if (nevents >= MAX_EVENTS)
+		sim_broken("simulator", "too many events");
+	events[nevents++] = event;
+}
+
+/* The broker does not answer what it has not got all of. */
+static bool
+is_complete(const Published *message)
+{
+	return sim_link->unsent == 0 || message != &published[npublished - 1];
+}
+
+void
+sim_link_answer(SimRow *row, bool ack, bool multiple)
+{
+	Published  *message;
+
+	if (row == NULL || !sim_link_is_open() || peer_gone || close_kind >= 0)
+		return;
+	message = find_published(row);
+	if (message == NULL || !is_complete(message))
+		return;
+	/* Nothing that was returned is refused. */
+	if (!ack && message->returned)
+		return;
+	for (int i = 0; multiple && i < npublished; i++)
+		if (published[i].tag < message->tag && !ack && published[i].returned &&
+			!published[i].answered)
+			return;
+	add_event((Event) {.kind = EVENT_CONFIRM,.ack = ack,.multiple = multiple,
+			  .tag = message->tag,.row = row});
+	message->answered = true;
+	for (int i = 0; multiple && i < npublished; i++)
+		if (published[i].tag < message->tag)
+			published[i].answered = true;
+}
+
+void
+sim_link_return(SimRow *row)
+{
+	Published  *message;
+
+	if (row == NULL || !sim_link_is_open() || peer_gone || close_kind >= 0)
+		return;
+	message = find_published(row);
+	if (message == NULL || message->returned || !is_complete(message))
+		return;
+	message->returned = true;
+	add_event((Event) {.kind = EVENT_RETURN,.row = row});
+}
+
+int
+sim_link_outstanding(SimRow **found, int max)
+{
+	int			n = 0;
+
+	if (!sim_link_is_open() || peer_gone || close_kind >= 0)
+		return 0;
+	for (int i = 0; i < npublished && n < max; i++)
+		if (!published[i].answered && is_complete(&published[i]))
+			found[n++] = published[i].row;
+	return n;
+}
+
+bool
+sim_link_answer_all(void)
+{
+	bool		any = false;
+	SimRow	   *row;
+
+	while (sim_link_outstanding(&row, 1) > 0)
+	{
+		sim_link_answer(row, true, false);
+		any = true;
+	}
+	return any;
+}
+
+void
+sim_link_drop(void)
+{
+	if (sim_link != NULL && sim_link->state != OUTBOX_LINK_CLOSED)
+		peer_gone = true;
+}
+
+/* Only with a message there that may have been the reason. */
+void
+sim_link_close_channel(int kind)
+{
+	SimRow	   *row;
+
+	if (sim_link_outstanding(&row, 1) > 0)
+		close_kind = (unsigned) kind % 3;
+}
+
+void
+sim_link_block(bool block)
+{
+	peer_blocks = block;
+}
+
+/* ------------------------------------------------------------------ the link */
+
+OutboxLink *
+outbox_link_create(MemoryContext parent, const OutboxLinkEvents *to)
+{
+	OutboxLink *link = MemoryContextAllocZero(parent, sizeof(OutboxLink));
+
+	link->events = *to;
+	sim_link = link;
+	forget_connection();
+	return link;
+}
+
+OutboxLinkState
+outbox_link_state(const OutboxLink *link)
+{
+	return link->state;
+}
+
+const OutboxLinkError *
+outbox_link_error(const OutboxLink *link)
+{
+	return &link->error;
+}
+
+const char *
+outbox_link_blocked_reason(const OutboxLink *link)
+{
+	return "an alarm";
+}
+
+pgsocket
+outbox_link_socket(const OutboxLink *link)
+{
+	return link->state == OUTBOX_LINK_CLOSED ? PGINVALID_SOCKET : 7;
+}
+
+static void
+close_link(OutboxLink *link)
+{
+	link->state = OUTBOX_LINK_CLOSED;
+	link->unsent = 0;
+	sim_oracle_link_lost();
+	forget_connection();
+	sim_learn(77);
+}
+
+static OutboxLinkStatus
+lost(OutboxLink *link, const char *text)
+{
+	sim_trace("    the link is lost: %s", text);
+	memset(&link->error, 0, sizeof(link->error));
+	link->error.fault = OUTBOX_FAULT_CONNECTION;
+	strlcpy(link->error.text, text, sizeof(link->error.text));
+	close_link(link);
+	return OUTBOX_LINK_LOST;
+}
+
+/* A channel that the broker closed, because of one that was on it. */
+static OutboxLinkStatus
+lost_channel(OutboxLink *link)
+{
+	int			kind = close_kind;
+	SimRow	   *row = npublished > 0 ? published[npublished - 1].row : NULL;
+	int			open = 0;
+
+	for (int i = 0; i < npublished; i++)
+		if (published[i].row->flight == ROW_SENT)
+		{
+			open++;
+			row = published[i].row;
+		}
+	/* It knows what was alone; what closes the channel with others is not known. */
+	if (open == 1 && kind != 2)
+	{
+		row->rejections++;
+		row->hopeless |= kind == 1;
+	}
+	if (open == 1 && kind == 2)
+		sim_routes[row->route].waited = true;
+	(void) lost(link, "the channel is closed");
+	link->error.fault = OUTBOX_FAULT_CHANNEL;
+	link->error.message = true;
+	link->error.hopeless = kind == 1;
+	link->error.destination = kind == 2;
+	return OUTBOX_LINK_LOST;
+}
+
+OutboxLinkStatus
+outbox_link_connect_start(OutboxLink *link, const OutboxLinkTarget *target)
+{
+	sim_point("connect");
+	forget_connection();
+	if (sim_fails(CALL_connect))
+	{
+		(void) lost(link, "nobody is there");
+		link->error.unreachable = true;
+		return OUTBOX_LINK_LOST;
+	}
+	link->state = OUTBOX_LINK_CONNECTING;
+	return OUTBOX_LINK_AGAIN;
+}
+
+OutboxLinkStatus
+outbox_link_connect_poll(OutboxLink *link)
+{
+	sim_point("login");
+	if (peer_gone || sim_fails(CALL_poll))
+		return lost(link, "turned away");
+	link->state = OUTBOX_LINK_OPEN;
+	link->published = 0;
+	link->unsent = 0;
+	return OUTBOX_LINK_OK;
+}
+
+int
+outbox_link_connect_due_ms(const OutboxLink *link)
+{
+	return 3000;
+}
+
+OutboxLinkStatus
+outbox_link_declare(OutboxLink *link, const char *exchange, const char *type,
+					int *code, char *text, size_t text_size)
+{
+	sim_point("declare");
+	if (peer_gone)
+		return lost(link, "gone");
+	if (link->state == OUTBOX_LINK_BLOCKED)
+		return OUTBOX_LINK_AGAIN;
+	if (!sim_fails(CALL_declare))
+		return OUTBOX_LINK_OK;
+	*code = 404;
+	strlcpy(text, "no such exchange", text_size);
+	for (int i = 0; i < SIM_ROUTES; i++)
+		if (strcmp(exchange, sim_route_name(i)) == 0)
+			sim_routes[i].waited = true;
+	return OUTBOX_LINK_REFUSED;
+}
+
+bool
+outbox_link_sending(const OutboxLink *link)
+{
+	return link->unsent > 0;
+}
+
+uint64
+outbox_link_unsent(const OutboxLink *link)
+{
+	return link->unsent;
+}
+
+OutboxLinkStatus
+outbox_link_send_rest(OutboxLink *link)
+{
+	sim_point("the rest");
+	if (peer_gone)
+		return lost(link, "gone");
+	if (link->unsent > 1 && sim_fails(CALL_again))
+	{
+		link->unsent--;
+		return OUTBOX_LINK_AGAIN;
+	}
+	link->unsent = 0;
+	return OUTBOX_LINK_OK;
+}
+
+OutboxLinkStatus
+outbox_link_burst_begin(OutboxLink *link)
+{
+	sim_point("burst");
+	if (peer_gone)
+		return lost(link, "gone");
+	if (link->state == OUTBOX_LINK_BLOCKED || link->unsent > 0 ||
+		sim_fails(CALL_again))
+		return OUTBOX_LINK_AGAIN;
+	return OUTBOX_LINK_OK;
+}
+
+OutboxLinkStatus
+outbox_link_publish(OutboxLink *link, const OutboxMessage *message,
+					const char *exchange, const char *routing_key)
+{
+	SimRow	   *row = sim_row_by_id(&message->id);
+
+	sim_point("publish");
+	if (sim_fails(CALL_refuse))
+	{
+		row->rejections++;
+		row->hopeless = true;
+		memset(&link->error, 0, sizeof(link->error));
+		strlcpy(link->error.text, "it cannot be encoded", sizeof(link->error.text));
+		return OUTBOX_LINK_REFUSED;
+	}
+	if (link->unsent > 0 || sim_fails(CALL_again))
+		return OUTBOX_LINK_AGAIN;
+	if (peer_gone || sim_fails(CALL_lost_before))
+		return lost(link, "gone");
+	sim_oracle_published(row);
+	if (npublished >= MAX_PUBLISHED)
+		sim_broken("window", "%d messages are not confirmed", npublished);
+	published[npublished++] = (Published) {.row = row,.tag = next_tag++};
+	link->published += message->size;
+	if (sim_fails(CALL_lost_after))
+		return lost(link, "gone, and nobody knows what it got");
+	if (sim_fails(CALL_partial))
+		link->unsent = 3;
+	return OUTBOX_LINK_OK;
+}
+
+OutboxLinkStatus
+outbox_link_burst_end(OutboxLink *link)
+{
+	if (link->state == OUTBOX_LINK_CLOSED)
+		return OUTBOX_LINK_LOST;
+	sim_point("end of the burst");
+	return peer_gone ? lost(link, "gone") : OUTBOX_LINK_OK;
+}
+
+uint64
+outbox_link_published(const OutboxLink *link)
+{
+	return link->published;
+}
+
+uint64
+outbox_link_acknowledged(OutboxLink *link)
+{
+	return link->published - link->unsent;
+}
+
+int
+outbox_link_stalled_ms(const OutboxLink *link)
+{
+	return 20000;
+}
+
+bool
+outbox_link_returning(const OutboxLink *link)
+{
+	return false;
+}
+
+static void
+deliver(OutboxLink *link, const Event *event)
+{
+	if (event->kind == EVENT_RETURN)
+	{
+		event->row->returned = true;
+		link->events.returned(link->events.arg, &event->row->id, 312, "NO_ROUTE");
+		return;
+	}
+	for (int i = 0; i < npublished; i++)
+		if (published[i].tag == event->tag ||
+			(event->multiple && published[i].tag < event->tag))
+			if (published[i].row->flight == ROW_SENT)
+				sim_oracle_answered(published[i].row, event->ack);
+	link->events.confirmed(link->events.arg, event->ack, event->tag, event->multiple);
+}
+
+/* Answered, and so told: the window of the broker is empty in front. */
+static void
+forget_answered(void)
+{
+	int			n = 0;
+
+	for (int i = 0; i < npublished; i++)
+		if (!published[i].answered)
+			published[n++] = published[i];
+	npublished = n;
+}
+
+OutboxLinkStatus
+outbox_link_receive(OutboxLink *link, int *received)
+{
+	*received = 0;
+	sim_point("receive");
+	for (int i = 0; i < nevents; i++)
+	{
+		Event		event = events[i];
+
+		(*received)++;
+		sim_learn(event.tag * 4 + event.ack * 2 + event.multiple);
+		deliver(link, &event);
+	}
+	nevents = 0;
+	forget_answered();
+	if (peer_gone)
+		return lost(link, "reset by peer");
+	if (close_kind >= 0)
+		return lost_channel(link);
+	blocked_told = peer_blocks;
+	link->state = peer_blocks ? OUTBOX_LINK_BLOCKED : OUTBOX_LINK_OPEN;
+	sim_learn(link->state);
+	return OUTBOX_LINK_OK;
+}
+
+int
+outbox_link_heartbeat_due_ms(const OutboxLink *link)
+{
+	return 3600 * 1000;
+}
+
+void
+outbox_link_close(OutboxLink *link, bool polite)
+{
+	if (link->state == OUTBOX_LINK_CLOSED)
+		return;
+	sim_point("close");
+	close_link(link);
+}
+
+/* -------------------------------------------------------------------- states */
+
+static uint64
+mix(uint64 hash, uint64 value)
+{
+	hash = (hash ^ value) * UINT64CONST(0x9E3779B97F4A7C15);
+	return hash ^ hash >> 29;
+}
+
+uint64
+sim_link_hash(uint64 hash)
+{
+	hash = mix(hash, sim_link == NULL ? 9 : sim_link->state);
+	hash = mix(hash, peer_gone * 2 + peer_blocks);
+	hash = mix(hash, close_kind + 1);
+	for (int i = 0; i < npublished; i++)
+		hash = mix(hash, published[i].row->label * 4 + published[i].answered * 2 +
+				   published[i].returned);
+	for (int i = 0; i < nevents; i++)
+		hash = mix(hash, events[i].tag * 8 + events[i].ack * 4 + events[i].multiple * 2 +
+				   events[i].kind);
+	return hash;
+}

@@ -1,0 +1,368 @@
+/*-------------------------------------------------------------------------
+ *
+ * oracle.c
+ *		What must hold, seen from outside of the relay.
+ *
+ * It knows what was enqueued, by whom and when; what was published, confirmed and
+ * settled; and what is on disk.  It looks at nothing of the relay but what that
+ * does at its walls, and the counters in shared memory.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "settings.h"
+#include "sim.h"
+
+/* What of a claim may be in memory beside the queue's 32 MB. */
+#define MESSAGE_BYTES	((Size) (32 + 2 + 2 * 4) * 1024 * 1024)
+/* What the relay holds when it has nothing to do. */
+#define IDLE_BYTES		((Size) 96 * 1024)
+
+/* Rows of a transaction that is small. */
+#define SMALL			4
+
+long		sim_sends;
+
+void
+sim_oracle_init(void)
+{
+	sim_sends = 0;
+}
+
+static bool
+flushed(int tx)
+{
+	return sim_txs[tx].state == TX_COMMITTED && sim_txs[tx].lsn <= sim_flushed;
+}
+
+/* ------------------------------------------------------------------- sending */
+
+/* Nobody may hear of what has not been, or may yet be undone. */
+static void
+check_exists(const SimRow *row)
+{
+	SimTxState	state = sim_txs[row->inserted_by].state;
+
+	if (state != TX_COMMITTED)
+		sim_broken("ghost", "row %d is published, and its transaction %s", row->label,
+				   state == TX_ABORTED ? "has aborted" : "has not committed");
+	if (!sim_tx_durable(row->inserted_by))
+		sim_broken("durable", "row %d is published before its commit is %s", row->label,
+				   flushed(row->inserted_by) ? "on the standby" : "on disk");
+	if (row->discarded_by != 0 && sim_txs[row->discarded_by].state == TX_COMMITTED)
+		sim_broken("discarded", "row %d is published, and outbox_discard() has removed it",
+				   row->label);
+}
+
+static void
+check_once(const SimRow *row)
+{
+	if (row->flight == ROW_SENT)
+		sim_broken("twice", "row %d is published again before it is answered", row->label);
+	if (row->acked && row->acked_worker == sim_worker_number && !row->touched)
+		sim_broken("twice", "row %d is published again after it was confirmed", row->label);
+}
+
+static bool
+has_order(const SimRow *row)
+{
+	return row->key != 0 && sim_config.ordered[row->route] && !row->scheduled &&
+		!row->silent && !row->touched;
+}
+
+/* Must a be gone before b is published?  b was enqueued by who could see a. */
+static bool
+comes_before(const SimRow *a, const SimRow *b)
+{
+	const SimTx *tx = &sim_txs[a->inserted_by];
+
+	if (a->key != b->key || a->seq >= b->seq || !has_order(a))
+		return false;
+	if (tx->state != TX_COMMITTED || tx->order > b->inserted_order)
+		return false;
+	/* A route that waits takes its rows out of the order of the others. */
+	return a->route == b->route ||
+		(!sim_routes[a->route].waited && !sim_routes[b->route].waited);
+}
+
+static void
+check_order(const SimRow *row)
+{
+	if (!has_order(row))
+		return;
+	for (int i = 0; i < sim_nrows && sim_rows[i]->seq < row->seq; i++)
+	{
+		const SimRow *older = sim_rows[i];
+		SimVersion *current;
+
+		if (older->key != row->key || !comes_before(older, row))
+			continue;
+		current = sim_row_current(older);
+		if (current != NULL)
+			sim_broken("order", "row %d is published before row %d of its key, which is %s",
+					   row->label, older->label, current->failed ? "failed" : "pending");
+		if (older->settled_by != 0 && sim_txs[older->settled_by].state == TX_COMMITTED &&
+			!flushed(older->settled_by))
+			sim_broken("order", "row %d is published while a crash could bring back row %d of its key",
+					   row->label, older->label);
+	}
+}
+
+static void
+check_unconfirmed(const SimRow *row)
+{
+	if (row->key == 0 || !sim_config.ordered[row->route])
+		return;
+	for (int i = 0; i < sim_nrows; i++)
+		if (sim_rows[i] != row && sim_rows[i]->key == row->key &&
+			sim_rows[i]->flight == ROW_SENT && sim_config.ordered[sim_rows[i]->route])
+			sim_broken("unconfirmed", "rows %d and %d of a key are unconfirmed together",
+					   sim_rows[i]->label, row->label);
+}
+
+/* Is its row gone, by whomever, and stays so? */
+static bool
+is_gone(const SimRow *row)
+{
+	for (SimVersion *version = row->version; version != NULL; version = version->older)
+		if (sim_txs[version->xmin].state == TX_COMMITTED)
+			return version->xmax != 0 && flushed(version->xmax);
+	return false;
+}
+
+/* What a crash, now, could let the next worker publish again. */
+static void
+check_window(void)
+{
+	int			count = 0;
+
+	for (int i = 0; i < sim_nrows; i++)
+	{
+		const SimRow *row = sim_rows[i];
+
+		if (row->flight == ROW_SENT)
+			count++;
+		/* Of what somebody else has removed, he has to know. */
+		else if (!row->touched &&
+				 (row->flight == ROW_ACKED || row->flight == ROW_REJECTED))
+			count += !(row->settled_by != 0 && flushed(row->settled_by)) && !is_gone(row);
+	}
+	if (count > sim_config.window)
+		sim_broken("window", "%d messages are sent or settled and not on disk, the window is %d",
+				   count, sim_config.window);
+}
+
+/* One turn to hear of it. */
+static void
+check_paused(const SimRow *row)
+{
+	const SimRoute *route = &sim_routes[row->route];
+
+	if (route->paused && route->paused_turn >= 0 && sim_turns > route->paused_turn + 1)
+		sim_broken("paused", "row %d is published on a route that is paused", row->label);
+	if (sim_paused && sim_paused_turn >= 0 && sim_turns > sim_paused_turn + 1)
+		sim_broken("paused", "row %d is published although all is paused", row->label);
+}
+
+/*
+ * What was committed by a small transaction does not wait for all of a large one
+ * that was before it: from then on so many others may be sent, and those of other
+ * small ones.
+ */
+static void
+check_starved(const SimRow *row)
+{
+	long		limit = 8L * sim_config.window + 100;
+
+	/* With a window of a few, a few numbers are a backlog. */
+	if (sim_config.window < 8 || row->key != 0 || row->times_sent > 0 || row->told_sends < 0 ||
+		row->was_locked || row->scheduled || row->touched ||
+		sim_txs[row->inserted_by].rows > SMALL || sim_routes[row->route].waited ||
+		sim_sends - row->told_sends <= limit)
+		return;
+	for (int i = 0; i < sim_nrows; i++)
+		if (sim_txs[sim_rows[i]->inserted_by].rows <= SMALL)
+			limit += 3;
+	if (sim_sends - row->told_sends > limit)
+		sim_broken("starved", "row %d had to wait for %ld others", row->label,
+				   sim_sends - row->told_sends);
+}
+
+void
+sim_oracle_published(SimRow *row)
+{
+	sim_trace("    publishes %d", row->label);
+	check_exists(row);
+	check_once(row);
+	check_order(row);
+	check_unconfirmed(row);
+	check_paused(row);
+	check_starved(row);
+	row->flight = ROW_SENT;
+	row->returned = false;
+	row->rejections = 0;
+	row->hopeless = false;
+	row->settled_by = 0;
+	row->times_sent++;
+	check_window();
+	if (row->times_sent == 1)
+		sim_sends++;
+}
+
+/* ------------------------------------------------------------------- answers */
+
+void
+sim_oracle_answered(SimRow *row, bool ack)
+{
+	if (ack && !row->returned)
+	{
+		row->flight = ROW_ACKED;
+		row->acked = true;
+		row->acked_worker = sim_worker_number;
+	}
+	else
+	{
+		row->flight = ROW_REJECTED;
+		row->rejections++;
+	}
+}
+
+void
+sim_oracle_link_lost(void)
+{
+	for (int i = 0; i < sim_nrows; i++)
+		if (sim_rows[i]->flight == ROW_SENT)
+			sim_rows[i]->flight = ROW_UNKNOWN;
+}
+
+/* What was refused, and was not counted, is sent again. */
+void
+sim_oracle_process_ends(bool clean)
+{
+	for (int i = 0; i < sim_nrows; i++)
+	{
+		sim_rows[i]->flight = ROW_UNSENT;
+		sim_rows[i]->rejections = 0;
+		sim_rows[i]->hopeless = false;
+	}
+}
+
+/* ------------------------------------------------------------------ settling */
+
+void
+sim_oracle_settled(SimRow *row)
+{
+	if (row->flight != ROW_ACKED)
+		sim_broken("loss", "row %d is settled, and the broker has not confirmed it", row->label);
+	row->settled_by = sim_relay_tx;
+}
+
+void
+sim_oracle_failed(SimRow *row, int attempts, bool give_up)
+{
+	int			max = sim_config.max_attempts[row->route];
+
+	/* The transaction before may have failed. */
+	if (row->settled_by != 0 && sim_txs[row->settled_by].state == TX_ABORTED)
+		row->rejections++;
+	if (row->rejections <= 0)
+		sim_broken("attempts", "an attempt of row %d is counted, and nobody has refused it",
+				   row->label);
+	row->rejections--;
+	if (give_up && attempts < max && !row->hopeless)
+		sim_broken("attempts", "row %d is given up after %d of %d attempts", row->label,
+				   attempts, max);
+	if (!give_up && (attempts >= max || row->hopeless))
+		sim_broken("attempts", "row %d is not given up after %d of %d attempts", row->label,
+				   attempts, max);
+	if (give_up && !sim_config.block[row->route])
+		row->touched = true;
+	row->settled_by = sim_relay_tx;
+	row->flight = ROW_REJECTED;
+}
+
+/* -------------------------------------------------------------------- memory */
+
+void
+sim_oracle_turn(void)
+{
+	int			claimed = (int) pg_atomic_read_u32(&MySlot->counters.claimed);
+
+	if (claimed > 2 * sim_config.window)
+		sim_broken("memory", "%d messages are claimed with a window of %d", claimed,
+				   sim_config.window);
+	if (sim_message_bytes > MESSAGE_BYTES)
+		sim_broken("memory", "%zu bytes of messages are in memory", sim_message_bytes);
+}
+
+/* ---------------------------------------------------------------------- rest */
+
+/* Can the row not go, or another one of its key, for a reason of others? */
+static bool
+is_held(const SimRow *row, const SimVersion *current)
+{
+	return sim_row_locked(row) || sim_routes[row->route].paused ||
+		(current->failed && sim_config.block[row->route]);
+}
+
+static bool
+key_is_held(const SimRow *row)
+{
+	for (int i = 0; row->key != 0 && i < sim_nrows; i++)
+		if (sim_rows[i]->key == row->key)
+		{
+			SimVersion *current = sim_row_current(sim_rows[i]);
+
+			if (current != NULL && is_held(sim_rows[i], current))
+				return true;
+		}
+	return false;
+}
+
+/*
+ * What is locked and confirmed takes room from the window, and what waits behind
+ * it, or is due and does, takes it from the queue.
+ */
+static bool
+window_is_locked(void)
+{
+	int			count = 0;
+
+	for (int i = 0; i < sim_nrows; i++)
+		count += sim_row_locked(sim_rows[i]) ||
+			(sim_rows[i]->scheduled && sim_row_current(sim_rows[i]) != NULL &&
+			 key_is_held(sim_rows[i]));
+	return count >= sim_config.window;
+}
+
+void
+sim_oracle_rest(bool all)
+{
+	bool		left = false;
+
+	if (sim_paused || (!all && window_is_locked()))
+		return;
+	for (int i = 0; i < sim_nrows; i++)
+	{
+		const SimRow *row = sim_rows[i];
+		SimVersion *current = sim_row_current(row);
+
+		if (current == NULL)
+			continue;
+		left = true;
+		if (current->failed || (row->silent && sim_config.sweep_ms == 0))
+			continue;
+		if (is_held(row, current) || key_is_held(row))
+			continue;
+		sim_broken("forgotten", "row %d is pending, and the relay waits for nothing%s",
+				   row->label, all ? "" : " of it");
+	}
+	if (!all || left)
+		return;
+	if (sim_message_bytes != 0)
+		sim_broken("memory", "%zu bytes of messages are in memory, and none is left",
+				   sim_message_bytes);
+	if (sim_memory_used > IDLE_BYTES)
+		sim_broken("memory", "%zu bytes are in use, and no message is left", sim_memory_used);
+}

@@ -1,0 +1,36 @@
+/*-------------------------------------------------------------------------
+ *
+ * prelude.h
+ *		Comes before everything in each source of the relay that is simulated.
+ *
+ * The points of fault.h are points of the simulator, where others get their turn,
+ * and the numbers of sizes.h are its own.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef SIM_PRELUDE_H
+#define SIM_PRELUDE_H
+
+extern void sim_point(const char *name);
+
+#define OUTBOX_FAULT_H
+#define OUTBOX_FAULT(point) sim_point(point)
+#define OUTBOX_FAULT_LEAVES_OUT(what) 0
+
+/* sizes.h: little room, so that it is often full. */
+#define OUTBOX_SIZES_H
+
+extern int	sim_sweep_ms;
+extern int	sim_merge_distance;
+extern int	sim_key_waiting_max;
+
+#define OUTBOX_MAX_WINDOW		256
+#define OUTBOX_INBOX_RANGES		4
+#define OUTBOX_INBOX_PREPARED	3
+#define OUTBOX_RANGE_MERGE_DISTANCE sim_merge_distance
+#define OUTBOX_UNREAD_MAX		8
+#define OUTBOX_BATCH_SEGMENTS	12
+#define OUTBOX_KEY_WAITING_MAX	sim_key_waiting_max
+#define OUTBOX_SWEEP_MS			sim_sweep_ms
+
+#endif							/* SIM_PRELUDE_H */

@@ -1,0 +1,1122 @@
+/*-------------------------------------------------------------------------
+ *
+ * store.c
+ *		The tables: all of store.h that the relay calls, without SQL.
+ *
+ * Rows have versions, written and ended by transactions, which become visible in
+ * an order of their own; a snapshot is a place in that order.  So a claim sees, and
+ * locks, what PostgreSQL would let it: rows that it sees and that nobody has locked,
+ * in their newest version if that still fits.  A commit has a place in the WAL, and
+ * what a crash finds behind the flushed part of it has not been.
+ *
+ * The fence is the real one, store_fence.c.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/transam.h"
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "miscadmin.h"
+#include "replication/syncrep.h"
+#include "settings.h"
+#include "sim.h"
+#include "storage/procarray.h"
+#include "store_internal.h"
+#include "utils/timestamp.h"
+#include "version.h"
+#include "watchdog.h"
+
+#undef qsort
+
+#define FIRST_XID		1000
+#define COMMIT_BYTES	16
+#define MAX_ROWS		8192
+#define MAX_TXS			65536
+#define MAX_VERSIONS	32768
+#define LOCK_TIMEOUT_MS 500
+
+SimTx	   *sim_txs;
+int			sim_ntxs;			/* the first is never used */
+int			sim_visible;
+SimRow	  **sim_rows;
+int			sim_nrows;
+SimRoute	sim_routes[SIM_ROUTES];
+bool		sim_paused;
+int			sim_paused_by;
+int			sim_paused_turn;
+XLogRecPtr	sim_inserted;
+XLogRecPtr	sim_flushed;
+XLogRecPtr	sim_standby;
+int64		sim_next_seq;
+int			sim_relay_tx;
+
+static SimRow *rows;			/* as they were made; label is not an index */
+static SimRow **by_label;
+static SimVersion *versions;
+static int	nversions;
+static SimVersion *free_versions;
+static int	lowest_label;
+
+static bool attached;
+static bool stale;
+static bool invalid;			/* an invalidation is on its way */
+static int	snapshot;			/* of the relay's transaction */
+static MemoryContext save_memory;
+static int	adopted = 1;
+
+XLogRecPtr	XactLastCommitEnd;
+char	   *SyncRepStandbyNames;
+
+void
+sim_store_init(void)
+{
+	if (rows == NULL)
+	{
+		sim_txs = malloc(sizeof(SimTx) * MAX_TXS);
+		rows = malloc(sizeof(SimRow) * MAX_ROWS);
+		sim_rows = malloc(sizeof(SimRow *) * MAX_ROWS);
+		by_label = calloc(MAX_ROWS, sizeof(SimRow *));
+		versions = malloc(sizeof(SimVersion) * MAX_VERSIONS);
+	}
+	memset(by_label, 0, sizeof(SimRow *) * (lowest_label + 1));
+	lowest_label = 0;
+	nversions = 0;
+	free_versions = NULL;
+	sim_ntxs = 1;
+	sim_visible = 0;
+	sim_nrows = 0;
+	memset(sim_routes, 0, sizeof(sim_routes));
+	for (int i = 0; i < SIM_ROUTES; i++)
+		sim_routes[i].paused_turn = -1;
+	sim_paused = false;
+	sim_paused_turn = -1;
+	sim_inserted = sim_flushed = sim_standby = 1000;
+	sim_next_seq = 1;
+	sim_relay_tx = 0;
+	attached = false;
+	stale = false;
+	invalid = false;
+	XactLastCommitEnd = InvalidXLogRecPtr;
+	SyncRepStandbyNames = sim_config.standby ? "standby" : "";
+}
+
+/* ------------------------------------------------------------- transactions */
+
+int
+sim_tx_begin(bool async)
+{
+	SimTx	   *tx = &sim_txs[sim_ntxs];
+
+	if (sim_ntxs >= MAX_TXS - 1)
+		sim_broken("simulator", "too many transactions");
+	memset(tx, 0, sizeof(*tx));
+	tx->async = async;
+	return sim_ntxs++;
+}
+
+/* Its record is written, flushed unless it need not be; then it is visible. */
+void
+sim_tx_commit(int id)
+{
+	SimTx	   *tx = &sim_txs[id];
+
+	tx->state = TX_COMMITTED;
+	if (tx->wrote)
+	{
+		tx->lsn = sim_inserted += COMMIT_BYTES;
+		if (!tx->async)
+		{
+			sim_flushed = tx->lsn;
+			if (sim_config.standby)
+				sim_standby = tx->lsn;
+		}
+	}
+	tx->order = ++sim_visible;
+}
+
+void
+sim_tx_abort(int id)
+{
+	sim_txs[id].state = TX_ABORTED;
+}
+
+bool
+sim_tx_open(int id)
+{
+	return id != 0 && sim_txs[id].state <= TX_PREPARED;
+}
+
+bool
+sim_tx_durable(int id)
+{
+	const SimTx *tx = &sim_txs[id];
+
+	return tx->state == TX_COMMITTED && tx->lsn <= sim_flushed &&
+		(!sim_config.standby || tx->lsn <= sim_standby);
+}
+
+static bool
+sees_tx(int id)
+{
+	const SimTx *tx = &sim_txs[id];
+
+	return id == sim_relay_tx ||
+		(tx->state == TX_COMMITTED && tx->order <= snapshot);
+}
+
+/* --------------------------------------------------------------------- rows */
+
+static SimVersion *
+make_version(void)
+{
+	SimVersion *version = free_versions;
+
+	if (version != NULL)
+		free_versions = version->older;
+	else if (nversions < MAX_VERSIONS)
+		version = &versions[nversions++];
+	else
+		sim_broken("simulator", "too many versions");
+	memset(version, 0, sizeof(*version));
+	return version;
+}
+
+/* The older versions that nobody can see any more. */
+static void
+prune(SimRow *row)
+{
+	for (SimVersion **at = &row->version; *at != NULL;)
+	{
+		SimVersion *version = *at;
+		bool		gone = sim_txs[version->xmin].state == TX_ABORTED;
+
+		if (version->xmax != 0 && sim_tx_durable(version->xmax) &&
+			row->version != version &&
+			(sim_relay_tx == 0 || sim_txs[version->xmax].order <= snapshot))
+			gone = true;
+		if (gone && (row->version != version || version->older != NULL))
+		{
+			*at = version->older;
+			version->older = free_versions;
+			free_versions = version;
+		}
+		else
+			at = &version->older;
+	}
+}
+
+SimRow *
+sim_row_add(int tx, int label, int key, int route, int64 due, int size)
+{
+	SimRow	   *row;
+	int			at;
+
+	if (label <= 0 || label >= MAX_ROWS || by_label[label] != NULL ||
+		sim_nrows >= MAX_ROWS - 1)
+		return NULL;
+	row = &rows[sim_nrows];
+	memset(row, 0, sizeof(*row));
+	row->label = label;
+	row->seq = sim_next_seq++;
+	row->id.data[0] = 1;
+	memcpy(&row->id.data[8], &label, sizeof(label));
+	row->key = key;
+	row->route = route;
+	row->size = size;
+	row->inserted_by = tx;
+	row->inserted_order = sim_visible;
+	row->told_sends = -1;
+	row->version = make_version();
+	row->version->xmin = tx;
+	row->version->available_at = due;
+	row->scheduled = due != 0;
+	sim_txs[tx].wrote = true;
+	sim_txs[tx].rows++;
+	by_label[label] = row;
+	lowest_label = Max(lowest_label, label);
+	/* Nearly always the last; the same numbers stand as they came. */
+	for (at = sim_nrows; at > 0 && sim_rows[at - 1]->seq > row->seq; at--)
+		sim_rows[at] = sim_rows[at - 1];
+	sim_rows[at] = row;
+	sim_nrows++;
+	return row;
+}
+
+SimRow *
+sim_row_find(int label)
+{
+	return label > 0 && label < MAX_ROWS ? by_label[label] : NULL;
+}
+
+SimRow *
+sim_row_by_id(const pg_uuid_t *id)
+{
+	int			label;
+
+	memcpy(&label, &id->data[8], sizeof(label));
+	return sim_row_find(label);
+}
+
+/* As the latest snapshot sees it. */
+SimVersion *
+sim_row_current(const SimRow *row)
+{
+	for (SimVersion *version = row->version; version != NULL; version = version->older)
+		if (sim_txs[version->xmin].state == TX_COMMITTED)
+			return version->xmax != 0 &&
+				sim_txs[version->xmax].state == TX_COMMITTED ? NULL : version;
+	return NULL;
+}
+
+bool
+sim_row_locked(const SimRow *row)
+{
+	return sim_tx_open(row->locker);
+}
+
+SimVersion *
+sim_row_lockable(SimRow *row, int tx)
+{
+	SimVersion *version = row->version;
+
+	if (row->locker != tx && sim_tx_open(row->locker))
+		return NULL;
+	while (version != NULL && sim_txs[version->xmin].state == TX_ABORTED)
+		version = version->older;
+	if (version == NULL)
+		return NULL;
+	if (sim_txs[version->xmin].state != TX_COMMITTED && version->xmin != tx)
+		return NULL;
+	if (version->xmax != 0 && (version->xmax == tx ||
+							   sim_txs[version->xmax].state != TX_ABORTED))
+		return NULL;
+	return version;
+}
+
+SimVersion *
+sim_row_update(SimRow *row, SimVersion *current, int tx)
+{
+	SimVersion *version = make_version();
+
+	*version = *current;
+	version->xmin = tx;
+	version->xmax = 0;
+	version->older = row->version;
+	current->xmax = tx;
+	row->version = version;
+	row->locker = tx;
+	sim_txs[tx].wrote = true;
+	prune(row);
+	return version;
+}
+
+void
+sim_row_delete(SimRow *row, SimVersion *current, int tx)
+{
+	current->xmax = tx;
+	row->locker = tx;
+	sim_txs[tx].wrote = true;
+}
+
+void
+sim_store_truncate(bool restart)
+{
+	int			tx = sim_tx_begin(false);
+
+	for (int i = 0; i < sim_nrows; i++)
+	{
+		SimVersion *version = sim_row_lockable(sim_rows[i], tx);
+
+		if (version == NULL)
+			continue;
+		sim_row_delete(sim_rows[i], version, tx);
+		version->truncated = true;
+	}
+	sim_txs[tx].wrote = true;
+	sim_tx_commit(tx);
+	/* It is not MVCC: whoever looks finds nothing. */
+	if (restart)
+		sim_next_seq = 1;
+	sim_store_invalidate();
+}
+
+void
+sim_store_invalidate(void)
+{
+	invalid = true;
+}
+
+int64
+sim_key_hash(int key)
+{
+	return (int64) ((uint64) key * UINT64CONST(0x9E3779B97F4A7C15)) >> 1;
+}
+
+const char *
+sim_route_name(int route)
+{
+	static const char *const names[SIM_ROUTES] = {"r0", "r1", "r2", "r3"};
+
+	return names[route];
+}
+
+/* -------------------------------------------------------------------- crash */
+
+void
+sim_store_process_ends(void)
+{
+	if (sim_relay_tx != 0)
+		sim_tx_abort(sim_relay_tx);
+	sim_relay_tx = 0;
+	attached = false;
+	stale = false;
+}
+
+void
+sim_store_crash(void)
+{
+	sim_store_process_ends();
+	for (int i = 1; i < sim_ntxs; i++)
+	{
+		SimTx	   *tx = &sim_txs[i];
+
+		if (tx->state == TX_RUNNING ||
+			(tx->state == TX_COMMITTED && tx->lsn > sim_flushed))
+			tx->state = TX_ABORTED;
+	}
+	sim_inserted = sim_flushed;
+	invalid = false;
+}
+
+/* --------------------------------------------------- transactions of the relay */
+
+/* A statement of the relay. */
+static void
+statement(const char *name)
+{
+	sim_point(name);
+	if (sim_fails(CALL_statement))
+		elog(ERROR, "a statement fails");
+}
+
+static void
+latest_snapshot(void)
+{
+	snapshot = sim_visible;
+}
+
+bool
+outbox_store_begin(const char *activity, bool guarded)
+{
+	if (!attached)
+		return false;
+	sim_point("begin");
+	save_memory = CurrentMemoryContext;
+	sim_relay_tx = sim_tx_begin(false);
+	latest_snapshot();
+	if (invalid)
+		stale = true;
+	invalid = false;
+	sim_learn(stale);
+	if (stale)
+	{
+		outbox_store_end(false);
+		return false;
+	}
+	return true;
+}
+
+void
+outbox_store_end(bool durable)
+{
+	SimTx	   *tx = &sim_txs[sim_relay_tx];
+
+	sim_point(durable ? "commit, durable" : "commit");
+	if (sim_fails(CALL_commit))
+		elog(ERROR, "a commit fails");
+	tx->async = !durable;
+	sim_tx_commit(sim_relay_tx);
+	/* It waits for the standby even if the disk was first. */
+	if (tx->wrote)
+		XactLastCommitEnd = tx->lsn;
+	if (durable && sim_config.standby)
+		sim_standby = Max(sim_standby, sim_flushed);
+	sim_relay_tx = 0;
+	CurrentMemoryContext = save_memory;
+	sim_point("committed");
+}
+
+void
+outbox_store_abort(void)
+{
+	if (sim_relay_tx != 0)
+	{
+		sim_tx_abort(sim_relay_tx);
+		CurrentMemoryContext = save_memory;
+	}
+	sim_relay_tx = 0;
+}
+
+void
+outbox_store_sigint(SIGNAL_ARGS)
+{
+}
+
+OutboxExtensionState
+outbox_store_attach(char *version, size_t size)
+{
+	sim_point("attach");
+	if (sim_fails(CALL_statement))
+		elog(ERROR, "a statement fails");
+	strlcpy(version, outbox_library_version(), size);
+	stale = false;
+	invalid = false;
+	attached = true;
+	return OUTBOX_EXTENSION_READY;
+}
+
+Oid
+outbox_store_relid(void)
+{
+	return 1;
+}
+
+bool
+outbox_store_stale(void)
+{
+	return stale;
+}
+
+/* ------------------------------------------------------------ configuration */
+
+void
+outbox_store_load_control(OutboxControl *control)
+{
+	statement("control row");
+	memset(control, 0, sizeof(*control));
+	control->paused = sim_paused;
+	control->copy = OUTBOX_COPY_NONE;
+	control->environment = "";
+	control->adopted_at = adopted;
+	sim_learn(sim_paused);
+}
+
+char *
+outbox_store_environment_source(void)
+{
+	return NULL;
+}
+
+bool
+outbox_store_accepts(const OutboxControl *control, int64 origin)
+{
+	return origin == 1;
+}
+
+List *
+outbox_store_load_routes(MemoryContext cxt, OutboxControl *control)
+{
+	List	   *loaded = NIL;
+	MemoryContext old;
+
+	outbox_store_load_control(control);
+	old = MemoryContextSwitchTo(cxt);
+	for (int i = 0; i < SIM_ROUTES; i++)
+	{
+		OutboxRoute *route = palloc0(sizeof(OutboxRoute));
+
+		route->name = pstrdup(sim_route_name(i));
+		route->shown = pstrdup(sim_route_name(i));
+		route->exchange = pstrdup(sim_route_name(i));
+		route->routing_key = pstrdup("k");
+		route->max_attempts = sim_config.max_attempts[i];
+		route->ordered = sim_config.ordered[i];
+		route->block_on_failed = sim_config.block[i];
+		route->paused = sim_routes[i].paused;
+		sim_learn(route->paused);
+		loaded = lappend(loaded, route);
+	}
+	MemoryContextSwitchTo(old);
+	return loaded;
+}
+
+TransactionId *
+outbox_store_prepared(int *n)
+{
+	statement("prepared transactions");
+	return sim_prepared_xids(n);
+}
+
+char *
+outbox_store_maintain_archive(int retention_s, MemoryContext cxt)
+{
+	return NULL;
+}
+
+char *
+outbox_store_archive_lockers(MemoryContext cxt)
+{
+	return NULL;
+}
+
+char *
+outbox_store_database_settings(MemoryContext cxt)
+{
+	return MemoryContextStrdup(cxt, "");
+}
+
+/* ------------------------------------------------------------------ reading */
+
+static SimVersion *
+seen_version(const SimRow *row)
+{
+	for (SimVersion *version = row->version; version != NULL; version = version->older)
+		if (sees_tx(version->xmin))
+			return version->xmax != 0 &&
+				(version->truncated || sees_tx(version->xmax)) &&
+				sim_txs[version->xmax].state != TX_ABORTED ? NULL : version;
+	return NULL;
+}
+
+static bool
+is_ready(const SimVersion *version)
+{
+	return !version->failed && version->available_at == 0;
+}
+
+static bool
+is_waiting(const SimVersion *version)
+{
+	return !version->failed && version->available_at != 0;
+}
+
+static bool
+is_excluded(const OutboxClaim *claim, const SimRow *row)
+{
+	ListCell   *cell;
+
+	foreach(cell, claim->excluded_routes)
+		if (strcmp(lfirst(cell), sim_route_name(row->route)) == 0)
+			return true;
+	if (claim->one_key)
+		return row->key == 0 || sim_key_hash(row->key) != claim->key_hash;
+	for (int i = 0; i < claim->nexcluded_keys; i++)
+		if (row->key != 0 && claim->excluded_keys[i] == sim_key_hash(row->key))
+			return true;
+	return false;
+}
+
+/* The first row with a greater number. */
+static int
+first_after(int64 seq)
+{
+	int			low = 0;
+	int			high = sim_nrows;
+
+	while (low < high)
+	{
+		int			middle = (low + high) / 2;
+
+		if (sim_rows[middle]->seq <= seq)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+void
+outbox_store_claim_snapshot(void)
+{
+	outbox_store_fence_reset();
+	sim_point("the snapshot");
+	latest_snapshot();
+}
+
+bool
+outbox_store_sees(TransactionId xid)
+{
+	const SimTx *tx = &sim_txs[xid - FIRST_XID];
+	bool		sees = tx->state == TX_ABORTED ||
+		(tx->state == TX_COMMITTED && tx->order <= snapshot);
+
+	sim_learn(sees);
+	return sees;
+}
+
+static OutboxMessage *
+make_message(const SimRow *row, const SimVersion *version, MemoryContext cxt)
+{
+	Size		size = sizeof(OutboxMessage) + 16 + (Size) row->size * 1024;
+	OutboxMessage *message = sim_message_alloc(cxt, sizeof(OutboxMessage), size);
+
+	memset(message, 0, sizeof(*message));
+	message->seq = row->seq;
+	message->id = row->id;
+	message->attempts = version->attempts;
+	message->available_at = version->available_at;
+	message->route = sim_route_name(row->route);
+	message->event_type = "e";
+	if (row->key != 0)
+	{
+		message->key_hash = sim_key_hash(row->key);
+		message->aggregate_type = "t";
+		message->aggregate_id = "i";
+	}
+	message->origin = 1;
+	message->body = "";
+	message->size = size;
+	sim_learn(row->label);
+	sim_learn(version->attempts);
+	return message;
+}
+
+/*
+ * SELECT ... FOR UPDATE SKIP LOCKED of one row: it is locked in its newest version
+ * if that fits as well.  Returns whether the claim goes on.
+ */
+static bool
+claim_row(const OutboxClaim *claim, SimRow *row, SimVersion *seen, bool waiting,
+		  int *count)
+{
+	SimVersion *version = sim_row_lockable(row, sim_relay_tx);
+
+	if (version == NULL)
+		return true;
+	if (version != seen && !(waiting ? is_waiting(version) : is_ready(version)))
+		return true;
+	row->locker = sim_relay_tx;
+	sim_txs[sim_relay_tx].wrote = true;
+	sim_trace("    claims %d", row->label);
+	(*count)++;
+	outbox_store_fence_row(FIRST_XID + version->xmin);
+	return claim->visit(make_message(row, version, claim->cxt), claim->arg) &&
+		*count < claim->limit;
+}
+
+int
+outbox_store_claim(const OutboxClaim *claim)
+{
+	int			count = 0;
+
+	statement("claim");
+	sim_trace("    of %lld to %lld, at most %d%s", (long long) claim->after + 1,
+			  (long long) claim->upto, claim->limit, claim->one_key ? ", of a key" : "");
+	if (claim->limit <= 0)
+		return 0;
+	for (int i = first_after(claim->after); i < sim_nrows; i++)
+	{
+		SimRow	   *row = sim_rows[i];
+		SimVersion *seen;
+
+		if (row->seq > claim->upto)
+			break;
+		seen = seen_version(row);
+		if (seen == NULL || !is_ready(seen) || is_excluded(claim, row))
+			continue;
+		if (!claim_row(claim, row, seen, false, &count))
+			break;
+	}
+	sim_learn(count);
+	return count;
+}
+
+typedef struct Due
+{
+	int64		at;
+	SimRow	   *row;
+	SimVersion *seen;
+} Due;
+
+static int
+compare_due(const void *a, const void *b)
+{
+	const Due  *left = a;
+	const Due  *right = b;
+
+	if (left->at != right->at)
+		return left->at < right->at ? -1 : 1;
+	if (left->row->seq != right->row->seq)
+		return left->row->seq < right->row->seq ? -1 : 1;
+	return left->row->label - right->row->label;
+}
+
+int
+outbox_store_claim_due(const OutboxClaim *claim, TimestampTz after_due,
+					   int64 after_seq)
+{
+	static Due *due;
+	int			n = 0;
+	int			count = 0;
+
+	statement("claim of what is due");
+	if (claim->limit <= 0)
+		return 0;
+	if (due == NULL)
+		due = malloc(sizeof(Due) * MAX_ROWS);
+	for (int i = 0; i < sim_nrows; i++)
+	{
+		SimRow	   *row = sim_rows[i];
+		SimVersion *seen = seen_version(row);
+
+		if (seen == NULL || !is_waiting(seen) ||
+			seen->available_at > GetCurrentTimestamp() || is_excluded(claim, row) ||
+			seen->available_at < after_due ||
+			(seen->available_at == after_due && row->seq <= after_seq))
+			continue;
+		due[n++] = (Due) {seen->available_at, row, seen};
+	}
+	qsort(due, n, sizeof(Due), compare_due);
+	for (int i = 0; i < n; i++)
+		if (!claim_row(claim, due[i].row, due[i].seen, true, &count))
+			break;
+	sim_learn(count);
+	return count;
+}
+
+static void
+visit_row(const SimRow *row, const SimVersion *version, OutboxRowVisit visit,
+		  void *arg)
+{
+	OutboxRow	found;
+
+	memset(&found, 0, sizeof(found));
+	found.seq = row->seq;
+	found.id = row->id;
+	found.failed = version->failed;
+	found.keyed = row->key != 0;
+	found.key_hash = row->key != 0 ? sim_key_hash(row->key) : 0;
+	found.route = sim_route_name(row->route);
+	sim_learn(row->label);
+	visit(&found, arg);
+}
+
+int
+outbox_store_list(const OutboxClaim *claim, OutboxRowVisit visit)
+{
+	int			count = 0;
+
+	statement("list");
+	for (int i = first_after(claim->after); i < sim_nrows && count < claim->limit; i++)
+	{
+		SimRow	   *row = sim_rows[i];
+		SimVersion *seen;
+
+		if (row->seq > claim->upto)
+			break;
+		seen = seen_version(row);
+		if (seen == NULL || !is_ready(seen) || is_excluded(claim, row))
+			continue;
+		count++;
+		visit_row(row, seen, visit, claim->arg);
+	}
+	sim_learn(count);
+	return count;
+}
+
+void
+outbox_store_find_keys(const int64 *hashes, const int64 *los, const int64 *his,
+					   int n, bool *found)
+{
+	int			at_claim = snapshot;
+
+	statement("keys");
+	latest_snapshot();
+	for (int k = 0; k < n; k++)
+		for (int i = first_after(los[k] - 1); i < sim_nrows && sim_rows[i]->seq <= his[k]; i++)
+		{
+			SimVersion *seen = seen_version(sim_rows[i]);
+
+			if (seen != NULL && is_ready(seen) && sim_rows[i]->key != 0 &&
+				sim_key_hash(sim_rows[i]->key) == hashes[k])
+			{
+				found[k] = true;
+				sim_learn(k);
+				break;
+			}
+		}
+	snapshot = at_claim;
+}
+
+int64
+outbox_store_last_ready(void)
+{
+	int			at_claim = snapshot;
+	int64		last = 0;
+
+	statement("last row");
+	latest_snapshot();
+	for (int i = sim_nrows - 1; i >= 0 && last == 0; i--)
+	{
+		SimVersion *seen = seen_version(sim_rows[i]);
+
+		if (seen != NULL && is_ready(seen))
+			last = sim_rows[i]->seq;
+	}
+	snapshot = at_claim;
+	sim_learn(last);
+	return last;
+}
+
+TimestampTz
+outbox_store_next_due(TimestampTz after)
+{
+	int			at_claim = snapshot;
+	TimestampTz next = 0;
+
+	statement("next due");
+	latest_snapshot();
+	for (int i = 0; i < sim_nrows; i++)
+	{
+		SimVersion *seen = seen_version(sim_rows[i]);
+
+		if (seen != NULL && is_waiting(seen) && seen->available_at > after &&
+			(next == 0 || seen->available_at < next))
+			next = seen->available_at;
+	}
+	snapshot = at_claim;
+	sim_learn(next);
+	return next;
+}
+
+/* ------------------------------------------------------------------ holders */
+
+void
+outbox_store_list_holders(int worker, int nworkers, OutboxRowVisit visit,
+						  void *arg)
+{
+	statement("holders");
+	for (int i = 0; i < sim_nrows; i++)
+	{
+		SimRow	   *row = sim_rows[i];
+		SimVersion *seen = seen_version(row);
+
+		if (seen == NULL || row->key == 0)
+			continue;
+		if ((is_waiting(seen) && seen->attempts > 0) ||
+			(seen->failed && sim_config.block[row->route]))
+			visit_row(row, seen, visit, arg);
+	}
+}
+
+void
+outbox_store_check_holders(const pg_uuid_t *ids, int n, bool *still)
+{
+	int			at_claim = snapshot;
+
+	statement("do they hold");
+	latest_snapshot();
+	for (int i = 0; i < n; i++)
+	{
+		SimRow	   *row = sim_row_by_id(&ids[i]);
+		SimVersion *seen = row == NULL ? NULL : seen_version(row);
+
+		still[i] = seen != NULL && (seen->failed || seen->available_at != 0);
+		sim_learn(still[i]);
+	}
+	snapshot = at_claim;
+}
+
+/* ----------------------------------------------------------------- settling */
+
+/* false: somebody else has it. */
+static bool
+settle_row(const OutboxSettled *settled)
+{
+	SimRow	   *row = sim_row_by_id(&settled->id);
+	SimVersion *version;
+
+	if (sim_row_current(row) == NULL)
+		return true;			/* it is gone */
+	version = sim_row_lockable(row, sim_relay_tx);
+	if (version == NULL)
+		return !sim_row_locked(row);
+	sim_row_delete(row, version, sim_relay_tx);
+	sim_oracle_settled(row);
+	return true;
+}
+
+static bool
+settle_all(const OutboxSettled *settled, int n, bool *done)
+{
+	bool		all = true;
+
+	for (int i = 0; i < n; i++)
+	{
+		if (!done[i])
+			done[i] = settle_row(&settled[i]);
+		all &= done[i];
+	}
+	return all;
+}
+
+void
+outbox_store_settle(const OutboxSettled *settled, int n, bool archive)
+{
+	bool	   *done = palloc0(sizeof(bool) * n);
+
+	statement("settle");
+	if (settle_all(settled, n, done))
+		return;
+	/* Somebody has one of them; in the meantime others go on. */
+	sim_point("waiting for a lock");
+	if (settle_all(settled, n, done))
+		return;
+	sim_now += LOCK_TIMEOUT_MS * 1000;
+	ereport(ERROR,
+			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+			 errmsg("canceling statement due to lock timeout")));
+}
+
+void
+outbox_store_settle_unlocked(const OutboxSettled *settled, int n, bool archive,
+							 bool *remains)
+{
+	statement("settle what is not locked");
+	for (int i = 0; i < n; i++)
+	{
+		remains[i] = !settle_row(&settled[i]);
+		sim_learn(remains[i]);
+	}
+}
+
+bool
+outbox_store_fail(const OutboxFailure *failures, int n, bool *remains)
+{
+	bool		all = true;
+
+	statement("fail");
+	for (int i = 0; i < n; i++)
+	{
+		const OutboxFailure *failure = &failures[i];
+		SimRow	   *row = sim_row_by_id(&failure->id);
+		SimVersion *version = sim_row_lockable(row, sim_relay_tx);
+		SimVersion *current = sim_row_current(row);
+
+		remains[i] = false;
+		if (current == NULL || current->failed)
+		{
+			all = false;
+			sim_learn(1);
+			continue;
+		}
+		remains[i] = version == NULL;
+		sim_learn(remains[i]);
+		if (version == NULL)
+			continue;
+		version = sim_row_update(row, version, sim_relay_tx);
+		version->attempts++;
+		version->failed = failure->give_up;
+		version->available_at = failure->give_up ? 0 :
+			GetCurrentTimestamp() + failure->retry_ms * 1000;
+		sim_oracle_failed(row, version->attempts, failure->give_up);
+	}
+	return all;
+}
+
+/* ---------------------------------------------------------------------- WAL */
+
+XLogRecPtr
+GetXLogInsertRecPtr(void)
+{
+	return sim_inserted;
+}
+
+XLogRecPtr
+GetFlushRecPtr(TimeLineID *insertTLI)
+{
+	sim_learn(sim_flushed);
+	return sim_flushed;
+}
+
+void
+XLogFlush(XLogRecPtr record)
+{
+	if (record > sim_inserted)
+		sim_broken("assertion", "what is not written yet cannot be flushed");
+	if (record <= sim_flushed)
+		return;
+	sim_point("flush");
+	sim_flushed = Max(sim_flushed, record);
+}
+
+XLogRecPtr
+TransactionIdGetCommitLSN(TransactionId xid)
+{
+	const SimTx *tx = &sim_txs[xid - FIRST_XID];
+
+	return tx->async ? tx->lsn : InvalidXLogRecPtr;
+}
+
+FullTransactionId
+ReadNextFullTransactionId(void)
+{
+	return FullTransactionIdFromEpochAndXid(0, FIRST_XID + sim_ntxs);
+}
+
+bool
+TransactionIdIsInProgress(TransactionId xid)
+{
+	bool		open = sim_tx_open((int) xid - FIRST_XID);
+
+	sim_learn(open);
+	return open;
+}
+
+#if PG_VERSION_NUM >= 170000
+static TransamVariablesData transam = {.oldestClogXid = 3};
+TransamVariablesData *TransamVariables = &transam;
+#else
+static VariableCacheData transam = {.oldestClogXid = 3};
+VariableCache ShmemVariableCache = &transam;
+#endif
+
+/* ------------------------------------------------------------------- states */
+
+static uint64
+mix(uint64 hash, uint64 value)
+{
+	hash = (hash ^ value) * UINT64CONST(0x9E3779B97F4A7C15);
+	return hash ^ hash >> 29;
+}
+
+/* All that matters from here on, for explore.c. */
+uint64
+sim_store_hash(uint64 hash)
+{
+	for (int i = 0; i < sim_nrows; i++)
+	{
+		SimRow	   *row = sim_rows[i];
+
+		hash = mix(hash, row->label);
+		hash = mix(hash, row->seq);
+		hash = mix(hash, row->flight * 8 + row->returned * 4 + (row->settled_by != 0) * 2 + row->acked);
+		hash = mix(hash, row->inserted_order);
+		hash = mix(hash, row->times_sent * 16 + row->rejections);
+		hash = mix(hash, sim_tx_open(row->locker) ? row->locker == sim_relay_tx ? 1 : 2 : 0);
+		for (SimVersion *version = row->version; version != NULL; version = version->older)
+		{
+			const SimTx *min = &sim_txs[version->xmin];
+			const SimTx *max = &sim_txs[version->xmax];
+
+			hash = mix(hash, min->state * 4 + min->async * 2 + (min->lsn <= sim_flushed));
+			hash = mix(hash, min->order);
+			if (version->xmax != 0)
+			{
+				hash = mix(hash, max->state * 4 + max->async * 2 + (max->lsn <= sim_flushed));
+				hash = mix(hash, max->order);
+			}
+			hash = mix(hash, version->available_at);
+			hash = mix(hash, version->attempts * 2 + version->failed);
+		}
+	}
+	for (int i = 0; i < SIM_ROUTES; i++)
+		hash = mix(hash, sim_routes[i].paused);
+	hash = mix(hash, sim_inserted);
+	hash = mix(hash, sim_flushed);
+	hash = mix(hash, sim_visible);
+	hash = mix(hash, sim_relay_tx != 0 ? snapshot + 1 : 0);
+	return hash;
+}

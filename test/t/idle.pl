@@ -3,7 +3,7 @@
 #
 # OUTBOX_TEST_FULL=1: a minute instead of 15 s.
 #
-# suite: test alone (wake-ups are counted)
+# suite: test
 
 use strict;
 use warnings;

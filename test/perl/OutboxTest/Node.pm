@@ -30,6 +30,9 @@ use Time::HiRes qw(time usleep);
 use PostgreSQL::Test::Utils;
 use OutboxTest::Util;
 
+# Whether this file has initialised a server.
+my $initialised = 0;
+
 # All of this process, for the look at their logs in the end.
 my @nodes;
 
@@ -110,7 +113,20 @@ sub init
 	my $uri =
 	  $params{broker} ? $params{broker}->uri : 'amqp://guest@127.0.0.1:1';
 	my $preload = $params{preload} // 1;
+	my $system_or_bail = \&PostgreSQL::Test::Utils::system_or_bail;
+	my $template = $ENV{OUTBOX_TEST_TEMPLATE};
 
+	# What initdb makes is copied from test/tools/check, but for the first server of a
+	# file only: a second one must have a system identifier of its own, as
+	# otherwise outbox takes it for a copy of the first.
+	undef $template
+	  if $initialised++ || $params{extra} || $params{install_path} || !-d ($template // '');
+	no warnings 'redefine';
+	local *PostgreSQL::Test::Utils::system_or_bail = sub {
+		return $system_or_bail->(@_) unless $template && $_[0] eq 'initdb';
+		rmdir $self->data_dir;
+		return $system_or_bail->('cp', '-a', $template, $self->data_dir);
+	};
 	$self->SUPER::init(%params,
 		extra => [ '--no-locale', '-E', 'UTF8', @{ $params{extra} // [] } ]);
 
@@ -208,6 +224,7 @@ sub wait_sql
 	$expected //= 't';
 	$seconds //= $OutboxTest::Util::TIMEOUT;
 	my $end = time + $seconds;
+	my $pause = 5_000;
 
 	while (1)
 	{
@@ -219,7 +236,11 @@ sub wait_sql
 		} or ($rc, $out, $err) = (2, '', $@);
 		return 1 if $rc == 0 && $out eq $expected;
 		last if time > $end;
-		usleep(20_000);
+		usleep($pause);
+
+		# Soon at first, since most waits are short. Each look costs two processes,
+		# which those who wait long would take from the other tests.
+		$pause = $pause * 1.3 > 100_000 ? 100_000 : $pause * 1.3;
 	}
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	fail("not \"$expected\" within $seconds s: $query");

@@ -16,7 +16,6 @@ use OutboxTest::LossyLink;
 BEGIN { OutboxTest::LossyLink->own_network }
 
 use Time::HiRes qw(time);
-use IPC::Run;
 use PostgreSQL::Test::Utils;
 use OutboxTest::Checker;
 use OutboxTest::FakeBroker;
@@ -86,13 +85,11 @@ sub once
 sub raw_seconds
 {
 	my ($count, $size) = @_;
-	my ($out, $err) = ('', '');
-	IPC::Run::run([ 'raw', '--host', $link->host, '--port', $fake->port,
-			'--exchange', 'outbox', '--key', 'raw', '--count', $count,
-			'--window', $WINDOW, '--size', $size, '--mandatory' ],
-		'<', \undef, '>', \$out, '2>', \$err) or die "raw: $err";
+	my (undef, $seconds) = plain_publisher(host => $link->host, port => $fake->port,
+		exchange => 'outbox', key => 'raw', count => $count, window => $WINDOW,
+		size => $size, mandatory => undef);
 	$connections = $fake->stats->{connections};
-	return $out =~ /seconds ([\d.]+)/ ? $1 : die "raw: $out";
+	return $seconds;
 }
 
 foreach my $case ($FULL ?

@@ -74,18 +74,24 @@ sub commit_beside
 	return $n;
 }
 
+# Whoever waits for a backlog waits for half of what it takes, in the median. The
+# queue of the broker is one, too: what counts is when the relay was done with it.
 sub check_beside
 {
-	my ($name, $prefix, $n) = @_;
+	my ($name, $prefix, $n, $seconds) = @_;
 	my @ms = latencies($prefix);
+	my @published = map { $_->[0] } $node->rows(<<"SQL");
+SELECT extract(epoch FROM a.published_at - pg_xact_commit_timestamp(s.xmin)) * 1000
+FROM test_sent s JOIN outbox_archive a ON a.id = s.id WHERE s.key LIKE '$prefix%'
+SQL
 
 	cmp_ok($n, '>', 5, "$name: messages are committed beside it");
 	is(scalar @ms, $n, "$name: all of them arrived");
 	my $median = median(@ms);
-	note sprintf '%s: beside it, commit to consumer: median %.1f ms, maximum %.1f ms of %d',
-	  $name, $median, percentile(100, @ms), scalar @ms;
-	# other tests run beside this one; the backlog lasts for many seconds
-	cmp_ok($median, '<', 2000, "$name: they did not wait for it");
+	note sprintf '%s: beside it, commit to consumer: median %.1f ms, maximum %.1f ms of %d; '
+	  . 'to published: median %.1f ms of %d; it took %.1f s',
+	  $name, $median, percentile(100, @ms), scalar @ms, median(@published), scalar @published, $seconds;
+	cmp_ok(median(@published), '<', 1000 * $seconds / 5, "$name: they did not wait for it");
 	return;
 }
 
@@ -93,11 +99,13 @@ sub check_beside
 
 $node->sql('SELECT outbox_pause()');
 $checker->enqueue($MANY, keys => 500, prefix => 'old', per_tx => 1000);
+my $at = time;
 $node->sql('SELECT outbox_resume()');
 my $n = commit_beside('fresh', 'old');
 ok($node->wait_drained($DRAIN_S), 'backlog: drained');
+my $took = time - $at;
 $consumer->wait_count($node->sql('SELECT count(*) FROM test_sent'));
-check_beside('backlog', 'fresh', $n);
+check_beside('backlog', 'fresh', $n, $took);
 $checker->check('new messages beside a backlog', [ $consumer->records ], case => 'backlog');
 
 # --- a transaction that commits late, one message and very many
@@ -124,9 +132,10 @@ foreach my $count (1, $MANY)
 		$n = commit_beside('beside', "late$count-");
 		my $mb = own_mb();
 		ok($node->wait_drained($DRAIN_S), "$name: drained");
-		note sprintf '%s: drained in %.1f s, worker of %.0f MB', $name, time - $at, $mb;
+		$took = time - $at;
+		note sprintf '%s: drained in %.1f s, worker of %.0f MB', $name, $took, $mb;
 		$consumer->wait_count($node->sql('SELECT count(*) FROM test_sent'));
-		check_beside($name, 'beside', $n);
+		check_beside($name, 'beside', $n, $took);
 		cmp_ok($mb, '<', $OWN_MB, "$name: bounded memory");
 	}
 	$late->quit;
@@ -204,7 +213,7 @@ drain_others('after a restart of the worker');
 my $mb = own_mb();
 cmp_ok($mb, '<', $OWN_MB, 'held key: bounded memory');
 $node->sql("UPDATE outbox_route SET routing_key = 'test.event', exchange = 'outbox' WHERE name = 'nowhere'");
-my $at = time;
+$at = time;
 $node->sql('SELECT outbox_requeue_failed()');
 $n = commit_beside('aside', 'beheld');
 # one confirm and one flush a message
@@ -218,9 +227,10 @@ is_deeply(\@in_order, [ sort { $a <=> $b } @in_order ], 'held key: in the order 
 # the rest need not
 $node->sql("UPDATE outbox_route SET ordering = 'none' WHERE name = 'blocking'");
 ok($node->wait_drained($DRAIN_S), 'held key: drained');
-note sprintf 'held key: drained in %.1f s', time - $at;
+$took = time - $at;
+note sprintf 'held key: drained in %.1f s', $took;
 $consumer->wait_count($node->sql('SELECT count(*) FROM test_sent'));
-check_beside('held key', 'aside', $n);
+check_beside('held key', 'aside', $n, $took);
 $checker->check('a key that was held', [ $consumer->stop ], skip_order => 1, case => 'held key');
 $node->stop;
 done_testing();

@@ -1,6 +1,6 @@
 # What order costs.  A single key goes at the pace of one confirm and one settling
 # commit a message: compared with a plain librabbitmq publisher that waits for each
-# confirm.  Many keys go as fast as no order.  Guarantee 6.
+# confirm and then for the disk.  Many keys go as fast as no order.  Guarantee 6.
 #
 # OUTBOX_TEST_FULL=1: more messages.
 #
@@ -9,7 +9,6 @@
 use strict;
 use warnings;
 
-use IPC::Run;
 use List::Util qw(max);
 use Test::More;
 use PostgreSQL::Test::Utils;
@@ -23,8 +22,10 @@ my $HOT = $FULL ? 10_000 : 700;
 my $MANY = $FULL ? 50_000 : 8000;
 my $ROUNDS = 4;
 my $BODY = 256;
-# Floors for a machine with other things to do; the best round counts.
-my $MIN_HOT = 0.3;
+# Floors for a machine with other things to do; the best of up to four rounds counts.
+# One key: 0.9 with RabbitMQ 3.10, 0.6 with 4.0 and 0.4 with 4.3; below it are a wait
+# for a poll, and a message that needs several commits or flushes.
+my $MIN_HOT = 0.35;
 my $MIN_DISTINCT = 0.8;
 
 my $rabbit = OutboxTest::Rabbit->start;
@@ -36,18 +37,11 @@ $node->sql(q{INSERT INTO outbox_route (name, exchange, exchange_type, ordering)
 
 sub raw_rate
 {
-	my ($count, $window) = @_;
-	my ($out, $err) = ('', '');
+	my ($count, %options) = @_;
 
-	$rabbit->ctl('purge_queue', 'q');
-	IPC::Run::run(
-		[
-			'raw', '--port', $rabbit->port, '--exchange', 'outbox', '--key',
-			'rate.event', '--count', $count, '--size', $BODY, '--mandatory',
-			'--window', $window
-		],
-		'<', \undef, '>', \$out, '2>', \$err) or die "raw: $err";
-	return $out =~ /rate (\d+)/ ? $1 : die "raw: $out";
+	$rabbit->amqp('purge', 'q');
+	return plain_publisher(port => $rabbit->port, exchange => 'outbox', key => 'rate.event',
+		count => $count, size => $BODY, mandatory => undef, window => 1, %options);
 }
 
 # Messages a second, from outbox_resume() to the last settling.
@@ -56,7 +50,7 @@ sub drain_rate
 	my ($count, $keys, $route) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 
-	$rabbit->ctl('purge_queue', 'q');
+	$rabbit->amqp('purge', 'q');
 	$node->sql('SELECT outbox_pause()');
 	$node->sql(qq{SELECT count(outbox_enqueue('rate.event',
 		jsonb_build_object('pad', repeat('x', $BODY - 12)),
@@ -89,14 +83,15 @@ END
 my (@hot, @hundred, @distinct);
 foreach my $round (1 .. $ROUNDS)
 {
-	my $raw = raw_rate($HOT, 1);
+	my $raw = raw_rate($HOT);
+	my $flushing = raw_rate($HOT, flush => $node->basedir . '/flushed');
 	my $hot = drain_rate($HOT, 1, 'default');
 	my $flush = flush_ms();
 
-	push @hot, $hot / $raw;
-	note sprintf 'one key: %d a second, plain publisher with window 1 %d, ratio %.2f; '
-	  . '%.2f ms a message: %.2f a confirm, %.2f a commit',
-	  $hot, $raw, $hot[-1], 1000 / $hot, 1000 / $raw, $flush;
+	push @hot, $hot / $flushing;
+	note sprintf 'one key: %d a second, plain publisher that waits for the disk %d, ratio %.2f; '
+	  . '%.2f ms a message, of the publisher %.2f, without the disk %.2f; %.2f a commit',
+	  $hot, $flushing, $hot[-1], 1000 / $hot, 1000 / $flushing, 1000 / $raw, $flush;
 
 	# In turns, as the table and the archive grow.
 	my %rate;
@@ -111,9 +106,10 @@ foreach my $round (1 .. $ROUNDS)
 	push @distinct, $distinct / $free;
 	note sprintf 'without order %d a second, 100 keys %d, ratio %.2f; distinct keys %d, ratio %.2f',
 	  $free, $hundred, $hundred[-1], $distinct, $distinct[-1];
+	last if max(@hot) >= $MIN_HOT && max(@distinct) >= $MIN_DISTINCT;
 }
 cmp_ok(max(@hot), '>=', $MIN_HOT,
-	sprintf 'one key: %.2f of a plain publisher that waits for each confirm', max(@hot));
+	sprintf 'one key: %.2f of a plain publisher that waits for each confirm and the disk', max(@hot));
 cmp_ok(max(@distinct), '>=', $MIN_DISTINCT,
 	sprintf 'distinct keys: %.2f of the rate without order', max(@distinct));
 note sprintf 'medians: one key %.2f, 100 keys %.2f, distinct keys %.2f',

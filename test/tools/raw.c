@@ -14,6 +14,8 @@
  *	--bare			no properties but delivery_mode
  *	--ca-file FILE	TLS, with this certificate authority
  *	--rate N		open loop: message n is due at start + n / N
+ *	--flush FILE	after each message its confirm is waited for, and a block
+ *					written to FILE and brought to the disk, as WAL is
  *	--out FILE		with --rate, one line a message: number, due and sent time in
  *					microseconds of the Unix epoch
  *
@@ -33,11 +35,13 @@
 #include "amqp_tool.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 static struct broker broker = BROKER_DEFAULT;
 static const char *exchange = "";
@@ -50,6 +54,7 @@ static bool bare;
 static const char *type = "raw.test";
 static long rate;
 static const char *out_path;
+static const char *flush_path;
 
 /* One bit per delivery tag: confirmed, one way or the other. */
 static unsigned char *done;
@@ -209,9 +214,39 @@ publish(amqp_connection_state_t conn, long n, amqp_bytes_t body)
 	outstanding++;
 }
 
+/* As a commit writes WAL: into a file that has its size, which is then synced. */
+#define FLUSH_FILE_SIZE	(16 * 1024 * 1024)
+static char flush_block[8192];
+
+static int
+open_flushed(void)
+{
+	int			fd = open(flush_path, O_RDWR | O_CREAT, 0600);
+	off_t		at;
+
+	for (at = 0; fd >= 0 && at < FLUSH_FILE_SIZE; at += (off_t) sizeof(flush_block))
+	{
+		if (pwrite(fd, flush_block, sizeof(flush_block), at) != (ssize_t) sizeof(flush_block))
+			die("could not write to %s: %s", flush_path, strerror(errno));
+	}
+	if (fd < 0 || fsync(fd) != 0)
+		die("could not make %s: %s", flush_path, strerror(errno));
+	return fd;
+}
+
+static void
+flush(int fd, long n)
+{
+	off_t		at = (off_t) ((uint64_t) n * sizeof(flush_block) % FLUSH_FILE_SIZE);
+
+	if (pwrite(fd, flush_block, sizeof(flush_block), at) != (ssize_t) sizeof(flush_block) ||
+		fdatasync(fd) != 0)
+		die("could not write to %s: %s", flush_path, strerror(errno));
+}
+
 /* As fast as the window allows. */
 static void
-publish_all(amqp_connection_state_t conn, amqp_bytes_t body)
+publish_all(amqp_connection_state_t conn, amqp_bytes_t body, int flushed)
 {
 	long		n;
 
@@ -219,6 +254,11 @@ publish_all(amqp_connection_state_t conn, amqp_bytes_t body)
 	{
 		drain(conn, window - 1);
 		publish(conn, n, body);
+		if (flushed >= 0)
+		{
+			drain(conn, 0);
+			flush(flushed, n);
+		}
 	}
 	drain(conn, 0);
 }
@@ -273,6 +313,7 @@ parse(int argc, char **argv)
 		{"ca-file", required_argument, NULL, 'C'},
 		{"rate", required_argument, NULL, 'r'},
 		{"out", required_argument, NULL, 'o'},
+		{"flush", required_argument, NULL, 'f'},
 		{NULL, 0, NULL, 0}
 	};
 	int			c;
@@ -297,6 +338,7 @@ parse(int argc, char **argv)
 			case 'C': broker.ca_file = optarg; break;
 			case 'r': rate = number("rate", optarg, 1); break;
 			case 'o': out_path = optarg; break;
+			case 'f': flush_path = optarg; break;
 			default: exit(1);
 		}
 	}
@@ -316,6 +358,7 @@ main(int argc, char **argv)
 	struct rusage usage;
 	double		seconds;
 	double		cpu;
+	int			flushed;
 
 	progname = "raw";
 	parse(argc, argv);
@@ -333,12 +376,13 @@ main(int argc, char **argv)
 		die("out of memory");
 	body.len = (size_t) size;
 	memset(body.bytes, 'x', body.len);
+	flushed = flush_path != NULL ? open_flushed() : -1;
 
 	clock_gettime(CLOCK_MONOTONIC, &t0);
 	if (rate > 0)
 		publish_timed(conn, body);
 	else
-		publish_all(conn, body);
+		publish_all(conn, body, flushed);
 	clock_gettime(CLOCK_MONOTONIC, &t1);
 	getrusage(RUSAGE_SELF, &usage);
 
@@ -353,6 +397,8 @@ main(int argc, char **argv)
 	amqp_connection_close(conn, AMQP_REPLY_SUCCESS);
 	amqp_destroy_connection(conn);
 	amqp_bytes_free(body);
+	if (flushed >= 0)
+		close(flushed);
 	free(done);
 	return nacked == 0 ? 0 : 1;
 }

@@ -4,7 +4,7 @@ package OutboxTest::Util;
 
 =head1 NAME
 
-OutboxTest::Util - waiting and chance, for TAP tests
+OutboxTest::Util - waiting, chance and what to compare times with, for TAP tests
 
 =cut
 
@@ -12,10 +12,11 @@ use strict;
 use warnings;
 
 use Exporter 'import';
+use IPC::Run ();
 use Test::More;
 use Time::HiRes qw(time usleep);
 
-our @EXPORT = qw(wait_until seed pick median percentile $TIMEOUT);
+our @EXPORT = qw(wait_until seed pick median percentile plain_publisher $TIMEOUT);
 
 # Seconds that something may take which normally takes none. Long, because it is
 # only waited for when the test fails anyway.
@@ -71,6 +72,13 @@ One of the list.
 
 =item percentile($p, @numbers), median(@numbers)
 
+=item plain_publisher(port => ..., key => ..., count => ..., ...)
+
+Publishes with tools/raw, whose options are the parameters (mandatory => undef
+for one without a value); returns its messages a second, or in list context those
+and the seconds that it took. What a test says about speed is compared with this, in
+the same minute on the same machine, and not with a number of seconds.
+
 =back
 
 =cut
@@ -95,6 +103,18 @@ sub percentile
 	return unless @numbers;
 	my $i = int($p / 100 * @numbers);
 	return $numbers[ $i > $#numbers ? $#numbers : $i ];
+}
+
+sub plain_publisher
+{
+	my (%options) = @_;
+	my ($out, $err) = ('', '');
+	my @options = map { defined $options{$_} ? ("--$_", $options{$_}) : "--$_" } sort keys %options;
+
+	IPC::Run::run([ 'raw', @options ], '<', \undef, '>', \$out, '2>', \$err)
+	  or die "raw @options: $err";
+	my ($seconds, $rate) = $out =~ /seconds ([\d.]+) rate (\d+)/ or die "raw: $out";
+	return wantarray ? ($rate, $seconds) : $rate;
 }
 
 sub median

@@ -113,10 +113,10 @@
 /* Waits for who has the row; the row is not moved to another partition. */
 #if PG_VERSION_NUM >= 190000
 #define compat_tuple_delete(rel, tid, cid, snapshot, failure) \
-	table_tuple_delete(rel, tid, cid, 0, snapshot, InvalidSnapshot, true, failure)
+	table_tuple_delete(rel, tid, cid, 0, snapshot, InvalidSnapshot, false, failure)
 #else
 #define compat_tuple_delete(rel, tid, cid, snapshot, failure) \
-	table_tuple_delete(rel, tid, cid, snapshot, InvalidSnapshot, true, failure, false)
+	table_tuple_delete(rel, tid, cid, snapshot, InvalidSnapshot, false, failure, false)
 #endif
 
 #endif							/* OUTBOX_COMPAT_H */

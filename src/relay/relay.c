@@ -275,7 +275,6 @@ finish(OutboxRelay *relay)
 	{
 		relay->nstuck = 0;
 		relay->nstuck_rejected = 0;
-		relay->settle_slowly = true;	/* nobody's lock is waited for */
 		outbox_relay_round(relay);
 	}
 	outbox_relay_close(relay, true);

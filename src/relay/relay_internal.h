@@ -219,7 +219,6 @@ typedef struct OutboxRelay
 	bool		db_error;
 	uint32		db_failures;	/* in a row */
 	OutboxMonoTime db_retry_at;
-	bool		settle_slowly;	/* somebody has locked rows we settle */
 } OutboxRelay;
 
 /* relay.c */

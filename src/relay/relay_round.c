@@ -69,10 +69,6 @@ outbox_relay_database_failed(OutboxRelay *relay)
 											DATABASE_RETRY_MAX_MS,
 											relay->db_failures,
 											pg_prng_uint32(&pg_global_prng_state)));
-	if (edata->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE ||
-		edata->sqlerrcode == ERRCODE_QUERY_CANCELED ||	/* the watchdog's way */
-		edata->sqlerrcode == ERRCODE_T_R_DEADLOCK_DETECTED)
-		relay->settle_slowly = true;
 	if (edata->sqlerrcode == ERRCODE_UNDEFINED_TABLE ||
 		edata->sqlerrcode == ERRCODE_INVALID_SCHEMA_NAME)
 		relay->attached = false;

@@ -76,7 +76,6 @@ outbox_settling_collect(OutboxRelay *relay, OutboxSettling *settling)
 	size_t		bytes = 0;
 
 	memset(settling, 0, sizeof(*settling));
-	settling->slowly = relay->settle_slowly;
 	settling->confirmed = palloc(sizeof(OutboxItem *) * (queue->nconfirmed + 1));
 	settling->rows = palloc(sizeof(OutboxSettled) * (queue->nconfirmed + 1));
 	settling->remains = palloc0(sizeof(bool) * (queue->nconfirmed + 1));
@@ -92,8 +91,7 @@ outbox_settling_collect(OutboxRelay *relay, OutboxSettling *settling)
 		/* The stuck ones are the first in the list. */
 		if (passed++ < relay->nstuck)
 			continue;
-		/* Slowly: those in front may be locked, and nobody waits for us then. */
-		if (bytes >= OUTBOX_SETTLE_BYTES && !settling->slowly)
+		if (bytes >= OUTBOX_SETTLE_BYTES)
 		{
 			settling->more = true;
 			break;
@@ -130,11 +128,9 @@ outbox_settling_run(OutboxRelay *relay, OutboxSettling *settling)
 	for (int i = 0; i < settling->nrejected; i++)
 		note_key(relay, settling->rejected[i]->message);
 
-	if (settling->nconfirmed > 0 && settling->slowly)
-		outbox_store_settle_unlocked(settling->rows, settling->nconfirmed,
-									 archive, settling->remains);
-	else if (settling->nconfirmed > 0)
-		outbox_store_settle(settling->rows, settling->nconfirmed, archive);
+	if (settling->nconfirmed > 0)
+		outbox_store_settle(settling->rows, settling->nconfirmed, archive,
+							settling->remains);
 	if (settling->nrejected > 0)
 		settling->taken_away =
 			!outbox_store_fail(settling->failures, settling->nrejected,
@@ -185,7 +181,6 @@ outbox_settling_committed(OutboxRelay *relay, OutboxSettling *settling)
 	if (settling->taken_away)
 		outbox_reader_doubt_holders(relay->reader);
 	relay->settle_at = OUTBOX_MONO_UNSET;
-	relay->settle_slowly = false;
 	if (relay->nstuck + relay->nstuck_rejected > 0 &&
 		!outbox_mono_is_set(relay->unstick_at))
 		relay->unstick_at = outbox_mono_after(outbox_relay_recheck_ms());

@@ -19,8 +19,7 @@ typedef struct OutboxSettling
 	int			nconfirmed;
 	OutboxItem **confirmed;
 	OutboxSettled *rows;
-	bool	   *remains;		/* locked by somebody, only if slowly */
-	bool		slowly;
+	bool	   *remains;		/* locked by somebody */
 	bool		more;			/* confirmed ones are left for the next round */
 	int			nrejected;
 	OutboxItem **rejected;

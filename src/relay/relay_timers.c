@@ -296,7 +296,6 @@ outbox_relay_timers(OutboxRelay *relay, OutboxMonoTime now)
 	{
 		relay->nstuck = 0;
 		relay->nstuck_rejected = 0;
-		relay->settle_slowly = true;
 	}
 	outbox_unflushed_check(&relay->unflushed);
 }

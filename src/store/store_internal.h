@@ -97,7 +97,7 @@ extern void outbox_store_fence_row(TransactionId xid);
 
 /* store_settle_direct.c */
 extern int	outbox_store_settle_direct(const OutboxSettled *rows, int n,
-									   bool archive);
+									   bool archive, bool *remains);
 
 /* store_message.c */
 

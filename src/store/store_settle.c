@@ -3,10 +3,12 @@
  * store_settle.c
  *		What became of claimed messages: published, failed attempt, failed.
  *
- * Rows are found by the TID they had when they were claimed, which costs no
- * index descent.  A row that was updated or moved since (by an operator, by
- * VACUUM FULL) is not there any more; id in the condition keeps us from
- * whatever took its place, and a second statement finds the row by its id.
+ * Published rows are found by the TID they had when they were claimed, without the
+ * executor where that may be (store_settle_direct.c); whatever that leaves, the
+ * statement here finds by its id.
+ *
+ * Nobody is waited for: a row that somebody else has locked stays where it is, and
+ * its message in memory, until the relay comes back to it.
  *
  *-------------------------------------------------------------------------
  */
@@ -36,50 +38,76 @@
 	" o.payload, o.body, o.headers, o.properties, o.routing_key," \
 	" o.created_at, o.available_at, o.attempts"
 
-#define BY_TID \
-	" USING ROWS FROM (unnest($1), unnest($2)) AS k(tid, id)" \
-	" WHERE o.ctid = k.tid AND o.id = k.id"
-#define BY_ID \
-	" WHERE o.id = ANY ($1)"
-#define BY_ID_UNLOCKED \
-	" USING (SELECT id FROM %s.outbox WHERE id = ANY ($1)" \
-	"  FOR UPDATE SKIP LOCKED) k WHERE o.id = k.id"
-
 /*
  * Deletes, or moves to the archive.  published_at is the time of settling: the
  * confirm came at most some milliseconds before.
  */
-static SPIPlanPtr
-settle_plan(OutboxStatement *statement, const char *where, bool archive,
-			int nargs, const Oid *types)
-{
-	const char *schema = outbox_store_schema();
-	char	   *sql;
+#define DELETE_SQL \
+	"DELETE FROM %s.outbox o WHERE o.id = ANY ($1)"
+#define ARCHIVE_SQL \
+	"WITH d AS (" DELETE_SQL " RETURNING " RETURNING_COLUMNS ")" \
+	" INSERT INTO %s.outbox_archive (" ARCHIVE_COLUMNS ", published_at)" \
+	" SELECT " ARCHIVE_COLUMNS ", pg_catalog.clock_timestamp() FROM d"
 
-	if (statement->plan != NULL)
-		return statement->plan;
-	if (archive)
-		sql = psprintf("WITH d AS (DELETE FROM %s.outbox o%s"
-					   " RETURNING " RETURNING_COLUMNS ")"
-					   " INSERT INTO %s.outbox_archive (" ARCHIVE_COLUMNS
-					   ", published_at)"
-					   " SELECT " ARCHIVE_COLUMNS
-					   ", pg_catalog.clock_timestamp() FROM d",
-					   schema, where, schema);
-	else
-		sql = psprintf("DELETE FROM %s.outbox o%s", schema, where);
-	return outbox_store_plan(statement, sql, nargs, types);
+static const Oid id_types[] = {UUIDARRAYOID};
+
+/* Returns how many. */
+static int
+settle_by_id(Datum ids, bool archive)
+{
+	static OutboxStatement statements[2];
+	const char *schema = outbox_store_schema();
+
+	outbox_store_execute(outbox_store_plan(&statements[archive],
+										   archive ?
+										   psprintf(ARCHIVE_SQL, schema, schema) :
+										   psprintf(DELETE_SQL, schema),
+										   1, id_types),
+						 &ids, NULL, archive ? SPI_OK_INSERT : SPI_OK_DELETE);
+	return (int) SPI_processed;
 }
 
+/* Locks those of these rows that nobody else has locked, and returns their ids. */
+static void
+lock_by_id(Datum ids)
+{
+	static OutboxStatement statement;
+
+	outbox_store_execute(outbox_store_plan(&statement,
+										   psprintf("SELECT id FROM %s.outbox"
+													" WHERE id = ANY ($1)"
+													" FOR UPDATE SKIP LOCKED",
+													outbox_store_schema()),
+										   1, id_types),
+						 &ids, NULL, SPI_OK_SELECT);
+}
+
+/* Which of these ids are in the table. */
+static void
+find_left(Datum ids)
+{
+	static OutboxStatement statement;
+
+	outbox_store_execute(outbox_store_plan(&statement,
+										   psprintf("SELECT id FROM %s.outbox"
+													" WHERE id = ANY ($1)",
+													outbox_store_schema()),
+										   1, id_types),
+						 &ids, NULL, SPI_OK_SELECT);
+}
+
+/* Those of the ids that are marked. */
 static Datum
-id_array(const OutboxSettled *rows, int n)
+id_array(const OutboxSettled *rows, int n, const bool *marks)
 {
 	Datum	   *elems = palloc(sizeof(Datum) * n);
+	int			count = 0;
 
 	for (int i = 0; i < n; i++)
-		elems[i] = UUIDPGetDatum(&rows[i].id);
-	return PointerGetDatum(construct_array(elems, n, UUIDOID, UUID_LEN, false,
-										   TYPALIGN_CHAR));
+		if (marks[i])
+			elems[count++] = UUIDPGetDatum(&rows[i].id);
+	return PointerGetDatum(construct_array(elems, count, UUIDOID, UUID_LEN,
+										   false, TYPALIGN_CHAR));
 }
 
 /*
@@ -102,27 +130,6 @@ mark_ids(const pg_uuid_t *ids, size_t stride, int n, bool *marks)
 	}
 }
 
-/* Where they were claimed; returns how many. */
-static int
-settle_by_tid(const OutboxSettled *rows, int n, bool archive)
-{
-	static OutboxStatement statements[2];
-	static const Oid types[] = {TIDARRAYOID, UUIDARRAYOID};
-	Datum	   *tids = palloc(sizeof(Datum) * n);
-	Datum		values[2];
-
-	for (int i = 0; i < n; i++)
-		tids[i] = PointerGetDatum(&rows[i].tid);
-	values[0] = PointerGetDatum(construct_array(tids, n, TIDOID,
-												sizeof(ItemPointerData), false,
-												TYPALIGN_SHORT));
-	values[1] = id_array(rows, n);
-	outbox_store_execute(settle_plan(&statements[archive], BY_TID, archive, 2,
-									 types),
-						 values, NULL, archive ? SPI_OK_INSERT : SPI_OK_DELETE);
-	return (int) SPI_processed;
-}
-
 /*
  * The server would say only that there is a deferred trigger, see deferred.c.
  * The row trigger says it for updates.
@@ -143,22 +150,6 @@ refuse_deferred(bool archive)
 	table_close(rel, NoLock);
 }
 
-/* Which of these ids are in the table. */
-static void
-find_left(Datum ids)
-{
-	static OutboxStatement statement;
-	static const Oid types[] = {UUIDARRAYOID};
-	Datum		values[] = {ids};
-
-	outbox_store_execute(outbox_store_plan(&statement,
-										   psprintf("SELECT id FROM %s.outbox"
-													" WHERE id = ANY ($1)",
-													outbox_store_schema()),
-										   1, types),
-						 values, NULL, SPI_OK_SELECT);
-}
-
 /*
  * A trigger of the administrator's can keep a row, and it would be published
  * again and again.  As an error it stays confirmed in memory, and nothing else is
@@ -176,49 +167,45 @@ require_gone(Datum ids)
 				 errhint("Drop the BEFORE DELETE trigger, or let it return OLD.")));
 }
 
-void
-outbox_store_settle(const OutboxSettled *rows, int n, bool archive)
+/*
+ * By the statement, those rows that remain: they have moved, somebody has locked
+ * them, or they are gone already.
+ */
+static void
+settle_remains(const OutboxSettled *rows, int n, bool archive, bool *remains)
 {
-	static OutboxStatement by_id[2];
-	static const Oid types[] = {UUIDARRAYOID};
-	Datum		values[1];
-	int			settled = outbox_store_settle_direct(rows, n, archive);
+	bool	   *ours = palloc0(sizeof(bool) * n);
+	Datum		ids = id_array(rows, n, remains);
+	int			nours;
 
-	if (settled < 0)
+	lock_by_id(ids);
+	nours = (int) SPI_processed;
+	mark_ids(&rows[0].id, sizeof(rows[0]), n, ours);
+	if (nours > 0)
 	{
-		refuse_deferred(archive);
-		settled = settle_by_tid(rows, n, archive);
-	}
-	if (settled == n)
-		return;
+		Datum		our_ids = id_array(rows, n, ours);
 
-	/* The rest was moved, or is gone already. */
-	values[0] = id_array(rows, n);
-	outbox_store_execute(settle_plan(&by_id[archive], BY_ID, archive, 1, types),
-						 values, NULL, archive ? SPI_OK_INSERT : SPI_OK_DELETE);
-	if (settled + (int) SPI_processed < n)
-		require_gone(values[0]);
+		if (settle_by_id(our_ids, archive) < nours)
+			require_gone(our_ids);
+	}
+	memset(remains, 0, sizeof(bool) * n);
+	find_left(ids);
+	mark_ids(&rows[0].id, sizeof(rows[0]), n, remains);
 }
 
 void
-outbox_store_settle_unlocked(const OutboxSettled *rows, int n, bool archive,
-							 bool *remains)
+outbox_store_settle(const OutboxSettled *rows, int n, bool archive,
+					bool *remains)
 {
-	static OutboxStatement unlocked[2];
-	static const Oid types[] = {UUIDARRAYOID};
-	Datum		values[1];
+	int			settled;
 
-	refuse_deferred(archive);
-	values[0] = id_array(rows, n);
-	outbox_store_execute(settle_plan(&unlocked[archive],
-									 psprintf(BY_ID_UNLOCKED,
-											  outbox_store_schema()),
-									 archive, 1, types),
-						 values, NULL, archive ? SPI_OK_INSERT : SPI_OK_DELETE);
-
-	find_left(values[0]);
-	memset(remains, 0, sizeof(bool) * n);
-	mark_ids(&rows[0].id, sizeof(rows[0]), n, remains);
+	memset(remains, true, sizeof(bool) * n);
+	settled = outbox_store_settle_direct(rows, n, archive, remains);
+	if (settled == n)
+		return;
+	if (settled == 0)
+		refuse_deferred(archive);
+	settle_remains(rows, n, archive, remains);
 }
 
 /*

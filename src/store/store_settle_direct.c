@@ -222,7 +222,7 @@ archive_row(Archive *archive, TupleTableSlot *row, CommandId cid)
 
 /* ---------------------------------------------------------------- settling */
 
-/* Deletes the row if it is still there and nobody has changed it. */
+/* Deletes the row if it is still there and nobody has changed or locked it. */
 static bool
 delete_row(Relation rel, const OutboxSettled *row, TupleTableSlot *slot,
 		   CommandId cid)
@@ -241,7 +241,7 @@ delete_row(Relation rel, const OutboxSettled *row, TupleTableSlot *slot,
 
 static int
 settle_rows(Relation rel, const OutboxSettled *rows, int n, Archive *archive,
-			EState *estate)
+			EState *estate, bool *remains)
 {
 	TupleTableSlot *slot = table_slot_create(rel, NULL);
 	CommandId	cid = GetCurrentCommandId(true);
@@ -264,6 +264,7 @@ settle_rows(Relation rel, const OutboxSettled *rows, int n, Archive *archive,
 		{
 			if (archive != NULL)
 				archive_row(archive, slot, cid);
+			remains[i] = false;
 			settled++;
 		}
 		MemoryContextSwitchTo(old);
@@ -273,21 +274,23 @@ settle_rows(Relation rel, const OutboxSettled *rows, int n, Archive *archive,
 }
 
 /*
- * Settles what it finds where it was claimed, waiting for rows that somebody has
- * locked; how many, or -1 when the statement must be used.
+ * Settles what it finds where it was claimed and nobody has locked.  Returns how
+ * many; remains (n bools) are false for those.
  */
 int
-outbox_store_settle_direct(const OutboxSettled *rows, int n, bool archive)
+outbox_store_settle_direct(const OutboxSettled *rows, int n, bool archive,
+						   bool *remains)
 {
 	Relation	rel = table_open(outbox_store_relid(), RowExclusiveLock);
 	EState	   *estate = CreateExecutorState();
 	Archive		to = {0};
-	int			settled = -1;
+	int			settled = 0;
 
 	if (may_delete(rel) && (!archive || open_archive(&to, rel, estate)))
 	{
 		CheckCmdReplicaIdentity(rel, CMD_DELETE);
-		settled = settle_rows(rel, rows, n, archive ? &to : NULL, estate);
+		settled = settle_rows(rel, rows, n, archive ? &to : NULL, estate,
+							  remains);
 		CommandCounterIncrement();
 	}
 	close_archive(&to);

@@ -35,7 +35,6 @@
 #define MAX_ROWS		8192
 #define MAX_TXS			65536
 #define MAX_VERSIONS	32768
-#define LOCK_TIMEOUT_MS 500
 
 SimTx	   *sim_txs;
 int			sim_ntxs;			/* the first is never used */
@@ -938,43 +937,11 @@ settle_row(const OutboxSettled *settled)
 	return true;
 }
 
-static bool
-settle_all(const OutboxSettled *settled, int n, bool *done)
-{
-	bool		all = true;
-
-	for (int i = 0; i < n; i++)
-	{
-		if (!done[i])
-			done[i] = settle_row(&settled[i]);
-		all &= done[i];
-	}
-	return all;
-}
-
 void
-outbox_store_settle(const OutboxSettled *settled, int n, bool archive)
+outbox_store_settle(const OutboxSettled *settled, int n, bool archive,
+					bool *remains)
 {
-	bool	   *done = palloc0(sizeof(bool) * n);
-
 	statement("settle");
-	if (settle_all(settled, n, done))
-		return;
-	/* Somebody has one of them; in the meantime others go on. */
-	sim_point("waiting for a lock");
-	if (settle_all(settled, n, done))
-		return;
-	sim_now += LOCK_TIMEOUT_MS * 1000;
-	ereport(ERROR,
-			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-			 errmsg("canceling statement due to lock timeout")));
-}
-
-void
-outbox_store_settle_unlocked(const OutboxSettled *settled, int n, bool archive,
-							 bool *remains)
-{
-	statement("settle what is not locked");
 	for (int i = 0; i < n; i++)
 	{
 		remains[i] = !settle_row(&settled[i]);

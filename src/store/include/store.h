@@ -217,14 +217,9 @@ typedef struct OutboxSettled
 	pg_uuid_t	id;
 } OutboxSettled;
 
-/*
- * settle may wait for a row that somebody else has locked, up to lock_timeout;
- * settle_unlocked leaves such rows and says in remains (n bools) which are
- * still there.
- */
-extern void outbox_store_settle(const OutboxSettled *rows, int n, bool archive);
-extern void outbox_store_settle_unlocked(const OutboxSettled *rows, int n,
-										 bool archive, bool *remains);
+/* Rows that somebody has locked are left, and marked in remains (n bools). */
+extern void outbox_store_settle(const OutboxSettled *rows, int n, bool archive,
+								bool *remains);
 
 /* A failed attempt. */
 typedef struct OutboxFailure

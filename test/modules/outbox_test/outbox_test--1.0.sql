@@ -72,10 +72,6 @@ RETURNS timestamptz AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
 
 CREATE FUNCTION outbox_test_settle(tids tid[], seqs bigint[], ids uuid[],
 	archive boolean DEFAULT true)
-RETURNS void AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
-
-CREATE FUNCTION outbox_test_settle_unlocked(tids tid[], seqs bigint[],
-	ids uuid[], archive boolean DEFAULT true)
 RETURNS boolean[] AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
 
 CREATE FUNCTION outbox_test_fail(ids uuid[], reason bytea,

@@ -34,7 +34,6 @@ PG_FUNCTION_INFO_V1(outbox_test_list_holders);
 PG_FUNCTION_INFO_V1(outbox_test_check_holders);
 PG_FUNCTION_INFO_V1(outbox_test_next_due);
 PG_FUNCTION_INFO_V1(outbox_test_settle);
-PG_FUNCTION_INFO_V1(outbox_test_settle_unlocked);
 PG_FUNCTION_INFO_V1(outbox_test_fail);
 PG_FUNCTION_INFO_V1(outbox_test_routes);
 PG_FUNCTION_INFO_V1(outbox_test_paused);
@@ -325,27 +324,16 @@ settled_rows(FunctionCallInfo fcinfo, OutboxSettled **rows)
 	return n;
 }
 
+/* Which of them remain. */
 Datum
 outbox_test_settle(PG_FUNCTION_ARGS)
-{
-	OutboxSettled *rows;
-	int			n = settled_rows(fcinfo, &rows);
-
-	begin();
-	outbox_store_settle(rows, n, PG_GETARG_BOOL(3));
-	end();
-	PG_RETURN_VOID();
-}
-
-Datum
-outbox_test_settle_unlocked(PG_FUNCTION_ARGS)
 {
 	OutboxSettled *rows;
 	int			n = settled_rows(fcinfo, &rows);
 	bool	   *remains = palloc(Max(n, 1));
 
 	begin();
-	outbox_store_settle_unlocked(rows, n, PG_GETARG_BOOL(3), remains);
+	outbox_store_settle(rows, n, PG_GETARG_BOOL(3), remains);
 	end();
 	return bool_array(remains, n);
 }

@@ -8,7 +8,7 @@
 #include "postgres.h"
 
 #include "due.h"
-#include "relay_internal.h"
+#include "recheck.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
@@ -98,7 +98,7 @@ outbox_due_committed(OutboxDue *due, OutboxBatch *batch)
 		due->cursor_seq = segment->last_seq;
 	}
 	/* For rows that were locked, or whose key was held. */
-	due->again_at = outbox_mono_after(outbox_relay_recheck_ms());
+	due->again_at = outbox_mono_after(outbox_recheck_ms());
 }
 
 /* ------------------------------------------------------- when is the next? */

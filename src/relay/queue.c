@@ -389,6 +389,12 @@ outbox_queue_admit(OutboxQueue *queue, OutboxMessage *message,
 	return true;
 }
 
+void
+outbox_queue_limit_waiting(OutboxQueue *queue, int most)
+{
+	queue->waiting_max = most;
+}
+
 OutboxItem *
 outbox_queue_peek(OutboxQueue *queue)
 {
@@ -406,11 +412,13 @@ leave_ready(OutboxQueue *queue, OutboxItem *item)
 }
 
 void
-outbox_queue_sent(OutboxQueue *queue, OutboxItem *item, OutboxMonoTime now)
+outbox_queue_sent(OutboxQueue *queue, OutboxItem *item, OutboxMonoTime now,
+				  uint64 published_to)
 {
 	leave_ready(queue, item);
 	item->state = OUTBOX_ITEM_SENT;
 	item->sent_at = now;
+	item->published_to = published_to;
 	item->returned = false;
 	queue->nsent++;
 	set_claim(item->claim_index, &item->message->id, true);
@@ -426,6 +434,24 @@ clear_suspect(OutboxQueue *queue, OutboxItem *item)
 }
 
 void
+outbox_queue_returned(OutboxQueue *queue, OutboxItem *item, const char *reason)
+{
+	Assert(item->state == OUTBOX_ITEM_SENT);
+	item->returned = true;
+	if (item->reason != NULL)
+		pfree(item->reason);
+	item->reason = MemoryContextStrdup(queue->cxt, reason);
+}
+
+/* A key can go on only when its head's settling is on the disk. */
+static void
+key_waits_for(OutboxQueue *queue, const OutboxKey *key)
+{
+	if (key != NULL && (key->nwaiting > 0 || key->skip_low != 0))
+		queue->key_waits_for_settling = true;
+}
+
+void
 outbox_queue_confirmed(OutboxQueue *queue, OutboxItem *item)
 {
 	Assert(item->state == OUTBOX_ITEM_SENT);
@@ -435,13 +461,12 @@ outbox_queue_confirmed(OutboxQueue *queue, OutboxItem *item)
 	queue->confirmed_bytes += item->message->size;
 	dlist_push_tail(&queue->confirmed, &item->node);
 	clear_suspect(queue, item);
-	if (item->key != NULL &&
-		(item->key->nwaiting > 0 || item->key->skip_low != 0))
-		queue->key_waits_for_settling = true;
+	key_waits_for(queue, item->key);
 }
 
 void
-outbox_queue_rejected(OutboxQueue *queue, OutboxItem *item, const char *reason)
+outbox_queue_rejected(OutboxQueue *queue, OutboxItem *item, const char *reason,
+					  bool hopeless)
 {
 	char	   *copy = MemoryContextStrdup(queue->cxt, reason);
 
@@ -456,6 +481,7 @@ outbox_queue_rejected(OutboxQueue *queue, OutboxItem *item, const char *reason)
 	if (item->reason != NULL)
 		pfree(item->reason);
 	item->reason = copy;
+	item->hopeless = hopeless;
 	count_items(queue);
 }
 
@@ -527,6 +553,27 @@ outbox_queue_drop_all(OutboxQueue *queue, OutboxRoute *route)
 			drop_waiting(queue, key, 0);
 	}
 	return lowest;
+}
+
+void
+outbox_queue_settling_committed(OutboxQueue *queue, bool more)
+{
+	if (!more)
+		queue->key_waits_for_settling = false;
+}
+
+void
+outbox_queue_remains(OutboxQueue *queue, OutboxItem *item)
+{
+	if (item->state == OUTBOX_ITEM_CONFIRMED)
+	{
+		dlist_move_head(&queue->confirmed, &item->node);
+		/* The commit that has just been was not this one's. */
+		key_waits_for(queue, item->key);
+		return;
+	}
+	Assert(item->state == OUTBOX_ITEM_REJECTED);
+	dlist_move_head(&queue->rejected, &item->node);
 }
 
 void

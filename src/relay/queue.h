@@ -144,15 +144,21 @@ extern bool outbox_queue_skips(OutboxQueue *queue, int64 hash, int64 seq,
 extern bool outbox_queue_admit(OutboxQueue *queue, OutboxMessage *message,
 							   OutboxRoute *route, int claim_index, bool due);
 
+/* Most WAITING items in all. */
+extern void outbox_queue_limit_waiting(OutboxQueue *queue, int most);
+
 /* The next READY item, which stays where it is; NULL if none. */
 extern OutboxItem *outbox_queue_peek(OutboxQueue *queue);
 
 extern void outbox_queue_sent(OutboxQueue *queue, OutboxItem *item,
-							  OutboxMonoTime now);
-extern void outbox_queue_confirmed(OutboxQueue *queue, OutboxItem *item);
-/* From READY or SENT; reason is copied. */
-extern void outbox_queue_rejected(OutboxQueue *queue, OutboxItem *item,
+							  OutboxMonoTime now, uint64 published_to);
+/* A SENT item came back; its ack will follow. */
+extern void outbox_queue_returned(OutboxQueue *queue, OutboxItem *item,
 								  const char *reason);
+extern void outbox_queue_confirmed(OutboxQueue *queue, OutboxItem *item);
+/* From READY or SENT; reason is copied.  hopeless: no later attempt helps. */
+extern void outbox_queue_rejected(OutboxQueue *queue, OutboxItem *item,
+								  const char *reason, bool hopeless);
 /*
  * The fate of a SENT item is unknown: READY again, in front of the others.
  * Call it for the latest first, so that the order stays.
@@ -168,6 +174,13 @@ extern void outbox_queue_drop(OutboxQueue *queue, OutboxItem *item);
  */
 extern int64 outbox_queue_drop_all(OutboxQueue *queue, OutboxRoute *route);
 
+/*
+ * A round has committed, and settled all that was to be settled, or not: may a
+ * CONFIRMED head still be what a key waits for?
+ */
+extern void outbox_queue_settling_committed(OutboxQueue *queue, bool more);
+/* A CONFIRMED or REJECTED item could not be settled: in front of the others. */
+extern void outbox_queue_remains(OutboxQueue *queue, OutboxItem *item);
 /* The settling of a CONFIRMED item is committed. */
 extern void outbox_queue_settled(OutboxQueue *queue, OutboxItem *item);
 /* The same for a REJECTED one; give_up: it is 'failed' now. */

@@ -13,7 +13,7 @@
 
 #include "fault.h"
 #include "due.h"
-#include "relay_internal.h"
+#include "recheck.h"
 #include "keys.h"
 #include "reader.h"
 #include "scan.h"
@@ -185,7 +185,7 @@ outbox_reader_found_due(OutboxReader *reader)
 static void
 hold_locked(OutboxReader *reader, OutboxBatch *batch)
 {
-	OutboxMonoTime until = outbox_mono_after(outbox_relay_recheck_ms());
+	OutboxMonoTime until = outbox_mono_after(outbox_recheck_ms());
 	ListCell   *cell;
 
 	foreach(cell, batch->locked)

@@ -39,12 +39,6 @@
 /* And the shortest, should a deadline pass that nothing can be done about. */
 #define MIN_WAIT_MS 1
 
-int
-outbox_relay_recheck_ms(void)
-{
-	return Min(outbox_poll_interval_ms, 1000);
-}
-
 /* ------------------------------------------------------------------- state */
 
 static OutboxWorkerState
@@ -142,8 +136,8 @@ next_deadline(OutboxRelay *relay, OutboxMonoTime now)
 	OutboxMonoTime deadline = relay->poll_at;
 
 	if (!relay->db_error && relay->attached)
-		outbox_mono_earlier(&deadline, relay->settle_at);
-	outbox_mono_earlier(&deadline, relay->unstick_at);
+		outbox_mono_earlier(&deadline, outbox_settler_deadline(relay->settler));
+	outbox_mono_earlier(&deadline, outbox_settler_unstick_at(relay->settler));
 	outbox_mono_earlier(&deadline, relay->send_at);
 	outbox_mono_earlier(&deadline, outbox_routes_deadline(relay->routes));
 	outbox_mono_earlier(&deadline, outbox_reader_deadline(relay->reader, now));
@@ -273,8 +267,7 @@ finish(OutboxRelay *relay)
 	for (int i = 0; i < 3 && outbox_watchdog_stop_left(1) > 0 &&
 		 (queue->nconfirmed > 0 || queue->nrejected > 0); i++)
 	{
-		relay->nstuck = 0;
-		relay->nstuck_rejected = 0;
+		outbox_settler_unstick(relay->settler);
 		outbox_relay_round(relay);
 	}
 	outbox_relay_close(relay, true);
@@ -323,7 +316,8 @@ relay_create(void)
 	relay->routes = outbox_routes_create(cxt, relay->queue);
 	relay->reader = outbox_reader_create(cxt, relay->queue, relay->routes);
 	relay->sweep = outbox_sweep_create(cxt);
-	outbox_unflushed_init(&relay->unflushed);
+	relay->unflushed = outbox_unflushed_create(cxt);
+	relay->settler = outbox_settler_create(cxt, relay->queue, relay->unflushed);
 	relay->poll_at = outbox_mono_plus(now, outbox_poll_interval_ms);
 	relay->sweep_at = outbox_mono_plus(now, OUTBOX_SWEEP_MS);
 	relay->maintain_at = now;
@@ -367,7 +361,7 @@ outbox_relay_main(Datum main_arg)
 	while (!outbox_watchdog_stopping() && !relay->leave)
 	{
 		MemoryContextReset(relay->scratch);
-		relay->queue->waiting_max = outbox_window;
+		outbox_queue_limit_waiting(relay->queue, outbox_window);
 		busy = turn(relay);
 		if (!relay->leave && !outbox_watchdog_stopping())
 			wait_for_work(relay, busy);

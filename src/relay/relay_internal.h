@@ -8,7 +8,8 @@
  * route_states.c	routes: which ones wait, and why
  * relay_timers.c	what makes the relay look: news, and time
  * relay_round.c	the transaction: settle, claim
- * relay_settle.c	what a round settles
+ * settler.c		what a round settles
+ * unflushed.c		what is settled and not yet on disk
  * relay_load.c		what it looks up beside messages
  * relay_maintain.c	partitions of the archive
  * reader.c			which rows are read next, and what becomes of them
@@ -20,9 +21,8 @@
  * sweep.c			looking for rows that nobody has announced
  * relay_link.c		connecting, losing the connection, confirms
  * relay_unknown.c	what was in flight when the connection was lost
- * relay_watch.c	how long the broker is waited for
+ * watch.c			how long the broker is waited for
  * relay_publish.c	sending what is ready
- * relay_unflushed.c	what is settled and not yet on disk
  * relay_wait.c		waiting for work
  *
  *-------------------------------------------------------------------------
@@ -30,30 +30,23 @@
 #ifndef OUTBOX_RELAY_INTERNAL_H
 #define OUTBOX_RELAY_INTERNAL_H
 
-#include "access/xlogdefs.h"
 #include "broker.h"
 #include "clock.h"
 #include "confirms.h"
 #include "queue.h"
 #include "reader.h"
 #include "route_states.h"
+#include "settler.h"
 #include "shared.h"
 #include "store.h"
 #include "sweep.h"
+#include "unflushed.h"
 #include "uri.h"
+#include "watch.h"
 #include "watchdog.h"
-
-/*
- * Settling in a round stops at so many bytes: the broker lives on the send buffer
- * meanwhile.
- */
-#define OUTBOX_SETTLE_BYTES		((size_t) 2 * 1024 * 1024)
 
 /* How long to wait for confirms when stopping, or before a new connection. */
 #define OUTBOX_DRAIN_MS			1000
-
-/* What is not confirmed for so long is at the broker, and waits there. */
-#define OUTBOX_QUIET_MS			2000
 
 /*
  * The longest wait between two connects to a host.  Shorter than
@@ -86,9 +79,6 @@
 /* A connection that lived shorter counts as a failure to connect. */
 #define OUTBOX_STABLE_MS		10000
 
-/* How long a confirm may wait for others to be settled with it. */
-#define OUTBOX_SETTLE_DELAY_MS	5
-
 /* Partitions of the archive are looked after this often. */
 #define OUTBOX_MAINTAIN_MS		60000
 /* The same after an error. */
@@ -103,17 +93,6 @@
 /* Messages that are sent alone because the broker closed the link because of them. */
 #define OUTBOX_MAX_BLAMED		64
 
-/* What was settled by commits that may not be on disk. */
-#define OUTBOX_UNFLUSHED_KEYS	65536
-
-typedef struct OutboxUnflushed
-{
-	int			count;			/* messages */
-	XLogRecPtr	lsn;			/* where the last such commit ends */
-	bool		dirty;			/* count or keys may not be empty */
-	uint8		keys[OUTBOX_UNFLUSHED_KEYS / 8];	/* a bit for their hash */
-} OutboxUnflushed;
-
 /* What came of the connects to one host. */
 typedef struct OutboxHostTries
 {
@@ -121,19 +100,6 @@ typedef struct OutboxHostTries
 	int			max_ms;			/* the longest wait after that kind */
 	OutboxMonoTime at;			/* not before */
 } OutboxHostTries;
-
-/* How long the oldest unconfirmed message is waited for; see relay_watch.c. */
-typedef struct OutboxConfirmWatch
-{
-	uint64		tag;			/* it */
-	OutboxMonoTime since;		/* it is waited for, or for it to leave */
-	OutboxMonoTime left_at;		/* its last byte arrived; unset: not yet */
-	uint64		acknowledged;	/* bytes on the link by then */
-	bool		answered;		/* something of its time was confirmed */
-	bool		confirmed;		/* anything was, since the last look */
-	OutboxMonoTime confirmed_at;	/* when that was seen */
-	OutboxMonoTime confirmed_sent_at;	/* and when the last of it was sent */
-} OutboxConfirmWatch;
 
 typedef struct OutboxRelay
 {
@@ -167,7 +133,6 @@ typedef struct OutboxRelay
 	/* link */
 	OutboxLink *link;
 	OutboxConfirms window;
-	void	  **ring;
 	bool		ever_connected;
 	bool		link_was_open;	/* last state that was logged */
 	bool		channel_lost;	/* by a message's fault: no news of the broker */
@@ -188,7 +153,7 @@ typedef struct OutboxRelay
 	bool		readable;		/* the socket may have something for us */
 	bool		protocol_error; /* the broker confirmed what it cannot */
 	OutboxMonoTime drain_since; /* unset: not draining */
-	OutboxConfirmWatch watch;
+	OutboxWatch *watch;
 	bool		pipe_was_clear;	/* on this connection; see relay_publish.c */
 
 	/* messages */
@@ -196,12 +161,8 @@ typedef struct OutboxRelay
 	OutboxRoutes *routes;
 	OutboxReader *reader;
 	OutboxSweep *sweep;
-	int			nstuck;			/* CONFIRMED items whose row is locked */
-	int			nstuck_rejected;	/* the same of REJECTED ones */
-	OutboxMonoTime unstick_at;	/* try these again; unset: none */
-	OutboxUnflushed unflushed;
-	OutboxMonoTime settle_at;	/* settle what is confirmed then */
-	OutboxMonoTime settled_at;	/* the last time */
+	OutboxUnflushed *unflushed;
+	OutboxSettler *settler;
 	OutboxMonoTime claim_pace;	/* see relay_wait.c */
 
 	/* what to look at */
@@ -220,10 +181,6 @@ typedef struct OutboxRelay
 	uint32		db_failures;	/* in a row */
 	OutboxMonoTime db_retry_at;
 } OutboxRelay;
-
-/* relay.c */
-/* How long to leave alone what somebody has locked. */
-extern int	outbox_relay_recheck_ms(void);
 
 /* relay_session.c */
 extern void outbox_relay_connect_database(Oid dboid);
@@ -293,21 +250,6 @@ extern bool outbox_relay_reclaim_unknown(OutboxRelay *relay,
 extern bool outbox_relay_was_blamed(const OutboxRelay *relay,
 									const OutboxMessage *message);
 
-/* relay_watch.c */
-extern void outbox_relay_watch(OutboxRelay *relay, OutboxMonoTime now);
-/* Is the oldest unconfirmed message not even there yet? */
-extern bool outbox_relay_bytes_under_way(const OutboxRelay *relay);
-extern void outbox_relay_watch_answered(OutboxRelay *relay,
-										const OutboxItem *item);
-extern OutboxMonoTime outbox_relay_watch_deadline(OutboxRelay *relay,
-												  OutboxMonoTime now);
-/* Did a confirm come just now that was not long in coming? */
-extern bool outbox_relay_answers_quickly(const OutboxRelay *relay,
-										 OutboxMonoTime now);
-/* Why the connection is to be given up, or NULL. */
-extern const char *outbox_relay_watch_late(OutboxRelay *relay,
-										   OutboxMonoTime now);
-
 /* relay_wait.c */
 extern bool outbox_relay_wait(OutboxRelay *relay, int64 timeout_ms);
 extern void outbox_relay_count_claim(OutboxRelay *relay);
@@ -316,15 +258,5 @@ extern void outbox_relay_count_claim(OutboxRelay *relay);
 extern void outbox_relay_publish(OutboxRelay *relay, OutboxMonoTime now);
 extern bool outbox_relay_send_rest(OutboxRelay *relay);
 extern bool outbox_relay_may_send(OutboxRelay *relay);
-
-/* relay_unflushed.c */
-extern void outbox_unflushed_init(OutboxUnflushed *unflushed);
-extern void outbox_unflushed_check(OutboxUnflushed *unflushed);
-extern void outbox_unflushed_flush(OutboxUnflushed *unflushed);
-extern void outbox_unflushed_key(OutboxUnflushed *unflushed, int64 hash);
-extern void outbox_unflushed_add(OutboxUnflushed *unflushed, int count,
-								 XLogRecPtr lsn);
-extern bool outbox_unflushed_concerns(const OutboxUnflushed *unflushed,
-									  const OutboxBatch *batch);
 
 #endif							/* OUTBOX_RELAY_INTERNAL_H */

@@ -43,14 +43,14 @@ item_confirmed(void *item, uint64_t tag, void *arg)
 	OutboxItem *confirmed = item;
 
 	(void) tag;
-	outbox_relay_watch_answered(relay, confirmed);
+	outbox_watch_answered(relay->watch, confirmed->sent_at);
 	relay->acked = true;
 	outbox_route_works(confirmed->route);
 	/* The broker acks what it has returned, too. */
 	if (confirmed->returned)
 	{
 		pg_atomic_fetch_add_u64(&MySlot->counters.returned, 1);
-		outbox_queue_rejected(relay->queue, confirmed, confirmed->reason);
+		outbox_queue_rejected(relay->queue, confirmed, confirmed->reason, false);
 	}
 	else
 		outbox_queue_confirmed(relay->queue, confirmed);
@@ -95,13 +95,14 @@ item_nacked(void *item, uint64_t tag, void *arg)
 	OutboxRelay *relay = arg;
 
 	(void) tag;
-	outbox_relay_watch_answered(relay, item);
+	outbox_watch_answered(relay->watch, ((OutboxItem *) item)->sent_at);
 	note_nack(relay, item);
 	/* The exchange has taken it; a queue has not. */
 	outbox_route_works(((OutboxItem *) item)->route);
 	pg_atomic_fetch_add_u64(&MySlot->counters.nacked, 1);
 	outbox_queue_rejected(relay->queue, item,
-						  "the broker refused the message (basic.nack): a queue rejected it or failed");
+						  "the broker refused the message (basic.nack): a queue rejected it or failed",
+						  false);
 }
 
 static void
@@ -142,25 +143,24 @@ link_returned(void *arg, const pg_uuid_t *id, int code, const char *text)
 		relay->protocol_error = true;
 		return;
 	}
-	item->returned = true;
-	if (item->reason != NULL)
-		pfree(item->reason);
-	item->reason = MemoryContextStrdup(relay->queue->cxt, text);
+	outbox_queue_returned(relay->queue, item, text);
 }
 
 void
 outbox_relay_link_create(OutboxRelay *relay)
 {
 	OutboxLinkEvents events;
+	void	  **ring;
 
 	events.confirmed = link_confirmed;
 	events.returned = link_returned;
 	events.arg = relay;
 	relay->link = outbox_link_create(relay->cxt, &events);
 	/* Twice over: acks may come out of order, and the oldest last. */
-	relay->ring = MemoryContextAlloc(relay->cxt,
-									 outbox_confirms_ring_bytes(2 * OUTBOX_MAX_WINDOW));
-	outbox_confirms_init(&relay->window, relay->ring, 2 * OUTBOX_MAX_WINDOW);
+	ring = MemoryContextAlloc(relay->cxt,
+							  outbox_confirms_ring_bytes(2 * OUTBOX_MAX_WINDOW));
+	outbox_confirms_init(&relay->window, ring, 2 * OUTBOX_MAX_WINDOW);
+	relay->watch = outbox_watch_create(relay->cxt, relay->link, &relay->window);
 }
 
 /* -------------------------------------------------------------------- loss */
@@ -338,7 +338,7 @@ link_opened(OutboxRelay *relay)
 	relay->link_was_open = true;
 	relay->acked = false;
 	relay->pipe_was_clear = false;
-	memset(&relay->watch, 0, sizeof(relay->watch));
+	outbox_watch_reset(relay->watch);
 	relay->opened_at = outbox_mono_now();
 	relay->send_at = OUTBOX_MONO_UNSET;
 	outbox_reader_look(relay->reader);
@@ -426,10 +426,10 @@ drain_end(const OutboxRelay *relay)
 	OutboxMonoTime latest = outbox_mono_plus(relay->drain_since,
 											 Max(outbox_confirm_timeout_ms,
 												 OUTBOX_DRAIN_MS));
+	OutboxMonoTime progress = outbox_watch_progress_at(relay->watch);
 
-	if (relay->watch.tag != 0 &&
-		outbox_mono_before(relay->drain_since, relay->watch.since))
-		end = outbox_mono_plus(relay->watch.since, OUTBOX_DRAIN_MS);
+	if (outbox_mono_before(relay->drain_since, progress))
+		end = outbox_mono_plus(progress, OUTBOX_DRAIN_MS);
 	outbox_mono_earlier(&end, latest);
 	return end;
 }
@@ -452,7 +452,7 @@ drain_for_reconnect(OutboxRelay *relay, OutboxMonoTime now)
 static void
 check_confirm_timeout(OutboxRelay *relay, OutboxMonoTime now)
 {
-	const char *late = outbox_relay_watch_late(relay, now);
+	const char *late = outbox_watch_late(relay->watch, now);
 
 	if (late == NULL)
 		return;
@@ -469,7 +469,7 @@ static void
 check_renewal(OutboxRelay *relay, OutboxMonoTime now)
 {
 	/* A message that takes long to get there is no sign of anything. */
-	if (outbox_relay_bytes_under_way(relay))
+	if (outbox_watch_bytes_under_way(relay->watch))
 		return;
 	if (!relay->acked && outbox_mono_is_set(relay->renew_at) &&
 		outbox_mono_reached(relay->renew_at, now))
@@ -521,9 +521,9 @@ outbox_relay_link_deadline(OutboxRelay *relay, OutboxMonoTime now)
 	{
 		outbox_mono_earlier(&deadline,
 							outbox_mono_plus(now, outbox_link_heartbeat_due_ms(relay->link)));
-		outbox_mono_earlier(&deadline, outbox_relay_watch_deadline(relay, now));
+		outbox_mono_earlier(&deadline, outbox_watch_deadline(relay->watch, now));
 		if (!relay->acked && !relay->reconnect &&
-			!outbox_relay_bytes_under_way(relay))
+			!outbox_watch_bytes_under_way(relay->watch))
 			outbox_mono_earlier(&deadline, relay->renew_at);
 	}
 	else if (relay->config_error == NULL && outbox_enabled && relay->attached)

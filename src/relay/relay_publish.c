@@ -45,7 +45,7 @@ goes_alone(OutboxRelay *relay)
 		return true;
 	if (window->outstanding != 1)
 		return false;
-	item = relay->ring[window->oldest % window->size];
+	item = window->ring[window->oldest % window->size];
 	return item != NULL && is_risky(relay, item);
 }
 
@@ -56,7 +56,7 @@ window_used(OutboxRelay *relay)
 	OutboxQueue *queue = relay->queue;
 
 	return queue->nsent + queue->nconfirmed + queue->nrejected +
-		relay->unflushed.count;
+		outbox_unflushed_count(relay->unflushed);
 }
 
 /*
@@ -110,8 +110,8 @@ static void
 item_sent(OutboxRelay *relay, OutboxItem *item, OutboxMonoTime now)
 {
 	(void) outbox_confirms_add(&relay->window, item);
-	outbox_queue_sent(relay->queue, item, now);
-	item->published_to = outbox_link_published(relay->link);
+	outbox_queue_sent(relay->queue, item, now,
+					  outbox_link_published(relay->link));
 	relay->send_wait_ms = 0;
 }
 
@@ -159,15 +159,13 @@ pipe_is_clear(OutboxRelay *relay, OutboxMonoTime now)
 {
 	if (relay->window.outstanding == 0)
 		return true;
-	outbox_relay_watch(relay, now);
+	outbox_watch_look(relay->watch, now);
 	if (outbox_link_acknowledged(relay->link) <
 		outbox_link_published(relay->link))
 		return false;
-	if (outbox_relay_answers_quickly(relay, now))
+	if (outbox_watch_answers_quickly(relay->watch, now))
 		return true;
-	if (!outbox_relay_bytes_under_way(relay) &&
-		outbox_mono_reached(outbox_mono_plus(relay->watch.since,
-											 OUTBOX_QUIET_MS), now))
+	if (outbox_watch_quiet(relay->watch, now))
 		relay->pipe_was_clear = true;
 	return relay->pipe_was_clear;
 }
@@ -192,7 +190,7 @@ declare_exchange(OutboxRelay *relay, OutboxRoute *route, OutboxMonoTime now)
 								sizeof(text)))
 	{
 		case OUTBOX_LINK_OK:
-			route->declared = true;
+			outbox_route_declared(route);
 			return true;
 		case OUTBOX_LINK_REFUSED:
 			outbox_relay_route_broken(relay, route, text);
@@ -262,8 +260,7 @@ send_burst(OutboxRelay *relay, OutboxMonoTime now)
 		}
 		else if (status == OUTBOX_LINK_REFUSED)
 		{
-			item->hopeless = true;
-			outbox_queue_rejected(relay->queue, item, error);
+			outbox_queue_rejected(relay->queue, item, error, true);
 			status = OUTBOX_LINK_OK;
 		}
 		else if (status == OUTBOX_LINK_LOST)
@@ -286,10 +283,10 @@ send_burst(OutboxRelay *relay, OutboxMonoTime now)
 static void
 flush_settled(OutboxRelay *relay)
 {
-	if (relay->unflushed.count == 0 || relay->queue->nready == 0 ||
+	if (outbox_unflushed_count(relay->unflushed) == 0 || relay->queue->nready == 0 ||
 		window_used(relay) < outbox_window)
 		return;
-	outbox_unflushed_flush(&relay->unflushed);
+	outbox_unflushed_flush(relay->unflushed);
 }
 
 void

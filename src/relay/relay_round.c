@@ -7,7 +7,7 @@
  * comes next.  After it the relay waits until the enqueuing transactions of all
  * that it has claimed are on disk (store_fence.c), so that nothing that is
  * published can be lost by a crash.  The commit itself waits for the disk when a
- * key must not go on before (queue.h and relay_unflushed.c say why), and for the
+ * key must not go on before (queue.h and unflushed.c say why), and for the
  * synchronous standbys where there are some; else it is asynchronous.  What it
  * settled counts against the window until it is on disk, which keeps the
  * duplicates after a crash within outbox.window.
@@ -25,7 +25,6 @@
 #include "common/pg_prng.h"
 #include "fault.h"
 #include "relay_internal.h"
-#include "relay_settle.h"
 #include "settings.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
@@ -171,7 +170,7 @@ outbox_relay_wants_round(OutboxRelay *relay, OutboxMonoTime now)
 		relay->recheck_extension || relay->recheck_settings || relay->config_dirty ||
 		!relay->holders_loaded || relay->find_prepared ||
 		outbox_reader_wonders(relay->reader) ||
-		outbox_settling_wanted(relay, now) ||
+		outbox_settler_wanted(relay->settler, now) ||
 		outbox_sweep_wanted(relay->sweep) ||
 		wants_claim(relay, now);
 }
@@ -194,10 +193,10 @@ commits_durably(OutboxRelay *relay, const OutboxSettling *settling,
 		return true;
 	/* Keys are read again when something of theirs may have gone otherwise. */
 	if (outbox_batch_next(batch, OUTBOX_SOURCE_KEYS, NULL) != NULL ||
-		outbox_unflushed_concerns(&relay->unflushed, batch))
+		outbox_unflushed_concerns(relay->unflushed, batch))
 		return true;
 	/* What is not on disk takes room from the window. */
-	return relay->unflushed.count + settling->nconfirmed +
+	return outbox_unflushed_count(relay->unflushed) + settling->nconfirmed +
 		settling->nrejected >= OUTBOX_SETTLE_MANY;
 }
 
@@ -211,7 +210,10 @@ round_committed(OutboxRelay *relay, OutboxSettling *settling, OutboxBatch *batch
 {
 	if (batch->count > 0)
 		outbox_relay_count_claim(relay);
-	outbox_settling_committed(relay, settling);
+	outbox_settler_committed(relay->settler, settling);
+	/* Their keys do not wait for what is not there. */
+	if (settling->taken_away)
+		outbox_reader_doubt_holders(relay->reader);
 	claim_committed(relay, batch);
 }
 
@@ -231,7 +233,7 @@ round_transaction(OutboxRelay *relay, OutboxSettling *settling, OutboxBatch *bat
 	/* A stale worker, replaced while it was stopped, has no say any more. */
 	if (!outbox_slot_is_mine())
 		elog(FATAL, "outbox worker was replaced");
-	outbox_settling_run(relay, settling);
+	outbox_settler_run(relay->settler, settling);
 	if (settling->nconfirmed + settling->nrejected > 0)
 		OUTBOX_FAULT("after_settle");
 	/* Before the claim, of which the relay remembers all after the commit only. */
@@ -254,8 +256,6 @@ round_transaction(OutboxRelay *relay, OutboxSettling *settling, OutboxBatch *bat
 		OUTBOX_FAULT("after_claim_commit");
 	if (settling->nconfirmed + settling->nrejected > 0)
 		OUTBOX_FAULT("after_settle_commit");
-	relay->queue->key_waits_for_settling &= settling->more || relay->nstuck > 0;
-
 	/* What has been told of since the transaction began counts, too. */
 	outbox_reader_found_due(relay->reader);
 }
@@ -264,7 +264,7 @@ round_transaction(OutboxRelay *relay, OutboxSettling *settling, OutboxBatch *bat
 static bool
 may_take_long(OutboxRelay *relay)
 {
-	return outbox_settling_ready(relay) > 0 ||
+	return outbox_settler_ready(relay->settler) > 0 ||
 		outbox_reader_reads_much(relay->reader) ||
 		outbox_sweep_wanted(relay->sweep) || relay->config_dirty ||
 		!relay->holders_loaded || relay->queue->count > 0;
@@ -287,7 +287,7 @@ outbox_relay_round(OutboxRelay *relay)
 		if (relay->attached && relay->recheck_settings)
 			outbox_relay_check_settings(relay);
 		/* Needed after the commit: not in the transaction's memory. */
-		outbox_settling_collect(relay, &settling);
+		outbox_settler_collect(relay->settler, &settling);
 		if (!relay->attached)
 			outbox_relay_database_works(relay);
 		else if (outbox_store_begin("relaying messages", may_take_long(relay)))

@@ -292,10 +292,6 @@ outbox_relay_timers(OutboxRelay *relay, OutboxMonoTime now)
 #endif
 	(void) expired(&relay->send_at, now);
 	outbox_reader_timers(relay->reader, now);
-	if (expired(&relay->unstick_at, now))
-	{
-		relay->nstuck = 0;
-		relay->nstuck_rejected = 0;
-	}
-	outbox_unflushed_check(&relay->unflushed);
+	outbox_settler_timers(relay->settler, now);
+	outbox_unflushed_check(relay->unflushed);
 }

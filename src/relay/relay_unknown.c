@@ -57,8 +57,7 @@ blame(OutboxRelay *relay, OutboxItem *item, const OutboxLinkError *error)
 	}
 	if (!outbox_relay_was_blamed(relay, item->message))
 		relay->blamed[relay->nblamed++ % OUTBOX_MAX_BLAMED] = item->message->id;
-	item->hopeless = error->hopeless;
-	outbox_queue_rejected(relay->queue, item, error->text);
+	outbox_queue_rejected(relay->queue, item, error->text, error->hopeless);
 }
 
 bool

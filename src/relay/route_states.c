@@ -340,6 +340,12 @@ outbox_routes_count_broken(const OutboxRoutes *routes)
 }
 
 void
+outbox_route_declared(OutboxRoute *route)
+{
+	route->declared = true;
+}
+
+void
 outbox_routes_forget_declared(OutboxRoutes *routes)
 {
 	ListCell   *cell;

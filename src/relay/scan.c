@@ -16,7 +16,6 @@
  */
 #include "postgres.h"
 
-#include "relay_internal.h"
 #include "scan.h"
 #include "settings.h"
 #include "utils/memutils.h"

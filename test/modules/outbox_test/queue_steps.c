@@ -103,7 +103,7 @@ send_all(Steps *steps, const char *word)
 	while ((item = outbox_queue_peek(steps->queue)) != NULL)
 	{
 		appendStringInfo(&sent, INT64_FORMAT " ", item->message->seq);
-		outbox_queue_sent(steps->queue, item, outbox_mono_now());
+		outbox_queue_sent(steps->queue, item, outbox_mono_now(), 0);
 	}
 	say(steps, word, sent.len > 0 ? sent.data : "nothing");
 }
@@ -201,7 +201,7 @@ step(Steps *steps, const char *word)
 	else if (strcmp(verb, "ack") == 0)
 		outbox_queue_confirmed(queue, find_item(steps, seq));
 	else if (strcmp(verb, "reject") == 0)
-		outbox_queue_rejected(queue, find_item(steps, seq), "no");
+		outbox_queue_rejected(queue, find_item(steps, seq), "no", false);
 	else if (strcmp(verb, "unknown") == 0)
 		lose_link(steps);
 	else if (strcmp(verb, "settle") == 0)
@@ -249,7 +249,7 @@ outbox_test_queue(PG_FUNCTION_ARGS)
 	steps.route.ordered = true;
 	steps.route.block_on_failed = true;
 	steps.queue = outbox_queue_create(CurrentMemoryContext);
-	steps.queue->waiting_max = 1000;
+	outbox_queue_limit_waiting(steps.queue, 1000);
 	for (char *word = strtok(words, " \n\t"); word != NULL;
 		 word = strtok(NULL, " \n\t"))
 		step(&steps, word);

@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * relay_settle.c
+ * settler.c
  *		What a round settles: when, and what becomes of it after the commit.
  *
  *-------------------------------------------------------------------------
@@ -11,34 +11,66 @@
 #include "access/xlog.h"
 #include "backoff.h"
 #include "common/pg_prng.h"
-#include "relay_settle.h"
-#include "settings.h"
+#include "recheck.h"
+#include "settler.h"
+#include "shared.h"
+#include "utils/memutils.h"
 
-/* Confirmed and rejected items that can be settled now. */
-int
-outbox_settling_ready(OutboxRelay *relay)
+/*
+ * Settling in a round stops at so many bytes: the broker lives on the send buffer
+ * meanwhile.
+ */
+#define SETTLE_BYTES	((size_t) 2 * 1024 * 1024)
+
+/* How long a confirm may wait for others to be settled with it. */
+#define SETTLE_DELAY_MS	5
+
+struct OutboxSettler
 {
-	return relay->queue->nconfirmed - relay->nstuck +
-		relay->queue->nrejected - relay->nstuck_rejected;
+	OutboxQueue *queue;
+	OutboxUnflushed *unflushed;
+	int			nstuck;			/* CONFIRMED items whose row is locked */
+	int			nstuck_rejected;	/* the same of REJECTED ones */
+	OutboxMonoTime unstick_at;	/* try these again; unset: none */
+	OutboxMonoTime settle_at;	/* settle what is confirmed then */
+	OutboxMonoTime settled_at;	/* the last time */
+};
+
+OutboxSettler *
+outbox_settler_create(MemoryContext cxt, OutboxQueue *queue,
+					  OutboxUnflushed *unflushed)
+{
+	OutboxSettler *settler = MemoryContextAllocZero(cxt, sizeof(OutboxSettler));
+
+	settler->queue = queue;
+	settler->unflushed = unflushed;
+	return settler;
+}
+
+int
+outbox_settler_ready(const OutboxSettler *settler)
+{
+	return settler->queue->nconfirmed - settler->nstuck +
+		settler->queue->nrejected - settler->nstuck_rejected;
 }
 
 bool
-outbox_settling_wanted(OutboxRelay *relay, OutboxMonoTime now)
+outbox_settler_wanted(OutboxSettler *settler, OutboxMonoTime now)
 {
-	OutboxQueue *queue = relay->queue;
-	int			n = outbox_settling_ready(relay);
+	OutboxQueue *queue = settler->queue;
+	int			n = outbox_settler_ready(settler);
 
 	if (n == 0)
 	{
-		relay->settle_at = OUTBOX_MONO_UNSET;
+		settler->settle_at = OUTBOX_MONO_UNSET;
 		return false;
 	}
-	if (!outbox_mono_is_set(relay->settle_at))
-		relay->settle_at = outbox_mono_after(OUTBOX_SETTLE_DELAY_MS);
+	if (!outbox_mono_is_set(settler->settle_at))
+		settler->settle_at = outbox_mono_after(SETTLE_DELAY_MS);
 	/* Many, or it was long enough. */
 	if (n >= OUTBOX_SETTLE_MANY ||
-		queue->confirmed_bytes >= OUTBOX_SETTLE_BYTES ||
-		outbox_mono_reached(relay->settle_at, now))
+		queue->confirmed_bytes >= SETTLE_BYTES ||
+		outbox_mono_reached(settler->settle_at, now))
 		return true;
 	if (queue->nready > 0)
 		return false;
@@ -48,8 +80,8 @@ outbox_settling_wanted(OutboxRelay *relay, OutboxMonoTime now)
 	 */
 	return queue->key_waits_for_settling ||
 		(queue->nsent == 0 &&
-		 outbox_mono_reached(outbox_mono_plus(relay->settled_at,
-											  OUTBOX_SETTLE_DELAY_MS), now));
+		 outbox_mono_reached(outbox_mono_plus(settler->settled_at,
+											  SETTLE_DELAY_MS), now));
 }
 
 static void
@@ -68,9 +100,9 @@ collect_failure(OutboxSettling *settling, OutboxItem *item)
 }
 
 void
-outbox_settling_collect(OutboxRelay *relay, OutboxSettling *settling)
+outbox_settler_collect(OutboxSettler *settler, OutboxSettling *settling)
 {
-	OutboxQueue *queue = relay->queue;
+	OutboxQueue *queue = settler->queue;
 	dlist_iter	iter;
 	int			passed = 0;
 	size_t		bytes = 0;
@@ -89,9 +121,9 @@ outbox_settling_collect(OutboxRelay *relay, OutboxSettling *settling)
 		OutboxSettled *row = &settling->rows[settling->nconfirmed];
 
 		/* The stuck ones are the first in the list. */
-		if (passed++ < relay->nstuck)
+		if (passed++ < settler->nstuck)
 			continue;
-		if (bytes >= OUTBOX_SETTLE_BYTES)
+		if (bytes >= SETTLE_BYTES)
 		{
 			settling->more = true;
 			break;
@@ -104,29 +136,29 @@ outbox_settling_collect(OutboxRelay *relay, OutboxSettling *settling)
 	}
 	passed = 0;
 	dlist_foreach(iter, &queue->rejected)
-		if (passed++ >= relay->nstuck_rejected)
+		if (passed++ >= settler->nstuck_rejected)
 			collect_failure(settling,
 							dlist_container(OutboxItem, node, iter.cur));
 }
 
 /* Whatever has a key: its route may be without an order, but only now. */
 static void
-note_key(OutboxRelay *relay, const OutboxMessage *message)
+note_key(OutboxSettler *settler, const OutboxMessage *message)
 {
 	if (message->aggregate_id != NULL)
-		outbox_unflushed_key(&relay->unflushed, message->key_hash);
+		outbox_unflushed_key(settler->unflushed, message->key_hash);
 }
 
 /* Called in a transaction. */
 void
-outbox_settling_run(OutboxRelay *relay, OutboxSettling *settling)
+outbox_settler_run(OutboxSettler *settler, OutboxSettling *settling)
 {
 	bool		archive = outbox_retention_s > 0;
 
 	for (int i = 0; i < settling->nconfirmed; i++)
-		note_key(relay, settling->confirmed[i]->message);
+		note_key(settler, settling->confirmed[i]->message);
 	for (int i = 0; i < settling->nrejected; i++)
-		note_key(relay, settling->rejected[i]->message);
+		note_key(settler, settling->rejected[i]->message);
 
 	if (settling->nconfirmed > 0)
 		outbox_store_settle(settling->rows, settling->nconfirmed, archive,
@@ -138,10 +170,12 @@ outbox_settling_run(OutboxRelay *relay, OutboxSettling *settling)
 }
 
 void
-outbox_settling_committed(OutboxRelay *relay, OutboxSettling *settling)
+outbox_settler_committed(OutboxSettler *settler, OutboxSettling *settling)
 {
 	int			nsettled = 0;
 
+	outbox_queue_settling_committed(settler->queue,
+									settling->more || settler->nstuck > 0);
 	for (int i = 0; i < settling->nconfirmed; i++)
 	{
 		OutboxItem *item = settling->confirmed[i];
@@ -149,15 +183,11 @@ outbox_settling_committed(OutboxRelay *relay, OutboxSettling *settling)
 		if (settling->remains[i])
 		{
 			/* Kept in front, where stuck ones are. */
-			dlist_move_head(&relay->queue->confirmed, &item->node);
-			relay->nstuck++;
-			/* The commit that has just been was not this one's. */
-			if (item->key != NULL &&
-				(item->key->nwaiting > 0 || item->key->skip_low != 0))
-				relay->queue->key_waits_for_settling = true;
+			outbox_queue_remains(settler->queue, item);
+			settler->nstuck++;
 			continue;
 		}
-		outbox_queue_settled(relay->queue, item);
+		outbox_queue_settled(settler->queue, item);
 		nsettled++;
 	}
 	for (int i = 0; i < settling->nrejected; i++)
@@ -166,29 +196,56 @@ outbox_settling_committed(OutboxRelay *relay, OutboxSettling *settling)
 
 		if (settling->rejected_remains[i])
 		{
-			dlist_move_head(&relay->queue->rejected,
-							&settling->rejected[i]->node);
-			relay->nstuck_rejected++;
+			outbox_queue_remains(settler->queue, settling->rejected[i]);
+			settler->nstuck_rejected++;
 			continue;
 		}
-		outbox_queue_failed(relay->queue, settling->rejected[i], give_up);
+		outbox_queue_failed(settler->queue, settling->rejected[i], give_up);
 		pg_atomic_fetch_add_u64(give_up ? &MySlot->counters.failed :
 								&MySlot->counters.retried, 1);
 	}
 	pg_atomic_fetch_add_u64(&MySlot->counters.published, nsettled);
 
-	/* Their keys do not wait for what is not there. */
-	if (settling->taken_away)
-		outbox_reader_doubt_holders(relay->reader);
-	relay->settle_at = OUTBOX_MONO_UNSET;
-	if (relay->nstuck + relay->nstuck_rejected > 0 &&
-		!outbox_mono_is_set(relay->unstick_at))
-		relay->unstick_at = outbox_mono_after(outbox_relay_recheck_ms());
+	settler->settle_at = OUTBOX_MONO_UNSET;
+	if (settler->nstuck + settler->nstuck_rejected > 0 &&
+		!outbox_mono_is_set(settler->unstick_at))
+		settler->unstick_at = outbox_mono_after(outbox_recheck_ms());
 	if (nsettled + settling->nrejected > 0)
 	{
-		relay->settled_at = outbox_mono_now();
-		outbox_unflushed_add(&relay->unflushed, nsettled + settling->nrejected,
+		settler->settled_at = outbox_mono_now();
+		outbox_unflushed_add(settler->unflushed, nsettled + settling->nrejected,
 							 XactLastCommitEnd);
 	}
-	outbox_unflushed_check(&relay->unflushed);
+	outbox_unflushed_check(settler->unflushed);
+}
+
+/* ------------------------------------------------------------------ timers */
+
+OutboxMonoTime
+outbox_settler_deadline(const OutboxSettler *settler)
+{
+	return settler->settle_at;
+}
+
+OutboxMonoTime
+outbox_settler_unstick_at(const OutboxSettler *settler)
+{
+	return settler->unstick_at;
+}
+
+void
+outbox_settler_timers(OutboxSettler *settler, OutboxMonoTime now)
+{
+	if (!outbox_mono_is_set(settler->unstick_at) ||
+		!outbox_mono_reached(settler->unstick_at, now))
+		return;
+	settler->unstick_at = OUTBOX_MONO_UNSET;
+	outbox_settler_unstick(settler);
+}
+
+void
+outbox_settler_unstick(OutboxSettler *settler)
+{
+	settler->nstuck = 0;
+	settler->nstuck_rejected = 0;
 }

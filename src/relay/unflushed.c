@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * relay_unflushed.c
+ * unflushed.c
  *		What was settled by commits that are not on disk yet.
  *
  * A crash can lose it, and then these messages are published again.  That is why
@@ -16,25 +16,37 @@
 #include "postgres.h"
 
 #include "access/xlog.h"
-#include "relay_internal.h"
+#include "unflushed.h"
+#include "utils/memutils.h"
+
+#define UNFLUSHED_KEYS	65536
+
+struct OutboxUnflushed
+{
+	int			count;			/* messages */
+	XLogRecPtr	lsn;			/* where the last such commit ends */
+	bool		dirty;			/* count or keys may not be empty */
+	uint8		keys[UNFLUSHED_KEYS / 8];	/* a bit for their hash */
+};
 
 static uint32
 bit_of(int64 hash)
 {
-	return (uint32) hash % OUTBOX_UNFLUSHED_KEYS;
+	return (uint32) hash % UNFLUSHED_KEYS;
 }
 
-/* A worker that was here before us may have settled anything, just now. */
-void
-outbox_unflushed_init(OutboxUnflushed *unflushed)
+OutboxUnflushed *
+outbox_unflushed_create(MemoryContext cxt)
 {
-	unflushed->count = 0;
+	OutboxUnflushed *unflushed =
+		MemoryContextAllocZero(cxt, sizeof(OutboxUnflushed));
+
 	unflushed->dirty = true;
 	memset(unflushed->keys, 0xFF, sizeof(unflushed->keys));
 	unflushed->lsn = GetXLogInsertRecPtr();
+	return unflushed;
 }
 
-/* Forgets what is on disk meanwhile, by whomever. */
 void
 outbox_unflushed_check(OutboxUnflushed *unflushed)
 {
@@ -52,7 +64,6 @@ outbox_unflushed_flush(OutboxUnflushed *unflushed)
 	outbox_unflushed_check(unflushed);
 }
 
-/* A message of that key is being settled; add says by which commit. */
 void
 outbox_unflushed_key(OutboxUnflushed *unflushed, int64 hash)
 {
@@ -62,7 +73,6 @@ outbox_unflushed_key(OutboxUnflushed *unflushed, int64 hash)
 	unflushed->dirty = true;
 }
 
-/* count messages were settled by a commit that ends at lsn. */
 void
 outbox_unflushed_add(OutboxUnflushed *unflushed, int count, XLogRecPtr lsn)
 {
@@ -71,7 +81,12 @@ outbox_unflushed_add(OutboxUnflushed *unflushed, int count, XLogRecPtr lsn)
 	unflushed->dirty = true;
 }
 
-/* Is one of the batch of a key that something unflushed may be of? */
+int
+outbox_unflushed_count(const OutboxUnflushed *unflushed)
+{
+	return unflushed->count;
+}
+
 bool
 outbox_unflushed_concerns(const OutboxUnflushed *unflushed,
 						  const OutboxBatch *batch)

@@ -613,6 +613,7 @@ uuid_hash_extended(PG_FUNCTION_ARGS)
 	return UInt64GetDatum(hash * UINT64CONST(0x9E3779B97F4A7C15));
 }
 
+#if PG_VERSION_NUM < 190000		/* inline since */
 bool
 TransactionIdPrecedes(TransactionId id1, TransactionId id2)
 {
@@ -624,6 +625,7 @@ TransactionIdPrecedesOrEquals(TransactionId id1, TransactionId id2)
 {
 	return id1 <= id2;
 }
+#endif
 
 /* --------------------------------------------------- locks, latches, process */
 

@@ -184,14 +184,14 @@ extern void sim_say(const char *fmt,...) pg_attribute_printf(1, 2);
 	do { if (sim_verbose) sim_say(__VA_ARGS__); } while (0)
 
 /* The promise is broken: ends the history. */
-extern void sim_broken(const char *check, const char *fmt,...) pg_attribute_printf(2, 3) pg_attribute_noreturn();
+extern void sim_broken(const char *check, const char *fmt,...) pg_attribute_printf(2, 3) __attribute__((noreturn));
 
 /* The relay comes to a wall: others get their turn. */
 extern void sim_point(const char *name);
 extern void sim_do(const SimStep *step);
 extern void sim_wake_relay(void);
 /* Lets the process end at once, from wherever it is. */
-extern void sim_end_process(void) pg_attribute_noreturn();
+extern void sim_end_process(void) __attribute__((noreturn));
 
 /* --------------------------------------------------------------------- pg.c */
 

@@ -504,20 +504,10 @@ proc_exit(int code)
 #ifdef pqsignal
 #undef pqsignal
 #endif
-#if PG_VERSION_NUM >= 190000
-#define SIGNAL_FUNCTION void *
-#else
-#define SIGNAL_FUNCTION pqsigfunc
-#endif
 
 #if PG_VERSION_NUM >= 180000
 void
 pqsignal_be(int signo, pqsigfunc func)
-{
-}
-#elif PG_VERSION_NUM >= 170000
-void
-pqsignal(int signo, pqsigfunc func)
 {
 }
 #else
@@ -528,7 +518,6 @@ pqsignal(int signo, pqsigfunc func)
 }
 #endif
 
-#if PG_VERSION_NUM < 190000
 void
 die(SIGNAL_ARGS)
 {
@@ -543,7 +532,6 @@ void
 outbox_watchdog_sigterm(SIGNAL_ARGS)
 {
 }
-#endif
 
 void
 BackgroundWorkerUnblockSignals(void)

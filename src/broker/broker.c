@@ -5,7 +5,8 @@
  *
  * The relay worker calls this, never inside a transaction.  The link spreads
  * over several files: broker_connect.c (and broker_tls.c) opens it,
- * broker_publish.c sends, broker_receive.c reads, broker_declare.c asks for
+ * broker_publish.c sends messages through one of two sinks (broker_sink_tcp.c,
+ * broker_sink_tls.c), broker_receive.c reads, broker_declare.c asks for
  * exchanges, broker_socket.c knows the kernel's side of the socket and
  * broker_error.c turns everything that goes wrong into one readable reason.
  *
@@ -244,6 +245,7 @@ void
 outbox_link_drop(OutboxLink *link)
 {
 	(void) outbox_link_unguard(link);
+	link->buffered = 0;
 	if (link->fd >= 0)
 		forget_unsent(link);
 
@@ -267,10 +269,10 @@ outbox_link_drop(OutboxLink *link)
 	link->more = false;
 	link->declare_open = false;
 	link->in_burst = false;
+	link->wants_room = false;
 	link->corked = false;
 	link->rest.len = 0;
 	link->published = 0;
-	link->frames_len = 0;
 	link->return_part = OUTBOX_RETURN_NONE;
 }
 

@@ -354,7 +354,9 @@ handshake(OutboxLink *link)
 		link->logged_in = status == OUTBOX_LINK_OK;
 		return link->logged_in ? OUTBOX_LINK_AGAIN : status;
 	}
-	link->frame_max = (uint32) amqp_get_frame_max(link->conn);
+	/* the library has seen to it, but a buffer is as large as we have asked for */
+	link->frame_max = Min((uint32) amqp_get_frame_max(link->conn),
+						  OUTBOX_FRAME_MAX);
 	if (link->frame_max < FRAME_MAX_LOWEST)
 		return outbox_link_fail(link, OUTBOX_FAULT_CONNECTION, 0,
 								"the broker allows frames of only %u bytes",
@@ -381,6 +383,7 @@ go_on(OutboxLink *link)
 	status = check_connect(link);
 	if (status != OUTBOX_LINK_OK)
 		return status;
+	link->sink = link->target.tls ? &outbox_sink_tls : &outbox_sink_tcp;
 	if (link->target.tls)
 		return open_tls(link);
 	status = adopt_socket(link);

@@ -31,6 +31,28 @@ typedef enum OutboxReturnPart
 	OUTBOX_RETURN_BODY			/* delivered; body_left bytes to skip */
 } OutboxReturnPart;
 
+/*
+ * Where the frames of messages go; there is one for TCP and one for TLS.  Only
+ * broker_publish.c uses it, with the watchdog armed, and puts no more than the
+ * socket has room for.  A sink takes a frame as a whole, and may keep it until it is
+ * flushed; before the library sends anything else, it is.  All return a status of
+ * the library, and when it is not OK the connection is of no use any more.
+ */
+typedef struct OutboxSink
+{
+	/* A message begins: its method and its content header. */
+	int			(*put_head) (OutboxLink *link, const OutboxEncoded *encoded,
+							 amqp_bytes_t exchange, amqp_bytes_t routing_key);
+	/* The next part of its body, in a frame of its own. */
+	int			(*put_body) (OutboxLink *link, amqp_bytes_t part);
+	int			(*flush) (OutboxLink *link);
+	/* What is no larger, and has room, goes in as few frames as can be. */
+	int64		whole_bytes;
+} OutboxSink;
+
+extern const OutboxSink outbox_sink_tcp;
+extern const OutboxSink outbox_sink_tls;
+
 struct OutboxLink
 {
 	MemoryContext context;		/* the link itself */
@@ -68,14 +90,16 @@ struct OutboxLink
 
 	bool		guarded;		/* the watchdog is armed */
 	bool		in_burst;
-	bool		corked;
 	amqp_bytes_t rest;			/* of a message's body, between two frames; in
 								 * scratch, or in the message */
 	uint64		published;		/* bytes of messages, rest among them */
-	char	   *frames;			/* of the burst, not sent yet; NULL at first */
-	size_t		frames_len;
+	const OutboxSink *sink;		/* set before the handshakes */
+	char	   *buffer;			/* of the TCP sink; NULL at first */
+	size_t		buffered;		/* bytes that the sink has and the kernel not */
+	bool		corked;			/* by the TLS sink */
 	int64		send_limit;		/* most bytes we want in the kernel */
 	int64		room;			/* of send_limit, still free */
+	bool		wants_room;		/* more than there was */
 
 	OutboxReturnPart return_part;
 	uint64		return_body_left;
@@ -111,13 +135,6 @@ extern void outbox_link_printable(char *dst, size_t size,
 extern void outbox_link_printable_bytes(char *dst, size_t size,
 										amqp_bytes_t src);
 
-/* in broker_frames.c */
-extern bool outbox_frames_fit(const OutboxLink *link, int64 bytes);
-extern int	outbox_frames_add(OutboxLink *link, const OutboxEncoded *encoded,
-							  amqp_bytes_t exchange, amqp_bytes_t routing_key,
-							  int64 bytes);
-extern int	outbox_frames_flush(OutboxLink *link);
-
 /* in broker_tls.c */
 extern OutboxLinkStatus outbox_link_open_tls(OutboxLink *link,
 											 const char *address);
@@ -125,7 +142,7 @@ extern OutboxLinkStatus outbox_link_open_tls(OutboxLink *link,
 /* in broker_socket.c */
 extern void outbox_link_socket_options(int fd, bool heartbeats);
 extern void outbox_link_cork(OutboxLink *link, bool on);
-extern int	outbox_link_unacknowledged(const OutboxLink *link);
+extern int64 outbox_link_unacknowledged(const OutboxLink *link);
 extern void outbox_link_measure_room(OutboxLink *link);
 extern void outbox_link_want_room(const OutboxLink *link);
 

@@ -3,15 +3,17 @@
  * broker_publish.c
  *		Sends messages in bursts.
  *
- * Small ones are framed in broker_frames.c, the others by the library.
+ * A message is encoded, measured, and put into the link's sink as frames: its method
+ * and header, and then as much of its body as there is room for.  Room is what is
+ * left of three quarters of the socket's send buffer, so that sending, which has no
+ * deadline, finds place at once even when the broker has stopped reading.  Most
+ * messages have room as a whole.  The others are sent frame by frame, over as many
+ * turns of the worker as that takes: it may take as long as it likes, and everything
+ * else goes on meanwhile.  Between two of its frames nothing else is published, but
+ * the library may send what belongs to other channels, heartbeats above all.
  *
- * The bytes of a burst stay below three quarters of the socket's send buffer, so
- * the library's send, which has no deadline, finds room at once even when the
- * broker has stopped reading.  A message that does not fit is sent frame by frame
- * as there is room, over as many turns of the worker as that takes: it may take
- * as long as it likes, and everything else goes on meanwhile.  Between two of its
- * frames nothing else is published, but the library may send what belongs to
- * other channels, heartbeats above all.
+ * The sink is used in a burst and in send_rest; both arm the watchdog before,
+ * and end in finish().
  *
  * An ERROR that leaves this file (see outbox_encode) has sent nothing.
  *
@@ -22,19 +24,17 @@
 #include "utils/memutils.h"
 
 #include "broker_internal.h"
-#include "wait_event.h"
 #include "watchdog.h"
 
 /* Method frame without its two strings: overhead, ids, ticket, lengths, bits. */
 #define PUBLISH_METHOD_SIZE (OUTBOX_FRAME_OVERHEAD + 4 + 2 + 1 + 1 + 1)
 
 /*
- * The body frames of a message that is sent as there is room: many of them in the
- * room that there can be, so that hardly any of it is left unused; and so many
- * bytes of them at most in a turn.
+ * A body that is sent as there is room: many parts in the room that there can be, so
+ * that hardly any of it is left unused; and so many bytes of it at most in a turn.
  */
-#define FRAMES_IN_ROOM		16
-#define FRAME_LEAST_BYTES	4096
+#define PARTS_IN_ROOM		16
+#define PART_LEAST_BYTES	4096
 #define TURN_BYTES			(1024 * 1024)
 
 static OutboxLinkStatus
@@ -44,9 +44,18 @@ fail_silent(OutboxLink *link)
 									AMQP_STATUS_HEARTBEAT_TIMEOUT);
 }
 
+/* The end of all that puts messages: nothing stays in the sink, nor the guard. */
 static OutboxLinkStatus
-end_of_sending(OutboxLink *link, int status)
+finish(OutboxLink *link, int status)
 {
+	if (status == AMQP_STATUS_OK)
+		status = link->sink->flush(link);
+	if (link->wants_room)
+		outbox_link_want_room(link);
+	link->wants_room = false;
+	link->in_burst = false;
+	if (outbox_link_unguard(link))
+		status = AMQP_STATUS_TIMEOUT;
 	if (status == AMQP_STATUS_TIMEOUT && !outbox_watchdog_stopping())
 		return outbox_link_fail(link, OUTBOX_FAULT_CONNECTION, 0,
 								"publishing to \"%s:%d\" timed out: the broker takes no data, perhaps because of a memory or disk alarm",
@@ -90,19 +99,9 @@ outbox_link_burst_begin(OutboxLink *link)
 OutboxLinkStatus
 outbox_link_burst_end(OutboxLink *link)
 {
-	int			status;
-
 	if (link->state == OUTBOX_LINK_CLOSED)
 		return OUTBOX_LINK_LOST;
-	if (!link->in_burst)
-		return OUTBOX_LINK_OK;
-	status = outbox_frames_flush(link);
-	link->in_burst = false;
-	if (link->corked)
-		outbox_link_cork(link, false);
-	if (outbox_link_unguard(link))
-		status = AMQP_STATUS_TIMEOUT;
-	return end_of_sending(link, status);
+	return link->in_burst ? finish(link, AMQP_STATUS_OK) : OUTBOX_LINK_OK;
 }
 
 /*
@@ -168,24 +167,29 @@ head_size(const OutboxEncoded *encoded, amqp_bytes_t exchange,
 		OUTBOX_FRAME_OVERHEAD + encoded->header_size;
 }
 
-/* All of it, with its body in as few frames as can be. */
+/* Bytes of a body that a frame can have at most. */
 static int64
-wire_size(const OutboxLink *link, const OutboxEncoded *encoded,
-		  amqp_bytes_t exchange, amqp_bytes_t routing_key)
+largest_part(const OutboxLink *link)
 {
-	int64		frame = link->frame_max - OUTBOX_FRAME_OVERHEAD;
-	int64		frames = (encoded->body.len + frame - 1) / frame;
-
-	return head_size(encoded, exchange, routing_key) +
-		frames * OUTBOX_FRAME_OVERHEAD + encoded->body.len;
+	return link->frame_max - OUTBOX_FRAME_OVERHEAD;
 }
 
-/* Bytes of the body in a frame, when they go as there is room. */
+/* The body on the wire, in as few frames as can be. */
 static int64
-frame_bytes(const OutboxLink *link)
+body_size(const OutboxLink *link, const OutboxEncoded *encoded)
 {
-	return Min(link->frame_max - OUTBOX_FRAME_OVERHEAD,
-			   Max(link->send_limit / FRAMES_IN_ROOM, FRAME_LEAST_BYTES));
+	int64		part = largest_part(link);
+	int64		frames = (encoded->body.len + part - 1) / part;
+
+	return encoded->body.len + frames * OUTBOX_FRAME_OVERHEAD;
+}
+
+/* Those that it has when they go as there is room. */
+static int64
+usual_part(const OutboxLink *link)
+{
+	return Min(largest_part(link),
+			   Max(link->send_limit / PARTS_IN_ROOM, PART_LEAST_BYTES));
 }
 
 /* Is there room, or can there not be more? */
@@ -194,112 +198,33 @@ has_room(OutboxLink *link, int64 bytes)
 {
 	if (link->room < bytes)
 		outbox_link_measure_room(link);
-	if (link->room >= bytes || link->room == link->send_limit)
-		return true;
-	outbox_link_want_room(link);
-	return false;
+	link->wants_room = link->room < bytes && link->room != link->send_limit;
+	return !link->wants_room;
 }
 
-/* Sends of the rest what there is room for, but not for ever. */
+/* Puts of the rest what there is room for, but not for ever. */
 static int
-send_rest(OutboxLink *link)
+put_rest(OutboxLink *link, bool whole)
 {
-	amqp_frame_t frame = {0};
-	int64		sent = 0;
+	int64		put = 0;
 
-	frame.channel = OUTBOX_CHANNEL_PUBLISH;
-	frame.frame_type = AMQP_FRAME_BODY;
-	while (link->rest.len > 0 && sent < TURN_BYTES)
+	while (link->rest.len > 0 && put < TURN_BYTES)
 	{
-		size_t		len = Min(link->rest.len, (size_t) frame_bytes(link));
+		amqp_bytes_t part = link->rest;
 		int			status;
 
-		if (!has_room(link, len + OUTBOX_FRAME_OVERHEAD))
+		part.len = Min(part.len, whole ? largest_part(link) : usual_part(link));
+		if (!has_room(link, part.len + OUTBOX_FRAME_OVERHEAD))
 			break;
-		frame.payload.body_fragment.bytes = link->rest.bytes;
-		frame.payload.body_fragment.len = len;
-		status = amqp_send_frame(link->conn, &frame);
+		status = link->sink->put_body(link, part);
 		if (status != AMQP_STATUS_OK)
 			return status;
-		link->rest.bytes = (char *) link->rest.bytes + len;
-		link->rest.len -= len;
-		link->room -= len + OUTBOX_FRAME_OVERHEAD;
-		sent += len;
+		link->rest.bytes = (char *) link->rest.bytes + part.len;
+		link->rest.len -= part.len;
+		link->room -= part.len + OUTBOX_FRAME_OVERHEAD;
+		put += part.len;
 	}
 	return AMQP_STATUS_OK;
-}
-
-/* As amqp_basic_publish(), but never with more than fits into the kernel. */
-static int
-begin_sending(OutboxLink *link, const OutboxEncoded *encoded,
-			  amqp_bytes_t exchange, amqp_bytes_t routing_key)
-{
-	amqp_basic_publish_t method = {0};
-	amqp_frame_t frame = {0};
-	int			status;
-
-	method.exchange = exchange;
-	method.routing_key = routing_key;
-	method.mandatory = 1;
-	frame.channel = OUTBOX_CHANNEL_PUBLISH;
-	frame.frame_type = AMQP_FRAME_METHOD;
-	frame.payload.method.id = AMQP_BASIC_PUBLISH_METHOD;
-	frame.payload.method.decoded = &method;
-	status = amqp_send_frame(link->conn, &frame);
-	if (status != AMQP_STATUS_OK)
-		return status;
-
-	frame.frame_type = AMQP_FRAME_HEADER;
-	frame.payload.properties.class_id = AMQP_BASIC_CLASS;
-	frame.payload.properties.body_size = encoded->body.len;
-	frame.payload.properties.decoded = unconstify(amqp_basic_properties_t *,
-												  &encoded->properties);
-	status = amqp_send_frame(link->conn, &frame);
-	if (status != AMQP_STATUS_OK)
-		return status;
-
-	link->room -= head_size(encoded, exchange, routing_key);
-	link->rest = encoded->body;
-	return send_rest(link);
-}
-
-/* Puts one message on the wire, or as much of it as there is room for. */
-static int
-put_on_wire(OutboxLink *link, const OutboxEncoded *encoded,
-			amqp_bytes_t exchange, amqp_bytes_t routing_key, int64 bytes)
-{
-	int			status;
-
-	if (outbox_frames_fit(link, bytes) && bytes <= link->room)
-	{
-		link->room -= bytes;
-		return outbox_frames_add(link, encoded, exchange, routing_key, bytes);
-	}
-	status = outbox_frames_flush(link);
-	if (status != AMQP_STATUS_OK)
-		return status;
-	if (!link->corked)
-		outbox_link_cork(link, true);
-	outbox_wait_start(OUTBOX_WAIT_SEND);
-	status = begin_sending(link, encoded, exchange, routing_key);
-	outbox_wait_end();
-	/* our own frames need none, and may come next; nor may a rest wait for it */
-	if (!link->target.tls || link->rest.len > 0)
-		outbox_link_cork(link, false);
-	return status;
-}
-
-/*
- * May the message go now, at least its beginning?  Small ones in one piece: only
- * so are they framed together with others.
- */
-static bool
-may_begin(OutboxLink *link, const OutboxEncoded *encoded, int64 head, int64 bytes)
-{
-	int64		part = Min((int64) encoded->body.len, frame_bytes(link));
-
-	return bytes <= link->room ||
-		has_room(link, head + part + OUTBOX_FRAME_OVERHEAD);
 }
 
 OutboxLinkStatus
@@ -310,16 +235,18 @@ outbox_link_publish(OutboxLink *link, const OutboxMessage *message,
 	amqp_bytes_t key_bytes = amqp_cstring_bytes(routing_key);
 	OutboxEncoded encoded;
 	const char *reason;
+	int64		head;
 	int64		bytes;
+	bool		whole;
 	int			status;
 
 	if (link->state == OUTBOX_LINK_CLOSED)
 		return OUTBOX_LINK_LOST;
 	if (!link->in_burst)
-		return OUTBOX_LINK_AGAIN;	/* no guard, no cork: begin one first */
+		return OUTBOX_LINK_AGAIN;	/* no guard: begin one first */
 	/* the second: not worth encoding it, and perhaps again and again */
 	if (link->rest.len > 0 ||
-		!has_room(link, Min((int64) message->size, frame_bytes(link))))
+		!has_room(link, Min((int64) message->size, usual_part(link))))
 		return OUTBOX_LINK_AGAIN;
 
 	reason = encode(link, message, &encoded);
@@ -330,16 +257,25 @@ outbox_link_publish(OutboxLink *link, const OutboxMessage *message,
 		outbox_link_refuse(link, reason);
 		return OUTBOX_LINK_REFUSED;
 	}
-	bytes = wire_size(link, &encoded, exchange_bytes, key_bytes);
-	if (!may_begin(link, &encoded,
-				   head_size(&encoded, exchange_bytes, key_bytes), bytes))
+	head = head_size(&encoded, exchange_bytes, key_bytes);
+	bytes = head + body_size(link, &encoded);
+	/* all of it, or at least its beginning */
+	if (!has_room(link, Min(bytes, head + usual_part(link) +
+							OUTBOX_FRAME_OVERHEAD)))
 		return OUTBOX_LINK_AGAIN;
 	if (outbox_link_is_silent(link))
 		return fail_silent(link);
 
-	status = put_on_wire(link, &encoded, exchange_bytes, key_bytes, bytes);
+	whole = bytes <= Min(link->sink->whole_bytes, link->room);
+	status = link->sink->put_head(link, &encoded, exchange_bytes, key_bytes);
+	if (status == AMQP_STATUS_OK)
+	{
+		link->room -= head;
+		link->rest = encoded.body;
+		status = put_rest(link, whole);
+	}
 	if (status != AMQP_STATUS_OK)
-		return end_of_sending(link, status);
+		return finish(link, status);
 	link->published += bytes;
 	return OUTBOX_LINK_OK;
 }
@@ -361,8 +297,6 @@ outbox_link_unsent(const OutboxLink *link)
 OutboxLinkStatus
 outbox_link_send_rest(OutboxLink *link)
 {
-	int			status;
-
 	if (link->state == OUTBOX_LINK_CLOSED)
 		return OUTBOX_LINK_LOST;
 	if (link->rest.len == 0)
@@ -371,13 +305,8 @@ outbox_link_send_rest(OutboxLink *link)
 		return OUTBOX_LINK_AGAIN;
 	outbox_link_measure_room(link);
 	outbox_link_guard(link, OUTBOX_SOCKET_LIMIT_MS);
-	outbox_wait_start(OUTBOX_WAIT_SEND);
-	status = send_rest(link);
-	outbox_wait_end();
-	if (outbox_link_unguard(link))
-		status = AMQP_STATUS_TIMEOUT;
-	if (status != AMQP_STATUS_OK)
-		return end_of_sending(link, status);
+	if (finish(link, put_rest(link, false)) != OUTBOX_LINK_OK)
+		return OUTBOX_LINK_LOST;
 	return link->rest.len > 0 ? OUTBOX_LINK_AGAIN : OUTBOX_LINK_OK;
 }
 
@@ -391,8 +320,7 @@ outbox_link_published(const OutboxLink *link)
 uint64
 outbox_link_acknowledged(OutboxLink *link)
 {
-	uint64		under_way = link->rest.len + link->frames_len +
-		outbox_link_unacknowledged(link);
+	uint64		under_way = link->rest.len + outbox_link_unacknowledged(link);
 
 	return link->published - Min(link->published, under_way);
 }

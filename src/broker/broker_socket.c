@@ -53,11 +53,7 @@ outbox_link_socket_options(int fd, bool heartbeats)
 #endif
 }
 
-/*
- * Uncorking sends at once whatever is left, also the last frame of a body that
- * is an exact multiple of the frame size, which the library sends with
- * MSG_MORE and forgets.
- */
+/* While the socket is corked, only full packets are sent; then at once the rest. */
 void
 outbox_link_cork(OutboxLink *link, bool on)
 {
@@ -67,8 +63,8 @@ outbox_link_cork(OutboxLink *link, bool on)
 	link->corked = on;
 }
 
-/* Bytes that the kernel has and the other side has not acknowledged. */
-int
+/* Bytes that were put and that the other side has not acknowledged. */
+int64
 outbox_link_unacknowledged(const OutboxLink *link)
 {
 	int			queued = 0;
@@ -77,7 +73,7 @@ outbox_link_unacknowledged(const OutboxLink *link)
 	if (ioctl(link->fd, SIOCOUTQ, &queued) != 0)
 		queued = 0;
 #endif
-	return queued;
+	return (int64) link->buffered + queued;
 }
 
 /*
@@ -85,7 +81,7 @@ outbox_link_unacknowledged(const OutboxLink *link)
  * use: the buffer counts its own overhead too, so that so much always goes in
  * without waiting, even if the broker has stopped reading.  (Measured, in sends of
  * 100 bytes to 128 kB over the loopback interface and over one with packets of 1500
- * bytes.)  What the burst has framed and not sent counts.
+ * bytes.)
  */
 void
 outbox_link_measure_room(OutboxLink *link)
@@ -96,8 +92,7 @@ outbox_link_measure_room(OutboxLink *link)
 	if (getsockopt(link->fd, SOL_SOCKET, SO_SNDBUF, &size, &len) != 0)
 		size = 0;
 	link->send_limit = (int64) size * 3 / 4;
-	link->room = link->send_limit - outbox_link_unacknowledged(link) -
-		(int64) link->frames_len;
+	link->room = link->send_limit - outbox_link_unacknowledged(link);
 }
 
 /*

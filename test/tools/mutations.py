@@ -158,7 +158,7 @@ MUTATIONS = [Mutation(*m) for m in (
      "	if (confirmed->returned)", "	if (false)",
      "no loss: what no queue has taken is not published",
      ["broker_fake"]),
-    ("not-mandatory", "src/broker/broker_frames.c",
+    ("not-mandatory", "src/broker/broker_sink_tcp.c",
      "p = put8(p, 0x01);			/* mandatory", "p = put8(p, 0x00);			/* mandatory",
      "no loss: a message without a queue comes back",
      ["broker_fake"]),

@@ -126,9 +126,9 @@ extern OutboxLinkStatus outbox_link_declare(OutboxLink *link,
 											size_t text_size);
 
 /*
- * Publishing happens in bursts: begin arms the watchdog and corks the socket,
- * end sends what is corked.  begin returns AGAIN when the socket's send buffer
- * has no room, the link is BLOCKED, or a message is being sent.
+ * Publishing happens in bursts: begin arms the watchdog, end sends what was kept
+ * back.  begin returns AGAIN when the socket's send buffer has no room, the link is
+ * BLOCKED, or a message is being sent.
  *
  * After AGAIN wait until the socket is readable, or for at most
  * OUTBOX_LINK_AGAIN_MS.

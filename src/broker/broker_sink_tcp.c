@@ -1,17 +1,14 @@
 /*-------------------------------------------------------------------------
  *
- * broker_frames.c
- *		Messages of a burst, framed here and sent together.
+ * broker_sink_tcp.c
+ *		The sink of a TCP connection: frames made here and sent together.
  *
- * The library sends each message in three pieces, at a system call each, and
+ * The library sends each frame of a body in three pieces, at a system call each, and
  * wants a cork around them.  For small messages that is a third of what publishing
- * costs (measured), so their frames are put one after the other into a buffer
- * that goes out in one piece at the end of the burst, or when it is full.  The
- * library encodes the properties, and does everything else on the connection;
- * the buffer is empty whenever it sends anything.
- *
- * Not with TLS, where only the library can write, nor for what is too large for
- * the buffer.
+ * costs (measured), so frames are put one after the other into a buffer that goes
+ * out in one piece when it is full or flushed.  The library encodes the properties,
+ * and does everything else on the connection; the buffer is empty whenever it sends
+ * anything.
  *
  *-------------------------------------------------------------------------
  */
@@ -26,21 +23,15 @@
 #include "broker_internal.h"
 #include "wait_event.h"
 
-/* Sent at once when so much is there; a message may be as large. */
-#define FLUSH_BYTES		65536
-#define BUFFER_BYTES	(2 * FLUSH_BYTES)
+/* Sent when so much is there; a method frame and a full one fit behind it. */
+#define FLUSH_BYTES			65536
+#define METHOD_MOST_BYTES	1024	/* two short strings and little else */
+#define BUFFER_BYTES		(FLUSH_BYTES + METHOD_MOST_BYTES + OUTBOX_FRAME_MAX)
 
 /* How often a send that does not go looks whether the watchdog ended it. */
-#define POLL_MS			100
+#define POLL_MS				100
 
-#define FRAME_HEADER_SIZE	7
 #define FRAME_END			0xCE
-
-bool
-outbox_frames_fit(const OutboxLink *link, int64 bytes)
-{
-	return !link->target.tls && bytes <= FLUSH_BYTES;
-}
 
 /* ---------------------------------------------------------------- encoding */
 
@@ -133,33 +124,18 @@ put_header(char *p, const OutboxEncoded *encoded)
 	return put8(p + len, FRAME_END);
 }
 
-static char *
-put_body(char *p, amqp_bytes_t body, size_t chunk)
-{
-	for (size_t done = 0; done < body.len;)
-	{
-		size_t		len = Min(chunk, body.len - done);
-
-		p = begin_frame(p, AMQP_FRAME_BODY, len);
-		p = put_bytes(p, (char *) body.bytes + done, len);
-		p = put8(p, FRAME_END);
-		done += len;
-	}
-	return p;
-}
-
 /* ----------------------------------------------------------------- sending */
 
-/* Everything or an error; the caller has armed the watchdog. */
-int
-outbox_frames_flush(OutboxLink *link)
+/* Everything or an error: the watchdog ends what takes too long. */
+static int
+flush(OutboxLink *link)
 {
 	size_t		sent = 0;
 
-	while (sent < link->frames_len)
+	while (sent < link->buffered)
 	{
-		ssize_t		n = send(link->fd, link->frames + sent,
-							 link->frames_len - sent, MSG_NOSIGNAL);
+		ssize_t		n = send(link->fd, link->buffer + sent,
+							 link->buffered - sent, MSG_NOSIGNAL);
 		struct pollfd wait = {.fd = link->fd, .events = POLLOUT};
 
 		if (n > 0)
@@ -172,36 +148,60 @@ outbox_frames_flush(OutboxLink *link)
 		}
 		else if (n == 0 || errno != EINTR)
 		{
-			link->frames_len = 0;
+			link->buffered = 0;
 			return AMQP_STATUS_SOCKET_ERROR;
 		}
 	}
-	link->frames_len = 0;
+	link->buffered = 0;
 	return AMQP_STATUS_OK;
 }
 
-/*
- * bytes: what the message takes, all frames included.  Returns a status of the
- * library; the buffer has the whole message or nothing of it.
- */
-int
-outbox_frames_add(OutboxLink *link, const OutboxEncoded *encoded,
-				  amqp_bytes_t exchange, amqp_bytes_t routing_key, int64 bytes)
+/* Makes place for what one call puts. */
+static int
+make_place(OutboxLink *link)
 {
-	char	   *start;
+	if (link->buffer == NULL)
+		link->buffer = MemoryContextAlloc(link->context, BUFFER_BYTES);
+	return link->buffered < FLUSH_BYTES ? AMQP_STATUS_OK : flush(link);
+}
+
+static int
+put_head(OutboxLink *link, const OutboxEncoded *encoded,
+		 amqp_bytes_t exchange, amqp_bytes_t routing_key)
+{
+	int			status = make_place(link);
 	char	   *p;
 
-	if (link->frames == NULL)
-		link->frames = MemoryContextAlloc(link->context, BUFFER_BYTES);
-	start = link->frames + link->frames_len;
-	p = put_method(start, exchange, routing_key);
+	if (status != AMQP_STATUS_OK)
+		return status;
+	p = put_method(link->buffer + link->buffered, exchange, routing_key);
 	p = put_header(p, encoded);
 	if (p == NULL)
 		return AMQP_STATUS_BAD_AMQP_DATA;
-	p = put_body(p, encoded->body, link->frame_max - OUTBOX_FRAME_OVERHEAD);
-	Assert(p - start == bytes);
-	link->frames_len += p - start;
-	if (link->frames_len >= FLUSH_BYTES)
-		return outbox_frames_flush(link);
+	link->buffered = p - link->buffer;
+	Assert(link->buffered <= BUFFER_BYTES);
 	return AMQP_STATUS_OK;
 }
+
+static int
+put_body(OutboxLink *link, amqp_bytes_t part)
+{
+	int			status = make_place(link);
+	char	   *p;
+
+	if (status != AMQP_STATUS_OK)
+		return status;
+	p = begin_frame(link->buffer + link->buffered, AMQP_FRAME_BODY, part.len);
+	p = put_bytes(p, part.bytes, part.len);
+	p = put8(p, FRAME_END);
+	link->buffered = p - link->buffer;
+	Assert(link->buffered <= BUFFER_BYTES);
+	return AMQP_STATUS_OK;
+}
+
+const OutboxSink outbox_sink_tcp = {
+	.put_head = put_head,
+	.put_body = put_body,
+	.flush = flush,
+	.whole_bytes = FLUSH_BYTES,
+};

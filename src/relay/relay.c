@@ -147,6 +147,19 @@ next_deadline(OutboxRelay *relay, OutboxMonoTime now)
 	return deadline;
 }
 
+static bool
+wait_idle(OutboxRelay *relay, int64 timeout_ms)
+{
+	OutboxWaitFor wait;
+
+	wait.open = outbox_relay_link_open(relay);
+	wait.opened_at = relay->opened_at;
+	wait.confirms = relay->window.outstanding > 0;
+	wait.may_nap = relay->queue->nready == 0 && relay->queue->nwaiting == 0;
+	wait.timeout_ms = timeout_ms;
+	return outbox_waiting_wait(relay->waiting, &wait);
+}
+
 /* The only place where the process waits for work. */
 static void
 wait_for_work(OutboxRelay *relay, bool busy)
@@ -162,8 +175,7 @@ wait_for_work(OutboxRelay *relay, bool busy)
 		if (!PostmasterIsAlive())
 			proc_exit(1);
 	}
-	else if (outbox_relay_wait(relay,
-							   Max(MIN_WAIT_MS, Min(timeout, MAX_WAIT_MS))))
+	else if (wait_idle(relay, Max(MIN_WAIT_MS, Min(timeout, MAX_WAIT_MS))))
 		relay->readable = true;
 	if (MyLatch->is_set)
 	{
@@ -321,7 +333,9 @@ relay_create(void)
 	relay->poll_at = outbox_mono_plus(now, outbox_poll_interval_ms);
 	relay->sweep_at = outbox_mono_plus(now, OUTBOX_SWEEP_MS);
 	relay->maintain_at = now;
+	relay->blame = outbox_blame_create(cxt, relay->queue);
 	outbox_relay_link_create(relay);
+	relay->waiting = outbox_waiting_create(cxt, relay->link);
 	outbox_relay_load_config(relay);
 	return relay;
 }

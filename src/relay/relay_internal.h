@@ -20,10 +20,12 @@
  * batch.c			what one round claims
  * sweep.c			looking for rows that nobody has announced
  * relay_link.c		connecting, losing the connection, confirms
- * relay_unknown.c	what was in flight when the connection was lost
+ * hosts.c			to which host next, and when (plain C)
+ * renewal.c		when messages are refused: another channel?
+ * unknown.c		what was in flight when the connection was lost
  * watch.c			how long the broker is waited for
  * relay_publish.c	sending what is ready
- * relay_wait.c		waiting for work
+ * waiting.c		waiting for work
  *
  *-------------------------------------------------------------------------
  */
@@ -33,48 +35,24 @@
 #include "broker.h"
 #include "clock.h"
 #include "confirms.h"
+#include "hosts.h"
 #include "queue.h"
 #include "reader.h"
+#include "renewal.h"
 #include "route_states.h"
 #include "settler.h"
 #include "shared.h"
 #include "store.h"
 #include "sweep.h"
 #include "unflushed.h"
+#include "unknown.h"
 #include "uri.h"
+#include "waiting.h"
 #include "watch.h"
 #include "watchdog.h"
 
 /* How long to wait for confirms when stopping, or before a new connection. */
 #define OUTBOX_DRAIN_MS			1000
-
-/*
- * The longest wait between two connects to a host.  Shorter than
- * outbox.retry_max may be: when the broker is back, everything waits for this.  A
- * broker that is there and turns us away (a wrong password, a limit) is asked less
- * often than an address where nobody answers, which costs next to nothing.
- */
-#define OUTBOX_RECONNECT_MAX_MS	30000
-#define OUTBOX_UNREACHABLE_MAX_MS 1000
-/* What comes so soon after a connect waits for the same wake-up. */
-#define OUTBOX_TOGETHER_MS		250
-
-/*
- * So many connections are closed because of a message without a wait before the
- * next one, when nothing gets through between; then there is one, and it grows.
- */
-#define OUTBOX_CLOSES_FREE		3
-#define OUTBOX_CLOSES_MS		50
-#define OUTBOX_CLOSES_MAX_MS	1000
-
-/*
- * A channel on which a message is nacked again so long after its first nack is
- * replaced, and so is one that has had no ack by then; the next one after twice as
- * long, up to OUTBOX_RECONNECT_MAX_MS.  That starts anew when a channel went
- * without a nack for OUTBOX_NO_NACK_MS, or the broker ended the connection.
- */
-#define OUTBOX_RENEW_MS			500
-#define OUTBOX_NO_NACK_MS		60000
 
 /* A connection that lived shorter counts as a failure to connect. */
 #define OUTBOX_STABLE_MS		10000
@@ -89,17 +67,6 @@
  */
 #define OUTBOX_MAINTAIN_LOCKED_MS 100
 #define OUTBOX_MAINTAIN_REPORT_MS (10 * 60000)
-
-/* Messages that are sent alone because the broker closed the link because of them. */
-#define OUTBOX_MAX_BLAMED		64
-
-/* What came of the connects to one host. */
-typedef struct OutboxHostTries
-{
-	uint32		failures;		/* of one kind, in a row */
-	int			max_ms;			/* the longest wait after that kind */
-	OutboxMonoTime at;			/* not before */
-} OutboxHostTries;
 
 typedef struct OutboxRelay
 {
@@ -136,18 +103,10 @@ typedef struct OutboxRelay
 	bool		ever_connected;
 	bool		link_was_open;	/* last state that was logged */
 	bool		channel_lost;	/* by a message's fault: no news of the broker */
-	uint32		closes;			/* by the broker, in a row, and no ack between */
-	pg_uuid_t	blamed[OUTBOX_MAX_BLAMED];	/* for them; the latest */
-	uint32		nblamed;		/* ever */
-	OutboxMonoTime renew_at;	/* a nack from then on replaces the channel */
-	bool		renew;			/* one has come */
-	bool		acked;			/* the channel has had an ack */
-	uint32		renewals;		/* in a row */
-	uint32		connect_failures;	/* in a row */
-	OutboxHostTries tries[OUTBOX_MAX_HOSTS];
+	OutboxBlame *blame;
+	OutboxRenewal *renewal;
+	OutboxHosts *hosts;
 	OutboxMonoTime opened_at;	/* the last connection */
-	int			next_host;
-	OutboxMonoTime connect_at;	/* not before; unset: now */
 	OutboxMonoTime send_at;		/* no room to send; try again then; unset: now */
 	int			send_wait_ms;	/* the last such wait; 0: something was sent since */
 	bool		readable;		/* the socket may have something for us */
@@ -163,7 +122,7 @@ typedef struct OutboxRelay
 	OutboxSweep *sweep;
 	OutboxUnflushed *unflushed;
 	OutboxSettler *settler;
-	OutboxMonoTime claim_pace;	/* see relay_wait.c */
+	OutboxWaiting *waiting;
 
 	/* what to look at */
 	int			nprepared;
@@ -230,7 +189,6 @@ extern bool outbox_relay_prepared_leads_to(const OutboxRelay *relay,
 #endif
 
 /* relay_link.c */
-extern void outbox_relay_connect_anew(OutboxRelay *relay);
 extern void outbox_relay_link_create(OutboxRelay *relay);
 extern void outbox_relay_link_step(OutboxRelay *relay, OutboxMonoTime now);
 extern void outbox_relay_receive(OutboxRelay *relay);
@@ -242,17 +200,6 @@ extern OutboxMonoTime outbox_relay_link_deadline(OutboxRelay *relay,
 												 OutboxMonoTime now);
 /* No link, and all hosts were tried in vain. */
 extern bool outbox_relay_broker_down(OutboxRelay *relay);
-
-/* relay_unknown.c */
-/* Everything unconfirmed becomes READY again; true: one of it was blamed. */
-extern bool outbox_relay_reclaim_unknown(OutboxRelay *relay,
-										 const OutboxLinkError *error);
-extern bool outbox_relay_was_blamed(const OutboxRelay *relay,
-									const OutboxMessage *message);
-
-/* relay_wait.c */
-extern bool outbox_relay_wait(OutboxRelay *relay, int64 timeout_ms);
-extern void outbox_relay_count_claim(OutboxRelay *relay);
 
 /* relay_publish.c */
 extern void outbox_relay_publish(OutboxRelay *relay, OutboxMonoTime now);

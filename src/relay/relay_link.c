@@ -4,13 +4,12 @@
  *		The relay's side of the link: connecting, losing it, confirms.
  *
  * Never called inside a transaction.  What becomes of the messages that were in
- * flight when the link is lost is in relay_unknown.c.
+ * flight when the link is lost is in unknown.c.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
-#include "backoff.h"
 #include "common/pg_prng.h"
 #include "fault.h"
 #include "miscadmin.h"
@@ -31,7 +30,7 @@ bool
 outbox_relay_broker_down(OutboxRelay *relay)
 {
 	return !outbox_relay_link_open(relay) &&
-		relay->connect_failures >= (uint32) Max(relay->uri.nhosts, 1);
+		outbox_hosts_all_failed(relay->hosts);
 }
 
 /* ------------------------------------------------------------------ events */
@@ -44,7 +43,7 @@ item_confirmed(void *item, uint64_t tag, void *arg)
 
 	(void) tag;
 	outbox_watch_answered(relay->watch, confirmed->sent_at);
-	relay->acked = true;
+	outbox_renewal_acked(relay->renewal);
 	outbox_route_works(confirmed->route);
 	/* The broker acks what it has returned, too. */
 	if (confirmed->returned)
@@ -56,51 +55,20 @@ item_confirmed(void *item, uint64_t tag, void *arg)
 		outbox_queue_confirmed(relay->queue, confirmed);
 }
 
-/*
- * A nack may be about the channel rather than the queue.  RabbitMQ looks for the
- * leader of a quorum queue when a channel first publishes to it; a channel that
- * finds it dead (as one does that is opened just after a node died) is refused
- * until that node is back, although the queue has had another leader for long.
- * A node without a majority refuses everything.  And where the dead leader is
- * frozen, each refusal takes seconds.  So when a message is refused again, or the
- * channel has brought nothing but refusals, go on to the next host; with a
- * backoff, as the queue may as well be full.
- */
-static void
-note_nack(OutboxRelay *relay, OutboxItem *item)
-{
-	OutboxMonoTime now = outbox_mono_now();
-
-	if (outbox_mono_is_set(relay->renew_at))
-	{
-		if (item->message->attempts > 0 &&
-			outbox_mono_reached(relay->renew_at, now))
-			relay->renew = true;
-		return;
-	}
-	if (outbox_mono_reached(outbox_mono_plus(relay->opened_at,
-											 OUTBOX_NO_NACK_MS),
-							now))
-		relay->renewals = 0;
-	relay->renew_at =
-		outbox_mono_after(outbox_backoff_ms(OUTBOX_RENEW_MS,
-											OUTBOX_RECONNECT_MAX_MS,
-											relay->renewals + 1,
-											pg_prng_uint32(&pg_global_prng_state)));
-}
-
 static void
 item_nacked(void *item, uint64_t tag, void *arg)
 {
 	OutboxRelay *relay = arg;
+	OutboxItem *nacked = item;
 
 	(void) tag;
-	outbox_watch_answered(relay->watch, ((OutboxItem *) item)->sent_at);
-	note_nack(relay, item);
+	outbox_watch_answered(relay->watch, nacked->sent_at);
+	outbox_renewal_nacked(relay->renewal, nacked->message->attempts > 0,
+						  relay->opened_at);
 	/* The exchange has taken it; a queue has not. */
-	outbox_route_works(((OutboxItem *) item)->route);
+	outbox_route_works(nacked->route);
 	pg_atomic_fetch_add_u64(&MySlot->counters.nacked, 1);
-	outbox_queue_rejected(relay->queue, item,
+	outbox_queue_rejected(relay->queue, nacked,
 						  "the broker refused the message (basic.nack): a queue rejected it or failed",
 						  false);
 }
@@ -146,6 +114,12 @@ link_returned(void *arg, const pg_uuid_t *id, int code, const char *text)
 	outbox_queue_returned(relay->queue, item, text);
 }
 
+static uint32
+random_bits(void)
+{
+	return pg_prng_uint32(&pg_global_prng_state);
+}
+
 void
 outbox_relay_link_create(OutboxRelay *relay)
 {
@@ -156,6 +130,10 @@ outbox_relay_link_create(OutboxRelay *relay)
 	events.returned = link_returned;
 	events.arg = relay;
 	relay->link = outbox_link_create(relay->cxt, &events);
+	relay->hosts = outbox_hosts_init(MemoryContextAlloc(relay->cxt,
+														outbox_hosts_bytes()),
+									 random_bits);
+	relay->renewal = outbox_renewal_create(relay->cxt);
 	/* Twice over: acks may come out of order, and the oldest last. */
 	ring = MemoryContextAlloc(relay->cxt,
 							  outbox_confirms_ring_bytes(2 * OUTBOX_MAX_WINDOW));
@@ -165,102 +143,45 @@ outbox_relay_link_create(OutboxRelay *relay)
 
 /* -------------------------------------------------------------------- loss */
 
-/*
- * The next host in turn whose wait is over, at once; or else the time when the
- * first of them is.  One wake-up does for all that comes within a moment.
- */
+/* The host has failed; the next one's turn, or a wait. */
 static void
-choose_host(OutboxRelay *relay)
+schedule_connect(OutboxRelay *relay, bool unreachable)
 {
 	OutboxMonoTime now = outbox_mono_now();
-	OutboxMonoTime moment;
-	int			nhosts = Max(relay->uri.nhosts, 1);
-	int			current = relay->next_host % nhosts;
+	OutboxHostFailure failure;
 
-	relay->connect_at = OUTBOX_MONO_UNSET;
-	for (int i = 1; i <= nhosts; i++)
-	{
-		int			host = (current + i) % nhosts;
-
-		if (outbox_mono_reached(relay->tries[host].at, now))
-		{
-			relay->next_host = host;
-			relay->connect_at = now;
-			return;
-		}
-		if (!outbox_mono_is_set(relay->connect_at) ||
-			outbox_mono_before(relay->tries[host].at, relay->connect_at))
-		{
-			relay->next_host = host;
-			relay->connect_at = relay->tries[host].at;
-		}
-	}
-	moment = outbox_mono_plus(relay->connect_at, OUTBOX_TOGETHER_MS);
-	for (int host = 0; host < nhosts; host++)
-		if (outbox_mono_before(relay->tries[host].at, moment) &&
-			outbox_mono_before(relay->connect_at, relay->tries[host].at))
-			relay->connect_at = relay->tries[host].at;
-	if (outbox_mono_before(relay->poll_at, moment) &&
-		outbox_mono_before(relay->connect_at, relay->poll_at))
-		relay->connect_at = relay->poll_at;
-}
-
-/* The host has failed; max_ms is the longest wait for one that fails like that. */
-static void
-schedule_connect(OutboxRelay *relay, int max_ms)
-{
-	OutboxHostTries *host =
-		&relay->tries[relay->next_host % Max(relay->uri.nhosts, 1)];
-	bool		stable = outbox_mono_is_set(relay->opened_at) &&
+	failure.unreachable = unreachable;
+	failure.stable = outbox_mono_is_set(relay->opened_at) &&
 		outbox_mono_reached(outbox_mono_plus(relay->opened_at,
-											 OUTBOX_STABLE_MS),
-							outbox_mono_now());
-
-	if (stable)
-		relay->connect_failures = 0;
+											 OUTBOX_STABLE_MS), now);
+	failure.initial_ms = outbox_retry_initial_ms;
+	failure.max_ms = outbox_retry_max_ms;
+	failure.wake_at = relay->poll_at;
 	relay->opened_at = OUTBOX_MONO_UNSET;
-	relay->connect_failures++;
-	/* Nobody answered, and now somebody turns us away: that is news. */
-	if (stable || host->max_ms != max_ms)
-		host->failures = 0;
-	host->max_ms = max_ms;
-	host->failures++;
-	host->at =
-		outbox_mono_after(outbox_backoff_ms(outbox_retry_initial_ms,
-											Min(outbox_retry_max_ms, max_ms),
-											host->failures,
-											pg_prng_uint32(&pg_global_prng_state)));
-	choose_host(relay);
+	outbox_hosts_failed(relay->hosts, &failure, now);
 }
 
-/* Other settings, or another wish: all hosts are as good as new. */
-void
-outbox_relay_connect_anew(OutboxRelay *relay)
-{
-	memset(relay->tries, 0, sizeof(relay->tries));
-	relay->connect_failures = 0;
-	relay->connect_at = OUTBOX_MONO_UNSET;
-}
-
-/*
- * A message is to blame, and not the broker: no reason to wait, unless one close
- * follows the other and nothing gets through.
- */
 static void
 schedule_after_close(OutboxRelay *relay, const OutboxLinkError *error)
 {
-	if (relay->acked)
-		relay->closes = 0;
-	relay->closes++;
-	relay->connect_at = relay->closes <= OUTBOX_CLOSES_FREE ?
-		outbox_mono_now() :
-		outbox_mono_after(outbox_backoff_ms(OUTBOX_CLOSES_MS,
-											OUTBOX_CLOSES_MAX_MS,
-											relay->closes - OUTBOX_CLOSES_FREE,
-											pg_prng_uint32(&pg_global_prng_state)));
+	outbox_hosts_closed(relay->hosts, outbox_renewal_has_acked(relay->renewal),
+						outbox_mono_now());
 	/* Perhaps it is the node all the same. */
 	if (error->fault == OUTBOX_FAULT_CONNECTION)
-		relay->next_host = (relay->next_host + 1) % Max(relay->uri.nhosts, 1);
+		outbox_hosts_pass(relay->hosts);
+}
+
+/* What was in flight is unknown; error: NULL if we have closed the link. */
+static bool
+reclaim_unknown(OutboxRelay *relay, const OutboxLinkError *error)
+{
+	OutboxBlamed blamed =
+		outbox_blame_unknown(relay->blame, &relay->window, error);
+
+	if (blamed.broken != NULL)
+		outbox_relay_route_broken(relay, blamed.broken, error->text);
+	outbox_relay_stop_routes(relay);
+	return blamed.any;
 }
 
 void
@@ -270,7 +191,7 @@ outbox_relay_link_lost(OutboxRelay *relay)
 	bool		blamed;
 
 	outbox_slot_set_error(error->text);
-	blamed = outbox_relay_reclaim_unknown(relay, error);
+	blamed = reclaim_unknown(relay, error);
 	relay->channel_lost = blamed || error->fault == OUTBOX_FAULT_CHANNEL;
 	if (relay->channel_lost)
 		ereport(DEBUG1,
@@ -279,7 +200,7 @@ outbox_relay_link_lost(OutboxRelay *relay)
 		ereport(LOG,
 				(errmsg("outbox relay lost its connection to the broker"),
 				 errdetail_internal("%s", error->text)));
-	else if (relay->connect_failures == 0)
+	else if (!outbox_hosts_any_failed(relay->hosts))
 		ereport(MySlot->told == OUTBOX_TOLD_DOWN ? DEBUG1 : LOG,
 				(errmsg("outbox relay could not connect to the broker"),
 				 errdetail_internal("%s", error->text),
@@ -287,18 +208,16 @@ outbox_relay_link_lost(OutboxRelay *relay)
 	if (!relay->channel_lost)
 		MySlot->told = OUTBOX_TOLD_DOWN;
 	relay->send_at = OUTBOX_MONO_UNSET;
-	relay->renew_at = OUTBOX_MONO_UNSET;
-	relay->renew = false;
-	/* Another node has died: what the next channel is refused is news. */
+	outbox_renewal_closed(relay->renewal);
+	/* Another node has died. */
 	if (relay->link_was_open && !relay->channel_lost)
-		relay->renewals = 0;
+		outbox_renewal_other_broker(relay->renewal);
 	/* What is unknown is sent again from memory: is it still there? */
 	relay->touch = true;
 	if (error->message)
 		schedule_after_close(relay, error);
 	else
-		schedule_connect(relay, error->unreachable ?
-						 OUTBOX_UNREACHABLE_MAX_MS : OUTBOX_RECONNECT_MAX_MS);
+		schedule_connect(relay, error->unreachable);
 	relay->link_was_open = false;
 }
 
@@ -306,10 +225,9 @@ void
 outbox_relay_close(OutboxRelay *relay, bool polite)
 {
 	outbox_link_close(relay->link, polite);
-	(void) outbox_relay_reclaim_unknown(relay, NULL);
+	(void) reclaim_unknown(relay, NULL);
 	relay->send_at = OUTBOX_MONO_UNSET;
-	relay->renew_at = OUTBOX_MONO_UNSET;
-	relay->renew = false;
+	outbox_renewal_closed(relay->renewal);
 	relay->link_was_open = false;
 }
 
@@ -336,7 +254,7 @@ link_opened(OutboxRelay *relay)
 	relay->ever_connected = true;
 	relay->readable = true;
 	relay->link_was_open = true;
-	relay->acked = false;
+	outbox_renewal_opened(relay->renewal);
 	relay->pipe_was_clear = false;
 	outbox_watch_reset(relay->watch);
 	relay->opened_at = outbox_mono_now();
@@ -347,7 +265,7 @@ link_opened(OutboxRelay *relay)
 static void
 connect_start(OutboxRelay *relay)
 {
-	OutboxHost *host = &relay->uri.hosts[relay->next_host % relay->uri.nhosts];
+	OutboxHost *host = &relay->uri.hosts[outbox_hosts_current(relay->hosts)];
 	OutboxLinkTarget target;
 	char		text[OUTBOX_TEXT_SIZE];
 	char	   *password;
@@ -360,7 +278,7 @@ connect_start(OutboxRelay *relay)
 	if (detail != NULL)
 	{
 		outbox_relay_load_config(relay);
-		schedule_connect(relay, OUTBOX_RECONNECT_MAX_MS);
+		schedule_connect(relay, false);
 		return;
 	}
 
@@ -446,7 +364,7 @@ drain_for_reconnect(OutboxRelay *relay, OutboxMonoTime now)
 	outbox_relay_close(relay, true);
 	relay->reconnect = false;
 	relay->drain_since = OUTBOX_MONO_UNSET;
-	outbox_relay_connect_anew(relay);
+	outbox_hosts_anew(relay->hosts);
 }
 
 static void
@@ -461,28 +379,26 @@ check_confirm_timeout(OutboxRelay *relay, OutboxMonoTime now)
 			 errdetail_internal("%s", late)));
 	outbox_slot_set_error(late);
 	outbox_relay_close(relay, false);
-	schedule_connect(relay, OUTBOX_RECONNECT_MAX_MS);
+	schedule_connect(relay, false);
 }
 
 /* Only the first one in a row is news; a queue may be full for days. */
 static void
 check_renewal(OutboxRelay *relay, OutboxMonoTime now)
 {
+	bool		first;
+
 	/* A message that takes long to get there is no sign of anything. */
 	if (outbox_watch_bytes_under_way(relay->watch))
 		return;
-	if (!relay->acked && outbox_mono_is_set(relay->renew_at) &&
-		outbox_mono_reached(relay->renew_at, now))
-		relay->renew = true;
-	if (!relay->renew || relay->reconnect)
+	if (relay->reconnect || !outbox_renewal_due(relay->renewal, now))
 		return;
-	relay->renew = false;
-	ereport(relay->renewals == 0 ? LOG : DEBUG1,
+	first = outbox_renewal_count(relay->renewal) == 1;
+	ereport(first ? LOG : DEBUG1,
 			(errmsg("outbox relay gives its connection to the broker up"),
 			 errdetail("Messages were refused (basic.nack); another node may find a leader of their queue.")));
-	relay->channel_lost = relay->renewals > 0;
-	relay->renewals++;
-	relay->next_host = (relay->next_host + 1) % Max(relay->uri.nhosts, 1);
+	relay->channel_lost = !first;
+	outbox_hosts_pass(relay->hosts);
 	relay->reconnect = true;
 }
 
@@ -503,7 +419,8 @@ outbox_relay_link_step(OutboxRelay *relay, OutboxMonoTime now)
 	/* Refused: the next host, with the same wake-up. */
 	if (outbox_link_state(relay->link) == OUTBOX_LINK_CLOSED &&
 		outbox_enabled && relay->attached && relay->config_error == NULL &&
-		outbox_mono_reached(relay->connect_at, outbox_mono_now()))
+		outbox_mono_reached(outbox_hosts_connect_at(relay->hosts),
+							outbox_mono_now()))
 		connect_start(relay);
 }
 
@@ -522,12 +439,13 @@ outbox_relay_link_deadline(OutboxRelay *relay, OutboxMonoTime now)
 		outbox_mono_earlier(&deadline,
 							outbox_mono_plus(now, outbox_link_heartbeat_due_ms(relay->link)));
 		outbox_mono_earlier(&deadline, outbox_watch_deadline(relay->watch, now));
-		if (!relay->acked && !relay->reconnect &&
-			!outbox_watch_bytes_under_way(relay->watch))
-			outbox_mono_earlier(&deadline, relay->renew_at);
+		if (!relay->reconnect && !outbox_watch_bytes_under_way(relay->watch))
+			outbox_mono_earlier(&deadline,
+								outbox_renewal_deadline(relay->renewal));
 	}
 	else if (relay->config_error == NULL && outbox_enabled && relay->attached)
-		outbox_mono_earlier(&deadline, relay->connect_at);
+		outbox_mono_earlier(&deadline,
+							outbox_hosts_connect_at(relay->hosts));
 	return deadline;
 }
 
@@ -561,7 +479,7 @@ outbox_relay_receive(OutboxRelay *relay)
 				 errdetail("The broker confirmed or returned a message that was not outstanding.")));
 		outbox_slot_set_error("the broker confirmed or returned a message that was not outstanding");
 		outbox_relay_close(relay, false);
-		schedule_connect(relay, OUTBOX_RECONNECT_MAX_MS);
+		schedule_connect(relay, false);
 	}
 	relay->protocol_error = false;
 }

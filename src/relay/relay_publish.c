@@ -25,7 +25,7 @@ static bool
 is_risky(OutboxRelay *relay, OutboxItem *item)
 {
 	return item->route->failures > 0 ||
-		outbox_relay_was_blamed(relay, item->message);
+		outbox_blame_was_blamed(relay->blame, item->message);
 }
 
 /*

@@ -209,7 +209,7 @@ static void
 round_committed(OutboxRelay *relay, OutboxSettling *settling, OutboxBatch *batch)
 {
 	if (batch->count > 0)
-		outbox_relay_count_claim(relay);
+		outbox_waiting_claimed(relay->waiting);
 	outbox_settler_committed(relay->settler, settling);
 	/* Their keys do not wait for what is not there. */
 	if (settling->taken_away)

@@ -261,8 +261,7 @@ outbox_relay_load_config(OutboxRelay *relay)
 	relay->config_cxt = new_cxt;
 	relay->config_text = text;
 	relay->uri = uri;
-	relay->next_host = 0;
-	outbox_relay_connect_anew(relay);
+	outbox_hosts_set(relay->hosts, uri.nhosts);
 }
 
 /* SIGHUP. */

@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * relay_wait.c
+ * waiting.c
  *		Waiting for the latch, the socket, the time.
  *
  * WaitLatchOrSocket() makes a set of events for each wait and throws it away
@@ -20,51 +20,69 @@
 
 #include "compat.h"
 #include "miscadmin.h"
-#include "relay_internal.h"
+#include "shared.h"
 #include "storage/latch.h"
 #include "utils/memutils.h"
 #include "utils/wait_event.h"
 #include "wait_event.h"
+#include "waiting.h"
 
 #define PACE_US		1000
 #define PACE_BURST	8
 
-static WaitEventSet *set = NULL;
-static OutboxMonoTime set_opened_at;	/* of the connection in it */
-
-static void
-drop_set(void)
+struct OutboxWaiting
 {
-	if (set != NULL)
-		FreeWaitEventSet(set);
-	set = NULL;
+	OutboxLink *link;
+	WaitEventSet *set;			/* NULL: none */
+	OutboxMonoTime set_opened_at;	/* of the connection in it */
+	OutboxMonoTime pace;		/* of claims: the next one is not before */
+};
+
+OutboxWaiting *
+outbox_waiting_create(MemoryContext cxt, OutboxLink *link)
+{
+	OutboxWaiting *waiting = MemoryContextAllocZero(cxt, sizeof(OutboxWaiting));
+
+	waiting->link = link;
+	return waiting;
 }
 
 static void
-make_set(pgsocket sock)
+drop_set(OutboxWaiting *waiting)
 {
-	set = compat_create_wait_set(3);
+	if (waiting->set != NULL)
+		FreeWaitEventSet(waiting->set);
+	waiting->set = NULL;
+}
+
+static void
+make_set(OutboxWaiting *waiting, OutboxMonoTime opened_at)
+{
+	WaitEventSet *set = compat_create_wait_set(3);
+
 	AddWaitEventToSet(set, WL_LATCH_SET, PGINVALID_SOCKET, MyLatch, NULL);
 	AddWaitEventToSet(set, WL_EXIT_ON_PM_DEATH, PGINVALID_SOCKET, NULL, NULL);
-	AddWaitEventToSet(set, WL_SOCKET_READABLE, sock, NULL, NULL);
+	AddWaitEventToSet(set, WL_SOCKET_READABLE,
+					  outbox_link_socket(waiting->link), NULL, NULL);
+	waiting->set = set;
+	waiting->set_opened_at = opened_at;
 }
 
 /* Waits with the set of the open connection; true: the socket is readable. */
 static bool
-wait_open(OutboxRelay *relay, pgsocket sock, int64 timeout_ms)
+wait_open(OutboxWaiting *waiting, const OutboxWaitFor *wait)
 {
 	WaitEvent	events[3];
 	int			n;
 
-	if (set != NULL && set_opened_at.us != relay->opened_at.us)
-		drop_set();
-	if (set == NULL)
-	{
-		make_set(sock);
-		set_opened_at = relay->opened_at;
-	}
-	n = WaitEventSetWait(set, timeout_ms, events, lengthof(events),
-						 outbox_wait_event(relay->window.outstanding > 0 ?
+	if (waiting->set != NULL &&
+		waiting->set_opened_at.us != wait->opened_at.us)
+		drop_set(waiting);
+	if (waiting->set == NULL)
+		make_set(waiting, wait->opened_at);
+	n = WaitEventSetWait(waiting->set, wait->timeout_ms, events,
+						 lengthof(events),
+						 outbox_wait_event(wait->confirms ?
 										   OUTBOX_WAIT_CONFIRM :
 										   OUTBOX_WAIT_RELAY));
 	for (int i = 0; i < n; i++)
@@ -75,28 +93,24 @@ wait_open(OutboxRelay *relay, pgsocket sock, int64 timeout_ms)
 
 /* --------------------------------------------------------------------- pace */
 
-/* A round has claimed something. */
 void
-outbox_relay_count_claim(OutboxRelay *relay)
+outbox_waiting_claimed(OutboxWaiting *waiting)
 {
 	int64		earliest = outbox_mono_now().us - PACE_BURST * PACE_US;
 
-	relay->claim_pace.us = Max(relay->claim_pace.us, earliest) + PACE_US;
+	waiting->pace.us = Max(waiting->pace.us, earliest) + PACE_US;
 }
 
 /*
- * Naps until the next claim may be, if what is in memory needs nobody's hand.
- * Afterwards the caller looks into the inbox: what came into it during the nap
+ * Naps until the next claim may be.  Afterwards the caller looks into the inbox: what came into it during the nap
  * has not set the latch.
  */
 static bool
-nap(OutboxRelay *relay)
+nap(OutboxWaiting *waiting, const OutboxWaitFor *wait)
 {
-	int64		us = relay->claim_pace.us - outbox_mono_now().us;
-	OutboxQueue *queue = relay->queue;
+	int64		us = waiting->pace.us - outbox_mono_now().us;
 
-	if (us <= 0 || queue->nready > 0 || queue->nwaiting > 0 ||
-		!outbox_relay_link_open(relay))
+	if (us <= 0 || !wait->may_nap || !wait->open)
 		return false;
 	MySlot->napping = true;
 	outbox_wait_start(OUTBOX_WAIT_RELAY);
@@ -109,29 +123,25 @@ nap(OutboxRelay *relay)
 
 /* --------------------------------------------------------------------- wait */
 
-/*
- * Waits for the latch, the socket if there is one, or so many milliseconds.
- * Returns whether the socket is readable.
- */
 bool
-outbox_relay_wait(OutboxRelay *relay, int64 timeout_ms)
+outbox_waiting_wait(OutboxWaiting *waiting, const OutboxWaitFor *wait)
 {
-	pgsocket	sock = outbox_link_socket(relay->link);
+	pgsocket	sock = outbox_link_socket(waiting->link);
 	int			events = WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH;
 	bool		connecting = false;
 
-	if (nap(relay))
+	if (nap(waiting, wait))
 		return true;
-	if (outbox_relay_link_open(relay))
-		return wait_open(relay, sock, timeout_ms);
-	drop_set();
+	if (wait->open)
+		return wait_open(waiting, wait);
+	drop_set(waiting);
 	/* Writable says that a connect has ended, and else nothing of use. */
 	if (sock != PGINVALID_SOCKET)
 	{
-		connecting = outbox_link_state(relay->link) == OUTBOX_LINK_CONNECTING;
+		connecting = outbox_link_state(waiting->link) == OUTBOX_LINK_CONNECTING;
 		events |= connecting ? WL_SOCKET_WRITEABLE : WL_SOCKET_READABLE;
 	}
-	return (WaitLatchOrSocket(MyLatch, events, sock, timeout_ms,
+	return (WaitLatchOrSocket(MyLatch, events, sock, wait->timeout_ms,
 							  outbox_wait_event(connecting ?
 												OUTBOX_WAIT_CONNECT :
 												OUTBOX_WAIT_RELAY)) &

@@ -1,0 +1,63 @@
+/*-------------------------------------------------------------------------
+ *
+ * hosts.h
+ *		To which host of the broker to connect next, and when.
+ *
+ * Plain C without a PostgreSQL header, so that test/unit can drive it alone.
+ *
+ *		connect to current --failed--> the next one whose wait is over, at once,
+ *							           or the first whose wait will be
+ *				\--opened, and closed because of a message--> again, soon
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTBOX_HOSTS_H
+#define OUTBOX_HOSTS_H
+
+#include "clock.h"
+
+#include <stddef.h>
+
+typedef struct OutboxHosts OutboxHosts;
+
+/* What was of the last connect, or connection. */
+typedef struct OutboxHostFailure
+{
+	bool		unreachable;	/* nobody answered; else somebody turned us away */
+	bool		stable;			/* it was connected, and for long */
+	int64_t		initial_ms;		/* as is set: the first wait, and the longest */
+	int64_t		max_ms;
+	OutboxMonoTime wake_at;		/* somebody wakes up then anyhow */
+} OutboxHostFailure;
+
+/* Bytes that one needs; the caller allocates.  random: of all 32 bits. */
+extern size_t outbox_hosts_bytes(void);
+extern OutboxHosts *outbox_hosts_init(void *memory,
+									  uint32_t (*random) (void));
+
+/* There are n hosts, and nothing is known of them: begin with the first one. */
+extern void outbox_hosts_set(OutboxHosts *hosts, int n);
+/* Other settings, or another wish: all hosts are as good as new. */
+extern void outbox_hosts_anew(OutboxHosts *hosts);
+/* Go on with the next one. */
+extern void outbox_hosts_pass(OutboxHosts *hosts);
+
+/* The current one has failed. */
+extern void outbox_hosts_failed(OutboxHosts *hosts,
+								const OutboxHostFailure *failure,
+								OutboxMonoTime now);
+/*
+ * A message is to blame, and not the broker: no reason to wait, unless one close
+ * follows the other and nothing gets through.
+ */
+extern void outbox_hosts_closed(OutboxHosts *hosts, bool got_through,
+								OutboxMonoTime now);
+
+extern int	outbox_hosts_current(const OutboxHosts *hosts);
+/* Connect to it then; unset: now. */
+extern OutboxMonoTime outbox_hosts_connect_at(const OutboxHosts *hosts);
+/* Has a connect failed since the last stable connection?  On all hosts? */
+extern bool outbox_hosts_any_failed(const OutboxHosts *hosts);
+extern bool outbox_hosts_all_failed(const OutboxHosts *hosts);
+
+#endif							/* OUTBOX_HOSTS_H */

@@ -454,8 +454,8 @@ static const struct
 	{OP_bounce, 5, 50},
 	{OP_drop, 3, 40},
 	{OP_close, 3, 30},
-	{OP_block, 2, 20},
-	{OP_unblock, 4, 100},
+	{OP_block, 4, 25},
+	{OP_unblock, 8, 100},
 	{OP_fail, 6, 50},
 	{OP_error, 2, 30},
 	{OP_kill, 1, 20},
@@ -519,6 +519,13 @@ sim_history_draw(SimHistory *history, uint64 seed)
 		history->config.sweep_ms = 2000;
 		history->config.poll_ms = 1000;
 		draw.weight[OP_silent] = 10;
+	}
+	/* More prepared transactions than the inbox holds. */
+	if (chance(5))
+	{
+		draw.weight[OP_relay] /= 4;
+		draw.weight[OP_prepare] = 40;
+		draw.weight[OP_commit_prepared] = 20;
 	}
 	for (int op = 0; op < OP_COUNT; op++)
 		draw.total += draw.weight[op];

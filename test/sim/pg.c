@@ -637,6 +637,9 @@ int			MyProcPid = 1;
 Oid			MyDatabaseId = SIM_DATABASE;
 int			MaxBackends = SIM_BACKENDS + 1;
 LWLockPadded *MainLWLockArray;
+/* Of inline functions that nothing here calls. */
+TransactionId CheckXidAlive;
+bool		bsysscan;
 
 bool
 PostmasterIsAliveInternal(void)

@@ -60,6 +60,7 @@ typedef struct SimConfig
 /* The steps, with their names and what they do. */
 #define SIM_OPS(X) \
 	X(relay, "passes N points, or waits until its deadline") \
+	X(idle, "passes points until it waits") \
 	X(time, "MS: time passes") \
 	X(begin, "P ASYNC: a transaction of backend P") \
 	X(row, "P ROW KEY ROUTE DUE SIZE: enqueues; key 0: none; due in ms, 0: now; size in kB") \
@@ -188,6 +189,11 @@ extern void sim_broken(const char *check, const char *fmt,...) pg_attribute_prin
 
 /* The relay comes to a wall: others get their turn. */
 extern void sim_point(const char *name);
+extern const char *sim_point_name;	/* where it is */
+extern long sim_worker_began;	/* points that had been passed then */
+extern bool sim_latch_is_set(void);
+/* Ends the history here, whatever it was at. */
+extern void sim_stop(void) __attribute__((noreturn));
 extern void sim_do(const SimStep *step);
 extern void sim_wake_relay(void);
 /* Lets the process end at once, from wherever it is. */

@@ -63,11 +63,14 @@ int			sim_worker_number;
 int			sim_fail[CALL_COUNT];
 uint64		sim_learnt;
 int			sim_sweep_ms;
+const char *sim_point_name;
+long		sim_worker_began;
 int			sim_merge_distance;
 int			sim_key_waiting_max;
 
 static SimSource source;
 static int	budget;				/* points to pass before the next step */
+static bool until_idle;			/* the same until it waits */
 static bool in_step;			/* others run: their points are not ours */
 static sigjmp_buf history_end;
 static long turn_points;		/* when the relay last waited, or began */
@@ -107,6 +110,18 @@ sim_broken(const char *check, const char *fmt,...)
 	siglongjmp(history_end, 1);
 }
 
+void
+sim_stop(void)
+{
+	siglongjmp(history_end, 1);
+}
+
+bool
+sim_latch_is_set(void)
+{
+	return MyLatch->is_set;
+}
+
 /* -------------------------------------------------------------------- points */
 
 /* Steps of others, until the relay may go on; true: time is to pass. */
@@ -115,7 +130,7 @@ others(void)
 {
 	SimStep		step;
 
-	if (sim_resting)
+	if (sim_resting || until_idle)
 		return true;
 	if (budget > 0)
 	{
@@ -133,6 +148,11 @@ others(void)
 		budget = Max(step.arg[0], 1);
 		return false;
 	}
+	if (step.op == OP_idle)
+	{
+		until_idle = true;
+		return false;
+	}
 	sim_do(&step);
 	return false;
 }
@@ -143,6 +163,7 @@ sim_point(const char *name)
 	if (in_step)
 		return;
 	sim_trace("  . %s", name);
+	sim_point_name = name;
 	sim_points++;
 	sim_verdict.steps++;
 	if (sim_points - turn_points > 20000)
@@ -285,6 +306,7 @@ wait_until(int64 timeout_ms, uint32 wanted)
 	uint32		events = 0;
 
 	sim_point("wait");
+	sim_point_name = "wait";
 	turn_points = sim_points;
 	sim_relay_waits = true;
 	while (events == 0)
@@ -302,7 +324,9 @@ wait_until(int64 timeout_ms, uint32 wanted)
 			if (!rest(deadline))
 				sim_now = deadline;
 		}
-		else if (others() && !sim_resting)
+		else if (until_idle)
+			until_idle = false;
+		else if (others() && !sim_resting && !until_idle)
 			sim_now = deadline;
 	}
 	sim_relay_waits = false;
@@ -501,10 +525,7 @@ proc_exit(int code)
 	sim_end_process();
 }
 
-#ifdef pqsignal
 #undef pqsignal
-#endif
-
 #if PG_VERSION_NUM >= 180000
 void
 pqsignal_be(int signo, pqsigfunc func)
@@ -683,6 +704,7 @@ run_worker(OutboxSlot *slot, uint64 generation)
 	sim_relay_runs = true;
 	sim_process_end = &end;
 	turn_points = sim_points;
+	sim_worker_began = sim_points;
 	sim_learnt = 0;
 	sim_learn((uint64) sim_now);
 	if (sigsetjmp(end, 0) == 0)
@@ -698,12 +720,14 @@ sim_run(const SimConfig *config, SimSource from)
 	memset(&sim_verdict, 0, sizeof(sim_verdict));
 	source = from;
 	budget = 0;
+	until_idle = false;
 	in_step = false;
 	sim_now = START_US;
 	sim_points = 0;
 	turn_points = 0;
 	sim_turns = 0;
 	sim_worker_number = 0;
+	sim_worker_began = 0;
 	sim_resting = false;
 	sim_relay_runs = false;
 	sim_relay_waits = false;
@@ -786,6 +810,7 @@ act(const SimStep *step)
 	switch (step->op)
 	{
 		case OP_relay:
+		case OP_idle:
 		case OP_COUNT:
 			break;
 		case OP_time:

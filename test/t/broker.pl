@@ -40,7 +40,7 @@ END
 my $checker = OutboxTest::Checker->install($node);
 my $state = 'SELECT state FROM outbox_status';
 my $consumer;
-my ($connections, $log_mark);
+my $log_mark;
 
 # Each case has its own ledger and consumer; nothing is left of the one before.
 sub begin
@@ -52,24 +52,19 @@ sub begin
 	$node->sql('TRUNCATE test_sent, outbox_archive');
 	$consumer = OutboxTest::Consumer->start($rabbit, exchange => 'outbox');
 	$node->wait_sql($state, 'idle');
-	$connections = $proxy->stats->{connections};
+	$proxy->mark_connections;
 	$log_mark = $node->log_end;
 	return;
-}
-
-sub reconnects
-{
-	return $proxy->stats->{connections} - $connections;
 }
 
 # The same link with another setting of it.
 sub set_and_reconnect
 {
 	my ($setting, $value) = @_;
-	$connections = $proxy->stats->{connections};
+	$proxy->mark_connections;
 	$node->set($setting, $value);
 	wait_until("reconnect with $setting = $value",
-		sub { reconnects() >= 1 });
+		sub { $proxy->reconnects >= 1 });
 	$node->wait_sql($state, 'idle');
 	return;
 }
@@ -80,31 +75,9 @@ sub finish
 	my ($what, %params) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 
-	$node->wait_drained($FULL ? 300 : 60);
-	$consumer->wait_count(
-		$node->sql(q{SELECT count(*) FROM test_sent s WHERE NOT EXISTS
-			(SELECT FROM outbox o WHERE o.id = s.id AND status = 'failed')}));
-	return $checker->check($what, [ $consumer->stop ],
-		case => $what,
+	return $checker->finish($what, $consumer,
+		wait => $FULL ? 300 : 120,
 		window => $WINDOW, %params);
-}
-
-sub nobody_paid
-{
-	my ($what) = @_;
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	is( $node->sql(
-			q{SELECT count(*) FILTER (WHERE attempts > 0),
-				count(*) FILTER (WHERE status = 'failed') FROM outbox_messages}),
-		'0|0',
-		"$what: no attempt is counted and no message has failed");
-	return;
-}
-
-sub relay_lines
-{
-	return grep { /\] outbox (relay|launcher) LOG:/ } split /\n/,
-	  $node->log_text($log_mark);
 }
 
 # Somebody in another database notices nothing.
@@ -125,7 +98,8 @@ sub others_go_on
 sub start_load
 {
 	my (%params) = @_;
-	return $checker->load($FULL ? 300_000 : 100_000, keys => 50, %params);
+	# at a rate that leaves the machine something for the other tests
+	return $checker->load($FULL ? 300_000 : 100_000, keys => 50, pause_ms => 5, %params);
 }
 
 sub stop_load
@@ -187,9 +161,9 @@ $rabbit->resume;
 $consumer->wait_count($consumer->unique + 500);
 stop_load($load, 'F3');
 my $v = finish('F3: broker stopped for 3 heartbeats',
-	interruptions => reconnects() + 1);
-nobody_paid('F3');
-note reconnects() . " reconnects, $v->{duplicates} duplicates";
+	interruptions => $proxy->reconnects + 1);
+$node->nobody_paid('F3');
+note $proxy->reconnects . " reconnects, $v->{duplicates} duplicates";
 
 # --- F26: the worker is busy in SQL for three heartbeats
 
@@ -215,10 +189,10 @@ $node->wait_sql(
 		AND wait_event = 'PgSleep'}, 1);
 $load->wait;
 $v = finish('F26: worker busy for 3 heartbeats', interruptions => 1);
-is(reconnects(), 1, 'F26: one reconnect');
-nobody_paid('F26');
+is($proxy->reconnects, 1, 'F26: one reconnect');
+$node->nobody_paid('F26');
 $node->sql('DROP TRIGGER test_slow ON outbox');
-note reconnects() . " reconnects, $v->{duplicates} duplicates";
+note $proxy->reconnects . " reconnects, $v->{duplicates} duplicates";
 set_and_reconnect('outbox.heartbeat', '15s');
 
 # --- F7: memory alarm under load
@@ -242,7 +216,7 @@ wait_until(
 is($node->sql($state), 'blocked', 'F7: the state is "blocked" all the time');
 is($blocked, $looks, 'F7: in every look at it');
 others_go_on('F7');
-nobody_paid('F7, during the alarm');
+$node->nobody_paid('F7, during the alarm');
 my $before = $consumer->unique;
 $rabbit->memory_alarm(0);
 $start = time;
@@ -251,9 +225,9 @@ cmp_ok(time - $start, '<', 2, 'F7: the flow resumes within 2 s');
 note sprintf 'resumed %.2f s after rabbitmqctl', time - $start;
 stop_load($load, 'F7');
 $v = finish('F7: memory alarm', interruptions => 0);
-is(reconnects(), 0, 'F7: no reconnect');
+is($proxy->reconnects, 0, 'F7: no reconnect');
 is($v->{duplicates}, 0, 'F7: no duplicate');
-is(scalar(relay_lines()), 2, 'F7: a line for the change, and one back');
+is(scalar($node->relay_lines($log_mark)), 2, 'F7: a line for the change, and one back');
 
 # --- F8: disk alarm while idle, then three messages
 
@@ -263,13 +237,13 @@ $checker->enqueue(3);
 $node->wait_sql($state, 'blocked', 5);
 is($node->sql('SELECT count(*) FROM test_sent'), 3, 'F8: enqueue goes on');
 others_go_on('F8');
-nobody_paid('F8, during the alarm');
+$node->nobody_paid('F8, during the alarm');
 $rabbit->disk_alarm(0);
 $start = time;
 $consumer->wait_count(3);
 cmp_ok(time - $start, '<', 2, 'F8: delivered within 2 s');
 $v = finish('F8: disk alarm while idle', interruptions => 0);
-is(reconnects() + $v->{duplicates}, 0, 'F8: no reconnect, no duplicate');
+is($proxy->reconnects + $v->{duplicates}, 0, 'F8: no reconnect, no duplicate');
 
 # --- F12: the binding is removed, and comes back
 
@@ -288,7 +262,7 @@ foreach my $round (1 .. ($FULL ? 20 : 3))
 }
 $load->wait;
 $v = finish('F12: binding removed under load', interruptions => 0);
-is($v->{duplicates} + reconnects(), 0,
+is($v->{duplicates} + $proxy->reconnects, 0,
 	'F12: what was returned was not taken for published, and nothing else again');
 cmp_ok(
 	$node->sql('SELECT sum(attempts) FROM outbox_archive'),
@@ -334,10 +308,10 @@ is($node->sql('SELECT count(*), max(attempts) FROM outbox_archive'),
 is($node->sql(q{SELECT count(*) FROM outbox_status
 	WHERE state = 'idle' AND last_error !~ 'route "'}), 1,
 	'F11: the route is not broken');
-cmp_ok(scalar relay_lines(), '<=', 1, 'F11: few lines in the log');
+cmp_ok(scalar $node->relay_lines($log_mark), '<=', 1, 'F11: few lines in the log');
 $v = finish('F11: topic permission', failed => 3,
-	interruptions => reconnects());
-note reconnects() . " reconnects, $v->{duplicates} duplicates";
+	interruptions => $proxy->reconnects);
+note $proxy->reconnects . " reconnects, $v->{duplicates} duplicates";
 unlike($node->sql('SELECT last_error FROM outbox_status'),
 	qr/password|amqp:/, 'F11: no secret is shown');
 $consumer = OutboxTest::Consumer->start($rabbit, exchange => 'outbox');
@@ -366,7 +340,7 @@ foreach my $round (1 .. 3)
 {
 	$node->sql(q{DELETE FROM outbox WHERE route IN ('secret', 'missing')});
 	my $normal = drain_rate($drain);
-	my $n = reconnects();
+	my $n = $proxy->reconnects;
 	my $broken = drain_rate(
 		$drain,
 		sub {
@@ -374,7 +348,7 @@ foreach my $round (1 .. 3)
 					route => CASE i % 2 WHEN 0 THEN 'secret' ELSE 'missing' END))
 				FROM generate_series(1, 1000) i});
 		});
-	$n = reconnects() - $n;
+	$n = $proxy->reconnects - $n;
 	$probes += $n;
 	push @figures,
 	  sprintf '%d a second, %d with broken routes (%.2f), %d probes', $normal,
@@ -388,15 +362,15 @@ cmp_ok($best, '>=', 0.8,
 cmp_ok($probes, '>', 0, 'F9: the broken routes were tried');
 
 # Under a load that lasts: one probe a backoff, and what each costs others.
-$before = reconnects();
+$before = $proxy->reconnects;
 $load = start_load(per_tx => 10);
 wait_until('some probes under load',
-	sub { reconnects() >= $before + ($FULL ? 30 : 3) });
+	sub { $proxy->reconnects >= $before + ($FULL ? 30 : 3) });
 $start = time;
-my $n = reconnects();
+my $n = $proxy->reconnects;
 wait_until('some more probes',
 	sub { time - $start > ($FULL ? 20 : 3) });
-$n = reconnects() - $n;
+$n = $proxy->reconnects - $n;
 cmp_ok($n, '<=', 1 + (time - $start) / 0.7,
 	'F9: no more than one probe a backoff');
 note sprintf '%d probes in %.1f s', $n, time - $start;
@@ -407,7 +381,7 @@ is( $node->sql(
 	'1000|0|pending',
 	'F9: messages of broken routes wait, with no attempt counted');
 $node->wait_sql(q{SELECT count(*) FROM outbox WHERE route = 'default'}, 0);
-$n = reconnects();
+$n = $proxy->reconnects;
 $rabbit->ctl('set_permissions', '-p', '/', 'guest', '.*', '.*', '.*');
 $rabbit->amqp('exchange', 'not.there', ',', 'queue', 'missing', ',', 'bind',
 	'missing', 'not.there');
@@ -448,7 +422,7 @@ cmp_ok($worst, '<', 2 * 3 + 1,
 note sprintf 'worst %.2f s', $worst;
 stop_load($load, 'F27');
 finish('F27: two brokers in turns', interruptions => $changes + 1);
-nobody_paid('F27');
+$node->nobody_paid('F27');
 $node->unset('outbox.broker_uri');
 
 # --- F28: a long outage.  With the defaults a relay tries about 125 times in an
@@ -466,17 +440,17 @@ while ($rounds++ < 5 && !grep { $_ >= 0.8 } @ratios)
 {
 	my $normal = drain_rate($backlog);
 	$log_mark = $node->log_end;
-	$connections = $proxy->stats->{connections};
+	$proxy->mark_connections;
 
 	# taken, and closed with the first byte
 	$proxy->do('cut up 1', 'close');
 	$checker->enqueue($backlog, keys => 2000, per_tx => 1000);
-	wait_until('tries of a long outage', sub { reconnects() >= $tries }, 120);
+	wait_until('tries of a long outage', sub { $proxy->reconnects >= $tries }, 120);
 	is($node->sql($state), 'broker down', 'F28: the outage is shown');
-	nobody_paid('F28, during the outage');
+	$node->nobody_paid('F28, during the outage');
 	is($node->sql('SELECT backlog FROM outbox_status'),
 		$backlog, 'F28: the backlog is shown');
-	my @lines = relay_lines();
+	my @lines = $node->relay_lines($log_mark);
 	cmp_ok(scalar @lines, '<=', 2, 'F28: the log tells the change of state');
 	my $back = $node->sql('SELECT clock_timestamp()');
 	$proxy->do('cut up off');
@@ -488,13 +462,13 @@ while ($rounds++ < 5 && !grep { $_ >= 0.8 } @ratios)
 					FROM outbox_archive WHERE published_at > '$back'}))[0]};
 	push @ratios, $rate / $normal;
 	note sprintf 'first after %.3f s, %d a second, normally %d (%.2f); %d tries',
-	  $first, $rate, $normal, $ratios[-1], reconnects();
-	cmp_ok(scalar relay_lines(), '<=', 3, 'F28: and the change back');
+	  $first, $rate, $normal, $ratios[-1], $proxy->reconnects;
+	cmp_ok(scalar $node->relay_lines($log_mark), '<=', 3, 'F28: and the change back');
 }
 my ($ratio) = sort { $b <=> $a } @ratios;
 cmp_ok($ratio, '>=', 0.8, 'F28: the backlog drains at 80 % of the normal rate');
 finish('F28: long outage', interruptions => 2 * $rounds);
-nobody_paid('F28');
+$node->nobody_paid('F28');
 $node->unset($_) foreach qw(outbox.retry_max outbox.retry_initial);
 
 # An address where nobody listens is tried every 5 s, however long the wait of a
@@ -513,7 +487,7 @@ $node->wait_drained(30);
 cmp_ok(time - $open_at, '<', 10,
 	'a broker that listens again is found soon, though retry_initial is 60 s');
 finish('unreachable', interruptions => 1);
-nobody_paid('unreachable');
+$node->nobody_paid('unreachable');
 $node->unset('outbox.retry_initial');
 
 # --- F30: the queue is deleted while confirms are outstanding
@@ -538,7 +512,7 @@ my $confirmed_lost =
   500 - $consumer->unique - $node->sql('SELECT count(*) FROM outbox_failed');
 note "$confirmed_lost messages were confirmed and went with the queue";
 is(join(' ', $node->backend_pids), $pid, 'F30: the worker survives');
-is(reconnects(), 0, 'F30: and so does its connection');
+is($proxy->reconnects, 0, 'F30: and so does its connection');
 $consumer->stop;
 # some have used up their attempts if the consumer took its time
 $node->sql('SELECT outbox_discard(id) FROM outbox_failed');

@@ -48,8 +48,6 @@ $$;
 SQL
 $node->wait_sql('SELECT state FROM outbox_status', 'idle');
 
-my $mark = 0;
-my $connections = 0;
 my $log_mark = 0;
 
 # A case of its own: nothing is left of the one before.
@@ -62,37 +60,10 @@ sub begin
 	$node->wait_drained;
 	$node->sql(
 		'DELETE FROM outbox; TRUNCATE test_sent, outbox_archive');
-	$mark = () = $fake->published;
+	$fake->begin_case;
 	$log_mark = $node->log_end;
-	$connections = $fake->stats->{connections};
+	$fake->mark_connections;
 	return;
-}
-
-# What has arrived in this case.
-sub arrived
-{
-	my @all = $fake->published;
-	my @here = @all[ $mark .. $#all ];
-	return @here;    # an array, which is a number to those who compare
-}
-
-sub reconnects
-{
-	return $fake->stats->{connections} - $connections;
-}
-
-sub wait_arrived
-{
-	my ($n) = @_;
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	return wait_until("$n messages have arrived", sub { arrived() >= $n });
-}
-
-sub wait_reconnects
-{
-	my ($n, $seconds) = @_;
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	return wait_until("$n reconnects", sub { reconnects() >= $n }, $seconds);
 }
 
 # Every case ends here.  Only what was acked and not returned counts as
@@ -105,19 +76,12 @@ sub finish
 
 	$fake->do('answer ack') unless $params{as_is};
 	$node->wait_drained;
-	my @all = arrived();
+	my @all = $fake->of_case;
 	# the fake broker does not know of acks that were given as bytes
-	my @acked = delete $params{raw_acks} ? @all : grep { $_->{fate} eq 'ack' } @all;
-	my $v = $checker->check($what, \@acked,
+	$params{acked} = \@all if delete $params{raw_acks};
+	return $checker->check_copies($what, \@all,
 		case => $what =~ s/^(answer mix) .*/$1/r,
 		window => $WINDOW, %params);
-	my $of_all = $checker->verdict(\@all, window => $WINDOW, %params);
-	my @rules = qw(disorder ghosts);
-	# What the broker refuses is sent again as often as it does so.
-	push @rules, qw(excess repeated) unless grep { $_->{fate} =~ /^(nack|return)$/ } @all;
-	is_deeply([ map { @{ $of_all->{$_} } } @rules ],
-		[], "$what: order and number of all copies, answered or not");
-	return $v;
 }
 
 sub nobody_paid
@@ -151,8 +115,8 @@ sub settled_down
 begin('confirms by hand');
 $fake->do('answer hold');
 $checker->enqueue(20);
-wait_arrived(20);
-my %tag = map { $_->{id} => $_->{tag} } arrived();
+$fake->wait_case(20);
+my %tag = map { $_->{id} => $_->{tag} } $fake->of_case;
 my ($base) = sort { $a <=> $b } values %tag;
 
 # Numbers, from 1, of the messages with that many attempts that are left
@@ -189,7 +153,7 @@ settles('nack T7', '1 2 3 4 12 20', '7');
 settles('nack T9 multiple', '1 2 3 4 12 20', '5 6 7 8 9');
 settles('ack T8 multiple', '1 2 3 4 12 20', '5 6 7 8 9');
 settles('ack T14 multiple', '1 2 3 4 10 11 12 13 14 20', '5 6 7 8 9');
-is(reconnects(), 0, 'none of it was a reason to reconnect');
+is($fake->reconnects, 0, 'none of it was a reason to reconnect');
 $fake->do('answer ack', 'now ack ' . $fake->stats->{tag} . ' multiple');
 my $v = finish('confirms by hand');
 is($v->{duplicates}, 0, 'and nothing was published twice');
@@ -204,7 +168,7 @@ foreach my $answer (
 	$checker->enqueue(200);
 	$v = finish("answer $answer", as_is => 1);
 	# a message that is nacked twice is a reason to reconnect
-	is($v->{duplicates} + ($answer =~ /mix/ ? 0 : reconnects()),
+	is($v->{duplicates} + ($answer =~ /mix/ ? 0 : $fake->reconnects),
 		0, "answer $answer: no duplicate, no reconnect");
 	nobody_paid("answer $answer") unless $answer =~ /mix/;
 }
@@ -222,7 +186,7 @@ foreach my $answer ('nack', 'nack-multiple 20', 'nack-middle 20')
 
 	# each message has paid for each of its nacks, and no other
 	my %nacks;
-	$nacks{ $_->{id} } += $_->{fate} eq 'nack' foreach arrived();
+	$nacks{ $_->{id} } += $_->{fate} eq 'nack' foreach $fake->of_case;
 	my @wrong = grep { $nacks{ $_->[0] } != $_->[1] }
 	  $node->rows('SELECT id, attempts FROM outbox_archive');
 	is(scalar @wrong, 0, "answer $answer: attempts are the nacks")
@@ -250,10 +214,10 @@ foreach my $lie (
 	$checker->enqueue(20, keys => 20);
 	$checker->enqueue(40);
 	wait_until("$lie: the connection is given up",
-		sub { reconnects() >= 1 && $fake->stats->{open} == 1 }, 10)
+		sub { $fake->reconnects >= 1 && $fake->stats->{open} == 1 }, 10)
 	  or diag $node->log_text($log_mark);
 	finish($lie, interruptions => 1);
-	is(reconnects(), 1, "$lie: one reconnect");
+	is($fake->reconnects, 1, "$lie: one reconnect");
 	nobody_paid($lie);
 	note $node->sql('SELECT last_error FROM outbox_status');
 }
@@ -270,10 +234,10 @@ foreach my $lie (
 	settled_down();
 	hold_here();
 	$checker->enqueue(10);
-	wait_arrived(10);
+	$fake->wait_case(10);
 	my $last = $fake->stats->{tag};
 	$fake->do(map { 'now ' . s/T/$last/r } @$lie);
-	wait_reconnects(1, 5);
+	$fake->wait_reconnects(1, 5);
 	finish($what, interruptions => 1);
 	nobody_paid($what);
 }
@@ -284,7 +248,7 @@ begin('garbage type');
 settled_down();
 hold_here();
 $checker->enqueue(10);
-wait_arrived(10);
+$fake->wait_case(10);
 $fake->do('now raw 63 0000 00000004 77686174 ce 01 0001 0000000d 003c 0050 '
 	  . sprintf('%016x', $fake->stats->{tag}) . ' 01 ce');
 finish('garbage type', interruptions => 1, raw_acks => 1);
@@ -294,19 +258,19 @@ nobody_paid('garbage type');
 
 begin('no confirm ever comes');
 $node->set('outbox.heartbeat', '1s');
-wait_reconnects(1);
+$fake->wait_reconnects(1);
 $node->set('outbox.confirm_timeout', '1s');
 $fake->do('answer none');
 $checker->enqueue(20, keys => 20);
 $checker->enqueue(20);
-wait_reconnects(2, 10);
+$fake->wait_reconnects(2, 10);
 like($node->log_text($log_mark), qr/was not confirmed within/,
 	'the log tells why the connection is given up');
 like($node->sql('SELECT last_error FROM outbox_status'),
 	qr/confirm_timeout/, 'and so does outbox_status');
 nobody_paid('no confirm ever comes');
-cmp_ok(reconnects(), '<=', 5, 'there is no storm of reconnects');
-finish('no confirm ever comes', interruptions => reconnects());
+cmp_ok($fake->reconnects, '<=', 5, 'there is no storm of reconnects');
+finish('no confirm ever comes', interruptions => $fake->reconnects);
 nobody_paid('no confirm ever comes, in the end');
 
 # Time in which the broker blocks does not count.
@@ -314,7 +278,7 @@ begin('blocked for longer than the confirm timeout');
 settled_down();
 $fake->do('answer hold');
 $checker->enqueue(20);
-wait_arrived(20);
+$fake->wait_case(20);
 $fake->do('now blocked low on memory');
 $node->wait_sql('SELECT state FROM outbox_status', 'blocked');
 like($node->sql('SELECT last_error FROM outbox_status'),
@@ -322,18 +286,18 @@ like($node->sql('SELECT last_error FROM outbox_status'),
 my $start = time;
 $checker->enqueue(30);
 wait_until('blocked long enough', sub { time - $start > 2.5 });
-is(scalar(() = arrived()), 20, 'nothing is sent while blocked');
-is(reconnects(), 0, 'and the connection is kept');
+is(scalar(() = $fake->of_case), 20, 'nothing is sent while blocked');
+is($fake->reconnects, 0, 'and the connection is kept');
 $fake->do('now unblocked');
 wait_until('a moment later', sub { time - $start > 3 });
-is(reconnects(), 0, 'nor is it given up when the broker no longer blocks');
+is($fake->reconnects, 0, 'nor is it given up when the broker no longer blocks');
 $fake->do('answer ack', 'now ack ' . $fake->stats->{tag} . ' multiple');
 finish('blocked for longer than the confirm timeout', interruptions => 0);
 nobody_paid('blocked');
 $node->unset('outbox.confirm_timeout');
-$connections = $fake->stats->{connections};
+$fake->mark_connections;
 $node->unset('outbox.heartbeat');
-wait_reconnects(1);
+$fake->wait_reconnects(1);
 
 # --- F24: what the broker may ask for
 
@@ -348,7 +312,7 @@ foreach my $tune (
 	begin("tune $tune");
 	settled_down();
 	$fake->do("tune $tune", 'now fin');
-	wait_reconnects(1);
+	$fake->wait_reconnects(1);
 	my @sizes = (
 		0, 1, $frame - 9, $frame - 8, $frame - 7, 3 * ($frame - 8), $MB);
 	my %size;
@@ -356,7 +320,7 @@ foreach my $tune (
 	$checker->enqueue(20, keys => 5);
 	finish("tune $tune", interruptions => 1, as_is => 1);
 	is_deeply({ map { $_->{id} => $_->{size} }
-			grep { exists $size{ $_->{id} } } arrived() },
+			grep { exists $size{ $_->{id} } } $fake->of_case },
 		\%size, "tune $tune: bodies around the frame size arrive whole");
 	my $stats = $fake->stats;
 	note "negotiated: frame_max $stats->{frame_max}, heartbeat $stats->{heartbeat}";
@@ -429,7 +393,7 @@ foreach my $refusal (
 	$checker->enqueue(5);
 	$node->wait_sql(qq{SELECT state IN ('broker down', 'connecting', 'publishing')
 		AND last_error ~ '$text' FROM outbox_status});
-	wait_reconnects(2);
+	$fake->wait_reconnects(2);
 	note $node->sql('SELECT last_error FROM outbox_status');
 	$fake->do('forget');
 	finish("$stage: $action", interruptions => 0);
@@ -448,9 +412,9 @@ foreach my $code ('320 CONNECTION_FORCED', '501 FRAME_ERROR',
 		  . " times=1 : connection-close $code");
 	$checker->enqueue(60, keys => 60);
 	$checker->enqueue(60);
-	wait_reconnects(1);
+	$fake->wait_reconnects(1);
 	finish("connection.close $code", interruptions => 1, as_is => 1);
-	is(reconnects(), 1, "connection.close $code: one reconnect");
+	is($fake->reconnects, 1, "connection.close $code: one reconnect");
 	like($node->log_text($log_mark), qr/closed the connection: \Q${\($code =~ s,\d+ ,,r)}\E/,
 		"connection.close $code: the broker's words are in the log");
 	nobody_paid("connection.close $code");
@@ -466,15 +430,15 @@ $checker->enqueue(60, keys => 60, route => 'strict');
 $checker->enqueue(1, route => 'strict', event_type => 'poison');
 $checker->enqueue(60, route => 'strict');
 $node->wait_sql(q{SELECT count(*) FROM outbox WHERE status = 'failed'}, '1');
-finish('406 for one message', interruptions => reconnects(), failed => 1);
+finish('406 for one message', interruptions => $fake->reconnects, failed => 1);
 is($node->sql('SELECT event_type, attempts FROM outbox'),
 	'poison|3', 'the guilty one has used up its attempts');
 like($node->sql('SELECT last_error FROM outbox'),
 	qr/PRECONDITION_FAILED - too large/, 'with the broker\'s words');
 is($node->sql('SELECT count(*) FROM outbox_archive WHERE attempts > 0'),
 	'0', 'and nobody else has paid');
-cmp_ok(reconnects(), '<=', 6, 'two connections an attempt at most');
-note reconnects() . ' reconnects';
+cmp_ok($fake->reconnects, '<=', 6, 'two connections an attempt at most');
+note $fake->reconnects . ' reconnects';
 
 begin('406 for one message of a key');
 settled_down();
@@ -483,7 +447,7 @@ $checker->enqueue(30, keys => 1, route => 'strict');
 $checker->enqueue(1, keys => 1, route => 'strict', event_type => 'poison');
 $checker->enqueue(30, keys => 1, route => 'strict');
 $node->wait_sql(q{SELECT count(*) FROM outbox WHERE status = 'failed'}, '1');
-finish('406 for one message of a key', interruptions => reconnects(),
+finish('406 for one message of a key', interruptions => $fake->reconnects,
 	failed => 1);
 
 begin('541 once, and nobody is guilty');
@@ -492,7 +456,7 @@ $fake->do('when total=' . ($fake->stats->{published} + 30)
 	  . ' times=1 : channel-close 541 INTERNAL_ERROR');
 hold_here();
 $checker->enqueue(60);
-wait_reconnects(1);
+$fake->wait_reconnects(1);
 finish('541 once', interruptions => 1);
 nobody_paid('541 once');
 
@@ -509,7 +473,7 @@ foreach my $code ('404 "NOT_FOUND - no exchange gone"',
 		$checker->enqueue(100, keys => 30);
 		$checker->enqueue(100);
 		wait_until('the other route flows',
-			sub { 200 == grep { $_->{fate} eq 'ack' } arrived() });
+			sub { 200 == grep { $_->{fate} eq 'ack' } $fake->of_case });
 		$node->wait_sql(
 			q{SELECT string_agg(DISTINCT route, ' ') FROM outbox}, 'gone');
 		$node->wait_sql(q{SELECT last_error ~
@@ -517,7 +481,7 @@ foreach my $code ('404 "NOT_FOUND - no exchange gone"',
 		nobody_paid($how);
 		is($node->sql('SELECT count(*) FROM outbox'), '30',
 			'all of its messages wait');
-		my $n = reconnects();
+		my $n = $fake->reconnects;
 		$fake->do('forget');
 		finish($how, interruptions => $n + 1);
 		nobody_paid("$how, in the end");
@@ -534,7 +498,7 @@ $checker->enqueue(5);
 settled_down();
 $start = time;
 $node->set('outbox.heartbeat', '5s');
-wait_reconnects(1);
+$fake->wait_reconnects(1);
 cmp_ok(time - $start, '<', 4, 'a close that is not answered is bounded');
 $start = time;
 $node->stop('fast');
@@ -544,12 +508,12 @@ $fake->do('when total=' . ($fake->stats->{published} + 10)
 	  . ' times=1 : channel-close 406 no');
 hold_here();
 $checker->enqueue(20);
-wait_reconnects(3, 10);
+$fake->wait_reconnects(3, 10);
 finish('close-ok never comes', interruptions => 1);
 nobody_paid('close-ok never comes');
-$connections = $fake->stats->{connections};
+$fake->mark_connections;
 $node->unset('outbox.heartbeat');
-wait_reconnects(1);
+$fake->wait_reconnects(1);
 
 # --- F32: a large returned body in small frames, with others between
 
@@ -575,7 +539,7 @@ foreach my $options (
 	$checker->enqueue(1, event_type => 'unroutable');
 	$checker->enqueue(20);
 	$v = finish("return $options", as_is => 1);
-	is($v->{duplicates} + reconnects(), 0,
+	is($v->{duplicates} + $fake->reconnects, 0,
 		"return $options: no duplicate, no reconnect");
 	is($node->sql(
 			"SELECT string_agg(event_type || ' ' || attempts, ', ')

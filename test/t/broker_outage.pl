@@ -33,26 +33,6 @@ END
 my $checker = OutboxTest::Checker->install($node);
 my $state = 'SELECT state FROM outbox_status';
 
-sub relay_lines
-{
-	my ($offset) = @_;
-	return grep { /\] outbox (relay|launcher) LOG:/ } split /\n/,
-	  $node->log_text($offset);
-}
-
-# No message pays for what is not its fault.
-sub nobody_paid
-{
-	my ($when) = @_;
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	is( $node->sql(
-			q{SELECT count(*) FILTER (WHERE attempts > 0),
-				count(*) FILTER (WHERE status = 'failed') FROM outbox_messages}),
-		'0|0',
-		"$when: no attempt is counted and no message has failed");
-	return;
-}
-
 # --- the broker stops half way
 
 $node->set('outbox.enabled', 'off');
@@ -80,10 +60,10 @@ $checker->enqueue(500, keys => 10, prefix => 'during');
 wait_until('the outage has lasted long enough',
 	sub { time - $down_at > $outage }, $outage + 10);
 is($node->sql($state), 'broker down', 'it is down all the time');
-nobody_paid('during the outage');
+$node->nobody_paid('during the outage');
 is($node->sql('SELECT backlog >= 500 FROM outbox_status'),
 	't', 'the backlog shows what waits');
-my @lines = relay_lines($offset);
+my @lines = $node->relay_lines($offset);
 cmp_ok(scalar @lines, '<=', 2, 'the log has a line for the change of state');
 note $_ foreach @lines;
 
@@ -92,8 +72,8 @@ my $up_at = time;
 $consumer->wait_count($total + 500, 120);
 $node->wait_drained;
 note sprintf 'drained %.1f s after the broker was back', time - $up_at;
-nobody_paid('after the outage');
-cmp_ok(scalar relay_lines($offset),
+$node->nobody_paid('after the outage');
+cmp_ok(scalar $node->relay_lines($offset),
 	'<=', 3, 'and one for the change back');
 $node->wait_sql($state, 'idle');
 is($node->sql('SELECT hint IS NULL FROM outbox_status'),
@@ -115,7 +95,7 @@ ok($load->wait, 'producers are not affected by an outage') or diag $load->error;
 $rabbit->restart;
 $consumer->wait_count($total + 2500, 60);
 $node->wait_drained;
-nobody_paid('after a stop of the broker');
+$node->nobody_paid('after a stop of the broker');
 $checker->check('after a stop of the broker', [ $consumer->stop ],
 	interruptions => 2, window => $window);
 
@@ -136,13 +116,13 @@ sub refused
 	note $node->sql('SELECT last_error FROM outbox_status');
 	$checker->enqueue(20, keys => 2, prefix => 'refused');
 	$expected += 20;
-	nobody_paid($name);
-	cmp_ok(scalar relay_lines($offset), '<=', 4, "$name: few log lines");
+	$node->nobody_paid($name);
+	cmp_ok(scalar $node->relay_lines($offset), '<=', 4, "$name: few log lines");
 	$mend->();
 	wait_until("$name: messages arrive",
 		sub { $rabbit->depth('after') == $expected });
 	$node->wait_drained;
-	nobody_paid("$name, after it");
+	$node->nobody_paid("$name, after it");
 	return;
 }
 

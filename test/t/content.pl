@@ -86,13 +86,6 @@ $rabbit->amqp('exchange', 'outbox', ',', 'exchange', 'fan', 'fanout', ',',
 
 my %reconnects;
 
-sub reconnects
-{
-	my ($dbname) = @_;
-	return $node->sql('SELECT coalesce(sum(reconnects), 0) FROM outbox_workers',
-		$dbname);
-}
-
 sub begin
 {
 	my ($what, $dbname) = @_;
@@ -101,7 +94,7 @@ sub begin
 	note sprintf '--- %s (after %.0f s)', $what, time - $began;
 	$node->wait_drained(undef, $dbname);
 	$node->sql('TRUNCATE test_sent, outbox_archive', $dbname);
-	$reconnects{$dbname} = reconnects($dbname);
+	$reconnects{$dbname} = $node->reconnects($dbname);
 	return;
 }
 
@@ -121,7 +114,7 @@ sub arrive
 		[ map { { %$_, id => $_->{message_id} } } @got ], %params);
 	same_content("$what: all properties and the body",
 		expected($node, $dbname, @$messages), @got);
-	is(reconnects($dbname) - $reconnects{$dbname},
+	is($node->reconnects($dbname) - $reconnects{$dbname},
 		$connections, "$what: no connection or channel was lost")
 	  if defined $connections;
 	return @got;
@@ -404,7 +397,7 @@ my $full_speed = time - $start;
 note sprintf '%.0f/s before, %.0f/s after', $rate_before, $rate_after;
 cmp_ok($full_speed, '<', 10, 'E6: full speed within 10 s');
 cmp_ok($rate_after, '>', $rate_before / 3, 'E6: at about the rate of before');
-my $lost = reconnects('small') - $reconnects{small};
+my $lost = $node->reconnects('small') - $reconnects{small};
 cmp_ok($lost, '<=', 2, 'E6: two channels at most');
 $node->wait_drained(undef, 'small');
 # a window; the second channel loses the guilty one alone

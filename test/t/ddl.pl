@@ -68,41 +68,6 @@ sub acked
 	return grep { $_->{fate} eq 'ack' } arrived(@_);
 }
 
-sub reconnects
-{
-	my ($dbname) = @_;
-	return $node->sql('SELECT coalesce(sum(reconnects), 0) FROM outbox_workers',
-		$dbname);
-}
-
-sub workers
-{
-	my ($dbname) = @_;
-	return $node->sql(
-		"SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'outbox relay' AND datname = '$dbname'"
-	);
-}
-
-sub wait_workers
-{
-	my ($dbname, $n) = @_;
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	return wait_until("$n workers in $dbname", sub { workers($dbname) == $n });
-}
-
-sub timed
-{
-	my ($name, $limit, $code) = @_;
-	my $start = time;
-
-	$code->();
-	my $took = time - $start;
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	cmp_ok($took, '<', $limit, $name);
-	note sprintf '%s: %.2f s', $name, $took;
-	return;
-}
-
 # Answers what was held.
 sub release
 {
@@ -150,14 +115,14 @@ $node->wait_sql(
 	"SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'outbox launcher' AND pid <> $launcher"
 );
 $node->wait_sql('SELECT state FROM outbox_status', 'idle');
-wait_workers('half', 0);
+$node->wait_workers('half', 0);
 $open->query_safe('ROLLBACK;');
 $open->quit;
 $node->sql('CREATE SCHEMA outbox; CREATE TABLE outbox.outbox (seq bigint, id uuid);
 	CREATE TABLE outbox.outbox_control (singleton boolean)', 'half');
 $node->restart;
 $node->wait_sql('SELECT state FROM outbox_status', 'idle');
-wait_workers('half', 0);
+$node->wait_workers('half', 0);
 quiet_log('B8: half an extension', $offset, qr/terminating background worker/);
 $node->sql('CREATE EXTENSION outbox SCHEMA public', 'half');
 $node->wait_sql('SELECT state FROM outbox_status', 'idle', undef, 'half');
@@ -176,7 +141,7 @@ $checker->enqueue($WINDOW * 3, keys => $WINDOW, prefix => 'gone');
 $node->wait_sql('SELECT in_flight FROM outbox_status', $WINDOW);
 timed('B7: DROP EXTENSION CASCADE with the window in flight',
 	2, sub { $node->sql('DROP EXTENSION outbox CASCADE') });
-wait_workers('postgres', 0);
+$node->wait_workers('postgres', 0);
 $fake->do('answer ack');
 $node->sql('CREATE EXTENSION outbox');
 $node->sql('TRUNCATE test_sent');

@@ -105,23 +105,6 @@ sub start_producers
 	return $producers;
 }
 
-# While it waits and not while it holds a lock, with which it would stop
-# everybody else.
-sub stop_wal_writer
-{
-	my $query = q{SELECT pid, wait_event FROM pg_stat_activity WHERE backend_type = 'walwriter'};
-
-	wait_until('the WAL writer is stopped',
-		sub {
-			my ($pid) = map { $_->[0] } $node->rows($query) or return 0;
-			kill 'STOP', $pid;
-			return 1 if ($node->rows($query))[0][1] eq 'WalWriterMain';
-			kill 'CONT', $pid;
-			return 0;
-		});
-	return;
-}
-
 # The consumer has what was published before the server died; so many records.
 sub received_all
 {
@@ -138,7 +121,7 @@ sub round
 	my $arrived = 0;
 
 	$node->start;
-	stop_wal_writer() if $stop_writer;
+	$node->stop_wal_writer if $stop_writer;
 	my $producers = start_producers($way, @sql);
 	wait_until("$wanted messages arrive",
 		sub { ($arrived = () = $consumer->records) >= $before + $wanted });

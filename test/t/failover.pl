@@ -81,15 +81,6 @@ sub end_load
 		0);
 }
 
-sub wait_flow
-{
-	my ($what, $n) = @_;
-	my $before = $consumer->unique;
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	return wait_until("messages flow: $what",
-		sub { $consumer->unique > $before + $n });
-}
-
 # --- a standby
 
 sub make_standby
@@ -234,7 +225,7 @@ foreach my $synchronous (@SYNCHRONOUS)
 	$node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
 
 	start_load();
-	wait_flow('from the old primary', $FLOW);
+	$consumer->wait_flow('from the old primary', $FLOW);
 
 	# DROP DATABASE has to be replayed beside the load
 	my $start = time;
@@ -258,7 +249,7 @@ foreach my $synchronous (@SYNCHRONOUS)
 	}
 	else
 	{
-		wait_flow('to nobody else', $FLOW / 5);
+		$consumer->wait_flow('to nobody else', $FLOW / 5);
 	}
 	my $old = $node;
 	$old->crash;
@@ -275,7 +266,7 @@ foreach my $synchronous (@SYNCHRONOUS)
 	$node->wait_sql(
 		"SELECT count(*) FILTER (WHERE state IN ('idle', 'publishing')) = $WORKERS FROM outbox_workers");
 	start_load();
-	wait_flow('from the new primary', $FLOW);
+	$consumer->wait_flow('from the new primary', $FLOW);
 	$node->sql("COMMIT PREPARED 'commit$number'");
 	$node->sql("ROLLBACK PREPARED 'rollback$number'");
 	wait_until('what was prepared before is delivered after the failover',
@@ -305,7 +296,7 @@ $node->sql('CREATE PUBLICATION ledger FOR TABLE test_sent');
 my $connstr = $node->connstr('postgres') =~ s/'/''/gr;
 $subscriber->sql("CREATE SUBSCRIPTION ledger CONNECTION '$connstr' PUBLICATION ledger");
 start_load();
-wait_flow('beside logical replication', $FLOW);
+$consumer->wait_flow('beside logical replication', $FLOW);
 end_load();
 $node->wait_drained;
 my $count = $node->sql('SELECT count(*) FROM test_sent');

@@ -97,14 +97,6 @@ my @pids = ($node->backend_pids('outbox relay%'),
 	$node->backend_pids('outbox launcher'));
 is(scalar @pids, 3, 'two workers and the launcher');
 
-sub switches
-{
-	my ($pid) = @_;
-	my $status = slurp_file("/proc/$pid/status");
-	return $1 if $status =~ /^voluntary_ctxt_switches:\s+(\d+)/m;
-	die "no context switches in the status of $pid";
-}
-
 my $before = position();
 my %switches = map { $_ => switches($_) } @pids;
 my $start = time;

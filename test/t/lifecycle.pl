@@ -48,33 +48,6 @@ sub delivers
 	return;
 }
 
-sub workers
-{
-	my ($dbname) = @_;
-	return $node->sql(
-		"SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'outbox relay' AND datname = '$dbname'"
-	);
-}
-
-sub wait_workers
-{
-	my ($dbname, $n) = @_;
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	return wait_until("$n workers in $dbname", sub { workers($dbname) == $n });
-}
-
-sub timed
-{
-	my ($name, $limit, $code) = @_;
-	my $start = time;
-	$code->();
-	my $took = time - $start;
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	cmp_ok($took, '<', $limit, $name);
-	note sprintf '%s: %.2f s', $name, $took;
-	return;
-}
-
 delivers('the first database');
 
 # --- databases and the extension
@@ -92,7 +65,7 @@ $node->sql('CREATE EXTENSION outbox', 'bare');
 delivers('extension created after a try that was rolled back', 'bare');
 timed('DROP EXTENSION does not wait for the relay',
 	$BACK, sub { $node->sql('DROP EXTENSION outbox', 'bare') });
-wait_workers('bare', 0);
+$node->wait_workers('bare', 0);
 $node->sql('CREATE EXTENSION outbox', 'bare');
 delivers('extension created again', 'bare');
 $node->sql('BEGIN; DROP EXTENSION outbox; ROLLBACK', 'bare');

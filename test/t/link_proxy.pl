@@ -42,7 +42,7 @@ my $checker = OutboxTest::Checker->install($node);
 my $consumer;
 
 # Each case has its own ledger and consumer; nothing is left of the one before.
-my ($connections, $log_mark);
+my $log_mark;
 
 sub begin
 {
@@ -54,21 +54,9 @@ sub begin
 	$node->sql('TRUNCATE test_sent, outbox_archive');
 	$consumer = OutboxTest::Consumer->start($rabbit, exchange => 'outbox');
 	$node->wait_sql('SELECT state FROM outbox_status', 'idle');
-	$connections = $proxy->stats->{connections};
+	$proxy->mark_connections;
 	$log_mark = $node->log_end;
 	return;
-}
-
-sub reconnects
-{
-	return $proxy->stats->{connections} - $connections;
-}
-
-sub wait_reconnects
-{
-	my ($n, $seconds) = @_;
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	return wait_until("$n reconnects", sub { reconnects() >= $n }, $seconds);
 }
 
 # Every case ends here.
@@ -155,7 +143,7 @@ my %publish = bytes(\&one_message);
 my %whole = bytes(
 	sub {
 		$proxy->do('close');
-		wait_reconnects(1);
+		$proxy->wait_reconnects(1);
 		one_message();
 	});
 note "bytes of a publish: $publish{up} up, $publish{down} down; "
@@ -211,8 +199,8 @@ for (1 .. $RESETS)
 	$proxy->do('rst');
 }
 ok($load->wait(300), 'producers notice nothing') or diag $load->error;
-note "$hits of $RESETS resets hit a connection, " . reconnects() . ' reconnects';
-finish("$RESETS resets at random times", interruptions => reconnects() + 1);
+note "$hits of $RESETS resets hit a connection, " . $proxy->reconnects . ' reconnects';
+finish("$RESETS resets at random times", interruptions => $proxy->reconnects + 1);
 is(worker(), $pid, 'the worker is still the same');
 cmp_ok(descriptors($pid), '<=', $descriptors, 'and has no more descriptors');
 
@@ -220,14 +208,14 @@ cmp_ok(descriptors($pid), '<=', $descriptors, 'and has no more descriptors');
 
 foreach my $heartbeat (1, 2)
 {
-	$connections = $proxy->stats->{connections};
+	$proxy->mark_connections;
 	$node->set('outbox.heartbeat', "${heartbeat}s");
-	wait_reconnects(1);
+	$proxy->wait_reconnects(1);
 
 	begin("half-open while idle, heartbeat $heartbeat s");
 	$proxy->half_open;
 	$start = time;
-	wait_reconnects(1, 2 * $heartbeat + 5);
+	$proxy->wait_reconnects(1, 2 * $heartbeat + 5);
 	cmp_ok(time - $start, '<', 2 * $heartbeat + 1,
 		'noticed by the lack of heartbeats');
 	note sprintf 'after %.2f s', time - $start;
@@ -261,7 +249,7 @@ $checker->enqueue(300, keys => 100, size => 200);
 $start = time;
 $v = finish('slow network');
 note sprintf '300 messages with 200 ms and 64 kB/s: %.1f s', time - $start;
-is($v->{duplicates} + reconnects(), 0, 'no reconnect, no duplicate');
+is($v->{duplicates} + $proxy->reconnects, 0, 'no reconnect, no duplicate');
 
 begin('a large message over a slow network');
 $proxy->do('delay both 100', 'rate both 64000');
@@ -270,14 +258,14 @@ $checker->enqueue(20, keys => 5);
 $start = time;
 $v = finish('a large message over a slow network');
 note sprintf '250 kB with 64 kB/s, heartbeat 1 s: %.1f s', time - $start;
-is($v->{duplicates} + reconnects(), 0, 'no reconnect, no duplicate');
+is($v->{duplicates} + $proxy->reconnects, 0, 'no reconnect, no duplicate');
 
 # --- stalls, and connections that cannot be made: a stop does not wait
 
 $proxy->do('forward');
-$connections = $proxy->stats->{connections};
+$proxy->mark_connections;
 $node->set('outbox.heartbeat', '15s');
-wait_reconnects(1);
+$proxy->wait_reconnects(1);
 
 sub stop_in_time
 {
@@ -332,8 +320,8 @@ foreach my $case ([ 1, 200, 20_000 ], [ 4, 1, 12_000_000 ],
 	$start = time;
 	wait_until('stalled', sub { time - $start > $seconds });
 	$proxy->do('forward');
-	$v = finish($what, interruptions => reconnects());
-	is($v->{duplicates} + reconnects(), 0, "$what: no reconnect, no duplicate");
+	$v = finish($what, interruptions => $proxy->reconnects);
+	is($v->{duplicates} + $proxy->reconnects, 0, "$what: no reconnect, no duplicate");
 }
 
 foreach my $door (qw(refuse silent blackhole))

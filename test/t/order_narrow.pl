@@ -46,13 +46,6 @@ sub begin
 	return;
 }
 
-sub wait_type
-{
-	my ($type) = @_;
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	return wait_until("\"$type\" is published", sub { grep { $_ eq $type } $fake->types }, $SOON);
-}
-
 # Commits in a session that is held at a point on its way.
 sub commit_held
 {
@@ -68,7 +61,7 @@ sub open_first
 	my $session = $node->session;
 	$session->query_safe(q{BEGIN; SELECT send('first', 'k')});
 	$node->sql(q{SELECT send('passes it')});
-	wait_type('passes it');
+	$fake->wait_type('passes it', $SOON);
 	return $session;
 }
 
@@ -86,7 +79,7 @@ sub second_follows
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	is($node->sql(q{SELECT count(*) FROM outbox_messages WHERE event_type = 'first'}), 1, 'its row can be seen');
 	$node->sql(q{SELECT send('second', 'k')});
-	wait_type('second');
+	$fake->wait_type('second', $SOON);
 	$node->fault_over;
 	$node->wait_drained;
 	in_order('who saw it comes after it');
@@ -117,7 +110,7 @@ subtest 'a worker that starts while a transaction is about to commit' => sub {
 	$node->sql('SELECT outbox_worker_restart()');
 	wait_until('another worker is there', sub { my ($new) = $node->backend_pids; $new && $new != $old });
 	$node->sql(q{SELECT send('passes it')});
-	wait_type('passes it');
+	$fake->wait_type('passes it', $SOON);
 	$node->fault_over('before_announce wait 1');
 	$node->wait_fault('before_announce', sub { $session->{run}->pump_nb }) or return;
 	second_follows($session);
@@ -156,13 +149,13 @@ subtest 'a transaction that is prepared when the inbox is full' => sub {
 	$session->query_safe(q{PREPARE TRANSACTION 'first'});
 	$node->fault_over;
 	$node->sql(q{SELECT send('then')});
-	wait_type('then');
+	$fake->wait_type('then', $SOON);
 	$node->hold_relay or return;
 	$node->sql(q{COMMIT PREPARED 'first'});
 	$node->sql(q{SELECT send('second', 'k')});
 	$node->fault_over;
-	wait_type('second');
-	wait_type('first');
+	$fake->wait_type('second', $SOON);
+	$fake->wait_type('first', $SOON);
 	in_order('who saw it comes after it');
 	$session->quit;
 
@@ -173,7 +166,7 @@ subtest 'a transaction that is prepared when the inbox is full' => sub {
 	$node->sql($full);
 	$session->query_safe(q{PREPARE TRANSACTION 'first'; COMMIT PREPARED 'first'});
 	$node->fault_over;
-	ok(wait_type('first'), 'one that has ended meanwhile');
+	ok($fake->wait_type('first', $SOON), 'one that has ended meanwhile');
 	$session->quit;
 };
 
@@ -191,7 +184,7 @@ subtest 'a commit without rows, beside a prepared transaction' => sub {
 	# It is looked for when it is due, and cannot be seen yet.
 	$session->query_safe('SELECT pg_sleep(3)');
 	$session->query_safe(q{COMMIT PREPARED 'due'});
-	ok(wait_type('first'), 'the prepared one is published');
+	ok($fake->wait_type('first', $SOON), 'the prepared one is published');
 	$node->sql(q{SELECT outbox_discard('00000000-0000-0000-0000-000000000001')});
 	$session->quit;
 };
@@ -203,7 +196,7 @@ subtest 'a prepared transaction that pauses' => sub {
 		my ($call, $state) = @$change;
 		$node->sql("BEGIN; SELECT outbox_$call(); PREPARE TRANSACTION '$call'");
 		$node->sql(q{SELECT send('first')}) if $call eq 'pause';
-		wait_type('first');
+		$fake->wait_type('first', $SOON);
 		$node->sql("COMMIT PREPARED '$call'");
 		ok($node->wait_sql('SELECT state FROM outbox_status', $state, $SOON), "$state, when it commits");
 	}
@@ -218,7 +211,7 @@ subtest 'a prepared transaction that takes a message away' => sub {
 	$node->wait_sql(q{SELECT count(*) FROM outbox_failed}, 1);
 	$node->sql(q{BEGIN; SELECT outbox_discard(id) FROM outbox_failed; SELECT send('third'); PREPARE TRANSACTION 'discard'});
 	$node->sql(q{COMMIT PREPARED 'discard'});
-	ok(wait_type('second'), 'its key goes on');
+	ok($fake->wait_type('second', $SOON), 'its key goes on');
 };
 
 # ---------------------------------------------------------------------------
@@ -240,7 +233,7 @@ subtest 'rows of the same number' => sub {
 	$node->sql("SELECT put(n, 'twin ' || i, 'key ' || i), put(n, 'twin', 'other ' || i)
 		FROM (SELECT $next AS n, i FROM generate_series(1, 50) i) s");
 	$node->sql(q{SELECT send('after', 'key 1')});
-	wait_type('after');
+	$fake->wait_type('after', $SOON);
 	ok($node->wait_drained($SOON), 'all of them are published');
 	is(scalar(grep { /^twin/ } $fake->types), 100, 'once each');
 };
@@ -289,7 +282,7 @@ subtest 'what is said of a message whose number another one has' => sub {
 	$fake->do('answer hold');
 	my $number = $node->sql("SELECT $next");
 	$node->sql("SELECT put($number, 'sent')");
-	wait_type('sent');
+	$fake->wait_type('sent', $SOON);
 	my $id = $node->sql("SELECT put($number, 'waits', due => now() + '1 hour')");
 	is($node->sql('SELECT event_type, status FROM outbox_messages ORDER BY 1'), "sent|processing\nwaits|pending", 'the view');
 	is($node->sql("SELECT outbox_discard('$id')"), 't', 'it can be discarded');
@@ -322,7 +315,7 @@ subtest 'a route without an order behind a key that is held' => sub {
 	  foreach [qw(first blocking)], [qw(second default)];
 	$node->wait_sql(q{SELECT count(*) FROM outbox_failed}, 1);
 	$node->sql(q{UPDATE outbox_route SET ordering = 'none' WHERE name = 'default'});
-	ok(wait_type('second'), 'its messages do not wait any more');
+	ok($fake->wait_type('second', $SOON), 'its messages do not wait any more');
 	$node->sql(q{UPDATE outbox_route SET ordering = 'key' WHERE name = 'default'});
 	$node->sql(q{SELECT outbox_requeue_failed()});
 };

@@ -55,28 +55,6 @@ sub begin
 	return;
 }
 
-sub wait_type
-{
-	my ($type) = @_;
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	return wait_until("\"$type\" is published", sub { grep { $_ eq $type } $fake->types });
-}
-
-# Only what somebody waits for gets to the disk from now on.
-sub stop_wal_writer
-{
-	my ($pid) = $node->backend_pids('walwriter');
-	return wait_until('the WAL writer is stopped',
-		sub {
-			kill 'STOP', $pid;
-			# Not while it holds a lock that others need.
-			return 1
-			  if $node->sql("SELECT wait_event FROM pg_stat_activity WHERE pid = $pid") eq 'WalWriterMain';
-			kill 'CONT', $pid;
-			return 0;
-		});
-}
-
 sub crash_and_start
 {
 	$node->crash;
@@ -124,7 +102,7 @@ subtest 'nothing newer is read while a late range is unread' => sub {
 		$node->sql(q{SELECT count(nextval(pg_get_serial_sequence('outbox', 'seq'))) FROM generate_series(1, 100)});
 	}
 	$node->sql(q{SELECT send('passes them')});
-	wait_type('passes them');
+	$fake->wait_type('passes them');
 	$node->hold_relay or return;
 	$_->query_safe('COMMIT') foreach @sessions;
 	$node->sql("SELECT send('new', 'late $RANGES')");
@@ -142,13 +120,13 @@ subtest 'a commit that is visible and not announced is known by its early word' 
 	my $session = $node->session;
 	$session->query_safe(q{BEGIN; SELECT send('first', 'early')});
 	$node->sql(q{SELECT send('passes it')});
-	wait_type('passes it');
+	$fake->wait_type('passes it');
 	$node->fault('before_announce wait 1');
 	$session->{stdin} .= "COMMIT;\n";
 	$node->wait_fault('before_announce', sub { $session->{run}->pump_nb }) or return;
 	is($node->sql(q{SELECT count(*) FROM outbox_messages WHERE event_type = 'first'}), 1, 'its row can be seen');
 	$node->sql(q{SELECT send('second', 'early')});
-	wait_type('second');
+	$fake->wait_type('second');
 	$node->fault_over;
 	$node->wait_drained;
 	is(join(' ', $fake->types), 'passes it first second', 'who saw it comes after it');
@@ -164,11 +142,11 @@ subtest 'an early word that came before the commit is remembered until then' => 
 	$node->wait_fault('after_early_word', sub { $session->{run}->pump_nb }) or return;
 	# A claim, with a snapshot that does not see it.
 	$node->sql(q{SELECT send('passes it')});
-	wait_type('passes it');
+	$fake->wait_type('passes it');
 	$node->fault_over('before_announce wait 1');
 	$node->wait_fault('before_announce') or return;
 	$node->sql(q{SELECT send('second', 'early')});
-	wait_type('second');
+	$fake->wait_type('second');
 	$node->fault_over;
 	$node->wait_drained;
 	is(join(' ', $fake->types), 'passes it first second', 'who saw it comes after it');
@@ -192,7 +170,7 @@ subtest 'a late range that is longer than a claim is read to its end' => sub {
 	my $session = $node->session;
 	$session->query_safe("BEGIN; SELECT count(send('long', i::text)) FROM generate_series(1, $ROWS) i");
 	$node->sql(q{SELECT send('passes it')});
-	wait_type('passes it');
+	$fake->wait_type('passes it');
 	$session->query_safe('COMMIT');
 	ok($node->wait_drained(20), 'without a sweep');
 	is(scalar $fake->types, $ROWS + 1, 'and each once');
@@ -205,7 +183,7 @@ subtest 'a late range of a route that waits is read when the route goes on' => s
 	my $session = $node->session;
 	$session->query_safe(q{BEGIN; SELECT send('late', NULL, 'blocking')});
 	$node->sql(q{SELECT send('passes it')});
-	wait_type('passes it');
+	$fake->wait_type('passes it');
 	$node->sql(q{SELECT outbox_pause('blocking')});
 	$session->query_safe('COMMIT');
 	$node->wait_turn or return;
@@ -226,7 +204,7 @@ subtest 'what is announced during a claim is heeded' => sub {
 	$node->wait_fault('before_claim') or return;
 	$node->sql(q{SELECT outbox_enqueue('due', '{}', available_at => clock_timestamp() + interval '100 ms')});
 	$node->fault_over;
-	wait_type('due');
+	$fake->wait_type('due');
 	cmp_ok($OutboxTest::Util::waited, '<', 15, 'when a message is due');
 
 	$node->fault('before_claim wait 1');
@@ -246,7 +224,7 @@ subtest 'a row that has held its key goes before what waited for it' => sub {
 	$node->sql(q{SELECT send('held', 'a', 'blocking'), send('other', 'b', 'blocking')});
 	$node->wait_sql(q{SELECT count(*) FROM outbox WHERE status = 'failed'}, 2);
 	$node->sql(q{SELECT send('waits', 'a', 'blocking'), send('marker')});
-	wait_type('marker');
+	$fake->wait_type('marker');
 	is(scalar(grep { $_ eq 'waits' } $fake->types), 0, 'the key is held');
 	$node->sql(q{SET session_replication_role = replica;
 		UPDATE outbox SET status = 'pending', attempts = 0, available_at = NULL WHERE event_type = 'held'});
@@ -263,13 +241,13 @@ subtest 'what was enqueued is on the disk, whichever transaction was the last' =
 	my $session = $node->session;
 	$session->query_safe(q{BEGIN; SET LOCAL synchronous_commit = off; SELECT send('asynchronous')});
 	burn_xids();
-	stop_wal_writer() or return;
+	$node->stop_wal_writer or return;
 	$fake->do('when type=asynchronous : silent');
 	$node->hold_relay or return;
 	$node->sql(q{SELECT send('synchronous')});
 	$session->query_safe('COMMIT');
 	$node->fault_over;
-	wait_type('asynchronous');
+	$fake->wait_type('asynchronous');
 	crash_and_start();
 	eval { $session->quit };
 	is($node->sql(q{SELECT count(*) FROM outbox_messages WHERE event_type = 'asynchronous'}), 1,
@@ -278,10 +256,10 @@ subtest 'what was enqueued is on the disk, whichever transaction was the last' =
 
 subtest 'the settling of a message that another one waits for' => sub {
 	begin();
-	stop_wal_writer() or return;
+	$node->stop_wal_writer or return;
 	$fake->do('when type=two : silent');
 	$node->sql(q{SELECT send('one', 'waiting'), send('two', 'waiting')});
-	wait_type('two');
+	$fake->wait_type('two');
 	crash_and_start();
 	is(join(' ', grep { $_ eq 'one' } after('two')), '', 'is not lost after the other was published');
 	is(scalar(grep { $_ eq 'two' } $fake->types), 2, 'which comes again, as nobody has confirmed it');
@@ -291,7 +269,7 @@ subtest 'the settling of a message that another one waits for' => sub {
 # the enqueuing transaction brings nothing to the disk.
 subtest 'the settling of a message whose key goes on later' => sub {
 	begin();
-	stop_wal_writer() or return;
+	$node->stop_wal_writer or return;
 	$node->fault('all_acks wait 1');
 	$fake->do('when type=two : silent');
 	$node->sql(q{SELECT send('one', 'later')});
@@ -299,7 +277,7 @@ subtest 'the settling of a message whose key goes on later' => sub {
 	$node->sql(q{SELECT send('two', 'later')});
 	burn_xids();
 	$node->fault_over;
-	wait_type('two');
+	$fake->wait_type('two');
 	crash_and_start();
 	is(join(' ', grep { $_ eq 'one' } after('two')), '', 'is not lost after the other was published');
 	is(scalar(grep { $_ eq 'two' } $fake->types), 2, 'which comes again, as nobody has confirmed it');
@@ -309,7 +287,7 @@ subtest 'no more comes twice than the window holds' => sub {
 	my $WINDOW = 1000;
 
 	begin();
-	stop_wal_writer() or return;
+	$node->stop_wal_writer or return;
 	$fake->do('answer hold');
 	$node->sql('SELECT count(send(i::text)) FROM generate_series(1, 2 * ' . $WINDOW . ') i');
 	foreach my $part (1, 2)

@@ -37,7 +37,6 @@ END
 my $checker = OutboxTest::Checker->install($node);
 my $state = 'SELECT state FROM outbox_status';
 my $consumer;
-my $connections;
 
 # Each case has its own ledger and consumer; nothing is left of the one before.
 sub begin
@@ -49,13 +48,8 @@ sub begin
 	$node->sql('TRUNCATE test_sent, outbox_archive');
 	$consumer = OutboxTest::Consumer->start($rabbit, exchange => 'outbox');
 	$node->wait_sql($state, 'idle');
-	$connections = $proxy->stats->{connections};
+	$proxy->mark_connections;
 	return;
-}
-
-sub reconnects
-{
-	return $proxy->stats->{connections} - $connections;
 }
 
 # Every case ends here.
@@ -64,12 +58,8 @@ sub finish
 	my ($what, %params) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 
-	$node->wait_drained($FULL ? 300 : 60);
-	$consumer->wait_count(
-		$node->sql(q{SELECT count(*) FROM test_sent s WHERE NOT EXISTS
-			(SELECT FROM outbox o WHERE o.id = s.id AND status = 'failed')}));
-	return $checker->check($what, [ $consumer->stop ],
-		case => $what,
+	return $checker->finish($what, $consumer,
+		wait => $FULL ? 300 : 60,
 		window => $WINDOW, %params);
 }
 
@@ -96,7 +86,7 @@ my $job = $checker->run(
 ok($job->wait(120), "I8: $times times") or diag $job->error;
 ok($_->wait(300), 'I8: producers notice nothing') or diag $_->error foreach @load;
 my $v = finish('I8: paused and resumed under load', interruptions => 0);
-is($v->{duplicates} + reconnects(), 0, 'I8: no reconnect, no duplicate');
+is($v->{duplicates} + $proxy->reconnects, 0, 'I8: no reconnect, no duplicate');
 
 # --- I12: the wake-up is lost
 
@@ -173,7 +163,7 @@ my $sent = 0;
 $node->wait_sql(
 	'SELECT last_value >= until FROM test_settle, test_fails', 't', 120);
 $v = finish("I4: settling fails $failures times", interruptions => 0);
-is($v->{duplicates} + reconnects(), 0,
+is($v->{duplicates} + $proxy->reconnects, 0,
 	'I4: the same process sends nothing twice');
 
 begin('I4: and the worker dies');
@@ -613,9 +603,9 @@ $_->quit foreach @session;
 $node->sql("COMMIT PREPARED '$_'") foreach @prepared;
 note sprintf '%d steps in %.1f s: %s', $done, time - $start, join ', ',
   map { "$_ $did{$_}" } sort keys %did;
-$v = finish("I9: random history", interruptions => $interruptions + reconnects());
+$v = finish("I9: random history", interruptions => $interruptions + $proxy->reconnects);
 note "seed $seed: $v->{committed} messages, $interruptions interruptions, "
-  . reconnects() . " reconnects, $v->{duplicates} duplicates";
+  . $proxy->reconnects . " reconnects, $v->{duplicates} duplicates";
 is( $node->sql(
 		q{SELECT count(*) FROM outbox_messages WHERE attempts > 0 OR status = 'failed'}
 	),

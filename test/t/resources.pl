@@ -57,7 +57,7 @@ my $checker = OutboxTest::Checker->install($node);
 $node->sql(q{UPDATE outbox_route SET max_attempts = 1000});
 my $state = 'SELECT state FROM outbox_status';
 my $fault = $node->data_dir . '/outbox_fault';
-my ($mark, $connections, $log_mark) = (0, 0, 0);
+my $log_mark = 0;
 my $clock = 0;
 
 # A case of its own: nothing is left of the one before.
@@ -72,37 +72,10 @@ sub begin
 	$node->wait_drained;
 	$node->sql('DELETE FROM outbox; TRUNCATE test_sent, outbox_archive');
 	$node->wait_sql($state, 'idle');
-	$mark = () = $fake->published;
+	$fake->begin_case;
 	$log_mark = $node->log_end;
-	$connections = $proxy->stats->{connections};
+	$proxy->mark_connections;
 	return;
-}
-
-sub arrived
-{
-	my @all = $fake->published;
-	my @here = @all[ $mark .. $#all ];
-	return @here;    # an array, which is a number to those who compare
-}
-
-sub wait_arrived
-{
-	my ($n, $seconds) = @_;
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	return wait_until("$n messages have arrived", sub { arrived() >= $n },
-		$seconds);
-}
-
-sub reconnects
-{
-	return $proxy->stats->{connections} - $connections;
-}
-
-sub wait_reconnects
-{
-	my ($n, $seconds) = @_;
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	return wait_until("$n reconnects", sub { reconnects() >= $n }, $seconds);
 }
 
 # Every case ends here.  Only what was acked counts as received.
@@ -113,16 +86,7 @@ sub finish
 
 	$fake->do('answer ack');
 	$node->wait_drained($FULL ? 180 : 60);
-	my @all = arrived();
-	my $v = $checker->check($what, [ grep { $_->{fate} eq 'ack' } @all ],
-		window => $WINDOW, %params);
-	my $of_all = $checker->verdict(\@all, window => $WINDOW, %params);
-	my @rules = qw(disorder ghosts);
-	# What the broker refuses is sent again as often as it does so.
-	push @rules, qw(excess repeated) unless grep { $_->{fate} =~ /^(nack|return)$/ } @all;
-	is_deeply([ map { @{ $of_all->{$_} } } @rules ],
-		[], "$what: order and number of all copies, answered or not");
-	return $v;
+	return $checker->check_copies($what, [ $fake->of_case ], window => $WINDOW, %params);
 }
 
 sub worker
@@ -194,16 +158,16 @@ while ($load->running)
 ok($load->wait, 'producers notice nothing') or diag $load->error;
 note "$jumps jumps";
 finish("G7: the clock is set under load, by an hour or a day");
-is(reconnects(), 0, 'G7: and the connection is kept');
+is($proxy->reconnects, 0, 'G7: and the connection is kept');
 
 begin('G7: forward while confirms are waited for');
 $fake->do('answer hold');
 $checker->enqueue(20);
-wait_arrived(20);
+$fake->wait_case(20);
 jump($DAY);
 $checker->enqueue(1);
-wait_arrived(21);
-is(reconnects(), 0, 'G7: a day forward is no confirm timeout');
+$fake->wait_case(21);
+is($proxy->reconnects, 0, 'G7: a day forward is no confirm timeout');
 $proxy->do('rst');
 $fake->do('answer ack');
 finish('G7: a day forward while confirms are waited for', interruptions => 1);
@@ -237,9 +201,9 @@ finish('G7: an hour back while a connect hangs');
 begin('G7: back while a message makes no progress');
 # It is given up after two heartbeats, ten seconds at least.
 $node->set('outbox.heartbeat', '5s');
-wait_until('reconnect with another heartbeat', sub { reconnects() > 0 });
+wait_until('reconnect with another heartbeat', sub { $proxy->reconnects > 0 });
 $node->wait_sql($state, 'idle');
-$connections = $proxy->stats->{connections};
+$proxy->mark_connections;
 $proxy->do('stall up');
 $checker->enqueue(1, size => 12_000_000);
 wait_until(
@@ -253,21 +217,21 @@ wait_until(
 		return $stat =~ /^\d+ \(.*\) S /s;
 	});
 jump(-$HOUR);
-soon('G7: it is given up for lack of progress', 11, sub { reconnects() > 0 });
+soon('G7: it is given up for lack of progress', 11, sub { $proxy->reconnects > 0 });
 $proxy->do('forward', 'rst');
-finish('G7: an hour back while a message makes no progress', interruptions => reconnects());
-$connections = $proxy->stats->{connections};
+finish('G7: an hour back while a message makes no progress', interruptions => $proxy->reconnects);
+$proxy->mark_connections;
 $node->unset('outbox.heartbeat');
-wait_until('reconnect with the old heartbeat', sub { reconnects() > 0 });
+wait_until('reconnect with the old heartbeat', sub { $proxy->reconnects > 0 });
 
 begin('G7: back while a confirm is waited for');
 $node->set('outbox.confirm_timeout', '1s');
 # here only: what is sent again must not wait for a second timeout
 $fake->do('when conn=' . $fake->stats->{connections} . ' : silent');
 $checker->enqueue(20);
-wait_arrived(20);
+$fake->wait_case(20);
 jump(-$HOUR);
-soon('G7: confirm timeout', 1, sub { reconnects() > 0 });
+soon('G7: confirm timeout', 1, sub { $proxy->reconnects > 0 });
 # The second connection has them before an answer is given again.
 finish('G7: an hour back while a confirm is waited for', interruptions => 2);
 $node->set('outbox.confirm_timeout', '20s');
@@ -275,7 +239,7 @@ $node->set('outbox.confirm_timeout', '20s');
 begin('G7: back while a row is locked');
 $fake->do('answer hold');
 $checker->enqueue(1, keys => 1);
-wait_arrived(1);
+$fake->wait_case(1);
 my $locker = $node->session;
 $locker->query_safe('BEGIN; SELECT FROM outbox FOR UPDATE');
 my $waiting = q{SELECT count(*) FROM pg_stat_activity
@@ -326,11 +290,11 @@ schedule('23 hours');
 $node->wait_sql($state, 'idle');
 jump($HOUR);
 soon('G7: a scheduled message after a jump over its time', 1,
-	sub { arrived() == 1 });
+	sub { (() = $fake->of_case) == 1 });
 jump(-2 * $HOUR);
 schedule('1 second');
 soon('G7: one that is scheduled before what is gone', 2,
-	sub { arrived() == 2 });
+	sub { (() = $fake->of_case) == 2 });
 jump($DAY);
 finish('G7: scheduled messages');
 
@@ -395,7 +359,7 @@ sub no_memory
 	note sprintf '%s: %d allocations, %d failed, %.1f s', $what, $n, $failed,
 	  time - $start;
 	cmp_ok($failed, '>', 0, "$what: some failed");
-	finish($what, interruptions => 1 + reconnects());
+	finish($what, interruptions => 1 + $proxy->reconnects);
 	unlike($node->log_text($log_mark),
 		qr/terminated by signal|PANIC|TRAP:/,
 		"$what: nothing crashes");
@@ -469,7 +433,7 @@ my %refused = map { $_ => 1 }
   $node->log_text($log_mark) =~ /: +(.*Too many open files.*)/gi;
 note $_ foreach sort keys %refused;
 ok(%refused, 'G4: the worker runs out of them');
-finish('G4: a worker without descriptors', interruptions => reconnects() + 1);
+finish('G4: a worker without descriptors', interruptions => $proxy->reconnects + 1);
 unlike($node->log_text($log_mark), qr/PANIC|terminated by signal|TRAP:/,
 	'G4: no crash');
 
@@ -488,7 +452,7 @@ while ($load->running)
 	$proxy->do('rst');
 }
 ok($load->wait, 'producers notice nothing') or diag $load->error;
-finish('G4: all processes with ulimit -n 80', interruptions => reconnects() + 1);
+finish('G4: all processes with ulimit -n 80', interruptions => $proxy->reconnects + 1);
 $node->stop;
 $preload->start($node);
 
@@ -515,12 +479,12 @@ note scalar(@clients) . ' more sessions';
 my $relay = q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'outbox relay'};
 my $first = $session->query_safe($relay);
 $session->query_safe('SELECT test_enqueue(50, 5)');
-wait_arrived(50);
+$fake->wait_case(50);
 $session->query_safe("SELECT pg_terminate_backend($first)");
 wait_until('a new worker without a connection slot',
 	sub { my $now = $session->query_safe($relay); $now && $now ne $first }, $BACK);
 $session->query_safe('SELECT test_enqueue(50, 5)');
-wait_arrived(100);
+$fake->wait_case(100);
 $session->quit;
 close $_ foreach @clients;
 $node->wait_sql('SELECT true');
@@ -593,7 +557,7 @@ $load->wait;
 $v = finish('A14: pg_cancel_backend of the worker under load');
 is($v->{duplicates}, 0, 'A14: not a single duplicate');
 is(worker(), $pid, 'A14: the worker stays');
-is(reconnects(), 0, 'A14: and its connection');
+is($proxy->reconnects, 0, 'A14: and its connection');
 
 begin('A15: killed');
 my $kills = $FULL ? 10 : 1;
@@ -760,10 +724,10 @@ while (time - $start < $seconds)
 }
 $fake->do('forget');
 $proxy->do('rst');
-note "$sent mutations, " . reconnects() . ' reconnects';
+note "$sent mutations, " . $proxy->reconnects . ' reconnects';
 is(worker(), $pid, 'F25: the worker is still the same');
 finish("F25: mutated frames for $seconds s", case => 'F25: mutated frames',
-	interruptions => reconnects() + 1);
+	interruptions => $proxy->reconnects + 1);
 
 SOAK:
 
@@ -779,18 +743,18 @@ my @samples;
 my %pids = (worker => worker(), launcher => $node->backend_pids('outbox launcher'));
 while ($SOAK ? time < $soak_until : $resets_done < $resets)
 {
-	my $n = reconnects();
+	my $n = $proxy->reconnects;
 	trickle(10);
 	usleep($SOAK ? rand 500_000 : rand 10_000);
 	$proxy->do('rst');
-	wait_reconnects($n + 1);
+	$proxy->wait_reconnects($n + 1);
 	next if ++$resets_done % 20;
 	push @samples,
 	  { resets => $resets_done, time => time,
 		map { $_ => [ footprint($pids{$_}) ] } keys %pids };
 }
 trickle();
-finish('G5: reset again and again', interruptions => reconnects() + 1,
+finish('G5: reset again and again', interruptions => $proxy->reconnects + 1,
 	case => 'G5, F5: connection reset again and again');
 is(worker(), $pids{worker}, 'G5: the worker is still the same');
 foreach my $who (sort keys %pids)

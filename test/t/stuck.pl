@@ -32,13 +32,6 @@ my $state = 'SELECT state FROM outbox_status';
 
 # --- a worker that can do nothing sleeps, also with work waiting
 
-sub switches
-{
-	my ($pid) = @_;
-	return slurp_file("/proc/$pid/status") =~ /^voluntary_ctxt_switches:\s+(\d+)/m
-	  ? $1 : die "no context switches of $pid";
-}
-
 sub cpu_s
 {
 	my ($pid) = @_;

@@ -286,12 +286,6 @@ sub anonymous_kb
 	return $status =~ /^RssAnon:\s+(\d+)/m ? $1 : 0;
 }
 
-sub switches
-{
-	my ($pid) = @_;
-	return slurp_file("/proc/$pid/status") =~ /^voluntary_ctxt_switches:\s+(\d+)/m ? $1 : die 'no context switches';
-}
-
 begin();
 $node->sql('VACUUM outbox');
 $checker->enqueue(10);

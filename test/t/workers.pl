@@ -111,15 +111,6 @@ sub stop_load
 		0);
 }
 
-sub wait_flow
-{
-	my ($what, $n) = @_;
-	my $before = $consumer->unique;
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	return wait_until("messages flow: $what",
-		sub { $consumer->unique > $before + ($n // 100) });
-}
-
 # --- workers
 
 # Each number from 0 has its worker, and they all work.
@@ -189,7 +180,7 @@ sub serves_all
 
 begin('outbox.workers 1, 4, 2, 8, 1 under load');
 start_load();
-wait_flow('one worker');
+$consumer->wait_flow('one worker', 100);
 foreach my $change ([ 4, 'system' ], [ 2, 'database' ], [ 8, 'database' ], [ 1, 'system' ])
 {
 	my ($n, $way) = @$change;
@@ -198,7 +189,7 @@ foreach my $change ([ 4, 'system' ], [ 2, 'database' ], [ 8, 'database' ], [ 1, 
 	set_workers($n, $way);
 	wait_workers($n);
 	note sprintf 'outbox.workers = %d by ALTER %s: %.2f s', $n, uc $way, time - $start;
-	wait_flow("$n workers");
+	$consumer->wait_flow("$n workers", 100);
 }
 stop_load();
 finish('outbox.workers 1, 4, 2, 8, 1 under load');
@@ -301,12 +292,12 @@ serves_all($start, $BACK, 'three of four could start');
 like($node->log_text($offset), qr/no worker process is free.*\n.*\n.*max_worker_processes/,
 	'the log says so, with a hint');
 start_load();
-wait_flow('three of four workers');
+$consumer->wait_flow('three of four workers', 100);
 vacate();
 $start = time;
 wait_workers(4, $GROWS);
 note sprintf 'all four run %.1f s after a process became free', time - $start;
-wait_flow('four workers again');
+$consumer->wait_flow('four workers again', 100);
 stop_load();
 
 # Somebody else takes the process of a worker that ended, before the launcher.
@@ -399,11 +390,11 @@ foreach my $step (1 .. $STEPS)
 {
 	my $deed = pick(@deck);
 
-	wait_flow("before $deed", 20 + int rand 200) || last;
+	$consumer->wait_flow("before $deed", 20 + int rand 200) || last;
 	$deed{$deed}->();
 	$done{$deed}++;
 }
-wait_flow('after the last step');
+$consumer->wait_flow('after the last step', 100);
 stop_load();
 wait_workers($count, 60);
 note join ', ', map { "$_: $done{$_}" } sort keys %done;

@@ -231,6 +231,17 @@ Where OUTBOX_TEST_SUMMARY names a file, the result is a line in it, for
 test/tools/fault-report: checks with the same case (by default $name) are runs
 of it, and seconds is by default the time since the check before.
 
+=item $checker->finish($name, $consumer, wait => $seconds, %params)
+
+Waits until the backlog is empty and the consumer has what was committed and has not
+failed, stops the consumer, and checks.
+
+=item $checker->check_copies($name, \@published, %params)
+
+check, where the fake broker tells what it did with each copy: only what it acked
+counts as received (acked => [...] where it cannot know), and of all copies, answered or not, order and number
+have to be right.
+
 =item $checker->verdict($records, %params)
 
 The same without a test: a hash reference with the counts committed, received
@@ -348,6 +359,35 @@ sub check
 		  grep { !ref $v->{$_} } sort keys %$v;
 	};
 	$self->_summarize($params{case} // $name, $v, $params{seconds});
+	return $v;
+}
+
+sub finish
+{
+	my ($self, $name, $consumer, %params) = @_;
+	my $node = $self->{node};
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	$node->wait_drained(delete $params{wait} // 60);
+	$consumer->wait_count(
+		$node->sql(q{SELECT count(*) FROM test_sent s WHERE NOT EXISTS
+			(SELECT FROM outbox o WHERE o.id = s.id AND status = 'failed')}));
+	return $self->check($name, [ $consumer->stop ], case => $name, %params);
+}
+
+sub check_copies
+{
+	my ($self, $name, $published, %params) = @_;
+	my $acked = delete $params{acked} // [ grep { $_->{fate} eq 'ack' } @$published ];
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my $v = $self->check($name, $acked, %params);
+	my $of_all = $self->verdict($published, %params);
+	my @rules = qw(disorder ghosts);
+
+	# What the broker refuses is sent again as often as it does so.
+	push @rules, qw(excess repeated) unless grep { $_->{fate} =~ /^(nack|return)$/ } @$published;
+	is_deeply([ map { @{ $of_all->{$_} } } @rules ],
+		[], "$name: order and number of all copies, answered or not");
 	return $v;
 }
 

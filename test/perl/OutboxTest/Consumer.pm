@@ -192,6 +192,10 @@ sub wait_count
 
 =pod
 
+=item $consumer->wait_flow($what, $n)
+
+Waits until $n more of them have come than now.
+
 =item $consumer->wait_end($seconds)
 
 Waits until the program ends by itself. Returns its last line as a hash
@@ -208,6 +212,14 @@ Ends it as a crash would: what it had not acknowledged is delivered again.
 =back
 
 =cut
+
+sub wait_flow
+{
+	my ($self, $what, $n) = @_;
+	my $before = $self->unique;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return wait_until("messages flow: $what", sub { $self->unique > $before + $n });
+}
 
 sub wait_end
 {

@@ -28,6 +28,7 @@ use parent 'OutboxTest::LineTool';
 use File::Basename ();
 use Test::More;
 use PostgreSQL::Test::Utils;
+use OutboxTest::Util;
 
 my $count = 0;
 
@@ -98,6 +99,14 @@ What is published from now on is of this case, whose name, if there is one, is n
 =item $fake->of_case
 
 Everything that has arrived in this case, as published has it.
+
+=item $fake->wait_case($n, $seconds)
+
+Until so many have come since then.
+
+=item $fake->wait_type($type, $seconds)
+
+Until one of this type has.
 
 =item $fake->types
 
@@ -170,6 +179,21 @@ sub of_case
 	my ($self) = @_;
 	my @all = $self->published;
 	return splice @all, $self->{case_start};
+}
+
+sub wait_case
+{
+	my ($self, $n, $seconds) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return wait_until("$n messages have arrived",
+		sub { my @all = $self->of_case; @all >= $n }, $seconds);
+}
+
+sub wait_type
+{
+	my ($self, $type, $seconds) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return wait_until("\"$type\" is published", sub { grep { $_ eq $type } $self->types }, $seconds);
 }
 
 sub types

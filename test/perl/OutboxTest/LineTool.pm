@@ -164,6 +164,36 @@ sub stats
 	return { $self->do('stats') =~ /(\w+)=(\S+)/g };
 }
 
+=pod
+
+=item $tool->mark_connections
+
+=item $tool->reconnects, wait_reconnects($n, $seconds)
+
+How many connections have been made since that, or since the start.
+
+=cut
+
+sub mark_connections
+{
+	my ($self) = @_;
+	$self->{marked} = $self->stats->{connections};
+	return;
+}
+
+sub reconnects
+{
+	my ($self) = @_;
+	return $self->stats->{connections} - ($self->{marked} // 0);
+}
+
+sub wait_reconnects
+{
+	my ($self, $n, $seconds) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return wait_until("$n reconnects", sub { $self->reconnects >= $n }, $seconds);
+}
+
 sub events
 {
 	my ($self, $regexp) = @_;

@@ -505,9 +505,85 @@ sub session
 
 ALTER SYSTEM and reload.
 
+=item $node->workers($dbname), wait_workers($dbname, $n)
+
+How many processes publish for a database.
+
+=item $node->reconnects($dbname)
+
+How often they had to connect anew.
+
+=item $node->relay_lines($offset)
+
+What relay and launcher have logged from there on: lines with LOG.
+
+=item $node->nobody_paid($when)
+
+A test: no attempt of a message was counted, and none has failed.
+
+=item $node->stop_wal_writer
+
+Nothing gets to the disk by itself any more: SIGSTOP, at a moment at which the WAL
+writer holds no lock that others need.
+
 =back
 
 =cut
+
+sub workers
+{
+	my ($self, $dbname) = @_;
+	return $self->sql(
+		"SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'outbox relay' AND datname = '$dbname'"
+	);
+}
+
+sub wait_workers
+{
+	my ($self, $dbname, $n) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return wait_until("$n workers in $dbname", sub { $self->workers($dbname) == $n });
+}
+
+sub reconnects
+{
+	my ($self, $dbname) = @_;
+	return $self->sql('SELECT coalesce(sum(reconnects), 0) FROM outbox_workers', $dbname);
+}
+
+sub relay_lines
+{
+	my ($self, $offset) = @_;
+	return grep { /\] outbox (relay|launcher) LOG:/ } split /\n/, $self->log_text($offset);
+}
+
+sub nobody_paid
+{
+	my ($self, $when) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	is( $self->sql(
+			q{SELECT count(*) FILTER (WHERE attempts > 0),
+				count(*) FILTER (WHERE status = 'failed') FROM outbox_messages}),
+		'0|0',
+		"$when: no attempt is counted and no message has failed");
+	return;
+}
+
+sub stop_wal_writer
+{
+	my ($self) = @_;
+	my $query = q{SELECT pid, wait_event FROM pg_stat_activity WHERE backend_type = 'walwriter'};
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	return wait_until('the WAL writer is stopped',
+		sub {
+			my ($pid) = map { $_->[0] } $self->rows($query) or return 0;
+			kill 'STOP', $pid;
+			return 1 if ($self->rows($query))[0][1] eq 'WalWriterMain';
+			kill 'CONT', $pid;
+			return 0;
+		});
+}
 
 sub set
 {

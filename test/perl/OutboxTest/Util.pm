@@ -15,8 +15,9 @@ use Exporter 'import';
 use IPC::Run ();
 use Test::More;
 use Time::HiRes qw(time usleep);
+use PostgreSQL::Test::Utils ();
 
-our @EXPORT = qw(wait_until seed pick median percentile plain_publisher $TIMEOUT);
+our @EXPORT = qw(wait_until seed pick median percentile plain_publisher timed switches $TIMEOUT);
 
 # Seconds that something may take which normally takes none. Long, because it is
 # only waited for when the test fails anyway.
@@ -72,6 +73,14 @@ One of the list.
 
 =item percentile($p, @numbers), median(@numbers)
 
+=item timed($name, $limit, $code)
+
+Runs the code. A test: it took less than so many seconds.
+
+=item switches($pid)
+
+How often a process has waited for something: what counts its wake-ups.
+
 =item plain_publisher(port => ..., key => ..., count => ..., ...)
 
 Publishes with tools/raw, whose options are the parameters (mandatory => undef
@@ -103,6 +112,27 @@ sub percentile
 	return unless @numbers;
 	my $i = int($p / 100 * @numbers);
 	return $numbers[ $i > $#numbers ? $#numbers : $i ];
+}
+
+sub timed
+{
+	my ($name, $limit, $code) = @_;
+	my $start = time;
+
+	$code->();
+	my $took = time - $start;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	cmp_ok($took, '<', $limit, $name);
+	note sprintf '%s: %.2f s', $name, $took;
+	return;
+}
+
+sub switches
+{
+	my ($pid) = @_;
+	my $status = PostgreSQL::Test::Utils::slurp_file("/proc/$pid/status");
+	return $1 if $status =~ /^voluntary_ctxt_switches:\s+(\d+)/m;
+	die "no context switches in the status of $pid";
 }
 
 sub plain_publisher

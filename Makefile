@@ -114,16 +114,19 @@ export PG_CONFIG
 setup:
 	@.ci/setup
 
+# A compiler for each processor, unless the caller has said how many.
+BUILD_JOBS = $(if $(filter -j% --jobserver%,$(MAKEFLAGS)),,-j $(shell nproc))
+
 # $(MAKE) and not a prerequisite: pg_config may exist only after setup.
 test: setup
-	$(MAKE) WERROR=1 with_llvm=no all
+	$(MAKE) $(BUILD_JOBS) WERROR=1 with_llvm=no all
 	@$(MAKE) -s WERROR=1 with_llvm=no run-checks SUITES="meta unit sim regress isolation worker tap"
 
 # The core of it, for further versions of PostgreSQL and RabbitMQ: the whole pattern,
 # crashes, an outage, stops, crash points, the order of each key.  Which TAP files
 # that are, and which are of the fault suite, is said in them ("# suite:").
 test-core: setup
-	$(MAKE) WERROR=1 with_llvm=no all
+	$(MAKE) $(BUILD_JOBS) WERROR=1 with_llvm=no all
 	@$(MAKE) -s WERROR=1 with_llvm=no run-checks SUITES="unit regress isolation worker tap" TAP_SUITE=core
 
 # `make test` on other releases of Debian, with QUICK=1 `make test-core`.

@@ -435,7 +435,7 @@ $node->restart;
 # keys of its own; meanwhile things happen to the relay, to the broker and to the
 # tables.  What was committed is the model.
 
-my $steps = $ENV{OUTBOX_TEST_STEPS} // ($FULL ? 10_000 : 300);
+my $steps = $ENV{OUTBOX_TEST_STEPS} // ($FULL ? 10_000 : 100);
 my $limit = $FULL ? 3600 : 30;
 my $SESSIONS = 3;
 my (@session, @in_transaction, @prepared, %did);

@@ -26,6 +26,18 @@ use IPC::Run ();
 use Test::More;
 use PostgreSQL::Test::Utils;
 use OutboxTest::Util;
+use Scalar::Util qw(weaken);
+
+# Those that the test has not stopped end with it. When Perl destroys all objects, IPC::Run
+# may be gone before them, and the program goes on: it comes back to its port for ever,
+# and takes the messages of whichever test's broker is there next.
+my @started;
+
+END
+{
+	local ($?, $@, $!);
+	$_->kill9 foreach grep { defined && $_->{owner} == $$ } @started;
+}
 
 my $count = 0;
 
@@ -82,6 +94,9 @@ sub start
 	}, $class;
 	$self->{run} = IPC::Run::start(\@command, '<', \undef, '>', \$self->{out},
 		'2>', \$self->{err});
+	$self->{owner} = $$;
+	push @started, $self;
+	weaken($started[-1]);
 	wait_until("consumer ready: @command",
 		sub { $self->_pump; $self->{out} =~ /^ready$/m || !$self->running })
 	  && $self->{out} =~ /^ready$/m

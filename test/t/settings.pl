@@ -50,6 +50,12 @@ my $round = 0;
 my @younger_timeouts =
   $node->sql('SHOW server_version_num') >= 170000 ? 'transaction_timeout' : ();
 
+# From 19 on nobody can switch it off.
+my @odd_strings =
+  $node->sql('SHOW server_version_num') < 190000
+  ? (standard_conforming_strings => 'off')
+  : ();
+
 # What the test's own sessions have instead of the database's settings.
 my %ours = (
 	default_transaction_read_only => 'off',
@@ -224,7 +230,7 @@ my @hostile = (
 			IntervalStyle => 'sql_standard',
 			TimeZone => "'Asia/Kathmandu'",
 			client_encoding => 'LATIN1',
-			standard_conforming_strings => 'off',
+			@odd_strings,
 			array_nulls => 'off',
 			transform_null_equals => 'on',
 			quote_all_identifiers => 'on',
@@ -280,7 +286,7 @@ flows(
 		work_mem => '64kB',
 		DateStyle => 'German',
 		bytea_output => 'escape',
-		standard_conforming_strings => 'off'
+		@odd_strings
 	});
 
 # Triggers do not fire, so nobody is told and nothing is checked: the poll finds

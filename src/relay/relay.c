@@ -95,19 +95,21 @@ static void
 show_state(OutboxRelay *relay)
 {
 	OutboxWorkerState state;
+	int			mismatch = outbox_database_mismatch(relay->database);
+	OutboxCopy	copy = outbox_control_copy(relay->control);
 
-	if (relay->version_mismatch)
-		state = relay->version_mismatch > 0 ?
+	if (mismatch)
+		state = mismatch > 0 ?
 			OUTBOX_WORKER_EXTENSION_NEWER : OUTBOX_WORKER_EXTENSION_OLDER;
 	else if (!outbox_enabled)
 		state = OUTBOX_WORKER_DISABLED;
-	else if (relay->db_error)
+	else if (outbox_database_failing(relay->database))
 		state = OUTBOX_WORKER_DATABASE_ERROR;
-	else if (relay->copy != OUTBOX_COPY_NONE)
-		state = copy_worker_state(relay->copy);
-	else if (relay->paused)
+	else if (copy != OUTBOX_COPY_NONE)
+		state = copy_worker_state(copy);
+	else if (outbox_control_paused(relay->control))
 		state = OUTBOX_WORKER_PAUSED;
-	else if (relay->config_error != NULL)
+	else if (!outbox_link_config_usable(relay->config))
 		state = OUTBOX_WORKER_CONFIG_ERROR;
 	else
 		state = link_worker_state(relay);
@@ -133,16 +135,17 @@ show_state(OutboxRelay *relay)
 static OutboxMonoTime
 next_deadline(OutboxRelay *relay, OutboxMonoTime now)
 {
-	OutboxMonoTime deadline = relay->poll_at;
+	OutboxMonoTime deadline = outbox_timers_poll_at(relay->timers);
 
-	if (!relay->db_error && relay->attached)
+	if (!outbox_database_failing(relay->database) && outbox_database_attached(relay->database))
 		outbox_mono_earlier(&deadline, outbox_settler_deadline(relay->settler));
 	outbox_mono_earlier(&deadline, outbox_settler_unstick_at(relay->settler));
-	outbox_mono_earlier(&deadline, relay->send_at);
+	outbox_mono_earlier(&deadline, outbox_sender_deadline(relay->sender));
 	outbox_mono_earlier(&deadline, outbox_routes_deadline(relay->routes));
 	outbox_mono_earlier(&deadline, outbox_reader_deadline(relay->reader, now));
-	if (relay->db_error)
-		outbox_mono_earlier(&deadline, relay->db_retry_at);
+	if (outbox_database_failing(relay->database))
+		outbox_mono_earlier(&deadline,
+							outbox_database_retry_at(relay->database));
 	outbox_mono_earlier(&deadline, outbox_relay_link_deadline(relay, now));
 	return deadline;
 }
@@ -153,8 +156,8 @@ wait_idle(OutboxRelay *relay, int64 timeout_ms)
 	OutboxWaitFor wait;
 
 	wait.open = outbox_relay_link_open(relay);
-	wait.opened_at = relay->opened_at;
-	wait.confirms = relay->window.outstanding > 0;
+	wait.opened_at = outbox_relay_opened_at(relay);
+	wait.confirms = relay->window->outstanding > 0;
 	wait.may_nap = relay->queue->nready == 0 && relay->queue->nwaiting == 0;
 	wait.timeout_ms = timeout_ms;
 	return outbox_waiting_wait(relay->waiting, &wait);
@@ -171,12 +174,12 @@ wait_for_work(OutboxRelay *relay, bool busy)
 	/* Busy: a look at the latch is enough, and cheaper than an epoll set. */
 	if (busy)
 	{
-		relay->readable = true;
+		outbox_relay_socket_readable(relay);
 		if (!PostmasterIsAlive())
 			proc_exit(1);
 	}
 	else if (wait_idle(relay, Max(MIN_WAIT_MS, Min(timeout, MAX_WAIT_MS))))
-		relay->readable = true;
+		outbox_relay_socket_readable(relay);
 	if (MyLatch->is_set)
 	{
 		ResetLatch(MyLatch);
@@ -194,7 +197,7 @@ stand_by(OutboxRelay *relay)
 {
 	outbox_relay_drop_unsent(relay);
 	if (outbox_link_state(relay->link) != OUTBOX_LINK_CLOSED &&
-		relay->window.outstanding == 0)
+		relay->window->outstanding == 0)
 		outbox_relay_close(relay, true);
 }
 
@@ -215,13 +218,13 @@ turn(OutboxRelay *relay)
 	outbox_relay_receive(relay);
 	if (outbox_relay_wants_round(relay, now))
 		outbox_relay_round(relay);
-	if (relay->leave)
+	if (outbox_database_leaving(relay->database))
 		return false;
-	if (relay->attached && MySlot->worker == 0 &&
-		outbox_mono_reached(relay->maintain_at, now))
-		outbox_relay_maintain(relay);
+	if (outbox_database_attached(relay->database) && MySlot->worker == 0 &&
+		outbox_maintenance_due(relay->maintenance, now))
+		outbox_maintenance_run(relay->maintenance, relay->scratch);
 
-	if (!outbox_enabled || relay->version_mismatch)
+	if (!outbox_enabled || outbox_database_mismatch(relay->database))
 		stand_by(relay);
 	outbox_relay_link_step(relay, now);
 	outbox_relay_publish(relay, now);
@@ -241,15 +244,15 @@ drain(OutboxRelay *relay)
 	OutboxMonoTime deadline =
 		outbox_mono_plus(now, outbox_watchdog_stop_left(OUTBOX_DRAIN_MS));
 
-	while (relay->window.outstanding > 0 && outbox_relay_link_open(relay) &&
+	while (relay->window->outstanding > 0 && outbox_relay_link_open(relay) &&
 		   !outbox_mono_reached(deadline, now))
 	{
 		int64		wait_ms = outbox_mono_ms_until(deadline, now);
 
-		relay->readable = true;
+		outbox_relay_socket_readable(relay);
 		outbox_relay_receive(relay);
 		(void) outbox_relay_send_rest(relay);
-		if (relay->window.outstanding == 0 || !outbox_relay_link_open(relay))
+		if (relay->window->outstanding == 0 || !outbox_relay_link_open(relay))
 			break;
 		if (outbox_link_sending(relay->link))
 			wait_ms = Min(wait_ms, OUTBOX_LINK_AGAIN_MS);
@@ -259,7 +262,7 @@ drain(OutboxRelay *relay)
 								 outbox_link_socket(relay->link), wait_ms,
 								 outbox_wait_event(OUTBOX_WAIT_STOP));
 		now = outbox_mono_now();
-		relay->send_at = OUTBOX_MONO_UNSET;
+		outbox_sender_try_again(relay->sender);
 	}
 }
 
@@ -319,7 +322,6 @@ relay_create(void)
 	MemoryContext cxt = AllocSetContextCreate(TopMemoryContext, "outbox relay",
 											  ALLOCSET_DEFAULT_SIZES);
 	OutboxRelay *relay = MemoryContextAllocZero(cxt, sizeof(OutboxRelay));
-	OutboxMonoTime now = outbox_mono_now();
 
 	relay->cxt = cxt;
 	relay->scratch = AllocSetContextCreate(cxt, "outbox scratch",
@@ -330,9 +332,13 @@ relay_create(void)
 	relay->sweep = outbox_sweep_create(cxt);
 	relay->unflushed = outbox_unflushed_create(cxt);
 	relay->settler = outbox_settler_create(cxt, relay->queue, relay->unflushed);
-	relay->poll_at = outbox_mono_plus(now, outbox_poll_interval_ms);
-	relay->sweep_at = outbox_mono_plus(now, OUTBOX_SWEEP_MS);
-	relay->maintain_at = now;
+	relay->timers = outbox_timers_create(cxt);
+	relay->maintenance = outbox_maintenance_create(cxt);
+	relay->database = outbox_database_create(cxt);
+	relay->control = outbox_control_create(cxt);
+	relay->prepared = outbox_prepared_create(cxt);
+	relay->config = outbox_link_config_create(cxt);
+	relay->sender = outbox_sender_create(cxt);
 	relay->blame = outbox_blame_create(cxt, relay->queue);
 	outbox_relay_link_create(relay);
 	relay->waiting = outbox_waiting_create(cxt, relay->link);
@@ -360,7 +366,7 @@ outbox_relay_main(Datum main_arg)
 	MySlot->told = args.told;
 	before_shmem_exit(detach, (Datum) 0);
 	BackgroundWorkerUnblockSignals();
-	outbox_relay_connect_database(args.dboid);
+	outbox_database_connect(args.dboid);
 	pqsignal(SIGTERM, outbox_watchdog_sigterm);
 	/* A command that needs the database empty came while we started. */
 	if (outbox_hold_exists(args.dboid))
@@ -372,16 +378,16 @@ outbox_relay_main(Datum main_arg)
 
 	relay = relay_create();
 	MemoryContextSwitchTo(relay->scratch);
-	while (!outbox_watchdog_stopping() && !relay->leave)
+	while (!outbox_watchdog_stopping() && !outbox_database_leaving(relay->database))
 	{
 		MemoryContextReset(relay->scratch);
 		outbox_queue_limit_waiting(relay->queue, outbox_window);
 		busy = turn(relay);
-		if (!relay->leave && !outbox_watchdog_stopping())
+		if (!outbox_database_leaving(relay->database) && !outbox_watchdog_stopping())
 			wait_for_work(relay, busy);
 	}
 	/* Somebody terminated us; at a shutdown the postmaster starts nothing. */
-	if (outbox_watchdog_stopping() && !relay->leave)
+	if (outbox_watchdog_stopping() && !outbox_database_leaving(relay->database))
 		MySlot->exit_reason = OUTBOX_EXIT_RESTART;
 	finish(relay);
 	proc_exit(0);

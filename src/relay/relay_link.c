@@ -18,12 +18,43 @@
 #include "utils/memutils.h"
 #include "watchdog.h"
 
+/* What is known of the connection beside the state of the link. */
+struct OutboxConnection
+{
+	bool		ever_connected;
+	bool		was_open;		/* last state that was logged */
+	bool		channel_lost;	/* by a message's fault: no news of the broker */
+	OutboxMonoTime opened_at;	/* the last connection */
+	bool		readable;		/* the socket may have something for us */
+	bool		protocol_error; /* the broker confirmed what it cannot */
+	bool		reconnect;		/* drain and connect anew */
+	OutboxMonoTime drain_since; /* unset: not draining */
+};
+
 bool
 outbox_relay_link_open(OutboxRelay *relay)
 {
 	OutboxLinkState state = outbox_link_state(relay->link);
 
 	return state == OUTBOX_LINK_OPEN || state == OUTBOX_LINK_BLOCKED;
+}
+
+bool
+outbox_relay_reconnecting(const OutboxRelay *relay)
+{
+	return relay->connection->reconnect;
+}
+
+OutboxMonoTime
+outbox_relay_opened_at(const OutboxRelay *relay)
+{
+	return relay->connection->opened_at;
+}
+
+void
+outbox_relay_socket_readable(OutboxRelay *relay)
+{
+	relay->connection->readable = true;
 }
 
 bool
@@ -64,7 +95,7 @@ item_nacked(void *item, uint64_t tag, void *arg)
 	(void) tag;
 	outbox_watch_answered(relay->watch, nacked->sent_at);
 	outbox_renewal_nacked(relay->renewal, nacked->message->attempts > 0,
-						  relay->opened_at);
+						  relay->connection->opened_at);
 	/* The exchange has taken it; a queue has not. */
 	outbox_route_works(nacked->route);
 	pg_atomic_fetch_add_u64(&MySlot->counters.nacked, 1);
@@ -79,15 +110,15 @@ link_confirmed(void *arg, bool ack, uint64 tag, bool multiple)
 	OutboxRelay *relay = arg;
 
 	/* After one answer that cannot be, no other is to be believed. */
-	if (relay->protocol_error)
+	if (relay->connection->protocol_error)
 		return;
 	/* Nobody can have what is still being sent; and it is not to be freed. */
 	if (outbox_link_sending(relay->link) &&
-		(tag == 0 || tag + 1 == relay->window.next))
-		relay->protocol_error = true;
-	else if (!outbox_confirms_settle(&relay->window, tag, multiple,
+		(tag == 0 || tag + 1 == relay->window->next))
+		relay->connection->protocol_error = true;
+	else if (!outbox_confirms_settle(relay->window, tag, multiple,
 									 ack ? item_confirmed : item_nacked, relay))
-		relay->protocol_error = true;
+		relay->connection->protocol_error = true;
 }
 
 static bool
@@ -103,12 +134,12 @@ link_returned(void *arg, const pg_uuid_t *id, int code, const char *text)
 	OutboxItem *item;
 
 	(void) code;
-	if (relay->protocol_error)
+	if (relay->connection->protocol_error)
 		return;
-	item = outbox_confirms_find(&relay->window, item_has_id, id);
+	item = outbox_confirms_find(relay->window, item_has_id, id);
 	if (item == NULL)
 	{
-		relay->protocol_error = true;
+		relay->connection->protocol_error = true;
 		return;
 	}
 	outbox_queue_returned(relay->queue, item, text);
@@ -129,16 +160,32 @@ outbox_relay_link_create(OutboxRelay *relay)
 	events.confirmed = link_confirmed;
 	events.returned = link_returned;
 	events.arg = relay;
+	relay->connection = MemoryContextAllocZero(relay->cxt,
+											   sizeof(OutboxConnection));
 	relay->link = outbox_link_create(relay->cxt, &events);
 	relay->hosts = outbox_hosts_init(MemoryContextAlloc(relay->cxt,
 														outbox_hosts_bytes()),
 									 random_bits);
 	relay->renewal = outbox_renewal_create(relay->cxt);
+	relay->window = MemoryContextAlloc(relay->cxt, sizeof(OutboxConfirms));
 	/* Twice over: acks may come out of order, and the oldest last. */
 	ring = MemoryContextAlloc(relay->cxt,
 							  outbox_confirms_ring_bytes(2 * OUTBOX_MAX_WINDOW));
-	outbox_confirms_init(&relay->window, ring, 2 * OUTBOX_MAX_WINDOW);
-	relay->watch = outbox_watch_create(relay->cxt, relay->link, &relay->window);
+	outbox_confirms_init(relay->window, ring, 2 * OUTBOX_MAX_WINDOW);
+	relay->watch = outbox_watch_create(relay->cxt, relay->link, relay->window);
+}
+
+/* Reads the settings of the link; where they have changed, it is made anew. */
+void
+outbox_relay_load_config(OutboxRelay *relay)
+{
+	OutboxLinkConfigNews news = outbox_link_config_load(relay->config);
+
+	if (news == OUTBOX_LINK_CONFIG_SAME)
+		return;
+	if (news == OUTBOX_LINK_CONFIG_CHANGED)
+		relay->connection->reconnect = true;
+	outbox_hosts_set(relay->hosts, outbox_link_config_uri(relay->config)->nhosts);
 }
 
 /* -------------------------------------------------------------------- loss */
@@ -151,13 +198,13 @@ schedule_connect(OutboxRelay *relay, bool unreachable)
 	OutboxHostFailure failure;
 
 	failure.unreachable = unreachable;
-	failure.stable = outbox_mono_is_set(relay->opened_at) &&
-		outbox_mono_reached(outbox_mono_plus(relay->opened_at,
+	failure.stable = outbox_mono_is_set(relay->connection->opened_at) &&
+		outbox_mono_reached(outbox_mono_plus(relay->connection->opened_at,
 											 OUTBOX_STABLE_MS), now);
 	failure.initial_ms = outbox_retry_initial_ms;
 	failure.max_ms = outbox_retry_max_ms;
-	failure.wake_at = relay->poll_at;
-	relay->opened_at = OUTBOX_MONO_UNSET;
+	failure.wake_at = outbox_timers_poll_at(relay->timers);
+	relay->connection->opened_at = OUTBOX_MONO_UNSET;
 	outbox_hosts_failed(relay->hosts, &failure, now);
 }
 
@@ -176,7 +223,7 @@ static bool
 reclaim_unknown(OutboxRelay *relay, const OutboxLinkError *error)
 {
 	OutboxBlamed blamed =
-		outbox_blame_unknown(relay->blame, &relay->window, error);
+		outbox_blame_unknown(relay->blame, relay->window, error);
 
 	if (blamed.broken != NULL)
 		outbox_relay_route_broken(relay, blamed.broken, error->text);
@@ -192,11 +239,11 @@ outbox_relay_link_lost(OutboxRelay *relay)
 
 	outbox_slot_set_error(error->text);
 	blamed = reclaim_unknown(relay, error);
-	relay->channel_lost = blamed || error->fault == OUTBOX_FAULT_CHANNEL;
-	if (relay->channel_lost)
+	relay->connection->channel_lost = blamed || error->fault == OUTBOX_FAULT_CHANNEL;
+	if (relay->connection->channel_lost)
 		ereport(DEBUG1,
 				(errmsg_internal("outbox channel closed: %s", error->text)));
-	else if (relay->link_was_open)
+	else if (relay->connection->was_open)
 		ereport(LOG,
 				(errmsg("outbox relay lost its connection to the broker"),
 				 errdetail_internal("%s", error->text)));
@@ -205,20 +252,20 @@ outbox_relay_link_lost(OutboxRelay *relay)
 				(errmsg("outbox relay could not connect to the broker"),
 				 errdetail_internal("%s", error->text),
 				 errhint("It tries again by itself; messages wait and no attempt is counted.")));
-	if (!relay->channel_lost)
+	if (!relay->connection->channel_lost)
 		MySlot->told = OUTBOX_TOLD_DOWN;
-	relay->send_at = OUTBOX_MONO_UNSET;
+	outbox_sender_try_again(relay->sender);
 	outbox_renewal_closed(relay->renewal);
 	/* Another node has died. */
-	if (relay->link_was_open && !relay->channel_lost)
+	if (relay->connection->was_open && !relay->connection->channel_lost)
 		outbox_renewal_other_broker(relay->renewal);
 	/* What is unknown is sent again from memory: is it still there? */
-	relay->touch = true;
+	outbox_database_touch(relay->database);
 	if (error->message)
 		schedule_after_close(relay, error);
 	else
 		schedule_connect(relay, error->unreachable);
-	relay->link_was_open = false;
+	relay->connection->was_open = false;
 }
 
 void
@@ -226,9 +273,9 @@ outbox_relay_close(OutboxRelay *relay, bool polite)
 {
 	outbox_link_close(relay->link, polite);
 	(void) reclaim_unknown(relay, NULL);
-	relay->send_at = OUTBOX_MONO_UNSET;
+	outbox_sender_try_again(relay->sender);
 	outbox_renewal_closed(relay->renewal);
-	relay->link_was_open = false;
+	relay->connection->was_open = false;
 }
 
 /* -------------------------------------------------------------- connecting */
@@ -236,36 +283,37 @@ outbox_relay_close(OutboxRelay *relay, bool polite)
 static void
 link_opened(OutboxRelay *relay)
 {
-	outbox_confirms_reset(&relay->window);
+	outbox_confirms_reset(relay->window);
 	outbox_routes_forget_declared(relay->routes);
-	if (relay->ever_connected)
+	if (relay->connection->ever_connected)
 		pg_atomic_fetch_add_u64(&MySlot->counters.reconnects, 1);
 	/* A line per change of state; a closed channel was none of the broker. */
-	if (relay->ever_connected)
+	if (relay->connection->ever_connected)
 		OUTBOX_FAULT("reconnecting");
 	/* Nor is a process that takes its turn, see launcher_turns.c. */
-	ereport(relay->channel_lost ||
-			(!relay->ever_connected && MySlot->told == OUTBOX_TOLD_CONNECTED) ?
+	ereport(relay->connection->channel_lost ||
+			(!relay->connection->ever_connected && MySlot->told == OUTBOX_TOLD_CONNECTED) ?
 			DEBUG1 : LOG,
 			(errmsg("outbox relay is connected to the broker at \"%s\"",
 					MySlot->broker)));
 	MySlot->told = OUTBOX_TOLD_CONNECTED;
-	relay->channel_lost = false;
-	relay->ever_connected = true;
-	relay->readable = true;
-	relay->link_was_open = true;
+	relay->connection->channel_lost = false;
+	relay->connection->ever_connected = true;
+	relay->connection->readable = true;
+	relay->connection->was_open = true;
 	outbox_renewal_opened(relay->renewal);
-	relay->pipe_was_clear = false;
+	outbox_sender_opened(relay->sender);
 	outbox_watch_reset(relay->watch);
-	relay->opened_at = outbox_mono_now();
-	relay->send_at = OUTBOX_MONO_UNSET;
+	relay->connection->opened_at = outbox_mono_now();
+	outbox_sender_try_again(relay->sender);
 	outbox_reader_look(relay->reader);
 }
 
 static void
 connect_start(OutboxRelay *relay)
 {
-	OutboxHost *host = &relay->uri.hosts[outbox_hosts_current(relay->hosts)];
+	const OutboxUri *uri = outbox_link_config_uri(relay->config);
+	const OutboxHost *host = &uri->hosts[outbox_hosts_current(relay->hosts)];
 	OutboxLinkTarget target;
 	char		text[OUTBOX_TEXT_SIZE];
 	char	   *password;
@@ -273,7 +321,7 @@ connect_start(OutboxRelay *relay)
 
 	/* Read each time: it may have been changed without a reload. */
 	detail = outbox_passfile_lookup(outbox_passfile, host->host, host->port,
-									relay->uri.vhost, relay->uri.user,
+									uri->vhost, uri->user,
 									&password);
 	if (detail != NULL)
 	{
@@ -285,8 +333,8 @@ connect_start(OutboxRelay *relay)
 	memset(&target, 0, sizeof(target));
 	target.host = host->host;
 	target.port = host->port;
-	target.vhost = relay->uri.vhost;
-	target.user = relay->uri.user;
+	target.vhost = uri->vhost;
+	target.user = uri->user;
 	target.password = password;
 	target.heartbeat_s = outbox_heartbeat_s;
 	target.max_body = (size_t) outbox_max_message_size;
@@ -295,7 +343,7 @@ connect_start(OutboxRelay *relay)
 	snprintf(text, sizeof(text), "outbox worker %d of database %u",
 			 MySlot->worker, MyDatabaseId);
 	target.application_name = text;
-	target.tls = relay->uri.tls;
+	target.tls = uri->tls;
 	target.tls_ca_file = outbox_tls_ca_file;
 	target.tls_cert_file = outbox_tls_cert_file;
 	target.tls_key_file = outbox_tls_key_file;
@@ -340,13 +388,13 @@ connect_poll(OutboxRelay *relay)
 static OutboxMonoTime
 drain_end(const OutboxRelay *relay)
 {
-	OutboxMonoTime end = outbox_mono_plus(relay->drain_since, OUTBOX_DRAIN_MS);
-	OutboxMonoTime latest = outbox_mono_plus(relay->drain_since,
+	OutboxMonoTime end = outbox_mono_plus(relay->connection->drain_since, OUTBOX_DRAIN_MS);
+	OutboxMonoTime latest = outbox_mono_plus(relay->connection->drain_since,
 											 Max(outbox_confirm_timeout_ms,
 												 OUTBOX_DRAIN_MS));
 	OutboxMonoTime progress = outbox_watch_progress_at(relay->watch);
 
-	if (outbox_mono_before(relay->drain_since, progress))
+	if (outbox_mono_before(relay->connection->drain_since, progress))
 		end = outbox_mono_plus(progress, OUTBOX_DRAIN_MS);
 	outbox_mono_earlier(&end, latest);
 	return end;
@@ -355,15 +403,15 @@ drain_end(const OutboxRelay *relay)
 static void
 drain_for_reconnect(OutboxRelay *relay, OutboxMonoTime now)
 {
-	if (!outbox_mono_is_set(relay->drain_since))
-		relay->drain_since = now;
-	if (relay->window.outstanding > 0 &&
+	if (!outbox_mono_is_set(relay->connection->drain_since))
+		relay->connection->drain_since = now;
+	if (relay->window->outstanding > 0 &&
 		!outbox_mono_reached(drain_end(relay), now) &&
 		outbox_relay_link_open(relay))
 		return;
 	outbox_relay_close(relay, true);
-	relay->reconnect = false;
-	relay->drain_since = OUTBOX_MONO_UNSET;
+	relay->connection->reconnect = false;
+	relay->connection->drain_since = OUTBOX_MONO_UNSET;
 	outbox_hosts_anew(relay->hosts);
 }
 
@@ -391,15 +439,15 @@ check_renewal(OutboxRelay *relay, OutboxMonoTime now)
 	/* A message that takes long to get there is no sign of anything. */
 	if (outbox_watch_bytes_under_way(relay->watch))
 		return;
-	if (relay->reconnect || !outbox_renewal_due(relay->renewal, now))
+	if (relay->connection->reconnect || !outbox_renewal_due(relay->renewal, now))
 		return;
 	first = outbox_renewal_count(relay->renewal) == 1;
 	ereport(first ? LOG : DEBUG1,
 			(errmsg("outbox relay gives its connection to the broker up"),
 			 errdetail("Messages were refused (basic.nack); another node may find a leader of their queue.")));
-	relay->channel_lost = !first;
+	relay->connection->channel_lost = !first;
 	outbox_hosts_pass(relay->hosts);
-	relay->reconnect = true;
+	relay->connection->reconnect = true;
 }
 
 /*
@@ -411,14 +459,14 @@ outbox_relay_link_step(OutboxRelay *relay, OutboxMonoTime now)
 {
 	check_confirm_timeout(relay, now);
 	check_renewal(relay, now);
-	if (relay->reconnect)
+	if (relay->connection->reconnect)
 		drain_for_reconnect(relay, now);
 
 	if (outbox_link_state(relay->link) == OUTBOX_LINK_CONNECTING)
 		connect_poll(relay);
 	/* Refused: the next host, with the same wake-up. */
 	if (outbox_link_state(relay->link) == OUTBOX_LINK_CLOSED &&
-		outbox_enabled && relay->attached && relay->config_error == NULL &&
+		outbox_enabled && outbox_database_attached(relay->database) && outbox_link_config_usable(relay->config) &&
 		outbox_mono_reached(outbox_hosts_connect_at(relay->hosts),
 							outbox_mono_now()))
 		connect_start(relay);
@@ -429,7 +477,7 @@ outbox_relay_link_deadline(OutboxRelay *relay, OutboxMonoTime now)
 {
 	OutboxMonoTime deadline = OUTBOX_MONO_UNSET;
 
-	if (outbox_mono_is_set(relay->drain_since))
+	if (outbox_mono_is_set(relay->connection->drain_since))
 		deadline = drain_end(relay);
 	if (outbox_link_state(relay->link) == OUTBOX_LINK_CONNECTING)
 		outbox_mono_earlier(&deadline,
@@ -439,11 +487,11 @@ outbox_relay_link_deadline(OutboxRelay *relay, OutboxMonoTime now)
 		outbox_mono_earlier(&deadline,
 							outbox_mono_plus(now, outbox_link_heartbeat_due_ms(relay->link)));
 		outbox_mono_earlier(&deadline, outbox_watch_deadline(relay->watch, now));
-		if (!relay->reconnect && !outbox_watch_bytes_under_way(relay->watch))
+		if (!relay->connection->reconnect && !outbox_watch_bytes_under_way(relay->watch))
 			outbox_mono_earlier(&deadline,
 								outbox_renewal_deadline(relay->renewal));
 	}
-	else if (relay->config_error == NULL && outbox_enabled && relay->attached)
+	else if (outbox_link_config_usable(relay->config) && outbox_enabled && outbox_database_attached(relay->database))
 		outbox_mono_earlier(&deadline,
 							outbox_hosts_connect_at(relay->hosts));
 	return deadline;
@@ -460,18 +508,18 @@ outbox_relay_receive(OutboxRelay *relay)
 	if (!outbox_relay_link_open(relay))
 		return;
 	/* An idle wake-up costs no library call, and no timer for its watchdog. */
-	if (!relay->readable && outbox_link_heartbeat_due_ms(relay->link) > 0)
+	if (!relay->connection->readable && outbox_link_heartbeat_due_ms(relay->link) > 0)
 		return;
-	relay->readable = false;
+	relay->connection->readable = false;
 	status = outbox_link_receive(relay->link, &received);
-	if (received > 0 && relay->window.outstanding > 0)
+	if (received > 0 && relay->window->outstanding > 0)
 		OUTBOX_FAULT("some_acks");
-	if (received > 0 && relay->window.outstanding == 0 &&
+	if (received > 0 && relay->window->outstanding == 0 &&
 		relay->queue->nconfirmed > 0)
 		OUTBOX_FAULT("all_acks");
 	if (status == OUTBOX_LINK_LOST)
 		outbox_relay_link_lost(relay);
-	else if (relay->protocol_error)
+	else if (relay->connection->protocol_error)
 	{
 		ereport(LOG,
 				(errcode(ERRCODE_PROTOCOL_VIOLATION),
@@ -481,5 +529,5 @@ outbox_relay_receive(OutboxRelay *relay)
 		outbox_relay_close(relay, false);
 		schedule_connect(relay, false);
 	}
-	relay->protocol_error = false;
+	relay->connection->protocol_error = false;
 }

@@ -14,11 +14,49 @@
 #include "fault.h"
 #include "relay_internal.h"
 #include "settings.h"
+#include "utils/memutils.h"
 #include "watchdog.h"
 
 /* Messages of one burst; between bursts the broker's answers are read. */
 #define BURST_MESSAGES 200
 
+struct OutboxSender
+{
+	OutboxMonoTime send_at;		/* no room to send; try again then; unset: now */
+	int			wait_ms;		/* the last such wait; 0: something was sent since */
+	bool		pipe_was_clear; /* on this connection */
+};
+
+OutboxSender *
+outbox_sender_create(MemoryContext cxt)
+{
+	return MemoryContextAllocZero(cxt, sizeof(OutboxSender));
+}
+
+void
+outbox_sender_opened(OutboxSender *sender)
+{
+	sender->pipe_was_clear = false;
+}
+
+void
+outbox_sender_try_again(OutboxSender *sender)
+{
+	sender->send_at = OUTBOX_MONO_UNSET;
+}
+
+void
+outbox_sender_timers(OutboxSender *sender, OutboxMonoTime now)
+{
+	if (outbox_mono_reached(sender->send_at, now))
+		sender->send_at = OUTBOX_MONO_UNSET;
+}
+
+OutboxMonoTime
+outbox_sender_deadline(const OutboxSender *sender)
+{
+	return sender->send_at;
+}
 
 /* Is it likely that the broker closes the channel, or worse, because of it? */
 static bool
@@ -38,7 +76,7 @@ is_risky(OutboxRelay *relay, OutboxItem *item)
 static bool
 goes_alone(OutboxRelay *relay)
 {
-	OutboxConfirms *window = &relay->window;
+	OutboxConfirms *window = relay->window;
 	OutboxItem *item = outbox_queue_peek(relay->queue);
 
 	if (relay->queue->nsuspects > 0 || (item != NULL && is_risky(relay, item)))
@@ -68,7 +106,7 @@ window_room(OutboxRelay *relay)
 {
 	int			room = Max(outbox_window - window_used(relay), 0);
 
-	if (outbox_confirms_full(&relay->window))
+	if (outbox_confirms_full(relay->window))
 		return 0;
 	if (goes_alone(relay))
 		return relay->queue->nsent == 0 ? Min(room, 1) : 0;
@@ -83,12 +121,15 @@ bool
 outbox_relay_may_send(OutboxRelay *relay)
 {
 	return relay->queue->nready > 0 && !outbox_link_sending(relay->link) &&
-		!relay->reconnect && !relay->paused &&
-		!relay->config_dirty && !relay->touch && !outbox_store_stale() &&
-		relay->attached && outbox_enabled && !relay->db_error &&
+		!outbox_relay_reconnecting(relay) &&
+		!outbox_control_paused(relay->control) &&
+		!outbox_control_doubtful(relay->control) &&
+		!outbox_database_touched(relay->database) &&
+		outbox_database_attached(relay->database) && outbox_enabled &&
+		!outbox_database_failing(relay->database) &&
 		!outbox_watchdog_stopping() &&
 		outbox_link_state(relay->link) == OUTBOX_LINK_OPEN &&
-		window_room(relay) > 0 && !outbox_mono_is_set(relay->send_at);
+		window_room(relay) > 0 && !outbox_mono_is_set(relay->sender->send_at);
 }
 
 /*
@@ -98,21 +139,21 @@ outbox_relay_may_send(OutboxRelay *relay)
  * and with every try in vain after twice as long.
  */
 static void
-send_later(OutboxRelay *relay)
+send_later(OutboxSender *sender)
 {
-	relay->send_wait_ms = Min(Max(2 * relay->send_wait_ms, 1),
+	sender->wait_ms = Min(Max(2 * sender->wait_ms, 1),
 							  OUTBOX_LINK_AGAIN_MS);
-	relay->send_at = outbox_mono_after(relay->send_wait_ms);
+	sender->send_at = outbox_mono_after(sender->wait_ms);
 }
 
 /* On the wire, at least its beginning, or perhaps so. */
 static void
 item_sent(OutboxRelay *relay, OutboxItem *item, OutboxMonoTime now)
 {
-	(void) outbox_confirms_add(&relay->window, item);
+	(void) outbox_confirms_add(relay->window, item);
 	outbox_queue_sent(relay->queue, item, now,
 					  outbox_link_published(relay->link));
-	relay->send_wait_ms = 0;
+	relay->sender->wait_ms = 0;
 }
 
 /*
@@ -127,7 +168,7 @@ outbox_relay_send_rest(OutboxRelay *relay)
 	if (!outbox_link_sending(relay->link))
 		return true;
 	if (outbox_link_state(relay->link) != OUTBOX_LINK_OPEN ||
-		outbox_mono_is_set(relay->send_at))
+		outbox_mono_is_set(relay->sender->send_at))
 		return false;
 	before = outbox_link_unsent(relay->link);
 	switch (outbox_link_send_rest(relay->link))
@@ -137,11 +178,11 @@ outbox_relay_send_rest(OutboxRelay *relay)
 			return false;
 		case OUTBOX_LINK_AGAIN:
 			if (outbox_link_unsent(relay->link) != before)
-				relay->send_wait_ms = 0;
-			send_later(relay);
+				relay->sender->wait_ms = 0;
+			send_later(relay->sender);
 			return false;
 		default:
-			relay->send_wait_ms = 0;
+			relay->sender->wait_ms = 0;
 			return true;
 	}
 }
@@ -157,7 +198,7 @@ outbox_relay_send_rest(OutboxRelay *relay)
 static bool
 pipe_is_clear(OutboxRelay *relay, OutboxMonoTime now)
 {
-	if (relay->window.outstanding == 0)
+	if (relay->window->outstanding == 0)
 		return true;
 	outbox_watch_look(relay->watch, now);
 	if (outbox_link_acknowledged(relay->link) <
@@ -166,8 +207,8 @@ pipe_is_clear(OutboxRelay *relay, OutboxMonoTime now)
 	if (outbox_watch_answers_quickly(relay->watch, now))
 		return true;
 	if (outbox_watch_quiet(relay->watch, now))
-		relay->pipe_was_clear = true;
-	return relay->pipe_was_clear;
+		relay->sender->pipe_was_clear = true;
+	return relay->sender->pipe_was_clear;
 }
 
 /* Makes sure of the exchange; false when the item cannot be sent now. */
@@ -182,7 +223,7 @@ declare_exchange(OutboxRelay *relay, OutboxRoute *route, OutboxMonoTime now)
 		return true;
 	if (!pipe_is_clear(relay, now))
 	{
-		send_later(relay);
+		send_later(relay->sender);
 		return false;
 	}
 	switch (outbox_link_declare(relay->link, route->exchange,
@@ -196,7 +237,7 @@ declare_exchange(OutboxRelay *relay, OutboxRoute *route, OutboxMonoTime now)
 			outbox_relay_route_broken(relay, route, text);
 			return false;
 		case OUTBOX_LINK_AGAIN:
-			send_later(relay);
+			send_later(relay->sender);
 			return false;
 		case OUTBOX_LINK_LOST:
 			/* With a code it is the request that the broker did not like. */
@@ -304,7 +345,7 @@ outbox_relay_publish(OutboxRelay *relay, OutboxMonoTime now)
 	item = outbox_queue_peek(relay->queue);
 	if (!declare_exchange(relay, item->route, now))
 		return;
-	relay->readable = true;
+	outbox_relay_socket_readable(relay);
 	status = outbox_link_burst_begin(relay->link);
 	if (status == OUTBOX_LINK_OK)
 	{
@@ -317,5 +358,5 @@ outbox_relay_publish(OutboxRelay *relay, OutboxMonoTime now)
 	if (status == OUTBOX_LINK_LOST)
 		outbox_relay_link_lost(relay);
 	else if (status == OUTBOX_LINK_AGAIN || outbox_link_sending(relay->link))
-		send_later(relay);
+		send_later(relay->sender);
 }

@@ -21,58 +21,10 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "backoff.h"
-#include "common/pg_prng.h"
 #include "fault.h"
 #include "relay_internal.h"
 #include "settings.h"
-#include "utils/memutils.h"
 #include "utils/timestamp.h"
-
-#define DATABASE_RETRY_MS		100
-#define DATABASE_RETRY_MAX_MS	5000
-
-/* ---------------------------------------------------------- database faults */
-
-void
-outbox_relay_database_works(OutboxRelay *relay)
-{
-	if (relay->db_error)
-		ereport(LOG, (errmsg("outbox relay can use the database again")));
-	relay->db_error = false;
-	relay->db_failures = 0;
-}
-
-/*
- * Called in PG_CATCH.  The first error in a row is logged in full; what
- * follows only counts.
- */
-void
-outbox_relay_database_failed(OutboxRelay *relay)
-{
-	ErrorData  *edata;
-
-	MemoryContextSwitchTo(relay->scratch);
-	edata = CopyErrorData();
-	if (!relay->db_error)
-		EmitErrorReport();
-	FlushErrorState();
-	outbox_store_abort();
-	outbox_slot_set_committing(false);
-	outbox_slot_set_error(edata->message);
-
-	relay->db_error = true;
-	relay->db_failures++;
-	relay->db_retry_at =
-		outbox_mono_after(outbox_backoff_ms(DATABASE_RETRY_MS,
-											DATABASE_RETRY_MAX_MS,
-											relay->db_failures,
-											pg_prng_uint32(&pg_global_prng_state)));
-	if (edata->sqlerrcode == ERRCODE_UNDEFINED_TABLE ||
-		edata->sqlerrcode == ERRCODE_INVALID_SCHEMA_NAME)
-		relay->attached = false;
-	FreeErrorData(edata);
-}
 
 /* ------------------------------------------------------------------- claim */
 
@@ -80,8 +32,11 @@ outbox_relay_database_failed(OutboxRelay *relay)
 static bool
 wants_claim(OutboxRelay *relay, OutboxMonoTime now)
 {
-	if (!relay->attached || relay->paused || relay->reconnect ||
-		relay->leave || !outbox_enabled || outbox_watchdog_stopping() ||
+	if (!outbox_database_attached(relay->database) ||
+		outbox_database_leaving(relay->database) ||
+		outbox_control_paused(relay->control) ||
+		outbox_relay_reconnecting(relay) ||
+		!outbox_enabled || outbox_watchdog_stopping() ||
 		outbox_link_state(relay->link) != OUTBOX_LINK_OPEN)
 		return false;
 	return outbox_reader_wanted(relay->reader, now);
@@ -114,7 +69,7 @@ take_snapshot(OutboxRelay *relay, OutboxInbox *late)
 	OUTBOX_FAULT("before_snapshot");
 	outbox_store_claim_snapshot();
 	outbox_early_visit(heed_early_word, relay->reader);
-	outbox_relay_reserve_prepared(relay, OUTBOX_INBOX_PREPARED);
+	outbox_prepared_reserve(relay->prepared, OUTBOX_INBOX_PREPARED);
 	outbox_slot_take_inbox(late);
 	for (int i = 0; i < late->nranges; i++)
 		outbox_reader_add(relay->reader, late->ranges[i].lo,
@@ -123,7 +78,7 @@ take_snapshot(OutboxRelay *relay, OutboxInbox *late)
 		outbox_reader_add(relay->reader, late->lost.lo, late->lost.hi,
 						  OUTBOX_UNREAD_LATE);
 	for (int i = 0; i < late->nprepared; i++)
-		outbox_relay_add_prepared(relay, &late->prepared[i]);
+		outbox_prepared_add(relay->prepared, &late->prepared[i]);
 	late->nprepared = 0;
 	outbox_relay_check_prepared(relay, outbox_store_sees);
 }
@@ -136,7 +91,7 @@ claim(OutboxRelay *relay, OutboxBatch *batch, TimestampTz wall)
 	outbox_reader_claim(relay->reader, batch, wall);
 	if (batch->count == 0)
 		return;
-	outbox_relay_check_control(relay, batch);
+	outbox_control_check(relay->control, batch);
 	OUTBOX_FAULT("after_claim");
 }
 
@@ -153,7 +108,7 @@ claim_committed(OutboxRelay *relay, OutboxBatch *batch)
 {
 	outbox_reader_committed(relay->reader, batch);
 	if (batch->unknown_route)
-		relay->config_dirty = true;
+		outbox_control_doubt(relay->control);
 	outbox_relay_heed_news(relay, &batch->late_news);
 }
 
@@ -162,13 +117,15 @@ claim_committed(OutboxRelay *relay, OutboxBatch *batch)
 bool
 outbox_relay_wants_round(OutboxRelay *relay, OutboxMonoTime now)
 {
-	if (relay->db_error)
-		return outbox_mono_reached(relay->db_retry_at, now);
-	if (relay->version_mismatch)
-		return relay->recheck_extension || outbox_store_stale();
-	return !relay->attached || outbox_store_stale() || relay->touch ||
-		relay->recheck_extension || relay->recheck_settings || relay->config_dirty ||
-		!relay->holders_loaded || relay->find_prepared ||
+	const OutboxDatabase *database = relay->database;
+
+	if (outbox_database_failing(database))
+		return outbox_mono_reached(outbox_database_retry_at(database), now);
+	if (outbox_database_mismatch(database))
+		return outbox_database_wants_attach(database);
+	return outbox_database_wants_round(database) ||
+		outbox_control_doubtful(relay->control) ||
+		outbox_prepared_unknown(relay->prepared) ||
 		outbox_reader_wonders(relay->reader) ||
 		outbox_settler_wanted(relay->settler, now) ||
 		outbox_sweep_wanted(relay->sweep) ||
@@ -223,11 +180,11 @@ round_transaction(OutboxRelay *relay, OutboxSettling *settling, OutboxBatch *bat
 	TimestampTz wall = GetCurrentTimestamp();
 	bool		durable;
 
-	if (relay->config_dirty)
+	if (outbox_control_doubtful(relay->control))
 		outbox_relay_load_config_tables(relay);
-	if (!relay->holders_loaded)
+	if (!outbox_database_has_started(relay->database))
 		outbox_relay_load_start(relay);
-	if (relay->find_prepared)
+	if (outbox_prepared_unknown(relay->prepared))
 		outbox_relay_find_prepared(relay);
 	outbox_reader_check_holders(relay->reader);
 	/* A stale worker, replaced while it was stopped, has no say any more. */
@@ -266,8 +223,10 @@ may_take_long(OutboxRelay *relay)
 {
 	return outbox_settler_ready(relay->settler) > 0 ||
 		outbox_reader_reads_much(relay->reader) ||
-		outbox_sweep_wanted(relay->sweep) || relay->config_dirty ||
-		!relay->holders_loaded || relay->queue->count > 0;
+		outbox_sweep_wanted(relay->sweep) ||
+		outbox_control_doubtful(relay->control) ||
+		!outbox_database_has_started(relay->database) ||
+		relay->queue->count > 0;
 }
 
 void
@@ -280,16 +239,13 @@ outbox_relay_round(OutboxRelay *relay)
 	memset(&batch, 0, sizeof(batch));
 	PG_TRY();
 	{
-		relay->touch = false;
-		if (!relay->attached || relay->recheck_extension ||
-			outbox_store_stale())
-			outbox_relay_attach(relay);
-		if (relay->attached && relay->recheck_settings)
-			outbox_relay_check_settings(relay);
+		if (outbox_database_attach(relay->database))
+			outbox_control_doubt(relay->control);
+		outbox_database_check_settings(relay->database, relay->scratch);
 		/* Needed after the commit: not in the transaction's memory. */
 		outbox_settler_collect(relay->settler, &settling);
-		if (!relay->attached)
-			outbox_relay_database_works(relay);
+		if (!outbox_database_attached(relay->database))
+			outbox_database_works(relay->database);
 		else if (outbox_store_begin("relaying messages", may_take_long(relay)))
 		{
 			round_transaction(relay, &settling, &batch);
@@ -300,11 +256,11 @@ outbox_relay_round(OutboxRelay *relay)
 	PG_CATCH();
 	{
 		forget_claim(relay, &batch);
-		outbox_relay_database_failed(relay);
+		outbox_database_failed(relay->database, relay->scratch);
 	}
 	PG_END_TRY();
 	if (!committed)
 		return;
 	round_committed(relay, &settling, &batch);
-	outbox_relay_database_works(relay);
+	outbox_database_works(relay->database);
 }

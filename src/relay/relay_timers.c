@@ -11,9 +11,12 @@
 #include "postgres.h"
 
 #include "access/xlog.h"
+#include "postmaster/interrupt.h"
 #include "relay_internal.h"
 #include "settings.h"
 #include "storage/procarray.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
 #include "utils/timestamp.h"
 
 /* A database that makes room for others comes back after this at the latest. */
@@ -64,50 +67,23 @@ outbox_relay_resume(OutboxRelay *relay, const OutboxResumed *resumed)
 	outbox_reader_reread_due(relay->reader);
 }
 
-/* Room for so many more prepared transactions. */
-void
-outbox_relay_reserve_prepared(OutboxRelay *relay, int n)
-{
-	int			wanted = relay->nprepared + n;
-
-	if (wanted <= relay->max_prepared)
-		return;
-	wanted = Max(wanted, 2 * relay->max_prepared);
-	if (relay->prepared == NULL)
-		relay->prepared = MemoryContextAlloc(relay->cxt, sizeof(OutboxPrepared) * wanted);
-	else
-		relay->prepared = repalloc(relay->prepared, sizeof(OutboxPrepared) * wanted);
-	relay->max_prepared = wanted;
-}
-
-void
-outbox_relay_add_prepared(OutboxRelay *relay, const OutboxPrepared *prepared)
-{
-	outbox_relay_reserve_prepared(relay, 1);
-	relay->prepared[relay->nprepared++] = *prepared;
-}
-
 /* What a transaction changed beside enqueuing. */
 static void
 heed_changes(OutboxRelay *relay, int news)
 {
 	if (news & OUTBOX_NEWS_CONFIG)
-		relay->config_dirty = true;
+		outbox_control_doubt(relay->control);
 	if (news & OUTBOX_NEWS_REMOVED)
 		outbox_reader_doubt_holders(relay->reader);
 	if (news & OUTBOX_NEWS_EXTENSION)
-		relay->recheck_extension = true;
+		outbox_database_recheck_extension(relay->database);
 }
 
 /* Prepared transactions of that range were lost: which are they? */
 static void
 lost_prepared(OutboxRelay *relay, const OutboxRange *range)
 {
-	if (!relay->find_prepared)
-		relay->prepared_range = *range;
-	relay->prepared_range.lo = Min(relay->prepared_range.lo, range->lo);
-	relay->prepared_range.hi = Max(relay->prepared_range.hi, range->hi);
-	relay->find_prepared = true;
+	outbox_prepared_lost(relay->prepared, range);
 	heed_changes(relay, OUTBOX_NEWS_CONFIG | OUTBOX_NEWS_REMOVED);
 }
 
@@ -115,9 +91,10 @@ lost_prepared(OutboxRelay *relay, const OutboxRange *range)
 static bool
 has_work(OutboxRelay *relay)
 {
-	return !relay->holders_loaded || relay->find_prepared ||
+	return !outbox_database_has_started(relay->database) ||
+		outbox_prepared_unknown(relay->prepared) ||
 		outbox_reader_behind(relay->reader, outbox_mono_now()) ||
-		relay->queue->count > 0 || relay->db_error ||
+		relay->queue->count > 0 || outbox_database_failing(relay->database) ||
 		outbox_routes_count_broken(relay->routes) > 0;
 }
 
@@ -129,14 +106,16 @@ rest_ms(OutboxRelay *relay)
 	TimestampTz due = outbox_reader_next_due(relay->reader);
 
 	/* Perhaps it is not paused any more. */
-	if (relay->config_dirty)
+	if (outbox_control_doubtful(relay->control))
 		return 0;
-	if (!outbox_enabled || relay->paused || relay->version_mismatch ||
-		relay->config_error != NULL || outbox_relay_broker_down(relay))
+	if (!outbox_enabled || outbox_control_paused(relay->control) ||
+		outbox_database_mismatch(relay->database) ||
+		!outbox_link_config_usable(relay->config) ||
+		outbox_relay_broker_down(relay))
 		return REST_STANDING_MS;
 	if (has_work(relay))
 		return 0;
-	if (relay->nprepared > 0)
+	if (outbox_prepared_count(relay->prepared) > 0)
 		ms = REST_PREPARED_MS;
 	if (due != 0 && due != DT_NOEND)
 		ms = Min(ms, TimestampDifferenceMilliseconds(GetCurrentTimestamp(),
@@ -151,26 +130,19 @@ outbox_relay_heed_news(OutboxRelay *relay, const OutboxInbox *inbox)
 		outbox_reader_add(relay->reader, inbox->ranges[i].lo,
 						  inbox->ranges[i].hi, OUTBOX_UNREAD_LATE);
 	for (int i = 0; i < inbox->nprepared; i++)
-		outbox_relay_add_prepared(relay, &inbox->prepared[i]);
+		outbox_prepared_add(relay->prepared, &inbox->prepared[i]);
 	if (inbox->next_due != 0)
 		outbox_reader_told_due(relay->reader, inbox->next_due);
 	heed_changes(relay, inbox->news);
 	if (inbox->news & OUTBOX_NEWS_PREPARED)
 		lost_prepared(relay, &inbox->lost);
 	if (inbox->news & OUTBOX_NEWS_RESTART)
-	{
-		relay->leave = true;
-		MySlot->exit_reason = OUTBOX_EXIT_RESTART;
-	}
+		outbox_database_leave(relay->database, OUTBOX_EXIT_RESTART);
 	if (inbox->news & OUTBOX_NEWS_STOP)
-	{
-		relay->leave = true;
-		MySlot->exit_reason = OUTBOX_EXIT_STOPPED;
-	}
+		outbox_database_leave(relay->database, OUTBOX_EXIT_STOPPED);
 	if (inbox->news & OUTBOX_NEWS_YIELD)
 	{
-		relay->leave = true;
-		MySlot->exit_reason = OUTBOX_EXIT_YIELDED;
+		outbox_database_leave(relay->database, OUTBOX_EXIT_YIELDED);
 		MySlot->rest_ms = rest_ms(relay);
 	}
 }
@@ -181,20 +153,34 @@ outbox_relay_take_news(OutboxRelay *relay)
 	OutboxInbox inbox;
 
 	/* What is taken must be heeded: no error may come in between. */
-	outbox_relay_reserve_prepared(relay, OUTBOX_INBOX_PREPARED);
+	outbox_prepared_reserve(relay->prepared, OUTBOX_INBOX_PREPARED);
 	outbox_slot_take_inbox(&inbox);
 	outbox_relay_heed_news(relay, &inbox);
 }
 
 /* ------------------------------------------------------------------ timers */
 
-static bool
-expired(OutboxMonoTime *deadline, OutboxMonoTime now)
+struct OutboxTimers
 {
-	if (!outbox_mono_is_set(*deadline) || !outbox_mono_reached(*deadline, now))
-		return false;
-	*deadline = OUTBOX_MONO_UNSET;
-	return true;
+	OutboxMonoTime poll_at;
+	OutboxMonoTime sweep_at;
+};
+
+OutboxTimers *
+outbox_timers_create(MemoryContext cxt)
+{
+	OutboxTimers *timers = MemoryContextAllocZero(cxt, sizeof(OutboxTimers));
+	OutboxMonoTime now = outbox_mono_now();
+
+	timers->poll_at = outbox_mono_plus(now, outbox_poll_interval_ms);
+	timers->sweep_at = outbox_mono_plus(now, OUTBOX_SWEEP_MS);
+	return timers;
+}
+
+OutboxMonoTime
+outbox_timers_poll_at(const OutboxTimers *timers)
+{
+	return timers->poll_at;
 }
 
 static bool
@@ -203,60 +189,34 @@ has_ended(TransactionId xid)
 	return !TransactionIdIsInProgress(xid);
 }
 
-/*
- * Prepared transactions that have ended: their rows are visible now, or never
- * will be.
- */
+/* OutboxPreparedEnded: its rows are visible now, or never will be. */
+static void
+prepared_ended(const OutboxPrepared *prepared, void *arg)
+{
+	OutboxRelay *relay = arg;
+
+	outbox_reader_add(relay->reader, prepared->range.lo, prepared->range.hi,
+					  OUTBOX_UNREAD_LATE);
+	outbox_reader_look_up_due(relay->reader);
+	heed_changes(relay, prepared->news);
+}
+
 void
 outbox_relay_check_prepared(OutboxRelay *relay,
 							bool (*ended) (TransactionId xid))
 {
-	for (int i = 0; i < relay->nprepared;)
-	{
-		OutboxPrepared *prepared = &relay->prepared[i];
-
-		if (!ended(prepared->xid))
-		{
-			i++;
-			continue;
-		}
-		outbox_reader_add(relay->reader, prepared->range.lo,
-						  prepared->range.hi, OUTBOX_UNREAD_LATE);
-		outbox_reader_look_up_due(relay->reader);
-		heed_changes(relay, prepared->news);
-		*prepared = relay->prepared[--relay->nprepared];
-	}
+	outbox_prepared_check(relay->prepared, ended, prepared_ended, relay);
 }
-
-#ifdef OUTBOX_FAULTS
-static bool
-in_range(const OutboxRange *range, int64 seq)
-{
-	return range->lo <= seq && seq <= range->hi;
-}
-
-bool
-outbox_relay_prepared_leads_to(const OutboxRelay *relay, int64 seq)
-{
-	if (relay->find_prepared && in_range(&relay->prepared_range, seq))
-		return true;
-	for (int i = 0; i < relay->nprepared; i++)
-		if (in_range(&relay->prepared[i].range, seq) &&
-			outbox_store_sees(relay->prepared[i].xid))
-			return true;
-	return false;
-}
-#endif
 
 static void
 poll_now(OutboxRelay *relay)
 {
-	relay->poll_at = outbox_mono_after(outbox_poll_interval_ms);
+	relay->timers->poll_at = outbox_mono_after(outbox_poll_interval_ms);
 	outbox_reader_look(relay->reader);
 	/* With a full window there would be no other transaction. */
-	relay->touch = true;
+	outbox_database_touch(relay->database);
 	/* A password file can be repaired without a reload. */
-	if (relay->config_error != NULL)
+	if (!outbox_link_config_usable(relay->config))
 		outbox_relay_load_config(relay);
 }
 
@@ -264,14 +224,14 @@ poll_now(OutboxRelay *relay)
 static void
 sweep(OutboxRelay *relay)
 {
-	relay->sweep_at = outbox_mono_after(OUTBOX_SWEEP_MS);
+	relay->timers->sweep_at = outbox_mono_after(OUTBOX_SWEEP_MS);
 	outbox_sweep_start(relay->sweep);
 	outbox_reader_look(relay->reader);
 	outbox_reader_reread_due(relay->reader);
 	outbox_reader_doubt_holders(relay->reader);
-	relay->config_dirty = true;
+	outbox_control_doubt(relay->control);
 	/* ALTER EXTENSION UPDATE need not touch a table. */
-	relay->recheck_extension = true;
+	outbox_database_recheck_extension(relay->database);
 }
 
 void
@@ -282,16 +242,31 @@ outbox_relay_timers(OutboxRelay *relay, OutboxMonoTime now)
 	outbox_relay_check_prepared(relay, has_ended);
 	outbox_routes_retry(relay->routes, now, &resumed);
 	outbox_relay_resume(relay, &resumed);
-	if (outbox_mono_reached(relay->poll_at, now))
+	if (outbox_mono_reached(relay->timers->poll_at, now))
 		poll_now(relay);
-	if (outbox_mono_reached(relay->sweep_at, now))
+	if (outbox_mono_reached(relay->timers->sweep_at, now))
 		sweep(relay);
 #ifdef OUTBOX_FAULTS
-	if (relay->holders_loaded)
+	if (outbox_database_has_started(relay->database))
 		outbox_sweep_look(relay->sweep, now);
 #endif
-	(void) expired(&relay->send_at, now);
+	outbox_sender_timers(relay->sender, now);
 	outbox_reader_timers(relay->reader, now);
 	outbox_settler_timers(relay->settler, now);
 	outbox_unflushed_check(relay->unflushed);
+}
+
+/* SIGHUP. */
+void
+outbox_relay_reload(OutboxRelay *relay)
+{
+	ConfigReloadPending = false;
+	ProcessConfigFile(PGC_SIGHUP);
+	outbox_relay_load_config(relay);
+	outbox_control_doubt(relay->control);
+	outbox_database_recheck_settings(relay->database);
+	outbox_mono_earlier(&relay->timers->poll_at,
+						outbox_mono_after(outbox_poll_interval_ms));
+	if (outbox_database_attached(relay->database))
+		outbox_slot_set_ready(outbox_workers);
 }

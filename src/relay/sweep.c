@@ -148,7 +148,7 @@ tell_forgotten(Step *step)
 		int64		seq = step->found[i];
 
 		if (seq == 0 || outbox_reader_leads_to(relay->reader, seq) ||
-			outbox_relay_prepared_leads_to(relay, seq))
+			outbox_prepared_leads_to(relay->prepared, seq))
 			continue;
 		ereport(LOG,
 				(errmsg("outbox sweep found a forgotten row"),

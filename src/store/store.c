@@ -90,7 +90,7 @@ forget_plans(void)
 /*
  * Statements are planned once for any parameters: planning each time would
  * cost more than most of them take.  The worker's session allows only index
- * and TID scans and nested loops (see relay_session.c), so that a plan made
+ * and TID scans and nested loops (see database.c), so that a plan made
  * while the table was empty is still right when it is not.
  */
 SPIPlanPtr

@@ -3,7 +3,7 @@
  * store_control.c
  *		The control row: paused, and whose database this is.
  *
- * It is read with every claim (see check_control() in relay_load.c).
+ * It is read with every claim (see outbox_control_check() in control.c).
  *
  *-------------------------------------------------------------------------
  */

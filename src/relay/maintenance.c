@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * relay_maintain.c
+ * maintenance.c
  *		Partitions of the archive: made ahead, dropped when they are old.
  *
  * Whoever waits for the lock that this needs holds up all who come after him, the
@@ -14,41 +14,69 @@
 #include "backoff.h"
 #include "common/pg_prng.h"
 #include "fault.h"
-#include "relay_internal.h"
+#include "maintenance.h"
 #include "settings.h"
+#include "shared.h"
+#include "store.h"
 #include "utils/memutils.h"
+#include "watchdog.h"
 
-static bool failing = false;	/* the error is in the log */
+/* Partitions of the archive are looked after this often. */
+#define MAINTAIN_MS		60000
+/* The same after an error. */
+#define RETRY_MS		5000
+/*
+ * While somebody reads the archive: at first soon, as others who publish only
+ * touch it for a moment, then less and less often.  Reported after so long.
+ */
+#define LOCKED_MS		100
+#define REPORT_MS		(10 * 60000)
 
-/* Somebody has the archive locked. */
-static struct
+struct OutboxMaintenance
 {
-	OutboxMonoTime since;		/* unset: nobody */
-	uint32		tries;
+	OutboxMonoTime at;			/* the next time */
+	bool		failing;		/* the error is in the log */
+	/* Somebody has the archive locked. */
+	OutboxMonoTime locked_since;	/* unset: nobody */
+	uint32		locked_tries;
 	bool		reported;
-}			locked;
+};
 
-static void
-not_locked(void)
+OutboxMaintenance *
+outbox_maintenance_create(MemoryContext cxt)
 {
-	if (locked.reported)
-		ereport(LOG, (errmsg("outbox relay can maintain the archive again")));
-	memset(&locked, 0, sizeof(locked));
+	return MemoryContextAllocZero(cxt, sizeof(OutboxMaintenance));
+}
+
+bool
+outbox_maintenance_due(const OutboxMaintenance *maintenance, OutboxMonoTime now)
+{
+	return outbox_mono_reached(maintenance->at, now);
 }
 
 static void
-report_locked(OutboxRelay *relay)
+not_locked(OutboxMaintenance *maintenance)
+{
+	if (maintenance->reported)
+		ereport(LOG, (errmsg("outbox relay can maintain the archive again")));
+	maintenance->locked_since = OUTBOX_MONO_UNSET;
+	maintenance->locked_tries = 0;
+	maintenance->reported = false;
+}
+
+static void
+report_locked(OutboxMaintenance *maintenance, MemoryContext scratch)
 {
 	char	   *pids;
 	char		text[OUTBOX_TEXT_SIZE];
 
 	if (!outbox_store_begin("looking for who has locked the archive", true))
 		return;
-	pids = outbox_store_archive_lockers(relay->scratch);
+	pids = outbox_store_archive_lockers(scratch);
 	outbox_store_end(false);
 	if (pids == NULL)
 		return;
-	locked.reported = true;
+	maintenance->reported = true;
 	snprintf(text, sizeof(text),
 			 "partitions of the archive cannot be made or dropped: it is locked by process %s",
 			 pids);
@@ -61,30 +89,30 @@ report_locked(OutboxRelay *relay)
 }
 
 static void
-note_locked(OutboxRelay *relay)
+note_locked(OutboxMaintenance *maintenance, MemoryContext scratch)
 {
-	if (!outbox_mono_is_set(locked.since))
-		locked.since = outbox_mono_now();
-	locked.tries++;
-	relay->maintain_at =
-		outbox_mono_after(outbox_backoff_ms(OUTBOX_MAINTAIN_LOCKED_MS,
-											OUTBOX_MAINTAIN_MS, locked.tries,
+	if (!outbox_mono_is_set(maintenance->locked_since))
+		maintenance->locked_since = outbox_mono_now();
+	maintenance->locked_tries++;
+	maintenance->at =
+		outbox_mono_after(outbox_backoff_ms(LOCKED_MS,
+											MAINTAIN_MS, maintenance->locked_tries,
 											pg_prng_uint32(&pg_global_prng_state)));
-	if (!locked.reported &&
-		(outbox_mono_reached(outbox_mono_plus(locked.since,
-											  OUTBOX_MAINTAIN_REPORT_MS),
+	if (!maintenance->reported &&
+		(outbox_mono_reached(outbox_mono_plus(maintenance->locked_since,
+											  REPORT_MS),
 							 outbox_mono_now()) ||
 		 OUTBOX_FAULT_LEAVES_OUT("patience")))
-		report_locked(relay);
+		report_locked(maintenance, scratch);
 }
 
 /* Returns whether somebody's lock was in the way. */
 static bool
-note_error(OutboxRelay *relay)
+note_error(OutboxMaintenance *maintenance, MemoryContext scratch)
 {
 	ErrorData  *edata;
 
-	MemoryContextSwitchTo(relay->scratch);
+	MemoryContextSwitchTo(scratch);
 	edata = CopyErrorData();
 	if (edata->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE)
 	{
@@ -92,55 +120,55 @@ note_error(OutboxRelay *relay)
 		outbox_store_abort();
 		return true;
 	}
-	if (!failing)
+	if (!maintenance->failing)
 		EmitErrorReport();
 	FlushErrorState();
 	outbox_store_abort();
 	outbox_slot_set_error(edata->message);
-	failing = true;
-	relay->maintain_at = outbox_mono_after(OUTBOX_MAINTAIN_RETRY_MS);
+	maintenance->failing = true;
+	maintenance->at = outbox_mono_after(RETRY_MS);
 	return false;
 }
 
 /* One step, in a transaction of its own; true: there may be another one. */
 static bool
-maintain_step(OutboxRelay *relay)
+maintain_step(OutboxMaintenance *maintenance, MemoryContext scratch)
 {
 	char	   *done;
 
 	if (!outbox_store_begin("maintaining the archive", true))
 	{
 		/* A table has changed: after the round that looks it up. */
-		relay->maintain_at = OUTBOX_MONO_UNSET;
+		maintenance->at = OUTBOX_MONO_UNSET;
 		return false;
 	}
-	done = outbox_store_maintain_archive(outbox_retention_s, relay->scratch);
+	done = outbox_store_maintain_archive(outbox_retention_s, scratch);
 	if (done != NULL)
 		OUTBOX_FAULT("archiving");
 	outbox_store_end(false);
-	failing = false;
-	not_locked();
+	maintenance->failing = false;
+	not_locked(maintenance);
 	if (done != NULL)
 		ereport(DEBUG1, (errmsg_internal("outbox archive: %s", done)));
 	return done != NULL;
 }
 
 void
-outbox_relay_maintain(OutboxRelay *relay)
+outbox_maintenance_run(OutboxMaintenance *maintenance, MemoryContext scratch)
 {
 	volatile bool again = true;
 	volatile bool is_locked = false;
 
-	relay->maintain_at = outbox_mono_after(OUTBOX_MAINTAIN_MS);
+	maintenance->at = outbox_mono_after(MAINTAIN_MS);
 	for (int i = 0; i < 16 && again && !outbox_watchdog_stopping(); i++)
 	{
 		PG_TRY();
 		{
-			again = maintain_step(relay);
+			again = maintain_step(maintenance, scratch);
 		}
 		PG_CATCH();
 		{
-			is_locked = note_error(relay);
+			is_locked = note_error(maintenance, scratch);
 			again = false;
 		}
 		PG_END_TRY();
@@ -149,11 +177,11 @@ outbox_relay_maintain(OutboxRelay *relay)
 		return;
 	PG_TRY();
 	{
-		note_locked(relay);
+		note_locked(maintenance, scratch);
 	}
 	PG_CATCH();
 	{
-		(void) note_error(relay);
+		(void) note_error(maintenance, scratch);
 	}
 	PG_END_TRY();
 }

@@ -1,0 +1,204 @@
+/*-------------------------------------------------------------------------
+ *
+ * control.c
+ *		May messages be published from here?  The control row, and copies.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "control.h"
+#include "environment.h"
+#include "origin.h"
+#include "settings.h"
+#include "shared.h"
+#include "utils/memutils.h"
+
+struct OutboxControlState
+{
+	MemoryContext cxt;
+	bool		dirty;			/* control row and routes must be read again */
+	bool		paused;			/* by the control row, or a copy */
+	OutboxCopy	copy;			/* not adopted */
+	char	   *copy_detail;	/* what was told of it last */
+	bool		foreign;		/* so a row says; until outbox_adopt() */
+	TimestampTz foreign_since;	/* adopted_at when it was found */
+};
+
+OutboxControlState *
+outbox_control_create(MemoryContext cxt)
+{
+	OutboxControlState *state =
+		MemoryContextAllocZero(cxt, sizeof(OutboxControlState));
+
+	state->cxt = cxt;
+	return state;
+}
+
+void
+outbox_control_doubt(OutboxControlState *state)
+{
+	state->dirty = true;
+}
+
+bool
+outbox_control_doubtful(const OutboxControlState *state)
+{
+	return state->dirty;
+}
+
+void
+outbox_control_reading(OutboxControlState *state)
+{
+	state->dirty = false;
+}
+
+bool
+outbox_control_paused(const OutboxControlState *state)
+{
+	return state->paused;
+}
+
+OutboxCopy
+outbox_control_copy(const OutboxControlState *state)
+{
+	return state->copy;
+}
+
+/* -------------------------------------------------------------------- copies */
+
+/*
+ * Why nothing may be published from here, for the log and for last_error: of a
+ * copy that says itself what it is there is nothing to add.
+ */
+static char *
+describe_copy(OutboxCopy copy, const OutboxControl *control,
+			  const char *unusable)
+{
+	char	   *how;
+
+	switch (copy)
+	{
+		case OUTBOX_COPY_ENVIRONMENT:
+			return psprintf("\"outbox.environment\" is \"%s\" here, and the messages belong to \"%s\"",
+							outbox_environment, control->environment);
+		case OUTBOX_COPY_RESTORED:
+			(void) outbox_environment_restored(&how);
+			return psprintf("this server was restored to a point in time: %s", how);
+		case OUTBOX_COPY_UNKNOWN:
+			return pstrdup(unusable);
+		default:
+			return NULL;
+	}
+}
+
+static void
+tell_copy(OutboxCopy copy, const char *detail)
+{
+	if (detail == NULL)
+		ereport(LOG,
+				(errmsg("outbox relay is silent: this database is a copy"),
+				 errdetail("Its messages belong to another database, whose relay publishes them."),
+				 errhint("Call outbox_adopt() in it when they are to be published from here.")));
+	else if (copy == OUTBOX_COPY_UNKNOWN)
+		ereport(LOG,
+				(errcode(ERRCODE_CONFIG_FILE_ERROR),
+				 errmsg("outbox relay cannot use its settings"),
+				 errdetail_internal("%s", detail),
+				 errhint("Set it on the server's command line, in its environment (OUTBOX_ENVIRONMENT), or in a file outside of the data directory.")));
+	else
+		ereport(LOG,
+				(errmsg("outbox relay is silent: this server may be a copy"),
+				 errdetail_internal("%s", detail),
+				 errhint("Call outbox_adopt() in each of its databases when their messages are to be published from here.")));
+	if (detail != NULL)
+		outbox_slot_set_error(detail);
+}
+
+/* Tells of it once, and again when it is another one. */
+static void
+set_copy(OutboxControlState *state, OutboxCopy copy, const char *detail)
+{
+	bool		told = state->copy == copy &&
+		strcmp(state->copy_detail ? state->copy_detail : "",
+			   detail ? detail : "") == 0;
+
+	state->copy = copy;
+	if (told)
+		return;
+	if (state->copy_detail != NULL)
+		pfree(state->copy_detail);
+	state->copy_detail =
+		detail != NULL ? MemoryContextStrdup(state->cxt, detail) : NULL;
+	if (copy != OUTBOX_COPY_NONE)
+		tell_copy(copy, detail);
+}
+
+/* --------------------------------------------------------------- control row */
+
+bool
+outbox_control_loaded(OutboxControlState *state, const OutboxControl *control,
+					  const char *unusable)
+{
+	bool		was_paused = state->paused;
+	bool		found_foreign = state->foreign;
+	OutboxCopy	copy = control->copy;
+
+	/* Somebody has called outbox_adopt(): the next claim finds what is left. */
+	if (state->foreign && control->adopted_at != state->foreign_since)
+		state->foreign = false;
+	if (copy == OUTBOX_COPY_NONE && state->foreign)
+		copy = OUTBOX_COPY_DATABASE;
+	/* A name that proves nothing must not agree with one that is recorded. */
+	if (unusable != NULL && copy != OUTBOX_COPY_DATABASE)
+		copy = OUTBOX_COPY_UNKNOWN;
+	set_copy(state, copy, describe_copy(copy, control, unusable));
+	state->paused = control->paused || copy != OUTBOX_COPY_NONE;
+	/* Also when it was adopted meanwhile: perhaps not all of it. */
+	return (state->paused || found_foreign) && !was_paused;
+}
+
+/* Was a message of the batch enqueued in a database that is not adopted? */
+static bool
+has_foreign(const OutboxBatch *batch, const OutboxControl *control)
+{
+	int64		accepted = outbox_own_origin();
+
+	for (int i = 0; i < batch->count; i++)
+	{
+		/* Given up: it will be claimed again. */
+		if (batch->messages[i] == NULL)
+			continue;
+		if (batch->messages[i]->origin == accepted)
+			continue;
+		if (!outbox_store_accepts(control, batch->messages[i]->origin))
+			return true;
+		accepted = batch->messages[i]->origin;
+	}
+	return false;
+}
+
+/*
+ * Messages can commit together with the word that they are not ours to publish
+ * (a restored dump) or not now (outbox_pause()), or before it (a parallel
+ * restore), or without it (logical replication); then they say so themselves.
+ * The news of it come after the commit, so a claim may see the messages first;
+ * but what is read after the claim sees both.  Nothing is sent then before the
+ * next round has dealt with it, as doubt forbids it: that round takes
+ * all that is unsent out of the queue again and remembers from where to read
+ * it when we may.
+ */
+void
+outbox_control_check(OutboxControlState *state, const OutboxBatch *batch)
+{
+	OutboxControl control;
+
+	outbox_store_load_control(&control);
+	if (has_foreign(batch, &control))
+	{
+		state->foreign = true;
+		state->foreign_since = control.adopted_at;
+	}
+	if (control.paused || control.copy != OUTBOX_COPY_NONE || state->foreign)
+		state->dirty = true;
+}

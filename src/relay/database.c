@@ -1,0 +1,384 @@
+/*-------------------------------------------------------------------------
+ *
+ * database.c
+ *		The worker's database: session, extension, settings, and its faults.
+ *
+ * A fault of the database is an ERROR, which ends the round's transaction: the
+ * round is tried again after a while, and nothing new is sent meanwhile.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "backoff.h"
+#include "common/pg_prng.h"
+#include "compat.h"
+#include "database.h"
+#include "miscadmin.h"
+#include "postmaster/bgworker.h"
+#include "settings.h"
+#include "store.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+#include "version.h"
+
+#define RETRY_MS		100
+#define RETRY_MAX_MS	5000
+
+struct OutboxDatabase
+{
+	MemoryContext cxt;
+	bool		attached;		/* the extension is there and fits */
+	int			mismatch;
+	Oid			relid;			/* table outbox, once attached */
+	bool		started;		/* what the first claim needs is known */
+	bool		recheck_extension;	/* attach anew with the next transaction */
+	bool		recheck_settings;	/* compare ALTER DATABASE SET */
+	bool		touch;			/* a transaction, to hear of DROP EXTENSION */
+	char	   *settings;		/* ALTER DATABASE SET, as at the start */
+	bool		leave;			/* end the process, for exit_reason */
+
+	/* faults */
+	bool		failing;
+	uint32		failures;		/* in a row */
+	OutboxMonoTime retry_at;
+};
+
+/*
+ * Settings that ALTER DATABASE, ALTER ROLE or postgresql.conf could turn
+ * against the worker, overridden as autovacuum does it.  The planner is left
+ * with plans that stay right when the table grows: index and TID scans, nested
+ * loops.
+ */
+static const struct
+{
+	const char *name;
+	const char *value;
+	int			since;			/* server version that has it */
+}			overrides[] =
+{
+	{"search_path", "pg_catalog, pg_temp", 0},
+	{"synchronous_commit", "on", 0},	/* unless it is stronger, see below */
+	{"default_transaction_isolation", "read committed", 0},
+	{"default_transaction_read_only", "off", 0},
+	{"default_transaction_deferrable", "off", 0},
+	{"row_security", "off", 0},
+	{"session_replication_role", "origin", 0},
+	{"statement_timeout", "60s", 0},
+	{"lock_timeout", "500ms", 0},
+	{"idle_in_transaction_session_timeout", "0", 0},
+	{"idle_session_timeout", "0", 0},
+	{"transaction_timeout", "0", 170000},
+	{"bytea_output", "hex", 0},
+	{"DateStyle", "ISO", 0},
+	{"IntervalStyle", "postgres", 0},
+	{"TimeZone", "UTC", 0},
+	{"default_tablespace", "", 0},
+	{"default_table_access_method", "heap", 0},
+	{"jit", "off", 0},
+	{"enable_seqscan", "off", 0},
+	{"enable_bitmapscan", "off", 0},
+	{"enable_hashjoin", "off", 0},
+	{"enable_mergejoin", "off", 0},
+	{"enable_indexscan", "on", 0},
+	{"enable_tidscan", "on", 0},
+	{"enable_nestloop", "on", 0},
+	{"plan_cache_mode", "auto", 0},
+	{"check_function_bodies", "on", 0},
+	{"debug_parallel_query", "off", 160000},
+	{"force_parallel_mode", "off", -160000},
+	{"max_parallel_workers_per_gather", "0", 0},
+};
+
+void
+outbox_database_connect(Oid dboid)
+{
+	const char *commit;
+
+	BackgroundWorkerInitializeConnectionByOid(dboid, InvalidOid, 0);
+
+	commit = GetConfigOption("synchronous_commit", false, false);
+	for (int i = 0; i < (int) lengthof(overrides); i++)
+	{
+		if (!compat_server_has(overrides[i].since))
+			continue;
+		/* remote_apply is what the administrator asked for beyond "on" */
+		if (strcmp(overrides[i].name, "synchronous_commit") == 0 &&
+			strcmp(commit, "remote_apply") == 0)
+			continue;
+		SetConfigOption(overrides[i].name, overrides[i].value, PGC_SUSET,
+						PGC_S_OVERRIDE);
+	}
+
+	/*
+	 * Messages are encoded outside of any transaction, and only a conversion
+	 * to the client's encoding needs no catalog look-up there.
+	 */
+	StartTransactionCommand();
+	SetConfigOption("client_encoding", "UTF8", PGC_SUSET, PGC_S_OVERRIDE);
+	CommitTransactionCommand();
+}
+
+OutboxDatabase *
+outbox_database_create(MemoryContext cxt)
+{
+	OutboxDatabase *database =
+		MemoryContextAllocZero(cxt, sizeof(OutboxDatabase));
+
+	database->cxt = cxt;
+	return database;
+}
+
+/* --------------------------------------------------------------- extension */
+
+void
+outbox_database_leave(OutboxDatabase *database, OutboxExit reason)
+{
+	database->leave = true;
+	MySlot->exit_reason = reason;
+}
+
+/* Settings are those that the process has started with. */
+static bool
+load_settings(OutboxDatabase *database)
+{
+	if (!outbox_store_begin("looking for settings", false))
+		return false;
+	if (database->settings == NULL)
+		database->settings = outbox_store_database_settings(database->cxt);
+	outbox_store_end(false);
+	return true;
+}
+
+/*
+ * Extension and library are of different versions, and what the statements of the
+ * one mean is not known to the other.  The log says so once, however many workers
+ * there are, and what to do.
+ */
+static void
+misfit(OutboxDatabase *database, const char *version)
+{
+	int			before = database->mismatch;
+	char		text[OUTBOX_TEXT_SIZE];
+
+	database->mismatch =
+		outbox_version_compare(version, outbox_library_version()) > 0 ? 1 : -1;
+	if (before == database->mismatch)
+		return;
+	snprintf(text, sizeof(text),
+			 "the extension has version %s, the library %s",
+			 version, outbox_library_version());
+	outbox_slot_set_error(text);
+	if (MySlot->worker > 0)
+		return;
+	ereport(LOG,
+			(errmsg("outbox relay is paused: %s", text),
+			 database->mismatch < 0 ?
+			 errhint("Run ALTER EXTENSION outbox UPDATE in the database.") :
+			 errhint("Install the package of version %s and restart the server.",
+					 version)));
+}
+
+/* True: what was read of its tables may be something else now. */
+static bool
+attach(OutboxDatabase *database)
+{
+	bool		loaded;
+	char		version[64] = "";
+
+	database->attached = false;
+	database->recheck_extension = false;
+	switch (outbox_store_attach(version, sizeof(version)))
+	{
+		case OUTBOX_EXTENSION_ABSENT:
+			outbox_database_leave(database, OUTBOX_EXIT_ABSENT);
+			return false;
+		case OUTBOX_EXTENSION_VERSION:
+			misfit(database, version);
+			outbox_slot_set_ready(MySlot->nworkers);
+			return false;
+		case OUTBOX_EXTENSION_READY:
+			break;
+	}
+	database->mismatch = 0;
+
+	/*
+	 * Dropped and created again: what is in memory was in the old table, and
+	 * the numbers of the new one start over.
+	 */
+	if (OidIsValid(database->relid) && database->relid != outbox_store_relid())
+	{
+		outbox_database_leave(database, OUTBOX_EXIT_RESTART);
+		return false;
+	}
+	database->relid = outbox_store_relid();
+	/* After an error in here it attaches again. */
+	loaded = load_settings(database);
+	database->attached = true;
+	outbox_slot_set_ready(outbox_workers);
+	return loaded;
+}
+
+/* ---------------------------------------------------------------- settings */
+
+/*
+ * ALTER DATABASE SET is applied when a process starts, so a worker whose
+ * database has got other settings leaves, to be started anew.
+ */
+static void
+check_settings(OutboxDatabase *database, MemoryContext scratch)
+{
+	char	   *settings;
+
+	if (!outbox_store_begin("looking for settings", false))
+		return;
+	settings = outbox_store_database_settings(scratch);
+	outbox_store_end(false);
+	database->recheck_settings = false;
+	if (database->settings != NULL &&
+		strcmp(settings, database->settings) != 0)
+		outbox_database_leave(database, OUTBOX_EXIT_RESTART);
+}
+
+/* -------------------------------------------------------------------- round */
+
+void
+outbox_database_touch(OutboxDatabase *database)
+{
+	database->touch = true;
+}
+
+void
+outbox_database_recheck_extension(OutboxDatabase *database)
+{
+	database->recheck_extension = true;
+}
+
+void
+outbox_database_recheck_settings(OutboxDatabase *database)
+{
+	database->recheck_settings = true;
+}
+
+bool
+outbox_database_wants_attach(const OutboxDatabase *database)
+{
+	return database->recheck_extension || outbox_store_stale();
+}
+
+bool
+outbox_database_wants_round(const OutboxDatabase *database)
+{
+	return !database->attached || outbox_database_wants_attach(database) ||
+		database->touch || database->recheck_settings || !database->started;
+}
+
+bool
+outbox_database_attach(OutboxDatabase *database)
+{
+	database->touch = false;
+	if (database->attached && !outbox_database_wants_attach(database))
+		return false;
+	return attach(database);
+}
+
+void
+outbox_database_check_settings(OutboxDatabase *database, MemoryContext scratch)
+{
+	if (database->attached && database->recheck_settings)
+		check_settings(database, scratch);
+}
+
+void
+outbox_database_started(OutboxDatabase *database)
+{
+	database->started = true;
+}
+
+/* ------------------------------------------------------------------- faults */
+
+void
+outbox_database_works(OutboxDatabase *database)
+{
+	if (database->failing)
+		ereport(LOG, (errmsg("outbox relay can use the database again")));
+	database->failing = false;
+	database->failures = 0;
+}
+
+/*
+ * The first error in a row is logged in full; what
+ * follows only counts.
+ */
+void
+outbox_database_failed(OutboxDatabase *database, MemoryContext scratch)
+{
+	ErrorData  *edata;
+
+	MemoryContextSwitchTo(scratch);
+	edata = CopyErrorData();
+	if (!database->failing)
+		EmitErrorReport();
+	FlushErrorState();
+	outbox_store_abort();
+	outbox_slot_set_committing(false);
+	outbox_slot_set_error(edata->message);
+
+	database->failing = true;
+	database->failures++;
+	database->retry_at =
+		outbox_mono_after(outbox_backoff_ms(RETRY_MS,
+											RETRY_MAX_MS,
+											database->failures,
+											pg_prng_uint32(&pg_global_prng_state)));
+	if (edata->sqlerrcode == ERRCODE_UNDEFINED_TABLE ||
+		edata->sqlerrcode == ERRCODE_INVALID_SCHEMA_NAME)
+		database->attached = false;
+	FreeErrorData(edata);
+}
+
+bool
+outbox_database_failing(const OutboxDatabase *database)
+{
+	return database->failing;
+}
+
+OutboxMonoTime
+outbox_database_retry_at(const OutboxDatabase *database)
+{
+	return database->retry_at;
+}
+
+/* -------------------------------------------------------------------- state */
+
+bool
+outbox_database_attached(const OutboxDatabase *database)
+{
+	return database->attached;
+}
+
+int
+outbox_database_mismatch(const OutboxDatabase *database)
+{
+	return database->mismatch;
+}
+
+bool
+outbox_database_touched(const OutboxDatabase *database)
+{
+	return database->touch || outbox_store_stale();
+}
+
+bool
+outbox_database_has_started(const OutboxDatabase *database)
+{
+	return database->started;
+}
+
+bool
+outbox_database_leaving(const OutboxDatabase *database)
+{
+	return database->leave;
+}

@@ -1,0 +1,119 @@
+/*-------------------------------------------------------------------------
+ *
+ * link_config.c
+ *		Where the broker is, and how to connect to it.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "link_config.h"
+#include "settings.h"
+#include "shared.h"
+#include "utils/memutils.h"
+
+struct OutboxLinkConfig
+{
+	MemoryContext cxt;
+	char	   *error;			/* NULL when fine */
+	OutboxUri	uri;
+	MemoryContext uri_cxt;		/* uri and what goes with it */
+	char	   *text;			/* all settings of the link, to compare */
+};
+
+OutboxLinkConfig *
+outbox_link_config_create(MemoryContext cxt)
+{
+	OutboxLinkConfig *config =
+		MemoryContextAllocZero(cxt, sizeof(OutboxLinkConfig));
+
+	config->cxt = cxt;
+	return config;
+}
+
+static void
+config_failed(OutboxLinkConfig *config, const char *detail)
+{
+	if (config->error == NULL ||
+		strcmp(config->error, detail) != 0)
+	{
+		ereport(LOG,
+				(errcode(ERRCODE_CONFIG_FILE_ERROR),
+				 errmsg("outbox relay cannot use its settings"),
+				 errdetail_internal("%s", detail),
+				 errhint("Correct \"outbox.broker_uri\" or \"outbox.passfile\" and reload the configuration.")));
+		outbox_slot_set_error(detail);
+	}
+	if (config->error != NULL)
+		pfree(config->error);
+	config->error = MemoryContextStrdup(config->cxt, detail);
+}
+
+OutboxLinkConfigNews
+outbox_link_config_load(OutboxLinkConfig *config)
+{
+	MemoryContext new_cxt = AllocSetContextCreate(config->cxt, "outbox config",
+												  ALLOCSET_SMALL_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(new_cxt);
+	OutboxUri	uri;
+	const char *detail;
+	char	   *text;
+	char	   *password = NULL;
+	char	   *passwords = "";
+	OutboxLinkConfigNews news;
+
+	detail = outbox_uri_parse(outbox_broker_uri, &uri);
+	for (int i = 0; detail == NULL && i < uri.nhosts; i++)
+	{
+		detail = outbox_passfile_lookup(outbox_passfile, uri.hosts[i].host,
+										uri.hosts[i].port, uri.vhost, uri.user,
+										&password);
+		if (detail == NULL)
+			passwords = psprintf("%s %s", passwords, password);
+	}
+	if (detail != NULL)
+	{
+		config_failed(config, detail);
+		MemoryContextSwitchTo(old);
+		MemoryContextDelete(new_cxt);
+		return OUTBOX_LINK_CONFIG_SAME;
+	}
+
+	text = psprintf("%s %s %s %s %s %s %d %d %d", outbox_broker_uri,
+					outbox_passfile, passwords, outbox_tls_ca_file,
+					outbox_tls_cert_file, outbox_tls_key_file,
+					outbox_tls_verify, outbox_heartbeat_s,
+					outbox_max_message_size);
+	MemoryContextSwitchTo(old);
+	if (config->error != NULL)
+	{
+		ereport(LOG, (errmsg("outbox relay can use its settings again")));
+		pfree(config->error);
+		config->error = NULL;
+	}
+	if (config->text != NULL && strcmp(config->text, text) == 0)
+	{
+		MemoryContextDelete(new_cxt);
+		return OUTBOX_LINK_CONFIG_SAME;
+	}
+	news = config->text != NULL ?
+		OUTBOX_LINK_CONFIG_CHANGED : OUTBOX_LINK_CONFIG_FIRST;
+	if (config->uri_cxt != NULL)
+		MemoryContextDelete(config->uri_cxt);
+	config->uri_cxt = new_cxt;
+	config->text = text;
+	config->uri = uri;
+	return news;
+}
+
+bool
+outbox_link_config_usable(const OutboxLinkConfig *config)
+{
+	return config->error == NULL;
+}
+
+const OutboxUri *
+outbox_link_config_uri(const OutboxLinkConfig *config)
+{
+	return &config->uri;
+}

@@ -1,0 +1,22 @@
+/*-------------------------------------------------------------------------
+ *
+ * maintenance.h
+ *		Partitions of the archive: made ahead, dropped when they are old.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTBOX_MAINTENANCE_H
+#define OUTBOX_MAINTENANCE_H
+
+#include "clock.h"
+
+typedef struct OutboxMaintenance OutboxMaintenance;
+
+extern OutboxMaintenance *outbox_maintenance_create(MemoryContext cxt);
+extern bool outbox_maintenance_due(const OutboxMaintenance *maintenance,
+								   OutboxMonoTime now);
+/* In transactions of its own. */
+extern void outbox_maintenance_run(OutboxMaintenance *maintenance,
+								   MemoryContext scratch);
+
+#endif							/* OUTBOX_MAINTENANCE_H */

@@ -1,0 +1,136 @@
+/*-------------------------------------------------------------------------
+ *
+ * prepared.c
+ *		Prepared transactions, which tell nobody how they end.
+ *
+ * They hand their rows over at PREPARE, and are asked about until they have ended.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "prepared.h"
+#include "store.h"
+#include "utils/memutils.h"
+
+struct OutboxPreparedList
+{
+	MemoryContext cxt;
+	int			n;
+	int			max;			/* room in list */
+	OutboxPrepared *list;
+	bool		find;			/* look up which there are; in range */
+	OutboxRange range;
+};
+
+OutboxPreparedList *
+outbox_prepared_create(MemoryContext cxt)
+{
+	OutboxPreparedList *list =
+		MemoryContextAllocZero(cxt, sizeof(OutboxPreparedList));
+
+	list->cxt = cxt;
+	return list;
+}
+
+void
+outbox_prepared_reserve(OutboxPreparedList *list, int n)
+{
+	int			wanted = list->n + n;
+
+	if (wanted <= list->max)
+		return;
+	wanted = Max(wanted, 2 * list->max);
+	if (list->list == NULL)
+		list->list = MemoryContextAlloc(list->cxt, sizeof(OutboxPrepared) * wanted);
+	else
+		list->list = repalloc(list->list, sizeof(OutboxPrepared) * wanted);
+	list->max = wanted;
+}
+
+void
+outbox_prepared_add(OutboxPreparedList *list, const OutboxPrepared *prepared)
+{
+	outbox_prepared_reserve(list, 1);
+	list->list[list->n++] = *prepared;
+}
+
+void
+outbox_prepared_lost(OutboxPreparedList *list, const OutboxRange *range)
+{
+	if (!list->find)
+		list->range = *range;
+	list->range.lo = Min(list->range.lo, range->lo);
+	list->range.hi = Max(list->range.hi, range->hi);
+	list->find = true;
+}
+
+bool
+outbox_prepared_unknown(const OutboxPreparedList *list)
+{
+	return list->find;
+}
+
+/* Of those that are found we do not know what they have changed. */
+OutboxRange
+outbox_prepared_find(OutboxPreparedList *list)
+{
+	OutboxPrepared prepared;
+	int			n;
+	TransactionId *xids = outbox_store_prepared(&n);
+
+	prepared.news = OUTBOX_NEWS_CONFIG | OUTBOX_NEWS_REMOVED;
+	prepared.range = list->range;
+	for (int i = 0; i < n; i++)
+	{
+		prepared.xid = xids[i];
+		outbox_prepared_add(list, &prepared);
+	}
+	list->find = false;
+	return prepared.range;
+}
+
+void
+outbox_prepared_check(OutboxPreparedList *list,
+					  bool (*ended) (TransactionId xid),
+					  OutboxPreparedEnded visit, void *arg)
+{
+	for (int i = 0; i < list->n;)
+	{
+		OutboxPrepared *prepared = &list->list[i];
+
+		if (!ended(prepared->xid))
+		{
+			i++;
+			continue;
+		}
+		visit(prepared, arg);
+		*prepared = list->list[--list->n];
+	}
+}
+
+int
+outbox_prepared_count(const OutboxPreparedList *list)
+{
+	return list->n;
+}
+
+#ifdef OUTBOX_FAULTS
+static bool
+in_range(const OutboxRange *range, int64 seq)
+{
+	return range->lo <= seq && seq <= range->hi;
+}
+
+bool
+outbox_prepared_leads_to(const OutboxPreparedList *list, int64 seq)
+{
+	if (list->find && in_range(&list->range, seq))
+		return true;
+	for (int i = 0; i < list->n; i++)
+		if (in_range(&list->list[i].range, seq) &&
+			outbox_store_sees(list->list[i].xid))
+			return true;
+	return false;
+}
+#endif

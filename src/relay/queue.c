@@ -161,6 +161,17 @@ place_key(OutboxQueue *queue, OutboxKey *key)
 	}
 }
 
+/*
+ * Why the key cannot go on, or that it can: the only writer of key->hold.  A row
+ * that somebody has locked is no reason where there is one already.
+ */
+static void
+set_hold(OutboxKey *key, OutboxHoldReason reason)
+{
+	Assert(reason != OUTBOX_HOLD_LOCKED || key->hold == OUTBOX_HOLD_NONE);
+	key->hold = reason;
+}
+
 /* Rows of the key from seq on are in the table only. */
 static void
 skip_from(OutboxKey *key, int64 seq)
@@ -170,6 +181,43 @@ skip_from(OutboxKey *key, int64 seq)
 }
 
 /* ------------------------------------------------------------------- items */
+
+#ifdef USE_ASSERT_CHECKING
+/* The diagram is in queue.h. */
+static bool
+may_become(OutboxItemState from, OutboxItemState to)
+{
+	switch (to)
+	{
+		case OUTBOX_ITEM_CLAIMED:
+			return false;
+		case OUTBOX_ITEM_READY:
+			return from == OUTBOX_ITEM_CLAIMED ||
+				from == OUTBOX_ITEM_WAITING || from == OUTBOX_ITEM_SENT;
+		case OUTBOX_ITEM_WAITING:
+			return from == OUTBOX_ITEM_CLAIMED;
+		case OUTBOX_ITEM_SENT:
+			return from == OUTBOX_ITEM_READY;
+		case OUTBOX_ITEM_CONFIRMED:
+			return from == OUTBOX_ITEM_SENT;
+		case OUTBOX_ITEM_REJECTED:
+			return from == OUTBOX_ITEM_SENT || from == OUTBOX_ITEM_READY;
+		case OUTBOX_ITEM_GONE:
+			/* What is SENT may be at the broker: it cannot be forgotten. */
+			return from == OUTBOX_ITEM_READY || from == OUTBOX_ITEM_WAITING ||
+				from == OUTBOX_ITEM_CONFIRMED || from == OUTBOX_ITEM_REJECTED;
+	}
+	return false;
+}
+#endif
+
+/* The only writer of item->state. */
+static void
+set_state(OutboxItem *item, OutboxItemState state)
+{
+	Assert(may_become(item->state, state));
+	item->state = state;
+}
 
 static OutboxItem *
 make_item(OutboxQueue *queue, OutboxMessage *message, OutboxRoute *route,
@@ -193,6 +241,7 @@ make_item(OutboxQueue *queue, OutboxMessage *message, OutboxRoute *route,
 static void
 free_item(OutboxQueue *queue, OutboxItem *item)
 {
+	set_state(item, OUTBOX_ITEM_GONE);
 	queue->count--;
 	queue->bytes -= item->message->size;
 	if (item->suspect)
@@ -208,7 +257,7 @@ free_item(OutboxQueue *queue, OutboxItem *item)
 static void
 make_ready(OutboxQueue *queue, OutboxItem *item, bool front)
 {
-	item->state = OUTBOX_ITEM_READY;
+	set_state(item, OUTBOX_ITEM_READY);
 	if (front)
 		dlist_push_head(&queue->ready, &item->node);
 	else
@@ -225,7 +274,7 @@ make_waiting(OutboxQueue *queue, OutboxItem *item)
 	dlist_node *after = NULL;
 	dlist_iter	iter;
 
-	item->state = OUTBOX_ITEM_WAITING;
+	set_state(item, OUTBOX_ITEM_WAITING);
 	dlist_reverse_foreach(iter, &item->key->waiting)
 	{
 		OutboxItem *other = dlist_container(OutboxItem, node, iter.cur);
@@ -305,7 +354,7 @@ drop_waiting(OutboxQueue *queue, OutboxKey *key, int64 above)
 static void
 hold_by(OutboxKey *key, const OutboxItem *item, OutboxHoldReason reason)
 {
-	key->hold = reason;
+	set_hold(key, reason);
 	key->holder_seq = item->message->seq;
 	key->holder_id = item->message->id;
 	key->holder_route = item->route;
@@ -367,7 +416,7 @@ outbox_queue_admit(OutboxQueue *queue, OutboxMessage *message,
 		/* The one that the key waits for has come back. */
 		if ((key->hold == OUTBOX_HOLD_RETRY || key->hold == OUTBOX_HOLD_FAILED) &&
 			memcmp(&key->holder_id, &message->id, UUID_LEN) == 0)
-			key->hold = OUTBOX_HOLD_NONE;
+			set_hold(key, OUTBOX_HOLD_NONE);
 		else if (!key_accepts(queue, key, message, due))
 		{
 			if (!due)
@@ -416,7 +465,7 @@ outbox_queue_sent(OutboxQueue *queue, OutboxItem *item, OutboxMonoTime now,
 				  uint64 published_to)
 {
 	leave_ready(queue, item);
-	item->state = OUTBOX_ITEM_SENT;
+	set_state(item, OUTBOX_ITEM_SENT);
 	item->sent_at = now;
 	item->published_to = published_to;
 	item->returned = false;
@@ -454,8 +503,7 @@ key_waits_for(OutboxQueue *queue, const OutboxKey *key)
 void
 outbox_queue_confirmed(OutboxQueue *queue, OutboxItem *item)
 {
-	Assert(item->state == OUTBOX_ITEM_SENT);
-	item->state = OUTBOX_ITEM_CONFIRMED;
+	set_state(item, OUTBOX_ITEM_CONFIRMED);
 	queue->nsent--;
 	queue->nconfirmed++;
 	queue->confirmed_bytes += item->message->size;
@@ -474,7 +522,7 @@ outbox_queue_rejected(OutboxQueue *queue, OutboxItem *item, const char *reason,
 		queue->nsent--;
 	else
 		leave_ready(queue, item);
-	item->state = OUTBOX_ITEM_REJECTED;
+	set_state(item, OUTBOX_ITEM_REJECTED);
 	queue->nrejected++;
 	dlist_push_tail(&queue->rejected, &item->node);
 	clear_suspect(queue, item);
@@ -620,7 +668,7 @@ outbox_queue_hold_locked(OutboxQueue *queue, int64 hash, int64 seq,
 	drop_waiting(queue, key, seq);
 	if (key->hold == OUTBOX_HOLD_NONE)
 	{
-		key->hold = OUTBOX_HOLD_LOCKED;
+		set_hold(key, OUTBOX_HOLD_LOCKED);
 		key->hold_until = until;
 	}
 	place_key(queue, key);
@@ -636,7 +684,7 @@ outbox_queue_hold_row(OutboxQueue *queue, int64 hash, int64 seq,
 	if ((key->hold == OUTBOX_HOLD_RETRY || key->hold == OUTBOX_HOLD_FAILED) &&
 		key->holder_seq <= seq)
 		return;
-	key->hold = failed ? OUTBOX_HOLD_FAILED : OUTBOX_HOLD_RETRY;
+	set_hold(key, failed ? OUTBOX_HOLD_FAILED : OUTBOX_HOLD_RETRY);
 	key->holder_seq = seq;
 	key->holder_id = *id;
 	key->holder_route = route;
@@ -667,7 +715,7 @@ outbox_queue_release(OutboxQueue *queue, OutboxKey *key)
 	if (key->hold != OUTBOX_HOLD_LOCKED &&
 		(key->skip_low == 0 || key->holder_seq < key->skip_low))
 		key->skip_low = key->holder_seq;
-	key->hold = OUTBOX_HOLD_NONE;
+	set_hold(key, OUTBOX_HOLD_NONE);
 	if (key->head == NULL)
 		advance_key(queue, key);
 	else

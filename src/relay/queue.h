@@ -38,11 +38,13 @@
 
 typedef enum OutboxItemState
 {
+	OUTBOX_ITEM_CLAIMED,		/* not admitted yet */
 	OUTBOX_ITEM_READY,
 	OUTBOX_ITEM_WAITING,
 	OUTBOX_ITEM_SENT,
 	OUTBOX_ITEM_CONFIRMED,
-	OUTBOX_ITEM_REJECTED
+	OUTBOX_ITEM_REJECTED,
+	OUTBOX_ITEM_GONE			/* being freed */
 } OutboxItemState;
 
 /* Why a key cannot go on. */

@@ -341,11 +341,12 @@ static void
 note_overtaking(OutboxBatch *batch, const OutboxUnreadRange *range, int64 seq)
 {
 	MemoryContext old = MemoryContextSwitchTo(batch->cxt);
-	OutboxUnreadRange *overtaking = palloc(sizeof(OutboxUnreadRange));
+	OutboxUnreadRange overtaking = *range;
+	OutboxUnreadRange *copy = palloc(sizeof(OutboxUnreadRange));
 
-	*overtaking = *range;
-	overtaking->hi = seq;
-	batch->overtaking = lappend(batch->overtaking, overtaking);
+	overtaking.hi = seq;
+	*copy = overtaking;
+	batch->overtaking = lappend(batch->overtaking, copy);
 	MemoryContextSwitchTo(old);
 }
 
@@ -411,8 +412,9 @@ outbox_scan_committed(OutboxScan *scan, OutboxBatch *batch)
 							 outbox_segment_read(segment));
 		/* The poll is a net; who commits tells us. */
 		if (segment->open)
-			scan->unread.rest.at = segment->cut ? OUTBOX_MONO_UNSET :
-				outbox_mono_after(outbox_poll_interval_ms);
+			outbox_unread_rest_at(&scan->unread, segment->cut ?
+								  OUTBOX_MONO_UNSET :
+								  outbox_mono_after(outbox_poll_interval_ms));
 	}
 	foreach(cell, batch->overtaking)
 	{

@@ -177,6 +177,12 @@ outbox_unread_remove(OutboxUnread *unread, int64_t lo, int64_t hi)
 }
 
 void
+outbox_unread_rest_at(OutboxUnread *unread, OutboxMonoTime at)
+{
+	unread->rest.at = at;
+}
+
+void
 outbox_unread_split(OutboxUnread *unread, int64_t hi, int why)
 {
 	OutboxUnreadRange part = unread->rest;

@@ -60,6 +60,9 @@ extern void outbox_unread_add(OutboxUnread *unread, int64_t lo, int64_t hi,
 /* These have been read.  lo may be below what is unread, hi above it. */
 extern void outbox_unread_remove(OutboxUnread *unread, int64_t lo, int64_t hi);
 
+/* The rest need not be read before that time; unset: it is to be read now. */
+extern void outbox_unread_rest_at(OutboxUnread *unread, OutboxMonoTime at);
+
 /* The part of the rest up to hi becomes a range with an end. */
 extern void outbox_unread_split(OutboxUnread *unread, int64_t hi, int why);
 

@@ -174,6 +174,7 @@ outbox_slot_set_ready(int wanted_workers)
 	outbox_shared_wake_launcher();
 }
 
+/* The only writer of a worker's state, once its slot is taken. */
 void
 outbox_slot_set_state(OutboxWorkerState state)
 {
@@ -181,6 +182,11 @@ outbox_slot_set_state(OutboxWorkerState state)
 
 	if (MySlot->state == state && MySlot->since != 0)
 		return;
+	/* STARTING is the first one, STOPPED the last, and STOPPING just before. */
+	Assert((state == OUTBOX_WORKER_STARTING) == (MySlot->since == 0));
+	Assert(MySlot->state != OUTBOX_WORKER_STOPPED);
+	Assert(MySlot->state != OUTBOX_WORKER_STOPPING ||
+		   state == OUTBOX_WORKER_STOPPED);
 	now = GetCurrentTimestamp();
 	SpinLockAcquire(&MySlot->mutex);
 	MySlot->state = state;

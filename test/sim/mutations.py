@@ -14,7 +14,7 @@ Mutation = collections.namedtuple("Mutation", "name file old new promise")
 
 BORROWED = (
     "rescan-reads-on", "early-word-dropped", "early-words-unheard", "late-range-later",
-    "late-loss-later", "lost-prepared-forgotten",
+    "lost-prepared-forgotten",
     "concerns-nothing", "fence-last", "no-32-mb", "waiting-key-not-durable",
     "window-without-unflushed", "locked-not-compared", "backlog-overtaken",
     "late-news-lost", "read-before-commit", "claim-shown-late", "prepared-inverted",
@@ -46,9 +46,6 @@ MUTATIONS = [Mutation(*m) for m in (
     ("latch-not-set", "src/shared/shared_inbox.c",
      "			outbox_wake_procno(procno);", "			;",
      "a commit wakes the relay"),
-    ("deaf-for-ever", "src/relay/relay.c",
-     "	if (was_deaf && !deaf)\n		SetLatch(MyLatch);", "",
-     "what came while the relay was deaf is heeded"),
     ("range-not-told", "src/shared/shared_inbox.c",
      "		if (range != NULL)\n			outbox_range_add(", "		if (false)\n			outbox_range_add(",
      "late commits are read"),
@@ -116,9 +113,6 @@ MUTATIONS = [Mutation(*m) for m in (
     ("locked-for-ever", "src/relay/keys.c",
      "			outbox_queue_release(keys->queue, key);\n		else", "			;\n		else",
      "a key goes on when its row is not locked any more"),
-    ("older-row-forgotten", "src/relay/queue.c",
-     "	if (key->skip_low == skip_low)", "	if (true)",
-     "a key remembers what went back to the table"),
     ("reread-from-its-own", "src/relay/keys.c",
      "Min(key->skip_low, lowest) - 1", "key->skip_low - 1",
      "order: a key is read from the first unread row on"),
@@ -149,9 +143,6 @@ MUTATIONS = [Mutation(*m) for m in (
     ("paused-and-unknown", "src/relay/relay_link.c",
      "	outbox_relay_stop_routes(relay);", "",
      "nothing is sent on a route that is paused"),
-    ("pause-too-late", "src/relay/relay_publish.c",
-     "		!outbox_control_doubtful(relay->control) &&\n", "",
-     "nothing is sent once the relay has heard of a pause"),
     # ------------------------------------------------- sending and settling
     ("window-and-one", "src/relay/relay_publish.c",
      "Max(outbox_window - window_used(relay), 0);", "Max(outbox_window + 1 - window_used(relay), 0);",

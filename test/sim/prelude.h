@@ -26,7 +26,7 @@ extern int	sim_key_waiting_max;
 
 #define OUTBOX_MAX_WINDOW		256
 #define OUTBOX_INBOX_RANGES		4
-#define OUTBOX_INBOX_PREPARED	3
+#define OUTBOX_INBOX_PREPARED	1
 #define OUTBOX_RANGE_MERGE_DISTANCE sim_merge_distance
 #define OUTBOX_UNREAD_MAX		8
 #define OUTBOX_BATCH_SEGMENTS	12

@@ -8,6 +8,7 @@
  * relay.c			the process, its loop, the worker's state
  * relay_timers.c	what makes it look: news, and time
  * relay_round.c	the transaction: settle, claim
+ * relay_routes.c	what is read again when routes stop and go on
  * relay_load.c		what a round looks up beside messages
  * relay_link.c		connecting, losing the connection, confirms
  * relay_publish.c	sending what is ready
@@ -32,8 +33,10 @@
  * link_config.c	where the broker is
  * hosts.c			to which host next, and when (plain C)
  * renewal.c		when messages are refused: another channel?
+ * sender.c			when there may be room to send again
  * watch.c			how long the broker is waited for
  * unknown.c		what was in flight when the connection was lost
+ * timers.c			when to look for what nobody has told of
  * waiting.c		waiting for work, and the pace of claims
  *
  *-------------------------------------------------------------------------
@@ -54,10 +57,12 @@
 #include "reader.h"
 #include "renewal.h"
 #include "route_states.h"
+#include "sender.h"
 #include "settler.h"
 #include "shared.h"
 #include "store.h"
 #include "sweep.h"
+#include "timers.h"
 #include "unflushed.h"
 #include "unknown.h"
 #include "waiting.h"
@@ -71,8 +76,6 @@
 #define OUTBOX_STABLE_MS		10000
 
 typedef struct OutboxConnection OutboxConnection;
-typedef struct OutboxSender OutboxSender;
-typedef struct OutboxTimers OutboxTimers;
 
 /*
  * The parts: each is known to its own file only, which alone writes it.  Nothing in
@@ -106,10 +109,10 @@ typedef struct OutboxRelay
 	OutboxRenewal *renewal;
 	OutboxWatch *watch;
 	OutboxBlame *blame;
-	OutboxSender *sender;		/* relay_publish.c */
+	OutboxSender *sender;
 
 	/* time */
-	OutboxTimers *timers;		/* relay_timers.c */
+	OutboxTimers *timers;
 	OutboxWaiting *waiting;
 } OutboxRelay;
 
@@ -121,13 +124,8 @@ extern void outbox_relay_round(OutboxRelay *relay);
 extern void outbox_relay_load_start(OutboxRelay *relay);
 extern void outbox_relay_find_prepared(OutboxRelay *relay);
 extern void outbox_relay_load_config_tables(OutboxRelay *relay);
-/* These go on: their rows are read again. */
-extern void outbox_relay_resume(OutboxRelay *relay,
-								const OutboxResumed *resumed);
 
 /* relay_timers.c */
-extern OutboxTimers *outbox_timers_create(MemoryContext cxt);
-extern OutboxMonoTime outbox_timers_poll_at(const OutboxTimers *timers);
 extern void outbox_relay_reload(OutboxRelay *relay);
 extern void outbox_relay_take_news(OutboxRelay *relay);
 extern void outbox_relay_heed_news(OutboxRelay *relay,
@@ -135,11 +133,16 @@ extern void outbox_relay_heed_news(OutboxRelay *relay,
 extern void outbox_relay_check_prepared(OutboxRelay *relay,
 										bool (*ended) (TransactionId xid));
 extern void outbox_relay_timers(OutboxRelay *relay, OutboxMonoTime now);
+
+/* relay_routes.c */
 /* What is not sent goes back to being rows, which are read again. */
 extern void outbox_relay_drop_unsent(OutboxRelay *relay);
 extern void outbox_relay_stop_routes(OutboxRelay *relay);
 extern void outbox_relay_route_broken(OutboxRelay *relay, OutboxRoute *route,
 									  const char *reason);
+/* These go on: their rows are read again. */
+extern void outbox_relay_resume(OutboxRelay *relay,
+								const OutboxResumed *resumed);
 
 /* relay_link.c */
 extern void outbox_relay_load_config(OutboxRelay *relay);
@@ -161,13 +164,6 @@ extern OutboxMonoTime outbox_relay_link_deadline(OutboxRelay *relay,
 extern bool outbox_relay_broker_down(OutboxRelay *relay);
 
 /* relay_publish.c */
-extern OutboxSender *outbox_sender_create(MemoryContext cxt);
-/* There is another connection; there may be room to send now. */
-extern void outbox_sender_opened(OutboxSender *sender);
-extern void outbox_sender_try_again(OutboxSender *sender);
-extern void outbox_sender_timers(OutboxSender *sender, OutboxMonoTime now);
-/* When it tries again; unset: nothing is waited for. */
-extern OutboxMonoTime outbox_sender_deadline(const OutboxSender *sender);
 extern void outbox_relay_publish(OutboxRelay *relay, OutboxMonoTime now);
 extern bool outbox_relay_send_rest(OutboxRelay *relay);
 extern bool outbox_relay_may_send(OutboxRelay *relay);

@@ -14,49 +14,10 @@
 #include "fault.h"
 #include "relay_internal.h"
 #include "settings.h"
-#include "utils/memutils.h"
 #include "watchdog.h"
 
 /* Messages of one burst; between bursts the broker's answers are read. */
 #define BURST_MESSAGES 200
-
-struct OutboxSender
-{
-	OutboxMonoTime send_at;		/* no room to send; try again then; unset: now */
-	int			wait_ms;		/* the last such wait; 0: something was sent since */
-	bool		pipe_was_clear; /* on this connection */
-};
-
-OutboxSender *
-outbox_sender_create(MemoryContext cxt)
-{
-	return MemoryContextAllocZero(cxt, sizeof(OutboxSender));
-}
-
-void
-outbox_sender_opened(OutboxSender *sender)
-{
-	sender->pipe_was_clear = false;
-}
-
-void
-outbox_sender_try_again(OutboxSender *sender)
-{
-	sender->send_at = OUTBOX_MONO_UNSET;
-}
-
-void
-outbox_sender_timers(OutboxSender *sender, OutboxMonoTime now)
-{
-	if (outbox_mono_reached(sender->send_at, now))
-		sender->send_at = OUTBOX_MONO_UNSET;
-}
-
-OutboxMonoTime
-outbox_sender_deadline(const OutboxSender *sender)
-{
-	return sender->send_at;
-}
 
 /* Is it likely that the broker closes the channel, or worse, because of it? */
 static bool
@@ -129,21 +90,7 @@ outbox_relay_may_send(OutboxRelay *relay)
 		!outbox_database_failing(relay->database) &&
 		!outbox_watchdog_stopping() &&
 		outbox_link_state(relay->link) == OUTBOX_LINK_OPEN &&
-		window_room(relay) > 0 && !outbox_mono_is_set(relay->sender->send_at);
-}
-
-/*
- * The send buffer is half full, or the broker blocks us.  Its answers wake us;
- * "writable" would come long before there is room, so we come back by time: at
- * first soon, since with large messages a buffer is empty after a millisecond,
- * and with every try in vain after twice as long.
- */
-static void
-send_later(OutboxSender *sender)
-{
-	sender->wait_ms = Min(Max(2 * sender->wait_ms, 1),
-							  OUTBOX_LINK_AGAIN_MS);
-	sender->send_at = outbox_mono_after(sender->wait_ms);
+		window_room(relay) > 0 && !outbox_mono_is_set(outbox_sender_deadline(relay->sender));
 }
 
 /* On the wire, at least its beginning, or perhaps so. */
@@ -153,7 +100,7 @@ item_sent(OutboxRelay *relay, OutboxItem *item, OutboxMonoTime now)
 	(void) outbox_confirms_add(relay->window, item);
 	outbox_queue_sent(relay->queue, item, now,
 					  outbox_link_published(relay->link));
-	relay->sender->wait_ms = 0;
+	outbox_sender_sent(relay->sender);
 }
 
 /*
@@ -168,7 +115,7 @@ outbox_relay_send_rest(OutboxRelay *relay)
 	if (!outbox_link_sending(relay->link))
 		return true;
 	if (outbox_link_state(relay->link) != OUTBOX_LINK_OPEN ||
-		outbox_mono_is_set(relay->sender->send_at))
+		outbox_mono_is_set(outbox_sender_deadline(relay->sender)))
 		return false;
 	before = outbox_link_unsent(relay->link);
 	switch (outbox_link_send_rest(relay->link))
@@ -178,11 +125,11 @@ outbox_relay_send_rest(OutboxRelay *relay)
 			return false;
 		case OUTBOX_LINK_AGAIN:
 			if (outbox_link_unsent(relay->link) != before)
-				relay->sender->wait_ms = 0;
-			send_later(relay->sender);
+				outbox_sender_sent(relay->sender);
+			outbox_sender_later(relay->sender);
 			return false;
 		default:
-			relay->sender->wait_ms = 0;
+			outbox_sender_sent(relay->sender);
 			return true;
 	}
 }
@@ -207,8 +154,8 @@ pipe_is_clear(OutboxRelay *relay, OutboxMonoTime now)
 	if (outbox_watch_answers_quickly(relay->watch, now))
 		return true;
 	if (outbox_watch_quiet(relay->watch, now))
-		relay->sender->pipe_was_clear = true;
-	return relay->sender->pipe_was_clear;
+		outbox_sender_pipe_is_clear(relay->sender);
+	return outbox_sender_pipe_was_clear(relay->sender);
 }
 
 /* Makes sure of the exchange; false when the item cannot be sent now. */
@@ -223,7 +170,7 @@ declare_exchange(OutboxRelay *relay, OutboxRoute *route, OutboxMonoTime now)
 		return true;
 	if (!pipe_is_clear(relay, now))
 	{
-		send_later(relay->sender);
+		outbox_sender_later(relay->sender);
 		return false;
 	}
 	switch (outbox_link_declare(relay->link, route->exchange,
@@ -237,7 +184,7 @@ declare_exchange(OutboxRelay *relay, OutboxRoute *route, OutboxMonoTime now)
 			outbox_relay_route_broken(relay, route, text);
 			return false;
 		case OUTBOX_LINK_AGAIN:
-			send_later(relay->sender);
+			outbox_sender_later(relay->sender);
 			return false;
 		case OUTBOX_LINK_LOST:
 			/* With a code it is the request that the broker did not like. */
@@ -358,5 +305,5 @@ outbox_relay_publish(OutboxRelay *relay, OutboxMonoTime now)
 	if (status == OUTBOX_LINK_LOST)
 		outbox_relay_link_lost(relay);
 	else if (status == OUTBOX_LINK_AGAIN || outbox_link_sending(relay->link))
-		send_later(relay->sender);
+		outbox_sender_later(relay->sender);
 }

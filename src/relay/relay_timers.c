@@ -16,7 +16,6 @@
 #include "settings.h"
 #include "storage/procarray.h"
 #include "utils/guc.h"
-#include "utils/memutils.h"
 #include "utils/timestamp.h"
 
 /* A database that makes room for others comes back after this at the latest. */
@@ -25,47 +24,6 @@
 #define REST_STANDING_MS	10000	/* what keeps it from working may be over */
 
 /* -------------------------------------------------------------------- news */
-
-void
-outbox_relay_drop_unsent(OutboxRelay *relay)
-{
-	int64		lowest = outbox_queue_drop_all(relay->queue, NULL);
-
-	if (lowest == 0)
-		return;
-	outbox_reader_add(relay->reader, lowest, PG_INT64_MAX,
-					  OUTBOX_UNREAD_RETURNED);
-	/* What was dropped may hold its key, and be gone by now. */
-	outbox_reader_doubt_holders(relay->reader);
-}
-
-/* The same of routes that wait, of which something may be ready again. */
-void
-outbox_relay_stop_routes(OutboxRelay *relay)
-{
-	outbox_routes_stop(relay->routes, outbox_reader_end(relay->reader));
-	outbox_reader_doubt_holders(relay->reader);
-}
-
-void
-outbox_relay_route_broken(OutboxRelay *relay, OutboxRoute *route,
-						  const char *reason)
-{
-	outbox_route_broken(relay->routes, route, reason,
-						outbox_reader_end(relay->reader));
-	outbox_reader_doubt_holders(relay->reader);
-}
-
-void
-outbox_relay_resume(OutboxRelay *relay, const OutboxResumed *resumed)
-{
-	if (!resumed->any)
-		return;
-	if (resumed->from != 0)
-		outbox_reader_add(relay->reader, resumed->from, PG_INT64_MAX,
-						  OUTBOX_UNREAD_RETURNED);
-	outbox_reader_reread_due(relay->reader);
-}
 
 /* What a transaction changed beside enqueuing. */
 static void
@@ -160,29 +118,6 @@ outbox_relay_take_news(OutboxRelay *relay)
 
 /* ------------------------------------------------------------------ timers */
 
-struct OutboxTimers
-{
-	OutboxMonoTime poll_at;
-	OutboxMonoTime sweep_at;
-};
-
-OutboxTimers *
-outbox_timers_create(MemoryContext cxt)
-{
-	OutboxTimers *timers = MemoryContextAllocZero(cxt, sizeof(OutboxTimers));
-	OutboxMonoTime now = outbox_mono_now();
-
-	timers->poll_at = outbox_mono_plus(now, outbox_poll_interval_ms);
-	timers->sweep_at = outbox_mono_plus(now, OUTBOX_SWEEP_MS);
-	return timers;
-}
-
-OutboxMonoTime
-outbox_timers_poll_at(const OutboxTimers *timers)
-{
-	return timers->poll_at;
-}
-
 static bool
 has_ended(TransactionId xid)
 {
@@ -211,7 +146,6 @@ outbox_relay_check_prepared(OutboxRelay *relay,
 static void
 poll_now(OutboxRelay *relay)
 {
-	relay->timers->poll_at = outbox_mono_after(outbox_poll_interval_ms);
 	outbox_reader_look(relay->reader);
 	/* With a full window there would be no other transaction. */
 	outbox_database_touch(relay->database);
@@ -224,7 +158,6 @@ poll_now(OutboxRelay *relay)
 static void
 sweep(OutboxRelay *relay)
 {
-	relay->timers->sweep_at = outbox_mono_after(OUTBOX_SWEEP_MS);
 	outbox_sweep_start(relay->sweep);
 	outbox_reader_look(relay->reader);
 	outbox_reader_reread_due(relay->reader);
@@ -242,9 +175,9 @@ outbox_relay_timers(OutboxRelay *relay, OutboxMonoTime now)
 	outbox_relay_check_prepared(relay, has_ended);
 	outbox_routes_retry(relay->routes, now, &resumed);
 	outbox_relay_resume(relay, &resumed);
-	if (outbox_mono_reached(relay->timers->poll_at, now))
+	if (outbox_timers_poll_due(relay->timers, now))
 		poll_now(relay);
-	if (outbox_mono_reached(relay->timers->sweep_at, now))
+	if (outbox_timers_sweep_due(relay->timers, now))
 		sweep(relay);
 #ifdef OUTBOX_FAULTS
 	if (outbox_database_has_started(relay->database))
@@ -265,8 +198,7 @@ outbox_relay_reload(OutboxRelay *relay)
 	outbox_relay_load_config(relay);
 	outbox_control_doubt(relay->control);
 	outbox_database_recheck_settings(relay->database);
-	outbox_mono_earlier(&relay->timers->poll_at,
-						outbox_mono_after(outbox_poll_interval_ms));
+	outbox_timers_poll_soon(relay->timers);
 	if (outbox_database_attached(relay->database))
 		outbox_slot_set_ready(outbox_workers);
 }

@@ -130,11 +130,11 @@ MUTATIONS = [Mutation(*m) for m in (
      "	if (key != NULL && item->message->attempts > 0)", "	if (false)",
      "order: a retry that is dropped holds its key"),
     # ---------------------------------------------------------------- routes
-    ("drop-forgets", "src/relay/relay_timers.c",
+    ("drop-forgets", "src/relay/relay_routes.c",
      "	outbox_reader_add(relay->reader, lowest, PG_INT64_MAX,\n					  OUTBOX_UNREAD_RETURNED);\n	/* What",
      "	/* What",
      "what a pause drops is read again"),
-    ("resume-nothing", "src/relay/relay_timers.c",
+    ("resume-nothing", "src/relay/relay_routes.c",
      "	if (resumed->from != 0)", "	if (false)",
      "a route that is resumed goes on"),
     ("pause-unheard", "src/relay/control.c",

@@ -266,6 +266,28 @@ drain(OutboxRelay *relay)
 	}
 }
 
+/*
+ * In as many rounds as it needs; what somebody has locked is left.  A round in
+ * vain need not be the last: it may have found that it has to look the tables up.
+ */
+static void
+settle_all(OutboxRelay *relay)
+{
+	int			in_vain = 0;
+
+	outbox_settler_unstick(relay->settler);
+	while (in_vain < 3 && outbox_watchdog_stop_left(1) > 0)
+	{
+		int			ready = outbox_settler_ready(relay->settler);
+
+		if (ready == 0)
+			return;
+		outbox_relay_round(relay);
+		if (outbox_settler_ready(relay->settler) >= ready)
+			in_vain++;
+	}
+}
+
 /* Gives what is in flight a moment, settles it, and closes the link. */
 static void
 finish(OutboxRelay *relay)
@@ -278,13 +300,7 @@ finish(OutboxRelay *relay)
 	if (outbox_link_sending(relay->link))
 		outbox_relay_close(relay, false);
 	(void) outbox_queue_drop_all(queue, NULL);
-	/* More than once: a round may find that it has to look the tables up. */
-	for (int i = 0; i < 3 && outbox_watchdog_stop_left(1) > 0 &&
-		 (queue->nconfirmed > 0 || queue->nrejected > 0); i++)
-	{
-		outbox_settler_unstick(relay->settler);
-		outbox_relay_round(relay);
-	}
+	settle_all(relay);
 	outbox_relay_close(relay, true);
 }
 

@@ -79,6 +79,7 @@ typedef struct OutboxBatch
 	int		   *claims;			/* entries in MySlot->claims */
 	List	   *locked;			/* of OutboxLockedRow */
 	List	   *overtaking;		/* of OutboxUnreadRange, see scan.c */
+	bool		in_vain;		/* most of what was checked was overtaking */
 	bool		unknown_route;	/* a message has one that we have not loaded */
 	OutboxInbox late_news;		/* of what the snapshot need not see */
 } OutboxBatch;

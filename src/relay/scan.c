@@ -148,11 +148,12 @@ new_rows_turn(OutboxScan *scan, bool beside_left, OutboxMonoTime now)
 
 /* Reading new rows beside what is left becomes rare when it is mostly in vain. */
 static void
-adapt_pause(OutboxScan *scan, int checked, int rejected)
+adapt_pause(OutboxScan *scan, OutboxBatch *batch, int checked, int rejected)
 {
 	if (checked < 16)
 		return;
-	if (rejected * 2 <= checked)
+	batch->in_vain = rejected * 2 > checked;
+	if (!batch->in_vain)
 	{
 		scan->last_pause = 0;
 		return;
@@ -377,7 +378,7 @@ check_order(OutboxScan *scan, OutboxBatch *batch)
 		outbox_batch_give_up(batch, check.indexes[i]);
 		rejected++;
 	}
-	adapt_pause(scan, checked, rejected);
+	adapt_pause(scan, batch, checked, rejected);
 }
 
 /* ------------------------------------------------------------------- verbs */
@@ -423,4 +424,11 @@ outbox_scan_committed(OutboxScan *scan, OutboxBatch *batch)
 		outbox_scan_add(scan, range->lo, range->hi, OUTBOX_MONO_UNSET,
 						range->why | OUTBOX_UNREAD_OVERTAKING);
 	}
+	/*
+	 * What else has been announced may be of such keys, too (the last rows of what
+	 * piled up): it must not stand before what is new from now on.
+	 */
+	if (batch->in_vain)
+		outbox_unread_split(&scan->unread, scan->announced,
+							OUTBOX_UNREAD_LEFT);
 }

@@ -182,11 +182,15 @@ outbox_slot_set_state(OutboxWorkerState state)
 
 	if (MySlot->state == state && MySlot->since != 0)
 		return;
-	/* STARTING is the first one, STOPPED the last, and STOPPING just before. */
-	Assert((state == OUTBOX_WORKER_STARTING) == (MySlot->since == 0));
-	Assert(MySlot->state != OUTBOX_WORKER_STOPPED);
-	Assert(MySlot->state != OUTBOX_WORKER_STOPPING ||
-		   state == OUTBOX_WORKER_STOPPED);
+	/*
+	 * STARTING is the first one, STOPPED the last, and STOPPING just before.  But
+	 * who was replaced while it was stopped looks at another one's state.
+	 */
+	Assert(!outbox_slot_is_mine() ||
+		   ((state == OUTBOX_WORKER_STARTING) == (MySlot->since == 0) &&
+			MySlot->state != OUTBOX_WORKER_STOPPED &&
+			(MySlot->state != OUTBOX_WORKER_STOPPING ||
+			 state == OUTBOX_WORKER_STOPPED)));
 	now = GetCurrentTimestamp();
 	SpinLockAcquire(&MySlot->mutex);
 	MySlot->state = state;

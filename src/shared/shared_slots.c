@@ -174,7 +174,10 @@ outbox_slot_set_ready(int wanted_workers)
 	outbox_shared_wake_launcher();
 }
 
-/* The only writer of a worker's state, once its slot is taken. */
+/*
+ * The only writer of a worker's state, once its slot is taken.  Nothing is asserted
+ * of what it was: who was replaced while it was stopped looks at another one's.
+ */
 void
 outbox_slot_set_state(OutboxWorkerState state)
 {
@@ -182,15 +185,6 @@ outbox_slot_set_state(OutboxWorkerState state)
 
 	if (MySlot->state == state && MySlot->since != 0)
 		return;
-	/*
-	 * STARTING is the first one, STOPPED the last, and STOPPING just before.  But
-	 * who was replaced while it was stopped looks at another one's state.
-	 */
-	Assert(!outbox_slot_is_mine() ||
-		   ((state == OUTBOX_WORKER_STARTING) == (MySlot->since == 0) &&
-			MySlot->state != OUTBOX_WORKER_STOPPED &&
-			(MySlot->state != OUTBOX_WORKER_STOPPING ||
-			 state == OUTBOX_WORKER_STOPPED)));
 	now = GetCurrentTimestamp();
 	SpinLockAcquire(&MySlot->mutex);
 	MySlot->state = state;

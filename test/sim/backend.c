@@ -378,7 +378,10 @@ told(int tx)
 	if (comes_alone(tx))
 		for (int i = 0; i < sim_nrows; i++)
 			if (sim_rows[i]->inserted_by == tx && sim_rows[i]->told_sends < 0)
+			{
 				sim_rows[i]->told_sends = sim_sends;
+				sim_rows[i]->told_worker = sim_worker_number;
+			}
 	for (int i = 0; i < SIM_ROUTES; i++)
 		if (sim_routes[i].paused && sim_routes[i].paused_by == tx)
 			sim_routes[i].paused_turn = sim_turns;

@@ -279,6 +279,7 @@ typedef struct SimRow
 	int			acked_worker;	/* ... of that number */
 	bool		was_locked;		/* by an operator */
 	long		told_sends;		/* messages sent when it was announced; -1: not */
+	int			told_worker;	/* who ran then */
 } SimRow;
 
 typedef struct SimRoute

@@ -134,7 +134,11 @@ outbox_shared_announce(Oid dboid, const OutboxRange *range,
 void
 outbox_slot_take_inbox(OutboxInbox *inbox)
 {
-	SpinLockAcquire(&MySlot->mutex);
+	if (!outbox_slot_lock_mine())
+	{
+		memset(inbox, 0, sizeof(*inbox));
+		return;
+	}
 	inbox->news = MySlot->inbox.news;
 	inbox->next_due = MySlot->inbox.next_due;
 	inbox->nranges = MySlot->inbox.nranges;

@@ -16,6 +16,12 @@ extern void outbox_wake_procno(int procno);
 /* Asks the launcher to look at a database. */
 extern void outbox_shared_request_database(Oid dboid);
 
+/*
+ * Takes the mutex of this worker's slot, unless that is another one's by now: who
+ * was replaced while it was stopped writes nothing there, and takes nothing out.
+ */
+extern bool outbox_slot_lock_mine(void);
+
 /* shared_early.c: its part of the memory. */
 extern Size outbox_early_size(void);
 extern void outbox_early_init(void);

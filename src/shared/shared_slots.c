@@ -9,7 +9,7 @@
 
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
-#include "shared.h"
+#include "shared_internal.h"
 #include "utils/timestamp.h"
 
 OutboxSlot *MySlot = NULL;
@@ -107,6 +107,8 @@ outbox_slot_attach(int index, uint64 generation)
 		slot->pid = MyProcPid;
 		slot->procno = outbox_my_procno();
 		slot->started_at = now;
+		slot->state = OUTBOX_WORKER_STARTING;
+		slot->since = now;
 	}
 	SpinLockRelease(&slot->mutex);
 	if (!mine)
@@ -114,7 +116,6 @@ outbox_slot_attach(int index, uint64 generation)
 
 	MySlot = slot;
 	my_generation = generation;
-	outbox_slot_set_state(OUTBOX_WORKER_STARTING);
 	return true;
 }
 
@@ -123,6 +124,16 @@ outbox_slot_is_mine(void)
 {
 	return MySlot != NULL && MySlot->in_use &&
 		MySlot->generation == my_generation;
+}
+
+bool
+outbox_slot_lock_mine(void)
+{
+	SpinLockAcquire(&MySlot->mutex);
+	if (outbox_slot_is_mine())
+		return true;
+	SpinLockRelease(&MySlot->mutex);
+	return false;
 }
 
 void
@@ -137,13 +148,12 @@ outbox_slot_detach(void)
 		pg_atomic_write_u32(&MySlot->counters.claimed, 0);
 		pg_atomic_write_u32(&MySlot->counters.in_flight, 0);
 	}
-	SpinLockAcquire(&MySlot->mutex);
-	if (MySlot->in_use && MySlot->generation == my_generation)
+	if (outbox_slot_lock_mine())
 	{
 		MySlot->pid = 0;
 		MySlot->procno = -1;
+		SpinLockRelease(&MySlot->mutex);
 	}
-	SpinLockRelease(&MySlot->mutex);
 	MySlot = NULL;
 	outbox_shared_wake_launcher();
 }
@@ -169,27 +179,43 @@ outbox_slot_set_ready(int wanted_workers)
 {
 	if (MySlot->ready && MySlot->wanted_workers == wanted_workers)
 		return;
+	if (!outbox_slot_lock_mine())
+		return;
 	MySlot->wanted_workers = wanted_workers;
 	MySlot->ready = true;
+	SpinLockRelease(&MySlot->mutex);
 	outbox_shared_wake_launcher();
 }
 
-/*
- * The only writer of a worker's state, once its slot is taken.  Nothing is asserted
- * of what it was: who was replaced while it was stopped looks at another one's.
- */
+#ifdef USE_ASSERT_CHECKING
+/* What comes between STARTING and STOPPING comes in any order. */
+static bool
+may_become(OutboxWorkerState from, OutboxWorkerState to)
+{
+	if (from == OUTBOX_WORKER_STOPPING)
+		return to == OUTBOX_WORKER_STOPPED;
+	return from != OUTBOX_WORKER_STOPPED && to != OUTBOX_WORKER_STARTING &&
+		to != OUTBOX_WORKER_WAITS_STANDBY;
+}
+#endif
+
+/* The only writer of a worker's state once it has attached. */
 void
 outbox_slot_set_state(OutboxWorkerState state)
 {
+	OutboxWorkerState before PG_USED_FOR_ASSERTS_ONLY;
 	TimestampTz now;
 
-	if (MySlot->state == state && MySlot->since != 0)
+	if (MySlot->state == state)
 		return;
 	now = GetCurrentTimestamp();
-	SpinLockAcquire(&MySlot->mutex);
+	if (!outbox_slot_lock_mine())
+		return;
+	before = MySlot->state;
 	MySlot->state = state;
 	MySlot->since = now;
 	SpinLockRelease(&MySlot->mutex);
+	Assert(may_become(before, state));
 }
 
 void
@@ -197,7 +223,8 @@ outbox_slot_set_committing(bool committing)
 {
 	TimestampTz now = committing ? GetCurrentTimestamp() : 0;
 
-	SpinLockAcquire(&MySlot->mutex);
+	if (!outbox_slot_lock_mine())
+		return;
 	MySlot->commit_since = now;
 	SpinLockRelease(&MySlot->mutex);
 }
@@ -237,7 +264,8 @@ outbox_slot_set_broker(const char *broker)
 	char		text[OUTBOX_TEXT_SIZE];
 
 	copy_text(text, broker);
-	SpinLockAcquire(&MySlot->mutex);
+	if (!outbox_slot_lock_mine())
+		return;
 	strlcpy(MySlot->broker, text, sizeof(MySlot->broker));
 	SpinLockRelease(&MySlot->mutex);
 }
@@ -249,7 +277,8 @@ outbox_slot_set_error(const char *error)
 	TimestampTz now = GetCurrentTimestamp();
 
 	copy_text(text, error);
-	SpinLockAcquire(&MySlot->mutex);
+	if (!outbox_slot_lock_mine())
+		return;
 	strlcpy(MySlot->last_error, text, sizeof(MySlot->last_error));
 	MySlot->last_error_at = now;
 	SpinLockRelease(&MySlot->mutex);

@@ -7,7 +7,8 @@
  * identifier of their original, as a standby has that takes over from it.  Two
  * things tell them apart: a name that the configuration gives to the server,
  * where that is not copied with the data, and what the server itself writes down
- * of a recovery that ended at a target.  See doc/copies.md for what neither tells.
+ * of a recovery that ended at a target.  identity.c compares them with what is
+ * recorded; see doc/copies.md for what neither tells.
  *
  *-------------------------------------------------------------------------
  */

@@ -24,6 +24,13 @@ PG_FUNCTION_INFO_V1(outbox_origin);
  * exchange rows have the same one is as unlikely as 1 to 2^64.
  */
 int64
+outbox_origin_of(uint64 server, Oid database)
+{
+	return (int64) hash_bytes_extended((const unsigned char *) &server,
+									   sizeof(server), database);
+}
+
+int64
 outbox_own_origin(void)
 {
 	static int64 origin;
@@ -31,10 +38,7 @@ outbox_own_origin(void)
 
 	if (computed_for != MyDatabaseId)
 	{
-		uint64		server = GetSystemIdentifier();
-
-		origin = (int64) hash_bytes_extended((const unsigned char *) &server,
-											 sizeof(server), MyDatabaseId);
+		origin = outbox_origin_of(GetSystemIdentifier(), MyDatabaseId);
 		computed_for = MyDatabaseId;
 	}
 	return origin;

@@ -9,6 +9,7 @@
 
 #include "control.h"
 #include "environment.h"
+#include "identity.h"
 #include "origin.h"
 #include "settings.h"
 #include "shared.h"
@@ -81,7 +82,7 @@ describe_copy(OutboxCopy copy, const OutboxControl *control,
 	{
 		case OUTBOX_COPY_ENVIRONMENT:
 			return psprintf("\"outbox.environment\" is \"%s\" here, and the messages belong to \"%s\"",
-							outbox_environment, control->environment);
+							outbox_environment, control->recorded.environment);
 		case OUTBOX_COPY_RESTORED:
 			(void) outbox_environment_restored(&how);
 			return psprintf("this server was restored to a point in time: %s", how);
@@ -142,16 +143,12 @@ outbox_control_loaded(OutboxControlState *state, const OutboxControl *control,
 {
 	bool		was_paused = state->paused;
 	bool		found_foreign = state->foreign;
-	OutboxCopy	copy = control->copy;
+	OutboxCopy	copy;
 
 	/* Somebody has called outbox_adopt(): the next claim finds what is left. */
 	if (state->foreign && control->adopted_at != state->foreign_since)
 		state->foreign = false;
-	if (copy == OUTBOX_COPY_NONE && state->foreign)
-		copy = OUTBOX_COPY_DATABASE;
-	/* A name that proves nothing must not agree with one that is recorded. */
-	if (unusable != NULL && copy != OUTBOX_COPY_DATABASE)
-		copy = OUTBOX_COPY_UNKNOWN;
+	copy = outbox_identity_compare(&control->recorded, state->foreign, unusable);
 	set_copy(state, copy, describe_copy(copy, control, unusable));
 	state->paused = control->paused || copy != OUTBOX_COPY_NONE;
 	/* Also when it was adopted meanwhile: perhaps not all of it. */
@@ -160,7 +157,7 @@ outbox_control_loaded(OutboxControlState *state, const OutboxControl *control,
 
 /* Was a message of the batch enqueued in a database that is not adopted? */
 static bool
-has_foreign(const OutboxBatch *batch, const OutboxControl *control)
+has_foreign(const OutboxBatch *batch, const OutboxIdentity *recorded)
 {
 	int64		accepted = outbox_own_origin();
 
@@ -171,7 +168,7 @@ has_foreign(const OutboxBatch *batch, const OutboxControl *control)
 			continue;
 		if (batch->messages[i]->origin == accepted)
 			continue;
-		if (!outbox_store_accepts(control, batch->messages[i]->origin))
+		if (!outbox_identity_accepts(recorded, batch->messages[i]->origin))
 			return true;
 		accepted = batch->messages[i]->origin;
 	}
@@ -194,11 +191,13 @@ outbox_control_check(OutboxControlState *state, const OutboxBatch *batch)
 	OutboxControl control;
 
 	outbox_store_load_control(&control);
-	if (has_foreign(batch, &control))
+	if (has_foreign(batch, &control.recorded))
 	{
 		state->foreign = true;
 		state->foreign_since = control.adopted_at;
 	}
-	if (control.paused || control.copy != OUTBOX_COPY_NONE || state->foreign)
+	if (control.paused ||
+		outbox_identity_compare(&control.recorded, state->foreign,
+								NULL) != OUTBOX_COPY_NONE)
 		state->dirty = true;
 }

@@ -26,8 +26,8 @@
 #define STRICT_KEY_LOCK_CLASS 3
 
 /*
- * Locks that this transaction has taken.  A rollback to a savepoint releases
- * some, so that it may hold fewer, but never more; see check_limit().
+ * Locks that this transaction has taken.  It may hold fewer, as a rollback to a
+ * savepoint releases some; and a sixteenth of the limit more, see check_limit().
  */
 static int	taken = 0;
 

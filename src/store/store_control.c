@@ -9,12 +9,8 @@
  */
 #include "postgres.h"
 
-#include "access/xlog.h"
 #include "catalog/pg_type.h"
-#include "environment.h"
-#include "miscadmin.h"
 #include "origin.h"
-#include "settings.h"
 #include "store.h"
 #include "store_internal.h"
 #include "utils/array.h"
@@ -47,9 +43,8 @@ get_column(int column, bool *isnull)
 						 isnull);
 }
 
-/* In the memory of the transaction. */
 static void
-load_origins(OutboxControl *control)
+load_adopted(OutboxIdentity *recorded)
 {
 	bool		isnull;
 	Datum	   *elems;
@@ -59,44 +54,36 @@ load_origins(OutboxControl *control)
 	deconstruct_array(DatumGetArrayTypeP(get_column(CONTROL_ORIGINS, &isnull)),
 					  INT8OID, sizeof(int64), FLOAT8PASSBYVAL,
 					  TYPALIGN_DOUBLE, &elems, &nulls, &n);
-	control->origins = palloc(sizeof(int64) * Max(n, 1));
+	recorded->adopted = palloc(sizeof(int64) * Max(n, 1));
 	for (int i = 0; i < n; i++)
 		if (!nulls[i])
-			control->origins[control->norigins++] = DatumGetInt64(elems[i]);
+			recorded->adopted[recorded->nadopted++] = DatumGetInt64(elems[i]);
 }
 
-/*
- * A server with the identity that is recorded, which a copy of all of it has as
- * well: the name of its environment, and whether it was set back to a point in
- * time since then, tell more.
- */
-static OutboxCopy
-which_copy(const OutboxControl *control)
+static void
+load_identity(OutboxIdentity *recorded)
 {
+	bool		server_isnull;
+	bool		database_isnull;
 	bool		isnull;
-	char	   *how;
+	int64		server =
+		DatumGetInt64(get_column(CONTROL_SYSTEM, &server_isnull));
+	Oid			database =
+		DatumGetObjectId(get_column(CONTROL_DATABASE, &database_isnull));
 
-	if (strcmp(control->environment, outbox_environment) != 0)
-		return OUTBOX_COPY_ENVIRONMENT;
-	if (outbox_environment_restored(&how) >=
-		DatumGetInt64(get_column(CONTROL_TIMELINE, &isnull)))
-		return OUTBOX_COPY_RESTORED;
-	return OUTBOX_COPY_NONE;
+	if (!server_isnull && !database_isnull)
+		recorded->origin = outbox_origin_of((uint64) server, database);
+	recorded->environment =
+		TextDatumGetCString(get_column(CONTROL_ENVIRONMENT, &isnull));
+	recorded->timeline = DatumGetInt64(get_column(CONTROL_TIMELINE, &isnull));
+	load_adopted(recorded);
 }
 
-/*
- * A database whose recorded identity is not its own was copied from another
- * one, whose relay publishes the same messages (doc/copies.md).
- */
 void
 outbox_store_load_control(OutboxControl *control)
 {
 	static OutboxStatement statement;
-	bool		system_isnull;
-	bool		database_isnull;
 	bool		isnull;
-	uint64		system_identifier;
-	Oid			database;
 
 	outbox_store_execute(outbox_store_plan(&statement,
 										   psprintf(CONTROL_SQL,
@@ -106,21 +93,12 @@ outbox_store_load_control(OutboxControl *control)
 	/* Without its row nobody says whose database this is: rather be silent. */
 	memset(control, 0, sizeof(*control));
 	control->paused = true;
-	control->copy = OUTBOX_COPY_DATABASE;
 	if (SPI_processed == 0)
 		return;
 	control->paused = DatumGetBool(get_column(CONTROL_PAUSED, &isnull));
-	system_identifier =
-		(uint64) DatumGetInt64(get_column(CONTROL_SYSTEM, &system_isnull));
-	database = DatumGetObjectId(get_column(CONTROL_DATABASE, &database_isnull));
-	control->environment =
-		TextDatumGetCString(get_column(CONTROL_ENVIRONMENT, &isnull));
-	if (!system_isnull && !database_isnull &&
-		system_identifier == GetSystemIdentifier() && database == MyDatabaseId)
-		control->copy = which_copy(control);
 	control->adopted_at =
 		DatumGetTimestampTz(get_column(CONTROL_ADOPTED_AT, &isnull));
-	load_origins(control);
+	load_identity(&control->recorded);
 }
 
 char *
@@ -133,15 +111,4 @@ outbox_store_environment_source(void)
 	if (SPI_processed == 0)
 		return NULL;
 	return SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
-}
-
-bool
-outbox_store_accepts(const OutboxControl *control, int64 origin)
-{
-	if (origin == outbox_own_origin())
-		return true;
-	for (int i = 0; i < control->norigins; i++)
-		if (control->origins[i] == origin)
-			return true;
-	return false;
 }

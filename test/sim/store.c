@@ -19,6 +19,7 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "miscadmin.h"
+#include "origin.h"
 #include "replication/syncrep.h"
 #include "settings.h"
 #include "sim.h"
@@ -496,9 +497,10 @@ outbox_store_load_control(OutboxControl *control)
 	statement("control row");
 	memset(control, 0, sizeof(*control));
 	control->paused = sim_paused;
-	control->copy = OUTBOX_COPY_NONE;
-	control->environment = "";
 	control->adopted_at = adopted;
+	control->recorded.origin = outbox_own_origin();
+	control->recorded.environment = "";
+	control->recorded.timeline = 1;
 	sim_learn(sim_paused);
 }
 
@@ -506,12 +508,6 @@ char *
 outbox_store_environment_source(void)
 {
 	return NULL;
-}
-
-bool
-outbox_store_accepts(const OutboxControl *control, int64 origin)
-{
-	return origin == 1;
 }
 
 List *

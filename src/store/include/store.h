@@ -20,6 +20,7 @@
 #ifndef OUTBOX_STORE_H
 #define OUTBOX_STORE_H
 
+#include "identity.h"
 #include "message.h"
 #include "nodes/pg_list.h"
 #include "route.h"
@@ -72,35 +73,18 @@ extern bool outbox_store_stale(void);
 
 /* The rest is called between begin and end. */
 
-/* Whose messages are these, as long as nobody adopts them? */
-typedef enum OutboxCopy
-{
-	OUTBOX_COPY_NONE,			/* ours */
-	OUTBOX_COPY_DATABASE,		/* those of another database */
-	OUTBOX_COPY_ENVIRONMENT,	/* those of a server in another environment */
-	OUTBOX_COPY_RESTORED,		/* those of this server's past */
-	OUTBOX_COPY_UNKNOWN			/* its name is where a copy has it, too */
-} OutboxCopy;
-
 /* What the control row says. */
 typedef struct OutboxControl
 {
 	bool		paused;
-	OutboxCopy	copy;			/* not OUTBOX_COPY_UNKNOWN */
-	char	   *environment;	/* recorded, in the memory of the transaction */
 	TimestampTz adopted_at;		/* changes with each outbox_adopt() */
-	int			norigins;		/* adopted_origins */
-	int64	   *origins;
+	OutboxIdentity recorded;	/* in the memory of the transaction */
 } OutboxControl;
 
-/* origins are in the memory of the transaction. */
 extern void outbox_store_load_control(OutboxControl *control);
 
 /* The file that sets outbox.environment, or NULL. */
 extern char *outbox_store_environment_source(void);
-
-/* May messages that were enqueued there be published from here? */
-extern bool outbox_store_accepts(const OutboxControl *control, int64 origin);
 
 /* The control row, and the routes of the database, allocated in cxt. */
 extern List *outbox_store_load_routes(MemoryContext cxt,

@@ -16,6 +16,7 @@
 #include "executor/spi.h"
 #include "fmgr.h"
 #include "funcapi.h"
+#include "identity.h"
 #include "key.h"
 #include "production.h"
 #include "store.h"
@@ -407,7 +408,7 @@ outbox_test_paused(PG_FUNCTION_ARGS)
 	PG_RETURN_BOOL(control.paused);
 }
 
-/* Whether the store takes this database for a copy of another. */
+/* Whether this database is taken for a copy of another. */
 Datum
 outbox_test_copy(PG_FUNCTION_ARGS)
 {
@@ -416,7 +417,8 @@ outbox_test_copy(PG_FUNCTION_ARGS)
 	begin();
 	(void) outbox_store_load_routes(CurrentMemoryContext, &control);
 	end();
-	PG_RETURN_BOOL(control.copy != OUTBOX_COPY_NONE);
+	PG_RETURN_BOOL(outbox_identity_compare(&control.recorded, false, NULL) !=
+				   OUTBOX_COPY_NONE);
 }
 
 /* Whether messages of that origin may be published. */
@@ -428,7 +430,7 @@ outbox_test_accepts(PG_FUNCTION_ARGS)
 
 	begin();
 	outbox_store_load_control(&control);
-	accepts = outbox_store_accepts(&control, PG_GETARG_INT64(0));
+	accepts = outbox_identity_accepts(&control.recorded, PG_GETARG_INT64(0));
 	end();
 	PG_RETURN_BOOL(accepts);
 }

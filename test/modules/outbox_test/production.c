@@ -13,6 +13,7 @@
 #include "../../../src/common/deferred.c"
 #include "../../../src/common/encode_json.c"
 #include "../../../src/common/environment.c"
+#include "../../../src/common/identity.c"
 #include "../../../src/common/key.c"
 #include "../../../src/common/origin.c"
 #include "../../../src/store/store.c"

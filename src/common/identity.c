@@ -1,0 +1,62 @@
+/*-------------------------------------------------------------------------
+ *
+ * identity.c
+ *		Whose messages are these?  What tells a copy from the original.
+ *
+ * All that is recorded is compared here, and only here.  It is not one value,
+ * which would be ours or not:
+ *
+ * - The origin is in each row as well, since rows come without the record (logical
+ *   replication) or before it (a parallel restore).  So it has only what stays as
+ *   long as a database does.  With the name or the timeline in it, a server that
+ *   gets a name and a standby that takes over would have nothing but rows of
+ *   others.
+ * - The name must be equal, but one that a copy of the data has, too, is no answer.
+ * - The timeline is another one after each promotion, and the relay has to go on.
+ *   Only one that was left at a target tells, if that was since the record: this is
+ *   an order, where the others are equality.
+ *
+ * Whoever reads the state also has to do something else for each.
+ *
+ * The record has the origin although the rows have theirs: a copy may be without
+ * rows at first, and what the original has adopted is not adopted in its copies.
+ *
+ * Which ways of copying each part recognises is in doc/copies.md.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "environment.h"
+#include "identity.h"
+#include "origin.h"
+#include "settings.h"
+
+OutboxCopy
+outbox_identity_compare(const OutboxIdentity *recorded, bool foreign,
+						const char *unusable)
+{
+	char	   *how;
+
+	if (recorded->origin != outbox_own_origin())
+		return OUTBOX_COPY_DATABASE;
+	/* A name that proves nothing must not agree with one that is recorded. */
+	if (unusable != NULL)
+		return OUTBOX_COPY_UNKNOWN;
+	if (strcmp(recorded->environment, outbox_environment) != 0)
+		return OUTBOX_COPY_ENVIRONMENT;
+	if (outbox_environment_restored(&how) >= recorded->timeline)
+		return OUTBOX_COPY_RESTORED;
+	return foreign ? OUTBOX_COPY_DATABASE : OUTBOX_COPY_NONE;
+}
+
+bool
+outbox_identity_accepts(const OutboxIdentity *recorded, int64 origin)
+{
+	if (origin == outbox_own_origin())
+		return true;
+	for (int i = 0; i < recorded->nadopted; i++)
+		if (recorded->adopted[i] == origin)
+			return true;
+	return false;
+}

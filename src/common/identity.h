@@ -1,0 +1,43 @@
+/*-------------------------------------------------------------------------
+ *
+ * identity.h
+ *		Whose messages are these?  What tells a copy from the original.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTBOX_IDENTITY_H
+#define OUTBOX_IDENTITY_H
+
+/* As long as nobody adopts them. */
+typedef enum OutboxCopy
+{
+	OUTBOX_COPY_NONE,			/* ours */
+	OUTBOX_COPY_DATABASE,		/* those of another database */
+	OUTBOX_COPY_ENVIRONMENT,	/* those of a server in another environment */
+	OUTBOX_COPY_RESTORED,		/* those of this server's past */
+	OUTBOX_COPY_UNKNOWN			/* its name is where a copy has it, too */
+} OutboxCopy;
+
+/* Whose relay may publish the messages of this database, as outbox_control says. */
+typedef struct OutboxIdentity
+{
+	int64		origin;			/* that database's; 0: nobody's */
+	int			nadopted;
+	int64	   *adopted;		/* adopted_origins */
+	char	   *environment;
+	int64		timeline;
+} OutboxIdentity;
+
+/*
+ * Is this the one that is recorded?  foreign: a message was met that it does not
+ * accept.  unusable: why the name of the environment here cannot be believed, or
+ * NULL.
+ */
+extern OutboxCopy outbox_identity_compare(const OutboxIdentity *recorded,
+										  bool foreign, const char *unusable);
+
+/* May messages that were enqueued there be published from here? */
+extern bool outbox_identity_accepts(const OutboxIdentity *recorded,
+									int64 origin);
+
+#endif							/* OUTBOX_IDENTITY_H */

@@ -98,6 +98,36 @@
 #define COMPAT_CHECK_PERMS_ARGS rangetable, ereport_on_violation
 #endif
 
+/* A range table of one table: its permissions apart, and not pruned. */
+#if PG_VERSION_NUM >= 180000
+#define compat_init_range_table(estate, rte) \
+	do { \
+		List	   *perminfos = NIL; \
+		addRTEPermissionInfo(&perminfos, rte); \
+		ExecInitRangeTable(estate, list_make1(rte), perminfos, \
+						   bms_make_singleton(1)); \
+	} while (0)
+#elif PG_VERSION_NUM >= 160000
+#define compat_init_range_table(estate, rte) \
+	do { \
+		List	   *perminfos = NIL; \
+		addRTEPermissionInfo(&perminfos, rte); \
+		ExecInitRangeTable(estate, list_make1(rte), perminfos); \
+	} while (0)
+#else
+#define compat_init_range_table(estate, rte) \
+	ExecInitRangeTable(estate, list_make1(rte))
+#endif
+
+/* From rows of the table to those of its partition; NULL: they are the same. */
+#if PG_VERSION_NUM >= 160000
+#define compat_root_to_partition_map(info, estate) \
+	ExecGetRootToChildMap(info, estate)
+#else
+#define compat_root_to_partition_map(info, estate) \
+	((void) (estate), (info)->ri_RootToPartitionMap)
+#endif
+
 /* An insert into all indexes, without ON CONFLICT. */
 #if PG_VERSION_NUM >= 190000
 #define compat_insert_index_tuples(info, slot, estate) \

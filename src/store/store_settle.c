@@ -3,8 +3,8 @@
  * store_settle.c
  *		What became of claimed messages: published, failed attempt, failed.
  *
- * Published rows are found by the TID they had when they were claimed, without the
- * executor where that may be (store_settle_direct.c); whatever that leaves, the
+ * Published rows are found by the TID they had when they were claimed, without a
+ * statement where that may be (store_settle_direct.c); whatever that leaves, the
  * statement here finds by its id.
  *
  * Nobody is waited for: a row that somebody else has locked stays where it is, and

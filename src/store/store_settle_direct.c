@@ -1,23 +1,22 @@
 /*-------------------------------------------------------------------------
  *
  * store_settle_direct.c
- *		Published rows, moved to the archive without the executor.
+ *		Published rows, moved to the archive without a statement.
  *
- * To set the executor up for the statement of store_settle.c costs more than to
- * settle the one or two messages that a round has while they come one by one,
- * and in a large round its joins cost more than the deletes (measured: settling
- * was a third of the worker's time).  Here a row is read at its TID, compared by
- * its id, deleted, and stored in the archive's partition of now, as the
- * statement would.
+ * To set up and run the statement of store_settle.c costs more than to settle the
+ * one or two messages that a round has while they come one by one, and in a large
+ * round its joins cost more than the deletes (measured: settling was a third of
+ * the worker's time).  Here a row is read at its TID, compared by its id, deleted,
+ * and given to those functions of the executor that COPY and the apply worker of
+ * logical replication use, which have no plan either: they find the partition,
+ * check the row, and put it into the indexes.
  *
- * Only for tables whose definition is that of CREATE EXTENSION and of
- * outbox_archive_maintain(), attribute by attribute; with another column, type,
- * trigger, rule, check, policy, child or kind of partition the caller uses the
- * statement.  All of it is looked at anew for each round, in the relation cache
- * and under the locks of the statement, and nothing is kept: what the executor
- * opens (indexes of any kind, their insert state) is closed at the end of the
- * round by the executor's own functions.  A delete touches no index, and rows go
- * into the indexes of the archive as INSERT puts them there.
+ * Nothing here fires triggers or knows rules, policies and defaults, and a delete
+ * touches no index.  So it is only for a table outbox and an archive without them,
+ * attribute by attribute with the columns that CREATE EXTENSION has made, and for
+ * partitions without triggers; what remains, the caller settles by the statement.
+ * All of it is looked at anew for each round, in the relation cache and under the
+ * locks of the statement, and nothing is kept.
  *
  *-------------------------------------------------------------------------
  */
@@ -25,20 +24,20 @@
 
 #include "access/table.h"
 #include "access/tableam.h"
+#include "access/tupconvert.h"
 #include "access/xact.h"
 #include "catalog/pg_trigger.h"
 #include "catalog/pg_type.h"
 #include "columns.h"
 #include "compat.h"
+#include "executor/execPartition.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
-#include "partitioning/partbounds.h"
-#include "partitioning/partdesc.h"
+#include "parser/parse_relation.h"
 #include "store.h"
 #include "store_internal.h"
 #include "storage/bufmgr.h"
 #include "utils/lsyscache.h"
-#include "utils/partcache.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
@@ -48,14 +47,13 @@
 #define ARCHIVED_COLUMNS		COL_ATTEMPTS
 #define COL_PUBLISHED_AT		(ARCHIVED_COLUMNS + 1)
 
-/* Where published rows go. */
+/* Where published rows go: INSERT INTO outbox_archive, as the executor has it. */
 typedef struct Archive
 {
-	Relation	parent;
-	Relation	rel;			/* the partition */
-	ResultRelInfo *info;
-	EState	   *estate;
-	TupleTableSlot *slot;
+	ResultRelInfo *table;
+	ModifyTableState *insert;
+	PartitionTupleRouting *routing;
+	TupleTableSlot *slot;		/* a row of the table */
 	TimestampTz published_at;
 } Archive;
 
@@ -93,158 +91,205 @@ may_delete(Relation rel)
 	return true;
 }
 
-static bool
-is_plain(Relation rel)
-{
-	return rel->trigdesc == NULL && rel->rd_rules == NULL &&
-		!rel->rd_rel->relrowsecurity;
-}
-
 /* The columns of the table outbox, in their order, and published_at. */
 static bool
 has_archive_columns(TupleDesc desc, TupleDesc from)
 {
 	Form_pg_attribute last;
 
-	if (desc->natts != COL_PUBLISHED_AT)
-		return false;
-	if (desc->constr != NULL && desc->constr->num_check > 0)
+	if (desc->natts < COL_PUBLISHED_AT)
 		return false;
 	for (int i = 0; i < ARCHIVED_COLUMNS; i++)
 	{
 		Form_pg_attribute att = TupleDescAttr(desc, i);
 		Form_pg_attribute source = TupleDescAttr(from, i);
 
-		/* NOT NULL that the source has not is for the executor to check. */
 		if (att->attisdropped || source->attisdropped ||
 			att->attgenerated != '\0' ||
 			att->atttypid != source->atttypid ||
 			att->atttypmod != source->atttypmod ||
-			(att->attnotnull && !source->attnotnull) ||
 			strcmp(NameStr(att->attname), NameStr(source->attname)) != 0)
 			return false;
 	}
+	for (int i = COL_PUBLISHED_AT; i < desc->natts; i++)
+		if (!TupleDescAttr(desc, i)->attisdropped)
+			return false;
 	last = TupleDescAttr(desc, ARCHIVED_COLUMNS);
 	return !last->attisdropped && last->attgenerated == '\0' &&
 		last->atttypid == TIMESTAMPTZOID &&
 		strcmp(NameStr(last->attname), "published_at") == 0;
 }
 
-/* ----------------------------------------------------------------- archive */
-
-/* The partition for that time; InvalidOid: the statement shall find it. */
-static Oid
-find_partition(Relation parent, TimestampTz at)
+static bool
+may_insert(Relation archive, Relation from)
 {
-	PartitionKey key = RelationGetPartitionKey(parent);
-	PartitionDesc desc = RelationGetPartitionDesc(parent, true);
-	Datum		value = TimestampTzGetDatum(at);
-	bool		equal = false;
-	int			offset;
-	int			index;
-
-	if (key->strategy != PARTITION_STRATEGY_RANGE || key->partnatts != 1 ||
-		key->partattrs[0] != COL_PUBLISHED_AT || desc->nparts == 0)
-		return InvalidOid;
-	offset = partition_range_datum_bsearch(key->partsupfunc,
-										   key->partcollation, desc->boundinfo,
-										   1, &value, &equal);
-	index = desc->boundinfo->indexes[offset + 1];
-	if (index < 0)
-		index = desc->boundinfo->default_index;
-	return index < 0 || !desc->is_leaf[index] ? InvalidOid : desc->oids[index];
+	return archive->rd_rel->relkind == RELKIND_PARTITIONED_TABLE &&
+		archive->trigdesc == NULL && archive->rd_rules == NULL &&
+		!archive->rd_rel->relrowsecurity &&
+		has_archive_columns(RelationGetDescr(archive), RelationGetDescr(from));
 }
 
-static void
-close_archive(Archive *archive)
+/* Of a partition: its constraints and its order of columns are no obstacle. */
+static bool
+may_store(Relation partition)
 {
-	if (archive->info != NULL)
-		ExecCloseIndices(archive->info);
-	if (archive->slot != NULL)
-		ExecDropSingleTupleTableSlot(archive->slot);
-	if (archive->rel != NULL)
-		table_close(archive->rel, NoLock);
-	if (archive->parent != NULL)
-		table_close(archive->parent, NoLock);
+	TupleConstr *constr = RelationGetDescr(partition)->constr;
+
+	return partition->rd_rel->relkind == RELKIND_RELATION &&
+		partition->trigdesc == NULL &&
+		(constr == NULL || !constr->has_generated_stored);
+}
+
+/* ----------------------------------------------------------------- archive */
+
+/* What ModifyTable sets up; the range table is for the texts of errors. */
+static void
+start_insert(Archive *to, Relation archive, EState *estate)
+{
+	RangeTblEntry *rte = makeNode(RangeTblEntry);
+
+	rte->rtekind = RTE_RELATION;
+	rte->relid = RelationGetRelid(archive);
+	rte->relkind = archive->rd_rel->relkind;
+	rte->rellockmode = RowExclusiveLock;
+	compat_init_range_table(estate, rte);
+
+	to->table = makeNode(ResultRelInfo);
+	InitResultRelInfo(to->table, archive, 1, NULL, 0);
+	to->insert = makeNode(ModifyTableState);
+	to->insert->ps.state = estate;
+	to->insert->operation = CMD_INSERT;
+	to->insert->resultRelInfo = to->table;
+	to->routing = ExecSetupPartitionTupleRouting(estate, archive);
+	to->slot = ExecInitExtraTupleSlot(estate, RelationGetDescr(archive),
+									  &TTSOpsVirtual);
+	to->published_at = GetCurrentTimestamp();
 }
 
 /* Returns false when the statement must be used. */
 static bool
-open_archive(Archive *archive, Relation from, EState *estate)
+open_archive(Archive *to, Relation from, EState *estate)
 {
-	Oid			parent = get_relname_relid("outbox_archive",
-										   RelationGetNamespace(from));
-	Oid			partition;
+	Oid			relid = get_relname_relid("outbox_archive",
+										  RelationGetNamespace(from));
+	Relation	archive;
+	MemoryContext old;
 
-	if (!OidIsValid(parent))
+	if (!OidIsValid(relid))
 		return false;
-	archive->estate = estate;
-	archive->published_at = GetCurrentTimestamp();
-	archive->parent = table_open(parent, RowExclusiveLock);
-	if (archive->parent->rd_rel->relkind != RELKIND_PARTITIONED_TABLE ||
-		!is_plain(archive->parent))
+	archive = table_open(relid, RowExclusiveLock);
+	if (!may_insert(archive, from))
+	{
+		table_close(archive, NoLock);
 		return false;
-	partition = find_partition(archive->parent, archive->published_at);
-	if (!OidIsValid(partition))
-		return false;
-	archive->rel = table_open(partition, RowExclusiveLock);
-	if (archive->rel->rd_rel->relkind != RELKIND_RELATION ||
-		!is_plain(archive->rel) ||
-		!has_archive_columns(RelationGetDescr(archive->rel),
-							 RelationGetDescr(from)))
-		return false;
-	archive->slot = MakeSingleTupleTableSlot(RelationGetDescr(archive->rel),
-											 &TTSOpsVirtual);
-	archive->info = makeNode(ResultRelInfo);
-	InitResultRelInfo(archive->info, archive->rel, 1, NULL, 0);
-	ExecOpenIndices(archive->info, false);
+	}
+	old = MemoryContextSwitchTo(estate->es_query_cxt);
+	start_insert(to, archive, estate);
+	MemoryContextSwitchTo(old);
 	return true;
 }
 
-/* Called in a memory context that is reset for each row. */
 static void
-archive_row(Archive *archive, TupleTableSlot *row, CommandId cid)
+close_archive(Archive *to)
 {
-	TupleTableSlot *slot = archive->slot;
+	ExecCleanupTupleRouting(to->insert, to->routing);
+	table_close(to->table->ri_RelationDesc, NoLock);
+}
 
+/*
+ * Makes the row of the archive and finds its partition, before anything happens to
+ * the row: NULL when it is for the statement.  No partition is an error, here as
+ * there.
+ */
+static ResultRelInfo *
+route_row(Archive *to, TupleTableSlot *row)
+{
+	TupleTableSlot *slot = to->slot;
+	ResultRelInfo *partition;
+
+	ExecStoreAllNullTuple(slot);	/* for columns that were dropped */
 	slot_getsomeattrs(row, ARCHIVED_COLUMNS);
-	ExecClearTuple(slot);
 	memcpy(slot->tts_values, row->tts_values, sizeof(Datum) * ARCHIVED_COLUMNS);
 	memcpy(slot->tts_isnull, row->tts_isnull, sizeof(bool) * ARCHIVED_COLUMNS);
-	slot->tts_values[ARCHIVED_COLUMNS] = TimestampTzGetDatum(archive->published_at);
+	slot->tts_values[ARCHIVED_COLUMNS] = TimestampTzGetDatum(to->published_at);
 	slot->tts_isnull[ARCHIVED_COLUMNS] = false;
-	ExecStoreVirtualTuple(slot);
-	slot->tts_tableOid = RelationGetRelid(archive->rel);
-	table_tuple_insert(archive->rel, slot, cid, 0, NULL);
-	if (archive->info->ri_NumIndices > 0)
-		compat_insert_index_tuples(archive->info, slot, archive->estate);
+	partition = ExecFindPartition(to->insert, to->table, to->routing, slot,
+								  to->insert->ps.state);
+	return may_store(partition->ri_RelationDesc) ? partition : NULL;
+}
+
+/*
+ * What ModifyTable does with a row that it has routed.  ExecSimpleRelationInsert()
+ * would do, but it asks once more whether the row belongs to the partition, by an
+ * expression that is made for each round (almost a third more for a single row).
+ */
+static void
+insert_row(Archive *to, ResultRelInfo *partition)
+{
+	EState	   *estate = to->insert->ps.state;
+	Relation	rel = partition->ri_RelationDesc;
+	TupleConversionMap *map = compat_root_to_partition_map(partition, estate);
+	TupleTableSlot *slot = to->slot;
+
+	if (map != NULL)
+		slot = execute_attr_map_slot(map->attrMap, slot,
+									 partition->ri_PartitionTupleSlot);
+	slot->tts_tableOid = RelationGetRelid(rel);
+	if (RelationGetDescr(rel)->constr != NULL)
+		ExecConstraints(partition, slot, estate);
+	table_tuple_insert(rel, slot, estate->es_output_cid, 0, NULL);
+	if (partition->ri_NumIndices > 0)
+		compat_insert_index_tuples(partition, slot, estate);
 }
 
 /* ---------------------------------------------------------------- settling */
 
-/* Deletes the row if it is still there and nobody has changed or locked it. */
+/* Is it where it was when it was claimed? */
 static bool
-delete_row(Relation rel, const OutboxSettled *row, TupleTableSlot *slot,
-		   CommandId cid)
+fetch_row(Relation rel, const OutboxSettled *row, TupleTableSlot *slot)
+{
+	ItemPointerData tid = row->tid;
+	bool		isnull;
+
+	return table_tuple_fetch_row_version(rel, &tid, GetActiveSnapshot(), slot) &&
+		memcmp(DatumGetUUIDP(slot_getattr(slot, COL_ID, &isnull)), &row->id,
+			   UUID_LEN) == 0;
+}
+
+/* Returns false when somebody has deleted, changed or locked it. */
+static bool
+delete_row(Relation rel, const OutboxSettled *row, CommandId cid)
 {
 	ItemPointerData tid = row->tid;
 	TM_FailureData failure;
-	bool		isnull;
 
-	if (!table_tuple_fetch_row_version(rel, &tid, GetActiveSnapshot(), slot) ||
-		memcmp(DatumGetUUIDP(slot_getattr(slot, COL_ID, &isnull)), &row->id,
-			   UUID_LEN) != 0)
-		return false;
 	return compat_tuple_delete(rel, &tid, cid, GetActiveSnapshot(),
 							   &failure) == TM_Ok;
 }
 
+/* Called in a memory context that is reset for each row. */
+static bool
+settle_row(Relation rel, const OutboxSettled *row, TupleTableSlot *slot,
+		   Archive *to, CommandId cid)
+{
+	ResultRelInfo *partition;
+
+	if (!fetch_row(rel, row, slot))
+		return false;
+	if (to == NULL)
+		return delete_row(rel, row, cid);
+	partition = route_row(to, slot);
+	if (partition == NULL || !delete_row(rel, row, cid))
+		return false;
+	insert_row(to, partition);
+	return true;
+}
+
 static int
-settle_rows(Relation rel, const OutboxSettled *rows, int n, Archive *archive,
+settle_rows(Relation rel, const OutboxSettled *rows, int n, Archive *to,
 			EState *estate, bool *remains)
 {
-	TupleTableSlot *slot = table_slot_create(rel, NULL);
-	CommandId	cid = GetCurrentCommandId(true);
+	TupleTableSlot *slot = table_slot_create(rel, &estate->es_tupleTable);
 	/*
 	 * TRUNCATE, VACUUM FULL and a vacuum that gives space back may have made the
 	 * table shorter since the claim; none of them can while we have our lock.
@@ -260,16 +305,13 @@ settle_rows(Relation rel, const OutboxSettled *rows, int n, Archive *archive,
 		ResetPerTupleExprContext(estate);
 		old = MemoryContextSwitchTo(GetPerTupleMemoryContext(estate));
 		if (ItemPointerGetBlockNumber(&rows[i].tid) < nblocks &&
-			delete_row(rel, &rows[i], slot, cid))
+			settle_row(rel, &rows[i], slot, to, estate->es_output_cid))
 		{
-			if (archive != NULL)
-				archive_row(archive, slot, cid);
 			remains[i] = false;
 			settled++;
 		}
 		MemoryContextSwitchTo(old);
 	}
-	ExecDropSingleTupleTableSlot(slot);
 	return settled;
 }
 
@@ -283,17 +325,20 @@ outbox_store_settle_direct(const OutboxSettled *rows, int n, bool archive,
 {
 	Relation	rel = table_open(outbox_store_relid(), RowExclusiveLock);
 	EState	   *estate = CreateExecutorState();
-	Archive		to = {0};
+	Archive		to;
 	int			settled = 0;
 
 	if (may_delete(rel) && (!archive || open_archive(&to, rel, estate)))
 	{
 		CheckCmdReplicaIdentity(rel, CMD_DELETE);
+		estate->es_output_cid = GetCurrentCommandId(true);
 		settled = settle_rows(rel, rows, n, archive ? &to : NULL, estate,
 							  remains);
+		if (archive)
+			close_archive(&to);
 		CommandCounterIncrement();
 	}
-	close_archive(&to);
+	ExecResetTupleTable(estate->es_tupleTable, false);
 	FreeExecutorState(estate);
 	table_close(rel, NoLock);
 	return settled;

@@ -13,7 +13,7 @@
  * store_fence.c	what must be on disk before they are published
  * store_message.c	from a row to a message
  * store_settle.c	what became of claimed messages
- * store_settle_direct.c	the same without the executor
+ * store_settle_direct.c	the same without a statement
  *
  *-------------------------------------------------------------------------
  */

@@ -81,6 +81,74 @@ SELECT pg_temp.settle();
 SELECT count(*) FROM outbox;
 SELECT count(DISTINCT id) FROM outbox_archive;
 
+-- What kind of partition takes them: found for each row before it is deleted.
+-- Without the statement all rows of a round have one time.
+CREATE TEMP VIEW way AS
+	SELECT CASE count(DISTINCT published_at) WHEN 1 THEN 'direct' ELSE 'statement' END AS way FROM outbox_archive;
+ALTER TABLE outbox_archive DETACH PARTITION outbox_archive_default;
+DO $$
+DECLARE day regclass;
+BEGIN
+	FOR day IN SELECT inhrelid FROM pg_inherits WHERE inhparent = 'outbox_archive'::regclass LOOP
+		EXECUTE format('ALTER EXTENSION outbox DROP TABLE %s', day);
+		EXECUTE format('DROP TABLE %s', day);
+	END LOOP;
+END $$;
+-- none
+CALL pg_temp.fill();
+\set VERBOSITY terse
+SELECT pg_temp.settle();
+\set VERBOSITY default
+SELECT * FROM pg_temp.result;
+-- one with its columns in another order, and a check of its own
+CREATE TABLE other_order (gone int, attempts int NOT NULL, published_at timestamptz NOT NULL,
+	created_at timestamptz NOT NULL, available_at timestamptz, routing_key text, properties jsonb, headers jsonb,
+	body bytea, payload jsonb, aggregate_id text, aggregate_type text, event_type text NOT NULL,
+	route text NOT NULL, id uuid NOT NULL, seq bigint NOT NULL,
+	CHECK (tableoid = 'other_order'::regclass AND attempts < 6));
+ALTER TABLE other_order DROP gone;
+CREATE UNIQUE INDEX ON other_order (id);
+ALTER TABLE outbox_archive ATTACH PARTITION other_order DEFAULT;
+CALL pg_temp.fill();
+SELECT pg_temp.settle();
+SELECT * FROM pg_temp.result, pg_temp.way;
+SET enable_seqscan = off;
+SELECT count(*) FROM other_order o JOIN claimed c USING (id) WHERE o.seq = c.seq;
+RESET enable_seqscan;
+CALL pg_temp.fill();
+UPDATE outbox SET attempts = 6 WHERE event_type = 'e5';
+UPDATE claimed c SET tid = o.ctid FROM outbox o WHERE o.id = c.id;
+\set VERBOSITY terse
+SELECT pg_temp.settle();
+\set VERBOSITY default
+SELECT * FROM pg_temp.result;
+-- one with a trigger
+CREATE FUNCTION pg_temp.stamp() RETURNS trigger LANGUAGE plpgsql AS
+'BEGIN NEW.routing_key := TG_NAME; RETURN NEW; END';
+CREATE TRIGGER stamped BEFORE INSERT ON other_order FOR EACH ROW EXECUTE FUNCTION pg_temp.stamp();
+CALL pg_temp.fill();
+SELECT pg_temp.settle();
+SELECT way, r.live, r.archived, (SELECT count(*) FROM outbox_archive WHERE routing_key = 'stamped') AS stamped
+FROM pg_temp.result r, pg_temp.way;
+DROP TABLE other_order;
+-- one that is partitioned in its turn, by another column
+CREATE TABLE by_type PARTITION OF outbox_archive DEFAULT PARTITION BY LIST (event_type);
+CREATE TABLE by_type_e1 PARTITION OF by_type FOR VALUES IN ('e1');
+CREATE TABLE by_type_others PARTITION OF by_type DEFAULT;
+CALL pg_temp.fill();
+SELECT pg_temp.settle();
+SELECT * FROM pg_temp.result, pg_temp.way;
+SELECT tableoid::regclass, count(*) FROM outbox_archive GROUP BY 1 ORDER BY 1;
+-- of which one has a trigger: the statement takes its rows only
+CREATE TRIGGER stamped BEFORE INSERT ON by_type_e1 FOR EACH ROW EXECUTE FUNCTION pg_temp.stamp();
+CALL pg_temp.fill();
+SELECT pg_temp.settle();
+SELECT * FROM pg_temp.result;
+SELECT tableoid::regclass, count(*), count(DISTINCT published_at) AS times, count(*) FILTER (WHERE routing_key = 'stamped') AS stamped
+FROM outbox_archive GROUP BY 1 ORDER BY 1;
+DROP TABLE by_type;
+ALTER TABLE outbox_archive ATTACH PARTITION outbox_archive_default DEFAULT;
+
 -- Into the partition of today, where there is one, as the statement would
 DO $$ BEGIN WHILE outbox_archive_maintain('1 day') IS NOT NULL LOOP END LOOP; END $$;
 CALL pg_temp.fill();
@@ -160,7 +228,7 @@ SELECT DISTINCT added FROM outbox_archive;
 ALTER TABLE outbox_archive DROP added;
 CALL pg_temp.fill();
 SELECT pg_temp.settle();
-SELECT * FROM pg_temp.result;
+SELECT * FROM pg_temp.result, pg_temp.way;
 
 -- It is undone with its transaction: the messages are still to be published
 CALL pg_temp.fill();

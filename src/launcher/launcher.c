@@ -31,7 +31,6 @@ manage_databases(void)
 {
 	OutboxMonoTime now = outbox_mono_now();
 	OutboxMonoTime next = outbox_mono_plus(now, MAX_WAIT_MS);
-	List	   *order;
 	ListCell   *cell;
 
 	outbox_mono_earlier(&next, outbox_old_workers_check(now));
@@ -39,15 +38,14 @@ manage_databases(void)
 	{
 		DatabaseEntry *db = lfirst(cell);
 
-		if (!outbox_database_check(db))
+		if (!outbox_database_check(db, now))
 			continue;
 		outbox_databases = foreach_delete_current(outbox_databases, cell);
 		pfree(db);
 	}
-	order = outbox_turn_order();
-	foreach(cell, order)
+	outbox_turns_sort();
+	foreach(cell, outbox_databases)
 		outbox_database_start(lfirst(cell), now);
-	list_free(order);
 	outbox_mono_earlier(&next, outbox_turns_check(now));
 	outbox_mono_earlier(&next, outbox_probes_check(now));
 	foreach(cell, outbox_databases)

@@ -40,6 +40,50 @@ find_database(Oid dboid)
 	return NULL;
 }
 
+#ifdef USE_ASSERT_CHECKING
+/* The diagram is in launcher_internal.h. */
+static bool
+may_become(DatabaseState from, DatabaseState to)
+{
+	switch (to)
+	{
+		case DATABASE_WAITING:
+			return from == DATABASE_AWAY;
+		case DATABASE_AWAY:
+			return from != DATABASE_ABSENT;
+		case DATABASE_STARTING:
+			return from == DATABASE_AWAY || from == DATABASE_WAITING;
+		case DATABASE_RUNNING:
+			return from == DATABASE_STARTING;
+		case DATABASE_YIELDING:
+			return from == DATABASE_RUNNING;
+		case DATABASE_REGROUPING:
+			return from == DATABASE_STARTING || from == DATABASE_RUNNING ||
+				from == DATABASE_ABSENT;
+		case DATABASE_ABSENT:
+			return true;
+	}
+	return false;
+}
+#endif
+
+/* The only writer of db->state. */
+void
+outbox_database_set_state(DatabaseEntry *db, DatabaseState state)
+{
+	if (db->state == state)
+		return;
+	Assert(may_become(db->state, state));
+	db->state = state;
+	db->since = outbox_mono_now();
+	if (state == DATABASE_YIELDING)
+		(void) outbox_shared_tell_workers(db->dboid, OUTBOX_NEWS_YIELD);
+	else if (state == DATABASE_REGROUPING)
+		(void) outbox_shared_tell_workers(db->dboid, OUTBOX_NEWS_RESTART);
+	else if (state == DATABASE_ABSENT)
+		(void) outbox_shared_tell_workers(db->dboid, OUTBOX_NEWS_STOP);
+}
+
 static void
 add_database(Oid dboid)
 {
@@ -49,12 +93,15 @@ add_database(Oid dboid)
 	if (db != NULL)
 	{
 		/* Perhaps the extension was created a moment ago. */
-		db->absent = false;
+		if (db->state == DATABASE_ABSENT)
+			outbox_database_set_state(db, DATABASE_REGROUPING);
 		return;
 	}
 	old = MemoryContextSwitchTo(outbox_launcher_cxt);
 	db = palloc0(sizeof(DatabaseEntry));
 	db->dboid = dboid;
+	db->state = DATABASE_AWAY;
+	db->since = outbox_mono_now();
 	db->nworkers = outbox_workers;
 	outbox_databases = lappend(outbox_databases, db);
 	MemoryContextSwitchTo(old);
@@ -145,7 +192,7 @@ outbox_databases_take_requests(void)
 
 		add_database(dboids[i]);
 		if (db != NULL && db->failures == 0)
-			db->retry_at = OUTBOX_MONO_UNSET;
+			db->retry_at = outbox_mono_now();
 	}
 	if (lost)
 		outbox_databases_scan();

@@ -28,30 +28,51 @@ typedef struct WorkerEntry
 	OutboxLinkTold told;		/* by its last process, if that made room */
 } WorkerEntry;
 
+/*
+ * A database's life.  outbox_database_set_state() changes the state, and tells the
+ * workers of one that is to lose them.
+ *
+ *		AWAY --worker 0 starts--> STARTING --it has tried its broker--> RUNNING
+ *		AWAY --no process is free--> WAITING --worker 0 starts--> STARTING
+ *		WAITING --a command needs it empty--> AWAY
+ *		RUNNING --others wait, and it idles or its turn is over--> YIELDING
+ *		STARTING, RUNNING --another number of workers--> REGROUPING
+ *		any with workers, when the last of them has left--> AWAY
+ *		any --no extension, or dropped--> ABSENT --the last has left--> forgotten
+ *		ABSENT --a request--> REGROUPING
+ *
+ * No states are: a hold, which somebody else sets and releases at any time; the
+ * room; the backoff of crashes; and whether worker 0 has found the extension
+ * (slot->ready), before which it is alone.
+ */
+typedef enum DatabaseState
+{
+	/* May start workers, in this order. */
+	DATABASE_WAITING,			/* none runs, for want of a process */
+	DATABASE_AWAY,				/* none runs, until retry_at */
+	DATABASE_STARTING,			/* its turn has not begun yet */
+	DATABASE_RUNNING,			/* its turn has begun, perhaps long ago */
+	/* All of its workers are told to leave. */
+	DATABASE_YIELDING,			/* to make room for another database */
+	DATABASE_REGROUPING,		/* to come back */
+	DATABASE_ABSENT				/* for good */
+} DatabaseState;
+
 typedef struct DatabaseEntry
 {
 	Oid			dboid;
+	DatabaseState state;
+	OutboxMonoTime since;		/* it has that state */
 	int			nworkers;		/* by which its keys are divided now */
-	bool		regrouping;		/* all leave, to come back as nworkers */
-	bool		absent;			/* has no extension: to be forgotten */
 	uint32		failures;		/* crashes in a row */
 	OutboxMonoTime retry_at;	/* no start before */
-	bool		held;			/* kept away, for a command */
-
-	/* when processes are scarce, see launcher_turns.c */
-	bool		yielding;		/* told to make room ... */
-	OutboxMonoTime yielding_since;	/* ... then */
-	int			rest_ms;		/* until there is work, as those that left said */
-	OutboxMonoTime waiting_since;	/* for a process; unset: it is not */
-	OutboxMonoTime turn_at;		/* its turn began; unset: not yet */
 	int			room;			/* so many workers is all there is room for */
 	OutboxMonoTime room_until;	/* then look for more; unset: any number */
-	uint32		room_failures;	/* times in a row that there was too little */
 
 	WorkerEntry workers[OUTBOX_MAX_WORKERS];
 } DatabaseEntry;
 
-/* The launcher's memory, and the databases it knows, in no order. */
+/* The launcher's memory, and the databases it knows, see outbox_turns_sort(). */
 extern MemoryContext outbox_launcher_cxt;
 extern List *outbox_databases;
 
@@ -59,11 +80,13 @@ extern List *outbox_databases;
 extern bool outbox_database_exists(Oid dboid);
 extern void outbox_databases_scan(void);
 extern void outbox_databases_take_requests(void);
+/* Changes nothing, not even since, when it has that state. */
+extern void outbox_database_set_state(DatabaseEntry *db, DatabaseState state);
 
 /* launcher_workers.c */
 
 /* Notices workers that have ended; true: the database is to be forgotten. */
-extern bool outbox_database_check(DatabaseEntry *db);
+extern bool outbox_database_check(DatabaseEntry *db, OutboxMonoTime now);
 /* Starts what is missing. */
 extern void outbox_database_start(DatabaseEntry *db, OutboxMonoTime now);
 /* When a database may start because others take too long; unset: none starts. */
@@ -83,18 +106,14 @@ extern bool outbox_old_workers_exist(Oid dboid);
 
 /* A worker could not be started; running: how many its database has. */
 extern void outbox_turn_no_process(DatabaseEntry *db, int running);
-/* All workers of a database have been started. */
-extern void outbox_turn_complete(DatabaseEntry *db);
-/* One was started. */
-extern void outbox_turn_started(DatabaseEntry *db, int number);
+/* Its turn begins, if it has come so far. */
+extern void outbox_turn_begin(DatabaseEntry *db, OutboxMonoTime now);
 /* A worker has left; rest_ms: it knows of no work for so long. */
 extern void outbox_turn_left(DatabaseEntry *db, int rest_ms);
-/* All workers of a database that was told to make room have left. */
-extern void outbox_turn_ended(DatabaseEntry *db);
 /* How many workers a database that wants so many can have. */
 extern int	outbox_turn_room(DatabaseEntry *db, int wanted);
-/* Databases in the order in which they may start workers. */
-extern List *outbox_turn_order(void);
+/* Puts the databases in the order in which they may start workers. */
+extern void outbox_turns_sort(void);
 /* When to look again, for a turn that will be over; unset: nobody waits. */
 extern OutboxMonoTime outbox_turns_check(OutboxMonoTime now);
 

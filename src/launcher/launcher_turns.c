@@ -5,16 +5,14 @@
  *
  * Background workers are a resource of the whole server (max_worker_processes),
  * and a database that has the extension needs one.  When none is free, the
- * databases take turns:
+ * databases take turns: for each that waits another one makes room.  What is free
+ * goes to the one that has waited longest, and the one whose turn began first is
+ * the first to leave.
  *
- *		waiting --a process is free, first come first served--> running
- *		running --others wait and it idles, or its turn is over--> yielding
- *		yielding --work is left--> waiting
- *		yielding --nothing to do--> resting --commit, or time--> waiting
- *
- * A database that rests misses nothing: a transaction that enqueues there finds
- * no worker to tell, and tells the launcher (outbox_shared_announce()); when a
- * retry or a scheduled message will be due, the worker said when it left.
+ * A database that has left because it has nothing to do misses nothing: a
+ * transaction that enqueues there finds no worker to tell, and tells the launcher
+ * (outbox_shared_announce()); when a retry or a scheduled message will be due, the
+ * worker said when it left.
  *
  * A database that has some of its workers and cannot have all of them makes do:
  * those that it has share all keys (its room), until there is a process for one
@@ -24,43 +22,39 @@
  */
 #include "postgres.h"
 
-#include "backoff.h"
-#include "common/pg_prng.h"
 #include "launcher_internal.h"
 #include "miscadmin.h"
-#include "utils/memutils.h"
 
 /* How long a database keeps its workers while others wait. */
 #define TURN_MS			3000
 /* The same when it has nothing to do: time for a look at everything. */
 #define IDLE_TURN_MS	300
-/* What it may take before that to start and to connect. */
+/* While somebody waits: nobody says when he begins to idle, so look so often. */
+#define CHECK_MS		100
+/* What it may take before its turn, to start and to connect: steps of 3 s. */
 #define START_MS		10000
 /*
  * What it may take to leave.  One that is stuck, in a statement or a connect, and
  * does not read what it is told, must not be what the others wait for.
  */
 #define YIELD_MS		5000
-/* Look again so often while somebody waits for an idle one. */
-#define CHECK_MS		100
-/* A group of workers that was too large for the room looks for more after. */
-#define ROOM_MS			5000
-/* And later and later, when there turns out to be too little again. */
-#define ROOM_MAX_MS		60000
+/*
+ * A group of workers that was too large for the room looks for more so often.  To
+ * grow, all of them leave and come back, within half a second, and once more if
+ * the room turns out to be too small again: a small part of this time.
+ */
+#define ROOM_MS			10000
 /* The same line again after so long, while it lasts or comes back. */
 #define REPORT_MS		(10 * 60000)
 
-static OutboxMonoTime reported_at;
+static OutboxMonoTime report_at;
 
 static void
 report_no_process(void)
 {
-	OutboxMonoTime now = outbox_mono_now();
-
-	if (outbox_mono_is_set(reported_at) &&
-		!outbox_mono_reached(outbox_mono_plus(reported_at, REPORT_MS), now))
+	if (!outbox_mono_reached(report_at, outbox_mono_now()))
 		return;
-	reported_at = now;
+	report_at = outbox_mono_after(REPORT_MS);
 	ereport(LOG,
 			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 			 errmsg("outbox could not start a relay worker: no worker process is free"),
@@ -76,34 +70,31 @@ outbox_turn_no_process(DatabaseEntry *db, int running)
 	report_no_process();
 	if (running == 0)
 	{
-		if (!outbox_mono_is_set(db->waiting_since))
-			db->waiting_since = outbox_mono_now();
+		outbox_database_set_state(db, DATABASE_WAITING);
 		return;
 	}
 	/* Its keys must not wait for workers that cannot come: fewer share them. */
 	db->room = running;
-	db->room_failures++;
-	db->room_until =
-		outbox_mono_after(outbox_backoff_ms(ROOM_MS, ROOM_MAX_MS,
-											db->room_failures,
-											pg_prng_uint32(&pg_global_prng_state)));
+	db->room_until = outbox_mono_after(ROOM_MS);
 }
 
+/*
+ * Starting and connecting are not part of its turn: whose broker is far away would
+ * else be sent home each time before it has sent a message.  One that is stuck in
+ * its start (not ready) would not hear that it is to leave.
+ */
 void
-outbox_turn_complete(DatabaseEntry *db)
+outbox_turn_begin(DatabaseEntry *db, OutboxMonoTime now)
 {
-	if (!outbox_mono_is_set(db->room_until))
-		db->room_failures = 0;
-}
+	const WorkerEntry *first = &db->workers[0];
 
-void
-outbox_turn_started(DatabaseEntry *db, int number)
-{
-	if (number != 0)
+	if (db->state != DATABASE_STARTING || first->handle == NULL ||
+		!first->slot->ready)
 		return;
-	db->waiting_since = OUTBOX_MONO_UNSET;
-	db->turn_at = OUTBOX_MONO_UNSET;
-	db->yielding = false;
+	if ((first->slot->state != OUTBOX_WORKER_STARTING &&
+		 first->slot->state != OUTBOX_WORKER_CONNECTING) ||
+		outbox_mono_reached(outbox_mono_plus(db->since, START_MS), now))
+		outbox_database_set_state(db, DATABASE_RUNNING);
 }
 
 void
@@ -111,76 +102,55 @@ outbox_turn_left(DatabaseEntry *db, int rest_ms)
 {
 	ListCell   *cell;
 
-	db->rest_ms = Min(db->rest_ms, rest_ms);
+	/* It may come back when the first of its workers knows of work. */
+	if (db->state == DATABASE_YIELDING)
+		outbox_mono_earlier(&db->retry_at, outbox_mono_after(rest_ms));
 	/* There is a process for somebody. */
 	foreach(cell, outbox_databases)
 	{
 		DatabaseEntry *other = lfirst(cell);
 
-		if (outbox_mono_is_set(other->waiting_since))
+		if (other->state == DATABASE_WAITING)
 			other->retry_at = OUTBOX_MONO_UNSET;
 	}
-}
-
-void
-outbox_turn_ended(DatabaseEntry *db)
-{
-	db->yielding = false;
-	if (db->rest_ms > 0)
-		db->retry_at = outbox_mono_after(db->rest_ms);
-	else
-		db->waiting_since = outbox_mono_now();
 }
 
 int
 outbox_turn_room(DatabaseEntry *db, int wanted)
 {
-	if (!outbox_mono_is_set(db->room_until))
+	if (!outbox_mono_is_set(db->room_until) || wanted <= db->room)
 		return wanted;
-	if (outbox_mono_reached(db->room_until, outbox_mono_now()))
+	if (!outbox_mono_reached(db->room_until, outbox_mono_now()))
+		return db->room;
+	/* Not before there is a process for one more, which nobody waits for. */
+	if (outbox_shared->out_of_workers || !outbox_worker_process_is_free())
 	{
-		/*
-		 * A larger group means that all of them leave and come back, so not
-		 * before there is a process for one more, which no other database
-		 * waits for.
-		 */
-		if (wanted <= db->room ||
-			(!outbox_shared->out_of_workers && outbox_worker_process_is_free()))
-		{
-			db->room_until = OUTBOX_MONO_UNSET;
-			return wanted;
-		}
 		db->room_until = outbox_mono_after(ROOM_MS);
+		return db->room;
 	}
-	return Min(wanted, db->room);
+	db->room_until = OUTBOX_MONO_UNSET;
+	return wanted;
 }
 
 /* ------------------------------------------------------------------- turns */
 
-/* Those that wait come first, the longest of them; then the others. */
+/* Of those that have the same state, the one that has had it longest comes first. */
 static int
-compare_waiting(const ListCell *a, const ListCell *b)
+compare_turns(const ListCell *a, const ListCell *b)
 {
 	const DatabaseEntry *left = lfirst(a);
 	const DatabaseEntry *right = lfirst(b);
-	bool		left_waits = outbox_mono_is_set(left->waiting_since);
-	bool		right_waits = outbox_mono_is_set(right->waiting_since);
 
-	if (left_waits != right_waits)
-		return left_waits ? -1 : 1;
-	if (!left_waits)
-		return 0;
-	return outbox_mono_before(left->waiting_since, right->waiting_since) ? -1 :
-		outbox_mono_before(right->waiting_since, left->waiting_since) ? 1 : 0;
+	if (left->state != right->state)
+		return (int) left->state - (int) right->state;
+	return outbox_mono_before(left->since, right->since) ? -1 :
+		outbox_mono_before(right->since, left->since) ? 1 : 0;
 }
 
-List *
-outbox_turn_order(void)
+void
+outbox_turns_sort(void)
 {
-	List	   *order = list_copy(outbox_databases);
-
-	list_sort(order, compare_waiting);
-	return order;
+	list_sort(outbox_databases, compare_turns);
 }
 
 static bool
@@ -193,51 +163,31 @@ is_idle(const DatabaseEntry *db)
 	return true;
 }
 
-/*
- * How long this one has to be left alone yet; only while it runs.  Starting and
- * connecting do not count: whose broker is far away would else be sent home each
- * time before it has sent a message.
- */
-static int64
-turn_left(DatabaseEntry *db, OutboxMonoTime now)
+static bool
+turn_is_over(const DatabaseEntry *db, OutboxMonoTime now)
 {
-	OutboxWorkerState state = db->workers[0].slot->state;
+	int			turn_ms = is_idle(db) ? IDLE_TURN_MS : TURN_MS;
 
-	if (!outbox_mono_is_set(db->turn_at))
-	{
-		if ((state == OUTBOX_WORKER_STARTING ||
-			 state == OUTBOX_WORKER_CONNECTING) &&
-			!outbox_mono_reached(outbox_mono_plus(db->workers[0].started_at,
-												  START_MS), now))
-			return TURN_MS;
-		db->turn_at = now;
-	}
-	return outbox_mono_ms_until(outbox_mono_plus(db->turn_at,
-												 is_idle(db) ? IDLE_TURN_MS :
-												 TURN_MS), now);
+	return db->state == DATABASE_RUNNING &&
+		outbox_mono_reached(outbox_mono_plus(db->since, turn_ms), now);
 }
 
-/*
- * Tells one database for each that waits to make room, beginning with the one
- * whose turn is over for the longest time.
- */
+/* Tells one database for each that waits to make room. */
 OutboxMonoTime
 outbox_turns_check(OutboxMonoTime now)
 {
-	int			waiting = 0;
+	int			waiting = 0;	/* that nobody makes room for yet */
 	OutboxMonoTime next = OUTBOX_MONO_UNSET;
 	ListCell   *cell;
 
 	foreach(cell, outbox_databases)
 	{
 		DatabaseEntry *db = lfirst(cell);
-		OutboxMonoTime overdue = outbox_mono_plus(db->yielding_since, YIELD_MS);
+		OutboxMonoTime overdue = outbox_mono_plus(db->since, YIELD_MS);
 
-		/* Room is of no use to one that is kept away. */
-		if (outbox_mono_is_set(db->waiting_since) && !db->held &&
-			db->workers[0].handle == NULL)
+		if (db->state == DATABASE_WAITING)
 			waiting++;
-		if (db->yielding && !outbox_mono_reached(overdue, now))
+		if (db->state == DATABASE_YIELDING && !outbox_mono_reached(overdue, now))
 		{
 			waiting--;
 			outbox_mono_earlier(&next, overdue);
@@ -245,30 +195,18 @@ outbox_turns_check(OutboxMonoTime now)
 	}
 	outbox_shared->out_of_workers = waiting > 0;
 
-	for (; waiting > 0; waiting--)
+	foreach(cell, outbox_databases)
 	{
-		DatabaseEntry *chosen = NULL;
+		DatabaseEntry *db = lfirst(cell);
 
-		foreach(cell, outbox_databases)
-		{
-			DatabaseEntry *db = lfirst(cell);
-
-			if (db->workers[0].handle == NULL || !db->workers[0].slot->ready ||
-				db->yielding || db->regrouping || db->absent)
-				continue;
-			if (turn_left(db, now) > 0)
-				continue;
-			if (chosen == NULL ||
-				outbox_mono_before(db->turn_at, chosen->turn_at))
-				chosen = db;
-		}
-		if (chosen == NULL)
-			return outbox_mono_plus(now, CHECK_MS);
-		chosen->yielding = true;
-		chosen->yielding_since = now;
-		chosen->rest_ms = INT_MAX;
-		(void) outbox_shared_tell_workers(chosen->dboid, OUTBOX_NEWS_YIELD);
+		if (waiting <= 0 || !turn_is_over(db, now))
+			continue;
+		waiting--;
+		db->retry_at = OUTBOX_MONO_UNSET;	/* see outbox_turn_left() */
+		outbox_database_set_state(db, DATABASE_YIELDING);
 		outbox_mono_earlier(&next, outbox_mono_plus(now, YIELD_MS));
 	}
+	if (waiting > 0)
+		outbox_mono_earlier(&next, outbox_mono_plus(now, CHECK_MS));
 	return next;
 }

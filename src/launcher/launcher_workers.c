@@ -3,13 +3,8 @@
  * launcher_workers.c
  *		Starting and ending the workers of a database.
  *
- * A database's life, in outbox_database_check() and outbox_database_start():
- *
- *		known --> worker 0 starts --ready--> all its workers run
- *		             |  extension absent        |  a worker ends
- *		             v                          v
- *		          forgotten               started again, after a backoff if
- *		                                  it crashed
+ * Worker 0 is the first to start, and finds out whether the extension is there.
+ * One that ends is started again, after a backoff if it crashed.
  *
  * Workers are BGW_NEVER_RESTART: after a crash of the server the postmaster
  * must not start them beside those that a new launcher starts.
@@ -149,7 +144,7 @@ worker_ended(DatabaseEntry *db, int number)
 	switch (reason)
 	{
 		case OUTBOX_EXIT_ABSENT:
-			db->absent = true;
+			outbox_database_set_state(db, DATABASE_ABSENT);
 			break;
 		case OUTBOX_EXIT_RESTART:
 		case OUTBOX_EXIT_STOPPED:
@@ -160,7 +155,7 @@ worker_ended(DatabaseEntry *db, int number)
 			worker_crashed(db, entry);
 			/* Dropped, or not open to connections any more. */
 			if (!outbox_database_exists(db->dboid))
-				db->absent = true;
+				outbox_database_set_state(db, DATABASE_ABSENT);
 			break;
 	}
 }
@@ -253,17 +248,14 @@ regroup(DatabaseEntry *db, int running)
 {
 	int			wanted;
 
-	if (db->regrouping && running == 0)
-		db->regrouping = false;
 	/* One that makes room is regrouped when it is back. */
-	if (db->regrouping || db->yielding)
+	if (db->state != DATABASE_STARTING && db->state != DATABASE_RUNNING)
 		return;
 	wanted = wanted_workers(db, running);
 	if (wanted == db->nworkers)
 		return;
 	db->nworkers = wanted;
-	db->regrouping = true;
-	(void) outbox_shared_tell_workers(db->dboid, OUTBOX_NEWS_RESTART);
+	outbox_database_set_state(db, DATABASE_REGROUPING);
 }
 
 static int
@@ -293,7 +285,7 @@ start_missing(DatabaseEntry *db)
 		/* Dropped while its workers were away, or closed to connections. */
 		if (i == 0 && !outbox_database_exists(db->dboid))
 		{
-			db->absent = true;
+			outbox_database_set_state(db, DATABASE_ABSENT);
 			outbox_shared_wake_launcher();
 			return;
 		}
@@ -308,41 +300,39 @@ start_missing(DatabaseEntry *db)
 				outbox_shared_wake_launcher();	/* to regroup at once */
 			return;
 		}
-		outbox_turn_started(db, i);
+		/* One that joins others shares their turn. */
+		if (db->state == DATABASE_AWAY || db->state == DATABASE_WAITING)
+			outbox_database_set_state(db, DATABASE_STARTING);
 	}
-	outbox_turn_complete(db);
 }
 
 void
 outbox_database_start(DatabaseEntry *db, OutboxMonoTime now)
 {
-	if (!db->absent && !db->held && !db->yielding && !db->regrouping &&
+	if (db->state <= DATABASE_RUNNING &&
 		outbox_mono_reached(db->retry_at, now) &&
 		!outbox_old_workers_exist(db->dboid))
 		start_missing(db);
 }
 
 bool
-outbox_database_check(DatabaseEntry *db)
+outbox_database_check(DatabaseEntry *db, OutboxMonoTime now)
 {
 	int			running = reap_workers(db);
+	bool		held = outbox_hold_exists(db->dboid);
 
-	if (db->yielding && running == 0)
-		outbox_turn_ended(db);
-	db->held = false;
-	if (db->absent)
-	{
-		if (running > 0)
-			(void) outbox_shared_tell_workers(db->dboid, OUTBOX_NEWS_STOP);
+	if (db->state == DATABASE_ABSENT)
 		return running == 0;
-	}
-	if (outbox_hold_exists(db->dboid))
+	/* A process is of no use to one that is kept away. */
+	if (running == 0 && (held || db->state != DATABASE_WAITING))
+		outbox_database_set_state(db, DATABASE_AWAY);
+	if (held)
 	{
 		(void) outbox_shared_tell_workers(db->dboid, OUTBOX_NEWS_STOP);
-		db->held = true;
 		db->retry_at = outbox_mono_after(NO_WORKER_MS);
 		return false;
 	}
+	outbox_turn_begin(db, now);
 	regroup(db, running);
 	return false;
 }

@@ -240,6 +240,12 @@ outbox_store_abort(void)
 	cancellable = false;
 	QueryCancelPending = false;
 	AbortCurrentTransaction();
+	/*
+	 * ProcessInterrupts() unsets it before it throws, and what else was pending
+	 * would be left to the next signal: everybody's DROP DATABASE waited for a
+	 * worker whose lock timeout came together with a barrier (ddl.pl, B16).
+	 */
+	InterruptPending = true;
 	if (in_transaction)
 		MemoryContextSwitchTo(save_memory);
 	in_transaction = false;

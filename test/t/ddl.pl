@@ -242,6 +242,24 @@ while (time < $locked_until)
 like($locker->query_safe(
 		q{SELECT string_agg(state, ',') FROM outbox_worker_stats()}),
 	qr/database error/, 'B16: the view says so');
+
+# Its lock timeout and the barrier reach the worker in the same moment.
+my $waits_for_lock =
+  q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'outbox relay' AND wait_event_type = 'Lock'};
+my $waiter = wait_until('B16: it waits for the lock', sub { $node->sql($waits_for_lock) });
+kill 'STOP', $waiter;
+$node->sql('CREATE DATABASE probe');
+my $drop = $node->session;
+$drop->query_until(qr/asked/, "\\echo asked\nDROP DATABASE probe;\n\\echo dropped\n");
+$node->wait_sql(
+	q{SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event = 'ProcSignalBarrier'});
+my $stopped_until = time + 1;
+wait_until('B16: the lock timeout has passed', sub { time > $stopped_until });
+kill 'CONT', $waiter;
+$node->wait_sql(
+	q{SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'DROP DATABASE%'},
+	0, 4);
+$drop->quit;
 $locker->query_safe('COMMIT;');
 $locker->quit;
 cmp_ok($slowest, '<', $BACK, 'B16: the neighbour is served within the limit');

@@ -86,4 +86,14 @@ outbox_mono_earlier(OutboxMonoTime *deadline, OutboxMonoTime candidate)
 		*deadline = candidate;
 }
 
+/* Has a deadline that is set been reached?  Then it is unset. */
+static inline bool
+outbox_mono_expired(OutboxMonoTime *deadline, OutboxMonoTime now)
+{
+	if (!outbox_mono_is_set(*deadline) || !outbox_mono_reached(*deadline, now))
+		return false;
+	*deadline = OUTBOX_MONO_UNSET;
+	return true;
+}
+
 #endif							/* OUTBOX_CLOCK_H */

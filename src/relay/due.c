@@ -58,12 +58,6 @@ outbox_due_restart(OutboxDue *due)
 	due->unknown = true;
 }
 
-void
-outbox_due_restart_at(OutboxDue *due, OutboxMonoTime at)
-{
-	due->again_at = at;
-}
-
 /* ------------------------------------------------------------------- verbs */
 
 bool
@@ -90,6 +84,12 @@ outbox_due_committed(OutboxDue *due, OutboxBatch *batch)
 {
 	OutboxSegment *segment = outbox_batch_next(batch, OUTBOX_SOURCE_DUE, NULL);
 
+	if (due->found)
+	{
+		due->found = false;
+		due->unknown = false;
+		due->next = due->found_next;
+	}
 	if (segment == NULL)
 		return;
 	if (segment->visited > 0)
@@ -130,16 +130,6 @@ outbox_due_find(OutboxDue *due, OutboxBatch *batch, TimestampTz wall,
 	due->found = true;
 }
 
-void
-outbox_due_found(OutboxDue *due)
-{
-	if (!due->found)
-		return;
-	due->found = false;
-	due->unknown = false;
-	due->next = due->found_next;
-}
-
 TimestampTz
 outbox_due_next(const OutboxDue *due)
 {
@@ -173,11 +163,8 @@ outbox_due_deadline(const OutboxDue *due, OutboxMonoTime now)
 void
 outbox_due_timers(OutboxDue *due, OutboxMonoTime now)
 {
-	if (!outbox_mono_is_set(due->again_at) ||
-		!outbox_mono_reached(due->again_at, now))
-		return;
-	due->again_at = OUTBOX_MONO_UNSET;
-	outbox_due_restart(due);
+	if (outbox_mono_expired(&due->again_at, now))
+		outbox_due_restart(due);
 }
 
 bool

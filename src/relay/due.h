@@ -29,9 +29,8 @@ extern void outbox_due_committed(OutboxDue *due, OutboxBatch *batch);
 extern void outbox_due_told(OutboxDue *due, TimestampTz at);
 /* The next round looks up when the next one is due. */
 extern void outbox_due_look_up(OutboxDue *due);
-/* They are read from the start again: now, or then. */
+/* They are read from the start again. */
 extern void outbox_due_restart(OutboxDue *due);
-extern void outbox_due_restart_at(OutboxDue *due, OutboxMonoTime at);
 
 /* Is it to be looked up when the next one is due? */
 extern bool outbox_due_unknown(const OutboxDue *due);
@@ -41,7 +40,6 @@ extern bool outbox_due_unknown(const OutboxDue *due);
  */
 extern void outbox_due_find(OutboxDue *due, OutboxBatch *batch,
 							TimestampTz wall, bool force);
-extern void outbox_due_found(OutboxDue *due);
 
 /* When the next one is due, by the wall clock; 0: there is none. */
 extern TimestampTz outbox_due_next(const OutboxDue *due);

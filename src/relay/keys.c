@@ -102,10 +102,8 @@ outbox_keys_timers(OutboxKeys *keys, OutboxMonoTime now)
 {
 	dlist_mutable_iter iter;
 
-	if (!outbox_mono_is_set(keys->locked_at) ||
-		!outbox_mono_reached(keys->locked_at, now))
+	if (!outbox_mono_expired(&keys->locked_at, now))
 		return;
-	keys->locked_at = OUTBOX_MONO_UNSET;
 	dlist_foreach_modify(iter, &keys->queue->held)
 	{
 		OutboxKey  *key = dlist_container(OutboxKey, node, iter.cur);

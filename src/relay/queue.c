@@ -548,8 +548,9 @@ outbox_queue_unknown(OutboxQueue *queue, OutboxItem *item, bool suspect)
 	count_items(queue);
 }
 
-void
-outbox_queue_drop(OutboxQueue *queue, OutboxItem *item)
+/* A READY or WAITING item goes back to being a row. */
+static void
+drop(OutboxQueue *queue, OutboxItem *item)
 {
 	OutboxKey  *key = item->key;
 
@@ -590,7 +591,7 @@ outbox_queue_drop_all(OutboxQueue *queue, OutboxRoute *route)
 			continue;
 		if (lowest == 0 || item->message->seq < lowest)
 			lowest = item->message->seq;
-		outbox_queue_drop(queue, item);
+		drop(queue, item);
 	}
 	/* Those of other routes that waited behind one that is retried. */
 	dlist_foreach(iter, &queue->held)

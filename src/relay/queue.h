@@ -168,11 +168,9 @@ extern void outbox_queue_rejected(OutboxQueue *queue, OutboxItem *item,
 extern void outbox_queue_unknown(OutboxQueue *queue, OutboxItem *item,
 								 bool suspect);
 
-/* A READY or WAITING item goes back to being a row. */
-extern void outbox_queue_drop(OutboxQueue *queue, OutboxItem *item);
 /*
- * Drops all READY and WAITING items (of a route, if not NULL); returns the
- * lowest sequence number, or 0.
+ * All READY and WAITING items (of a route, if not NULL) go back to being rows;
+ * returns the lowest sequence number, or 0.
  */
 extern int64 outbox_queue_drop_all(OutboxQueue *queue, OutboxRoute *route);
 

@@ -48,7 +48,7 @@ outbox_reader_create(MemoryContext cxt, OutboxQueue *queue,
 	reader->routes = routes;
 	reader->due = outbox_due_create(cxt);
 	reader->keys = outbox_keys_create(cxt, queue);
-	reader->scan = outbox_scan_create(cxt, queue);
+	reader->scan = outbox_scan_create(cxt);
 	return reader;
 }
 
@@ -171,12 +171,6 @@ outbox_reader_find_due(OutboxReader *reader, OutboxBatch *batch,
 					   TimestampTz wall, bool failed)
 {
 	outbox_due_find(reader->due, batch, wall, failed);
-}
-
-void
-outbox_reader_found_due(OutboxReader *reader)
-{
-	outbox_due_found(reader->due);
 }
 
 /* --------------------------------------------------------------- committed */

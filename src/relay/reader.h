@@ -58,10 +58,9 @@ extern void outbox_reader_claim(OutboxReader *reader, OutboxBatch *batch,
 extern void outbox_reader_find_due(OutboxReader *reader, OutboxBatch *batch,
 								   TimestampTz wall, bool failed);
 /*
- * The transaction has committed.  What becomes of it is known at once, what was
- * claimed goes to the queue in the second step: it may be published from then on.
+ * The transaction has committed: what was claimed goes to the queue, and may be
+ * published from then on.
  */
-extern void outbox_reader_found_due(OutboxReader *reader);
 extern void outbox_reader_committed(OutboxReader *reader, OutboxBatch *batch);
 
 /* ------------------------------------------------------------------ state */

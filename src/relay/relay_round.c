@@ -213,8 +213,6 @@ round_transaction(OutboxRelay *relay, OutboxSettling *settling, OutboxBatch *bat
 		OUTBOX_FAULT("after_claim_commit");
 	if (settling->nconfirmed + settling->nrejected > 0)
 		OUTBOX_FAULT("after_settle_commit");
-	/* What has been told of since the transaction began counts, too. */
-	outbox_reader_found_due(relay->reader);
 }
 
 /* A look for new rows that finds none is over at once; all else may last. */

@@ -34,7 +34,6 @@
 
 struct OutboxScan
 {
-	OutboxQueue *queue;
 	OutboxUnread unread;
 	int64		announced;		/* the highest number ever */
 	int			pause;			/* batches that leave new rows out */
@@ -42,11 +41,10 @@ struct OutboxScan
 };
 
 OutboxScan *
-outbox_scan_create(MemoryContext cxt, OutboxQueue *queue)
+outbox_scan_create(MemoryContext cxt)
 {
 	OutboxScan *scan = MemoryContextAllocZero(cxt, sizeof(OutboxScan));
 
-	scan->queue = queue;
 	outbox_unread_init(&scan->unread);
 	return scan;
 }
@@ -276,17 +274,15 @@ typedef struct Check
 	bool	   *found;
 } Check;
 
-/* What is unread when this batch has committed. */
+/* What the batch has read is no longer unread. */
 static void
-what_is_left(const OutboxScan *scan, OutboxBatch *batch, OutboxUnread *left)
+remove_read(OutboxUnread *unread, OutboxBatch *batch)
 {
 	OutboxSegment *segment = NULL;
 
-	*left = scan->unread;
 	while ((segment = outbox_batch_next(batch, OUTBOX_SOURCE_SCAN, segment)))
-		outbox_unread_remove(left, segment->after + 1,
+		outbox_unread_remove(unread, segment->after + 1,
 							 outbox_segment_read(segment));
-	outbox_unread_coarsen(left, MAX_CHECKED);
 }
 
 static void
@@ -342,12 +338,11 @@ static void
 note_overtaking(OutboxBatch *batch, const OutboxUnreadRange *range, int64 seq)
 {
 	MemoryContext old = MemoryContextSwitchTo(batch->cxt);
-	OutboxUnreadRange overtaking = *range;
-	OutboxUnreadRange *copy = palloc(sizeof(OutboxUnreadRange));
+	OutboxUnreadRange *overtaking = palloc(sizeof(OutboxUnreadRange));
 
-	overtaking.hi = seq;
-	*copy = overtaking;
-	batch->overtaking = lappend(batch->overtaking, copy);
+	*overtaking = *range;
+	overtaking->hi = seq;
+	batch->overtaking = lappend(batch->overtaking, overtaking);
 	MemoryContextSwitchTo(old);
 }
 
@@ -360,7 +355,9 @@ check_order(OutboxScan *scan, OutboxBatch *batch)
 	int			checked;
 	int			rejected = 0;
 
-	what_is_left(scan, batch, &left);
+	left = scan->unread;		/* when this batch has committed */
+	remove_read(&left, batch);
+	outbox_unread_coarsen(&left, MAX_CHECKED);
 	if (left.n == 0 || batch->count == 0)
 		return;
 	checked = collect(&check, batch, &left);
@@ -406,11 +403,10 @@ outbox_scan_committed(OutboxScan *scan, OutboxBatch *batch)
 	OutboxSegment *segment = NULL;
 	ListCell   *cell;
 
+	remove_read(&scan->unread, batch);
 	while ((segment = outbox_batch_next(batch, OUTBOX_SOURCE_SCAN, segment)))
 	{
 		outbox_routes_passed_over(batch->routes, segment->after + 1);
-		outbox_unread_remove(&scan->unread, segment->after + 1,
-							 outbox_segment_read(segment));
 		/* The poll is a net; who commits tells us. */
 		if (segment->open)
 			outbox_unread_rest_at(&scan->unread, segment->cut ?

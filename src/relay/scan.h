@@ -18,7 +18,7 @@
 
 typedef struct OutboxScan OutboxScan;
 
-extern OutboxScan *outbox_scan_create(MemoryContext cxt, OutboxQueue *queue);
+extern OutboxScan *outbox_scan_create(MemoryContext cxt);
 
 /* Rows that are to be read (again), and not before at, if that is set. */
 extern void outbox_scan_add(OutboxScan *scan, int64 lo, int64 hi,

@@ -39,8 +39,7 @@ outbox_sender_try_again(OutboxSender *sender)
 void
 outbox_sender_timers(OutboxSender *sender, OutboxMonoTime now)
 {
-	if (outbox_mono_reached(sender->send_at, now))
-		sender->send_at = OUTBOX_MONO_UNSET;
+	(void) outbox_mono_expired(&sender->send_at, now);
 }
 
 OutboxMonoTime

@@ -236,11 +236,8 @@ outbox_settler_unstick_at(const OutboxSettler *settler)
 void
 outbox_settler_timers(OutboxSettler *settler, OutboxMonoTime now)
 {
-	if (!outbox_mono_is_set(settler->unstick_at) ||
-		!outbox_mono_reached(settler->unstick_at, now))
-		return;
-	settler->unstick_at = OUTBOX_MONO_UNSET;
-	outbox_settler_unstick(settler);
+	if (outbox_mono_expired(&settler->unstick_at, now))
+		outbox_settler_unstick(settler);
 }
 
 void

@@ -11,14 +11,15 @@
 #include "fault.h"
 #include "shared_internal.h"
 
-void
-outbox_range_add(OutboxRange *ranges, int *nranges, int max,
-				 OutboxRange range)
+/* Ranges that are near become one, and so does what there is no place for. */
+static void
+add_range(OutboxInbox *inbox, OutboxRange range)
 {
+	OutboxRange *ranges = inbox->ranges;
 	int			nearest = 0;
 	int64		nearest_gap = PG_INT64_MAX;
 
-	for (int i = 0; i < *nranges; i++)
+	for (int i = 0; i < inbox->nranges; i++)
 	{
 		int64		gap = 0;
 
@@ -33,9 +34,10 @@ outbox_range_add(OutboxRange *ranges, int *nranges, int max,
 		}
 	}
 
-	if (*nranges < max && nearest_gap > OUTBOX_RANGE_MERGE_DISTANCE)
+	if (inbox->nranges < OUTBOX_INBOX_RANGES &&
+		nearest_gap > OUTBOX_RANGE_MERGE_DISTANCE)
 	{
-		ranges[(*nranges)++] = range;
+		ranges[inbox->nranges++] = range;
 		return;
 	}
 	/* Reading rows between two ranges once more is harmless. */
@@ -55,8 +57,7 @@ inbox_add(OutboxInbox *inbox, const OutboxRange *range,
 			(inbox->next_due == 0 || next_due < inbox->next_due))
 			inbox->next_due = next_due;
 		if (range != NULL)
-			outbox_range_add(inbox->ranges, &inbox->nranges,
-							 OUTBOX_INBOX_RANGES, *range);
+			add_range(inbox, *range);
 	}
 	else if (inbox->nprepared < OUTBOX_INBOX_PREPARED)
 	{

@@ -168,11 +168,12 @@ require_gone(Datum ids)
 }
 
 /*
- * By the statement, those rows that remain: they have moved, somebody has locked
- * them, or they are gone already.
+ * By the statement, those rows that remain (nremain of them): they have moved,
+ * somebody has locked them, or they are gone already.
  */
 static void
-settle_remains(const OutboxSettled *rows, int n, bool archive, bool *remains)
+settle_remains(const OutboxSettled *rows, int n, int nremain, bool archive,
+			   bool *remains)
 {
 	bool	   *ours = palloc0(sizeof(bool) * n);
 	Datum		ids = id_array(rows, n, remains);
@@ -189,6 +190,8 @@ settle_remains(const OutboxSettled *rows, int n, bool archive, bool *remains)
 			require_gone(our_ids);
 	}
 	memset(remains, 0, sizeof(bool) * n);
+	if (nours == nremain)
+		return;
 	find_left(ids);
 	mark_ids(&rows[0].id, sizeof(rows[0]), n, remains);
 }
@@ -205,7 +208,7 @@ outbox_store_settle(const OutboxSettled *rows, int n, bool archive,
 		return;
 	if (settled == 0)
 		refuse_deferred(archive);
-	settle_remains(rows, n, archive, remains);
+	settle_remains(rows, n, n - settled, archive, remains);
 }
 
 /*

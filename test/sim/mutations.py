@@ -47,7 +47,7 @@ MUTATIONS = [Mutation(*m) for m in (
      "			outbox_wake_procno(procno);", "			;",
      "a commit wakes the relay"),
     ("range-not-told", "src/shared/shared_inbox.c",
-     "		if (range != NULL)\n			outbox_range_add(", "		if (false)\n			outbox_range_add(",
+     "		if (range != NULL)\n			add_range(", "		if (false)\n			add_range(",
      "late commits are read"),
     ("merged-from-one-end", "src/shared/shared_inbox.c",
      "	ranges[nearest].lo = Min(ranges[nearest].lo, range.lo);",

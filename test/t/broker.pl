@@ -94,25 +94,12 @@ sub others_go_on
 	return;
 }
 
-# Producers that go on until stop_load; what they have committed counts.
+# Producers that go on until stop_load(); what they have committed counts.
 sub start_load
 {
 	my (%params) = @_;
 	# at a rate that leaves the machine something for the other tests
 	return $checker->load($FULL ? 300_000 : 100_000, keys => 50, pause_ms => 5, %params);
-}
-
-sub stop_load
-{
-	my ($load, $what) = @_;
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	$load->running;
-	is($load->error, '', "$what: producers notice nothing");
-	$load->stop;
-	$node->wait_sql(
-		q{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'},
-		1);
-	return;
 }
 
 sub wait_seconds
@@ -159,7 +146,7 @@ note sprintf 'noticed after %.2f s', time - $start;
 wait_seconds($start, 3, 'three heartbeats are over');
 $rabbit->resume;
 $consumer->wait_count($consumer->unique + 500);
-stop_load($load, 'F3');
+$checker->stop_load($load, 'F3');
 my $v = finish('F3: broker stopped for 3 heartbeats',
 	interruptions => $proxy->reconnects + 1);
 $node->nobody_paid('F3');
@@ -223,7 +210,7 @@ $start = time;
 wait_until('publishing resumes', sub { $consumer->unique > $before });
 cmp_ok(time - $start, '<', 2, 'F7: the flow resumes within 2 s');
 note sprintf 'resumed %.2f s after rabbitmqctl', time - $start;
-stop_load($load, 'F7');
+$checker->stop_load($load, 'F7');
 $v = finish('F7: memory alarm', interruptions => 0);
 is($proxy->reconnects, 0, 'F7: no reconnect');
 is($v->{duplicates}, 0, 'F7: no duplicate');
@@ -374,7 +361,7 @@ $n = $proxy->reconnects - $n;
 cmp_ok($n, '<=', 1 + (time - $start) / 0.7,
 	'F9: no more than one probe a backoff');
 note sprintf '%d probes in %.1f s', $n, time - $start;
-stop_load($load, 'F9');
+$checker->stop_load($load, 'F9');
 is( $node->sql(
 		q{SELECT count(*), max(attempts), min(status) FROM outbox WHERE route <> 'default'}
 	),
@@ -420,7 +407,7 @@ $_->do('accept', 'forward') foreach @doors;
 cmp_ok($worst, '<', 2 * 3 + 1,
 	'F27: delivered by the live one within the connect timeouts');
 note sprintf 'worst %.2f s', $worst;
-stop_load($load, 'F27');
+$checker->stop_load($load, 'F27');
 finish('F27: two brokers in turns', interruptions => $changes + 1);
 $node->nobody_paid('F27');
 $node->unset('outbox.broker_uri');

@@ -131,19 +131,6 @@ sub start_load
 	return;
 }
 
-sub stop_load
-{
-	my ($what) = @_;
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	$load->running;
-	is($load->error, '', "$what: producers notice nothing");
-	$load->stop;
-	$node->wait_sql(
-		q{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'},
-		1);
-	return;
-}
-
 # Every case ends here.
 sub finish
 {
@@ -223,7 +210,7 @@ $node->wait_sql('SELECT broker FROM outbox_workers', $address3, 5);
 wait_connected('F22: drained', undef, $start);
 wait_flow('beside the drained node');
 $second->erlang('rabbit_maintenance:revive()');
-stop_load('F22');
+$checker->stop_load($load, 'F22');
 my $v = finish('F22: forced close, and a drained node');
 cmp_ok($v->{interruptions}, '>=', 2, 'F22: two reconnects');
 
@@ -251,7 +238,7 @@ $cluster->restart($first, $second);
 $start = time;
 wait_flow('F19');
 note sprintf 'F19: flow %.2f s after the nodes are back', time - $start;
-stop_load('F19');
+$checker->stop_load($load, 'F19');
 finish("F19: $NO_MAJORITY s without a majority");
 $node->sql('UPDATE outbox_route SET max_attempts = DEFAULT');
 $node->unset('outbox.confirm_timeout');
@@ -285,7 +272,7 @@ foreach my $kill (1 .. $KILLS)
 	$cluster->wait_whole;
 	$cluster->wait_members(qw(q audit));
 }
-stop_load('F20');
+$checker->stop_load($load, 'F20');
 finish("F20: $KILLS nodes killed under load, 2 workers");
 note sprintf 'F20: longest wait for a flow %.2f s', (sort { $b <=> $a } @stalls)[0];
 

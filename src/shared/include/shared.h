@@ -244,10 +244,6 @@ extern void outbox_early_visit(OutboxEarlyVisit visit, void *arg);
 /* Takes everything out of this worker's inbox. */
 extern void outbox_slot_take_inbox(OutboxInbox *inbox);
 
-/* Adds a range, merging it with a near one; shared with the relay's lists. */
-extern void outbox_range_add(OutboxRange *ranges, int *nranges, int max,
-							 OutboxRange range);
-
 /* Tells the launcher that the extension is here, and how many workers it wants. */
 extern void outbox_slot_set_ready(int wanted_workers);
 extern void outbox_slot_set_state(OutboxWorkerState state);

@@ -110,6 +110,11 @@ The same in the background. Returns an object with wait (true if it went
 through), running, and stop. An error of the server (a crash, say) ends the
 session; what it had committed counts.
 
+=item $checker->stop_load($load, $what)
+
+Ends it, and waits until its session is gone. That the producers have noticed nothing
+until then is a test, named by $what.
+
 =item $checker->run($statements, %params)
 
 Statements of the test's own in the background, as load() does it; with keep_going
@@ -137,6 +142,19 @@ sub load
 {
 	my ($self, $count, %params) = @_;
 	return $self->run($self->_script($count, %params));
+}
+
+sub stop_load
+{
+	my ($self, $load, $what) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	$load->running;
+	is($load->error, '', "$what: producers notice nothing");
+	$load->stop;
+	$self->{node}->wait_sql(
+		q{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'},
+		1);
+	return;
 }
 
 sub run

@@ -356,7 +356,7 @@ $node->sql('CREATE DATABASE neighbour');
 $node->sql('CREATE DATABASE moving');
 $node->sql("CREATE TABLESPACE moved LOCATION '$base/moved'");
 
-sub timed
+sub timed_command
 {
 	my ($sql, $dbname) = @_;
 	my $start = time;
@@ -388,7 +388,7 @@ sub probe
 	foreach (@probes)
 	{
 		my ($name, $sql) = @$_;
-		my $took = timed($sql);
+		my $took = timed_command($sql);
 		$times->{$name} = max($times->{$name} // 0, $took);
 	}
 	return;

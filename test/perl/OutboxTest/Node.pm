@@ -28,6 +28,7 @@ use IPC::Run ();
 use Test::More;
 use Time::HiRes qw(time usleep);
 use PostgreSQL::Test::Utils;
+use OutboxTest::Client;
 use OutboxTest::Util;
 
 # Whether this file has initialised a server.
@@ -166,6 +167,10 @@ END
 Runs it, dies on an error, returns the output (psql -At: columns separated by
 '|', rows by newlines). Database postgres unless named.
 
+=item $node->client($dbname)
+
+A session of one's own, see L<OutboxTest::Client>.
+
 =item $node->sql_fails($query, $dbname)
 
 Runs what should fail; returns the error text, or undef if it succeeded.
@@ -179,13 +184,27 @@ The output as a list of array references.
 sub sql
 {
 	my ($self, $query, $dbname) = @_;
-	return $self->safe_psql($dbname // 'postgres', $query);
+	return $self->safe_psql($dbname // 'postgres', $query)
+	  unless OutboxTest::Client::can_run($query);
+	return $self->client($dbname)->query($query);
+}
+
+# Each statement has a session of its own, as with psql, unless one is kept.
+sub client
+{
+	my ($self, $dbname) = @_;
+	return OutboxTest::Client->connect($self->connstr($dbname // 'postgres'));
 }
 
 sub sql_fails
 {
 	my ($self, $query, $dbname) = @_;
 	my ($out, $err) = ('', '');
+
+	if (OutboxTest::Client::can_run($query))
+	{
+		return eval { $self->client($dbname)->query($query); 1 } ? undef : $@;
+	}
 
 	# From a file: psql() throws when psql ends before it has read the query.
 	my $file = $self->basedir . '/fails.sql';
@@ -220,7 +239,7 @@ error of the query counts as not yet.
 sub wait_sql
 {
 	my ($self, $query, $expected, $seconds, $dbname) = @_;
-	my ($rc, $out, $err);
+	my ($client, $out, $err);
 	$expected //= 't';
 	$seconds //= $OutboxTest::Util::TIMEOUT;
 	my $end = time + $seconds;
@@ -228,19 +247,25 @@ sub wait_sql
 
 	while (1)
 	{
-		# It throws when psql ends, for want of a server, before it has read.
-		eval {
-			($rc, $out, $err) = $self->psql($dbname // 'postgres', $query,
-				on_error_die => 0);
-			1;
-		} or ($rc, $out, $err) = (2, '', $@);
-		return 1 if $rc == 0 && $out eq $expected;
+		($out, $err) = ('', '');
+		if (OutboxTest::Client::can_run($query))
+		{
+			eval {
+				$client //= $self->client($dbname);
+				$out = $client->query($query);
+				1;
+			} or do { $err = $@; undef $client; };
+		}
+		else
+		{
+			eval { $out = $self->sql($query, $dbname); 1 } or $err = $@;
+		}
+		return 1 if $err eq '' && $out eq $expected;
 		last if time > $end;
 		usleep($pause);
 
-		# Soon at first, since most waits are short. Each look costs two processes,
-		# which those who wait long would take from the other tests.
-		$pause = $pause * 1.3 > 100_000 ? 100_000 : $pause * 1.3;
+		# Soon at first, since most waits are short.
+		$pause = $pause * 1.3 > 50_000 ? 50_000 : $pause * 1.3;
 	}
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	fail("not \"$expected\" within $seconds s: $query");

@@ -340,8 +340,7 @@ note_overtaking(OutboxBatch *batch, const OutboxUnreadRange *range, int64 seq)
 	MemoryContext old = MemoryContextSwitchTo(batch->cxt);
 	OutboxUnreadRange *overtaking = palloc(sizeof(OutboxUnreadRange));
 
-	*overtaking = *range;
-	overtaking->hi = seq;
+	*overtaking = (OutboxUnreadRange) {range->lo, seq, range->at, range->why};
 	batch->overtaking = lappend(batch->overtaking, overtaking);
 	MemoryContextSwitchTo(old);
 }

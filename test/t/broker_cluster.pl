@@ -309,7 +309,7 @@ foreach my $freeze ($FULL ? qw(short long long) : 'short')
 		$victim->restart;
 	}
 	$cluster->wait_whole;
-	stop_load('freeze');
+	$checker->stop_load($load, 'freeze');
 	finish("F20: connected node frozen, $freeze",
 		late_copies => 1);
 }

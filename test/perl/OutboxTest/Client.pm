@@ -39,7 +39,7 @@ sub can_run
 {
 	my ($statements) = @_;
 
-	return $statements !~ /;\s*\S/ && $statements !~ /^\s*\\|\\g/m
+	return $statements =~ /\S/ && $statements !~ /;\s*\S/ && $statements !~ /^\s*\\|\\g/m
 	  && $statements !~ /\bcopy\b.*\bstd(?:in|out)\b/is;
 }
 

@@ -87,7 +87,8 @@ sub half_open
 sub cut_once
 {
 	my ($self, $direction, $bytes, $how) = @_;
-	$self->do("cut $direction $bytes " . ($how // 'fin'), 'once');
+	# in this order: so few bytes may have passed before the second command comes
+	$self->do('once', "cut $direction $bytes " . ($how // 'fin'));
 	return;
 }
 

@@ -25,7 +25,7 @@ typedef struct OutboxRoute
 	int			nroles;			/* -1: everybody may enqueue */
 	NameData   *roles;
 
-	/* The rest is the relay's; see relay_routes.c. */
+	/* The rest is the relay's; see route_states.c. */
 	bool		declared;		/* exchange checked on this connection */
 	bool		broken;			/* destination error, waits for retry_at */
 	uint32		failures;		/* destination errors in a row */

@@ -7,9 +7,9 @@
  * again, in order.  When the broker closed the link because of a message, it
  * does not say of which: all of them are suspects, and go one at a time until
  * the guilty one is alone in flight when it happens again (see
- * doc/delivery.md, Errors).  So an innocent message is sent once more and no more
- * than that.  The guilty one goes alone in its later attempts, too, as long as
- * this process remembers it.
+ * doc/delivery.md, Three classes of errors).  So an innocent message is sent once
+ * more and no more than that.  The guilty one goes alone in its later attempts,
+ * too, as long as this process remembers it.
  *
  *-------------------------------------------------------------------------
  */

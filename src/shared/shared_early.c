@@ -6,7 +6,8 @@
  * One for each backend, written by it alone: from before its transaction commits
  * until it has announced it.  So whoever has a snapshot that sees the rows of a
  * transaction finds its word here, or the announcement in its inbox; whatever
- * the worker did meanwhile, and whether or not it existed.  See relay_claim.c.
+ * the worker did meanwhile, and whether or not it existed.  See take_snapshot() in
+ * relay_round.c.
  *
  *-------------------------------------------------------------------------
  */

@@ -78,7 +78,8 @@
 typedef struct OutboxConnection OutboxConnection;
 
 /*
- * The parts: each is known to its own file only, which alone writes it.  Nothing in
+ * The parts: only the file of each writes it, and most are known to that file only
+ * (the queue, the route states and the window are read by others).  Nothing in
  * here changes as long as the process lives.
  */
 typedef struct OutboxRelay

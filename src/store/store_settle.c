@@ -33,10 +33,6 @@
 #define ARCHIVE_COLUMNS \
 	"seq, id, route, event_type, aggregate_type, aggregate_id, payload, body," \
 	" headers, properties, routing_key, created_at, available_at, attempts"
-#define RETURNING_COLUMNS \
-	"o.seq, o.id, o.route, o.event_type, o.aggregate_type, o.aggregate_id," \
-	" o.payload, o.body, o.headers, o.properties, o.routing_key," \
-	" o.created_at, o.available_at, o.attempts"
 
 /*
  * Deletes, or moves to the archive.  published_at is the time of settling: the
@@ -45,7 +41,7 @@
 #define DELETE_SQL \
 	"DELETE FROM %s.outbox o WHERE o.id = ANY ($1)"
 #define ARCHIVE_SQL \
-	"WITH d AS (" DELETE_SQL " RETURNING " RETURNING_COLUMNS ")" \
+	"WITH d AS (" DELETE_SQL " RETURNING " ARCHIVE_COLUMNS ")" \
 	" INSERT INTO %s.outbox_archive (" ARCHIVE_COLUMNS ", published_at)" \
 	" SELECT " ARCHIVE_COLUMNS ", pg_catalog.clock_timestamp() FROM d"
 

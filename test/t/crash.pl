@@ -42,12 +42,6 @@ sub kill_worker
 	return $node->wait_restarted;
 }
 
-sub copies
-{
-	my ($id) = @_;
-	return grep { $_->{id} eq $id } $consumer->records;
-}
-
 # --- crash before commit: nothing
 
 my $session = $node->session;
@@ -65,7 +59,7 @@ is($node->sql('SELECT count(*) FROM test_sent'),
 	'0', 'and no business row either');
 $checker->enqueue(1);
 $consumer->wait_count(1);
-is(scalar copies($ghost), 0,
+is(scalar $consumer->copies($ghost), 0,
 	'crash before commit: nothing was sent, but what came later was');
 $node->wait_drained;
 
@@ -113,20 +107,20 @@ is( $node->sql("SELECT status FROM outbox_messages WHERE id = '$id'"),
 	'the message on its way is shown as processing');
 $node->kill_backends('STOP');
 $rabbit->resume;
-wait_until('published message arrives', sub { copies($id) == 1 });
+wait_until('published message arrives', sub { $consumer->copies($id) == 1 });
 is($node->sql("SELECT count(*) FROM outbox WHERE id = '$id'"),
 	'1', 'the message has arrived and is not settled');
 kill_worker();
 $start = time;
-wait_until('the message arrives again', sub { copies($id) == 2 });
+wait_until('the message arrives again', sub { $consumer->copies($id) == 2 });
 cmp_ok(time - $start, '<', $SOON,
 	'killed after publish, before settle: delivered again soon');
-my ($first, $second) = copies($id);
+my ($first, $second) = $consumer->copies($id);
 is($second->{id}, $first->{id},
 	'the second copy has the same message_id, and is published by us');
 is($second->{redelivered}, 0, 'and not redelivered by the broker');
 $node->wait_drained;
-is(scalar copies($id), 2, 'and no third time');
+is(scalar $consumer->copies($id), 2, 'and no third time');
 
 $checker->check('the failure table, told by the history',
 	[ $consumer->stop ], interruptions => 4, window => $WINDOW);

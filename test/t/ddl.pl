@@ -68,13 +68,6 @@ sub acked
 	return grep { $_->{fate} eq 'ack' } arrived(@_);
 }
 
-# Answers what was held.
-sub release
-{
-	$fake->do('answer ack', 'now ack ' . $fake->stats->{tag} . ' multiple');
-	return;
-}
-
 # Four writers, each with keys of its own.
 sub loads
 {
@@ -163,7 +156,7 @@ $node->sql(
 	'BEGIN; DROP EXTENSION outbox CASCADE; CREATE EXTENSION outbox; COMMIT');
 $node->sql('TRUNCATE test_sent');
 $checker->enqueue(500, keys => 20, prefix => 'again');
-release();
+$fake->release;
 $node->wait_drained;
 $checker->check('B7: both in one transaction', [ acked('again') ],
 	case => 'B7: DROP EXTENSION, CREATE EXTENSION in one transaction',
@@ -220,7 +213,7 @@ $checker->enqueue($WINDOW * 2, keys => 150, prefix => 'locked');
 $node->wait_sql('SELECT in_flight FROM outbox_status', $WINDOW);
 my $locker = $node->session;
 $locker->query_safe('BEGIN; LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE;');
-release();
+$fake->release;
 my $locked_until = time + 3 * $HEARTBEAT;
 my ($probes, $slowest, $slowest_ddl) = (0, 0, 0);
 while (time < $locked_until)

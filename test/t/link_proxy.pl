@@ -77,12 +77,6 @@ sub finish
 	return $v;
 }
 
-sub worker
-{
-	my ($pid) = $node->backend_pids;
-	return $pid;
-}
-
 # Sockets and the like, but not files, of which the server keeps some open.
 sub descriptors
 {
@@ -137,7 +131,7 @@ one_message();
 finish('warming up');
 
 begin('cuts');
-my $pid = worker();
+my $pid = $node->worker;
 my $descriptors = descriptors($pid);
 my %publish = bytes(\&one_message);
 my %whole = bytes(
@@ -180,7 +174,7 @@ cmp_ok($cuts, '>=', $tries - 8, 'nearly all cuts took place');
 my $v = finish('cuts after any byte', interruptions => $cuts + $forced);
 cmp_ok($v->{duplicates}, '<=', $cuts, 'at most one duplicate a cut');
 cmp_ok($v->{most}, '<=', 3, 'and none came again and again');
-is(worker(), $pid, 'the worker is still the same');
+is($node->worker, $pid, 'the worker is still the same');
 cmp_ok(descriptors($pid), '<=', $descriptors, 'and has no more descriptors');
 
 # --- F5: resets at random times
@@ -201,7 +195,7 @@ for (1 .. $RESETS)
 ok($load->wait(300), 'producers notice nothing') or diag $load->error;
 note "$hits of $RESETS resets hit a connection, " . $proxy->reconnects . ' reconnects';
 finish("$RESETS resets at random times", interruptions => $proxy->reconnects + 1);
-is(worker(), $pid, 'the worker is still the same');
+is($node->worker, $pid, 'the worker is still the same');
 cmp_ok(descriptors($pid), '<=', $descriptors, 'and has no more descriptors');
 
 # --- F6: half-open connections

@@ -39,26 +39,20 @@ LANGUAGE sql AS $$
 $$;
 SQL
 
-sub received
-{
-	my ($id) = @_;
-	return grep { $_->{id} eq $id } $consumer->records;
-}
-
 # What was enqueued earlier has gone before this one has arrived: no message has
 # a key that could hold it back.
 sub wait_marker
 {
 	my $id =
 	  $node->sql(q{SELECT outbox_enqueue('test.marker', '{"marker": true}')});
-	return wait_until('marker arrives', sub { received($id) });
+	return wait_until('marker arrives', sub { $consumer->copies($id) });
 }
 
 # --- 1: business row and message are written together or not at all
 
 my $id = $node->sql('SELECT create_order(1, 1999)');
-wait_until('first message arrives', sub { received($id) });
-my ($record) = received($id);
+wait_until('first message arrives', sub { $consumer->copies($id) });
+my ($record) = $consumer->copies($id);
 is($record->{body}, '{"id": 1, "amount": 1999}',
 	'1: the message has the payload that was enqueued');
 is($record->{aggregate_id}, '1', '1: and the id of its aggregate');

@@ -89,12 +89,6 @@ sub finish
 	return $checker->check_copies($what, [ $fake->of_case ], window => $WINDOW, %params);
 }
 
-sub worker
-{
-	my ($pid) = $node->backend_pids;
-	return $pid;
-}
-
 sub set_clock
 {
 	my ($offset) = @_;
@@ -209,7 +203,7 @@ $checker->enqueue(1, size => 12_000_000);
 wait_until(
 	'the worker is in the midst of it',
 	sub { $node->sql('SELECT count(*) FROM outbox_claims()') eq '1' });
-my $pid = worker();
+my $pid = $node->worker;
 wait_until(
 	'and sleeps there',
 	sub {
@@ -303,10 +297,10 @@ finish('G7: scheduled messages');
 # make the next one wait.
 sub fresh_worker
 {
-	my $old = worker();
+	my $old = $node->worker;
 	$node->sql("SELECT pg_terminate_backend($old)") if $old;
 	wait_until('another worker',
-		sub { my $new = worker(); $new && $new != ($old // 0) });
+		sub { my $new = $node->worker; $new && $new != ($old // 0) });
 	$node->wait_sql($state, 'idle');
 	return;
 }
@@ -340,7 +334,7 @@ sub no_memory
 	my $failed = 0;
 
 	begin($what);
-	$preload->fail(1 << 40, pid => worker(), %params);
+	$preload->fail(1 << 40, pid => $node->worker, %params);
 	$code->();
 	my $n = $preload->counted;
 	$preload->fail(0);
@@ -348,12 +342,12 @@ sub no_memory
 	my $start = time;
 	foreach my $nth (choose($n, $most))
 	{
-		my $pid = worker();
+		my $pid = $node->worker;
 		$preload->fail($nth, pid => $pid, %params);
 		$code->() or diag "$what: allocation $nth";
 		$failed += $preload->failed;
 		$preload->fail(0);
-		fresh_worker() unless (worker() // 0) == $pid;
+		fresh_worker() unless ($node->worker // 0) == $pid;
 	}
 	note sprintf '%s: %d allocations, %d failed, %.1f s', $what, $n, $failed,
 	  time - $start;
@@ -422,7 +416,7 @@ begin('G4: no descriptors');
 foreach my $left (0 .. ($FULL ? 10 : 2))
 {
 	fresh_worker();
-	leave_descriptors(worker(), $left);
+	leave_descriptors($node->worker, $left);
 	$proxy->do('rst');
 	$checker->enqueue(20, keys => 5);
 	wait_until("delivered with $left descriptors left", \&drained);
@@ -442,7 +436,7 @@ system('prlimit', '--pid', $$, '--nofile=80:') == 0 or die "prlimit failed\n";
 $preload->start($node);
 my ($hard) = slurp_file("/proc/$$/limits") =~ /^Max open files +\d+ +(\d+)/m;
 system('prlimit', '--pid', $$, "--nofile=$hard:") == 0 or die "prlimit failed\n";
-like(slurp_file('/proc/' . worker() . '/limits'),
+like(slurp_file('/proc/' . $node->worker . '/limits'),
 	qr/^Max open files +80 /m, 'G4: the worker has few descriptors');
 $load = $checker->load($FULL ? 20_000 : 1000, keys => 20, per_tx => 10);
 while ($load->running)
@@ -521,7 +515,7 @@ for (1 .. ($FULL ? 200 : 6))
 	usleep(rand 200_000);
 	under_load(
 		sub {
-			my $old = worker() or return;
+			my $old = $node->worker or return;
 			$node->sql("SELECT pg_terminate_backend($old)");
 			wait_until(
 				'another worker',
@@ -542,7 +536,7 @@ my $v = finish('A13: pg_terminate_backend of the worker under load');
 is($v->{duplicates}, 0, 'A13: not a single duplicate');
 
 begin('A14: cancelled');
-$pid = worker();
+$pid = $node->worker;
 for (1 .. ($FULL ? 200 : 30))
 {
 	usleep(rand 30_000);
@@ -555,7 +549,7 @@ for (1 .. ($FULL ? 200 : 30))
 $load->wait;
 $v = finish('A14: pg_cancel_backend of the worker under load');
 is($v->{duplicates}, 0, 'A14: not a single duplicate');
-is(worker(), $pid, 'A14: the worker stays');
+is($node->worker, $pid, 'A14: the worker stays');
 is($proxy->reconnects, 0, 'A14: and its connection');
 
 begin('A15: killed');
@@ -698,7 +692,7 @@ begin('F25: mutated frames');
 my $seconds = $FULL ? 60 : 3;
 my $start = time;
 my $sent = 0;
-$pid = worker();
+$pid = $node->worker;
 while (time - $start < $seconds)
 {
 	my $hex = unpack 'H*', mutated() || next;
@@ -724,7 +718,7 @@ while (time - $start < $seconds)
 $fake->do('forget');
 $proxy->do('rst');
 note "$sent mutations, " . $proxy->reconnects . ' reconnects';
-is(worker(), $pid, 'F25: the worker is still the same');
+is($node->worker, $pid, 'F25: the worker is still the same');
 finish("F25: mutated frames for $seconds s", case => 'F25: mutated frames',
 	interruptions => $proxy->reconnects + 1);
 
@@ -739,7 +733,7 @@ begin('G5: resets');
 my $resets_done = 0;
 my $soak_until = time + ($SOAK // 0);
 my @samples;
-my %pids = (worker => worker(), launcher => $node->backend_pids('outbox launcher'));
+my %pids = (worker => $node->worker, launcher => $node->backend_pids('outbox launcher'));
 while ($SOAK ? time < $soak_until : $resets_done < $resets)
 {
 	my $n = $proxy->reconnects;
@@ -755,7 +749,7 @@ while ($SOAK ? time < $soak_until : $resets_done < $resets)
 trickle();
 finish('G5: reset again and again', interruptions => $proxy->reconnects + 1,
 	case => 'G5, F5: connection reset again and again');
-is(worker(), $pids{worker}, 'G5: the worker is still the same');
+is($node->worker, $pids{worker}, 'G5: the worker is still the same');
 foreach my $who (sort keys %pids)
 {
 	# the first third is for caches to fill

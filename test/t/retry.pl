@@ -373,8 +373,8 @@ is( $node->sql(
 $node->sql('SELECT outbox_worker_restart()');
 $checker->enqueue(10, %to, prefix => 'fourth', event_type => 'good.event');
 $consumer->wait_count(44);
-is($node->sql(q{SELECT count(*) FROM outbox WHERE event_type = 'good.event'}),
-	'6', 'order: also after a new worker has started');
+ok( $node->wait_sql(q{SELECT count(*) FROM outbox WHERE event_type = 'good.event'}, 6),
+	'order: also after a new worker has started');
 $rabbit->amqp('bind', 'seq', 'seq', 'bad.#');
 $consumer->wait_count(52);
 $node->wait_drained;

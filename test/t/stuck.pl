@@ -96,12 +96,6 @@ sub hold_some
 	return;
 }
 
-sub let_go
-{
-	$fake->do('answer ack', 'now ack ' . $fake->stats->{tag} . ' multiple');
-	return;
-}
-
 subtest 'a worker that can do nothing sleeps' => sub {
 	begin('full window');
 	hold_some();
@@ -110,7 +104,7 @@ subtest 'a worker that can do nothing sleeps' => sub {
 	$node->set('outbox.enabled', 'off');
 	$node->wait_sql($state, 'disabled');
 	sleeps('disabled, in flight');
-	let_go();
+	$fake->release;
 	$node->wait_sql('SELECT in_flight FROM outbox_status', 0);
 	sleeps('disabled');
 	$node->unset('outbox.enabled');
@@ -149,7 +143,7 @@ subtest 'a worker that can do nothing sleeps' => sub {
 		$still && $fake->stats->{published} == $published;
 	});
 	sleeps('the oldest confirm is missing');
-	let_go();
+	$fake->release;
 
 	begin('paused');
 	$node->sql('SELECT outbox_pause()');

@@ -81,8 +81,8 @@ typedef struct OutboxEarlyWord
 } OutboxEarlyWord;
 
 /*
- * States of a worker, as the views show them.  relay.c changes them, in
- * outbox_slot_set_state() only.
+ * States of a worker, as the views show them: STARTING until it has attached, and
+ * from then on outbox_slot_set_state() alone changes it.
  */
 typedef enum OutboxWorkerState
 {
@@ -150,19 +150,23 @@ typedef struct OutboxSlot
 	/* Under mutex; written by the worker that has the generation. */
 	int			pid;			/* 0 while no process runs */
 	int			procno;			/* whose latch to set, -1 if none */
-	OutboxExit	exit_reason;	/* read when the process is gone */
-	int			rest_ms;		/* YIELDED: no work is known for so long */
-	OutboxLinkTold told;		/* YIELDED: so that the next one need not repeat it */
 	bool		ready;			/* the database has the extension ... */
 	int			wanted_workers; /* ... and wants so many workers */
+
+	/* Of the worker alone; the launcher reads them when the process is gone. */
+	OutboxExit	exit_reason;
+	int			rest_ms;		/* YIELDED: no work is known for so long */
+	OutboxLinkTold told;		/* YIELDED: so that the next one need not repeat it */
+
+	/* Of the worker, without a lock, each read by itself. */
 	int			broken_routes;	/* that wait after a destination error */
+	bool		deaf;			/* commits need not wake it, it could do nothing */
+	bool		napping;		/* ... it will look in a moment */
 
 	/* Under mutex: written by committing backends, taken by the worker. */
 	OutboxInbox inbox;
 	/* Under mutex: written by the worker. */
 	OutboxWorkerState state;
-	bool		deaf;			/* commits need not wake it, it could do nothing */
-	bool		napping;		/* ... it will look in a moment */
 	TimestampTz since;
 	TimestampTz commit_since;	/* in a synchronous commit, 0: not */
 	TimestampTz started_at;

@@ -137,6 +137,10 @@ sub pid
 
 =pod
 
+=item $consumer->copies($id)
+
+Those of one message.
+
 =item $consumer->records
 
 All deliveries recorded so far, in order: hash references with us (time of
@@ -148,6 +152,12 @@ property is undef.
 
 my @fields =
   qw(us redelivered id type key aggregate_type aggregate_id body);
+
+sub copies
+{
+	my ($self, $id) = @_;
+	return grep { $_->{id} eq $id } $self->records;
+}
 
 sub records
 {

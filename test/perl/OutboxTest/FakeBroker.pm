@@ -92,6 +92,10 @@ returned. For the Checker: what the relay settles and is not among them is lost.
 
 Fates of all copies by message id: a hash reference of array references.
 
+=item $fake->release
+
+Acks what it has been told to hold, and from now on everything.
+
 =item $fake->begin_case($name)
 
 What is published from now on is of this case, whose name, if there is one, is noted.
@@ -164,6 +168,13 @@ sub records
 {
 	my ($self) = @_;
 	return grep { $_->{fate} eq 'ack' } $self->published;
+}
+
+sub release
+{
+	my ($self) = @_;
+	$self->do('answer ack', 'now ack ' . $self->stats->{tag} . ' multiple');
+	return;
 }
 
 sub begin_case

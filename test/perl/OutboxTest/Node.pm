@@ -339,6 +339,10 @@ Whether a process exists and is more than a zombie.
 Process ids whose backend_type in pg_stat_activity is LIKE $type, by default
 'outbox relay%'.
 
+=item $node->worker
+
+The first of those.
+
 =item $node->kill_backends($signal, $type)
 
 Sends a signal (default KILL) to them; returns their pids. After KILL the server
@@ -350,6 +354,12 @@ sub postmaster_pid
 {
 	my ($self) = @_;
 	return $self->{_pid};
+}
+
+sub worker
+{
+	my ($self) = @_;
+	return ($self->backend_pids)[0];
 }
 
 sub backend_pids

@@ -166,9 +166,12 @@ is_idle(const DatabaseEntry *db)
 static bool
 turn_is_over(const DatabaseEntry *db, OutboxMonoTime now)
 {
+	const WorkerEntry *first = &db->workers[0];
 	int			turn_ms = is_idle(db) ? IDLE_TURN_MS : TURN_MS;
 
+	/* One that has crashed and hangs in its start would not hear that it is to leave. */
 	return db->state == DATABASE_RUNNING &&
+		(first->handle == NULL || first->slot->ready) &&
 		outbox_mono_reached(outbox_mono_plus(db->since, turn_ms), now);
 }
 

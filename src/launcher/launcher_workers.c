@@ -124,6 +124,17 @@ worker_crashed(DatabaseEntry *db, const WorkerEntry *entry)
 											pg_prng_uint32(&pg_global_prng_state)));
 }
 
+static int
+count_running(const DatabaseEntry *db)
+{
+	int			running = 0;
+
+	for (int i = 0; i < OUTBOX_MAX_WORKERS; i++)
+		if (db->workers[i].handle != NULL)
+			running++;
+	return running;
+}
+
 static void
 worker_ended(DatabaseEntry *db, int number)
 {
@@ -144,7 +155,15 @@ worker_ended(DatabaseEntry *db, int number)
 	switch (reason)
 	{
 		case OUTBOX_EXIT_ABSENT:
-			outbox_database_set_state(db, DATABASE_ABSENT);
+			/*
+			 * What is committed while others still run is told to them, and not
+			 * to us; so worker 0 looks once more when they have left.
+			 */
+			if (count_running(db) == 0)
+				outbox_database_set_state(db, DATABASE_ABSENT);
+			else if (db->state == DATABASE_STARTING ||
+					 db->state == DATABASE_RUNNING)
+				outbox_database_set_state(db, DATABASE_REGROUPING);
 			break;
 		case OUTBOX_EXIT_RESTART:
 		case OUTBOX_EXIT_STOPPED:
@@ -256,17 +275,6 @@ regroup(DatabaseEntry *db, int running)
 		return;
 	db->nworkers = wanted;
 	outbox_database_set_state(db, DATABASE_REGROUPING);
-}
-
-static int
-count_running(const DatabaseEntry *db)
-{
-	int			running = 0;
-
-	for (int i = 0; i < OUTBOX_MAX_WORKERS; i++)
-		if (db->workers[i].handle != NULL)
-			running++;
-	return running;
 }
 
 /* Until the first worker has found the extension it is alone. */

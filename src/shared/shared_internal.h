@@ -18,7 +18,8 @@ extern void outbox_shared_request_database(Oid dboid);
 
 /*
  * Takes the mutex of this worker's slot, unless that is another one's by now: who
- * was replaced while it was stopped writes nothing there, and takes nothing out.
+ * was replaced while it was stopped writes nothing under it, and takes nothing out.
+ * What it writes without the mutex (shared.h), it writes until its next turn.
  */
 extern bool outbox_slot_lock_mine(void);
 

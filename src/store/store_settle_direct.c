@@ -183,6 +183,11 @@ open_archive(Archive *to, Relation from, EState *estate)
 		table_close(archive, NoLock);
 		return false;
 	}
+	/*
+	 * One that is newer than the lock: in the round's own a partition is still
+	 * there that DETACH CONCURRENTLY has taken away meanwhile.
+	 */
+	PushActiveSnapshot(GetTransactionSnapshot());
 	old = MemoryContextSwitchTo(estate->es_query_cxt);
 	start_insert(to, archive, estate);
 	MemoryContextSwitchTo(old);
@@ -194,6 +199,7 @@ close_archive(Archive *to)
 {
 	ExecCleanupTupleRouting(to->insert, to->routing);
 	table_close(to->table->ri_RelationDesc, NoLock);
+	PopActiveSnapshot();
 }
 
 /*

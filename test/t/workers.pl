@@ -399,6 +399,25 @@ stop_load();
 wait_workers($count, 60);
 note join ', ', map { "$_: $done{$_}" } sort keys %done;
 finish("$STEPS random steps with workers");
+# --- the extension goes and comes back while one of two workers stands still: what
+# is committed then is told to that one
+
+$node->sql('ALTER DATABASE postgres SET outbox.workers = 1');
+$node->sql('SELECT outbox_worker_restart()');
+wait_workers(1);
+$node->sql('CREATE DATABASE again');
+$node->sql('ALTER DATABASE again SET outbox.workers = 2');
+$node->sql('CREATE EXTENSION outbox', 'again');
+$node->wait_sql(all_work(2), 't', 30, 'again');
+my %pid = map { @$_ } $node->rows('SELECT worker, pid FROM outbox_workers', 'again');
+kill 'STOP', $pid{1};
+$node->sql('DROP EXTENSION outbox', 'again');
+wait_until('worker 0 has left', sub { !OutboxTest::Node::alive($pid{0}) });
+$node->sql('CREATE EXTENSION outbox', 'again');
+$node->sql(q{SELECT outbox_enqueue('again', '{}')}, 'again');
+kill 'CONT', $pid{1};
+ok($node->wait_sql(all_work(2), 't', 10, 'again'), 'the database is not forgotten');
+
 unlike($node->log_text, qr/TRAP:|PANIC:|terminated by signal (?!9:)/,
 	'no process crashed by itself');
 $node->stop;

@@ -183,8 +183,6 @@ worker_ended(DatabaseEntry *db, int number)
 static int
 reap_workers(DatabaseEntry *db)
 {
-	int			running = 0;
-
 	for (int i = 0; i < OUTBOX_MAX_WORKERS; i++)
 	{
 		pid_t		pid;
@@ -193,10 +191,8 @@ reap_workers(DatabaseEntry *db)
 			continue;
 		if (GetBackgroundWorkerPid(db->workers[i].handle, &pid) == BGWH_STOPPED)
 			worker_ended(db, i);
-		else
-			running++;
 	}
-	return running;
+	return count_running(db);
 }
 
 /*

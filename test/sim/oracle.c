@@ -179,7 +179,8 @@ check_starved(const SimRow *row)
 	 * With a window of a few, a few numbers are a backlog.  A worker that starts finds
 	 * it in the backlog, with all that was there before it.
 	 */
-	if (sim_config.window < 8 || row->told_worker != sim_worker_number || row->key != 0 || row->times_sent > 0 || row->told_sends < 0 ||
+	if (sim_config.window < 8 || row->told_worker != sim_worker_number ||
+		row->key != 0 || row->times_sent > 0 || row->told_sends < 0 ||
 		row->was_locked || row->scheduled || row->touched ||
 		sim_txs[row->inserted_by].rows > SMALL || sim_routes[row->route].waited ||
 		sim_sends - row->told_sends <= limit)

@@ -239,6 +239,7 @@ error of the query counts as not yet.
 sub wait_sql
 {
 	my ($self, $query, $expected, $seconds, $dbname) = @_;
+	my $keeps = OutboxTest::Client::can_run($query);
 	my ($client, $out, $err);
 	$expected //= 't';
 	$seconds //= $OutboxTest::Util::TIMEOUT;
@@ -248,18 +249,11 @@ sub wait_sql
 	while (1)
 	{
 		($out, $err) = ('', '');
-		if (OutboxTest::Client::can_run($query))
-		{
-			eval {
-				$client //= $self->client($dbname);
-				$out = $client->query($query);
-				1;
-			} or do { $err = $@; undef $client; };
-		}
-		else
-		{
-			eval { $out = $self->sql($query, $dbname); 1 } or $err = $@;
-		}
+		eval {
+			$client //= $self->client($dbname) if $keeps;
+			$out = $client ? $client->query($query) : $self->sql($query, $dbname);
+			1;
+		} or do { $err = $@; undef $client; };
 		return 1 if $err eq '' && $out eq $expected;
 		last if time > $end;
 		usleep($pause);

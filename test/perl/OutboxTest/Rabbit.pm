@@ -82,6 +82,7 @@ sub _take
 		return $self
 		  if eval { $self->_has_started($self->_node('env')); $self->erlang($EMPTY); 1 };
 		diag "broker in $self->{dir}: $@";
+		$self->{changed} = 1;    # it ends with this test
 		return;
 	}
 	return;

@@ -33,6 +33,7 @@ typedef struct OutboxMessage
 	int32		attempts;		/* failed attempts so far */
 	TimestampTz created_at;
 	TimestampTz available_at;	/* 0 when the row had NULL */
+	TimestampTz ready_at;		/* since when it could have been published */
 	const char *route;
 	const char *event_type;
 	const char *aggregate_type; /* NULL when the row had NULL */

@@ -31,6 +31,7 @@ typedef struct OutboxRoute
 	uint32		failures;		/* destination errors in a row */
 	OutboxMonoTime retry_at;
 	int64		skip_low;		/* rows from here on were passed over; 0 none */
+	int			stats;			/* its entry, see stats.h */
 } OutboxRoute;
 
 /*

@@ -18,6 +18,7 @@
 #include "miscadmin.h"
 #include "postmaster/bgworker.h"
 #include "settings.h"
+#include "stats.h"
 #include "store.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
@@ -325,6 +326,7 @@ outbox_database_failed(OutboxDatabase *database, MemoryContext scratch)
 	outbox_store_abort();
 	outbox_slot_set_committing(false);
 	outbox_slot_set_error(edata->message);
+	outbox_stats_event(OUTBOX_EVENT_DATABASE_ERROR);
 
 	database->failing = true;
 	database->failures++;

@@ -709,6 +709,28 @@ outbox_queue_lowest_held(OutboxQueue *queue)
 	return lowest;
 }
 
+int64
+outbox_queue_lowest(OutboxQueue *queue)
+{
+	int64		lowest = PG_INT64_MAX;
+	HASH_SEQ_STATUS status;
+	ItemEntry  *entry;
+	OutboxKey  *key;
+
+	if (queue->count > 0)
+	{
+		hash_seq_init(&status, queue->items);
+		while ((entry = hash_seq_search(&status)) != NULL)
+			if (entry->item != NULL)
+				lowest = Min(lowest, entry->item->message->seq);
+	}
+	hash_seq_init(&status, queue->keys);
+	while ((key = hash_seq_search(&status)) != NULL)
+		if (key->skip_low != 0)
+			lowest = Min(lowest, key->skip_low);
+	return lowest;
+}
+
 void
 outbox_queue_release(OutboxQueue *queue, OutboxKey *key)
 {

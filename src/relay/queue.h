@@ -196,6 +196,8 @@ extern void outbox_queue_hold_row(OutboxQueue *queue, int64 hash, int64 seq,
 								  OutboxRoute *route);
 /* The lowest number from which a key that is held skips, or 0. */
 extern int64 outbox_queue_lowest_held(OutboxQueue *queue);
+/* Nothing that is in memory, or that a key skips, is below; PG_INT64_MAX: nothing. */
+extern int64 outbox_queue_lowest(OutboxQueue *queue);
 /* The hold is over; the key will be read again. */
 extern void outbox_queue_release(OutboxQueue *queue, OutboxKey *key);
 /* Would the queue keep a row of that key of the reread list? */

@@ -18,6 +18,7 @@
 #include "reader.h"
 #include "scan.h"
 #include "settings.h"
+#include "shared.h"
 #include "utils/memutils.h"
 
 /*
@@ -28,6 +29,9 @@
  */
 #define BUSY_KEYS 16
 
+/* It costs a look at all that is in memory. */
+#define SHOW_LOWEST_MS 1000
+
 struct OutboxReader
 {
 	OutboxQueue *queue;
@@ -36,6 +40,7 @@ struct OutboxReader
 	OutboxKeys *keys;
 	OutboxScan *scan;
 	uint32		batches;
+	OutboxMonoTime shown_at;	/* when the views were told where rows begin */
 };
 
 OutboxReader *
@@ -332,9 +337,25 @@ outbox_reader_deadline(const OutboxReader *reader, OutboxMonoTime now)
 	return deadline;
 }
 
+/* So that who counts the rows need not pass those that are gone and not vacuumed. */
+static void
+show_lowest(OutboxReader *reader)
+{
+	int64		lowest = Min(outbox_scan_first(reader->scan),
+							 Min(outbox_queue_lowest(reader->queue),
+								 outbox_routes_lowest(reader->routes)));
+
+	pg_atomic_write_u64(&MySlot->counters.lowest_seq, (uint64) lowest);
+}
+
 void
 outbox_reader_timers(OutboxReader *reader, OutboxMonoTime now)
 {
+	if (outbox_mono_reached(reader->shown_at, now))
+	{
+		show_lowest(reader);
+		reader->shown_at = outbox_mono_plus(now, SHOW_LOWEST_MS);
+	}
 	outbox_keys_timers(reader->keys, now);
 	outbox_due_timers(reader->due, now);
 }

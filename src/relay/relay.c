@@ -23,6 +23,7 @@
 #include "relay.h"
 #include "relay_internal.h"
 #include "settings.h"
+#include "stats.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "storage/pmsignal.h"
@@ -229,6 +230,7 @@ turn(OutboxRelay *relay)
 	outbox_relay_link_step(relay, now);
 	outbox_relay_publish(relay, now);
 	show_state(relay);
+	outbox_stats_flush();
 	return outbox_relay_may_send(relay) ||
 		outbox_relay_wants_round(relay, outbox_mono_now());
 }
@@ -301,6 +303,7 @@ finish(OutboxRelay *relay)
 		outbox_relay_close(relay, false);
 	(void) outbox_queue_drop_all(queue, NULL);
 	settle_all(relay);
+	outbox_stats_flush();
 	outbox_relay_close(relay, true);
 }
 
@@ -380,6 +383,7 @@ outbox_relay_main(Datum main_arg)
 	if (!outbox_slot_attach(args.slot, args.generation))
 		proc_exit(0);
 	MySlot->told = args.told;
+	outbox_stats_attach(args.dboid, MySlot->worker);
 	before_shmem_exit(detach, (Datum) 0);
 	BackgroundWorkerUnblockSignals();
 	outbox_database_connect(args.dboid);

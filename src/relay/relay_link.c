@@ -15,7 +15,9 @@
 #include "miscadmin.h"
 #include "relay_internal.h"
 #include "settings.h"
+#include "stats.h"
 #include "utils/memutils.h"
+#include "utils/timestamp.h"
 #include "watchdog.h"
 
 /* What is known of the connection beside the state of the link. */
@@ -26,6 +28,8 @@ struct OutboxConnection
 	bool		channel_lost;	/* by a message's fault: no news of the broker */
 	OutboxMonoTime opened_at;	/* the last connection */
 	bool		readable;		/* the socket may have something for us */
+	OutboxMonoTime received_at; /* what is received now; and by the wall clock */
+	TimestampTz received_wall;
 	bool		protocol_error; /* the broker confirmed what it cannot */
 	bool		reconnect;		/* drain and connect anew */
 	OutboxMonoTime drain_since; /* unset: not draining */
@@ -67,6 +71,15 @@ outbox_relay_broker_down(OutboxRelay *relay)
 /* ------------------------------------------------------------------ events */
 
 static void
+count_timings(const OutboxConnection *connection, const OutboxItem *item)
+{
+	outbox_stats_time(OUTBOX_TIMING_PUBLISH,
+					  connection->received_at.us - item->sent_at.us);
+	outbox_stats_time(OUTBOX_TIMING_COMMIT,
+					  connection->received_wall - item->message->ready_at);
+}
+
+static void
 item_confirmed(void *item, uint64_t tag, void *arg)
 {
 	OutboxRelay *relay = arg;
@@ -80,10 +93,14 @@ item_confirmed(void *item, uint64_t tag, void *arg)
 	if (confirmed->returned)
 	{
 		pg_atomic_fetch_add_u64(&MySlot->counters.returned, 1);
+		outbox_stats_count(confirmed->route->stats, OUTBOX_COUNT_RETURNED, 1);
 		outbox_queue_rejected(relay->queue, confirmed, confirmed->reason, false);
 	}
 	else
+	{
+		count_timings(relay->connection, confirmed);
 		outbox_queue_confirmed(relay->queue, confirmed);
+	}
 }
 
 static void
@@ -99,6 +116,7 @@ item_nacked(void *item, uint64_t tag, void *arg)
 	/* The exchange has taken it; a queue has not. */
 	outbox_route_works(nacked->route);
 	pg_atomic_fetch_add_u64(&MySlot->counters.nacked, 1);
+	outbox_stats_count(nacked->route->stats, OUTBOX_COUNT_NACKED, 1);
 	outbox_queue_rejected(relay->queue, nacked,
 						  "the broker refused the message (basic.nack): a queue rejected it or failed",
 						  false);
@@ -286,7 +304,10 @@ link_opened(OutboxRelay *relay)
 	outbox_confirms_reset(relay->window);
 	outbox_routes_forget_declared(relay->routes);
 	if (relay->connection->ever_connected)
+	{
 		pg_atomic_fetch_add_u64(&MySlot->counters.reconnects, 1);
+		outbox_stats_event(OUTBOX_EVENT_RECONNECT);
+	}
 	/* A line per change of state; a closed channel was none of the broker. */
 	if (relay->connection->ever_connected)
 		OUTBOX_FAULT("reconnecting");
@@ -511,6 +532,8 @@ outbox_relay_receive(OutboxRelay *relay)
 	if (!relay->connection->readable && outbox_link_heartbeat_due_ms(relay->link) > 0)
 		return;
 	relay->connection->readable = false;
+	relay->connection->received_at = outbox_mono_now();
+	relay->connection->received_wall = GetCurrentTimestamp();
 	status = outbox_link_receive(relay->link, &received);
 	if (received > 0 && relay->window->outstanding > 0)
 		OUTBOX_FAULT("some_acks");

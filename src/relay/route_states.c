@@ -16,6 +16,7 @@
 #include "route_states.h"
 #include "settings.h"
 #include "shared.h"
+#include "stats.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
@@ -72,6 +73,7 @@ outbox_routes_find(OutboxRoutes *routes, const char *name)
 	route->max_attempts = 1;
 	route->ordered = true;
 	route->paused = true;
+	route->stats = OUTBOX_STATS_OTHER_ROUTES;
 	routes->list = lappend(routes->list, route);
 	MemoryContextSwitchTo(old);
 	return route;
@@ -170,6 +172,7 @@ update_route(OutboxRoute *route, OutboxRoute *loaded)
 	route->block_on_failed = loaded->block_on_failed;
 	route->paused = loaded->paused;
 	route->declared = false;
+	route->stats = outbox_stats_route(route->shown);
 	pfree(loaded->name);
 	pfree(loaded);
 }
@@ -186,6 +189,7 @@ merge_route(OutboxRoutes *routes, OutboxRoute *loaded, int64 end,
 	if (route == NULL)
 	{
 		old = MemoryContextSwitchTo(routes->cxt);
+		loaded->stats = outbox_stats_route(loaded->shown);
 		routes->list = lappend(routes->list, loaded);
 		MemoryContextSwitchTo(old);
 		if (loaded->paused)
@@ -337,6 +341,22 @@ outbox_routes_count_broken(const OutboxRoutes *routes)
 		if (((const OutboxRoute *) lfirst(cell))->failures > 0)
 			count++;
 	return count;
+}
+
+int64
+outbox_routes_lowest(const OutboxRoutes *routes)
+{
+	int64		lowest = PG_INT64_MAX;
+	ListCell   *cell;
+
+	foreach(cell, routes->list)
+	{
+		const OutboxRoute *route = lfirst(cell);
+
+		if (route->skip_low != 0)
+			lowest = Min(lowest, route->skip_low);
+	}
+	return lowest;
 }
 
 void

@@ -65,6 +65,8 @@ extern OutboxMonoTime outbox_routes_deadline(const OutboxRoutes *routes);
 extern bool outbox_routes_have_unordered(const OutboxRoutes *routes);
 /* Those whose last try met a destination error. */
 extern int	outbox_routes_count_broken(const OutboxRoutes *routes);
+/* The lowest number that one of them skips from; PG_INT64_MAX: none does. */
+extern int64 outbox_routes_lowest(const OutboxRoutes *routes);
 /* Its exchange is there. */
 extern void outbox_route_declared(OutboxRoute *route);
 /* On a new connection every exchange is looked at again. */

@@ -89,6 +89,12 @@ outbox_scan_lowest(const OutboxScan *scan)
 	return scan->unread.rest.lo;
 }
 
+int64
+outbox_scan_first(const OutboxScan *scan)
+{
+	return scan->unread.n > 0 ? scan->unread.ranges[0].lo : scan->unread.rest.lo;
+}
+
 bool
 outbox_scan_leads_to(const OutboxScan *scan, int64 seq)
 {

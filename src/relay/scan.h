@@ -35,6 +35,8 @@ extern void outbox_scan_committed(OutboxScan *scan, OutboxBatch *batch);
 extern int64 outbox_scan_end(const OutboxScan *scan);
 /* Where that begins which may have rows of keys and was not read, or the end. */
 extern int64 outbox_scan_lowest(const OutboxScan *scan);
+/* Of all that is unread, whether it keeps others waiting or not. */
+extern int64 outbox_scan_first(const OutboxScan *scan);
 /* Is the row in a range, or behind the end? */
 extern bool outbox_scan_leads_to(const OutboxScan *scan, int64 seq);
 /* Is there anything before the end, now or later? */

@@ -14,6 +14,7 @@
 #include "recheck.h"
 #include "settler.h"
 #include "shared.h"
+#include "stats.h"
 #include "utils/memutils.h"
 
 /*
@@ -187,6 +188,7 @@ outbox_settler_committed(OutboxSettler *settler, OutboxSettling *settling)
 			settler->nstuck++;
 			continue;
 		}
+		outbox_stats_count(item->route->stats, OUTBOX_COUNT_PUBLISHED, 1);
 		outbox_queue_settled(settler->queue, item);
 		nsettled++;
 	}
@@ -200,6 +202,8 @@ outbox_settler_committed(OutboxSettler *settler, OutboxSettling *settling)
 			settler->nstuck_rejected++;
 			continue;
 		}
+		outbox_stats_count(settling->rejected[i]->route->stats,
+						   give_up ? OUTBOX_COUNT_FAILED : OUTBOX_COUNT_RETRIED, 1);
 		outbox_queue_failed(settler->queue, settling->rejected[i], give_up);
 		pg_atomic_fetch_add_u64(give_up ? &MySlot->counters.failed :
 								&MySlot->counters.retried, 1);

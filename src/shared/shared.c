@@ -42,6 +42,7 @@ shared_init_slot(OutboxSlot *slot)
 	pg_atomic_init_u64(&slot->counters.reconnects, 0);
 	pg_atomic_init_u32(&slot->counters.claimed, 0);
 	pg_atomic_init_u32(&slot->counters.in_flight, 0);
+	pg_atomic_init_u64(&slot->counters.lowest_seq, 0);
 	for (int i = 0; i < OUTBOX_MAX_CLAIMS; i++)
 		pg_atomic_init_u64(&slot->claims[i], 0);
 }
@@ -53,6 +54,7 @@ shared_request(void)
 		prev_shmem_request_hook();
 	RequestAddinShmemSpace(shared_size());
 	RequestAddinShmemSpace(outbox_early_size());
+	RequestAddinShmemSpace(outbox_stats_size());
 }
 
 static void
@@ -67,6 +69,8 @@ shared_startup(void)
 	outbox_shared = ShmemInitStruct("outbox", shared_size(), &found);
 	outbox_early_words = ShmemInitStruct("outbox early words",
 										 outbox_early_size(), &found);
+	outbox_stats = ShmemInitStruct("outbox statistics", outbox_stats_size(),
+								   &found);
 	if (!found)
 	{
 		memset(outbox_shared, 0, shared_size());
@@ -77,6 +81,8 @@ shared_startup(void)
 		for (int i = 0; i < outbox_shared->nslots; i++)
 			shared_init_slot(&outbox_shared->slots[i]);
 		outbox_early_init();
+		memset(outbox_stats, 0, outbox_stats_size());
+		outbox_stats_init(outbox_stats);
 	}
 	LWLockRelease(AddinShmemInitLock);
 }

@@ -9,6 +9,7 @@
 #define OUTBOX_SHARED_INTERNAL_H
 
 #include "shared.h"
+#include "stats.h"
 
 /* Sets the latch of that process; -1: of none. */
 extern void outbox_wake_procno(int procno);
@@ -23,8 +24,18 @@ extern void outbox_shared_request_database(Oid dboid);
  */
 extern bool outbox_slot_lock_mine(void);
 
+/*
+ * Copies what fits of a text that the views will show: whole characters of the
+ * database's encoding, and '?' for each byte that belongs to none.
+ */
+extern void outbox_shared_copy_text(char *dst, size_t size, const char *src);
+
 /* shared_early.c: its part of the memory. */
 extern Size outbox_early_size(void);
 extern void outbox_early_init(void);
+
+/* shared_stats.c: its part of the memory. */
+extern Size outbox_stats_size(void);
+extern void outbox_stats_init(OutboxStats *stats);
 
 #endif							/* OUTBOX_SHARED_INTERNAL_H */

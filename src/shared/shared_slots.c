@@ -85,6 +85,7 @@ outbox_slot_assign(Oid dboid, int worker, int nworkers, uint64 *generation)
 	slot->inbox.nranges = 0;
 	slot->inbox.nprepared = 0;
 	slot->inbox.lost.lo = slot->inbox.lost.hi = 0;
+	pg_atomic_write_u64(&slot->counters.lowest_seq, 0);
 	slot->in_use = true;
 	SpinLockRelease(&slot->mutex);
 	return slot;
@@ -229,12 +230,8 @@ outbox_slot_set_committing(bool committing)
 	SpinLockRelease(&MySlot->mutex);
 }
 
-/*
- * Copies what fits of a text that the views will show: whole characters of the
- * database's encoding, and '?' for each byte that belongs to none.
- */
-static void
-copy_text(char *dst, const char *src)
+void
+outbox_shared_copy_text(char *dst, size_t size, const char *src)
 {
 	int			left = (int) strlen(src);
 	size_t		used = 0;
@@ -245,7 +242,7 @@ copy_text(char *dst, const char *src)
 		bool		legal = len > 0;
 
 		len = Max(len, 1);
-		if (used + len >= OUTBOX_TEXT_SIZE)
+		if (used + len >= size)
 			break;
 		if (legal)
 			memcpy(dst + used, src, len);
@@ -263,7 +260,7 @@ outbox_slot_set_broker(const char *broker)
 {
 	char		text[OUTBOX_TEXT_SIZE];
 
-	copy_text(text, broker);
+	outbox_shared_copy_text(text, sizeof(text), broker);
 	if (!outbox_slot_lock_mine())
 		return;
 	strlcpy(MySlot->broker, text, sizeof(MySlot->broker));
@@ -276,7 +273,7 @@ outbox_slot_set_error(const char *error)
 	char		text[OUTBOX_TEXT_SIZE];
 	TimestampTz now = GetCurrentTimestamp();
 
-	copy_text(text, error);
+	outbox_shared_copy_text(text, sizeof(text), error);
 	if (!outbox_slot_lock_mine())
 		return;
 	strlcpy(MySlot->last_error, text, sizeof(MySlot->last_error));

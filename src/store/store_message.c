@@ -10,6 +10,7 @@
  */
 #include "postgres.h"
 
+#include "access/commit_ts.h"
 #include "compat.h"
 #include "key.h"
 #include "mb/pg_wchar.h"
@@ -145,6 +146,36 @@ outbox_store_require(TupleTableSlot *slot, const int *columns, int n)
 					 errhint("Give it a value or delete the row, and restore the column's NOT NULL.")));
 }
 
+/*
+ * When the transaction committed that wrote a row, where the server keeps that;
+ * many rows have the same.
+ */
+static TimestampTz
+committed_at(TransactionId xid, TimestampTz otherwise)
+{
+	static TransactionId last_xid = InvalidTransactionId;
+	static TimestampTz last = 0;
+
+	if (!track_commit_timestamp || !TransactionIdIsNormal(xid))
+		return otherwise;
+	if (xid != last_xid)
+	{
+		if (!TransactionIdGetCommitTsData(xid, &last, NULL))
+			last = 0;
+		last_xid = xid;
+	}
+	return last == 0 ? otherwise : last;
+}
+
+/* A failed attempt has written its row anew; what counts is the first one. */
+static TimestampTz
+ready_at(const OutboxMessage *message, TransactionId xid)
+{
+	if (message->attempts > 0)
+		return message->created_at;
+	return Max(committed_at(xid, message->created_at), message->available_at);
+}
+
 /* Called in the scratch context; the message goes to cxt. */
 OutboxMessage *
 outbox_store_message(TupleTableSlot *slot, MemoryContext cxt)
@@ -181,6 +212,8 @@ outbox_store_message(TupleTableSlot *slot, MemoryContext cxt)
 	message->created_at = DatumGetTimestampTz(slot->tts_values[CLAIM_CREATED_AT]);
 	message->available_at = slot->tts_isnull[CLAIM_AVAILABLE_AT] ? 0 :
 		DatumGetTimestampTz(slot->tts_values[CLAIM_AVAILABLE_AT]);
+	message->ready_at =
+		ready_at(message, DatumGetTransactionId(slot->tts_values[CLAIM_XMIN]));
 	message->origin = DatumGetInt64(slot->tts_values[CLAIM_ORIGIN]);
 	put_parts(message, parts);
 	return message;

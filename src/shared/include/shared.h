@@ -134,6 +134,8 @@ typedef struct OutboxCounters
 	pg_atomic_uint64 reconnects;
 	pg_atomic_uint32 claimed;
 	pg_atomic_uint32 in_flight;
+	/* No row that is ready and known has a lower number; a second old at most. */
+	pg_atomic_uint64 lowest_seq;
 } OutboxCounters;
 
 typedef struct OutboxSlot

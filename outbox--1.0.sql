@@ -22,7 +22,10 @@ CREATE TABLE @extschema@.outbox_control (
 	adopted_at timestamptz NOT NULL DEFAULT pg_catalog.now(),
 	adopted_origins bigint[] NOT NULL DEFAULT '{}',
 	environment text NOT NULL DEFAULT '',
-	timeline bigint NOT NULL DEFAULT 1
+	timeline bigint NOT NULL DEFAULT 1,
+	paused_by name,
+	paused_at timestamptz,
+	pause_reason text
 );
 
 COMMENT ON TABLE @extschema@.outbox_control IS
@@ -43,6 +46,12 @@ COMMENT ON COLUMN @extschema@.outbox_control.environment IS
 'The setting outbox.environment of the server whose relay may publish the messages of this database. Where it differs, this is a copy in another environment, and its relay stays silent until outbox_adopt() is called.';
 COMMENT ON COLUMN @extschema@.outbox_control.timeline IS
 'Timeline that the server was on when that was recorded. Where a recovery to a target has ended one since then, the relay stays silent until outbox_adopt() is called.';
+COMMENT ON COLUMN @extschema@.outbox_control.paused_by IS
+'Who paused it: the role that the session had (SET ROLE), else the one that it logged in as; NULL: not paused.';
+COMMENT ON COLUMN @extschema@.outbox_control.paused_at IS
+'When that was; NULL: not paused.';
+COMMENT ON COLUMN @extschema@.outbox_control.pause_reason IS
+'Why, as given to outbox_pause(); NULL: not paused, or none was given.';
 
 --
 -- Routes: where messages go
@@ -67,6 +76,9 @@ CREATE TABLE @extschema@.outbox_route (
 	paused boolean NOT NULL DEFAULT false,
 	enqueue_roles name[],
 	control boolean NOT NULL DEFAULT true REFERENCES @extschema@.outbox_control,
+	paused_by name,
+	paused_at timestamptz,
+	pause_reason text,
 	CONSTRAINT outbox_route_default_exchange
 		CHECK (exchange <> '' OR exchange_type IS NULL)
 );
@@ -93,6 +105,12 @@ COMMENT ON COLUMN @extschema@.outbox_route.control IS
 'Always true. Makes a restore load outbox_control, which tells a copy from the original, before the routes.';
 COMMENT ON COLUMN @extschema@.outbox_route.enqueue_roles IS
 'Roles whose members may enqueue to this route; NULL: everybody who may enqueue at all.';
+COMMENT ON COLUMN @extschema@.outbox_route.paused_by IS
+'Who paused it: the role that the session had (SET ROLE), else the one that it logged in as; NULL: not paused.';
+COMMENT ON COLUMN @extschema@.outbox_route.paused_at IS
+'When that was; NULL: not paused.';
+COMMENT ON COLUMN @extschema@.outbox_route.pause_reason IS
+'Why, as given to outbox_pause(); NULL: not paused, or none was given.';
 
 --
 -- Messages
@@ -255,6 +273,9 @@ AS $$
 BEGIN
 	UPDATE @extschema@.outbox_control c SET
 		paused = c.paused OR NEW.paused,
+		paused_by = CASE WHEN c.paused THEN c.paused_by ELSE NEW.paused_by END,
+		paused_at = CASE WHEN c.paused THEN c.paused_at ELSE NEW.paused_at END,
+		pause_reason = CASE WHEN c.paused THEN c.pause_reason ELSE NEW.pause_reason END,
 		system_identifier = NEW.system_identifier,
 		database_oid = NEW.database_oid, adopted_at = NEW.adopted_at,
 		adopted_origins = NEW.adopted_origins,
@@ -293,7 +314,9 @@ BEGIN
 		exchange = NEW.exchange, exchange_type = NEW.exchange_type,
 		routing_key = NEW.routing_key, max_attempts = NEW.max_attempts,
 		ordering = NEW.ordering, on_failed = NEW.on_failed,
-		paused = NEW.paused, enqueue_roles = NEW.enqueue_roles
+		paused = NEW.paused, enqueue_roles = NEW.enqueue_roles,
+		paused_by = NEW.paused_by, paused_at = NEW.paused_at,
+		pause_reason = NEW.pause_reason
 	WHERE r.name = NEW.name
 		AND (r.exchange, r.exchange_type, r.routing_key, r.max_attempts,
 			 r.ordering, r.on_failed, r.paused)
@@ -341,6 +364,41 @@ CREATE TRIGGER outbox_route_default
 	BEFORE INSERT ON @extschema@.outbox_route
 	FOR EACH ROW WHEN (NEW.name = 'default' AND @extschema@.outbox_restoring())
 	EXECUTE FUNCTION @extschema@.outbox_route_default_trigger();
+/*
+ * Who, when and why belong to a pause: whoever sets paused without telling gets
+ * himself and now recorded, and what is not paused has none of them.  In a function
+ * that runs as its owner current_user is the owner; the session's role is not.
+ */
+CREATE FUNCTION @extschema@.outbox_pause_trigger()
+RETURNS trigger
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF NEW.paused THEN
+		NEW.paused_by := coalesce(NEW.paused_by,
+			nullif(current_setting('role'), 'none')::name, session_user);
+		NEW.paused_at := coalesce(NEW.paused_at, clock_timestamp());
+	ELSE
+		NEW.paused_by := NULL;
+		NEW.paused_at := NULL;
+		NEW.pause_reason := NULL;
+	END IF;
+	RETURN NEW;
+END
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_pause_trigger() IS
+'Keeps paused_by, paused_at and pause_reason in step with paused, however that is changed.';
+
+CREATE TRIGGER outbox_route_paused
+	BEFORE INSERT OR UPDATE ON @extschema@.outbox_route
+	FOR EACH ROW WHEN (NOT @extschema@.outbox_restoring())
+	EXECUTE FUNCTION @extschema@.outbox_pause_trigger();
+CREATE TRIGGER outbox_control_paused
+	BEFORE INSERT OR UPDATE ON @extschema@.outbox_control
+	FOR EACH ROW WHEN (NOT @extschema@.outbox_restoring())
+	EXECUTE FUNCTION @extschema@.outbox_pause_trigger();
 /*
  * For each row and always, so that sessions hear of what logical replication
  * applies and of what is done with session_replication_role = replica, too.
@@ -771,6 +829,82 @@ COMMENT ON COLUMN @extschema@.outbox_held_keys.last_error IS 'Why its last attem
 COMMENT ON COLUMN @extschema@.outbox_held_keys.behind IS 'Messages of the key that wait behind it.';
 
 --
+-- What operators have done
+--
+
+CREATE TABLE @extschema@.outbox_history (
+	id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+	at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+	role name NOT NULL,
+	action text NOT NULL,
+	subject text,
+	messages bigint,
+	reason text,
+	detail jsonb,
+	login name NOT NULL DEFAULT session_user
+);
+
+CREATE INDEX outbox_history_at ON @extschema@.outbox_history (at);
+
+COMMENT ON TABLE @extschema@.outbox_history IS
+'What operators have done to messages, routes and the relay of this database by the functions of the extension: one row for each call that has changed something, in its transaction. Kept for outbox.history_retention.';
+COMMENT ON COLUMN @extschema@.outbox_history.id IS 'Order in which it was written.';
+COMMENT ON COLUMN @extschema@.outbox_history.at IS 'When it was done.';
+COMMENT ON COLUMN @extschema@.outbox_history.role IS 'Who did it: the role that the session had (SET ROLE), else the one that it logged in as.';
+COMMENT ON COLUMN @extschema@.outbox_history.action IS 'What was done, in one or two words: pause, requeue, adopt ...';
+COMMENT ON COLUMN @extschema@.outbox_history.subject IS 'To what: route "x", message "...", database ...; NULL: see detail.';
+COMMENT ON COLUMN @extschema@.outbox_history.messages IS 'How many messages it has changed; NULL: it was not about messages.';
+COMMENT ON COLUMN @extschema@.outbox_history.reason IS 'Why, in the words of who did it; NULL: none was given.';
+COMMENT ON COLUMN @extschema@.outbox_history.detail IS 'What else is worth knowing: arguments, what was there before.';
+COMMENT ON COLUMN @extschema@.outbox_history.login IS 'The role that the session logged in as.';
+
+/*
+ * For functions that run as the owner of the extension, who is current_user
+ * there.  What the session is stays visible: its login, and the role that SET
+ * ROLE has given it.
+ */
+CREATE FUNCTION @extschema@.outbox_remember(
+	action text, subject text, messages bigint, reason text, detail jsonb)
+RETURNS void
+LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
+AS $$
+	INSERT INTO @extschema@.outbox_history (role, action, subject, messages, reason, detail)
+	VALUES (coalesce(nullif(current_setting('role'), 'none')::name, session_user),
+		$1, $2, $3, $4, $5)
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_remember(text, text, bigint, text, jsonb) IS
+'Writes a row of outbox_history, in the name of the session''s role.';
+
+CREATE FUNCTION @extschema@.outbox_history_maintain(retention interval)
+RETURNS bigint
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	removed bigint;
+BEGIN
+	IF retention IS NULL THEN
+		RAISE EXCEPTION 'retention must not be null'
+			USING ERRCODE = 'null_value_not_allowed';
+	END IF;
+	DELETE FROM @extschema@.outbox_history h
+	WHERE h.id IN (
+		SELECT old.id FROM @extschema@.outbox_history old
+		WHERE old.at < clock_timestamp() - retention
+		ORDER BY old.at
+		LIMIT 1000
+		FOR UPDATE SKIP LOCKED);
+	GET DIAGNOSTICS removed = ROW_COUNT;
+	RETURN removed;
+END
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_history_maintain(interval) IS
+'Removes rows of outbox_history that are older than the retention, at most 1000, and returns how many. The relay calls it; the owner of the extension may.';
+
+--
 -- Functions for operators.  They run as the owner of the extension, so EXECUTE
 -- on them is all that an operator's role needs.
 --
@@ -878,46 +1012,54 @@ $$;
 COMMENT ON FUNCTION @extschema@.outbox_discard(uuid) IS
 'Removes a failed or waiting message for good; it is never published. Returns false when there is none with that id; one that a worker is publishing is an error (55006).';
 
-CREATE FUNCTION @extschema@.outbox_set_paused(route text, value boolean)
+CREATE FUNCTION @extschema@.outbox_set_paused(route text, value boolean, reason text)
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
+	/* Who and when: outbox_pause_trigger(). */
 	IF route IS NULL THEN
-		UPDATE @extschema@.outbox_control SET paused = value;
-		RETURN;
+		UPDATE @extschema@.outbox_control
+		SET paused = value, paused_by = NULL, paused_at = NULL,
+			pause_reason = outbox_set_paused.reason;
+	ELSE
+		UPDATE @extschema@.outbox_route r
+		SET paused = value, paused_by = NULL, paused_at = NULL,
+			pause_reason = outbox_set_paused.reason
+		WHERE r.name = outbox_set_paused.route;
+		IF NOT FOUND THEN
+			RAISE EXCEPTION 'route "%" does not exist', route
+				USING ERRCODE = 'undefined_object',
+					HINT = 'The table outbox_route lists the routes.';
+		END IF;
 	END IF;
-	UPDATE @extschema@.outbox_route r SET paused = value
-	WHERE r.name = outbox_set_paused.route;
-	IF NOT FOUND THEN
-		RAISE EXCEPTION 'route "%" does not exist', route
-			USING ERRCODE = 'undefined_object',
-				HINT = 'The table outbox_route lists the routes.';
-	END IF;
+	PERFORM @extschema@.outbox_remember(
+		CASE WHEN value THEN 'pause' ELSE 'resume' END,
+		coalesce('route "' || route || '"', 'database'), NULL::bigint, reason, NULL::jsonb);
 END
 $$;
 
-COMMENT ON FUNCTION @extschema@.outbox_set_paused(text, boolean) IS
+COMMENT ON FUNCTION @extschema@.outbox_set_paused(text, boolean, text) IS
 'What outbox_pause() and outbox_resume() share.';
 
-CREATE FUNCTION @extschema@.outbox_pause(route text DEFAULT NULL)
+CREATE FUNCTION @extschema@.outbox_pause(route text DEFAULT NULL, reason text DEFAULT NULL)
 RETURNS void
 LANGUAGE sql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
-AS $$ SELECT @extschema@.outbox_set_paused(route, true) $$;
+AS $$ SELECT @extschema@.outbox_set_paused(route, true, reason) $$;
 
-COMMENT ON FUNCTION @extschema@.outbox_pause(text) IS
-'Stops publishing on a route, or with NULL in this whole database, from the commit on; what is in flight is still confirmed. Enqueue goes on.';
+COMMENT ON FUNCTION @extschema@.outbox_pause(text, text) IS
+'Stops publishing on a route, or with NULL in this whole database, from the commit on; what is in flight is still confirmed. Enqueue goes on. Who, when and the reason are in the columns beside paused, and in outbox_history; an unknown route is an error (42704).';
 
 CREATE FUNCTION @extschema@.outbox_resume(route text DEFAULT NULL)
 RETURNS void
 LANGUAGE sql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
-AS $$ SELECT @extschema@.outbox_set_paused(route, false) $$;
+AS $$ SELECT @extschema@.outbox_set_paused(route, false, NULL::text) $$;
 
 COMMENT ON FUNCTION @extschema@.outbox_resume(text) IS
-'Undoes outbox_pause() with the same argument.';
+'Undoes outbox_pause() with the same route; an unknown route is an error (42704).';
 
 CREATE FUNCTION @extschema@.outbox_adopt()
 RETURNS boolean
@@ -996,9 +1138,12 @@ REVOKE ALL ON FUNCTION
 	@extschema@.outbox_requeue(uuid),
 	@extschema@.outbox_requeue_failed(text, text, text, text, text, timestamptz, integer),
 	@extschema@.outbox_discard(uuid),
-	@extschema@.outbox_set_paused(text, boolean),
-	@extschema@.outbox_pause(text),
+	@extschema@.outbox_set_paused(text, boolean, text),
+	@extschema@.outbox_pause(text, text),
 	@extschema@.outbox_resume(text),
+	@extschema@.outbox_pause_trigger(),
+	@extschema@.outbox_remember(text, text, bigint, text, jsonb),
+	@extschema@.outbox_history_maintain(interval),
 	@extschema@.outbox_worker_restart()
 FROM PUBLIC;
 

@@ -20,7 +20,7 @@ SELECT outcome(statement) FROM unnest(ARRAY[
 	'SELECT * FROM outbox_control', 'SELECT * FROM outbox_messages',
 	'SELECT * FROM outbox_failed', 'SELECT * FROM outbox_status',
 	'SELECT * FROM outbox_workers', 'SELECT outbox_pause()', 'SELECT outbox_resume()',
-	'SELECT outbox_set_paused(NULL, false)', 'SELECT outbox_requeue(NULL)',
+	'SELECT outbox_set_paused(NULL, false, NULL)', 'SELECT outbox_requeue(NULL)',
 	'SELECT outbox_requeue_failed()', 'SELECT outbox_discard(NULL)',
 	'SELECT outbox_worker_restart()', 'SELECT outbox_archive_maintain(''1 day'')',
 	'SELECT outbox_claims()', 'SELECT outbox_relay_state()', 'SELECT outbox_worker_stats()',
@@ -183,7 +183,7 @@ SELECT id FROM outbox WHERE status = 'failed' ORDER BY seq LIMIT 1 \gset
 SET ROLE regress_outbox_operator;
 SELECT outcome(statement) FROM unnest(ARRAY['SELECT outbox_pause(''billing'')',
 	'SELECT outbox_resume()', 'SELECT outbox_pause()', 'SELECT outbox_worker_restart()',
-	'SELECT outbox_set_paused(NULL, true)', 'SELECT * FROM outbox_failed',
+	'SELECT outbox_set_paused(NULL, true, NULL)', 'SELECT * FROM outbox_failed',
 	$$SELECT outbox_enqueue('e', '{}')$$]) statement;
 SELECT outbox_requeue(:'id'), outbox_discard(:'id'), outbox_requeue_failed();
 RESET ROLE;

@@ -88,25 +88,28 @@ SELECT set_config('search_path', '', true);
 INSERT INTO public.outbox_route (name) VALUES ('default');
 \echo :LAST_ERROR_SQLSTATE
 ROLLBACK;
-SELECT * FROM outbox_route WHERE name = 'default' \gx
+SELECT name, exchange, exchange_type, routing_key, max_attempts, ordering, on_failed, paused, enqueue_roles, control
+FROM outbox_route WHERE name = 'default' \gx
 INSERT INTO outbox_route (name, exchange_type) VALUES ('default', 'topic')
 	ON CONFLICT (name) DO UPDATE SET exchange = EXCLUDED.exchange, paused = EXCLUDED.paused;
-SELECT * FROM outbox_route WHERE name = 'default' \gx
+SELECT name, exchange, exchange_type, routing_key, max_attempts, ordering, on_failed, paused, enqueue_roles, control
+FROM outbox_route WHERE name = 'default' \gx
 
 -- A restore, which sets these two, replaces the row that CREATE EXTENSION made,
 -- and only that one
 SET check_function_bodies = off;
 SELECT set_config('search_path', '', false);
 INSERT INTO public.outbox_route VALUES ('default', 'restored', 'fanout', 'k', 3, 'none', 'block', false, '{regress_outbox_none}');
-SELECT * FROM public.outbox_route WHERE name = 'default' \gx
-COPY public.outbox_route FROM stdin;
+SELECT name, exchange, exchange_type, routing_key, max_attempts, ordering, on_failed, paused, enqueue_roles, control
+FROM public.outbox_route WHERE name = 'default' \gx
+COPY public.outbox_route (name, exchange, exchange_type, routing_key, max_attempts, ordering, on_failed, paused, enqueue_roles, control) FROM stdin;
 default	outbox	topic	{event_type}	10	key	skip	f	\N	t
 \.
 \echo :LAST_ERROR_SQLSTATE
 UPDATE public.outbox_route SET exchange = 'outbox', exchange_type = 'topic', routing_key = DEFAULT,
 	max_attempts = DEFAULT, ordering = DEFAULT, on_failed = DEFAULT, enqueue_roles = NULL
 WHERE name = 'default';
-COPY public.outbox_route FROM stdin;
+COPY public.outbox_route (name, exchange, exchange_type, routing_key, max_attempts, ordering, on_failed, paused, enqueue_roles, control) FROM stdin;
 default	copied	topic	{event_type}	10	key	skip	f	\N	t
 other	copied	topic	{event_type}	10	key	skip	f	\N	t
 \.

@@ -31,7 +31,7 @@ SET search_path = public, outbox_regress;
 CREATE FUNCTION ranged(statement text) RETURNS text
 LANGUAGE sql AS $$
 	SELECT regexp_replace(outbox_regress.outcome(statement),
-		'\((\d+) \w+ \.\. (\d+) \w+\)', '(\1 .. \2)')
+		'\((-?\d+) \w+ \.\. (\d+) \w+\)', '(\1 .. \2)')
 $$;
 SELECT ranged(format('SET %s = %L', quoted, min_val)) AS min,
 	ranged(format('SET %s = %L', quoted, max_val)) AS max,

@@ -37,6 +37,7 @@ int			outbox_retry_max_ms = 300 * 1000;
 int			outbox_confirm_timeout_ms = 30 * 1000;
 int			outbox_heartbeat_s = 15;
 int			outbox_retention_s = 24 * 60 * 60;
+int			outbox_history_retention_s = 90 * 24 * 60 * 60;
 int			outbox_max_message_size = 16 * 1024 * 1024;
 bool		outbox_strict_keys = false;
 char	   *outbox_environment = NULL;
@@ -181,6 +182,10 @@ define_relay_settings(void)
 			   "Sets how long published messages stay in outbox_archive.",
 			   "Dropped by whole days. Zero: published messages are not kept at all.",
 			   &outbox_retention_s, 0, INT_MAX, GUC_UNIT_S);
+	define_int("outbox.history_retention",
+			   "Sets how long outbox_history remembers what operators did.",
+			   "-1: for ever. Zero: it is forgotten at the next look, within a minute.",
+			   &outbox_history_retention_s, -1, INT_MAX, GUC_UNIT_S);
 	define_int("outbox.max_message_size",
 			   "Sets the largest body of a message.",
 			   "Larger ones are refused at enqueue. RabbitMQ 4 takes 16 MB unless told otherwise, RabbitMQ 3 takes 128 MB.",

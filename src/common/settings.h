@@ -27,6 +27,7 @@ extern PGDLLIMPORT int outbox_retry_max_ms;
 extern PGDLLIMPORT int outbox_confirm_timeout_ms;
 extern PGDLLIMPORT int outbox_heartbeat_s;
 extern PGDLLIMPORT int outbox_retention_s;
+extern PGDLLIMPORT int outbox_history_retention_s;
 extern PGDLLIMPORT int outbox_max_message_size;
 extern PGDLLIMPORT bool outbox_strict_keys;
 extern PGDLLIMPORT char *outbox_environment;

@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * maintenance.c
- *		Partitions of the archive: made ahead, dropped when they are old.
+ *		Partitions of the archive: made ahead, dropped when they are old; and
+ *		old rows of the history, which go in pieces.
  *
  * Whoever waits for the lock that this needs holds up all who come after him, the
  * settling of other workers too, and this process publishes.  So nobody's lock is
@@ -130,9 +131,14 @@ note_error(OutboxMaintenance *maintenance, MemoryContext scratch)
 	return false;
 }
 
-/* One step, in a transaction of its own; true: there may be another one. */
+/*
+ * One step, in a transaction of its own; true: there may be another one.  Archive
+ * and history are apart, so that what stops the one does not stop the other.
+ */
+typedef bool (*Step) (OutboxMaintenance *maintenance, MemoryContext scratch);
+
 static bool
-maintain_step(OutboxMaintenance *maintenance, MemoryContext scratch)
+archive_step(OutboxMaintenance *maintenance, MemoryContext scratch)
 {
 	char	   *done;
 
@@ -146,34 +152,72 @@ maintain_step(OutboxMaintenance *maintenance, MemoryContext scratch)
 	if (done != NULL)
 		OUTBOX_FAULT("archiving");
 	outbox_store_end(false);
-	maintenance->failing = false;
 	not_locked(maintenance);
 	if (done != NULL)
 		ereport(DEBUG1, (errmsg_internal("outbox archive: %s", done)));
 	return done != NULL;
 }
 
-void
-outbox_maintenance_run(OutboxMaintenance *maintenance, MemoryContext scratch)
+static bool
+history_step(OutboxMaintenance *maintenance, MemoryContext scratch)
+{
+	bool		more;
+
+	(void) scratch;
+	if (outbox_history_retention_s < 0)
+		return false;
+	if (!outbox_store_begin("forgetting old history", true))
+	{
+		maintenance->at = OUTBOX_MONO_UNSET;
+		return false;
+	}
+	more = outbox_store_maintain_history(outbox_history_retention_s);
+	outbox_store_end(false);
+	return more;
+}
+
+typedef enum Outcome
+{
+	OUTCOME_DONE,
+	OUTCOME_LOCKED,				/* somebody's lock was in the way */
+	OUTCOME_FAILED
+} Outcome;
+
+static Outcome
+run_steps(OutboxMaintenance *maintenance, Step step, MemoryContext scratch)
 {
 	volatile bool again = true;
-	volatile bool is_locked = false;
+	volatile Outcome outcome = OUTCOME_DONE;
 
-	maintenance->at = outbox_mono_after(MAINTAIN_MS);
 	for (int i = 0; i < 16 && again && !outbox_watchdog_stopping(); i++)
 	{
 		PG_TRY();
 		{
-			again = maintain_step(maintenance, scratch);
+			again = step(maintenance, scratch);
 		}
 		PG_CATCH();
 		{
-			is_locked = note_error(maintenance, scratch);
+			outcome = note_error(maintenance, scratch) ?
+				OUTCOME_LOCKED : OUTCOME_FAILED;
 			again = false;
 		}
 		PG_END_TRY();
 	}
-	if (!is_locked)
+	return outcome;
+}
+
+void
+outbox_maintenance_run(OutboxMaintenance *maintenance, MemoryContext scratch)
+{
+	Outcome		archive;
+	Outcome		history;
+
+	maintenance->at = outbox_mono_after(MAINTAIN_MS);
+	archive = run_steps(maintenance, archive_step, scratch);
+	history = run_steps(maintenance, history_step, scratch);
+	if (archive == OUTCOME_DONE && history == OUTCOME_DONE)
+		maintenance->failing = false;
+	if (archive != OUTCOME_LOCKED)
 		return;
 	PG_TRY();
 	{

@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * maintenance.h
- *		Partitions of the archive: made ahead, dropped when they are old.
+ *		Partitions of the archive: made ahead, dropped when they are old; and
+ *		old rows of the history.
  *
  *-------------------------------------------------------------------------
  */

@@ -455,6 +455,25 @@ outbox_store_maintain_archive(int retention_s, MemoryContext cxt)
 	return done == NULL ? NULL : MemoryContextStrdup(cxt, done);
 }
 
+#define HISTORY_SQL \
+	"SELECT %s.outbox_history_maintain($1 * interval '1 second')"
+
+bool
+outbox_store_maintain_history(int retention_s)
+{
+	static OutboxStatement statement;
+	Oid			types[] = {INT4OID};
+	Datum		values[] = {Int32GetDatum(retention_s)};
+	bool		isnull;
+
+	outbox_store_execute(outbox_store_plan(&statement,
+										   psprintf(HISTORY_SQL, store.schema),
+										   1, types),
+						 values, NULL, SPI_OK_SELECT);
+	return DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0],
+									   SPI_tuptable->tupdesc, 1, &isnull)) > 0;
+}
+
 #define LOCKERS_SQL \
 	"SELECT pg_catalog.string_agg(DISTINCT l.pid::text, ', ')" \
 	" FROM pg_catalog.pg_partition_tree($1::pg_catalog.regclass) t" \

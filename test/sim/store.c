@@ -550,6 +550,12 @@ outbox_store_maintain_archive(int retention_s, MemoryContext cxt)
 	return NULL;
 }
 
+bool
+outbox_store_maintain_history(int retention_s)
+{
+	return false;
+}
+
 char *
 outbox_store_archive_lockers(MemoryContext cxt)
 {

@@ -94,8 +94,10 @@ BEGIN
 	FOR n, l IN SELECT * FROM (VALUES
 		('outbox_key_hash', 'pg_catalog.name, pg_catalog.text'), ('outbox_key_hash', 'VARIADIC pg_catalog.text[]'),
 		('outbox_key_hash', 'anyelement, anyelement'),
-		('outbox_set_paused', 'VARIADIC pg_catalog.text[]'), ('outbox_set_paused', 'anyelement, boolean'),
-		('outbox_archive_maintain', 'pg_catalog.text'), ('outbox_archive_maintain', 'anyelement')) v LOOP
+		('outbox_set_paused', 'VARIADIC pg_catalog.text[]'), ('outbox_set_paused', 'anyelement, boolean, anyelement'),
+		('outbox_archive_maintain', 'pg_catalog.text'), ('outbox_archive_maintain', 'anyelement'),
+		('outbox_remember', 'anyelement, anyelement, pg_catalog.int8, anyelement, pg_catalog.jsonb'),
+		('outbox_remember', 'pg_catalog.text, pg_catalog.text, pg_catalog.int4, pg_catalog.text, pg_catalog.jsonb')) v LOOP
 		EXECUTE format('CREATE FUNCTION shared.%I(%s) RETURNS bigint ' || body, n, l, n || ' ' || l);
 	END LOOP;
 END
@@ -266,7 +268,7 @@ foreach my $relation (@relations)
 	my ($name, $kind) = @$relation;
 	my $index = $kind =~ /^[iI]$/ ? 1 : 0;
 	# The server chooses these names, and takes another one.
-	my $chosen = $name =~ /(_pkey|_idx)$/ ? 1 : 0;
+	my $chosen = $name =~ /(_pkey|_idx|_id_seq)$/ ? 1 : 0;
 
 	taken("relation $name", "CREATE TABLE $name ()", other => $chosen);
 	taken("type $name", "CREATE TYPE $name AS ENUM ('a')", other => $index);

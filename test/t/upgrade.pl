@@ -232,6 +232,9 @@ my %order;
 push @{ $order{ $_->{aggregate_id} } }, $_->{body} foreach grep { $_->{type} eq 'keyed' } $fake->published;
 is_deeply(\%order, { map { my $k = $_; $k => [ grep { $_ % 3 == $k } 1 .. 30 ] } 0 .. 2 }, 'in order');
 my %rights_now = map { $_ => 1 } split /\n/, $node->sql($RIGHTS);
+# By their new names: arguments that a function has got since.
+my %signature = ('outbox_pause(text)' => 'outbox_pause(text,text)');
+%rights = map { s/^([^|]*)/$signature{$1} || $1/er => 1 } keys %rights;
 is(join("\n", grep { !$rights_now{$_} } sort keys %rights), '', 'no right is lost');
 is($node->sql(q{SELECT has_function_privilege('pg_monitor', 'outbox_version()', 'EXECUTE')}), 'f',
 	'and none that was taken is back');

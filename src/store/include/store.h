@@ -96,6 +96,9 @@ extern TransactionId *outbox_store_prepared(int *n);
 /* Makes or drops one partition; what it did, or NULL (see the SQL function). */
 extern char *outbox_store_maintain_archive(int retention_s, MemoryContext cxt);
 
+/* Forgets old rows of outbox_history; false: there are no more of them. */
+extern bool outbox_store_maintain_history(int retention_s);
+
 /* Who has locked the archive: process ids as text, in cxt; NULL: nobody. */
 extern char *outbox_store_archive_lockers(MemoryContext cxt);
 

@@ -10,6 +10,7 @@
 # make test-pg-upgrade                    pg_upgrade 15 to 17, 17 to 18, and --link; as root
 # make test-ddl [SECONDS=3600]            random DDL on the tables beside enqueue
 # make test-trade                         with pgbouncer, Patroni and pgBackRest
+# make test-monitoring                    Prometheus, both exporters, the alerts
 # make test-valgrind [TESTS=ddl_additions] servers under valgrind
 # make bench [SCENARIO="3 5"] [DOC=1]     the benchmark, under an hour; test/bench/README.md
 # make bench-quick, make bench-soak MINUTES=30
@@ -109,7 +110,7 @@ export PG_CONFIG
 # ---------------------------------------------------------------------------
 # Tests
 
-.PHONY: test test-core test-matrix test-pg-upgrade test-faults test-soak test-ddl test-valgrind test-trade test-sim demo setup tools check-unit check-sim check-regress check-isolation check-worker check-tap
+.PHONY: test test-core test-matrix test-pg-upgrade test-faults test-soak test-ddl test-valgrind test-trade test-monitoring test-sim demo setup tools check-unit check-sim check-regress check-isolation check-worker check-tap
 
 setup:
 	@.ci/setup
@@ -166,6 +167,13 @@ test-trade:
 	$(MAKE) WERROR=1 with_llvm=no all
 	@$(MAKE) -s WERROR=1 with_llvm=no run-checks SUITES=tap PROVE_FLAGS='--timer -v' TAP_JOBS=1 \
 		TESTS='$(or $(TESTS),$(sort $(wildcard test/trade/*.pl)))'
+
+# What monitoring/ has, with a real Prometheus and both exporters.
+test-monitoring:
+	@.ci/setup monitoring
+	$(MAKE) WERROR=1 with_llvm=no all
+	@$(MAKE) -s WERROR=1 with_llvm=no run-checks SUITES=tap PROVE_FLAGS='--timer -v' TAP_JOBS=1 \
+		TESTS='$(or $(TESTS),$(filter-out %/night.pl,$(sort $(wildcard test/monitoring/*.pl))))'
 
 # Random additions of an administrator to the tables, and maintenance, beside
 # sessions that enqueue.  OUTBOX_SEED=N repeats what was drawn.

@@ -681,6 +681,183 @@ COMMENT ON COLUMN @extschema@.outbox_workers.reconnects IS 'Connections made aft
 COMMENT ON COLUMN @extschema@.outbox_workers.last_error IS 'The last error of the link, the settings or the database; errors of single messages are in outbox.last_error.';
 COMMENT ON COLUMN @extschema@.outbox_workers.last_error_at IS 'When that was.';
 
+--
+-- Counts, which are cheap however large the backlog is
+--
+
+CREATE FUNCTION @extschema@.outbox_try_lock_tables()
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'outbox_try_lock_tables'
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION @extschema@.outbox_try_lock_tables() IS
+'Takes ACCESS SHARE locks on outbox_control, outbox_route and outbox without waiting; false: somebody has locked one of them against readers.';
+
+CREATE FUNCTION @extschema@.outbox_backlog_sample(
+	max_entries integer, OUT kind text, OUT complete boolean, OUT route text,
+	OUT messages bigint, OUT due bigint, OUT retrying bigint, OUT oldest timestamptz)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'outbox_backlog_sample'
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION @extschema@.outbox_backlog_sample(integer) IS
+'Counts by route what the first max_entries entries of each of three indexes of outbox lead to: kind ready, waiting (for its time) and failed. complete: there are no more. Of each kind a row without a route comes first. No row at all: outbox is locked.';
+
+CREATE FUNCTION @extschema@.outbox_estimated_messages()
+RETURNS bigint
+LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+	/* The statistics are lost in a crash; what VACUUM and ANALYZE have noted is not. */
+	SELECT CASE WHEN pg_stat_get_vacuum_count(c.oid) + pg_stat_get_autovacuum_count(c.oid)
+				+ pg_stat_get_analyze_count(c.oid) + pg_stat_get_autoanalyze_count(c.oid) > 0
+			THEN pg_stat_get_live_tuples(c.oid)
+			ELSE greatest(pg_stat_get_live_tuples(c.oid), c.reltuples::bigint, 0) END
+	FROM pg_class c
+	WHERE c.oid = to_regclass('@extschema@.outbox')
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_estimated_messages() IS
+'How many rows the server''s statistics say that outbox has; about a second old.';
+
+CREATE FUNCTION @extschema@.outbox_backlog(
+	OUT route text, OUT known boolean, OUT paused boolean, OUT backlog bigint, OUT oldest timestamptz,
+	OUT scheduled bigint, OUT retrying bigint, OUT failed bigint, OUT estimated boolean)
+RETURNS SETOF record
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
+AS $$
+BEGIN
+	IF NOT @extschema@.outbox_try_lock_tables() THEN
+		RETURN QUERY SELECT NULL::text, true, NULL::boolean,
+			@extschema@.outbox_estimated_messages(), NULL::timestamptz,
+			NULL::bigint, NULL::bigint, NULL::bigint, true;
+		RETURN;
+	END IF;
+
+	RETURN QUERY
+	WITH sample AS MATERIALIZED (
+		SELECT * FROM @extschema@.outbox_backlog_sample(5000)),
+	seen AS (
+		SELECT s.kind, bool_and(s.complete) AS complete, sum(s.messages)::bigint AS messages
+		FROM sample s GROUP BY s.kind),
+	/* Of a partial index this is what ANALYZE has found to belong to it. */
+	rest AS (
+		SELECT s.kind, CASE WHEN s.complete THEN s.messages
+				ELSE greatest(s.messages, (SELECT c.reltuples::bigint FROM pg_class c
+					WHERE c.oid = to_regclass(CASE s.kind WHEN 'waiting'
+						THEN '@extschema@.outbox_waiting'
+						ELSE '@extschema@.outbox_failed_seq' END))) END AS messages
+		FROM seen s WHERE s.kind <> 'ready'),
+	total AS (
+		SELECT s.kind, s.complete, CASE WHEN s.complete THEN s.messages
+				ELSE greatest(s.messages, @extschema@.outbox_estimated_messages()
+					- (SELECT sum(r.messages) FROM rest r))::bigint END AS messages
+		FROM seen s WHERE s.kind = 'ready'
+		UNION ALL
+		SELECT s.kind, s.complete, r.messages FROM rest r JOIN seen s ON s.kind = r.kind),
+	common AS (
+		SELECT u.name, u.share
+		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+			JOIN pg_stats p ON (p.schemaname, p.tablename, p.attname) = (n.nspname, c.relname, 'route'),
+			unnest(p.most_common_vals::text::text[], p.most_common_freqs) AS u (name, share)
+		WHERE c.oid = to_regclass('@extschema@.outbox') AND NOT p.inherited),
+	names AS (
+		SELECT r.name, true AS known, r.paused FROM @extschema@.outbox_route r
+		UNION ALL
+		SELECT DISTINCT s.route, false, false FROM sample s
+		WHERE s.route IS NOT NULL
+			AND NOT EXISTS (SELECT FROM @extschema@.outbox_route r WHERE r.name = s.route)),
+	weighed AS (
+		/* A sample has the oldest; the statistics know of all. */
+		SELECT n.name, t.kind, t.complete, t.messages AS total,
+			coalesce(s.messages, 0) AS messages, coalesce(s.due, 0) AS due,
+			coalesce(s.retrying, 0) AS retrying, s.oldest,
+			CASE WHEN t.kind = 'ready' AND EXISTS (SELECT FROM common)
+				THEN coalesce(c.share, 0)
+				ELSE coalesce(s.messages, 0) END AS weight
+		FROM names n CROSS JOIN total t
+			LEFT JOIN sample s ON s.route = n.name AND s.kind = t.kind
+			LEFT JOIN common c ON c.name = n.name),
+	counted AS (
+		SELECT w.name, w.kind, w.complete, w.due, w.retrying, w.oldest,
+			CASE WHEN w.complete THEN w.messages
+				ELSE greatest(w.messages, round(w.total * w.weight
+					/ nullif(sum(w.weight) OVER (PARTITION BY w.kind), 0))::bigint) END AS messages
+		FROM weighed w),
+	routes AS (
+		SELECT n.name, n.known, n.paused,
+			(sum(c.messages) FILTER (WHERE c.kind = 'ready')
+				+ sum(c.due) FILTER (WHERE c.kind = 'waiting'))::bigint AS backlog,
+			min(c.oldest) FILTER (WHERE c.kind <> 'failed') AS oldest,
+			sum(c.messages - c.due) FILTER (WHERE c.kind = 'waiting')::bigint AS scheduled,
+			sum(c.retrying) FILTER (WHERE c.kind <> 'failed')::bigint AS retrying,
+			sum(c.messages) FILTER (WHERE c.kind = 'failed')::bigint AS failed,
+			NOT bool_and(c.complete) AS estimated
+		FROM names n LEFT JOIN counted c ON c.name = n.name
+		GROUP BY n.name, n.known, n.paused),
+	due AS (
+		SELECT coalesce(sum(s.due), 0)::bigint AS messages FROM sample s WHERE s.kind = 'waiting')
+	SELECT r.name, r.known, r.paused, r.backlog, r.oldest, r.scheduled, r.retrying, r.failed, r.estimated
+	FROM routes r
+	UNION ALL
+	SELECT NULL, true, NULL,
+		(sum(t.messages) FILTER (WHERE t.kind = 'ready') + (SELECT d.messages FROM due d))::bigint,
+		(SELECT min(s.oldest) FROM sample s WHERE s.kind <> 'failed'),
+		(sum(t.messages) FILTER (WHERE t.kind = 'waiting') - (SELECT d.messages FROM due d))::bigint,
+		(SELECT coalesce(sum(s.retrying), 0) FROM sample s WHERE s.kind <> 'failed')::bigint,
+		(sum(t.messages) FILTER (WHERE t.kind = 'failed'))::bigint,
+		NOT bool_and(t.complete)
+	FROM total t;
+END
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_backlog() IS
+'Messages of outbox by route, and in the row without a route all of them; see outbox_routes_status. Counted where an index has at most 5000 entries, dead ones included, and else (estimated) from the statistics of the server. Waits for no lock: where outbox is locked against readers, one row with an estimate.';
+
+CREATE FUNCTION @extschema@.outbox_route_stats(
+	OUT route text, OUT published bigint, OUT returned bigint, OUT nacked bigint,
+	OUT failed bigint, OUT retried bigint, OUT dead_lettered bigint,
+	OUT waits_because text, OUT reason text, OUT waits_since timestamptz,
+	OUT retry_at timestamptz)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'outbox_route_stats'
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION @extschema@.outbox_route_stats() IS
+'What the workers of this database have counted by route since the server was started; see outbox_routes_status. Beyond 32 routes: one row without a name.';
+
+CREATE FUNCTION @extschema@.outbox_database_stats(
+	OUT started_at timestamptz, OUT reconnects bigint, OUT database_errors bigint,
+	OUT rate double precision, OUT bounds double precision[],
+	OUT commit_to_confirm double precision[], OUT commit_to_confirm_sum double precision,
+	OUT publish_to_confirm double precision[], OUT publish_to_confirm_sum double precision)
+RETURNS record
+AS 'MODULE_PATHNAME', 'outbox_database_stats'
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION @extschema@.outbox_database_stats() IS
+'What the workers of this database have counted since started_at. rate: messages published per second, over the last 10 s. Two cumulative histograms over bounds (seconds; the last count is that of all messages): from the commit (created_at without track_commit_timestamp; when it was due if it was scheduled) to the confirm, and from the sending to the confirm.';
+
+CREATE FUNCTION @extschema@.outbox_quantile(
+	quantile double precision, bounds double precision[], counts double precision[])
+RETURNS double precision
+LANGUAGE sql IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+	/* As Prometheus does: evenly spread within the bucket; beyond the last bound, that. */
+	SELECT CASE WHEN b.n > cardinality(bounds) THEN bounds[cardinality(bounds)]
+			ELSE coalesce(bounds[b.n - 1], 0) + (bounds[b.n] - coalesce(bounds[b.n - 1], 0))
+				* (quantile * counts[cardinality(counts)] - coalesce(counts[b.n - 1], 0))
+				/ (counts[b.n] - coalesce(counts[b.n - 1], 0)) END
+	FROM (SELECT min(i) AS n FROM generate_subscripts(counts, 1) i
+		  WHERE counts[i] > 0 AND counts[i] >= quantile * counts[cardinality(counts)]) b
+	WHERE b.n IS NOT NULL
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_quantile(double precision, double precision[], double precision[]) IS
+'A quantile (0 to 1) of a cumulative histogram with these upper bounds, one count more than bounds; NULL: it is empty.';
+
 CREATE VIEW @extschema@.outbox_status AS
 	SELECT current_database() AS database, s.state, s.since,
 		NULLIF(concat_ws(' ', s.hint,
@@ -689,36 +866,21 @@ CREATE VIEW @extschema@.outbox_status AS
 			'') AS hint,
 		t.backlog, clock_timestamp() - t.oldest AS oldest_pending_age,
 		t.scheduled, t.retrying, t.failed, s.in_flight, s.workers, s.broker,
-		s.last_error, s.last_error_at
-	FROM @extschema@.outbox_relay_state() s,
-		(SELECT coalesce(sum(m.backlog), 0)::bigint AS backlog,
-			min(m.oldest) AS oldest,
-			coalesce(sum(m.scheduled), 0)::bigint AS scheduled,
-			coalesce(sum(m.retrying), 0)::bigint AS retrying,
-			coalesce(sum(m.failed), 0)::bigint AS failed,
-			string_agg(format('"%s" (%s)', m.route, m.backlog), ', ' ORDER BY m.route)
-				FILTER (WHERE r.paused AND m.backlog > 0) AS paused,
-			string_agg(format('"%s" (%s)', m.route, m.backlog), ', ' ORDER BY m.route)
-				FILTER (WHERE r.name IS NULL AND m.backlog > 0) AS missing
-		 FROM (SELECT o.route,
-				count(*) FILTER (WHERE o.due) AS backlog,
-				/*
-				 * What was scheduled is late from then on. The time of a retry
-				 * says nothing about how long the message waits.
-				 */
-				min(CASE WHEN o.attempts > 0 THEN o.created_at
-						 ELSE greatest(o.created_at, o.available_at) END)
-					FILTER (WHERE o.due) AS oldest,
-				count(*) FILTER (WHERE o.pending AND NOT o.due) AS scheduled,
-				count(*) FILTER (WHERE o.pending AND o.attempts > 0) AS retrying,
-				count(*) FILTER (WHERE NOT o.pending) AS failed
-			  FROM (SELECT route, status = 'pending' AS pending, attempts,
-					created_at, available_at,
-					status = 'pending' AND (available_at IS NULL OR attempts > 0
-						OR available_at <= clock_timestamp()) AS due
-				  FROM @extschema@.outbox) o
-			  GROUP BY o.route) m
-			LEFT JOIN @extschema@.outbox_route r ON r.name = m.route) t;
+		s.last_error, s.last_error_at, t.estimated, d.rate,
+		CASE WHEN t.backlog > 0 AND d.rate > 0
+			THEN make_interval(secs => round(t.backlog / d.rate)) END AS time_to_drain
+	FROM @extschema@.outbox_relay_state() s, @extschema@.outbox_database_stats() d,
+		(SELECT max(b.backlog) FILTER (WHERE b.route IS NULL) AS backlog,
+			max(b.oldest) FILTER (WHERE b.route IS NULL) AS oldest,
+			max(b.scheduled) FILTER (WHERE b.route IS NULL) AS scheduled,
+			max(b.retrying) FILTER (WHERE b.route IS NULL) AS retrying,
+			max(b.failed) FILTER (WHERE b.route IS NULL) AS failed,
+			bool_or(b.estimated) FILTER (WHERE b.route IS NULL) AS estimated,
+			string_agg(format('"%s" (%s)', b.route, b.backlog), ', ' ORDER BY b.route)
+				FILTER (WHERE b.paused AND b.backlog > 0) AS paused,
+			string_agg(format('"%s" (%s)', b.route, b.backlog), ', ' ORDER BY b.route)
+				FILTER (WHERE NOT b.known AND b.backlog > 0) AS missing
+		 FROM @extschema@.outbox_backlog() b) t;
 
 COMMENT ON VIEW @extschema@.outbox_status IS 'One row that a person reads first: is this database''s relay publishing, and if not, why and what to do.';
 COMMENT ON COLUMN @extschema@.outbox_status.database IS 'Name of this database.';
@@ -735,6 +897,44 @@ COMMENT ON COLUMN @extschema@.outbox_status.workers IS 'Workers that run.';
 COMMENT ON COLUMN @extschema@.outbox_status.broker IS 'host:port of the broker, without credentials.';
 COMMENT ON COLUMN @extschema@.outbox_status.last_error IS 'The last error of the link, a route, the settings or the database; of several workers, of the one that is in most trouble.';
 COMMENT ON COLUMN @extschema@.outbox_status.last_error_at IS 'When that was.';
+COMMENT ON COLUMN @extschema@.outbox_status.estimated IS 'True: the backlog is too large to be counted, or somebody has locked outbox; backlog, scheduled and failed are estimates by the statistics of the server, oldest_pending_age and retrying are of the messages that were seen.';
+COMMENT ON COLUMN @extschema@.outbox_status.rate IS 'Messages published per second, over the last 10 s.';
+COMMENT ON COLUMN @extschema@.outbox_status.time_to_drain IS 'How long the backlog takes at that rate if nothing more is enqueued; NULL: nothing is to be done, or nothing goes out.';
+
+CREATE VIEW @extschema@.outbox_routes_status AS
+	SELECT b.route, b.paused, b.known,
+		CASE WHEN NOT b.known THEN 'there is no such route' ELSE s.waits_because END AS waits_because,
+		CASE WHEN NOT b.known THEN 'route missing' ELSE s.reason END AS reason,
+		s.waits_since, s.retry_at, b.backlog,
+		clock_timestamp() - b.oldest AS oldest_pending_age,
+		b.scheduled, b.retrying, b.failed, coalesce(s.published, 0) AS published,
+		coalesce(s.returned, 0) AS returned, coalesce(s.nacked, 0) AS nacked,
+		coalesce(s.retried, 0) AS retried, coalesce(s.failed, 0) AS gave_up,
+		coalesce(s.dead_lettered, 0) AS dead_lettered, b.estimated
+	FROM @extschema@.outbox_backlog() b
+		LEFT JOIN @extschema@.outbox_route_stats() s ON s.route = b.route
+	WHERE b.route IS NOT NULL;
+
+COMMENT ON VIEW @extschema@.outbox_routes_status IS 'One row a route, and one for each name that messages have and outbox_route has not. Empty while outbox is locked against readers.';
+COMMENT ON COLUMN @extschema@.outbox_routes_status.route IS 'Name of the route.';
+COMMENT ON COLUMN @extschema@.outbox_routes_status.paused IS 'True: outbox_pause() was called for it; who, when and why is in outbox_route.';
+COMMENT ON COLUMN @extschema@.outbox_routes_status.known IS 'False: outbox_route has no such route, and its messages wait.';
+COMMENT ON COLUMN @extschema@.outbox_routes_status.waits_because IS 'Why nothing goes out on it now although it is not paused, in the broker''s words (its exchange is missing, or forbidden); NULL: it does not wait.';
+COMMENT ON COLUMN @extschema@.outbox_routes_status.reason IS 'The same as a fixed name: exchange missing, exchange forbidden, exchange differs ...; NULL: it does not wait.';
+COMMENT ON COLUMN @extschema@.outbox_routes_status.waits_since IS 'Since when it waits.';
+COMMENT ON COLUMN @extschema@.outbox_routes_status.retry_at IS 'When it is tried again.';
+COMMENT ON COLUMN @extschema@.outbox_routes_status.backlog IS 'Messages to be published now, those in flight and those waiting for another attempt included.';
+COMMENT ON COLUMN @extschema@.outbox_routes_status.oldest_pending_age IS 'For how long the oldest of these has waited: since its enqueue, or since it was due if it was scheduled. Where estimated, of those that were seen.';
+COMMENT ON COLUMN @extschema@.outbox_routes_status.scheduled IS 'Messages whose available_at, set by the application, has not come.';
+COMMENT ON COLUMN @extschema@.outbox_routes_status.retrying IS 'Of the backlog, messages with at least one failed attempt.';
+COMMENT ON COLUMN @extschema@.outbox_routes_status.failed IS 'Messages given up that are still there; see outbox_failed.';
+COMMENT ON COLUMN @extschema@.outbox_routes_status.published IS 'Messages confirmed and settled. This and the next five count from the start of the server, whichever worker it was.';
+COMMENT ON COLUMN @extschema@.outbox_routes_status.returned IS 'Attempts that the broker returned as unroutable.';
+COMMENT ON COLUMN @extschema@.outbox_routes_status.nacked IS 'Attempts that the broker nacked.';
+COMMENT ON COLUMN @extschema@.outbox_routes_status.retried IS 'Failed attempts after which the message waits for another.';
+COMMENT ON COLUMN @extschema@.outbox_routes_status.gave_up IS 'Messages that became failed.';
+COMMENT ON COLUMN @extschema@.outbox_routes_status.dead_lettered IS 'Messages given up that went to the route''s failed_route.';
+COMMENT ON COLUMN @extschema@.outbox_routes_status.estimated IS 'True: backlog, scheduled and failed are estimates by the statistics of the server, and the age is that of the oldest that was seen.';
 
 CREATE VIEW @extschema@.outbox_messages AS
 	SELECT o.seq, o.id, o.route, o.event_type, o.aggregate_type,
@@ -1135,6 +1335,13 @@ REVOKE ALL ON FUNCTION
 	@extschema@.outbox_claims(),
 	@extschema@.outbox_worker_stats(),
 	@extschema@.outbox_relay_state(),
+	@extschema@.outbox_try_lock_tables(),
+	@extschema@.outbox_backlog_sample(integer),
+	@extschema@.outbox_estimated_messages(),
+	@extschema@.outbox_backlog(),
+	@extschema@.outbox_route_stats(),
+	@extschema@.outbox_database_stats(),
+	@extschema@.outbox_quantile(double precision, double precision[], double precision[]),
 	@extschema@.outbox_requeue(uuid),
 	@extschema@.outbox_requeue_failed(text, text, text, text, text, timestamptz, integer),
 	@extschema@.outbox_discard(uuid),
@@ -1162,9 +1369,13 @@ TO PUBLIC;
  * Those who may monitor the server may see what the relay does.  Functions in a
  * view are checked against the caller, so the view alone would not do.
  */
-GRANT SELECT ON @extschema@.outbox_status, @extschema@.outbox_workers TO pg_monitor;
+GRANT SELECT ON @extschema@.outbox_status, @extschema@.outbox_routes_status, @extschema@.outbox_workers TO pg_monitor;
 GRANT EXECUTE ON FUNCTION
 	@extschema@.outbox_relay_state(),
 	@extschema@.outbox_worker_stats(),
+	@extschema@.outbox_backlog(),
+	@extschema@.outbox_route_stats(),
+	@extschema@.outbox_database_stats(),
+	@extschema@.outbox_quantile(double precision, double precision[], double precision[]),
 	@extschema@.outbox_version()
 TO pg_monitor;

@@ -119,6 +119,18 @@
 	ExecInitRangeTable(estate, list_make1(rte))
 #endif
 
+/* A scan of an index for the rows of its table, with so many conditions. */
+#if PG_VERSION_NUM >= 190000
+#define compat_index_beginscan(rel, index, snapshot, nkeys) \
+	index_beginscan(rel, index, snapshot, NULL, nkeys, 0, 0)
+#elif PG_VERSION_NUM >= 180000
+#define compat_index_beginscan(rel, index, snapshot, nkeys) \
+	index_beginscan(rel, index, snapshot, NULL, nkeys, 0)
+#else
+#define compat_index_beginscan(rel, index, snapshot, nkeys) \
+	index_beginscan(rel, index, snapshot, nkeys, 0)
+#endif
+
 /* From rows of the table to those of its partition; NULL: they are the same. */
 #if PG_VERSION_NUM >= 160000
 #define compat_root_to_partition_map(info, estate) \

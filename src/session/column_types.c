@@ -12,8 +12,16 @@
 
 #include "catalog/pg_type.h"
 #include "column_types.h"
+#include "columns.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
+
+/* In the order of outbox--1.0.sql, and so of COL_SEQ and the others. */
+static const Oid column_types[OUTBOX_COLUMNS] = {
+	INT8OID, UUIDOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, JSONBOID, BYTEAOID,
+	JSONBOID, JSONBOID, TEXTOID, TIMESTAMPTZOID, TIMESTAMPTZOID, INT4OID,
+	TEXTOID, TEXTOID, INT8OID
+};
 
 static bool
 is_as(Oid found, Oid expected)
@@ -41,4 +49,10 @@ outbox_expect_columns(TupleDesc desc, const Oid *types, int n,
 					 errdetail("Its type must be %s.", format_type_be(types[i])),
 					 errhint("Undo the change of the column; columns of your own may be added behind it.")));
 	}
+}
+
+void
+outbox_expect_message_columns(TupleDesc desc, const char *table)
+{
+	outbox_expect_columns(desc, column_types, OUTBOX_COLUMNS, table);
 }

@@ -17,4 +17,7 @@
 extern void outbox_expect_columns(TupleDesc desc, const Oid *types, int n,
 								  const char *table);
 
+/* The same for the table outbox, of whose columns some may come behind ours. */
+extern void outbox_expect_message_columns(TupleDesc desc, const char *table);
+
 #endif							/* OUTBOX_COLUMN_TYPES_H */

@@ -36,13 +36,6 @@
 
 PG_FUNCTION_INFO_V1(outbox_row_trigger);
 
-/* In the order of outbox--1.0.sql, and so of COL_SEQ and the others. */
-static const Oid column_types[OUTBOX_COLUMNS] = {
-	INT8OID, UUIDOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, JSONBOID, BYTEAOID,
-	JSONBOID, JSONBOID, TEXTOID, TIMESTAMPTZOID, TIMESTAMPTZOID, INT4OID,
-	TEXTOID, TEXTOID, INT8OID
-};
-
 typedef struct Row
 {
 	Relation	rel;
@@ -67,8 +60,7 @@ read_row(Row *row, TriggerData *trigdata)
 	row->tuple = row->insert ? trigdata->tg_trigtuple : trigdata->tg_newtuple;
 	row->changed = false;
 	desc = RelationGetDescr(row->rel);
-	outbox_expect_columns(desc, column_types, OUTBOX_COLUMNS,
-						  RelationGetRelationName(row->rel));
+	outbox_expect_message_columns(desc, RelationGetRelationName(row->rel));
 	row->values = palloc(sizeof(Datum) * desc->natts);
 	row->isnull = palloc(sizeof(bool) * desc->natts);
 	heap_deform_tuple(row->tuple, desc, row->values, row->isnull);

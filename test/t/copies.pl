@@ -131,7 +131,7 @@ $node->sql(<<'SQL');
 GRANT EXECUTE ON FUNCTION outbox_enqueue TO app, biller;
 GRANT INSERT (event_type, payload) ON outbox TO app;
 GRANT SELECT ON outbox_status, outbox_failed TO operator;
-GRANT EXECUTE ON FUNCTION outbox_relay_state, outbox_requeue TO operator;
+GRANT EXECUTE ON FUNCTION outbox_relay_state, outbox_backlog, outbox_database_stats, outbox_requeue TO operator;
 UPDATE outbox_route SET max_attempts = 1 WHERE name = 'default';
 INSERT INTO outbox_route (name, exchange, enqueue_roles)
 	VALUES ('billing', 'billing', '{biller}');

@@ -1,0 +1,299 @@
+/*-------------------------------------------------------------------------
+ *
+ * backlog.c
+ *		Counting the messages of the table outbox, within a bound.
+ *
+ * The views are looked at in exactly the hour when the table is large, so nobody
+ * counts all of it.  Each of the three indexes by which the relay finds its rows is
+ * read from its beginning, up to so many entries: whoever has read all of them has
+ * counted exactly, and else the server's own estimates say how many there are in
+ * all (outbox_backlog() in the script).  Entries of rows that are gone and not
+ * vacuumed count against the bound, too, which is why this is not a query with a
+ * LIMIT: that would pass any number of them.
+ *
+ * The tables are locked without waiting.  Who looks why nothing goes out must get an
+ * answer when the reason is a lock on them.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/relation.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "catalog/pg_class.h"
+#include "column_types.h"
+#include "columns.h"
+#include "compat.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "shared.h"
+#include "storage/lmgr.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+#include "utils/tuplestore.h"
+
+PG_FUNCTION_INFO_V1(outbox_try_lock_tables);
+PG_FUNCTION_INFO_V1(outbox_backlog_sample);
+
+/* More routes than that are one, without a name. */
+#define MAX_ROUTES	100
+
+/* Of one route, of the rows of an index that were seen. */
+typedef struct RouteSample
+{
+	char	   *route;			/* NULL: all that have no entry of their own */
+	int64		messages;
+	int64		due;			/* to be published now, or after another attempt */
+	int64		retrying;
+	TimestampTz oldest;			/* of what is due; 0: nothing */
+} RouteSample;
+
+typedef struct Sample
+{
+	int64		visited;
+	bool		complete;
+	int			nroutes;
+	RouteSample routes[MAX_ROUTES + 1];
+} Sample;
+
+/* ------------------------------------------------------------------- locks */
+
+static Oid
+table_oid(FunctionCallInfo fcinfo, const char *name)
+{
+	return get_relname_relid(name, get_func_namespace(fcinfo->flinfo->fn_oid));
+}
+
+/* Kept until the end of the transaction, as other locks are. */
+static bool
+try_lock(Oid relid)
+{
+	return OidIsValid(relid) && ConditionalLockRelationOid(relid, AccessShareLock) &&
+		get_rel_relkind(relid) == RELKIND_RELATION;
+}
+
+Datum
+outbox_try_lock_tables(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_BOOL(try_lock(table_oid(fcinfo, "outbox_control")) &&
+				   try_lock(table_oid(fcinfo, "outbox_route")) &&
+				   try_lock(table_oid(fcinfo, "outbox")));
+}
+
+/* ---------------------------------------------------------------- counting */
+
+static RouteSample *
+find_route(Sample *sample, const char *route)
+{
+	RouteSample *found;
+
+	for (int i = 0; i < sample->nroutes; i++)
+		if (strcmp(sample->routes[i].route, route) == 0)
+			return &sample->routes[i];
+	if (sample->nroutes == MAX_ROUTES)
+		return &sample->routes[MAX_ROUTES];
+	found = &sample->routes[sample->nroutes++];
+	found->route = pstrdup(route);
+	return found;
+}
+
+/*
+ * Since when a message waits: a scheduled one from when it is due; the time of a
+ * retry says nothing about that.
+ */
+static TimestampTz
+waits_since(TimestampTz created_at, TimestampTz available_at, bool tried)
+{
+	return tried ? created_at : Max(created_at, available_at);
+}
+
+/* What is NULL although it must not be counts as nothing. */
+static TimestampTz
+get_time(TupleTableSlot *slot, int attnum)
+{
+	bool		isnull;
+	Datum		value = slot_getattr(slot, attnum, &isnull);
+
+	return isnull ? 0 : DatumGetTimestampTz(value);
+}
+
+static char *
+get_route(TupleTableSlot *slot)
+{
+	bool		isnull;
+	Datum		value = slot_getattr(slot, COL_ROUTE, &isnull);
+
+	return isnull ? pstrdup("") : TextDatumGetCString(value);
+}
+
+static bool
+was_tried(TupleTableSlot *slot)
+{
+	bool		isnull;
+	Datum		value = slot_getattr(slot, COL_ATTEMPTS, &isnull);
+
+	return !isnull && DatumGetInt32(value) > 0;
+}
+
+static void
+count_row(Sample *sample, TupleTableSlot *slot, TimestampTz now)
+{
+	TimestampTz available_at = get_time(slot, COL_AVAILABLE_AT);
+	bool		tried = was_tried(slot);
+	TimestampTz since = waits_since(get_time(slot, COL_CREATED_AT), available_at, tried);
+	char	   *name = get_route(slot);
+	RouteSample *route = find_route(sample, name);
+
+	pfree(name);
+	route->messages++;
+	if (tried)
+		route->retrying++;
+	if (!tried && available_at > now)
+		return;
+	route->due++;
+	if (route->oldest == 0 || since < route->oldest)
+		route->oldest = since;
+}
+
+/* Reads an index from seq "from" on (0: from its beginning). */
+static void
+read_index(Relation rel, const char *index_name, int64 from, int max_entries,
+		   Sample *sample)
+{
+	Oid			indexid = get_relname_relid(index_name, RelationGetNamespace(rel));
+	TimestampTz now = GetCurrentTimestamp();
+	TupleTableSlot *slot;
+	Relation	index;
+	IndexScanDesc scan;
+	ScanKeyData key;
+
+	sample->complete = false;
+	if (!OidIsValid(indexid))
+		return;
+	index = index_open(indexid, AccessShareLock);
+	slot = table_slot_create(rel, NULL);
+	scan = compat_index_beginscan(rel, index, GetActiveSnapshot(), from > 0 ? 1 : 0);
+	ScanKeyInit(&key, 1, BTGreaterEqualStrategyNumber, F_INT8GE, Int64GetDatum(from));
+	index_rescan(scan, &key, from > 0 ? 1 : 0, NULL, 0);
+	while (!sample->complete && max_entries-- > 0)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (index_getnext_tid(scan, ForwardScanDirection) == NULL)
+			sample->complete = true;
+		else if (index_fetch_heap(scan, slot))
+			count_row(sample, slot, now);
+	}
+	index_endscan(scan);
+	ExecDropSingleTupleTableSlot(slot);
+	index_close(index, NoLock);
+}
+
+/* Where the rows of this database begin, as its workers know; 0: they do not. */
+static int64
+lowest_seq(void)
+{
+	int64		lowest = PG_INT64_MAX;
+
+	for (int i = 0; outbox_shared != NULL && i < outbox_shared->nslots; i++)
+	{
+		OutboxSlot *slot = &outbox_shared->slots[i];
+
+		if (slot->in_use && slot->dboid == MyDatabaseId)
+			lowest = Min(lowest,
+						 (int64) pg_atomic_read_u64(&slot->counters.lowest_seq));
+	}
+	return lowest == PG_INT64_MAX ? 0 : lowest;
+}
+
+static bool
+is_empty(const Sample *sample)
+{
+	return sample->nroutes == 0;
+}
+
+/*
+ * Rows to be published, by the order of seq.  When there are nothing but dead ones
+ * at the beginning, what is there further on is still a sample, and its first row
+ * is the oldest as far as the workers know.
+ */
+static void
+read_ready(Relation rel, int max_entries, Sample *sample)
+{
+	int64		from;
+
+	read_index(rel, "outbox_ready", 0, max_entries, sample);
+	if (sample->complete || !is_empty(sample))
+		return;
+	from = lowest_seq();
+	if (from > 0)
+	{
+		read_index(rel, "outbox_ready", from, max_entries, sample);
+		sample->complete = false;
+	}
+}
+
+/* ------------------------------------------------------------------ result */
+
+#define SAMPLE_COLS 7
+
+static void
+put_row(ReturnSetInfo *rsinfo, const char *kind, const Sample *sample,
+		const RouteSample *route)
+{
+	Datum		values[SAMPLE_COLS];
+	bool		nulls[SAMPLE_COLS] = {false};
+
+	values[0] = CStringGetTextDatum(kind);
+	values[1] = BoolGetDatum(sample->complete);
+	nulls[2] = route == NULL || route->route == NULL;
+	values[2] = nulls[2] ? (Datum) 0 : CStringGetTextDatum(route->route);
+	values[3] = Int64GetDatum(route == NULL ? 0 : route->messages);
+	values[4] = Int64GetDatum(route == NULL ? 0 : route->due);
+	values[5] = Int64GetDatum(route == NULL ? 0 : route->retrying);
+	nulls[6] = route == NULL || route->oldest == 0;
+	values[6] = TimestampTzGetDatum(route == NULL ? 0 : route->oldest);
+	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+}
+
+static void
+put_sample(ReturnSetInfo *rsinfo, const char *kind, Sample *sample)
+{
+	/* So that there is always one that says whether it is complete. */
+	put_row(rsinfo, kind, sample, NULL);
+	for (int i = 0; i < sample->nroutes; i++)
+		put_row(rsinfo, kind, sample, &sample->routes[i]);
+	if (sample->routes[MAX_ROUTES].messages > 0)
+		put_row(rsinfo, kind, sample, &sample->routes[MAX_ROUTES]);
+	memset(sample, 0, sizeof(*sample));
+}
+
+Datum
+outbox_backlog_sample(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	int			max_entries = PG_GETARG_INT32(0);
+	Oid			relid = table_oid(fcinfo, "outbox");
+	Sample	   *sample = palloc0(sizeof(Sample));
+	Relation	rel;
+
+	InitMaterializedSRF(fcinfo, 0);
+	if (!try_lock(relid))
+		return (Datum) 0;
+	rel = table_open(relid, NoLock);
+	outbox_expect_message_columns(RelationGetDescr(rel), RelationGetRelationName(rel));
+	read_ready(rel, max_entries, sample);
+	put_sample(rsinfo, "ready", sample);
+	read_index(rel, "outbox_waiting", 0, max_entries, sample);
+	put_sample(rsinfo, "waiting", sample);
+	read_index(rel, "outbox_failed_seq", 0, max_entries, sample);
+	put_sample(rsinfo, "failed", sample);
+	table_close(rel, NoLock);
+	return (Datum) 0;
+}

@@ -214,6 +214,38 @@ COMMENT ON FUNCTION @extschema@.outbox_adopt() IS
 COMMENT ON COLUMN @extschema@.outbox_workers.state IS 'What it does: starting, idle, publishing, connecting, broker down, blocked, paused, not adopted, disabled, config error, database error, waiting for standby, version mismatch, stopping, stopped.';
 
 --
+-- What is wrong with the archive
+--
+
+ALTER FUNCTION @extschema@.outbox_worker_stats() RENAME TO outbox_old_worker_stats;
+
+CREATE FUNCTION @extschema@.outbox_worker_stats(
+	OUT worker integer, OUT pid integer, OUT state text, OUT broker text,
+	OUT since timestamptz, OUT started_at timestamptz, OUT claimed integer,
+	OUT in_flight integer, OUT published bigint, OUT returned bigint,
+	OUT nacked bigint, OUT failed bigint, OUT retried bigint,
+	OUT reconnects bigint, OUT last_error text, OUT last_error_at timestamptz,
+	OUT archive_error text, OUT archive_error_since timestamptz)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'outbox_worker_stats'
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION @extschema@.outbox_worker_stats() IS
+'One row for each worker of this database; see the view outbox_workers.';
+
+CREATE OR REPLACE VIEW @extschema@.outbox_workers AS
+	SELECT * FROM @extschema@.outbox_worker_stats();
+
+COMMENT ON COLUMN @extschema@.outbox_workers.archive_error IS 'Why partitions of the archive cannot be made or dropped now, with the process ids of those who have it locked; NULL: they can, or another worker looks after them (worker 0 does).';
+COMMENT ON COLUMN @extschema@.outbox_workers.archive_error_since IS 'Since when that has been so.';
+
+REVOKE ALL ON FUNCTION @extschema@.outbox_worker_stats() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION @extschema@.outbox_worker_stats() TO pg_monitor;
+SELECT @extschema@.outbox_update_rights(
+	'@extschema@.outbox_old_worker_stats()', '@extschema@.outbox_worker_stats()');
+DROP FUNCTION @extschema@.outbox_old_worker_stats();
+
+--
 -- Pauses know who, when and why; what operators do is remembered
 --
 

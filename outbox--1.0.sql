@@ -641,7 +641,8 @@ CREATE FUNCTION @extschema@.outbox_worker_stats(
 	OUT since timestamptz, OUT started_at timestamptz, OUT claimed integer,
 	OUT in_flight integer, OUT published bigint, OUT returned bigint,
 	OUT nacked bigint, OUT failed bigint, OUT retried bigint,
-	OUT reconnects bigint, OUT last_error text, OUT last_error_at timestamptz)
+	OUT reconnects bigint, OUT last_error text, OUT last_error_at timestamptz,
+	OUT archive_error text, OUT archive_error_since timestamptz)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'outbox_worker_stats'
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
@@ -680,6 +681,8 @@ COMMENT ON COLUMN @extschema@.outbox_workers.retried IS 'Failed attempts after w
 COMMENT ON COLUMN @extschema@.outbox_workers.reconnects IS 'Connections made after the first one.';
 COMMENT ON COLUMN @extschema@.outbox_workers.last_error IS 'The last error of the link, the settings or the database; errors of single messages are in outbox.last_error.';
 COMMENT ON COLUMN @extschema@.outbox_workers.last_error_at IS 'When that was.';
+COMMENT ON COLUMN @extschema@.outbox_workers.archive_error IS 'Why partitions of the archive cannot be made or dropped now, with the process ids of those who have it locked; NULL: they can, or another worker looks after them (worker 0 does).';
+COMMENT ON COLUMN @extschema@.outbox_workers.archive_error_since IS 'Since when that has been so.';
 
 --
 -- Counts, which are cheap however large the backlog is

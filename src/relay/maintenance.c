@@ -4,6 +4,10 @@
  *		Partitions of the archive: made ahead, dropped when they are old; and
  *		old rows of the history, which go in pieces.
  *
+ * In small steps, between which messages are published: a step is what one call of
+ * outbox_archive_maintain() does, in a transaction of its own.  Archive and history
+ * are apart, so that what stops the one does not stop the other.
+ *
  * Whoever waits for the lock that this needs holds up all who come after him, the
  * settling of other workers too, and this process publishes.  So nobody's lock is
  * waited for: while somebody reads the archive it is left alone and tried again.
@@ -20,12 +24,13 @@
 #include "shared.h"
 #include "store.h"
 #include "utils/memutils.h"
-#include "watchdog.h"
 
-/* Partitions of the archive are looked after this often. */
+/* Each is looked after this often. */
 #define MAINTAIN_MS		60000
 /* The same after an error. */
 #define RETRY_MS		5000
+/* Where a step leads to another one, they take no more than one part in so many. */
+#define STEP_SHARE		10
 /*
  * While somebody reads the archive: at first soon, as others who publish only
  * touch it for a moment, then less and less often.  Reported after so long.
@@ -33,10 +38,16 @@
 #define LOCKED_MS		100
 #define REPORT_MS		(10 * 60000)
 
-struct OutboxMaintenance
+typedef struct Chore
 {
 	OutboxMonoTime at;			/* the next time */
 	bool		failing;		/* the error is in the log */
+} Chore;
+
+struct OutboxMaintenance
+{
+	Chore		archive;
+	Chore		history;
 	/* Somebody has the archive locked. */
 	OutboxMonoTime locked_since;	/* unset: nobody */
 	uint32		locked_tries;
@@ -52,31 +63,49 @@ outbox_maintenance_create(MemoryContext cxt)
 bool
 outbox_maintenance_due(const OutboxMaintenance *maintenance, OutboxMonoTime now)
 {
-	return outbox_mono_reached(maintenance->at, now);
+	return outbox_mono_reached(maintenance->archive.at, now) ||
+		outbox_mono_reached(maintenance->history.at, now);
+}
+
+OutboxMonoTime
+outbox_maintenance_deadline(const OutboxMaintenance *maintenance)
+{
+	OutboxMonoTime deadline = maintenance->archive.at;
+
+	outbox_mono_earlier(&deadline, maintenance->history.at);
+	return deadline;
 }
 
 static void
-not_locked(OutboxMaintenance *maintenance)
+all_is_well(OutboxMaintenance *maintenance)
 {
 	if (maintenance->reported)
 		ereport(LOG, (errmsg("outbox relay can maintain the archive again")));
+	maintenance->archive.failing = false;
 	maintenance->locked_since = OUTBOX_MONO_UNSET;
 	maintenance->locked_tries = 0;
 	maintenance->reported = false;
+	outbox_slot_set_archive_error(NULL);
+}
+
+/* Who has the archive locked now: process ids, NULL if nobody has any more. */
+static char *
+find_lockers(MemoryContext scratch)
+{
+	char	   *pids;
+
+	if (!outbox_store_begin("looking for who has locked the archive", true))
+		return NULL;
+	pids = outbox_store_archive_lockers(scratch);
+	outbox_store_end(false);
+	return pids;
 }
 
 static void
-report_locked(OutboxMaintenance *maintenance, MemoryContext scratch)
+report_locked(OutboxMaintenance *maintenance, const char *pids)
 {
-	char	   *pids;
 	char		text[OUTBOX_TEXT_SIZE];
 
-	if (!outbox_store_begin("looking for who has locked the archive", true))
-		return;
-	pids = outbox_store_archive_lockers(scratch);
-	outbox_store_end(false);
-	if (pids == NULL)
-		return;
 	maintenance->reported = true;
 	snprintf(text, sizeof(text),
 			 "partitions of the archive cannot be made or dropped: it is locked by process %s",
@@ -89,143 +118,173 @@ report_locked(OutboxMaintenance *maintenance, MemoryContext scratch)
 			 errhint("Publishing goes on. Partitions are made and dropped when nobody reads outbox_archive; see pg_stat_activity for what these processes do.")));
 }
 
-static void
-note_locked(OutboxMaintenance *maintenance, MemoryContext scratch)
+static bool
+is_patient(const OutboxMaintenance *maintenance)
 {
+	return !OUTBOX_FAULT_LEAVES_OUT("patience") &&
+		!outbox_mono_reached(outbox_mono_plus(maintenance->locked_since,
+											  REPORT_MS),
+							 outbox_mono_now());
+}
+
+/* words: the server's, which do not say who it is. */
+static void
+note_locked(OutboxMaintenance *maintenance, const char *words,
+			MemoryContext scratch)
+{
+	char		text[OUTBOX_TEXT_SIZE];
+	char	   *pids;
+
 	if (!outbox_mono_is_set(maintenance->locked_since))
 		maintenance->locked_since = outbox_mono_now();
 	maintenance->locked_tries++;
-	maintenance->at =
+	maintenance->archive.at =
 		outbox_mono_after(outbox_backoff_ms(LOCKED_MS,
 											MAINTAIN_MS, maintenance->locked_tries,
 											pg_prng_uint32(&pg_global_prng_state)));
-	if (!maintenance->reported &&
-		(outbox_mono_reached(outbox_mono_plus(maintenance->locked_since,
-											  REPORT_MS),
-							 outbox_mono_now()) ||
-		 OUTBOX_FAULT_LEAVES_OUT("patience")))
-		report_locked(maintenance, scratch);
+	pids = find_lockers(scratch);
+	if (pids == NULL)
+		return;
+	snprintf(text, sizeof(text), "%s; held by process %s", words, pids);
+	outbox_slot_set_archive_error(text);
+	if (!maintenance->reported && !is_patient(maintenance))
+		report_locked(maintenance, pids);
 }
 
-/* Returns whether somebody's lock was in the way. */
-static bool
-note_error(OutboxMaintenance *maintenance, MemoryContext scratch)
+/*
+ * The transaction has failed.  Returns the server's words.  That somebody's lock
+ * was in the way (*locked) is not an error.
+ */
+static char *
+note_error(Chore *chore, bool *locked, MemoryContext scratch)
 {
 	ErrorData  *edata;
 
 	MemoryContextSwitchTo(scratch);
 	edata = CopyErrorData();
-	if (edata->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE)
-	{
-		FlushErrorState();
-		outbox_store_abort();
-		return true;
-	}
-	if (!maintenance->failing)
+	*locked = edata->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE;
+	if (!*locked && !chore->failing)
 		EmitErrorReport();
 	FlushErrorState();
 	outbox_store_abort();
+	if (*locked)
+		return edata->message;
 	outbox_slot_set_error(edata->message);
-	maintenance->failing = true;
-	maintenance->at = outbox_mono_after(RETRY_MS);
-	return false;
+	chore->failing = true;
+	chore->at = outbox_mono_after(RETRY_MS);
+	return edata->message;
 }
 
-/*
- * One step, in a transaction of its own; true: there may be another one.  Archive
- * and history are apart, so that what stops the one does not stop the other.
- */
-typedef bool (*Step) (OutboxMaintenance *maintenance, MemoryContext scratch);
+/* A step was made that began then, and there may be another one. */
+static void
+go_on(Chore *chore, OutboxMonoTime began)
+{
+	chore->at =
+		outbox_mono_after((STEP_SHARE - 1) *
+						  outbox_mono_ms_until(outbox_mono_now(), began));
+}
 
-static bool
+/* ----------------------------------------------------------------- archive */
+
+static void
 archive_step(OutboxMaintenance *maintenance, MemoryContext scratch)
 {
+	OutboxMonoTime began = outbox_mono_now();
 	char	   *done;
 
 	if (!outbox_store_begin("maintaining the archive", true))
 	{
 		/* A table has changed: after the round that looks it up. */
-		maintenance->at = OUTBOX_MONO_UNSET;
-		return false;
+		maintenance->archive.at = OUTBOX_MONO_UNSET;
+		return;
 	}
 	done = outbox_store_maintain_archive(outbox_retention_s, scratch);
 	if (done != NULL)
 		OUTBOX_FAULT("archiving");
 	outbox_store_end(false);
-	not_locked(maintenance);
-	if (done != NULL)
-		ereport(DEBUG1, (errmsg_internal("outbox archive: %s", done)));
-	return done != NULL;
-}
-
-static bool
-history_step(OutboxMaintenance *maintenance, MemoryContext scratch)
-{
-	bool		more;
-
-	(void) scratch;
-	if (outbox_history_retention_s < 0)
-		return false;
-	if (!outbox_store_begin("forgetting old history", true))
-	{
-		maintenance->at = OUTBOX_MONO_UNSET;
-		return false;
-	}
-	more = outbox_store_maintain_history(outbox_history_retention_s);
-	outbox_store_end(false);
-	return more;
-}
-
-typedef enum Outcome
-{
-	OUTCOME_DONE,
-	OUTCOME_LOCKED,				/* somebody's lock was in the way */
-	OUTCOME_FAILED
-} Outcome;
-
-static Outcome
-run_steps(OutboxMaintenance *maintenance, Step step, MemoryContext scratch)
-{
-	volatile bool again = true;
-	volatile Outcome outcome = OUTCOME_DONE;
-
-	for (int i = 0; i < 16 && again && !outbox_watchdog_stopping(); i++)
-	{
-		PG_TRY();
-		{
-			again = step(maintenance, scratch);
-		}
-		PG_CATCH();
-		{
-			outcome = note_error(maintenance, scratch) ?
-				OUTCOME_LOCKED : OUTCOME_FAILED;
-			again = false;
-		}
-		PG_END_TRY();
-	}
-	return outcome;
-}
-
-void
-outbox_maintenance_run(OutboxMaintenance *maintenance, MemoryContext scratch)
-{
-	Outcome		archive;
-	Outcome		history;
-
-	maintenance->at = outbox_mono_after(MAINTAIN_MS);
-	archive = run_steps(maintenance, archive_step, scratch);
-	history = run_steps(maintenance, history_step, scratch);
-	if (archive == OUTCOME_DONE && history == OUTCOME_DONE)
-		maintenance->failing = false;
-	if (archive != OUTCOME_LOCKED)
+	all_is_well(maintenance);
+	if (done == NULL)
 		return;
+	ereport(DEBUG1, (errmsg_internal("outbox archive: %s", done)));
+	go_on(&maintenance->archive, began);
+}
+
+static void
+run_archive(OutboxMaintenance *maintenance, MemoryContext scratch)
+{
+	char	   *words = NULL;
+	bool		locked = false;
+
+	maintenance->archive.at = outbox_mono_after(MAINTAIN_MS);
 	PG_TRY();
 	{
-		note_locked(maintenance, scratch);
+		archive_step(maintenance, scratch);
 	}
 	PG_CATCH();
 	{
-		(void) note_error(maintenance, scratch);
+		words = note_error(&maintenance->archive, &locked, scratch);
 	}
 	PG_END_TRY();
+	if (words != NULL)
+		outbox_slot_set_archive_error(words);
+	if (!locked)
+		return;
+	PG_TRY();
+	{
+		note_locked(maintenance, words, scratch);
+	}
+	PG_CATCH();
+	{
+		(void) note_error(&maintenance->archive, &locked, scratch);
+	}
+	PG_END_TRY();
+}
+
+/* ----------------------------------------------------------------- history */
+
+static void
+history_step(Chore *history)
+{
+	OutboxMonoTime began = outbox_mono_now();
+	bool		more;
+
+	if (!outbox_store_begin("forgetting old history", true))
+	{
+		history->at = OUTBOX_MONO_UNSET;
+		return;
+	}
+	more = outbox_store_maintain_history(outbox_history_retention_s);
+	outbox_store_end(false);
+	history->failing = false;
+	if (more)
+		go_on(history, began);
+}
+
+static void
+run_history(Chore *history, MemoryContext scratch)
+{
+	bool		locked;
+
+	history->at = outbox_mono_after(MAINTAIN_MS);
+	if (outbox_history_retention_s < 0)
+		return;
+	PG_TRY();
+	{
+		history_step(history);
+	}
+	PG_CATCH();
+	{
+		(void) note_error(history, &locked, scratch);
+	}
+	PG_END_TRY();
+}
+
+void
+outbox_maintenance_run(OutboxMaintenance *maintenance, OutboxMonoTime now,
+					   MemoryContext scratch)
+{
+	if (outbox_mono_reached(maintenance->archive.at, now))
+		run_archive(maintenance, scratch);
+	if (outbox_mono_reached(maintenance->history.at, now))
+		run_history(&maintenance->history, scratch);
 }

@@ -16,8 +16,9 @@ typedef struct OutboxMaintenance OutboxMaintenance;
 extern OutboxMaintenance *outbox_maintenance_create(MemoryContext cxt);
 extern bool outbox_maintenance_due(const OutboxMaintenance *maintenance,
 								   OutboxMonoTime now);
-/* In transactions of its own. */
+extern OutboxMonoTime outbox_maintenance_deadline(const OutboxMaintenance *maintenance);
+/* Of what is due a step each, in a transaction of its own. */
 extern void outbox_maintenance_run(OutboxMaintenance *maintenance,
-								   MemoryContext scratch);
+								   OutboxMonoTime now, MemoryContext scratch);
 
 #endif							/* OUTBOX_MAINTENANCE_H */

@@ -133,6 +133,13 @@ show_state(OutboxRelay *relay)
 
 /* -------------------------------------------------------------------- wait */
 
+/* The first worker of a database does, for all. */
+static bool
+maintains_archive(const OutboxRelay *relay)
+{
+	return outbox_database_attached(relay->database) && MySlot->worker == 0;
+}
+
 static OutboxMonoTime
 next_deadline(OutboxRelay *relay, OutboxMonoTime now)
 {
@@ -148,6 +155,9 @@ next_deadline(OutboxRelay *relay, OutboxMonoTime now)
 		outbox_mono_earlier(&deadline,
 							outbox_database_retry_at(relay->database));
 	outbox_mono_earlier(&deadline, outbox_relay_link_deadline(relay, now));
+	if (maintains_archive(relay))
+		outbox_mono_earlier(&deadline,
+							outbox_maintenance_deadline(relay->maintenance));
 	return deadline;
 }
 
@@ -221,9 +231,9 @@ turn(OutboxRelay *relay)
 		outbox_relay_round(relay);
 	if (outbox_database_leaving(relay->database))
 		return false;
-	if (outbox_database_attached(relay->database) && MySlot->worker == 0 &&
+	if (maintains_archive(relay) &&
 		outbox_maintenance_due(relay->maintenance, now))
-		outbox_maintenance_run(relay->maintenance, relay->scratch);
+		outbox_maintenance_run(relay->maintenance, now, relay->scratch);
 
 	if (!outbox_enabled || outbox_database_mismatch(relay->database))
 		stand_by(relay);

@@ -45,9 +45,11 @@ typedef struct SlotCopy
 	TimestampTz since;
 	TimestampTz started_at;
 	TimestampTz last_error_at;
+	TimestampTz archive_error_since;
 	uint32		in_flight;
 	char		broker[OUTBOX_TEXT_SIZE];
 	char		last_error[OUTBOX_TEXT_SIZE];
+	char		archive_error[OUTBOX_TEXT_SIZE];
 } SlotCopy;
 
 Datum
@@ -94,6 +96,8 @@ copy_slot(OutboxSlot *slot, SlotCopy *copy)
 	copy->last_error_at = slot->last_error_at;
 	memcpy(copy->broker, slot->broker, sizeof(copy->broker));
 	memcpy(copy->last_error, slot->last_error, sizeof(copy->last_error));
+	copy->archive_error_since = slot->archive_error_since;
+	memcpy(copy->archive_error, slot->archive_error, sizeof(copy->archive_error));
 	SpinLockRelease(&slot->mutex);
 	copy->in_flight = pg_atomic_read_u32(&slot->counters.in_flight);
 	if (ours && waits_for_standby(copy->pid, commit_since))
@@ -149,7 +153,7 @@ outbox_claims(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-#define STATS_COLS 16
+#define STATS_COLS 18
 
 Datum
 outbox_worker_stats(PG_FUNCTION_ARGS)
@@ -190,6 +194,10 @@ outbox_worker_stats(PG_FUNCTION_ARGS)
 		values[n] = text_or_null(copy.last_error, &nulls[n]);
 		n++;
 		values[n] = time_or_null(copy.last_error_at, &nulls[n]);
+		n++;
+		values[n] = text_or_null(copy.archive_error, &nulls[n]);
+		n++;
+		values[n] = time_or_null(copy.archive_error_since, &nulls[n]);
 		n++;
 		Assert(n == STATS_COLS);
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);

@@ -28,6 +28,8 @@ clear_history(OutboxSlot *slot)
 	pg_atomic_write_u64(&slot->counters.reconnects, 0);
 	slot->last_error[0] = '\0';
 	slot->last_error_at = 0;
+	slot->archive_error[0] = '\0';
+	slot->archive_error_since = 0;
 	slot->broker[0] = '\0';
 }
 
@@ -278,6 +280,26 @@ outbox_slot_set_error(const char *error)
 		return;
 	strlcpy(MySlot->last_error, text, sizeof(MySlot->last_error));
 	MySlot->last_error_at = now;
+	SpinLockRelease(&MySlot->mutex);
+}
+
+void
+outbox_slot_set_archive_error(const char *error)
+{
+	char		text[OUTBOX_TEXT_SIZE];
+	TimestampTz now;
+
+	if (error == NULL && MySlot->archive_error_since == 0)
+		return;
+	now = GetCurrentTimestamp();
+	outbox_shared_copy_text(text, sizeof(text), error != NULL ? error : "");
+	if (!outbox_slot_lock_mine())
+		return;
+	strlcpy(MySlot->archive_error, text, sizeof(MySlot->archive_error));
+	if (error == NULL)
+		MySlot->archive_error_since = 0;
+	else if (MySlot->archive_error_since == 0)
+		MySlot->archive_error_since = now;
 	SpinLockRelease(&MySlot->mutex);
 }
 

@@ -474,10 +474,12 @@ outbox_store_maintain_history(int retention_s)
 									   SPI_tuptable->tupdesc, 1, &isnull)) > 0;
 }
 
+/* Not pg_partition_tree(), which waits for whoever has one of them to itself. */
 #define LOCKERS_SQL \
-	"SELECT pg_catalog.string_agg(DISTINCT l.pid::text, ', ')" \
-	" FROM pg_catalog.pg_partition_tree($1::pg_catalog.regclass) t" \
-	" JOIN pg_catalog.pg_locks l ON l.locktype = 'relation'" \
+	"WITH RECURSIVE t(relid) AS (SELECT $1::pg_catalog.regclass::oid UNION ALL" \
+	" SELECT i.inhrelid FROM t JOIN pg_catalog.pg_inherits i ON i.inhparent = t.relid)" \
+	" SELECT pg_catalog.string_agg(DISTINCT l.pid::text, ', ')" \
+	" FROM t JOIN pg_catalog.pg_locks l ON l.locktype = 'relation'" \
 	" AND l.relation = t.relid" \
 	" AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d" \
 	" WHERE d.datname = pg_catalog.current_database())" \

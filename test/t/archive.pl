@@ -34,6 +34,7 @@ my $parts = q{SELECT string_agg(to_date(right(c.relname, 8), 'YYYYMMDD')
 $node->wait_sql($parts, '0 1 2');
 
 # Old ones to be dropped, and one to be made, while somebody reads.
+$node->hold_relay;
 $node->sql('SELECT outbox_pause()');
 $node->sql(<<'SQL');
 DO $$
@@ -62,11 +63,17 @@ my $offset = $node->log_end;
 # a new worker looks after the archive at once, and reports without patience
 append_to_file($node->data_dir . '/outbox_fault.patience', '');
 $node->sql('SELECT outbox_worker_restart()');
+$node->fault_over;
 $node->sql('SELECT outbox_resume()');
 $node->wait_sql('SELECT state FROM outbox_status', 'idle');
 $node->wait_log(qr/cannot maintain the archive.*process \Q$reader_pid\E\./s, $offset);
 like($node->sql('SELECT last_error FROM outbox_status'), qr/locked by process \Q$reader_pid\E\b/,
 	'who has locked the archive is shown');
+
+like($node->sql('SELECT archive_error FROM outbox_workers WHERE worker = 0'),
+	qr/^could not obtain lock on relation "public\.outbox_archive(?:_default)?"; held by process .*\b\Q$reader_pid\E\b/,
+	q{in the server's words});
+my $since = $node->sql('SELECT archive_error_since FROM outbox_workers WHERE worker = 0');
 
 # Enqueued in one session, so that a message costs no process.
 my $session = $node->session;
@@ -110,11 +117,16 @@ is($node->sql($parts), '-5 -4 -3 0 1', 'the partitions are as they were');
 unlike($node->log_text($offset), qr/lock timeout/, q{and nobody's wait ended in an error});
 is(scalar(() = $node->log_text($offset) =~ /cannot maintain the archive/g), 1, 'one line in the log');
 
+is($node->sql('SELECT archive_error_since FROM outbox_workers WHERE worker = 0'),
+	$since, 'since then it has been so');
+
 $session->quit;
 $reader->query_safe('COMMIT');
 $reader->quit;
 $node->wait_sql($parts, '0 1 2', 60);
 $node->wait_log(qr/can maintain the archive again/, $offset);
+is($node->sql('SELECT archive_error, archive_error_since FROM outbox_workers'),
+	'|', 'nothing is wrong any more');
 $checker->check('a long reader of the archive', \@records, interruptions => 0);
 $node->stop;
 done_testing();

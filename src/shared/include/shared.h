@@ -173,8 +173,10 @@ typedef struct OutboxSlot
 	TimestampTz commit_since;	/* in a synchronous commit, 0: not */
 	TimestampTz started_at;
 	TimestampTz last_error_at;
+	TimestampTz archive_error_since;	/* 0: all is well with the archive */
 	char		broker[OUTBOX_TEXT_SIZE];
 	char		last_error[OUTBOX_TEXT_SIZE];
+	char		archive_error[OUTBOX_TEXT_SIZE];
 
 	OutboxCounters counters;
 
@@ -258,6 +260,11 @@ extern void outbox_slot_set_committing(bool committing);
 /* Texts are in the database's encoding; what does not fit is cut. */
 extern void outbox_slot_set_broker(const char *broker);
 extern void outbox_slot_set_error(const char *error);
+/*
+ * Why partitions of the archive cannot be made or dropped now; NULL: they can.
+ * Unlike the last error it goes when it is over, and nothing else replaces it.
+ */
+extern void outbox_slot_set_archive_error(const char *error);
 extern const char *outbox_worker_state_name(OutboxWorkerState state);
 
 /*

@@ -282,12 +282,13 @@ BEGIN
 		ordering = NEW.ordering, on_failed = NEW.on_failed,
 		paused = NEW.paused, enqueue_roles = NEW.enqueue_roles,
 		paused_by = NEW.paused_by, paused_at = NEW.paused_at,
-		pause_reason = NEW.pause_reason
+		pause_reason = NEW.pause_reason,
+		failed_route = NEW.failed_route
 	WHERE r.name = NEW.name
 		AND (r.exchange, r.exchange_type, r.routing_key, r.max_attempts,
 			 r.ordering, r.on_failed, r.paused)
 			= ('outbox', 'topic', '{event_type}', 10, 'key', 'skip', false)
-		AND r.enqueue_roles IS NULL;
+		AND r.enqueue_roles IS NULL AND r.failed_route IS NULL;
 	IF FOUND THEN
 		RETURN NULL;
 	END IF;
@@ -733,6 +734,43 @@ TO pg_monitor;
 /* Whoever could read outbox_status before still can. */
 SELECT @extschema@.outbox_update_rights('@extschema@.outbox_relay_state()', f.new)
 FROM pg_catalog.unnest(ARRAY['@extschema@.outbox_backlog()', '@extschema@.outbox_database_stats()']::pg_catalog.regprocedure[]) f (new);
+
+--
+-- Dead letters: where a message goes that is given up
+--
+
+ALTER TABLE @extschema@.outbox_route ADD COLUMN failed_route text;
+
+COMMENT ON COLUMN @extschema@.outbox_route.failed_route IS
+'Route on which a message goes on that is given up on this one (a dead letter): by its template, with its attempts counted from 0 and the reason in the header x-outbox-death. NULL: it becomes failed.';
+
+CREATE FUNCTION @extschema@.outbox_failed_route_trigger()
+RETURNS trigger
+AS 'MODULE_PATHNAME', 'outbox_failed_route_trigger'
+LANGUAGE C;
+
+COMMENT ON FUNCTION @extschema@.outbox_failed_route_trigger() IS
+'Sees to it that outbox_route.failed_route names a route (23503 if not), and that a chain of failed routes has an end (22023 if not).';
+
+REVOKE ALL ON FUNCTION @extschema@.outbox_failed_route_trigger() FROM PUBLIC;
+
+CREATE TRIGGER outbox_route_failed_route
+	AFTER INSERT OR DELETE OR UPDATE OF name, failed_route ON @extschema@.outbox_route
+	FOR EACH ROW EXECUTE FUNCTION @extschema@.outbox_failed_route_trigger();
+
+/* A partition has the comments that the archive had when it was made. */
+DO $$
+DECLARE
+	part pg_catalog.regclass;
+BEGIN
+	FOR part IN
+		SELECT t.relid FROM pg_catalog.pg_partition_tree('@extschema@.outbox_archive') t
+	LOOP
+		EXECUTE pg_catalog.format('COMMENT ON COLUMN %s.route IS %L', part,
+			'Destination as it was enqueued; of a dead letter, the failed_route on which it was published.');
+	END LOOP;
+END
+$$;
 
 -- changes end here
 

@@ -79,6 +79,7 @@ CREATE TABLE @extschema@.outbox_route (
 	paused_by name,
 	paused_at timestamptz,
 	pause_reason text,
+	failed_route text,
 	CONSTRAINT outbox_route_default_exchange
 		CHECK (exchange <> '' OR exchange_type IS NULL)
 );
@@ -111,6 +112,8 @@ COMMENT ON COLUMN @extschema@.outbox_route.paused_at IS
 'When that was; NULL: not paused.';
 COMMENT ON COLUMN @extschema@.outbox_route.pause_reason IS
 'Why, as given to outbox_pause(); NULL: not paused, or none was given.';
+COMMENT ON COLUMN @extschema@.outbox_route.failed_route IS
+'Route on which a message goes on that is given up on this one (a dead letter): by its template, with its attempts counted from 0 and the reason in the header x-outbox-death. NULL: it becomes failed.';
 
 --
 -- Messages
@@ -316,12 +319,13 @@ BEGIN
 		ordering = NEW.ordering, on_failed = NEW.on_failed,
 		paused = NEW.paused, enqueue_roles = NEW.enqueue_roles,
 		paused_by = NEW.paused_by, paused_at = NEW.paused_at,
-		pause_reason = NEW.pause_reason
+		pause_reason = NEW.pause_reason,
+		failed_route = NEW.failed_route
 	WHERE r.name = NEW.name
 		AND (r.exchange, r.exchange_type, r.routing_key, r.max_attempts,
 			 r.ordering, r.on_failed, r.paused)
 			= ('outbox', 'topic', '{event_type}', 10, 'key', 'skip', false)
-		AND r.enqueue_roles IS NULL;
+		AND r.enqueue_roles IS NULL AND r.failed_route IS NULL;
 	IF FOUND THEN
 		RETURN NULL;
 	END IF;
@@ -348,6 +352,14 @@ LANGUAGE C;
 COMMENT ON FUNCTION @extschema@.outbox_route_removal_trigger() IS
 'Keeps a route that has messages: DELETE, TRUNCATE and renaming wait for transactions that have enqueued, and are errors (23503) when there are messages.';
 
+CREATE FUNCTION @extschema@.outbox_failed_route_trigger()
+RETURNS trigger
+AS 'MODULE_PATHNAME', 'outbox_failed_route_trigger'
+LANGUAGE C;
+
+COMMENT ON FUNCTION @extschema@.outbox_failed_route_trigger() IS
+'Sees to it that outbox_route.failed_route names a route (23503 if not), and that a chain of failed routes has an end (22023 if not).';
+
 CREATE TRIGGER outbox_route_removal
 	BEFORE DELETE OR TRUNCATE OR UPDATE OF name ON @extschema@.outbox_route
 	FOR EACH STATEMENT EXECUTE FUNCTION @extschema@.outbox_route_removal_trigger();
@@ -360,6 +372,9 @@ CREATE TRIGGER outbox_route_truncated
 CREATE TRIGGER outbox_route_check
 	BEFORE INSERT OR UPDATE ON @extschema@.outbox_route
 	FOR EACH ROW EXECUTE FUNCTION @extschema@.outbox_route_trigger();
+CREATE TRIGGER outbox_route_failed_route
+	AFTER INSERT OR DELETE OR UPDATE OF name, failed_route ON @extschema@.outbox_route
+	FOR EACH ROW EXECUTE FUNCTION @extschema@.outbox_failed_route_trigger();
 CREATE TRIGGER outbox_route_default
 	BEFORE INSERT ON @extschema@.outbox_route
 	FOR EACH ROW WHEN (NEW.name = 'default' AND @extschema@.outbox_restoring())
@@ -476,7 +491,7 @@ COMMENT ON TABLE @extschema@.outbox_archive_default IS
 'Published messages of days that had no partition of their own.';
 COMMENT ON COLUMN @extschema@.outbox_archive.seq IS 'Order of enqueue.';
 COMMENT ON COLUMN @extschema@.outbox_archive.id IS 'The AMQP message_id.';
-COMMENT ON COLUMN @extschema@.outbox_archive.route IS 'Destination as it was enqueued.';
+COMMENT ON COLUMN @extschema@.outbox_archive.route IS 'Destination as it was enqueued; of a dead letter, the failed_route on which it was published.';
 COMMENT ON COLUMN @extschema@.outbox_archive.event_type IS 'As enqueued.';
 COMMENT ON COLUMN @extschema@.outbox_archive.aggregate_type IS 'As enqueued.';
 COMMENT ON COLUMN @extschema@.outbox_archive.aggregate_id IS 'As enqueued.';
@@ -1329,6 +1344,7 @@ REVOKE ALL ON FUNCTION
 	@extschema@.outbox_adopt(),
 	@extschema@.outbox_route_trigger(),
 	@extschema@.outbox_route_removal_trigger(),
+	@extschema@.outbox_failed_route_trigger(),
 	@extschema@.outbox_route_default_trigger(),
 	@extschema@.outbox_archive_maintain(interval),
 	@extschema@.outbox_enqueue(text, jsonb, text, text, jsonb, text, text, jsonb, timestamptz, uuid),

@@ -104,21 +104,24 @@ outbox_link_burst_end(OutboxLink *link)
 	return link->in_burst ? finish(link, AMQP_STATUS_OK) : OUTBOX_LINK_OK;
 }
 
+typedef const char *(*Encode) (const OutboxMessage *message,
+							   MemoryContext scratch, OutboxEncoded *out);
+
 /*
- * Encodes into the link's scratch context.  What is the message's own fault
+ * Encodes into scratch.  What is the message's own fault
  * (characters, size, depth) becomes a reason; anything else is thrown on, with
  * the burst ended properly.
  */
 static const char *
-encode(OutboxLink *link, const OutboxMessage *message, OutboxEncoded *encoded)
+encode(OutboxLink *link, const OutboxMessage *message, Encode what,
+	   MemoryContext scratch, OutboxEncoded *encoded)
 {
 	MemoryContext old = CurrentMemoryContext;
 	const char *volatile reason = NULL;
 
-	MemoryContextReset(link->scratch);
 	PG_TRY();
 	{
-		reason = outbox_encode(message, link->scratch, encoded);
+		reason = what(message, scratch, encoded);
 	}
 	PG_CATCH();
 	{
@@ -131,7 +134,7 @@ encode(OutboxLink *link, const OutboxMessage *message, OutboxEncoded *encoded)
 			(void) outbox_link_burst_end(link);
 			PG_RE_THROW();
 		}
-		MemoryContextSwitchTo(link->scratch);
+		MemoryContextSwitchTo(scratch);
 		error = CopyErrorData();
 		FlushErrorState();
 		reason = error->message;
@@ -156,6 +159,19 @@ check_encodable(const OutboxLink *link, const OutboxEncoded *encoded,
 	if (encoded->body.len > link->target.max_body)
 		return "the body is larger than outbox.max_message_size";
 	return NULL;
+}
+
+bool
+outbox_link_has_header_room(OutboxLink *link, const OutboxMessage *message,
+							size_t bytes)
+{
+	OutboxEncoded encoded;
+	int64		room = link->frame_max > 0 ? link->frame_max : OUTBOX_FRAME_MAX;
+
+	/* The link's own scratch may have the rest of a message that is being sent. */
+	return encode(link, message, outbox_encode_header, CurrentMemoryContext,
+				  &encoded) == NULL &&
+		encoded.header_size + bytes <= room - OUTBOX_FRAME_OVERHEAD;
 }
 
 /* Method and header of a message on the wire. */
@@ -249,7 +265,8 @@ outbox_link_publish(OutboxLink *link, const OutboxMessage *message,
 		!has_room(link, Min((int64) message->size, usual_part(link))))
 		return OUTBOX_LINK_AGAIN;
 
-	reason = encode(link, message, &encoded);
+	MemoryContextReset(link->scratch);
+	reason = encode(link, message, outbox_encode, link->scratch, &encoded);
 	if (reason == NULL)
 		reason = check_encodable(link, &encoded, exchange_bytes, key_bytes);
 	if (reason != NULL)

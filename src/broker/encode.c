@@ -294,8 +294,8 @@ encode_body(const OutboxMessage *message, amqp_bytes_t *body)
 }
 
 const char *
-outbox_encode(const OutboxMessage *message, MemoryContext scratch,
-			  OutboxEncoded *out)
+outbox_encode_header(const OutboxMessage *message, MemoryContext scratch,
+					 OutboxEncoded *out)
 {
 	MemoryContext old = MemoryContextSwitchTo(scratch);
 	const char *reason;
@@ -307,8 +307,21 @@ outbox_encode(const OutboxMessage *message, MemoryContext scratch,
 		reason = encode_headers(message, &out->properties);
 	if (reason == NULL)
 		reason = measure(out);
-	if (reason == NULL)
-		encode_body(message, &out->body);
 	MemoryContextSwitchTo(old);
 	return reason;
+}
+
+const char *
+outbox_encode(const OutboxMessage *message, MemoryContext scratch,
+			  OutboxEncoded *out)
+{
+	const char *reason = outbox_encode_header(message, scratch, out);
+	MemoryContext old;
+
+	if (reason != NULL)
+		return reason;
+	old = MemoryContextSwitchTo(scratch);
+	encode_body(message, &out->body);
+	MemoryContextSwitchTo(old);
+	return NULL;
 }

@@ -35,4 +35,9 @@ typedef struct OutboxEncoded
 extern const char *outbox_encode(const OutboxMessage *message,
 								 MemoryContext scratch, OutboxEncoded *out);
 
+/* The same without the body. */
+extern const char *outbox_encode_header(const OutboxMessage *message,
+										MemoryContext scratch,
+										OutboxEncoded *out);
+
 #endif							/* OUTBOX_ENCODE_H */

@@ -19,6 +19,7 @@ typedef struct OutboxRoute
 	char	   *exchange_type;	/* NULL: it has to exist */
 	char	   *routing_key;	/* template */
 	int			max_attempts;
+	char	   *failed_route;	/* name of where goes what is given up, or NULL */
 	bool		ordered;
 	bool		block_on_failed;
 	bool		paused;

@@ -657,6 +657,24 @@ outbox_queue_failed(OutboxQueue *queue, OutboxItem *item, bool give_up)
 		advance_key(queue, key);
 }
 
+void
+outbox_queue_moved(OutboxQueue *queue, OutboxItem *item)
+{
+	OutboxKey  *key = item->key;
+
+	Assert(item->state == OUTBOX_ITEM_REJECTED);
+	dlist_delete(&item->node);
+	queue->nrejected--;
+	if (key != NULL)
+	{
+		skip_from(key, item->message->seq);
+		drop_waiting(queue, key, 0);
+	}
+	free_item(queue, item);
+	if (key != NULL)
+		advance_key(queue, key);
+}
+
 /* ------------------------------------------------------------------- holds */
 
 void

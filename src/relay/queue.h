@@ -186,6 +186,11 @@ extern void outbox_queue_settled(OutboxQueue *queue, OutboxItem *item);
 /* The same for a REJECTED one; give_up: it is 'failed' now. */
 extern void outbox_queue_failed(OutboxQueue *queue, OutboxItem *item,
 								bool give_up);
+/*
+ * A REJECTED one is a row of another route now, which is to be read again; its key
+ * goes on with that row.
+ */
+extern void outbox_queue_moved(OutboxQueue *queue, OutboxItem *item);
 
 /* Holds a key because its row seq is locked by somebody. */
 extern void outbox_queue_hold_locked(OutboxQueue *queue, int64 hash, int64 seq,

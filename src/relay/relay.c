@@ -360,7 +360,6 @@ relay_create(void)
 	relay->reader = outbox_reader_create(cxt, relay->queue, relay->routes);
 	relay->sweep = outbox_sweep_create(cxt);
 	relay->unflushed = outbox_unflushed_create(cxt);
-	relay->settler = outbox_settler_create(cxt, relay->queue, relay->unflushed);
 	relay->timers = outbox_timers_create(cxt);
 	relay->maintenance = outbox_maintenance_create(cxt);
 	relay->database = outbox_database_create(cxt);
@@ -370,6 +369,8 @@ relay_create(void)
 	relay->sender = outbox_sender_create(cxt);
 	relay->blame = outbox_blame_create(cxt, relay->queue);
 	outbox_relay_link_create(relay);
+	relay->settler = outbox_settler_create(cxt, relay->queue, relay->unflushed,
+										   relay->routes, relay->link);
 	relay->waiting = outbox_waiting_create(cxt, relay->link);
 	outbox_relay_load_config(relay);
 	return relay;

@@ -79,6 +79,36 @@ outbox_routes_find(OutboxRoutes *routes, const char *name)
 	return route;
 }
 
+/*
+ * Nobody can make a chain without an end, or leave one without its next route,
+ * except past the triggers, as logical replication does.
+ */
+OutboxRoute *
+outbox_routes_failed(OutboxRoutes *routes, const OutboxRoute *route,
+					 const char **why)
+{
+	OutboxRoute *failed;
+	OutboxRoute *next;
+	int			left = list_length(routes->list);
+
+	*why = NULL;
+	if (route->failed_route == NULL)
+		return NULL;
+	failed = find_route(routes->list, route->failed_route);
+	if (failed == NULL)
+	{
+		*why = "which does not exist";
+		return NULL;
+	}
+	for (next = failed; next != NULL && next != route && left > 0; left--)
+		next = next->failed_route == NULL ? NULL :
+			find_route(routes->list, next->failed_route);
+	if (next == NULL)
+		return failed;
+	*why = "which leads back to it";
+	return NULL;
+}
+
 bool
 outbox_route_waits(const OutboxRoute *route)
 {
@@ -163,11 +193,14 @@ update_route(OutboxRoute *route, OutboxRoute *loaded)
 	pfree(route->routing_key);
 	if (route->exchange_type != NULL)
 		pfree(route->exchange_type);
+	if (route->failed_route != NULL)
+		pfree(route->failed_route);
 	route->shown = loaded->shown;
 	route->exchange = loaded->exchange;
 	route->exchange_type = loaded->exchange_type;
 	route->routing_key = loaded->routing_key;
 	route->max_attempts = loaded->max_attempts;
+	route->failed_route = loaded->failed_route;
 	route->ordered = loaded->ordered;
 	route->block_on_failed = loaded->block_on_failed;
 	route->paused = loaded->paused;

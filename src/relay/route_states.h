@@ -40,6 +40,14 @@ extern OutboxRoute *outbox_routes_find(OutboxRoutes *routes,
 extern void outbox_routes_load(OutboxRoutes *routes, OutboxControl *control,
 							   int64 end, OutboxResumed *resumed);
 
+/*
+ * Where goes what is given up on this route?  NULL: nowhere, and *why, if not NULL,
+ * says why not although it should.
+ */
+extern OutboxRoute *outbox_routes_failed(OutboxRoutes *routes,
+										 const OutboxRoute *route,
+										 const char **why);
+
 extern bool outbox_route_waits(const OutboxRoute *route);
 /* Rows of the route from seq on are in the table only. */
 extern void outbox_route_skip(OutboxRoute *route, int64 seq);

@@ -11,6 +11,7 @@
 #include "access/xlog.h"
 #include "backoff.h"
 #include "common/pg_prng.h"
+#include "dead_letter.h"
 #include "recheck.h"
 #include "settler.h"
 #include "shared.h"
@@ -30,6 +31,8 @@ struct OutboxSettler
 {
 	OutboxQueue *queue;
 	OutboxUnflushed *unflushed;
+	OutboxRoutes *routes;
+	OutboxLink *link;
 	int			nstuck;			/* CONFIRMED items whose row is locked */
 	int			nstuck_rejected;	/* the same of REJECTED ones */
 	OutboxMonoTime unstick_at;	/* try these again; unset: none */
@@ -39,12 +42,15 @@ struct OutboxSettler
 
 OutboxSettler *
 outbox_settler_create(MemoryContext cxt, OutboxQueue *queue,
-					  OutboxUnflushed *unflushed)
+					  OutboxUnflushed *unflushed, OutboxRoutes *routes,
+					  OutboxLink *link)
 {
 	OutboxSettler *settler = MemoryContextAllocZero(cxt, sizeof(OutboxSettler));
 
 	settler->queue = queue;
 	settler->unflushed = unflushed;
+	settler->routes = routes;
+	settler->link = link;
 	return settler;
 }
 
@@ -86,7 +92,8 @@ outbox_settler_wanted(OutboxSettler *settler, OutboxMonoTime now)
 }
 
 static void
-collect_failure(OutboxSettling *settling, OutboxItem *item)
+collect_failure(OutboxSettler *settler, OutboxSettling *settling,
+				OutboxItem *item)
 {
 	OutboxFailure *failure = &settling->failures[settling->nrejected];
 	int			attempts = item->message->attempts + 1;
@@ -95,6 +102,9 @@ collect_failure(OutboxSettling *settling, OutboxItem *item)
 	failure->id = item->message->id;
 	failure->reason = item->reason;
 	failure->give_up = item->hopeless || attempts >= item->route->max_attempts;
+	failure->death = failure->give_up ?
+		outbox_dead_letter(settler->routes, settler->link, item,
+						   &failure->reason) : NULL;
 	failure->retry_ms = outbox_backoff_ms(outbox_retry_initial_ms,
 										  outbox_retry_max_ms, attempts,
 										  pg_prng_uint32(&pg_global_prng_state));
@@ -115,6 +125,7 @@ outbox_settler_collect(OutboxSettler *settler, OutboxSettling *settling)
 	settling->rejected = palloc(sizeof(OutboxItem *) * (queue->nrejected + 1));
 	settling->failures = palloc(sizeof(OutboxFailure) * (queue->nrejected + 1));
 	settling->rejected_remains = palloc0(sizeof(bool) * (queue->nrejected + 1));
+	settling->moved = palloc(sizeof(OutboxItem *) * (queue->nrejected + 1));
 
 	dlist_foreach(iter, &queue->confirmed)
 	{
@@ -138,7 +149,7 @@ outbox_settler_collect(OutboxSettler *settler, OutboxSettling *settling)
 	passed = 0;
 	dlist_foreach(iter, &queue->rejected)
 		if (passed++ >= settler->nstuck_rejected)
-			collect_failure(settling,
+			collect_failure(settler, settling,
 							dlist_container(OutboxItem, node, iter.cur));
 }
 
@@ -170,6 +181,31 @@ outbox_settler_run(OutboxSettler *settler, OutboxSettling *settling)
 							   settling->rejected_remains);
 }
 
+static void
+rejection_committed(OutboxSettler *settler, OutboxSettling *settling, int i)
+{
+	const OutboxFailure *failure = &settling->failures[i];
+	OutboxItem *item = settling->rejected[i];
+	OutboxCount what = failure->death != NULL ? OUTBOX_COUNT_DEAD_LETTERED :
+		failure->give_up ? OUTBOX_COUNT_FAILED : OUTBOX_COUNT_RETRIED;
+
+	if (settling->rejected_remains[i])
+	{
+		outbox_queue_remains(settler->queue, item);
+		settler->nstuck_rejected++;
+		return;
+	}
+	outbox_stats_count(item->route->stats, what, 1);
+	if (what == OUTBOX_COUNT_DEAD_LETTERED)
+	{
+		settling->moved[settling->nmoved++] = item;
+		return;
+	}
+	outbox_queue_failed(settler->queue, item, failure->give_up);
+	pg_atomic_fetch_add_u64(failure->give_up ? &MySlot->counters.failed :
+							&MySlot->counters.retried, 1);
+}
+
 void
 outbox_settler_committed(OutboxSettler *settler, OutboxSettling *settling)
 {
@@ -193,21 +229,7 @@ outbox_settler_committed(OutboxSettler *settler, OutboxSettling *settling)
 		nsettled++;
 	}
 	for (int i = 0; i < settling->nrejected; i++)
-	{
-		bool		give_up = settling->failures[i].give_up;
-
-		if (settling->rejected_remains[i])
-		{
-			outbox_queue_remains(settler->queue, settling->rejected[i]);
-			settler->nstuck_rejected++;
-			continue;
-		}
-		outbox_stats_count(settling->rejected[i]->route->stats,
-						   give_up ? OUTBOX_COUNT_FAILED : OUTBOX_COUNT_RETRIED, 1);
-		outbox_queue_failed(settler->queue, settling->rejected[i], give_up);
-		pg_atomic_fetch_add_u64(give_up ? &MySlot->counters.failed :
-								&MySlot->counters.retried, 1);
-	}
+		rejection_committed(settler, settling, i);
 	pg_atomic_fetch_add_u64(&MySlot->counters.published, nsettled);
 
 	settler->settle_at = OUTBOX_MONO_UNSET;
@@ -221,6 +243,15 @@ outbox_settler_committed(OutboxSettler *settler, OutboxSettling *settling)
 							 XactLastCommitEnd);
 	}
 	outbox_unflushed_check(settler->unflushed);
+}
+
+int64
+outbox_settler_moved(OutboxSettler *settler, OutboxItem *item)
+{
+	int64		seq = item->message->seq;
+
+	outbox_queue_moved(settler->queue, item);
+	return seq;
 }
 
 /* ------------------------------------------------------------------ timers */

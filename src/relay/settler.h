@@ -10,7 +10,9 @@
 #ifndef OUTBOX_SETTLER_H
 #define OUTBOX_SETTLER_H
 
+#include "broker.h"
 #include "queue.h"
+#include "route_states.h"
 #include "settings.h"
 #include "store.h"
 #include "unflushed.h"
@@ -29,6 +31,8 @@ typedef struct OutboxSettling
 	OutboxItem **rejected;
 	OutboxFailure *failures;
 	bool	   *rejected_remains;	/* locked by somebody */
+	int			nmoved;
+	OutboxItem **moved;			/* to other routes, when that is committed */
 	bool		taken_away;		/* rows of rejected ones, by somebody */
 } OutboxSettling;
 
@@ -37,7 +41,9 @@ typedef struct OutboxSettling
 
 extern OutboxSettler *outbox_settler_create(MemoryContext cxt,
 											OutboxQueue *queue,
-											OutboxUnflushed *unflushed);
+											OutboxUnflushed *unflushed,
+											OutboxRoutes *routes,
+											OutboxLink *link);
 
 /* Confirmed and rejected items that can be settled now. */
 extern int	outbox_settler_ready(const OutboxSettler *settler);
@@ -48,6 +54,12 @@ extern void outbox_settler_run(OutboxSettler *settler,
 							   OutboxSettling *settling);
 extern void outbox_settler_committed(OutboxSettler *settler,
 									 OutboxSettling *settling);
+/*
+ * One that has moved leaves memory; its number is returned, as it is a row that has to
+ * be read.  To be called when the claim of the same round is committed, too: that has
+ * passed these rows, which were in memory.
+ */
+extern int64 outbox_settler_moved(OutboxSettler *settler, OutboxItem *item);
 
 /* When something is to be settled; and when what is locked is tried again. */
 extern OutboxMonoTime outbox_settler_deadline(const OutboxSettler *settler);

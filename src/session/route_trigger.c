@@ -8,7 +8,6 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
-#include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "check.h"
 #include "column_types.h"
@@ -16,6 +15,7 @@
 #include "deferred.h"
 #include "executor/spi.h"
 #include "fired.h"
+#include "look_up.h"
 #include "owner.h"
 #include "restore.h"
 #include "shared.h"
@@ -27,7 +27,6 @@
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
-#include "utils/snapmgr.h"
 #include "wake.h"
 
 PG_FUNCTION_INFO_V1(outbox_change_trigger);
@@ -181,39 +180,11 @@ messages_relid(Relation rel)
 	"SELECT route FROM %s.outbox" \
 	" WHERE $1 IS NULL OR route OPERATOR(pg_catalog.=) $1 LIMIT 1"
 
-/*
- * Is there a message for that route (NULL: for any)?  With all that is committed,
- * whatever the transaction's snapshot is; returns its route, or NULL.
- */
+/* A message for that route (NULL: for any): its route, or NULL. */
 static char *
 find_message(Relation rel, const char *route)
 {
-	Oid			types[1] = {TEXTOID};
-	Datum		values[1] = {(Datum) 0};
-	const char *schema = get_namespace_name(RelationGetNamespace(rel));
-	MemoryContext caller = CurrentMemoryContext;
-	OutboxActing acting;
-	char	   *found = NULL;
-
-	if (route != NULL)
-		values[0] = CStringGetTextDatum(route);
-	/* What the command itself has written counts: WITH d AS (DELETE ...) INSERT. */
-	CommandCounterIncrement();
-	SPI_connect();
-	outbox_act_begin(&acting, rel->rd_rel->relowner, true);
-	PushActiveSnapshot(GetLatestSnapshot());
-	if (SPI_execute_with_args(psprintf(IN_USE_SQL, quote_identifier(schema)), 1,
-							  types, values, route == NULL ? "n" : NULL, true,
-							  1) != SPI_OK_SELECT)
-		elog(ERROR, "could not read outbox");
-	if (SPI_processed > 0)
-		found = MemoryContextStrdup(caller,
-									SPI_getvalue(SPI_tuptable->vals[0],
-												 SPI_tuptable->tupdesc, 1));
-	PopActiveSnapshot();
-	outbox_act_end(&acting);
-	SPI_finish();
-	return found;
+	return outbox_look_up(rel, IN_USE_SQL, route);
 }
 
 static char *

@@ -342,11 +342,13 @@ outbox_store_attach(char *version, size_t size)
 #define ROUTE_ORDERED		6
 #define ROUTE_BLOCK			7
 #define ROUTE_PAUSED		8
+#define ROUTE_FAILED_ROUTE	9
 #define ROUTES_SQL \
 	"SELECT name, coalesce(exchange, ''), exchange_type," \
 	" coalesce(routing_key, ''), coalesce(max_attempts, 1)::pg_catalog.int4," \
 	" coalesce(ordering = 'key', true), coalesce(on_failed = 'block', false)," \
-	" coalesce(paused, false) FROM %s.outbox_route WHERE name IS NOT NULL"
+	" coalesce(paused, false), failed_route" \
+	" FROM %s.outbox_route WHERE name IS NOT NULL"
 
 static bool
 get_bool(int row, int column)
@@ -395,6 +397,7 @@ outbox_store_load_routes(MemoryContext cxt, OutboxControl *control)
 		route->exchange = get_utf8(row, ROUTE_EXCHANGE, cxt);
 		route->exchange_type = get_utf8(row, ROUTE_EXCHANGE_TYPE, cxt);
 		route->routing_key = get_utf8(row, ROUTE_ROUTING_KEY, cxt);
+		route->failed_route = get_utf8(row, ROUTE_FAILED_ROUTE, cxt);
 		route->max_attempts =
 			DatumGetInt32(SPI_getbinval(SPI_tuptable->vals[row],
 										SPI_tuptable->tupdesc,

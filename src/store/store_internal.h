@@ -99,6 +99,17 @@ extern void outbox_store_fence_row(TransactionId xid);
 extern int	outbox_store_settle_direct(const OutboxSettled *rows, int n,
 									   bool archive, bool *remains);
 
+/* store_settle.c */
+
+/* What is not ours to trust, as text of this database: '?' where it has no form. */
+extern Datum outbox_store_text(const char *utf8);
+extern Datum outbox_store_array(Datum *elems, int n, Oid type);
+
+/* store_dead_letter.c */
+
+/* Moves those that have a death, of which there are some; returns their ids by SPI. */
+extern void outbox_store_move(const OutboxFailure *failures, int n);
+
 /* store_message.c */
 
 /* An ERROR when one of these columns is null: its NOT NULL was taken away. */

@@ -229,10 +229,10 @@ outbox_store_settle(const OutboxSettled *rows, int n, bool archive,
  * The broker's words as text of this database.  They are not ours to trust:
  * what has no place in the database's encoding must not fail the settling.
  */
-static Datum
-reason_datum(const char *reason)
+Datum
+outbox_store_text(const char *utf8)
 {
-	char	   *copy = pstrdup(reason);
+	char	   *copy = pstrdup(utf8);
 
 	if (GetDatabaseEncoding() != PG_UTF8 ||
 		!pg_verify_mbstr(PG_UTF8, copy, (int) strlen(copy), true))
@@ -242,13 +242,22 @@ reason_datum(const char *reason)
 	return CStringGetTextDatum(copy);
 }
 
-bool
-outbox_store_fail(const OutboxFailure *failures, int n, bool *remains)
+Datum
+outbox_store_array(Datum *elems, int n, Oid type)
+{
+	int16		len;
+	bool		byval;
+	char		align;
+
+	get_typlenbyvalalign(type, &len, &byval, &align);
+	return PointerGetDatum(construct_array(elems, n, type, len, byval, align));
+}
+
+/* Those that stay on their routes; returns how many that should be. */
+static int
+count_attempts(const OutboxFailure *failures, int n)
 {
 	static OutboxStatement statement;
-	static OutboxStatement pending;
-	bool	   *updated;
-	bool		all = true;
 	static const Oid types[] = {
 		UUIDARRAYOID, TEXTARRAYOID, INT8ARRAYOID, BOOLARRAYOID
 	};
@@ -257,41 +266,76 @@ outbox_store_fail(const OutboxFailure *failures, int n, bool *remains)
 	Datum	   *waits = palloc(sizeof(Datum) * n);
 	Datum	   *ends = palloc(sizeof(Datum) * n);
 	Datum		values[4];
+	int			count = 0;
 
 	for (int i = 0; i < n; i++)
 	{
-		ids[i] = UUIDPGetDatum(&failures[i].id);
-		reasons[i] = reason_datum(failures[i].reason);
-		waits[i] = Int64GetDatum(failures[i].retry_ms);
-		ends[i] = BoolGetDatum(failures[i].give_up);
+		if (failures[i].death != NULL)
+			continue;
+		ids[count] = UUIDPGetDatum(&failures[i].id);
+		reasons[count] = outbox_store_text(failures[i].reason);
+		waits[count] = Int64GetDatum(failures[i].retry_ms);
+		ends[count++] = BoolGetDatum(failures[i].give_up);
 	}
-	values[0] = PointerGetDatum(construct_array(ids, n, UUIDOID, UUID_LEN,
-												false, TYPALIGN_CHAR));
-	values[1] = PointerGetDatum(construct_array(reasons, n, TEXTOID, -1, false,
-												TYPALIGN_INT));
-	values[2] = PointerGetDatum(construct_array(waits, n, INT8OID, sizeof(int64),
-												FLOAT8PASSBYVAL,
-												TYPALIGN_DOUBLE));
-	values[3] = PointerGetDatum(construct_array(ends, n, BOOLOID, 1, true,
-												TYPALIGN_CHAR));
+	if (count == 0)
+		return 0;
+	values[0] = outbox_store_array(ids, count, UUIDOID);
+	values[1] = outbox_store_array(reasons, count, TEXTOID);
+	values[2] = outbox_store_array(waits, count, INT8OID);
+	values[3] = outbox_store_array(ends, count, BOOLOID);
 	outbox_store_execute(outbox_store_plan(&statement,
 										   psprintf(FAIL_SQL,
 													outbox_store_schema(),
 													outbox_store_schema()),
 										   4, types),
 						 values, NULL, SPI_OK_UPDATE_RETURNING);
-	memset(remains, 0, sizeof(bool) * n);
-	if (SPI_processed == (uint64) n)
+	return count;
+}
+
+/* Those of the messages that are there, and still pending. */
+static void
+find_pending(const OutboxFailure *failures, int n)
+{
+	static OutboxStatement statement;
+	Datum	   *ids = palloc(sizeof(Datum) * n);
+	Datum		array;
+
+	for (int i = 0; i < n; i++)
+		ids[i] = UUIDPGetDatum(&failures[i].id);
+	array = outbox_store_array(ids, n, UUIDOID);
+	outbox_store_execute(outbox_store_plan(&statement,
+										   psprintf(STILL_PENDING_SQL,
+													outbox_store_schema()),
+										   1, id_types),
+						 &array, NULL, SPI_OK_SELECT);
+}
+
+bool
+outbox_store_fail(const OutboxFailure *failures, int n, bool *remains)
+{
+	bool	   *updated = palloc0(sizeof(bool) * n);
+	int			nstay = count_attempts(failures, n);
+	uint64		count = 0;
+	bool		all = true;
+
+	if (nstay > 0)
+	{
+		count = SPI_processed;
+		mark_ids(&failures[0].id, sizeof(failures[0]), n, updated);
+	}
+	if (nstay < n)
+	{
+		outbox_store_move(failures, n);
+		count += SPI_processed;
+		mark_ids(&failures[0].id, sizeof(failures[0]), n, updated);
+	}
+	for (int i = 0; i < n; i++)
+		remains[i] = false;
+	if (count == (uint64) n)
 		return true;
 
 	/* The rest was taken away by somebody, or is locked: then it is there. */
-	updated = palloc0(sizeof(bool) * n);
-	mark_ids(&failures[0].id, sizeof(failures[0]), n, updated);
-	outbox_store_execute(outbox_store_plan(&pending,
-										   psprintf(STILL_PENDING_SQL,
-													outbox_store_schema()),
-										   1, types),
-						 values, NULL, SPI_OK_SELECT);
+	find_pending(failures, n);
 	mark_ids(&failures[0].id, sizeof(failures[0]), n, remains);
 	for (int i = 0; i < n; i++)
 	{

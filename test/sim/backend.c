@@ -239,7 +239,7 @@ change_row(SimOp op, SimRow *row, SimVersion *version)
 			version->failed = false;
 			version->attempts = 0;
 			version->available_at = 0;
-			if (!sim_config.block[row->route])
+			if (!sim_config.block[version->route])
 				row->touched = true;
 			updated(row, version);
 			break;

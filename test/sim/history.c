@@ -79,6 +79,7 @@ static const struct
 	{"ordered", offsetof(SimConfig, ordered), SIM_ROUTES},
 	{"block", offsetof(SimConfig, block), SIM_ROUTES},
 	{"max_attempts", offsetof(SimConfig, max_attempts), SIM_ROUTES},
+	{"failed_route", offsetof(SimConfig, failed_route), SIM_ROUTES},
 };
 
 static int *
@@ -484,6 +485,9 @@ draw_config(SimConfig *config)
 		config->ordered[i] = i == 0 || chance(75);
 		config->block[i] = chance(40);
 		config->max_attempts[i] = 1 + below(4);
+		/* Chains of them have an end. */
+		if (i + 1 < SIM_ROUTES && chance(30))
+			config->failed_route[i] = 2 + i + below(SIM_ROUTES - 1 - i);
 	}
 }
 

@@ -298,7 +298,7 @@ lost_channel(OutboxLink *link)
 		row->hopeless |= kind == 1;
 	}
 	if (open == 1 && kind == 2)
-		sim_routes[row->route].waited = true;
+		sim_routes[sim_row_route(row)].waited = true;
 	(void) lost(link, "the channel is closed");
 	link->error.fault = OUTBOX_FAULT_CHANNEL;
 	link->error.message = true;
@@ -357,6 +357,13 @@ outbox_link_declare(OutboxLink *link, const char *exchange, const char *type,
 		if (strcmp(exchange, sim_route_name(i)) == 0)
 			sim_routes[i].waited = true;
 	return OUTBOX_LINK_REFUSED;
+}
+
+bool
+outbox_link_has_header_room(OutboxLink *link, const OutboxMessage *message,
+							size_t bytes)
+{
+	return true;
 }
 
 bool

@@ -67,7 +67,7 @@ check_once(const SimRow *row)
 static bool
 has_order(const SimRow *row)
 {
-	return row->key != 0 && sim_config.ordered[row->route] && !row->scheduled &&
+	return row->key != 0 && sim_config.ordered[sim_row_route(row)] && !row->scheduled &&
 		!row->silent && !row->touched;
 }
 
@@ -76,14 +76,15 @@ static bool
 comes_before(const SimRow *a, const SimRow *b)
 {
 	const SimTx *tx = &sim_txs[a->inserted_by];
+	int			route = sim_row_route(a);
 
 	if (a->key != b->key || a->seq >= b->seq || !has_order(a))
 		return false;
 	if (tx->state != TX_COMMITTED || tx->order > b->inserted_order)
 		return false;
 	/* A route that waits takes its rows out of the order of the others. */
-	return a->route == b->route ||
-		(!sim_routes[a->route].waited && !sim_routes[b->route].waited);
+	return route == sim_row_route(b) ||
+		(!sim_routes[route].waited && !sim_routes[sim_row_route(b)].waited);
 }
 
 static void
@@ -112,11 +113,11 @@ check_order(const SimRow *row)
 static void
 check_unconfirmed(const SimRow *row)
 {
-	if (row->key == 0 || !sim_config.ordered[row->route])
+	if (row->key == 0 || !sim_config.ordered[sim_row_route(row)])
 		return;
 	for (int i = 0; i < sim_nrows; i++)
 		if (sim_rows[i] != row && sim_rows[i]->key == row->key &&
-			sim_rows[i]->flight == ROW_SENT && sim_config.ordered[sim_rows[i]->route])
+			sim_rows[i]->flight == ROW_SENT && sim_config.ordered[sim_row_route(sim_rows[i])])
 			sim_broken("unconfirmed", "rows %d and %d of a key are unconfirmed together",
 					   sim_rows[i]->label, row->label);
 }
@@ -157,7 +158,7 @@ check_window(void)
 static void
 check_paused(const SimRow *row)
 {
-	const SimRoute *route = &sim_routes[row->route];
+	const SimRoute *route = &sim_routes[sim_row_route(row)];
 
 	if (route->paused && route->paused_turn >= 0 && sim_turns > route->paused_turn + 1)
 		sim_broken("paused", "row %d is published on a route that is paused", row->label);
@@ -182,7 +183,7 @@ check_starved(const SimRow *row)
 	if (sim_config.window < 8 || row->told_worker != sim_worker_number ||
 		row->key != 0 || row->times_sent > 0 || row->told_sends < 0 ||
 		row->was_locked || row->scheduled || row->touched ||
-		sim_txs[row->inserted_by].rows > SMALL || sim_routes[row->route].waited ||
+		sim_txs[row->inserted_by].rows > SMALL || sim_routes[sim_row_route(row)].waited ||
 		sim_sends - row->told_sends <= limit)
 		return;
 	for (int i = 0; i < sim_nrows; i++)
@@ -262,10 +263,25 @@ sim_oracle_settled(SimRow *row)
 	row->settled_by = sim_relay_tx;
 }
 
-void
-sim_oracle_failed(SimRow *row, int attempts, bool give_up)
+/* Nothing is failed that has somewhere to go, and nothing else goes there. */
+static void
+check_moved(const SimRow *row, int from, bool give_up, bool moved)
 {
-	int			max = sim_config.max_attempts[row->route];
+	int			target = sim_config.failed_route[from] - 1;
+
+	if (moved != (give_up && target >= 0))
+		sim_broken("deadletter", "row %d %s", row->label,
+				   moved ? "goes to another route, and is not given up" :
+				   "is given up, and does not go to the failed route");
+	if (moved && sim_row_route(row) != target)
+		sim_broken("deadletter", "row %d goes to route %d and not to %d", row->label,
+				   sim_row_route(row), target);
+}
+
+void
+sim_oracle_failed(SimRow *row, int from, int attempts, bool give_up, bool moved)
+{
+	int			max = sim_config.max_attempts[from];
 
 	/* The transaction before may have failed. */
 	if (row->settled_by != 0 && sim_txs[row->settled_by].state == TX_ABORTED)
@@ -280,7 +296,9 @@ sim_oracle_failed(SimRow *row, int attempts, bool give_up)
 	if (!give_up && (attempts >= max || row->hopeless))
 		sim_broken("attempts", "row %d is not given up after %d of %d attempts", row->label,
 				   attempts, max);
-	if (give_up && !sim_config.block[row->route])
+	check_moved(row, from, give_up, moved);
+	/* What goes on has the order that it had, if it had one. */
+	if (moved ? !sim_config.ordered[from] : give_up && !sim_config.block[from])
 		row->touched = true;
 	row->settled_by = sim_relay_tx;
 	row->flight = ROW_REJECTED;
@@ -306,8 +324,8 @@ sim_oracle_turn(void)
 static bool
 is_held(const SimRow *row, const SimVersion *current)
 {
-	return sim_row_locked(row) || sim_routes[row->route].paused ||
-		(current->failed && sim_config.block[row->route]);
+	return sim_row_locked(row) || sim_routes[sim_row_route(row)].paused ||
+		(current->failed && sim_config.block[sim_row_route(row)]);
 }
 
 static bool

@@ -55,6 +55,7 @@ typedef struct SimConfig
 	int			ordered[SIM_ROUTES];
 	int			block[SIM_ROUTES];
 	int			max_attempts[SIM_ROUTES];
+	int			failed_route[SIM_ROUTES];	/* 0: none; else one more than its number */
 } SimConfig;
 
 /* The steps, with their names and what they do. */
@@ -237,6 +238,7 @@ typedef struct SimVersion
 	int			xmax;			/* 0: none */
 	int64		available_at;	/* 0: none */
 	int			attempts;
+	int			route;
 	bool		failed;
 	bool		truncated;		/* xmax is a TRUNCATE */
 	struct SimVersion *older;
@@ -257,7 +259,6 @@ typedef struct SimRow
 	int64		seq;
 	pg_uuid_t	id;
 	int			key;			/* 0: none */
-	int			route;
 	int			size;
 	int			inserted_by;
 	int			inserted_order; /* visible transactions by then */
@@ -322,6 +323,7 @@ extern SimVersion *sim_row_lockable(SimRow *row, int tx);
 extern SimVersion *sim_row_update(SimRow *row, SimVersion *current, int tx);
 extern void sim_row_delete(SimRow *row, SimVersion *current, int tx);
 extern bool sim_row_locked(const SimRow *row);
+extern int	sim_row_route(const SimRow *row);	/* as it is, or is about to be */
 extern void sim_store_truncate(bool restart);
 extern void sim_store_invalidate(void);
 extern int64 sim_key_hash(int key);
@@ -384,7 +386,9 @@ extern void sim_oracle_published(SimRow *row);
 extern void sim_oracle_answered(SimRow *row, bool ack);
 extern void sim_oracle_link_lost(void);
 extern void sim_oracle_settled(SimRow *row);
-extern void sim_oracle_failed(SimRow *row, int attempts, bool give_up);
+/* moved: to another route, from which it came. */
+extern void sim_oracle_failed(SimRow *row, int from, int attempts, bool give_up,
+							  bool moved);
 extern void sim_oracle_process_ends(bool clean);
 extern void sim_oracle_turn(void);
 /* At rest: everything that can be is sent. */

@@ -223,7 +223,6 @@ sim_row_add(int tx, int label, int key, int route, int64 due, int size)
 	row->id.data[0] = 1;
 	memcpy(&row->id.data[8], &label, sizeof(label));
 	row->key = key;
-	row->route = route;
 	row->size = size;
 	row->inserted_by = tx;
 	row->inserted_order = sim_visible;
@@ -231,6 +230,7 @@ sim_row_add(int tx, int label, int key, int route, int64 due, int size)
 	row->version = make_version();
 	row->version->xmin = tx;
 	row->version->available_at = due;
+	row->version->route = route;
 	row->scheduled = due != 0;
 	sim_txs[tx].wrote = true;
 	sim_txs[tx].rows++;
@@ -274,6 +274,16 @@ bool
 sim_row_locked(const SimRow *row)
 {
 	return sim_tx_open(row->locker);
+}
+
+int
+sim_row_route(const SimRow *row)
+{
+	const SimVersion *version = row->version;
+
+	while (sim_txs[version->xmin].state == TX_ABORTED && version->older != NULL)
+		version = version->older;
+	return version->route;
 }
 
 SimVersion *
@@ -527,6 +537,8 @@ outbox_store_load_routes(MemoryContext cxt, OutboxControl *control)
 		route->exchange = pstrdup(sim_route_name(i));
 		route->routing_key = pstrdup("k");
 		route->max_attempts = sim_config.max_attempts[i];
+		if (sim_config.failed_route[i] != 0)
+			route->failed_route = pstrdup(sim_route_name(sim_config.failed_route[i] - 1));
 		route->ordered = sim_config.ordered[i];
 		route->block_on_failed = sim_config.block[i];
 		route->paused = sim_routes[i].paused;
@@ -594,12 +606,13 @@ is_waiting(const SimVersion *version)
 }
 
 static bool
-is_excluded(const OutboxClaim *claim, const SimRow *row)
+is_excluded(const OutboxClaim *claim, const SimRow *row,
+			const SimVersion *seen)
 {
 	ListCell   *cell;
 
 	foreach(cell, claim->excluded_routes)
-		if (strcmp(lfirst(cell), sim_route_name(row->route)) == 0)
+		if (strcmp(lfirst(cell), sim_route_name(seen->route)) == 0)
 			return true;
 	if (claim->one_key)
 		return row->key == 0 || sim_key_hash(row->key) != claim->key_hash;
@@ -658,7 +671,7 @@ make_message(const SimRow *row, const SimVersion *version, MemoryContext cxt)
 	message->id = row->id;
 	message->attempts = version->attempts;
 	message->available_at = version->available_at;
-	message->route = sim_route_name(row->route);
+	message->route = sim_route_name(version->route);
 	message->event_type = "e";
 	if (row->key != 0)
 	{
@@ -715,7 +728,7 @@ outbox_store_claim(const OutboxClaim *claim)
 		if (row->seq > claim->upto)
 			break;
 		seen = seen_version(row);
-		if (seen == NULL || !is_ready(seen) || is_excluded(claim, row))
+		if (seen == NULL || !is_ready(seen) || is_excluded(claim, row, seen))
 			continue;
 		if (!claim_row(claim, row, seen, false, &count))
 			break;
@@ -763,7 +776,7 @@ outbox_store_claim_due(const OutboxClaim *claim, TimestampTz after_due,
 		SimVersion *seen = seen_version(row);
 
 		if (seen == NULL || !is_waiting(seen) ||
-			seen->available_at > GetCurrentTimestamp() || is_excluded(claim, row) ||
+			seen->available_at > GetCurrentTimestamp() || is_excluded(claim, row, seen) ||
 			seen->available_at < after_due ||
 			(seen->available_at == after_due && row->seq <= after_seq))
 			continue;
@@ -789,7 +802,7 @@ visit_row(const SimRow *row, const SimVersion *version, OutboxRowVisit visit,
 	found.failed = version->failed;
 	found.keyed = row->key != 0;
 	found.key_hash = row->key != 0 ? sim_key_hash(row->key) : 0;
-	found.route = sim_route_name(row->route);
+	found.route = sim_route_name(version->route);
 	sim_learn(row->label);
 	visit(&found, arg);
 }
@@ -808,7 +821,7 @@ outbox_store_list(const OutboxClaim *claim, OutboxRowVisit visit)
 		if (row->seq > claim->upto)
 			break;
 		seen = seen_version(row);
-		if (seen == NULL || !is_ready(seen) || is_excluded(claim, row))
+		if (seen == NULL || !is_ready(seen) || is_excluded(claim, row, seen))
 			continue;
 		count++;
 		visit_row(row, seen, visit, claim->arg);
@@ -897,7 +910,7 @@ outbox_store_list_holders(int worker, int nworkers, OutboxRowVisit visit,
 		if (seen == NULL || row->key == 0)
 			continue;
 		if ((is_waiting(seen) && seen->attempts > 0) ||
-			(seen->failed && sim_config.block[row->route]))
+			(seen->failed && sim_config.block[seen->route]))
 			visit_row(row, seen, visit, arg);
 	}
 }
@@ -951,6 +964,29 @@ outbox_store_settle(const OutboxSettled *settled, int n, bool archive,
 	}
 }
 
+static void
+count_attempt(SimRow *row, SimVersion *version, const OutboxFailure *failure)
+{
+	int			from = version->route;
+	int			attempts = version->attempts + 1;
+
+	version->attempts = attempts;
+	version->failed = failure->give_up;
+	version->available_at = failure->give_up ? 0 :
+		GetCurrentTimestamp() + failure->retry_ms * 1000;
+	if (failure->death != NULL)
+	{
+		version->attempts = 0;
+		version->failed = false;
+		for (int i = 0; i < SIM_ROUTES; i++)
+			if (strcmp(failure->death->target, sim_route_name(i)) == 0)
+				version->route = i;
+		sim_trace("    %d goes to %s", row->label, failure->death->target);
+	}
+	sim_oracle_failed(row, from, attempts, failure->give_up,
+					  failure->death != NULL);
+}
+
 bool
 outbox_store_fail(const OutboxFailure *failures, int n, bool *remains)
 {
@@ -976,11 +1012,7 @@ outbox_store_fail(const OutboxFailure *failures, int n, bool *remains)
 		if (version == NULL)
 			continue;
 		version = sim_row_update(row, version, sim_relay_tx);
-		version->attempts++;
-		version->failed = failure->give_up;
-		version->available_at = failure->give_up ? 0 :
-			GetCurrentTimestamp() + failure->retry_ms * 1000;
-		sim_oracle_failed(row, version->attempts, failure->give_up);
+		count_attempt(row, version, failure);
 	}
 	return all;
 }
@@ -1078,7 +1110,7 @@ sim_store_hash(uint64 hash)
 				hash = mix(hash, max->order);
 			}
 			hash = mix(hash, version->available_at);
-			hash = mix(hash, version->attempts * 2 + version->failed);
+			hash = mix(hash, version->attempts * 8 + version->route * 2 + version->failed);
 		}
 	}
 	for (int i = 0; i < SIM_ROUTES; i++)

@@ -33,6 +33,7 @@ my %ROLE_OF = (
 	'Examples: INSERT INTO outbox' => 'orm',
 	'Examples: SELECT outbox_enqueue' => 'app',
 	'Routes: INSERT INTO outbox_route' => 'admin',
+	'Dead letters: INSERT INTO outbox_route' => 'admin',
 	'Each event once: CREATE TABLE processed_messages' => 'admin',
 	'Five alerts: -- 1. Nothing' => \@MONITORS,
 	'Five alerts: SELECT route, last_error' => 'operator',

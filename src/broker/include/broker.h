@@ -156,6 +156,14 @@ extern OutboxLinkStatus outbox_link_publish(OutboxLink *link,
 extern OutboxLinkStatus outbox_link_burst_end(OutboxLink *link);
 
 /*
+ * Could the message be sent if its headers were so many bytes longer?  Asked of its
+ * headers and properties only, and of the frames that the broker has agreed to.
+ */
+extern bool outbox_link_has_header_room(OutboxLink *link,
+										const OutboxMessage *message,
+										size_t bytes);
+
+/*
  * Where the bytes are, counted from when the link was opened: published counts
  * all those of the messages that publish has taken; of them acknowledged have
  * surely arrived at the other end of the TCP connection.

@@ -14,6 +14,7 @@
  * store_message.c	from a row to a message
  * store_settle.c	what became of claimed messages
  * store_settle_direct.c	the same without a statement
+ * store_dead_letter.c	what is given up, and goes to another route
  *
  *-------------------------------------------------------------------------
  */
@@ -208,18 +209,37 @@ typedef struct OutboxSettled
 extern void outbox_store_settle(const OutboxSettled *rows, int n, bool archive,
 								bool *remains);
 
+/*
+ * A message that is given up, and goes to the failed_route of its route.  Strings
+ * are UTF-8, as in OutboxMessage.
+ */
+typedef struct OutboxDeath
+{
+	const char *target;			/* route that it goes to */
+	const char *route;			/* route, exchange and routing key that it had */
+	const char *exchange;
+	const char *routing_key;
+	const char *reason;			/* one word */
+	int			attempts;
+} OutboxDeath;
+
+/* Name of the header that tells of that. */
+#define OUTBOX_DEATH_HEADER	"x-outbox-death"
+
 /* A failed attempt. */
 typedef struct OutboxFailure
 {
 	pg_uuid_t	id;
 	const char *reason;
 	int64		retry_ms;		/* wait before the next attempt */
-	bool		give_up;		/* becomes failed */
+	bool		give_up;		/* becomes failed, unless */
+	const OutboxDeath *death;	/* this is not NULL */
 } OutboxFailure;
 
 /*
- * Rows that somebody has locked are left, and marked in remains (n bools).  Returns
- * false when some are not there any more, or not pending.
+ * Rows that somebody has locked are left, and marked in remains (n bools), and so
+ * are those whose death has a target that does not exist.  Returns false when some
+ * are not there any more, or not pending.
  */
 extern bool outbox_store_fail(const OutboxFailure *failures, int n,
 							  bool *remains);

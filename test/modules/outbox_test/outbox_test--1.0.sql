@@ -75,7 +75,7 @@ CREATE FUNCTION outbox_test_settle(tids tid[], seqs bigint[], ids uuid[],
 RETURNS boolean[] AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
 
 CREATE FUNCTION outbox_test_fail(ids uuid[], reason bytea,
-	retry_ms bigint DEFAULT 1000, give_up boolean DEFAULT false)
+	retry_ms bigint DEFAULT 1000, give_up boolean DEFAULT false, target text DEFAULT '')
 RETURNS boolean[] AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
 
 CREATE FUNCTION outbox_test_routes(

@@ -339,7 +339,10 @@ outbox_test_settle(PG_FUNCTION_ARGS)
 	return bool_array(remains, n);
 }
 
-/* One failed attempt of each message, all for the same reason. */
+/*
+ * One failed attempt of each message, all for the same reason; given up, they go to
+ * the route target if that is not empty.
+ */
 Datum
 outbox_test_fail(PG_FUNCTION_ARGS)
 {
@@ -348,14 +351,19 @@ outbox_test_fail(PG_FUNCTION_ARGS)
 	char	   *reason = VARDATA_ANY(PG_GETARG_BYTEA_PP(1));
 	int			len = (int) VARSIZE_ANY_EXHDR(PG_GETARG_BYTEA_PP(1));
 	OutboxFailure *failures = palloc0(sizeof(OutboxFailure) * Max(n, 1));
+	OutboxDeath death = {.route = "r\303\266ute", .exchange = "x", .routing_key = "a.\"b\"",
+		.reason = "returned", .attempts = 3};
 	bool	   *remains;
 
+	death.target = text_to_cstring(PG_GETARG_TEXT_PP(4));
 	for (int i = 0; i < n; i++)
 	{
 		failures[i].id = ids[i];
 		failures[i].reason = pnstrdup(reason, len);
 		failures[i].retry_ms = PG_GETARG_INT64(2);
 		failures[i].give_up = PG_GETARG_BOOL(3);
+		if (death.target[0] != '\0')
+			failures[i].death = &death;
 	}
 	remains = palloc0(sizeof(bool) * Max(n, 1));
 	begin();

@@ -19,6 +19,7 @@
 #include "../../../src/store/store.c"
 #include "../../../src/store/store_control.c"
 #include "../../../src/store/store_claim.c"
+#include "../../../src/store/store_dead_letter.c"
 #include "../../../src/store/store_fence.c"
 #include "../../../src/store/store_holders.c"
 #include "../../../src/store/store_message.c"

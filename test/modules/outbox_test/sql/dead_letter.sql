@@ -1,0 +1,42 @@
+-- Given up, and to another route: the row of a dead letter.
+SELECT outbox_test_worker_session();
+\set SHOW_CONTEXT never
+
+INSERT INTO outbox_route (name, exchange, routing_key) VALUES ('dead', 'dlx', 'dead.{event_type}');
+-- the one that stays is not among those that go
+INSERT INTO outbox (event_type, payload, aggregate_type, aggregate_id, headers, routing_key, attempts, available_at) VALUES
+	('plain', '1', 't', '1', NULL, NULL, 2, '2000-01-01'),
+	('more', '2', NULL, NULL, '{"h": 1, "x-outbox-death": "forged"}', 'own', 0, NULL),
+	('again', '3', NULL, NULL, '{"x-outbox-death": [{"route": "first"}]}', NULL, 0, NULL),
+	('stays', '4', NULL, NULL, NULL, NULL, 0, NULL);
+CREATE TEMP TABLE before AS SELECT * FROM outbox;
+SELECT outbox_test_fail(array_agg(id), 'NO_ROUTE "k"', give_up => true, target => 'dead')
+FROM outbox WHERE event_type <> 'stays';
+SELECT event_type, route, status, attempts, available_at, last_error, routing_key FROM outbox ORDER BY seq;
+-- its number, id, key and content are what they were
+SELECT count(*) FROM outbox o JOIN before b USING (seq, id, event_type, created_at, origin)
+WHERE (o.payload, o.aggregate_type, o.aggregate_id, o.properties)
+	IS NOT DISTINCT FROM (b.payload, b.aggregate_type, b.aggregate_id, b.properties);
+SELECT event_type, headers - 'x-outbox-death' AS other, jsonb_array_length(headers -> 'x-outbox-death') AS deaths,
+	(headers #> '{x-outbox-death,0}') - 'time' AS newest
+FROM outbox WHERE event_type <> 'stays' ORDER BY seq;
+SELECT headers #> '{x-outbox-death,1}' AS first,
+	(headers #>> '{x-outbox-death,0,time}')::timestamptz BETWEEN now() - interval '1 minute' AND clock_timestamp() AS now,
+	headers #>> '{x-outbox-death,0,time}' LIKE '20__-__-__T__:__:__.___Z' AS iso
+FROM outbox WHERE event_type = 'again';
+
+-- It is claimed like any other
+SELECT event_type, route, attempts FROM outbox_test_claim() ORDER BY seq;
+
+-- A route that has gone meanwhile gets nothing; the row remains, for another verdict
+SELECT outbox_test_fail(array_agg(id), 'late', give_up => true, target => 'gone') FROM outbox WHERE event_type = 'stays';
+SELECT route, status, attempts, last_error FROM outbox WHERE event_type = 'stays';
+
+-- What is not pending, or not there, is nobody's
+UPDATE outbox SET status = 'failed' WHERE event_type = 'stays';
+SELECT outbox_test_fail(array_agg(id), 'late', give_up => true, target => 'dead') FROM outbox WHERE event_type = 'stays';
+SELECT outbox_test_fail('{00000000-0000-0000-0000-000000000000}', 'x', give_up => true, target => 'dead');
+SELECT route, status FROM outbox WHERE event_type = 'stays';
+
+TRUNCATE outbox;
+DELETE FROM outbox_route WHERE name = 'dead';

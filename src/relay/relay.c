@@ -140,6 +140,19 @@ maintains_archive(const OutboxRelay *relay)
 	return outbox_database_attached(relay->database) && MySlot->worker == 0;
 }
 
+/* A job adds to what is to be published, so only where something can be. */
+static bool
+may_run_job(OutboxRelay *relay)
+{
+	return MySlot->worker == 0 && outbox_jobs_wanted(relay->jobs) &&
+		outbox_enabled && outbox_database_attached(relay->database) &&
+		outbox_database_has_started(relay->database) &&
+		!outbox_database_failing(relay->database) &&
+		!outbox_control_doubtful(relay->control) &&
+		!outbox_control_paused(relay->control) &&
+		outbox_link_state(relay->link) == OUTBOX_LINK_OPEN;
+}
+
 static OutboxMonoTime
 next_deadline(OutboxRelay *relay, OutboxMonoTime now)
 {
@@ -158,6 +171,8 @@ next_deadline(OutboxRelay *relay, OutboxMonoTime now)
 	if (maintains_archive(relay))
 		outbox_mono_earlier(&deadline,
 							outbox_maintenance_deadline(relay->maintenance));
+	if (may_run_job(relay))
+		outbox_mono_earlier(&deadline, outbox_jobs_at(relay->jobs));
 	return deadline;
 }
 
@@ -234,6 +249,9 @@ turn(OutboxRelay *relay)
 	if (maintains_archive(relay) &&
 		outbox_maintenance_due(relay->maintenance, now))
 		outbox_maintenance_run(relay->maintenance, now, relay->scratch);
+	if (may_run_job(relay) &&
+		outbox_mono_reached(outbox_jobs_at(relay->jobs), now))
+		outbox_jobs_run(relay->jobs, relay->scratch);
 
 	if (!outbox_enabled || outbox_database_mismatch(relay->database))
 		stand_by(relay);
@@ -362,6 +380,7 @@ relay_create(void)
 	relay->unflushed = outbox_unflushed_create(cxt);
 	relay->timers = outbox_timers_create(cxt);
 	relay->maintenance = outbox_maintenance_create(cxt);
+	relay->jobs = outbox_jobs_create(cxt);
 	relay->database = outbox_database_create(cxt);
 	relay->control = outbox_control_create(cxt);
 	relay->prepared = outbox_prepared_create(cxt);

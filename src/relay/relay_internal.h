@@ -19,6 +19,7 @@
  * control.c		may messages be published from here?
  * prepared.c		prepared transactions
  * maintenance.c	partitions of the archive
+ * jobs.c			replays and the like, chunk by chunk
  * queue.c			messages that are claimed, and the order of keys
  * route_states.c	routes: which ones wait, and why
  * reader.c			which rows are read next, and what becomes of them
@@ -50,6 +51,7 @@
 #include "control.h"
 #include "database.h"
 #include "hosts.h"
+#include "jobs.h"
 #include "link_config.h"
 #include "maintenance.h"
 #include "prepared.h"
@@ -92,6 +94,7 @@ typedef struct OutboxRelay
 	OutboxControlState *control;
 	OutboxPreparedList *prepared;
 	OutboxMaintenance *maintenance;
+	OutboxJobs *jobs;
 
 	/* messages */
 	OutboxQueue *queue;

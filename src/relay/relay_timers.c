@@ -35,6 +35,8 @@ heed_changes(OutboxRelay *relay, int news)
 		outbox_reader_doubt_holders(relay->reader);
 	if (news & OUTBOX_NEWS_EXTENSION)
 		outbox_database_recheck_extension(relay->database);
+	if (news & OUTBOX_NEWS_JOBS)
+		outbox_jobs_look(relay->jobs);
 }
 
 /* Prepared transactions of that range were lost: which are they? */
@@ -42,7 +44,8 @@ static void
 lost_prepared(OutboxRelay *relay, const OutboxRange *range)
 {
 	outbox_prepared_lost(relay->prepared, range);
-	heed_changes(relay, OUTBOX_NEWS_CONFIG | OUTBOX_NEWS_REMOVED);
+	heed_changes(relay, OUTBOX_NEWS_CONFIG | OUTBOX_NEWS_REMOVED |
+				 OUTBOX_NEWS_JOBS);
 }
 
 /* More than to wait for a commit, or for the time. */
@@ -51,6 +54,7 @@ has_work(OutboxRelay *relay)
 {
 	return !outbox_database_has_started(relay->database) ||
 		outbox_prepared_unknown(relay->prepared) ||
+		(MySlot->worker == 0 && outbox_jobs_wanted(relay->jobs)) ||
 		outbox_reader_behind(relay->reader, outbox_mono_now()) ||
 		relay->queue->count > 0 || outbox_database_failing(relay->database) ||
 		outbox_routes_count_broken(relay->routes) > 0;
@@ -163,6 +167,7 @@ sweep(OutboxRelay *relay)
 	outbox_reader_reread_due(relay->reader);
 	outbox_reader_doubt_holders(relay->reader);
 	outbox_control_doubt(relay->control);
+	outbox_jobs_look(relay->jobs);
 	/* ALTER EXTENSION UPDATE need not touch a table. */
 	outbox_database_recheck_extension(relay->database);
 }

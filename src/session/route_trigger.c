@@ -51,9 +51,9 @@ static const Oid column_types[ROUTE_COLUMNS] = {
 /* ------------------------------------------------------------------ changes */
 
 /*
- * AFTER, on outbox when rows go, on outbox_route and outbox_control when anything
- * changes.  The relation's cache entry is invalidated so that each backend reads
- * the routes again (routes.c).
+ * AFTER, on outbox when rows go, on outbox_job when one is filed or changed, on
+ * outbox_route and outbox_control when anything changes.  The relation's cache entry
+ * is invalidated then, so that each backend reads the routes again (routes.c).
  */
 Datum
 outbox_change_trigger(PG_FUNCTION_ARGS)
@@ -66,6 +66,8 @@ outbox_change_trigger(PG_FUNCTION_ARGS)
 		return PointerGetDatum(NULL);
 	if (strcmp(RelationGetRelationName(rel), "outbox") == 0)
 		outbox_wake_news(OUTBOX_NEWS_REMOVED);
+	else if (strcmp(RelationGetRelationName(rel), "outbox_job") == 0)
+		outbox_wake_news(OUTBOX_NEWS_JOBS);
 	else
 	{
 		CacheInvalidateRelcache(rel);

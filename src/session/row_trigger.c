@@ -279,7 +279,11 @@ announce(Row *row)
 	outbox_wake_due(due);
 }
 
-/* The relay's own updates pass: it changes what it has claimed. */
+/*
+ * The relay's own updates pass: it changes what it has claimed.  What a job of it
+ * inserts is a message like any other, but for strict keys: for a producer's lock,
+ * which is held until his commit, the relay must not wait.
+ */
 Datum
 outbox_row_trigger(PG_FUNCTION_ARGS)
 {
@@ -290,9 +294,8 @@ outbox_row_trigger(PG_FUNCTION_ARGS)
 
 	outbox_refuse_deferred(trigdata->tg_relation, trigdata->tg_event,
 						   outbox_acting());
-	if (MySlot != NULL)
-		return PointerGetDatum(TRIGGER_FIRED_BY_INSERT(trigdata->tg_event) ?
-							   trigdata->tg_trigtuple : trigdata->tg_newtuple);
+	if (MySlot != NULL && !TRIGGER_FIRED_BY_INSERT(trigdata->tg_event))
+		return PointerGetDatum(trigdata->tg_newtuple);
 
 	read_row(row, trigdata);
 	check_row(row);
@@ -300,8 +303,8 @@ outbox_row_trigger(PG_FUNCTION_ARGS)
 	warn_not_preloaded();
 
 	/* A plain INSERT's default has drawn seq already, see doc/delivery.md, Order. */
-	if (row->insert && outbox_strict_keys && route != NULL && route->ordered &&
-		!IS_NULL(COL_AGGREGATE_ID))
+	if (row->insert && MySlot == NULL && outbox_strict_keys &&
+		route != NULL && route->ordered && !IS_NULL(COL_AGGREGATE_ID))
 		outbox_lock_key(outbox_hash_key(FIELD(COL_AGGREGATE_TYPE, DatumGetTextPP),
 										DatumGetTextPP(VALUE(COL_AGGREGATE_ID))));
 	if (!row->insert)

@@ -562,10 +562,25 @@ outbox_store_maintain_archive(int retention_s, MemoryContext cxt)
 	return NULL;
 }
 
+<<<<<<< HEAD
 bool
 outbox_store_maintain_history(int retention_s)
 {
 	return false;
+=======
+OutboxJobOutcome
+outbox_store_job_step(int max_messages, int64 max_bytes, const OutboxJobChunk *earlier,
+					  MemoryContext cxt, OutboxJobChunk *put)
+{
+	put->ids = NULL;
+	put->n = 0;
+	return OUTBOX_JOB_NONE;
+}
+
+void
+outbox_store_job_error(const char *error, bool give_up)
+{
+>>>>>>> a82cd36 (Replay: archived messages once more, as a job of the relay)
 }
 
 char *

@@ -39,6 +39,7 @@ my %ROLE_OF = (
 	'Five alerts: SELECT route, last_error' => 'operator',
 	'Failed messages: SELECT id, event_type' => 'operator',
 	'Copies must not publish: SELECT outbox_adopt()' => 'admin',
+	'Replay: SELECT outbox_replay' => 'operator',
 	'Roles: -- an application' => 'admin',
 	'Roles: UPDATE outbox_route' => 'admin');
 # In the order of the text, but the grants come first, and what makes the table of

@@ -188,6 +188,11 @@ SQL
 		),
 		0, "requeue of many, $path");
 	$node->wait_sql('SELECT pg_catalog.count(*) OPERATOR(pg_catalog.=) 0 FROM shared.outbox');
+	my $job = $node->sql("$s SELECT shared.outbox_replay('-infinity'::pg_catalog.timestamptz, NULL, 'default', 't', 'k', true, 1)");
+	$node->wait_sql("SELECT state, total, done FROM shared.outbox_job WHERE id OPERATOR(pg_catalog.=) $job", 'done|1|1');
+	is($node->sql("$s SELECT shared.outbox_job_cancel($job), shared.outbox_job_retry($job), count FROM
+			(SELECT pg_catalog.count(*) FROM shared.outbox_progress) p"), 'f|f|0', "replay, $path");
+	$node->wait_sql('SELECT pg_catalog.count(*) OPERATOR(pg_catalog.=) 0 FROM shared.outbox');
 	$node->sql(<<"SQL");
 $s
 SELECT shared.outbox_pause(), shared.outbox_resume(), shared.outbox_pause('default'), shared.outbox_resume('default'), shared.outbox_adopt();

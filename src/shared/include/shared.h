@@ -59,6 +59,7 @@ typedef struct OutboxPrepared
 #define OUTBOX_NEWS_PREPARED	0x10	/* more were prepared than fit, see lost */
 #define OUTBOX_NEWS_YIELD		0x20	/* leave, others wait for a process */
 #define OUTBOX_NEWS_EXTENSION	0x40	/* perhaps of another version now */
+#define OUTBOX_NEWS_JOBS		0x80	/* one was filed, or changed */
 
 typedef struct OutboxInbox
 {

@@ -12,6 +12,7 @@
  * store_holders.c	rows that hold their key
  * store_fence.c	what must be on disk before they are published
  * store_message.c	from a row to a message
+ * store_job.c		jobs: chunks of what takes more than a transaction
  * store_settle.c	what became of claimed messages
  * store_settle_direct.c	the same without a statement
  * store_dead_letter.c	what is given up, and goes to another route
@@ -194,6 +195,36 @@ extern void outbox_store_check_holders(const pg_uuid_t *ids, int n,
  */
 extern bool outbox_store_fence_is_commit(void);
 extern void outbox_store_fence_wait(void);
+
+/* -------------------------------------------------------------- store_job.c */
+
+typedef enum OutboxJobOutcome
+{
+	OUTBOX_JOB_NONE,			/* there is no job */
+	OUTBOX_JOB_BUSY,			/* too much of an earlier chunk is not published */
+	OUTBOX_JOB_LOCKED,			/* somebody has locked the job */
+	OUTBOX_JOB_PUT				/* a chunk was done */
+} OutboxJobOutcome;
+
+/* The messages that a chunk has put into outbox, the latest first. */
+typedef struct OutboxJobChunk
+{
+	pg_uuid_t  *ids;			/* NULL if n is 0 */
+	int			n;
+} OutboxJobChunk;
+
+/*
+ * Does a chunk of the next job, of so many messages and bytes at most, unless of the
+ * earlier chunk more than a tenth is still to be published.  What was put is
+ * allocated in cxt.
+ */
+extern OutboxJobOutcome outbox_store_job_step(int max_messages, int64 max_bytes,
+											  const OutboxJobChunk *earlier,
+											  MemoryContext cxt,
+											  OutboxJobChunk *put);
+
+/* Notes with the job what stands in its way; give_up: it has failed. */
+extern void outbox_store_job_error(const char *error, bool give_up);
 
 /* ----------------------------------------------------------- store_settle.c */
 

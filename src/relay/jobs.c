@@ -1,0 +1,240 @@
+/*-------------------------------------------------------------------------
+ *
+ * jobs.c
+ *		Jobs: replays and the like, chunk by chunk beside publishing.
+ *
+ * A chunk is one short transaction, after which the loop goes on to publish.  So
+ * that live messages find no long queue before them, a chunk is done only when
+ * nearly all of the one before last is published: what a job has put into outbox
+ * and is not published yet stays within CHUNKS_AHEAD chunks, whichever worker
+ * publishes it.
+ *
+ * Nothing of a job is remembered here but that; where it is stands in its row.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "backoff.h"
+#include "common/pg_prng.h"
+#include "fault.h"
+#include "jobs.h"
+#include "settings.h"
+#include "shared.h"
+#include "store.h"
+#include "utils/memutils.h"
+
+/*
+ * Chunks of so many messages at most: half a window, but not so few that the
+ * transaction costs more than they do.  Putting them in takes worker 0 some 10 ms.
+ */
+#define CHUNK_MESSAGES	500
+#define CHUNK_LEAST		50
+#define CHUNK_BYTES		(1024 * 1024)
+#define CHUNKS_AHEAD	2
+/* How long until it is looked whether the earlier chunk is published. */
+#define BUSY_MS			10
+#define BUSY_MAX_MS		500
+/* The same while somebody has locked what is needed, or after an error. */
+#define RETRY_MS		100
+#define RETRY_MAX_MS	30000
+/* So many errors in a row, other than locks, end the job. */
+#define GIVE_UP			8
+
+struct OutboxJobs
+{
+	MemoryContext cxt;			/* ids of chunks */
+	bool		wanted;			/* there may be a job */
+	OutboxMonoTime at;			/* the next chunk */
+	OutboxJobChunk ahead[CHUNKS_AHEAD]; /* what was put last, the oldest first */
+	uint32		busy;			/* looks in a row that found it not published */
+	uint32		locked;			/* tries in a row */
+	uint32		failures;		/* in a row; the first is in the log */
+};
+
+void
+outbox_jobs_look(OutboxJobs *jobs)
+{
+	if (!jobs->wanted)
+		jobs->at = outbox_mono_now();
+	jobs->wanted = true;
+}
+
+OutboxJobs *
+outbox_jobs_create(MemoryContext cxt)
+{
+	OutboxJobs *jobs = MemoryContextAllocZero(cxt, sizeof(OutboxJobs));
+
+	jobs->cxt = cxt;
+	/* A job that was running when the last worker ended goes on. */
+	outbox_jobs_look(jobs);
+	return jobs;
+}
+
+bool
+outbox_jobs_wanted(const OutboxJobs *jobs)
+{
+	return jobs->wanted;
+}
+
+OutboxMonoTime
+outbox_jobs_at(const OutboxJobs *jobs)
+{
+	return jobs->at;
+}
+
+static OutboxMonoTime
+after_backoff(int first_ms, int most_ms, uint32 times)
+{
+	return outbox_mono_after(outbox_backoff_ms(first_ms, most_ms, times,
+											   pg_prng_uint32(&pg_global_prng_state)));
+}
+
+/* -------------------------------------------------------------------- chunks */
+
+/* The oldest is published, as far as is asked for; this one comes behind. */
+static void
+put_behind(OutboxJobs *jobs, const OutboxJobChunk *put)
+{
+	OutboxJobChunk *last = &jobs->ahead[CHUNKS_AHEAD - 1];
+	pg_uuid_t  *ids = NULL;
+
+	if (put->n > 0)
+	{
+		ids = MemoryContextAlloc(jobs->cxt, sizeof(pg_uuid_t) * put->n);
+		memcpy(ids, put->ids, sizeof(pg_uuid_t) * put->n);
+	}
+	if (jobs->ahead[0].ids != NULL)
+		pfree(jobs->ahead[0].ids);
+	for (int i = 1; i < CHUNKS_AHEAD; i++)
+		jobs->ahead[i - 1] = jobs->ahead[i];
+	last->ids = ids;
+	last->n = put->n;
+}
+
+static int
+chunk_messages(void)
+{
+	return Min(CHUNK_MESSAGES, Max(outbox_window / 2, CHUNK_LEAST));
+}
+
+/* The transaction has committed. */
+static void
+chunk_committed(OutboxJobs *jobs, OutboxJobOutcome outcome,
+				const OutboxJobChunk *put)
+{
+	OutboxMonoTime at = outbox_mono_now();
+
+	jobs->failures = 0;
+	jobs->busy = outcome == OUTBOX_JOB_BUSY ? jobs->busy + 1 : 0;
+	jobs->locked = outcome == OUTBOX_JOB_LOCKED ? jobs->locked + 1 : 0;
+	switch (outcome)
+	{
+		case OUTBOX_JOB_NONE:
+			jobs->wanted = false;
+			break;
+		case OUTBOX_JOB_BUSY:
+			/* At first often, as it is a matter of milliseconds. */
+			at = jobs->busy < 10 ? outbox_mono_after(BUSY_MS) :
+				after_backoff(BUSY_MS, BUSY_MAX_MS, jobs->busy - 9);
+			break;
+		case OUTBOX_JOB_LOCKED:
+			at = after_backoff(RETRY_MS, RETRY_MAX_MS, jobs->locked);
+			break;
+		case OUTBOX_JOB_PUT:
+			put_behind(jobs, put);
+			break;
+	}
+	jobs->at = at;
+}
+
+static void
+run_chunk(OutboxJobs *jobs, MemoryContext scratch)
+{
+	OutboxJobOutcome outcome;
+	OutboxJobChunk put;
+
+	if (!outbox_store_begin("running a job", true))
+	{
+		/* A table has changed: after the round that looks it up. */
+		jobs->at = after_backoff(RETRY_MS, RETRY_MAX_MS, 1);
+		return;
+	}
+	outcome = outbox_store_job_step(chunk_messages(), CHUNK_BYTES,
+									&jobs->ahead[0], scratch, &put);
+	if (outcome == OUTBOX_JOB_PUT)
+		OUTBOX_FAULT("in_job");
+	outbox_store_end(false);
+	chunk_committed(jobs, outcome, &put);
+	if (outcome == OUTBOX_JOB_PUT)
+		OUTBOX_FAULT("after_job");
+}
+
+/* -------------------------------------------------------------------- errors */
+
+/* The error of the chunk; the first one in a row is logged. */
+static ErrorData *
+take_error(OutboxJobs *jobs, MemoryContext scratch)
+{
+	ErrorData  *edata;
+
+	MemoryContextSwitchTo(scratch);
+	edata = CopyErrorData();
+	if (edata->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE)
+	{
+		jobs->locked++;
+		jobs->at = after_backoff(RETRY_MS, RETRY_MAX_MS, jobs->locked);
+	}
+	else
+	{
+		if (jobs->failures == 0)
+			EmitErrorReport();
+		jobs->failures++;
+		jobs->at = after_backoff(RETRY_MS, RETRY_MAX_MS, jobs->failures);
+	}
+	FlushErrorState();
+	outbox_store_abort();
+	return edata;
+}
+
+/* In the job's row, where its operator looks; it ends there after some in a row. */
+static void
+note_error(OutboxJobs *jobs, const char *error)
+{
+	bool		give_up = jobs->failures >= GIVE_UP;
+
+	if (!outbox_store_begin("noting the error of a job", true))
+		return;
+	outbox_store_job_error(error, give_up);
+	outbox_store_end(false);
+	if (give_up)
+		jobs->failures = 0;
+}
+
+void
+outbox_jobs_run(OutboxJobs *jobs, MemoryContext scratch)
+{
+	ErrorData  *volatile edata = NULL;
+
+	PG_TRY();
+	{
+		run_chunk(jobs, scratch);
+	}
+	PG_CATCH();
+	{
+		edata = take_error(jobs, scratch);
+	}
+	PG_END_TRY();
+	if (edata == NULL)
+		return;
+	PG_TRY();
+	{
+		note_error(jobs, edata->message);
+	}
+	PG_CATCH();
+	{
+		/* It is noted when the chunk has failed again. */
+		(void) take_error(jobs, scratch);
+	}
+	PG_END_TRY();
+}

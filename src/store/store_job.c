@@ -1,0 +1,126 @@
+/*-------------------------------------------------------------------------
+ *
+ * store_job.c
+ *		Jobs: chunks of what takes more than a transaction.
+ *
+ * What a chunk does is in the function outbox_job_step() of the extension.  Where
+ * the job is and what the chunk has put into outbox commit together, so nothing is
+ * put twice, and nothing left out, whenever the process dies.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "store.h"
+#include "store_internal.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/uuid.h"
+
+#define STEP_OUTCOME	1
+#define STEP_IDS		2
+#define STEP_SQL \
+	"SELECT s.outcome, s.ids FROM %s.outbox_job_step($1, $2, $3) s"
+
+#define ERROR_SQL \
+	"SELECT %s.outbox_job_error($1, $2)"
+
+static const struct
+{
+	const char *name;
+	OutboxJobOutcome outcome;
+}			outcomes[] =
+{
+	{"none", OUTBOX_JOB_NONE},
+	{"busy", OUTBOX_JOB_BUSY},
+	{"locked", OUTBOX_JOB_LOCKED},
+	{"put", OUTBOX_JOB_PUT},
+};
+
+static Datum
+id_array(const OutboxJobChunk *chunk)
+{
+	Datum	   *elems = palloc(sizeof(Datum) * Max(chunk->n, 1));
+
+	for (int i = 0; i < chunk->n; i++)
+		elems[i] = UUIDPGetDatum(&chunk->ids[i]);
+	return PointerGetDatum(construct_array(elems, chunk->n, UUIDOID, UUID_LEN,
+										   false, TYPALIGN_CHAR));
+}
+
+static void
+load_ids(MemoryContext cxt, OutboxJobChunk *chunk)
+{
+	bool		isnull;
+	Datum		array = SPI_getbinval(SPI_tuptable->vals[0],
+									  SPI_tuptable->tupdesc, STEP_IDS, &isnull);
+	Datum	   *elems;
+	bool	   *nulls;
+	int			n;
+
+	chunk->ids = NULL;
+	chunk->n = 0;
+	if (isnull)
+		return;
+	deconstruct_array(DatumGetArrayTypeP(array), UUIDOID, UUID_LEN, false,
+					  TYPALIGN_CHAR, &elems, &nulls, &n);
+	if (n > 0)
+		chunk->ids = MemoryContextAlloc(cxt, sizeof(pg_uuid_t) * n);
+	for (int i = 0; i < n; i++)
+		if (!nulls[i])
+			chunk->ids[chunk->n++] = *DatumGetUUIDP(elems[i]);
+}
+
+static OutboxJobOutcome
+load_outcome(void)
+{
+	const char *name = SPI_getvalue(SPI_tuptable->vals[0],
+									SPI_tuptable->tupdesc, STEP_OUTCOME);
+
+	for (int i = 0; name != NULL && i < (int) lengthof(outcomes); i++)
+		if (strcmp(outcomes[i].name, name) == 0)
+			return outcomes[i].outcome;
+	elog(ERROR, "outbox_job_step() returned \"%s\"",
+		 name == NULL ? "null" : name);
+}
+
+OutboxJobOutcome
+outbox_store_job_step(int max_messages, int64 max_bytes,
+					  const OutboxJobChunk *earlier, MemoryContext cxt,
+					  OutboxJobChunk *put)
+{
+	static OutboxStatement statement;
+	static const Oid types[] = {INT4OID, INT8OID, UUIDARRAYOID};
+	Datum		values[] = {
+		Int32GetDatum(max_messages), Int64GetDatum(max_bytes),
+		id_array(earlier)
+	};
+	OutboxJobOutcome outcome;
+
+	outbox_store_execute(outbox_store_plan(&statement,
+										   psprintf(STEP_SQL,
+													outbox_store_schema()),
+										   lengthof(types), types),
+						 values, NULL, SPI_OK_SELECT);
+	outcome = load_outcome();
+	load_ids(cxt, put);
+	return outcome;
+}
+
+void
+outbox_store_job_error(const char *error, bool give_up)
+{
+	static OutboxStatement statement;
+	static const Oid types[] = {TEXTOID, BOOLOID};
+	Datum		values[] = {
+		CStringGetTextDatum(error), BoolGetDatum(give_up)
+	};
+
+	outbox_store_execute(outbox_store_plan(&statement,
+										   psprintf(ERROR_SQL,
+													outbox_store_schema()),
+										   lengthof(types), types),
+						 values, NULL, SPI_OK_SELECT);
+}

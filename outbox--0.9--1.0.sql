@@ -200,11 +200,18 @@ BEGIN
 				AND o.origin <> ALL (c.adopted_origins))
 	FROM @extschema@.outbox_identity() i
 	RETURNING c.* INTO after;
-	RETURN (after.system_identifier, after.database_oid, after.adopted_origins,
+	IF (after.system_identifier, after.database_oid, after.adopted_origins,
 			after.environment, after.timeline)
-		IS DISTINCT FROM
+		IS NOT DISTINCT FROM
 		(before.system_identifier, before.database_oid, before.adopted_origins,
-		 before.environment, before.timeline);
+		 before.environment, before.timeline) THEN
+		RETURN false;
+	END IF;
+	PERFORM @extschema@.outbox_remember('adopt', 'database', NULL::bigint, NULL::text,
+		jsonb_build_object(
+			'before', to_jsonb(before) - '{singleton,paused,paused_by,paused_at,pause_reason}'::text[],
+			'after', to_jsonb(after) - '{singleton,paused,paused_by,paused_at,pause_reason}'::text[]));
+	RETURN true;
 END
 $$;
 
@@ -1217,6 +1224,537 @@ REVOKE ALL ON FUNCTION
 	@extschema@.outbox_job_next(),
 	@extschema@.outbox_job_step(integer, bigint, uuid[]),
 	@extschema@.outbox_job_error(text, boolean)
+FROM PUBLIC;
+
+--
+-- Repairs are remembered, and there are more of them
+--
+
+CREATE OR REPLACE FUNCTION @extschema@.outbox_requeue(id uuid)
+RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
+AS $$
+DECLARE
+	found_status text;
+BEGIN
+	/* Locked only if it failed: what is pending is the relay's to lock. */
+	SELECT o.status INTO found_status
+	FROM @extschema@.outbox o WHERE o.id = outbox_requeue.id AND o.status = 'failed'
+	FOR UPDATE;
+	IF NOT FOUND THEN
+		SELECT o.status INTO found_status
+		FROM @extschema@.outbox o WHERE o.id = outbox_requeue.id;
+		IF NOT FOUND THEN
+			RAISE EXCEPTION 'message "%" does not exist', outbox_requeue.id
+				USING ERRCODE = 'no_data_found',
+					DETAIL = 'It was published, discarded, or never enqueued.',
+					HINT = 'The view outbox_failed lists the messages that can be requeued.';
+		END IF;
+		RETURN false;
+	END IF;
+	UPDATE @extschema@.outbox o
+	SET status = 'pending', attempts = 0, available_at = NULL
+	WHERE o.id = outbox_requeue.id;
+	PERFORM @extschema@.outbox_remember('requeue', 'message "' || outbox_requeue.id || '"',
+		1::bigint, NULL::text, NULL::jsonb);
+	RETURN true;
+END
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_requeue(uuid) IS
+'Makes a failed message pending again, with its attempts counted from 0. Returns false when it is pending already; an unknown id is an error (P0002).';
+
+CREATE FUNCTION @extschema@.outbox_requeue_ids(ids uuid[])
+RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
+AS $$
+DECLARE
+	requeued bigint;
+BEGIN
+	IF ids IS NULL THEN
+		RAISE EXCEPTION 'ids must not be null'
+			USING ERRCODE = 'null_value_not_allowed';
+	END IF;
+	WITH f AS MATERIALIZED (
+		SELECT o.id FROM @extschema@.outbox o
+		WHERE o.id = ANY (ids) AND o.status = 'failed'
+		ORDER BY o.seq
+		FOR UPDATE SKIP LOCKED)
+	UPDATE @extschema@.outbox o
+	SET status = 'pending', attempts = 0, available_at = NULL
+	FROM f WHERE o.id = f.id;
+	GET DIAGNOSTICS requeued = ROW_COUNT;
+	IF requeued > 0 THEN
+		PERFORM @extschema@.outbox_remember('requeue', NULL::text, requeued, NULL::text,
+			jsonb_build_object('ids', ids[1:100]));
+	END IF;
+	RETURN requeued;
+END
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_requeue_ids(uuid[]) IS
+'Makes those of these messages pending again that have failed, with their attempts counted from 0, and returns how many these were; one that somebody else has locked is left. NULL is an error (22004).';
+
+CREATE OR REPLACE FUNCTION @extschema@.outbox_requeue_failed(
+	route text DEFAULT NULL, event_type text DEFAULT NULL,
+	aggregate_type text DEFAULT NULL, aggregate_id text DEFAULT NULL,
+	last_error_like text DEFAULT NULL, created_before timestamptz DEFAULT NULL,
+	max_messages integer DEFAULT NULL)
+RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
+AS $$
+DECLARE
+	requeued bigint;
+BEGIN
+	IF max_messages < 0 THEN
+		RAISE EXCEPTION 'max_messages must not be negative'
+			USING ERRCODE = 'invalid_parameter_value';
+	END IF;
+	WITH f AS MATERIALIZED (
+		SELECT o.id FROM @extschema@.outbox o
+		WHERE o.status = 'failed'
+			AND (outbox_requeue_failed.route IS NULL
+				OR o.route = outbox_requeue_failed.route)
+			AND (outbox_requeue_failed.event_type IS NULL
+				OR o.event_type = outbox_requeue_failed.event_type)
+			AND (outbox_requeue_failed.aggregate_type IS NULL
+				OR o.aggregate_type = outbox_requeue_failed.aggregate_type)
+			AND (outbox_requeue_failed.aggregate_id IS NULL
+				OR o.aggregate_id = outbox_requeue_failed.aggregate_id)
+			AND (last_error_like IS NULL OR o.last_error LIKE last_error_like)
+			AND (created_before IS NULL OR o.created_at < created_before)
+		ORDER BY o.seq
+		LIMIT max_messages
+		FOR UPDATE SKIP LOCKED)
+	UPDATE @extschema@.outbox o
+	SET status = 'pending', attempts = 0, available_at = NULL
+	FROM f WHERE o.id = f.id;
+	GET DIAGNOSTICS requeued = ROW_COUNT;
+	IF requeued > 0 THEN
+		PERFORM @extschema@.outbox_remember('requeue', NULL::text, requeued, NULL::text,
+			jsonb_strip_nulls(jsonb_build_object('route', outbox_requeue_failed.route,
+				'event_type', outbox_requeue_failed.event_type,
+				'aggregate_type', outbox_requeue_failed.aggregate_type,
+				'aggregate_id', outbox_requeue_failed.aggregate_id,
+				'last_error_like', last_error_like, 'created_before', created_before,
+				'max_messages', max_messages)));
+	END IF;
+	RETURN requeued;
+END
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_requeue_failed(text, text, text, text, text, timestamptz, integer) IS
+'Makes the failed messages pending again that match all arguments which are not NULL (last_error_like is a LIKE pattern), the oldest first, at most max_messages. Returns their number; one that somebody else has locked is left.';
+
+/*
+ * What a worker has claimed, by the hash that outbox_claims() tells.  To be asked
+ * with the row locked: a claim that is under way commits before we get the lock,
+ * and is told from then on; no new one can take the row while we have it.
+ */
+CREATE FUNCTION @extschema@.outbox_is_claimed(id uuid)
+RETURNS boolean
+LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
+AS $$
+	SELECT EXISTS (SELECT FROM @extschema@.outbox_claims() c
+		WHERE c.id_hash = uuid_hash_extended(id, 0) & 4611686018427387903)
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_is_claimed(uuid) IS
+'True while a worker has the message in its memory.';
+
+CREATE OR REPLACE FUNCTION @extschema@.outbox_discard(id uuid)
+RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
+AS $$
+BEGIN
+	PERFORM FROM @extschema@.outbox o WHERE o.id = outbox_discard.id
+	FOR UPDATE;
+	IF NOT FOUND THEN
+		RETURN false;
+	END IF;
+	IF @extschema@.outbox_is_claimed(outbox_discard.id) THEN
+		RAISE EXCEPTION 'message "%" is being published', outbox_discard.id
+			USING ERRCODE = 'object_in_use',
+				HINT = 'Call outbox_pause() for its route first, or try again later.';
+	END IF;
+	DELETE FROM @extschema@.outbox o WHERE o.id = outbox_discard.id;
+	PERFORM @extschema@.outbox_remember('discard', 'message "' || outbox_discard.id || '"',
+		1::bigint, NULL::text, NULL::jsonb);
+	RETURN true;
+END
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_discard(uuid) IS
+'Removes a failed or waiting message for good; it is never published. Returns false when there is none with that id; one that a worker is publishing is an error (55006).';
+
+CREATE FUNCTION @extschema@.outbox_discard_messages(
+	reason text, status text DEFAULT 'failed',
+	route text DEFAULT NULL, event_type text DEFAULT NULL,
+	aggregate_type text DEFAULT NULL, aggregate_id text DEFAULT NULL,
+	last_error_like text DEFAULT NULL, created_before timestamptz DEFAULT NULL,
+	ids uuid[] DEFAULT NULL, max_messages integer DEFAULT NULL)
+RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
+AS $$
+DECLARE
+	locked uuid[];
+	discarded bigint;
+BEGIN
+	IF reason IS NULL OR reason = '' THEN
+		RAISE EXCEPTION 'reason must not be null or empty'
+			USING ERRCODE = 'invalid_parameter_value',
+				HINT = 'It is kept in outbox_history.';
+	END IF;
+	IF status IS NULL OR status <> ALL ('{failed,pending}'::text[]) THEN
+		RAISE EXCEPTION 'status must be ''failed'' or ''pending'''
+			USING ERRCODE = 'invalid_parameter_value';
+	END IF;
+	IF max_messages < 0 THEN
+		RAISE EXCEPTION 'max_messages must not be negative'
+			USING ERRCODE = 'invalid_parameter_value';
+	END IF;
+	/* What is claimed is not even locked: its settling would have to wait for us. */
+	locked := ARRAY(
+		SELECT o.id FROM @extschema@.outbox o
+		WHERE o.status = outbox_discard_messages.status
+			AND (outbox_discard_messages.route IS NULL
+				OR o.route = outbox_discard_messages.route)
+			AND (outbox_discard_messages.event_type IS NULL
+				OR o.event_type = outbox_discard_messages.event_type)
+			AND (outbox_discard_messages.aggregate_type IS NULL
+				OR o.aggregate_type = outbox_discard_messages.aggregate_type)
+			AND (outbox_discard_messages.aggregate_id IS NULL
+				OR o.aggregate_id = outbox_discard_messages.aggregate_id)
+			AND (last_error_like IS NULL OR o.last_error LIKE last_error_like)
+			AND (created_before IS NULL OR o.created_at < created_before)
+			AND (ids IS NULL OR o.id = ANY (ids))
+			AND NOT EXISTS (SELECT FROM @extschema@.outbox_claims() c
+				WHERE c.id_hash = uuid_hash_extended(o.id, 0) & 4611686018427387903)
+		ORDER BY o.seq
+		LIMIT max_messages
+		FOR UPDATE OF o SKIP LOCKED);
+	/* Claimed between that look and the lock; see outbox_is_claimed(). */
+	DELETE FROM @extschema@.outbox o
+	USING unnest(locked) l(id)
+	WHERE o.id = l.id
+		AND NOT EXISTS (SELECT FROM @extschema@.outbox_claims() c
+			WHERE c.id_hash = uuid_hash_extended(o.id, 0) & 4611686018427387903);
+	GET DIAGNOSTICS discarded = ROW_COUNT;
+	IF discarded > 0 THEN
+		PERFORM @extschema@.outbox_remember('discard', NULL::text, discarded, reason,
+			jsonb_strip_nulls(jsonb_build_object('status', outbox_discard_messages.status,
+				'route', outbox_discard_messages.route,
+				'event_type', outbox_discard_messages.event_type,
+				'aggregate_type', outbox_discard_messages.aggregate_type,
+				'aggregate_id', outbox_discard_messages.aggregate_id,
+				'last_error_like', last_error_like, 'created_before', created_before,
+				'ids', ids[1:100], 'max_messages', max_messages)));
+	END IF;
+	RETURN discarded;
+END
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_discard_messages(text, text, text, text, text, text, text, timestamptz, uuid[], integer) IS
+'Removes for good the messages of that status (failed, or pending: waiting) that match all other arguments which are not NULL (last_error_like is a LIKE pattern), the oldest first, at most max_messages; they are never published. Returns their number; what a worker is publishing, or somebody else has locked, is left. The reason is kept in outbox_history; without one, or with another status, it is an error (22023).';
+
+CREATE FUNCTION @extschema@.outbox_edit(
+	id uuid, payload jsonb DEFAULT NULL, body bytea DEFAULT NULL,
+	headers jsonb DEFAULT NULL, properties jsonb DEFAULT NULL,
+	routing_key text DEFAULT NULL, route text DEFAULT NULL,
+	clear text[] DEFAULT NULL, reason text DEFAULT NULL)
+RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
+AS $$
+DECLARE
+	before @extschema@.outbox;
+	after @extschema@.outbox;
+	old jsonb;
+	wrong text := (SELECT c.name FROM unnest(clear) c(name)
+		WHERE (c.name = ANY ('{headers,properties,routing_key}'::text[])) IS NOT TRUE LIMIT 1);
+BEGIN
+	IF payload IS NOT NULL AND body IS NOT NULL THEN
+		RAISE EXCEPTION 'payload and body must not both be given'
+			USING ERRCODE = 'invalid_parameter_value',
+				HINT = 'One of them replaces the other.';
+	END IF;
+	IF wrong IS NOT NULL OR array_position(clear, NULL) IS NOT NULL THEN
+		RAISE EXCEPTION 'clear contains "%", which cannot be cleared', coalesce(wrong, 'NULL')
+			USING ERRCODE = 'invalid_parameter_value',
+				HINT = 'What can be: headers, properties, routing_key.';
+	END IF;
+	SELECT * INTO before FROM @extschema@.outbox o WHERE o.id = outbox_edit.id
+	FOR UPDATE;
+	IF NOT FOUND THEN
+		RAISE EXCEPTION 'message "%" does not exist', outbox_edit.id
+			USING ERRCODE = 'no_data_found',
+				DETAIL = 'It was published, discarded, or never enqueued.';
+	END IF;
+	/* It would go out as the worker has it. */
+	IF @extschema@.outbox_is_claimed(outbox_edit.id) THEN
+		RAISE EXCEPTION 'message "%" is being published', outbox_edit.id
+			USING ERRCODE = 'object_in_use',
+				HINT = 'Call outbox_pause() for its route first, or try again later.';
+	END IF;
+	/*
+	 * It becomes a message of this database, as one of another is not checked
+	 * again.  So it has to be one that the relay may publish.
+	 */
+	IF before.origin <> @extschema@.outbox_origin()
+		AND before.origin <> ALL ((SELECT c.adopted_origins FROM @extschema@.outbox_control c)::bigint[]) THEN
+		RAISE EXCEPTION 'message "%" belongs to another database', outbox_edit.id
+			USING ERRCODE = 'object_not_in_prerequisite_state',
+				HINT = 'Look at what is pending, then call outbox_adopt().';
+	END IF;
+	UPDATE @extschema@.outbox o SET
+		payload = CASE WHEN outbox_edit.body IS NULL THEN coalesce(outbox_edit.payload, o.payload) END,
+		body = CASE WHEN outbox_edit.payload IS NULL THEN coalesce(outbox_edit.body, o.body) END,
+		headers = CASE WHEN 'headers' = ANY (clear) THEN NULL
+			ELSE coalesce(outbox_edit.headers, o.headers) END,
+		properties = CASE WHEN 'properties' = ANY (clear) THEN NULL
+			ELSE coalesce(outbox_edit.properties, o.properties) END,
+		routing_key = CASE WHEN 'routing_key' = ANY (clear) THEN NULL
+			ELSE coalesce(outbox_edit.routing_key, o.routing_key) END,
+		route = coalesce(outbox_edit.route, o.route),
+		origin = @extschema@.outbox_origin()
+	WHERE o.id = outbox_edit.id
+	RETURNING o.* INTO after;
+	/* Of what is over 1 MB only size and hash: the history is no archive. */
+	SELECT jsonb_object_agg(v.name,
+		CASE WHEN octet_length(v.value::text) > 1048576
+			THEN jsonb_build_object('bytes', octet_length(v.value::text), 'sha256',
+				encode(sha256(convert_to(v.value::text, getdatabaseencoding())), 'hex'))
+			ELSE v.value END)
+	INTO old
+	FROM (VALUES
+		('route', to_jsonb(before.route), before.route IS DISTINCT FROM after.route),
+		('routing_key', to_jsonb(before.routing_key), before.routing_key IS DISTINCT FROM after.routing_key),
+		('payload', before.payload, before.payload IS DISTINCT FROM after.payload),
+		('body', CASE WHEN octet_length(before.body) > 700000
+				THEN jsonb_build_object('bytes', octet_length(before.body),
+					'sha256', encode(sha256(before.body), 'hex'))
+				ELSE to_jsonb(encode(before.body, 'base64')) END,
+			before.body IS DISTINCT FROM after.body),
+		('headers', before.headers, before.headers IS DISTINCT FROM after.headers),
+		('properties', before.properties, before.properties IS DISTINCT FROM after.properties)
+	) v(name, value, changed)
+	WHERE v.changed;
+	IF old IS NULL THEN
+		RETURN false;
+	END IF;
+	PERFORM @extschema@.outbox_remember('edit', 'message "' || outbox_edit.id || '"', 1::bigint, reason,
+		jsonb_build_object('aggregate_type', before.aggregate_type,
+			'aggregate_id', before.aggregate_id, 'old', old));
+	RETURN true;
+END
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_edit(uuid, jsonb, bytea, jsonb, jsonb, text, text, text[], text) IS
+'Changes a failed or waiting message: what is given replaces what it has (payload a body and the other way round), what clear names (headers, properties, routing_key) is taken away, all else stays, its status too: outbox_requeue() sends a failed one. It is checked as a new message is. The old values are kept in outbox_history. Returns false when nothing is different. Errors: P0002 unknown id; 55006 a worker is publishing it; 55000 it belongs to another database; 22023 payload and body, or something else in clear; those of outbox_enqueue().';
+
+/*
+ * What is in the memory of a worker is not waited for: it is out within a moment,
+ * or not before somebody resumes its route, and waiting would hold what we have
+ * locked.
+ */
+CREATE FUNCTION @extschema@.outbox_erase(
+	aggregate_type text, aggregate_id text, reason text DEFAULT NULL,
+	OUT live bigint, OUT archived bigint, OUT history bigint, OUT remaining bigint)
+RETURNS record
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
+AS $$
+DECLARE
+	locked uuid[];
+BEGIN
+	IF aggregate_id IS NULL THEN
+		RAISE EXCEPTION 'aggregate_id must not be null'
+			USING ERRCODE = 'null_value_not_allowed';
+	END IF;
+	/* What leaves the live table meanwhile has to be seen in the archive. */
+	IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
+		RAISE EXCEPTION 'outbox_erase() must run under READ COMMITTED'
+			USING ERRCODE = 'active_sql_transaction',
+				DETAIL = 'Under a snapshot from before it would miss what is published meanwhile.';
+	END IF;
+	locked := ARRAY(
+		SELECT o.id FROM @extschema@.outbox o
+		WHERE o.aggregate_id = outbox_erase.aggregate_id
+			AND o.aggregate_type IS NOT DISTINCT FROM outbox_erase.aggregate_type
+			AND NOT EXISTS (SELECT FROM @extschema@.outbox_claims() c
+				WHERE c.id_hash = uuid_hash_extended(o.id, 0) & 4611686018427387903)
+		ORDER BY o.seq
+		FOR UPDATE OF o);
+	DELETE FROM @extschema@.outbox o
+	USING unnest(locked) l(id)
+	WHERE o.id = l.id
+		AND NOT EXISTS (SELECT FROM @extschema@.outbox_claims() c
+			WHERE c.id_hash = uuid_hash_extended(o.id, 0) & 4611686018427387903);
+	GET DIAGNOSTICS live = ROW_COUNT;
+	DELETE FROM @extschema@.outbox_archive a
+	WHERE a.aggregate_id = outbox_erase.aggregate_id
+		AND a.aggregate_type IS NOT DISTINCT FROM outbox_erase.aggregate_type;
+	GET DIAGNOSTICS archived = ROW_COUNT;
+	/* A filter without aggregate_type was for all of them. */
+	UPDATE @extschema@.outbox_history h
+	SET detail = h.detail - '{aggregate_type,aggregate_id,old}'::text[] || '{"erased": true}'::jsonb
+	WHERE h.detail->>'aggregate_id' = outbox_erase.aggregate_id
+		AND (NOT h.detail ? 'aggregate_type'
+			OR h.detail->>'aggregate_type' IS NOT DISTINCT FROM outbox_erase.aggregate_type);
+	GET DIAGNOSTICS history = ROW_COUNT;
+	SELECT count(*) INTO remaining
+	FROM @extschema@.outbox o
+	WHERE o.aggregate_id = outbox_erase.aggregate_id
+		AND o.aggregate_type IS NOT DISTINCT FROM outbox_erase.aggregate_type;
+	/* By the hash: the name of what was erased must not be kept. */
+	IF live + archived + history > 0 THEN
+		PERFORM @extschema@.outbox_remember('erase', 'key', live + archived, reason,
+			jsonb_build_object(
+				'key_hash', @extschema@.outbox_key_hash(outbox_erase.aggregate_type, outbox_erase.aggregate_id),
+				'live', live, 'archived', archived, 'history', history, 'remaining', remaining));
+	END IF;
+END
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_erase(text, text, text) IS
+'Removes all messages of one key, wherever they are: live ones (never published then), archived ones, and what outbox_history has kept of them. aggregate_type NULL: of messages without one. Returns how many of each, and how many live ones remain because a worker is publishing them or they were enqueued meanwhile: repeat it until that is 0. It reads the whole archive; WAL, backups, standbys and consumers keep what they have. Errors: 22004 aggregate_id NULL; 25001 not under READ COMMITTED.';
+
+CREATE FUNCTION @extschema@.outbox_tell_workers()
+RETURNS integer
+AS 'MODULE_PATHNAME', 'outbox_worker_restart'
+LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION @extschema@.outbox_tell_workers() IS
+'What outbox_worker_restart() does, unremembered.';
+
+/*
+ * The workers are told at once, whatever becomes of the transaction.  It has to
+ * work where nothing can be written, too: in a database that is read-only by
+ * default.
+ */
+CREATE OR REPLACE FUNCTION @extschema@.outbox_worker_restart()
+RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
+AS $$
+DECLARE
+	told constant integer := @extschema@.outbox_tell_workers();
+BEGIN
+	IF told > 0 AND NOT current_setting('transaction_read_only')::boolean THEN
+		PERFORM @extschema@.outbox_remember('restart workers', 'database', NULL::bigint, NULL::text,
+			jsonb_build_object('workers', told));
+	END IF;
+	RETURN told;
+END
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_worker_restart() IS
+'Makes the workers of this database settle, leave and start anew (new connections, ALTER DATABASE SET read again), at once, not at commit. Returns how many were told.';
+
+CREATE OR REPLACE FUNCTION @extschema@.outbox_archive_maintain(retention interval)
+RETURNS text
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+/*
+ * It runs in the process that publishes, and whoever waits for such locks holds
+ * up all who come after: the tables are locked without waiting, and what else
+ * these commands lock (the extension, say) is waited for this long at most.
+ */
+SET lock_timeout = '10ms'
+AS $$
+DECLARE
+	today date := (clock_timestamp() AT TIME ZONE 'UTC')::date;
+	part text;
+	day date;
+BEGIN
+	IF retention IS NULL THEN
+		RAISE EXCEPTION 'retention must not be null'
+			USING ERRCODE = 'null_value_not_allowed';
+	END IF;
+
+	/* Today's partition and those of the next two days, unless kept nowhere. */
+	FOR i IN 0..2 LOOP
+		EXIT WHEN retention <= interval '0';
+		day := today + i;
+		part := 'outbox_archive_p' || to_char(day, 'YYYYMMDD');
+		CONTINUE WHEN to_regclass('@extschema@.' || part) IS NOT NULL;
+		/* Rows of that day in the default partition would refuse another. */
+		CONTINUE WHEN EXISTS (
+			SELECT FROM @extschema@.outbox_archive_default
+			WHERE published_at >= day::timestamp AT TIME ZONE 'UTC'
+				AND published_at < (day + 1)::timestamp AT TIME ZONE 'UTC');
+		/* What ATTACH PARTITION will lock. */
+		LOCK TABLE ONLY @extschema@.outbox_archive IN SHARE UPDATE EXCLUSIVE MODE NOWAIT;
+		LOCK TABLE ONLY @extschema@.outbox_archive_default IN ACCESS EXCLUSIVE MODE NOWAIT;
+		/*
+		 * Made apart and attached, because CREATE TABLE ... PARTITION OF locks
+		 * readers of the archive out. A member of the extension, so that
+		 * pg_dump takes it for a part of the extension and not of the user's
+		 * schema.
+		 */
+		EXECUTE format('CREATE TABLE @extschema@.%I (LIKE @extschema@.outbox_archive INCLUDING ALL)', part);
+		/* As the default partition: outbox_erase() deletes. */
+		EXECUTE format('ALTER TABLE @extschema@.%I REPLICA IDENTITY FULL', part);
+		EXECUTE format('ALTER TABLE @extschema@.outbox_archive ATTACH PARTITION @extschema@.%I FOR VALUES FROM (%L) TO (%L)',
+			part, to_char(day, 'YYYY-MM-DD') || ' 00:00:00+00', to_char(day + 1, 'YYYY-MM-DD') || ' 00:00:00+00');
+		EXECUTE format('COMMENT ON TABLE @extschema@.%I IS %L', part,
+			'Messages published on ' || to_char(day, 'YYYY-MM-DD') || ' (UTC).');
+		EXECUTE format('ALTER EXTENSION outbox ADD TABLE @extschema@.%I', part);
+		RETURN 'created ' || part;
+	END LOOP;
+
+	/* The oldest partition whose whole day is out of retention. */
+	SELECT c.relname INTO part
+	FROM pg_inherits i
+		JOIN pg_class c ON c.oid = i.inhrelid
+	WHERE i.inhparent = '@extschema@.outbox_archive'::regclass
+		AND c.relname ~ '^outbox_archive_p[0-9]{8}$'
+		AND (to_date(right(c.relname, 8), 'YYYYMMDD') + 1)::timestamp
+			AT TIME ZONE 'UTC' <= clock_timestamp() - retention
+	ORDER BY c.relname
+	LIMIT 1;
+	IF FOUND THEN
+		/* DROP TABLE of a partition locks these three. */
+		LOCK TABLE ONLY @extschema@.outbox_archive, ONLY @extschema@.outbox_archive_default
+			IN ACCESS EXCLUSIVE MODE NOWAIT;
+		EXECUTE format('LOCK TABLE ONLY @extschema@.%I IN ACCESS EXCLUSIVE MODE NOWAIT', part);
+		EXECUTE format('ALTER EXTENSION outbox DROP TABLE @extschema@.%I', part);
+		EXECUTE format('DROP TABLE @extschema@.%I', part);
+		RETURN 'dropped ' || part;
+	END IF;
+
+	DELETE FROM @extschema@.outbox_archive_default
+	WHERE published_at < clock_timestamp() - retention - interval '1 day';
+	RETURN NULL;
+END
+$$;
+
+DO $$
+DECLARE
+	part pg_catalog.regclass;
+BEGIN
+	FOR part IN
+		SELECT i.inhrelid FROM pg_catalog.pg_inherits i
+		WHERE i.inhparent = '@extschema@.outbox_archive'::pg_catalog.regclass
+	LOOP
+		EXECUTE pg_catalog.format('ALTER TABLE %s REPLICA IDENTITY FULL', part);
+	END LOOP;
+END
+$$;
+
+REVOKE ALL ON FUNCTION
+	@extschema@.outbox_requeue_ids(uuid[]),
+	@extschema@.outbox_is_claimed(uuid),
+	@extschema@.outbox_discard_messages(text, text, text, text, text, text, text, timestamptz, uuid[], integer),
+	@extschema@.outbox_edit(uuid, jsonb, bytea, jsonb, jsonb, text, text, text[], text),
+	@extschema@.outbox_erase(text, text, text),
+	@extschema@.outbox_tell_workers()
 FROM PUBLIC;
 
 -- changes end here

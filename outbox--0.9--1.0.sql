@@ -1757,6 +1757,263 @@ REVOKE ALL ON FUNCTION
 	@extschema@.outbox_tell_workers()
 FROM PUBLIC;
 
+--
+-- All of it at a glance, for psql's \watch
+--
+
+CREATE FUNCTION @extschema@.outbox_published_seconds()
+RETURNS bigint[]
+AS 'MODULE_PATHNAME', 'outbox_published_seconds'
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION @extschema@.outbox_published_seconds() IS
+'Messages published in each of the last 15 seconds that are over, the oldest first.';
+
+CREATE FUNCTION @extschema@.outbox_show_count(value bigint)
+RETURNS text
+LANGUAGE sql IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+	SELECT CASE WHEN value < 10000000 THEN to_char(value, 'FM9,999,990')
+		WHEN value < 10000000000 THEN to_char(value / 1e6, 'FM9,990.0') || ' M'
+		ELSE to_char(value / 1e9, 'FM999,990.0') || ' G' END
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_show_count(bigint) IS
+'A count as outbox_top() shows it, in at most 9 characters; NULL of NULL.';
+
+CREATE FUNCTION @extschema@.outbox_show_span(seconds double precision)
+RETURNS text
+LANGUAGE sql IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+	SELECT CASE WHEN seconds < 0.00995 THEN to_char(seconds * 1000, 'FM0.00') || ' ms'
+		WHEN seconds < 0.995 THEN to_char(seconds * 1000, 'FM990') || ' ms'
+		WHEN seconds < 99.5 THEN to_char(seconds, 'FM90.0') || ' s'
+		WHEN seconds < 99.5 * 60 THEN to_char(seconds / 60, 'FM90') || ' min'
+		WHEN seconds < 99.5 * 3600 THEN to_char(seconds / 3600, 'FM90.0') || ' h'
+		ELSE to_char(seconds / 86400, 'FM999,990') || ' d' END
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_show_span(double precision) IS
+'A time in seconds as outbox_top() shows it, in at most 9 characters; NULL of NULL.';
+
+/*
+ * Blocks and eighths of them where the database and the client have such
+ * characters.  By number: this script is read in any encoding.
+ */
+CREATE FUNCTION @extschema@.outbox_show_bar(value double precision, highest double precision, width integer)
+RETURNS text
+LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+	SELECT CASE WHEN getdatabaseencoding() = 'UTF8' AND pg_client_encoding() = 'UTF8'
+		THEN repeat(chr(9608), n / 8) || CASE WHEN n % 8 > 0 THEN chr(9616 - n % 8) ELSE '' END
+		ELSE repeat('#', (n + 7) / 8) END
+	FROM (SELECT CASE WHEN value > 0
+			THEN greatest(1, round(8 * width * least(1, value / highest)))::integer ELSE 0 END AS n) t
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_show_bar(double precision, double precision, integer) IS
+'A bar of at most width characters, which is the length of the highest value; of any value above 0 something is seen.';
+
+CREATE FUNCTION @extschema@.outbox_show_columns(numbers bigint[])
+RETURNS text
+LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+	SELECT string_agg(CASE WHEN v = 0 THEN '_'
+			WHEN getdatabaseencoding() = 'UTF8' AND pg_client_encoding() = 'UTF8'
+				THEN chr(9600 + greatest(1, round(8.0 * v / h))::integer)
+			ELSE substr('.:-=+*%#', greatest(1, round(8.0 * v / h))::integer, 1) END, '' ORDER BY i)
+	FROM unnest(numbers) WITH ORDINALITY u (v, i), (SELECT max(x) AS h FROM unnest(numbers) x) m
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_show_columns(bigint[]) IS
+'Numbers as columns of one character each, the highest one full.';
+
+/*
+ * Bounded, whatever the backlog: what the views of the status count, and of the
+ * messages that have failed or wait for another attempt the first thousand.  Waits
+ * for no lock.
+ */
+CREATE FUNCTION @extschema@.outbox_top()
+RETURNS SETOF text
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
+AS $$
+DECLARE
+	seen constant integer := 1000;
+	lines constant integer := 8;
+	status record;
+	stats record;
+	route record;
+	trouble record;
+	per_second bigint[];
+	highest bigint;
+	shown integer := 0;
+	readable boolean;
+BEGIN
+	SELECT * INTO status FROM @extschema@.outbox_status;
+	SELECT * INTO stats FROM @extschema@.outbox_database_stats();
+	per_second := @extschema@.outbox_published_seconds();
+	readable := @extschema@.outbox_try_lock_tables();
+
+	RETURN NEXT rpad(left('outbox of ' || status.database, 60), 60)
+		|| lpad(to_char(clock_timestamp(), 'YYYY-MM-DD HH24:MI:SS'), 40);
+	RETURN NEXT rpad('state', 10) || left(concat_ws('   ',
+		status.state || ' for ' || @extschema@.outbox_show_span(
+			greatest(0, extract(epoch FROM clock_timestamp() - status.since))::double precision),
+		CASE WHEN status.since IS NULL THEN status.state END,
+		'broker ' || status.broker,
+		'workers ' || status.workers || coalesce(' of ' || current_setting('outbox.workers', true), ''),
+		'in flight ' || @extschema@.outbox_show_count(status.in_flight)), 90);
+	IF status.hint IS NOT NULL THEN
+		RETURN QUERY SELECT rpad('', 10) || m[1]
+			FROM regexp_matches(regexp_replace(status.hint, '[[:cntrl:]]+', ' ', 'g'), '(.{1,89})(?:\s+|$)', 'g') m
+			LIMIT 3;
+	END IF;
+	IF status.last_error_at > clock_timestamp() - interval '1 minute'
+		OR status.last_error_at >= status.since THEN
+		RETURN NEXT rpad('', 10) || left(to_char(status.last_error_at, 'HH24:MI:SS ')
+			|| regexp_replace(status.last_error, '[[:cntrl:]]+', ' ', 'g'), 90);
+	END IF;
+	RETURN NEXT rpad('rate', 10) || concat_ws('   ',
+		@extschema@.outbox_show_count(round(status.rate)::bigint) || '/s',
+		@extschema@.outbox_show_columns(per_second),
+		'highest of ' || cardinality(per_second) || ' s: '
+			|| @extschema@.outbox_show_count((SELECT max(n) FROM unnest(per_second) n)));
+	RETURN NEXT rpad('latency', 10) || concat_ws('   ',
+		'p50 ' || coalesce(@extschema@.outbox_show_span(@extschema@.outbox_quantile(0.5, stats.bounds, stats.commit_to_confirm)), '-'),
+		'p99 ' || coalesce(@extschema@.outbox_show_span(@extschema@.outbox_quantile(0.99, stats.bounds, stats.commit_to_confirm)), '-'),
+		'commit to confirm;',
+		'p50 ' || coalesce(@extschema@.outbox_show_span(@extschema@.outbox_quantile(0.5, stats.bounds, stats.publish_to_confirm)), '-'),
+		'p99 ' || coalesce(@extschema@.outbox_show_span(@extschema@.outbox_quantile(0.99, stats.bounds, stats.publish_to_confirm)), '-'),
+		'publish to confirm');
+	RETURN NEXT rpad('backlog', 10) || left(concat_ws('   ',
+		CASE WHEN status.estimated THEN 'about ' ELSE '' END
+			|| coalesce(@extschema@.outbox_show_count(status.backlog), '?'),
+		'oldest ' || @extschema@.outbox_show_span(extract(epoch FROM status.oldest_pending_age)::double precision),
+		'drained in ' || @extschema@.outbox_show_span(extract(epoch FROM status.time_to_drain)::double precision),
+		'scheduled ' || @extschema@.outbox_show_count(status.scheduled),
+		'retrying ' || @extschema@.outbox_show_count(status.retrying),
+		'failed ' || @extschema@.outbox_show_count(status.failed)), 90);
+
+	IF NOT readable THEN
+		RETURN NEXT '';
+		RETURN NEXT 'outbox is locked against readers: no more is known';
+		RETURN;
+	END IF;
+
+	RETURN NEXT '';
+	RETURN NEXT rpad('route', 22) || lpad('backlog', 12) || rpad('', 21) || lpad('oldest', 9)
+		|| lpad('published', 11) || lpad('returned', 9) || lpad('nacked', 8) || lpad('failed', 8);
+	FOR route IN
+		SELECT s.*, max(s.backlog) OVER () AS most, count(*) OVER () AS routes
+		FROM @extschema@.outbox_routes_status s
+		ORDER BY s.backlog DESC, s.failed DESC, s.published DESC, s.route
+		LIMIT lines
+	LOOP
+		RETURN NEXT rpad(left(regexp_replace(route.route, '[[:cntrl:]]', ' ', 'g'), 21), 22)
+			|| lpad(@extschema@.outbox_show_count(route.backlog), 12) || ' '
+			|| rpad(@extschema@.outbox_show_bar(route.backlog, route.most, 20), 20)
+			|| lpad(coalesce(@extschema@.outbox_show_span(extract(epoch FROM route.oldest_pending_age)::double precision), '-'), 9)
+			|| lpad(@extschema@.outbox_show_count(route.published), 11)
+			|| lpad(@extschema@.outbox_show_count(route.returned), 9)
+			|| lpad(@extschema@.outbox_show_count(route.nacked), 8)
+			|| lpad(@extschema@.outbox_show_count(route.failed), 8);
+		IF route.paused OR route.waits_because IS NOT NULL THEN
+			RETURN NEXT left('  ' || CASE WHEN route.paused THEN 'paused' ELSE 'waits' END
+				|| coalesce(': ' || regexp_replace(route.waits_because, '[[:cntrl:]]+', ' ', 'g'), ''), 100);
+		END IF;
+		shown := shown + 1;
+		highest := route.routes;
+	END LOOP;
+	IF highest > shown THEN
+		RETURN NEXT format('  and %s more', highest - shown);
+	END IF;
+
+	shown := 0;
+	FOR trouble IN
+		WITH failed AS (
+			SELECT o.last_error FROM @extschema@.outbox o
+			WHERE o.status = 'failed' ORDER BY o.seq LIMIT seen),
+		waiting AS (
+			SELECT w.attempts, w.last_error FROM (
+				SELECT o.attempts, o.last_error FROM @extschema@.outbox o
+				WHERE o.status = 'pending' AND o.available_at IS NOT NULL
+				ORDER BY o.available_at, o.seq LIMIT seen) w
+			WHERE w.attempts > 0)
+		SELECT t.kind, count(*) AS messages,
+			regexp_replace(coalesce(t.last_error, '-'), '[[:cntrl:]]+', ' ', 'g') AS error
+		FROM (SELECT 'failed' AS kind, f.last_error FROM failed f
+			  UNION ALL SELECT 'retrying', w.last_error FROM waiting w) t
+		GROUP BY 1, 3 ORDER BY 2 DESC, 1, 3 LIMIT lines
+	LOOP
+		IF shown = 0 THEN
+			RETURN NEXT '';
+			RETURN NEXT rpad('errors', 10) || lpad('messages', 9) || '   of the first '
+				|| @extschema@.outbox_show_count(seen) || ' that failed and that wait for another attempt';
+		END IF;
+		RETURN NEXT rpad('  ' || trouble.kind, 10) || lpad(@extschema@.outbox_show_count(trouble.messages), 9)
+			|| '   ' || left(trouble.error, 78);
+		shown := shown + 1;
+	END LOOP;
+
+	shown := 0;
+	FOR trouble IN
+		WITH holder AS (
+			(SELECT o.* FROM @extschema@.outbox o WHERE o.status = 'failed' ORDER BY o.seq LIMIT seen)
+			UNION ALL
+			(SELECT o.* FROM @extschema@.outbox o
+			 WHERE o.status = 'pending' AND o.available_at IS NOT NULL
+			 ORDER BY o.available_at, o.seq LIMIT seen)),
+		held AS (
+			SELECT DISTINCT ON (h.aggregate_type, h.aggregate_id)
+				h.aggregate_type, h.aggregate_id, h.status, h.seq, h.created_at
+			FROM holder h JOIN @extschema@.outbox_route r ON r.name = h.route
+			WHERE h.aggregate_id IS NOT NULL AND r.ordering = 'key'
+				AND (h.status = 'failed' AND r.on_failed = 'block'
+					 OR h.status = 'pending' AND h.attempts > 0)
+			ORDER BY h.aggregate_type, h.aggregate_id, h.seq)
+		SELECT k.*, count(*) OVER () AS keys,
+			(SELECT count(*) FROM (
+				SELECT FROM @extschema@.outbox b
+				WHERE b.status = 'pending' AND b.available_at IS NULL AND b.aggregate_id IS NOT NULL
+					AND @extschema@.outbox_key_hash(b.aggregate_type, b.aggregate_id)
+						= @extschema@.outbox_key_hash(k.aggregate_type, k.aggregate_id)
+					AND b.seq > k.seq
+				LIMIT seen) x) AS behind
+		FROM (SELECT * FROM held ORDER BY seq LIMIT 100) k
+		ORDER BY behind DESC, k.seq LIMIT lines
+	LOOP
+		IF shown = 0 THEN
+			RETURN NEXT '';
+			RETURN NEXT rpad('held keys', 59) || lpad('because', 12) || lpad('behind', 11) || lpad('for', 9);
+		END IF;
+		RETURN NEXT rpad(left('  ' || regexp_replace(concat_ws(' ', trouble.aggregate_type, trouble.aggregate_id),
+				'[[:cntrl:]]', ' ', 'g'), 58), 59)
+			|| lpad(CASE trouble.status WHEN 'failed' THEN 'failed' ELSE 'retry' END, 12)
+			|| lpad(CASE WHEN trouble.behind < seen THEN trouble.behind::text ELSE 'many' END, 11)
+			|| lpad(@extschema@.outbox_show_span(
+				greatest(0, extract(epoch FROM clock_timestamp() - trouble.created_at))::double precision), 9);
+		shown := shown + 1;
+	END LOOP;
+END
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_top() IS
+'The relay of this database on one screen of 100 columns, for psql: SELECT outbox_top() \watch 2. State, messages per second (a column for each of the last 15 s), latency since the server was started, backlog by route, errors, keys that are held. Bounded whatever the backlog, and waits for no lock.';
+
+REVOKE ALL ON FUNCTION
+	@extschema@.outbox_published_seconds(),
+	@extschema@.outbox_show_count(bigint),
+	@extschema@.outbox_show_span(double precision),
+	@extschema@.outbox_show_bar(double precision, double precision, integer),
+	@extschema@.outbox_show_columns(bigint[]),
+	@extschema@.outbox_top()
+FROM PUBLIC;
+
 -- changes end here
 
 /*

@@ -19,9 +19,12 @@
 
 PG_FUNCTION_INFO_V1(outbox_route_stats);
 PG_FUNCTION_INFO_V1(outbox_database_stats);
+PG_FUNCTION_INFO_V1(outbox_published_seconds);
 
 /* Over so many seconds that are over. */
 #define RATE_SECONDS	10
+/* So many are shown one by one. */
+#define SHOWN_SECONDS	15
 
 /* ------------------------------------------------------------------ routes */
 
@@ -185,4 +188,19 @@ outbox_database_stats(PG_FUNCTION_ARGS)
 	values[8] = sum_seconds(stats, OUTBOX_TIMING_PUBLISH);
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc),
 													  values, nulls)));
+}
+
+Datum
+outbox_published_seconds(PG_FUNCTION_ARGS)
+{
+	OutboxDatabaseStats *stats = outbox_stats_find(MyDatabaseId);
+	uint32		published[SHOWN_SECONDS] = {0};
+	Datum		datums[SHOWN_SECONDS];
+
+	if (stats != NULL)
+		outbox_stats_seconds(stats, published, SHOWN_SECONDS);
+	for (int i = 0; i < SHOWN_SECONDS; i++)
+		datums[i] = Int64GetDatum((int64) published[i]);
+	PG_RETURN_POINTER(construct_array(datums, SHOWN_SECONDS, INT8OID, sizeof(int64),
+									  FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
 }

@@ -310,20 +310,30 @@ outbox_stats_route_waits(int route, const char *because, const char *reason,
 	SpinLockRelease(&mine->mutex);
 }
 
-double
-outbox_stats_rate(OutboxDatabaseStats *stats, int seconds)
+void
+outbox_stats_seconds(OutboxDatabaseStats *stats, uint32 *published, int seconds)
 {
 	uint64		now = (uint64) (GetCurrentTimestamp() / USECS_PER_SEC);
-	uint64		sum = 0;
 
 	Assert(seconds > 0 && seconds < OUTBOX_STATS_SECONDS);
 	/* This second is not over. */
-	for (uint64 second = now - seconds; second < now; second++)
+	for (int i = 0; i < seconds; i++)
 	{
+		uint64		second = now - seconds + i;
 		uint64		entry = pg_atomic_read_u64(&stats->seconds[second % OUTBOX_STATS_SECONDS]);
 
-		if (entry >> 32 == (second & 0xFFFFFFFF))
-			sum += (uint32) entry;
+		published[i] = entry >> 32 == (second & 0xFFFFFFFF) ? (uint32) entry : 0;
 	}
+}
+
+double
+outbox_stats_rate(OutboxDatabaseStats *stats, int seconds)
+{
+	uint32		published[OUTBOX_STATS_SECONDS];
+	uint64		sum = 0;
+
+	outbox_stats_seconds(stats, published, seconds);
+	for (int i = 0; i < seconds; i++)
+		sum += published[i];
 	return (double) sum / seconds;
 }

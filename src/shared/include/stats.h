@@ -123,7 +123,10 @@ extern void outbox_stats_route_waits(int route, const char *because,
 
 /* The entry of a database; NULL if none of its workers has counted yet. */
 extern OutboxDatabaseStats *outbox_stats_find(Oid dboid);
-/* Messages published per second, over the last seconds that are over. */
+/* Messages published in each of the last seconds that are over, the oldest first. */
+extern void outbox_stats_seconds(OutboxDatabaseStats *stats, uint32 *published,
+								 int seconds);
+/* Messages published per second, over those. */
 extern double outbox_stats_rate(OutboxDatabaseStats *stats, int seconds);
 
 #endif							/* OUTBOX_STATS_H */

@@ -345,7 +345,8 @@ sub firing
 	my ($self, %labels) = @_;
 	my $more = join '', map { ",$_=\"$labels{$_}\"" } sort keys %labels;
 	my %names = map { $_->{labels}{alertname} => 1 } $self->query("ALERTS{alertstate=\"firing\"$more}");
-	return sort keys %names;
+	my @sorted = sort keys %names;
+	return @sorted;
 }
 
 sub wait_alert
@@ -383,7 +384,8 @@ sub timeline
 			$last = $time;
 		}
 	}
-	return sort { $a->[2] <=> $b->[2] || $a->[0] cmp $b->[0] } @lines;
+	@lines = sort { $a->[2] <=> $b->[2] || $a->[0] cmp $b->[0] } @lines;
+	return @lines;
 }
 
 =pod

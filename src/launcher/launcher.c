@@ -14,6 +14,7 @@
 #include "launcher.h"
 #include "launcher_internal.h"
 #include "miscadmin.h"
+#include "pgstat.h"
 #include "postmaster/interrupt.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
@@ -21,6 +22,7 @@
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/wait_event.h"
+#include "version.h"
 #include "wait_event.h"
 
 #define MAX_WAIT_MS			60000
@@ -82,6 +84,8 @@ outbox_launcher_main(Datum main_arg)
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
 	outbox_shared->launcher_procno = outbox_my_procno();
 
+	pgstat_report_appname(psprintf("outbox launcher (%s)",
+								   outbox_library_version()));
 	outbox_launcher_cxt = AllocSetContextCreate(TopMemoryContext, "outbox launcher",
 										 ALLOCSET_DEFAULT_SIZES);
 	MemoryContextSwitchTo(outbox_launcher_cxt);
@@ -91,8 +95,10 @@ outbox_launcher_main(Datum main_arg)
 	{
 		long		timeout;
 
+		pgstat_report_activity(STATE_RUNNING, "outbox launcher: starting relay workers");
 		outbox_databases_take_requests();
 		timeout = manage_databases();
+		pgstat_report_activity(STATE_IDLE, NULL);
 		(void) WaitLatch(MyLatch,
 						 WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 						 Max(timeout, 10),

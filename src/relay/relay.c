@@ -15,6 +15,7 @@
  */
 #include "postgres.h"
 
+#include "activity.h"
 #include "fault.h"
 #include "miscadmin.h"
 #include "pgstat.h"
@@ -128,6 +129,7 @@ show_state(OutboxRelay *relay)
 		ereport(LOG, (errmsg("outbox relay is no longer blocked by the broker")));
 	MySlot->broken_routes = outbox_routes_count_broken(relay->routes);
 	outbox_slot_set_state(state);
+	outbox_activity_show(state, MySlot->broker);
 	set_deaf(state != OUTBOX_WORKER_IDLE && state != OUTBOX_WORKER_PUBLISHING);
 }
 
@@ -180,13 +182,17 @@ static bool
 wait_idle(OutboxRelay *relay, int64 timeout_ms)
 {
 	OutboxWaitFor wait;
+	bool		readable;
 
 	wait.open = outbox_relay_link_open(relay);
 	wait.opened_at = outbox_relay_opened_at(relay);
 	wait.confirms = relay->window->outstanding > 0;
 	wait.may_nap = relay->queue->nready == 0 && relay->queue->nwaiting == 0;
 	wait.timeout_ms = timeout_ms;
-	return outbox_waiting_wait(relay->waiting, &wait);
+	outbox_activity_idle();
+	readable = outbox_waiting_wait(relay->waiting, &wait);
+	outbox_activity_works();
+	return readable;
 }
 
 /* The only place where the process waits for work. */
@@ -424,7 +430,9 @@ outbox_relay_main(Datum main_arg)
 		MySlot->exit_reason = OUTBOX_EXIT_STOPPED;
 		proc_exit(0);
 	}
-	pgstat_report_appname(psprintf("outbox relay %s", outbox_library_version()));
+	pgstat_report_appname(psprintf("outbox relay %d (%s)", MySlot->worker,
+								   outbox_library_version()));
+	outbox_activity_show(MySlot->state, "");
 
 	relay = relay_create();
 	MemoryContextSwitchTo(relay->scratch);

@@ -21,6 +21,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "activity.h"
 #include "fault.h"
 #include "relay_internal.h"
 #include "settings.h"
@@ -258,7 +259,8 @@ outbox_relay_round(OutboxRelay *relay)
 		outbox_settler_collect(relay->settler, &settling);
 		if (!outbox_database_attached(relay->database))
 			outbox_database_works(relay->database);
-		else if (outbox_store_begin("relaying messages", may_take_long(relay)))
+		else if (outbox_store_begin(outbox_activity_text(),
+									may_take_long(relay)))
 		{
 			round_transaction(relay, &settling, &batch);
 			committed = true;

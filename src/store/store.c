@@ -221,7 +221,6 @@ outbox_store_end(bool durable)
 	if (gave_way)
 		wait_for_standby();
 	pgstat_report_stat(false);
-	pgstat_report_activity(STATE_IDLE, NULL);
 
 	/*
 	 * The watchdog may have ended the wait for a synchronous standby, after
@@ -251,7 +250,6 @@ outbox_store_abort(void)
 	in_transaction = false;
 	(void) outbox_watchdog_release();
 	pgstat_report_stat(true);
-	pgstat_report_activity(STATE_IDLE, NULL);
 }
 
 /* --------------------------------------------------------------- extension */

@@ -581,6 +581,11 @@ pgstat_report_appname(const char *appname)
 {
 }
 
+void
+pgstat_report_activity(BackendState state, const char *cmd_str)
+{
+}
+
 bool
 outbox_hold_exists(Oid dboid)
 {

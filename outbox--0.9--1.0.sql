@@ -232,7 +232,10 @@ CREATE FUNCTION @extschema@.outbox_worker_stats(
 	OUT in_flight integer, OUT published bigint, OUT returned bigint,
 	OUT nacked bigint, OUT failed bigint, OUT retried bigint,
 	OUT reconnects bigint, OUT last_error text, OUT last_error_at timestamptz,
-	OUT archive_error text, OUT archive_error_since timestamptz)
+	OUT archive_error text, OUT archive_error_since timestamptz,
+	OUT reason text, OUT reason_text text, OUT reason_since timestamptz,
+	OUT sqlstate text, OUT tls_not_after timestamptz, OUT clock_jump interval,
+	OUT clock_jumped_at timestamptz)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'outbox_worker_stats'
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
@@ -251,6 +254,120 @@ GRANT EXECUTE ON FUNCTION @extschema@.outbox_worker_stats() TO pg_monitor;
 SELECT @extschema@.outbox_update_rights(
 	'@extschema@.outbox_old_worker_stats()', '@extschema@.outbox_worker_stats()');
 DROP FUNCTION @extschema@.outbox_old_worker_stats();
+
+--
+-- What is wrong, as a kind; who holds a lock
+--
+
+COMMENT ON COLUMN @extschema@.outbox_workers.reason IS 'What is wrong with the link, the settings or the database now, as one of a list of short names that do not change; NULL: nothing. What to do: outbox_reason_hint(reason).';
+COMMENT ON COLUMN @extschema@.outbox_workers.reason_text IS 'The same in the words of the broker (also of its alarm), the network or the server.';
+COMMENT ON COLUMN @extschema@.outbox_workers.reason_since IS 'Since when the link, the settings or the database have had something wrong without an interruption, whatever the reason.';
+COMMENT ON COLUMN @extschema@.outbox_workers.sqlstate IS 'SQLSTATE, if it is an error of the database.';
+COMMENT ON COLUMN @extschema@.outbox_workers.tls_not_after IS 'Until when the certificate is valid that the broker showed last; NULL without TLS.';
+COMMENT ON COLUMN @extschema@.outbox_workers.clock_jump IS 'By how much the server''s clock was set the last time that the worker saw it jump by more than 5 s, negative: back; NULL: it did not.';
+COMMENT ON COLUMN @extschema@.outbox_workers.clock_jumped_at IS 'When that was, by the clock as it was then.';
+
+CREATE FUNCTION @extschema@.outbox_reason_hint(
+	reason text, OUT severity text, OUT hint text, OUT command text)
+RETURNS record
+AS 'MODULE_PATHNAME', 'outbox_reason_hint'
+LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+COMMENT ON FUNCTION @extschema@.outbox_reason_hint(text) IS
+'What to do about a reason of outbox_workers: severity is critical (messages stand and it does not end by itself) or warning; hint says what to do; command is one of a shell or SQL that shows or does it, with words in capital letters to be replaced, NULL if there is none. NULLs for NULL; another name is an error (22023).';
+
+CREATE FUNCTION @extschema@.outbox_locked_claims(
+	OUT worker integer, OUT id uuid, OUT seq bigint, OUT since timestamptz)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'outbox_locked_claims'
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION @extschema@.outbox_locked_claims() IS
+'Up to 8 rows of each worker of this database that it has found locked, now or a while ago; see outbox_locked_rows().';
+
+CREATE FUNCTION @extschema@.outbox_row_lockers(relation regclass, place tid)
+RETURNS xid[]
+AS 'MODULE_PATHNAME', 'outbox_row_lockers'
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION @extschema@.outbox_row_lockers(regclass, tid) IS
+'Transactions that run, or are prepared, and have that row locked or changed; NULL if there is none. For outbox_locked_rows().';
+
+CREATE FUNCTION @extschema@.outbox_locked_rows(
+	OUT worker integer, OUT seq bigint, OUT id uuid, OUT route text,
+	OUT aggregate_type text, OUT aggregate_id text, OUT since timestamptz,
+	OUT pids integer[], OUT prepared text[])
+RETURNS SETOF record
+LANGUAGE sql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
+AS $$
+	SELECT c.worker, o.seq, o.id, o.route, o.aggregate_type, o.aggregate_id, c.since,
+		ARRAY(SELECT l.pid FROM pg_locks l
+			WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock'
+				AND l.granted AND l.pid IS NOT NULL
+				AND l.transactionid = ANY (k.xids)
+			ORDER BY l.pid),
+		ARRAY(SELECT p.gid FROM pg_prepared_xacts p
+			WHERE p.transaction = ANY (k.xids) ORDER BY p.gid)
+	FROM @extschema@.outbox_locked_claims() c
+		JOIN @extschema@.outbox o ON o.id = c.id,
+		LATERAL (SELECT @extschema@.outbox_row_lockers(o.tableoid, o.ctid) AS xids) k
+	WHERE k.xids IS NOT NULL
+	ORDER BY c.since, o.seq
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_locked_rows() IS
+'Messages that the relay would take or settle and that somebody has locked or changed, in a transaction that has not ended: since when the worker waits for the row, the processes of those transactions, and the names of the prepared ones among them. Up to 8 rows of each worker; later messages of their keys wait behind them.';
+
+CREATE FUNCTION @extschema@.outbox_table_lockers(
+	OUT relation regclass, OUT mode text, OUT granted boolean, OUT pid integer,
+	OUT since timestamptz, OUT query_start timestamptz,
+	OUT application_name text, OUT blocked_by integer[])
+RETURNS SETOF record
+LANGUAGE sql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
+AS $$
+	SELECT l.relation::regclass, l.mode, l.granted, l.pid,
+		CASE WHEN l.granted THEN coalesce(a.xact_start, p.prepared) ELSE l.waitstart END,
+		a.query_start, a.application_name,
+		CASE WHEN NOT l.granted THEN pg_blocking_pids(l.pid) END
+	FROM (
+			VALUES ('@extschema@.outbox'::regclass::oid, true),
+				('@extschema@.outbox_archive'::regclass::oid, true),
+				('@extschema@.outbox_route'::regclass::oid, false),
+				('@extschema@.outbox_control'::regclass::oid, false)
+			UNION ALL
+			SELECT i.inhrelid, true FROM pg_inherits i
+			WHERE i.inhparent = '@extschema@.outbox_archive'::regclass
+		) t (oid, written)
+		JOIN pg_locks l ON l.relation = t.oid
+		LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+		LEFT JOIN pg_locks x ON l.pid IS NULL AND x.locktype = 'transactionid'
+			AND x.virtualtransaction = l.virtualtransaction AND x.mode = 'ExclusiveLock'
+		LEFT JOIN pg_prepared_xacts p ON p.transaction = x.transactionid
+	WHERE l.locktype = 'relation'
+		AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+		AND (l.mode = 'AccessExclusiveLock' OR t.written
+			AND l.mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock'))
+		AND coalesce(a.backend_type, '') NOT LIKE 'outbox relay%'
+	ORDER BY 5 NULLS LAST, 1
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_table_lockers() IS
+'Locks on tables of outbox that the relay cannot work beside, and those that are waited for in the same mode, as the relay queues behind them. since: when the transaction began or was prepared, or the wait; pid: NULL of a prepared transaction; blocked_by: whom it waits for, if it waits.';
+
+REVOKE ALL ON FUNCTION
+	@extschema@.outbox_reason_hint(text),
+	@extschema@.outbox_locked_claims(),
+	@extschema@.outbox_row_lockers(regclass, tid),
+	@extschema@.outbox_locked_rows(),
+	@extschema@.outbox_table_lockers()
+FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION
+	@extschema@.outbox_reason_hint(text),
+	@extschema@.outbox_locked_rows(),
+	@extschema@.outbox_table_lockers()
+TO pg_monitor;
 
 --
 -- Pauses know who, when and why; what operators do is remembered

@@ -137,6 +137,19 @@ outbox_link_blocked_reason(const OutboxLink *link)
 	return link->blocked_reason;
 }
 
+OutboxReason
+outbox_link_alarm(const OutboxLink *link)
+{
+	return link->state == OUTBOX_LINK_BLOCKED ?
+		outbox_reason_of_alarm(link->blocked_reason) : OUTBOX_REASON_NONE;
+}
+
+int64
+outbox_link_certificate_ends(const OutboxLink *link)
+{
+	return link->certificate_ends;
+}
+
 pgsocket
 outbox_link_socket(const OutboxLink *link)
 {

@@ -68,11 +68,10 @@ forget_password(OutboxLink *link)
 }
 
 static OutboxLinkStatus
-fail_connect(OutboxLink *link, const char *reason)
+fail_connect(OutboxLink *link, OutboxReason reason, const char *text)
 {
-	(void) outbox_link_fail(link, OUTBOX_FAULT_CONNECTION, 0,
-							"could not connect to \"%s:%d\": %s",
-							link->target.host, link->target.port, reason);
+	(void) outbox_link_fail(link, reason, "could not connect to \"%s:%d\": %s",
+							link->target.host, link->target.port, text);
 	link->error.unreachable = true;
 	return OUTBOX_LINK_LOST;
 }
@@ -112,7 +111,7 @@ resolve(OutboxLink *link)
 	if (rc != 0)
 	{
 		link->addresses = NULL;
-		return outbox_link_fail(link, OUTBOX_FAULT_CONNECTION, 0,
+		return outbox_link_fail(link, OUTBOX_REASON_HOST_UNKNOWN,
 								"could not resolve host \"%s\": %s",
 								link->target.host, gai_strerror(rc));
 	}
@@ -166,7 +165,8 @@ try_next_address(OutboxLink *link, int last_errno)
 			return OUTBOX_LINK_OK;
 		last_errno = errno;
 	}
-	return fail_connect(link, strerror(last_errno));
+	return fail_connect(link, outbox_reason_of_errno(last_errno),
+						strerror(last_errno));
 }
 
 OutboxLinkStatus
@@ -178,12 +178,14 @@ outbox_link_connect_start(OutboxLink *link, const OutboxLinkTarget *target)
 	bound_resolver();
 	copy_target(link, target);
 	memset(&link->error, 0, sizeof(link->error));
+	link->certificate_ends = 0;
 	outbox_link_set_state(link, OUTBOX_LINK_CONNECTING);
 
 	/* nothing from here to the end of the connect can throw */
 	link->fd_acquired = AcquireExternalFD();
 	if (!link->fd_acquired)
-		return fail_connect(link, "too many open files");
+		return fail_connect(link, OUTBOX_REASON_NO_RESOURCES,
+							"too many open files");
 	status = resolve(link);
 	if (status == OUTBOX_LINK_OK)
 		status = try_next_address(link, EHOSTUNREACH);
@@ -231,7 +233,7 @@ open_tls(OutboxLink *link)
 	close(link->fd);
 	link->fd = -1;
 	if (rc != 0)
-		return fail_connect(link, gai_strerror(rc));
+		return fail_connect(link, OUTBOX_REASON_UNREACHABLE, gai_strerror(rc));
 	return outbox_link_open_tls(link, address);
 }
 
@@ -246,7 +248,7 @@ adopt_socket(OutboxLink *link)
 	{
 		if (conn != NULL)
 			(void) amqp_destroy_connection(conn);
-		return fail_connect(link, "out of memory");
+		return fail_connect(link, OUTBOX_REASON_NO_RESOURCES, "out of memory");
 	}
 	amqp_tcp_socket_set_sockfd(sock, link->fd);
 	link->conn = conn;
@@ -358,7 +360,7 @@ handshake(OutboxLink *link)
 	link->frame_max = Min((uint32) amqp_get_frame_max(link->conn),
 						  OUTBOX_FRAME_MAX);
 	if (link->frame_max < FRAME_MAX_LOWEST)
-		return outbox_link_fail(link, OUTBOX_FAULT_CONNECTION, 0,
+		return outbox_link_fail(link, OUTBOX_REASON_NOT_RABBITMQ,
 								"the broker allows frames of only %u bytes",
 								link->frame_max);
 	status = open_channel(link);

@@ -76,9 +76,11 @@ outbox_link_printable_bytes(char *dst, size_t size, amqp_bytes_t src)
 }
 
 static void
-set_error(OutboxLink *link, OutboxLinkFault fault, int code, const char *text)
+set_error(OutboxLink *link, OutboxLinkFault fault, OutboxReason reason,
+		  int code, const char *text)
 {
 	link->error.fault = fault;
+	link->error.reason = reason;
 	link->error.code = code;
 	link->error.destination = false;
 	link->error.unreachable = false;
@@ -93,8 +95,7 @@ set_error(OutboxLink *link, OutboxLinkFault fault, int code, const char *text)
  * freed, because its arguments may point into the library's memory.
  */
 OutboxLinkStatus
-outbox_link_fail(OutboxLink *link, OutboxLinkFault fault, int code,
-				 const char *fmt,...)
+outbox_link_fail(OutboxLink *link, OutboxReason reason, const char *fmt,...)
 {
 	char		text[sizeof(link->error.text)];
 	va_list		args;
@@ -103,7 +104,7 @@ outbox_link_fail(OutboxLink *link, OutboxLinkFault fault, int code,
 	vsnprintf(text, sizeof(text), fmt, args);
 	va_end(args);
 
-	set_error(link, fault, code, text);
+	set_error(link, OUTBOX_FAULT_CONNECTION, reason, 0, text);
 	outbox_link_drop(link);
 	if (link->state != OUTBOX_LINK_CLOSED)
 		outbox_link_set_state(link, OUTBOX_LINK_CLOSED);
@@ -114,7 +115,66 @@ outbox_link_fail(OutboxLink *link, OutboxLinkFault fault, int code,
 void
 outbox_link_refuse(OutboxLink *link, const char *reason)
 {
-	set_error(link, OUTBOX_FAULT_NONE, 0, reason);
+	set_error(link, OUTBOX_FAULT_NONE, OUTBOX_REASON_NONE, 0, reason);
+}
+
+/* What a status of the library means while the link is in that state. */
+static OutboxReason
+reason_of_status(const OutboxLink *link, int status)
+{
+	bool		connecting = link->state == OUTBOX_LINK_CONNECTING;
+
+	switch (status)
+	{
+		case AMQP_STATUS_TIMEOUT:
+			return connecting ? OUTBOX_REASON_LOGIN_TIMEOUT :
+				OUTBOX_REASON_STALLED;
+		case AMQP_STATUS_HEARTBEAT_TIMEOUT:
+			return OUTBOX_REASON_HEARTBEATS;
+		case AMQP_STATUS_CONNECTION_CLOSED:
+		case AMQP_STATUS_SOCKET_ERROR:
+		case AMQP_STATUS_SOCKET_CLOSED:
+		case AMQP_STATUS_SSL_ERROR:
+			return connecting ? OUTBOX_REASON_LOGIN_CLOSED :
+				OUTBOX_REASON_RESET;
+		case AMQP_STATUS_BAD_AMQP_DATA:
+		case AMQP_STATUS_WRONG_METHOD:
+		case AMQP_STATUS_UNKNOWN_CLASS:
+		case AMQP_STATUS_UNKNOWN_METHOD:
+		case AMQP_STATUS_INCOMPATIBLE_AMQP_VERSION:
+		case AMQP_STATUS_BROKER_UNSUPPORTED_SASL_METHOD:
+			return connecting ? OUTBOX_REASON_NOT_RABBITMQ :
+				OUTBOX_REASON_PROTOCOL;
+		case AMQP_STATUS_NO_MEMORY:
+			return OUTBOX_REASON_NO_RESOURCES;
+		default:
+			return OUTBOX_REASON_BROKER_OTHER;
+	}
+}
+
+static const char *
+text_of_status(int status)
+{
+	switch (status)
+	{
+		case AMQP_STATUS_TIMEOUT:
+			return "timed out";
+		case AMQP_STATUS_HEARTBEAT_TIMEOUT:
+			return "the broker sends no heartbeats any more";
+		case AMQP_STATUS_CONNECTION_CLOSED:
+			return "the broker closed the connection unexpectedly";
+		case AMQP_STATUS_SOCKET_ERROR:
+		case AMQP_STATUS_SOCKET_CLOSED:
+		case AMQP_STATUS_SSL_ERROR:
+			return "the connection was reset";
+		case AMQP_STATUS_BAD_AMQP_DATA:
+		case AMQP_STATUS_WRONG_METHOD:
+		case AMQP_STATUS_UNKNOWN_CLASS:
+		case AMQP_STATUS_UNKNOWN_METHOD:
+			return "the server does not speak AMQP 0-9-1 properly";
+		default:
+			return amqp_error_string2(status);
+	}
 }
 
 /*
@@ -125,40 +185,30 @@ OutboxLinkStatus
 outbox_link_fail_library(OutboxLink *link, const char *doing, int status)
 {
 	bool		ended = outbox_link_unguard(link);
-	const char *reason;
+	OutboxReason reason;
+	const char *text;
+	const char *alert_name;
+	int			alert = outbox_link_tls_alert(link, &alert_name);
 
 	if (ended && outbox_watchdog_stopping())
-		reason = "interrupted because the server wants the worker to stop";
-	else if (ended || status == AMQP_STATUS_TIMEOUT)
-		reason = "timed out";
+		return outbox_link_fail(link, OUTBOX_REASON_NONE,
+								"%s with \"%s:%d\": interrupted because the server wants the worker to stop",
+								doing, link->target.host, link->target.port);
+	if (ended)
+		status = AMQP_STATUS_TIMEOUT;
+	/* TLS 1.3 refuses our certificate only when the handshake is over for us. */
+	if (alert >= 0 && link->state == OUTBOX_LINK_CONNECTING)
+	{
+		reason = outbox_reason_of_alert(alert);
+		text = alert_name;
+	}
 	else
 	{
-		switch (status)
-		{
-			case AMQP_STATUS_HEARTBEAT_TIMEOUT:
-				reason = "the broker sends no heartbeats any more";
-				break;
-			case AMQP_STATUS_CONNECTION_CLOSED:
-				reason = "the broker closed the connection unexpectedly";
-				break;
-			case AMQP_STATUS_SOCKET_ERROR:
-			case AMQP_STATUS_SOCKET_CLOSED:
-			case AMQP_STATUS_SSL_ERROR:
-				reason = "the connection was reset";
-				break;
-			case AMQP_STATUS_BAD_AMQP_DATA:
-			case AMQP_STATUS_WRONG_METHOD:
-			case AMQP_STATUS_UNKNOWN_CLASS:
-			case AMQP_STATUS_UNKNOWN_METHOD:
-				reason = "the server does not speak AMQP 0-9-1 properly";
-				break;
-			default:
-				reason = amqp_error_string2(status);
-		}
+		reason = reason_of_status(link, status);
+		text = text_of_status(status);
 	}
-	return outbox_link_fail(link, OUTBOX_FAULT_CONNECTION, 0,
-							"%s with \"%s:%d\": %s", doing,
-							link->target.host, link->target.port, reason);
+	return outbox_link_fail(link, reason, "%s with \"%s:%d\": %s", doing,
+							link->target.host, link->target.port, text);
 }
 
 /* Answers a close of the broker, so that it does not log us as impolite. */
@@ -233,6 +283,26 @@ is_too_large(int code, const char *text)
 		 strstr(text, "message size ") != NULL);
 }
 
+/* The broker turned us away while we logged in. */
+static OutboxLinkStatus
+fail_login(OutboxLink *link, const char *doing, int code, const char *text)
+{
+	OutboxReason reason = outbox_reason_of_login(code, text);
+
+	if (reason == OUTBOX_REASON_LOGIN_REFUSED)
+		(void) outbox_link_fail(link, reason,
+								"login was refused by the broker: %s", text);
+	else if (code == NOT_FOUND_VHOST || code == AMQP_INVALID_PATH)
+		(void) outbox_link_fail(link, reason,
+								"could not open virtual host \"%s\": %s",
+								link->target.vhost, text);
+	else
+		(void) outbox_link_fail(link, reason, "%s was refused by the broker: %s",
+								doing, text);
+	link->error.code = code;
+	return OUTBOX_LINK_LOST;
+}
+
 /*
  * The broker sent connection.close, or channel.close on the publishing
  * channel.
@@ -242,8 +312,6 @@ outbox_link_fail_close(OutboxLink *link, const char *doing,
 					   const amqp_method_t *method)
 {
 	bool		whole = method->id == AMQP_CONNECTION_CLOSE_METHOD;
-	OutboxLinkFault fault = whole ? OUTBOX_FAULT_CONNECTION :
-		OUTBOX_FAULT_CHANNEL;
 	char		text[256];
 	int			code;
 
@@ -264,34 +332,25 @@ outbox_link_fail_close(OutboxLink *link, const char *doing,
 
 	(void) outbox_link_unguard(link);
 	send_close_ok(link, whole ? 0 : OUTBOX_CHANNEL_PUBLISH);
+	if (whole && link->state == OUTBOX_LINK_CONNECTING)
+		return fail_login(link, doing, code, text);
 	if (!whole)
 	{
 		link->rest.len = 0;		/* nobody wants it */
 		outbox_link_close(link, true);
-		(void) outbox_link_fail(link, fault, code,
-								"the broker closed the channel: %s", text);
-		link->error.destination = concerns_destination(code, text);
-		link->error.message = true;
-		link->error.hopeless = is_too_large(code, text);
-		return OUTBOX_LINK_LOST;
 	}
-	if (link->state != OUTBOX_LINK_CONNECTING)
-	{
-		(void) outbox_link_fail(link, fault, code,
-								"the broker closed the connection: %s", text);
-		link->error.message = concerns_message(code);
-		link->error.hopeless = is_too_large(code, text);
-		return OUTBOX_LINK_LOST;
-	}
-	if (code == AMQP_ACCESS_REFUSED)
-		return outbox_link_fail(link, fault, code,
-								"login was refused by the broker: %s", text);
-	if (code == NOT_FOUND_VHOST || code == AMQP_INVALID_PATH)
-		return outbox_link_fail(link, fault, code,
-								"could not open virtual host \"%s\": %s",
-								link->target.vhost, text);
-	return outbox_link_fail(link, fault, code, "%s was refused by the broker: %s",
-							doing, text);
+	(void) outbox_link_fail(link, OUTBOX_REASON_CLOSED,
+							"the broker closed the %s: %s",
+							whole ? "connection" : "channel", text);
+	if (!whole)
+		link->error.fault = OUTBOX_FAULT_CHANNEL;
+	link->error.code = code;
+	link->error.destination = !whole && concerns_destination(code, text);
+	link->error.message = !whole || concerns_message(code);
+	link->error.hopeless = is_too_large(code, text);
+	if (link->error.message)
+		link->error.reason = OUTBOX_REASON_NONE;
+	return OUTBOX_LINK_LOST;
 }
 
 /* An RPC came back with anything but a normal answer. */

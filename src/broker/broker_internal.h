@@ -11,6 +11,7 @@
 #include "amqp_compat.h"
 #include "amqp_limits.h"
 #include "broker.h"
+#include "broker_reason.h"
 #include "encode.h"
 
 /* How long connecting may take. */
@@ -63,6 +64,7 @@ struct OutboxLink
 	OutboxLinkState state;		/* written by outbox_link_set_state only */
 	OutboxLinkError error;
 	char		blocked_reason[256];
+	int64		certificate_ends;	/* of the last connect; 0: none was shown */
 
 	OutboxLinkTarget target;
 	struct addrinfo *addresses; /* from getaddrinfo, while connecting */
@@ -117,9 +119,9 @@ extern bool outbox_link_is_silent(OutboxLink *link);
 
 /* in broker_error.c */
 extern OutboxLinkStatus outbox_link_fail(OutboxLink *link,
-										 OutboxLinkFault fault, int code,
+										 OutboxReason reason,
 										 const char *fmt,...)
-			pg_attribute_printf(4, 5);
+			pg_attribute_printf(3, 4);
 extern OutboxLinkStatus outbox_link_fail_library(OutboxLink *link,
 												 const char *doing, int status);
 extern OutboxLinkStatus outbox_link_fail_close(OutboxLink *link,
@@ -138,6 +140,8 @@ extern void outbox_link_printable_bytes(char *dst, size_t size,
 /* in broker_tls.c */
 extern OutboxLinkStatus outbox_link_open_tls(OutboxLink *link,
 											 const char *address);
+/* The alert with which the other end gave TLS up, -1: none; and its name. */
+extern int	outbox_link_tls_alert(const OutboxLink *link, const char **name);
 
 /* in broker_socket.c */
 extern void outbox_link_socket_options(int fd, bool heartbeats);

@@ -57,7 +57,7 @@ finish(OutboxLink *link, int status)
 	if (outbox_link_unguard(link))
 		status = AMQP_STATUS_TIMEOUT;
 	if (status == AMQP_STATUS_TIMEOUT && !outbox_watchdog_stopping())
-		return outbox_link_fail(link, OUTBOX_FAULT_CONNECTION, 0,
+		return outbox_link_fail(link, OUTBOX_REASON_STALLED,
 								"publishing to \"%s:%d\" timed out: the broker takes no data, perhaps because of a memory or disk alarm",
 								link->target.host, link->target.port);
 	if (status != AMQP_STATUS_OK)

@@ -26,11 +26,11 @@ static OutboxLinkStatus
 fail_unexpected(OutboxLink *link, const amqp_frame_t *frame)
 {
 	if (frame->frame_type == AMQP_FRAME_METHOD)
-		return outbox_link_fail(link, OUTBOX_FAULT_CONNECTION, 0,
+		return outbox_link_fail(link, OUTBOX_REASON_PROTOCOL,
 								"the broker sent an unexpected %s on channel %d",
 								amqp_method_name(frame->payload.method.id),
 								frame->channel);
-	return outbox_link_fail(link, OUTBOX_FAULT_CONNECTION, 0,
+	return outbox_link_fail(link, OUTBOX_REASON_PROTOCOL,
 							"the broker sent an unexpected frame of type %d on channel %d",
 							frame->frame_type, frame->channel);
 }

@@ -15,22 +15,45 @@
 #include <openssl/ssl.h>
 #include <openssl/x509_vfy.h>
 #include <openssl/x509v3.h>
+#include <time.h>
 
 #include "broker_internal.h"
 #include "wait_event.h"
 
-/* Why the last verification failed; OpenSSL's callback has no better place. */
-static const char *verify_reason;
+/*
+ * What OpenSSL tells of the connection while it calls us back.  The library shows
+ * neither, in none of its versions, and keeps the SSL object to itself; there is
+ * no better place for it, and one link in a process.
+ */
+static int	verify_error;		/* why the verification failed; X509_V_OK */
+static int	alert_received = -1;	/* why the other end gives up; -1: it does not */
+static int64 certificate_ends;	/* the broker's; seconds of Unix, 0: not known */
+
+static void
+note_certificate(const X509 *certificate)
+{
+	struct tm	ends;
+
+	if (certificate != NULL &&
+		ASN1_TIME_to_tm(X509_get0_notAfter(certificate), &ends) == 1)
+		certificate_ends = (int64) timegm(&ends);
+}
 
 static int
 note_verify_result(int ok, X509_STORE_CTX *store)
 {
-	int			error = X509_STORE_CTX_get_error(store);
-
+	/* also of one that is not accepted, which nobody shows us later */
+	note_certificate(X509_STORE_CTX_get0_cert(store));
 	if (!ok)
-		verify_reason = error == X509_V_ERR_HOSTNAME_MISMATCH ?
-			"it is for another host name" : X509_verify_cert_error_string(error);
+		verify_error = X509_STORE_CTX_get_error(store);
 	return ok;
+}
+
+static const char *
+verify_text(int error)
+{
+	return error == X509_V_ERR_HOSTNAME_MISMATCH ?
+		"it is for another host name" : X509_verify_cert_error_string(error);
 }
 
 /*
@@ -40,11 +63,36 @@ note_verify_result(int ok, X509_STORE_CTX *store)
 static const char *server_name;
 
 static void
-set_server_name(const SSL *ssl, int where, int ret)
+heed_progress(const SSL *ssl, int where, int ret)
 {
-	(void) ret;
 	if ((where & SSL_CB_HANDSHAKE_START) != 0 && server_name != NULL)
 		(void) SSL_set_tlsext_host_name(unconstify(SSL *, ssl), server_name);
+	if ((where & SSL_CB_HANDSHAKE_DONE) != 0)
+	{
+		X509	   *certificate = SSL_get_peer_certificate(ssl);
+
+		/* where nothing is verified nobody has seen it yet */
+		note_certificate(certificate);
+		X509_free(certificate);
+	}
+	/* with close_notify it says goodbye, and nothing of a reason */
+	if ((where & SSL_CB_READ_ALERT) == SSL_CB_READ_ALERT &&
+		(ret & 0xff) != SSL_AD_CLOSE_NOTIFY)
+		alert_received = ret & 0xff;
+}
+
+int
+outbox_link_tls_alert(const OutboxLink *link, const char **name)
+{
+	if (!link->target.tls || alert_received < 0)
+	{
+		*name = NULL;
+		return -1;
+	}
+	/* a name that OpenSSL lacks up to 3.x */
+	*name = alert_received == SSL_AD_CERTIFICATE_REQUIRED ?
+		"certificate required" : SSL_alert_desc_string_long(alert_received);
+	return alert_received;
 }
 
 static const char *
@@ -57,11 +105,12 @@ openssl_reason(void)
 }
 
 static OutboxLinkStatus
-fail_tls(OutboxLink *link, const char *what, const char *reason)
+fail_tls(OutboxLink *link, OutboxReason reason, const char *what,
+		 const char *text)
 {
-	return outbox_link_fail(link, OUTBOX_FAULT_CONNECTION, 0,
+	return outbox_link_fail(link, reason,
 							"could not connect to \"%s:%d\": %s: %s",
-							link->target.host, link->target.port, what, reason);
+							link->target.host, link->target.port, what, text);
 }
 
 static OutboxLinkStatus
@@ -74,7 +123,7 @@ set_verification(OutboxLink *link, amqp_socket_t *sock)
 	/* the library knows the address only, and would compare that */
 	amqp_ssl_socket_set_verify_hostname(sock, 0);
 	amqp_ssl_socket_set_verify_peer(sock, verify);
-	SSL_CTX_set_info_callback(context, set_server_name);
+	SSL_CTX_set_info_callback(context, heed_progress);
 	server_name = link->target.host;
 	if (!verify)
 		return OUTBOX_LINK_OK;
@@ -83,18 +132,20 @@ set_verification(OutboxLink *link, amqp_socket_t *sock)
 	X509_VERIFY_PARAM_set_hostflags(param, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
 	if (X509_VERIFY_PARAM_set1_ip_asc(param, link->target.host) != 1 &&
 		X509_VERIFY_PARAM_set1_host(param, link->target.host, 0) != 1)
-		return fail_tls(link, "could not verify the host name",
-						openssl_reason());
+		return fail_tls(link, OUTBOX_REASON_TLS_HANDSHAKE,
+						"could not verify the host name", openssl_reason());
 
 	if (link->target.tls_ca_file[0] == '\0')
 	{
 		if (SSL_CTX_set_default_verify_paths(context) != 1)
-			return fail_tls(link, "could not load the system's CA certificates",
+			return fail_tls(link, OUTBOX_REASON_TLS_FILES,
+							"could not load the system's CA certificates",
 							openssl_reason());
 	}
 	else if (amqp_ssl_socket_set_cacert(sock, link->target.tls_ca_file) !=
 			 AMQP_STATUS_OK)
-		return fail_tls(link, "could not load the CA file", openssl_reason());
+		return fail_tls(link, OUTBOX_REASON_TLS_FILES,
+						"could not load the CA file", openssl_reason());
 	return OUTBOX_LINK_OK;
 }
 
@@ -113,7 +164,8 @@ set_certificate(OutboxLink *link, amqp_socket_t *sock)
 		return OUTBOX_LINK_OK;
 	if (amqp_ssl_socket_set_key(sock, cert, key[0] != '\0' ? key : cert) !=
 		AMQP_STATUS_OK)
-		return fail_tls(link, "could not load the client certificate or its key",
+		return fail_tls(link, OUTBOX_REASON_TLS_FILES,
+						"could not load the client certificate or its key",
 						openssl_reason());
 	return OUTBOX_LINK_OK;
 }
@@ -121,26 +173,39 @@ set_certificate(OutboxLink *link, amqp_socket_t *sock)
 static OutboxLinkStatus
 fail_open(OutboxLink *link, int status)
 {
-	if (verify_reason != NULL)
-		return fail_tls(link, "server certificate was not accepted",
-						verify_reason);
+	int			save_errno = errno;
+	const char *alert_name;
+	int			alert = outbox_link_tls_alert(link, &alert_name);
+
+	link->certificate_ends = certificate_ends;
+	if (verify_error != X509_V_OK)
+		return fail_tls(link, outbox_reason_of_verify(verify_error),
+						"server certificate was not accepted",
+						verify_text(verify_error));
+	if (alert >= 0)
+		return fail_tls(link, outbox_reason_of_alert(alert),
+						"TLS was refused by the broker", alert_name);
 	switch (status)
 	{
 		case AMQP_STATUS_SSL_PEER_VERIFY_FAILED:
-			return fail_tls(link, "server certificate was not accepted",
+			return fail_tls(link, OUTBOX_REASON_TLS_UNTRUSTED,
+							"server certificate was not accepted",
 							openssl_reason());
 		case AMQP_STATUS_SSL_ERROR:
 		case AMQP_STATUS_SSL_CONNECTION_FAILED:
-			return fail_tls(link, "TLS handshake failed", openssl_reason());
+			return fail_tls(link, OUTBOX_REASON_TLS_HANDSHAKE,
+							"TLS handshake failed", openssl_reason());
 		case AMQP_STATUS_TIMEOUT:
-			return fail_tls(link, "TCP or TLS handshake", "timed out");
+			return fail_tls(link, OUTBOX_REASON_TLS_TIMEOUT,
+							"TCP or TLS handshake", "timed out");
 		case AMQP_STATUS_SOCKET_ERROR:
-			(void) fail_tls(link, "connection failed", strerror(errno));
+			(void) fail_tls(link, outbox_reason_of_errno(save_errno),
+							"connection failed", strerror(save_errno));
 			link->error.unreachable = true;
 			return OUTBOX_LINK_LOST;
 		default:
-			return fail_tls(link, "connection failed",
-							amqp_error_string2(status));
+			return fail_tls(link, OUTBOX_REASON_TLS_HANDSHAKE,
+							"connection failed", amqp_error_string2(status));
 	}
 }
 
@@ -160,10 +225,13 @@ outbox_link_open_tls(OutboxLink *link, const char *address)
 	link->conn = amqp_new_connection();
 	sock = link->conn != NULL ? amqp_ssl_socket_new(link->conn) : NULL;
 	if (sock == NULL)
-		return fail_tls(link, "TLS", "out of memory");
+		return fail_tls(link, OUTBOX_REASON_NO_RESOURCES, "TLS",
+						"out of memory");
 
 	ERR_clear_error();
-	verify_reason = NULL;
+	verify_error = X509_V_OK;
+	alert_received = -1;
+	certificate_ends = 0;
 	status = set_verification(link, sock);
 	if (status == OUTBOX_LINK_OK)
 		status = set_certificate(link, sock);
@@ -171,13 +239,15 @@ outbox_link_open_tls(OutboxLink *link, const char *address)
 		return status;
 	if (amqp_ssl_socket_set_ssl_versions(sock, AMQP_TLSv1_2,
 										 AMQP_TLSvLATEST) != AMQP_STATUS_OK)
-		return fail_tls(link, "TLS", "this library knows no TLS 1.2");
+		return fail_tls(link, OUTBOX_REASON_TLS_HANDSHAKE, "TLS",
+						"this library knows no TLS 1.2");
 
 	outbox_wait_start(OUTBOX_WAIT_LOGIN);
 	rc = amqp_socket_open_noblock(sock, address, link->target.port, &patience);
 	outbox_wait_end();
 	if (rc != AMQP_STATUS_OK)
 		return fail_open(link, rc);
+	link->certificate_ends = certificate_ends;
 	link->fd = amqp_get_sockfd(link->conn);
 	outbox_link_socket_options(link->fd, link->target.heartbeat_s > 0);
 	return OUTBOX_LINK_AGAIN;

@@ -39,10 +39,10 @@ is_private(const struct stat *st)
 /*
  * Opens without waiting, because it might be a pipe, and checks what was
  * opened, so that nobody can exchange it in between.  Returns -1 with *problem
- * set on failure.
+ * and *reason set on failure.
  */
 static int
-open_file(const char *path, const char **problem)
+open_file(const char *path, const char **problem, OutboxReason *reason)
 {
 	struct stat st = {0};
 	int			fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
@@ -55,23 +55,32 @@ open_file(const char *path, const char **problem)
 	/* palloc may throw, so nothing is open any more when it is called */
 	if (fd >= 0)
 		close(fd);
+	*reason = OUTBOX_REASON_PASSFILE_UNREADABLE;
 	if (fd < 0)
+	{
+		if (save_errno == ENOENT || save_errno == ENOTDIR)
+			*reason = OUTBOX_REASON_PASSFILE_MISSING;
 		*problem = psprintf("Password file \"%s\" could not be opened: %s.",
 							path, strerror(save_errno));
-	else if (!S_ISREG(st.st_mode))
+		return -1;
+	}
+	if (!S_ISREG(st.st_mode))
+	{
 		*problem = psprintf("Password file \"%s\" is not a plain file.", path);
-	else
-		*problem = psprintf("Password file \"%s\" has group or world access; its permissions must be u=rw (0600) or less, or u=rw,g=r (0640) or less if it belongs to root.",
+		return -1;
+	}
+	*reason = OUTBOX_REASON_PASSFILE_MODE;
+	*problem = psprintf("Password file \"%s\" has group or world access; its permissions must be u=rw (0600) or less, or u=rw,g=r (0640) or less if it belongs to root.",
 							path);
 	return -1;
 }
 
 /* Fills content, which has room for one byte more than the largest file. */
 static const char *
-read_file(const char *path, char *content)
+read_file(const char *path, char *content, OutboxReason *reason)
 {
 	const char *problem = NULL;
-	int			fd = open_file(path, &problem);
+	int			fd = open_file(path, &problem, reason);
 	ssize_t		len = 0;
 	ssize_t		got;
 
@@ -81,11 +90,13 @@ read_file(const char *path, char *content)
 		   (got = read(fd, content + len, PASSFILE_MAX_BYTES + 1 - len)) > 0)
 		len += got;
 	close(fd);
+	*reason = OUTBOX_REASON_PASSFILE_UNREADABLE;
 	if (got < 0)
 		return psprintf("Password file \"%s\" could not be read.", path);
 	if (len > PASSFILE_MAX_BYTES)
 		return psprintf("Password file \"%s\" is larger than 64 kB.", path);
 	content[len] = '\0';
+	*reason = OUTBOX_REASON_NONE;
 	return NULL;
 }
 
@@ -155,7 +166,8 @@ find_password(char *content, const char *const *fields)
 
 const char *
 outbox_passfile_lookup(const char *path, const char *host, int port,
-					   const char *vhost, const char *user, char **password)
+					   const char *vhost, const char *user, char **password,
+					   OutboxReason *reason)
 {
 	char		port_text[16];
 	const char *fields[NFIELDS] = {host, port_text, vhost, user};
@@ -164,25 +176,32 @@ outbox_passfile_lookup(const char *path, const char *host, int port,
 	const char *problem;
 
 	*password = NULL;
+	*reason = OUTBOX_REASON_NONE;
 	if (path == NULL || path[0] == '\0')
 	{
 		if (strcmp(user, "guest") != 0)
+		{
+			*reason = OUTBOX_REASON_PASSFILE_NO_LINE;
 			return "There is no password for this user, because outbox.passfile is not set.";
+		}
 		*password = pstrdup("guest");
 		return NULL;
 	}
 
 	snprintf(port_text, sizeof(port_text), "%d", port);
 	content = palloc(PASSFILE_MAX_BYTES + 2);
-	problem = read_file(path, content);
+	problem = read_file(path, content, reason);
 	if (problem == NULL)
 	{
 		quoted = find_password(content, fields);
 		if (quoted != NULL)
 			*password = unquote(quoted);
 		else
+		{
+			*reason = OUTBOX_REASON_PASSFILE_NO_LINE;
 			problem = psprintf("Password file \"%s\" has no line for host \"%s\", port %d, virtual host \"%s\" and user \"%s\".",
 							   path, host, port, vhost, user);
+		}
 		explicit_bzero(content, PASSFILE_MAX_BYTES + 2);
 	}
 	pfree(content);

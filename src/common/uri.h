@@ -13,6 +13,8 @@
 #ifndef OUTBOX_URI_H
 #define OUTBOX_URI_H
 
+#include "reason.h"
+
 #define OUTBOX_MAX_HOSTS 16
 
 typedef struct OutboxHost
@@ -50,12 +52,13 @@ extern const char *outbox_uri_parse(const char *text, OutboxUri *uri);
  * passfile set) yields "guest" for the user guest, as a stock RabbitMQ has it,
  * and an error for any other user.
  *
- * Returns NULL on success with *password palloc'd, else a detail sentence:
- * file missing, not readable, not a plain file, permissions wider than 0600,
- * no matching line.
+ * Returns NULL on success with *password palloc'd, else a detail sentence, and
+ * *reason: file missing, not readable, not a plain file, permissions wider than
+ * 0600, no matching line.
  */
 extern const char *outbox_passfile_lookup(const char *path, const char *host,
 										  int port, const char *vhost,
-										  const char *user, char **password);
+										  const char *user, char **password,
+										  OutboxReason *reason);
 
 #endif							/* OUTBOX_URI_H */

@@ -196,6 +196,7 @@ note_locked(OutboxBatch *batch, const OutboxRow *row)
 	OutboxLockedRow *locked = palloc0(sizeof(OutboxLockedRow));
 
 	locked->seq = row->seq;
+	locked->id = row->id;
 	locked->route = pstrdup(row->route);
 	locked->keyed = row->keyed;
 	locked->key_hash = row->key_hash;

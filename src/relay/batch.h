@@ -56,6 +56,7 @@ typedef struct OutboxSegment
 typedef struct OutboxLockedRow
 {
 	int64		seq;
+	pg_uuid_t	id;				/* all zeros: not looked at */
 	bool		keyed;
 	int64		key_hash;
 	char	   *route;

@@ -125,6 +125,11 @@ set_copy(OutboxControlState *state, OutboxCopy copy, const char *detail)
 			   detail ? detail : "") == 0;
 
 	state->copy = copy;
+	if (copy == OUTBOX_COPY_UNKNOWN)
+		outbox_slot_set_trouble(OUTBOX_TROUBLE_ENVIRONMENT,
+								OUTBOX_REASON_ENVIRONMENT, detail, NULL);
+	else
+		outbox_slot_clear_trouble(OUTBOX_TROUBLE_ENVIRONMENT);
 	if (told)
 		return;
 	if (state->copy_detail != NULL)

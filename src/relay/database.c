@@ -307,6 +307,7 @@ outbox_database_works(OutboxDatabase *database)
 		ereport(LOG, (errmsg("outbox relay can use the database again")));
 	database->failing = false;
 	database->failures = 0;
+	outbox_slot_clear_trouble(OUTBOX_TROUBLE_DATABASE);
 }
 
 /*
@@ -317,6 +318,7 @@ void
 outbox_database_failed(OutboxDatabase *database, MemoryContext scratch)
 {
 	ErrorData  *edata;
+	const char *sqlstate;
 
 	MemoryContextSwitchTo(scratch);
 	edata = CopyErrorData();
@@ -327,6 +329,10 @@ outbox_database_failed(OutboxDatabase *database, MemoryContext scratch)
 	outbox_slot_set_committing(false);
 	outbox_slot_set_error(edata->message);
 	outbox_stats_event(OUTBOX_EVENT_DATABASE_ERROR);
+	sqlstate = unpack_sql_state(edata->sqlerrcode);
+	outbox_slot_set_trouble(OUTBOX_TROUBLE_DATABASE,
+							outbox_reason_of_sqlstate(sqlstate),
+							edata->message, sqlstate);
 
 	database->failing = true;
 	database->failures++;

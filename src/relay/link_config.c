@@ -32,8 +32,9 @@ outbox_link_config_create(MemoryContext cxt)
 }
 
 static void
-config_failed(OutboxLinkConfig *config, const char *detail)
+config_failed(OutboxLinkConfig *config, OutboxReason reason, const char *detail)
 {
+	outbox_slot_set_trouble(OUTBOX_TROUBLE_SETTINGS, reason, detail, NULL);
 	if (config->error == NULL ||
 		strcmp(config->error, detail) != 0)
 	{
@@ -57,6 +58,7 @@ outbox_link_config_load(OutboxLinkConfig *config)
 	MemoryContext old = MemoryContextSwitchTo(new_cxt);
 	OutboxUri	uri;
 	const char *detail;
+	OutboxReason reason = OUTBOX_REASON_URI;
 	char	   *text;
 	char	   *password = NULL;
 	char	   *passwords = "";
@@ -67,13 +69,13 @@ outbox_link_config_load(OutboxLinkConfig *config)
 	{
 		detail = outbox_passfile_lookup(outbox_passfile, uri.hosts[i].host,
 										uri.hosts[i].port, uri.vhost, uri.user,
-										&password);
+										&password, &reason);
 		if (detail == NULL)
 			passwords = psprintf("%s %s", passwords, password);
 	}
 	if (detail != NULL)
 	{
-		config_failed(config, detail);
+		config_failed(config, reason, detail);
 		MemoryContextSwitchTo(old);
 		MemoryContextDelete(new_cxt);
 		return OUTBOX_LINK_CONFIG_SAME;
@@ -85,6 +87,7 @@ outbox_link_config_load(OutboxLinkConfig *config)
 					outbox_tls_verify, outbox_heartbeat_s,
 					outbox_max_message_size);
 	MemoryContextSwitchTo(old);
+	outbox_slot_clear_trouble(OUTBOX_TROUBLE_SETTINGS);
 	if (config->error != NULL)
 	{
 		ereport(LOG, (errmsg("outbox relay can use its settings again")));

@@ -231,6 +231,8 @@ stand_by(OutboxRelay *relay)
 	if (outbox_link_state(relay->link) != OUTBOX_LINK_CLOSED &&
 		relay->window->outstanding == 0)
 		outbox_relay_close(relay, true);
+	/* Nobody tries any more, so that nothing is known. */
+	outbox_slot_clear_trouble(OUTBOX_TROUBLE_LINK);
 }
 
 /* Returns true when there is more to do at once. */
@@ -243,6 +245,7 @@ turn(OutboxRelay *relay)
 	if (!outbox_slot_is_mine())
 		elog(FATAL, "outbox worker was replaced");
 	OUTBOX_FAULT("turn");
+	outbox_wall_clock_look(relay->wall_clock);
 	if (ConfigReloadPending)
 		outbox_relay_reload(relay);
 	outbox_relay_take_news(relay);
@@ -385,6 +388,7 @@ relay_create(void)
 	relay->sweep = outbox_sweep_create(cxt);
 	relay->unflushed = outbox_unflushed_create(cxt);
 	relay->timers = outbox_timers_create(cxt);
+	relay->wall_clock = outbox_wall_clock_create(cxt);
 	relay->maintenance = outbox_maintenance_create(cxt);
 	relay->jobs = outbox_jobs_create(cxt);
 	relay->database = outbox_database_create(cxt);

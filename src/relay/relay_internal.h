@@ -38,6 +38,7 @@
  * watch.c			how long the broker is waited for
  * unknown.c		what was in flight when the connection was lost
  * timers.c			when to look for what nobody has told of
+ * wall_clock.c		has somebody set the clock?
  * waiting.c		waiting for work, and the pace of claims
  *
  *-------------------------------------------------------------------------
@@ -68,6 +69,7 @@
 #include "unflushed.h"
 #include "unknown.h"
 #include "waiting.h"
+#include "wall_clock.h"
 #include "watch.h"
 #include "watchdog.h"
 
@@ -117,6 +119,7 @@ typedef struct OutboxRelay
 
 	/* time */
 	OutboxTimers *timers;
+	OutboxWallClock *wall_clock;
 	OutboxWaiting *waiting;
 } OutboxRelay;
 
@@ -142,8 +145,9 @@ extern void outbox_relay_timers(OutboxRelay *relay, OutboxMonoTime now);
 /* What is not sent goes back to being rows, which are read again. */
 extern void outbox_relay_drop_unsent(OutboxRelay *relay);
 extern void outbox_relay_stop_routes(OutboxRelay *relay);
+/* code: the broker's reply code. */
 extern void outbox_relay_route_broken(OutboxRelay *relay, OutboxRoute *route,
-									  const char *reason);
+									  int code, const char *reason);
 /* These go on: their rows are read again. */
 extern void outbox_relay_resume(OutboxRelay *relay,
 								const OutboxResumed *resumed);

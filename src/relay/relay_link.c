@@ -32,6 +32,8 @@ struct OutboxConnection
 	TimestampTz received_wall;
 	bool		protocol_error; /* the broker confirmed what it cannot */
 	bool		reconnect;		/* drain and connect anew */
+	bool		alarmed;		/* the broker has blocked us, when we last looked */
+	bool		unproven;		/* that it works again only a confirm can tell */
 	OutboxMonoTime drain_since; /* unset: not draining */
 };
 
@@ -68,6 +70,45 @@ outbox_relay_broker_down(OutboxRelay *relay)
 		outbox_hosts_all_failed(relay->hosts);
 }
 
+/* ------------------------------------------------------------ what is wrong */
+
+/*
+ * The link has ended, or is about to.  Where the broker took our messages and said
+ * nothing the next connection is made at once, and proves nothing.
+ */
+static void
+link_failed(OutboxRelay *relay, OutboxReason reason, const char *text)
+{
+	relay->connection->alarmed = false;
+	/* What is a message's fault, or the stop of the worker, is none of the link. */
+	if (reason == OUTBOX_REASON_NONE)
+		return;
+	relay->connection->unproven = reason == OUTBOX_REASON_STALLED ||
+		reason == OUTBOX_REASON_NO_CONFIRM;
+	outbox_slot_set_trouble(OUTBOX_TROUBLE_LINK, reason, text, NULL);
+}
+
+static void
+link_works(OutboxRelay *relay)
+{
+	relay->connection->unproven = false;
+	outbox_slot_clear_trouble(OUTBOX_TROUBLE_LINK);
+}
+
+/* An alarm of the broker has begun, or changed, or is over. */
+static void
+show_alarm(OutboxRelay *relay)
+{
+	OutboxReason alarm = outbox_link_alarm(relay->link);
+
+	if (alarm != OUTBOX_REASON_NONE)
+		outbox_slot_set_trouble(OUTBOX_TROUBLE_LINK, alarm,
+								outbox_link_blocked_reason(relay->link), NULL);
+	else if (relay->connection->alarmed)
+		link_works(relay);
+	relay->connection->alarmed = alarm != OUTBOX_REASON_NONE;
+}
+
 /* ------------------------------------------------------------------ events */
 
 static void
@@ -86,6 +127,8 @@ item_confirmed(void *item, uint64_t tag, void *arg)
 	OutboxItem *confirmed = item;
 
 	(void) tag;
+	if (relay->connection->unproven)
+		link_works(relay);
 	outbox_watch_answered(relay->watch, confirmed->sent_at);
 	outbox_renewal_acked(relay->renewal);
 	outbox_route_works(confirmed->route);
@@ -110,6 +153,8 @@ item_nacked(void *item, uint64_t tag, void *arg)
 	OutboxItem *nacked = item;
 
 	(void) tag;
+	if (relay->connection->unproven)
+		link_works(relay);
 	outbox_watch_answered(relay->watch, nacked->sent_at);
 	outbox_renewal_nacked(relay->renewal, nacked->message->attempts > 0,
 						  relay->connection->opened_at);
@@ -244,7 +289,8 @@ reclaim_unknown(OutboxRelay *relay, const OutboxLinkError *error)
 		outbox_blame_unknown(relay->blame, relay->window, error);
 
 	if (blamed.broken != NULL)
-		outbox_relay_route_broken(relay, blamed.broken, error->text);
+		outbox_relay_route_broken(relay, blamed.broken, error->code,
+								  error->text);
 	outbox_relay_stop_routes(relay);
 	return blamed.any;
 }
@@ -256,6 +302,10 @@ outbox_relay_link_lost(OutboxRelay *relay)
 	bool		blamed;
 
 	outbox_slot_set_error(error->text);
+	link_failed(relay, error->reason, error->text);
+	/* That of a broker that we could not even ask is still the last one. */
+	if (outbox_link_certificate_ends(relay->link) != 0)
+		outbox_slot_set_certificate(outbox_link_certificate_ends(relay->link));
 	blamed = reclaim_unknown(relay, error);
 	relay->connection->channel_lost = blamed || error->fault == OUTBOX_FAULT_CHANNEL;
 	if (relay->connection->channel_lost)
@@ -303,6 +353,9 @@ link_opened(OutboxRelay *relay)
 {
 	outbox_confirms_reset(relay->window);
 	outbox_routes_forget_declared(relay->routes);
+	if (!relay->connection->unproven)
+		link_works(relay);
+	outbox_slot_set_certificate(outbox_link_certificate_ends(relay->link));
 	if (relay->connection->ever_connected)
 	{
 		pg_atomic_fetch_add_u64(&MySlot->counters.reconnects, 1);
@@ -339,11 +392,12 @@ connect_start(OutboxRelay *relay)
 	char		text[OUTBOX_TEXT_SIZE];
 	char	   *password;
 	const char *detail;
+	OutboxReason reason;
 
 	/* Read each time: it may have been changed without a reload. */
 	detail = outbox_passfile_lookup(outbox_passfile, host->host, host->port,
 									uri->vhost, uri->user,
-									&password);
+									&password, &reason);
 	if (detail != NULL)
 	{
 		outbox_relay_load_config(relay);
@@ -439,7 +493,8 @@ drain_for_reconnect(OutboxRelay *relay, OutboxMonoTime now)
 static void
 check_confirm_timeout(OutboxRelay *relay, OutboxMonoTime now)
 {
-	const char *late = outbox_watch_late(relay->watch, now);
+	OutboxReason reason;
+	const char *late = outbox_watch_late(relay->watch, now, &reason);
 
 	if (late == NULL)
 		return;
@@ -447,6 +502,7 @@ check_confirm_timeout(OutboxRelay *relay, OutboxMonoTime now)
 			(errmsg("outbox relay gives its connection to the broker up"),
 			 errdetail_internal("%s", late)));
 	outbox_slot_set_error(late);
+	link_failed(relay, reason, late);
 	outbox_relay_close(relay, false);
 	schedule_connect(relay, false);
 }
@@ -549,8 +605,12 @@ outbox_relay_receive(OutboxRelay *relay)
 				 errmsg("outbox relay gives its connection to the broker up"),
 				 errdetail("The broker confirmed or returned a message that was not outstanding.")));
 		outbox_slot_set_error("the broker confirmed or returned a message that was not outstanding");
+		link_failed(relay, OUTBOX_REASON_PROTOCOL,
+					"the broker confirmed or returned a message that was not outstanding");
 		outbox_relay_close(relay, false);
 		schedule_connect(relay, false);
 	}
+	else
+		show_alarm(relay);
 	relay->connection->protocol_error = false;
 }

@@ -181,7 +181,7 @@ declare_exchange(OutboxRelay *relay, OutboxRoute *route, OutboxMonoTime now)
 			outbox_route_declared(route);
 			return true;
 		case OUTBOX_LINK_REFUSED:
-			outbox_relay_route_broken(relay, route, text);
+			outbox_relay_route_broken(relay, route, code, text);
 			return false;
 		case OUTBOX_LINK_AGAIN:
 			outbox_sender_later(relay->sender);
@@ -189,7 +189,7 @@ declare_exchange(OutboxRelay *relay, OutboxRoute *route, OutboxMonoTime now)
 		case OUTBOX_LINK_LOST:
 			/* With a code it is the request that the broker did not like. */
 			if (code != 0)
-				outbox_relay_route_broken(relay, route, text);
+				outbox_relay_route_broken(relay, route, code, text);
 			outbox_relay_link_lost(relay);
 			return false;
 	}

@@ -32,9 +32,9 @@ outbox_relay_stop_routes(OutboxRelay *relay)
 
 void
 outbox_relay_route_broken(OutboxRelay *relay, OutboxRoute *route,
-						  const char *reason)
+						  int code, const char *reason)
 {
-	outbox_route_broken(relay->routes, route, reason,
+	outbox_route_broken(relay->routes, route, code, reason,
 						outbox_reader_end(relay->reader));
 	outbox_reader_doubt_holders(relay->reader);
 }

@@ -187,6 +187,7 @@ update_route(OutboxRoute *route, OutboxRoute *loaded)
 	{
 		route->broken = false;
 		route->failures = 0;
+		route->reason = OUTBOX_REASON_NONE;
 	}
 	pfree(route->shown);
 	pfree(route->exchange);
@@ -283,14 +284,64 @@ outbox_routes_excluded(OutboxRoutes *routes)
 
 /* -------------------------------------------------------------- its exchange */
 
+static OutboxReason
+reason_of_code(int code)
+{
+	switch (code)
+	{
+		case 403:				/* ACCESS_REFUSED */
+			return OUTBOX_REASON_EXCHANGE_FORBIDDEN;
+		case 404:				/* NOT_FOUND */
+			return OUTBOX_REASON_EXCHANGE_MISSING;
+		case 406:				/* PRECONDITION_FAILED: of another type */
+			return OUTBOX_REASON_EXCHANGE_DIFFERS;
+		case 503:				/* COMMAND_INVALID */
+			return OUTBOX_REASON_EXCHANGE_TYPE;
+		default:
+			return OUTBOX_REASON_EXCHANGE_OTHER;
+	}
+}
+
+static void
+note_trouble(OutboxRoutes *routes, OutboxRoute *route, int code,
+			 const char *text)
+{
+	char	   *copy = MemoryContextStrdup(routes->cxt, text);
+
+	if (route->reason_text != NULL)
+		pfree(route->reason_text);
+	route->reason_text = copy;
+	if (route->reason == OUTBOX_REASON_NONE)
+		route->reason_since = GetCurrentTimestamp();
+	route->reason = reason_of_code(code);
+}
+
+OutboxRouteTrouble
+outbox_route_trouble(const OutboxRoute *route, OutboxMonoTime now)
+{
+	OutboxRouteTrouble trouble;
+
+	memset(&trouble, 0, sizeof(trouble));
+	trouble.reason = route->reason;
+	if (route->reason == OUTBOX_REASON_NONE)
+		return trouble;
+	trouble.text = route->reason_text;
+	trouble.since = route->reason_since;
+	trouble.retry_at =
+		TimestampTzPlusMilliseconds(GetCurrentTimestamp(),
+									outbox_mono_ms_until(route->retry_at, now));
+	return trouble;
+}
+
 void
-outbox_route_broken(OutboxRoutes *routes, OutboxRoute *route,
+outbox_route_broken(OutboxRoutes *routes, OutboxRoute *route, int code,
 					const char *reason, int64 end)
 {
 	char	   *text = psprintf("route \"%s\": %s", route->shown, reason);
 
 	outbox_slot_set_error(text);
 	pfree(text);
+	note_trouble(routes, route, code, reason);
 	/* Once per change of state; tries that fail again say nothing. */
 	if (route->failures == 0)
 		ereport(LOG,
@@ -313,6 +364,7 @@ outbox_route_works(OutboxRoute *route)
 	if (route->failures == 0)
 		return;
 	route->failures = 0;
+	route->reason = OUTBOX_REASON_NONE;
 	ereport(LOG,
 			(errmsg("outbox relay publishes on route \"%s\" again",
 					route->shown)));

@@ -59,15 +59,30 @@ extern List *outbox_routes_excluded(OutboxRoutes *routes);
 /* Messages are ready again: those of routes that wait are not. */
 extern void outbox_routes_stop(OutboxRoutes *routes, int64 end);
 
-/* A destination error, and a message that went out. */
+/*
+ * A destination error, with the broker's reply code (0: none) and words; and a
+ * message that went out.
+ */
 extern void outbox_route_broken(OutboxRoutes *routes, OutboxRoute *route,
-								const char *reason, int64 end);
+								int code, const char *reason, int64 end);
 extern void outbox_route_works(OutboxRoute *route);
 /* Lets those go on whose backoff is over. */
 extern void outbox_routes_retry(OutboxRoutes *routes, OutboxMonoTime now,
 								OutboxResumed *resumed);
 /* When the next one may; unset: none waits for the time. */
 extern OutboxMonoTime outbox_routes_deadline(const OutboxRoutes *routes);
+
+/* What is wrong with a route, and when it is tried again. */
+typedef struct OutboxRouteTrouble
+{
+	OutboxReason reason;		/* NONE: all else is of no meaning */
+	const char *text;			/* the broker's words; stays as long as the route's state */
+	TimestampTz since;
+	TimestampTz retry_at;
+} OutboxRouteTrouble;
+
+extern OutboxRouteTrouble outbox_route_trouble(const OutboxRoute *route,
+											   OutboxMonoTime now);
 
 /* Is there one with ordering = 'none'? */
 extern bool outbox_routes_have_unordered(const OutboxRoutes *routes);

@@ -182,6 +182,12 @@ outbox_settler_run(OutboxSettler *settler, OutboxSettling *settling)
 }
 
 static void
+note_locked(const OutboxItem *item)
+{
+	outbox_slot_note_locked(&item->message->id, item->message->seq);
+}
+
+static void
 rejection_committed(OutboxSettler *settler, OutboxSettling *settling, int i)
 {
 	const OutboxFailure *failure = &settling->failures[i];
@@ -192,6 +198,7 @@ rejection_committed(OutboxSettler *settler, OutboxSettling *settling, int i)
 	if (settling->rejected_remains[i])
 	{
 		outbox_queue_remains(settler->queue, item);
+		note_locked(item);
 		settler->nstuck_rejected++;
 		return;
 	}
@@ -221,6 +228,7 @@ outbox_settler_committed(OutboxSettler *settler, OutboxSettling *settling)
 		{
 			/* Kept in front, where stuck ones are. */
 			outbox_queue_remains(settler->queue, item);
+			note_locked(item);
 			settler->nstuck++;
 			continue;
 		}

@@ -178,7 +178,8 @@ outbox_watch_deadline(OutboxWatch *watch, OutboxMonoTime now)
 }
 
 const char *
-outbox_watch_late(OutboxWatch *watch, OutboxMonoTime now)
+outbox_watch_late(OutboxWatch *watch, OutboxMonoTime now,
+				  OutboxReason *reason)
 {
 	OutboxMonoTime end;
 
@@ -186,7 +187,9 @@ outbox_watch_late(OutboxWatch *watch, OutboxMonoTime now)
 	end = patience_ends(watch);
 	if (!outbox_mono_is_set(end) || !outbox_mono_reached(end, now))
 		return NULL;
-	return outbox_watch_bytes_under_way(watch) ?
+	*reason = outbox_watch_bytes_under_way(watch) ?
+		OUTBOX_REASON_STALLED : OUTBOX_REASON_NO_CONFIRM;
+	return *reason == OUTBOX_REASON_STALLED ?
 		psprintf("the broker takes no data: no byte was acknowledged for %d ms",
 				 outbox_link_stalled_ms(watch->link)) :
 		psprintf("a message was not confirmed within \"outbox.confirm_timeout\" (%d ms)",

@@ -36,7 +36,8 @@ extern OutboxMonoTime outbox_watch_progress_at(const OutboxWatch *watch);
 
 extern OutboxMonoTime outbox_watch_deadline(OutboxWatch *watch,
 											OutboxMonoTime now);
-/* Why the connection is to be given up, or NULL. */
-extern const char *outbox_watch_late(OutboxWatch *watch, OutboxMonoTime now);
+/* Why the connection is to be given up, or NULL; and the kind of it. */
+extern const char *outbox_watch_late(OutboxWatch *watch, OutboxMonoTime now,
+									 OutboxReason *reason);
 
 #endif							/* OUTBOX_WATCH_H */

@@ -15,6 +15,7 @@
 #include "fmgr.h"
 #include "funcapi.h"
 #include "miscadmin.h"
+#include "reasons.h"
 #include "settings.h"
 #include "shared.h"
 #include "storage/proc.h"
@@ -27,6 +28,7 @@
 
 PG_FUNCTION_INFO_V1(outbox_version);
 PG_FUNCTION_INFO_V1(outbox_claims);
+PG_FUNCTION_INFO_V1(outbox_locked_claims);
 PG_FUNCTION_INFO_V1(outbox_worker_stats);
 PG_FUNCTION_INFO_V1(outbox_relay_state);
 PG_FUNCTION_INFO_V1(outbox_worker_restart);
@@ -50,6 +52,10 @@ typedef struct SlotCopy
 	char		broker[OUTBOX_TEXT_SIZE];
 	char		last_error[OUTBOX_TEXT_SIZE];
 	char		archive_error[OUTBOX_TEXT_SIZE];
+	OutboxTrouble trouble;		/* the one that explains the state, if any does */
+	TimestampTz tls_not_after;
+	int64		clock_jump_ms;
+	TimestampTz clock_jumped_at;
 } SlotCopy;
 
 Datum
@@ -76,12 +82,39 @@ waits_for_standby(int pid, TimestampTz commit_since)
 	return proc != NULL && proc->wait_event_info == WAIT_EVENT_SYNC_REP;
 }
 
+/*
+ * What the state comes from, where it is that of a fault; and else the first fault
+ * that there is: a worker that is paused may have no broker either.
+ */
+static const OutboxTrouble *
+trouble_of_state(const OutboxSlot *slot)
+{
+	const OutboxTrouble *first = NULL;
+	int			preferred = -1;
+
+	if (slot->state == OUTBOX_WORKER_DATABASE_ERROR)
+		preferred = OUTBOX_TROUBLE_DATABASE;
+	else if (slot->state == OUTBOX_WORKER_BROKER_DOWN ||
+			 slot->state == OUTBOX_WORKER_CONNECTING ||
+			 slot->state == OUTBOX_WORKER_BLOCKED)
+		preferred = OUTBOX_TROUBLE_LINK;
+	for (int i = OUTBOX_TROUBLES - 1; i >= 0; i--)
+		if (slot->troubles[i].reason != OUTBOX_REASON_NONE)
+		{
+			first = &slot->troubles[i];
+			if (i == preferred)
+				return first;
+		}
+	return first;
+}
+
 /* False when the slot is not one of this database. */
 static bool
 copy_slot(OutboxSlot *slot, SlotCopy *copy)
 {
 	bool		ours;
 	TimestampTz commit_since;
+	const OutboxTrouble *trouble;
 
 	SpinLockAcquire(&slot->mutex);
 	ours = slot->in_use && slot->dboid == MyDatabaseId;
@@ -98,6 +131,13 @@ copy_slot(OutboxSlot *slot, SlotCopy *copy)
 	memcpy(copy->last_error, slot->last_error, sizeof(copy->last_error));
 	copy->archive_error_since = slot->archive_error_since;
 	memcpy(copy->archive_error, slot->archive_error, sizeof(copy->archive_error));
+	trouble = trouble_of_state(slot);
+	copy->trouble.reason = OUTBOX_REASON_NONE;
+	if (trouble != NULL)
+		copy->trouble = *trouble;
+	copy->tls_not_after = slot->tls_not_after;
+	copy->clock_jump_ms = slot->clock_jump_ms;
+	copy->clock_jumped_at = slot->clock_jumped_at;
 	SpinLockRelease(&slot->mutex);
 	copy->in_flight = pg_atomic_read_u32(&slot->counters.in_flight);
 	if (ours && waits_for_standby(copy->pid, commit_since))
@@ -120,6 +160,16 @@ time_or_null(TimestampTz t, bool *isnull)
 {
 	*isnull = t == 0;
 	return TimestampTzGetDatum(t);
+}
+
+static Datum
+interval_or_null(int64 ms, bool *isnull)
+{
+	Interval   *interval = palloc0(sizeof(Interval));
+
+	interval->time = ms * 1000;
+	*isnull = ms == 0;
+	return IntervalPGetDatum(interval);
 }
 
 #define CLAIM_COLS 2
@@ -153,7 +203,66 @@ outbox_claims(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-#define STATS_COLS 18
+#define LOCKED_COLS 4
+
+/*
+ * Rows of this database that its workers have found locked; whether they still are,
+ * and by whom, outbox_locked_rows() finds out.
+ */
+Datum
+outbox_locked_claims(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+
+	InitMaterializedSRF(fcinfo, 0);
+	for (int i = 0; outbox_shared != NULL && i < outbox_shared->nslots; i++)
+	{
+		OutboxSlot *slot = &outbox_shared->slots[i];
+		OutboxLockedId locked[OUTBOX_LOCKED_IDS];
+		bool		ours;
+		int			worker;
+
+		SpinLockAcquire(&slot->mutex);
+		ours = slot->in_use && slot->dboid == MyDatabaseId;
+		worker = slot->worker;
+		memcpy(locked, slot->locked, sizeof(locked));
+		SpinLockRelease(&slot->mutex);
+		for (int j = 0; ours && j < OUTBOX_LOCKED_IDS; j++)
+		{
+			Datum		values[LOCKED_COLS];
+			bool		nulls[LOCKED_COLS] = {false};
+
+			if (!outbox_mono_is_set(locked[j].seen))
+				continue;
+			values[0] = Int32GetDatum(worker);
+			values[1] = UUIDPGetDatum(&locked[j].id);
+			values[2] = Int64GetDatum(locked[j].seq);
+			values[3] = TimestampTzGetDatum(locked[j].since);
+			tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values,
+								 nulls);
+		}
+	}
+	return (Datum) 0;
+}
+
+#define STATS_COLS 25
+
+/* reason, reason_text, reason_since, sqlstate, tls_not_after, clock_jump, clock_jumped_at */
+static int
+put_trouble(const SlotCopy *copy, Datum *values, bool *nulls)
+{
+	const OutboxTrouble *trouble = &copy->trouble;
+	bool		none = trouble->reason == OUTBOX_REASON_NONE;
+
+	values[0] = text_or_null(outbox_reason_name(trouble->reason), &nulls[0]);
+	values[1] = text_or_null(none ? NULL : trouble->text, &nulls[1]);
+	values[2] = time_or_null(none ? 0 : trouble->since, &nulls[2]);
+	values[3] = text_or_null(none ? NULL : trouble->sqlstate, &nulls[3]);
+	values[4] = time_or_null(copy->tls_not_after, &nulls[4]);
+	values[5] = interval_or_null(copy->clock_jump_ms, &nulls[5]);
+	values[6] = time_or_null(copy->clock_jumped_at, &nulls[6]);
+	return 7;
+}
 
 Datum
 outbox_worker_stats(PG_FUNCTION_ARGS)
@@ -199,17 +308,31 @@ outbox_worker_stats(PG_FUNCTION_ARGS)
 		n++;
 		values[n] = time_or_null(copy.archive_error_since, &nulls[n]);
 		n++;
+		n += put_trouble(&copy, &values[n], &nulls[n]);
 		Assert(n == STATS_COLS);
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 	}
 	return (Datum) 0;
 }
 
+/* Does a state come from what the worker tells as its trouble? */
+static bool
+state_has_reason(OutboxWorkerState state)
+{
+	return state == OUTBOX_WORKER_BROKER_DOWN ||
+		state == OUTBOX_WORKER_BLOCKED ||
+		state == OUTBOX_WORKER_CONFIG_ERROR ||
+		state == OUTBOX_WORKER_DATABASE_ERROR;
+}
+
 /* What to do about a state; NULL when nothing is wrong. */
 static const char *
-state_hint(OutboxWorkerState state)
+state_hint(const SlotCopy *copy)
 {
-	switch (state)
+	if (state_has_reason(copy->state) &&
+		copy->trouble.reason != OUTBOX_REASON_NONE)
+		return outbox_reason_advice(copy->trouble.reason)->hint;
+	switch (copy->state)
 	{
 		case OUTBOX_WORKER_BROKER_DOWN:
 			return "See last_error. Messages wait and the relay reconnects by itself; check that RabbitMQ runs at the address of outbox.broker_uri and accepts the login.";
@@ -297,8 +420,8 @@ is_worse(const SlotCopy *a, const SlotCopy *b)
 static bool
 tells_more(const SlotCopy *a, const SlotCopy *b)
 {
-	int			trouble_a = state_hint(a->state) != NULL ? state_severity(a->state) : 0;
-	int			trouble_b = state_hint(b->state) != NULL ? state_severity(b->state) : 0;
+	int			trouble_a = state_hint(a) != NULL ? state_severity(a->state) : 0;
+	int			trouble_b = state_hint(b) != NULL ? state_severity(b->state) : 0;
 
 	if (trouble_a != trouble_b)
 		return trouble_a > trouble_b;
@@ -386,7 +509,7 @@ outbox_relay_state(PG_FUNCTION_ARGS)
 	if (sum.running > 0)
 	{
 		state = outbox_worker_state_name(sum.worst.state);
-		hint = state_hint(sum.worst.state);
+		hint = state_hint(&sum.worst);
 		if (hint == NULL)
 			hint = partial_hint(&sum);
 	}

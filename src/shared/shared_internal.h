@@ -30,6 +30,9 @@ extern bool outbox_slot_lock_mine(void);
  */
 extern void outbox_shared_copy_text(char *dst, size_t size, const char *src);
 
+/* shared_troubles.c: another worker has this slot.  Under its mutex. */
+extern void outbox_slot_forget_troubles(OutboxSlot *slot);
+
 /* shared_early.c: its part of the memory. */
 extern Size outbox_early_size(void);
 extern void outbox_early_init(void);

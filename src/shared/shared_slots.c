@@ -31,6 +31,9 @@ clear_history(OutboxSlot *slot)
 	slot->archive_error[0] = '\0';
 	slot->archive_error_since = 0;
 	slot->broker[0] = '\0';
+	slot->tls_not_after = 0;
+	slot->clock_jump_ms = 0;
+	slot->clock_jumped_at = 0;
 }
 
 /* Only the launcher assigns and frees, so in_use cannot change under it. */
@@ -82,6 +85,7 @@ outbox_slot_assign(Oid dboid, int worker, int nworkers, uint64 *generation)
 	slot->state = OUTBOX_WORKER_STARTING;
 	slot->since = 0;
 	slot->commit_since = 0;
+	outbox_slot_forget_troubles(slot);
 	slot->inbox.news = 0;
 	slot->inbox.next_due = 0;
 	slot->inbox.nranges = 0;

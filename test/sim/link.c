@@ -250,6 +250,19 @@ outbox_link_blocked_reason(const OutboxLink *link)
 	return "an alarm";
 }
 
+OutboxReason
+outbox_link_alarm(const OutboxLink *link)
+{
+	return link->state == OUTBOX_LINK_BLOCKED ?
+		OUTBOX_REASON_ALARM_OTHER : OUTBOX_REASON_NONE;
+}
+
+int64
+outbox_link_certificate_ends(const OutboxLink *link)
+{
+	return 0;
+}
+
 pgsocket
 outbox_link_socket(const OutboxLink *link)
 {
@@ -272,6 +285,7 @@ lost(OutboxLink *link, const char *text)
 	sim_trace("    the link is lost: %s", text);
 	memset(&link->error, 0, sizeof(link->error));
 	link->error.fault = OUTBOX_FAULT_CONNECTION;
+	link->error.reason = OUTBOX_REASON_RESET;
 	strlcpy(link->error.text, text, sizeof(link->error.text));
 	close_link(link);
 	return OUTBOX_LINK_LOST;
@@ -301,6 +315,7 @@ lost_channel(OutboxLink *link)
 		sim_routes[sim_row_route(row)].waited = true;
 	(void) lost(link, "the channel is closed");
 	link->error.fault = OUTBOX_FAULT_CHANNEL;
+	link->error.reason = OUTBOX_REASON_NONE;
 	link->error.message = true;
 	link->error.hopeless = kind == 1;
 	link->error.destination = kind == 2;

@@ -538,6 +538,16 @@ CopyErrorData(void)
 	return copy;
 }
 
+char *
+unpack_sql_state(int sql_state)
+{
+	static char text[6];
+
+	for (int i = 0; i < 5; i++)
+		text[i] = PGUNSIXBIT(sql_state >> (6 * i));
+	return text;
+}
+
 void
 FreeErrorData(ErrorData *edata)
 {

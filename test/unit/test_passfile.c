@@ -37,16 +37,20 @@ finds(const char *content, const char *host, int port, const char *vhost,
 	  const char *user, const char *expected)
 {
 	char	   *password = NULL;
+	OutboxReason reason;
 	const char *problem;
 
 	write_file(content, strlen(content), 0600);
-	problem = outbox_passfile_lookup(path, host, port, vhost, user, &password);
+	problem = outbox_passfile_lookup(path, host, port, vhost, user, &password,
+									 &reason);
 	if (expected != NULL)
 		check(problem == NULL && password != NULL &&
+			  reason == OUTBOX_REASON_NONE &&
 			  strcmp(password, expected) == 0, "%s:%d:%s:%s gives %s", host,
 			  port, vhost, user, expected);
 	else
 		check(problem != NULL && password == NULL &&
+			  reason == OUTBOX_REASON_PASSFILE_NO_LINE &&
 			  strstr(problem, "no line") != NULL &&
 			  strstr(problem, "s3cret") == NULL,
 			  "%s:%d:%s:%s gives nothing", host, port, vhost, user);
@@ -87,14 +91,15 @@ test_matching(void)
 }
 
 static void
-fails(const char *word, const char *text)
+fails(OutboxReason expected, const char *word, const char *text)
 {
 	char	   *password = NULL;
+	OutboxReason reason;
 	const char *problem = outbox_passfile_lookup(path, "h", 1, "/", "u",
-												 &password);
+												 &password, &reason);
 
-	check(problem != NULL && password == NULL && strstr(problem, word) != NULL,
-		  "%s", text);
+	check(problem != NULL && password == NULL && reason == expected &&
+		  strstr(problem, word) != NULL, "%s", text);
 	if (problem != NULL)
 		printf("# %s\n", problem);
 }
@@ -105,24 +110,25 @@ test_files(void)
 	static const char line[] = "*:*:*:*:s3cret\n";
 	static char large[70000];
 	char	   *password = NULL;
+	OutboxReason reason;
 
 	write_file(line, strlen(line), 0400);
-	check(outbox_passfile_lookup(path, "h", 1, "/", "u", &password) == NULL &&
+	check(outbox_passfile_lookup(path, "h", 1, "/", "u", &password, &reason) == NULL &&
 		  strcmp(password, "s3cret") == 0, "a file that only we may read");
 	write_file(line, strlen(line), 0640);
-	fails("access", "a file that the group may read");
+	fails(OUTBOX_REASON_PASSFILE_MODE, "access", "a file that the group may read");
 	write_file(line, strlen(line), 0602);
-	fails("access", "a file that others may write");
+	fails(OUTBOX_REASON_PASSFILE_MODE, "access", "a file that others may write");
 	memset(large, '#', sizeof(large));
 	write_file(large, sizeof(large), 0600);
-	fails("64 kB", "a file that is too large");
+	fails(OUTBOX_REASON_PASSFILE_UNREADABLE, "64 kB", "a file that is too large");
 	unlink(path);
-	fails("could not be opened", "no file");
+	fails(OUTBOX_REASON_PASSFILE_MISSING, "could not be opened", "no file");
 	if (mkfifo(path, 0600) == 0)
-		fails("plain file", "a pipe, without waiting for its other end");
+		fails(OUTBOX_REASON_PASSFILE_UNREADABLE, "plain file", "a pipe, without waiting for its other end");
 	unlink(path);
 	if (mkdir(path, 0700) == 0)
-		fails("plain file", "a directory");
+		fails(OUTBOX_REASON_PASSFILE_UNREADABLE, "plain file", "a directory");
 	rmdir(path);
 }
 
@@ -133,6 +139,7 @@ test_file_of_root(void)
 	static const char line[] = "*:*:*:*:s3cret\n";
 	const uid_t nobody = 65534;
 	char	   *password = NULL;
+	OutboxReason reason;
 
 	if (geteuid() != 0)
 	{
@@ -145,14 +152,14 @@ test_file_of_root(void)
 		perror("cannot become somebody else");
 		exit(1);
 	}
-	check(outbox_passfile_lookup(path, "h", 1, "/", "u", &password) == NULL &&
+	check(outbox_passfile_lookup(path, "h", 1, "/", "u", &password, &reason) == NULL &&
 		  strcmp(password, "s3cret") == 0, "a file of root's that our group may read");
 	if (seteuid(0) != 0 || chmod(path, 0660) != 0 || seteuid(nobody) != 0)
 		exit(1);
-	fails("access", "a file of root's that our group may write");
+	fails(OUTBOX_REASON_PASSFILE_MODE, "access", "a file of root's that our group may write");
 	if (seteuid(0) != 0 || chmod(path, 0644) != 0 || seteuid(nobody) != 0)
 		exit(1);
-	fails("access", "a file of root's that everybody may read");
+	fails(OUTBOX_REASON_PASSFILE_MODE, "access", "a file of root's that everybody may read");
 	if (seteuid(0) != 0 || setegid(0) != 0)
 		exit(1);
 	unlink(path);
@@ -162,13 +169,15 @@ static void
 test_no_file(void)
 {
 	char	   *password = NULL;
+	OutboxReason reason;
 
-	check(outbox_passfile_lookup("", "h", 1, "/", "guest", &password) == NULL &&
+	check(outbox_passfile_lookup("", "h", 1, "/", "guest", &password, &reason) == NULL &&
 		  strcmp(password, "guest") == 0, "guest needs no file");
-	check(outbox_passfile_lookup(NULL, "h", 1, "/", "guest", &password) == NULL,
+	check(outbox_passfile_lookup(NULL, "h", 1, "/", "guest", &password, &reason) == NULL,
 		  "nor does a file that is not set at all");
-	check(outbox_passfile_lookup("", "h", 1, "/", "app", &password) != NULL &&
-		  password == NULL, "everybody else does");
+	check(outbox_passfile_lookup("", "h", 1, "/", "app", &password, &reason) != NULL &&
+		  password == NULL && reason == OUTBOX_REASON_PASSFILE_NO_LINE,
+		  "everybody else does");
 }
 
 int

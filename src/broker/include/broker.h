@@ -19,6 +19,7 @@
 #define OUTBOX_BROKER_H
 
 #include "message.h"
+#include "reason.h"
 
 typedef struct OutboxLink OutboxLink;
 
@@ -49,6 +50,7 @@ typedef enum OutboxLinkFault
 typedef struct OutboxLinkError
 {
 	OutboxLinkFault fault;
+	OutboxReason reason;		/* NONE when a message is to blame */
 	int			code;			/* AMQP reply code, or 0 */
 	bool		destination;	/* whatever goes to that exchange meets it */
 	bool		unreachable;	/* nobody there: no TCP connection came about */
@@ -94,6 +96,13 @@ extern OutboxLinkState outbox_link_state(const OutboxLink *link);
 extern const OutboxLinkError *outbox_link_error(const OutboxLink *link);
 /* The broker's words for why it blocks us, "" unless BLOCKED. */
 extern const char *outbox_link_blocked_reason(const OutboxLink *link);
+/* The same as a kind; NONE unless BLOCKED. */
+extern OutboxReason outbox_link_alarm(const OutboxLink *link);
+/*
+ * Until when the certificate is valid that the broker has shown last, in seconds
+ * of Unix; 0 without TLS, or if it has shown none.
+ */
+extern int64 outbox_link_certificate_ends(const OutboxLink *link);
 
 /* Socket to wait on, PGINVALID_SOCKET when CLOSED. */
 extern pgsocket outbox_link_socket(const OutboxLink *link);

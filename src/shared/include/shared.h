@@ -21,10 +21,13 @@
 #ifndef OUTBOX_SHARED_H
 #define OUTBOX_SHARED_H
 
+#include "clock.h"
 #include "datatype/timestamp.h"
 #include "port/atomics.h"
+#include "reason.h"
 #include "settings.h"
 #include "storage/spin.h"
+#include "utils/uuid.h"
 
 /*
  * A worker holds at most twice its window, sent and ready to be sent, and some
@@ -139,6 +142,38 @@ typedef struct OutboxCounters
 	pg_atomic_uint64 lowest_seq;
 } OutboxCounters;
 
+/*
+ * What may be wrong with a worker.  Each is a thing of its own, that begins and
+ * ends without the others: so none is hidden by what is told of another one.
+ */
+typedef enum OutboxTroubleKind
+{
+	OUTBOX_TROUBLE_SETTINGS,	/* outbox.broker_uri, outbox.passfile */
+	OUTBOX_TROUBLE_ENVIRONMENT, /* outbox.environment */
+	OUTBOX_TROUBLE_DATABASE,
+	OUTBOX_TROUBLE_LINK,
+	OUTBOX_TROUBLES
+} OutboxTroubleKind;
+
+typedef struct OutboxTrouble
+{
+	OutboxReason reason;		/* NONE: all else is of no meaning */
+	char		sqlstate[6];	/* DATABASE; else "" */
+	TimestampTz since;			/* without an interruption, whatever the reason */
+	char		text[OUTBOX_TEXT_SIZE];
+} OutboxTrouble;
+
+/* A row that a worker would have taken, and that somebody has locked. */
+typedef struct OutboxLockedId
+{
+	pg_uuid_t	id;
+	int64		seq;
+	TimestampTz since;			/* met for the first time */
+	OutboxMonoTime seen;		/* met the last time; unset: unused */
+} OutboxLockedId;
+
+#define OUTBOX_LOCKED_IDS	8
+
 typedef struct OutboxSlot
 {
 	slock_t		mutex;
@@ -178,6 +213,11 @@ typedef struct OutboxSlot
 	char		broker[OUTBOX_TEXT_SIZE];
 	char		last_error[OUTBOX_TEXT_SIZE];
 	char		archive_error[OUTBOX_TEXT_SIZE];
+	OutboxTrouble troubles[OUTBOX_TROUBLES];
+	TimestampTz tls_not_after;	/* of the broker's certificate; 0: no TLS */
+	int64		clock_jump_ms;	/* the last jump of the wall clock ... */
+	TimestampTz clock_jumped_at;	/* ... and when, by the clock as it is now */
+	OutboxLockedId locked[OUTBOX_LOCKED_IDS];
 
 	OutboxCounters counters;
 
@@ -267,6 +307,19 @@ extern void outbox_slot_set_error(const char *error);
  */
 extern void outbox_slot_set_archive_error(const char *error);
 extern const char *outbox_worker_state_name(OutboxWorkerState state);
+
+/*
+ * What is wrong, until it is cleared; the same again costs no lock.  sqlstate: NULL
+ * but for DATABASE.
+ */
+extern void outbox_slot_set_trouble(OutboxTroubleKind kind, OutboxReason reason,
+									const char *text, const char *sqlstate);
+extern void outbox_slot_clear_trouble(OutboxTroubleKind kind);
+/* Until when the broker's certificate is valid, in seconds of Unix; 0: no TLS. */
+extern void outbox_slot_set_certificate(int64 ends);
+extern void outbox_slot_set_clock_jump(int64 jump_ms);
+/* A row was found locked by somebody; as many are remembered as there is room for. */
+extern void outbox_slot_note_locked(const pg_uuid_t *id, int64 seq);
 
 /*
  * Slots: the launcher assigns one before it starts a process (NULL: none

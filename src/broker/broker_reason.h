@@ -1,0 +1,36 @@
+/*-------------------------------------------------------------------------
+ *
+ * broker_reason.h
+ *		Which reason it is that a fault of the link tells of.
+ *
+ * Plain C without a PostgreSQL header, so that test/unit can drive it alone.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTBOX_BROKER_REASON_H
+#define OUTBOX_BROKER_REASON_H
+
+#include "reason.h"
+
+/* connect() or the socket said that. */
+extern OutboxReason outbox_reason_of_errno(int error);
+
+/*
+ * The broker closed the connection with that code and text: while we logged in,
+ * and later.
+ */
+extern OutboxReason outbox_reason_of_login(int code, const char *text);
+
+/* What connection.blocked says. */
+extern OutboxReason outbox_reason_of_alarm(const char *text);
+
+/* OpenSSL did not accept the broker's certificate: X509_V_ERR_... */
+extern OutboxReason outbox_reason_of_verify(int error);
+
+/*
+ * The broker sent an alert of TLS (RFC 8446, 6.2): it did not like our
+ * certificate, or something else.
+ */
+extern OutboxReason outbox_reason_of_alert(int alert);
+
+#endif							/* OUTBOX_BROKER_REASON_H */

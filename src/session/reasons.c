@@ -1,0 +1,232 @@
+/*-------------------------------------------------------------------------
+ *
+ * reasons.c
+ *		What to do about each reason.
+ *
+ * One table for all that show a reason.  Critical is what stops messages and does
+ * not end by itself; a warning is what the relay gets over alone, so that only one
+ * that lasts needs somebody.  Words in capital letters are to be replaced.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "reasons.h"
+#include "utils/builtins.h"
+
+PG_FUNCTION_INFO_V1(outbox_reason_hint);
+
+#define CRITICAL	"critical"
+#define WARNS		"warning"
+
+#define SHOW_URI	"SHOW outbox.broker_uri"
+#define DIAGNOSE	"rabbitmq-diagnostics alarms"
+#define SEE_CERT	"openssl s_client -connect HOST:5671 -servername HOST </dev/null | openssl x509 -noout -subject -issuer -dates -ext subjectAltName"
+#define LIST_USERS	"rabbitmqctl list_permissions -p VHOST"
+#define LOCKERS		"SELECT * FROM outbox_table_lockers()"
+#define LIST_EXCHANGES "rabbitmqctl list_exchanges -p VHOST name type durable"
+
+static const OutboxAdvice advices[] = {
+	/* no way to the broker */
+	{OUTBOX_REASON_HOST_UNKNOWN, CRITICAL,
+		"The name of RabbitMQ's host in outbox.broker_uri is not known to this server's resolver: correct the name, or the DNS of this server (/etc/resolv.conf, /etc/hosts).",
+	"getent ahosts HOST"},
+	{OUTBOX_REASON_REFUSED, CRITICAL,
+		"The host is there and nobody listens at the port: start RabbitMQ, or correct host and port of outbox.broker_uri. Messages wait, and the relay tries again every second.",
+	"rabbitmq-diagnostics check_port_connectivity"},
+	{OUTBOX_REASON_UNREACHABLE, CRITICAL,
+		"There is no route from this server to RabbitMQ's host: look at the network, its routes and the address in outbox.broker_uri.",
+	"ip route get ADDRESS"},
+	{OUTBOX_REASON_TCP_TIMEOUT, CRITICAL,
+		"RabbitMQ's host does not answer: it is down, or a firewall between it and this server drops what is sent to the port of outbox.broker_uri.",
+	"nc -vz -w 3 HOST PORT"},
+	{OUTBOX_REASON_NO_RESOURCES, CRITICAL,
+		"This server has no file descriptor, memory or local port left for the connection to RabbitMQ: see reason_text, then max_files_per_process and the limits of the operating system.",
+	"SHOW max_files_per_process"},
+	/* TLS */
+	{OUTBOX_REASON_TLS_TIMEOUT, CRITICAL,
+		"RabbitMQ's port takes the connection and does not answer to TLS: the broker is overloaded or stopped, or something else listens there.",
+	SEE_CERT},
+	{OUTBOX_REASON_TLS_FILES, CRITICAL,
+		"A file of outbox.tls_ca_file, outbox.tls_cert_file or outbox.tls_key_file cannot be used: it must be there, readable by the server's user, in PEM, the key without a passphrase and the one of the certificate.",
+	"SELECT name, setting FROM pg_settings WHERE name LIKE 'outbox%tls%'"},
+	{OUTBOX_REASON_TLS_UNTRUSTED, CRITICAL,
+		"The certificate of RabbitMQ is not of a CA that is trusted here: put the CA that signed it into the file of outbox.tls_ca_file and reload; if RabbitMQ leaves intermediate certificates out, it must send them.",
+	SEE_CERT},
+	{OUTBOX_REASON_TLS_HOST, CRITICAL,
+		"The certificate of RabbitMQ is for another host name than the one in outbox.broker_uri: use a name that is in it, or have one made with this name (subjectAltName).",
+	SEE_CERT},
+	{OUTBOX_REASON_TLS_EXPIRED, CRITICAL,
+		"The certificate of RabbitMQ, or of a CA above it, has expired: renew it on the broker (rabbitmqctl eval 'ssl:clear_pem_cache().' makes it read the new one). If its dates are right, this server's clock is wrong.",
+	SEE_CERT},
+	{OUTBOX_REASON_TLS_NOT_YET, CRITICAL,
+		"The certificate of RabbitMQ is not valid yet: this server's clock is behind, or the certificate was made with a wrong one.",
+	SEE_CERT},
+	{OUTBOX_REASON_TLS_CLIENT, CRITICAL,
+		"RabbitMQ does not accept our certificate: set outbox.tls_cert_file and outbox.tls_key_file to one that is valid and signed by a CA of the broker's ssl_options.cacertfile.",
+	"openssl x509 -noout -subject -issuer -dates -in CERT_FILE"},
+	{OUTBOX_REASON_TLS_HANDSHAKE, CRITICAL,
+		"TLS with RabbitMQ does not come about: is the port of outbox.broker_uri one for TLS (5671, not 5672)? Both need TLS 1.2 or 1.3 and a common cipher; a broker that wants a certificate of ours may say so in no other way.",
+	SEE_CERT},
+	/* somebody is there, and turns us away */
+	{OUTBOX_REASON_NOT_RABBITMQ, CRITICAL,
+		"What listens at the address of outbox.broker_uri does not speak AMQP 0-9-1 as RabbitMQ does: correct host and port (5672, or 5671 with amqps; 15672 is the management).",
+	SHOW_URI},
+	{OUTBOX_REASON_LOGIN_TIMEOUT, CRITICAL,
+		"RabbitMQ's port takes the connection and then does not answer: the broker hangs or is overloaded, or a proxy is in front of one that is down.",
+	"rabbitmq-diagnostics check_running"},
+	{OUTBOX_REASON_LOGIN_CLOSED, CRITICAL,
+		"The connection is closed during the login without a word: the port is one for TLS (then write amqps://), RabbitMQ is starting or has no connection left, or a proxy has no broker behind it. RabbitMQ's log says more.",
+	"rabbitmq-diagnostics listeners"},
+	{OUTBOX_REASON_LOGIN_REFUSED, CRITICAL,
+		"RabbitMQ does not accept user and password: check the user in outbox.broker_uri and its line in the file of outbox.passfile, which is read at each connect. The user guest may log in from the broker's own host only.",
+	"rabbitmqctl authenticate_user USER"},
+	{OUTBOX_REASON_VHOST_MISSING, CRITICAL,
+		"RabbitMQ has no virtual host of the name in outbox.broker_uri: correct it, or add it.",
+	"rabbitmqctl add_vhost VHOST"},
+	{OUTBOX_REASON_VHOST_FORBIDDEN, CRITICAL,
+		"The user may not use the virtual host of outbox.broker_uri: give it permissions there.",
+	"rabbitmqctl set_permissions -p VHOST USER '^$' '.*' '^$'"},
+	{OUTBOX_REASON_VHOST_DOWN, CRITICAL,
+		"RabbitMQ could not start the virtual host, mostly because its data is damaged: see the broker's log.",
+	"rabbitmqctl restart_vhost -p VHOST"},
+	{OUTBOX_REASON_CONNECTION_LIMIT, CRITICAL,
+		"RabbitMQ allows the user, the virtual host or the node no further connection: raise the limit, or end connections that nobody needs. Each worker needs one.",
+	"rabbitmqctl list_connections user vhost client_properties"},
+	/* it was connected */
+	{OUTBOX_REASON_HEARTBEATS, WARNS,
+		"RabbitMQ sends no heartbeats: the broker hangs, or the network between lets nothing through. The relay connects again by itself.",
+	"rabbitmq-diagnostics check_running"},
+	{OUTBOX_REASON_CLOSED, WARNS,
+		"RabbitMQ has closed the connection, for the reason that it gives: it is stopped, or an administrator or a policy did it. The relay connects again by itself.",
+	"rabbitmq-diagnostics status"},
+	{OUTBOX_REASON_RESET, WARNS,
+		"The connection to RabbitMQ has broken: the broker died, or a firewall or proxy has cut it. The relay connects again by itself.",
+	"rabbitmq-diagnostics check_running"},
+	{OUTBOX_REASON_STALLED, WARNS,
+		"RabbitMQ takes no data, for longer than two heartbeats: the network between stands still, or the broker has an alarm or a disk that is too slow. The relay connects again and sends what is not confirmed.",
+	DIAGNOSE},
+	{OUTBOX_REASON_NO_CONFIRM, WARNS,
+		"RabbitMQ has a message and does not confirm it within outbox.confirm_timeout: a queue without a majority of its members, a disk that is too slow, or a broker that hangs. The relay connects again and sends what is not confirmed.",
+	"rabbitmq-diagnostics check_if_node_is_quorum_critical"},
+	{OUTBOX_REASON_PROTOCOL, WARNS,
+		"RabbitMQ, or something between, said what the protocol does not allow: see reason_text and the broker's log. The relay connects again by itself.",
+	NULL},
+	{OUTBOX_REASON_BROKER_OTHER, WARNS,
+		"The connection to RabbitMQ failed for the reason in reason_text; the relay connects again by itself.",
+	NULL},
+	/* it blocks us */
+	{OUTBOX_REASON_ALARM_MEMORY, CRITICAL,
+		"RabbitMQ has a memory alarm and accepts no messages: consumers must catch up, or it needs more memory (vm_memory_high_watermark). Publishing resumes by itself.",
+	DIAGNOSE},
+	{OUTBOX_REASON_ALARM_DISK, CRITICAL,
+		"RabbitMQ has a disk alarm and accepts no messages: free space on the broker's disk, more than disk_free_limit. Publishing resumes by itself.",
+	DIAGNOSE},
+	{OUTBOX_REASON_ALARM_OTHER, CRITICAL,
+		"RabbitMQ has an alarm and accepts no messages; look at the broker. Publishing resumes by itself.",
+	DIAGNOSE},
+	/* settings */
+	{OUTBOX_REASON_URI, CRITICAL,
+		"outbox.broker_uri cannot be used, see reason_text: correct it and reload the configuration.",
+	"ALTER SYSTEM SET outbox.broker_uri = 'amqp://USER@HOST:5672/VHOST'"},
+	{OUTBOX_REASON_PASSFILE_MISSING, CRITICAL,
+		"The file of outbox.passfile is not there: make it, or correct the setting and reload the configuration.",
+	"SHOW outbox.passfile"},
+	{OUTBOX_REASON_PASSFILE_MODE, CRITICAL,
+		"Others may read the file of outbox.passfile: take their rights away.",
+	"chmod 600 PASSFILE"},
+	{OUTBOX_REASON_PASSFILE_UNREADABLE, CRITICAL,
+		"The server's user cannot read the file of outbox.passfile: it must be a plain file of at most 64 kB that belongs to this user.",
+	"ls -l PASSFILE"},
+	{OUTBOX_REASON_PASSFILE_NO_LINE, CRITICAL,
+		"There is no password for the user of outbox.broker_uri: add a line host:port:virtual host:user:password to the file of outbox.passfile, whose name must be set for any user but guest. Each host of the URI needs one that matches.",
+	"SHOW outbox.passfile"},
+	{OUTBOX_REASON_ENVIRONMENT, CRITICAL,
+		"outbox.environment is set inside of the data directory, where each copy of it has the same: set it on the server's command line, in its environment (OUTBOX_ENVIRONMENT), or in a file outside of the data directory.",
+	"SELECT sourcefile, sourceline FROM pg_settings WHERE name = 'outbox.environment'"},
+	/* the database */
+	{OUTBOX_REASON_DB_LOCK, WARNS,
+		"Somebody has a table of outbox locked, or its rows, for longer than the relay waits: end that transaction, or let it end. The relay tries again by itself.",
+	LOCKERS},
+	{OUTBOX_REASON_DB_TIMEOUT, WARNS,
+		"A statement of the relay took more than a minute, or was cancelled: look at the server's disks, at locks and at vacuum of the table outbox. The relay tries again by itself.",
+	LOCKERS},
+	{OUTBOX_REASON_DB_DISK, CRITICAL,
+		"A disk of this server is full, so that what was published cannot be settled: free space. The relay tries again by itself.",
+	"df -h"},
+	{OUTBOX_REASON_DB_MEMORY, CRITICAL,
+		"This server has no memory left for the relay: look at what else uses it. The relay tries again by itself.",
+	"free -m"},
+	{OUTBOX_REASON_DB_PERMISSION, CRITICAL,
+		"The owner of the tables of outbox may not do what the relay does: a policy, or a right that was revoked, stands in the way, see reason_text.",
+	"SELECT * FROM pg_policies WHERE tablename LIKE 'outbox%'"},
+	{OUTBOX_REASON_DB_TRIGGER, CRITICAL,
+		"A trigger, a constraint or an index that was added to a table of outbox refuses what the relay does, see reason_text and the server log: correct it, or take it away.",
+	"SELECT tgrelid::regclass, tgname FROM pg_trigger WHERE NOT tgisinternal AND tgrelid::regclass::text LIKE '%outbox%'"},
+	{OUTBOX_REASON_DB_CORRUPT, CRITICAL,
+		"Data of this server cannot be read or written: see reason_text and the server log, and look at the disk before anything else. REINDEX helps where only an index is damaged.",
+	NULL},
+	{OUTBOX_REASON_DB_OTHER, CRITICAL,
+		"The database refuses what the relay does, see reason_text, sqlstate and the server log; the relay tries again by itself.",
+	NULL},
+	/* one route */
+	{OUTBOX_REASON_EXCHANGE_MISSING, CRITICAL,
+		"The exchange of the route does not exist in RabbitMQ: make it, or set exchange_type of the route, so that the relay makes it. Messages of the route wait.",
+	LIST_EXCHANGES},
+	{OUTBOX_REASON_EXCHANGE_FORBIDDEN, CRITICAL,
+		"The user may not write to the exchange of the route, or not declare it: give it the permission in RabbitMQ. Messages of the route wait.",
+	LIST_USERS},
+	{OUTBOX_REASON_EXCHANGE_DIFFERS, CRITICAL,
+		"The exchange of the route exists and is of another type, or not durable: make exchange_type of the route what it is, or NULL. Messages of the route wait.",
+	LIST_EXCHANGES},
+	{OUTBOX_REASON_EXCHANGE_TYPE, CRITICAL,
+		"RabbitMQ does not know the exchange_type of the route: correct it, or enable the plugin that brings it. Messages of the route wait.",
+	"rabbitmq-plugins list --enabled"},
+	{OUTBOX_REASON_EXCHANGE_OTHER, CRITICAL,
+		"RabbitMQ does not take messages for the exchange of the route, see its words. Messages of the route wait.",
+	LIST_EXCHANGES},
+};
+
+StaticAssertDecl(lengthof(advices) == OUTBOX_REASON_COUNT - 1,
+				 "each reason has its advice");
+
+const OutboxAdvice *
+outbox_reason_advice(OutboxReason reason)
+{
+	for (int i = 0; i < (int) lengthof(advices); i++)
+		if (advices[i].reason == reason)
+			return &advices[i];
+	elog(ERROR, "no advice for reason %d", (int) reason);
+}
+
+#define HINT_COLS 3
+
+Datum
+outbox_reason_hint(PG_FUNCTION_ARGS)
+{
+	char	   *name = text_to_cstring(PG_GETARG_TEXT_PP(0));
+	OutboxReason reason = outbox_reason_by_name(name);
+	const OutboxAdvice *advice;
+	TupleDesc	desc;
+	Datum		values[HINT_COLS];
+	bool		nulls[HINT_COLS] = {false};
+
+	if (reason == OUTBOX_REASON_NONE)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("\"%s\" is no reason of a fault", name),
+				 errdetail("Argument reason must be one that outbox_workers.reason can have."),
+				 errhint("doc/operations.md lists them.")));
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	advice = outbox_reason_advice(reason);
+	values[0] = CStringGetTextDatum(advice->severity);
+	values[1] = CStringGetTextDatum(advice->hint);
+	nulls[2] = advice->command == NULL;
+	values[2] = nulls[2] ? (Datum) 0 : CStringGetTextDatum(advice->command);
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc),
+													  values, nulls)));
+}

@@ -562,12 +562,12 @@ outbox_store_maintain_archive(int retention_s, MemoryContext cxt)
 	return NULL;
 }
 
-<<<<<<< HEAD
 bool
 outbox_store_maintain_history(int retention_s)
 {
 	return false;
-=======
+}
+
 OutboxJobOutcome
 outbox_store_job_step(int max_messages, int64 max_bytes, const OutboxJobChunk *earlier,
 					  MemoryContext cxt, OutboxJobChunk *put)
@@ -580,7 +580,6 @@ outbox_store_job_step(int max_messages, int64 max_bytes, const OutboxJobChunk *e
 void
 outbox_store_job_error(const char *error, bool give_up)
 {
->>>>>>> a82cd36 (Replay: archived messages once more, as a job of the relay)
 }
 
 char *

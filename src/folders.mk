@@ -1,7 +1,7 @@
 # The folders of src/ and the walls between them, for each Makefile that compiles
 # files of them.  SRC is the way to src/ from there, set before.
 
-SRC_FOLDERS = common shared session launcher store broker relay
+SRC_FOLDERS = common shared session launcher store broker relay preflight
 
 # Whose headers each may include beside its own: the arrows of doc/internals.md.
 # test/tools/walls-check has them, too, so that no arrow comes by accident.
@@ -11,6 +11,7 @@ SRC_USES_launcher = shared common
 SRC_USES_store = common
 SRC_USES_broker = common
 SRC_USES_relay = store broker shared common
+SRC_USES_preflight = broker shared common
 # src/outbox.c
 SRC_USES_outbox = session launcher shared common
 

@@ -7,8 +7,9 @@
  * over several files: broker_connect.c (and broker_tls.c) opens it,
  * broker_publish.c sends messages through one of two sinks (broker_sink_tcp.c,
  * broker_sink_tls.c), broker_receive.c reads, broker_declare.c asks for
- * exchanges, broker_socket.c knows the kernel's side of the socket and
- * broker_error.c turns everything that goes wrong into one readable reason.
+ * exchanges, broker_try.c tries whether we may publish, broker_socket.c knows the
+ * kernel's side of the socket and broker_error.c turns everything that goes wrong
+ * into one readable reason.  The other caller is outbox_preflight(), in a session.
  *
  * Every library call that may block stands between outbox_link_guard() and
  * outbox_link_unguard(): librabbitmq's sends have no deadline of their own.
@@ -281,6 +282,8 @@ outbox_link_drop(OutboxLink *link)
 	link->logged_in = false;
 	link->more = false;
 	link->declare_open = false;
+	link->try_open = false;
+	link->try_status = OUTBOX_LINK_OK;
 	link->in_burst = false;
 	link->wants_room = false;
 	link->corked = false;

@@ -94,6 +94,15 @@ bound_resolver(void)
 #endif
 }
 
+/* In a session others may ask for names, too, and mean the system's settings. */
+static void
+unbound_resolver(void)
+{
+#ifdef __GLIBC__
+	(void) res_init();
+#endif
+}
+
 static OutboxLinkStatus
 resolve(OutboxLink *link)
 {
@@ -106,7 +115,9 @@ resolve(OutboxLink *link)
 	hints.ai_socktype = SOCK_STREAM;
 	snprintf(port, sizeof(port), "%d", link->target.port);
 	outbox_wait_start(OUTBOX_WAIT_RESOLVE);
+	bound_resolver();
 	rc = getaddrinfo(link->target.host, port, &hints, &link->addresses);
+	unbound_resolver();
 	outbox_wait_end();
 	if (rc != 0)
 	{
@@ -175,7 +186,6 @@ outbox_link_connect_start(OutboxLink *link, const OutboxLinkTarget *target)
 	OutboxLinkStatus status;
 
 	Assert(link->state == OUTBOX_LINK_CLOSED);
-	bound_resolver();
 	copy_target(link, target);
 	memset(&link->error, 0, sizeof(link->error));
 	link->certificate_ends = 0;

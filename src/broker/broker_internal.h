@@ -20,6 +20,7 @@
 
 #define OUTBOX_CHANNEL_PUBLISH	1
 #define OUTBOX_CHANNEL_DECLARE	2	/* so that a refusal costs no confirms */
+#define OUTBOX_CHANNEL_TRY		3	/* with transactions; of a preflight */
 
 /*
  * A basic.return whose content is still arriving: the method comes first, then
@@ -89,6 +90,10 @@ struct OutboxLink
 	int64		last_receive_ms;	/* when receive last drained the library */
 	bool		more;			/* receive stopped early: call it again */
 	bool		declare_open;	/* OUTBOX_CHANNEL_DECLARE is open */
+	bool		try_open;		/* OUTBOX_CHANNEL_TRY is */
+	OutboxLinkStatus try_status;	/* AGAIN: its answer has not come */
+	int			try_code;
+	char		try_text[256];
 
 	bool		guarded;		/* the watchdog is armed */
 	bool		in_burst;
@@ -142,6 +147,10 @@ extern OutboxLinkStatus outbox_link_open_tls(OutboxLink *link,
 											 const char *address);
 /* The alert with which the other end gave TLS up, -1: none; and its name. */
 extern int	outbox_link_tls_alert(const OutboxLink *link, const char **name);
+
+/* in broker_try.c */
+extern bool outbox_link_take_try(OutboxLink *link, const amqp_frame_t *frame,
+								 int *status);
 
 /* in broker_socket.c */
 extern void outbox_link_socket_options(int fd, bool heartbeats);

@@ -225,6 +225,18 @@ handle_declare_channel(OutboxLink *link, const amqp_frame_t *frame)
 }
 
 static OutboxLinkStatus
+handle_try_channel(OutboxLink *link, const amqp_frame_t *frame)
+{
+	int			status;
+
+	if (!outbox_link_take_try(link, frame, &status))
+		return fail_unexpected(link, frame);
+	if (status != AMQP_STATUS_OK)
+		return outbox_link_fail_library(link, "connection", status);
+	return OUTBOX_LINK_OK;
+}
+
+static OutboxLinkStatus
 handle_frame(OutboxLink *link, const amqp_frame_t *frame)
 {
 	switch (frame->channel)
@@ -235,6 +247,8 @@ handle_frame(OutboxLink *link, const amqp_frame_t *frame)
 			return handle_publish_channel(link, frame);
 		case OUTBOX_CHANNEL_DECLARE:
 			return handle_declare_channel(link, frame);
+		case OUTBOX_CHANNEL_TRY:
+			return handle_try_channel(link, frame);
 		default:
 			return fail_unexpected(link, frame);
 	}

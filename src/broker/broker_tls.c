@@ -19,6 +19,7 @@
 
 #include "broker_internal.h"
 #include "wait_event.h"
+#include "watchdog.h"
 
 /*
  * What OpenSSL tells of the connection while it calls us back.  The library shows
@@ -57,16 +58,23 @@ verify_text(int error)
 }
 
 /*
- * The library, which is given an address, tells that to the server as the name
- * that it wants (SNI).  Before anything is sent, put the true one in its place.
+ * The link whose handshake is under way.  The library, which is given an address,
+ * tells that to the server as the name that it wants (SNI): before anything is sent,
+ * put the true one in its place.  And from then on there is a socket that the
+ * watchdog can shut down, should somebody not want to wait for the handshake.
  */
-static const char *server_name;
+static OutboxLink *opening;
 
 static void
 heed_progress(const SSL *ssl, int where, int ret)
 {
-	if ((where & SSL_CB_HANDSHAKE_START) != 0 && server_name != NULL)
-		(void) SSL_set_tlsext_host_name(unconstify(SSL *, ssl), server_name);
+	if ((where & SSL_CB_HANDSHAKE_START) != 0 && opening != NULL)
+	{
+		(void) SSL_set_tlsext_host_name(unconstify(SSL *, ssl),
+										opening->target.host);
+		outbox_watchdog_guard_socket(SSL_get_fd(ssl), OUTBOX_CONNECT_MS);
+		opening->guarded = true;
+	}
 	if ((where & SSL_CB_HANDSHAKE_DONE) != 0)
 	{
 		X509	   *certificate = SSL_get_peer_certificate(ssl);
@@ -124,7 +132,6 @@ set_verification(OutboxLink *link, amqp_socket_t *sock)
 	amqp_ssl_socket_set_verify_hostname(sock, 0);
 	amqp_ssl_socket_set_verify_peer(sock, verify);
 	SSL_CTX_set_info_callback(context, heed_progress);
-	server_name = link->target.host;
 	if (!verify)
 		return OUTBOX_LINK_OK;
 
@@ -217,7 +224,8 @@ fail_open(OutboxLink *link, int status)
 OutboxLinkStatus
 outbox_link_open_tls(OutboxLink *link, const char *address)
 {
-	struct timeval patience = {OUTBOX_CONNECT_MS / 1000, 0};
+	int			limit_ms = Max(outbox_watchdog_stop_left(OUTBOX_CONNECT_MS), 1);
+	struct timeval patience = {limit_ms / 1000, (limit_ms % 1000) * 1000};
 	amqp_socket_t *sock;
 	OutboxLinkStatus status;
 	int			rc;
@@ -243,8 +251,12 @@ outbox_link_open_tls(OutboxLink *link, const char *address)
 						"this library knows no TLS 1.2");
 
 	outbox_wait_start(OUTBOX_WAIT_LOGIN);
+	opening = link;
 	rc = amqp_socket_open_noblock(sock, address, link->target.port, &patience);
+	opening = NULL;
 	outbox_wait_end();
+	if (outbox_link_unguard(link))
+		rc = AMQP_STATUS_TIMEOUT;
 	if (rc != AMQP_STATUS_OK)
 		return fail_open(link, rc);
 	link->certificate_ends = certificate_ends;

@@ -23,6 +23,7 @@ static const char *const names[OUTBOX_WAITS] = {
 	[OUTBOX_WAIT_CLOSE] = "OutboxBrokerClose",
 	[OUTBOX_WAIT_STOP] = "OutboxRelayStop",
 	[OUTBOX_WAIT_WORKERS] = "OutboxWorkersStop",
+	[OUTBOX_WAIT_PREFLIGHT] = "OutboxPreflight",
 };
 
 /*

@@ -9,7 +9,8 @@
  * The ticks come from a POSIX timer and SIGUSR2, which the server leaves unused
  * in background workers.  timeout.c cannot give them: it compares the wall clock
  * when its signal comes, and where that was set back by an hour it goes back to
- * sleep for an hour, in the middle of a call that hangs.
+ * sleep for an hour, in the middle of a call that hangs.  In a session, which may
+ * be of any kind, they come from there all the same.
  *
  *-------------------------------------------------------------------------
  */
@@ -24,6 +25,8 @@
 #include "storage/latch.h"
 #include "storage/proc.h"
 #include "tcop/tcopprot.h"
+#include "utils/timeout.h"
+#include "utils/timestamp.h"
 
 #include "clock.h"
 #include "watchdog.h"
@@ -41,6 +44,10 @@ static bool (*told_to_stop) (void);
 static volatile sig_atomic_t stopping;
 static volatile uint32 stop_ms; /* when that was first seen; see now_ms() */
 static volatile sig_atomic_t ticking;	/* the timer is set */
+
+static TimeoutId session_timeout = MAX_TIMEOUTS;	/* not registered */
+static volatile sig_atomic_t in_session;
+static uint32 session_until_ms; /* see now_ms() */
 
 /*
  * Written by the process while guard_kind is NONE, with guard_kind set last, and
@@ -160,7 +167,7 @@ tick_commit(void)
 }
 
 static void
-watchdog_tick(SIGNAL_ARGS)
+tick(void)
 {
 	int			save_errno = errno;
 
@@ -176,9 +183,15 @@ watchdog_tick(SIGNAL_ARGS)
 		tick_sql();
 	else if (guard_kind == GUARD_COMMIT)
 		tick_commit();
-	else
+	else if (!in_session)
 		set_timer(0);
 	errno = save_errno;
+}
+
+static void
+watchdog_tick(SIGNAL_ARGS)
+{
+	tick();
 }
 
 void
@@ -194,6 +207,56 @@ outbox_watchdog_init(bool (*told) (void))
 		ereport(FATAL,
 				(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
 				 errmsg("could not create the timer of the outbox relay's watchdog: %m")));
+}
+
+/* Is the statement to end?  Whoever asked for that waits for an interrupt. */
+static bool
+session_interrupted(void)
+{
+	return QueryCancelPending || ProcDiePending;
+}
+
+void
+outbox_watchdog_session_begin(int limit_ms)
+{
+	/* there are few of them in a process, so once */
+	if (session_timeout == MAX_TIMEOUTS)
+		session_timeout = RegisterTimeout(USER_TIMEOUT, tick);
+	(void) outbox_watchdog_release();
+	told_to_stop = session_interrupted;
+	stopping = false;
+	session_until_ms = now_ms() + limit_ms;
+	if (in_session)
+		return;
+	in_session = true;
+	ticking = true;
+	enable_timeout_every(session_timeout,
+						 TimestampTzPlusMilliseconds(GetCurrentTimestamp(),
+													 OUTBOX_WATCHDOG_TICK_MS),
+						 OUTBOX_WATCHDOG_TICK_MS);
+}
+
+void
+outbox_watchdog_session_end(void)
+{
+	if (!in_session)
+		return;
+	(void) outbox_watchdog_release();
+	disable_timeout(session_timeout, false);
+	in_session = false;
+	ticking = false;
+	stopping = false;
+}
+
+/* What is left for a session until its deadline, at most limit_ms. */
+static int
+session_left(int limit_ms)
+{
+	int32		left_ms = (int32) (session_until_ms - now_ms());
+
+	if (!in_session)
+		return limit_ms;
+	return Max(Min(left_ms, limit_ms), 0);
 }
 
 void
@@ -219,6 +282,7 @@ outbox_watchdog_stop_left(int limit_ms)
 {
 	uint32		gone_ms;
 
+	limit_ms = session_left(limit_ms);
 	if (!stopping)
 		return limit_ms;
 	gone_ms = now_ms() - stop_ms;
@@ -256,7 +320,7 @@ void
 outbox_watchdog_guard_socket(int fd, int limit_ms)
 {
 	/* one more, as the first tick may come at once */
-	begin_guard(GUARD_SOCKET, fd, ticks_in(limit_ms) + 1);
+	begin_guard(GUARD_SOCKET, fd, ticks_in(session_left(limit_ms)) + 1);
 }
 
 void

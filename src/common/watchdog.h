@@ -31,6 +31,13 @@
  *
  * Guards do not nest.
  *
+ * A session that talks to the broker for a moment (outbox_preflight()) uses the
+ * same guards.  There SIGUSR2 may be somebody else's (a WAL sender runs SQL, too),
+ * so the ticks come from timeout.c, whose signal is every session's.  A stop is a
+ * cancelled statement or a session that is terminated, and there is a deadline
+ * for all of it; that the wall clock was set back can make it late, by no more than
+ * the library's own timeouts.
+ *
  *-------------------------------------------------------------------------
  */
 #ifndef OUTBOX_WATCHDOG_H
@@ -50,6 +57,14 @@
  */
 extern void outbox_watchdog_init(bool (*told) (void));
 
+/*
+ * The same for a session, from here until outbox_watchdog_session_end(), which the
+ * caller sees to also when an ERROR is thrown: nothing that is guarded lasts longer
+ * than limit_ms from now.  Calling it again sets another limit.
+ */
+extern void outbox_watchdog_session_begin(int limit_ms);
+extern void outbox_watchdog_session_end(void);
+
 /* SIGTERM: notes the request, wakes the latch.  Async-signal-safe. */
 extern void outbox_watchdog_sigterm(SIGNAL_ARGS);
 
@@ -58,7 +73,7 @@ extern bool outbox_watchdog_stopping(void);
 
 /*
  * How long a step may take that may else take so long: 0 when the time of the
- * stop is over.
+ * stop, or of the session, is over.
  */
 extern int	outbox_watchdog_stop_left(int limit_ms);
 

@@ -135,6 +135,19 @@ extern OutboxLinkStatus outbox_link_declare(OutboxLink *link,
 											size_t text_size);
 
 /*
+ * Tries whether we may publish to that exchange with that routing key, in a
+ * transaction of the broker's that is rolled back, so that nobody gets the
+ * message.  OK: asked; then receive until tried says OK, REFUSED (with the code
+ * and words of the broker) or LOST, or the link is BLOCKED: then there may be no
+ * answer.  AGAIN: not now.
+ */
+extern OutboxLinkStatus outbox_link_try_publish(OutboxLink *link,
+												const char *exchange,
+												const char *routing_key);
+extern OutboxLinkStatus outbox_link_tried(const OutboxLink *link, int *code,
+										  const char **text);
+
+/*
  * Publishing happens in bursts: begin arms the watchdog, end sends what was kept
  * back.  begin returns AGAIN when the socket's send buffer has no room, the link is
  * BLOCKED, or a message is being sent.

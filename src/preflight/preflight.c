@@ -1,0 +1,298 @@
+/*-------------------------------------------------------------------------
+ *
+ * preflight.c
+ *		outbox_preflight(): would messages get through?  The rows of it that SQL
+ *		cannot find out.
+ *
+ * It runs in the session that asks, beside the relay and whether or not there is
+ * one, and talks to the broker by the relay's own client (src/broker), with its
+ * settings and its login.  Three things bound it.  It waits with its latch; what
+ * blocks in the library or the kernel is ended by the watchdog, in its mode for
+ * sessions, at the deadline or soon after the statement was cancelled; and an
+ * interrupt is looked for between any two such calls.  Only getaddrinfo() hears
+ * nothing: with glibc it takes 1 s for each name server.
+ *
+ * Whatever it has opened is given back when the function ends, also by an ERROR.
+ * A session that is terminated ends with its process.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xlog.h"
+#include "catalog/pg_type.h"
+#include "funcapi.h"
+#include "mb/pg_wchar.h"
+#include "miscadmin.h"
+#include "preflight_internal.h"
+#include "shared.h"
+#include "storage/latch.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/tuplestore.h"
+#include "wait_event.h"
+#include "watchdog.h"
+
+PG_FUNCTION_INFO_V1(outbox_preflight_server);
+PG_FUNCTION_INFO_V1(outbox_preflight_broker);
+
+#define PREFLIGHT_COLS 5
+
+/*
+ * Names of hosts and the like come from settings and may be of any encoding.
+ * Those that are not of ours are shown without what could not be stored.
+ */
+static Datum
+text_datum(char *text)
+{
+	if (!pg_verifymbstr(text, strlen(text), true))
+	{
+		for (char *p = text; *p != '\0'; p++)
+			if (IS_HIGHBIT_SET(*p))
+				*p = '?';
+	}
+	return CStringGetTextDatum(text);
+}
+
+static char *
+			format(const char *fmt, va_list args) pg_attribute_printf(1, 0);
+
+static char *
+format(const char *fmt, va_list args)
+{
+	StringInfoData text;
+
+	initStringInfo(&text);
+	for (;;)
+	{
+		va_list		copy;
+		int			needed;
+
+		va_copy(copy, args);
+		needed = appendStringInfoVA(&text, fmt, copy);
+		va_end(copy);
+		if (needed == 0)
+			return text.data;
+		enlargeStringInfo(&text, needed);
+	}
+}
+
+/* The reason is of outbox_preflight_broker() only, the other has no such column. */
+static void
+put_row(OutboxPreflight *preflight, const char *check, OutboxVerdict verdict,
+		char *detail, const char *hint, OutboxReason reason)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) preflight->fcinfo->resultinfo;
+	Datum		values[PREFLIGHT_COLS] = {0};
+	bool		nulls[PREFLIGHT_COLS] = {false};
+
+	values[0] = CStringGetTextDatum(check);
+	values[1] = BoolGetDatum(verdict == OUTBOX_VERDICT_GOOD);
+	nulls[1] = verdict == OUTBOX_VERDICT_SKIPPED;
+	values[2] = text_datum(detail);
+	nulls[3] = hint == NULL;
+	if (hint != NULL)
+		values[3] = CStringGetTextDatum(hint);
+	nulls[4] = reason == OUTBOX_REASON_NONE;
+	if (reason != OUTBOX_REASON_NONE)
+		values[4] = CStringGetTextDatum(outbox_reason_name(reason));
+	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+}
+
+void
+outbox_preflight_say(OutboxPreflight *preflight, const char *check,
+					 OutboxVerdict verdict, const char *hint,
+					 const char *fmt,...)
+{
+	va_list		args;
+	char	   *detail;
+
+	va_start(args, fmt);
+	detail = format(fmt, args);
+	va_end(args);
+	put_row(preflight, check, verdict, detail, hint, OUTBOX_REASON_NONE);
+}
+
+/* What to do is known of the reason (outbox_reason_hint() in SQL). */
+void
+outbox_preflight_fail(OutboxPreflight *preflight, const char *check,
+					  OutboxReason reason, const char *fmt,...)
+{
+	va_list		args;
+	char	   *detail;
+
+	va_start(args, fmt);
+	detail = format(fmt, args);
+	va_end(args);
+	put_row(preflight, check, OUTBOX_VERDICT_BAD, detail, NULL, reason);
+}
+
+int
+outbox_preflight_left_ms(const OutboxPreflight *preflight)
+{
+	return (int) outbox_mono_ms_until(preflight->until, outbox_mono_now());
+}
+
+/* True when the socket may be ready; false when the time is over, or the latch. */
+bool
+outbox_preflight_wait(OutboxLink *link, int events, int limit_ms)
+{
+	int			what;
+
+	what = WaitLatchOrSocket(MyLatch,
+							 events | WL_LATCH_SET | WL_TIMEOUT |
+							 WL_EXIT_ON_PM_DEATH,
+							 outbox_link_socket(link), limit_ms,
+							 outbox_wait_event(OUTBOX_WAIT_PREFLIGHT));
+	if (what & WL_LATCH_SET)
+		ResetLatch(MyLatch);
+	CHECK_FOR_INTERRUPTS();
+	return (what & events) != 0;
+}
+
+/* ------------------------------------------------------------------ server */
+
+static void
+check_launcher(OutboxPreflight *preflight)
+{
+	if (RecoveryInProgress())
+		outbox_preflight_say(preflight, "launcher", OUTBOX_VERDICT_SKIPPED, NULL,
+							 "This server is a standby: launcher and workers run on the primary.");
+	else if (outbox_shared->launcher_procno < 0)
+		outbox_preflight_say(preflight, "launcher", OUTBOX_VERDICT_BAD,
+							 "The server starts it again within 5 seconds; if this lasts, the server log says why: with too few max_worker_processes it was not even registered.",
+							 "The outbox launcher does not run, so nobody starts workers.");
+	else
+		outbox_preflight_say(preflight, "launcher", OUTBOX_VERDICT_GOOD, NULL,
+							 "The outbox launcher runs.");
+}
+
+static void
+check_processes(OutboxPreflight *preflight)
+{
+	if (RecoveryInProgress())
+		return;
+	if (outbox_shared->out_of_workers)
+		outbox_preflight_say(preflight, "processes", OUTBOX_VERDICT_BAD,
+							 "Raise max_worker_processes and restart the server, or lower outbox.workers.",
+							 "A worker could not be started: all of max_worker_processes = %d are in use.",
+							 max_worker_processes);
+	else
+		outbox_preflight_say(preflight, "processes", OUTBOX_VERDICT_GOOD, NULL,
+							 "max_worker_processes = %d has had room for all workers.",
+							 max_worker_processes);
+}
+
+Datum
+outbox_preflight_server(PG_FUNCTION_ARGS)
+{
+	OutboxPreflight preflight = {.fcinfo = fcinfo};
+
+	InitMaterializedSRF(fcinfo, 0);
+	if (outbox_shared == NULL)
+	{
+		outbox_preflight_say(&preflight, "preload", OUTBOX_VERDICT_BAD,
+							 "Add outbox to shared_preload_libraries and restart the server.",
+							 "The library is not in shared_preload_libraries: messages are stored and nothing publishes them.");
+		return (Datum) 0;
+	}
+	outbox_preflight_say(&preflight, "preload", OUTBOX_VERDICT_GOOD, NULL,
+						 "The library is in shared_preload_libraries.");
+	check_launcher(&preflight);
+	check_processes(&preflight);
+	return (Datum) 0;
+}
+
+/* ------------------------------------------------------------------ broker */
+
+static char *
+element(Datum datum, bool isnull)
+{
+	return isnull ? NULL : TextDatumGetCString(datum);
+}
+
+/* Three arrays of one length, which outbox_preflight() has made. */
+static void
+take_exchanges(OutboxPreflight *preflight, ArrayType *arrays[3])
+{
+	Datum	   *datums[3];
+	bool	   *nulls[3];
+	int			n[3];
+
+	for (int i = 0; i < 3; i++)
+		deconstruct_array(arrays[i], TEXTOID, -1, false, TYPALIGN_INT,
+						  &datums[i], &nulls[i], &n[i]);
+	if (n[0] != n[1] || n[0] != n[2])
+		elog(ERROR, "arrays of different lengths");
+	preflight->nexchanges = n[0];
+	preflight->exchanges = palloc0(n[0] * sizeof(OutboxPreflightExchange));
+	for (int i = 0; i < n[0]; i++)
+	{
+		preflight->exchanges[i].name = element(datums[0][i], nulls[0][i]);
+		preflight->exchanges[i].type = element(datums[1][i], nulls[1][i]);
+		preflight->exchanges[i].routes = element(datums[2][i], nulls[2][i]);
+	}
+}
+
+/* Passwords and sockets are gone afterwards, however it ended. */
+static void
+give_back(OutboxPreflight *preflight, bool polite)
+{
+	for (int i = 0; i < OUTBOX_MAX_HOSTS; i++)
+	{
+		if (preflight->links[i] != NULL)
+			outbox_link_close(preflight->links[i], polite);
+		if (preflight->passwords[i] != NULL)
+			explicit_bzero(preflight->passwords[i],
+						   strlen(preflight->passwords[i]));
+	}
+}
+
+static void
+check_broker(OutboxPreflight *preflight)
+{
+	outbox_preflight_settings(preflight);
+	outbox_preflight_connect(preflight);
+	/* in full again, as far as it is left */
+	outbox_watchdog_session_begin(outbox_preflight_left_ms(preflight));
+	outbox_preflight_exchanges(preflight);
+	outbox_preflight_binding(preflight);
+	give_back(preflight, true);
+}
+
+Datum
+outbox_preflight_broker(PG_FUNCTION_ARGS)
+{
+	OutboxPreflight *preflight = palloc0(sizeof(OutboxPreflight));
+	ArrayType  *arrays[3];
+
+	InitMaterializedSRF(fcinfo, 0);
+	preflight->fcinfo = fcinfo;
+	preflight->until = outbox_mono_after(OUTBOX_PREFLIGHT_MS);
+	preflight->routes_known = !PG_ARGISNULL(0);
+	if (preflight->routes_known)
+	{
+		for (int i = 0; i < 3; i++)
+		{
+			if (PG_ARGISNULL(i))
+				elog(ERROR, "an array is missing");
+			arrays[i] = PG_GETARG_ARRAYTYPE_P(i);
+		}
+		take_exchanges(preflight, arrays);
+	}
+	if (!PG_ARGISNULL(3))
+		preflight->routing_key = text_to_cstring(PG_GETARG_TEXT_PP(3));
+	preflight->publish = !PG_ARGISNULL(4) && PG_GETARG_BOOL(4);
+
+	PG_TRY();
+	{
+		check_broker(preflight);
+	}
+	PG_FINALLY();
+	{
+		give_back(preflight, false);
+		outbox_watchdog_session_end();
+	}
+	PG_END_TRY();
+	return (Datum) 0;
+}

@@ -10,8 +10,6 @@
 
 #include "amqp_limits.h"
 #include "clock.h"
-#include "datatype/timestamp.h"
-#include "reason.h"
 
 typedef struct OutboxRoute
 {
@@ -33,9 +31,6 @@ typedef struct OutboxRoute
 	bool		broken;			/* destination error, waits for retry_at */
 	uint32		failures;		/* destination errors in a row */
 	OutboxMonoTime retry_at;
-	OutboxReason reason;		/* of the last of them, until one goes out; */
-	char	   *reason_text;	/* in the broker's words, NULL: never one; */
-	TimestampTz reason_since;	/* and when the first in a row was */
 	int64		skip_low;		/* rows from here on were passed over; 0 none */
 	int			stats;			/* its entry, see stats.h */
 } OutboxRoute;

@@ -177,6 +177,14 @@ start_route(OutboxRoute *route, OutboxResumed *resumed)
 
 /* -------------------------------------------------------------------- load */
 
+/* Nothing is wrong with it any more, or nothing is known of it. */
+static void
+forget_trouble(OutboxRoute *route)
+{
+	route->failures = 0;
+	outbox_stats_route_waits(route->stats, NULL, NULL, 0);
+}
+
 /* Puts loaded values into a route that items point to. */
 static void
 update_route(OutboxRoute *route, OutboxRoute *loaded)
@@ -186,8 +194,7 @@ update_route(OutboxRoute *route, OutboxRoute *loaded)
 	if (!same_exchange)
 	{
 		route->broken = false;
-		route->failures = 0;
-		route->reason = OUTBOX_REASON_NONE;
+		forget_trouble(route);
 	}
 	pfree(route->shown);
 	pfree(route->exchange);
@@ -258,6 +265,7 @@ outbox_routes_load(OutboxRoutes *routes, OutboxControl *control, int64 end,
 		if (find_route(loaded, route->name) == NULL && !route->paused)
 		{
 			route->paused = true;
+			outbox_stats_route_waits(route->stats, NULL, NULL, 0);
 			stop_route(routes, route, end);
 		}
 	}
@@ -302,35 +310,18 @@ reason_of_code(int code)
 	}
 }
 
+/* Shows it for as long as the route is not found to work. */
 static void
-note_trouble(OutboxRoutes *routes, OutboxRoute *route, int code,
-			 const char *text)
+show_trouble(const OutboxRoute *route, int code, const char *text)
 {
-	char	   *copy = MemoryContextStrdup(routes->cxt, text);
-
-	if (route->reason_text != NULL)
-		pfree(route->reason_text);
-	route->reason_text = copy;
-	if (route->reason == OUTBOX_REASON_NONE)
-		route->reason_since = GetCurrentTimestamp();
-	route->reason = reason_of_code(code);
-}
-
-OutboxRouteTrouble
-outbox_route_trouble(const OutboxRoute *route, OutboxMonoTime now)
-{
-	OutboxRouteTrouble trouble;
-
-	memset(&trouble, 0, sizeof(trouble));
-	trouble.reason = route->reason;
-	if (route->reason == OUTBOX_REASON_NONE)
-		return trouble;
-	trouble.text = route->reason_text;
-	trouble.since = route->reason_since;
-	trouble.retry_at =
+	TimestampTz retry_at =
 		TimestampTzPlusMilliseconds(GetCurrentTimestamp(),
-									outbox_mono_ms_until(route->retry_at, now));
-	return trouble;
+									outbox_mono_ms_until(route->retry_at,
+														 outbox_mono_now()));
+
+	outbox_stats_route_waits(route->stats, text,
+							 outbox_reason_name(reason_of_code(code)),
+							 retry_at);
 }
 
 void
@@ -341,7 +332,6 @@ outbox_route_broken(OutboxRoutes *routes, OutboxRoute *route, int code,
 
 	outbox_slot_set_error(text);
 	pfree(text);
-	note_trouble(routes, route, code, reason);
 	/* Once per change of state; tries that fail again say nothing. */
 	if (route->failures == 0)
 		ereport(LOG,
@@ -355,6 +345,7 @@ outbox_route_broken(OutboxRoutes *routes, OutboxRoute *route, int code,
 														  outbox_retry_max_ms,
 														  route->failures,
 														  pg_prng_uint32(&pg_global_prng_state)));
+	show_trouble(route, code, reason);
 	stop_route(routes, route, end);
 }
 
@@ -363,8 +354,7 @@ outbox_route_works(OutboxRoute *route)
 {
 	if (route->failures == 0)
 		return;
-	route->failures = 0;
-	route->reason = OUTBOX_REASON_NONE;
+	forget_trouble(route);
 	ereport(LOG,
 			(errmsg("outbox relay publishes on route \"%s\" again",
 					route->shown)));

@@ -72,18 +72,6 @@ extern void outbox_routes_retry(OutboxRoutes *routes, OutboxMonoTime now,
 /* When the next one may; unset: none waits for the time. */
 extern OutboxMonoTime outbox_routes_deadline(const OutboxRoutes *routes);
 
-/* What is wrong with a route, and when it is tried again. */
-typedef struct OutboxRouteTrouble
-{
-	OutboxReason reason;		/* NONE: all else is of no meaning */
-	const char *text;			/* the broker's words; stays as long as the route's state */
-	TimestampTz since;
-	TimestampTz retry_at;
-} OutboxRouteTrouble;
-
-extern OutboxRouteTrouble outbox_route_trouble(const OutboxRoute *route,
-											   OutboxMonoTime now);
-
 /* Is there one with ordering = 'none'? */
 extern bool outbox_routes_have_unordered(const OutboxRoutes *routes);
 /* Those whose last try met a destination error. */

@@ -2,7 +2,7 @@
 # in the words of the broker; who has a row or a table locked; a clock that jumps.
 #
 # suite: test
-# takes: 25 s
+# takes: 40 s
 
 use strict;
 use warnings;
@@ -14,6 +14,7 @@ use OutboxTest::FakeBroker;
 use OutboxTest::LineTool;
 use OutboxTest::Node;
 use OutboxTest::Preload;
+use OutboxTest::Rabbit;
 use OutboxTest::Util;
 
 my $preload = OutboxTest::Preload->build;
@@ -345,6 +346,79 @@ subtest 'rows that somebody has locked' => sub {
 	$node->wait_drained;
 	is($node->sql('SELECT count(*) FROM outbox_locked_rows()'), 0, 'and nobody when they are gone');
 	$_->quit foreach @sessions;
+};
+
+subtest 'routes' => sub {
+	$node->sql(q{INSERT INTO outbox_route (name, exchange, exchange_type, max_attempts)
+		VALUES ('asked', 'asked', NULL, 3)});
+	my $waits = q{SELECT reason, waits_because, waits_since <= now(), retry_at > waits_since
+		FROM outbox_route_stats() WHERE route = 'asked'};
+	$node->sql(q{SELECT outbox_enqueue('asked', '{}', route => 'asked')});
+	$node->wait_drained;
+	is($node->sql($waits), '|||', 'a route that works has no reason');
+	foreach my $case ([ 'channel-close 404 "NOT_FOUND - no exchange"', 'exchange missing' ],
+		[ 'channel-close 403 "ACCESS_REFUSED - access to exchange"', 'exchange forbidden' ],
+		[ 'channel-close 406 "PRECONDITION_FAILED - inequivalent arg"', 'exchange differs' ],
+		[ 'connection-close 503 "COMMAND_INVALID - unknown exchange type"', 'exchange type unknown' ],
+		[ 'channel-close 541 "INTERNAL_ERROR - who knows"', 'exchange error' ])
+	{
+		my ($close, $name) = @$case;
+		my ($words) = $close =~ /"(.*)"/;
+
+		$seen{$name} = 1;
+		all_is_well();
+		# A new connection asks for the exchange again.
+		$fake->do("stage declare exchange=asked : $close", 'now fin');
+		$node->sql(q{SELECT outbox_enqueue('asked', '{}', route => 'asked')});
+		$node->wait_sql(q{SELECT reason FROM outbox_route_stats() WHERE route = 'asked'}, $name);
+		like($node->sql($waits), qr/^\Q$name\E\|.*\Q$words\E\|t\|t$/, "$name: the broker's words, since when, and the next try");
+		is($node->sql(qq{SELECT severity FROM outbox_reason_hint('$name')}), 'critical', "$name: has a hint");
+		$fake->do('forget');
+		$node->wait_drained;
+		ok($node->wait_sql($waits, '|||'), "$name: it is over when one has gone out");
+	}
+};
+
+# The words of RabbitMQ itself, which test_broker_reason.c has from several versions.
+subtest 'RabbitMQ' => sub {
+	my $rabbit = OutboxTest::Rabbit->start;
+	my $at = '127.0.0.1:' . $rabbit->port;
+	my $file = PostgreSQL::Test::Utils::tempdir() . '/outbox.pass';
+
+	append_to_file($file, "*:*:*:app:right\n*:*:*:guest:guest\n");
+	chmod 0600, $file or die $!;
+	$rabbit->ctl('eval', q{rabbit_auth_backend_internal:add_user(<<"app">>, <<"right">>, <<"test">>),
+		rabbit_vhost:add(<<"shop">>, <<"test">>), rabbit_vhost:add(<<"full">>, <<"test">>),
+		rabbit_vhost_limit:parse_set(<<"full">>, <<"{\"max-connections\": 0}">>, <<"test">>),
+		rabbit_auth_backend_internal:set_permissions(<<"app">>, <<"full">>, <<".*">>, <<".*">>, <<".*">>, <<"test">>).});
+	$node->set('outbox.passfile', $file);
+
+	uri_has_reason("amqp://app\@$at/full", 'connection limit', qr/connection limit \(0\) is reached/, 'no connection is left');
+	uri_has_reason("amqp://app\@$at/shop", 'virtual host not allowed', qr/refused for user/, 'no permission on it');
+	uri_has_reason("amqp://app\@$at/none", 'virtual host missing', qr/none.* not found/, 'it is not there');
+	append_to_file($file, '');
+	unlink $file or die $!;
+	append_to_file($file, "*:*:*:app:wrong\n*:*:*:guest:guest\n");
+	chmod 0600, $file or die $!;
+	uri_has_reason("amqp://app\@$at/shop", 'login refused', qr/ACCESS_REFUSED/, 'a wrong password');
+	unlike($node->sql('SELECT reason_text || last_error FROM outbox_workers'), qr/wrong/, 'which is not told');
+	uri_has_reason("amqps://guest\@$at", 'TLS handshake failed', qr/./, 'TLS where there is none');
+	$node->set('outbox.broker_uri', "amqp://guest\@$at");
+	$node->wait_sql($state, 'idle');
+	foreach my $alarm ('memory', 'disk')
+	{
+		my $switch = "${alarm}_alarm";
+		$rabbit->$switch(1);
+		# The broker tells it to who publishes.
+		$node->sql(q{SELECT outbox_enqueue('alarm', '{}')});
+		has_reason("$alarm alarm", qr/^low on $alarm$/, 'in its own words');
+		$rabbit->$switch(0);
+		$node->wait_sql('SELECT reason IS NULL FROM outbox_workers', 't');
+	}
+	$rabbit->stop;
+	has_reason('connection refused', qr/Connection refused/, 'it is stopped');
+	$node->unset('outbox.passfile');
+	all_is_well();
 };
 
 subtest 'reasons and hints' => sub {

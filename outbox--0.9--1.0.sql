@@ -407,12 +407,13 @@ BEGIN
 		paused = NEW.paused, enqueue_roles = NEW.enqueue_roles,
 		paused_by = NEW.paused_by, paused_at = NEW.paused_at,
 		pause_reason = NEW.pause_reason,
-		failed_route = NEW.failed_route
+		failed_route = NEW.failed_route, retention = NEW.retention
 	WHERE r.name = NEW.name
 		AND (r.exchange, r.exchange_type, r.routing_key, r.max_attempts,
 			 r.ordering, r.on_failed, r.paused)
 			= ('outbox', 'topic', '{event_type}', 10, 'key', 'skip', false)
-		AND r.enqueue_roles IS NULL AND r.failed_route IS NULL;
+		AND r.enqueue_roles IS NULL AND r.failed_route IS NULL
+		AND r.retention IS NULL;
 	IF FOUND THEN
 		RETURN NULL;
 	END IF;
@@ -895,6 +896,405 @@ BEGIN
 	END LOOP;
 END
 $$;
+
+--
+-- Retention of its own for a route, and drops that nobody notices
+--
+
+ALTER TABLE @extschema@.outbox_route
+	ADD COLUMN retention interval,
+	ADD CONSTRAINT outbox_route_retention
+		CHECK (retention >= '0'::interval AND retention <= '2147483647 seconds'::interval);
+
+COMMENT ON COLUMN @extschema@.outbox_route.retention IS
+'How long published messages of this route stay in outbox_archive, dropped by whole days (UTC); NULL: outbox.retention; 0: they are not archived, at once. Other changes count from tomorrow''s messages on. At most 2147483647 seconds.';
+
+CREATE INDEX outbox_archive_default_published_at ON @extschema@.outbox_archive_default (published_at);
+
+/*
+ * Partitions with rows in them, as outbox_archive_maintain() has made them; an
+ * administrator's own are his.  A day is one table, or, when routes have a retention
+ * of their own, divided by route: a partition for each retention there is, named
+ * with its seconds, and one for the rest.
+ */
+CREATE FUNCTION @extschema@.outbox_archive_partitions(
+	retention interval, OUT partition oid, OUT name text, OUT of_day oid,
+	OUT day date, OUT own_retention interval, OUT alone boolean, OUT due boolean)
+RETURNS SETOF record
+LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+	SELECT p.*,
+		(p.day + 1)::timestamp AT TIME ZONE 'UTC'
+			<= clock_timestamp() - coalesce(p.own_retention, retention)
+		/* The rest of a day stays, empty, for as long as another part of it. */
+		AND (p.alone OR p.own_retention IS NOT NULL OR pg_relation_size(p.partition) > 0)
+	FROM (SELECT coalesce(s.oid, d.oid) AS partition, coalesce(s.relname, d.relname)::text AS name,
+			CASE WHEN s.oid IS NOT NULL THEN d.oid END AS of_day,
+			to_date(right(d.relname, 8), 'YYYYMMDD') AS day,
+			substring(s.relname FROM '_([0-9]+)_[0-9a-f]{8}$')::bigint * interval '1 second' AS own_retention,
+			count(*) OVER (PARTITION BY d.oid) = 1 AS alone
+		FROM pg_extension e
+			JOIN pg_depend x ON x.refclassid = 'pg_extension'::regclass AND x.refobjid = e.oid
+				AND x.classid = 'pg_class'::regclass AND x.deptype = 'e'
+			JOIN pg_inherits i ON i.inhrelid = x.objid
+			JOIN pg_class d ON d.oid = i.inhrelid
+			LEFT JOIN (pg_inherits j JOIN pg_class s ON s.oid = j.inhrelid)
+				ON j.inhparent = d.oid
+		WHERE e.extname = 'outbox' AND d.relname ~ '^outbox_archive_p[0-9]{8}$'
+			AND i.inhparent = '@extschema@.outbox_archive'::regclass) p
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_archive_partitions(interval) IS
+'Partitions of outbox_archive that the relay has made: its oid and name, the table of its day if that is divided by route, the day (UTC), the retention of its routes if it is not the given one (outbox.retention), whether it is the only one of its day, and whether it is due to be dropped.';
+
+/* How a day that is made now is divided; no rows: not at all. */
+CREATE FUNCTION @extschema@.outbox_archive_division(
+	OUT suffix text, OUT bound text, OUT routes text)
+RETURNS SETOF record
+LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+	WITH own AS (
+		SELECT ceil(extract(epoch FROM r.retention))::bigint AS seconds,
+			string_agg(format('%L', r.name), ', ' ORDER BY r.name COLLATE "C") AS names
+		FROM @extschema@.outbox_route r
+		WHERE r.retention > interval '0'
+		GROUP BY 1)
+	SELECT format('_%s_%s', o.seconds,
+			lpad(to_hex(hashtextextended(o.names, 0) & 4294967295), 8, '0')),
+		format('FOR VALUES IN (%s)', o.names),
+		format('of routes kept for %s', justify_hours(o.seconds * interval '1 second'))
+	FROM own o
+	UNION ALL
+	SELECT '_rest', 'DEFAULT', 'of all other routes'
+	WHERE EXISTS (SELECT FROM own)
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_archive_division() IS
+'How a partition of outbox_archive is divided that is made now: ends of names, bounds and routes of its partitions, one for each retention that routes have, and one for the rest. No rows: it is not divided.';
+
+/*
+ * A table like the archive, and a member of the extension, so that pg_dump takes
+ * it for a part of the extension and not of the user's schema.  LIKE knows nothing
+ * of tablespaces, and the copies of indexes go where the default is.
+ */
+CREATE FUNCTION @extschema@.outbox_archive_create(
+	name text, divided boolean, about text)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp SET default_tablespace = ''
+AS $$
+BEGIN
+	PERFORM set_config('default_tablespace', t.spcname, true)
+	FROM pg_class c
+		JOIN pg_tablespace t ON t.oid = c.reltablespace
+		JOIN pg_database d ON d.datname = current_database() AND d.dattablespace <> t.oid
+	WHERE c.oid = '@extschema@.outbox_archive'::regclass;
+	EXECUTE format('CREATE TABLE @extschema@.%I (LIKE @extschema@.outbox_archive INCLUDING ALL) %s',
+		name, CASE WHEN divided THEN 'PARTITION BY LIST (route)' END);
+	/* As the default partition: outbox_erase() deletes. */
+	EXECUTE format('ALTER TABLE @extschema@.%I REPLICA IDENTITY FULL', name);
+	EXECUTE format('COMMENT ON TABLE @extschema@.%I IS %L', name, about);
+	EXECUTE format('ALTER EXTENSION outbox ADD TABLE @extschema@.%I', name);
+END
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_archive_create(text, boolean, text) IS
+'Makes a table like outbox_archive, in its tablespace, a member of the extension with that comment, to be attached as partition; divided: partitioned by route itself.';
+
+/*
+ * The caller has locked it, and what it is a part of.  The commit of a drop waits
+ * until the file system has taken all files back, so a large one only leaves the
+ * archive here; see outbox_archive_shrink().
+ */
+CREATE FUNCTION @extschema@.outbox_archive_remove(partition oid, parent oid)
+RETURNS text
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	old text := 'outbox_archive_dropping_' || partition;
+BEGIN
+	IF pg_total_relation_size(partition) <= 33554432 THEN
+		EXECUTE format('ALTER EXTENSION outbox DROP TABLE %s', partition::regclass);
+		EXECUTE format('DROP TABLE %s', partition::regclass);
+		RETURN 'dropped';
+	END IF;
+	EXECUTE format('ALTER TABLE %s DETACH PARTITION %s', parent::regclass, partition::regclass);
+	/* A vacuum would stumble over what is cut off. */
+	EXECUTE format('ALTER TABLE %s SET (autovacuum_enabled = off, toast.autovacuum_enabled = off)',
+		partition::regclass);
+	EXECUTE format('ALTER TABLE %s RENAME TO %I', partition::regclass, old);
+	RETURN 'detached';
+END
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_archive_remove(oid, oid) IS
+'Drops a partition of outbox_archive, or, when it has more than 32 MB, detaches it from its parent and renames it, to be dropped in pieces. Returns which.';
+
+CREATE FUNCTION @extschema@.outbox_archive_shrink(partition regclass, blocks integer)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'outbox_archive_shrink'
+LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION @extschema@.outbox_archive_shrink(regclass, integer) IS
+'Cuts so many blocks off a detached partition that is about to be dropped (outbox_archive_dropping_...); any other table is an error (55000). No rollback brings them back. Returns whether nothing is left.';
+
+CREATE FUNCTION @extschema@.outbox_archive_make_day(day date)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	part text := 'outbox_archive_p' || to_char(day, 'YYYYMMDD');
+	about text := 'Messages published on ' || to_char(day, 'YYYY-MM-DD') || ' (UTC)';
+	piece record;
+BEGIN
+	PERFORM @extschema@.outbox_archive_create(part,
+		EXISTS (SELECT FROM @extschema@.outbox_archive_division()), about || '.');
+	FOR piece IN SELECT * FROM @extschema@.outbox_archive_division() LOOP
+		PERFORM @extschema@.outbox_archive_create(part || piece.suffix, false,
+			about || ' ' || piece.routes || '.');
+		EXECUTE format('ALTER TABLE @extschema@.%I ATTACH PARTITION @extschema@.%I %s',
+			part, part || piece.suffix, piece.bound);
+	END LOOP;
+	/* Made apart, because CREATE TABLE ... PARTITION OF locks readers out. */
+	EXECUTE format('ALTER TABLE @extschema@.outbox_archive ATTACH PARTITION @extschema@.%I FOR VALUES FROM (%L) TO (%L)',
+		part, to_char(day, 'YYYY-MM-DD') || ' 00:00:00+00', to_char(day + 1, 'YYYY-MM-DD') || ' 00:00:00+00');
+END
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_archive_make_day(date) IS
+'Makes the partition of outbox_archive for a day (UTC).';
+
+/* Removes a partition that is due, and what becomes empty with it. */
+CREATE FUNCTION @extschema@.outbox_archive_drop_due(
+	partition oid, name text, of_day oid, alone boolean, own_retention interval)
+RETURNS text
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	done text;
+BEGIN
+	IF alone THEN
+		/* DROP TABLE of a partition locks these three. */
+		LOCK TABLE ONLY @extschema@.outbox_archive, ONLY @extschema@.outbox_archive_default
+			IN ACCESS EXCLUSIVE MODE NOWAIT;
+		EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE NOWAIT',
+			coalesce(of_day, partition)::regclass);
+		IF of_day IS NULL THEN
+			RETURN @extschema@.outbox_archive_remove(partition,
+				'@extschema@.outbox_archive'::regclass) || ' ' || name;
+		END IF;
+		done := @extschema@.outbox_archive_remove(partition, of_day);
+		name := (SELECT c.relname FROM pg_class c WHERE c.oid = of_day);
+		EXECUTE format('ALTER EXTENSION outbox DROP TABLE %s', of_day::regclass);
+		EXECUTE format('DROP TABLE %s', of_day::regclass);
+		RETURN done || ' ' || name;
+	END IF;
+	EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE NOWAIT', of_day::regclass);
+	done := @extschema@.outbox_archive_remove(partition, of_day);
+	/*
+	 * A clock that is set back must find a place for what it publishes, so as
+	 * long as there is the day there is one for the rest.
+	 */
+	IF own_retention IS NULL THEN
+		PERFORM @extschema@.outbox_archive_create(name, false, 'Messages of other routes; empty.');
+		EXECUTE format('ALTER TABLE %s ATTACH PARTITION @extschema@.%I DEFAULT', of_day::regclass, name);
+	END IF;
+	RETURN done || ' ' || name;
+END
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_archive_drop_due(oid, text, oid, boolean, interval) IS
+'Drops, or detaches, a partition that outbox_archive_partitions() says is due. Waits for nobody''s lock: an error (55P03).';
+
+CREATE OR REPLACE FUNCTION @extschema@.outbox_archive_maintain(retention interval)
+RETURNS text
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+/*
+ * It runs in the process that publishes, and whoever waits for such locks holds
+ * up all who come after: the tables are locked without waiting, and what else
+ * these commands lock (the extension, say) is waited for this long at most.
+ */
+SET lock_timeout = '10ms'
+AS $$
+DECLARE
+	today constant date := (clock_timestamp() AT TIME ZONE 'UTC')::date;
+	longest constant interval := greatest(retention,
+		(SELECT max(r.retention) FROM @extschema@.outbox_route r));
+	part text;
+	day date;
+	old record;
+	there boolean;
+	used boolean;
+	removed integer;
+BEGIN
+	IF retention IS NULL THEN
+		RAISE EXCEPTION 'retention must not be null'
+			USING ERRCODE = 'null_value_not_allowed';
+	END IF;
+
+	/* Today's partition and those of the next two days, unless kept nowhere. */
+	FOR i IN 0..2 LOOP
+		EXIT WHEN longest <= interval '0';
+		day := today + i;
+		part := 'outbox_archive_p' || to_char(day, 'YYYYMMDD');
+		there := to_regclass('@extschema@.' || part) IS NOT NULL;
+		/* A day that has begun stays as it is. A later one of ours, see below. */
+		CONTINUE WHEN there AND (i = 0
+			OR NOT EXISTS (SELECT FROM @extschema@.outbox_archive_partitions(retention) p
+				WHERE p.day = today + i)
+			OR ARRAY(SELECT p.name FROM @extschema@.outbox_archive_partitions(retention) p
+					WHERE p.day = today + i AND p.of_day IS NOT NULL ORDER BY p.name COLLATE "C")
+				= ARRAY(SELECT part || v.suffix FROM @extschema@.outbox_archive_division() v
+					ORDER BY (part || v.suffix) COLLATE "C"));
+		/* Rows of that day in the default partition would refuse another. */
+		CONTINUE WHEN EXISTS (
+			SELECT FROM @extschema@.outbox_archive_default
+			WHERE published_at >= day::timestamp AT TIME ZONE 'UTC'
+				AND published_at < (day + 1)::timestamp AT TIME ZONE 'UTC');
+		/* What ATTACH PARTITION will lock. */
+		LOCK TABLE ONLY @extschema@.outbox_archive IN SHARE UPDATE EXCLUSIVE MODE NOWAIT;
+		LOCK TABLE ONLY @extschema@.outbox_archive_default IN ACCESS EXCLUSIVE MODE NOWAIT;
+		IF there THEN
+			/* Routes have got another retention since it was made. */
+			LOCK TABLE ONLY @extschema@.outbox_archive IN ACCESS EXCLUSIVE MODE NOWAIT;
+			EXECUTE format('LOCK TABLE @extschema@.%I IN ACCESS EXCLUSIVE MODE NOWAIT', part);
+			EXECUTE format('SELECT EXISTS (SELECT FROM @extschema@.%I)', part) INTO used;
+			CONTINUE WHEN used;
+			FOR old IN
+				SELECT p.name FROM @extschema@.outbox_archive_partitions(retention) p
+				WHERE p.day = today + i AND p.of_day IS NOT NULL
+				UNION ALL
+				SELECT part
+				/* it comes after what it consists of */
+				ORDER BY 1 DESC
+			LOOP
+				EXECUTE format('ALTER EXTENSION outbox DROP TABLE @extschema@.%I', old.name);
+				EXECUTE format('DROP TABLE @extschema@.%I', old.name);
+			END LOOP;
+		END IF;
+		PERFORM @extschema@.outbox_archive_make_day(day);
+		RETURN CASE WHEN there THEN 'remade ' ELSE 'created ' END || part;
+	END LOOP;
+
+	/* The oldest partition whose whole day is out of retention. */
+	SELECT * INTO old FROM @extschema@.outbox_archive_partitions(retention) p
+	WHERE p.due
+	ORDER BY p.name COLLATE "C"
+	LIMIT 1;
+	IF FOUND THEN
+		RETURN @extschema@.outbox_archive_drop_due(old.partition, old.name, old.of_day,
+			old.alone, old.own_retention);
+	END IF;
+
+	/* What has left the archive. */
+	SELECT c.oid AS partition, c.relname AS name INTO old
+	FROM pg_class c
+		JOIN pg_depend x ON x.classid = 'pg_class'::regclass AND x.objid = c.oid AND x.deptype = 'e'
+		JOIN pg_extension e ON x.refclassid = 'pg_extension'::regclass AND x.refobjid = e.oid
+	WHERE c.relname ~ '^outbox_archive_dropping_[0-9]+$' AND NOT c.relispartition
+		AND e.extname = 'outbox'
+	LIMIT 1;
+	IF FOUND THEN
+		EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE NOWAIT', old.partition::regclass);
+		IF pg_total_relation_size(old.partition) > 33554432 THEN
+			PERFORM @extschema@.outbox_archive_shrink(old.partition,
+				33554432 / current_setting('block_size')::integer);
+			RETURN 'shrunk ' || old.name;
+		END IF;
+		EXECUTE format('ALTER EXTENSION outbox DROP TABLE %s', old.partition::regclass);
+		EXECUTE format('DROP TABLE %s', old.partition::regclass);
+		RETURN 'dropped ' || old.name;
+	END IF;
+
+	/* Few at a time, as all of a day may be there. */
+	DELETE FROM @extschema@.outbox_archive_default
+	WHERE ctid = ANY (ARRAY(
+		SELECT d.ctid FROM @extschema@.outbox_archive_default d
+		WHERE d.published_at < clock_timestamp() - longest - interval '1 day'
+		ORDER BY d.published_at
+		LIMIT 1000));
+	GET DIAGNOSTICS removed = ROW_COUNT;
+	RETURN CASE WHEN removed = 1000 THEN 'deleted from outbox_archive_default' END;
+END
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_archive_maintain(interval) IS
+'Makes, divides anew, drops, detaches or shortens one partition of outbox_archive, as the retention (that of routes without one of their own) asks for, and says which; NULL when there is nothing to do. Waits for nobody''s lock: an error (55P03) says that somebody reads the archive. The relay calls it; the owner of the extension may.';
+
+CREATE FUNCTION @extschema@.outbox_archive_state(
+	OUT partitions integer, OUT ahead integer, OUT ahead_wanted integer,
+	OUT overdue integer, OUT dropping integer, OUT oldest_day date, OUT size bigint,
+	OUT default_partition_used boolean)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
+SET lock_timeout = '10ms'
+AS $$
+DECLARE
+	retention constant interval := coalesce(current_setting('outbox.retention', true), '1d');
+BEGIN
+	SELECT count(*),
+		count(DISTINCT p.day) FILTER (WHERE p.day > (clock_timestamp() AT TIME ZONE 'UTC')::date),
+		CASE WHEN retention > interval '0' OR EXISTS (SELECT FROM @extschema@.outbox_archive_division())
+			THEN 2 ELSE 0 END,
+		count(*) FILTER (WHERE p.due), min(p.day)
+	INTO partitions, ahead, ahead_wanted, overdue, oldest_day
+	FROM @extschema@.outbox_archive_partitions(retention) p;
+	SELECT count(*) FILTER (WHERE c.relname ~ '^outbox_archive_dropping_'),
+		coalesce(sum(pg_total_relation_size(c.oid)), 0)
+	INTO dropping, size
+	FROM pg_class c
+		JOIN pg_depend x ON x.classid = 'pg_class'::regclass AND x.objid = c.oid AND x.deptype = 'e'
+		JOIN pg_extension e ON x.refclassid = 'pg_extension'::regclass AND x.refobjid = e.oid
+	WHERE e.extname = 'outbox' AND c.relname ~ '^outbox_archive_(p[0-9]{8}|default|dropping_)';
+	default_partition_used := EXISTS (SELECT FROM @extschema@.outbox_archive_default);
+EXCEPTION
+	WHEN lock_not_available THEN
+		RETURN;
+END
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_archive_state() IS
+'What is behind the view outbox_archive_status. Waits for nobody''s lock: where somebody has locked a table against readers, all or the last columns are NULL.';
+
+CREATE VIEW @extschema@.outbox_archive_status AS
+	SELECT s.*, e.archive_error AS error, e.archive_error_since AS error_since
+	FROM @extschema@.outbox_archive_state() s
+		LEFT JOIN (SELECT w.archive_error, w.archive_error_since
+			FROM @extschema@.outbox_workers w
+			WHERE w.archive_error IS NOT NULL
+			ORDER BY w.archive_error_since
+			LIMIT 1) e ON true;
+
+COMMENT ON VIEW @extschema@.outbox_archive_status IS 'One row: are the partitions of the archive made ahead and dropped on time, and if not, why. Columns are NULL while somebody has locked a table against readers.';
+COMMENT ON COLUMN @extschema@.outbox_archive_status.partitions IS 'Partitions that the relay has made and not dropped.';
+COMMENT ON COLUMN @extschema@.outbox_archive_status.ahead IS 'Days after today (UTC) that have one.';
+COMMENT ON COLUMN @extschema@.outbox_archive_status.ahead_wanted IS 'Days after today that should have one: 2, or 0 when nothing is archived.';
+COMMENT ON COLUMN @extschema@.outbox_archive_status.overdue IS 'Partitions whose whole day is out of retention and that are still there.';
+COMMENT ON COLUMN @extschema@.outbox_archive_status.dropping IS 'Partitions that have left the archive and whose files are being given back, piece by piece.';
+COMMENT ON COLUMN @extschema@.outbox_archive_status.oldest_day IS 'Day (UTC) of the oldest partition; NULL: there is none.';
+COMMENT ON COLUMN @extschema@.outbox_archive_status.size IS 'Bytes on disk of all of the archive, with indexes and TOAST.';
+COMMENT ON COLUMN @extschema@.outbox_archive_status.default_partition_used IS 'True when outbox_archive_default has rows: of days that have, or had, no partition.';
+COMMENT ON COLUMN @extschema@.outbox_archive_status.error IS 'Why partitions cannot be made or dropped now, in the server''s words, with the process ids of those who have the archive locked; NULL: they can.';
+COMMENT ON COLUMN @extschema@.outbox_archive_status.error_since IS 'Since when that has been so.';
+
+REVOKE ALL ON FUNCTION
+	@extschema@.outbox_archive_partitions(interval),
+	@extschema@.outbox_archive_division(),
+	@extschema@.outbox_archive_create(text, boolean, text),
+	@extschema@.outbox_archive_remove(oid, oid),
+	@extschema@.outbox_archive_shrink(regclass, integer),
+	@extschema@.outbox_archive_make_day(date),
+	@extschema@.outbox_archive_drop_due(oid, text, oid, boolean, interval),
+	@extschema@.outbox_archive_state()
+FROM PUBLIC;
+GRANT SELECT ON @extschema@.outbox_archive_status TO pg_monitor;
+GRANT EXECUTE ON FUNCTION @extschema@.outbox_archive_state() TO pg_monitor;
 
 --
 -- Jobs: what takes the relay more than one transaction
@@ -1773,84 +2173,6 @@ $$;
 
 COMMENT ON FUNCTION @extschema@.outbox_worker_restart() IS
 'Makes the workers of this database settle, leave and start anew (new connections, ALTER DATABASE SET read again), at once, not at commit. Returns how many were told.';
-
-CREATE OR REPLACE FUNCTION @extschema@.outbox_archive_maintain(retention interval)
-RETURNS text
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-/*
- * It runs in the process that publishes, and whoever waits for such locks holds
- * up all who come after: the tables are locked without waiting, and what else
- * these commands lock (the extension, say) is waited for this long at most.
- */
-SET lock_timeout = '10ms'
-AS $$
-DECLARE
-	today date := (clock_timestamp() AT TIME ZONE 'UTC')::date;
-	part text;
-	day date;
-BEGIN
-	IF retention IS NULL THEN
-		RAISE EXCEPTION 'retention must not be null'
-			USING ERRCODE = 'null_value_not_allowed';
-	END IF;
-
-	/* Today's partition and those of the next two days, unless kept nowhere. */
-	FOR i IN 0..2 LOOP
-		EXIT WHEN retention <= interval '0';
-		day := today + i;
-		part := 'outbox_archive_p' || to_char(day, 'YYYYMMDD');
-		CONTINUE WHEN to_regclass('@extschema@.' || part) IS NOT NULL;
-		/* Rows of that day in the default partition would refuse another. */
-		CONTINUE WHEN EXISTS (
-			SELECT FROM @extschema@.outbox_archive_default
-			WHERE published_at >= day::timestamp AT TIME ZONE 'UTC'
-				AND published_at < (day + 1)::timestamp AT TIME ZONE 'UTC');
-		/* What ATTACH PARTITION will lock. */
-		LOCK TABLE ONLY @extschema@.outbox_archive IN SHARE UPDATE EXCLUSIVE MODE NOWAIT;
-		LOCK TABLE ONLY @extschema@.outbox_archive_default IN ACCESS EXCLUSIVE MODE NOWAIT;
-		/*
-		 * Made apart and attached, because CREATE TABLE ... PARTITION OF locks
-		 * readers of the archive out. A member of the extension, so that
-		 * pg_dump takes it for a part of the extension and not of the user's
-		 * schema.
-		 */
-		EXECUTE format('CREATE TABLE @extschema@.%I (LIKE @extschema@.outbox_archive INCLUDING ALL)', part);
-		/* As the default partition: outbox_erase() deletes. */
-		EXECUTE format('ALTER TABLE @extschema@.%I REPLICA IDENTITY FULL', part);
-		EXECUTE format('ALTER TABLE @extschema@.outbox_archive ATTACH PARTITION @extschema@.%I FOR VALUES FROM (%L) TO (%L)',
-			part, to_char(day, 'YYYY-MM-DD') || ' 00:00:00+00', to_char(day + 1, 'YYYY-MM-DD') || ' 00:00:00+00');
-		EXECUTE format('COMMENT ON TABLE @extschema@.%I IS %L', part,
-			'Messages published on ' || to_char(day, 'YYYY-MM-DD') || ' (UTC).');
-		EXECUTE format('ALTER EXTENSION outbox ADD TABLE @extschema@.%I', part);
-		RETURN 'created ' || part;
-	END LOOP;
-
-	/* The oldest partition whose whole day is out of retention. */
-	SELECT c.relname INTO part
-	FROM pg_inherits i
-		JOIN pg_class c ON c.oid = i.inhrelid
-	WHERE i.inhparent = '@extschema@.outbox_archive'::regclass
-		AND c.relname ~ '^outbox_archive_p[0-9]{8}$'
-		AND (to_date(right(c.relname, 8), 'YYYYMMDD') + 1)::timestamp
-			AT TIME ZONE 'UTC' <= clock_timestamp() - retention
-	ORDER BY c.relname
-	LIMIT 1;
-	IF FOUND THEN
-		/* DROP TABLE of a partition locks these three. */
-		LOCK TABLE ONLY @extschema@.outbox_archive, ONLY @extschema@.outbox_archive_default
-			IN ACCESS EXCLUSIVE MODE NOWAIT;
-		EXECUTE format('LOCK TABLE ONLY @extschema@.%I IN ACCESS EXCLUSIVE MODE NOWAIT', part);
-		EXECUTE format('ALTER EXTENSION outbox DROP TABLE @extschema@.%I', part);
-		EXECUTE format('DROP TABLE @extschema@.%I', part);
-		RETURN 'dropped ' || part;
-	END IF;
-
-	DELETE FROM @extschema@.outbox_archive_default
-	WHERE published_at < clock_timestamp() - retention - interval '1 day';
-	RETURN NULL;
-END
-$$;
 
 DO $$
 DECLARE

@@ -84,12 +84,70 @@ CREATE TABLE outbox_archive_p20200101 (x int);
 SELECT maintain('0');
 SELECT count(*) FROM outbox_archive_p20200101;
 
+-- Routes with a retention of their own: a day is divided, by retention
+CREATE FUNCTION maintained(retention interval) RETURNS text
+LANGUAGE sql AS $$	/* days from today, and no hash */
+	SELECT regexp_replace(replace(done, p, 'p' || to_date(p, '"p"YYYYMMDD') - (clock_timestamp() AT TIME ZONE 'UTC')::date),
+		'_[0-9a-f]{8}$', '_HASH')
+	FROM outbox_archive_maintain(retention) done, substring(done FROM '_(p[0-9]{8})') p
+$$;
+CREATE VIEW pieces AS
+	SELECT day - (clock_timestamp() AT TIME ZONE 'UTC')::date AS day,
+		regexp_replace(substr(name, 25), '_[0-9a-f]{8}$', '_HASH') AS piece, own_retention, alone, due,
+		pg_get_expr(c.relpartbound, c.oid) AS bound, obj_description(c.oid, 'pg_class') AS about,
+		EXISTS (SELECT FROM pg_depend WHERE classid = 'pg_class'::regclass AND objid = c.oid
+			AND deptype = 'e') AS member, c.oid
+	FROM outbox_archive_partitions('3 days') p JOIN pg_class c ON c.oid = p.partition;
+CREATE PROCEDURE add_messages(days_ago int)
+LANGUAGE sql AS $$
+	INSERT INTO outbox_archive (seq, id, route, event_type, created_at, attempts, published_at)
+		SELECT days_ago, outbox_uuid7(), r, 'e', now(), 0, clock_timestamp() - days_ago * interval '1 day'
+		FROM unnest(ARRAY['short', 'as short', 'long', E'it''s \\ "odd"', 'none', 'default', 'not there']) r
+$$;
+TRUNCATE outbox_archive;
+SELECT maintained('3 days') FROM generate_series(1, 2);
+INSERT INTO outbox_route (name, retention) VALUES ('short', '1 day'), ('as short', '24:00'),
+	('long', '1 mon'), (E'it''s \\ "odd"', '0.5 s'), ('none', '0');
+-- today stays as it is; days that have not begun are made anew
+SELECT maintained('3 days') FROM generate_series(1, 3);
+SELECT day, piece, own_retention, CASE WHEN piece <> '' THEN bound END AS bound, member FROM pieces ORDER BY day, piece;
+SELECT piece, regexp_replace(about, '\d{4}-\d\d-\d\d', 'DAY') FROM pieces WHERE day = 1 ORDER BY piece;
+-- but not one that has rows, for which there is no reason but a clock
+CALL add_messages(-1);
+SELECT piece, array_agg(route ORDER BY route COLLATE "C") FROM outbox_archive a JOIN pieces p ON p.oid = a.tableoid
+GROUP BY 1 ORDER BY 1;
+UPDATE outbox_route SET retention = '2 days' WHERE name = 'long';
+SELECT maintained('3 days') FROM generate_series(1, 2);
+UPDATE outbox_route SET retention = '1 mon' WHERE name = 'long';
+SELECT maintained('3 days') FROM generate_series(1, 2);
+-- each piece goes when its retention is over, the rest is emptied, and the day goes last
+SELECT outbox_archive_make_day((clock_timestamp() AT TIME ZONE 'UTC')::date - ago) FROM unnest(ARRAY[2, 4, 40]) ago;
+CALL add_messages(2);
+CALL add_messages(4);
+CALL add_messages(40);
+SELECT maintained('3 days') FROM generate_series(1, 9);
+SELECT day, piece, alone, due FROM pieces WHERE day < 0 ORDER BY day, piece;
+SELECT seq, array_agg(route ORDER BY route COLLATE "C") FROM outbox_archive WHERE seq > 0 GROUP BY 1 ORDER BY 1;
+-- what has no place any more finds one, until the day is over for all
+CALL add_messages(4);
+SELECT maintained('3 days') FROM generate_series(1, 2);
+SELECT partitions, ahead, ahead_wanted, overdue, dropping, default_partition_used FROM outbox_archive_state();
+-- nothing is kept but that of these routes
+SELECT maintained('0') FROM generate_series(1, 2);
+DELETE FROM outbox_route WHERE retention IS NOT NULL;
+SELECT outcome('SELECT outbox_archive_shrink(''outbox_archive_default'', 1)');
+SELECT outcome('SELECT outbox_archive_shrink(''outbox'', 1)');
+SELECT outcome(format('INSERT INTO outbox_route (name, retention) VALUES (''r'', %L)', r))
+FROM unnest(ARRAY['-1 s', '80 years']) r;
+
 -- A day whose rows are in the default partition keeps them there
 DO $$
 DECLARE
 	part text;
 BEGIN
-	FOR part IN SELECT relname FROM parts LOOP
+	FOR part IN SELECT relname FROM pg_class WHERE relname ~ '^outbox_archive_p\d{8}' AND relkind IN ('r', 'p')
+			AND oid <> 'outbox_archive_p20200101'::regclass
+		ORDER BY 1 DESC LOOP
 		EXECUTE format('ALTER EXTENSION outbox DROP TABLE %I', part);
 		EXECUTE format('DROP TABLE %I', part);
 	END LOOP;

@@ -23,6 +23,7 @@ typedef struct OutboxRoute
 	bool		ordered;
 	bool		block_on_failed;
 	bool		paused;
+	int			retention_s;	/* of its archived messages; -1: outbox.retention */
 	int			nroles;			/* -1: everybody may enqueue */
 	NameData   *roles;
 

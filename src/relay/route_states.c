@@ -71,6 +71,7 @@ outbox_routes_find(OutboxRoutes *routes, const char *name)
 	route->exchange = pstrdup("");
 	route->routing_key = pstrdup("");
 	route->max_attempts = 1;
+	route->retention_s = -1;
 	route->ordered = true;
 	route->paused = true;
 	route->stats = OUTBOX_STATS_OTHER_ROUTES;
@@ -212,6 +213,7 @@ update_route(OutboxRoute *route, OutboxRoute *loaded)
 	route->ordered = loaded->ordered;
 	route->block_on_failed = loaded->block_on_failed;
 	route->paused = loaded->paused;
+	route->retention_s = loaded->retention_s;
 	route->declared = false;
 	route->stats = outbox_stats_route(route->shown);
 	pfree(loaded->name);

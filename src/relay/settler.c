@@ -161,20 +161,50 @@ note_key(OutboxSettler *settler, const OutboxMessage *message)
 		outbox_unflushed_key(settler->unflushed, message->key_hash);
 }
 
+static bool
+is_archived(const OutboxItem *item)
+{
+	int			retention_s = item->route->retention_s;
+
+	return (retention_s < 0 ? outbox_retention_s : retention_s) > 0;
+}
+
+/* Those that are archived, or those that are not; routes differ in that. */
+static void
+settle_confirmed(OutboxSettling *settling, bool archive)
+{
+	OutboxSettled *rows = palloc(sizeof(OutboxSettled) * settling->nconfirmed);
+	int		   *which = palloc(sizeof(int) * settling->nconfirmed);
+	bool	   *remains = palloc(sizeof(bool) * settling->nconfirmed);
+	int			n = 0;
+
+	for (int i = 0; i < settling->nconfirmed; i++)
+		if (is_archived(settling->confirmed[i]) == archive)
+		{
+			rows[n] = settling->rows[i];
+			which[n++] = i;
+		}
+	if (n == 0)
+		return;
+	outbox_store_settle(rows, n, archive, remains);
+	for (int i = 0; i < n; i++)
+		settling->remains[which[i]] = remains[i];
+}
+
 /* Called in a transaction. */
 void
 outbox_settler_run(OutboxSettler *settler, OutboxSettling *settling)
 {
-	bool		archive = outbox_retention_s > 0;
-
 	for (int i = 0; i < settling->nconfirmed; i++)
 		note_key(settler, settling->confirmed[i]->message);
 	for (int i = 0; i < settling->nrejected; i++)
 		note_key(settler, settling->rejected[i]->message);
 
 	if (settling->nconfirmed > 0)
-		outbox_store_settle(settling->rows, settling->nconfirmed, archive,
-							settling->remains);
+	{
+		settle_confirmed(settling, true);
+		settle_confirmed(settling, false);
+	}
 	if (settling->nrejected > 0)
 		settling->taken_away =
 			!outbox_store_fail(settling->failures, settling->nrejected,

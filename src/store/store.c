@@ -341,11 +341,13 @@ outbox_store_attach(char *version, size_t size)
 #define ROUTE_BLOCK			7
 #define ROUTE_PAUSED		8
 #define ROUTE_FAILED_ROUTE	9
+#define ROUTE_RETENTION		10
 #define ROUTES_SQL \
 	"SELECT name, coalesce(exchange, ''), exchange_type," \
 	" coalesce(routing_key, ''), coalesce(max_attempts, 1)::pg_catalog.int4," \
 	" coalesce(ordering = 'key', true), coalesce(on_failed = 'block', false)," \
-	" coalesce(paused, false), failed_route" \
+	" coalesce(paused, false), failed_route," \
+	" coalesce(ceil(extract(epoch FROM retention))::pg_catalog.int4, -1)" \
 	" FROM %s.outbox_route WHERE name IS NOT NULL"
 
 static bool
@@ -403,6 +405,10 @@ outbox_store_load_routes(MemoryContext cxt, OutboxControl *control)
 		route->ordered = get_bool(row, ROUTE_ORDERED);
 		route->block_on_failed = get_bool(row, ROUTE_BLOCK);
 		route->paused = get_bool(row, ROUTE_PAUSED);
+		route->retention_s =
+			DatumGetInt32(SPI_getbinval(SPI_tuptable->vals[row],
+										SPI_tuptable->tupdesc,
+										ROUTE_RETENTION, &isnull));
 		old = MemoryContextSwitchTo(cxt);
 		routes = lappend(routes, route);
 		MemoryContextSwitchTo(old);

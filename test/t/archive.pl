@@ -1,5 +1,7 @@
 # Beside a long reader of the archive the relay neither waits for it nor makes
-# others wait, and makes and drops partitions when it is gone.
+# others wait, and makes and drops partitions when it is gone.  A large partition
+# is dropped in pieces, partitions are made in the archive's tablespace, and routes
+# have a retention of their own.
 #
 # suite: test faults
 
@@ -128,5 +130,74 @@ $node->wait_log(qr/can maintain the archive again/, $offset);
 is($node->sql('SELECT archive_error, archive_error_since FROM outbox_workers'),
 	'|', 'nothing is wrong any more');
 $checker->check('a long reader of the archive', \@records, interruptions => 0);
+
+is($node->sql('SELECT ahead, overdue, error FROM outbox_archive_status'), '2|0|', 'also in outbox_archive_status');
+
+# --- a large one, as the file system makes its drop wait
+
+my $today = q{(clock_timestamp() AT TIME ZONE 'UTC')::date};
+$node->set('log_min_messages', 'debug1');
+$offset = $node->log_end;
+$node->sql(<<"SQL");
+SELECT outbox_archive_make_day($today - 3);
+INSERT INTO outbox_archive (seq, id, route, event_type, body, created_at, attempts, published_at)
+	SELECT i, outbox_uuid7(), 'default', 'large', decode(repeat('00', 1000000), 'hex'), now(), 0, now() - interval '3 days'
+	FROM generate_series(1, 70) i
+SQL
+cmp_ok($node->sql('SELECT size FROM outbox_archive_status'), '>', 70e6, 'a large partition');
+$node->sql('SELECT outbox_worker_restart()');
+$node->wait_log(qr/outbox archive: dropped outbox_archive_dropping_\d+/, $offset);
+my ($steps) = $node->log_text($offset) =~ /(outbox archive: detached .*)/s;
+is(scalar(() = $steps =~ /outbox archive: shrunk outbox_archive_dropping_\d+/g), 2,
+	'it leaves the archive and is cut down before it is dropped');
+is($node->sql('SELECT overdue, dropping FROM outbox_archive_status'), '0|0', 'nothing is left of it');
+$node->unset('log_min_messages');
+
+# --- a tablespace, and routes
+
+sub make_today_anew
+{
+	$node->hold_relay;
+	$node->sql(<<'SQL');
+DO $$
+DECLARE
+	part text;
+BEGIN
+	FOR part IN SELECT relname FROM pg_class WHERE relname ~ '^outbox_archive_p' AND relkind IN ('r', 'p')
+		ORDER BY 1 DESC
+	LOOP
+		EXECUTE format('ALTER EXTENSION outbox DROP TABLE %I', part);
+		EXECUTE format('DROP TABLE %I', part);
+	END LOOP;
+END
+$$;
+SQL
+	$node->sql('SELECT outbox_worker_restart()');
+	$node->fault_over;
+	return $node->wait_sql($parts, '0 1 2');
+}
+
+$node->psql('postgres', q{SET allow_in_place_tablespaces = on; CREATE TABLESPACE archive LOCATION ''});
+$node->sql('ALTER TABLE outbox_archive SET TABLESPACE archive');
+$node->sql(q{INSERT INTO outbox_route (name, retention) VALUES ('forgotten', '0'), ('kept', '10 days')});
+make_today_anew();
+is( $node->sql(q{SELECT string_agg(DISTINCT coalesce(t.spcname, '-'), ' ') FROM pg_class c LEFT JOIN pg_tablespace t ON t.oid = c.reltablespace
+		WHERE c.relname ~ '^outbox_archive_p' AND c.relkind IN ('r', 'i')}),
+	'archive', 'tables and their indexes are made in the tablespace of the archive');
+$fake->begin_case;
+$node->sql(q{SELECT outbox_enqueue('routed', '{}', route => r) FROM unnest(ARRAY['forgotten', 'default', 'kept']) r, generate_series(1, 20)});
+$fake->wait_type('routed', 60);
+$node->wait_drained;
+is( $node->sql(q{SELECT string_agg(route || ' ' || n || ' ' || part, ', ' ORDER BY route) FROM (
+		SELECT route, count(*) AS n, regexp_replace(tableoid::regclass::text, '.*_p\d{8}|_[0-9a-f]{8}$', '', 'g') AS part
+		FROM outbox_archive WHERE event_type = 'routed' GROUP BY 1, 3) a}),
+	'default 20 _rest, kept 20 _864000', 'a route without retention leaves nothing, others have their own partitions');
+$node->set('outbox.retention', '0');
+$node->sql(q{SELECT outbox_enqueue('routed', '{}', route => r) FROM unnest(ARRAY['forgotten', 'default', 'kept']) r, generate_series(1, 20)});
+$node->wait_drained;
+is( $node->sql(q{SELECT string_agg(route || ' ' || n, ', ' ORDER BY route) FROM (
+		SELECT route, count(*) AS n FROM outbox_archive WHERE event_type = 'routed' GROUP BY 1) a}),
+	'default 20, kept 40', 'also where all others keep nothing');
+
 $node->stop;
 done_testing();

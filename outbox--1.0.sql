@@ -1810,26 +1810,33 @@ $$;
 COMMENT ON FUNCTION @extschema@.outbox_requeue(uuid) IS
 'Makes a failed message pending again, with its attempts counted from 0. Returns false when it is pending already; an unknown id is an error (P0002).';
 
+/*
+ * Functions for many lock the rows by one statement and change them by another,
+ * at their places.  The statistics of a queue that was just empty, or of one that
+ * was just filled, are wrong, and a join of 100,000 rows by them took minutes
+ * (measured); to look for the elements of a known array the server makes a hash.
+ */
 CREATE FUNCTION @extschema@.outbox_requeue_ids(ids uuid[])
 RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
+SET plan_cache_mode = force_custom_plan
 AS $$
 DECLARE
+	locked tid[];
 	requeued bigint;
 BEGIN
 	IF ids IS NULL THEN
 		RAISE EXCEPTION 'ids must not be null'
 			USING ERRCODE = 'null_value_not_allowed';
 	END IF;
-	WITH f AS MATERIALIZED (
-		SELECT o.id FROM @extschema@.outbox o
+	locked := ARRAY(
+		SELECT o.ctid FROM @extschema@.outbox o
 		WHERE o.id = ANY (ids) AND o.status = 'failed'
-		ORDER BY o.seq
-		FOR UPDATE SKIP LOCKED)
+		FOR UPDATE SKIP LOCKED);
 	UPDATE @extschema@.outbox o
 	SET status = 'pending', attempts = 0, available_at = NULL
-	FROM f WHERE o.id = f.id;
+	WHERE o.ctid = ANY (locked);
 	GET DIAGNOSTICS requeued = ROW_COUNT;
 	IF requeued > 0 THEN
 		PERFORM @extschema@.outbox_remember('requeue', NULL::text, requeued, NULL::text,
@@ -1850,16 +1857,18 @@ CREATE FUNCTION @extschema@.outbox_requeue_failed(
 RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
+SET plan_cache_mode = force_custom_plan
 AS $$
 DECLARE
+	locked tid[];
 	requeued bigint;
 BEGIN
 	IF max_messages < 0 THEN
 		RAISE EXCEPTION 'max_messages must not be negative'
 			USING ERRCODE = 'invalid_parameter_value';
 	END IF;
-	WITH f AS MATERIALIZED (
-		SELECT o.id FROM @extschema@.outbox o
+	locked := ARRAY(
+		SELECT o.ctid FROM @extschema@.outbox o
 		WHERE o.status = 'failed'
 			AND (outbox_requeue_failed.route IS NULL
 				OR o.route = outbox_requeue_failed.route)
@@ -1873,10 +1882,10 @@ BEGIN
 			AND (created_before IS NULL OR o.created_at < created_before)
 		ORDER BY o.seq
 		LIMIT max_messages
-		FOR UPDATE SKIP LOCKED)
+		FOR UPDATE SKIP LOCKED);
 	UPDATE @extschema@.outbox o
 	SET status = 'pending', attempts = 0, available_at = NULL
-	FROM f WHERE o.id = f.id;
+	WHERE o.ctid = ANY (locked);
 	GET DIAGNOSTICS requeued = ROW_COUNT;
 	IF requeued > 0 THEN
 		PERFORM @extschema@.outbox_remember('requeue', NULL::text, requeued, NULL::text,
@@ -1946,9 +1955,11 @@ CREATE FUNCTION @extschema@.outbox_discard_messages(
 RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
+SET plan_cache_mode = force_custom_plan
 AS $$
 DECLARE
-	locked uuid[];
+	claimed bigint[] := ARRAY(SELECT c.id_hash FROM @extschema@.outbox_claims() c);
+	locked tid[];
 	discarded bigint;
 BEGIN
 	IF reason IS NULL OR reason = '' THEN
@@ -1966,7 +1977,7 @@ BEGIN
 	END IF;
 	/* What is claimed is not even locked: its settling would have to wait for us. */
 	locked := ARRAY(
-		SELECT o.id FROM @extschema@.outbox o
+		SELECT o.ctid FROM @extschema@.outbox o
 		WHERE o.status = outbox_discard_messages.status
 			AND (outbox_discard_messages.route IS NULL
 				OR o.route = outbox_discard_messages.route)
@@ -1979,17 +1990,15 @@ BEGIN
 			AND (last_error_like IS NULL OR o.last_error LIKE last_error_like)
 			AND (created_before IS NULL OR o.created_at < created_before)
 			AND (ids IS NULL OR o.id = ANY (ids))
-			AND NOT EXISTS (SELECT FROM @extschema@.outbox_claims() c
-				WHERE c.id_hash = uuid_hash_extended(o.id, 0) & 4611686018427387903)
+			AND uuid_hash_extended(o.id, 0) & 4611686018427387903 <> ALL (claimed)
 		ORDER BY o.seq
 		LIMIT max_messages
-		FOR UPDATE OF o SKIP LOCKED);
+		FOR UPDATE SKIP LOCKED);
 	/* Claimed between that look and the lock; see outbox_is_claimed(). */
+	claimed := ARRAY(SELECT c.id_hash FROM @extschema@.outbox_claims() c);
 	DELETE FROM @extschema@.outbox o
-	USING unnest(locked) l(id)
-	WHERE o.id = l.id
-		AND NOT EXISTS (SELECT FROM @extschema@.outbox_claims() c
-			WHERE c.id_hash = uuid_hash_extended(o.id, 0) & 4611686018427387903);
+	WHERE o.ctid = ANY (locked)
+		AND uuid_hash_extended(o.id, 0) & 4611686018427387903 <> ALL (claimed);
 	GET DIAGNOSTICS discarded = ROW_COUNT;
 	IF discarded > 0 THEN
 		PERFORM @extschema@.outbox_remember('discard', NULL::text, discarded, reason,
@@ -2114,9 +2123,11 @@ CREATE FUNCTION @extschema@.outbox_erase(
 RETURNS record
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
+SET plan_cache_mode = force_custom_plan
 AS $$
 DECLARE
-	locked uuid[];
+	claimed bigint[] := ARRAY(SELECT c.id_hash FROM @extschema@.outbox_claims() c);
+	locked tid[];
 BEGIN
 	IF aggregate_id IS NULL THEN
 		RAISE EXCEPTION 'aggregate_id must not be null'
@@ -2129,18 +2140,16 @@ BEGIN
 				DETAIL = 'Under a snapshot from before it would miss what is published meanwhile.';
 	END IF;
 	locked := ARRAY(
-		SELECT o.id FROM @extschema@.outbox o
+		SELECT o.ctid FROM @extschema@.outbox o
 		WHERE o.aggregate_id = outbox_erase.aggregate_id
 			AND o.aggregate_type IS NOT DISTINCT FROM outbox_erase.aggregate_type
-			AND NOT EXISTS (SELECT FROM @extschema@.outbox_claims() c
-				WHERE c.id_hash = uuid_hash_extended(o.id, 0) & 4611686018427387903)
+			AND uuid_hash_extended(o.id, 0) & 4611686018427387903 <> ALL (claimed)
 		ORDER BY o.seq
-		FOR UPDATE OF o);
+		FOR UPDATE);
+	claimed := ARRAY(SELECT c.id_hash FROM @extschema@.outbox_claims() c);
 	DELETE FROM @extschema@.outbox o
-	USING unnest(locked) l(id)
-	WHERE o.id = l.id
-		AND NOT EXISTS (SELECT FROM @extschema@.outbox_claims() c
-			WHERE c.id_hash = uuid_hash_extended(o.id, 0) & 4611686018427387903);
+	WHERE o.ctid = ANY (locked)
+		AND uuid_hash_extended(o.id, 0) & 4611686018427387903 <> ALL (claimed);
 	GET DIAGNOSTICS live = ROW_COUNT;
 	DELETE FROM @extschema@.outbox_archive a
 	WHERE a.aggregate_id = outbox_erase.aggregate_id
@@ -2153,6 +2162,12 @@ BEGIN
 		AND (NOT h.detail ? 'aggregate_type'
 			OR h.detail->>'aggregate_type' IS NOT DISTINCT FROM outbox_erase.aggregate_type);
 	GET DIAGNOSTICS history = ROW_COUNT;
+	/* A job has its list of messages; what it was filed with is only shown. */
+	UPDATE @extschema@.outbox_job j
+	SET arguments = j.arguments - '{aggregate_type,aggregate_id}'::text[] || '{"erased": true}'::jsonb
+	WHERE j.arguments->>'aggregate_id' = outbox_erase.aggregate_id
+		AND (NOT j.arguments ? 'aggregate_type'
+			OR j.arguments->>'aggregate_type' IS NOT DISTINCT FROM outbox_erase.aggregate_type);
 	SELECT count(*) INTO remaining
 	FROM @extschema@.outbox o
 	WHERE o.aggregate_id = outbox_erase.aggregate_id
@@ -2168,7 +2183,7 @@ END
 $$;
 
 COMMENT ON FUNCTION @extschema@.outbox_erase(text, text, text) IS
-'Removes all messages of one key, wherever they are: live ones (never published then), archived ones, and what outbox_history has kept of them. aggregate_type NULL: of messages without one. Returns how many of each, and how many live ones remain because a worker is publishing them or they were enqueued meanwhile: repeat it until that is 0. It reads the whole archive; WAL, backups, standbys and consumers keep what they have. Errors: 22004 aggregate_id NULL; 25001 not under READ COMMITTED.';
+'Removes all messages of one key, wherever they are: live ones (never published then), archived ones, and what outbox_history and arguments of jobs have kept of them. aggregate_type NULL: of messages without one. Returns how many of each, and how many live ones remain because a worker is publishing them or they were enqueued meanwhile: repeat it until that is 0. It reads the whole archive; WAL, backups, standbys and consumers keep what they have. Errors: 22004 aggregate_id NULL; 25001 not under READ COMMITTED.';
 
 CREATE FUNCTION @extschema@.outbox_set_paused(route text, value boolean, reason text)
 RETURNS void

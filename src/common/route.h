@@ -34,6 +34,8 @@ typedef struct OutboxRoute
 	OutboxMonoTime retry_at;
 	int64		skip_low;		/* rows from here on were passed over; 0 none */
 	int			stats;			/* its entry, see stats.h */
+	OutboxMonoTime quiet_until; /* no line in the log of what is given up; and */
+	uint32		untold;			/* of how many there was none, see given_up.c */
 } OutboxRoute;
 
 /*

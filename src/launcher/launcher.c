@@ -84,8 +84,9 @@ outbox_launcher_main(Datum main_arg)
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
 	outbox_shared->launcher_procno = outbox_my_procno();
 
-	pgstat_report_appname(psprintf("outbox launcher (%s)",
-								   outbox_library_version()));
+	SetConfigOption("application_name",
+					psprintf("outbox launcher (%s)", outbox_library_version()),
+					PGC_USERSET, PGC_S_OVERRIDE);
 	outbox_launcher_cxt = AllocSetContextCreate(TopMemoryContext, "outbox launcher",
 										 ALLOCSET_DEFAULT_SIZES);
 	MemoryContextSwitchTo(outbox_launcher_cxt);

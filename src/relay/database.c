@@ -311,6 +311,21 @@ outbox_database_works(OutboxDatabase *database)
 }
 
 /*
+ * Details of a constraint have values of the row, and so of a message, which the
+ * log is not to have.  The name of the constraint is in the error all the same.
+ */
+static void
+hide_rows(const ErrorData *edata)
+{
+	int			class = ERRCODE_TO_CATEGORY(edata->sqlerrcode);
+
+	if (edata->detail != NULL &&
+		(class == ERRCODE_INTEGRITY_CONSTRAINT_VIOLATION ||
+		 class == ERRCODE_WITH_CHECK_OPTION_VIOLATION))
+		errdetail_log("The row is not shown, as it has the content of a message.");
+}
+
+/*
  * The first error in a row is logged in full; what
  * follows only counts.
  */
@@ -323,7 +338,10 @@ outbox_database_failed(OutboxDatabase *database, MemoryContext scratch)
 	MemoryContextSwitchTo(scratch);
 	edata = CopyErrorData();
 	if (!database->failing)
+	{
+		hide_rows(edata);
 		EmitErrorReport();
+	}
 	FlushErrorState();
 	outbox_store_abort();
 	outbox_slot_set_committing(false);

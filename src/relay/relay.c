@@ -18,7 +18,6 @@
 #include "activity.h"
 #include "fault.h"
 #include "miscadmin.h"
-#include "pgstat.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
 #include "relay.h"
@@ -30,6 +29,7 @@
 #include "storage/pmsignal.h"
 #include "storage/procsignal.h"
 #include "tcop/tcopprot.h"
+#include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 #include "version.h"
@@ -434,8 +434,11 @@ outbox_relay_main(Datum main_arg)
 		MySlot->exit_reason = OUTBOX_EXIT_STOPPED;
 		proc_exit(0);
 	}
-	pgstat_report_appname(psprintf("outbox relay %d (%s)", MySlot->worker,
-								   outbox_library_version()));
+	/* In pg_stat_activity, csvlog and jsonlog. */
+	SetConfigOption("application_name",
+					psprintf("outbox relay %d (%s)", MySlot->worker,
+							 outbox_library_version()),
+					PGC_USERSET, PGC_S_OVERRIDE);
 	outbox_activity_show(MySlot->state, "");
 
 	relay = relay_create();

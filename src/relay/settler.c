@@ -12,6 +12,7 @@
 #include "backoff.h"
 #include "common/pg_prng.h"
 #include "dead_letter.h"
+#include "given_up.h"
 #include "recheck.h"
 #include "settler.h"
 #include "shared.h"
@@ -233,6 +234,8 @@ rejection_committed(OutboxSettler *settler, OutboxSettling *settling, int i)
 		return;
 	}
 	outbox_stats_count(item->route->stats, what, 1);
+	if (failure->give_up)
+		outbox_given_up(item, failure);
 	if (what == OUTBOX_COUNT_DEAD_LETTERED)
 	{
 		settling->moved[settling->nmoved++] = item;

@@ -24,12 +24,6 @@ extern void outbox_shared_request_database(Oid dboid);
  */
 extern bool outbox_slot_lock_mine(void);
 
-/*
- * Copies what fits of a text that the views will show: whole characters of the
- * database's encoding, and '?' for each byte that belongs to none.
- */
-extern void outbox_shared_copy_text(char *dst, size_t size, const char *src);
-
 /* shared_troubles.c: another worker has this slot.  Under its mutex. */
 extern void outbox_slot_forget_troubles(OutboxSlot *slot);
 

@@ -510,6 +510,12 @@ errdetail(const char *fmt,...)
 }
 
 int
+errdetail_log(const char *fmt,...)
+{
+	return 0;
+}
+
+int
 errdetail_internal(const char *fmt,...)
 {
 	return 0;

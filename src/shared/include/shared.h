@@ -306,6 +306,11 @@ extern void outbox_slot_set_error(const char *error);
  * Unlike the last error it goes when it is over, and nothing else replaces it.
  */
 extern void outbox_slot_set_archive_error(const char *error);
+/*
+ * Copies what fits of a text that the views will show: whole characters of the
+ * database's encoding, and '?' for each byte that belongs to none.
+ */
+extern void outbox_shared_copy_text(char *dst, size_t size, const char *src);
 extern const char *outbox_worker_state_name(OutboxWorkerState state);
 
 /*

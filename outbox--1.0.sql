@@ -2729,30 +2729,45 @@ $$;
 COMMENT ON FUNCTION @extschema@.outbox_job_error(text, boolean) IS
 'Internal, the relay calls it: notes what stands in the way of the job that it works at; give_up: the job has failed.';
 
-CREATE VIEW @extschema@.outbox_progress AS
-	SELECT j.kind, 'job ' || j.id AS subject, j.state, j.started_at, j.total,
-		false AS estimated, j.position AS done,
-		round(100.0 * j.position / nullif(j.total, 0), 1)::double precision AS percent,
-		round(r.rate::numeric, 1)::double precision AS rate,
-		clock_timestamp() + (j.total - j.position) / nullif(r.rate, 0) * interval '1 second'
-			AS estimated_end
-	FROM @extschema@.outbox_job j,
-		LATERAL (SELECT j.position / nullif(extract(epoch FROM clock_timestamp() - j.started_at), 0)::double precision) r(rate)
-	WHERE j.state IN ('waiting', 'running');
+CREATE FUNCTION @extschema@.outbox_drain(OUT since timestamptz, OUT published bigint)
+RETURNS record
+AS 'MODULE_PATHNAME', 'outbox_drain'
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
 
-COMMENT ON VIEW @extschema@.outbox_progress IS 'What the relay is working off, one row each: jobs that wait or run.';
-COMMENT ON COLUMN @extschema@.outbox_progress.kind IS '''replay''.';
-COMMENT ON COLUMN @extschema@.outbox_progress.subject IS '''job'' and its id in outbox_job.';
+COMMENT ON FUNCTION @extschema@.outbox_drain() IS
+'Since when workers of this database have published without a pause, and how many messages; NULL and 0 when none does. See the view outbox_progress.';
+
+CREATE VIEW @extschema@.outbox_progress AS
+	SELECT p.kind, p.subject, p.state, p.started_at, p.total, p.estimated, p.done,
+		round(100.0 * p.done / nullif(p.total, 0), 1)::double precision AS percent,
+		round(p.rate::numeric, 1)::double precision AS rate,
+		clock_timestamp() + (p.total - p.done) / nullif(p.rate, 0) * interval '1 second'
+			AS estimated_end
+	FROM (SELECT j.kind, 'job ' || j.id AS subject, j.state, j.started_at, j.total,
+			false AS estimated, j.position AS done,
+			j.position / nullif(extract(epoch FROM clock_timestamp() - j.started_at), 0)::double precision AS rate
+		  FROM @extschema@.outbox_job j
+		  WHERE j.state IN ('waiting', 'running')
+		  UNION ALL
+		  SELECT 'drain', 'backlog', 'running', d.since, d.published + s.backlog,
+			s.estimated, d.published, s.rate
+		  FROM @extschema@.outbox_status s, @extschema@.outbox_drain() d
+		  WHERE d.since IS NOT NULL AND s.time_to_drain >= interval '5 seconds') p;
+
+COMMENT ON VIEW @extschema@.outbox_progress IS 'What the relay is working off, one row each: jobs that wait or run, and a backlog that takes another 5 s or more.';
+COMMENT ON COLUMN @extschema@.outbox_progress.kind IS '''replay'', or ''drain'': the backlog is worked off.';
+COMMENT ON COLUMN @extschema@.outbox_progress.subject IS '''job'' and its id in outbox_job, or ''backlog''.';
 COMMENT ON COLUMN @extschema@.outbox_progress.state IS '''waiting'' or ''running''.';
-COMMENT ON COLUMN @extschema@.outbox_progress.started_at IS 'When it began; NULL while it waits.';
-COMMENT ON COLUMN @extschema@.outbox_progress.total IS 'Messages that it is about.';
-COMMENT ON COLUMN @extschema@.outbox_progress.estimated IS 'Whether total is an estimate; that of a job is counted.';
-COMMENT ON COLUMN @extschema@.outbox_progress.done IS 'Of these, messages that are done.';
+COMMENT ON COLUMN @extschema@.outbox_progress.started_at IS 'When it began; NULL while it waits. Of a drain, since when workers publish without a pause.';
+COMMENT ON COLUMN @extschema@.outbox_progress.total IS 'Messages that it is about; of a drain, those that are done and the backlog.';
+COMMENT ON COLUMN @extschema@.outbox_progress.estimated IS 'Whether total is an estimate, as outbox_status.estimated says; that of a job is counted.';
+COMMENT ON COLUMN @extschema@.outbox_progress.done IS 'Of these, messages that are done: put into outbox or skipped by a job, published by a drain.';
 COMMENT ON COLUMN @extschema@.outbox_progress.percent IS 'The same in percent of total.';
-COMMENT ON COLUMN @extschema@.outbox_progress.rate IS 'Messages done a second, on average since it began; NULL while it waits.';
+COMMENT ON COLUMN @extschema@.outbox_progress.rate IS 'Messages done a second: of a job on average since it began, of a drain over the last 10 s; NULL while it waits.';
 COMMENT ON COLUMN @extschema@.outbox_progress.estimated_end IS 'When it ends at that rate.';
 
 GRANT SELECT ON @extschema@.outbox_progress TO pg_monitor;
+GRANT EXECUTE ON FUNCTION @extschema@.outbox_drain() TO pg_monitor;
 
 --
 -- Would messages get through?
@@ -3035,6 +3050,7 @@ REVOKE ALL ON FUNCTION
 	@extschema@.outbox_job_next(),
 	@extschema@.outbox_job_step(integer, bigint, uuid[]),
 	@extschema@.outbox_job_error(text, boolean),
+	@extschema@.outbox_drain(),
 	@extschema@.outbox_worker_restart(),
 	@extschema@.outbox_requeue_ids(uuid[]),
 	@extschema@.outbox_is_claimed(uuid),

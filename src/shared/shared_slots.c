@@ -221,6 +221,7 @@ outbox_slot_set_state(OutboxWorkerState state)
 	before = MySlot->state;
 	MySlot->state = state;
 	MySlot->since = now;
+	MySlot->published_before = pg_atomic_read_u64(&MySlot->counters.published);
 	SpinLockRelease(&MySlot->mutex);
 	Assert(may_become(before, state));
 }

@@ -191,6 +191,16 @@ $node->wait_drained;
 
 full() if $FULL;
 
+# --- a drain: one key, so that it takes some seconds
+
+$node->sql('SELECT outbox_pause()');
+$node->sql(q{INSERT INTO outbox (event_type, payload, aggregate_id) SELECT 'drain', '1', 'one' FROM generate_series(1, 20000)});
+is($node->sql('SELECT count(*) FROM outbox_progress'), '0', 'a backlog that waits is no drain');
+$node->sql('SELECT outbox_resume()');
+$node->wait_sql(q{SELECT kind, subject, state, started_at < now(), total > 10000, done > 0,
+	percent > 0, rate > 0, estimated_end > now() FROM outbox_progress}, 'drain|backlog|running|t|t|t|t|t|t');
+
+$node->sql('TRUNCATE outbox');
 $node->stop;
 done_testing();
 

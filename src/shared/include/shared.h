@@ -206,6 +206,7 @@ typedef struct OutboxSlot
 	/* Under mutex: written by the worker. */
 	OutboxWorkerState state;
 	TimestampTz since;
+	uint64		published_before;	/* counters.published at that time */
 	TimestampTz commit_since;	/* in a synchronous commit, 0: not */
 	TimestampTz started_at;
 	TimestampTz last_error_at;

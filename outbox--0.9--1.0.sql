@@ -617,7 +617,7 @@ CREATE FUNCTION @extschema@.outbox_backlog_sample(
 	OUT messages bigint, OUT due bigint, OUT retrying bigint, OUT oldest timestamptz)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'outbox_backlog_sample'
-LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED ROWS 20;
 
 COMMENT ON FUNCTION @extschema@.outbox_backlog_sample(integer) IS
 'Counts by route what the first max_entries entries of each of three indexes of outbox lead to: kind ready, waiting (for its time) and failed. complete: there are no more. Of each kind a row without a route comes first. No row at all: outbox is locked.';
@@ -639,11 +639,23 @@ $$;
 COMMENT ON FUNCTION @extschema@.outbox_estimated_messages() IS
 'How many rows the server''s statistics say that outbox has; about a second old.';
 
-CREATE FUNCTION @extschema@.outbox_backlog(
-	OUT route text, OUT known boolean, OUT paused boolean, OUT backlog bigint, OUT oldest timestamptz,
-	OUT scheduled bigint, OUT retrying bigint, OUT failed bigint, OUT estimated boolean)
-RETURNS SETOF record
-LANGUAGE plpgsql SECURITY DEFINER
+CREATE TYPE @extschema@.outbox_route_count AS (
+	route text,
+	known boolean,
+	paused boolean,
+	backlog bigint,
+	oldest timestamptz,
+	scheduled bigint,
+	retrying bigint,
+	failed bigint,
+	estimated boolean
+);
+
+COMMENT ON TYPE @extschema@.outbox_route_count IS 'A row of outbox_backlog().';
+
+CREATE FUNCTION @extschema@.outbox_backlog()
+RETURNS SETOF @extschema@.outbox_route_count
+LANGUAGE plpgsql ROWS 10 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
 AS $$
 BEGIN
@@ -656,7 +668,7 @@ BEGIN
 
 	RETURN QUERY
 	WITH sample AS MATERIALIZED (
-		SELECT * FROM @extschema@.outbox_backlog_sample(5000)),
+		SELECT * FROM @extschema@.outbox_backlog_sample(2000)),
 	seen AS (
 		SELECT s.kind, bool_and(s.complete) AS complete, sum(s.messages)::bigint AS messages
 		FROM sample s GROUP BY s.kind),
@@ -732,7 +744,7 @@ END
 $$;
 
 COMMENT ON FUNCTION @extschema@.outbox_backlog() IS
-'Messages of outbox by route, and in the row without a route all of them; see outbox_routes_status. Counted where an index has at most 5000 entries, dead ones included, and else (estimated) from the statistics of the server. Waits for no lock: where outbox is locked against readers, one row with an estimate.';
+'Messages of outbox by route, and in the row without a route all of them; see outbox_routes_status. Counted where an index has at most 2000 entries, dead ones included, and else (estimated) from the statistics of the server. Waits for no lock: where outbox is locked against readers, one row with an estimate.';
 
 CREATE FUNCTION @extschema@.outbox_route_stats(
 	OUT route text, OUT published bigint, OUT returned bigint, OUT nacked bigint,
@@ -741,7 +753,7 @@ CREATE FUNCTION @extschema@.outbox_route_stats(
 	OUT retry_at timestamptz)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'outbox_route_stats'
-LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED ROWS 10;
 
 COMMENT ON FUNCTION @extschema@.outbox_route_stats() IS
 'What the workers of this database have counted by route since the server was started; see outbox_routes_status. Beyond 32 routes: one row without a name.';
@@ -777,6 +789,472 @@ $$;
 COMMENT ON FUNCTION @extschema@.outbox_quantile(double precision, double precision[], double precision[]) IS
 'A quantile (0 to 1) of a cumulative histogram with these upper bounds, one count more than bounds; NULL: it is empty.';
 
+--
+-- What is wrong now
+--
+
+CREATE TYPE @extschema@.outbox_problem AS (
+	severity text,
+	problem text,
+	subject text,
+	since timestamptz,
+	detail text,
+	hint text,
+	command text
+);
+
+COMMENT ON TYPE @extschema@.outbox_problem IS 'A row of outbox_problems.';
+
+CREATE FUNCTION @extschema@.outbox_launcher_state(
+	OUT runs boolean, OUT out_of_processes boolean,
+	OUT workers_wanted integer, OUT workers_running integer)
+RETURNS record
+AS 'MODULE_PATHNAME', 'outbox_launcher_state'
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION @extschema@.outbox_launcher_state() IS
+'Whether the launcher runs and found a process for every worker, and how many workers this database wants and has.';
+
+/* The server, before it is asked what its workers say. */
+CREATE FUNCTION @extschema@.outbox_server_problems(state text)
+RETURNS SETOF @extschema@.outbox_problem
+LANGUAGE plpgsql ROWS 5
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	launcher record;
+BEGIN
+	IF state = 'not preloaded' THEN
+		RETURN QUERY SELECT 'critical', 'not preloaded', 'server', NULL::timestamptz,
+			format('shared_preload_libraries = ''%s''', current_setting('shared_preload_libraries')),
+			'Messages are stored and nothing publishes them: add outbox to shared_preload_libraries and restart the server.',
+			format('ALTER SYSTEM SET shared_preload_libraries = %s',
+				concat_ws(', ', nullif(current_setting('shared_preload_libraries'), ''), 'outbox'));
+		RETURN;
+	END IF;
+
+	SELECT * INTO launcher FROM @extschema@.outbox_launcher_state();
+	IF NOT launcher.runs THEN
+		RETURN QUERY SELECT 'critical', 'launcher missing', 'server', NULL::timestamptz,
+			format('%s of %s workers run', launcher.workers_running, launcher.workers_wanted),
+			'Nobody starts workers. The server starts the launcher again within 5 seconds; if this lasts, the server log says why: with too few max_worker_processes it was not even registered.',
+			'SHOW max_worker_processes';
+	ELSIF launcher.workers_running < launcher.workers_wanted THEN
+		RETURN QUERY SELECT CASE WHEN launcher.workers_running = 0 THEN 'critical' ELSE 'warning' END,
+			CASE WHEN launcher.out_of_processes THEN 'no process free' ELSE 'worker missing' END,
+			'server', NULL::timestamptz,
+			format('%s of %s workers run', launcher.workers_running, launcher.workers_wanted),
+			CASE WHEN launcher.out_of_processes
+				THEN 'All worker processes of the server are in use: raise max_worker_processes and restart, or lower outbox.workers.'
+				ELSE 'The launcher starts workers within seconds, after a crash within a minute; if this lasts, look into the server log.' END,
+			CASE WHEN launcher.out_of_processes
+				THEN 'SELECT backend_type, count(*) FROM pg_stat_activity GROUP BY 1' END;
+	END IF;
+END
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_server_problems(text) IS 'Those of outbox_problems that concern preloading, launcher and processes.';
+
+/* What the workers say; the same of several is one. */
+CREATE FUNCTION @extschema@.outbox_worker_problems()
+RETURNS SETOF @extschema@.outbox_problem
+LANGUAGE plpgsql ROWS 5
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	origins text;
+BEGIN
+	RETURN QUERY
+	WITH workers AS MATERIALIZED (SELECT * FROM @extschema@.outbox_worker_stats()),
+	found AS (
+		SELECT w.worker, a.severity, w.reason AS problem, w.reason_since AS since,
+			w.reason_text AS detail, a.hint, a.command
+		FROM workers w, LATERAL @extschema@.outbox_reason_hint(w.reason) a
+		WHERE w.reason IS NOT NULL
+		UNION ALL
+		SELECT w.worker, s.severity, s.problem, w.since, s.detail, s.hint, s.command
+		FROM workers w JOIN (VALUES
+			('disabled', 'warning', 'disabled', 'outbox.enabled is off',
+				'Set outbox.enabled to on and reload the configuration.', 'ALTER SYSTEM SET outbox.enabled = on'),
+			('version mismatch', 'critical', 'version mismatch',
+				(SELECT format('the library has version %s, the extension %s', @extschema@.outbox_version(), e.extversion)
+				 FROM pg_extension e WHERE e.extname = 'outbox'),
+				'The older of the two has to follow: run the command, or install the package of the extension''s version and restart the server.',
+				'ALTER EXTENSION outbox UPDATE'),
+			('waiting for standby', 'critical', 'standby missing',
+				format('synchronous_standby_names = ''%s''; connected: %s', current_setting('synchronous_standby_names'),
+					coalesce((SELECT string_agg(format('%s (%s)', r.application_name, r.sync_state), ', ') FROM pg_stat_replication r), 'none')),
+				'Every commit of this server waits for it, and nothing is published that it does not have: bring it back, or change synchronous_standby_names.',
+				'SELECT application_name, state, sync_state FROM pg_stat_replication'))
+			AS s (state, severity, problem, detail, hint, command) ON s.state = w.state
+		UNION ALL
+		SELECT w.worker, 'warning', 'worker stopped', w.since, w.last_error,
+			'A worker is leaving for longer than it should: look into the server log.', NULL
+		FROM workers w
+		WHERE w.state IN ('stopping', 'stopped') AND w.since < now() - interval '15 seconds'
+		UNION ALL
+		SELECT w.worker, CASE WHEN w.tls_not_after < now() + interval '3 days' THEN 'critical' ELSE 'warning' END,
+			'certificate expires', w.tls_not_after - interval '30 days',
+			format('the certificate of %s is valid until %s', w.broker, w.tls_not_after),
+			'Renew it on the broker; from that day on nothing is published.',
+			'openssl s_client -connect HOST:5671 -servername HOST </dev/null | openssl x509 -noout -dates'
+		FROM workers w
+		WHERE w.tls_not_after < now() + interval '30 days' AND w.reason IS DISTINCT FROM 'certificate expired'
+		UNION ALL
+		SELECT w.worker, 'warning', 'clock jumped', w.clock_jumped_at,
+			format('the clock of this server has jumped by %s', w.clock_jump),
+			'Scheduled messages and the archive go by it: see what sets the clock. Shown for ten minutes.', 'timedatectl'
+		FROM workers w
+		WHERE w.clock_jumped_at > now() - interval '10 minutes')
+	SELECT f.severity, f.problem,
+		CASE WHEN count(*) = 1 THEN 'worker ' ELSE 'workers ' END || string_agg(f.worker::text, ', ' ORDER BY f.worker),
+		min(f.since), f.detail, f.hint, f.command
+	FROM found f
+	GROUP BY f.severity, f.problem, f.detail, f.hint, f.command;
+
+	/* Silent for the sake of the original: whose messages are these? */
+	IF EXISTS (SELECT FROM @extschema@.outbox_worker_stats() w WHERE w.state = 'not adopted') THEN
+		SELECT string_agg(format('%s of origin %s', o.messages, o.origin), ', ') INTO origins
+		FROM (SELECT m.origin, count(*) AS messages
+			  FROM (SELECT b.origin FROM @extschema@.outbox b LIMIT 5000) m
+			  WHERE @extschema@.outbox_try_lock_tables()
+				AND m.origin <> @extschema@.outbox_origin()
+			  GROUP BY m.origin ORDER BY count(*) DESC LIMIT 5) o;
+		RETURN QUERY
+		SELECT 'critical', 'not adopted', 'database ' || quote_ident(current_database()), min(w.since),
+			concat_ws('; ', max(w.last_error), 'of the first 5000 messages ' || origins),
+			'Look before you act: discard what must not be published twice, then adopt.', 'SELECT outbox_adopt()'
+		FROM @extschema@.outbox_worker_stats() w WHERE w.state = 'not adopted';
+	END IF;
+END
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_worker_problems() IS 'Those of outbox_problems that workers tell: link, settings, database, copies, versions, clock.';
+
+/* Somebody's lock on the tables; the caller has found that out. */
+CREATE FUNCTION @extschema@.outbox_lock_problems()
+RETURNS SETOF @extschema@.outbox_problem
+LANGUAGE plpgsql ROWS 5
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN QUERY
+	SELECT 'critical', 'table locked', 'table ' || c.relname, l.since,
+		format('%s, %s by process %s%s', l.mode, CASE WHEN l.granted THEN 'held' ELSE 'waited for' END,
+			coalesce(l.pid::text, 'none (a prepared transaction)'), ' (' || nullif(l.application_name, '') || ')'),
+		'The relay cannot work meanwhile; it goes on by itself. See whether that command may be ended.',
+		format('SELECT pg_cancel_backend(%s)', l.pid)
+	FROM @extschema@.outbox_table_lockers() l
+		LEFT JOIN pg_class c ON c.oid = l.relation;
+END
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_lock_problems() IS 'Those of outbox_problems that are locks on the tables.';
+
+/* Routes, and what is the matter with their messages; outbox is locked for reading. */
+CREATE FUNCTION @extschema@.outbox_route_problems(counts @extschema@.outbox_route_count[])
+RETURNS SETOF @extschema@.outbox_problem
+LANGUAGE plpgsql ROWS 5
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	late constant interval := current_setting('outbox.backlog_warning_age')::interval;
+BEGIN
+	RETURN QUERY
+	SELECT 'warning', 'paused', 'database ' || quote_ident(current_database()), c.paused_at,
+		concat_ws(': ', 'by ' || quote_ident(c.paused_by), c.pause_reason),
+		'Nothing is published in this database until it is resumed.', 'SELECT outbox_resume()'
+	FROM @extschema@.outbox_control c WHERE c.paused;
+
+	RETURN QUERY
+	WITH routes AS MATERIALIZED (
+		SELECT b.*, s.waits_because, s.reason, s.waits_since, s.retry_at,
+			p.paused_by, p.paused_at, p.pause_reason
+		FROM unnest(counts) b
+			LEFT JOIN @extschema@.outbox_route_stats() s ON s.route = b.route
+			LEFT JOIN @extschema@.outbox_route p ON p.name = b.route
+		WHERE b.route IS NOT NULL)
+	SELECT 'warning', 'route paused', format('route "%s"', r.route), r.paused_at,
+		concat_ws(': ', 'by ' || quote_ident(r.paused_by), r.pause_reason) || format('; %s messages wait', r.backlog),
+		'Its messages wait until it is resumed.', format('SELECT outbox_resume(%L)', r.route)
+	FROM routes r WHERE r.paused
+	UNION ALL
+	SELECT 'critical', 'route missing', format('route "%s"', r.route), r.oldest,
+		format('%s messages have a route that is not in outbox_route', r.backlog + r.scheduled),
+		'They wait until there is one: add it, or discard them.',
+		format('INSERT INTO outbox_route (name) VALUES (%L)', r.route)
+	FROM routes r WHERE NOT r.known
+	UNION ALL
+	SELECT a.severity, coalesce(r.reason, 'exchange error'), format('route "%s"', r.route), r.waits_since,
+		format('%s; %s messages wait, next attempt at %s', r.waits_because, r.backlog, r.retry_at::timestamptz(0)),
+		a.hint, a.command
+	FROM routes r, LATERAL @extschema@.outbox_reason_hint(coalesce(r.reason, 'exchange error')) a
+	WHERE r.waits_because IS NOT NULL AND NOT r.paused
+	UNION ALL
+	SELECT CASE WHEN clock_timestamp() - r.oldest > 10 * late THEN 'critical' ELSE 'warning' END,
+		'backlog old', format('route "%s"', r.route), r.oldest,
+		format('%s messages wait%s, the oldest for %s', r.backlog, CASE WHEN r.estimated THEN ' (estimated)' ELSE '' END,
+			date_trunc('second', clock_timestamp() - r.oldest)),
+		'The other rows say why. If there is none, more is enqueued than goes out, or a key with many messages is slow.',
+		'SELECT * FROM outbox_routes_status'
+	FROM routes r WHERE late > interval '0' AND r.oldest < clock_timestamp() - late;
+END
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_route_problems(@extschema@.outbox_route_count[]) IS 'Those of outbox_problems that concern pauses, routes and the age of the backlog.';
+
+/*
+ * Messages that are refused, or were given up, and keys that they hold.  Not more is
+ * read than outbox_backlog_sample() has counted, so that dead rows cost nothing.
+ */
+CREATE FUNCTION @extschema@.outbox_message_problems(counts @extschema@.outbox_route_count[])
+RETURNS SETOF @extschema@.outbox_problem
+LANGUAGE plpgsql ROWS 5
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	waiting bigint;
+	failed bigint;
+BEGIN
+	IF EXISTS (SELECT FROM @extschema@.outbox_locked_claims()) THEN
+		RETURN QUERY
+		SELECT 'warning', 'row locked', CASE WHEN l.aggregate_id IS NULL THEN format('message %s', l.id)
+				ELSE format('key "%s" "%s"', l.aggregate_type, l.aggregate_id) END, l.since,
+			format('message %s is locked by %s', l.id, concat_ws(' and ', 'process ' || nullif(array_to_string(l.pids, ', '), ''),
+				'the prepared transaction ' || nullif(array_to_string(l.prepared, ', '), ''))),
+			'Somebody''s open transaction has locked the row; the later messages of its key wait until that ends.',
+			coalesce('SELECT pg_terminate_backend(' || l.pids[1] || ')', 'ROLLBACK PREPARED ' || quote_literal(l.prepared[1]))
+		FROM @extschema@.outbox_locked_rows() l;
+	END IF;
+	PERFORM FROM unnest(counts) c WHERE c.retrying > 0 OR c.failed > 0;
+	IF NOT FOUND THEN
+		RETURN;
+	END IF;
+	SELECT sum(s.messages) FILTER (WHERE s.kind = 'waiting'), sum(s.messages) FILTER (WHERE s.kind = 'failed')
+	INTO waiting, failed FROM @extschema@.outbox_backlog_sample(1000) s;
+
+	RETURN QUERY
+	SELECT 'warning', CASE WHEN e.last_error LIKE 'returned by the broker%' THEN 'unroutable'
+			WHEN e.last_error LIKE '%basic.nack%' THEN 'queue refuses' ELSE 'message refused' END,
+		format('route "%s"', e.route), e.since,
+		format('%s: %s messages, after %s attempts at most', e.last_error, e.messages, e.attempts),
+		CASE WHEN e.last_error LIKE 'returned by the broker%'
+			THEN 'No queue takes this routing key: bind one. They are tried again until max_attempts of the route.'
+			WHEN e.last_error LIKE '%basic.nack%'
+			THEN 'A queue is full (reject-publish) or has failed: look at it. They are tried again until max_attempts of the route.'
+			ELSE 'They are tried again until max_attempts of the route.' END,
+		CASE WHEN e.last_error LIKE 'returned by the broker%' THEN 'rabbitmqctl list_bindings -p VHOST'
+			WHEN e.last_error LIKE '%basic.nack%' THEN 'rabbitmqctl list_queues -p VHOST name messages policy state' END
+	FROM (SELECT m.route, m.last_error, count(*) AS messages, min(m.created_at) AS since, max(m.attempts) AS attempts
+		  FROM (SELECT o.route, o.last_error, o.created_at, o.attempts FROM @extschema@.outbox o
+				WHERE o.status = 'pending' AND o.available_at IS NOT NULL
+				ORDER BY o.available_at, o.seq LIMIT waiting) m
+		  WHERE m.attempts > 0
+		  GROUP BY m.route, m.last_error
+		  ORDER BY count(*) DESC LIMIT 20) e;
+
+	RETURN QUERY
+	SELECT 'warning', 'failed messages', format('route "%s"', e.route), e.since,
+		format('%s messages%s, %s', e.messages, CASE WHEN failed >= 1000 THEN ' or more' ELSE '' END, e.last_error),
+		'They were given up and stay until somebody requeues or discards them.',
+		format('SELECT outbox_requeue_failed(route => %L)', e.route)
+	FROM (SELECT m.route, count(*) AS messages, min(m.created_at) AS since,
+			mode() WITHIN GROUP (ORDER BY m.last_error) AS last_error
+		  FROM (SELECT o.route, o.last_error, o.created_at FROM @extschema@.outbox o
+				WHERE o.status = 'failed' ORDER BY o.seq LIMIT failed) m
+		  GROUP BY m.route) e;
+
+	RETURN QUERY
+	SELECT CASE k.status WHEN 'failed' THEN 'warning' ELSE 'info' END, 'key held',
+		format('key "%s" "%s"', k.aggregate_type, k.aggregate_id), k.created_at,
+		format('message %s of route "%s" %s: %s; %s messages wait behind it', k.id, k.route,
+			CASE k.status WHEN 'failed' THEN 'has failed' ELSE format('is tried again at %s', k.available_at::timestamptz(0)) END,
+			k.last_error, CASE WHEN k.behind > 1000 THEN 'more than 1000' ELSE k.behind::text END),
+		CASE k.status WHEN 'failed' THEN 'The route has on_failed = ''block'': requeue or discard the message that has failed.'
+			ELSE 'It ends with the next attempt that succeeds.' END,
+		CASE k.status WHEN 'failed' THEN format('SELECT outbox_requeue(%L)', k.id) END
+	FROM (SELECT h.*, (SELECT count(*) FROM (SELECT FROM @extschema@.outbox b
+				WHERE b.status = 'pending' AND b.available_at IS NULL AND b.aggregate_id IS NOT NULL
+					AND @extschema@.outbox_key_hash(b.aggregate_type, b.aggregate_id)
+						= @extschema@.outbox_key_hash(h.aggregate_type, h.aggregate_id)
+					AND b.seq > h.seq LIMIT 1001) b) AS behind
+		  FROM (SELECT DISTINCT ON (m.aggregate_type, m.aggregate_id) m.*
+				FROM ((SELECT o.id, o.seq, o.route, o.aggregate_type, o.aggregate_id, o.status, o.created_at,
+							o.available_at, o.attempts, o.last_error
+					   FROM @extschema@.outbox o
+					   WHERE o.status = 'failed' ORDER BY o.seq LIMIT failed)
+					  UNION ALL
+					  (SELECT o.id, o.seq, o.route, o.aggregate_type, o.aggregate_id, o.status, o.created_at,
+							o.available_at, o.attempts, o.last_error
+					   FROM @extschema@.outbox o
+					   WHERE o.status = 'pending' AND o.available_at IS NOT NULL
+					   ORDER BY o.available_at, o.seq LIMIT waiting)) m
+					JOIN @extschema@.outbox_route r ON r.name = m.route
+				WHERE m.aggregate_id IS NOT NULL AND r.ordering = 'key'
+					AND (m.status = 'failed' AND r.on_failed = 'block' OR m.status = 'pending' AND m.attempts > 0)
+				ORDER BY m.aggregate_type, m.aggregate_id, m.seq LIMIT 50) h) k
+	WHERE k.behind > 0 OR k.status = 'failed'
+	ORDER BY k.behind DESC LIMIT 20;
+END
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_message_problems(@extschema@.outbox_route_count[]) IS 'Those of outbox_problems that concern messages and keys.';
+
+/* What keeps the space of published rows from being used again, and the age of transactions. */
+CREATE FUNCTION @extschema@.outbox_vacuum_problems()
+RETURNS SETOF @extschema@.outbox_problem
+LANGUAGE plpgsql ROWS 5
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	outbox_oid constant oid := to_regclass('@extschema@.outbox');
+	dead constant bigint := pg_stat_get_dead_tuples(outbox_oid);
+BEGIN
+	IF dead > 100000 THEN
+		RETURN QUERY
+		WITH holder AS (
+			SELECT h.* FROM (
+				SELECT format('process %s', a.pid) AS subject, a.xact_start AS since,
+					concat_ws(', ', coalesce(nullif(a.application_name, ''), a.backend_type), a.state) AS detail,
+					format('SELECT pg_terminate_backend(%s)', a.pid) AS command,
+					greatest(age(a.backend_xmin), age(a.backend_xid)) AS age
+				FROM pg_stat_activity a WHERE a.pid <> pg_backend_pid()
+				UNION ALL
+				SELECT format('prepared transaction "%s"', p.gid), p.prepared, format('of %s in database %s', p.owner, p.database),
+					format('ROLLBACK PREPARED %L', p.gid), age(p.transaction)
+				FROM pg_prepared_xacts p
+				UNION ALL
+				SELECT format('replication slot "%s"', s.slot_name), NULL, CASE WHEN s.active THEN 'active' ELSE 'not active' END,
+					format('SELECT pg_drop_replication_slot(%L)', s.slot_name), age(s.xmin)
+				FROM pg_replication_slots s WHERE s.xmin IS NOT NULL
+				UNION ALL
+				SELECT format('standby "%s"', r.application_name), r.backend_start, 'hot_standby_feedback',
+					'SELECT pid, xact_start, query FROM pg_stat_activity ORDER BY xact_start', age(r.backend_xmin)
+				FROM pg_stat_replication r) h
+			WHERE h.age > 10000 AND (h.since IS NULL OR h.since < now() - interval '1 minute')
+			ORDER BY h.age DESC LIMIT 1)
+		SELECT 'warning', 'vacuum held back', h.subject, h.since,
+			format('%s; table outbox has %s dead rows, and a snapshot %s transactions old keeps them', h.detail, dead, h.age),
+			'Published rows cannot be removed and the table grows, until that ends. The relay does not slow down.',
+			h.command
+		FROM holder h
+		UNION ALL
+		SELECT 'warning', 'vacuum behind', 'table outbox', pg_stat_get_last_autovacuum_time(outbox_oid),
+			format('%s dead rows', dead), 'Autovacuum does not come to it: see autovacuum and autovacuum_max_workers.',
+			'VACUUM outbox'
+		WHERE dead > 5000000 AND NOT EXISTS (SELECT FROM holder);
+	END IF;
+
+	RETURN QUERY
+	SELECT CASE WHEN a.age > 1500000000 THEN 'critical' ELSE 'warning' END, 'wraparound', 'table ' || a.relname, NULL::timestamptz,
+		format('its oldest %s is %s old', a.kind, a.age),
+		'VACUUM must freeze it before the server stops taking transactions: end what keeps it from that, and vacuum.',
+		format('VACUUM (FREEZE) %s', a.oid::regclass)
+	FROM (SELECT c.oid, c.relname, k.kind, k.age, k.most
+		  FROM unnest(ARRAY[outbox_oid, to_regclass('@extschema@.outbox_route'), to_regclass('@extschema@.outbox_control')]) t (oid)
+			JOIN pg_class c ON c.oid = t.oid,
+			LATERAL (VALUES
+				('transaction', age(c.relfrozenxid), current_setting('autovacuum_freeze_max_age')::bigint),
+				('multixact', mxid_age(c.relminmxid), current_setting('autovacuum_multixact_freeze_max_age')::bigint))
+				AS k (kind, age, most)) a
+	WHERE a.age > least(greatest(a.most * 1.5, 300000000), 1500000000);
+END
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_vacuum_problems() IS 'Those of outbox_problems that concern dead rows and the age of transactions.';
+
+CREATE FUNCTION @extschema@.outbox_archive_problems()
+RETURNS SETOF @extschema@.outbox_problem
+LANGUAGE plpgsql ROWS 5
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	today constant date := (clock_timestamp() AT TIME ZONE 'UTC')::date;
+	retention constant interval := current_setting('outbox.retention')::interval;
+	longest interval := retention;
+	first_day date;
+	last_day date;
+BEGIN
+	RETURN QUERY
+	SELECT 'warning', 'archive maintenance', 'archive', w.archive_error_since, w.archive_error,
+		'Partitions of outbox_archive cannot be made or dropped now. Publishing goes on; see what reads the archive for so long.',
+		'SELECT pid, xact_start, application_name, query FROM pg_stat_activity WHERE xact_start < now() - interval ''1 minute'' ORDER BY xact_start'
+	FROM @extschema@.outbox_worker_stats() w WHERE w.archive_error IS NOT NULL;
+
+	/* By the names of the tables, without a lock on them. */
+	SELECT min(to_date("right"(c.relname, 8), 'YYYYMMDD')), max(to_date("right"(c.relname, 8), 'YYYYMMDD'))
+	INTO first_day, last_day
+	FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+	WHERE i.inhparent = to_regclass('@extschema@.outbox_archive') AND c.relname ~ '^outbox_archive_p[0-9]{8}$';
+	IF @extschema@.outbox_try_lock_tables() THEN
+		SELECT greatest(longest, max(r.retention)) INTO longest FROM @extschema@.outbox_route r;
+	END IF;
+
+	/* A day of grace: it may be a night's work. */
+	RETURN QUERY
+	SELECT 'warning', 'archive behind', 'archive', ((first_day + 1)::timestamp AT TIME ZONE 'UTC') + longest,
+		format('the partition of %s is still there', first_day),
+		'It has been out of retention for a day: the relay drops it when nobody reads the archive.', 'SELECT * FROM outbox_archive_status'
+	WHERE ((first_day + 2)::timestamp AT TIME ZONE 'UTC') < clock_timestamp() - longest;
+
+	RETURN QUERY
+	SELECT 'warning', 'archive partition missing', 'archive', NULL::timestamptz,
+		format('the last partition is that of %s', last_day),
+		'Messages of the days after it go to outbox_archive_default. The relay makes partitions two days ahead when nobody has the archive locked.',
+		'SELECT * FROM outbox_archive_status'
+	WHERE retention > interval '0' AND last_day <= today;
+END
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_archive_problems() IS 'Those of outbox_problems that concern the archive.';
+
+CREATE FUNCTION @extschema@.outbox_problem_list(
+	counts @extschema@.outbox_route_count[] DEFAULT NULL)
+RETURNS SETOF @extschema@.outbox_problem
+LANGUAGE plpgsql ROWS 5 SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
+AS $$
+DECLARE
+	state constant text := (SELECT r.state FROM @extschema@.outbox_relay_state() r);
+	readable boolean;
+BEGIN
+	/* Its primary tells. */
+	IF state = 'standby' THEN
+		RETURN;
+	END IF;
+	RETURN QUERY SELECT * FROM @extschema@.outbox_server_problems(state);
+	RETURN QUERY SELECT * FROM @extschema@.outbox_worker_problems();
+	readable := @extschema@.outbox_try_lock_tables();
+	IF NOT readable OR EXISTS (SELECT FROM @extschema@.outbox_worker_stats() w WHERE w.reason = 'lock timeout') THEN
+		RETURN QUERY SELECT * FROM @extschema@.outbox_lock_problems();
+	END IF;
+	IF readable THEN
+		counts := coalesce(counts, ARRAY(SELECT b FROM @extschema@.outbox_backlog() b));
+		RETURN QUERY SELECT * FROM @extschema@.outbox_route_problems(counts);
+		RETURN QUERY SELECT * FROM @extschema@.outbox_message_problems(counts);
+	END IF;
+	RETURN QUERY SELECT * FROM @extschema@.outbox_archive_problems();
+	RETURN QUERY SELECT * FROM @extschema@.outbox_vacuum_problems();
+END
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_problem_list(@extschema@.outbox_route_count[]) IS
+'What is wrong now, one row for each; see the view outbox_problems. counts: what outbox_backlog() has just returned, NULL: to be asked. Empty on a standby, whose primary tells.';
+
+CREATE VIEW @extschema@.outbox_problems AS
+	SELECT p.severity, p.problem, p.subject, p.since, p.detail, p.hint, p.command
+	FROM @extschema@.outbox_problem_list() p
+	ORDER BY array_position(ARRAY['critical', 'warning', 'info'], p.severity), p.since NULLS FIRST, p.subject;
+
+COMMENT ON VIEW @extschema@.outbox_problems IS 'One row for each thing that is wrong now; empty: all is well.';
+COMMENT ON COLUMN @extschema@.outbox_problems.severity IS '''critical'': messages stand and it does not end by itself; ''warning'': somebody should look; ''info'': good to know.';
+COMMENT ON COLUMN @extschema@.outbox_problems.problem IS 'What is wrong, a fixed name that alerts can compare; doc/operations.md has a section for each.';
+COMMENT ON COLUMN @extschema@.outbox_problems.subject IS 'What it is about: server, worker 0, route "x", key "order" "7", table outbox, process 123 ...';
+COMMENT ON COLUMN @extschema@.outbox_problems.since IS 'Since when; NULL: not known.';
+COMMENT ON COLUMN @extschema@.outbox_problems.detail IS 'What was found, in the words of the broker or the server where there are some.';
+COMMENT ON COLUMN @extschema@.outbox_problems.hint IS 'What to do.';
+COMMENT ON COLUMN @extschema@.outbox_problems.command IS 'A statement or command that does it or shows more; words in capital letters are to be replaced. NULL: there is none.';
+
 CREATE OR REPLACE VIEW @extschema@.outbox_status AS
 	SELECT current_database() AS database, s.state, s.since,
 		NULLIF(concat_ws(' ', s.hint,
@@ -787,8 +1265,13 @@ CREATE OR REPLACE VIEW @extschema@.outbox_status AS
 		t.scheduled, t.retrying, t.failed, s.in_flight, s.workers, s.broker,
 		s.last_error, s.last_error_at, t.estimated, d.rate,
 		CASE WHEN t.backlog > 0 AND d.rate > 0
-			THEN make_interval(secs => round(t.backlog / d.rate)) END AS time_to_drain
+			THEN make_interval(secs => round(t.backlog / d.rate)) END AS time_to_drain,
+		p.problems, p.worst_problem
 	FROM @extschema@.outbox_relay_state() s, @extschema@.outbox_database_stats() d,
+		(SELECT count(*) AS problems,
+			(array_agg(concat_ws(': ', l.problem, l.subject) ORDER BY l.severity, l.since NULLS FIRST, l.subject))[1] AS worst_problem
+		 FROM @extschema@.outbox_problem_list() l
+		 WHERE l.severity <> 'info') p,
 		(SELECT max(b.backlog) FILTER (WHERE b.route IS NULL) AS backlog,
 			max(b.oldest) FILTER (WHERE b.route IS NULL) AS oldest,
 			max(b.scheduled) FILTER (WHERE b.route IS NULL) AS scheduled,
@@ -804,6 +1287,8 @@ CREATE OR REPLACE VIEW @extschema@.outbox_status AS
 COMMENT ON COLUMN @extschema@.outbox_status.estimated IS 'True: the backlog is too large to be counted, or somebody has locked outbox; backlog, scheduled and failed are estimates by the statistics of the server, oldest_pending_age and retrying are of the messages that were seen.';
 COMMENT ON COLUMN @extschema@.outbox_status.rate IS 'Messages published per second, over the last 10 s.';
 COMMENT ON COLUMN @extschema@.outbox_status.time_to_drain IS 'How long the backlog takes at that rate if nothing more is enqueued; NULL: nothing is to be done, or nothing goes out.';
+COMMENT ON COLUMN @extschema@.outbox_status.problems IS 'Rows of outbox_problems that are critical or warnings; 0: all is well.';
+COMMENT ON COLUMN @extschema@.outbox_status.worst_problem IS 'The first of them: problem and subject.';
 
 CREATE VIEW @extschema@.outbox_routes_status AS
 	SELECT b.route, b.paused, b.known,
@@ -840,7 +1325,218 @@ COMMENT ON COLUMN @extschema@.outbox_routes_status.gave_up IS 'Messages that bec
 COMMENT ON COLUMN @extschema@.outbox_routes_status.dead_lettered IS 'Messages given up that went to the route''s failed_route.';
 COMMENT ON COLUMN @extschema@.outbox_routes_status.estimated IS 'True: backlog, scheduled and failed are estimates by the statistics of the server, and the age is that of the oldest that was seen.';
 
+--
+-- Metrics, in the terms of Prometheus
+--
+
+/* By route; routes that share their counters share their series, whose label is empty. */
+CREATE FUNCTION @extschema@.outbox_route_metrics(
+	counts @extschema@.outbox_route_count[], OUT name text, OUT type text, OUT labels jsonb, OUT value double precision, OUT help text)
+RETURNS SETOF record
+LANGUAGE plpgsql ROWS 20
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN QUERY
+	WITH s AS MATERIALIZED (SELECT * FROM @extschema@.outbox_route_stats()),
+	b AS MATERIALIZED (
+		/* Before anything was counted each route has a series, as many as will be counted. */
+		SELECT CASE WHEN row_number() OVER (ORDER BY c.route NOT IN (SELECT s.route FROM s WHERE s.route IS NOT NULL), c.route)
+				<= 32 THEN c.route ELSE '' END AS label, c.*
+		FROM unnest(counts) c WHERE c.route IS NOT NULL),
+	r AS (
+		SELECT coalesce(b.label, s.route, '') AS label, sum(b.backlog) AS backlog, min(b.oldest) AS oldest,
+			sum(b.scheduled) AS scheduled, sum(b.retrying) AS retrying, sum(b.failed) AS failed,
+			bool_or(b.paused) AS paused, max(s.waits_because) IS NOT NULL AS waits,
+			max(s.published) AS published, max(s.returned) AS returned, max(s.nacked) AS nacked,
+			max(s.failed) AS gave_up, max(s.retried) AS retried, max(s.dead_lettered) AS dead_lettered
+		FROM b FULL JOIN s ON coalesce(s.route, '') = b.label
+		GROUP BY coalesce(b.label, s.route, ''))
+	SELECT v.name, v.type, jsonb_build_object('route', r.label), coalesce(v.value, 0)::double precision, v.help
+	FROM r, LATERAL (VALUES
+		('outbox_backlog_messages', 'gauge', r.backlog, 'Messages to be published now, those in flight and those waiting for another attempt included'),
+		('outbox_scheduled_messages', 'gauge', r.scheduled, 'Messages whose time, set by the application, has not come'),
+		('outbox_retrying_messages', 'gauge', r.retrying, 'Messages to be published with at least one failed attempt'),
+		('outbox_failed_messages', 'gauge', r.failed, 'Messages given up that are still there'),
+		('outbox_oldest_pending_seconds', 'gauge', extract(epoch FROM clock_timestamp() - r.oldest), 'For how long the oldest message to be published has waited'),
+		('outbox_route_paused', 'gauge', r.paused::integer, '1 while the route is paused'),
+		('outbox_route_waiting', 'gauge', r.waits::integer, '1 while its exchange is missing or forbidden'),
+		('outbox_published_total', 'counter', r.published, 'Messages confirmed and settled'),
+		('outbox_returned_total', 'counter', r.returned, 'Attempts that the broker returned as unroutable'),
+		('outbox_nacked_total', 'counter', r.nacked, 'Attempts that the broker nacked'),
+		('outbox_failed_total', 'counter', r.gave_up, 'Messages that became failed'),
+		('outbox_retried_total', 'counter', r.retried, 'Failed attempts after which another one follows'),
+		('outbox_dead_lettered_total', 'counter', r.dead_lettered, 'Messages given up that went to the failed_route of their route')
+	) AS v (name, type, value, help);
+END
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_route_metrics(@extschema@.outbox_route_count[]) IS 'Those of outbox_metrics that have the label route.';
+
+CREATE FUNCTION @extschema@.outbox_timing_metrics(
+	OUT name text, OUT type text, OUT labels jsonb, OUT value double precision, OUT help text)
+RETURNS SETOF record
+LANGUAGE plpgsql ROWS 20
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN QUERY
+	SELECT t.name || v.suffix, 'histogram', v.labels, v.value, t.help
+	FROM @extschema@.outbox_database_stats() d,
+		LATERAL (VALUES
+			('outbox_commit_to_confirm_seconds', d.commit_to_confirm, d.commit_to_confirm_sum,
+				'From the commit of a message (without track_commit_timestamp, its created_at; if it was scheduled, when it was due) to its confirm'),
+			('outbox_publish_to_confirm_seconds', d.publish_to_confirm, d.publish_to_confirm_sum,
+				'From the sending of a message to its confirm')
+		) AS t (name, counts, sum, help),
+		LATERAL (
+			SELECT '_bucket', jsonb_build_object('le', coalesce(d.bounds[c.n]::text, '+Inf')), c.count
+			FROM unnest(t.counts) WITH ORDINALITY AS c (count, n)
+			UNION ALL SELECT '_sum', '{}', t.sum
+			UNION ALL SELECT '_count', '{}', t.counts[cardinality(t.counts)]
+		) AS v (suffix, labels, value);
+END
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_timing_metrics() IS 'The histograms of outbox_metrics.';
+
+CREATE FUNCTION @extschema@.outbox_worker_metrics(
+	OUT name text, OUT type text, OUT labels jsonb, OUT value double precision, OUT help text)
+RETURNS SETOF record
+LANGUAGE plpgsql ROWS 20
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN QUERY
+	WITH w AS MATERIALIZED (SELECT * FROM @extschema@.outbox_worker_stats())
+	SELECT v.name, 'gauge', jsonb_build_object('worker', n.number::text), v.value::integer::double precision, v.help
+	FROM (SELECT generate_series(0, greatest(l.workers_wanted, 1) - 1) AS number
+		  FROM @extschema@.outbox_launcher_state() l) n
+		LEFT JOIN w ON w.worker = n.number,
+		LATERAL (VALUES
+			('outbox_worker_up', w.pid IS NOT NULL, '1 while the worker runs'),
+			('outbox_broker_connected', coalesce(w.state IN ('idle', 'publishing', 'blocked'), false), '1 while the worker is connected to the broker and works'),
+			('outbox_broker_blocked', coalesce(w.state = 'blocked', false), '1 while an alarm of the broker blocks the worker')
+		) AS v (name, value, help)
+	UNION ALL
+	SELECT v.name, 'gauge', '{}', coalesce(v.value, 0)::double precision, v.help
+	FROM (SELECT min(w.tls_not_after) AS tls_not_after, max(w.archive_error) AS archive_error FROM w) a,
+		LATERAL (VALUES
+			('outbox_tls_certificate_expiry_timestamp_seconds', extract(epoch FROM a.tls_not_after), 'Unix time at which the broker''s certificate expires; 0: no TLS'),
+			('outbox_archive_fault', (a.archive_error IS NOT NULL)::integer, '1 while partitions of the archive cannot be made or dropped')
+		) AS v (name, value, help);
+END
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_worker_metrics() IS 'Those of outbox_metrics that workers tell.';
+
+CREATE FUNCTION @extschema@.outbox_archive_metrics(
+	OUT name text, OUT type text, OUT labels jsonb, OUT value double precision, OUT help text)
+RETURNS SETOF record
+LANGUAGE plpgsql ROWS 20
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN QUERY
+	SELECT 'outbox_archive_partitions_ahead', 'gauge', '{}'::jsonb, count(*)::double precision,
+		'Partitions of the archive for days that have not begun'
+	FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+	WHERE i.inhparent = to_regclass('@extschema@.outbox_archive')
+		AND c.relname ~ '^outbox_archive_p[0-9]{8}$'
+		AND to_date("right"(c.relname, 8), 'YYYYMMDD') > (clock_timestamp() AT TIME ZONE 'UTC')::date;
+END
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_archive_metrics() IS 'Those of outbox_metrics that concern the archive.';
+
+CREATE FUNCTION @extschema@.outbox_metric_list(
+	OUT name text, OUT type text, OUT labels jsonb, OUT value double precision, OUT help text)
+RETURNS SETOF record
+LANGUAGE plpgsql ROWS 100 SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
+AS $$
+DECLARE
+	relay record;
+	stats record;
+	launcher record;
+	counts constant @extschema@.outbox_route_count[] := ARRAY(SELECT b FROM @extschema@.outbox_backlog() b);
+	is_paused boolean;
+	states constant text[] := ARRAY['publishing', 'idle', 'starting', 'connecting', 'broker down', 'blocked', 'paused',
+		'not adopted', 'disabled', 'config error', 'database error', 'waiting for standby', 'version mismatch',
+		'stopping', 'stopped', 'standby', 'not preloaded'];
+BEGIN
+	SELECT * INTO relay FROM @extschema@.outbox_relay_state();
+	SELECT * INTO stats FROM @extschema@.outbox_database_stats();
+	SELECT * INTO launcher FROM @extschema@.outbox_launcher_state();
+	IF @extschema@.outbox_try_lock_tables() THEN
+		SELECT c.paused INTO is_paused FROM @extschema@.outbox_control c;
+	END IF;
+
+	RETURN QUERY
+	SELECT v.name, v.type, '{}'::jsonb, coalesce(v.value, 0)::double precision, v.help
+	FROM (VALUES
+		('outbox_up', 'gauge', (relay.workers > 0)::integer::numeric, '1 while a worker of this database runs'),
+		('outbox_workers', 'gauge', relay.workers, 'Workers of this database that run'),
+		('outbox_workers_wanted', 'gauge', launcher.workers_wanted, 'Workers that outbox.workers asks for'),
+		('outbox_launcher_up', 'gauge', launcher.runs::integer, '1 while the launcher runs'),
+		('outbox_in_flight_messages', 'gauge', relay.in_flight, 'Messages sent and not yet settled'),
+		('outbox_counts_estimated', 'gauge', (SELECT b.estimated::integer FROM unnest(counts) b WHERE b.route IS NULL), '1 where numbers of messages are estimates by the statistics of the server'),
+		('outbox_paused', 'gauge', is_paused::integer, '1 while this database is paused'),
+		('outbox_start_time_seconds', 'gauge', extract(epoch FROM stats.started_at), 'Unix time at which the counters began at 0'),
+		('outbox_reconnects_total', 'counter', stats.reconnects, 'Connections to the broker after the first of a worker'),
+		('outbox_database_errors_total', 'counter', stats.database_errors, 'Transactions of the relay that ended with an error')
+	) AS v (name, type, value, help);
+
+	RETURN QUERY
+	SELECT 'outbox_state', 'gauge', jsonb_build_object('state', s.state), (s.state = relay.state)::integer::double precision,
+		'1 for the state of outbox_status'
+	FROM unnest(states) s (state);
+
+	RETURN QUERY
+	WITH p AS MATERIALIZED (SELECT * FROM @extschema@.outbox_problem_list(counts))
+	SELECT 'outbox_problems', 'gauge', jsonb_build_object('severity', s.severity),
+		(SELECT count(*) FROM p WHERE p.severity = s.severity)::double precision, 'Rows of outbox_problems'
+	FROM unnest(ARRAY['critical', 'warning', 'info']) s (severity)
+	UNION ALL
+	SELECT 'outbox_problem', 'gauge', jsonb_build_object('severity', p.severity, 'problem', p.problem),
+		count(*)::double precision, 'Rows of outbox_problems of one kind; there is a series only while there is one'
+	FROM p GROUP BY p.severity, p.problem;
+
+	RETURN QUERY SELECT * FROM @extschema@.outbox_worker_metrics();
+	RETURN QUERY SELECT * FROM @extschema@.outbox_archive_metrics();
+	RETURN QUERY SELECT * FROM @extschema@.outbox_route_metrics(counts);
+	RETURN QUERY SELECT * FROM @extschema@.outbox_timing_metrics();
+END
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_metric_list() IS
+'Metrics of this database; see the view outbox_metrics.';
+
+CREATE VIEW @extschema@.outbox_metrics AS
+	SELECT m.name, m.type, m.labels, m.value, m.help FROM @extschema@.outbox_metric_list() m;
+
+COMMENT ON VIEW @extschema@.outbox_metrics IS 'Metrics of this database in the terms of Prometheus, one row a series. Cheap however large the backlog is. Counters begin at 0 when the server starts, whichever worker counts.';
+COMMENT ON COLUMN @extschema@.outbox_metrics.name IS 'Name of the series; of a histogram with _bucket, _sum or _count.';
+COMMENT ON COLUMN @extschema@.outbox_metrics.type IS 'gauge, counter or histogram.';
+COMMENT ON COLUMN @extschema@.outbox_metrics.labels IS 'Labels of the series: route, worker, state, severity, problem or le.';
+COMMENT ON COLUMN @extschema@.outbox_metrics.value IS 'Its value now, in the unit that the name ends with.';
+COMMENT ON COLUMN @extschema@.outbox_metrics.help IS 'What it is.';
+
 REVOKE ALL ON FUNCTION
+	@extschema@.outbox_launcher_state(),
+	@extschema@.outbox_server_problems(text),
+	@extschema@.outbox_worker_problems(),
+	@extschema@.outbox_lock_problems(),
+	@extschema@.outbox_route_problems(@extschema@.outbox_route_count[]),
+	@extschema@.outbox_message_problems(@extschema@.outbox_route_count[]),
+	@extschema@.outbox_vacuum_problems(),
+	@extschema@.outbox_archive_problems(),
+	@extschema@.outbox_problem_list(@extschema@.outbox_route_count[]),
+	@extschema@.outbox_route_metrics(@extschema@.outbox_route_count[]),
+	@extschema@.outbox_timing_metrics(),
+	@extschema@.outbox_worker_metrics(),
+	@extschema@.outbox_archive_metrics(),
+	@extschema@.outbox_metric_list(),
 	@extschema@.outbox_try_lock_tables(),
 	@extschema@.outbox_backlog_sample(integer),
 	@extschema@.outbox_estimated_messages(),
@@ -849,8 +1545,10 @@ REVOKE ALL ON FUNCTION
 	@extschema@.outbox_database_stats(),
 	@extschema@.outbox_quantile(double precision, double precision[], double precision[])
 FROM PUBLIC;
-GRANT SELECT ON @extschema@.outbox_routes_status TO pg_monitor;
+GRANT SELECT ON @extschema@.outbox_routes_status, @extschema@.outbox_problems, @extschema@.outbox_metrics TO pg_monitor;
 GRANT EXECUTE ON FUNCTION
+	@extschema@.outbox_problem_list(@extschema@.outbox_route_count[]),
+	@extschema@.outbox_metric_list(),
 	@extschema@.outbox_backlog(),
 	@extschema@.outbox_route_stats(),
 	@extschema@.outbox_database_stats(),
@@ -858,7 +1556,7 @@ GRANT EXECUTE ON FUNCTION
 TO pg_monitor;
 /* Whoever could read outbox_status before still can. */
 SELECT @extschema@.outbox_update_rights('@extschema@.outbox_relay_state()', f.new)
-FROM pg_catalog.unnest(ARRAY['@extschema@.outbox_backlog()', '@extschema@.outbox_database_stats()']::pg_catalog.regprocedure[]) f (new);
+FROM pg_catalog.unnest(ARRAY['@extschema@.outbox_backlog()', '@extschema@.outbox_problem_list(@extschema@.outbox_route_count[])', '@extschema@.outbox_database_stats()']::pg_catalog.regprocedure[]) f (new);
 
 --
 -- Dead letters: where a message goes that is given up

@@ -167,13 +167,14 @@ RESET ROLE;
 SELECT count(*) FROM outbox WHERE event_type = 'orm';
 
 -- Monitors read the views that tell no content
-GRANT SELECT ON outbox_status, outbox_routes_status, outbox_workers TO regress_outbox_monitor;
+GRANT SELECT ON outbox_problems, outbox_status, outbox_routes_status, outbox_metrics, outbox_workers TO regress_outbox_monitor;
 -- with the functions behind them
 GRANT EXECUTE ON FUNCTION outbox_relay_state, outbox_worker_stats, outbox_backlog,
-	outbox_route_stats, outbox_database_stats, outbox_quantile TO regress_outbox_monitor;
+	outbox_route_stats, outbox_database_stats, outbox_quantile, outbox_problem_list,
+	outbox_metric_list TO regress_outbox_monitor;
 SET ROLE regress_outbox_monitor;
 SELECT outcome(statement) FROM unnest(ARRAY['SELECT backlog, state, hint FROM outbox_status',
-	'SELECT * FROM outbox_workers', 'SELECT * FROM outbox_routes_status', 'SELECT * FROM outbox_messages', 'SELECT * FROM outbox']) statement;
+	'SELECT * FROM outbox_workers', 'SELECT * FROM outbox_routes_status', 'SELECT * FROM outbox_problems', 'SELECT * FROM outbox_metrics', 'SELECT * FROM outbox_messages', 'SELECT * FROM outbox']) statement;
 RESET ROLE;
 
 -- Operators need EXECUTE only

@@ -39,6 +39,7 @@ int			outbox_heartbeat_s = 15;
 int			outbox_retention_s = 24 * 60 * 60;
 int			outbox_history_retention_s = 90 * 24 * 60 * 60;
 int			outbox_max_message_size = 16 * 1024 * 1024;
+int			outbox_backlog_warning_age_s = 5 * 60;
 bool		outbox_strict_keys = false;
 char	   *outbox_environment = NULL;
 
@@ -191,6 +192,10 @@ define_relay_settings(void)
 			   "Larger ones are refused at enqueue. RabbitMQ 4 takes 16 MB unless told otherwise, RabbitMQ 3 takes 128 MB.",
 			   &outbox_max_message_size, 1024, 512 * 1024 * 1024,
 			   GUC_UNIT_BYTE);
+	define_int("outbox.backlog_warning_age",
+			   "Sets how long a message may wait before outbox_problems tells of it.",
+			   "Zero: it does not.",
+			   &outbox_backlog_warning_age_s, 0, INT_MAX, GUC_UNIT_S);
 	define_bool("outbox.strict_keys",
 				"Makes transactions that enqueue for the same key wait for each other.",
 				"On: the order of a key is the order of commit. Off: it is the order in which sequence numbers were drawn.",

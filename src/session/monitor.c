@@ -31,6 +31,7 @@ PG_FUNCTION_INFO_V1(outbox_claims);
 PG_FUNCTION_INFO_V1(outbox_locked_claims);
 PG_FUNCTION_INFO_V1(outbox_worker_stats);
 PG_FUNCTION_INFO_V1(outbox_relay_state);
+PG_FUNCTION_INFO_V1(outbox_launcher_state);
 PG_FUNCTION_INFO_V1(outbox_worker_restart);
 
 /* Commits that wait no longer for a standby are ordinary ones. */
@@ -525,6 +526,28 @@ outbox_relay_state(PG_FUNCTION_ARGS)
 	values[5] = time_or_null(sum.teller.last_error_at, &nulls[5]);
 	values[6] = Int32GetDatum(sum.running);
 	values[7] = Int64GetDatum(sum.in_flight);
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc),
+													  values, nulls)));
+}
+
+#define LAUNCHER_COLS 4
+
+Datum
+outbox_launcher_state(PG_FUNCTION_ARGS)
+{
+	TupleDesc	desc;
+	Datum		values[LAUNCHER_COLS];
+	bool		nulls[LAUNCHER_COLS] = {false};
+	Summary		sum;
+
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	summarize(&sum);
+	values[0] = BoolGetDatum(outbox_shared != NULL && outbox_shared->launcher_procno >= 0);
+	values[1] = BoolGetDatum(outbox_shared != NULL && outbox_shared->out_of_workers);
+	/* Before there is one, what the setting says; where some could not be had, too. */
+	values[2] = Int32GetDatum(Max(sum.wanted, outbox_workers));
+	values[3] = Int32GetDatum(sum.running);
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc),
 													  values, nulls)));
 }

@@ -131,7 +131,7 @@ $node->sql(<<'SQL');
 GRANT EXECUTE ON FUNCTION outbox_enqueue TO app, biller;
 GRANT INSERT (event_type, payload) ON outbox TO app;
 GRANT SELECT ON outbox_status, outbox_failed TO operator;
-GRANT EXECUTE ON FUNCTION outbox_relay_state, outbox_backlog, outbox_database_stats, outbox_requeue TO operator;
+GRANT EXECUTE ON FUNCTION outbox_relay_state, outbox_backlog, outbox_database_stats, outbox_problem_list, outbox_requeue TO operator;
 UPDATE outbox_route SET max_attempts = 1 WHERE name = 'default';
 INSERT INTO outbox_route (name, exchange, enqueue_roles)
 	VALUES ('billing', 'billing', '{biller}');
@@ -182,12 +182,13 @@ my %same = (
 	'rights on functions' =>
 	  q{SELECT oid::regprocedure, a.grantee::regrole, a.privilege_type
 		FROM pg_proc, aclexplode(proacl) a
-		WHERE proname LIKE 'outbox%' AND a.grantee <> 0 ORDER BY 1::text, 2::text, 3},
+		WHERE proname LIKE 'outbox%' AND a.grantee <> 0
+		ORDER BY oid::regprocedure::text, a.grantee::regrole::text, 3},
 	'rights on tables and views' =>
 	  q{SELECT oid::regclass, a.grantee::regrole, a.privilege_type
 		FROM pg_class, aclexplode(relacl) a
 		WHERE relname LIKE 'outbox%' AND relname NOT LIKE 'outbox_archive_p%'
-			AND a.grantee <> 0 ORDER BY 1::text, 2::text, 3},
+			AND a.grantee <> 0 ORDER BY relname, a.grantee::regrole::text, 3},
 	'rights on columns' =>
 	  q{SELECT attname, a.grantee::regrole, a.privilege_type
 		FROM pg_attribute, aclexplode(attacl) a
@@ -558,6 +559,8 @@ $target->sql('CREATE DATABASE sub');
 $target->sql('CREATE EXTENSION outbox', 'sub');
 OutboxTest::Checker->install($target, dbname => 'sub');
 $target->wait_sql($STATE, 'idle', undef, 'sub');
+# A subscriber must have the tables of its publisher: partitions of today and two days more.
+$target->wait_sql(q{SELECT count(*) > 3 FROM pg_inherits WHERE inhparent = 'outbox_archive'::regclass}, 't', undef, 'sub');
 my $connstr = $standby->connstr('pub') =~ s/'/''/gr;
 $target->sql("CREATE SUBSCRIPTION everything CONNECTION '$connstr' PUBLICATION everything", 'sub');
 $pub->enqueue(300, keys => 10, prefix => 'more');

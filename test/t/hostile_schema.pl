@@ -227,6 +227,9 @@ my @functions = split /\n/, $node->sql(<<'SQL', 'taken');
 SELECT format('%I(%s) RETURNS %s%s', proname, pg_get_function_arguments(oid),
 	CASE WHEN proretset THEN 'SETOF ' ELSE '' END, prorettype::regtype)
 FROM pg_proc WHERE pronamespace = 'public'::regnamespace AND proname LIKE 'outbox%'
+	/* One of a type of ours cannot be there before that type, and that is looked for above. */
+	AND NOT EXISTS (SELECT FROM pg_type t
+		WHERE t.oid = ANY (proargtypes::oid[] || prorettype) AND t.typname ~ '^_?outbox')
 SQL
 $node->sql('DROP EXTENSION outbox', 'taken');
 cmp_ok(scalar @relations, '>', 15, scalar(@relations) . ' relations');

@@ -369,7 +369,7 @@ CREATE FUNCTION evil.outbox_key_hash(text, text) RETURNS bigint LANGUAGE sql AS
 	$$INSERT INTO evil.canary VALUES ('outbox_key_hash', current_user, session_user) RETURNING 1::bigint$$;
 GRANT EXECUTE ON FUNCTION outbox_enqueue, outbox_enqueue_bytes TO app;
 GRANT SELECT ON outbox_status, outbox_workers TO app;
-GRANT EXECUTE ON FUNCTION outbox_relay_state, outbox_worker_stats, outbox_backlog, outbox_database_stats, outbox_claims TO app;
+GRANT EXECUTE ON FUNCTION outbox_relay_state, outbox_worker_stats, outbox_backlog, outbox_database_stats, outbox_problem_list, outbox_claims TO app;
 SQL
 my $canaries = $node->sql(
 	q{SELECT count(*) FROM pg_operator WHERE oprnamespace = 'evil'::regnamespace});

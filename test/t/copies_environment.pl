@@ -115,6 +115,7 @@ $copy->start;
 my $inside = quotemeta($copy->data_dir . '/postgresql.conf');
 silent('a name inside of the data directory', $copy, 'config error',
 	qr/outbox\.environment.*\|"outbox.environment" is set in "$inside", inside of the data directory/);
+is($copy->sql('SELECT reason FROM outbox_workers'), 'environment unusable', 'also as a kind');
 $copy->adjust_conf('postgresql.conf', 'outbox.environment', undef);
 $copy->reload;
 silent('without it', $copy, 'not adopted', qr/is "" here/);

@@ -238,6 +238,7 @@ isnt($node->sql('SELECT hint FROM outbox_status'),
 	'', 'a bad URI at start is a config error, with a hint');
 is($node->sql(q{SELECT last_error <> '' FROM outbox_status}),
 	't', 'and the reason');
+is($node->sql('SELECT reason FROM outbox_workers'), 'URI unusable', 'also as a kind');
 my $waits = $node->sql(q{SELECT outbox_enqueue('life.event', '{}')});
 like($node->log_text($offset), qr/outbox relay cannot use its settings/,
 	'the log says it');

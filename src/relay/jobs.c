@@ -26,10 +26,13 @@
 
 /*
  * Chunks of so many messages at most: half a window, but not so few that the
- * transaction costs more than they do.  Putting them in takes worker 0 some 10 ms.
+ * transaction costs more than they do.  Where publishing is the slower of the two
+ * they become smaller, until one is published in CHUNK_MS: what is ahead of a live
+ * message is CHUNKS_AHEAD of them.
  */
 #define CHUNK_MESSAGES	500
 #define CHUNK_LEAST		50
+#define CHUNK_MS		25
 #define CHUNK_BYTES		(1024 * 1024)
 #define CHUNKS_AHEAD	2
 /* How long until it is looked whether the earlier chunk is published. */
@@ -47,6 +50,8 @@ struct OutboxJobs
 	bool		wanted;			/* there may be a job */
 	OutboxMonoTime at;			/* the next chunk */
 	OutboxJobChunk ahead[CHUNKS_AHEAD]; /* what was put last, the oldest first */
+	int			chunk;			/* messages of the next one; 0: as many as may be */
+	OutboxMonoTime put_at;		/* the last one; unset: of another job */
 	uint32		busy;			/* looks in a row that found it not published */
 	uint32		locked;			/* tries in a row */
 	uint32		failures;		/* in a row; the first is in the log */
@@ -113,9 +118,29 @@ put_behind(OutboxJobs *jobs, const OutboxJobChunk *put)
 }
 
 static int
-chunk_messages(void)
+chunk_messages(const OutboxJobs *jobs)
 {
-	return Min(CHUNK_MESSAGES, Max(outbox_window / 2, CHUNK_LEAST));
+	int			most = Min(CHUNK_MESSAGES, Max(outbox_window / 2, CHUNK_LEAST));
+
+	return jobs->chunk == 0 ? most : Min(jobs->chunk, most);
+}
+
+/*
+ * From one chunk to the next it takes as long as to publish one, if that had to be
+ * waited for.  Never by more than half at once: one pause says little.
+ */
+static void
+adapt_chunk(OutboxJobs *jobs, OutboxMonoTime now)
+{
+	int			chunk = chunk_messages(jobs);
+	int64		took_ms = (now.us - jobs->put_at.us) / 1000;
+
+	if (jobs->busy == 0 || took_ms < CHUNK_MS)
+		jobs->chunk = Min(chunk + chunk / 4 + 1, CHUNK_MESSAGES);
+	else if (outbox_mono_is_set(jobs->put_at))
+		jobs->chunk = Max(Max(chunk / 2, CHUNK_LEAST),
+						  (int) (chunk * CHUNK_MS / took_ms));
+	jobs->put_at = now;
 }
 
 /* The transaction has committed. */
@@ -126,12 +151,16 @@ chunk_committed(OutboxJobs *jobs, OutboxJobOutcome outcome,
 	OutboxMonoTime at = outbox_mono_now();
 
 	jobs->failures = 0;
+	if (outcome == OUTBOX_JOB_PUT)
+		adapt_chunk(jobs, at);
 	jobs->busy = outcome == OUTBOX_JOB_BUSY ? jobs->busy + 1 : 0;
 	jobs->locked = outcome == OUTBOX_JOB_LOCKED ? jobs->locked + 1 : 0;
 	switch (outcome)
 	{
 		case OUTBOX_JOB_NONE:
 			jobs->wanted = false;
+			jobs->chunk = 0;
+			jobs->put_at = OUTBOX_MONO_UNSET;
 			break;
 		case OUTBOX_JOB_BUSY:
 			/* At first often, as it is a matter of milliseconds. */
@@ -160,7 +189,7 @@ run_chunk(OutboxJobs *jobs, MemoryContext scratch)
 		jobs->at = after_backoff(RETRY_MS, RETRY_MAX_MS, 1);
 		return;
 	}
-	outcome = outbox_store_job_step(chunk_messages(), CHUNK_BYTES,
+	outcome = outbox_store_job_step(chunk_messages(jobs), CHUNK_BYTES,
 									&jobs->ahead[0], scratch, &put);
 	if (outcome == OUTBOX_JOB_PUT)
 		OUTBOX_FAULT("in_job");

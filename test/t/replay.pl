@@ -2,8 +2,8 @@
 # beside live messages, through crashes of the server at the worst moments; with new
 # ids; what is skipped; cancelled, paused, failed and tried again.
 #
-# OUTBOX_TEST_FULL=1: a million of two million archived messages, and what live ones
-# feel of it; errors until the job is given up.
+# OUTBOX_TEST_FULL=1: a million of two million archived messages (or OUTBOX_TEST_MESSAGES),
+# and what live ones feel of it; errors until the job is given up.
 #
 # suite: test faults
 # takes: 25 s
@@ -208,7 +208,7 @@ done_testing();
 
 sub full
 {
-	my $million = 1_000_000;
+	my $million = $ENV{OUTBOX_TEST_MESSAGES} // 1_000_000;
 
 	$node->sql('TRUNCATE outbox_archive, test_sent');
 	$consumer->stop;

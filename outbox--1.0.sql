@@ -634,7 +634,7 @@ AS $$
 DECLARE
 	old text := 'outbox_archive_dropping_' || partition;
 BEGIN
-	IF pg_total_relation_size(partition) <= 33554432 THEN
+	IF pg_total_relation_size(partition) <= 16777216 THEN
 		EXECUTE format('ALTER EXTENSION outbox DROP TABLE %s', partition::regclass);
 		EXECUTE format('DROP TABLE %s', partition::regclass);
 		RETURN 'dropped';
@@ -649,7 +649,7 @@ END
 $$;
 
 COMMENT ON FUNCTION @extschema@.outbox_archive_remove(oid, oid) IS
-'Drops a partition of outbox_archive, or, when it has more than 32 MB, detaches it from its parent and renames it, to be dropped in pieces. Returns which.';
+'Drops a partition of outbox_archive, or, when it has more than 16 MB, detaches it from its parent and renames it, to be dropped in pieces. Returns which.';
 
 CREATE FUNCTION @extschema@.outbox_archive_shrink(partition regclass, blocks integer)
 RETURNS boolean
@@ -744,6 +744,9 @@ DECLARE
 	today constant date := (clock_timestamp() AT TIME ZONE 'UTC')::date;
 	longest constant interval := greatest(retention,
 		(SELECT max(r.retention) FROM @extschema@.outbox_route r));
+	wanted constant text[] := ARRAY(SELECT v.suffix FROM @extschema@.outbox_archive_division() v
+		ORDER BY v.suffix COLLATE "C");
+	pieces text[];
 	part text;
 	day date;
 	old record;
@@ -762,14 +765,16 @@ BEGIN
 		day := today + i;
 		part := 'outbox_archive_p' || to_char(day, 'YYYYMMDD');
 		there := to_regclass('@extschema@.' || part) IS NOT NULL;
-		/* A day that has begun stays as it is. A later one of ours, see below. */
-		CONTINUE WHEN there AND (i = 0
-			OR NOT EXISTS (SELECT FROM @extschema@.outbox_archive_partitions(retention) p
-				WHERE p.day = today + i)
-			OR ARRAY(SELECT p.name FROM @extschema@.outbox_archive_partitions(retention) p
-					WHERE p.day = today + i AND p.of_day IS NOT NULL ORDER BY p.name COLLATE "C")
-				= ARRAY(SELECT part || v.suffix FROM @extschema@.outbox_archive_division() v
-					ORDER BY (part || v.suffix) COLLATE "C"));
+		IF there THEN
+			/* A day that has begun stays as it is, and one that is not ours. */
+			CONTINUE WHEN i = 0;
+			pieces := (SELECT coalesce(array_agg(substr(p.name, length(part) + 1)
+					ORDER BY p.name COLLATE "C") FILTER (WHERE p.of_day IS NOT NULL), '{}')
+				FROM @extschema@.outbox_archive_partitions(retention) p
+				WHERE p.day = today + i
+				HAVING count(*) > 0);
+			CONTINUE WHEN pieces IS NULL OR pieces = wanted;
+		END IF;
 		/* Rows of that day in the default partition would refuse another. */
 		CONTINUE WHEN EXISTS (
 			SELECT FROM @extschema@.outbox_archive_default
@@ -820,9 +825,9 @@ BEGIN
 	LIMIT 1;
 	IF FOUND THEN
 		EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE NOWAIT', old.partition::regclass);
-		IF pg_total_relation_size(old.partition) > 33554432 THEN
+		IF pg_total_relation_size(old.partition) > 16777216 THEN
 			PERFORM @extschema@.outbox_archive_shrink(old.partition,
-				33554432 / current_setting('block_size')::integer);
+				16777216 / current_setting('block_size')::integer);
 			RETURN 'shrunk ' || old.name;
 		END IF;
 		EXECUTE format('ALTER EXTENSION outbox DROP TABLE %s', old.partition::regclass);
@@ -1158,7 +1163,7 @@ CREATE FUNCTION @extschema@.outbox_archive_state(
 	OUT default_partition_used boolean)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
-SET lock_timeout = '10ms'
+SET lock_timeout = '100ms'
 AS $$
 DECLARE
 	retention constant interval := coalesce(current_setting('outbox.retention', true), '1d');
@@ -1171,7 +1176,9 @@ BEGIN
 	INTO partitions, ahead, ahead_wanted, overdue, oldest_day
 	FROM @extschema@.outbox_archive_partitions(retention) p;
 	SELECT count(*) FILTER (WHERE c.relname ~ '^outbox_archive_dropping_'),
-		coalesce(sum(pg_total_relation_size(c.oid)), 0)
+		/* Not of those: they are locked most of the time. */
+		coalesce(sum(pg_total_relation_size(c.oid))
+			FILTER (WHERE c.relname !~ '^outbox_archive_dropping_'), 0)
 	INTO dropping, size
 	FROM pg_class c
 		JOIN pg_depend x ON x.classid = 'pg_class'::regclass AND x.objid = c.oid AND x.deptype = 'e'
@@ -1185,7 +1192,7 @@ END
 $$;
 
 COMMENT ON FUNCTION @extschema@.outbox_archive_state() IS
-'What is behind the view outbox_archive_status. Waits for nobody''s lock: where somebody has locked a table against readers, all or the last columns are NULL.';
+'What is behind the view outbox_archive_status. Hardly waits for a lock: where somebody has locked a table against readers, all or the last columns are NULL.';
 
 CREATE VIEW @extschema@.outbox_archive_status AS
 	SELECT s.*, e.archive_error AS error, e.archive_error_since AS error_since
@@ -1203,7 +1210,7 @@ COMMENT ON COLUMN @extschema@.outbox_archive_status.ahead_wanted IS 'Days after 
 COMMENT ON COLUMN @extschema@.outbox_archive_status.overdue IS 'Partitions whose whole day is out of retention and that are still there.';
 COMMENT ON COLUMN @extschema@.outbox_archive_status.dropping IS 'Partitions that have left the archive and whose files are being given back, piece by piece.';
 COMMENT ON COLUMN @extschema@.outbox_archive_status.oldest_day IS 'Day (UTC) of the oldest partition; NULL: there is none.';
-COMMENT ON COLUMN @extschema@.outbox_archive_status.size IS 'Bytes on disk of all of the archive, with indexes and TOAST.';
+COMMENT ON COLUMN @extschema@.outbox_archive_status.size IS 'Bytes on disk of the archive, with indexes and TOAST; without what is being dropped.';
 COMMENT ON COLUMN @extschema@.outbox_archive_status.default_partition_used IS 'True when outbox_archive_default has rows: of days that have, or had, no partition.';
 COMMENT ON COLUMN @extschema@.outbox_archive_status.error IS 'Why partitions cannot be made or dropped now, in the server''s words, with the process ids of those who have the archive locked; NULL: they can.';
 COMMENT ON COLUMN @extschema@.outbox_archive_status.error_since IS 'Since when that has been so.';

@@ -4,7 +4,7 @@
  *		Takes the storage of an old partition away piece by piece.
  *
  * The commit of a DROP TABLE gives all of its files back to the file system, and
- * the process that publishes waits for that: 1.6 s for 4.3 GB of ext4.  So what is
+ * the process that publishes waits for that: 1.6 s for 4.3 GB on ext4.  So what is
  * large leaves the archive first, under another name, and is cut down to where the
  * drop costs nothing.
  *

@@ -148,7 +148,7 @@ cmp_ok($node->sql('SELECT size FROM outbox_archive_status'), '>', 70e6, 'a large
 $node->sql('SELECT outbox_worker_restart()');
 $node->wait_log(qr/outbox archive: dropped outbox_archive_dropping_\d+/, $offset);
 my ($steps) = $node->log_text($offset) =~ /(outbox archive: detached .*)/s;
-is(scalar(() = $steps =~ /outbox archive: shrunk outbox_archive_dropping_\d+/g), 2,
+is(scalar(() = $steps =~ /outbox archive: shrunk outbox_archive_dropping_\d+/g), 4,
 	'it leaves the archive and is cut down before it is dropped');
 is($node->sql('SELECT overdue, dropping FROM outbox_archive_status'), '0|0', 'nothing is left of it');
 $node->unset('log_min_messages');

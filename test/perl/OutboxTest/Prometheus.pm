@@ -252,7 +252,7 @@ sub page
 	return $answer->{content};
 }
 
-my %ours = map { $_ => 1 } qw(state worker route severity le);
+my %ours = map { $_ => 1 } qw(state worker route severity problem le);
 
 sub series
 {

@@ -1,0 +1,84 @@
+# What monitoring/ names exists in outbox_metrics: in the rules, in the dashboard, and the
+# labels in the configuration of the exporters.  The exporters and Prometheus
+# themselves: make test-monitoring.
+#
+# suite: test
+# takes: 4 s
+
+use strict;
+use warnings;
+
+use JSON::PP ();
+use Test::More;
+use PostgreSQL::Test::Utils;
+use OutboxTest::FakeBroker;
+use OutboxTest::Node;
+
+# What sql_exporter's configuration adds itself.
+my %ADDED = map { $_ => 1 } qw(outbox_scrape_timestamp_seconds);
+
+my $fake = OutboxTest::FakeBroker->start;
+my $node = OutboxTest::Node->create(broker => $fake);
+$node->wait_sql('SELECT state FROM outbox_status', 'idle');
+
+# Before anything was published: all series are there.
+my %names = map { $_->[0] => 1 } $node->rows('SELECT DISTINCT name FROM outbox_metrics');
+my %states = map { $_->[0] => 1 }
+  $node->rows(q{SELECT DISTINCT labels->>'state' FROM outbox_metrics WHERE name = 'outbox_state'});
+my @labels = map { $_->[0] } $node->rows(
+	q{SELECT DISTINCT k FROM outbox_metrics, jsonb_object_keys(labels) k ORDER BY 1});
+cmp_ok(scalar keys %names, '>', 30, 'names of metrics');
+is($node->sql('SELECT count(*) FROM outbox_metrics WHERE value IS NULL'), 0, 'each series has a value');
+
+sub exist
+{
+	my ($what, $text) = @_;
+	my @unknown = grep { !$names{$_} && !$ADDED{$_} } $text =~ /\b(outbox_\w+)/g;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	is(join(' ', @unknown), '', "$what names metrics that exist");
+	return;
+}
+
+# --- rules
+
+my $rules = slurp_file('monitoring/prometheus/outbox.rules.yml');
+my @exprs = $rules =~ /^        expr: (?:>-\n((?:^          .*\n)+)|(.*)\n)/mg;
+my @alerts = $rules =~ /^      - alert: (\S+)/mg;
+@exprs = grep { defined } @exprs;
+is(scalar @exprs, scalar @alerts, 'each alert has an expression');
+foreach my $i (0 .. $#exprs)
+{
+	my $expr = $exprs[$i] =~ s/query="\w+"//gr;
+	exist($alerts[$i], $expr);
+	my @unknown = grep { !$states{$_} } map { split /\|/ } $expr =~ /state=~?"([^"]+)"/g;
+	is(join(', ', @unknown), '', "$alerts[$i]: ... and states") if $expr =~ /state=/;
+}
+my $page = slurp_file('doc/monitoring.md');
+foreach my $alert (@alerts)
+{
+	like($page, qr/^\| .*`$alert`/m, "doc/monitoring.md has $alert");
+}
+is($page =~ /rules\.yml` \| (\d+) alerts/ ? $1 : '', scalar @alerts, '... and how many there are');
+
+# --- the dashboard
+
+my $dashboard = JSON::PP::decode_json(slurp_file('monitoring/grafana/outbox.json'));
+foreach my $panel (@{ $dashboard->{panels} })
+{
+	exist("panel $panel->{title}", join ' ', map { $_->{expr} } @{ $panel->{targets} });
+}
+exist('a variable', join ' ', map { $_->{query}{query} } grep { ref $_->{query} } @{ $dashboard->{templating}{list} });
+
+# --- the exporters know each label
+
+foreach my $file ('monitoring/postgres_exporter/queries.yaml', 'monitoring/sql_exporter/sql_exporter.yml')
+{
+	my $text = slurp_file($file);
+	foreach my $label (@labels)
+	{
+		like($text, qr/labels->>'$label'(?:, '')?\)? AS $label\b/, "$file: label $label");
+	}
+}
+
+$node->stop;
+done_testing();

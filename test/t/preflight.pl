@@ -145,8 +145,6 @@ like(of('write', @rows), qr/^t Exchange "topics" takes messages with routing key
 is(scalar(() = of('exchange', @rows) =~ /^/mg), 1, 'of one route only');
 ($seconds, @rows) = preflight(q{'topics', 'other.key'});
 like(of('write', @rows), qr/^f Exchange "topics", of route "topics": ACCESS_REFUSED - .*access to topic 'other\.key'/, 'and one that is not');
-$rabbit->ctl('clear_topic_permissions', '-p', '/', 'guest');
-$rabbit->ctl('set_permissions', '-p', '/', 'guest', '.*', '.*', '.*');
 $node->sql(q{DELETE FROM outbox_route WHERE name <> 'default'});
 
 # --- login, virtual host, password file
@@ -318,8 +316,11 @@ my $hole_port = $hole->sockport;
 sets_uri("amqp://guest\@127.0.0.1:$hole_port");
 in_time('an address that answers nothing', 'TCP', qr/^f .*timed out/) if $FULL;
 cancelled('an address that answers nothing');
-sets_uri('amqp://guest@' . join ',', map { "127.0.0.1:$hole_port" } 1 .. 5);
-in_time('five of them', 'TCP', qr/^f .*(timed out|did not answer)/);
+if ($FULL)
+{
+	sets_uri('amqp://guest@' . join ',', map { "127.0.0.1:$hole_port" } 1 .. 5);
+	in_time('five of them', 'TCP', qr/^f .*(timed out|did not answer)/);
+}
 sets_uri("amqp://guest\@127.0.0.1:$hole_port,127.0.0.1:" . $fake->port);
 in_time('one of two', 'exchange', qr/^t /);
 

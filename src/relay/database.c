@@ -86,6 +86,7 @@ static const struct
 	{"enable_indexscan", "on", 0},
 	{"enable_tidscan", "on", 0},
 	{"enable_nestloop", "on", 0},
+	{"enable_sort", "off", 0},
 	{"plan_cache_mode", "auto", 0},
 	{"check_function_bodies", "on", 0},
 	{"debug_parallel_query", "off", 160000},

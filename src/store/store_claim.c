@@ -377,7 +377,11 @@ outbox_store_find_keys(const int64 *hashes, const int64 *los,
 	Datum		values[] = {int64_array(hashes, n), int64_array(los, n),
 	int64_array(his, n)};
 
-	/* LIMIT: one look into the index for each, whatever the planner believes. */
+	/*
+	 * One look into outbox_key for each, whatever the planner believes: with the
+	 * statistics of a queue that was just empty it took outbox_ready, and read the
+	 * whole range for each key.  That one has not this order, and sorting is off.
+	 */
 	outbox_store_execute(outbox_store_plan(&statement,
 										   psprintf("SELECT k.i FROM ROWS FROM"
 													" (pg_catalog.unnest($1), pg_catalog.unnest($2),"
@@ -386,9 +390,14 @@ outbox_store_find_keys(const int64 *hashes, const int64 *los,
 													" LATERAL (SELECT FROM %s.outbox"
 													" WHERE " READY
 													" AND aggregate_id IS NOT NULL"
-													" AND %s.outbox_key_hash(aggregate_type, aggregate_id) = k.hash"
-													" AND seq >= k.lo AND seq <= k.hi"
+													" AND (%s.outbox_key_hash(aggregate_type, aggregate_id), seq)"
+													" >= (k.hash, k.lo)"
+													" AND (%s.outbox_key_hash(aggregate_type, aggregate_id), seq)"
+													" <= (k.hash, k.hi)"
+													" ORDER BY %s.outbox_key_hash(aggregate_type, aggregate_id), seq"
 													" LIMIT 1) r",
+													outbox_store_schema(),
+													outbox_store_schema(),
 													outbox_store_schema(),
 													outbox_store_schema()),
 										   3, types),

@@ -11,6 +11,7 @@
 # make test-ddl [SECONDS=3600]            random DDL on the tables beside enqueue
 # make test-trade                         with pgbouncer, Patroni and pgBackRest
 # make test-monitoring                    Prometheus, both exporters, the alerts
+# make test-night                         a bad night, staged, and its timeline
 # make test-valgrind [TESTS=ddl_additions] servers under valgrind
 # make bench [SCENARIO="3 5"] [DOC=1]     the benchmark, under an hour; test/bench/README.md
 # make bench-quick, make bench-soak MINUTES=30
@@ -110,7 +111,7 @@ export PG_CONFIG
 # ---------------------------------------------------------------------------
 # Tests
 
-.PHONY: test test-core test-matrix test-pg-upgrade test-faults test-soak test-ddl test-valgrind test-trade test-monitoring test-sim demo setup tools check-unit check-sim check-regress check-isolation check-worker check-tap
+.PHONY: test test-core test-matrix test-pg-upgrade test-faults test-soak test-ddl test-valgrind test-trade test-monitoring test-night test-sim demo setup tools check-unit check-sim check-regress check-isolation check-worker check-tap
 
 setup:
 	@.ci/setup
@@ -174,6 +175,13 @@ test-monitoring:
 	$(MAKE) WERROR=1 with_llvm=no all
 	@$(MAKE) -s WERROR=1 with_llvm=no run-checks SUITES=tap PROVE_FLAGS='--timer -v' TAP_JOBS=1 \
 		TESTS='$(or $(TESTS),$(filter-out %/night.pl,$(sort $(wildcard test/monitoring/*.pl))))'
+
+# One fault after the other, mended as the runbook says; its timeline is doc/bad-night.md.
+test-night:
+	@.ci/setup monitoring
+	$(MAKE) WERROR=1 with_llvm=no all
+	@$(MAKE) -s WERROR=1 with_llvm=no run-checks SUITES=tap PROVE_FLAGS='--timer -v' TESTS=test/monitoring/night.pl
+	@if [ -f tmp_check/monitoring/bad-night ]; then cp tmp_check/monitoring/bad-night doc/bad-night.md; fi
 
 # Random additions of an administrator to the tables, and maintenance, beside
 # sessions that enqueue.  OUTBOX_SEED=N repeats what was drawn.

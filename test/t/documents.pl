@@ -37,8 +37,41 @@ my %ROLE_OF = (
 	'Each event once: CREATE TABLE processed_messages' => 'admin',
 	'Five alerts: -- 1. Nothing' => \@MONITORS,
 	'Five alerts: SELECT route, last_error' => 'operator',
-	'Failed messages: SELECT id, event_type' => 'operator',
-	'Failed messages: SELECT at, role' => 'operator',
+	'Operations: a runbook: SELECT * FROM outbox_problems' => \@MONITORS,
+	'`not preloaded`: SHOW' => 'admin',
+	'`launcher missing`: SHOW' => 'admin',
+	'`no process free`: SELECT backend_type' => 'admin',
+	'`worker missing`: SELECT worker' => \@MONITORS,
+	'`worker stopped`: SELECT pid' => 'admin',
+	'`disabled`: SELECT setting' => 'admin',
+	'`version mismatch`: SELECT outbox_version' => 'admin',
+	'`clock jumped`: SELECT worker' => \@MONITORS,
+	'Link: SELECT worker' => 'operator',
+	'TLS: SELECT worker' => 'operator',
+	'Settings: SELECT name' => 'admin',
+	'Database: SELECT worker' => \@MONITORS,
+	'`table locked`: SELECT relation' => 'operator',
+	'`standby missing`: SHOW' => 'operator',
+	'`not adopted`: SELECT origin' => 'admin',
+	'`paused`: SELECT paused_by' => 'operator',
+	'`route paused`: SELECT name' => 'operator',
+	'`route missing`: SELECT route' => 'admin',
+	'Exchanges: SELECT route' => 'admin',
+	'`backlog old`: SELECT route' => 'operator',
+	'`unroutable`: SELECT route' => 'operator',
+	'`queue refuses`: SELECT outbox_pause' => 'operator',
+	'`message refused`: SELECT id' => 'operator',
+	'`failed messages`: SELECT id, event_type' => 'operator',
+	'`failed messages`: SELECT at, role' => 'operator',
+	'`key held`: SELECT * FROM outbox_held_keys' => 'operator',
+	'`row locked`: SELECT * FROM outbox_locked_rows' => 'operator',
+	'`archive maintenance`: SELECT * FROM outbox_archive_status' => \@MONITORS,
+	'`archive behind`: SELECT partitions' => \@MONITORS,
+	'`archive partition missing`: SELECT ahead' => \@MONITORS,
+	'`vacuum held back`: SELECT pid' => 'operator',
+	'`vacuum behind`: SELECT n_live_tup' => 'admin',
+	'`wraparound`: SELECT relname' => 'admin',
+	'`outbox_preflight`: SELECT * FROM outbox_preflight' => 'operator',
 	'Edit: SELECT outbox_edit' => 'operator',
 	'Erasure: SELECT' => 'operator',
 	'Copies must not publish: SELECT outbox_adopt()' => 'admin',
@@ -190,6 +223,7 @@ SQL
 		# what other examples are about, and no broker of theirs
 		$server->sql(q{ALTER TABLE IF EXISTS orders ADD IF NOT EXISTS status text DEFAULT 'created'}, 'shop');
 		$server->sql('ALTER DATABASE shop RESET outbox.broker_uri');
+		$server->sql('ALTER SYSTEM RESET ALL');
 	}
 	# as an ORM does it: what is not set is NULL, JSON null if it was None
 	like(
@@ -199,7 +233,8 @@ VALUES ('default', 'order.created', 'order', '7', '{"order_id": 7}', NULL, 'null
 SQL
 		qr/^\d+\|[0-9a-f-]{36}$/m, "$name, orm: gets number and id");
 	# and what stands in the text
-	my %text = map { $_ => 1 } map { /`((?:SELECT|TRUNCATE|VACUUM) [^`]*)`/g } values %text_of;
+	# (\watch would go on for ever)
+	my %text = map { s/ *\\watch.*//r => 1 } map { /`((?:SELECT|TRUNCATE|VACUUM) [^`]*)`/g } values %text_of;
 	cmp_ok(scalar(keys %text), '>', 6, "$name: statements in the text");
 	foreach my $sql (sort keys %text)
 	{

@@ -35,8 +35,8 @@ my %ROLE_OF = (
 	'Routes: INSERT INTO outbox_route' => 'admin',
 	'Dead letters: INSERT INTO outbox_route' => 'admin',
 	'Each event once: CREATE TABLE processed_messages' => 'admin',
-	'Five alerts: -- 1. Nothing' => \@MONITORS,
-	'Five alerts: SELECT route, last_error' => 'operator',
+	'Alerts in SQL: -- 1. Wake' => \@MONITORS,
+	'Alerts in SQL: SELECT route, last_error' => 'operator',
 	'Operations: a runbook: SELECT * FROM outbox_problems' => \@MONITORS,
 	'`not preloaded`: SHOW' => 'admin',
 	'`launcher missing`: SHOW' => 'admin',
@@ -245,7 +245,7 @@ SQL
 
 run_pages($node, 'preloaded');
 is_deeply([ grep { !$seen{$_} } sort keys %ROLE_OF ], [], 'every block that this test knows is there');
-my $alerts = (grep { $_->{heading} eq 'Five alerts' } @blocks)[0]->{sql};
+my $alerts = (grep { $_->{heading} eq 'Alerts in SQL' } @blocks)[0]->{sql};
 
 sub alerts
 {
@@ -267,9 +267,10 @@ is(alerts($node, 'shop'), '', 'no alert when nothing is wrong');
 # --- nothing is published for messages of a paused route, and of a late one
 
 $node->sql(<<'SQL', 'shop');
-INSERT INTO outbox_route (name, paused) VALUES ('held', true);
+INSERT INTO outbox_route (name) VALUES ('held');
+SELECT outbox_pause('held', 'for a test');
 INSERT INTO outbox (event_type, payload, route, created_at)
-	SELECT 'e', '{}', 'held', now() - interval '1 day' FROM generate_series(1, 2);
+	SELECT 'e', '{}', 'held', now() - interval '20 minutes' FROM generate_series(1, 2);
 UPDATE outbox SET available_at = now() - interval '1 minute';
 SQL
 is(alerts($node, 'shop'), '', 'a scheduled message is not late as soon as it is due');
@@ -277,6 +278,10 @@ like($node->sql('SELECT state, hint FROM outbox_status', 'shop'),
 	qr/^idle\|Messages wait on a paused route: "held" \(2\)/, 'the hint names the route');
 $node->sql(q{UPDATE outbox SET available_at = NULL}, 'shop');
 is(alerts($node, 'shop'), '2', 'late messages of a paused route raise the alert');
+$node->sql(q{UPDATE outbox SET created_at = now() - interval '1 day'}, 'shop');
+is(alerts($node, 'shop'), '1,2', 'and wake somebody when they are much later');
+$node->sql(q{UPDATE outbox_route SET paused_at = now() - interval '1 hour' WHERE name = 'held'}, 'shop');
+is(alerts($node, 'shop'), '1,2,6', 'a pause that lasts is told apart');
 $node->sql('DELETE FROM outbox; DROP EXTENSION outbox', 'shop');
 
 # --- two workers, of which the second has a route that cannot be published on

@@ -1348,8 +1348,9 @@ BEGIN
 			  GROUP BY m.origin ORDER BY count(*) DESC LIMIT 5) o;
 		RETURN QUERY
 		SELECT 'critical', 'not adopted', 'database ' || quote_ident(current_database()), min(w.since),
-			concat_ws('; ', max(w.last_error), 'of the first 5000 messages ' || origins),
-			'Look before you act: discard what must not be published twice, then adopt.', 'SELECT outbox_adopt()'
+			coalesce(concat_ws('; ', max(w.last_error) FILTER (WHERE w.last_error_at >= w.since),
+				'of the first 5000 messages ' || origins), 'its control row is that of another database'),
+			(SELECT r.hint FROM @extschema@.outbox_relay_state() r), 'SELECT outbox_adopt()'
 		FROM @extschema@.outbox_worker_stats() w WHERE w.state = 'not adopted';
 	END IF;
 END
@@ -1544,11 +1545,13 @@ BEGIN
 					concat_ws(', ', coalesce(nullif(a.application_name, ''), a.backend_type), a.state) AS detail,
 					format('SELECT pg_terminate_backend(%s)', a.pid) AS command,
 					greatest(age(a.backend_xmin), age(a.backend_xid)) AS age
-				FROM pg_stat_activity a WHERE a.pid <> pg_backend_pid()
+				FROM pg_stat_activity a
+				WHERE a.pid <> pg_backend_pid() AND a.datname = current_database()
 				UNION ALL
-				SELECT format('prepared transaction "%s"', p.gid), p.prepared, format('of %s in database %s', p.owner, p.database),
+				SELECT format('prepared transaction "%s"', p.gid), p.prepared, format('of %s', p.owner),
 					format('ROLLBACK PREPARED %L', p.gid), age(p.transaction)
 				FROM pg_prepared_xacts p
+				WHERE p.database = current_database()
 				UNION ALL
 				SELECT format('replication slot "%s"', s.slot_name), NULL, CASE WHEN s.active THEN 'active' ELSE 'not active' END,
 					format('SELECT pg_drop_replication_slot(%L)', s.slot_name), age(s.xmin)
@@ -1557,7 +1560,7 @@ BEGIN
 				SELECT format('standby "%s"', r.application_name), r.backend_start, 'hot_standby_feedback',
 					'SELECT pid, xact_start, query FROM pg_stat_activity ORDER BY xact_start', age(r.backend_xmin)
 				FROM pg_stat_replication r) h
-			WHERE h.age > 10000 AND (h.since IS NULL OR h.since < now() - interval '1 minute')
+			WHERE h.age > 10000 AND (h.since IS NULL OR h.since < now() - interval '30 seconds')
 			ORDER BY h.age DESC LIMIT 1)
 		SELECT 'warning', 'vacuum held back', h.subject, h.since,
 			format('%s; table outbox has %s dead rows, and a snapshot %s transactions old keeps them', h.detail, dead, h.age),
@@ -1583,7 +1586,7 @@ BEGIN
 				('transaction', age(c.relfrozenxid), current_setting('autovacuum_freeze_max_age')::bigint),
 				('multixact', mxid_age(c.relminmxid), current_setting('autovacuum_multixact_freeze_max_age')::bigint))
 				AS k (kind, age, most)) a
-	WHERE a.age > least(greatest(a.most * 1.5, 300000000), 1500000000);
+	WHERE a.age > least(a.most * 1.5, 1500000000);
 END
 $$;
 

@@ -1,5 +1,6 @@
 -- Replay out of the archive: arguments, what is listed, what a chunk does.  The relay,
--- which is off here, would call outbox_job_step().
+-- which is off here, would call outbox_job_step().  Messages are of yesterday, so that it
+-- does not remove them as out of retention.
 SET client_min_messages = error;
 SET search_path = public, outbox_regress;
 \set SHOW_CONTEXT never
@@ -8,7 +9,7 @@ DELETE FROM outbox_route WHERE name LIKE 'replay%';
 INSERT INTO outbox_route (name) VALUES ('replay'), ('replay gone');
 
 CREATE FUNCTION at(i int) RETURNS timestamptz LANGUAGE sql
-AS $$ SELECT timestamptz '2024-01-01 00:00+00' + i * interval '1 minute' $$;
+AS $$ SELECT date_trunc('day', now(), 'UTC') - interval '12 hours' + i * interval '1 minute' $$;
 CREATE FUNCTION step(messages int DEFAULT 500, bytes bigint DEFAULT 1000000, earlier uuid[] DEFAULT '{}')
 RETURNS text LANGUAGE sql
 AS $$ SELECT outcome || coalesce(' ' || cardinality(ids), '') FROM outbox_job_step(messages, bytes, earlier) $$;
@@ -91,7 +92,9 @@ WHERE (o.route, o.event_type, o.aggregate_type, o.aggregate_id, o.payload, o.bod
 	IS NOT DISTINCT FROM
 	(a.route, a.event_type, a.aggregate_type, a.aggregate_id, a.payload, a.body, a.properties, a.routing_key)
 	AND o.status = 'pending' AND o.attempts = 0 AND o.available_at IS NULL AND o.created_at > now() - interval '1 hour';
-SELECT headers FROM outbox WHERE event_type IN ('e7', 'e8') ORDER BY seq;
+SELECT headers - 'x-outbox-replayed-timestamp' AS headers,
+	(headers->>'x-outbox-replayed-timestamp')::bigint - extract(epoch FROM at(0)) AS replayed_timestamp
+FROM outbox WHERE event_type IN ('e7', 'e8') ORDER BY seq;
 SELECT action, subject, messages, detail - 'published_to' AS detail FROM outbox_history ORDER BY id;
 
 -- Not faster than it is published: what an earlier chunk has put in

@@ -180,6 +180,7 @@ OutboxMonoTime
 outbox_turns_check(OutboxMonoTime now)
 {
 	int			waiting = 0;	/* that nobody makes room for yet */
+	bool		fewer = false;
 	OutboxMonoTime next = OUTBOX_MONO_UNSET;
 	ListCell   *cell;
 
@@ -188,6 +189,7 @@ outbox_turns_check(OutboxMonoTime now)
 		DatabaseEntry *db = lfirst(cell);
 		OutboxMonoTime overdue = outbox_mono_plus(db->since, YIELD_MS);
 
+		fewer |= outbox_mono_is_set(db->room_until);
 		if (db->state == DATABASE_WAITING)
 			waiting++;
 		if (db->state == DATABASE_YIELDING && !outbox_mono_reached(overdue, now))
@@ -197,6 +199,7 @@ outbox_turns_check(OutboxMonoTime now)
 		}
 	}
 	outbox_shared->out_of_workers = waiting > 0;
+	outbox_shared->fewer_workers = fewer;
 
 	foreach(cell, outbox_databases)
 	{

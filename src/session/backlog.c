@@ -162,10 +162,10 @@ count_row(Sample *sample, TupleTableSlot *slot, TimestampTz now)
 		route->oldest = since;
 }
 
-/* Reads an index from seq "from" on (0: from its beginning). */
+/* Reads an index from seq "from" on (0: from its beginning), or from its end back. */
 static void
-read_index(Relation rel, const char *index_name, int64 from, int max_entries,
-		   Sample *sample)
+read_index(Relation rel, const char *index_name, ScanDirection direction, int64 from,
+		   int max_entries, Sample *sample)
 {
 	Oid			indexid = get_relname_relid(index_name, RelationGetNamespace(rel));
 	TimestampTz now = GetCurrentTimestamp();
@@ -185,7 +185,7 @@ read_index(Relation rel, const char *index_name, int64 from, int max_entries,
 	while (!sample->complete && max_entries-- > 0)
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (index_getnext_tid(scan, ForwardScanDirection) == NULL)
+		if (index_getnext_tid(scan, direction) == NULL)
 			sample->complete = true;
 		else if (index_fetch_heap(scan, slot))
 			count_row(sample, slot, now);
@@ -221,22 +221,23 @@ is_empty(const Sample *sample)
 /*
  * Rows to be published, by the order of seq.  When there are nothing but dead ones
  * at the beginning, what is there further on is still a sample, and its first row
- * is the oldest as far as the workers know.
+ * is the oldest as far as the workers know.  They know less after a sweep, which
+ * reads everything: then the newest rows have to do.
  */
 static void
 read_ready(Relation rel, int max_entries, Sample *sample)
 {
 	int64		from;
 
-	read_index(rel, "outbox_ready", 0, max_entries, sample);
+	read_index(rel, "outbox_ready", ForwardScanDirection, 0, max_entries, sample);
 	if (sample->complete || !is_empty(sample))
 		return;
 	from = lowest_seq();
 	if (from > 0)
-	{
-		read_index(rel, "outbox_ready", from, max_entries, sample);
-		sample->complete = false;
-	}
+		read_index(rel, "outbox_ready", ForwardScanDirection, from, max_entries, sample);
+	if (is_empty(sample))
+		read_index(rel, "outbox_ready", BackwardScanDirection, 0, max_entries, sample);
+	sample->complete = false;
 }
 
 /* ------------------------------------------------------------------ result */
@@ -290,9 +291,9 @@ outbox_backlog_sample(PG_FUNCTION_ARGS)
 	outbox_expect_message_columns(RelationGetDescr(rel), RelationGetRelationName(rel));
 	read_ready(rel, max_entries, sample);
 	put_sample(rsinfo, "ready", sample);
-	read_index(rel, "outbox_waiting", 0, max_entries, sample);
+	read_index(rel, "outbox_waiting", ForwardScanDirection, 0, max_entries, sample);
 	put_sample(rsinfo, "waiting", sample);
-	read_index(rel, "outbox_failed_seq", 0, max_entries, sample);
+	read_index(rel, "outbox_failed_seq", ForwardScanDirection, 0, max_entries, sample);
 	put_sample(rsinfo, "failed", sample);
 	table_close(rel, NoLock);
 	return (Datum) 0;

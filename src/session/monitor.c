@@ -544,7 +544,8 @@ outbox_launcher_state(PG_FUNCTION_ARGS)
 		elog(ERROR, "return type must be a row type");
 	summarize(&sum);
 	values[0] = BoolGetDatum(outbox_shared != NULL && outbox_shared->launcher_procno >= 0);
-	values[1] = BoolGetDatum(outbox_shared != NULL && outbox_shared->out_of_workers);
+	values[1] = BoolGetDatum(outbox_shared != NULL &&
+							 (outbox_shared->out_of_workers || outbox_shared->fewer_workers));
 	/* Before there is one, what the setting says; where some could not be had, too. */
 	values[2] = Int32GetDatum(Max(sum.wanted, outbox_workers));
 	values[3] = Int32GetDatum(sum.running);

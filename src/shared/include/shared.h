@@ -245,6 +245,7 @@ typedef struct OutboxShared
 	int			nearly;			/* early words, of which there is one a backend */
 	bool		requests_lost;	/* more databases than OUTBOX_MAX_REQUESTS */
 	bool		out_of_workers; /* a worker could not be started */
+	bool		fewer_workers;	/* so that those that could share all keys */
 	int			nrequests;
 	Oid			requests[OUTBOX_MAX_REQUESTS];
 	OutboxHold	holds[OUTBOX_MAX_HOLDS];

@@ -1,0 +1,336 @@
+# outbox_problems: each thing that can be wrong is produced, one by one, and seen as a
+# row with the words of who complained and with what to do; and goes when it is over.
+# What was seen is in its output, in lines that begin with "transcript", of which
+# doc/problems.md is made.
+#
+# suite: test
+# takes: 60 s
+
+use strict;
+use warnings;
+
+use IO::Socket::INET;
+use Test::More;
+use PostgreSQL::Test::Utils;
+use OutboxTest::FakeBroker;
+use OutboxTest::LineTool;
+use OutboxTest::Node;
+use OutboxTest::Util;
+
+my $fake = OutboxTest::FakeBroker->start;
+my $node = OutboxTest::Node->create(
+	broker => $fake,
+	conf => <<'END');
+outbox.retry_initial = 50ms
+outbox.retry_max = 500ms
+autovacuum = off
+autovacuum_freeze_max_age = 100000
+END
+my $port = $fake->port;
+
+sub row_of
+{
+	my ($on, $problem, $dbname) = @_;
+	my ($row) = $on->rows(qq{SELECT severity, problem, subject, since IS NOT NULL, detail, hint, command
+		FROM outbox_problems WHERE problem = '$problem'}, $dbname);
+	return $row;
+}
+
+sub all_rows
+{
+	my ($on, $dbname) = @_;
+	return join "\n", map { join '|', map { $_ // '' } @$_ } ($on // $node)->rows('SELECT * FROM outbox_problems', $dbname);
+}
+
+# It is there, says what it is about, and what to do.
+sub problem
+{
+	my ($problem, $severity, $subject, $detail, %how) = @_;
+	my $on = $how{node} // $node;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	$on->wait_sql(qq{SELECT count(*) > 0 FROM outbox_problems WHERE problem = '$problem'}, 't', $how{within} // 30, $how{db})
+	  or diag all_rows($on, $how{db});
+	my $row = row_of($on, $problem, $how{db}) // [];
+	my ($seen, undef, $about, $since, $words, $hint, $command) = map { $_ // '' } @$row;
+	is($seen, $severity, "$problem: severity");
+	like($about, $subject, "$problem: subject");
+	like($words, $detail, "$problem: detail");
+	isnt($hint, '', "$problem: what to do");
+	note 'transcript: | ', join(' | ', "`$problem`", map { s/\|/\\|/gr } $severity, $about, $words,
+		$command eq '' ? '' : "`$command`"), ' |';
+	return;
+}
+
+sub over
+{
+	my ($problem, %how) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	ok(($how{node} // $node)->wait_sql(
+			qq{SELECT count(*) FROM outbox_problems WHERE problem = '$problem'}, '0', 30, $how{db}),
+		"$problem: gone when it is over");
+	return;
+}
+
+sub broker_is
+{
+	my ($uri, @problem) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	$node->set('outbox.broker_uri', $uri);
+	problem(@problem);
+	return;
+}
+
+sub stage_is
+{
+	my ($stage, @problem) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	$node->unset('outbox.broker_uri');
+	$node->wait_sql('SELECT state FROM outbox_status', 'idle');
+	$fake->do($stage, 'now fin');
+	problem(@problem);
+	$fake->do('forget');
+	over($problem[0]);
+	return;
+}
+
+$node->wait_sql('SELECT state FROM outbox_status', 'idle');
+ok($node->wait_sql('SELECT count(*) FROM outbox_problems', 0), 'nothing is wrong') or diag all_rows();
+is($node->sql('SELECT problems FROM outbox_status'), 0, 'and the status says so');
+
+# --- a copy, before anybody else is in the database
+
+$node->sql(q{SELECT outbox_enqueue('original', '{}', available_at => '2100-01-01')});
+$node->forgets;
+$node->psql('template1', 'CREATE DATABASE copy TEMPLATE postgres', on_error_die => 1);
+$node->sql('SELECT outbox_discard(id) FROM outbox');
+problem('not adopted', 'critical', qr/^database copy$/, qr/of origin -?\d+/, db => 'copy');
+$node->sql('SELECT outbox_discard(id) FROM outbox; SELECT outbox_adopt()', 'copy');
+over('not adopted', db => 'copy');
+$node->sql('DROP DATABASE copy');
+
+# --- dead rows that a transaction keeps, and an age that wants a vacuum
+
+my $reader = $node->session;
+$reader->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1');
+my $reader_pid = $reader->query_safe('SELECT pg_backend_pid()');
+$node->sql(<<'SQL');
+SELECT outbox_pause(reason => 'many rows');
+INSERT INTO outbox (event_type, payload) SELECT 'dead', '{}' FROM generate_series(1, 101000);
+DELETE FROM outbox WHERE event_type = 'dead';
+CREATE UNLOGGED TABLE burnt (n integer);
+DO $$
+BEGIN
+	FOR i IN 1 .. 155000 LOOP
+		BEGIN
+			INSERT INTO burnt VALUES (i);
+		EXCEPTION WHEN division_by_zero THEN
+		END;
+	END LOOP;
+END
+$$;
+SELECT outbox_resume();
+SQL
+
+# --- the way to the broker
+
+broker_is('amqp://guest@127.0.0.1:1', 'connection refused', 'critical', qr/^worker 0$/, qr/Connection refused/);
+is($node->sql('SELECT problems > 0, worst_problem FROM outbox_status'),
+	't|connection refused: worker 0', 'the status names the worst');
+broker_is('amqp://guest@no-such-host.invalid', 'host unknown', 'critical', qr/worker 0/, qr/could not resolve/);
+my $hole = IO::Socket::INET->new(LocalAddr => '127.0.0.1', Listen => 1) or die $!;
+my @clients = map {
+	IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $hole->sockport, Blocking => 0)
+} 1 .. 4;
+broker_is('amqp://guest@127.0.0.1:' . $hole->sockport, 'connection timed out', 'critical', qr/worker 0/, qr/timed out/);
+broker_is('amqp://app@127.0.0.1:' . $port, 'no password', 'critical', qr/worker 0/, qr/passfile/);
+stage_is('stage start-ok : connection-close 403 "ACCESS_REFUSED - Login was refused"',
+	'login refused', 'critical', qr/worker 0/, qr/Login was refused/);
+stage_is('stage open : connection-close 530 "NOT_ALLOWED - vhost shop not found"',
+	'virtual host missing', 'critical', qr/worker 0/, qr/vhost shop not found/);
+$fake->do('now blocked low on memory');
+problem('memory alarm', 'critical', qr/worker 0/, qr/low on memory/);
+$fake->do('now unblocked');
+over('memory alarm');
+
+my $dir = PostgreSQL::Test::Utils::tempdir();
+system('openssl', 'req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-days', '20', '-subj', '/CN=good',
+	'-addext', 'subjectAltName=DNS:localhost,IP:127.0.0.1',
+	'-keyout', "$dir/good.key", '-out', "$dir/good.crt") == 0 or die 'no certificate';
+append_to_file("$dir/good.pem", slurp_file("$dir/good.crt") . slurp_file("$dir/good.key"));
+my $front = OutboxTest::LineTool->start_tool('tls-front', '--to', $port, '--cert', "$dir/good.pem");
+broker_is('amqps://guest@localhost:' . $front->port, 'certificate not trusted', 'critical', qr/worker 0/, qr/certificate/);
+$node->set('outbox.tls_ca_file', "$dir/good.crt");
+problem('certificate expires', 'warning', qr/worker 0/, qr/is valid until/);
+$node->unset($_) foreach qw(outbox.broker_uri outbox.tls_ca_file);
+over('certificate expires');
+
+# --- settings, pauses
+
+$node->set('outbox.enabled', 'off');
+problem('disabled', 'warning', qr/worker 0/, qr/outbox\.enabled is off/);
+$node->unset('outbox.enabled');
+over('disabled');
+$node->sql(q{SELECT outbox_pause(reason => 'broker maintenance')});
+problem('paused', 'warning', qr/^database postgres$/, qr/^by \w+: broker maintenance$/);
+$node->sql('SELECT outbox_resume()');
+over('paused');
+$node->sql(q{INSERT INTO outbox_route (name, exchange) VALUES ('billing', 'billing')});
+$node->sql(q{SELECT outbox_pause('billing', 'wrong amounts'); SELECT outbox_enqueue('e', '{}', route => 'billing')});
+problem('route paused', 'warning', qr/^route "billing"$/, qr/^by \w+: wrong amounts; 1 messages wait$/);
+$node->set('outbox.backlog_warning_age', '1s');
+problem('backlog old', 'warning', qr/^route "billing"$/, qr/1 messages wait.*, the oldest for/);
+$node->unset('outbox.backlog_warning_age');
+over('backlog old');
+$node->sql(q{SELECT outbox_resume('billing')});
+$node->wait_drained;
+
+# --- routes and messages
+
+$fake->do(q{stage declare exchange=billing : channel-close 404 "NOT_FOUND - no exchange 'billing' in vhost '/'"});
+$node->sql('SELECT outbox_worker_restart()');
+$node->wait_sql('SELECT state FROM outbox_status', 'idle');
+$node->sql(q{SELECT outbox_enqueue('e', '{}', route => 'billing')});
+problem('exchange missing', 'critical', qr/^route "billing"$/, qr/no exchange 'billing'.*\d messages wait, next attempt at/);
+is($node->sql(q{SELECT reason FROM outbox_routes_status WHERE route = 'billing'}), 'exchange missing',
+	'and its status has the reason');
+$fake->do('forget');
+$node->wait_drained;
+over('exchange missing');
+
+$node->sql(q{UPDATE outbox_route SET on_failed = 'block', max_attempts = 2 WHERE name = 'billing'});
+$node->set('outbox.retry_initial', '20s');
+$node->set('outbox.retry_max', '30s');
+$fake->do('when type=lost : return 312 NO_ROUTE', 'when type=full : nack');
+$node->sql(q{SELECT outbox_enqueue('lost', '{}'); SELECT outbox_enqueue('full', '{}', 'order', '7', route => 'billing');
+	SELECT outbox_enqueue('behind', '{}', 'order', '7', route => 'billing')});
+problem('unroutable', 'warning', qr/^route "default"$/, qr/312 NO_ROUTE.*: 1 messages, after 1 attempts/);
+problem('queue refuses', 'warning', qr/^route "billing"$/, qr/basic\.nack.*: 1 messages, after 1 attempts/);
+problem('key held', 'info', qr/^key "order" "7"$/, qr/is tried again at .*1 messages wait behind it/);
+$node->set('outbox.retry_initial', '50ms');
+$node->set('outbox.retry_max', '500ms');
+$node->sql(q{UPDATE outbox SET available_at = now() WHERE available_at IS NOT NULL});
+$node->wait_sql(q{SELECT count(*) FROM outbox_failed WHERE route = 'billing'}, 1);
+problem('failed messages', 'warning', qr/^route "billing"$/, qr/^1 messages, .*basic\.nack/);
+is((row_of($node, 'key held') // [])->[0], 'warning', 'a key that a failed message holds is a warning');
+$fake->do('forget');
+$node->sql('SELECT outbox_requeue(id) FROM outbox_failed');
+$node->wait_drained;
+over($_) foreach 'failed messages', 'key held', 'unroutable', 'queue refuses';
+
+$node->sql('SELECT outbox_pause()');
+$node->wait_sql('SELECT state FROM outbox_status', 'paused');
+my $id = $node->sql(q{SELECT outbox_enqueue('locked', '{}', 'order', '8')});
+my $session = $node->session;
+my $pid = $session->query_safe('SELECT pg_backend_pid()');
+$session->query_safe("BEGIN; SELECT FROM outbox WHERE id = '$id' FOR UPDATE");
+$node->sql('SELECT outbox_resume()');
+problem('row locked', 'warning', qr/^key "order" "8"$/, qr/^message $id is locked by process $pid$/);
+$session->query_safe('COMMIT');
+$node->wait_drained;
+over('row locked');
+
+# --- the database
+
+$session->query_safe('BEGIN; LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE');
+problem('table locked', 'critical', qr/^table outbox$/, qr/^AccessExclusiveLock, held by process $pid/);
+is($node->sql('SELECT state IS NOT NULL, estimated, problems > 0 FROM outbox_status'), 't|t|t',
+	'the status answers although the table is locked');
+ok($node->sql('SELECT count(*) FROM outbox_metrics') > 50, 'and so do the metrics');
+$session->query_safe('COMMIT');
+over('table locked');
+
+$node->sql(<<'SQL');
+CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+	$$BEGIN RAISE EXCEPTION 'could not extend file "base/1/2": No space left on device' USING ERRCODE = 'disk_full'; END$$;
+CREATE TRIGGER refuse BEFORE DELETE ON outbox FOR EACH ROW EXECUTE FUNCTION refuse();
+SELECT outbox_enqueue('full disk', '{}');
+SQL
+problem('disk full', 'critical', qr/worker 0/, qr/No space left/);
+$node->sql('DROP TRIGGER refuse ON outbox');
+$node->wait_drained;
+over('disk full');
+
+$node->set('synchronous_standby_names', 'berlin');
+$session->query_safe(q{SET synchronous_commit = local; SELECT outbox_enqueue('e', '{}')});
+problem('standby missing', 'critical', qr/worker 0/, qr/synchronous_standby_names = 'berlin'; connected: none/);
+$node->unset('synchronous_standby_names');
+$node->wait_drained;
+over('standby missing');
+
+$node->sql(q{UPDATE pg_extension SET extversion = '0.9' WHERE extname = 'outbox'; SELECT outbox_worker_restart()});
+problem('version mismatch', 'critical', qr/worker 0/, qr/the library has version 1\.0, the extension 0\.9/);
+$node->sql(q{UPDATE pg_extension SET extversion = '1.0' WHERE extname = 'outbox'; SELECT outbox_worker_restart()});
+over('version mismatch');
+
+# --- a route that is gone
+
+$node->sql(<<'SQL');
+SET session_replication_role = replica;
+DELETE FROM outbox_route WHERE name = 'billing';
+INSERT INTO outbox (event_type, payload, route) VALUES ('e', '{}', 'billing');
+SQL
+problem('route missing', 'critical', qr/^route "billing"$/, qr/1 messages have a route that is not in outbox_route/);
+$node->sql(q{SELECT outbox_discard(id) FROM outbox WHERE route = 'billing'});
+over('route missing');
+
+# --- the archive
+
+$session->query_safe('BEGIN; LOCK TABLE outbox_archive IN ACCESS SHARE MODE');
+$node->sql(<<'SQL');
+SET lock_timeout = '5s';
+DO $$
+DECLARE
+	part text;
+BEGIN
+	FOR part IN SELECT relname FROM pg_class WHERE relname ~ '^outbox_archive_p[0-9]{8}$'
+		AND to_date(right(relname, 8), 'YYYYMMDD') > (now() AT TIME ZONE 'UTC')::date
+	LOOP
+		EXECUTE format('UPDATE pg_class SET relname = relname || %L WHERE relname = %L', '_renamed', part);
+	END LOOP;
+END
+$$;
+SQL
+problem('archive partition missing', 'warning', qr/^archive$/, qr/the last partition is that of \d/);
+$node->sql('SELECT outbox_worker_restart()');
+problem('archive maintenance', 'warning', qr/^archive$/, qr/\b$pid\b/);
+$node->sql(q{UPDATE pg_class SET relname = left(relname, 24) WHERE relname ~ '^outbox_archive_p.*_renamed$'});
+over('archive partition missing');
+$session->query_safe('COMMIT');
+over('archive maintenance');
+my $last = $node->sql(q{SELECT max(relname) FROM pg_class WHERE relname ~ '^outbox_archive_p[0-9]{8}$'});
+$node->sql(qq{UPDATE pg_class SET relname = 'outbox_archive_p20200101' WHERE relname = '$last'});
+problem('archive behind', 'warning', qr/^archive$/, qr/the partition of 2020-01-01 is still there/);
+$node->sql(qq{UPDATE pg_class SET relname = '$last' WHERE relname = 'outbox_archive_p20200101'});
+over('archive behind');
+
+# --- vacuum
+
+problem('vacuum held back', 'warning', qr/^process $reader_pid$/, qr/table outbox has \d{6} dead rows/, within => 90);
+problem('wraparound', 'warning', qr/^table outbox/, qr/its oldest transaction is \d{6} old/);
+$reader->query_safe('COMMIT');
+$node->sql('VACUUM (FREEZE) outbox');
+$node->sql('VACUUM (FREEZE) outbox_route');
+$node->sql('VACUUM (FREEZE) outbox_control');
+over($_) foreach 'vacuum held back', 'wraparound';
+$reader->quit;
+$session->quit;
+ok($node->wait_sql('SELECT count(*) FROM outbox_problems', 0), 'nothing is wrong any more')
+  or diag all_rows();
+
+# --- the server
+
+$node->append_conf('postgresql.conf', "outbox.workers = 2\nmax_worker_processes = 2\nmax_logical_replication_workers = 0");
+$node->restart;
+problem('no process free', 'warning', qr/^server$/, qr/^1 of 2 workers run$/);
+$node->append_conf('postgresql.conf', 'max_worker_processes = 0');
+$node->restart;
+problem('launcher missing', 'critical', qr/^server$/, qr/^0 of 2 workers run$/);
+$node->append_conf('postgresql.conf', "shared_preload_libraries = ''\nmax_worker_processes = 8");
+$node->restart;
+problem('not preloaded', 'critical', qr/^server$/, qr/shared_preload_libraries = ''/);
+
+done_testing();

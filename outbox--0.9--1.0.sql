@@ -1740,7 +1740,7 @@ AS 'MODULE_PATHNAME', 'outbox_archive_shrink'
 LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION @extschema@.outbox_archive_shrink(regclass, integer) IS
-'Cuts so many blocks off a detached partition that is about to be dropped (outbox_archive_dropping_...); any other table is an error (55000). No rollback brings them back. Returns whether nothing is left.';
+'Cuts so many blocks off a detached partition that is about to be dropped (outbox_archive_dropping_...); any other table, and one that this transaction has detached or renamed, is an error (55000), one that somebody has locked is 55P03, and blocks below 1 are 22023. No rollback brings them back. Returns whether nothing is left.';
 
 CREATE FUNCTION @extschema@.outbox_archive_make_day(day date)
 RETURNS void

@@ -132,6 +132,19 @@ CREATE TRIGGER d BEFORE DELETE ON misplaced
 INSERT INTO misplaced (name) VALUES ('e');
 DELETE FROM misplaced;
 DROP TABLE misplaced;
+CREATE TABLE misplaced AS SELECT * FROM outbox_route LIMIT 1;
+CREATE TRIGGER t AFTER INSERT OR TRUNCATE ON misplaced
+	FOR EACH STATEMENT EXECUTE FUNCTION outbox_failed_route_trigger();
+CREATE TRIGGER d BEFORE DELETE ON misplaced
+	FOR EACH ROW EXECUTE FUNCTION outbox_failed_route_trigger();
+CREATE TRIGGER u AFTER UPDATE ON misplaced
+	FOR EACH ROW EXECUTE FUNCTION outbox_failed_route_trigger();
+INSERT INTO misplaced (name) VALUES ('e');
+TRUNCATE misplaced;
+DELETE FROM misplaced;
+ALTER TABLE misplaced DROP COLUMN failed_route;
+UPDATE misplaced SET paused = false;
+DROP TABLE misplaced;
 
 TRUNCATE outbox;
 DELETE FROM outbox_route WHERE name = 'other';

@@ -161,4 +161,34 @@ SELECT maintain('1 day');
 SELECT outcome('SELECT outbox_archive_maintain(NULL)');
 ROLLBACK;
 
+-- What is cut off does not come back: not of a table that may become another again,
+-- and not beside somebody who reads it
+CREATE TABLE outbox_archive_dropping_1 (a text) WITH (autovacuum_enabled = off);
+INSERT INTO outbox_archive_dropping_1 SELECT repeat('x', 500) FROM generate_series(1, 100);
+CREATE INDEX ON outbox_archive_dropping_1 (a);
+CREATE TABLE shrink_later (a text);
+\set VERBOSITY sqlstate
+SELECT outbox_archive_shrink('outbox_archive_dropping_1', 0);
+SELECT outbox_archive_shrink('outbox_archive_dropping_1', -1);
+SELECT outbox_archive_shrink(1, 1);
+BEGIN READ ONLY;
+SELECT outbox_archive_shrink('outbox_archive_dropping_1', 1);
+ROLLBACK;
+BEGIN;
+DECLARE c CURSOR FOR SELECT FROM outbox_archive_dropping_1;
+FETCH c;
+SELECT outbox_archive_shrink('outbox_archive_dropping_1', 1);
+ROLLBACK;
+BEGIN;
+SAVEPOINT s;
+ALTER TABLE shrink_later RENAME TO outbox_archive_dropping_2;
+RELEASE s;
+SELECT outbox_archive_shrink('outbox_archive_dropping_2', 1);
+ROLLBACK;
+\set VERBOSITY default
+SELECT count(*) FROM outbox_archive_dropping_1;
+SELECT outbox_archive_shrink('outbox_archive_dropping_1', 1), outbox_archive_shrink('outbox_archive_dropping_1', 1000),
+	pg_relation_size('outbox_archive_dropping_1') + pg_indexes_size('outbox_archive_dropping_1') AS bytes;
+DROP TABLE outbox_archive_dropping_1, shrink_later;
+
 DROP VIEW parts;

@@ -211,6 +211,16 @@ element(Datum datum, bool isnull)
 	return isnull ? NULL : TextDatumGetCString(datum);
 }
 
+static char *
+required_element(Datum datum, bool isnull, const char *argument)
+{
+	if (isnull)
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("%s must not contain null", argument)));
+	return TextDatumGetCString(datum);
+}
+
 /* Three arrays of one length, which outbox_preflight() has made. */
 static void
 take_exchanges(OutboxPreflight *preflight, ArrayType *arrays[3])
@@ -228,9 +238,11 @@ take_exchanges(OutboxPreflight *preflight, ArrayType *arrays[3])
 	preflight->exchanges = palloc0(n[0] * sizeof(OutboxPreflightExchange));
 	for (int i = 0; i < n[0]; i++)
 	{
-		preflight->exchanges[i].name = element(datums[0][i], nulls[0][i]);
+		preflight->exchanges[i].name =
+			required_element(datums[0][i], nulls[0][i], "exchanges");
 		preflight->exchanges[i].type = element(datums[1][i], nulls[1][i]);
-		preflight->exchanges[i].routes = element(datums[2][i], nulls[2][i]);
+		preflight->exchanges[i].routes =
+			required_element(datums[2][i], nulls[2][i], "routes");
 	}
 }
 

@@ -11,41 +11,76 @@
  * As with VACUUM, which gives space back in the same way, no rollback brings it
  * back.  The heap goes first, so that no row is without its TOAST values; indexes
  * point to what is not there any more, and lack pages themselves.  So this is for a
- * table that nothing but a drop awaits, and that has the name of one.
+ * table that nothing but a drop awaits, that has the name of one, and has had it
+ * when this transaction began.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
 #include "access/genam.h"
+#include "access/htup_details.h"
 #include "access/table.h"
+#include "access/xact.h"
+#include "catalog/pg_class.h"
 #include "catalog/storage.h"
+#include "commands/tablecmds.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
+#include "storage/lmgr.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
+#include "utils/syscache.h"
 
 PG_FUNCTION_INFO_V1(outbox_archive_shrink);
 
 /* outbox_archive_remove() gives it. */
 #define DROPPING_PREFIX "outbox_archive_dropping_"
 
-static void
-require_dropping(Relation rel)
+static bool
+is_dropping(Form_pg_class table)
 {
-	if (rel->rd_rel->relkind == RELKIND_RELATION &&
-		!rel->rd_rel->relispartition &&
-		strncmp(RelationGetRelationName(rel), DROPPING_PREFIX,
+	return table->relkind == RELKIND_RELATION &&
+		!table->relispartition &&
+		strncmp(NameStr(table->relname), DROPPING_PREFIX,
 				strlen(DROPPING_PREFIX)) == 0 &&
-		(rel->rd_rel->relowner == GetUserId() || superuser()))
-		return;
-	ereport(ERROR,
-			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-			 errmsg("table \"%s\" is not a partition of the archive that is being dropped",
-					RelationGetRelationName(rel)),
-			 errdetail("Its rows would be lost."),
-			 errhint("Only the relay calls this function, for its own tables.")));
+		(table->relowner == GetUserId() || superuser());
+}
+
+/*
+ * If the present transaction has detached or renamed it, a rollback makes it a
+ * part of the archive again: an empty one.
+ */
+static void
+require_dropping(Oid relid)
+{
+	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
+	Form_pg_class table;
+
+	if (!HeapTupleIsValid(tuple))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("relation with OID %u does not exist", relid)));
+	table = (Form_pg_class) GETSTRUCT(tuple);
+	if (!is_dropping(table) ||
+		TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(tuple->t_data)))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("table \"%s\" is not a partition of the archive that is being dropped",
+						NameStr(table->relname)),
+				 errdetail("Its rows would be lost."),
+				 errhint("Only the relay calls this function, for its own tables.")));
+	ReleaseSysCache(tuple);
+}
+
+static void
+lock_now(Oid relid)
+{
+	if (!ConditionalLockRelationOid(relid, AccessExclusiveLock))
+		ereport(ERROR,
+				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+				 errmsg("could not obtain lock on relation with OID %u", relid)));
 }
 
 /* Cuts at most so many blocks off; returns how many are left to be cut. */
@@ -68,8 +103,10 @@ shrink_indexes(Relation rel, BlockNumber blocks)
 
 	foreach(cell, indexes)
 	{
-		Relation	index = index_open(lfirst_oid(cell), AccessExclusiveLock);
+		Relation	index;
 
+		lock_now(lfirst_oid(cell));
+		index = index_open(lfirst_oid(cell), NoLock);
 		blocks = shrink(index, blocks);
 		index_close(index, NoLock);
 	}
@@ -77,25 +114,50 @@ shrink_indexes(Relation rel, BlockNumber blocks)
 	return blocks;
 }
 
-/* The caller has locked the table: nobody is waited for here. */
+static BlockNumber
+shrink_toast(Oid toastrelid, BlockNumber blocks)
+{
+	Relation	toast;
+
+	lock_now(toastrelid);
+	toast = table_open(toastrelid, NoLock);
+	blocks = shrink(toast, blocks);
+	blocks = shrink_indexes(toast, blocks);
+	table_close(toast, NoLock);
+	return blocks;
+}
+
+/* Nobody is waited for, and nobody else's table is locked. */
+static Relation
+open_dropping(Oid relid)
+{
+	Relation	rel;
+
+	require_dropping(relid);
+	lock_now(relid);
+	require_dropping(relid);
+	rel = table_open(relid, NoLock);
+	CheckTableNotInUse(rel, "outbox_archive_shrink()");
+	return rel;
+}
+
 Datum
 outbox_archive_shrink(PG_FUNCTION_ARGS)
 {
-	Relation	rel = table_open(PG_GETARG_OID(0), AccessExclusiveLock);
-	BlockNumber blocks = (BlockNumber) (PG_GETARG_INT32(1));
+	int32		wanted = PG_GETARG_INT32(1);
+	BlockNumber blocks = (BlockNumber) wanted;
+	Relation	rel;
 
-	require_dropping(rel);
+	if (wanted <= 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("blocks must be greater than zero")));
+	PreventCommandIfReadOnly("outbox_archive_shrink()");
+	rel = open_dropping(PG_GETARG_OID(0));
 	blocks = shrink(rel, blocks);
 	blocks = shrink_indexes(rel, blocks);
 	if (OidIsValid(rel->rd_rel->reltoastrelid))
-	{
-		Relation	toast = table_open(rel->rd_rel->reltoastrelid,
-									   AccessExclusiveLock);
-
-		blocks = shrink(toast, blocks);
-		blocks = shrink_indexes(toast, blocks);
-		table_close(toast, NoLock);
-	}
+		blocks = shrink_toast(rel->rd_rel->reltoastrelid, blocks);
 	table_close(rel, NoLock);
 	PG_RETURN_BOOL(blocks > 0);
 }

@@ -39,8 +39,14 @@ static char *
 column(HeapTuple tuple, Relation rel, const char *name)
 {
 	TupleDesc	desc = RelationGetDescr(rel);
+	int			number = SPI_fnumber(desc, name);
 
-	return SPI_getvalue(tuple, desc, SPI_fnumber(desc, name));
+	if (number == SPI_ERROR_NOATTRIBUTE)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_COLUMN),
+				 errmsg("column \"%s\" of relation \"%s\" does not exist",
+						name, RelationGetRelationName(rel))));
+	return SPI_getvalue(tuple, desc, number);
 }
 
 static bool
@@ -104,7 +110,8 @@ refuse_referred(Relation rel, const char *name)
 Datum
 outbox_failed_route_trigger(PG_FUNCTION_ARGS)
 {
-	TriggerData *trigdata = outbox_fired(fcinfo, "outbox_failed_route_trigger");
+	TriggerData *trigdata = outbox_fired_after_row(fcinfo,
+												   "outbox_failed_route_trigger");
 	Relation	rel = trigdata->tg_relation;
 	bool		insert = TRIGGER_FIRED_BY_INSERT(trigdata->tg_event);
 	bool		delete = TRIGGER_FIRED_BY_DELETE(trigdata->tg_event);

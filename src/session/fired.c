@@ -35,3 +35,17 @@ outbox_fired_before_row(FunctionCallInfo fcinfo, const char *function)
 						function)));
 	return trigdata;
 }
+
+TriggerData *
+outbox_fired_after_row(FunctionCallInfo fcinfo, const char *function)
+{
+	TriggerData *trigdata = outbox_fired(fcinfo, function);
+
+	if (!TRIGGER_FIRED_AFTER(trigdata->tg_event) ||
+		!TRIGGER_FIRED_FOR_ROW(trigdata->tg_event))
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("function \"%s\" must be fired AFTER INSERT, UPDATE OR DELETE FOR EACH ROW",
+						function)));
+	return trigdata;
+}

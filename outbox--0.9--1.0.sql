@@ -339,6 +339,11 @@ AS $$
 			UNION ALL
 			SELECT i.inhrelid, true FROM pg_inherits i
 			WHERE i.inhparent = '@extschema@.outbox_archive'::regclass
+			UNION ALL
+			/* Days divided by route.  pg_partition_tree() would lock. */
+			SELECT p.inhrelid, true FROM pg_inherits i
+				JOIN pg_inherits p ON p.inhparent = i.inhrelid
+			WHERE i.inhparent = '@extschema@.outbox_archive'::regclass
 		) t (oid, written)
 		JOIN pg_locks l ON l.relation = t.oid
 		LEFT JOIN pg_stat_activity a ON a.pid = l.pid
@@ -2822,7 +2827,7 @@ SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
 SET plan_cache_mode = force_custom_plan
 AS $$
 DECLARE
-	claimed bigint[] := ARRAY(SELECT c.id_hash FROM @extschema@.outbox_claims() c);
+	claimed bigint[];
 	locked tid[];
 BEGIN
 	IF aggregate_id IS NULL THEN
@@ -2835,6 +2840,12 @@ BEGIN
 			USING ERRCODE = 'active_sql_transaction',
 				DETAIL = 'Under a snapshot from before it would miss what is published meanwhile.';
 	END IF;
+	/*
+	 * A chunk of a replay that has read the archive and not committed would put
+	 * back what is removed here: wait for it, and let none begin before we commit.
+	 */
+	LOCK TABLE @extschema@.outbox_job IN EXCLUSIVE MODE;
+	claimed := ARRAY(SELECT c.id_hash FROM @extschema@.outbox_claims() c);
 	locked := ARRAY(
 		SELECT o.ctid FROM @extschema@.outbox o
 		WHERE o.aggregate_id = outbox_erase.aggregate_id
@@ -2847,6 +2858,15 @@ BEGIN
 	WHERE o.ctid = ANY (locked)
 		AND uuid_hash_extended(o.id, 0) & 4611686018427387903 <> ALL (claimed);
 	GET DIAGNOSTICS live = ROW_COUNT;
+	/*
+	 * Before the archive is looked at, each with a snapshot of its own: what a
+	 * worker moves there in between is counted and removed, too, and what it moves
+	 * later is counted.  The other way round it would be neither.
+	 */
+	SELECT count(*) INTO remaining
+	FROM @extschema@.outbox o
+	WHERE o.aggregate_id = outbox_erase.aggregate_id
+		AND o.aggregate_type IS NOT DISTINCT FROM outbox_erase.aggregate_type;
 	DELETE FROM @extschema@.outbox_archive a
 	WHERE a.aggregate_id = outbox_erase.aggregate_id
 		AND a.aggregate_type IS NOT DISTINCT FROM outbox_erase.aggregate_type;
@@ -2864,10 +2884,6 @@ BEGIN
 	WHERE j.arguments->>'aggregate_id' = outbox_erase.aggregate_id
 		AND (NOT j.arguments ? 'aggregate_type'
 			OR j.arguments->>'aggregate_type' IS NOT DISTINCT FROM outbox_erase.aggregate_type);
-	SELECT count(*) INTO remaining
-	FROM @extschema@.outbox o
-	WHERE o.aggregate_id = outbox_erase.aggregate_id
-		AND o.aggregate_type IS NOT DISTINCT FROM outbox_erase.aggregate_type;
 	/* By the hash: the name of what was erased must not be kept. */
 	IF live + archived + history > 0 THEN
 		PERFORM @extschema@.outbox_remember('erase', 'key', live + archived, reason,
@@ -2879,7 +2895,7 @@ END
 $$;
 
 COMMENT ON FUNCTION @extschema@.outbox_erase(text, text, text) IS
-'Removes all messages of one key, wherever they are: live ones (never published then), archived ones, and what outbox_history and arguments of jobs have kept of them. aggregate_type NULL: of messages without one. Returns how many of each, and how many live ones remain because a worker is publishing them or they were enqueued meanwhile: repeat it until that is 0. It reads the whole archive; WAL, backups, standbys and consumers keep what they have. Errors: 22004 aggregate_id NULL; 25001 not under READ COMMITTED.';
+'Removes all messages of one key, wherever they are: live ones (never published then), archived ones, and what outbox_history and arguments of jobs have kept of them. aggregate_type NULL: of messages without one. Returns how many of each, and how many live ones remain because a worker is publishing them or they were enqueued meanwhile: repeat it until that is 0. It reads the whole archive, and jobs wait until the caller commits; partitions that have left the archive to be dropped (outbox_archive_dropping_...), WAL, backups, standbys and consumers keep what they have. Errors: 22004 aggregate_id NULL; 25001 not under READ COMMITTED.';
 
 CREATE FUNCTION @extschema@.outbox_tell_workers()
 RETURNS integer
@@ -3255,12 +3271,14 @@ AS $$
 	UNION ALL
 	SELECT 'archive',
 		CASE WHEN NOT k.kept THEN NULL ELSE p.ahead = 3 END,
-		CASE WHEN NOT k.kept THEN 'Not used: outbox.retention is 0.'
+		CASE WHEN NOT k.kept THEN 'Not used: outbox.retention is 0, and no route has one of its own.'
 			ELSE format('%s of the partitions for today and the next two days (UTC) are there.', p.ahead) END,
 		CASE WHEN k.kept AND p.ahead < 3 THEN
 			'The relay makes them, one a minute. If this lasts, the server log says why; rows go into outbox_archive_default meanwhile.' END
 	FROM (SELECT coalesce((SELECT s.setting::bigint > 0 FROM pg_settings s
-			WHERE s.name = 'outbox.retention'), true)) k(kept),
+			WHERE s.name = 'outbox.retention'), true)
+			OR EXISTS (SELECT FROM @extschema@.outbox_route r
+				WHERE r.retention > interval '0')) k(kept),
 		(SELECT count(to_regclass('@extschema@.outbox_archive_p'
 			|| to_char((clock_timestamp() AT TIME ZONE 'UTC')::date + i, 'YYYYMMDD')))
 		 FROM generate_series(0, 2) i) p(ahead)

@@ -978,7 +978,7 @@ AS 'MODULE_PATHNAME', 'outbox_try_lock_tables'
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
 
 COMMENT ON FUNCTION @extschema@.outbox_try_lock_tables() IS
-'Takes ACCESS SHARE locks on outbox_control, outbox_route and outbox without waiting; false: somebody has locked one of them against readers.';
+'Takes ACCESS SHARE locks on outbox_control, outbox_route, outbox_job and outbox without waiting; false: somebody has locked one of them against readers.';
 
 CREATE FUNCTION @extschema@.outbox_backlog_sample(
 	max_entries integer, OUT kind text, OUT complete boolean, OUT route text,
@@ -1340,16 +1340,17 @@ BEGIN
 
 	/* Silent for the sake of the original: whose messages are these? */
 	IF EXISTS (SELECT FROM @extschema@.outbox_worker_stats() w WHERE w.state = 'not adopted') THEN
-		SELECT string_agg(format('%s of origin %s', o.messages, o.origin), ', ') INTO origins
-		FROM (SELECT m.origin, count(*) AS messages
-			  FROM (SELECT b.origin FROM @extschema@.outbox b LIMIT 5000) m
-			  WHERE @extschema@.outbox_try_lock_tables()
-				AND m.origin <> @extschema@.outbox_origin()
-			  GROUP BY m.origin ORDER BY count(*) DESC LIMIT 5) o;
+		IF @extschema@.outbox_try_lock_tables() THEN
+			SELECT string_agg(format('%s of origin %s', o.messages, o.origin), ', ') INTO origins
+			FROM (SELECT m.origin, count(*) AS messages
+				  FROM (SELECT b.origin FROM @extschema@.outbox b LIMIT 5000) m
+				  WHERE m.origin <> @extschema@.outbox_origin()
+				  GROUP BY m.origin ORDER BY count(*) DESC LIMIT 5) o;
+		END IF;
 		RETURN QUERY
 		SELECT 'critical', 'not adopted', 'database ' || quote_ident(current_database()), min(w.since),
-			coalesce(concat_ws('; ', max(w.last_error) FILTER (WHERE w.last_error_at >= w.since),
-				'of the first 5000 messages ' || origins), 'its control row is that of another database'),
+			coalesce(nullif(concat_ws('; ', max(w.last_error) FILTER (WHERE w.last_error_at >= w.since),
+				'of the first 5000 messages ' || origins), ''), 'its control row is that of another database'),
 			(SELECT r.hint FROM @extschema@.outbox_relay_state() r), 'SELECT outbox_adopt()'
 		FROM @extschema@.outbox_worker_stats() w WHERE w.state = 'not adopted';
 	END IF;
@@ -1370,7 +1371,7 @@ BEGIN
 		format('%s, %s by process %s%s', l.mode, CASE WHEN l.granted THEN 'held' ELSE 'waited for' END,
 			coalesce(l.pid::text, 'none (a prepared transaction)'), ' (' || nullif(l.application_name, '') || ')'),
 		'The relay cannot work meanwhile; it goes on by itself. See whether that command may be ended.',
-		format('SELECT pg_cancel_backend(%s)', l.pid)
+		coalesce('SELECT pg_terminate_backend(' || l.pid || ')', 'SELECT gid, prepared, owner FROM pg_prepared_xacts ORDER BY prepared')
 	FROM @extschema@.outbox_table_lockers() l
 		LEFT JOIN pg_class c ON c.oid = l.relation;
 END
@@ -1407,7 +1408,7 @@ BEGIN
 	FROM routes r WHERE r.paused
 	UNION ALL
 	SELECT 'critical', 'route missing', format('route "%s"', r.route), r.oldest,
-		format('%s messages have a route that is not in outbox_route', r.backlog + r.scheduled),
+		format('%s messages have a route that is not in outbox_route', r.backlog + r.scheduled + r.failed),
 		'They wait until there is one: add it, or discard them.',
 		format('INSERT INTO outbox_route (name) VALUES (%L)', r.route)
 	FROM routes r WHERE NOT r.known
@@ -1442,6 +1443,7 @@ AS $$
 DECLARE
 	waiting bigint;
 	failed bigint;
+	all_failed boolean;
 BEGIN
 	IF EXISTS (SELECT FROM @extschema@.outbox_locked_claims()) THEN
 		RETURN QUERY
@@ -1457,8 +1459,9 @@ BEGIN
 	IF NOT FOUND THEN
 		RETURN;
 	END IF;
-	SELECT sum(s.messages) FILTER (WHERE s.kind = 'waiting'), sum(s.messages) FILTER (WHERE s.kind = 'failed')
-	INTO waiting, failed FROM @extschema@.outbox_backlog_sample(1000) s;
+	SELECT sum(s.messages) FILTER (WHERE s.kind = 'waiting'), sum(s.messages) FILTER (WHERE s.kind = 'failed'),
+		bool_and(s.complete) FILTER (WHERE s.kind = 'failed')
+	INTO waiting, failed, all_failed FROM @extschema@.outbox_backlog_sample(1000) s;
 
 	RETURN QUERY
 	SELECT 'warning', CASE WHEN e.last_error LIKE 'returned by the broker%' THEN 'unroutable'
@@ -1482,7 +1485,7 @@ BEGIN
 
 	RETURN QUERY
 	SELECT 'warning', 'failed messages', format('route "%s"', e.route), e.since,
-		format('%s messages%s, %s', e.messages, CASE WHEN failed >= 1000 THEN ' or more' ELSE '' END, e.last_error),
+		format('%s messages%s, %s', e.messages, CASE WHEN all_failed THEN '' ELSE ' or more' END, e.last_error),
 		'They were given up and stay until somebody requeues or discards them.',
 		format('SELECT outbox_requeue_failed(route => %L)', e.route)
 	FROM (SELECT m.route, count(*) AS messages, min(m.created_at) AS since,
@@ -1496,15 +1499,19 @@ BEGIN
 		format('key "%s" "%s"', k.aggregate_type, k.aggregate_id), k.created_at,
 		format('message %s of route "%s" %s: %s; %s messages wait behind it', k.id, k.route,
 			CASE k.status WHEN 'failed' THEN 'has failed' ELSE format('is tried again at %s', k.available_at::timestamptz(0)) END,
-			k.last_error, CASE WHEN k.behind > 1000 THEN 'more than 1000' ELSE k.behind::text END),
+			k.last_error, CASE WHEN k.behind > 100 THEN 'more than 100' ELSE k.behind::text END),
 		CASE k.status WHEN 'failed' THEN 'The route has on_failed = ''block'': requeue or discard the message that has failed.'
 			ELSE 'It ends with the next attempt that succeeds.' END,
 		CASE k.status WHEN 'failed' THEN format('SELECT outbox_requeue(%L)', k.id) END
 	FROM (SELECT h.*, (SELECT count(*) FROM (SELECT FROM @extschema@.outbox b
 				WHERE b.status = 'pending' AND b.available_at IS NULL AND b.aggregate_id IS NOT NULL
-					AND @extschema@.outbox_key_hash(b.aggregate_type, b.aggregate_id)
-						= @extschema@.outbox_key_hash(h.aggregate_type, h.aggregate_id)
-					AND b.seq > h.seq LIMIT 1001) b) AS behind
+					/* As the index outbox_key has it, so that no other one is chosen. */
+					AND (@extschema@.outbox_key_hash(b.aggregate_type, b.aggregate_id), b.seq)
+						> (@extschema@.outbox_key_hash(h.aggregate_type, h.aggregate_id), h.seq)
+					AND (@extschema@.outbox_key_hash(b.aggregate_type, b.aggregate_id), b.seq)
+						<= (@extschema@.outbox_key_hash(h.aggregate_type, h.aggregate_id), 9223372036854775807)
+				ORDER BY @extschema@.outbox_key_hash(b.aggregate_type, b.aggregate_id), b.seq
+				LIMIT 101) b) AS behind
 		  FROM (SELECT DISTINCT ON (m.aggregate_type, m.aggregate_id) m.*
 				FROM ((SELECT o.id, o.seq, o.route, o.aggregate_type, o.aggregate_id, o.status, o.created_at,
 							o.available_at, o.attempts, o.last_error
@@ -1519,7 +1526,7 @@ BEGIN
 					JOIN @extschema@.outbox_route r ON r.name = m.route
 				WHERE m.aggregate_id IS NOT NULL AND r.ordering = 'key'
 					AND (m.status = 'failed' AND r.on_failed = 'block' OR m.status = 'pending' AND m.attempts > 0)
-				ORDER BY m.aggregate_type, m.aggregate_id, m.seq LIMIT 50) h) k
+				ORDER BY m.aggregate_type, m.aggregate_id, m.seq LIMIT 20) h) k
 	WHERE k.behind > 0 OR k.status = 'failed'
 	ORDER BY k.behind DESC LIMIT 20;
 END
@@ -1580,12 +1587,15 @@ BEGIN
 		'VACUUM must freeze it before the server stops taking transactions: end what keeps it from that, and vacuum.',
 		format('VACUUM (FREEZE) %s', a.oid::regclass)
 	FROM (SELECT c.oid, c.relname, k.kind, k.age, k.most
-		  FROM unnest(ARRAY[outbox_oid, to_regclass('@extschema@.outbox_route'), to_regclass('@extschema@.outbox_control')]) t (oid)
-			JOIN pg_class c ON c.oid = t.oid,
+		  FROM pg_extension e
+			JOIN pg_depend d ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
+				AND d.classid = 'pg_class'::regclass AND d.deptype = 'e'
+			JOIN pg_class c ON c.oid = d.objid AND c.relkind = 'r',
 			LATERAL (VALUES
 				('transaction', age(c.relfrozenxid), current_setting('autovacuum_freeze_max_age')::bigint),
 				('multixact', mxid_age(c.relminmxid), current_setting('autovacuum_multixact_freeze_max_age')::bigint))
-				AS k (kind, age, most)) a
+				AS k (kind, age, most)
+		  WHERE e.extname = 'outbox') a
 	WHERE a.age > least(a.most * 1.5, 1500000000);
 END
 $$;
@@ -1628,14 +1638,34 @@ BEGIN
 
 	RETURN QUERY
 	SELECT 'warning', 'archive partition missing', 'archive', NULL::timestamptz,
-		format('the last partition is that of %s', last_day),
+		coalesce('the last partition is that of ' || last_day, 'there is none'),
 		'Messages of the days after it go to outbox_archive_default. The relay makes partitions two days ahead when nobody has the archive locked.',
 		'SELECT * FROM outbox_archive_status'
-	WHERE retention > interval '0' AND last_day <= today;
+	WHERE longest > interval '0'
+		AND coalesce(last_day <= today,
+			pg_stat_get_live_tuples(to_regclass('@extschema@.outbox_archive_default')) > 0);
 END
 $$;
 
 COMMENT ON FUNCTION @extschema@.outbox_archive_problems() IS 'Those of outbox_problems that concern the archive.';
+
+CREATE FUNCTION @extschema@.outbox_job_problems()
+RETURNS SETOF @extschema@.outbox_problem
+LANGUAGE plpgsql ROWS 5
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN QUERY
+	SELECT 'warning', 'job failed', format('job %s', j.id), j.ended_at,
+		format('%s of %s messages done: %s', j.done, j.total, j.last_error),
+		'Remove the cause and retry it, which goes on where it stopped; or cancel it.',
+		format('SELECT outbox_job_retry(%s)', j.id)
+	FROM @extschema@.outbox_job j WHERE j.state = 'failed'
+	ORDER BY j.id LIMIT 20;
+END
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_job_problems() IS 'Those of outbox_problems that are jobs which have failed.';
 
 CREATE FUNCTION @extschema@.outbox_problem_list(
 	counts @extschema@.outbox_route_count[] DEFAULT NULL)
@@ -1661,6 +1691,7 @@ BEGIN
 		counts := coalesce(counts, ARRAY(SELECT b FROM @extschema@.outbox_backlog() b));
 		RETURN QUERY SELECT * FROM @extschema@.outbox_route_problems(counts);
 		RETURN QUERY SELECT * FROM @extschema@.outbox_message_problems(counts);
+		RETURN QUERY SELECT * FROM @extschema@.outbox_job_problems();
 	END IF;
 	RETURN QUERY SELECT * FROM @extschema@.outbox_archive_problems();
 	RETURN QUERY SELECT * FROM @extschema@.outbox_vacuum_problems();
@@ -1713,7 +1744,7 @@ CREATE VIEW @extschema@.outbox_status AS
 				FILTER (WHERE NOT b.known AND b.backlog > 0) AS missing
 		 FROM @extschema@.outbox_backlog() b) t;
 
-COMMENT ON VIEW @extschema@.outbox_status IS 'One row that a person reads first: is this database''s relay publishing, and if not, why and what to do.';
+COMMENT ON VIEW @extschema@.outbox_status IS 'One row: is this database''s relay publishing, and if not, why and what to do; all that is wrong is in outbox_problems.';
 COMMENT ON COLUMN @extschema@.outbox_status.database IS 'Name of this database.';
 COMMENT ON COLUMN @extschema@.outbox_status.state IS 'publishing, idle, starting, connecting, broker down, blocked, paused, not adopted, disabled, config error, database error, waiting for standby, version mismatch, stopping, stopped, standby or not preloaded.';
 COMMENT ON COLUMN @extschema@.outbox_status.since IS 'When that state began; NULL when no worker runs.';
@@ -1793,10 +1824,14 @@ BEGIN
 			sum(b.scheduled) AS scheduled, sum(b.retrying) AS retrying, sum(b.failed) AS failed,
 			bool_or(b.paused) AS paused, max(s.waits_because) IS NOT NULL AS waits,
 			max(s.published) AS published, max(s.returned) AS returned, max(s.nacked) AS nacked,
-			max(s.failed) AS gave_up, max(s.retried) AS retried, max(s.dead_lettered) AS dead_lettered
+			max(s.failed) AS gave_up, max(s.retried) AS retried, max(s.dead_lettered) AS dead_lettered,
+			count(b.label) > 0 AS seen
 		FROM b FULL JOIN s ON coalesce(s.route, '') = b.label
 		GROUP BY coalesce(b.label, s.route, ''))
-	SELECT v.name, v.type, jsonb_build_object('route', r.label), coalesce(v.value, 0)::double precision, v.help
+	/* Nobody knows what a table has that is locked against readers: NULL, and not 0. */
+	SELECT v.name, v.type, jsonb_build_object('route', r.label),
+		CASE WHEN r.seen OR v.type = 'counter' OR v.name = 'outbox_route_waiting' THEN coalesce(v.value, 0) END::double precision,
+		v.help
 	FROM r, LATERAL (VALUES
 		('outbox_backlog_messages', 'gauge', r.backlog, 'Messages to be published now, those in flight and those waiting for another attempt included'),
 		('outbox_scheduled_messages', 'gauge', r.scheduled, 'Messages whose time, set by the application, has not come'),
@@ -1917,7 +1952,8 @@ BEGIN
 	END IF;
 
 	RETURN QUERY
-	SELECT v.name, v.type, '{}'::jsonb, coalesce(v.value, 0)::double precision, v.help
+	SELECT v.name, v.type, '{}'::jsonb,
+		CASE WHEN v.name = 'outbox_paused' THEN v.value ELSE coalesce(v.value, 0) END::double precision, v.help
 	FROM (VALUES
 		('outbox_up', 'gauge', (relay.workers > 0)::integer::numeric, '1 while a worker of this database runs'),
 		('outbox_workers', 'gauge', relay.workers, 'Workers of this database that run'),
@@ -1963,7 +1999,7 @@ COMMENT ON VIEW @extschema@.outbox_metrics IS 'Metrics of this database in the t
 COMMENT ON COLUMN @extschema@.outbox_metrics.name IS 'Name of the series; of a histogram with _bucket, _sum or _count.';
 COMMENT ON COLUMN @extschema@.outbox_metrics.type IS 'gauge, counter or histogram.';
 COMMENT ON COLUMN @extschema@.outbox_metrics.labels IS 'Labels of the series: route, worker, state, severity, problem or le.';
-COMMENT ON COLUMN @extschema@.outbox_metrics.value IS 'Its value now, in the unit that the name ends with.';
+COMMENT ON COLUMN @extschema@.outbox_metrics.value IS 'Its value now, in the unit that the name ends with; NULL: not known while outbox is locked against readers.';
 COMMENT ON COLUMN @extschema@.outbox_metrics.help IS 'What it is.';
 
 CREATE VIEW @extschema@.outbox_messages AS
@@ -2366,9 +2402,12 @@ BEGIN
 			(SELECT count(*) FROM (
 				SELECT FROM @extschema@.outbox b
 				WHERE b.status = 'pending' AND b.available_at IS NULL AND b.aggregate_id IS NOT NULL
-					AND @extschema@.outbox_key_hash(b.aggregate_type, b.aggregate_id)
-						= @extschema@.outbox_key_hash(k.aggregate_type, k.aggregate_id)
-					AND b.seq > k.seq
+					/* As the index outbox_key has it, so that no other one is chosen. */
+					AND (@extschema@.outbox_key_hash(b.aggregate_type, b.aggregate_id), b.seq)
+						> (@extschema@.outbox_key_hash(k.aggregate_type, k.aggregate_id), k.seq)
+					AND (@extschema@.outbox_key_hash(b.aggregate_type, b.aggregate_id), b.seq)
+						<= (@extschema@.outbox_key_hash(k.aggregate_type, k.aggregate_id), 9223372036854775807)
+				ORDER BY @extschema@.outbox_key_hash(b.aggregate_type, b.aggregate_id), b.seq
 				LIMIT seen) x) AS behind
 		FROM (SELECT * FROM held ORDER BY seq LIMIT 100) k
 		ORDER BY behind DESC, k.seq LIMIT lines
@@ -2894,30 +2933,39 @@ COMMENT ON FUNCTION @extschema@.outbox_erase(text, text, text) IS
 'Removes all messages of one key, wherever they are: live ones (never published then), archived ones, and what outbox_history and arguments of jobs have kept of them. aggregate_type NULL: of messages without one. Returns how many of each, and how many live ones remain because a worker is publishing them or they were enqueued meanwhile: repeat it until that is 0. It reads the whole archive, and jobs wait until the caller commits; partitions that have left the archive to be dropped (outbox_archive_dropping_...), WAL, backups, standbys and consumers keep what they have. Errors: 22004 aggregate_id NULL; 25001 not under READ COMMITTED.';
 
 CREATE FUNCTION @extschema@.outbox_set_paused(route text, value boolean, reason text)
-RETURNS void
+RETURNS boolean
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
+DECLARE
+	changed boolean;
 BEGIN
-	/* Who and when: outbox_pause_trigger(). */
+	/* Who and when: outbox_pause_trigger().  A pause of what is paused says so anew. */
 	IF route IS NULL THEN
-		UPDATE @extschema@.outbox_control
+		UPDATE @extschema@.outbox_control c
 		SET paused = value, paused_by = NULL, paused_at = NULL,
-			pause_reason = outbox_set_paused.reason;
+			pause_reason = outbox_set_paused.reason
+		WHERE c.paused OR value;
+		changed := FOUND;
 	ELSE
 		UPDATE @extschema@.outbox_route r
 		SET paused = value, paused_by = NULL, paused_at = NULL,
 			pause_reason = outbox_set_paused.reason
-		WHERE r.name = outbox_set_paused.route;
+		WHERE r.name = outbox_set_paused.route AND (r.paused OR value);
+		changed := FOUND;
+		PERFORM FROM @extschema@.outbox_route r WHERE r.name = outbox_set_paused.route;
 		IF NOT FOUND THEN
 			RAISE EXCEPTION 'route "%" does not exist', route
 				USING ERRCODE = 'undefined_object',
 					HINT = 'The table outbox_route lists the routes.';
 		END IF;
 	END IF;
-	PERFORM @extschema@.outbox_remember(
-		CASE WHEN value THEN 'pause' ELSE 'resume' END,
-		coalesce('route "' || route || '"', 'database'), NULL::bigint, reason, NULL::jsonb);
+	IF changed THEN
+		PERFORM @extschema@.outbox_remember(
+			CASE WHEN value THEN 'pause' ELSE 'resume' END,
+			coalesce('route "' || route || '"', 'database'), NULL::bigint, reason, NULL::jsonb);
+	END IF;
+	RETURN changed;
 END
 $$;
 
@@ -2925,22 +2973,22 @@ COMMENT ON FUNCTION @extschema@.outbox_set_paused(text, boolean, text) IS
 'What outbox_pause() and outbox_resume() share.';
 
 CREATE FUNCTION @extschema@.outbox_pause(route text DEFAULT NULL, reason text DEFAULT NULL)
-RETURNS void
+RETURNS boolean
 LANGUAGE sql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
 AS $$ SELECT @extschema@.outbox_set_paused(route, true, reason) $$;
 
 COMMENT ON FUNCTION @extschema@.outbox_pause(text, text) IS
-'Stops publishing on a route, or with NULL in this whole database, from the commit on; what is in flight is still confirmed. Enqueue goes on. Who, when and the reason are in the columns beside paused, and in outbox_history; an unknown route is an error (42704).';
+'Stops publishing on a route, or with NULL in this whole database, from the commit on; what is in flight is still confirmed. Enqueue goes on. Who, when and the reason are in the columns beside paused, and in outbox_history. Returns true; an unknown route is an error (42704).';
 
-CREATE FUNCTION @extschema@.outbox_resume(route text DEFAULT NULL)
-RETURNS void
+CREATE FUNCTION @extschema@.outbox_resume(route text DEFAULT NULL, reason text DEFAULT NULL)
+RETURNS boolean
 LANGUAGE sql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
-AS $$ SELECT @extschema@.outbox_set_paused(route, false, NULL::text) $$;
+AS $$ SELECT @extschema@.outbox_set_paused(route, false, reason) $$;
 
-COMMENT ON FUNCTION @extschema@.outbox_resume(text) IS
-'Undoes outbox_pause() with the same route; an unknown route is an error (42704).';
+COMMENT ON FUNCTION @extschema@.outbox_resume(text, text) IS
+'Undoes outbox_pause() with the same route; the reason is kept in outbox_history. Returns false when it was not paused; an unknown route is an error (42704).';
 
 CREATE FUNCTION @extschema@.outbox_adopt()
 RETURNS boolean
@@ -3735,6 +3783,7 @@ REVOKE ALL ON FUNCTION
 	@extschema@.outbox_message_problems(@extschema@.outbox_route_count[]),
 	@extschema@.outbox_vacuum_problems(),
 	@extschema@.outbox_archive_problems(),
+	@extschema@.outbox_job_problems(),
 	@extschema@.outbox_problem_list(@extschema@.outbox_route_count[]),
 	@extschema@.outbox_route_metrics(@extschema@.outbox_route_count[]),
 	@extschema@.outbox_timing_metrics(),
@@ -3764,7 +3813,7 @@ REVOKE ALL ON FUNCTION
 	@extschema@.outbox_discard(uuid),
 	@extschema@.outbox_set_paused(text, boolean, text),
 	@extschema@.outbox_pause(text, text),
-	@extschema@.outbox_resume(text),
+	@extschema@.outbox_resume(text, text),
 	@extschema@.outbox_pause_trigger(),
 	@extschema@.outbox_remember(text, text, bigint, text, jsonb),
 	@extschema@.outbox_history_maintain(interval),

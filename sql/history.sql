@@ -30,7 +30,7 @@ SELECT * FROM remembered();
 -- again: the newer one counts
 SELECT outbox_pause('q');
 SELECT paused_by = session_user AS own, now, pause_reason FROM pauses WHERE what = 'q';
-SELECT outbox_resume('q');
+SELECT outbox_resume('q', 'it is over');
 SELECT outbox_resume();
 SELECT * FROM pauses WHERE paused OR paused_by IS NOT NULL OR pause_reason IS NOT NULL;
 SELECT role = session_user AS own, login, action, subject, reason FROM remembered();

@@ -22,7 +22,9 @@
 #include "access/relation.h"
 #include "access/table.h"
 #include "access/tableam.h"
+#include "catalog/pg_am.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_type.h"
 #include "column_types.h"
 #include "columns.h"
 #include "compat.h"
@@ -71,12 +73,28 @@ table_oid(FunctionCallInfo fcinfo, const char *name)
 	return get_relname_relid(name, get_func_namespace(fcinfo->flinfo->fn_oid));
 }
 
+/* Of the table, which is locked: whoever plans a query of it needs them, too. */
+static bool
+try_lock_indexes(Oid relid)
+{
+	Relation	rel = table_open(relid, NoLock);
+	List	   *indexes = RelationGetIndexList(rel);
+	ListCell   *cell;
+	bool		locked = true;
+
+	table_close(rel, NoLock);
+	foreach(cell, indexes)
+		locked = locked && ConditionalLockRelationOid(lfirst_oid(cell), AccessShareLock);
+	list_free(indexes);
+	return locked;
+}
+
 /* Kept until the end of the transaction, as other locks are. */
 static bool
 try_lock(Oid relid)
 {
 	return OidIsValid(relid) && ConditionalLockRelationOid(relid, AccessShareLock) &&
-		get_rel_relkind(relid) == RELKIND_RELATION;
+		get_rel_relkind(relid) == RELKIND_RELATION && try_lock_indexes(relid);
 }
 
 Datum
@@ -84,6 +102,7 @@ outbox_try_lock_tables(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_BOOL(try_lock(table_oid(fcinfo, "outbox_control")) &&
 				   try_lock(table_oid(fcinfo, "outbox_route")) &&
+				   try_lock(table_oid(fcinfo, "outbox_job")) &&
 				   try_lock(table_oid(fcinfo, "outbox")));
 }
 
@@ -162,6 +181,15 @@ count_row(Sample *sample, TupleTableSlot *slot, TimestampTz now)
 		route->oldest = since;
 }
 
+/* Is it the one that the script has made, or one that is as good? */
+static bool
+is_usable(Relation rel, Relation index, bool by_seq)
+{
+	return index->rd_index->indrelid == RelationGetRelid(rel) &&
+		index->rd_index->indisvalid && index->rd_rel->relam == BTREE_AM_OID &&
+		(!by_seq || TupleDescAttr(RelationGetDescr(index), 0)->atttypid == INT8OID);
+}
+
 /* Reads an index from seq "from" on (0: from its beginning), or from its end back. */
 static void
 read_index(Relation rel, const char *index_name, ScanDirection direction, int64 from,
@@ -177,7 +205,12 @@ read_index(Relation rel, const char *index_name, ScanDirection direction, int64 
 	sample->complete = false;
 	if (!OidIsValid(indexid))
 		return;
-	index = index_open(indexid, AccessShareLock);
+	index = relation_open(indexid, AccessShareLock);
+	if (index->rd_rel->relkind != RELKIND_INDEX || !is_usable(rel, index, from > 0))
+	{
+		relation_close(index, NoLock);
+		return;
+	}
 	slot = table_slot_create(rel, NULL);
 	scan = compat_index_beginscan(rel, index, GetActiveSnapshot(), from > 0 ? 1 : 0);
 	ScanKeyInit(&key, 1, BTGreaterEqualStrategyNumber, F_INT8GE, Int64GetDatum(from));
@@ -192,7 +225,7 @@ read_index(Relation rel, const char *index_name, ScanDirection direction, int64 
 	}
 	index_endscan(scan);
 	ExecDropSingleTupleTableSlot(slot);
-	index_close(index, NoLock);
+	relation_close(index, NoLock);
 }
 
 /* Where the rows of this database begin, as its workers know; 0: they do not. */

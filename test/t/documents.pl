@@ -65,6 +65,7 @@ my %ROLE_OF = (
 	'`failed messages`: SELECT at, role' => 'operator',
 	'`key held`: SELECT * FROM outbox_held_keys' => 'operator',
 	'`row locked`: SELECT * FROM outbox_locked_rows' => 'operator',
+	'`job failed`: SELECT id' => 'operator',
 	'`archive maintenance`: SELECT * FROM outbox_archive_status' => \@MONITORS,
 	'`archive behind`: SELECT partitions' => \@MONITORS,
 	'`archive partition missing`: SELECT ahead' => \@MONITORS,

@@ -240,6 +240,9 @@ problem('table locked', 'critical', qr/^table outbox$/, qr/^AccessExclusiveLock,
 is($node->sql('SELECT state IS NOT NULL, estimated, problems > 0 FROM outbox_status'), 't|t|t',
 	'the status answers although the table is locked');
 ok($node->sql('SELECT count(*) FROM outbox_metrics') > 50, 'and so do the metrics');
+is($node->sql(q{SELECT count(*) FILTER (WHERE value = 0) FROM outbox_metrics
+		WHERE name IN ('outbox_backlog_messages', 'outbox_failed_messages', 'outbox_paused')}),
+	0, 'which say nothing rather than 0 of what they cannot see');
 $session->query_safe('COMMIT');
 over('table locked');
 
@@ -306,6 +309,26 @@ $node->sql(qq{UPDATE pg_class SET relname = 'outbox_archive_p20200101' WHERE rel
 problem('archive behind', 'warning', qr/^archive$/, qr/the partition of 2020-01-01 is still there/);
 $node->sql(qq{UPDATE pg_class SET relname = '$last' WHERE relname = 'outbox_archive_p20200101'});
 over('archive behind');
+
+$node->sql(q{INSERT INTO outbox_job (kind, state, arguments, created_by, total, last_error)
+	VALUES ('replay', 'failed', '{}', 'postgres', 5, 'permission denied for table orders')});
+problem('job failed', 'warning', qr/^job \d+$/, qr/^0 of 5 messages done: permission denied/);
+$node->sql('DELETE FROM outbox_job');
+over('job failed');
+
+# --- nobody is waited for
+
+foreach my $command ('LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE', 'REINDEX INDEX outbox_ready')
+{
+	$session->query_safe("BEGIN; $command");
+	foreach my $view (qw(outbox_problems outbox_status outbox_metrics outbox_routes_status outbox_top()))
+	{
+		is($node->sql_fails("SET statement_timeout = '5s'; SELECT count(*) FROM $view"), undef,
+			"$view: answers beside $command");
+	}
+	$session->query_safe('ROLLBACK');
+}
+$node->wait_sql('SELECT count(*) FROM outbox_problems WHERE severity = $$critical$$', 0);
 
 # --- vacuum
 

@@ -41,7 +41,7 @@ sub drain_rate
 	$node->sql(qq{SELECT count(outbox_enqueue('drain.event',
 		jsonb_build_object('pad', repeat('x', $BODY - 12)), aggregate_type => 'drain', aggregate_id => i::text))
 		FROM generate_series(1, $COUNT) i});
-	my $start = $node->sql('SELECT outbox_resume(); SELECT clock_timestamp()');
+	my $start = $node->sql('SELECT clock_timestamp() FROM outbox_resume()');
 	$start =~ s/^\n//;
 	ok($node->wait_drained(120), 'drained');
 	return $node->sql(qq{SELECT round($COUNT /

@@ -56,7 +56,7 @@ sub drain_rate
 		jsonb_build_object('pad', repeat('x', $BODY - 12)),
 		aggregate_type => 'rate', aggregate_id => (i % $keys)::text, route => '$route'))
 		FROM generate_series(1, $count) i});
-	my $start = $node->sql('SELECT outbox_resume(); SELECT clock_timestamp()');
+	my $start = $node->sql('SELECT clock_timestamp() FROM outbox_resume()');
 	$start =~ s/^\n//;
 	$node->wait_drained(120);
 	is($rabbit->depth('q'), $count, "$count messages of $keys keys, route $route");

@@ -55,6 +55,9 @@ sub has_reason
 			FROM outbox_workers w}))[0]};
 	like($told // '', $text, "$expected: $what");
 	ok($since && $hint, "$expected: since when, and what to do");
+	is($node->sql(q{SELECT count(*) FROM outbox_workers w WHERE w.reason IS NOT NULL
+			AND NOT EXISTS (SELECT FROM outbox_problems p WHERE p.problem = w.reason)}),
+		0, "$expected: is in outbox_problems");
 	return;
 }
 
@@ -216,6 +219,7 @@ subtest 'TLS' => sub {
 	$preload->set_clock(-86400);
 	has_reason('certificate not yet valid', qr/not yet valid/, 'and one of tomorrow');
 	like($node->sql('SELECT clock_jump FROM outbox_workers'), qr/^-9/, 'and back');
+	is($node->sql(q{SELECT count(*) FROM outbox_problems WHERE problem = 'clock jumped'}), 1, 'which is a problem');
 	$preload->set_clock(0);
 	$node->wait_log(qr/the server's clock was set forward by \d+ ms/, $offset);
 	$node->wait_log(qr/the server's clock was set back by \d+ ms/, $offset);

@@ -4,7 +4,7 @@
 #
 # OUTBOX_TEST_FULL=1: 100,000 messages a call, and what it costs others.
 #
-# suite: test
+# suite: test faults
 # takes: 12 s
 
 use strict;

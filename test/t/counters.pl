@@ -1,0 +1,91 @@
+# What is counted of a database and its routes: survives the worker, begins anew with
+# the server, has room for so many routes; and the histograms of latency.
+#
+# suite: test
+# takes: 8 s
+
+use strict;
+use warnings;
+
+use Test::More;
+use PostgreSQL::Test::Utils;
+use OutboxTest::FakeBroker;
+use OutboxTest::Node;
+use OutboxTest::Util;
+
+my $fake = OutboxTest::FakeBroker->start;
+my $node = OutboxTest::Node->create(
+	broker => $fake,
+	conf => "outbox.retry_initial = 50ms\noutbox.retry_max = 100ms\noutbox.workers = 2\ntrack_commit_timestamp = on\n");
+
+sub metric
+{
+	my ($name, $labels) = @_;
+	return $node->sql("SELECT value FROM outbox_metrics WHERE name = '$name' AND labels = '" . ($labels // '{}') . "'");
+}
+
+is(metric('outbox_published_total', '{"route": "default"}'), 0, 'each series is there at 0');
+is(metric('outbox_commit_to_confirm_seconds_bucket', '{"le": "+Inf"}'), 0, 'those of the histograms, too');
+my $series = $node->sql('SELECT count(*) FROM outbox_metrics');
+
+$node->sql(q{INSERT INTO outbox_route (name, exchange, max_attempts) VALUES ('lost', 'lost', 2)});
+$fake->do('when exchange=lost : return 312 NO_ROUTE');
+$node->sql(q{SELECT outbox_enqueue('e', '{}', aggregate_id => i::text) FROM generate_series(1, 100) i});
+$node->sql(q{SELECT outbox_enqueue('e', '{}', route => 'lost') FROM generate_series(1, 5)});
+$node->wait_sql(q{SELECT failed FROM outbox_status}, 5);
+$node->wait_sql(q{SELECT published FROM outbox_routes_status WHERE route = 'default'}, 100);
+is($node->sql(q{SELECT published, returned, nacked, retried, gave_up, failed, dead_lettered, known, retry_at IS NULL
+		FROM outbox_routes_status WHERE route = 'lost'}),
+	'0|10|0|5|5|5|0|t|t', 'a route has its own counts, of both workers');
+is(metric('outbox_returned_total', '{"route": "lost"}'), 10, 'and its own series');
+$node->wait_sql('SELECT rate > 0 FROM outbox_status', 't');
+
+foreach my $timing (qw(commit publish))
+{
+	my $name = "outbox_${timing}_to_confirm_seconds";
+
+	is(metric("${name}_count"), 100, "$timing to confirm: each message once");
+	is(metric("${name}_bucket", '{"le": "+Inf"}'), 100, "$timing to confirm: the last bucket has all");
+	is($node->sql(qq{SELECT bool_and(value >= lag) FROM (SELECT value, lag(value, 1, 0)
+			OVER (ORDER BY CASE labels->>'le' WHEN '+Inf' THEN 'Infinity' ELSE labels->>'le' END::float)
+			FROM outbox_metrics WHERE name = '${name}_bucket') b}), 't', "$timing to confirm: cumulative");
+	cmp_ok(metric("${name}_sum"), '>', 0, "$timing to confirm: the sum");
+}
+is($node->sql(q{SELECT outbox_quantile(0.5, bounds, commit_to_confirm) BETWEEN 0.00001 AND 30,
+		outbox_quantile(0.99, bounds, publish_to_confirm) >= outbox_quantile(0.5, bounds, publish_to_confirm)
+	FROM outbox_database_stats()}), 't|t', 'quantiles');
+is($node->sql(q{SELECT outbox_quantile(0.5, '{1,2,4}', '{0,10,20,20}'), outbox_quantile(0.75, '{1,2,4}', '{0,10,20,20}'),
+		outbox_quantile(0.99, '{1,2,4}', '{0,0,0,7}'), outbox_quantile(0.5, '{1,2,4}', '{0,0,0,0}') IS NULL}),
+	'2|3|4|t', 'of a histogram that is known');
+
+my $reconnects = metric('outbox_reconnects_total');
+$node->wait_workers('postgres', 2);
+is($node->sql('SELECT outbox_worker_restart()'), 2, 'both workers are told to start anew')
+  or diag $node->sql('SELECT string_agg(w::text, $$ $$) FROM outbox_workers w');
+$node->wait_sql(q{SELECT count(*) FROM outbox_workers WHERE pid IS NOT NULL AND state = 'idle'
+	AND started_at > now() - interval '5 seconds'}, 2);
+$node->sql(q{SELECT outbox_enqueue('e', '{}') FROM generate_series(1, 10)});
+$node->wait_sql(q{SELECT published FROM outbox_routes_status WHERE route = 'default'}, 110);
+is(metric('outbox_returned_total', '{"route": "lost"}'), 10, 'nothing is lost with a worker');
+is(metric('outbox_published_total', '{"route": "default"}'), 110, 'and the next one goes on');
+
+# --- room for so many routes
+
+$node->sql(q{INSERT INTO outbox_route (name) SELECT 'r' || i FROM generate_series(1, 40) i});
+$node->sql(q{SELECT outbox_enqueue('e', '{}', route => 'r' || i) FROM generate_series(1, 40) i});
+$node->wait_drained;
+$node->wait_sql(q{SELECT sum(published) FROM outbox_route_stats()}, 150);
+is($node->sql(q{SELECT count(*) FROM outbox_route_stats() WHERE route IS NOT NULL}), 32, 'so many have an entry');
+is($node->sql(q{SELECT count(DISTINCT labels), sum(value) FROM outbox_metrics WHERE name = 'outbox_published_total'}),
+	'33|150', 'the others share one series, and none is lost');
+
+# --- the server
+
+my $began = metric('outbox_start_time_seconds');
+$node->restart;
+$node->wait_sql(q{SELECT count(*) FROM outbox_workers WHERE state = 'idle'}, 2);
+is($node->sql(q{SELECT sum(value) FROM outbox_metrics WHERE type = 'counter' OR name LIKE '%_count'}), 0,
+	'counters begin anew with the server');
+cmp_ok(metric('outbox_start_time_seconds'), '>', $began, 'which says when');
+cmp_ok($node->sql('SELECT count(*) FROM outbox_metrics'), '>', $series, 'every route has its series at once');
+done_testing();

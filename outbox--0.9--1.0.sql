@@ -1879,6 +1879,8 @@ SET search_path = pg_catalog, pg_temp
  * these commands lock (the extension, say) is waited for this long at most.
  */
 SET lock_timeout = '10ms'
+/* The worker's session has it off, for statements of src/store only. */
+SET enable_sort = on
 AS $$
 DECLARE
 	today constant date := (clock_timestamp() AT TIME ZONE 'UTC')::date;
@@ -2301,6 +2303,8 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 /* It runs in the process that publishes: it waits for nobody. */
 SET lock_timeout = '10ms'
+/* The worker's session has it off, for statements of src/store only. */
+SET enable_sort = on
 AS $$
 DECLARE
 	j @extschema@.outbox_job;
@@ -2463,6 +2467,7 @@ RETURNS void
 LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 SET lock_timeout = '10ms'
+SET enable_sort = on
 AS $$
 	UPDATE @extschema@.outbox_job
 	SET last_error = error, last_error_at = clock_timestamp(),

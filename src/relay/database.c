@@ -51,7 +51,8 @@ struct OutboxDatabase
  * Settings that ALTER DATABASE, ALTER ROLE or postgresql.conf could turn
  * against the worker, overridden as autovacuum does it.  The planner is left
  * with plans that stay right when the table grows: index and TID scans, nested
- * loops.
+ * loops, and the order of an index.  Functions in SQL that sort a little (archive,
+ * jobs) have enable_sort on.
  */
 static const struct
 {

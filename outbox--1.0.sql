@@ -3473,7 +3473,7 @@ $$;
 COMMENT ON FUNCTION @extschema@.outbox_job_step(integer, bigint, uuid[]) IS
 'Internal, the relay calls it: does the next chunk of the next job, at most so many messages and bytes, and says what came of it: ''put'' with the ids that are in outbox now, the latest first; ''none'': there is no job; ''busy'': too many of the messages in earlier are not published yet; ''locked'': somebody has locked the job.';
 
-CREATE FUNCTION @extschema@.outbox_job_error(error text, give_up boolean)
+CREATE FUNCTION @extschema@.outbox_job_error(job bigint, error text, give_up boolean)
 RETURNS void
 LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
@@ -3484,11 +3484,12 @@ AS $$
 	SET last_error = error, last_error_at = clock_timestamp(),
 		state = CASE WHEN give_up THEN 'failed' ELSE state END,
 		ended_at = CASE WHEN give_up THEN clock_timestamp() END
-	WHERE id = @extschema@.outbox_job_next()
+	/* Unless it has ended meanwhile. */
+	WHERE id = job AND state IN ('waiting', 'running')
 $$;
 
-COMMENT ON FUNCTION @extschema@.outbox_job_error(text, boolean) IS
-'Internal, the relay calls it: notes what stands in the way of the job that it works at; give_up: the job has failed.';
+COMMENT ON FUNCTION @extschema@.outbox_job_error(bigint, text, boolean) IS
+'Internal, the relay calls it: notes what stands in the way of a job that waits or runs; give_up: the job has failed.';
 
 CREATE FUNCTION @extschema@.outbox_drain(OUT since timestamptz, OUT published bigint)
 RETURNS record
@@ -3827,7 +3828,7 @@ REVOKE ALL ON FUNCTION
 	@extschema@.outbox_job_retry(bigint),
 	@extschema@.outbox_job_next(),
 	@extschema@.outbox_job_step(integer, bigint, uuid[]),
-	@extschema@.outbox_job_error(text, boolean),
+	@extschema@.outbox_job_error(bigint, text, boolean),
 	@extschema@.outbox_drain(),
 	@extschema@.outbox_worker_restart(),
 	@extschema@.outbox_requeue_ids(uuid[]),

@@ -171,21 +171,26 @@ SELECT outbox_replay('-infinity') AS job \gset
 DELETE FROM outbox_job_list;
 SELECT step();
 \echo :LAST_ERROR_SQLSTATE
-SELECT outbox_job_error('in the way', false);
+SELECT outbox_job_error(:job, 'in the way', false);
 SELECT state, last_error, last_error_at IS NOT NULL AS at, ended_at IS NULL AS goes_on FROM outbox_job;
 SELECT outbox_job_retry(:job);
-SELECT outbox_job_error('no more', true);
+SELECT outbox_job_error(:job, 'no more', true);
 SELECT state, last_error, ended_at IS NULL AS goes_on FROM outbox_job;
 SELECT step();
 SELECT outbox_job_retry(:job);
 SELECT state, ended_at IS NULL AS goes_on FROM outbox_job;
-SELECT outbox_job_error('no more', true);
+SELECT outbox_job_error(:job, 'no more', true);
+-- it is the job's that erred, not the next one's; and not one's that has ended
+SELECT outbox_replay('-infinity', max_messages => 1) AS next \gset
+SELECT outbox_job_error(:job, 'late', true);
+SELECT id = :job AS failed, state, last_error FROM outbox_job ORDER BY id;
+SELECT outbox_job_cancel(:next);
 SELECT outbox_job_cancel(:job), outbox_job_retry(:job);
 
 -- Jobs run one after the other; old ones go when another is filed
 SELECT outbox_replay('-infinity', max_messages => 1), outbox_replay('-infinity', max_messages => 2);
 SELECT step(), step(), step();
-UPDATE outbox_job SET ended_at = now() - interval '31 days' WHERE id < 3;
+UPDATE outbox_job SET ended_at = now() - interval '31 days' WHERE id < 4;
 SELECT outbox_replay('-infinity', max_messages => 1) AS job \gset
 SELECT id, state FROM outbox_job ORDER BY id;
 SELECT outbox_job_cancel(:job);
@@ -195,7 +200,7 @@ CREATE ROLE regress_outbox_replayer;
 GRANT USAGE ON SCHEMA outbox_regress TO regress_outbox_replayer;
 SET ROLE regress_outbox_replayer;
 SELECT outcome(statement) FROM unnest(ARRAY['SELECT outbox_replay(''-infinity'')', 'SELECT outbox_job_cancel(1)',
-	'SELECT outbox_job_retry(1)', 'SELECT outbox_job_step(1, 1, ''{}'')', 'SELECT outbox_job_error('''', true)',
+	'SELECT outbox_job_retry(1)', 'SELECT outbox_job_step(1, 1, ''{}'')', 'SELECT outbox_job_error(1, '''', true)',
 	'SELECT outbox_job_next()', 'SELECT * FROM outbox_job', 'SELECT * FROM outbox_progress']) statement;
 RESET ROLE;
 GRANT EXECUTE ON FUNCTION outbox_replay TO regress_outbox_replayer;

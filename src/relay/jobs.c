@@ -9,7 +9,8 @@
  * and is not published yet stays within CHUNKS_AHEAD chunks, whichever worker
  * publishes it.
  *
- * Nothing of a job is remembered here but that; where it is stands in its row.
+ * Nothing of a job is remembered here but that, and its errors in a row; where it
+ * is stands in its row.
  *
  *-------------------------------------------------------------------------
  */
@@ -54,7 +55,8 @@ struct OutboxJobs
 	OutboxMonoTime put_at;		/* the last one; unset: of another job */
 	uint32		busy;			/* looks in a row that found it not published */
 	uint32		locked;			/* tries in a row */
-	uint32		failures;		/* in a row; the first is in the log */
+	int64		job;			/* the one last looked at; 0: none */
+	uint32		failures;		/* of it, in a row; the first is in the log */
 };
 
 void
@@ -177,6 +179,17 @@ chunk_committed(OutboxJobs *jobs, OutboxJobOutcome outcome,
 	jobs->at = at;
 }
 
+/* Asked before the chunk, so that an error is known to be of this job. */
+static void
+look_which(OutboxJobs *jobs)
+{
+	int64		job = outbox_store_job_next();
+
+	if (job != jobs->job)
+		jobs->failures = 0;
+	jobs->job = job;
+}
+
 static void
 run_chunk(OutboxJobs *jobs, MemoryContext scratch)
 {
@@ -189,6 +202,7 @@ run_chunk(OutboxJobs *jobs, MemoryContext scratch)
 		jobs->at = after_backoff(RETRY_MS, RETRY_MAX_MS, 1);
 		return;
 	}
+	look_which(jobs);
 	outcome = outbox_store_job_step(chunk_messages(jobs), CHUNK_BYTES,
 									&jobs->ahead[0], scratch, &put);
 	if (outcome == OUTBOX_JOB_PUT)
@@ -234,7 +248,7 @@ note_error(OutboxJobs *jobs, const char *error)
 
 	if (!outbox_store_begin("noting the error of a job", true))
 		return;
-	outbox_store_job_error(error, give_up);
+	outbox_store_job_error(jobs->job, error, give_up);
 	outbox_store_end(false);
 	if (give_up)
 		jobs->failures = 0;

@@ -24,8 +24,11 @@
 #define STEP_SQL \
 	"SELECT s.outcome, s.ids FROM %s.outbox_job_step($1, $2, $3) s"
 
+#define NEXT_SQL \
+	"SELECT %s.outbox_job_next()"
+
 #define ERROR_SQL \
-	"SELECT %s.outbox_job_error($1, $2)"
+	"SELECT %s.outbox_job_error($1, $2, $3)"
 
 static const struct
 {
@@ -86,6 +89,22 @@ load_outcome(void)
 		 name == NULL ? "null" : name);
 }
 
+int64
+outbox_store_job_next(void)
+{
+	static OutboxStatement statement;
+	bool		isnull;
+	Datum		id;
+
+	outbox_store_execute(outbox_store_plan(&statement,
+										   psprintf(NEXT_SQL,
+													outbox_store_schema()),
+										   0, NULL),
+						 NULL, NULL, SPI_OK_SELECT);
+	id = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
+	return isnull ? 0 : DatumGetInt64(id);
+}
+
 OutboxJobOutcome
 outbox_store_job_step(int max_messages, int64 max_bytes,
 					  const OutboxJobChunk *earlier, MemoryContext cxt,
@@ -110,12 +129,12 @@ outbox_store_job_step(int max_messages, int64 max_bytes,
 }
 
 void
-outbox_store_job_error(const char *error, bool give_up)
+outbox_store_job_error(int64 job, const char *error, bool give_up)
 {
 	static OutboxStatement statement;
-	static const Oid types[] = {TEXTOID, BOOLOID};
+	static const Oid types[] = {INT8OID, TEXTOID, BOOLOID};
 	Datum		values[] = {
-		CStringGetTextDatum(error), BoolGetDatum(give_up)
+		Int64GetDatum(job), CStringGetTextDatum(error), BoolGetDatum(give_up)
 	};
 
 	outbox_store_execute(outbox_store_plan(&statement,

@@ -568,6 +568,12 @@ outbox_store_maintain_history(int retention_s)
 	return false;
 }
 
+int64
+outbox_store_job_next(void)
+{
+	return 0;
+}
+
 OutboxJobOutcome
 outbox_store_job_step(int max_messages, int64 max_bytes, const OutboxJobChunk *earlier,
 					  MemoryContext cxt, OutboxJobChunk *put)
@@ -578,7 +584,7 @@ outbox_store_job_step(int max_messages, int64 max_bytes, const OutboxJobChunk *e
 }
 
 void
-outbox_store_job_error(const char *error, bool give_up)
+outbox_store_job_error(int64 job, const char *error, bool give_up)
 {
 }
 

@@ -213,6 +213,9 @@ typedef struct OutboxJobChunk
 	int			n;
 } OutboxJobChunk;
 
+/* The id of the next job; 0: there is none. */
+extern int64 outbox_store_job_next(void);
+
 /*
  * Does a chunk of the next job, of so many messages and bytes at most, unless of the
  * earlier chunk more than a tenth is still to be published.  What was put is
@@ -223,8 +226,11 @@ extern OutboxJobOutcome outbox_store_job_step(int max_messages, int64 max_bytes,
 											  MemoryContext cxt,
 											  OutboxJobChunk *put);
 
-/* Notes with the job what stands in its way; give_up: it has failed. */
-extern void outbox_store_job_error(const char *error, bool give_up);
+/*
+ * Notes with a job, unless it has ended, what stands in its way; give_up: it has
+ * failed.
+ */
+extern void outbox_store_job_error(int64 job, const char *error, bool give_up);
 
 /* ----------------------------------------------------------- store_settle.c */
 

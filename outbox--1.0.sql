@@ -1463,7 +1463,11 @@ BEGIN
 	END IF;
 	SELECT sum(s.messages) FILTER (WHERE s.kind = 'waiting'), sum(s.messages) FILTER (WHERE s.kind = 'failed'),
 		bool_and(s.complete) FILTER (WHERE s.kind = 'failed')
-	INTO waiting, failed, all_failed FROM @extschema@.outbox_backlog_sample(1000) s;
+	INTO waiting, failed, all_failed FROM @extschema@.outbox_backlog_sample(500) s;
+	/* Those that wait for their time only are no problem. */
+	IF (SELECT sum(c.retrying) FROM unnest(counts) c) = 0 THEN
+		waiting := 0;
+	END IF;
 
 	RETURN QUERY
 	SELECT 'warning', CASE WHEN e.last_error LIKE 'returned by the broker%' THEN 'unroutable'

@@ -69,13 +69,33 @@ filter_text(int filters)
 						 " AND (coalesce(%s.outbox_key_hash(aggregate_type,"
 						 " aggregate_id), seq) & 9223372036854775807) %% $7 = $6",
 						 outbox_store_schema());
-	/* As the index outbox_key has it, which is made for this. */
-	if (filters & ONE_KEY)
-		appendStringInfo(&buf,
-						 " AND aggregate_id IS NOT NULL AND"
-						 " %s.outbox_key_hash(aggregate_type, aggregate_id) = $9",
-						 outbox_store_schema());
 	return buf.data;
+}
+
+/*
+ * The rows of a range in the order of seq.  Those of one key are compared and
+ * ordered as the index outbox_key has them, which is made for this: outbox_ready,
+ * that the planner prefers by the statistics of a queue that was just empty, would
+ * pass the whole range for each key, and has not this order, with sorting off.
+ */
+static char *
+range_text(const char *columns, int filters, const char *locking)
+{
+	const char *order = "seq";
+	const char *range = "seq > $1 AND seq <= $2";
+
+	if (filters & ONE_KEY)
+	{
+		order = psprintf("%s.outbox_key_hash(aggregate_type, aggregate_id), seq",
+						 outbox_store_schema());
+		range = psprintf("aggregate_id IS NOT NULL"
+						 " AND (%s) > ($9, $1) AND (%s) <= ($9, $2)",
+						 order, order);
+	}
+	return psprintf("SELECT %s FROM %s.outbox WHERE " READY
+					" AND %s%s ORDER BY %s LIMIT $3%s",
+					columns, outbox_store_schema(), range,
+					filter_text(filters), order, locking);
 }
 
 static int
@@ -312,12 +332,8 @@ outbox_store_claim(const OutboxClaim *claim)
 
 	if (statement->plan == NULL)
 		outbox_store_plan(statement,
-						  psprintf("SELECT " CLAIM_COLUMNS " FROM %s.outbox"
-								   " WHERE " READY
-								   " AND seq > $1 AND seq <= $2%s"
-								   " ORDER BY seq LIMIT $3"
-								   " FOR UPDATE SKIP LOCKED",
-								   outbox_store_schema(), filter_text(filters)),
+						  range_text(CLAIM_COLUMNS, filters,
+									 " FOR UPDATE SKIP LOCKED"),
 						  CLAIM_NARGS, claim_types);
 	return run_claim(claim, statement->plan, filters, 0);
 }
@@ -331,6 +347,7 @@ outbox_store_claim_due(const OutboxClaim *claim, TimestampTz after_due,
 	OutboxStatement *statement = &statements[filters];
 	OutboxClaim due = *claim;
 
+	Assert(!claim->one_key);
 	if (statement->plan == NULL)
 		outbox_store_plan(statement,
 						  psprintf("SELECT " CLAIM_COLUMNS " FROM %s.outbox"
@@ -357,11 +374,7 @@ outbox_store_list(const OutboxClaim *claim, OutboxRowVisit visit)
 
 	if (statement->plan == NULL)
 		outbox_store_plan(statement,
-						  psprintf("SELECT " ROW_COLUMNS " FROM %s.outbox"
-								   " WHERE " READY
-								   " AND seq > $1 AND seq <= $2%s"
-								   " ORDER BY seq LIMIT $3",
-								   outbox_store_schema(), filter_text(filters)),
+						  range_text(ROW_COLUMNS, filters, ""),
 						  CLAIM_NARGS, claim_types);
 	claim_values(claim, filters, 0, values, nulls);
 	return run(statement->plan, CLAIM_NARGS, claim_types, values, nulls,

@@ -1734,11 +1734,13 @@ CREATE VIEW @extschema@.outbox_status AS
 			THEN make_interval(secs => round(t.backlog / d.rate)) END AS time_to_drain,
 		p.problems, p.worst_problem
 	FROM @extschema@.outbox_relay_state() s, @extschema@.outbox_database_stats() d,
-		(SELECT count(*) AS problems,
+		/* Once for both that want it. */
+		(SELECT array_agg(b) AS rows FROM @extschema@.outbox_backlog() b) c,
+		LATERAL (SELECT count(*) AS problems,
 			(array_agg(concat_ws(': ', l.problem, l.subject) ORDER BY l.severity, l.since NULLS FIRST, l.subject))[1] AS worst_problem
-		 FROM @extschema@.outbox_problem_list() l
+		 FROM @extschema@.outbox_problem_list(c.rows) l
 		 WHERE l.severity <> 'info') p,
-		(SELECT max(b.backlog) FILTER (WHERE b.route IS NULL) AS backlog,
+		LATERAL (SELECT max(b.backlog) FILTER (WHERE b.route IS NULL) AS backlog,
 			max(b.oldest) FILTER (WHERE b.route IS NULL) AS oldest,
 			max(b.scheduled) FILTER (WHERE b.route IS NULL) AS scheduled,
 			max(b.retrying) FILTER (WHERE b.route IS NULL) AS retrying,
@@ -1748,7 +1750,7 @@ CREATE VIEW @extschema@.outbox_status AS
 				FILTER (WHERE b.paused AND b.backlog > 0) AS paused,
 			string_agg(format('"%s" (%s)', b.route, b.backlog), ', ' ORDER BY b.route)
 				FILTER (WHERE NOT b.known AND b.backlog > 0) AS missing
-		 FROM @extschema@.outbox_backlog() b) t;
+		 FROM unnest(c.rows) b) t;
 
 COMMENT ON VIEW @extschema@.outbox_status IS 'One row: is this database''s relay publishing, and if not, why and what to do; all that is wrong is in outbox_problems.';
 COMMENT ON COLUMN @extschema@.outbox_status.database IS 'Name of this database.';

@@ -170,10 +170,11 @@ outbox_shared_tell_workers(Oid dboid, int news)
 			continue;
 		SpinLockAcquire(&slot->mutex);
 		slot->inbox.news |= news;
-		SpinLockRelease(&slot->mutex);
-		outbox_wake_procno(slot->procno);
+		/* Now, since it may be gone as soon as it is awake. */
 		if (slot->pid != 0)
 			told++;
+		SpinLockRelease(&slot->mutex);
+		outbox_wake_procno(slot->procno);
 	}
 	return told;
 }

@@ -16,10 +16,8 @@
 #include "columns.h"
 #include "executor/spi.h"
 #include "insert.h"
+#include "kept_plan.h"
 #include "owner.h"
-#include "utils/builtins.h"
-#include "utils/lsyscache.h"
-#include "utils/memutils.h"
 #include "utils/rel.h"
 
 /* What the statement gives a value; the rest has defaults. */
@@ -48,48 +46,16 @@ static const struct
 	" aggregate_id, payload, body, headers, properties, routing_key," \
 	" available_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"
 
-/*
- * The plan of this backend.  The server looks after it (plancache.c); the text
- * has the name of the schema, so it goes with that.
- */
-static SPIPlanPtr kept = NULL;
-static char *kept_schema = NULL;
-
-static void
-forget_plan(void)
-{
-	if (kept == NULL)
-		return;
-	SPI_freeplan(kept);
-	kept = NULL;
-	pfree(kept_schema);
-	kept_schema = NULL;
-}
+static OutboxKeptPlan kept;
 
 static SPIPlanPtr
 insert_plan(Oid schema)
 {
-	char	   *name = get_namespace_name(schema);
 	Oid			types[lengthof(given)];
-	SPIPlanPtr	plan;
 
-	if (name == NULL)
-		elog(ERROR, "cache lookup failed for schema %u", schema);
-	if (kept != NULL && strcmp(kept_schema, name) == 0)
-		return kept;
-	forget_plan();
 	for (int i = 0; i < (int) lengthof(given); i++)
 		types[i] = given[i].type;
-	plan = SPI_prepare_cursor(psprintf(INSERT_SQL, quote_identifier(name)),
-							  lengthof(given), types, CURSOR_OPT_GENERIC_PLAN);
-	if (plan == NULL)
-		elog(ERROR, "SPI_prepare_cursor failed: %s",
-			 SPI_result_code_string(SPI_result));
-	if (SPI_keepplan(plan) != 0)
-		elog(ERROR, "SPI_keepplan failed");
-	kept_schema = MemoryContextStrdup(TopMemoryContext, name);
-	kept = plan;
-	return kept;
+	return outbox_kept_plan(&kept, schema, INSERT_SQL, lengthof(given), types);
 }
 
 /*
@@ -99,7 +65,7 @@ insert_plan(Oid schema)
 static void
 fail_rewritten(Relation rel, int result)
 {
-	forget_plan();
+	outbox_kept_plan_forget(&kept);
 	if (result != SPI_OK_REWRITTEN)
 		elog(ERROR, "could not insert into outbox: %s",
 			 SPI_result_code_string(result));

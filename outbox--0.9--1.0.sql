@@ -3496,6 +3496,49 @@ REVOKE ALL ON FUNCTION
 	@extschema@.outbox_preflight(text, text, boolean)
 FROM PUBLIC;
 
+--
+-- When messages failed, and who publishes a route
+--
+
+ALTER TABLE @extschema@.outbox_route
+	ADD COLUMN relay text NOT NULL DEFAULT 'internal'
+		CHECK (relay IN ('internal', 'external'));
+ALTER TABLE @extschema@.outbox
+	ADD COLUMN failed_at timestamptz,
+	ADD COLUMN external boolean;
+
+COMMENT ON COLUMN @extschema@.outbox_route.relay IS
+'Who publishes the messages of this route: ''internal'', the workers, to RabbitMQ; ''external'', programs that take them by outbox_claim().';
+COMMENT ON COLUMN @extschema@.outbox.failed_at IS 'When it became failed; NULL: it has not, or was requeued.';
+COMMENT ON COLUMN @extschema@.outbox.external IS 'True: its route is published by an external relay (outbox_route.relay), and the workers leave it alone; NULL otherwise. Set by the table''s trigger.';
+
+CREATE OR REPLACE VIEW @extschema@.outbox_messages AS
+	SELECT o.seq, o.id, o.route, o.event_type, o.aggregate_type,
+		o.aggregate_id, o.payload, o.body, o.headers, o.properties,
+		o.routing_key, o.created_at, o.available_at, o.attempts, o.last_error,
+		CASE WHEN c.id_hash IS NOT NULL THEN 'processing' ELSE o.status END AS status,
+		NULL::timestamptz AS published_at, o.failed_at
+	FROM @extschema@.outbox o
+		LEFT JOIN (SELECT id_hash FROM @extschema@.outbox_claims() WHERE in_flight) c
+			ON c.id_hash = pg_catalog.uuid_hash_extended(o.id, 0) & 4611686018427387903
+	UNION ALL
+	SELECT a.seq, a.id, a.route, a.event_type, a.aggregate_type,
+		a.aggregate_id, a.payload, a.body, a.headers, a.properties,
+		a.routing_key, a.created_at, a.available_at, a.attempts, NULL,
+		'published', a.published_at, NULL
+	FROM @extschema@.outbox_archive a;
+
+COMMENT ON COLUMN @extschema@.outbox_messages.failed_at IS 'When it became failed; NULL unless it is.';
+
+CREATE OR REPLACE VIEW @extschema@.outbox_failed AS
+	SELECT seq, id, route, event_type, aggregate_type, aggregate_id, payload,
+		body, headers, properties, routing_key, created_at, attempts, last_error,
+		failed_at
+	FROM @extschema@.outbox
+	WHERE status = 'failed';
+
+COMMENT ON COLUMN @extschema@.outbox_failed.failed_at IS 'When it became failed; NULL: before the extension recorded it.';
+
 -- changes end here
 
 /*

@@ -81,6 +81,8 @@ CREATE TABLE @extschema@.outbox_route (
 	pause_reason text,
 	failed_route text,
 	retention interval,
+	relay text NOT NULL DEFAULT 'internal'
+		CHECK (relay IN ('internal', 'external')),
 	CONSTRAINT outbox_route_default_exchange
 		CHECK (exchange <> '' OR exchange_type IS NULL),
 	CONSTRAINT outbox_route_retention
@@ -119,6 +121,8 @@ COMMENT ON COLUMN @extschema@.outbox_route.failed_route IS
 'Route on which a message goes on that is given up on this one (a dead letter): by its template, with its attempts counted from 0 and the reason in the header x-outbox-death. NULL: it becomes failed.';
 COMMENT ON COLUMN @extschema@.outbox_route.retention IS
 'How long published messages of this route stay in outbox_archive, dropped by whole days (UTC); NULL: outbox.retention; 0: they are not archived, at once. Other changes count from tomorrow''s messages on. At most 2147483647 seconds.';
+COMMENT ON COLUMN @extschema@.outbox_route.relay IS
+'Who publishes the messages of this route: ''internal'', the workers, to RabbitMQ; ''external'', programs that take them by outbox_claim().';
 
 --
 -- Messages
@@ -188,7 +192,9 @@ CREATE TABLE @extschema@.outbox (
 	last_error text,
 	/* 'pending' or 'failed': see outbox_row_trigger() */
 	status text NOT NULL DEFAULT 'pending',
-	origin bigint NOT NULL DEFAULT @extschema@.outbox_origin()
+	origin bigint NOT NULL DEFAULT @extschema@.outbox_origin(),
+	failed_at timestamptz,
+	external boolean
 )
 /*
  * A queue: rows come and go and the table stays small, so vacuum by number of
@@ -230,6 +236,8 @@ COMMENT ON COLUMN @extschema@.outbox.attempts IS 'Attempts that the broker retur
 COMMENT ON COLUMN @extschema@.outbox.last_error IS 'Why the last attempt failed, in the broker''s words.';
 COMMENT ON COLUMN @extschema@.outbox.status IS '''pending'', or ''failed'' after max_attempts of its route, until requeued or discarded.';
 COMMENT ON COLUMN @extschema@.outbox.origin IS 'Database in which it was enqueued, see outbox_origin(). The relay publishes nothing while it finds messages of another one that outbox_adopt() has not adopted.';
+COMMENT ON COLUMN @extschema@.outbox.failed_at IS 'When it became failed; NULL: it has not, or was requeued.';
+COMMENT ON COLUMN @extschema@.outbox.external IS 'True: its route is published by an external relay (outbox_route.relay), and the workers leave it alone; NULL otherwise. Set by the table''s trigger.';
 
 CREATE FUNCTION @extschema@.outbox_row_trigger()
 RETURNS trigger
@@ -2015,7 +2023,7 @@ CREATE VIEW @extschema@.outbox_messages AS
 		o.aggregate_id, o.payload, o.body, o.headers, o.properties,
 		o.routing_key, o.created_at, o.available_at, o.attempts, o.last_error,
 		CASE WHEN c.id_hash IS NOT NULL THEN 'processing' ELSE o.status END AS status,
-		NULL::timestamptz AS published_at
+		NULL::timestamptz AS published_at, o.failed_at
 	FROM @extschema@.outbox o
 		LEFT JOIN (SELECT id_hash FROM @extschema@.outbox_claims() WHERE in_flight) c
 			ON c.id_hash = pg_catalog.uuid_hash_extended(o.id, 0) & 4611686018427387903
@@ -2023,7 +2031,7 @@ CREATE VIEW @extschema@.outbox_messages AS
 	SELECT a.seq, a.id, a.route, a.event_type, a.aggregate_type,
 		a.aggregate_id, a.payload, a.body, a.headers, a.properties,
 		a.routing_key, a.created_at, a.available_at, a.attempts, NULL,
-		'published', a.published_at
+		'published', a.published_at, NULL
 	FROM @extschema@.outbox_archive a;
 
 COMMENT ON VIEW @extschema@.outbox_messages IS 'Every message that the database still has: live ones, and published ones within outbox.retention.';
@@ -2044,10 +2052,12 @@ COMMENT ON COLUMN @extschema@.outbox_messages.attempts IS 'Failed attempts so fa
 COMMENT ON COLUMN @extschema@.outbox_messages.last_error IS 'Why the last attempt failed.';
 COMMENT ON COLUMN @extschema@.outbox_messages.status IS 'pending, processing (in flight in a worker now), published or failed.';
 COMMENT ON COLUMN @extschema@.outbox_messages.published_at IS 'When it was published; NULL unless it was.';
+COMMENT ON COLUMN @extschema@.outbox_messages.failed_at IS 'When it became failed; NULL unless it is.';
 
 CREATE VIEW @extschema@.outbox_failed AS
 	SELECT seq, id, route, event_type, aggregate_type, aggregate_id, payload,
-		body, headers, properties, routing_key, created_at, attempts, last_error
+		body, headers, properties, routing_key, created_at, attempts, last_error,
+		failed_at
 	FROM @extschema@.outbox
 	WHERE status = 'failed';
 
@@ -2066,6 +2076,7 @@ COMMENT ON COLUMN @extschema@.outbox_failed.routing_key IS 'As enqueued; NULL: t
 COMMENT ON COLUMN @extschema@.outbox_failed.created_at IS 'When it was enqueued.';
 COMMENT ON COLUMN @extschema@.outbox_failed.attempts IS 'Failed attempts.';
 COMMENT ON COLUMN @extschema@.outbox_failed.last_error IS 'Why the last one failed, in the broker''s words.';
+COMMENT ON COLUMN @extschema@.outbox_failed.failed_at IS 'When it became failed; NULL: before the extension recorded it.';
 
 CREATE VIEW @extschema@.outbox_held_keys AS
 	WITH holder AS (

@@ -18,11 +18,14 @@ LANGUAGE sql AS $$
 $$;
 CALL fill();
 SELECT event_type, aggregate_id, payload, attempts, last_error FROM outbox_failed ORDER BY seq;
+-- When each failed: those that have, and only those
+SELECT status, bool_and(failed_at BETWEEN clock_timestamp() - interval '1 minute' AND clock_timestamp()) AS failed_now,
+	count(failed_at) FROM outbox GROUP BY 1 ORDER BY 1;
 
 -- Requeue one: its attempts count from 0, its reason stays
 SELECT id FROM outbox WHERE payload = '1' \gset
 SELECT outbox_requeue(:'id');
-SELECT status, attempts, available_at, last_error FROM outbox WHERE id = :'id';
+SELECT status, attempts, available_at, last_error, failed_at FROM outbox WHERE id = :'id';
 -- again: it is pending already, as are others
 SELECT outbox_requeue(:'id');
 SELECT outbox_requeue(id), payload FROM outbox WHERE payload IN ('7', '8') ORDER BY seq;

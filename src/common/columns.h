@@ -27,4 +27,12 @@
 #define COL_ORIGIN			17
 #define OUTBOX_COLUMNS		17
 
+/*
+ * Those that came after 0.9.  An update puts them behind the columns that an
+ * administrator has added meanwhile, so they are found by name
+ * (outbox_later_column()); these are the usual places.
+ */
+#define COL_FAILED_AT		18
+#define COL_EXTERNAL		19
+
 #endif							/* OUTBOX_COLUMNS_H */

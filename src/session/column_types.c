@@ -29,6 +29,22 @@ is_as(Oid found, Oid expected)
 	return found == expected || (expected == TEXTOID && found == VARCHAROID);
 }
 
+static void
+expect_column(TupleDesc desc, int col, Oid type, const char *table)
+{
+	Form_pg_attribute att = TupleDescAttr(desc, col - 1);
+
+	if (is_as(att->atttypid, type))
+		return;
+	if (att->attisdropped || !is_as(getBaseType(att->atttypid), type))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATATYPE_MISMATCH),
+				 errmsg("column %d of table \"%s\" is not what the extension \"outbox\" has made",
+						col, table),
+				 errdetail("Its type must be %s.", format_type_be(type)),
+				 errhint("Undo the change of the column; columns of your own may be added behind it.")));
+}
+
 void
 outbox_expect_columns(TupleDesc desc, const Oid *types, int n,
 					  const char *table)
@@ -36,23 +52,33 @@ outbox_expect_columns(TupleDesc desc, const Oid *types, int n,
 	if (desc->natts < n)
 		elog(ERROR, "table \"%s\" has lost columns", table);
 	for (int i = 0; i < n; i++)
-	{
-		Form_pg_attribute att = TupleDescAttr(desc, i);
-
-		if (is_as(att->atttypid, types[i]))
-			continue;
-		if (att->attisdropped || !is_as(getBaseType(att->atttypid), types[i]))
-			ereport(ERROR,
-					(errcode(ERRCODE_DATATYPE_MISMATCH),
-					 errmsg("column %d of table \"%s\" is not what the extension \"outbox\" has made",
-							i + 1, table),
-					 errdetail("Its type must be %s.", format_type_be(types[i])),
-					 errhint("Undo the change of the column; columns of your own may be added behind it.")));
-	}
+		expect_column(desc, i + 1, types[i], table);
 }
 
 void
 outbox_expect_message_columns(TupleDesc desc, const char *table)
 {
 	outbox_expect_columns(desc, column_types, OUTBOX_COLUMNS, table);
+}
+
+static bool
+is_named(TupleDesc desc, int col, const char *name)
+{
+	Form_pg_attribute att = TupleDescAttr(desc, col - 1);
+
+	return !att->attisdropped && strcmp(NameStr(att->attname), name) == 0;
+}
+
+int
+outbox_later_column(TupleDesc desc, int usual, const char *name, Oid type,
+					const char *table)
+{
+	int			col = usual;
+
+	if (col > desc->natts || !is_named(desc, col, name))
+		for (col = desc->natts; col > 0 && !is_named(desc, col, name); col--)
+			;
+	if (col > 0)
+		expect_column(desc, col, type, table);
+	return col;
 }

@@ -198,6 +198,23 @@ check_values(Row *row)
 				 errhint("Leave it to its default.")));
 }
 
+/* When it became failed, whoever says that it has; of a restored row as it was. */
+static void
+set_failed_at(Row *row)
+{
+	int			col = outbox_later_column(RelationGetDescr(row->rel), COL_FAILED_AT,
+										  "failed_at", TIMESTAMPTZOID,
+										  RelationGetRelationName(row->rel));
+	bool		failed = !IS_NULL(COL_STATUS) && has_status(row, "failed");
+
+	if (col == 0 || IS_NULL(col) == !failed)
+		return;
+	IS_NULL(col) = !failed;
+	if (failed)
+		VALUE(col) = TimestampTzGetDatum(GetCurrentTimestamp());
+	row->changed = true;
+}
+
 /* What the relay itself counts on, a restored row included. */
 static void
 check_row(Row *row)
@@ -300,6 +317,7 @@ outbox_row_trigger(PG_FUNCTION_ARGS)
 	read_row(row, trigdata);
 	check_row(row);
 	route = judge(row, trigdata);
+	set_failed_at(row);
 	warn_not_preloaded();
 
 	/* A plain INSERT's default has drawn seq already, see doc/delivery.md, Order. */

@@ -218,7 +218,8 @@ outbox_store_settle(const OutboxSettled *rows, int n, bool archive,
 	" last_error = f.reason," \
 	" available_at = CASE WHEN f.give_up THEN NULL ELSE" \
 	"  pg_catalog.clock_timestamp() + f.ms * interval '1 millisecond' END," \
-	" status = CASE WHEN f.give_up THEN 'failed' ELSE 'pending' END" \
+	" status = CASE WHEN f.give_up THEN 'failed' ELSE 'pending' END," \
+	" failed_at = CASE WHEN f.give_up THEN pg_catalog.clock_timestamp() END" \
 	" FROM l JOIN ROWS FROM (unnest($1), unnest($2), unnest($3), unnest($4))" \
 	"  AS f(id, reason, ms, give_up) ON f.id = l.id" \
 	" WHERE o.id = l.id RETURNING o.id"

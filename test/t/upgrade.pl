@@ -90,7 +90,7 @@ my @changes = (
 	[ 'ALTER TABLE outbox ALTER aggregate_id SET (n_distinct = -1)', 'table public.outbox: columns 6' ],
 	[ 'ALTER TABLE outbox ALTER origin DROP NOT NULL', 'table public.outbox: columns 17' ],
 	[ q{ALTER TABLE outbox ALTER status SET DEFAULT 'failed'}, 'default value for column status of table public.outbox: default' ],
-	[ 'ALTER TABLE outbox ADD COLUMN more integer', 'table public.outbox: columns 18' ],
+	[ 'ALTER TABLE outbox ADD COLUMN more integer', 'table public.outbox: columns 20' ],
 	[ 'ALTER TABLE outbox RESET (autovacuum_vacuum_cost_delay)', 'table public.outbox: relation' ],
 	[ 'ALTER TABLE outbox_route ENABLE TRIGGER outbox_route_changed',
 		'trigger outbox_route_changed on table public.outbox_route: trigger' ],
@@ -148,6 +148,7 @@ INSERT INTO outbox_route (name, exchange, max_attempts, on_failed, enqueue_roles
 UPDATE outbox_route SET max_attempts = 4 WHERE name = 'default';
 SELECT outbox_pause('resting');
 CREATE INDEX added ON outbox (created_at);
+ALTER TABLE outbox ADD COLUMN theirs timestamptz;
 CREATE VIEW users AS SELECT count(*) AS n FROM outbox_failed;
 UPDATE outbox_control SET adopted_origins = '{42}';
 
@@ -239,6 +240,11 @@ is(join("\n", grep { !$rights_now{$_} } sort keys %rights), '', 'no right is los
 is($node->sql(q{SELECT has_function_privilege('pg_monitor', 'outbox_version()', 'EXECUTE')}), 'f',
 	'and none that was taken is back');
 is($node->sql('SELECT n FROM users'), '3', 'a view of the user works');
+$node->sql("UPDATE outbox SET status = 'failed' WHERE event_type = 'later'");
+is($node->sql(q{SELECT failed_at IS NULL, theirs IS NULL FROM outbox WHERE event_type = 'later'}), 'f|t',
+	'new columns are found behind one of the user');
+$node->sql(q{SELECT outbox_requeue(id) FROM outbox WHERE event_type = 'later'});
+$node->sql(q{UPDATE outbox SET available_at = '2100-01-01' WHERE event_type = 'later'});
 my @lines = $node->log_text($offset) =~ /(outbox relay is paused: .*)\n/g;
 is(scalar @lines, 1, 'one line in the log said that they differ') or diag join "\n", @lines;
 like($node->log_text($offset), qr/HINT:  Run ALTER EXTENSION outbox UPDATE/, 'with the command');

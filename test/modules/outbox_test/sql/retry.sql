@@ -49,6 +49,7 @@ UPDATE outbox SET available_at = NULL WHERE attempts = 0;
 SELECT pg_temp.fail('a', 'returned: 312 NO_ROUTE', give_up => true);
 SELECT * FROM pg_temp.state;
 SELECT event_type, attempts, last_error FROM outbox_failed;
+SELECT event_type, failed_at > created_at AND failed_at <= clock_timestamp() AS now FROM outbox WHERE failed_at IS NOT NULL;
 SELECT backlog, scheduled, retrying, failed FROM outbox_status;
 SELECT string_agg(event_type, ' ') FROM outbox_test_claim();
 -- A late verdict on it changes nothing, nor does one on a message that is gone

@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * enqueue.c
- *		outbox_enqueue() and outbox_enqueue_bytes().
+ *		outbox_enqueue() and outbox_enqueue_bytes(), and the way of a row that
+ *		they share with the other functions that make messages.
  *
  * They make a row of their arguments and INSERT it as the owner of the table
  * (insert.c).  What every message needs (checks, locks of keys, the
@@ -19,6 +20,7 @@
 #include "check.h"
 #include "columns.h"
 #include "compat.h"
+#include "enqueue.h"
 #include "fmgr.h"
 #include "insert.h"
 #include "key.h"
@@ -90,14 +92,10 @@ add_content_type(FunctionCallInfo fcinfo, bool *isnull)
 							   PG_GETARG_DATUM(ARG_PROPERTIES));
 }
 
-/*
- * The table of the extension that the function is of.  The lock is that of the
- * INSERT; routes.h says why it is taken before the route is judged.
- */
-static Relation
-open_table(FunctionCallInfo fcinfo)
+/* routes.h says why the lock is taken before the route is judged. */
+Relation
+outbox_open_table(Oid schema)
 {
-	Oid			schema = get_func_namespace(fcinfo->flinfo->fn_oid);
 	Oid			relid = get_relname_relid("outbox", schema);
 
 	PreventCommandIfReadOnly("INSERT");
@@ -108,44 +106,57 @@ open_table(FunctionCallInfo fcinfo)
 	return table_open(relid, RowExclusiveLock);
 }
 
-/* May the caller use it?  Here and not in the trigger, which sees the owner. */
+/* May the role use it?  Here and not in the trigger, which sees the owner. */
 static const OutboxRoute *
-check_route(FunctionCallInfo fcinfo, Relation rel)
+check_route(Relation rel, Oid role, const Datum *values, const bool *isnull)
 {
-	if (PG_ARGISNULL(ARG_ROUTE))
+	if (isnull[COL_ROUTE - 1])
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("route must not be null")));
 	return outbox_usable_route(RelationGetNamespace(rel), rel->rd_rel->relowner,
-							   text_to_cstring(PG_GETARG_TEXT_PP(ARG_ROUTE)),
-							   GetUserId());
+							   TextDatumGetCString(values[COL_ROUTE - 1]), role);
+}
+
+static void
+lock_key(const Datum *values, const bool *isnull)
+{
+	if (isnull[COL_AGGREGATE_ID - 1])
+		return;
+	outbox_lock_key(outbox_hash_key(isnull[COL_AGGREGATE_TYPE - 1] ? NULL :
+									DatumGetTextPP(values[COL_AGGREGATE_TYPE - 1]),
+									DatumGetTextPP(values[COL_AGGREGATE_ID - 1])));
+}
+
+bool
+outbox_enqueue_row(Relation rel, Oid role, Datum *values, bool *isnull)
+{
+	const OutboxRoute *route = check_route(rel, role, values, isnull);
+
+	/* Before the INSERT draws seq. */
+	if (outbox_strict_keys && route->ordered)
+		lock_key(values, isnull);
+	if (isnull[COL_ID - 1])
+	{
+		pg_uuid_t  *id = palloc(sizeof(pg_uuid_t));
+
+		outbox_make_uuid7(id);
+		values[COL_ID - 1] = UUIDPGetDatum(id);
+		isnull[COL_ID - 1] = false;
+	}
+	return outbox_insert_row(rel, values, isnull);
 }
 
 static Datum
 enqueue(FunctionCallInfo fcinfo, bool bytes)
 {
-	Relation	rel = open_table(fcinfo);
-	const OutboxRoute *route = check_route(fcinfo, rel);
+	Relation	rel = outbox_open_table(get_func_namespace(fcinfo->flinfo->fn_oid));
 	Datum		values[OUTBOX_COLUMNS];
 	bool		isnull[OUTBOX_COLUMNS];
-	pg_uuid_t  *id;
 	bool		stored;
 
-	/* Before the INSERT draws seq. */
-	if (outbox_strict_keys && route->ordered && !PG_ARGISNULL(ARG_AGGREGATE_ID))
-		outbox_lock_key(outbox_hash_key(PG_ARGISNULL(ARG_AGGREGATE_TYPE) ? NULL :
-										PG_GETARG_TEXT_PP(ARG_AGGREGATE_TYPE),
-										PG_GETARG_TEXT_PP(ARG_AGGREGATE_ID)));
-
-	id = palloc(sizeof(pg_uuid_t));
-	if (PG_ARGISNULL(ARG_MESSAGE_ID))
-		outbox_make_uuid7(id);
-	else
-		*id = *PG_GETARG_UUID_P(ARG_MESSAGE_ID);
-
 	memset(isnull, true, sizeof(isnull));
-	values[COL_ID - 1] = UUIDPGetDatum(id);
-	isnull[COL_ID - 1] = false;
+	pass(fcinfo, ARG_MESSAGE_ID, COL_ID, values, isnull);
 	pass(fcinfo, ARG_ROUTE, COL_ROUTE, values, isnull);
 	pass(fcinfo, 0, COL_EVENT_TYPE, values, isnull);
 	pass(fcinfo, ARG_AGGREGATE_TYPE, COL_AGGREGATE_TYPE, values, isnull);
@@ -159,12 +170,12 @@ enqueue(FunctionCallInfo fcinfo, bool bytes)
 	pass(fcinfo, ARG_ROUTING_KEY, COL_ROUTING_KEY, values, isnull);
 	pass(fcinfo, ARG_AVAILABLE_AT, COL_AVAILABLE_AT, values, isnull);
 
-	stored = outbox_insert_row(rel, values, isnull);
+	stored = outbox_enqueue_row(rel, GetUserId(), values, isnull);
 	table_close(rel, NoLock);
 	/* A trigger of the administrator's may have left it out. */
 	if (!stored)
 		PG_RETURN_NULL();
-	PG_RETURN_UUID_P(id);
+	PG_RETURN_DATUM(values[COL_ID - 1]);
 }
 
 Datum

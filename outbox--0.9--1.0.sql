@@ -3311,11 +3311,12 @@ AS $$
 			AND a.grantee <> p.proowner
 		UNION
 		SELECT a.grantee FROM pg_class c, aclexplode(c.relacl) a
-		WHERE c.oid = '@extschema@.outbox'::regclass
+		WHERE c.oid IN ('@extschema@.outbox'::regclass, '@extschema@.outbox_new'::regclass)
 			AND a.privilege_type = 'INSERT' AND a.grantee <> c.relowner
 		UNION
 		SELECT a.grantee FROM pg_attribute t, aclexplode(t.attacl) a
-		WHERE t.attrelid = '@extschema@.outbox'::regclass AND a.privilege_type = 'INSERT'
+		WHERE t.attrelid IN ('@extschema@.outbox'::regclass, '@extschema@.outbox_new'::regclass)
+			AND a.privilege_type = 'INSERT'
 	), granted AS (
 		SELECT string_agg(CASE g.grantee WHEN 0 THEN 'PUBLIC'
 			ELSE quote_ident(pg_get_userbyid(g.grantee)) END, ', ' ORDER BY g.grantee) AS roles
@@ -3538,6 +3539,36 @@ CREATE OR REPLACE VIEW @extschema@.outbox_failed AS
 	WHERE status = 'failed';
 
 COMMENT ON COLUMN @extschema@.outbox_failed.failed_at IS 'When it became failed; NULL: before the extension recorded it.';
+--
+-- More ways to enqueue
+--
+
+/*
+ * For mappers (ORMs), which map a table and ask for what they have not set.  It has
+ * no rows, so SELECT on it, which RETURNING and ON CONFLICT need, shows nobody a
+ * message; and UPDATE and DELETE find none, whoever may.  Not security_invoker:
+ * its owner's right on the table is what an INSERT needs.
+ */
+CREATE VIEW @extschema@.outbox_new WITH (security_barrier = true, security_invoker = false) AS
+	SELECT o.id, o.route, o.event_type, o.aggregate_type, o.aggregate_id, o.payload,
+		o.body, o.headers, o.properties, o.routing_key, o.created_at, o.available_at
+	FROM @extschema@.outbox o
+	WHERE false;
+
+COMMENT ON VIEW @extschema@.outbox_new IS
+'To INSERT messages into, with just the columns that an application sets: each row becomes one of the table outbox, with its checks, errors and defaults. It shows no rows, so that GRANT INSERT, SELECT on it lets nobody read messages; INSERT ... RETURNING gives what was stored. COPY works with the table only. Errors: those of an INSERT into outbox.';
+COMMENT ON COLUMN @extschema@.outbox_new.id IS 'The AMQP message_id; default: a new UUID of version 7.';
+COMMENT ON COLUMN @extschema@.outbox_new.route IS 'Destination, a name in outbox_route; default: ''default''.';
+COMMENT ON COLUMN @extschema@.outbox_new.event_type IS 'The AMQP property type, and by default the routing key; 1 to 255 bytes.';
+COMMENT ON COLUMN @extschema@.outbox_new.aggregate_type IS 'Kind of thing that the message is about; with aggregate_id the key within which order is kept.';
+COMMENT ON COLUMN @extschema@.outbox_new.aggregate_id IS 'Identity of the thing that the message is about; NULL: the message has no order.';
+COMMENT ON COLUMN @extschema@.outbox_new.payload IS 'Body as JSON; exactly one of payload and body is set.';
+COMMENT ON COLUMN @extschema@.outbox_new.body IS 'Body as bytes; exactly one of payload and body is set.';
+COMMENT ON COLUMN @extschema@.outbox_new.headers IS 'AMQP headers as a JSON object.';
+COMMENT ON COLUMN @extschema@.outbox_new.properties IS 'AMQP properties as a JSON object.';
+COMMENT ON COLUMN @extschema@.outbox_new.routing_key IS 'Routing key of this message; NULL: the route''s template.';
+COMMENT ON COLUMN @extschema@.outbox_new.created_at IS 'The AMQP timestamp; default: now.';
+COMMENT ON COLUMN @extschema@.outbox_new.available_at IS 'Not published before this time; NULL: at once.';
 
 -- changes end here
 

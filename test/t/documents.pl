@@ -32,6 +32,7 @@ my %ROLE_OF = (
 	'Examples: CREATE FUNCTION order_changed' => 'admin',
 	'Examples: INSERT INTO outbox' => 'orm',
 	'Examples: SELECT outbox_enqueue' => 'app',
+	'`outbox_new`: INSERT INTO outbox_new' => 'orm',
 	'Routes: INSERT INTO outbox_route' => 'admin',
 	'Dead letters: INSERT INTO outbox_route' => 'admin',
 	'Each event once: CREATE TABLE processed_messages' => 'admin',
@@ -233,6 +234,13 @@ INSERT INTO outbox (route, event_type, aggregate_type, aggregate_id, payload, bo
 VALUES ('default', 'order.created', 'order', '7', '{"order_id": 7}', NULL, 'null', NULL, NULL, NULL) RETURNING outbox.seq, outbox.id;
 SQL
 		qr/^\d+\|[0-9a-f-]{36}$/m, "$name, orm: gets number and id");
+	like(
+		run_as($server, 'orm', <<'SQL', "$name, orm: outbox_new"),
+INSERT INTO outbox_new (id, route, event_type, aggregate_type, aggregate_id, payload, body, headers, properties, routing_key, available_at)
+VALUES (outbox_uuid7(), 'default', 'order.created', 'order', 7, '{"order_id": 7}'::json, NULL, 'null', NULL, NULL, NULL)
+RETURNING id, route, created_at > now() - interval '1 minute';
+SQL
+		qr/^[0-9a-f-]{36}\|default\|t$/m, "$name, orm: gets id, route and time");
 	# and what stands in the text
 	# (\watch would go on for ever)
 	my %text = map { s/ *\\watch.*//r => 1 } map { /`((?:SELECT|TRUNCATE|VACUUM) [^`]*)`/g } values %text_of;

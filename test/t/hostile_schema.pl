@@ -172,7 +172,7 @@ SQL
 	}
 	$node->wait_sql(
 		q{SELECT pg_catalog.count(*) OPERATOR(pg_catalog.=) 2 FROM shared.outbox_failed});
-	foreach my $view (qw(outbox_status outbox_workers outbox_messages outbox_failed outbox_held_keys))
+	foreach my $view (qw(outbox_status outbox_workers outbox_messages outbox_failed outbox_held_keys outbox_new))
 	{
 		isnt($node->sql("$s SELECT pg_catalog.count(*) FROM shared.$view"), '', "$view, $path");
 	}

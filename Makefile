@@ -11,6 +11,7 @@
 # make test-ddl [SECONDS=3600]            random DDL on the tables beside enqueue
 # make test-trade                         with pgbouncer, Patroni and pgBackRest
 # make test-monitoring                    Prometheus, both exporters, the alerts
+# make test-clients [TESTS=bindings]      drivers and other programs, from their registries
 # make test-night                         a bad night, staged, and its timeline
 # make test-valgrind [TESTS=ddl_additions] servers under valgrind
 # make bench [SCENARIO="3 5"] [DOC=1]     the benchmark, under an hour; test/bench/README.md
@@ -111,7 +112,7 @@ export PG_CONFIG
 # ---------------------------------------------------------------------------
 # Tests
 
-.PHONY: test test-core test-matrix test-pg-upgrade test-faults test-soak test-ddl test-valgrind test-trade test-monitoring test-night test-sim demo setup tools check-unit check-sim check-regress check-isolation check-worker check-tap
+.PHONY: test test-core test-matrix test-pg-upgrade test-faults test-soak test-ddl test-valgrind test-trade test-monitoring test-clients test-night test-sim demo setup tools check-unit check-sim check-regress check-isolation check-worker check-tap
 
 setup:
 	@.ci/setup
@@ -175,6 +176,17 @@ test-monitoring:
 	$(MAKE) WERROR=1 with_llvm=no all
 	@$(MAKE) -s WERROR=1 with_llvm=no run-checks SUITES=tap PROVE_FLAGS='--timer -v' TAP_JOBS=1 \
 		TESTS='$(or $(TESTS),$(filter-out %/night.pl,$(sort $(wildcard test/monitoring/*.pl))))'
+
+# Programs in other languages, with drivers from their registries.  They are built
+# before the servers are there, by test/clients/build, which says why.
+CLIENT_TESTS = $(if $(TESTS),$(foreach t,$(TESTS),$(firstword $(wildcard $(t) test/clients/$(t).pl) $(t))),$(sort $(wildcard test/clients/*.pl)))
+test-clients:
+	@.ci/setup clients
+	$(MAKE) WERROR=1 with_llvm=no all
+	@test/clients/build $(CLIENT_TESTS)
+	@CLIENTS='$(abspath tmp_check/clients)' \
+		$(MAKE) -s WERROR=1 with_llvm=no run-checks SUITES=tap PROVE_FLAGS='--timer -v' TAP_JOBS=1 \
+		TESTS='$(CLIENT_TESTS)'
 
 # One fault after the other, mended as the runbook says; its timeline is doc/bad-night.md.
 test-night:

@@ -83,6 +83,10 @@ CREATE TABLE @extschema@.outbox_route (
 	retention interval,
 	relay text NOT NULL DEFAULT 'internal'
 		CHECK (relay IN ('internal', 'external')),
+	sequence text
+		CHECK (sequence IN ('seq', 'key')),
+	CONSTRAINT outbox_route_numbers
+		CHECK (sequence IS DISTINCT FROM 'key' OR ordering = 'key'),
 	CONSTRAINT outbox_route_default_exchange
 		CHECK (exchange <> '' OR exchange_type IS NULL),
 	CONSTRAINT outbox_route_retention
@@ -123,6 +127,26 @@ COMMENT ON COLUMN @extschema@.outbox_route.retention IS
 'How long published messages of this route stay in outbox_archive, dropped by whole days (UTC); NULL: outbox.retention; 0: they are not archived, at once. Other changes count from tomorrow''s messages on. At most 2147483647 seconds.';
 COMMENT ON COLUMN @extschema@.outbox_route.relay IS
 'Who publishes the messages of this route: ''internal'', the workers, to RabbitMQ; ''external'', programs that take them by outbox_claim().';
+
+COMMENT ON COLUMN @extschema@.outbox_route.sequence IS
+'Numbers for consumers, in the headers. ''seq'': x-outbox-seq, which grows; ''key'': also x-outbox-key-seq, 1, 2, 3 ... of the messages of the key on this route, without gaps: who enqueues for a key waits until others who have are done. NULL: none.';
+
+/*
+ * Numbers of routes with sequence = 'key'.  Keys by their hash, as in the index
+ * outbox_key: what a key is called need not be kept for ever.
+ */
+CREATE TABLE @extschema@.outbox_key_number (
+	route text NOT NULL,
+	key_hash bigint NOT NULL,
+	last bigint NOT NULL,
+	PRIMARY KEY (route, key_hash)
+) WITH (fillfactor = 80);
+
+COMMENT ON TABLE @extschema@.outbox_key_number IS
+'Of routes with sequence = ''key'', the number of the last message of each key. One row for each key that was ever used; without its row a key begins at 1 again.';
+COMMENT ON COLUMN @extschema@.outbox_key_number.route IS 'Name of the route; numbers outlive it, so that one that is made again under this name goes on.';
+COMMENT ON COLUMN @extschema@.outbox_key_number.key_hash IS 'outbox_key_hash() of aggregate_type and aggregate_id.';
+COMMENT ON COLUMN @extschema@.outbox_key_number.last IS 'Number of its last message, header x-outbox-key-seq.';
 
 --
 -- Messages
@@ -333,13 +357,14 @@ BEGIN
 		paused = NEW.paused, enqueue_roles = NEW.enqueue_roles,
 		paused_by = NEW.paused_by, paused_at = NEW.paused_at,
 		pause_reason = NEW.pause_reason,
-		failed_route = NEW.failed_route, retention = NEW.retention
+		failed_route = NEW.failed_route, retention = NEW.retention,
+		sequence = NEW.sequence
 	WHERE r.name = NEW.name
 		AND (r.exchange, r.exchange_type, r.routing_key, r.max_attempts,
 			 r.ordering, r.on_failed, r.paused)
 			= ('outbox', 'topic', '{event_type}', 10, 'key', 'skip', false)
 		AND r.enqueue_roles IS NULL AND r.failed_route IS NULL
-		AND r.retention IS NULL;
+		AND r.retention IS NULL AND r.sequence IS NULL;
 	IF FOUND THEN
 		RETURN NULL;
 	END IF;
@@ -454,6 +479,7 @@ INSERT INTO @extschema@.outbox_route (name, exchange, exchange_type)
 
 SELECT pg_catalog.pg_extension_config_dump('@extschema@.outbox_control', '');
 SELECT pg_catalog.pg_extension_config_dump('@extschema@.outbox_route', '');
+SELECT pg_catalog.pg_extension_config_dump('@extschema@.outbox_key_number', '');
 SELECT pg_catalog.pg_extension_config_dump('@extschema@.outbox', '');
 SELECT pg_catalog.pg_extension_config_dump('@extschema@.outbox_seq_seq', '');
 

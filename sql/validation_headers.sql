@@ -51,11 +51,11 @@ SELECT enqueue('headers', format('(%L || repeat(''9'', 100000) || %L)::jsonb', '
 
 -- one frame holds all of it, short of the reserve for our own properties
 SELECT n, enqueue('headers', format('jsonb_build_object(''h'', repeat(''x'', %s))', n))
-FROM unnest(ARRAY[100000, 130000, 130896, 131072, 1000000]) n;
+FROM unnest(ARRAY[100000, 130000, 130820, 131072, 1000000]) n;
 -- the largest that is accepted, whatever else is sent along
 SELECT n, enqueue('headers', format('jsonb_build_object(''h'', repeat(''x'', %s))', n),
 	event_type => 'repeat(''e'', 255)')
-FROM unnest(ARRAY[130600, 130700]) n;
+FROM unnest(ARRAY[130520, 130620]) n;
 SELECT n, enqueue('headers', format('(SELECT jsonb_object_agg(i::text, i) FROM generate_series(1, %s) i)', n))
 FROM unnest(ARRAY[5000, 20000]) n;
 

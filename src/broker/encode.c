@@ -24,6 +24,11 @@
 
 #define HEADER_AGGREGATE_ID		"aggregate_id"
 #define HEADER_AGGREGATE_TYPE	"aggregate_type"
+#define HEADER_ATTEMPTS			"x-outbox-attempts"
+#define HEADER_FIRST_ENQUEUED	"x-first-enqueued"
+
+/* Of these, at most. */
+#define MAX_OWN_HEADERS			4
 
 /* Every property that is a short string, and who may set it. */
 typedef struct ShortString
@@ -54,17 +59,14 @@ key_is(const amqp_bytes_t *key, const char *name)
 }
 
 /*
- * Ours replaces a header of the user with that name: consumers take these two
- * for the key that the order is kept by, so nobody may forge them.
+ * The value of a header of ours, which replaces one of the user's with that name:
+ * consumers take the key for what order is kept by, so nobody may forge it.
  */
-static void
-set_own_header(amqp_table_t *table, const char *name, const char *utf8)
+static amqp_field_value_t *
+own_header(amqp_table_t *table, const char *name)
 {
-	amqp_table_entry_t *entry;
 	int			i;
 
-	if (utf8 == NULL)
-		return;
 	for (i = 0; i < table->num_entries; i++)
 	{
 		if (key_is(&table->entries[i].key, name))
@@ -72,10 +74,53 @@ set_own_header(amqp_table_t *table, const char *name, const char *utf8)
 	}
 	if (i == table->num_entries)
 		table->num_entries++;
-	entry = &table->entries[i];
-	entry->key = outbox_encode_text(name);
-	entry->value.kind = AMQP_FIELD_KIND_UTF8;
-	entry->value.value.bytes = outbox_encode_text(utf8);
+	table->entries[i].key = outbox_encode_text(name);
+	return &table->entries[i].value;
+}
+
+static void
+set_own_text(amqp_table_t *table, const char *name, const char *utf8)
+{
+	amqp_field_value_t *value;
+
+	if (utf8 == NULL)
+		return;
+	value = own_header(table, name);
+	value->kind = AMQP_FIELD_KIND_UTF8;
+	value->value.bytes = outbox_encode_text(utf8);
+}
+
+/* RFC 3339, in UTC; AMQP's own timestamps are whole seconds. */
+static char *
+encode_time(TimestampTz time)
+{
+	struct pg_tm tm;
+	fsec_t		fsec;
+
+	if (TIMESTAMP_NOT_FINITE(time) ||
+		timestamp2tm(time, NULL, &tm, &fsec, NULL, NULL) != 0)
+		return NULL;
+	return psprintf("%04d-%02d-%02dT%02d:%02d:%02d.%06dZ", tm.tm_year,
+					tm.tm_mon, tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec,
+					(int) fsec);
+}
+
+/*
+ * What tells an attempt from the one before, which the broker has refused (one of
+ * several queues may have taken it all the same).  What goes out again because its
+ * confirm was lost is the same in every byte.
+ */
+static void
+set_attempt(const OutboxMessage *message, amqp_table_t *table)
+{
+	amqp_field_value_t *value;
+
+	if (message->attempts == 0)
+		return;
+	value = own_header(table, HEADER_ATTEMPTS);
+	value->kind = AMQP_FIELD_KIND_I64;
+	value->value.i64 = message->attempts;
+	set_own_text(table, HEADER_FIRST_ENQUEUED, encode_time(message->created_at));
 }
 
 static const char *
@@ -94,9 +139,8 @@ encode_headers(const OutboxMessage *message, amqp_basic_properties_t *p)
 		npairs = item.val.object.nPairs;
 	}
 
-	/* two more than the user's, for aggregate_id and aggregate_type */
 	table->num_entries = 0;
-	table->entries = palloc0(sizeof(amqp_table_entry_t) * (npairs + 2));
+	table->entries = palloc0(sizeof(amqp_table_entry_t) * (npairs + MAX_OWN_HEADERS));
 	if (it != NULL)
 	{
 		const char *reason = outbox_encode_pairs(&it, table);
@@ -104,8 +148,9 @@ encode_headers(const OutboxMessage *message, amqp_basic_properties_t *p)
 		if (reason != NULL)
 			return reason;
 	}
-	set_own_header(table, HEADER_AGGREGATE_ID, message->aggregate_id);
-	set_own_header(table, HEADER_AGGREGATE_TYPE, message->aggregate_type);
+	set_own_text(table, HEADER_AGGREGATE_ID, message->aggregate_id);
+	set_own_text(table, HEADER_AGGREGATE_TYPE, message->aggregate_type);
+	set_attempt(message, table);
 	if (table->num_entries > 0)
 		p->_flags |= AMQP_BASIC_HEADERS_FLAG;
 	return NULL;

@@ -11,6 +11,14 @@
 #include "amqp_limits.h"
 #include "clock.h"
 
+/* outbox_route.sequence: what is numbered for consumers, see numbering.c. */
+typedef enum OutboxNumbering
+{
+	OUTBOX_NUMBER_NONE,
+	OUTBOX_NUMBER_SEQ,
+	OUTBOX_NUMBER_KEY
+} OutboxNumbering;
+
 typedef struct OutboxRoute
 {
 	char	   *name;
@@ -23,6 +31,7 @@ typedef struct OutboxRoute
 	bool		ordered;
 	bool		block_on_failed;
 	bool		paused;
+	OutboxNumbering numbering;	/* in a session only */
 	int			retention_s;	/* of its archived messages; -1: outbox.retention */
 	int			nroles;			/* -1: everybody may enqueue */
 	NameData   *roles;

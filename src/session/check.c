@@ -27,8 +27,11 @@
 #include "utils/builtins.h"
 #include "utils/numeric.h"
 
-/* content type, delivery mode, message id, timestamp, aggregate headers' own */
-#define PROPERTY_RESERVE		(1 + 24 + 1 + 37 + 8 + 64)
+/*
+ * Content type, delivery mode, message id, timestamp, aggregate headers' own; of a
+ * later attempt x-outbox-attempts and x-first-enqueued.
+ */
+#define PROPERTY_RESERVE		(1 + 24 + 1 + 37 + 8 + 64 + 27 + 49)
 
 #define MAX_EXPIRATION			PG_UINT32_MAX	/* RabbitMQ's timer */
 

@@ -65,15 +65,21 @@ forget_routes(Oid schema)
 	kept.valid = true;
 }
 
+/*
+ * The extension may still be 0.9, until ALTER EXTENSION UPDATE: what that has not is
+ * read out of the row as a whole, so that it is NULL then.
+ */
 #define ROUTE_EXCHANGE		1
 #define ROUTE_ROUTING_KEY	2
 #define ROUTE_ORDERED		3
 #define ROUTE_ROLES			4
+#define ROUTE_SEQUENCE		5
 #define ROUTE_SQL \
 	"SELECT coalesce(exchange, ''), coalesce(routing_key, '')," \
 	" ordering OPERATOR(pg_catalog.=) 'key'::pg_catalog.text," \
-	" enqueue_roles::pg_catalog.name[] FROM %s.outbox_route" \
-	" WHERE name OPERATOR(pg_catalog.=) $1"
+	" enqueue_roles::pg_catalog.name[]," \
+	" pg_catalog.to_jsonb(r) OPERATOR(pg_catalog.->>) 'sequence'::pg_catalog.text" \
+	" FROM %s.outbox_route r WHERE name OPERATOR(pg_catalog.=) $1"
 
 /* By name: a role may be made, or made anew, while this is kept. */
 static void
@@ -92,6 +98,14 @@ set_roles(OutboxRoute *route, Datum array)
 			route->roles[route->nroles++] = *DatumGetName(names[i]);
 }
 
+static OutboxNumbering
+numbering_of(const char *sequence)
+{
+	if (sequence == NULL)
+		return OUTBOX_NUMBER_NONE;
+	return strcmp(sequence, "key") == 0 ? OUTBOX_NUMBER_KEY : OUTBOX_NUMBER_SEQ;
+}
+
 static OutboxRoute *
 make_route(const char *name, HeapTuple tuple, TupleDesc desc)
 {
@@ -105,6 +119,7 @@ make_route(const char *name, HeapTuple tuple, TupleDesc desc)
 	route->routing_key = SPI_getvalue(tuple, desc, ROUTE_ROUTING_KEY);
 	value = SPI_getbinval(tuple, desc, ROUTE_ORDERED, &isnull);
 	route->ordered = !isnull && DatumGetBool(value);
+	route->numbering = numbering_of(SPI_getvalue(tuple, desc, ROUTE_SEQUENCE));
 	route->nroles = -1;
 	value = SPI_getbinval(tuple, desc, ROUTE_ROLES, &isnull);
 	if (!isnull)

@@ -21,6 +21,7 @@
 #include "fired.h"
 #include "key.h"
 #include "miscadmin.h"
+#include "numbering.h"
 #include "origin.h"
 #include "owner.h"
 #include "restore.h"
@@ -236,6 +237,43 @@ check_row(Row *row)
 				 errmsg("route must not be null")));
 }
 
+static void
+set_value(Row *row, int col, Datum value)
+{
+	VALUE(col) = value;
+	IS_NULL(col) = false;
+	row->changed = true;
+}
+
+/*
+ * Where the route says so.  What a job of the relay inserts is an older message,
+ * which has its number; what is no object is refused later.
+ */
+static void
+number_message(Row *row, const OutboxRoute *route)
+{
+	Jsonb	   *headers = FIELD(COL_HEADERS, DatumGetJsonbP);
+	int64		number = 0;
+
+	if (route->numbering == OUTBOX_NUMBER_NONE || !row->insert || MySlot != NULL ||
+		(headers != NULL && !JB_ROOT_IS_OBJECT(headers)))
+		return;
+	if (route->numbering == OUTBOX_NUMBER_KEY && !IS_NULL(COL_AGGREGATE_ID))
+	{
+		int64		seq;
+
+		outbox_number_key(row->rel, route->name,
+						  outbox_hash_key(FIELD(COL_AGGREGATE_TYPE, DatumGetTextPP),
+										  DatumGetTextPP(VALUE(COL_AGGREGATE_ID))),
+						  &number, &seq);
+		set_value(row, COL_SEQ, Int64GetDatum(seq));
+	}
+	set_value(row, COL_HEADERS,
+			  JsonbPGetDatum(outbox_numbered_headers(headers,
+													 DatumGetInt64(VALUE(COL_SEQ)),
+													 number)));
+}
+
 /* Returns NULL for a row that a restore brings. */
 static const OutboxRoute *
 judge(Row *row, TriggerData *trigdata)
@@ -250,6 +288,7 @@ judge(Row *row, TriggerData *trigdata)
 	route = outbox_usable_route(RelationGetNamespace(row->rel), owner,
 								TextDatumGetCString(VALUE(COL_ROUTE)),
 								user == owner ? InvalidOid : user);
+	number_message(row, route);
 	check_message(row, route);
 	return route;
 }

@@ -35,6 +35,7 @@ my %ROLE_OF = (
 	'`outbox_new`: INSERT INTO outbox_new' => 'orm',
 	'Routes: INSERT INTO outbox_route' => 'admin',
 	'Dead letters: INSERT INTO outbox_route' => 'admin',
+	'Numbers: UPDATE outbox_route' => 'admin',
 	'Each event once: CREATE TABLE processed_messages' => 'admin',
 	'Alerts in SQL: -- 1. Wake' => \@MONITORS,
 	'Alerts in SQL: SELECT route, last_error' => 'operator',

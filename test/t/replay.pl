@@ -86,6 +86,7 @@ sub check_replay
 
 # --- beside live messages, with the same ids
 
+$node->sql(q{UPDATE outbox_route SET sequence = 'seq' WHERE name = 'default'});
 $checker->enqueue($N, keys => 20);
 $node->wait_drained;
 $consumer->wait_count($N);
@@ -106,6 +107,9 @@ check_replay('replay beside load', \@all, [ came($since, $total + 1000) ]);
 is($node->sql("SELECT count(*), count(DISTINCT id) FROM outbox_archive
 		WHERE (headers->>'x-outbox-replay')::int = $job AND headers ? 'x-outbox-replayed-timestamp'"),
 	"$total|$total", 'what is replayed says so, and is archived again');
+is($node->sql(q{SELECT count(*) FROM (SELECT FROM outbox_archive GROUP BY id
+		HAVING count(DISTINCT headers->'x-outbox-seq') <> 1) other}),
+	0, 'with the number that it had');
 is($node->sql(q{SELECT action, subject, messages FROM outbox_history WHERE action LIKE 'replay%' ORDER BY id}),
 	"replay|job $job|$total\nreplay done|job $job|$total", 'and is remembered');
 

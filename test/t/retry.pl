@@ -113,9 +113,13 @@ $node->wait_sql("SELECT attempts >= 1 FROM outbox WHERE id = '$id'");
 $rabbit->amqp('queue', 'later', ',', 'bind', 'later', 'later');
 wait_until('message arrives by itself', sub { $rabbit->depth('later') == 1 });
 $node->wait_drained;
-cmp_ok(
-	$node->sql("SELECT attempts FROM outbox_archive WHERE id = '$id'"),
-	'>=', 1, 'the archive knows the attempts that failed');
+my ($attempts, $first) = split /\|/, $node->sql(
+	q{SELECT attempts, to_char(created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
+	FROM outbox_archive} . " WHERE id = '$id'");
+cmp_ok($attempts, '>=', 1, 'the archive knows the attempts that failed');
+my ($later) = $rabbit->get('later');
+is($later->{headers}{'x-outbox-attempts'}, $attempts, 'and the consumer');
+is($later->{headers}{'x-first-enqueued'}, $first, 'which learns when it was enqueued');
 
 # --- nack
 

@@ -270,4 +270,17 @@ MUTATIONS = [Mutation(*m) for m in (
      "		EXECUTE command;", "		NULL;",
      "what is new is of the owner of the tables",
      ["upgrade"]),
+    # ------------------------------------------------ numbers for consumers
+    ("seq-before-number", "src/session/row_trigger.c",
+     "		set_value(row, COL_SEQ, Int64GetDatum(seq));", "		(void) seq;",
+     "numbers of a key in the order in which it is published",
+     ["isolation"]),
+    ("number-made-up", "src/session/numbering.c",
+     "	if (headers == NULL)\n", "	if (headers == NULL || number != 0)\n",
+     "headers beside the numbers",
+     ["regress"]),
+    ("replay-numbered-anew", "src/session/row_trigger.c",
+     "!row->insert || MySlot != NULL ||\n", "!row->insert ||\n",
+     "a replayed message has the number that it had",
+     ["replay"]),
 )]

@@ -1,0 +1,91 @@
+-- Numbers for consumers: outbox_route.sequence.
+
+SET client_min_messages = warning;
+INSERT INTO outbox_route (name, sequence) VALUES ('plain', NULL), ('seq', 'seq'), ('key', 'key');
+INSERT INTO outbox_route (name, sequence) VALUES ('bad', 'x');
+INSERT INTO outbox_route (name, sequence, ordering) VALUES ('bad', 'key', 'none');
+
+CREATE FUNCTION numbers(OUT id text, OUT seq_is_header boolean, OUT key_seq text, OUT rest jsonb)
+RETURNS SETOF record LANGUAGE sql AS $$
+	SELECT o.aggregate_id, o.seq = (o.headers->>'x-outbox-seq')::bigint, o.headers->>'x-outbox-key-seq',
+		o.headers - 'x-outbox-seq' - 'x-outbox-key-seq'
+	FROM outbox o ORDER BY o.seq
+$$;
+
+-- every way in, with headers and without
+SELECT count(outbox_enqueue('e', '{}', 'order', i::text, route => r))
+FROM unnest('{plain,seq,key}'::text[]) r, generate_series(1, 2) i;
+SELECT count(outbox_enqueue('e', '{}', 'order', '1', '{"a": 1}', 'key')) FROM generate_series(1, 2);
+INSERT INTO outbox (event_type, payload, aggregate_id, route, headers)
+SELECT 'e', '{}', (i % 2 + 1)::text, 'key', '{"b": 2}' FROM generate_series(1, 4) i;
+COPY outbox (event_type, payload, aggregate_type, aggregate_id, route) FROM stdin;
+e	{}	order	1	key
+\.
+SELECT outbox_enqueue_bytes('e', 'x', 'order', '2', route => 'key') IS NOT NULL;
+-- without a key there is none to count
+SELECT outbox_enqueue('e', '{}', route => 'key') IS NOT NULL;
+SELECT * FROM numbers();
+
+-- nobody makes up his own, and they are what they are for other routes
+TRUNCATE outbox;
+SELECT count(outbox_enqueue('e', '{}', 'order', '1', '{"x-outbox-seq": 0, "x-outbox-key-seq": 0}', r))
+FROM unnest('{plain,key}'::text[]) r;
+SELECT * FROM numbers();
+-- JSON null and NULL, and what is no object
+SELECT outbox_enqueue('e', '{}', 'order', '1', 'null', 'key') IS NOT NULL;
+SELECT outbox_enqueue('e', '{}', 'order', '1', '[1]', 'key');
+SELECT * FROM numbers();
+
+-- a rollback gives the number back
+TRUNCATE outbox;
+BEGIN;
+SELECT outbox_enqueue('e', '{}', 'order', '1', route => 'key') IS NOT NULL;
+SAVEPOINT s;
+SELECT outbox_enqueue('e', '{}', 'order', '1', route => 'key') IS NOT NULL;
+ROLLBACK TO s;
+SELECT outbox_enqueue('e', '{}', 'order', '1', route => 'key') IS NOT NULL;
+COMMIT;
+BEGIN;
+SELECT outbox_enqueue('e', '{}', 'order', '1', route => 'key') IS NOT NULL;
+ROLLBACK;
+SELECT outbox_enqueue('e', '{}', 'order', '1', route => 'key') IS NOT NULL;
+SELECT key_seq FROM numbers();
+SELECT route, key_hash = outbox_key_hash('order', '1') AS first, last FROM outbox_key_number ORDER BY last DESC LIMIT 1;
+
+-- an operator's repair changes none
+UPDATE outbox SET status = 'failed' WHERE headers->>'x-outbox-key-seq' = '9';
+SELECT outbox_requeue_failed('key');
+SELECT key_seq FROM numbers();
+
+-- on another route the count is another one, and it outlives the route
+INSERT INTO outbox_route (name, sequence) VALUES ('key2', 'key');
+SELECT outbox_enqueue('e', '{}', 'order', '1', route => 'key2') IS NOT NULL;
+SELECT headers->>'x-outbox-key-seq' AS key_seq FROM outbox WHERE route = 'key2';
+TRUNCATE outbox;
+DELETE FROM outbox_route WHERE name = 'key2';
+INSERT INTO outbox_route (name, sequence) VALUES ('key2', 'key');
+SELECT outbox_enqueue('e', '{}', 'order', '1', route => 'key2') IS NOT NULL;
+SELECT headers->>'x-outbox-key-seq' AS key_seq FROM outbox WHERE route = 'key2';
+
+-- who may enqueue needs no right on the counter, and has none
+CREATE ROLE regress_outbox_writer;
+GRANT EXECUTE ON FUNCTION outbox_enqueue TO regress_outbox_writer;
+GRANT INSERT (event_type, payload, aggregate_id, route) ON outbox TO regress_outbox_writer;
+SET ROLE regress_outbox_writer;
+SELECT outbox_enqueue('e', '{}', NULL, '7', route => 'key') IS NOT NULL;
+INSERT INTO outbox (event_type, payload, aggregate_id, route) VALUES ('e', '{}', '7', 'key');
+TABLE outbox_key_number;
+RESET ROLE;
+SELECT key_seq FROM numbers() WHERE id = '7';
+-- a trigger of an administrator's
+CREATE FUNCTION leave_out() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+CREATE TRIGGER leave_out BEFORE INSERT ON outbox_key_number FOR EACH ROW EXECUTE FUNCTION leave_out();
+SELECT outbox_enqueue('e', '{}', NULL, '8', route => 'key');
+DROP TRIGGER leave_out ON outbox_key_number;
+
+TRUNCATE outbox, outbox_key_number;
+DELETE FROM outbox_route WHERE name <> 'default';
+REVOKE ALL ON FUNCTION outbox_enqueue FROM regress_outbox_writer;
+REVOKE INSERT (event_type, payload, aggregate_id, route) ON outbox FROM regress_outbox_writer;
+DROP ROLE regress_outbox_writer;
+DROP FUNCTION numbers(), leave_out();

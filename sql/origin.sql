@@ -28,7 +28,7 @@ copy	{}
 -- the number itself may be given, another may not, nor be put in later
 INSERT INTO outbox (event_type, payload, origin) VALUES ('given', '{}', :origin);
 SELECT outcome($$INSERT INTO outbox (event_type, payload, origin) VALUES ('e', '{}', 1)$$);
-SELECT outcome($$INSERT INTO outbox (event_type, payload, origin) VALUES ('e', '{}', NULL)$$) LIKE '23502 %';
+SELECT outcome($$INSERT INTO outbox (event_type, payload, origin) VALUES ('e', '{}', NULL)$$);
 SELECT outcome('UPDATE outbox SET origin = origin + 1');
 SELECT outcome('UPDATE outbox SET attempts = 1');
 RESET ROLE;
@@ -36,7 +36,7 @@ SELECT event_type, origin = outbox_origin() FROM outbox ORDER BY seq;
 TRUNCATE outbox;
 
 -- Not even by the owner: the relay would fall silent as that of a copy
-INSERT INTO outbox (event_type, payload, origin) VALUES ('e', '{}', 0);
+INSERT INTO outbox (event_type, payload, origin) VALUES ('e', '{}', 1);
 
 -- What a restore brings is taken as it is: route and limits are the original's.
 -- pg_dump and pg_restore set both of these.

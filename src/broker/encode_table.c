@@ -4,7 +4,8 @@
  *		From jsonb to an AMQP field table.
  *
  * string S, boolean t, integer that fits 64 bits l, other number d, null V,
- * array A, object F.  Depth was limited at enqueue.
+ * array A, object F.  A number is an integer when it was written without a
+ * fraction: 1.0 is a double, as 1.5 would be.  Depth was limited at enqueue.
  *
  *-------------------------------------------------------------------------
  */
@@ -53,6 +54,24 @@ outbox_encode_digits(Numeric number)
 	return numeric_normalize(number);
 }
 
+static const char *
+encode_double(const char *digits, amqp_field_value_t *value)
+{
+	value->kind = AMQP_FIELD_KIND_F64;
+	value->value.f64 = strtod(digits, NULL);
+	if (isinf(value->value.f64))
+		return "a number in headers is out of the range of a double";
+	return NULL;
+}
+
+/* jsonb keeps the digits behind the point, zeros too. */
+static bool
+has_fraction(Numeric number)
+{
+	return DatumGetInt32(DirectFunctionCall1(numeric_scale,
+											 NumericGetDatum(number))) > 0;
+}
+
 /* An integer that fits 64 bits stays exact; the rest becomes a double. */
 const char *
 outbox_encode_number(Numeric number, amqp_field_value_t *value)
@@ -68,11 +87,7 @@ outbox_encode_number(Numeric number, amqp_field_value_t *value)
 		if (errno == 0)
 			return NULL;
 	}
-	value->kind = AMQP_FIELD_KIND_F64;
-	value->value.f64 = strtod(text, NULL);
-	if (isinf(value->value.f64))
-		return "a number in headers is out of the range of a double";
-	return NULL;
+	return encode_double(text, value);
 }
 
 static const char *
@@ -160,6 +175,8 @@ encode_value(JsonbIterator **it, const JsonbValue *item,
 										 item->val.string.len);
 			return NULL;
 		case jbvNumeric:
+			if (has_fraction(item->val.numeric))
+				return encode_double(outbox_encode_digits(item->val.numeric), value);
 			return outbox_encode_number(item->val.numeric, value);
 		default:
 			elog(ERROR, "unexpected jsonb value of type %d", (int) item->type);

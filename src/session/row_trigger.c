@@ -13,6 +13,7 @@
 #include "access/htup_details.h"
 #include "catalog/pg_type.h"
 #include "check.h"
+#include "column_default.h"
 #include "column_types.h"
 #include "columns.h"
 #include "commands/trigger.h"
@@ -72,6 +73,39 @@ set_null(Row *row, int col)
 {
 	IS_NULL(col) = true;
 	row->changed = true;
+}
+
+static void
+set_value(Row *row, int col, Datum value)
+{
+	VALUE(col) = value;
+	IS_NULL(col) = false;
+	row->changed = true;
+}
+
+/* ---------------------------------------------------------------- defaults */
+
+/*
+ * Mappers write NULL for what nobody has set, and a language without NULL its
+ * zero.  No database has the origin 0; of a restore it is taken as it comes.
+ */
+static void
+set_defaults(Row *row)
+{
+	static const int columns[] = {COL_ID, COL_ROUTE, COL_CREATED_AT,
+	COL_ATTEMPTS, COL_STATUS, COL_ORIGIN};
+
+	if (!IS_NULL(COL_ORIGIN) && DatumGetInt64(VALUE(COL_ORIGIN)) == 0 &&
+		!outbox_in_restore())
+		set_null(row, COL_ORIGIN);
+	for (int i = 0; i < (int) lengthof(columns); i++)
+	{
+		Datum		value;
+
+		if (IS_NULL(columns[i]) &&
+			outbox_column_default(row->rel, columns[i], &value))
+			set_value(row, columns[i], value);
+	}
 }
 
 /* ------------------------------------------------------------------ origin */
@@ -237,14 +271,6 @@ check_row(Row *row)
 				 errmsg("route must not be null")));
 }
 
-static void
-set_value(Row *row, int col, Datum value)
-{
-	VALUE(col) = value;
-	IS_NULL(col) = false;
-	row->changed = true;
-}
-
 /*
  * Where the route says so.  What a job of the relay inserts is an older message,
  * which has its number; what is no object is refused later.
@@ -272,6 +298,25 @@ number_message(Row *row, const OutboxRoute *route)
 			  JsonbPGetDatum(outbox_numbered_headers(headers,
 													 DatumGetInt64(VALUE(COL_SEQ)),
 													 number)));
+}
+
+/*
+ * Half of a key is none: such messages have no order, which shows only when it is
+ * missed.  Once a session, as whoever means it would have a log full of these.
+ */
+static void
+warn_half_key(Row *row)
+{
+	static bool warned = false;
+
+	if (warned || IS_NULL(COL_AGGREGATE_TYPE) || !IS_NULL(COL_AGGREGATE_ID))
+		return;
+	warned = true;
+	ereport(WARNING,
+			(errcode(ERRCODE_WARNING),
+			 errmsg("aggregate_type is given without aggregate_id"),
+			 errdetail("The message has no key, so its order is not kept. This is said once in a session."),
+			 errhint("Give aggregate_id too, or leave both out.")));
 }
 
 /* Returns NULL for a row that a restore brings. */
@@ -354,8 +399,12 @@ outbox_row_trigger(PG_FUNCTION_ARGS)
 		return PointerGetDatum(trigdata->tg_newtuple);
 
 	read_row(row, trigdata);
+	if (row->insert)
+		set_defaults(row);
 	check_row(row);
 	route = judge(row, trigdata);
+	if (row->insert && route != NULL && MySlot == NULL)
+		warn_half_key(row);
 	set_failed_at(row);
 	warn_not_preloaded();
 

@@ -6,8 +6,9 @@
  * Called from _PG_init, in the postmaster when preloaded and else in the
  * backend that loads the library.  Settings are PGC_SUSET: a worker follows
  * the configuration files by SIGHUP, and the context allows ALTER DATABASE SET,
- * which gives each database a broker of its own.  Only outbox.environment is
+ * which gives each database a broker of its own.  outbox.environment is
  * PGC_SIGHUP: what ALTER DATABASE or ALTER SYSTEM sets is copied with the data.
+ * Trace context is PGC_USERSET: whoever enqueues says it of his own messages.
  *
  *-------------------------------------------------------------------------
  */
@@ -19,6 +20,7 @@
 #include "environment.h"
 #include "miscadmin.h"
 #include "settings.h"
+#include "traceparent.h"
 #include "uri.h"
 #include "utils/guc.h"
 
@@ -42,6 +44,9 @@ int			outbox_max_message_size = 16 * 1024 * 1024;
 int			outbox_backlog_warning_age_s = 5 * 60;
 bool		outbox_strict_keys = false;
 char	   *outbox_environment = NULL;
+char	   *outbox_traceparent = NULL;
+char	   *outbox_tracestate = NULL;
+bool		outbox_sqlcommenter = true;
 
 /*
  * A URI that cannot be parsed is refused, with one exception: found at server
@@ -86,6 +91,40 @@ check_environment(char **newval, void **extra, GucSource source)
 	if (pg_is_ascii(*newval))
 		return true;
 	GUC_check_errdetail("The name of an environment consists of ASCII characters.");
+	return false;
+}
+
+static bool
+check_traceparent(char **newval, void **extra, GucSource source)
+{
+	OutboxTraceparent parent;
+	const char *problem;
+
+	(void) extra;
+	(void) source;
+	if (*newval == NULL || **newval == '\0')
+		return true;
+	problem = outbox_traceparent_parse(*newval, strlen(*newval), &parent);
+	if (problem == NULL)
+		return true;
+	GUC_check_errdetail("%s", problem);
+	GUC_check_errhint("The form is that of W3C Trace Context, such as 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01; empty: none.");
+	return false;
+}
+
+static bool
+check_tracestate(char **newval, void **extra, GucSource source)
+{
+	const char *problem;
+
+	(void) extra;
+	(void) source;
+	if (*newval == NULL)
+		return true;
+	problem = outbox_tracestate_check(*newval, strlen(*newval));
+	if (problem == NULL)
+		return true;
+	GUC_check_errdetail("%s", problem);
 	return false;
 }
 
@@ -209,10 +248,39 @@ define_relay_settings(void)
 							   NULL, NULL);
 }
 
+static void
+define_user_string(const char *name, const char *short_desc,
+				   const char *long_desc, char **variable,
+				   GucStringCheckHook check)
+{
+	DefineCustomStringVariable(name, short_desc, long_desc, variable, "",
+							   PGC_USERSET, 0, check, NULL, NULL);
+}
+
+/* Of whoever enqueues. */
+static void
+define_session_settings(void)
+{
+	define_user_string("outbox.traceparent",
+					   "Sets the trace context of the messages that are enqueued.",
+					   "As in W3C's header: version-traceid-parentid-flags. For messages whose headers have no traceparent. To be set with SET LOCAL.",
+					   &outbox_traceparent, check_traceparent);
+	define_user_string("outbox.tracestate",
+					   "Sets the tracestate that goes with outbox.traceparent.",
+					   "As in W3C's header: a list of key=value.",
+					   &outbox_tracestate, check_tracestate);
+	DefineCustomBoolVariable("outbox.sqlcommenter",
+							 "Takes the trace context of messages from a comment at the end of the statement.",
+							 "Where neither their headers nor outbox.traceparent have one: /*traceparent='...'*/, as sqlcommenter writes it.",
+							 &outbox_sqlcommenter, outbox_sqlcommenter,
+							 PGC_USERSET, 0, NULL, NULL, NULL);
+}
+
 void
 outbox_settings_define(void)
 {
 	define_broker_settings();
 	define_relay_settings();
+	define_session_settings();
 	MarkGUCPrefixReserved("outbox");
 }

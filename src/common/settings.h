@@ -32,6 +32,9 @@ extern PGDLLIMPORT int outbox_max_message_size;
 extern PGDLLIMPORT int outbox_backlog_warning_age_s;
 extern PGDLLIMPORT bool outbox_strict_keys;
 extern PGDLLIMPORT char *outbox_environment;
+extern PGDLLIMPORT char *outbox_traceparent;
+extern PGDLLIMPORT char *outbox_tracestate;
+extern PGDLLIMPORT bool outbox_sqlcommenter;
 
 extern void outbox_settings_define(void);
 

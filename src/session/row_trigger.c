@@ -30,6 +30,7 @@
 #include "settings.h"
 #include "shared.h"
 #include "strict_keys.h"
+#include "trace.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/rel.h"
@@ -181,6 +182,23 @@ replace_json_nulls(Row *row)
 	}
 }
 
+/* A job of the relay stores what has its headers, or has none. */
+static void
+add_trace(Row *row)
+{
+	Jsonb	   *headers = FIELD(COL_HEADERS, DatumGetJsonbP);
+	Jsonb	   *traced;
+
+	if (!row->insert || MySlot != NULL)
+		return;
+	traced = outbox_trace_headers(headers);
+	if (traced == headers)
+		return;
+	VALUE(COL_HEADERS) = JsonbPGetDatum(traced);
+	IS_NULL(COL_HEADERS) = false;
+	row->changed = true;
+}
+
 /* What the broker, the protocol or the route would not take. */
 static void
 check_message(Row *row, const OutboxRoute *route)
@@ -330,6 +348,7 @@ judge(Row *row, TriggerData *trigdata)
 	if (is_restored(row, trigdata))
 		return NULL;
 	replace_json_nulls(row);
+	add_trace(row);
 	route = outbox_usable_route(RelationGetNamespace(row->rel), owner,
 								TextDatumGetCString(VALUE(COL_ROUTE)),
 								user == owner ? InvalidOid : user);

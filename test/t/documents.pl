@@ -16,7 +16,7 @@ use OutboxTest::Node;
 use OutboxTest::Util;
 
 # In the order in which somebody would read them.
-my @PAGES = ('README.md', map { "doc/$_.md" } qw(install sql delivery consumers configuration
+my @PAGES = ('README.md', map { "doc/$_.md" } qw(install sql delivery consumers tracing configuration
 	  monitoring operations copies security guarantees upgrade trade));
 
 # A block is known by its heading and its first words. Every block has to be here,
@@ -37,6 +37,8 @@ my %ROLE_OF = (
 	'Dead letters: INSERT INTO outbox_route' => 'admin',
 	'Numbers: UPDATE outbox_route' => 'admin',
 	'Each event once: CREATE TABLE processed_messages' => 'admin',
+	'The headers of the message: SELECT outbox_enqueue' => 'app',
+	'The setting: BEGIN' => 'app',
 	'Alerts in SQL: -- 1. Wake' => \@MONITORS,
 	'Alerts in SQL: SELECT route, last_error' => 'operator',
 	'Operations: a runbook: SELECT * FROM outbox_problems' => \@MONITORS,

@@ -1,0 +1,20 @@
+/*-------------------------------------------------------------------------
+ *
+ * trace.h
+ *		Trace context of a message that is enqueued.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTBOX_TRACE_H
+#define OUTBOX_TRACE_H
+
+#include "utils/jsonb.h"
+
+/*
+ * The headers with traceparent and tracestate of whoever enqueues, where they
+ * have no traceparent and there is one; else the headers as they are, which may
+ * be NULL.
+ */
+extern Jsonb *outbox_trace_headers(Jsonb *headers);
+
+#endif							/* OUTBOX_TRACE_H */

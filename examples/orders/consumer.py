@@ -13,6 +13,14 @@ count once:
   the message again, and finds out from processed_messages whether the commit
   took place.
 
+A message that it cannot process is tried again, after a delay, and then put aside, so
+that it holds up nobody:
+
+    notifications --rejected--> notifications.retry --after RETRY_MS--> notifications
+          \--the last try--> notifications.dead, with the reason in x-reason
+
+Meanwhile later messages go on, those of its order, too.
+
 Runs until SIGTERM or SIGINT.  When the broker or the database goes away, it
 closes both connections and makes new ones; what it had not acknowledged is
 delivered again.
@@ -32,11 +40,29 @@ import psycopg2
 EXCHANGE = "outbox"
 QUEUE = "notifications"
 EVENT = "order.created"
+# Where the broker's own dead-lettering puts what is rejected.  The queues are classic
+# ones; on a cluster take quorum queues, with x-dead-letter-strategy = at-least-once.
+RETRY_QUEUE = QUEUE + ".retry"
+DEAD_QUEUE = QUEUE + ".dead"
+RETRY_MS = 1000
+MAX_TRIES = 3
 PREFETCH = 200
 RECONNECT_FIRST_S = 0.1
 RECONNECT_MAX_S = 2.0
 
 stopping = threading.Event()
+
+
+class Unprocessable(Exception):
+    """What is wrong with this message, and not with the world around it."""
+
+
+def read_event(body):
+    try:
+        event = json.loads(body)
+        return {name: event[name] for name in ("order_id", "customer", "amount")}
+    except (ValueError, KeyError, TypeError) as error:
+        raise Unprocessable("not an event of ours: %r" % error)
 
 
 def process(db, message_id, event, redelivered, received_at):
@@ -74,13 +100,53 @@ def subscribe(channel):
     """The queue is the consumer's; the exchange has the type that the
     publisher's route gives it, so whoever comes first may declare it."""
     channel.exchange_declare(EXCHANGE, exchange_type="topic", durable=True)
-    channel.queue_declare(QUEUE, durable=True)
+    channel.queue_declare(
+        QUEUE,
+        durable=True,
+        arguments={
+            "x-dead-letter-exchange": "",
+            "x-dead-letter-routing-key": RETRY_QUEUE,
+        },
+    )
+    channel.queue_declare(
+        RETRY_QUEUE,
+        durable=True,
+        arguments={
+            "x-message-ttl": RETRY_MS,
+            "x-dead-letter-exchange": "",
+            "x-dead-letter-routing-key": QUEUE,
+        },
+    )
+    channel.queue_declare(DEAD_QUEUE, durable=True)
     channel.queue_bind(QUEUE, EXCHANGE, routing_key=EVENT)
     channel.basic_qos(prefetch_count=PREFETCH)
 
 
+def tries(properties):
+    """How often it was rejected before, as the broker has written it down."""
+    deaths = (properties.headers or {}).get("x-death", [])
+    return sum(
+        death["count"]
+        for death in deaths
+        if death["queue"] == QUEUE and death["reason"] == "rejected"
+    )
+
+
+def refuse(channel, publisher, method, properties, body, reason):
+    """Later once more, or aside: confirmed there before it is acknowledged here."""
+    log("cannot process %s: %s" % (properties.message_id, reason))
+    if tries(properties) + 1 < MAX_TRIES:
+        channel.basic_reject(method.delivery_tag, requeue=False)
+        return
+    properties.headers = dict(properties.headers or {}, **{"x-reason": reason})
+    publisher.basic_publish("", DEAD_QUEUE, body, properties, mandatory=True)
+    channel.basic_ack(method.delivery_tag)
+
+
 def consume(db, broker, ready):
     channel = broker.channel()
+    publisher = broker.channel()
+    publisher.confirm_delivery()
     subscribe(channel)
     ready()
     # The timeout is only there to look at `stopping`.
@@ -89,14 +155,21 @@ def consume(db, broker, ready):
             return
         if method is None:
             continue
-        process(
-            db,
-            properties.message_id,
-            json.loads(body),
-            method.redelivered,
-            time.time(),
-        )
-        channel.basic_ack(method.delivery_tag)
+        try:
+            process(
+                db,
+                properties.message_id,
+                read_event(body),
+                method.redelivered,
+                time.time(),
+            )
+        except (Unprocessable, psycopg2.Error) as error:
+            if isinstance(error, psycopg2.Error) and is_temporary(error):
+                raise
+            reason = (str(error) or repr(error)).strip().splitlines()[0]
+            refuse(channel, publisher, method, properties, body, reason)
+        else:
+            channel.basic_ack(method.delivery_tag)
 
 
 def is_temporary(error):

@@ -34,8 +34,17 @@ BEGIN
 END
 $$;
 
+-- What the order service shows in /readyz, without the right to see more.
+CREATE FUNCTION relay_state(OUT state text, OUT backlog bigint,
+	OUT oldest_pending_seconds double precision, OUT failed bigint, OUT worst_problem text)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
+	SELECT state, backlog, extract(epoch FROM oldest_pending_age), failed, worst_problem
+	FROM outbox_status
+$$;
+REVOKE EXECUTE ON FUNCTION relay_state FROM PUBLIC;
+
 -- All that the application's role needs.  It cannot read messages, and knows
 -- neither the broker's address nor its password.
 CREATE ROLE shop LOGIN;
 GRANT SELECT, INSERT ON orders TO shop;
-GRANT EXECUTE ON FUNCTION outbox_enqueue TO shop;
+GRANT EXECUTE ON FUNCTION outbox_enqueue, relay_state TO shop;

@@ -3308,7 +3308,7 @@ AS $$
 	WITH rights AS (
 		SELECT a.grantee FROM pg_proc p, aclexplode(p.proacl) a
 		WHERE p.pronamespace = '@extschema@'::regnamespace
-			AND p.proname IN ('outbox_enqueue', 'outbox_enqueue_bytes')
+			AND p.proname IN ('outbox_enqueue', 'outbox_enqueue_bytes', 'outbox_enqueue_text')
 			AND a.grantee <> p.proowner
 		UNION
 		SELECT a.grantee FROM pg_class c, aclexplode(c.relacl) a
@@ -3327,7 +3327,7 @@ AS $$
 		coalesce('May enqueue beside the owner: ' || g.roles || '.',
 			'Nobody but the owner and superusers may enqueue.'),
 		CASE WHEN g.roles IS NULL THEN
-			'GRANT EXECUTE ON FUNCTION outbox_enqueue, outbox_enqueue_bytes TO the roles of the applications.' END
+			'GRANT EXECUTE ON FUNCTION outbox_enqueue, outbox_enqueue_bytes, outbox_enqueue_text TO the roles of the applications.' END
 	FROM granted g
 	UNION ALL
 	SELECT 'grants', false,
@@ -3602,6 +3602,27 @@ COMMENT ON COLUMN @extschema@.outbox_key_number.key_hash IS 'outbox_key_hash() o
 COMMENT ON COLUMN @extschema@.outbox_key_number.last IS 'Number of its last message, header x-outbox-key-seq.';
 
 SELECT pg_catalog.pg_extension_config_dump('@extschema@.outbox_key_number', '');
+
+--
+-- Strings for all arguments
+--
+
+CREATE FUNCTION @extschema@.outbox_enqueue_text(
+	event_type text, payload text,
+	aggregate_type text DEFAULT NULL, aggregate_id text DEFAULT NULL,
+	headers text DEFAULT NULL, route text DEFAULT 'default',
+	routing_key text DEFAULT NULL, properties text DEFAULT NULL,
+	available_at text DEFAULT NULL, message_id text DEFAULT NULL)
+RETURNS uuid
+AS 'MODULE_PATHNAME', 'outbox_enqueue_text'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION @extschema@.outbox_enqueue_text(text, text, text, text, text, text, text, text, text, text) IS
+'outbox_enqueue() for drivers that bind strings as text: payload, headers and properties are JSON, available_at a time as timestamptz reads it, message_id a UUID. Returns the message_id. What is none of these is an error (22P02, 22007, 22008) that names the argument.';
+
+REVOKE ALL ON FUNCTION
+	@extschema@.outbox_enqueue_text(text, text, text, text, text, text, text, text, text, text)
+FROM PUBLIC;
 
 -- changes end here
 

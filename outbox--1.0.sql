@@ -917,6 +917,19 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION @extschema@.outbox_enqueue_bytes(text, bytea, text, text, jsonb, text, text, jsonb, timestamptz, uuid, text) IS
 'Enqueues a message with a body of bytes, sent as they are, in the current transaction and returns its message_id. See outbox_enqueue().';
 
+CREATE FUNCTION @extschema@.outbox_enqueue_text(
+	event_type text, payload text,
+	aggregate_type text DEFAULT NULL, aggregate_id text DEFAULT NULL,
+	headers text DEFAULT NULL, route text DEFAULT 'default',
+	routing_key text DEFAULT NULL, properties text DEFAULT NULL,
+	available_at text DEFAULT NULL, message_id text DEFAULT NULL)
+RETURNS uuid
+AS 'MODULE_PATHNAME', 'outbox_enqueue_text'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION @extschema@.outbox_enqueue_text(text, text, text, text, text, text, text, text, text, text) IS
+'outbox_enqueue() for drivers that bind strings as text: payload, headers and properties are JSON, available_at a time as timestamptz reads it, message_id a UUID. Returns the message_id. What is none of these is an error (22P02, 22007, 22008) that names the argument.';
+
 /*
  * For mappers (ORMs), which map a table and ask for what they have not set.  It has
  * no rows, so SELECT on it, which RETURNING and ON CONFLICT need, shows nobody a
@@ -3633,7 +3646,7 @@ AS $$
 	WITH rights AS (
 		SELECT a.grantee FROM pg_proc p, aclexplode(p.proacl) a
 		WHERE p.pronamespace = '@extschema@'::regnamespace
-			AND p.proname IN ('outbox_enqueue', 'outbox_enqueue_bytes')
+			AND p.proname IN ('outbox_enqueue', 'outbox_enqueue_bytes', 'outbox_enqueue_text')
 			AND a.grantee <> p.proowner
 		UNION
 		SELECT a.grantee FROM pg_class c, aclexplode(c.relacl) a
@@ -3652,7 +3665,7 @@ AS $$
 		coalesce('May enqueue beside the owner: ' || g.roles || '.',
 			'Nobody but the owner and superusers may enqueue.'),
 		CASE WHEN g.roles IS NULL THEN
-			'GRANT EXECUTE ON FUNCTION outbox_enqueue, outbox_enqueue_bytes TO the roles of the applications.' END
+			'GRANT EXECUTE ON FUNCTION outbox_enqueue, outbox_enqueue_bytes, outbox_enqueue_text TO the roles of the applications.' END
 	FROM granted g
 	UNION ALL
 	SELECT 'grants', false,
@@ -3843,6 +3856,7 @@ REVOKE ALL ON FUNCTION
 	@extschema@.outbox_archive_state(),
 	@extschema@.outbox_enqueue(text, jsonb, text, text, jsonb, text, text, jsonb, timestamptz, uuid),
 	@extschema@.outbox_enqueue_bytes(text, bytea, text, text, jsonb, text, text, jsonb, timestamptz, uuid, text),
+	@extschema@.outbox_enqueue_text(text, text, text, text, text, text, text, text, text, text),
 	@extschema@.outbox_key_hash(text, text),
 	@extschema@.outbox_version(),
 	@extschema@.outbox_preflight_server(),

@@ -15,6 +15,7 @@ SET search_path = public, outbox_regress;
 SET ROLE regress_outbox_app;
 SELECT outcome(statement) FROM unnest(ARRAY[
 	$$SELECT outbox_enqueue('e', '{}')$$, $$SELECT outbox_enqueue_bytes('e', '')$$,
+	$$SELECT outbox_enqueue_text('e', '{}')$$,
 	$$INSERT INTO outbox (event_type, payload) VALUES ('e', '{}')$$,
 	'SELECT * FROM outbox', 'SELECT * FROM outbox_archive', 'SELECT * FROM outbox_route',
 	'SELECT * FROM outbox_control', 'SELECT * FROM outbox_messages',
@@ -35,7 +36,7 @@ SELECT length(outbox_enqueue('app', '{}', aggregate_id => '1', headers => '{"a":
 	properties => '{"priority": 1}', available_at => '2100-01-01')::text);
 SELECT outcome(statement) FROM unnest(ARRAY[
 	$$SELECT outbox_enqueue('e', '{}', route => 'nowhere')$$,
-	$$SELECT outbox_enqueue_bytes('e', '')$$,
+	$$SELECT outbox_enqueue_bytes('e', '')$$, $$SELECT outbox_enqueue_text('e', '{}')$$,
 	$$INSERT INTO outbox (event_type, payload) VALUES ('e', '{}')$$,
 	'SELECT * FROM outbox', 'SELECT * FROM outbox_route', 'DELETE FROM outbox',
 	'SELECT currval(''outbox_seq_seq'')']) statement;

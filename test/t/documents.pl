@@ -33,6 +33,7 @@ my %ROLE_OF = (
 	'Examples: INSERT INTO outbox' => 'orm',
 	'Examples: SELECT outbox_enqueue' => 'app',
 	'`outbox_new`: INSERT INTO outbox_new' => 'orm',
+	'Strings for all arguments: SELECT outbox_enqueue_text' => 'app',
 	'Routes: INSERT INTO outbox_route' => 'admin',
 	'Dead letters: INSERT INTO outbox_route' => 'admin',
 	'Numbers: UPDATE outbox_route' => 'admin',
@@ -133,7 +134,7 @@ sub told_arguments
 	$args =~ s/\s+/ /g;
 	return $args;
 }
-foreach my $function (qw(outbox_enqueue outbox_enqueue_bytes))
+foreach my $function (qw(outbox_enqueue outbox_enqueue_bytes outbox_enqueue_text))
 {
 	is(told_arguments($function), arguments($function), "arguments of $function()");
 }

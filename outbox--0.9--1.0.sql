@@ -3017,6 +3017,20 @@ REVOKE ALL ON FUNCTION
 FROM PUBLIC;
 
 --
+-- Waiting for a message
+--
+
+CREATE FUNCTION @extschema@.outbox_wait(message_id uuid, timeout interval DEFAULT '10 seconds')
+RETURNS text
+AS 'MODULE_PATHNAME', 'outbox_wait'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION @extschema@.outbox_wait(uuid, interval) IS
+'Waits until a message that has committed is published or given up: ''published'', ''failed'', ''pending'' when it was neither after timeout (0 to 1 hour), ''unknown'' when there is no such message, or no trace of it any more. Errors: 25001 enqueued in this transaction, 22004 NULL, 22023 timeout.';
+
+REVOKE ALL ON FUNCTION @extschema@.outbox_wait(uuid, interval) FROM PUBLIC;
+
+--
 -- All of it at a glance, for psql's \watch
 --
 

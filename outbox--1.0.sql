@@ -957,6 +957,14 @@ COMMENT ON COLUMN @extschema@.outbox_new.routing_key IS 'Routing key of this mes
 COMMENT ON COLUMN @extschema@.outbox_new.created_at IS 'The AMQP timestamp; default: now.';
 COMMENT ON COLUMN @extschema@.outbox_new.available_at IS 'Not published before this time; NULL: at once.';
 
+CREATE FUNCTION @extschema@.outbox_wait(message_id uuid, timeout interval DEFAULT '10 seconds')
+RETURNS text
+AS 'MODULE_PATHNAME', 'outbox_wait'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION @extschema@.outbox_wait(uuid, interval) IS
+'Waits until a message that has committed is published or given up: ''published'', ''failed'', ''pending'' when it was neither after timeout (0 to 1 hour), ''unknown'' when there is no such message, or no trace of it any more. Errors: 25001 enqueued in this transaction, 22004 NULL, 22023 timeout.';
+
 --
 -- What the workers are doing
 --
@@ -3857,6 +3865,7 @@ REVOKE ALL ON FUNCTION
 	@extschema@.outbox_enqueue(text, jsonb, text, text, jsonb, text, text, jsonb, timestamptz, uuid),
 	@extschema@.outbox_enqueue_bytes(text, bytea, text, text, jsonb, text, text, jsonb, timestamptz, uuid, text),
 	@extschema@.outbox_enqueue_text(text, text, text, text, text, text, text, text, text, text),
+	@extschema@.outbox_wait(uuid, interval),
 	@extschema@.outbox_key_hash(text, text),
 	@extschema@.outbox_version(),
 	@extschema@.outbox_preflight_server(),

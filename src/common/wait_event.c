@@ -24,6 +24,7 @@ static const char *const names[OUTBOX_WAITS] = {
 	[OUTBOX_WAIT_STOP] = "OutboxRelayStop",
 	[OUTBOX_WAIT_WORKERS] = "OutboxWorkersStop",
 	[OUTBOX_WAIT_PREFLIGHT] = "OutboxPreflight",
+	[OUTBOX_WAIT_MESSAGE] = "OutboxWaitMessage",
 };
 
 /*

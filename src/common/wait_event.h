@@ -27,6 +27,7 @@ typedef enum OutboxWait
 	OUTBOX_WAIT_STOP,			/* a relay that stops, for the last confirms */
 	OUTBOX_WAIT_WORKERS,		/* a session, for the workers of a database */
 	OUTBOX_WAIT_PREFLIGHT,		/* outbox_preflight(), for the broker */
+	OUTBOX_WAIT_MESSAGE,		/* outbox_wait(), for the message to be settled */
 	OUTBOX_WAITS
 } OutboxWait;
 

@@ -13,11 +13,13 @@
 #include "common/pg_prng.h"
 #include "dead_letter.h"
 #include "given_up.h"
+#include "miscadmin.h"
 #include "recheck.h"
 #include "settler.h"
 #include "shared.h"
 #include "stats.h"
 #include "utils/memutils.h"
+#include "waiters.h"
 
 /*
  * Settling in a round stops at so many bytes: the broker lives on the send buffer
@@ -192,6 +194,21 @@ settle_confirmed(OutboxSettling *settling, bool archive)
 		settling->remains[which[i]] = remains[i];
 }
 
+/*
+ * Before the commit, by which their rows are gone.  What somebody has locked, or a
+ * transaction that fails, leaves a row, and that counts for more (waiters.h).
+ */
+static void
+note_settled(const OutboxSettling *settling)
+{
+	OutboxLately *lately = outbox_lately_find(MyDatabaseId);
+
+	if (lately == NULL)
+		return;
+	for (int i = 0; i < settling->nconfirmed; i++)
+		outbox_lately_add(lately, &settling->rows[i].id);
+}
+
 /* Called in a transaction. */
 void
 outbox_settler_run(OutboxSettler *settler, OutboxSettling *settling)
@@ -203,6 +220,7 @@ outbox_settler_run(OutboxSettler *settler, OutboxSettling *settling)
 
 	if (settling->nconfirmed > 0)
 	{
+		note_settled(settling);
 		settle_confirmed(settling, true);
 		settle_confirmed(settling, false);
 	}
@@ -246,6 +264,28 @@ rejection_committed(OutboxSettler *settler, OutboxSettling *settling, int i)
 							&MySlot->counters.retried, 1);
 }
 
+/* OutboxAskVerdict: a dead letter and one that is tried again are still pending. */
+static OutboxVerdict
+verdict_of(const pg_uuid_t *id, void *arg)
+{
+	const OutboxSettling *settling = arg;
+
+	for (int i = 0; i < settling->nconfirmed; i++)
+		if (!settling->remains[i] &&
+			memcmp(&settling->rows[i].id, id, sizeof(*id)) == 0)
+			return OUTBOX_VERDICT_PUBLISHED;
+	for (int i = 0; i < settling->nrejected; i++)
+	{
+		const OutboxFailure *failure = &settling->failures[i];
+
+		if (!settling->rejected_remains[i] && failure->give_up &&
+			failure->death == NULL &&
+			memcmp(&failure->id, id, sizeof(*id)) == 0)
+			return OUTBOX_VERDICT_FAILED;
+	}
+	return OUTBOX_VERDICT_NONE;
+}
+
 void
 outbox_settler_committed(OutboxSettler *settler, OutboxSettling *settling)
 {
@@ -279,6 +319,7 @@ outbox_settler_committed(OutboxSettler *settler, OutboxSettling *settling)
 		settler->unstick_at = outbox_mono_after(outbox_recheck_ms());
 	if (nsettled + settling->nrejected > 0)
 	{
+		outbox_waiters_tell(MyDatabaseId, verdict_of, settling);
 		settler->settled_at = outbox_mono_now();
 		outbox_unflushed_add(settler->unflushed, nsettled + settling->nrejected,
 							 XactLastCommitEnd);

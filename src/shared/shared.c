@@ -55,6 +55,7 @@ shared_request(void)
 	RequestAddinShmemSpace(shared_size());
 	RequestAddinShmemSpace(outbox_early_size());
 	RequestAddinShmemSpace(outbox_stats_size());
+	RequestAddinShmemSpace(outbox_waiters_size());
 }
 
 static void
@@ -66,6 +67,7 @@ shared_startup(void)
 		prev_shmem_startup_hook();
 
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	outbox_waiters_startup();
 	outbox_shared = ShmemInitStruct("outbox", shared_size(), &found);
 	outbox_early_words = ShmemInitStruct("outbox early words",
 										 outbox_early_size(), &found);

@@ -10,6 +10,7 @@
 #include "access/transam.h"
 #include "fault.h"
 #include "shared_internal.h"
+#include "waiters.h"
 
 /* Ranges that are near become one, and so does what there is no place for. */
 static void
@@ -130,6 +131,8 @@ outbox_shared_announce(Oid dboid, const OutboxRange *range,
 	}
 	if (!found)
 		outbox_shared_request_database(dboid);
+	if ((news & OUTBOX_NEWS_REMOVED) != 0)
+		outbox_waiters_look(dboid);
 }
 
 void

@@ -31,6 +31,11 @@ extern void outbox_slot_forget_troubles(OutboxSlot *slot);
 extern Size outbox_early_size(void);
 extern void outbox_early_init(void);
 
+/* shared_waiters.c: its part of the memory, and the ring of an entry of stats.h. */
+extern Size outbox_waiters_size(void);
+extern void outbox_waiters_startup(void);
+extern void outbox_lately_clear(int index);
+
 /* shared_stats.c: its part of the memory. */
 extern Size outbox_stats_size(void);
 extern void outbox_stats_init(OutboxStats *stats);

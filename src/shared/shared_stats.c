@@ -140,6 +140,7 @@ make_entry(Oid dboid)
 		stats = chosen;
 		stats->dboid = dboid;
 		stats->nroutes = 0;
+		outbox_lately_clear(stats - outbox_stats->databases);
 		for_each_value(stats, clear_value);
 		for (int i = 0; i <= OUTBOX_STATS_ROUTES; i++)
 			stats->routes[i].waits_because[0] = '\0';

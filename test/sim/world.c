@@ -31,6 +31,7 @@
 #include "utils/timestamp.h"
 #include "utils/wait_event.h"
 #include "wait_event.h"
+#include "waiters.h"
 #include "worker_args.h"
 #include "watchdog.h"
 #if PG_VERSION_NUM >= 180000
@@ -297,6 +298,36 @@ void
 outbox_shared_wake_launcher(void)
 {
 }
+
+/* ------------------------------------------------- nobody waits for a message */
+
+void
+outbox_waiters_tell(Oid dboid, OutboxAskVerdict ask, void *arg)
+{
+}
+
+void
+outbox_waiters_look(Oid dboid)
+{
+}
+
+OutboxLately *
+outbox_lately_find(Oid dboid)
+{
+	return NULL;
+}
+
+void
+outbox_lately_add(OutboxLately *lately, const pg_uuid_t *id)
+{
+}
+
+void
+outbox_lately_clear(int index)
+{
+}
+
+/* ------------------------------------------------------------------- waiting */
 
 /* Events as of WaitLatch(). */
 static uint32

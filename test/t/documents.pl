@@ -34,6 +34,7 @@ my %ROLE_OF = (
 	'Examples: SELECT outbox_enqueue' => 'app',
 	'`outbox_new`: INSERT INTO outbox_new' => 'orm',
 	'Strings for all arguments: SELECT outbox_enqueue_text' => 'app',
+	'Waiting for a message: SELECT outbox_wait' => 'app',
 	'Routes: INSERT INTO outbox_route' => 'admin',
 	'Dead letters: INSERT INTO outbox_route' => 'admin',
 	'Numbers: UPDATE outbox_route' => 'admin',

@@ -136,6 +136,8 @@ sub is_silent
 	is($standby->sql($RELAY), '0', "$name: a standby has no relay and no launcher");
 	is($standby->sql('SELECT state, workers FROM outbox_status'),
 		'standby|0', "$name: and says why");
+	like($standby->sql_fails(q{SELECT outbox_wait('00000000-0000-7000-8000-000000000001')}),
+		qr/cannot execute outbox_wait\(\) during recovery/, "$name: nobody waits there");
 	like($standby->sql_fails(q{SELECT outbox_enqueue('x', '{}')}),
 		qr/cannot execute|read-only|recovery/, "$name: enqueue is refused");
 	return;

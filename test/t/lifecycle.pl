@@ -394,6 +394,8 @@ is($plain->sql('SELECT state, backlog, workers FROM outbox_status'),
 	'not preloaded|4|0', 'not preloaded: the view says so');
 like($plain->sql('SELECT hint FROM outbox_status'),
 	qr/shared_preload_libraries/, 'not preloaded: with a hint');
+is($plain->sql(q{SELECT DISTINCT outbox_wait(id, '1 hour') FROM outbox}), 'pending',
+	'not preloaded: nobody waits for a relay that is not there');
 ($rc, $out, $err) = $plain->psql('postgres',
 	q{LOAD 'outbox'; SELECT outbox_enqueue('a', '{}') IS NOT NULL; SELECT outbox_enqueue('a', '{}') IS NOT NULL}
 );

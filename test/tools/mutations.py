@@ -283,4 +283,17 @@ MUTATIONS = [Mutation(*m) for m in (
      "!row->insert || MySlot != NULL ||\n", "!row->insert ||\n",
      "a replayed message has the number that it had",
      ["replay"]),
+    # ------------------------------------------------ waiting
+    ("nobody-told", "src/relay/settler.c",
+     "		outbox_waiters_tell(MyDatabaseId, verdict_of, settling);", "		(void) verdict_of;",
+     "outbox_wait() returns when the message is settled",
+     ["wait"]),
+    ("settled-forgotten", "src/relay/settler.c",
+     "		note_settled(settling);", "		(void) note_settled;",
+     "a message that was published just now is known, with retention 0, too",
+     ["wait"]),
+    ("removal-untold", "src/shared/shared_inbox.c",
+     "		outbox_waiters_look(dboid);", "		;",
+     "outbox_wait() hears of a message that somebody has discarded",
+     ["isolation"]),
 )]

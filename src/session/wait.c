@@ -1,0 +1,254 @@
+/*-------------------------------------------------------------------------
+ *
+ * wait.c
+ *		outbox_wait(): what has become of a message.
+ *
+ * It registers with the workers (waiters.h), looks at the tables, and sleeps until
+ * it is told or the time is over.  The look is with a new snapshot, whatever that of
+ * the transaction is, and as the owner: the caller needs no right on the tables,
+ * and learns nothing but the state of an id that he knows.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/transam.h"
+#include "access/xact.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_type.h"
+#include "clock.h"
+#include "executor/spi.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "owner.h"
+#include "shared.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/snapmgr.h"
+#include "utils/syscache.h"
+#include "utils/timestamp.h"
+#include "wait_event.h"
+#include "waiters.h"
+
+PG_FUNCTION_INFO_V1(outbox_wait);
+
+/* The statement's snapshot holds up vacuum for so long. */
+#define MAX_WAIT_US		(USECS_PER_HOUR)
+
+typedef enum State
+{
+	PENDING,
+	PUBLISHED,
+	FAILED,
+	UNKNOWN
+} State;
+
+static const char *const names[] = {
+	[PENDING] = "pending",
+	[PUBLISHED] = "published",
+	[FAILED] = "failed",
+	[UNKNOWN] = "unknown",
+};
+
+/* ------------------------------------------------------------- what there is */
+
+#define TABLE_SQL \
+	"SELECT status OPERATOR(pg_catalog.=) 'failed', xmin FROM %s.outbox" \
+	" WHERE id OPERATOR(pg_catalog.=) $1"
+#define ARCHIVE_SQL \
+	"SELECT FROM %s.outbox_archive WHERE id OPERATOR(pg_catalog.=) $1 LIMIT 1"
+
+/* The first row of a query for the id; its columns are valid until SPI_finish(). */
+static bool
+find(const char *sql, const char *schema, const pg_uuid_t *id)
+{
+	Oid			types[1] = {UUIDOID};
+	Datum		values[1] = {UUIDPGetDatum(id)};
+
+	PushActiveSnapshot(GetLatestSnapshot());
+	if (SPI_execute_with_args(psprintf(sql, quote_identifier(schema)), 1,
+							  types, values, NULL, true, 1) != SPI_OK_SELECT)
+		elog(ERROR, "could not look for a message");
+	PopActiveSnapshot();
+	return SPI_processed > 0;
+}
+
+static Datum
+column(int number)
+{
+	bool		isnull;
+
+	return SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, number,
+						 &isnull);
+}
+
+/* Nobody will see such a row before this transaction has ended. */
+static void
+refuse_own(const pg_uuid_t *id)
+{
+	if (!TransactionIdIsCurrentTransactionId(DatumGetTransactionId(column(2))))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
+			 errmsg("message \"%s\" was enqueued or changed in this transaction",
+					DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(id)))),
+			 errdetail("It is not published before the transaction has committed."),
+			 errhint("COMMIT first, and call outbox_wait() then.")));
+}
+
+/*
+ * The table before the ring, as a row that is there counts for more; the ring before
+ * the archive, where it may take long to find that nothing is there.
+ */
+static State
+look_as_owner(const char *schema, const pg_uuid_t *id)
+{
+	OutboxLately *lately;
+
+	if (find(TABLE_SQL, schema, id))
+	{
+		refuse_own(id);
+		return DatumGetBool(column(1)) ? FAILED : PENDING;
+	}
+	lately = outbox_shared == NULL ? NULL : outbox_lately_find(MyDatabaseId);
+	if (lately != NULL && outbox_lately_has(lately, id))
+		return PUBLISHED;
+	return find(ARCHIVE_SQL, schema, id) ? PUBLISHED : UNKNOWN;
+}
+
+static Oid
+owner_of(Oid relid)
+{
+	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
+	Oid			owner;
+
+	if (!HeapTupleIsValid(tuple))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("table \"outbox\" of the extension \"outbox\" does not exist")));
+	owner = ((Form_pg_class) GETSTRUCT(tuple))->relowner;
+	ReleaseSysCache(tuple);
+	return owner;
+}
+
+static State
+look(Oid schema, const pg_uuid_t *id)
+{
+	Oid			owner = owner_of(get_relname_relid("outbox", schema));
+	OutboxActing acting;
+	State		state;
+
+	/* What the statement itself has enqueued is to be seen, and refused. */
+	CommandCounterIncrement();
+	SPI_connect();
+	outbox_act_begin(&acting, owner, true);
+	state = look_as_owner(get_namespace_name(schema), id);
+	outbox_act_end(&acting);
+	SPI_finish();
+	return state;
+}
+
+/* ------------------------------------------------------------------ waiting */
+
+static State
+wait_for(Oid schema, const pg_uuid_t *id, OutboxMonoTime deadline)
+{
+	State		state = look(schema, id);
+
+	while (state == PENDING)
+	{
+		OutboxMonoTime now = outbox_mono_now();
+
+		switch (outbox_waiter_verdict())
+		{
+			case OUTBOX_VERDICT_PUBLISHED:
+				return PUBLISHED;
+			case OUTBOX_VERDICT_FAILED:
+				return FAILED;
+			case OUTBOX_VERDICT_LOOK:
+				state = look(schema, id);
+				continue;
+			case OUTBOX_VERDICT_NONE:
+				break;
+		}
+		/* Once more: a prepared transaction that commits tells nobody. */
+		if (outbox_mono_reached(deadline, now))
+			return look(schema, id);
+		(void) WaitLatch(MyLatch,
+						 WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 outbox_mono_ms_until(deadline, now),
+						 outbox_wait_event(OUTBOX_WAIT_MESSAGE));
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+	}
+	return state;
+}
+
+/* Also when this backend is told to end. */
+static void
+end_waiting(int code, Datum arg)
+{
+	(void) code;
+	(void) arg;
+	outbox_waiter_end();
+}
+
+static State
+wait_registered(Oid schema, const pg_uuid_t *id, OutboxMonoTime deadline)
+{
+	State		state;
+
+	outbox_waiter_begin(id);
+	PG_ENSURE_ERROR_CLEANUP(end_waiting, (Datum) 0);
+	{
+		state = wait_for(schema, id, deadline);
+	}
+	PG_END_ENSURE_ERROR_CLEANUP(end_waiting, (Datum) 0);
+	outbox_waiter_end();
+	return state;
+}
+
+static int64
+timeout_us(FunctionCallInfo fcinfo)
+{
+	const Interval *span;
+
+	if (PG_ARGISNULL(1))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("timeout must not be null")));
+	span = PG_GETARG_INTERVAL_P(1);
+	/* An hour has neither days nor months; infinity has. */
+	if (span->month != 0 || span->day != 0 ||
+		span->time < 0 || span->time > MAX_WAIT_US)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("timeout must be from 0 to 1 hour"),
+				 errdetail("While the statement waits, its snapshot keeps vacuum from removing rows."),
+				 errhint("Call outbox_wait() again when it has returned 'pending'.")));
+	return span->time;
+}
+
+Datum
+outbox_wait(PG_FUNCTION_ARGS)
+{
+	Oid			schema = get_func_namespace(fcinfo->flinfo->fn_oid);
+	OutboxMonoTime deadline;
+	const pg_uuid_t *id;
+	State		state;
+
+	if (PG_ARGISNULL(0))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("message_id must not be null")));
+	id = PG_GETARG_UUID_P(0);
+	deadline = outbox_mono_after((timeout_us(fcinfo) + 999) / 1000);
+	/* Nobody here is told what the primary's relay does. */
+	PreventCommandDuringRecovery("outbox_wait()");
+	/* Without the library there is no relay that it could wait for. */
+	state = outbox_shared == NULL ? look(schema, id) :
+		wait_registered(schema, id, deadline);
+	PG_RETURN_TEXT_P(cstring_to_text(names[state]));
+}

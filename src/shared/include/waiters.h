@@ -1,0 +1,91 @@
+/*-------------------------------------------------------------------------
+ *
+ * waiters.h
+ *		Who waits for a message (outbox_wait()), and what was settled lately.
+ *
+ * A backend that waits has an entry with the id, one at a time, found by its
+ * PGPROC.  It registers first and looks at the tables then, with a new snapshot; the
+ * worker settles, commits, and looks for waiters then.  So whatever is settled is
+ * either seen by that look or told.  While nobody waits, that costs a worker one
+ * read of a counter for each round.
+ *
+ * Where nothing is archived a published message leaves no row.  So each database
+ * has a ring of the ids that were settled last.  An id is put there before the
+ * transaction that removes its row commits: who sees that the row is gone finds it
+ * there.  That the row is still there counts for more than that its id is in the
+ * ring, as the transaction may have failed.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTBOX_WAITERS_H
+#define OUTBOX_WAITERS_H
+
+#include "port/atomics.h"
+#include "storage/spin.h"
+#include "utils/uuid.h"
+
+/* So many ids a database are remembered: 64 kB each. */
+#define OUTBOX_LATELY_SETTLED	4096
+
+/* What a waiter is told. */
+typedef enum OutboxVerdict
+{
+	OUTBOX_VERDICT_NONE,
+	OUTBOX_VERDICT_LOOK,		/* look again: somebody has changed or removed rows */
+	OUTBOX_VERDICT_PUBLISHED,
+	OUTBOX_VERDICT_FAILED
+} OutboxVerdict;
+
+typedef struct OutboxWaiter
+{
+	slock_t		mutex;
+	Oid			dboid;			/* InvalidOid: nobody */
+	pg_uuid_t	id;
+	OutboxVerdict verdict;
+} OutboxWaiter;
+
+/* Ids in two halves, so that no reader needs a lock. */
+typedef struct OutboxLately
+{
+	pg_atomic_uint64 added;		/* the next one goes to added % LATELY_SETTLED */
+	struct
+	{
+		pg_atomic_uint64 high;
+		pg_atomic_uint64 low;
+	}			ids[OUTBOX_LATELY_SETTLED];
+} OutboxLately;
+
+typedef struct OutboxWaiters
+{
+	pg_atomic_uint32 count;		/* entries in use, of any database */
+	int			nentries;		/* one a backend */
+	OutboxWaiter entries[FLEXIBLE_ARRAY_MEMBER];
+} OutboxWaiters;
+
+/* NULL when the library was not preloaded. */
+extern OutboxWaiters *outbox_waiters;
+
+/*
+ * Of a backend: from begin to end it waits for that message.  end may be called
+ * without a begin, and cannot fail.
+ */
+extern void outbox_waiter_begin(const pg_uuid_t *id);
+/* What it was told since it last asked; its latch is set for it. */
+extern OutboxVerdict outbox_waiter_verdict(void);
+extern void outbox_waiter_end(void);
+
+/* Asks for each waiter of a database what to tell it.  Cannot fail if ask cannot. */
+typedef OutboxVerdict (*OutboxAskVerdict) (const pg_uuid_t *id, void *arg);
+extern void outbox_waiters_tell(Oid dboid, OutboxAskVerdict ask, void *arg);
+/* All of them are to look again. */
+extern void outbox_waiters_look(Oid dboid);
+
+/*
+ * The ring of a database; NULL: it has none, because no worker of it has run, or
+ * those of more than OUTBOX_STATS_DATABASES others have run since.
+ */
+extern OutboxLately *outbox_lately_find(Oid dboid);
+extern void outbox_lately_add(OutboxLately *lately, const pg_uuid_t *id);
+extern bool outbox_lately_has(OutboxLately *lately, const pg_uuid_t *id);
+
+#endif							/* OUTBOX_WAITERS_H */

@@ -159,6 +159,8 @@ SELECT public.outbox_enqueue('pooled', '3') IS NOT NULL AS ok;
 INSERT INTO public.outbox (event_type, payload) VALUES ('pooled', '4');
 COMMIT;
 DISCARD ALL;
+SELECT public.outbox_enqueue_text('pooled', '5') IS NOT NULL AS ok;
+INSERT INTO public.outbox_new (event_type, payload) VALUES ('pooled', '6');
 SELECT payload FROM public.outbox WHERE event_type = 'pooled' ORDER BY seq;
 
 TRUNCATE outbox;

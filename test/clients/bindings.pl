@@ -1,9 +1,9 @@
 # Arguments as drivers bind them: each kind of value that an application has, by each way
 # to enqueue, through the drivers of five languages.  What works is known, line by
 # line (bindings/expected): a binding that worked and no longer does is a failure, and so is one
-# that is stored as something else.
+# that is stored as something else.  The tables of doc/clients.md are made of it.
 #
-# builds: test/clients/bindings/go
+# builds: test/clients/bindings/go test/clients/bindings/rust test/clients/bindings/node test/clients/bindings/java test/clients/bindings/python
 # takes: 60 s
 
 use strict;
@@ -86,9 +86,11 @@ my %WAY = (
 	name => sub { call($FUNCTION, 0, sub { $_[0][1] }, @_) },
 	cast => sub { call($FUNCTION, 0, sub { cast($_[0], 0) }, @_) },
 	casts => sub { call($FUNCTION, 0, sub { cast($_[0], 1) }, @_) },
+	new => sub { insert('outbox_new', @_) },
 	outbox => sub { insert('outbox', @_) },
+	text => sub { call('outbox_enqueue_text', 0, sub { $_[0][1] }, @_) },
 );
-my @WAYS = grep { $WAY{$_} } qw(position name cast casts new outbox text);
+my @WAYS = qw(position name cast casts new outbox text);
 
 sub cast
 {
@@ -171,7 +173,8 @@ sub make_case
 		binding => $binding,
 		way => $way,
 		expected => \%expected,
-		line => join("\t", $number, join(',', @kinds), $WAY{$way}->(@arguments), @values) };
+		# a text of its own: some drivers keep a statement with the types that it had first
+		line => join("\t", $number, join(',', @kinds), $WAY{$way}->(@arguments) . " -- $number", @values) };
 }
 
 sub cases
@@ -193,9 +196,30 @@ sub cases
 
 # --- drivers
 
-# What a driver or a mode of it is called by its language's program.
+# What a driver or a mode of it is called by its language's program, how it writes a
+# parameter, and where its version is said.
 my @DRIVERS = (
-	[ go => 'pgx', 'pgx exec', 'pgx stdlib', 'lib/pq' ],
+	[ go => 'go.mod' =>
+		[ 'pgx', '$1', qr{pgx/v5 v(\S+)} ],
+		[ 'pgx exec', '$1', qr{pgx/v5 v(\S+)} ],
+		[ 'pgx stdlib', '$1', qr{pgx/v5 v(\S+)} ],
+		[ 'lib/pq', '$1', qr{lib/pq v(\S+)} ] ],
+	[ rust => 'Cargo.toml' =>
+		[ 'tokio-postgres', '$1', qr{tokio-postgres.*"=(.*?)"} ],
+		[ 'sqlx', '$1', qr{sqlx.*"=(.*?)"} ] ],
+	[ node => 'package.json' =>
+		[ 'pg', '$1', qr{"pg": "(.*?)"} ],
+		[ 'postgres.js', '$1', qr{"postgres": "(.*?)"} ] ],
+	[ java => 'pom.xml' =>
+		[ 'pgjdbc', '?', qr{postgresql</artifactId>\s*<version>(.*?)<} ],
+		[ 'pgjdbc json', '?', qr{postgresql</artifactId>\s*<version>(.*?)<} ],
+		[ 'pgjdbc unspecified', '?', qr{postgresql</artifactId>\s*<version>(.*?)<} ] ],
+	[ python => 'requirements.txt' =>
+		[ 'psycopg2', '%s', qr{psycopg2-binary==(\S+)} ],
+		[ 'psycopg', '%s', qr{psycopg\[binary\]==(\S+)} ],
+		[ 'psycopg Json', '%s', qr{psycopg\[binary\]==(\S+)} ],
+		[ 'asyncpg', '$1', qr{asyncpg==(\S+)} ],
+		[ 'asyncpg codec', '$1', qr{asyncpg==(\S+)} ] ],
 );
 
 my $node = OutboxTest::Node->create(conf => "$OutboxTest::Clients::CONF\noutbox.enabled = off");
@@ -249,10 +273,20 @@ sub try_driver
 	return;
 }
 
+my (%parameter, %version);
+
 foreach my $language (@DRIVERS)
 {
-	my ($name, @names) = @$language;
-	try_driver("test/clients/bindings/$name", $_) foreach @names;
+	my ($name, $manifest, @those) = @$language;
+	my $folder = "test/clients/bindings/$name";
+
+	foreach (@those)
+	{
+		my ($driver, $parameter, $re) = @$_;
+		$parameter{$driver} = $parameter;
+		($version{$driver}) = slurp_file("$folder/$manifest") =~ $re or die "$driver has no version in $manifest";
+		try_driver($folder, $driver);
+	}
 }
 
 # --- what is known of them
@@ -267,15 +301,15 @@ sub table
 	{
 		push @lines, map { my $o = $outcome{$driver}{$_}; [ $driver, $_, map { $o->{$_} } @WAYS ] } @bindings;
 	}
-	return join '', map { sprintf("%-14s%-20s" . '%-9s' x @WAYS, @$_) =~ s/ +$/\n/r } @lines;
+	return join '', map { sprintf("%-20s%-20s" . '%-9s' x @WAYS, @$_) =~ s/ +$/\n/r } @lines;
 }
 
 # What is not as expected is left where it can be looked at, and taken.
 sub compare
 {
 	my ($name, $file, $is) = @_;
-	my %expected = map { $_ => 1 } -e $file ? split /\n/, slurp_file($file) : ();
-	my @lines = split /\n/, $is;
+	my %expected = map { $_ => 1 } grep { /\S/ } -e $file ? split /\n/, slurp_file($file) : ();
+	my @lines = grep { /\S/ } split /\n/, $is;
 
 	OutboxTest::Clients::result($file =~ s|.*/||r, $is);
 	is(join("\n", grep { !delete $expected{$_} } @lines), '', $name);
@@ -284,4 +318,81 @@ sub compare
 }
 
 compare('what works and what is stored is what is known', 'test/clients/bindings/expected', table());
+
+# --- the tables of doc/clients.md
+
+my %KIND = (text => 'string', int => 'int32', bigint => 'int64', uuid => 'UUID', json => 'map',
+	list => 'list', struct => 'struct', time => 'time', null => 'NULL');
+
+# Passed of tried.  Only strings are what outbox_enqueue_text() is for.
+sub counted
+{
+	my ($driver, $way) = @_;
+	my @tried = grep { $_ ne '-' }
+	  map { $outcome{$driver}{$_}{$way} } grep { $way ne 'text' || / (?:text|null|strings)$/ } @bindings;
+	return sprintf '%d of %d', scalar(grep { $_ eq 'ok' } @tried), scalar @tried;
+}
+
+# What to write for an argument that does not work as it is, as [ expression, other ways ].
+sub mended
+{
+	my ($driver, $name, $kind) = @_;
+	my $ways = $outcome{$driver}{"$name $kind"};
+	my $type = $ARGUMENT_TYPE{$name};
+
+	return if $ways->{name} =~ /^(?:ok|-)$/;
+	my $write = $ways->{cast} eq 'ok' ? "`$parameter{$driver}::$type`"
+	  : $ways->{casts} eq 'ok' ? "`$parameter{$driver}::$SQL_TYPE{$kind}::$type`"
+	  : 'serialise it, and bind the string';
+	my @others = ($ways->{new} eq 'ok' ? '`outbox_new`' : (), $ways->{text} eq 'ok' ? '`outbox_enqueue_text()`' : ());
+	my $fails = $ways->{name} eq 'client' ? 'refused by the driver' : $ways->{name} eq 'wrong' ? '**stored as a JSON string**' : $ways->{name};
+	return [ $fails, $write, join(', ', @others) || '-' ];
+}
+
+# Lists that differ in one field only become one, in the order in which they come.
+sub merge
+{
+	my ($field, @lines) = @_;
+	my (%merged, @order);
+
+	foreach my $line (@lines)
+	{
+		my $rest = join "\t", map { $_ == $field ? '' : $line->[$_] } 0 .. $#$line;
+		if ($merged{$rest}) { $merged{$rest}[$field] .= ", $line->[$field]" }
+		else { push @order, $merged{$rest} = [@$line] }
+	}
+	return @order;
+}
+
+sub tables
+{
+	my $text = "| driver | version | `outbox_enqueue()` | one cast | two casts | `outbox_new` | `outbox` | `outbox_enqueue_text()` |\n"
+	  . '| --- ' x 8 . "|\n";
+
+	foreach my $driver (@drivers)
+	{
+		$text .= '| ' . join(' | ', $driver, $version{$driver}, map { counted($driver, $_) } qw(name cast casts new outbox text)) . " |\n";
+	}
+	$text .= "\n| driver | value | for | without a cast | write | or use |\n" . '| --- ' x 6 . "|\n";
+	foreach my $driver (@drivers)
+	{
+		# those that differ in the argument only in one line, and then those that differ in the kind
+		my @lines = map { my $m = mended($driver, @$_); $m ? [ $KIND{ $_->[1] }, "`$_->[0]`", @$m ] : () } @BINDINGS;
+		@lines = merge(0, merge(1, @lines));
+		$text .= '| ' . join(' | ', $driver, @$_) . " |\n" foreach @lines;
+	}
+	return $text;
+}
+
+# Whole, so that it can be taken as it is.
+sub page
+{
+	my $page = slurp_file('doc/clients.md');
+	my $tables = tables();
+
+	$page =~ s/(?<=<!-- by make test-clients -->\n\n).*?(?=\n<!-- end -->)/$tables/s or die 'doc/clients.md has no place for the tables';
+	return $page;
+}
+
+compare('doc/clients.md says so', 'doc/clients.md', page());
 done_testing();

@@ -957,6 +957,14 @@ COMMENT ON COLUMN @extschema@.outbox_new.routing_key IS 'Routing key of this mes
 COMMENT ON COLUMN @extschema@.outbox_new.created_at IS 'The AMQP timestamp; default: now.';
 COMMENT ON COLUMN @extschema@.outbox_new.available_at IS 'Not published before this time; NULL: at once.';
 
+CREATE FUNCTION @extschema@.outbox_capture()
+RETURNS trigger
+AS 'MODULE_PATHNAME', 'outbox_capture'
+LANGUAGE C;
+
+COMMENT ON FUNCTION @extschema@.outbox_capture() IS
+'Makes messages of the changes of a table: CREATE TRIGGER ... AFTER INSERT OR UPDATE OR DELETE ON orders FOR EACH ROW EXECUTE FUNCTION outbox_capture(''event=order''). Also FOR EACH STATEMENT with transition tables, and for TRUNCATE. Arguments are strings of the form name=value: event (prefix of inserted, updated, deleted, truncated) or event_type; aggregate_type; key (columns; default: the primary key; empty: no order); columns or except (of the payload); payload (row, changed, both or diff); unchanged (skip or emit: an UPDATE that changes nothing of it); route; routing_key; headers (of op, schema, table, txid). It enqueues with the rights of the table''s owner, who needs EXECUTE on it. Errors: 22023 bad arguments, 42703 a column that is not there, 39P01 fired otherwise, 42501 the owner may not, those of outbox_enqueue().';
+
 CREATE FUNCTION @extschema@.outbox_wait(message_id uuid, timeout interval DEFAULT '10 seconds')
 RETURNS text
 AS 'MODULE_PATHNAME', 'outbox_wait'
@@ -3654,7 +3662,7 @@ AS $$
 	WITH rights AS (
 		SELECT a.grantee FROM pg_proc p, aclexplode(p.proacl) a
 		WHERE p.pronamespace = '@extschema@'::regnamespace
-			AND p.proname IN ('outbox_enqueue', 'outbox_enqueue_bytes', 'outbox_enqueue_text')
+			AND p.proname IN ('outbox_enqueue', 'outbox_enqueue_bytes', 'outbox_enqueue_text', 'outbox_capture')
 			AND a.grantee <> p.proowner
 		UNION
 		SELECT a.grantee FROM pg_class c, aclexplode(c.relacl) a
@@ -3866,6 +3874,7 @@ REVOKE ALL ON FUNCTION
 	@extschema@.outbox_enqueue_bytes(text, bytea, text, text, jsonb, text, text, jsonb, timestamptz, uuid, text),
 	@extschema@.outbox_enqueue_text(text, text, text, text, text, text, text, text, text, text),
 	@extschema@.outbox_wait(uuid, interval),
+	@extschema@.outbox_capture(),
 	@extschema@.outbox_key_hash(text, text),
 	@extschema@.outbox_version(),
 	@extschema@.outbox_preflight_server(),

@@ -26,6 +26,7 @@ void
 _PG_init(void)
 {
 	outbox_owner_init();
+	outbox_capture_init();
 	outbox_settings_define();
 	if (!process_shared_preload_libraries_in_progress)
 		return;

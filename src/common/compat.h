@@ -65,6 +65,15 @@
 #define compat_uuidv7() ((pg_uuid_t *) NULL)
 #endif
 
+/* Has a role EXECUTE on a function?  There came to be one function for all rights. */
+#if PG_VERSION_NUM >= 160000
+#define compat_may_execute(function, role) \
+	(object_aclcheck(ProcedureRelationId, function, role, ACL_EXECUTE) == ACLCHECK_OK)
+#else
+#define compat_may_execute(function, role) \
+	(pg_proc_aclcheck(function, role, ACL_EXECUTE) == ACLCHECK_OK)
+#endif
+
 /* A worker can be told by the server, too, that its database must be left. */
 #if PG_VERSION_NUM >= 190000
 #define COMPAT_BGWORKER_INTERRUPTIBLE BGWORKER_INTERRUPTIBLE

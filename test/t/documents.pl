@@ -16,7 +16,7 @@ use OutboxTest::Node;
 use OutboxTest::Util;
 
 # In the order in which somebody would read them.
-my @PAGES = ('README.md', map { "doc/$_.md" } qw(install sql delivery consumers tracing configuration
+my @PAGES = ('README.md', map { "doc/$_.md" } qw(install sql capture delivery consumers tracing configuration
 	  monitoring operations copies security guarantees upgrade trade));
 
 # A block is known by its heading and its first words. Every block has to be here,
@@ -35,6 +35,10 @@ my %ROLE_OF = (
 	'`outbox_new`: INSERT INTO outbox_new' => 'orm',
 	'Strings for all arguments: SELECT outbox_enqueue_text' => 'app',
 	'Waiting for a message: SELECT outbox_wait' => 'app',
+	'Examples: CREATE TABLE customers' => 'admin',
+	'Examples: CREATE TABLE invoices' => 'admin',
+	'Examples: CREATE TABLE stock' => 'admin',
+	'Rights: GRANT EXECUTE' => 'admin',
 	'Routes: INSERT INTO outbox_route' => 'admin',
 	'Dead letters: INSERT INTO outbox_route' => 'admin',
 	'Numbers: UPDATE outbox_route' => 'admin',
@@ -296,7 +300,7 @@ $node->sql(q{UPDATE outbox SET created_at = now() - interval '1 day'}, 'shop');
 is(alerts($node, 'shop'), '1,2', 'and wake somebody when they are much later');
 $node->sql(q{UPDATE outbox_route SET paused_at = now() - interval '1 hour' WHERE name = 'held'}, 'shop');
 is(alerts($node, 'shop'), '1,2,6', 'a pause that lasts is told apart');
-$node->sql('DELETE FROM outbox; DROP EXTENSION outbox', 'shop');
+$node->sql('DELETE FROM outbox; SET client_min_messages = error; DROP EXTENSION outbox CASCADE', 'shop');
 
 # --- two workers, of which the second has a route that cannot be published on
 

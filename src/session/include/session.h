@@ -11,6 +11,9 @@
 /* owner.c: the setting outbox.as_owner, and what is refused while it is on. */
 extern void outbox_owner_init(void);
 
+/* capture_create.c: looks at triggers with outbox_capture() when they are created. */
+extern void outbox_capture_init(void);
+
 /* ddl.c: keeps workers out of a database while DROP DATABASE and the like run. */
 extern void outbox_ddl_install_hook(void);
 

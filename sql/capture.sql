@@ -1,0 +1,267 @@
+-- outbox_capture(): changes of a table as messages.
+SET client_min_messages = error;
+SELECT outbox_version() IS NOT NULL AS loaded;
+CREATE SCHEMA regress_shop;
+SET search_path = regress_shop, public, outbox_regress;
+\pset format unaligned
+\pset tuples_only on
+
+-- What was enqueued since the last look
+CREATE FUNCTION taken() RETURNS TABLE (event_type text, aggregate_type text, aggregate_id text, payload jsonb)
+LANGUAGE sql AS $$
+	WITH gone AS (DELETE FROM outbox RETURNING *)
+	SELECT event_type, aggregate_type, aggregate_id, payload FROM gone ORDER BY seq
+$$;
+
+-- Nothing but the defaults: names of the table, its primary key, the whole row
+CREATE TABLE orders (id integer PRIMARY KEY, status text, amount numeric(10, 2));
+CREATE TRIGGER events AFTER INSERT OR UPDATE OR DELETE ON orders
+	FOR EACH ROW EXECUTE FUNCTION outbox_capture();
+CREATE TRIGGER truncated AFTER TRUNCATE ON orders
+	FOR EACH STATEMENT EXECUTE FUNCTION outbox_capture();
+INSERT INTO orders VALUES (1, 'new', 1.5), (2, 'new', NULL);
+UPDATE orders SET status = 'paid' WHERE id = 1;
+DELETE FROM orders WHERE id = 2;
+SELECT * FROM taken();
+-- an update of nothing; of the key, which is a row gone and a row new
+UPDATE orders SET status = 'paid';
+SELECT * FROM taken();
+UPDATE orders SET id = 10;
+TRUNCATE orders;
+SELECT * FROM taken();
+
+-- Only what its transaction commits; COPY, upsert and MERGE
+BEGIN;
+INSERT INTO orders VALUES (1, 'lost', 0);
+ROLLBACK;
+COPY orders FROM STDIN;
+1	copied	1
+2	copied	2
+\.
+INSERT INTO orders VALUES (1, 'upserted', 3), (3, 'upserted', 3)
+	ON CONFLICT (id) DO UPDATE SET status = excluded.status;
+INSERT INTO orders VALUES (1, 'ignored', 3) ON CONFLICT DO NOTHING;
+MERGE INTO orders o USING (VALUES (1), (2), (4)) v(id) ON v.id = o.id
+	WHEN MATCHED AND o.id = 2 THEN DELETE
+	WHEN MATCHED THEN UPDATE SET status = 'merged'
+	WHEN NOT MATCHED THEN INSERT VALUES (v.id, 'merged', 0);
+SELECT * FROM taken();
+-- no trigger fires for who replicates or restores with it
+SET session_replication_role = replica;
+UPDATE orders SET status = 'replicated';
+RESET session_replication_role;
+SELECT * FROM taken();
+-- the trigger's own condition
+DROP TRIGGER events ON orders;
+CREATE TRIGGER events AFTER UPDATE OF status ON orders
+	FOR EACH ROW WHEN (OLD.status IS DISTINCT FROM NEW.status AND NEW.status = 'paid')
+	EXECUTE FUNCTION outbox_capture('event_type=order.paid', 'aggregate_type=order',
+		'columns=id,amount', 'unchanged=emit');
+UPDATE orders SET status = 'shipped' WHERE id = 1;
+UPDATE orders SET status = 'paid' WHERE id = 1;
+UPDATE orders SET amount = 4 WHERE id = 1;
+SELECT * FROM taken();
+DROP TRIGGER events ON orders;
+
+-- Arguments: each payload, for each operation
+INSERT INTO outbox_route (name) VALUES ('shop');
+TRUNCATE orders;
+CREATE TABLE payloads (payload text);
+DO $$
+DECLARE
+	kind text;
+BEGIN
+	FOREACH kind IN ARRAY ARRAY['row', 'changed', 'both', 'diff'] LOOP
+		EXECUTE format('CREATE TRIGGER %I AFTER INSERT OR UPDATE OR DELETE ON orders
+			FOR EACH ROW EXECUTE FUNCTION outbox_capture(%L, %L, %L, %L, %L)', kind,
+			'payload=' || kind, 'event=' || kind, 'route=shop', 'routing_key={schema}.{table}.{op}',
+			'headers=op, schema,table,txid');
+	END LOOP;
+END
+$$;
+INSERT INTO orders VALUES (1, 'new', 1);
+UPDATE orders SET status = 'paid', amount = 1;
+DELETE FROM orders;
+SELECT event_type, payload FROM outbox WHERE event_type ~ '\.' ORDER BY event_type COLLATE "C";
+SELECT DISTINCT route, routing_key, headers - 'txid' FROM outbox
+	WHERE headers IS NOT NULL ORDER BY routing_key;
+BEGIN;
+INSERT INTO orders VALUES (1);
+SELECT count(*) FROM outbox WHERE (headers->>'txid')::xid8 = pg_current_xact_id();
+ROLLBACK;
+DROP TABLE orders, payloads;
+TRUNCATE outbox;
+DELETE FROM outbox_route WHERE name = 'shop';
+
+-- columns and except; what is not captured changes nothing
+CREATE TABLE people (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text,
+	password text, "Quoted, it is" text, gone text, seen timestamptz,
+	initial text GENERATED ALWAYS AS (left(name, 1)) STORED);
+ALTER TABLE people DROP COLUMN gone;
+CREATE TRIGGER listed AFTER INSERT OR UPDATE ON people FOR EACH ROW
+	EXECUTE FUNCTION outbox_capture('event=listed', 'columns=id, NAME,"Quoted, it is"');
+CREATE TRIGGER others AFTER INSERT OR UPDATE ON people FOR EACH ROW
+	EXECUTE FUNCTION outbox_capture('event=others', 'except=password,seen', 'payload=changed');
+INSERT INTO people (name, password) VALUES ('ann', 'secret');
+UPDATE people SET password = 'changed', seen = '2026-01-01';
+UPDATE people SET name = 'Ann';
+UPDATE people SET "Quoted, it is" = 'q';
+SELECT * FROM taken();
+-- a column that is renamed is not found any more; one that is new is taken
+ALTER TABLE people RENAME name TO full_name;
+SELECT outcome('UPDATE people SET seen = now()');
+DROP TRIGGER listed ON people;
+ALTER TABLE people ADD since integer DEFAULT 7;
+UPDATE people SET since = 8;
+SELECT * FROM taken();
+DROP TABLE people;
+
+-- Keys: composite, in the order of the primary key; of any column; none
+CREATE TABLE pairs (a text, b integer, c text, PRIMARY KEY (b, a) INCLUDE (c));
+CREATE TRIGGER e AFTER INSERT ON pairs FOR EACH ROW EXECUTE FUNCTION outbox_capture('columns=c');
+CREATE TRIGGER f AFTER INSERT ON pairs FOR EACH ROW EXECUTE FUNCTION outbox_capture('columns=c', 'key=c,A');
+CREATE TRIGGER g AFTER INSERT ON pairs FOR EACH ROW EXECUTE FUNCTION outbox_capture('columns=c', 'key=c');
+CREATE TRIGGER h AFTER INSERT ON pairs FOR EACH ROW EXECUTE FUNCTION outbox_capture('columns=c', 'key=');
+INSERT INTO pairs VALUES ('x"y, z', 1, NULL), ('', 2, 'c');
+SELECT * FROM taken();
+SELECT DISTINCT json_build_array(b::text, a)::text FROM pairs ORDER BY 1;
+SELECT outcome($$INSERT INTO pairs VALUES ('', 3, '')$$);
+DROP TABLE pairs;
+CREATE TABLE pairs (a integer PRIMARY KEY DEFERRABLE);
+CREATE TRIGGER e AFTER INSERT ON pairs FOR EACH ROW EXECUTE FUNCTION outbox_capture();
+INSERT INTO pairs VALUES (1);
+SELECT * FROM taken();
+DROP TABLE pairs;
+
+-- Types, and the settings of the session that show them
+CREATE DOMAIN cents AS integer CHECK (VALUE >= 0);
+CREATE TYPE mood AS ENUM ('sad', 'ok');
+CREATE TYPE point3 AS (x integer, y cents, moods mood[]);
+CREATE TABLE kinds (at timestamptz PRIMARY KEY, d date, i interval, f double precision, n numeric,
+	b bytea, a integer[], t text[], r daterange, j json, jb jsonb, m mood, p point3, c cents, ip inet, nothing text);
+CREATE TRIGGER e AFTER INSERT OR UPDATE ON kinds FOR EACH ROW EXECUTE FUNCTION outbox_capture();
+SET datestyle = 'German'; SET intervalstyle = 'iso_8601'; SET timezone = 'America/New_York';
+SET extra_float_digits = -5; SET bytea_output = 'escape';
+INSERT INTO kinds VALUES ('2026-03-04 05:06:07+00', '2026-03-04', '1 day 2 hours', 0.1::float8 + 0.2, 'NaN', '\x00ff',
+	'{{1,2},{3,NULL}}', '{a,NULL,"b c"}', '[2026-03-04,2026-03-05)', '{"a":  1}', '{"a":  1}', 'ok',
+	(1, 2, '{ok,sad}'), 3, '10.0.0.1/8', NULL);
+SELECT aggregate_id, jsonb_pretty(payload) FROM taken();
+SHOW timezone;
+RESET datestyle; RESET intervalstyle; RESET timezone; RESET extra_float_digits; RESET bytea_output;
+-- a change of the value's bytes is one, equal or not
+UPDATE kinds SET n = 'NaN', f = f + 0, t = t || '{}', jb = '{"a": 1}', j = '{"a":  1}';
+SELECT * FROM taken();
+UPDATE kinds SET n = 1.0;
+UPDATE kinds SET n = 1.00;
+SELECT payload->'n' FROM taken();
+DROP TABLE kinds;
+
+-- Large values, left alone in their place
+CREATE TABLE large (id integer PRIMARY KEY, other integer, value text);
+ALTER TABLE large ALTER value SET STORAGE EXTERNAL;
+CREATE TRIGGER e AFTER INSERT OR UPDATE OR DELETE ON large
+	FOR EACH ROW EXECUTE FUNCTION outbox_capture('payload=diff');
+INSERT INTO large VALUES (1, 1, repeat('x', 100000));
+SELECT length(payload #>> '{new,value}') FROM taken();
+UPDATE large SET other = 2;
+SELECT payload FROM taken();
+UPDATE large SET value = repeat('x', 100000);
+SELECT payload FROM taken();
+UPDATE large SET value = repeat('y', 100000);
+SELECT length(payload #>> '{old,value}'), left(payload #>> '{new,value}', 3) FROM taken();
+DELETE FROM large;
+SELECT length(payload #>> '{old,value}') FROM taken();
+DROP TABLE large;
+
+-- Deferred to the commit, and in a trigger of another table
+CREATE TABLE heads (id integer PRIMARY KEY, items integer);
+CREATE TABLE items (id integer PRIMARY KEY, head integer);
+CREATE CONSTRAINT TRIGGER e AFTER INSERT OR UPDATE ON heads DEFERRABLE INITIALLY DEFERRED
+	FOR EACH ROW EXECUTE FUNCTION outbox_capture();
+CREATE FUNCTION count_items() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	UPDATE heads SET items = items + 1 WHERE id = NEW.head;
+	RETURN NULL;
+END
+$$;
+CREATE TRIGGER counts AFTER INSERT ON items FOR EACH ROW EXECUTE FUNCTION count_items();
+CREATE TRIGGER e AFTER INSERT ON items FOR EACH ROW EXECUTE FUNCTION outbox_capture();
+BEGIN;
+INSERT INTO heads VALUES (1, 0);
+INSERT INTO items VALUES (1, 1), (2, 1);
+SELECT * FROM taken();
+COMMIT;
+SELECT * FROM taken();
+BEGIN;
+UPDATE heads SET items = 9;
+PREPARE TRANSACTION 'regress_capture';
+COMMIT PREPARED 'regress_capture';
+SELECT * FROM taken();
+DROP TABLE heads, items;
+DROP FUNCTION count_items;
+
+-- Partitions: the table that CREATE TRIGGER named, whichever columns have moved
+CREATE TABLE log (id integer, day date, note text, PRIMARY KEY (day, id)) PARTITION BY RANGE (day);
+CREATE TRIGGER e AFTER INSERT OR UPDATE OR DELETE ON log
+	FOR EACH ROW EXECUTE FUNCTION outbox_capture('headers=table');
+CREATE TABLE log_1 PARTITION OF log FOR VALUES FROM ('2026-01-01') TO ('2026-02-01');
+CREATE TABLE log_2 (dropped integer, note text, id integer NOT NULL, day date NOT NULL);
+ALTER TABLE log_2 DROP COLUMN dropped;
+ALTER TABLE log ATTACH PARTITION log_2 FOR VALUES FROM ('2026-02-01') TO ('2026-03-01');
+INSERT INTO log VALUES (1, '2026-01-01', 'one'), (2, '2026-02-01', 'two');
+INSERT INTO log_2 (id, day, note) VALUES (3, '2026-02-02', 'three');
+UPDATE log SET day = '2026-02-05' WHERE id = 1;
+SELECT * FROM taken();
+UPDATE log_2 SET note = 'changed' WHERE id = 2;
+SELECT headers, event_type, aggregate_id FROM outbox;
+TRUNCATE outbox;
+DROP TABLE log;
+-- inherited tables have triggers of their own
+CREATE TABLE parents (id integer PRIMARY KEY);
+CREATE TABLE children (PRIMARY KEY (id), more text) INHERITS (parents);
+CREATE TRIGGER e AFTER UPDATE ON parents FOR EACH ROW EXECUTE FUNCTION outbox_capture();
+CREATE TRIGGER e AFTER UPDATE ON children FOR EACH ROW EXECUTE FUNCTION outbox_capture('unchanged=emit');
+INSERT INTO children VALUES (1, 'more');
+UPDATE parents SET id = id;
+SELECT * FROM taken();
+DROP TABLE parents CASCADE;
+
+-- Bad arguments: refused when the trigger is created
+CREATE TABLE plain (id integer, v text);
+CREATE VIEW plain_view AS SELECT * FROM plain;
+SELECT args, outcome('CREATE TRIGGER e AFTER INSERT ON plain FOR EACH ROW
+	EXECUTE FUNCTION outbox_capture(' || args || ')') FROM unnest(ARRAY[
+	'', '''id''', '''keys=id''', '''key=nothing''', '''key=id,id''', '''key=id,''', '''key=id;v''', '''key=ID''', '''key="ID"''',
+	'''key=id'', ''key=v''', '''key=id'', ''event=''', '''key=id'', ''event={op}''', '''key=id'', ''event_type={column}''',
+	'''key=id'', ''event_type={op''', '''key=id'', ''event=a'', ''event_type=b''', '''key=id'', ''columns=id'', ''except=id''',
+	'''key=id'', ''columns=''', '''key=id'', ''columns=nothing''', '''key=id'', ''except=nothing''',
+	'''key=id'', ''payload=all''', '''key=id'', ''unchanged=no''', '''key=id'', ''headers=op,user''', '''key=id'', ''headers=''',
+	'''key=id'', ''routing_key={aggregate_id}''', '''key=id'', ''aggregate_type={op}''', '''key=id'', ''route=''',
+	'''key=id'', ''route=nowhere''']) args;
+SELECT outcome('CREATE TRIGGER e ' || at || ' EXECUTE FUNCTION outbox_capture(''key=id'')') FROM unnest(ARRAY[
+	'BEFORE INSERT ON plain FOR EACH ROW', 'BEFORE DELETE ON plain FOR EACH STATEMENT',
+	'INSTEAD OF UPDATE ON plain_view FOR EACH ROW', 'AFTER UPDATE ON plain_view FOR EACH STATEMENT',
+	'AFTER INSERT ON plain FOR EACH STATEMENT', 'AFTER UPDATE ON plain REFERENCING NEW TABLE AS n FOR EACH STATEMENT',
+	'AFTER DELETE ON outbox FOR EACH ROW', 'AFTER INSERT ON outbox_archive FOR EACH ROW',
+	'AFTER TRUNCATE ON plain FOR EACH STATEMENT']) at;
+SELECT outcome('SELECT outbox_capture()');
+-- or when they fire
+CREATE TRIGGER e AFTER INSERT ON plain FOR EACH ROW EXECUTE FUNCTION outbox_capture('key=id', 'route=nowhere');
+SELECT outcome('INSERT INTO plain VALUES (1)');
+DROP TRIGGER e ON plain;
+SET check_function_bodies = off;
+SELECT set_config('search_path', '', false);
+CREATE TRIGGER e AFTER INSERT ON regress_shop.plain FOR EACH ROW EXECUTE FUNCTION public.outbox_capture('nothing=1');
+CREATE TRIGGER b BEFORE UPDATE ON regress_shop.plain FOR EACH ROW EXECUTE FUNCTION public.outbox_capture();
+RESET check_function_bodies;
+SET search_path = regress_shop, public, outbox_regress;
+SELECT outcome('INSERT INTO plain VALUES (1)');
+ALTER TABLE plain DISABLE TRIGGER e;
+INSERT INTO plain VALUES (1);
+SELECT outcome('UPDATE plain SET v = 1');
+DROP TABLE plain CASCADE;
+
+DROP FUNCTION taken;
+DROP SCHEMA regress_shop CASCADE;
+DELETE FROM outbox_route WHERE name <> 'default';
+RESET search_path;

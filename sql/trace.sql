@@ -1,5 +1,5 @@
 -- Trace context at enqueue: the message's headers, else the settings, else a
--- comment at the end of the statement.
+-- comment at the end of the statement; and the spans that the archive is read as.
 SET client_min_messages = error;
 CREATE ROLE regress_outbox_traced;
 GRANT USAGE ON SCHEMA outbox_regress TO PUBLIC;
@@ -111,3 +111,48 @@ DROP TABLE fires;
 DROP FUNCTION fire, taken;
 DROP OWNED BY regress_outbox_traced;
 DROP ROLE regress_outbox_traced;
+
+-- Spans: of what was published and what was given up, with a sampled traceparent
+CREATE ROLE regress_outbox_tracing;
+SET ROLE regress_outbox_tracing;
+SELECT outcome('SELECT * FROM outbox_spans');
+RESET ROLE;
+GRANT SELECT ON outbox_spans TO regress_outbox_tracing;
+BEGIN;
+INSERT INTO outbox_route (name, exchange, routing_key) VALUES
+	('template', 'ex', '{aggregate_type}.{event_type}.{aggregate_id}'), ('queue', '', 'in'), ('bare', '', '');
+INSERT INTO outbox_route (name, relay) VALUES ('outside', 'external');
+INSERT INTO outbox_archive (seq, id, route, event_type, aggregate_type, aggregate_id, routing_key, headers, properties, payload, created_at, attempts, published_at)
+SELECT n, ('01890a5d-ac96-774b-8' || lpad(to_hex(n), 3, '0') || '-b302099a8057')::uuid, route, 'e', 'a', key, rk, headers, properties, '{}',
+	'2026-01-01 00:00:00.000001+00', n, '2026-01-01 00:00:01+00'
+FROM (VALUES
+	(0, 'default', NULL, NULL, jsonb_build_object('traceparent', :'parent'), NULL::jsonb),
+	(1, 'default', NULL, 'own', jsonb_build_object('traceparent', :'parent', 'tracestate', 'a=1'), '{"correlation_id": "c"}'),
+	(2, 'template', '{event_type}', NULL, jsonb_build_object('traceparent', :'parent'), NULL),
+	(3, 'queue', NULL, NULL, jsonb_build_object('traceparent', 'cc' || substr(:'parent', 3) || '-more'), NULL),
+	(4, 'bare', NULL, NULL, jsonb_build_object('traceparent', :'parent'), NULL),
+	(5, 'gone', NULL, NULL, jsonb_build_object('traceparent', :'parent'), NULL),
+	(6, 'outside', NULL, NULL, jsonb_build_object('traceparent', :'parent'), NULL),
+	(7, 'default', NULL, NULL, jsonb_build_object('traceparent', :'other'), NULL),
+	(8, 'default', NULL, NULL, '{"traceparent": 1}', NULL),
+	(9, 'default', NULL, NULL, '{"traceparent": "mine"}', NULL),
+	(10, 'default', NULL, NULL, '{"traceparent": null}', NULL),
+	(11, 'default', NULL, NULL, jsonb_build_object('traceparent', :'parent' || '-'), NULL),
+	(12, 'default', NULL, NULL, jsonb_build_object('traceparent', 'ff' || substr(:'parent', 3)), NULL),
+	(13, 'default', NULL, NULL, jsonb_build_object('traceparent', upper(:'parent')), NULL),
+	(14, 'default', NULL, NULL, jsonb_build_object('traceparent', translate(:'parent', '123456789abcdef', '000000000000000')), NULL),
+	(15, 'default', NULL, NULL, NULL, NULL)) v (n, route, key, rk, headers, properties);
+UPDATE outbox_archive SET aggregate_id = 'k' WHERE route = 'template';
+INSERT INTO outbox (id, event_type, payload, headers, status, attempts, last_error)
+SELECT ('00000000-0000-0000-0000-0000' || lpad(n::text, 8, '0'))::uuid, 'e', '{}', jsonb_build_object('traceparent', :'parent'), 'failed', 10, error
+FROM (VALUES (0, 'returned by the broker: 312 NO_ROUTE'), (1, 'the broker answered basic.nack'), (2, 'too large')) v (n, error);
+SET ROLE regress_outbox_tracing;
+SET TIME ZONE 'UTC';
+SELECT trace_id, span_id, parent_span_id, trace_state, name, kind, start_time, end_time, attributes FROM outbox_spans
+WHERE start_time < '2026-01-02' ORDER BY span_id;
+SELECT span_id, name, end_time IS NOT NULL, attributes FROM outbox_spans
+WHERE start_time > '2026-01-02' ORDER BY attributes ->> 'messaging.message.id';
+ROLLBACK;
+RESET ROLE;
+DROP OWNED BY regress_outbox_tracing;
+DROP ROLE regress_outbox_tracing;

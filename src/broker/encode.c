@@ -21,11 +21,14 @@
 #include "encode.h"
 #include "encode_json.h"
 #include "encode_table.h"
+#include "settings.h"
+#include "traceparent.h"
 
 #define HEADER_AGGREGATE_ID		"aggregate_id"
 #define HEADER_AGGREGATE_TYPE	"aggregate_type"
 #define HEADER_ATTEMPTS			"x-outbox-attempts"
 #define HEADER_FIRST_ENQUEUED	"x-first-enqueued"
+#define HEADER_TRACEPARENT		"traceparent"
 
 /* Of these, at most. */
 #define MAX_OWN_HEADERS			4
@@ -123,6 +126,37 @@ set_attempt(const OutboxMessage *message, amqp_table_t *table)
 	set_own_text(table, HEADER_FIRST_ENQUEUED, encode_time(message->created_at));
 }
 
+/*
+ * With outbox.trace_spans sending is a span: the consumer's parent is that, and
+ * its parent the producer's, in the row's header.  What is not sampled has none,
+ * as nobody would be told of it.
+ */
+static void
+set_span(const OutboxMessage *message, amqp_table_t *table)
+{
+	OutboxTraceparent parent;
+	amqp_field_value_t *value;
+	int			i = 0;
+
+	if (!outbox_trace_spans)
+		return;
+	while (i < table->num_entries &&
+		   !key_is(&table->entries[i].key, HEADER_TRACEPARENT))
+		i++;
+	if (i == table->num_entries)
+		return;
+	value = &table->entries[i].value;
+	if (value->kind != AMQP_FIELD_KIND_UTF8 ||
+		outbox_traceparent_parse(value->value.bytes.bytes,
+								 value->value.bytes.len, &parent) != NULL ||
+		(parent.flags & OUTBOX_TRACE_SAMPLED) == 0)
+		return;
+	outbox_trace_span_id(message->id.data, parent.parent_id);
+	value->value.bytes.bytes = palloc(OUTBOX_TRACEPARENT_LEN + 1);
+	value->value.bytes.len = OUTBOX_TRACEPARENT_LEN;
+	outbox_traceparent_format(&parent, value->value.bytes.bytes);
+}
+
 static const char *
 encode_headers(const OutboxMessage *message, amqp_basic_properties_t *p)
 {
@@ -151,6 +185,7 @@ encode_headers(const OutboxMessage *message, amqp_basic_properties_t *p)
 	set_own_text(table, HEADER_AGGREGATE_ID, message->aggregate_id);
 	set_own_text(table, HEADER_AGGREGATE_TYPE, message->aggregate_type);
 	set_attempt(message, table);
+	set_span(message, table);
 	if (table->num_entries > 0)
 		p->_flags |= AMQP_BASIC_HEADERS_FLAG;
 	return NULL;

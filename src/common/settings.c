@@ -47,6 +47,7 @@ char	   *outbox_environment = NULL;
 char	   *outbox_traceparent = NULL;
 char	   *outbox_tracestate = NULL;
 bool		outbox_sqlcommenter = true;
+bool		outbox_trace_spans = false;
 
 /*
  * A URI that cannot be parsed is refused, with one exception: found at server
@@ -239,6 +240,10 @@ define_relay_settings(void)
 				"Makes transactions that enqueue for the same key wait for each other.",
 				"On: the order of a key is the order of commit. Off: it is the order in which sequence numbers were drawn.",
 				&outbox_strict_keys, 0);
+	define_bool("outbox.trace_spans",
+				"Makes the sending of a message a span of its trace.",
+				"The consumer's parent is then the span that outbox_spans has, whose parent is the producer's.",
+				&outbox_trace_spans, 0);
 	DefineCustomStringVariable("outbox.environment",
 							   "Sets the name of the environment that this server belongs to.",
 							   "Where it is not the name that outbox_adopt() has recorded, the relay publishes nothing. To be set outside of the data directory.",

@@ -35,6 +35,7 @@ extern PGDLLIMPORT char *outbox_environment;
 extern PGDLLIMPORT char *outbox_traceparent;
 extern PGDLLIMPORT char *outbox_tracestate;
 extern PGDLLIMPORT bool outbox_sqlcommenter;
+extern PGDLLIMPORT bool outbox_trace_spans;
 
 extern void outbox_settings_define(void);
 

@@ -114,6 +114,16 @@ outbox_traceparent_format(const OutboxTraceparent *parent,
 			 parent->trace_id, parent->parent_id, parent->flags);
 }
 
+/* The last half of the id: in UUIDs of version 7 the first one is the time. */
+void
+outbox_trace_span_id(const unsigned char message_id[16], char out[17])
+{
+	for (int i = 0; i < PARENT_ID_LEN / 2; i++)
+		snprintf(out + 2 * i, 3, "%02x", message_id[8 + i]);
+	if (is_zero(out, PARENT_ID_LEN))
+		out[PARENT_ID_LEN - 1] = '1';
+}
+
 /* ---------------------------------------------------------------- tracestate */
 
 static bool

@@ -32,6 +32,13 @@ extern const char *outbox_traceparent_parse(const char *text, size_t len,
 extern void outbox_traceparent_format(const OutboxTraceparent *parent,
 									  char out[OUTBOX_TRACEPARENT_LEN + 1]);
 
+/*
+ * The id of the span in which a message is sent: the same however often it is, and
+ * never all zeros.  The view outbox_spans makes it from the id in SQL.
+ */
+extern void outbox_trace_span_id(const unsigned char message_id[16],
+								 char out[17]);
+
 /* Is it a list of at most 32 key=value?  Returns NULL, or what is wrong. */
 extern const char *outbox_tracestate_check(const char *text, size_t len);
 

@@ -45,6 +45,8 @@ my %ROLE_OF = (
 	'Each event once: CREATE TABLE processed_messages' => 'admin',
 	'The headers of the message: SELECT outbox_enqueue' => 'app',
 	'The setting: BEGIN' => 'app',
+	'`outbox_spans`: SELECT name' => 'tracing',
+	'`outbox_spans`: CREATE INDEX' => 'admin',
 	'Alerts in SQL: -- 1. Wake' => \@MONITORS,
 	'Alerts in SQL: SELECT route, last_error' => 'operator',
 	'Operations: a runbook: SELECT * FROM outbox_problems' => \@MONITORS,
@@ -210,6 +212,7 @@ CREATE ROLE billing_app;
 CREATE ROLE monitor;
 CREATE ROLE watcher IN ROLE pg_monitor;
 CREATE ROLE operator;
+CREATE ROLE tracing;
 INSERT INTO outbox (event_type, payload, status) SELECT 'old', '{}', 'failed' FROM generate_series(1, 3);
 SQL
 	my @order = (

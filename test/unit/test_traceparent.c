@@ -135,10 +135,27 @@ test_state(void)
 	state(value, NULL);
 }
 
+static void
+test_span(void)
+{
+	static const unsigned char id[16] = {
+		0x01, 0x98, 0xc0, 0xde, 0x00, 0x00, 0x70, 0x00,
+		0x80, 0x0f, 0x00, 0x00, 0x00, 0x00, 0xab, 0x07
+	};
+	static const unsigned char zeros[16] = {0x01, 0x98};
+	char		span[17];
+
+	outbox_trace_span_id(id, span);
+	check(strcmp(span, "800f00000000ab07") == 0, "a message's span is %s", span);
+	outbox_trace_span_id(zeros, span);
+	check(strcmp(span, "0000000000000001") == 0, "no span is all zeros: %s", span);
+}
+
 int
 main(void)
 {
 	test_parent();
+	test_span();
 	test_state();
 	return done();
 }

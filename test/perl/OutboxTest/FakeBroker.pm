@@ -80,7 +80,7 @@ sub host { return $_[0]{listen} // '127.0.0.1' }
 Everything that has arrived so far, whatever became of it, in order: hash
 references with the fields of OutboxTest::Consumer's records (us, redelivered,
 id, type, key, aggregate_type, aggregate_id, body) and conn, tag, exchange, size
-(of the body), and fate: ack, nack, return, closed, or '' when no answer was
+(of the body), traceparent (the header), and fate: ack, nack, return, closed, or '' when no answer was
 given.
 
 =item $fake->records
@@ -123,7 +123,7 @@ Types of it, in order.
 my %fields = (
 	P => [
 		qw(us conn tag id type key exchange aggregate_type aggregate_id size
-		  body)
+		  body traceparent)
 	],
 	F => [qw(us conn tag fate)]);
 

@@ -3322,7 +3322,7 @@ AS $$
 	WITH rights AS (
 		SELECT a.grantee FROM pg_proc p, aclexplode(p.proacl) a
 		WHERE p.pronamespace = '@extschema@'::regnamespace
-			AND p.proname IN ('outbox_enqueue', 'outbox_enqueue_bytes', 'outbox_enqueue_text', 'outbox_capture')
+			AND p.proname IN ('outbox_enqueue', 'outbox_enqueue_bytes', 'outbox_enqueue_text', 'outbox_capture', 'outbox_enqueue_batch')
 			AND a.grantee <> p.proowner
 		UNION
 		SELECT a.grantee FROM pg_class c, aclexplode(c.relacl) a
@@ -3616,6 +3616,27 @@ COMMENT ON COLUMN @extschema@.outbox_spans.attributes IS 'A JSON object, by the 
 --
 -- More ways to enqueue
 --
+
+CREATE FUNCTION @extschema@.outbox_enqueue_batch(messages jsonb)
+RETURNS SETOF uuid
+AS 'MODULE_PATHNAME', 'outbox_enqueue_batch'
+LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
+
+COMMENT ON FUNCTION @extschema@.outbox_enqueue_batch(jsonb) IS
+'Enqueues messages in the current transaction, all or none, and returns their message_ids in the order of the array. Each element is an object whose keys are the arguments of outbox_enqueue(): event_type, payload, aggregate_type, aggregate_id, headers, route, routing_key, properties, available_at, message_id; or body_base64, with content_type, instead of payload. A null is as good as no key, but as payload. Errors name the element, counted from 0: 22023 no array, no object, unknown key or wrong type, 22004 NULL, and those of outbox_enqueue().';
+
+CREATE FUNCTION @extschema@.outbox_batch_element(element integer)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'outbox_batch_element'
+LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION @extschema@.outbox_batch_element(integer) IS
+'Tells outbox_enqueue_batch() which element is stored next; internal.';
+
+REVOKE ALL ON FUNCTION
+	@extschema@.outbox_enqueue_batch(jsonb),
+	@extschema@.outbox_batch_element(integer)
+FROM PUBLIC;
 
 /*
  * For mappers (ORMs), which map a table and ask for what they have not set.  It has

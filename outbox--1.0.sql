@@ -930,6 +930,22 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION @extschema@.outbox_enqueue_text(text, text, text, text, text, text, text, text, text, text) IS
 'outbox_enqueue() for drivers that bind strings as text: payload, headers and properties are JSON, available_at a time as timestamptz reads it, message_id a UUID. Returns the message_id. What is none of these is an error (22P02, 22007, 22008) that names the argument.';
 
+CREATE FUNCTION @extschema@.outbox_enqueue_batch(messages jsonb)
+RETURNS SETOF uuid
+AS 'MODULE_PATHNAME', 'outbox_enqueue_batch'
+LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
+
+COMMENT ON FUNCTION @extschema@.outbox_enqueue_batch(jsonb) IS
+'Enqueues messages in the current transaction, all or none, and returns their message_ids in the order of the array. Each element is an object whose keys are the arguments of outbox_enqueue(): event_type, payload, aggregate_type, aggregate_id, headers, route, routing_key, properties, available_at, message_id; or body_base64, with content_type, instead of payload. A null is as good as no key, but as payload. Errors name the element, counted from 0: 22023 no array, no object, unknown key or wrong type, 22004 NULL, and those of outbox_enqueue().';
+
+CREATE FUNCTION @extschema@.outbox_batch_element(element integer)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'outbox_batch_element'
+LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION @extschema@.outbox_batch_element(integer) IS
+'Tells outbox_enqueue_batch() which element is stored next; internal.';
+
 /*
  * For mappers (ORMs), which map a table and ask for what they have not set.  It has
  * no rows, so SELECT on it, which RETURNING and ON CONFLICT need, shows nobody a
@@ -3721,7 +3737,7 @@ AS $$
 	WITH rights AS (
 		SELECT a.grantee FROM pg_proc p, aclexplode(p.proacl) a
 		WHERE p.pronamespace = '@extschema@'::regnamespace
-			AND p.proname IN ('outbox_enqueue', 'outbox_enqueue_bytes', 'outbox_enqueue_text', 'outbox_capture')
+			AND p.proname IN ('outbox_enqueue', 'outbox_enqueue_bytes', 'outbox_enqueue_text', 'outbox_capture', 'outbox_enqueue_batch')
 			AND a.grantee <> p.proowner
 		UNION
 		SELECT a.grantee FROM pg_class c, aclexplode(c.relacl) a
@@ -3934,6 +3950,8 @@ REVOKE ALL ON FUNCTION
 	@extschema@.outbox_enqueue_text(text, text, text, text, text, text, text, text, text, text),
 	@extschema@.outbox_wait(uuid, interval),
 	@extschema@.outbox_capture(),
+	@extschema@.outbox_enqueue_batch(jsonb),
+	@extschema@.outbox_batch_element(integer),
 	@extschema@.outbox_key_hash(text, text),
 	@extschema@.outbox_version(),
 	@extschema@.outbox_preflight_server(),

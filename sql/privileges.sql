@@ -16,6 +16,7 @@ SET ROLE regress_outbox_app;
 SELECT outcome(statement) FROM unnest(ARRAY[
 	$$SELECT outbox_enqueue('e', '{}')$$, $$SELECT outbox_enqueue_bytes('e', '')$$,
 	$$SELECT outbox_enqueue_text('e', '{}')$$,
+	$$SELECT outbox_enqueue_batch('[]')$$, 'SELECT outbox_batch_element(0)',
 	$$INSERT INTO outbox (event_type, payload) VALUES ('e', '{}')$$,
 	'SELECT * FROM outbox', 'SELECT * FROM outbox_archive', 'SELECT * FROM outbox_route',
 	'SELECT * FROM outbox_control', 'SELECT * FROM outbox_messages',

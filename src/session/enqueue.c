@@ -58,23 +58,18 @@ pass(FunctionCallInfo fcinfo, int arg, int col, Datum *values, bool *isnull)
 	values[col - 1] = PG_GETARG_DATUM(arg);
 }
 
-/* Puts content_type into the properties, unless they have one. */
-static Datum
-add_content_type(FunctionCallInfo fcinfo, bool *isnull)
+Datum
+outbox_add_content_type(const text *type, Datum properties, bool *isnull)
 {
-	text	   *type;
 	StringInfoData json;
 	Datum		object;
 
-	*isnull = PG_ARGISNULL(ARG_PROPERTIES);
-	if (PG_ARGISNULL(ARG_CONTENT_TYPE))
-		return PG_GETARG_DATUM(ARG_PROPERTIES);
-	type = PG_GETARG_TEXT_PP(ARG_CONTENT_TYPE);
 	/* The default needs no storing: it is what bytes are sent as. */
-	if (VARSIZE_ANY_EXHDR(type) == strlen("application/octet-stream") &&
-		memcmp(VARDATA_ANY(type), "application/octet-stream",
-			   strlen("application/octet-stream")) == 0)
-		return PG_GETARG_DATUM(ARG_PROPERTIES);
+	if (type == NULL ||
+		(VARSIZE_ANY_EXHDR(type) == strlen("application/octet-stream") &&
+		 memcmp(VARDATA_ANY(type), "application/octet-stream",
+				strlen("application/octet-stream")) == 0))
+		return properties;
 
 	/* As text, since the interface that builds a jsonb is another one from 19 on. */
 	initStringInfo(&json);
@@ -83,13 +78,12 @@ add_content_type(FunctionCallInfo fcinfo, bool *isnull)
 	appendStringInfoChar(&json, '}');
 	object = DirectFunctionCall1(jsonb_in, CStringGetDatum(json.data));
 	/* Of JSON null the row trigger makes NULL, but what is here is an object. */
-	if (*isnull || outbox_is_json_null(PG_GETARG_JSONB_P(ARG_PROPERTIES)))
+	if (*isnull || outbox_is_json_null(DatumGetJsonbP(properties)))
 	{
 		*isnull = false;
 		return object;
 	}
-	return DirectFunctionCall2(jsonb_concat, object,
-							   PG_GETARG_DATUM(ARG_PROPERTIES));
+	return DirectFunctionCall2(jsonb_concat, object, properties);
 }
 
 /* routes.h says why the lock is taken before the route is judged. */
@@ -128,8 +122,8 @@ lock_key(const Datum *values, const bool *isnull)
 									DatumGetTextPP(values[COL_AGGREGATE_ID - 1])));
 }
 
-bool
-outbox_enqueue_row(Relation rel, Oid role, Datum *values, bool *isnull)
+void
+outbox_enqueue_prepare(Relation rel, Oid role, Datum *values, bool *isnull)
 {
 	const OutboxRoute *route = check_route(rel, role, values, isnull);
 
@@ -144,6 +138,12 @@ outbox_enqueue_row(Relation rel, Oid role, Datum *values, bool *isnull)
 		values[COL_ID - 1] = UUIDPGetDatum(id);
 		isnull[COL_ID - 1] = false;
 	}
+}
+
+bool
+outbox_enqueue_row(Relation rel, Oid role, Datum *values, bool *isnull)
+{
+	outbox_enqueue_prepare(rel, role, values, isnull);
 	return outbox_insert_row(rel, values, isnull);
 }
 
@@ -164,9 +164,11 @@ enqueue(FunctionCallInfo fcinfo, bool bytes)
 	pass(fcinfo, 1, bytes ? COL_BODY : COL_PAYLOAD, values, isnull);
 	pass(fcinfo, ARG_HEADERS, COL_HEADERS, values, isnull);
 	pass(fcinfo, ARG_PROPERTIES, COL_PROPERTIES, values, isnull);
-	if (bytes)
+	if (bytes && !PG_ARGISNULL(ARG_CONTENT_TYPE))
 		values[COL_PROPERTIES - 1] =
-			add_content_type(fcinfo, &isnull[COL_PROPERTIES - 1]);
+			outbox_add_content_type(PG_GETARG_TEXT_PP(ARG_CONTENT_TYPE),
+									values[COL_PROPERTIES - 1],
+									&isnull[COL_PROPERTIES - 1]);
 	pass(fcinfo, ARG_ROUTING_KEY, COL_ROUTING_KEY, values, isnull);
 	pass(fcinfo, ARG_AVAILABLE_AT, COL_AVAILABLE_AT, values, isnull);
 

@@ -17,10 +17,24 @@
 extern Relation outbox_open_table(Oid schema);
 
 /*
- * Stores a message as outbox_enqueue() does: for role, who must be allowed to use
- * its route (42501).  values and isnull are those of the columns (columns.h) that an
- * application sets; where the id is NULL one is made, and put there.  Returns false
- * when a trigger has left the row out.
+ * Properties with content_type, unless they have one; *isnull is that of the
+ * properties, and of the result.  NULL and the default type add nothing.
+ */
+extern Datum outbox_add_content_type(const text *type, Datum properties,
+									 bool *isnull);
+
+/*
+ * What comes before the INSERT of a message: role must be allowed to use its route
+ * (42501), its key is locked where outbox.strict_keys says so, and where the id is
+ * NULL one is made, and put there.  values and isnull are those of the columns
+ * (columns.h) that an application sets.
+ */
+extern void outbox_enqueue_prepare(Relation rel, Oid role, Datum *values,
+								   bool *isnull);
+
+/*
+ * That, and the INSERT, as outbox_enqueue() does.  Returns false when a trigger has
+ * left the row out.
  */
 extern bool outbox_enqueue_row(Relation rel, Oid role, Datum *values,
 							   bool *isnull);

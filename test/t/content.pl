@@ -164,7 +164,7 @@ sub full
 my @strings;
 foreach my $char ('x', 'é', '€', '😀')
 {
-	foreach my $method (qw(function insert copy))
+	foreach my $method (qw(function batch insert copy))
 	{
 		my %m = (method => $method, body => 'b');
 		$m{$_} = full($char)
@@ -180,7 +180,7 @@ foreach my $char ('x', 'é', '€', '😀')
 		};
 		push @strings, { %m, routing_key => undef };
 		push @strings, { %m, content_type => full($char) }
-		  if $method eq 'function';
+		  if $method =~ /^(function|batch)$/;
 		push @strings, { %m, method => $method, routing_key => '', body => undef,
 			payload => '""' };
 	}
@@ -225,7 +225,7 @@ case(
 					payload => '{}',
 					headers => { h => $value }
 				}
-			} qw(function insert copy)
+			} qw(function batch insert copy)
 		} @values),
 	map {
 		+{ event_type => 'e', payload => '{}', headers => { $_ => { l => 1 } } }
@@ -315,8 +315,9 @@ my $wide = 14 + 6 * 256 + 4 + 7 + (13 + 5 + 255) + (15 + 5 + 255) + 11 + 1 + 1 +
   37 + 8;
 
 # What enqueue does not count exactly: event_type beside another type, the
-# default content type beside another one, and what is left of the reserve.
-my $margin = 306;
+# default content type beside another one, the headers of a later attempt, and what
+# is left of the reserve.
+my $margin = 306 + 27 + 49;
 
 begin('E2: headers around the limit at enqueue');
 my @wide = map { wide($FRAME - $wide - $margin + $_) } -16 .. 16;
@@ -515,7 +516,7 @@ foreach my $encoding (sort keys %chars)
 	my @messages =
 	  map { random_message(chars => $chars, routes => \@routes) }
 	  1 .. $RANDOM;
-	foreach my $method (qw(function insert copy))
+	foreach my $method (qw(function batch insert copy))
 	{
 		push @messages,
 		  {

@@ -39,6 +39,7 @@ my %ROLE_OF = (
 	'Examples: CREATE TABLE invoices' => 'admin',
 	'Examples: CREATE TABLE stock' => 'admin',
 	'Rights: GRANT EXECUTE' => 'admin',
+	'`outbox_enqueue_batch`: SELECT' => 'app',
 	'Routes: INSERT INTO outbox_route' => 'admin',
 	'Dead letters: INSERT INTO outbox_route' => 'admin',
 	'Numbers: UPDATE outbox_route' => 'admin',

@@ -28,7 +28,7 @@ A message is a hash reference of character strings, absent ones being NULL:
                 that JSON has in another form, and double() makes those of d
   properties    hash reference, names of properties to strings (priority: number)
   available_at, created_at      SQL expressions; created_at is for method insert
-  method        function (default), insert or copy
+  method        function (default), batch, insert or copy
   wrong         why enqueue must refuse it; 'maybe' if it may refuse it
 
 The routing keys and exchanges of the routes are in %OutboxTest::Content::route.
@@ -135,6 +135,23 @@ sub columns
 	return \%column;
 }
 
+# An array of one, of the arguments that outbox_enqueue() would have.
+sub batch_statement
+{
+	my ($expression) = @_;
+	my %cast = (
+		body => "encode(%s::bytea, 'base64')",
+		map { $_ => '%s::jsonb' } qw(payload headers properties));
+
+	return 'SELECT outbox_enqueue_batch(jsonb_build_array(jsonb_build_object('
+	  . join(', ',
+		map {
+			literal($_ eq 'body' ? 'body_base64' : $_) . ', '
+			  . sprintf($cast{$_} // '%s', $expression->{$_})
+		} sort keys %$expression)
+	  . ")));\n";
+}
+
 sub statement
 {
 	my ($m) = @_;
@@ -165,6 +182,7 @@ sub statement
 	$expression{message_id} = delete $expression{id} if $expression{id};
 	$expression{content_type} = literal($m->{content_type})
 	  if defined $m->{body} && defined $m->{content_type};
+	return batch_statement(\%expression) if $method eq 'batch';
 	return 'SELECT outbox_enqueue'
 	  . (defined $m->{body} ? '_bytes' : '') . '('
 	  . join(', ', map { "$_ => $expression{$_}" } sort keys %expression)
@@ -290,7 +308,7 @@ SQL
 		$message{type} //= $m->{event_type};
 		$message{content_type} //=
 			defined $m->{payload} ? 'application/json'
-		  : ($m->{method} // 'function') eq 'function'
+		  : ($m->{method} // 'function') =~ /^(function|batch)$/
 		  ? $m->{content_type} // 'application/octet-stream'
 		  : 'application/octet-stream';
 		if (defined $m->{body})
@@ -552,7 +570,7 @@ sub random_message
 	my $chars = $params{chars};
 	my %m = (
 		id => random_uuid(),
-		method => pick(qw(function insert copy)),
+		method => pick(qw(function batch insert copy)),
 		event_type => random_text(255, $chars));
 
 	$m{event_type} = pick('order.created', 'x') if $m{event_type} eq '';
@@ -571,7 +589,7 @@ sub random_message
 	{
 		$m{body} = random_bytes(random_size());
 		$m{content_type} = random_text(255, $chars)
-		  if $m{method} eq 'function' && rand() < 0.5;
+		  if $m{method} =~ /^(function|batch)$/ && rand() < 0.5;
 	}
 	$m{headers} = random_object(pick(0, 2, 7), $chars) if rand() < 0.6;
 	$m{properties} = random_properties($chars) if rand() < 0.6;

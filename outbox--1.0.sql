@@ -83,6 +83,7 @@ CREATE TABLE @extschema@.outbox_route (
 	retention interval,
 	relay text NOT NULL DEFAULT 'internal'
 		CHECK (relay IN ('internal', 'external')),
+	relay_roles name[],
 	sequence text
 		CHECK (sequence IN ('seq', 'key')),
 	CONSTRAINT outbox_route_numbers
@@ -127,6 +128,8 @@ COMMENT ON COLUMN @extschema@.outbox_route.retention IS
 'How long published messages of this route stay in outbox_archive, dropped by whole days (UTC); NULL: outbox.retention; 0: they are not archived, at once. Other changes count from tomorrow''s messages on. At most 2147483647 seconds.';
 COMMENT ON COLUMN @extschema@.outbox_route.relay IS
 'Who publishes the messages of this route: ''internal'', the workers, to RabbitMQ; ''external'', programs that take them by outbox_claim().';
+COMMENT ON COLUMN @extschema@.outbox_route.relay_roles IS
+'Roles whose members may be the external relay of this route; NULL: everybody who may execute outbox_claim() and its like.';
 
 COMMENT ON COLUMN @extschema@.outbox_route.sequence IS
 'Numbers for consumers, in the headers. ''seq'': x-outbox-seq, which grows; ''key'': also x-outbox-key-seq, 1, 2, 3 ... of the messages of the key on this route, without gaps: who enqueues for a key waits until others who have are done. NULL: none.';
@@ -232,14 +235,14 @@ WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000,
 
 /* Claims walk this one; rows that cannot go now are not in it. */
 CREATE INDEX outbox_ready ON @extschema@.outbox (seq)
-	WHERE status = 'pending' AND available_at IS NULL;
+	WHERE status = 'pending' AND available_at IS NULL AND external IS NULL;
 /* Retries and scheduled messages, by when they are due. */
 CREATE INDEX outbox_waiting ON @extschema@.outbox (available_at, seq)
-	WHERE status = 'pending' AND available_at IS NOT NULL;
+	WHERE status = 'pending' AND available_at IS NOT NULL AND external IS NULL;
 CREATE INDEX outbox_failed_seq ON @extschema@.outbox (seq) WHERE status = 'failed';
 /* Rows of one key, whatever lies between them; two keys may share a hash. */
 CREATE INDEX outbox_key ON @extschema@.outbox (@extschema@.outbox_key_hash(aggregate_type, aggregate_id), seq)
-	WHERE status = 'pending' AND available_at IS NULL AND aggregate_id IS NOT NULL;
+	WHERE status = 'pending' AND available_at IS NULL AND aggregate_id IS NOT NULL AND external IS NULL;
 
 COMMENT ON TABLE @extschema@.outbox IS
 'Messages that are not published yet, or have failed. A row is a message from the commit of the transaction that inserted it until RabbitMQ has confirmed it.';
@@ -1151,10 +1154,10 @@ BEGIN
 	/* Of a partial index this is what ANALYZE has found to belong to it. */
 	rest AS (
 		SELECT s.kind, CASE WHEN s.complete THEN s.messages
-				ELSE greatest(s.messages, (SELECT c.reltuples::bigint FROM pg_class c
-					WHERE c.oid = to_regclass(CASE s.kind WHEN 'waiting'
-						THEN '@extschema@.outbox_waiting'
-						ELSE '@extschema@.outbox_failed_seq' END))) END AS messages
+				ELSE greatest(s.messages, (SELECT sum(c.reltuples)::bigint FROM pg_class c
+					WHERE c.oid = ANY (CASE s.kind WHEN 'waiting'
+						THEN ARRAY[to_regclass('@extschema@.outbox_waiting'), to_regclass('@extschema@.outbox_external_waiting')]
+						ELSE ARRAY[to_regclass('@extschema@.outbox_failed_seq')] END::oid[]))) END AS messages
 		FROM seen s WHERE s.kind <> 'ready'),
 	total AS (
 		SELECT s.kind, s.complete, CASE WHEN s.complete THEN s.messages
@@ -1589,7 +1592,7 @@ BEGIN
 			WHEN e.last_error LIKE '%basic.nack%' THEN 'rabbitmqctl list_queues -p VHOST name messages policy state' END
 	FROM (SELECT m.route, m.last_error, count(*) AS messages, min(m.created_at) AS since, max(m.attempts) AS attempts
 		  FROM (SELECT o.route, o.last_error, o.created_at, o.attempts FROM @extschema@.outbox o
-				WHERE o.status = 'pending' AND o.available_at IS NOT NULL
+				WHERE o.status = 'pending' AND o.available_at IS NOT NULL AND o.external IS NULL
 				ORDER BY o.available_at, o.seq LIMIT waiting) m
 		  WHERE m.attempts > 0
 		  GROUP BY m.route, m.last_error
@@ -1616,7 +1619,7 @@ BEGIN
 			ELSE 'It ends with the next attempt that succeeds.' END,
 		CASE k.status WHEN 'failed' THEN format('SELECT outbox_requeue(%L)', k.id) END
 	FROM (SELECT h.*, (SELECT count(*) FROM (SELECT FROM @extschema@.outbox b
-				WHERE b.status = 'pending' AND b.available_at IS NULL AND b.aggregate_id IS NOT NULL
+				WHERE b.status = 'pending' AND b.available_at IS NULL AND b.external IS NULL AND b.aggregate_id IS NOT NULL
 					/* As the index outbox_key has it, so that no other one is chosen. */
 					AND (@extschema@.outbox_key_hash(b.aggregate_type, b.aggregate_id), b.seq)
 						> (@extschema@.outbox_key_hash(h.aggregate_type, h.aggregate_id), h.seq)
@@ -1633,7 +1636,7 @@ BEGIN
 					  (SELECT o.id, o.seq, o.route, o.aggregate_type, o.aggregate_id, o.status, o.created_at,
 							o.available_at, o.attempts, o.last_error
 					   FROM @extschema@.outbox o
-					   WHERE o.status = 'pending' AND o.available_at IS NOT NULL
+					   WHERE o.status = 'pending' AND o.available_at IS NOT NULL AND o.external IS NULL
 					   ORDER BY o.available_at, o.seq LIMIT waiting)) m
 					JOIN @extschema@.outbox_route r ON r.name = m.route
 				WHERE m.aggregate_id IS NOT NULL AND r.ordering = 'key'
@@ -2116,15 +2119,634 @@ COMMENT ON COLUMN @extschema@.outbox_metrics.labels IS 'Labels of the series: ro
 COMMENT ON COLUMN @extschema@.outbox_metrics.value IS 'Its value now, in the unit that the name ends with; NULL: not known while outbox is locked against readers.';
 COMMENT ON COLUMN @extschema@.outbox_metrics.help IS 'What it is.';
 
+--
+-- External relays: programs that publish the messages of a route themselves
+--
+
+CREATE TABLE @extschema@.outbox_lease (
+	token bigint PRIMARY KEY,
+	route text NOT NULL,
+	worker text,
+	claimed_by name NOT NULL,
+	claimed_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+	expires_at timestamptz NOT NULL,
+	ids uuid[] NOT NULL,
+	keys bigint[] NOT NULL
+)
+/* A row for each claim, which goes with its last acknowledgement. */
+WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0,
+	  autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
+
+COMMENT ON TABLE @extschema@.outbox_lease IS
+'What external relays have claimed and not acknowledged: one row a claim. Whoever has locked the row decides what becomes of the lease. Not dumped: a copy has no relay at work.';
+COMMENT ON COLUMN @extschema@.outbox_lease.token IS 'What outbox_claim() gave out: a random number below 2^53.';
+COMMENT ON COLUMN @extschema@.outbox_lease.route IS 'Route that it was claimed of.';
+COMMENT ON COLUMN @extschema@.outbox_lease.worker IS 'What the relay calls itself; NULL: nothing.';
+COMMENT ON COLUMN @extschema@.outbox_lease.claimed_by IS 'Role of the relay''s session (SET ROLE), else the one that it logged in as.';
+COMMENT ON COLUMN @extschema@.outbox_lease.claimed_at IS 'When it was claimed.';
+COMMENT ON COLUMN @extschema@.outbox_lease.expires_at IS 'From then on the next claim takes it over.';
+COMMENT ON COLUMN @extschema@.outbox_lease.ids IS 'Messages that are not acknowledged, in the order of seq.';
+COMMENT ON COLUMN @extschema@.outbox_lease.keys IS 'Hashes of their keys, one for each; NULL: it has none.';
+
+/* What can go now, retries and scheduled messages, and what can hold a key. */
+CREATE INDEX outbox_external ON @extschema@.outbox (route, seq)
+	WHERE external AND status = 'pending' AND available_at IS NULL;
+CREATE INDEX outbox_external_waiting ON @extschema@.outbox (route, available_at)
+	WHERE external AND status = 'pending' AND available_at IS NOT NULL;
+CREATE INDEX outbox_external_holder ON @extschema@.outbox (@extschema@.outbox_key_hash(aggregate_type, aggregate_id), seq)
+	WHERE external AND aggregate_id IS NOT NULL AND (status = 'failed' OR available_at IS NOT NULL);
+
+CREATE FUNCTION @extschema@.outbox_is_original(
+	system_identifier bigint, database_oid oid, environment text, timeline bigint, source text)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'outbox_is_original'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION @extschema@.outbox_is_original(bigint, oid, text, bigint, text) IS
+'True if that record of outbox_control is of this database, and not of one that this is a copy of; source is the file that sets outbox.environment, or NULL.';
+
+CREATE FUNCTION @extschema@.outbox_retry_delay(attempts integer)
+RETURNS interval
+AS 'MODULE_PATHNAME', 'outbox_retry_delay'
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION @extschema@.outbox_retry_delay(integer) IS
+'How long to wait after so many failed attempts, by outbox.retry_initial and outbox.retry_max.';
+
+CREATE FUNCTION @extschema@.outbox_render_key(
+	template text, event_type text, aggregate_type text, aggregate_id text)
+RETURNS text
+AS 'MODULE_PATHNAME', 'outbox_render_key'
+LANGUAGE C IMMUTABLE PARALLEL SAFE;
+
+COMMENT ON FUNCTION @extschema@.outbox_render_key(text, text, text, text) IS
+'Routing key of a message by a route''s template.';
+
+/*
+ * Changing who publishes a route.  The lock keeps enqueuing, workers' claims and
+ * external claims out until the change commits, and has waited for those that were
+ * there; whoever gets it afterwards sees the change.  What a worker has in its memory
+ * is told by outbox_claims(), what a relay has by its lease.
+ */
+CREATE FUNCTION @extschema@.outbox_relay_trigger()
+RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
+AS $$
+DECLARE
+	claimed bigint[];
+BEGIN
+	IF TG_LEVEL = 'STATEMENT' THEN
+		LOCK TABLE @extschema@.outbox IN EXCLUSIVE MODE;
+		RETURN NULL;
+	END IF;
+	claimed := ARRAY(SELECT c.id_hash FROM @extschema@.outbox_claims() c);
+	IF EXISTS (SELECT FROM @extschema@.outbox o WHERE o.route = NEW.name
+			AND uuid_hash_extended(o.id, 0) & 4611686018427387903 = ANY (claimed)) THEN
+		RAISE EXCEPTION 'messages of route "%" are being published', NEW.name
+			USING ERRCODE = 'object_in_use',
+				HINT = 'Call outbox_pause() for the route first, and wait until outbox_workers has nothing in flight.';
+	END IF;
+	DELETE FROM @extschema@.outbox_lease l
+	WHERE l.route = NEW.name AND l.expires_at < clock_timestamp();
+	IF EXISTS (SELECT FROM @extschema@.outbox_lease l WHERE l.route = NEW.name) THEN
+		RAISE EXCEPTION 'messages of route "%" are leased to an external relay', NEW.name
+			USING ERRCODE = 'object_in_use',
+				HINT = 'Stop the relays and let them release what they have, or wait until outbox_leases is empty or has expired.';
+	END IF;
+	/* The trigger of each row writes who publishes it, and tells the workers. */
+	UPDATE @extschema@.outbox o SET external = o.external WHERE o.route = NEW.name;
+	RETURN NULL;
+END
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_relay_trigger() IS
+'Converts the messages of a route whose relay changes; 55006 while some of them are in flight.';
+
+CREATE TRIGGER outbox_route_relay_lock
+	BEFORE UPDATE OF relay ON @extschema@.outbox_route
+	FOR EACH STATEMENT EXECUTE FUNCTION @extschema@.outbox_relay_trigger();
+/* By its name after outbox_route_changed, with which the route is read anew. */
+CREATE TRIGGER outbox_route_relay
+	AFTER UPDATE OF relay ON @extschema@.outbox_route
+	FOR EACH ROW WHEN (OLD.relay IS DISTINCT FROM NEW.relay)
+	EXECUTE FUNCTION @extschema@.outbox_relay_trigger();
+
+/*
+ * For functions that change messages.  To be asked with the rows locked, as
+ * outbox_is_claimed() says; leases whose time is over end here, so that their late
+ * acknowledgement finds nothing.
+ */
+CREATE FUNCTION @extschema@.outbox_taken(OUT id_hash bigint)
+RETURNS SETOF bigint
+LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	DELETE FROM @extschema@.outbox_lease l
+	WHERE l.token IN (SELECT e.token FROM @extschema@.outbox_lease e
+		WHERE e.expires_at < clock_timestamp() FOR UPDATE SKIP LOCKED);
+	RETURN QUERY
+	SELECT c.id_hash FROM @extschema@.outbox_claims() c
+	UNION ALL
+	SELECT uuid_hash_extended(i.id, 0) & 4611686018427387903
+	FROM @extschema@.outbox_lease l, unnest(l.ids) i(id);
+END
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_taken() IS
+'Messages that a worker has claimed or an external relay has leased, as outbox_claims() tells them. Ends leases that have expired.';
+
+/*
+ * In a function that runs as its owner current_user is the owner; the session's role
+ * is not.
+ */
+CREATE FUNCTION @extschema@.outbox_check_relay(route @extschema@.outbox_route)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	role constant name := coalesce(nullif(current_setting('role'), 'none')::name, session_user);
+BEGIN
+	/* A role that does not exist (any more) lets nobody in. */
+	IF route.relay_roles IS NOT NULL AND NOT EXISTS (
+			SELECT FROM unnest(route.relay_roles) a(name) JOIN pg_roles p ON p.rolname = a.name
+			WHERE pg_has_role(role, p.oid, 'USAGE')) THEN
+		RAISE EXCEPTION 'permission denied for route "%"', route.name
+			USING ERRCODE = 'insufficient_privilege',
+				HINT = 'An administrator can add the role to relay_roles in outbox_route.';
+	END IF;
+END
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_check_relay(@extschema@.outbox_route) IS
+'An error (42501) unless the session''s role may be the relay of that route.';
+
+/* Locked, which is the fence: until the caller commits nobody takes it over. */
+CREATE FUNCTION @extschema@.outbox_lock_lease(token bigint)
+RETURNS @extschema@.outbox_lease
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	held @extschema@.outbox_lease;
+	its @extschema@.outbox_route;
+BEGIN
+	IF token IS NULL THEN
+		RAISE EXCEPTION 'token must not be null'
+			USING ERRCODE = 'null_value_not_allowed';
+	END IF;
+	SELECT l.* INTO held FROM @extschema@.outbox_lease l
+	WHERE l.token = outbox_lock_lease.token FOR UPDATE;
+	IF NOT FOUND THEN
+		RAISE EXCEPTION 'lease % is not held any more', token
+			USING ERRCODE = 'object_not_in_prerequisite_state',
+				DETAIL = 'All of it was acknowledged, nacked or released, or it has expired and was taken over.',
+				HINT = 'Claim again: what is not acknowledged comes once more.';
+	END IF;
+	SELECT r.* INTO its FROM @extschema@.outbox_route r WHERE r.name = held.route;
+	PERFORM @extschema@.outbox_check_relay(its);
+	RETURN held;
+END
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_lock_lease(bigint) IS
+'Locks a lease and returns it; errors: 55000 it is not held any more, 42501 it is of a route that the role may not relay.';
+
+/* The lease without the messages at these places of its arrays. */
+CREATE FUNCTION @extschema@.outbox_shorten_lease(held @extschema@.outbox_lease, gone integer[])
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF cardinality(gone) = cardinality(held.ids) THEN
+		DELETE FROM @extschema@.outbox_lease l WHERE l.token = held.token;
+	ELSIF cardinality(gone) > 0 THEN
+		UPDATE @extschema@.outbox_lease l SET (ids, keys) = (
+			SELECT array_agg(m.id ORDER BY m.n), array_agg(m.key ORDER BY m.n)
+			FROM unnest(held.ids, held.keys) WITH ORDINALITY m(id, key, n)
+			WHERE m.n <> ALL (gone))
+		WHERE l.token = held.token;
+	END IF;
+END
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_shorten_lease(@extschema@.outbox_lease, integer[]) IS
+'Takes messages out of a lease that is locked; without any it is over.';
+
+CREATE FUNCTION @extschema@.outbox_check_lease_time(lease interval)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF lease IS NULL OR lease <= interval '0' OR lease > interval '1 day' THEN
+		RAISE EXCEPTION 'lease must be more than 0 and at most a day'
+			USING ERRCODE = 'invalid_parameter_value';
+	END IF;
+END
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_check_lease_time(interval) IS
+'An error (22023) for a time that is none for a lease.';
+
+/*
+ * A claim locks rows as a worker's does, and writes down what it has in one row of
+ * outbox_lease, which commits with the locks: whoever gets a row's lock afterwards
+ * and looks at the leases then sees it.  Rows themselves are not written.
+ *
+ * A message goes only if every earlier one of its key that is there goes with it, or
+ * holds nothing.  Of those that were seen and could not be locked it is not known, so
+ * they hold.
+ *
+ * Each statement has a snapshot of its own, which is why it wants READ COMMITTED.
+ * Indexes by what they were made for, as the statistics of a queue say nothing.
+ */
+CREATE FUNCTION @extschema@.outbox_claim(
+	route text, max_messages integer DEFAULT 100,
+	lease interval DEFAULT '30 seconds', worker text DEFAULT NULL)
+RETURNS TABLE (
+	token bigint, seq bigint, id uuid, event_type text, aggregate_type text,
+	aggregate_id text, payload jsonb, body bytea, headers jsonb,
+	properties jsonb, routing_key text, created_at timestamptz, attempts integer)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER ROWS 100
+SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
+SET enable_seqscan = off SET enable_bitmapscan = off
+SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+	max_bytes constant bigint := 16777216;
+	its @extschema@.outbox_route;
+	control @extschema@.outbox_control;
+	moment constant timestamptz := clock_timestamp();
+	held_ids uuid[];
+	held_keys bigint[];
+	/* Seen, and not to be had: with their keys. */
+	skipped_ids uuid[] := '{}';
+	skipped_keys bigint[] := '{}';
+	due uuid[];
+	seen_ids uuid[];
+	seen_keys bigint[];
+	seen_bytes bigint[];
+	locked uuid[];
+	new_ids uuid[];
+	new_keys bigint[];
+	new_bytes bigint;
+	taken_ids uuid[] := '{}';
+	taken_keys bigint[] := '{}';
+	taken_bytes bigint := 0;
+	wanted integer := max_messages;
+	given bigint;
+BEGIN
+	IF max_messages IS NULL OR max_messages NOT BETWEEN 1 AND 10000 THEN
+		RAISE EXCEPTION 'max_messages must be from 1 to 10000'
+			USING ERRCODE = 'invalid_parameter_value';
+	END IF;
+	PERFORM @extschema@.outbox_check_lease_time(lease);
+	IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
+		RAISE EXCEPTION 'outbox_claim() must run under READ COMMITTED'
+			USING ERRCODE = 'active_sql_transaction',
+				DETAIL = 'Under a snapshot from before it would not see what others have claimed meanwhile.';
+	END IF;
+	SELECT r.* INTO its FROM @extschema@.outbox_route r WHERE r.name = outbox_claim.route;
+	IF NOT FOUND THEN
+		RAISE EXCEPTION 'route "%" does not exist', coalesce(route, 'NULL')
+			USING ERRCODE = 'undefined_object',
+				HINT = 'The table outbox_route lists the routes.';
+	END IF;
+	PERFORM @extschema@.outbox_check_relay(its);
+	IF its.relay <> 'external' THEN
+		RAISE EXCEPTION 'route "%" is published by the workers', route
+			USING ERRCODE = 'object_not_in_prerequisite_state',
+				HINT = 'UPDATE outbox_route SET relay = ''external'' hands it to external relays.';
+	END IF;
+
+	/*
+	 * The relay publishes what it gets once this has committed: then it must be on
+	 * disk, and with it what was enqueued and acknowledged before.
+	 */
+	IF current_setting('synchronous_commit') IN ('off', 'local', 'remote_write') THEN
+		PERFORM set_config('synchronous_commit', 'on', true);
+	END IF;
+
+	/* Those whose time is over are everybody's again; their tokens end with them. */
+	DELETE FROM @extschema@.outbox_lease l
+	WHERE l.token IN (SELECT e.token FROM @extschema@.outbox_lease e
+		WHERE e.route = outbox_claim.route AND e.expires_at < moment
+		FOR UPDATE SKIP LOCKED);
+
+	LOOP
+		SELECT coalesce(array_agg(m.id), '{}'), coalesce(array_agg(m.key) FILTER (WHERE m.key IS NOT NULL), '{}')
+		INTO held_ids, held_keys
+		FROM @extschema@.outbox_lease l, unnest(l.ids, l.keys) m(id, key)
+		WHERE l.route = outbox_claim.route;
+		held_ids := held_ids || skipped_ids || taken_ids;
+		held_keys := held_keys || skipped_keys;
+
+		due := ARRAY(
+			SELECT o.id FROM @extschema@.outbox o
+			WHERE o.external AND o.status = 'pending' AND o.available_at IS NOT NULL
+				AND o.route = outbox_claim.route AND o.available_at <= moment
+				AND o.id <> ALL (held_ids)
+			ORDER BY o.available_at LIMIT wanted);
+		SELECT coalesce(array_agg(c.id ORDER BY c.seq), '{}'), array_agg(c.key ORDER BY c.seq),
+			array_agg(c.bytes ORDER BY c.seq)
+		INTO seen_ids, seen_keys, seen_bytes
+		FROM (
+			SELECT o.id, o.seq, o.key, o.bytes
+			FROM (
+				(SELECT o.id, o.seq, k.key, coalesce(pg_column_size(o.payload), 0) + coalesce(octet_length(o.body), 0)
+					+ coalesce(pg_column_size(o.headers), 0) + 200::bigint AS bytes
+				 FROM @extschema@.outbox o, LATERAL (SELECT CASE WHEN its.ordering = 'key' AND o.aggregate_id IS NOT NULL
+						THEN @extschema@.outbox_key_hash(o.aggregate_type, o.aggregate_id) END AS key OFFSET 0) k
+				 WHERE o.external AND o.status = 'pending' AND o.available_at IS NULL
+					AND o.route = outbox_claim.route AND o.id <> ALL (held_ids)
+					AND (k.key IS NULL OR k.key <> ALL (held_keys)
+						AND NOT EXISTS (SELECT FROM @extschema@.outbox h
+							WHERE h.external AND h.aggregate_id IS NOT NULL
+								AND (h.status = 'failed' OR h.available_at IS NOT NULL)
+								AND @extschema@.outbox_key_hash(h.aggregate_type, h.aggregate_id) = k.key
+								AND h.seq < o.seq AND h.route = o.route
+								AND (h.status = 'failed' AND its.on_failed = 'block'
+									OR h.status = 'pending' AND h.id <> ALL (due)
+										AND (h.attempts > 0 OR h.available_at <= moment))))
+				 ORDER BY o.seq LIMIT wanted)
+				UNION ALL
+				(SELECT o.id, o.seq, k.key, coalesce(pg_column_size(o.payload), 0) + coalesce(octet_length(o.body), 0)
+					+ coalesce(pg_column_size(o.headers), 0) + 200::bigint AS bytes
+				 FROM @extschema@.outbox o, LATERAL (SELECT CASE WHEN its.ordering = 'key' AND o.aggregate_id IS NOT NULL
+						THEN @extschema@.outbox_key_hash(o.aggregate_type, o.aggregate_id) END AS key OFFSET 0) k
+				 WHERE o.id = ANY (due)
+					AND (k.key IS NULL OR k.key <> ALL (held_keys)
+						AND NOT EXISTS (SELECT FROM @extschema@.outbox h
+							WHERE h.external AND h.aggregate_id IS NOT NULL
+								AND (h.status = 'failed' OR h.available_at IS NOT NULL)
+								AND @extschema@.outbox_key_hash(h.aggregate_type, h.aggregate_id) = k.key
+								AND h.seq < o.seq AND h.route = o.route
+								AND (h.status = 'failed' AND its.on_failed = 'block'
+									OR h.status = 'pending' AND h.id <> ALL (due)
+										AND (h.attempts > 0 OR h.available_at <= moment)))))
+			) o
+			ORDER BY o.seq LIMIT wanted) c;
+		EXIT WHEN cardinality(seen_ids) = 0;
+
+		locked := ARRAY(
+			SELECT o.id FROM @extschema@.outbox o
+			WHERE o.id = ANY (seen_ids) AND o.external AND o.status = 'pending'
+				AND o.route = outbox_claim.route
+				AND (o.available_at IS NULL OR o.available_at <= moment)
+			FOR UPDATE SKIP LOCKED);
+		/* A claim that has committed since we looked first is seen now. */
+		SELECT coalesce(array_agg(m.id), '{}'), coalesce(array_agg(m.key) FILTER (WHERE m.key IS NOT NULL), '{}')
+		INTO held_ids, held_keys
+		FROM @extschema@.outbox_lease l, unnest(l.ids, l.keys) m(id, key)
+		WHERE l.route = outbox_claim.route;
+		WITH seen AS (
+			SELECT m.id, m.key, m.bytes, m.n,
+				m.id = ANY (locked) AND m.id <> ALL (held_ids)
+					AND (m.key IS NULL OR m.key <> ALL (held_keys)) AS ours
+			FROM unnest(seen_ids, seen_keys, seen_bytes) WITH ORDINALITY m(id, key, bytes, n)),
+		judged AS (
+			/* Behind one of its key that is not ours, none is. */
+			SELECT s.*, s.ours AND (s.key IS NULL
+					OR bool_and(s.ours) OVER (PARTITION BY s.key ORDER BY s.n)) AS goes
+			FROM seen s),
+		weighed AS (
+			SELECT j.*, sum(j.bytes) FILTER (WHERE j.goes) OVER (ORDER BY j.n) - j.bytes AS before
+			FROM judged j)
+		SELECT coalesce(array_agg(w.id ORDER BY w.n) FILTER (WHERE w.goes AND w.before + taken_bytes < max_bytes), '{}'),
+			coalesce(array_agg(w.key ORDER BY w.n) FILTER (WHERE w.goes AND w.before + taken_bytes < max_bytes), '{}'),
+			coalesce(sum(w.bytes) FILTER (WHERE w.goes), 0),
+			skipped_ids || coalesce(array_agg(w.id) FILTER (WHERE NOT w.goes), '{}'),
+			skipped_keys || coalesce(array_agg(w.key) FILTER (WHERE NOT w.goes AND w.key IS NOT NULL), '{}')
+		INTO new_ids, new_keys, new_bytes, skipped_ids, skipped_keys
+		FROM weighed w;
+		taken_ids := taken_ids || new_ids;
+		taken_keys := taken_keys || new_keys;
+		taken_bytes := taken_bytes + new_bytes;
+		EXIT WHEN taken_bytes >= max_bytes OR cardinality(seen_ids) < wanted
+			OR cardinality(taken_ids) >= max_messages;
+		wanted := max_messages - cardinality(taken_ids);
+	END LOOP;
+	IF cardinality(taken_ids) = 0 THEN
+		RETURN;
+	END IF;
+
+	/*
+	 * As for the workers: nothing goes out of what is paused, switched off or a copy.
+	 * This is read after the messages, as it may have committed with them.
+	 */
+	SELECT c.* INTO control FROM @extschema@.outbox_control c;
+	IF control.paused IS DISTINCT FROM false
+		OR (SELECT r.paused FROM @extschema@.outbox_route r WHERE r.name = outbox_claim.route) IS DISTINCT FROM false
+		OR NOT current_setting('outbox.enabled')::boolean
+		OR NOT @extschema@.outbox_is_original(control.system_identifier, control.database_oid,
+			control.environment, control.timeline,
+			(SELECT s.sourcefile FROM pg_settings s WHERE s.name = 'outbox.environment'))
+		OR EXISTS (SELECT FROM @extschema@.outbox o
+			WHERE o.id = ANY (taken_ids) AND o.origin <> @extschema@.outbox_origin()
+				AND o.origin <> ALL (control.adopted_origins)) THEN
+		RETURN;
+	END IF;
+
+	/* Random: it must not come again after a restore, and nobody can guess another's. */
+	INSERT INTO @extschema@.outbox_lease (token, route, worker, claimed_by, expires_at, ids, keys)
+	VALUES (uuid_hash_extended(gen_random_uuid(), 0) & 9007199254740991, outbox_claim.route, outbox_claim.worker,
+		coalesce(nullif(current_setting('role'), 'none')::name, session_user),
+		clock_timestamp() + lease, taken_ids, taken_keys)
+	RETURNING outbox_lease.token INTO given;
+	RETURN QUERY
+	SELECT given, o.seq, o.id, o.event_type, o.aggregate_type, o.aggregate_id, o.payload, o.body,
+		o.headers, o.properties,
+		coalesce(o.routing_key, @extschema@.outbox_render_key(its.routing_key, o.event_type, o.aggregate_type, o.aggregate_id)),
+		o.created_at, o.attempts
+	FROM @extschema@.outbox o
+	WHERE o.id = ANY (taken_ids)
+	ORDER BY o.seq;
+END
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_claim(text, integer, interval, text) IS
+'For the relay of a route with relay = ''external'': leases up to max_messages (1 to 10000, and about 16 MB) of its messages that can go now for the time of lease (at most a day) and returns them in the order of seq, with one token for all; no rows: there is nothing to do now, or the route, the database or the relay is paused or off, or this is a copy. Messages of one key come in their order, and none while an earlier one of its key is leased, locked, waits for its next attempt, or has failed with on_failed = ''block''. Publish only once the transaction has committed. routing_key is rendered by the route''s template where the message has none. worker: a name for outbox_leases. Errors: 42704 unknown route; 55000 the workers publish it; 42501 not in relay_roles; 22023 max_messages or lease; 25001 not under READ COMMITTED.';
+
+CREATE FUNCTION @extschema@.outbox_ack(token bigint, ids uuid[] DEFAULT NULL)
+RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
+AS $$
+DECLARE
+	held constant @extschema@.outbox_lease := @extschema@.outbox_lock_lease(token);
+	places constant integer[] := ARRAY(
+		SELECT m.n::integer FROM unnest(held.ids) WITH ORDINALITY m(id, n)
+		WHERE outbox_ack.ids IS NULL OR m.id = ANY (outbox_ack.ids));
+	published constant uuid[] := ARRAY(SELECT held.ids[p.n] FROM unnest(places) p(n));
+	kept constant interval := coalesce(
+		(SELECT r.retention FROM @extschema@.outbox_route r WHERE r.name = held.route),
+		current_setting('outbox.retention')::interval);
+	settled integer;
+BEGIN
+	IF kept > interval '0' THEN
+		WITH d AS (
+			DELETE FROM @extschema@.outbox o WHERE o.id = ANY (published)
+			RETURNING o.seq, o.id, o.route, o.event_type, o.aggregate_type, o.aggregate_id, o.payload, o.body,
+				o.headers, o.properties, o.routing_key, o.created_at, o.available_at, o.attempts)
+		INSERT INTO @extschema@.outbox_archive (seq, id, route, event_type, aggregate_type, aggregate_id,
+			payload, body, headers, properties, routing_key, created_at, available_at, attempts, published_at)
+		SELECT d.*, clock_timestamp() FROM d;
+	ELSE
+		DELETE FROM @extschema@.outbox o WHERE o.id = ANY (published);
+	END IF;
+	GET DIAGNOSTICS settled = ROW_COUNT;
+	PERFORM @extschema@.outbox_shorten_lease(held, places);
+	RETURN settled;
+END
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_ack(bigint, uuid[]) IS
+'Published: moves messages of a lease (NULL: all of them) to the archive, or removes them where nothing is kept, and returns how many. Ids that are not in the lease (any more) are ignored. Errors: 55000 the lease is not held any more, so that somebody else publishes its messages; 42501 not in relay_roles.';
+
+CREATE FUNCTION @extschema@.outbox_nack(
+	token bigint, id uuid, error text, retry_in interval DEFAULT NULL)
+RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
+AS $$
+DECLARE
+	held constant @extschema@.outbox_lease := @extschema@.outbox_lock_lease(token);
+	place constant integer := array_position(held.ids, outbox_nack.id);
+	its @extschema@.outbox_route;
+	message @extschema@.outbox;
+BEGIN
+	IF error IS NULL THEN
+		RAISE EXCEPTION 'error must not be null'
+			USING ERRCODE = 'null_value_not_allowed';
+	END IF;
+	IF retry_in < interval '0' OR retry_in > interval '1 year' THEN
+		RAISE EXCEPTION 'retry_in must be from 0 to a year'
+			USING ERRCODE = 'invalid_parameter_value';
+	END IF;
+	IF place IS NULL THEN
+		RAISE EXCEPTION 'message "%" is not in lease %', id, token
+			USING ERRCODE = 'no_data_found',
+				DETAIL = 'It was acknowledged, nacked or released, or left with an earlier message of its key.';
+	END IF;
+	/* It goes with what comes after it in its key, which has to wait for it now. */
+	PERFORM @extschema@.outbox_shorten_lease(held, ARRAY(
+		SELECT m.n::integer FROM unnest(held.keys) WITH ORDINALITY m(key, n)
+		WHERE m.n = place OR m.n > place AND m.key = held.keys[place]));
+	SELECT r.* INTO its FROM @extschema@.outbox_route r WHERE r.name = held.route;
+	SELECT o.* INTO message FROM @extschema@.outbox o WHERE o.id = outbox_nack.id FOR UPDATE;
+	IF NOT FOUND THEN
+		RETURN NULL;
+	END IF;
+
+	IF message.attempts + 1 < its.max_attempts THEN
+		UPDATE @extschema@.outbox o
+		SET attempts = o.attempts + 1, last_error = outbox_nack.error,
+			available_at = clock_timestamp() + coalesce(retry_in, @extschema@.outbox_retry_delay(o.attempts + 1))
+		WHERE o.id = outbox_nack.id;
+		RETURN 'pending';
+	END IF;
+	IF its.failed_route IS NOT NULL THEN
+		BEGIN
+			UPDATE @extschema@.outbox o
+			SET route = its.failed_route, routing_key = NULL, attempts = 0, available_at = NULL,
+				last_error = outbox_nack.error,
+				headers = coalesce(o.headers, '{}') || jsonb_build_object('x-outbox-death',
+					jsonb_build_array(jsonb_build_object('reason', 'rejected', 'error', outbox_nack.error,
+						'route', o.route, 'exchange', its.exchange,
+						'routing-key', coalesce(o.routing_key, @extschema@.outbox_render_key(its.routing_key,
+							o.event_type, o.aggregate_type, o.aggregate_id)),
+						'attempts', o.attempts + 1, 'time', to_char(clock_timestamp() AT TIME ZONE 'UTC',
+							'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')))
+					|| CASE jsonb_typeof(o.headers -> 'x-outbox-death')
+						WHEN 'array' THEN o.headers -> 'x-outbox-death' ELSE '[]' END)
+			WHERE o.id = outbox_nack.id;
+			RETURN 'moved';
+		EXCEPTION WHEN program_limit_exceeded OR string_data_right_truncation OR undefined_object THEN
+			/* That route cannot have it; then it becomes failed where it is. */
+			error := format('%s (not sent to the failed_route: %s)', error, SQLERRM);
+		END;
+	END IF;
+	/* It waits for an operator, not for a time. */
+	UPDATE @extschema@.outbox o
+	SET attempts = o.attempts + 1, last_error = outbox_nack.error, available_at = NULL, status = 'failed'
+	WHERE o.id = outbox_nack.id;
+	RETURN 'failed';
+END
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_nack(bigint, uuid, text, interval) IS
+'Could not be published: counts an attempt of a message of a lease, with the error as its last_error. Returns pending (it is tried again after retry_in, or after a growing time by outbox.retry_initial and outbox.retry_max if that is NULL), failed (after max_attempts of its route), moved (to the failed_route of its route), or NULL if it was discarded meanwhile. It leaves the lease, and so do the later messages of its key. Errors: 55000 the lease is not held any more; P0002 the message is not in it; 22004 error is NULL; 22023 retry_in; 42501 not in relay_roles.';
+
+CREATE FUNCTION @extschema@.outbox_extend(token bigint, lease interval DEFAULT '30 seconds')
+RETURNS timestamptz
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
+AS $$
+DECLARE
+	until timestamptz;
+BEGIN
+	PERFORM @extschema@.outbox_check_lease_time(lease);
+	PERFORM @extschema@.outbox_lock_lease(token);
+	UPDATE @extschema@.outbox_lease l SET expires_at = clock_timestamp() + lease
+	WHERE l.token = outbox_extend.token
+	RETURNING l.expires_at INTO until;
+	RETURN until;
+END
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_extend(bigint, interval) IS
+'Lets a lease end so long from now (at most a day), and returns when that is. One that has expired and was not taken over counts again. Errors: 55000 the lease is not held any more; 22023 lease; 42501 not in relay_roles.';
+
+CREATE FUNCTION @extschema@.outbox_release(token bigint, ids uuid[] DEFAULT NULL)
+RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
+AS $$
+DECLARE
+	held constant @extschema@.outbox_lease := @extschema@.outbox_lock_lease(token);
+	places constant integer[] := ARRAY(
+		SELECT m.n::integer FROM unnest(held.ids) WITH ORDINALITY m(id, n)
+		WHERE outbox_release.ids IS NULL OR m.id = ANY (outbox_release.ids));
+BEGIN
+	PERFORM @extschema@.outbox_shorten_lease(held, places);
+	RETURN cardinality(places);
+END
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_release(bigint, uuid[]) IS
+'Gives messages of a lease (NULL: all of them) back unpublished, at once and without an attempt, as a relay does that is stopped; returns how many. Errors: 55000 the lease is not held any more; 42501 not in relay_roles.';
+
+CREATE VIEW @extschema@.outbox_leases AS
+	SELECT l.token, l.route, l.worker, l.claimed_by, l.claimed_at, l.expires_at,
+		l.expires_at < pg_catalog.clock_timestamp() AS expired,
+		pg_catalog.cardinality(l.ids) AS messages
+	FROM @extschema@.outbox_lease l;
+
+COMMENT ON VIEW @extschema@.outbox_leases IS 'What external relays have claimed and not acknowledged, one row a claim.';
+COMMENT ON COLUMN @extschema@.outbox_leases.token IS 'What outbox_claim() returned, by which the lease is acknowledged.';
+COMMENT ON COLUMN @extschema@.outbox_leases.route IS 'Its route.';
+COMMENT ON COLUMN @extschema@.outbox_leases.worker IS 'What the relay calls itself.';
+COMMENT ON COLUMN @extschema@.outbox_leases.claimed_by IS 'The role of its session.';
+COMMENT ON COLUMN @extschema@.outbox_leases.claimed_at IS 'When it claimed.';
+COMMENT ON COLUMN @extschema@.outbox_leases.expires_at IS 'Until when nobody else gets these messages, unless it extends the lease.';
+COMMENT ON COLUMN @extschema@.outbox_leases.expired IS 'True: that time is over; the next claim takes them over, and until then they can still be acknowledged.';
+COMMENT ON COLUMN @extschema@.outbox_leases.messages IS 'Messages that are not acknowledged.';
+
 CREATE VIEW @extschema@.outbox_messages AS
 	SELECT o.seq, o.id, o.route, o.event_type, o.aggregate_type,
 		o.aggregate_id, o.payload, o.body, o.headers, o.properties,
 		o.routing_key, o.created_at, o.available_at, o.attempts, o.last_error,
-		CASE WHEN c.id_hash IS NOT NULL THEN 'processing' ELSE o.status END AS status,
+		CASE WHEN c.id_hash IS NOT NULL OR l.id IS NOT NULL THEN 'processing' ELSE o.status END AS status,
 		NULL::timestamptz AS published_at, o.failed_at
 	FROM @extschema@.outbox o
 		LEFT JOIN (SELECT id_hash FROM @extschema@.outbox_claims() WHERE in_flight) c
 			ON c.id_hash = pg_catalog.uuid_hash_extended(o.id, 0) & 4611686018427387903
+		LEFT JOIN (SELECT i.id FROM @extschema@.outbox_lease h, pg_catalog.unnest(h.ids) i(id)
+				   WHERE h.expires_at >= pg_catalog.clock_timestamp()) l ON l.id = o.id
 	UNION ALL
 	SELECT a.seq, a.id, a.route, a.event_type, a.aggregate_type,
 		a.aggregate_id, a.payload, a.body, a.headers, a.properties,
@@ -2148,7 +2770,7 @@ COMMENT ON COLUMN @extschema@.outbox_messages.created_at IS 'When it was enqueue
 COMMENT ON COLUMN @extschema@.outbox_messages.available_at IS 'When it is due; NULL: at once.';
 COMMENT ON COLUMN @extschema@.outbox_messages.attempts IS 'Failed attempts so far.';
 COMMENT ON COLUMN @extschema@.outbox_messages.last_error IS 'Why the last attempt failed.';
-COMMENT ON COLUMN @extschema@.outbox_messages.status IS 'pending, processing (in flight in a worker now), published or failed.';
+COMMENT ON COLUMN @extschema@.outbox_messages.status IS 'pending, processing (in flight in a worker or leased by an external relay now), published or failed.';
 COMMENT ON COLUMN @extschema@.outbox_messages.published_at IS 'When it was published; NULL unless it was.';
 COMMENT ON COLUMN @extschema@.outbox_messages.failed_at IS 'When it became failed; NULL unless it is.';
 
@@ -2239,7 +2861,7 @@ CREATE VIEW @extschema@.outbox_held_keys AS
 	WITH holder AS (
 		SELECT DISTINCT ON (o.aggregate_type, o.aggregate_id)
 			o.aggregate_type, o.aggregate_id, o.seq, o.id, o.route, o.status,
-			o.attempts, o.available_at, o.last_error
+			o.attempts, o.available_at, o.last_error, o.external
 		FROM @extschema@.outbox o JOIN @extschema@.outbox_route r ON r.name = o.route
 		WHERE o.aggregate_id IS NOT NULL AND r.ordering = 'key'
 			AND (o.status = 'failed' AND r.on_failed = 'block'
@@ -2251,11 +2873,16 @@ CREATE VIEW @extschema@.outbox_held_keys AS
 		CASE WHEN h.status = 'pending' THEN h.available_at END AS retry_at,
 		h.last_error,
 		(SELECT pg_catalog.count(*) FROM @extschema@.outbox b
-		 WHERE b.status = 'pending' AND b.available_at IS NULL
+		 WHERE b.status = 'pending' AND b.available_at IS NULL AND b.external IS NULL
 			AND b.aggregate_id IS NOT NULL
 			AND @extschema@.outbox_key_hash(b.aggregate_type, b.aggregate_id)
 				= @extschema@.outbox_key_hash(h.aggregate_type, h.aggregate_id)
-			AND b.seq > h.seq) AS behind
+			AND b.seq > h.seq AND h.external IS NULL) +
+		(SELECT pg_catalog.count(*) FROM @extschema@.outbox b
+		 WHERE b.external AND b.status = 'pending' AND b.available_at IS NULL
+			AND b.route = h.route AND b.seq > h.seq AND h.external
+			AND b.aggregate_id = h.aggregate_id
+			AND b.aggregate_type IS NOT DISTINCT FROM h.aggregate_type) AS behind
 	FROM holder h;
 
 COMMENT ON VIEW @extschema@.outbox_held_keys IS 'Keys whose later messages wait because of one message: it failed on a route with on_failed = ''block'' (requeue or discard it), or waits for its next attempt.';
@@ -2539,7 +3166,7 @@ BEGIN
 		waiting AS (
 			SELECT w.attempts, w.last_error FROM (
 				SELECT o.attempts, o.last_error FROM @extschema@.outbox o
-				WHERE o.status = 'pending' AND o.available_at IS NOT NULL
+				WHERE o.status = 'pending' AND o.available_at IS NOT NULL AND o.external IS NULL
 				ORDER BY o.available_at, o.seq LIMIT seen) w
 			WHERE w.attempts > 0)
 		SELECT t.kind, count(*) AS messages,
@@ -2564,7 +3191,7 @@ BEGIN
 			(SELECT o.* FROM @extschema@.outbox o WHERE o.status = 'failed' ORDER BY o.seq LIMIT seen)
 			UNION ALL
 			(SELECT o.* FROM @extschema@.outbox o
-			 WHERE o.status = 'pending' AND o.available_at IS NOT NULL
+			 WHERE o.status = 'pending' AND o.available_at IS NOT NULL AND o.external IS NULL
 			 ORDER BY o.available_at, o.seq LIMIT seen)),
 		held AS (
 			SELECT DISTINCT ON (h.aggregate_type, h.aggregate_id)
@@ -2577,7 +3204,7 @@ BEGIN
 		SELECT k.*, count(*) OVER () AS keys,
 			(SELECT count(*) FROM (
 				SELECT FROM @extschema@.outbox b
-				WHERE b.status = 'pending' AND b.available_at IS NULL AND b.aggregate_id IS NOT NULL
+				WHERE b.status = 'pending' AND b.available_at IS NULL AND b.external IS NULL AND b.aggregate_id IS NOT NULL
 					/* As the index outbox_key has it, so that no other one is chosen. */
 					AND (@extschema@.outbox_key_hash(b.aggregate_type, b.aggregate_id), b.seq)
 						> (@extschema@.outbox_key_hash(k.aggregate_type, k.aggregate_id), k.seq)
@@ -2816,21 +3443,23 @@ COMMENT ON FUNCTION @extschema@.outbox_requeue_failed(text, text, text, text, te
 'Makes the failed messages pending again that match all arguments which are not NULL (last_error_like is a LIKE pattern), the oldest first, at most max_messages. Returns their number; one that somebody else has locked is left.';
 
 /*
- * What a worker has claimed, by the hash that outbox_claims() tells.  To be asked
+ * What a worker has claimed, or an external relay, by the hash that outbox_taken() tells.  To be asked
  * with the row locked: a claim that is under way commits before we get the lock,
  * and is told from then on; no new one can take the row while we have it.
  */
 CREATE FUNCTION @extschema@.outbox_is_claimed(id uuid)
 RETURNS boolean
-LANGUAGE sql
+LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
-	SELECT EXISTS (SELECT FROM @extschema@.outbox_claims() c
-		WHERE c.id_hash = uuid_hash_extended(id, 0) & 4611686018427387903)
+BEGIN
+	RETURN EXISTS (SELECT FROM @extschema@.outbox_taken() c
+		WHERE c.id_hash = uuid_hash_extended(id, 0) & 4611686018427387903);
+END
 $$;
 
 COMMENT ON FUNCTION @extschema@.outbox_is_claimed(uuid) IS
-'True while a worker has the message in its memory.';
+'True while a worker has the message in its memory, or an external relay has leased it.';
 
 CREATE FUNCTION @extschema@.outbox_discard(id uuid)
 RETURNS boolean
@@ -2856,7 +3485,7 @@ END
 $$;
 
 COMMENT ON FUNCTION @extschema@.outbox_discard(uuid) IS
-'Removes a failed or waiting message for good; it is never published. Returns false when there is none with that id; one that a worker is publishing is an error (55006).';
+'Removes a failed or waiting message for good; it is never published. Returns false when there is none with that id; one that a worker or an external relay is publishing is an error (55006).';
 
 CREATE FUNCTION @extschema@.outbox_discard_messages(
 	reason text, status text DEFAULT 'failed',
@@ -2870,7 +3499,7 @@ SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
 SET plan_cache_mode = force_custom_plan
 AS $$
 DECLARE
-	claimed bigint[] := ARRAY(SELECT c.id_hash FROM @extschema@.outbox_claims() c);
+	claimed bigint[] := ARRAY(SELECT c.id_hash FROM @extschema@.outbox_taken() c);
 	locked tid[];
 	discarded bigint;
 BEGIN
@@ -2907,7 +3536,7 @@ BEGIN
 		LIMIT max_messages
 		FOR UPDATE SKIP LOCKED);
 	/* Claimed between that look and the lock; see outbox_is_claimed(). */
-	claimed := ARRAY(SELECT c.id_hash FROM @extschema@.outbox_claims() c);
+	claimed := ARRAY(SELECT c.id_hash FROM @extschema@.outbox_taken() c);
 	DELETE FROM @extschema@.outbox o
 	WHERE o.ctid = ANY (locked)
 		AND uuid_hash_extended(o.id, 0) & 4611686018427387903 <> ALL (claimed);
@@ -3056,7 +3685,7 @@ BEGIN
 	 * back what is removed here: wait for it, and let none begin before we commit.
 	 */
 	LOCK TABLE @extschema@.outbox_job IN EXCLUSIVE MODE;
-	claimed := ARRAY(SELECT c.id_hash FROM @extschema@.outbox_claims() c);
+	claimed := ARRAY(SELECT c.id_hash FROM @extschema@.outbox_taken() c);
 	locked := ARRAY(
 		SELECT o.ctid FROM @extschema@.outbox o
 		WHERE o.aggregate_id = outbox_erase.aggregate_id
@@ -3064,7 +3693,7 @@ BEGIN
 			AND uuid_hash_extended(o.id, 0) & 4611686018427387903 <> ALL (claimed)
 		ORDER BY o.seq
 		FOR UPDATE);
-	claimed := ARRAY(SELECT c.id_hash FROM @extschema@.outbox_claims() c);
+	claimed := ARRAY(SELECT c.id_hash FROM @extschema@.outbox_taken() c);
 	DELETE FROM @extschema@.outbox o
 	WHERE o.ctid = ANY (locked)
 		AND uuid_hash_extended(o.id, 0) & 4611686018427387903 <> ALL (claimed);
@@ -4016,7 +4645,21 @@ REVOKE ALL ON FUNCTION
 	@extschema@.outbox_discard_messages(text, text, text, text, text, text, text, timestamptz, uuid[], integer),
 	@extschema@.outbox_edit(uuid, jsonb, bytea, jsonb, jsonb, text, text, text[], text),
 	@extschema@.outbox_erase(text, text, text),
-	@extschema@.outbox_tell_workers()
+	@extschema@.outbox_tell_workers(),
+	@extschema@.outbox_is_original(bigint, oid, text, bigint, text),
+	@extschema@.outbox_retry_delay(integer),
+	@extschema@.outbox_render_key(text, text, text, text),
+	@extschema@.outbox_relay_trigger(),
+	@extschema@.outbox_taken(),
+	@extschema@.outbox_check_relay(@extschema@.outbox_route),
+	@extschema@.outbox_lock_lease(bigint),
+	@extschema@.outbox_shorten_lease(@extschema@.outbox_lease, integer[]),
+	@extschema@.outbox_check_lease_time(interval),
+	@extschema@.outbox_claim(text, integer, interval, text),
+	@extschema@.outbox_ack(bigint, uuid[]),
+	@extschema@.outbox_nack(bigint, uuid, text, interval),
+	@extschema@.outbox_extend(bigint, interval),
+	@extschema@.outbox_release(bigint, uuid[])
 FROM PUBLIC;
 
 /*

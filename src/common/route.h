@@ -32,6 +32,7 @@ typedef struct OutboxRoute
 	bool		block_on_failed;
 	bool		paused;
 	OutboxNumbering numbering;	/* in a session only */
+	bool		external;		/* an external relay publishes it; likewise */
 	int			retention_s;	/* of its archived messages; -1: outbox.retention */
 	int			nroles;			/* -1: everybody may enqueue */
 	NameData   *roles;

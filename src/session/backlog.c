@@ -273,6 +273,19 @@ read_ready(Relation rel, int max_entries, Sample *sample)
 	sample->complete = false;
 }
 
+/* Adds those of external relays, which are in an index of their own. */
+static void
+read_external(Relation rel, const char *index_name, int max_entries, Sample *sample)
+{
+	bool		complete = sample->complete;
+
+	/* Before ALTER EXTENSION outbox UPDATE there is none. */
+	if (!OidIsValid(get_relname_relid(index_name, RelationGetNamespace(rel))))
+		return;
+	read_index(rel, index_name, ForwardScanDirection, 0, max_entries, sample);
+	sample->complete = sample->complete && complete;
+}
+
 /* ------------------------------------------------------------------ result */
 
 #define SAMPLE_COLS 7
@@ -323,8 +336,10 @@ outbox_backlog_sample(PG_FUNCTION_ARGS)
 	rel = table_open(relid, NoLock);
 	outbox_expect_message_columns(RelationGetDescr(rel), RelationGetRelationName(rel));
 	read_ready(rel, max_entries, sample);
+	read_external(rel, "outbox_external", max_entries, sample);
 	put_sample(rsinfo, "ready", sample);
 	read_index(rel, "outbox_waiting", ForwardScanDirection, 0, max_entries, sample);
+	read_external(rel, "outbox_external_waiting", max_entries, sample);
 	put_sample(rsinfo, "waiting", sample);
 	read_index(rel, "outbox_failed_seq", ForwardScanDirection, 0, max_entries, sample);
 	put_sample(rsinfo, "failed", sample);

@@ -251,6 +251,29 @@ check_values(Row *row)
 				 errhint("Leave it to its default.")));
 }
 
+/* The workers leave it alone if its route is another relay's.  Returns whether it is. */
+static bool
+set_external(Row *row, const OutboxRoute *route)
+{
+	int			col = outbox_later_column(RelationGetDescr(row->rel), COL_EXTERNAL,
+										  "external", BOOLOID,
+										  RelationGetRelationName(row->rel));
+	bool		is;
+
+	if (col == 0)
+		return false;
+	is = !IS_NULL(col) && DatumGetBool(VALUE(col));
+	if (route == NULL)
+		return is;
+	if (is != route->external || IS_NULL(col) == route->external)
+	{
+		IS_NULL(col) = !route->external;
+		VALUE(col) = BoolGetDatum(true);
+		row->changed = true;
+	}
+	return route->external;
+}
+
 /* When it became failed, whoever says that it has; of a restored row as it was. */
 static void
 set_failed_at(Row *row)
@@ -411,6 +434,7 @@ outbox_row_trigger(PG_FUNCTION_ARGS)
 	Row			here;
 	Row		   *row = &here;
 	const OutboxRoute *route;
+	bool		external;
 
 	outbox_refuse_deferred(trigdata->tg_relation, trigdata->tg_event,
 						   outbox_acting());
@@ -425,6 +449,7 @@ outbox_row_trigger(PG_FUNCTION_ARGS)
 	if (row->insert && route != NULL && MySlot == NULL)
 		warn_half_key(row);
 	set_failed_at(row);
+	external = set_external(row, route);
 	warn_not_preloaded();
 
 	/* A plain INSERT's default has drawn seq already, see doc/delivery.md, Order. */
@@ -434,7 +459,7 @@ outbox_row_trigger(PG_FUNCTION_ARGS)
 										DatumGetTextPP(VALUE(COL_AGGREGATE_ID))));
 	if (!row->insert)
 		outbox_wake_news(OUTBOX_NEWS_REMOVED);
-	if (!IS_NULL(COL_STATUS) && has_status(row, "pending"))
+	if (!external && !IS_NULL(COL_STATUS) && has_status(row, "pending"))
 		announce(row);
 	return PointerGetDatum(row->changed ?
 						   heap_form_tuple(RelationGetDescr(row->rel),

@@ -27,6 +27,7 @@
 	"  AND status = 'pending' FOR UPDATE SKIP LOCKED)" \
 	" UPDATE %s.outbox o SET route = f.target, routing_key = NULL," \
 	" attempts = 0, available_at = NULL, last_error = f.error," \
+	" external = CASE WHEN r.relay = 'external' THEN true END," \
 	" headers = coalesce(o.headers, '{}') || jsonb_build_object('" OUTBOX_DEATH_HEADER "'," \
 	"  jsonb_build_array(jsonb_build_object('reason', f.reason, 'error', f.error," \
 	"   'route', f.route, 'exchange', f.exchange, 'routing-key', f.routing_key," \
@@ -38,9 +39,8 @@
 	"  unnest($5), unnest($6), unnest($7), unnest($8))" \
 	"  AS f(id, target, error, reason, route, exchange, routing_key, attempts)" \
 	"  ON f.id = l.id" \
-	" WHERE o.id = l.id AND EXISTS" \
-	"  (SELECT FROM %s.outbox_route r WHERE r.name = f.target)" \
-	" RETURNING o.id"
+	"  JOIN %s.outbox_route r ON r.name = f.target" \
+	" WHERE o.id = l.id RETURNING o.id"
 
 enum
 {

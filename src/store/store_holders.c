@@ -37,7 +37,7 @@ outbox_store_list_holders(int worker, int nworkers, OutboxRowVisit visit,
 								   " AND aggregate_id IS NOT NULL%s"
 								   " UNION ALL"
 								   " SELECT " ROW_COLUMNS " FROM %s.outbox"
-								   " WHERE status = 'failed'"
+								   " WHERE status = 'failed' AND external IS NULL"
 								   " AND aggregate_id IS NOT NULL AND route IN"
 								   " (SELECT name FROM %s.outbox_route"
 								   "  WHERE on_failed = 'block')%s",
@@ -83,6 +83,7 @@ outbox_store_check_holders(const pg_uuid_t *ids, int n, bool *still)
 	outbox_store_execute(outbox_store_plan(&statement,
 										   psprintf("SELECT id FROM %s.outbox"
 													" WHERE id = ANY ($1)"
+													" AND external IS NULL"
 													" AND (status = 'failed' OR"
 													" available_at IS NOT NULL)",
 													outbox_store_schema()),

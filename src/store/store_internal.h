@@ -78,9 +78,9 @@ extern void outbox_store_execute(SPIPlanPtr plan, Datum *values,
 #define ROW_AGGREGATE_TYPE	4
 #define ROW_AGGREGATE_ID	5
 
-/* Rows that can go now, and those that wait for a time. */
-#define READY "status = 'pending' AND available_at IS NULL"
-#define WAITING "status = 'pending' AND available_at IS NOT NULL"
+/* Rows that can go now, and those that wait for a time; not those of external relays. */
+#define READY "status = 'pending' AND available_at IS NULL AND external IS NULL"
+#define WAITING "status = 'pending' AND available_at IS NOT NULL AND external IS NULL"
 
 /* store_claim.c */
 

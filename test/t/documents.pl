@@ -17,7 +17,7 @@ use OutboxTest::Util;
 
 # In the order in which somebody would read them.
 my @PAGES = ('README.md', map { "doc/$_.md" } qw(install sql capture delivery consumers tracing configuration
-	  monitoring operations copies security guarantees upgrade trade));
+	  monitoring operations copies security guarantees upgrade trade external-relays));
 
 # A block is known by its heading and its first words. Every block has to be here,
 # with who runs it: the superuser ('admin'), an application ('app', 'orm'), or one of
@@ -90,6 +90,9 @@ my %ROLE_OF = (
 	'Erasure: SELECT' => 'operator',
 	'Copies must not publish: SELECT outbox_adopt()' => 'admin',
 	'Replay: SELECT outbox_replay' => 'operator',
+	'Set up: INSERT INTO outbox_route' => 'admin',
+	'A round: BEGIN' => 'forwarder',
+	'What is claimed: SELECT' => 'operator',
 	'Roles: -- an application' => 'admin',
 	'Roles: UPDATE outbox_route' => 'admin');
 # In the order of the text, but the grants come first, and what makes the table of
@@ -214,6 +217,7 @@ CREATE ROLE monitor;
 CREATE ROLE watcher IN ROLE pg_monitor;
 CREATE ROLE operator;
 CREATE ROLE tracing;
+CREATE ROLE forwarder;
 INSERT INTO outbox (event_type, payload, status) SELECT 'old', '{}', 'failed' FROM generate_series(1, 3);
 SQL
 	my @order = (

@@ -104,10 +104,10 @@ BEGIN
 END
 $$;
 SELECT pg_temp.plan($$SELECT ctid, seq FROM outbox
-	WHERE status = 'pending' AND available_at IS NULL AND seq > 1 AND seq <= 1000
+	WHERE status = 'pending' AND available_at IS NULL AND external IS NULL AND seq > 1 AND seq <= 1000
 	ORDER BY seq LIMIT 10 FOR UPDATE SKIP LOCKED$$);
 SELECT pg_temp.plan($$SELECT ctid, seq FROM outbox
-	WHERE status = 'pending' AND available_at IS NOT NULL AND (available_at, seq) > ('2000-01-01', 1)
+	WHERE status = 'pending' AND available_at IS NOT NULL AND external IS NULL AND (available_at, seq) > ('2000-01-01', 1)
 		AND available_at <= pg_catalog.clock_timestamp()
 	ORDER BY available_at, seq LIMIT 10 FOR UPDATE SKIP LOCKED$$);
 

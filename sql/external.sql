@@ -1,0 +1,272 @@
+-- External relays: claim, acknowledge, fail, extend, release.
+SET client_min_messages = error;
+SET search_path = public, outbox_regress;
+\set SHOW_CONTEXT never
+TRUNCATE outbox;
+-- no worker runs here; a relay may
+SET outbox.enabled = on;
+SELECT outbox_resume() IS NOT NULL AS resumed;
+INSERT INTO outbox_route (name, exchange, routing_key, max_attempts, on_failed, relay) VALUES
+	('ext', 'x', '{aggregate_type}.{event_type}', 2, 'skip', 'external'),
+	('extblock', 'x', '{event_type}', 1, 'block', 'external'),
+	('extnone', 'x', '{event_type}', 1, 'skip', 'external');
+UPDATE outbox_route SET ordering = 'none' WHERE name = 'extnone';
+-- The names of what is claimed, all in one line; the token in a variable
+CREATE FUNCTION outbox_regress.claim(route text, n integer DEFAULT 100, lease interval DEFAULT '1 hour',
+	OUT token bigint, OUT names text)
+LANGUAGE sql AS $$
+	SELECT max(c.token), string_agg(c.event_type || coalesce('/' || c.aggregate_id, ''), ' ' ORDER BY c.seq)
+	FROM outbox_claim(route, n, lease, 'regress') c
+$$;
+CREATE FUNCTION outbox_regress.put(what text, route text DEFAULT 'ext') RETURNS void
+LANGUAGE sql AS $$
+	SELECT count(outbox_enqueue(split_part(w, '/', 1), to_jsonb(n), 'thing', nullif(split_part(w, '/', 2), ''),
+		route => put.route)) FROM unnest(string_to_array(what, ' ')) WITH ORDINALITY u(w, n)
+$$;
+CREATE FUNCTION outbox_regress.named(name text) RETURNS uuid
+LANGUAGE sql AS $$ SELECT id FROM outbox WHERE event_type = name ORDER BY seq LIMIT 1 $$;
+
+-- What an application writes does not decide who publishes it
+SELECT put('a/1 b/1 c/2 d');
+INSERT INTO outbox (event_type, payload, external) VALUES ('internal', '1', true);
+SELECT event_type, external FROM outbox ORDER BY seq;
+DELETE FROM outbox WHERE event_type = 'internal';
+
+-- All of it, with its order, then nothing
+SELECT * FROM claim('ext') \gset
+\echo :names
+SELECT token = :token AS same, seq = min(seq) OVER () AS first, event_type, aggregate_type, aggregate_id, payload, body, headers, properties,
+	routing_key, created_at <= now(), attempts
+FROM outbox_claim('ext');
+SELECT route, worker, claimed_by = current_user AS me, expired, messages, expires_at - claimed_at > '59 minutes' AS hour FROM outbox_leases;
+SELECT event_type, status FROM outbox_messages ORDER BY seq;
+-- Behind what is leased of a key nothing goes; of other keys it does
+SELECT put('e/1 f/3');
+SELECT names FROM claim('ext', 1);
+SELECT names FROM claim('ext');
+-- One acknowledged: archived; the rest of the key is still leased
+SELECT outbox_ack(:token, ARRAY[named('a')]);
+SELECT event_type, published_at IS NOT NULL AS published FROM outbox_messages WHERE event_type = 'a';
+SELECT names FROM claim('ext');
+SELECT outbox_ack(:token, ARRAY[named('e'), '00000000-0000-0000-0000-000000000000']);
+-- Operators keep away from what is leased
+\set VERBOSITY sqlstate
+SELECT outbox_discard(named('b'));
+SELECT outbox_edit(named('b'), payload => '2');
+\set VERBOSITY default
+SELECT outbox_discard_messages('test', 'pending');
+SELECT live, remaining FROM outbox_erase('thing', '2');
+-- Acknowledge the rest; then the token is over
+SELECT outbox_ack(:token);
+\set VERBOSITY sqlstate
+SELECT outbox_ack(:token);
+SELECT outbox_extend(:token);
+SELECT outbox_release(:token);
+\set VERBOSITY default
+SELECT count(*) FROM outbox_leases;
+SELECT string_agg(event_type, ' ' ORDER BY seq) FROM outbox;
+SELECT outbox_release(token) FROM outbox_leases;
+TRUNCATE outbox, outbox_archive;
+
+-- Nacks: attempts, times, order
+SELECT put('a/1 b/1 c/2');
+SELECT * FROM claim('ext') \gset
+SELECT outbox_nack(:token, named('a'), 'busy', '1 hour');
+SELECT event_type, status, attempts, last_error, available_at > now() + interval '59 minutes' AS later FROM outbox ORDER BY seq;
+SELECT messages FROM outbox_leases;
+\set VERBOSITY sqlstate
+SELECT outbox_nack(:token, named('b'), 'busy');
+\set VERBOSITY default
+SELECT outbox_nack(:token, named('c'), NULL);
+\echo :LAST_ERROR_SQLSTATE
+SELECT outbox_nack(:token, named('c'), 'x', '-1 s');
+\echo :LAST_ERROR_SQLSTATE
+-- b waits for a
+SELECT names FROM claim('ext');
+SELECT aggregate_id, reason, behind FROM outbox_held_keys;
+SELECT route, backlog, retrying FROM outbox_routes_status WHERE route = 'ext';
+UPDATE outbox SET available_at = now() WHERE event_type = 'a';
+SELECT outbox_release(:token);
+SELECT * FROM claim('ext') \gset
+\echo :names
+-- the second attempt is the last: failed, and the key goes on
+SELECT outbox_nack(:token, named('a'), 'broken');
+SELECT event_type, attempts, last_error, failed_at <= clock_timestamp() AS failed FROM outbox_failed;
+SELECT outbox_release(:token);
+SELECT * FROM claim('ext') \gset
+\echo :names
+SELECT outbox_requeue(named('a'));
+SELECT names FROM claim('ext');
+SELECT outbox_ack(:token);
+SELECT * FROM claim('ext') \gset
+\echo :names
+SELECT outbox_ack(:token);
+SELECT count(*) FROM outbox;
+
+-- on_failed = 'block', and the failed_route
+SELECT put('a/1 b/1 c/2', 'extblock');
+SELECT * FROM claim('extblock', 1) \gset
+SELECT outbox_nack(:token, named('a'), 'never');
+SELECT names FROM claim('extblock');
+UPDATE outbox_route SET failed_route = 'ext' WHERE name = 'extblock';
+SELECT outbox_ack(token) FROM outbox_leases;
+SELECT outbox_requeue(named('a'));
+SELECT * FROM claim('extblock', 1) \gset
+SELECT outbox_nack(:token, named('a'), 'never');
+SELECT event_type, route, status, attempts, external, last_error,
+	(headers->'x-outbox-death'->0) - 'time' AS death FROM outbox WHERE event_type = 'a';
+UPDATE outbox_route SET failed_route = 'default' WHERE name = 'ext';
+UPDATE outbox_route SET max_attempts = 1 WHERE name = 'ext';
+SELECT * FROM claim('ext') \gset
+SELECT outbox_nack(:token, named('a'), 'neither');
+SELECT event_type, route, external, jsonb_array_length(headers->'x-outbox-death') FROM outbox WHERE event_type = 'a';
+UPDATE outbox_route SET failed_route = NULL WHERE name IN ('ext', 'extblock');
+TRUNCATE outbox;
+
+-- Scheduled messages when they are due; more than one claim of many; ordering = 'none'
+SELECT outbox_enqueue('later', '{}', 'thing', '1', route => 'ext', available_at => '2100-01-01') IS NOT NULL AS ok;
+SELECT put('a/1 b/2 c/3');
+SELECT * FROM claim('ext') \gset
+\echo :names
+SELECT outbox_release(:token, ARRAY[named('b')]);
+SELECT messages FROM outbox_leases;
+SELECT outbox_ack(:token);
+UPDATE outbox SET available_at = '2000-01-01' WHERE event_type = 'later';
+SELECT * FROM claim('ext', 1) \gset
+\echo :names
+SELECT names FROM claim('ext', 1);
+DELETE FROM outbox;
+SELECT outbox_ack(token) FROM outbox_leases ORDER BY messages;
+SELECT put('a/1 b/1 c/1', 'extnone');
+SELECT names FROM claim('extnone', 2);
+SELECT names FROM claim('extnone', 2);
+SELECT outbox_release(token) FROM outbox_leases ORDER BY messages;
+TRUNCATE outbox;
+
+-- What is over: takeover, and the fence
+SELECT put('a/1 b/1');
+SELECT * FROM claim('ext', lease => '1 microsecond') \gset
+SELECT expired FROM outbox_leases;
+SELECT event_type, status FROM outbox_messages ORDER BY seq;
+-- late, but nobody has taken it over
+SELECT outbox_ack(:token, ARRAY[named('a')]);
+SELECT token, names FROM claim('ext') \gset other_
+\echo :other_names
+\set VERBOSITY sqlstate
+SELECT outbox_ack(:token);
+SELECT outbox_nack(:token, named('b'), 'x');
+\set VERBOSITY default
+SELECT outbox_extend(:other_token, '1 microsecond') < clock_timestamp();
+-- an operator ends what has expired
+SELECT outbox_discard(named('b'));
+\set VERBOSITY sqlstate
+SELECT outbox_ack(:other_token);
+\set VERBOSITY default
+SELECT count(*) FROM outbox_leases;
+
+-- Paused, switched off, or not ours: nothing
+SELECT put('a');
+SELECT outbox_pause('ext');
+SELECT names FROM claim('ext');
+SELECT outbox_resume('ext'), outbox_pause();
+SELECT names FROM claim('ext');
+SELECT outbox_resume();
+SET outbox.enabled = off;
+SELECT names FROM claim('ext');
+SET outbox.enabled = on;
+BEGIN;
+UPDATE outbox_control SET environment = 'elsewhere';
+SELECT names FROM claim('ext');
+ROLLBACK;
+BEGIN;
+UPDATE outbox_control SET database_oid = 1;
+SELECT names FROM claim('ext');
+ROLLBACK;
+BEGIN;
+SET LOCAL session_replication_role = replica;
+UPDATE outbox SET origin = 42;
+SELECT names FROM claim('ext');
+UPDATE outbox_control SET adopted_origins = '{42}';
+SELECT names FROM claim('ext');
+ROLLBACK;
+-- Claims commit synchronously
+BEGIN;
+SET LOCAL synchronous_commit = off;
+SELECT names FROM claim('ext');
+SHOW synchronous_commit;
+ROLLBACK;
+
+-- Errors
+SELECT * FROM outbox_claim('default');
+\echo :LAST_ERROR_SQLSTATE
+SELECT * FROM outbox_claim('nowhere');
+\echo :LAST_ERROR_SQLSTATE
+SELECT * FROM outbox_claim(NULL);
+\echo :LAST_ERROR_SQLSTATE
+SELECT * FROM outbox_claim('ext', 0);
+\echo :LAST_ERROR_SQLSTATE
+SELECT * FROM outbox_claim('ext', lease => '0');
+\echo :LAST_ERROR_SQLSTATE
+SELECT * FROM outbox_claim('ext', lease => '2 days');
+\echo :LAST_ERROR_SQLSTATE
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+SELECT * FROM outbox_claim('ext');
+\echo :LAST_ERROR_SQLSTATE
+ROLLBACK;
+SELECT outbox_ack(NULL);
+\echo :LAST_ERROR_SQLSTATE
+SELECT outbox_ack(0);
+\echo :LAST_ERROR_SQLSTATE
+
+-- Whose relay
+CREATE ROLE regress_outbox_relay;
+CREATE ROLE regress_outbox_relays;
+GRANT EXECUTE ON FUNCTION outbox_claim, outbox_ack, outbox_nack, outbox_extend, outbox_release TO regress_outbox_relay;
+GRANT USAGE ON SCHEMA outbox_regress TO regress_outbox_relay;
+SET ROLE regress_outbox_relay;
+SELECT names FROM claim('ext');
+SELECT * FROM outbox;
+SELECT * FROM outbox_lease;
+RESET ROLE;
+SELECT claimed_by, outbox_release(token) FROM outbox_leases;
+UPDATE outbox_route SET relay_roles = '{regress_outbox_relays}' WHERE name = 'ext';
+SELECT * FROM claim('ext') \gset
+SET ROLE regress_outbox_relay;
+SELECT names FROM claim('ext');
+\echo :LAST_ERROR_SQLSTATE
+SELECT outbox_ack(:token);
+\echo :LAST_ERROR_SQLSTATE
+RESET ROLE;
+GRANT regress_outbox_relays TO regress_outbox_relay;
+SET ROLE regress_outbox_relay;
+SELECT outbox_ack(:token);
+RESET ROLE;
+UPDATE outbox_route SET relay_roles = NULL WHERE name = 'ext';
+
+-- Who publishes a route can change; what waits goes along
+SELECT put('a/1 b/2');
+SELECT outbox_enqueue('late', '{}', route => 'ext', available_at => '2100-01-01') IS NOT NULL AS ok;
+SELECT * FROM claim('ext', 1) \gset
+UPDATE outbox_route SET relay = 'internal' WHERE name = 'ext';
+\echo :LAST_ERROR_SQLSTATE
+SELECT outbox_release(:token);
+UPDATE outbox_route SET relay = 'internal' WHERE name = 'ext';
+SELECT event_type, external FROM outbox ORDER BY seq;
+SELECT names FROM claim('ext');
+\echo :LAST_ERROR_SQLSTATE
+UPDATE outbox_route SET relay = 'external' WHERE name = 'ext';
+SELECT event_type, external FROM outbox ORDER BY seq;
+SELECT backlog, scheduled FROM outbox_routes_status WHERE route = 'ext';
+UPDATE outbox_route SET relay = 'else' WHERE name = 'ext';
+\echo :LAST_ERROR_SQLSTATE
+-- and a message can go to another route
+SELECT outbox_edit(named('a'), route => 'default');
+SELECT event_type, route, external FROM outbox ORDER BY seq;
+
+DELETE FROM outbox;
+TRUNCATE outbox_archive;
+DELETE FROM outbox_route WHERE name LIKE 'ext%';
+DROP FUNCTION outbox_regress.claim, outbox_regress.put, outbox_regress.named;
+REVOKE ALL ON FUNCTION outbox_claim, outbox_ack, outbox_nack, outbox_extend, outbox_release FROM regress_outbox_relay;
+REVOKE USAGE ON SCHEMA outbox_regress FROM regress_outbox_relay;
+DROP ROLE regress_outbox_relay, regress_outbox_relays;

@@ -1,0 +1,85 @@
+/*-------------------------------------------------------------------------
+ *
+ * external.c
+ *		What outbox_claim() and its like need of the relay's own rules.
+ *
+ * The protocol of external relays is SQL, in the installation script; what it
+ * shares with the workers is asked of the same code here, so that both agree on
+ * what a copy is, when the next attempt is, and what a template says.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "backoff.h"
+#include "common/pg_prng.h"
+#include "environment.h"
+#include "fmgr.h"
+#include "identity.h"
+#include "origin.h"
+#include "route.h"
+#include "settings.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+
+PG_FUNCTION_INFO_V1(outbox_is_original);
+PG_FUNCTION_INFO_V1(outbox_retry_delay);
+PG_FUNCTION_INFO_V1(outbox_render_key);
+
+/*
+ * Is what the control row records (server, database, environment, timeline) this
+ * database?  source: the file that sets outbox.environment, or NULL.  Adopted
+ * origins are for the caller, who has the rows.
+ */
+Datum
+outbox_is_original(PG_FUNCTION_ARGS)
+{
+	OutboxIdentity recorded = {0};
+	char	   *source = PG_ARGISNULL(4) ? NULL :
+		text_to_cstring(PG_GETARG_TEXT_PP(4));
+
+	for (int i = 0; i < 4; i++)
+		if (PG_ARGISNULL(i))
+			PG_RETURN_BOOL(false);
+	recorded.origin = outbox_origin_of((uint64) PG_GETARG_INT64(0),
+									   PG_GETARG_OID(1));
+	recorded.environment = text_to_cstring(PG_GETARG_TEXT_PP(2));
+	recorded.timeline = PG_GETARG_INT64(3);
+	PG_RETURN_BOOL(outbox_identity_compare(&recorded, false,
+										   outbox_environment_unusable(source)) ==
+				   OUTBOX_COPY_NONE);
+}
+
+/* How long to wait after so many failed attempts. */
+Datum
+outbox_retry_delay(PG_FUNCTION_ARGS)
+{
+	int32		attempts = PG_GETARG_INT32(0);
+	int64		ms = outbox_backoff_ms(outbox_retry_initial_ms,
+									   outbox_retry_max_ms, Max(attempts, 1),
+									   pg_prng_uint32(&pg_global_prng_state));
+	Interval   *span = palloc0(sizeof(Interval));
+
+	span->time = ms * 1000;
+	PG_RETURN_INTERVAL_P(span);
+}
+
+static char *
+argument(FunctionCallInfo fcinfo, int n)
+{
+	return PG_ARGISNULL(n) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(n));
+}
+
+/* A template with the event_type, aggregate_type and aggregate_id of a message. */
+Datum
+outbox_render_key(PG_FUNCTION_ARGS)
+{
+	char		rendered[OUTBOX_SHORT_STRING_MAX + 1];
+
+	if (PG_ARGISNULL(0) || PG_ARGISNULL(1))
+		PG_RETURN_NULL();
+	(void) outbox_route_render(argument(fcinfo, 0), argument(fcinfo, 1),
+							   argument(fcinfo, 2), argument(fcinfo, 3),
+							   rendered);
+	PG_RETURN_TEXT_P(cstring_to_text(rendered));
+}

@@ -984,6 +984,69 @@ LANGUAGE C;
 COMMENT ON FUNCTION @extschema@.outbox_capture() IS
 'Makes messages of the changes of a table: CREATE TRIGGER ... AFTER INSERT OR UPDATE OR DELETE ON orders FOR EACH ROW EXECUTE FUNCTION outbox_capture(''event=order''). Also FOR EACH STATEMENT with transition tables, and for TRUNCATE. Arguments are strings of the form name=value: event (prefix of inserted, updated, deleted, truncated) or event_type; aggregate_type; key (columns; default: the primary key; empty: no order); columns or except (of the payload); payload (row, changed, both or diff); unchanged (skip or emit: an UPDATE that changes nothing of it); route; routing_key; headers (of op, schema, table, txid). It enqueues with the rights of the table''s owner, who needs EXECUTE on it. Errors: 22023 bad arguments, 42703 a column that is not there, 39P01 fired otherwise, 42501 the owner may not, those of outbox_enqueue().';
 
+--
+-- One message for each key within a window
+--
+
+/* Rows come and go as those of outbox do. */
+CREATE TABLE @extschema@.outbox_once (
+	route text NOT NULL,
+	key text NOT NULL,
+	id uuid NOT NULL,
+	at timestamptz NOT NULL,
+	PRIMARY KEY (route, key)
+)
+WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000);
+
+CREATE INDEX outbox_once_at ON @extschema@.outbox_once (at);
+
+COMMENT ON TABLE @extschema@.outbox_once IS
+'Keys of outbox_enqueue_once() and their messages, for outbox.once_window.';
+COMMENT ON COLUMN @extschema@.outbox_once.route IS 'Route of the message: each has its own keys.';
+COMMENT ON COLUMN @extschema@.outbox_once.key IS 'The argument dedupe_key.';
+COMMENT ON COLUMN @extschema@.outbox_once.id IS 'The message that was enqueued with it.';
+COMMENT ON COLUMN @extschema@.outbox_once.at IS 'When that was; the window begins here.';
+
+CREATE FUNCTION @extschema@.outbox_once_maintain(age interval)
+RETURNS bigint
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	removed bigint;
+BEGIN
+	IF age IS NULL THEN
+		RAISE EXCEPTION 'age must not be null'
+			USING ERRCODE = 'null_value_not_allowed';
+	END IF;
+	DELETE FROM @extschema@.outbox_once o
+	WHERE o.ctid = ANY (ARRAY(
+		SELECT old.ctid FROM @extschema@.outbox_once old
+		WHERE old.at < clock_timestamp() - age
+		ORDER BY old.at
+		LIMIT 1000
+		FOR UPDATE SKIP LOCKED));
+	GET DIAGNOSTICS removed = ROW_COUNT;
+	RETURN removed;
+END
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_once_maintain(interval) IS
+'Removes rows of outbox_once that are older, at most 1000, and returns how many. The relay calls it; the owner of the extension may. Errors: 22004 NULL.';
+
+CREATE FUNCTION @extschema@.outbox_enqueue_once(
+	dedupe_key text, event_type text, payload jsonb,
+	aggregate_type text DEFAULT NULL, aggregate_id text DEFAULT NULL,
+	headers jsonb DEFAULT NULL, route text DEFAULT 'default',
+	routing_key text DEFAULT NULL, properties jsonb DEFAULT NULL,
+	available_at timestamptz DEFAULT NULL, message_id uuid DEFAULT NULL)
+RETURNS uuid
+AS 'MODULE_PATHNAME', 'outbox_enqueue_once'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION @extschema@.outbox_enqueue_once(text, text, jsonb, text, text, jsonb, text, text, jsonb, timestamptz, uuid) IS
+'outbox_enqueue(), unless a message was enqueued on the route with the same dedupe_key (1 to 255 bytes) within outbox.once_window, published or not: then it returns the message_id of that one and enqueues nothing. Waits for a transaction that has the key and has not ended. Errors: 22004, 22023, 22001 dedupe_key; 40001 under REPEATABLE READ, where that one has committed; those of outbox_enqueue().';
+
 CREATE FUNCTION @extschema@.outbox_wait(message_id uuid, timeout interval DEFAULT '10 seconds')
 RETURNS text
 AS 'MODULE_PATHNAME', 'outbox_wait'
@@ -4366,7 +4429,7 @@ AS $$
 	WITH rights AS (
 		SELECT a.grantee FROM pg_proc p, aclexplode(p.proacl) a
 		WHERE p.pronamespace = '@extschema@'::regnamespace
-			AND p.proname IN ('outbox_enqueue', 'outbox_enqueue_bytes', 'outbox_enqueue_text', 'outbox_capture', 'outbox_enqueue_batch')
+			AND p.proname IN ('outbox_enqueue', 'outbox_enqueue_bytes', 'outbox_enqueue_text', 'outbox_capture', 'outbox_enqueue_batch', 'outbox_enqueue_once')
 			AND a.grantee <> p.proowner
 		UNION
 		SELECT a.grantee FROM pg_class c, aclexplode(c.relacl) a
@@ -4581,6 +4644,8 @@ REVOKE ALL ON FUNCTION
 	@extschema@.outbox_capture(),
 	@extschema@.outbox_enqueue_batch(jsonb),
 	@extschema@.outbox_batch_element(integer),
+	@extschema@.outbox_once_maintain(interval),
+	@extschema@.outbox_enqueue_once(text, text, jsonb, text, text, jsonb, text, text, jsonb, timestamptz, uuid),
 	@extschema@.outbox_key_hash(text, text),
 	@extschema@.outbox_version(),
 	@extschema@.outbox_preflight_server(),

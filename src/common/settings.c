@@ -40,6 +40,7 @@ int			outbox_confirm_timeout_ms = 30 * 1000;
 int			outbox_heartbeat_s = 15;
 int			outbox_retention_s = 24 * 60 * 60;
 int			outbox_history_retention_s = 90 * 24 * 60 * 60;
+int			outbox_once_window_s = 24 * 60 * 60;
 int			outbox_max_message_size = 16 * 1024 * 1024;
 int			outbox_backlog_warning_age_s = 5 * 60;
 bool		outbox_strict_keys = false;
@@ -227,6 +228,10 @@ define_relay_settings(void)
 			   "Sets how long outbox_history remembers what operators did.",
 			   "-1: for ever. Zero: it is forgotten at the next look, within a minute.",
 			   &outbox_history_retention_s, -1, INT_MAX, GUC_UNIT_S);
+	define_int("outbox.once_window",
+			   "Sets how long outbox_enqueue_once() knows a key.",
+			   "Within that time another message with the key is not enqueued.",
+			   &outbox_once_window_s, 1, 365 * 24 * 60 * 60, GUC_UNIT_S);
 	define_int("outbox.max_message_size",
 			   "Sets the largest body of a message.",
 			   "Larger ones are refused at enqueue. RabbitMQ 4 takes 16 MB unless told otherwise, RabbitMQ 3 takes 128 MB.",

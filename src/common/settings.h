@@ -28,6 +28,7 @@ extern PGDLLIMPORT int outbox_confirm_timeout_ms;
 extern PGDLLIMPORT int outbox_heartbeat_s;
 extern PGDLLIMPORT int outbox_retention_s;
 extern PGDLLIMPORT int outbox_history_retention_s;
+extern PGDLLIMPORT int outbox_once_window_s;
 extern PGDLLIMPORT int outbox_max_message_size;
 extern PGDLLIMPORT int outbox_backlog_warning_age_s;
 extern PGDLLIMPORT bool outbox_strict_keys;

@@ -2,11 +2,11 @@
  *
  * maintenance.c
  *		Partitions of the archive: made ahead, dropped when they are old; and
- *		old rows of the history, which go in pieces.
+ *		old rows of the history and of outbox_once, which go in pieces.
  *
  * In small steps, between which messages are published: a step is what one call of
- * outbox_archive_maintain() does, in a transaction of its own.  Archive and history
- * are apart, so that what stops the one does not stop the other.
+ * outbox_archive_maintain() does, in a transaction of its own.  Archive, history
+ * and keys are apart, so that what stops the one does not stop the others.
  *
  * Whoever waits for the lock that this needs holds up all who come after him, the
  * settling of other workers too, and this process publishes.  So nobody's lock is
@@ -48,6 +48,7 @@ struct OutboxMaintenance
 {
 	Chore		archive;
 	Chore		history;
+	Chore		once;
 	/* Somebody has the archive locked. */
 	OutboxMonoTime locked_since;	/* unset: nobody */
 	uint32		locked_tries;
@@ -64,7 +65,8 @@ bool
 outbox_maintenance_due(const OutboxMaintenance *maintenance, OutboxMonoTime now)
 {
 	return outbox_mono_reached(maintenance->archive.at, now) ||
-		outbox_mono_reached(maintenance->history.at, now);
+		outbox_mono_reached(maintenance->history.at, now) ||
+		outbox_mono_reached(maintenance->once.at, now);
 }
 
 OutboxMonoTime
@@ -73,6 +75,7 @@ outbox_maintenance_deadline(const OutboxMaintenance *maintenance)
 	OutboxMonoTime deadline = maintenance->archive.at;
 
 	outbox_mono_earlier(&deadline, maintenance->history.at);
+	outbox_mono_earlier(&deadline, maintenance->once.at);
 	return deadline;
 }
 
@@ -240,41 +243,45 @@ run_archive(OutboxMaintenance *maintenance, MemoryContext scratch)
 	PG_END_TRY();
 }
 
-/* ----------------------------------------------------------------- history */
+/* --------------------------------------------------- history, outbox_once */
+
+typedef bool (*Forget) (int age_s);
 
 static void
-history_step(Chore *history)
+forget_step(Chore *chore, Forget forget, int age_s, const char *activity)
 {
 	OutboxMonoTime began = outbox_mono_now();
 	bool		more;
 
-	if (!outbox_store_begin("forgetting old history", true))
+	if (!outbox_store_begin(activity, true))
 	{
-		history->at = OUTBOX_MONO_UNSET;
+		chore->at = OUTBOX_MONO_UNSET;
 		return;
 	}
-	more = outbox_store_maintain_history(outbox_history_retention_s);
+	more = forget(age_s);
 	outbox_store_end(false);
-	history->failing = false;
+	chore->failing = false;
 	if (more)
-		go_on(history, began);
+		go_on(chore, began);
 }
 
+/* age_s: below 0, nothing gets old. */
 static void
-run_history(Chore *history, MemoryContext scratch)
+run_forget(Chore *chore, Forget forget, int age_s, const char *activity,
+		   MemoryContext scratch)
 {
 	bool		locked;
 
-	history->at = outbox_mono_after(MAINTAIN_MS);
-	if (outbox_history_retention_s < 0)
+	chore->at = outbox_mono_after(MAINTAIN_MS);
+	if (age_s < 0)
 		return;
 	PG_TRY();
 	{
-		history_step(history);
+		forget_step(chore, forget, age_s, activity);
 	}
 	PG_CATCH();
 	{
-		(void) note_error(history, &locked, scratch);
+		(void) note_error(chore, &locked, scratch);
 	}
 	PG_END_TRY();
 }
@@ -286,5 +293,9 @@ outbox_maintenance_run(OutboxMaintenance *maintenance, OutboxMonoTime now,
 	if (outbox_mono_reached(maintenance->archive.at, now))
 		run_archive(maintenance, scratch);
 	if (outbox_mono_reached(maintenance->history.at, now))
-		run_history(&maintenance->history, scratch);
+		run_forget(&maintenance->history, outbox_store_maintain_history,
+				   outbox_history_retention_s, "forgetting old history", scratch);
+	if (outbox_mono_reached(maintenance->once.at, now))
+		run_forget(&maintenance->once, outbox_store_maintain_once,
+				   outbox_once_window_s, "forgetting old keys", scratch);
 }

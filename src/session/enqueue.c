@@ -112,6 +112,13 @@ check_route(Relation rel, Oid role, const Datum *values, const bool *isnull)
 							   TextDatumGetCString(values[COL_ROUTE - 1]), role);
 }
 
+void
+outbox_enqueue_check_route(Relation rel, Oid role, const Datum *values,
+						   const bool *isnull)
+{
+	(void) check_route(rel, role, values, isnull);
+}
+
 static void
 lock_key(const Datum *values, const bool *isnull)
 {

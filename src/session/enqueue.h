@@ -16,6 +16,10 @@
  */
 extern Relation outbox_open_table(Oid schema);
 
+/* May role use the route that is in values?  An ERROR (42501, 42704) if not. */
+extern void outbox_enqueue_check_route(Relation rel, Oid role,
+									   const Datum *values, const bool *isnull);
+
 /*
  * Properties with content_type, unless they have one; *isnull is that of the
  * properties, and of the result.  NULL and the default type add nothing.

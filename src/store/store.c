@@ -466,20 +466,37 @@ outbox_store_maintain_archive(int retention_s, MemoryContext cxt)
 #define HISTORY_SQL \
 	"SELECT %s.outbox_history_maintain($1 * interval '1 second')"
 
+#define ONCE_SQL \
+	"SELECT %s.outbox_once_maintain($1 * interval '1 second')"
+
+static bool
+forget_old(OutboxStatement *statement, const char *sql, int age_s)
+{
+	Oid			types[] = {INT4OID};
+	Datum		values[] = {Int32GetDatum(age_s)};
+	bool		isnull;
+
+	outbox_store_execute(outbox_store_plan(statement,
+										   psprintf(sql, store.schema), 1, types),
+						 values, NULL, SPI_OK_SELECT);
+	return DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0],
+									   SPI_tuptable->tupdesc, 1, &isnull)) > 0;
+}
+
 bool
 outbox_store_maintain_history(int retention_s)
 {
 	static OutboxStatement statement;
-	Oid			types[] = {INT4OID};
-	Datum		values[] = {Int32GetDatum(retention_s)};
-	bool		isnull;
 
-	outbox_store_execute(outbox_store_plan(&statement,
-										   psprintf(HISTORY_SQL, store.schema),
-										   1, types),
-						 values, NULL, SPI_OK_SELECT);
-	return DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0],
-									   SPI_tuptable->tupdesc, 1, &isnull)) > 0;
+	return forget_old(&statement, HISTORY_SQL, retention_s);
+}
+
+bool
+outbox_store_maintain_once(int window_s)
+{
+	static OutboxStatement statement;
+
+	return forget_old(&statement, ONCE_SQL, window_s);
 }
 
 /* Not pg_partition_tree(), which waits for whoever has one of them to itself. */

@@ -568,6 +568,12 @@ outbox_store_maintain_history(int retention_s)
 	return false;
 }
 
+bool
+outbox_store_maintain_once(int window_s)
+{
+	return false;
+}
+
 int64
 outbox_store_job_next(void)
 {

@@ -481,6 +481,7 @@ int			outbox_confirm_timeout_ms = 30000;
 int			outbox_heartbeat_s = 10;
 int			outbox_retention_s = 0;
 int			outbox_history_retention_s = -1;
+int			outbox_once_window_s = -1;
 int			outbox_max_message_size = 1 << 30;
 bool		outbox_strict_keys = false;
 char	   *outbox_environment = "";

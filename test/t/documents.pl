@@ -34,6 +34,7 @@ my %ROLE_OF = (
 	'Examples: SELECT outbox_enqueue' => 'app',
 	'`outbox_new`: INSERT INTO outbox_new' => 'orm',
 	'Strings for all arguments: SELECT outbox_enqueue_text' => 'app',
+	'Once for each key: SELECT outbox_enqueue_once' => 'app',
 	'Waiting for a message: SELECT outbox_wait' => 'app',
 	'Examples: CREATE TABLE customers' => 'admin',
 	'Examples: CREATE TABLE invoices' => 'admin',
@@ -141,11 +142,11 @@ sub arguments
 sub told_arguments
 {
 	my ($function) = @_;
-	my ($args) = $text_of{'doc/sql.md'} =~ /^\Q$function\E\((event_type text.*?)\) RETURNS/ms;
+	my ($args) = $text_of{'doc/sql.md'} =~ /^\Q$function\E\((\w+ text.*?)\) RETURNS/ms;
 	$args =~ s/\s+/ /g;
 	return $args;
 }
-foreach my $function (qw(outbox_enqueue outbox_enqueue_bytes outbox_enqueue_text))
+foreach my $function (qw(outbox_enqueue outbox_enqueue_bytes outbox_enqueue_text outbox_enqueue_once))
 {
 	is(told_arguments($function), arguments($function), "arguments of $function()");
 }

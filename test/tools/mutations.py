@@ -283,6 +283,15 @@ MUTATIONS = [Mutation(*m) for m in (
      "!row->insert || MySlot != NULL ||\n", "!row->insert ||\n",
      "a replayed message has the number that it had",
      ["replay"]),
+    # ------------------------------------------------ once for each key
+    ("once-old-snapshot", "src/session/enqueue_once.c",
+     "	PushActiveSnapshot(GetLatestSnapshot());", "	PushActiveSnapshot(GetTransactionSnapshot());",
+     "outbox_enqueue_once() knows keys that committed since the snapshot",
+     ["isolation"]),
+    ("once-for-ever", "src/session/enqueue_once.c",
+     "	key.expired = key.now - (int64) outbox_once_window_s * USECS_PER_SEC;", "	key.expired = 0;",
+     "after the window the key enqueues again",
+     ["regress"]),
     # ------------------------------------------------ waiting
     ("nobody-told", "src/relay/settler.c",
      "		outbox_waiters_tell(MyDatabaseId, verdict_of, settling);", "		(void) verdict_of;",

@@ -100,6 +100,8 @@ extern char *outbox_store_maintain_archive(int retention_s, MemoryContext cxt);
 
 /* Forgets old rows of outbox_history; false: there are no more of them. */
 extern bool outbox_store_maintain_history(int retention_s);
+/* The same of keys of outbox_enqueue_once(). */
+extern bool outbox_store_maintain_once(int window_s);
 
 /* Who has locked the archive: process ids as text, in cxt; NULL: nobody. */
 extern char *outbox_store_archive_lockers(MemoryContext cxt);

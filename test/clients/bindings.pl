@@ -62,6 +62,9 @@ my @BINDINGS = (
 	[ message_id => 'null' ],
 );
 
+# All messages in one argument, as outbox_enqueue_batch() takes them.
+my @BATCH = ([ messages => 'list' ], [ messages => 'text' ]);
+
 # Kinds in a call with all arguments at once: as the driver has them, and as strings.
 my %ALL = (
 	native => [ qw(text json text text json text text json time uuid) ],
@@ -76,7 +79,8 @@ my %ARGUMENT_TYPE = (
 	headers => 'jsonb',
 	properties => 'jsonb',
 	available_at => 'timestamptz',
-	message_id => 'uuid');
+	message_id => 'uuid',
+	messages => 'jsonb');
 
 my $FUNCTION = 'outbox_enqueue';
 
@@ -177,6 +181,21 @@ sub make_case
 		line => join("\t", $number, join(',', @kinds), $WAY{$way}->(@arguments) . " -- $number", @values) };
 }
 
+# One message by outbox_enqueue_batch(), as far as there is such a way.
+sub make_batch_case
+{
+	my ($kind, $way) = @_;
+	my $case = make_case("messages $kind", $way, [ payload => $kind, $JSON ], [ message_id => 'uuid' ]);
+	my $argument = [ 'messages', '$1', $kind ];
+	my %expression = (name => '$1', cast => cast($argument, 0), casts => cast($argument, 1));
+
+	return unless $expression{$way};
+	my $message = JSON::PP->new->utf8->encode({ event_type => $USUAL{event_type}, message_id => $case->{expected}{message_id} });
+	substr($message, 1, 0) = "\"payload\": $JSON, ";
+	$case->{line} = join "\t", $number, $kind, "SELECT outbox_enqueue_batch($expression{$way})::text -- $number", "[$message]";
+	return $case;
+}
+
 sub cases
 {
 	my @cases;
@@ -190,6 +209,7 @@ sub cases
 			my @kinds = @{ $ALL{$all} };
 			push @cases, make_case("all $all", $way, map { [ $_, shift @kinds, $value{$_} ] } @ARGUMENTS);
 		}
+		push @cases, map { make_batch_case($_->[1], $way) } @BATCH;
 	}
 	return @cases;
 }
@@ -299,7 +319,7 @@ sub table
 
 	foreach my $driver (@drivers)
 	{
-		push @lines, map { my $o = $outcome{$driver}{$_}; [ $driver, $_, map { $o->{$_} } @WAYS ] } @bindings;
+		push @lines, map { my $o = $outcome{$driver}{$_}; [ $driver, $_, map { $o->{$_} // '-' } @WAYS ] } @bindings;
 	}
 	return join '', map { sprintf("%-20s%-20s" . '%-9s' x @WAYS, @$_) =~ s/ +$/\n/r } @lines;
 }
@@ -329,7 +349,7 @@ sub counted
 {
 	my ($driver, $way) = @_;
 	my @tried = grep { $_ ne '-' }
-	  map { $outcome{$driver}{$_}{$way} } grep { $way ne 'text' || / (?:text|null|strings)$/ } @bindings;
+	  map { $outcome{$driver}{$_}{$way} // '-' } grep { $way ne 'text' || / (?:text|null|strings)$/ } @bindings;
 	return sprintf '%d of %d', scalar(grep { $_ eq 'ok' } @tried), scalar @tried;
 }
 
@@ -344,9 +364,9 @@ sub mended
 	my $write = $ways->{cast} eq 'ok' ? "`$parameter{$driver}::$type`"
 	  : $ways->{casts} eq 'ok' ? "`$parameter{$driver}::$SQL_TYPE{$kind}::$type`"
 	  : 'serialise it, and bind the string';
-	my @others = ($ways->{new} eq 'ok' ? '`outbox_new`' : (), $ways->{text} eq 'ok' ? '`outbox_enqueue_text()`' : ());
+	my @others = grep { ($ways->{ $_ eq 'outbox_new' ? 'new' : 'text' } // '') eq 'ok' } qw(outbox_new outbox_enqueue_text());
 	my $fails = $ways->{name} eq 'client' ? 'refused by the driver' : $ways->{name} eq 'wrong' ? '**stored as a JSON string**' : $ways->{name};
-	return [ $fails, $write, join(', ', @others) || '-' ];
+	return [ $fails, $write, join(', ', map { "`$_`" } @others) || '-' ];
 }
 
 # Lists that differ in one field only become one, in the order in which they come.
@@ -366,7 +386,12 @@ sub merge
 
 sub tables
 {
-	my $text = "| driver | version | `outbox_enqueue()` | one cast | two casts | `outbox_new` | `outbox` | `outbox_enqueue_text()` |\n"
+	my @all = map { values %{ $outcome{$_} } } @drivers;
+	my @tried = grep { ($_->{name} // '-') ne '-' } @all;
+	my $works = sub { my @ways = @_; scalar grep { my $o = $_; grep { ($o->{$_} // '') eq 'ok' } @ways } @tried };
+	my $text = sprintf "Of %d bindings %d work without a cast, %d with one, %d with one or two. Without a cast, but by the way that suits, %d do.\n\n",
+	  scalar @tried, $works->('name'), $works->('name', 'cast'), $works->('name', 'cast', 'casts'), $works->(qw(name new text));
+	$text .= "| driver | version | `outbox_enqueue()` | one cast | two casts | `outbox_new` | `outbox` | `outbox_enqueue_text()` |\n"
 	  . '| --- ' x 8 . "|\n";
 
 	foreach my $driver (@drivers)
@@ -377,7 +402,7 @@ sub tables
 	foreach my $driver (@drivers)
 	{
 		# those that differ in the argument only in one line, and then those that differ in the kind
-		my @lines = map { my $m = mended($driver, @$_); $m ? [ $KIND{ $_->[1] }, "`$_->[0]`", @$m ] : () } @BINDINGS;
+		my @lines = map { my $m = mended($driver, @$_); $m ? [ $KIND{ $_->[1] }, "`$_->[0]`", @$m ] : () } @BINDINGS, @BATCH;
 		@lines = merge(0, merge(1, @lines));
 		$text .= '| ' . join(' | ', $driver, @$_) . " |\n" foreach @lines;
 	}

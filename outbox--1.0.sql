@@ -2437,7 +2437,7 @@ RETURNS TABLE (
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER ROWS 100
 SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
 SET enable_seqscan = off SET enable_bitmapscan = off
-SET plan_cache_mode = force_generic_plan
+SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
 DECLARE
 	max_bytes constant bigint := 16777216;

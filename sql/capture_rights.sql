@@ -30,6 +30,12 @@ INSERT INTO orders VALUES (1, 'by the writer');
 SELECT outcome(statement) FROM unnest(ARRAY[$$SELECT outbox_enqueue('e', '{}')$$,
 	'SELECT * FROM outbox', 'SELECT outbox_capture()',
 	'CREATE TRIGGER w AFTER INSERT ON orders FOR EACH ROW EXECUTE FUNCTION outbox_capture()']) statement;
+-- neither to be silent by what a restore sets
+SET check_function_bodies = off;
+SELECT set_config('search_path', '', false);
+INSERT INTO regress_own.orders VALUES (5, 'no restore');
+RESET check_function_bodies;
+SET search_path = regress_own, public, outbox_regress;
 RESET ROLE;
 INSERT INTO orders VALUES (2, 'by a superuser');
 SELECT route, event_type, payload FROM outbox ORDER BY seq;

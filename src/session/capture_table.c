@@ -109,10 +109,21 @@ outbox_capture_named_table(const Trigger *trigger, Oid relid)
 	return relid;
 }
 
+/*
+ * All tables of the extension have names that begin so, in the schema of its
+ * functions.  Others need no look into pg_depend, which each statement would pay.
+ */
 static bool
-is_ours(Oid relid, Oid extension)
+is_ours(Oid relid, Oid function)
 {
-	return getExtensionOfObject(RelationRelationId, relid) == extension;
+	Oid			extension;
+
+	if (get_rel_namespace(relid) != get_func_namespace(function) ||
+		strncmp(get_rel_name(relid), "outbox", strlen("outbox")) != 0)
+		return false;
+	extension = getExtensionOfObject(ProcedureRelationId, function);
+	return OidIsValid(extension) &&
+		getExtensionOfObject(RelationRelationId, relid) == extension;
 }
 
 /*
@@ -120,19 +131,19 @@ is_ours(Oid relid, Oid extension)
  * archive, whose partitions the extension makes, but does not own.
  */
 static void
-refuse_own_table(Relation rel, Oid function)
+refuse_own_table(Relation rel, Oid function, Oid named)
 {
-	Oid			extension = getExtensionOfObject(ProcedureRelationId, function);
-	bool		ours = is_ours(RelationGetRelid(rel), extension);
+	bool		ours = is_ours(named, function);
 
-	if (!ours && rel->rd_rel->relispartition)
+	/* A partition with a trigger of its own. */
+	if (rel->rd_rel->relispartition && named == RelationGetRelid(rel))
 	{
 		ListCell   *cell;
 
-		foreach(cell, get_partition_ancestors(RelationGetRelid(rel)))
-			ours = ours || is_ours(lfirst_oid(cell), extension);
+		foreach(cell, get_partition_ancestors(named))
+			ours = ours || is_ours(lfirst_oid(cell), function);
 	}
-	if (ours && OidIsValid(extension))
+	if (ours)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("outbox_capture() cannot be used on table \"%s\", which belongs to outbox",
@@ -452,7 +463,7 @@ outbox_capture_make(Relation rel, const CaptureTrigger *trigger, Oid function,
 	capture->function = function;
 	capture->desc = RelationGetDescr(rel);
 	outbox_capture_read_args(&capture->args, trigger);
-	refuse_own_table(rel, function);
+	refuse_own_table(rel, function, named);
 	name_table(capture, named);
 	find_key(capture, rel);
 	find_payload(capture);

@@ -154,6 +154,9 @@ SELECT outbox_enqueue('kept', '{"n": 1.50}', aggregate_type => 't', aggregate_id
 SELECT outbox_enqueue_bytes('kept', '\x00ff', available_at => now() + '1 day');
 SELECT outbox_enqueue('kept', '{}', route => 'later');
 CREATE TABLE of_the_application AS SELECT g FROM generate_series(1, 1000) g;
+ALTER TABLE of_the_application ADD PRIMARY KEY (g);
+CREATE TRIGGER events AFTER INSERT OR UPDATE OR DELETE ON of_the_application
+	FOR EACH ROW EXECUTE FUNCTION outbox_capture('event=row', 'headers=op');
 SQL
 
 my $target = OutboxTest::Node->create(
@@ -178,6 +181,8 @@ my %same = (
 	'failed messages' =>
 	  q{SELECT count(*), md5(string_agg(o::text, '|' ORDER BY seq)) FROM outbox_failed o},
 	'routes' => 'SELECT * FROM outbox_route ORDER BY name',
+	'triggers of the application' =>
+	  q{SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE tgrelid = 'of_the_application'::regclass},
 	'whose messages they are' => 'SELECT * FROM outbox_control',
 	'rights on functions' =>
 	  q{SELECT oid::regprocedure, a.grantee::regrole, a.privilege_type
@@ -216,7 +221,10 @@ sub restored
 		$server->sql_fails(
 			q{SET ROLE app; SELECT outbox_enqueue('x', '{}', route => 'billing')}, $dbname),
 		qr/permission denied/, "$name: and not on the route of others");
-	$server->sql(q{DELETE FROM outbox WHERE event_type = 'x'}, $dbname);
+	$server->sql('DELETE FROM of_the_application WHERE g = 7', $dbname);
+	is($server->sql(q{SELECT event_type, aggregate_id, payload FROM outbox WHERE aggregate_type = 'row'}, $dbname),
+		'row.deleted|7|{"g": 7}', "$name: its rows were no events, and changes are");
+	$server->sql(q{DELETE FROM outbox WHERE event_type = 'x' OR aggregate_type = 'row'}, $dbname);
 	silent($name, $server, $dbname);
 	cmp_ok($server->sql('SELECT backlog FROM outbox_status', $dbname),
 		'>', $BACKLOG, "$name: the view tells what would go out");

@@ -353,6 +353,19 @@ is($m{$big}{body_hex}, unpack('H*', '0123456789' x 50000),
 	'4: half a megabyte arrives in several frames, unharmed');
 is($m{$empty}{body_hex}, '', '4: an empty body');
 
+$node->sql($_) foreach (
+	'CREATE TABLE captured (id integer PRIMARY KEY, n numeric)',
+	q{CREATE TRIGGER events AFTER INSERT OR UPDATE OR DELETE ON captured
+		FOR EACH ROW EXECUTE FUNCTION outbox_capture('event=look.row', 'headers=op')},
+	'INSERT INTO captured VALUES (7, 1.50)', 'UPDATE captured SET n = 2', 'DELETE FROM captured');
+is_deeply([ map { [ $_->{type}, $_->{headers}{op}, pack('H*', $_->{body_hex}) ] } look('look', 3) ],
+	[
+		[ 'look.row.inserted', 'INSERT', '{"n": 1.50, "id": 7}' ],
+		[ 'look.row.updated', 'UPDATE', '{"n": 2, "id": 7}' ],
+		[ 'look.row.deleted', 'DELETE', '{"n": 2, "id": 7}' ]
+	],
+	'4: changes of a table arrive as messages, in their order');
+
 # --- 5: a publish failure is visible, recoverable, and harms nobody
 
 $node->sql(<<'SQL');

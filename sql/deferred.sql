@@ -6,7 +6,7 @@ SET client_min_messages = error;
 \pset tuples_only on
 CREATE ROLE regress_outbox_app;
 GRANT USAGE ON SCHEMA outbox_regress TO PUBLIC;
-GRANT EXECUTE ON FUNCTION outbox_enqueue TO regress_outbox_app;
+GRANT EXECUTE ON FUNCTION outbox_enqueue, outbox_enqueue_batch TO regress_outbox_app;
 GRANT INSERT ON outbox TO regress_outbox_app;
 SELECT relowner::regrole AS owner FROM pg_class WHERE oid = 'outbox'::regclass \gset
 
@@ -32,6 +32,7 @@ CREATE CONSTRAINT TRIGGER late AFTER INSERT ON outbox DEFERRABLE INITIALLY DEFER
 	FOR EACH ROW EXECUTE FUNCTION outbox_regress.note();
 SET ROLE regress_outbox_app;
 SELECT outcome($$SELECT outbox_enqueue('late', '{}')$$);
+SELECT outcome($$SELECT outbox_enqueue_batch('[{"event_type": "late", "payload": 1}]')$$);
 BEGIN;
 INSERT INTO outbox (event_type, payload) VALUES ('late insert', '{}');
 COMMIT;

@@ -8,7 +8,7 @@ SET search_path = outbox_regress, public;
 \pset format unaligned
 \pset tuples_only on
 CREATE ROLE regress_outbox_evil;
-GRANT EXECUTE ON FUNCTION outbox_enqueue, outbox_enqueue_bytes, outbox_enqueue_text, outbox_pause,
+GRANT EXECUTE ON FUNCTION outbox_enqueue_batch, outbox_enqueue, outbox_enqueue_bytes, outbox_enqueue_text, outbox_pause,
 	outbox_resume, outbox_requeue, outbox_requeue_failed, outbox_discard
 	TO regress_outbox_evil;
 
@@ -141,6 +141,7 @@ BEGIN
 		$q$SELECT public.outbox_enqueue('e', '{}')$q$,
 		$q$SELECT public.outbox_enqueue_bytes('e', '')$q$,
 		$q$SELECT public.outbox_enqueue_text('e', '{}')$q$,
+		$q$SELECT public.outbox_enqueue_batch('[{"event_type": "e", "payload": 1}, {"event_type": "e", "payload": 2}]')$q$,
 		$q$SELECT public.outbox_requeue('00000000-0000-7000-8000-000000000001')$q$,
 		$q$SELECT public.outbox_requeue_failed()$q$,
 		$q$SELECT public.outbox_discard('00000000-0000-7000-8000-000000000002')$q$,

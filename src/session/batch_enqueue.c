@@ -355,6 +355,7 @@ outbox_enqueue_batch(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	MemoryContext old;
+	Jsonb	   *messages;
 	Batch		batch;
 
 	if (rsinfo == NULL || !IsA(rsinfo, ReturnSetInfo) ||
@@ -368,7 +369,8 @@ outbox_enqueue_batch(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("messages must not be null"),
 				 errhint("Of no messages make an empty array: '[]'.")));
-	expect_array(PG_GETARG_JSONB_P(0));
+	messages = PG_GETARG_JSONB_P(0);
+	expect_array(messages);
 
 	memset(&batch, 0, sizeof(batch));
 	batch.element = NO_ELEMENT;
@@ -380,8 +382,7 @@ outbox_enqueue_batch(PG_FUNCTION_ARGS)
 	MemoryContextSwitchTo(old);
 	batch.ids = begin_ids(&batch);
 
-	enqueue_all(&batch, get_func_namespace(fcinfo->flinfo->fn_oid),
-				PG_GETARG_JSONB_P(0));
+	enqueue_all(&batch, get_func_namespace(fcinfo->flinfo->fn_oid), messages);
 	tuplestore_end(batch.rows);
 	rsinfo->returnMode = SFRM_Materialize;
 	rsinfo->setResult = batch.ids;

@@ -367,7 +367,7 @@ END
 $$;
 CREATE FUNCTION evil.outbox_key_hash(text, text) RETURNS bigint LANGUAGE sql AS
 	$$INSERT INTO evil.canary VALUES ('outbox_key_hash', current_user, session_user) RETURNING 1::bigint$$;
-GRANT EXECUTE ON FUNCTION outbox_enqueue, outbox_enqueue_bytes, outbox_enqueue_text TO app;
+GRANT EXECUTE ON FUNCTION outbox_enqueue, outbox_enqueue_bytes, outbox_enqueue_text, outbox_enqueue_batch TO app;
 GRANT SELECT ON outbox_status, outbox_workers TO app;
 GRANT EXECUTE ON FUNCTION outbox_relay_state, outbox_worker_stats, outbox_backlog, outbox_database_stats, outbox_problem_list, outbox_claims TO app;
 SQL
@@ -388,7 +388,10 @@ foreach my $call (
 	q{public.outbox_enqueue('evil.event', '{"a": 1}', aggregate_type => 't', aggregate_id => 'k', headers => '{"h": "1", "n": 2}', properties => '{"priority": 1}')},
 	q{public.outbox_enqueue('evil.event', '{"a": 2}', aggregate_type => 't', aggregate_id => 'k', available_at => pg_catalog.now())},
 	q{public.outbox_enqueue_bytes('evil.event', '\x00ff', content_type => 'text/plain', properties => '{"app_id": "a"}')},
-	q{public.outbox_enqueue_text('evil.event', '{"a": 3}', headers => '{"h": "1"}', properties => '{"priority": 1}', available_at => '2000-01-01', message_id => '01890a5d-ac96-774b-bcce-b302099a8057')}
+	q{public.outbox_enqueue_text('evil.event', '{"a": 3}', headers => '{"h": "1"}', properties => '{"priority": 1}', available_at => '2000-01-01', message_id => '01890a5d-ac96-774b-bcce-b302099a8057')},
+	q{public.outbox_enqueue_batch('[{"event_type": "evil.event", "payload": {"a": 4}, "aggregate_type": "t", "aggregate_id": 7, "headers": {"h": "1"},
+		"properties": {"priority": 1}, "available_at": "2000-01-01"}]')},
+	q{public.outbox_enqueue_batch('[{"event_type": "evil.event", "body_base64": "AP8=", "content_type": "text/plain", "properties": {"app_id": "a"}}]')}
   )
 {
 	my ($rc, $out, $err) = $node->psql('postgres', <<"SQL", on_error_stop => 1);

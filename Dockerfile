@@ -36,6 +36,7 @@ RUN apt-get update \
 
 WORKDIR /src
 COPY Makefile outbox.control outbox--*.sql ./
+COPY inbox/ inbox/
 COPY src/ src/
 ENV PG_CONFIG=/usr/lib/postgresql/${PG_MAJOR}/bin/pg_config
 RUN make with_llvm=no && make with_llvm=no install DESTDIR=/out

@@ -16,6 +16,7 @@
 # make test-valgrind [TESTS=ddl_additions] servers under valgrind
 # make bench [SCENARIO="3 5"] [DOC=1]     the benchmark, under an hour; test/bench/README.md
 # make bench-quick, make bench-soak MINUTES=30
+# make inbox                              inbox/outbox_inbox.sql, of the extension's script
 # make dist                               the last commit as PGXN takes it
 # make deb                                Debian packages of the last commit
 # make rpm                                an RPM of the last commit
@@ -31,9 +32,9 @@ SRC = src
 include $(SRC)/folders.mk
 
 MODULE_big = outbox
-EXTENSION = outbox
+EXTENSION = outbox inbox/outbox_inbox
 OBJS = $(SRC_FILES:.c=.o)
-DATA = $(wildcard outbox--*.sql)
+DATA = $(wildcard outbox--*.sql inbox/outbox_inbox--*.sql)
 DOCS =
 
 # The version has one home, outbox.control.
@@ -281,6 +282,11 @@ clean: clean-tests
 clean-tests:
 	@if [ -f test/unit/Makefile ]; then $(MAKE) -s -C test/unit clean; fi
 	@rm -rf tmp_check/sim
+
+# The inbox for databases that can have no extension, of the extension's script.
+.PHONY: inbox
+inbox:
+	@inbox/single-file
 
 # What PGXN takes: the files of the last commit.
 .PHONY: dist

@@ -19,6 +19,8 @@ use OutboxTest::Util;
 my @PAGES = ('README.md', map { "doc/$_.md" } qw(install sql capture delivery consumers tracing configuration
 	  monitoring operations copies security guarantees upgrade trade external-relays));
 
+push @PAGES, 'doc/inbox.md';
+
 # A block is known by its heading and its first words. Every block has to be here,
 # with who runs it: the superuser ('admin'), an application ('app', 'orm'), or one of
 # the roles of doc/security.md. 'shape' are signatures, 'elsewhere' is for another
@@ -45,6 +47,9 @@ my %ROLE_OF = (
 	'Dead letters: INSERT INTO outbox_route' => 'admin',
 	'Numbers: UPDATE outbox_route' => 'admin',
 	'Each event once: CREATE TABLE processed_messages' => 'admin',
+	'Install: CREATE SCHEMA inbox' => 'admin',
+	'Functions: BEGIN' => 'admin',
+	'In the order of the key: SELECT inbox' => 'admin',
 	'The headers of the message: SELECT outbox_enqueue' => 'app',
 	'The setting: BEGIN' => 'app',
 	'`outbox_spans`: SELECT name' => 'tracing',

@@ -1,0 +1,140 @@
+-- The extension outbox_inbox: each message is accepted once.
+SET client_min_messages = error;
+\set VERBOSITY terse
+\set SHOW_CONTEXT never
+CREATE SCHEMA "In % Box";
+CREATE ROLE regress_inbox_consumer;
+CREATE ROLE regress_inbox_owner;
+DO $$ BEGIN EXECUTE format('GRANT CREATE ON DATABASE %I TO regress_inbox_owner', current_database()); END $$;
+
+-- Whoever may create in the database installs it, and owns all of it
+SET ROLE regress_inbox_owner;
+CREATE SCHEMA inbox;
+CREATE EXTENSION outbox_inbox SCHEMA inbox;
+RESET ROLE;
+SELECT count(*), count(*) FILTER (WHERE o.owner = 'regress_inbox_owner'::regrole) AS of_owner
+FROM pg_depend d
+	JOIN (SELECT oid, relowner AS owner FROM pg_class UNION ALL SELECT oid, proowner FROM pg_proc) o ON o.oid = d.objid
+WHERE d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'outbox_inbox') AND d.deptype = 'e';
+SELECT cardinality(extconfig) AS dumped FROM pg_extension WHERE extname = 'outbox_inbox';
+
+-- Nobody else may do anything, and a consumer only what it was granted
+SELECT p.proname FROM pg_proc p
+WHERE p.pronamespace = 'inbox'::regnamespace AND has_function_privilege('regress_inbox_consumer', p.oid, 'EXECUTE');
+SELECT c.relname FROM pg_class c
+WHERE c.relnamespace = 'inbox'::regnamespace AND c.relkind IN ('r', 'p')
+	AND has_table_privilege('regress_inbox_consumer', c.oid, 'SELECT,INSERT,UPDATE,DELETE,TRUNCATE');
+SET ROLE regress_inbox_owner;
+GRANT USAGE ON SCHEMA inbox TO regress_inbox_consumer;
+GRANT EXECUTE ON FUNCTION inbox.outbox_inbox_accept, inbox.outbox_inbox_accept_in_order, inbox.outbox_inbox_uuid
+	TO regress_inbox_consumer;
+SET ROLE regress_inbox_consumer;
+SET search_path = inbox;
+
+-- The first time; a consumer is not another one
+SELECT outbox_inbox_accept('mail', '00000000-0000-0000-0000-000000000001') AS first,
+	outbox_inbox_accept('mail', '00000000-0000-0000-0000-000000000001') AS again,
+	outbox_inbox_accept('stock', '00000000-0000-0000-0000-000000000001') AS other;
+SELECT outbox_inbox_accept('mail', outbox_inbox_uuid('order-17')) AS first,
+	outbox_inbox_accept('mail', outbox_inbox_uuid('order-17'), '1 hour') AS again;
+-- What is rolled back was not accepted
+BEGIN;
+SELECT outbox_inbox_accept('mail', '00000000-0000-0000-0000-000000000002');
+ROLLBACK;
+BEGIN;
+SAVEPOINT s;
+SELECT outbox_inbox_accept('mail', '00000000-0000-0000-0000-000000000002');
+ROLLBACK TO s;
+SELECT outbox_inbox_accept('mail', '00000000-0000-0000-0000-000000000002');
+SELECT outbox_inbox_accept('mail', '00000000-0000-0000-0000-000000000002');
+COMMIT;
+-- also with a snapshot that is kept
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+SELECT outbox_inbox_accept('mail', '00000000-0000-0000-0000-000000000003') AS first,
+	outbox_inbox_accept('mail', '00000000-0000-0000-0000-000000000002') AS again;
+COMMIT;
+BEGIN ISOLATION LEVEL SERIALIZABLE;
+SELECT outbox_inbox_accept('mail', '00000000-0000-0000-0000-000000000004') AS first,
+	outbox_inbox_accept('mail', '00000000-0000-0000-0000-000000000003') AS again;
+COMMIT;
+
+-- What is wrong is said
+\set VERBOSITY default
+SELECT outbox_inbox_accept(NULL, '00000000-0000-0000-0000-000000000001');
+SELECT outbox_inbox_accept('mail', NULL);
+SELECT outbox_inbox_accept('', '00000000-0000-0000-0000-000000000001');
+SELECT outbox_inbox_accept(repeat('x', 256), '00000000-0000-0000-0000-000000000001');
+SELECT outbox_inbox_accept('mail', '00000000-0000-0000-0000-000000000001', '0');
+SELECT outbox_inbox_accept('mail', '00000000-0000-0000-0000-000000000001', '8 days');
+SELECT outbox_inbox_accept_in_order('mail', gen_random_uuid(), NULL, 1);
+SELECT outbox_inbox_accept_in_order('mail', gen_random_uuid(), 'k', NULL);
+SELECT outbox_inbox_accept_in_order('mail', gen_random_uuid(), repeat('x', 1025), 1);
+SELECT outbox_inbox_set_retention('8 days');
+\set VERBOSITY terse
+RESET ROLE;
+SET search_path = inbox, public;
+SELECT outbox_inbox_set_retention('40 days');
+SELECT outbox_inbox_set_retention(NULL);
+
+-- In the order of the key's numbers
+CREATE FUNCTION in_order(n integer, key text, seq bigint, gapless boolean DEFAULT false) RETURNS text LANGUAGE sql
+RETURN inbox.outbox_inbox_accept_in_order('stock', ('00000000-0000-0000-0001-' || to_char(n, 'FM000000000000'))::uuid, key, seq, gapless);
+SELECT in_order(1, 'a', 10), in_order(2, 'a', 20), in_order(2, 'a', 20) AS same, in_order(1, 'a', 10) AS before,
+	in_order(3, 'a', 15), in_order(3, 'a', 15) AS again, in_order(4, 'b', 1);
+SELECT in_order(5, 'g', 7, true) AS whatever_is_first, in_order(7, 'g', 9, true), in_order(6, 'g', 8, true), in_order(7, 'g', 9, true);
+SELECT consumer, key, last_seq FROM outbox_inbox_key ORDER BY 2;
+
+-- From day to day: known for the ttl at least, until the end of a day (UTC)
+CREATE FUNCTION on_day(consumer text, n integer, ttl interval, days integer, of_day interval DEFAULT '12 hours') RETURNS boolean LANGUAGE sql
+RETURN inbox.outbox_inbox_accept_at(consumer, ('00000000-0000-0000-0002-' || to_char(n, 'FM000000000000'))::uuid, ttl,
+	(date_trunc('day', now() AT TIME ZONE 'UTC') + days * interval '1 day' + of_day) AT TIME ZONE 'UTC');
+SELECT on_day('mail', 1, '1 hour', 1, '23:59:59.999999') AS first;
+SELECT on_day('mail', 1, '1 hour', 2, '00:00:00') AS midnight;
+SELECT on_day('mail', 1, '1 hour', 2, '00:59:59.999999') AS at_the_edge;
+SELECT on_day('mail', 1, '1 hour', 2, '01:00:00') AS after_it;
+SELECT on_day('mail', 1, '1 hour', 2, '01:00:00') AS again;
+SELECT on_day('mail', 2, NULL, 3, '00:00:00') AS first;
+SELECT n, on_day('mail', 2, NULL, n, '23:59:59.999999') AS accepted FROM generate_series(3, 11) n;
+SELECT on_day('mail', 2, NULL, 18, '00:00:00') AS seven_days_and_a_bit, on_day('mail', 2, NULL, 19, '00:00:00') AS eight;
+-- The clock is set back: the day is not
+SELECT on_day('mail', 2, NULL, 18), on_day('mail', 3, NULL, 18), on_day('mail', 3, NULL, 19);
+-- Days go, also when nothing has come for months
+SELECT count(DISTINCT day) AS days FROM outbox_inbox;
+SELECT count(*) FILTER (WHERE on_day('mail', 4, NULL, 19 + n)) FROM generate_series(1, 80) n;
+SELECT count(DISTINCT day) < 10 AS few FROM outbox_inbox;
+SELECT on_day('mail', 5, NULL, 400), on_day('mail', 5, NULL, 407), on_day('mail', 5, NULL, 408);
+SELECT count(*) FROM outbox_inbox;
+-- up to 31 days
+SELECT outbox_inbox_set_retention('31 days');
+SELECT on_day('mail', 6, NULL, 410, '00:00:00'), on_day('mail', 7, NULL, 410, '23:59:59');
+SELECT n FROM generate_series(411, 445) n WHERE on_day('mail', 6, NULL, n, '00:00:00');
+SELECT outbox_inbox_set_retention('1 day');
+SELECT outbox_inbox_maintain() > 0 AS ok, outbox_inbox_maintain();
+SELECT n FROM generate_series(446, 450) n WHERE on_day('mail', 8, NULL, n);
+-- Keys without messages are forgotten
+UPDATE outbox_inbox_key SET last_at = last_at - interval '2 days' WHERE key <> 'g';
+SELECT outbox_inbox_maintain() >= 0 AS ok;
+SELECT key FROM outbox_inbox_key;
+
+-- The same without an extension
+DROP FUNCTION in_order, on_day;
+RESET search_path;
+DROP EXTENSION outbox_inbox;
+SELECT relname FROM pg_class WHERE relname LIKE 'outbox_inbox%' UNION ALL SELECT proname FROM pg_proc WHERE proname LIKE 'outbox_inbox%';
+\getenv abs_srcdir PG_ABS_SRCDIR
+\set single_file :abs_srcdir '/inbox/outbox_inbox.sql'
+SET search_path = "In % Box";
+\set ECHO none
+\i :single_file
+\set ECHO all
+SHOW search_path;
+SELECT outbox_inbox_accept('mail', '00000000-0000-0000-0000-000000000001') AS first,
+	outbox_inbox_accept('mail', '00000000-0000-0000-0000-000000000001') AS again;
+SELECT outbox_inbox_accept_in_order('mail', gen_random_uuid(), 'k', 1);
+SELECT count(*) FROM pg_proc p WHERE p.pronamespace = '"In % Box"'::regnamespace
+	AND has_function_privilege('regress_inbox_consumer', p.oid, 'EXECUTE');
+RESET search_path;
+DROP SCHEMA "In % Box" CASCADE;
+DROP SCHEMA inbox CASCADE;
+DO $$ BEGIN EXECUTE format('REVOKE CREATE ON DATABASE %I FROM regress_inbox_owner', current_database()); END $$;
+DROP ROLE regress_inbox_consumer, regress_inbox_owner;

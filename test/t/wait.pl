@@ -28,7 +28,8 @@ $node->sql(q{INSERT INTO outbox_route (name, exchange, max_attempts, failed_rout
 	('lost', 'refused', 1, 'held', NULL), ('held', 'outbox', 10, NULL, NULL)});
 $fake->do('when exchange=refused : nack');
 
-my $HOUR = q{'1 hour'};
+# A mistake shows as 'pending', after so long.
+my $LONG = q{'60 s'};
 
 sub enqueue
 {
@@ -36,7 +37,7 @@ sub enqueue
 	return $node->sql("SELECT outbox_enqueue('e', '{}'" . (defined $more ? ", $more" : '') . ')');
 }
 
-sub result { return $node->sql("SELECT outbox_wait('$_[0]', $HOUR)") }
+sub result { return $node->sql("SELECT outbox_wait('$_[0]', $LONG)") }
 
 # A session that waits for a message, once it sleeps.
 sub waiter
@@ -44,7 +45,7 @@ sub waiter
 	my ($id) = @_;
 	my $session = $node->background_psql('postgres', on_error_stop => 0);
 	my $pid = $session->query_safe('SELECT pg_backend_pid()');
-	$session->query_until(qr/^begun/m, "\\echo begun\nSELECT outbox_wait('$id', $HOUR);\n");
+	$session->query_until(qr/^begun/m, "\\echo begun\nSELECT outbox_wait('$id', $LONG);\n");
 	my $event = $node->sql('SELECT current_setting($$server_version_num$$)') < 170000 ? 'Extension' : 'OutboxWaitMessage';
 	ok($node->wait_sql("SELECT wait_event FROM pg_stat_activity WHERE pid = $pid AND state = 'active'", $event),
 		"it sleeps: $event");
@@ -66,7 +67,7 @@ my $session = $node->client;
 foreach my $i (1 .. 20)
 {
 	my $id = $session->query(q{SELECT outbox_enqueue('e', '{}')});
-	is($session->query("SELECT outbox_wait('$id', $HOUR)"), 'published', "retention 0, $i") or last;
+	is($session->query("SELECT outbox_wait('$id', $LONG)"), 'published', "retention 0, $i") or last;
 }
 my $settled = enqueue();
 $node->wait_drained;
@@ -128,7 +129,7 @@ my @children = map {
 	my $pid = fork // die "fork: $!";
 	if ($pid == 0)
 	{
-		my $said = eval { $node->client->query("SELECT outbox_wait('$id', $HOUR)") } // '';
+		my $said = eval { $node->client->query("SELECT outbox_wait('$id', $LONG)") } // '';
 		POSIX::_exit($said eq 'published' ? 0 : 1);
 	}
 	$pid;

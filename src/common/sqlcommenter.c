@@ -92,7 +92,21 @@ take_until(Text *text, char end, Text *taken)
 	return false;
 }
 
-/* key='value'; the key without the blanks around it. */
+/* Passes over a value without quotes, as OpenTelemetry's Python writes numbers. */
+static void
+skip_bare(Text *text)
+{
+	while (text->len > 0 && text->at[0] != ',' && text->at[0] != '\'')
+	{
+		text->at++;
+		text->len--;
+	}
+}
+
+/*
+ * key='value'; the key without the blanks around it.  A value without quotes is
+ * none of those that are looked for, and leaves the key empty.
+ */
 static bool
 take_pair(Text *text, Text *key, Text *value)
 {
@@ -102,7 +116,11 @@ take_pair(Text *text, Text *key, Text *value)
 	while (key->len > 0 && is_space(key->at[key->len - 1]))
 		key->len--;
 	skip_space(text);
-	return skip(text, '\'') && take_until(text, '\'', value);
+	if (skip(text, '\''))
+		return take_until(text, '\'', value);
+	key->len = 0;
+	skip_bare(text);
+	return true;
 }
 
 /* Without URL encoding and backslashes; false if it is malformed or too long. */

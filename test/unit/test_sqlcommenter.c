@@ -61,6 +61,8 @@ test_read(void)
 		 "congo=t61rcWkgMzE,rojo=00f067aa0ba902b7");
 	says("SELECT 1 /*tracestate='a%3D%27b\\'c'," PAIR "*/", "a='b'c");
 	says("SELECT 1 /*db_driver='psycopg2:%%28dt dec pq3 ext lo64%%29'," PAIR "*/", "");
+	says("SELECT 1 /*db_driver='psycopg2%3A2.9',libpq_version=150013," PAIR "*/", "");
+	says("SELECT 1 /*" PAIR ",libpq_version=150013*/", "");
 	says("SELECT 1 /* framework = 'spring' , " PAIR " */", "");
 	says("SELECT 1 /*traceparent='00%2D" TRACE "%2d" PARENT "-01'*/", "");
 	says("SELECT 1 /*" PAIR ",tracestate='no%20list'*/", "");
@@ -95,6 +97,7 @@ test_ignored(void)
 	says_nothing("SELECT 1 /*" PAIR " more*/");
 	says_nothing("SELECT 1 /*" PAIR ",*/");
 	says_nothing("SELECT 1 /*" PAIR ",x*/");
+	says_nothing("SELECT 1 /*" PAIR ",x=1'*/");
 	says_nothing("SELECT 1 /*=*/");
 	says_nothing("SELECT 1 /*'*/");
 	says_nothing("SELECT 1 /*,*/");

@@ -991,7 +991,7 @@ BEGIN
 	RETURN QUERY
 	WITH routes AS MATERIALIZED (
 		SELECT b.*, s.waits_because, s.reason, s.waits_since, s.retry_at,
-			p.paused_by, p.paused_at, p.pause_reason
+			p.paused_by, p.paused_at, p.pause_reason, p.relay
 		FROM unnest(counts) b
 			LEFT JOIN @extschema@.outbox_route_stats() s ON s.route = b.route
 			LEFT JOIN @extschema@.outbox_route p ON p.name = b.route
@@ -1019,7 +1019,15 @@ BEGIN
 			date_trunc('second', clock_timestamp() - r.oldest)),
 		'The other rows say why. If there is none, more is enqueued than goes out, or a key with many messages is slow.',
 		'SELECT * FROM outbox_routes_status'
-	FROM routes r WHERE late > interval '0' AND r.oldest < clock_timestamp() - late;
+	FROM routes r WHERE late > interval '0' AND r.oldest < clock_timestamp() - late
+	UNION ALL
+	SELECT 'warning', 'external relay missing', format('route "%s"', r.route), r.oldest,
+		format('%s messages wait, and no relay has leased any', r.backlog),
+		'Its relay does not run, or claims nothing: look at its log.', 'SELECT * FROM outbox_leases'
+	FROM routes r
+	WHERE r.relay = 'external' AND NOT r.paused AND late > interval '0' AND r.oldest < clock_timestamp() - late
+		AND NOT EXISTS (SELECT FROM @extschema@.outbox_lease l
+			WHERE l.route = r.route AND l.expires_at > clock_timestamp());
 END
 $$;
 

@@ -77,6 +77,7 @@ my %ROLE_OF = (
 	'`route missing`: SELECT route' => 'admin',
 	'Exchanges: SELECT route' => 'admin',
 	'`backlog old`: SELECT route' => 'operator',
+	'`external relay missing`: SELECT * FROM outbox_leases' => 'operator',
 	'`unroutable`: SELECT route' => 'operator',
 	'`queue refuses`: SELECT outbox_pause' => 'operator',
 	'`message refused`: SELECT id' => 'operator',

@@ -183,6 +183,10 @@ $node->sql(q{SELECT outbox_pause('billing', 'wrong amounts'); SELECT outbox_enqu
 problem('route paused', 'warning', qr/^route "billing"$/, qr/^by \w+: wrong amounts; 1 messages wait$/);
 $node->set('outbox.backlog_warning_age', '1s');
 problem('backlog old', 'warning', qr/^route "billing"$/, qr/1 messages wait.*, the oldest for/);
+$node->sql(q{INSERT INTO outbox_route (name, exchange, relay) VALUES ('hooks', '', 'external'); SELECT outbox_enqueue('e', '{}', route => 'hooks')});
+problem('external relay missing', 'warning', qr/^route "hooks"$/, qr/^1 messages wait, and no relay has leased any$/);
+$node->sql(q{SELECT outbox_ack((SELECT max(token) FROM outbox_claim('hooks')))});
+over('external relay missing');
 $node->unset('outbox.backlog_warning_age');
 over('backlog old');
 $node->sql(q{SELECT outbox_resume('billing')});

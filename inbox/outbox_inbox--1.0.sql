@@ -76,17 +76,22 @@ COMMENT ON COLUMN @extschema@.outbox_inbox_key.key IS 'The key, such as the aggr
 COMMENT ON COLUMN @extschema@.outbox_inbox_key.last_seq IS 'Number of the newest message that was accepted.';
 COMMENT ON COLUMN @extschema@.outbox_inbox_key.last_at IS 'When that was.';
 
+-- No row means the default: one that CREATE EXTENSION made would be in the way of the
+-- one of a dump.
 CREATE TABLE @extschema@.outbox_inbox_control (
 	singleton boolean PRIMARY KEY DEFAULT true CHECK (singleton),
-	retention interval NOT NULL DEFAULT '7 days'
+	retention interval NOT NULL
 		CHECK (retention >= interval '1 day' AND retention <= interval '31 days')
 );
-INSERT INTO @extschema@.outbox_inbox_control DEFAULT VALUES;
 
-COMMENT ON TABLE @extschema@.outbox_inbox_control IS 'One row: how long the inbox keeps what was accepted.';
+COMMENT ON TABLE @extschema@.outbox_inbox_control IS 'One row or none: how long the inbox keeps what was accepted.';
 COMMENT ON COLUMN @extschema@.outbox_inbox_control.singleton IS 'Always true.';
 COMMENT ON COLUMN @extschema@.outbox_inbox_control.retention IS
-'How long accepted messages are remembered, at least; set by outbox_inbox_set_retention().';
+'How long accepted messages are remembered, at least; set by outbox_inbox_set_retention(). 7 days without a row.';
+
+CREATE FUNCTION @extschema@.outbox_inbox_retention() RETURNS interval
+LANGUAGE sql STABLE
+RETURN coalesce((SELECT c.retention FROM @extschema@.outbox_inbox_control c), interval '7 days');
 
 -- The day of a time, in UTC.
 CREATE FUNCTION @extschema@.outbox_inbox_day_of(moment timestamptz) RETURNS integer
@@ -190,8 +195,9 @@ DECLARE
 	slot_table text;
 	filled boolean;
 BEGIN
-	SELECT d.last_value, @extschema@.outbox_inbox_day_of(moment - c.retention) - 1 INTO STRICT today, oldest
-		FROM @extschema@.outbox_inbox_day d, @extschema@.outbox_inbox_control c;
+	SELECT d.last_value, @extschema@.outbox_inbox_day_of(moment - @extschema@.outbox_inbox_retention()) - 1
+		INTO STRICT today, oldest
+		FROM @extschema@.outbox_inbox_day d;
 	FOR d IN today - 33 .. oldest - 1 LOOP
 		slot_table := '@extschema@.outbox_inbox_' || to_char(d % 35, 'FM00');
 		BEGIN
@@ -283,8 +289,9 @@ DECLARE
 	first_day integer;
 BEGIN
 	LOOP
-		SELECT d.last_value, s.last_value, c.retention INTO STRICT today, settled, retention
-			FROM @extschema@.outbox_inbox_day d, @extschema@.outbox_inbox_settled s, @extschema@.outbox_inbox_control c;
+		SELECT d.last_value, s.last_value, coalesce(c.retention, interval '7 days') INTO STRICT today, settled, retention
+			FROM @extschema@.outbox_inbox_day d CROSS JOIN @extschema@.outbox_inbox_settled s
+				LEFT JOIN @extschema@.outbox_inbox_control c ON true;
 		first_day := @extschema@.outbox_inbox_first_day(for_consumer, id, ttl, retention, moment);
 		IF today < clock_day THEN
 			PERFORM @extschema@.outbox_inbox_begin_day(clock_day, moment);
@@ -349,8 +356,7 @@ DECLARE
 	newest bigint;
 	first_day integer;
 BEGIN
-	SELECT @extschema@.outbox_inbox_first_day(for_consumer, id, ttl, c.retention, moment) INTO STRICT first_day
-		FROM @extschema@.outbox_inbox_control c;
+	first_day := @extschema@.outbox_inbox_first_day(for_consumer, id, ttl, @extschema@.outbox_inbox_retention(), moment);
 	IF of_key IS NULL OR seq IS NULL OR gapless IS NULL THEN
 		RAISE EXCEPTION '% must not be null',
 			CASE WHEN of_key IS NULL THEN 'key' WHEN seq IS NULL THEN 'key_seq' ELSE 'gapless' END
@@ -419,8 +425,8 @@ BEGIN
 		FROM @extschema@.outbox_inbox_day d, @extschema@.outbox_inbox_settled s;
 	PERFORM @extschema@.outbox_inbox_settle(settled, today);
 	DELETE FROM @extschema@.outbox_inbox_key k
-		USING (SELECT o.consumer, o.key FROM @extschema@.outbox_inbox_key o, @extschema@.outbox_inbox_control c
-			WHERE o.last_at < moment - c.retention FOR UPDATE OF o SKIP LOCKED) idle
+		USING (SELECT o.consumer, o.key FROM @extschema@.outbox_inbox_key o
+			WHERE o.last_at < moment - @extschema@.outbox_inbox_retention() FOR UPDATE OF o SKIP LOCKED) idle
 		WHERE k.consumer = idle.consumer AND k.key = idle.key;
 	RETURN emptied;
 END
@@ -438,7 +444,8 @@ BEGIN
 		RAISE EXCEPTION 'retention must be between 1 day and 31 days'
 			USING ERRCODE = 'invalid_parameter_value', DETAIL = format('It is %s.', $1);
 	END IF;
-	UPDATE @extschema@.outbox_inbox_control c SET retention = $1;
+	INSERT INTO @extschema@.outbox_inbox_control AS c (retention) VALUES ($1)
+		ON CONFLICT (singleton) DO UPDATE SET retention = EXCLUDED.retention;
 END
 $$;
 
@@ -452,6 +459,7 @@ COMMENT ON FUNCTION @extschema@.outbox_inbox_maintain() IS
 'Empties the partitions of days that are no longer kept, and forgets keys without messages for as long; returns how many partitions. Waits for nobody. For a daily job; outbox_inbox_accept() empties partitions by itself, once a day.';
 COMMENT ON FUNCTION @extschema@.outbox_inbox_set_retention(interval) IS
 'How long the inbox remembers what was accepted, at least: 1 to 31 days, 7 at first. It is also the longest ttl. 22023, 22004: not such a time.';
+COMMENT ON FUNCTION @extschema@.outbox_inbox_retention() IS 'Internal.';
 COMMENT ON FUNCTION @extschema@.outbox_inbox_day_of(timestamptz) IS 'Internal.';
 COMMENT ON FUNCTION @extschema@.outbox_inbox_seen(text, uuid, integer, integer) IS 'Internal.';
 COMMENT ON FUNCTION @extschema@.outbox_inbox_probe(text, uuid, integer, integer) IS 'Internal.';
@@ -469,6 +477,7 @@ REVOKE ALL ON FUNCTION
 	@extschema@.outbox_inbox_uuid(text),
 	@extschema@.outbox_inbox_maintain(),
 	@extschema@.outbox_inbox_set_retention(interval),
+	@extschema@.outbox_inbox_retention(),
 	@extschema@.outbox_inbox_day_of(timestamptz),
 	@extschema@.outbox_inbox_seen(text, uuid, integer, integer),
 	@extschema@.outbox_inbox_probe(text, uuid, integer, integer),

@@ -167,6 +167,28 @@ sub freeze_in_work
 		});
 }
 
+# Until another one has what it had. What is gone earlier it had acknowledged already, as a
+# busy server may read that only now.
+sub freeze_beyond_lease
+{
+	my ($relay) = @_;
+
+	return wait_until("$relay->{name} is paused beyond its lease", sub {
+			my ($end, $now) = (0, 0);
+
+			freeze_in_work($relay);
+			wait_until('it is taken over', sub {
+					$now = $node->sql('SELECT extract(epoch FROM clock_timestamp())');
+					my $until = $node->sql("SELECT max(extract(epoch FROM expires_at)) FROM outbox_leases WHERE worker = '$relay->{name}'");
+					$end = $until if $until ne '';
+					return $until eq '';
+				});
+			return 1 if $now >= $end;
+			$relay->{process}->signal('CONT');
+			return;
+		});
+}
+
 sub loads
 {
 	my ($route) = @_;
@@ -233,10 +255,9 @@ foreach my $route (qw(nats webhook))
 
 		# Longer than its lease: the other one takes the messages over.
 		my $paused = $relays[0];
-		freeze_in_work($paused);
-		$node->wait_sql("SELECT count(*) FROM outbox_leases WHERE worker = '$paused->{name}'", 0);
+		freeze_beyond_lease($paused);
 		$paused->{process}->signal('CONT');
-		$paused->{process}->wait_output(qr/lease \d+ is not held any more/);
+		$paused->{process}->wait_output(qr/lease \d+ is not held any more|deadline exceeded/);
 		wait_until("$paused->{name} goes on", sub { leased($paused) });
 
 		# A stop gives back what it had, at once.

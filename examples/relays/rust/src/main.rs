@@ -13,6 +13,7 @@ const CLAIM: &str = "SELECT token, id::text,
             CASE WHEN body IS NULL THEN 'application/json' ELSE 'application/octet-stream' END] AS headers,
     coalesce(body, convert_to(payload::text, 'UTF8')) AS body
     FROM outbox_claim($1, 100, make_interval(secs => $2), current_setting('application_name')) ORDER BY seq";
+const ACK: &str = "SELECT outbox_ack($1, $2::text[]::uuid[])";
 const NACK: &str = "SELECT outbox_nack($1, $2::text::uuid, $3, make_interval(secs => $4))";
 
 /// A connection that is made when it is needed, and again when it is broken.
@@ -65,18 +66,17 @@ struct Relay {
 }
 
 impl Relay {
-    /// One lease: lanes post, this thread alone talks to the database. Returns how many were claimed.
+    /// One lease: lanes post, this thread alone talks to the database. Returns the number of messages.
     fn relay(&self, db: &mut Session, agent: &ureq::Agent) -> Result<usize, String> {
         let lease = Duration::from_secs_f64(self.lease);
         let mut since = Instant::now(); // the lease lasts from here, or from later on
         let rows = db.query(CLAIM, &[&self.route, &self.lease]).map_err(|e| e.as_db_error().map_or(e.to_string(), ToString::to_string))?;
         let Some(token) = rows.first().map(|m| m.get::<_, i64>("token")) else { return Ok(0) };
-        let mut keys: HashMap<String, Vec<&Row>> = HashMap::new();
-        for m in &rows {
-            keys.entry(m.get("key")).or_default().push(m);
-        }
+        let mut keys = HashMap::<String, Vec<&Row>>::new();
+        rows.iter().for_each(|m| keys.entry(m.get("key")).or_default().push(m));
         let (work, until, held) = (Mutex::new(keys.into_values()), Mutex::new(since + lease), AtomicBool::new(true));
-        let may = || held.load(SeqCst) && !self.stop.load(SeqCst) && Instant::now() + lease / 6 < *until.lock().unwrap();
+        let fits = || !self.stop.load(SeqCst) && Instant::now() + lease / 6 < *until.lock().unwrap();
+        let may = || held.fetch_and(fits(), SeqCst) && held.load(SeqCst);
         let lane = |outcomes: mpsc::Sender<(String, Result<(), Failure>)>| {
             while let Some(key) = { work.lock().unwrap().next() } {
                 for m in key.into_iter().take_while(|_| may()) {
@@ -89,7 +89,7 @@ impl Relay {
                 }
             }
         };
-        let (mut unreachable, mut lost) = (Ok(()), Ok(()));
+        let (mut unreachable, mut lost, mut acked) = (Ok(()), Ok(()), Vec::new());
         let mut settle = |sql: &str, values: &[&(dyn ToSql + Sync)]| {
             lost = lost.clone().and_then(|()| db.settle(&until, sql, values));
             held.fetch_and(lost.is_ok(), SeqCst);
@@ -108,7 +108,6 @@ impl Relay {
                     settle("SELECT outbox_extend($1, make_interval(secs => $2))", &[&token, &self.lease]);
                     *until.lock().unwrap() = since + lease;
                 }
-                let mut acked = Vec::new();
                 for (id, outcome) in first.into_iter().chain(outcomes.try_iter()) {
                     match outcome {
                         Ok(()) => acked.push(id),
@@ -117,11 +116,14 @@ impl Relay {
                     }
                 }
                 held.fetch_and(unreachable.is_ok(), SeqCst);
-                if !acked.is_empty() {
-                    settle("SELECT outbox_ack($1, $2::text[]::uuid[])", &[&token, &acked]);
+                if acked.len() >= 25 {
+                    settle(ACK, &[&token, &std::mem::take(&mut acked)]);
                 }
             }
         });
+        if !acked.is_empty() {
+            settle(ACK, &[&token, &acked]);
+        }
         if !may() {
             settle("SELECT outbox_release($1)", &[&token]); // others may have the rest at once
         }

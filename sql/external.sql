@@ -241,6 +241,8 @@ GRANT regress_outbox_relays TO regress_outbox_relay;
 SET ROLE regress_outbox_relay;
 SELECT outbox_ack(:token);
 RESET ROLE;
+UPDATE outbox_route SET relay_roles = '{regress_outbox_nobody}' WHERE name = 'ext';
+UPDATE outbox_route SET relay_roles = '{NULL}' WHERE name = 'ext';
 UPDATE outbox_route SET relay_roles = NULL WHERE name = 'ext';
 
 -- Who publishes a route can change; what waits goes along

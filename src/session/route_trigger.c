@@ -42,6 +42,7 @@ PG_FUNCTION_INFO_V1(outbox_route_removal_trigger);
 #define COL_ROUTING_KEY		4
 #define COL_ENQUEUE_ROLES	9
 #define ROUTE_COLUMNS		9
+#define COL_RELAY_ROLES		17	/* not in 0.9 */
 
 static const Oid column_types[ROUTE_COLUMNS] = {
 	TEXTOID, TEXTOID, TEXTOID, TEXTOID, INT4OID, TEXTOID, TEXTOID, BOOLOID,
@@ -100,7 +101,7 @@ check_template(const text *routing_key)
  * with GRANT; elsewhere they are mistakes.
  */
 static void
-check_roles(ArrayType *array)
+check_roles(ArrayType *array, const char *column)
 {
 	Datum	   *names;
 	bool	   *nulls;
@@ -113,31 +114,35 @@ check_roles(ArrayType *array)
 		if (nulls[i])
 			ereport(ERROR,
 					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-					 errmsg("enqueue_roles must not contain null")));
+					 errmsg("%s must not contain null", column)));
 		if (!OidIsValid(get_role_oid(NameStr(*DatumGetName(names[i])), true)))
 			ereport(outbox_in_restore() ? WARNING : ERROR,
 					(errcode(ERRCODE_UNDEFINED_OBJECT),
-					 errmsg("role \"%s\" in enqueue_roles does not exist",
-							NameStr(*DatumGetName(names[i]))),
+					 errmsg("role \"%s\" in %s does not exist",
+							NameStr(*DatumGetName(names[i])), column),
 					 errhint("Create the role first; it may be a group that application roles are members of.")));
 	}
 }
 
-/* Only then: a route can be paused although one of its roles was dropped. */
-static bool
-has_new_roles(TriggerData *trigdata, const Datum *values, const bool *isnull)
+/* Only when they are new: a route can be paused although one of its roles was dropped. */
+static void
+check_new_roles(TriggerData *trigdata, HeapTuple tuple, int col,
+				const char *column)
 {
-	bool		old_isnull;
-	Datum		old;
+	TupleDesc	desc = RelationGetDescr(trigdata->tg_relation);
+	bool		isnull;
+	Datum		roles = heap_getattr(tuple, col, desc, &isnull);
 
-	if (isnull[COL_ENQUEUE_ROLES - 1])
-		return false;
-	if (TRIGGER_FIRED_BY_INSERT(trigdata->tg_event))
-		return true;
-	old = heap_getattr(trigdata->tg_trigtuple, COL_ENQUEUE_ROLES,
-					   RelationGetDescr(trigdata->tg_relation), &old_isnull);
-	return old_isnull ||
-		!datum_image_eq(old, values[COL_ENQUEUE_ROLES - 1], false, -1);
+	if (isnull)
+		return;
+	if (!TRIGGER_FIRED_BY_INSERT(trigdata->tg_event))
+	{
+		Datum		old = heap_getattr(trigdata->tg_trigtuple, col, desc, &isnull);
+
+		if (!isnull && datum_image_eq(old, roles, false, -1))
+			return;
+	}
+	check_roles(DatumGetArrayTypeP(roles), column);
 }
 
 /* BEFORE INSERT OR UPDATE ... FOR EACH ROW on outbox_route. */
@@ -150,6 +155,7 @@ outbox_route_trigger(PG_FUNCTION_ARGS)
 		trigdata->tg_trigtuple : trigdata->tg_newtuple;
 	Datum		values[ROUTE_COLUMNS];
 	bool		isnull[ROUTE_COLUMNS];
+	int			relay_roles;
 
 	outbox_expect_columns(desc, column_types, ROUTE_COLUMNS,
 						  RelationGetRelationName(trigdata->tg_relation));
@@ -160,8 +166,11 @@ outbox_route_trigger(PG_FUNCTION_ARGS)
 	/* Where there is none the NOT NULL constraint speaks. */
 	if (!isnull[COL_ROUTING_KEY - 1])
 		check_template(FIELD(COL_ROUTING_KEY));
-	if (has_new_roles(trigdata, values, isnull))
-		check_roles(DatumGetArrayTypeP(values[COL_ENQUEUE_ROLES - 1]));
+	check_new_roles(trigdata, tuple, COL_ENQUEUE_ROLES, "enqueue_roles");
+	relay_roles = outbox_later_column(desc, COL_RELAY_ROLES, "relay_roles", NAME_ARRAY_OID,
+									  RelationGetRelationName(trigdata->tg_relation));
+	if (relay_roles > 0)
+		check_new_roles(trigdata, tuple, relay_roles, "relay_roles");
 	return PointerGetDatum(tuple);
 }
 

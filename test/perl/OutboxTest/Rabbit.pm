@@ -51,7 +51,8 @@ my $EMPTY = join ', ',
 =item OutboxTest::Rabbit->start(%params)
 
 Starts a new node. name => 'b' tells several apart in file names; conf => text
-is added to rabbitmq.conf; port => N chooses the port. cluster => 1: others can
+is added to rabbitmq.conf; port => N chooses the port; plugins => [names] enables
+plugins that the server brings. cluster => 1: others can
 join it; join => $rabbit: joins that one (see OutboxTest::RabbitCluster).
 
 =item OutboxTest::Rabbit->begin_start(%params), $rabbit->end_start
@@ -106,7 +107,8 @@ sub begin_start
 		shared => $shared,
 		port => $params{port},
 		cluster => $params{cluster},
-		join => $params{join}
+		join => $params{join},
+		plugins => $params{plugins}
 	}, $class;
 	if (defined $params{conf})
 	{
@@ -126,6 +128,7 @@ sub begin_restart
 	push @args, '--conf', $self->{conf} if defined $self->{conf};
 	push @args, '--cluster' if $self->{cluster};
 	push @args, '--join', $self->{join}->dir if $self->{join};
+	push @args, '--plugins', join ',', @{ $self->{plugins} } if $self->{plugins};
 	$self->{out} = $self->{err} = '';
 	$self->{starting} = IPC::Run::start(
 		[ 'rabbitmq-node', 'start', $self->{dir}, @args ],

@@ -69,6 +69,11 @@ SELECT key FROM outbox_once ORDER BY key;
 INSERT INTO outbox_once SELECT 'default', i::text, outbox_uuid7(), now() - interval '1 year' FROM generate_series(1, 1500) i;
 SELECT outbox_once_maintain('1 day'), outbox_once_maintain('1 day'), outbox_once_maintain('1 day');
 
+-- a trigger that leaves the row out is an error, and not an endless loop
+CREATE FUNCTION leave_once_out() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+CREATE TRIGGER leave_out BEFORE INSERT ON outbox_once FOR EACH ROW EXECUTE FUNCTION leave_once_out();
+SELECT outbox_enqueue_once('never', 'e', '{}');
+DROP FUNCTION leave_once_out CASCADE;
 TRUNCATE outbox, outbox_once;
 DELETE FROM outbox_route WHERE name IN ('other', 'closed');
 REVOKE EXECUTE ON FUNCTION outbox_enqueue_once FROM regress_outbox_app;

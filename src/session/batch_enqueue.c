@@ -245,7 +245,7 @@ fail_rewritten(Relation rel, int result)
 static uint64
 insert_rows(Batch *batch, Relation rel)
 {
-	SPIExecuteOptions options;
+	DestReceiver *dest;
 	OutboxActing acting;
 	Batch	   *outer = running;
 	uint64		result;
@@ -253,17 +253,15 @@ insert_rows(Batch *batch, Relation rel)
 	SPI_connect();
 	register_rows(batch);
 	outbox_act_begin(&acting, rel->rd_rel->relowner, false);
-	memset(&options, 0, sizeof(options));
-	options.dest = CreateTuplestoreDestReceiver();
-	SetTuplestoreDestReceiverParams(options.dest, batch->ids,
-									batch->result_cxt, false, NULL, NULL);
+	dest = CreateTuplestoreDestReceiver();
+	SetTuplestoreDestReceiverParams(dest, batch->ids, batch->result_cxt, false,
+									NULL, NULL);
 	running = batch;
 	PG_TRY();
 	{
-		int			code = SPI_execute_plan_extended(outbox_kept_plan(&kept,
-																	  RelationGetNamespace(rel),
-																	  BATCH_SQL, 0, NULL),
-													 &options);
+		int			code = outbox_kept_plan_execute_into(&kept,
+														 RelationGetNamespace(rel),
+														 BATCH_SQL, dest);
 
 		if (code != SPI_OK_INSERT_RETURNING)
 			fail_rewritten(rel, code);

@@ -29,6 +29,7 @@
 #include "utils/fmgrprotos.h"
 #include "utils/guc.h"
 #include "utils/json.h"
+#include "utils/pg_locale.h"
 
 /* ------------------------------------------------------------------ format */
 
@@ -51,9 +52,11 @@ outbox_capture_format_begin(void)
 	bool		zone = strcmp(pg_get_timezone_name(session_timezone), "UTC") != 0;
 	bool		floats = extra_float_digits != 1;
 	bool		bytes = bytea_output != BYTEA_OUTPUT_HEX;
+	bool		money = strcmp(locale_monetary, "C") != 0;
 	int			nestlevel;
 
-	if (!date_style && !interval_style && !zone && !floats && !bytes)
+	if (!date_style && !interval_style && !zone && !floats && !bytes &&
+		!money && !quote_all_identifiers)
 		return 0;
 	nestlevel = NewGUCNestLevel();
 	if (date_style)
@@ -66,6 +69,10 @@ outbox_capture_format_begin(void)
 		pin("extra_float_digits", "1");
 	if (bytes)
 		pin("bytea_output", "hex");
+	if (money)
+		pin("lc_monetary", "C");
+	if (quote_all_identifiers)
+		pin("quote_all_identifiers", "off");
 	return nestlevel;
 }
 

@@ -103,6 +103,7 @@ keep_stray(Strays *strays, Capture *capture, const Reader *reader)
 	text	   *key = outbox_capture_key(capture, &reader->image);
 	Stray	   *stray;
 
+	CHECK_FOR_INTERRUPTS();
 	outbox_capture_format_end(nestlevel);
 	if (strays->count == strays->room)
 	{

@@ -48,16 +48,6 @@ static const struct
 
 static OutboxKeptPlan kept;
 
-static SPIPlanPtr
-insert_plan(Oid schema)
-{
-	Oid			types[lengthof(given)];
-
-	for (int i = 0; i < (int) lengthof(given); i++)
-		types[i] = given[i].type;
-	return outbox_kept_plan(&kept, schema, INSERT_SQL, lengthof(given), types);
-}
-
 /*
  * A rule has made something else of it.  When that is nothing, the server takes
  * the plan for one that no table concerns, and would keep it for ever.
@@ -81,19 +71,22 @@ outbox_insert_row(Relation rel, const Datum *values, const bool *isnull)
 {
 	Datum		params[lengthof(given)];
 	char		nulls[lengthof(given)];
+	Oid			types[lengthof(given)];
 	OutboxActing acting;
 	int			result;
 	bool		stored;
 
 	for (int i = 0; i < (int) lengthof(given); i++)
 	{
+		types[i] = given[i].type;
 		params[i] = values[given[i].column - 1];
 		nulls[i] = isnull[given[i].column - 1] ? 'n' : ' ';
 	}
 	SPI_connect();
 	outbox_act_begin(&acting, rel->rd_rel->relowner, false);
-	result = SPI_execute_plan(insert_plan(RelationGetNamespace(rel)), params,
-							  nulls, false, 0);
+	result = outbox_kept_plan_execute(&kept, RelationGetNamespace(rel), INSERT_SQL,
+									  lengthof(given), types, params, nulls,
+									  false);
 	if (result != SPI_OK_INSERT)
 		fail_rewritten(rel, result);
 	stored = SPI_processed > 0;

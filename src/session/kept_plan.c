@@ -17,15 +17,17 @@ outbox_kept_plan_forget(OutboxKeptPlan *kept)
 {
 	if (kept->plan == NULL)
 		return;
-	SPI_freeplan(kept->plan);
+	/* One that runs, further out, is left to the end of the session. */
+	if (kept->running == 0)
+		SPI_freeplan(kept->plan);
 	kept->plan = NULL;
 	pfree(kept->schema);
 	kept->schema = NULL;
 }
 
-SPIPlanPtr
-outbox_kept_plan(OutboxKeptPlan *kept, Oid schema, const char *sql,
-				 int nargs, Oid *types)
+static SPIPlanPtr
+plan_of(OutboxKeptPlan *kept, Oid schema, const char *sql, int nargs,
+		Oid *types)
 {
 	char	   *name = get_namespace_name(schema);
 	SPIPlanPtr	plan;
@@ -47,4 +49,48 @@ outbox_kept_plan(OutboxKeptPlan *kept, Oid schema, const char *sql,
 	kept->schema = name;
 	kept->plan = plan;
 	return plan;
+}
+
+int
+outbox_kept_plan_execute(OutboxKeptPlan *kept, Oid schema, const char *sql,
+						 int nargs, Oid *types, Datum *values,
+						 const char *nulls, bool read_only)
+{
+	SPIPlanPtr	plan = plan_of(kept, schema, sql, nargs, types);
+	int			result;
+
+	kept->running++;
+	PG_TRY();
+	{
+		result = SPI_execute_plan(plan, values, nulls, read_only, 0);
+	}
+	PG_FINALLY();
+	{
+		kept->running--;
+	}
+	PG_END_TRY();
+	return result;
+}
+
+int
+outbox_kept_plan_execute_into(OutboxKeptPlan *kept, Oid schema,
+							  const char *sql, DestReceiver *dest)
+{
+	SPIPlanPtr	plan = plan_of(kept, schema, sql, 0, NULL);
+	SPIExecuteOptions options;
+	int			result;
+
+	memset(&options, 0, sizeof(options));
+	options.dest = dest;
+	kept->running++;
+	PG_TRY();
+	{
+		result = SPI_execute_plan_extended(plan, &options);
+	}
+	PG_FINALLY();
+	{
+		kept->running--;
+	}
+	PG_END_TRY();
+	return result;
 }

@@ -71,9 +71,9 @@ outbox_number_key(Relation rel, const char *route, int64 key_hash,
 	values[2] = ObjectIdGetDatum(seq_sequence(rel));
 	SPI_connect();
 	outbox_act_begin(&acting, rel->rd_rel->relowner, false);
-	result = SPI_execute_plan(outbox_kept_plan(&kept, RelationGetNamespace(rel),
-											   NUMBER_SQL, lengthof(types), types),
-							  values, NULL, false, 0);
+	result = outbox_kept_plan_execute(&kept, RelationGetNamespace(rel), NUMBER_SQL,
+									  lengthof(types), types, values, NULL,
+									  false);
 	if (result != SPI_OK_INSERT_RETURNING)
 	{
 		/* A rule's doing; the server would keep what it has made of it. */

@@ -79,8 +79,8 @@ forget_routes(Oid schema)
 	"SELECT coalesce(exchange, ''), coalesce(routing_key, '')," \
 	" ordering OPERATOR(pg_catalog.=) 'key'::pg_catalog.text," \
 	" enqueue_roles::pg_catalog.name[]," \
-	" pg_catalog.to_jsonb(r) OPERATOR(pg_catalog.->>) 'sequence'::pg_catalog.text," \
-	" (pg_catalog.to_jsonb(r) OPERATOR(pg_catalog.->>) 'relay'::pg_catalog.text)" \
+	" pg_catalog.to_jsonb(r.*) OPERATOR(pg_catalog.->>) 'sequence'::pg_catalog.text," \
+	" (pg_catalog.to_jsonb(r.*) OPERATOR(pg_catalog.->>) 'relay'::pg_catalog.text)" \
 	"  OPERATOR(pg_catalog.=) 'external'::pg_catalog.text" \
 	" FROM %s.outbox_route r WHERE name OPERATOR(pg_catalog.=) $1"
 

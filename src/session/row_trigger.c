@@ -316,27 +316,32 @@ check_row(Row *row)
  * Where the route says so.  What a job of the relay inserts is an older message,
  * which has its number; what is no object is refused later.
  */
-static void
-number_message(Row *row, const OutboxRoute *route)
+static bool
+is_numbered(Row *row, const OutboxRoute *route)
 {
 	Jsonb	   *headers = FIELD(COL_HEADERS, DatumGetJsonbP);
+
+	return route->numbering != OUTBOX_NUMBER_NONE && row->insert &&
+		MySlot == NULL && (headers == NULL || JB_ROOT_IS_OBJECT(headers));
+}
+
+static void
+number_message(Row *row, OutboxNumbering numbering)
+{
 	int64		number = 0;
 
-	if (route->numbering == OUTBOX_NUMBER_NONE || !row->insert || MySlot != NULL ||
-		(headers != NULL && !JB_ROOT_IS_OBJECT(headers)))
-		return;
-	if (route->numbering == OUTBOX_NUMBER_KEY && !IS_NULL(COL_AGGREGATE_ID))
+	if (numbering == OUTBOX_NUMBER_KEY && !IS_NULL(COL_AGGREGATE_ID))
 	{
 		int64		seq;
 
-		outbox_number_key(row->rel, route->name,
+		outbox_number_key(row->rel, TextDatumGetCString(VALUE(COL_ROUTE)),
 						  outbox_hash_key(FIELD(COL_AGGREGATE_TYPE, DatumGetTextPP),
 										  DatumGetTextPP(VALUE(COL_AGGREGATE_ID))),
 						  &number, &seq);
 		set_value(row, COL_SEQ, Int64GetDatum(seq));
 	}
 	set_value(row, COL_HEADERS,
-			  JsonbPGetDatum(outbox_numbered_headers(headers,
+			  JsonbPGetDatum(outbox_numbered_headers(FIELD(COL_HEADERS, DatumGetJsonbP),
 													 DatumGetInt64(VALUE(COL_SEQ)),
 													 number)));
 }
@@ -360,11 +365,25 @@ warn_half_key(Row *row)
 			 errhint("Give aggregate_id too, or leave both out.")));
 }
 
+/*
+ * With outbox.strict_keys; a function of ours has it already.  A plain INSERT's
+ * default has drawn seq before, see doc/delivery.md, Order.
+ */
+static void
+lock_key(Row *row, const OutboxRoute *route)
+{
+	if (row->insert && MySlot == NULL && outbox_strict_keys &&
+		route->ordered && !IS_NULL(COL_AGGREGATE_ID))
+		outbox_lock_key(outbox_hash_key(FIELD(COL_AGGREGATE_TYPE, DatumGetTextPP),
+										DatumGetTextPP(VALUE(COL_AGGREGATE_ID))));
+}
+
 /* Returns NULL for a row that a restore brings. */
 static const OutboxRoute *
 judge(Row *row, TriggerData *trigdata)
 {
 	const OutboxRoute *route;
+	Oid			schema = RelationGetNamespace(row->rel);
 	Oid			owner = row->rel->rd_rel->relowner;
 	Oid			user = GetUserId();
 
@@ -372,10 +391,19 @@ judge(Row *row, TriggerData *trigdata)
 		return NULL;
 	replace_json_nulls(row);
 	add_trace(row);
-	route = outbox_usable_route(RelationGetNamespace(row->rel), owner,
+	route = outbox_usable_route(schema, owner,
 								TextDatumGetCString(VALUE(COL_ROUTE)),
 								user == owner ? InvalidOid : user);
-	number_message(row, route);
+	/* Before the number's row, as where a function is called: everywhere in one order. */
+	lock_key(row, route);
+	if (is_numbered(row, route))
+	{
+		number_message(row, route->numbering);
+		/* What an administrator has added may have run, and enqueued: look it up anew. */
+		route = outbox_usable_route(schema, owner,
+									TextDatumGetCString(VALUE(COL_ROUTE)),
+									InvalidOid);
+	}
 	check_message(row, route);
 	return route;
 }
@@ -452,11 +480,6 @@ outbox_row_trigger(PG_FUNCTION_ARGS)
 	external = set_external(row, route);
 	warn_not_preloaded();
 
-	/* A plain INSERT's default has drawn seq already, see doc/delivery.md, Order. */
-	if (row->insert && MySlot == NULL && outbox_strict_keys &&
-		route != NULL && route->ordered && !IS_NULL(COL_AGGREGATE_ID))
-		outbox_lock_key(outbox_hash_key(FIELD(COL_AGGREGATE_TYPE, DatumGetTextPP),
-										DatumGetTextPP(VALUE(COL_AGGREGATE_ID))));
 	if (!row->insert)
 		outbox_wake_news(OUTBOX_NEWS_REMOVED);
 	if (!external && !IS_NULL(COL_STATUS) && has_status(row, "pending"))

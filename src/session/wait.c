@@ -169,6 +169,8 @@ wait_for(Oid schema, const pg_uuid_t *id, OutboxMonoTime deadline)
 				return FAILED;
 			case OUTBOX_VERDICT_LOOK:
 				state = look(schema, id);
+				if (state != PENDING || outbox_mono_reached(deadline, now))
+					return state;
 				continue;
 			case OUTBOX_VERDICT_NONE:
 				break;

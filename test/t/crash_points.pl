@@ -291,7 +291,7 @@ sub wait_hit
 			  if -e $order && ++$tries % 20 == 0 && !$provoke{ $cell->{point} };
 			return 0;
 		},
-		20);
+		60);
 }
 
 # Everything that was published before has arrived when this one has, as there

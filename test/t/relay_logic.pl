@@ -525,7 +525,11 @@ my %weight_and_step = (
 		sub {
 			# what was open is rolled back
 			eval { $_->quit } foreach @session;
-			$interruptions++ if $node->kill_backends('KILL');
+			if ($node->kill_backends('KILL'))
+			{
+				$interruptions++;
+				$node->wait_restarted;
+			}
 			$node->wait_sql('SELECT pg_postmaster_start_time() IS NOT NULL
 				AND count(*) = 1 FROM outbox_workers WHERE pid IS NOT NULL');
 			new_sessions();

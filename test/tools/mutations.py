@@ -280,7 +280,7 @@ MUTATIONS = [Mutation(*m) for m in (
      "headers beside the numbers",
      ["regress"]),
     ("replay-numbered-anew", "src/session/row_trigger.c",
-     "!row->insert || MySlot != NULL ||\n", "!row->insert ||\n",
+     "		MySlot == NULL && (headers == NULL || JB_ROOT_IS_OBJECT(headers));", "		(headers == NULL || JB_ROOT_IS_OBJECT(headers));",
      "a replayed message has the number that it had",
      ["replay"]),
     # ------------------------------------------------ once for each key

@@ -366,17 +366,27 @@ sub backend_pids
 	  );
 }
 
+# A process that every crash of the server ends.
+my $CHECKPOINTER = q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'};
+
 sub kill_backends
 {
 	my ($self, $signal, $type) = @_;
 	my @pids = $self->backend_pids($type);
-	kill $signal // 'KILL', @pids if @pids;
+
+	$signal //= 'KILL';
+	# Until the postmaster has seen it, the server goes on as if nothing had happened.
+	$self->{_before_kill} = $self->sql($CHECKPOINTER) if @pids && $signal eq 'KILL';
+	kill $signal, @pids if @pids;
 	return @pids;
 }
 
 sub wait_restarted
 {
 	my ($self, $seconds) = @_;
+	my $before = delete $self->{_before_kill};
+
+	return $self->wait_sql("SELECT ($CHECKPOINTER) <> $before", 't', $seconds) if $before;
 	return $self->wait_sql('SELECT true', 't', $seconds);
 }
 

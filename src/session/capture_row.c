@@ -29,7 +29,6 @@
 #include "utils/fmgrprotos.h"
 #include "utils/guc.h"
 #include "utils/json.h"
-#include "utils/pg_locale.h"
 
 /* ------------------------------------------------------------------ format */
 
@@ -52,7 +51,8 @@ outbox_capture_format_begin(void)
 	bool		zone = strcmp(pg_get_timezone_name(session_timezone), "UTC") != 0;
 	bool		floats = extra_float_digits != 1;
 	bool		bytes = bytea_output != BYTEA_OUTPUT_HEX;
-	bool		money = strcmp(locale_monetary, "C") != 0;
+	/* Its variable is in a header that needs ICU's. */
+	bool		money = strcmp(GetConfigOption("lc_monetary", false, false), "C") != 0;
 	int			nestlevel;
 
 	if (!date_style && !interval_style && !zone && !floats && !bytes &&

@@ -361,13 +361,14 @@ BEGIN
 		paused_by = NEW.paused_by, paused_at = NEW.paused_at,
 		pause_reason = NEW.pause_reason,
 		failed_route = NEW.failed_route, retention = NEW.retention,
-		sequence = NEW.sequence
+		sequence = NEW.sequence, relay = NEW.relay, relay_roles = NEW.relay_roles
 	WHERE r.name = NEW.name
 		AND (r.exchange, r.exchange_type, r.routing_key, r.max_attempts,
 			 r.ordering, r.on_failed, r.paused)
 			= ('outbox', 'topic', '{event_type}', 10, 'key', 'skip', false)
 		AND r.enqueue_roles IS NULL AND r.failed_route IS NULL
-		AND r.retention IS NULL AND r.sequence IS NULL;
+		AND r.retention IS NULL AND r.sequence IS NULL
+		AND r.relay = 'internal' AND r.relay_roles IS NULL;
 	IF FOUND THEN
 		RETURN NULL;
 	END IF;
@@ -2267,9 +2268,14 @@ AS $$
 DECLARE
 	claimed bigint[];
 BEGIN
-	IF TG_LEVEL = 'STATEMENT' THEN
+	IF TG_WHEN = 'BEFORE' THEN
+		/* Under a snapshot from before it would miss messages and leases. */
+		IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
+			RAISE EXCEPTION 'relay of route "%" must be changed under READ COMMITTED', NEW.name
+				USING ERRCODE = 'active_sql_transaction';
+		END IF;
 		LOCK TABLE @extschema@.outbox IN EXCLUSIVE MODE;
-		RETURN NULL;
+		RETURN NEW;
 	END IF;
 	claimed := ARRAY(SELECT c.id_hash FROM @extschema@.outbox_claims() c);
 	IF EXISTS (SELECT FROM @extschema@.outbox o WHERE o.route = NEW.name
@@ -2296,12 +2302,15 @@ COMMENT ON FUNCTION @extschema@.outbox_relay_trigger() IS
 
 CREATE TRIGGER outbox_route_relay_lock
 	BEFORE UPDATE OF relay ON @extschema@.outbox_route
-	FOR EACH STATEMENT EXECUTE FUNCTION @extschema@.outbox_relay_trigger();
+	FOR EACH ROW WHEN (OLD.relay IS DISTINCT FROM NEW.relay)
+	EXECUTE FUNCTION @extschema@.outbox_relay_trigger();
 /* By its name after outbox_route_changed, with which the route is read anew. */
 CREATE TRIGGER outbox_route_relay
 	AFTER UPDATE OF relay ON @extschema@.outbox_route
 	FOR EACH ROW WHEN (OLD.relay IS DISTINCT FROM NEW.relay)
 	EXECUTE FUNCTION @extschema@.outbox_relay_trigger();
+ALTER TABLE @extschema@.outbox_route ENABLE ALWAYS TRIGGER outbox_route_relay_lock;
+ALTER TABLE @extschema@.outbox_route ENABLE ALWAYS TRIGGER outbox_route_relay;
 
 /*
  * For functions that change messages.  To be asked with the rows locked, as
@@ -2314,6 +2323,13 @@ LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
+	/* A claim does not write the rows, so that an older snapshot would go unnoticed. */
+	IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted')
+		AND EXISTS (SELECT FROM @extschema@.outbox_route r WHERE r.relay = 'external') THEN
+		RAISE EXCEPTION 'messages must be changed under READ COMMITTED where routes have external relays'
+			USING ERRCODE = 'active_sql_transaction',
+				DETAIL = 'Under a snapshot from before it would not be seen what is leased.';
+	END IF;
 	DELETE FROM @extschema@.outbox_lease l
 	WHERE l.token IN (SELECT e.token FROM @extschema@.outbox_lease e
 		WHERE e.expires_at < clock_timestamp() FOR UPDATE SKIP LOCKED);
@@ -2518,11 +2534,22 @@ BEGIN
 		held_ids := held_ids || skipped_ids || taken_ids;
 		held_keys := held_keys || skipped_keys;
 
+		/* Without those of keys that are held, which would leave no room for others. */
 		due := ARRAY(
-			SELECT o.id FROM @extschema@.outbox o
+			SELECT o.id
+			FROM @extschema@.outbox o, LATERAL (SELECT CASE WHEN its.ordering = 'key' AND o.aggregate_id IS NOT NULL
+				THEN @extschema@.outbox_key_hash(o.aggregate_type, o.aggregate_id) END AS key OFFSET 0) k
 			WHERE o.external AND o.status = 'pending' AND o.available_at IS NOT NULL
 				AND o.route = outbox_claim.route AND o.available_at <= moment
 				AND o.id NOT IN (SELECT unnest(held_ids))
+				AND (k.key IS NULL OR k.key <> ALL (held_keys)
+					AND NOT EXISTS (SELECT FROM @extschema@.outbox h
+						WHERE h.external AND h.aggregate_id IS NOT NULL
+							AND (h.status = 'failed' OR h.available_at IS NOT NULL)
+							AND @extschema@.outbox_key_hash(h.aggregate_type, h.aggregate_id) = k.key
+							AND h.seq < o.seq AND h.route = o.route
+							AND (h.status = 'failed' AND its.on_failed = 'block'
+								OR h.status = 'pending' AND h.attempts > 0 AND h.available_at > moment)))
 			ORDER BY o.available_at LIMIT wanted);
 		SELECT coalesce(array_agg(c.id ORDER BY c.seq), '{}'), array_agg(c.key ORDER BY c.seq),
 			array_agg(c.bytes ORDER BY c.seq)
@@ -2626,6 +2653,10 @@ BEGIN
 		RETURN;
 	END IF;
 
+	/* In the order of seq, by which a nack takes the later ones of a key along. */
+	SELECT array_agg(m.id ORDER BY o.seq), array_agg(m.key ORDER BY o.seq)
+	INTO taken_ids, taken_keys
+	FROM unnest(taken_ids, taken_keys) m(id, key) JOIN @extschema@.outbox o ON o.id = m.id;
 	/* Random: it must not come again after a restore, and nobody can guess another's. */
 	INSERT INTO @extschema@.outbox_lease (token, route, worker, claimed_by, expires_at, ids, keys)
 	VALUES (uuid_hash_extended(gen_random_uuid(), 0) & 9007199254740991, outbox_claim.route, outbox_claim.worker,
@@ -2878,7 +2909,7 @@ COMMENT ON COLUMN @extschema@.outbox_failed.failed_at IS 'When it became failed;
  * those that are not sampled, are left out, by the rules of traceparent.c; the id of
  * the span is what outbox_trace_span_id() puts into the header.
  */
-CREATE VIEW @extschema@.outbox_spans AS
+CREATE VIEW @extschema@.outbox_spans WITH (security_barrier = true) AS
 	SELECT pg_catalog.substr(m.parent, 4, 32) AS trace_id,
 		CASE pg_catalog.substr(m.hex, 17) WHEN pg_catalog.repeat('0', 16) THEN '0000000000000001' ELSE pg_catalog.substr(m.hex, 17) END AS span_id,
 		pg_catalog.substr(m.parent, 37, 16) AS parent_span_id,

@@ -265,8 +265,28 @@ UPDATE outbox_route SET relay = 'else' WHERE name = 'ext';
 SELECT outbox_edit(named('a'), route => 'default');
 SELECT event_type, route, external FROM outbox ORDER BY seq;
 
+-- Due messages of a key that is held leave room for others
+SELECT put('k/9', 'extblock');
+SELECT * FROM claim('extblock') \gset
+SELECT outbox_nack(:token, named('k'), 'no');
+SELECT count(outbox_enqueue('due', '{}', 'thing', CASE WHEN i <= 20 THEN '9' END, route => 'extblock', available_at => clock_timestamp() + '10 ms'))
+FROM generate_series(1, 25) i;
+SELECT pg_sleep(0.05) IS NOT NULL AS slept;
+SELECT count(*) FROM outbox_claim('extblock', 10);
+
+-- What is leased cannot be seen under an older snapshot
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+SELECT outbox_discard(named('k'));
+\echo :LAST_ERROR_SQLSTATE
+ROLLBACK;
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+UPDATE outbox_route SET relay = 'internal' WHERE name = 'extblock';
+\echo :LAST_ERROR_SQLSTATE
+ROLLBACK;
+
 DELETE FROM outbox;
 TRUNCATE outbox_archive;
+DELETE FROM outbox_lease;
 DELETE FROM outbox_route WHERE name LIKE 'ext%';
 DROP FUNCTION outbox_regress.claim, outbox_regress.put, outbox_regress.named;
 REVOKE ALL ON FUNCTION outbox_claim, outbox_ack, outbox_nack, outbox_extend, outbox_release FROM regress_outbox_relay;

@@ -109,6 +109,9 @@ default	outbox	topic	{event_type}	10	key	skip	f	\N	t
 UPDATE public.outbox_route SET exchange = 'outbox', exchange_type = 'topic', routing_key = DEFAULT,
 	max_attempts = DEFAULT, ordering = DEFAULT, on_failed = DEFAULT, enqueue_roles = NULL
 WHERE name = 'default';
+INSERT INTO public.outbox_route (name, exchange_type, relay, relay_roles) VALUES ('default', 'topic', 'external', '{regress_outbox_none}');
+SELECT relay, relay_roles FROM public.outbox_route WHERE name = 'default';
+UPDATE public.outbox_route SET relay = DEFAULT, relay_roles = NULL WHERE name = 'default';
 COPY public.outbox_route (name, exchange, exchange_type, routing_key, max_attempts, ordering, on_failed, paused, enqueue_roles, control) FROM stdin;
 default	copied	topic	{event_type}	10	key	skip	f	\N	t
 other	copied	topic	{event_type}	10	key	skip	f	\N	t

@@ -584,13 +584,25 @@ max_worker_processes = 2
 max_logical_replication_workers = 0
 END
 my ($sleep_out, $sleep_err) = ('', '');
-my $sleeper = IPC::Run::start(
-	[
-		$small->installed_command('psql'), '-XAtq', '-d', $small->connstr('postgres'),
-		'-c', q{SELECT set_config(name, 'on', false) FROM pg_settings WHERE name IN ('force_parallel_mode', 'debug_parallel_query')},
-		'-c', 'SELECT pg_sleep(600)'
-	],
-	'<', \undef, '>', \$sleep_out, '2>', \$sleep_err);
+my $sleeper;
+
+# Where the launcher looks at the databases just then, there is no process left for it,
+# and the query runs without: then once more.
+foreach my $try (1 .. 20)
+{
+	$sleeper = IPC::Run::start(
+		[
+			$small->installed_command('psql'), '-XAtq', '-d', $small->connstr('postgres'),
+			'-c', q{SELECT set_config(name, 'on', false) FROM pg_settings WHERE name IN ('force_parallel_mode', 'debug_parallel_query')},
+			'-c', 'SELECT pg_sleep(600)'
+		],
+		'<', \undef, '>', \$sleep_out, '2>', \$sleep_err);
+	$small->wait_sql(q{SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep(600)%' AND wait_event = 'PgSleep'
+		AND backend_type IN ('client backend', 'parallel worker')}, 1);
+	last if $small->sql(q{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'parallel worker'});
+	$sleeper->kill_kill;
+	$small->sql(q{SELECT count(pg_terminate_backend(pid, 10000)) FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep(600)%' AND pid <> pg_backend_pid()});
+}
 my $asleep = q{SELECT pid FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep(600)%' AND backend_type = 'client backend'};
 $small->wait_sql(q{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'parallel worker'}, 1);
 $small->sql('CREATE EXTENSION outbox');

@@ -42,7 +42,7 @@ SELECT day, member FROM parts ORDER BY day;
 SELECT count(*) FROM parts p JOIN pg_index ON indrelid = p.relname::regclass;
 -- rows find their day
 INSERT INTO outbox_archive (seq, id, route, event_type, created_at, attempts, published_at)
-	SELECT i, outbox_uuid7(), 'default', 'e', now(), 0, clock_timestamp() + i * interval '1 day'
+	SELECT i, outbox_uuid7(), 'default', 'e', now(), 0, clock_timestamp() + i * interval '24 hours'
 	FROM generate_series(-3, 3) i;
 SELECT tableoid = 'outbox_archive_default'::regclass AS by_default, array_agg(seq ORDER BY seq)
 FROM outbox_archive GROUP BY 1 ORDER BY 1;
@@ -101,7 +101,7 @@ CREATE VIEW pieces AS
 CREATE PROCEDURE add_messages(days_ago int)
 LANGUAGE sql AS $$
 	INSERT INTO outbox_archive (seq, id, route, event_type, created_at, attempts, published_at)
-		SELECT days_ago, outbox_uuid7(), r, 'e', now(), 0, clock_timestamp() - days_ago * interval '1 day'
+		SELECT days_ago, outbox_uuid7(), r, 'e', now(), 0, clock_timestamp() - days_ago * interval '24 hours'
 		FROM unnest(ARRAY['short', 'as short', 'long', E'it''s \\ "odd"', 'none', 'default', 'not there']) r
 $$;
 TRUNCATE outbox_archive;

@@ -235,7 +235,11 @@ ok($_->wait(120), 'I6: operators get no error') or diag $_->error
   foreach @operators;
 ok($_->wait(120), 'I6: producers get none') or diag $_->error foreach @load;
 $rabbit->amqp('bind', 'q', 'picky', '#');
-$node->sql('SELECT outbox_requeue_failed()');
+# what was under way then comes back after it
+wait_until('I6: all go out now', sub {
+	$node->sql('SELECT outbox_requeue_failed()');
+	return $node->sql('SELECT count(*) FROM outbox') == 0;
+});
 my ($discarded, $edited) = @{
 	($node->rows(
 			q{SELECT (SELECT count(*) FROM test_discarded),

@@ -28,6 +28,7 @@
 #include "executor/tuptable.h"
 #include "fmgr.h"
 #include "funcapi.h"
+#include "insert.h"
 #include "kept_plan.h"
 #include "miscadmin.h"
 #include "owner.h"
@@ -226,21 +227,6 @@ register_rows(Batch *batch)
 		elog(ERROR, "could not register the rows of a batch");
 }
 
-/* A rule has made something else of it; see fail_rewritten() in insert.c. */
-static void
-fail_rewritten(Relation rel, int result)
-{
-	outbox_kept_plan_forget(&kept);
-	if (result != SPI_OK_REWRITTEN)
-		elog(ERROR, "could not insert into outbox: %s",
-			 SPI_result_code_string(result));
-	ereport(ERROR,
-			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-			 errmsg("a rule on table \"%s\" replaces the INSERT of messages",
-					RelationGetRelationName(rel)),
-			 errhint("Drop the rule, or use a trigger instead.")));
-}
-
 /* Returns how many were stored. */
 static uint64
 insert_rows(Batch *batch, Relation rel)
@@ -264,7 +250,7 @@ insert_rows(Batch *batch, Relation rel)
 														 BATCH_SQL, dest);
 
 		if (code != SPI_OK_INSERT_RETURNING)
-			fail_rewritten(rel, code);
+			outbox_fail_rewritten(&kept, rel, code);
 		result = SPI_processed;
 	}
 	PG_FINALLY();

@@ -37,6 +37,8 @@
 PG_FUNCTION_INFO_V1(outbox_enqueue_once);
 
 #define MAX_KEY		255			/* bytes */
+/* To find, or take, a key that others have and give back. */
+#define MAX_TURNS	1000
 
 /* In the order of the function's arguments; the first is the key. */
 static const int columns[] = {
@@ -61,9 +63,6 @@ typedef struct Key
 	"INSERT INTO %s.outbox_once AS o (route, key, id, at) VALUES ($1, $2, $3, $4)" \
 	" ON CONFLICT (route, key) DO UPDATE SET id = excluded.id, at = excluded.at" \
 	" WHERE o.at OPERATOR(pg_catalog.<=) $5"
-/* To find, or take, a key that others have and give back. */
-#define MAX_TURNS 1000
-
 #define GIVE_BACK_SQL \
 	"DELETE FROM %s.outbox_once o WHERE o.route OPERATOR(pg_catalog.=) $1" \
 	" AND o.key OPERATOR(pg_catalog.=) $2"

@@ -48,20 +48,16 @@ static const struct
 
 static OutboxKeptPlan kept;
 
-/*
- * A rule has made something else of it.  When that is nothing, the server takes
- * the plan for one that no table concerns, and would keep it for ever.
- */
-static void
-fail_rewritten(Relation rel, int result)
+void
+outbox_fail_rewritten(OutboxKeptPlan *plan, Relation rel, int result)
 {
-	outbox_kept_plan_forget(&kept);
+	outbox_kept_plan_forget(plan);
 	if (result != SPI_OK_REWRITTEN)
 		elog(ERROR, "could not insert into outbox: %s",
 			 SPI_result_code_string(result));
 	ereport(ERROR,
 			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-			 errmsg("a rule on table \"%s\" replaces the INSERT of a message",
+			 errmsg("a rule on table \"%s\" replaces the INSERT of messages",
 					RelationGetRelationName(rel)),
 			 errhint("Drop the rule, or use a trigger instead.")));
 }
@@ -88,7 +84,7 @@ outbox_insert_row(Relation rel, const Datum *values, const bool *isnull)
 									  lengthof(given), types, params, nulls,
 									  false);
 	if (result != SPI_OK_INSERT)
-		fail_rewritten(rel, result);
+		outbox_fail_rewritten(&kept, rel, result);
 	stored = SPI_processed > 0;
 	outbox_act_end(&acting);
 	SPI_finish();

@@ -8,6 +8,7 @@
 #ifndef OUTBOX_INSERT_H
 #define OUTBOX_INSERT_H
 
+#include "kept_plan.h"
 #include "utils/relcache.h"
 
 /*
@@ -17,5 +18,12 @@
  */
 extern bool outbox_insert_row(Relation rel, const Datum *values,
 							  const bool *isnull);
+
+/*
+ * The INSERT of the plan has ended with result: a rule has made something else of
+ * it.  When that is nothing, the server takes the plan for one that no table
+ * concerns, and would keep it for ever: it is forgotten.  Does not return.
+ */
+extern void outbox_fail_rewritten(OutboxKeptPlan *plan, Relation rel, int result);
 
 #endif							/* OUTBOX_INSERT_H */

@@ -51,18 +51,18 @@ plan_of(OutboxKeptPlan *kept, Oid schema, const char *sql, int nargs,
 	return plan;
 }
 
-int
-outbox_kept_plan_execute(OutboxKeptPlan *kept, Oid schema, const char *sql,
-						 int nargs, Oid *types, Datum *values,
-						 const char *nulls, bool read_only)
+/* As many as run, further out or further in, are counted, however they end. */
+static int
+execute(OutboxKeptPlan *kept, SPIPlanPtr plan, Datum *values,
+		const char *nulls, bool read_only, const SPIExecuteOptions *options)
 {
-	SPIPlanPtr	plan = plan_of(kept, schema, sql, nargs, types);
 	int			result;
 
 	kept->running++;
 	PG_TRY();
 	{
-		result = SPI_execute_plan(plan, values, nulls, read_only, 0);
+		result = options != NULL ? SPI_execute_plan_extended(plan, options) :
+			SPI_execute_plan(plan, values, nulls, read_only, 0);
 	}
 	PG_FINALLY();
 	{
@@ -73,24 +73,22 @@ outbox_kept_plan_execute(OutboxKeptPlan *kept, Oid schema, const char *sql,
 }
 
 int
+outbox_kept_plan_execute(OutboxKeptPlan *kept, Oid schema, const char *sql,
+						 int nargs, Oid *types, Datum *values,
+						 const char *nulls, bool read_only)
+{
+	return execute(kept, plan_of(kept, schema, sql, nargs, types), values,
+				   nulls, read_only, NULL);
+}
+
+int
 outbox_kept_plan_execute_into(OutboxKeptPlan *kept, Oid schema,
 							  const char *sql, DestReceiver *dest)
 {
-	SPIPlanPtr	plan = plan_of(kept, schema, sql, 0, NULL);
 	SPIExecuteOptions options;
-	int			result;
 
 	memset(&options, 0, sizeof(options));
 	options.dest = dest;
-	kept->running++;
-	PG_TRY();
-	{
-		result = SPI_execute_plan_extended(plan, &options);
-	}
-	PG_FINALLY();
-	{
-		kept->running--;
-	}
-	PG_END_TRY();
-	return result;
+	return execute(kept, plan_of(kept, schema, sql, 0, NULL), NULL, NULL,
+				   false, &options);
 }

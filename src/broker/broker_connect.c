@@ -29,6 +29,7 @@
 #include "utils/memutils.h"
 
 #include "broker_internal.h"
+#include "loopback.h"
 #include "version.h"
 #include "wait_event.h"
 #include "watchdog.h"
@@ -155,6 +156,38 @@ begin_connect(const struct addrinfo *address, bool heartbeats)
 	return -1;
 }
 
+/* The address that is tried, as digits. */
+static int
+address_text(const OutboxLink *link, char *text, size_t size)
+{
+	return getnameinfo(link->address->ai_addr, link->address->ai_addrlen,
+					   text, size, NULL, 0, NI_NUMERICHOST);
+}
+
+/*
+ * Whether password and messages may go there as they are.  Decided by the address
+ * that is about to be connected to: what a name was resolved to a moment ago, or
+ * for the host before in the list, says nothing.
+ */
+static bool
+may_go_there(const OutboxLink *link)
+{
+	return link->target.tls || link->target.allow_plaintext ||
+		outbox_is_loopback(link->address->ai_addr);
+}
+
+static OutboxLinkStatus
+fail_plaintext(OutboxLink *link)
+{
+	char		address[NI_MAXHOST];
+
+	if (address_text(link, address, sizeof(address)) != 0)
+		strlcpy(address, "its address", sizeof(address));
+	return outbox_link_fail(link, OUTBOX_REASON_PLAINTEXT,
+							"did not connect to \"%s:%d\": %s is not a loopback address, and without TLS nothing is sent to any other (outbox.allow_plaintext is off)",
+							link->target.host, link->target.port, address);
+}
+
 /*
  * Begins with the next address, or fails with what is wrong with the last one.
  * Which one is the first is the outcome of earlier connects.
@@ -162,6 +195,8 @@ begin_connect(const struct addrinfo *address, bool heartbeats)
 static OutboxLinkStatus
 try_next_address(OutboxLink *link, int last_errno)
 {
+	bool		allowed = true;
+
 	while (link->tried < link->naddresses)
 	{
 		int			skip = (link->turn + link->tried++) % link->naddresses;
@@ -169,6 +204,9 @@ try_next_address(OutboxLink *link, int last_errno)
 		link->address = link->addresses;
 		while (skip-- > 0)
 			link->address = link->address->ai_next;
+		allowed = may_go_there(link);
+		if (!allowed)
+			continue;
 		link->address_until_ms = outbox_link_now_ms() +
 			(link->naddresses > 1 ? OUTBOX_NEXT_ADDRESS_MS : OUTBOX_CONNECT_MS);
 		link->fd = begin_connect(link->address, link->target.heartbeat_s > 0);
@@ -176,6 +214,8 @@ try_next_address(OutboxLink *link, int last_errno)
 			return OUTBOX_LINK_OK;
 		last_errno = errno;
 	}
+	if (!allowed)
+		return fail_plaintext(link);
 	return fail_connect(link, outbox_reason_of_errno(last_errno),
 						strerror(last_errno));
 }
@@ -236,9 +276,7 @@ static OutboxLinkStatus
 open_tls(OutboxLink *link)
 {
 	char		address[NI_MAXHOST];
-	int			rc = getnameinfo(link->address->ai_addr,
-								 link->address->ai_addrlen, address,
-								 sizeof(address), NULL, 0, NI_NUMERICHOST);
+	int			rc = address_text(link, address, sizeof(address));
 
 	close(link->fd);
 	link->fd = -1;

@@ -56,6 +56,7 @@
 	reason(ALARM_OTHER, "broker alarm") \
 	/* settings */ \
 	reason(URI, "URI unusable") \
+	reason(PLAINTEXT, "plain text not allowed") \
 	reason(PASSFILE_MISSING, "password file missing") \
 	reason(PASSFILE_MODE, "password file not private") \
 	reason(PASSFILE_UNREADABLE, "password file unreadable") \

@@ -31,6 +31,7 @@ char	   *outbox_tls_ca_file = NULL;
 char	   *outbox_tls_cert_file = NULL;
 char	   *outbox_tls_key_file = NULL;
 bool		outbox_tls_verify = true;
+bool		outbox_allow_plaintext = false;
 int			outbox_workers = 1;
 int			outbox_window = 1000;
 int			outbox_poll_interval_ms = 1000;
@@ -183,6 +184,10 @@ define_broker_settings(void)
 				"Verifies the broker's certificate and host name.",
 				"Off protects against listeners only, not against impostors.",
 				&outbox_tls_verify, GUC_SUPERUSER_ONLY);
+	define_bool("outbox.allow_plaintext",
+				"Lets amqp:// leave this host.",
+				"Off: without TLS only loopback addresses are connected to. On: who reads the network has the password and the messages.",
+				&outbox_allow_plaintext, GUC_SUPERUSER_ONLY);
 	define_int("outbox.heartbeat",
 			   "Sets the heartbeat interval agreed on with the broker.",
 			   "A connection on which nothing arrives for two intervals is given up.",

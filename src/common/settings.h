@@ -19,6 +19,7 @@ extern PGDLLIMPORT char *outbox_tls_ca_file;
 extern PGDLLIMPORT char *outbox_tls_cert_file;
 extern PGDLLIMPORT char *outbox_tls_key_file;
 extern PGDLLIMPORT bool outbox_tls_verify;
+extern PGDLLIMPORT bool outbox_allow_plaintext;
 extern PGDLLIMPORT int outbox_workers;
 extern PGDLLIMPORT int outbox_window;
 extern PGDLLIMPORT int outbox_poll_interval_ms;

@@ -51,6 +51,7 @@ step_of(OutboxReason reason)
 		case OUTBOX_REASON_UNREACHABLE:
 		case OUTBOX_REASON_TCP_TIMEOUT:
 		case OUTBOX_REASON_NO_RESOURCES:
+		case OUTBOX_REASON_PLAINTEXT:
 			return STEP_TCP;
 		case OUTBOX_REASON_TLS_TIMEOUT:
 		case OUTBOX_REASON_TLS_FILES:
@@ -137,6 +138,7 @@ fill_target(const OutboxPreflight *preflight, int n, OutboxLinkTarget *target)
 	target->application_name = psprintf("outbox preflight of database %u",
 										MyDatabaseId);
 	target->tls = preflight->uri.tls;
+	target->allow_plaintext = outbox_allow_plaintext;
 	target->tls_ca_file = outbox_tls_ca_file;
 	target->tls_cert_file = outbox_tls_cert_file;
 	target->tls_key_file = outbox_tls_key_file;
@@ -206,7 +208,9 @@ say_tls(OutboxPreflight *preflight, const char *where, const Outcome *outcome)
 
 	if (!preflight->uri.tls)
 	{
-		outbox_preflight_say(preflight, "TLS", OUTBOX_VERDICT_SKIPPED, NULL,
+		outbox_preflight_say(preflight, "TLS", OUTBOX_VERDICT_SKIPPED,
+							 outbox_allow_plaintext ?
+							 "outbox.allow_plaintext is on: who reads the network between has the password and the messages. Use amqps:// across a network." : NULL,
 							 "Not used: the URI begins with amqp://.");
 		return;
 	}

@@ -81,10 +81,11 @@ outbox_link_config_load(OutboxLinkConfig *config)
 		return OUTBOX_LINK_CONFIG_SAME;
 	}
 
-	text = psprintf("%s %s %s %s %s %s %d %d %d", outbox_broker_uri,
+	text = psprintf("%s %s %s %s %s %s %d %d %d %d", outbox_broker_uri,
 					outbox_passfile, passwords, outbox_tls_ca_file,
 					outbox_tls_cert_file, outbox_tls_key_file,
-					outbox_tls_verify, outbox_heartbeat_s,
+					outbox_tls_verify, outbox_allow_plaintext,
+					outbox_heartbeat_s,
 					outbox_max_message_size);
 	MemoryContextSwitchTo(old);
 	outbox_slot_clear_trouble(OUTBOX_TROUBLE_SETTINGS);

@@ -43,6 +43,14 @@
 
 /* ------------------------------------------------------------------- state */
 
+/* No broker is down that we do not talk to because a setting forbids it. */
+static OutboxWorkerState
+down_worker_state(OutboxRelay *relay)
+{
+	return outbox_link_error(relay->link)->reason == OUTBOX_REASON_PLAINTEXT ?
+		OUTBOX_WORKER_CONFIG_ERROR : OUTBOX_WORKER_BROKER_DOWN;
+}
+
 static OutboxWorkerState
 link_worker_state(OutboxRelay *relay)
 {
@@ -51,7 +59,7 @@ link_worker_state(OutboxRelay *relay)
 		case OUTBOX_LINK_CLOSED:
 		case OUTBOX_LINK_CONNECTING:
 			return outbox_relay_broker_down(relay) ?
-				OUTBOX_WORKER_BROKER_DOWN : OUTBOX_WORKER_CONNECTING;
+				down_worker_state(relay) : OUTBOX_WORKER_CONNECTING;
 		case OUTBOX_LINK_BLOCKED:
 			return OUTBOX_WORKER_BLOCKED;
 		case OUTBOX_LINK_OPEN:

@@ -419,6 +419,7 @@ connect_start(OutboxRelay *relay)
 			 MySlot->worker, MyDatabaseId);
 	target.application_name = text;
 	target.tls = uri->tls;
+	target.allow_plaintext = outbox_allow_plaintext;
 	target.tls_ca_file = outbox_tls_ca_file;
 	target.tls_cert_file = outbox_tls_cert_file;
 	target.tls_key_file = outbox_tls_key_file;

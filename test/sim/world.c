@@ -472,6 +472,7 @@ char	   *outbox_tls_ca_file = "";
 char	   *outbox_tls_cert_file = "";
 char	   *outbox_tls_key_file = "";
 bool		outbox_tls_verify = true;
+bool		outbox_allow_plaintext = false;
 int			outbox_workers = 1;
 int			outbox_window;
 int			outbox_poll_interval_ms;

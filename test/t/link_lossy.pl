@@ -36,6 +36,7 @@ my $fake = OutboxTest::FakeBroker->start(
 my $node = OutboxTest::Node->create(
 	broker => $link->in_front_of($fake),
 	conf => <<"END");
+outbox.allow_plaintext = on
 outbox.window = $WINDOW
 outbox.heartbeat = 5s
 outbox.retry_initial = 50ms

@@ -71,6 +71,7 @@ typedef struct OutboxLinkTarget
 	size_t		max_body;		/* larger messages are REFUSED */
 	const char *application_name;	/* shown by the broker */
 	bool		tls;
+	bool		allow_plaintext;	/* without TLS, beyond loopback */
 	const char *tls_ca_file;	/* "" = the system's */
 	const char *tls_cert_file;	/* "" = none */
 	const char *tls_key_file;	/* "" = none */

@@ -83,6 +83,20 @@ UPDATE outbox SET routing_key = 'right.key' WHERE payload = '2';
 SELECT outbox_requeue(id) FROM outbox WHERE payload = '2';
 SELECT routing_key, status FROM outbox WHERE payload = '2';
 
+-- but what stays as it is was accepted once, whatever has changed since: one such
+-- message does not hold up the others
+INSERT INTO outbox_route (name, exchange) VALUES ('longer', 'x');
+UPDATE outbox SET route = 'longer', event_type = repeat('e', 255), status = 'failed', routing_key = NULL
+WHERE payload = '2';
+UPDATE outbox_route SET routing_key = 'x.{event_type}' WHERE name = 'longer';
+SELECT outbox_requeue_failed(), outbox_requeue_failed('longer');
+SELECT status FROM outbox WHERE payload = '2';
+-- to change it is to write it anew
+SELECT outbox_edit(id, payload => '3') FROM outbox WHERE payload = '2';
+UPDATE outbox SET available_at = 'infinity' WHERE payload = '2';
+SELECT outbox_edit(id, payload => '3', routing_key => 'right') FROM outbox WHERE payload = '2';
+
 DROP FUNCTION requeued(text);
 DROP PROCEDURE fill();
 TRUNCATE outbox;
+DELETE FROM outbox_route WHERE name = 'longer';

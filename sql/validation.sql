@@ -69,7 +69,8 @@ FROM unnest(ARRAY['NULL', '''infinity''', '''-infinity''', '''2020-01-01''']) ex
 -- as are the relay's own columns
 SELECT split_part(outcome(format('INSERT INTO outbox (event_type, payload, %s) VALUES (''e'', ''{}'', %s)',
 	col, value)), E'\n', 1)
-FROM (VALUES ('status', '''published'''), ('status', 'NULL'), ('attempts', '-1'),
+FROM (VALUES ('status', '''published'''), ('status', 'NULL'), ('attempts', '-1'), ('attempts', '1000000001'),
+	('attempts', '2147483647'), ('attempts', '1000000000'),
 	('attempts', 'NULL')) v(col, value);
 
 -- content_type of bytes is the property of that name

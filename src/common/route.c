@@ -27,17 +27,17 @@ placeholder_at(const char *text)
 }
 
 static size_t
-append(char *buf, size_t used, const char *text, size_t len)
+append(char *buf, size_t size, size_t used, const char *text, size_t len)
 {
-	if (used < OUTBOX_SHORT_STRING_MAX)
-		memcpy(buf + used, text, Min(len, OUTBOX_SHORT_STRING_MAX - used));
+	if (used < size)
+		memcpy(buf + used, text, Min(len, size - used));
 	return used + len;
 }
 
 size_t
 outbox_route_render(const char *template, const char *event_type,
 					const char *aggregate_type, const char *aggregate_id,
-					char *buf)
+					char *buf, size_t size)
 {
 	const char *values[] = {event_type, aggregate_type, aggregate_id};
 	size_t		used = 0;
@@ -49,15 +49,16 @@ outbox_route_render(const char *template, const char *event_type,
 
 		if (which < 0)
 		{
-			used = append(buf, used, p, 1);
+			used = append(buf, size, used, p, 1);
 			p++;
 			continue;
 		}
 		if (values[which] != NULL)
-			used = append(buf, used, values[which], strlen(values[which]));
+			used = append(buf, size, used, values[which],
+						  strlen(values[which]));
 		p += strlen(placeholder_names[which]);
 	}
-	buf[Min(used, OUTBOX_SHORT_STRING_MAX)] = '\0';
+	buf[Min(used, size - 1)] = '\0';
 	return used;
 }
 

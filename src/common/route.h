@@ -49,14 +49,14 @@ typedef struct OutboxRoute
 } OutboxRoute;
 
 /*
- * Renders the routing key of a message into buf (OUTBOX_SHORT_STRING_MAX + 1
- * bytes).  Arguments are NUL-terminated, aggregate_type and aggregate_id may
- * be NULL.  Returns the full length, which is more than
- * OUTBOX_SHORT_STRING_MAX when the result did not fit and was cut.
+ * Renders the routing key of a message into buf, of size bytes.  Arguments are
+ * NUL-terminated, aggregate_type and aggregate_id may be NULL.  Returns the full
+ * length, which is size or more when the result did not fit and was cut.
  */
 extern size_t outbox_route_render(const char *template, const char *event_type,
 								  const char *aggregate_type,
-								  const char *aggregate_id, char *buf);
+								  const char *aggregate_id, char *buf,
+								  size_t size);
 
 /* NULL when a template is fine, else what is wrong with it. */
 extern const char *outbox_route_template_error(const char *template);

@@ -36,7 +36,7 @@ routing_key(const OutboxMessage *message, const OutboxRoute *route,
 		return pstrdup(own);
 	if (outbox_route_render(route->routing_key, message->event_type,
 							message->aggregate_type, message->aggregate_id,
-							rendered) > OUTBOX_SHORT_STRING_MAX)
+							rendered, sizeof(rendered)) >= sizeof(rendered))
 		return NULL;
 	return pstrdup(rendered);
 }

@@ -210,7 +210,7 @@ send_item(OutboxRelay *relay, OutboxItem *item, char *error, size_t size)
 		/* The template may have changed since enqueue. */
 		if (outbox_route_render(item->route->routing_key, message->event_type,
 								message->aggregate_type, message->aggregate_id,
-								rendered) > OUTBOX_SHORT_STRING_MAX)
+								rendered, sizeof(rendered)) >= sizeof(rendered))
 		{
 			snprintf(error, size, "the routing key is longer than %d bytes",
 					 OUTBOX_SHORT_STRING_MAX);

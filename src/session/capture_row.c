@@ -21,10 +21,10 @@
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
 #include "pgtime.h"
+#include "same_value.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/bytea.h"
-#include "utils/datum.h"
 #include "utils/float.h"
 #include "utils/fmgrprotos.h"
 #include "utils/guc.h"
@@ -85,17 +85,6 @@ outbox_capture_format_end(int nestlevel)
 
 /* ----------------------------------------------------------------- changes */
 
-/* A large value that an UPDATE leaves alone stays where it is: no need to fetch it. */
-static bool
-same_place(Datum one, Datum other)
-{
-	struct varlena *a = (struct varlena *) DatumGetPointer(one);
-	struct varlena *b = (struct varlena *) DatumGetPointer(other);
-
-	return VARATT_IS_EXTERNAL_ONDISK(a) && VARATT_IS_EXTERNAL_ONDISK(b) &&
-		memcmp(a, b, VARSIZE_EXTERNAL(a)) == 0;
-}
-
 bool
 outbox_capture_same(const Capture *capture, int attnum, const CaptureImage *one,
 					const CaptureImage *other)
@@ -105,10 +94,8 @@ outbox_capture_same(const Capture *capture, int attnum, const CaptureImage *one,
 
 	if (one->isnull[i] || other->isnull[i])
 		return one->isnull[i] && other->isnull[i];
-	if (att->attlen == -1 && same_place(one->values[i], other->values[i]))
-		return true;
-	return datum_image_eq(one->values[i], other->values[i], att->attbyval,
-						  att->attlen);
+	return outbox_same_value(one->values[i], other->values[i], att->attbyval,
+							 att->attlen);
 }
 
 bool

@@ -405,7 +405,8 @@ check_routing_key(const OutboxFields *fields, const OutboxRoute *route)
 	len = outbox_route_render(route->routing_key,
 							  utf8_or_null(fields->event_type),
 							  utf8_or_null(fields->aggregate_type),
-							  utf8_or_null(fields->aggregate_id), buf);
+							  utf8_or_null(fields->aggregate_id), buf,
+							  sizeof(buf));
 	if (len > OUTBOX_SHORT_STRING_MAX)
 		ereport(ERROR,
 				(errcode(ERRCODE_STRING_DATA_RIGHT_TRUNCATION),

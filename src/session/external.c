@@ -70,16 +70,27 @@ argument(FunctionCallInfo fcinfo, int n)
 	return PG_ARGISNULL(n) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(n));
 }
 
-/* A template with the event_type, aggregate_type and aggregate_id of a message. */
+/*
+ * A template with the event_type, aggregate_type and aggregate_id of a message, in
+ * full: AMQP's limit is one of UTF-8, in which a key may be shorter than here, and
+ * none of an external relay's.  Half a character would be no text.
+ */
 Datum
 outbox_render_key(PG_FUNCTION_ARGS)
 {
-	char		rendered[OUTBOX_SHORT_STRING_MAX + 1];
+	char	   *parts[4];
+	char	   *rendered;
+	char		none[1];
+	size_t		len;
 
 	if (PG_ARGISNULL(0) || PG_ARGISNULL(1))
 		PG_RETURN_NULL();
-	(void) outbox_route_render(argument(fcinfo, 0), argument(fcinfo, 1),
-							   argument(fcinfo, 2), argument(fcinfo, 3),
-							   rendered);
-	PG_RETURN_TEXT_P(cstring_to_text(rendered));
+	for (int i = 0; i < 4; i++)
+		parts[i] = argument(fcinfo, i);
+	len = outbox_route_render(parts[0], parts[1], parts[2], parts[3], none,
+							  sizeof(none));
+	rendered = palloc(len + 1);
+	(void) outbox_route_render(parts[0], parts[1], parts[2], parts[3], rendered,
+							   len + 1);
+	PG_RETURN_TEXT_P(cstring_to_text_with_len(rendered, (int) len));
 }

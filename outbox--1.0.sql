@@ -86,6 +86,8 @@ CREATE TABLE @extschema@.outbox_route (
 	relay_roles name[],
 	sequence text
 		CHECK (sequence IN ('seq', 'key')),
+	max_pending integer
+		CHECK (max_pending > 0),
 	CONSTRAINT outbox_route_numbers
 		CHECK (sequence IS DISTINCT FROM 'key' OR ordering = 'key'),
 	CONSTRAINT outbox_route_default_exchange
@@ -133,6 +135,8 @@ COMMENT ON COLUMN @extschema@.outbox_route.relay_roles IS
 
 COMMENT ON COLUMN @extschema@.outbox_route.sequence IS
 'Numbers for consumers, in the headers. ''seq'': x-outbox-seq, which grows; ''key'': also x-outbox-key-seq, 1, 2, 3 ... of the messages of the key on this route, without gaps: who enqueues for a key waits until others who have are done. NULL: none.';
+COMMENT ON COLUMN @extschema@.outbox_route.max_pending IS
+'Messages that it may have, those that wait, are scheduled or have failed; enqueue is refused (53400) when it has as many. Those that were stored while this was NULL do not count. NULL: no limit.';
 
 /*
  * Numbers of routes with sequence = 'key'.  Keys by their hash, as in the index
@@ -221,7 +225,8 @@ CREATE TABLE @extschema@.outbox (
 	status text NOT NULL DEFAULT 'pending',
 	origin bigint NOT NULL DEFAULT @extschema@.outbox_origin(),
 	failed_at timestamptz,
-	external boolean
+	external boolean,
+	counted boolean
 )
 /*
  * A queue: rows come and go and the table stays small, so vacuum by number of
@@ -243,6 +248,8 @@ CREATE INDEX outbox_failed_seq ON @extschema@.outbox (seq) WHERE status = 'faile
 /* Rows of one key, whatever lies between them; two keys may share a hash. */
 CREATE INDEX outbox_key ON @extschema@.outbox (@extschema@.outbox_key_hash(aggregate_type, aggregate_id), seq)
 	WHERE status = 'pending' AND available_at IS NULL AND aggregate_id IS NOT NULL AND external IS NULL;
+/* Those of routes with max_pending; "C", as it is read without the planner. */
+CREATE INDEX outbox_counted ON @extschema@.outbox (route COLLATE "C") WHERE counted;
 
 COMMENT ON TABLE @extschema@.outbox IS
 'Messages that are not published yet, or have failed. A row is a message from the commit of the transaction that inserted it until RabbitMQ has confirmed it.';
@@ -265,6 +272,7 @@ COMMENT ON COLUMN @extschema@.outbox.status IS '''pending'', or ''failed'' after
 COMMENT ON COLUMN @extschema@.outbox.origin IS 'Database in which it was enqueued, see outbox_origin(). The relay publishes nothing while it finds messages of another one that outbox_adopt() has not adopted.';
 COMMENT ON COLUMN @extschema@.outbox.failed_at IS 'When it became failed; NULL: it has not, or was requeued.';
 COMMENT ON COLUMN @extschema@.outbox.external IS 'True: its route is published by an external relay (outbox_route.relay), and the workers leave it alone; NULL otherwise. Set by the table''s trigger.';
+COMMENT ON COLUMN @extschema@.outbox.counted IS 'True: it counts towards max_pending of its route; NULL otherwise. Set by the table''s trigger.';
 
 CREATE FUNCTION @extschema@.outbox_row_trigger()
 RETURNS trigger
@@ -361,14 +369,15 @@ BEGIN
 		paused_by = NEW.paused_by, paused_at = NEW.paused_at,
 		pause_reason = NEW.pause_reason,
 		failed_route = NEW.failed_route, retention = NEW.retention,
-		sequence = NEW.sequence, relay = NEW.relay, relay_roles = NEW.relay_roles
+		sequence = NEW.sequence, relay = NEW.relay, relay_roles = NEW.relay_roles,
+		max_pending = NEW.max_pending
 	WHERE r.name = NEW.name
 		AND (r.exchange, r.exchange_type, r.routing_key, r.max_attempts,
 			 r.ordering, r.on_failed, r.paused)
 			= ('outbox', 'topic', '{event_type}', 10, 'key', 'skip', false)
 		AND r.enqueue_roles IS NULL AND r.failed_route IS NULL
 		AND r.retention IS NULL AND r.sequence IS NULL
-		AND r.relay = 'internal' AND r.relay_roles IS NULL;
+		AND r.relay = 'internal' AND r.relay_roles IS NULL AND r.max_pending IS NULL;
 	IF FOUND THEN
 		RETURN NULL;
 	END IF;
@@ -1165,6 +1174,14 @@ LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED ROWS 20;
 COMMENT ON FUNCTION @extschema@.outbox_backlog_sample(integer) IS
 'Counts by route what the first max_entries entries of each of three indexes of outbox lead to: kind ready, waiting (for its time) and failed. complete: there are no more. Of each kind a row without a route comes first. No row at all: outbox is locked.';
 
+CREATE FUNCTION @extschema@.outbox_route_is_full(route text, max_pending integer)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'outbox_route_is_full'
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION @extschema@.outbox_route_is_full(text, integer) IS
+'True if the route has max_pending messages that count, so that the next one is refused. Reads at most so many, and only if it may be true. NULL: somebody counts them now.';
+
 CREATE FUNCTION @extschema@.outbox_estimated_messages()
 RETURNS bigint
 LANGUAGE sql STABLE
@@ -1191,7 +1208,8 @@ CREATE TYPE @extschema@.outbox_route_count AS (
 	scheduled bigint,
 	retrying bigint,
 	failed bigint,
-	estimated boolean
+	estimated boolean,
+	max_pending integer
 );
 
 COMMENT ON TYPE @extschema@.outbox_route_count IS 'A row of outbox_backlog().';
@@ -1205,7 +1223,7 @@ BEGIN
 	IF NOT @extschema@.outbox_try_lock_tables() THEN
 		RETURN QUERY SELECT NULL::text, true, NULL::boolean,
 			@extschema@.outbox_estimated_messages(), NULL::timestamptz,
-			NULL::bigint, NULL::bigint, NULL::bigint, true;
+			NULL::bigint, NULL::bigint, NULL::bigint, true, NULL::integer;
 		RETURN;
 	END IF;
 
@@ -1237,9 +1255,9 @@ BEGIN
 			unnest(p.most_common_vals::text::text[], p.most_common_freqs) AS u (name, share)
 		WHERE c.oid = to_regclass('@extschema@.outbox') AND NOT p.inherited),
 	names AS (
-		SELECT r.name, true AS known, r.paused FROM @extschema@.outbox_route r
+		SELECT r.name, true AS known, r.paused, r.max_pending FROM @extschema@.outbox_route r
 		UNION ALL
-		SELECT DISTINCT s.route, false, false FROM sample s
+		SELECT DISTINCT s.route, false, false, NULL::integer FROM sample s
 		WHERE s.route IS NOT NULL
 			AND NOT EXISTS (SELECT FROM @extschema@.outbox_route r WHERE r.name = s.route)),
 	weighed AS (
@@ -1260,7 +1278,7 @@ BEGIN
 					/ nullif(sum(w.weight) OVER (PARTITION BY w.kind), 0))::bigint) END AS messages
 		FROM weighed w),
 	routes AS (
-		SELECT n.name, n.known, n.paused,
+		SELECT n.name, n.known, n.paused, n.max_pending,
 			(sum(c.messages) FILTER (WHERE c.kind = 'ready')
 				+ sum(c.due) FILTER (WHERE c.kind = 'waiting'))::bigint AS backlog,
 			min(c.oldest) FILTER (WHERE c.kind <> 'failed') AS oldest,
@@ -1269,10 +1287,10 @@ BEGIN
 			sum(c.messages) FILTER (WHERE c.kind = 'failed')::bigint AS failed,
 			NOT bool_and(c.complete) AS estimated
 		FROM names n LEFT JOIN counted c ON c.name = n.name
-		GROUP BY n.name, n.known, n.paused),
+		GROUP BY n.name, n.known, n.paused, n.max_pending),
 	due AS (
 		SELECT coalesce(sum(s.due), 0)::bigint AS messages FROM sample s WHERE s.kind = 'waiting')
-	SELECT r.name, r.known, r.paused, r.backlog, r.oldest, r.scheduled, r.retrying, r.failed, r.estimated
+	SELECT r.name, r.known, r.paused, r.backlog, r.oldest, r.scheduled, r.retrying, r.failed, r.estimated, r.max_pending
 	FROM routes r
 	UNION ALL
 	SELECT NULL, true, NULL,
@@ -1281,7 +1299,7 @@ BEGIN
 		(sum(t.messages) FILTER (WHERE t.kind = 'waiting') - (SELECT d.messages FROM due d))::bigint,
 		(SELECT coalesce(sum(s.retrying), 0) FROM sample s WHERE s.kind <> 'failed')::bigint,
 		(sum(t.messages) FILTER (WHERE t.kind = 'failed'))::bigint,
-		NOT bool_and(t.complete)
+		NOT bool_and(t.complete), NULL
 	FROM total t;
 END
 $$;
@@ -1608,7 +1626,14 @@ BEGIN
 	FROM routes r
 	WHERE r.relay = 'external' AND NOT r.paused AND late > interval '0' AND r.oldest < clock_timestamp() - late
 		AND NOT EXISTS (SELECT FROM @extschema@.outbox_lease l
-			WHERE l.route = r.route AND l.expires_at > clock_timestamp());
+			WHERE l.route = r.route AND l.expires_at > clock_timestamp())
+	UNION ALL
+	SELECT 'warning', 'route full', format('route "%s"', r.route), NULL::timestamptz,
+		format('it has the %s messages that max_pending lets it have, and others are refused', r.max_pending),
+		'Nothing can be enqueued to it until some are gone. The other rows say why they wait; failed ones count, and those of open transactions.',
+		format('SELECT * FROM outbox_routes_status WHERE route = %L', r.route)
+	FROM routes r
+	WHERE @extschema@.outbox_route_is_full(r.route, r.max_pending);
 END
 $$;
 
@@ -1963,7 +1988,7 @@ CREATE VIEW @extschema@.outbox_routes_status AS
 		b.scheduled, b.retrying, b.failed, coalesce(s.published, 0) AS published,
 		coalesce(s.returned, 0) AS returned, coalesce(s.nacked, 0) AS nacked,
 		coalesce(s.retried, 0) AS retried, coalesce(s.failed, 0) AS gave_up,
-		coalesce(s.dead_lettered, 0) AS dead_lettered, b.estimated
+		coalesce(s.dead_lettered, 0) AS dead_lettered, b.estimated, b.max_pending
 	FROM @extschema@.outbox_backlog() b
 		LEFT JOIN @extschema@.outbox_route_stats() s ON s.route = b.route
 	WHERE b.route IS NOT NULL;
@@ -1988,6 +2013,7 @@ COMMENT ON COLUMN @extschema@.outbox_routes_status.retried IS 'Failed attempts a
 COMMENT ON COLUMN @extschema@.outbox_routes_status.gave_up IS 'Messages that became failed.';
 COMMENT ON COLUMN @extschema@.outbox_routes_status.dead_lettered IS 'Messages given up that went to the route''s failed_route.';
 COMMENT ON COLUMN @extschema@.outbox_routes_status.estimated IS 'True: backlog, scheduled and failed are estimates by the statistics of the server, and the age is that of the oldest that was seen.';
+COMMENT ON COLUMN @extschema@.outbox_routes_status.max_pending IS 'How many messages it may have; NULL: no limit. See outbox_route.';
 
 --
 -- Metrics, in the terms of Prometheus
@@ -4702,6 +4728,7 @@ REVOKE ALL ON FUNCTION
 	@extschema@.outbox_server_problems(text),
 	@extschema@.outbox_worker_problems(),
 	@extschema@.outbox_lock_problems(),
+	@extschema@.outbox_route_is_full(text, integer),
 	@extschema@.outbox_route_problems(@extschema@.outbox_route_count[]),
 	@extschema@.outbox_message_problems(@extschema@.outbox_route_count[]),
 	@extschema@.outbox_vacuum_problems(),

@@ -34,5 +34,6 @@
  */
 #define COL_FAILED_AT		18
 #define COL_EXTERNAL		19
+#define COL_COUNTED			20
 
 #endif							/* OUTBOX_COLUMNS_H */

@@ -26,6 +26,7 @@
 #include "origin.h"
 #include "owner.h"
 #include "restore.h"
+#include "route_cap.h"
 #include "routes.h"
 #include "same_value.h"
 #include "settings.h"
@@ -317,6 +318,30 @@ set_external(Row *row, const OutboxRoute *route)
 	return route->external;
 }
 
+/*
+ * It counts towards the max_pending of its route, however it comes; what the relay
+ * stores is a message that was accepted before.  After all else that could refuse it.
+ */
+static void
+set_counted(Row *row, const OutboxRoute *route)
+{
+	int			col = outbox_later_column(RelationGetDescr(row->rel), COL_COUNTED,
+										  "counted", BOOLOID,
+										  RelationGetRelationName(row->rel));
+	bool		counts;
+
+	if (col == 0 || route == NULL)
+		return;
+	counts = route->max_pending > 0;
+	if (counts && row->insert)
+		outbox_cap_check(row->rel, route, MySlot == NULL);
+	if (IS_NULL(col) == !counts && (!counts || DatumGetBool(VALUE(col))))
+		return;
+	IS_NULL(col) = !counts;
+	VALUE(col) = BoolGetDatum(true);
+	row->changed = true;
+}
+
 /* When it became failed, whoever says that it has; of a restored row as it was. */
 static void
 set_failed_at(Row *row)
@@ -523,6 +548,7 @@ outbox_row_trigger(PG_FUNCTION_ARGS)
 		warn_half_key(row);
 	set_failed_at(row);
 	external = set_external(row, route);
+	set_counted(row, route);
 	warn_not_preloaded();
 
 	if (!row->insert)

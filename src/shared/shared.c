@@ -56,6 +56,7 @@ shared_request(void)
 	RequestAddinShmemSpace(outbox_early_size());
 	RequestAddinShmemSpace(outbox_stats_size());
 	RequestAddinShmemSpace(outbox_waiters_size());
+	RequestAddinShmemSpace(outbox_caps_size());
 }
 
 static void
@@ -68,6 +69,7 @@ shared_startup(void)
 
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	outbox_waiters_startup();
+	outbox_caps_startup();
 	outbox_shared = ShmemInitStruct("outbox", shared_size(), &found);
 	outbox_early_words = ShmemInitStruct("outbox early words",
 										 outbox_early_size(), &found);

@@ -36,6 +36,10 @@ extern Size outbox_waiters_size(void);
 extern void outbox_waiters_startup(void);
 extern void outbox_lately_clear(int index);
 
+/* shared_caps.c: its part of the memory. */
+extern Size outbox_caps_size(void);
+extern void outbox_caps_startup(void);
+
 /* shared_stats.c: its part of the memory. */
 extern Size outbox_stats_size(void);
 extern void outbox_stats_init(OutboxStats *stats);

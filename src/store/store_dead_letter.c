@@ -28,6 +28,7 @@
 	" UPDATE %s.outbox o SET route = f.target, routing_key = NULL," \
 	" attempts = 0, available_at = NULL, last_error = f.error," \
 	" external = CASE WHEN r.relay = 'external' THEN true END," \
+	" counted = CASE WHEN r.max_pending IS NOT NULL THEN true END," \
 	" headers = coalesce(o.headers, '{}') || jsonb_build_object('" OUTBOX_DEATH_HEADER "'," \
 	"  jsonb_build_array(jsonb_build_object('reason', f.reason, 'error', f.error," \
 	"   'route', f.route, 'exchange', f.exchange, 'routing-key', f.routing_key," \

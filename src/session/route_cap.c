@@ -1,0 +1,220 @@
+/*-------------------------------------------------------------------------
+ *
+ * route_cap.c
+ *		The most messages that a route may have (outbox_route.max_pending).
+ *
+ * Messages of such a route, and no others, are in the index outbox_counted.  It is
+ * read as the row is: whatever anybody has stored counts until it is gone, also if his
+ * transaction is open, or prepared; what is rolled back does not.  So the count of
+ * the table is the truth, nothing has to be given back when something ends badly,
+ * and no lock is kept.
+ *
+ * Counting for each message would cost as much as the route may have.  So the last
+ * count and what was stored since is known in shared memory (caps.h), and it is
+ * counted again only where that says that the route is full, which it may not be any
+ * more.  Then others that find the same wait for who counts, and take his result.
+ *
+ * How far over the limit: whoever has been admitted when a count begins, and stores
+ * his row when it has passed, is not counted until the next one.  That is one
+ * message of each session at most.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/relation.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "caps.h"
+#include "catalog/pg_am.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_collation.h"
+#include "catalog/pg_type.h"
+#include "common/hashfn.h"
+#include "compat.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "route_cap.h"
+#include "storage/lmgr.h"
+#include "storage/lock.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+
+PG_FUNCTION_INFO_V1(outbox_route_is_full);
+
+/* Lock class of who counts; SQL functions can only take 1 and 2, strict_keys.c has 3. */
+#define COUNT_LOCK_CLASS 4
+
+static OutboxCap
+cap_of(const char *route, int most)
+{
+	OutboxCap	cap;
+
+	cap.dboid = MyDatabaseId;
+	cap.most = most;
+	cap.route = hash_bytes_extended((const unsigned char *) route,
+									(int) strlen(route), 0);
+	return cap;
+}
+
+static bool
+is_usable(Relation rel, Relation index)
+{
+	return index->rd_rel->relkind == RELKIND_INDEX &&
+		index->rd_index->indrelid == RelationGetRelid(rel) &&
+		index->rd_index->indisvalid && index->rd_rel->relam == BTREE_AM_OID &&
+		TupleDescAttr(RelationGetDescr(index), 0)->atttypid == TEXTOID &&
+		index->rd_indcollation[0] == C_COLLATION_OID;
+}
+
+/* A limit that is not kept would be found out when it is too late. */
+static Relation
+open_index(Relation rel)
+{
+	Oid			indexid = get_relname_relid("outbox_counted",
+											RelationGetNamespace(rel));
+	Relation	index = OidIsValid(indexid) ?
+		relation_open(indexid, AccessShareLock) : NULL;
+
+	if (index == NULL || !is_usable(rel, index))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("index \"outbox_counted\" is not what the extension \"outbox\" has made"),
+				 errdetail("Without it the messages of routes with max_pending cannot be counted."),
+				 errhint("Make it anew, CREATE INDEX outbox_counted ON outbox (route COLLATE \"C\") WHERE counted, or set max_pending to NULL.")));
+	return index;
+}
+
+/* Rows that count, most at most. */
+static int64
+count_rows(Relation rel, Relation index, const char *route, int64 most)
+{
+	TupleTableSlot *slot = table_slot_create(rel, NULL);
+	IndexScanDesc scan;
+	SnapshotData dirty;
+	ScanKeyData key;
+	int64		found = 0;
+
+	InitDirtySnapshot(dirty);
+	scan = compat_index_beginscan(rel, index, &dirty, 1);
+	ScanKeyEntryInitialize(&key, 0, 1, BTEqualStrategyNumber, InvalidOid,
+						   C_COLLATION_OID, F_TEXTEQ, CStringGetTextDatum(route));
+	index_rescan(scan, &key, 1, NULL, 0);
+	while (found < most && index_getnext_tid(scan, ForwardScanDirection) != NULL)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (index_fetch_heap(scan, slot))
+			found++;
+	}
+	index_endscan(scan);
+	ExecDropSingleTupleTableSlot(slot);
+	return found;
+}
+
+static bool
+lock_count(const OutboxCap *cap, LOCKTAG *tag, bool wait)
+{
+	SET_LOCKTAG_ADVISORY(*tag, cap->dboid, (uint32) (cap->route >> 32),
+						 (uint32) cap->route, COUNT_LOCK_CLASS);
+	return LockAcquire(tag, ExclusiveLock, false, !wait) != LOCKACQUIRE_NOT_AVAIL;
+}
+
+/* Counts, and tells the others.  Returns how many there are. */
+static int64
+count_for_all(Relation rel, Relation index, const char *route,
+			  const OutboxCap *cap)
+{
+	OutboxMonoTime begun = outbox_mono_now();
+	int64		known;
+	int64		found;
+
+	(void) outbox_cap_look(cap, &known);
+	found = count_rows(rel, index, route, cap->most);
+	outbox_cap_counted(cap, known, found, outbox_mono_now().us - begun.us);
+	return found;
+}
+
+/*
+ * The lock is given back at once, so nobody waits for a transaction to end.  The
+ * index is locked before, as who has it may have to wait.
+ */
+static bool
+count_and_admit(Relation rel, const OutboxRoute *route, const OutboxCap *cap)
+{
+	Relation	index = open_index(rel);
+	OutboxCapVerdict verdict;
+	LOCKTAG		tag;
+
+	(void) lock_count(cap, &tag, true);
+	/* Somebody may have counted meanwhile. */
+	verdict = outbox_cap_admit(cap);
+	if (verdict == OUTBOX_CAP_UNKNOWN)
+	{
+		int64		found = count_for_all(rel, index, route->name, cap);
+
+		verdict = outbox_cap_admit(cap);
+		if (verdict == OUTBOX_CAP_UNKNOWN && found < cap->most)
+			verdict = OUTBOX_CAP_ROOM;	/* nothing is kept */
+	}
+	LockRelease(&tag, ExclusiveLock, false);
+	relation_close(index, NoLock);
+	return verdict == OUTBOX_CAP_ROOM;
+}
+
+void
+outbox_cap_check(Relation rel, const OutboxRoute *route, bool asks)
+{
+	OutboxCap	cap = cap_of(route->name, route->max_pending);
+	OutboxCapVerdict verdict;
+
+	if (!asks)
+	{
+		outbox_cap_add(&cap);
+		return;
+	}
+	verdict = outbox_cap_admit(&cap);
+	if (verdict == OUTBOX_CAP_ROOM ||
+		(verdict == OUTBOX_CAP_UNKNOWN && count_and_admit(rel, route, &cap)))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+			 errmsg("route \"%s\" is full", route->name),
+			 errdetail("It may have %d messages (max_pending); those that wait, are scheduled or have failed count, and those of open transactions.",
+					   route->max_pending),
+			 errhint("Try again when the relay has published some. An administrator sees in outbox_problems what holds them up, can requeue or discard what has failed, and change max_pending in outbox_route.")));
+}
+
+/* For outbox_problems: counts only where the route seems to be full. */
+Datum
+outbox_route_is_full(PG_FUNCTION_ARGS)
+{
+	char	   *route = text_to_cstring(PG_GETARG_TEXT_PP(0));
+	OutboxCap	cap = cap_of(route, PG_GETARG_INT32(1));
+	int64		known;
+	OutboxCapVerdict verdict = outbox_cap_look(&cap, &known);
+	Relation	rel;
+	Relation	index;
+	LOCKTAG		tag;
+	bool		full;
+
+	if (verdict != OUTBOX_CAP_UNKNOWN)
+		PG_RETURN_BOOL(verdict == OUTBOX_CAP_FULL);
+	rel = table_open(get_relname_relid("outbox", get_func_namespace(fcinfo->flinfo->fn_oid)),
+					 AccessShareLock);
+	index = open_index(rel);
+	if (!lock_count(&cap, &tag, false))
+	{
+		relation_close(index, NoLock);
+		table_close(rel, NoLock);
+		PG_RETURN_NULL();
+	}
+	full = count_for_all(rel, index, route, &cap) >= cap.most;
+	LockRelease(&tag, ExclusiveLock, false);
+	relation_close(index, NoLock);
+	table_close(rel, NoLock);
+	PG_RETURN_BOOL(full);
+}

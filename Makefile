@@ -14,8 +14,7 @@
 # make test-clients [TESTS=bindings]      drivers and other programs, from their registries
 # make test-night                         a bad night, staged, and its timeline
 # make test-valgrind [TESTS=ddl_additions] servers under valgrind
-# make fuzz [SECONDS=60] [TARGET="uri encode"]  parsers and encoders, each for so long
-# make test-broker-fuzz [SECONDS=600]     the link, with a broker that says anything
+# make test-sanitize [FLAVOUR=asan|valgrind|discard] [TESTS=...]  the suites on servers built for that
 # make bench [SCENARIO="3 5"] [DOC=1]     the benchmark, under an hour; test/bench/README.md
 # make bench-quick, make bench-soak MINUTES=30
 # make inbox                              inbox/outbox_inbox.sql, of the extension's script
@@ -115,7 +114,7 @@ export PG_CONFIG
 # ---------------------------------------------------------------------------
 # Tests
 
-.PHONY: fuzz test-broker-fuzz test test-core test-matrix test-pg-upgrade test-faults test-soak test-ddl test-valgrind test-trade test-monitoring test-clients test-night test-sim demo setup tools check-unit check-sim check-regress check-isolation check-worker check-tap
+.PHONY: test test-core test-matrix test-pg-upgrade test-faults test-soak test-ddl test-valgrind test-sanitize test-trade test-monitoring test-clients test-night test-sim demo setup tools check-unit check-sim check-regress check-isolation check-worker check-tap
 
 setup:
 	@.ci/setup
@@ -217,15 +216,16 @@ test-sim: setup
 test-valgrind: setup
 	@command -v valgrind >/dev/null || { echo 'valgrind is not installed' >&2; exit 1; }
 	$(MAKE) WERROR=1 with_llvm=no all
-	@OUTBOX_TEST_TIMEOUT=300 PG_TEST_TIMEOUT_DEFAULT=900 VALGRIND=1 \
+	@OUTBOX_TEST_TIMEOUT=300 PG_TEST_TIMEOUT_DEFAULT=900 SANITIZER=valgrind \
 		$(MAKE) -s with_llvm=no run-checks SUITES=tap TESTS='$(or $(TESTS),ddl_additions)'
 
-# Parts of src/ in programs without a server, with AddressSanitizer and UBSan; found
-# inputs are kept in tmp_check/fuzz.
-fuzz test-broker-fuzz:
-	@.ci/setup fuzz
-	@$(MAKE) -s -C test/fuzz $(if $(filter fuzz,$@),run,broker) \
-		$(if $(SECONDS),SECONDS='$(SECONDS)') $(if $(TARGET),TARGET='$(TARGET)')
+# On a server that is built from PostgreSQL's source with assertions: everything under
+# AddressSanitizer, or without TESTS what needs no broker under valgrind, or with
+# caches that are thrown away whenever they may be.
+test-sanitize:
+	@.ci/setup sanitize
+	@SUITES='$(SUITES)' TESTS='$(TESTS)' TAP_SUITE='$(TAP_SUITE)' TAP_JOBS='$(TAP_JOBS)' \
+		PROVE_FLAGS='$(PROVE_FLAGS)' test/tools/sanitize $(FLAVOUR)
 
 ifeq ($(filter-out 0,$(INSTALLED)),)
 # One line in front of the story: the commands of the build go to a file, what the

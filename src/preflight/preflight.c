@@ -233,7 +233,9 @@ take_exchanges(OutboxPreflight *preflight, ArrayType *arrays[3])
 		deconstruct_array(arrays[i], TEXTOID, -1, false, TYPALIGN_INT,
 						  &datums[i], &nulls[i], &n[i]);
 	if (n[0] != n[1] || n[0] != n[2])
-		elog(ERROR, "arrays of different lengths");
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("exchanges, their types and their routes must be arrays of one length")));
 	preflight->nexchanges = n[0];
 	preflight->exchanges = palloc0(n[0] * sizeof(OutboxPreflightExchange));
 	for (int i = 0; i < n[0]; i++)

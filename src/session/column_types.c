@@ -50,7 +50,11 @@ outbox_expect_columns(TupleDesc desc, const Oid *types, int n,
 					  const char *table)
 {
 	if (desc->natts < n)
-		elog(ERROR, "table \"%s\" has lost columns", table);
+		ereport(ERROR,
+				(errcode(ERRCODE_DATATYPE_MISMATCH),
+				 errmsg("table \"%s\" does not have the columns that the extension \"outbox\" has made",
+						table),
+				 errdetail("It has %d columns, and must have %d or more.", desc->natts, n)));
 	for (int i = 0; i < n; i++)
 		expect_column(desc, i + 1, types[i], table);
 }

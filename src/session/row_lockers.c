@@ -70,12 +70,15 @@ look_at_row(HeapTupleHeader row, ArrayBuildState **lockers)
 Datum
 outbox_row_lockers(PG_FUNCTION_ARGS)
 {
-	Relation	rel = table_open(PG_GETARG_OID(0), AccessShareLock);
+	Relation	rel = try_table_open(PG_GETARG_OID(0), AccessShareLock);
 	ItemPointer tid = (ItemPointer) DatumGetPointer(PG_GETARG_DATUM(1));
 	BlockNumber block = ItemPointerGetBlockNumberNoCheck(tid);
 	OffsetNumber offset = ItemPointerGetOffsetNumberNoCheck(tid);
 	ArrayBuildState *lockers = NULL;
 
+	/* Dropped since the caller has found it. */
+	if (rel == NULL)
+		PG_RETURN_NULL();
 	if (rel->rd_rel->relkind == RELKIND_RELATION &&
 		rel->rd_rel->relam == HEAP_TABLE_AM_OID &&
 		block < RelationGetNumberOfBlocks(rel))

@@ -421,12 +421,14 @@ Datum
 outbox_test_copy(PG_FUNCTION_ARGS)
 {
 	OutboxControl control;
+	bool		copy;
 
 	begin();
 	(void) outbox_store_load_routes(CurrentMemoryContext, &control);
+	copy = outbox_identity_compare(&control.recorded, false, NULL) != OUTBOX_COPY_NONE;
+	/* What was loaded ends here. */
 	end();
-	PG_RETURN_BOOL(outbox_identity_compare(&control.recorded, false, NULL) !=
-				   OUTBOX_COPY_NONE);
+	PG_RETURN_BOOL(copy);
 }
 
 /* Whether messages of that origin may be published. */

@@ -1,0 +1,2 @@
+/* See memcheck.h beside it. */
+#include <valgrind/memcheck.h>

@@ -23,6 +23,16 @@
 #define NFIELDS 4				/* before the password */
 
 /*
+ * A file of somebody else's would let him choose the login, however he made it
+ * readable to us.
+ */
+static bool
+is_ours(const struct stat *st)
+{
+	return st->st_uid == geteuid() || st->st_uid == 0;
+}
+
+/*
  * Whether nobody but us and root can read the file, or change it.  The group of
  * a file of root's is root's decision.
  */
@@ -38,8 +48,9 @@ is_private(const struct stat *st)
 
 /*
  * Opens without waiting, because it might be a pipe, and checks what was
- * opened, so that nobody can exchange it in between.  Returns -1 with *problem
- * and *reason set on failure.
+ * opened, so that nobody can exchange it in between.  A symbolic link is
+ * followed, as Kubernetes makes them of secrets: what it leads to counts.
+ * Returns -1 with *problem and *reason set on failure.
  */
 static int
 open_file(const char *path, const char **problem, OutboxReason *reason)
@@ -49,7 +60,7 @@ open_file(const char *path, const char **problem, OutboxReason *reason)
 	int			save_errno = errno;
 
 	if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
-		is_private(&st))
+		is_ours(&st) && is_private(&st))
 		return fd;
 
 	/* palloc may throw, so nothing is open any more when it is called */
@@ -70,6 +81,12 @@ open_file(const char *path, const char **problem, OutboxReason *reason)
 		return -1;
 	}
 	*reason = OUTBOX_REASON_PASSFILE_MODE;
+	if (!is_ours(&st))
+	{
+		*problem = psprintf("Password file \"%s\" belongs to another user (uid %u) than the server's or root.",
+							path, (unsigned int) st.st_uid);
+		return -1;
+	}
 	*problem = psprintf("Password file \"%s\" has group or world access; its permissions must be u=rw (0600) or less, or u=rw,g=r (0640) or less if it belongs to root.",
 							path);
 	return -1;
@@ -83,18 +100,24 @@ read_file(const char *path, char *content, OutboxReason *reason)
 	int			fd = open_file(path, &problem, reason);
 	ssize_t		len = 0;
 	ssize_t		got;
+	int			save_errno;
 
 	if (fd < 0)
 		return problem;
 	while (len <= PASSFILE_MAX_BYTES &&
 		   (got = read(fd, content + len, PASSFILE_MAX_BYTES + 1 - len)) > 0)
 		len += got;
+	save_errno = errno;
 	close(fd);
 	*reason = OUTBOX_REASON_PASSFILE_UNREADABLE;
 	if (got < 0)
-		return psprintf("Password file \"%s\" could not be read.", path);
+		return psprintf("Password file \"%s\" could not be read: %s.", path,
+						strerror(save_errno));
 	if (len > PASSFILE_MAX_BYTES)
 		return psprintf("Password file \"%s\" is larger than 64 kB.", path);
+	/* it would end the file for us, and cut a password short (UTF-16 has many) */
+	if (memchr(content, '\0', len) != NULL)
+		return psprintf("Password file \"%s\" contains a zero byte, so it is no text.", path);
 	content[len] = '\0';
 	*reason = OUTBOX_REASON_NONE;
 	return NULL;

@@ -7,6 +7,7 @@
  */
 #include "postgres.h"
 
+#include "common/hashfn.h"
 #include "link_config.h"
 #include "settings.h"
 #include "shared.h"
@@ -19,6 +20,8 @@ struct OutboxLinkConfig
 	OutboxUri	uri;
 	MemoryContext uri_cxt;		/* uri and what goes with it */
 	char	   *text;			/* all settings of the link, to compare */
+	uint64		passwords;		/* hash of them, as they are not kept */
+	uint64		seed;			/* of that hash, so that it tells nobody else */
 };
 
 OutboxLinkConfig *
@@ -28,7 +31,36 @@ outbox_link_config_create(MemoryContext cxt)
 		MemoryContextAllocZero(cxt, sizeof(OutboxLinkConfig));
 
 	config->cxt = cxt;
+	if (!pg_strong_random(&config->seed, sizeof(config->seed)))
+		ereport(ERROR,
+				(errcode(ERRCODE_INTERNAL_ERROR),
+				 errmsg("could not generate a random number")));
 	return config;
+}
+
+/* Looks up each host's password, for whether there is one, and it is still the same. */
+static const char *
+hash_passwords(OutboxLinkConfig *config, const OutboxUri *uri, uint64 *hash,
+			   OutboxReason *reason)
+{
+	*hash = config->seed;
+	for (int i = 0; i < uri->nhosts; i++)
+	{
+		char	   *password;
+		const char *detail;
+		size_t		len;
+
+		detail = outbox_passfile_lookup(outbox_passfile, uri->hosts[i].host,
+										uri->hosts[i].port, uri->vhost,
+										uri->user, &password, reason);
+		if (detail != NULL)
+			return detail;
+		len = strlen(password);
+		*hash = hash_bytes_extended((const unsigned char *) password,
+									(int) len, *hash);
+		explicit_bzero(password, len);
+	}
+	return NULL;
 }
 
 static void
@@ -60,19 +92,12 @@ outbox_link_config_load(OutboxLinkConfig *config)
 	const char *detail;
 	OutboxReason reason = OUTBOX_REASON_URI;
 	char	   *text;
-	char	   *password = NULL;
-	char	   *passwords = "";
+	uint64		passwords = 0;
 	OutboxLinkConfigNews news;
 
 	detail = outbox_uri_parse(outbox_broker_uri, &uri);
-	for (int i = 0; detail == NULL && i < uri.nhosts; i++)
-	{
-		detail = outbox_passfile_lookup(outbox_passfile, uri.hosts[i].host,
-										uri.hosts[i].port, uri.vhost, uri.user,
-										&password, &reason);
-		if (detail == NULL)
-			passwords = psprintf("%s %s", passwords, password);
-	}
+	if (detail == NULL)
+		detail = hash_passwords(config, &uri, &passwords, &reason);
 	if (detail != NULL)
 	{
 		config_failed(config, reason, detail);
@@ -81,8 +106,8 @@ outbox_link_config_load(OutboxLinkConfig *config)
 		return OUTBOX_LINK_CONFIG_SAME;
 	}
 
-	text = psprintf("%s %s %s %s %s %s %d %d %d %d", outbox_broker_uri,
-					outbox_passfile, passwords, outbox_tls_ca_file,
+	text = psprintf("%s %s %s %s %s %d %d %d %d", outbox_broker_uri,
+					outbox_passfile, outbox_tls_ca_file,
 					outbox_tls_cert_file, outbox_tls_key_file,
 					outbox_tls_verify, outbox_allow_plaintext,
 					outbox_heartbeat_s,
@@ -95,7 +120,8 @@ outbox_link_config_load(OutboxLinkConfig *config)
 		pfree(config->error);
 		config->error = NULL;
 	}
-	if (config->text != NULL && strcmp(config->text, text) == 0)
+	if (config->text != NULL && strcmp(config->text, text) == 0 &&
+		config->passwords == passwords)
 	{
 		MemoryContextDelete(new_cxt);
 		return OUTBOX_LINK_CONFIG_SAME;
@@ -106,6 +132,7 @@ outbox_link_config_load(OutboxLinkConfig *config)
 		MemoryContextDelete(config->uri_cxt);
 	config->uri_cxt = new_cxt;
 	config->text = text;
+	config->passwords = passwords;
 	config->uri = uri;
 	return news;
 }

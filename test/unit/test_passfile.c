@@ -88,6 +88,73 @@ test_matching(void)
 	finds("", "h", 5672, "/", "app", NULL);
 	finds("h:5672:/:app", "h", 5672, "/", "app", NULL);
 	finds("h:5672:/:app\\", "h", 5672, "/", "app", NULL);
+	/* quoting at an end, where there is nothing to quote */
+	finds("h:5672:/:app:one\\", "h", 5672, "/", "app", "one\\");
+	finds("h:5672:/:app:one\\\n", "h", 5672, "/", "app", "one\\");
+	finds("\\", "", 0, "", "", NULL);
+	finds("*", "h", 5672, "/", "app", NULL);
+	finds("*:", "h", 5672, "/", "app", NULL);
+	finds("*:*:*:*", "h", 5672, "/", "app", NULL);
+	finds("::::", "", 0, "", "", NULL);
+	/* ends of lines, and no end of the last */
+	finds("\r\n\r\nh:5672:/:app:one\r", "h", 5672, "/", "app", "one");
+	finds("\n\n\n", "h", 5672, "/", "app", NULL);
+	/* what Windows puts in front is no host's name */
+	finds("\xef\xbb\xbfh:5672:/:app:one", "h", 5672, "/", "app", NULL);
+}
+
+/* One whose password is not to be printed, for its length or its bytes. */
+static void
+finds_all_of(const char *password, const char *text)
+{
+	static const char start[] = "*:*:*:*:";
+	static char content[65536 + 1];
+	char	   *found = NULL;
+	OutboxReason reason;
+
+	strcpy(content, start);
+	strcat(content, password);
+	write_file(content, strlen(content), 0600);
+	check(outbox_passfile_lookup(path, "h", 1, "/", "u", &found, &reason) == NULL &&
+		  strcmp(found, password) == 0, "%s", text);
+}
+
+static void
+test_odd_lines(void)
+{
+	static char fill[65536 + 1];
+
+	/* as long as the file may be */
+	memset(fill, 'p', sizeof(fill) - 1 - strlen("*:*:*:*:"));
+	finds_all_of(fill, "a password of 64 kB");
+	finds_all_of("\xff\xfe \x01\t:\xc3", "a password of any bytes");
+	memset(fill, ':', sizeof(fill) - 1);
+	finds(fill, "h", 5672, "/", "app", NULL);
+	memset(fill, '\\', sizeof(fill) - 1);
+	finds(fill, "h", 5672, "/", "app", NULL);
+}
+
+/* Each beginning of a file with all that is special in it. */
+static void
+test_cut_short(void)
+{
+	static const char file[] = "#c\r\n*:\\:1:\\/:a\\\\b:p\\:w\\";
+	size_t		len;
+
+	for (len = 0; len < strlen(file); len++)
+	{
+		char	   *password = NULL;
+		OutboxReason reason;
+		const char *problem;
+
+		write_file(file, len, 0600);
+		problem = outbox_passfile_lookup(path, "h", 1, "/", "a\\b", &password,
+										 &reason);
+		if ((problem == NULL) != (password != NULL))
+			break;
+	}
+	check(len == strlen(file), "each beginning of a file, up to %d bytes",
+		  (int) len);
 }
 
 static void
@@ -122,6 +189,10 @@ test_files(void)
 	memset(large, '#', sizeof(large));
 	write_file(large, sizeof(large), 0600);
 	fails(OUTBOX_REASON_PASSFILE_UNREADABLE, "64 kB", "a file that is too large");
+	write_file("*:*:*:*:s3c\0ret\n", 16, 0600);
+	fails(OUTBOX_REASON_PASSFILE_UNREADABLE, "zero byte", "a file with a zero byte");
+	write_file("\xff\xfe*\0:\0", 6, 0600);
+	fails(OUTBOX_REASON_PASSFILE_UNREADABLE, "zero byte", "a file of UTF-16");
 	unlink(path);
 	fails(OUTBOX_REASON_PASSFILE_MISSING, "could not be opened", "no file");
 	if (mkfifo(path, 0600) == 0)
@@ -130,6 +201,58 @@ test_files(void)
 	if (mkdir(path, 0700) == 0)
 		fails(OUTBOX_REASON_PASSFILE_UNREADABLE, "plain file", "a directory");
 	rmdir(path);
+	if (symlink("/dev/zero", path) == 0)
+		fails(OUTBOX_REASON_PASSFILE_UNREADABLE, "plain file", "a device");
+	unlink(path);
+}
+
+/* As Kubernetes makes them; what it leads to is what counts. */
+static void
+test_link(void)
+{
+	static const char line[] = "*:*:*:*:s3cret\n";
+	char		target[sizeof(path) + 8];
+	char	   *password = NULL;
+	OutboxReason reason;
+
+	write_file(line, strlen(line), 0600);
+	snprintf(target, sizeof(target), "%s.target", path);
+	if (rename(path, target) != 0 || symlink(target, path) != 0)
+	{
+		perror(path);
+		exit(1);
+	}
+	check(outbox_passfile_lookup(path, "h", 1, "/", "u", &password, &reason) == NULL &&
+		  strcmp(password, "s3cret") == 0, "a symbolic link");
+	chmod(target, 0644);
+	fails(OUTBOX_REASON_PASSFILE_MODE, "access", "a symbolic link to a file that others may read");
+	unlink(target);
+	fails(OUTBOX_REASON_PASSFILE_MISSING, "could not be opened", "a symbolic link to nothing");
+	unlink(path);
+	if (symlink(path, path) == 0)
+		fails(OUTBOX_REASON_PASSFILE_UNREADABLE, "could not be opened", "a symbolic link to itself");
+	unlink(path);
+}
+
+/* However it is readable to us: an access list, or a capability of ours. */
+static void
+test_file_of_somebody(void)
+{
+	static const char line[] = "*:*:*:*:s3cret\n";
+
+	if (geteuid() != 0)
+	{
+		printf("# not root, who can read a file of somebody else's\n");
+		return;
+	}
+	write_file(line, strlen(line), 0600);
+	if (chown(path, 65534, 65534) != 0)
+	{
+		perror(path);
+		exit(1);
+	}
+	fails(OUTBOX_REASON_PASSFILE_MODE, "another user (uid 65534)", "a file of somebody else's");
+	unlink(path);
 }
 
 /* A secret of Kubernetes belongs to root and to a group that the server is in. */
@@ -185,7 +308,11 @@ main(void)
 {
 	snprintf(path, sizeof(path), "/tmp/outbox_test_passfile.%d", (int) getpid());
 	test_matching();
+	test_odd_lines();
+	test_cut_short();
 	test_files();
+	test_link();
+	test_file_of_somebody();
 	test_file_of_root();
 	test_no_file();
 	return done();

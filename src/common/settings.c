@@ -16,6 +16,7 @@
 
 #include <limits.h>
 
+#include "access/parallel.h"
 #include "common/string.h"
 #include "environment.h"
 #include "miscadmin.h"
@@ -55,7 +56,12 @@ bool		outbox_trace_spans = false;
  * A URI that cannot be parsed is refused, with one exception: found at server
  * start, refusing it would make guc.c fall back to the default, and the relay
  * would publish to whatever broker runs on this host.  Accept it there; the
- * worker parses it again and reports "config error".
+ * worker parses it again and reports "config error".  A parallel worker gets what
+ * its leader has, and refusing that would be the end of the query, with the value
+ * in the error's context.
+ *
+ * What is accepted is shown by pg_settings, to pg_monitor among others, so the
+ * password that it may have is not kept.
  */
 static bool
 check_broker_uri(char **newval, void **extra, GucSource source)
@@ -69,6 +75,8 @@ check_broker_uri(char **newval, void **extra, GucSource source)
 	detail = outbox_uri_parse(*newval, &uri);
 	if (detail == NULL)
 		return true;
+	if (InitializingParallelWorker)
+		return true;
 	if (process_shared_preload_libraries_in_progress ||
 		source == PGC_S_DATABASE || source == PGC_S_DATABASE_USER)
 	{
@@ -76,6 +84,7 @@ check_broker_uri(char **newval, void **extra, GucSource source)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("\"outbox.broker_uri\" is not valid, the relay will not publish"),
 				 errdetail_internal("%s", detail)));
+		outbox_uri_hide_password(*newval);
 		return true;
 	}
 	/* The server's own message would repeat the text, password and all. */

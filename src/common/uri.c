@@ -209,6 +209,28 @@ parse_rest(const char *rest, OutboxUri *uri)
 	return parse_vhost(slash != NULL ? slash + 1 : "", uri);
 }
 
+/*
+ * Puts stars in place of all that might be a password: what follows the first
+ * colon, as "user:" may stand where "host:" should.  What divides a URI stays, and
+ * so does what it must not contain, so that it is still one that cannot be parsed,
+ * mostly with the same fault.
+ */
+void
+outbox_uri_hide_password(char *text)
+{
+	char	   *colon = strchr(text, ':');
+	char	   *p;
+
+	if (colon != NULL && strncmp(colon, "://", 3) == 0)
+		colon = strchr(colon + 3, ':');
+	for (p = colon; p != NULL && *p != '\0'; p++)
+	{
+		if ((unsigned char) *p > ' ' && *p != 0x7f &&
+			strchr(":/@,[]?#%", *p) == NULL)
+			*p = '*';
+	}
+}
+
 const char *
 outbox_uri_parse(const char *text, OutboxUri *uri)
 {

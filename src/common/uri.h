@@ -45,6 +45,9 @@ typedef struct OutboxUri
  */
 extern const char *outbox_uri_parse(const char *text, OutboxUri *uri);
 
+/* Makes a text that cannot be parsed fit to be shown. */
+extern void outbox_uri_hide_password(char *text);
+
 /*
  * Looks up the password in a file of lines host:port:vhost:user:password as
  * libpq's .pgpass: '*' matches anything, '\' escapes ':' and '\', lines that

@@ -138,6 +138,64 @@ test_lengths(void)
 	check(outbox_uri_parse(text, &uri) != NULL, "nor such a user name");
 }
 
+static void
+hides(const char *text, const char *expected)
+{
+	char		copy[128];
+	const char *before = outbox_uri_parse(text, &uri);
+	const char *after;
+
+	strcpy(copy, text);
+	outbox_uri_hide_password(copy);
+	after = outbox_uri_parse(copy, &uri);
+	check(strcmp(copy, expected) == 0, "shows %s as %s", text, copy);
+	check(before != NULL && after != NULL && strcmp(before, after) == 0,
+		  "  and it is refused as before");
+}
+
+static void
+test_hidden(void)
+{
+	static const char *const pieces[] = {
+		"amqp://", "amqps://", "://", ":", "/", "@", ",", "[", "]", "%", "%41",
+		"%zz", "?", "#", " ", "h", "5672", "user", "s3cret", "\xc3\xa4"
+	};
+	int			accepted = 0;
+	int			repeated = 0;
+
+	hides("amqp://user:s3cret@h/v", "amqp://user:******@*/*");
+	hides("amqp://user:s3/c@ret@h:1/v", "amqp://user:**/*@***@*:*/*");
+	hides("amqp://user:s3cret", "amqp://user:******");
+	hides("user:s3cret@h", "user:******@*");
+	hides("http://user:s3cret@h", "http://user:******@*");
+	hides("amqp://user:s3 cret@h", "amqp://user:** ****@*");
+	hides("amqp://h/a/b", "amqp://h/a/b");
+
+	/* whatever it is, it does not become one that is used */
+	srand(1);
+	for (int i = 0; i < 50000; i++)
+	{
+		char		text[128] = "";
+		const char *secret;
+		int			n = 1 + rand() % 9;
+
+		if (rand() % 4 != 0)
+			strcpy(text, pieces[rand() % 2]);
+		while (n-- > 0)
+			strcat(text, pieces[rand() % (sizeof(pieces) / sizeof(pieces[0]))]);
+		if (outbox_uri_parse(text, &uri) == NULL)
+			continue;
+		outbox_uri_hide_password(text);
+		if (outbox_uri_parse(text, &uri) == NULL)
+			accepted++;
+		secret = strstr(text, ":s3cret");
+		if (secret != NULL)
+			repeated++;
+	}
+	check(accepted == 0, "of 50000 random texts, %d became valid", accepted);
+	check(repeated == 0, "of 50000 random texts, %d show a password", repeated);
+}
+
 int
 main(void)
 {
@@ -145,5 +203,6 @@ main(void)
 	test_passwords();
 	test_refused();
 	test_lengths();
+	test_hidden();
 	return done();
 }

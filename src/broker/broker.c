@@ -252,6 +252,20 @@ forget_unsent(OutboxLink *link)
 }
 
 /*
+ * The link has needed it for the login, and then for hiding it in what the broker
+ * says.  The library keeps the login in its buffers for as long, and frees them
+ * without wiping them.
+ */
+static void
+forget_password(OutboxLink *link)
+{
+	char	   *password = unconstify(char *, link->target.password);
+
+	if (password != NULL)
+		explicit_bzero(password, strlen(password));
+}
+
+/*
  * Gives back everything that the link holds outside our memory, in whatever
  * state it is.  Idempotent; throws nothing, so that it may run at exit.
  */
@@ -290,6 +304,7 @@ outbox_link_drop(OutboxLink *link)
 	link->rest.len = 0;
 	link->published = 0;
 	link->return_part = OUTBOX_RETURN_NONE;
+	forget_password(link);
 }
 
 void

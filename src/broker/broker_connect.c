@@ -59,15 +59,6 @@ copy_target(OutboxLink *link, const OutboxLinkTarget *target)
 	MemoryContextSwitchTo(old);
 }
 
-/* The password is of no use once the login is over. */
-static void
-forget_password(OutboxLink *link)
-{
-	char	   *password = unconstify(char *, link->target.password);
-
-	explicit_bzero(password, strlen(password));
-}
-
 static OutboxLinkStatus
 fail_connect(OutboxLink *link, OutboxReason reason, const char *text)
 {
@@ -357,7 +348,6 @@ login(OutboxLink *link)
 									   link->target.user,
 									   link->target.password);
 	outbox_wait_end();
-	forget_password(link);
 	if (reply.reply_type != AMQP_RESPONSE_NORMAL)
 		return outbox_link_fail_rpc(link, "handshake", &reply);
 	if (outbox_link_unguard(link))

@@ -37,7 +37,7 @@ take_refusal(OutboxLink *link, const amqp_rpc_reply_t *reply,
 
 	link->declare_open = false;
 	*code = close->reply_code;
-	outbox_link_printable_bytes(text, text_size, close->reply_text);
+	outbox_link_words(link, text, text_size, close->reply_text);
 	status = amqp_send_method(link->conn, OUTBOX_CHANNEL_DECLARE,
 							  AMQP_CHANNEL_CLOSE_OK_METHOD, &close_ok);
 	if (status != AMQP_STATUS_OK)

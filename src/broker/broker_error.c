@@ -4,7 +4,8 @@
  *		Everything that can go wrong with the link, as one readable reason.
  *
  * What the broker says is untrusted: it is made printable and short before it
- * goes into a log, a view or a table.  Credentials never come in here.
+ * goes into a log, a view or a table.  It has been told our password, so that is
+ * looked for in its words; we have none to say ourselves.
  *
  *-------------------------------------------------------------------------
  */
@@ -18,6 +19,10 @@
 #include "watchdog.h"
 
 #define NOT_FOUND_VHOST 530		/* NOT_ALLOWED; RabbitMQ uses it for vhosts */
+
+/* A shorter password would be found in ordinary words, and told by the gaps. */
+#define SECRET_LEAST	4
+#define SECRET_STARS	"***"
 
 /*
  * How long a legal character is that starts at src and is printable in the
@@ -44,25 +49,31 @@ printable_length(const unsigned char *src, size_t len)
 	return clen;
 }
 
-/* Copies what fits, with '?' in place of every byte that is not printable. */
-void
-outbox_link_printable(char *dst, size_t size, const void *src, size_t len)
+/*
+ * Copies what fits, with '?' in place of every byte that is not printable, and
+ * stars in place of the secret, which may be "".
+ */
+static void
+copy_printable(char *dst, size_t size, const unsigned char *from, size_t len,
+			   const char *secret)
 {
-	const unsigned char *from = src;
+	size_t		secret_len = strlen(secret);
 	size_t		used = 0;
 
 	while (len > 0)
 	{
+		bool		hide = secret_len > 0 && secret_len <= len &&
+			memcmp(from, secret, secret_len) == 0;
 		int			clen = printable_length(from, len);
-		int			step = Max(clen, 1);
+		const char *shown = hide ? SECRET_STARS :
+			clen > 0 ? (const char *) from : "?";
+		size_t		width = hide ? strlen(SECRET_STARS) : Max(clen, 1);
+		size_t		step = hide ? secret_len : Max(clen, 1);
 
-		if (used + step >= size)
+		if (used + width >= size)
 			break;
-		if (clen == 0)
-			dst[used] = '?';
-		else
-			memcpy(dst + used, from, clen);
-		used += step;
+		memcpy(dst + used, shown, width);
+		used += width;
 		from += step;
 		len -= step;
 	}
@@ -70,9 +81,30 @@ outbox_link_printable(char *dst, size_t size, const void *src, size_t len)
 }
 
 void
-outbox_link_printable_bytes(char *dst, size_t size, amqp_bytes_t src)
+outbox_link_printable(char *dst, size_t size, const void *src, size_t len)
 {
-	outbox_link_printable(dst, size, src.bytes, src.len);
+	copy_printable(dst, size, src, len, "");
+}
+
+/*
+ * What of the target must not be repeated by the broker.  A password that is the
+ * user's name is no secret, and the name is what its owner looks for.
+ */
+static const char *
+secret_of(const OutboxLinkTarget *target)
+{
+	if (target->password == NULL || strlen(target->password) < SECRET_LEAST ||
+		strcmp(target->password, target->user) == 0)
+		return "";
+	return target->password;
+}
+
+/* The broker's words as they are shown: printable, and without our password. */
+void
+outbox_link_words(const OutboxLink *link, char *dst, size_t size,
+				  amqp_bytes_t src)
+{
+	copy_printable(dst, size, src.bytes, src.len, secret_of(&link->target));
 }
 
 static void
@@ -283,11 +315,12 @@ is_too_large(int code, const char *text)
 		 strstr(text, "message size ") != NULL);
 }
 
-/* The broker turned us away while we logged in. */
+/* The broker turned us away while we logged in; text is what is shown of its words. */
 static OutboxLinkStatus
-fail_login(OutboxLink *link, const char *doing, int code, const char *text)
+fail_login(OutboxLink *link, const char *doing, int code, const char *words,
+		   const char *text)
 {
-	OutboxReason reason = outbox_reason_of_login(code, text);
+	OutboxReason reason = outbox_reason_of_login(code, words);
 
 	if (reason == OUTBOX_REASON_LOGIN_REFUSED)
 		(void) outbox_link_fail(link, reason,
@@ -312,7 +345,9 @@ outbox_link_fail_close(OutboxLink *link, const char *doing,
 					   const amqp_method_t *method)
 {
 	bool		whole = method->id == AMQP_CONNECTION_CLOSE_METHOD;
-	char		text[256];
+	amqp_bytes_t said;
+	char		words[256];		/* to be understood, whatever the password is */
+	char		text[256];		/* to be shown */
 	int			code;
 
 	if (whole)
@@ -320,20 +355,23 @@ outbox_link_fail_close(OutboxLink *link, const char *doing,
 		const amqp_connection_close_t *close = method->decoded;
 
 		code = close->reply_code;
-		outbox_link_printable_bytes(text, sizeof(text), close->reply_text);
+		said = close->reply_text;
 	}
 	else
 	{
 		const amqp_channel_close_t *close = method->decoded;
 
 		code = close->reply_code;
-		outbox_link_printable_bytes(text, sizeof(text), close->reply_text);
+		said = close->reply_text;
 	}
+
+	outbox_link_printable(words, sizeof(words), said.bytes, said.len);
+	outbox_link_words(link, text, sizeof(text), said);
 
 	(void) outbox_link_unguard(link);
 	send_close_ok(link, whole ? 0 : OUTBOX_CHANNEL_PUBLISH);
 	if (whole && link->state == OUTBOX_LINK_CONNECTING)
-		return fail_login(link, doing, code, text);
+		return fail_login(link, doing, code, words, text);
 	if (!whole)
 	{
 		link->rest.len = 0;		/* nobody wants it */
@@ -345,9 +383,9 @@ outbox_link_fail_close(OutboxLink *link, const char *doing,
 	if (!whole)
 		link->error.fault = OUTBOX_FAULT_CHANNEL;
 	link->error.code = code;
-	link->error.destination = !whole && concerns_destination(code, text);
+	link->error.destination = !whole && concerns_destination(code, words);
 	link->error.message = !whole || concerns_message(code);
-	link->error.hopeless = is_too_large(code, text);
+	link->error.hopeless = is_too_large(code, words);
 	if (link->error.message)
 		link->error.reason = OUTBOX_REASON_NONE;
 	return OUTBOX_LINK_LOST;

@@ -139,8 +139,8 @@ extern void outbox_link_drop(OutboxLink *link);
 extern void outbox_link_refuse(OutboxLink *link, const char *reason);
 extern void outbox_link_printable(char *dst, size_t size,
 								  const void *src, size_t len);
-extern void outbox_link_printable_bytes(char *dst, size_t size,
-										amqp_bytes_t src);
+extern void outbox_link_words(const OutboxLink *link, char *dst, size_t size,
+							  amqp_bytes_t src);
 
 /* in broker_tls.c */
 extern OutboxLinkStatus outbox_link_open_tls(OutboxLink *link,

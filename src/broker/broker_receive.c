@@ -72,10 +72,10 @@ note_return(OutboxLink *link, const amqp_basic_return_t *method)
 	char		routing_key[256];
 	char		text[sizeof(link->return_text) + 256];
 
-	outbox_link_printable_bytes(reason, sizeof(reason), method->reply_text);
-	outbox_link_printable_bytes(exchange, sizeof(exchange), method->exchange);
-	outbox_link_printable_bytes(routing_key, sizeof(routing_key),
-								method->routing_key);
+	outbox_link_words(link, reason, sizeof(reason), method->reply_text);
+	outbox_link_words(link, exchange, sizeof(exchange), method->exchange);
+	outbox_link_words(link, routing_key, sizeof(routing_key),
+					  method->routing_key);
 	snprintf(text, sizeof(text),
 			 "returned by the broker: %d %s (exchange \"%s\", routing key \"%s\")",
 			 method->reply_code, reason, exchange, routing_key);
@@ -192,9 +192,8 @@ handle_connection(OutboxLink *link, const amqp_frame_t *frame)
 
 		if (link->state == OUTBOX_LINK_OPEN)
 			outbox_link_set_state(link, OUTBOX_LINK_BLOCKED);
-		outbox_link_printable_bytes(link->blocked_reason,
-									sizeof(link->blocked_reason),
-									blocked->reason);
+		outbox_link_words(link, link->blocked_reason,
+						  sizeof(link->blocked_reason), blocked->reason);
 		return OUTBOX_LINK_OK;
 	}
 	if (method->id == AMQP_CONNECTION_UNBLOCKED_METHOD)

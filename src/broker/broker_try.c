@@ -149,8 +149,8 @@ outbox_link_take_try(OutboxLink *link, const amqp_frame_t *frame, int *status)
 	link->try_open = false;
 	link->try_status = OUTBOX_LINK_REFUSED;
 	link->try_code = close->reply_code;
-	outbox_link_printable_bytes(link->try_text, sizeof(link->try_text),
-								close->reply_text);
+	outbox_link_words(link, link->try_text, sizeof(link->try_text),
+					  close->reply_text);
 	*status = amqp_send_method(link->conn, OUTBOX_CHANNEL_TRY,
 							   AMQP_CHANNEL_CLOSE_OK_METHOD, &close_ok);
 	return true;

@@ -15,6 +15,7 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "catalog/objectaccess.h"
 #include "catalog/pg_class.h"
 #include "compat.h"
@@ -22,6 +23,7 @@
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
 #include "owner.h"
+#include "owners.h"
 #include "session.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
@@ -88,6 +90,28 @@ check_access(ObjectAccessType access, Oid class, Oid object, int subid,
 }
 
 /*
+ * Before anything is planned, let alone run, as the owner.
+ */
+static bool
+check_as_owner(bool *newval, void **extra, GucSource source)
+{
+	char	   *different;
+
+	(void) extra;
+	(void) source;
+	if (!*newval || !IsTransactionState())
+		return true;
+	different = outbox_owners_differ();
+	if (different == NULL)
+		return true;
+	GUC_check_errcode(ERRCODE_INSUFFICIENT_PRIVILEGE);
+	GUC_check_errmsg("%s", different);
+	GUC_check_errdetail("%s", OUTBOX_OWNERS_DETAIL);
+	GUC_check_errhint("%s", OUTBOX_OWNERS_HINT);
+	return false;
+}
+
+/*
  * A setting, so that it ends with the function or the (sub)transaction that has
  * set it, and functions in SQL can have it.  Who sets it by hand denies himself
  * his temporary tables.
@@ -100,7 +124,7 @@ outbox_owner_init(void)
 							 "Set by functions of the extension; temporary tables and views cannot be used then.",
 							 &as_owner, false, PGC_USERSET,
 							 GUC_NO_SHOW_ALL | GUC_NOT_IN_SAMPLE | GUC_DISALLOW_IN_FILE,
-							 NULL, NULL, NULL);
+							 check_as_owner, NULL, NULL);
 	next_check_perms = ExecutorCheckPerms_hook;
 	ExecutorCheckPerms_hook = check_perms;
 	next_access = object_access_hook;

@@ -15,6 +15,7 @@
 #include "catalog/pg_type.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
+#include "owners.h"
 #include "pgstat.h"
 #include "replication/syncrep.h"
 #include "store.h"
@@ -46,6 +47,7 @@ static struct
 static bool in_transaction = false;
 static Oid	save_userid;
 static int	save_context;
+static int	save_nestlevel;		/* of settings; 0: not acting as the owner */
 static MemoryContext save_memory;
 static volatile sig_atomic_t cancellable = false;
 
@@ -137,10 +139,24 @@ begin_raw(const char *activity, bool guarded)
 	save_memory = CurrentMemoryContext;
 	StartTransactionCommand();
 	GetUserIdAndSecContext(&save_userid, &save_context);
+	save_nestlevel = 0;
 	cancellable = true;
 	SPI_connect();
 	PushActiveSnapshot(GetTransactionSnapshot());
 	pgstat_report_activity(STATE_RUNNING, activity);
+}
+
+static void
+refuse_other_owners(void)
+{
+	char	   *different = outbox_owners_differ();
+
+	if (different != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg_internal("%s", different),
+				 errdetail_internal("%s", OUTBOX_OWNERS_DETAIL),
+				 errhint(OUTBOX_OWNERS_HINT)));
 }
 
 bool
@@ -159,10 +175,13 @@ outbox_store_begin(const char *activity, bool guarded)
 		outbox_store_end(false);
 		return false;
 	}
+	refuse_other_owners();
 	/* Not superuser: triggers and expressions on the table run as its owner. */
 	SetUserIdAndSecContext(store.owner,
 						   save_context | SECURITY_RESTRICTED_OPERATION |
 						   SECURITY_NOFORCE_RLS);
+	/* What they SET is over with the transaction: see outbox_store_end(). */
+	save_nestlevel = NewGUCNestLevel();
 	return true;
 }
 
@@ -206,6 +225,13 @@ outbox_store_end(bool durable)
 	CHECK_FOR_INTERRUPTS();
 	PopActiveSnapshot();
 	SPI_finish();
+	/*
+	 * The session is the superuser's again, and with a search_path of theirs its
+	 * look at the catalogs would call their operators.
+	 */
+	if (save_nestlevel > 0)
+		AtEOXact_GUC(false, save_nestlevel);
+	save_nestlevel = 0;
 	SetUserIdAndSecContext(save_userid, save_context);
 	if (!durable)
 		(void) set_config_option("synchronous_commit", "off", PGC_USERSET,

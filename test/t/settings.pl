@@ -22,9 +22,6 @@ use OutboxTest::Util;
 my $FULL = $ENV{OUTBOX_TEST_FULL};
 my $MESSAGES = $FULL ? 3000 : 400;
 my $SINGLES = $FULL ? 200 : 20;
-# How long a state lasts whose log lines are counted.
-my $LASTS = $FULL ? 30 : 3;
-my $BACK = 10;
 my $PASSWORD = 'Pa55wordMarker';
 my $PAYLOAD = 'Pay10adMarker';
 
@@ -455,68 +452,9 @@ sub row_security
 	return;
 }
 
-# Only the table is given away: what its new owner may not do is told, by
-# enqueue and by the view, and nothing is lost.
-sub told_and_healed
-{
-	my ($name, $told, $break, $mend) = @_;
-	my $offset = $node->log_end;
-	my $before = @{ [ $fake->records ] };
-
-	$node->sql('TRUNCATE test_sent');
-	$checker{postgres}->enqueue(200, keys => 20, prefix => 'r' . ++$round . '.');
-	$node->wait_drained;
-	$node->sql($break);
-	like($node->sql_fails(q{SELECT outbox_enqueue('e', '{}')}),
-		qr/permission denied|route "default" does not exist/,
-		"$name: enqueue says so");
-	$node->sql('INSERT INTO test_sent SELECT 100000 + i, outbox_uuid7(), NULL FROM generate_series(1, 50) i');
-	$node->sql(q{SET session_replication_role = replica;
-		INSERT INTO outbox (id, event_type, payload) SELECT id, 'test.event', '{}' FROM test_sent WHERE n > 100000});
-	$node->wait_sql($state, 'database error');
-	like($node->sql('SELECT last_error FROM outbox_status'),
-		$told, "$name: the view says why");
-	isnt($node->sql(q{SELECT coalesce(hint, '') FROM outbox_status}),
-		'', "$name: with a hint");
-	my ($pid) = $node->backend_pids;
-
-	# Tables that change meanwhile are no sign that it works again.
-	$node->sql("ALTER TABLE outbox SET (autovacuum_analyze_threshold = ${\ (1000 + ++$round)})");
-	my $since = time;
-	wait_until('some seconds of it', sub { time - $since > $LASTS }, $LASTS + 5);
-	my @lines = grep { /outbox (relay|launcher) .*(LOG|WARNING|ERROR|FATAL):/ }
-	  split /\n/, $node->log_text($offset);
-
-	# the other one is for the care of archive and history, once a minute
-	my @told = grep { !/outbox_(archive|history)_maintain/ } @lines;
-	is(scalar @told, 1, "$name: one line in the log");
-	cmp_ok(scalar @lines, '<=', 2, "$name: and perhaps one for the archive")
-	  or diag join "\n", @lines;
-	is(join(' ', $node->backend_pids), $pid, "$name: the worker stays");
-	is($node->sql('SELECT backlog FROM outbox_status'),
-		50, "$name: the view counts what waits");
-	$node->sql($mend);
-	$node->wait_drained($BACK);
-	my @records = $fake->records;
-	splice @records, 0, $before;
-	$checker{postgres}->check("$name, and mended", \@records, case => $name);
-	$node->wait_sql($state, 'idle');
-	return;
-}
-
-$node->sql('CREATE ROLE stranger');
-told_and_healed(
-	'D11: owner changed to one without rights',
-	qr/permission denied for table/,
-	'ALTER TABLE outbox OWNER TO stranger',
-	"ALTER TABLE outbox OWNER TO $superuser");
+# A table that is given away is refused: worker_ladder.pl
 row_security('ENABLE');
 row_security('FORCE');
-told_and_healed(
-	'D6: row level security for an owner who is none',
-	qr/row-level security policy for table "outbox_/,
-	'GRANT ALL ON outbox_route, outbox_control TO stranger; ALTER TABLE outbox OWNER TO stranger',
-	"ALTER TABLE outbox OWNER TO $superuser");
 flows('D6', 'row level security forced on all tables, of a superuser');
 restart_worker();
 flows('D6', 'the same, a new worker');

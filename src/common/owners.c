@@ -1,0 +1,241 @@
+/*-------------------------------------------------------------------------
+ *
+ * owners.c
+ *		One owner for all that belongs to the extension.
+ *
+ * Statements of the worker and of outbox_enqueue() run as the owner of the table
+ * "outbox", the functions for operators as theirs.  What somebody has added to a
+ * table (triggers, checks, policies, expressions of indexes) runs with them, and
+ * whoever is given one of the tables may add to it.  So that nobody gets more
+ * rights that way than he has,
+ *
+ *		each relation has the owner of "outbox", or a superuser, and
+ *		each function has the owner of "outbox", unless that is a superuser.
+ *
+ * It is looked at before anything runs: also planning a statement evaluates
+ * expressions of indexes and constraints.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "catalog/dependency.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_depend.h"
+#include "catalog/pg_extension.h"
+#include "catalog/pg_inherits.h"
+#include "catalog/pg_proc.h"
+#include "commands/extension.h"
+#include "miscadmin.h"
+#include "owners.h"
+#include "utils/acl.h"
+#include "utils/fmgroids.h"
+#include "utils/inval.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/syscache.h"
+
+/* Members of the extension, and partitions of them that somebody has attached. */
+typedef struct Members
+{
+	List	   *relations;
+	List	   *functions;
+	Oid			outbox;			/* the table */
+} Members;
+
+/*
+ * What has been looked at stays right until one of these relations, any function
+ * or any role changes.
+ */
+static bool known = false;
+static bool looking_stale;		/* a change came while it was looked at */
+static List *watched = NIL;		/* relations, in TopMemoryContext */
+
+static void
+forget(void)
+{
+	known = false;
+	looking_stale = true;
+}
+
+static void
+member_changed(Datum arg, Oid relid)
+{
+	(void) arg;
+	if (!known || !OidIsValid(relid) || list_member_oid(watched, relid))
+		forget();
+}
+
+static void
+function_or_role_changed(Datum arg, int cacheid, uint32 hash)
+{
+	(void) arg;
+	(void) cacheid;
+	(void) hash;
+	forget();
+}
+
+static void
+register_callbacks(void)
+{
+	static bool registered = false;
+
+	if (registered)
+		return;
+	registered = true;
+	CacheRegisterRelcacheCallback(member_changed, (Datum) 0);
+	CacheRegisterSyscacheCallback(PROCOID, function_or_role_changed, (Datum) 0);
+	CacheRegisterSyscacheCallback(AUTHOID, function_or_role_changed, (Datum) 0);
+}
+
+static void
+add_relation(Members *members, Oid relid)
+{
+	char		kind = get_rel_relkind(relid);
+	char	   *name;
+
+	if (kind == RELKIND_PARTITIONED_TABLE)
+		members->relations =
+			list_concat_unique_oid(members->relations,
+								   find_all_inheritors(relid, NoLock, NULL));
+	else
+		members->relations = list_append_unique_oid(members->relations, relid);
+	name = get_rel_name(relid);
+	if (name != NULL && strcmp(name, "outbox") == 0)
+		members->outbox = relid;
+}
+
+static void
+find_members(Oid extension, Members *members)
+{
+	Relation	depend = table_open(DependRelationId, AccessShareLock);
+	ScanKeyData key[2];
+	SysScanDesc scan;
+	HeapTuple	tuple;
+
+	ScanKeyInit(&key[0], Anum_pg_depend_refclassid, BTEqualStrategyNumber,
+				F_OIDEQ, ObjectIdGetDatum(ExtensionRelationId));
+	ScanKeyInit(&key[1], Anum_pg_depend_refobjid, BTEqualStrategyNumber,
+				F_OIDEQ, ObjectIdGetDatum(extension));
+	scan = systable_beginscan(depend, DependReferenceIndexId, true, NULL, 2, key);
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		Form_pg_depend member = (Form_pg_depend) GETSTRUCT(tuple);
+
+		if (member->deptype != DEPENDENCY_EXTENSION)
+			continue;
+		if (member->classid == RelationRelationId)
+			add_relation(members, member->objid);
+		else if (member->classid == ProcedureRelationId)
+			members->functions = lappend_oid(members->functions, member->objid);
+	}
+	systable_endscan(scan);
+	table_close(depend, AccessShareLock);
+}
+
+/* InvalidOid: it is gone. */
+static Oid
+owner_of_relation(Oid relid)
+{
+	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
+	Oid			owner;
+
+	if (!HeapTupleIsValid(tuple))
+		return InvalidOid;
+	owner = ((Form_pg_class) GETSTRUCT(tuple))->relowner;
+	ReleaseSysCache(tuple);
+	return owner;
+}
+
+static Oid
+owner_of_function(Oid function)
+{
+	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
+	Oid			owner;
+
+	if (!HeapTupleIsValid(tuple))
+		return InvalidOid;
+	owner = ((Form_pg_proc) GETSTRUCT(tuple))->proowner;
+	ReleaseSysCache(tuple);
+	return owner;
+}
+
+static char *
+complaint(const char *kind, const char *name, Oid its, Oid owner)
+{
+	return psprintf("%s \"%s\" belongs to role \"%s\", and the table \"outbox\" to \"%s\"",
+					kind, name, GetUserNameFromId(its, true),
+					GetUserNameFromId(owner, true));
+}
+
+static char *
+compare(const Members *members, Oid owner)
+{
+	ListCell   *cell;
+
+	foreach(cell, members->relations)
+	{
+		Oid			its = owner_of_relation(lfirst_oid(cell));
+
+		if (OidIsValid(its) && its != owner && !superuser_arg(its))
+			return complaint("relation", get_rel_name(lfirst_oid(cell)), its,
+							 owner);
+	}
+	if (superuser_arg(owner))
+		return NULL;
+	foreach(cell, members->functions)
+	{
+		Oid			its = owner_of_function(lfirst_oid(cell));
+
+		if (OidIsValid(its) && its != owner)
+			return complaint("function", get_func_name(lfirst_oid(cell)), its,
+							 owner);
+	}
+	return NULL;
+}
+
+static void
+watch(const Members *members)
+{
+	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
+	List	   *relations = list_copy(members->relations);
+
+	MemoryContextSwitchTo(old);
+	list_free(watched);
+	watched = relations;
+}
+
+/*
+ * Caller is in a transaction.  Looks at some 150 rows of catalogs the first time,
+ * and at nothing after that.
+ */
+char *
+outbox_owners_differ(void)
+{
+	Members		members = {NIL, NIL, InvalidOid};
+	Oid			extension;
+	Oid			owner;
+	char	   *different;
+
+	if (known)
+		return NULL;
+	register_callbacks();
+	extension = get_extension_oid("outbox", true);
+	if (!OidIsValid(extension))
+		return NULL;
+	looking_stale = false;
+	find_members(extension, &members);
+	owner = owner_of_relation(members.outbox);
+	if (!OidIsValid(owner))
+		return NULL;			/* in the middle of CREATE EXTENSION */
+	different = compare(&members, owner);
+	if (different == NULL)
+	{
+		watch(&members);
+		known = !looking_stale;
+	}
+	return different;
+}

@@ -116,6 +116,11 @@ DROP RULE added ON outbox;
 SELECT outbox_enqueue('e', '{}') IS NOT NULL AS stored;
 
 -- Triggers in places where they do not belong
+CREATE TABLE misplaced (name text);
+CREATE TRIGGER t BEFORE INSERT ON misplaced
+	FOR EACH ROW EXECUTE FUNCTION outbox_row_trigger();
+INSERT INTO misplaced VALUES ('e');
+DROP TABLE misplaced;
 CREATE TABLE misplaced AS SELECT * FROM outbox LIMIT 1;
 CREATE TRIGGER t BEFORE INSERT ON misplaced
 	FOR EACH STATEMENT EXECUTE FUNCTION outbox_row_trigger();

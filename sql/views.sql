@@ -94,3 +94,6 @@ SELECT state IN ('publishing', 'idle', 'starting', 'connecting', 'broker down', 
 FROM outbox_status;
 
 TRUNCATE outbox;
+
+-- A table that is gone when its lockers are asked for
+SELECT outbox_row_lockers(0, '(0,1)') IS NULL AS gone;

@@ -54,7 +54,7 @@ outbox_expect_columns(TupleDesc desc, const Oid *types, int n,
 				(errcode(ERRCODE_DATATYPE_MISMATCH),
 				 errmsg("table \"%s\" does not have the columns that the extension \"outbox\" has made",
 						table),
-				 errdetail("It has %d columns, and must have %d or more.", desc->natts, n)));
+				 errdetail("It must have %d columns or more, and has %d.", n, desc->natts)));
 	for (int i = 0; i < n; i++)
 		expect_column(desc, i + 1, types[i], table);
 }

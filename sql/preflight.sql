@@ -33,6 +33,8 @@ SELECT outbox_preflight('default', repeat('k', 256));
 SELECT outbox_preflight_broker('{NULL}', '{NULL}', '{x}', NULL, false);
 SELECT outbox_preflight_broker('{outbox}', '{NULL}', '{NULL}', NULL, false);
 SELECT outbox_preflight_broker('{outbox}', '{}', '{x}', NULL, false);
+SELECT outbox_preflight_broker('{outbox}', NULL, '{x}', NULL, false);
+SELECT outbox_preflight_broker('{outbox}', '{NULL}', '{x}', NULL, true);
 SELECT DISTINCT "check" FROM outbox_preflight('default', 'k', true) WHERE "check" = 'binding' AND ok IS NULL;
 
 -- it does what it is called for in a read-only transaction, and in one that has failed parts

@@ -289,7 +289,9 @@ outbox_preflight_broker(PG_FUNCTION_ARGS)
 		for (int i = 0; i < 3; i++)
 		{
 			if (PG_ARGISNULL(i))
-				elog(ERROR, "an array is missing");
+				ereport(ERROR,
+						(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+						 errmsg("exchanges, their types and their routes must be null together")));
 			arrays[i] = PG_GETARG_ARRAYTYPE_P(i);
 		}
 		take_exchanges(preflight, arrays);
@@ -297,6 +299,11 @@ outbox_preflight_broker(PG_FUNCTION_ARGS)
 	if (!PG_ARGISNULL(3))
 		preflight->routing_key = text_to_cstring(PG_GETARG_TEXT_PP(3));
 	preflight->publish = !PG_ARGISNULL(4) && PG_GETARG_BOOL(4);
+	/* outbox_preflight() has said so in its own words. */
+	if (preflight->publish && preflight->routing_key == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("publish needs a routing_key")));
 
 	PG_TRY();
 	{

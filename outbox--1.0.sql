@@ -714,11 +714,17 @@ AS $$
 DECLARE
 	part text := 'outbox_archive_p' || to_char(day, 'YYYYMMDD');
 	about text := 'Messages published on ' || to_char(day, 'YYYY-MM-DD') || ' (UTC)';
+	suffixes text[];
+	bounds text[];
+	routes text[];
 	piece record;
 BEGIN
-	PERFORM @extschema@.outbox_archive_create(part,
-		EXISTS (SELECT FROM @extschema@.outbox_archive_division()), about || '.');
-	FOR piece IN SELECT * FROM @extschema@.outbox_archive_division() LOOP
+	/* Once: somebody may give a route another retention meanwhile. */
+	SELECT array_agg(d.suffix), array_agg(d.bound), array_agg(d.routes)
+	INTO suffixes, bounds, routes
+	FROM @extschema@.outbox_archive_division() d;
+	PERFORM @extschema@.outbox_archive_create(part, suffixes IS NOT NULL, about || '.');
+	FOR piece IN SELECT * FROM unnest(suffixes, bounds, routes) AS p(suffix, bound, routes) LOOP
 		PERFORM @extschema@.outbox_archive_create(part || piece.suffix, false,
 			about || ' ' || piece.routes || '.');
 		EXECUTE format('ALTER TABLE @extschema@.%I ATTACH PARTITION @extschema@.%I %s',
@@ -2072,6 +2078,8 @@ CREATE FUNCTION @extschema@.outbox_timing_metrics(
 RETURNS SETOF record
 LANGUAGE plpgsql ROWS 20
 SET search_path = pg_catalog, pg_temp
+/* Bounds are compared as texts by whoever collects them. */
+SET extra_float_digits = 1
 AS $$
 BEGIN
 	RETURN QUERY
@@ -3227,7 +3235,7 @@ BEGIN
 		'in flight ' || @extschema@.outbox_show_count(status.in_flight)), 90);
 	IF status.hint IS NOT NULL THEN
 		RETURN QUERY SELECT rpad('', 10) || m[1]
-			FROM regexp_matches(regexp_replace(status.hint, '[[:cntrl:]]+', ' ', 'g'), '(.{1,89})(?:\s+|$)', 'g') m
+			FROM regexp_matches(regexp_replace(status.hint, '[[:cntrl:]]+', ' ', 'g'), '(.{1,89})(?:[[:space:]]+|$)', 'g') m
 			LIMIT 3;
 	END IF;
 	IF status.last_error_at > clock_timestamp() - interval '1 minute'
@@ -4561,7 +4569,7 @@ AS $$
 			'Nothing is published that the standbys do not have: bring them back, or change synchronous_standby_names.' END
 	FROM (SELECT n.setting,
 			CASE WHEN n.setting = '' THEN 0
-				ELSE coalesce(substring(n.setting FROM '(?i)^\s*(?:first|any)?\s*(\d+)\s*\('), '1')::integer END AS wanted,
+				ELSE coalesce(substring(n.setting FROM '(?i)^[[:space:]]*(?:first|any)?[[:space:]]*([0-9]+)[[:space:]]*[(]'), '1')::integer END AS wanted,
 			(SELECT count(*) FROM pg_stat_replication r
 			 WHERE r.state = 'streaming' AND r.sync_state IN ('sync', 'quorum')) AS present
 		FROM (SELECT btrim(current_setting('synchronous_standby_names')) AS setting) n) s

@@ -14,6 +14,7 @@
 #include "launcher.h"
 #include "launcher_internal.h"
 #include "miscadmin.h"
+#include "overrides.h"
 #include "pgstat.h"
 #include "postmaster/interrupt.h"
 #include "storage/ipc.h"
@@ -82,6 +83,9 @@ outbox_launcher_main(Datum main_arg)
 	BackgroundWorkerUnblockSignals();
 	/* Shared catalogs only. */
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
+	outbox_override_settings();
+	/* It has nothing else to do than what it waits for. */
+	SetConfigOption("lock_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
 	outbox_shared->launcher_procno = outbox_my_procno();
 
 	SetConfigOption("application_name",

@@ -13,9 +13,9 @@
 #include "access/xact.h"
 #include "backoff.h"
 #include "common/pg_prng.h"
-#include "compat.h"
 #include "database.h"
 #include "miscadmin.h"
+#include "overrides.h"
 #include "postmaster/bgworker.h"
 #include "settings.h"
 #include "stats.h"
@@ -47,73 +47,11 @@ struct OutboxDatabase
 	OutboxMonoTime retry_at;
 };
 
-/*
- * Settings that ALTER DATABASE, ALTER ROLE or postgresql.conf could turn
- * against the worker, overridden as autovacuum does it.  The planner is left
- * with plans that stay right when the table grows: index and TID scans, nested
- * loops, and the order of an index.  Functions in SQL that sort a little (archive,
- * jobs) have enable_sort on.
- */
-static const struct
-{
-	const char *name;
-	const char *value;
-	int			since;			/* server version that has it */
-}			overrides[] =
-{
-	{"search_path", "pg_catalog, pg_temp", 0},
-	{"synchronous_commit", "on", 0},	/* unless it is stronger, see below */
-	{"default_transaction_isolation", "read committed", 0},
-	{"default_transaction_read_only", "off", 0},
-	{"default_transaction_deferrable", "off", 0},
-	{"row_security", "off", 0},
-	{"session_replication_role", "origin", 0},
-	{"statement_timeout", "60s", 0},
-	{"lock_timeout", "500ms", 0},
-	{"idle_in_transaction_session_timeout", "0", 0},
-	{"idle_session_timeout", "0", 0},
-	{"transaction_timeout", "0", 170000},
-	{"bytea_output", "hex", 0},
-	{"DateStyle", "ISO", 0},
-	{"IntervalStyle", "postgres", 0},
-	{"TimeZone", "UTC", 0},
-	{"default_tablespace", "", 0},
-	{"default_table_access_method", "heap", 0},
-	{"jit", "off", 0},
-	{"enable_seqscan", "off", 0},
-	{"enable_bitmapscan", "off", 0},
-	{"enable_hashjoin", "off", 0},
-	{"enable_mergejoin", "off", 0},
-	{"enable_indexscan", "on", 0},
-	{"enable_tidscan", "on", 0},
-	{"enable_nestloop", "on", 0},
-	{"enable_sort", "off", 0},
-	{"plan_cache_mode", "auto", 0},
-	{"check_function_bodies", "on", 0},
-	{"debug_parallel_query", "off", 160000},
-	{"force_parallel_mode", "off", -160000},
-	{"max_parallel_workers_per_gather", "0", 0},
-};
-
 void
 outbox_database_connect(Oid dboid)
 {
-	const char *commit;
-
 	BackgroundWorkerInitializeConnectionByOid(dboid, InvalidOid, 0);
-
-	commit = GetConfigOption("synchronous_commit", false, false);
-	for (int i = 0; i < (int) lengthof(overrides); i++)
-	{
-		if (!compat_server_has(overrides[i].since))
-			continue;
-		/* remote_apply is what the administrator asked for beyond "on" */
-		if (strcmp(overrides[i].name, "synchronous_commit") == 0 &&
-			strcmp(commit, "remote_apply") == 0)
-			continue;
-		SetConfigOption(overrides[i].name, overrides[i].value, PGC_SUSET,
-						PGC_S_OVERRIDE);
-	}
+	outbox_override_settings();
 
 	/*
 	 * Messages are encoded outside of any transaction, and only a conversion

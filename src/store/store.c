@@ -93,7 +93,7 @@ forget_plans(void)
  * Statements are planned once for any parameters: planning each time would
  * cost more than most of them take.  The worker's session allows only index
  * and TID scans, nested loops, and no sorting that an index can spare (see
- * database.c), so that a plan made while the table was empty is still right when
+ * overrides.c), so that a plan made while the table was empty is still right when
  * it is not.
  */
 SPIPlanPtr

@@ -3,7 +3,7 @@
 -- complain if script is sourced in psql, rather than via CREATE EXTENSION
 \echo Use "CREATE EXTENSION outbox_test" to load this file. \quit
 
-/* The planner as a worker has it; see database.c. */
+/* The planner as a worker has it; see overrides.c. */
 CREATE FUNCTION outbox_test_worker_session() RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

@@ -80,7 +80,8 @@ sub host { return $_[0]{listen} // '127.0.0.1' }
 Everything that has arrived so far, whatever became of it, in order: hash
 references with the fields of OutboxTest::Consumer's records (us, redelivered,
 id, type, key, aggregate_type, aggregate_id, body) and conn, tag, exchange, size
-(of the body), traceparent (the header), and fate: ack, nack, return, closed, or '' when no answer was
+(of the body), traceparent (the header), digest (of all bytes of properties and body but the
+message's own id and times, and the job that replays it), and fate: ack, nack, return, closed, or '' when no answer was
 given.
 
 =item $fake->records
@@ -123,7 +124,7 @@ Types of it, in order.
 my %fields = (
 	P => [
 		qw(us conn tag id type key exchange aggregate_type aggregate_id size
-		  body traceparent)
+		  body traceparent digest)
 	],
 	F => [qw(us conn tag fate)]);
 

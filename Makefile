@@ -15,6 +15,8 @@
 # make test-night                         a bad night, staged, and its timeline
 # make test-valgrind [TESTS=ddl_additions] servers under valgrind
 # make test-sanitize [FLAVOUR=asan|valgrind|discard] [TESTS=...]  the suites on servers built for that
+# make fuzz [SECONDS=60] [TARGET="uri encode"]  parsers and encoders, each for so long
+# make test-broker-fuzz [SECONDS=600]     the link, with a broker that says anything
 # make bench [SCENARIO="3 5"] [DOC=1]     the benchmark, under an hour; test/bench/README.md
 # make bench-quick, make bench-soak MINUTES=30
 # make inbox                              inbox/outbox_inbox.sql, of the extension's script
@@ -114,7 +116,7 @@ export PG_CONFIG
 # ---------------------------------------------------------------------------
 # Tests
 
-.PHONY: test test-core test-matrix test-pg-upgrade test-faults test-soak test-ddl test-valgrind test-sanitize test-trade test-monitoring test-clients test-night test-sim demo setup tools check-unit check-sim check-regress check-isolation check-worker check-tap
+.PHONY: test test-core test-matrix test-pg-upgrade test-faults test-soak test-ddl test-valgrind test-sanitize fuzz test-broker-fuzz test-trade test-monitoring test-clients test-night test-sim demo setup tools check-unit check-sim check-regress check-isolation check-worker check-tap
 
 setup:
 	@.ci/setup
@@ -226,6 +228,13 @@ test-sanitize:
 	@.ci/setup sanitize
 	@SUITES='$(SUITES)' TESTS='$(TESTS)' TAP_SUITE='$(TAP_SUITE)' TAP_JOBS='$(TAP_JOBS)' \
 		PROVE_FLAGS='$(PROVE_FLAGS)' test/tools/sanitize $(FLAVOUR)
+
+# Parts of src/ in programs without a server, with AddressSanitizer and UBSan; found
+# inputs are kept in tmp_check/fuzz.
+fuzz test-broker-fuzz:
+	@.ci/setup fuzz
+	@$(MAKE) -s -C test/fuzz $(if $(filter fuzz,$@),run,broker) \
+		$(if $(SECONDS),SECONDS='$(SECONDS)') $(if $(TARGET),TARGET='$(TARGET)')
 
 ifeq ($(filter-out 0,$(INSTALLED)),)
 # One line in front of the story: the commands of the build go to a file, what the

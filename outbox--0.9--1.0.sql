@@ -3263,11 +3263,11 @@ BEGIN
 		'highest of ' || cardinality(per_second) || ' s: '
 			|| @extschema@.outbox_show_count((SELECT max(n) FROM unnest(per_second) n)));
 	RETURN NEXT rpad('latency', 10) || concat_ws('   ',
-		'p50 ' || coalesce(@extschema@.outbox_show_span(@extschema@.outbox_quantile(0.5, stats.bounds, stats.commit_to_confirm)), '-'),
-		'p99 ' || coalesce(@extschema@.outbox_show_span(@extschema@.outbox_quantile(0.99, stats.bounds, stats.commit_to_confirm)), '-'),
+		'p50 ' || coalesce(@extschema@.outbox_show_span(@extschema@.outbox_quantile(0.5::double precision, stats.bounds, stats.commit_to_confirm)), '-'),
+		'p99 ' || coalesce(@extschema@.outbox_show_span(@extschema@.outbox_quantile(0.99::double precision, stats.bounds, stats.commit_to_confirm)), '-'),
 		'commit to confirm;',
-		'p50 ' || coalesce(@extschema@.outbox_show_span(@extschema@.outbox_quantile(0.5, stats.bounds, stats.publish_to_confirm)), '-'),
-		'p99 ' || coalesce(@extschema@.outbox_show_span(@extschema@.outbox_quantile(0.99, stats.bounds, stats.publish_to_confirm)), '-'),
+		'p50 ' || coalesce(@extschema@.outbox_show_span(@extschema@.outbox_quantile(0.5::double precision, stats.bounds, stats.publish_to_confirm)), '-'),
+		'p99 ' || coalesce(@extschema@.outbox_show_span(@extschema@.outbox_quantile(0.99::double precision, stats.bounds, stats.publish_to_confirm)), '-'),
 		'publish to confirm');
 	RETURN NEXT rpad('backlog', 10) || left(concat_ws('   ',
 		CASE WHEN status.estimated THEN 'about ' ELSE '' END

@@ -4556,6 +4556,41 @@ COMMENT ON FUNCTION @extschema@.outbox_capture() IS
 
 REVOKE ALL ON FUNCTION @extschema@.outbox_capture() FROM PUBLIC;
 
+CREATE FUNCTION @extschema@.outbox_library_versions(
+	OUT component text, OUT version text, OUT built_with text)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'outbox_library_versions'
+LANGUAGE C STABLE STRICT PARALLEL SAFE;
+
+COMMENT ON FUNCTION @extschema@.outbox_library_versions() IS
+'Versions of the loaded library, and of the server and the libraries that it runs with in this session; see the view outbox_versions.';
+
+CREATE VIEW @extschema@.outbox_versions AS
+	SELECT 'extension' AS component, e.extversion AS version, NULL::text AS built_with,
+		'of this database; ALTER EXTENSION outbox UPDATE makes it that of the library' AS about
+	FROM pg_extension e
+	WHERE e.extname = 'outbox'
+	UNION ALL
+	SELECT l.component, l.version, l.built_with,
+		CASE l.component
+			WHEN 'library' THEN 'outbox.so; a newer one is loaded when the server is restarted'
+			WHEN 'PostgreSQL' THEN 'the server, and the headers that outbox.so was built with'
+			WHEN 'librabbitmq' THEN 'the client of the broker; a distribution mends it without another number, so look at its package, too'
+			WHEN 'OpenSSL' THEN 'TLS of amqps://; a distribution mends it without another number, so look at its package, too'
+		END
+	FROM @extschema@.outbox_library_versions() l;
+
+COMMENT ON VIEW @extschema@.outbox_versions IS 'What runs, one row each: the extension, its library, the server and the libraries that talk to the broker. Those of the session that asks; the relay has the same ones where the library is preloaded.';
+COMMENT ON COLUMN @extschema@.outbox_versions.component IS '''extension'', ''library'', ''PostgreSQL'', ''librabbitmq'' or ''OpenSSL''.';
+COMMENT ON COLUMN @extschema@.outbox_versions.version IS 'The version that runs, as it says itself.';
+COMMENT ON COLUMN @extschema@.outbox_versions.built_with IS 'The version that outbox.so was compiled with; NULL: of outbox itself.';
+COMMENT ON COLUMN @extschema@.outbox_versions.about IS 'What it is.';
+
+GRANT SELECT ON @extschema@.outbox_versions TO pg_monitor;
+GRANT EXECUTE ON FUNCTION @extschema@.outbox_library_versions() TO pg_monitor;
+
+REVOKE ALL ON FUNCTION @extschema@.outbox_library_versions() FROM PUBLIC;
+
 -- changes end here
 
 /*

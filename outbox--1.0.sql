@@ -1083,6 +1083,36 @@ LANGUAGE C STABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION @extschema@.outbox_version() IS
 'Version of the loaded library; the workers publish only while it is that of the extension.';
 
+CREATE FUNCTION @extschema@.outbox_library_versions(
+	OUT component text, OUT version text, OUT built_with text)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'outbox_library_versions'
+LANGUAGE C STABLE STRICT PARALLEL SAFE;
+
+COMMENT ON FUNCTION @extschema@.outbox_library_versions() IS
+'Versions of the loaded library, and of the server and the libraries that it runs with in this session; see the view outbox_versions.';
+
+CREATE VIEW @extschema@.outbox_versions AS
+	SELECT 'extension' AS component, e.extversion AS version, NULL::text AS built_with,
+		'of this database; ALTER EXTENSION outbox UPDATE makes it that of the library' AS about
+	FROM pg_extension e
+	WHERE e.extname = 'outbox'
+	UNION ALL
+	SELECT l.component, l.version, l.built_with,
+		CASE l.component
+			WHEN 'library' THEN 'outbox.so; a newer one is loaded when the server is restarted'
+			WHEN 'PostgreSQL' THEN 'the server, and the headers that outbox.so was built with'
+			WHEN 'librabbitmq' THEN 'the client of the broker; a distribution mends it without another number, so look at its package, too'
+			WHEN 'OpenSSL' THEN 'TLS of amqps://; a distribution mends it without another number, so look at its package, too'
+		END
+	FROM @extschema@.outbox_library_versions() l;
+
+COMMENT ON VIEW @extschema@.outbox_versions IS 'What runs, one row each: the extension, its library, the server and the libraries that talk to the broker. Those of the session that asks; the relay has the same ones where the library is preloaded.';
+COMMENT ON COLUMN @extschema@.outbox_versions.component IS '''extension'', ''library'', ''PostgreSQL'', ''librabbitmq'' or ''OpenSSL''.';
+COMMENT ON COLUMN @extschema@.outbox_versions.version IS 'The version that runs, as it says itself.';
+COMMENT ON COLUMN @extschema@.outbox_versions.built_with IS 'The version that outbox.so was compiled with; NULL: of outbox itself.';
+COMMENT ON COLUMN @extschema@.outbox_versions.about IS 'What it is.';
+
 CREATE FUNCTION @extschema@.outbox_claims(OUT id_hash bigint, OUT in_flight boolean)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'outbox_claims'
@@ -4725,6 +4755,7 @@ REVOKE ALL ON FUNCTION
 	@extschema@.outbox_enqueue_once(text, text, jsonb, text, text, jsonb, text, text, jsonb, timestamptz, uuid),
 	@extschema@.outbox_key_hash(text, text),
 	@extschema@.outbox_version(),
+	@extschema@.outbox_library_versions(),
 	@extschema@.outbox_preflight_server(),
 	@extschema@.outbox_preflight_broker(text[], text[], text[], text, boolean),
 	@extschema@.outbox_preflight_database(),
@@ -4820,7 +4851,7 @@ TO PUBLIC;
  * Those who may monitor the server may see what the relay does.  Functions in a
  * view are checked against the caller, so the view alone would not do.
  */
-GRANT SELECT ON @extschema@.outbox_status, @extschema@.outbox_routes_status, @extschema@.outbox_problems, @extschema@.outbox_metrics, @extschema@.outbox_workers, @extschema@.outbox_archive_status TO pg_monitor;
+GRANT SELECT ON @extschema@.outbox_status, @extschema@.outbox_routes_status, @extschema@.outbox_problems, @extschema@.outbox_metrics, @extschema@.outbox_workers, @extschema@.outbox_archive_status, @extschema@.outbox_versions TO pg_monitor;
 GRANT EXECUTE ON FUNCTION
 	@extschema@.outbox_relay_state(),
 	@extschema@.outbox_worker_stats(),
@@ -4834,5 +4865,6 @@ GRANT EXECUTE ON FUNCTION
 	@extschema@.outbox_reason_hint(text),
 	@extschema@.outbox_locked_rows(),
 	@extschema@.outbox_table_lockers(),
-	@extschema@.outbox_version()
+	@extschema@.outbox_version(),
+	@extschema@.outbox_library_versions()
 TO pg_monitor;

@@ -26,7 +26,7 @@ SELECT outcome(statement) FROM unnest(ARRAY[
 	'SELECT outbox_requeue_failed()', 'SELECT outbox_discard(NULL)',
 	'SELECT outbox_worker_restart()', 'SELECT outbox_archive_maintain(''1 day'')',
 	'SELECT outbox_claims()', 'SELECT outbox_relay_state()', 'SELECT outbox_worker_stats()',
-	'SELECT outbox_key_hash(NULL, ''x'')', 'SELECT outbox_version()',
+	'SELECT outbox_key_hash(NULL, ''x'')', 'SELECT outbox_version()', 'SELECT * FROM outbox_versions', 'SELECT outbox_library_versions()',
 	'SELECT nextval(''outbox_seq_seq'')', 'SELECT outbox_uuid7()']) statement;
 RESET ROLE;
 

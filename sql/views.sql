@@ -86,6 +86,13 @@ SELECT in_flight FROM outbox_status;
 SELECT count(*) FROM outbox_workers WHERE in_flight > 0 OR claimed > 0;
 SELECT outbox_worker_restart() >= 0 AS told;
 
+-- What it runs with, for who monitors the server
+SET ROLE pg_monitor;
+SELECT component, version ~ '^(OpenSSL )?[0-9]+(\.|devel|beta|rc)' AS version,
+	built_with ~ '^(OpenSSL )?[0-9]+(\.|devel|beta|rc)' AS built_with, about <> '' AS about
+FROM outbox_versions;
+RESET ROLE;
+
 -- A hint wherever something is to be done
 SELECT state IN ('publishing', 'idle', 'starting', 'connecting', 'broker down', 'blocked',
 	'paused', 'disabled', 'config error', 'database error', 'waiting for standby', 'version mismatch',

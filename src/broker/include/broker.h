@@ -91,6 +91,17 @@ typedef struct OutboxLinkEvents
 	void	   *arg;
 } OutboxLinkEvents;
 
+/* What the link is made of: as it runs, and as we were built with it. */
+typedef struct OutboxLinkVersions
+{
+	const char *librabbitmq;
+	const char *librabbitmq_built;
+	const char *openssl;
+	const char *openssl_built;
+} OutboxLinkVersions;
+
+extern void outbox_link_versions(OutboxLinkVersions *versions);
+
 extern OutboxLink *outbox_link_create(MemoryContext parent,
 									  const OutboxLinkEvents *events);
 extern OutboxLinkState outbox_link_state(const OutboxLink *link);

@@ -171,6 +171,14 @@ outbox_link_guard(OutboxLink *link, int limit_ms)
 	link->guarded = true;
 }
 
+/* The same for a call in which the library keeps what the broker sends. */
+void
+outbox_link_guard_reading(OutboxLink *link, int limit_ms)
+{
+	outbox_watchdog_guard_reading(link->fd, limit_ms);
+	link->guarded = true;
+}
+
 /* Returns true when the watchdog had to shut the socket down. */
 bool
 outbox_link_unguard(OutboxLink *link)
@@ -322,7 +330,7 @@ outbox_link_close(OutboxLink *link, bool polite)
 	{
 		if (link->corked)
 			outbox_link_cork(link, false);
-		outbox_link_guard(link, limit_ms);
+		outbox_link_guard_reading(link, limit_ms);
 		(void) amqp_set_rpc_timeout(link->conn, &patience);
 		outbox_wait_start(OUTBOX_WAIT_CLOSE);
 		(void) amqp_connection_close(link->conn, AMQP_REPLY_SUCCESS);

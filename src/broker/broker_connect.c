@@ -339,7 +339,7 @@ login(OutboxLink *link)
 
 	(void) amqp_set_handshake_timeout(link->conn, &handshake);
 	(void) amqp_set_rpc_timeout(link->conn, &rpc);
-	outbox_link_guard(link, OUTBOX_SOCKET_LIMIT_MS);
+	outbox_link_guard_reading(link, OUTBOX_SOCKET_LIMIT_MS);
 	outbox_wait_start(OUTBOX_WAIT_LOGIN);
 	reply = amqp_login_with_properties(link->conn, link->target.vhost, 0,
 									   OUTBOX_FRAME_MAX,
@@ -360,7 +360,7 @@ open_channel(OutboxLink *link)
 {
 	amqp_rpc_reply_t reply;
 
-	outbox_link_guard(link, OUTBOX_SOCKET_LIMIT_MS);
+	outbox_link_guard_reading(link, OUTBOX_SOCKET_LIMIT_MS);
 	outbox_wait_start(OUTBOX_WAIT_LOGIN);
 	(void) amqp_channel_open(link->conn, OUTBOX_CHANNEL_PUBLISH);
 	reply = amqp_get_rpc_reply(link->conn);
@@ -408,6 +408,7 @@ handshake(OutboxLink *link)
 	link->heartbeat_ms = (int64) amqp_get_heartbeat(link->conn) * 1000;
 	link->last_read_ms = outbox_link_now_ms();
 	link->last_receive_ms = link->last_read_ms;
+	outbox_link_weigh(link);
 	outbox_link_set_state(link, OUTBOX_LINK_OPEN);
 	return OUTBOX_LINK_OK;
 }

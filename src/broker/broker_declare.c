@@ -92,7 +92,7 @@ outbox_link_declare(OutboxLink *link, const char *exchange, const char *type,
 	}
 
 	outbox_link_note_read(link);
-	outbox_link_guard(link, OUTBOX_SOCKET_LIMIT_MS);
+	outbox_link_guard_reading(link, OUTBOX_SOCKET_LIMIT_MS);
 	outbox_wait_start(OUTBOX_WAIT_DECLARE);
 	reply = declare(link, exchange, type);
 	outbox_wait_end();

@@ -209,6 +209,15 @@ text_of_status(int status)
 	}
 }
 
+/* It is given up before it takes the server's memory. */
+OutboxLinkStatus
+outbox_link_fail_flood(OutboxLink *link, const char *doing)
+{
+	return outbox_link_fail(link, OUTBOX_REASON_PROTOCOL,
+							"%s with \"%s:%d\": the broker sends without end what has no place here",
+							doing, link->target.host, link->target.port);
+}
+
 /*
  * A library call failed with status, or the watchdog ended it (status is then
  * of no interest).  doing says what failed, for instance "handshake".
@@ -226,6 +235,8 @@ outbox_link_fail_library(OutboxLink *link, const char *doing, int status)
 		return outbox_link_fail(link, OUTBOX_REASON_NONE,
 								"%s with \"%s:%d\": interrupted because the server wants the worker to stop",
 								doing, link->target.host, link->target.port);
+	if (outbox_watchdog_flooded())
+		return outbox_link_fail_flood(link, doing);
 	if (ended)
 		status = AMQP_STATUS_TIMEOUT;
 	/* TLS 1.3 refuses our certificate only when the handshake is over for us. */

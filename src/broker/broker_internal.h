@@ -89,6 +89,8 @@ struct OutboxLink
 	int64		last_read_ms;	/* when bytes had last arrived */
 	int64		last_receive_ms;	/* when receive last drained the library */
 	bool		more;			/* receive stopped early: call it again */
+	size_t		weight;			/* foreign memory when it was opened */
+	int64		weighed_ms;		/* when that was looked at last */
 	bool		declare_open;	/* OUTBOX_CHANNEL_DECLARE is open */
 	bool		try_open;		/* OUTBOX_CHANNEL_TRY is */
 	OutboxLinkStatus try_status;	/* AGAIN: its answer has not come */
@@ -118,6 +120,7 @@ struct OutboxLink
 extern int64 outbox_link_now_ms(void);
 extern void outbox_link_set_state(OutboxLink *link, OutboxLinkState state);
 extern void outbox_link_guard(OutboxLink *link, int limit_ms);
+extern void outbox_link_guard_reading(OutboxLink *link, int limit_ms);
 extern bool outbox_link_unguard(OutboxLink *link);
 extern void outbox_link_note_read(OutboxLink *link);
 extern bool outbox_link_is_silent(OutboxLink *link);
@@ -135,6 +138,8 @@ extern OutboxLinkStatus outbox_link_fail_close(OutboxLink *link,
 extern OutboxLinkStatus outbox_link_fail_rpc(OutboxLink *link,
 											 const char *doing,
 											 const amqp_rpc_reply_t *reply);
+extern OutboxLinkStatus outbox_link_fail_flood(OutboxLink *link,
+											   const char *doing);
 extern void outbox_link_drop(OutboxLink *link);
 extern void outbox_link_refuse(OutboxLink *link, const char *reason);
 extern void outbox_link_printable(char *dst, size_t size,
@@ -147,6 +152,9 @@ extern OutboxLinkStatus outbox_link_open_tls(OutboxLink *link,
 											 const char *address);
 /* The alert with which the other end gave TLS up, -1: none; and its name. */
 extern int	outbox_link_tls_alert(const OutboxLink *link, const char **name);
+
+/* in broker_receive.c */
+extern void outbox_link_weigh(OutboxLink *link);
 
 /* in broker_try.c */
 extern bool outbox_link_take_try(OutboxLink *link, const amqp_frame_t *frame,

@@ -12,6 +12,12 @@
  */
 #include "postgres.h"
 
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
+#include "utils/memutils.h"
+
 #include "broker_internal.h"
 #include "hex.h"
 #include "watchdog.h"
@@ -21,6 +27,47 @@
 #define FRAMES_PER_RECEIVE	16384
 
 #define UUID_TEXT_LEN 36
+
+/*
+ * The library makes a pool for each channel of which anything comes, be it a
+ * heartbeat, and keeps them all: 500 kB make it hold 8 GB.  So it is weighed now and
+ * then.  Three channels are in use, and their frames are released one by one.
+ */
+#define WEIGH_MS			100
+#define HELD_MAX_BYTES		((size_t) OUTBOX_READING_MAX_MB * 1024 * 1024)
+
+/* What is allocated beside the server's memory contexts; 0 where nobody tells. */
+static size_t
+foreign_bytes(void)
+{
+#if defined(__GLIBC__) && __GLIBC_PREREQ(2, 33)
+	struct mallinfo2 info = mallinfo2();
+	size_t		ours = MemoryContextMemAllocated(TopMemoryContext, true);
+	size_t		all = info.uordblks + info.hblkhd;
+
+	return all > ours ? all - ours : 0;
+#else
+	return 0;
+#endif
+}
+
+void
+outbox_link_weigh(OutboxLink *link)
+{
+	link->weighed_ms = outbox_link_now_ms();
+	link->weight = foreign_bytes();
+}
+
+static bool
+holds_too_much(OutboxLink *link)
+{
+	int64		now_ms = outbox_link_now_ms();
+
+	if (now_ms - link->weighed_ms < WEIGH_MS)
+		return false;
+	link->weighed_ms = now_ms;
+	return foreign_bytes() > link->weight + HELD_MAX_BYTES;
+}
 
 static OutboxLinkStatus
 fail_unexpected(OutboxLink *link, const amqp_frame_t *frame)
@@ -253,7 +300,11 @@ handle_frame(OutboxLink *link, const amqp_frame_t *frame)
 	}
 }
 
-/* Reads up to FRAMES_PER_GUARD frames under one guard; AGAIN when drained. */
+/*
+ * Reads up to FRAMES_PER_GUARD frames under one guard; AGAIN when drained.  What the
+ * library has read already no watchdog takes from it, and releasing a frame takes
+ * it a second when there were frames of all channels, so we look ourselves.
+ */
 static OutboxLinkStatus
 receive_some(OutboxLink *link, int *received)
 {
@@ -262,8 +313,9 @@ receive_some(OutboxLink *link, int *received)
 	int			i;
 
 	outbox_link_note_read(link);
-	outbox_link_guard(link, OUTBOX_SOCKET_LIMIT_MS);
-	for (i = 0; i < FRAMES_PER_GUARD && status == OUTBOX_LINK_OK; i++)
+	outbox_link_guard_reading(link, OUTBOX_SOCKET_LIMIT_MS);
+	for (i = 0; i < FRAMES_PER_GUARD && status == OUTBOX_LINK_OK &&
+		 !outbox_watchdog_fired(); i++)
 	{
 		amqp_frame_t frame;
 		int			rc = amqp_simple_wait_frame_noblock(link->conn, &frame,
@@ -306,6 +358,8 @@ outbox_link_receive(OutboxLink *link, int *received)
 		status = receive_some(link, received);
 	if (status == OUTBOX_LINK_LOST)
 		return status;
+	if (holds_too_much(link))
+		return outbox_link_fail_flood(link, "connection");
 	link->more = status == OUTBOX_LINK_OK;
 	link->last_receive_ms = outbox_link_now_ms();
 	return OUTBOX_LINK_OK;

@@ -92,7 +92,7 @@ outbox_link_try_publish(OutboxLink *link, const char *exchange,
 	}
 
 	outbox_link_note_read(link);
-	outbox_link_guard(link, OUTBOX_SOCKET_LIMIT_MS);
+	outbox_link_guard_reading(link, OUTBOX_SOCKET_LIMIT_MS);
 	outbox_wait_start(OUTBOX_WAIT_DECLARE);
 	if (!link->try_open)
 	{

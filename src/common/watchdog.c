@@ -16,9 +16,11 @@
  */
 #include "postgres.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "compat.h"
 #include "miscadmin.h"
@@ -49,6 +51,9 @@ static TimeoutId session_timeout = MAX_TIMEOUTS;	/* not registered */
 static volatile sig_atomic_t in_session;
 static uint32 session_until_ms; /* see now_ms() */
 
+static int	memory_fd = -1;		/* what the kernel tells of our memory */
+static long page_kb;
+
 /*
  * Written by the process while guard_kind is NONE, with guard_kind set last, and
  * by the handler while it is not.
@@ -60,6 +65,8 @@ static volatile sig_atomic_t guard_ticks;	/* since the guard began */
 static volatile sig_atomic_t guard_stop_ticks;	/* of them, told to stop */
 static volatile sig_atomic_t guard_lock_ticks;	/* of them, waiting for a lock */
 static volatile sig_atomic_t guard_barrier_ticks;	/* with a barrier pending */
+static volatile long guard_base_kb; /* what we had when it began; 0: no matter */
+static volatile sig_atomic_t guard_flooded;
 static volatile sig_atomic_t guard_fired;
 static volatile sig_atomic_t guard_gave_way;
 
@@ -105,15 +112,76 @@ ticks_in(int ms)
 	return (ms + OUTBOX_WATCHDOG_TICK_MS - 1) / OUTBOX_WATCHDOG_TICK_MS;
 }
 
+static const char *
+skip_number(const char *text, long *number)
+{
+	*number = 0;
+	while (*text >= '0' && *text <= '9')
+		*number = *number * 10 + (*text++ - '0');
+	return *text == ' ' ? text + 1 : text;
+}
+
+/*
+ * Memory of this process alone: what is resident without what is shared; 0 if
+ * nobody tells.  The file stays open, as this is asked before each call that reads.
+ */
+static long
+own_kb(void)
+{
+	char		text[128];
+	const char *next = text;
+	ssize_t		len = memory_fd >= 0 ?
+		pread(memory_fd, text, sizeof(text) - 1, 0) : -1;
+	long		resident;
+	long		shared;
+
+	if (len <= 0)
+		return 0;
+	text[len] = '\0';
+	next = skip_number(next, &resident);	/* the size of the address space */
+	next = skip_number(next, &resident);
+	(void) skip_number(next, &shared);
+	return (resident - shared) * page_kb;
+}
+
+static bool
+has_grown(void)
+{
+	return guard_base_kb > 0 &&
+		own_kb() - guard_base_kb > OUTBOX_READING_MAX_MB * 1024L;
+}
+
+/*
+ * What the kernel had taken before the socket was shut down would still be read, and
+ * it may be many thousand frames, each of which takes its time.  So the descriptor
+ * becomes one of which nothing can be read.
+ */
+static void
+replace_socket(void)
+{
+	int			fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	if (fd < 0)
+		return;
+	(void) dup2(fd, guard_fd);
+	(void) close(fd);
+}
+
 /* The guarded call may still need many ticks to come back: shut down again. */
 static void
 tick_socket(void)
 {
-	if (guard_ticks >= guard_limit_ticks ||
+	bool		again = guard_fired;
+
+	if (!guard_fired && has_grown())
+		guard_flooded = true;
+	if (guard_flooded || guard_ticks >= guard_limit_ticks ||
 		guard_stop_ticks > ticks_in(OUTBOX_SOCKET_STOP_MS))
 	{
 		guard_fired = true;
 		(void) shutdown(guard_fd, SHUT_RDWR);
+		if (again || guard_flooded)
+			replace_socket();
 	}
 }
 
@@ -194,12 +262,22 @@ watchdog_tick(SIGNAL_ARGS)
 	tick();
 }
 
+/* Where there is no such file, nothing is known, and nothing limited. */
+static void
+open_memory(void)
+{
+	if (memory_fd < 0)
+		memory_fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+	page_kb = sysconf(_SC_PAGESIZE) / 1024;
+}
+
 void
 outbox_watchdog_init(bool (*told) (void))
 {
 	struct sigevent event = {0};
 
 	told_to_stop = told;
+	open_memory();
 	pqsignal(SIGUSR2, watchdog_tick);
 	event.sigev_notify = SIGEV_SIGNAL;
 	event.sigev_signo = SIGUSR2;
@@ -229,6 +307,7 @@ outbox_watchdog_session_begin(int limit_ms)
 	if (in_session)
 		return;
 	in_session = true;
+	open_memory();
 	ticking = true;
 	enable_timeout_every(session_timeout,
 						 TimestampTzPlusMilliseconds(GetCurrentTimestamp(),
@@ -246,6 +325,9 @@ outbox_watchdog_session_end(void)
 	in_session = false;
 	ticking = false;
 	stopping = false;
+	if (memory_fd >= 0)
+		(void) close(memory_fd);
+	memory_fd = -1;
 }
 
 /* What is left for a session until its deadline, at most limit_ms. */
@@ -308,6 +390,8 @@ begin_guard(GuardKind kind, int fd, int limit_ticks)
 	guard_stop_ticks = 0;
 	guard_lock_ticks = 0;
 	guard_barrier_ticks = 0;
+	guard_base_kb = 0;
+	guard_flooded = false;
 	guard_fired = false;
 	guard_gave_way = false;
 	guard_kind = kind;
@@ -321,6 +405,25 @@ outbox_watchdog_guard_socket(int fd, int limit_ms)
 {
 	/* one more, as the first tick may come at once */
 	begin_guard(GUARD_SOCKET, fd, ticks_in(session_left(limit_ms)) + 1);
+}
+
+void
+outbox_watchdog_guard_reading(int fd, int limit_ms)
+{
+	outbox_watchdog_guard_socket(fd, limit_ms);
+	guard_base_kb = own_kb();
+}
+
+bool
+outbox_watchdog_fired(void)
+{
+	return guard_kind == GUARD_SOCKET && guard_fired;
+}
+
+bool
+outbox_watchdog_flooded(void)
+{
+	return guard_flooded;
 }
 
 void

@@ -29,6 +29,13 @@
  * every process to hear of its own.  While a commit is guarded the watchdog ends
  * that wait when a barrier is pending; outbox_store_end() then waits again.
  *
+ * What a broker sends is memory of ours until it has been read, and librabbitmq has
+ * no limit for it: heartbeats of channels that are none, or frames in front of the
+ * answer that a call waits for, are kept however many they are, hundreds of
+ * megabytes a second (measured).  A guard for reading therefore ends the call also
+ * when the process has grown by OUTBOX_READING_MAX_MB meanwhile, before the kernel
+ * ends the process, and with it every session of the server.
+ *
  * Guards do not nest.
  *
  * A session that talks to the broker for a moment (outbox_preflight()) uses the
@@ -49,6 +56,7 @@
 #define OUTBOX_SQL_STOP_MS			1500	/* longest SQL once we must stop */
 #define OUTBOX_STOP_MS				3000	/* all of the stop */
 #define OUTBOX_LOCK_MS				1500	/* longest wait for a lock */
+#define OUTBOX_READING_MAX_MB		64	/* growth of the process in such a call */
 #define OUTBOX_COMMIT_BARRIER_MS	500 /* longest commit beside a barrier */
 
 /*
@@ -78,6 +86,8 @@ extern bool outbox_watchdog_stopping(void);
 extern int	outbox_watchdog_stop_left(int limit_ms);
 
 extern void outbox_watchdog_guard_socket(int fd, int limit_ms);
+/* The same for a call that keeps what the broker sends. */
+extern void outbox_watchdog_guard_reading(int fd, int limit_ms);
 extern void outbox_watchdog_guard_sql(void);
 extern void outbox_watchdog_guard_commit(void);
 
@@ -88,5 +98,11 @@ extern void outbox_watchdog_guard_commit(void);
  * again.
  */
 extern bool outbox_watchdog_release(void);
+
+/* Has the socket been shut down that is guarded now? */
+extern bool outbox_watchdog_fired(void);
+
+/* Was the last guard's socket shut down because the process grew too much? */
+extern bool outbox_watchdog_flooded(void);
 
 #endif							/* OUTBOX_WATCHDOG_H */

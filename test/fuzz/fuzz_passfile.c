@@ -134,7 +134,8 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	wanted[1] = "5672";
 	wanted[2] = text[1];
 	wanted[3] = text[2];
-	expected = len > LARGEST ? NULL :
+	/* a zero is in no text */
+	expected = len > LARGEST || memchr(in.at, '\0', len) != NULL ? NULL :
 		expected_password(pnstrdup((const char *) in.at, len), wanted);
 	fuzz_check((problem == NULL) == (password != NULL) &&
 			   (problem == NULL) == (reason == OUTBOX_REASON_NONE), "neither nor");

@@ -89,7 +89,8 @@ check_template(const char *template, const char *const *values)
 {
 	char	   *buf = palloc(OUTBOX_SHORT_STRING_MAX + 1);
 	char	   *expected = rendered(template, values);
-	size_t		len = outbox_route_render(template, values[0], values[1], values[2], buf);
+	size_t		len = outbox_route_render(template, values[0], values[1], values[2], buf,
+											  OUTBOX_SHORT_STRING_MAX + 1);
 
 	(void) outbox_route_template_error(template);
 	fuzz_check(len == strlen(expected), "%zu bytes instead of %zu", len, strlen(expected));

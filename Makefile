@@ -9,6 +9,7 @@
 # make test-soak [SECONDS=3600]           reconnects for so long, nothing may leak
 # make test-pg-upgrade                    pg_upgrade 15 to 17, 17 to 18, and --link; as root
 # make test-ddl [SECONDS=3600]            random DDL on the tables beside enqueue
+# make test-content [SECONDS=600]         random messages of any content, in six databases
 # make test-trade                         with pgbouncer, Patroni and pgBackRest
 # make test-monitoring                    Prometheus, both exporters, the alerts
 # make test-clients [TESTS=bindings]      drivers and other programs, from their registries
@@ -116,7 +117,7 @@ export PG_CONFIG
 # ---------------------------------------------------------------------------
 # Tests
 
-.PHONY: test test-core test-matrix test-pg-upgrade test-faults test-soak test-ddl test-valgrind test-sanitize fuzz test-broker-fuzz test-trade test-monitoring test-clients test-night test-sim demo setup tools check-unit check-sim check-regress check-isolation check-worker check-tap
+.PHONY: test test-core test-matrix test-pg-upgrade test-faults test-soak test-ddl test-valgrind test-sanitize fuzz test-broker-fuzz test-trade test-monitoring test-clients test-night test-sim demo setup tools check-unit check-sim check-regress check-isolation check-worker check-tap test-content
 
 setup:
 	@.ci/setup
@@ -205,6 +206,13 @@ test-ddl: export OUTBOX_TEST_DDL = $(or $(SECONDS),3600)
 test-ddl: setup
 	$(MAKE) WERROR=1 with_llvm=no all
 	@$(MAKE) -s WERROR=1 with_llvm=no run-checks SUITES=tap TESTS=ddl_beside PROVE_FLAGS='--timer -v'
+
+# Random messages of any content, through every way in, against an oracle.
+# OUTBOX_SEED=N repeats what was drawn.
+test-content: export OUTBOX_TEST_CONTENT = $(or $(SECONDS),600)
+test-content: setup
+	$(MAKE) WERROR=1 with_llvm=no all
+	@$(MAKE) -s WERROR=1 with_llvm=no run-checks SUITES=tap TESTS=content_random PROVE_FLAGS='--timer -v'
 
 # Histories of the relay without servers, see doc/simulator.md.
 test-sim: setup

@@ -300,6 +300,17 @@ uuid_text(const pg_uuid_t *id)
 	return outbox_encode_text(text);
 }
 
+/* The second in which it is, also before 2000, where division rounds up. */
+static int64
+unix_seconds(TimestampTz time)
+{
+	int64		seconds = time / USECS_PER_SEC;
+
+	if (time % USECS_PER_SEC < 0)
+		seconds--;
+	return seconds + (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * (int64) SECS_PER_DAY;
+}
+
 /* What the message itself says; the user's properties may change some of it. */
 static void
 set_defaults(const OutboxMessage *message, amqp_basic_properties_t *p)
@@ -316,7 +327,7 @@ set_defaults(const OutboxMessage *message, amqp_basic_properties_t *p)
 	/* AMQP's timestamp is unsigned and has no infinity */
 	if (!TIMESTAMP_NOT_FINITE(message->created_at))
 	{
-		pg_time_t	created_s = timestamptz_to_time_t(message->created_at);
+		int64		created_s = unix_seconds(message->created_at);
 
 		if (created_s >= 0)
 		{

@@ -23,6 +23,7 @@
 #include "encode_json.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
+#include "nodes/pg_list.h"
 #include "settings.h"
 #include "utils/builtins.h"
 #include "utils/numeric.h"
@@ -145,9 +146,45 @@ value_size(const JsonbValue *value, int depth)
 	return 0;
 }
 
+static int
+compare_names(const ListCell *a, const ListCell *b)
+{
+	return strcmp(lfirst(a), lfirst(b));
+}
+
+/* Remembers a name if it may be the same as another one in UTF-8. */
+static List *
+remember_name(List *names, const JsonbValue *name)
+{
+	char	   *copy;
+
+	if (GetDatabaseEncoding() == PG_UTF8 || GetDatabaseEncoding() == PG_SQL_ASCII)
+		return names;
+	copy = pnstrdup(name->val.string.val, name->val.string.len);
+	return lappend(names, pg_server_to_any(copy, name->val.string.len, PG_UTF8));
+}
+
+/*
+ * EUC_JP has several codes for some characters, which are one in UTF-8.  A table
+ * of AMQP has each name once; of two, a consumer would see one.
+ */
+static void
+check_names(List *names)
+{
+	list_sort(names, compare_names);
+	for (int i = 1; i < list_length(names); i++)
+		if (strcmp(list_nth(names, i - 1), list_nth(names, i)) == 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("two names in headers are the same in UTF-8"),
+					 errdetail("The encoding of the database has two codes for a character of them.")));
+	list_free(names);
+}
+
 static size_t
 container_size(JsonbContainer *container, int depth)
 {
+	List	   *names = NIL;
 	JsonbIterator *it;
 	JsonbIteratorToken token;
 	JsonbValue	value;
@@ -182,11 +219,13 @@ container_size(JsonbContainer *container, int depth)
 						 errmsg("headers must not contain CC or BCC"),
 						 errdetail("RabbitMQ would send the message to these routing keys as well, past its route."),
 						 errhint("Enqueue one message for each routing key.")));
+			names = remember_name(names, &value);
 			total += 1 + len;
 		}
 		else if (token == WJB_VALUE || token == WJB_ELEM)
 			total += value_size(&value, depth);
 	}
+	check_names(names);
 	return total;
 }
 
@@ -402,7 +441,9 @@ check_routing_key(const OutboxFields *fields, const OutboxRoute *route)
 	/* The most common template needs no rendering to know that it fits. */
 	if (strcmp(route->routing_key, "{event_type}") == 0)
 		return 0;
-	len = outbox_route_render(route->routing_key,
+	len = outbox_route_render(pg_server_to_any(route->routing_key,
+											   (int) strlen(route->routing_key),
+											   PG_UTF8),
 							  utf8_or_null(fields->event_type),
 							  utf8_or_null(fields->aggregate_type),
 							  utf8_or_null(fields->aggregate_id), buf,

@@ -3749,7 +3749,7 @@ BEGIN
 			USING ERRCODE = 'invalid_parameter_value',
 				HINT = 'One of them replaces the other.';
 	END IF;
-	IF wrong IS NOT NULL OR array_position(clear, NULL) IS NOT NULL THEN
+	IF wrong IS NOT NULL OR EXISTS (SELECT FROM unnest(clear) c(name) WHERE c.name IS NULL) THEN
 		RAISE EXCEPTION 'clear contains "%", which cannot be cleared', coalesce(wrong, 'NULL')
 			USING ERRCODE = 'invalid_parameter_value',
 				HINT = 'What can be: headers, properties, routing_key.';

@@ -82,7 +82,7 @@ SELECT payload, status, available_at = '2100-01-01' AS scheduled FROM outbox WHE
 -- an edited message is checked as a new one is
 SELECT args, outcome('SELECT outbox_edit(' || args || ')') FROM unnest(ARRAY[
 	'msg(99), ''1''', 'NULL, ''1''', 'msg(1), ''1'', ''\x00''', 'msg(1), clear => ''{payload}''',
-	'msg(1), clear => ''{headers,NULL}''', 'msg(1), clear => ''{}''', 'msg(1), headers => ''[]''',
+	'msg(1), clear => ''{headers,NULL}''', 'msg(1), clear => ''{{headers,NULL}}''', 'msg(1), clear => ''{}''', 'msg(1), headers => ''[]''',
 	'msg(1), headers => ''{"CC": ["x"]}''', 'msg(1), properties => ''{"user_id": "x"}''',
 	'msg(1), routing_key => repeat(''x'', 256)', 'msg(1), route => ''nowhere''',
 	'msg(1), to_jsonb(repeat(''x'', 16777216))', 'msg(1), route => ''kept''']) args;

@@ -99,10 +99,13 @@ static const struct
 };
 
 void
-outbox_override_settings(void)
+outbox_override_settings(const char *library_path)
 {
 	const char *commit = GetConfigOption("synchronous_commit", false, false);
 
+	if (library_path != NULL)
+		SetConfigOption("dynamic_library_path", library_path, PGC_SUSET,
+						PGC_S_OVERRIDE);
 	for (int i = 0; i < (int) lengthof(overrides); i++)
 	{
 		if (!compat_server_has(overrides[i].since))

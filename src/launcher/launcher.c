@@ -83,7 +83,7 @@ outbox_launcher_main(Datum main_arg)
 	BackgroundWorkerUnblockSignals();
 	/* Shared catalogs only. */
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
-	outbox_override_settings();
+	outbox_override_settings(NULL);
 	/* It has nothing else to do than what it waits for. */
 	SetConfigOption("lock_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
 	outbox_shared->launcher_procno = outbox_my_procno();

@@ -50,8 +50,13 @@ struct OutboxDatabase
 void
 outbox_database_connect(Oid dboid)
 {
+	char	   *library_path =
+		MemoryContextStrdup(TopMemoryContext,
+							GetConfigOption("dynamic_library_path", false, false));
+
 	BackgroundWorkerInitializeConnectionByOid(dboid, InvalidOid, 0);
-	outbox_override_settings();
+	outbox_override_settings(library_path);
+	pfree(library_path);
 
 	/*
 	 * Messages are encoded outside of any transaction, and only a conversion

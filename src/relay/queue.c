@@ -604,6 +604,24 @@ outbox_queue_drop_all(OutboxQueue *queue, OutboxRoute *route)
 	return lowest;
 }
 
+bool
+outbox_queue_has_others(OutboxQueue *queue, const OutboxRoute *route)
+{
+	HASH_SEQ_STATUS status;
+	ItemEntry  *entry;
+
+	hash_seq_init(&status, queue->items);
+	while ((entry = hash_seq_search(&status)) != NULL)
+	{
+		if (entry->item == NULL || entry->item->route == route ||
+			entry->item->state != OUTBOX_ITEM_READY)
+			continue;
+		hash_seq_term(&status);
+		return true;
+	}
+	return false;
+}
+
 void
 outbox_queue_settling_committed(OutboxQueue *queue, bool more)
 {

@@ -173,6 +173,8 @@ extern void outbox_queue_unknown(OutboxQueue *queue, OutboxItem *item,
  * returns the lowest sequence number, or 0.
  */
 extern int64 outbox_queue_drop_all(OutboxQueue *queue, OutboxRoute *route);
+/* Is anything of another route to be sent? */
+extern bool outbox_queue_has_others(OutboxQueue *queue, const OutboxRoute *route);
 
 /*
  * A round has committed, and settled all that was to be settled, or not: may a

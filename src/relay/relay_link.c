@@ -26,6 +26,7 @@ struct OutboxConnection
 	bool		ever_connected;
 	bool		was_open;		/* last state that was logged */
 	bool		channel_lost;	/* by a message's fault: no news of the broker */
+	bool		rested;			/* ... whose route rests now */
 	OutboxMonoTime opened_at;	/* the last connection */
 	bool		readable;		/* the socket may have something for us */
 	OutboxMonoTime received_at; /* what is received now; and by the wall clock */
@@ -131,7 +132,7 @@ item_confirmed(void *item, uint64_t tag, void *arg)
 		link_works(relay);
 	outbox_watch_answered(relay->watch, confirmed->sent_at);
 	outbox_renewal_acked(relay->renewal);
-	outbox_route_works(confirmed->route);
+	outbox_route_works(confirmed->route, relay->connection->received_at);
 	/* The broker acks what it has returned, too. */
 	if (confirmed->returned)
 	{
@@ -159,7 +160,7 @@ item_nacked(void *item, uint64_t tag, void *arg)
 	outbox_renewal_nacked(relay->renewal, nacked->message->attempts > 0,
 						  relay->connection->opened_at);
 	/* The exchange has taken it; a queue has not. */
-	outbox_route_works(nacked->route);
+	outbox_route_works(nacked->route, relay->connection->received_at);
 	pg_atomic_fetch_add_u64(&MySlot->counters.nacked, 1);
 	outbox_stats_count(nacked->route->stats, OUTBOX_COUNT_NACKED, 1);
 	outbox_queue_rejected(relay->queue, nacked,
@@ -274,8 +275,11 @@ schedule_connect(OutboxRelay *relay, bool unreachable)
 static void
 schedule_after_close(OutboxRelay *relay, const OutboxLinkError *error)
 {
-	outbox_hosts_closed(relay->hosts, outbox_renewal_has_acked(relay->renewal),
+	/* Of a route that rests nothing else can close it: the others need not wait. */
+	outbox_hosts_closed(relay->hosts, relay->connection->rested ||
+						outbox_renewal_has_acked(relay->renewal),
 						outbox_mono_now());
+	relay->connection->rested = false;
 	/* Perhaps it is the node all the same. */
 	if (error->fault == OUTBOX_FAULT_CONNECTION)
 		outbox_hosts_pass(relay->hosts);
@@ -291,6 +295,10 @@ reclaim_unknown(OutboxRelay *relay, const OutboxLinkError *error)
 	if (blamed.broken != NULL)
 		outbox_relay_route_broken(relay, blamed.broken, error->code,
 								  error->text);
+	if (blamed.guilty != NULL)
+		relay->connection->rested =
+			outbox_route_blamed(relay->routes, blamed.guilty,
+								outbox_reader_end(relay->reader));
 	outbox_relay_stop_routes(relay);
 	return blamed.any;
 }

@@ -23,14 +23,14 @@
 static bool
 is_risky(OutboxRelay *relay, OutboxItem *item)
 {
-	return item->route->failures > 0 ||
+	return item->route->failures > 0 || item->route->careful ||
 		outbox_blame_was_blamed(relay->blame, item->message);
 }
 
 /*
  * Must what is sent next, or was sent last, be alone in flight?  Suspects must,
- * and so must the message that tries a route again after a destination error,
- * and the one that was found guilty before: if the broker closes the channel
+ * and so must the message that tries a route again after a destination error or a
+ * rest, and the one that was found guilty before: if the broker closes the channel
  * once more, nobody else's message becomes unknown, and nobody has to look for
  * the guilty one.
  */

@@ -3,8 +3,9 @@
  * route_states.c
  *		Routes, as the worker has loaded them: which ones wait, and why.
  *
- * A route waits while it is paused, and after a destination error (its
- * exchange does not exist, we may not write to it) until its backoff is over.
+ * A route waits while it is paused, after a destination error (its
+ * exchange does not exist, we may not write to it) until its backoff is over, and
+ * when its messages have made the broker close the link too often.
  * Other routes are not affected.
  *
  *-------------------------------------------------------------------------
@@ -19,6 +20,11 @@
 #include "stats.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
+
+#define BLAME_MS		2000
+#define BLAME_BURST_MS	6000
+/* For so long after its last message a route counts as a neighbour. */
+#define NEIGHBOUR_MS	60000
 
 struct OutboxRoutes
 {
@@ -351,9 +357,56 @@ outbox_route_broken(OutboxRoutes *routes, OutboxRoute *route, int code,
 	stop_route(routes, route, end);
 }
 
-void
-outbox_route_works(OutboxRoute *route)
+/* Is there another one that would have to wait for what is done for this one? */
+static bool
+has_neighbours(const OutboxRoutes *routes, const OutboxRoute *route,
+			   OutboxMonoTime now)
 {
+	ListCell   *cell;
+
+	foreach(cell, routes->list)
+	{
+		const OutboxRoute *other = lfirst(cell);
+
+		if (other != route && outbox_mono_is_set(other->worked_at) &&
+			!outbox_mono_reached(outbox_mono_plus(other->worked_at, NEIGHBOUR_MS), now))
+			return true;
+	}
+	return outbox_queue_has_others(routes->queue, route);
+}
+
+/*
+ * Each message because of which the broker closes the link costs all routes another
+ * connection, and those of them that were in flight are sent one at a time.  A route
+ * of such messages would leave nothing to the others.  So it has a share: one in
+ * BLAME_MS, and as many at once as fit into BLAME_BURST_MS.  When that is used
+ * up the route waits until there is room for one, and tries it with a message alone.
+ */
+bool
+outbox_route_blamed(OutboxRoutes *routes, OutboxRoute *route, int64 end)
+{
+	OutboxMonoTime now = outbox_mono_now();
+	OutboxMonoTime full = outbox_mono_plus(now, BLAME_BURST_MS);
+
+	if (outbox_mono_before(route->blamed_until, now))
+		route->blamed_until = now;
+	if (outbox_mono_before(route->blamed_until, full))
+		route->blamed_until = outbox_mono_plus(route->blamed_until, BLAME_MS);
+	if (outbox_mono_before(route->blamed_until, full) ||
+		!has_neighbours(routes, route, now))
+		return false;
+	route->broken = true;
+	route->careful = true;
+	route->retry_at = outbox_mono_plus(now, BLAME_MS);
+	stop_route(routes, route, end);
+	return true;
+}
+
+void
+outbox_route_works(OutboxRoute *route, OutboxMonoTime now)
+{
+	route->careful = false;
+	route->worked_at = now;
 	if (route->failures == 0)
 		return;
 	forget_trouble(route);

@@ -5,6 +5,7 @@
  *
  *		usable --paused, or deleted--> waits --resumed--> usable
  *		usable --broken--> waits, until its backoff is over --> usable
+ *		usable --blamed too often--> waits, until its rest is over --> usable
  *
  * The messages of a route that waits are dropped from memory and left out of
  * claims; from where they have to be read again is kept in its skip_low.  Whoever
@@ -65,8 +66,14 @@ extern void outbox_routes_stop(OutboxRoutes *routes, int64 end);
  */
 extern void outbox_route_broken(OutboxRoutes *routes, OutboxRoute *route,
 								int code, const char *reason, int64 end);
-extern void outbox_route_works(OutboxRoute *route);
-/* Lets those go on whose backoff is over. */
+extern void outbox_route_works(OutboxRoute *route, OutboxMonoTime now);
+/*
+ * The broker has closed the link because of one of its messages.  True: it rests, so
+ * what is sent next is another one's.
+ */
+extern bool outbox_route_blamed(OutboxRoutes *routes, OutboxRoute *route,
+								int64 end);
+/* Lets those go on whose backoff, or rest, is over. */
 extern void outbox_routes_retry(OutboxRoutes *routes, OutboxMonoTime now,
 								OutboxResumed *resumed);
 /* When the next one may; unset: none waits for the time. */

@@ -72,12 +72,12 @@ blame_item(OutboxBlame *blame, OutboxItem *item, const OutboxLinkError *error)
 		OutboxRoute *route = item->route;
 
 		outbox_queue_unknown(blame->queue, item, false);
-		return (OutboxBlamed) {true, route};
+		return (OutboxBlamed) {true, route, NULL};
 	}
 	if (!outbox_blame_was_blamed(blame, item->message))
 		blame->blamed[blame->nblamed++ % MAX_BLAMED] = item->message->id;
 	outbox_queue_rejected(blame->queue, item, error->text, error->hopeless);
-	return (OutboxBlamed) {true, NULL};
+	return (OutboxBlamed) {true, NULL, item->route};
 }
 
 OutboxBlamed
@@ -85,7 +85,7 @@ outbox_blame_unknown(OutboxBlame *blame, OutboxConfirms *window,
 					 const OutboxLinkError *error)
 {
 	UnknownItems unknown;
-	OutboxBlamed blamed = {false, NULL};
+	OutboxBlamed blamed = {false, NULL, NULL};
 	bool		message = error != NULL && error->message;
 
 	unknown.items = palloc(sizeof(OutboxItem *) * Max(window->outstanding, 1));

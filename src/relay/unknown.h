@@ -20,6 +20,7 @@ typedef struct OutboxBlamed
 {
 	bool		any;			/* one was alone, and is to blame */
 	OutboxRoute *broken;		/* its route rather than itself; or NULL */
+	OutboxRoute *guilty;		/* the route of one that is itself to blame; or NULL */
 } OutboxBlamed;
 
 extern OutboxBlame *outbox_blame_create(MemoryContext cxt, OutboxQueue *queue);

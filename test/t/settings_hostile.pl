@@ -382,6 +382,10 @@ foreach my $i (0 .. $ROUNDS - 1)
 	round("round $i", @pairs);
 }
 
+# From 18 on with a client_encoding whose conversion is in a library it keeps every process
+# of the database from starting, before anything of ours runs.
+round("dynamic_library_path = '$_'", [ dynamic_library_path => $_ ]) foreach $FULL ? ('', '/absent') : '/absent';
+
 if ($FULL)
 {
 	foreach my $setting (@all)

@@ -34,6 +34,8 @@ my %texts = (
 	client_encoding => [ 'LATIN1', 'SQL_ASCII', 'EUC_JP' ],
 	createrole_self_grant => ['set, inherit'],
 	debug_io_direct => [],
+	# tried by itself, see settings_hostile.pl
+	dynamic_library_path => [],
 	default_text_search_config => ['pg_catalog.german'],
 	default_tablespace => [ 'hostile_space', 'absent' ],
 	lc_messages => [ 'C', 'C.UTF-8', 'absent' ],

@@ -3588,7 +3588,8 @@ BEGIN
 			'Call outbox_preflight() in a session without it: what follows is about this value.'
 		FROM pg_settings s
 		WHERE s.name IN ('outbox.broker_uri', 'outbox.passfile', 'outbox.tls_ca_file',
-				'outbox.tls_cert_file', 'outbox.tls_key_file', 'outbox.tls_verify', 'outbox.allow_plaintext')
+				'outbox.tls_cert_file', 'outbox.tls_key_file', 'outbox.tls_key_passfile', 'outbox.tls_verify',
+				'outbox.auth_mechanism', 'outbox.allow_plaintext')
 			AND s.source IN ('session', 'client', 'user', 'database user')
 		ORDER BY s.name;
 	RETURN QUERY

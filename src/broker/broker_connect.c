@@ -56,6 +56,7 @@ copy_target(OutboxLink *link, const OutboxLinkTarget *target)
 	link->target.tls_ca_file = pstrdup(target->tls_ca_file);
 	link->target.tls_cert_file = pstrdup(target->tls_cert_file);
 	link->target.tls_key_file = pstrdup(target->tls_key_file);
+	link->target.tls_key_passfile = pstrdup(target->tls_key_passfile);
 	MemoryContextSwitchTo(old);
 }
 
@@ -311,6 +312,27 @@ set_true(amqp_table_entry_t *entry, const char *key)
 }
 
 /*
+ * With EXTERNAL the broker knows from the certificate who we are, and RabbitMQ does
+ * not look at the name; but the library cannot send an empty one.
+ */
+static amqp_rpc_reply_t
+send_login(OutboxLink *link, const amqp_table_t *properties)
+{
+	const OutboxLinkTarget *target = &link->target;
+
+	if (target->auth == OUTBOX_AUTH_EXTERNAL)
+		return amqp_login_with_properties(link->conn, target->vhost, 0,
+										  OUTBOX_FRAME_MAX,
+										  target->heartbeat_s, properties,
+										  AMQP_SASL_METHOD_EXTERNAL,
+										  target->user);
+	return amqp_login_with_properties(link->conn, target->vhost, 0,
+									  OUTBOX_FRAME_MAX, target->heartbeat_s,
+									  properties, AMQP_SASL_METHOD_PLAIN,
+									  target->user, target->password);
+}
+
+/*
  * Logs in.  Without connection.blocked among the capabilities the broker would
  * stop reading in an alarm without telling us.
  */
@@ -341,12 +363,7 @@ login(OutboxLink *link)
 	(void) amqp_set_rpc_timeout(link->conn, &rpc);
 	outbox_link_guard_reading(link, OUTBOX_SOCKET_LIMIT_MS);
 	outbox_wait_start(OUTBOX_WAIT_LOGIN);
-	reply = amqp_login_with_properties(link->conn, link->target.vhost, 0,
-									   OUTBOX_FRAME_MAX,
-									   link->target.heartbeat_s, &table,
-									   AMQP_SASL_METHOD_PLAIN,
-									   link->target.user,
-									   link->target.password);
+	reply = send_login(link, &table);
 	outbox_wait_end();
 	if (reply.reply_type != AMQP_RESPONSE_NORMAL)
 		return outbox_link_fail_rpc(link, "handshake", &reply);

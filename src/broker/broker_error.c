@@ -174,9 +174,10 @@ reason_of_status(const OutboxLink *link, int status)
 		case AMQP_STATUS_UNKNOWN_CLASS:
 		case AMQP_STATUS_UNKNOWN_METHOD:
 		case AMQP_STATUS_INCOMPATIBLE_AMQP_VERSION:
-		case AMQP_STATUS_BROKER_UNSUPPORTED_SASL_METHOD:
 			return connecting ? OUTBOX_REASON_NOT_RABBITMQ :
 				OUTBOX_REASON_PROTOCOL;
+		case AMQP_STATUS_BROKER_UNSUPPORTED_SASL_METHOD:
+			return OUTBOX_REASON_MECHANISM_MISSING;
 		case AMQP_STATUS_NO_MEMORY:
 			return OUTBOX_REASON_NO_RESOURCES;
 		default:
@@ -204,6 +205,8 @@ text_of_status(int status)
 		case AMQP_STATUS_UNKNOWN_CLASS:
 		case AMQP_STATUS_UNKNOWN_METHOD:
 			return "the server does not speak AMQP 0-9-1 properly";
+		case AMQP_STATUS_BROKER_UNSUPPORTED_SASL_METHOD:
+			return "the broker does not offer us the mechanism of outbox.auth_mechanism";
 		default:
 			return amqp_error_string2(status);
 	}
@@ -228,8 +231,8 @@ outbox_link_fail_library(OutboxLink *link, const char *doing, int status)
 	bool		ended = outbox_link_unguard(link);
 	OutboxReason reason;
 	const char *text;
-	const char *alert_name;
-	int			alert = outbox_link_tls_alert(link, &alert_name);
+	const char *refusal_text;
+	OutboxReason refusal;
 
 	if (ended && outbox_watchdog_stopping())
 		return outbox_link_fail(link, OUTBOX_REASON_NONE,
@@ -239,15 +242,18 @@ outbox_link_fail_library(OutboxLink *link, const char *doing, int status)
 		return outbox_link_fail_flood(link, doing);
 	if (ended)
 		status = AMQP_STATUS_TIMEOUT;
+	reason = reason_of_status(link, status);
+	refusal = outbox_link_tls_refusal(link, reason == OUTBOX_REASON_LOGIN_CLOSED,
+									  &refusal_text);
 	/* TLS 1.3 refuses our certificate only when the handshake is over for us. */
-	if (alert >= 0 && link->state == OUTBOX_LINK_CONNECTING)
+	if (refusal != OUTBOX_REASON_NONE &&
+		link->state == OUTBOX_LINK_CONNECTING)
 	{
-		reason = outbox_reason_of_alert(alert);
-		text = alert_name;
+		reason = refusal;
+		text = refusal_text;
 	}
 	else
 	{
-		reason = reason_of_status(link, status);
 		text = text_of_status(status);
 	}
 	return outbox_link_fail(link, reason, "%s with \"%s:%d\": %s", doing,

@@ -14,6 +14,8 @@
 #include "broker_reason.h"
 #include "encode.h"
 
+#include <openssl/ossl_typ.h>
+
 /* How long connecting may take. */
 #define OUTBOX_CONNECT_MS 3000	/* for TCP, and for TLS on top of it */
 #define OUTBOX_NEXT_ADDRESS_MS 2000	/* for TCP, when there are other addresses */
@@ -150,8 +152,22 @@ extern void outbox_link_words(const OutboxLink *link, char *dst, size_t size,
 /* in broker_tls.c */
 extern OutboxLinkStatus outbox_link_open_tls(OutboxLink *link,
 											 const char *address);
-/* The alert with which the other end gave TLS up, -1: none; and its name. */
-extern int	outbox_link_tls_alert(const OutboxLink *link, const char **name);
+extern OutboxLinkStatus outbox_link_fail_tls(OutboxLink *link,
+											 OutboxReason reason,
+											 const char *what,
+											 const char *text);
+/* What OpenSSL has said last. */
+extern const char *outbox_link_openssl_text(void);
+/*
+ * Why the other end gave TLS up, by an alert or by closing the connection in the
+ * login for want of a certificate; NONE: that is not known.
+ */
+extern OutboxReason outbox_link_tls_refusal(const OutboxLink *link,
+											bool closed, const char **text);
+
+/* in broker_tls_files.c */
+extern OutboxLinkStatus outbox_link_load_tls_files(OutboxLink *link,
+												   SSL_CTX *context);
 
 /* in broker_receive.c */
 extern void outbox_link_weigh(OutboxLink *link);

@@ -111,6 +111,27 @@ outbox_reason_of_alert(int alert)
 		case SSL_AD_ACCESS_DENIED:
 		case SSL_AD_CERTIFICATE_REQUIRED:
 			return OUTBOX_REASON_TLS_CLIENT;
+		case SSL_AD_PROTOCOL_VERSION:
+			return OUTBOX_REASON_TLS_VERSION;
+		default:
+			return OUTBOX_REASON_TLS_HANDSHAKE;
+	}
+}
+
+OutboxReason
+outbox_reason_of_ssl(int reason)
+{
+	switch (reason)
+	{
+		case SSL_R_UNSUPPORTED_PROTOCOL:
+		case SSL_R_WRONG_SSL_VERSION:
+		case SSL_R_VERSION_TOO_LOW:
+			return OUTBOX_REASON_TLS_VERSION;
+		/* what came is no record of TLS */
+		case SSL_R_WRONG_VERSION_NUMBER:
+		case SSL_R_PACKET_LENGTH_TOO_LONG:
+		case SSL_R_HTTP_REQUEST:
+			return OUTBOX_REASON_TLS_NONE;
 		default:
 			return OUTBOX_REASON_TLS_HANDSHAKE;
 	}

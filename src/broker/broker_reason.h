@@ -33,4 +33,7 @@ extern OutboxReason outbox_reason_of_verify(int error);
  */
 extern OutboxReason outbox_reason_of_alert(int alert);
 
+/* OpenSSL gave the handshake up for that reason: SSL_R_... */
+extern OutboxReason outbox_reason_of_ssl(int reason);
+
 #endif							/* OUTBOX_BROKER_REASON_H */

@@ -11,6 +11,7 @@
  */
 #include "postgres.h"
 
+#include <netdb.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <openssl/x509_vfy.h>
@@ -28,6 +29,7 @@
  */
 static int	verify_error;		/* why the verification failed; X509_V_OK */
 static int	alert_received = -1;	/* why the other end gives up; -1: it does not */
+static bool certificate_wanted; /* of ours, which there is not */
 static int64 certificate_ends;	/* the broker's; seconds of Unix, 0: not known */
 
 static void
@@ -50,6 +52,17 @@ note_verify_result(int ok, X509_STORE_CTX *store)
 	return ok;
 }
 
+/* Called when the broker asks for one, and we have none that fits. */
+static int
+note_certificate_wanted(SSL *ssl, X509 **certificate, EVP_PKEY **key)
+{
+	(void) ssl;
+	(void) certificate;
+	(void) key;
+	certificate_wanted = true;
+	return 0;
+}
+
 static const char *
 verify_text(int error)
 {
@@ -60,10 +73,13 @@ verify_text(int error)
 /*
  * The link whose handshake is under way.  The library, which is given an address,
  * tells that to the server as the name that it wants (SNI): before anything is sent,
- * put the true one in its place.  And from then on there is a socket that the
- * watchdog can shut down, should somebody not want to wait for the handshake.
+ * put the true one in its place, or nothing, as an address must not be told so.
+ * And from then on there is a socket that the watchdog can shut down, should
+ * somebody not want to wait for the handshake.
  */
 static OutboxLink *opening;
+static char server_name[NI_MAXHOST];	/* as certificates have it */
+static bool server_is_address;
 
 static void
 heed_progress(const SSL *ssl, int where, int ret)
@@ -71,7 +87,7 @@ heed_progress(const SSL *ssl, int where, int ret)
 	if ((where & SSL_CB_HANDSHAKE_START) != 0 && opening != NULL)
 	{
 		(void) SSL_set_tlsext_host_name(unconstify(SSL *, ssl),
-										opening->target.host);
+										server_is_address ? NULL : server_name);
 		outbox_watchdog_guard_socket(SSL_get_fd(ssl), OUTBOX_CONNECT_MS);
 		opening->guarded = true;
 	}
@@ -89,22 +105,36 @@ heed_progress(const SSL *ssl, int where, int ret)
 		alert_received = ret & 0xff;
 }
 
-int
-outbox_link_tls_alert(const OutboxLink *link, const char **name)
+OutboxReason
+outbox_link_tls_refusal(const OutboxLink *link, bool closed, const char **text)
 {
-	if (!link->target.tls || alert_received < 0)
+	OutboxReason reason;
+
+	*text = NULL;
+	if (!link->target.tls || (alert_received < 0 && !closed))
+		return OUTBOX_REASON_NONE;
+	reason = alert_received < 0 ? OUTBOX_REASON_NONE :
+		outbox_reason_of_alert(alert_received);
+	if (reason != OUTBOX_REASON_NONE)
+		*text = SSL_alert_desc_string_long(alert_received);
+	/*
+	 * TLS 1.2 has no alert for it, and OpenSSL up to 3.x no name for that of 1.3,
+	 * which can get lost with the connection when we are about to send.
+	 */
+	if (certificate_wanted && (reason == OUTBOX_REASON_NONE ||
+							   reason == OUTBOX_REASON_TLS_CLIENT ||
+							   alert_received == SSL_AD_HANDSHAKE_FAILURE))
 	{
-		*name = NULL;
-		return -1;
+		reason = OUTBOX_REASON_TLS_CLIENT_WANTED;
+		*text = link->target.tls_cert_file[0] == '\0' ?
+			"it wants a certificate of ours, and outbox.tls_cert_file is not set" :
+			"it wants a certificate of another kind than that of outbox.tls_cert_file";
 	}
-	/* a name that OpenSSL lacks up to 3.x */
-	*name = alert_received == SSL_AD_CERTIFICATE_REQUIRED ?
-		"certificate required" : SSL_alert_desc_string_long(alert_received);
-	return alert_received;
+	return reason;
 }
 
-static const char *
-openssl_reason(void)
+const char *
+outbox_link_openssl_text(void)
 {
 	unsigned long code = ERR_peek_last_error();
 	const char *reason = code != 0 ? ERR_reason_error_string(code) : NULL;
@@ -112,13 +142,27 @@ openssl_reason(void)
 	return reason != NULL ? reason : "no further detail";
 }
 
-static OutboxLinkStatus
-fail_tls(OutboxLink *link, OutboxReason reason, const char *what,
-		 const char *text)
+OutboxLinkStatus
+outbox_link_fail_tls(OutboxLink *link, OutboxReason reason, const char *what,
+					 const char *text)
 {
 	return outbox_link_fail(link, reason,
 							"could not connect to \"%s:%d\": %s: %s",
 							link->target.host, link->target.port, what, text);
+}
+
+/*
+ * The host as certificates have it: without the dot that keeps a resolver from
+ * trying domains, and without the zone of an address.
+ */
+static void
+name_server(const char *host)
+{
+	size_t		len = strcspn(host, "%");
+
+	if (len > 1 && host[len - 1] == '.')
+		len--;
+	strlcpy(server_name, host, Min(len + 1, sizeof(server_name)));
 }
 
 static OutboxLinkStatus
@@ -132,87 +176,80 @@ set_verification(OutboxLink *link, amqp_socket_t *sock)
 	amqp_ssl_socket_set_verify_hostname(sock, 0);
 	amqp_ssl_socket_set_verify_peer(sock, verify);
 	SSL_CTX_set_info_callback(context, heed_progress);
+	SSL_CTX_set_client_cert_cb(context, note_certificate_wanted);
+	/* a broker has no use for it, and could keep us busy with it */
+	SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION);
+	name_server(link->target.host);
+	server_is_address = X509_VERIFY_PARAM_set1_ip_asc(param, server_name) == 1;
 	if (!verify)
 		return OUTBOX_LINK_OK;
 
 	SSL_CTX_set_verify(context, SSL_VERIFY_PEER, note_verify_result);
 	X509_VERIFY_PARAM_set_hostflags(param, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
-	if (X509_VERIFY_PARAM_set1_ip_asc(param, link->target.host) != 1 &&
-		X509_VERIFY_PARAM_set1_host(param, link->target.host, 0) != 1)
-		return fail_tls(link, OUTBOX_REASON_TLS_HANDSHAKE,
-						"could not verify the host name", openssl_reason());
-
-	if (link->target.tls_ca_file[0] == '\0')
-	{
-		if (SSL_CTX_set_default_verify_paths(context) != 1)
-			return fail_tls(link, OUTBOX_REASON_TLS_FILES,
-							"could not load the system's CA certificates",
-							openssl_reason());
-	}
-	else if (amqp_ssl_socket_set_cacert(sock, link->target.tls_ca_file) !=
-			 AMQP_STATUS_OK)
-		return fail_tls(link, OUTBOX_REASON_TLS_FILES,
-						"could not load the CA file", openssl_reason());
+	if (!server_is_address &&
+		X509_VERIFY_PARAM_set1_host(param, server_name, 0) != 1)
+		return outbox_link_fail_tls(link, OUTBOX_REASON_TLS_HANDSHAKE,
+									"could not verify the host name",
+									outbox_link_openssl_text());
 	return OUTBOX_LINK_OK;
 }
 
+/* Neither side has said why; the last error of OpenSSL may. */
 static OutboxLinkStatus
-set_certificate(OutboxLink *link, amqp_socket_t *sock)
+fail_handshake(OutboxLink *link)
 {
-	const char *cert = link->target.tls_cert_file;
-	const char *key = link->target.tls_key_file;
+	unsigned long error = ERR_peek_last_error();
+	OutboxReason reason = ERR_GET_LIB(error) == ERR_LIB_SSL ?
+		outbox_reason_of_ssl(ERR_GET_REASON(error)) :
+		OUTBOX_REASON_TLS_HANDSHAKE;
+	const char *text = outbox_link_openssl_text();
 
-	/*
-	 * Always: without it OpenSSL would ask for the passphrase of an encrypted
-	 * key on the terminal, and wait.
-	 */
-	amqp_ssl_socket_set_key_passwd(sock, "");
-	if (cert[0] == '\0')
-		return OUTBOX_LINK_OK;
-	if (amqp_ssl_socket_set_key(sock, cert, key[0] != '\0' ? key : cert) !=
-		AMQP_STATUS_OK)
-		return fail_tls(link, OUTBOX_REASON_TLS_FILES,
-						"could not load the client certificate or its key",
-						openssl_reason());
-	return OUTBOX_LINK_OK;
+	/* as who expects something else may do, without a word */
+	if (error == 0)
+		text = "the other end closed the connection";
+	if (reason == OUTBOX_REASON_TLS_NONE)
+		text = "what answers there does not speak TLS";
+	return outbox_link_fail_tls(link, reason, "TLS handshake failed", text);
 }
 
 static OutboxLinkStatus
 fail_open(OutboxLink *link, int status)
 {
 	int			save_errno = errno;
-	const char *alert_name;
-	int			alert = outbox_link_tls_alert(link, &alert_name);
+	const char *refusal_text;
+	OutboxReason refusal = outbox_link_tls_refusal(link, false, &refusal_text);
 
 	link->certificate_ends = certificate_ends;
 	if (verify_error != X509_V_OK)
-		return fail_tls(link, outbox_reason_of_verify(verify_error),
-						"server certificate was not accepted",
-						verify_text(verify_error));
-	if (alert >= 0)
-		return fail_tls(link, outbox_reason_of_alert(alert),
-						"TLS was refused by the broker", alert_name);
+		return outbox_link_fail_tls(link, outbox_reason_of_verify(verify_error),
+									"server certificate was not accepted",
+									verify_text(verify_error));
+	if (refusal != OUTBOX_REASON_NONE)
+		return outbox_link_fail_tls(link, refusal,
+									"TLS was refused by the broker",
+									refusal_text);
 	switch (status)
 	{
 		case AMQP_STATUS_SSL_PEER_VERIFY_FAILED:
-			return fail_tls(link, OUTBOX_REASON_TLS_UNTRUSTED,
-							"server certificate was not accepted",
-							openssl_reason());
+			return outbox_link_fail_tls(link, OUTBOX_REASON_TLS_UNTRUSTED,
+										"server certificate was not accepted",
+										outbox_link_openssl_text());
 		case AMQP_STATUS_SSL_ERROR:
 		case AMQP_STATUS_SSL_CONNECTION_FAILED:
-			return fail_tls(link, OUTBOX_REASON_TLS_HANDSHAKE,
-							"TLS handshake failed", openssl_reason());
+			return fail_handshake(link);
 		case AMQP_STATUS_TIMEOUT:
-			return fail_tls(link, OUTBOX_REASON_TLS_TIMEOUT,
-							"TCP or TLS handshake", "timed out");
+			return outbox_link_fail_tls(link, OUTBOX_REASON_TLS_TIMEOUT,
+										"TCP or TLS handshake", "timed out");
 		case AMQP_STATUS_SOCKET_ERROR:
-			(void) fail_tls(link, outbox_reason_of_errno(save_errno),
-							"connection failed", strerror(save_errno));
+			(void) outbox_link_fail_tls(link, outbox_reason_of_errno(save_errno),
+										"connection failed",
+										strerror(save_errno));
 			link->error.unreachable = true;
 			return OUTBOX_LINK_LOST;
 		default:
-			return fail_tls(link, OUTBOX_REASON_TLS_HANDSHAKE,
-							"connection failed", amqp_error_string2(status));
+			return outbox_link_fail_tls(link, OUTBOX_REASON_TLS_HANDSHAKE,
+										"connection failed",
+										amqp_error_string2(status));
 	}
 }
 
@@ -233,21 +270,23 @@ outbox_link_open_tls(OutboxLink *link, const char *address)
 	link->conn = amqp_new_connection();
 	sock = link->conn != NULL ? amqp_ssl_socket_new(link->conn) : NULL;
 	if (sock == NULL)
-		return fail_tls(link, OUTBOX_REASON_NO_RESOURCES, "TLS",
+		return outbox_link_fail_tls(link, OUTBOX_REASON_NO_RESOURCES, "TLS",
 						"out of memory");
 
 	ERR_clear_error();
 	verify_error = X509_V_OK;
 	alert_received = -1;
+	certificate_wanted = false;
 	certificate_ends = 0;
 	status = set_verification(link, sock);
 	if (status == OUTBOX_LINK_OK)
-		status = set_certificate(link, sock);
+		status = outbox_link_load_tls_files(link,
+											amqp_ssl_socket_get_context(sock));
 	if (status != OUTBOX_LINK_OK)
 		return status;
 	if (amqp_ssl_socket_set_ssl_versions(sock, AMQP_TLSv1_2,
 										 AMQP_TLSvLATEST) != AMQP_STATUS_OK)
-		return fail_tls(link, OUTBOX_REASON_TLS_HANDSHAKE, "TLS",
+		return outbox_link_fail_tls(link, OUTBOX_REASON_TLS_HANDSHAKE, "TLS",
 						"this library knows no TLS 1.2");
 
 	outbox_wait_start(OUTBOX_WAIT_LOGIN);

@@ -27,16 +27,22 @@
 	/* TLS */ \
 	reason(TLS_TIMEOUT, "TLS handshake timed out") \
 	reason(TLS_FILES, "TLS files unusable") \
+	reason(TLS_KEY_MODE, "private key not private") \
+	reason(TLS_PASSPHRASE, "key passphrase wrong") \
 	reason(TLS_UNTRUSTED, "certificate not trusted") \
 	reason(TLS_HOST, "certificate of another host") \
 	reason(TLS_EXPIRED, "certificate expired") \
 	reason(TLS_NOT_YET, "certificate not yet valid") \
+	reason(TLS_CLIENT_WANTED, "client certificate required") \
 	reason(TLS_CLIENT, "client certificate refused") \
+	reason(TLS_VERSION, "TLS version too old") \
+	reason(TLS_NONE, "no TLS there") \
 	reason(TLS_HANDSHAKE, "TLS handshake failed") \
 	/* somebody is there, and turns us away */ \
 	reason(NOT_RABBITMQ, "not RabbitMQ") \
 	reason(LOGIN_TIMEOUT, "login timed out") \
 	reason(LOGIN_CLOSED, "closed at login") \
+	reason(MECHANISM_MISSING, "mechanism not offered") \
 	reason(LOGIN_REFUSED, "login refused") \
 	reason(VHOST_MISSING, "virtual host missing") \
 	reason(VHOST_FORBIDDEN, "virtual host not allowed") \
@@ -57,6 +63,7 @@
 	/* settings */ \
 	reason(URI, "URI unusable") \
 	reason(PLAINTEXT, "plain text not allowed") \
+	reason(MECHANISM, "mechanism unusable") \
 	reason(PASSFILE_MISSING, "password file missing") \
 	reason(PASSFILE_MODE, "password file not private") \
 	reason(PASSFILE_UNREADABLE, "password file unreadable") \

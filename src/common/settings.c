@@ -31,7 +31,9 @@ char	   *outbox_passfile = NULL;
 char	   *outbox_tls_ca_file = NULL;
 char	   *outbox_tls_cert_file = NULL;
 char	   *outbox_tls_key_file = NULL;
+char	   *outbox_tls_key_passfile = NULL;
 bool		outbox_tls_verify = true;
+int			outbox_auth_mechanism = OUTBOX_AUTH_PLAIN;
 bool		outbox_allow_plaintext = false;
 int			outbox_workers = 1;
 int			outbox_window = 1000;
@@ -165,6 +167,12 @@ define_bool(const char *name, const char *short_desc, const char *long_desc,
 							 PGC_SUSET, flags, NULL, NULL, NULL);
 }
 
+static const struct config_enum_entry auth_mechanisms[] = {
+	{"plain", OUTBOX_AUTH_PLAIN, false},
+	{"external", OUTBOX_AUTH_EXTERNAL, false},
+	{NULL, 0, false}
+};
+
 static void
 define_broker_settings(void)
 {
@@ -187,8 +195,12 @@ define_broker_settings(void)
 				  &outbox_tls_cert_file, "", NULL);
 	define_string("outbox.tls_key_file",
 				  "Sets the file with the private key of the client certificate.",
-				  "It must not be protected by a passphrase.",
+				  "Empty: in the file of the certificate. Mode 0600, owned by the server's user; for one with a passphrase see outbox.tls_key_passfile.",
 				  &outbox_tls_key_file, "", NULL);
+	define_string("outbox.tls_key_passfile",
+				  "Sets the file with the passphrase of the private key.",
+				  "Its first line; mode 0600, owned by the server's user. Empty: the key has none.",
+				  &outbox_tls_key_passfile, "", NULL);
 	define_bool("outbox.tls_verify",
 				"Verifies the broker's certificate and host name.",
 				"Off protects against listeners only, not against impostors.",
@@ -197,6 +209,12 @@ define_broker_settings(void)
 				"Lets amqp:// leave this host.",
 				"Off: without TLS only loopback addresses are connected to. On: who reads the network has the password and the messages.",
 				&outbox_allow_plaintext, GUC_SUPERUSER_ONLY);
+	DefineCustomEnumVariable("outbox.auth_mechanism",
+							 "Sets how the relay logs in to RabbitMQ.",
+							 "plain: user and password. external: by the client certificate, which needs amqps:// and the broker's plugin rabbitmq_auth_mechanism_ssl.",
+							 &outbox_auth_mechanism, OUTBOX_AUTH_PLAIN,
+							 auth_mechanisms, PGC_SUSET, GUC_SUPERUSER_ONLY,
+							 NULL, NULL, NULL);
 	define_int("outbox.heartbeat",
 			   "Sets the heartbeat interval agreed on with the broker.",
 			   "A connection on which nothing arrives for two intervals is given up.",

@@ -18,7 +18,9 @@ extern PGDLLIMPORT char *outbox_passfile;
 extern PGDLLIMPORT char *outbox_tls_ca_file;
 extern PGDLLIMPORT char *outbox_tls_cert_file;
 extern PGDLLIMPORT char *outbox_tls_key_file;
+extern PGDLLIMPORT char *outbox_tls_key_passfile;
 extern PGDLLIMPORT bool outbox_tls_verify;
+extern PGDLLIMPORT int outbox_auth_mechanism;	/* OutboxAuth */
 extern PGDLLIMPORT bool outbox_allow_plaintext;
 extern PGDLLIMPORT int outbox_workers;
 extern PGDLLIMPORT int outbox_window;

@@ -17,6 +17,13 @@
 
 #define OUTBOX_MAX_HOSTS 16
 
+/* How the broker is told who we are: outbox.auth_mechanism. */
+typedef enum OutboxAuth
+{
+	OUTBOX_AUTH_PLAIN,			/* user and password */
+	OUTBOX_AUTH_EXTERNAL		/* the client certificate of TLS */
+} OutboxAuth;
+
 typedef struct OutboxHost
 {
 	char	   *host;			/* name or address, without [] */

@@ -55,11 +55,16 @@ step_of(OutboxReason reason)
 			return STEP_TCP;
 		case OUTBOX_REASON_TLS_TIMEOUT:
 		case OUTBOX_REASON_TLS_FILES:
+		case OUTBOX_REASON_TLS_KEY_MODE:
+		case OUTBOX_REASON_TLS_PASSPHRASE:
 		case OUTBOX_REASON_TLS_UNTRUSTED:
 		case OUTBOX_REASON_TLS_HOST:
 		case OUTBOX_REASON_TLS_EXPIRED:
 		case OUTBOX_REASON_TLS_NOT_YET:
+		case OUTBOX_REASON_TLS_CLIENT_WANTED:
 		case OUTBOX_REASON_TLS_CLIENT:
+		case OUTBOX_REASON_TLS_VERSION:
+		case OUTBOX_REASON_TLS_NONE:
 		case OUTBOX_REASON_TLS_HANDSHAKE:
 			return STEP_TLS;
 		case OUTBOX_REASON_VHOST_MISSING:
@@ -142,6 +147,8 @@ fill_target(const OutboxPreflight *preflight, int n, OutboxLinkTarget *target)
 	target->tls_ca_file = outbox_tls_ca_file;
 	target->tls_cert_file = outbox_tls_cert_file;
 	target->tls_key_file = outbox_tls_key_file;
+	target->tls_key_passfile = outbox_tls_key_passfile;
+	target->auth = outbox_auth_mechanism;
 	target->tls_verify = outbox_tls_verify;
 }
 
@@ -259,9 +266,14 @@ say_passed(OutboxPreflight *preflight, const OutboxHost *host, Step step,
 			say_tls(preflight, where, outcome);
 			break;
 		case STEP_LOGIN:
-			outbox_preflight_say(preflight, check, OUTBOX_VERDICT_GOOD, NULL,
-								 "\"%s\" lets the user \"%s\" in.", where,
-								 preflight->uri.user);
+			if (outbox_auth_mechanism == OUTBOX_AUTH_EXTERNAL)
+				outbox_preflight_say(preflight, check, OUTBOX_VERDICT_GOOD, NULL,
+									 "\"%s\" lets the user of the client certificate in.",
+									 where);
+			else
+				outbox_preflight_say(preflight, check, OUTBOX_VERDICT_GOOD, NULL,
+									 "\"%s\" lets the user \"%s\" in.", where,
+									 preflight->uri.user);
 			break;
 		default:
 			outbox_preflight_say(preflight, check, OUTBOX_VERDICT_GOOD, NULL,

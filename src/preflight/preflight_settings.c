@@ -9,6 +9,7 @@
 
 #include <sys/stat.h>
 
+#include "login.h"
 #include "preflight_internal.h"
 #include "settings.h"
 
@@ -62,13 +63,14 @@ check_passwords(OutboxPreflight *preflight)
 		return;
 	}
 	for (int i = 0; i < uri->nhosts && problem == NULL; i++)
-		problem = outbox_passfile_lookup(outbox_passfile, uri->hosts[i].host,
-										 uri->hosts[i].port, uri->vhost,
-										 uri->user, &preflight->passwords[i],
-										 &reason);
+		problem = outbox_login_password(uri, i, &preflight->passwords[i],
+										&reason);
 	preflight->usable = problem == NULL;
 	if (problem != NULL)
 		outbox_preflight_fail(preflight, "password file", reason, "%s", problem);
+	else if (outbox_auth_mechanism == OUTBOX_AUTH_EXTERNAL)
+		outbox_preflight_say(preflight, "password file", OUTBOX_VERDICT_SKIPPED,
+							 NULL, "Not needed: outbox.auth_mechanism is external, the login is by the certificate of outbox.tls_cert_file.");
 	else
 		outbox_preflight_say(preflight, "password file", OUTBOX_VERDICT_GOOD,
 							 outbox_passfile[0] != '\0' ? NULL :

@@ -7,8 +7,11 @@
  */
 #include "postgres.h"
 
+#include <sys/stat.h>
+
 #include "common/hashfn.h"
 #include "link_config.h"
+#include "login.h"
 #include "settings.h"
 #include "shared.h"
 #include "utils/memutils.h"
@@ -50,9 +53,7 @@ hash_passwords(OutboxLinkConfig *config, const OutboxUri *uri, uint64 *hash,
 		const char *detail;
 		size_t		len;
 
-		detail = outbox_passfile_lookup(outbox_passfile, uri->hosts[i].host,
-										uri->hosts[i].port, uri->vhost,
-										uri->user, &password, reason);
+		detail = outbox_login_password(uri, i, &password, reason);
 		if (detail != NULL)
 			return detail;
 		len = strlen(password);
@@ -82,6 +83,34 @@ config_failed(OutboxLinkConfig *config, OutboxReason reason, const char *detail)
 	config->error = MemoryContextStrdup(config->cxt, detail);
 }
 
+/* Another text when the file has been replaced, as by a renewed certificate. */
+static char *
+file_stamp(const char *path)
+{
+	struct stat st;
+
+	if (path[0] == '\0' || stat(path, &st) != 0)
+		return "";
+	return psprintf("%s %lu %lu %ld.%09ld %ld.%09ld", path,
+					(unsigned long) st.st_ino, (unsigned long) st.st_size,
+					(long) st.st_mtim.tv_sec, (long) st.st_mtim.tv_nsec,
+					(long) st.st_ctim.tv_sec, (long) st.st_ctim.tv_nsec);
+}
+
+/* The settings of TLS, and the state of their files. */
+static char *
+tls_text(bool tls)
+{
+	if (!tls)
+		return psprintf("%d", outbox_allow_plaintext);
+	return psprintf("%d %d %s %s %s %s", outbox_tls_verify,
+					outbox_auth_mechanism,
+					file_stamp(outbox_tls_ca_file),
+					file_stamp(outbox_tls_cert_file),
+					file_stamp(outbox_tls_key_file),
+					file_stamp(outbox_tls_key_passfile));
+}
+
 OutboxLinkConfigNews
 outbox_link_config_load(OutboxLinkConfig *config)
 {
@@ -106,11 +135,8 @@ outbox_link_config_load(OutboxLinkConfig *config)
 		return OUTBOX_LINK_CONFIG_SAME;
 	}
 
-	text = psprintf("%s %s %s %s %s %d %d %d %d", outbox_broker_uri,
-					outbox_passfile, outbox_tls_ca_file,
-					outbox_tls_cert_file, outbox_tls_key_file,
-					outbox_tls_verify, outbox_allow_plaintext,
-					outbox_heartbeat_s,
+	text = psprintf("%s %s %s %d %d", outbox_broker_uri, outbox_passfile,
+					tls_text(uri.tls), outbox_heartbeat_s,
 					outbox_max_message_size);
 	MemoryContextSwitchTo(old);
 	outbox_slot_clear_trouble(OUTBOX_TROUBLE_SETTINGS);

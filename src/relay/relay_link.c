@@ -12,6 +12,7 @@
 
 #include "common/pg_prng.h"
 #include "fault.h"
+#include "login.h"
 #include "miscadmin.h"
 #include "relay_internal.h"
 #include "settings.h"
@@ -395,7 +396,8 @@ static void
 connect_start(OutboxRelay *relay)
 {
 	const OutboxUri *uri = outbox_link_config_uri(relay->config);
-	const OutboxHost *host = &uri->hosts[outbox_hosts_current(relay->hosts)];
+	int			current = outbox_hosts_current(relay->hosts);
+	const OutboxHost *host = &uri->hosts[current];
 	OutboxLinkTarget target;
 	char		text[OUTBOX_TEXT_SIZE];
 	char	   *password;
@@ -403,9 +405,7 @@ connect_start(OutboxRelay *relay)
 	OutboxReason reason;
 
 	/* Read each time: it may have been changed without a reload. */
-	detail = outbox_passfile_lookup(outbox_passfile, host->host, host->port,
-									uri->vhost, uri->user,
-									&password, &reason);
+	detail = outbox_login_password(uri, current, &password, &reason);
 	if (detail != NULL)
 	{
 		outbox_relay_load_config(relay);
@@ -431,6 +431,8 @@ connect_start(OutboxRelay *relay)
 	target.tls_ca_file = outbox_tls_ca_file;
 	target.tls_cert_file = outbox_tls_cert_file;
 	target.tls_key_file = outbox_tls_key_file;
+	target.tls_key_passfile = outbox_tls_key_passfile;
+	target.auth = outbox_auth_mechanism;
 	target.tls_verify = outbox_tls_verify;
 
 	OUTBOX_FAULT("connecting");

@@ -202,7 +202,7 @@ open_link(OutboxLink *link, bool with_tls)
 		.host = "127.0.0.1", .port = port, .vhost = "/", .user = "guest",
 		.password = "guest", .heartbeat_s = 10, .max_body = 1024 * 1024,
 		.application_name = "fuzz", .tls = with_tls, .tls_ca_file = "",
-		.tls_cert_file = "", .tls_key_file = "", .tls_verify = false
+		.tls_cert_file = "", .tls_key_file = "", .tls_key_passfile = "", .tls_verify = false
 	};
 	OutboxLinkStatus status = outbox_link_connect_start(link, &target);
 

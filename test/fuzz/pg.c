@@ -171,6 +171,16 @@ MemoryContextMemAllocated(MemoryContext context, bool recurse)
 	return 0;
 }
 
+/* With MCXT_ALLOC_NO_OOM, the only flag that is used. */
+void *
+MemoryContextAllocExtended(MemoryContext context, Size size, int flags)
+{
+	if (fuzz_pallocs + 1 != palloc_fails_at)
+		return MemoryContextAlloc(context, size);
+	fuzz_pallocs++;
+	return NULL;
+}
+
 void *
 MemoryContextAllocZero(MemoryContext context, Size size)
 {

@@ -608,6 +608,20 @@ pg_prng_uint32(pg_prng_state *state)
 	return sim_random(&jitter);
 }
 
+/* The seed of a hash that only compares: the same each time is as good. */
+bool
+pg_strong_random(void *buf, size_t len)
+{
+	memset(buf, 0, len);
+	return true;
+}
+
+uint64
+hash_bytes_extended(const unsigned char *k, int keylen, uint64 seed)
+{
+	return seed * UINT64CONST(0x9E3779B97F4A7C15) + hash_bytes_of(k, keylen);
+}
+
 Datum
 DirectFunctionCall2Coll(PGFunction func, Oid collation, Datum arg1, Datum arg2)
 {

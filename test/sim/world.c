@@ -471,7 +471,9 @@ char	   *outbox_passfile = "";
 char	   *outbox_tls_ca_file = "";
 char	   *outbox_tls_cert_file = "";
 char	   *outbox_tls_key_file = "";
+char	   *outbox_tls_key_passfile = "";
 bool		outbox_tls_verify = true;
+int			outbox_auth_mechanism = OUTBOX_AUTH_PLAIN;
 bool		outbox_allow_plaintext = false;
 int			outbox_workers = 1;
 int			outbox_window;
@@ -514,6 +516,11 @@ outbox_passfile_lookup(const char *path, const char *host, int port,
 	*password = pstrdup("secret");
 	*reason = OUTBOX_REASON_NONE;
 	return NULL;
+}
+
+void
+outbox_override_settings(void)
+{
 }
 
 char *

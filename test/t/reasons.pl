@@ -225,10 +225,10 @@ subtest 'TLS' => sub {
 	$node->wait_log(qr/the server's clock was set back by \d+ ms/, $offset);
 	$node->wait_sql($state, 'idle');
 
-	uri_has_reason('amqps://guest@localhost:' . $asks->port, 'client certificate refused',
+	uri_has_reason('amqps://guest@localhost:' . $asks->port, 'client certificate required',
 		qr/certificate/, 'the broker wants ours');
 	$node->set('outbox.tls_cert_file', "$dir/other.crt");
-	has_reason('TLS files unusable', qr/client certificate or its key/, 'without the key');
+	has_reason('TLS files unusable', qr/has no private key/, 'without the key');
 	$node->set('outbox.tls_key_file', "$dir/other.key");
 	$node->wait_sql(q{SELECT state, reason IS NULL FROM outbox_workers}, 'idle|t');
 	$node->set('outbox.tls_cert_file', "$dir/good.crt");
@@ -237,7 +237,7 @@ subtest 'TLS' => sub {
 	$node->unset("outbox.tls_$_") foreach qw(cert_file key_file);
 
 	uri_has_reason("amqps://guest\@localhost:$port", 'TLS handshake failed',
-		qr/TLS handshake failed|wrong version/, 'a port without TLS');
+		qr/closed the connection/, 'a port that hangs up');
 	$fake->do('stage connect : silent');
 	my $silent = IO::Socket::INET->new(LocalAddr => '127.0.0.1', Listen => 10) or die $!;
 	uri_has_reason('amqps://guest@127.0.0.1:' . $silent->sockport, 'TLS handshake timed out',
@@ -406,7 +406,7 @@ subtest 'RabbitMQ' => sub {
 	chmod 0600, $file or die $!;
 	uri_has_reason("amqp://app\@$at/shop", 'login refused', qr/ACCESS_REFUSED/, 'a wrong password');
 	unlike($node->sql('SELECT reason_text || last_error FROM outbox_workers'), qr/wrong/, 'which is not told');
-	uri_has_reason("amqps://guest\@$at", 'TLS handshake failed', qr/./, 'TLS where there is none');
+	uri_has_reason("amqps://guest\@$at", 'no TLS there', qr/./, 'TLS where there is none');
 	$node->set('outbox.broker_uri', "amqp://guest\@$at");
 	$node->wait_sql($state, 'idle');
 	foreach my $alarm ('memory', 'disk')

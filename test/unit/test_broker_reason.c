@@ -85,8 +85,11 @@ test_tls(void)
 	is(outbox_reason_of_verify(X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY), OUTBOX_REASON_TLS_UNTRUSTED, "no CA");
 	is(outbox_reason_of_alert(SSL_AD_CERTIFICATE_REQUIRED), OUTBOX_REASON_TLS_CLIENT, "certificate_required");
 	is(outbox_reason_of_alert(SSL_AD_UNKNOWN_CA), OUTBOX_REASON_TLS_CLIENT, "unknown_ca");
-	is(outbox_reason_of_alert(SSL_AD_PROTOCOL_VERSION), OUTBOX_REASON_TLS_HANDSHAKE, "protocol_version");
+	is(outbox_reason_of_alert(SSL_AD_PROTOCOL_VERSION), OUTBOX_REASON_TLS_VERSION, "protocol_version");
 	is(outbox_reason_of_alert(SSL_AD_HANDSHAKE_FAILURE), OUTBOX_REASON_TLS_HANDSHAKE, "handshake_failure");
+	is(outbox_reason_of_ssl(SSL_R_UNSUPPORTED_PROTOCOL), OUTBOX_REASON_TLS_VERSION, "unsupported protocol");
+	is(outbox_reason_of_ssl(SSL_R_WRONG_VERSION_NUMBER), OUTBOX_REASON_TLS_NONE, "wrong version number");
+	is(outbox_reason_of_ssl(SSL_R_NO_CIPHERS_AVAILABLE), OUTBOX_REASON_TLS_HANDSHAKE, "no ciphers available");
 }
 
 int

@@ -20,6 +20,7 @@
 
 #include "message.h"
 #include "reason.h"
+#include "uri.h"
 
 typedef struct OutboxLink OutboxLink;
 
@@ -66,7 +67,8 @@ typedef struct OutboxLinkTarget
 	int			port;
 	const char *vhost;
 	const char *user;
-	const char *password;
+	const char *password;		/* "" with EXTERNAL */
+	OutboxAuth	auth;
 	int			heartbeat_s;
 	size_t		max_body;		/* larger messages are REFUSED */
 	const char *application_name;	/* shown by the broker */
@@ -74,7 +76,8 @@ typedef struct OutboxLinkTarget
 	bool		allow_plaintext;	/* without TLS, beyond loopback */
 	const char *tls_ca_file;	/* "" = the system's */
 	const char *tls_cert_file;	/* "" = none */
-	const char *tls_key_file;	/* "" = none */
+	const char *tls_key_file;	/* "" = in the file of the certificate */
+	const char *tls_key_passfile;	/* "" = none */
 	bool		tls_verify;
 } OutboxLinkTarget;
 

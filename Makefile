@@ -17,6 +17,7 @@
 # make test-valgrind [TESTS=ddl_additions] servers under valgrind
 # make test-sanitize [FLAVOUR=asan|valgrind|discard] [TESTS=...]  the suites on servers built for that
 # make fuzz [SECONDS=60] [TARGET="uri encode"]  parsers and encoders, each for so long
+# make test-alloc [SECONDS=60]            the link, with allocations that fail
 # make test-broker-fuzz [SECONDS=600]     the link, with a broker that says anything
 # make bench [SCENARIO="3 5"] [DOC=1]     the benchmark, under an hour; test/bench/README.md
 # make bench-quick, make bench-soak MINUTES=30
@@ -117,7 +118,7 @@ export PG_CONFIG
 # ---------------------------------------------------------------------------
 # Tests
 
-.PHONY: test test-core test-matrix test-pg-upgrade test-faults test-soak test-ddl test-valgrind test-sanitize fuzz test-broker-fuzz test-trade test-monitoring test-clients test-night test-sim demo setup tools check-unit check-sim check-regress check-isolation check-worker check-tap test-content
+.PHONY: test test-core test-matrix test-pg-upgrade test-faults test-soak test-ddl test-valgrind test-sanitize fuzz test-broker-fuzz test-alloc test-trade test-monitoring test-clients test-night test-sim demo setup tools check-unit check-sim check-regress check-isolation check-worker check-tap test-content
 
 setup:
 	@.ci/setup
@@ -237,11 +238,13 @@ test-sanitize:
 	@SUITES='$(SUITES)' TESTS='$(TESTS)' TAP_SUITE='$(TAP_SUITE)' TAP_JOBS='$(TAP_JOBS)' \
 		PROVE_FLAGS='$(PROVE_FLAGS)' test/tools/sanitize $(FLAVOUR)
 
+WHAT_test-broker-fuzz = broker
+WHAT_test-alloc = alloc
 # Parts of src/ in programs without a server, with AddressSanitizer and UBSan; found
 # inputs are kept in tmp_check/fuzz.
-fuzz test-broker-fuzz:
+fuzz test-broker-fuzz test-alloc:
 	@.ci/setup fuzz
-	@$(MAKE) -s -C test/fuzz $(if $(filter fuzz,$@),run,broker) \
+	@$(MAKE) -s -C test/fuzz $(or $(WHAT_$@),run) \
 		$(if $(SECONDS),SECONDS='$(SECONDS)') $(if $(TARGET),TARGET='$(TARGET)')
 
 ifeq ($(filter-out 0,$(INSTALLED)),)

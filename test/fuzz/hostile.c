@@ -195,6 +195,8 @@ end_script(void)
 		(void) shutdown(peer, SHUT_WR);
 }
 
+bool		fuzz_broker_busy;
+
 static void
 go_on(void)
 {
@@ -202,6 +204,7 @@ go_on(void)
 
 	if (listener < 0)
 		return;
+	fuzz_broker_busy = true;
 	take_connection();
 	if (peer >= 0)
 		hear();
@@ -211,6 +214,7 @@ go_on(void)
 		if (sent == script.size)
 			end_script();
 	}
+	fuzz_broker_busy = false;
 	errno = save_errno;
 }
 

@@ -33,6 +33,9 @@ extern int	fuzz_broker_start(void);
 extern void fuzz_broker_play(const FuzzScript *script);
 extern void fuzz_broker_end(void);
 
+/* What is called now is of the broker, and not of the client. */
+extern bool fuzz_broker_busy;
+
 /* Bytes of the script that the client has not been sent. */
 extern size_t fuzz_broker_left(void);
 

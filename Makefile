@@ -16,6 +16,7 @@
 # make test-night                         a bad night, staged, and its timeline
 # make test-valgrind [TESTS=ddl_additions] servers under valgrind
 # make test-sanitize [FLAVOUR=asan|valgrind|discard] [TESTS=...]  the suites on servers built for that
+# make check-static                       cppcheck and scan-build
 # make fuzz [SECONDS=60] [TARGET="uri encode"]  parsers and encoders, each for so long
 # make test-alloc [SECONDS=60]            the link, with allocations that fail
 # make test-broker-fuzz [SECONDS=600]     the link, with a broker that says anything
@@ -118,7 +119,7 @@ export PG_CONFIG
 # ---------------------------------------------------------------------------
 # Tests
 
-.PHONY: test test-core test-matrix test-pg-upgrade test-faults test-soak test-ddl test-valgrind test-sanitize fuzz test-broker-fuzz test-alloc test-trade test-monitoring test-clients test-night test-sim demo setup tools check-unit check-sim check-regress check-isolation check-worker check-tap test-content
+.PHONY: test test-core test-matrix test-pg-upgrade test-faults test-soak test-ddl test-valgrind test-sanitize check-static fuzz test-broker-fuzz test-alloc test-trade test-monitoring test-clients test-night test-sim demo setup tools check-unit check-sim check-regress check-isolation check-worker check-tap test-content
 
 setup:
 	@.ci/setup
@@ -230,8 +231,8 @@ test-valgrind: setup
 	@OUTBOX_TEST_TIMEOUT=300 PG_TEST_TIMEOUT_DEFAULT=900 SANITIZER=valgrind \
 		$(MAKE) -s with_llvm=no run-checks SUITES=tap TESTS='$(or $(TESTS),ddl_additions)'
 
-# On a server that is built from PostgreSQL's source with assertions: everything under
-# AddressSanitizer, or without TESTS what needs no broker under valgrind, or with
+# On a server that is built from PostgreSQL's source with assertions: all but the
+# TAP tests beyond the core under AddressSanitizer, or without TESTS what needs no broker under valgrind, or with
 # caches that are thrown away whenever they may be.
 test-sanitize:
 	@.ci/setup sanitize
@@ -240,6 +241,11 @@ test-sanitize:
 
 WHAT_test-broker-fuzz = broker
 WHAT_test-alloc = alloc
+# Two static analyzers; what they are wrong about is in test/static, with reasons.
+check-static:
+	@.ci/setup static
+	@test/tools/static-check
+
 # Parts of src/ in programs without a server, with AddressSanitizer and UBSan; found
 # inputs are kept in tmp_check/fuzz.
 fuzz test-broker-fuzz test-alloc:

@@ -1216,7 +1216,7 @@ AS 'MODULE_PATHNAME', 'outbox_route_is_full'
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
 
 COMMENT ON FUNCTION @extschema@.outbox_route_is_full(text, integer) IS
-'True if the route has max_pending messages that count, so that the next one is refused. Reads at most so many, and only if it may be true. NULL: somebody counts them now.';
+'True if the route has max_pending messages that count, so that the next one is refused. Reads at most so many, and only if it may be true. NULL: somebody counts them now, or the index outbox_counted is not there.';
 
 CREATE FUNCTION @extschema@.outbox_estimated_messages()
 RETURNS bigint

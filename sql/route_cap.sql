@@ -111,7 +111,9 @@ ROLLBACK;
 BEGIN;
 DROP INDEX outbox_counted;
 CREATE INDEX outbox_counted ON outbox (route) WHERE counted;
-SELECT split_part(outcome($$SELECT outbox_route_is_full('free', 9)$$), E'\n', 1);
+UPDATE outbox_route SET max_pending = 9 WHERE name = 'free';
+SELECT outbox_route_is_full('free', 9), count(*) >= 0 FROM outbox_problems;
+SELECT split_part(outcome($$SELECT fill(1, 'free')$$), E'\n', 1);
 ROLLBACK;
 
 DROP TABLE outbox_regress.orders;

@@ -40,23 +40,27 @@
 /* Nothing in the protocol allows less; it also shields the library. */
 #define FRAME_MAX_LOWEST 4096
 
+/* Whatever is thrown in between, the link has no pointers of the caller's. */
 static void
 copy_target(OutboxLink *link, const OutboxLinkTarget *target)
 {
+	OutboxLinkTarget copy = *target;
 	MemoryContext old;
 
+	memset(&link->target, 0, sizeof(link->target));
 	MemoryContextReset(link->target_context);
 	old = MemoryContextSwitchTo(link->target_context);
-	link->target = *target;
-	link->target.host = pstrdup(target->host);
-	link->target.vhost = pstrdup(target->vhost);
-	link->target.user = pstrdup(target->user);
-	link->target.password = pstrdup(target->password);
-	link->target.application_name = pstrdup(target->application_name);
-	link->target.tls_ca_file = pstrdup(target->tls_ca_file);
-	link->target.tls_cert_file = pstrdup(target->tls_cert_file);
-	link->target.tls_key_file = pstrdup(target->tls_key_file);
-	link->target.tls_key_passfile = pstrdup(target->tls_key_passfile);
+	copy.host = pstrdup(target->host);
+	copy.vhost = pstrdup(target->vhost);
+	copy.user = pstrdup(target->user);
+	copy.application_name = pstrdup(target->application_name);
+	copy.tls_ca_file = pstrdup(target->tls_ca_file);
+	copy.tls_cert_file = pstrdup(target->tls_cert_file);
+	copy.tls_key_file = pstrdup(target->tls_key_file);
+	copy.tls_key_passfile = pstrdup(target->tls_key_passfile);
+	/* the last, so that it is wiped wherever it is */
+	copy.password = pstrdup(target->password);
+	link->target = copy;
 	MemoryContextSwitchTo(old);
 }
 

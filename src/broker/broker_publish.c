@@ -138,6 +138,7 @@ encode(OutboxLink *link, const OutboxMessage *message, Encode what,
 		error = CopyErrorData();
 		FlushErrorState();
 		reason = error->message;
+		Assert(reason != NULL);
 	}
 	PG_END_TRY();
 	MemoryContextSwitchTo(old);

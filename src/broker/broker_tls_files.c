@@ -277,6 +277,7 @@ load_certificate(OutboxLink *link, SSL_CTX *context, char *content)
 
 	if (cert[0] == '\0')
 		return OUTBOX_LINK_OK;
+	Assert(content != NULL);
 	bio = open_pem(link, "outbox.tls_cert_file", cert, false, content);
 	if (bio == NULL)
 		return OUTBOX_LINK_LOST;
@@ -323,8 +324,8 @@ outbox_link_load_tls_files(OutboxLink *link, SSL_CTX *context)
 		status = load_certificate(link, context, content);
 	if (!any)
 		return status;
-	/* a key was in it, and a passphrase */
-	explicit_bzero(content, SECRET_MAX_BYTES);
+	/* a key was in it, perhaps behind its certificates, and a passphrase */
+	explicit_bzero(content, TLS_FILE_MAX_BYTES);
 	pfree(content);
 	return status;
 }

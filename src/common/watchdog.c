@@ -154,15 +154,23 @@ has_grown(void)
 /*
  * What the kernel had taken before the socket was shut down would still be read, and
  * it may be many thousand frames, each of which takes its time.  So the descriptor
- * becomes one of which nothing can be read.
+ * becomes one of which nothing can be read.  What has not been sent must not go out any
+ * more, as when the link is dropped: it will be sent again on another connection.
  */
 static void
 replace_socket(void)
 {
-	int			fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	struct linger at_once = {.l_onoff = 1, .l_linger = 0};
+	int			fd;
 
+	/* the library may have closed it a moment ago */
+	if (fcntl(guard_fd, F_GETFD) < 0)
+		return;
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return;
+	(void) setsockopt(guard_fd, SOL_SOCKET, SO_LINGER, &at_once,
+					  sizeof(at_once));
 	(void) dup2(fd, guard_fd);
 	(void) close(fd);
 }

@@ -89,8 +89,10 @@ file_stamp(const char *path)
 {
 	struct stat st;
 
-	if (path[0] == '\0' || stat(path, &st) != 0)
+	if (path[0] == '\0')
 		return "";
+	if (stat(path, &st) != 0)
+		return psprintf("%s is not there", path);
 	return psprintf("%s %lu %lu %ld.%09ld %ld.%09ld", path,
 					(unsigned long) st.st_ino, (unsigned long) st.st_size,
 					(long) st.st_mtim.tv_sec, (long) st.st_mtim.tv_nsec,

@@ -309,6 +309,7 @@ may_advance(const OutboxKey *key)
 {
 	if (key->nwaiting == 0)
 		return false;
+	Assert(key->waiting.head.next != NULL);
 	/* Those before the locked row go on. */
 	if (key->hold == OUTBOX_HOLD_LOCKED)
 		return dlist_container(OutboxItem, node, key->waiting.head.next)->message->seq <=

@@ -293,6 +293,7 @@ reclaim_unknown(OutboxRelay *relay, const OutboxLinkError *error)
 	OutboxBlamed blamed =
 		outbox_blame_unknown(relay->blame, relay->window, error);
 
+	Assert(error != NULL || (blamed.broken == NULL && blamed.guilty == NULL));
 	if (blamed.broken != NULL)
 		outbox_relay_route_broken(relay, blamed.broken, error->code,
 								  error->text);

@@ -349,7 +349,10 @@ check_properties(Jsonb *properties)
 		if (token == WJB_KEY)
 			name = pnstrdup(value.val.string.val, value.val.string.len);
 		else if (token == WJB_VALUE)
+		{
+			Assert(name != NULL);
 			total += check_property(name, &value);
+		}
 	}
 	return total;
 }

@@ -15,6 +15,7 @@
  */
 #include "postgres.h"
 
+#include "access/parallel.h"
 #include "access/xact.h"
 #include "catalog/objectaccess.h"
 #include "catalog/pg_class.h"
@@ -99,7 +100,8 @@ check_as_owner(bool *newval, void **extra, GucSource source)
 
 	(void) extra;
 	(void) source;
-	if (!*newval || !IsTransactionState())
+	/* A parallel worker restores what its leader has looked at. */
+	if (!*newval || !IsTransactionState() || InitializingParallelWorker)
 		return true;
 	different = outbox_owners_differ();
 	if (different == NULL)

@@ -35,6 +35,7 @@
 #include "compat.h"
 #include "fmgr.h"
 #include "miscadmin.h"
+#include "nodes/primnodes.h"
 #include "route_cap.h"
 #include "storage/lmgr.h"
 #include "storage/lock.h"
@@ -61,26 +62,51 @@ cap_of(const char *route, int most)
 	return cap;
 }
 
+/* WHERE counted: with another one it would count too few. */
+static bool
+has_predicate(Relation rel, Relation index)
+{
+	List	   *predicate = RelationGetIndexPredicate(index);
+	Var		   *var = list_length(predicate) == 1 ? linitial(predicate) : NULL;
+
+	return var != NULL && IsA(var, Var) &&
+		var->varattno == get_attnum(RelationGetRelid(rel), "counted");
+}
+
 static bool
 is_usable(Relation rel, Relation index)
 {
 	return index->rd_rel->relkind == RELKIND_INDEX &&
 		index->rd_index->indrelid == RelationGetRelid(rel) &&
 		index->rd_index->indisvalid && index->rd_rel->relam == BTREE_AM_OID &&
+		index->rd_index->indnkeyatts == 1 &&
 		TupleDescAttr(RelationGetDescr(index), 0)->atttypid == TEXTOID &&
-		index->rd_indcollation[0] == C_COLLATION_OID;
+		index->rd_indcollation[0] == C_COLLATION_OID &&
+		has_predicate(rel, index);
+}
+
+/* NULL: it is gone, or another one. */
+static Relation
+find_index(Relation rel)
+{
+	Oid			indexid = get_relname_relid("outbox_counted",
+											RelationGetNamespace(rel));
+	Relation	index = OidIsValid(indexid) ?
+		try_relation_open(indexid, AccessShareLock) : NULL;
+
+	if (index == NULL || is_usable(rel, index))
+		return index;
+	relation_close(index, NoLock);
+	return NULL;
 }
 
 /* A limit that is not kept would be found out when it is too late. */
 static Relation
 open_index(Relation rel)
 {
-	Oid			indexid = get_relname_relid("outbox_counted",
-											RelationGetNamespace(rel));
-	Relation	index = OidIsValid(indexid) ?
-		relation_open(indexid, AccessShareLock) : NULL;
+	Relation	index = find_index(rel);
 
-	if (index == NULL || !is_usable(rel, index))
+	if (index == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("index \"outbox_counted\" is not what the extension \"outbox\" has made"),
@@ -205,10 +231,12 @@ outbox_route_is_full(PG_FUNCTION_ARGS)
 		PG_RETURN_BOOL(verdict == OUTBOX_CAP_FULL);
 	rel = table_open(get_relname_relid("outbox", get_func_namespace(fcinfo->flinfo->fn_oid)),
 					 AccessShareLock);
-	index = open_index(rel);
-	if (!lock_count(&cap, &tag, false))
+	/* Who enqueues is told that it is gone; other problems must be shown as well. */
+	index = find_index(rel);
+	if (index == NULL || !lock_count(&cap, &tag, false))
 	{
-		relation_close(index, NoLock);
+		if (index != NULL)
+			relation_close(index, NoLock);
 		table_close(rel, NoLock);
 		PG_RETURN_NULL();
 	}

@@ -111,11 +111,12 @@ outbox_stats_find(Oid dboid)
 static OutboxDatabaseStats *
 choose_entry(void)
 {
+	OutboxDatabaseStats *databases = outbox_stats->databases;
 	OutboxDatabaseStats *stats = outbox_stats_find(InvalidOid);
 
 	for (int i = 0; stats == NULL && i < OUTBOX_STATS_DATABASES; i++)
-		if (outbox_shared_count_slots(outbox_stats->databases[i].dboid) == 0)
-			stats = &outbox_stats->databases[i];
+		if (outbox_shared_count_slots(databases[i].dboid) == 0)
+			stats = &databases[i];
 	return stats;
 }
 

@@ -237,8 +237,8 @@ make_params(int nargs, const Oid *types, const Datum *values, const char *nulls)
 	params = makeParamList(nargs);
 	for (int i = 0; i < nargs; i++)
 	{
-		params->params[i].value = values[i];
 		params->params[i].isnull = nulls != NULL && nulls[i] == 'n';
+		params->params[i].value = params->params[i].isnull ? (Datum) 0 : values[i];
 		params->params[i].pflags = PARAM_FLAG_CONST;
 		params->params[i].ptype = types[i];
 	}

@@ -65,11 +65,12 @@ take_field(const char **line, char *field, bool *any)
 static char *
 password_of(const char *line, const char *const *wanted)
 {
-	char	   *field = palloc(strlen(line) + 1);
+	char	   *field;
 	bool		any;
 
 	if (line[0] == '#')
 		return NULL;
+	field = palloc(strlen(line) + 1);	/* freed with the input's context */
 	for (int i = 0; i < 4; i++)
 		if (!take_field(&line, field, &any) || (!any && strcmp(field, wanted[i]) != 0))
 			return NULL;

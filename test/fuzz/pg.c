@@ -156,8 +156,11 @@ MemoryContextAlloc(MemoryContext context, Size size)
 	if (++fuzz_pallocs != palloc_fails_at)
 		chunk = malloc(sizeof(Chunk) + size);
 	if (chunk == NULL)
+	{
 		ereport(ERROR,
 				(errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory")));
+		return NULL;
+	}
 	chunk->context = (Context *) context;
 	chunk->size = size;
 	dlist_push_head(&chunk->context->chunks, &chunk->node);

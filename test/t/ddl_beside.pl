@@ -311,7 +311,7 @@ ok($number > 2, 'there were additions');
 # statements.
 my @strange = grep {
 	!/to unlogged because|cannot add relation "outbox" to publication|used as a catalog table|permanent tables may reference only|has pending trigger events/
-	  && !/violates|row-level security|not this one|deferred|must be owner|cached plan|deadlock|RI_Constraint|constraint trigger|trigger "|COPY FROM not supported|current transaction is aborted|permission denied|duplicate key/
+	  && !/violates|belongs to role|row-level security|not this one|deferred|must be owner|cached plan|deadlock|RI_Constraint|constraint trigger|trigger "|COPY FROM not supported|current transaction is aborted|permission denied|duplicate key/
 	  && !/(?:syntax error|trailing junk after numeric literal) at or near "?[0-9a-f]{4,}/
 } keys %errors;
 is("@strange", '', 'only additions have refused messages');

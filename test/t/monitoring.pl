@@ -14,8 +14,9 @@ use PostgreSQL::Test::Utils;
 use OutboxTest::FakeBroker;
 use OutboxTest::Node;
 
-# What sql_exporter's configuration adds itself.
-my %ADDED = map { $_ => 1 } qw(outbox_scrape_timestamp_seconds);
+# What sql_exporter's configuration adds itself, and what has a series for each problem
+# that there is, so none where all is well.
+my %ADDED = map { $_ => 1 } qw(outbox_scrape_timestamp_seconds outbox_problem);
 
 my $fake = OutboxTest::FakeBroker->start;
 my $node = OutboxTest::Node->create(broker => $fake);

@@ -18,11 +18,12 @@
 static const char *
 parse(const char *text, size_t len, OutboxTraceparent *out)
 {
-	char	   *copy = malloc(len + 1);
+	char	   *copy = malloc(len > 0 ? len : 1);
 	const char *problem;
 
+	if (copy == NULL)
+		abort();
 	memcpy(copy, text, len);
-	copy = realloc(copy, len > 0 ? len : 1);
 	problem = outbox_traceparent_parse(copy, len, out);
 	free(copy);
 	return problem;

@@ -18,7 +18,7 @@
 
 /* In buckets, by a hash of the route. */
 #define OUTBOX_CAPS_BUCKETS		64
-#define OUTBOX_CAPS_IN_BUCKET	8
+#define OUTBOX_CAPS_IN_BUCKET	32
 #define OUTBOX_CAPS				(OUTBOX_CAPS_BUCKETS * OUTBOX_CAPS_IN_BUCKET)
 
 typedef enum OutboxCapVerdict

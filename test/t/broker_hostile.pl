@@ -66,9 +66,9 @@ sub case
 	$fake->mark_connections;
 	$how->();
 	$checker->enqueue(20, keys => 5);
-	ok($node->wait_log($text, $mark, 60), "$what: is noticed");
+	ok($node->wait_log($text, $mark, 2 * $TIMEOUT), "$what: is noticed");
 	$fake->do('forget');
-	$fake->wait_reconnects(1, 30);
+	$fake->wait_reconnects(1);
 	$node->wait_drained;
 	is($node->worker, $pid, "$what: the worker is still the same");
 	note sprintf '%s: at most %.0f MB, %.0f before', $what, peak_mb(), $before;

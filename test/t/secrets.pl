@@ -99,11 +99,26 @@ sub loud { return as($_[0], $plans, $_[1]) }
 # All that has been written so far, of each kind of log.
 sub logs { return map { slurp_file("$dir/server.$_") } qw(log csv json) }
 
+# A line that is in the log, or comes.  The logs are large: nothing is read twice, and
+# what an earlier call has gone through is not searched again.
+my $searched = 0;
+
 sub said
 {
 	my ($regexp, $what) = @_;
+	my $text = '';
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	return wait_until($what, sub { (logs())[0] =~ $regexp });
+	return wait_until(
+		$what,
+		sub {
+			my $more = slurp_file("$dir/server.log", $searched);
+			$searched += length $more;
+			$text .= $more;
+			return 1 if $text =~ $regexp;
+			# a line that is not yet there as a whole
+			$text =~ s/.*\n//s;
+			return;
+		});
 }
 
 # The secrets that are in a text, also as debug_print_plan shows bytes.

@@ -118,7 +118,7 @@ sub listen_with
 	  qq(certfile, "$certificate->{cert}"), qq(keyfile, "$certificate->{key}");
 
 	$rabbit->erlang(qq(begin {ok, _} = application:ensure_all_started(ssl),
-		rabbit_networking:start_ssl_listener({"127.0.0.1", $listener, auto}, [$options], 1) end));
+		ok = rabbit_networking:start_ssl_listener({"127.0.0.1", $listener, auto}, [$options], 1) end));
 	return $listener;
 }
 
@@ -204,10 +204,16 @@ subtest 'who is let in' => sub {
 };
 
 subtest 'no TLS as it should be' => sub {
-	is_refused("amqps://guest\@localhost:" . listen_with($server, 'verify, verify_none', q(versions, ['tlsv1.1'])),
-		'TLS version too old', qr/./, 'TLS 1.1');
-	is_refused("amqps://guest\@localhost:" . listen_with($server, 'verify, verify_none', q(versions, [tlsv1])),
-		'TLS version too old', qr/./, 'TLS 1.0');
+	# Newer releases of Erlang and OpenSSL may not have them any more.
+	foreach my $old (qw('tlsv1.1' 'tlsv1'))
+	{
+	  SKIP:
+		{
+			my $listener = eval { listen_with($server, 'verify, verify_none', "versions, [$old]") }
+			  or skip "the broker does not listen with $old: $@", 1;
+			is_refused("amqps://guest\@localhost:$listener", 'TLS version too old', qr/./, $old);
+		}
+	}
 	is_refused('amqps://guest@localhost:' . $rabbit->port, 'no TLS there', qr/does not speak TLS/, 'a port for plain AMQP');
 	is_refused("amqp://guest\@localhost:$good", 'closed at login', qr/./, 'and the other way round');
 	my $silent = IO::Socket::INET->new(LocalAddr => '127.0.0.1', Listen => 10) or die $!;
@@ -274,7 +280,7 @@ subtest 'files' => sub {
 	{
 		my $was = $node->sql("SHOW outbox.$setting");
 		foreach my $case ([ $fifo, qr/it is not a plain file/ ], [ $ca->dir, qr/it is not a plain file/ ],
-			[ "$fifo.not", qr/No such file/ ], [ write_file($ca->dir . '/empty', ''), qr/no start line|no further detail|unsupported/ ],
+			[ "$fifo.not", qr/No such file/ ], [ write_file($ca->dir . '/empty', ''), qr/could not load the (?:CA file|client certificate|private key of the client certificate): \S/ ],
 			[ write_file($ca->dir . '/nonsense', "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"), qr/./ ])
 		{
 			$node->set("outbox.$setting", $case->[0]);
@@ -339,8 +345,10 @@ subtest 'the login by a certificate' => sub {
 	is_refused(undef, 'mechanism not offered', qr/does not offer us the mechanism/, 'it is not among auth_mechanisms');
 	$rabbit->erlang(q(application:set_env(rabbit, auth_mechanisms, ['PLAIN', 'EXTERNAL'])));
 	ok(is_well(), 'with one; the password file is not read');
-	is($rabbit->erlang('[binary_to_list(U) || [{user, U}] <- rabbit_networking:connection_info_all([user])] =:= ["app"]'),
-		'true', 'the broker knows who we are');
+	# There may be connections that have no user yet, or end.
+	my $users = '[U || [{user, U}] <- rabbit_networking:connection_info_all([user])]';
+	ok(wait_until('a connection of the user "app"', sub { (eval { $rabbit->erlang("lists:member(<<\"app\">>, $users)") } // '') eq 'true' }),
+		'the broker knows who we are');
 	like($node->sql(q{SELECT string_agg(concat_ws(' ', "check", ok), ', ') FROM outbox_preflight() WHERE "check" IN ('password file', 'TLS', 'login', 'virtual host')}),
 		qr/^password file, TLS t, login t, virtual host t$/, 'and lets outbox_preflight() in');
 	$node->sql(q{SELECT outbox_enqueue('external', '{}')});

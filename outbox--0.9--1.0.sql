@@ -1968,6 +1968,8 @@ BEGIN
 		/* What ATTACH PARTITION will lock. */
 		LOCK TABLE ONLY @extschema@.outbox_archive IN SHARE UPDATE EXCLUSIVE MODE NOWAIT;
 		LOCK TABLE ONLY @extschema@.outbox_archive_default IN ACCESS EXCLUSIVE MODE NOWAIT;
+		/* Somebody else may have made it in between. */
+		CONTINUE WHEN NOT there AND to_regclass('@extschema@.' || part) IS NOT NULL;
 		IF there THEN
 			/* Routes have got another retention since it was made. */
 			LOCK TABLE ONLY @extschema@.outbox_archive IN ACCESS EXCLUSIVE MODE NOWAIT;

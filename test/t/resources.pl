@@ -436,6 +436,7 @@ system('prlimit', '--pid', $$, '--nofile=80:') == 0 or die "prlimit failed\n";
 $preload->start($node);
 my ($hard) = slurp_file("/proc/$$/limits") =~ /^Max open files +\d+ +(\d+)/m;
 system('prlimit', '--pid', $$, "--nofile=$hard:") == 0 or die "prlimit failed\n";
+$node->wait_sql('SELECT count(*) FROM outbox_workers WHERE pid IS NOT NULL', 1);
 like(slurp_file('/proc/' . $node->worker . '/limits'),
 	qr/^Max open files +80 /m, 'G4: the worker has few descriptors');
 $load = $checker->load($FULL ? 20_000 : 1000, keys => 20, per_tx => 10);

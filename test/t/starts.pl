@@ -350,8 +350,10 @@ foreach my $neighbour (sort keys %p99)
 	  join(' ', map { sprintf '%.1f', $_ } @{ $median{$neighbour} }),
 	  join(' ', map { sprintf '%.1f', $_ } @{ $p99{$neighbour} });
 }
-cmp_ok(min(@{ $p99{'broker down'} }), '<', 2 * min(@{ $p99{disabled} }) + 50,
+# Beside other tests the best of three is no measure of a p99 either (seen: 229 and 62 ms).
+cmp_ok(min(@{ $p99{'broker down'} }), '<', ($FULL ? 2 : 4) * min(@{ $p99{disabled} }) + ($FULL ? 50 : 250),
 	'B18: its p99 is as before');
+cmp_ok(min(@{ $median{'broker down'} }), '<', 2 * min(@{ $median{disabled} }) + 50, 'B18: and its median');
 is($node->sql($state, 'broken'), 'broker down', 'B18: the broken one says so');
 is($node->sql('SELECT (SELECT count(*) FROM outbox) = (SELECT count(*) FROM test_sent), max(attempts) FROM outbox', 'broken'),
 	't|0', 'B18: its messages wait');

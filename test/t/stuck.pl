@@ -377,12 +377,13 @@ subtest 'after an outage' => sub {
 			my $rate = (switches($pid) - $switches) / (time - $at);
 			cmp_ok($rate, '<', 4, sprintf 'hardly any wake-ups (%.1f a second)', $rate) if $uri !~ /,/;
 			unlike($node->log_text($offset), qr/could not connect/, 'no line a try');
-			$start = time;
 			$second = OutboxTest::FakeBroker->start(port => $port);
+			$start = time;
 			wait_until('the first message arrives', sub { $second->stats->{published} > 0 });
 			$slowest = time - $start if time - $start > $slowest;
 		}
-		cmp_ok($slowest, '<', 2, sprintf 'the first message goes out within a second (%.2f s)', $slowest);
+		# a second, and what other tests take of the machine; with the old backoff up to 6 s
+		cmp_ok($slowest, '<', 3, sprintf 'the first message goes out within a second (%.2f s)', $slowest);
 	}
 	$node->unset('outbox.broker_uri');
 };

@@ -13,111 +13,76 @@
  */
 #include "postgres.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
+#include "setting_file.h"
 #include "uri.h"
 
 #define PASSFILE_MAX_BYTES 65536
 #define NFIELDS 4				/* before the password */
 
-/*
- * A file of somebody else's would let him choose the login, however he made it
- * readable to us.
- */
-static bool
-is_ours(const struct stat *st)
+/* Looked at again for the text alone: it has been refused. */
+static const char *
+belongs_to_another(const char *path)
 {
-	return st->st_uid == geteuid() || st->st_uid == 0;
+	struct stat st;
+
+	return stat(path, &st) == 0 ?
+		psprintf("Password file \"%s\" belongs to another user (uid %u) than the server's or root.",
+				 path, (unsigned int) st.st_uid) :
+		psprintf("Password file \"%s\" belongs to another user than the server's or root.",
+				 path);
 }
 
-/*
- * Whether nobody but us and root can read the file, or change it.  The group of
- * a file of root's is root's decision.
- */
-static bool
-is_private(const struct stat *st)
+static const char *
+fault_text(const char *path, OutboxFileFault fault, int error,
+		   OutboxReason *reason)
 {
-	mode_t		too_much = S_IRWXG | S_IRWXO;
-
-	if (st->st_uid == 0 && geteuid() != 0)
-		too_much &= ~S_IRGRP;
-	return (st->st_mode & too_much) == 0;
-}
-
-/*
- * Opens without waiting, because it might be a pipe, and checks what was
- * opened, so that nobody can exchange it in between.  A symbolic link is
- * followed, as Kubernetes makes them of secrets: what it leads to counts.
- * Returns -1 with *problem and *reason set on failure.
- */
-static int
-open_file(const char *path, const char **problem, OutboxReason *reason)
-{
-	struct stat st = {0};
-	int			fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
-	int			save_errno = errno;
-
-	if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
-		is_ours(&st) && is_private(&st))
-		return fd;
-
-	/* palloc may throw, so nothing is open any more when it is called */
-	if (fd >= 0)
-		close(fd);
 	*reason = OUTBOX_REASON_PASSFILE_UNREADABLE;
-	if (fd < 0)
+	switch (fault)
 	{
-		if (save_errno == ENOENT || save_errno == ENOTDIR)
-			*reason = OUTBOX_REASON_PASSFILE_MISSING;
-		*problem = psprintf("Password file \"%s\" could not be opened: %s.",
-							path, strerror(save_errno));
-		return -1;
-	}
-	if (!S_ISREG(st.st_mode))
-	{
-		*problem = psprintf("Password file \"%s\" is not a plain file.", path);
-		return -1;
-	}
-	*reason = OUTBOX_REASON_PASSFILE_MODE;
-	if (!is_ours(&st))
-	{
-		*problem = psprintf("Password file \"%s\" belongs to another user (uid %u) than the server's or root.",
-							path, (unsigned int) st.st_uid);
-		return -1;
-	}
-	*problem = psprintf("Password file \"%s\" has group or world access; its permissions must be u=rw (0600) or less, or u=rw,g=r (0640) or less if it belongs to root.",
+		case OUTBOX_FILE_FINE:
+			break;
+		case OUTBOX_FILE_NOT_OPENED:
+			if (error == ENOENT || error == ENOTDIR)
+				*reason = OUTBOX_REASON_PASSFILE_MISSING;
+			return psprintf("Password file \"%s\" could not be opened: %s.",
+							path, strerror(error));
+		case OUTBOX_FILE_NOT_PLAIN:
+			return psprintf("Password file \"%s\" is not a plain file.", path);
+		case OUTBOX_FILE_NOT_OURS:
+			*reason = OUTBOX_REASON_PASSFILE_MODE;
+			return belongs_to_another(path);
+		case OUTBOX_FILE_NOT_PRIVATE:
+			*reason = OUTBOX_REASON_PASSFILE_MODE;
+			return psprintf("Password file \"%s\" has group or world access; its permissions must be u=rw (0600) or less, or u=rw,g=r (0640) or less if it belongs to root.",
 							path);
-	return -1;
+		case OUTBOX_FILE_NOT_READ:
+			return psprintf("Password file \"%s\" could not be read: %s.", path,
+							strerror(error));
+		case OUTBOX_FILE_TOO_LARGE:
+			return psprintf("Password file \"%s\" is larger than 64 kB.", path);
+	}
+	*reason = OUTBOX_REASON_NONE;
+	return NULL;
 }
 
 /* Fills content, which has room for one byte more than the largest file. */
 static const char *
 read_file(const char *path, char *content, OutboxReason *reason)
 {
-	const char *problem = NULL;
-	int			fd = open_file(path, &problem, reason);
-	ssize_t		len = 0;
-	ssize_t		got;
-	int			save_errno;
+	OutboxFileFault fault;
+	ssize_t		len = outbox_setting_file_read(path, true, content,
+											   PASSFILE_MAX_BYTES, &fault);
 
-	if (fd < 0)
-		return problem;
-	while (len <= PASSFILE_MAX_BYTES &&
-		   (got = read(fd, content + len, PASSFILE_MAX_BYTES + 1 - len)) > 0)
-		len += got;
-	save_errno = errno;
-	close(fd);
-	*reason = OUTBOX_REASON_PASSFILE_UNREADABLE;
-	if (got < 0)
-		return psprintf("Password file \"%s\" could not be read: %s.", path,
-						strerror(save_errno));
-	if (len > PASSFILE_MAX_BYTES)
-		return psprintf("Password file \"%s\" is larger than 64 kB.", path);
+	if (len < 0)
+		return fault_text(path, fault, errno, reason);
 	/* it would end the file for us, and cut a password short (UTF-16 has many) */
 	if (memchr(content, '\0', len) != NULL)
+	{
+		*reason = OUTBOX_REASON_PASSFILE_UNREADABLE;
 		return psprintf("Password file \"%s\" contains a zero byte, so it is no text.", path);
+	}
 	content[len] = '\0';
 	*reason = OUTBOX_REASON_NONE;
 	return NULL;

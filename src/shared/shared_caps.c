@@ -76,6 +76,17 @@ find_entry(CapBucket *bucket, const OutboxCap *cap)
 	return NULL;
 }
 
+/* The caller gives its mutex back.  *entry: what is known, or NULL. */
+static CapBucket *
+lock_bucket(const OutboxCap *cap, CapEntry **entry)
+{
+	CapBucket  *bucket = bucket_of(cap);
+
+	SpinLockAcquire(&bucket->mutex);
+	*entry = find_entry(bucket, cap);
+	return bucket;
+}
+
 /* One that was counted up to another max_pending says nothing. */
 static OutboxCapVerdict
 judge(const CapEntry *entry, const OutboxCap *cap)
@@ -97,9 +108,7 @@ outbox_cap_admit(const OutboxCap *cap)
 
 	if (buckets == NULL)
 		return OUTBOX_CAP_UNKNOWN;
-	bucket = bucket_of(cap);
-	SpinLockAcquire(&bucket->mutex);
-	entry = find_entry(bucket, cap);
+	bucket = lock_bucket(cap, &entry);
 	verdict = judge(entry, cap);
 	if (verdict == OUTBOX_CAP_ROOM)
 		entry->count++;
@@ -115,9 +124,7 @@ outbox_cap_add(const OutboxCap *cap)
 
 	if (buckets == NULL)
 		return;
-	bucket = bucket_of(cap);
-	SpinLockAcquire(&bucket->mutex);
-	entry = find_entry(bucket, cap);
+	bucket = lock_bucket(cap, &entry);
 	if (entry != NULL)
 		entry->count++;
 	SpinLockRelease(&bucket->mutex);
@@ -133,9 +140,7 @@ outbox_cap_look(const OutboxCap *cap, int64 *known)
 	*known = -1;
 	if (buckets == NULL)
 		return OUTBOX_CAP_UNKNOWN;
-	bucket = bucket_of(cap);
-	SpinLockAcquire(&bucket->mutex);
-	entry = find_entry(bucket, cap);
+	bucket = lock_bucket(cap, &entry);
 	verdict = judge(entry, cap);
 	if (entry != NULL && entry->cap.most == cap->most)
 		*known = entry->count;
@@ -157,9 +162,7 @@ outbox_cap_counted(const OutboxCap *cap, int64 known, int64 found,
 
 	if (buckets == NULL)
 		return;
-	bucket = bucket_of(cap);
-	SpinLockAcquire(&bucket->mutex);
-	entry = find_entry(bucket, cap);
+	bucket = lock_bucket(cap, &entry);
 	if (entry != NULL && entry->cap.most == cap->most && known >= 0)
 		entry->count += found - known;
 	else

@@ -45,6 +45,10 @@ my $count = 0;
 
 Whether this is make test-clients.
 
+=item missing($folder)
+
+Why it could not be built on this machine, undef if it was: a reason to skip the test.
+
 =item command($folder)
 
 The program of the folder as a list of words.
@@ -64,11 +68,26 @@ sub built
 	return defined $ENV{OUTBOX_TEST_CLIENTS};
 }
 
+sub _file
+{
+	my ($folder, $file) = @_;
+	(my $name = $folder) =~ s|/|-|g;
+	return "$ENV{OUTBOX_TEST_CLIENTS}/$name/$file";
+}
+
+sub missing
+{
+	my ($folder) = @_;
+	my $file = _file($folder, 'missing');
+	return unless -e $file;
+	chomp(my $why = slurp_file($file));
+	return "$folder: $why";
+}
+
 sub command
 {
 	my ($folder) = @_;
-	(my $name = $folder) =~ s|/|-|g;
-	my $run = "$ENV{OUTBOX_TEST_CLIENTS}/$name/run";
+	my $run = _file($folder, 'run');
 
 	die "$folder is not built: is it in the line \"# builds:\" of this test?\n" unless -x $run;
 	return $run;

@@ -970,8 +970,8 @@ COMMENT ON FUNCTION @extschema@.outbox_batch_element(integer) IS
 /*
  * For mappers (ORMs), which map a table and ask for what they have not set.  It has
  * no rows, so SELECT on it, which RETURNING and ON CONFLICT need, shows nobody a
- * message; and UPDATE and DELETE find none, whoever may.  Not security_invoker:
- * its owner's right on the table is what an INSERT needs.
+ * message.  Not security_invoker: its owner's right on the table is what an INSERT
+ * needs.
  */
 CREATE VIEW @extschema@.outbox_new WITH (security_barrier = true, security_invoker = false) AS
 	SELECT o.id, o.route, o.event_type, o.aggregate_type, o.aggregate_id, o.payload,
@@ -980,7 +980,7 @@ CREATE VIEW @extschema@.outbox_new WITH (security_barrier = true, security_invok
 	WHERE false;
 
 COMMENT ON VIEW @extschema@.outbox_new IS
-'To INSERT messages into, with just the columns that an application sets: each row becomes one of the table outbox, with its checks, errors and defaults. It shows no rows, so that GRANT INSERT, SELECT on it lets nobody read messages; INSERT ... RETURNING gives what was stored. COPY works with the table only. Errors: those of an INSERT into outbox.';
+'To INSERT messages into, with just the columns that an application sets: each row becomes one of the table outbox, with its checks, errors and defaults. It shows no rows, so that GRANT INSERT, SELECT on it lets nobody read messages; INSERT ... RETURNING gives what was stored. UPDATE and DELETE are refused (0A000). COPY works with the table only. Errors: those of an INSERT into outbox.';
 COMMENT ON COLUMN @extschema@.outbox_new.id IS 'The AMQP message_id; default: a new UUID of version 7.';
 COMMENT ON COLUMN @extschema@.outbox_new.route IS 'Destination, a name in outbox_route; default: ''default''.';
 COMMENT ON COLUMN @extschema@.outbox_new.event_type IS 'The AMQP property type, and by default the routing key; 1 to 255 bytes.';
@@ -993,6 +993,37 @@ COMMENT ON COLUMN @extschema@.outbox_new.properties IS 'AMQP properties as a JSO
 COMMENT ON COLUMN @extschema@.outbox_new.routing_key IS 'Routing key of this message; NULL: the route''s template.';
 COMMENT ON COLUMN @extschema@.outbox_new.created_at IS 'The AMQP timestamp; default: now.';
 COMMENT ON COLUMN @extschema@.outbox_new.available_at IS 'Not published before this time; NULL: at once.';
+
+/*
+ * A mapper that saves an object for the second time tries UPDATE ... WHERE id = its
+ * id, finds no row here, and INSERTs again.  So that it is told instead of publishing
+ * twice, an UPDATE is refused before it has looked for rows.  Triggers of a
+ * statement fire on a view only if there is one INSTEAD OF its rows; INSERT, which
+ * has none, stays what it was.
+ */
+CREATE FUNCTION @extschema@.outbox_new_trigger()
+RETURNS trigger
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RAISE EXCEPTION USING
+		ERRCODE = 'feature_not_supported',
+		MESSAGE = format('cannot %s messages through the view "%s"', lower(TG_OP), TG_TABLE_NAME),
+		DETAIL = 'A row that is inserted there is a message that will be published, and the view shows none of them.',
+		HINT = 'Insert a new object for each message, and do not save it again: that would publish it twice. Operators change messages by outbox_edit() and outbox_discard().';
+END
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_new_trigger() IS
+'Refuses UPDATE and DELETE of outbox_new (0A000), also when they would find no row, as always.';
+
+CREATE TRIGGER outbox_new_statement
+	BEFORE UPDATE OR DELETE ON @extschema@.outbox_new
+	FOR EACH STATEMENT EXECUTE FUNCTION @extschema@.outbox_new_trigger();
+CREATE TRIGGER outbox_new_row
+	INSTEAD OF UPDATE OR DELETE ON @extschema@.outbox_new
+	FOR EACH ROW EXECUTE FUNCTION @extschema@.outbox_new_trigger();
 
 CREATE FUNCTION @extschema@.outbox_capture()
 RETURNS trigger
@@ -4737,6 +4768,7 @@ REVOKE ALL ON FUNCTION
 	@extschema@.outbox_route_trigger(),
 	@extschema@.outbox_route_removal_trigger(),
 	@extschema@.outbox_failed_route_trigger(),
+	@extschema@.outbox_new_trigger(),
 	@extschema@.outbox_route_default_trigger(),
 	@extschema@.outbox_archive_maintain(interval),
 	@extschema@.outbox_archive_partitions(interval),

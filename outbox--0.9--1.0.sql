@@ -1291,6 +1291,84 @@ $$;
 
 COMMENT ON FUNCTION @extschema@.outbox_job_problems() IS 'Those of outbox_problems that are jobs which have failed.';
 
+/*
+ * Routes with relay = 'cdc'.  Which publication a slot is read with is known to its
+ * reader only, so what is found here is what cannot work, and not all that may not.
+ */
+CREATE FUNCTION @extschema@.outbox_cdc_problems()
+RETURNS SETOF @extschema@.outbox_problem
+LANGUAGE plpgsql ROWS 5
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	names constant text[] := ARRAY(SELECT r.name FROM @extschema@.outbox_route r WHERE r.relay = 'cdc' ORDER BY r.name);
+	subject constant text := CASE cardinality(names) WHEN 1 THEN 'route "' ELSE 'routes "' END || array_to_string(names, '", "') || '"';
+	behind constant numeric := 1073741824;
+	name text;
+	filter text;
+	passes boolean;
+BEGIN
+	IF names = '{}' THEN
+		RETURN;
+	END IF;
+	IF NOT EXISTS (SELECT FROM pg_replication_slots s WHERE s.database = current_database()
+			AND NOT s.temporary AND s.wal_status IS DISTINCT FROM 'lost') THEN
+		RETURN QUERY
+		SELECT 'critical', 'cdc slot missing', subject, NULL::timestamptz,
+			format('no logical replication slot of database %s is there, wal_level is %s', quote_ident(current_database()), current_setting('wal_level')),
+			'Its messages are in the write-ahead log only, which is kept for slots: enqueue is refused until there is one.',
+			CASE WHEN current_setting('wal_level') = 'logical' THEN 'SELECT pg_create_logical_replication_slot(''outbox_cdc'', ''pgoutput'')'
+				ELSE 'ALTER SYSTEM SET wal_level = logical' END;
+	END IF;
+
+	RETURN QUERY
+	SELECT CASE WHEN s.wal_status IN ('lost', 'unreserved') THEN 'critical' ELSE 'warning' END,
+		CASE WHEN s.wal_status = 'lost' THEN 'cdc slot lost' WHEN NOT s.active THEN 'cdc slot idle' ELSE 'cdc slot behind' END,
+		format('replication slot "%s"', s.slot_name), NULL::timestamptz,
+		concat_ws(', ', CASE WHEN s.active THEN 'active' ELSE 'nobody reads it' END, 'wal_status ' || s.wal_status,
+			pg_size_pretty(pg_wal_lsn_diff(pg_current_wal_lsn(), s.confirmed_flush_lsn)) || ' behind',
+			pg_size_pretty(pg_wal_lsn_diff(pg_current_wal_lsn(), s.restart_lsn)) || ' of WAL are kept for it'),
+		CASE WHEN s.wal_status = 'lost'
+			THEN 'The server has removed WAL that it had not read: messages of ' || subject || ' are lost, if it was their reader''s. Drop it, create it anew, and see max_slot_wal_keep_size.'
+			ELSE 'Messages of ' || subject || ' wait in the write-ahead log, which grows until they are read: look at the reader. Drop the slot if nobody needs it.' END,
+		CASE WHEN s.wal_status = 'lost' THEN format('SELECT pg_drop_replication_slot(%L)', s.slot_name)
+			ELSE format('SELECT * FROM pg_replication_slots WHERE slot_name = %L', s.slot_name) END
+	FROM pg_replication_slots s
+	WHERE s.database = current_database() AND NOT s.temporary
+		AND (s.wal_status IN ('lost', 'unreserved') OR NOT s.active
+			OR pg_wal_lsn_diff(pg_current_wal_lsn(), s.confirmed_flush_lsn) > behind);
+
+	/* Other plug-ins than the server's read without a publication. */
+	IF EXISTS (SELECT FROM pg_replication_slots s WHERE s.database = current_database()
+			AND NOT s.temporary AND s.plugin <> 'pgoutput') THEN
+		RETURN;
+	END IF;
+	FOREACH name IN ARRAY names LOOP
+		passes := false;
+		FOR filter IN
+			SELECT t.rowfilter FROM pg_publication_tables t JOIN pg_publication p ON p.pubname = t.pubname
+			WHERE p.pubinsert AND t.tablename = 'outbox'
+				AND t.schemaname = (SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+					WHERE c.oid = to_regclass('@extschema@.outbox'))
+		LOOP
+			EXIT WHEN passes;
+			/* Built-in functions and operators only, as the server sees to. */
+			EXECUTE 'SELECT (' || coalesce(filter, 'true') || ') IS NOT FALSE'
+				|| ' FROM jsonb_populate_record(NULL::@extschema@.outbox, $1) outbox'
+				INTO passes USING jsonb_build_object('route', name, 'external', false, 'status', 'pending', 'attempts', 0);
+		END LOOP;
+		RETURN QUERY
+		SELECT 'critical', 'cdc publication missing', format('route "%s"', name), NULL::timestamptz,
+			'no publication has its messages',
+			'A slot with pgoutput is read by publications: what none has is passed over, and lost. One that has the routes of this kind has those that are added later, too.',
+			'CREATE PUBLICATION outbox_cdc FOR TABLE @extschema@.outbox WHERE (external IS FALSE) WITH (publish = ''insert'')'
+		WHERE NOT passes;
+	END LOOP;
+END
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_cdc_problems() IS 'Those of outbox_problems that concern routes with relay = ''cdc'': slots and publications.';
+
 CREATE FUNCTION @extschema@.outbox_problem_list(
 	counts @extschema@.outbox_route_count[] DEFAULT NULL)
 RETURNS SETOF @extschema@.outbox_problem
@@ -1316,6 +1394,7 @@ BEGIN
 		RETURN QUERY SELECT * FROM @extschema@.outbox_route_problems(counts);
 		RETURN QUERY SELECT * FROM @extschema@.outbox_message_problems(counts);
 		RETURN QUERY SELECT * FROM @extschema@.outbox_job_problems();
+		RETURN QUERY SELECT * FROM @extschema@.outbox_cdc_problems();
 	END IF;
 	RETURN QUERY SELECT * FROM @extschema@.outbox_archive_problems();
 	RETURN QUERY SELECT * FROM @extschema@.outbox_vacuum_problems();
@@ -1628,6 +1707,7 @@ REVOKE ALL ON FUNCTION
 	@extschema@.outbox_vacuum_problems(),
 	@extschema@.outbox_archive_problems(),
 	@extschema@.outbox_job_problems(),
+	@extschema@.outbox_cdc_problems(),
 	@extschema@.outbox_problem_list(@extschema@.outbox_route_count[]),
 	@extschema@.outbox_route_metrics(@extschema@.outbox_route_count[]),
 	@extschema@.outbox_timing_metrics(),
@@ -3627,7 +3707,7 @@ FROM PUBLIC;
 
 ALTER TABLE @extschema@.outbox_route
 	ADD COLUMN relay text NOT NULL DEFAULT 'internal'
-		CHECK (relay IN ('internal', 'external')),
+		CHECK (relay IN ('internal', 'external', 'cdc')),
 	ADD COLUMN relay_roles name[];
 ALTER TABLE @extschema@.outbox
 	ADD COLUMN failed_at timestamptz,
@@ -3635,12 +3715,28 @@ ALTER TABLE @extschema@.outbox
 	ADD COLUMN counted boolean;
 
 COMMENT ON COLUMN @extschema@.outbox_route.relay IS
-'Who publishes the messages of this route: ''internal'', the workers, to RabbitMQ; ''external'', programs that take them by outbox_claim().';
+'Who publishes the messages of this route: ''internal'', the workers, to RabbitMQ; ''external'', programs that take them by outbox_claim(); ''cdc'', what reads them out of the write-ahead log (Debezium): the row is deleted by the statement that inserts it.';
 COMMENT ON COLUMN @extschema@.outbox_route.relay_roles IS
 'Roles whose members may be the external relay of this route; NULL: everybody who may execute outbox_claim() and its like.';
 COMMENT ON COLUMN @extschema@.outbox.failed_at IS 'When it became failed; NULL: it has not, or was requeued.';
-COMMENT ON COLUMN @extschema@.outbox.external IS 'True: its route is published by an external relay (outbox_route.relay), and the workers leave it alone; NULL otherwise. Set by the table''s trigger.';
+COMMENT ON COLUMN @extschema@.outbox.external IS 'True: its route is published by an external relay (outbox_route.relay), and the workers leave it alone; false: it is for change data capture, and in the write-ahead log only; NULL otherwise. Set by the table''s trigger.';
 COMMENT ON COLUMN @extschema@.outbox.counted IS 'True: it counts towards max_pending of its route; NULL otherwise. Set by the table''s trigger.';
+
+/*
+ * Change data capture reads the INSERT in the log; the row goes at once.  No WHEN,
+ * whose expression the server would read and compile for each statement.
+ */
+CREATE FUNCTION @extschema@.outbox_cdc_trigger()
+RETURNS trigger
+AS 'MODULE_PATHNAME', 'outbox_cdc_trigger'
+LANGUAGE C;
+
+COMMENT ON FUNCTION @extschema@.outbox_cdc_trigger() IS
+'Deletes the row of a message whose route has relay = ''cdc'' again: what is read is its INSERT in the write-ahead log.';
+
+CREATE TRIGGER outbox_cdc
+	AFTER INSERT ON @extschema@.outbox
+	FOR EACH ROW EXECUTE FUNCTION @extschema@.outbox_cdc_trigger();
 
 --
 -- External relays: the workers' indexes are without their messages
@@ -3732,6 +3828,7 @@ SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
 AS $$
 DECLARE
 	claimed bigint[];
+	referrer text;
 BEGIN
 	IF TG_WHEN = 'BEFORE' THEN
 		/* Under a snapshot from before it would miss messages and leases. */
@@ -3756,6 +3853,24 @@ BEGIN
 			USING ERRCODE = 'object_in_use',
 				HINT = 'Stop the relays and let them release what they have, or wait until outbox_leases is empty or has expired.';
 	END IF;
+	IF NEW.relay = 'cdc' THEN
+		/* What reads the log has not seen them, and would never see a change of them. */
+		IF EXISTS (SELECT FROM @extschema@.outbox o WHERE o.route = NEW.name) THEN
+			RAISE EXCEPTION 'route "%" still has messages', NEW.name
+				USING ERRCODE = 'object_in_use',
+					DETAIL = 'Change data capture reads what is inserted from now on, and not what is in the table.',
+					HINT = 'Let them be published, discard those that have failed, and try again; while enqueue_roles is {} nobody but the owner enqueues.';
+		END IF;
+		/* As outbox_failed_route_trigger() does. */
+		LOCK TABLE @extschema@.outbox_route IN SHARE UPDATE EXCLUSIVE MODE;
+		SELECT r.name INTO referrer FROM @extschema@.outbox_route r
+		WHERE r.failed_route = NEW.name ORDER BY r.name LIMIT 1;
+		IF FOUND THEN
+			RAISE EXCEPTION 'route "%" is the failed_route of route "%"', NEW.name, referrer
+				USING ERRCODE = 'invalid_parameter_value',
+					DETAIL = 'A message that is given up is changed in the table, and what reads the write-ahead log sees only what is inserted.';
+		END IF;
+	END IF;
 	/* The trigger of each row writes who publishes it, and tells the workers. */
 	UPDATE @extschema@.outbox o SET external = o.external WHERE o.route = NEW.name;
 	RETURN NULL;
@@ -3763,7 +3878,7 @@ END
 $$;
 
 COMMENT ON FUNCTION @extschema@.outbox_relay_trigger() IS
-'Converts the messages of a route whose relay changes; 55006 while some of them are in flight.';
+'Converts the messages of a route whose relay changes; 55006 while some of them are in flight, and for ''cdc'' while there are any.';
 
 CREATE TRIGGER outbox_route_relay_lock
 	BEFORE UPDATE OF relay ON @extschema@.outbox_route
@@ -3972,7 +4087,8 @@ BEGIN
 	END IF;
 	PERFORM @extschema@.outbox_check_relay(its);
 	IF its.relay <> 'external' THEN
-		RAISE EXCEPTION 'route "%" is published by the workers', route
+		RAISE EXCEPTION 'route "%" is %', route, CASE its.relay WHEN 'cdc'
+				THEN 'read by change data capture' ELSE 'published by the workers' END
 			USING ERRCODE = 'object_not_in_prerequisite_state',
 				HINT = 'UPDATE outbox_route SET relay = ''external'' hands it to external relays.';
 	END IF;
@@ -4140,7 +4256,7 @@ END
 $$;
 
 COMMENT ON FUNCTION @extschema@.outbox_claim(text, integer, interval, text) IS
-'For the relay of a route with relay = ''external'': leases up to max_messages (1 to 10000, and about 16 MB) of its messages that can go now for the time of lease (at most a day) and returns them in the order of seq, with one token for all; no rows: there is nothing to do now, or the route, the database or the relay is paused or off, or this is a copy. Messages of one key come in their order, and none while an earlier one of its key is leased, locked, waits for its next attempt, or has failed with on_failed = ''block''. Publish only once the transaction has committed. routing_key is rendered by the route''s template where the message has none. worker: a name for outbox_leases. Errors: 42704 unknown route; 55000 the workers publish it; 42501 not in relay_roles; 22023 max_messages or lease; 25001 not under READ COMMITTED.';
+'For the relay of a route with relay = ''external'': leases up to max_messages (1 to 10000, and about 16 MB) of its messages that can go now for the time of lease (at most a day) and returns them in the order of seq, with one token for all; no rows: there is nothing to do now, or the route, the database or the relay is paused or off, or this is a copy. Messages of one key come in their order, and none while an earlier one of its key is leased, locked, waits for its next attempt, or has failed with on_failed = ''block''. Publish only once the transaction has committed. routing_key is rendered by the route''s template where the message has none. worker: a name for outbox_leases. Errors: 42704 unknown route; 55000 the workers publish it, or change data capture reads it; 42501 not in relay_roles; 22023 max_messages or lease; 25001 not under READ COMMITTED.';
 
 CREATE FUNCTION @extschema@.outbox_ack(token bigint, ids uuid[] DEFAULT NULL)
 RETURNS integer
@@ -4311,6 +4427,7 @@ REVOKE ALL ON FUNCTION
 	@extschema@.outbox_is_original(bigint, oid, text, bigint, text),
 	@extschema@.outbox_retry_delay(integer),
 	@extschema@.outbox_render_key(text, text, text, text),
+	@extschema@.outbox_cdc_trigger(),
 	@extschema@.outbox_relay_trigger(),
 	@extschema@.outbox_taken(),
 	@extschema@.outbox_check_relay(@extschema@.outbox_route),

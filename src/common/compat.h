@@ -37,6 +37,14 @@
 #define compat_oldest_clog_xid() (ShmemVariableCache->oldestClogXid)
 #endif
 
+/* What is known of a replication slot that cannot be used any more. */
+#if PG_VERSION_NUM >= 160000
+#define compat_slot_invalidated(slot) ((slot)->data.invalidated != RS_INVAL_NONE)
+#else
+#define compat_slot_invalidated(slot) \
+	(!XLogRecPtrIsInvalid((slot)->data.invalidated_at))
+#endif
+
 /* A set that lives as long as the process: owned by none, or in a context. */
 #if PG_VERSION_NUM >= 170000
 #define compat_create_wait_set(n) CreateWaitEventSet(NULL, n)

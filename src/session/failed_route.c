@@ -31,6 +31,9 @@ PG_FUNCTION_INFO_V1(outbox_failed_route_trigger);
 	"SELECT failed_route FROM %s.outbox_route WHERE name OPERATOR(pg_catalog.=) $1"
 #define EXISTS_SQL \
 	"SELECT name FROM %s.outbox_route WHERE name OPERATOR(pg_catalog.=) $1"
+#define RELAY_SQL \
+	"SELECT pg_catalog.to_jsonb(r.*) OPERATOR(pg_catalog.->>) 'relay'::pg_catalog.text" \
+	" FROM %s.outbox_route r WHERE name OPERATOR(pg_catalog.=) $1"
 #define REFERRER_SQL \
 	"SELECT name FROM %s.outbox_route" \
 	" WHERE failed_route OPERATOR(pg_catalog.=) $1 LIMIT 1"
@@ -63,6 +66,19 @@ require_route(Relation rel, const char *failed)
 				(errcode(ERRCODE_FOREIGN_KEY_VIOLATION),
 				 errmsg("route \"%s\" in failed_route does not exist", failed),
 				 errhint("Add it to the table outbox_route first.")));
+}
+
+/* A dead letter stays the row that it is, of which the log says nothing more. */
+static void
+refuse_cdc(Relation rel, const char *failed)
+{
+	char	   *relay = outbox_look_up(rel, RELAY_SQL, failed);
+
+	if (relay != NULL && strcmp(relay, "cdc") == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("route \"%s\" in failed_route has relay = 'cdc'", failed),
+				 errdetail("A message that is given up is changed in the table, and what reads such a route sees only what is inserted.")));
 }
 
 /* Before this change all chains had an end, so a circle goes through this route. */
@@ -133,6 +149,7 @@ outbox_failed_route_trigger(PG_FUNCTION_ARGS)
 	if (leads)
 	{
 		require_route(rel, new_failed);
+		refuse_cdc(rel, new_failed);
 		require_end(rel, new_name, new_failed);
 	}
 	if (goes)

@@ -9,6 +9,7 @@
 
 #include "access/htup_details.h"
 #include "catalog/pg_type.h"
+#include "cdc.h"
 #include "check.h"
 #include "column_types.h"
 #include "commands/trigger.h"
@@ -63,7 +64,8 @@ outbox_change_trigger(PG_FUNCTION_ARGS)
 	Relation	rel = trigdata->tg_relation;
 
 	outbox_refuse_deferred(rel, trigdata->tg_event, outbox_acting());
-	if (MySlot != NULL)
+	/* Nobody waits for what was there for the log only. */
+	if (MySlot != NULL || outbox_cdc_removing())
 		return PointerGetDatum(NULL);
 	if (strcmp(RelationGetRelationName(rel), "outbox") == 0)
 		outbox_wake_news(OUTBOX_NEWS_REMOVED);
@@ -145,6 +147,52 @@ check_new_roles(TriggerData *trigdata, HeapTuple tuple, int col,
 	check_roles(DatumGetArrayTypeP(roles), column);
 }
 
+static char *
+route_name(HeapTuple tuple, Relation rel)
+{
+	return SPI_getvalue(tuple, RelationGetDescr(rel), COL_NAME);
+}
+
+/* Text of a column that this version of the table may not have; NULL: it has none. */
+static char *
+later_text(HeapTuple tuple, Relation rel, const char *name)
+{
+	int			number = SPI_fnumber(RelationGetDescr(rel), name);
+
+	return number == SPI_ERROR_NOATTRIBUTE ? NULL :
+		SPI_getvalue(tuple, RelationGetDescr(rel), number);
+}
+
+/*
+ * Messages that are read out of the log never wait in the table: what is about those
+ * that do would be a promise that nobody keeps.
+ */
+static void
+check_cdc(HeapTuple tuple, Relation rel)
+{
+	static const char *const nothing[] = {"failed_route", "max_pending"};
+	char	   *relay = later_text(tuple, rel, "relay");
+	char	   *name = route_name(tuple, rel);
+	char	   *paused;
+
+	if (relay == NULL || name == NULL || strcmp(relay, "cdc") != 0)
+		return;
+	for (int i = 0; i < (int) lengthof(nothing); i++)
+		if (later_text(tuple, rel, nothing[i]) != NULL)
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("%s cannot be set for route \"%s\", which has relay = 'cdc'",
+							nothing[i], name),
+					 errdetail("Its messages are read out of the write-ahead log: none waits in the table, and none is given up here.")));
+	paused = later_text(tuple, rel, "paused");
+	if (paused != NULL && strcmp(paused, "f") != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("route \"%s\", which has relay = 'cdc', cannot be paused", name),
+				 errdetail("Its messages are read out of the write-ahead log, and nobody here can keep the reader from that."),
+				 errhint("Stop the reader; it goes on where it was.")));
+}
+
 /* BEFORE INSERT OR UPDATE ... FOR EACH ROW on outbox_route. */
 Datum
 outbox_route_trigger(PG_FUNCTION_ARGS)
@@ -171,6 +219,7 @@ outbox_route_trigger(PG_FUNCTION_ARGS)
 									  RelationGetRelationName(trigdata->tg_relation));
 	if (relay_roles > 0)
 		check_new_roles(trigdata, tuple, relay_roles, "relay_roles");
+	check_cdc(tuple, trigdata->tg_relation);
 	return PointerGetDatum(tuple);
 }
 
@@ -196,12 +245,6 @@ static char *
 find_message(Relation rel, const char *route)
 {
 	return outbox_look_up(rel, IN_USE_SQL, route);
-}
-
-static char *
-route_name(HeapTuple tuple, Relation rel)
-{
-	return SPI_getvalue(tuple, RelationGetDescr(rel), COL_NAME);
 }
 
 static void

@@ -74,15 +74,14 @@ forget_routes(Oid schema)
 #define ROUTE_ORDERED		3
 #define ROUTE_ROLES			4
 #define ROUTE_SEQUENCE		5
-#define ROUTE_EXTERNAL		6
+#define ROUTE_RELAY			6
 #define ROUTE_MAX_PENDING	7
 #define ROUTE_SQL \
 	"SELECT coalesce(exchange, ''), coalesce(routing_key, '')," \
 	" ordering OPERATOR(pg_catalog.=) 'key'::pg_catalog.text," \
 	" enqueue_roles::pg_catalog.name[]," \
 	" pg_catalog.to_jsonb(r.*) OPERATOR(pg_catalog.->>) 'sequence'::pg_catalog.text," \
-	" (pg_catalog.to_jsonb(r.*) OPERATOR(pg_catalog.->>) 'relay'::pg_catalog.text)" \
-	"  OPERATOR(pg_catalog.=) 'external'::pg_catalog.text," \
+	" pg_catalog.to_jsonb(r.*) OPERATOR(pg_catalog.->>) 'relay'::pg_catalog.text," \
 	" (pg_catalog.to_jsonb(r.*) OPERATOR(pg_catalog.->>) 'max_pending'::pg_catalog.text)" \
 	"  ::pg_catalog.int4" \
 	" FROM %s.outbox_route r WHERE name OPERATOR(pg_catalog.=) $1"
@@ -117,6 +116,7 @@ make_route(const char *name, HeapTuple tuple, TupleDesc desc)
 {
 	MemoryContext old = MemoryContextSwitchTo(kept.cxt);
 	OutboxRoute *route = palloc0(sizeof(OutboxRoute));
+	const char *relay;
 	bool		isnull;
 	Datum		value;
 
@@ -126,8 +126,9 @@ make_route(const char *name, HeapTuple tuple, TupleDesc desc)
 	value = SPI_getbinval(tuple, desc, ROUTE_ORDERED, &isnull);
 	route->ordered = !isnull && DatumGetBool(value);
 	route->numbering = numbering_of(SPI_getvalue(tuple, desc, ROUTE_SEQUENCE));
-	value = SPI_getbinval(tuple, desc, ROUTE_EXTERNAL, &isnull);
-	route->external = !isnull && DatumGetBool(value);
+	relay = SPI_getvalue(tuple, desc, ROUTE_RELAY);
+	route->external = relay != NULL && strcmp(relay, "external") == 0;
+	route->cdc = relay != NULL && strcmp(relay, "cdc") == 0;
 	value = SPI_getbinval(tuple, desc, ROUTE_MAX_PENDING, &isnull);
 	route->max_pending = isnull ? 0 : DatumGetInt32(value);
 	route->nroles = -1;

@@ -12,6 +12,7 @@
 
 #include "access/htup_details.h"
 #include "catalog/pg_type.h"
+#include "cdc.h"
 #include "check.h"
 #include "column_default.h"
 #include "column_types.h"
@@ -295,7 +296,10 @@ check_values(Row *row)
 				 errhint("Leave it to its default.")));
 }
 
-/* The workers leave it alone if its route is another relay's.  Returns whether it is. */
+/*
+ * The workers leave it alone if its route is another relay's: true where that claims
+ * it, false where change data capture reads it (cdc.c).  Returns whether it is.
+ */
 static bool
 set_external(Row *row, const OutboxRoute *route)
 {
@@ -303,19 +307,20 @@ set_external(Row *row, const OutboxRoute *route)
 										  "external", BOOLOID,
 										  RelationGetRelationName(row->rel));
 	bool		is;
+	bool		others;
 
 	if (col == 0)
 		return false;
 	is = !IS_NULL(col) && DatumGetBool(VALUE(col));
-	if (route == NULL)
-		return is;
-	if (is != route->external || IS_NULL(col) == route->external)
+	/* A restored one was read by nobody, as it is in the table, so it is no other's. */
+	others = route == NULL ? is : route->external || (route->cdc && row->insert);
+	if (others == IS_NULL(col) || (others && is == (route != NULL && route->cdc)))
 	{
-		IS_NULL(col) = !route->external;
-		VALUE(col) = BoolGetDatum(true);
+		IS_NULL(col) = !others;
+		VALUE(col) = BoolGetDatum(route == NULL || !route->cdc);
 		row->changed = true;
 	}
-	return route->external;
+	return others;
 }
 
 /*
@@ -446,6 +451,46 @@ lock_key(Row *row, const OutboxRoute *route)
 										DatumGetTextPP(VALUE(COL_AGGREGATE_ID))));
 }
 
+/*
+ * What is read out of the log goes when it is committed, and from an INSERT only.  A
+ * row that is there although its route is of that kind was stored past this trigger,
+ * and stays the workers'.
+ */
+static void
+check_cdc(Row *row, TriggerData *trigdata, const OutboxRoute *route)
+{
+	if (!row->insert)
+	{
+		bool		isnull;
+		Datum		old = heap_getattr(trigdata->tg_trigtuple, COL_ROUTE,
+									   RelationGetDescr(row->rel), &isnull);
+
+		if (!isnull && outbox_same_value(old, VALUE(COL_ROUTE), false, -1))
+			return;
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("a message cannot be moved to route \"%s\"", route->name),
+				 errdetail("The route has relay = 'cdc': what reads its messages sees those that are inserted."),
+				 errhint("Discard the message, and enqueue one to that route.")));
+	}
+	if (!IS_NULL(COL_STATUS) && !has_status(row, "pending"))
+		ereport(ERROR,
+				(errcode(ERRCODE_CHECK_VIOLATION),
+				 errmsg("status must be 'pending' on route \"%s\"", route->name),
+				 errdetail("The route has relay = 'cdc'."),
+				 errhint("Leave it to its default.")));
+	if (!IS_NULL(COL_AVAILABLE_AT) &&
+		DatumGetTimestampTz(VALUE(COL_AVAILABLE_AT)) > GetCurrentTimestamp())
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("a message on route \"%s\" cannot be scheduled", route->name),
+				 errdetail("The route has relay = 'cdc': its messages are read as soon as they are committed, whatever available_at says."),
+				 errhint("Leave available_at out, or use a route that the workers publish.")));
+	if (!IS_NULL(COL_AVAILABLE_AT))
+		set_null(row, COL_AVAILABLE_AT);
+	outbox_cdc_require_slot(route);
+}
+
 /* Returns NULL for a row that a restore brings. */
 static const OutboxRoute *
 judge(Row *row, TriggerData *trigdata)
@@ -475,6 +520,8 @@ judge(Row *row, TriggerData *trigdata)
 	if (!is_same_message(row, trigdata))
 		check_message(row, route);
 	check_available_at(row);
+	if (route->cdc)
+		check_cdc(row, trigdata, route);
 	return route;
 }
 
@@ -549,7 +596,8 @@ outbox_row_trigger(PG_FUNCTION_ARGS)
 	set_failed_at(row);
 	external = set_external(row, route);
 	set_counted(row, route);
-	warn_not_preloaded();
+	if (route == NULL || !route->cdc)
+		warn_not_preloaded();
 
 	if (!row->insert)
 		outbox_wake_news(OUTBOX_NEWS_REMOVED);

@@ -40,7 +40,7 @@
 	"  unnest($5), unnest($6), unnest($7), unnest($8))" \
 	"  AS f(id, target, error, reason, route, exchange, routing_key, attempts)" \
 	"  ON f.id = l.id" \
-	"  JOIN %s.outbox_route r ON r.name = f.target" \
+	"  JOIN %s.outbox_route r ON r.name = f.target AND r.relay <> 'cdc'" \
 	" WHERE o.id = l.id RETURNING o.id"
 
 enum

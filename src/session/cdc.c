@@ -1,0 +1,176 @@
+/*-------------------------------------------------------------------------
+ *
+ * cdc.c
+ *		Messages of routes with relay = 'cdc', which are read out of the log.
+ *
+ * Such a message is a row of the table outbox, with all checks, that is deleted
+ * again by the statement that has stored it.  What stays is the INSERT in the
+ * write-ahead log: change data capture (Debezium and the like) reads it there, when
+ * the transaction has committed, by a publication of inserts only.  So no worker
+ * and no claim ever sees one, nothing has to be settled, and a rollback leaves
+ * nothing.
+ *
+ * The log is kept for replication slots and for nobody else.  Without one the
+ * message would be gone with the COMMIT, silently; so enqueue looks for one.  It
+ * need not be active, since a reader that comes back goes on where its slot is.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/xlog.h"
+#include "catalog/pg_type.h"
+#include "cdc.h"
+#include "column_types.h"
+#include "columns.h"
+#include "commands/trigger.h"
+#include "compat.h"
+#include "executor/spi.h"
+#include "fired.h"
+#include "kept_plan.h"
+#include "miscadmin.h"
+#include "owner.h"
+#include "replication/slot.h"
+#include "storage/lwlock.h"
+#include "storage/spin.h"
+#include "utils/rel.h"
+
+PG_FUNCTION_INFO_V1(outbox_cdc_trigger);
+
+/* -------------------------------------------------------------------- slots */
+
+/*
+ * Is it of this database, there to stay, and has its WAL?  A slot becomes persistent
+ * when it has found the place from which it can tell all that commits later, and
+ * what was in progress there has ended by then: who finds it here commits later.
+ */
+static bool
+is_reader(ReplicationSlot *slot)
+{
+	bool		is;
+
+	if (!slot->in_use)
+		return false;
+	SpinLockAcquire(&slot->mutex);
+	is = slot->data.database == MyDatabaseId &&
+		slot->data.persistency == RS_PERSISTENT &&
+		!XLogRecPtrIsInvalid(slot->data.restart_lsn) &&
+		!compat_slot_invalidated(slot);
+	SpinLockRelease(&slot->mutex);
+	return is;
+}
+
+static bool
+has_slot(void)
+{
+	bool		found = false;
+
+	LWLockAcquire(ReplicationSlotControlLock, LW_SHARED);
+	for (int i = 0; i < max_replication_slots && !found; i++)
+		found = is_reader(&ReplicationSlotCtl->replication_slots[i]);
+	LWLockRelease(ReplicationSlotControlLock);
+	return found;
+}
+
+void
+outbox_cdc_require_slot(const OutboxRoute *route)
+{
+	if (has_slot())
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("no replication slot would keep a message of route \"%s\"",
+					route->name),
+			 errdetail("The route has relay = 'cdc': its messages are in the write-ahead log only, and without a logical replication slot of this database nobody would ever see them."),
+			 wal_level < WAL_LEVEL_LOGICAL ?
+			 errhint("Set \"wal_level\" to logical, restart the server, and create the slot of the reader.") :
+			 errhint("Create the slot of the reader: SELECT pg_create_logical_replication_slot('outbox_cdc', 'pgoutput').")));
+}
+
+/* ------------------------------------------------------------------ removal */
+
+/* By its place: the statistics of such a table say nothing of what an index saves. */
+#define REMOVE_SQL "DELETE FROM %s.outbox WHERE ctid OPERATOR(pg_catalog.=) $1"
+
+static int	removing = 0;
+
+bool
+outbox_cdc_removing(void)
+{
+	return removing > 0;
+}
+
+static void
+remove_row(Relation rel, HeapTuple tuple)
+{
+	static OutboxKeptPlan kept;
+	Oid			types[1] = {TIDOID};
+	Datum		values[1] = {PointerGetDatum(&tuple->t_self)};
+	OutboxActing acting;
+	int			result;
+
+	SPI_connect();
+	outbox_act_begin(&acting, rel->rd_rel->relowner, false);
+	result = outbox_kept_plan_execute(&kept, RelationGetNamespace(rel), REMOVE_SQL,
+									  1, types, values, NULL, false);
+	if (result != SPI_OK_DELETE)
+	{
+		/* What the server has made of it is for no table, and would be kept. */
+		outbox_kept_plan_forget(&kept);
+		if (result != SPI_OK_REWRITTEN)
+			elog(ERROR, "could not delete from outbox: %s",
+				 SPI_result_code_string(result));
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("a rule on table \"%s\" replaces the DELETE of messages",
+						RelationGetRelationName(rel)),
+				 errhint("Drop the rule, or use a trigger instead.")));
+	}
+	if (SPI_processed != 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("a message that is read out of the write-ahead log stays in the table \"%s\"",
+						RelationGetRelationName(rel)),
+				 errdetail("A trigger or a policy that somebody has added to the table keeps its row, or has changed it.")));
+	outbox_act_end(&acting);
+	SPI_finish();
+}
+
+/* False: its route is read by change data capture (row_trigger.c). */
+static bool
+is_for_log(Relation rel, HeapTuple tuple)
+{
+	TupleDesc	desc = RelationGetDescr(rel);
+	int			col = outbox_later_column(desc, COL_EXTERNAL, "external", BOOLOID,
+										  RelationGetRelationName(rel));
+	bool		isnull;
+	Datum		value;
+
+	if (col == 0)
+		return false;
+	value = heap_getattr(tuple, col, desc, &isnull);
+	return !isnull && !DatumGetBool(value);
+}
+
+/* AFTER INSERT ... FOR EACH ROW on outbox. */
+Datum
+outbox_cdc_trigger(PG_FUNCTION_ARGS)
+{
+	TriggerData *trigdata = outbox_fired_after_row(fcinfo, "outbox_cdc_trigger");
+
+	if (!TRIGGER_FIRED_BY_INSERT(trigdata->tg_event) ||
+		!is_for_log(trigdata->tg_relation, trigdata->tg_trigtuple))
+		return PointerGetDatum(NULL);
+	removing++;
+	PG_TRY();
+	{
+		remove_row(trigdata->tg_relation, trigdata->tg_trigtuple);
+	}
+	PG_FINALLY();
+	{
+		removing--;
+	}
+	PG_END_TRY();
+	return PointerGetDatum(NULL);
+}

@@ -1,0 +1,244 @@
+# Routes with relay = 'cdc': what the server's own plug-in reads out of the log is what
+# was committed on them, in the order of the commits, each once, and nothing else: no
+# rollback, no other route, no DELETE; however it was enqueued.  Nothing stays in the
+# table, and no worker hears of it.  Where nobody could read a message enqueue refuses.
+#
+# suite: test
+# takes: 8 s
+
+use strict;
+use warnings;
+
+use Test::More;
+use PostgreSQL::Test::Utils;
+use OutboxTest::FakeBroker;
+use OutboxTest::Node;
+use OutboxTest::Util;
+
+# As the page says it.
+my ($route, $publication, $slot) = split /;\n/, (slurp_file('doc/cdc.md') =~ /^## Set up.*?```sql\n(.*?)```/ms)[0];
+
+my $fake = OutboxTest::FakeBroker->start;
+my $node = OutboxTest::Node->create(
+	broker => $fake,
+	allows_streaming => 'logical',
+	conf => "max_prepared_transactions = 5\nwal_level = replica");
+
+# What pgoutput has sent: a list of [id, event_type, payload] for each transaction.
+sub decode
+{
+	my @transactions;
+	my ($columns, @rows);
+	foreach my $hex (@_)
+	{
+		my $data = pack 'H*', $hex;
+		my $kind = substr $data, 0, 1;
+		@rows = () if $kind eq 'B';
+		push @transactions, [@rows] if $kind eq 'C' && @rows;
+		$columns = relation($data) if $kind eq 'R';
+		push @rows, row($data, $columns) if $kind eq 'I';
+		fail("a message of kind $kind") if $kind =~ /[UDT]/;
+	}
+	return @transactions;
+}
+
+sub relation
+{
+	my ($data) = @_;
+	my ($schema, $name, $identity, $n, $rest) = unpack 'x5 Z* Z* a n a*', $data;
+	my @columns;
+	foreach (1 .. $n)
+	{
+		(my ($flags, $column), $rest) = unpack 'C Z* x8 a*', $rest;
+		push @columns, $column;
+	}
+	is("$schema.$name", 'public.outbox', 'of the table outbox');
+	return \@columns;
+}
+
+sub row
+{
+	my ($data, $columns) = @_;
+	my ($n, $rest) = unpack 'x6 n a*', $data;
+	my %row;
+	foreach my $column (@$columns)
+	{
+		(my $kind, $rest) = unpack 'a a*', $rest;
+		next unless $kind eq 't';
+		($row{$column}, $rest) = unpack 'N/a a*', $rest;
+	}
+	return \%row;
+}
+
+# What is new in the slot.
+sub captured
+{
+	return decode(map { $_->[0] } $node->rows(
+		q{SELECT encode(data, 'hex') FROM pg_logical_slot_get_binary_changes('outbox_cdc', NULL, NULL,
+			'proto_version', '1', 'publication_names', 'outbox_cdc')}));
+}
+
+sub types
+{
+	return join ' ', map { join ',', map { $_->{event_type} } @$_ } captured();
+}
+
+sub refused
+{
+	my ($statement, $expected, $name) = @_;
+	like($node->sql_fails($statement), $expected, $name);
+	return;
+}
+
+sub problem
+{
+	my ($problem, $severity, $detail) = @_;
+	$node->wait_sql("SELECT DISTINCT severity FROM outbox_problems WHERE problem = '$problem'", $severity);
+	like($node->sql("SELECT detail FROM outbox_problems WHERE problem = '$problem'"), $detail, $problem);
+	return;
+}
+
+sub over
+{
+	my ($problem) = @_;
+	$node->wait_sql("SELECT count(*) FROM outbox_problems WHERE problem = '$problem'", 0);
+	return;
+}
+
+# --- nobody could read it
+
+$node->sql("$route; INSERT INTO outbox_route (name, exchange, relay) VALUES ('other', '', 'cdc');
+	UPDATE outbox_route SET sequence = 'seq' WHERE name = 'orders'");
+refused(q{SELECT outbox_enqueue('lost', '{}', route => 'orders')},
+	qr/no replication slot would keep a message of route "orders".*HINT:\s+Set "wal_level" to logical/s,
+	'refused without logical decoding');
+problem('cdc slot missing', 'critical', qr/wal_level is replica/);
+$node->adjust_conf('postgresql.conf', 'wal_level', 'logical');
+$node->restart;
+refused(q{SELECT outbox_enqueue('lost', '{}', route => 'orders')},
+	qr/HINT:\s+Create the slot of the reader/, 'refused without a slot');
+$node->sql(q{SELECT pg_create_physical_replication_slot('physical', true)});
+$node->sql(q{CREATE DATABASE elsewhere});
+$node->safe_psql('elsewhere', q{SELECT pg_create_logical_replication_slot('elsewhere', 'pgoutput')});
+refused(q{SELECT pg_create_logical_replication_slot('temporary', 'pgoutput', true)\; SELECT outbox_enqueue('lost', '{}', route => 'orders')},
+	qr/no replication slot would keep/, 'nor is a slot of another kind, of another database, or of a session one');
+$node->sql(q{SELECT pg_drop_replication_slot('physical'), pg_drop_replication_slot('elsewhere')});
+$node->sql($slot);
+over('cdc slot missing');
+problem('cdc publication missing', 'critical', qr/no publication has its messages/);
+$node->sql(q{CREATE PUBLICATION one FOR TABLE outbox WHERE (route = 'orders') WITH (publish = 'insert')});
+is($node->sql(q{SELECT subject FROM outbox_problems WHERE problem = 'cdc publication missing'}),
+	'route "other"', 'a filter that lets only the other route through is seen');
+$node->sql("DROP PUBLICATION one; $publication");
+over('cdc publication missing');
+problem('cdc slot idle', 'warning', qr/nobody reads it/);
+
+# --- whatever way it comes
+
+$node->sql(q{INSERT INTO outbox_route (name) VALUES ('given'); SELECT outbox_pause()});
+$node->wait_sql('SELECT state FROM outbox_status', 'paused');
+my $id = $node->sql(q{SELECT outbox_enqueue('function', '{"a": 1}', 'order', '7', '{"h": "x"}', 'orders')});
+my ($first) = captured();
+is(scalar @$first, 1, 'one message');
+is("$first->[0]{id} $first->[0]{route} $first->[0]{aggregate_id} $first->[0]{payload} $first->[0]{external}",
+	qq($id orders 7 {"a": 1} f), 'with its values');
+like($first->[0]{headers}, qr/"h": "x".*"x-outbox-seq": \d+|"x-outbox-seq": \d+.*"h": "x"/, 'its headers and number');
+is($node->sql(q{INSERT INTO outbox (route, event_type, body) VALUES ('orders', 'insert', 'x') RETURNING event_type}),
+	'insert', 'RETURNING');
+$node->sql(<<'SQL');
+SELECT count(outbox_enqueue_bytes('bytes', 'x', route => 'orders'));
+SELECT count(outbox_enqueue_text('text', '{}', route => 'orders'));
+SELECT count(e) FROM outbox_enqueue_batch('[{"event_type": "b1", "payload": 1, "route": "orders"},
+	{"event_type": "inner", "payload": 1}, {"event_type": "b2", "payload": 2, "route": "orders"}]') e;
+SELECT outbox_enqueue_once('k', 'once', '{}', route => 'orders') = outbox_enqueue_once('k', 'once', '{}', route => 'orders');
+INSERT INTO outbox_new (route, event_type, payload) VALUES ('orders', 'new', '{}');
+COPY outbox (route, event_type, payload) FROM stdin;
+orders	copy1	{}
+default	inner	{}
+other	copy2	{}
+\.
+CREATE TABLE thing (id integer PRIMARY KEY);
+CREATE TRIGGER capture AFTER INSERT ON thing FOR EACH ROW EXECUTE FUNCTION outbox_capture('route=orders', 'event_type=captured');
+INSERT INTO thing VALUES (1), (2);
+BEGIN;
+SELECT outbox_enqueue('prepared', '{}', route => 'orders') IS NOT NULL;
+PREPARE TRANSACTION 'p';
+COMMIT PREPARED 'p';
+BEGIN;
+SELECT outbox_enqueue('kept', '{}', route => 'orders') IS NOT NULL;
+SAVEPOINT s;
+SELECT outbox_enqueue('gone', '{}', route => 'orders') IS NOT NULL;
+ROLLBACK TO s;
+SELECT outbox_enqueue('kept too', '{}', route => 'orders') IS NOT NULL;
+COMMIT;
+BEGIN;
+SELECT outbox_enqueue('gone', '{}', route => 'orders') IS NOT NULL;
+ROLLBACK;
+SQL
+is(types(), 'insert bytes text b1,b2 once new copy1,copy2 captured,captured prepared kept,kept too',
+	'all of them, of these routes, as they committed');
+is($node->sql('SELECT string_agg(event_type, \' \') FROM outbox'), 'inner inner', 'the table has the others only');
+is($node->sql("SELECT outbox_wait('$id', '0')"), 'unknown', 'nobody here knows what became of it');
+is($node->sql(q{SELECT coalesce(sum(backlog), 0) FROM outbox_routes_status WHERE route IN ('orders', 'other')}), 0,
+	'it is no backlog');
+captured();
+
+# In the order of the commits, which is not that of seq.
+my $late = $node->client;
+$late->query('BEGIN');
+$late->query(q{SELECT outbox_enqueue('late', '{}', route => 'orders')});
+$node->sql(q{SELECT outbox_enqueue('early', '{}', route => 'orders')});
+$late->query('COMMIT');
+is(types(), 'early late', 'in the order of the commits');
+
+# --- what is refused
+
+refused(q{SELECT outbox_enqueue('e', '{}', route => 'orders', available_at => now() + interval '1 h')},
+	qr/a message on route "orders" cannot be scheduled/, 'no schedule');
+refused(q{SELECT outbox_pause('orders')}, qr/cannot be paused.*Stop the reader/s, 'no pause');
+refused(q{UPDATE outbox_route SET max_pending = 5 WHERE name = 'orders'}, qr/max_pending cannot be set/, 'no max_pending');
+refused(q{UPDATE outbox_route SET failed_route = 'other' WHERE name = 'default'}, qr/route "other" in failed_route has relay = 'cdc'/,
+	'no dead letters to it');
+refused(q{UPDATE outbox_route SET failed_route = 'given' WHERE name = 'orders'}, qr/failed_route cannot be set/, 'nor from it');
+refused(q{SELECT outbox_claim('orders')}, qr/route "orders" is read by change data capture/, 'no claims');
+refused(q{UPDATE outbox SET route = 'orders'}, qr/a message cannot be moved to route "orders"/, 'no UPDATE of route');
+refused(q{INSERT INTO outbox (route, event_type, payload, status) VALUES ('orders', 'e', '{}', 'failed')},
+	qr/status must be 'pending'/, 'none that has failed');
+$node->sql(q{UPDATE outbox_route SET failed_route = 'given' WHERE name = 'default'});
+refused(q{UPDATE outbox_route SET relay = 'cdc' WHERE name = 'given'}, qr/is the failed_route of route "default"/,
+	'nor one that dead letters go to already');
+refused(q{UPDATE outbox_route SET relay = 'cdc', failed_route = NULL WHERE name = 'default'}, qr/route "default" still has messages/,
+	'nor one that has messages');
+$node->sql(q{CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+	CREATE TRIGGER keep BEFORE DELETE ON outbox FOR EACH ROW EXECUTE FUNCTION keep()});
+refused(q{SELECT outbox_enqueue('kept', '{}', route => 'orders')}, qr/stays in the table "outbox"/, 'nor what would stay');
+$node->sql('DROP TRIGGER keep ON outbox');
+is(types(), '', 'and nothing of it is in the log');
+
+# --- to and fro, and a replay
+
+$node->sql('SELECT outbox_resume()');
+$node->wait_drained;
+is(join(' ', map { $_->{type} } $fake->published), 'inner inner', 'the workers publish the rest');
+$node->sql(q{UPDATE outbox_route SET relay = 'cdc', failed_route = NULL WHERE name = 'default'});
+$node->sql(q{SELECT outbox_replay(now() - interval '1 h', route => 'default')});
+$node->wait_sql(q{SELECT state FROM outbox_job ORDER BY id DESC LIMIT 1}, 'done');
+my $replayed = '';
+ok(wait_until('the replay is on disk', sub { ($replayed .= types()) eq 'inner,inner' }),
+	'a replay goes to whoever has the route now');
+is($node->sql('SELECT count(*) FROM outbox'), 0, 'and leaves nothing');
+$node->sql(q{UPDATE outbox_route SET relay = 'internal' WHERE name = 'default'; SELECT outbox_enqueue('back', '{}')});
+$node->wait_drained;
+is(($fake->published)[-1]{type}, 'back', 'and back to the workers');
+is(types(), '', 'who have it alone');
+
+# --- a crash
+
+$node->sql(q{SELECT outbox_enqueue('before the crash', '{}', route => 'orders')});
+$node->crash;
+$node->start;
+# Those before it once more, if the slot was not on disk.
+like(types(), qr/\bbefore the crash$/, 'what was committed before a crash is in the log');
+is($node->sql('SELECT count(*) FROM outbox'), 0, 'and not in the table');
+
+done_testing();

@@ -414,14 +414,16 @@ BEGIN
 		pause_reason = NEW.pause_reason,
 		failed_route = NEW.failed_route, retention = NEW.retention,
 		sequence = NEW.sequence, relay = NEW.relay, relay_roles = NEW.relay_roles,
-		max_pending = NEW.max_pending
+		max_pending = NEW.max_pending,
+		format = NEW.format, format_options = NEW.format_options
 	WHERE r.name = NEW.name
 		AND (r.exchange, r.exchange_type, r.routing_key, r.max_attempts,
 			 r.ordering, r.on_failed, r.paused)
 			= ('outbox', 'topic', '{event_type}', 10, 'key', 'skip', false)
 		AND r.enqueue_roles IS NULL AND r.failed_route IS NULL
 		AND r.retention IS NULL AND r.sequence IS NULL
-		AND r.relay = 'internal' AND r.relay_roles IS NULL AND r.max_pending IS NULL;
+		AND r.relay = 'internal' AND r.relay_roles IS NULL AND r.max_pending IS NULL
+		AND r.format = 'plain';
 	IF FOUND THEN
 		RETURN NULL;
 	END IF;
@@ -4745,6 +4747,23 @@ GRANT SELECT ON @extschema@.outbox_versions TO pg_monitor;
 GRANT EXECUTE ON FUNCTION @extschema@.outbox_library_versions() TO pg_monitor;
 
 REVOKE ALL ON FUNCTION @extschema@.outbox_library_versions() FROM PUBLIC;
+
+--
+-- What is on the wire for whom
+--
+
+ALTER TABLE @extschema@.outbox_route
+	ADD COLUMN format text NOT NULL DEFAULT 'plain',
+	ADD COLUMN format_options jsonb,
+	ADD CONSTRAINT outbox_route_format
+		CHECK (format = 'plain' OR relay = 'internal');
+
+COMMENT ON COLUMN @extschema@.outbox_route.format IS
+'What the workers put on the wire, for which consumers: ''plain'', ''cloudevents'', ''debezium'' or ''spring''; see doc/formats.md. Counts from the commit on, also for messages that wait. Other than ''plain'' only where relay is ''internal''.';
+COMMENT ON COLUMN @extschema@.outbox_route.format_options IS
+'Settings of that format, a JSON object; NULL: none. Keys of all but ''plain'': type, a template of the type''s name with {event_type}, {aggregate_type} and {aggregate_id}, by default ''{event_type}''; types, an object from event_type to name, before that. The others are in doc/formats.md.';
+COMMENT ON FUNCTION @extschema@.outbox_route_trigger() IS
+'Checks the routing key template of a route, its roles and its format_options; the errors are 22023, 22004 and 42704.';
 
 -- changes end here
 

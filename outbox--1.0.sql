@@ -88,6 +88,10 @@ CREATE TABLE @extschema@.outbox_route (
 		CHECK (sequence IN ('seq', 'key')),
 	max_pending integer
 		CHECK (max_pending > 0),
+	format text NOT NULL DEFAULT 'plain',
+	format_options jsonb,
+	CONSTRAINT outbox_route_format
+		CHECK (format = 'plain' OR relay = 'internal'),
 	CONSTRAINT outbox_route_numbers
 		CHECK (sequence IS DISTINCT FROM 'key' OR ordering = 'key'),
 	CONSTRAINT outbox_route_default_exchange
@@ -137,6 +141,10 @@ COMMENT ON COLUMN @extschema@.outbox_route.sequence IS
 'Numbers for consumers, in the headers. ''seq'': x-outbox-seq, which grows; ''key'': also x-outbox-key-seq, 1, 2, 3 ... of the messages of the key on this route, without gaps: who enqueues for a key waits until others who have are done. NULL: none.';
 COMMENT ON COLUMN @extschema@.outbox_route.max_pending IS
 'Messages that it may have, those that wait, are scheduled or have failed; enqueue is refused (53400) when it has as many. Those that were stored while this was NULL do not count. NULL: no limit.';
+COMMENT ON COLUMN @extschema@.outbox_route.format IS
+'What the workers put on the wire, for which consumers: ''plain'', ''cloudevents'', ''debezium'' or ''spring''; see doc/formats.md. Counts from the commit on, also for messages that wait. Other than ''plain'' only where relay is ''internal''.';
+COMMENT ON COLUMN @extschema@.outbox_route.format_options IS
+'Settings of that format, a JSON object; NULL: none. Keys of all but ''plain'': type, a template of the type''s name with {event_type}, {aggregate_type} and {aggregate_id}, by default ''{event_type}''; types, an object from event_type to name, before that. The others are in doc/formats.md.';
 
 /*
  * Numbers of routes with sequence = 'key'.  Keys by their hash, as in the index
@@ -386,14 +394,16 @@ BEGIN
 		pause_reason = NEW.pause_reason,
 		failed_route = NEW.failed_route, retention = NEW.retention,
 		sequence = NEW.sequence, relay = NEW.relay, relay_roles = NEW.relay_roles,
-		max_pending = NEW.max_pending
+		max_pending = NEW.max_pending,
+		format = NEW.format, format_options = NEW.format_options
 	WHERE r.name = NEW.name
 		AND (r.exchange, r.exchange_type, r.routing_key, r.max_attempts,
 			 r.ordering, r.on_failed, r.paused)
 			= ('outbox', 'topic', '{event_type}', 10, 'key', 'skip', false)
 		AND r.enqueue_roles IS NULL AND r.failed_route IS NULL
 		AND r.retention IS NULL AND r.sequence IS NULL
-		AND r.relay = 'internal' AND r.relay_roles IS NULL AND r.max_pending IS NULL;
+		AND r.relay = 'internal' AND r.relay_roles IS NULL AND r.max_pending IS NULL
+		AND r.format = 'plain';
 	IF FOUND THEN
 		RETURN NULL;
 	END IF;
@@ -410,7 +420,7 @@ AS 'MODULE_PATHNAME', 'outbox_route_trigger'
 LANGUAGE C;
 
 COMMENT ON FUNCTION @extschema@.outbox_route_trigger() IS
-'Checks the routing key template of a route.';
+'Checks the routing key template of a route, its roles and its format_options; the errors are 22023, 22004 and 42704.';
 
 CREATE FUNCTION @extschema@.outbox_route_removal_trigger()
 RETURNS trigger

@@ -105,7 +105,7 @@ outbox_link_burst_end(OutboxLink *link)
 }
 
 typedef const char *(*Encode) (const OutboxMessage *message,
-							   MemoryContext scratch, OutboxEncoded *out);
+							   const OutboxFormat *format, MemoryContext scratch, OutboxEncoded *out);
 
 /*
  * Encodes into scratch.  What is the message's own fault
@@ -113,15 +113,15 @@ typedef const char *(*Encode) (const OutboxMessage *message,
  * the burst ended properly.
  */
 static const char *
-encode(OutboxLink *link, const OutboxMessage *message, Encode what,
-	   MemoryContext scratch, OutboxEncoded *encoded)
+encode(OutboxLink *link, const OutboxMessage *message, const OutboxFormat *format,
+	   Encode what, MemoryContext scratch, OutboxEncoded *encoded)
 {
 	MemoryContext old = CurrentMemoryContext;
 	const char *volatile reason = NULL;
 
 	PG_TRY();
 	{
-		reason = what(message, scratch, encoded);
+		reason = what(message, format, scratch, encoded);
 	}
 	PG_CATCH();
 	{
@@ -162,17 +162,21 @@ check_encodable(const OutboxLink *link, const OutboxEncoded *encoded,
 	return NULL;
 }
 
-bool
-outbox_link_has_header_room(OutboxLink *link, const OutboxMessage *message,
-							size_t bytes)
+const char *
+outbox_link_header_fault(OutboxLink *link, const OutboxMessage *message,
+						 const OutboxFormat *format, size_t bytes)
 {
 	OutboxEncoded encoded;
 	int64		room = link->frame_max > 0 ? link->frame_max : OUTBOX_FRAME_MAX;
+	const char *reason;
 
 	/* The link's own scratch may have the rest of a message that is being sent. */
-	return encode(link, message, outbox_encode_header, CurrentMemoryContext,
-				  &encoded) == NULL &&
-		encoded.header_size + bytes <= room - OUTBOX_FRAME_OVERHEAD;
+	reason = encode(link, message, format, outbox_encode_header, CurrentMemoryContext,
+					&encoded);
+	if (reason == NULL &&
+		encoded.header_size + bytes > room - OUTBOX_FRAME_OVERHEAD)
+		reason = "its headers have no room for the reason";
+	return reason;
 }
 
 /* Method and header of a message on the wire. */
@@ -246,7 +250,8 @@ put_rest(OutboxLink *link, bool whole)
 
 OutboxLinkStatus
 outbox_link_publish(OutboxLink *link, const OutboxMessage *message,
-					const char *exchange, const char *routing_key)
+					const OutboxFormat *format, const char *exchange,
+					const char *routing_key)
 {
 	amqp_bytes_t exchange_bytes = amqp_cstring_bytes(exchange);
 	amqp_bytes_t key_bytes = amqp_cstring_bytes(routing_key);
@@ -267,7 +272,7 @@ outbox_link_publish(OutboxLink *link, const OutboxMessage *message,
 		return OUTBOX_LINK_AGAIN;
 
 	MemoryContextReset(link->scratch);
-	reason = encode(link, message, outbox_encode, link->scratch, &encoded);
+	reason = encode(link, message, format, outbox_encode, link->scratch, &encoded);
 	if (reason == NULL)
 		reason = check_encodable(link, &encoded, exchange_bytes, key_bytes);
 	if (reason != NULL)

@@ -20,7 +20,9 @@
 
 #include "encode.h"
 #include "encode_json.h"
+#include "encode_format.h"
 #include "encode_table.h"
+#include "rfc3339.h"
 #include "settings.h"
 #include "traceparent.h"
 
@@ -62,53 +64,6 @@ key_is(const amqp_bytes_t *key, const char *name)
 }
 
 /*
- * The value of a header of ours, which replaces one of the user's with that name:
- * consumers take the key for what order is kept by, so nobody may forge it.
- */
-static amqp_field_value_t *
-own_header(amqp_table_t *table, const char *name)
-{
-	int			i;
-
-	for (i = 0; i < table->num_entries; i++)
-	{
-		if (key_is(&table->entries[i].key, name))
-			break;
-	}
-	if (i == table->num_entries)
-		table->num_entries++;
-	table->entries[i].key = outbox_encode_text(name);
-	return &table->entries[i].value;
-}
-
-static void
-set_own_text(amqp_table_t *table, const char *name, const char *utf8)
-{
-	amqp_field_value_t *value;
-
-	if (utf8 == NULL)
-		return;
-	value = own_header(table, name);
-	value->kind = AMQP_FIELD_KIND_UTF8;
-	value->value.bytes = outbox_encode_text(utf8);
-}
-
-/* RFC 3339, in UTC; AMQP's own timestamps are whole seconds. */
-static char *
-encode_time(TimestampTz time)
-{
-	struct pg_tm tm;
-	fsec_t		fsec;
-
-	if (TIMESTAMP_NOT_FINITE(time) ||
-		timestamp2tm(time, NULL, &tm, &fsec, NULL, NULL) != 0)
-		return NULL;
-	return psprintf("%04d-%02d-%02dT%02d:%02d:%02d.%06dZ", tm.tm_year,
-					tm.tm_mon, tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec,
-					(int) fsec);
-}
-
-/*
  * What tells an attempt from the one before, which the broker has refused (one of
  * several queues may have taken it all the same).  What goes out again because its
  * confirm was lost is the same in every byte.
@@ -120,10 +75,12 @@ set_attempt(const OutboxMessage *message, amqp_table_t *table)
 
 	if (message->attempts == 0)
 		return;
-	value = own_header(table, HEADER_ATTEMPTS);
+	value = outbox_encode_own_header(table, HEADER_ATTEMPTS);
 	value->kind = AMQP_FIELD_KIND_I64;
 	value->value.i64 = message->attempts;
-	set_own_text(table, HEADER_FIRST_ENQUEUED, encode_time(message->created_at));
+	/* as text, since AMQP's own timestamps are whole seconds */
+	outbox_encode_own_text(table, HEADER_FIRST_ENQUEUED,
+						   outbox_rfc3339(message->created_at));
 }
 
 /*
@@ -158,7 +115,7 @@ set_span(const OutboxMessage *message, amqp_table_t *table)
 }
 
 static const char *
-encode_headers(const OutboxMessage *message, amqp_basic_properties_t *p)
+encode_headers(const OutboxMessage *message, int reserve, amqp_basic_properties_t *p)
 {
 	amqp_table_t *table = &p->headers;
 	JsonbIterator *it = NULL;
@@ -174,7 +131,8 @@ encode_headers(const OutboxMessage *message, amqp_basic_properties_t *p)
 	}
 
 	table->num_entries = 0;
-	table->entries = palloc0(sizeof(amqp_table_entry_t) * (npairs + MAX_OWN_HEADERS));
+	table->entries = palloc0(sizeof(amqp_table_entry_t) *
+							 (npairs + MAX_OWN_HEADERS + reserve));
 	if (it != NULL)
 	{
 		const char *reason = outbox_encode_pairs(&it, table);
@@ -182,8 +140,8 @@ encode_headers(const OutboxMessage *message, amqp_basic_properties_t *p)
 		if (reason != NULL)
 			return reason;
 	}
-	set_own_text(table, HEADER_AGGREGATE_ID, message->aggregate_id);
-	set_own_text(table, HEADER_AGGREGATE_TYPE, message->aggregate_type);
+	outbox_encode_own_text(table, HEADER_AGGREGATE_ID, message->aggregate_id);
+	outbox_encode_own_text(table, HEADER_AGGREGATE_TYPE, message->aggregate_type);
 	set_attempt(message, table);
 	set_span(message, table);
 	if (table->num_entries > 0)
@@ -384,35 +342,56 @@ encode_body(const OutboxMessage *message, amqp_bytes_t *body)
 	*body = outbox_encode_utf8(json.data, json.len);
 }
 
-const char *
-outbox_encode_header(const OutboxMessage *message, MemoryContext scratch,
-					 OutboxEncoded *out)
+/* *formatted: of a format other than plain. */
+static const char *
+encode_header(const OutboxMessage *message, const OutboxFormat *format,
+			  OutboxFormatted *formatted, OutboxEncoded *out)
 {
-	MemoryContext old = MemoryContextSwitchTo(scratch);
+	const void *content_type;
 	const char *reason;
 
 	memset(out, 0, sizeof(*out));
 	set_defaults(message, &out->properties);
+	content_type = out->properties.content_type.bytes;
 	reason = encode_properties(message->properties, &out->properties);
 	if (reason == NULL)
-		reason = encode_headers(message, &out->properties);
+		reason = encode_headers(message, format != NULL ? OUTBOX_FORMAT_HEADERS : 0,
+								&out->properties);
+	if (reason == NULL && format != NULL)
+		reason = outbox_encode_format(message, format,
+									  out->properties.content_type.bytes != content_type,
+									  &out->properties, formatted);
 	if (reason == NULL)
 		reason = measure(out);
+	return reason;
+}
+
+const char *
+outbox_encode_header(const OutboxMessage *message, const OutboxFormat *format,
+					 MemoryContext scratch, OutboxEncoded *out)
+{
+	MemoryContext old = MemoryContextSwitchTo(scratch);
+	OutboxFormatted formatted;
+	const char *reason = encode_header(message, format, &formatted, out);
+
 	MemoryContextSwitchTo(old);
 	return reason;
 }
 
 const char *
-outbox_encode(const OutboxMessage *message, MemoryContext scratch,
-			  OutboxEncoded *out)
+outbox_encode(const OutboxMessage *message, const OutboxFormat *format,
+			  MemoryContext scratch, OutboxEncoded *out)
 {
-	const char *reason = outbox_encode_header(message, scratch, out);
-	MemoryContext old;
+	MemoryContext old = MemoryContextSwitchTo(scratch);
+	OutboxFormatted formatted;
+	const char *reason = encode_header(message, format, &formatted, out);
 
-	if (reason != NULL)
-		return reason;
-	old = MemoryContextSwitchTo(scratch);
-	encode_body(message, &out->body);
+	if (reason == NULL)
+	{
+		encode_body(message, &out->body);
+		if (format != NULL)
+			outbox_encode_envelope(&formatted, &out->body);
+	}
 	MemoryContextSwitchTo(old);
-	return NULL;
+	return reason;
 }

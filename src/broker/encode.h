@@ -10,6 +10,7 @@
 
 #include "amqp_compat.h"
 #include "amqp_limits.h"
+#include "format.h"
 #include "message.h"
 
 typedef struct OutboxEncoded
@@ -20,7 +21,7 @@ typedef struct OutboxEncoded
 } OutboxEncoded;
 
 /*
- * Fills *out.  What it allocates lives in scratch (the caller resets that per
+ * Fills *out, in that format (NULL: plain).  What it allocates lives in scratch (the caller resets that per
  * message); the rest points into the message, which must outlive *out.
  *
  * Returns NULL, or why the message cannot be sent at all (text in scratch or
@@ -33,10 +34,12 @@ typedef struct OutboxEncoded
  * set that once, inside a transaction.
  */
 extern const char *outbox_encode(const OutboxMessage *message,
+								 const OutboxFormat *format,
 								 MemoryContext scratch, OutboxEncoded *out);
 
 /* The same without the body. */
 extern const char *outbox_encode_header(const OutboxMessage *message,
+										const OutboxFormat *format,
 										MemoryContext scratch,
 										OutboxEncoded *out);
 

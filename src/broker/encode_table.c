@@ -47,6 +47,37 @@ outbox_encode_text(const char *utf8)
 	return result;
 }
 
+amqp_field_value_t *
+outbox_encode_own_header(amqp_table_t *table, const char *name)
+{
+	size_t		len = strlen(name);
+	int			i;
+
+	for (i = 0; i < table->num_entries; i++)
+	{
+		const amqp_bytes_t *key = &table->entries[i].key;
+
+		if (key->len == len && memcmp(key->bytes, name, len) == 0)
+			break;
+	}
+	if (i == table->num_entries)
+		table->num_entries++;
+	table->entries[i].key = outbox_encode_text(name);
+	return &table->entries[i].value;
+}
+
+void
+outbox_encode_own_text(amqp_table_t *table, const char *name, const char *utf8)
+{
+	amqp_field_value_t *value;
+
+	if (utf8 == NULL)
+		return;
+	value = outbox_encode_own_header(table, name);
+	value->kind = AMQP_FIELD_KIND_UTF8;
+	value->value.bytes = outbox_encode_text(utf8);
+}
+
 char *
 outbox_encode_digits(Numeric number)
 {

@@ -29,6 +29,18 @@ extern const char *outbox_encode_number(Numeric number,
 extern const char *outbox_encode_pairs(JsonbIterator **it,
 									   amqp_table_t *table);
 
+/*
+ * The value of a header of ours, which replaces one of the user's with that name:
+ * consumers take the key for what order is kept by, so nobody may forge it.  There
+ * has to be room for one more.
+ */
+extern amqp_field_value_t *outbox_encode_own_header(amqp_table_t *table,
+													const char *name);
+
+/* The same of a string; NULL: no header. */
+extern void outbox_encode_own_text(amqp_table_t *table, const char *name,
+								   const char *utf8);
+
 /* Bytes that the table takes on the wire. */
 extern size_t outbox_encode_table_size(const amqp_table_t *table);
 

@@ -115,6 +115,13 @@ put_string(StringInfo out, const char *text, int len)
 	appendStringInfoCharMacro(out, '"');
 }
 
+void
+outbox_encode_json_string(StringInfo out, const char *text, int len)
+{
+	put_string(out, text, len);
+	out->data[out->len] = '\0';	/* there is always room for it */
+}
+
 static void
 put_numeric(StringInfo out, Numeric number)
 {

@@ -17,6 +17,9 @@
  */
 extern void outbox_encode_json(StringInfo out, const Jsonb *value);
 
+/* Appends a string of JSON, in whatever encoding of the server the text is. */
+extern void outbox_encode_json_string(StringInfo out, const char *text, int len);
+
 /*
  * How long that text is, without making it; somewhere above limit when it is
  * longer.  A few bytes of jsonb can hold numbers of 131072 digits each.

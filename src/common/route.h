@@ -26,6 +26,7 @@ typedef struct OutboxRoute
 	char	   *exchange;
 	char	   *exchange_type;	/* NULL: it has to exist */
 	char	   *routing_key;	/* template */
+	struct OutboxFormat *format;	/* NULL: plain */
 	int			max_attempts;
 	char	   *failed_route;	/* name of where goes what is given up, or NULL */
 	bool		ordered;

@@ -305,7 +305,7 @@ publish(OutboxPreflight *preflight, const char *exchange)
 	{
 		OutboxLinkStatus ended;
 
-		status = outbox_link_publish(link, &message, exchange,
+		status = outbox_link_publish(link, &message, NULL, exchange,
 									 to_utf8(preflight->routing_key));
 		ended = outbox_link_burst_end(link);
 		if (ended != OUTBOX_LINK_OK)

@@ -4,8 +4,8 @@
  *		What becomes of a message that is given up: does it go to another route?
  *
  * It does if its route has a failed_route, and if it could be sent there: its
- * headers get longer, and the template of that route makes another routing key of
- * it.  What could not be sent there would fail for a second reason, which hides the
+ * headers get longer, that route may have a format that cannot carry it, and its
+ * template makes another routing key of it.  What could not be sent there would fail for a second reason, which hides the
  * first, so it becomes failed where it is.
  *
  *-------------------------------------------------------------------------
@@ -70,9 +70,13 @@ outbox_dead_letter(OutboxRoutes *routes, OutboxLink *link,
 		death = make_death(item, failed);
 		if (routing_key(item->message, failed, NULL) == NULL)
 			why = "where its routing key would be too long";
-		else if (!outbox_link_has_header_room(link, item->message,
-											  death_size(death, *reason)))
-			why = "as its headers have no room for the reason";
+		else
+		{
+			why = outbox_link_header_fault(link, item->message, failed->format,
+										   death_size(death, *reason));
+			if (why != NULL)
+				why = psprintf("as %s", why);
+		}
 	}
 	if (why == NULL)
 		return death;

@@ -218,8 +218,8 @@ send_item(OutboxRelay *relay, OutboxItem *item, char *error, size_t size)
 		}
 		routing_key = rendered;
 	}
-	status = outbox_link_publish(relay->link, message, item->route->exchange,
-								 routing_key);
+	status = outbox_link_publish(relay->link, message, item->route->format,
+								 item->route->exchange, routing_key);
 	if (status == OUTBOX_LINK_REFUSED)
 		strlcpy(error, outbox_link_error(relay->link)->text, size);
 	return status;

@@ -14,6 +14,7 @@
 
 #include "backoff.h"
 #include "common/pg_prng.h"
+#include "format.h"
 #include "route_states.h"
 #include "settings.h"
 #include "shared.h"
@@ -210,10 +211,12 @@ update_route(OutboxRoute *route, OutboxRoute *loaded)
 		pfree(route->exchange_type);
 	if (route->failed_route != NULL)
 		pfree(route->failed_route);
+	outbox_format_free(route->format);
 	route->shown = loaded->shown;
 	route->exchange = loaded->exchange;
 	route->exchange_type = loaded->exchange_type;
 	route->routing_key = loaded->routing_key;
+	route->format = loaded->format;
 	route->max_attempts = loaded->max_attempts;
 	route->failed_route = loaded->failed_route;
 	route->ordered = loaded->ordered;

@@ -19,6 +19,7 @@
 
 #include "amqp_limits.h"
 #include "check.h"
+#include "check_format.h"
 #include "compat.h"
 #include "encode_json.h"
 #include "mb/pg_wchar.h"
@@ -369,8 +370,16 @@ outbox_is_json_null(const Jsonb *value)
 
 /* exact: len is its size, and not only what was counted of it. */
 static void
-fail_body_size(const char *argument, size_t len, bool exact)
+fail_body_size(const char *argument, const OutboxFormatted *formatted, size_t len,
+			   bool exact)
 {
+	if (formatted != NULL && formatted->prefix != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("%s is too large", argument),
+				 errdetail("With what the format of its route puts around it, it has %zu bytes or more; \"outbox.max_message_size\" is %d.",
+						   len, outbox_max_message_size),
+				 errhint("Store the content elsewhere and send a reference to it.")));
 	ereport(ERROR,
 			(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 			 errmsg("%s is too large", argument),
@@ -387,7 +396,7 @@ fail_body_size(const char *argument, size_t len, bool exact)
  * each attempt: 400 bytes of jsonb can become 65 MB.
  */
 static void
-check_payload(Jsonb *payload)
+check_payload(Jsonb *payload, const OutboxFormatted *formatted)
 {
 	size_t		limit = (size_t) outbox_max_message_size;
 	size_t		size = outbox_json_text_size(payload, limit);
@@ -399,12 +408,25 @@ check_payload(Jsonb *payload)
 		size = utf8_length("payload", str, strlen(str));
 		pfree(str);
 	}
+	if (formatted != NULL)
+		size = outbox_format_body_size(formatted, size);
 	if (size > limit)
-		fail_body_size("payload", size, false);
+		fail_body_size("payload", formatted, size, false);
 }
 
 static void
-check_body(const OutboxFields *fields)
+check_bytes(const bytea *body, const OutboxFormatted *formatted)
+{
+	size_t		size = VARSIZE_ANY_EXHDR(body);
+
+	if (formatted != NULL)
+		size = outbox_format_body_size(formatted, size);
+	if (size > (size_t) outbox_max_message_size)
+		fail_body_size("body", formatted, size, true);
+}
+
+static void
+check_one_body(const OutboxFields *fields)
 {
 	if ((fields->payload == NULL) == (fields->body == NULL))
 		ereport(ERROR,
@@ -413,10 +435,16 @@ check_body(const OutboxFields *fields)
 						 ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("exactly one of payload and body must be given"),
 				 errhint("For a JSON message without content use 'null'::jsonb or '{}'.")));
+}
+
+/* formatted: NULL for plain. */
+static void
+check_body(const OutboxFields *fields, const OutboxFormatted *formatted)
+{
 	if (fields->payload != NULL)
-		check_payload(fields->payload);
-	else if (VARSIZE_ANY_EXHDR(fields->body) > (size_t) outbox_max_message_size)
-		fail_body_size("body", VARSIZE_ANY_EXHDR(fields->body), true);
+		check_payload(fields->payload, formatted);
+	else
+		check_bytes(fields->body, formatted);
 }
 
 /* --------------------------------------------------------------- the whole */
@@ -464,6 +492,7 @@ check_routing_key(const OutboxFields *fields, const OutboxRoute *route)
 void
 outbox_check_fields(const OutboxFields *fields, const OutboxRoute *route)
 {
+	OutboxFormatted formatted;
 	size_t		header_bytes;
 
 	if (fields->event_type == NULL)
@@ -488,6 +517,9 @@ outbox_check_fields(const OutboxFields *fields, const OutboxRoute *route)
 	header_bytes += check_headers(fields->headers);
 	header_bytes += check_properties(fields->properties);
 	header_bytes += OUTBOX_CONTENT_HEADER + PROPERTY_RESERVE;
+	check_one_body(fields);
+	if (route->format != NULL)
+		header_bytes += outbox_check_format(fields, route, &formatted);
 	if (header_bytes > OUTBOX_FRAME_MAX - OUTBOX_FRAME_OVERHEAD)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
@@ -495,7 +527,7 @@ outbox_check_fields(const OutboxFields *fields, const OutboxRoute *route)
 				 errdetail("With the properties they take %zu bytes; one AMQP frame holds %d.",
 						   header_bytes, OUTBOX_FRAME_MAX - OUTBOX_FRAME_OVERHEAD),
 				 errhint("Put the content into the payload.")));
-	check_body(fields);
+	check_body(fields, route->format != NULL ? &formatted : NULL);
 }
 
 /*

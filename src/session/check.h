@@ -8,8 +8,10 @@
 #ifndef OUTBOX_CHECK_H
 #define OUTBOX_CHECK_H
 
+#include "datatype/timestamp.h"
 #include "route.h"
 #include "utils/jsonb.h"
+#include "utils/uuid.h"
 
 /* How deep headers may nest; the object itself is depth 1. */
 #define OUTBOX_MAX_HEADER_DEPTH 8
@@ -25,6 +27,8 @@ typedef struct OutboxFields
 	bytea	   *body;
 	Jsonb	   *headers;
 	Jsonb	   *properties;
+	const pg_uuid_t *id;		/* what formats put into the message, too */
+	TimestampTz created_at;
 } OutboxFields;
 
 /*

@@ -16,6 +16,7 @@
 #include "deferred.h"
 #include "executor/spi.h"
 #include "fired.h"
+#include "format.h"
 #include "look_up.h"
 #include "owner.h"
 #include "restore.h"
@@ -26,6 +27,7 @@
 #include "utils/builtins.h"
 #include "utils/datum.h"
 #include "utils/inval.h"
+#include "utils/jsonb.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "wake.h"
@@ -43,7 +45,10 @@ PG_FUNCTION_INFO_V1(outbox_route_removal_trigger);
 #define COL_ROUTING_KEY		4
 #define COL_ENQUEUE_ROLES	9
 #define ROUTE_COLUMNS		9
-#define COL_RELAY_ROLES		17	/* not in 0.9 */
+/* Not in 0.9. */
+#define COL_RELAY_ROLES		17
+#define COL_FORMAT			20
+#define COL_FORMAT_OPTIONS	21
 
 static const Oid column_types[ROUTE_COLUMNS] = {
 	TEXTOID, TEXTOID, TEXTOID, TEXTOID, INT4OID, TEXTOID, TEXTOID, BOOLOID,
@@ -193,6 +198,41 @@ check_cdc(HeapTuple tuple, Relation rel)
 				 errhint("Stop the reader; it goes on where it was.")));
 }
 
+/* A column that came after 0.9, NULL where there is none. */
+static Datum
+later_column(TriggerData *trigdata, HeapTuple tuple, int usual, const char *name,
+			 Oid type, bool *isnull)
+{
+	TupleDesc	desc = RelationGetDescr(trigdata->tg_relation);
+	int			col = outbox_later_column(desc, usual, name, type,
+										  RelationGetRelationName(trigdata->tg_relation));
+
+	*isnull = true;
+	return col > 0 ? heap_getattr(tuple, col, desc, isnull) : (Datum) 0;
+}
+
+static void
+check_format(TriggerData *trigdata, HeapTuple tuple)
+{
+	bool		no_format;
+	bool		no_options;
+	Datum		name = later_column(trigdata, tuple, COL_FORMAT, "format", TEXTOID,
+									&no_format);
+	Datum		options = later_column(trigdata, tuple, COL_FORMAT_OPTIONS,
+									   "format_options", JSONBOID, &no_options);
+	OutboxFormatError error = {NULL, NULL};
+
+	if (no_format)
+		return;
+	(void) outbox_format_make(CurrentMemoryContext, TextDatumGetCString(name),
+							  no_options ? NULL : DatumGetJsonbP(options), &error);
+	if (error.message != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg_internal("%s", error.message),
+				 error.hint != NULL ? errhint("%s", error.hint) : 0));
+}
+
 /* BEFORE INSERT OR UPDATE ... FOR EACH ROW on outbox_route. */
 Datum
 outbox_route_trigger(PG_FUNCTION_ARGS)
@@ -220,6 +260,7 @@ outbox_route_trigger(PG_FUNCTION_ARGS)
 	if (relay_roles > 0)
 		check_new_roles(trigdata, tuple, relay_roles, "relay_roles");
 	check_cdc(tuple, trigdata->tg_relation);
+	check_format(trigdata, tuple);
 	return PointerGetDatum(tuple);
 }
 

@@ -20,6 +20,7 @@
 #include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
+#include "format.h"
 #include "owner.h"
 #include "routes.h"
 #include "utils/acl.h"
@@ -76,6 +77,8 @@ forget_routes(Oid schema)
 #define ROUTE_SEQUENCE		5
 #define ROUTE_RELAY			6
 #define ROUTE_MAX_PENDING	7
+#define ROUTE_FORMAT		8
+#define ROUTE_OPTIONS		9
 #define ROUTE_SQL \
 	"SELECT coalesce(exchange, ''), coalesce(routing_key, '')," \
 	" ordering OPERATOR(pg_catalog.=) 'key'::pg_catalog.text," \
@@ -83,7 +86,9 @@ forget_routes(Oid schema)
 	" pg_catalog.to_jsonb(r.*) OPERATOR(pg_catalog.->>) 'sequence'::pg_catalog.text," \
 	" pg_catalog.to_jsonb(r.*) OPERATOR(pg_catalog.->>) 'relay'::pg_catalog.text," \
 	" (pg_catalog.to_jsonb(r.*) OPERATOR(pg_catalog.->>) 'max_pending'::pg_catalog.text)" \
-	"  ::pg_catalog.int4" \
+	"  ::pg_catalog.int4," \
+	" pg_catalog.to_jsonb(r.*) OPERATOR(pg_catalog.->>) 'format'::pg_catalog.text," \
+	" pg_catalog.to_jsonb(r.*) OPERATOR(pg_catalog.->) 'format_options'::pg_catalog.text" \
 	" FROM %s.outbox_route r WHERE name OPERATOR(pg_catalog.=) $1"
 
 /* By name: a role may be made, or made anew, while this is kept. */
@@ -111,6 +116,17 @@ numbering_of(const char *sequence)
 	return strcmp(sequence, "key") == 0 ? OUTBOX_NUMBER_KEY : OUTBOX_NUMBER_SEQ;
 }
 
+/* One that has an error, past the trigger, is broken, and refuses each message. */
+static OutboxFormat *
+make_format(HeapTuple tuple, TupleDesc desc)
+{
+	bool		isnull;
+	Datum		options = SPI_getbinval(tuple, desc, ROUTE_OPTIONS, &isnull);
+
+	return outbox_format_make(kept.cxt, SPI_getvalue(tuple, desc, ROUTE_FORMAT),
+							  isnull ? NULL : DatumGetJsonbP(options), NULL);
+}
+
 static OutboxRoute *
 make_route(const char *name, HeapTuple tuple, TupleDesc desc)
 {
@@ -131,6 +147,7 @@ make_route(const char *name, HeapTuple tuple, TupleDesc desc)
 	route->cdc = relay != NULL && strcmp(relay, "cdc") == 0;
 	value = SPI_getbinval(tuple, desc, ROUTE_MAX_PENDING, &isnull);
 	route->max_pending = isnull ? 0 : DatumGetInt32(value);
+	route->format = make_format(tuple, desc);
 	route->nroles = -1;
 	value = SPI_getbinval(tuple, desc, ROUTE_ROLES, &isnull);
 	if (!isnull)

@@ -222,6 +222,8 @@ check_message(Row *row, const OutboxRoute *route)
 	fields.body = FIELD(COL_BODY, DatumGetByteaPP);
 	fields.headers = FIELD(COL_HEADERS, DatumGetJsonbP);
 	fields.properties = FIELD(COL_PROPERTIES, DatumGetJsonbP);
+	fields.id = FIELD(COL_ID, DatumGetUUIDP);
+	fields.created_at = DatumGetTimestampTz(VALUE(COL_CREATED_AT));
 	outbox_check_fields(&fields, route);
 }
 

@@ -13,6 +13,7 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "catalog/pg_type.h"
+#include "format.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "owners.h"
@@ -369,12 +370,15 @@ outbox_store_attach(char *version, size_t size)
 #define ROUTE_PAUSED		8
 #define ROUTE_FAILED_ROUTE	9
 #define ROUTE_RETENTION		10
+#define ROUTE_FORMAT		11
+#define ROUTE_OPTIONS		12
 #define ROUTES_SQL \
 	"SELECT name, coalesce(exchange, ''), exchange_type," \
 	" coalesce(routing_key, ''), coalesce(max_attempts, 1)::pg_catalog.int4," \
 	" coalesce(ordering = 'key', true), coalesce(on_failed = 'block', false)," \
 	" coalesce(paused, false), failed_route," \
-	" coalesce(ceil(extract(epoch FROM retention))::pg_catalog.int4, -1)" \
+	" coalesce(ceil(extract(epoch FROM retention))::pg_catalog.int4, -1)," \
+	" format, format_options" \
 	" FROM %s.outbox_route WHERE name IS NOT NULL"
 
 static bool
@@ -397,6 +401,20 @@ get_utf8(int row, int column, MemoryContext cxt)
 		return NULL;
 	str = pg_server_to_any(str, (int) strlen(str), PG_UTF8);
 	return MemoryContextStrdup(cxt, str);
+}
+
+/* One that has an error, past the triggers, is broken, and says why at each message. */
+static OutboxFormat *
+get_format(int row, MemoryContext cxt)
+{
+	bool		isnull;
+	Datum		options = SPI_getbinval(SPI_tuptable->vals[row],
+										SPI_tuptable->tupdesc, ROUTE_OPTIONS, &isnull);
+
+	return outbox_format_make(cxt,
+							  SPI_getvalue(SPI_tuptable->vals[row],
+										   SPI_tuptable->tupdesc, ROUTE_FORMAT),
+							  isnull ? NULL : DatumGetJsonbP(options), NULL);
 }
 
 List *
@@ -425,6 +443,7 @@ outbox_store_load_routes(MemoryContext cxt, OutboxControl *control)
 		route->exchange_type = get_utf8(row, ROUTE_EXCHANGE_TYPE, cxt);
 		route->routing_key = get_utf8(row, ROUTE_ROUTING_KEY, cxt);
 		route->failed_route = get_utf8(row, ROUTE_FAILED_ROUTE, cxt);
+		route->format = get_format(row, cxt);
 		route->max_attempts =
 			DatumGetInt32(SPI_getbinval(SPI_tuptable->vals[row],
 										SPI_tuptable->tupdesc,

@@ -814,7 +814,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	draw_message(&in, &d);
 	status = outbox_link_burst_begin(link);
 	fuzz_check(status == OUTBOX_LINK_OK, "no burst: %s", link->error.text);
-	status = outbox_link_publish(link, &d.message, d.exchange, d.routing_key);
+	status = outbox_link_publish(link, &d.message, NULL, d.exchange, d.routing_key);
 	fuzz_check(outbox_link_burst_end(link) == OUTBOX_LINK_OK, "%s", link->error.text);
 	hear();
 	while (outbox_link_sending(link))

@@ -137,7 +137,7 @@ publish(OutboxLink *link, int n, bool with_large)
 		if (outbox_confirms_full(&window))
 			break;
 		make_message(&message, i, with_large && i == n - 1);
-		status = outbox_link_publish(link, &message, "outbox", "key");
+		status = outbox_link_publish(link, &message, NULL, "outbox", "key");
 		if (status == OUTBOX_LINK_OK)
 			outbox_confirms_add(&window, &window);
 	}

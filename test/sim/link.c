@@ -374,11 +374,11 @@ outbox_link_declare(OutboxLink *link, const char *exchange, const char *type,
 	return OUTBOX_LINK_REFUSED;
 }
 
-bool
-outbox_link_has_header_room(OutboxLink *link, const OutboxMessage *message,
-							size_t bytes)
+const char *
+outbox_link_header_fault(OutboxLink *link, const OutboxMessage *message,
+						 const OutboxFormat *format, size_t bytes)
 {
-	return true;
+	return NULL;
 }
 
 bool
@@ -422,7 +422,8 @@ outbox_link_burst_begin(OutboxLink *link)
 
 OutboxLinkStatus
 outbox_link_publish(OutboxLink *link, const OutboxMessage *message,
-					const char *exchange, const char *routing_key)
+					const OutboxFormat *format, const char *exchange,
+					const char *routing_key)
 {
 	SimRow	   *row = sim_row_by_id(&message->id);
 

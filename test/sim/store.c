@@ -520,6 +520,12 @@ outbox_store_environment_source(void)
 	return NULL;
 }
 
+/* All are plain. */
+void
+outbox_format_free(struct OutboxFormat *format)
+{
+}
+
 List *
 outbox_store_load_routes(MemoryContext cxt, OutboxControl *control)
 {

@@ -18,6 +18,7 @@
 #ifndef OUTBOX_BROKER_H
 #define OUTBOX_BROKER_H
 
+#include "format.h"
 #include "message.h"
 #include "reason.h"
 #include "uri.h"
@@ -171,7 +172,7 @@ extern OutboxLinkStatus outbox_link_tried(const OutboxLink *link, int *code,
  * OUTBOX_LINK_AGAIN_MS.
  * Do not wait for it to be writable: the kernel calls it that by another measure.
  *
- * publish sends one message, mandatory and persistent; its delivery tag is the
+ * publish sends one message in that format (NULL: plain), mandatory and persistent; its delivery tag is the
  * number of publishes on this link since it was opened, starting with 1.
  * OK: it was sent, or it is being sent: then the send buffer has no room for the
  * rest of it, outbox_link_sending() is true, the message must stay where it is,
@@ -188,17 +189,20 @@ extern OutboxLinkStatus outbox_link_send_rest(OutboxLink *link);
 extern OutboxLinkStatus outbox_link_burst_begin(OutboxLink *link);
 extern OutboxLinkStatus outbox_link_publish(OutboxLink *link,
 											const OutboxMessage *message,
+											const OutboxFormat *format,
 											const char *exchange,
 											const char *routing_key);
 extern OutboxLinkStatus outbox_link_burst_end(OutboxLink *link);
 
 /*
- * Could the message be sent if its headers were so many bytes longer?  Asked of its
- * headers and properties only, and of the frames that the broker has agreed to.
+ * Could the message be sent in that format if its headers were so many bytes longer?
+ * Asked of its headers and properties only, and of the frames that the broker has
+ * agreed to.  NULL: it could; else why not, in the current context.
  */
-extern bool outbox_link_has_header_room(OutboxLink *link,
-										const OutboxMessage *message,
-										size_t bytes);
+extern const char *outbox_link_header_fault(OutboxLink *link,
+											const OutboxMessage *message,
+											const OutboxFormat *format,
+											size_t bytes);
 
 /*
  * Where the bytes are, counted from when the link was opened: published counts

@@ -45,6 +45,14 @@ outbox_test_attach(void)
 /* The setting of that name is outbox.so's; here nobody has set it. */
 char	   *outbox_environment = "";
 
+/* The store hands it on with the route, and nothing here sends. */
+OutboxFormat *
+outbox_format_make(MemoryContext parent, const char *name, const Jsonb *options,
+				   OutboxFormatError *error)
+{
+	return NULL;
+}
+
 /* There is no socket to watch over. */
 void
 outbox_watchdog_guard_sql(void)

@@ -1,0 +1,83 @@
+-- Formats: what format_options of a route may be, and what a format cannot carry.
+-- What goes out in them: formats.pl.
+SET client_min_messages = error;
+SET search_path = public, outbox_regress;
+\pset format unaligned
+\pset tuples_only on
+
+CREATE FUNCTION outbox_regress.format(name text, options text DEFAULT NULL) RETURNS text
+LANGUAGE sql AS $$
+	SELECT name || ' ' || coalesce(options, 'NULL') || ': ' || outcome(
+		format('INSERT INTO outbox_route (name, format, format_options) VALUES (''r'', %L, %L)', name, options))
+$$;
+
+-- Which there are
+SELECT outbox_regress.format(name) FROM unnest(ARRAY['plain', 'debezium', 'spring',
+	'cloudevents', 'CloudEvents', '', 'avro']) name;
+SELECT outcome($$INSERT INTO outbox_route (name, format) VALUES ('r', NULL)$$);
+SELECT outbox_regress.format('plain', options)
+FROM unnest(ARRAY['{}', 'null', '[]', '{"type": "x"}']) options;
+-- What other relays publish is theirs to form
+SELECT outcome($$INSERT INTO outbox_route (name, relay, format) VALUES ('r', 'external', 'debezium')$$);
+SELECT outcome($$INSERT INTO outbox_route (name, relay) VALUES ('r', 'external')$$);
+
+-- Names of types
+SELECT outbox_regress.format('debezium', options) FROM unnest(ARRAY[
+	'{}', 'null', '[]', '1', '{"typ": "x"}', '{"mode": "binary"}',
+	'{"type": "x.{event_type}.{aggregate_type}.{aggregate_id}"}', '{"type": ""}',
+	'{"type": "{id}"}', '{"type": 1}', '{"type": null}', '{"type": "a\tb"}', '{"type": "a\ufffe"}',
+	'{"types": {}}', '{"types": []}', '{"types": "x"}', '{"types": {"a": "b", "c": "d"}}',
+	'{"types": {"a": ""}}', '{"types": {"a": 1}}', '{"types": {"a": ["b"]}}',
+	'{"types": {"a": ["b", "c"]}}', '{"types": {"a": []}}', '{"types": {"a": {"b": "c"}}}',
+	'{"types": {"a": [["b"]]}}', '{"types": {"a": "b\u0085"}}']) options;
+
+-- spring has up to three
+SELECT outbox_regress.format('spring', options) FROM unnest(ARRAY[
+	'{"types": {"a": ["b", "c", "d"]}}', '{"types": {"a": ["b", "c", "d", "e"]}}']) options;
+
+-- debezium
+SELECT outbox_regress.format('debezium', options) FROM unnest(ARRAY[
+	'{"quoted": true}', '{"quoted": "true"}', '{"headers": {}}', '{"headers": []}',
+	'{"headers": {"event_type": "type", "aggregate_type": null, "aggregate_id": "key"}}',
+	'{"headers": {"event_type": "id"}}', '{"headers": {"id": "x"}}', '{"headers": {"event_type": ""}}',
+	'{"headers": {"event_type": 1}}', '{"headers": {"event_type": "' || repeat('x', 255) || '"}}',
+	'{"headers": {"event_type": "' || repeat('x', 256) || '"}}']) options;
+
+-- cloudevents
+SELECT outbox_regress.format('cloudevents', '{"source": "/", "' || key || '": ' || value || '}') FROM (VALUES
+	('mode', '"binary"'), ('mode', '"structured"'), ('mode', '"batch"'), ('mode', 'true'),
+	('prefix', '"cloudEvents_"'), ('prefix', '"cloudEvents:"'), ('prefix', '"ce-"'), ('prefix', '"ce_"'),
+	('dataschema', '"https://example.com/{event_type}.json"'), ('dataschema', '"urn:x:1"'),
+	('dataschema', '"/relative"'), ('dataschema', '"https://example.com/#fragment"'), ('dataschema', '""'),
+	('quoted', 'true')) v(key, value);
+SELECT outbox_regress.format('cloudevents', '{"source": ' || value || '}') FROM unnest(ARRAY[
+	'"/"', '"orders"', '"?x"', '"#x"', '"//host/x"', '"https://example.com/{aggregate_type}?q=%20#f"',
+	'"urn:uuid:6f1c"', '"mailto:a@example.com"', '"https://[::1]:8080/"',
+	'""', 'null', '1', '" "', '"/a b"', '"/ü"', '"a:b{event_typ}"', '"1a:b"', '":x"', '"/%2"', '"/#a#b"',
+	'"/[x]"', '"https://host:port/"', '"https://[::1"', '"/a|b"', '"/a\\b"', '"/<a>"']) value;
+
+-- An UPDATE is judged, too, of whatever column
+INSERT INTO outbox_route (name, format, format_options) VALUES ('ce', 'cloudevents', '{"source": "/"}');
+SELECT outcome($$UPDATE outbox_route SET format_options = NULL WHERE name = 'ce'$$);
+SELECT outcome($$UPDATE outbox_route SET format = 'spring' WHERE name = 'ce'$$);
+SELECT outcome($$UPDATE outbox_route SET relay = 'external' WHERE name = 'ce'$$);
+
+-- What it cannot carry, by the function and by INSERT
+SELECT enqueue('route', '''ce''');
+SELECT enqueue('route', '''ce''', event_type => expr) FROM unnest(ARRAY['E''a\tb''', '''größer''', 'E''\u0085''', 'E''\uffff''']) expr;
+SELECT outcome('SELECT outbox_enqueue(''e'', ''{}'', route => ''ce'', ' || args || ')') FROM unnest(ARRAY[
+	'aggregate_id => E''\x7f''', 'aggregate_type => E''\x7f'', aggregate_id => ''1''',
+	'headers => ''{"cloudEvents:id": "1"}''', 'headers => ''{"cloudEvents_": "1"}''',
+	'headers => ''{"cloudEvents:tenant": "1"}''', 'headers => ''{"cloudEvents:tenant": 1}''',
+	'headers => ''{"ce-id": "1"}''', 'headers => ''{"cloudevents:id": "1"}''',
+	'properties => ''{"content_type": "x"}''', 'properties => ''{"content_type": "a/b;c=d"}''',
+	'properties => ''{"content_type": "application/cloudevents-batch+json"}''']) args;
+-- What refuses is the format as it is now
+BEGIN;
+UPDATE outbox_route SET format = 'plain', format_options = NULL WHERE name = 'ce';
+SELECT outcome('SELECT outbox_enqueue(''e'', ''{}'', route => ''ce'', aggregate_id => E''\x7f'')');
+ROLLBACK;
+SELECT outcome('SELECT outbox_enqueue(''e'', ''{}'', route => ''ce'', aggregate_id => E''\x7f'')');
+
+DELETE FROM outbox_route WHERE name = 'ce';
+DROP FUNCTION outbox_regress.format(text, text);

@@ -1,0 +1,246 @@
+/*-------------------------------------------------------------------------
+ *
+ * format_cloudevents.c
+ *		CloudEvents 1.0.2, by its binding to AMQP and its JSON format.
+ *
+ * In mode binary the attributes are headers and the body is the data; in mode
+ * structured the body is a JSON document of both.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "format_internal.h"
+#include "format_text.h"
+#include "rfc3339.h"
+#include "traceparent.h"
+
+#define STRUCTURED_TYPE		"application/cloudevents+json; charset=UTF-8"
+
+typedef struct Attribute
+{
+	const char *name;
+	const char *value;			/* NULL: it has none */
+} Attribute;
+
+/* Which argument is to blame if what a template made of them is not as it must be. */
+static const char *
+culprit(const OutboxFormatMessage *message, bool (*is_fine) (const char *))
+{
+	if (!is_fine(message->event_type))
+		return "event_type";
+	if (message->aggregate_type != NULL && !is_fine(message->aggregate_type))
+		return "aggregate_type";
+	if (message->aggregate_id != NULL && !is_fine(message->aggregate_id))
+		return "aggregate_id";
+	return "event_type, aggregate_type or aggregate_id";
+}
+
+static const char *
+check_type(const OutboxFormatMessage *message, const char *type)
+{
+	if (*type == '\0')
+		return "aggregate_type or aggregate_id is missing, of which alone the type of a CloudEvent is made";
+	if (!outbox_is_attribute_text(type))
+		return psprintf("%s has control characters or noncharacters, which attributes of CloudEvents must not have",
+						culprit(message, outbox_is_attribute_text));
+	return NULL;
+}
+
+static const char *
+check_subject(const char *subject)
+{
+	if (subject != NULL && !outbox_is_attribute_text(subject))
+		return "aggregate_id has control characters or noncharacters, which attributes of CloudEvents must not have";
+	return NULL;
+}
+
+static const char *
+check_source(const OutboxFormatMessage *message, const char *source)
+{
+	if (!outbox_is_uri_reference(source))
+		return psprintf("%s makes a source that is no URI-reference, as CloudEvents must have one",
+						culprit(message, outbox_is_uri_reference));
+	return NULL;
+}
+
+static const char *
+check_dataschema(const OutboxFormatMessage *message, const char *dataschema)
+{
+	if (dataschema != NULL && !outbox_is_absolute_uri(dataschema))
+		return psprintf("%s makes a dataschema that is no absolute URI, as CloudEvents must have one",
+						culprit(message, outbox_is_uri_reference));
+	return NULL;
+}
+
+/* Whose type begins so is taken for a structured one, whatever its headers say. */
+static const char *
+check_content_type(const char *type)
+{
+	if (!outbox_is_media_type(type))
+		return "property content_type is no media type, as CloudEvents must have one";
+	if (pg_strncasecmp(type, "application/cloudevents",
+					   strlen("application/cloudevents")) == 0)
+		return "property content_type must be that of the data, and not one of CloudEvents";
+	return NULL;
+}
+
+/* The trace context, where it is one; anything else stays an ordinary header. */
+static const char *
+traceparent_of(const OutboxFormatMessage *message)
+{
+	OutboxTraceparent parsed;
+
+	if (message->traceparent == NULL ||
+		outbox_traceparent_parse(message->traceparent,
+								 strlen(message->traceparent), &parsed) != NULL)
+		return NULL;
+	return message->traceparent;
+}
+
+static const char *
+tracestate_of(const OutboxFormatMessage *message)
+{
+	if (message->tracestate == NULL || traceparent_of(message) == NULL ||
+		outbox_tracestate_check(message->tracestate,
+								strlen(message->tracestate)) != NULL)
+		return NULL;
+	return message->tracestate;
+}
+
+/* The names that are no extension's. */
+static bool
+is_reserved(const char *name, size_t len)
+{
+	static const char *const reserved[] = {
+		"id", "source", "type", "specversion", "time", "subject",
+		"datacontenttype", "dataschema", "data"
+	};
+
+	for (int i = 0; i < (int) lengthof(reserved); i++)
+		if (len == strlen(reserved[i]) && memcmp(name, reserved[i], len) == 0)
+			return true;
+	return false;
+}
+
+static bool
+is_extension_name(const char *name, size_t len)
+{
+	for (size_t i = 0; i < len; i++)
+		if (!((name[i] >= 'a' && name[i] <= 'z') ||
+			  (name[i] >= '0' && name[i] <= '9')))
+			return false;
+	return len > 0;
+}
+
+static bool
+begins_with(const char *name, size_t len, const char *prefix)
+{
+	size_t		n = strlen(prefix);
+
+	return len >= n && memcmp(name, prefix, n) == 0;
+}
+
+/*
+ * A header of the user's with the prefix goes out as an extension attribute, so it
+ * has to be one.  With any prefix that consumers know, as some read several.
+ */
+const char *
+outbox_format_cloudevents_header(const OutboxFormat *format, const char *name,
+								 size_t len, bool is_string)
+{
+	static const char *const prefixes[] = {OUTBOX_CLOUDEVENTS_PREFIXES};
+	size_t		n = 0;
+
+	for (int i = 0; i < (int) lengthof(prefixes); i++)
+		if (begins_with(name, len, prefixes[i]))
+			n = strlen(prefixes[i]);
+	if (n == 0)
+		return NULL;
+	if (format->structured)
+		return "headers must not name attributes of CloudEvents in mode structured, which has them in the body";
+	if (is_reserved(name + n, len - n))
+		return "headers must not name an attribute of CloudEvents that the message and its route have";
+	if (!is_extension_name(name + n, len - n))
+		return "headers have an extension attribute of CloudEvents whose name is not of lower-case letters and digits";
+	if (!is_string)
+		return "headers have an extension attribute of CloudEvents that is no string";
+	return NULL;
+}
+
+static void
+write_binary(const OutboxFormat *format, const Attribute *attributes, int n,
+			 OutboxFormatted *out)
+{
+	for (int i = 0; i < n; i++)
+		if (attributes[i].value != NULL)
+			outbox_format_add_header(out,
+									 psprintf("%s%s", format->prefix,
+											  attributes[i].name),
+									 attributes[i].value);
+}
+
+static const char *
+write_structured(const OutboxFormatMessage *message, const Attribute *attributes,
+				 int n, const char *datacontenttype, OutboxFormatted *out)
+{
+	StringInfoData json;
+
+	if (message->content_encoding != NULL &&
+		pg_strcasecmp(message->content_encoding, "utf-8") != 0)
+		return "property content_encoding must be utf-8 or absent, as the body is a JSON document in mode structured of CloudEvents";
+	initStringInfo(&json);
+	appendStringInfoChar(&json, '{');
+	for (int i = 0; i < n; i++)
+		outbox_format_put_member(&json, attributes[i].name, attributes[i].value);
+	outbox_format_put_member(&json, "datacontenttype", datacontenttype);
+	out->base64 = message->payload == NULL ||
+		!outbox_is_json_media_type(datacontenttype);
+	appendStringInfoString(&json, out->base64 ? ", \"data_base64\": \"" : ", \"data\": ");
+	out->prefix = json.data;
+	out->suffix = out->base64 ? "\"}" : "}";
+	out->content_type = STRUCTURED_TYPE;
+	return NULL;
+}
+
+const char *
+outbox_format_cloudevents(const OutboxFormat *format,
+						  const OutboxFormatMessage *message, OutboxFormatted *out)
+{
+	int			ntypes;
+	const char *type = outbox_format_types(format, message, &ntypes)[0];
+	const char *source = outbox_format_render(format->source, message);
+	const char *dataschema = format->dataschema == NULL ? NULL :
+		outbox_format_render(format->dataschema, message);
+	const char *datacontenttype = message->content_type != NULL ?
+		message->content_type : message->payload != NULL ?
+		"application/json" : "application/octet-stream";
+	const Attribute attributes[] = {
+		{"specversion", "1.0"},
+		{"id", message->id},
+		{"source", source},
+		{"type", type},
+		{"time", outbox_rfc3339(message->created_at)},
+		{"subject", message->aggregate_id},
+		{"dataschema", dataschema},
+		{"traceparent", traceparent_of(message)},
+		{"tracestate", tracestate_of(message)}
+	};
+	const char *reason = check_type(message, type);
+
+	if (reason == NULL)
+		reason = check_subject(message->aggregate_id);
+	if (reason == NULL)
+		reason = check_source(message, source);
+	if (reason == NULL)
+		reason = check_dataschema(message, dataschema);
+	if (reason == NULL)
+		reason = check_content_type(datacontenttype);
+	if (reason != NULL)
+		return reason;
+	if (format->structured)
+		return write_structured(message, attributes, lengthof(attributes),
+								datacontenttype, out);
+	write_binary(format, attributes, lengthof(attributes), out);
+	return NULL;
+}

@@ -1,0 +1,435 @@
+/*-------------------------------------------------------------------------
+ *
+ * format_options.c
+ *		A format out of the columns format and format_options of outbox_route.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "format_internal.h"
+#include "format_text.h"
+#include "mb/pg_wchar.h"
+#include "route.h"
+#include "utils/memutils.h"
+
+#define FOR(kind)		(1 << OUTBOX_FORMAT_##kind)
+#define FOR_ALL			(~0)
+
+static const char *const kind_names[] = {
+	[OUTBOX_FORMAT_CLOUDEVENTS] = "cloudevents",
+	[OUTBOX_FORMAT_DEBEZIUM] = "debezium",
+	[OUTBOX_FORMAT_SPRING] = "spring"
+};
+
+/* ------------------------------------------------------------------- values */
+
+static char *
+utf8(const char *text, int len)
+{
+	char	   *copy = pnstrdup(text, len);
+
+	return pg_server_to_any(copy, len, PG_UTF8);
+}
+
+/* NULL: it is no string, or an empty one. */
+static char *
+string_of(const JsonbValue *value)
+{
+	if (value->type != jbvString || value->val.string.len == 0)
+		return NULL;
+	return utf8(value->val.string.val, value->val.string.len);
+}
+
+/*
+ * One of the values that there are, as it stands in choices, which ends with NULL;
+ * NULL: another one.
+ */
+static const char *
+choice_of(const JsonbValue *value, const char *const *choices)
+{
+	const char *text = string_of(value);
+
+	for (; text != NULL && *choices != NULL; choices++)
+		if (strcmp(text, *choices) == 0)
+			return *choices;
+	return NULL;
+}
+
+/* What a template is like where each part of the message is one letter. */
+static char *
+sample(const char *template)
+{
+	OutboxFormatMessage message = {
+		.event_type = "x", .aggregate_type = "x", .aggregate_id = "x"
+	};
+
+	return outbox_format_render(template, &message);
+}
+
+/* ------------------------------------------------------------------ options */
+
+/* They return NULL, or what the value has to be. */
+
+static const char *
+set_type(OutboxFormat *format, const JsonbValue *value)
+{
+	static const char *const wrong =
+		"a string; in braces may stand {event_type}, {aggregate_type} and {aggregate_id}";
+	const char *template = string_of(value);
+
+	if (template == NULL || outbox_route_template_error(template) != NULL)
+		return wrong;
+	if (!outbox_is_attribute_text(template))
+		return "a string without control characters and noncharacters";
+	format->type = template;
+	return NULL;
+}
+
+static const char *
+add_name(OutboxFormatType *type, const JsonbValue *value)
+{
+	const char *name = string_of(value);
+
+	if (name == NULL || !outbox_is_attribute_text(name))
+		return "an object of strings that are not empty and have no control characters and noncharacters";
+	type->names[type->nnames++] = name;
+	return NULL;
+}
+
+/* One name, or as many as the format can say. */
+static const char *
+set_names(const OutboxFormat *format, OutboxFormatType *type, const JsonbValue *value)
+{
+	int			most = format->kind == OUTBOX_FORMAT_SPRING ? 3 : 1;
+	JsonbIterator *it;
+	JsonbValue	item;
+	const char *wrong = NULL;
+
+	if (value->type != jbvBinary)
+	{
+		type->names = palloc(sizeof(char *));
+		return add_name(type, value);
+	}
+	if (!JsonContainerIsArray(value->val.binary.data) ||
+		JsonContainerSize(value->val.binary.data) < 1 ||
+		JsonContainerSize(value->val.binary.data) > most)
+		return most == 1 ? "an object of strings" :
+			most == 3 ? "an object of strings, or arrays of up to three of them" :
+			"an object of strings, or arrays of them";
+	type->names = palloc(sizeof(char *) * JsonContainerSize(value->val.binary.data));
+	it = JsonbIteratorInit(value->val.binary.data);
+	(void) JsonbIteratorNext(&it, &item, true);
+	while (wrong == NULL && JsonbIteratorNext(&it, &item, true) == WJB_ELEM)
+		wrong = add_name(type, &item);
+	return wrong;
+}
+
+static const char *
+set_types(OutboxFormat *format, const JsonbValue *value)
+{
+	JsonbIterator *it;
+	JsonbValue	item;
+
+	if (value->type != jbvBinary || !JsonContainerIsObject(value->val.binary.data))
+		return "an object";
+	format->types = palloc0(sizeof(OutboxFormatType) *
+							(JsonContainerSize(value->val.binary.data) + 1));
+	it = JsonbIteratorInit(value->val.binary.data);
+	(void) JsonbIteratorNext(&it, &item, true);
+	while (JsonbIteratorNext(&it, &item, true) == WJB_KEY)
+	{
+		OutboxFormatType *type = &format->types[format->ntypes++];
+		const char *wrong;
+
+		type->event_type = utf8(item.val.string.val, item.val.string.len);
+		(void) JsonbIteratorNext(&it, &item, true);
+		wrong = set_names(format, type, &item);
+		if (wrong != NULL)
+			return wrong;
+	}
+	return NULL;
+}
+
+static const char *
+set_mode(OutboxFormat *format, const JsonbValue *value)
+{
+	static const char *const modes[] = {"binary", "structured", NULL};
+	const char *mode = choice_of(value, modes);
+
+	if (mode == NULL)
+		return "binary or structured";
+	format->structured = mode == modes[1];
+	return NULL;
+}
+
+static const char *
+set_source(OutboxFormat *format, const JsonbValue *value)
+{
+	const char *template = string_of(value);
+
+	if (template == NULL || outbox_route_template_error(template) != NULL ||
+		!outbox_is_uri_reference(sample(template)))
+		return "a URI-reference (RFC 3986); in braces may stand {event_type}, {aggregate_type} and {aggregate_id}";
+	format->source = template;
+	return NULL;
+}
+
+static const char *
+set_dataschema(OutboxFormat *format, const JsonbValue *value)
+{
+	const char *template = string_of(value);
+
+	if (template == NULL || outbox_route_template_error(template) != NULL ||
+		!outbox_is_absolute_uri(sample(template)))
+		return "an absolute URI (RFC 3986) without a fragment; in braces may stand {event_type}, {aggregate_type} and {aggregate_id}";
+	format->dataschema = template;
+	return NULL;
+}
+
+static const char *
+set_prefix(OutboxFormat *format, const JsonbValue *value)
+{
+	static const char *const prefixes[] = {OUTBOX_CLOUDEVENTS_PREFIXES, NULL};
+
+	format->prefix = choice_of(value, prefixes);
+	return format->prefix == NULL ? "cloudEvents:, cloudEvents_ or ce-" : NULL;
+}
+
+static const char *
+set_quoted(OutboxFormat *format, const JsonbValue *value)
+{
+	if (value->type != jbvBool)
+		return "true or false";
+	format->quoted = value->val.boolean;
+	return NULL;
+}
+
+/* Which header a column goes into; null: none. */
+static const char *
+set_headers(OutboxFormat *format, const JsonbValue *value)
+{
+	static const char *const columns[] = {
+		[OUTBOX_DEBEZIUM_EVENT_TYPE] = "event_type",
+		[OUTBOX_DEBEZIUM_AGGREGATE_TYPE] = "aggregate_type",
+		[OUTBOX_DEBEZIUM_AGGREGATE_ID] = "aggregate_id",
+		NULL
+	};
+	static const char *const wrong =
+		"an object with any of event_type, aggregate_type and aggregate_id, whose values are null or names of headers of at most 255 bytes";
+	JsonbIterator *it;
+	JsonbValue	item;
+
+	if (value->type != jbvBinary || !JsonContainerIsObject(value->val.binary.data))
+		return wrong;
+	it = JsonbIteratorInit(value->val.binary.data);
+	(void) JsonbIteratorNext(&it, &item, true);
+	while (JsonbIteratorNext(&it, &item, true) == WJB_KEY)
+	{
+		const char *column = choice_of(&item, columns);
+		const char *name;
+		int			i = 0;
+
+		(void) JsonbIteratorNext(&it, &item, true);
+		name = string_of(&item);
+		if (column == NULL || (name == NULL && item.type != jbvNull) ||
+			(name != NULL && (strlen(name) > OUTBOX_SHORT_STRING_MAX ||
+							  strcmp(name, "id") == 0)))
+			return wrong;
+		while (columns[i] != column)
+			i++;
+		format->headers[i] = name;
+	}
+	return NULL;
+}
+
+/* Keys of format_options. */
+static const struct
+{
+	const char *key;
+	int			kinds;			/* who has it */
+	const char *(*set) (OutboxFormat *format, const JsonbValue *value);
+}			options[] = {
+	{"type", FOR_ALL, set_type},
+	{"types", FOR_ALL, set_types},
+	{"mode", FOR(CLOUDEVENTS), set_mode},
+	{"source", FOR(CLOUDEVENTS), set_source},
+	{"dataschema", FOR(CLOUDEVENTS), set_dataschema},
+	{"prefix", FOR(CLOUDEVENTS), set_prefix},
+	{"headers", FOR(DEBEZIUM), set_headers},
+	{"quoted", FOR(DEBEZIUM), set_quoted}
+};
+
+/* -------------------------------------------------------------------- errors */
+
+const char *
+outbox_format_name(const OutboxFormat *format)
+{
+	return kind_names[format->kind];
+}
+
+const char *
+outbox_format_names(void)
+{
+	StringInfoData names;
+
+	initStringInfo(&names);
+	appendStringInfoString(&names, "plain");
+	for (int i = 0; i < (int) lengthof(kind_names); i++)
+		appendStringInfo(&names, i < (int) lengthof(kind_names) - 1 ? ", %s" : " and %s",
+						 kind_names[i]);
+	return names.data;
+}
+
+static const char *
+keys_hint(int kind)
+{
+	StringInfoData keys;
+
+	initStringInfo(&keys);
+	appendStringInfo(&keys, "Its keys are");
+	for (int i = 0; i < (int) lengthof(options); i++)
+		if (options[i].kinds & (1 << kind))
+			appendStringInfo(&keys, "%s %s", i == 0 ? "" : ",", options[i].key);
+	appendStringInfoChar(&keys, '.');
+	return keys.data;
+}
+
+static void
+fail(OutboxFormat *format, OutboxFormatError *error, const char *message,
+	 const char *hint)
+{
+	format->broken = message;
+	if (error == NULL)
+		return;
+	error->message = message;
+	error->hint = hint;
+}
+
+/* --------------------------------------------------------------- the whole */
+
+/* Is it said that there are none? */
+static bool
+no_options(const Jsonb *object)
+{
+	return object == NULL ||
+		(JB_ROOT_IS_SCALAR(object) && JBE_ISNULL(object->root.children[0])) ||
+		(JB_ROOT_IS_OBJECT(object) && JB_ROOT_COUNT(object) == 0);
+}
+
+static void
+set_option(OutboxFormat *format, const char *key, const JsonbValue *value,
+		   OutboxFormatError *error)
+{
+	const char *wrong;
+
+	for (int i = 0; i < (int) lengthof(options); i++)
+	{
+		if (strcmp(key, options[i].key) != 0 ||
+			(options[i].kinds & (1 << format->kind)) == 0)
+			continue;
+		wrong = options[i].set(format, value);
+		if (wrong != NULL)
+			fail(format, error,
+				 psprintf("\"%s\" in format_options must be %s", key, wrong), NULL);
+		return;
+	}
+	fail(format, error, psprintf("format_options has the key \"%s\", which the format %s has not",
+								 key, outbox_format_name(format)),
+		 keys_hint(format->kind));
+}
+
+static void
+read_options(OutboxFormat *format, const Jsonb *object, OutboxFormatError *error)
+{
+	JsonbIterator *it;
+	JsonbValue	item;
+
+	if (no_options(object))
+		return;
+	if (!JB_ROOT_IS_OBJECT(object))
+	{
+		fail(format, error, "format_options must be a JSON object", NULL);
+		return;
+	}
+	it = JsonbIteratorInit(unconstify(JsonbContainer *, &object->root));
+	(void) JsonbIteratorNext(&it, &item, true);
+	while (format->broken == NULL && JsonbIteratorNext(&it, &item, true) == WJB_KEY)
+	{
+		char	   *key = pnstrdup(item.val.string.val, item.val.string.len);
+
+		(void) JsonbIteratorNext(&it, &item, true);
+		set_option(format, key, &item, error);
+	}
+}
+
+static void
+check_complete(OutboxFormat *format, OutboxFormatError *error)
+{
+	if (format->broken == NULL && format->kind == OUTBOX_FORMAT_CLOUDEVENTS &&
+		format->source == NULL)
+		fail(format, error, "\"source\" is missing in format_options",
+			 "A CloudEvent says where it comes from: give a URI-reference like /orders or https://example.com/orders.");
+}
+
+/* -1: there is none of that name. */
+static int
+kind_of(const char *name)
+{
+	for (int i = 0; i < (int) lengthof(kind_names); i++)
+		if (strcmp(name, kind_names[i]) == 0)
+			return i;
+	return -1;
+}
+
+static OutboxFormat *
+make_format(MemoryContext cxt, const char *name, const Jsonb *object,
+			OutboxFormatError *error)
+{
+	OutboxFormat *format = palloc0(sizeof(OutboxFormat));
+	int			kind = kind_of(name);
+
+	format->cxt = cxt;
+	format->type = "{event_type}";
+	format->prefix = "cloudEvents:";
+	format->headers[OUTBOX_DEBEZIUM_EVENT_TYPE] = "eventType";
+	format->headers[OUTBOX_DEBEZIUM_AGGREGATE_TYPE] = "aggregateType";
+	format->headers[OUTBOX_DEBEZIUM_AGGREGATE_ID] = "aggregateId";
+	if (strcmp(name, "plain") == 0)
+		fail(format, error, "format_options must be null where the format is plain",
+			 NULL);
+	else if (kind < 0)
+		fail(format, error, "format must be one that is known",
+			 psprintf("They are %s.", outbox_format_names()));
+	else
+	{
+		format->kind = kind;
+		read_options(format, object, error);
+		check_complete(format, error);
+	}
+	return format;
+}
+
+OutboxFormat *
+outbox_format_make(MemoryContext parent, const char *name, const Jsonb *object,
+				   OutboxFormatError *error)
+{
+	MemoryContext cxt;
+	MemoryContext old;
+	OutboxFormat *format;
+
+	if (name == NULL || (strcmp(name, "plain") == 0 && no_options(object)))
+		return NULL;
+	cxt = AllocSetContextCreate(parent, "outbox format", ALLOCSET_SMALL_SIZES);
+	old = MemoryContextSwitchTo(cxt);
+	format = make_format(cxt, name, object, error);
+	MemoryContextSwitchTo(old);
+	return format;
+}
+
+void
+outbox_format_free(OutboxFormat *format)
+{
+	if (format != NULL)
+		MemoryContextDelete(format->cxt);
+}

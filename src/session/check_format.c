@@ -1,0 +1,102 @@
+/*-------------------------------------------------------------------------
+ *
+ * check_format.c
+ *		Can a message be sent in the format of its route?
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "check_format.h"
+#include "mb/pg_wchar.h"
+#include "utils/builtins.h"
+#include "utils/uuid.h"
+
+static const char *
+utf8(const char *text, int len)
+{
+	return pg_server_to_any(pnstrdup(text, len), len, PG_UTF8);
+}
+
+static const char *
+utf8_or_null(const text *value)
+{
+	return value == NULL ? NULL : utf8(VARDATA_ANY(value), VARSIZE_ANY_EXHDR(value));
+}
+
+/* A string of an object; NULL: it has none of that name. */
+static const char *
+member(const Jsonb *object, const char *name)
+{
+	JsonbValue	value;
+
+	if (object == NULL ||
+		getKeyJsonValueFromContainer(unconstify(JsonbContainer *, &object->root), name,
+									 strlen(name), &value) == NULL ||
+		value.type != jbvString)
+		return NULL;
+	return utf8(value.val.string.val, value.val.string.len);
+}
+
+static const char *
+check_headers(const OutboxFormat *format, const Jsonb *headers)
+{
+	JsonbIterator *it;
+	JsonbValue	item;
+	const char *reason = NULL;
+
+	if (headers == NULL)
+		return NULL;
+	it = JsonbIteratorInit(unconstify(JsonbContainer *, &headers->root));
+	(void) JsonbIteratorNext(&it, &item, true);
+	while (reason == NULL && JsonbIteratorNext(&it, &item, true) == WJB_KEY)
+	{
+		JsonbValue	value;
+
+		(void) JsonbIteratorNext(&it, &value, true);
+		reason = outbox_format_check_header(format, item.val.string.val,
+											item.val.string.len,
+											value.type == jbvString);
+	}
+	return reason;
+}
+
+static const char *
+id_text(const pg_uuid_t *id)
+{
+	static const pg_uuid_t nil;
+
+	/* It has to have one; that is said where it is stored. */
+	return DatumGetCString(DirectFunctionCall1(uuid_out,
+											   UUIDPGetDatum(id != NULL ? id : &nil)));
+}
+
+size_t
+outbox_check_format(const OutboxFields *fields, const OutboxRoute *route,
+					OutboxFormatted *formatted)
+{
+	OutboxFormatMessage message = {
+		.id = id_text(fields->id),
+		.event_type = utf8_or_null(fields->event_type),
+		.aggregate_type = utf8_or_null(fields->aggregate_type),
+		.aggregate_id = utf8_or_null(fields->aggregate_id),
+		.created_at = fields->created_at,
+		.payload = fields->payload,
+		.content_type = member(fields->properties, "content_type"),
+		.content_encoding = member(fields->properties, "content_encoding"),
+		.correlation_id = member(fields->properties, "correlation_id"),
+		.traceparent = member(fields->headers, "traceparent"),
+		.tracestate = member(fields->headers, "tracestate")
+	};
+	const char *reason = check_headers(route->format, fields->headers);
+
+	if (reason == NULL)
+		reason = outbox_format_message(route->format, &message, formatted);
+	if (reason != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg_internal("%s", reason),
+				 errdetail("Route \"%s\" has the format %s.", route->name,
+						   outbox_format_name(route->format))));
+	return outbox_format_header_size(formatted);
+}

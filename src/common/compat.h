@@ -45,6 +45,13 @@
 	(!XLogRecPtrIsInvalid((slot)->data.invalidated_at))
 #endif
 
+/* The context of JSON's lexer can be the caller's. */
+#if PG_VERSION_NUM >= 170000
+#define compat_json_lexer(json) makeJsonLexContext(NULL, json, false)
+#else
+#define compat_json_lexer(json) makeJsonLexContext(json, false)
+#endif
+
 /* A set that lives as long as the process: owned by none, or in a context. */
 #if PG_VERSION_NUM >= 170000
 #define compat_create_wait_set(n) CreateWaitEventSet(NULL, n)

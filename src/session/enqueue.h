@@ -8,6 +8,7 @@
 #ifndef OUTBOX_ENQUEUE_H
 #define OUTBOX_ENQUEUE_H
 
+#include "fmgr.h"
 #include "utils/relcache.h"
 
 /*
@@ -42,5 +43,11 @@ extern void outbox_enqueue_prepare(Relation rel, Oid role, Datum *values,
  */
 extern bool outbox_enqueue_row(Relation rel, Oid role, Datum *values,
 							   bool *isnull);
+
+/*
+ * What an input function makes of a string; its errors name the argument.
+ */
+extern Datum outbox_enqueue_convert(const char *name, PGFunction input,
+									text *value);
 
 #endif							/* OUTBOX_ENQUEUE_H */

@@ -47,11 +47,11 @@ static const struct
 };
 
 /*
- * Calls an input function.  An error of the value (class 22) is thrown on with the
- * argument's name, and any other as it is; none ends here.
+ * An error of the value (class 22) is thrown on with the argument's name, and any
+ * other as it is; none ends here.
  */
-static Datum
-convert(const char *name, PGFunction input, text *value)
+Datum
+outbox_enqueue_convert(const char *name, PGFunction input, text *value)
 {
 	MemoryContext context = CurrentMemoryContext;
 	Datum		result;
@@ -95,7 +95,8 @@ outbox_enqueue_text(PG_FUNCTION_ARGS)
 			continue;
 		isnull[col] = false;
 		values[col] = arguments[i].input == NULL ? PG_GETARG_DATUM(i) :
-			convert(arguments[i].name, arguments[i].input, PG_GETARG_TEXT_PP(i));
+			outbox_enqueue_convert(arguments[i].name, arguments[i].input,
+								   PG_GETARG_TEXT_PP(i));
 	}
 
 	stored = outbox_enqueue_row(rel, GetUserId(), values, isnull);

@@ -37,16 +37,20 @@ static const struct
 	{COL_HEADERS, JSONBOID},
 	{COL_PROPERTIES, JSONBOID},
 	{COL_ROUTING_KEY, TEXTOID},
-	{COL_AVAILABLE_AT, TIMESTAMPTZOID}
+	{COL_AVAILABLE_AT, TIMESTAMPTZOID},
+	/* The last one only where it is given. */
+	{COL_CREATED_AT, TIMESTAMPTZOID}
 };
 
 /* In the order of given. */
-#define INSERT_SQL \
+#define INSERT_SQL(column, value) \
 	"INSERT INTO %s.outbox (id, route, event_type, aggregate_type," \
 	" aggregate_id, payload, body, headers, properties, routing_key," \
-	" available_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"
+	" available_at" column ")" \
+	" VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11" value ")"
 
 static OutboxKeptPlan kept;
+static OutboxKeptPlan kept_dated;	/* with created_at */
 
 void
 outbox_fail_rewritten(OutboxKeptPlan *plan, Relation rel, int result)
@@ -68,6 +72,8 @@ outbox_insert_row(Relation rel, const Datum *values, const bool *isnull)
 	Datum		params[lengthof(given)];
 	char		nulls[lengthof(given)];
 	Oid			types[lengthof(given)];
+	bool		dated = !isnull[COL_CREATED_AT - 1];
+	OutboxKeptPlan *plan = dated ? &kept_dated : &kept;
 	OutboxActing acting;
 	int			result;
 	bool		stored;
@@ -80,11 +86,13 @@ outbox_insert_row(Relation rel, const Datum *values, const bool *isnull)
 	}
 	SPI_connect();
 	outbox_act_begin(&acting, rel->rd_rel->relowner, false);
-	result = outbox_kept_plan_execute(&kept, RelationGetNamespace(rel), INSERT_SQL,
-									  lengthof(given), types, params, nulls,
-									  false);
+	result = outbox_kept_plan_execute(plan, RelationGetNamespace(rel),
+									  dated ? INSERT_SQL(", created_at", ", $12") :
+									  INSERT_SQL("", ""),
+									  lengthof(given) - (dated ? 0 : 1), types,
+									  params, nulls, false);
 	if (result != SPI_OK_INSERT)
-		outbox_fail_rewritten(&kept, rel, result);
+		outbox_fail_rewritten(plan, rel, result);
 	stored = SPI_processed > 0;
 	outbox_act_end(&acting);
 	SPI_finish();

@@ -13,7 +13,7 @@
 
 /*
  * Inserts a message into the table outbox, open as rel, as its owner.  seq,
- * created_at, attempts, status and origin are left to their defaults.  Returns
+ * attempts, status and origin are left to their defaults, and created_at if it is NULL.  Returns
  * false when a trigger has left the row out.
  */
 extern bool outbox_insert_row(Relation rel, const Datum *values,

@@ -38,7 +38,11 @@ static struct
 	bool		valid;
 	MemoryContext cxt;			/* of the routes */
 	List	   *routes;			/* of OutboxRoute */
+	List	   *missing;		/* names that no route has, MAX_MISSING of them */
 } kept;
+
+/* Names that no route has come from elsewhere, and could be any number. */
+#define MAX_MISSING	64
 
 /* CacheRegisterRelcacheCallback */
 static void
@@ -59,7 +63,7 @@ forget_routes(Oid schema)
 		CacheRegisterRelcacheCallback(relation_changed, (Datum) 0);
 	}
 	MemoryContextReset(kept.cxt);
-	kept.routes = NIL;
+	kept.routes = kept.missing = NIL;
 	kept.schema = schema;
 	kept.relid = get_relname_relid("outbox_route", schema);
 	/* Before the table is read: what comes in from here on counts as new. */
@@ -200,6 +204,38 @@ find_route(Oid schema, Oid owner, const char *name)
 			return route;
 	}
 	return load_route(schema, owner, name);
+}
+
+static bool
+is_known_missing(const char *name)
+{
+	ListCell   *cell;
+
+	if (!kept.valid)
+		return false;
+	foreach(cell, kept.missing)
+		if (strcmp(lfirst(cell), name) == 0)
+			return true;
+	return false;
+}
+
+bool
+outbox_route_exists(Oid schema, Oid owner, const char *name)
+{
+	MemoryContext old;
+
+	AcceptInvalidationMessages();
+	if (kept.schema == schema && is_known_missing(name))
+		return false;
+	if (find_route(schema, owner, name) != NULL)
+		return true;
+	if (list_length(kept.missing) < MAX_MISSING)
+	{
+		old = MemoryContextSwitchTo(kept.cxt);
+		kept.missing = lappend(kept.missing, pstrdup(name));
+		MemoryContextSwitchTo(old);
+	}
+	return false;
 }
 
 static bool

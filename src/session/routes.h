@@ -22,4 +22,7 @@
 extern const OutboxRoute *outbox_usable_route(Oid schema, Oid owner,
 											  const char *name, Oid user);
 
+/* Is there a route of that name?  Under the same lock. */
+extern bool outbox_route_exists(Oid schema, Oid owner, const char *name);
+
 #endif							/* OUTBOX_ROUTES_H */

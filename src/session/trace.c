@@ -106,6 +106,18 @@ trace_context(void)
 }
 
 Jsonb *
+outbox_trace_headers_of(const char *parent_text, const char *state)
+{
+	OutboxTraceparent parent;
+
+	if (outbox_traceparent_parse(parent_text, strlen(parent_text), &parent) != NULL)
+		return NULL;
+	if (state != NULL && outbox_tracestate_check(state, strlen(state)) != NULL)
+		state = NULL;
+	return make_headers(&parent, state);
+}
+
+Jsonb *
 outbox_trace_headers(Jsonb *headers)
 {
 	Jsonb	   *trace;

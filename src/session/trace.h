@@ -17,4 +17,10 @@
  */
 extern Jsonb *outbox_trace_headers(Jsonb *headers);
 
+/*
+ * Headers of this context; NULL when parent is no traceparent.  A state that is none
+ * is left out, as is NULL.
+ */
+extern Jsonb *outbox_trace_headers_of(const char *parent_text, const char *state);
+
 #endif							/* OUTBOX_TRACE_H */

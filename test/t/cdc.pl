@@ -152,6 +152,7 @@ SELECT count(e) FROM outbox_enqueue_batch('[{"event_type": "b1", "payload": 1, "
 	{"event_type": "inner", "payload": 1}, {"event_type": "b2", "payload": 2, "route": "orders"}]') e;
 SELECT outbox_enqueue_once('k', 'once', '{}', route => 'orders') = outbox_enqueue_once('k', 'once', '{}', route => 'orders');
 INSERT INTO outbox_new (route, event_type, payload) VALUES ('orders', 'new', '{}');
+INSERT INTO outboxevent (aggregatetype, aggregateid, type, payload) VALUES ('orders', '7', 'event', '{}');
 COPY outbox (route, event_type, payload) FROM stdin;
 orders	copy1	{}
 default	inner	{}
@@ -175,7 +176,7 @@ BEGIN;
 SELECT outbox_enqueue('gone', '{}', route => 'orders') IS NOT NULL;
 ROLLBACK;
 SQL
-is(types(), 'insert bytes text b1,b2 once new copy1,copy2 captured,captured prepared kept,kept too',
+is(types(), 'insert bytes text b1,b2 once new event copy1,copy2 captured,captured prepared kept,kept too',
 	'all of them, of these routes, as they committed');
 is($node->sql('SELECT string_agg(event_type, \' \') FROM outbox'), 'inner inner', 'the table has the others only');
 is($node->sql("SELECT outbox_wait('$id', '0')"), 'unknown', 'nobody here knows what became of it');

@@ -35,6 +35,7 @@ my %ROLE_OF = (
 	'Examples: INSERT INTO outbox' => 'orm',
 	'Examples: SELECT outbox_enqueue' => 'app',
 	'`outbox_new`: INSERT INTO outbox_new' => 'orm',
+	'`outboxevent`: GRANT INSERT' => 'admin',
 	'Strings for all arguments: SELECT outbox_enqueue_text' => 'app',
 	'Once for each key: SELECT outbox_enqueue_once' => 'app',
 	'Waiting for a message: SELECT outbox_wait' => 'app',

@@ -65,7 +65,7 @@ $node->sql($_) foreach @grants;
 # What INSERT evaluates is everybody's; and pg_monitor has what the script gives it.
 foreach my $role (keys %kinds, 'nobody', 'server_monitor')
 {
-	$documented{$role}{$_}{EXECUTE} = 1 foreach qw(outbox_uuid7 outbox_origin outbox_key_hash outbox_restoring);
+	$documented{$role}{$_}{EXECUTE} = 1 foreach qw(outbox_uuid7 outbox_origin outbox_key_hash outbox_restoring outbox_event_rows);
 }
 %{ $documented{server_monitor} } = (%{ $documented{server_monitor} }, %{ $documented{monitor} });
 $documented{$_}{outbox_version}{EXECUTE} = 1 foreach qw(server_monitor);
@@ -91,7 +91,7 @@ WHERE e.extname = 'outbox' AND coalesce(c.oid, p.oid) IS NOT NULL ORDER BY 2, 3
 SQL
 cmp_ok(scalar @objects, '>', 130, scalar(@objects) . ' functions, tables, views and sequences');
 my %granted = map { %{ $documented{$_} } } keys %kinds;
-is_deeply([ grep { !$granted{$_} && !$NOBODY{$_} && $_ !~ $INTERNAL && $_ !~ /^outbox_(uuid7|origin|key_hash|restoring|version)$/ } map { $_->[1] } @objects ],
+is_deeply([ grep { !$granted{$_} && !$NOBODY{$_} && $_ !~ $INTERNAL && $_ !~ /^outbox_(uuid7|origin|key_hash|restoring|event_rows|version)$/ } map { $_->[1] } @objects ],
 	[], 'each is granted to somebody in doc/security.md, or in the list of what nobody needs');
 my %there = map { $_->[1] => 1 } @objects;
 is_deeply([ grep { !$there{$_} } sort keys %NOBODY, sort keys %granted ], [], 'and those lists name nothing that is not there');
@@ -202,7 +202,8 @@ my @around = (
 	'SELECT * FROM public.outbox_new WHERE tried.leak(payload::text)', 'SELECT * FROM public.outbox_new WHERE payload::text OPERATOR(tried.~~~) \'x\'',
 	'SELECT * FROM public.outbox_spans WHERE tried.leak(outbox_spans::text)', 'SELECT * FROM public.outbox_status WHERE tried.leak(outbox_status::text)',
 	'SELECT * FROM public.outbox_problems WHERE tried.leak(outbox_problems::text)', 'SELECT * FROM public.outbox_routes_status WHERE tried.leak(outbox_routes_status::text)',
-	'UPDATE public.outbox_new SET event_type = event_type', 'DELETE FROM public.outbox_new', 'SELECT * FROM public.outbox_new FOR UPDATE',
+	'UPDATE public.outbox_new SET event_type = event_type', 'DELETE FROM public.outbox_new', 'SELECT * FROM public.outboxevent WHERE tried.leak(outboxevent::text)',
+	'UPDATE public.outboxevent SET type = type', 'DELETE FROM public.outboxevent RETURNING *', 'SELECT * FROM public.outbox_new FOR UPDATE',
 	'CREATE TABLE tried.mine (LIKE public.outbox INCLUDING ALL)', 'CREATE TABLE tried.mine () INHERITS (public.outbox)',
 	'CREATE RULE r AS ON INSERT TO public.outbox DO ALSO NOTHING', 'CREATE INDEX ON public.outbox (id)', 'CREATE STATISTICS tried.s ON id, route FROM public.outbox',
 	'CREATE PUBLICATION p FOR TABLE public.outbox', 'CREATE POLICY p ON public.outbox', 'COMMENT ON TABLE public.outbox IS NULL',
@@ -279,6 +280,7 @@ my %ways = (
 	'INSERT ... SELECT' => q{INSERT INTO outbox (event_type, payload, route) SELECT 'e', '{}', 'ROUTE' FROM generate_series(1, 3)},
 	'COPY' => qq{COPY outbox (event_type, payload, route) FROM stdin;\ne\t{}\tROUTE\n\\.\n},
 	'outbox_new' => q{INSERT INTO outbox_new (event_type, payload, route) VALUES ('e', '{}', 'ROUTE')},
+	'outboxevent' => q{INSERT INTO outboxevent (type, payload, aggregatetype) VALUES ('e', '{}', 'ROUTE')},
 	'outbox_capture()' => q{CREATE TRIGGER captured AFTER INSERT ON tenants_ROUTE FOR EACH ROW EXECUTE FUNCTION outbox_capture('route=ROUTE');
 		INSERT INTO tenants_ROUTE VALUES (1)},
 	'a function of the owner' => q{SELECT lent('ROUTE')},

@@ -43,6 +43,7 @@ GRANT EXECUTE ON FUNCTION outbox_enqueue, outbox_enqueue_bytes, outbox_enqueue_t
 	outbox_wait, outbox_capture, outbox_inbox_accept, outbox_inbox_accept_in_order TO attacker;
 GRANT INSERT (id, event_type, payload, body, aggregate_type, aggregate_id, headers, properties, route, routing_key, created_at, available_at) ON outbox TO attacker;
 GRANT INSERT, SELECT ON outbox_new TO attacker;
+GRANT INSERT, SELECT, DELETE ON outboxevent TO attacker;
 DO $$
 DECLARE
 	f regprocedure;
@@ -228,6 +229,8 @@ my %ways = (
 	batch => q{SELECT count(*) FROM public.outbox_enqueue_batch(messages => '[{"event_type": "e", "payload": 1, "headers": {"a": [1, null]}, "available_at": "2000-01-01"}]'::pg_catalog.jsonb)},
 	insert => q{INSERT INTO public.outbox (event_type, payload, aggregate_id, headers) VALUES ('e', '{}', 'k', '{"a": 1}')},
 	'outbox_new' => q{INSERT INTO public.outbox_new (event_type, payload, aggregate_id) VALUES ('e', '{}', 'k') RETURNING id},
+	outboxevent => q{INSERT INTO public.outboxevent (type, payload, aggregateid, aggregatetype, tracingspancontext) VALUES ('e', '{}', 'k', 'a', 'traceparent=x');
+		DELETE FROM public.outboxevent},
 	copy => "COPY public.outbox (event_type, payload) FROM stdin;\ne\t{}\n\\.\nSELECT 1",
 	capture => q{CREATE TABLE attacker.captured (id int PRIMARY KEY, m attacker.mood, d attacker.jsonb); CREATE TRIGGER c AFTER INSERT ON attacker.captured
 		FOR EACH ROW EXECUTE FUNCTION public.outbox_capture(); INSERT INTO attacker.captured VALUES (1, 'e', '{}')},

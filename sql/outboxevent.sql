@@ -1,0 +1,112 @@
+-- The view outboxevent: what Debezium's own clients write, and nothing else of them.
+SET client_min_messages = error;
+SET search_path = public, outbox_regress;
+\set SHOW_CONTEXT never
+TRUNCATE outbox;
+CREATE ROLE regress_outbox_event;
+GRANT INSERT, SELECT, DELETE ON outboxevent TO regress_outbox_event;
+INSERT INTO outbox_route (name, enqueue_roles) VALUES ('Order', NULL), ('Secret', '{}');
+CREATE VIEW outbox_regress.stored AS
+	SELECT route, event_type, aggregate_type, aggregate_id, payload, body,
+		headers, properties, created_at = '2026-01-02 03:04:05Z' AS dated FROM outbox ORDER BY seq;
+
+SET ROLE regress_outbox_event;
+
+-- Insert and delete in one transaction, as they do: a message
+BEGIN;
+INSERT INTO outboxevent (aggregateid, aggregatetype, payload, timestamp, tracingspancontext, type, id)
+VALUES ('7', 'Order', '{"b": 1, "a": 2, "a": 1.50}', '2026-01-02 03:04:05Z',
+	E'#\n#Mon Jan 05 10:00:00 UTC 2026\ntraceparent=00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\ntracestate=a\\=1,b\\=2\n',
+	'OrderCreated', 'f0000000-0000-4000-8000-000000000001');
+SELECT * FROM outboxevent;
+DELETE FROM outboxevent WHERE id = 'f0000000-0000-4000-8000-000000000001';
+\echo :ROW_COUNT
+DELETE FROM outboxevent WHERE id = 'f0000000-0000-4000-8000-000000000001';
+\echo :ROW_COUNT
+COMMIT;
+SELECT count(*) FROM outboxevent;
+-- A type without a route goes to the default one; types by assignment; RETURNING
+INSERT INTO outboxevent (aggregatetype, aggregateid, type, payload)
+VALUES ('Customer'::varchar, 42::bigint, 'json', '[1]'::jsonb), ('Customer', 'c'::char(1), 'json', '{"x": null}'::json)
+RETURNING id IS NOT NULL AS has_id, aggregatetype, aggregateid, type, payload;
+-- Other text, none, and what is JSON and no jsonb
+INSERT INTO outboxevent (aggregatetype, aggregateid, type, payload) VALUES
+	('t', '1', 'text', 'plain text'), ('t', '1', 'empty', ''), ('t', '1', 'null', NULL), ('t', '1', 'number', '12');
+INSERT INTO outboxevent (aggregatetype, aggregateid, type, payload) VALUES ('t', '1', 'zero', '"\u0000"');
+\echo :LAST_ERROR_SQLSTATE
+-- Bytes come as text, and are bytes again
+INSERT INTO outboxevent (aggregatetype, aggregateid, type, payload) VALUES ('t', '1', 'bytes', '\x00ff'::bytea), ('t', '1', 'none', '\x'),
+	('t', '1', 'odd', '\x0'), ('t', '1', 'no digits', '\xyz0');
+-- A trace that is none
+INSERT INTO outboxevent (aggregatetype, aggregateid, type, payload, tracingspancontext) VALUES
+	('t', '1', 'trace', '1', 'traceparent=nonsense'), ('t', '1', 'trace', '1', 'uber-trace-id=1:2'), ('t', '1', 'trace', '1', ''),
+	('t', '1', 'trace', '1', E'tracestate: broken\\\n  state\ntraceparent : 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00');
+-- Its errors are those of every message
+INSERT INTO outboxevent (aggregatetype, aggregateid, type, payload) VALUES ('t', '1', NULL, '1');
+\echo :LAST_ERROR_SQLSTATE
+INSERT INTO outboxevent (aggregatetype, aggregateid, type, payload) VALUES ('Secret', '1', 'e', '1');
+\echo :LAST_ERROR_SQLSTATE
+-- No UPDATE, of no row either
+RESET ROLE;
+GRANT UPDATE ON outboxevent TO regress_outbox_event;
+SET ROLE regress_outbox_event;
+UPDATE outboxevent SET payload = '2' WHERE id = 'f0000000-0000-4000-8000-00000000000f';
+\echo :LAST_ERROR_SQLSTATE
+BEGIN;
+INSERT INTO outboxevent (aggregatetype, aggregateid, type, payload) VALUES ('t', '1', 'updated', '1');
+UPDATE outboxevent SET payload = '2';
+\echo :LAST_ERROR_SQLSTATE
+ROLLBACK;
+-- Nobody else's, and what a savepoint has taken back
+INSERT INTO outboxevent (id, type, payload) VALUES ('f0000000-0000-4000-8000-000000000002', 'before', '1');
+DELETE FROM outboxevent WHERE id = 'f0000000-0000-4000-8000-000000000002';
+\echo :ROW_COUNT
+BEGIN;
+INSERT INTO outboxevent (id, type, payload) VALUES ('f0000000-0000-4000-8000-000000000003', 'kept', '1');
+SAVEPOINT s;
+INSERT INTO outboxevent (id, type, payload) VALUES ('f0000000-0000-4000-8000-000000000004', 'gone', '1');
+DELETE FROM outboxevent WHERE id = 'f0000000-0000-4000-8000-000000000003';
+\echo :ROW_COUNT
+SELECT id FROM outboxevent;
+ROLLBACK TO s;
+SELECT id FROM outboxevent;
+SAVEPOINT s;
+DELETE FROM outboxevent WHERE id = 'f0000000-0000-4000-8000-000000000003';
+RELEASE s;
+SELECT id FROM outboxevent;
+COMMIT;
+BEGIN;
+INSERT INTO outboxevent (type, payload) VALUES ('gone', '1');
+ROLLBACK;
+SELECT count(*) FROM outboxevent;
+-- More than are remembered at first, deleted all at once
+BEGIN;
+INSERT INTO outboxevent (type, payload) SELECT 'many', '1' FROM generate_series(1, 40);
+DELETE FROM outboxevent;
+\echo :ROW_COUNT
+COPY outboxevent (type, payload) FROM stdin;
+copied	{"x": 1}
+\.
+COMMIT;
+-- That is all that the rights are good for
+SELECT count(*) FROM outbox;
+\echo :LAST_ERROR_SQLSTATE
+RESET ROLE;
+SELECT * FROM stored WHERE event_type <> 'many' OR payload <> '1';
+SELECT count(*) FROM outbox WHERE event_type = 'many';
+-- The trigger is for views
+CREATE TEMP TABLE plain (id uuid);
+CREATE TRIGGER misplaced BEFORE INSERT ON plain FOR EACH ROW EXECUTE FUNCTION outbox_event_trigger();
+INSERT INTO plain VALUES (NULL);
+\echo :LAST_ERROR_SQLSTATE
+CREATE VIEW pg_temp.other AS SELECT 1 AS id;
+CREATE TRIGGER misplaced INSTEAD OF INSERT ON other FOR EACH ROW EXECUTE FUNCTION outbox_event_trigger();
+INSERT INTO other VALUES (1);
+\echo :LAST_ERROR_SQLSTATE
+
+TRUNCATE outbox;
+DROP VIEW outbox_regress.stored, other;
+DROP TABLE plain;
+DELETE FROM outbox_route WHERE name IN ('Order', 'Secret');
+REVOKE ALL ON outboxevent FROM regress_outbox_event;
+DROP ROLE regress_outbox_event;

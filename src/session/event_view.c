@@ -1,0 +1,380 @@
+/*-------------------------------------------------------------------------
+ *
+ * event_view.c
+ *		The view outboxevent, for applications that were written for Debezium.
+ *
+ * Its columns are those of the table that Debezium's outbox event router reads, and
+ * a row that is inserted becomes a message.  Debezium's own clients delete the row
+ * again in the same transaction, by its id, and take it for a mistake if none was
+ * there.  So the view shows the rows that this transaction has put in through it,
+ * their ids, which are kept here; a DELETE takes one away from there and from
+ * nowhere else.  Nobody sees another's.
+ *
+ * What a subtransaction has put in, or deleted, counts while that has not been
+ * rolled back, which its xid tells.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "column_types.h"
+#include "columns.h"
+#include "commands/trigger.h"
+#include "common/jsonapi.h"
+#include "compat.h"
+#include "enqueue.h"
+#include "fired.h"
+#include "funcapi.h"
+#include "hex.h"
+#include "java_properties.h"
+#include "mb/pg_wchar.h"
+#include "miscadmin.h"
+#include "routes.h"
+#include "trace.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/jsonb.h"
+#include "utils/jsonfuncs.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/uuid.h"
+
+PG_FUNCTION_INFO_V1(outbox_event_trigger);
+PG_FUNCTION_INFO_V1(outbox_event_rows);
+
+/* Columns of the view, in outbox--1.0.sql. */
+enum
+{
+	EVENT_ID,
+	EVENT_AGGREGATETYPE,
+	EVENT_AGGREGATEID,
+	EVENT_TYPE,
+	EVENT_PAYLOAD,
+	EVENT_TIMESTAMP,
+	EVENT_TRACE,
+	EVENT_COLUMNS
+};
+
+static const Oid column_types[EVENT_COLUMNS] = {
+	UUIDOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, TIMESTAMPTZOID, TEXTOID
+};
+
+/* Where a type has no order of its own in which to be sent. */
+#define DEFAULT_ROUTE	"default"
+#define TEXT_PROPERTIES	"{\"content_type\": \"text/plain; charset=utf-8\"}"
+/* Longer ones no other program has to pass on. */
+#define MAX_TRACE		513
+
+/* ------------------------------------------- rows of this transaction */
+
+/*
+ * More than that are not remembered: the oldest are forgotten, whose DELETE finds
+ * nothing then.  Each DELETE reads all that are there.
+ */
+#define MAX_ROWS	100000
+
+typedef struct EventRow
+{
+	pg_uuid_t	id;
+	TransactionId inserted;		/* by that (sub)transaction */
+	TransactionId deleted;		/* InvalidTransactionId: it is not */
+} EventRow;
+
+static EventRow *rows = NULL;	/* in TopTransactionContext */
+static int	nrows;
+static int	room;
+
+/* XactCallback */
+static void
+forget_rows(XactEvent event, void *arg)
+{
+	(void) arg;
+	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT ||
+		event == XACT_EVENT_PREPARE)
+		rows = NULL;
+}
+
+static bool
+is_there(const EventRow *row)
+{
+	return TransactionIdIsCurrentTransactionId(row->inserted) &&
+		!(TransactionIdIsValid(row->deleted) &&
+		  TransactionIdIsCurrentTransactionId(row->deleted));
+}
+
+static void
+make_room(void)
+{
+	static bool registered = false;
+
+	if (!registered)
+		RegisterXactCallback(forget_rows, NULL);
+	registered = true;
+	if (rows == NULL)
+	{
+		nrows = 0;
+		room = 16;
+		rows = MemoryContextAlloc(TopTransactionContext, sizeof(EventRow) * room);
+	}
+	else if (nrows < room)
+		return;
+	else if (room < MAX_ROWS)
+	{
+		room = Min(room * 2, MAX_ROWS);
+		rows = repalloc(rows, sizeof(EventRow) * room);
+	}
+	else
+	{
+		nrows = MAX_ROWS / 2;
+		memmove(rows, rows + MAX_ROWS - nrows, sizeof(EventRow) * nrows);
+	}
+}
+
+static void
+remember_row(const pg_uuid_t *id)
+{
+	make_room();
+	rows[nrows].id = *id;
+	rows[nrows].inserted = GetCurrentTransactionId();
+	rows[nrows++].deleted = InvalidTransactionId;
+}
+
+static void
+delete_row(const pg_uuid_t *id)
+{
+	for (int i = 0; rows != NULL && i < nrows; i++)
+	{
+		if (memcmp(&rows[i].id, id, sizeof(pg_uuid_t)) != 0 || !is_there(&rows[i]))
+			continue;
+		/* What only the whole transaction could take back need not be kept. */
+		if (GetCurrentTransactionNestLevel() == 1)
+			memmove(&rows[i], &rows[i + 1], sizeof(EventRow) * (--nrows - i));
+		else
+			rows[i].deleted = GetCurrentTransactionId();
+		return;
+	}
+}
+
+/* Ids of the rows of the view. */
+Datum
+outbox_event_rows(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+
+	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
+	for (int i = 0; rows != NULL && i < nrows; i++)
+	{
+		Datum		id = UUIDPGetDatum(&rows[i].id);
+		bool		isnull = false;
+
+		if (is_there(&rows[i]))
+			tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, &id, &isnull);
+	}
+	return (Datum) 0;
+}
+
+/* -------------------------------------------------- a row as a message */
+
+typedef struct Event
+{
+	Datum		columns[EVENT_COLUMNS];
+	bool		no_column[EVENT_COLUMNS];
+	Datum		values[OUTBOX_COLUMNS];
+	bool		isnull[OUTBOX_COLUMNS];
+} Event;
+
+static void
+set_value(Event *event, int col, Datum value)
+{
+	event->values[col - 1] = value;
+	event->isnull[col - 1] = false;
+}
+
+static void
+pass(Event *event, int column, int col)
+{
+	event->values[col - 1] = event->columns[column];
+	event->isnull[col - 1] = event->no_column[column];
+}
+
+static text *
+text_column(const Event *event, int column)
+{
+	return event->no_column[column] ? NULL :
+		DatumGetTextPP(event->columns[column]);
+}
+
+/* The route that is named as the aggregate type, where there is one. */
+static void
+set_route(Event *event, Relation rel)
+{
+	text	   *type = text_column(event, EVENT_AGGREGATETYPE);
+
+	if (type != NULL &&
+		outbox_route_exists(RelationGetNamespace(rel), rel->rd_rel->relowner,
+							text_to_cstring(type)))
+		pass(event, EVENT_AGGREGATETYPE, COL_ROUTE);
+	else
+		set_value(event, COL_ROUTE, CStringGetTextDatum(DEFAULT_ROUTE));
+}
+
+static bool
+is_json(text *value)
+{
+	return pg_parse_json(compat_json_lexer(value), &nullSemAction) == JSON_SUCCESS;
+}
+
+static void
+set_body(Event *event, const text *value)
+{
+	int			len = (int) VARSIZE_ANY_EXHDR(value);
+	char	   *utf8 = pg_server_to_any(VARDATA_ANY(value), len, PG_UTF8);
+	bytea	   *body;
+
+	if (utf8 != VARDATA_ANY(value))
+		len = (int) strlen(utf8);
+	body = palloc(VARHDRSZ + len);
+	SET_VARSIZE(body, VARHDRSZ + len);
+	memcpy(VARDATA(body), utf8, len);
+	set_value(event, COL_BODY, PointerGetDatum(body));
+	set_value(event, COL_PROPERTIES,
+			  DirectFunctionCall1(jsonb_in, CStringGetDatum(TEXT_PROPERTIES)));
+}
+
+/*
+ * A bytea that is stored into a column of type text is assigned as text, without
+ * anybody being asked; but no text that is meant as one begins like this.
+ */
+static bool
+was_bytea(const text *value)
+{
+	const char *p = VARDATA_ANY(value);
+	int			len = (int) VARSIZE_ANY_EXHDR(value);
+
+	if (len < 2 || len % 2 != 0 || p[0] != '\\' || p[1] != 'x')
+		return false;
+	for (int i = 2; i < len; i++)
+		if (outbox_hex_digit(p[i]) < 0)
+			return false;
+	return true;
+}
+
+/* JSON is a payload, nothing is null, bytes and other text are sent as they are. */
+static void
+set_payload(Event *event)
+{
+	text	   *value = text_column(event, EVENT_PAYLOAD);
+
+	if (value == NULL)
+		set_value(event, COL_PAYLOAD,
+				  DirectFunctionCall1(jsonb_in, CStringGetDatum("null")));
+	else if (is_json(value))
+		set_value(event, COL_PAYLOAD,
+				  outbox_enqueue_convert("payload", jsonb_in, value));
+	else if (was_bytea(value))
+		set_value(event, COL_BODY, outbox_enqueue_convert("payload", byteain, value));
+	else
+		set_body(event, value);
+}
+
+/* A trace is no reason to refuse a message: what is none is left out. */
+static void
+set_headers(Event *event)
+{
+	text	   *context = text_column(event, EVENT_TRACE);
+	char		parent[MAX_TRACE];
+	char		state[MAX_TRACE];
+	char	   *properties;
+	Jsonb	   *headers;
+
+	if (context == NULL)
+		return;
+	properties = text_to_cstring(context);
+	if (!outbox_java_property(properties, "traceparent", parent, sizeof(parent)))
+		return;
+	headers = outbox_trace_headers_of(parent,
+									  outbox_java_property(properties, "tracestate",
+														   state, sizeof(state)) ?
+									  state : NULL);
+	if (headers != NULL)
+		set_value(event, COL_HEADERS, JsonbPGetDatum(headers));
+}
+
+/* Returns the row as it is now, with its id; NULL if a trigger has left it out. */
+static HeapTuple
+insert_event(TriggerData *trigdata, Oid schema)
+{
+	TupleDesc	desc = RelationGetDescr(trigdata->tg_relation);
+	Relation	rel;
+	Event		event;
+	bool		stored;
+	int			id_column = EVENT_ID + 1;
+
+	outbox_expect_columns(desc, column_types, EVENT_COLUMNS,
+						  RelationGetRelationName(trigdata->tg_relation));
+	for (int i = 0; i < EVENT_COLUMNS; i++)
+		event.columns[i] = heap_getattr(trigdata->tg_trigtuple, i + 1, desc,
+										&event.no_column[i]);
+	memset(event.isnull, true, sizeof(event.isnull));
+	rel = outbox_open_table(schema);
+	pass(&event, EVENT_ID, COL_ID);
+	pass(&event, EVENT_TYPE, COL_EVENT_TYPE);
+	pass(&event, EVENT_AGGREGATETYPE, COL_AGGREGATE_TYPE);
+	pass(&event, EVENT_AGGREGATEID, COL_AGGREGATE_ID);
+	pass(&event, EVENT_TIMESTAMP, COL_CREATED_AT);
+	set_route(&event, rel);
+	set_payload(&event);
+	set_headers(&event);
+	stored = outbox_enqueue_row(rel, GetUserId(), event.values, event.isnull);
+	table_close(rel, NoLock);
+	if (!stored)
+		return NULL;
+	remember_row(DatumGetUUIDP(event.values[COL_ID - 1]));
+	return heap_modify_tuple_by_cols(trigdata->tg_trigtuple, desc, 1, &id_column,
+									 &event.values[COL_ID - 1],
+									 &event.isnull[COL_ID - 1]);
+}
+
+static HeapTuple
+delete_event(TriggerData *trigdata)
+{
+	bool		isnull;
+	Datum		id = heap_getattr(trigdata->tg_trigtuple, EVENT_ID + 1,
+								  RelationGetDescr(trigdata->tg_relation), &isnull);
+
+	if (!isnull)
+		delete_row(DatumGetUUIDP(id));
+	return trigdata->tg_trigtuple;
+}
+
+/*
+ * On the view, INSTEAD OF INSERT, UPDATE or DELETE FOR EACH ROW; and BEFORE UPDATE FOR
+ * EACH STATEMENT, so that one which finds no row is refused, too.
+ */
+Datum
+outbox_event_trigger(PG_FUNCTION_ARGS)
+{
+	TriggerData *trigdata = outbox_fired(fcinfo, "outbox_event_trigger");
+
+	if (TRIGGER_FIRED_BY_UPDATE(trigdata->tg_event))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("cannot update messages through the view \"%s\"",
+						RelationGetRelationName(trigdata->tg_relation)),
+				 errdetail("A row that is inserted there is a message, which is published as it was."),
+				 errhint("Insert a new object for each message, and do not save it again.")));
+	if (!TRIGGER_FIRED_INSTEAD(trigdata->tg_event))
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("function \"%s\" must be fired INSTEAD OF INSERT, UPDATE or DELETE",
+						"outbox_event_trigger")));
+	if (TRIGGER_FIRED_BY_INSERT(trigdata->tg_event))
+		return PointerGetDatum(insert_event(trigdata,
+											get_func_namespace(fcinfo->flinfo->fn_oid)));
+	return PointerGetDatum(delete_event(trigdata));
+}

@@ -3543,6 +3543,14 @@ AS $$
 	WHERE NOT EXISTS (SELECT FROM pg_roles o WHERE o.rolname = e.role)
 	GROUP BY r.name
 	UNION ALL
+	SELECT 'names', false,
+		format('%s is not of the extension, and is found first where %I comes before %I in search_path.',
+			c.oid::regclass, n.nspname, '@extschema@'),
+		'What is inserted there is not published. A tool that makes tables out of models may have made it: tell it that outbox_new is a view that is there, enqueue the rows again, and drop it.'
+	FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+	WHERE c.relname = 'outbox_new' AND n.oid <> '@extschema@'::regnamespace
+		AND c.relpersistence <> 't'
+	UNION ALL
 	SELECT 'archive',
 		CASE WHEN NOT k.kept THEN NULL ELSE p.ahead = 3 END,
 		CASE WHEN NOT k.kept THEN 'Not used: outbox.retention is 0, and no route has one of its own.'

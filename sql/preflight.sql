@@ -71,3 +71,10 @@ REVOKE EXECUTE ON FUNCTION outbox_preflight FROM regress_outbox_preflight;
 DROP ROLE regress_outbox_preflight;
 SELECT ok, detail, hint FROM outbox_preflight() WHERE "check" = 'grants' AND NOT ok;
 UPDATE outbox_route SET enqueue_roles = NULL WHERE name = 'default';
+
+-- a table that a tool has made of the model of outbox_new, and that takes its messages
+CREATE SCHEMA regress_outbox_tool;
+SELECT count(*) FROM outbox_preflight() WHERE "check" = 'names';
+CREATE TABLE regress_outbox_tool.outbox_new (id uuid);
+SELECT ok, detail, hint FROM outbox_preflight() WHERE "check" = 'names';
+DROP SCHEMA regress_outbox_tool CASCADE;

@@ -296,7 +296,7 @@ sub _insert
 	is(scalar @came, 1, 'one message');
 	like($order, qr/^\d+$/, '... and one order');
 	is($came[0]{aggregate_id}, $order, '... that it is about');
-	is($came[0]{body}, "{\"order\":$order}", '... with what was enqueued');
+	is($came[0]{body}, "{\"order\": $order}", '... with what was enqueued');
 	return 'yes';
 }
 
@@ -320,7 +320,7 @@ sub _batch
 
 	is(scalar @came, 100, 'all 100');
 	is($self->_orders, 1, '... and the order');
-	is(join(' ', map { $_->{body} =~ /"n":(\d+)/ } @came), join(' ', 0 .. 99), '... in their order');
+	is(join(' ', map { $_->{body} =~ /"n": (\d+)/ } @came), join(' ', 0 .. 99), '... in their order');
 	return $statements == 1 ? 'one statement' : "$statements statements";
 }
 
@@ -338,7 +338,7 @@ sub _savepoint
 	my ($self, $said) = @_;
 	my @came = $self->_came(@{ $said->{ids} });
 
-	is(join(' ', map { $_->{body} } @came), '{"n":1} {"n":3}', 'all but what was rolled back');
+	is(join(' ', map { $_->{body} } @came), '{"n": 1} {"n": 3}', 'all but what was rolled back');
 	cmp_ok($self->_statements, '>=', 3, '... which had been enqueued');
 	return 'yes';
 }
@@ -351,7 +351,7 @@ sub _once
 
 	is(scalar @came, 1, 'once');
 	my $order = $self->{node}->sql('SELECT id FROM orders', $self->{database});
-	is($came[0]{body}, "{\"order\":$order}", '... as it was enqueued');
+	is($came[0]{body}, "{\"order\": $order}", '... as it was enqueued');
 	return defined $said->{error} ? "refused: $said->{error}" : $said->{says} // 'nothing happens';
 }
 
@@ -374,7 +374,7 @@ sub _diff
 
 	is(join("\n", grep { !/outbox/i } @{ $said->{wants} }), '', 'what it wants has to do with us');
 	note $_ foreach @ours;
-	return $said->{says} // (@ours ? '**wants ' . @ours . ' changes**' : 'wants nothing');
+	return $said->{says} // (@ours ? '**wants ' . @ours . (@ours == 1 ? ' change**' : ' changes**') : 'wants nothing');
 }
 
 sub _diff_mended

@@ -4768,9 +4768,9 @@ ALTER TABLE @extschema@.outbox_route
 		CHECK (format = 'plain' OR relay = 'internal');
 
 COMMENT ON COLUMN @extschema@.outbox_route.format IS
-'What the workers put on the wire, for which consumers: ''plain'', ''cloudevents'', ''debezium'' or ''spring''; see doc/formats.md. Counts from the commit on, also for messages that wait. Other than ''plain'' only where relay is ''internal''.';
+'What the workers put on the wire, for which consumers: ''plain'', ''cloudevents'', ''debezium'', ''spring'', ''masstransit'', ''nservicebus'', ''cap'', ''celery'' or ''laravel''; see doc/formats.md. Counts from the commit on, also for messages that wait. Other than ''plain'' only where relay is ''internal''.';
 COMMENT ON COLUMN @extschema@.outbox_route.format_options IS
-'Settings of that format, a JSON object; NULL: none. Keys of all but ''plain'': type, a template of the type''s name with {event_type}, {aggregate_type} and {aggregate_id}, by default ''{event_type}''; types, an object from event_type to name, before that. The others are in doc/formats.md.';
+'Settings of that format, a JSON object; NULL: none. Keys of all but ''plain'': type, a template of the type''s name with {event_type}, {aggregate_type} and {aggregate_id}, by default ''{event_type}''; types, an object from event_type to name, before that, or to an array of names. The others are in doc/formats.md.';
 COMMENT ON FUNCTION @extschema@.outbox_route_trigger() IS
 'Checks the routing key template of a route, its roles and its format_options; the errors are 22023, 22004 and 42704.';
 

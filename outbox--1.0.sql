@@ -142,9 +142,9 @@ COMMENT ON COLUMN @extschema@.outbox_route.sequence IS
 COMMENT ON COLUMN @extschema@.outbox_route.max_pending IS
 'Messages that it may have, those that wait, are scheduled or have failed; enqueue is refused (53400) when it has as many. Those that were stored while this was NULL do not count. NULL: no limit.';
 COMMENT ON COLUMN @extschema@.outbox_route.format IS
-'What the workers put on the wire, for which consumers: ''plain'', ''cloudevents'', ''debezium'' or ''spring''; see doc/formats.md. Counts from the commit on, also for messages that wait. Other than ''plain'' only where relay is ''internal''.';
+'What the workers put on the wire, for which consumers: ''plain'', ''cloudevents'', ''debezium'', ''spring'', ''masstransit'', ''nservicebus'', ''cap'', ''celery'' or ''laravel''; see doc/formats.md. Counts from the commit on, also for messages that wait. Other than ''plain'' only where relay is ''internal''.';
 COMMENT ON COLUMN @extschema@.outbox_route.format_options IS
-'Settings of that format, a JSON object; NULL: none. Keys of all but ''plain'': type, a template of the type''s name with {event_type}, {aggregate_type} and {aggregate_id}, by default ''{event_type}''; types, an object from event_type to name, before that. The others are in doc/formats.md.';
+'Settings of that format, a JSON object; NULL: none. Keys of all but ''plain'': type, a template of the type''s name with {event_type}, {aggregate_type} and {aggregate_id}, by default ''{event_type}''; types, an object from event_type to name, before that, or to an array of names. The others are in doc/formats.md.';
 
 /*
  * Numbers of routes with sequence = 'key'.  Keys by their hash, as in the index

@@ -5,24 +5,24 @@ SET search_path = public, outbox_regress;
 \pset format unaligned
 \pset tuples_only on
 
-CREATE FUNCTION outbox_regress.format(name text, options text DEFAULT NULL) RETURNS text
+CREATE FUNCTION outbox_regress.options_outcome(name text, options text DEFAULT NULL) RETURNS text
 LANGUAGE sql AS $$
 	SELECT name || ' ' || coalesce(options, 'NULL') || ': ' || outcome(
 		format('INSERT INTO outbox_route (name, format, format_options) VALUES (''r'', %L, %L)', name, options))
 $$;
 
 -- Which there are
-SELECT outbox_regress.format(name) FROM unnest(ARRAY['plain', 'debezium', 'spring',
+SELECT outbox_regress.options_outcome(name) FROM unnest(ARRAY['plain', 'debezium', 'spring',
 	'cloudevents', 'CloudEvents', '', 'avro']) name;
 SELECT outcome($$INSERT INTO outbox_route (name, format) VALUES ('r', NULL)$$);
-SELECT outbox_regress.format('plain', options)
+SELECT outbox_regress.options_outcome('plain', options)
 FROM unnest(ARRAY['{}', 'null', '[]', '{"type": "x"}']) options;
 -- What other relays publish is theirs to form
 SELECT outcome($$INSERT INTO outbox_route (name, relay, format) VALUES ('r', 'external', 'debezium')$$);
 SELECT outcome($$INSERT INTO outbox_route (name, relay) VALUES ('r', 'external')$$);
 
 -- Names of types
-SELECT outbox_regress.format('debezium', options) FROM unnest(ARRAY[
+SELECT outbox_regress.options_outcome('debezium', options) FROM unnest(ARRAY[
 	'{}', 'null', '[]', '1', '{"typ": "x"}', '{"mode": "binary"}',
 	'{"type": "x.{event_type}.{aggregate_type}.{aggregate_id}"}', '{"type": ""}',
 	'{"type": "{id}"}', '{"type": 1}', '{"type": null}', '{"type": "a\tb"}', '{"type": "a\ufffe"}',
@@ -32,11 +32,11 @@ SELECT outbox_regress.format('debezium', options) FROM unnest(ARRAY[
 	'{"types": {"a": [["b"]]}}', '{"types": {"a": "b\u0085"}}']) options;
 
 -- spring has up to three
-SELECT outbox_regress.format('spring', options) FROM unnest(ARRAY[
+SELECT outbox_regress.options_outcome('spring', options) FROM unnest(ARRAY[
 	'{"types": {"a": ["b", "c", "d"]}}', '{"types": {"a": ["b", "c", "d", "e"]}}']) options;
 
 -- debezium
-SELECT outbox_regress.format('debezium', options) FROM unnest(ARRAY[
+SELECT outbox_regress.options_outcome('debezium', options) FROM unnest(ARRAY[
 	'{"quoted": true}', '{"quoted": "true"}', '{"headers": {}}', '{"headers": []}',
 	'{"headers": {"event_type": "type", "aggregate_type": null, "aggregate_id": "key"}}',
 	'{"headers": {"event_type": "id"}}', '{"headers": {"id": "x"}}', '{"headers": {"event_type": ""}}',
@@ -44,17 +44,27 @@ SELECT outbox_regress.format('debezium', options) FROM unnest(ARRAY[
 	'{"headers": {"event_type": "' || repeat('x', 256) || '"}}']) options;
 
 -- cloudevents
-SELECT outbox_regress.format('cloudevents', '{"source": "/", "' || key || '": ' || value || '}') FROM (VALUES
+SELECT outbox_regress.options_outcome('cloudevents', '{"source": "/", "' || key || '": ' || value || '}') FROM (VALUES
 	('mode', '"binary"'), ('mode', '"structured"'), ('mode', '"batch"'), ('mode', 'true'),
 	('prefix', '"cloudEvents_"'), ('prefix', '"cloudEvents:"'), ('prefix', '"ce-"'), ('prefix', '"ce_"'),
 	('dataschema', '"https://example.com/{event_type}.json"'), ('dataschema', '"urn:x:1"'),
 	('dataschema', '"/relative"'), ('dataschema', '"https://example.com/#fragment"'), ('dataschema', '""'),
 	('quoted', 'true')) v(key, value);
-SELECT outbox_regress.format('cloudevents', '{"source": ' || value || '}') FROM unnest(ARRAY[
+SELECT outbox_regress.options_outcome('cloudevents', '{"source": ' || value || '}') FROM unnest(ARRAY[
 	'"/"', '"orders"', '"?x"', '"#x"', '"//host/x"', '"https://example.com/{aggregate_type}?q=%20#f"',
 	'"urn:uuid:6f1c"', '"mailto:a@example.com"', '"https://[::1]:8080/"',
 	'""', 'null', '1', '" "', '"/a b"', '"/ü"', '"a:b{event_typ}"', '"1a:b"', '":x"', '"/%2"', '"/#a#b"',
 	'"/[x]"', '"https://host:port/"', '"https://[::1"', '"/a|b"', '"/a\\b"', '"/<a>"']) value;
+
+-- masstransit, nservicebus and celery
+SELECT outbox_regress.options_outcome(name, options) FROM (VALUES
+	('masstransit', '{"types": {"a": ["Shop:OrderCreated", "urn:message:Shop:Event"]}}'),
+	('masstransit', '{"sourceAddress": "rabbitmq://localhost/shop", "destinationAddress": "exchange:a", "responseAddress": "queue:b", "faultAddress": "queue:c"}'),
+	('masstransit', '{"sourceAddress": "shop"}'), ('masstransit', '{"faultAddress": 1}'), ('masstransit', '{"intent": "Send"}'),
+	('nservicebus', '{"intent": "Send", "endpoint": "Shop", "types": {"a": ["b", "c"]}}'),
+	('nservicebus', '{"intent": "send"}'), ('nservicebus', '{"endpoint": ""}'), ('nservicebus', '{"endpoint": "a\nb"}'),
+	('celery', '{"payload": "arguments"}'), ('celery', '{"payload": "argument"}'), ('celery', '{"payload": "kwargs"}'),
+	('cap', NULL), ('laravel', '{"type": "App\\\\Jobs\\\\{event_type}"}'), ('laravel', '{"queue": "x"}')) v(name, options);
 
 -- An UPDATE is judged, too, of whatever column
 INSERT INTO outbox_route (name, format, format_options) VALUES ('ce', 'cloudevents', '{"source": "/"}');
@@ -72,6 +82,20 @@ SELECT outcome('SELECT outbox_enqueue(''e'', ''{}'', route => ''ce'', ' || args 
 	'headers => ''{"ce-id": "1"}''', 'headers => ''{"cloudevents:id": "1"}''',
 	'properties => ''{"content_type": "x"}''', 'properties => ''{"content_type": "a/b;c=d"}''',
 	'properties => ''{"content_type": "application/cloudevents-batch+json"}''']) args;
+-- Those that need JSON, and those that take names for theirs
+SELECT f || ': ' || outcome(format('INSERT INTO outbox_route (name, format) VALUES (%L, %L)', f, f))
+FROM unnest(ARRAY['masstransit', 'nservicebus', 'cap', 'celery', 'laravel']) f;
+INSERT INTO outbox_route (name, format)
+SELECT f, f FROM unnest(ARRAY['masstransit', 'nservicebus', 'cap', 'celery', 'laravel', 'spring', 'debezium']) f;
+SELECT f || ', bytes: ' || outcome(format('SELECT outbox_enqueue_bytes(''e'', ''x'', route => %L)', f)),
+	f || ', null: ' || outcome(format('SELECT outbox_enqueue(''e'', ''null'', route => %L)', f)),
+	f || ', gzip: ' || outcome(format('SELECT outbox_enqueue(''e'', ''{}'', route => %L, properties => ''{"content_encoding": "gzip"}'')', f))
+FROM outbox_route JOIN unnest(ARRAY['masstransit', 'nservicebus', 'cap', 'celery', 'laravel', 'spring', 'debezium']) WITH ORDINALITY u(f, n) ON name = f
+ORDER BY n;
+SELECT f || ', ' || header || ': ' || outcome(format('SELECT outbox_enqueue(''e'', ''{}'', route => %L, headers => %L)', f, format('{"%s": 1}', header)))
+FROM (VALUES ('cap', 'cap-exception'), ('cap', 'cap-callback-name'), ('cap', 'cap-msg-id'), ('celery', 'args'), ('celery', 'compression'),
+	('celery', 'expires'), ('celery', 'argsrepr'), ('laravel', 'laravel'), ('laravel', 'Laravel')) v(f, header);
+DELETE FROM outbox_route WHERE name IN ('masstransit', 'nservicebus', 'cap', 'celery', 'laravel', 'spring', 'debezium');
 -- What refuses is the format as it is now
 BEGIN;
 UPDATE outbox_route SET format = 'plain', format_options = NULL WHERE name = 'ce';
@@ -80,4 +104,4 @@ ROLLBACK;
 SELECT outcome('SELECT outbox_enqueue(''e'', ''{}'', route => ''ce'', aggregate_id => E''\x7f'')');
 
 DELETE FROM outbox_route WHERE name = 'ce';
-DROP FUNCTION outbox_regress.format(text, text);
+DROP FUNCTION outbox_regress.options_outcome(text, text);

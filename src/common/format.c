@@ -10,7 +10,26 @@
 #include "encode_json.h"
 #include "format_internal.h"
 #include "format_text.h"
+#include "mb/pg_wchar.h"
 #include "route.h"
+#include "traceparent.h"
+
+const char *const outbox_format_kinds[OUTBOX_FORMAT_KINDS] = {
+	[OUTBOX_FORMAT_CLOUDEVENTS] = "cloudevents",
+	[OUTBOX_FORMAT_DEBEZIUM] = "debezium",
+	[OUTBOX_FORMAT_SPRING] = "spring",
+	[OUTBOX_FORMAT_MASSTRANSIT] = "masstransit",
+	[OUTBOX_FORMAT_NSERVICEBUS] = "nservicebus",
+	[OUTBOX_FORMAT_CAP] = "cap",
+	[OUTBOX_FORMAT_CELERY] = "celery",
+	[OUTBOX_FORMAT_LARAVEL] = "laravel"
+};
+
+const char *
+outbox_format_name(const OutboxFormat *format)
+{
+	return outbox_format_kinds[format->kind];
+}
 
 /* -------------------------------------------------------------------- parts */
 
@@ -51,6 +70,18 @@ outbox_format_types(const OutboxFormat *format,
 	return names;
 }
 
+const char *
+outbox_format_traceparent(const OutboxFormatMessage *message)
+{
+	OutboxTraceparent parsed;
+
+	if (message->traceparent == NULL ||
+		outbox_traceparent_parse(message->traceparent,
+								 strlen(message->traceparent), &parsed) != NULL)
+		return NULL;
+	return message->traceparent;
+}
+
 void
 outbox_format_add_header(OutboxFormatted *out, const char *name, const char *text)
 {
@@ -71,6 +102,39 @@ outbox_format_put_member(StringInfo json, const char *name, const char *text)
 		appendStringInfoString(json, ", ");
 	appendStringInfo(json, "\"%s\": ", name);
 	outbox_encode_json_string(json, text, strlen(text));
+}
+
+void
+outbox_format_put_json(StringInfo json, const Jsonb *value)
+{
+	StringInfoData text;
+
+	initStringInfo(&text);
+	outbox_encode_json(&text, value);
+	appendStringInfoString(json, pg_server_to_any(text.data, text.len, PG_UTF8));
+}
+
+const char *
+outbox_format_needs_payload(const OutboxFormat *format,
+							const OutboxFormatMessage *message)
+{
+	if (message->payload == NULL)
+		return psprintf("body cannot be sent in the format %s, which needs JSON: payload must be given",
+						outbox_format_name(format));
+	if (message->content_encoding != NULL &&
+		pg_strcasecmp(message->content_encoding, "utf-8") != 0)
+		return psprintf("property content_encoding must be utf-8 or absent in the format %s, whose body is a JSON document",
+						outbox_format_name(format));
+	return NULL;
+}
+
+bool
+outbox_format_is_one_of(const char *name, size_t len, const char *const *names)
+{
+	for (; *names != NULL; names++)
+		if (len == strlen(*names) && memcmp(name, *names, len) == 0)
+			return true;
+	return false;
 }
 
 /* ---------------------------------------------------------- headers and no more */
@@ -131,13 +195,29 @@ format_spring(const OutboxFormat *format, const OutboxFormatMessage *message,
 
 /* --------------------------------------------------------------- the whole */
 
+/* No consumer knows what to do with a message that has none. */
+static const char *
+check_type(const OutboxFormat *format, const OutboxFormatMessage *message)
+{
+	int			n;
+
+	if (format->type_needs_key && *outbox_format_types(format, message, &n)[0] == '\0')
+		return "aggregate_type or aggregate_id is missing, of which alone the name of the type is made";
+	return NULL;
+}
+
 const char *
 outbox_format_message(const OutboxFormat *format,
 					  const OutboxFormatMessage *message, OutboxFormatted *out)
 {
+	const char *reason;
+
 	memset(out, 0, sizeof(*out));
 	if (format->broken != NULL)
 		return psprintf("route has an unusable format: %s", format->broken);
+	reason = check_type(format, message);
+	if (reason != NULL)
+		return reason;
 	switch (format->kind)
 	{
 		case OUTBOX_FORMAT_CLOUDEVENTS:
@@ -146,6 +226,16 @@ outbox_format_message(const OutboxFormat *format,
 			return format_debezium(format, message, out);
 		case OUTBOX_FORMAT_SPRING:
 			return format_spring(format, message, out);
+		case OUTBOX_FORMAT_MASSTRANSIT:
+			return outbox_format_masstransit(format, message, out);
+		case OUTBOX_FORMAT_NSERVICEBUS:
+			return outbox_format_nservicebus(format, message, out);
+		case OUTBOX_FORMAT_CAP:
+			return outbox_format_cap(format, message, out);
+		case OUTBOX_FORMAT_CELERY:
+			return outbox_format_celery(format, message, out);
+		case OUTBOX_FORMAT_LARAVEL:
+			return outbox_format_laravel(format, message, out);
 	}
 	return "route has an unknown format";
 }
@@ -154,9 +244,19 @@ const char *
 outbox_format_check_header(const OutboxFormat *format, const char *name, size_t len,
 						   bool is_string)
 {
-	if (format->kind == OUTBOX_FORMAT_CLOUDEVENTS)
-		return outbox_format_cloudevents_header(format, name, len, is_string);
-	return NULL;
+	switch (format->kind)
+	{
+		case OUTBOX_FORMAT_CLOUDEVENTS:
+			return outbox_format_cloudevents_header(format, name, len, is_string);
+		case OUTBOX_FORMAT_CAP:
+			return outbox_format_cap_header(name, len);
+		case OUTBOX_FORMAT_CELERY:
+			return outbox_format_celery_header(name, len);
+		case OUTBOX_FORMAT_LARAVEL:
+			return outbox_format_laravel_header(name, len);
+		default:
+			return NULL;
+	}
 }
 
 size_t

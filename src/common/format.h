@@ -24,7 +24,12 @@ typedef enum OutboxFormatKind
 {
 	OUTBOX_FORMAT_CLOUDEVENTS,
 	OUTBOX_FORMAT_DEBEZIUM,
-	OUTBOX_FORMAT_SPRING
+	OUTBOX_FORMAT_SPRING,
+	OUTBOX_FORMAT_MASSTRANSIT,
+	OUTBOX_FORMAT_NSERVICEBUS,
+	OUTBOX_FORMAT_CAP,
+	OUTBOX_FORMAT_CELERY,
+	OUTBOX_FORMAT_LARAVEL
 } OutboxFormatKind;
 
 /* Columns that the format debezium puts into headers. */
@@ -36,6 +41,9 @@ typedef enum OutboxDebeziumHeader
 } OutboxDebeziumHeader;
 
 #define OUTBOX_DEBEZIUM_HEADERS	3
+
+/* Addresses of MassTransit's envelope: source, destination, response, fault. */
+#define OUTBOX_MASSTRANSIT_ADDRESSES 4
 
 /* What an event type is called, see the option types. */
 typedef struct OutboxFormatType
@@ -55,6 +63,7 @@ typedef struct OutboxFormat
 	OutboxFormatKind kind;
 	const char *broken;			/* NULL, or why nothing can be sent in it */
 	const char *type;			/* template of names of types */
+	bool		type_needs_key;	/* without aggregate_type or _id it says nothing */
 	int			ntypes;			/* exceptions from it */
 	OutboxFormatType *types;
 	/* cloudevents */
@@ -65,6 +74,13 @@ typedef struct OutboxFormat
 	/* debezium */
 	const char *headers[OUTBOX_DEBEZIUM_HEADERS];	/* names; NULL: not sent */
 	bool		quoted;			/* values are JSON strings */
+	/* masstransit */
+	const char *addresses[OUTBOX_MASSTRANSIT_ADDRESSES];	/* NULL: none */
+	/* nservicebus */
+	const char *intent;
+	const char *endpoint;		/* NULL: not said */
+	/* celery */
+	bool		one_argument;	/* the payload is one, and not all of them */
 } OutboxFormat;
 
 /* What is wrong with outbox_route.format or format_options. */
@@ -105,7 +121,8 @@ typedef struct OutboxFormatMessage
 	const char *content_type;	/* properties that the user has set */
 	const char *content_encoding;
 	const char *correlation_id;
-	const char *traceparent;	/* headers, as they go out */
+	const Jsonb *headers;		/* the user's, in the database's encoding */
+	const char *traceparent;	/* of the headers, as they go out */
 	const char *tracestate;
 } OutboxFormatMessage;
 

@@ -39,8 +39,6 @@ culprit(const OutboxFormatMessage *message, bool (*is_fine) (const char *))
 static const char *
 check_type(const OutboxFormatMessage *message, const char *type)
 {
-	if (*type == '\0')
-		return "aggregate_type or aggregate_id is missing, of which alone the type of a CloudEvent is made";
 	if (!outbox_is_attribute_text(type))
 		return psprintf("%s has control characters or noncharacters, which attributes of CloudEvents must not have",
 						culprit(message, outbox_is_attribute_text));
@@ -87,21 +85,9 @@ check_content_type(const char *type)
 
 /* The trace context, where it is one; anything else stays an ordinary header. */
 static const char *
-traceparent_of(const OutboxFormatMessage *message)
-{
-	OutboxTraceparent parsed;
-
-	if (message->traceparent == NULL ||
-		outbox_traceparent_parse(message->traceparent,
-								 strlen(message->traceparent), &parsed) != NULL)
-		return NULL;
-	return message->traceparent;
-}
-
-static const char *
 tracestate_of(const OutboxFormatMessage *message)
 {
-	if (message->tracestate == NULL || traceparent_of(message) == NULL ||
+	if (message->tracestate == NULL || outbox_format_traceparent(message) == NULL ||
 		outbox_tracestate_check(message->tracestate,
 								strlen(message->tracestate)) != NULL)
 		return NULL;
@@ -114,13 +100,10 @@ is_reserved(const char *name, size_t len)
 {
 	static const char *const reserved[] = {
 		"id", "source", "type", "specversion", "time", "subject",
-		"datacontenttype", "dataschema", "data"
+		"datacontenttype", "dataschema", "data", NULL
 	};
 
-	for (int i = 0; i < (int) lengthof(reserved); i++)
-		if (len == strlen(reserved[i]) && memcmp(name, reserved[i], len) == 0)
-			return true;
-	return false;
+	return outbox_format_is_one_of(name, len, reserved);
 }
 
 static bool
@@ -188,7 +171,7 @@ write_structured(const OutboxFormatMessage *message, const Attribute *attributes
 
 	if (message->content_encoding != NULL &&
 		pg_strcasecmp(message->content_encoding, "utf-8") != 0)
-		return "property content_encoding must be utf-8 or absent, as the body is a JSON document in mode structured of CloudEvents";
+		return "property content_encoding must be utf-8 or absent in mode structured of CloudEvents, whose body is a JSON document";
 	initStringInfo(&json);
 	appendStringInfoChar(&json, '{');
 	for (int i = 0; i < n; i++)
@@ -223,7 +206,7 @@ outbox_format_cloudevents(const OutboxFormat *format,
 		{"time", outbox_rfc3339(message->created_at)},
 		{"subject", message->aggregate_id},
 		{"dataschema", dataschema},
-		{"traceparent", traceparent_of(message)},
+		{"traceparent", outbox_format_traceparent(message)},
 		{"tracestate", tracestate_of(message)}
 	};
 	const char *reason = check_type(message, type);

@@ -16,12 +16,6 @@
 #define FOR(kind)		(1 << OUTBOX_FORMAT_##kind)
 #define FOR_ALL			(~0)
 
-static const char *const kind_names[] = {
-	[OUTBOX_FORMAT_CLOUDEVENTS] = "cloudevents",
-	[OUTBOX_FORMAT_DEBEZIUM] = "debezium",
-	[OUTBOX_FORMAT_SPRING] = "spring"
-};
-
 /* ------------------------------------------------------------------- values */
 
 static char *
@@ -76,6 +70,7 @@ set_type(OutboxFormat *format, const JsonbValue *value)
 {
 	static const char *const wrong =
 		"a string; in braces may stand {event_type}, {aggregate_type} and {aggregate_id}";
+	const OutboxFormatMessage no_key = {.event_type = "x"};
 	const char *template = string_of(value);
 
 	if (template == NULL || outbox_route_template_error(template) != NULL)
@@ -83,6 +78,7 @@ set_type(OutboxFormat *format, const JsonbValue *value)
 	if (!outbox_is_attribute_text(template))
 		return "a string without control characters and noncharacters";
 	format->type = template;
+	format->type_needs_key = *outbox_format_render(template, &no_key) == '\0';
 	return NULL;
 }
 
@@ -97,11 +93,27 @@ add_name(OutboxFormatType *type, const JsonbValue *value)
 	return NULL;
 }
 
+/* How many names of a type a format can say. */
+static int
+most_names(OutboxFormatKind kind)
+{
+	switch (kind)
+	{
+		case OUTBOX_FORMAT_MASSTRANSIT:
+		case OUTBOX_FORMAT_NSERVICEBUS:
+			return 100;
+		case OUTBOX_FORMAT_SPRING:
+			return 3;
+		default:
+			return 1;
+	}
+}
+
 /* One name, or as many as the format can say. */
 static const char *
 set_names(const OutboxFormat *format, OutboxFormatType *type, const JsonbValue *value)
 {
-	int			most = format->kind == OUTBOX_FORMAT_SPRING ? 3 : 1;
+	int			most = most_names(format->kind);
 	JsonbIterator *it;
 	JsonbValue	item;
 	const char *wrong = NULL;
@@ -115,8 +127,7 @@ set_names(const OutboxFormat *format, OutboxFormatType *type, const JsonbValue *
 		JsonContainerSize(value->val.binary.data) < 1 ||
 		JsonContainerSize(value->val.binary.data) > most)
 		return most == 1 ? "an object of strings" :
-			most == 3 ? "an object of strings, or arrays of up to three of them" :
-			"an object of strings, or arrays of them";
+			psprintf("an object of strings, or arrays of 1 to %d of them", most);
 	type->names = palloc(sizeof(char *) * JsonContainerSize(value->val.binary.data));
 	it = JsonbIteratorInit(value->val.binary.data);
 	(void) JsonbIteratorNext(&it, &item, true);
@@ -243,6 +254,68 @@ set_headers(OutboxFormat *format, const JsonbValue *value)
 	return NULL;
 }
 
+static const char *
+set_address(OutboxFormat *format, const JsonbValue *value, int which)
+{
+	const char *uri = string_of(value);
+
+	if (uri == NULL || !outbox_is_absolute_uri(uri))
+		return "an absolute URI (RFC 3986) like rabbitmq://host/vhost/exchange";
+	format->addresses[which] = uri;
+	return NULL;
+}
+
+static const char *
+set_source_address(OutboxFormat *format, const JsonbValue *value)
+{
+	return set_address(format, value, 0);
+}
+
+static const char *
+set_destination_address(OutboxFormat *format, const JsonbValue *value)
+{
+	return set_address(format, value, 1);
+}
+
+static const char *
+set_response_address(OutboxFormat *format, const JsonbValue *value)
+{
+	return set_address(format, value, 2);
+}
+
+static const char *
+set_fault_address(OutboxFormat *format, const JsonbValue *value)
+{
+	return set_address(format, value, 3);
+}
+
+static const char *
+set_intent(OutboxFormat *format, const JsonbValue *value)
+{
+	static const char *const intents[] = {"Publish", "Send", NULL};
+
+	format->intent = choice_of(value, intents);
+	return format->intent == NULL ? "Publish or Send" : NULL;
+}
+
+static const char *
+set_endpoint(OutboxFormat *format, const JsonbValue *value)
+{
+	format->endpoint = string_of(value);
+	return format->endpoint == NULL || !outbox_is_attribute_text(format->endpoint) ?
+		"a string that is not empty and has no control characters" : NULL;
+}
+
+static const char *
+set_payload(OutboxFormat *format, const JsonbValue *value)
+{
+	static const char *const ways[] = {"arguments", "argument", NULL};
+	const char *way = choice_of(value, ways);
+
+	format->one_argument = way == ways[1];
+	return way == NULL ? "arguments or argument" : NULL;
+}
+
 /* Keys of format_options. */
 static const struct
 {
@@ -257,16 +330,17 @@ static const struct
 	{"dataschema", FOR(CLOUDEVENTS), set_dataschema},
 	{"prefix", FOR(CLOUDEVENTS), set_prefix},
 	{"headers", FOR(DEBEZIUM), set_headers},
-	{"quoted", FOR(DEBEZIUM), set_quoted}
+	{"quoted", FOR(DEBEZIUM), set_quoted},
+	{"sourceAddress", FOR(MASSTRANSIT), set_source_address},
+	{"destinationAddress", FOR(MASSTRANSIT), set_destination_address},
+	{"responseAddress", FOR(MASSTRANSIT), set_response_address},
+	{"faultAddress", FOR(MASSTRANSIT), set_fault_address},
+	{"intent", FOR(NSERVICEBUS), set_intent},
+	{"endpoint", FOR(NSERVICEBUS), set_endpoint},
+	{"payload", FOR(CELERY), set_payload}
 };
 
 /* -------------------------------------------------------------------- errors */
-
-const char *
-outbox_format_name(const OutboxFormat *format)
-{
-	return kind_names[format->kind];
-}
 
 const char *
 outbox_format_names(void)
@@ -275,9 +349,9 @@ outbox_format_names(void)
 
 	initStringInfo(&names);
 	appendStringInfoString(&names, "plain");
-	for (int i = 0; i < (int) lengthof(kind_names); i++)
-		appendStringInfo(&names, i < (int) lengthof(kind_names) - 1 ? ", %s" : " and %s",
-						 kind_names[i]);
+	for (int i = 0; i < OUTBOX_FORMAT_KINDS; i++)
+		appendStringInfo(&names, i < OUTBOX_FORMAT_KINDS - 1 ? ", %s" : " and %s",
+						 outbox_format_kinds[i]);
 	return names.data;
 }
 
@@ -376,8 +450,8 @@ check_complete(OutboxFormat *format, OutboxFormatError *error)
 static int
 kind_of(const char *name)
 {
-	for (int i = 0; i < (int) lengthof(kind_names); i++)
-		if (strcmp(name, kind_names[i]) == 0)
+	for (int i = 0; i < OUTBOX_FORMAT_KINDS; i++)
+		if (strcmp(name, outbox_format_kinds[i]) == 0)
 			return i;
 	return -1;
 }
@@ -392,6 +466,7 @@ make_format(MemoryContext cxt, const char *name, const Jsonb *object,
 	format->cxt = cxt;
 	format->type = "{event_type}";
 	format->prefix = "cloudEvents:";
+	format->intent = "Publish";
 	format->headers[OUTBOX_DEBEZIUM_EVENT_TYPE] = "eventType";
 	format->headers[OUTBOX_DEBEZIUM_AGGREGATE_TYPE] = "aggregateType";
 	format->headers[OUTBOX_DEBEZIUM_AGGREGATE_ID] = "aggregateId";

@@ -211,6 +211,19 @@ outbox_is_json_media_type(const char *text)
 		pg_strncasecmp(text + n - 4, "json", 4) == 0;
 }
 
+/* --------------------------------------------------------------------- UUID */
+
+bool
+outbox_is_uuid(const char *text)
+{
+	static const char form[] = "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx";
+
+	for (int i = 0; form[i] != '\0'; i++)
+		if (form[i] == 'x' ? !is_hex(text[i]) : text[i] != '-')
+			return false;
+	return text[sizeof(form) - 1] == '\0';
+}
+
 /* ------------------------------------------------------------------- base64 */
 
 size_t

@@ -31,6 +31,9 @@ extern bool outbox_is_media_type(const char *text);
 /* Is it one of JSON: subtype json, or one that ends in +json? */
 extern bool outbox_is_json_media_type(const char *text);
 
+/* A UUID in its usual form, of any case. */
+extern bool outbox_is_uuid(const char *text);
+
 /* Bytes of base64 that so many bytes make, with padding. */
 extern size_t outbox_base64_size(size_t len);
 

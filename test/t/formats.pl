@@ -231,6 +231,81 @@ goes_out('a collection', { event_type => 'orders', payload => '[]' },
 goes_out('an id of a class', { event_type => 'order.paid', properties => { content_encoding => 'utf-8' } },
 	{ type => 'order.paid', routing_key => 'order.paid', headers => { __TypeId__ => 'order.paid' }, content_encoding => 'utf-8' });
 
+# -------------------------------------------------------------------- .NET
+
+my $CORRELATION = '4c1a47c2-7d2e-4f9f-8b1a-000000000001';
+note 'masstransit';
+my %masstransit = (content_type => 'application/vnd.masstransit+json');
+route('masstransit');
+goes_out('least', { event_type => 'Shop:OrderCreated' },
+	{ %masstransit, type => 'Shop:OrderCreated', routing_key => 'Shop:OrderCreated',
+		body => qq({"messageId": "$ID", "conversationId": "$ID", "messageType": ["urn:message:Shop:OrderCreated"], "sentTime": "$TIME", "headers": {}, "message": {"n": 1}}) });
+route('masstransit', { types => { 'order.created' => [ 'Shop:OrderCreated', 'urn:message:Shop:Event' ] },
+		sourceAddress => 'rabbitmq://localhost/shop', faultAddress => 'queue:faults' });
+goes_out('types, addresses, headers, a trace',
+	{ %key, headers => { tenant => 'ü', n => 1, traceparent => $TRACE }, properties => { correlation_id => $CORRELATION, content_type => 'text/json' } },
+	{ %masstransit, correlation_id => $CORRELATION,
+		headers => { %key, tenant => 'ü', n => 1, traceparent => $TRACE, 'MT-Activity-Id' => $TRACE },
+		body => qq({"messageId": "$ID", "correlationId": "$CORRELATION", "conversationId": "$CORRELATION", "sourceAddress": "rabbitmq://localhost/shop", )
+		  . qq("faultAddress": "queue:faults", "messageType": ["urn:message:Shop:OrderCreated", "urn:message:Shop:Event"], "sentTime": "$TIME", )
+		  . qq("headers": {"n": 1, "tenant": "ü", "traceparent": "$TRACE"}, "message": {"n": 1}}) });
+route('masstransit');
+goes_out('a correlation_id that is no GUID', { event_type => 'T', properties => { correlation_id => 'x' }, headers => { traceparent => 'x' } },
+	{ %masstransit, type => 'T', routing_key => 'T', correlation_id => 'x', headers => { traceparent => 'x' },
+		body => qq({"messageId": "$ID", "conversationId": "$ID", "messageType": ["urn:message:T"], "sentTime": "$TIME", "headers": {"traceparent": "x"}, "message": {"n": 1}}) });
+refused('JSON null', { payload => 'null' }, qr/payload must not be null/);
+refused('bytes', { body => '\x00' }, qr/body cannot be sent in the format masstransit, which needs JSON/);
+
+note 'nservicebus';
+my %nservicebus = (
+	'NServiceBus.MessageId' => $ID, 'NServiceBus.ConversationId' => $ID, 'NServiceBus.CorrelationId' => $ID,
+	'NServiceBus.MessageIntent' => 'Publish', 'NServiceBus.TimeSent' => '2026-11-23 03:45:31:123456 Z',
+	'NServiceBus.ContentType' => 'application/json', 'NServiceBus.EnclosedMessageTypes' => 'order.created');
+route('nservicebus');
+goes_out('least', { headers => { 'NServiceBus.MessageIntent' => 'Reply', from => 'x' } }, { headers => { %nservicebus, from => 'x' } });
+route('nservicebus', { intent => 'Send', endpoint => 'Shop', types => { 'order.created' => [ 'Shop.OrderCreated', 'Shop.IEvent' ] } });
+goes_out('types and options', { properties => { correlation_id => 'c' } },
+	{ correlation_id => 'c', headers => { %nservicebus, 'NServiceBus.MessageIntent' => 'Send', 'NServiceBus.OriginatingEndpoint' => 'Shop',
+			'NServiceBus.ConversationId' => 'c', 'NServiceBus.CorrelationId' => 'c',
+			'NServiceBus.EnclosedMessageTypes' => 'Shop.OrderCreated;Shop.IEvent' } });
+route('nservicebus');
+goes_out('bytes', { body => '\x61', properties => { content_type => 'text/xml' } },
+	{ body => 'a', content_type => 'text/xml', headers => { %nservicebus, 'NServiceBus.ContentType' => 'text/xml' } });
+
+note 'cap';
+my %cap = (
+	'cap-msg-id' => $ID, 'cap-msg-name' => 'order.created', 'cap-msg-type' => 'order.created', 'cap-senttime' => $TIME,
+	'cap-corr-id' => $ID, 'cap-corr-seq' => '0');
+route('cap');
+goes_out('least; nobody forges the name', { headers => { 'cap-msg-name' => 'x', 'cap-callback-name' => 'y' } },
+	{ headers => { %cap, 'cap-callback-name' => 'y' } });
+route('cap', { type => 'v1.{event_type}' });
+goes_out('a prefix of topics', { properties => { correlation_id => 'c' } },
+	{ correlation_id => 'c', headers => { %cap, 'cap-msg-name' => 'v1.order.created', 'cap-corr-id' => 'c' } });
+
+# ------------------------------------------------------------ celery and laravel
+
+note 'celery';
+my $embed = '{"callbacks": null, "errbacks": null, "chain": null, "chord": null}]';
+my %celery = (
+	content_encoding => 'utf-8', correlation_id => $ID,
+	headers => { lang => 'py', task => 'order.created', id => $ID, root_id => $ID });
+route('celery');
+foreach my $way ([ '{"a": 1}', '[[], {"a": 1}, ' ], [ '[1, "b"]', '[[1, "b"], {}, ' ], [ '"c"', '[["c"], {}, ' ], [ 'null', '[[null], {}, ' ])
+{
+	goes_out("arguments $way->[0]", { payload => $way->[0] }, { %celery, body => $way->[1] . $embed });
+}
+route('celery', { payload => 'argument', type => 'shop.tasks.{event_type}' });
+goes_out('one argument', { payload => '[1]', properties => { content_type => 'application/json; charset=utf-8', correlation_id => 'c' } },
+	{ %celery, correlation_id => 'c', headers => { %{ $celery{headers} }, task => 'shop.tasks.order.created' }, body => '[[[1]], {}, ' . $embed });
+
+note 'laravel';
+route('laravel', { types => { 'order.created' => 'App\\Handlers\\Orders@created' } });
+my $job = qq({"uuid": "$ID", "id": "$ID", "displayName": "App\\\\Handlers\\\\Orders", "job": "App\\\\Handlers\\\\Orders\@created", )
+  . '"maxTries": null, "maxExceptions": null, "failOnTimeout": false, "backoff": null, "timeout": null, "data": {"n": 1}}';
+goes_out('a job', {}, { body => $job, correlation_id => $ID });
+refused('its own table', { headers => { laravel => { attempts => 7 } } }, qr/headers must not have laravel/);
+
 # -------------------------------------------------------------------- all of them
 
 note 'spans';

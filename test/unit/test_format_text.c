@@ -77,6 +77,21 @@ test_media_types(void)
 		check(!outbox_is_json_media_type(other[i]), "no JSON %s", other[i]);
 }
 
+static void
+test_uuids(void)
+{
+	static const char *const none[] = {
+		"", "x", "01890a5d-ac96-774b-bcce-b302099a805", "01890a5d-ac96-774b-bcce-b302099a80577",
+		"01890a5dac96774bbcceb302099a8057", "{01890a5d-ac96-774b-bcce-b302099a8057}",
+		"01890a5d-ac96-774b-bcce_b302099a8057", "01890a5g-ac96-774b-bcce-b302099a8057"
+	};
+
+	check(outbox_is_uuid("01890a5d-ac96-774b-bcce-b302099a8057"), "UUID");
+	check(outbox_is_uuid("01890A5D-AC96-774B-BCCE-B302099A8057"), "UUID in capitals");
+	for (size_t i = 0; i < sizeof(none) / sizeof(*none); i++)
+		check(!outbox_is_uuid(none[i]), "no UUID %s", none[i]);
+}
+
 /* The examples of RFC 4648, and bytes beyond ASCII. */
 static void
 test_base64(void)
@@ -108,6 +123,7 @@ main(void)
 	test_characters();
 	test_uris();
 	test_media_types();
+	test_uuids();
 	test_base64();
 	return done();
 }

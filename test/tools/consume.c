@@ -20,6 +20,8 @@
  *	--ack-every N		acks for that many at once; default prefetch / 4
  *	--no-ack			let the broker forget a message when it is sent
  *	--body N			bytes of the body to record, default 64
+ *	--id-header NAME	where the id is for want of a message_id: publishers that
+ *						set no properties have it in a header
  *	--delay-us N		wait so long after each message: a slow consumer
  *	--count N			end after N different messages
  *	--idle MS			end when nothing has come for so long
@@ -66,6 +68,7 @@ static int	heartbeat_s = 10;
 static const char *queue;
 static const char *out_path;
 static const char *exchange;
+static const char *id_header;
 static const char *exchange_type = "topic";
 static const char *keys[MAX_KEYS];
 static int	nkeys;
@@ -218,34 +221,56 @@ put_field(bool present, amqp_bytes_t value)
 		fputs("\\N", out);
 }
 
-static void
-put_header(const amqp_basic_properties_t *props, const char *name)
+/* A header that is a string. */
+static bool
+find_header(const amqp_basic_properties_t *props, const char *name,
+			amqp_bytes_t *value)
 {
 	int			i;
 
-	if (props->_flags & AMQP_BASIC_HEADERS_FLAG)
+	if (!(props->_flags & AMQP_BASIC_HEADERS_FLAG))
+		return false;
+	for (i = 0; i < props->headers.num_entries; i++)
 	{
-		for (i = 0; i < props->headers.num_entries; i++)
-		{
-			const amqp_table_entry_t *e = &props->headers.entries[i];
+		const amqp_table_entry_t *e = &props->headers.entries[i];
 
-			if (e->key.len == strlen(name) &&
-				memcmp(e->key.bytes, name, e->key.len) == 0 &&
-				e->value.kind == AMQP_FIELD_KIND_UTF8)
-			{
-				put_field(true, e->value.value.bytes);
-				return;
-			}
+		if (e->key.len == strlen(name) &&
+			memcmp(e->key.bytes, name, e->key.len) == 0 &&
+			e->value.kind == AMQP_FIELD_KIND_UTF8)
+		{
+			*value = e->value.value.bytes;
+			return true;
 		}
 	}
-	put_field(false, amqp_empty_bytes);
+	return false;
+}
+
+static void
+put_header(const amqp_basic_properties_t *props, const char *name)
+{
+	amqp_bytes_t value = amqp_empty_bytes;
+	bool		present = find_header(props, name, &value);
+
+	put_field(present, value);
+}
+
+static bool
+find_id(const amqp_basic_properties_t *props, amqp_bytes_t *id)
+{
+	if (props->_flags & AMQP_BASIC_MESSAGE_ID_FLAG)
+	{
+		*id = props->message_id;
+		return true;
+	}
+	return id_header && find_header(props, id_header, id);
 }
 
 static void
 record(const amqp_envelope_t *env)
 {
 	const amqp_basic_properties_t *props = &env->message.properties;
-	bool		has_id = (props->_flags & AMQP_BASIC_MESSAGE_ID_FLAG) != 0;
+	amqp_bytes_t id = amqp_empty_bytes;
+	bool		has_id = find_id(props, &id);
 	size_t		len = env->message.body.len;
 
 	received++;
@@ -253,13 +278,13 @@ record(const amqp_envelope_t *env)
 		redelivered++;
 	if (!has_id)
 		unique++;				/* nothing to recognise it by */
-	else if (seen_add(props->message_id.bytes, props->message_id.len))
+	else if (seen_add(id.bytes, id.len))
 		unique++;
 	else
 		repeated++;
 
 	fprintf(out, "%" PRId64 "\t%d", now_us(), env->redelivered ? 1 : 0);
-	put_field(has_id, props->message_id);
+	put_field(has_id, id);
 	put_field((props->_flags & AMQP_BASIC_TYPE_FLAG) != 0, props->type);
 	put_field(true, env->routing_key);
 	put_header(props, "aggregate_type");
@@ -508,6 +533,7 @@ parse(int argc, char **argv)
 		{"deadline", required_argument, NULL, 10},
 		{"reconnect", no_argument, NULL, 11},
 		{"declare-only", no_argument, NULL, 12},
+		{"id-header", required_argument, NULL, 14},
 		{"heartbeat", required_argument, NULL, 13},
 		{NULL, 0, NULL, 0}
 	};
@@ -550,6 +576,7 @@ parse(int argc, char **argv)
 			case 11: reconnect = true; break;
 			case 12: declare_only = true; break;
 			case 13: heartbeat_s = (int) number("heartbeat", optarg, 0); break;
+			case 14: id_header = optarg; break;
 			default: exit(1);
 		}
 	}

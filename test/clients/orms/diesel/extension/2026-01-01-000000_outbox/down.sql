@@ -1,0 +1,2 @@
+DROP EXTENSION outbox;
+DROP SCHEMA outbox;

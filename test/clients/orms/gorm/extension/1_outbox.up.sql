@@ -1,0 +1,2 @@
+CREATE SCHEMA outbox;
+CREATE EXTENSION outbox SCHEMA outbox;

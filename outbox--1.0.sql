@@ -90,8 +90,11 @@ CREATE TABLE @extschema@.outbox_route (
 		CHECK (max_pending > 0),
 	format text NOT NULL DEFAULT 'plain',
 	format_options jsonb,
+	slot name,
 	CONSTRAINT outbox_route_format
 		CHECK (format = 'plain' OR relay = 'internal'),
+	CONSTRAINT outbox_route_slot
+		CHECK (slot IS NULL OR relay = 'cdc'),
 	CONSTRAINT outbox_route_numbers
 		CHECK (sequence IS DISTINCT FROM 'key' OR ordering = 'key'),
 	CONSTRAINT outbox_route_default_exchange
@@ -145,6 +148,8 @@ COMMENT ON COLUMN @extschema@.outbox_route.format IS
 'What the workers put on the wire, for which consumers: ''plain'', ''cloudevents'', ''debezium'', ''spring'', ''masstransit'', ''nservicebus'', ''cap'', ''celery'' or ''laravel''; see doc/formats.md. Counts from the commit on, also for messages that wait. Other than ''plain'' only where relay is ''internal''.';
 COMMENT ON COLUMN @extschema@.outbox_route.format_options IS
 'Settings of that format, a JSON object; NULL: none. Keys of all but ''plain'': type, a template of the type''s name with {event_type}, {aggregate_type} and {aggregate_id}, by default ''{event_type}''; types, an object from event_type to name, before that, or to an array of names. The others are in doc/formats.md.';
+COMMENT ON COLUMN @extschema@.outbox_route.slot IS
+'With relay = ''cdc'': name of the replication slot that its messages are read by, without which enqueue is refused; NULL: any logical one of this database.';
 
 /*
  * Numbers of routes with sequence = 'key'.  Keys by their hash, as in the index
@@ -395,7 +400,7 @@ BEGIN
 		failed_route = NEW.failed_route, retention = NEW.retention,
 		sequence = NEW.sequence, relay = NEW.relay, relay_roles = NEW.relay_roles,
 		max_pending = NEW.max_pending,
-		format = NEW.format, format_options = NEW.format_options
+		format = NEW.format, format_options = NEW.format_options, slot = NEW.slot
 	WHERE r.name = NEW.name
 		AND (r.exchange, r.exchange_type, r.routing_key, r.max_attempts,
 			 r.ordering, r.on_failed, r.paused)
@@ -403,7 +408,7 @@ BEGIN
 		AND r.enqueue_roles IS NULL AND r.failed_route IS NULL
 		AND r.retention IS NULL AND r.sequence IS NULL
 		AND r.relay = 'internal' AND r.relay_roles IS NULL AND r.max_pending IS NULL
-		AND r.format = 'plain';
+		AND r.format = 'plain' AND r.slot IS NULL;
 	IF FOUND THEN
 		RETURN NULL;
 	END IF;
@@ -2029,7 +2034,9 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
 	names constant text[] := ARRAY(SELECT r.name FROM @extschema@.outbox_route r WHERE r.relay = 'cdc' ORDER BY r.name);
-	subject constant text := CASE cardinality(names) WHEN 1 THEN 'route "' ELSE 'routes "' END || array_to_string(names, '", "') || '"';
+	/* What could be read of them: slots that are named, or else all of this database. */
+	named constant name[] := (SELECT CASE WHEN bool_and(r.slot IS NOT NULL) THEN array_agg(r.slot) END
+		FROM @extschema@.outbox_route r WHERE r.relay = 'cdc');
 	behind constant numeric := 1073741824;
 	name text;
 	filter text;
@@ -2038,16 +2045,19 @@ BEGIN
 	IF names = '{}' THEN
 		RETURN;
 	END IF;
-	PERFORM FROM pg_replication_slots s WHERE s.database = current_database()
-		AND NOT s.temporary AND s.wal_status IS DISTINCT FROM 'lost';
-	IF NOT FOUND THEN
-		RETURN QUERY
-		SELECT 'critical', 'cdc slot missing', subject, NULL::timestamptz,
-			format('no logical replication slot of database %s is there, wal_level is %s', quote_ident(current_database()), current_setting('wal_level')),
-			'Its messages are in the write-ahead log only, which is kept for slots: enqueue is refused until there is one.',
-			CASE WHEN current_setting('wal_level') = 'logical' THEN 'SELECT pg_create_logical_replication_slot(''outbox_cdc'', ''pgoutput'')'
-				ELSE 'ALTER SYSTEM SET wal_level = logical' END;
-	END IF;
+	RETURN QUERY
+	SELECT 'critical', 'cdc slot missing', r.subject, NULL::timestamptz,
+		format('no logical replication slot of database %s %s, wal_level is %s', quote_ident(current_database()),
+			coalesce('is called "' || r.slot || '"', 'is there'), current_setting('wal_level')),
+		'Its messages are in the write-ahead log only, which is kept for slots: enqueue is refused until there is one.',
+		CASE WHEN current_setting('wal_level') = 'logical'
+			THEN format('SELECT pg_create_logical_replication_slot(%L, ''pgoutput'')', coalesce(r.slot, 'outbox_cdc'))
+			ELSE 'ALTER SYSTEM SET wal_level = logical' END
+	FROM (SELECT o.slot, CASE count(*) WHEN 1 THEN 'route "' ELSE 'routes "' END || string_agg(o.name, '", "' ORDER BY o.name) || '"' AS subject
+		  FROM @extschema@.outbox_route o WHERE o.relay = 'cdc' GROUP BY o.slot) r
+	WHERE NOT EXISTS (SELECT FROM pg_replication_slots s
+		WHERE s.database = current_database() AND NOT s.temporary AND s.wal_status IS DISTINCT FROM 'lost'
+			AND s.slot_name = coalesce(r.slot, s.slot_name));
 
 	RETURN QUERY
 	SELECT CASE WHEN s.wal_status IN ('lost', 'unreserved') THEN 'critical' ELSE 'warning' END,
@@ -2057,18 +2067,18 @@ BEGIN
 			pg_size_pretty(pg_wal_lsn_diff(pg_current_wal_lsn(), s.confirmed_flush_lsn)) || ' behind',
 			pg_size_pretty(pg_wal_lsn_diff(pg_current_wal_lsn(), s.restart_lsn)) || ' of WAL are kept for it'),
 		CASE WHEN s.wal_status = 'lost'
-			THEN 'The server has removed WAL that it had not read: messages of ' || subject || ' are lost, if it was their reader''s. Drop it, create it anew, and see max_slot_wal_keep_size.'
-			ELSE 'Messages of ' || subject || ' wait in the write-ahead log, which grows until they are read: look at the reader. Drop the slot if nobody needs it.' END,
+			THEN 'The server has removed WAL that it had not read: messages are lost, if it was their reader''s. Drop it, create it anew, and see max_slot_wal_keep_size.'
+			ELSE 'Messages wait in the write-ahead log, which grows until they are read: look at the reader. Drop the slot if nobody needs it.' END,
 		CASE WHEN s.wal_status = 'lost' THEN format('SELECT pg_drop_replication_slot(%L)', s.slot_name)
 			ELSE format('SELECT * FROM pg_replication_slots WHERE slot_name = %L', s.slot_name) END
 	FROM pg_replication_slots s
-	WHERE s.database = current_database() AND NOT s.temporary
+	WHERE s.database = current_database() AND NOT s.temporary AND (named IS NULL OR s.slot_name = ANY (named))
 		AND (s.wal_status IN ('lost', 'unreserved') OR NOT s.active
 			OR pg_wal_lsn_diff(pg_current_wal_lsn(), s.confirmed_flush_lsn) > behind);
 
 	/* Other plug-ins than the server's read without a publication. */
 	IF EXISTS (SELECT FROM pg_replication_slots s WHERE s.database = current_database()
-			AND NOT s.temporary AND s.plugin <> 'pgoutput') THEN
+			AND NOT s.temporary AND s.plugin <> 'pgoutput' AND (named IS NULL OR s.slot_name = ANY (named))) THEN
 		RETURN;
 	END IF;
 	FOREACH name IN ARRAY names LOOP

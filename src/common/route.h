@@ -35,6 +35,7 @@ typedef struct OutboxRoute
 	OutboxNumbering numbering;	/* in a session only */
 	bool		external;		/* an external relay publishes it; likewise */
 	bool		cdc;			/* change data capture reads it; likewise */
+	char	   *slot;			/* by this replication slot; NULL: by any; likewise */
 	int			max_pending;	/* messages that it may have; 0: no limit; likewise */
 	int			retention_s;	/* of its archived messages; -1: outbox.retention */
 	int			nroles;			/* -1: everybody may enqueue */

@@ -41,12 +41,12 @@ PG_FUNCTION_INFO_V1(outbox_cdc_trigger);
 /* -------------------------------------------------------------------- slots */
 
 /*
- * Is it of this database, there to stay, and has its WAL?  A slot becomes persistent
+ * Is it that one, of this database, there to stay, and has its WAL?  A slot becomes persistent
  * when it has found the place from which it can tell all that commits later, and
  * what was in progress there has ended by then: who finds it here commits later.
  */
 static bool
-is_reader(ReplicationSlot *slot)
+is_reader(ReplicationSlot *slot, const char *name)
 {
 	bool		is;
 
@@ -54,6 +54,7 @@ is_reader(ReplicationSlot *slot)
 		return false;
 	SpinLockAcquire(&slot->mutex);
 	is = slot->data.database == MyDatabaseId &&
+		(name == NULL || strcmp(NameStr(slot->data.name), name) == 0) &&
 		slot->data.persistency == RS_PERSISTENT &&
 		!XLogRecPtrIsInvalid(slot->data.restart_lsn) &&
 		!compat_slot_invalidated(slot);
@@ -62,13 +63,13 @@ is_reader(ReplicationSlot *slot)
 }
 
 static bool
-has_slot(void)
+has_slot(const char *name)
 {
 	bool		found = false;
 
 	LWLockAcquire(ReplicationSlotControlLock, LW_SHARED);
 	for (int i = 0; i < max_replication_slots && !found; i++)
-		found = is_reader(&ReplicationSlotCtl->replication_slots[i]);
+		found = is_reader(&ReplicationSlotCtl->replication_slots[i], name);
 	LWLockRelease(ReplicationSlotControlLock);
 	return found;
 }
@@ -76,16 +77,20 @@ has_slot(void)
 void
 outbox_cdc_require_slot(const OutboxRoute *route)
 {
-	if (has_slot())
+	const char *name = route->slot == NULL ? "outbox_cdc" : route->slot;
+
+	if (has_slot(route->slot))
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 			 errmsg("no replication slot would keep a message of route \"%s\"",
 					route->name),
-			 errdetail("The route has relay = 'cdc': its messages are in the write-ahead log only, and without a logical replication slot of this database nobody would ever see them."),
+			 route->slot == NULL ?
+			 errdetail("The route has relay = 'cdc': its messages are in the write-ahead log only, and without a logical replication slot of this database nobody would ever see them.") :
+			 errdetail("The route has relay = 'cdc': its messages are in the write-ahead log only, and without the logical replication slot \"%s\" of this database nobody would ever see them.", name),
 			 wal_level < WAL_LEVEL_LOGICAL ?
 			 errhint("Set \"wal_level\" to logical, restart the server, and create the slot of the reader.") :
-			 errhint("Create the slot of the reader: SELECT pg_create_logical_replication_slot('outbox_cdc', 'pgoutput').")));
+			 errhint("Create the slot of the reader: SELECT pg_create_logical_replication_slot('%s', 'pgoutput').", name)));
 }
 
 /* ------------------------------------------------------------------ removal */

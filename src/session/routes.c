@@ -83,6 +83,7 @@ forget_routes(Oid schema)
 #define ROUTE_MAX_PENDING	7
 #define ROUTE_FORMAT		8
 #define ROUTE_OPTIONS		9
+#define ROUTE_SLOT			10
 #define ROUTE_SQL \
 	"SELECT coalesce(exchange, ''), coalesce(routing_key, '')," \
 	" ordering OPERATOR(pg_catalog.=) 'key'::pg_catalog.text," \
@@ -92,7 +93,8 @@ forget_routes(Oid schema)
 	" (pg_catalog.to_jsonb(r.*) OPERATOR(pg_catalog.->>) 'max_pending'::pg_catalog.text)" \
 	"  ::pg_catalog.int4," \
 	" pg_catalog.to_jsonb(r.*) OPERATOR(pg_catalog.->>) 'format'::pg_catalog.text," \
-	" pg_catalog.to_jsonb(r.*) OPERATOR(pg_catalog.->) 'format_options'::pg_catalog.text" \
+	" pg_catalog.to_jsonb(r.*) OPERATOR(pg_catalog.->) 'format_options'::pg_catalog.text," \
+	" pg_catalog.to_jsonb(r.*) OPERATOR(pg_catalog.->>) 'slot'::pg_catalog.text" \
 	" FROM %s.outbox_route r WHERE name OPERATOR(pg_catalog.=) $1"
 
 /* By name: a role may be made, or made anew, while this is kept. */
@@ -149,6 +151,7 @@ make_route(const char *name, HeapTuple tuple, TupleDesc desc)
 	relay = SPI_getvalue(tuple, desc, ROUTE_RELAY);
 	route->external = relay != NULL && strcmp(relay, "external") == 0;
 	route->cdc = relay != NULL && strcmp(relay, "cdc") == 0;
+	route->slot = SPI_getvalue(tuple, desc, ROUTE_SLOT);
 	value = SPI_getbinval(tuple, desc, ROUTE_MAX_PENDING, &isnull);
 	route->max_pending = isnull ? 0 : DatumGetInt32(value);
 	route->format = make_format(tuple, desc);

@@ -123,10 +123,18 @@ $node->safe_psql('elsewhere', q{SELECT pg_create_logical_replication_slot('elsew
 refused(q{SELECT pg_create_logical_replication_slot('temporary', 'pgoutput', true)\; SELECT outbox_enqueue('lost', '{}', route => 'orders')},
 	qr/no replication slot would keep/, 'nor is a slot of another kind, of another database, or of a session one');
 $node->sql(q{SELECT pg_drop_replication_slot('physical'), pg_drop_replication_slot('elsewhere')});
+$node->sql(q{SELECT pg_create_logical_replication_slot('another', 'pgoutput')});
+refused(q{SELECT outbox_enqueue('lost', '{}', route => 'orders')}, qr/without the logical replication slot "outbox_cdc"/,
+	'nor one that the route does not name');
+is($node->sql(q{SELECT outbox_enqueue('any', '{}', route => 'other') IS NOT NULL}), 't', 'one that names none takes any');
+problem('cdc slot missing', 'critical', qr/is called "outbox_cdc"/);
+is($node->sql(q{SELECT subject FROM outbox_problems WHERE problem = 'cdc slot missing'}), 'route "orders"', 'of the one route');
 $node->sql($slot);
 over('cdc slot missing');
+$node->sql(q{SELECT pg_drop_replication_slot('another')});
 problem('cdc publication missing', 'critical', qr/no publication has its messages/);
 $node->sql(q{CREATE PUBLICATION one FOR TABLE outbox WHERE (route = 'orders') WITH (publish = 'insert')});
+refused(q{UPDATE outbox_route SET slot = 'x' WHERE name = 'default'}, qr/outbox_route_slot/, 'a slot is for such a route only');
 is($node->sql(q{SELECT subject FROM outbox_problems WHERE problem = 'cdc publication missing'}),
 	'route "other"', 'a filter that lets only the other route through is seen');
 $node->sql("DROP PUBLICATION one; $publication");
@@ -241,5 +249,15 @@ $node->start;
 # Those before it once more, if the slot was not on disk.
 like(types(), qr/\bbefore the crash$/, 'what was committed before a crash is in the log');
 is($node->sql('SELECT count(*) FROM outbox'), 0, 'and not in the table');
+
+# --- a slot that the server has ended
+
+$node->append_conf('postgresql.conf', 'max_slot_wal_keep_size = 1MB');
+$node->reload;
+$node->sql('SELECT pg_switch_wal(); CREATE TABLE filler (n integer); SELECT pg_switch_wal(); DROP TABLE filler; SELECT pg_switch_wal(); CHECKPOINT');
+problem('cdc slot lost', 'critical', qr/wal_status lost/);
+refused(q{SELECT outbox_enqueue('lost', '{}', route => 'orders')}, qr/no replication slot would keep/,
+	'a slot without its WAL is none');
+problem('cdc slot missing', 'critical', qr/is called "outbox_cdc"/);
 
 done_testing();

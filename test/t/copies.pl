@@ -213,7 +213,7 @@ sub restored
 		'0', "$name: published messages are not in it");
 	is($server->sql(q{SELECT count(*) FROM pg_trigger
 			WHERE tgrelid = 'outbox'::regclass AND tgenabled = 'O' AND NOT tgisinternal}, $dbname),
-		'2', "$name: the checks are on");
+		'3', "$name: the checks are on");
 	is( $server->sql(
 			q{SET ROLE app; SELECT outbox_enqueue('x', '{}') IS NOT NULL}, $dbname),
 		't', "$name: who might enqueue may");

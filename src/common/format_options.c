@@ -216,6 +216,14 @@ set_quoted(OutboxFormat *format, const JsonbValue *value)
 	return NULL;
 }
 
+/* id is taken, and with the others RabbitMQ would send to more routing keys. */
+static bool
+may_be_header(const char *name)
+{
+	return strlen(name) <= OUTBOX_SHORT_STRING_MAX && strcmp(name, "id") != 0 &&
+		strcmp(name, "CC") != 0 && strcmp(name, "BCC") != 0;
+}
+
 /* Which header a column goes into; null: none. */
 static const char *
 set_headers(OutboxFormat *format, const JsonbValue *value)
@@ -227,7 +235,7 @@ set_headers(OutboxFormat *format, const JsonbValue *value)
 		NULL
 	};
 	static const char *const wrong =
-		"an object with any of event_type, aggregate_type and aggregate_id, whose values are null or names of headers of at most 255 bytes";
+		"an object with any of event_type, aggregate_type and aggregate_id, whose values are null or names of headers of at most 255 bytes other than id, CC and BCC";
 	JsonbIterator *it;
 	JsonbValue	item;
 
@@ -244,8 +252,7 @@ set_headers(OutboxFormat *format, const JsonbValue *value)
 		(void) JsonbIteratorNext(&it, &item, true);
 		name = string_of(&item);
 		if (column == NULL || (name == NULL && item.type != jbvNull) ||
-			(name != NULL && (strlen(name) > OUTBOX_SHORT_STRING_MAX ||
-							  strcmp(name, "id") == 0)))
+			(name != NULL && !may_be_header(name)))
 			return wrong;
 		while (columns[i] != column)
 			i++;

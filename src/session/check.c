@@ -26,6 +26,7 @@
 #include "miscadmin.h"
 #include "nodes/pg_list.h"
 #include "settings.h"
+#include "shared.h"
 #include "utils/builtins.h"
 #include "utils/numeric.h"
 
@@ -489,9 +490,14 @@ check_routing_key(const OutboxFields *fields, const OutboxRoute *route)
 	return len;
 }
 
+/*
+ * What a job of the relay inserts is an older message: if the format that its route
+ * has by now cannot carry it, that becomes of the message, and not of the job.
+ */
 void
 outbox_check_fields(const OutboxFields *fields, const OutboxRoute *route)
 {
+	const OutboxFormat *format = MySlot == NULL ? route->format : NULL;
 	OutboxFormatted formatted;
 	size_t		header_bytes;
 
@@ -518,7 +524,7 @@ outbox_check_fields(const OutboxFields *fields, const OutboxRoute *route)
 	header_bytes += check_properties(fields->properties);
 	header_bytes += OUTBOX_CONTENT_HEADER + PROPERTY_RESERVE;
 	check_one_body(fields);
-	if (route->format != NULL)
+	if (format != NULL)
 		header_bytes += outbox_check_format(fields, route, &formatted);
 	if (header_bytes > OUTBOX_FRAME_MAX - OUTBOX_FRAME_OVERHEAD)
 		ereport(ERROR,
@@ -527,7 +533,7 @@ outbox_check_fields(const OutboxFields *fields, const OutboxRoute *route)
 				 errdetail("With the properties they take %zu bytes; one AMQP frame holds %d.",
 						   header_bytes, OUTBOX_FRAME_MAX - OUTBOX_FRAME_OVERHEAD),
 				 errhint("Put the content into the payload.")));
-	check_body(fields, route->format != NULL ? &formatted : NULL);
+	check_body(fields, format != NULL ? &formatted : NULL);
 }
 
 /*

@@ -349,6 +349,16 @@ $node->sql('SELECT outbox_requeue_failed()');
 $node->wait_drained;
 is(scalar(my @requeued = $rabbit->get('q')), 1, 'and goes out when it can');
 
+# Of the archive, what cannot go out does not keep the rest from it.
+$node->sql("DELETE FROM outbox_archive WHERE id NOT IN ('00000000-0000-7000-8000-000000000001', '00000000-0000-7000-8000-000000000002')");
+route('cloudevents', { source => '/shop' });
+my $replay = $node->sql(q{SELECT outbox_replay('-infinity')});
+$node->wait_sql("SELECT state FROM outbox_job WHERE id = $replay", 'done', 60);
+$node->wait_drained;
+is(join(',', map { $_->{headers}{'cloudEvents:subject'} } $rabbit->get('q', 2)), 'ab', 'replayed in the new format');
+is($node->sql('SELECT count(*) FROM outbox_failed'), 1, 'what cannot has failed, and the job has not');
+$node->sql("SELECT outbox_discard_messages('test')");
+
 note 'past the trigger';
 $node->sql("BEGIN; SET LOCAL session_replication_role = replica;
 	UPDATE outbox_route SET format = 'cloudevents', format_options = '{\"surce\": 1}' WHERE name = 'r'; COMMIT");

@@ -12,19 +12,27 @@ use utf8;
 use Test::More;
 use Encode qw(encode_utf8);
 use JSON::PP ();
+use OutboxTest::Checker;
+use OutboxTest::Content;
 use OutboxTest::Node;
 use OutboxTest::Rabbit;
 use OutboxTest::Util;
+
+# In make test they are the same each time.
+$ENV{OUTBOX_SEED} //= 1 unless $ENV{OUTBOX_TEST_FULL};
+my $MESSAGES = $ENV{OUTBOX_TEST_FULL} ? 2000 : 60;    # random ones, of each database
+seed();
 
 my $json = JSON::PP->new->canonical->allow_nonref;
 my $rabbit = OutboxTest::Rabbit->start;
 my $node = OutboxTest::Node->create(
 	broker => $rabbit,
-	conf => "outbox.retry_initial = 20ms\noutbox.retry_max = 50ms\noutbox.max_message_size = 2kB");
+	conf => "outbox.trace_spans = on\noutbox.retry_initial = 20ms\noutbox.retry_max = 50ms\noutbox.max_message_size = 2kB");
 $rabbit->amqp('exchange', 'outbox', ',', 'queue', 'q', ',', 'bind', 'q', 'outbox');
 
 my $ID = '01890a5d-ac96-774b-bcce-b302099a8057';
-my $TRACE = '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01';
+my $TRACE = '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00';    # not sampled
+my $SAMPLED = '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01';
 my $TIME = '2026-11-23T03:45:31.123456Z';
 my $SECONDS = 1795405531;
 
@@ -36,8 +44,8 @@ sub route
 	my ($format, $options) = @_;
 	my $value = defined $options ? literal($json->encode($options)) : 'NULL';
 	$node->sql(encode_utf8("SET client_encoding = 'UTF8';
-		INSERT INTO outbox_route (name, exchange, exchange_type, format, format_options)
-		VALUES ('r', 'outbox', 'topic', '$format', $value)
+		INSERT INTO outbox_route (name, exchange, exchange_type, max_attempts, format, format_options)
+		VALUES ('r', 'outbox', 'topic', 1000000, '$format', $value)
 		ON CONFLICT (name) DO UPDATE SET format = '$format', format_options = $value"));
 	return;
 }
@@ -309,14 +317,12 @@ refused('its own table', { headers => { laravel => { attempts => 7 } } }, qr/hea
 # -------------------------------------------------------------------- all of them
 
 note 'spans';
-$node->set('outbox.trace_spans', 'on');
 route('cloudevents', { source => '/shop', mode => 'structured' });
-$node->sql(insert(headers => { traceparent => $TRACE }));
+$node->sql(insert(headers => { traceparent => $SAMPLED }));
 $node->wait_drained;
 my ($spanned) = $rabbit->get('q');
-isnt($spanned->{headers}{traceparent}, $TRACE, "the header's parent is the span of sending");
+isnt($spanned->{headers}{traceparent}, $SAMPLED, "the header's parent is the span of sending");
 is($json->decode(encode_utf8($spanned->{body}))->{traceparent}, $spanned->{headers}{traceparent}, "and the event's is, too");
-$node->unset('outbox.trace_spans');
 
 note 'another attempt';
 route('cloudevents', { source => '/shop', mode => 'structured' });
@@ -359,10 +365,67 @@ is(join(',', map { $_->{headers}{'cloudEvents:subject'} } $rabbit->get('q', 2)),
 is($node->sql('SELECT count(*) FROM outbox_failed'), 1, 'what cannot has failed, and the job has not');
 $node->sql("SELECT outbox_discard_messages('test')");
 
+note 'random content: what is accepted goes out, and can be read';
+my %options = (
+	cloudevents => { source => '/shop' },
+	structured => { source => '/shop', mode => 'structured' },
+	map { $_ => {} } qw(debezium spring masstransit nservicebus cap celery laravel));
+my %envelope = map { $_ => 1 } qw(structured masstransit celery laravel);
+is($node->reconnects, 0, 'no connection or channel was lost');
+my %random = (postgres => undef, latin1 => [ map { chr } 0x01 .. 0x7e, 0x80 .. 0xff ]);
+
+# With another limit the link is another one.
+$node->set('outbox.max_message_size', '4MB');
+$node->wait_sql('SELECT sum(reconnects) FROM outbox_workers', 1);
+$node->sql("CREATE DATABASE latin1 ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0");
+$node->sql('CREATE EXTENSION outbox', 'latin1');
+foreach my $dbname (sort keys %random)
+{
+	OutboxTest::Checker->install($node, dbname => $dbname);
+	$node->wait_sql('SHOW outbox.max_message_size', '4MB', undef, $dbname);
+	foreach my $name (keys %options)
+	{
+		$OutboxTest::Content::route{$name} = { exchange => 'outbox', key => 'k' };
+		$node->sql("INSERT INTO outbox_route (name, exchange, exchange_type, routing_key, format, format_options) VALUES ('$name', 'outbox', 'topic', 'k', '"
+			  . ($name eq 'structured' ? 'cloudevents' : $name) . "', " . literal($json->encode($options{$name})) . ')', $dbname);
+	}
+	my @messages = map { random_message(chars => $random{$dbname}, routes => [ sort keys %options ]) } 1 .. $MESSAGES;
+	my $errors = enqueue_all($node, $dbname, @messages);
+	my %accepted = map { $_->{id} => $_ } grep { $_->{accepted} } @messages;
+	is_deeply([ grep { $_->{accepted} && ($_->{wrong} // 'maybe') ne 'maybe' } @messages ], [],
+		"$dbname: nothing that is wrong is accepted") or diag $errors;
+	$node->wait_drained(120, $dbname);
+	is($node->sql("SELECT count(*), string_agg(DISTINCT last_error, ';') FROM outbox_failed", $dbname), '0|', "$dbname: nothing has failed");
+	my @got = $rabbit->get('q', 2 * $MESSAGES);
+	my %seen;
+	my @unread;
+	foreach my $got (@got)
+	{
+		my $m = $accepted{ $got->{message_id} };
+		my $name = ($m // {})->{route} // 'default';
+		$seen{$name}++;
+		push @unread, $got if !$m;
+		next unless $envelope{$name};
+		# Perl's JSON is strict about UTF-8 and control characters.
+		my $document = eval { $json->decode(encode_utf8($got->{body})) };
+		my $data = eval { $json->decode($m->{payload}) };
+		push @unread, { %$got, error => $@ } if !defined $document;
+		push @unread, $got
+		  if ($name eq 'structured' && $document->{id} ne $got->{message_id})
+		  || ($name eq 'masstransit' && !$document->{message} && $m->{payload} !~ /^(?:-?0(?:\.0)?|false|"0?")$/)
+		  || ($name eq 'celery' && @$document != 3)
+		  || ($name eq 'laravel' && !exists $document->{data});
+	}
+	is(scalar @got, scalar keys %accepted, "$dbname: as many arrive as were accepted");
+	is_deeply(\@unread, [], "$dbname: all of them can be read");
+	note join ', ', map { "$_: $seen{$_}" } sort keys %seen;
+	cmp_ok(scalar keys %seen, '>', 5, "$dbname: of most formats some");
+}
+
 note 'past the trigger';
 $node->sql("BEGIN; SET LOCAL session_replication_role = replica;
 	UPDATE outbox_route SET format = 'cloudevents', format_options = '{\"surce\": 1}' WHERE name = 'r'; COMMIT");
 refused('a route whose options have an error', {}, qr/route has an unusable format: format_options has the key "surce"/);
 
-is($node->reconnects, 0, 'no connection or channel was lost');
+is($node->reconnects, 1, 'no connection or channel was lost');
 done_testing();

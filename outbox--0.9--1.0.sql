@@ -4808,7 +4808,7 @@ CREATE VIEW @extschema@.outboxevent AS
 	FROM @extschema@.outbox_event_rows() e(id);
 
 COMMENT ON VIEW @extschema@.outboxevent IS
-'To INSERT messages into as into the table that Debezium''s outbox event router reads, also by Debezium''s own clients. Shows the ids of what this transaction has inserted there, so that their DELETE finds it, which removes no message. INSERT, SELECT and DELETE on it let nobody read messages. Errors: 0A000 UPDATE, and those of outbox_enqueue().';
+'To INSERT messages into as into the table that Debezium''s outbox event router reads, also by Debezium''s own clients. Shows the ids of what this transaction has inserted there, so that their DELETE finds it, which removes no message. INSERT, SELECT, UPDATE and DELETE on it let nobody read messages. Errors: 0A000 an UPDATE, unless it sets what this transaction has inserted to the same; those of outbox_enqueue().';
 COMMENT ON COLUMN @extschema@.outboxevent.id IS 'The AMQP message_id; NULL: a new UUID of version 7, which RETURNING gives.';
 COMMENT ON COLUMN @extschema@.outboxevent.aggregatetype IS 'aggregate_type; where a route has this name it is the route of the message, and else ''default''.';
 COMMENT ON COLUMN @extschema@.outboxevent.aggregateid IS 'aggregate_id.';
@@ -4823,7 +4823,7 @@ AS 'MODULE_PATHNAME', 'outbox_event_trigger'
 LANGUAGE C;
 
 COMMENT ON FUNCTION @extschema@.outbox_event_trigger() IS
-'Makes a row that is inserted into outboxevent a message, lets a DELETE of it find it, and refuses UPDATE (0A000), also one that finds no row.';
+'Makes a row that is inserted into outboxevent a message, lets a DELETE of it find it, and refuses an UPDATE (0A000) that changes it, or for which this transaction has no row.';
 
 CREATE TRIGGER outbox_event_row
 	INSTEAD OF INSERT OR UPDATE OR DELETE ON @extschema@.outboxevent

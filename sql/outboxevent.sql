@@ -57,6 +57,28 @@ INSERT INTO outboxevent (aggregatetype, aggregateid, type, payload) VALUES ('t',
 UPDATE outboxevent SET payload = '2';
 \echo :LAST_ERROR_SQLSTATE
 ROLLBACK;
+-- ... but of what is as it was, as Hibernate sends it before its DELETE
+BEGIN;
+INSERT INTO outboxevent (id, aggregatetype, aggregateid, type, payload, timestamp, tracingspancontext)
+	VALUES ('f0000000-0000-4000-8000-00000000000e', 't', '1', 'same', '{"a": 1}', '2030-01-02 03:04:05Z', NULL);
+UPDATE outboxevent SET payload = '{"a": 1}' WHERE id = 'f0000000-0000-4000-8000-00000000000e';
+\echo :ROW_COUNT
+UPDATE outboxevent SET aggregatetype = 't', aggregateid = '1', type = 'same', payload = '{"a": 1}', timestamp = '2030-01-02 03:04:05Z', tracingspancontext = NULL
+	WHERE id = 'f0000000-0000-4000-8000-00000000000e';
+\echo :ROW_COUNT
+SAVEPOINT s;
+UPDATE outboxevent SET payload = '{"a":1}';
+ROLLBACK TO s;
+UPDATE outboxevent SET tracingspancontext = 'traceparent=x';
+ROLLBACK TO s;
+UPDATE outboxevent SET timestamp = '2030-01-02 03:04:06Z';
+ROLLBACK TO s;
+UPDATE outboxevent SET id = 'f0000000-0000-4000-8000-00000000000d';
+ROLLBACK TO s;
+DELETE FROM outboxevent WHERE id = 'f0000000-0000-4000-8000-00000000000e';
+\echo :ROW_COUNT
+UPDATE outboxevent SET payload = '{"a": 1}' WHERE id = 'f0000000-0000-4000-8000-00000000000e';
+ROLLBACK;
 -- Nobody else's, and what a savepoint has taken back
 INSERT INTO outboxevent (id, type, payload) VALUES ('f0000000-0000-4000-8000-000000000002', 'before', '1');
 DELETE FROM outboxevent WHERE id = 'f0000000-0000-4000-8000-000000000002';

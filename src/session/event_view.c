@@ -10,6 +10,10 @@
  * their ids, which are kept here; a DELETE takes one away from there and from
  * nowhere else.  Nobody sees another's.
  *
+ * Hibernate, which the Quarkus extension is built on, takes a converted value for
+ * changed and sends an UPDATE with the same one between the two; so an UPDATE that
+ * changes nothing is accepted, which hashes of the columns tell.
+ *
  * What a subtransaction has put in, or deleted, counts while that has not been
  * rolled back, which its xid tells.
  *
@@ -24,6 +28,7 @@
 #include "column_types.h"
 #include "columns.h"
 #include "commands/trigger.h"
+#include "common/hashfn.h"
 #include "common/jsonapi.h"
 #include "compat.h"
 #include "enqueue.h"
@@ -70,6 +75,54 @@ static const Oid column_types[EVENT_COLUMNS] = {
 /* Longer ones no other program has to pass on. */
 #define MAX_TRACE		513
 
+/* A row of the view, and the message that it becomes. */
+typedef struct Event
+{
+	Datum		columns[EVENT_COLUMNS];
+	bool		no_column[EVENT_COLUMNS];
+	Datum		values[OUTBOX_COLUMNS];
+	bool		isnull[OUTBOX_COLUMNS];
+} Event;
+
+static void
+read_columns(Event *event, HeapTuple tuple, Relation view)
+{
+	TupleDesc	desc = RelationGetDescr(view);
+
+	outbox_expect_columns(desc, column_types, EVENT_COLUMNS,
+						  RelationGetRelationName(view));
+	for (int i = 0; i < EVENT_COLUMNS; i++)
+		event->columns[i] = heap_getattr(tuple, i + 1, desc, &event->no_column[i]);
+}
+
+static text *
+text_column(const Event *event, int column)
+{
+	return event->no_column[column] ? NULL :
+		DatumGetTextPP(event->columns[column]);
+}
+
+/* 0 for NULL; not for the id. */
+static uint64
+column_hash(const Event *event, int column)
+{
+	if (event->no_column[column])
+		return 0;
+	if (column_types[column] == TIMESTAMPTZOID)
+	{
+		int64		value = DatumGetInt64(event->columns[column]);
+
+		return hash_bytes_extended((const unsigned char *) &value, sizeof(value), 1);
+	}
+	else
+	{
+		text	   *value = text_column(event, column);
+
+		return hash_bytes_extended((const unsigned char *) VARDATA_ANY(value),
+								   (int) VARSIZE_ANY_EXHDR(value), 1);
+	}
+}
+
 /* ------------------------------------------- rows of this transaction */
 
 /*
@@ -81,6 +134,7 @@ static const Oid column_types[EVENT_COLUMNS] = {
 typedef struct EventRow
 {
 	pg_uuid_t	id;
+	uint64		hashes[EVENT_COLUMNS];	/* of what was inserted */
 	TransactionId inserted;		/* by that (sub)transaction */
 	TransactionId deleted;		/* InvalidTransactionId: it is not */
 } EventRow;
@@ -136,28 +190,46 @@ make_room(void)
 }
 
 static void
-remember_row(const pg_uuid_t *id)
+remember_row(const pg_uuid_t *id, const Event *event)
 {
 	make_room();
 	rows[nrows].id = *id;
+	for (int i = EVENT_ID + 1; i < EVENT_COLUMNS; i++)
+		rows[nrows].hashes[i] = column_hash(event, i);
 	rows[nrows].inserted = GetCurrentTransactionId();
 	rows[nrows++].deleted = InvalidTransactionId;
+}
+
+static EventRow *
+find_row(const pg_uuid_t *id)
+{
+	for (int i = 0; rows != NULL && i < nrows; i++)
+		if (memcmp(&rows[i].id, id, sizeof(pg_uuid_t)) == 0 && is_there(&rows[i]))
+			return &rows[i];
+	return NULL;
 }
 
 static void
 delete_row(const pg_uuid_t *id)
 {
-	for (int i = 0; rows != NULL && i < nrows; i++)
-	{
-		if (memcmp(&rows[i].id, id, sizeof(pg_uuid_t)) != 0 || !is_there(&rows[i]))
-			continue;
-		/* What only the whole transaction could take back need not be kept. */
-		if (GetCurrentTransactionNestLevel() == 1)
-			memmove(&rows[i], &rows[i + 1], sizeof(EventRow) * (--nrows - i));
-		else
-			rows[i].deleted = GetCurrentTransactionId();
+	EventRow   *row = find_row(id);
+
+	if (row == NULL)
 		return;
-	}
+	/* What only the whole transaction could take back need not be kept. */
+	if (GetCurrentTransactionNestLevel() == 1)
+		memmove(row, row + 1, sizeof(EventRow) * (rows + --nrows - row));
+	else
+		row->deleted = GetCurrentTransactionId();
+}
+
+static bool
+any_row(void)
+{
+	for (int i = 0; rows != NULL && i < nrows; i++)
+		if (is_there(&rows[i]))
+			return true;
+	return false;
 }
 
 /* Ids of the rows of the view. */
@@ -180,14 +252,6 @@ outbox_event_rows(PG_FUNCTION_ARGS)
 
 /* -------------------------------------------------- a row as a message */
 
-typedef struct Event
-{
-	Datum		columns[EVENT_COLUMNS];
-	bool		no_column[EVENT_COLUMNS];
-	Datum		values[OUTBOX_COLUMNS];
-	bool		isnull[OUTBOX_COLUMNS];
-} Event;
-
 static void
 set_value(Event *event, int col, Datum value)
 {
@@ -200,13 +264,6 @@ pass(Event *event, int column, int col)
 {
 	event->values[col - 1] = event->columns[column];
 	event->isnull[col - 1] = event->no_column[column];
-}
-
-static text *
-text_column(const Event *event, int column)
-{
-	return event->no_column[column] ? NULL :
-		DatumGetTextPP(event->columns[column]);
 }
 
 /* The route that is named as the aggregate type, where there is one. */
@@ -315,11 +372,7 @@ insert_event(TriggerData *trigdata, Oid schema)
 	bool		stored;
 	int			id_column = EVENT_ID + 1;
 
-	outbox_expect_columns(desc, column_types, EVENT_COLUMNS,
-						  RelationGetRelationName(trigdata->tg_relation));
-	for (int i = 0; i < EVENT_COLUMNS; i++)
-		event.columns[i] = heap_getattr(trigdata->tg_trigtuple, i + 1, desc,
-										&event.no_column[i]);
+	read_columns(&event, trigdata->tg_trigtuple, trigdata->tg_relation);
 	memset(event.isnull, true, sizeof(event.isnull));
 	rel = outbox_open_table(schema);
 	pass(&event, EVENT_ID, COL_ID);
@@ -334,7 +387,7 @@ insert_event(TriggerData *trigdata, Oid schema)
 	table_close(rel, NoLock);
 	if (!stored)
 		return NULL;
-	remember_row(DatumGetUUIDP(event.values[COL_ID - 1]));
+	remember_row(DatumGetUUIDP(event.values[COL_ID - 1]), &event);
 	return heap_modify_tuple_by_cols(trigdata->tg_trigtuple, desc, 1, &id_column,
 									 &event.values[COL_ID - 1],
 									 &event.isnull[COL_ID - 1]);
@@ -353,21 +406,58 @@ delete_event(TriggerData *trigdata)
 }
 
 /*
+ * Whether an UPDATE leaves a row that this transaction has inserted as it was.  NULL
+ * is what the view shows of each column, and so one that is not set.
+ */
+static bool
+is_unchanged(TriggerData *trigdata)
+{
+	Event		before;
+	Event		after;
+	EventRow   *row;
+
+	read_columns(&before, trigdata->tg_trigtuple, trigdata->tg_relation);
+	read_columns(&after, trigdata->tg_newtuple, trigdata->tg_relation);
+	if (before.no_column[EVENT_ID] || after.no_column[EVENT_ID] ||
+		memcmp(DatumGetUUIDP(before.columns[EVENT_ID]), DatumGetUUIDP(after.columns[EVENT_ID]),
+			   sizeof(pg_uuid_t)) != 0)
+		return false;
+	row = find_row(DatumGetUUIDP(before.columns[EVENT_ID]));
+	if (row == NULL)
+		return false;
+	for (int i = EVENT_ID + 1; i < EVENT_COLUMNS; i++)
+		if (!after.no_column[i] && column_hash(&after, i) != row->hashes[i])
+			return false;
+	return true;
+}
+
+static void
+refuse_update(Relation view)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("cannot update messages through the view \"%s\"",
+					RelationGetRelationName(view)),
+			 errdetail("A row that is inserted there is a message, which is published as it was."),
+			 errhint("Insert a new object for each message, and do not save it again.")));
+}
+
+/*
  * On the view, INSTEAD OF INSERT, UPDATE or DELETE FOR EACH ROW; and BEFORE UPDATE FOR
- * EACH STATEMENT, so that one which finds no row is refused, too.
+ * EACH STATEMENT, so that one is refused, too, that can find no row: where an object
+ * is saved again in another transaction.
  */
 Datum
 outbox_event_trigger(PG_FUNCTION_ARGS)
 {
 	TriggerData *trigdata = outbox_fired(fcinfo, "outbox_event_trigger");
 
-	if (TRIGGER_FIRED_BY_UPDATE(trigdata->tg_event))
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("cannot update messages through the view \"%s\"",
-						RelationGetRelationName(trigdata->tg_relation)),
-				 errdetail("A row that is inserted there is a message, which is published as it was."),
-				 errhint("Insert a new object for each message, and do not save it again.")));
+	if (TRIGGER_FIRED_BY_UPDATE(trigdata->tg_event) && !TRIGGER_FIRED_FOR_ROW(trigdata->tg_event))
+	{
+		if (!any_row())
+			refuse_update(trigdata->tg_relation);
+		return PointerGetDatum(NULL);
+	}
 	if (!TRIGGER_FIRED_INSTEAD(trigdata->tg_event))
 		ereport(ERROR,
 				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
@@ -376,5 +466,9 @@ outbox_event_trigger(PG_FUNCTION_ARGS)
 	if (TRIGGER_FIRED_BY_INSERT(trigdata->tg_event))
 		return PointerGetDatum(insert_event(trigdata,
 											get_func_namespace(fcinfo->flinfo->fn_oid)));
-	return PointerGetDatum(delete_event(trigdata));
+	if (TRIGGER_FIRED_BY_DELETE(trigdata->tg_event))
+		return PointerGetDatum(delete_event(trigdata));
+	if (!is_unchanged(trigdata))
+		refuse_update(trigdata->tg_relation);
+	return PointerGetDatum(trigdata->tg_newtuple);
 }

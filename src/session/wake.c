@@ -41,8 +41,7 @@ static struct
 	OutboxRange range;
 	TimestampTz next_due;		/* 0: none */
 	int			news;
-	Oid			database;		/* to be looked at, InvalidOid: none */
-	int			database_news;	/* for its workers, if it has any */
+	Oid			new_database;	/* to be looked at, InvalidOid: none */
 	bool		committing;		/* its early word is said; each row changes it */
 	TransactionId prepared_xid; /* set between PRE_PREPARE and PREPARE */
 } pending;
@@ -68,9 +67,9 @@ announce(bool prepared)
 						   &pending.range : NULL,
 						   prepared ? pending.prepared_xid : InvalidTransactionId,
 						   pending.next_due, pending.news);
-	if (OidIsValid(pending.database))
-		outbox_shared_announce(pending.database, NULL,
-							   InvalidTransactionId, 0, pending.database_news);
+	if (OidIsValid(pending.new_database))
+		outbox_shared_announce(pending.new_database, NULL,
+							   InvalidTransactionId, 0, 0);
 }
 
 static void
@@ -151,10 +150,8 @@ outbox_wake_news(int news)
 }
 
 void
-outbox_wake_database(Oid dboid, int news)
+outbox_wake_database(Oid dboid)
 {
-	if (!arm())
-		return;
-	pending.database = dboid;
-	pending.database_news = news;
+	if (arm())
+		pending.new_database = dboid;
 }

@@ -276,10 +276,9 @@ struct Count {
     count: i64,
 }
 
-/// Diesel's command line, beside this program.
-fn cli(arguments: &[&str]) -> Result<String> {
-    let directory = std::env::current_exe()?.with_file_name("");
-    let out = Command::new(directory.join("diesel")).args(arguments).output()?;
+/// Diesel's command line, beside this program, in a directory with a diesel.toml.
+fn cli(directory: &Path, arguments: &[&str]) -> Result<String> {
+    let out = Command::new(std::env::current_exe()?.with_file_name("diesel")).current_dir(directory).args(arguments).output()?;
     eprintln!("{}", String::from_utf8_lossy(&out.stderr));
     if !out.status.success() {
         return Err(format!("diesel {arguments:?}: {}", String::from_utf8_lossy(&out.stderr)).into());
@@ -287,27 +286,32 @@ fn cli(arguments: &[&str]) -> Result<String> {
     Ok(String::from_utf8(out.stdout)?)
 }
 
+/// A directory that looks like a project of Diesel's, while this runs.
+fn in_project<T>(run: impl FnOnce(&Path) -> Result<T>) -> Result<T> {
+    let directory = std::env::temp_dir().join(format!("diesel-{}", std::process::id()));
+    std::fs::create_dir_all(directory.join("migrations"))?;
+    std::fs::write(directory.join("diesel.toml"), "[print_schema]\nfile = \"schema.rs\"\n")?;
+    let result = run(&directory);
+    std::fs::remove_dir_all(&directory)?;
+    result
+}
+
 /// Statements of `diesel migration generate --diff-schema`, with these modules as schema.rs.
 fn wants(modules: &[&str]) -> Result<Value> {
-    let directory = std::env::temp_dir().join(format!("diesel-{}", std::process::id()));
-    let migrations = directory.join("migrations");
-    std::fs::create_dir_all(&migrations)?;
-    std::fs::write(directory.join("schema.rs"), modules.concat())?;
-    std::fs::write(directory.join("diesel.toml"), "[print_schema]\nfile = \"schema.rs\"\n")?;
-    let path = |path: &Path| path.to_str().unwrap().to_string();
-    cli(&["migration", "generate", "diff", "--diff-schema", "--migration-dir", &path(&migrations),
-        "--config-file", &path(&directory.join("diesel.toml"))])?;
-    let mut wants = Vec::new();
-    for migration in std::fs::read_dir(&migrations)? {
-        let script = migration?.path().join("up.sql");
-        if script.exists() {
-            let text = std::fs::read_to_string(script)?;
-            let lines: Vec<_> = text.lines().filter(|line| !line.starts_with("--")).collect();
-            wants.extend(lines.join("\n").split(';').map(str::trim).filter(|s| !s.is_empty()).map(String::from));
+    in_project(|directory| {
+        let mut wants = Vec::new();
+        std::fs::write(directory.join("schema.rs"), modules.concat())?;
+        cli(directory, &["migration", "generate", "diff", "--diff-schema"])?;
+        for migration in std::fs::read_dir(directory.join("migrations"))? {
+            let script = migration?.path().join("up.sql");
+            if script.exists() {
+                let text = std::fs::read_to_string(script)?;
+                let lines: Vec<_> = text.lines().filter(|line| !line.starts_with("--")).collect();
+                wants.extend(lines.join("\n").split(';').map(str::trim).filter(|s| !s.is_empty()).map(String::from));
+            }
         }
-    }
-    std::fs::remove_dir_all(&directory)?;
-    Ok(json!({"wants": wants}))
+        Ok(json!({"wants": wants}))
+    })
 }
 
 const SCHEMA: &str = include_str!("schema.rs");
@@ -328,17 +332,18 @@ fn diff_mended(_: &mut PgConnection) -> Result<Value> {
 }
 
 fn dump(_: &mut PgConnection) -> Result<Value> {
-    let schema = cli(&["print-schema"])?;
-    assert!(!schema.contains("outbox"), "{schema}");
-    assert_eq!(schema.trim(), SCHEMA.trim());
-    // who owns the extension sees all of its tables
-    let owner = std::env::var("DATABASE_URL")?.replace("shop@", &format!("{}@", std::env::var("SUPERUSER")?));
-    assert!(cli(&["print-schema", "--schema", "outbox", "--database-url", &owner]).is_err());
-    // [except]
-    let schema = cli(&["print-schema", "--schema", "outbox", "--except-tables", "^outbox", "--database-url", &owner])?;
-    // [/except]
-    assert!(!schema.contains("table!"), "{schema}");
-    Ok(json!({"says": "nothing of ours"}))
+    in_project(|directory| {
+        let schema = cli(directory, &["print-schema"])?;
+        assert_eq!(schema.trim(), SCHEMA.trim());
+        // who owns the extension sees all of its tables
+        let owner = std::env::var("DATABASE_URL")?.replace("shop@", &format!("{}@", std::env::var("SUPERUSER")?));
+        assert!(cli(directory, &["print-schema", "--schema", "outbox", "--database-url", &owner]).is_err());
+        // [except]
+        let arguments = ["print-schema", "--schema", "outbox", "--except-tables", "^outbox", "--database-url", &owner];
+        // [/except]
+        assert!(!cli(directory, &arguments)?.contains("table!"));
+        Ok(json!({"says": "nothing of ours"}))
+    })
 }
 
 fn migrate_up(conn: &mut PgConnection) -> Result<Value> {

@@ -140,11 +140,24 @@ copy_new_database(Node *stmt, char *name)
 		strlcpy(name, ((AlterDatabaseStmt *) stmt)->dbname, NAMEDATALEN);
 }
 
+/*
+ * The launcher starts no workers in a template, which everybody with CREATEDB may
+ * copy if nobody is connected to it.  Those that run leave as soon as it is one.
+ */
+static int
+news_for_workers(Node *stmt)
+{
+	if (IsA(stmt, AlterDatabaseStmt) &&
+		option_string(((AlterDatabaseStmt *) stmt)->options, "is_template"))
+		return OUTBOX_NEWS_STOP;
+	return 0;
+}
+
 static void
-note_new_database(const char *name)
+note_database(const char *name, int news)
 {
 	if (name[0] != '\0')
-		outbox_wake_database(get_database_oid(name, true));
+		outbox_wake_database(get_database_oid(name, true), news);
 }
 
 static bool
@@ -165,6 +178,7 @@ outbox_process_utility(PlannedStmt *pstmt, const char *query_string,
 	Oid			dboid = InvalidOid;
 	bool		had_workers;
 	char		new_database[NAMEDATALEN];
+	int			news = news_for_workers(pstmt->utilityStmt);
 	bool		alters = alters_outbox(pstmt->utilityStmt);
 
 	copy_new_database(pstmt->utilityStmt, new_database);
@@ -179,7 +193,7 @@ outbox_process_utility(PlannedStmt *pstmt, const char *query_string,
 	{
 		next(pstmt, query_string, read_only_tree, context, params, query_env,
 			 dest, qc);
-		note_new_database(new_database);
+		note_database(new_database, news);
 		if (alters)
 			outbox_wake_news(OUTBOX_NEWS_EXTENSION);
 		return;
@@ -190,7 +204,7 @@ outbox_process_utility(PlannedStmt *pstmt, const char *query_string,
 		wait_until_empty(dboid);
 		next(pstmt, query_string, read_only_tree, context, params, query_env,
 			 dest, qc);
-		note_new_database(new_database);
+		note_database(new_database, news);
 	}
 	PG_FINALLY();
 	{

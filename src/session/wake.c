@@ -41,7 +41,8 @@ static struct
 	OutboxRange range;
 	TimestampTz next_due;		/* 0: none */
 	int			news;
-	Oid			new_database;	/* to be looked at, InvalidOid: none */
+	Oid			database;		/* to be looked at, InvalidOid: none */
+	int			database_news;	/* for its workers, if it has any */
 	bool		committing;		/* its early word is said; each row changes it */
 	TransactionId prepared_xid; /* set between PRE_PREPARE and PREPARE */
 } pending;
@@ -67,9 +68,9 @@ announce(bool prepared)
 						   &pending.range : NULL,
 						   prepared ? pending.prepared_xid : InvalidTransactionId,
 						   pending.next_due, pending.news);
-	if (OidIsValid(pending.new_database))
-		outbox_shared_announce(pending.new_database, NULL,
-							   InvalidTransactionId, 0, 0);
+	if (OidIsValid(pending.database))
+		outbox_shared_announce(pending.database, NULL,
+							   InvalidTransactionId, 0, pending.database_news);
 }
 
 static void
@@ -150,8 +151,10 @@ outbox_wake_news(int news)
 }
 
 void
-outbox_wake_database(Oid dboid)
+outbox_wake_database(Oid dboid, int news)
 {
-	if (arm())
-		pending.new_database = dboid;
+	if (!arm())
+		return;
+	pending.database = dboid;
+	pending.database_news = news;
 }

@@ -17,7 +17,10 @@ extern void outbox_wake_due(TimestampTz due);
 /* The current transaction has other news for the workers. */
 extern void outbox_wake_news(int news);
 
-/* The current transaction created a database, which may have the extension. */
-extern void outbox_wake_database(Oid dboid);
+/*
+ * The current transaction created or altered a database, which may have the
+ * extension; news for its workers.
+ */
+extern void outbox_wake_database(Oid dboid, int news);
 
 #endif							/* OUTBOX_WAKE_H */

@@ -1,7 +1,8 @@
 # Each format of a route, read by the library that it is for: what its own objects say is
-# what was enqueued.  The table of doc/formats.md is made of it.
+# what was enqueued.  Libraries that cannot run here (.NET) are represented by messages of theirs that they
+# have published: field by field, ours has the same.  The table of doc/formats.md is made of it.
 #
-# builds: test/clients/formats/cloudevents-python test/clients/formats/cloudevents-go test/clients/formats/cloudevents-java test/clients/formats/debezium test/clients/formats/spring
+# builds: test/clients/formats/cloudevents-python test/clients/formats/cloudevents-go test/clients/formats/cloudevents-java test/clients/formats/debezium test/clients/formats/spring test/clients/formats/celery test/clients/formats/laravel
 # takes: 90 s
 
 use strict;
@@ -92,6 +93,7 @@ sub enqueue
 	{
 		my %column = %{ $EVENT{$event} };
 		my $bytes = delete $column{body};
+		delete $column{extensions};
 		my $content_type = delete $column{content_type};
 		my %argument = (
 			(map { $_ => literal(ref $column{$_} ? $JSON->encode($column{$_}) : $column{$_}) } keys %column),
@@ -202,7 +204,7 @@ sub check_event
 			datacontenttype => $json ? 'application/json' : $sent->{content_type},
 			specversion => '1.0',
 			time => $sent->{time},
-			extensions => { map { defined $headers->{$_} ? ($_ => $headers->{$_}) : () } qw(traceparent tracestate) } });
+			extensions => { %{ $sent->{extensions} // {} }, map { defined $headers->{$_} ? ($_ => $headers->{$_}) : () } qw(traceparent tracestate) } });
 	same("$sent->{name}: data", $json ? JSON::PP->new->utf8->decode($data) : unpack('H*', $data),
 		$json ? $sent->{payload} : unpack('H*', $sent->{body}));
 	return;
@@ -229,7 +231,11 @@ foreach my $try (
 	my ($sdk, $mode, $prefix, $protocol) = @$try;
 	my ($library, $folder, $manifest, @version) = @{ $SDK{$sdk} };
 	my $queue = join '-', 'events', scalar @proofs;
-	my $sent = enqueue($queue, 'cloudevents', { %EVENTS, mode => $mode, $prefix ? (prefix => $prefix) : () }, @EVENTS);
+	my %prefix = $prefix ? (prefix => $prefix) : ();
+
+	# of the user's, by a header with the prefix
+	$EVENT{extended} = { %{ $EVENT{cancelled} }, headers => { "${prefix}tenant" => 'ü' }, extensions => { tenant => 'ü' } } if $prefix;
+	my $sent = enqueue($queue, 'cloudevents', { %EVENTS, mode => $mode, %prefix }, @EVENTS, $prefix ? 'extended' : ());
 
 	proof('cloudevents', $mode . ($prefix ? ", prefix `$prefix`" : ''), $sent, \&check_event,
 		library => $library, folder => $folder, manifest => $manifest, version => \@version,
@@ -317,9 +323,221 @@ foreach my $try ([ jackson2 => 'mapped', 'Jackson2JsonMessageConverter' ], [ jac
 		read => 'which `@RabbitHandler` is called, its object, properties, headers');
 }
 
+# --- celery
+
+my %TASK = ('order.created' => 'shop.tasks.order_created');
+
+sub check_task
+{
+	my ($one, $said, $sent) = @_;
+	my $payload = $one ? [ $sent->{payload} ] : $sent->{payload};
+	my $list = ref $payload eq 'ARRAY';
+	my $headers = $sent->{headers} // {};
+
+	same("$sent->{name}: task, arguments, request, result", $said, {
+			task => $TASK{ $sent->{event_type} } // $sent->{event_type},
+			args => $list ? $payload : [],
+			kwargs => $list ? {} : $payload,
+			(map { $_ => $sent->{id} } qw(id root_id correlation_id)),
+			(map { $_ => undef } qw(parent_id group eta expires timelimit callbacks errbacks chain chord)),
+			retries => 0,
+			(map { $_ => $headers->{$_} } qw(traceparent tenant)),
+			(map { $_ => $sent->{$_} } qw(aggregate_type aggregate_id)),
+			state => 'SUCCESS',
+			result => scalar($list ? @$payload : keys %$payload) });
+	return;
+}
+
+foreach my $try ([ arguments => [qw(order unicode large headers alone cancelled list)], 'arguments by their names, or their places' ],
+	[ argument => [qw(list)], 'the payload as one argument' ])
+{
+	my ($payload, $events, $mode) = @$try;
+
+	proof('celery', $mode, enqueue("celery-$payload", 'celery', { types => \%TASK, payload => $payload }, @$events),
+		sub { check_task($payload eq 'argument', @_) },
+		library => 'a worker of Celery', folder => 'celery', manifest => 'requirements.txt', version => [qr/^celery==(\S+)/m],
+		args => [ $rabbit->port, "celery-$payload", 'COUNT' ],
+		read => 'which task runs, its arguments, `task.request`, its result in a result backend');
+}
+
+# --- laravel
+
+my %HANDLER = ('order.created' => 'OrderHandler', 'order.cancelled' => 'OrderHandler@cancelled', 'order.listed' => 'OrderHandler@fire');
+
+sub check_job
+{
+	my ($said, $sent) = @_;
+
+	same("$sent->{name}: handler, data, job", $said, {
+			method => $HANDLER{ $sent->{event_type} } =~ /@(.*)/ ? $1 : 'fire',
+			data => $sent->{payload},
+			id => $sent->{id},
+			uuid => $sent->{id},
+			name => 'OrderHandler',
+			attempts => 1,
+			failOnTimeout => JSON::PP::false,
+			map { $_ => undef } qw(maxTries maxExceptions timeout backoff retryUntil) });
+	return;
+}
+
+my ($laravel) = -e '/usr/bin/dpkg-query' ? `dpkg-query -W -f '\${Version}' php-illuminate-queue 2>/dev/null` =~ /^(\d+\.\d+)/ : ();
+
+proof('laravel', 'string jobs',
+	enqueue('laravel', 'laravel', { types => \%HANDLER }, qw(order unicode large headers alone cancelled list)), \&check_job,
+	library => 'the worker of Laravel (illuminate/queue) with php-amqplib', folder => 'laravel',
+	installed => $laravel // 'of the distribution',
+	args => [ $rabbit->port, 'laravel', 'COUNT' ],
+	read => 'which method of which class is called, its data, the job (id, uuid, name, attempts, limits)');
+
+# --- envelopes of .NET
+
+my $GUID = qr/^[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}$/;
+my $CLASS = qr/^\w+(?:\.\w+)*$/;
+
+# What a field of the published message looks like, and so of ours; those that may be absent say so.
+my %SHAPE = (
+	masstransit => {
+		messageId => $GUID,
+		messageType => qr/^\["urn:message:[\w.]+:[\w+]+"(?:,"urn:message:[\w.]+:[\w+]+")*\]$/,
+		message => qr/^\{/,
+		sentTime => qr/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{1,7}Z$/,
+		headers => qr/^\{/,
+		host => [qr/^\{/],
+		(map { $_ => [$GUID] } qw(requestId correlationId conversationId initiatorId)),
+		(map { $_ => [qr{^[a-z]+://[^/]+/}] } qw(sourceAddress destinationAddress responseAddress faultAddress)),
+		expirationTime => [qr/^\d{4}-/] },
+	nservicebus => {
+		'NServiceBus.MessageId' => $GUID,
+		'NServiceBus.EnclosedMessageTypes' => qr/^\w+(?:\.\w+)*(?:, [^;]*)?(?:;\w+(?:\.\w+)*(?:, [^;]*)?)*$/,
+		'NServiceBus.ContentType' => qr{^application/json$},
+		'NServiceBus.MessageIntent' => qr/^(?:Publish|Send)$/,
+		'NServiceBus.TimeSent' => qr/^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d:\d{6} Z$/,
+		(map { ("NServiceBus.$_" => [qr/\S/]) } qw(ConversationId CorrelationId OriginatingEndpoint OriginatingMachine ReplyToAddress Version)),
+		'$.diagnostics.originating.hostid' => [qr/\S/] },
+	cap => {
+		'cap-msg-id' => qr/^\S+$/,
+		'cap-msg-name' => qr/^\S+$/,
+		'cap-corr-id' => qr/^\S+$/,
+		'cap-corr-seq' => qr/^\d+$/,
+		'cap-msg-type' => [$CLASS],
+		# CAP's own is local time; what its documentation promises is ours: ISO 8601 in UTC
+		'cap-senttime' => qr{^(?:\d\d/\d\d/\d{4} \d\d:\d\d:\d\d|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z)$},
+		'cap-callback-name' => [qr/^$/] },
+);
+
+# Fields are texts, or JSON where they are more than that; null is absent.
+sub field
+{
+	my ($value) = @_;
+	return ref $value ? $JSON->encode($value) : $value;
+}
+
+# Every field has the shape that is known of it; those that may be absent, if they are there.
+sub same_shape
+{
+	my ($format, $whose, $fields) = @_;
+	my %shape = %{ $SHAPE{$format} };
+
+	foreach my $name (sort keys %shape)
+	{
+		my ($re, $optional) = ref $shape{$name} eq 'ARRAY' ? ($shape{$name}[0], 1) : ($shape{$name}, 0);
+		my $value = field($fields->{$name});
+
+		next if $optional && !defined $value;
+		like($value, $re, "$whose: $name");
+		$values++;
+	}
+	return;
+}
+
+sub envelope
+{
+	my ($format, $options, $check, $read, @events) = @_;
+	my $sent = enqueue($format, $format, $options, @events);
+	my $file = JSON::PP->new->utf8->decode(slurp_file("$DIR/published/$format.json"));
+	my $published = $file->{body} // $file->{headers};
+
+	subtest "$format: the published message" => sub {
+		my @messages = $rabbit->get($format, scalar @events);
+
+		same_shape($format, 'published', $published);
+		is(join(' ', sort keys %$published), join(' ', sort keys %{ $SHAPE{$format} }), '... and no other field is');
+		$values = 0;
+		is(scalar @messages, scalar @events, 'all that was enqueued');
+		foreach my $message (@messages)
+		{
+			my $event = $sent->{ $message->{message_id} };
+			ok($event, 'a message of ours') or next;
+			$check->($message, $event);
+		}
+	};
+	push @proofs, [ $format, '-', $file->{source}, '-', $read, $values, 'published' ];
+	return;
+}
+
+my $ISO = 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"';
+
+sub time_text
+{
+	my ($micros, $format) = @_;
+	return $node->sql("SELECT to_char(to_timestamp(0) AT TIME ZONE 'UTC' + $micros * interval '1 microsecond', '$format')");
+}
+
+envelope('masstransit', { sourceAddress => 'rabbitmq://localhost/outbox', types => { 'order.created' => 'Shop.Orders:OrderCreated', 'order.cancelled' => [ 'Shop.Orders:OrderCancelled', 'Shop.Orders:OrderEvent' ] } }, sub {
+		my ($message, $sent) = @_;
+		my $body = $JSON->decode($message->{body});
+		my $headers = $sent->{headers} // {};
+
+		same_shape('masstransit', $sent->{name}, $body);
+		same("$sent->{name}: what is in it", { map { $_ => $body->{$_} } qw(messageId conversationId correlationId sourceAddress messageType message sentTime) }, {
+				messageId => $sent->{id},
+				conversationId => $sent->{id},
+				correlationId => undef,
+				sourceAddress => 'rabbitmq://localhost/outbox',
+				messageType => $sent->{event_type} eq 'order.created' ? ['urn:message:Shop.Orders:OrderCreated']
+				: [ 'urn:message:Shop.Orders:OrderCancelled', 'urn:message:Shop.Orders:OrderEvent' ],
+				message => $sent->{payload},
+				sentTime => time_text($sent->{time}, $ISO) });
+		same("$sent->{name}: headers", { map { $_ => $body->{headers}{$_} } grep { !ref $headers->{$_} } keys %$headers },
+			{ map { $_ => $headers->{$_} } grep { !ref $headers->{$_} } keys %$headers });
+		is($message->{content_type}, 'application/vnd.masstransit+json', "$sent->{name}: content type");
+		is($message->{headers}{'MT-Activity-Id'}, $headers->{traceparent}, "$sent->{name}: activity");
+	}, 'envelope, types, message, headers, activity', qw(order unicode large headers alone cancelled));
+
+envelope('nservicebus', { endpoint => 'shop', types => { 'order.created' => 'Shop.Orders.OrderCreated', 'order.cancelled' => [ 'Shop.Orders.OrderCancelled', 'Shop.Orders.IOrderEvent' ] } }, sub {
+		my ($message, $sent) = @_;
+		my $created = $sent->{event_type} eq 'order.created';
+
+		same_shape('nservicebus', $sent->{name}, $message->{headers});
+		same("$sent->{name}: what is in them", { map { $_ => $message->{headers}{"NServiceBus.$_"} } qw(MessageId ConversationId CorrelationId EnclosedMessageTypes ContentType MessageIntent OriginatingEndpoint TimeSent) }, {
+				(map { $_ => $sent->{id} } qw(MessageId ConversationId CorrelationId)),
+				MessageIntent => 'Publish',
+				OriginatingEndpoint => 'shop',
+				EnclosedMessageTypes => $created ? 'Shop.Orders.OrderCreated' : 'Shop.Orders.OrderCancelled;Shop.Orders.IOrderEvent',
+				ContentType => 'application/json',
+				TimeSent => time_text($sent->{time}, 'YYYY-MM-DD HH24:MI:SS:US "Z"') });
+		same("$sent->{name}: body", $JSON->decode($message->{body}), $sent->{payload});
+		is($message->{content_type}, 'application/json', "$sent->{name}: content type");
+		is($message->{headers}{traceparent}, ($sent->{headers} // {})->{traceparent}, "$sent->{name}: trace");
+	}, 'headers, content type, body, trace', qw(order unicode large headers alone cancelled));
+
+envelope('cap', { types => { 'order.cancelled' => 'shop.order.cancelled' } }, sub {
+		my ($message, $sent) = @_;
+		my $name = $sent->{event_type} eq 'order.cancelled' ? 'shop.order.cancelled' : $sent->{event_type};
+
+		same_shape('cap', $sent->{name}, $message->{headers});
+		same("$sent->{name}: what is in them", { map { $_ => $message->{headers}{"cap-$_"} } qw(msg-id msg-name corr-id corr-seq senttime) }, {
+				'msg-id' => $sent->{id},
+				'msg-name' => $name,
+				'corr-id' => $sent->{id},
+				'corr-seq' => '0',
+				senttime => time_text($sent->{time}, $ISO) });
+		same("$sent->{name}: body", $JSON->decode($message->{body}), $sent->{payload});
+	}, 'headers and body', qw(order unicode large headers alone cancelled list));
+
 # --- the table of doc/formats.md
 
-my %KIND = (run => 'run here');
+my %KIND = (run => 'run here', published => 'a message that they have published');
 
 sub table
 {

@@ -346,6 +346,16 @@ $node->wait_drained(60, 'copy1');
 is(scalar(() = acked()), $in_copy, 'B4: until it is adopted');
 $node->sql("DROP DATABASE copy$_") foreach 1 .. ($FULL ? 10 : 2);
 
+# a template is for everybody with CREATEDB, who could not send a worker home
+$node->sql('CREATE ROLE maker CREATEDB');
+$node->wait_workers('own', 1);
+$node->sql('ALTER DATABASE own IS_TEMPLATE true');
+$node->wait_workers('own', 0);
+is($node->sql_fails('SET ROLE maker; CREATE DATABASE made TEMPLATE own'), undef, 'B4: a template can be copied by who does not own it');
+$node->sql('ALTER DATABASE own IS_TEMPLATE false');
+$node->wait_workers('own', 1);
+$node->sql('DROP DATABASE made');
+
 # --- B3: the database is dropped while it publishes
 
 begin('B3');

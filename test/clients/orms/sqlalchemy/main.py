@@ -146,7 +146,7 @@ def second_save():
 def second_save_gone():
     message = insert('second_save_gone')
     with engine.begin() as connection:
-        assert connection.scalar(select(func.outbox_wait(message.id))) == 'published'
+        assert connection.scalar(select(func.outbox_wait(message.id, datetime.timedelta(minutes=1)))) == 'published'
     return refused(message, lambda session: session.merge(message))
 
 
@@ -222,7 +222,8 @@ def dump():
     from sqlalchemy.ext.automap import automap_base
     base = automap_base()
     base.prepare(autoload_with=engine)
-    return {'says': 'automap: %d classes of ours' % sum(name.startswith('outbox') for name in base.classes.keys())}
+    assert 'outbox' in base.classes.keys() and 'outbox_new' not in base.classes.keys()
+    return {'says': 'automap: our tables, not the view'}
 
 
 def tests():

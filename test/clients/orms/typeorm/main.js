@@ -180,7 +180,8 @@ async function second_save() {
 
 async function second_save_gone() {
 	const message = await insert();
-	await source.query('SELECT outbox_wait($1)', [message.id]);
+	const [{ outcome }] = await source.query("SELECT outbox_wait($1, '1 minute') AS outcome", [message.id]);
+	if (outcome !== 'published') throw new Error(outcome);
 	return refused(message, () => source.manager.save(OutboxMessage, message));
 }
 

@@ -6,12 +6,11 @@ usage: consumer.py DATABASE_DSN AMQP_URI
 The broker delivers at least once, so an event may come twice.  What makes it
 count once:
 
-- the message_id goes into processed_messages with ON CONFLICT DO NOTHING, and
-  where it was there already, nothing else happens;
-- that row and the effect are one transaction;
+- the inbox (outbox_inbox_accept()) remembers the message_id, and where it has it
+  already, nothing else happens;
+- that and the effect are one transaction;
 - the message is acknowledged after the commit.  Whoever dies before that gets
-  the message again, and finds out from processed_messages whether the commit
-  took place.
+  the message again, and finds out from the inbox whether the commit took place.
 
 A message that it cannot process is tried again, after a delay, and then put aside, so
 that it holds up nobody:
@@ -69,11 +68,10 @@ def process(db, message_id, event, redelivered, received_at):
     """One transaction; returns whether the message was a duplicate."""
     with db, db.cursor() as cursor:
         cursor.execute(
-            "INSERT INTO processed_messages (message_id) VALUES (%s)"
-            " ON CONFLICT DO NOTHING",
+            "SELECT inbox.outbox_inbox_accept('notifications', %s::uuid)",
             (message_id,),
         )
-        duplicate = cursor.rowcount == 0
+        duplicate = not cursor.fetchone()[0]
         if not duplicate:
             cursor.execute(
                 "INSERT INTO notifications"

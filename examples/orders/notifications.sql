@@ -1,10 +1,8 @@
 -- notifications.sql: the consumer's side, in a database of its own.
 
--- The inbox: a message is in here if and only if its effect is done.
-CREATE TABLE processed_messages (
-	message_id uuid PRIMARY KEY,
-	processed_at timestamptz NOT NULL DEFAULT clock_timestamp()
-);
+-- The inbox: it has accepted a message if and only if its effect is done.
+CREATE SCHEMA inbox;
+CREATE EXTENSION outbox_inbox SCHEMA inbox;
 
 -- The effect.  Nothing here is unique by order: a message that was processed
 -- twice would show.
@@ -17,8 +15,11 @@ CREATE TABLE notifications (
 	received_at timestamptz NOT NULL
 );
 
--- Bookkeeping of the demo, which wants to count; a real consumer needs the two
--- tables above.  One row for each delivery, duplicates included.
+-- Bookkeeping of the demo, which wants to count; a real consumer needs nothing of it.
+CREATE VIEW processed_messages AS
+SELECT message_id FROM inbox.outbox_inbox WHERE consumer = 'notifications';
+
+-- One row for each delivery, duplicates included.
 CREATE TABLE deliveries (
 	message_id uuid NOT NULL,
 	duplicate boolean NOT NULL,

@@ -2,8 +2,8 @@
 # the broker and from its database, handed everything a second time, and one message that it
 # can not process.  The effect of each message is there once.
 #
-# builds: test/clients/consumers/pika test/clients/consumers/amqp091-go test/clients/consumers/amqplib
-# takes: 60 s
+# builds: test/clients/consumers/pika test/clients/consumers/amqp091-go test/clients/consumers/lapin test/clients/consumers/amqplib test/clients/consumers/java test/clients/consumers/spring
+# takes: 90 s
 
 use strict;
 use warnings;
@@ -16,7 +16,7 @@ use OutboxTest::Util;
 
 plan skip_all => OutboxTest::Clients::MISSING unless OutboxTest::Clients::built();
 
-my @CLIENTS = qw(pika amqp091-go amqplib);
+my @CLIENTS = qw(pika amqp091-go lapin amqplib java spring);
 my $MESSAGES = 300;
 my $KILLS = 2;
 
@@ -34,7 +34,9 @@ $node->sql($_, 'notifications') foreach
   'CREATE TRIGGER take_time BEFORE INSERT ON notifications FOR EACH ROW EXECUTE FUNCTION take_time()';
 $rabbit->amqp('exchange', 'events', ',', 'exchange', 'headed', 'headers');
 
-my %ENV_OF = (AMQP_URI => sprintf 'amqp://guest:guest@127.0.0.1:%d/%%2f', $rabbit->port);
+my %ENV_OF = (
+	AMQP_URI => sprintf('amqp://guest:guest@127.0.0.1:%d/%%2f', $rabbit->port),
+	JDBC_URL => sprintf('jdbc:postgresql://127.0.0.1:%d/notifications?user=%s&sslmode=disable', $node->port, scalar getpwuid $<));
 
 sub effects
 {

@@ -3,7 +3,7 @@
 # itself makes of a value is listed here as a deviation, and has to be so: the pages
 # of doc/consumers are made of it.
 #
-# builds: test/clients/consumers/pika test/clients/consumers/kombu test/clients/consumers/amqp091-go test/clients/consumers/amqplib
+# builds: test/clients/consumers/pika test/clients/consumers/kombu test/clients/consumers/amqp091-go test/clients/consumers/lapin test/clients/consumers/amqplib test/clients/consumers/java test/clients/consumers/spring
 # takes: 40 s
 
 use strict;
@@ -71,11 +71,29 @@ sub unset
 	return;
 }
 
+# A time of the library's own type, in seconds as on the wire.
+sub moment
+{
+	my ($wire, $path) = @_;
+	return $path eq 'timestamp' ? { t => 'T', v => $wire->{l} } : undef;
+}
+
+# A string with its bytes, of any length or of one that is shown as a digest.
+sub long_string
+{
+	my ($wire, $path, $all) = @_;
+	return unless $path =~ m{^headers/} && ($all || OutboxTest::Reader::is_long($path, $wire)) && defined $wire->{S};
+	return { t => 'L', v => $wire->{S} };
+}
+
 my %NOTE = (
 	fractions => 'Doubles are cast to integers: 1.5 becomes 1, 0.1 becomes 0, 1e300 an integer of 301 digits',
 	unsigned => 'Negative integers are read without their sign: -1 becomes 18446744073709551615',
 	rounds => 'Integers above 2^53 are rounded to the next number that JavaScript has',
 	proto => 'A header named `__proto__` is not among the headers',
+	'long string' => 'Strings in headers are of the type `LongString`, which no `String` equals; `toString()` has the text',
+	'above 1024' => 'Strings in headers of more than 1024 bytes stay a `LongString`, shorter ones are a `String`',
+	'priority 0' => 'The priority of a message without one is 0',
 	unset => 'What is not set and what is 0 (`priority`) or empty is the same',
 );
 
@@ -108,8 +126,14 @@ my @CLIENTS = (
 		version => [ 'go.mod', qr{amqp091-go v(\S+)} ],
 		deviations => {
 			unset => \&unset,
-			'' => sub { return $_[1] eq 'timestamp' ? { t => 'T', v => $_[0]{l} } : undef }
+			'' => \&moment
 		}
+	},
+	{
+		name => 'lapin',
+		folder => 'lapin',
+		version => [ 'Cargo.toml', qr{lapin = \{ version = "=(.*?)"} ],
+		deviations => {}
 	},
 	{
 		name => 'amqplib',
@@ -119,6 +143,24 @@ my @CLIENTS = (
 			'' => sub { return number($_[0], 1) },
 			rounds => sub { return number($_[0], 0) },
 			proto => sub { return ($_[0]{S} // '') eq '__proto__' ? { missing => 1 } : undef }
+		}
+	},
+	{
+		name => 'java',
+		title => 'Java client',
+		folder => 'java',
+		version => [ 'pom.xml', qr{<artifactId>amqp-client</artifactId>\s*<version>(.*?)<} ],
+		deviations => { '' => \&moment, 'long string' => sub { return long_string(@_, 1) } }
+	},
+	{
+		name => 'spring',
+		title => 'Spring AMQP',
+		folder => 'spring',
+		version => [ 'pom.xml', qr{<artifactId>spring-rabbit</artifactId>\s*<version>(.*?)<} ],
+		deviations => {
+			'' => \&moment,
+			'above 1024' => \&long_string,
+			'priority 0' => sub { return $_[1] eq 'priority' && $_[0]{none} ? { t => 'i', v => 0 } : undef }
 		}
 	},
 );
@@ -245,6 +287,50 @@ sub read_all
 	return \%said;
 }
 
+# --- bodies as the converters of kombu and Spring have them
+
+my %JSON = ('{' => 'an object', '[' => 'an array', '"' => 'a string', t => 'a boolean', n => '`null`');
+my %sent = map { $_->{id} => $_ } @{ $messages{content} };
+
+# What the body is, by what was enqueued; undef for types and encodings that are made up.
+sub body_of
+{
+	my ($id, $type) = @_;
+	my $message = $sent{$id} or return;
+	my $payload = $message->{payload};
+
+	return if ($message->{properties}{content_encoding} // 'utf-8') ne 'utf-8';
+	return unless $type =~ m{^(?:application/|text/plain)};
+	return "`$type`" unless $type eq 'application/json';
+	return "`$type`, " . (!defined $payload ? 'but no JSON' : $JSON{ substr $payload, 0, 1 } // 'a number');
+}
+
+sub note_converted
+{
+	my ($client, $said) = @_;
+
+	foreach my $message (grep { $_->{converted} } @$said)
+	{
+		my $body = body_of(map { $_->{v} } @{ $message->{properties} }{qw(message_id content_type)}) or next;
+		$client->{converted}{$body}{$_}{ $message->{converted}{$_} } = 1 foreach keys %{ $message->{converted} };
+	}
+	return;
+}
+
+sub converted_table
+{
+	my ($client) = @_;
+	my $bodies = $client->{converted} or return '';
+	my @converters = sort map { keys %$_ } (values %$bodies)[0];
+	my $text = "\n" . line('body', map { "`$_`" } @converters) . line(('---') x (1 + @converters));
+
+	foreach my $body (sort keys %$bodies)
+	{
+		$text .= line($body, map { my $c = $_; join ' or ', map { "`$_`" } sort keys %{ $bodies->{$body}{$c} } } @converters);
+	}
+	return $text;
+}
+
 # What is shown by the whole of a queue and not by a value in it.
 my %SHOWN = (
 	priority => 'a priority queue: the order',
@@ -270,12 +356,19 @@ foreach my $client (@CLIENTS)
 	is(scalar @differences, 0, "$client->{name}: everything is what it was, or what the library is known to make of it");
 	diag join "\n", scalar(@differences) . ' differences', @differences[ 0 .. ($#differences > 30 ? 30 : $#differences) ] if @differences;
 	is(join(' ', grep { $_ ne '' && !$reader->met->{$_} } sort keys %{ $client->{deviations} }), '', "$client->{name}: all known deviations are still there");
+	note_converted($client, $said->{"$client->{queue}.content"});
 	$client->{version} = version($client);
 	note sprintf '%s %s: %d deliveries, %d values; %s', $client->{name}, $client->{version}, $count, $reader->values,
 	  join ', ', map { "$_ $reader->{met}{$_}" } grep { $_ ne '' } sort keys %{ $reader->met };
 }
 
 # --- the pages
+
+sub title
+{
+	my ($client) = @_;
+	return $client->{title} // $client->{name};
+}
 
 sub line
 {
@@ -298,7 +391,7 @@ sub matrix
 	};
 	my $text = sprintf "%d deliveries, %d values each.\n\n", $count, $CLIENTS[0]{reader}->values;
 
-	$text .= line('', map { "[$_->{name}](consumers/" . ($_->{of} // $_->{name}) . '.md)' } @CLIENTS) . line(('---') x (1 + @CLIENTS));
+	$text .= line('', map { '[' . title($_) . "](consumers/" . ($_->{of} // $_->{name}) . '.md)' } @CLIENTS) . line(('---') x (1 + @CLIENTS));
 	$text .= line('version', map { $_->{version} } @CLIENTS);
 	foreach my $row (map { $_->[0] } @OutboxTest::Reader::ROWS)
 	{
@@ -329,14 +422,15 @@ foreach my $page (do { my %seen; grep { !$seen{$_}++ } map { $_->{of} // $_->{na
 {
 	my @those = grep { ($_->{of} // $_->{name}) eq $page } @CLIENTS;
 	my @names = do { my %seen; grep { $_ ne '' && !$seen{$_}++ } map { sort keys %{ $_->{deviations} } } @those };
-	my $text = OutboxTest::Reader::types_table([ map { "$_->{name} $_->{version}" } @those ], map { $_->{reader} } @those);
+	my $text = OutboxTest::Reader::types_table([ map { title($_) . " $_->{version}" } @those ], map { $_->{reader} } @those);
 
 	foreach my $name (@names)
 	{
 		my @only = grep { exists $_->{deviations}{$name} } @those;
 		$text .= "\n" if $name eq $names[0];
-		$text .= '- ' . (@only < @those ? join(', ', map { "$_->{name}: " } @only) : '') . "$NOTE{$name}.\n";
+		$text .= '- ' . (@only < @those ? join(', ', map { title($_) . ': ' } @only) : '') . "$NOTE{$name}.\n";
 	}
+	$text .= converted_table($_) foreach @those;
 	compare_page("doc/consumers/$page.md", $text);
 }
 done_testing();

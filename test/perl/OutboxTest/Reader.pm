@@ -20,7 +20,7 @@ being those of the programs' own comments.
 
 Each value has to be equal, or to be what one of the deviations makes of it: code that gets
 the wire's form of it and its path, and returns what must be said instead, or undef
-where it has nothing to do with it. So a deviation that is none any more shows.
+where it has nothing to do with it. What is not on the wire is C<< { none => 1 } >>; what must not be said, C<< { missing => 1 } >>. So a deviation that is none any more shows.
 
 =cut
 
@@ -157,6 +157,7 @@ sub plain
 {
 	my ($wire) = @_;
 	my ($letter, $v) = %$wire;
+	return if $letter eq 'none';
 	return { t => $KIND{$letter}, v => $letter eq 't' ? ($v ? 1 : 0) : $letter =~ /[AF]/ ? undef : $v };
 }
 
@@ -234,6 +235,18 @@ sub compare_map
 	return (@differences, map { "$path has " . shown($_) . ' beside it' } sort keys %left);
 }
 
+# A property that is not on the wire, and is said to have a value.
+sub compare_absent
+{
+	my ($self, $name, $said) = @_;
+	my $wire = { none => 1 };
+	my ($want, $deviation) = $self->wanted($name, $wire);
+
+	return "property $name is not on the wire: " . shown($said) if $deviation eq '' || $said->{t} ne $want->{t} || !same($want->{v}, $said->{v});
+	$self->note($name, $wire, $deviation);
+	return;
+}
+
 my %INTEGER = map { $_ => 1 } qw(delivery_mode priority timestamp);
 my %ELSEWHERE = map { $_ => 1 } qw(headers body_size body_sha256 exchange routing_key redelivered);
 
@@ -250,7 +263,7 @@ sub compare
 	{
 		push @differences, $self->compare_value($name, { ($INTEGER{$name} ? 'l' : 'S') => $wire->{$name} }, delete $properties{$name});
 	}
-	push @differences, map { "property $_ is not on the wire: " . shown($properties{$_}) } sort keys %properties;
+	push @differences, map { $self->compare_absent($_, $properties{$_}) } sort keys %properties;
 	push @differences, $self->compare_map('headers', $wire->{headers} // {}, $said->{headers}{v} // {});
 	push @differences, $self->compare_value('body/size', { l => $wire->{body_size} }, { t => 'i', as => $said->{body}{as}, v => $said->{body}{size} });
 	push @differences, $self->compare_value('body/content', { S => $wire->{body_sha256} }, { t => 's', as => $said->{body}{as}, v => $said->{body}{sha256} });

@@ -42,11 +42,11 @@ def setup(connection, name):
 
 
 def payload(message):
-    """What message.payload, the decoded body, is."""
+    """The type of message.payload, the decoded body, or of the error instead."""
     try:
-        return {"as": type(message.payload).__name__}
-    except Exception as error:
-        return {"error": type(error).__name__}
+        return type(message.payload).__name__
+    except Exception as error:  # whatever it is, the page says it
+        return type(error).__name__
 
 
 def read(connection, queue, wanted):
@@ -67,7 +67,7 @@ def read(connection, queue, wanted):
             "properties": {name: typed(value) for name, value in properties.items() if value is not None},
             "headers": typed(headers),
             "body": typed_body(message.body),
-            "converted": {"payload": payload(message)},
+            "converted": {"message.payload": payload(message)},
         }))
         if queue.endswith(".quorum") and not info["redelivered"]:
             message.requeue()

@@ -6,5 +6,5 @@ CREATE PUBLICATION outbox_cdc
     FOR TABLE outbox (id, event_type, aggregate_type, aggregate_id, payload, headers)
     WHERE (external IS FALSE) WITH (publish = 'insert');
 SELECT pg_create_logical_replication_slot('outbox_cdc', 'pgoutput');
-INSERT INTO outbox_route (name, exchange, relay) VALUES ('cdc', '', 'cdc');
+INSERT INTO outbox_route (name, exchange, relay, slot) VALUES ('cdc', '', 'cdc', 'outbox_cdc');
 -- [/setup]

@@ -162,6 +162,7 @@ subtest 'crashes' => sub {
 	{
 		is($debezium->kill9, 137, "kill -9 of Debezium, $i");
 		$debezium->start_again;
+		$debezium->wait_reading;
 		$flows->("kill $i");
 	}
 	end_loads();
@@ -238,14 +239,14 @@ subtest 'from our workers to Debezium, and back' => sub {
 	$consumer{workers}->wait_flow('by our workers', 200);
 	$node->sql(q{UPDATE outbox_route SET enqueue_roles = '{}' WHERE name = 'moving'});
 	$node->wait_sql(q{SELECT backlog + scheduled + failed FROM outbox_routes_status WHERE route = 'moving'}, 0);
-	$node->sql(q{UPDATE outbox_route SET relay = 'cdc', enqueue_roles = NULL WHERE name = 'moving'});
+	$node->sql(q{UPDATE outbox_route SET relay = 'cdc', slot = 'outbox_cdc', enqueue_roles = NULL WHERE name = 'moving'});
 	$consumer{outbox}->wait_flow('by Debezium', 200);
 
 	$node->sql(q{UPDATE outbox_route SET enqueue_roles = '{}' WHERE name = 'moving'});
 	my $end = $node->sql('SELECT pg_current_wal_lsn()');
 	$node->wait_sql("SELECT confirmed_flush_lsn >= '$end' FROM pg_replication_slots WHERE slot_name = 'outbox_cdc'", 't', 60);
 	my $there = $consumer{outbox}->unique;
-	$node->sql(q{UPDATE outbox_route SET relay = 'internal', enqueue_roles = NULL WHERE name = 'moving'});
+	$node->sql(q{UPDATE outbox_route SET relay = 'internal', slot = NULL, enqueue_roles = NULL WHERE name = 'moving'});
 	$consumer{workers}->wait_flow('by our workers again', 200);
 	$_->stop foreach @producers;
 	$node->wait_drained(60);
@@ -267,7 +268,7 @@ subtest 'a second one for bodies' => sub {
 	$node->sql($_) foreach q{CREATE PUBLICATION outbox_cdc_bytes FOR TABLE outbox (id, event_type, aggregate_type, aggregate_id, body, headers)
 		WHERE (route = 'cdc-bytes') WITH (publish = 'insert')},
 	  q{SELECT pg_create_logical_replication_slot('outbox_cdc_bytes', 'pgoutput')},
-	  q{INSERT INTO outbox_route (name, exchange, relay) VALUES ('cdc-bytes', '', 'cdc')};
+	  q{INSERT INTO outbox_route (name, exchange, relay, slot) VALUES ('cdc-bytes', '', 'cdc', 'outbox_cdc_bytes')};
 	my $bytes = OutboxTest::Debezium->start($node, $rabbit,
 		slot => 'outbox_cdc_bytes',
 		env => {

@@ -471,7 +471,7 @@ sub envelope
 			$check->($message, $event);
 		}
 	};
-	push @proofs, [ $format, '-', $file->{source}, '-', $read, $values, 'published' ];
+	push @proofs, [ $format, '-', $file->{source}, '-', $read, $values, $file->{proof} // 'published' ];
 	return;
 }
 
@@ -537,7 +537,7 @@ envelope('cap', { types => { 'order.cancelled' => 'shop.order.cancelled' } }, su
 
 # --- the table of doc/formats.md
 
-my %KIND = (run => 'run here', published => 'a message that they have published');
+my %KIND = (run => 'run here', published => 'a message that they have published', source => 'their source');
 
 sub table
 {

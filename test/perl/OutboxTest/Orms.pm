@@ -93,7 +93,7 @@ All operations of the program of the folder. Its version is what $re finds in th
 =item page($name)
 
 Compares the matrix with the one in doc/orms.md, between "<!-- by make test-clients: $name -->"
-and "<!-- end -->"; the page with the new one is in orms.md of the results.
+and "<!-- end -->"; the page with the new one is in $name.md of the results.
 
 =back
 
@@ -150,7 +150,7 @@ sub page
 	my ($old) = $page =~ /<!-- by make test-clients: $name -->\n\n(.*?)\n<!-- end -->/s;
 
 	$page =~ s/(?<=<!-- by make test-clients: $name -->\n\n).*?(?=\n<!-- end -->)/$table/s;
-	OutboxTest::Clients::result('orms.md', $page);
+	OutboxTest::Clients::result("$name.md", $page);
 	is($old, $table, 'doc/orms.md says so');
 	return;
 }

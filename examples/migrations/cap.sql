@@ -1,5 +1,5 @@
 -- Coming from CAP's outbox (DotNetCore.CAP.PostgreSql). Makes the schema outbox_from_cap, and the route
--- "cap", which publishes as CAP does: to its exchange, with the name of the message as routing key.
+-- "cap/moved", which publishes as CAP does: to its exchange, with the name of the message as routing key.
 --
 --   psql -f examples/migrations/cap.sql
 
@@ -29,12 +29,12 @@
 BEGIN;
 \ir schema.sql
 INSERT INTO :outbox_schema.outbox_route (name, exchange, exchange_type)
-VALUES ('cap', :'exchange', 'topic') ON CONFLICT (name) DO NOTHING;
+VALUES ('cap/moved', :'exchange', 'topic');
 
 -- Consumers of CAP know a message by its header cap-msg-id, which stays; without a value the body is empty.
 CREATE VIEW :migration.pending AS
 	SELECT o."Id" AS old_id, :migration.message_id('cap', o."Id"::text) AS id,
-		'cap'::text AS route, o."Name"::text AS event_type,
+		'cap/moved'::text AS route, o."Name"::text AS event_type,
 		NULL::text AS aggregate_type, NULL::text AS aggregate_id,
 		nullif(c.value, 'null') AS payload, CASE WHEN nullif(c.value, 'null') IS NULL THEN ''::bytea END AS body,
 		c.headers - 'cap-exception' AS headers, NULL::jsonb AS properties,

@@ -1,15 +1,6 @@
 -- Second part of polling.sql and the like, after the view "pending": what moves rows
 -- of the old table into outbox, and back.
 
--- What was moved, and as what: a row is moved once, whatever becomes of it in the old
--- table. old_row is kept where moving has removed it there.
-CREATE TABLE :migration.moved (
-	old_id :id_type PRIMARY KEY,
-	message_id uuid NOT NULL UNIQUE,
-	old_row jsonb,
-	moved_at timestamptz NOT NULL DEFAULT now()
-);
-
 CREATE VIEW :migration.settings AS
 	SELECT :'old_table'::regclass AS old_table, :'id' AS id_column;
 

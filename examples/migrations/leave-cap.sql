@@ -4,6 +4,8 @@
 --
 --   psql -v route=cap -f examples/migrations/leave-cap.sql
 
+\set ON_ERROR_STOP on
+
 \if :{?table}
 \else
 	\set table '"cap"."published"'

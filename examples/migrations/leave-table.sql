@@ -5,6 +5,8 @@
 -- For another one, say how: -v insert='INSERT INTO ... SELECT ... FROM unnest(messages) m ORDER BY m.seq',
 -- where m has the columns of outbox.
 
+\set ON_ERROR_STOP on
+
 \if :{?table}
 \else
 	\set table outbox_events

@@ -33,6 +33,7 @@ END;
 CREATE VIEW :migration.pending AS
 	SELECT o."SequenceNumber" AS old_id,
 		CASE WHEN EXISTS (SELECT FROM :old_table e WHERE e."MessageId" = o."MessageId" AND e."SequenceNumber" < o."SequenceNumber")
+			OR EXISTS (SELECT FROM :migration.moved v WHERE v.message_id = o."MessageId" AND v.old_id <> o."SequenceNumber")
 			OR EXISTS (SELECT FROM :outbox_schema.outbox l WHERE l.id = o."MessageId")
 			THEN :migration.message_id('masstransit', o."SequenceNumber"::text)
 			ELSE o."MessageId" END AS id,
@@ -43,7 +44,8 @@ CREATE VIEW :migration.pending AS
 		NULL::jsonb AS payload, convert_to(o."Body", 'UTF8') AS body,
 		o."Headers"::jsonb AS headers,
 		jsonb_strip_nulls(jsonb_build_object('content_type', o."ContentType", 'correlation_id', o."CorrelationId",
-			'expiration', greatest(1, extract(epoch FROM o."ExpirationTime" - now()) * 1000)::bigint::text,
+			'expiration', CASE WHEN o."ExpirationTime" IS NOT NULL
+				THEN greatest(1, extract(epoch FROM o."ExpirationTime" - now()) * 1000)::bigint::text END,
 			'app_id', p ->> 'RMQ-AppId', 'priority', p -> 'RMQ-Priority', 'reply_to', p ->> 'RMQ-ReplyTo', 'type', p ->> 'RMQ-Type')) AS properties,
 		coalesce(p ->> 'RMQ-RoutingKey', '') AS routing_key, o."SentTime" AS created_at, o."EnqueueTime" AS available_at,
 		o."SequenceNumber" AS position, to_jsonb(o) AS old_row

@@ -23,3 +23,12 @@ BEGIN ATOMIC
 		END
 	FROM encode(sha256(convert_to(source || '/' || old_id, 'UTF8')), 'hex') AS hash;
 END;
+
+-- What was moved, and as what: a row is moved once, whatever becomes of it in the old
+-- table. old_row is kept where moving has removed it there.
+CREATE TABLE :migration.moved (
+	old_id :id_type PRIMARY KEY,
+	message_id uuid NOT NULL UNIQUE,
+	old_row jsonb,
+	moved_at timestamptz NOT NULL DEFAULT now()
+);

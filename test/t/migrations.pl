@@ -49,6 +49,17 @@ sub runs
 	return $out;
 }
 
+# What it says when it refuses.
+sub runs_not
+{
+	my ($db, $file, %variables) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my ($ok, $out, $err) = script($db, $file, %variables);
+
+	ok(!$ok, "$db: $file.sql refuses");
+	return $err;
+}
+
 # A database with the extension, and a queue that gets all of an exchange.
 sub database
 {
@@ -296,16 +307,19 @@ SQL
 database('masstransit', [ 'Shop:OrderPlaced', 'fanout' ], [ 'billing', 'fanout' ]);
 $node->sql(<<"SQL", 'masstransit');
 $masstransit
-CREATE FUNCTION message(outbox uuid, id uuid, destination text, properties text) RETURNS void LANGUAGE sql AS \$\$
+CREATE FUNCTION message(outbox uuid, id uuid, destination text, properties text, expires interval DEFAULT NULL) RETURNS void LANGUAGE sql AS \$\$
 	INSERT INTO "OutboxMessage" ("SentTime", "Headers", "Properties", "OutboxId", "MessageId", "ContentType", "MessageType", "Body",
 		"CorrelationId", "DestinationAddress", "ExpirationTime")
 	SELECT now(), '{"MT-Activity-Id":"00-aa"}', properties, outbox, id, 'application/vnd.masstransit+json', 'urn:message:Shop:OrderPlaced;urn:message:Shop:IEvent',
-		format('{"messageId":"%s","messageType":["urn:message:Shop:OrderPlaced"],"message":{"orderId":7}}', id), id, destination, now() + interval '1 hour'\$\$;
+		format('{"messageId":"%s","messageType":["urn:message:Shop:OrderPlaced"],"message":{"orderId":7}}', id), id, destination, now() + expires\$\$;
 INSERT INTO "OutboxState" VALUES ('00000000-0000-0000-0000-0000000000aa', '00000000-0000-0000-0000-000000000000', NULL, now());
-SELECT message('00000000-0000-0000-0000-0000000000aa', '00000000-0000-0000-0000-000000000001', 'rabbitmq://host:5672/vhost/Shop:OrderPlaced?durable=true', NULL),
+SELECT message('00000000-0000-0000-0000-0000000000aa', '00000000-0000-0000-0000-000000000001', 'rabbitmq://host:5672/vhost/Shop:OrderPlaced?durable=true', NULL, '1 hour'),
 	message('00000000-0000-0000-0000-0000000000aa', '00000000-0000-0000-0000-000000000001', 'queue:billing', '{"RMQ-RoutingKey":"key","RMQ-Priority":3}');
 SQL
 runs('masstransit', 'masstransit');
+# Of one MessageId, the first is published and gone when the second is moved.
+is($node->sql('SELECT outbox_from_masstransit.move(1)', 'masstransit'), 1, 'the first row');
+$node->wait_sql('SELECT count(*) FROM outbox', 0, undef, 'masstransit');
 cut_over('masstransit', migration => 'outbox_from_masstransit');
 $node->sql(q{SELECT message('00000000-0000-0000-0000-0000000000aa', '00000000-0000-0000-0000-000000000003', 'exchange:Shop:OrderPlaced', NULL)}, 'masstransit');
 @messages = arrived('masstransit');
@@ -317,6 +331,7 @@ is($first->{headers}{'MT-Activity-Id'}, '00-aa', 'the headers');
 is(JSON::PP::decode_json($first->{body})->{message}{orderId}, 7, 'the envelope as it was');
 ok($first->{expiration} > 3_000_000 && $second->{priority} == 3 && $second->{message_id} ne $first->{message_id}, 'expiration, priority, one id for each');
 is($third->{message_id}, '00000000-0000-0000-0000-000000000003', 'what was written after the cut-over');
+is($third->{expiration}, undef, 'what does not expire with MassTransit does not with us');
 
 # --- pg_amqp
 
@@ -354,6 +369,15 @@ SELECT outbox_enqueue('e' || n % 10, jsonb_build_object('n', n), 'order', (n % 3
 FROM unnest('{default,to_pgmq,to_cap,to_masstransit}'::text[]) r, generate_series(1, 25) n;
 INSERT INTO outbox (event_type, payload, aggregate_type, aggregate_id, status) VALUES ('gave up', '{"n": 26}', 'order', '1', 'failed');
 SQL
+$node->sql(q{SELECT outbox_enqueue_bytes('bytes', '\x00', route => r) FROM unnest('{default,to_pgmq,to_cap}'::text[]) r}, 'polling');
+foreach my $way ([ table => 'default' ], [ pgmq => 'to_pgmq', queue => 'tasks' ], [ cap => 'to_cap' ])
+{
+	my ($script, $route, @more) = @$way;
+	my $before = $node->sql('SELECT count(*) FROM outbox', 'polling');
+	like(runs_not('polling', "leave-$script", route => $route, @more), qr/has messages of bytes/, "leave-$script does not lose bytes");
+	is($node->sql('SELECT count(*) FROM outbox', 'polling'), $before, 'nothing was removed');
+}
+$node->sql(q{SELECT outbox_discard(id) FROM outbox WHERE event_type = 'bytes'}, 'polling');
 is((split /\n/, runs('polling', 'leave-table', chunk => 10))[-1], 0, 'nothing is left');
 is($node->sql(q{SELECT string_agg(payload ->> 'n', ' ' ORDER BY id) FROM outbox_events}, 'polling'), join(' ', 1 .. 26), 'a table of one\'s own has it all, in order');
 runs('polling', 'leave-table', chunk => 10);

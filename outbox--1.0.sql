@@ -4600,8 +4600,8 @@ BEGIN
 		USING l.parts[1:n], l.tids[1:n], l.seqs[1:n],
 			(j.arguments->>'new_ids')::boolean, j.id;
 	EXCEPTION WHEN OTHERS THEN
-		/* Nobody's fault, or not the messages': another time. */
-		IF SQLSTATE ~ '^(08|25|40|53|55|57|58|XX)' THEN
+		/* Nobody's fault, or not the messages': another time. 55000: its route lacks its slot. */
+		IF SQLSTATE ~ '^(08|25|40|53|55(?!000)|57|58|XX)' THEN
 			RAISE;
 		END IF;
 		/* One of them is refused: not many one by one, as that takes longer. */
@@ -4614,7 +4614,7 @@ BEGIN
 					(j.arguments->>'new_ids')::boolean, j.id;
 				ids := one || ids;
 			EXCEPTION WHEN OTHERS THEN
-				IF SQLSTATE ~ '^(08|25|40|53|55|57|58|XX)' THEN
+				IF SQLSTATE ~ '^(08|25|40|53|55(?!000)|57|58|XX)' THEN
 					RAISE;
 				END IF;
 				problem := format('the message of seq %s was skipped: %s', l.seqs[i], SQLERRM);

@@ -11,14 +11,16 @@
  * nothing.
  *
  * The log is kept for replication slots and for nobody else.  Without one the
- * message would be gone with the COMMIT, silently; so enqueue looks for one.  It
- * need not be active, since a reader that comes back goes on where its slot is.
+ * message would be gone with the COMMIT, silently; so enqueue looks for one, and so
+ * does the end of the transaction.  It need not be active, since a reader that comes
+ * back goes on where its slot is.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "access/xact.h"
 #include "access/xlog.h"
 #include "catalog/pg_type.h"
 #include "cdc.h"
@@ -30,10 +32,13 @@
 #include "fired.h"
 #include "kept_plan.h"
 #include "miscadmin.h"
+#include "nodes/pg_list.h"
 #include "owner.h"
 #include "replication/slot.h"
 #include "storage/lwlock.h"
 #include "storage/spin.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
 #include "utils/rel.h"
 
 PG_FUNCTION_INFO_V1(outbox_cdc_trigger);
@@ -74,23 +79,93 @@ has_slot(const char *name)
 	return found;
 }
 
-void
-outbox_cdc_require_slot(const OutboxRoute *route)
+/* What this transaction has enqueued for, in TopTransactionContext. */
+typedef struct NeededSlot
 {
-	const char *name = route->slot == NULL ? "outbox_cdc" : route->slot;
+	const char *route;			/* one of those that need it */
+	const char *slot;			/* NULL: any of this database */
+} NeededSlot;
 
-	if (has_slot(route->slot))
+static List *needed = NIL;
+static bool callback_registered = false;
+
+static void
+require_slot(const char *route, const char *slot)
+{
+	const char *name = slot == NULL ? "outbox_cdc" : slot;
+
+	if (has_slot(slot))
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 			 errmsg("no replication slot would keep a message of route \"%s\"",
-					route->name),
-			 route->slot == NULL ?
+					route),
+			 slot == NULL ?
 			 errdetail("The route has relay = 'cdc': its messages are in the write-ahead log only, and without a logical replication slot of this database nobody would ever see them.") :
 			 errdetail("The route has relay = 'cdc': its messages are in the write-ahead log only, and without the logical replication slot \"%s\" of this database nobody would ever see them.", name),
 			 wal_level < WAL_LEVEL_LOGICAL ?
 			 errhint("Set \"wal_level\" to logical, restart the server, and create the slot of the reader.") :
-			 errhint("Create the slot of the reader: SELECT pg_create_logical_replication_slot('%s', 'pgoutput').", name)));
+			 errhint("Create the slot of the reader: SELECT pg_create_logical_replication_slot(%s, 'pgoutput').",
+					 quote_literal_cstr(name))));
+}
+
+/*
+ * Once more, before what was enqueued is committed or prepared: the slot may have
+ * been dropped since.  One that was made anew since does not count, as it becomes
+ * persistent only when the transactions that it found in progress have ended.
+ */
+static void
+look_at_end(XactEvent event, void *arg)
+{
+	ListCell   *cell;
+
+	(void) arg;
+	if (event == XACT_EVENT_PRE_COMMIT || event == XACT_EVENT_PRE_PREPARE)
+	{
+		foreach(cell, needed)
+		{
+			NeededSlot *need = lfirst(cell);
+
+			require_slot(need->route, need->slot);
+		}
+	}
+	else if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_PREPARE ||
+			 event == XACT_EVENT_ABORT)
+		needed = NIL;
+}
+
+static void
+remember(const OutboxRoute *route)
+{
+	MemoryContext old;
+	NeededSlot *need;
+	ListCell   *cell;
+
+	foreach(cell, needed)
+	{
+		need = lfirst(cell);
+		if (route->slot == NULL ? need->slot == NULL :
+			need->slot != NULL && strcmp(need->slot, route->slot) == 0)
+			return;
+	}
+	if (!callback_registered)
+	{
+		RegisterXactCallback(look_at_end, NULL);
+		callback_registered = true;
+	}
+	old = MemoryContextSwitchTo(TopTransactionContext);
+	need = palloc(sizeof(NeededSlot));
+	need->route = pstrdup(route->name);
+	need->slot = route->slot == NULL ? NULL : pstrdup(route->slot);
+	needed = lappend(needed, need);
+	MemoryContextSwitchTo(old);
+}
+
+void
+outbox_cdc_require_slot(const OutboxRoute *route)
+{
+	require_slot(route->name, route->slot);
+	remember(route);
 }
 
 /* ------------------------------------------------------------------ removal */

@@ -12,7 +12,7 @@
 
 /*
  * An ERROR (55000) unless this database has a replication slot that a message which
- * is committed from now on gets to: that of the route, or any if it names none.
+ * is committed from now on gets to: that of the route, or any if it names none; now, and again when the transaction ends.
  */
 extern void outbox_cdc_require_slot(const OutboxRoute *route);
 

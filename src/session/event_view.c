@@ -47,6 +47,7 @@
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
+#include "utils/tuplestore.h"
 #include "utils/uuid.h"
 
 PG_FUNCTION_INFO_V1(outbox_event_trigger);

@@ -31,8 +31,17 @@
 #include "access/xact.h"
 #include "fault.h"
 #include "miscadmin.h"
+#include "nodes/pg_list.h"
 #include "shared.h"
+#include "utils/memutils.h"
 #include "wake.h"
+
+/* A database that has been created or altered. */
+typedef struct TouchedDatabase
+{
+	Oid			dboid;
+	int			news;			/* for its workers, if it has any */
+} TouchedDatabase;
 
 static struct
 {
@@ -41,8 +50,7 @@ static struct
 	OutboxRange range;
 	TimestampTz next_due;		/* 0: none */
 	int			news;
-	Oid			database;		/* to be looked at, InvalidOid: none */
-	int			database_news;	/* for its workers, if it has any */
+	List	   *databases;		/* TouchedDatabase, in TopTransactionContext */
 	bool		committing;		/* its early word is said; each row changes it */
 	TransactionId prepared_xid; /* set between PRE_PREPARE and PREPARE */
 } pending;
@@ -59,6 +67,8 @@ say_early_word(TransactionId xid)
 static void
 announce(bool prepared)
 {
+	ListCell   *cell;
+
 	/* Visible to others, and nobody has been told. */
 	OUTBOX_FAULT("before_announce");
 	if (OUTBOX_FAULT_LEAVES_OUT("announce"))
@@ -68,9 +78,13 @@ announce(bool prepared)
 						   &pending.range : NULL,
 						   prepared ? pending.prepared_xid : InvalidTransactionId,
 						   pending.next_due, pending.news);
-	if (OidIsValid(pending.database))
-		outbox_shared_announce(pending.database, NULL,
-							   InvalidTransactionId, 0, pending.database_news);
+	foreach(cell, pending.databases)
+	{
+		TouchedDatabase *touched = lfirst(cell);
+
+		outbox_shared_announce(touched->dboid, NULL, InvalidTransactionId, 0,
+							   touched->news);
+	}
 }
 
 static void
@@ -153,8 +167,25 @@ outbox_wake_news(int news)
 void
 outbox_wake_database(Oid dboid, int news)
 {
-	if (!arm())
+	MemoryContext old;
+	TouchedDatabase *touched;
+	ListCell   *cell;
+
+	if (!OidIsValid(dboid) || !arm())
 		return;
-	pending.database = dboid;
-	pending.database_news = news;
+	foreach(cell, pending.databases)
+	{
+		touched = lfirst(cell);
+		if (touched->dboid == dboid)
+		{
+			touched->news |= news;
+			return;
+		}
+	}
+	old = MemoryContextSwitchTo(TopTransactionContext);
+	touched = palloc(sizeof(TouchedDatabase));
+	touched->dboid = dboid;
+	touched->news = news;
+	pending.databases = lappend(pending.databases, touched);
+	MemoryContextSwitchTo(old);
 }

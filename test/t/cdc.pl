@@ -250,6 +250,17 @@ $node->start;
 like(types(), qr/\bbefore the crash$/, 'what was committed before a crash is in the log');
 is($node->sql('SELECT count(*) FROM outbox'), 0, 'and not in the table');
 
+# --- a slot that is dropped between the message and the commit
+
+$node->sql(q{SELECT pg_create_logical_replication_slot('short', 'pgoutput');
+	INSERT INTO outbox_route (name, exchange, relay, slot) VALUES ('short', '', 'cdc', 'short')});
+refused(q{BEGIN\; SELECT outbox_enqueue('lost', '{}', route => 'short')\; SELECT pg_drop_replication_slot('short')\; COMMIT},
+	qr/no replication slot would keep a message of route "short"/, 'the COMMIT asks for the slot again');
+$node->sql(q{SELECT pg_create_logical_replication_slot('short', 'pgoutput')});
+refused(q{BEGIN\; SELECT outbox_enqueue('lost', '{}', route => 'short')\; SELECT pg_drop_replication_slot('short')\; PREPARE TRANSACTION 'lost'},
+	qr/no replication slot would keep a message of route "short"/, 'and so does PREPARE TRANSACTION');
+$node->sql(q{DELETE FROM outbox_route WHERE name = 'short'});
+
 # --- a slot that the server has ended
 
 $node->append_conf('postgresql.conf', 'max_slot_wal_keep_size = 1MB');

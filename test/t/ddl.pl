@@ -349,7 +349,7 @@ $node->sql("DROP DATABASE copy$_") foreach 1 .. ($FULL ? 10 : 2);
 # a template is for everybody with CREATEDB, who could not send a worker home
 $node->sql('CREATE ROLE maker CREATEDB');
 $node->wait_workers('own', 1);
-$node->sql('ALTER DATABASE own IS_TEMPLATE true');
+$node->sql('BEGIN; ALTER DATABASE own IS_TEMPLATE true; ALTER DATABASE own CONNECTION LIMIT 50; ALTER DATABASE postgres CONNECTION LIMIT -1; COMMIT');
 $node->wait_workers('own', 0);
 is($node->sql_fails('SET ROLE maker; CREATE DATABASE made TEMPLATE own'), undef, 'B4: a template can be copied by who does not own it');
 $node->sql('ALTER DATABASE own IS_TEMPLATE false');

@@ -266,7 +266,12 @@ $node->wait_drained;
 over('disk full');
 
 $node->set('synchronous_standby_names', 'berlin');
-$session->query_safe(q{SET synchronous_commit = local; SELECT outbox_enqueue('e', '{}')});
+# Whether a commit waits for standbys, the checkpointer tells the others when it has read the setting.
+$session->query_safe('SET synchronous_commit = local');
+wait_until('a claim waits for the standby', sub {
+	$session->query_safe(q{SELECT outbox_enqueue('e', '{}')});
+	return $node->sql(q{SELECT count(*) > 0 FROM outbox_problems WHERE problem = 'standby missing'}) eq 't';
+});
 problem('standby missing', 'critical', qr/worker 0/, qr/synchronous_standby_names = 'berlin'; connected: none/);
 $node->unset('synchronous_standby_names');
 $node->wait_drained;

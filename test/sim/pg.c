@@ -56,6 +56,7 @@ typedef struct Context
 } Context;
 
 MemoryContext TopMemoryContext;
+MemoryContext TopTransactionContext;	/* for sessions; the simulator has none that would use it */
 MemoryContext CurrentMemoryContext;
 MemoryContext ErrorContext;
 

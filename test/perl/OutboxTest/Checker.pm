@@ -160,7 +160,7 @@ sub stop_load
 sub run
 {
 	my ($self, $statements, %params) = @_;
-	my $load = { out => '', err => '' };
+	my $load = { out => '' };
 
 	# From a file: nobody would feed a pipe while the test is busy elsewhere.
 	my $file =
@@ -169,13 +169,15 @@ sub run
 	  . ++$files . '.sql';
 	PostgreSQL::Test::Utils::append_to_file($file, $statements);
 	$load->{file} = $file;
+	# A pipe that nobody reads would stop it after some hundred errors.
+	$load->{err} = "$file.err";
 	$load->{run} = IPC::Run::start(
 		[
 			$self->{node}->installed_command('psql'), '-XAtq', '-v',
 			'ON_ERROR_STOP=' . ($params{keep_going} ? 0 : 1), '-d',
 			$self->{node}->connstr($self->{dbname}), '-f', $file
 		],
-		'<', \undef, '>', \$load->{out}, '2>', \$load->{err});
+		'<', \undef, '>', \$load->{out}, '2>', $load->{err});
 	return bless $load, 'OutboxTest::Checker::Load';
 }
 
@@ -458,7 +460,7 @@ sub wait
 	return ($self->{run}->result // 1) == 0;
 }
 
-sub error { return $_[0]{err} }
+sub error { return -e $_[0]{err} ? PostgreSQL::Test::Utils::slurp_file($_[0]{err}) : '' }
 
 sub stop
 {

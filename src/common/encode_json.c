@@ -334,3 +334,10 @@ outbox_encode_json(StringInfo out, const Jsonb *value)
 	out->data[out->len] = '\0';	/* there is always room for it */
 	pfree(levels);
 }
+
+bool
+outbox_is_json_null(const Jsonb *value)
+{
+	/* A scalar is stored as an array of one. */
+	return JB_ROOT_IS_SCALAR(value) && JBE_ISNULL(value->root.children[0]);
+}

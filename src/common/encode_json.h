@@ -26,4 +26,7 @@ extern void outbox_encode_json_string(StringInfo out, const char *text, int len)
  */
 extern size_t outbox_json_text_size(const Jsonb *value, size_t limit);
 
+/* Is it the JSON value null? */
+extern bool outbox_is_json_null(const Jsonb *value);
+
 #endif							/* OUTBOX_ENCODE_JSON_H */

@@ -165,6 +165,9 @@ extern const char *outbox_format_check_header(const OutboxFormat *format,
 											  const char *name, size_t len,
 											  bool is_string);
 
+/* A copy in UTF-8, of text in the database's encoding. */
+extern char *outbox_format_utf8(const char *text, int len);
+
 /* Bytes that the headers take on the wire, and of the body beside its data. */
 extern size_t outbox_format_header_size(const OutboxFormatted *formatted);
 extern size_t outbox_format_body_size(const OutboxFormatted *formatted,

@@ -31,13 +31,6 @@ put_message_types(StringInfo json, const char *const *names, int n)
 	appendStringInfoChar(json, ']');
 }
 
-/* A root that is a scalar is stored as an array of one. */
-static bool
-is_null(const Jsonb *value)
-{
-	return JB_ROOT_IS_SCALAR(value) && JBE_ISNULL(value->root.children[0]);
-}
-
 /*
  * The envelope.  Its ids have to be GUIDs: correlation_id goes in if it is one.  What
  * the application's headers are to MassTransit is in it, too; those of AMQP are the
@@ -59,7 +52,7 @@ outbox_format_masstransit(const OutboxFormat *format,
 
 	if (reason != NULL)
 		return reason;
-	if (is_null(message->payload))
+	if (outbox_is_json_null(message->payload))
 		return "payload must not be null in the format masstransit";
 	names = outbox_format_types(format, message, &n);
 	initStringInfo(&json);

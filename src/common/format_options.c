@@ -7,6 +7,7 @@
  */
 #include "postgres.h"
 
+#include "encode_json.h"
 #include "format_internal.h"
 #include "format_text.h"
 #include "mb/pg_wchar.h"
@@ -18,8 +19,8 @@
 
 /* ------------------------------------------------------------------- values */
 
-static char *
-utf8(const char *text, int len)
+char *
+outbox_format_utf8(const char *text, int len)
 {
 	char	   *copy = pnstrdup(text, len);
 
@@ -32,7 +33,7 @@ string_of(const JsonbValue *value)
 {
 	if (value->type != jbvString || value->val.string.len == 0)
 		return NULL;
-	return utf8(value->val.string.val, value->val.string.len);
+	return outbox_format_utf8(value->val.string.val, value->val.string.len);
 }
 
 /*
@@ -153,7 +154,7 @@ set_types(OutboxFormat *format, const JsonbValue *value)
 		OutboxFormatType *type = &format->types[format->ntypes++];
 		const char *wrong;
 
-		type->event_type = utf8(item.val.string.val, item.val.string.len);
+		type->event_type = outbox_format_utf8(item.val.string.val, item.val.string.len);
 		(void) JsonbIteratorNext(&it, &item, true);
 		wrong = set_names(format, type, &item);
 		if (wrong != NULL)
@@ -393,8 +394,7 @@ fail(OutboxFormat *format, OutboxFormatError *error, const char *message,
 static bool
 no_options(const Jsonb *object)
 {
-	return object == NULL ||
-		(JB_ROOT_IS_SCALAR(object) && JBE_ISNULL(object->root.children[0])) ||
+	return object == NULL || outbox_is_json_null(object) ||
 		(JB_ROOT_IS_OBJECT(object) && JB_ROOT_COUNT(object) == 0);
 }
 

@@ -361,14 +361,6 @@ check_properties(Jsonb *properties)
 
 /* -------------------------------------------------------------------- body */
 
-bool
-outbox_is_json_null(const Jsonb *value)
-{
-	/* A scalar is stored as an array of one. */
-	return JB_ROOT_IS_SCALAR(value) && JBE_ISNULL(value->root.children[0]);
-}
-
-
 /* exact: len is its size, and not only what was counted of it. */
 static void
 fail_body_size(const char *argument, const OutboxFormatted *formatted, size_t len,
@@ -450,8 +442,8 @@ check_body(const OutboxFields *fields, const OutboxFormatted *formatted)
 
 /* --------------------------------------------------------------- the whole */
 
-static char *
-utf8_or_null(const text *value)
+char *
+outbox_utf8_or_null(const text *value)
 {
 	char	   *str;
 
@@ -476,9 +468,9 @@ check_routing_key(const OutboxFields *fields, const OutboxRoute *route)
 	len = outbox_route_render(pg_server_to_any(route->routing_key,
 											   (int) strlen(route->routing_key),
 											   PG_UTF8),
-							  utf8_or_null(fields->event_type),
-							  utf8_or_null(fields->aggregate_type),
-							  utf8_or_null(fields->aggregate_id), buf,
+							  outbox_utf8_or_null(fields->event_type),
+							  outbox_utf8_or_null(fields->aggregate_type),
+							  outbox_utf8_or_null(fields->aggregate_id), buf,
 							  sizeof(buf));
 	if (len > OUTBOX_SHORT_STRING_MAX)
 		ereport(ERROR,

@@ -38,10 +38,10 @@ typedef struct OutboxFields
 extern void outbox_check_fields(const OutboxFields *fields,
 								const OutboxRoute *route);
 
-/* Is it the JSON value null? */
-extern bool outbox_is_json_null(const Jsonb *value);
+/* A copy in UTF-8, NULL for NULL. */
+extern char *outbox_utf8_or_null(const text *value);
 
-/* The same for the columns of outbox_route; NULL where the column is. */
+/* The like for the columns of outbox_route; NULL where the column is. */
 extern void outbox_check_route(const text *name, const text *exchange,
 							   const text *exchange_type,
 							   const text *routing_key);

@@ -8,21 +8,8 @@
 #include "postgres.h"
 
 #include "check_format.h"
-#include "mb/pg_wchar.h"
 #include "utils/builtins.h"
 #include "utils/uuid.h"
-
-static const char *
-utf8(const char *text, int len)
-{
-	return pg_server_to_any(pnstrdup(text, len), len, PG_UTF8);
-}
-
-static const char *
-utf8_or_null(const text *value)
-{
-	return value == NULL ? NULL : utf8(VARDATA_ANY(value), VARSIZE_ANY_EXHDR(value));
-}
 
 /* A string of an object; NULL: it has none of that name. */
 static const char *
@@ -35,7 +22,7 @@ member(const Jsonb *object, const char *name)
 									 strlen(name), &value) == NULL ||
 		value.type != jbvString)
 		return NULL;
-	return utf8(value.val.string.val, value.val.string.len);
+	return outbox_format_utf8(value.val.string.val, value.val.string.len);
 }
 
 static const char *
@@ -77,9 +64,9 @@ outbox_check_format(const OutboxFields *fields, const OutboxRoute *route,
 {
 	OutboxFormatMessage message = {
 		.id = id_text(fields->id),
-		.event_type = utf8_or_null(fields->event_type),
-		.aggregate_type = utf8_or_null(fields->aggregate_type),
-		.aggregate_id = utf8_or_null(fields->aggregate_id),
+		.event_type = outbox_utf8_or_null(fields->event_type),
+		.aggregate_type = outbox_utf8_or_null(fields->aggregate_type),
+		.aggregate_id = outbox_utf8_or_null(fields->aggregate_id),
 		.created_at = fields->created_at,
 		.payload = fields->payload,
 		.headers = fields->headers,

@@ -20,6 +20,7 @@
 #include "check.h"
 #include "columns.h"
 #include "compat.h"
+#include "encode_json.h"
 #include "enqueue.h"
 #include "fmgr.h"
 #include "insert.h"

@@ -70,7 +70,7 @@ static const Oid column_types[EVENT_COLUMNS] = {
 	UUIDOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, TIMESTAMPTZOID, TEXTOID
 };
 
-/* Where a type has no order of its own in which to be sent. */
+/* The route of a type that no route is named as. */
 #define DEFAULT_ROUTE	"default"
 #define TEXT_PROPERTIES	"{\"content_type\": \"text/plain; charset=utf-8\"}"
 /* Longer ones no other program has to pass on. */

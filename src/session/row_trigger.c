@@ -20,6 +20,7 @@
 #include "commands/trigger.h"
 #include "compat.h"
 #include "deferred.h"
+#include "encode_json.h"
 #include "fired.h"
 #include "key.h"
 #include "miscadmin.h"
@@ -308,20 +309,27 @@ set_external(Row *row, const OutboxRoute *route)
 	int			col = outbox_later_column(RelationGetDescr(row->rel), COL_EXTERNAL,
 										  "external", BOOLOID,
 										  RelationGetRelationName(row->rel));
-	bool		is;
-	bool		others;
+	bool		others;			/* not the workers' */
+	bool		claimed;		/* the value then */
 
 	if (col == 0)
 		return false;
-	is = !IS_NULL(col) && DatumGetBool(VALUE(col));
-	/* A restored one was read by nobody, as it is in the table, so it is no other's. */
-	others = route == NULL ? is : route->external || (route->cdc && row->insert);
-	if (others == IS_NULL(col) || (others && is == (route != NULL && route->cdc)))
+	if (route == NULL)
 	{
-		IS_NULL(col) = !others;
-		VALUE(col) = BoolGetDatum(route == NULL || !route->cdc);
-		row->changed = true;
+		/* Restored: nobody has read it out of the log, as it is in the table. */
+		others = !IS_NULL(col) && DatumGetBool(VALUE(col));
+		claimed = true;
 	}
+	else
+	{
+		others = route->external || (route->cdc && row->insert);
+		claimed = !route->cdc;
+	}
+	if (IS_NULL(col) != others && (!others || DatumGetBool(VALUE(col)) == claimed))
+		return others;
+	IS_NULL(col) = !others;
+	VALUE(col) = BoolGetDatum(claimed);
+	row->changed = true;
 	return others;
 }
 

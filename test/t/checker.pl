@@ -33,7 +33,7 @@ sub history
 	];
 }
 
-my @rules = qw(lost left ghosts disorder excess repeated too_many_failed);
+my @rules = qw(nothing lost left ghosts disorder excess repeated too_many_failed);
 
 # Which rules does this history break?
 sub broken
@@ -75,5 +75,8 @@ my $v = $checker->check('as a subtest', history('1 2 2 3 5 6 6r'),
 	failed => 1, %cut);
 is("$v->{committed} $v->{received} $v->{deliveries} $v->{duplicates} "
 	  . "$v->{redelivered}", '6 5 7 1 1', 'counts');
+
+$node->sql('TRUNCATE test_sent, outbox');
+is(broken(''), 'nothing', 'no history at all');
 
 done_testing();

@@ -100,13 +100,14 @@ enqueue('two', "ARRAY(SELECT generate_series(1, $MANY))");
 $node->sql('SELECT outbox_resume()');
 wait_marker(40);
 # Time to do it wrong.
-sleep 2;
+$node->wait_turn foreach 1 .. 2;
 is(scalar(grep { $_->[0] ne 'marker' } published()),
 	0, 'locked rows: no message overtakes an older one of its key');
 $session->query_safe('ROLLBACK');
 $session->quit;
 ok($node->wait_drained(90), 'locked rows: everything goes on');
 my (%last, $wrong);
+is(scalar(grep { $_->[0] ne 'marker' } published()), 2 * $MANY, 'locked rows: all of them');
 foreach my $message (published())
 {
 	my ($type, $key) = @$message;

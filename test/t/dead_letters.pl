@@ -156,7 +156,9 @@ $node->wait_drained;
 my %last = (0 => 0, 1 => 0, 2 => 0);
 my $back = 0;
 my $dead = 0;
-foreach my $got ($rabbit->get('graves', 300))
+my @graves = $rabbit->get('graves', 301);
+is(scalar @graves, 300, 'in the midst of others: all of them arrive');
+foreach my $got (@graves)
 {
 	my $key = $got->{headers}{aggregate_id};
 	my $n = $got->{body};

@@ -31,7 +31,8 @@ my $fake = OutboxTest::FakeBroker->start;
 my $node = OutboxTest::Node->create(broker => $fake);
 my $checker = OutboxTest::Checker->install($node);
 my $target = $node->basedir . '/target';
-append_to_file($target, '');
+my $errors = $node->basedir . '/errors';
+append_to_file($_, '') foreach $target, $errors;
 $node->sql(q{INSERT INTO outbox_route (name, exchange, relay, max_attempts) VALUES ('ext', '', 'external', 1000)});
 
 # A line in one write: another process's is before it or after it.
@@ -92,7 +93,8 @@ sub start_relay
 	eval {
 		my $client = OutboxTest::Client->connect($node->connstr('postgres'));
 		round($client, $name) until $stop;
-	};
+		1;
+	} or append_to_file($errors, $@ =~ s/\n(?!\z)/ /gr);
 	# Neither the test's plan nor its servers are this process's.
 	POSIX::_exit(0);
 }
@@ -122,6 +124,8 @@ foreach my $kill (1 .. $KILLS)
 	wait_until('relays publish', sub { replace_ended(); published() > $before + 50 || !$load->running });
 	if ($kill == $KILLS / 2)
 	{
+		$load->running;
+		is($load->error, '', 'producers go through until the crash');
 		$load->stop;
 		$node->crash;
 		$node->start;
@@ -152,6 +156,8 @@ $checker->check('relays that are killed', [ map { { id => $_ } } grep { $_ ne 'f
 is($node->sql('SELECT count(*) FROM outbox_archive'), $node->sql('SELECT count(*) FROM test_sent'),
 	'what was acknowledged is in the archive, once');
 is(scalar(() = $fake->published), 0, 'the workers have published none of it');
+my @errors = grep { !/terminating connection|server closed the connection|connection failed/ } split /\n/, slurp_file($errors);
+is(scalar @errors, 0, 'no relay has met an error, but that the server was gone') or diag join "\n", @errors[ 0 .. ($#errors > 4 ? 4 : $#errors) ];
 
 # --- back to the workers
 

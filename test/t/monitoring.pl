@@ -34,9 +34,10 @@ is($node->sql('SELECT count(*) FROM outbox_metrics WHERE value IS NULL'), 0, 'ea
 sub exist
 {
 	my ($what, $text) = @_;
-	my @unknown = grep { !$names{$_} && !$ADDED{$_} } $text =~ /\b(outbox_\w+)/g;
+	my @named = $text =~ /\b(outbox_\w+)/g;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	is(join(' ', @unknown), '', "$what names metrics that exist");
+	is(join(' ', grep { !$names{$_} && !$ADDED{$_} } @named), '', "$what names metrics that exist");
+	cmp_ok(scalar @named, '>', 0, "$what: one or more of them");
 	return;
 }
 
@@ -46,6 +47,7 @@ my $rules = slurp_file('monitoring/prometheus/outbox.rules.yml');
 my @exprs = $rules =~ /^        expr: (?:>-\n((?:^          .*\n)+)|(.*)\n)/mg;
 my @alerts = $rules =~ /^      - alert: (\S+)/mg;
 @exprs = grep { defined } @exprs;
+cmp_ok(scalar @alerts, '>', 10, 'alerts');
 is(scalar @exprs, scalar @alerts, 'each alert has an expression');
 foreach my $i (0 .. $#exprs)
 {
@@ -64,13 +66,17 @@ is($page =~ /rules\.yml` \| (\d+) alerts/ ? $1 : '', scalar @alerts, '... and ho
 # --- the dashboard
 
 my $dashboard = JSON::PP::decode_json(slurp_file('monitoring/grafana/outbox.json'));
+cmp_ok(scalar @{ $dashboard->{panels} }, '>', 10, 'panels');
 foreach my $panel (@{ $dashboard->{panels} })
 {
-	exist("panel $panel->{title}", join ' ', map { $_->{expr} } @{ $panel->{targets} });
+	exist("panel $panel->{title}", $_->{expr}) foreach @{ $panel->{targets} };
+	cmp_ok(scalar @{ $panel->{targets} }, '>', 0, "panel $panel->{title} shows something");
 }
 exist('a variable', join ' ', map { $_->{query}{query} } grep { ref $_->{query} } @{ $dashboard->{templating}{list} });
 
 # --- the exporters know each label
+
+cmp_ok(scalar @labels, '>', 2, 'labels: ' . join ' ', @labels);
 
 foreach my $file ('monitoring/postgres_exporter/queries.yaml', 'monitoring/sql_exporter/sql_exporter.yml')
 {

@@ -176,13 +176,15 @@ subtest 'a commit without rows, beside a prepared transaction' => sub {
 	$node->sql(q{INSERT INTO outbox (id, event_type, payload, available_at)
 		VALUES ('00000000-0000-0000-0000-000000000001', 'there', '{}', now() + '1 hour')});
 	$node->hold_relay or return;
-	$session->query_safe(q{BEGIN; SELECT send('first', due => now() + '2 s'); PREPARE TRANSACTION 'due'});
+	my $due = $node->sql(q{SELECT now() + interval '2 s'});
+	$session->query_safe("BEGIN; SELECT send('first', due => '$due'); PREPARE TRANSACTION 'due'");
 	# Without an xid, except where it is time for the sequence to be logged.
 	$node->sql(q{INSERT INTO outbox (id, event_type, payload)
 		VALUES ('00000000-0000-0000-0000-000000000001', 'twice', '{}') ON CONFLICT DO NOTHING;}) foreach 1 .. 3;
 	$node->fault_over;
 	# It is looked for when it is due, and cannot be seen yet.
-	$session->query_safe('SELECT pg_sleep(3)');
+	$node->wait_sql("SELECT clock_timestamp() > '$due'");
+	$node->wait_turn or return;
 	$session->query_safe(q{COMMIT PREPARED 'due'});
 	ok($fake->wait_type('first', $SOON), 'the prepared one is published');
 	$node->sql(q{SELECT outbox_discard('00000000-0000-0000-0000-000000000001')});

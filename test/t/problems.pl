@@ -28,10 +28,17 @@ autovacuum_freeze_max_age = 100000
 END
 my $port = $fake->port;
 
+# Nothing says since when; it is a time in the past, thirty days before a certificate ends,
+# or the day after which a partition is due.
+my %SINCE = (
+	(map { $_ => '' } 'route full', 'archive partition missing', 'wraparound', 'no process free', 'launcher missing', 'not preloaded'),
+	(map { $_ => 'before' } 'certificate expires', 'archive behind'));
+my $began = $node->sql('SELECT clock_timestamp()');
+
 sub row_of
 {
 	my ($on, $problem, $dbname) = @_;
-	my ($row) = $on->rows(qq{SELECT severity, problem, subject, since IS NOT NULL, detail, hint, command
+	my ($row) = $on->rows(qq{SELECT severity, problem, subject, CASE WHEN since < '$began' THEN 'before' WHEN since <= clock_timestamp() THEN 'now' END, detail, hint, command
 		FROM outbox_problems WHERE problem = '$problem'}, $dbname);
 	return $row;
 }
@@ -57,6 +64,7 @@ sub problem
 	like($about, $subject, "$problem: subject");
 	like($words, $detail, "$problem: detail");
 	isnt($hint, '', "$problem: what to do");
+	is($since, $SINCE{$problem} // 'now', "$problem: since when");
 	note 'transcript: | ', join(' | ', "`$problem`", map { s/\|/\\|/gr } $severity, $about, $words,
 		$command eq '' ? '' : "`$command`"), ' |';
 	return;
@@ -323,8 +331,8 @@ problem('archive behind', 'warning', qr/^archive$/, qr/the partition of 2020-01-
 $node->sql(qq{UPDATE pg_class SET relname = '$last' WHERE relname = 'outbox_archive_p20200101'});
 over('archive behind');
 
-$node->sql(q{INSERT INTO outbox_job (kind, state, arguments, created_by, total, last_error)
-	VALUES ('replay', 'failed', '{}', 'postgres', 5, 'permission denied for table orders')});
+$node->sql(q{INSERT INTO outbox_job (kind, state, arguments, created_by, total, last_error, ended_at)
+	VALUES ('replay', 'failed', '{}', 'postgres', 5, 'permission denied for table orders', now())});
 problem('job failed', 'warning', qr/^job \d+$/, qr/^0 of 5 messages done: permission denied/);
 $node->sql('DELETE FROM outbox_job');
 over('job failed');

@@ -70,11 +70,11 @@ sub start_load
 	return $node->wait_sql("SELECT count(*) > $from + $BASE_S * $RATE FROM test_sent", 't', 60);
 }
 
-# pgbench ends with its statement when its sessions do.
 sub stop_load
 {
-	$load->signal('INT');
+	$load->signal('TERM');
 	$load->finish;
+	$node->wait_sql(q{SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pgbench'}, 0);
 	unlike($err, qr/ERROR|aborted/, 'producers notice nothing');
 	return;
 }

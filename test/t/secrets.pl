@@ -315,24 +315,24 @@ subtest 'a broker that repeats the password' => sub {
 subtest 'the password file' => sub {
 	my $idle = sub {
 		$node->reload;
-		$node->wait_sql('SELECT state FROM outbox_status', 'idle');
+		return $node->wait_sql('SELECT state FROM outbox_status', 'idle');
 	};
 	my $refused = sub {
 		my ($regexp, $what) = @_;
 		$node->reload;
-		$node->wait_sql("SELECT state = 'config error' AND last_error ~ '$regexp' FROM outbox_status", 't');
-		pass($what);
+		ok($node->wait_sql("SELECT state = 'config error' AND last_error ~ '$regexp' FROM outbox_status", 't'), $what);
 	};
 
-	my $mark = $fake->mark_connections;
 	$idle->();
+	$fake->mark_connections;
 	write_passfile("*:*:*:relay:$PASSWORD\n");
+	$node->reload;
+	$node->wait_turn or return;
 	$idle->();
 	is($fake->reconnects, 0, 'the same password in another file: no new connection');
 	write_passfile("*:*:*:relay:$WRONG\n");
 	$node->reload;
-	$fake->wait_reconnects(1);
-	pass('another password: a new connection, after a reload');
+	ok($fake->wait_reconnects(1), 'another password: a new connection, after a reload');
 	write_passfile("*:*:*:relay:$WRONG\n", 0644);
 	$refused->('group or world access', 'others may read it');
 	write_passfile("*:*:*:relay:$WRONG\0\n");
@@ -353,8 +353,7 @@ subtest 'the password file' => sub {
 	append_to_file("$passfile.target", "*:*:*:relay:$WRONG\n");
 	chmod 0600, "$passfile.target";
 	symlink "$passfile.target", $passfile or die $!;
-	$idle->();
-	pass('a symbolic link');
+	ok($idle->(), 'a symbolic link');
 	tells('ACCESS_REFUSED - Login', 'stage start-ok : connection-close 403 "ACCESS_REFUSED - Login was refused"', 'now fin');
 	unlink $passfile;
 	write_passfile("*:*:*:relay:$PASSWORD\n");
@@ -416,9 +415,11 @@ subtest 'a worker that crashes, and errors of the database' => sub {
 	$node->sql('ALTER TABLE outbox_archive DROP CONSTRAINT test_no_x');
 	drained();
 	as('writer', $quiet, qq{SELECT outbox_enqueue('e', '{"x": "$CONTENT"}')});
-	$node->kill_backends('KILL');
-	$node->wait_sql('SELECT state FROM outbox_status', 'idle');
-	ok(1, 'and it goes on');
+	is(scalar($node->kill_backends('KILL')), 1, 'the worker is killed');
+	$node->wait_restarted;
+	as('writer', $quiet, q{SELECT outbox_enqueue('goes on', '{}')});
+	ok(wait_until('the next message', sub { grep { $_->{type} eq 'goes on' } $fake->records }), 'and another one goes on');
+	drained();
 };
 
 # Each relation and each function without arguments that a role may use.
@@ -438,6 +439,7 @@ WHERE p.pronargs = p.pronargdefaults AND p.prorettype <> 'trigger'::regtype AND 
 	AND p.proname NOT IN ('outbox_adopt', 'outbox_worker_restart', 'outbox_pause', 'outbox_resume', 'outbox_preflight')
 	AND has_function_privilege(p.oid, 'EXECUTE') ORDER BY 1;
 END
+	cmp_ok(scalar(() = $statements =~ /;/g), '>', $role eq 'operator' ? 50 : 0, "$role: relations and functions");
 	$statements .= <<'END';
 SELECT s::text FROM pg_settings s;
 SHOW ALL;

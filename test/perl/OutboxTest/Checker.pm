@@ -108,7 +108,8 @@ default 0; those come on top of $count), pause_ms (between transactions).
 
 The same in the background. Returns an object with wait (true if it went
 through), running, and stop. An error of the server (a crash, say) ends the
-session; what it had committed counts.
+session; what it had committed counts. complaints is what was said of errors, but for those
+of a session or a server that has ended.
 
 =item $checker->stop_load($load, $what)
 
@@ -241,6 +242,7 @@ One subtest with the invariants of an outbox over the records of a consumer:
                the number of records at each interruption, no more of each round
                came again than window
   failed       at most failed (default 0) messages have that status
+  nothing      something was committed
 
 skip_order => 1 leaves the order out (route with ordering 'none'). late_copies =>
 1 allows further copies after later messages of their key: when a broker was
@@ -268,7 +270,7 @@ The same without a test: a hash reference with the counts committed, received
 (different ids), deliveries, duplicates, redelivered, failed, pending, and a
 list of those that break each rule, empty if none does; late counts copies after
 a later message of their key, and most is the number of copies of the message that
-has the most. The rules: lost, left, ghosts, disorder, excess (of duplicates in all), repeated (keys with too many),
+has the most. The rules: nothing (was committed), lost, left, ghosts, disorder, excess (of duplicates in all), repeated (keys with too many),
 too_many_failed.
 
 =back
@@ -292,7 +294,7 @@ sub verdict
 		late => 0,
 		failed => scalar @failed,
 		map { $_ => [] }
-		  qw(lost left ghosts disorder excess repeated too_many_failed));
+		  qw(nothing lost left ghosts disorder excess repeated too_many_failed));
 	my (%copies, %newest, %extra_of);
 	my (%round_of, @again);    # where a message came last; how many came again
 	my @ends = @{ $params{rounds} // [] };
@@ -346,6 +348,7 @@ sub verdict
 		push @{ $v{ $left eq 'pending' ? 'left' : 'lost' } },
 		  "message $sent->{$id}[0] (key '$sent->{$id}[1]', $id)";
 	}
+	push @{ $v{nothing} }, 'none was committed' unless %$sent;
 	$v{left} = [] unless $params{drained} // 1;
 	$v{disorder} = [] if $params{skip_order};
 	push @{ $v{excess} }, "$v{duplicates}, and $allowed are allowed"
@@ -375,6 +378,7 @@ sub check
 		_none('at most one duplicate a key and interruption',
 			$v->{repeated});
 		_none('failed messages', $v->{too_many_failed});
+		_none('there were messages', $v->{nothing});
 		note join ', ', map { "$_ $v->{$_}" }
 		  grep { !ref $v->{$_} } sort keys %$v;
 	};
@@ -461,6 +465,13 @@ sub wait
 }
 
 sub error { return -e $_[0]{err} ? PostgreSQL::Test::Utils::slurp_file($_[0]{err}) : '' }
+
+sub complaints
+{
+	my ($self) = @_;
+	my $end = qr/terminating connection|the database system is|connection to server/;
+	return join "\n", grep { /\b(?:ERROR|FATAL|PANIC):/ && !/$end/ } split /\n/, $self->error;
+}
 
 sub stop
 {

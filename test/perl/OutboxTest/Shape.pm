@@ -69,6 +69,7 @@ sub shape
 		if ($line =~ /^--- (.*)/) { $what = $1; }
 		else { push @{ $shape{$what} }, $line; }
 	}
+	die "no $_ in $dbname\n" foreach grep { !$shape{$_} } sort keys %SHAPE;
 	return { map { $_ => join "\n", sort @{ $shape{$_} } } keys %shape };
 }
 

@@ -244,10 +244,11 @@ sub wait_sql
 	$expected //= 't';
 	$seconds //= $OutboxTest::Util::TIMEOUT;
 	my $end = time + $seconds;
-	my $pause = 5_000;
+	my $start = time;
 
 	while (1)
 	{
+		my $asked = time;
 		($out, $err) = ('', '');
 		eval {
 			$client //= $self->client($dbname) if $keeps;
@@ -256,10 +257,7 @@ sub wait_sql
 		} or do { $err = $@; undef $client; };
 		return 1 if $err eq '' && $out eq $expected;
 		last if time > $end;
-		usleep($pause);
-
-		# Soon at first, since most waits are short.
-		$pause = $pause * 1.3 > 50_000 ? 50_000 : $pause * 1.3;
+		usleep(OutboxTest::Util::pause($start, $asked));
 	}
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	fail("not \"$expected\" within $seconds s: $query");

@@ -26,6 +26,8 @@ Every method dies with the reason when it fails, unless it says otherwise.
 use strict;
 use warnings;
 
+use IO::Handle;
+use IPC::Open2 ();
 use IPC::Run ();
 use JSON::PP ();
 use Test::More;
@@ -254,14 +256,27 @@ sub amqp
 {
 	my ($self, @words) = @_;
 	my %params = ref $words[-1] ? %{ pop @words } : ();
-	my ($out, $err) = ('', '');
-	IPC::Run::run(
-		[
-			'amqp', '--port', $self->port,
-			(map { ("--$_", $params{$_}) } sort keys %params), @words
-		],
-		'<', \undef, '>', \$out, '2>', \$err) or die "amqp @words: $err\n";
+	my $tool = _amqp_tool();
+
+	print { $tool->{in} } JSON::PP::encode_json(
+		[ '--port', $self->port . '', (map { ("--$_", $params{$_}) } sort keys %params),
+			map { "$_" } @words ]), "\n";
+	my $line = readline($tool->{out}) // die "amqp @words: the tool has ended\n";
+	my ($status, $out, $err) = @{ JSON::PP->new->utf8->decode($line) };
+	die "amqp @words: $err\n" if $status;
+	utf8::encode($out);
 	return $out;
+}
+
+# One for this process; it ends with its input.
+my $amqp_tool;
+
+sub _amqp_tool
+{
+	return $amqp_tool if $amqp_tool && $amqp_tool->{owner} == $$;
+	my $pid = IPC::Open2::open2(my $out, my $in, 'amqp', '--serve');
+	$in->autoflush(1);
+	return $amqp_tool = { in => $in, out => $out, pid => $pid, owner => $$ };
 }
 
 =pod
@@ -341,14 +356,16 @@ sub wait_quorum_queues
 sub memory_alarm
 {
 	my ($self, $on) = @_;
-	$self->ctl('set_vm_memory_high_watermark', $on ? '0' : '0.4');
+	$self->{changed} = 1;
+	$self->erlang('vm_memory_monitor:set_vm_memory_high_watermark(' . ($on ? '0.0' : '0.4') . ')');
 	return;
 }
 
 sub disk_alarm
 {
 	my ($self, $on) = @_;
-	$self->ctl('set_disk_free_limit', $on ? '1000000GB' : '10MB');
+	$self->{changed} = 1;
+	$self->erlang('rabbit_disk_monitor:set_disk_free_limit(' . ($on ? '1000000000000000' : '10000000') . ')');
 	return;
 }
 

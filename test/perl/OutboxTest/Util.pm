@@ -13,6 +13,7 @@ use warnings;
 
 use Exporter 'import';
 use IPC::Run ();
+use List::Util qw(max min);
 use Test::More;
 use Time::HiRes qw(time usleep);
 use PostgreSQL::Test::Utils ();
@@ -37,23 +38,31 @@ seconds that it took are in $OutboxTest::Util::waited.
 
 our $waited;
 
+# Microseconds between two looks, of which the last began at $asked: a tenth of what the
+# wait has lasted, so that short ones end soon, and four times what a look costs, so that
+# those who wait leave the processors to those who work.
+sub pause
+{
+	my ($start, $asked) = @_;
+	my $now = time;
+	my $pause = max(0.1 * ($now - $start), 4 * ($now - $asked), 0.002);
+	return 1_000_000 * min($pause, 0.25);
+}
+
 sub wait_until
 {
 	my ($what, $code, $seconds) = @_;
 	my $start = time;
-	my $pause = 2000;
 
 	$seconds //= $TIMEOUT;
 	while (1)
 	{
+		my $asked = time;
 		my $value = $code->();
 		$waited = time - $start;
 		return $value if $value;
 		last if $waited > $seconds;
-		usleep($pause);
-
-		# soon at first, since most waits are short
-		$pause = $pause * 1.5 > 100_000 ? 100_000 : $pause * 1.5;
+		usleep(pause($start, $asked));
 	}
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	fail(sprintf('%s: not within %.1f s', $what, $seconds));

@@ -53,7 +53,7 @@ $node->wait_sql($state, 'broker down');
 my ($hint, $error, $workers) = @{
 	($node->rows('SELECT hint, last_error, workers FROM outbox_status'))[0]};
 like($hint, qr/RabbitMQ/, 'broker down comes with a hint');
-isnt($error, '', 'and with the reason');
+like($error, qr/\w/, 'and with the reason');
 note "last_error: $error";
 is($workers, 1, 'the worker runs on');
 $checker->enqueue(500, keys => 10, prefix => 'during');
@@ -64,7 +64,7 @@ $node->nobody_paid('during the outage');
 is($node->sql('SELECT backlog >= 500 FROM outbox_status'),
 	't', 'the backlog shows what waits');
 my @lines = $node->relay_lines($offset);
-cmp_ok(scalar @lines, '<=', 2, 'the log has a line for the change of state');
+ok(@lines == 1 || @lines == 2, 'the log has a line for the change of state') or diag join "\n", @lines;
 note $_ foreach @lines;
 
 $rabbit->restart;
@@ -74,7 +74,8 @@ $node->wait_drained;
 note sprintf 'drained %.1f s after the broker was back', time - $up_at;
 $node->nobody_paid('after the outage');
 cmp_ok(scalar $node->relay_lines($offset),
-	'<=', 3, 'and one for the change back');
+	'<=', @lines + 1, 'and one for the change back');
+like(($node->relay_lines($offset))[-1], qr/is connected to the broker/, 'which says that');
 $node->wait_sql($state, 'idle');
 is($node->sql('SELECT hint IS NULL FROM outbox_status'),
 	't', 'no hint when nothing is wrong');
@@ -117,7 +118,8 @@ sub refused
 	$checker->enqueue(20, keys => 2, prefix => 'refused');
 	$expected += 20;
 	$node->nobody_paid($name);
-	cmp_ok(scalar $node->relay_lines($offset), '<=', 4, "$name: few log lines");
+	my $lines = () = $node->relay_lines($offset);
+	ok($lines >= 1 && $lines <= 4, "$name: few log lines") or diag "$lines lines";
 	$mend->();
 	wait_until("$name: messages arrive",
 		sub { $rabbit->depth('after') == $expected });

@@ -151,8 +151,11 @@ wait_until(
 			q{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'outbox relay'}
 		);
 		$most = $now if $now > $most;
-		$load = $checker->load(500, keys => 20, prefix => 'more', per_tx => 1)
-		  if !$load->running;
+		if (!$load->running)
+		{
+			ok($load->wait, 'the load before went through') or diag $load->error;
+			$load = $checker->load(500, keys => 20, prefix => 'more', per_tx => 1);
+		}
 		return $node->sql(
 			"SELECT count(*) > 0 FROM pg_stat_activity WHERE backend_type = 'outbox launcher' AND pid <> $launcher"
 		) eq 't';

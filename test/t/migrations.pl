@@ -134,7 +134,7 @@ $node->wait_sql(q{SELECT count(*) > 20 FROM shop.outbox_events WHERE aggregate_i
 my ($ok, undef, $err) = script('polling', 'move', chunk => 50);
 ok(!$ok && $err =~ /event_type|type json/, 'a row that is refused ends it');
 my ($left, $moved, undef, undef, undef, $missing) = split /\|/, runs('polling', 'check');
-ok($moved % 50 == 0 && $moved >= 150 && $missing == 0, 'in whole chunks');
+ok($left > 0 && $moved % 50 == 0 && $moved >= 150 && $missing == 0, 'in whole chunks') or diag "$left left, $moved moved, $missing missing";
 $node->sql('DELETE FROM shop.outbox_events WHERE id IN (221, 222)', 'polling');
 
 # two of them side by side
@@ -206,10 +206,9 @@ is($node->sql('SELECT count(*) FROM outbox', 'polling'), 0, 'nothing is forwarde
 $node->sql('SELECT outbox_resume()', 'polling');
 cut_over('polling');
 is(scalar(arrived('polling')), 6, 'the second time');
-$node->sql('DROP SCHEMA outbox_from_polling CASCADE', 'polling');
-$node->sql(q{SET ROLE shop_app; INSERT INTO shop.outbox_events (aggregate_type, aggregate_id, event_name, payload)
-	VALUES ('order', 'app', 'order.created', '{}')}, 'polling');
-pass('the schema can be dropped, with the trigger');
+is($node->sql_fails('DROP SCHEMA outbox_from_polling CASCADE', 'polling'), undef, 'the schema can be dropped');
+is($node->sql_fails(q{SET ROLE shop_app; INSERT INTO shop.outbox_events (aggregate_type, aggregate_id, event_name, payload)
+	VALUES ('order', 'app', 'order.created', '{}')}, 'polling'), undef, 'with the trigger');
 
 # ids that are UUIDs, and rows that are deleted when they were sent
 $node->sql(q{CREATE TABLE shop.events ("Id" uuid PRIMARY KEY, type text, key text, payload jsonb, "at" timestamp NOT NULL);
@@ -391,7 +390,6 @@ runs('polling', 'leave-masstransit', route => 'to_masstransit');
 is($node->sql(q{SELECT string_agg("Body"::jsonb -> 'message' ->> 'n', ' ' ORDER BY "SequenceNumber"), count(DISTINCT "OutboxId"), min("DestinationAddress") FROM "OutboxMessage" JOIN "OutboxState" USING ("OutboxId")}, 'polling'),
 	join(' ', 1 .. 25) . '|1|exchange:Shop:OrderPlaced', 'MassTransit');
 is($node->sql('SELECT count(*) FROM outbox', 'polling'), 0, 'outbox is empty');
-$node->sql('DROP SCHEMA IF EXISTS outbox_from_polling CASCADE; DROP EXTENSION outbox', 'polling');
-pass('and can be dropped');
+is($node->sql_fails('DROP SCHEMA IF EXISTS outbox_from_polling CASCADE; DROP EXTENSION outbox', 'polling'), undef, 'and can be dropped');
 
 done_testing();

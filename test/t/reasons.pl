@@ -33,6 +33,13 @@ my $reason = 'SELECT reason FROM outbox_workers';
 my $port = $fake->port;
 my %seen;
 
+# Not seen here: those of tls.pl, link_slow.pl, lifecycle.pl and copies_environment.pl, and
+# some that no server has shown yet.
+my @ELSEWHERE = (
+	'host unreachable', 'out of resources', 'private key not private', 'key passphrase wrong', 'TLS version too old',
+	'mechanism not offered', 'takes no data', 'protocol error', 'broker error', 'URI unusable', 'plain text not allowed',
+	'mechanism unusable', 'password file unreadable', 'environment unusable', 'statement timeout');
+
 sub all_is_well
 {
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
@@ -55,9 +62,8 @@ sub has_reason
 			FROM outbox_workers w}))[0]};
 	like($told // '', $text, "$expected: $what");
 	ok($since && $hint, "$expected: since when, and what to do");
-	is($node->sql(q{SELECT count(*) FROM outbox_workers w WHERE w.reason IS NOT NULL
-			AND NOT EXISTS (SELECT FROM outbox_problems p WHERE p.problem = w.reason)}),
-		0, "$expected: is in outbox_problems");
+	ok($node->wait_sql(qq{SELECT count(*) FROM outbox_workers w JOIN outbox_problems p ON p.problem = w.reason
+			WHERE w.reason = '$expected'}, 1), "$expected: is in outbox_problems");
 	return;
 }
 
@@ -436,7 +442,9 @@ subtest 'reasons and hints' => sub {
 	is( $node->sql(q{SELECT severity, command FROM outbox_reason_hint('low on memory')
 			WHERE false UNION ALL SELECT severity, command FROM outbox_reason_hint('memory alarm')}),
 		'critical|rabbitmq-diagnostics alarms', 'severity and command');
-	note 'seen: ' . join ', ', sort keys %seen;
+	my @all = slurp_file('src/common/reason.h') =~ /\breason\(\w+, "([^"]+)"\)/g;
+	cmp_ok(scalar @all, '>', 30, 'reasons');
+	is_deeply([ grep { !$seen{$_} } @all ], [@ELSEWHERE], 'each of them was seen, but for those of other tests');
 };
 
 done_testing();

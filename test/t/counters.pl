@@ -60,10 +60,10 @@ is($node->sql(q{SELECT outbox_quantile(0.5, '{1,2,4}', '{0,10,20,20}'), outbox_q
 
 my $reconnects = metric('outbox_reconnects_total');
 $node->wait_workers('postgres', 2);
+my $told = $node->sql('SELECT clock_timestamp()');
 is($node->sql('SELECT outbox_worker_restart()'), 2, 'both workers are told to start anew')
   or diag $node->sql('SELECT string_agg(w::text, $$ $$) FROM outbox_workers w');
-$node->wait_sql(q{SELECT count(*) FROM outbox_workers WHERE pid IS NOT NULL AND state = 'idle'
-	AND started_at > now() - interval '5 seconds'}, 2);
+$node->wait_sql("SELECT count(*) FROM outbox_workers WHERE pid IS NOT NULL AND state = 'idle' AND started_at > '$told'", 2);
 $node->sql(q{SELECT outbox_enqueue('e', '{}') FROM generate_series(1, 10)});
 $node->wait_sql(q{SELECT published FROM outbox_routes_status WHERE route = 'default'}, 110);
 is(metric('outbox_returned_total', '{"route": "lost"}'), 10, 'nothing is lost with a worker');

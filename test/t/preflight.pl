@@ -175,6 +175,7 @@ set('outbox.passfile', '');
 
 # --- an alarm
 
+$rabbit->amqp('bind', 'q', 'outbox', '#');
 $rabbit->memory_alarm(1);
 ($seconds, @rows) = preflight('');
 like(of('write', @rows), qr/^f The broker blocks who publishes: low on memory/, 'a memory alarm');
@@ -182,7 +183,10 @@ like(of('write', @rows), qr/^f The broker blocks who publishes: low on memory/, 
 like(of('binding', @rows), qr/^- Not tried: the broker blocks/, 'in which no message is sent');
 cmp_ok($seconds, '<', 5, 'it is noticed at once');
 $rabbit->memory_alarm(0);
-is($rabbit->depth('q'), 0, 'nor later');
+# what was sent before it would be there by then
+$rabbit->amqp('publish', 'outbox', 'some.key', 'after');
+is(join(' ', map { $_->{body} } $rabbit->get('q', 10)), 'after', 'nor later');
+$rabbit->amqp('unbind', 'q', 'outbox', '#');
 
 # --- names, ports
 
@@ -209,57 +213,71 @@ sub sockets
 	return scalar grep { (readlink // '') =~ /^socket:/ } glob "/proc/$pid/fd/*";
 }
 
-# In a session of its own, which is told to stop after a while.
+# Others use the machine, too: the best of a few counts.
 sub cancelled
 {
-	my ($what, $told) = @_;
+	my ($what) = @_;
+	my $late = best_of($CANCEL, sub { cancelled_once($what) });
+
+	cmp_ok($late, '<', $CANCEL, sprintf '%s: and ends then (%.2f s later)', $what, $late);
+	return;
+}
+
+# In a session of its own, which is told to stop after a while; how long it then took.
+sub cancelled_once
+{
+	my ($what) = @_;
 	my $client = $node->client;
 	my $pid = $client->query('SELECT pg_backend_pid()');
 	my $child = fork // die "fork: $!";
 
 	if (!$child)
 	{
-		my $watcher = $node->client;
-		my $until = time + 20;
-		my $looks = 0;
-		while (time < $until)
-		{
-			my $active = $watcher->query("SELECT count(*) FROM pg_stat_activity
-				WHERE pid = $pid AND state = 'active' AND clock_timestamp() - query_start > '700ms'");
-			last if $active;
-			select undef, undef, undef, 0.02;
-		}
-		open my $fh, '>', "$passfile.told" or die;
-		print $fh time;
-		close $fh;
-		$watcher->query("SELECT pg_cancel_backend($pid)");
+		my $done = eval {
+			my $watcher = $node->client;
+			my $until = time + 20;
+			while (time < $until)
+			{
+				my $active = $watcher->query("SELECT count(*) FROM pg_stat_activity
+					WHERE pid = $pid AND state = 'active' AND clock_timestamp() - query_start > '700ms'");
+				last if $active;
+				select undef, undef, undef, 0.02;
+			}
+			open my $fh, '>', "$passfile.told" or die;
+			print $fh time;
+			close $fh;
+			$watcher->query("SELECT pg_cancel_backend($pid)") eq 't';
+		};
+		diag $@ unless $done;
 		require POSIX;
-		POSIX::_exit(0);
+		POSIX::_exit($done ? 0 : 1);
 	}
 	my $before = sockets($pid);
 	eval { $client->query('SELECT * FROM outbox_preflight()') };
 	my $error = $@;
 	my $end = time;
 	waitpid $child, 0;
+	is($?, 0, "$what: it was told to stop");
 	my $late = $end - slurp_file("$passfile.told");
 	like($error, qr/canceling statement due to user request/, "$what: it can be cancelled");
-	cmp_ok($late, '<', $CANCEL, sprintf '%s: and ends then (%.2f s later)', $what, $late);
 	is($client->query('SELECT 1'), 1, "$what: the session goes on");
 	is(sockets($pid), $before, "$what: and has no connection that it had not");
-
-	return;
+	return $late;
 }
 
 sub times_out
 {
 	my ($what) = @_;
 	my $client = $node->client;
-	my $start = time;
 
 	$client->query("SET statement_timeout = '700ms'");
-	eval { $client->query('SELECT * FROM outbox_preflight()') };
-	like($@, qr/canceling statement due to statement timeout/, "$what: statement_timeout");
-	cmp_ok(time - $start, '<', 0.7 + $CANCEL, "$what: is heard");
+	my $took = best_of(0.7 + $CANCEL, sub {
+		my $start = time;
+		eval { $client->query('SELECT * FROM outbox_preflight()') };
+		like($@, qr/canceling statement due to statement timeout/, "$what: statement_timeout");
+		return time - $start;
+	});
+	cmp_ok($took, '<', 0.7 + $CANCEL, "$what: is heard");
 	return;
 }
 

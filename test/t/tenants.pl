@@ -84,7 +84,7 @@ my %pending = map { $_ => "SELECT count(*) > 0 FROM outbox WHERE route = '$_'" }
 
 # --- the hostile
 
-my @attackers;
+my (@attackers, %said);
 
 # A session that does this until it is ended.
 sub attack
@@ -96,7 +96,7 @@ sub attack
 			'psql', '-XAtq', '-d', $node->connstr('postgres') . ' user=' . ($role // 'hostile'),
 			'-c', 'SET client_min_messages = error', map { ('-c', $_) } ref $sql ? @$sql : $sql
 		],
-		'<', \undef, '>', \my $out, '2>', \my $err);
+		'<', \undef, '>', \my $out, '2>', ($said{ scalar keys %said } = \my $err));
 	return;
 }
 
@@ -216,7 +216,8 @@ my @attacks = (
 		flood => 'h_sink',
 		begin => sub {
 			flood($_[0], many(1, q{'e', '{}', route => 'h_sink'})) foreach 1 .. 2;
-			attack('DO $$ BEGIN LOOP ' . many(200, q{'e', '{}', route => 'h_sink'}) . ' ROLLBACK; END LOOP; END $$') foreach 1 .. 2;
+			attack('DO $$ BEGIN LOOP BEGIN ' . many(200, q{'e', '{}', route => 'h_sink'})
+				. ' EXCEPTION WHEN OTHERS THEN NULL; END; ROLLBACK; END LOOP; END $$') foreach 1 .. 2;
 		},
 		there => $pending{h_sink},
 	},
@@ -232,7 +233,10 @@ my @attacks = (
 	{
 		name => 'open transactions that have enqueued, and locked what they can',
 		begin => sub {
-			attack([ 'LOCK TABLE outbox IN ROW EXCLUSIVE MODE', 'BEGIN',
+			my $client = as_hostile();
+			$client->query('BEGIN');
+			ok(!eval { $client->query('LOCK TABLE outbox IN ACCESS SHARE MODE') } && $@ =~ /permission denied/, 'the table cannot be locked');
+			attack([ 'BEGIN',
 				q{SELECT outbox_enqueue('e', '{}', aggregate_id => 'v', route => 'h_sink')},
 				q{SELECT count(pg_advisory_lock_shared(i)) FROM generate_series(1, 500) i},
 				q{SELECT count(pg_advisory_lock_shared(id)) FROM (SELECT hashtextextended(i::text, 0) id FROM generate_series(1, 500) i) k},
@@ -319,6 +323,9 @@ sub end_attack
 	$node->sql(q{SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'attack'});
 	$node->wait_sql(q{SELECT count(*) FROM pg_stat_activity WHERE application_name = 'attack'}, 0);
 	eval { $_->finish } foreach splice @attackers;
+	my $told = join '', map { $$_ // '' } values %said;
+	%said = ();
+	is(join("\n", grep { /ERROR:/ } split /\n/, $told), '', "$attack->{name}: it is what it says");
 	$attack->{end}->() if $attack->{end};
 	$node->sql('TRUNCATE outbox, outbox_once');
 	return;

@@ -5,6 +5,7 @@ SET search_path = public, outbox_regress;
 \set SHOW_CONTEXT never
 CREATE ROLE regress_outbox_app;
 GRANT EXECUTE ON FUNCTION outbox_enqueue_once TO regress_outbox_app;
+GRANT USAGE ON SCHEMA outbox_regress TO PUBLIC;
 INSERT INTO outbox_route (name, enqueue_roles) VALUES ('other', NULL), ('closed', '{}');
 TRUNCATE outbox, outbox_once;
 CREATE FUNCTION outbox_regress.n(id uuid) RETURNS text LANGUAGE sql AS
@@ -23,12 +24,14 @@ DELETE FROM outbox;
 SELECT once('a', 5);
 SELECT count(*) FROM outbox;
 
+INSERT INTO outbox_once VALUES ('closed', 'known', outbox_uuid7(), now());
 -- whoever may call it needs no right on the tables; a role that may not use the route learns nothing
 SET ROLE regress_outbox_app;
 SELECT n(outbox_enqueue_once('a', 'e', '{}'));
 SELECT outbox_enqueue_once('new', 'order.placed', '{"n": 1}', 'order', '7', '{"h": 1}', 'default', 'k',
 	'{"priority": 3}', '2100-01-01') IS NOT NULL;
 SELECT outbox_enqueue_once('a', 'e', '{}', route => 'closed');
+SELECT outbox_enqueue_once('known', 'e', '{}', route => 'closed');
 SELECT outbox_enqueue_once('a', 'e', '{}', route => 'nowhere');
 SELECT outbox_enqueue_once('a', 'e', '{}', route => NULL);
 SELECT outbox_enqueue_once(NULL, 'e', '{}');

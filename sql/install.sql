@@ -14,6 +14,7 @@ SET client_min_messages = warning;
 
 -- What users find.  Partitions of days come and go.
 CREATE SCHEMA outbox_regress;
+GRANT USAGE ON SCHEMA outbox_regress TO PUBLIC;
 CREATE VIEW outbox_regress.relations AS
 	SELECT c.oid, c.relname, c.relkind, c.relispartition
 	FROM pg_depend d JOIN pg_class c ON d.classid = 'pg_class'::regclass

@@ -1,6 +1,7 @@
 -- Routes: where messages go.
 SET client_min_messages = error;
 SET search_path = public, outbox_regress;
+UPDATE outbox_control SET paused = false;
 
 SELECT * FROM outbox_route \gx
 

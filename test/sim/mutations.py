@@ -1,6 +1,6 @@
 """The mistakes that test/sim/mutate makes, one at a time, and the simulator has to find.
 
-As in test/tools/mutations.py: old is a piece of text that is in the file exactly
+As in test/tools/mutations: old is a piece of text that is in the file exactly
 once, new what replaces it, promise what it breaks.  BORROWED are names of that list
 whose mistakes are in what the simulator runs.  Not among them are three that break
 no promise by themselves: released-behind and skipped-not-durable, because what a key

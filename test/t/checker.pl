@@ -54,6 +54,8 @@ is(broken('3 1 2 4 5 6', skip_order => 1), '', 'where order does not matter');
 is(broken('1 1 2 3 4 5 6'), 'excess repeated', 'a duplicate out of the blue');
 is(broken('1 1 2 3 4 5 6', %cut), '', 'and after an interruption');
 is(broken('1 2 3 1 4 5 6', %cut), 'disorder', 'an older one comes again');
+is(broken('1 2 3 1 4 5 6', %cut, late_copies => 1), '', 'where its broker had lost the majority');
+is(broken('3 1 2 4 5 6', %cut, late_copies => 1), 'disorder', 'but none of which it is the first copy');
 is(broken('1 1 3 3 2 4 5 6', %cut), 'repeated', 'two of one key');
 is(broken('1 1 2 2 3 4 5 6 6', %cut), 'excess', 'more than the window');
 is(broken('1 2 3 4 5 6 6 6', interruptions => 1, window => 9), 'repeated', 'and two without a key');

@@ -9,7 +9,7 @@ use warnings;
 
 use IO::Socket::INET;
 use Test::More;
-use Time::HiRes qw(time);
+use Time::HiRes qw(time usleep);
 use PostgreSQL::Test::Utils;
 use OutboxTest::Checker;
 use OutboxTest::FakeBroker;
@@ -40,7 +40,7 @@ sub cpu_s
 }
 
 # A loop makes 1000 wake-ups a second, or takes the processor and makes none.
-# What has just begun may have something to do: there are three seconds for it.
+# What has just begun may have something to do: there are a few looks for it.
 sub sleeps
 {
 	my ($what) = @_;
@@ -48,10 +48,10 @@ sub sleeps
 	my ($pid) = $node->backend_pids;
 	my ($rate, $cpu);
 
-	foreach (1 .. 3)
+	foreach (1 .. 6)
 	{
 		my ($switches, $used, $start) = (switches($pid), cpu_s($pid), time);
-		wait_until("$what: time passes", sub { time - $start >= 1 });
+		usleep(500_000);
 		$rate = (switches($pid) - $switches) / (time - $start);
 		$cpu = (cpu_s($pid) - $used) / (time - $start);
 		last if $rate < 30 && $cpu < 0.1;
@@ -371,11 +371,14 @@ subtest 'after an outage' => sub {
 			my $start = time;
 			$node->sql(q{SELECT outbox_enqueue('back', '{}')});
 			wait_until('a while', sub { time - $start > 5.5 });
-			my ($pid) = $node->backend_pids;
-			my ($switches, $at) = (switches($pid), time);
-			wait_until('a long outage', sub { time - $at > 3 });
-			my $rate = (switches($pid) - $switches) / (time - $at);
-			cmp_ok($rate, '<', 4, sprintf 'hardly any wake-ups (%.1f a second)', $rate) if $uri !~ /,/;
+			if ($uri !~ /,/)
+			{
+				my ($pid) = $node->backend_pids;
+				my ($switches, $at) = (switches($pid), time);
+				usleep(3_000_000);
+				my $rate = (switches($pid) - $switches) / (time - $at);
+				cmp_ok($rate, '<', 4, sprintf 'hardly any wake-ups (%.1f a second)', $rate);
+			}
 			unlike($node->log_text($offset), qr/could not connect/, 'no line a try');
 			$second = OutboxTest::FakeBroker->start(port => $port);
 			$start = time;

@@ -33,6 +33,7 @@ my $parts = q{SELECT string_agg(to_date(right(c.relname, 8), 'YYYYMMDD')
 		- (clock_timestamp() AT TIME ZONE 'UTC')::date || '', ' ' ORDER BY c.relname)
 	FROM pg_inherits JOIN pg_class c ON c.oid = inhrelid
 	WHERE inhparent = 'outbox_archive'::regclass AND c.relname <> 'outbox_archive_default'};
+clear_of_midnight(60);
 $node->wait_sql($parts, '0 1 2');
 
 # Old ones to be dropped, and one to be made, while somebody reads.
@@ -76,6 +77,7 @@ like($node->sql('SELECT archive_error FROM outbox_workers WHERE worker = 0'),
 	qr/^could not obtain lock on relation "public\.outbox_archive(?:_default)?"; held by process .*\b\Q$reader_pid\E\b/,
 	q{in the server's words});
 my $since = $node->sql('SELECT archive_error_since FROM outbox_workers WHERE worker = 0');
+like($since, qr/^2/, 'and since when');
 
 # Enqueued in one session, so that a message costs no process.
 my $session = $node->session;
@@ -101,14 +103,16 @@ foreach my $round (1 .. $ROUNDS)
 	}
 	$node->wait_drained;
 	@records = $fake->published;
-	my ($slow, $longest) = (0, 0);
+	my ($slow, $longest, $compared) = (0, 0, 0);
 	foreach my $record (@records)
 	{
 		my $id = $record->{id};
 		my $latency = $record->{us} / 1e6 - ($sent{$id} // next);
+		$compared++;
 		$slow++ if $latency - $machine{$id} > $SLOW_S;
 		$longest = $latency if $latency > $longest;
 	}
+	is($compared, $MESSAGES, 'each message has a time');
 	note sprintf '%d of %d, at most %.0f ms; another reader at most %.0f ms; commits and naps %.0f ms too long',
 	  $slow, $MESSAGES, 1000 * $longest, 1000 * $other, 1000 * max(values %machine);
 	$fewest = $slow if !defined $fewest || $slow < $fewest;
@@ -136,6 +140,7 @@ is($node->sql('SELECT ahead, overdue, error FROM outbox_archive_status'), '2|0|'
 # --- a large one, as the file system makes its drop wait
 
 my $today = q{(clock_timestamp() AT TIME ZONE 'UTC')::date};
+clear_of_midnight(60);
 $node->set('log_min_messages', 'debug1');
 $offset = $node->log_end;
 $node->sql(<<"SQL");
@@ -177,7 +182,7 @@ SQL
 	return $node->wait_sql($parts, '0 1 2');
 }
 
-$node->psql('postgres', q{SET allow_in_place_tablespaces = on; CREATE TABLESPACE archive LOCATION ''});
+$node->sql(q{SET allow_in_place_tablespaces = on; CREATE TABLESPACE archive LOCATION ''});
 $node->sql('ALTER TABLE outbox_archive SET TABLESPACE archive');
 $node->sql(q{INSERT INTO outbox_route (name, retention) VALUES ('forgotten', '0'), ('kept', '10 days')});
 make_today_anew();

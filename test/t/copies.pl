@@ -204,8 +204,12 @@ sub restored
 	my ($name, $server, $dbname) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 
-	is($server->sql($same{$_}, $dbname), $node->sql($same{$_}), "$name: $_")
-	  foreach sort keys %same;
+	foreach my $what (sort keys %same)
+	{
+		my $original = $node->sql($same{$what});
+		is($server->sql($same{$what}, $dbname), $original, "$name: $what");
+		isnt($original, '', "$name: $what: there are some");
+	}
 	cmp_ok($server->sql('SELECT last_value FROM outbox_seq_seq', $dbname),
 		'>=', $node->sql('SELECT max(seq) FROM outbox'),
 		"$name: the numbers go on");
@@ -518,7 +522,11 @@ my @loads = map {
 } 1 .. 4;
 wait_until('B13: messages flow', sub { (() = $fake->of_case) > ($FULL ? 3000 : 1000) });
 $node->crash;
-$_->wait foreach @loads;
+foreach my $load (@loads)
+{
+	$load->wait;
+	is($load->complaints, '', 'B13: producers end with the primary, and not before');
+}
 $standby->adjust_conf('postgresql.conf', 'synchronous_standby_names', undef);
 $standby->promote;
 $start = time;

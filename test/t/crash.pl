@@ -105,7 +105,7 @@ $node->wait_sql('SELECT in_flight FROM outbox_claims()', 't');
 is( $node->sql("SELECT status FROM outbox_messages WHERE id = '$id'"),
 	'processing',
 	'the message on its way is shown as processing');
-$node->kill_backends('STOP');
+is(scalar($node->kill_backends('STOP')), 1, 'the worker is stopped');
 $rabbit->resume;
 wait_until('published message arrives', sub { $consumer->copies($id) == 1 });
 is($node->sql("SELECT count(*) FROM outbox WHERE id = '$id'"),

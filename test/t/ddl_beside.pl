@@ -234,6 +234,18 @@ sub remove
 	return;
 }
 
+# What another statement of the administrator was told, in a transaction or not.
+sub beside
+{
+	my ($what, $err) = @_;
+	return if $err eq '';
+	admin('ROLLBACK');
+	$errors{"$what: $err"}++ if $err !~ /lock timeout|deadlock|already exists|does not exist|temporarily unavailable/;
+	return;
+}
+
+my $compared = 0;
+
 sub compare
 {
 	my ($n) = @_;
@@ -245,7 +257,8 @@ sub compare
 		$condition =~ s/'/''/g;
 		my ($out, $err) = admin("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT addition.compare('$relation', '$condition', '.'); COMMIT");
 		fail("$case->{name}: $out") if $out =~ /^index scan/;
-		admin('ROLLBACK') if $err ne '';
+		$compared++ if $err eq '';
+		beside("comparing $case->{name}", $err);
 		last;
 	}
 	return;
@@ -271,10 +284,9 @@ while (time - $start < $SECONDS)
 
 	keep_loads();
 	if ($draw < 0.35 && keys %active < $MOST) { add(); }
-	elsif ($draw < 0.5) { my $sql = pick(@maintenance); my (undef, $err) = admin($sql); $done{$sql}++;
-		$errors{"$sql: $err"}++ if $err ne '' && $err !~ /lock timeout|deadlock|already exists|does not exist|temporarily unavailable/; }
+	elsif ($draw < 0.5) { my $sql = pick(@maintenance); my (undef, $err) = admin($sql); $done{$sql}++; beside($sql, $err); }
 	elsif ($draw < 0.55) { compare($_) foreach keys %active; }
-	elsif ($draw < 0.56) { admin("SELECT addition.amcheck()"); $checked++; }
+	elsif ($draw < 0.56) { my (undef, $err) = admin('SELECT addition.amcheck()'); $checked++; beside('amcheck', $err); }
 	foreach my $n (sort keys %active)
 	{
 		remove($n) if time > $active{$n}{until};
@@ -295,7 +307,7 @@ foreach my $way (@WAYS)
 }
 $node->sql(q{SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE usename IN ('app', 'orm')
 	OR pid <> pg_backend_pid() AND application_name = 'psql' AND query ~ 'test_sent'});
-admin($_) foreach 'ALTER TABLE outbox SET TABLESPACE pg_default', 'ALTER TABLE outbox SET LOGGED',
+beside($_, (admin($_))[1]) foreach 'ALTER TABLE outbox SET TABLESPACE pg_default', 'ALTER TABLE outbox SET LOGGED',
   'ALTER TABLE outbox OWNER TO keeper', 'ALTER TABLE outbox ALTER event_type SET STATISTICS -1',
   'DROP INDEX IF EXISTS beside', 'SELECT outbox_resume()', q{SELECT outbox_resume('default')};
 $fake->do('forget');
@@ -304,7 +316,7 @@ $node->wait_sql(
 	't', 60);
 note "$_: $done{$_}" foreach sort keys %done;
 note "sessions were told: $_: $errors{$_}" foreach sort keys %errors;
-note "$number additions, $checked times amcheck meanwhile";
+note "$number additions, $checked times amcheck meanwhile, $compared times both scans";
 ok($number > 2, 'there were additions');
 # What does not go together, by the server's own rules; and the data of a COPY that the
 # server has refused (a row each, which begins with an id), which psql then takes for

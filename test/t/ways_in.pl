@@ -142,7 +142,7 @@ BEGIN
 			EXECUTE format('CREATE VIEW %I.%I AS SELECT *, canary.note(%L) FROM pg_catalog.%2$I', schema, t, 'view ' || t);
 		END LOOP;
 		EXECUTE format('CREATE TYPE %I.mood AS ENUM (''e'')', schema);
-		EXECUTE format('CREATE FUNCTION %I.to_json_of(%1$I.mood) RETURNS json ' || body, schema, 'cast to json');
+		EXECUTE format('CREATE FUNCTION %I.to_json_of(%1$I.mood) RETURNS json ' || replace(body, 'RETURN NULL', 'RETURN pg_catalog.to_json(1)'), schema, 'cast to json');
 		EXECUTE format('CREATE CAST (%I.mood AS json) WITH FUNCTION %1$I.to_json_of(%1$I.mood) AS ASSIGNMENT', schema);
 		EXECUTE format('CREATE COLLATION %I."C" FROM "POSIX"', schema);
 		EXECUTE format('CREATE TEXT SEARCH CONFIGURATION %I.simple (COPY = pg_catalog.simple)', schema);
@@ -242,6 +242,9 @@ my @settings = ('', q{SET outbox.as_owner = off}, q{SET session_replication_role
 my @paths = ('attacker, pg_catalog, public', 'public, pg_catalog', 'pg_temp, attacker, public, pg_catalog', '');
 my %tried;
 
+# Whether the statement before has met no error.
+sub went { return "\\if :ERROR\n\\else\n\\echo went $_[0]\n\\endif\n" }
+
 sub each_way
 {
 	my ($name) = @_;
@@ -253,13 +256,16 @@ sub each_way
 			foreach my $way (sort keys %ways)
 			{
 				my $n = ++$tried{$name};
-				$script .= "BEGIN;\n$setting;\nSELECT pg_catalog.set_config('search_path', '$path', false);\n$ways{$way};\nCOMMIT;\nROLLBACK;\n\\echo tried\n"
+				$script .= "BEGIN;\n$setting;\nSELECT pg_catalog.set_config('search_path', '$path', false);\n$ways{$way};\n" . went($way) . "COMMIT;\nROLLBACK;\n\\echo tried\n"
 				  . "DROP TABLE IF EXISTS attacker.captured;\n";
 			}
 		}
 	}
 	my $out = script("SET SESSION AUTHORIZATION attacker;\nSET client_min_messages = error;\nSET search_path = pg_catalog;\n$temporary\n$script");
 	is(scalar(() = $out =~ /^tried$/mg), $tried{$name}, "$name: $tried{$name} times");
+	my %went = map { $_ => 1 } $out =~ /^went (.*)$/mg;
+	is(join(', ', grep { !$went{$_} } sort keys %ways), '', "$name: by each way something went through")
+	  if @paths > 1;
 	return fired($name);
 }
 
@@ -338,9 +344,10 @@ foreach my $role ('operator', '')
 	my $script = $role ? "SET SESSION AUTHORIZATION $role;\n" : '';
 	foreach my $path ('public', 'public, pg_catalog', 'attacker, public, pg_catalog')
 	{
-		$script .= "BEGIN;\nSELECT pg_catalog.set_config('search_path', '$path', false);\n$_;\nROLLBACK;\n" foreach @calls;
+		$script .= "BEGIN;\nSELECT pg_catalog.set_config('search_path', '$path', false);\n$_;\n" . went('through') . "ROLLBACK;\n" foreach @calls;
 	}
-	script("SET client_min_messages = error;\n$script");
+	my $out = script("SET client_min_messages = error;\n$script");
+	cmp_ok(scalar(() = $out =~ /^went through$/mg), '>', @calls / 2, 'calls by ' . ($role || 'the superuser') . ': many went through');
 	fired(scalar(@calls) . ' functions and relations, by ' . ($role || 'the superuser'));
 }
 

@@ -193,7 +193,8 @@ for (1 .. $RESETS)
 	$proxy->do('rst');
 }
 ok($load->wait(300), 'producers notice nothing') or diag $load->error;
-note "$hits of $RESETS resets hit a connection, " . $proxy->reconnects . ' reconnects';
+cmp_ok($hits, '>', 0, "$hits of $RESETS resets hit a connection");
+note $proxy->reconnects . ' reconnects';
 finish("$RESETS resets at random times", interruptions => $proxy->reconnects + 1);
 is($node->worker, $pid, 'the worker is still the same');
 cmp_ok(descriptors($pid), '<=', $descriptors, 'and has no more descriptors');
@@ -209,8 +210,9 @@ foreach my $heartbeat (1, 2)
 	begin("half-open while idle, heartbeat $heartbeat s");
 	$proxy->half_open;
 	$start = time;
-	$proxy->wait_reconnects(1, 2 * $heartbeat + 5);
-	cmp_ok(time - $start, '<', 2 * $heartbeat + 1,
+	$proxy->wait_reconnects(1);
+	# what notices it otherwise is confirm_timeout, 20 s, or nothing
+	cmp_ok(time - $start, '<', 2 * $heartbeat + 8,
 		'noticed by the lack of heartbeats');
 	note sprintf 'after %.2f s', time - $start;
 	$checker->enqueue(10, keys => 3);
@@ -292,8 +294,8 @@ foreach my $stall ('up', 'down', 'both')
 		$node->wait_sql('SELECT in_flight > 0 FROM outbox_status')
 		  if $size < 1_000_000;
 		usleep(300_000);
-		is($consumer->unique, 1, 'it is stalled') unless $stall eq 'down';
 		stop_in_time($what);
+		is($consumer->unique, 1, 'it was stalled') unless $stall eq 'down';
 		$proxy->do('forward', 'rst');
 		$node->start;
 		finish($what, interruptions => 1);

@@ -102,8 +102,12 @@ sub start_load
 	return;
 }
 
+# A server that ends, ends their sessions; nothing else may.
 sub stop_load
 {
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	$_->running foreach @load;
+	is(join('', map { $_->complaints } @load), '', 'producers have met no error');
 	$_->stop foreach @load;
 	@load = ();
 	return $node->wait_sql(

@@ -193,21 +193,6 @@ like($node->sql("SELECT last_error FROM outbox_job WHERE id = $job"), qr/^the me
 $node->sql('ALTER TABLE outbox DROP CONSTRAINT poison');
 $node->wait_drained;
 
-# --- what it puts counts towards max_pending, which does not refuse it
-
-$node->sql(q{INSERT INTO outbox_route (name, max_pending, paused) VALUES ('roomy', 4, true), ('full', 1, true)});
-$node->sql(q{INSERT INTO outbox_archive (seq, id, route, event_type, aggregate_type, payload, created_at, attempts, published_at)
-	SELECT nextval('outbox_seq_seq'), outbox_uuid7(), r, 'capped', 'capped', '1', now(), 0, now()
-	FROM unnest(ARRAY['roomy', 'roomy', 'full']) r});
-$node->sql("SELECT outbox_enqueue('capped', '1', route => '$_')") foreach 'roomy', 'full';
-$job = $node->sql(q{SELECT outbox_replay('-infinity', aggregate_type => 'capped')});
-wait_job($job, 'done');
-is(job($job), 'done|3|3|0', 'a full route takes a replay');
-is($node->sql_fails(q{SELECT outbox_enqueue('capped', '1', route => 'roomy')}), undef, 'there is room for one more');
-like($node->sql_fails(q{SELECT outbox_enqueue('capped', '1', route => 'roomy')}), qr/route "roomy" is full/,
-	'what was replayed counts');
-$node->sql(q{DELETE FROM outbox WHERE event_type = 'capped'});
-
 full() if $FULL;
 
 # --- a drain: one key, so that it takes some seconds

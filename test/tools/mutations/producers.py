@@ -51,6 +51,24 @@ MUTATIONS = (
     ("jobs-not-counted", "src/session/route_cap.c",
      "		outbox_cap_add(&cap);\n		return;",
      "		return;",
-     "replays and dead letters count towards max_pending",
-     ["regress/route_cap"]),
+     "a replay counts towards max_pending",
+     ["max_pending"]),
+    ("once-taken-anyway", "src/session/enqueue_once.c",
+     "		taken = take(key, id);",
+     "		taken = (take(key, id), true);",
+     "one message for each key, also when two look at once",
+     ["isolation/once"]),
+    ("once-taken-over", "src/session/enqueue_once.c",
+     "	\" WHERE o.at OPERATOR(pg_catalog.<=) $5\"",
+     "	\" WHERE $5 IS NOT NULL\"",
+     "one message for each key, also when two look at once",
+     ["isolation/once"]),
+    ("once-forgotten-unlocked", "outbox--1.0.sql",
+     "		ORDER BY old.at\n"
+     "		LIMIT 1000\n"
+     "		FOR UPDATE SKIP LOCKED));",
+     "		ORDER BY old.at\n"
+     "		LIMIT 1000));",
+     "a key that is taken over is not removed as an old one",
+     ["isolation/once"]),
 )

@@ -22,6 +22,7 @@
 # make test-broker-fuzz [SECONDS=600]     the link, with a broker that says anything
 # make bench [SCENARIO="3 5"] [DOC=1]     the benchmark, under an hour; test/bench/README.md
 # make bench-quick, make bench-soak MINUTES=30
+# make bench-guard [BASE=commit] [NEW=commit]  is NEW, or the work tree, slower than BASE?  Under 5 minutes
 # make inbox                              inbox/outbox_inbox.sql, of the extension's script
 # make dist                               the last commit as PGXN takes it
 # make deb                                Debian packages of the last commit
@@ -284,6 +285,13 @@ bench bench-quick bench-soak: setup
 	@$(MAKE) -s tools
 	@$(MAKE) -s -C test/bench OUT='$(abspath $(TOOLS_BIN))' WARNINGS='$(WARNINGS)'
 	@test/bench/run --bin '$(TOOLS_BIN)' $(if $(DOC),--doc) $(BENCH_ARGS)
+
+.PHONY: bench-guard
+bench-guard:
+	@.ci/setup guard
+	@$(MAKE) -s tools
+	@$(MAKE) -s -C test/bench guard OUT='$(abspath $(TOOLS_BIN))' WARNINGS='$(WARNINGS)'
+	@test/bench/guard --bin '$(TOOLS_BIN)' $(if $(BASE),--base '$(BASE)') $(if $(NEW),--new '$(NEW)')
 
 check-unit check-sim: check-%:
 	@$(MAKE) -s run-checks SUITES=$*

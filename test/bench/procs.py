@@ -83,6 +83,14 @@ def wakeups(pid):
     return status_field(pid, 'voluntary_ctxt_switches')
 
 
+def cpu_model():
+    with open('/proc/cpuinfo') as f:
+        for line in f:
+            if line.startswith('model name'):
+                return line.split(':', 1)[1].strip()
+    return os.uname().machine
+
+
 def machine_busy():
     """(busy, all) ticks of all processors since boot."""
     values = [int(v) for v in read('/proc/stat').split('\n', 1)[0].split()[1:9]]

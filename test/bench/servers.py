@@ -45,11 +45,11 @@ def environment(text):
     return dict(word.split('=', 1) for word in shlex.split(text))
 
 
-def install(directory):
-    """A private installation with outbox, without assertions; its bindir."""
+def install(directory, top=TOP):
+    """A private installation with the outbox of that tree, without assertions; its bindir."""
     env = {k: v for k, v in os.environ.items()
            if k not in ('ASSERT', 'MAKEFLAGS', 'MAKELEVEL', 'MFLAGS')}
-    done = subprocess.run([os.path.join(TOOLS, 'private-install'), directory],
+    done = subprocess.run([os.path.join(top, 'test', 'tools', 'private-install'), directory],
                           stdin=subprocess.DEVNULL, capture_output=True, text=True, env=env)
     if done.returncode != 0:
         raise RuntimeError('private-install: %s' % done.stderr)

@@ -420,6 +420,7 @@ my @cells =
   : sample();
 run_cell($_) foreach @cells;
 
+cmp_ok(scalar @cells, '>', 0, 'there are cells');
 is(scalar @results, scalar @cells, 'all cells have run');
 
 # --- an ERROR in a claim that has used up what it was told to read

@@ -66,8 +66,12 @@ sub start_load
 	return;
 }
 
+# A primary that fails ends their sessions; nothing else may.
 sub stop_load
 {
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	$_->running foreach @load;
+	is(join('', map { $_->complaints } @load), '', 'producers have met no error');
 	$_->stop foreach @load;
 	@load = ();
 	return;

@@ -370,6 +370,8 @@ my %options = (
 	cloudevents => { source => '/shop' },
 	structured => { source => '/shop', mode => 'structured' },
 	map { $_ => {} } qw(debezium spring masstransit nservicebus cap celery laravel));
+# Where an envelope has them.
+my %data_of = (structured => 'data', masstransit => 'message', laravel => 'data');
 my %envelope = map { $_ => 1 } qw(structured masstransit celery laravel);
 is($node->reconnects, 0, 'no connection or channel was lost');
 my %random = (postgres => undef, latin1 => [ map { chr } 0x01 .. 0x7e, 0x80 .. 0xff ]);
@@ -398,7 +400,7 @@ foreach my $dbname (sort keys %random)
 	is($node->sql("SELECT count(*), string_agg(DISTINCT last_error, ';') FROM outbox_failed", $dbname), '0|', "$dbname: nothing has failed");
 	my @got = $rabbit->get('q', 2 * $MESSAGES);
 	my %seen;
-	my @unread;
+	my (@unread, @documents);
 	foreach my $got (@got)
 	{
 		my $m = $accepted{ $got->{message_id} };
@@ -408,8 +410,8 @@ foreach my $dbname (sort keys %random)
 		next unless $envelope{$name};
 		# Perl's JSON is strict about UTF-8 and control characters.
 		my $document = eval { $json->decode(encode_utf8($got->{body})) };
-		my $data = eval { $json->decode($m->{payload}) };
 		push @unread, { %$got, error => $@ } if !defined $document;
+		push @documents, "('$got->{message_id}', " . literal($got->{body}) . ", '$data_of{$name}')" if $data_of{$name};
 		push @unread, $got
 		  if ($name eq 'structured' && $document->{id} ne $got->{message_id})
 		  || ($name eq 'masstransit' && !$document->{message} && $m->{payload} !~ /^(?:-?0(?:\.0)?|false|"0?")$/)
@@ -418,6 +420,15 @@ foreach my $dbname (sort keys %random)
 	}
 	is(scalar @got, scalar keys %accepted, "$dbname: as many arrive as were accepted");
 	is_deeply(\@unread, [], "$dbname: all of them can be read");
+	# The data are those of the row, as the server compares them.
+	my ($compared, $differ) = split /\|/, $node->sql(encode_utf8("SET client_encoding = 'UTF8';
+		SELECT count(*), count(*) FILTER (WHERE CASE WHEN document ? 'data_base64'
+			THEN decode(document ->> 'data_base64', 'base64') IS DISTINCT FROM coalesce(a.body, convert_to(a.payload::text, 'UTF8'))
+			ELSE document -> data IS DISTINCT FROM a.payload END)
+		FROM (VALUES " . join(', ', @documents) . ") v(id, body, data) CROSS JOIN LATERAL (SELECT v.body::jsonb AS document) d
+			JOIN outbox_archive a ON a.id = v.id::uuid"), $dbname);
+	cmp_ok($compared, '>', 0, "$dbname: $compared with data in an envelope");
+	is($differ, 0, "$dbname: which are those that were enqueued");
 	note join ', ', map { "$_: $seen{$_}" } sort keys %seen;
 	cmp_ok(scalar keys %seen, '>', 5, "$dbname: of most formats some");
 }

@@ -303,6 +303,7 @@ over('route missing');
 
 # --- the archive
 
+clear_of_midnight(60);
 $session->query_safe('BEGIN; LOCK TABLE outbox_archive IN ACCESS SHARE MODE');
 $node->sql(<<'SQL');
 SET lock_timeout = '5s';

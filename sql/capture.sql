@@ -164,6 +164,38 @@ INSERT INTO kinds VALUES ('2026-03-04 05:06:07+00', '2026-03-04', '1 day 2 hours
 SELECT aggregate_id, jsonb_pretty(payload) FROM taken();
 SHOW timezone;
 RESET datestyle; RESET intervalstyle; RESET timezone; RESET extra_float_digits; RESET bytea_output;
+-- each setting alone
+CREATE TABLE shown (id integer PRIMARY KEY, at timestamptz, d date, b bytea, f double precision, i interval, c regclass, v integer);
+CREATE TRIGGER r AFTER INSERT OR UPDATE OR DELETE ON shown FOR EACH ROW
+	EXECUTE FUNCTION outbox_capture('event=row', 'payload=diff', 'key=at,d,b,f,i,c');
+CREATE TRIGGER s AFTER UPDATE ON shown REFERENCING OLD TABLE AS o NEW TABLE AS n FOR EACH STATEMENT
+	EXECUTE FUNCTION outbox_capture('event=statement', 'payload=both', 'key=at,d,b,f,i,c');
+CREATE FUNCTION alone(name text, value text, OUT setting text, OUT shows boolean, OUT messages jsonb) LANGUAGE plpgsql AS $$
+DECLARE
+	usual text;
+BEGIN
+	PERFORM set_config(v.name, v.value, true) FROM (VALUES ('TimeZone', 'UTC'), ('DateStyle', 'ISO, MDY'), ('bytea_output', 'hex'),
+		('extra_float_digits', '1'), ('IntervalStyle', 'postgres'), ('quote_all_identifiers', 'off')) v(name, value);
+	INSERT INTO shown VALUES (0, '2026-03-04 05:06:07+00', '2026-03-04', '\x00ff', 0.1::float8 + 0.2, '1 day 2 hours', 'shown', 1);
+	DELETE FROM outbox;
+	SELECT s::text INTO usual FROM shown s;
+	PERFORM set_config(alone.name, alone.value, true);
+	SELECT s::text <> usual INTO shows FROM shown s;
+	INSERT INTO shown SELECT 1, at, d, b, f, i, c, v FROM shown;
+	UPDATE shown SET v = 2 WHERE id = 1;
+	DELETE FROM shown WHERE id = 1;
+	SELECT jsonb_agg(to_jsonb(t)) INTO messages FROM taken() t;
+	TRUNCATE shown;
+	setting := alone.name || ' = ' || alone.value;
+END
+$$;
+CREATE TABLE alones AS SELECT a.* FROM (VALUES ('TimeZone', 'UTC'), ('TimeZone', 'Asia/Tokyo'), ('DateStyle', 'German'),
+	('bytea_output', 'escape'), ('extra_float_digits', '-5'), ('IntervalStyle', 'iso_8601'), ('quote_all_identifiers', 'on')) v(name, value),
+	alone(v.name, v.value) a;
+SELECT setting, shows, jsonb_array_length(messages), messages = first_value(messages) OVER (ORDER BY shows) AS same FROM alones ORDER BY setting COLLATE "C";
+SELECT message->>'event_type', message->>'aggregate_id', message->'payload' FROM alones, jsonb_array_elements(messages) message WHERE NOT shows;
+DROP TABLE shown, alones;
+DROP FUNCTION alone;
 -- a change of the value's bytes is one, equal or not
 UPDATE kinds SET n = 'NaN', f = f + 0, t = t || '{}', jb = '{"a": 1}', j = '{"a":  1}';
 SELECT * FROM taken();

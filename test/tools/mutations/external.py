@@ -177,4 +177,11 @@ MUTATIONS = (
      "outbox_inbox_retention()) idle",
      "the number of a key that is being used is not forgotten",
      ["isolation/inbox-again"]),
+    ("relay-changed-in-flight", "outbox--1.0.sql",
+     "	claimed := ARRAY(SELECT c.id_hash FROM @extschema@.outbox_claims() c);\n"
+     "	IF EXISTS (SELECT FROM @extschema@.outbox o WHERE o.route = NEW.name",
+     "	claimed := '{}';\n"
+     "	IF EXISTS (SELECT FROM @extschema@.outbox o WHERE o.route = NEW.name",
+     "whoever publishes a route does not change while a worker has its messages",
+     ["in_flight"]),
 )

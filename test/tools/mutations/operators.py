@@ -167,4 +167,11 @@ MUTATIONS = (
      "",
      "a replay leaves out what is live",
      ["isolation/jobs"]),
+    ("workers-unasked", "outbox--1.0.sql",
+     "	SELECT c.id_hash FROM @extschema@.outbox_claims() c\n"
+     "	UNION ALL\n"
+     "	SELECT uuid_hash_extended(i.id, 0)",
+     "	SELECT uuid_hash_extended(i.id, 0)",
+     "what a worker is publishing is neither discarded nor changed",
+     ["in_flight"]),
 )

@@ -55,7 +55,7 @@ sub metrics
 sub same_values
 {
 	my ($name, $before, $carried, $after) = @_;
-	my @wrong;
+	my @wrong = keys %$before > 30 ? () : 'few series';
 
 	foreach my $series (sort keys %$before)
 	{
@@ -145,7 +145,8 @@ foreach my $panel (@{ $dashboard->{panels} })
 		my $expr = expression($target->{expr});
 		ok(eval { $prometheus->query($expr); 1 }, "dashboard, $panel->{title}: $target->{legendFormat}")
 		  or diag $@;
-		is(join(' ', grep { !$names{$_} } $expr =~ /\b(outbox_\w+)/g), '', '... it names metrics that exist');
+		my @named = $expr =~ /\b(outbox_\w+)/g;
+		ok(@named && !(grep { !$names{$_} } @named), '... it names metrics that exist') or diag "@named";
 	}
 }
 

@@ -56,8 +56,7 @@ my $pooler = IPC::Run::start([ 'pgbouncer', '-q', "$dir/ini" ],
 END
 {
 	my $status = $?;
-	$pooler->signal('INT') if $pooler;
-	eval { $pooler->finish } if $pooler;
+	eval { $pooler->kill_kill(grace => 2) } if $pooler;
 	$? = $status;
 }
 

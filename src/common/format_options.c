@@ -225,6 +225,18 @@ may_be_header(const char *name)
 		strcmp(name, "CC") != 0 && strcmp(name, "BCC") != 0;
 }
 
+/* Two columns in one header would be a table with a field twice. */
+static bool
+headers_differ(const OutboxFormat *format)
+{
+	for (int i = 0; i < OUTBOX_DEBEZIUM_HEADERS; i++)
+		for (int j = 0; j < i; j++)
+			if (format->headers[i] != NULL && format->headers[j] != NULL &&
+				strcmp(format->headers[i], format->headers[j]) == 0)
+				return false;
+	return true;
+}
+
 /* Which header a column goes into; null: none. */
 static const char *
 set_headers(OutboxFormat *format, const JsonbValue *value)
@@ -236,7 +248,7 @@ set_headers(OutboxFormat *format, const JsonbValue *value)
 		NULL
 	};
 	static const char *const wrong =
-		"an object with any of event_type, aggregate_type and aggregate_id, whose values are null or names of headers of at most 255 bytes other than id, CC and BCC";
+		"an object with any of event_type, aggregate_type and aggregate_id, whose values are null or different names of headers of at most 255 bytes other than id, CC and BCC";
 	JsonbIterator *it;
 	JsonbValue	item;
 
@@ -259,7 +271,7 @@ set_headers(OutboxFormat *format, const JsonbValue *value)
 			i++;
 		format->headers[i] = name;
 	}
-	return NULL;
+	return headers_differ(format) ? NULL : wrong;
 }
 
 static const char *

@@ -257,13 +257,18 @@ pnstrdup(const char *in, Size len)
 char *
 psprintf(const char *fmt,...)
 {
-	char		text[2048];
 	va_list		args;
+	char	   *text;
+	int			len;
 
 	va_start(args, fmt);
-	(void) vsnprintf(text, sizeof(text), fmt, args);
+	len = vsnprintf(NULL, 0, fmt, args);
 	va_end(args);
-	return pstrdup(text);
+	text = palloc(len + 1);
+	va_start(args, fmt);
+	(void) vsnprintf(text, len + 1, fmt, args);
+	va_end(args);
+	return text;
 }
 
 /* ----------------------------------------------------------------- strings */
@@ -321,12 +326,21 @@ appendStringInfoChar(StringInfo str, char ch)
 void
 appendStringInfo(StringInfo str, const char *fmt,...)
 {
-	char		text[256];
+	char		few[256];
+	char	   *text = few;
 	va_list		args;
+	int			len;
 
 	va_start(args, fmt);
-	(void) vsnprintf(text, sizeof(text), fmt, args);
+	len = vsnprintf(few, sizeof(few), fmt, args);
 	va_end(args);
+	if (len >= (int) sizeof(few))
+	{
+		text = palloc(len + 1);
+		va_start(args, fmt);
+		(void) vsnprintf(text, len + 1, fmt, args);
+		va_end(args);
+	}
 	appendStringInfoString(str, text);
 }
 
@@ -396,6 +410,25 @@ errmsg_internal(const char *fmt,...)
 	va_start(args, fmt);
 	say_error(fmt, args);
 	va_end(args);
+	return 0;
+}
+
+/* Only that their arguments fit. */
+int
+errdetail(const char *fmt,...)
+{
+	char		text[1024];
+	va_list		args;
+
+	va_start(args, fmt);
+	(void) vsnprintf(text, sizeof(text), fmt, args);
+	va_end(args);
+	return 0;
+}
+
+int
+errhint(const char *fmt,...)
+{
 	return 0;
 }
 

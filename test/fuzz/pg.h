@@ -18,8 +18,14 @@ extern void fuzz_memory_reset(void);
 extern void fuzz_palloc_fail(unsigned long nth);
 extern unsigned long fuzz_pallocs;
 
-/* Of the last ERROR. */
+/* Of the last ERROR; its SQLSTATE is geterrcode(). */
 extern char fuzz_error_text[1024];
+
+/* What the types of values.c consist of, and the longest list. */
+#define FUZZ_BASE64 "ABCabc0123456789+/= \n"
+#define FUZZ_TIME	"0123456789-:+TZ. "
+#define FUZZ_UUID	"0123456789abcdefABCDEF-{}"
+#define FUZZ_LIST	4096
 
 /* What GetDatabaseEncoding() says. */
 extern int	fuzz_encoding;

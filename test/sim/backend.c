@@ -269,6 +269,8 @@ sim_backend_on_row(int p, SimOp op, SimRow *row)
 		return;
 	enter(p);
 	version = sim_row_lockable(row, current);
+	if (version != NULL)
+		row->locked_by = current;
 	/* Its own new rows are no business of an operator. */
 	if (version != NULL && version->xmin != current)
 	{
@@ -291,6 +293,7 @@ sim_backend_route(int p, SimOp op, int route)
 	changes[nchanges++].route = route;
 	sim_txs[current].wrote = true;
 	sim_txs[current].async = false;
+	sim_backends[p].locks = true;
 	outbox_wake_news(OUTBOX_NEWS_CONFIG);
 	leave(p);
 }
@@ -316,6 +319,15 @@ apply_changes(int tx)
 				route->waited |= route->paused;
 				route->paused_by = tx;
 				route->paused_turn = -1;
+				break;
+			case OP_exchange:
+				route->exchange++;
+				sim_late_route_changed(changes[i].route);
+				break;
+			case OP_order:
+				if (!route->ordered)
+					route->ordered_worker = sim_worker_number;
+				route->ordered = true;
 				break;
 			default:
 				sim_paused = changes[i].op == OP_pause_all;
@@ -468,6 +480,7 @@ sim_prepared_end(int label, bool commit)
 			sim_tx_commit(tx);
 			apply_changes(tx);
 		}
+		sim_late_prepared_ended();
 		return;
 	}
 }

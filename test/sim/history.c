@@ -216,6 +216,8 @@ static struct
 	int			bulk;			/* rows to come before everything else */
 	int			bulk_backend;
 	bool		sizes;
+	int			due;			/* of a hundred rows, how many are scheduled */
+	bool		declares;		/* more exchanges are missing */
 }			draw;
 
 static int
@@ -285,7 +287,7 @@ fill_row(SimStep *step, int p)
 	step->arg[1] = draw.next_label++;
 	step->arg[2] = chance(25) ? 0 : 1 + below(draw.keys);
 	step->arg[3] = below(draw.routes);
-	step->arg[4] = step->op == OP_row && chance(6) ? 1 + below(3000) : 0;
+	step->arg[4] = step->op == OP_row && chance(draw.due) ? 1 + below(3000) : 0;
 	step->arg[5] = draw.sizes && chance(30) ? 1 + below(4096) : 0;
 }
 
@@ -322,11 +324,14 @@ fill_step(SimStep *step)
 		case OP_pause_all:
 		case OP_resume:
 		case OP_resume_all:
+		case OP_exchange:
+		case OP_order:
 			p = a_backend(0, 0, false);
 			step->arg[0] = p;
 			if (step->op == OP_prepare)
 				step->arg[1] = draw.next_gid++;
-			else if (step->op == OP_pause || step->op == OP_resume)
+			else if (step->op == OP_pause || step->op == OP_resume ||
+					 step->op == OP_exchange || step->op == OP_order)
 				step->arg[1] = below(draw.routes);
 			return p >= 0;
 		case OP_commit:
@@ -368,7 +373,7 @@ fill_step(SimStep *step)
 			step->arg[0] = below(3);
 			return true;
 		case OP_fail:
-			step->arg[0] = below(CALL_COUNT);
+			step->arg[0] = draw.declares && chance(50) ? CALL_declare : below(CALL_COUNT);
 			step->arg[1] = 1 + below(step->arg[0] == CALL_statement ? 12 : 3);
 			return true;
 		case OP_enable:
@@ -491,6 +496,28 @@ draw_config(SimConfig *config)
 	}
 }
 
+/* About time: much of it passes, and routes break and are changed. */
+static void
+draw_times(SimConfig *config)
+{
+	config->poll_ms = chance(50) ? 3600 * 1000 : chance(50) ? 1000 : 5000;
+	if (chance(50))
+		config->retry_ms = 200 + below(800);
+	config->retry_max_ms = config->retry_ms + below(10000);
+	draw.due = chance(50) ? 6 : 40;
+	draw.weight[OP_exchange] = chance(50) ? 6 : 1;
+	draw.weight[OP_order] = chance(30) ? 4 : 0;
+	if (chance(30))
+	{
+		draw.weight[OP_prepare] = 12;
+		draw.weight[OP_commit_prepared] = 12;
+	}
+	draw.weight[OP_fail] += 6;
+	draw.weight[OP_nack] += 4;
+	draw.weight[OP_restart] += chance(30) ? 2 : 0;
+	draw.declares = chance(50);
+}
+
 void
 sim_history_draw(SimHistory *history, uint64 seed)
 {
@@ -509,6 +536,7 @@ sim_history_draw(SimHistory *history, uint64 seed)
 	draw.labels_back = 1 + below(40);
 	draw.pass = chance(50) ? 5 : below(90);
 	draw.sizes = chance(5);
+	draw.due = 6;
 	if (chance(12))
 	{
 		draw.bulk = 20 + below(400);
@@ -531,6 +559,8 @@ sim_history_draw(SimHistory *history, uint64 seed)
 		draw.weight[OP_prepare] = 40;
 		draw.weight[OP_commit_prepared] = 20;
 	}
+	if (seed % 4 == 3 && !sweeps)
+		draw_times(&history->config);
 	for (int op = 0; op < OP_COUNT; op++)
 		draw.total += draw.weight[op];
 	sim_run(&history->config, next_drawn);

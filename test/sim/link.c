@@ -99,6 +99,12 @@ sim_link_connecting(void)
 }
 
 bool
+sim_link_is_blocked(void)
+{
+	return sim_link != NULL && sim_link->state == OUTBOX_LINK_BLOCKED;
+}
+
+bool
 sim_link_readable(void)
 {
 	return sim_link_is_open() &&
@@ -282,12 +288,16 @@ close_link(OutboxLink *link)
 static OutboxLinkStatus
 lost(OutboxLink *link, const char *text)
 {
+	bool		reason_is_link = close_kind < 0 || peer_gone;
+
 	sim_trace("    the link is lost: %s", text);
 	memset(&link->error, 0, sizeof(link->error));
 	link->error.fault = OUTBOX_FAULT_CONNECTION;
 	link->error.reason = OUTBOX_REASON_RESET;
 	strlcpy(link->error.text, text, sizeof(link->error.text));
 	close_link(link);
+	if (reason_is_link)
+		sim_late_link_lost(false, false);
 	return OUTBOX_LINK_LOST;
 }
 
@@ -312,7 +322,13 @@ lost_channel(OutboxLink *link)
 		row->hopeless |= kind == 1;
 	}
 	if (open == 1 && kind == 2)
+	{
 		sim_routes[sim_row_route(row)].waited = true;
+		sim_late_route_broken(sim_row_route(row));
+	}
+	else if (open == 1)
+		sim_late_route_blamed(sim_row_route(row));
+	sim_late_link_lost(true, false);
 	(void) lost(link, "the channel is closed");
 	link->error.fault = OUTBOX_FAULT_CHANNEL;
 	link->error.reason = OUTBOX_REASON_NONE;
@@ -344,6 +360,7 @@ outbox_link_connect_poll(OutboxLink *link)
 	if (peer_gone || sim_fails(CALL_poll))
 		return lost(link, "turned away");
 	link->state = OUTBOX_LINK_OPEN;
+	sim_late_link_opened();
 	link->published = 0;
 	link->unsent = 0;
 	return OUTBOX_LINK_OK;
@@ -369,8 +386,11 @@ outbox_link_declare(OutboxLink *link, const char *exchange, const char *type,
 	*code = 404;
 	strlcpy(text, "no such exchange", text_size);
 	for (int i = 0; i < SIM_ROUTES; i++)
-		if (strcmp(exchange, sim_route_name(i)) == 0)
+		if (strncmp(exchange, sim_route_name(i), 2) == 0)
+		{
 			sim_routes[i].waited = true;
+			sim_late_route_broken(i);
+		}
 	return OUTBOX_LINK_REFUSED;
 }
 

@@ -67,8 +67,24 @@ check_once(const SimRow *row)
 static bool
 has_order(const SimRow *row)
 {
-	return row->key != 0 && sim_config.ordered[sim_row_route(row)] && !row->scheduled &&
+	return row->key != 0 && sim_row_ordered(row) && !row->scheduled &&
 		!row->silent && !row->touched;
+}
+
+/*
+ * Rows of a time without an order have one when both hold their key, by an attempt
+ * that has failed, and for a worker that has begun since then.
+ */
+static bool
+have_order_since(const SimRow *a, const SimRow *b)
+{
+	const SimRoute *route = &sim_routes[sim_row_route(a)];
+	const SimVersion *first = sim_row_current(a);
+	const SimVersion *second = sim_row_current(b);
+
+	return sim_row_route(a) == sim_row_route(b) &&
+		sim_worker_number > route->ordered_worker && !route->waited &&
+		first != NULL && first->attempts > 0 && second != NULL && second->attempts > 0;
 }
 
 /* Must a be gone before b is published?  b was enqueued by who could see a. */
@@ -80,6 +96,8 @@ comes_before(const SimRow *a, const SimRow *b)
 
 	if (a->key != b->key || a->seq >= b->seq || !has_order(a))
 		return false;
+	if (a->unordered || b->unordered)
+		return have_order_since(a, b);
 	if (tx->state != TX_COMMITTED || tx->order > b->inserted_order)
 		return false;
 	/* A route that waits takes its rows out of the order of the others. */
@@ -113,11 +131,12 @@ check_order(const SimRow *row)
 static void
 check_unconfirmed(const SimRow *row)
 {
-	if (row->key == 0 || !sim_config.ordered[sim_row_route(row)])
+	if (row->key == 0 || !sim_row_ordered(row) || sim_routes[sim_row_route(row)].ordered_worker != 0)
 		return;
 	for (int i = 0; i < sim_nrows; i++)
 		if (sim_rows[i] != row && sim_rows[i]->key == row->key &&
-			sim_rows[i]->flight == ROW_SENT && sim_config.ordered[sim_row_route(sim_rows[i])])
+			sim_rows[i]->flight == ROW_SENT && sim_row_ordered(sim_rows[i]) &&
+			sim_routes[sim_row_route(sim_rows[i])].ordered_worker == 0)
 			sim_broken("unconfirmed", "rows %d and %d of a key are unconfirmed together",
 					   sim_rows[i]->label, row->label);
 }
@@ -231,6 +250,7 @@ sim_oracle_answered(SimRow *row, bool ack)
 		row->flight = ROW_REJECTED;
 		row->rejections++;
 	}
+	sim_late_answered(sim_row_route(row), ack);
 }
 
 void
@@ -250,6 +270,8 @@ sim_oracle_process_ends(bool clean)
 		sim_rows[i]->flight = ROW_UNSENT;
 		sim_rows[i]->rejections = 0;
 		sim_rows[i]->hopeless = false;
+		if (sim_txs[sim_rows[i]->settled_by].state != TX_COMMITTED)
+			sim_rows[i]->settled_by = 0;
 	}
 }
 
@@ -298,7 +320,7 @@ sim_oracle_failed(SimRow *row, int from, int attempts, bool give_up, bool moved)
 				   attempts, max);
 	check_moved(row, from, give_up, moved);
 	/* What goes on has the order that it had, if it had one. */
-	if (moved ? !sim_config.ordered[from] : give_up && !sim_config.block[from])
+	if (moved ? !sim_routes[from].ordered : give_up && !sim_config.block[from])
 		row->touched = true;
 	row->settled_by = sim_relay_tx;
 	row->flight = ROW_REJECTED;

@@ -461,6 +461,7 @@ errfinish(const char *filename, int lineno, const char *funcname)
 	sim_trace("    %s: %s", error.elevel >= ERROR ? "ERROR" : "LOG", error_text);
 	if (error.elevel < ERROR)
 		return;
+	sim_late_error();
 	error.message = error_text;
 	if (error.elevel == ERROR && PG_exception_stack != NULL)
 		siglongjmp(*PG_exception_stack, 1);

@@ -16,6 +16,7 @@
  * backend.c	producers and operators: wake.c and shared_early.c, one state each
  * link.c		the broker (broker.h)
  * oracle.c		what must hold
+ * late.c		and by when
  * history.c	drawing, reading, writing, shrinking
  * explore.c	all histories of small worlds
  *
@@ -39,6 +40,8 @@
 #define SIM_BACKENDS	6
 #define SIM_ROUTES		4
 #define SIM_DATABASE	((Oid) 5)
+/* Of the wall clock, when sim_now is 0. */
+#define SIM_EPOCH		INT64CONST(700000000000000)
 
 /* What a history begins with. */
 typedef struct SimConfig
@@ -82,6 +85,8 @@ typedef struct SimConfig
 	X(remove, "P ROW: a plain DELETE") \
 	X(pause, "P ROUTE: paused, in P's transaction") \
 	X(resume, "P ROUTE") \
+	X(exchange, "P ROUTE: its exchange is another one") \
+	X(order, "P ROUTE: it has an order from now on") \
 	X(pause_all, "P: outbox_pause()") \
 	X(resume_all, "P: outbox_resume()") \
 	X(truncate, "RESTART: TRUNCATE outbox, in a transaction of its own") \
@@ -230,6 +235,7 @@ typedef struct SimTx
 	bool		async;
 	bool		wrote;			/* has an xid */
 	int			rows;			/* enqueued by it */
+	int64		ended_at;
 } SimTx;
 
 typedef struct SimVersion
@@ -279,6 +285,11 @@ typedef struct SimRow
 	bool		acked;			/* ever, to the relay ... */
 	int			acked_worker;	/* ... of that number */
 	bool		was_locked;		/* by an operator */
+	int			locked_by;		/* transaction of the last one */
+	bool		unordered;		/* enqueued while its route had no order */
+	int64		due;			/* late.c: to be sent by then; 0: it is held */
+	bool		recheck;		/* and was due when it was */
+	bool		gone;			/* for good */
 	long		told_sends;		/* messages sent when it was announced; -1: not */
 	int			told_worker;	/* who ran then */
 } SimRow;
@@ -289,6 +300,9 @@ typedef struct SimRoute
 	int			paused_by;		/* transaction */
 	int			paused_turn;	/* the relay was told in that turn; -1: not */
 	bool		waited;			/* ever */
+	bool		ordered;
+	int			ordered_worker;	/* which ran when it became so; 0: always */
+	int			exchange;		/* changes of it */
 } SimRoute;
 
 extern SimTx *sim_txs;
@@ -323,6 +337,7 @@ extern SimVersion *sim_row_lockable(SimRow *row, int tx);
 extern SimVersion *sim_row_update(SimRow *row, SimVersion *current, int tx);
 extern void sim_row_delete(SimRow *row, SimVersion *current, int tx);
 extern bool sim_row_locked(const SimRow *row);
+extern bool sim_row_ordered(const SimRow *row);
 extern int	sim_row_route(const SimRow *row);	/* as it is, or is about to be */
 extern void sim_store_truncate(bool restart);
 extern void sim_store_invalidate(void);
@@ -373,6 +388,7 @@ extern void sim_link_block(bool block);
 extern bool sim_link_is_open(void);
 extern bool sim_link_readable(void);	/* there is something to receive */
 extern bool sim_link_connecting(void);
+extern bool sim_link_is_blocked(void);
 extern bool sim_link_answer_all(void);	/* returns whether there was anything */
 extern int	sim_link_outstanding(SimRow **rows, int max);
 extern uint64 sim_link_hash(uint64 hash);
@@ -393,6 +409,22 @@ extern void sim_oracle_process_ends(bool clean);
 extern void sim_oracle_turn(void);
 /* At rest: everything that can be is sent. */
 extern void sim_oracle_rest(bool all);
+
+/* ------------------------------------------------------------------- late.c */
+
+extern void sim_late_init(void);
+extern void sim_late_process_ends(void);
+extern void sim_late_error(void);
+extern void sim_late_prepared_ended(void);
+extern void sim_late_route_broken(int route);
+extern void sim_late_route_blamed(int route);
+extern void sim_late_route_changed(int route);
+extern void sim_late_answered(int route, bool ack);
+extern void sim_late_link_opened(void);
+extern void sim_late_link_lost(bool message, bool unreachable);
+extern void sim_late_shift(int64 us);
+extern void sim_late_retry(const SimRow *row, int attempts, int64 wait_us);
+extern void sim_late_wait(int64 wakes_at);
 
 /* ---------------------------------------------------------------- history.c */
 

@@ -89,7 +89,10 @@ sim_store_init(void)
 	sim_nrows = 0;
 	memset(sim_routes, 0, sizeof(sim_routes));
 	for (int i = 0; i < SIM_ROUTES; i++)
+	{
 		sim_routes[i].paused_turn = -1;
+		sim_routes[i].ordered = sim_config.ordered[i];
+	}
 	sim_paused = false;
 	sim_paused_turn = -1;
 	sim_inserted = sim_flushed = sim_standby = 1000;
@@ -123,6 +126,7 @@ sim_tx_commit(int id)
 	SimTx	   *tx = &sim_txs[id];
 
 	tx->state = TX_COMMITTED;
+	tx->ended_at = sim_now;
 	if (tx->wrote)
 	{
 		tx->lsn = sim_inserted += COMMIT_BYTES;
@@ -140,6 +144,7 @@ void
 sim_tx_abort(int id)
 {
 	sim_txs[id].state = TX_ABORTED;
+	sim_txs[id].ended_at = sim_now;
 }
 
 bool
@@ -232,6 +237,7 @@ sim_row_add(int tx, int label, int key, int route, int64 due, int size)
 	row->version->available_at = due;
 	row->version->route = route;
 	row->scheduled = due != 0;
+	row->unordered = !sim_routes[route].ordered;
 	sim_txs[tx].wrote = true;
 	sim_txs[tx].rows++;
 	by_label[label] = row;
@@ -274,6 +280,12 @@ bool
 sim_row_locked(const SimRow *row)
 {
 	return sim_tx_open(row->locker);
+}
+
+bool
+sim_row_ordered(const SimRow *row)
+{
+	return sim_routes[sim_row_route(row)].ordered;
 }
 
 int
@@ -540,12 +552,13 @@ outbox_store_load_routes(MemoryContext cxt, OutboxControl *control)
 
 		route->name = pstrdup(sim_route_name(i));
 		route->shown = pstrdup(sim_route_name(i));
-		route->exchange = pstrdup(sim_route_name(i));
+		route->exchange = psprintf("%s.%d", sim_route_name(i), sim_routes[i].exchange);
+		sim_learn(sim_routes[i].exchange);
 		route->routing_key = pstrdup("k");
 		route->max_attempts = sim_config.max_attempts[i];
 		if (sim_config.failed_route[i] != 0)
 			route->failed_route = pstrdup(sim_route_name(sim_config.failed_route[i] - 1));
-		route->ordered = sim_config.ordered[i];
+		route->ordered = sim_routes[i].ordered;
 		route->block_on_failed = sim_config.block[i];
 		route->paused = sim_routes[i].paused;
 		sim_learn(route->paused);
@@ -1006,6 +1019,8 @@ count_attempt(SimRow *row, SimVersion *version, const OutboxFailure *failure)
 	version->failed = failure->give_up;
 	version->available_at = failure->give_up ? 0 :
 		GetCurrentTimestamp() + failure->retry_ms * 1000;
+	if (!failure->give_up)
+		sim_late_retry(row, attempts, version->available_at - GetCurrentTimestamp());
 	if (failure->death != NULL)
 	{
 		version->attempts = 0;
@@ -1146,7 +1161,7 @@ sim_store_hash(uint64 hash)
 		}
 	}
 	for (int i = 0; i < SIM_ROUTES; i++)
-		hash = mix(hash, sim_routes[i].paused);
+		hash = mix(hash, sim_routes[i].paused + 2 * sim_routes[i].ordered + 4 * sim_routes[i].exchange);
 	hash = mix(hash, sim_inserted);
 	hash = mix(hash, sim_flushed);
 	hash = mix(hash, sim_visible);

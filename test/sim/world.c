@@ -329,6 +329,14 @@ outbox_lately_clear(int index)
 
 /* ------------------------------------------------------------------- waiting */
 
+/* Nothing wakes the relay before. */
+static void
+pass_until(int64 deadline)
+{
+	sim_late_wait(deadline);
+	sim_now = deadline;
+}
+
 /* Events as of WaitLatch(). */
 static uint32
 wait_until(int64 timeout_ms, uint32 wanted)
@@ -353,12 +361,12 @@ wait_until(int64 timeout_ms, uint32 wanted)
 		else if (sim_resting)
 		{
 			if (!rest(deadline))
-				sim_now = deadline;
+				pass_until(deadline);
 		}
 		else if (until_idle)
 			until_idle = false;
 		else if (others() && !sim_resting && !until_idle)
-			sim_now = deadline;
+			pass_until(deadline);
 	}
 	sim_relay_waits = false;
 	sim_learn(events);
@@ -452,7 +460,7 @@ TimestampTz
 GetCurrentTimestamp(void)
 {
 	sim_learn((uint64) sim_now);
-	return INT64CONST(700000000000000) + sim_now;
+	return SIM_EPOCH + sim_now;
 }
 
 long
@@ -720,6 +728,7 @@ end_process(void)
 		in_step = false;
 	}
 	sim_oracle_process_ends(clean);
+	sim_late_process_ends();
 	sim_store_process_ends();
 	sim_link_process_ends();
 	sim_relay_runs = false;
@@ -796,6 +805,7 @@ sim_run(const SimConfig *config, SimSource from)
 	sim_store_init();
 	sim_link_init();
 	sim_oracle_init();
+	sim_late_init();
 
 	if (sigsetjmp(history_end, 0) == 0)
 		for (;;)
@@ -863,6 +873,7 @@ act(const SimStep *step)
 			break;
 		case OP_time:
 			sim_now += arg[0] * INT64CONST(1000);
+			sim_late_shift(arg[0] * INT64CONST(1000));
 			break;
 		case OP_begin:
 			sim_backend_begin(p, arg[1] != 0);
@@ -912,6 +923,8 @@ act(const SimStep *step)
 		case OP_resume:
 		case OP_pause_all:
 		case OP_resume_all:
+		case OP_exchange:
+		case OP_order:
 			sim_backend_route(p, step->op, (unsigned) arg[1] % SIM_ROUTES);
 			break;
 		case OP_truncate:

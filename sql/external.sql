@@ -273,6 +273,28 @@ SELECT count(outbox_enqueue('due', '{}', 'thing', CASE WHEN i <= 20 THEN '9' END
 FROM generate_series(1, 25) i;
 SELECT pg_sleep(0.05) IS NOT NULL AS slept;
 SELECT count(*) FROM outbox_claim('extblock', 10);
+-- One that is scheduled and not due holds none of its key
+SELECT count(outbox_enqueue('scheduled', '{}', 'thing', '7', route => 'extblock', available_at => '2100-01-01'));
+SELECT count(outbox_enqueue('due7', '{}', 'thing', '7', route => 'extblock', available_at => clock_timestamp() + '10 ms'));
+SELECT pg_sleep(0.05) IS NOT NULL AS slept;
+SELECT token, names FROM claim('extblock') \gset
+\echo :names
+-- A token is exact in a double; without a time a nack waits as the relay does; nothing is kept where the route says so
+SELECT :token < power(2, 53) AS exact;
+SELECT outbox_nack(:token, named('due7'), 'no');
+DELETE FROM outbox_lease;
+TRUNCATE outbox, outbox_archive;
+UPDATE outbox_route SET max_attempts = 9 WHERE name = 'extnone';
+SELECT put('n', 'extnone');
+SELECT * FROM claim('extnone') \gset
+SELECT clock_timestamp() AS before \gset
+SELECT outbox_nack(:token, named('n'), 'no');
+SELECT attempts, available_at > :'before'::timestamptz + current_setting('outbox.retry_initial')::interval / 4 AS later FROM outbox;
+UPDATE outbox SET available_at = NULL;
+UPDATE outbox_route SET retention = '0' WHERE name = 'extnone';
+SELECT * FROM claim('extnone') \gset
+SELECT outbox_ack(:token);
+SELECT (SELECT count(*) FROM outbox), (SELECT count(*) FROM outbox_archive) AS kept;
 
 -- A key that has become too long for AMQP since is whole: half a character is no text
 DELETE FROM outbox_lease;

@@ -40,6 +40,8 @@ SELECT outbox_regress.options_outcome('debezium', options) FROM unnest(ARRAY[
 	'{"quoted": true}', '{"quoted": "true"}', '{"headers": {}}', '{"headers": []}',
 	'{"headers": {"event_type": "type", "aggregate_type": null, "aggregate_id": "key"}}',
 	'{"headers": {"event_type": "id"}}', '{"headers": {"id": "x"}}', '{"headers": {"event_type": ""}}',
+	'{"headers": {"event_type": "x", "aggregate_id": "x"}}', '{"headers": {"event_type": "aggregateId"}}',
+	'{"headers": {"event_type": "aggregateId", "aggregate_id": null}}',
 	'{"headers": {"event_type": 1}}', '{"headers": {"aggregate_id": "CC"}}', '{"headers": {"event_type": "' || repeat('x', 255) || '"}}',
 	'{"headers": {"event_type": "' || repeat('x', 256) || '"}}']) options;
 

@@ -80,7 +80,7 @@ SELECT outbox_inbox_set_retention(NULL);
 CREATE FUNCTION in_order(n integer, key text, seq bigint, gapless boolean DEFAULT false) RETURNS text LANGUAGE sql
 RETURN inbox.outbox_inbox_accept_in_order('stock', ('00000000-0000-0000-0001-' || to_char(n, 'FM000000000000'))::uuid, key, seq, gapless);
 SELECT in_order(1, 'a', 10), in_order(2, 'a', 20), in_order(2, 'a', 20) AS same, in_order(1, 'a', 10) AS before,
-	in_order(3, 'a', 15), in_order(3, 'a', 15) AS again, in_order(4, 'b', 1);
+	in_order(3, 'a', 15), in_order(3, 'a', 15) AS again, in_order(4, 'b', 1), in_order(8, 'a', 20) AS same_number;
 SELECT in_order(5, 'g', 7, true) AS whatever_is_first, in_order(7, 'g', 9, true), in_order(6, 'g', 8, true), in_order(7, 'g', 9, true);
 SELECT consumer, key, last_seq FROM outbox_inbox_key ORDER BY 2;
 

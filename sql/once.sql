@@ -19,6 +19,10 @@ $$;
 SELECT once('a', 1), once('a', 2), once('b', 3), once('a', 4, 'other');
 SELECT n(id), route, payload FROM outbox ORDER BY seq;
 SELECT once('c', i) FROM generate_series(10, 12) i;
+-- twice in a statement
+BEGIN;
+SELECT outbox_enqueue_once('twice', 'e', '{}') = outbox_enqueue_once('twice', 'e', '{}') AS same;
+ROLLBACK;
 -- also when it was published, or discarded
 DELETE FROM outbox;
 SELECT once('a', 5);

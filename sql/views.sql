@@ -41,6 +41,19 @@ UPDATE outbox SET created_at = now() - interval '2 days' WHERE event_type = 'ret
 SELECT oldest_pending_age > '1 day' AS age FROM outbox_status;
 ROLLBACK;
 
+-- A backlog is critical at ten times the age that is a warning; what is good to know is no problem of outbox_status
+BEGIN;
+DELETE FROM outbox WHERE event_type <> 'ready';
+UPDATE outbox SET created_at = now() - 5 * current_setting('outbox.backlog_warning_age')::interval;
+SELECT severity FROM outbox_problems WHERE problem = 'backlog old';
+UPDATE outbox SET created_at = now() - 11 * current_setting('outbox.backlog_warning_age')::interval;
+SELECT severity FROM outbox_problems WHERE problem = 'backlog old';
+INSERT INTO outbox (event_type, payload, aggregate_type, aggregate_id, attempts, last_error, available_at) VALUES
+	('held', '1', 'a', '1', 1, 'nacked', '2100-01-01'), ('behind', '2', 'a', '1', 0, NULL, NULL);
+SELECT severity, subject FROM outbox_problems WHERE problem = 'key held';
+SELECT problems = (SELECT count(*) FROM outbox_problems WHERE severity <> 'info') AS same FROM outbox_status;
+ROLLBACK;
+
 -- A scheduled message waits from the time that it was scheduled for; a retry
 -- waits from the beginning, whatever the time of its next attempt
 BEGIN;

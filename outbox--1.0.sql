@@ -2166,7 +2166,7 @@ CREATE VIEW @extschema@.outbox_status AS
 		t.scheduled, t.retrying, t.failed, s.in_flight, s.workers, s.broker,
 		s.last_error, s.last_error_at, t.estimated, d.rate,
 		CASE WHEN t.backlog > 0 AND d.rate > 0
-			THEN make_interval(secs => round(t.backlog / d.rate)) END AS time_to_drain,
+			THEN make_interval(secs => ceil(t.backlog / d.rate)) END AS time_to_drain,
 		p.problems, p.worst_problem
 	FROM @extschema@.outbox_relay_state() s, @extschema@.outbox_database_stats() d,
 		/* Once for both that want it. */

@@ -82,7 +82,7 @@ references with the fields of OutboxTest::Consumer's records (us, redelivered,
 id, type, key, aggregate_type, aggregate_id, body) and conn, tag, exchange, size
 (of the body), traceparent (the header), digest (of all bytes of properties and body but the
 message's own id and times, and the job that replays it), and fate: ack, nack, return, closed, or '' when no answer was
-given.
+given, and fate_us: when.
 
 =item $fake->records
 
@@ -159,7 +159,7 @@ sub published
 		}
 		elsif ($$place && $$place->{fate} eq '')
 		{
-			$$place->{fate} = $record{fate};
+			@$$place{qw(fate fate_us)} = @record{qw(fate us)};
 		}
 	}
 	return @{ $self->{published} };

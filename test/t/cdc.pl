@@ -120,7 +120,7 @@ refused(q{SELECT outbox_enqueue('lost', '{}', route => 'orders')},
 $node->sql(q{SELECT pg_create_physical_replication_slot('physical', true)});
 $node->sql(q{CREATE DATABASE elsewhere});
 $node->safe_psql('elsewhere', q{SELECT pg_create_logical_replication_slot('elsewhere', 'pgoutput')});
-refused(q{SELECT pg_create_logical_replication_slot('temporary', 'pgoutput', true)\; SELECT outbox_enqueue('lost', '{}', route => 'orders')},
+refused(q{SELECT pg_create_logical_replication_slot('temporary', 'pgoutput', true)\; SELECT outbox_enqueue('lost', '{}', route => 'other')},
 	qr/no replication slot would keep/, 'nor is a slot of another kind, of another database, or of a session one');
 $node->sql(q{SELECT pg_drop_replication_slot('physical'), pg_drop_replication_slot('elsewhere')});
 $node->sql(q{SELECT pg_create_logical_replication_slot('another', 'pgoutput')});

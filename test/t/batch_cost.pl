@@ -51,8 +51,9 @@ foreach my $round (1 .. $WARM + $ROUNDS)
 	foreach my $way (sort keys %statement)
 	{
 		my $began = time;
-		$session->query($statement{$way});
+		my $rows = $session->query($statement{$way});
 		push @{ $seconds{$way} }, time - $began if $round > $WARM;
+		die "$way: $rows rows\n" unless $way eq 'recordset' || $rows == $ROWS;
 	}
 	$node->sql('TRUNCATE outbox') if $round % 5 == 0;
 }

@@ -473,6 +473,7 @@ SELECT octet_length(body), round(1000 * percentile_cont(0.5) WITHIN GROUP
 FROM outbox_archive GROUP BY 1
 SQL
 note 'ms: ' . join ', ', map { "$_ $latency{$_}" } @sizes;
+is(scalar(grep { defined $latency{$_} } @sizes), 12, 'E5: each size has a latency');
 foreach my $size (map { $_ * $FRAME } 1 .. 4)
 {
 	my ($neighbour) = sort { $b <=> $a } @latency{ $size - 1, $size + 1 };
@@ -651,7 +652,7 @@ my $pid = $node->sql(q{SELECT pid FROM pg_stat_activity
 
 sub memory
 {
-	return slurp_file("/proc/$pid/status") =~ /^RssAnon:\s+(\d+) kB/m ? $1 : 0;
+	return slurp_file("/proc/$pid/status") =~ /^RssAnon:\s+(\d+) kB/m ? $1 : die 'no RssAnon';
 }
 
 # The most while they are published.  (How much is claimed when the broker confirms

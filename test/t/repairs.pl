@@ -161,6 +161,27 @@ under_load('discard', q{outbox_discard_messages('too late', last_error_like => '
 # What was discarded must not have been sent.
 is($node->sql(q{WITH d AS (DELETE FROM test_sent WHERE key LIKE 'gone%' RETURNING 1) SELECT count(*) FROM d}),
 	$MANY, 'discard: those of the broken route');
+
+# --- held up when all of it is done but for the history: nobody else waits for it
+
+my $holder = $node->session;
+foreach my $call ('outbox_requeue_failed()', q{outbox_requeue_ids(ARRAY(SELECT id FROM outbox WHERE status = 'failed'))},
+	q{outbox_discard_messages('too late')})
+{
+	my ($name) = $call =~ /^(\w+)/;
+	$node->sql(q{SELECT outbox_pause('broken', 'to be broken')});
+	$checker->enqueue(5, keys => 5, prefix => "$name.", route => 'broken');
+	$node->sql(q{UPDATE outbox SET status = 'failed' WHERE route = 'broken'; SELECT outbox_resume('broken')});
+	$holder->query_safe('BEGIN; LOCK TABLE outbox_history IN SHARE MODE');
+	my $repair = $checker->run("SELECT $call;");
+	$node->wait_sql("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query ~ '^SELECT $name'", 1);
+	is($node->sql_fails("SET lock_timeout = '10s'; SELECT test_enqueue(1, 1, 'beside $name ')"), undef, "$name(): producers do not wait for it");
+	ok($node->wait_sql("SELECT count(*) FROM outbox_archive WHERE aggregate_id = 'beside $name 1'", 1), "$name(): nor does the relay");
+	$holder->query_safe('COMMIT');
+	ok($repair->wait, "$name(): goes on") or diag $repair->error;
+}
+$holder->quit;
+$node->sql(q{DELETE FROM test_sent WHERE key LIKE 'outbox_discard_messages.%'});
 $checker->finish('repairs under load', $consumer, case => 'repairs under load');
 
 # --- what a worker has in its memory

@@ -571,6 +571,8 @@ outbox_link_close(OutboxLink *link, bool polite)
 	if (link->state == OUTBOX_LINK_CLOSED)
 		return;
 	sim_point("close");
+	if (!polite)
+		sim_late_link_lost(false, false);
 	close_link(link);
 }
 

@@ -37,7 +37,7 @@ MUTATIONS = (
      "due < pending.next_due",
      "due > pending.next_due",
      "of several scheduled messages of a transaction the first goes in time",
-     ["sim/random"]),
+     ["sim/histories"]),
     ("once-before-rights", "src/session/enqueue_once.c",
      "	outbox_enqueue_check_route(rel, GetUserId(), values, isnull);",
      "	if (isnull[COL_ROUTE - 1])\n		outbox_enqueue_check_route(rel, GetUserId(), values, isnull);",

@@ -238,6 +238,19 @@ SELECT outbox_ack(:token);
 \echo :LAST_ERROR_SQLSTATE
 RESET ROLE;
 GRANT regress_outbox_relays TO regress_outbox_relay;
+-- a member that does not inherit has those rights only after SET ROLE
+ALTER ROLE regress_outbox_relay NOINHERIT;
+REVOKE regress_outbox_relays FROM regress_outbox_relay;
+GRANT regress_outbox_relays TO regress_outbox_relay;
+SET ROLE regress_outbox_relay;
+SELECT names FROM claim('ext');
+\echo :LAST_ERROR_SQLSTATE
+SELECT outbox_ack(:token);
+\echo :LAST_ERROR_SQLSTATE
+RESET ROLE;
+ALTER ROLE regress_outbox_relay INHERIT;
+REVOKE regress_outbox_relays FROM regress_outbox_relay;
+GRANT regress_outbox_relays TO regress_outbox_relay;
 SET ROLE regress_outbox_relay;
 SELECT outbox_ack(:token);
 RESET ROLE;

@@ -97,6 +97,17 @@ ORDER BY n;
 SELECT f || ', ' || header || ': ' || outcome(format('SELECT outbox_enqueue(''e'', ''{}'', route => %L, headers => %L)', f, format('{"%s": 1}', header)))
 FROM (VALUES ('cap', 'cap-exception'), ('cap', 'cap-callback-name'), ('cap', 'cap-msg-id'), ('celery', 'args'), ('celery', 'compression'),
 	('celery', 'expires'), ('celery', 'argsrepr'), ('laravel', 'laravel'), ('laravel', 'Laravel')) v(f, header);
+-- each name that a format refuses, and no other
+SELECT f || ' refuses: ' || string_agg(header, ' ' ORDER BY n) FILTER (WHERE result ~ 'headers') AS refused,
+	string_agg(header, ' ' ORDER BY n) FILTER (WHERE result !~ 'headers') AS taken
+FROM (SELECT f, header, n, outcome(format('SELECT outbox_enqueue(''e'', ''{}'', route => %L, headers => %L)', f, jsonb_build_object(header, 'x'))) AS result
+	FROM (VALUES ('cap', 'cap-exception cap-exec-instance-id cap-delaytime cap-msg-group cap-msg-groups cap-senttime'),
+		('celery', 'args kwargs callbacks errbacks chain chord reply_to correlation_id delivery_info properties headers hostname retries timelimit stamped_headers stamps taskset utc compression called_directly is_eager replaced_task_nesting arg tasks'),
+		('laravel', 'laravel laravels'),
+		('ce', 'cloudEvents:id cloudEvents:source cloudEvents:type cloudEvents:specversion cloudEvents:time cloudEvents:subject cloudEvents:datacontenttype cloudEvents:dataschema cloudEvents:data cloudEvents:dat cloudEvents:ids'),
+		('ce', 'cloudEvents_id ce-id ce_id cloudEvents.id')) v(f, headers),
+	string_to_table(headers, ' ') WITH ORDINALITY u(header, n)) results
+GROUP BY f ORDER BY f;
 DELETE FROM outbox_route WHERE name IN ('masstransit', 'nservicebus', 'cap', 'celery', 'laravel', 'spring', 'debezium');
 -- What refuses is the format as it is now
 BEGIN;

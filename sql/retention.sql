@@ -32,6 +32,18 @@ $$;
 
 -- Retention 0 needs none
 SELECT maintain('0');
+-- Of several retentions the longest makes partitions, and holds in the default one
+INSERT INTO outbox_route (name, retention) VALUES ('keeps', '5 days');
+INSERT INTO outbox_archive (seq, id, route, event_type, created_at, attempts, published_at)
+	SELECT ago, outbox_uuid7(), 'keeps', 'e', now(), 0, clock_timestamp() - ago * interval '24 hours'
+	FROM unnest(ARRAY[4, 7]) ago;
+SAVEPOINT keeps;
+SELECT outbox_archive_maintain('0') IS NOT NULL FROM generate_series(1, 4);
+SELECT count(DISTINCT day) FROM parts;
+SELECT seq FROM outbox_archive;
+ROLLBACK TO keeps;
+DELETE FROM outbox_route WHERE name = 'keeps';
+TRUNCATE outbox_archive_default;
 -- Today's, tomorrow's, and the day after's; one a call
 SELECT maintain('1 day');
 SELECT maintain('1 day');

@@ -80,4 +80,12 @@ MUTATIONS = (
      "return headers_differ(format) ? NULL : wrong;", "return !headers_differ(format) && false ? wrong : NULL;",
      "debezium: headers have different names",
      ["regress/formats"]),
+    ("celery-taskset", "src/common/format_jobs.c",
+     "\"taskset\", ", "",
+     "celery: each name of the request's is refused in headers",
+     ["regress/formats"]),
+    ("cloudevents-dataschema", "src/common/format_cloudevents.c",
+     "\"datacontenttype\", \"dataschema\", \"data\", NULL\n", "\"datacontenttype\", \"data\", NULL\n",
+     "cloudevents: each attribute is refused in headers",
+     ["regress/formats"]),
 )

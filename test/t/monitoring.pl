@@ -8,6 +8,7 @@
 use strict;
 use warnings;
 
+use IPC::Run ();
 use JSON::PP ();
 use Test::More;
 use PostgreSQL::Test::Utils;
@@ -85,6 +86,35 @@ foreach my $file ('monitoring/postgres_exporter/queries.yaml', 'monitoring/sql_e
 	{
 		like($text, qr/labels->>'$label'(?:, '')?\)? AS $label\b/, "$file: label $label");
 	}
+}
+
+# --- the exporters can log in, as printed, by Debian's pg_hba.conf
+#
+# Debian runs them as the user prometheus, which the server's map makes of this one.
+
+my ($createuser) = $page =~ /^sudo -u postgres createuser (.*)$/m;
+my ($dsn) = $page =~ /^DATA_SOURCE_NAME='(.*)'$/m;
+my ($url) = slurp_file('monitoring/sql_exporter/sql_exporter.yml') =~ m{^ +- '(postgres://\S+)'$}m;
+my ($here, $port) = ($node->host, $node->port);
+
+$node->sql('CREATE DATABASE shop');
+$node->sql('CREATE EXTENSION outbox', 'shop');
+run_log([ $node->installed_command('createuser'), '-h', $here, '-p', $port, split ' ', $createuser ]);
+my $hba = $node->data_dir . '/pg_hba.conf';
+my $others = slurp_file($hba);
+unlink $hba;
+append_to_file($hba, "local shop all peer map=debian\nhost shop all all scram-sha-256\n$others");
+append_to_file($node->data_dir . '/pg_ident.conf', 'debian "' . getpwuid($<) . "\" prometheus\n");
+$node->reload;
+foreach my $printed ($dsn, $url)
+{
+	my ($out, $err) = ('', '');
+	my $to = $printed =~ s{host=/run/postgresql}{host=$here}r;
+
+	$to .= $to =~ /^postgres:/ ? "&port=$port" : " port=$port";
+	IPC::Run::run([ $node->installed_command('psql'), '-XAt', '-d', $to, '-c', 'SELECT count(*) FROM outbox_metrics' ],
+		'>', \$out, '2>', \$err);
+	cmp_ok($out || 0, '>', 30, "log in by $printed") or diag $err;
 }
 
 $node->stop;

@@ -326,6 +326,16 @@ UPDATE outbox_route SET relay = 'internal' WHERE name = 'extblock';
 \echo :LAST_ERROR_SQLSTATE
 ROLLBACK;
 
+-- A lease that is over hides no more that the relay is missing
+DELETE FROM outbox_lease;
+DELETE FROM outbox;
+SELECT put('old', 'extnone');
+UPDATE outbox SET created_at = created_at - interval '1 hour';
+SELECT count(*) FROM outbox_claim('extnone', 1, '1 hour');
+SELECT subject FROM outbox_problems WHERE problem = 'external relay missing';
+UPDATE outbox_lease SET expires_at = clock_timestamp();
+SELECT subject FROM outbox_problems WHERE problem = 'external relay missing';
+
 DELETE FROM outbox;
 TRUNCATE outbox_archive;
 DELETE FROM outbox_lease;

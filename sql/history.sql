@@ -101,11 +101,21 @@ COPY public.outbox_control (singleton, paused, system_identifier, database_oid, 
 t	t	1	2	dumped	2025-01-01 00:00:00+00	other
 \.
 SELECT paused, paused_by, paused_at = '2025-01-01 00:00:00+00', pause_reason FROM public.outbox_control;
-COPY public.outbox_route (name, exchange, exchange_type, paused, paused_by, paused_at, pause_reason) FROM stdin;
-default	outbox	topic	t	dumped	2025-01-01 00:00:00+00	other
-old	outbox	topic	t	\N	\N	\N
+COPY public.outbox_route (name, exchange, exchange_type, paused, paused_by, paused_at, pause_reason, max_pending) FROM stdin;
+default	outbox	topic	t	dumped	2025-01-01 00:00:00+00	other	7
+old	outbox	topic	t	\N	\N	\N	\N
 \.
-SELECT name, paused, paused_by, paused_at = '2025-01-01 00:00:00+00', pause_reason FROM public.outbox_route ORDER BY name;
+SELECT name, paused, paused_by, paused_at = '2025-01-01 00:00:00+00', pause_reason, max_pending FROM public.outbox_route ORDER BY name;
+ROLLBACK;
+-- one that was not paused does not end a pause
+BEGIN;
+UPDATE outbox_control SET paused = true, paused_by = 'before', paused_at = '2026-01-01';
+SET LOCAL check_function_bodies = off;
+SELECT set_config('search_path', '', true);
+COPY public.outbox_control (singleton, paused, system_identifier, database_oid) FROM stdin;
+t	f	1	2
+\.
+SELECT paused, paused_by FROM public.outbox_control;
 ROLLBACK;
 
 -- Old rows go, a thousand at a time

@@ -126,6 +126,17 @@ ROLLBACK;
 ALTER SYSTEM SET outbox.environment = 'x';
 ALTER DATABASE contrib_regression SET outbox.environment = 'x';
 SET outbox.environment = 'x';
+-- what is enqueued from now on comes after what is there, also where that has the next number
+BEGIN;
+SELECT last_value + 1 AS next FROM outbox_seq_seq \gset
+SET LOCAL check_function_bodies = off;
+SELECT set_config('search_path', '', true);
+INSERT INTO public.outbox (seq, event_type, payload, origin) OVERRIDING SYSTEM VALUE VALUES (:next, 'replicated', '{}', 9);
+SELECT public.outbox_adopt();
+SET LOCAL search_path = public, outbox_regress;
+INSERT INTO outbox (event_type, payload) VALUES ('new', '{}');
+SELECT event_type, seq - :next AS behind FROM outbox WHERE event_type IN ('replicated', 'new') ORDER BY 1;
+ROLLBACK;
 -- with nothing to adopt it still says when, by which a worker sees that it was called
 BEGIN;
 SELECT adopted_at AS before FROM outbox_control \gset

@@ -36,4 +36,7 @@
 /* Every row is looked at again at most this often, for what told nobody. */
 #define OUTBOX_SWEEP_MS			60000
 
+/* Rows of a step of that: about a millisecond. */
+#define OUTBOX_SWEEP_ROWS		2000
+
 #endif							/* OUTBOX_SIZES_H */

@@ -27,11 +27,9 @@
 #include "fault.h"
 #include "relay_internal.h"
 #include "shared.h"
+#include "sizes.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
-
-/* Rows of a step: about a millisecond. */
-#define SWEEP_ROWS		2000
 
 /* Numbers of a step, to begin with and at least; and how long it should take. */
 #define SWEEP_NUMBERS	10000
@@ -58,7 +56,7 @@ typedef struct Step
 	OutboxRelay *relay;
 	int64		last_seq;
 	int			nfound;
-	int64		found[SWEEP_ROWS];
+	int64		found[OUTBOX_SWEEP_ROWS];
 } Step;
 
 OutboxSweep *
@@ -189,7 +187,7 @@ outbox_sweep_step(OutboxSweep *sweep, OutboxRelay *relay)
 	OutboxClaim claim = {
 		.after = sweep->from - 1,
 		.upto = last - sweep->from < width ? last : sweep->from + width,
-		.limit = SWEEP_ROWS,
+		.limit = OUTBOX_SWEEP_ROWS,
 		.worker = MySlot->worker,
 		.nworkers = MySlot->nworkers,
 		.arg = step
@@ -203,7 +201,7 @@ outbox_sweep_step(OutboxSweep *sweep, OutboxRelay *relay)
 #endif
 	step->relay = relay;
 	step->nfound = 0;
-	if (outbox_store_list(&claim, visit) < SWEEP_ROWS)
+	if (outbox_store_list(&claim, visit) < OUTBOX_SWEEP_ROWS)
 		step->last_seq = claim.upto;
 	sweep->from = step->last_seq < last ? step->last_seq + 1 : 0;
 #ifdef OUTBOX_FAULTS

@@ -32,5 +32,6 @@ extern int	sim_key_waiting_max;
 #define OUTBOX_BATCH_SEGMENTS	12
 #define OUTBOX_KEY_WAITING_MAX	sim_key_waiting_max
 #define OUTBOX_SWEEP_MS			sim_sweep_ms
+#define OUTBOX_SWEEP_ROWS		4
 
 #endif							/* SIM_PRELUDE_H */

@@ -80,6 +80,8 @@ is_deeply($death,
 is(arrives('the later one of its key', 'graves')->{message_id}, $later,
 	'returned: on_failed = block does not hold the key, as nothing of it has failed');
 $node->wait_drained;
+like($rabbit->ctl('-q', 'list_exchanges', 'name', 'durable'), qr/^lonely\s+true$/m,
+	'an exchange that the relay has declared is durable');
 is($node->sql('SELECT count(*) FROM outbox'), '0', 'returned: nothing is left');
 is($node->sql("SELECT route, attempts, routing_key IS NULL, aggregate_id FROM outbox_archive WHERE id = '$id'"),
 	'graves|0|t|7', 'returned: published on its failed route');

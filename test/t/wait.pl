@@ -83,7 +83,13 @@ my $id = enqueue(q{route => 'refused'});
 is(result($id), 'failed', 'given up');
 is(result($id), 'failed', 'since a while');
 
-# A dead letter is still the same message.
+# A dead letter is still the same message, for who waits since before it became one.
+$fake->do('forget', 'when type=dies exchange=refused : silent');
+$id = $node->sql(q{SELECT outbox_enqueue('dies', '{}', route => 'lost')});
+$fake->wait_type('dies');
+my $before = waiter($id);
+$fake->do('when exchange=refused : nack', 'now nack');
+is(told($before), 'published', 'on the route of dead letters');
 $fake->do('when type=dead exchange=outbox : silent');
 $id = $node->sql(q{SELECT outbox_enqueue('dead', '{}', route => 'lost')});
 $node->wait_sql("SELECT route FROM outbox WHERE id = '$id'", 'held');

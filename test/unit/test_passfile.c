@@ -283,6 +283,9 @@ test_file_of_root(void)
 	if (seteuid(0) != 0 || chmod(path, 0644) != 0 || seteuid(nobody) != 0)
 		exit(1);
 	fails(OUTBOX_REASON_PASSFILE_MODE, "access", "a file of root's that everybody may read");
+	if (seteuid(0) != 0 || chown(path, nobody, nobody) != 0 || chmod(path, 0640) != 0 || seteuid(nobody) != 0)
+		exit(1);
+	fails(OUTBOX_REASON_PASSFILE_MODE, "access", "a file of our own that our group may read");
 	if (seteuid(0) != 0 || setegid(0) != 0)
 		exit(1);
 	unlink(path);

@@ -10,7 +10,7 @@
  *		send				everything that is ready
  *		ack:SEQ reject:SEQ	the broker's answers; settle:SEQ retry:SEQ fail:SEQ
  *							what the settling transaction made of them
- *		unknown				the link is lost
+ *		unknown				the link is lost; blame: and the broker says of a message
  *		lock:SEQ:KEY		somebody has locked that row
  *		release:KEY			the hold is over
  *		read:SEQ:KEY		the key was read again up to there (0: to its end), before
@@ -18,6 +18,7 @@
  *		drop				all that is not sent leaves memory
  *		durable				must the next commit be on the disk?
  *		reread claims		what is to be read again; what is shown as claimed
+ *		suspects			how many go one at a time
  *
  * and returns a line for each word that has something to say.  Keys are single
  * letters; the only route keeps keys in order and blocks on what failed.
@@ -110,7 +111,7 @@ send_all(Steps *steps, const char *word)
 
 /* The latest first, as the relay does it; here that is the highest number. */
 static void
-lose_link(Steps *steps)
+lose_link(Steps *steps, bool suspect)
 {
 	for (;;)
 	{
@@ -126,7 +127,7 @@ lose_link(Steps *steps)
 				latest = entry->item;
 		if (latest == NULL)
 			return;
-		outbox_queue_unknown(steps->queue, latest, false);
+		outbox_queue_unknown(steps->queue, latest, suspect);
 	}
 }
 
@@ -202,8 +203,8 @@ step(Steps *steps, const char *word)
 		outbox_queue_confirmed(queue, find_item(steps, seq));
 	else if (strcmp(verb, "reject") == 0)
 		outbox_queue_rejected(queue, find_item(steps, seq), "no", false);
-	else if (strcmp(verb, "unknown") == 0)
-		lose_link(steps);
+	else if (strcmp(verb, "unknown") == 0 || strcmp(verb, "blame") == 0)
+		lose_link(steps, strcmp(verb, "blame") == 0);
 	else if (strcmp(verb, "settle") == 0)
 		outbox_queue_settled(queue, find_item(steps, seq));
 	else if (strcmp(verb, "retry") == 0)
@@ -229,6 +230,8 @@ step(Steps *steps, const char *word)
 		say(steps, word, queue->key_waits_for_settling ? "yes" : "no");
 		queue->key_waits_for_settling = false;
 	}
+	else if (strcmp(verb, "suspects") == 0)
+		say(steps, word, psprintf("%d", queue->nsuspects));
 	else if (strcmp(verb, "reread") == 0)
 		show_reread(steps, word);
 	else if (strcmp(verb, "claims") == 0)

@@ -16,6 +16,10 @@ SELECT * FROM outbox_test_queue('admit:1:a admit:2:b admit:3 send admit:4 admit:
 -- but what was confirmed is not unknown
 SELECT * FROM outbox_test_queue('admit:1:a admit:2:b send ack:1 unknown send');
 
+-- Suspects of having lost it are none when they are confirmed, or have left memory
+SELECT * FROM outbox_test_queue('admit:1 admit:2:a admit:3 send blame suspects send ack:1 suspects
+	unknown drop suspects');
+
 -- An attempt has failed: its key waits in the table, others go on; it comes first
 -- when its time has come
 SELECT * FROM outbox_test_queue('admit:1:a admit:2:a admit:3:b send reject:1 retry:1 reread

@@ -1,0 +1,171 @@
+# Single promises of the relay that a few steps show, without load: what a route's
+# retention of 0 means, when a message failed, jobs that have to wait, prepared
+# transactions that change something, a standby that is missing while others wait for us.
+#
+# suite: test
+# takes: 5 s
+
+use strict;
+use warnings;
+
+use Test::More;
+use OutboxTest::FakeBroker;
+use OutboxTest::Node;
+use OutboxTest::Util;
+
+my $fake = OutboxTest::FakeBroker->start;
+my $node = OutboxTest::Node->create(
+	broker => $fake,
+	conf => <<'END');
+outbox.retention = 1h
+outbox.retry_initial = 50ms
+outbox.retry_max = 50ms
+outbox.poll_interval = 100ms
+max_prepared_transactions = 2
+END
+my $state = 'SELECT state FROM outbox_status';
+
+$node->sql(<<'SQL');
+INSERT INTO outbox_route (name, exchange, retention, max_attempts) VALUES
+	('kept', 'outbox', NULL, 10), ('gone', 'outbox', '0', 10), ('once', 'outbox', NULL, 2)
+SQL
+
+sub enqueue
+{
+	my ($type, $more) = @_;
+	return $node->sql("SELECT outbox_enqueue('$type', '{}'" . (defined $more ? ", $more" : '') . ')');
+}
+
+# --- retention 0 of a route keeps nothing, whatever the others keep
+
+enqueue('kept', q{route => 'kept'});
+enqueue('gone', q{route => 'gone'});
+$node->wait_drained;
+is($node->sql('SELECT string_agg(event_type, $$ $$) FROM outbox_archive'), 'kept', 'retention 0 of a route');
+
+# --- when it failed, if it has
+
+$fake->do('when type=twice : nack');
+enqueue('twice', q{route => 'once'});
+$node->wait_sql('SELECT attempts FROM outbox_failed', 2);
+is($node->sql(q{SELECT failed_at > created_at AND failed_at <= clock_timestamp() FROM outbox_failed}), 't',
+	'when it became failed');
+$fake->do('forget', 'when type=later : nack');
+enqueue('later');
+$node->wait_sql(q{SELECT attempts > 0 FROM outbox WHERE event_type = 'later'});
+is($node->sql(q{SELECT failed_at FROM outbox WHERE event_type = 'later'}), '', 'and not that an attempt has');
+$fake->do('forget');
+$node->sql(q{DELETE FROM outbox WHERE status = 'failed'});
+$node->wait_drained;
+
+# --- a job adds nothing while nothing can be published, and waits for locks
+
+$node->sql('SELECT outbox_pause()');
+$node->wait_sql($state, 'paused');
+my $job = $node->sql(q{SELECT outbox_replay('-infinity')});
+my $n = $node->sql("SELECT total FROM outbox_job WHERE id = $job");
+# it would have been looked at at once
+$node->sql('SELECT pg_sleep(0.7)');
+is($node->sql("SELECT done, (SELECT count(*) FROM outbox) FROM outbox_job WHERE id = $job"), '0|0',
+	'paused: a job adds nothing');
+my $log = $node->log_end;
+my $locker = $node->session;
+$locker->query_safe('BEGIN; LOCK TABLE outbox_archive IN ACCESS EXCLUSIVE MODE');
+$node->sql('SELECT outbox_resume()');
+# errors, eight of which end a job, are in the log
+$node->wait_sql("SELECT last_error LIKE '%lock timeout%' FROM outbox_job WHERE id = $job");
+unlike($node->log_text($log), qr/lock timeout/, 'a lock is no error of a job');
+$locker->quit;
+$node->wait_sql("SELECT state, done FROM outbox_job WHERE id = $job", "done|$n");
+
+# --- what a prepared transaction changes counts within poll_interval of its end
+
+$node->wait_drained;
+$node->wait_sql($state, 'idle');
+$node->sql(q{BEGIN; SELECT outbox_pause('kept'); PREPARE TRANSACTION 'p'});
+$fake->begin_case;
+$node->sql(q{COMMIT PREPARED 'p'});
+$node->sql('SELECT pg_sleep(0.5)');
+enqueue('paused', q{route => 'kept'});
+enqueue('behind');
+$fake->wait_type('behind');
+is(join(' ', $fake->types), 'behind', 'COMMIT PREPARED of a pause');
+$node->sql(q{SELECT outbox_resume('kept')});
+$node->wait_drained;
+
+# and what it removes: the key of a failed message
+$node->sql(q{INSERT INTO outbox_route (name, exchange, max_attempts, on_failed) VALUES ('block', 'outbox', 1, 'block')});
+$fake->do('when type=first : nack');
+$fake->begin_case;
+my $first = enqueue('first', q{route => 'block', aggregate_id => '1'});
+enqueue('second', q{route => 'block', aggregate_id => '1'});
+$node->wait_sql('SELECT count(*) FROM outbox_failed', 1);
+$node->wait_sql($state, 'idle');
+$node->sql(qq{BEGIN; SELECT outbox_discard('$first'); PREPARE TRANSACTION 'p'});
+$node->sql(q{COMMIT PREPARED 'p'});
+$fake->wait_type('second');
+$fake->do('forget');
+$node->wait_drained;
+
+# --- hopeless at once, however many attempts there were
+
+$fake->do('when type=large : channel-close 406 "PRECONDITION_FAILED - message size 70000 is larger than configured max size 65536"');
+enqueue('large', q{route => 'kept'});
+$node->wait_sql(q{SELECT attempts FROM outbox_failed WHERE event_type = 'large'}, 1);
+$fake->do('forget');
+
+# --- a routing key of 256 bytes is not cut
+
+$node->sql(q{INSERT INTO outbox_route (name, exchange, routing_key) VALUES ('long', 'outbox', '{event_type}')});
+$node->sql(q{SELECT outbox_pause('long')});
+$fake->begin_case;
+enqueue('e' x $_, q{route => 'long'}) foreach 127, 128;
+$node->sql(q{UPDATE outbox_route SET routing_key = repeat('k', 128) || '{event_type}', paused = false WHERE name = 'long'});
+$node->wait_sql(q{SELECT status FROM outbox WHERE length(event_type) = 128}, 'failed');
+enqueue('behind');
+$fake->wait_type('behind');
+is(join(' ', sort map { length } $fake->types), '127 6', 'a routing key of 256 bytes');
+$node->sql(q{DELETE FROM outbox});
+$node->wait_drained;
+
+# --- confirm_timeout: from one confirm to the next, and not while the broker blocks us
+
+$node->set('outbox.confirm_timeout', '1s');
+$node->wait_sql($state, 'idle');
+my $connections = $fake->stats->{connections};
+$fake->do('answer serial 400 last');
+enqueue("slow$_") foreach 1 .. 5;
+$node->wait_drained;
+$fake->do('answer hold');
+enqueue('held');
+$fake->wait_type('held');
+$fake->do('now blocked low');
+$node->wait_sql($state, 'blocked');
+$node->sql('SELECT pg_sleep(2)');
+$fake->do('now unblocked');
+$fake->release;
+$node->wait_drained;
+is($fake->stats->{connections}, $connections, 'no connection is given up meanwhile');
+
+# --- a commit that waits for a standby lets others go on, and waits again
+
+$node->sql("CREATE DATABASE other$_") foreach 1 .. 3;
+$node->set('synchronous_standby_names', 'ghost');
+$fake->begin_case;
+$node->sql(q{SET synchronous_commit = local; SELECT outbox_enqueue('unsafe', '{}')});
+my $waits = q{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'outbox relay' AND wait_event = 'SyncRep'};
+$node->wait_sql($waits, 1);
+foreach (1 .. 3)
+{
+	my $drops = $node->session;
+	$drops->query_safe("SET synchronous_commit = local; DROP DATABASE other$_");
+	$drops->quit;
+	$node->wait_sql($waits, 1);
+}
+$node->sql('SELECT pg_sleep(0.3)');
+is(join(' ', $fake->types), '', 'nothing goes to the broker that the standby has not');
+$node->set('synchronous_standby_names', '');
+$fake->wait_type('unsafe');
+$node->wait_drained;
+
+done_testing();

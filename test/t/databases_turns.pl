@@ -66,6 +66,7 @@ ok($node->wait_drained(90, $_), "$_: drained") foreach qw(one busy);
 
 # --- a row is locked while its database makes room
 
+my $log = $node->log_end;
 $node->sql('SELECT outbox_pause()', 'one');
 $node->sql(q{SELECT outbox_enqueue('locked', '{}', aggregate_type => 'k', aggregate_id => 'k') FROM generate_series(1, 2)}, 'one');
 my $session = $node->session('one');
@@ -85,6 +86,7 @@ $session->quit;
 $s = drained_beside('one', 30);
 ok(defined $s, 'locked row: it goes out when the lock is gone');
 note sprintf 'locked row: after %.1f s', $s // 30;
+unlike($node->log_text($log), qr/is connected to the broker/, 'the log has no line for each turn');
 ok($node->wait_drained(90, $_), "$_: drained") foreach qw(one busy);
 
 # --- more workers than there are processes for

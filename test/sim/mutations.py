@@ -7,6 +7,9 @@ no promise by themselves: released-behind and skipped-not-durable, because what 
 skipped is read again by a claim that commits durably, and in the order of seq; and
 unknown-at-the-end, because of what was in flight no two are of one key.  Nor is that prepared.c passes
 over one of several that have ended: what it finds makes another turn, which looks again.
+Nor that settler.c does not note keys of rejected messages: a retry that a crash undoes is
+sent before the later ones of its key, a dead letter's key waits for its confirm, and past
+a failed message no order is promised.
 Of mistakes that test/sim/histories notices
 test/tools/mutations has some.
 """

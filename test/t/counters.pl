@@ -58,6 +58,20 @@ is($node->sql(q{SELECT outbox_quantile(0.5, '{1,2,4}', '{0,10,20,20}'), outbox_q
 		outbox_quantile(0.99, '{1,2,4}', '{0,0,0,7}'), outbox_quantile(0.5, '{1,2,4}', '{0,0,0,0}') IS NULL}),
 	'2|3|4|t', 'of a histogram that is known');
 
+# --- a worker that is blocked is connected; of equal states the one counts that has lasted longest
+
+$node->wait_sql(q{SELECT count(*) FROM outbox_workers WHERE state = 'idle'}, 2);
+is($node->sql(q{SELECT since = (SELECT min(since) FROM outbox_workers) AND (SELECT count(DISTINCT since) FROM outbox_workers) = 2
+	FROM outbox_status}), 't', 'idle since the first one is');
+$fake->do('now blocked low on memory');
+$node->wait_sql('SELECT state FROM outbox_status', 'blocked');
+is($node->sql(q{SELECT min(value), max(value) FROM outbox_metrics WHERE name = 'outbox_broker_connected'}), '1|1', 'blocked is connected');
+$fake->do('now unblocked');
+
+# --- other workers; they forget old keys of outbox_enqueue_once()
+
+$node->sql(q{INSERT INTO outbox_once VALUES ('default', 'old', outbox_uuid7(), now() - interval '25 hours'),
+	('default', 'young', outbox_uuid7(), now() - interval '23 hours')});
 my $reconnects = metric('outbox_reconnects_total');
 $node->wait_workers('postgres', 2);
 my $told = $node->sql('SELECT clock_timestamp()');
@@ -66,6 +80,7 @@ is($node->sql('SELECT outbox_worker_restart()'), 2, 'both workers are told to st
 $node->wait_sql("SELECT count(*) FROM outbox_workers WHERE pid IS NOT NULL AND state = 'idle' AND started_at > '$told'", 2);
 $node->sql(q{SELECT outbox_enqueue('e', '{}') FROM generate_series(1, 10)});
 $node->wait_sql(q{SELECT published FROM outbox_routes_status WHERE route = 'default'}, 110);
+$node->wait_sql('SELECT string_agg(key, $$ $$) FROM outbox_once', 'young');
 is(metric('outbox_returned_total', '{"route": "lost"}'), 10, 'nothing is lost with a worker');
 is(metric('outbox_published_total', '{"route": "default"}'), 110, 'and the next one goes on');
 

@@ -213,7 +213,7 @@ MUTATIONS = (
      "outbox_once_window_s, \"forgetting old keys\"",
      "outbox_history_retention_s, \"forgetting old keys\"",
      "Keys of outbox_enqueue_once() hold for outbox.once_window",
-     ["archive"]),
+     ["counters"]),
     ("wait-for-everyone", "outbox--1.0.sql",
      "	@extschema@.outbox_wait(uuid, interval),\n",
      "",

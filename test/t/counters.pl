@@ -94,6 +94,21 @@ is($node->sql(q{SELECT count(*) FROM outbox_route_stats() WHERE route IS NOT NUL
 is($node->sql(q{SELECT count(DISTINCT labels), sum(value) FROM outbox_metrics WHERE name = 'outbox_published_total'}),
 	'33|150', 'the others share one series, and none is lost');
 
+# --- what a worker takes over of another database's are no counts
+
+foreach my $database (qw(second third))
+{
+	my $workers = 'SELECT coalesce(sum(published), 0) FROM outbox_workers';
+
+	$node->sql("CREATE DATABASE $database");
+	$node->safe_psql($database, 'CREATE EXTENSION outbox');
+	$node->wait_sql(q{SELECT count(*) FROM outbox_workers WHERE state = 'idle'}, 2, undef, $database);
+	is($node->sql($workers, $database), 0, "$database database: its workers have published nothing");
+	$node->sql(q{SELECT outbox_enqueue('e', '{}')}, $database);
+	$node->wait_sql($workers, 1, undef, $database);
+	$node->sql("DROP DATABASE $database WITH (FORCE)");
+}
+
 # --- the server
 
 my $began = metric('outbox_start_time_seconds');

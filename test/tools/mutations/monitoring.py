@@ -108,7 +108,7 @@ MUTATIONS = (
      "if (slot->dboid != dboid || slot->worker != worker)\n		clear_history",
      "if (slot->dboid != dboid && slot->worker != worker)\n		clear_history",
      "Counters of outbox_workers are those of this database and worker",
-     ["workers"]),
+     ["counters"]),
     ("lower-bound-cumulates", "src/session/statistics.c",
      "			sum += (double) pg_atomic_read_u64(&stats->timings[timing].buckets[i]);\n		counts[i] = sum;",
      "			sum = (double) pg_atomic_read_u64(&stats->timings[timing].buckets[i]);\n		counts[i] = sum;",

@@ -370,6 +370,7 @@ ok($node->wait_sql('SELECT count(*) FROM outbox_problems', 0), 'nothing is wrong
 
 $node->append_conf('postgresql.conf', "outbox.workers = 2\nmax_worker_processes = 2\nmax_logical_replication_workers = 0");
 $node->restart;
+$node->wait_workers('postgres', 1);
 problem('no process free', 'warning', qr/^server$/, qr/^1 of 2 workers run$/);
 $node->append_conf('postgresql.conf', 'max_worker_processes = 0');
 $node->restart;

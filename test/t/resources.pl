@@ -498,6 +498,8 @@ sub under_load
 		per_tx => 5,
 		prefix => 'load' . ++$loads . '_')
 	  unless $load && $load->running;
+	my $prefix = 'load' . $loads . '_';
+	$node->wait_sql("SELECT EXISTS (SELECT FROM test_sent WHERE key LIKE '$prefix%')");
 	return $code->();
 }
 

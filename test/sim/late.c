@@ -388,3 +388,23 @@ sim_late_wait(int64 wakes_at)
 	for (int i = 0; i < sim_nrows; i++)
 		check_row(&of, i, wakes_at);
 }
+
+/* A worker has made room, and the next one comes then, unless somebody tells of work. */
+void
+sim_late_rest(int64 ends_at)
+{
+	for (int i = 0; i < sim_nrows; i++)
+	{
+		SimRow	   *row = sim_rows[i];
+		SimVersion *current = sim_row_current(row);
+		int64		due;
+
+		if (current == NULL || current->failed || row->silent || is_unannounced(current->xmin) ||
+			sim_paused || sim_routes[current->route].paused || !outbox_enabled)
+			continue;
+		due = current->available_at - SIM_EPOCH;
+		if (due > sim_now && due + SLACK_US < ends_at)
+			sim_broken("late", "row %d is due in %.3f s, and its database rests for %.3f s",
+					   row->label, (due - sim_now) / 1e6, (ends_at - sim_now) / 1e6);
+	}
+}

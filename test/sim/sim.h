@@ -103,6 +103,7 @@ typedef struct SimConfig
 	X(kill, "the worker ends at once, by an error") \
 	X(stop, "SIGTERM to the worker") \
 	X(restart, "the worker is told to leave") \
+	X(yield, "the worker makes room for another database's") \
 	X(enable, "B: outbox.enabled, and a reload") \
 	X(crash, "the whole server; what is not flushed is lost")
 
@@ -425,6 +426,7 @@ extern void sim_late_link_lost(bool message, bool unreachable);
 extern void sim_late_shift(int64 us);
 extern void sim_late_retry(const SimRow *row, int attempts, int64 wait_us);
 extern void sim_late_wait(int64 wakes_at);
+extern void sim_late_rest(int64 ends_at);
 
 /* ---------------------------------------------------------------- history.c */
 

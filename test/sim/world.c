@@ -812,6 +812,7 @@ sim_run(const SimConfig *config, SimSource from)
 		{
 			OutboxSlot *slot;
 			uint64		generation;
+			int64		ended_at;
 
 			turn_points = sim_points;
 			sim_point("no worker");
@@ -820,8 +821,10 @@ sim_run(const SimConfig *config, SimSource from)
 			/* A crash wipes it. */
 			if (slot->in_use)
 				run_worker(slot, generation);
+			ended_at = sim_now;
 			sim_point("the worker has gone");
-			(void) outbox_slot_free(slot, generation);
+			if (!outbox_slot_free(slot, generation) && slot->exit_reason == OUTBOX_EXIT_YIELDED)
+				sim_late_rest(ended_at + slot->rest_ms * INT64CONST(1000));
 		}
 	sim_memory_forget();
 	sim_verdict.rows = sim_nrows;
@@ -975,6 +978,9 @@ act(const SimStep *step)
 			break;
 		case OP_restart:
 			(void) outbox_shared_tell_workers(SIM_DATABASE, OUTBOX_NEWS_RESTART);
+			break;
+		case OP_yield:
+			(void) outbox_shared_tell_workers(SIM_DATABASE, OUTBOX_NEWS_YIELD);
 			break;
 		case OP_enable:
 			outbox_enabled = arg[0] != 0;

@@ -1,0 +1,721 @@
+/*-------------------------------------------------------------------------
+ *
+ * turns.c
+ *		What the launcher decides when databases share too few processes.
+ *
+ * The launcher's files are included as they are, with the processes, the catalog and
+ * the time that it sees here.  A worker attaches, publishes while its database has
+ * work, and leaves when it is told to.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "launcher_databases.c"
+#include "launcher_old.c"
+#include "launcher_turns.c"
+#include "launcher_workers.c"
+#include <launcher.c>
+#include "ddl.c"
+
+#undef printf
+#undef vprintf
+
+#include "../unit/check.h"
+
+#define DATABASES	3
+#define SLOTS		8
+#define STEP_MS		10
+#define ATTACH_MS	20			/* from its start until a worker publishes */
+#define FOREVER		INT_MAX
+/* What the documents promise. */
+#define BUSY_MS		3000
+#define SOON_MS		500
+
+typedef struct Database
+{
+	bool		template;
+	bool		stuck;			/* its workers hang, and hear nothing */
+	int			connect_ms;		/* that its broker takes for a connection */
+	int			work_ms;		/* to be published */
+	int64		due_us;			/* a scheduled message; 0: none */
+	int			starts;			/* of its workers, so far */
+	int64		waits_us;		/* work waits since then; 0: it does not */
+	int64		served_us;		/* it is published since then; 0: it is not */
+	int64		longest_ms;		/* that work has waited */
+	int64		shortest_ms;	/* turn that ended before the work did */
+} Database;
+
+/* The process of the slot with the same number; its handle is a pointer to it. */
+typedef struct Process
+{
+	bool		runs;
+	int64		started_us;
+} Process;
+
+static int64 now_us = 1000000;
+static int64 look_us;			/* the launcher looks again then ... */
+static bool woken;				/* ... or now */
+static int	processes;			/* that the server has */
+static int	group;				/* outbox.workers */
+static int	twins;				/* workers that shared a number */
+static int	lines;				/* in the log */
+static Database databases[DATABASES];	/* their oids are 1, 2, 3 */
+static Process process[SLOTS];
+static Oid	requests[DATABASES];
+static int	nrequests;
+
+/* ------------------------------------------------------- what the launcher sees */
+
+OutboxShared *outbox_shared;
+MemoryContext CurrentMemoryContext;
+pg_prng_state pg_global_prng_state;
+int			MyProcPid = 1;
+int			max_worker_processes = SLOTS;
+int			outbox_workers = 1;
+
+extern int	sim_clock_gettime(clockid_t clock, struct timespec *now);
+
+int
+sim_clock_gettime(clockid_t clock, struct timespec *now)
+{
+	now->tv_sec = now_us / 1000000;
+	now->tv_nsec = now_us % 1000000 * 1000;
+	return 0;
+}
+
+void
+ExceptionalCondition(const char *conditionName,
+#if PG_VERSION_NUM < 160000
+					 const char *errorType,
+#endif
+					 const char *fileName, int lineNumber)
+{
+	printf("not ok - %s:%d: %s\n", fileName, lineNumber, conditionName);
+	exit(1);
+}
+
+bool
+errstart(int elevel, const char *domain)
+{
+	lines++;
+	return false;
+}
+
+void
+errfinish(const char *filename, int lineno, const char *funcname)
+{
+}
+
+int
+errcode(int sqlerrcode)
+{
+	return 0;
+}
+
+int
+errmsg(const char *fmt,...)
+{
+	return 0;
+}
+
+int
+errdetail(const char *fmt,...)
+{
+	return 0;
+}
+
+int
+errhint(const char *fmt,...)
+{
+	return 0;
+}
+
+int
+pg_snprintf(char *str, size_t count, const char *fmt,...)
+{
+	str[0] = '\0';
+	return 0;
+}
+
+uint32
+pg_prng_uint32(pg_prng_state *state)
+{
+	return PG_UINT32_MAX;
+}
+
+void *
+palloc0(Size size)
+{
+	return calloc(1, size);
+}
+
+void
+pfree(void *pointer)
+{
+	if ((Process *) pointer < process || (Process *) pointer >= process + SLOTS)
+		free(pointer);
+}
+
+List *
+lappend(List *list, void *datum)
+{
+	if (list == NULL)
+	{
+		list = calloc(1, sizeof(List));
+		list->elements = calloc(DATABASES, sizeof(ListCell));
+	}
+	list->elements[list->length++].ptr_value = datum;
+	return list;
+}
+
+List *
+list_delete_nth_cell(List *list, int n)
+{
+	list->length--;
+	memmove(&list->elements[n], &list->elements[n + 1], (list->length - n) * sizeof(ListCell));
+	return list;
+}
+
+/* Before PostgreSQL 17. */
+List *
+list_delete_cell(List *list, ListCell *cell)
+{
+	return list_delete_nth_cell(list, cell - list->elements);
+}
+
+void
+list_sort(List *list, list_sort_comparator cmp)
+{
+	for (int i = 1; i < list->length; i++)
+		for (int j = i; j > 0 && cmp(&list->elements[j - 1], &list->elements[j]) > 0; j--)
+		{
+			ListCell	cell = list->elements[j];
+
+			list->elements[j] = list->elements[j - 1];
+			list->elements[j - 1] = cell;
+		}
+}
+
+/* pg_database */
+
+static int	scanned;
+static RelationData relation;
+
+static void
+end_scan(TableScanDesc scan)
+{
+}
+
+void
+StartTransactionCommand(void)
+{
+}
+
+void
+CommitTransactionCommand(void)
+{
+}
+
+Snapshot
+GetTransactionSnapshot(void)
+{
+	return NULL;
+}
+
+Relation
+table_open(Oid relationId, LOCKMODE lockmode)
+{
+	return &relation;
+}
+
+void
+table_close(Relation rel, LOCKMODE lockmode)
+{
+}
+
+TableScanDesc
+table_beginscan_catalog(Relation rel, int nkeys, struct ScanKeyData *key)
+{
+	static const TableAmRoutine am = {.scan_end = end_scan};
+	static TableScanDescData scan = {.rs_rd = &relation};
+
+	relation.rd_tableam = &am;
+	scanned = 0;
+	return &scan;
+}
+
+HeapTuple
+heap_getnext(TableScanDesc scan, ScanDirection direction)
+{
+	static union
+	{
+		HeapTupleHeaderData header;
+		char		bytes[1024];
+	}			row;
+	static HeapTupleData tuple = {.t_data = &row.header};
+	Form_pg_database form;
+
+	if (scanned == DATABASES)
+		return NULL;
+	row.header.t_hoff = MAXALIGN(sizeof(row.header));
+	form = (Form_pg_database) GETSTRUCT(&tuple);
+	form->oid = scanned + 1;
+	form->datallowconn = true;
+	form->datistemplate = databases[scanned].template;
+	form->datconnlimit = -1;
+	scanned++;
+	return &tuple;
+}
+
+char *
+defGetString(DefElem *def)
+{
+	return (char *) "true";
+}
+
+/* shared memory */
+
+OutboxSlot *
+outbox_slot_assign(Oid dboid, int worker, int nworkers, uint64 *generation)
+{
+	for (int i = 0; i < SLOTS; i++)
+	{
+		OutboxSlot *slot = &outbox_shared->slots[i];
+
+		if (slot->in_use)
+			continue;
+		memset(slot, 0, sizeof(*slot));
+		slot->in_use = true;
+		slot->dboid = dboid;
+		slot->worker = worker;
+		slot->nworkers = slot->wanted_workers = nworkers;
+		slot->generation = *generation = ++outbox_shared->last_generation;
+		return slot;
+	}
+	return NULL;
+}
+
+bool
+outbox_slot_free(OutboxSlot *slot, uint64 generation)
+{
+	slot->in_use = false;
+	return slot->inbox.news != 0 || slot->inbox.nranges > 0;
+}
+
+int
+outbox_shared_tell_workers(Oid dboid, int news)
+{
+	int			told = 0;
+
+	for (int i = 0; i < SLOTS; i++)
+		if (outbox_shared->slots[i].in_use && outbox_shared->slots[i].dboid == dboid)
+		{
+			outbox_shared->slots[i].inbox.news |= news;
+			told++;
+		}
+	return told;
+}
+
+int
+outbox_shared_take_requests(Oid *dboids, bool *lost)
+{
+	int			count = nrequests;
+
+	memcpy(dboids, requests, count * sizeof(Oid));
+	nrequests = 0;
+	*lost = false;
+	return count;
+}
+
+void
+outbox_shared_wake_launcher(void)
+{
+	woken = true;
+}
+
+bool
+outbox_hold_exists(Oid dboid)
+{
+	return false;
+}
+
+/* processes */
+
+bool
+RegisterDynamicBackgroundWorker(BackgroundWorker *worker, BackgroundWorkerHandle **handle)
+{
+	OutboxWorkerArgs args;
+	OutboxSlot *slot;
+	int			running = 0;
+
+	for (int i = 0; i < SLOTS; i++)
+		running += process[i].runs;
+	if (running >= processes)
+		return false;
+	memcpy(&args, worker->bgw_extra, sizeof(args));
+	if (args.slot < 0)
+		return true;
+	slot = &outbox_shared->slots[args.slot];
+	for (int i = 0; i < SLOTS; i++)
+		if (process[i].runs && outbox_shared->slots[i].dboid == slot->dboid &&
+			(outbox_shared->slots[i].worker == slot->worker ||
+			 outbox_shared->slots[i].nworkers != slot->nworkers))
+			twins++;
+	slot->pid = 100 + args.slot;
+	process[args.slot].runs = true;
+	process[args.slot].started_us = now_us;
+	databases[args.dboid - 1].starts++;
+	*handle = (BackgroundWorkerHandle *) &process[args.slot];
+	return true;
+}
+
+BgwHandleStatus
+GetBackgroundWorkerPid(BackgroundWorkerHandle *handle, pid_t *pid)
+{
+	return ((Process *) handle)->runs ? BGWH_STARTED : BGWH_STOPPED;
+}
+
+PGPROC *
+BackendPidGetProc(int pid)
+{
+	return process[pid - 100].runs ? (PGPROC *) &process[pid - 100] : NULL;
+}
+
+/* -------------------------------------------------------------------- the world */
+
+/* A transaction tells the workers of its database, or asks for them. */
+static void
+announce(Database *db, bool row, int news)
+{
+	Oid			dboid = db - databases + 1;
+
+	for (int i = 0; row && i < SLOTS; i++)
+		if (outbox_shared->slots[i].dboid == dboid)
+			outbox_shared->slots[i].inbox.nranges = 1;
+	if (outbox_shared_tell_workers(dboid, news) > 0)
+		return;
+	requests[nrequests++] = dboid;
+	outbox_shared_wake_launcher();
+}
+
+static void
+enqueue(Database *db, int work_ms)
+{
+	db->work_ms = work_ms;
+	announce(db, true, 0);
+}
+
+/* ALTER DATABASE ... IS_TEMPLATE */
+static void
+set_template(Database *db, bool template)
+{
+	Node		value = {T_Invalid};
+	DefElem		option = {.type = T_DefElem,.defname = "is_template",.arg = &value};
+	ListCell	cell = {.ptr_value = &option};
+	List		options = {.type = T_List,.length = 1,.elements = &cell};
+	AlterDatabaseStmt stmt = {.type = T_AlterDatabaseStmt,.options = &options};
+
+	db->template = template;
+	announce(db, false, news_for_workers((Node *) &stmt));
+}
+
+static void
+worker_step(Process *worker, OutboxSlot *slot)
+{
+	Database   *db = &databases[slot->dboid - 1];
+	int			news = slot->inbox.news;
+
+	if (db->stuck || now_us < worker->started_us + ATTACH_MS * 1000)
+		return;
+	if (!slot->ready)
+		woken = true;
+	slot->ready = true;
+	slot->wanted_workers = group;
+	slot->state = now_us < worker->started_us + db->connect_ms * INT64CONST(1000) ?
+		OUTBOX_WORKER_CONNECTING : db->work_ms > 0 ? OUTBOX_WORKER_PUBLISHING : OUTBOX_WORKER_IDLE;
+	memset(&slot->inbox, 0, sizeof(slot->inbox));
+	if ((news & (OUTBOX_NEWS_RESTART | OUTBOX_NEWS_STOP | OUTBOX_NEWS_YIELD)) == 0)
+		return;
+	slot->exit_reason = news & OUTBOX_NEWS_YIELD ? OUTBOX_EXIT_YIELDED :
+		news & OUTBOX_NEWS_STOP ? OUTBOX_EXIT_STOPPED : OUTBOX_EXIT_RESTART;
+	slot->rest_ms = db->work_ms > 0 ? 0 : db->due_us != 0 ? (db->due_us - now_us) / 1000 : 60000;
+	worker->runs = false;
+	woken = true;
+}
+
+static int
+count_workers(const Database *db, bool that_publish)
+{
+	int			count = 0;
+
+	for (int i = 0; i < SLOTS; i++)
+	{
+		OutboxSlot *slot = &outbox_shared->slots[i];
+
+		count += process[i].runs && slot->dboid == db - databases + 1 &&
+			(!that_publish || (slot->state == OUTBOX_WORKER_PUBLISHING && !db->stuck));
+	}
+	return count;
+}
+
+static void
+database_step(Database *db)
+{
+	bool		served = count_workers(db, true) > 0;
+
+	if (db->due_us != 0 && now_us >= db->due_us)
+	{
+		db->due_us = 0;
+		db->work_ms = STEP_MS;
+	}
+	if (db->served_us != 0 && !served && db->work_ms > 0)
+		db->shortest_ms = Min(db->shortest_ms, (now_us - db->served_us) / 1000);
+	db->served_us = !served ? 0 : db->served_us != 0 ? db->served_us : now_us;
+	if (db->waits_us != 0)
+		db->longest_ms = Max(db->longest_ms, (now_us - db->waits_us) / 1000);
+	db->waits_us = served || db->work_ms == 0 ? 0 : db->waits_us != 0 ? db->waits_us : now_us;
+	if (served && db->work_ms != FOREVER)
+		db->work_ms = Max(db->work_ms - STEP_MS, 0);
+}
+
+static void
+pass(int ms)
+{
+	for (int64 end = now_us + ms * INT64CONST(1000); now_us < end; now_us += STEP_MS * 1000)
+	{
+		for (int i = 0; i < SLOTS; i++)
+			if (process[i].runs)
+				worker_step(&process[i], &outbox_shared->slots[i]);
+		for (int i = 0; i < DATABASES; i++)
+			database_step(&databases[i]);
+		if (!woken && now_us < look_us)
+			continue;
+		woken = false;
+		outbox_databases_take_requests();
+		look_us = now_us + Max(manage_databases(), 10) * 1000;
+	}
+}
+
+/* Another one knows nothing of the workers that there are. */
+static void
+start_launcher(void)
+{
+	while (list_length(outbox_databases) > 0)
+	{
+		pfree(linitial(outbox_databases));
+		outbox_databases = list_delete_nth_cell(outbox_databases, 0);
+	}
+	report_at = OUTBOX_MONO_UNSET;
+	outbox_old_workers_init();
+	outbox_databases_scan();
+	woken = true;
+}
+
+/* The first ones have the extension, the others are templates. */
+static void
+start_world(int ndatabases, int nprocesses, int workers)
+{
+	Size		size = offsetof(OutboxShared, slots) + SLOTS * sizeof(OutboxSlot);
+
+	if (outbox_shared == NULL)
+		outbox_shared = malloc(size);
+	memset(outbox_shared, 0, size);
+	outbox_shared->nslots = SLOTS;
+	memset(process, 0, sizeof(process));
+	memset(databases, 0, sizeof(databases));
+	for (int i = 0; i < DATABASES; i++)
+	{
+		databases[i].template = i >= ndatabases;
+		databases[i].shortest_ms = FOREVER;
+	}
+	processes = nprocesses;
+	group = outbox_workers = workers;
+	nrequests = lines = twins = 0;
+	start_launcher();
+}
+
+/* -------------------------------------------------------------------- the tests */
+
+static void
+test_busy(void)
+{
+	int64		longest = 0;
+	int64		shortest = FOREVER;
+
+	start_world(3, 1, 1);
+	for (int i = 0; i < DATABASES; i++)
+		databases[i].work_ms = FOREVER;
+	pass(120000);
+	for (int i = 0; i < DATABASES; i++)
+	{
+		longest = Max(longest, databases[i].longest_ms);
+		shortest = Min(shortest, databases[i].shortest_ms);
+	}
+	check(shortest >= BUSY_MS, "a busy database keeps its worker for 3 s: %d ms", (int) shortest);
+	check(longest <= 2 * (BUSY_MS + SOON_MS),
+		  "the one that has waited longest is next, of three busy ones: %d ms", (int) longest);
+	check(lines == 1, "the log says once that processes are scarce: %d", lines);
+}
+
+static void
+test_idle(void)
+{
+	start_world(2, 1, 1);
+	pass(1000);
+	for (int i = 0; i < 10; i++)
+	{
+		enqueue(&databases[i % 2], STEP_MS);
+		for (int j = 0; j < 1000 && databases[i % 2].work_ms > 0; j++)
+			pass(STEP_MS);
+	}
+	check(Max(databases[0].longest_ms, databases[1].longest_ms) <= SOON_MS,
+		  "an idle database makes room within 0.5 s: %d ms",
+		  (int) Max(databases[0].longest_ms, databases[1].longest_ms));
+
+	start_world(2, 2, 1);
+	pass(1000);
+	set_template(&databases[2], false);
+	enqueue(&databases[2], STEP_MS);
+	pass(SOON_MS);
+	check(count_workers(&databases[0], false) + count_workers(&databases[1], false) == 1,
+		  "one makes room for one that waits, and no other");
+}
+
+static void
+test_connect(void)
+{
+	start_world(2, 1, 1);
+	databases[0].work_ms = databases[1].work_ms = FOREVER;
+	databases[0].connect_ms = 5000;
+	pass(60000);
+	check(databases[0].shortest_ms >= BUSY_MS && databases[0].shortest_ms < FOREVER,
+		  "connecting is not part of a turn: %d ms", (int) databases[0].shortest_ms);
+	databases[0].connect_ms = FOREVER;
+	databases[1].longest_ms = 0;
+	pass(60000);
+	check(databases[1].longest_ms <= 10000 + SOON_MS,
+		  "but others wait for it for 10 s at most: %d ms", (int) databases[1].longest_ms);
+}
+
+static void
+test_scheduled(void)
+{
+	Database   *rests = &databases[0];
+	int			starts;
+
+	start_world(2, 1, 1);
+	pass(1000);
+	rests->due_us = now_us + 10000 * 1000;
+	announce(rests, true, 0);
+	pass(SOON_MS);
+	check(count_workers(rests, false) == 1, "a worker comes for a scheduled message, and sees when it is due");
+	enqueue(&databases[1], STEP_MS);
+	pass(2000);
+	starts = rests->starts;
+	check(count_workers(rests, false) == 0, "its database makes room until then");
+	pass(7000);
+	check(rests->starts == starts, "it does not come back earlier");
+	pass(2000);
+	check(rests->due_us == 0 && rests->work_ms == 0 && rests->longest_ms <= SOON_MS,
+		  "and is there in time: after %d ms", (int) rests->longest_ms);
+}
+
+static void
+test_group(void)
+{
+	Database   *db = &databases[0];
+	int			starts;
+
+	start_world(1, 2, 3);
+	db->work_ms = FOREVER;
+	pass(2000);
+	check(count_workers(db, true) == 2 && outbox_shared->fewer_workers,
+		  "a database that wants three workers and gets two makes do");
+	starts = db->starts;
+	pass(30000);
+	check(db->starts == starts, "they are left alone while no process is free");
+	processes = 3;
+	pass(11000);
+	check(count_workers(db, true) == 3 && !outbox_shared->fewer_workers,
+		  "there is a process for one more: it gets it");
+	check(twins == 0, "all workers of a database always divide its keys by the same number");
+}
+
+static void
+test_stuck(void)
+{
+	start_world(3, 4, 1);
+	databases[0].stuck = databases[1].stuck = true;
+	databases[2].work_ms = STEP_MS;
+	pass(10000);
+	check(databases[2].work_ms == 0 && databases[2].longest_ms <= 5000 + SOON_MS,
+		  "two databases whose workers hang in their start delay another one by 5 s at most: %d ms",
+		  (int) databases[2].longest_ms);
+
+	start_world(1, 2, 1);
+	pass(1000);
+	set_template(&databases[1], false);
+	pass(1000);
+	databases[0].stuck = true;
+	set_template(&databases[2], false);
+	enqueue(&databases[2], STEP_MS);
+	pass(10000);
+	check(databases[2].work_ms == 0 && databases[2].longest_ms <= 5000 + SOON_MS,
+		  "so does one that was asked for room and hangs: %d ms", (int) databases[2].longest_ms);
+}
+
+static void
+test_old(void)
+{
+	Database   *youngest = &databases[1];
+
+	start_world(2, 4, 1);
+	databases[0].work_ms = youngest->work_ms = FOREVER;
+	pass(1000);
+	youngest->stuck = true;
+	start_launcher();
+	pass(5000);
+	check(databases[0].starts == 2 && databases[0].longest_ms <= SOON_MS,
+		  "a launcher after a crash replaces the workers that it finds: after %d ms",
+		  (int) databases[0].longest_ms);
+	check(youngest->starts == 1, "it waits for one that hangs, in its database");
+	youngest->stuck = false;
+	pass(1500);
+	check(youngest->starts == 2 && count_workers(youngest, true) == 1,
+		  "and starts another one when that has left");
+	check(twins == 0, "two workers never share a number");
+}
+
+static void
+test_templates(void)
+{
+	start_world(2, 4, 1);
+	pass(1000);
+	check(databases[2].starts == 0, "no worker is connected to a template");
+	set_template(&databases[0], true);
+	pass(SOON_MS);
+	check(count_workers(&databases[0], false) == 0, "workers leave a database that becomes one");
+	pass(60000);
+	check(databases[0].starts == 1, "and do not come back");
+	set_template(&databases[0], false);
+	pass(SOON_MS);
+	check(count_workers(&databases[0], false) == 1, "until it is none any more");
+}
+
+int
+main(void)
+{
+	int			failed;
+
+	test_templates();
+	test_busy();
+	test_idle();
+	test_connect();
+	test_scheduled();
+	test_group();
+	test_stuck();
+	test_old();
+	failed = done();
+	if (failed == 0)
+		printf("sim: %d decisions of the launcher about turns, all promises kept\n", checks_run);
+	return failed;
+}

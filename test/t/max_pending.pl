@@ -13,6 +13,7 @@ use OutboxTest::FakeBroker;
 use OutboxTest::Node;
 use OutboxTest::Util;
 
+clear_of_midnight(30);
 my $fake = OutboxTest::FakeBroker->start;
 my $node = OutboxTest::Node->create(broker => $fake);
 

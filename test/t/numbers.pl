@@ -20,6 +20,8 @@ my %exchange = (outbox => 'default');
 my %max_attempts = (default => 1000, lost => 2, dead => 3, graves => 5, still => 5, gone => 5, ext => 1, crowd => 5);
 my $REPLAYED = 7;
 
+# The archive's partitions are counted.
+clear_of_midnight(60);
 my $created = time;
 my $fake = OutboxTest::FakeBroker->start;
 my $node = OutboxTest::Node->create(

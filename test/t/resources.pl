@@ -498,8 +498,6 @@ sub under_load
 		per_tx => 5,
 		prefix => 'load' . ++$loads . '_')
 	  unless $load && $load->running;
-	my $prefix = 'load' . $loads . '_';
-	$node->wait_sql("SELECT EXISTS (SELECT FROM test_sent WHERE key LIKE '$prefix%')");
 	return $code->();
 }
 
@@ -561,7 +559,8 @@ for (1 .. $kills)
 {
 	under_load(
 		sub {
-			usleep(100_000 + rand 200_000);
+			$node->wait_sql('SELECT EXISTS (SELECT FROM test_sent)');
+			usleep(rand 200_000);
 			my @pids = $node->kill_backends('KILL');
 			wait_until('killed worker gone',
 				sub { !grep { OutboxTest::Node::alive($_) } @pids });

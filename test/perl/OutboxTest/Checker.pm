@@ -451,6 +451,8 @@ use OutboxTest::Util;
 sub running
 {
 	my ($self) = @_;
+	# IPC::Run would start again what has finished.
+	return 0 if $self->{ended};
 	eval { $self->{run}->pump_nb };
 	return $self->{run}->pumpable;
 }
@@ -460,6 +462,7 @@ sub wait
 	my ($self, $seconds) = @_;
 	wait_until('load ends', sub { !$self->running }, $seconds // 120);
 	eval { $self->{run}->finish };
+	$self->{ended} = 1;
 	unlink $self->{file};
 	return ($self->{run}->result // 1) == 0;
 }
@@ -477,6 +480,7 @@ sub stop
 {
 	my ($self) = @_;
 	$self->{run}->kill_kill(grace => 2);
+	$self->{ended} = 1;
 	unlink $self->{file};
 	return;
 }

@@ -42,7 +42,7 @@ MUTATIONS = (
      "			FOR UPDATE SKIP LOCKED);",
      "				AND (o.available_at IS NULL OR o.available_at <= moment)\n"
      "			FOR UPDATE);",
-     "a claim waits for nobody",
+     "a claim never waits for another session",
      ["isolation/external"]),
     ("claim-relay-seen-once", "outbox--1.0.sql",
      "			WHERE o.id = ANY (seen_ids) AND o.external AND o.status = 'pending'",
@@ -125,7 +125,7 @@ MUTATIONS = (
     ("settling-waits", "inbox/outbox_inbox--1.0.sql",
      "		EXECUTE 'LOCK TABLE ' || slot_table || ' IN SHARE MODE NOWAIT';",
      "		EXECUTE 'LOCK TABLE ' || slot_table || ' IN SHARE MODE';",
-     "an accept waits for nobody but who has its message",
+     "an accept waits only for the session that has its message",
      ["isolation/inbox-again"]),
     ("settled-after-seen", "inbox/outbox_inbox--1.0.sql",
      "	IF settled < today - 1 THEN\n"
@@ -165,7 +165,7 @@ MUTATIONS = (
     ("emptied-while-used", "inbox/outbox_inbox--1.0.sql",
      "			EXECUTE 'LOCK TABLE ' || slot_table || ' IN ACCESS EXCLUSIVE MODE NOWAIT';\n",
      "",
-     "whoever begins a day waits for nobody",
+     "beginning a day never waits for another session",
      ["isolation/inbox-again"]),
     ("number-unlocked", "inbox/outbox_inbox--1.0.sql",
      "			WHERE k.consumer = for_consumer AND k.key = of_key FOR UPDATE;",

@@ -27,7 +27,7 @@ MUTATIONS = (
      ["wait"]),
     ("removal-untold", "src/shared/shared_inbox.c",
      "		outbox_waiters_look(dboid);", "		;",
-     "outbox_wait() hears of a message that somebody has discarded",
+     "outbox_wait() ends when its message is discarded",
      ["isolation/wait"]),
     ("sums-again", "src/shared/shared_stats.c",
      "		pending.sums[i] = 0;\n",

@@ -76,7 +76,7 @@ MUTATIONS = (
      "	/* Claimed between",
      "		LIMIT max_messages);\n"
      "	/* Claimed between",
-     "outbox_discard_messages() leaves what somebody has locked",
+     "outbox_discard_messages() skips rows that another session has locked",
      ["isolation/operators"]),
     ("erase-looks-once", "outbox--1.0.sql",
      "		FOR UPDATE);\n"
@@ -124,7 +124,7 @@ MUTATIONS = (
      "		WHERE o.id = ANY (ids) AND o.status = 'failed'\n"
      "		FOR UPDATE SKIP LOCKED);",
      "		WHERE o.id = ANY (ids) AND o.status = 'failed');",
-     "outbox_requeue_ids() leaves what somebody has locked",
+     "outbox_requeue_ids() skips rows that another session has locked",
      ["isolation/operators"]),
     ("requeue-failed-unlocked", "outbox--1.0.sql",
      "		LIMIT max_messages\n"
@@ -132,7 +132,7 @@ MUTATIONS = (
      "	UPDATE",
      "		LIMIT max_messages);\n"
      "	UPDATE",
-     "outbox_requeue_failed() leaves what somebody has locked",
+     "outbox_requeue_failed() skips rows that another session has locked",
      ["isolation/operators"]),
     ("chunk-looks-once", "outbox--1.0.sql",
      "	WHERE o.id = j.id AND o.state IN ('waiting', 'running')\n"

@@ -129,7 +129,7 @@ MUTATIONS = (
     ("unordered-locks", "src/session/enqueue.c",
      "if (outbox_strict_keys && route->ordered)",
      "if (outbox_strict_keys)",
-     "strict_keys: a route without an order lets nobody wait",
+     "strict_keys: on a route without an order no session waits",
      ["isolation/strict-keys"]),
     ("null-is-the-same", "src/session/capture_row.c",
      "return one->isnull[i] && other->isnull[i];",

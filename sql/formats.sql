@@ -104,8 +104,7 @@ FROM (SELECT f, header, n, outcome(format('SELECT outbox_enqueue(''e'', ''{}'', 
 	FROM (VALUES ('cap', 'cap-exception cap-exec-instance-id cap-delaytime cap-msg-group cap-msg-groups cap-senttime'),
 		('celery', 'args kwargs callbacks errbacks chain chord reply_to correlation_id delivery_info properties headers hostname retries timelimit stamped_headers stamps taskset utc compression called_directly is_eager replaced_task_nesting arg tasks'),
 		('laravel', 'laravel laravels'),
-		('ce', 'cloudEvents:id cloudEvents:source cloudEvents:type cloudEvents:specversion cloudEvents:time cloudEvents:subject cloudEvents:datacontenttype cloudEvents:dataschema cloudEvents:data cloudEvents:dat cloudEvents:ids'),
-		('ce', 'cloudEvents_id ce-id ce_id cloudEvents.id')) v(f, headers),
+		('ce', 'cloudEvents:id cloudEvents:source cloudEvents:type cloudEvents:specversion cloudEvents:time cloudEvents:subject cloudEvents:datacontenttype cloudEvents:dataschema cloudEvents:data cloudEvents:dat cloudEvents:ids cloudEvents_id ce-id ce_id cloudEvents.id')) v(f, headers),
 	string_to_table(headers, ' ') WITH ORDINALITY u(header, n)) results
 GROUP BY f ORDER BY f;
 DELETE FROM outbox_route WHERE name IN ('masstransit', 'nservicebus', 'cap', 'celery', 'laravel', 'spring', 'debezium');

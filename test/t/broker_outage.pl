@@ -108,8 +108,8 @@ sub refused
 {
 	my ($name, $pattern, $break, $mend) = @_;
 
-	$break->();
 	$offset = $node->log_end;
+	$break->();
 	$rabbit->ctl('close_all_connections', 'test');
 	$node->wait_sql($state, 'broker down');
 	$node->wait_sql(

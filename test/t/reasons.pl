@@ -401,10 +401,10 @@ subtest 'RabbitMQ' => sub {
 
 	append_to_file($file, "*:*:*:app:right\n*:*:*:guest:guest\n");
 	chmod 0600, $file or die $!;
-	$rabbit->ctl('eval', q{rabbit_auth_backend_internal:add_user(<<"app">>, <<"right">>, <<"test">>),
+	$rabbit->erlang(q{rabbit_auth_backend_internal:add_user(<<"app">>, <<"right">>, <<"test">>),
 		rabbit_vhost:add(<<"shop">>, <<"test">>), rabbit_vhost:add(<<"full">>, <<"test">>),
 		rabbit_vhost_limit:parse_set(<<"full">>, <<"{\"max-connections\": 0}">>, <<"test">>),
-		rabbit_auth_backend_internal:set_permissions(<<"app">>, <<"full">>, <<".*">>, <<".*">>, <<".*">>, <<"test">>).});
+		rabbit_auth_backend_internal:set_permissions(<<"app">>, <<"full">>, <<".*">>, <<".*">>, <<".*">>, <<"test">>)});
 	$node->set('outbox.passfile', $file);
 
 	uri_has_reason("amqp://app\@$at/full", 'connection limit', qr/connection limit \(0\) is reached/, 'no connection is left');

@@ -286,8 +286,8 @@ $consumer = OutboxTest::Consumer->start($rabbit, exchange => 'outbox');
 refused(
 	'F22: node put into maintenance (320)',
 	qr/refused|CONNECTION_FORCED/,
-	sub { $rabbit->ctl('eval', 'rabbit_maintenance:drain().') },
-	sub { $rabbit->ctl('eval', 'rabbit_maintenance:revive().') });
+	sub { $rabbit->erlang('rabbit_maintenance:drain()') },
+	sub { $rabbit->erlang('rabbit_maintenance:revive()') });
 
 # --- B18: the neighbour has a login that is refused, or a password file that is
 # not there

@@ -14,6 +14,7 @@ use PostgreSQL::Test::Utils;
 use OutboxTest::Checker;
 use OutboxTest::Consumer;
 use OutboxTest::Node;
+use OutboxTest::Proxy;
 use OutboxTest::Rabbit;
 use OutboxTest::Util;
 
@@ -45,9 +46,12 @@ sub stop_within_limit
 	return;
 }
 
-# --- during a drain
+# --- during a drain, over a link on which it takes about eight seconds
 
 my $total = 20000;
+my $proxy = OutboxTest::Proxy->start($rabbit);
+$proxy->do('rate up 500000');
+$node->set('outbox.broker_uri', $proxy->uri);
 $node->set('outbox.enabled', 'off');
 $node->wait_sql($state, 'disabled');
 $checker->enqueue($total / 2, keys => 500, per_tx => 1000);
@@ -66,6 +70,8 @@ $node->wait_drained;
 my $v = $checker->check('after clean stops during a drain',
 	[ $consumer->records ], interruptions => 0);
 is($v->{duplicates}, 0, 'a clean stop during a drain makes no duplicates');
+$node->unset('outbox.broker_uri');
+$proxy->stop;
 
 # --- while idle
 

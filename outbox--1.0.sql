@@ -788,7 +788,7 @@ BEGIN
 			coalesce(of_day, partition)::regclass);
 		IF of_day IS NULL THEN
 			RETURN @extschema@.outbox_archive_remove(partition,
-				'@extschema@.outbox_archive'::regclass) || ' ' || name;
+				'@extschema@.outbox_archive'::regclass::oid) || ' ' || name;
 		END IF;
 		done := @extschema@.outbox_archive_remove(partition, of_day);
 		name := (SELECT c.relname FROM pg_class c WHERE c.oid = of_day);
@@ -914,7 +914,7 @@ BEGIN
 	IF FOUND THEN
 		EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE NOWAIT', old.partition::regclass);
 		IF pg_total_relation_size(old.partition) > 16777216 THEN
-			PERFORM @extschema@.outbox_archive_shrink(old.partition,
+			PERFORM @extschema@.outbox_archive_shrink(old.partition::regclass,
 				16777216 / current_setting('block_size')::integer);
 			RETURN 'shrunk ' || old.name;
 		END IF;
@@ -3315,7 +3315,7 @@ AS $$
 			WHERE p.transaction = ANY (k.xids) ORDER BY p.gid)
 	FROM @extschema@.outbox_locked_claims() c
 		JOIN @extschema@.outbox o ON o.id = c.id,
-		LATERAL (SELECT @extschema@.outbox_row_lockers(o.tableoid, o.ctid) AS xids) k
+		LATERAL (SELECT @extschema@.outbox_row_lockers(o.tableoid::regclass, o.ctid) AS xids) k
 	WHERE k.xids IS NOT NULL
 	ORDER BY c.since, o.seq
 $$;
@@ -3524,7 +3524,7 @@ BEGIN
 	LOOP
 		RETURN NEXT rpad(left(regexp_replace(route.route, '[[:cntrl:]]', ' ', 'g'), 21), 22)
 			|| lpad(@extschema@.outbox_show_count(route.backlog), 12) || ' '
-			|| rpad(@extschema@.outbox_show_bar(route.backlog, route.most, 20), 20)
+			|| rpad(@extschema@.outbox_show_bar(route.backlog::double precision, route.most::double precision, 20), 20)
 			|| lpad(coalesce(@extschema@.outbox_show_span(extract(epoch FROM route.oldest_pending_age)::double precision), '-'), 9)
 			|| lpad(@extschema@.outbox_show_count(route.published), 11)
 			|| lpad(@extschema@.outbox_show_count(route.returned), 9)
@@ -3561,7 +3561,7 @@ BEGIN
 		IF shown = 0 THEN
 			RETURN NEXT '';
 			RETURN NEXT rpad('errors', 10) || lpad('messages', 9) || '   of the first '
-				|| @extschema@.outbox_show_count(seen) || ' that failed and that wait for another attempt';
+				|| @extschema@.outbox_show_count(seen::bigint) || ' that failed and that wait for another attempt';
 		END IF;
 		RETURN NEXT rpad('  ' || trouble.kind, 10) || lpad(@extschema@.outbox_show_count(trouble.messages), 9)
 			|| '   ' || left(trouble.error, 78);

@@ -215,6 +215,53 @@ CREATE TEMPORARY TABLE enqueued AS SELECT public.outbox_enqueue('e', '{}') AS id
 SELECT count(id) FROM enqueued;
 RESET ROLE;
 
+-- Who may create in the extension's schema makes functions of our names whose arguments
+-- would fit our own calls better.  Each by itself: two that fit as well are an error.
+-- Where nothing comes by, the text that it returns is one.  (Ours refuses to shrink what
+-- was still a partition before this transaction.)
+CREATE TABLE overloads (name text, arguments text, caller text);
+INSERT INTO overloads VALUES
+	('outbox_archive_remove', 'partition oid, parent regclass', 'count(outbox_archive_maintain(''1 day'')) FROM generate_series(1, 9)'),
+	('outbox_archive_shrink', 'partition oid, blocks integer', 'outbox_archive_maintain(''30 days'') FROM generate_series(1, 9)'),
+	('outbox_row_lockers', 'relation oid, place tid', 'count(*) FROM outbox_locked_rows()'),
+	('outbox_show_bar', 'value bigint, highest bigint, width integer', 'count(*) FROM outbox_top()'),
+	('outbox_show_count', 'value integer', 'count(*) FROM outbox_top()');
+GRANT CREATE ON SCHEMA public TO regress_outbox_evil;
+INSERT INTO outbox (event_type, payload, status) VALUES ('f', '{}', 'failed');
+DO $$
+DECLARE
+	o record;
+BEGIN
+	FOR o IN SELECT * FROM outbox_regress.overloads LOOP
+		SET ROLE regress_outbox_evil;
+		EXECUTE format('CREATE FUNCTION public.%I(%s) RETURNS text LANGUAGE plpgsql AS %L', o.name, o.arguments,
+			format('BEGIN PERFORM regress_evil.payload(%L); RETURN NULL; END', o.name));
+		RESET ROLE;
+		DISCARD PLANS;
+		BEGIN
+			/* a day that is due, and what has left the archive and is large */
+			CREATE TABLE public.outbox_archive_p20000101 PARTITION OF public.outbox_archive
+				FOR VALUES FROM ('2000-01-01 00:00+00') TO ('2000-01-02 00:00+00');
+			ALTER EXTENSION outbox ADD TABLE public.outbox_archive_p20000101;
+			IF o.name = 'outbox_archive_shrink' THEN
+				ALTER TABLE public.outbox_archive DETACH PARTITION public.outbox_archive_p20000101;
+				ALTER TABLE public.outbox_archive_p20000101 RENAME TO outbox_archive_dropping_1;
+				INSERT INTO public.outbox_archive_dropping_1 (seq, id, route, event_type, created_at, attempts, published_at, body)
+					SELECT 1, public.outbox_uuid7(), 'default', 'e', now(), 0, '2000-01-01', convert_to(repeat('x', 1900), 'UTF8')
+					FROM generate_series(1, 10000);
+			END IF;
+			EXECUTE 'SELECT ' || replace(o.caller, 'outbox_', 'public.outbox_');
+			RAISE EXCEPTION '% ran',
+				(SELECT coalesce(string_agg(DISTINCT name || ' as ' || who, ', '), 'nothing') FROM regress_evil.called);
+		EXCEPTION WHEN OTHERS THEN
+			RAISE INFO '%: %', o.name, SQLERRM;
+		END;
+		EXECUTE format('DROP FUNCTION public.%I(%s)', o.name, o.arguments);
+	END LOOP;
+END
+$$;
+DROP TABLE overloads;
+
 SELECT outbox_pause();
 SELECT outbox_resume('default');
 TRUNCATE outbox;

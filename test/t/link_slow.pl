@@ -140,6 +140,31 @@ sub in_the_middle
 	return;
 }
 
+# --- confirms that cannot be, or do not come
+
+subtest 'a confirm of what is only half sent' => sub {
+	begin('half sent');
+	in_the_middle(500_000, 4_000_000);
+	$fake->do('now ack');
+	wait_until('a new connection', sub { new_connections() > 0 });
+	like($node->log_text($log_mark), qr/not outstanding/, 'it is not believed');
+	$proxy->do('forward');
+	once('half sent', 1, connections => 1);
+};
+
+subtest 'a confirm that is lost among others is noticed' => sub {
+	begin('lost confirm', confirm_timeout => '1s');
+	$fake->do('when type=lost : silent');
+	$checker->enqueue(1, event_type => 'lost');
+	my $load = $checker->load(100, per_tx => 1, pause_ms => 50);
+	wait_until('a new connection', sub { new_connections() > 0 }, 10);
+	ok($load->running, 'during the flow of the others');
+	$fake->do('forget');
+	$load->wait;
+	$node->wait_drained;
+	$interruptions++;
+};
+
 # --- J1: links and bodies
 
 my @links = (
@@ -259,16 +284,6 @@ subtest 'a queue is full while a large message is being sent' => sub {
 	is($sizes, 1, 'and is sent once');
 };
 
-subtest 'a confirm of what is only half sent' => sub {
-	begin('half sent');
-	in_the_middle(500_000, 4_000_000);
-	$fake->do('now ack');
-	wait_until('a new connection', sub { new_connections() > 0 });
-	like($node->log_text($log_mark), qr/not outstanding/, 'it is not believed');
-	$proxy->do('forward');
-	once('half sent', 1, connections => 1);
-};
-
 # --- J2: an alarm in the middle of a body
 
 subtest 'an alarm in the middle of a large message' => sub {
@@ -301,19 +316,6 @@ subtest 'a broker that confirms one message after the other' => sub {
 		$checker->enqueue(5, keys => 5, per_tx => 5);
 		once($what, 5, seconds => 200);
 	}
-};
-
-subtest 'a confirm that is lost among others is noticed' => sub {
-	begin('lost confirm', confirm_timeout => '1s');
-	$fake->do('when type=lost : silent');
-	$checker->enqueue(1, event_type => 'lost');
-	my $load = $checker->load(100, per_tx => 1, pause_ms => 50);
-	wait_until('a new connection', sub { new_connections() > 0 }, 10);
-	ok($load->running, 'during the flow of the others');
-	$fake->do('forget');
-	$load->wait;
-	$node->wait_drained;
-	$interruptions++;
 };
 
 # --- stalled

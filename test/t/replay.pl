@@ -129,7 +129,7 @@ foreach my $i (0 .. $#points)
 	my ($point) = split / /, $points[$i];
 	my $pid = $node->wait_fault($point);
 	# what the crash may lose, as its commit was asynchronous, counts as not done
-	kill 'KILL', $pid;
+	$node->kill_process($pid);
 	wait_until('killed worker gone', sub { !OutboxTest::Node::alive($pid) });
 	$node->fault_over($points[ $i + 1 ]);
 	$node->wait_restarted;

@@ -157,6 +157,7 @@ $node->set('outbox.tls_ca_file', $ca->file);
 
 subtest 'who is let in' => sub {
 	is_accepted("amqps://guest\@localhost:$good", 'a name');
+	is_accepted("amqps://guest\@localhost.:$good", 'a name with a dot at its end');
 	like($node->sql('SELECT tls_not_after FROM outbox_workers'), qr/^2099-12-31/, 'until when it is valid');
 	is_accepted("amqps://guest\@127.0.0.1:$good", 'an address');
 	is_accepted("amqps://guest\@localhost:$versions[0]", 'TLS 1.2');

@@ -9,7 +9,8 @@
  * its children inherit it.  What it does is said by the file that
  * OUTBOX_PRELOAD names, a struct Control, and can change at any time.
  *
- * The host "A-and-B", of two numeric addresses, has these, in this order.
+ * The host "A-and-B", of two numeric addresses, has these, in this order, and the
+ * host "A." what A has, also where no name server is asked.
  *
  * Only glibc: the real allocator is called by the names that it has there.
  *
@@ -246,15 +247,16 @@ getaddrinfo(const char *node, const char *service,
 	struct addrinfo *last;
 	char	   *first;
 	int			rc;
+	size_t		len = node == NULL ? 0 : and != NULL ? (size_t) (and - node) : strlen(node);
 
-	if (and == NULL)
+	if (and == NULL && (len < 2 || node[len - 1] != '.'))
 		return next(node, service, hints, result);
-	first = strndup(node, (size_t) (and - node));
+	first = strndup(node, and != NULL ? len : len - 1);
 	if (first == NULL)
 		return EAI_MEMORY;
 	rc = next(first, service, hints, result);
 	free(first);
-	if (rc != 0)
+	if (rc != 0 || and == NULL)
 		return rc;
 	/* each is a list of its own, and freeaddrinfo() frees them one by one */
 	for (last = *result; last->ai_next != NULL;)

@@ -335,10 +335,11 @@ Process ids whose backend_type in pg_stat_activity is LIKE $type, by default
 
 The first of those.
 
-=item $node->kill_backends($signal, $type)
+=item $node->kill_backends($signal, $type), kill_process($pid)
 
-Sends a signal (default KILL) to them; returns their pids. After KILL the server
-restarts all its processes; wait_restarted waits until it takes connections.
+Sends a signal (default KILL) to them; returns their pids. kill_process sends KILL to one.
+After KILL the server restarts all its processes; wait_restarted waits until it has, and
+takes connections.
 
 =cut
 
@@ -373,10 +374,25 @@ sub kill_backends
 	my @pids = $self->backend_pids($type);
 
 	$signal //= 'KILL';
-	# Until the postmaster has seen it, the server goes on as if nothing had happened.
-	$self->{_before_kill} = $self->sql($CHECKPOINTER) if @pids && $signal eq 'KILL';
+	$self->_note_before_kill if @pids && $signal eq 'KILL';
 	kill $signal, @pids if @pids;
 	return @pids;
+}
+
+sub kill_process
+{
+	my ($self, $pid) = @_;
+	$self->_note_before_kill;
+	kill 'KILL', $pid;
+	return;
+}
+
+# Until the postmaster has seen it, the server goes on as if nothing had happened.
+sub _note_before_kill
+{
+	my ($self) = @_;
+	$self->{_before_kill} = $self->sql($CHECKPOINTER);
+	return;
 }
 
 sub wait_restarted

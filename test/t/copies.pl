@@ -110,8 +110,14 @@ $adopts->query_safe('BEGIN; SELECT outbox_adopt();');
 append_to_file("$order.new", "after_claim_commit wait 1\n");
 rename "$order.new", $order or die "$order: $!";
 # as a restore does
-$node->sql(q{SET check_function_bodies = off; SELECT pg_catalog.set_config('search_path', '', false);
-	INSERT INTO public.outbox (event_type, payload, origin) VALUES ('foreign', '{}', 1)});
+sub as_restored
+{
+	my ($rows) = @_;
+	$node->sql("SET check_function_bodies = off; SELECT pg_catalog.set_config('search_path', '', false);
+		INSERT INTO public.outbox (event_type, payload, origin) VALUES $rows");
+	return;
+}
+as_restored(q{('foreign', '{}', 1)});
 wait_until('the relay has claimed', sub { -e "$order.hit" });
 $adopts->query_safe('COMMIT;');
 $adopts->quit;
@@ -120,6 +126,22 @@ silent('adopted before it came', $node, 'postgres');
 $node->sql('DELETE FROM outbox; SELECT outbox_adopt()');
 $node->wait_sql($STATE, 'idle');
 is(scalar(() = $fake->of_case), 0, 'and it was not sent later');
+
+# --- each message of a claim is asked: one that is adopted says nothing about the next
+
+$fake->begin_case('two origins');
+as_restored(q{('foreign', '{}', 1)});
+$node->wait_sql($STATE, 'not adopted');
+is($node->sql('SELECT outbox_adopt()'), 't', 'adopted');
+$node->wait_drained;
+is(scalar(() = $fake->of_case), 1, 'and sent');
+$node->hold_relay;
+as_restored(q{('adopted', '{}', 1), ('strange', '{}', 2), ('adopted', '{}', 1)});
+$node->fault_over;
+$node->wait_sql($STATE, 'not adopted');
+is(join(' ', $fake->types), 'foreign', 'a strange one between them is not sent');
+$node->sql('DELETE FROM outbox; SELECT outbox_adopt()');
+$node->wait_sql($STATE, 'idle');
 
 # --- B11: pending, scheduled, failed and published messages, routes, rights
 

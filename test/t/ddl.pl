@@ -93,12 +93,42 @@ sub quiet_log
 	return;
 }
 
+# --- B3: a command that fails, for a session that stays, says why and does no harm
+
+begin('B3, fails');
+$node->sql('CREATE ROLE owner LOGIN CREATEDB');
+$node->sql('CREATE DATABASE stays OWNER owner');
+$node->sql('CREATE EXTENSION outbox', 'stays');
+my $theirs = OutboxTest::Checker->install($node, dbname => 'stays');
+my $open = $node->session('stays');
+$open->query_safe('SELECT 1');
+$theirs->enqueue(2000, keys => 200, prefix => 'stays');
+like($node->sql_fails('DROP DATABASE stays'),
+	qr/being accessed by other users/,
+	'B3: DROP DATABASE with another session is the usual error');
+timed('B3: and its worker is back', $BACK, sub { $node->wait_workers('stays', 1) });
+$open->quit;
+$node->wait_drained(60, 'stays');
+my $worker = q{SELECT pid, backend_start FROM pg_stat_activity
+	WHERE backend_type = 'outbox relay' AND datname = 'stays'};
+my $before = $node->sql($worker);
+$node->sql('CREATE ROLE stranger');
+foreach my $command ('DROP DATABASE stays', 'ALTER DATABASE stays RENAME TO gone', 'CREATE DATABASE made TEMPLATE stays')
+{
+	like($node->sql_fails("SET ROLE stranger; $command"), qr/must be owner|permission denied/,
+		"B3: $command by a stranger is refused");
+}
+is($node->sql($worker), $before, 'B3: and has not stopped its worker');
+$theirs->check('B3: DROP DATABASE that failed, under load',
+	[ acked('stays') ], case => 'B3: DROP DATABASE that fails');
+$node->sql('DROP DATABASE stays');
+
 # --- B8: an extension that never was, and a schema that looks like one
 
 begin('B8');
 my $offset = $node->log_end;
 $node->sql('CREATE DATABASE half');
-my $open = $node->session('half');
+$open = $node->session('half');
 $open->query_safe('BEGIN; CREATE EXTENSION outbox;');
 
 # the launcher looks at all databases when it starts
@@ -360,7 +390,6 @@ $node->sql('DROP DATABASE made');
 # --- B3: the database is dropped while it publishes
 
 begin('B3');
-$node->sql('CREATE ROLE owner LOGIN CREATEDB');
 $fake->do('answer delay 20');
 foreach my $force ('', ' WITH (FORCE)')
 {
@@ -409,20 +438,6 @@ foreach my $force ('', ' WITH (FORCE)')
 		$count, "B3: nothing more comes from it ($dbname)");
 }
 
-# one that fails, for a session that stays, says why and does no harm
-$node->sql('CREATE DATABASE stays OWNER owner');
-$node->sql('CREATE EXTENSION outbox', 'stays');
-my $theirs = OutboxTest::Checker->install($node, dbname => 'stays');
-$open = $node->session('stays');
-$open->query_safe('SELECT 1');
-$theirs->enqueue(2000, keys => 200, prefix => 'stays');
-like($node->sql_fails('DROP DATABASE stays'),
-	qr/being accessed by other users/,
-	'B3: DROP DATABASE with another session is the usual error');
-$open->quit;
-$node->wait_drained(60, 'stays');
-$theirs->check('B3: DROP DATABASE that failed, under load',
-	[ acked('stays') ], case => 'B3: DROP DATABASE that fails');
 $checker->check('B3: the other database meanwhile', [ acked('main') ],
 	case => 'B3: another database is dropped');
 

@@ -144,10 +144,12 @@ sub in_the_middle
 
 subtest 'a confirm of what is only half sent' => sub {
 	begin('half sent');
+	my $before = $proxy->sent('up');
 	in_the_middle(500_000, 4_000_000);
 	$fake->do('now ack');
-	wait_until('a new connection', sub { new_connections() > 0 });
-	like($node->log_text($log_mark), qr/not outstanding/, 'it is not believed');
+	wait_until('a new connection', sub { new_connections() > 0 }, 10);
+	cmp_ok($proxy->sent('up') - $before, '<', 4_000_000, 'it is not believed, and not one byte more is sent');
+	like($node->log_text($log_mark), qr/not outstanding/, 'with the reason');
 	$proxy->do('forward');
 	once('half sent', 1, connections => 1);
 };
@@ -163,6 +165,31 @@ subtest 'a confirm that is lost among others is noticed' => sub {
 	$load->wait;
 	$node->wait_drained;
 	$interruptions++;
+};
+
+# --- stalled
+
+subtest 'a link that takes no byte' => sub {
+	begin('stalled', heartbeat => '2s', confirm_timeout => '2s');
+	$fake->do('heartbeats on');    # a strict broker would end it itself
+	in_the_middle(1_000_000, 3_000_000);
+	$proxy->do('stall up');
+	my $start = time;
+	wait_until('some seconds pass', sub { time - $start > 5 });
+	is(new_connections(), 0, 'it is not given up after 5 s');
+	$proxy->do('forward');
+	once('after a stall of 5 s', 1);
+
+	begin('stalled for good', heartbeat => '2s', confirm_timeout => '2s');
+	$fake->do('heartbeats on');
+	in_the_middle(1_000_000, 3_000_000);
+	$start = time;
+	$proxy->do('stall up');
+	wait_until('a new connection', sub { new_connections() > 0 }, 30);
+	cmp_ok(time - $start, '>', 8, 'it is given up');
+	like($node->log_text($log_mark), qr/takes no data/, 'with the reason');
+	$proxy->do('forward', 'rst');
+	$node->wait_drained;
 };
 
 # --- J1: links and bodies
@@ -316,31 +343,6 @@ subtest 'a broker that confirms one message after the other' => sub {
 		$checker->enqueue(5, keys => 5, per_tx => 5);
 		once($what, 5, seconds => 200);
 	}
-};
-
-# --- stalled
-
-subtest 'a link that takes no byte' => sub {
-	begin('stalled', heartbeat => '2s', confirm_timeout => '2s');
-	$fake->do('heartbeats on');    # a strict broker would end it itself
-	in_the_middle(1_000_000, 3_000_000);
-	$proxy->do('stall up');
-	my $start = time;
-	wait_until('some seconds pass', sub { time - $start > 5 });
-	is(new_connections(), 0, 'it is not given up after 5 s');
-	$proxy->do('forward');
-	once('after a stall of 5 s', 1);
-
-	begin('stalled for good', heartbeat => '2s', confirm_timeout => '2s');
-	$fake->do('heartbeats on');
-	in_the_middle(1_000_000, 3_000_000);
-	$start = time;
-	$proxy->do('stall up');
-	wait_until('a new connection', sub { new_connections() > 0 }, 30);
-	cmp_ok(time - $start, '>', 8, 'it is given up');
-	like($node->log_text($log_mark), qr/takes no data/, 'with the reason');
-	$proxy->do('forward', 'rst');
-	$node->wait_drained;
 };
 
 # --- stopping, at any speed and any moment

@@ -9,6 +9,7 @@ use strict;
 use warnings;
 
 use Test::More;
+use Time::HiRes qw(time);
 use OutboxTest::FakeBroker;
 use OutboxTest::Node;
 use OutboxTest::Util;
@@ -115,6 +116,51 @@ $fake->do('when type=large : channel-close 406 "PRECONDITION_FAILED - message si
 enqueue('large', q{route => 'kept'});
 $node->wait_sql(q{SELECT attempts FROM outbox_failed WHERE event_type = 'large'}, 1);
 $fake->do('forget');
+
+# --- a route of messages that close the channel has nobody to rest for
+
+$node->sql('SELECT outbox_worker_restart()');    # no other route was in use lately
+$node->wait_sql($state, 'idle');
+$fake->do('when type=poison : channel-close 406 "PRECONDITION_FAILED - message size 70000 is larger than configured max size 65536"');
+my @took = map {
+	my $start = time;
+	$node->sql("SELECT outbox_enqueue('poison', '{}') FROM generate_series(1, $_)");
+	$node->wait_sql(q{SELECT count(*) FROM outbox WHERE status <> 'failed'}, 0);
+	time - $start;
+} 3, 9;
+# with a neighbour it would be one in two seconds, after the first three
+cmp_ok($took[1], '<', 3 * $took[0] + 9, 'nine more that are refused do not take longer than three did, each');
+$fake->do('forget');
+$node->sql(q{DELETE FROM outbox WHERE status = 'failed'});
+
+# --- more locked rows than are looked for at a time: what was claimed between them goes out
+
+$node->set('outbox."window"', '10');
+foreach my $locked (1000, 1015, 1025, 1035)
+{
+	$fake->begin_case("$locked locked");
+	$node->sql('SELECT outbox_pause()');
+	$node->sql(q{SELECT outbox_enqueue('e', '{}') FROM generate_series(1, 1100)});
+	my $locker = $node->session;
+	$locker->query_safe("BEGIN; SELECT count(*) FROM (SELECT FROM outbox ORDER BY seq LIMIT $locked FOR UPDATE) l");
+	$node->sql('SELECT outbox_resume()');
+	wait_until("those that are not locked behind $locked",
+		sub { (() = $fake->of_case) >= 1100 - $locked });
+	$locker->query_safe('ROLLBACK');
+	$locker->quit;
+	$node->wait_drained;
+	is(scalar(() = $fake->of_case), 1100, "$locked locked: each once");
+}
+$node->unset('outbox."window"');
+
+# --- a number in headers with a fraction, be it 0, is no integer
+
+$fake->begin_case;
+enqueue('number', "headers => '{\"n\": $_}'") foreach '1', '1', '1.0';
+$node->wait_drained;
+my %digests;
+$digests{ $_->{digest} }++ foreach $fake->of_case;
+is(join(' ', sort values %digests), '1 2', 'two headers 1 are the same, and 1.0 is another');
 
 # --- a routing key of 256 bytes is not cut
 

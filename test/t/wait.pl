@@ -31,7 +31,7 @@ $fake->do('when exchange=refused : nack');
 # Who is not told looks once more at the end of the timeout, which would hide that: so the
 # statement ends before.
 my $LONG = q{'1 hour'};
-$node->sql(q{ALTER DATABASE postgres SET statement_timeout = '60s'});
+$node->sql("ALTER DATABASE postgres SET statement_timeout = '${TIMEOUT}s'");
 
 sub enqueue
 {

@@ -14,7 +14,7 @@ MUTATIONS = (
     ("hold-over-untold", "src/shared/shared_holds.c",
      "	if (restart)\n		outbox_shared_request_database(dboid);", "	if (!restart)\n		outbox_shared_request_database(dboid);",
      "workers come back at once after a command that needed the database empty",
-     ["ddl_beside"]),
+     ["ddl"]),
     ("anybody-empties", "src/session/ddl.c",
      "|| dboid == MyDatabaseId || !may_empty(dboid))", "|| dboid == MyDatabaseId ||\n		(false && !may_empty(dboid)))",
      "who may not drop a database cannot stop its relay by trying",

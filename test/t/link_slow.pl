@@ -167,6 +167,28 @@ subtest 'a confirm that is lost among others is noticed' => sub {
 	$interruptions++;
 };
 
+# --- J1: links and bodies
+
+sub over_link
+{
+	my ($rate, $bodies, %settings) = @_;
+	my $what = join ', ', "$rate bytes a second",
+	  map { "$_ $settings{$_}" } sort keys %settings;
+
+	subtest $what => sub {
+		begin($what, %settings);
+		$proxy->do("rate both $rate");
+		$_ == 0 ? enqueue_nothing() : $checker->enqueue(1, size => $_)
+		  foreach @$bodies;
+		once($what, scalar @$bodies, seconds => 300);
+	};
+	return;
+}
+
+# takes longer than a link may that takes no bytes
+over_link(100_000, [ 0, 1, $FULL ? 2_000_000 : 1_250_000 ], heartbeat => '1s');
+over_link(400_000, [ 0, 2_000_000 ], confirm_timeout => '3s');
+
 # --- stalled
 
 subtest 'a link that takes no byte' => sub {
@@ -192,13 +214,10 @@ subtest 'a link that takes no byte' => sub {
 	$node->wait_drained;
 };
 
-# --- J1: links and bodies
+# --- J1: other links and bodies
 
 my @links = (
 	[ 10_000, [ 0, 1, 64_000 ] ],
-	# takes longer than a link may that takes no bytes
-	[ 100_000, [ 0, 1, $FULL ? 2_000_000 : 1_250_000 ], heartbeat => '1s' ],
-	[ 400_000, [ 0, 2_000_000 ], confirm_timeout => '3s' ],
 	[ 400_000, [ 0, 1_300_000 ], heartbeat => '1s', confirm_timeout => '1s' ],
 	$FULL
 	? ( [ 100_000, [ 16_000_000 ] ],
@@ -207,21 +226,7 @@ my @links = (
 		[ 1_000_000, [ 0, 1, 16_000_000 ], heartbeat => '1s', confirm_timeout => '1s' ],
 		[ 2_000_000, [ 0, 1, 16_000_000 ] ])
 	: ());
-
-foreach my $link (@links)
-{
-	my ($rate, $bodies, %settings) = @$link;
-	my $what = join ', ', "$rate bytes a second",
-	  map { "$_ $settings{$_}" } sort keys %settings;
-
-	subtest $what => sub {
-		begin($what, %settings);
-		$proxy->do("rate both $rate");
-		$_ == 0 ? enqueue_nothing() : $checker->enqueue(1, size => $_)
-		  foreach @$bodies;
-		once($what, scalar @$bodies, seconds => 300);
-	};
-}
+over_link(@$_) foreach @links;
 
 # The same with TLS, where only the library can send.
 {

@@ -10,59 +10,18 @@
  */
 #include "launcher_workers.c"
 
-#undef printf
-#undef vprintf
-
-#include "../unit/check.h"
+#include "launcher_server.h"
 
 #define WORKERS		8
 #define JITTER_MAX	5 / 4
 
-OutboxShared *outbox_shared;
 MemoryContext outbox_launcher_cxt;
-MemoryContext CurrentMemoryContext;
 List	   *outbox_databases;
-pg_prng_state pg_global_prng_state;
-int			MyProcPid = 1;
 
-static int64 now_us = 1000000;
 static bool unread;				/* something has come for a worker that left */
 static bool stopped[WORKERS];
 static OutboxSlot slots[WORKERS];
 static char handles[WORKERS];
-
-extern int	sim_clock_gettime(clockid_t clock, struct timespec *now);
-
-int
-sim_clock_gettime(clockid_t clock, struct timespec *now)
-{
-	now->tv_sec = now_us / 1000000;
-	now->tv_nsec = now_us % 1000000 * 1000;
-	return 0;
-}
-
-void
-ExceptionalCondition(const char *conditionName,
-#if PG_VERSION_NUM < 160000
-					 const char *errorType,
-#endif
-					 const char *fileName, int lineNumber)
-{
-	abort();
-}
-
-int
-pg_snprintf(char *str, size_t count, const char *fmt,...)
-{
-	str[0] = '\0';
-	return 0;
-}
-
-uint32
-pg_prng_uint32(pg_prng_state *state)
-{
-	return PG_UINT32_MAX;
-}
 
 void
 pfree(void *pointer)
@@ -102,12 +61,6 @@ outbox_shared_tell_workers(Oid dboid, int news)
 void
 outbox_shared_wake_launcher(void)
 {
-}
-
-bool
-outbox_hold_exists(Oid dboid)
-{
-	return false;
 }
 
 bool

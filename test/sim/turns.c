@@ -16,10 +16,7 @@
 #include <launcher.c>
 #include "ddl.c"
 
-#undef printf
-#undef vprintf
-
-#include "../unit/check.h"
+#include "launcher_server.h"
 
 #define DATABASES	3
 #define SLOTS		8
@@ -51,7 +48,6 @@ typedef struct Process
 	int64		started_us;
 } Process;
 
-static int64 now_us = 1000000;
 static int64 look_us;			/* the launcher looks again then ... */
 static bool woken;				/* ... or now */
 static int	processes;			/* that the server has */
@@ -65,33 +61,8 @@ static int	nrequests;
 
 /* ------------------------------------------------------- what the launcher sees */
 
-OutboxShared *outbox_shared;
-MemoryContext CurrentMemoryContext;
-pg_prng_state pg_global_prng_state;
-int			MyProcPid = 1;
 int			max_worker_processes = SLOTS;
 int			outbox_workers = 1;
-
-extern int	sim_clock_gettime(clockid_t clock, struct timespec *now);
-
-int
-sim_clock_gettime(clockid_t clock, struct timespec *now)
-{
-	now->tv_sec = now_us / 1000000;
-	now->tv_nsec = now_us % 1000000 * 1000;
-	return 0;
-}
-
-void
-ExceptionalCondition(const char *conditionName,
-#if PG_VERSION_NUM < 160000
-					 const char *errorType,
-#endif
-					 const char *fileName, int lineNumber)
-{
-	printf("not ok - %s:%d: %s\n", fileName, lineNumber, conditionName);
-	exit(1);
-}
 
 bool
 errstart(int elevel, const char *domain)
@@ -127,19 +98,6 @@ int
 errhint(const char *fmt,...)
 {
 	return 0;
-}
-
-int
-pg_snprintf(char *str, size_t count, const char *fmt,...)
-{
-	str[0] = '\0';
-	return 0;
-}
-
-uint32
-pg_prng_uint32(pg_prng_state *state)
-{
-	return PG_UINT32_MAX;
 }
 
 void *
@@ -330,12 +288,6 @@ void
 outbox_shared_wake_launcher(void)
 {
 	woken = true;
-}
-
-bool
-outbox_hold_exists(Oid dboid)
-{
-	return false;
 }
 
 /* processes */

@@ -3,7 +3,7 @@
 # transactions that change something, a standby that is missing while others wait for us.
 #
 # suite: test
-# takes: 12 s
+# takes: 20 s
 
 use strict;
 use warnings;

@@ -47,6 +47,11 @@ DOCS =
 # The version has one home, outbox.control.
 EXTVERSION := $(shell sed -n "s/^default_version *= *'\(.*\)'/\1/p" outbox.control)
 
+# The installation script is its parts in the order of src/sql/parts.  It is in the
+# repository, too: PGXS installs it, and a reader finds it where he looks.
+SQL_SCRIPT = outbox--$(EXTVERSION).sql
+SQL_PARTS := $(shell sed 's|^\([a-z]*\) .*|$(SRC)/sql/\1.sql|; /^\#/d' $(SRC)/sql/parts)
+
 PG_CPPFLAGS = -DOUTBOX_VERSION='"$(EXTVERSION)"'
 SHLIB_LINK = -lrabbitmq -lssl -lcrypto
 
@@ -110,6 +115,15 @@ all install uninstall installcheck:
 
 clean distclean:
 	rm -rf $(MODULE_big).so $(OBJS) $(OBJS:.o=.bc) $(EXTRA_CLEAN)
+endif
+
+# Written only when it differs, so that a checkout stays as it is.
+$(SQL_SCRIPT): $(SQL_PARTS) $(SRC)/sql/parts
+	@cat $(SQL_PARTS) > $@.new
+	@if cmp -s $@.new $@; then rm $@.new; touch $@; else mv $@.new $@; fi
+
+ifneq ($(PGXS),)
+all: $(SQL_SCRIPT)
 endif
 
 # After the include, which sets it empty.

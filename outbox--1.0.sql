@@ -10,6 +10,50 @@
  */
 SET LOCAL search_path = pg_catalog, pg_temp;
 
+/*
+ * What users do not call has a schema of its own, in which nobody but the owner of
+ * the extension can create anything.  The chosen schema may belong to anybody: its
+ * owner may rename it, and others may have functions of our names in it.  So nothing
+ * of ours looks a name up there when it runs.  Views, defaults, triggers, indexes and
+ * functions with BEGIN ATOMIC are bound when they are created, that is now; PL/pgSQL
+ * and the statements of the library name objects of pg_catalog and of outbox_internal
+ * only, and reach the tables through the views of the same names there.
+ */
+DO $$
+BEGIN
+	IF '@extschema@' = 'outbox_internal' THEN
+		RAISE EXCEPTION 'cannot create extension "outbox" in schema "outbox_internal"'
+			USING ERRCODE = 'duplicate_schema',
+				DETAIL = 'CREATE EXTENSION creates that schema itself, for what only the extension uses.',
+				HINT = 'Drop the schema, and create the extension in another one.';
+	ELSIF to_regnamespace('outbox_internal') IS NOT NULL THEN
+		RAISE EXCEPTION 'schema "outbox_internal" already exists'
+			USING ERRCODE = 'duplicate_schema',
+				DETAIL = 'CREATE EXTENSION creates it, for what only the extension uses.',
+				HINT = 'Rename it or drop it.';
+	END IF;
+END
+$$;
+CREATE SCHEMA outbox_internal;
+COMMENT ON SCHEMA outbox_internal IS
+'What only the extension outbox uses: nothing here is for users, and any of it may change.';
+
+CREATE FUNCTION outbox_internal.outbox_lock_table(relation oid, mode text, wait boolean)
+RETURNS void
+AS 'MODULE_PATHNAME', 'outbox_lock_table'
+LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION outbox_internal.outbox_lock_table(oid, text, boolean) IS
+'LOCK TABLE ONLY of a table that is known by its OID; mode as in pg_locks (''ExclusiveLock''). Errors: 42P01 it is gone, 55P03 it is locked and wait is false.';
+
+CREATE FUNCTION outbox_internal.outbox_alter_table(relation oid, command text)
+RETURNS void
+AS 'MODULE_PATHNAME', 'outbox_alter_table'
+LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION outbox_internal.outbox_alter_table(oid, text) IS
+'ALTER TABLE of a table that is known by its OID; command is what comes after the name.';
+
 --
 -- The relay of this database, and whose database this is
 --
@@ -53,6 +97,8 @@ COMMENT ON COLUMN @extschema@.outbox_control.paused_at IS
 COMMENT ON COLUMN @extschema@.outbox_control.pause_reason IS
 'Why, as given to outbox_pause(); NULL: not paused, or none was given.';
 
+CREATE VIEW outbox_internal.outbox_control AS SELECT c.* FROM @extschema@.outbox_control c;
+
 --
 -- Routes: where messages go
 --
@@ -91,6 +137,8 @@ CREATE TABLE @extschema@.outbox_route (
 	format text NOT NULL DEFAULT 'plain',
 	format_options jsonb,
 	slot name,
+	enqueue_role_oids oid[],
+	relay_role_oids oid[],
 	CONSTRAINT outbox_route_format
 		CHECK (format = 'plain' OR relay = 'internal'),
 	CONSTRAINT outbox_route_slot
@@ -116,7 +164,7 @@ COMMENT ON COLUMN @extschema@.outbox_route.routing_key IS
 COMMENT ON COLUMN @extschema@.outbox_route.max_attempts IS
 'Failed attempts (returned or nacked by the broker) after which a message becomes failed. Outages do not count.';
 COMMENT ON COLUMN @extschema@.outbox_route.ordering IS
-'''key'': at most one unconfirmed message per (aggregate_type, aggregate_id), in the order of enqueue; ''none'': no order.';
+'''key'': at most one unconfirmed message per (aggregate_type, aggregate_id) of this route, in the order of enqueue; ''none'': no order.';
 COMMENT ON COLUMN @extschema@.outbox_route.on_failed IS
 'What happens to later messages of a key when one becomes failed: ''skip'' lets them go on, ''block'' holds them until the failed one is requeued or discarded.';
 COMMENT ON COLUMN @extschema@.outbox_route.paused IS
@@ -148,8 +196,14 @@ COMMENT ON COLUMN @extschema@.outbox_route.format IS
 'What the workers put on the wire, for which consumers: ''plain'', ''cloudevents'', ''debezium'', ''spring'', ''masstransit'', ''nservicebus'', ''cap'', ''celery'' or ''laravel''; see doc/formats.md. Counts from the commit on, also for messages that wait. Other than ''plain'' only where relay is ''internal''.';
 COMMENT ON COLUMN @extschema@.outbox_route.format_options IS
 'Settings of that format, a JSON object; NULL: none. Keys of all but ''plain'': type, a template of the type''s name with {event_type}, {aggregate_type} and {aggregate_id}, by default ''{event_type}''; types, an object from event_type to name, before that, or to an array of names. The others are in doc/formats.md.';
+COMMENT ON COLUMN @extschema@.outbox_route.enqueue_role_oids IS
+'OIDs of enqueue_roles when these were written, 0: there was no such role. A role gets in only with both. Set by the table''s trigger.';
+COMMENT ON COLUMN @extschema@.outbox_route.relay_role_oids IS
+'The same of relay_roles.';
 COMMENT ON COLUMN @extschema@.outbox_route.slot IS
 'With relay = ''cdc'': name of the replication slot that its messages are read by, without which enqueue is refused; NULL: any logical one of this database.';
+
+CREATE VIEW outbox_internal.outbox_route AS SELECT r.* FROM @extschema@.outbox_route r;
 
 /*
  * Numbers of routes with sequence = 'key'.  Keys by their hash, as in the index
@@ -165,8 +219,10 @@ CREATE TABLE @extschema@.outbox_key_number (
 COMMENT ON TABLE @extschema@.outbox_key_number IS
 'Of routes with sequence = ''key'', the number of the last message of each key. One row for each key that was ever used; without its row a key begins at 1 again.';
 COMMENT ON COLUMN @extschema@.outbox_key_number.route IS 'Name of the route; numbers outlive it, so that one that is made again under this name goes on.';
-COMMENT ON COLUMN @extschema@.outbox_key_number.key_hash IS 'outbox_key_hash() of aggregate_type and aggregate_id.';
+COMMENT ON COLUMN @extschema@.outbox_key_number.key_hash IS 'outbox_key_hash() of the key.';
 COMMENT ON COLUMN @extschema@.outbox_key_number.last IS 'Number of its last message, header x-outbox-key-seq.';
+
+CREATE VIEW outbox_internal.outbox_key_number AS SELECT n.* FROM @extschema@.outbox_key_number n;
 
 --
 -- Messages
@@ -180,43 +236,50 @@ LANGUAGE C VOLATILE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION @extschema@.outbox_uuid7() IS
 'Returns a new UUID of version 7 (RFC 9562): 48 bits of Unix time in milliseconds, then random bits.';
 
-CREATE FUNCTION @extschema@.outbox_key_hash(aggregate_type text, aggregate_id text)
+CREATE FUNCTION outbox_internal.outbox_key_hash(route text, aggregate_type text, aggregate_id text)
 RETURNS bigint
 AS 'MODULE_PATHNAME', 'outbox_key_hash'
 LANGUAGE C IMMUTABLE PARALLEL SAFE;
 
-COMMENT ON FUNCTION @extschema@.outbox_key_hash(text, text) IS
-'Hash of a key, by which keys are divided among the workers and found in the table; NULL when aggregate_id is NULL.';
+COMMENT ON FUNCTION outbox_internal.outbox_key_hash(text, text, text) IS
+'Hash of a key (route, aggregate_type, aggregate_id), by which keys are divided among the workers and found in the table; NULL when aggregate_id or route is NULL.';
+
+CREATE FUNCTION outbox_internal.outbox_printable(value text)
+RETURNS text
+AS 'MODULE_PATHNAME', 'outbox_printable'
+LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+COMMENT ON FUNCTION outbox_internal.outbox_printable(text) IS
+'The first 511 bytes, with ? in place of every byte that is not printable, as the broker''s texts are stored. Reads no more of a long value.';
 
 /* Not IMMUTABLE, as a dump must not carry its value into another database. */
-CREATE FUNCTION @extschema@.outbox_origin()
+CREATE FUNCTION outbox_internal.outbox_origin()
 RETURNS bigint
 AS 'MODULE_PATHNAME', 'outbox_origin'
 LANGUAGE C STABLE STRICT PARALLEL SAFE;
 
-COMMENT ON FUNCTION @extschema@.outbox_origin() IS
+COMMENT ON FUNCTION outbox_internal.outbox_origin() IS
 'Hash of server (system identifier) and database, by which the relay knows messages that were enqueued here.';
 
-CREATE FUNCTION @extschema@.outbox_identity(
+CREATE FUNCTION outbox_internal.outbox_identity(
 	OUT system_identifier bigint, OUT database_oid oid,
 	OUT environment text, OUT timeline bigint)
 LANGUAGE sql STABLE
-SET search_path = pg_catalog, pg_temp
-AS $$
+BEGIN ATOMIC
 	SELECT s.system_identifier, d.oid,
 		coalesce(current_setting('outbox.environment', true), ''),
 		('x' || "left"(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::bigint
 	FROM pg_control_system() s, pg_database d
-	WHERE d.datname = current_database()
-$$;
+	WHERE d.datname = current_database();
+END;
 
-COMMENT ON FUNCTION @extschema@.outbox_identity() IS
+COMMENT ON FUNCTION outbox_internal.outbox_identity() IS
 'What tells this database from others and from its copies, as outbox_control records it.';
 
 /* Only here, as the library, which has the setting, has been loaded by now. */
 INSERT INTO @extschema@.outbox_control (system_identifier, database_oid, environment, timeline)
 	SELECT i.system_identifier, i.database_oid, i.environment, i.timeline
-	FROM @extschema@.outbox_identity() i;
+	FROM outbox_internal.outbox_identity() i;
 
 CREATE TABLE @extschema@.outbox (
 	seq bigint GENERATED ALWAYS AS IDENTITY,
@@ -236,7 +299,7 @@ CREATE TABLE @extschema@.outbox (
 	last_error text,
 	/* 'pending' or 'failed': see outbox_row_trigger() */
 	status text NOT NULL DEFAULT 'pending',
-	origin bigint NOT NULL DEFAULT @extschema@.outbox_origin(),
+	origin bigint NOT NULL DEFAULT outbox_internal.outbox_origin(),
 	failed_at timestamptz,
 	external boolean,
 	counted boolean
@@ -259,18 +322,18 @@ CREATE INDEX outbox_waiting ON @extschema@.outbox (available_at, seq)
 	WHERE status = 'pending' AND available_at IS NOT NULL AND external IS NULL;
 CREATE INDEX outbox_failed_seq ON @extschema@.outbox (seq) WHERE status = 'failed';
 /* Rows of one key, whatever lies between them; two keys may share a hash. */
-CREATE INDEX outbox_key ON @extschema@.outbox (@extschema@.outbox_key_hash(aggregate_type, aggregate_id), seq)
+CREATE INDEX outbox_key ON @extschema@.outbox (outbox_internal.outbox_key_hash(route, aggregate_type, aggregate_id), seq)
 	WHERE status = 'pending' AND available_at IS NULL AND aggregate_id IS NOT NULL AND external IS NULL;
 /* Those of routes with max_pending; "C", as it is read without the planner. */
 CREATE INDEX outbox_counted ON @extschema@.outbox (route COLLATE "C") WHERE counted;
 
 COMMENT ON TABLE @extschema@.outbox IS
 'Messages that are not published yet, or have failed. A row is a message from the commit of the transaction that inserted it until RabbitMQ has confirmed it.';
-COMMENT ON COLUMN @extschema@.outbox.seq IS 'Order of enqueue; messages of one key are published in this order.';
+COMMENT ON COLUMN @extschema@.outbox.seq IS 'Order in which messages have entered their route; those of one key are published in this order. A message that changes its route gets a new one.';
 COMMENT ON COLUMN @extschema@.outbox.id IS 'The AMQP message_id, the same over all attempts: consumers recognise duplicates by it.';
 COMMENT ON COLUMN @extschema@.outbox.route IS 'Destination, a name in outbox_route.';
 COMMENT ON COLUMN @extschema@.outbox.event_type IS 'The AMQP property type, and by default the routing key; 1 to 255 bytes.';
-COMMENT ON COLUMN @extschema@.outbox.aggregate_type IS 'Kind of thing that the message is about; with aggregate_id the key within which order is kept. Sent as header.';
+COMMENT ON COLUMN @extschema@.outbox.aggregate_type IS 'Kind of thing that the message is about; with route and aggregate_id the key within which order is kept. Sent as header.';
 COMMENT ON COLUMN @extschema@.outbox.aggregate_id IS 'Identity of the thing that the message is about; NULL: the message has no order. Sent as header.';
 COMMENT ON COLUMN @extschema@.outbox.payload IS 'Body as JSON (application/json); exactly one of payload and body is set.';
 COMMENT ON COLUMN @extschema@.outbox.body IS 'Body as bytes (application/octet-stream unless properties say otherwise); exactly one of payload and body is set.';
@@ -287,57 +350,62 @@ COMMENT ON COLUMN @extschema@.outbox.failed_at IS 'When it became failed; NULL: 
 COMMENT ON COLUMN @extschema@.outbox.external IS 'True: its route is published by an external relay (outbox_route.relay), and the workers leave it alone; false: it is for change data capture, and in the write-ahead log only; NULL otherwise. Set by the table''s trigger.';
 COMMENT ON COLUMN @extschema@.outbox.counted IS 'True: it counts towards max_pending of its route; NULL otherwise. Set by the table''s trigger.';
 
-CREATE FUNCTION @extschema@.outbox_row_trigger()
+/* With the places of the rows, under their own names. */
+CREATE VIEW outbox_internal.outbox AS
+	SELECT o.ctid, o.xmin, o.tableoid, o.* FROM @extschema@.outbox o;
+
+CREATE FUNCTION outbox_internal.outbox_row_trigger()
 RETURNS trigger
 AS 'MODULE_PATHNAME', 'outbox_row_trigger'
 LANGUAGE C;
 
-COMMENT ON FUNCTION @extschema@.outbox_row_trigger() IS
+COMMENT ON FUNCTION outbox_internal.outbox_row_trigger() IS
 'Checks a message that is inserted or changed, and arranges for the relay to be woken at commit.';
 
-CREATE FUNCTION @extschema@.outbox_change_trigger()
+CREATE FUNCTION outbox_internal.outbox_change_trigger()
 RETURNS trigger
 AS 'MODULE_PATHNAME', 'outbox_change_trigger'
 LANGUAGE C;
 
-COMMENT ON FUNCTION @extschema@.outbox_change_trigger() IS
+COMMENT ON FUNCTION outbox_internal.outbox_change_trigger() IS
 'Tells the relay at commit that messages were removed, or that a route or the control row has changed.';
 
 CREATE TRIGGER outbox_row
 	BEFORE INSERT OR UPDATE ON @extschema@.outbox
-	FOR EACH ROW EXECUTE FUNCTION @extschema@.outbox_row_trigger();
+	FOR EACH ROW EXECUTE FUNCTION outbox_internal.outbox_row_trigger();
 CREATE TRIGGER outbox_removed
 	AFTER DELETE OR TRUNCATE ON @extschema@.outbox
-	FOR EACH STATEMENT EXECUTE FUNCTION @extschema@.outbox_change_trigger();
+	FOR EACH STATEMENT EXECUTE FUNCTION outbox_internal.outbox_change_trigger();
 
 /*
  * Change data capture reads the INSERT in the log; the row goes at once.  No WHEN,
  * whose expression the server would read and compile for each statement.
  */
-CREATE FUNCTION @extschema@.outbox_cdc_trigger()
+CREATE FUNCTION outbox_internal.outbox_cdc_trigger()
 RETURNS trigger
 AS 'MODULE_PATHNAME', 'outbox_cdc_trigger'
 LANGUAGE C;
 
-COMMENT ON FUNCTION @extschema@.outbox_cdc_trigger() IS
+COMMENT ON FUNCTION outbox_internal.outbox_cdc_trigger() IS
 'Deletes the row of a message whose route has relay = ''cdc'' again: what is read is its INSERT in the write-ahead log.';
 
 CREATE TRIGGER outbox_cdc
 	AFTER INSERT ON @extschema@.outbox
-	FOR EACH ROW EXECUTE FUNCTION @extschema@.outbox_cdc_trigger();
+	FOR EACH ROW EXECUTE FUNCTION outbox_internal.outbox_cdc_trigger();
 
 /*
  * A trigger's condition sees the search_path of the statement, which a function
  * that sets its own does not.  For the same reason the functions that this
  * condition leads to set none: the path is empty then, and has to stay so for
- * the triggers of the rows that they change.
+ * the triggers of the rows that they change.  They run as who restores, the owner of
+ * the extension or a superuser: nobody else may use outbox_internal.
  */
-CREATE FUNCTION @extschema@.outbox_restoring()
+CREATE FUNCTION outbox_internal.outbox_restoring()
 RETURNS boolean
 AS 'MODULE_PATHNAME', 'outbox_restoring'
 LANGUAGE C STABLE STRICT PARALLEL SAFE;
 
-COMMENT ON FUNCTION @extschema@.outbox_restoring() IS
+COMMENT ON FUNCTION outbox_internal.outbox_restoring() IS
 'True in a session that restores a dump: check_function_bodies is off and search_path is empty, as pg_dump and pg_restore set them.';
 
 /*
@@ -346,12 +414,12 @@ COMMENT ON FUNCTION @extschema@.outbox_restoring() IS
  * is a copy.  One that somebody has adopted with is not replaced (the INSERT
  * meets the primary key), and a pause before the restore stays one.
  */
-CREATE FUNCTION @extschema@.outbox_control_restore_trigger()
+CREATE FUNCTION outbox_internal.outbox_control_restore_trigger()
 RETURNS trigger
 LANGUAGE plpgsql
 AS $$
 BEGIN
-	UPDATE @extschema@.outbox_control c SET
+	UPDATE outbox_internal.outbox_control c SET
 		paused = c.paused OR NEW.paused,
 		paused_by = CASE WHEN c.paused THEN c.paused_by ELSE NEW.paused_by END,
 		paused_at = CASE WHEN c.paused THEN c.paused_at ELSE NEW.paused_at END,
@@ -371,13 +439,13 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION @extschema@.outbox_control_restore_trigger() IS
+COMMENT ON FUNCTION outbox_internal.outbox_control_restore_trigger() IS
 'Makes a restore replace the row of outbox_control that CREATE EXTENSION has made.';
 
 CREATE TRIGGER outbox_control_restore
 	BEFORE INSERT ON @extschema@.outbox_control
-	FOR EACH ROW WHEN (@extschema@.outbox_restoring())
-	EXECUTE FUNCTION @extschema@.outbox_control_restore_trigger();
+	FOR EACH ROW WHEN (outbox_internal.outbox_restoring())
+	EXECUTE FUNCTION outbox_internal.outbox_control_restore_trigger();
 
 /*
  * A dump contains the route 'default' as it was, and a restore meets the one
@@ -385,12 +453,12 @@ CREATE TRIGGER outbox_control_restore
  * any other: what a migration adds ON CONFLICT DO NOTHING must not undo what
  * an administrator has set.
  */
-CREATE FUNCTION @extschema@.outbox_route_default_trigger()
+CREATE FUNCTION outbox_internal.outbox_route_default_trigger()
 RETURNS trigger
 LANGUAGE plpgsql
 AS $$
 BEGIN
-	UPDATE @extschema@.outbox_route r SET
+	UPDATE outbox_internal.outbox_route r SET
 		exchange = NEW.exchange, exchange_type = NEW.exchange_type,
 		routing_key = NEW.routing_key, max_attempts = NEW.max_attempts,
 		ordering = NEW.ordering, on_failed = NEW.on_failed,
@@ -416,58 +484,131 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION @extschema@.outbox_route_default_trigger() IS
+COMMENT ON FUNCTION outbox_internal.outbox_route_default_trigger() IS
 'Makes a restore replace the route ''default'' that CREATE EXTENSION has made.';
 
-CREATE FUNCTION @extschema@.outbox_route_trigger()
+CREATE FUNCTION outbox_internal.outbox_route_trigger()
 RETURNS trigger
 AS 'MODULE_PATHNAME', 'outbox_route_trigger'
 LANGUAGE C;
 
-COMMENT ON FUNCTION @extschema@.outbox_route_trigger() IS
+COMMENT ON FUNCTION outbox_internal.outbox_route_trigger() IS
 'Checks the routing key template of a route, its roles and its format_options; the errors are 22023, 22004 and 42704.';
 
-CREATE FUNCTION @extschema@.outbox_route_removal_trigger()
+CREATE FUNCTION outbox_internal.outbox_take_route_lock(route text)
+RETURNS void
+AS 'MODULE_PATHNAME', 'outbox_take_route_lock'
+LANGUAGE C VOLATILE STRICT;
+
+COMMENT ON FUNCTION outbox_internal.outbox_take_route_lock(text) IS
+'Waits for the transactions that have enqueued to the route, and keeps others away from it until this one ends.';
+
+CREATE FUNCTION outbox_internal.outbox_route_lock_key(route text)
+RETURNS bigint
+AS 'MODULE_PATHNAME', 'outbox_route_lock_key'
+LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+COMMENT ON FUNCTION outbox_internal.outbox_route_lock_key(text) IS
+'classid and objid of the route''s lock in pg_locks as one number; objsubid is 5.';
+
+/* Longer than any usual transaction takes that enqueues; who enqueues to the route waits meanwhile. */
+CREATE FUNCTION outbox_internal.outbox_lock_route(route text)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp SET lock_timeout = '3s'
+AS $$
+BEGIN
+	PERFORM outbox_internal.outbox_take_route_lock(route);
+EXCEPTION WHEN lock_not_available THEN
+	RAISE EXCEPTION 'route "%" is in use', route
+		USING ERRCODE = 'lock_not_available',
+			DETAIL = 'Not ended after 3 s: ' || coalesce((
+				SELECT string_agg(coalesce('process ' || l.pid, 'prepared transaction "' || p.gid || '"'), ', ' ORDER BY l.pid, p.gid)
+				FROM pg_locks l
+					LEFT JOIN (pg_locks x JOIN pg_prepared_xacts p ON p.transaction = x.transactionid)
+						ON l.pid IS NULL AND x.pid IS NULL AND x.virtualtransaction = l.virtualtransaction
+				WHERE l.locktype = 'advisory' AND l.objsubid = 5 AND l.granted
+					AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+					AND (l.classid::bigint << 32 | l.objid::bigint) = outbox_internal.outbox_route_lock_key(route)
+					AND l.pid IS DISTINCT FROM pg_backend_pid()),
+				'transactions that have just ended') || '.',
+			HINT = 'Transactions that have enqueued to the route keep it until they end. Commit them or roll them back, then try again.';
+END
+$$;
+
+COMMENT ON FUNCTION outbox_internal.outbox_lock_route(text) IS
+'Locks a route for a change that no enqueue may overlap, for at most 3 s of wait; then 55P03, naming the transactions that hold it.';
+
+CREATE FUNCTION outbox_internal.outbox_route_lock_trigger()
+RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
+AS $$
+BEGIN
+	IF TG_LEVEL = 'ROW' THEN
+		PERFORM outbox_internal.outbox_lock_route(OLD.name);
+		IF TG_OP = 'DELETE' THEN
+			RETURN OLD;
+		END IF;
+		RETURN NEW;
+	END IF;
+	PERFORM outbox_internal.outbox_lock_route(r.name)
+	FROM (SELECT t.name FROM outbox_internal.outbox_route t ORDER BY t.name) r;
+	RETURN NULL;
+END
+$$;
+
+COMMENT ON FUNCTION outbox_internal.outbox_route_lock_trigger() IS
+'DELETE, TRUNCATE and renaming of a route, and a change of its relay, wait for transactions that have enqueued to it; see outbox_lock_route().';
+
+CREATE FUNCTION outbox_internal.outbox_route_removal_trigger()
 RETURNS trigger
 AS 'MODULE_PATHNAME', 'outbox_route_removal_trigger'
 LANGUAGE C;
 
-COMMENT ON FUNCTION @extschema@.outbox_route_removal_trigger() IS
-'Keeps a route that has messages: DELETE, TRUNCATE and renaming wait for transactions that have enqueued, and are errors (23503) when there are messages.';
+COMMENT ON FUNCTION outbox_internal.outbox_route_removal_trigger() IS
+'Keeps a route that has messages: DELETE, TRUNCATE and renaming are errors (23503) when there are messages.';
 
-CREATE FUNCTION @extschema@.outbox_failed_route_trigger()
+CREATE FUNCTION outbox_internal.outbox_failed_route_trigger()
 RETURNS trigger
 AS 'MODULE_PATHNAME', 'outbox_failed_route_trigger'
 LANGUAGE C;
 
-COMMENT ON FUNCTION @extschema@.outbox_failed_route_trigger() IS
+COMMENT ON FUNCTION outbox_internal.outbox_failed_route_trigger() IS
 'Sees to it that outbox_route.failed_route names a route (23503 if not), and that a chain of failed routes has an end (22023 if not).';
 
 CREATE TRIGGER outbox_route_removal
-	BEFORE DELETE OR TRUNCATE OR UPDATE OF name ON @extschema@.outbox_route
-	FOR EACH STATEMENT EXECUTE FUNCTION @extschema@.outbox_route_removal_trigger();
+	BEFORE DELETE ON @extschema@.outbox_route
+	FOR EACH ROW EXECUTE FUNCTION outbox_internal.outbox_route_lock_trigger();
+CREATE TRIGGER outbox_route_truncation
+	BEFORE TRUNCATE ON @extschema@.outbox_route
+	FOR EACH STATEMENT EXECUTE FUNCTION outbox_internal.outbox_route_lock_trigger();
+CREATE TRIGGER outbox_route_taken
+	BEFORE UPDATE OF name, relay ON @extschema@.outbox_route
+	FOR EACH ROW WHEN (OLD.name IS DISTINCT FROM NEW.name OR OLD.relay IS DISTINCT FROM NEW.relay)
+	EXECUTE FUNCTION outbox_internal.outbox_route_lock_trigger();
 CREATE TRIGGER outbox_route_removed
 	AFTER DELETE OR UPDATE OF name ON @extschema@.outbox_route
-	FOR EACH ROW EXECUTE FUNCTION @extschema@.outbox_route_removal_trigger();
+	FOR EACH ROW EXECUTE FUNCTION outbox_internal.outbox_route_removal_trigger();
 CREATE TRIGGER outbox_route_truncated
 	AFTER TRUNCATE ON @extschema@.outbox_route
-	FOR EACH STATEMENT EXECUTE FUNCTION @extschema@.outbox_route_removal_trigger();
+	FOR EACH STATEMENT EXECUTE FUNCTION outbox_internal.outbox_route_removal_trigger();
 CREATE TRIGGER outbox_route_check
 	BEFORE INSERT OR UPDATE ON @extschema@.outbox_route
-	FOR EACH ROW EXECUTE FUNCTION @extschema@.outbox_route_trigger();
+	FOR EACH ROW EXECUTE FUNCTION outbox_internal.outbox_route_trigger();
 CREATE TRIGGER outbox_route_failed_route
 	AFTER INSERT OR DELETE OR UPDATE OF name, failed_route ON @extschema@.outbox_route
-	FOR EACH ROW EXECUTE FUNCTION @extschema@.outbox_failed_route_trigger();
+	FOR EACH ROW EXECUTE FUNCTION outbox_internal.outbox_failed_route_trigger();
 CREATE TRIGGER outbox_route_default
 	BEFORE INSERT ON @extschema@.outbox_route
-	FOR EACH ROW WHEN (NEW.name = 'default' AND @extschema@.outbox_restoring())
-	EXECUTE FUNCTION @extschema@.outbox_route_default_trigger();
+	FOR EACH ROW WHEN (NEW.name = 'default' AND outbox_internal.outbox_restoring())
+	EXECUTE FUNCTION outbox_internal.outbox_route_default_trigger();
 /*
  * Who, when and why belong to a pause: whoever sets paused without telling gets
  * himself and now recorded, and what is not paused has none of them.  In a function
  * that runs as its owner current_user is the owner; the session's role is not.
  */
-CREATE FUNCTION @extschema@.outbox_pause_trigger()
+CREATE FUNCTION outbox_internal.outbox_pause_trigger()
 RETURNS trigger
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -486,33 +627,33 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION @extschema@.outbox_pause_trigger() IS
+COMMENT ON FUNCTION outbox_internal.outbox_pause_trigger() IS
 'Keeps paused_by, paused_at and pause_reason in step with paused, however that is changed.';
 
 CREATE TRIGGER outbox_route_paused
 	BEFORE INSERT OR UPDATE ON @extschema@.outbox_route
-	FOR EACH ROW WHEN (NOT @extschema@.outbox_restoring())
-	EXECUTE FUNCTION @extschema@.outbox_pause_trigger();
+	FOR EACH ROW WHEN (NOT outbox_internal.outbox_restoring())
+	EXECUTE FUNCTION outbox_internal.outbox_pause_trigger();
 CREATE TRIGGER outbox_control_paused
 	BEFORE INSERT OR UPDATE ON @extschema@.outbox_control
-	FOR EACH ROW WHEN (NOT @extschema@.outbox_restoring())
-	EXECUTE FUNCTION @extschema@.outbox_pause_trigger();
+	FOR EACH ROW WHEN (NOT outbox_internal.outbox_restoring())
+	EXECUTE FUNCTION outbox_internal.outbox_pause_trigger();
 /*
  * For each row and always, so that sessions hear of what logical replication
  * applies and of what is done with session_replication_role = replica, too.
  */
 CREATE TRIGGER outbox_route_changed
 	AFTER INSERT OR UPDATE OR DELETE ON @extschema@.outbox_route
-	FOR EACH ROW EXECUTE FUNCTION @extschema@.outbox_change_trigger();
+	FOR EACH ROW EXECUTE FUNCTION outbox_internal.outbox_change_trigger();
 CREATE TRIGGER outbox_route_emptied
 	AFTER TRUNCATE ON @extschema@.outbox_route
-	FOR EACH STATEMENT EXECUTE FUNCTION @extschema@.outbox_change_trigger();
+	FOR EACH STATEMENT EXECUTE FUNCTION outbox_internal.outbox_change_trigger();
 CREATE TRIGGER outbox_control_changed
 	AFTER INSERT OR UPDATE OR DELETE ON @extschema@.outbox_control
-	FOR EACH ROW EXECUTE FUNCTION @extschema@.outbox_change_trigger();
+	FOR EACH ROW EXECUTE FUNCTION outbox_internal.outbox_change_trigger();
 CREATE TRIGGER outbox_control_emptied
 	AFTER TRUNCATE ON @extschema@.outbox_control
-	FOR EACH STATEMENT EXECUTE FUNCTION @extschema@.outbox_change_trigger();
+	FOR EACH STATEMENT EXECUTE FUNCTION outbox_internal.outbox_change_trigger();
 ALTER TABLE @extschema@.outbox_route ENABLE ALWAYS TRIGGER outbox_route_changed;
 ALTER TABLE @extschema@.outbox_route ENABLE ALWAYS TRIGGER outbox_route_emptied;
 ALTER TABLE @extschema@.outbox_control ENABLE ALWAYS TRIGGER outbox_control_changed;
@@ -565,15 +706,18 @@ CREATE INDEX outbox_archive_id ON @extschema@.outbox_archive
 	USING brin (id) WITH (pages_per_range = 16);
 
 /* Only for days whose partition could not be made; normally empty. */
-CREATE TABLE @extschema@.outbox_archive_default PARTITION OF @extschema@.outbox_archive DEFAULT;
+CREATE TABLE outbox_internal.outbox_archive_default PARTITION OF @extschema@.outbox_archive DEFAULT;
 /* Rows are deleted from it, which a publication of all tables refuses otherwise. */
-ALTER TABLE @extschema@.outbox_archive_default REPLICA IDENTITY FULL;
+ALTER TABLE outbox_internal.outbox_archive_default REPLICA IDENTITY FULL;
 /* A whole day may be in it, and is looked for each minute. */
-CREATE INDEX outbox_archive_default_published_at ON @extschema@.outbox_archive_default (published_at);
+CREATE INDEX outbox_archive_default_published_at ON outbox_internal.outbox_archive_default (published_at);
+
+CREATE VIEW outbox_internal.outbox_archive AS
+	SELECT a.ctid, a.tableoid, a.* FROM @extschema@.outbox_archive a;
 
 COMMENT ON TABLE @extschema@.outbox_archive IS
 'Published messages, append-only, one partition a day (UTC) of published_at; the relay makes partitions ahead and drops them after outbox.retention.';
-COMMENT ON TABLE @extschema@.outbox_archive_default IS
+COMMENT ON TABLE outbox_internal.outbox_archive_default IS
 'Published messages of days that had no partition of their own.';
 COMMENT ON COLUMN @extschema@.outbox_archive.seq IS 'Order of enqueue.';
 COMMENT ON COLUMN @extschema@.outbox_archive.id IS 'The AMQP message_id.';
@@ -591,45 +735,29 @@ COMMENT ON COLUMN @extschema@.outbox_archive.available_at IS 'When it was schedu
 COMMENT ON COLUMN @extschema@.outbox_archive.attempts IS 'Attempts that failed before the one that succeeded.';
 COMMENT ON COLUMN @extschema@.outbox_archive.published_at IS 'When the settling transaction ran, just after the broker''s confirm.';
 
-DO $$
-DECLARE
-	col record;
-BEGIN
-	FOR col IN
-		SELECT a.attname, pg_catalog.col_description(a.attrelid, a.attnum) AS text
-		FROM pg_catalog.pg_attribute a
-		WHERE a.attrelid = '@extschema@.outbox_archive'::pg_catalog.regclass
-			AND a.attnum > 0
-	LOOP
-		EXECUTE pg_catalog.format('COMMENT ON COLUMN @extschema@.outbox_archive_default.%I IS %L',
-			col.attname, col.text);
-	END LOOP;
-END
-$$;
-
 /*
  * Partitions with rows in them, as outbox_archive_maintain() has made them; an
  * administrator's own are his.  A day is one table, or, when routes have a retention
  * of their own, divided by route: a partition for each retention there is, named
  * with its seconds, and one for the rest.
  */
-CREATE FUNCTION @extschema@.outbox_archive_partitions(
+CREATE FUNCTION outbox_internal.outbox_archive_partitions(
 	retention interval, OUT partition oid, OUT name text, OUT of_day oid,
 	OUT day date, OUT own_retention interval, OUT alone boolean, OUT due boolean)
 RETURNS SETOF record
 LANGUAGE sql STABLE
-SET search_path = pg_catalog, pg_temp
-AS $$
-	SELECT p.*,
+BEGIN ATOMIC
+	SELECT p.partition, p.name, p.of_day, p.day, p.own_retention, p.alone,
 		(p.day + 1)::timestamp AT TIME ZONE 'UTC'
 			<= clock_timestamp() - coalesce(p.own_retention, retention)
 		/* The rest of a day stays, empty, for as long as another part of it. */
 		AND (p.alone OR p.own_retention IS NOT NULL OR pg_relation_size(p.partition) > 0)
 	FROM (SELECT coalesce(s.oid, d.oid) AS partition, coalesce(s.relname, d.relname)::text AS name,
 			CASE WHEN s.oid IS NOT NULL THEN d.oid END AS of_day,
-			to_date(right(d.relname, 8), 'YYYYMMDD') AS day,
+			to_date("right"(d.relname, 8), 'YYYYMMDD') AS day,
 			substring(s.relname FROM '_([0-9]+)_[0-9a-f]{8}$')::bigint * interval '1 second' AS own_retention,
-			count(*) OVER (PARTITION BY d.oid) = 1 AS alone
+			count(*) OVER (PARTITION BY d.oid) = 1 AS alone,
+			coalesce(s.relnamespace, d.relnamespace) = 'outbox_internal'::regnamespace AS ours
 		FROM pg_extension e
 			JOIN pg_depend x ON x.refclassid = 'pg_extension'::regclass AND x.refobjid = e.oid
 				AND x.classid = 'pg_class'::regclass AND x.deptype = 'e'
@@ -638,19 +766,20 @@ AS $$
 			LEFT JOIN (pg_inherits j JOIN pg_class s ON s.oid = j.inhrelid)
 				ON j.inhparent = d.oid
 		WHERE e.extname = 'outbox' AND d.relname ~ '^outbox_archive_p[0-9]{8}$'
+			AND d.relnamespace = 'outbox_internal'::regnamespace
 			AND i.inhparent = '@extschema@.outbox_archive'::regclass) p
-$$;
+	WHERE p.ours;
+END;
 
-COMMENT ON FUNCTION @extschema@.outbox_archive_partitions(interval) IS
+COMMENT ON FUNCTION outbox_internal.outbox_archive_partitions(interval) IS
 'Partitions of outbox_archive that the relay has made: its oid and name, the table of its day if that is divided by route, the day (UTC), the retention of its routes if it is not the given one (outbox.retention), whether it is the only one of its day, and whether it is due to be dropped.';
 
 /* How a day that is made now is divided; no rows: not at all. */
-CREATE FUNCTION @extschema@.outbox_archive_division(
+CREATE FUNCTION outbox_internal.outbox_archive_division(
 	OUT suffix text, OUT bound text, OUT routes text)
 RETURNS SETOF record
 LANGUAGE sql STABLE
-SET search_path = pg_catalog, pg_temp
-AS $$
+BEGIN ATOMIC
 	WITH own AS (
 		SELECT ceil(extract(epoch FROM r.retention))::bigint AS seconds,
 			string_agg(format('%L', r.name), ', ' ORDER BY r.name COLLATE "C") AS names
@@ -664,47 +793,43 @@ AS $$
 	FROM own o
 	UNION ALL
 	SELECT '_rest', 'DEFAULT', 'of all other routes'
-	WHERE EXISTS (SELECT FROM own)
-$$;
+	WHERE EXISTS (SELECT FROM own);
+END;
 
-COMMENT ON FUNCTION @extschema@.outbox_archive_division() IS
+COMMENT ON FUNCTION outbox_internal.outbox_archive_division() IS
 'How a partition of outbox_archive is divided that is made now: ends of names, bounds and routes of its partitions, one for each retention that routes have, and one for the rest. No rows: it is not divided.';
 
 /*
  * A table like the archive, and a member of the extension, so that pg_dump takes
- * it for a part of the extension and not of the user's schema.  LIKE knows nothing
- * of tablespaces, and the copies of indexes go where the default is.
+ * it for a part of the extension.  LIKE the default partition, whose name is ours,
+ * but for its index; ATTACH PARTITION makes those of the archive.  Neither knows
+ * anything of tablespaces: the caller sets default_tablespace.
  */
-CREATE FUNCTION @extschema@.outbox_archive_create(
+CREATE FUNCTION outbox_internal.outbox_archive_create(
 	name text, divided boolean, about text)
 RETURNS void
 LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp SET default_tablespace = ''
+SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	PERFORM set_config('default_tablespace', t.spcname, true)
-	FROM pg_class c
-		JOIN pg_tablespace t ON t.oid = c.reltablespace
-		JOIN pg_database d ON d.datname = current_database() AND d.dattablespace <> t.oid
-	WHERE c.oid = '@extschema@.outbox_archive'::regclass;
-	EXECUTE format('CREATE TABLE @extschema@.%I (LIKE @extschema@.outbox_archive INCLUDING ALL) %s',
+	EXECUTE format('CREATE TABLE outbox_internal.%I (LIKE outbox_internal.outbox_archive_default INCLUDING ALL EXCLUDING INDEXES) %s',
 		name, CASE WHEN divided THEN 'PARTITION BY LIST (route)' END);
 	/* As the default partition: outbox_erase() deletes. */
-	EXECUTE format('ALTER TABLE @extschema@.%I REPLICA IDENTITY FULL', name);
-	EXECUTE format('COMMENT ON TABLE @extschema@.%I IS %L', name, about);
-	EXECUTE format('ALTER EXTENSION outbox ADD TABLE @extschema@.%I', name);
+	EXECUTE format('ALTER TABLE outbox_internal.%I REPLICA IDENTITY FULL', name);
+	EXECUTE format('COMMENT ON TABLE outbox_internal.%I IS %L', name, about);
+	EXECUTE format('ALTER EXTENSION outbox ADD TABLE outbox_internal.%I', name);
 END
 $$;
 
-COMMENT ON FUNCTION @extschema@.outbox_archive_create(text, boolean, text) IS
-'Makes a table like outbox_archive, in its tablespace, a member of the extension with that comment, to be attached as partition; divided: partitioned by route itself.';
+COMMENT ON FUNCTION outbox_internal.outbox_archive_create(text, boolean, text) IS
+'Makes a table like outbox_archive, a member of the extension with that comment, to be attached as partition; divided: partitioned by route itself.';
 
 /*
  * The caller has locked it, and what it is a part of.  The commit of a drop waits
  * until the file system has taken all files back, so a large one only leaves the
  * archive here; see outbox_archive_shrink().
  */
-CREATE FUNCTION @extschema@.outbox_archive_remove(partition oid, parent oid)
+CREATE FUNCTION outbox_internal.outbox_archive_remove(partition oid, parent oid)
 RETURNS text
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -717,7 +842,8 @@ BEGIN
 		EXECUTE format('DROP TABLE %s', partition::regclass);
 		RETURN 'dropped';
 	END IF;
-	EXECUTE format('ALTER TABLE %s DETACH PARTITION %s', parent::regclass, partition::regclass);
+	PERFORM outbox_internal.outbox_alter_table(parent,
+		format('DETACH PARTITION %s', partition::regclass));
 	/* A vacuum would stumble over what is cut off. */
 	EXECUTE format('ALTER TABLE %s SET (autovacuum_enabled = off, toast.autovacuum_enabled = off)',
 		partition::regclass);
@@ -726,18 +852,18 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION @extschema@.outbox_archive_remove(oid, oid) IS
+COMMENT ON FUNCTION outbox_internal.outbox_archive_remove(oid, oid) IS
 'Drops a partition of outbox_archive, or, when it has more than 16 MB, detaches it from its parent and renames it, to be dropped in pieces. Returns which.';
 
-CREATE FUNCTION @extschema@.outbox_archive_shrink(partition regclass, blocks integer)
+CREATE FUNCTION outbox_internal.outbox_archive_shrink(partition regclass, blocks integer)
 RETURNS boolean
 AS 'MODULE_PATHNAME', 'outbox_archive_shrink'
 LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 
-COMMENT ON FUNCTION @extschema@.outbox_archive_shrink(regclass, integer) IS
+COMMENT ON FUNCTION outbox_internal.outbox_archive_shrink(regclass, integer) IS
 'Cuts so many blocks off a detached partition that is about to be dropped (outbox_archive_dropping_...); any other table, and one that this transaction has detached or renamed, is an error (55000), one that somebody has locked is 55P03, and blocks below 1 are 22023. No rollback brings them back. Returns whether nothing is left.';
 
-CREATE FUNCTION @extschema@.outbox_archive_make_day(day date)
+CREATE FUNCTION outbox_internal.outbox_archive_make_day(day date)
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -753,67 +879,68 @@ BEGIN
 	/* Once: somebody may give a route another retention meanwhile. */
 	SELECT array_agg(d.suffix), array_agg(d.bound), array_agg(d.routes)
 	INTO suffixes, bounds, routes
-	FROM @extschema@.outbox_archive_division() d;
-	PERFORM @extschema@.outbox_archive_create(part, suffixes IS NOT NULL, about || '.');
+	FROM outbox_internal.outbox_archive_division() d;
+	PERFORM outbox_internal.outbox_archive_create(part, suffixes IS NOT NULL, about || '.');
 	FOR piece IN SELECT * FROM unnest(suffixes, bounds, routes) AS p(suffix, bound, routes) LOOP
-		PERFORM @extschema@.outbox_archive_create(part || piece.suffix, false,
+		PERFORM outbox_internal.outbox_archive_create(part || piece.suffix, false,
 			about || ' ' || piece.routes || '.');
-		EXECUTE format('ALTER TABLE @extschema@.%I ATTACH PARTITION @extschema@.%I %s',
+		EXECUTE format('ALTER TABLE outbox_internal.%I ATTACH PARTITION outbox_internal.%I %s',
 			part, part || piece.suffix, piece.bound);
 	END LOOP;
 	/* Made apart, because CREATE TABLE ... PARTITION OF locks readers out. */
-	EXECUTE format('ALTER TABLE @extschema@.outbox_archive ATTACH PARTITION @extschema@.%I FOR VALUES FROM (%L) TO (%L)',
-		part, to_char(day, 'YYYY-MM-DD') || ' 00:00:00+00', to_char(day + 1, 'YYYY-MM-DD') || ' 00:00:00+00');
+	PERFORM outbox_internal.outbox_alter_table(outbox_internal.outbox_relation('outbox_archive'),
+		format('ATTACH PARTITION outbox_internal.%I FOR VALUES FROM (%L) TO (%L)', part,
+			to_char(day, 'YYYY-MM-DD') || ' 00:00:00+00', to_char(day + 1, 'YYYY-MM-DD') || ' 00:00:00+00'));
 END
 $$;
 
-COMMENT ON FUNCTION @extschema@.outbox_archive_make_day(date) IS
+COMMENT ON FUNCTION outbox_internal.outbox_archive_make_day(date) IS
 'Makes the partition of outbox_archive for a day (UTC).';
 
 /* Removes a partition that is due, and what becomes empty with it. */
-CREATE FUNCTION @extschema@.outbox_archive_drop_due(
+CREATE FUNCTION outbox_internal.outbox_archive_drop_due(
 	partition oid, name text, of_day oid, alone boolean, own_retention interval)
 RETURNS text
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+	archive constant oid := outbox_internal.outbox_relation('outbox_archive');
 	done text;
 BEGIN
 	IF alone THEN
 		/* DROP TABLE of a partition locks these three. */
-		LOCK TABLE ONLY @extschema@.outbox_archive, ONLY @extschema@.outbox_archive_default
-			IN ACCESS EXCLUSIVE MODE NOWAIT;
+		PERFORM outbox_internal.outbox_lock_table(archive, 'AccessExclusiveLock', false);
+		LOCK TABLE ONLY outbox_internal.outbox_archive_default IN ACCESS EXCLUSIVE MODE NOWAIT;
 		EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE NOWAIT',
 			coalesce(of_day, partition)::regclass);
 		IF of_day IS NULL THEN
-			RETURN @extschema@.outbox_archive_remove(partition,
-				'@extschema@.outbox_archive'::regclass::oid) || ' ' || name;
+			RETURN outbox_internal.outbox_archive_remove(partition, archive) || ' ' || name;
 		END IF;
-		done := @extschema@.outbox_archive_remove(partition, of_day);
+		done := outbox_internal.outbox_archive_remove(partition, of_day);
 		name := (SELECT c.relname FROM pg_class c WHERE c.oid = of_day);
 		EXECUTE format('ALTER EXTENSION outbox DROP TABLE %s', of_day::regclass);
 		EXECUTE format('DROP TABLE %s', of_day::regclass);
 		RETURN done || ' ' || name;
 	END IF;
 	EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE NOWAIT', of_day::regclass);
-	done := @extschema@.outbox_archive_remove(partition, of_day);
+	done := outbox_internal.outbox_archive_remove(partition, of_day);
 	/*
 	 * A clock that is set back must find a place for what it publishes, so as
 	 * long as there is the day there is one for the rest.
 	 */
 	IF own_retention IS NULL THEN
-		PERFORM @extschema@.outbox_archive_create(name, false, 'Messages of other routes; empty.');
-		EXECUTE format('ALTER TABLE %s ATTACH PARTITION @extschema@.%I DEFAULT', of_day::regclass, name);
+		PERFORM outbox_internal.outbox_archive_create(name, false, 'Messages of other routes; empty.');
+		EXECUTE format('ALTER TABLE %s ATTACH PARTITION outbox_internal.%I DEFAULT', of_day::regclass, name);
 	END IF;
 	RETURN done || ' ' || name;
 END
 $$;
 
-COMMENT ON FUNCTION @extschema@.outbox_archive_drop_due(oid, text, oid, boolean, interval) IS
+COMMENT ON FUNCTION outbox_internal.outbox_archive_drop_due(oid, text, oid, boolean, interval) IS
 'Drops, or detaches, a partition that outbox_archive_partitions() says is due. Waits for nobody''s lock: an error (55P03).';
 
-CREATE FUNCTION @extschema@.outbox_archive_maintain(retention interval)
+CREATE FUNCTION outbox_internal.outbox_archive_maintain(retention interval)
 RETURNS text
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -824,13 +951,14 @@ SET search_path = pg_catalog, pg_temp
  */
 SET lock_timeout = '10ms'
 /* The worker's session has it off, for statements of src/store only. */
-SET enable_sort = on
+SET enable_sort = on SET default_tablespace = ''
 AS $$
 DECLARE
+	archive constant oid := outbox_internal.outbox_relation('outbox_archive');
 	today constant date := (clock_timestamp() AT TIME ZONE 'UTC')::date;
 	longest constant interval := greatest(retention,
-		(SELECT max(r.retention) FROM @extschema@.outbox_route r));
-	wanted constant text[] := ARRAY(SELECT v.suffix FROM @extschema@.outbox_archive_division() v
+		(SELECT max(r.retention) FROM outbox_internal.outbox_route r));
+	wanted constant text[] := ARRAY(SELECT v.suffix FROM outbox_internal.outbox_archive_division() v
 		ORDER BY v.suffix COLLATE "C");
 	pieces text[];
 	part text;
@@ -845,61 +973,67 @@ BEGIN
 			USING ERRCODE = 'null_value_not_allowed';
 	END IF;
 
+	PERFORM set_config('default_tablespace', t.spcname, true)
+	FROM pg_class c
+		JOIN pg_tablespace t ON t.oid = c.reltablespace
+		JOIN pg_database d ON d.datname = current_database() AND d.dattablespace <> t.oid
+	WHERE c.oid = archive;
+
 	/* Today's partition and those of the next two days, unless kept nowhere. */
 	FOR i IN 0..2 LOOP
 		EXIT WHEN longest <= interval '0';
 		day := today + i;
 		part := 'outbox_archive_p' || to_char(day, 'YYYYMMDD');
-		there := to_regclass('@extschema@.' || part) IS NOT NULL;
+		there := to_regclass('outbox_internal.' || part) IS NOT NULL;
 		IF there THEN
 			/* A day that has begun stays as it is, and one that is not ours. */
 			CONTINUE WHEN i = 0;
 			pieces := (SELECT coalesce(array_agg(substr(p.name, length(part) + 1)
 					ORDER BY p.name COLLATE "C") FILTER (WHERE p.of_day IS NOT NULL), '{}')
-				FROM @extschema@.outbox_archive_partitions(retention) p
+				FROM outbox_internal.outbox_archive_partitions(retention) p
 				WHERE p.day = today + i
 				HAVING count(*) > 0);
 			CONTINUE WHEN pieces IS NULL OR pieces = wanted;
 		END IF;
 		/* Rows of that day in the default partition would refuse another. */
 		CONTINUE WHEN EXISTS (
-			SELECT FROM @extschema@.outbox_archive_default
+			SELECT FROM outbox_internal.outbox_archive_default
 			WHERE published_at >= day::timestamp AT TIME ZONE 'UTC'
 				AND published_at < (day + 1)::timestamp AT TIME ZONE 'UTC');
 		/* What ATTACH PARTITION will lock. */
-		LOCK TABLE ONLY @extschema@.outbox_archive IN SHARE UPDATE EXCLUSIVE MODE NOWAIT;
-		LOCK TABLE ONLY @extschema@.outbox_archive_default IN ACCESS EXCLUSIVE MODE NOWAIT;
+		PERFORM outbox_internal.outbox_lock_table(archive, 'ShareUpdateExclusiveLock', false);
+		LOCK TABLE ONLY outbox_internal.outbox_archive_default IN ACCESS EXCLUSIVE MODE NOWAIT;
 		/* Somebody else may have made it in between. */
-		CONTINUE WHEN NOT there AND to_regclass('@extschema@.' || part) IS NOT NULL;
+		CONTINUE WHEN NOT there AND to_regclass('outbox_internal.' || part) IS NOT NULL;
 		IF there THEN
 			/* Routes have got another retention since it was made. */
-			LOCK TABLE ONLY @extschema@.outbox_archive IN ACCESS EXCLUSIVE MODE NOWAIT;
-			EXECUTE format('LOCK TABLE @extschema@.%I IN ACCESS EXCLUSIVE MODE NOWAIT', part);
-			EXECUTE format('SELECT EXISTS (SELECT FROM @extschema@.%I)', part) INTO used;
+			PERFORM outbox_internal.outbox_lock_table(archive, 'AccessExclusiveLock', false);
+			EXECUTE format('LOCK TABLE outbox_internal.%I IN ACCESS EXCLUSIVE MODE NOWAIT', part);
+			EXECUTE format('SELECT EXISTS (SELECT FROM outbox_internal.%I)', part) INTO used;
 			CONTINUE WHEN used;
 			FOR old IN
-				SELECT p.name FROM @extschema@.outbox_archive_partitions(retention) p
+				SELECT p.name FROM outbox_internal.outbox_archive_partitions(retention) p
 				WHERE p.day = today + i AND p.of_day IS NOT NULL
 				UNION ALL
 				SELECT part
 				/* it comes after what it consists of */
 				ORDER BY 1 DESC
 			LOOP
-				EXECUTE format('ALTER EXTENSION outbox DROP TABLE @extschema@.%I', old.name);
-				EXECUTE format('DROP TABLE @extschema@.%I', old.name);
+				EXECUTE format('ALTER EXTENSION outbox DROP TABLE outbox_internal.%I', old.name);
+				EXECUTE format('DROP TABLE outbox_internal.%I', old.name);
 			END LOOP;
 		END IF;
-		PERFORM @extschema@.outbox_archive_make_day(day);
+		PERFORM outbox_internal.outbox_archive_make_day(day);
 		RETURN CASE WHEN there THEN 'remade ' ELSE 'created ' END || part;
 	END LOOP;
 
 	/* The oldest partition whose whole day is out of retention. */
-	SELECT * INTO old FROM @extschema@.outbox_archive_partitions(retention) p
+	SELECT * INTO old FROM outbox_internal.outbox_archive_partitions(retention) p
 	WHERE p.due
 	ORDER BY p.name COLLATE "C"
 	LIMIT 1;
 	IF FOUND THEN
-		RETURN @extschema@.outbox_archive_drop_due(old.partition, old.name, old.of_day,
+		RETURN outbox_internal.outbox_archive_drop_due(old.partition, old.name, old.of_day,
 			old.alone, old.own_retention);
 	END IF;
 
@@ -909,12 +1043,12 @@ BEGIN
 		JOIN pg_depend x ON x.classid = 'pg_class'::regclass AND x.objid = c.oid AND x.deptype = 'e'
 		JOIN pg_extension e ON x.refclassid = 'pg_extension'::regclass AND x.refobjid = e.oid
 	WHERE c.relname ~ '^outbox_archive_dropping_[0-9]+$' AND NOT c.relispartition
-		AND e.extname = 'outbox'
+		AND c.relnamespace = 'outbox_internal'::regnamespace AND e.extname = 'outbox'
 	LIMIT 1;
 	IF FOUND THEN
 		EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE NOWAIT', old.partition::regclass);
 		IF pg_total_relation_size(old.partition) > 16777216 THEN
-			PERFORM @extschema@.outbox_archive_shrink(old.partition::regclass,
+			PERFORM outbox_internal.outbox_archive_shrink(old.partition::regclass,
 				16777216 / current_setting('block_size')::integer);
 			RETURN 'shrunk ' || old.name;
 		END IF;
@@ -924,9 +1058,9 @@ BEGIN
 	END IF;
 
 	/* Few at a time, as all of a day may be there. */
-	DELETE FROM @extschema@.outbox_archive_default
+	DELETE FROM outbox_internal.outbox_archive_default
 	WHERE ctid = ANY (ARRAY(
-		SELECT d.ctid FROM @extschema@.outbox_archive_default d
+		SELECT d.ctid FROM outbox_internal.outbox_archive_default d
 		WHERE d.published_at < clock_timestamp() - longest - interval '1 day'
 		ORDER BY d.published_at
 		LIMIT 1000));
@@ -935,7 +1069,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION @extschema@.outbox_archive_maintain(interval) IS
+COMMENT ON FUNCTION outbox_internal.outbox_archive_maintain(interval) IS
 'Makes, divides anew, drops, detaches or shortens one partition of outbox_archive, as the retention (that of routes without one of their own) asks for, and says which; NULL when there is nothing to do. Waits for nobody''s lock: an error (55P03) says that somebody reads the archive. The relay calls it; the owner of the extension may.';
 
 --
@@ -990,12 +1124,12 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
 COMMENT ON FUNCTION @extschema@.outbox_enqueue_batch(jsonb) IS
 'Enqueues messages in the current transaction, all or none, and returns their message_ids in the order of the array. Each element is an object whose keys are the arguments of outbox_enqueue(): event_type, payload, aggregate_type, aggregate_id, headers, route, routing_key, properties, available_at, message_id; or body_base64, with content_type, instead of payload. A null is as good as no key, but as payload. Errors name the element, counted from 0: 22023 no array, no object, unknown key or wrong type, 22004 NULL, and those of outbox_enqueue().';
 
-CREATE FUNCTION @extschema@.outbox_batch_element(element integer)
+CREATE FUNCTION outbox_internal.outbox_batch_element(element integer)
 RETURNS boolean
 AS 'MODULE_PATHNAME', 'outbox_batch_element'
 LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 
-COMMENT ON FUNCTION @extschema@.outbox_batch_element(integer) IS
+COMMENT ON FUNCTION outbox_internal.outbox_batch_element(integer) IS
 'Tells outbox_enqueue_batch() which element is stored next; internal.';
 
 /*
@@ -1032,7 +1166,7 @@ COMMENT ON COLUMN @extschema@.outbox_new.available_at IS 'Not published before t
  * statement fire on a view only if there is one INSTEAD OF its rows; INSERT, which
  * has none, stays what it was.
  */
-CREATE FUNCTION @extschema@.outbox_new_trigger()
+CREATE FUNCTION outbox_internal.outbox_new_trigger()
 RETURNS trigger
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -1046,15 +1180,15 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION @extschema@.outbox_new_trigger() IS
+COMMENT ON FUNCTION outbox_internal.outbox_new_trigger() IS
 'Refuses UPDATE and DELETE of outbox_new (0A000), also when they would find no row, as always.';
 
 CREATE TRIGGER outbox_new_statement
 	BEFORE UPDATE OR DELETE ON @extschema@.outbox_new
-	FOR EACH STATEMENT EXECUTE FUNCTION @extschema@.outbox_new_trigger();
+	FOR EACH STATEMENT EXECUTE FUNCTION outbox_internal.outbox_new_trigger();
 CREATE TRIGGER outbox_new_row
 	INSTEAD OF UPDATE OR DELETE ON @extschema@.outbox_new
-	FOR EACH ROW EXECUTE FUNCTION @extschema@.outbox_new_trigger();
+	FOR EACH ROW EXECUTE FUNCTION outbox_internal.outbox_new_trigger();
 
 /*
  * For applications that were written for Debezium.  It shows what this transaction has
@@ -1062,18 +1196,18 @@ CREATE TRIGGER outbox_new_row
  * call that, as functions of a view are checked against the caller, and it tells nobody
  * anything that he has not written himself.
  */
-CREATE FUNCTION @extschema@.outbox_event_rows()
+CREATE FUNCTION outbox_internal.outbox_event_rows()
 RETURNS SETOF uuid
 AS 'MODULE_PATHNAME', 'outbox_event_rows'
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED ROWS 1;
 
-COMMENT ON FUNCTION @extschema@.outbox_event_rows() IS
+COMMENT ON FUNCTION outbox_internal.outbox_event_rows() IS
 'Ids of the messages that the current transaction has inserted into the view outboxevent and not deleted there. Of the last 100000 at most.';
 
 CREATE VIEW @extschema@.outboxevent AS
 	SELECT e.id, NULL::text AS aggregatetype, NULL::text AS aggregateid, NULL::text AS type,
 		NULL::text AS payload, NULL::timestamptz AS timestamp, NULL::text AS tracingspancontext
-	FROM @extschema@.outbox_event_rows() e(id);
+	FROM outbox_internal.outbox_event_rows() e(id);
 
 COMMENT ON VIEW @extschema@.outboxevent IS
 'To INSERT messages into as into the table that Debezium''s outbox event router reads, also by Debezium''s own clients. Shows the ids of what this transaction has inserted there, so that their DELETE finds it, which removes no message. INSERT, SELECT, UPDATE and DELETE on it let nobody read messages. Errors: 0A000 an UPDATE, unless it sets what this transaction has inserted to the same; those of outbox_enqueue().';
@@ -1085,20 +1219,20 @@ COMMENT ON COLUMN @extschema@.outboxevent.payload IS 'JSON becomes payload, as j
 COMMENT ON COLUMN @extschema@.outboxevent.timestamp IS 'created_at; NULL: now.';
 COMMENT ON COLUMN @extschema@.outboxevent.tracingspancontext IS 'A trace context as java.util.Properties writes it: its traceparent and tracestate become headers. What is none is left out.';
 
-CREATE FUNCTION @extschema@.outbox_event_trigger()
+CREATE FUNCTION outbox_internal.outbox_event_trigger()
 RETURNS trigger
 AS 'MODULE_PATHNAME', 'outbox_event_trigger'
 LANGUAGE C;
 
-COMMENT ON FUNCTION @extschema@.outbox_event_trigger() IS
+COMMENT ON FUNCTION outbox_internal.outbox_event_trigger() IS
 'Makes a row that is inserted into outboxevent a message, lets a DELETE of it find it, and refuses an UPDATE (0A000) that changes it, or for which this transaction has no row.';
 
 CREATE TRIGGER outbox_event_row
 	INSTEAD OF INSERT OR UPDATE OR DELETE ON @extschema@.outboxevent
-	FOR EACH ROW EXECUTE FUNCTION @extschema@.outbox_event_trigger();
+	FOR EACH ROW EXECUTE FUNCTION outbox_internal.outbox_event_trigger();
 CREATE TRIGGER outbox_event_statement
 	BEFORE UPDATE ON @extschema@.outboxevent
-	FOR EACH STATEMENT EXECUTE FUNCTION @extschema@.outbox_event_trigger();
+	FOR EACH STATEMENT EXECUTE FUNCTION outbox_internal.outbox_event_trigger();
 
 CREATE FUNCTION @extschema@.outbox_capture()
 RETURNS trigger
@@ -1106,14 +1240,14 @@ AS 'MODULE_PATHNAME', 'outbox_capture'
 LANGUAGE C;
 
 COMMENT ON FUNCTION @extschema@.outbox_capture() IS
-'Makes messages of the changes of a table: CREATE TRIGGER ... AFTER INSERT OR UPDATE OR DELETE ON orders FOR EACH ROW EXECUTE FUNCTION outbox_capture(''event=order''). Also FOR EACH STATEMENT with transition tables, and for TRUNCATE. Arguments are strings of the form name=value: event (prefix of inserted, updated, deleted, truncated) or event_type; aggregate_type; key (columns; default: the primary key; empty: no order); columns or except (of the payload); payload (row, changed, both or diff); unchanged (skip or emit: an UPDATE that changes nothing of it); route; routing_key; headers (of op, schema, table, txid). It enqueues with the rights of the table''s owner, who needs EXECUTE on it. Errors: 22023 bad arguments, 42703 a column that is not there, 39P01 fired otherwise, 42501 the owner may not, those of outbox_enqueue().';
+'Makes messages of the changes of a table: CREATE TRIGGER ... AFTER INSERT OR UPDATE OR DELETE ON orders FOR EACH ROW EXECUTE FUNCTION outbox_capture(''event=order''). Also FOR EACH STATEMENT with transition tables, and for TRUNCATE. Arguments are strings of the form name=value: event (prefix of inserted, updated, deleted, truncated) or event_type; aggregate_type; key (columns; default: the primary key; empty: no order); columns or except (of the payload); payload (row, changed, both or diff); unchanged (skip or emit: an UPDATE that changes nothing of it); unpublishable (refuse or omit: what cannot be published; by default a DELETE omits it); route; routing_key; headers (of op, schema, table, txid). It enqueues with the rights of the table''s owner, who needs EXECUTE on it. Errors: 22023 bad arguments, 42703 a column that is not there, 39P01 fired otherwise, 42501 the owner may not, those of outbox_enqueue().';
 
 --
 -- One message for each key within a window
 --
 
 /* Rows come and go as those of outbox do. */
-CREATE TABLE @extschema@.outbox_once (
+CREATE TABLE outbox_internal.outbox_once (
 	route text NOT NULL,
 	key text NOT NULL,
 	id uuid NOT NULL,
@@ -1122,16 +1256,16 @@ CREATE TABLE @extschema@.outbox_once (
 )
 WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000);
 
-CREATE INDEX outbox_once_at ON @extschema@.outbox_once (at);
+CREATE INDEX outbox_once_at ON outbox_internal.outbox_once (at);
 
-COMMENT ON TABLE @extschema@.outbox_once IS
+COMMENT ON TABLE outbox_internal.outbox_once IS
 'Keys of outbox_enqueue_once() and their messages, for outbox.once_window.';
-COMMENT ON COLUMN @extschema@.outbox_once.route IS 'Route of the message: each has its own keys.';
-COMMENT ON COLUMN @extschema@.outbox_once.key IS 'The argument dedupe_key.';
-COMMENT ON COLUMN @extschema@.outbox_once.id IS 'The message that was enqueued with it.';
-COMMENT ON COLUMN @extschema@.outbox_once.at IS 'When that was; the window begins here.';
+COMMENT ON COLUMN outbox_internal.outbox_once.route IS 'Route of the message: each has its own keys.';
+COMMENT ON COLUMN outbox_internal.outbox_once.key IS 'The argument dedupe_key.';
+COMMENT ON COLUMN outbox_internal.outbox_once.id IS 'The message that was enqueued with it.';
+COMMENT ON COLUMN outbox_internal.outbox_once.at IS 'When that was; the window begins here.';
 
-CREATE FUNCTION @extschema@.outbox_once_maintain(age interval)
+CREATE FUNCTION outbox_internal.outbox_once_maintain(age interval)
 RETURNS bigint
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -1143,9 +1277,9 @@ BEGIN
 		RAISE EXCEPTION 'age must not be null'
 			USING ERRCODE = 'null_value_not_allowed';
 	END IF;
-	DELETE FROM @extschema@.outbox_once o
+	DELETE FROM outbox_internal.outbox_once o
 	WHERE o.ctid = ANY (ARRAY(
-		SELECT old.ctid FROM @extschema@.outbox_once old
+		SELECT old.ctid FROM outbox_internal.outbox_once old
 		WHERE old.at < clock_timestamp() - age
 		ORDER BY old.at
 		LIMIT 1000
@@ -1155,7 +1289,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION @extschema@.outbox_once_maintain(interval) IS
+COMMENT ON FUNCTION outbox_internal.outbox_once_maintain(interval) IS
 'Removes rows of outbox_once that are older, at most 1000, and returns how many. The relay calls it; the owner of the extension may. Errors: 22004 NULL.';
 
 CREATE FUNCTION @extschema@.outbox_enqueue_once(
@@ -1191,13 +1325,13 @@ LANGUAGE C STABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION @extschema@.outbox_version() IS
 'Version of the loaded library; the workers publish only while it is that of the extension.';
 
-CREATE FUNCTION @extschema@.outbox_library_versions(
+CREATE FUNCTION outbox_internal.outbox_library_versions(
 	OUT component text, OUT version text, OUT built_with text)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'outbox_library_versions'
 LANGUAGE C STABLE STRICT PARALLEL SAFE;
 
-COMMENT ON FUNCTION @extschema@.outbox_library_versions() IS
+COMMENT ON FUNCTION outbox_internal.outbox_library_versions() IS
 'Versions of the loaded library, and of the server and the libraries that it runs with in this session; see the view outbox_versions.';
 
 CREATE VIEW @extschema@.outbox_versions AS
@@ -1213,7 +1347,7 @@ CREATE VIEW @extschema@.outbox_versions AS
 			WHEN 'librabbitmq' THEN 'the client of the broker; a distribution mends it without another number, so look at its package, too'
 			WHEN 'OpenSSL' THEN 'TLS of amqps://; a distribution mends it without another number, so look at its package, too'
 		END
-	FROM @extschema@.outbox_library_versions() l;
+	FROM outbox_internal.outbox_library_versions() l;
 
 COMMENT ON VIEW @extschema@.outbox_versions IS 'What runs, one row each: the extension, its library, the server and the libraries that talk to the broker. Those of the session that asks; the relay has the same ones where the library is preloaded.';
 COMMENT ON COLUMN @extschema@.outbox_versions.component IS '''extension'', ''library'', ''PostgreSQL'', ''librabbitmq'' or ''OpenSSL''.';
@@ -1221,15 +1355,15 @@ COMMENT ON COLUMN @extschema@.outbox_versions.version IS 'The version that runs,
 COMMENT ON COLUMN @extschema@.outbox_versions.built_with IS 'The version that outbox.so was compiled with; NULL: of outbox itself.';
 COMMENT ON COLUMN @extschema@.outbox_versions.about IS 'What it is.';
 
-CREATE FUNCTION @extschema@.outbox_claims(OUT id_hash bigint, OUT in_flight boolean)
+CREATE FUNCTION outbox_internal.outbox_claims(OUT id_hash bigint, OUT in_flight boolean)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'outbox_claims'
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
 
-COMMENT ON FUNCTION @extschema@.outbox_claims() IS
+COMMENT ON FUNCTION outbox_internal.outbox_claims() IS
 'Messages of this database that a worker has claimed, by the lower 62 bits of uuid_hash_extended(id, 0); in_flight: sent to the broker and not settled yet.';
 
-CREATE FUNCTION @extschema@.outbox_worker_stats(
+CREATE FUNCTION outbox_internal.outbox_worker_stats(
 	OUT worker integer, OUT pid integer, OUT state text, OUT broker text,
 	OUT since timestamptz, OUT started_at timestamptz, OUT claimed integer,
 	OUT in_flight integer, OUT published bigint, OUT returned bigint,
@@ -1238,15 +1372,15 @@ CREATE FUNCTION @extschema@.outbox_worker_stats(
 	OUT archive_error text, OUT archive_error_since timestamptz,
 	OUT reason text, OUT reason_text text, OUT reason_since timestamptz,
 	OUT sqlstate text, OUT tls_not_after timestamptz, OUT clock_jump interval,
-	OUT clock_jumped_at timestamptz)
+	OUT clock_jumped_at timestamptz, OUT twin text, OUT twin_since timestamptz)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'outbox_worker_stats'
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
 
-COMMENT ON FUNCTION @extschema@.outbox_worker_stats() IS
+COMMENT ON FUNCTION outbox_internal.outbox_worker_stats() IS
 'One row for each worker of this database; see the view outbox_workers.';
 
-CREATE FUNCTION @extschema@.outbox_relay_state(
+CREATE FUNCTION outbox_internal.outbox_relay_state(
 	OUT state text, OUT since timestamptz, OUT hint text, OUT broker text,
 	OUT last_error text, OUT last_error_at timestamptz, OUT workers integer,
 	OUT in_flight bigint)
@@ -1254,20 +1388,28 @@ RETURNS record
 AS 'MODULE_PATHNAME', 'outbox_relay_state'
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
 
-COMMENT ON FUNCTION @extschema@.outbox_relay_state() IS
+COMMENT ON FUNCTION outbox_internal.outbox_relay_state() IS
 'State of the relay of this database as a whole; see the view outbox_status.';
 
-CREATE FUNCTION @extschema@.outbox_reason_hint(
+CREATE FUNCTION outbox_internal.outbox_reason_hint(
 	reason text, OUT severity text, OUT hint text, OUT command text)
 RETURNS record
 AS 'MODULE_PATHNAME', 'outbox_reason_hint'
 LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 
+CREATE FUNCTION @extschema@.outbox_reason_hint(
+	reason text, OUT severity text, OUT hint text, OUT command text)
+RETURNS record
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+BEGIN ATOMIC
+	SELECT r.severity, r.hint, r.command FROM outbox_internal.outbox_reason_hint(reason) r;
+END;
+
 COMMENT ON FUNCTION @extschema@.outbox_reason_hint(text) IS
 'What to do about a reason of outbox_workers: severity is critical (messages stand and it does not end by itself) or warning; hint says what to do; command is one of a shell or SQL that shows or does it, with words in capital letters to be replaced, NULL if there is none. NULLs for NULL; another name is an error (22023).';
 
 CREATE VIEW @extschema@.outbox_workers AS
-	SELECT * FROM @extschema@.outbox_worker_stats();
+	SELECT * FROM outbox_internal.outbox_worker_stats();
 
 COMMENT ON VIEW @extschema@.outbox_workers IS 'The workers of this database, one row each.';
 COMMENT ON COLUMN @extschema@.outbox_workers.worker IS 'Number of the worker in its database, from 0.';
@@ -1295,55 +1437,56 @@ COMMENT ON COLUMN @extschema@.outbox_workers.sqlstate IS 'SQLSTATE, if it is an 
 COMMENT ON COLUMN @extschema@.outbox_workers.tls_not_after IS 'Until when the certificate is valid that the broker showed last; NULL without TLS.';
 COMMENT ON COLUMN @extschema@.outbox_workers.clock_jump IS 'By how much the server''s clock was set the last time that the worker saw it jump by more than 5 s, negative: back; NULL: it did not.';
 COMMENT ON COLUMN @extschema@.outbox_workers.clock_jumped_at IS 'When that was, by the clock as it was then.';
+COMMENT ON COLUMN @extschema@.outbox_workers.twin IS 'Where another relay of this database is connected, and the broker''s words; NULL: none was found. Worker 0 looks for one.';
+COMMENT ON COLUMN @extschema@.outbox_workers.twin_since IS 'When it was found.';
 
 --
 -- Counts, which are cheap however large the backlog is
 --
 
-CREATE FUNCTION @extschema@.outbox_try_lock_tables()
+CREATE FUNCTION outbox_internal.outbox_try_lock_tables()
 RETURNS boolean
 AS 'MODULE_PATHNAME', 'outbox_try_lock_tables'
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
 
-COMMENT ON FUNCTION @extschema@.outbox_try_lock_tables() IS
+COMMENT ON FUNCTION outbox_internal.outbox_try_lock_tables() IS
 'Takes ACCESS SHARE locks on outbox_control, outbox_route, outbox_job and outbox without waiting; false: somebody has locked one of them against readers.';
 
-CREATE FUNCTION @extschema@.outbox_backlog_sample(
+CREATE FUNCTION outbox_internal.outbox_backlog_sample(
 	max_entries integer, OUT kind text, OUT complete boolean, OUT route text,
 	OUT messages bigint, OUT due bigint, OUT retrying bigint, OUT oldest timestamptz)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'outbox_backlog_sample'
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED ROWS 20;
 
-COMMENT ON FUNCTION @extschema@.outbox_backlog_sample(integer) IS
+COMMENT ON FUNCTION outbox_internal.outbox_backlog_sample(integer) IS
 'Counts by route what the first max_entries entries of each of three indexes of outbox lead to: kind ready, waiting (for its time) and failed. complete: there are no more. Of each kind a row without a route comes first. No row at all: outbox is locked.';
 
-CREATE FUNCTION @extschema@.outbox_route_is_full(route text, max_pending integer)
+CREATE FUNCTION outbox_internal.outbox_route_is_full(route text, max_pending integer)
 RETURNS boolean
 AS 'MODULE_PATHNAME', 'outbox_route_is_full'
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
 
-COMMENT ON FUNCTION @extschema@.outbox_route_is_full(text, integer) IS
+COMMENT ON FUNCTION outbox_internal.outbox_route_is_full(text, integer) IS
 'True if the route has max_pending messages that count, so that the next one is refused. Reads at most so many, and only if it may be true. NULL: somebody counts them now, or the index outbox_counted is not there.';
 
-CREATE FUNCTION @extschema@.outbox_estimated_messages()
+CREATE FUNCTION outbox_internal.outbox_estimated_messages()
 RETURNS bigint
 LANGUAGE sql STABLE
-SET search_path = pg_catalog, pg_temp
-AS $$
+BEGIN ATOMIC
 	/* The statistics are lost in a crash; what VACUUM and ANALYZE have noted is not. */
 	SELECT CASE WHEN pg_stat_get_vacuum_count(c.oid) + pg_stat_get_autovacuum_count(c.oid)
 				+ pg_stat_get_analyze_count(c.oid) + pg_stat_get_autoanalyze_count(c.oid) > 0
 			THEN pg_stat_get_live_tuples(c.oid)
 			ELSE greatest(pg_stat_get_live_tuples(c.oid), c.reltuples::bigint, 0) END
 	FROM pg_class c
-	WHERE c.oid = to_regclass('@extschema@.outbox')
-$$;
+	WHERE c.oid = '@extschema@.outbox'::regclass;
+END;
 
-COMMENT ON FUNCTION @extschema@.outbox_estimated_messages() IS
+COMMENT ON FUNCTION outbox_internal.outbox_estimated_messages() IS
 'How many rows the server''s statistics say that outbox has; about a second old.';
 
-CREATE TYPE @extschema@.outbox_route_count AS (
+CREATE TYPE outbox_internal.outbox_route_count AS (
 	route text,
 	known boolean,
 	paused boolean,
@@ -1356,38 +1499,40 @@ CREATE TYPE @extschema@.outbox_route_count AS (
 	max_pending integer
 );
 
-COMMENT ON TYPE @extschema@.outbox_route_count IS 'A row of outbox_backlog().';
+COMMENT ON TYPE outbox_internal.outbox_route_count IS 'A row of outbox_backlog().';
 
-CREATE FUNCTION @extschema@.outbox_backlog()
-RETURNS SETOF @extschema@.outbox_route_count
+CREATE FUNCTION outbox_internal.outbox_backlog()
+RETURNS SETOF outbox_internal.outbox_route_count
 LANGUAGE plpgsql ROWS 10 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
 AS $$
 BEGIN
-	IF NOT @extschema@.outbox_try_lock_tables() THEN
+	IF NOT outbox_internal.outbox_try_lock_tables() THEN
 		RETURN QUERY SELECT NULL::text, true, NULL::boolean,
-			@extschema@.outbox_estimated_messages(), NULL::timestamptz,
+			outbox_internal.outbox_estimated_messages(), NULL::timestamptz,
 			NULL::bigint, NULL::bigint, NULL::bigint, true, NULL::integer;
 		RETURN;
 	END IF;
 
 	RETURN QUERY
 	WITH sample AS MATERIALIZED (
-		SELECT * FROM @extschema@.outbox_backlog_sample(2000)),
+		SELECT * FROM outbox_internal.outbox_backlog_sample(2000)),
 	seen AS (
 		SELECT s.kind, bool_and(s.complete) AS complete, sum(s.messages)::bigint AS messages
 		FROM sample s GROUP BY s.kind),
 	/* Of a partial index this is what ANALYZE has found to belong to it. */
 	rest AS (
 		SELECT s.kind, CASE WHEN s.complete THEN s.messages
-				ELSE greatest(s.messages, (SELECT sum(c.reltuples)::bigint FROM pg_class c
-					WHERE c.oid = ANY (CASE s.kind WHEN 'waiting'
-						THEN ARRAY[to_regclass('@extschema@.outbox_waiting'), to_regclass('@extschema@.outbox_external_waiting')]
-						ELSE ARRAY[to_regclass('@extschema@.outbox_failed_seq')] END::oid[]))) END AS messages
+				ELSE greatest(s.messages, (SELECT sum(c.reltuples)::bigint
+					FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+					WHERE i.indrelid = outbox_internal.outbox_relation('outbox')
+						AND c.relname = ANY (CASE s.kind WHEN 'waiting'
+							THEN '{outbox_waiting,outbox_external_waiting}'
+							ELSE '{outbox_failed_seq}' END::name[]))) END AS messages
 		FROM seen s WHERE s.kind <> 'ready'),
 	total AS (
 		SELECT s.kind, s.complete, CASE WHEN s.complete THEN s.messages
-				ELSE greatest(s.messages, @extschema@.outbox_estimated_messages()
+				ELSE greatest(s.messages, outbox_internal.outbox_estimated_messages()
 					- (SELECT sum(r.messages) FROM rest r))::bigint END AS messages
 		FROM seen s WHERE s.kind = 'ready'
 		UNION ALL
@@ -1397,13 +1542,13 @@ BEGIN
 		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 			JOIN pg_stats p ON (p.schemaname, p.tablename, p.attname) = (n.nspname, c.relname, 'route'),
 			unnest(p.most_common_vals::text::text[], p.most_common_freqs) AS u (name, share)
-		WHERE c.oid = to_regclass('@extschema@.outbox') AND NOT p.inherited),
+		WHERE c.oid = outbox_internal.outbox_relation('outbox') AND NOT p.inherited),
 	names AS (
-		SELECT r.name, true AS known, r.paused, r.max_pending FROM @extschema@.outbox_route r
+		SELECT r.name, true AS known, r.paused, r.max_pending FROM outbox_internal.outbox_route r
 		UNION ALL
 		SELECT DISTINCT s.route, false, false, NULL::integer FROM sample s
 		WHERE s.route IS NOT NULL
-			AND NOT EXISTS (SELECT FROM @extschema@.outbox_route r WHERE r.name = s.route)),
+			AND NOT EXISTS (SELECT FROM outbox_internal.outbox_route r WHERE r.name = s.route)),
 	weighed AS (
 		/* A sample has the oldest; the statistics know of all. */
 		SELECT n.name, t.kind, t.complete, t.messages AS total,
@@ -1448,10 +1593,10 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION @extschema@.outbox_backlog() IS
+COMMENT ON FUNCTION outbox_internal.outbox_backlog() IS
 'Messages of outbox by route, and in the row without a route all of them; see outbox_routes_status. Counted where an index has at most 2000 entries, dead ones included, and else (estimated) from the statistics of the server. Waits for no lock: where outbox is locked against readers, one row with an estimate.';
 
-CREATE FUNCTION @extschema@.outbox_route_stats(
+CREATE FUNCTION outbox_internal.outbox_route_stats(
 	OUT route text, OUT published bigint, OUT returned bigint, OUT nacked bigint,
 	OUT failed bigint, OUT retried bigint, OUT dead_lettered bigint,
 	OUT waits_because text, OUT reason text, OUT waits_since timestamptz,
@@ -1460,7 +1605,7 @@ RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'outbox_route_stats'
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED ROWS 10;
 
-COMMENT ON FUNCTION @extschema@.outbox_route_stats() IS
+COMMENT ON FUNCTION outbox_internal.outbox_route_stats() IS
 'What the workers of this database have counted by route since the server was started; see outbox_routes_status. Beyond 32 routes: one row without a name.';
 
 CREATE FUNCTION @extschema@.outbox_database_stats(
@@ -1472,6 +1617,9 @@ RETURNS record
 AS 'MODULE_PATHNAME', 'outbox_database_stats'
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
 
+CREATE VIEW outbox_internal.outbox_database_stats AS
+	SELECT s.* FROM @extschema@.outbox_database_stats() s;
+
 COMMENT ON FUNCTION @extschema@.outbox_database_stats() IS
 'What the workers of this database have counted since started_at. rate: messages published per second, over the last 10 s. Two cumulative histograms over bounds (seconds; the last count is that of all messages): from the commit (created_at without track_commit_timestamp; when it was due if it was scheduled) to the confirm, and from the sending to the confirm.';
 
@@ -1479,8 +1627,7 @@ CREATE FUNCTION @extschema@.outbox_quantile(
 	quantile double precision, bounds double precision[], counts double precision[])
 RETURNS double precision
 LANGUAGE sql IMMUTABLE
-SET search_path = pg_catalog, pg_temp
-AS $$
+BEGIN ATOMIC
 	/* As Prometheus does: evenly spread within the bucket; beyond the last bound, that. */
 	SELECT CASE WHEN b.n > cardinality(bounds) THEN bounds[cardinality(bounds)]
 			ELSE coalesce(bounds[b.n - 1], 0) + (bounds[b.n] - coalesce(bounds[b.n - 1], 0))
@@ -1488,13 +1635,13 @@ AS $$
 				/ (counts[b.n] - coalesce(counts[b.n - 1], 0)) END
 	FROM (SELECT min(i) AS n FROM generate_subscripts(counts, 1) i
 		  WHERE counts[i] > 0 AND counts[i] >= quantile * counts[cardinality(counts)]) b
-	WHERE b.n IS NOT NULL
-$$;
+	WHERE b.n IS NOT NULL;
+END;
 
 COMMENT ON FUNCTION @extschema@.outbox_quantile(double precision, double precision[], double precision[]) IS
 'A quantile (0 to 1) of a cumulative histogram with these upper bounds, one count more than bounds; NULL: it is empty.';
 
-CREATE FUNCTION @extschema@.outbox_archive_state(
+CREATE FUNCTION outbox_internal.outbox_archive_state(
 	OUT partitions integer, OUT ahead integer, OUT ahead_wanted integer,
 	OUT overdue integer, OUT dropping integer, OUT oldest_day date, OUT size bigint,
 	OUT default_partition_used boolean)
@@ -1507,11 +1654,11 @@ DECLARE
 BEGIN
 	SELECT count(*),
 		count(DISTINCT p.day) FILTER (WHERE p.day > (clock_timestamp() AT TIME ZONE 'UTC')::date),
-		CASE WHEN retention > interval '0' OR EXISTS (SELECT FROM @extschema@.outbox_archive_division())
+		CASE WHEN retention > interval '0' OR EXISTS (SELECT FROM outbox_internal.outbox_archive_division())
 			THEN 2 ELSE 0 END,
 		count(*) FILTER (WHERE p.due), min(p.day)
 	INTO partitions, ahead, ahead_wanted, overdue, oldest_day
-	FROM @extschema@.outbox_archive_partitions(retention) p;
+	FROM outbox_internal.outbox_archive_partitions(retention) p;
 	SELECT count(*) FILTER (WHERE c.relname ~ '^outbox_archive_dropping_'),
 		/* Not of those: they are locked most of the time. */
 		coalesce(sum(pg_total_relation_size(c.oid))
@@ -1521,19 +1668,19 @@ BEGIN
 		JOIN pg_depend x ON x.classid = 'pg_class'::regclass AND x.objid = c.oid AND x.deptype = 'e'
 		JOIN pg_extension e ON x.refclassid = 'pg_extension'::regclass AND x.refobjid = e.oid
 	WHERE e.extname = 'outbox' AND c.relname ~ '^outbox_archive_(p[0-9]{8}|default|dropping_)';
-	default_partition_used := EXISTS (SELECT FROM @extschema@.outbox_archive_default);
+	default_partition_used := EXISTS (SELECT FROM outbox_internal.outbox_archive_default);
 EXCEPTION
 	WHEN lock_not_available THEN
 		RETURN;
 END
 $$;
 
-COMMENT ON FUNCTION @extschema@.outbox_archive_state() IS
+COMMENT ON FUNCTION outbox_internal.outbox_archive_state() IS
 'What is behind the view outbox_archive_status. Hardly waits for a lock: where somebody has locked a table against readers, all or the last columns are NULL.';
 
 CREATE VIEW @extschema@.outbox_archive_status AS
 	SELECT s.*, e.archive_error AS error, e.archive_error_since AS error_since
-	FROM @extschema@.outbox_archive_state() s
+	FROM outbox_internal.outbox_archive_state() s
 		LEFT JOIN (SELECT w.archive_error, w.archive_error_since
 			FROM @extschema@.outbox_workers w
 			WHERE w.archive_error IS NOT NULL
@@ -1556,7 +1703,7 @@ COMMENT ON COLUMN @extschema@.outbox_archive_status.error_since IS 'Since when t
 -- What is wrong now
 --
 
-CREATE TYPE @extschema@.outbox_problem AS (
+CREATE TYPE outbox_internal.outbox_problem AS (
 	severity text,
 	problem text,
 	subject text,
@@ -1566,21 +1713,38 @@ CREATE TYPE @extschema@.outbox_problem AS (
 	command text
 );
 
-COMMENT ON TYPE @extschema@.outbox_problem IS 'A row of outbox_problems.';
+COMMENT ON TYPE outbox_internal.outbox_problem IS 'A row of outbox_problems.';
 
-CREATE FUNCTION @extschema@.outbox_launcher_state(
+CREATE FUNCTION outbox_internal.outbox_launcher_state(
 	OUT runs boolean, OUT out_of_processes boolean,
 	OUT workers_wanted integer, OUT workers_running integer)
 RETURNS record
 AS 'MODULE_PATHNAME', 'outbox_launcher_state'
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
 
-COMMENT ON FUNCTION @extschema@.outbox_launcher_state() IS
+COMMENT ON FUNCTION outbox_internal.outbox_launcher_state() IS
 'Whether the launcher runs and found a process for every worker, and how many workers this database wants and has.';
 
+CREATE FUNCTION outbox_internal.outbox_silent_processes(
+	OUT subject text, OUT pid integer, OUT since timestamptz, OUT waits_for text)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'outbox_silent_processes'
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED ROWS 1;
+
+COMMENT ON FUNCTION outbox_internal.outbox_silent_processes() IS
+'Launcher and workers of this database that are alive and have not looked around for longer than they said.';
+
+CREATE FUNCTION outbox_internal.outbox_missing_standbys()
+RETURNS integer
+AS 'MODULE_PATHNAME', 'outbox_missing_standbys'
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION outbox_internal.outbox_missing_standbys() IS
+'How many standbys a synchronous commit would wait for that are not connected.';
+
 /* The server, before it is asked what its workers say. */
-CREATE FUNCTION @extschema@.outbox_server_problems(state text)
-RETURNS SETOF @extschema@.outbox_problem
+CREATE FUNCTION outbox_internal.outbox_server_problems(state text)
+RETURNS SETOF outbox_internal.outbox_problem
 LANGUAGE plpgsql ROWS 5
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -1596,7 +1760,7 @@ BEGIN
 		RETURN;
 	END IF;
 
-	SELECT * INTO launcher FROM @extschema@.outbox_launcher_state();
+	SELECT * INTO launcher FROM outbox_internal.outbox_launcher_state();
 	IF NOT launcher.runs THEN
 		RETURN QUERY SELECT 'critical', 'launcher missing', 'server', NULL::timestamptz,
 			format('%s of %s workers run', launcher.workers_running, launcher.workers_wanted),
@@ -1613,14 +1777,28 @@ BEGIN
 			CASE WHEN launcher.out_of_processes
 				THEN 'SELECT backend_type, count(*) FROM pg_stat_activity GROUP BY 1' END;
 	END IF;
+
+	RETURN QUERY SELECT 'critical', 'process silent', s.subject, s.since,
+		concat_ws(', ', format('process %s has done nothing for %s s', s.pid, extract(epoch FROM clock_timestamp() - s.since)::bigint), 'waits for ' || s.waits_for),
+		'It is stopped, loops or hangs: its state in ps says which (T: stopped, kill -CONT lets it go on). End it: another one takes its place.',
+		format('SELECT pg_terminate_backend(%s)', s.pid)
+	FROM outbox_internal.outbox_silent_processes() s;
+
+	/* Before a commit has to wait for it; then the worker says so. */
+	RETURN QUERY SELECT 'critical', 'standby missing', 'server', NULL::timestamptz,
+		format('synchronous_standby_names = ''%s''; missing: %s', current_setting('synchronous_standby_names'), m.standbys),
+		'Every commit of this server waits for it, and nothing is published that it does not have: bring it back, or change synchronous_standby_names.',
+		'SELECT application_name, state, sync_state FROM pg_stat_replication'
+	FROM outbox_internal.outbox_missing_standbys() AS m(standbys)
+	WHERE m.standbys > 0 AND NOT EXISTS (SELECT FROM outbox_internal.outbox_worker_stats() w WHERE w.state = 'waiting for standby');
 END
 $$;
 
-COMMENT ON FUNCTION @extschema@.outbox_server_problems(text) IS 'Those of outbox_problems that concern preloading, launcher and processes.';
+COMMENT ON FUNCTION outbox_internal.outbox_server_problems(text) IS 'Those of outbox_problems that concern preloading, launcher and processes.';
 
 /* What the workers say; the same of several is one. */
-CREATE FUNCTION @extschema@.outbox_worker_problems()
-RETURNS SETOF @extschema@.outbox_problem
+CREATE FUNCTION outbox_internal.outbox_worker_problems()
+RETURNS SETOF outbox_internal.outbox_problem
 LANGUAGE plpgsql ROWS 5
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -1628,11 +1806,11 @@ DECLARE
 	origins text;
 BEGIN
 	RETURN QUERY
-	WITH workers AS MATERIALIZED (SELECT * FROM @extschema@.outbox_worker_stats()),
+	WITH workers AS MATERIALIZED (SELECT * FROM outbox_internal.outbox_worker_stats()),
 	found AS (
 		SELECT w.worker, a.severity, w.reason AS problem, w.reason_since AS since,
 			w.reason_text AS detail, a.hint, a.command
-		FROM workers w, LATERAL @extschema@.outbox_reason_hint(w.reason) a
+		FROM workers w, LATERAL outbox_internal.outbox_reason_hint(w.reason) a
 		WHERE w.reason IS NOT NULL
 		UNION ALL
 		SELECT w.worker, s.severity, s.problem, w.since, s.detail, s.hint, s.command
@@ -1640,8 +1818,9 @@ BEGIN
 			('disabled', 'warning', 'disabled', 'outbox.enabled is off',
 				'Set outbox.enabled to on and reload the configuration.', 'ALTER SYSTEM SET outbox.enabled = on'),
 			('version mismatch', 'critical', 'version mismatch',
-				(SELECT format('the library has version %s, the extension %s', @extschema@.outbox_version(), e.extversion)
-				 FROM pg_extension e WHERE e.extname = 'outbox'),
+				(SELECT format('the library has version %s, the extension %s', l.version, e.extversion)
+				 FROM pg_extension e, outbox_internal.outbox_library_versions() l
+				 WHERE e.extname = 'outbox' AND l.component = 'library'),
 				'The older of the two has to follow: run the command, or install the package of the extension''s version and restart the server.',
 				'ALTER EXTENSION outbox UPDATE'),
 			('waiting for standby', 'critical', 'standby missing',
@@ -1668,7 +1847,11 @@ BEGIN
 			format('the clock of this server has jumped by %s', w.clock_jump),
 			'Scheduled messages and the archive go by it: see what sets the clock. Shown for ten minutes.', 'timedatectl'
 		FROM workers w
-		WHERE w.clock_jumped_at > now() - interval '10 minutes')
+		WHERE w.clock_jumped_at > now() - interval '10 minutes'
+		UNION ALL
+		SELECT w.worker, a.severity, 'twin', w.twin_since, w.twin, a.hint, a.command
+		FROM workers w, LATERAL outbox_internal.outbox_reason_hint('twin') a
+		WHERE w.twin IS NOT NULL)
 	SELECT f.severity, f.problem,
 		CASE WHEN count(*) = 1 THEN 'worker ' ELSE 'workers ' END || string_agg(f.worker::text, ', ' ORDER BY f.worker),
 		min(f.since), f.detail, f.hint, f.command
@@ -1676,29 +1859,29 @@ BEGIN
 	GROUP BY f.severity, f.problem, f.detail, f.hint, f.command;
 
 	/* Silent for the sake of the original: whose messages are these? */
-	IF EXISTS (SELECT FROM @extschema@.outbox_worker_stats() w WHERE w.state = 'not adopted') THEN
-		IF @extschema@.outbox_try_lock_tables() THEN
+	IF EXISTS (SELECT FROM outbox_internal.outbox_worker_stats() w WHERE w.state = 'not adopted') THEN
+		IF outbox_internal.outbox_try_lock_tables() THEN
 			SELECT string_agg(format('%s of origin %s', o.messages, o.origin), ', ') INTO origins
 			FROM (SELECT m.origin, count(*) AS messages
-				  FROM (SELECT b.origin FROM @extschema@.outbox b LIMIT 5000) m
-				  WHERE m.origin <> @extschema@.outbox_origin()
+				  FROM (SELECT b.origin FROM outbox_internal.outbox b LIMIT 5000) m
+				  WHERE m.origin <> outbox_internal.outbox_origin()
 				  GROUP BY m.origin ORDER BY count(*) DESC LIMIT 5) o;
 		END IF;
 		RETURN QUERY
 		SELECT 'critical', 'not adopted', 'database ' || quote_ident(current_database()), min(w.since),
 			coalesce(nullif(concat_ws('; ', max(w.last_error) FILTER (WHERE w.last_error_at >= w.since),
 				'of the first 5000 messages ' || origins), ''), 'its control row is that of another database'),
-			(SELECT r.hint FROM @extschema@.outbox_relay_state() r), 'SELECT outbox_adopt()'
-		FROM @extschema@.outbox_worker_stats() w WHERE w.state = 'not adopted';
+			(SELECT r.hint FROM outbox_internal.outbox_relay_state() r), 'SELECT outbox_adopt()'
+		FROM outbox_internal.outbox_worker_stats() w WHERE w.state = 'not adopted';
 	END IF;
 END
 $$;
 
-COMMENT ON FUNCTION @extschema@.outbox_worker_problems() IS 'Those of outbox_problems that workers tell: link, settings, database, copies, versions, clock.';
+COMMENT ON FUNCTION outbox_internal.outbox_worker_problems() IS 'Those of outbox_problems that workers tell: link, settings, database, copies, versions, clock.';
 
 /* Somebody's lock on the tables; the caller has found that out. */
-CREATE FUNCTION @extschema@.outbox_lock_problems()
-RETURNS SETOF @extschema@.outbox_problem
+CREATE FUNCTION outbox_internal.outbox_lock_problems()
+RETURNS SETOF outbox_internal.outbox_problem
 LANGUAGE plpgsql ROWS 5
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -1709,16 +1892,16 @@ BEGIN
 			coalesce(l.pid::text, 'none (a prepared transaction)'), ' (' || nullif(l.application_name, '') || ')'),
 		'The relay cannot work meanwhile; it goes on by itself. See whether that command may be ended.',
 		coalesce('SELECT pg_terminate_backend(' || l.pid || ')', 'SELECT gid, prepared, owner FROM pg_prepared_xacts ORDER BY prepared')
-	FROM @extschema@.outbox_table_lockers() l
+	FROM outbox_internal.outbox_table_lockers l
 		LEFT JOIN pg_class c ON c.oid = l.relation;
 END
 $$;
 
-COMMENT ON FUNCTION @extschema@.outbox_lock_problems() IS 'Those of outbox_problems that are locks on the tables.';
+COMMENT ON FUNCTION outbox_internal.outbox_lock_problems() IS 'Those of outbox_problems that are locks on the tables.';
 
 /* Routes, and what is the matter with their messages; outbox is locked for reading. */
-CREATE FUNCTION @extschema@.outbox_route_problems(counts @extschema@.outbox_route_count[])
-RETURNS SETOF @extschema@.outbox_problem
+CREATE FUNCTION outbox_internal.outbox_route_problems(counts outbox_internal.outbox_route_count[])
+RETURNS SETOF outbox_internal.outbox_problem
 LANGUAGE plpgsql ROWS 5
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -1729,20 +1912,32 @@ BEGIN
 	SELECT 'warning', 'paused', 'database ' || quote_ident(current_database()), c.paused_at,
 		concat_ws(': ', 'by ' || quote_ident(c.paused_by), c.pause_reason),
 		'Nothing is published in this database until it is resumed.', 'SELECT outbox_resume()'
-	FROM @extschema@.outbox_control c WHERE c.paused;
+	FROM outbox_internal.outbox_control c WHERE c.paused;
 
 	RETURN QUERY
 	WITH routes AS MATERIALIZED (
 		SELECT b.*, s.waits_because, s.reason, s.waits_since, s.retry_at,
 			p.paused_by, p.paused_at, p.pause_reason, p.relay
 		FROM unnest(counts) b
-			LEFT JOIN @extschema@.outbox_route_stats() s ON s.route = b.route
-			LEFT JOIN @extschema@.outbox_route p ON p.name = b.route
+			LEFT JOIN outbox_internal.outbox_route_stats() s ON s.route = b.route
+			LEFT JOIN outbox_internal.outbox_route p ON p.name = b.route
 		WHERE b.route IS NOT NULL)
 	SELECT 'warning', 'route paused', format('route "%s"', r.route), r.paused_at,
 		concat_ws(': ', 'by ' || quote_ident(r.paused_by), r.pause_reason) || format('; %s messages wait', r.backlog),
 		'Its messages wait until it is resumed.', format('SELECT outbox_resume(%L)', r.route)
 	FROM routes r WHERE r.paused
+	UNION ALL
+	SELECT 'warning', 'role changed', format('route "%s"', p.name), NULL::timestamptz,
+		format('%s names %s, which is not the role that it was when that was written', n.kind,
+			string_agg(quote_ident(n.role::text), ', ' ORDER BY n.role)),
+		'A role was renamed, dropped or made again, and nobody gets in by that name. If the role of this name is meant, write the column again.',
+		format('UPDATE outbox_route SET %I = %1$I WHERE name = %L', n.kind, p.name)
+	FROM outbox_internal.outbox_route p,
+		LATERAL (SELECT 'enqueue_roles' AS kind, e.role, e.oid FROM unnest(p.enqueue_roles, p.enqueue_role_oids) e(role, oid)
+			UNION ALL
+			SELECT 'relay_roles', e.role, e.oid FROM unnest(p.relay_roles, p.relay_role_oids) e(role, oid)) n
+	WHERE NOT EXISTS (SELECT FROM pg_roles o WHERE o.rolname = n.role AND o.oid = n.oid)
+	GROUP BY p.name, n.kind
 	UNION ALL
 	SELECT 'critical', 'route missing', format('route "%s"', r.route), r.oldest,
 		format('%s messages have a route that is not in outbox_route', r.backlog + r.scheduled + r.failed),
@@ -1753,7 +1948,7 @@ BEGIN
 	SELECT a.severity, coalesce(r.reason, 'exchange error'), format('route "%s"', r.route), r.waits_since,
 		format('%s; %s messages wait, next attempt at %s', r.waits_because, r.backlog, r.retry_at::timestamptz(0)),
 		a.hint, a.command
-	FROM routes r, LATERAL @extschema@.outbox_reason_hint(coalesce(r.reason, 'exchange error')) a
+	FROM routes r, LATERAL outbox_internal.outbox_reason_hint(coalesce(r.reason, 'exchange error')) a
 	WHERE r.waits_because IS NOT NULL AND NOT r.paused
 	UNION ALL
 	SELECT CASE WHEN clock_timestamp() - r.oldest > 10 * late THEN 'critical' ELSE 'warning' END,
@@ -1769,7 +1964,7 @@ BEGIN
 		'Its relay does not run, or claims nothing: look at its log.', 'SELECT * FROM outbox_leases'
 	FROM routes r
 	WHERE r.relay = 'external' AND NOT r.paused AND late > interval '0' AND r.oldest < clock_timestamp() - late
-		AND NOT EXISTS (SELECT FROM @extschema@.outbox_lease l
+		AND NOT EXISTS (SELECT FROM outbox_internal.outbox_lease l
 			WHERE l.route = r.route AND l.expires_at > clock_timestamp())
 	UNION ALL
 	SELECT 'warning', 'route full', format('route "%s"', r.route), NULL::timestamptz,
@@ -1777,18 +1972,18 @@ BEGIN
 		'Nothing can be enqueued to it until some are gone. The other rows say why they wait; failed ones count, and those of open transactions.',
 		format('SELECT * FROM outbox_routes_status WHERE route = %L', r.route)
 	FROM routes r
-	WHERE @extschema@.outbox_route_is_full(r.route, r.max_pending);
+	WHERE outbox_internal.outbox_route_is_full(r.route, r.max_pending);
 END
 $$;
 
-COMMENT ON FUNCTION @extschema@.outbox_route_problems(@extschema@.outbox_route_count[]) IS 'Those of outbox_problems that concern pauses, routes and the age of the backlog.';
+COMMENT ON FUNCTION outbox_internal.outbox_route_problems(outbox_internal.outbox_route_count[]) IS 'Those of outbox_problems that concern pauses, routes and the age of the backlog.';
 
 /*
  * Messages that are refused, or were given up, and keys that they hold.  Not more is
  * read than outbox_backlog_sample() has counted, so that dead rows cost nothing.
  */
-CREATE FUNCTION @extschema@.outbox_message_problems(counts @extschema@.outbox_route_count[])
-RETURNS SETOF @extschema@.outbox_problem
+CREATE FUNCTION outbox_internal.outbox_message_problems(counts outbox_internal.outbox_route_count[])
+RETURNS SETOF outbox_internal.outbox_problem
 LANGUAGE plpgsql ROWS 5
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -1797,15 +1992,16 @@ DECLARE
 	failed bigint;
 	all_failed boolean;
 BEGIN
-	IF EXISTS (SELECT FROM @extschema@.outbox_locked_claims()) THEN
+	IF EXISTS (SELECT FROM outbox_internal.outbox_locked_claims()) THEN
 		RETURN QUERY
 		SELECT 'warning', 'row locked', CASE WHEN l.aggregate_id IS NULL THEN format('message %s', l.id)
-				ELSE format('key "%s" "%s"', l.aggregate_type, l.aggregate_id) END, l.since,
+				ELSE format('key "%s" "%s"', outbox_internal.outbox_printable(l.aggregate_type),
+					outbox_internal.outbox_printable(l.aggregate_id)) END, l.since,
 			format('message %s is locked by %s', l.id, concat_ws(' and ', 'process ' || nullif(array_to_string(l.pids, ', '), ''),
 				'the prepared transaction ' || nullif(array_to_string(l.prepared, ', '), ''))),
 			'Somebody''s open transaction has locked the row; the later messages of its key wait until that ends.',
 			coalesce('SELECT pg_terminate_backend(' || l.pids[1] || ')', 'ROLLBACK PREPARED ' || quote_literal(l.prepared[1]))
-		FROM @extschema@.outbox_locked_rows() l;
+		FROM outbox_internal.outbox_locked_rows l;
 	END IF;
 	PERFORM FROM unnest(counts) c WHERE c.retrying > 0 OR c.failed > 0;
 	IF NOT FOUND THEN
@@ -1813,7 +2009,7 @@ BEGIN
 	END IF;
 	SELECT sum(s.messages) FILTER (WHERE s.kind = 'waiting'), sum(s.messages) FILTER (WHERE s.kind = 'failed'),
 		bool_and(s.complete) FILTER (WHERE s.kind = 'failed')
-	INTO waiting, failed, all_failed FROM @extschema@.outbox_backlog_sample(500) s;
+	INTO waiting, failed, all_failed FROM outbox_internal.outbox_backlog_sample(500) s;
 	/* Those that wait for their time only are no problem. */
 	IF (SELECT sum(c.retrying) FROM unnest(counts) c) = 0 THEN
 		waiting := 0;
@@ -1832,7 +2028,7 @@ BEGIN
 		CASE WHEN e.last_error LIKE 'returned by the broker%' THEN 'rabbitmqctl list_bindings -p VHOST'
 			WHEN e.last_error LIKE '%basic.nack%' THEN 'rabbitmqctl list_queues -p VHOST name messages policy state' END
 	FROM (SELECT m.route, m.last_error, count(*) AS messages, min(m.created_at) AS since, max(m.attempts) AS attempts
-		  FROM (SELECT o.route, o.last_error, o.created_at, o.attempts FROM @extschema@.outbox o
+		  FROM (SELECT o.route, outbox_internal.outbox_printable(o.last_error) AS last_error, o.created_at, o.attempts FROM outbox_internal.outbox o
 				WHERE o.status = 'pending' AND o.available_at IS NOT NULL AND o.external IS NULL
 				ORDER BY o.available_at, o.seq LIMIT waiting) m
 		  WHERE m.attempts > 0
@@ -1846,58 +2042,59 @@ BEGIN
 		format('SELECT outbox_requeue_failed(route => %L)', e.route)
 	FROM (SELECT m.route, count(*) AS messages, min(m.created_at) AS since,
 			mode() WITHIN GROUP (ORDER BY m.last_error) AS last_error
-		  FROM (SELECT o.route, o.last_error, o.created_at FROM @extschema@.outbox o
+		  FROM (SELECT o.route, outbox_internal.outbox_printable(o.last_error) AS last_error, o.created_at FROM outbox_internal.outbox o
 				WHERE o.status = 'failed' ORDER BY o.seq LIMIT failed) m
 		  GROUP BY m.route) e;
 
 	RETURN QUERY
 	SELECT CASE k.status WHEN 'failed' THEN 'warning' ELSE 'info' END, 'key held',
-		format('key "%s" "%s"', k.aggregate_type, k.aggregate_id), k.created_at,
-		format('message %s of route "%s" %s: %s; %s messages wait behind it', k.id, k.route,
+		format('key "%s" "%s" of route "%s"', outbox_internal.outbox_printable(k.aggregate_type),
+			outbox_internal.outbox_printable(k.aggregate_id), k.route), k.created_at,
+		format('message %s %s: %s; %s messages wait behind it', k.id,
 			CASE k.status WHEN 'failed' THEN 'has failed' ELSE format('is tried again at %s', k.available_at::timestamptz(0)) END,
-			k.last_error, CASE WHEN k.behind > 100 THEN 'more than 100' ELSE k.behind::text END),
+			outbox_internal.outbox_printable(k.last_error), CASE WHEN k.behind > 100 THEN 'more than 100' ELSE k.behind::text END),
 		CASE k.status WHEN 'failed' THEN 'The route has on_failed = ''block'': requeue or discard the message that has failed.'
 			ELSE 'It ends with the next attempt that succeeds.' END,
 		CASE k.status WHEN 'failed' THEN format('SELECT outbox_requeue(%L)', k.id) END
-	FROM (SELECT h.*, (SELECT count(*) FROM (SELECT FROM @extschema@.outbox b
+	FROM (SELECT h.*, (SELECT count(*) FROM (SELECT FROM outbox_internal.outbox b
 				WHERE b.status = 'pending' AND b.available_at IS NULL AND b.external IS NULL AND b.aggregate_id IS NOT NULL
 					/* As the index outbox_key has it, so that no other one is chosen. */
-					AND (@extschema@.outbox_key_hash(b.aggregate_type, b.aggregate_id), b.seq)
-						> (@extschema@.outbox_key_hash(h.aggregate_type, h.aggregate_id), h.seq)
-					AND (@extschema@.outbox_key_hash(b.aggregate_type, b.aggregate_id), b.seq)
-						<= (@extschema@.outbox_key_hash(h.aggregate_type, h.aggregate_id), 9223372036854775807)
-				ORDER BY @extschema@.outbox_key_hash(b.aggregate_type, b.aggregate_id), b.seq
+					AND (outbox_internal.outbox_key_hash(b.route, b.aggregate_type, b.aggregate_id), b.seq)
+						> (outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id), h.seq)
+					AND (outbox_internal.outbox_key_hash(b.route, b.aggregate_type, b.aggregate_id), b.seq)
+						<= (outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id), 9223372036854775807)
+				ORDER BY outbox_internal.outbox_key_hash(b.route, b.aggregate_type, b.aggregate_id), b.seq
 				LIMIT 101) b) AS behind
-		  FROM (SELECT DISTINCT ON (m.aggregate_type, m.aggregate_id) m.*
+		  FROM (SELECT DISTINCT ON (m.route, m.aggregate_type, m.aggregate_id) m.*
 				FROM ((SELECT o.id, o.seq, o.route, o.aggregate_type, o.aggregate_id, o.status, o.created_at,
 							o.available_at, o.attempts, o.last_error
-					   FROM @extschema@.outbox o
+					   FROM outbox_internal.outbox o
 					   WHERE o.status = 'failed' ORDER BY o.seq LIMIT failed)
 					  UNION ALL
 					  (SELECT o.id, o.seq, o.route, o.aggregate_type, o.aggregate_id, o.status, o.created_at,
 							o.available_at, o.attempts, o.last_error
-					   FROM @extschema@.outbox o
+					   FROM outbox_internal.outbox o
 					   WHERE o.status = 'pending' AND o.available_at IS NOT NULL AND o.external IS NULL
 					   ORDER BY o.available_at, o.seq LIMIT waiting)) m
-					JOIN @extschema@.outbox_route r ON r.name = m.route
+					JOIN outbox_internal.outbox_route r ON r.name = m.route
 				WHERE m.aggregate_id IS NOT NULL AND r.ordering = 'key'
 					AND (m.status = 'failed' AND r.on_failed = 'block' OR m.status = 'pending' AND m.attempts > 0)
-				ORDER BY m.aggregate_type, m.aggregate_id, m.seq LIMIT 20) h) k
+				ORDER BY m.route, m.aggregate_type, m.aggregate_id, m.seq LIMIT 20) h) k
 	WHERE k.behind > 0 OR k.status = 'failed'
 	ORDER BY k.behind DESC LIMIT 20;
 END
 $$;
 
-COMMENT ON FUNCTION @extschema@.outbox_message_problems(@extschema@.outbox_route_count[]) IS 'Those of outbox_problems that concern messages and keys.';
+COMMENT ON FUNCTION outbox_internal.outbox_message_problems(outbox_internal.outbox_route_count[]) IS 'Those of outbox_problems that concern messages and keys.';
 
 /* What keeps the space of published rows from being used again, and the age of transactions. */
-CREATE FUNCTION @extschema@.outbox_vacuum_problems()
-RETURNS SETOF @extschema@.outbox_problem
+CREATE FUNCTION outbox_internal.outbox_vacuum_problems()
+RETURNS SETOF outbox_internal.outbox_problem
 LANGUAGE plpgsql ROWS 5
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-	outbox_oid constant oid := to_regclass('@extschema@.outbox');
+	outbox_oid constant oid := outbox_internal.outbox_relation('outbox');
 	dead constant bigint := pg_stat_get_dead_tuples(outbox_oid);
 BEGIN
 	IF dead > 100000 THEN
@@ -1956,10 +2153,10 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION @extschema@.outbox_vacuum_problems() IS 'Those of outbox_problems that concern dead rows and the age of transactions.';
+COMMENT ON FUNCTION outbox_internal.outbox_vacuum_problems() IS 'Those of outbox_problems that concern dead rows and the age of transactions.';
 
-CREATE FUNCTION @extschema@.outbox_archive_problems()
-RETURNS SETOF @extschema@.outbox_problem
+CREATE FUNCTION outbox_internal.outbox_archive_problems()
+RETURNS SETOF outbox_internal.outbox_problem
 LANGUAGE plpgsql ROWS 5
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -1974,15 +2171,15 @@ BEGIN
 	SELECT 'warning', 'archive maintenance', 'archive', w.archive_error_since, w.archive_error,
 		'Partitions of outbox_archive cannot be made or dropped now. Publishing goes on; see what reads the archive for so long.',
 		'SELECT pid, xact_start, application_name, query FROM pg_stat_activity WHERE xact_start < now() - interval ''1 minute'' ORDER BY xact_start'
-	FROM @extschema@.outbox_worker_stats() w WHERE w.archive_error IS NOT NULL;
+	FROM outbox_internal.outbox_worker_stats() w WHERE w.archive_error IS NOT NULL;
 
 	/* By the names of the tables, without a lock on them. */
 	SELECT min(to_date("right"(c.relname, 8), 'YYYYMMDD')), max(to_date("right"(c.relname, 8), 'YYYYMMDD'))
 	INTO first_day, last_day
 	FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-	WHERE i.inhparent = to_regclass('@extschema@.outbox_archive') AND c.relname ~ '^outbox_archive_p[0-9]{8}$';
-	IF @extschema@.outbox_try_lock_tables() THEN
-		SELECT greatest(longest, max(r.retention)) INTO longest FROM @extschema@.outbox_route r;
+	WHERE i.inhparent = outbox_internal.outbox_relation('outbox_archive') AND c.relname ~ '^outbox_archive_p[0-9]{8}$';
+	IF outbox_internal.outbox_try_lock_tables() THEN
+		SELECT greatest(longest, max(r.retention)) INTO longest FROM outbox_internal.outbox_route r;
 	END IF;
 
 	/* A day of grace: it may be a night's work. */
@@ -1999,14 +2196,14 @@ BEGIN
 		'SELECT * FROM outbox_archive_status'
 	WHERE longest > interval '0'
 		AND coalesce(last_day <= today,
-			pg_stat_get_live_tuples(to_regclass('@extschema@.outbox_archive_default')) > 0);
+			pg_stat_get_live_tuples(to_regclass('outbox_internal.outbox_archive_default')) > 0);
 END
 $$;
 
-COMMENT ON FUNCTION @extschema@.outbox_archive_problems() IS 'Those of outbox_problems that concern the archive.';
+COMMENT ON FUNCTION outbox_internal.outbox_archive_problems() IS 'Those of outbox_problems that concern the archive.';
 
-CREATE FUNCTION @extschema@.outbox_job_problems()
-RETURNS SETOF @extschema@.outbox_problem
+CREATE FUNCTION outbox_internal.outbox_job_problems()
+RETURNS SETOF outbox_internal.outbox_problem
 LANGUAGE plpgsql ROWS 5
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -2016,31 +2213,45 @@ BEGIN
 		format('%s of %s messages done: %s', j.done, j.total, j.last_error),
 		'Remove the cause and retry it, which goes on where it stopped; or cancel it.',
 		format('SELECT outbox_job_retry(%s)', j.id)
-	FROM @extschema@.outbox_job j WHERE j.state = 'failed'
+	FROM outbox_internal.outbox_job j WHERE j.state = 'failed'
 	ORDER BY j.id LIMIT 20;
 END
 $$;
 
-COMMENT ON FUNCTION @extschema@.outbox_job_problems() IS 'Those of outbox_problems that are jobs which have failed.';
+COMMENT ON FUNCTION outbox_internal.outbox_job_problems() IS 'Those of outbox_problems that are jobs which have failed.';
+
+CREATE FUNCTION outbox_internal.outbox_remade_slots(
+	OUT slot_name text, OUT remade_at timestamptz)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'outbox_remade_slots'
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED ROWS 1;
+
+COMMENT ON FUNCTION outbox_internal.outbox_remade_slots() IS
+'Replication slots of routes with relay = ''cdc'' that were dropped and made again since messages were enqueued for them.';
 
 /*
  * Routes with relay = 'cdc'.  Which publication a slot is read with is known to its
  * reader only, so what is found here is what cannot work, and not all that may not.
  */
-CREATE FUNCTION @extschema@.outbox_cdc_problems()
-RETURNS SETOF @extschema@.outbox_problem
+CREATE FUNCTION outbox_internal.outbox_cdc_problems()
+RETURNS SETOF outbox_internal.outbox_problem
 LANGUAGE plpgsql ROWS 5
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-	names constant text[] := ARRAY(SELECT r.name FROM @extschema@.outbox_route r WHERE r.relay = 'cdc' ORDER BY r.name);
+	names constant text[] := ARRAY(SELECT r.name FROM outbox_internal.outbox_route r WHERE r.relay = 'cdc' ORDER BY r.name);
 	/* What could be read of them: slots that are named, or else all of this database. */
 	named constant name[] := (SELECT CASE WHEN bool_and(r.slot IS NOT NULL) THEN array_agg(r.slot) END
-		FROM @extschema@.outbox_route r WHERE r.relay = 'cdc');
+		FROM outbox_internal.outbox_route r WHERE r.relay = 'cdc');
 	behind constant numeric := 1073741824;
 	name text;
+	sample constant jsonb := jsonb_build_object('external', false, 'status', 'pending', 'attempts', 0);
+	outbox_schema constant name := (SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+		WHERE c.oid = outbox_internal.outbox_relation('outbox'));
+	publication record;
 	filter text;
 	passes boolean;
+	carried boolean;
 BEGIN
 	IF names = '{}' THEN
 		RETURN;
@@ -2054,7 +2265,7 @@ BEGIN
 			THEN format('SELECT pg_create_logical_replication_slot(%L, ''pgoutput'')', coalesce(r.slot, 'outbox_cdc'))
 			ELSE 'ALTER SYSTEM SET wal_level = logical' END
 	FROM (SELECT o.slot, CASE count(*) WHEN 1 THEN 'route "' ELSE 'routes "' END || string_agg(o.name, '", "' ORDER BY o.name) || '"' AS subject
-		  FROM @extschema@.outbox_route o WHERE o.relay = 'cdc' GROUP BY o.slot) r
+		  FROM outbox_internal.outbox_route o WHERE o.relay = 'cdc' GROUP BY o.slot) r
 	WHERE NOT EXISTS (SELECT FROM pg_replication_slots s
 		WHERE s.database = current_database() AND NOT s.temporary AND s.wal_status IS DISTINCT FROM 'lost'
 			AND s.slot_name = coalesce(r.slot, s.slot_name));
@@ -2076,6 +2287,13 @@ BEGIN
 		AND (s.wal_status IN ('lost', 'unreserved') OR NOT s.active
 			OR pg_wal_lsn_diff(pg_current_wal_lsn(), s.confirmed_flush_lsn) > behind);
 
+	RETURN QUERY
+	SELECT 'critical', 'cdc slot remade', format('replication slot "%s"', s.slot_name), s.remade_at,
+		'it was dropped and created again',
+		'Its reader misses what it had not read of the slot before: tell those who count on it. Write the route again when that is done.',
+		format('UPDATE outbox_route SET slot = slot WHERE slot = %L', s.slot_name)
+	FROM outbox_internal.outbox_remade_slots() s;
+
 	/* Other plug-ins than the server's read without a publication. */
 	IF EXISTS (SELECT FROM pg_replication_slots s WHERE s.database = current_database()
 			AND NOT s.temporary AND s.plugin <> 'pgoutput' AND (named IS NULL OR s.slot_name = ANY (named))) THEN
@@ -2085,66 +2303,138 @@ BEGIN
 		passes := false;
 		FOR filter IN
 			SELECT t.rowfilter FROM pg_publication_tables t JOIN pg_publication p ON p.pubname = t.pubname
-			WHERE p.pubinsert AND t.tablename = 'outbox'
-				AND t.schemaname = (SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-					WHERE c.oid = to_regclass('@extschema@.outbox'))
+			WHERE p.pubinsert AND t.tablename = 'outbox' AND t.schemaname = outbox_schema
 		LOOP
 			EXIT WHEN passes;
 			/* Built-in functions and operators only, as the server sees to. */
 			EXECUTE 'SELECT (' || coalesce(filter, 'true') || ') IS NOT FALSE'
-				|| ' FROM jsonb_populate_record(NULL::@extschema@.outbox, $1) outbox'
-				INTO passes USING jsonb_build_object('route', name, 'external', false, 'status', 'pending', 'attempts', 0);
+				|| ' FROM jsonb_populate_record(NULL::outbox_internal.outbox, $1) outbox'
+				INTO passes USING sample || jsonb_build_object('route', name);
 		END LOOP;
 		RETURN QUERY
 		SELECT 'critical', 'cdc publication missing', format('route "%s"', name), NULL::timestamptz,
 			'no publication has its messages',
 			'A slot with pgoutput is read by publications: what none has is passed over, and lost. One that has the routes of this kind has those that are added later, too.',
-			'CREATE PUBLICATION outbox_cdc FOR TABLE @extschema@.outbox WHERE (external IS FALSE) WITH (publish = ''insert'')'
+			format('CREATE PUBLICATION outbox_cdc FOR TABLE %I.outbox WHERE (external IS FALSE) WITH (publish = ''insert'')', outbox_schema)
 		WHERE NOT passes;
+	END LOOP;
+
+	/* Those that name the table and have no route of this kind whole: a reader of one misses messages. */
+	FOR publication IN
+		SELECT p.pubname, p.pubinsert, t.rowfilter FROM pg_publication_tables t JOIN pg_publication p ON p.pubname = t.pubname
+		WHERE NOT p.puballtables AND t.tablename = 'outbox' AND t.schemaname = outbox_schema ORDER BY p.pubname
+	LOOP
+		carried := false;
+		FOREACH name IN ARRAY names LOOP
+			EXIT WHEN carried OR NOT publication.pubinsert;
+			EXECUTE 'SELECT (' || coalesce(publication.rowfilter, 'true') || ') IS TRUE'
+				|| ' FROM jsonb_populate_record(NULL::outbox_internal.outbox, $1) outbox'
+				INTO carried USING sample || jsonb_build_object('route', name);
+		END LOOP;
+		RETURN QUERY
+		SELECT 'warning', 'cdc publication incomplete', format('publication "%s"', publication.pubname), NULL::timestamptz,
+			CASE WHEN publication.pubinsert THEN format('its row filter %s does not let all messages of any route with relay = ''cdc'' through', publication.rowfilter)
+				ELSE 'it does not publish inserts' END,
+			'A reader of this publication misses messages, and what it has passed over is lost to it. Filter by external or route only.',
+			CASE WHEN publication.pubinsert THEN format('ALTER PUBLICATION %I SET TABLE %I.outbox WHERE (external IS FALSE)', publication.pubname, outbox_schema)
+				ELSE format('ALTER PUBLICATION %I SET (publish = ''insert'')', publication.pubname) END
+		WHERE NOT carried;
 	END LOOP;
 END
 $$;
 
-COMMENT ON FUNCTION @extschema@.outbox_cdc_problems() IS 'Those of outbox_problems that concern routes with relay = ''cdc'': slots and publications.';
+COMMENT ON FUNCTION outbox_internal.outbox_cdc_problems() IS 'Those of outbox_problems that concern routes with relay = ''cdc'': slots and publications.';
 
-CREATE FUNCTION @extschema@.outbox_problem_list(
-	counts @extschema@.outbox_route_count[] DEFAULT NULL)
-RETURNS SETOF @extschema@.outbox_problem
+/* Read from the catalogs, without a lock on the tables. */
+CREATE FUNCTION outbox_internal.outbox_object_problems(forgotten interval DEFAULT '1 minute')
+RETURNS SETOF outbox_internal.outbox_problem
+LANGUAGE plpgsql ROWS 5
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	outbox_oid constant oid := outbox_internal.outbox_relation('outbox');
+BEGIN
+	RETURN QUERY
+	SELECT 'critical', 'trigger off', 'table ' || x.name, NULL::timestamptz,
+		format('trigger %s %s', x.trigger, CASE WHEN t.oid IS NULL THEN 'is missing' ELSE 'is disabled' END),
+		CASE WHEN t.oid IS NULL THEN 'Rows are not checked, and the relay may not hear of them: create the extension again, beside which the messages have to be saved.'
+			ELSE 'Rows are not checked, and the relay may not hear of them: enable it.' END,
+		CASE WHEN t.oid IS NOT NULL THEN format('ALTER TABLE %s ENABLE %sTRIGGER %I', x.relation::regclass,
+			CASE WHEN x.always THEN 'ALWAYS ' END, x.trigger) END
+	FROM (SELECT n.name, outbox_internal.outbox_relation(n.name) AS relation, u.trigger,
+			u.trigger = ANY ('{outbox_route_changed,outbox_route_emptied,outbox_route_taken,outbox_route_relay,outbox_control_changed,outbox_control_emptied}'::text[]) AS always
+		  FROM (VALUES ('outbox', '{outbox_row,outbox_removed,outbox_cdc}'::text[]),
+				('outbox_route', '{outbox_route_removal,outbox_route_truncation,outbox_route_taken,outbox_route_removed,outbox_route_truncated,outbox_route_check,outbox_route_failed_route,outbox_route_default,outbox_route_paused,outbox_route_changed,outbox_route_emptied,outbox_route_relay}'),
+				('outbox_control', '{outbox_control_restore,outbox_control_paused,outbox_control_changed,outbox_control_emptied}'))
+				AS n (name, triggers), unnest(n.triggers) u(trigger)) x
+		LEFT JOIN pg_trigger t ON t.tgrelid = x.relation AND t.tgname = x.trigger
+	WHERE t.oid IS NULL OR t.tgenabled IN ('D', 'R');
+
+	RETURN QUERY
+	SELECT 'warning', 'index missing', 'table outbox', NULL::timestamptz,
+		format('index %s %s', x.name, CASE WHEN i.indexrelid IS NULL THEN 'is missing' ELSE 'is not valid' END),
+		'The relay reads the whole table instead, and becomes slow as it grows: build the index again.',
+		CASE WHEN i.indexrelid IS NOT NULL THEN format('REINDEX INDEX CONCURRENTLY %s', i.indexrelid::regclass) END
+	FROM unnest('{outbox_pkey,outbox_ready,outbox_waiting,outbox_failed_seq,outbox_key,outbox_counted,outbox_external,outbox_external_waiting,outbox_external_holder}'::text[]) x(name)
+		LEFT JOIN (pg_index i JOIN pg_class c ON c.oid = i.indexrelid) ON i.indrelid = outbox_oid AND c.relname = x.name
+	WHERE i.indexrelid IS NULL OR NOT i.indisvalid;
+
+	RETURN QUERY
+	SELECT DISTINCT 'warning', 'prepared transaction', format('prepared transaction "%s"', p.gid), p.prepared,
+		format('of %s, it has written to outbox', p.owner),
+		'Its messages wait until it ends, and so do later ones of keys that it holds: commit it, or roll it back.',
+		format('COMMIT PREPARED %L', p.gid)
+	FROM pg_locks l
+		JOIN pg_locks x ON x.locktype = 'transactionid' AND x.pid IS NULL AND x.virtualtransaction = l.virtualtransaction
+		JOIN pg_prepared_xacts p ON p.transaction = x.transactionid
+	WHERE l.locktype = 'relation' AND l.relation = outbox_oid AND l.pid IS NULL AND l.mode = 'RowExclusiveLock'
+		AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+		AND p.prepared < clock_timestamp() - forgotten;
+END
+$$;
+
+COMMENT ON FUNCTION outbox_internal.outbox_object_problems(interval) IS
+'Those of outbox_problems that concern triggers and indexes of our tables, and prepared transactions that are older than that and have written to outbox.';
+
+CREATE FUNCTION outbox_internal.outbox_problem_list(
+	counts outbox_internal.outbox_route_count[] DEFAULT NULL)
+RETURNS SETOF outbox_internal.outbox_problem
 LANGUAGE plpgsql ROWS 5 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
 AS $$
 DECLARE
-	state constant text := (SELECT r.state FROM @extschema@.outbox_relay_state() r);
+	state constant text := (SELECT r.state FROM outbox_internal.outbox_relay_state() r);
 	readable boolean;
 BEGIN
 	/* Its primary tells. */
 	IF state = 'standby' THEN
 		RETURN;
 	END IF;
-	RETURN QUERY SELECT * FROM @extschema@.outbox_server_problems(state);
-	RETURN QUERY SELECT * FROM @extschema@.outbox_worker_problems();
-	readable := @extschema@.outbox_try_lock_tables();
-	IF NOT readable OR EXISTS (SELECT FROM @extschema@.outbox_worker_stats() w WHERE w.reason = 'lock timeout') THEN
-		RETURN QUERY SELECT * FROM @extschema@.outbox_lock_problems();
+	RETURN QUERY SELECT * FROM outbox_internal.outbox_server_problems(state);
+	RETURN QUERY SELECT * FROM outbox_internal.outbox_worker_problems();
+	readable := outbox_internal.outbox_try_lock_tables();
+	IF NOT readable OR EXISTS (SELECT FROM outbox_internal.outbox_worker_stats() w WHERE w.reason = 'lock timeout') THEN
+		RETURN QUERY SELECT * FROM outbox_internal.outbox_lock_problems();
 	END IF;
 	IF readable THEN
-		counts := coalesce(counts, ARRAY(SELECT b FROM @extschema@.outbox_backlog() b));
-		RETURN QUERY SELECT * FROM @extschema@.outbox_route_problems(counts);
-		RETURN QUERY SELECT * FROM @extschema@.outbox_message_problems(counts);
-		RETURN QUERY SELECT * FROM @extschema@.outbox_job_problems();
-		RETURN QUERY SELECT * FROM @extschema@.outbox_cdc_problems();
+		counts := coalesce(counts, ARRAY(SELECT b FROM outbox_internal.outbox_backlog() b));
+		RETURN QUERY SELECT * FROM outbox_internal.outbox_route_problems(counts);
+		RETURN QUERY SELECT * FROM outbox_internal.outbox_message_problems(counts);
+		RETURN QUERY SELECT * FROM outbox_internal.outbox_job_problems();
+		RETURN QUERY SELECT * FROM outbox_internal.outbox_cdc_problems();
 	END IF;
-	RETURN QUERY SELECT * FROM @extschema@.outbox_archive_problems();
-	RETURN QUERY SELECT * FROM @extschema@.outbox_vacuum_problems();
+	RETURN QUERY SELECT * FROM outbox_internal.outbox_object_problems();
+	RETURN QUERY SELECT * FROM outbox_internal.outbox_archive_problems();
+	RETURN QUERY SELECT * FROM outbox_internal.outbox_vacuum_problems();
 END
 $$;
 
-COMMENT ON FUNCTION @extschema@.outbox_problem_list(@extschema@.outbox_route_count[]) IS
+COMMENT ON FUNCTION outbox_internal.outbox_problem_list(outbox_internal.outbox_route_count[]) IS
 'What is wrong now, one row for each; see the view outbox_problems. counts: what outbox_backlog() has just returned, NULL: to be asked. Empty on a standby, whose primary tells.';
 
 CREATE VIEW @extschema@.outbox_problems AS
 	SELECT p.severity, p.problem, p.subject, p.since, p.detail, p.hint, p.command
-	FROM @extschema@.outbox_problem_list() p
+	FROM outbox_internal.outbox_problem_list() p
 	ORDER BY array_position(ARRAY['critical', 'warning', 'info'], p.severity), p.since NULLS FIRST, p.subject;
 
 COMMENT ON VIEW @extschema@.outbox_problems IS 'One row for each thing that is wrong now; empty: all is well.';
@@ -2168,12 +2458,12 @@ CREATE VIEW @extschema@.outbox_status AS
 		CASE WHEN t.backlog > 0 AND d.rate > 0
 			THEN make_interval(secs => ceil(t.backlog / d.rate)) END AS time_to_drain,
 		p.problems, p.worst_problem
-	FROM @extschema@.outbox_relay_state() s, @extschema@.outbox_database_stats() d,
+	FROM outbox_internal.outbox_relay_state() s, @extschema@.outbox_database_stats() d,
 		/* Once for both that want it. */
-		(SELECT array_agg(b) AS rows FROM @extschema@.outbox_backlog() b) c,
+		(SELECT array_agg(b) AS rows FROM outbox_internal.outbox_backlog() b) c,
 		LATERAL (SELECT count(*) AS problems,
 			(array_agg(concat_ws(': ', l.problem, l.subject) ORDER BY l.severity, l.since NULLS FIRST, l.subject))[1] AS worst_problem
-		 FROM @extschema@.outbox_problem_list(c.rows) l
+		 FROM outbox_internal.outbox_problem_list(c.rows) l
 		 WHERE l.severity <> 'info') p,
 		LATERAL (SELECT max(b.backlog) FILTER (WHERE b.route IS NULL) AS backlog,
 			max(b.oldest) FILTER (WHERE b.route IS NULL) AS oldest,
@@ -2218,8 +2508,8 @@ CREATE VIEW @extschema@.outbox_routes_status AS
 		coalesce(s.returned, 0) AS returned, coalesce(s.nacked, 0) AS nacked,
 		coalesce(s.retried, 0) AS retried, coalesce(s.failed, 0) AS gave_up,
 		coalesce(s.dead_lettered, 0) AS dead_lettered, b.estimated, b.max_pending
-	FROM @extschema@.outbox_backlog() b
-		LEFT JOIN @extschema@.outbox_route_stats() s ON s.route = b.route
+	FROM outbox_internal.outbox_backlog() b
+		LEFT JOIN outbox_internal.outbox_route_stats() s ON s.route = b.route
 	WHERE b.route IS NOT NULL;
 
 COMMENT ON VIEW @extschema@.outbox_routes_status IS 'One row a route, and one for each name that messages have and outbox_route has not. Empty while outbox is locked against readers.';
@@ -2249,15 +2539,15 @@ COMMENT ON COLUMN @extschema@.outbox_routes_status.max_pending IS 'How many mess
 --
 
 /* By route; routes that share their counters share their series, whose label is empty. */
-CREATE FUNCTION @extschema@.outbox_route_metrics(
-	counts @extschema@.outbox_route_count[], OUT name text, OUT type text, OUT labels jsonb, OUT value double precision, OUT help text)
+CREATE FUNCTION outbox_internal.outbox_route_metrics(
+	counts outbox_internal.outbox_route_count[], OUT name text, OUT type text, OUT labels jsonb, OUT value double precision, OUT help text)
 RETURNS SETOF record
 LANGUAGE plpgsql ROWS 20
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
 	RETURN QUERY
-	WITH s AS MATERIALIZED (SELECT * FROM @extschema@.outbox_route_stats()),
+	WITH s AS MATERIALIZED (SELECT * FROM outbox_internal.outbox_route_stats()),
 	b AS MATERIALIZED (
 		/* Before anything was counted each route has a series, as many as will be counted. */
 		SELECT CASE WHEN row_number() OVER (ORDER BY c.route NOT IN (SELECT s.route FROM s WHERE s.route IS NOT NULL), c.route)
@@ -2294,9 +2584,9 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION @extschema@.outbox_route_metrics(@extschema@.outbox_route_count[]) IS 'Those of outbox_metrics that have the label route.';
+COMMENT ON FUNCTION outbox_internal.outbox_route_metrics(outbox_internal.outbox_route_count[]) IS 'Those of outbox_metrics that have the label route.';
 
-CREATE FUNCTION @extschema@.outbox_timing_metrics(
+CREATE FUNCTION outbox_internal.outbox_timing_metrics(
 	OUT name text, OUT type text, OUT labels jsonb, OUT value double precision, OUT help text)
 RETURNS SETOF record
 LANGUAGE plpgsql ROWS 20
@@ -2307,7 +2597,7 @@ AS $$
 BEGIN
 	RETURN QUERY
 	SELECT t.name || v.suffix, 'histogram', v.labels, v.value, t.help
-	FROM @extschema@.outbox_database_stats() d,
+	FROM outbox_internal.outbox_database_stats d,
 		LATERAL (VALUES
 			('outbox_commit_to_confirm_seconds', d.commit_to_confirm, d.commit_to_confirm_sum,
 				'From the commit of a message (without track_commit_timestamp, its created_at; if it was scheduled, when it was due) to its confirm'),
@@ -2323,9 +2613,9 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION @extschema@.outbox_timing_metrics() IS 'The histograms of outbox_metrics.';
+COMMENT ON FUNCTION outbox_internal.outbox_timing_metrics() IS 'The histograms of outbox_metrics.';
 
-CREATE FUNCTION @extschema@.outbox_worker_metrics(
+CREATE FUNCTION outbox_internal.outbox_worker_metrics(
 	OUT name text, OUT type text, OUT labels jsonb, OUT value double precision, OUT help text)
 RETURNS SETOF record
 LANGUAGE plpgsql ROWS 20
@@ -2333,10 +2623,10 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
 	RETURN QUERY
-	WITH w AS MATERIALIZED (SELECT * FROM @extschema@.outbox_worker_stats())
+	WITH w AS MATERIALIZED (SELECT * FROM outbox_internal.outbox_worker_stats())
 	SELECT v.name, 'gauge', jsonb_build_object('worker', n.number::text), v.value::integer::double precision, v.help
 	FROM (SELECT generate_series(0, greatest(l.workers_wanted, 1) - 1) AS number
-		  FROM @extschema@.outbox_launcher_state() l) n
+		  FROM outbox_internal.outbox_launcher_state() l) n
 		LEFT JOIN w ON w.worker = n.number,
 		LATERAL (VALUES
 			('outbox_worker_up', w.pid IS NOT NULL, '1 while the worker runs'),
@@ -2345,17 +2635,19 @@ BEGIN
 		) AS v (name, value, help)
 	UNION ALL
 	SELECT v.name, 'gauge', '{}', coalesce(v.value, 0)::double precision, v.help
-	FROM (SELECT min(w.tls_not_after) AS tls_not_after, max(w.archive_error) AS archive_error FROM w) a,
+	FROM (SELECT min(w.tls_not_after) AS tls_not_after, max(w.archive_error) AS archive_error,
+			count(w.twin) AS twins FROM w) a,
 		LATERAL (VALUES
 			('outbox_tls_certificate_expiry_timestamp_seconds', extract(epoch FROM a.tls_not_after), 'Unix time at which the broker''s certificate expires; 0: no TLS'),
-			('outbox_archive_fault', (a.archive_error IS NOT NULL)::integer, '1 while partitions of the archive cannot be made or dropped')
+			('outbox_archive_fault', (a.archive_error IS NOT NULL)::integer, '1 while partitions of the archive cannot be made or dropped'),
+			('outbox_twin', (a.twins > 0)::integer, '1 while another relay of this database is connected to the broker')
 		) AS v (name, value, help);
 END
 $$;
 
-COMMENT ON FUNCTION @extschema@.outbox_worker_metrics() IS 'Those of outbox_metrics that workers tell.';
+COMMENT ON FUNCTION outbox_internal.outbox_worker_metrics() IS 'Those of outbox_metrics that workers tell.';
 
-CREATE FUNCTION @extschema@.outbox_archive_metrics(
+CREATE FUNCTION outbox_internal.outbox_archive_metrics(
 	OUT name text, OUT type text, OUT labels jsonb, OUT value double precision, OUT help text)
 RETURNS SETOF record
 LANGUAGE plpgsql ROWS 20
@@ -2366,15 +2658,15 @@ BEGIN
 	SELECT 'outbox_archive_partitions_ahead', 'gauge', '{}'::jsonb, count(*)::double precision,
 		'Partitions of the archive for days that have not begun'
 	FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-	WHERE i.inhparent = to_regclass('@extschema@.outbox_archive')
+	WHERE i.inhparent = outbox_internal.outbox_relation('outbox_archive')
 		AND c.relname ~ '^outbox_archive_p[0-9]{8}$'
 		AND to_date("right"(c.relname, 8), 'YYYYMMDD') > (clock_timestamp() AT TIME ZONE 'UTC')::date;
 END
 $$;
 
-COMMENT ON FUNCTION @extschema@.outbox_archive_metrics() IS 'Those of outbox_metrics that concern the archive.';
+COMMENT ON FUNCTION outbox_internal.outbox_archive_metrics() IS 'Those of outbox_metrics that concern the archive.';
 
-CREATE FUNCTION @extschema@.outbox_metric_list(
+CREATE FUNCTION outbox_internal.outbox_metric_list(
 	OUT name text, OUT type text, OUT labels jsonb, OUT value double precision, OUT help text)
 RETURNS SETOF record
 LANGUAGE plpgsql ROWS 100 SECURITY DEFINER
@@ -2384,17 +2676,17 @@ DECLARE
 	relay record;
 	stats record;
 	launcher record;
-	counts constant @extschema@.outbox_route_count[] := ARRAY(SELECT b FROM @extschema@.outbox_backlog() b);
+	counts constant outbox_internal.outbox_route_count[] := ARRAY(SELECT b FROM outbox_internal.outbox_backlog() b);
 	is_paused boolean;
 	states constant text[] := ARRAY['publishing', 'idle', 'starting', 'connecting', 'broker down', 'blocked', 'paused',
 		'not adopted', 'disabled', 'config error', 'database error', 'waiting for standby', 'version mismatch',
 		'stopping', 'stopped', 'standby', 'not preloaded'];
 BEGIN
-	SELECT * INTO relay FROM @extschema@.outbox_relay_state();
-	SELECT * INTO stats FROM @extschema@.outbox_database_stats();
-	SELECT * INTO launcher FROM @extschema@.outbox_launcher_state();
-	IF @extschema@.outbox_try_lock_tables() THEN
-		SELECT c.paused INTO is_paused FROM @extschema@.outbox_control c;
+	SELECT * INTO relay FROM outbox_internal.outbox_relay_state();
+	SELECT * INTO stats FROM outbox_internal.outbox_database_stats;
+	SELECT * INTO launcher FROM outbox_internal.outbox_launcher_state();
+	IF outbox_internal.outbox_try_lock_tables() THEN
+		SELECT c.paused INTO is_paused FROM outbox_internal.outbox_control c;
 	END IF;
 
 	RETURN QUERY
@@ -2419,7 +2711,7 @@ BEGIN
 	FROM unnest(states) s (state);
 
 	RETURN QUERY
-	WITH p AS MATERIALIZED (SELECT * FROM @extschema@.outbox_problem_list(counts))
+	WITH p AS MATERIALIZED (SELECT * FROM outbox_internal.outbox_problem_list(counts))
 	SELECT 'outbox_problems', 'gauge', jsonb_build_object('severity', s.severity),
 		(SELECT count(*) FROM p WHERE p.severity = s.severity)::double precision, 'Rows of outbox_problems'
 	FROM unnest(ARRAY['critical', 'warning', 'info']) s (severity)
@@ -2428,18 +2720,18 @@ BEGIN
 		count(*)::double precision, 'Rows of outbox_problems of one kind; there is a series only while there is one'
 	FROM p GROUP BY p.severity, p.problem;
 
-	RETURN QUERY SELECT * FROM @extschema@.outbox_worker_metrics();
-	RETURN QUERY SELECT * FROM @extschema@.outbox_archive_metrics();
-	RETURN QUERY SELECT * FROM @extschema@.outbox_route_metrics(counts);
-	RETURN QUERY SELECT * FROM @extschema@.outbox_timing_metrics();
+	RETURN QUERY SELECT * FROM outbox_internal.outbox_worker_metrics();
+	RETURN QUERY SELECT * FROM outbox_internal.outbox_archive_metrics();
+	RETURN QUERY SELECT * FROM outbox_internal.outbox_route_metrics(counts);
+	RETURN QUERY SELECT * FROM outbox_internal.outbox_timing_metrics();
 END
 $$;
 
-COMMENT ON FUNCTION @extschema@.outbox_metric_list() IS
+COMMENT ON FUNCTION outbox_internal.outbox_metric_list() IS
 'Metrics of this database; see the view outbox_metrics.';
 
 CREATE VIEW @extschema@.outbox_metrics AS
-	SELECT m.name, m.type, m.labels, m.value, m.help FROM @extschema@.outbox_metric_list() m;
+	SELECT m.name, m.type, m.labels, m.value, m.help FROM outbox_internal.outbox_metric_list() m;
 
 COMMENT ON VIEW @extschema@.outbox_metrics IS 'Metrics of this database in the terms of Prometheus, one row a series. Cheap however large the backlog is. Counters begin at 0 when the server starts, whichever worker counts.';
 COMMENT ON COLUMN @extschema@.outbox_metrics.name IS 'Name of the series; of a histogram with _bucket, _sum or _count.';
@@ -2452,7 +2744,7 @@ COMMENT ON COLUMN @extschema@.outbox_metrics.help IS 'What it is.';
 -- External relays: programs that publish the messages of a route themselves
 --
 
-CREATE TABLE @extschema@.outbox_lease (
+CREATE TABLE outbox_internal.outbox_lease (
 	token bigint PRIMARY KEY,
 	route text NOT NULL,
 	worker text,
@@ -2466,100 +2758,82 @@ CREATE TABLE @extschema@.outbox_lease (
 WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0,
 	  autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 
-COMMENT ON TABLE @extschema@.outbox_lease IS
+COMMENT ON TABLE outbox_internal.outbox_lease IS
 'What external relays have claimed and not acknowledged: one row a claim. Whoever has locked the row decides what becomes of the lease. Not dumped: a copy has no relay at work.';
-COMMENT ON COLUMN @extschema@.outbox_lease.token IS 'What outbox_claim() gave out: a random number below 2^53.';
-COMMENT ON COLUMN @extschema@.outbox_lease.route IS 'Route that it was claimed of.';
-COMMENT ON COLUMN @extschema@.outbox_lease.worker IS 'What the relay calls itself; NULL: nothing.';
-COMMENT ON COLUMN @extschema@.outbox_lease.claimed_by IS 'Role of the relay''s session (SET ROLE), else the one that it logged in as.';
-COMMENT ON COLUMN @extschema@.outbox_lease.claimed_at IS 'When it was claimed.';
-COMMENT ON COLUMN @extschema@.outbox_lease.expires_at IS 'From then on the next claim takes it over.';
-COMMENT ON COLUMN @extschema@.outbox_lease.ids IS 'Messages that are not acknowledged, in the order of seq.';
-COMMENT ON COLUMN @extschema@.outbox_lease.keys IS 'Hashes of their keys, one for each; NULL: it has none.';
+COMMENT ON COLUMN outbox_internal.outbox_lease.token IS 'What outbox_claim() gave out: a random number below 2^53.';
+COMMENT ON COLUMN outbox_internal.outbox_lease.route IS 'Route that it was claimed of.';
+COMMENT ON COLUMN outbox_internal.outbox_lease.worker IS 'What the relay calls itself; NULL: nothing.';
+COMMENT ON COLUMN outbox_internal.outbox_lease.claimed_by IS 'Role of the relay''s session (SET ROLE), else the one that it logged in as.';
+COMMENT ON COLUMN outbox_internal.outbox_lease.claimed_at IS 'When it was claimed.';
+COMMENT ON COLUMN outbox_internal.outbox_lease.expires_at IS 'From then on the next claim takes it over.';
+COMMENT ON COLUMN outbox_internal.outbox_lease.ids IS 'Messages that are not acknowledged, in the order of seq.';
+COMMENT ON COLUMN outbox_internal.outbox_lease.keys IS 'Hashes of their keys, one for each; NULL: it has none.';
 
 /* What can go now, retries and scheduled messages, and what can hold a key. */
 CREATE INDEX outbox_external ON @extschema@.outbox (route, seq)
 	WHERE external AND status = 'pending' AND available_at IS NULL;
 CREATE INDEX outbox_external_waiting ON @extschema@.outbox (route, available_at)
 	WHERE external AND status = 'pending' AND available_at IS NOT NULL;
-CREATE INDEX outbox_external_holder ON @extschema@.outbox (@extschema@.outbox_key_hash(aggregate_type, aggregate_id), seq)
+CREATE INDEX outbox_external_holder ON @extschema@.outbox (outbox_internal.outbox_key_hash(route, aggregate_type, aggregate_id), seq)
 	WHERE external AND aggregate_id IS NOT NULL AND (status = 'failed' OR available_at IS NOT NULL);
 
-CREATE FUNCTION @extschema@.outbox_is_original(
+CREATE FUNCTION outbox_internal.outbox_is_original(
 	system_identifier bigint, database_oid oid, environment text, timeline bigint, source text)
 RETURNS boolean
 AS 'MODULE_PATHNAME', 'outbox_is_original'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 
-COMMENT ON FUNCTION @extschema@.outbox_is_original(bigint, oid, text, bigint, text) IS
+COMMENT ON FUNCTION outbox_internal.outbox_is_original(bigint, oid, text, bigint, text) IS
 'True if that record of outbox_control is of this database, and not of one that this is a copy of; source is the file that sets outbox.environment, or NULL.';
 
-CREATE FUNCTION @extschema@.outbox_retry_delay(attempts integer)
+CREATE FUNCTION outbox_internal.outbox_retry_delay(attempts integer)
 RETURNS interval
 AS 'MODULE_PATHNAME', 'outbox_retry_delay'
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
 
-COMMENT ON FUNCTION @extschema@.outbox_retry_delay(integer) IS
+COMMENT ON FUNCTION outbox_internal.outbox_retry_delay(integer) IS
 'How long to wait after so many failed attempts, by outbox.retry_initial and outbox.retry_max.';
 
-CREATE FUNCTION @extschema@.outbox_render_key(
+CREATE FUNCTION outbox_internal.outbox_render_key(
 	template text, event_type text, aggregate_type text, aggregate_id text)
 RETURNS text
 AS 'MODULE_PATHNAME', 'outbox_render_key'
 LANGUAGE C IMMUTABLE PARALLEL SAFE;
 
-COMMENT ON FUNCTION @extschema@.outbox_render_key(text, text, text, text) IS
+COMMENT ON FUNCTION outbox_internal.outbox_render_key(text, text, text, text) IS
 'Routing key of a message by a route''s template.';
 
 /*
- * Changing who publishes a route.  The lock keeps enqueuing, workers' claims and
- * external claims out until the change commits, and has waited for those that were
- * there; whoever gets it afterwards sees the change.  What a worker has in its memory
- * is told by outbox_claims(), what a relay has by its lease.
+ * Changing who publishes a route.  outbox_route_lock_trigger() has locked the route
+ * against enqueue.  The rows are changed first: nobody claims them from then on, and
+ * what was claimed before is told by outbox_claims(), or by a lease.
  */
-CREATE FUNCTION @extschema@.outbox_relay_trigger()
+CREATE FUNCTION outbox_internal.outbox_relay_trigger()
 RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
+SET lock_timeout = '3s'
 AS $$
 DECLARE
 	claimed bigint[];
 	referrer text;
 BEGIN
-	IF TG_WHEN = 'BEFORE' THEN
-		/* Under a snapshot from before it would miss messages and leases. */
-		IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
-			RAISE EXCEPTION 'relay of route "%" must be changed under READ COMMITTED', NEW.name
-				USING ERRCODE = 'active_sql_transaction';
-		END IF;
-		LOCK TABLE @extschema@.outbox IN EXCLUSIVE MODE;
-		RETURN NEW;
-	END IF;
-	claimed := ARRAY(SELECT c.id_hash FROM @extschema@.outbox_claims() c);
-	IF EXISTS (SELECT FROM @extschema@.outbox o WHERE o.route = NEW.name
-			AND uuid_hash_extended(o.id, 0) & 4611686018427387903 = ANY (claimed)) THEN
-		RAISE EXCEPTION 'messages of route "%" are being published', NEW.name
-			USING ERRCODE = 'object_in_use',
-				HINT = 'Call outbox_pause() for the route first, and wait until outbox_workers has nothing in flight.';
-	END IF;
-	DELETE FROM @extschema@.outbox_lease l
-	WHERE l.route = NEW.name AND l.expires_at < clock_timestamp();
-	IF EXISTS (SELECT FROM @extschema@.outbox_lease l WHERE l.route = NEW.name) THEN
-		RAISE EXCEPTION 'messages of route "%" are leased to an external relay', NEW.name
-			USING ERRCODE = 'object_in_use',
-				HINT = 'Stop the relays and let them release what they have, or wait until outbox_leases is empty or has expired.';
+	/* Under a snapshot from before it would miss messages and leases. */
+	IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
+		RAISE EXCEPTION 'relay of route "%" must be changed under READ COMMITTED', NEW.name
+			USING ERRCODE = 'active_sql_transaction';
 	END IF;
 	IF NEW.relay = 'cdc' THEN
 		/* What reads the log has not seen them, and would never see a change of them. */
-		IF EXISTS (SELECT FROM @extschema@.outbox o WHERE o.route = NEW.name) THEN
+		IF EXISTS (SELECT FROM outbox_internal.outbox o WHERE o.route = NEW.name) THEN
 			RAISE EXCEPTION 'route "%" still has messages', NEW.name
 				USING ERRCODE = 'object_in_use',
 					DETAIL = 'Change data capture reads what is inserted from now on, and not what is in the table.',
 					HINT = 'Let them be published, discard those that have failed, and try again; while enqueue_roles is {} nobody but the owner enqueues.';
 		END IF;
 		/* As outbox_failed_route_trigger() does. */
-		LOCK TABLE @extschema@.outbox_route IN SHARE UPDATE EXCLUSIVE MODE;
-		SELECT r.name INTO referrer FROM @extschema@.outbox_route r
+		PERFORM outbox_internal.outbox_lock_table(outbox_internal.outbox_relation('outbox_route'), 'ShareUpdateExclusiveLock', true);
+		SELECT r.name INTO referrer FROM outbox_internal.outbox_route r
 		WHERE r.failed_route = NEW.name ORDER BY r.name LIMIT 1;
 		IF FOUND THEN
 			RAISE EXCEPTION 'route "%" is the failed_route of route "%"', NEW.name, referrer
@@ -2567,25 +2841,50 @@ BEGIN
 					DETAIL = 'A message that is given up is changed in the table, and what reads the write-ahead log sees only what is inserted.';
 		END IF;
 	END IF;
-	/* The trigger of each row writes who publishes it, and tells the workers. */
-	UPDATE @extschema@.outbox o SET external = o.external WHERE o.route = NEW.name;
+	BEGIN
+		/* The trigger of each row writes who publishes it, and tells the workers. */
+		UPDATE outbox_internal.outbox o SET external = o.external WHERE o.route = NEW.name;
+	EXCEPTION WHEN lock_not_available THEN
+		RAISE EXCEPTION 'messages of route "%" are locked', NEW.name
+			USING ERRCODE = 'lock_not_available',
+				DETAIL = 'Not ended after 3 s: ' || coalesce((
+					SELECT string_agg(DISTINCT coalesce('prepared transaction "' || p.gid || '"', 'process ' || l.pid, 'transaction ' || x.xid::text), ', ')
+					FROM (SELECT o.tableoid, o.ctid FROM outbox_internal.outbox o WHERE o.route = NEW.name LIMIT 10000) o,
+						unnest(outbox_internal.outbox_row_lockers(o.tableoid::regclass, o.ctid)) x(xid)
+						LEFT JOIN pg_prepared_xacts p ON p.transaction = x.xid
+						LEFT JOIN pg_locks l ON l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock'
+							AND l.granted AND l.pid IS NOT NULL AND l.transactionid = x.xid
+					WHERE l.pid IS DISTINCT FROM pg_backend_pid()),
+					'transactions that have just ended') || '.',
+				HINT = 'Commit or roll back the transactions that have locked them, then try again.';
+	END;
+	claimed := ARRAY(SELECT c.id_hash FROM outbox_internal.outbox_claims() c);
+	IF EXISTS (SELECT FROM outbox_internal.outbox o WHERE o.route = NEW.name
+			AND uuid_hash_extended(o.id, 0) & 4611686018427387903 = ANY (claimed)) THEN
+		RAISE EXCEPTION 'messages of route "%" are being published', NEW.name
+			USING ERRCODE = 'object_in_use',
+				HINT = 'Call outbox_pause() for the route first, and wait until outbox_workers has nothing in flight.';
+	END IF;
+	DELETE FROM outbox_internal.outbox_lease l
+	WHERE l.route = NEW.name AND l.expires_at < clock_timestamp();
+	IF EXISTS (SELECT FROM outbox_internal.outbox_lease l WHERE l.route = NEW.name) THEN
+		RAISE EXCEPTION 'messages of route "%" are leased to an external relay', NEW.name
+			USING ERRCODE = 'object_in_use',
+				HINT = 'Stop the relays and let them release what they have, or wait until outbox_leases is empty or has expired.';
+	END IF;
 	RETURN NULL;
 END
 $$;
 
-COMMENT ON FUNCTION @extschema@.outbox_relay_trigger() IS
+COMMENT ON FUNCTION outbox_internal.outbox_relay_trigger() IS
 'Converts the messages of a route whose relay changes; 55006 while some of them are in flight, and for ''cdc'' while there are any.';
 
-CREATE TRIGGER outbox_route_relay_lock
-	BEFORE UPDATE OF relay ON @extschema@.outbox_route
-	FOR EACH ROW WHEN (OLD.relay IS DISTINCT FROM NEW.relay)
-	EXECUTE FUNCTION @extschema@.outbox_relay_trigger();
 /* By its name after outbox_route_changed, with which the route is read anew. */
 CREATE TRIGGER outbox_route_relay
 	AFTER UPDATE OF relay ON @extschema@.outbox_route
 	FOR EACH ROW WHEN (OLD.relay IS DISTINCT FROM NEW.relay)
-	EXECUTE FUNCTION @extschema@.outbox_relay_trigger();
-ALTER TABLE @extschema@.outbox_route ENABLE ALWAYS TRIGGER outbox_route_relay_lock;
+	EXECUTE FUNCTION outbox_internal.outbox_relay_trigger();
+ALTER TABLE @extschema@.outbox_route ENABLE ALWAYS TRIGGER outbox_route_taken;
 ALTER TABLE @extschema@.outbox_route ENABLE ALWAYS TRIGGER outbox_route_relay;
 
 /*
@@ -2593,7 +2892,33 @@ ALTER TABLE @extschema@.outbox_route ENABLE ALWAYS TRIGGER outbox_route_relay;
  * outbox_is_claimed() says; leases whose time is over end here, so that their late
  * acknowledgement finds nothing.
  */
-CREATE FUNCTION @extschema@.outbox_taken(OUT id_hash bigint)
+/*
+ * NULL is no way to say "all": it is what a client has whose list went missing.  And an
+ * empty list is a list of none.  So the default is an array that no client makes: one
+ * NULL, counted from 0.
+ */
+CREATE FUNCTION outbox_internal.outbox_ids_given(ids uuid[])
+RETURNS boolean
+LANGUAGE plpgsql IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF array_lower(ids, 1) = 0 AND cardinality(ids) = 1 AND ids[0] IS NULL THEN
+		RETURN false;
+	END IF;
+	IF ids IS NULL OR array_position(ids, NULL::uuid) IS NOT NULL THEN
+		RAISE EXCEPTION 'ids must not be null or contain null'
+			USING ERRCODE = 'null_value_not_allowed',
+				HINT = 'Leave the argument out for messages of any id; an empty array is none.';
+	END IF;
+	RETURN true;
+END
+$$;
+
+COMMENT ON FUNCTION outbox_internal.outbox_ids_given(uuid[]) IS
+'False for the default of an argument ids, which stands for all; NULL and arrays with NULL are errors (22004).';
+
+CREATE FUNCTION outbox_internal.outbox_taken(ending boolean DEFAULT true, OUT id_hash bigint)
 RETURNS SETOF bigint
 LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp
@@ -2601,66 +2926,42 @@ AS $$
 BEGIN
 	/* A claim does not write the rows, so that an older snapshot would go unnoticed. */
 	IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted')
-		AND EXISTS (SELECT FROM @extschema@.outbox_route r WHERE r.relay = 'external') THEN
+		AND EXISTS (SELECT FROM outbox_internal.outbox_route r WHERE r.relay = 'external') THEN
 		RAISE EXCEPTION 'messages must be changed under READ COMMITTED where routes have external relays'
 			USING ERRCODE = 'active_sql_transaction',
 				DETAIL = 'Under a snapshot from before it would not be seen what is leased.';
 	END IF;
-	DELETE FROM @extschema@.outbox_lease l
-	WHERE l.token IN (SELECT e.token FROM @extschema@.outbox_lease e
-		WHERE e.expires_at < clock_timestamp() FOR UPDATE SKIP LOCKED);
+	IF ending THEN
+		DELETE FROM outbox_internal.outbox_lease l
+		WHERE l.token IN (SELECT e.token FROM outbox_internal.outbox_lease e
+			WHERE e.expires_at < clock_timestamp() FOR UPDATE SKIP LOCKED);
+	END IF;
 	RETURN QUERY
-	SELECT c.id_hash FROM @extschema@.outbox_claims() c
+	SELECT c.id_hash FROM outbox_internal.outbox_claims() c
 	UNION ALL
 	SELECT uuid_hash_extended(i.id, 0) & 4611686018427387903
-	FROM @extschema@.outbox_lease l, unnest(l.ids) i(id);
+	FROM outbox_internal.outbox_lease l, unnest(l.ids) i(id)
+	WHERE ending OR l.expires_at >= clock_timestamp();
 END
 $$;
 
-COMMENT ON FUNCTION @extschema@.outbox_taken() IS
-'Messages that a worker has claimed or an external relay has leased, as outbox_claims() tells them. Ends leases that have expired.';
-
-/*
- * In a function that runs as its owner current_user is the owner; the session's role
- * is not.
- */
-CREATE FUNCTION @extschema@.outbox_check_relay(route @extschema@.outbox_route)
-RETURNS void
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-	role constant name := coalesce(nullif(current_setting('role'), 'none')::name, session_user);
-BEGIN
-	/* A role that does not exist (any more) lets nobody in. */
-	IF route.relay_roles IS NOT NULL AND NOT EXISTS (
-			SELECT FROM unnest(route.relay_roles) a(name) JOIN pg_roles p ON p.rolname = a.name
-			WHERE pg_has_role(role, p.oid, 'USAGE')) THEN
-		RAISE EXCEPTION 'permission denied for route "%"', route.name
-			USING ERRCODE = 'insufficient_privilege',
-				HINT = 'An administrator can add the role to relay_roles in outbox_route.';
-	END IF;
-END
-$$;
-
-COMMENT ON FUNCTION @extschema@.outbox_check_relay(@extschema@.outbox_route) IS
-'An error (42501) unless the session''s role may be the relay of that route.';
+COMMENT ON FUNCTION outbox_internal.outbox_taken(boolean) IS
+'Messages that a worker has claimed or an external relay has leased, as outbox_claims() tells them. Leases that have expired are ended, or only passed over.';
 
 /* Locked, which is the fence: until the caller commits nobody takes it over. */
-CREATE FUNCTION @extschema@.outbox_lock_lease(token bigint)
-RETURNS @extschema@.outbox_lease
+CREATE FUNCTION outbox_internal.outbox_lock_lease(token bigint)
+RETURNS outbox_internal.outbox_lease
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-	held @extschema@.outbox_lease;
-	its @extschema@.outbox_route;
+	held outbox_internal.outbox_lease;
 BEGIN
 	IF token IS NULL THEN
 		RAISE EXCEPTION 'token must not be null'
 			USING ERRCODE = 'null_value_not_allowed';
 	END IF;
-	SELECT l.* INTO held FROM @extschema@.outbox_lease l
+	SELECT l.* INTO held FROM outbox_internal.outbox_lease l
 	WHERE l.token = outbox_lock_lease.token FOR UPDATE;
 	IF NOT FOUND THEN
 		RAISE EXCEPTION 'lease % is not held any more', token
@@ -2668,26 +2969,24 @@ BEGIN
 				DETAIL = 'All of it was acknowledged, nacked or released, or it has expired and was taken over.',
 				HINT = 'Claim again: what is not acknowledged comes once more.';
 	END IF;
-	SELECT r.* INTO its FROM @extschema@.outbox_route r WHERE r.name = held.route;
-	PERFORM @extschema@.outbox_check_relay(its);
 	RETURN held;
 END
 $$;
 
-COMMENT ON FUNCTION @extschema@.outbox_lock_lease(bigint) IS
-'Locks a lease and returns it; errors: 55000 it is not held any more, 42501 it is of a route that the role may not relay.';
+COMMENT ON FUNCTION outbox_internal.outbox_lock_lease(bigint) IS
+'Locks a lease and returns it; errors: 55000 it is not held any more.';
 
 /* The lease without the messages at these places of its arrays. */
-CREATE FUNCTION @extschema@.outbox_shorten_lease(held @extschema@.outbox_lease, gone integer[])
+CREATE FUNCTION outbox_internal.outbox_shorten_lease(held outbox_internal.outbox_lease, gone integer[])
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
 	IF cardinality(gone) = cardinality(held.ids) THEN
-		DELETE FROM @extschema@.outbox_lease l WHERE l.token = held.token;
+		DELETE FROM outbox_internal.outbox_lease l WHERE l.token = held.token;
 	ELSIF cardinality(gone) > 0 THEN
-		UPDATE @extschema@.outbox_lease l SET (ids, keys) = (
+		UPDATE outbox_internal.outbox_lease l SET (ids, keys) = (
 			SELECT array_agg(m.id ORDER BY m.n), array_agg(m.key ORDER BY m.n)
 			FROM unnest(held.ids, held.keys) WITH ORDINALITY m(id, key, n)
 			WHERE m.n <> ALL (gone))
@@ -2696,10 +2995,10 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION @extschema@.outbox_shorten_lease(@extschema@.outbox_lease, integer[]) IS
+COMMENT ON FUNCTION outbox_internal.outbox_shorten_lease(outbox_internal.outbox_lease, integer[]) IS
 'Takes messages out of a lease that is locked; without any it is over.';
 
-CREATE FUNCTION @extschema@.outbox_check_lease_time(lease interval)
+CREATE FUNCTION outbox_internal.outbox_check_lease_time(lease interval)
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -2712,7 +3011,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION @extschema@.outbox_check_lease_time(interval) IS
+COMMENT ON FUNCTION outbox_internal.outbox_check_lease_time(interval) IS
 'An error (22023) for a time that is none for a lease.';
 
 /*
@@ -2729,22 +3028,22 @@ COMMENT ON FUNCTION @extschema@.outbox_check_lease_time(interval) IS
  * What is read without one costs too much then by the planner's count, and would be
  * compiled, for longer than it takes.  NOT IN, as that makes a hash of what is held.
  */
-CREATE FUNCTION @extschema@.outbox_claim(
-	route text, max_messages integer DEFAULT 100,
-	lease interval DEFAULT '30 seconds', worker text DEFAULT NULL)
+CREATE FUNCTION outbox_internal.outbox_claim(
+	route text, max_messages integer,
+	lease interval, worker text)
 RETURNS TABLE (
 	token bigint, seq bigint, id uuid, event_type text, aggregate_type text,
 	aggregate_id text, payload jsonb, body bytea, headers jsonb,
 	properties jsonb, routing_key text, created_at timestamptz, attempts integer)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER ROWS 100
-SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
+LANGUAGE plpgsql VOLATILE ROWS 100
+SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off
 SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
 DECLARE
 	max_bytes constant bigint := 16777216;
-	its @extschema@.outbox_route;
-	control @extschema@.outbox_control;
+	its outbox_internal.outbox_route;
+	control outbox_internal.outbox_control;
 	moment constant timestamptz := clock_timestamp();
 	held_ids uuid[];
 	held_keys bigint[];
@@ -2769,19 +3068,13 @@ BEGIN
 		RAISE EXCEPTION 'max_messages must be from 1 to 10000'
 			USING ERRCODE = 'invalid_parameter_value';
 	END IF;
-	PERFORM @extschema@.outbox_check_lease_time(lease);
+	PERFORM outbox_internal.outbox_check_lease_time(lease);
 	IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
 		RAISE EXCEPTION 'outbox_claim() must run under READ COMMITTED'
 			USING ERRCODE = 'active_sql_transaction',
 				DETAIL = 'Under a snapshot from before it would not see what others have claimed meanwhile.';
 	END IF;
-	SELECT r.* INTO its FROM @extschema@.outbox_route r WHERE r.name = outbox_claim.route;
-	IF NOT FOUND THEN
-		RAISE EXCEPTION 'route "%" does not exist', coalesce(route, 'NULL')
-			USING ERRCODE = 'undefined_object',
-				HINT = 'The table outbox_route lists the routes.';
-	END IF;
-	PERFORM @extschema@.outbox_check_relay(its);
+	SELECT r.* INTO its FROM outbox_internal.outbox_route r WHERE r.name = outbox_claim.route;
 	IF its.relay <> 'external' THEN
 		RAISE EXCEPTION 'route "%" is %', route, CASE its.relay WHEN 'cdc'
 				THEN 'read by change data capture' ELSE 'published by the workers' END
@@ -2789,24 +3082,16 @@ BEGIN
 				HINT = 'UPDATE outbox_route SET relay = ''external'' hands it to external relays.';
 	END IF;
 
-	/*
-	 * The relay publishes what it gets once this has committed: then it must be on
-	 * disk, and with it what was enqueued and acknowledged before.
-	 */
-	IF current_setting('synchronous_commit') IN ('off', 'local', 'remote_write') THEN
-		PERFORM set_config('synchronous_commit', 'on', true);
-	END IF;
-
 	/* Those whose time is over are everybody's again; their tokens end with them. */
-	DELETE FROM @extschema@.outbox_lease l
-	WHERE l.token IN (SELECT e.token FROM @extschema@.outbox_lease e
+	DELETE FROM outbox_internal.outbox_lease l
+	WHERE l.token IN (SELECT e.token FROM outbox_internal.outbox_lease e
 		WHERE e.route = outbox_claim.route AND e.expires_at < moment
 		FOR UPDATE SKIP LOCKED);
 
 	LOOP
 		SELECT coalesce(array_agg(m.id), '{}'), coalesce(array_agg(m.key) FILTER (WHERE m.key IS NOT NULL), '{}')
 		INTO held_ids, held_keys
-		FROM @extschema@.outbox_lease l, unnest(l.ids, l.keys) m(id, key)
+		FROM outbox_internal.outbox_lease l, unnest(l.ids, l.keys) m(id, key)
 		WHERE l.route = outbox_claim.route;
 		held_ids := held_ids || skipped_ids || taken_ids;
 		held_keys := held_keys || skipped_keys;
@@ -2814,16 +3099,16 @@ BEGIN
 		/* Without those of keys that are held, which would leave no room for others. */
 		due := ARRAY(
 			SELECT o.id
-			FROM @extschema@.outbox o, LATERAL (SELECT CASE WHEN its.ordering = 'key' AND o.aggregate_id IS NOT NULL
-				THEN @extschema@.outbox_key_hash(o.aggregate_type, o.aggregate_id) END AS key OFFSET 0) k
+			FROM outbox_internal.outbox o, LATERAL (SELECT CASE WHEN its.ordering = 'key' AND o.aggregate_id IS NOT NULL
+				THEN outbox_internal.outbox_key_hash(o.route, o.aggregate_type, o.aggregate_id) END AS key OFFSET 0) k
 			WHERE o.external AND o.status = 'pending' AND o.available_at IS NOT NULL
 				AND o.route = outbox_claim.route AND o.available_at <= moment
 				AND o.id NOT IN (SELECT unnest(held_ids))
 				AND (k.key IS NULL OR k.key <> ALL (held_keys)
-					AND NOT EXISTS (SELECT FROM @extschema@.outbox h
+					AND NOT EXISTS (SELECT FROM outbox_internal.outbox h
 						WHERE h.external AND h.aggregate_id IS NOT NULL
 							AND (h.status = 'failed' OR h.available_at IS NOT NULL)
-							AND @extschema@.outbox_key_hash(h.aggregate_type, h.aggregate_id) = k.key
+							AND outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id) = k.key
 							AND h.seq < o.seq AND h.route = o.route
 							AND (h.status = 'failed' AND its.on_failed = 'block'
 								OR h.status = 'pending' AND h.attempts > 0 AND h.available_at > moment)))
@@ -2836,15 +3121,15 @@ BEGIN
 			FROM (
 				(SELECT o.id, o.seq, k.key, coalesce(pg_column_size(o.payload), 0) + coalesce(octet_length(o.body), 0)
 					+ coalesce(pg_column_size(o.headers), 0) + 200::bigint AS bytes
-				 FROM @extschema@.outbox o, LATERAL (SELECT CASE WHEN its.ordering = 'key' AND o.aggregate_id IS NOT NULL
-						THEN @extschema@.outbox_key_hash(o.aggregate_type, o.aggregate_id) END AS key OFFSET 0) k
+				 FROM outbox_internal.outbox o, LATERAL (SELECT CASE WHEN its.ordering = 'key' AND o.aggregate_id IS NOT NULL
+						THEN outbox_internal.outbox_key_hash(o.route, o.aggregate_type, o.aggregate_id) END AS key OFFSET 0) k
 				 WHERE o.external AND o.status = 'pending' AND o.available_at IS NULL
 					AND o.route = outbox_claim.route AND o.id NOT IN (SELECT unnest(held_ids))
 					AND (k.key IS NULL OR k.key NOT IN (SELECT unnest(held_keys))
-						AND NOT EXISTS (SELECT FROM @extschema@.outbox h
+						AND NOT EXISTS (SELECT FROM outbox_internal.outbox h
 							WHERE h.external AND h.aggregate_id IS NOT NULL
 								AND (h.status = 'failed' OR h.available_at IS NOT NULL)
-								AND @extschema@.outbox_key_hash(h.aggregate_type, h.aggregate_id) = k.key
+								AND outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id) = k.key
 								AND h.seq < o.seq AND h.route = o.route
 								AND (h.status = 'failed' AND its.on_failed = 'block'
 									OR h.status = 'pending' AND h.id <> ALL (due)
@@ -2853,14 +3138,14 @@ BEGIN
 				UNION ALL
 				(SELECT o.id, o.seq, k.key, coalesce(pg_column_size(o.payload), 0) + coalesce(octet_length(o.body), 0)
 					+ coalesce(pg_column_size(o.headers), 0) + 200::bigint AS bytes
-				 FROM @extschema@.outbox o, LATERAL (SELECT CASE WHEN its.ordering = 'key' AND o.aggregate_id IS NOT NULL
-						THEN @extschema@.outbox_key_hash(o.aggregate_type, o.aggregate_id) END AS key OFFSET 0) k
+				 FROM outbox_internal.outbox o, LATERAL (SELECT CASE WHEN its.ordering = 'key' AND o.aggregate_id IS NOT NULL
+						THEN outbox_internal.outbox_key_hash(o.route, o.aggregate_type, o.aggregate_id) END AS key OFFSET 0) k
 				 WHERE o.id = ANY (due)
 					AND (k.key IS NULL OR k.key NOT IN (SELECT unnest(held_keys))
-						AND NOT EXISTS (SELECT FROM @extschema@.outbox h
+						AND NOT EXISTS (SELECT FROM outbox_internal.outbox h
 							WHERE h.external AND h.aggregate_id IS NOT NULL
 								AND (h.status = 'failed' OR h.available_at IS NOT NULL)
-								AND @extschema@.outbox_key_hash(h.aggregate_type, h.aggregate_id) = k.key
+								AND outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id) = k.key
 								AND h.seq < o.seq AND h.route = o.route
 								AND (h.status = 'failed' AND its.on_failed = 'block'
 									OR h.status = 'pending' AND h.id <> ALL (due)
@@ -2870,7 +3155,7 @@ BEGIN
 		EXIT WHEN cardinality(seen_ids) = 0;
 
 		locked := ARRAY(
-			SELECT o.id FROM @extschema@.outbox o
+			SELECT o.id FROM outbox_internal.outbox o
 			WHERE o.id = ANY (seen_ids) AND o.external AND o.status = 'pending'
 				AND o.route = outbox_claim.route
 				AND (o.available_at IS NULL OR o.available_at <= moment)
@@ -2878,7 +3163,7 @@ BEGIN
 		/* A claim that has committed since we looked first is seen now. */
 		SELECT coalesce(array_agg(m.id), '{}'), coalesce(array_agg(m.key) FILTER (WHERE m.key IS NOT NULL), '{}')
 		INTO held_ids, held_keys
-		FROM @extschema@.outbox_lease l, unnest(l.ids, l.keys) m(id, key)
+		FROM outbox_internal.outbox_lease l, unnest(l.ids, l.keys) m(id, key)
 		WHERE l.route = outbox_claim.route;
 		WITH seen AS (
 			SELECT m.id, m.key, m.bytes, m.n,
@@ -2915,17 +3200,17 @@ BEGIN
 	 * As for the workers: nothing goes out of what is paused, switched off or a copy.
 	 * This is read after the messages, as it may have committed with them.
 	 */
-	SELECT c.* INTO control FROM @extschema@.outbox_control c;
+	SELECT c.* INTO control FROM outbox_internal.outbox_control c;
 	IF control.paused IS DISTINCT FROM false
-		OR (SELECT r.paused FROM @extschema@.outbox_route r WHERE r.name = outbox_claim.route) IS DISTINCT FROM false
+		OR (SELECT r.paused FROM outbox_internal.outbox_route r WHERE r.name = outbox_claim.route) IS DISTINCT FROM false
 		OR NOT current_setting('outbox.enabled')::boolean
-		OR NOT @extschema@.outbox_is_original(control.system_identifier, control.database_oid,
+		OR NOT outbox_internal.outbox_is_original(control.system_identifier, control.database_oid,
 			control.environment, control.timeline,
 			/* All settings are made for this one: 0.6 ms. */
 			CASE WHEN current_setting('outbox.environment') <> ''
 				THEN (SELECT s.sourcefile FROM pg_settings s WHERE s.name = 'outbox.environment') END)
-		OR EXISTS (SELECT FROM @extschema@.outbox o
-			WHERE o.id = ANY (taken_ids) AND o.origin <> @extschema@.outbox_origin()
+		OR EXISTS (SELECT FROM outbox_internal.outbox o
+			WHERE o.id = ANY (taken_ids) AND o.origin <> outbox_internal.outbox_origin()
 				AND o.origin <> ALL (control.adopted_origins)) THEN
 		RETURN;
 	END IF;
@@ -2933,9 +3218,9 @@ BEGIN
 	/* In the order of seq, by which a nack takes the later ones of a key along. */
 	SELECT array_agg(m.id ORDER BY o.seq), array_agg(m.key ORDER BY o.seq)
 	INTO taken_ids, taken_keys
-	FROM unnest(taken_ids, taken_keys) m(id, key) JOIN @extschema@.outbox o ON o.id = m.id;
+	FROM unnest(taken_ids, taken_keys) m(id, key) JOIN outbox_internal.outbox o ON o.id = m.id;
 	/* Random: it must not come again after a restore, and nobody can guess another's. */
-	INSERT INTO @extschema@.outbox_lease (token, route, worker, claimed_by, expires_at, ids, keys)
+	INSERT INTO outbox_internal.outbox_lease (token, route, worker, claimed_by, expires_at, ids, keys)
 	VALUES (uuid_hash_extended(gen_random_uuid(), 0) & 9007199254740991, outbox_claim.route, outbox_claim.worker,
 		coalesce(nullif(current_setting('role'), 'none')::name, session_user),
 		clock_timestamp() + lease, taken_ids, taken_keys)
@@ -2943,64 +3228,80 @@ BEGIN
 	RETURN QUERY
 	SELECT given, o.seq, o.id, o.event_type, o.aggregate_type, o.aggregate_id, o.payload, o.body,
 		o.headers, o.properties,
-		coalesce(o.routing_key, @extschema@.outbox_render_key(its.routing_key, o.event_type, o.aggregate_type, o.aggregate_id)),
+		coalesce(o.routing_key, outbox_internal.outbox_render_key(its.routing_key, o.event_type, o.aggregate_type, o.aggregate_id)),
 		o.created_at, o.attempts
-	FROM @extschema@.outbox o
+	FROM outbox_internal.outbox o
 	WHERE o.id = ANY (taken_ids)
 	ORDER BY o.seq;
 END
 $$;
 
+CREATE FUNCTION @extschema@.outbox_claim(
+	route text, max_messages integer DEFAULT 100,
+	lease interval DEFAULT '30 seconds', worker text DEFAULT NULL)
+RETURNS TABLE (
+	token bigint, seq bigint, id uuid, event_type text, aggregate_type text,
+	aggregate_id text, payload jsonb, body bytea, headers jsonb,
+	properties jsonb, routing_key text, created_at timestamptz, attempts integer)
+AS 'MODULE_PATHNAME', 'outbox_claim'
+LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
+
 COMMENT ON FUNCTION @extschema@.outbox_claim(text, integer, interval, text) IS
 'For the relay of a route with relay = ''external'': leases up to max_messages (1 to 10000, and about 16 MB) of its messages that can go now for the time of lease (at most a day) and returns them in the order of seq, with one token for all; no rows: there is nothing to do now, or the route, the database or the relay is paused or off, or this is a copy. Messages of one key come in their order, and none while an earlier one of its key is leased, locked, waits for its next attempt, or has failed with on_failed = ''block''. Publish only once the transaction has committed. routing_key is rendered by the route''s template where the message has none. worker: a name for outbox_leases. Errors: 42704 unknown route; 55000 the workers publish it, or change data capture reads it; 42501 not in relay_roles; 22023 max_messages or lease; 25001 not under READ COMMITTED.';
 
-CREATE FUNCTION @extschema@.outbox_ack(token bigint, ids uuid[] DEFAULT NULL)
+CREATE FUNCTION outbox_internal.outbox_ack(token bigint, ids uuid[])
 RETURNS integer
-LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-	held constant @extschema@.outbox_lease := @extschema@.outbox_lock_lease(token);
+	held constant outbox_internal.outbox_lease := outbox_internal.outbox_lock_lease(token);
+	given constant boolean := outbox_internal.outbox_ids_given(ids);
 	places constant integer[] := ARRAY(
 		SELECT m.n::integer FROM unnest(held.ids) WITH ORDINALITY m(id, n)
-		WHERE outbox_ack.ids IS NULL OR m.id = ANY (outbox_ack.ids));
+		WHERE NOT given OR m.id = ANY (outbox_ack.ids));
 	published constant uuid[] := ARRAY(SELECT held.ids[p.n] FROM unnest(places) p(n));
 	kept constant interval := coalesce(
-		(SELECT r.retention FROM @extschema@.outbox_route r WHERE r.name = held.route),
+		(SELECT r.retention FROM outbox_internal.outbox_route r WHERE r.name = held.route),
 		current_setting('outbox.retention')::interval);
 	settled integer;
 BEGIN
 	IF kept > interval '0' THEN
 		WITH d AS (
-			DELETE FROM @extschema@.outbox o WHERE o.id = ANY (published)
+			DELETE FROM outbox_internal.outbox o WHERE o.id = ANY (published)
 			RETURNING o.seq, o.id, o.route, o.event_type, o.aggregate_type, o.aggregate_id, o.payload, o.body,
 				o.headers, o.properties, o.routing_key, o.created_at, o.available_at, o.attempts)
-		INSERT INTO @extschema@.outbox_archive (seq, id, route, event_type, aggregate_type, aggregate_id,
+		INSERT INTO outbox_internal.outbox_archive (seq, id, route, event_type, aggregate_type, aggregate_id,
 			payload, body, headers, properties, routing_key, created_at, available_at, attempts, published_at)
 		SELECT d.*, clock_timestamp() FROM d;
 	ELSE
-		DELETE FROM @extschema@.outbox o WHERE o.id = ANY (published);
+		DELETE FROM outbox_internal.outbox o WHERE o.id = ANY (published);
 	END IF;
 	GET DIAGNOSTICS settled = ROW_COUNT;
-	PERFORM @extschema@.outbox_shorten_lease(held, places);
+	PERFORM outbox_internal.outbox_shorten_lease(held, places);
 	RETURN settled;
 END
 $$;
 
-COMMENT ON FUNCTION @extschema@.outbox_ack(bigint, uuid[]) IS
-'Published: moves messages of a lease (NULL: all of them) to the archive, or removes them where nothing is kept, and returns how many. Ids that are not in the lease (any more) are ignored. Errors: 55000 the lease is not held any more, so that somebody else publishes its messages; 42501 not in relay_roles.';
+CREATE FUNCTION @extschema@.outbox_ack(token bigint, ids uuid[] DEFAULT array_fill(NULL::uuid, ARRAY[1], ARRAY[0]))
+RETURNS integer
+AS 'MODULE_PATHNAME', 'outbox_ack'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
-CREATE FUNCTION @extschema@.outbox_nack(
-	token bigint, id uuid, error text, retry_in interval DEFAULT NULL)
+COMMENT ON FUNCTION @extschema@.outbox_ack(bigint, uuid[]) IS
+'Published: moves messages of a lease (without ids all of them) to the archive, or removes them where nothing is kept, and returns how many. Ids that are not in the lease (any more) are ignored. Errors: 55000 the lease is not held any more, so that somebody else publishes its messages; 22004 ids is NULL or contains NULL; 42501 not in relay_roles.';
+
+CREATE FUNCTION outbox_internal.outbox_nack(
+	token bigint, id uuid, error text, retry_in interval)
 RETURNS text
-LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-	held constant @extschema@.outbox_lease := @extschema@.outbox_lock_lease(token);
+	held constant outbox_internal.outbox_lease := outbox_internal.outbox_lock_lease(token);
 	place constant integer := array_position(held.ids, outbox_nack.id);
-	its @extschema@.outbox_route;
-	message @extschema@.outbox;
+	its outbox_internal.outbox_route;
+	message outbox_internal.outbox;
 BEGIN
 	IF error IS NULL THEN
 		RAISE EXCEPTION 'error must not be null'
@@ -3016,31 +3317,31 @@ BEGIN
 				DETAIL = 'It was acknowledged, nacked or released, or left with an earlier message of its key.';
 	END IF;
 	/* It goes with what comes after it in its key, which has to wait for it now. */
-	PERFORM @extschema@.outbox_shorten_lease(held, ARRAY(
+	PERFORM outbox_internal.outbox_shorten_lease(held, ARRAY(
 		SELECT m.n::integer FROM unnest(held.keys) WITH ORDINALITY m(key, n)
 		WHERE m.n = place OR m.n > place AND m.key = held.keys[place]));
-	SELECT r.* INTO its FROM @extschema@.outbox_route r WHERE r.name = held.route;
-	SELECT o.* INTO message FROM @extschema@.outbox o WHERE o.id = outbox_nack.id FOR UPDATE;
+	SELECT r.* INTO its FROM outbox_internal.outbox_route r WHERE r.name = held.route;
+	SELECT o.* INTO message FROM outbox_internal.outbox o WHERE o.id = outbox_nack.id FOR UPDATE;
 	IF NOT FOUND THEN
 		RETURN NULL;
 	END IF;
 
 	IF message.attempts + 1 < its.max_attempts THEN
-		UPDATE @extschema@.outbox o
+		UPDATE outbox_internal.outbox o
 		SET attempts = o.attempts + 1, last_error = outbox_nack.error,
-			available_at = clock_timestamp() + coalesce(retry_in, @extschema@.outbox_retry_delay(o.attempts + 1))
+			available_at = clock_timestamp() + coalesce(retry_in, outbox_internal.outbox_retry_delay(o.attempts + 1))
 		WHERE o.id = outbox_nack.id;
 		RETURN 'pending';
 	END IF;
 	IF its.failed_route IS NOT NULL THEN
 		BEGIN
-			UPDATE @extschema@.outbox o
+			UPDATE outbox_internal.outbox o
 			SET route = its.failed_route, routing_key = NULL, attempts = 0, available_at = NULL,
 				last_error = outbox_nack.error,
 				headers = coalesce(o.headers, '{}') || jsonb_build_object('x-outbox-death',
 					jsonb_build_array(jsonb_build_object('reason', 'rejected', 'error', outbox_nack.error,
 						'route', o.route, 'exchange', its.exchange,
-						'routing-key', coalesce(o.routing_key, @extschema@.outbox_render_key(its.routing_key,
+						'routing-key', coalesce(o.routing_key, outbox_internal.outbox_render_key(its.routing_key,
 							o.event_type, o.aggregate_type, o.aggregate_id)),
 						'attempts', o.attempts + 1, 'time', to_char(clock_timestamp() AT TIME ZONE 'UTC',
 							'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')))
@@ -3054,60 +3355,77 @@ BEGIN
 		END;
 	END IF;
 	/* It waits for an operator, not for a time. */
-	UPDATE @extschema@.outbox o
+	UPDATE outbox_internal.outbox o
 	SET attempts = o.attempts + 1, last_error = outbox_nack.error, available_at = NULL, status = 'failed'
 	WHERE o.id = outbox_nack.id;
 	RETURN 'failed';
 END
 $$;
 
-COMMENT ON FUNCTION @extschema@.outbox_nack(bigint, uuid, text, interval) IS
-'Could not be published: counts an attempt of a message of a lease, with the error as its last_error. Returns pending (it is tried again after retry_in, or after a growing time by outbox.retry_initial and outbox.retry_max if that is NULL), failed (after max_attempts of its route), moved (to the failed_route of its route), or NULL if it was discarded meanwhile. It leaves the lease, and so do the later messages of its key. Errors: 55000 the lease is not held any more; P0002 the message is not in it; 22004 error is NULL; 22023 retry_in; 42501 not in relay_roles.';
+CREATE FUNCTION @extschema@.outbox_nack(
+	token bigint, id uuid, error text, retry_in interval DEFAULT NULL)
+RETURNS text
+AS 'MODULE_PATHNAME', 'outbox_nack'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
-CREATE FUNCTION @extschema@.outbox_extend(token bigint, lease interval DEFAULT '30 seconds')
+COMMENT ON FUNCTION @extschema@.outbox_nack(bigint, uuid, text, interval) IS
+'Could not be published: counts an attempt of a message of a lease, with the error as its last_error: its first 511 bytes, ? in place of every byte that is not printable. Returns pending (it is tried again after retry_in, or after a growing time by outbox.retry_initial and outbox.retry_max if that is NULL), failed (after max_attempts of its route), moved (to the failed_route of its route), or NULL if it was discarded meanwhile. It leaves the lease, and so do the later messages of its key. Errors: 55000 the lease is not held any more; P0002 the message is not in it; 22004 error is NULL; 22023 retry_in; 42501 not in relay_roles.';
+
+CREATE FUNCTION outbox_internal.outbox_extend(token bigint, lease interval)
 RETURNS timestamptz
-LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
 	until timestamptz;
 BEGIN
-	PERFORM @extschema@.outbox_check_lease_time(lease);
-	PERFORM @extschema@.outbox_lock_lease(token);
-	UPDATE @extschema@.outbox_lease l SET expires_at = clock_timestamp() + lease
+	PERFORM outbox_internal.outbox_check_lease_time(lease);
+	PERFORM outbox_internal.outbox_lock_lease(token);
+	UPDATE outbox_internal.outbox_lease l SET expires_at = clock_timestamp() + lease
 	WHERE l.token = outbox_extend.token
 	RETURNING l.expires_at INTO until;
 	RETURN until;
 END
 $$;
 
+CREATE FUNCTION @extschema@.outbox_extend(token bigint, lease interval DEFAULT '30 seconds')
+RETURNS timestamptz
+AS 'MODULE_PATHNAME', 'outbox_extend'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
 COMMENT ON FUNCTION @extschema@.outbox_extend(bigint, interval) IS
 'Lets a lease end so long from now (at most a day), and returns when that is. One that has expired and was not taken over counts again. Errors: 55000 the lease is not held any more; 22023 lease; 42501 not in relay_roles.';
 
-CREATE FUNCTION @extschema@.outbox_release(token bigint, ids uuid[] DEFAULT NULL)
+CREATE FUNCTION outbox_internal.outbox_release(token bigint, ids uuid[])
 RETURNS integer
-LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-	held constant @extschema@.outbox_lease := @extschema@.outbox_lock_lease(token);
+	held constant outbox_internal.outbox_lease := outbox_internal.outbox_lock_lease(token);
+	given constant boolean := outbox_internal.outbox_ids_given(ids);
 	places constant integer[] := ARRAY(
 		SELECT m.n::integer FROM unnest(held.ids) WITH ORDINALITY m(id, n)
-		WHERE outbox_release.ids IS NULL OR m.id = ANY (outbox_release.ids));
+		WHERE NOT given OR m.id = ANY (outbox_release.ids));
 BEGIN
-	PERFORM @extschema@.outbox_shorten_lease(held, places);
+	PERFORM outbox_internal.outbox_shorten_lease(held, places);
 	RETURN cardinality(places);
 END
 $$;
 
+CREATE FUNCTION @extschema@.outbox_release(token bigint, ids uuid[] DEFAULT array_fill(NULL::uuid, ARRAY[1], ARRAY[0]))
+RETURNS integer
+AS 'MODULE_PATHNAME', 'outbox_release'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
 COMMENT ON FUNCTION @extschema@.outbox_release(bigint, uuid[]) IS
-'Gives messages of a lease (NULL: all of them) back unpublished, at once and without an attempt, as a relay does that is stopped; returns how many. Errors: 55000 the lease is not held any more; 42501 not in relay_roles.';
+'Gives messages of a lease (without ids all of them) back unpublished, at once and without an attempt, as a relay does that is stopped; returns how many. Errors: 55000 the lease is not held any more; 22004 ids is NULL or contains NULL; 42501 not in relay_roles.';
 
 CREATE VIEW @extschema@.outbox_leases AS
 	SELECT l.token, l.route, l.worker, l.claimed_by, l.claimed_at, l.expires_at,
 		l.expires_at < pg_catalog.clock_timestamp() AS expired,
 		pg_catalog.cardinality(l.ids) AS messages
-	FROM @extschema@.outbox_lease l;
+	FROM outbox_internal.outbox_lease l;
 
 COMMENT ON VIEW @extschema@.outbox_leases IS 'What external relays have claimed and not acknowledged, one row a claim.';
 COMMENT ON COLUMN @extschema@.outbox_leases.token IS 'What outbox_claim() returned, by which the lease is acknowledged.';
@@ -3126,9 +3444,9 @@ CREATE VIEW @extschema@.outbox_messages AS
 		CASE WHEN c.id_hash IS NOT NULL OR l.id IS NOT NULL THEN 'processing' ELSE o.status END AS status,
 		NULL::timestamptz AS published_at, o.failed_at
 	FROM @extschema@.outbox o
-		LEFT JOIN (SELECT id_hash FROM @extschema@.outbox_claims() WHERE in_flight) c
+		LEFT JOIN (SELECT id_hash FROM outbox_internal.outbox_claims() WHERE in_flight) c
 			ON c.id_hash = pg_catalog.uuid_hash_extended(o.id, 0) & 4611686018427387903
-		LEFT JOIN (SELECT i.id FROM @extschema@.outbox_lease h, pg_catalog.unnest(h.ids) i(id)
+		LEFT JOIN (SELECT i.id FROM outbox_internal.outbox_lease h, pg_catalog.unnest(h.ids) i(id)
 				   WHERE h.expires_at >= pg_catalog.clock_timestamp()) l ON l.id = o.id
 	UNION ALL
 	SELECT a.seq, a.id, a.route, a.event_type, a.aggregate_type,
@@ -3214,8 +3532,8 @@ CREATE VIEW @extschema@.outbox_spans WITH (security_barrier = true) AS
 			UNION ALL
 			SELECT o.id, o.route, o.event_type, o.aggregate_type, o.aggregate_id, o.headers, o.properties,
 				o.routing_key, o.created_at, o.attempts, o.failed_at,
-				CASE WHEN o.last_error LIKE 'returned by the broker%' THEN 'unroutable'
-					WHEN o.last_error LIKE '%basic.nack%' THEN 'queue refuses' ELSE 'message refused' END,
+				CASE WHEN outbox_internal.outbox_printable(o.last_error) LIKE 'returned by the broker%' THEN 'unroutable'
+					WHEN outbox_internal.outbox_printable(o.last_error) LIKE '%basic.nack%' THEN 'queue refuses' ELSE 'message refused' END,
 				o.headers ->> 'traceparent', pg_catalog.replace(o.id::text, '-', '')
 			FROM @extschema@.outbox o WHERE o.status = 'failed' AND o.failed_at IS NOT NULL) m
 		LEFT JOIN @extschema@.outbox_route r ON r.name = m.route
@@ -3242,7 +3560,7 @@ COMMENT ON COLUMN @extschema@.outbox_spans.attributes IS 'A JSON object, by the 
 
 CREATE VIEW @extschema@.outbox_held_keys AS
 	WITH holder AS (
-		SELECT DISTINCT ON (o.aggregate_type, o.aggregate_id)
+		SELECT DISTINCT ON (o.route, o.aggregate_type, o.aggregate_id)
 			o.aggregate_type, o.aggregate_id, o.seq, o.id, o.route, o.status,
 			o.attempts, o.available_at, o.last_error, o.external
 		FROM @extschema@.outbox o JOIN @extschema@.outbox_route r ON r.name = o.route
@@ -3250,16 +3568,16 @@ CREATE VIEW @extschema@.outbox_held_keys AS
 			AND (o.status = 'failed' AND r.on_failed = 'block'
 				 OR o.status = 'pending' AND o.available_at IS NOT NULL
 					AND o.attempts > 0)
-		ORDER BY o.aggregate_type, o.aggregate_id, o.seq)
+		ORDER BY o.route, o.aggregate_type, o.aggregate_id, o.seq)
 	SELECT h.aggregate_type, h.aggregate_id, h.status AS reason, h.id, h.seq,
 		h.route, h.attempts,
 		CASE WHEN h.status = 'pending' THEN h.available_at END AS retry_at,
-		h.last_error,
+		outbox_internal.outbox_printable(h.last_error) AS last_error,
 		(SELECT pg_catalog.count(*) FROM @extschema@.outbox b
 		 WHERE b.status = 'pending' AND b.available_at IS NULL AND b.external IS NULL
 			AND b.aggregate_id IS NOT NULL
-			AND @extschema@.outbox_key_hash(b.aggregate_type, b.aggregate_id)
-				= @extschema@.outbox_key_hash(h.aggregate_type, h.aggregate_id)
+			AND outbox_internal.outbox_key_hash(b.route, b.aggregate_type, b.aggregate_id)
+				= outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id)
 			AND b.seq > h.seq AND h.external IS NULL) +
 		(SELECT pg_catalog.count(*) FROM @extschema@.outbox b
 		 WHERE b.external AND b.status = 'pending' AND b.available_at IS NULL
@@ -3269,32 +3587,32 @@ CREATE VIEW @extschema@.outbox_held_keys AS
 	FROM holder h;
 
 COMMENT ON VIEW @extschema@.outbox_held_keys IS 'Keys whose later messages wait because of one message: it failed on a route with on_failed = ''block'' (requeue or discard it), or waits for its next attempt.';
-COMMENT ON COLUMN @extschema@.outbox_held_keys.aggregate_type IS 'With aggregate_id, the key.';
-COMMENT ON COLUMN @extschema@.outbox_held_keys.aggregate_id IS 'With aggregate_type, the key.';
+COMMENT ON COLUMN @extschema@.outbox_held_keys.aggregate_type IS 'With route and aggregate_id, the key.';
+COMMENT ON COLUMN @extschema@.outbox_held_keys.aggregate_id IS 'With route and aggregate_type, the key.';
 COMMENT ON COLUMN @extschema@.outbox_held_keys.reason IS '''failed'': held until outbox_requeue() or outbox_discard() of the message; ''pending'': until it was tried again.';
 COMMENT ON COLUMN @extschema@.outbox_held_keys.id IS 'The message that holds the key.';
-COMMENT ON COLUMN @extschema@.outbox_held_keys.seq IS 'Its order of enqueue.';
-COMMENT ON COLUMN @extschema@.outbox_held_keys.route IS 'Its destination, a name in outbox_route.';
+COMMENT ON COLUMN @extschema@.outbox_held_keys.seq IS 'Its place in the key.';
+COMMENT ON COLUMN @extschema@.outbox_held_keys.route IS 'Route of the key, a name in outbox_route.';
 COMMENT ON COLUMN @extschema@.outbox_held_keys.attempts IS 'Its failed attempts.';
 COMMENT ON COLUMN @extschema@.outbox_held_keys.retry_at IS 'When it is tried again; NULL if it failed.';
 COMMENT ON COLUMN @extschema@.outbox_held_keys.last_error IS 'Why its last attempt failed, in the broker''s words.';
 COMMENT ON COLUMN @extschema@.outbox_held_keys.behind IS 'Messages of the key that wait behind it.';
 
-CREATE FUNCTION @extschema@.outbox_locked_claims(
+CREATE FUNCTION outbox_internal.outbox_locked_claims(
 	OUT worker integer, OUT id uuid, OUT seq bigint, OUT since timestamptz)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'outbox_locked_claims'
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
 
-COMMENT ON FUNCTION @extschema@.outbox_locked_claims() IS
+COMMENT ON FUNCTION outbox_internal.outbox_locked_claims() IS
 'Up to 8 rows of each worker of this database that it has found locked, now or a while ago; see outbox_locked_rows().';
 
-CREATE FUNCTION @extschema@.outbox_row_lockers(relation regclass, place tid)
+CREATE FUNCTION outbox_internal.outbox_row_lockers(relation regclass, place tid)
 RETURNS xid[]
 AS 'MODULE_PATHNAME', 'outbox_row_lockers'
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
 
-COMMENT ON FUNCTION @extschema@.outbox_row_lockers(regclass, tid) IS
+COMMENT ON FUNCTION outbox_internal.outbox_row_lockers(regclass, tid) IS
 'Transactions that run, or are prepared, and have that row locked or changed; NULL if there is none. For outbox_locked_rows().';
 
 CREATE FUNCTION @extschema@.outbox_locked_rows(
@@ -3304,7 +3622,7 @@ CREATE FUNCTION @extschema@.outbox_locked_rows(
 RETURNS SETOF record
 LANGUAGE sql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
-AS $$
+BEGIN ATOMIC
 	SELECT c.worker, o.seq, o.id, o.route, o.aggregate_type, o.aggregate_id, c.since,
 		ARRAY(SELECT l.pid FROM pg_locks l
 			WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock'
@@ -3313,12 +3631,15 @@ AS $$
 			ORDER BY l.pid),
 		ARRAY(SELECT p.gid FROM pg_prepared_xacts p
 			WHERE p.transaction = ANY (k.xids) ORDER BY p.gid)
-	FROM @extschema@.outbox_locked_claims() c
+	FROM outbox_internal.outbox_locked_claims() c
 		JOIN @extschema@.outbox o ON o.id = c.id,
-		LATERAL (SELECT @extschema@.outbox_row_lockers(o.tableoid::regclass, o.ctid) AS xids) k
+		LATERAL (SELECT outbox_internal.outbox_row_lockers(o.tableoid::regclass, o.ctid) AS xids) k
 	WHERE k.xids IS NOT NULL
-	ORDER BY c.since, o.seq
-$$;
+	ORDER BY c.since, o.seq;
+END;
+
+CREATE VIEW outbox_internal.outbox_locked_rows AS
+	SELECT l.* FROM @extschema@.outbox_locked_rows() l;
 
 COMMENT ON FUNCTION @extschema@.outbox_locked_rows() IS
 'Messages that the relay would take or settle and that somebody has locked or changed, in a transaction that has not ended: since when the worker waits for the row, the processes of those transactions, and the names of the prepared ones among them. Up to 8 rows of each worker; later messages of their keys wait behind them.';
@@ -3330,7 +3651,7 @@ CREATE FUNCTION @extschema@.outbox_table_lockers(
 RETURNS SETOF record
 LANGUAGE sql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
-AS $$
+BEGIN ATOMIC
 	SELECT l.relation::regclass, l.mode, l.granted, l.pid,
 		CASE WHEN l.granted THEN coalesce(a.xact_start, p.prepared) ELSE l.waitstart END,
 		a.query_start, a.application_name,
@@ -3359,8 +3680,11 @@ AS $$
 		AND (l.mode = 'AccessExclusiveLock' OR t.written
 			AND l.mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock'))
 		AND coalesce(a.backend_type, '') NOT LIKE 'outbox relay%'
-	ORDER BY 5 NULLS LAST, 1
-$$;
+	ORDER BY 5 NULLS LAST, 1;
+END;
+
+CREATE VIEW outbox_internal.outbox_table_lockers AS
+	SELECT l.* FROM @extschema@.outbox_table_lockers() l;
 
 COMMENT ON FUNCTION @extschema@.outbox_table_lockers() IS
 'Locks on tables of outbox that the relay cannot work beside, and those that are waited for in the same mode, as the relay queues behind them. since: when the transaction began or was prepared, or the wait; pid: NULL of a prepared transaction; blocked_by: whom it waits for, if it waits.';
@@ -3369,76 +3693,82 @@ COMMENT ON FUNCTION @extschema@.outbox_table_lockers() IS
 -- All of it at a glance, for psql's \watch
 --
 
-CREATE FUNCTION @extschema@.outbox_published_seconds()
+CREATE FUNCTION outbox_internal.outbox_published_seconds()
 RETURNS bigint[]
 AS 'MODULE_PATHNAME', 'outbox_published_seconds'
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
 
-COMMENT ON FUNCTION @extschema@.outbox_published_seconds() IS
+COMMENT ON FUNCTION outbox_internal.outbox_published_seconds() IS
 'Messages published in each of the last 15 seconds that are over, the oldest first.';
 
-CREATE FUNCTION @extschema@.outbox_show_count(value bigint)
+CREATE FUNCTION outbox_internal.outbox_show_count(value bigint)
 RETURNS text
 LANGUAGE sql IMMUTABLE
-SET search_path = pg_catalog, pg_temp
-AS $$
+BEGIN ATOMIC
 	SELECT CASE WHEN value < 10000000 THEN to_char(value, 'FM9,999,990')
 		WHEN value < 10000000000 THEN to_char(value / 1e6, 'FM9,990.0') || ' M'
-		ELSE to_char(value / 1e9, 'FM999,990.0') || ' G' END
-$$;
+		ELSE to_char(value / 1e9, 'FM999,990.0') || ' G' END;
+END;
 
-COMMENT ON FUNCTION @extschema@.outbox_show_count(bigint) IS
+COMMENT ON FUNCTION outbox_internal.outbox_show_count(bigint) IS
 'A count as outbox_top() shows it, in at most 9 characters; NULL of NULL.';
 
-CREATE FUNCTION @extschema@.outbox_show_span(seconds double precision)
+CREATE FUNCTION outbox_internal.outbox_show_span(seconds double precision)
 RETURNS text
 LANGUAGE sql IMMUTABLE
-SET search_path = pg_catalog, pg_temp
-AS $$
+BEGIN ATOMIC
 	SELECT CASE WHEN seconds < 0.00995 THEN to_char(seconds * 1000, 'FM0.00') || ' ms'
 		WHEN seconds < 0.995 THEN to_char(seconds * 1000, 'FM990') || ' ms'
 		WHEN seconds < 99.5 THEN to_char(seconds, 'FM90.0') || ' s'
 		WHEN seconds < 99.5 * 60 THEN to_char(seconds / 60, 'FM90') || ' min'
 		WHEN seconds < 99.5 * 3600 THEN to_char(seconds / 3600, 'FM90.0') || ' h'
-		ELSE to_char(seconds / 86400, 'FM999,990') || ' d' END
-$$;
+		ELSE to_char(seconds / 86400, 'FM999,990') || ' d' END;
+END;
 
-COMMENT ON FUNCTION @extschema@.outbox_show_span(double precision) IS
+COMMENT ON FUNCTION outbox_internal.outbox_show_span(double precision) IS
 'A time in seconds as outbox_top() shows it, in at most 9 characters; NULL of NULL.';
 
 /*
  * Blocks and eighths of them where the database and the client have such
  * characters.  By number: this script is read in any encoding.
  */
-CREATE FUNCTION @extschema@.outbox_show_bar(value double precision, highest double precision, width integer)
+CREATE FUNCTION outbox_internal.outbox_show_bar(value double precision, highest double precision, width integer)
 RETURNS text
 LANGUAGE sql STABLE
-SET search_path = pg_catalog, pg_temp
-AS $$
+BEGIN ATOMIC
 	SELECT CASE WHEN getdatabaseencoding() = 'UTF8' AND pg_client_encoding() = 'UTF8'
 		THEN repeat(chr(9608), n / 8) || CASE WHEN n % 8 > 0 THEN chr(9616 - n % 8) ELSE '' END
 		ELSE repeat('#', (n + 7) / 8) END
 	FROM (SELECT CASE WHEN value > 0
-			THEN greatest(1, round(8 * width * least(1, value / highest)))::integer ELSE 0 END AS n) t
-$$;
+			THEN greatest(1, round(8 * width * least(1, value / highest)))::integer ELSE 0 END AS n) t;
+END;
 
-COMMENT ON FUNCTION @extschema@.outbox_show_bar(double precision, double precision, integer) IS
+COMMENT ON FUNCTION outbox_internal.outbox_show_bar(double precision, double precision, integer) IS
 'A bar of at most width characters, which is the length of the highest value; of any value above 0 something is seen.';
 
-CREATE FUNCTION @extschema@.outbox_show_columns(numbers bigint[])
+CREATE FUNCTION outbox_internal.outbox_show_columns(numbers bigint[])
 RETURNS text
 LANGUAGE sql STABLE
-SET search_path = pg_catalog, pg_temp
-AS $$
+BEGIN ATOMIC
 	SELECT string_agg(CASE WHEN v = 0 THEN '_'
 			WHEN getdatabaseencoding() = 'UTF8' AND pg_client_encoding() = 'UTF8'
 				THEN chr(9600 + greatest(1, round(8.0 * v / h))::integer)
 			ELSE substr('.:-=+*%#', greatest(1, round(8.0 * v / h))::integer, 1) END, '' ORDER BY i)
-	FROM unnest(numbers) WITH ORDINALITY u (v, i), (SELECT max(x) AS h FROM unnest(numbers) x) m
-$$;
+	FROM unnest(numbers) WITH ORDINALITY u (v, i), (SELECT max(x) AS h FROM unnest(numbers) x) m;
+END;
 
-COMMENT ON FUNCTION @extschema@.outbox_show_columns(bigint[]) IS
+COMMENT ON FUNCTION outbox_internal.outbox_show_columns(bigint[]) IS
 'Numbers as columns of one character each, the highest one full.';
+
+/* What outbox_top() shows of the views, and of the latency. */
+CREATE VIEW outbox_internal.outbox_status AS SELECT s.* FROM @extschema@.outbox_status s;
+CREATE VIEW outbox_internal.outbox_routes_status AS SELECT s.* FROM @extschema@.outbox_routes_status s;
+CREATE VIEW outbox_internal.outbox_latency AS
+	SELECT @extschema@.outbox_quantile(0.5::double precision, d.bounds, d.commit_to_confirm) AS commit_p50,
+		@extschema@.outbox_quantile(0.99::double precision, d.bounds, d.commit_to_confirm) AS commit_p99,
+		@extschema@.outbox_quantile(0.5::double precision, d.bounds, d.publish_to_confirm) AS publish_p50,
+		@extschema@.outbox_quantile(0.99::double precision, d.bounds, d.publish_to_confirm) AS publish_p99
+	FROM @extschema@.outbox_database_stats() d;
 
 /*
  * Bounded, whatever the backlog: what the views of the status count, and of the
@@ -3454,7 +3784,7 @@ DECLARE
 	seen constant integer := 1000;
 	lines constant integer := 8;
 	status record;
-	stats record;
+	latency record;
 	route record;
 	trouble record;
 	per_second bigint[];
@@ -3462,20 +3792,20 @@ DECLARE
 	shown integer := 0;
 	readable boolean;
 BEGIN
-	SELECT * INTO status FROM @extschema@.outbox_status;
-	SELECT * INTO stats FROM @extschema@.outbox_database_stats();
-	per_second := @extschema@.outbox_published_seconds();
-	readable := @extschema@.outbox_try_lock_tables();
+	SELECT * INTO status FROM outbox_internal.outbox_status;
+	SELECT * INTO latency FROM outbox_internal.outbox_latency;
+	per_second := outbox_internal.outbox_published_seconds();
+	readable := outbox_internal.outbox_try_lock_tables();
 
 	RETURN NEXT rpad(left('outbox of ' || status.database, 60), 60)
 		|| lpad(to_char(clock_timestamp(), 'YYYY-MM-DD HH24:MI:SS'), 40);
 	RETURN NEXT rpad('state', 10) || left(concat_ws('   ',
-		status.state || ' for ' || @extschema@.outbox_show_span(
+		status.state || ' for ' || outbox_internal.outbox_show_span(
 			greatest(0, extract(epoch FROM clock_timestamp() - status.since))::double precision),
 		CASE WHEN status.since IS NULL THEN status.state END,
 		'broker ' || status.broker,
 		'workers ' || status.workers || coalesce(' of ' || current_setting('outbox.workers', true), ''),
-		'in flight ' || @extschema@.outbox_show_count(status.in_flight)), 90);
+		'in flight ' || outbox_internal.outbox_show_count(status.in_flight)), 90);
 	IF status.hint IS NOT NULL THEN
 		RETURN QUERY SELECT rpad('', 10) || m[1]
 			FROM regexp_matches(regexp_replace(status.hint, '[[:cntrl:]]+', ' ', 'g'), '(.{1,89})(?:[[:space:]]+|$)', 'g') m
@@ -3487,25 +3817,25 @@ BEGIN
 			|| regexp_replace(status.last_error, '[[:cntrl:]]+', ' ', 'g'), 90);
 	END IF;
 	RETURN NEXT rpad('rate', 10) || concat_ws('   ',
-		@extschema@.outbox_show_count(round(status.rate)::bigint) || '/s',
-		@extschema@.outbox_show_columns(per_second),
+		outbox_internal.outbox_show_count(round(status.rate)::bigint) || '/s',
+		outbox_internal.outbox_show_columns(per_second),
 		'highest of ' || cardinality(per_second) || ' s: '
-			|| @extschema@.outbox_show_count((SELECT max(n) FROM unnest(per_second) n)));
+			|| outbox_internal.outbox_show_count((SELECT max(n) FROM unnest(per_second) n)));
 	RETURN NEXT rpad('latency', 10) || concat_ws('   ',
-		'p50 ' || coalesce(@extschema@.outbox_show_span(@extschema@.outbox_quantile(0.5::double precision, stats.bounds, stats.commit_to_confirm)), '-'),
-		'p99 ' || coalesce(@extschema@.outbox_show_span(@extschema@.outbox_quantile(0.99::double precision, stats.bounds, stats.commit_to_confirm)), '-'),
+		'p50 ' || coalesce(outbox_internal.outbox_show_span(latency.commit_p50), '-'),
+		'p99 ' || coalesce(outbox_internal.outbox_show_span(latency.commit_p99), '-'),
 		'commit to confirm;',
-		'p50 ' || coalesce(@extschema@.outbox_show_span(@extschema@.outbox_quantile(0.5::double precision, stats.bounds, stats.publish_to_confirm)), '-'),
-		'p99 ' || coalesce(@extschema@.outbox_show_span(@extschema@.outbox_quantile(0.99::double precision, stats.bounds, stats.publish_to_confirm)), '-'),
+		'p50 ' || coalesce(outbox_internal.outbox_show_span(latency.publish_p50), '-'),
+		'p99 ' || coalesce(outbox_internal.outbox_show_span(latency.publish_p99), '-'),
 		'publish to confirm');
 	RETURN NEXT rpad('backlog', 10) || left(concat_ws('   ',
 		CASE WHEN status.estimated THEN 'about ' ELSE '' END
-			|| coalesce(@extschema@.outbox_show_count(status.backlog), '?'),
-		'oldest ' || @extschema@.outbox_show_span(extract(epoch FROM status.oldest_pending_age)::double precision),
-		'drained in ' || @extschema@.outbox_show_span(extract(epoch FROM status.time_to_drain)::double precision),
-		'scheduled ' || @extschema@.outbox_show_count(status.scheduled),
-		'retrying ' || @extschema@.outbox_show_count(status.retrying),
-		'failed ' || @extschema@.outbox_show_count(status.failed)), 90);
+			|| coalesce(outbox_internal.outbox_show_count(status.backlog), '?'),
+		'oldest ' || outbox_internal.outbox_show_span(extract(epoch FROM status.oldest_pending_age)::double precision),
+		'drained in ' || outbox_internal.outbox_show_span(extract(epoch FROM status.time_to_drain)::double precision),
+		'scheduled ' || outbox_internal.outbox_show_count(status.scheduled),
+		'retrying ' || outbox_internal.outbox_show_count(status.retrying),
+		'failed ' || outbox_internal.outbox_show_count(status.failed)), 90);
 
 	IF NOT readable THEN
 		RETURN NEXT '';
@@ -3518,18 +3848,18 @@ BEGIN
 		|| lpad('published', 11) || lpad('returned', 9) || lpad('nacked', 8) || lpad('failed', 8);
 	FOR route IN
 		SELECT s.*, max(s.backlog) OVER () AS most, count(*) OVER () AS routes
-		FROM @extschema@.outbox_routes_status s
+		FROM outbox_internal.outbox_routes_status s
 		ORDER BY s.backlog DESC, s.failed DESC, s.published DESC, s.route
 		LIMIT lines
 	LOOP
 		RETURN NEXT rpad(left(regexp_replace(route.route, '[[:cntrl:]]', ' ', 'g'), 21), 22)
-			|| lpad(@extschema@.outbox_show_count(route.backlog), 12) || ' '
-			|| rpad(@extschema@.outbox_show_bar(route.backlog::double precision, route.most::double precision, 20), 20)
-			|| lpad(coalesce(@extschema@.outbox_show_span(extract(epoch FROM route.oldest_pending_age)::double precision), '-'), 9)
-			|| lpad(@extschema@.outbox_show_count(route.published), 11)
-			|| lpad(@extschema@.outbox_show_count(route.returned), 9)
-			|| lpad(@extschema@.outbox_show_count(route.nacked), 8)
-			|| lpad(@extschema@.outbox_show_count(route.failed), 8);
+			|| lpad(outbox_internal.outbox_show_count(route.backlog), 12) || ' '
+			|| rpad(outbox_internal.outbox_show_bar(route.backlog::double precision, route.most::double precision, 20), 20)
+			|| lpad(coalesce(outbox_internal.outbox_show_span(extract(epoch FROM route.oldest_pending_age)::double precision), '-'), 9)
+			|| lpad(outbox_internal.outbox_show_count(route.published), 11)
+			|| lpad(outbox_internal.outbox_show_count(route.returned), 9)
+			|| lpad(outbox_internal.outbox_show_count(route.nacked), 8)
+			|| lpad(outbox_internal.outbox_show_count(route.failed), 8);
 		IF route.paused OR route.waits_because IS NOT NULL THEN
 			RETURN NEXT left('  ' || CASE WHEN route.paused THEN 'paused' ELSE 'waits' END
 				|| coalesce(': ' || regexp_replace(route.waits_because, '[[:cntrl:]]+', ' ', 'g'), ''), 100);
@@ -3544,16 +3874,16 @@ BEGIN
 	shown := 0;
 	FOR trouble IN
 		WITH failed AS (
-			SELECT o.last_error FROM @extschema@.outbox o
+			SELECT outbox_internal.outbox_printable(o.last_error) AS last_error FROM outbox_internal.outbox o
 			WHERE o.status = 'failed' ORDER BY o.seq LIMIT seen),
 		waiting AS (
-			SELECT w.attempts, w.last_error FROM (
-				SELECT o.attempts, o.last_error FROM @extschema@.outbox o
+			SELECT w.attempts, outbox_internal.outbox_printable(w.last_error) AS last_error FROM (
+				SELECT o.attempts, o.last_error FROM outbox_internal.outbox o
 				WHERE o.status = 'pending' AND o.available_at IS NOT NULL AND o.external IS NULL
 				ORDER BY o.available_at, o.seq LIMIT seen) w
 			WHERE w.attempts > 0)
 		SELECT t.kind, count(*) AS messages,
-			regexp_replace(coalesce(t.last_error, '-'), '[[:cntrl:]]+', ' ', 'g') AS error
+			coalesce(t.last_error, '-') AS error
 		FROM (SELECT 'failed' AS kind, f.last_error FROM failed f
 			  UNION ALL SELECT 'retrying', w.last_error FROM waiting w) t
 		GROUP BY 1, 3 ORDER BY 2 DESC, 1, 3 LIMIT lines
@@ -3561,9 +3891,9 @@ BEGIN
 		IF shown = 0 THEN
 			RETURN NEXT '';
 			RETURN NEXT rpad('errors', 10) || lpad('messages', 9) || '   of the first '
-				|| @extschema@.outbox_show_count(seen::bigint) || ' that failed and that wait for another attempt';
+				|| outbox_internal.outbox_show_count(seen::bigint) || ' that failed and that wait for another attempt';
 		END IF;
-		RETURN NEXT rpad('  ' || trouble.kind, 10) || lpad(@extschema@.outbox_show_count(trouble.messages), 9)
+		RETURN NEXT rpad('  ' || trouble.kind, 10) || lpad(outbox_internal.outbox_show_count(trouble.messages), 9)
 			|| '   ' || left(trouble.error, 78);
 		shown := shown + 1;
 	END LOOP;
@@ -3571,29 +3901,29 @@ BEGIN
 	shown := 0;
 	FOR trouble IN
 		WITH holder AS (
-			(SELECT o.* FROM @extschema@.outbox o WHERE o.status = 'failed' ORDER BY o.seq LIMIT seen)
+			(SELECT o.* FROM outbox_internal.outbox o WHERE o.status = 'failed' ORDER BY o.seq LIMIT seen)
 			UNION ALL
-			(SELECT o.* FROM @extschema@.outbox o
+			(SELECT o.* FROM outbox_internal.outbox o
 			 WHERE o.status = 'pending' AND o.available_at IS NOT NULL AND o.external IS NULL
 			 ORDER BY o.available_at, o.seq LIMIT seen)),
 		held AS (
-			SELECT DISTINCT ON (h.aggregate_type, h.aggregate_id)
-				h.aggregate_type, h.aggregate_id, h.status, h.seq, h.created_at
-			FROM holder h JOIN @extschema@.outbox_route r ON r.name = h.route
+			SELECT DISTINCT ON (h.route, h.aggregate_type, h.aggregate_id)
+				h.route, h.aggregate_type, h.aggregate_id, h.status, h.seq, h.created_at
+			FROM holder h JOIN outbox_internal.outbox_route r ON r.name = h.route
 			WHERE h.aggregate_id IS NOT NULL AND r.ordering = 'key'
 				AND (h.status = 'failed' AND r.on_failed = 'block'
 					 OR h.status = 'pending' AND h.attempts > 0)
-			ORDER BY h.aggregate_type, h.aggregate_id, h.seq)
+			ORDER BY h.route, h.aggregate_type, h.aggregate_id, h.seq)
 		SELECT k.*, count(*) OVER () AS keys,
 			(SELECT count(*) FROM (
-				SELECT FROM @extschema@.outbox b
+				SELECT FROM outbox_internal.outbox b
 				WHERE b.status = 'pending' AND b.available_at IS NULL AND b.external IS NULL AND b.aggregate_id IS NOT NULL
 					/* As the index outbox_key has it, so that no other one is chosen. */
-					AND (@extschema@.outbox_key_hash(b.aggregate_type, b.aggregate_id), b.seq)
-						> (@extschema@.outbox_key_hash(k.aggregate_type, k.aggregate_id), k.seq)
-					AND (@extschema@.outbox_key_hash(b.aggregate_type, b.aggregate_id), b.seq)
-						<= (@extschema@.outbox_key_hash(k.aggregate_type, k.aggregate_id), 9223372036854775807)
-				ORDER BY @extschema@.outbox_key_hash(b.aggregate_type, b.aggregate_id), b.seq
+					AND (outbox_internal.outbox_key_hash(b.route, b.aggregate_type, b.aggregate_id), b.seq)
+						> (outbox_internal.outbox_key_hash(k.route, k.aggregate_type, k.aggregate_id), k.seq)
+					AND (outbox_internal.outbox_key_hash(b.route, b.aggregate_type, b.aggregate_id), b.seq)
+						<= (outbox_internal.outbox_key_hash(k.route, k.aggregate_type, k.aggregate_id), 9223372036854775807)
+				ORDER BY outbox_internal.outbox_key_hash(b.route, b.aggregate_type, b.aggregate_id), b.seq
 				LIMIT seen) x) AS behind
 		FROM (SELECT * FROM held ORDER BY seq LIMIT 100) k
 		ORDER BY behind DESC, k.seq LIMIT lines
@@ -3606,7 +3936,7 @@ BEGIN
 				'[[:cntrl:]]', ' ', 'g'), 58), 59)
 			|| lpad(CASE trouble.status WHEN 'failed' THEN 'failed' ELSE 'retry' END, 12)
 			|| lpad(CASE WHEN trouble.behind < seen THEN trouble.behind::text ELSE 'many' END, 11)
-			|| lpad(@extschema@.outbox_show_span(
+			|| lpad(outbox_internal.outbox_show_span(
 				greatest(0, extract(epoch FROM clock_timestamp() - trouble.created_at))::double precision), 9);
 		shown := shown + 1;
 	END LOOP;
@@ -3632,6 +3962,8 @@ CREATE TABLE @extschema@.outbox_history (
 	login name NOT NULL DEFAULT session_user
 );
 
+CREATE VIEW outbox_internal.outbox_history AS SELECT h.* FROM @extschema@.outbox_history h;
+
 CREATE INDEX outbox_history_at ON @extschema@.outbox_history (at);
 
 COMMENT ON TABLE @extschema@.outbox_history IS
@@ -3651,21 +3983,20 @@ COMMENT ON COLUMN @extschema@.outbox_history.login IS 'The role that the session
  * there.  What the session is stays visible: its login, and the role that SET
  * ROLE has given it.
  */
-CREATE FUNCTION @extschema@.outbox_remember(
+CREATE FUNCTION outbox_internal.outbox_remember(
 	action text, subject text, messages bigint, reason text, detail jsonb)
 RETURNS void
 LANGUAGE sql
-SET search_path = pg_catalog, pg_temp
-AS $$
+BEGIN ATOMIC
 	INSERT INTO @extschema@.outbox_history (role, action, subject, messages, reason, detail)
 	VALUES (coalesce(nullif(current_setting('role'), 'none')::name, session_user),
-		$1, $2, $3, $4, $5)
-$$;
+		$1, $2, $3, $4, $5);
+END;
 
-COMMENT ON FUNCTION @extschema@.outbox_remember(text, text, bigint, text, jsonb) IS
+COMMENT ON FUNCTION outbox_internal.outbox_remember(text, text, bigint, text, jsonb) IS
 'Writes a row of outbox_history, in the name of the session''s role.';
 
-CREATE FUNCTION @extschema@.outbox_history_maintain(retention interval)
+CREATE FUNCTION outbox_internal.outbox_history_maintain(retention interval)
 RETURNS bigint
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -3677,9 +4008,9 @@ BEGIN
 		RAISE EXCEPTION 'retention must not be null'
 			USING ERRCODE = 'null_value_not_allowed';
 	END IF;
-	DELETE FROM @extschema@.outbox_history h
+	DELETE FROM outbox_internal.outbox_history h
 	WHERE h.id IN (
-		SELECT old.id FROM @extschema@.outbox_history old
+		SELECT old.id FROM outbox_internal.outbox_history old
 		WHERE old.at < clock_timestamp() - retention
 		ORDER BY old.at
 		LIMIT 1000
@@ -3689,7 +4020,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION @extschema@.outbox_history_maintain(interval) IS
+COMMENT ON FUNCTION outbox_internal.outbox_history_maintain(interval) IS
 'Removes rows of outbox_history that are older than the retention, at most 1000, and returns how many. The relay calls it; the owner of the extension may.';
 
 --
@@ -3707,11 +4038,11 @@ DECLARE
 BEGIN
 	/* Locked only if it failed: what is pending is the relay's to lock. */
 	SELECT o.status INTO found_status
-	FROM @extschema@.outbox o WHERE o.id = outbox_requeue.id AND o.status = 'failed'
+	FROM outbox_internal.outbox o WHERE o.id = outbox_requeue.id AND o.status = 'failed'
 	FOR UPDATE;
 	IF NOT FOUND THEN
 		SELECT o.status INTO found_status
-		FROM @extschema@.outbox o WHERE o.id = outbox_requeue.id;
+		FROM outbox_internal.outbox o WHERE o.id = outbox_requeue.id;
 		IF NOT FOUND THEN
 			RAISE EXCEPTION 'message "%" does not exist', outbox_requeue.id
 				USING ERRCODE = 'no_data_found',
@@ -3720,10 +4051,10 @@ BEGIN
 		END IF;
 		RETURN false;
 	END IF;
-	UPDATE @extschema@.outbox o
+	UPDATE outbox_internal.outbox o
 	SET status = 'pending', attempts = 0, available_at = NULL
 	WHERE o.id = outbox_requeue.id;
-	PERFORM @extschema@.outbox_remember('requeue', 'message "' || outbox_requeue.id || '"',
+	PERFORM outbox_internal.outbox_remember('requeue', 'message "' || outbox_requeue.id || '"',
 		1::bigint, NULL::text, NULL::jsonb);
 	RETURN true;
 END
@@ -3753,15 +4084,15 @@ BEGIN
 			USING ERRCODE = 'null_value_not_allowed';
 	END IF;
 	locked := ARRAY(
-		SELECT o.ctid FROM @extschema@.outbox o
+		SELECT o.ctid FROM outbox_internal.outbox o
 		WHERE o.id = ANY (ids) AND o.status = 'failed'
 		FOR UPDATE SKIP LOCKED);
-	UPDATE @extschema@.outbox o
+	UPDATE outbox_internal.outbox o
 	SET status = 'pending', attempts = 0, available_at = NULL
 	WHERE o.ctid = ANY (locked);
 	GET DIAGNOSTICS requeued = ROW_COUNT;
 	IF requeued > 0 THEN
-		PERFORM @extschema@.outbox_remember('requeue', NULL::text, requeued, NULL::text,
+		PERFORM outbox_internal.outbox_remember('requeue', NULL::text, requeued, NULL::text,
 			jsonb_build_object('ids', ids[1:100]));
 	END IF;
 	RETURN requeued;
@@ -3770,6 +4101,26 @@ $$;
 
 COMMENT ON FUNCTION @extschema@.outbox_requeue_ids(uuid[]) IS
 'Makes those of these messages pending again that have failed, with their attempts counted from 0, and returns how many these were; one that somebody else has locked is left. NULL is an error (22004).';
+
+/* Messages can wait for a route that is gone, and be discarded. */
+CREATE FUNCTION outbox_internal.outbox_check_route(route text)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF route IS NOT NULL
+		AND NOT EXISTS (SELECT FROM outbox_internal.outbox_route r WHERE r.name = outbox_check_route.route)
+		AND NOT EXISTS (SELECT FROM outbox_internal.outbox o WHERE o.route = outbox_check_route.route) THEN
+		RAISE EXCEPTION 'route "%" does not exist', route
+			USING ERRCODE = 'undefined_object',
+				HINT = 'The table outbox_route lists the routes.';
+	END IF;
+END
+$$;
+
+COMMENT ON FUNCTION outbox_internal.outbox_check_route(text) IS
+'An error (42704) for a name that is neither NULL, nor a route, nor that of a route that is gone and still has messages.';
 
 CREATE FUNCTION @extschema@.outbox_requeue_failed(
 	route text DEFAULT NULL, event_type text DEFAULT NULL,
@@ -3789,8 +4140,9 @@ BEGIN
 		RAISE EXCEPTION 'max_messages must not be negative'
 			USING ERRCODE = 'invalid_parameter_value';
 	END IF;
+	PERFORM outbox_internal.outbox_check_route(outbox_requeue_failed.route);
 	locked := ARRAY(
-		SELECT o.ctid FROM @extschema@.outbox o
+		SELECT o.ctid FROM outbox_internal.outbox o
 		WHERE o.status = 'failed'
 			AND (outbox_requeue_failed.route IS NULL
 				OR o.route = outbox_requeue_failed.route)
@@ -3805,12 +4157,12 @@ BEGIN
 		ORDER BY o.seq
 		LIMIT max_messages
 		FOR UPDATE SKIP LOCKED);
-	UPDATE @extschema@.outbox o
+	UPDATE outbox_internal.outbox o
 	SET status = 'pending', attempts = 0, available_at = NULL
 	WHERE o.ctid = ANY (locked);
 	GET DIAGNOSTICS requeued = ROW_COUNT;
 	IF requeued > 0 THEN
-		PERFORM @extschema@.outbox_remember('requeue', NULL::text, requeued, NULL::text,
+		PERFORM outbox_internal.outbox_remember('requeue', NULL::text, requeued, NULL::text,
 			jsonb_strip_nulls(jsonb_build_object('route', outbox_requeue_failed.route,
 				'event_type', outbox_requeue_failed.event_type,
 				'aggregate_type', outbox_requeue_failed.aggregate_type,
@@ -3823,25 +4175,25 @@ END
 $$;
 
 COMMENT ON FUNCTION @extschema@.outbox_requeue_failed(text, text, text, text, text, timestamptz, integer) IS
-'Makes the failed messages pending again that match all arguments which are not NULL (last_error_like is a LIKE pattern), the oldest first, at most max_messages. Returns their number; one that somebody else has locked is left.';
+'Makes the failed messages pending again that match all arguments which are not NULL (last_error_like is a LIKE pattern), the oldest first, at most max_messages. Returns their number; one that somebody else has locked is left. An unknown route is an error (42704).';
 
 /*
  * What a worker has claimed, or an external relay, by the hash that outbox_taken() tells.  To be asked
  * with the row locked: a claim that is under way commits before we get the lock,
  * and is told from then on; no new one can take the row while we have it.
  */
-CREATE FUNCTION @extschema@.outbox_is_claimed(id uuid)
+CREATE FUNCTION outbox_internal.outbox_is_claimed(id uuid)
 RETURNS boolean
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	RETURN EXISTS (SELECT FROM @extschema@.outbox_taken() c
+	RETURN EXISTS (SELECT FROM outbox_internal.outbox_taken() c
 		WHERE c.id_hash = uuid_hash_extended(id, 0) & 4611686018427387903);
 END
 $$;
 
-COMMENT ON FUNCTION @extschema@.outbox_is_claimed(uuid) IS
+COMMENT ON FUNCTION outbox_internal.outbox_is_claimed(uuid) IS
 'True while a worker has the message in its memory, or an external relay has leased it.';
 
 CREATE FUNCTION @extschema@.outbox_discard(id uuid)
@@ -3850,18 +4202,18 @@ LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
 AS $$
 BEGIN
-	PERFORM FROM @extschema@.outbox o WHERE o.id = outbox_discard.id
+	PERFORM FROM outbox_internal.outbox o WHERE o.id = outbox_discard.id
 	FOR UPDATE;
 	IF NOT FOUND THEN
 		RETURN false;
 	END IF;
-	IF @extschema@.outbox_is_claimed(outbox_discard.id) THEN
+	IF outbox_internal.outbox_is_claimed(outbox_discard.id) THEN
 		RAISE EXCEPTION 'message "%" is being published', outbox_discard.id
 			USING ERRCODE = 'object_in_use',
 				HINT = 'Call outbox_pause() for its route first, or try again later.';
 	END IF;
-	DELETE FROM @extschema@.outbox o WHERE o.id = outbox_discard.id;
-	PERFORM @extschema@.outbox_remember('discard', 'message "' || outbox_discard.id || '"',
+	DELETE FROM outbox_internal.outbox o WHERE o.id = outbox_discard.id;
+	PERFORM outbox_internal.outbox_remember('discard', 'message "' || outbox_discard.id || '"',
 		1::bigint, NULL::text, NULL::jsonb);
 	RETURN true;
 END
@@ -3875,14 +4227,15 @@ CREATE FUNCTION @extschema@.outbox_discard_messages(
 	route text DEFAULT NULL, event_type text DEFAULT NULL,
 	aggregate_type text DEFAULT NULL, aggregate_id text DEFAULT NULL,
 	last_error_like text DEFAULT NULL, created_before timestamptz DEFAULT NULL,
-	ids uuid[] DEFAULT NULL, max_messages integer DEFAULT NULL)
+	ids uuid[] DEFAULT array_fill(NULL::uuid, ARRAY[1], ARRAY[0]), max_messages integer DEFAULT NULL)
 RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
 SET plan_cache_mode = force_custom_plan
 AS $$
 DECLARE
-	claimed bigint[] := ARRAY(SELECT c.id_hash FROM @extschema@.outbox_taken() c);
+	given constant boolean := outbox_internal.outbox_ids_given(ids);
+	claimed bigint[];
 	locked tid[];
 	discarded bigint;
 BEGIN
@@ -3899,9 +4252,11 @@ BEGIN
 		RAISE EXCEPTION 'max_messages must not be negative'
 			USING ERRCODE = 'invalid_parameter_value';
 	END IF;
+	PERFORM outbox_internal.outbox_check_route(outbox_discard_messages.route);
 	/* What is claimed is not even locked: its settling would have to wait for us. */
+	claimed := ARRAY(SELECT c.id_hash FROM outbox_internal.outbox_taken(false) c);
 	locked := ARRAY(
-		SELECT o.ctid FROM @extschema@.outbox o
+		SELECT o.ctid FROM outbox_internal.outbox o
 		WHERE o.status = outbox_discard_messages.status
 			AND (outbox_discard_messages.route IS NULL
 				OR o.route = outbox_discard_messages.route)
@@ -3913,33 +4268,36 @@ BEGIN
 				OR o.aggregate_id = outbox_discard_messages.aggregate_id)
 			AND (last_error_like IS NULL OR o.last_error LIKE last_error_like)
 			AND (created_before IS NULL OR o.created_at < created_before)
-			AND (ids IS NULL OR o.id = ANY (ids))
+			AND (NOT given OR o.id = ANY (ids))
 			AND uuid_hash_extended(o.id, 0) & 4611686018427387903 <> ALL (claimed)
 		ORDER BY o.seq
 		LIMIT max_messages
 		FOR UPDATE SKIP LOCKED);
+	IF locked = '{}' THEN
+		RETURN 0;
+	END IF;
 	/* Claimed between that look and the lock; see outbox_is_claimed(). */
-	claimed := ARRAY(SELECT c.id_hash FROM @extschema@.outbox_taken() c);
-	DELETE FROM @extschema@.outbox o
+	claimed := ARRAY(SELECT c.id_hash FROM outbox_internal.outbox_taken() c);
+	DELETE FROM outbox_internal.outbox o
 	WHERE o.ctid = ANY (locked)
 		AND uuid_hash_extended(o.id, 0) & 4611686018427387903 <> ALL (claimed);
 	GET DIAGNOSTICS discarded = ROW_COUNT;
 	IF discarded > 0 THEN
-		PERFORM @extschema@.outbox_remember('discard', NULL::text, discarded, reason,
+		PERFORM outbox_internal.outbox_remember('discard', NULL::text, discarded, reason,
 			jsonb_strip_nulls(jsonb_build_object('status', outbox_discard_messages.status,
 				'route', outbox_discard_messages.route,
 				'event_type', outbox_discard_messages.event_type,
 				'aggregate_type', outbox_discard_messages.aggregate_type,
 				'aggregate_id', outbox_discard_messages.aggregate_id,
 				'last_error_like', last_error_like, 'created_before', created_before,
-				'ids', ids[1:100], 'max_messages', max_messages)));
+				'ids', CASE WHEN given THEN ids[1:100] END, 'max_messages', max_messages)));
 	END IF;
 	RETURN discarded;
 END
 $$;
 
 COMMENT ON FUNCTION @extschema@.outbox_discard_messages(text, text, text, text, text, text, text, timestamptz, uuid[], integer) IS
-'Removes for good the messages of that status (failed, or pending: waiting) that match all other arguments which are not NULL (last_error_like is a LIKE pattern), the oldest first, at most max_messages; they are never published. Returns their number; what a worker is publishing, or somebody else has locked, is left. The reason is kept in outbox_history; without one, or with another status, it is an error (22023).';
+'Removes for good the messages of that status (failed, or pending: waiting) that match all other arguments which are not NULL (last_error_like is a LIKE pattern), the oldest first, at most max_messages; they are never published. Returns their number; what a worker is publishing, or somebody else has locked, is left. The reason is kept in outbox_history. Errors: 22023 no reason, or another status; 22004 ids is NULL or contains NULL; 42704 unknown route.';
 
 CREATE FUNCTION @extschema@.outbox_edit(
 	id uuid, payload jsonb DEFAULT NULL, body bytea DEFAULT NULL,
@@ -3951,8 +4309,8 @@ LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
 AS $$
 DECLARE
-	before @extschema@.outbox;
-	after @extschema@.outbox;
+	before outbox_internal.outbox;
+	after outbox_internal.outbox;
 	old jsonb;
 	wrong text := (SELECT c.name FROM unnest(clear) c(name)
 		WHERE (c.name = ANY ('{headers,properties,routing_key}'::text[])) IS NOT TRUE LIMIT 1);
@@ -3967,7 +4325,7 @@ BEGIN
 			USING ERRCODE = 'invalid_parameter_value',
 				HINT = 'What can be: headers, properties, routing_key.';
 	END IF;
-	SELECT * INTO before FROM @extschema@.outbox o WHERE o.id = outbox_edit.id
+	SELECT * INTO before FROM outbox_internal.outbox o WHERE o.id = outbox_edit.id
 	FOR UPDATE;
 	IF NOT FOUND THEN
 		RAISE EXCEPTION 'message "%" does not exist', outbox_edit.id
@@ -3975,7 +4333,7 @@ BEGIN
 				DETAIL = 'It was published, discarded, or never enqueued.';
 	END IF;
 	/* It would go out as the worker has it. */
-	IF @extschema@.outbox_is_claimed(outbox_edit.id) THEN
+	IF outbox_internal.outbox_is_claimed(outbox_edit.id) THEN
 		RAISE EXCEPTION 'message "%" is being published', outbox_edit.id
 			USING ERRCODE = 'object_in_use',
 				HINT = 'Call outbox_pause() for its route first, or try again later.';
@@ -3984,13 +4342,13 @@ BEGIN
 	 * It becomes a message of this database, as one of another is not checked
 	 * again.  So it has to be one that the relay may publish.
 	 */
-	IF before.origin <> @extschema@.outbox_origin()
-		AND before.origin <> ALL ((SELECT c.adopted_origins FROM @extschema@.outbox_control c)::bigint[]) THEN
+	IF before.origin <> outbox_internal.outbox_origin()
+		AND before.origin <> ALL ((SELECT c.adopted_origins FROM outbox_internal.outbox_control c)::bigint[]) THEN
 		RAISE EXCEPTION 'message "%" belongs to another database', outbox_edit.id
 			USING ERRCODE = 'object_not_in_prerequisite_state',
 				HINT = 'Look at what is pending, then call outbox_adopt().';
 	END IF;
-	UPDATE @extschema@.outbox o SET
+	UPDATE outbox_internal.outbox o SET
 		payload = CASE WHEN outbox_edit.body IS NULL THEN coalesce(outbox_edit.payload, o.payload) END,
 		body = CASE WHEN outbox_edit.payload IS NULL THEN coalesce(outbox_edit.body, o.body) END,
 		headers = CASE WHEN 'headers' = ANY (clear) THEN NULL
@@ -4000,7 +4358,7 @@ BEGIN
 		routing_key = CASE WHEN 'routing_key' = ANY (clear) THEN NULL
 			ELSE coalesce(outbox_edit.routing_key, o.routing_key) END,
 		route = coalesce(outbox_edit.route, o.route),
-		origin = @extschema@.outbox_origin()
+		origin = outbox_internal.outbox_origin()
 	WHERE o.id = outbox_edit.id
 	RETURNING o.* INTO after;
 	/* Of what is over 1 MB only size and hash: the history is no archive. */
@@ -4026,7 +4384,7 @@ BEGIN
 	IF old IS NULL THEN
 		RETURN false;
 	END IF;
-	PERFORM @extschema@.outbox_remember('edit', 'message "' || outbox_edit.id || '"', 1::bigint, reason,
+	PERFORM outbox_internal.outbox_remember('edit', 'message "' || outbox_edit.id || '"', 1::bigint, reason,
 		jsonb_build_object('aggregate_type', before.aggregate_type,
 			'aggregate_id', before.aggregate_id, 'old', old));
 	RETURN true;
@@ -4067,17 +4425,19 @@ BEGIN
 	 * A chunk of a replay that has read the archive and not committed would put
 	 * back what is removed here: wait for it, and let none begin before we commit.
 	 */
-	LOCK TABLE @extschema@.outbox_job IN EXCLUSIVE MODE;
-	claimed := ARRAY(SELECT c.id_hash FROM @extschema@.outbox_taken() c);
+	PERFORM outbox_internal.outbox_lock_table(outbox_internal.outbox_relation('outbox_job'), 'ExclusiveLock', true);
+	claimed := ARRAY(SELECT c.id_hash FROM outbox_internal.outbox_taken(false) c);
 	locked := ARRAY(
-		SELECT o.ctid FROM @extschema@.outbox o
+		SELECT o.ctid FROM outbox_internal.outbox o
 		WHERE o.aggregate_id = outbox_erase.aggregate_id
 			AND o.aggregate_type IS NOT DISTINCT FROM outbox_erase.aggregate_type
 			AND uuid_hash_extended(o.id, 0) & 4611686018427387903 <> ALL (claimed)
 		ORDER BY o.seq
 		FOR UPDATE);
-	claimed := ARRAY(SELECT c.id_hash FROM @extschema@.outbox_taken() c);
-	DELETE FROM @extschema@.outbox o
+	IF locked <> '{}' THEN
+		claimed := ARRAY(SELECT c.id_hash FROM outbox_internal.outbox_taken() c);
+	END IF;
+	DELETE FROM outbox_internal.outbox o
 	WHERE o.ctid = ANY (locked)
 		AND uuid_hash_extended(o.id, 0) & 4611686018427387903 <> ALL (claimed);
 	GET DIAGNOSTICS live = ROW_COUNT;
@@ -4087,31 +4447,32 @@ BEGIN
 	 * later is counted.  The other way round it would be neither.
 	 */
 	SELECT count(*) INTO remaining
-	FROM @extschema@.outbox o
+	FROM outbox_internal.outbox o
 	WHERE o.aggregate_id = outbox_erase.aggregate_id
 		AND o.aggregate_type IS NOT DISTINCT FROM outbox_erase.aggregate_type;
-	DELETE FROM @extschema@.outbox_archive a
+	DELETE FROM outbox_internal.outbox_archive a
 	WHERE a.aggregate_id = outbox_erase.aggregate_id
 		AND a.aggregate_type IS NOT DISTINCT FROM outbox_erase.aggregate_type;
 	GET DIAGNOSTICS archived = ROW_COUNT;
 	/* A filter without aggregate_type was for all of them. */
-	UPDATE @extschema@.outbox_history h
+	UPDATE outbox_internal.outbox_history h
 	SET detail = h.detail - '{aggregate_type,aggregate_id,old}'::text[] || '{"erased": true}'::jsonb
 	WHERE h.detail->>'aggregate_id' = outbox_erase.aggregate_id
 		AND (NOT h.detail ? 'aggregate_type'
 			OR h.detail->>'aggregate_type' IS NOT DISTINCT FROM outbox_erase.aggregate_type);
 	GET DIAGNOSTICS history = ROW_COUNT;
 	/* A job has its list of messages; what it was filed with is only shown. */
-	UPDATE @extschema@.outbox_job j
+	UPDATE outbox_internal.outbox_job j
 	SET arguments = j.arguments - '{aggregate_type,aggregate_id}'::text[] || '{"erased": true}'::jsonb
 	WHERE j.arguments->>'aggregate_id' = outbox_erase.aggregate_id
 		AND (NOT j.arguments ? 'aggregate_type'
 			OR j.arguments->>'aggregate_type' IS NOT DISTINCT FROM outbox_erase.aggregate_type);
 	/* By the hash: the name of what was erased must not be kept. */
 	IF live + archived + history > 0 THEN
-		PERFORM @extschema@.outbox_remember('erase', 'key', live + archived, reason,
+		PERFORM outbox_internal.outbox_remember('erase', 'key', live + archived, reason,
 			jsonb_build_object(
-				'key_hash', @extschema@.outbox_key_hash(outbox_erase.aggregate_type, outbox_erase.aggregate_id),
+				/* Of all routes, so of none. */
+				'key_hash', outbox_internal.outbox_key_hash('', outbox_erase.aggregate_type, outbox_erase.aggregate_id),
 				'live', live, 'archived', archived, 'history', history, 'remaining', remaining));
 	END IF;
 END
@@ -4120,7 +4481,7 @@ $$;
 COMMENT ON FUNCTION @extschema@.outbox_erase(text, text, text) IS
 'Removes all messages of one key, wherever they are: live ones (never published then), archived ones, and what outbox_history and arguments of jobs have kept of them. aggregate_type NULL: of messages without one. Returns how many of each, and how many live ones remain because a worker is publishing them or they were enqueued meanwhile: repeat it until that is 0. It reads the whole archive, and jobs wait until the caller commits; partitions that have left the archive to be dropped (outbox_archive_dropping_...), WAL, backups, standbys and consumers keep what they have. Errors: 22004 aggregate_id NULL; 25001 not under READ COMMITTED.';
 
-CREATE FUNCTION @extschema@.outbox_set_paused(route text, value boolean, reason text)
+CREATE FUNCTION outbox_internal.outbox_set_paused(route text, value boolean, reason text)
 RETURNS boolean
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -4130,18 +4491,18 @@ DECLARE
 BEGIN
 	/* Who and when: outbox_pause_trigger().  A pause of what is paused says so anew. */
 	IF route IS NULL THEN
-		UPDATE @extschema@.outbox_control c
+		UPDATE outbox_internal.outbox_control c
 		SET paused = value, paused_by = NULL, paused_at = NULL,
 			pause_reason = outbox_set_paused.reason
 		WHERE c.paused OR value;
 		changed := FOUND;
 	ELSE
-		UPDATE @extschema@.outbox_route r
+		UPDATE outbox_internal.outbox_route r
 		SET paused = value, paused_by = NULL, paused_at = NULL,
 			pause_reason = outbox_set_paused.reason
 		WHERE r.name = outbox_set_paused.route AND (r.paused OR value);
 		changed := FOUND;
-		PERFORM FROM @extschema@.outbox_route r WHERE r.name = outbox_set_paused.route;
+		PERFORM FROM outbox_internal.outbox_route r WHERE r.name = outbox_set_paused.route;
 		IF NOT FOUND THEN
 			RAISE EXCEPTION 'route "%" does not exist', route
 				USING ERRCODE = 'undefined_object',
@@ -4149,7 +4510,7 @@ BEGIN
 		END IF;
 	END IF;
 	IF changed THEN
-		PERFORM @extschema@.outbox_remember(
+		PERFORM outbox_internal.outbox_remember(
 			CASE WHEN value THEN 'pause' ELSE 'resume' END,
 			coalesce('route "' || route || '"', 'database'), NULL::bigint, reason, NULL::jsonb);
 	END IF;
@@ -4157,14 +4518,16 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION @extschema@.outbox_set_paused(text, boolean, text) IS
+COMMENT ON FUNCTION outbox_internal.outbox_set_paused(text, boolean, text) IS
 'What outbox_pause() and outbox_resume() share.';
 
 CREATE FUNCTION @extschema@.outbox_pause(route text DEFAULT NULL, reason text DEFAULT NULL)
 RETURNS boolean
 LANGUAGE sql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
-AS $$ SELECT @extschema@.outbox_set_paused(route, true, reason) $$;
+BEGIN ATOMIC
+	SELECT outbox_internal.outbox_set_paused(route, true, reason);
+END;
 
 COMMENT ON FUNCTION @extschema@.outbox_pause(text, text) IS
 'Stops publishing on a route, or with NULL in this whole database, from the commit on; what is in flight is still confirmed. Enqueue goes on. Who, when and the reason are in the columns beside paused, and in outbox_history. Returns true; an unknown route is an error (42704).';
@@ -4173,7 +4536,9 @@ CREATE FUNCTION @extschema@.outbox_resume(route text DEFAULT NULL, reason text D
 RETURNS boolean
 LANGUAGE sql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
-AS $$ SELECT @extschema@.outbox_set_paused(route, false, reason) $$;
+BEGIN ATOMIC
+	SELECT outbox_internal.outbox_set_paused(route, false, reason);
+END;
 
 COMMENT ON FUNCTION @extschema@.outbox_resume(text, text) IS
 'Undoes outbox_pause() with the same route; the reason is kept in outbox_history. Returns false when it was not paused; an unknown route is an error (42704).';
@@ -4184,31 +4549,31 @@ LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
 AS $$
 DECLARE
-	before @extschema@.outbox_control;
-	after @extschema@.outbox_control;
+	before outbox_internal.outbox_control;
+	after outbox_internal.outbox_control;
 	highest bigint;
+	numbers constant regclass := outbox_internal.outbox_relation('outbox_seq_seq');
 BEGIN
-	SELECT * INTO before FROM @extschema@.outbox_control FOR UPDATE;
+	SELECT * INTO before FROM outbox_internal.outbox_control FOR UPDATE;
 	/*
 	 * What came by logical replication has the numbers of its publisher, and what
 	 * is enqueued from now on comes after it.  Nobody may draw a number meanwhile.
 	 */
-	SELECT max(o.seq) INTO highest FROM @extschema@.outbox o;
-	IF highest >= (SELECT last_value + is_called::integer FROM @extschema@.outbox_seq_seq) THEN
-		LOCK TABLE @extschema@.outbox IN SHARE ROW EXCLUSIVE MODE;
-		PERFORM setval('@extschema@.outbox_seq_seq', greatest(highest, s.last_value))
-		FROM @extschema@.outbox_seq_seq s;
+	SELECT max(o.seq) INTO highest FROM outbox_internal.outbox o;
+	IF highest > coalesce(pg_sequence_last_value(numbers), 0) THEN
+		PERFORM outbox_internal.outbox_lock_table(outbox_internal.outbox_relation('outbox'), 'ShareRowExclusiveLock', true);
+		PERFORM setval(numbers, greatest(highest, pg_sequence_last_value(numbers)));
 	END IF;
 	/* In any case: that adopted_at changes makes the workers look again. */
-	UPDATE @extschema@.outbox_control c
+	UPDATE outbox_internal.outbox_control c
 	SET system_identifier = i.system_identifier, database_oid = i.database_oid,
 		environment = i.environment, timeline = i.timeline,
 		adopted_at = now(),
 		adopted_origins = c.adopted_origins || ARRAY(
-			SELECT DISTINCT o.origin FROM @extschema@.outbox o
-			WHERE o.origin <> @extschema@.outbox_origin()
+			SELECT DISTINCT o.origin FROM outbox_internal.outbox o
+			WHERE o.origin <> outbox_internal.outbox_origin()
 				AND o.origin <> ALL (c.adopted_origins))
-	FROM @extschema@.outbox_identity() i
+	FROM outbox_internal.outbox_identity() i
 	RETURNING c.* INTO after;
 	IF (after.system_identifier, after.database_oid, after.adopted_origins,
 			after.environment, after.timeline)
@@ -4217,7 +4582,7 @@ BEGIN
 		 before.environment, before.timeline) THEN
 		RETURN false;
 	END IF;
-	PERFORM @extschema@.outbox_remember('adopt', 'database', NULL::bigint, NULL::text,
+	PERFORM outbox_internal.outbox_remember('adopt', 'database', NULL::bigint, NULL::text,
 		jsonb_build_object(
 			'before', to_jsonb(before) - '{singleton,paused,paused_by,paused_at,pause_reason}'::text[],
 			'after', to_jsonb(after) - '{singleton,paused,paused_by,paused_at,pause_reason}'::text[]));
@@ -4228,12 +4593,12 @@ $$;
 COMMENT ON FUNCTION @extschema@.outbox_adopt() IS
 'Lets the relay publish what a copy (restored dump, CREATE DATABASE ... TEMPLATE, server in another environment or restored to a point in time) or a subscriber of logical replication holds: records this database in outbox_control, and in adopted_origins where the messages that are there now come from, and lets seq go on behind theirs. Returns false when all of that was recorded already.';
 
-CREATE FUNCTION @extschema@.outbox_tell_workers()
+CREATE FUNCTION outbox_internal.outbox_tell_workers()
 RETURNS integer
 AS 'MODULE_PATHNAME', 'outbox_worker_restart'
 LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 
-COMMENT ON FUNCTION @extschema@.outbox_tell_workers() IS
+COMMENT ON FUNCTION outbox_internal.outbox_tell_workers() IS
 'What outbox_worker_restart() does, unremembered.';
 
 /*
@@ -4247,10 +4612,10 @@ LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
 AS $$
 DECLARE
-	told constant integer := @extschema@.outbox_tell_workers();
+	told constant integer := outbox_internal.outbox_tell_workers();
 BEGIN
 	IF told > 0 AND NOT current_setting('transaction_read_only')::boolean THEN
-		PERFORM @extschema@.outbox_remember('restart workers', 'database', NULL::bigint, NULL::text,
+		PERFORM outbox_internal.outbox_remember('restart workers', 'database', NULL::bigint, NULL::text,
 			jsonb_build_object('workers', told));
 	END IF;
 	RETURN told;
@@ -4287,7 +4652,7 @@ CREATE TABLE @extschema@.outbox_job (
  * and their seq, by which it is seen that they still are.  Ten bytes a message, and
  * no index of the archive that each published message would have to pay for.
  */
-CREATE TABLE @extschema@.outbox_job_list (
+CREATE TABLE outbox_internal.outbox_job_list (
 	job bigint REFERENCES @extschema@.outbox_job ON DELETE CASCADE,
 	first bigint,
 	parts oid[] NOT NULL,
@@ -4298,7 +4663,7 @@ CREATE TABLE @extschema@.outbox_job_list (
 
 CREATE TRIGGER outbox_job_changed
 	AFTER INSERT OR UPDATE ON @extschema@.outbox_job
-	FOR EACH STATEMENT EXECUTE FUNCTION @extschema@.outbox_change_trigger();
+	FOR EACH STATEMENT EXECUTE FUNCTION outbox_internal.outbox_change_trigger();
 
 COMMENT ON TABLE @extschema@.outbox_job IS
 'Jobs that worker 0 of this database runs one after the other, in chunks between which it publishes; filed by outbox_replay(). One that has ended stays for 30 days.';
@@ -4316,13 +4681,15 @@ COMMENT ON COLUMN @extschema@.outbox_job.skipped IS 'Messages that it has not: l
 COMMENT ON COLUMN @extschema@.outbox_job.position IS 'Where it goes on: done and skipped together.';
 COMMENT ON COLUMN @extschema@.outbox_job.last_error IS 'Why messages were skipped last, what stands in its way, or why it failed.';
 COMMENT ON COLUMN @extschema@.outbox_job.last_error_at IS 'When that was.';
-COMMENT ON TABLE @extschema@.outbox_job_list IS
+CREATE VIEW outbox_internal.outbox_job AS SELECT j.* FROM @extschema@.outbox_job j;
+
+COMMENT ON TABLE outbox_internal.outbox_job_list IS
 'Internal: the messages that jobs have still to do, by their places in the archive.';
-COMMENT ON COLUMN @extschema@.outbox_job_list.job IS 'The job.';
-COMMENT ON COLUMN @extschema@.outbox_job_list.first IS 'How many of its messages come before these.';
-COMMENT ON COLUMN @extschema@.outbox_job_list.parts IS 'The partition that each is in.';
-COMMENT ON COLUMN @extschema@.outbox_job_list.tids IS 'Where it is there.';
-COMMENT ON COLUMN @extschema@.outbox_job_list.seqs IS 'Its seq, which says that it still is.';
+COMMENT ON COLUMN outbox_internal.outbox_job_list.job IS 'The job.';
+COMMENT ON COLUMN outbox_internal.outbox_job_list.first IS 'How many of its messages come before these.';
+COMMENT ON COLUMN outbox_internal.outbox_job_list.parts IS 'The partition that each is in.';
+COMMENT ON COLUMN outbox_internal.outbox_job_list.tids IS 'Where it is there.';
+COMMENT ON COLUMN outbox_internal.outbox_job_list.seqs IS 'Its seq, which says that it still is.';
 
 --
 -- Replay: published messages once more, out of the archive
@@ -4367,7 +4734,7 @@ BEGIN
 		RAISE EXCEPTION 'max_messages must be positive'
 			USING ERRCODE = 'invalid_parameter_value';
 	END IF;
-	PERFORM FROM @extschema@.outbox_route r WHERE r.name = outbox_replay.route;
+	PERFORM FROM outbox_internal.outbox_route r WHERE r.name = outbox_replay.route;
 	IF NOT FOUND AND outbox_replay.route IS NOT NULL THEN
 		RAISE EXCEPTION 'route "%" does not exist', outbox_replay.route
 			USING ERRCODE = 'undefined_object',
@@ -4375,9 +4742,9 @@ BEGIN
 				HINT = 'The table outbox_route lists the routes.';
 	END IF;
 
-	DELETE FROM @extschema@.outbox_job j
+	DELETE FROM outbox_internal.outbox_job j
 	WHERE j.ended_at < filed_at - interval '30 days';
-	INSERT INTO @extschema@.outbox_job (kind, created_by, created_at, arguments)
+	INSERT INTO outbox_internal.outbox_job (kind, created_by, created_at, arguments)
 	VALUES ('replay', coalesce(nullif(current_setting('role'), 'none')::name, session_user),
 		filed_at, jsonb_strip_nulls(jsonb_build_object(
 			'published_from', published_from, 'published_to', upto,
@@ -4392,12 +4759,12 @@ BEGIN
 	 * a failed message may be published long after the next ones of its key.  To
 	 * read the archive once, here, is what lets the relay read it by places only.
 	 */
-	INSERT INTO @extschema@.outbox_job_list (job, first, parts, tids, seqs)
+	INSERT INTO outbox_internal.outbox_job_list (job, first, parts, tids, seqs)
 	SELECT filed, min(l.n), array_agg(l.part ORDER BY l.n),
 		array_agg(l.tid ORDER BY l.n), array_agg(l.seq ORDER BY l.n)
 	FROM (SELECT row_number() OVER (ORDER BY a.seq, a.published_at) - 1 AS n,
 			a.tableoid AS part, a.ctid AS tid, a.seq
-		  FROM @extschema@.outbox_archive a
+		  FROM outbox_internal.outbox_archive a
 		  WHERE a.published_at >= published_from AND a.published_at < upto
 			AND (outbox_replay.route IS NULL OR a.route = outbox_replay.route)
 			AND (outbox_replay.aggregate_type IS NULL
@@ -4409,12 +4776,12 @@ BEGIN
 	GROUP BY l.n / 1000;
 
 	SELECT coalesce(sum(cardinality(l.tids)), 0) INTO listed
-	FROM @extschema@.outbox_job_list l WHERE l.job = filed;
-	UPDATE @extschema@.outbox_job j
+	FROM outbox_internal.outbox_job_list l WHERE l.job = filed;
+	UPDATE outbox_internal.outbox_job j
 	SET total = listed, state = CASE WHEN listed = 0 THEN 'done' ELSE j.state END,
 		ended_at = CASE WHEN listed = 0 THEN clock_timestamp() END
 	WHERE j.id = filed;
-	PERFORM @extschema@.outbox_remember('replay', 'job ' || filed, listed, NULL::text, what);
+	PERFORM outbox_internal.outbox_remember('replay', 'job ' || filed, listed, NULL::text, what);
 	RETURN filed;
 END
 $$;
@@ -4428,9 +4795,9 @@ LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
 AS $$
 DECLARE
-	j @extschema@.outbox_job;
+	j outbox_internal.outbox_job;
 BEGIN
-	SELECT * INTO j FROM @extschema@.outbox_job o
+	SELECT * INTO j FROM outbox_internal.outbox_job o
 	WHERE o.id = outbox_job_cancel.id FOR UPDATE;
 	IF NOT FOUND THEN
 		RAISE EXCEPTION 'job % does not exist', outbox_job_cancel.id
@@ -4440,10 +4807,10 @@ BEGIN
 	IF j.state IN ('done', 'cancelled') THEN
 		RETURN false;
 	END IF;
-	DELETE FROM @extschema@.outbox_job_list l WHERE l.job = j.id;
-	UPDATE @extschema@.outbox_job o SET state = 'cancelled', ended_at = clock_timestamp()
+	DELETE FROM outbox_internal.outbox_job_list l WHERE l.job = j.id;
+	UPDATE outbox_internal.outbox_job o SET state = 'cancelled', ended_at = clock_timestamp()
 	WHERE o.id = j.id;
-	PERFORM @extschema@.outbox_remember('cancel', 'job ' || j.id, j.done, NULL::text,
+	PERFORM outbox_internal.outbox_remember('cancel', 'job ' || j.id, j.done, NULL::text,
 		jsonb_build_object('total', j.total, 'skipped', j.skipped));
 	RETURN true;
 END
@@ -4458,14 +4825,14 @@ LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
 AS $$
 BEGIN
-	UPDATE @extschema@.outbox_job o SET state = 'waiting', ended_at = NULL
+	UPDATE outbox_internal.outbox_job o SET state = 'waiting', ended_at = NULL
 	WHERE o.id = outbox_job_retry.id AND o.state = 'failed';
 	IF FOUND THEN
-		PERFORM @extschema@.outbox_remember('retry', 'job ' || outbox_job_retry.id,
+		PERFORM outbox_internal.outbox_remember('retry', 'job ' || outbox_job_retry.id,
 			NULL::bigint, NULL::text, NULL::jsonb);
 		RETURN true;
 	END IF;
-	PERFORM FROM @extschema@.outbox_job o WHERE o.id = outbox_job_retry.id;
+	PERFORM FROM outbox_internal.outbox_job o WHERE o.id = outbox_job_retry.id;
 	IF NOT FOUND THEN
 		RAISE EXCEPTION 'job % does not exist', outbox_job_retry.id
 			USING ERRCODE = 'no_data_found',
@@ -4482,18 +4849,17 @@ COMMENT ON FUNCTION @extschema@.outbox_job_retry(bigint) IS
  * Which job is next; the relay runs one at a time, in the order in which they were
  * filed.
  */
-CREATE FUNCTION @extschema@.outbox_job_next()
+CREATE FUNCTION outbox_internal.outbox_job_next()
 RETURNS bigint
 LANGUAGE sql STABLE
-SET search_path = pg_catalog, pg_temp
-AS $$
-	SELECT min(id) FROM @extschema@.outbox_job WHERE state IN ('waiting', 'running')
-$$;
+BEGIN ATOMIC
+	SELECT min(j.id) FROM @extschema@.outbox_job j WHERE j.state IN ('waiting', 'running');
+END;
 
-COMMENT ON FUNCTION @extschema@.outbox_job_next() IS
+COMMENT ON FUNCTION outbox_internal.outbox_job_next() IS
 'Internal: the job that the relay works at, or NULL.';
 
-CREATE FUNCTION @extschema@.outbox_job_step(
+CREATE FUNCTION outbox_internal.outbox_job_step(
 	max_messages integer, max_bytes bigint, earlier uuid[],
 	OUT outcome text, OUT ids uuid[])
 LANGUAGE plpgsql
@@ -4504,8 +4870,8 @@ SET lock_timeout = '10ms'
 SET enable_sort = on
 AS $$
 DECLARE
-	j @extschema@.outbox_job;
-	l @extschema@.outbox_job_list;
+	j outbox_internal.outbox_job;
+	l outbox_internal.outbox_job_list;
 	skip bigint;				/* what of the list's row is done */
 	n integer;				/* messages that this chunk has */
 	cut bigint;				/* the first that is too much */
@@ -4517,7 +4883,7 @@ DECLARE
 	one uuid[];
 	problem text;
 BEGIN
-	j.id := @extschema@.outbox_job_next();
+	j.id := outbox_internal.outbox_job_next();
 	IF j.id IS NULL THEN
 		outcome := 'none';
 		RETURN;
@@ -4528,19 +4894,19 @@ BEGIN
 	 */
 	IF (SELECT count(*) > cardinality(earlier) / 10
 		FROM (SELECT FROM unnest(earlier) e(id)
-				JOIN @extschema@.outbox o ON o.id = e.id AND o.status = 'pending'
+				JOIN outbox_internal.outbox o ON o.id = e.id AND o.status = 'pending'
 			  LIMIT cardinality(earlier) / 10 + 1) left_over) THEN
 		outcome := 'busy';
 		RETURN;
 	END IF;
-	SELECT * INTO j FROM @extschema@.outbox_job o
+	SELECT * INTO j FROM outbox_internal.outbox_job o
 	WHERE o.id = j.id AND o.state IN ('waiting', 'running')
 	FOR UPDATE SKIP LOCKED;
 	IF NOT FOUND THEN
 		outcome := 'locked';
 		RETURN;
 	END IF;
-	SELECT * INTO l FROM @extschema@.outbox_job_list o
+	SELECT * INTO l FROM outbox_internal.outbox_job_list o
 	WHERE o.job = j.id AND o.first <= j.position
 	ORDER BY o.first DESC LIMIT 1;
 	skip := j.position - l.first;
@@ -4559,13 +4925,15 @@ BEGIN
 		'SELECT u.n, a.id, a.route, a.event_type, a.aggregate_type, a.aggregate_id,
 			a.payload, a.body, a.headers, a.properties, a.routing_key, a.created_at
 		 FROM unnest($1, $2, $3) WITH ORDINALITY u(part, tid, seq, n)
-			JOIN %s a ON a.ctid = u.tid AND a.seq = u.seq WHERE u.part = %s',
-		p.part::regclass, p.part), ' UNION ALL ')
+			JOIN %s a ON a.tableoid = u.part AND a.ctid = u.tid AND a.seq = u.seq WHERE u.part = %s',
+		/* An administrator's own partition is found through the archive. */
+		CASE c.relnamespace WHEN 'outbox_internal'::regnamespace THEN p.part::regclass::text
+			ELSE 'outbox_internal.outbox_archive' END, p.part), ' UNION ALL ')
 	INTO messages
 	FROM (SELECT DISTINCT u.part FROM unnest(l.parts) u(part)) p
-	WHERE EXISTS (SELECT FROM pg_class c WHERE c.oid = p.part AND c.relkind = 'r');
+		JOIN pg_class c ON c.oid = p.part AND c.relkind = 'r';
 	messages := coalesce(messages,
-		'SELECT 0::bigint AS n, a.* FROM @extschema@.outbox_archive a WHERE false');
+		'SELECT 0::bigint AS n, a.* FROM outbox_internal.outbox_archive a WHERE false');
 	EXECUTE format(
 		'SELECT min(s.n) FROM (
 			SELECT r.n, sum(coalesce(pg_column_size(r.payload), 0)
@@ -4577,21 +4945,22 @@ BEGIN
 
 	put := format(
 		'WITH put AS (
-			INSERT INTO @extschema@.outbox (id, route, event_type, aggregate_type,
+			INSERT INTO outbox_internal.outbox (id, route, event_type, aggregate_type,
 				aggregate_id, payload, body, headers, properties, routing_key)
-			SELECT CASE WHEN $4 THEN @extschema@.outbox_uuid7() ELSE r.id END,
+			SELECT CASE WHEN NOT $4 THEN r.id END,
 				r.route, r.event_type, r.aggregate_type, r.aggregate_id, r.payload,
 				r.body,
 				jsonb_build_object(''x-outbox-replayed-timestamp'',
 					floor(extract(epoch FROM r.created_at))::bigint)
 				|| CASE WHEN $4 THEN jsonb_build_object(''x-outbox-replayed-from'', r.id)
 						ELSE ''{}'' END
-				|| coalesce(r.headers, ''{}'')
+				|| CASE WHEN $4 THEN coalesce(r.headers, ''{}''::jsonb) - ''{x-outbox-seq,x-outbox-key-seq}''::text[]
+						ELSE coalesce(r.headers, ''{}''::jsonb) END
 				|| jsonb_build_object(''x-outbox-replay'', $5),
 				r.properties, r.routing_key
 			FROM (%s) r
-			WHERE EXISTS (SELECT FROM @extschema@.outbox_route t WHERE t.name = r.route)
-				AND ($4 OR NOT EXISTS (SELECT FROM @extschema@.outbox o WHERE o.id = r.id))
+			WHERE EXISTS (SELECT FROM outbox_internal.outbox_route t WHERE t.name = r.route)
+				AND ($4 OR NOT EXISTS (SELECT FROM outbox_internal.outbox o WHERE o.id = r.id))
 			ORDER BY r.n
 			RETURNING id, seq)
 		SELECT coalesce(array_agg(put.id ORDER BY put.seq DESC), ''{}'') FROM put', messages);
@@ -4625,7 +4994,7 @@ BEGIN
 	IF problem IS NULL AND cardinality(ids) < n THEN
 		EXECUTE format(
 			'SELECT count(*), min(r.route) FILTER (WHERE NOT EXISTS (
-				SELECT FROM @extschema@.outbox_route t WHERE t.name = r.route))
+				SELECT FROM outbox_internal.outbox_route t WHERE t.name = r.route))
 			 FROM (%s) r', messages)
 		INTO there, missing USING l.parts[1:n], l.tids[1:n], l.seqs[1:n];
 		problem := format('of %s messages, %s were skipped: %s', n, n - cardinality(ids),
@@ -4633,7 +5002,7 @@ BEGIN
 				WHEN there < n THEN 'they are not in the archive any more'
 				ELSE 'their ids are in outbox' END);
 	END IF;
-	UPDATE @extschema@.outbox_job o SET
+	UPDATE outbox_internal.outbox_job o SET
 		state = CASE WHEN j.position + n < j.total THEN 'running' ELSE 'done' END,
 		started_at = coalesce(o.started_at, clock_timestamp()),
 		ended_at = CASE WHEN j.position + n >= j.total THEN clock_timestamp() END,
@@ -4644,11 +5013,11 @@ BEGIN
 	WHERE o.id = j.id
 	RETURNING * INTO j;
 	IF j.position >= listed THEN
-		DELETE FROM @extschema@.outbox_job_list o WHERE o.job = j.id AND o.first = l.first;
+		DELETE FROM outbox_internal.outbox_job_list o WHERE o.job = j.id AND o.first = l.first;
 	END IF;
 	/* In the name of who filed it. */
 	IF j.state = 'done' THEN
-		INSERT INTO @extschema@.outbox_history (role, action, subject, messages, detail)
+		INSERT INTO outbox_internal.outbox_history (role, action, subject, messages, detail)
 		VALUES (j.created_by, 'replay done', 'job ' || j.id, j.done,
 			jsonb_build_object('total', j.total, 'skipped', j.skipped));
 	END IF;
@@ -4656,33 +5025,32 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION @extschema@.outbox_job_step(integer, bigint, uuid[]) IS
+COMMENT ON FUNCTION outbox_internal.outbox_job_step(integer, bigint, uuid[]) IS
 'Internal, the relay calls it: does the next chunk of the next job, at most so many messages and bytes, and says what came of it: ''put'' with the ids that are in outbox now, the latest first; ''none'': there is no job; ''busy'': too many of the messages in earlier are not published yet; ''locked'': somebody has locked the job.';
 
-CREATE FUNCTION @extschema@.outbox_job_error(job bigint, error text, give_up boolean)
+CREATE FUNCTION outbox_internal.outbox_job_error(job bigint, error text, give_up boolean)
 RETURNS void
 LANGUAGE sql
-SET search_path = pg_catalog, pg_temp
 SET lock_timeout = '10ms'
 SET enable_sort = on
-AS $$
+BEGIN ATOMIC
 	UPDATE @extschema@.outbox_job
 	SET last_error = error, last_error_at = clock_timestamp(),
 		state = CASE WHEN give_up THEN 'failed' ELSE state END,
 		ended_at = CASE WHEN give_up THEN clock_timestamp() END
 	/* Unless it has ended meanwhile. */
-	WHERE id = job AND state IN ('waiting', 'running')
-$$;
+	WHERE id = job AND state IN ('waiting', 'running');
+END;
 
-COMMENT ON FUNCTION @extschema@.outbox_job_error(bigint, text, boolean) IS
+COMMENT ON FUNCTION outbox_internal.outbox_job_error(bigint, text, boolean) IS
 'Internal, the relay calls it: notes what stands in the way of a job that waits or runs; give_up: the job has failed.';
 
-CREATE FUNCTION @extschema@.outbox_drain(OUT since timestamptz, OUT published bigint)
+CREATE FUNCTION outbox_internal.outbox_drain(OUT since timestamptz, OUT published bigint)
 RETURNS record
 AS 'MODULE_PATHNAME', 'outbox_drain'
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
 
-COMMENT ON FUNCTION @extschema@.outbox_drain() IS
+COMMENT ON FUNCTION outbox_internal.outbox_drain() IS
 'Since when workers of this database have published without a pause, and how many messages; NULL and 0 when none does. See the view outbox_progress.';
 
 CREATE VIEW @extschema@.outbox_progress AS
@@ -4699,7 +5067,7 @@ CREATE VIEW @extschema@.outbox_progress AS
 		  UNION ALL
 		  SELECT 'drain', 'backlog', 'running', d.since, d.published + s.backlog,
 			s.estimated, d.published, s.rate
-		  FROM @extschema@.outbox_status s, @extschema@.outbox_drain() d
+		  FROM @extschema@.outbox_status s, outbox_internal.outbox_drain() d
 		  WHERE d.since IS NOT NULL AND s.time_to_drain >= interval '5 seconds') p;
 
 COMMENT ON VIEW @extschema@.outbox_progress IS 'What the relay is working off, one row each: jobs that wait or run, and a backlog that takes another 5 s or more.';
@@ -4715,37 +5083,60 @@ COMMENT ON COLUMN @extschema@.outbox_progress.rate IS 'Messages done a second: o
 COMMENT ON COLUMN @extschema@.outbox_progress.estimated_end IS 'When it ends at that rate.';
 
 GRANT SELECT ON @extschema@.outbox_progress TO pg_monitor;
-GRANT EXECUTE ON FUNCTION @extschema@.outbox_drain() TO pg_monitor;
+GRANT EXECUTE ON FUNCTION outbox_internal.outbox_drain() TO pg_monitor;
+
+--
+-- Tables by their OIDs
+--
+
+/*
+ * For what cannot go through a view: locks, partitions, a sequence, statistics.
+ * Bound now, so that the name is not looked up again.
+ */
+CREATE FUNCTION outbox_internal.outbox_relation(name text)
+RETURNS oid
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+BEGIN ATOMIC
+	SELECT CASE name
+		WHEN 'outbox' THEN '@extschema@.outbox'::regclass
+		WHEN 'outbox_seq_seq' THEN '@extschema@.outbox_seq_seq'::regclass
+		WHEN 'outbox_route' THEN '@extschema@.outbox_route'::regclass
+		WHEN 'outbox_control' THEN '@extschema@.outbox_control'::regclass
+		WHEN 'outbox_archive' THEN '@extschema@.outbox_archive'::regclass
+		WHEN 'outbox_job' THEN '@extschema@.outbox_job'::regclass END::oid;
+END;
+
+COMMENT ON FUNCTION outbox_internal.outbox_relation(text) IS
+'OID of a table of the extension, or of the sequence outbox_seq_seq; NULL for other names.';
 
 --
 -- Would messages get through?
 --
 
-CREATE FUNCTION @extschema@.outbox_preflight_server(
+CREATE FUNCTION outbox_internal.outbox_preflight_server(
 	OUT "check" text, OUT ok boolean, OUT detail text, OUT hint text)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'outbox_preflight_server'
 LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 
-COMMENT ON FUNCTION @extschema@.outbox_preflight_server() IS
+COMMENT ON FUNCTION outbox_internal.outbox_preflight_server() IS
 'Rows of outbox_preflight() about the library and its processes.';
 
-CREATE FUNCTION @extschema@.outbox_preflight_broker(
+CREATE FUNCTION outbox_internal.outbox_preflight_broker(
 	exchanges text[], types text[], routes text[], routing_key text, publish boolean,
 	OUT "check" text, OUT ok boolean, OUT detail text, OUT hint text, OUT reason text)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'outbox_preflight_broker'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
-COMMENT ON FUNCTION @extschema@.outbox_preflight_broker(text[], text[], text[], text, boolean) IS
+COMMENT ON FUNCTION outbox_internal.outbox_preflight_broker(text[], text[], text[], text, boolean) IS
 'Rows of outbox_preflight() about settings and broker. exchanges, types (NULL: it has to exist) and routes (names, for people) belong together; exchanges NULL: they are not known. reason: an argument of outbox_reason_hint(), where that knows the hint.';
 
-CREATE FUNCTION @extschema@.outbox_preflight_database(
+CREATE FUNCTION outbox_internal.outbox_preflight_database(
 	OUT "check" text, OUT ok boolean, OUT detail text, OUT hint text)
 RETURNS SETOF record
 LANGUAGE sql STABLE
-SET search_path = pg_catalog, pg_temp
-AS $$
+BEGIN ATOMIC
 	WITH rights AS (
 		SELECT a.grantee FROM pg_proc p, aclexplode(p.proacl) a
 		WHERE p.pronamespace = '@extschema@'::regnamespace
@@ -4781,11 +5172,24 @@ AS $$
 	UNION ALL
 	SELECT 'names', false,
 		format('%s is not of the extension, and is found first where %I comes before %I in search_path.',
-			c.oid::regclass, n.nspname, '@extschema@'),
+			c.oid::regclass, n.nspname, o.nspname),
 		'What is inserted there is not published. A tool that makes tables out of models may have made it: tell it that outbox_new is a view that is there, enqueue the rows again, and drop it.'
 	FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-	WHERE c.relname = 'outbox_new' AND n.oid <> '@extschema@'::regnamespace
-		AND c.relpersistence <> 't'
+		JOIN pg_namespace o ON o.oid = '@extschema@'::regnamespace
+	WHERE c.relname = 'outbox_new' AND n.oid <> o.oid AND c.relpersistence <> 't'
+	UNION ALL
+	SELECT 'schema', true,
+		format('Roles other than the owner of the extension may create objects in schema %I: %s.', n.nspname,
+			string_agg(DISTINCT CASE c.role WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(c.role)) END, ', ')),
+		'The extension never calls them. A call of your own may find one of them where it fits better: grant CREATE there to nobody, or give the extension a schema of its own.'
+	FROM pg_namespace n JOIN pg_extension e ON e.extname = 'outbox',
+		LATERAL (SELECT n.nspowner
+			UNION ALL
+			SELECT a.grantee FROM aclexplode(n.nspacl) a WHERE a.privilege_type = 'CREATE') a(grantee),
+		LATERAL (SELECT CASE pg_get_userbyid(a.grantee) WHEN 'pg_database_owner' THEN d.datdba ELSE a.grantee END
+			FROM pg_database d WHERE d.datname = current_database()) c(role)
+	WHERE n.oid = '@extschema@'::regnamespace AND c.role <> e.extowner
+	GROUP BY n.nspname
 	UNION ALL
 	SELECT 'archive',
 		CASE WHEN NOT k.kept THEN NULL ELSE p.ahead = 3 END,
@@ -4797,7 +5201,7 @@ AS $$
 			WHERE s.name = 'outbox.retention'), true)
 			OR EXISTS (SELECT FROM @extschema@.outbox_route r
 				WHERE r.retention > interval '0')) k(kept),
-		(SELECT count(to_regclass('@extschema@.outbox_archive_p'
+		(SELECT count(to_regclass('outbox_internal.outbox_archive_p'
 			|| to_char((clock_timestamp() AT TIME ZONE 'UTC')::date + i, 'YYYYMMDD')))
 		 FROM generate_series(0, 2) i) p(ahead)
 	UNION ALL
@@ -4806,7 +5210,7 @@ AS $$
 			ELSE 'outbox_archive_default is empty.' END,
 		CASE WHEN d.filled THEN
 			'The relay removes them after outbox.retention; no partition can be made for these days before that.' END
-	FROM (SELECT EXISTS (SELECT FROM @extschema@.outbox_archive_default)) d(filled)
+	FROM (SELECT EXISTS (SELECT FROM outbox_internal.outbox_archive_default)) d(filled)
 	UNION ALL
 	SELECT 'replication', true, 'This server is a standby.',
 		'The relay runs on the primary, and starts here at a promotion: what was checked is what it will find.'
@@ -4834,7 +5238,7 @@ AS $$
 	FROM (SELECT c.system_identifier = m.system_identifier AND c.database_oid = d.oid,
 			w.state = 'not adopted'
 		FROM @extschema@.outbox_control c, pg_control_system() m, pg_database d,
-			@extschema@.outbox_relay_state() w
+			outbox_internal.outbox_relay_state() w
 		WHERE d.datname = current_database()) i(adopted, silent)
 	UNION ALL
 	SELECT 'version', e.extversion = v.library,
@@ -4847,10 +5251,10 @@ AS $$
 	FROM pg_extension e
 		CROSS JOIN (SELECT @extschema@.outbox_version()) v(library)
 		LEFT JOIN pg_available_extensions a ON a.name = e.extname
-	WHERE e.extname = 'outbox'
-$$;
+	WHERE e.extname = 'outbox';
+END;
 
-COMMENT ON FUNCTION @extschema@.outbox_preflight_database() IS
+COMMENT ON FUNCTION outbox_internal.outbox_preflight_database() IS
 'Rows of outbox_preflight() about grants, archive, replication and versions.';
 
 CREATE FUNCTION @extschema@.outbox_preflight(
@@ -4889,7 +5293,7 @@ BEGIN
 		FROM (SELECT r.exchange, max(r.exchange_type) AS exchange_type,
 				'route "' || array_to_string((array_agg(r.name ORDER BY r.name))[1:3], '", "') || '"'
 					|| CASE WHEN count(*) > 3 THEN format(' and %s more', count(*) - 3) ELSE '' END AS names
-			FROM @extschema@.outbox_route r
+			FROM outbox_internal.outbox_route r
 			WHERE outbox_preflight.route IS NULL OR r.name = outbox_preflight.route
 			GROUP BY r.exchange) e;
 		exchanges := coalesce(exchanges, '{}');
@@ -4902,13 +5306,13 @@ BEGIN
 				HINT = 'The table outbox_route lists the routes.';
 	END IF;
 
-	RETURN QUERY SELECT * FROM @extschema@.outbox_preflight_server();
+	RETURN QUERY SELECT * FROM outbox_internal.outbox_preflight_server();
 	RETURN QUERY
 		SELECT 'workers', w.hint IS NULL AND w.workers >= n.wanted,
 			format('%s of %s workers run, state "%s".', w.workers, n.wanted, w.state),
 			coalesce(w.hint, CASE WHEN w.workers < n.wanted THEN
 				'The others are started within a minute of there being processes for them: raise max_worker_processes, or lower outbox.workers.' END)
-		FROM @extschema@.outbox_relay_state() w,
+		FROM outbox_internal.outbox_relay_state() w,
 			(SELECT current_setting('outbox.workers')::integer) n(wanted)
 		WHERE w.state NOT IN ('standby', 'not preloaded');
 	RETURN QUERY
@@ -4925,13 +5329,13 @@ BEGIN
 		SELECT b."check", b.ok, b.detail,
 			coalesce(b.hint, replace(h.hint, 'see reason_text', 'see detail')
 				|| coalesce(' Command: ' || h.command, ''))
-		FROM @extschema@.outbox_preflight_broker(exchanges, coalesce(types, '{}'),
+		FROM outbox_internal.outbox_preflight_broker(exchanges, coalesce(types, '{}'),
 				coalesce(routes, '{}'), routing_key, publish)
 			WITH ORDINALITY b("check", ok, detail, hint, reason, n)
-			LEFT JOIN LATERAL @extschema@.outbox_reason_hint(b.reason) h ON b.reason IS NOT NULL
+			LEFT JOIN LATERAL outbox_internal.outbox_reason_hint(b.reason) h ON b.reason IS NOT NULL
 		ORDER BY b.n;
 	BEGIN
-		RETURN QUERY SELECT * FROM @extschema@.outbox_preflight_database();
+		RETURN QUERY SELECT * FROM outbox_internal.outbox_preflight_database();
 	EXCEPTION WHEN lock_not_available THEN
 		RETURN QUERY SELECT 'locks', false, 'Somebody has locked a table of outbox, or of the system.', locked;
 	END;
@@ -4945,132 +5349,32 @@ COMMENT ON FUNCTION @extschema@.outbox_preflight(text, text, boolean) IS
 -- Nothing for everybody: the administrator grants what each role needs.
 --
 
-REVOKE ALL ON FUNCTION
-	@extschema@.outbox_uuid7(),
-	@extschema@.outbox_origin(),
-	@extschema@.outbox_identity(),
-	@extschema@.outbox_row_trigger(),
-	@extschema@.outbox_change_trigger(),
-	@extschema@.outbox_cdc_trigger(),
-	@extschema@.outbox_event_trigger(),
-	@extschema@.outbox_control_restore_trigger(),
-	@extschema@.outbox_adopt(),
-	@extschema@.outbox_route_trigger(),
-	@extschema@.outbox_route_removal_trigger(),
-	@extschema@.outbox_failed_route_trigger(),
-	@extschema@.outbox_new_trigger(),
-	@extschema@.outbox_route_default_trigger(),
-	@extschema@.outbox_archive_maintain(interval),
-	@extschema@.outbox_archive_partitions(interval),
-	@extschema@.outbox_archive_division(),
-	@extschema@.outbox_archive_create(text, boolean, text),
-	@extschema@.outbox_archive_remove(oid, oid),
-	@extschema@.outbox_archive_shrink(regclass, integer),
-	@extschema@.outbox_archive_make_day(date),
-	@extschema@.outbox_archive_drop_due(oid, text, oid, boolean, interval),
-	@extschema@.outbox_archive_state(),
-	@extschema@.outbox_enqueue(text, jsonb, text, text, jsonb, text, text, jsonb, timestamptz, uuid),
-	@extschema@.outbox_enqueue_bytes(text, bytea, text, text, jsonb, text, text, jsonb, timestamptz, uuid, text),
-	@extschema@.outbox_enqueue_text(text, text, text, text, text, text, text, text, text, text),
-	@extschema@.outbox_wait(uuid, interval),
-	@extschema@.outbox_capture(),
-	@extschema@.outbox_enqueue_batch(jsonb),
-	@extschema@.outbox_batch_element(integer),
-	@extschema@.outbox_once_maintain(interval),
-	@extschema@.outbox_enqueue_once(text, text, jsonb, text, text, jsonb, text, text, jsonb, timestamptz, uuid),
-	@extschema@.outbox_key_hash(text, text),
-	@extschema@.outbox_version(),
-	@extschema@.outbox_library_versions(),
-	@extschema@.outbox_preflight_server(),
-	@extschema@.outbox_preflight_broker(text[], text[], text[], text, boolean),
-	@extschema@.outbox_preflight_database(),
-	@extschema@.outbox_preflight(text, text, boolean),
-	@extschema@.outbox_claims(),
-	@extschema@.outbox_worker_stats(),
-	@extschema@.outbox_relay_state(),
-	@extschema@.outbox_launcher_state(),
-	@extschema@.outbox_server_problems(text),
-	@extschema@.outbox_worker_problems(),
-	@extschema@.outbox_lock_problems(),
-	@extschema@.outbox_route_is_full(text, integer),
-	@extschema@.outbox_route_problems(@extschema@.outbox_route_count[]),
-	@extschema@.outbox_message_problems(@extschema@.outbox_route_count[]),
-	@extschema@.outbox_vacuum_problems(),
-	@extschema@.outbox_archive_problems(),
-	@extschema@.outbox_job_problems(),
-	@extschema@.outbox_cdc_problems(),
-	@extschema@.outbox_problem_list(@extschema@.outbox_route_count[]),
-	@extschema@.outbox_route_metrics(@extschema@.outbox_route_count[]),
-	@extschema@.outbox_timing_metrics(),
-	@extschema@.outbox_worker_metrics(),
-	@extschema@.outbox_archive_metrics(),
-	@extschema@.outbox_metric_list(),
-	@extschema@.outbox_try_lock_tables(),
-	@extschema@.outbox_backlog_sample(integer),
-	@extschema@.outbox_estimated_messages(),
-	@extschema@.outbox_backlog(),
-	@extschema@.outbox_route_stats(),
-	@extschema@.outbox_database_stats(),
-	@extschema@.outbox_quantile(double precision, double precision[], double precision[]),
-	@extschema@.outbox_published_seconds(),
-	@extschema@.outbox_show_count(bigint),
-	@extschema@.outbox_show_span(double precision),
-	@extschema@.outbox_show_bar(double precision, double precision, integer),
-	@extschema@.outbox_show_columns(bigint[]),
-	@extschema@.outbox_top(),
-	@extschema@.outbox_reason_hint(text),
-	@extschema@.outbox_locked_claims(),
-	@extschema@.outbox_row_lockers(regclass, tid),
-	@extschema@.outbox_locked_rows(),
-	@extschema@.outbox_table_lockers(),
-	@extschema@.outbox_requeue(uuid),
-	@extschema@.outbox_requeue_failed(text, text, text, text, text, timestamptz, integer),
-	@extschema@.outbox_discard(uuid),
-	@extschema@.outbox_set_paused(text, boolean, text),
-	@extschema@.outbox_pause(text, text),
-	@extschema@.outbox_resume(text, text),
-	@extschema@.outbox_pause_trigger(),
-	@extschema@.outbox_remember(text, text, bigint, text, jsonb),
-	@extschema@.outbox_history_maintain(interval),
-	@extschema@.outbox_replay(timestamptz, timestamptz, text, text, text, boolean, bigint),
-	@extschema@.outbox_job_cancel(bigint),
-	@extschema@.outbox_job_retry(bigint),
-	@extschema@.outbox_job_next(),
-	@extschema@.outbox_job_step(integer, bigint, uuid[]),
-	@extschema@.outbox_job_error(bigint, text, boolean),
-	@extschema@.outbox_drain(),
-	@extschema@.outbox_worker_restart(),
-	@extschema@.outbox_requeue_ids(uuid[]),
-	@extschema@.outbox_is_claimed(uuid),
-	@extschema@.outbox_discard_messages(text, text, text, text, text, text, text, timestamptz, uuid[], integer),
-	@extschema@.outbox_edit(uuid, jsonb, bytea, jsonb, jsonb, text, text, text[], text),
-	@extschema@.outbox_erase(text, text, text),
-	@extschema@.outbox_tell_workers(),
-	@extschema@.outbox_is_original(bigint, oid, text, bigint, text),
-	@extschema@.outbox_retry_delay(integer),
-	@extschema@.outbox_render_key(text, text, text, text),
-	@extschema@.outbox_relay_trigger(),
-	@extschema@.outbox_taken(),
-	@extschema@.outbox_check_relay(@extschema@.outbox_route),
-	@extschema@.outbox_lock_lease(bigint),
-	@extschema@.outbox_shorten_lease(@extschema@.outbox_lease, integer[]),
-	@extschema@.outbox_check_lease_time(interval),
-	@extschema@.outbox_claim(text, integer, interval, text),
-	@extschema@.outbox_ack(bigint, uuid[]),
-	@extschema@.outbox_nack(bigint, uuid, text, interval),
-	@extschema@.outbox_extend(bigint, interval),
-	@extschema@.outbox_release(bigint, uuid[])
-FROM PUBLIC;
+DO $$
+DECLARE
+	member record;
+BEGIN
+	FOR member IN
+		SELECT d.objid::regprocedure AS function
+		FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid
+		WHERE d.refclassid = 'pg_extension'::regclass AND d.classid = 'pg_proc'::regclass
+			AND d.deptype = 'e' AND e.extname = 'outbox'
+	LOOP
+		EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', member.function);
+	END LOOP;
+END
+$$;
 
 /*
- * Defaults of columns of outbox, the expression of an index, and conditions of
- * triggers: whoever may INSERT must be able to evaluate them.
+ * Defaults of columns of outbox, the expression of an index, conditions of triggers,
+ * and what is behind outboxevent: whoever may INSERT must be able to evaluate them.
  */
 GRANT EXECUTE ON FUNCTION
 	@extschema@.outbox_uuid7(),
-	@extschema@.outbox_origin(),
-	@extschema@.outbox_key_hash(text, text),
-	@extschema@.outbox_restoring()
+	outbox_internal.outbox_origin(),
+	outbox_internal.outbox_key_hash(text, text, text),
+	outbox_internal.outbox_printable(text),
+	outbox_internal.outbox_restoring(),
+	outbox_internal.outbox_event_rows()
 TO PUBLIC;
 
 /*
@@ -5079,18 +5383,19 @@ TO PUBLIC;
  */
 GRANT SELECT ON @extschema@.outbox_status, @extschema@.outbox_routes_status, @extschema@.outbox_problems, @extschema@.outbox_metrics, @extschema@.outbox_workers, @extschema@.outbox_archive_status, @extschema@.outbox_versions TO pg_monitor;
 GRANT EXECUTE ON FUNCTION
-	@extschema@.outbox_relay_state(),
-	@extschema@.outbox_worker_stats(),
-	@extschema@.outbox_archive_state(),
-	@extschema@.outbox_problem_list(@extschema@.outbox_route_count[]),
-	@extschema@.outbox_metric_list(),
-	@extschema@.outbox_backlog(),
-	@extschema@.outbox_route_stats(),
+	outbox_internal.outbox_relay_state(),
+	outbox_internal.outbox_worker_stats(),
+	outbox_internal.outbox_archive_state(),
+	outbox_internal.outbox_problem_list(outbox_internal.outbox_route_count[]),
+	outbox_internal.outbox_metric_list(),
+	outbox_internal.outbox_backlog(),
+	outbox_internal.outbox_route_stats(),
 	@extschema@.outbox_database_stats(),
 	@extschema@.outbox_quantile(double precision, double precision[], double precision[]),
 	@extschema@.outbox_reason_hint(text),
+	outbox_internal.outbox_reason_hint(text),
 	@extschema@.outbox_locked_rows(),
 	@extschema@.outbox_table_lockers(),
 	@extschema@.outbox_version(),
-	@extschema@.outbox_library_versions()
+	outbox_internal.outbox_library_versions()
 TO pg_monitor;

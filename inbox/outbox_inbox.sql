@@ -377,14 +377,13 @@ DECLARE
 	first_day integer;
 BEGIN
 	first_day := @extschema@.outbox_inbox_first_day(for_consumer, id, ttl, @extschema@.outbox_inbox_retention(), moment);
-	IF of_key IS NULL OR seq IS NULL OR gapless IS NULL THEN
-		RAISE EXCEPTION '% must not be null',
-			CASE WHEN of_key IS NULL THEN 'key' WHEN seq IS NULL THEN 'key_seq' ELSE 'gapless' END
+	IF of_key IS NULL OR seq IS NULL THEN
+		RAISE EXCEPTION '% must not be null', CASE WHEN of_key IS NULL THEN 'key' ELSE 'key_seq' END
 			USING ERRCODE = 'null_value_not_allowed',
 			HINT = 'A message without a key or a number has no order: outbox_inbox_accept() takes it.';
 	END IF;
-	IF octet_length(of_key) > 1024 THEN
-		RAISE EXCEPTION 'key must have at most 1024 bytes'
+	IF of_key = '' OR octet_length(of_key) > 1024 THEN
+		RAISE EXCEPTION 'key must have 1 to 1024 bytes'
 			USING ERRCODE = 'invalid_parameter_value', DETAIL = format('It has %s.', octet_length(of_key));
 	END IF;
 
@@ -424,10 +423,12 @@ BEGIN
 END
 $$;
 
--- The first 128 bits of its SHA-256: nobody can make two ids that are the same one.
+-- The id itself where it is a uuid, as a consumer may pass all ids through here; else the
+-- first 128 bits of its SHA-256: nobody can make two texts of the same one.
 CREATE FUNCTION @extschema@.outbox_inbox_uuid(message_id text) RETURNS uuid
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
-RETURN encode(substr(sha256(convert_to(message_id, 'UTF8')), 1, 16), 'hex')::uuid;
+RETURN CASE WHEN message_id ~* '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN message_id::uuid
+	ELSE encode(substr(sha256(convert_to(message_id, 'UTF8')), 1, 16), 'hex')::uuid END;
 
 CREATE FUNCTION @extschema@.outbox_inbox_maintain() RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER
@@ -474,7 +475,7 @@ COMMENT ON FUNCTION @extschema@.outbox_inbox_accept(text, uuid, interval) IS
 COMMENT ON FUNCTION @extschema@.outbox_inbox_accept_in_order(text, uuid, text, bigint, boolean, interval) IS
 'As outbox_inbox_accept(), and in the order of key_seq for each key: accepted, duplicate, stale (a newer message of the key was accepted before), or, if gapless, gap (the one before it has not been accepted yet). Only with accepted the effect is due and something is written. Transactions with the same key wait for each other.';
 COMMENT ON FUNCTION @extschema@.outbox_inbox_uuid(text) IS
-'A uuid for the id of a message that is any text: the first 128 bits of its SHA-256.';
+'A uuid for the id of a message that is any text: that of the text if it is a uuid, else the first 128 bits of its SHA-256.';
 COMMENT ON FUNCTION @extschema@.outbox_inbox_maintain() IS
 'Empties the partitions of days that are no longer kept, and forgets keys without messages for as long; returns how many partitions. Waits for nobody. For a daily job; outbox_inbox_accept() empties partitions by itself, once a day.';
 COMMENT ON FUNCTION @extschema@.outbox_inbox_set_retention(interval) IS

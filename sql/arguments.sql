@@ -9,16 +9,16 @@ TRUNCATE outbox;
 INSERT INTO outbox (id, route, event_type, payload, created_at, available_at, attempts, last_error, status, origin)
 	VALUES (NULL, NULL, 'null', '{}', NULL, NULL, NULL, NULL, NULL, NULL)
 	RETURNING substr(id::text, 15, 1) AS version, route, created_at BETWEEN now() AND clock_timestamp() AS now,
-		available_at, attempts, status, origin = outbox_origin() AS ours;
+		available_at, attempts, status, origin = outbox_internal.outbox_origin() AS ours;
 INSERT INTO outbox (event_type, payload, attempts, origin) VALUES ('zero', '{}', 0, 0)
-	RETURNING attempts, origin = outbox_origin();
+	RETURNING attempts, origin = outbox_internal.outbox_origin();
 INSERT INTO outbox_new (id, route, event_type, payload, created_at)
 	SELECT NULL, NULL, 'view', '{}', NULL FROM generate_series(1, 3)
 	RETURNING substr(id::text, 15, 1), route, created_at IS NOT NULL;
 COPY outbox (id, route, event_type, payload, headers, created_at, attempts, status, origin) FROM stdin;
 \N	\N	copy	{}	null	\N	\N	\N	0
 \.
-SELECT event_type, route, headers, attempts, status, origin = outbox_origin(),
+SELECT event_type, route, headers, attempts, status, origin = outbox_internal.outbox_origin(),
 	created_at BETWEEN now() - interval '1 minute' AND now() + interval '1 minute'
 FROM outbox WHERE event_type = 'copy';
 SELECT count(DISTINCT id), count(*) FROM outbox;

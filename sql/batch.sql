@@ -34,7 +34,7 @@ SELECT * FROM outbox_enqueue_batch('[
 	{"event_type": "bytes", "body_base64": "AA==", "content_type": "application/octet-stream",
 		"message_id": "01890a5d-ac96-774b-bcce-b302099a8073"}]');
 SELECT event_type, payload, body, aggregate_type, aggregate_id, route, headers, routing_key, properties,
-	available_at AT TIME ZONE 'UTC', status, attempts, origin = outbox_origin() FROM outbox ORDER BY seq;
+	available_at AT TIME ZONE 'UTC', status, attempts, origin = outbox_internal.outbox_origin() FROM outbox ORDER BY seq;
 -- as the functions store them
 SELECT count(*) FROM (SELECT outbox_enqueue('all', '[1, null, 1.50]', 'order', '7', '{"h": 1}', 'other', 'a.b', '{"priority": 3}', '2100-01-01 00:00+00')
 	UNION ALL SELECT outbox_enqueue_bytes('bytes', '\x00ff', properties => '{"app_id": "x"}', content_type => 'image/png')) f;
@@ -155,7 +155,7 @@ INSERT INTO outbox_route (name, enqueue_roles) VALUES ('open', '{regress_outbox_
 GRANT USAGE ON SCHEMA outbox_regress TO regress_outbox_app;
 SET ROLE regress_outbox_app;
 SELECT batch('[]');
-SELECT outcome('SELECT outbox_batch_element(1)');
+SELECT outcome('SELECT outbox_internal.outbox_batch_element(1)');
 RESET ROLE;
 GRANT EXECUTE ON FUNCTION outbox_enqueue_batch TO regress_outbox_app;
 TRUNCATE outbox;

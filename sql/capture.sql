@@ -291,7 +291,7 @@ SELECT outcome('CREATE TRIGGER e ' || at || ' EXECUTE FUNCTION outbox_capture(''
 	'INSTEAD OF UPDATE ON plain_view FOR EACH ROW', 'AFTER UPDATE ON plain_view FOR EACH STATEMENT',
 	'AFTER INSERT ON plain FOR EACH STATEMENT', 'AFTER UPDATE ON plain REFERENCING NEW TABLE AS n FOR EACH STATEMENT',
 	'AFTER DELETE ON outbox FOR EACH ROW', 'AFTER INSERT ON outbox_archive FOR EACH ROW',
-	'AFTER INSERT ON outbox_archive_default FOR EACH ROW', 'AFTER TRUNCATE ON plain FOR EACH STATEMENT']) at;
+	'AFTER INSERT ON outbox_internal.outbox_archive_default FOR EACH ROW', 'AFTER TRUNCATE ON plain FOR EACH STATEMENT']) at;
 SELECT outcome('SELECT outbox_capture()');
 -- or when they fire
 CREATE TRIGGER e AFTER INSERT ON plain FOR EACH ROW EXECUTE FUNCTION outbox_capture('key=id', 'route=nowhere');

@@ -53,6 +53,12 @@ SELECT * FROM taken();
 UPDATE orders SET id = 7 - id;		-- swaps them
 SELECT * FROM taken();
 SELECT id, status FROM orders ORDER BY id;
+-- in the order of the rows, as FOR EACH ROW: the old key first, whichever is less
+TRUNCATE orders;
+INSERT INTO orders VALUES (5, 'a'), (6, 'b'), (7, 'c');
+DELETE FROM outbox;
+UPDATE orders SET id = CASE id WHEN 5 THEN 3 WHEN 6 THEN 6 ELSE 1 END, note = 'x';
+SELECT event_type, aggregate_id FROM taken();
 -- many of them: no partner is lost
 TRUNCATE orders;
 INSERT INTO orders SELECT i, 'many' FROM generate_series(1, 1000) i;

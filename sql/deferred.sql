@@ -80,11 +80,10 @@ ALTER TABLE outbox ALTER created_at SET DEFAULT '2001-01-01';
 SELECT outbox_enqueue('old', '{}') IS NOT NULL;
 SELECT created_at = '2001-01-01' FROM outbox WHERE event_type = 'old';
 ALTER TABLE outbox ALTER created_at SET DEFAULT pg_catalog.clock_timestamp();
--- a column of another type is no crash
-BEGIN;
+-- the views of the extension keep the types of its columns
+\set VERBOSITY terse
 ALTER TABLE outbox_route ALTER enqueue_roles TYPE text[];
-INSERT INTO outbox_route (name) VALUES ('e');
-ROLLBACK;
+\set VERBOSITY default
 
 TRUNCATE outbox;
 DROP TABLE outbox_regress.seen, outbox_regress.kinds;

@@ -104,10 +104,13 @@ INSERT INTO outbox (event_type, payload) VALUES ('r', '{}')
 RETURNING seq > 0 AS seq, id IS NOT NULL AS id, status;
 
 -- The hash by which keys are divided
-SELECT outbox_key_hash('a', NULL) IS NULL AS no_key,
-	outbox_key_hash(NULL, 'x') <> outbox_key_hash('a', 'x') AS type_counts,
-	outbox_key_hash('ab', 'c') <> outbox_key_hash('a', 'bc') AS border_counts,
-	outbox_key_hash('a', 'x') = outbox_key_hash('a', 'x') AS same;
+SELECT outbox_internal.outbox_key_hash('r', 'a', NULL) IS NULL AND outbox_internal.outbox_key_hash(NULL, 'a', 'x') IS NULL AS no_key,
+	outbox_internal.outbox_key_hash('r', 'a', 'x') <> outbox_internal.outbox_key_hash('s', 'a', 'x') AS route_counts,
+	outbox_internal.outbox_key_hash('r', NULL, 'x') <> outbox_internal.outbox_key_hash('r', 'a', 'x')
+		AND outbox_internal.outbox_key_hash('r', NULL, 'x') <> outbox_internal.outbox_key_hash('r', '', 'x') AS type_counts,
+	outbox_internal.outbox_key_hash('r', 'ab', 'c') <> outbox_internal.outbox_key_hash('r', 'a', 'bc')
+		AND outbox_internal.outbox_key_hash('ra', 'b', 'c') <> outbox_internal.outbox_key_hash('r', 'ab', 'c') AS border_counts,
+	outbox_internal.outbox_key_hash('r', 'a', 'x') = outbox_internal.outbox_key_hash('r', 'a', 'x') AS same;
 
 -- A rule that replaces the INSERT is refused, and forgotten with the rule
 CREATE RULE added AS ON INSERT TO outbox DO INSTEAD NOTHING;
@@ -118,32 +121,32 @@ SELECT outbox_enqueue('e', '{}') IS NOT NULL AS stored;
 -- Triggers in places where they do not belong
 CREATE TABLE misplaced (name text);
 CREATE TRIGGER t BEFORE INSERT ON misplaced
-	FOR EACH ROW EXECUTE FUNCTION outbox_row_trigger();
+	FOR EACH ROW EXECUTE FUNCTION outbox_internal.outbox_row_trigger();
 INSERT INTO misplaced VALUES ('e');
 DROP TABLE misplaced;
 CREATE TABLE misplaced AS SELECT * FROM outbox LIMIT 1;
 CREATE TRIGGER t BEFORE INSERT ON misplaced
-	FOR EACH STATEMENT EXECUTE FUNCTION outbox_row_trigger();
+	FOR EACH STATEMENT EXECUTE FUNCTION outbox_internal.outbox_row_trigger();
 CREATE TRIGGER d BEFORE DELETE ON misplaced
-	FOR EACH ROW EXECUTE FUNCTION outbox_row_trigger();
+	FOR EACH ROW EXECUTE FUNCTION outbox_internal.outbox_row_trigger();
 INSERT INTO misplaced (event_type) VALUES ('e');
 DELETE FROM misplaced;
 DROP TABLE misplaced;
 CREATE TABLE misplaced AS SELECT * FROM outbox_route LIMIT 1;
 CREATE TRIGGER t BEFORE INSERT ON misplaced
-	FOR EACH STATEMENT EXECUTE FUNCTION outbox_route_trigger();
+	FOR EACH STATEMENT EXECUTE FUNCTION outbox_internal.outbox_route_trigger();
 CREATE TRIGGER d BEFORE DELETE ON misplaced
-	FOR EACH ROW EXECUTE FUNCTION outbox_route_trigger();
+	FOR EACH ROW EXECUTE FUNCTION outbox_internal.outbox_route_trigger();
 INSERT INTO misplaced (name) VALUES ('e');
 DELETE FROM misplaced;
 DROP TABLE misplaced;
 CREATE TABLE misplaced AS SELECT * FROM outbox_route LIMIT 1;
 CREATE TRIGGER t AFTER INSERT OR TRUNCATE ON misplaced
-	FOR EACH STATEMENT EXECUTE FUNCTION outbox_failed_route_trigger();
+	FOR EACH STATEMENT EXECUTE FUNCTION outbox_internal.outbox_failed_route_trigger();
 CREATE TRIGGER d BEFORE DELETE ON misplaced
-	FOR EACH ROW EXECUTE FUNCTION outbox_failed_route_trigger();
+	FOR EACH ROW EXECUTE FUNCTION outbox_internal.outbox_failed_route_trigger();
 CREATE TRIGGER u AFTER UPDATE ON misplaced
-	FOR EACH ROW EXECUTE FUNCTION outbox_failed_route_trigger();
+	FOR EACH ROW EXECUTE FUNCTION outbox_internal.outbox_failed_route_trigger();
 INSERT INTO misplaced (name) VALUES ('e');
 TRUNCATE misplaced;
 DELETE FROM misplaced;

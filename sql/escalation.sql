@@ -215,52 +215,120 @@ CREATE TEMPORARY TABLE enqueued AS SELECT public.outbox_enqueue('e', '{}') AS id
 SELECT count(id) FROM enqueued;
 RESET ROLE;
 
--- Who may create in the extension's schema makes functions of our names whose arguments
--- would fit our own calls better.  Each by itself: two that fit as well are an error.
--- Where nothing comes by, the text that it returns is one.  (Ours refuses to shrink what
--- was still a partition before this transaction.)
-CREATE TABLE overloads (name text, arguments text, caller text);
-INSERT INTO overloads VALUES
-	('outbox_archive_remove', 'partition oid, parent regclass', 'count(outbox_archive_maintain(''1 day'')) FROM generate_series(1, 9)'),
-	('outbox_archive_shrink', 'partition oid, blocks integer', 'outbox_archive_maintain(''30 days'') FROM generate_series(1, 9)'),
-	('outbox_row_lockers', 'relation oid, place tid', 'count(*) FROM outbox_locked_rows()'),
-	('outbox_show_bar', 'value bigint, highest bigint, width integer', 'count(*) FROM outbox_top()'),
-	('outbox_show_count', 'value integer', 'count(*) FROM outbox_top()');
-GRANT CREATE ON SCHEMA public TO regress_outbox_evil;
-INSERT INTO outbox (event_type, payload, status) VALUES ('f', '{}', 'failed');
-DO $$
+-- Who owns the extension's schema, or may create in it, makes functions that our own calls
+-- might find: of our names, with the same arguments and with such as would fit better; or
+-- renames it and makes another one of its name, with relations of our names, too.
+CREATE TABLE calls (call text);
+INSERT INTO calls VALUES
+	($$%I.outbox_enqueue('e', '{}', 't', '1')$$), ($$%I.outbox_enqueue_text('e', '{}')$$),
+	($$count(*) FROM %I.outbox_enqueue_batch('[{"event_type": "e", "payload": 1}]')$$),
+	($$%I.outbox_enqueue_once('k', 'e', '{}')$$), ($$%I.outbox_wait('00000000-0000-7000-8000-000000000001', '0')$$),
+	('count(*) FROM %I.outbox_status'), ('count(*) FROM %I.outbox_problems'), ('count(*) FROM %I.outbox_metrics'),
+	('count(*) FROM %I.outbox_routes_status'), ('count(*) FROM %I.outbox_workers'), ('count(*) FROM %I.outbox_messages'),
+	('count(*) FROM %I.outbox_archive_status'), ('count(*) FROM %I.outbox_versions'), ('count(*) FROM %I.outbox_progress'),
+	('count(*) FROM %I.outbox_held_keys'), ('count(*) FROM %I.outbox_locked_rows()'), ('count(*) FROM %I.outbox_table_lockers()'),
+	('count(*) FROM %I.outbox_top()'), ('count(*) FROM %I.outbox_preflight()'), ($$count(*) FROM %I.outbox_reason_hint('not reached')$$),
+	('%I.outbox_requeue_failed()'), ($$%I.outbox_discard_messages('test', max_messages => 1)$$),
+	($$%1$I.outbox_edit(id, payload => '2') FROM %1$I.outbox WHERE route = 'default'$$), ($$count(*) FROM %I.outbox_erase('t', '1')$$),
+	($$%I.outbox_pause('default')$$), ($$%I.outbox_resume('default')$$), ('%I.outbox_adopt()'), ('%I.outbox_worker_restart()'),
+	($$%I.outbox_replay('-infinity')$$), ($$outbox_internal.outbox_job_step(10, 1000, '{}')$$),
+	($$count(*) FROM %I.outbox_claim('claimed')$$), ($$%1$I.outbox_extend(token) FROM %1$I.outbox_leases$$),
+	($$%I.outbox_nack(l.token, l.ids[1], 'no') FROM outbox_internal.outbox_lease l$$),
+	($$%I.outbox_requeue_failed('claimed')$$), ($$count(*) FROM %I.outbox_claim('claimed')$$),
+	($$%1$I.outbox_release(token) FROM %1$I.outbox_leases$$), ($$count(*) FROM %I.outbox_claim('claimed')$$),
+	($$%1$I.outbox_ack(token) FROM %1$I.outbox_leases$$),
+	($$outbox_internal.outbox_archive_maintain('1 day') FROM generate_series(1, 9)$$),
+	($$outbox_internal.outbox_history_maintain('0')$$), ($$outbox_internal.outbox_once_maintain('0')$$);
+-- Each call with plans made again; then the triggers of routes.
+CREATE PROCEDURE make_calls(schema name) LANGUAGE plpgsql AS $$
 DECLARE
-	o record;
+	c record;
 BEGIN
-	FOR o IN SELECT * FROM outbox_regress.overloads LOOP
-		SET ROLE regress_outbox_evil;
-		EXECUTE format('CREATE FUNCTION public.%I(%s) RETURNS text LANGUAGE plpgsql AS %L', o.name, o.arguments,
-			format('BEGIN PERFORM regress_evil.payload(%L); RETURN NULL; END', o.name));
-		RESET ROLE;
+	FOR c IN SELECT * FROM outbox_regress.calls LOOP
 		DISCARD PLANS;
 		BEGIN
-			/* a day that is due, and what has left the archive and is large */
-			CREATE TABLE public.outbox_archive_p20000101 PARTITION OF public.outbox_archive
-				FOR VALUES FROM ('2000-01-01 00:00+00') TO ('2000-01-02 00:00+00');
-			ALTER EXTENSION outbox ADD TABLE public.outbox_archive_p20000101;
-			IF o.name = 'outbox_archive_shrink' THEN
-				ALTER TABLE public.outbox_archive DETACH PARTITION public.outbox_archive_p20000101;
-				ALTER TABLE public.outbox_archive_p20000101 RENAME TO outbox_archive_dropping_1;
-				INSERT INTO public.outbox_archive_dropping_1 (seq, id, route, event_type, created_at, attempts, published_at, body)
-					SELECT 1, public.outbox_uuid7(), 'default', 'e', now(), 0, '2000-01-01', convert_to(repeat('x', 1900), 'UTF8')
-					FROM generate_series(1, 10000);
-			END IF;
-			EXECUTE 'SELECT ' || replace(o.caller, 'outbox_', 'public.outbox_');
-			RAISE EXCEPTION '% ran',
-				(SELECT coalesce(string_agg(DISTINCT name || ' as ' || who, ', '), 'nothing') FROM regress_evil.called);
+			EXECUTE 'SELECT ' || format(c.call, schema);
 		EXCEPTION WHEN OTHERS THEN
-			RAISE INFO '%: %', o.name, SQLERRM;
+			RAISE INFO '%: % %', c.call, SQLSTATE, SQLERRM;
 		END;
-		EXECUTE format('DROP FUNCTION public.%I(%s)', o.name, o.arguments);
+	END LOOP;
+	EXECUTE format($q$UPDATE %I.outbox_route SET relay = 'internal', failed_route = 'default' WHERE name = 'claimed'$q$, schema);
+	EXECUTE format($q$DELETE FROM %I.outbox_route WHERE name = 'empty'$q$, schema);
+	RAISE INFO 'others ran: %', (SELECT coalesce(string_agg(DISTINCT name || ' as ' || who, ', '), 'none') FROM regress_evil.called);
+END
+$$;
+CREATE FUNCTION impostors() RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+	f record;
+	made bigint := 0;
+BEGIN
+	FOR f IN
+		SELECT p.proname, a.arguments
+		FROM outbox_regress.functions m JOIN pg_proc p ON p.oid = m.oid,
+			LATERAL (VALUES (oidvectortypes(p.proargtypes)),
+				(replace(oidvectortypes(p.proargtypes), 'oid', 'regclass')),
+				(replace(oidvectortypes(p.proargtypes), 'regclass', 'oid')),
+				(replace(oidvectortypes(p.proargtypes), 'bigint', 'integer')),
+				(replace(oidvectortypes(p.proargtypes), 'double precision', 'bigint')),
+				(regexp_replace(oidvectortypes(p.proargtypes), '\mtext\M', 'varchar', 'g'))) a(arguments)
+	LOOP
+		BEGIN
+			EXECUTE format('CREATE FUNCTION public.%I(%s) RETURNS text LANGUAGE plpgsql AS %L', f.proname, f.arguments,
+				format('BEGIN PERFORM regress_evil.payload(%L); RETURN NULL; END', f.proname));
+			made := made + 1;
+		EXCEPTION WHEN duplicate_function THEN NULL;
+		END;
+	END LOOP;
+	RETURN made;
+END
+$$;
+INSERT INTO outbox_route (name, relay) VALUES ('claimed', 'external'), ('empty', 'internal');
+INSERT INTO outbox (event_type, payload, status, route) VALUES ('f', '{}', 'failed', 'default'),
+	('g', '{}', 'failed', 'default'), ('c', '{}', 'pending', 'claimed');
+-- A day that is due, and what has left the archive and is large.
+CREATE PROCEDURE make_due(schema name) LANGUAGE plpgsql AS $$
+BEGIN
+	EXECUTE format('CREATE TABLE outbox_internal.outbox_archive_p20000101 PARTITION OF %I.outbox_archive
+		FOR VALUES FROM (''2000-01-01 00:00+00'') TO (''2000-01-02 00:00+00'')', schema);
+	ALTER EXTENSION outbox ADD TABLE outbox_internal.outbox_archive_p20000101;
+	EXECUTE format('CREATE TABLE outbox_internal.outbox_archive_dropping_1 (LIKE %I.outbox_archive)', schema);
+	INSERT INTO outbox_internal.outbox_archive_dropping_1 (seq, id, route, event_type, created_at, attempts, published_at, body)
+		SELECT 1, gen_random_uuid(), 'default', 'e', now(), 0, '2000-01-01', convert_to(repeat('x', 1900), 'UTF8')
+		FROM generate_series(1, 10000);
+	ALTER EXTENSION outbox ADD TABLE outbox_internal.outbox_archive_dropping_1;
+END
+$$;
+DELETE FROM regress_evil.called;
+SET search_path = pg_catalog;
+-- beside ours
+BEGIN;
+SELECT outbox_regress.impostors() > 100;
+CALL outbox_regress.make_due('public');
+CALL outbox_regress.make_calls('public');
+ROLLBACK;
+-- in the place of ours
+BEGIN;
+ALTER SCHEMA public RENAME TO regress_moved;
+CREATE SCHEMA public;
+SELECT outbox_regress.impostors() > 150;
+DO $$
+DECLARE
+	r record;
+BEGIN
+	FOR r IN SELECT DISTINCT relname FROM outbox_regress.relations WHERE relkind IN ('r', 'p', 'v') LOOP
+		EXECUTE format('CREATE VIEW public.%I AS SELECT regress_evil.payload(%L)', r.relname, r.relname);
 	END LOOP;
 END
 $$;
-DROP TABLE overloads;
+CALL outbox_regress.make_due('regress_moved');
+CALL outbox_regress.make_calls('regress_moved');
+ROLLBACK;
+SET search_path = outbox_regress, public;
+DROP TABLE calls;
+DROP PROCEDURE make_calls, make_due;
+DROP FUNCTION impostors;
+TRUNCATE outbox;
+DELETE FROM outbox_route WHERE name IN ('claimed', 'empty');
 
 SELECT outbox_pause();
 SELECT outbox_resume('default');

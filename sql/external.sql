@@ -226,7 +226,7 @@ GRANT USAGE ON SCHEMA outbox_regress TO regress_outbox_relay;
 SET ROLE regress_outbox_relay;
 SELECT names FROM claim('ext');
 SELECT * FROM outbox;
-SELECT * FROM outbox_lease;
+SELECT * FROM outbox_internal.outbox_lease;
 RESET ROLE;
 SELECT claimed_by, outbox_release(token) FROM outbox_leases;
 UPDATE outbox_route SET relay_roles = '{regress_outbox_relays}' WHERE name = 'ext';
@@ -295,7 +295,7 @@ SELECT token, names FROM claim('extblock') \gset
 -- A token is exact in a double; without a time a nack waits as the relay does; nothing is kept where the route says so
 SELECT :token < power(2, 53) AS exact;
 SELECT outbox_nack(:token, named('due7'), 'no');
-DELETE FROM outbox_lease;
+DELETE FROM outbox_internal.outbox_lease;
 TRUNCATE outbox, outbox_archive;
 UPDATE outbox_route SET max_attempts = 9 WHERE name = 'extnone';
 SELECT put('n', 'extnone');
@@ -310,7 +310,7 @@ SELECT outbox_ack(:token);
 SELECT (SELECT count(*) FROM outbox), (SELECT count(*) FROM outbox_archive) AS kept;
 
 -- A key that has become too long for AMQP since is whole: half a character is no text
-DELETE FROM outbox_lease;
+DELETE FROM outbox_internal.outbox_lease;
 TRUNCATE outbox;
 SELECT put(repeat(U&'\20AC', 85), 'extnone');
 UPDATE outbox_route SET routing_key = 'x.{event_type}' WHERE name = 'extnone';
@@ -327,18 +327,83 @@ UPDATE outbox_route SET relay = 'internal' WHERE name = 'extblock';
 ROLLBACK;
 
 -- A lease that is over hides no more that the relay is missing
-DELETE FROM outbox_lease;
+DELETE FROM outbox_internal.outbox_lease;
 DELETE FROM outbox;
 SELECT put('old', 'extnone');
 UPDATE outbox SET created_at = created_at - interval '1 hour';
 SELECT count(*) FROM outbox_claim('extnone', 1, '1 hour');
 SELECT subject FROM outbox_problems WHERE problem = 'external relay missing';
-UPDATE outbox_lease SET expires_at = clock_timestamp();
+UPDATE outbox_internal.outbox_lease SET expires_at = clock_timestamp();
 SELECT subject FROM outbox_problems WHERE problem = 'external relay missing';
+
+-- Whose right counts is the current user's: of a SECURITY DEFINER function its owner's, and
+-- in the expression of an index that a superuser ANALYZEs the table's.
+DELETE FROM outbox;
+DELETE FROM outbox_internal.outbox_lease;
+CREATE ROLE regress_outbox_lender;
+CREATE ROLE regress_outbox_thief;
+GRANT EXECUTE ON FUNCTION outbox_claim, outbox_ack TO regress_outbox_lender, regress_outbox_thief;
+UPDATE outbox_route SET relay_roles = '{regress_outbox_lender}' WHERE name = 'extnone';
+SELECT put('lent', 'extnone');
+CREATE SCHEMA regress_thief AUTHORIZATION regress_outbox_thief;
+SET ROLE regress_outbox_thief;
+CREATE FUNCTION regress_thief.steal(text) RETURNS text IMMUTABLE LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM public.outbox_ack(token) FROM public.outbox_claim('extnone');
+	RETURN $1;
+EXCEPTION WHEN insufficient_privilege THEN
+	RAISE WARNING '%', SQLERRM;
+	RETURN $1;
+END
+$$;
+CREATE TABLE regress_thief.bait AS SELECT 'x'::text AS t;
+CREATE INDEX ON regress_thief.bait (regress_thief.steal(t));
+RESET ROLE;
+ANALYZE regress_thief.bait;
+SELECT count(*) FROM outbox;
+SELECT count(*) FROM outbox_leases;
+CREATE FUNCTION outbox_regress.lent() RETURNS bigint LANGUAGE sql SECURITY DEFINER SET search_path = public
+	AS $$ SELECT count(*) FROM outbox_claim('extnone') $$;
+ALTER FUNCTION outbox_regress.lent OWNER TO regress_outbox_lender;
+SET ROLE regress_outbox_relay;
+SELECT lent();
+RESET ROLE;
+DROP FUNCTION outbox_regress.lent;
+DROP SCHEMA regress_thief CASCADE;
+DROP OWNED BY regress_outbox_lender, regress_outbox_thief;
+DROP ROLE regress_outbox_lender, regress_outbox_thief;
+
+-- A lease that has expired ends when its messages are wanted, and not by a look
+SELECT put('x/1', 'extblock');
+SELECT * FROM claim('extblock') \gset
+UPDATE outbox_internal.outbox_lease SET expires_at = '2000-01-01';
+SELECT outbox_discard_messages('test', 'pending', event_type => 'other'), (outbox_erase('thing', 'other')).live;
+SELECT count(*) FROM outbox_leases;
+SELECT outbox_ack(:token, NULL);
+\echo :LAST_ERROR_SQLSTATE
+SELECT outbox_release(:token, NULL);
+\echo :LAST_ERROR_SQLSTATE
+SELECT outbox_ack(:token, '{}');
+SELECT outbox_discard_messages('test', 'pending');
+SELECT count(*) FROM outbox_leases;
+
+-- An error is cut and cleaned as the broker's texts are, and so is what is shown of keys
+SELECT outbox_enqueue('dirty', '{}', 'thing', E'a\x1b[2Jb\nc', route => 'extblock') IS NOT NULL AS put;
+SELECT outbox_enqueue('long', '{}', 'thing', 'long', route => 'extblock') IS NOT NULL AS put;
+SELECT * FROM claim('extblock') \gset
+SELECT outbox_nack(:token, named('dirty'), E'no\x1b[31m \n\t\x7f' || U&'\0085\20AC');
+SELECT outbox_nack(:token, named('long'), repeat('x', 509) || U&'\20AC' || repeat('y', 100000));
+SELECT aggregate_id, octet_length(last_error), replace(last_error, repeat('x', 100), 'X') AS last_error FROM outbox ORDER BY seq;
+-- One that is there already hurts no view
+UPDATE outbox SET last_error = repeat(E'\n', 10000000) WHERE event_type = 'long';
+SELECT subject, octet_length(detail) < 1000 AS short, detail ~ '[[:cntrl:]]' AS dirty FROM outbox_problems
+WHERE problem IN ('key held', 'failed messages') ORDER BY subject;
+SELECT aggregate_type, octet_length(last_error), last_error ~ '[[:cntrl:]]' AS dirty FROM outbox_held_keys ORDER BY seq;
+SELECT count(*) FROM outbox_top() t WHERE t ~ '[[:cntrl:]]';
 
 DELETE FROM outbox;
 TRUNCATE outbox_archive;
-DELETE FROM outbox_lease;
+DELETE FROM outbox_internal.outbox_lease;
 DELETE FROM outbox_route WHERE name LIKE 'ext%';
 DROP FUNCTION outbox_regress.claim, outbox_regress.put, outbox_regress.named;
 REVOKE ALL ON FUNCTION outbox_claim, outbox_ack, outbox_nack, outbox_extend, outbox_release FROM regress_outbox_relay;

@@ -52,6 +52,7 @@ BEGIN
 	RETURN result;
 END
 $$;
+INSERT INTO outbox_route (name) VALUES ('x');
 SELECT args, requeued(args) FROM unnest(ARRAY['', 'route => ''default''', 'route => ''x''',
 	'event_type => ''a''', 'event_type => ''retry''', 'aggregate_type => ''order''',
 	'aggregate_id => ''1''', 'aggregate_type => ''order'', aggregate_id => ''0''',
@@ -59,6 +60,7 @@ SELECT args, requeued(args) FROM unnest(ARRAY['', 'route => ''default''', 'route
 	'created_before => ''2024-01-04''', 'max_messages => 2', 'max_messages => 0',
 	'max_messages => 100', 'event_type => ''b'', aggregate_id => ''0'', max_messages => 1',
 	'''default'', ''a'', ''order'', ''1'', ''nack%'', ''2025-01-01'', 5']) args;
+DELETE FROM outbox_route WHERE name = 'x';
 SELECT outbox_requeue_failed(max_messages => -1);
 \echo :LAST_ERROR_SQLSTATE
 

@@ -42,7 +42,9 @@ SELECT outbox_regress.options_outcome('debezium', options) FROM unnest(ARRAY[
 	'{"headers": {"event_type": "id"}}', '{"headers": {"id": "x"}}', '{"headers": {"event_type": ""}}',
 	'{"headers": {"event_type": "x", "aggregate_id": "x"}}', '{"headers": {"event_type": "aggregateId"}}',
 	'{"headers": {"event_type": "aggregateId", "aggregate_id": null}}',
-	'{"headers": {"event_type": 1}}', '{"headers": {"aggregate_id": "CC"}}', '{"headers": {"event_type": "' || repeat('x', 255) || '"}}',
+	'{"headers": {"event_type": 1}}', '{"headers": {"aggregate_id": "CC"}}', '{"headers": {"event_type": "aggregate_id"}}',
+	'{"headers": {"event_type": "aggregate_type", "aggregate_type": null}}', '{"headers": {"event_type": "traceparent"}}',
+	'{"headers": {"event_type": "x-outbox-seq"}}', '{"headers": {"aggregate_id": "aggregate_id", "aggregate_type": "aggregate_type"}}', '{"headers": {"event_type": "' || repeat('x', 255) || '"}}',
 	'{"headers": {"event_type": "' || repeat('x', 256) || '"}}']) options;
 
 -- cloudevents
@@ -65,8 +67,13 @@ SELECT outbox_regress.options_outcome(name, options) FROM (VALUES
 	('masstransit', '{"sourceAddress": "shop"}'), ('masstransit', '{"faultAddress": 1}'), ('masstransit', '{"intent": "Send"}'),
 	('nservicebus', '{"intent": "Send", "endpoint": "Shop", "types": {"a": ["b", "c"]}}'),
 	('nservicebus', '{"intent": "send"}'), ('nservicebus', '{"endpoint": ""}'), ('nservicebus', '{"endpoint": "a\nb"}'),
-	('celery', '{"payload": "arguments"}'), ('celery', '{"payload": "argument"}'), ('celery', '{"payload": "kwargs"}'),
-	('cap', NULL), ('laravel', '{"type": "App\\\\Jobs\\\\{event_type}"}'), ('laravel', '{"queue": "x"}')) v(name, options);
+	('celery', '{"type": "shop.{event_type}", "payload": "arguments"}'), ('celery', '{"type": "shop.{event_type}", "payload": "argument"}'),
+	('celery', '{"payload": "kwargs"}'), ('cap', NULL), ('laravel', '{"type": "App\\\\Jobs\\\\{event_type}"}'), ('laravel', '{"queue": "x"}'),
+	-- the type is code: which, says the route
+	('celery', NULL), ('laravel', NULL), ('celery', '{"payload": "argument"}'), ('celery', '{"type": "{event_type}"}'),
+	('celery', '{"type": "{aggregate_type}.{event_type}"}'), ('laravel', '{"type": "{event_type}@handle"}'), ('laravel', '{"types": {}}'),
+	('laravel', '{"types": {"a": "A@b"}}'), ('laravel', '{"types": {"a": "A@b"}, "type": "{event_type}"}'),
+	('laravel', '{"types": {"a": "A@b"}, "type": "App\\\\{event_type}"}'), ('celery', '{"type": "shop.tasks.all"}')) v(name, options);
 
 -- An UPDATE is judged, too, of whatever column
 INSERT INTO outbox_route (name, format, format_options) VALUES ('ce', 'cloudevents', '{"source": "/"}');
@@ -85,10 +92,8 @@ SELECT outcome('SELECT outbox_enqueue(''e'', ''{}'', route => ''ce'', ' || args 
 	'properties => ''{"content_type": "x"}''', 'properties => ''{"content_type": "a/b;c=d"}''',
 	'properties => ''{"content_type": "application/cloudevents-batch+json"}''']) args;
 -- Those that need JSON, and those that take names for theirs
-SELECT f || ': ' || outcome(format('INSERT INTO outbox_route (name, format) VALUES (%L, %L)', f, f))
-FROM unnest(ARRAY['masstransit', 'nservicebus', 'cap', 'celery', 'laravel']) f;
-INSERT INTO outbox_route (name, format)
-SELECT f, f FROM unnest(ARRAY['masstransit', 'nservicebus', 'cap', 'celery', 'laravel', 'spring', 'debezium']) f;
+INSERT INTO outbox_route (name, format, format_options)
+SELECT f, f, CASE WHEN f IN ('celery', 'laravel') THEN '{"types": {"e": "shop.e"}}'::jsonb END FROM unnest(ARRAY['masstransit', 'nservicebus', 'cap', 'celery', 'laravel', 'spring', 'debezium']) f;
 SELECT f || ', bytes: ' || outcome(format('SELECT outbox_enqueue_bytes(''e'', ''x'', route => %L)', f)),
 	f || ', null: ' || outcome(format('SELECT outbox_enqueue(''e'', ''null'', route => %L)', f)),
 	f || ', gzip: ' || outcome(format('SELECT outbox_enqueue(''e'', ''{}'', route => %L, properties => ''{"content_encoding": "gzip"}'')', f))
@@ -107,6 +112,8 @@ FROM (SELECT f, header, n, outcome(format('SELECT outbox_enqueue(''e'', ''{}'', 
 		('ce', 'cloudEvents:id cloudEvents:source cloudEvents:type cloudEvents:specversion cloudEvents:time cloudEvents:subject cloudEvents:datacontenttype cloudEvents:dataschema cloudEvents:data cloudEvents:dat cloudEvents:ids cloudEvents_id ce-id ce_id cloudEvents.id')) v(f, headers),
 	string_to_table(headers, ' ') WITH ORDINALITY u(header, n)) results
 GROUP BY f ORDER BY f;
+-- and those that list their types
+SELECT outcome('SELECT outbox_enqueue(''os.system'', ''{}'', route => ''celery'')'), outcome('SELECT outbox_enqueue(''e'', ''{}'', route => ''laravel'')');
 DELETE FROM outbox_route WHERE name IN ('masstransit', 'nservicebus', 'cap', 'celery', 'laravel', 'spring', 'debezium');
 -- What refuses is the format as it is now
 BEGIN;

@@ -35,6 +35,6 @@ INSERT INTO outbox (event_type, payload, aggregate_id)
 EXPLAIN (COSTS OFF)
 SELECT seq FROM outbox
 WHERE status = 'pending' AND available_at IS NULL AND external IS NULL AND seq > 10 AND seq <= 9223372036854775807
-	AND aggregate_id IS NOT NULL AND outbox_key_hash(aggregate_type, aggregate_id) = 4711
+	AND aggregate_id IS NOT NULL AND outbox_internal.outbox_key_hash(route, aggregate_type, aggregate_id) = 4711
 ORDER BY seq LIMIT 128 FOR UPDATE SKIP LOCKED;
 ROLLBACK;

@@ -119,21 +119,21 @@ SELECT paused, paused_by FROM public.outbox_control;
 ROLLBACK;
 
 -- Old rows go, a thousand at a time
-SELECT outbox_history_maintain(NULL);
+SELECT outbox_internal.outbox_history_maintain(NULL);
 \echo :LAST_ERROR_SQLSTATE
 INSERT INTO outbox_history (role, action, at)
 SELECT 'r', 'a', now() - i * interval '1 minute' FROM generate_series(1, 2500) i;
-SELECT outbox_history_maintain('1 day'), outbox_history_maintain('1 day'), outbox_history_maintain('1 day');
+SELECT outbox_internal.outbox_history_maintain('1 day'), outbox_internal.outbox_history_maintain('1 day'), outbox_internal.outbox_history_maintain('1 day');
 SELECT count(*), max(now() - at) < '25 hours' AS kept FROM outbox_history;
-SELECT outbox_history_maintain('0'), outbox_history_maintain('0'), outbox_history_maintain('0');
+SELECT outbox_internal.outbox_history_maintain('0'), outbox_internal.outbox_history_maintain('0'), outbox_internal.outbox_history_maintain('0');
 SELECT count(*) FROM outbox_history;
 
 -- It is nobody's but the owner's
 SET ROLE regress_outbox_operator;
 SELECT outcome(statement) FROM unnest(ARRAY['TABLE outbox_history', 'DELETE FROM outbox_history',
 	$$INSERT INTO outbox_history (role, action) VALUES ('r', 'a')$$,
-	'SELECT outbox_remember(''a'', NULL, NULL, NULL, NULL)',
-	'SELECT outbox_history_maintain(''0'')', 'SELECT outbox_set_paused(NULL, false, NULL)']) statement;
+	'SELECT outbox_internal.outbox_remember(''a'', NULL, NULL, NULL, NULL)',
+	'SELECT outbox_internal.outbox_history_maintain(''0'')', 'SELECT outbox_internal.outbox_set_paused(NULL, false, NULL)']) statement;
 RESET ROLE;
 
 DROP VIEW pauses;

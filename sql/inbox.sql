@@ -37,6 +37,9 @@ SELECT outbox_inbox_accept('mail', '00000000-0000-0000-0000-000000000001') AS fi
 	outbox_inbox_accept('stock', '00000000-0000-0000-0000-000000000001') AS other;
 SELECT outbox_inbox_accept('mail', outbox_inbox_uuid('order-17')) AS first,
 	outbox_inbox_accept('mail', outbox_inbox_uuid('order-17'), '1 hour') AS again;
+SELECT outbox_inbox_uuid('0190D1F0-0000-7000-8000-000000000001') AS itself, outbox_inbox_uuid('0190d1f0-0000-7000-8000-00000000000') AS shorter,
+	outbox_inbox_accept('mail', '0190d1f0-0000-7000-8000-000000000009') AS first,
+	outbox_inbox_accept('mail', outbox_inbox_uuid('0190d1f0-0000-7000-8000-000000000009')) AS again;
 -- What is rolled back was not accepted
 BEGIN;
 SELECT outbox_inbox_accept('mail', '00000000-0000-0000-0000-000000000002');
@@ -69,6 +72,7 @@ SELECT outbox_inbox_accept('mail', '00000000-0000-0000-0000-000000000001', '8 da
 SELECT outbox_inbox_accept_in_order('mail', gen_random_uuid(), NULL, 1);
 SELECT outbox_inbox_accept_in_order('mail', gen_random_uuid(), 'k', NULL);
 SELECT outbox_inbox_accept_in_order('mail', gen_random_uuid(), repeat('x', 1025), 1);
+SELECT outbox_inbox_accept_in_order('mail', gen_random_uuid(), '', 1);
 SELECT outbox_inbox_set_retention('8 days');
 \set VERBOSITY terse
 RESET ROLE;
@@ -82,6 +86,7 @@ RETURN inbox.outbox_inbox_accept_in_order('stock', ('00000000-0000-0000-0001-' |
 SELECT in_order(1, 'a', 10), in_order(2, 'a', 20), in_order(2, 'a', 20) AS same, in_order(1, 'a', 10) AS before,
 	in_order(3, 'a', 15), in_order(3, 'a', 15) AS again, in_order(4, 'b', 1), in_order(8, 'a', 20) AS same_number;
 SELECT in_order(5, 'g', 7, true) AS whatever_is_first, in_order(7, 'g', 9, true), in_order(6, 'g', 8, true), in_order(7, 'g', 9, true);
+SELECT in_order(9, 'n', 1, NULL) AS without_gapless, in_order(10, 'n', 3, NULL);
 SELECT consumer, key, last_seq FROM outbox_inbox_key ORDER BY 2;
 
 -- From day to day: known for the ttl at least, until the end of a day (UTC)

@@ -16,7 +16,7 @@ SET client_min_messages = warning;
 CREATE SCHEMA outbox_regress;
 GRANT USAGE ON SCHEMA outbox_regress TO PUBLIC;
 CREATE VIEW outbox_regress.relations AS
-	SELECT c.oid, c.relname, c.relkind, c.relispartition
+	SELECT c.oid, c.relname, c.relkind, c.relispartition, c.relnamespace::regnamespace AS schema
 	FROM pg_depend d JOIN pg_class c ON d.classid = 'pg_class'::regclass
 		AND d.objid = c.oid
 	WHERE d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e'
@@ -24,14 +24,22 @@ CREATE VIEW outbox_regress.relations AS
 		AND c.relname !~ '^outbox_archive_p\d{8}$';
 CREATE VIEW outbox_regress.functions AS
 	SELECT p.oid, p.oid::regprocedure AS function, p.prosecdef, p.proconfig,
-		p.proacl, p.prolang
+		p.proacl, p.prolang, p.prosqlbody, p.pronamespace::regnamespace AS schema
 	FROM pg_depend d JOIN pg_proc p ON d.classid = 'pg_proc'::regclass
 		AND d.objid = p.oid
 	WHERE d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e'
 		AND d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'outbox');
-SELECT relname, relkind FROM outbox_regress.relations ORDER BY relname COLLATE "C";
+SELECT relname, relkind FROM outbox_regress.relations
+WHERE schema = 'public'::regnamespace ORDER BY relname COLLATE "C";
 SELECT function, prosecdef AS definer FROM outbox_regress.functions
-ORDER BY function::text COLLATE "C";
+WHERE schema = 'public'::regnamespace ORDER BY function::text COLLATE "C";
+-- What only the extension uses: tables, views of the tables and of what users see, functions.
+SELECT relname, relkind FROM outbox_regress.relations
+WHERE schema = 'outbox_internal'::regnamespace ORDER BY relname COLLATE "C";
+SELECT count(*), count(*) FILTER (WHERE prosecdef) AS definer FROM outbox_regress.functions
+WHERE schema = 'outbox_internal'::regnamespace;
+SELECT nspname, nspowner = (SELECT extowner FROM pg_extension WHERE extname = 'outbox') AS owned, nspacl
+FROM pg_namespace WHERE nspname = 'outbox_internal';
 SELECT attname, format_type(atttypid, atttypmod), attnotnull,
 	coalesce(pg_get_expr(adbin, adrelid), NULLIF(attidentity, '')::text) AS default
 FROM pg_attribute LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
@@ -40,28 +48,29 @@ SELECT conname, pg_get_constraintdef(oid) FROM pg_constraint
 WHERE conrelid IN ('outbox'::regclass, 'outbox_route'::regclass, 'outbox_control'::regclass)
 	AND contype <> 'n' ORDER BY conname COLLATE "C";
 
--- Nothing outside of its schema.
+-- Nothing outside of its schemas.
 SELECT pg_describe_object(classid, objid, objsubid)
 FROM pg_depend d, pg_identify_object(classid, objid, objsubid) o
 WHERE d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e'
 	AND d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'outbox')
-	AND o.schema <> 'public';
+	AND o.schema NOT IN ('public', 'outbox_internal');
 
--- Everything has a comment (of a partition, the table that it is part of).
+-- Everything that users find has a comment.
 SELECT relname FROM outbox_regress.relations
-WHERE relkind IN ('r', 'p', 'v') AND obj_description(oid, 'pg_class') IS NULL;
+WHERE relkind IN ('r', 'p', 'v') AND schema = 'public'::regnamespace
+	AND obj_description(oid, 'pg_class') IS NULL;
 SELECT relname, attname
 FROM outbox_regress.relations r JOIN pg_attribute a ON a.attrelid = r.oid
-WHERE relkind IN ('r', 'p', 'v') AND NOT relispartition AND attnum > 0
+WHERE relkind IN ('r', 'p', 'v') AND schema = 'public'::regnamespace AND attnum > 0
 	AND NOT attisdropped AND col_description(r.oid, attnum) IS NULL;
 SELECT function FROM outbox_regress.functions
-WHERE obj_description(oid, 'pg_proc') IS NULL;
+WHERE schema = 'public'::regnamespace AND obj_description(oid, 'pg_proc') IS NULL;
 
--- Functions in SQL and PL/pgSQL do not follow the caller's search_path, but for
--- two triggers whose condition is that it is empty.
+-- Functions in SQL are bound; those in PL/pgSQL do not follow the caller's search_path,
+-- but for two triggers whose condition is that it is empty.
 SELECT function FROM outbox_regress.functions
 WHERE prolang <> (SELECT oid FROM pg_language WHERE lanname = 'c')
-	AND NOT 'search_path=pg_catalog, pg_temp' = ANY (coalesce(proconfig, '{}'))
+	AND prosqlbody IS NULL AND NOT 'search_path=pg_catalog, pg_temp' = ANY (coalesce(proconfig, '{}'))
 ORDER BY function::text COLLATE "C";
 SELECT tgname, pg_get_triggerdef(oid) ~ ' WHEN \(.*outbox_restoring\(\)+ EXECUTE' AS restoring
 FROM pg_trigger WHERE tgfoid IN (SELECT oid FROM outbox_regress.functions

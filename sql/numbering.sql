@@ -26,10 +26,16 @@ SELECT outbox_enqueue_bytes('e', 'x', 'order', '2', route => 'key') IS NOT NULL;
 SELECT outbox_enqueue('e', '{}', route => 'key') IS NOT NULL;
 SELECT * FROM numbers();
 
--- nobody makes up his own, and they are what they are for other routes
+-- nobody makes up his own, on any route and by any way
 TRUNCATE outbox;
-SELECT count(outbox_enqueue('e', '{}', 'order', '1', '{"x-outbox-seq": 0, "x-outbox-key-seq": 0}', r))
-FROM unnest('{plain,key}'::text[]) r;
+SELECT outbox_enqueue('e', '{}', 'order', '1', route => r) IS NOT NULL FROM unnest('{plain,seq,key}'::text[]) r;
+SELECT r, h, outbox_regress.outcome(format('SELECT outbox_enqueue(''e'', ''{}'', ''order'', ''1'', ''{"%s": 7}'', %L)', h, r)),
+	outbox_regress.outcome(format('INSERT INTO outbox (event_type, payload, headers, route) VALUES (''e'', ''{}'', ''{"%s": null}'', %L)', h, r)) = i
+FROM unnest('{plain,seq,key}'::text[]) r, unnest('{x-outbox-seq,x-outbox-key-seq}'::text[]) h,
+	outbox_regress.outcome(format('SELECT outbox_enqueue_batch(''[{"event_type": "e", "payload": {}, "headers": {"%s": 7}}]'')', h)) i;
+SELECT outbox_regress.outcome($$UPDATE outbox SET headers = coalesce(headers, '{}') || '{"x-outbox-seq": 7}' WHERE route = $$ || quote_literal(r))
+FROM unnest('{plain,seq,key}'::text[]) r;
+UPDATE outbox SET headers = headers || '{"a": 1}' WHERE headers IS NOT NULL;
 SELECT * FROM numbers();
 -- JSON null and NULL, and what is no object
 SELECT outbox_enqueue('e', '{}', 'order', '1', 'null', 'key') IS NOT NULL;
@@ -50,7 +56,7 @@ SELECT outbox_enqueue('e', '{}', 'order', '1', route => 'key') IS NOT NULL;
 ROLLBACK;
 SELECT outbox_enqueue('e', '{}', 'order', '1', route => 'key') IS NOT NULL;
 SELECT key_seq FROM numbers();
-SELECT route, key_hash = outbox_key_hash('order', '1') AS first, last FROM outbox_key_number ORDER BY last DESC LIMIT 1;
+SELECT route, key_hash = outbox_internal.outbox_key_hash(route, 'order', '1') AS first, last FROM outbox_key_number ORDER BY last DESC LIMIT 1;
 
 -- an operator's repair changes none
 UPDATE outbox SET status = 'failed' WHERE headers->>'x-outbox-key-seq' = '9';
@@ -66,6 +72,19 @@ DELETE FROM outbox_route WHERE name = 'key2';
 INSERT INTO outbox_route (name, sequence) VALUES ('key2', 'key');
 SELECT outbox_enqueue('e', '{}', 'order', '1', route => 'key2') IS NOT NULL;
 SELECT headers->>'x-outbox-key-seq' AS key_seq FROM outbox WHERE route = 'key2';
+
+-- a message that changes its route gets the number of a new message there, at the end
+SELECT outbox_enqueue('moves', '{}', 'order', '1', '{"own": 1}', 'plain', message_id => '00000000-0000-7000-8000-000000000001') IS NOT NULL;
+UPDATE outbox SET status = 'failed' WHERE event_type = 'moves';
+SELECT outbox_edit('00000000-0000-7000-8000-000000000001', route => 'key2');
+SELECT headers - 'x-outbox-seq' AS headers, (headers->>'x-outbox-seq')::bigint = seq AS its_seq,
+	seq = (SELECT max(seq) FROM outbox) AS last FROM outbox WHERE event_type = 'moves';
+SELECT outbox_edit('00000000-0000-7000-8000-000000000001', headers => '{"own": 2}');
+SELECT headers - 'x-outbox-seq' AS headers, (headers->>'x-outbox-seq')::bigint = seq AS its_seq FROM outbox WHERE event_type = 'moves';
+SELECT outbox_edit('00000000-0000-7000-8000-000000000001', clear => '{headers}');
+SELECT headers - 'x-outbox-seq' AS headers FROM outbox WHERE event_type = 'moves';
+SELECT outbox_edit('00000000-0000-7000-8000-000000000001', route => 'plain');
+SELECT headers FROM outbox WHERE event_type = 'moves';
 
 -- who may enqueue needs no right on the counter, and has none
 CREATE ROLE regress_outbox_writer;

@@ -7,7 +7,7 @@ CREATE ROLE regress_outbox_app;
 GRANT EXECUTE ON FUNCTION outbox_enqueue_once TO regress_outbox_app;
 GRANT USAGE ON SCHEMA outbox_regress TO PUBLIC;
 INSERT INTO outbox_route (name, enqueue_roles) VALUES ('other', NULL), ('closed', '{}');
-TRUNCATE outbox, outbox_once;
+TRUNCATE outbox, outbox_internal.outbox_once;
 CREATE FUNCTION outbox_regress.n(id uuid) RETURNS text LANGUAGE sql AS
 	$$SELECT ltrim(right(id::text, 12), '0')$$;
 CREATE FUNCTION outbox_regress.once(key text, n int, route text DEFAULT 'default') RETURNS text LANGUAGE sql AS $$
@@ -28,7 +28,7 @@ DELETE FROM outbox;
 SELECT once('a', 5);
 SELECT count(*) FROM outbox;
 
-INSERT INTO outbox_once VALUES ('closed', 'known', outbox_uuid7(), now());
+INSERT INTO outbox_internal.outbox_once VALUES ('closed', 'known', outbox_uuid7(), now());
 -- whoever may call it needs no right on the tables; a role that may not use the route learns nothing
 SET ROLE regress_outbox_app;
 SELECT n(outbox_enqueue_once('a', 'e', '{}'));
@@ -42,7 +42,7 @@ SELECT outbox_enqueue_once(NULL, 'e', '{}');
 SELECT outbox_enqueue_once('', 'e', '{}');
 SELECT outbox_enqueue_once(repeat('x', 256), 'e', '{}');
 SELECT outbox_enqueue_once(repeat('x', 255), 'e', '{}') IS NOT NULL;
-SELECT count(*) FROM outbox_once;
+SELECT count(*) FROM outbox_internal.outbox_once;
 RESET ROLE;
 SELECT event_type, aggregate_type, aggregate_id, payload, headers, route, routing_key, properties, available_at AT TIME ZONE 'UTC'
 	FROM outbox WHERE event_type = 'order.placed';
@@ -60,28 +60,28 @@ CREATE FUNCTION outbox_regress.leave_out() RETURNS trigger LANGUAGE plpgsql AS '
 CREATE TRIGGER leave_out BEFORE INSERT ON outbox FOR EACH ROW EXECUTE FUNCTION leave_out();
 SELECT outbox_enqueue_once('left out', 'e', '{}');
 DROP TRIGGER leave_out ON outbox;
-SELECT key FROM outbox_once WHERE key IN ('refused', 'back', 'left out');
+SELECT key FROM outbox_internal.outbox_once WHERE key IN ('refused', 'back', 'left out');
 
 -- the window: across midnight, to its end, and after it
 SHOW outbox.once_window;
-TRUNCATE outbox, outbox_once;
+TRUNCATE outbox, outbox_internal.outbox_once;
 SELECT once('day', 30), once('old', 31), once('older', 32);
-UPDATE outbox_once SET at = CASE key WHEN 'day' THEN now() - interval '23:59' ELSE now() - interval '24:01' END;
+UPDATE outbox_internal.outbox_once SET at = CASE key WHEN 'day' THEN now() - interval '23:59' ELSE now() - interval '24:01' END;
 SELECT once('day', 33), once('old', 34), once('old', 35);
-SELECT key, n(id), at > now() - interval '1 minute' AS new FROM outbox_once ORDER BY key;
+SELECT key, n(id), at > now() - interval '1 minute' AS new FROM outbox_internal.outbox_once ORDER BY key;
 -- the relay removes what is older
-SELECT outbox_once_maintain(NULL);
-SELECT outbox_once_maintain('1 day'), outbox_once_maintain('1 day');
-SELECT key FROM outbox_once ORDER BY key;
-INSERT INTO outbox_once SELECT 'default', i::text, outbox_uuid7(), now() - interval '1 year' FROM generate_series(1, 1500) i;
-SELECT outbox_once_maintain('1 day'), outbox_once_maintain('1 day'), outbox_once_maintain('1 day');
+SELECT outbox_internal.outbox_once_maintain(NULL);
+SELECT outbox_internal.outbox_once_maintain('1 day'), outbox_internal.outbox_once_maintain('1 day');
+SELECT key FROM outbox_internal.outbox_once ORDER BY key;
+INSERT INTO outbox_internal.outbox_once SELECT 'default', i::text, outbox_uuid7(), now() - interval '1 year' FROM generate_series(1, 1500) i;
+SELECT outbox_internal.outbox_once_maintain('1 day'), outbox_internal.outbox_once_maintain('1 day'), outbox_internal.outbox_once_maintain('1 day');
 
 -- a trigger that leaves the row out is an error, and not an endless loop
 CREATE FUNCTION leave_once_out() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
-CREATE TRIGGER leave_out BEFORE INSERT ON outbox_once FOR EACH ROW EXECUTE FUNCTION leave_once_out();
+CREATE TRIGGER leave_out BEFORE INSERT ON outbox_internal.outbox_once FOR EACH ROW EXECUTE FUNCTION leave_once_out();
 SELECT outbox_enqueue_once('never', 'e', '{}');
 DROP FUNCTION leave_once_out CASCADE;
-TRUNCATE outbox, outbox_once;
+TRUNCATE outbox, outbox_internal.outbox_once;
 DELETE FROM outbox_route WHERE name IN ('other', 'closed');
 REVOKE EXECUTE ON FUNCTION outbox_enqueue_once FROM regress_outbox_app;
 DROP ROLE regress_outbox_app;

@@ -9,12 +9,12 @@ SET search_path = public, outbox_regress;
 \pset tuples_only on
 
 -- One number for a database, the same in every session, also as a default
-SELECT outbox_origin() = outbox_origin(), outbox_origin() <> 0;
-SELECT outbox_origin() AS origin \gset
+SELECT outbox_internal.outbox_origin() = outbox_internal.outbox_origin(), outbox_internal.outbox_origin() <> 0;
+SELECT outbox_internal.outbox_origin() AS origin \gset
 \c -
 SET search_path = public, outbox_regress;
 SET client_min_messages = error;
-SELECT outbox_origin() = :origin;
+SELECT outbox_internal.outbox_origin() = :origin;
 GRANT EXECUTE ON FUNCTION outbox_enqueue, outbox_enqueue_bytes TO regress_outbox_app;
 GRANT INSERT, UPDATE, SELECT ON outbox TO regress_outbox_orm;
 SET ROLE regress_outbox_app;
@@ -32,7 +32,7 @@ SELECT outcome($$INSERT INTO outbox (event_type, payload, origin) VALUES ('e', '
 SELECT outcome('UPDATE outbox SET origin = origin + 1');
 SELECT outcome('UPDATE outbox SET attempts = 1');
 RESET ROLE;
-SELECT event_type, origin = outbox_origin() FROM outbox ORDER BY seq;
+SELECT event_type, origin = outbox_internal.outbox_origin() FROM outbox ORDER BY seq;
 TRUNCATE outbox;
 
 -- Not even by the owner: the relay would fall silent as that of a copy
@@ -74,12 +74,12 @@ INSERT INTO public.outbox (event_type, payload, origin, route, aggregate_id) VAL
 RESET outbox.strict_keys;
 RESET check_function_bodies;
 SET search_path = public, outbox_regress;
-SELECT event_type, route, nullif(origin, outbox_origin()) AS origin, status FROM outbox ORDER BY event_type;
+SELECT event_type, route, nullif(origin, outbox_internal.outbox_origin()) AS origin, status FROM outbox ORDER BY event_type;
 -- others do to these rows what they may, and no more
 SET ROLE regress_outbox_orm;
 SELECT outcome($$UPDATE outbox SET attempts = 1 WHERE event_type = 'large'$$);
 SELECT outcome($$UPDATE outbox SET attempts = 1 WHERE event_type = 'restored'$$);
-SELECT outcome('UPDATE outbox SET origin = outbox_origin() WHERE event_type <> ''own''');
+SELECT outcome('UPDATE outbox SET origin = 4711 WHERE event_type <> ''own''');
 RESET ROLE;
 -- owner of the table is also who has the privileges of its owner
 SELECT relowner::regrole AS owner FROM pg_class WHERE oid = 'outbox'::regclass \gset

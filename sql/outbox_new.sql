@@ -99,7 +99,7 @@ FROM information_schema.views WHERE table_name = 'outbox_new';
 EXPLAIN (COSTS OFF) INSERT INTO outbox_new (event_type, payload) VALUES ('e', '{}') ON CONFLICT (id) DO NOTHING;
 RESET ROLE;
 SELECT event_type, route, aggregate_type, aggregate_id, payload, body, headers, status, attempts,
-	origin = outbox_origin() AS ours FROM outbox ORDER BY seq;
+	origin = outbox_internal.outbox_origin() AS ours FROM outbox ORDER BY seq;
 
 -- Rights on routes are those of who INSERTs, not of the view's owner
 INSERT INTO outbox_route (name, enqueue_roles) VALUES ('closed', '{}'), ('open', '{regress_outbox_orm}');
@@ -142,7 +142,7 @@ SELECT count(*) FROM public.outbox WHERE event_type = 'strict';
 SET search_path = public, outbox_regress;
 REVOKE ALL ON outbox FROM regress_outbox_orm;
 REVOKE ALL ON outbox_new FROM regress_outbox_wide;
-SELECT detail FROM outbox_preflight_database() WHERE "check" = 'grants';
+SELECT detail FROM outbox_internal.outbox_preflight_database() WHERE "check" = 'grants';
 
 TRUNCATE outbox;
 DELETE FROM outbox_route WHERE name <> 'default';

@@ -101,6 +101,48 @@ BEGIN;
 INSERT INTO outboxevent (type, payload) VALUES ('gone', '1');
 ROLLBACK;
 SELECT count(*) FROM outboxevent;
+-- Deeper: what comes back is in its place, and only what was rolled back
+BEGIN;
+INSERT INTO outboxevent (id, type, payload) SELECT ('f0000000-0000-4000-8000-00000000001' || i)::uuid, 'deep', '1' FROM generate_series(0, 3) i;
+SAVEPOINT a;
+DELETE FROM outboxevent WHERE id = 'f0000000-0000-4000-8000-000000000011';
+INSERT INTO outboxevent (id, type, payload) VALUES ('f0000000-0000-4000-8000-000000000014', 'deep', '1');
+SAVEPOINT b;
+DELETE FROM outboxevent WHERE id IN ('f0000000-0000-4000-8000-000000000010', 'f0000000-0000-4000-8000-000000000014');
+INSERT INTO outboxevent (id, type, payload) VALUES ('f0000000-0000-4000-8000-000000000015', 'deep', '1');
+SAVEPOINT c;
+DELETE FROM outboxevent WHERE id IN ('f0000000-0000-4000-8000-000000000012', 'f0000000-0000-4000-8000-000000000015');
+SELECT right(id::text, 1) AS id FROM outboxevent;
+ROLLBACK TO c;
+SELECT right(id::text, 1) AS id FROM outboxevent;
+DELETE FROM outboxevent WHERE id = 'f0000000-0000-4000-8000-000000000013';
+RELEASE b;
+SELECT right(id::text, 1) AS id FROM outboxevent;
+SAVEPOINT b;
+DELETE FROM outboxevent;
+RELEASE b;
+SELECT count(*) FROM outboxevent;
+ROLLBACK TO a;
+SELECT right(id::text, 1) AS id FROM outboxevent;
+SAVEPOINT d;
+DELETE FROM outboxevent;
+RELEASE a;
+SELECT count(*) FROM outboxevent;
+ROLLBACK;
+-- A pair of INSERT and DELETE costs the same after hundreds of them in savepoints that stay
+CREATE TEMP TABLE pairs (n integer, at timestamptz);
+BEGIN;
+\set ECHO none
+SELECT format('INSERT INTO pairs VALUES (%s, clock_timestamp())', n), 'SAVEPOINT s',
+	format('INSERT INTO outboxevent (id, type, payload) VALUES (%L, %L, 1)', id, 'pair'), 'SAVEPOINT s',
+	format('DELETE FROM outboxevent WHERE id = %L', id)
+FROM generate_series(1, 800) n, LATERAL (SELECT md5(n::text)::uuid) r(id)
+\gexec
+\set ECHO all
+SELECT least(min(d) FILTER (WHERE n > 700) / min(d) FILTER (WHERE n <= 100), 5) < 5 AS alike
+FROM (SELECT n, extract(epoch FROM lead(at) OVER (ORDER BY n) - at) AS d FROM pairs) p;
+ROLLBACK;
+DROP TABLE pairs;
 -- More than are remembered at first, deleted all at once
 BEGIN;
 INSERT INTO outboxevent (type, payload) SELECT 'many', '1' FROM generate_series(1, 40);
@@ -114,15 +156,22 @@ COMMIT;
 SELECT count(*) FROM outbox;
 \echo :LAST_ERROR_SQLSTATE
 RESET ROLE;
+-- The table of routes is not read for each type that has none
+BEGIN;
+INSERT INTO outboxevent (aggregatetype, type, payload) SELECT 'type ' || n, 'types', '1' FROM generate_series(1, 300) n;
+INSERT INTO outboxevent (aggregatetype, type, payload) VALUES ('Order', 'types', '1');
+SELECT route, count(*) FROM stored WHERE event_type = 'types' GROUP BY 1 ORDER BY 1;
+SELECT least(seq_scan + idx_scan, 10) < 10 AS few FROM pg_stat_xact_user_tables WHERE relid = 'public.outbox_route'::regclass;
+ROLLBACK;
 SELECT * FROM stored WHERE event_type <> 'many' OR payload <> '1';
 SELECT count(*) FROM outbox WHERE event_type = 'many';
 -- The trigger is for views
 CREATE TEMP TABLE plain (id uuid);
-CREATE TRIGGER misplaced BEFORE INSERT ON plain FOR EACH ROW EXECUTE FUNCTION outbox_event_trigger();
+CREATE TRIGGER misplaced BEFORE INSERT ON plain FOR EACH ROW EXECUTE FUNCTION outbox_internal.outbox_event_trigger();
 INSERT INTO plain VALUES (NULL);
 \echo :LAST_ERROR_SQLSTATE
 CREATE VIEW pg_temp.other AS SELECT 1 AS id;
-CREATE TRIGGER misplaced INSTEAD OF INSERT ON other FOR EACH ROW EXECUTE FUNCTION outbox_event_trigger();
+CREATE TRIGGER misplaced INSTEAD OF INSERT ON other FOR EACH ROW EXECUTE FUNCTION outbox_internal.outbox_event_trigger();
 INSERT INTO other VALUES (1);
 \echo :LAST_ERROR_SQLSTATE
 

@@ -30,11 +30,11 @@ SELECT outbox_preflight('nobody');
 SELECT outbox_preflight(routing_key => 'k');
 SELECT outbox_preflight('default', publish => true);
 SELECT outbox_preflight('default', repeat('k', 256));
-SELECT outbox_preflight_broker('{NULL}', '{NULL}', '{x}', NULL, false);
-SELECT outbox_preflight_broker('{outbox}', '{NULL}', '{NULL}', NULL, false);
-SELECT outbox_preflight_broker('{outbox}', '{}', '{x}', NULL, false);
-SELECT outbox_preflight_broker('{outbox}', NULL, '{x}', NULL, false);
-SELECT outbox_preflight_broker('{outbox}', '{NULL}', '{x}', NULL, true);
+SELECT outbox_internal.outbox_preflight_broker('{NULL}', '{NULL}', '{x}', NULL, false);
+SELECT outbox_internal.outbox_preflight_broker('{outbox}', '{NULL}', '{NULL}', NULL, false);
+SELECT outbox_internal.outbox_preflight_broker('{outbox}', '{}', '{x}', NULL, false);
+SELECT outbox_internal.outbox_preflight_broker('{outbox}', NULL, '{x}', NULL, false);
+SELECT outbox_internal.outbox_preflight_broker('{outbox}', '{NULL}', '{x}', NULL, true);
 SELECT DISTINCT "check" FROM outbox_preflight('default', 'k', true) WHERE "check" = 'binding' AND ok IS NULL;
 
 -- it does what it is called for in a read-only transaction, and in one that has failed parts
@@ -61,9 +61,9 @@ RESET ROLE;
 GRANT EXECUTE ON FUNCTION outbox_preflight TO regress_outbox_preflight;
 SET ROLE regress_outbox_preflight;
 SELECT count(*) > 10 FROM outbox_preflight();
-SELECT outbox_preflight_server();
-SELECT outbox_preflight_broker('{outbox}', '{NULL}', '{x}', NULL, false);
-SELECT outbox_preflight_database();
+SELECT outbox_internal.outbox_preflight_server();
+SELECT outbox_internal.outbox_preflight_broker('{outbox}', '{NULL}', '{x}', NULL, false);
+SELECT outbox_internal.outbox_preflight_database();
 RESET ROLE;
 
 REVOKE INSERT (event_type) ON outbox FROM regress_outbox_preflight;

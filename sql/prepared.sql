@@ -29,3 +29,18 @@ SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 3
 SELECT event_type FROM outbox ORDER BY seq;
 
 TRUNCATE outbox;
+
+-- Damage to our objects is a problem row; so is a transaction that was prepared and forgotten
+SELECT problem, subject, detail, command FROM outbox_problems WHERE problem IN ('trigger off', 'index missing', 'prepared transaction');
+BEGIN;
+ALTER TABLE outbox DISABLE TRIGGER outbox_row;
+ALTER TABLE outbox_control DISABLE TRIGGER outbox_control_changed;
+DROP INDEX outbox_ready;
+SELECT severity, problem, subject, detail, command FROM outbox_problems WHERE problem IN ('trigger off', 'index missing') ORDER BY detail;
+ROLLBACK;
+BEGIN;
+SELECT outbox_enqueue('forgotten', '{}') IS NOT NULL AS put;
+PREPARE TRANSACTION 'regress_forgotten';
+SELECT count(*) FROM outbox_problems WHERE problem = 'prepared transaction';
+SELECT severity, problem, subject, command FROM outbox_internal.outbox_object_problems('0');
+ROLLBACK PREPARED 'regress_forgotten';

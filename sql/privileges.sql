@@ -16,17 +16,17 @@ SET ROLE regress_outbox_app;
 SELECT outcome(statement) FROM unnest(ARRAY[
 	$$SELECT outbox_enqueue('e', '{}')$$, $$SELECT outbox_enqueue_bytes('e', '')$$,
 	$$SELECT outbox_enqueue_text('e', '{}')$$,
-	$$SELECT outbox_enqueue_batch('[]')$$, 'SELECT outbox_batch_element(0)',
+	$$SELECT outbox_enqueue_batch('[]')$$, 'SELECT outbox_internal.outbox_batch_element(0)',
 	$$INSERT INTO outbox (event_type, payload) VALUES ('e', '{}')$$,
 	'SELECT * FROM outbox', 'SELECT * FROM outbox_archive', 'SELECT * FROM outbox_route',
 	'SELECT * FROM outbox_control', 'SELECT * FROM outbox_messages',
 	'SELECT * FROM outbox_failed', 'SELECT * FROM outbox_status',
 	'SELECT * FROM outbox_workers', 'SELECT outbox_pause()', 'SELECT outbox_resume()',
-	'SELECT outbox_set_paused(NULL, false, NULL)', 'SELECT outbox_requeue(NULL)',
+	'SELECT outbox_internal.outbox_set_paused(NULL, false, NULL)', 'SELECT outbox_requeue(NULL)',
 	'SELECT outbox_requeue_failed()', 'SELECT outbox_discard(NULL)',
-	'SELECT outbox_worker_restart()', 'SELECT outbox_archive_maintain(''1 day'')',
-	'SELECT outbox_claims()', 'SELECT outbox_relay_state()', 'SELECT outbox_worker_stats()',
-	'SELECT outbox_key_hash(NULL, ''x'')', 'SELECT outbox_version()', 'SELECT * FROM outbox_versions', 'SELECT outbox_library_versions()',
+	'SELECT outbox_worker_restart()', 'SELECT outbox_internal.outbox_archive_maintain(''1 day'')',
+	'SELECT outbox_internal.outbox_claims()', 'SELECT outbox_internal.outbox_relay_state()', 'SELECT outbox_internal.outbox_worker_stats()',
+	'SELECT outbox_internal.outbox_key_hash(''r'', NULL, ''x'')', 'SELECT outbox_version()', 'SELECT * FROM outbox_versions', 'SELECT outbox_internal.outbox_library_versions()',
 	'SELECT nextval(''outbox_seq_seq'')', 'SELECT outbox_uuid7()']) statement;
 RESET ROLE;
 
@@ -171,9 +171,9 @@ SELECT count(*) FROM outbox WHERE event_type = 'orm';
 -- Monitors read the views that tell no content
 GRANT SELECT ON outbox_problems, outbox_status, outbox_routes_status, outbox_metrics, outbox_workers TO regress_outbox_monitor;
 -- with the functions behind them
-GRANT EXECUTE ON FUNCTION outbox_relay_state, outbox_worker_stats, outbox_backlog,
-	outbox_route_stats, outbox_database_stats, outbox_quantile, outbox_problem_list,
-	outbox_metric_list TO regress_outbox_monitor;
+GRANT EXECUTE ON FUNCTION outbox_internal.outbox_relay_state, outbox_internal.outbox_worker_stats,
+	outbox_internal.outbox_backlog, outbox_internal.outbox_route_stats, outbox_database_stats,
+	outbox_internal.outbox_problem_list, outbox_internal.outbox_metric_list TO regress_outbox_monitor;
 SET ROLE regress_outbox_monitor;
 SELECT outcome(statement) FROM unnest(ARRAY['SELECT backlog, state, hint FROM outbox_status',
 	'SELECT * FROM outbox_workers', 'SELECT * FROM outbox_routes_status', 'SELECT * FROM outbox_problems', 'SELECT * FROM outbox_metrics', 'SELECT * FROM outbox_messages', 'SELECT * FROM outbox']) statement;
@@ -187,7 +187,7 @@ SELECT id FROM outbox WHERE status = 'failed' ORDER BY seq LIMIT 1 \gset
 SET ROLE regress_outbox_operator;
 SELECT outcome(statement) FROM unnest(ARRAY['SELECT outbox_pause(''billing'')',
 	'SELECT outbox_resume()', 'SELECT outbox_pause()', 'SELECT outbox_worker_restart()',
-	'SELECT outbox_set_paused(NULL, true, NULL)', 'SELECT * FROM outbox_failed',
+	'SELECT outbox_internal.outbox_set_paused(NULL, true, NULL)', 'SELECT * FROM outbox_failed',
 	$$SELECT outbox_enqueue('e', '{}')$$]) statement;
 SELECT outbox_requeue(:'id'), outbox_discard(:'id'), outbox_requeue_failed();
 RESET ROLE;

@@ -97,7 +97,7 @@ SELECT outcome('SELECT outbox_edit(msg(2), ''1'')');
 UPDATE outbox_control SET adopted_origins = '{41,42}';
 SELECT outcome('SELECT outbox_edit(msg(2), headers => ''[]'')');
 SELECT outbox_edit(msg(2), '1');
-SELECT payload, origin = outbox_origin() AS ours FROM outbox WHERE id = :'m2';
+SELECT payload, origin = outbox_internal.outbox_origin() AS ours FROM outbox WHERE id = :'m2';
 UPDATE outbox_control SET adopted_origins = '{}';
 DROP VIEW edited;
 
@@ -116,6 +116,7 @@ BEGIN
 	RETURN result;
 END
 $$;
+INSERT INTO outbox_route (name) VALUES ('x');
 SELECT args, discarded(args) FROM unnest(ARRAY['''r''', '''r'', ''pending''', '''r'', route => ''x''',
 	'''r'', event_type => ''a''', '''r'', aggregate_type => ''order'', aggregate_id => ''1''',
 	'''r'', last_error_like => ''%NO_ROUTE''', '''r'', created_before => ''2024-01-04''',
@@ -123,7 +124,11 @@ SELECT args, discarded(args) FROM unnest(ARRAY['''r''', '''r'', ''pending''', ''
 	'''r'', ''pending'', ''default'', ''b'', ''order'', ''1'', ''nack%'', ''2025-01-01'', ARRAY[msg(7)], 5']) args;
 SELECT * FROM remembered();
 SELECT outcome('SELECT outbox_discard_messages(' || args || ')') FROM unnest(ARRAY['NULL', '''''',
-	'''r'', NULL', '''r'', ''published''', '''r'', max_messages => -1']) args;
+	'''r'', NULL', '''r'', ''published''', '''r'', max_messages => -1', '''r'', ids => NULL', '''r'', ids => ''{NULL}''',
+	'''r'', route => ''unknown''']) args;
+DELETE FROM outbox_route WHERE name = 'x';
+SELECT discarded('''r'', ids => ''{}''');
+SELECT outcome('SELECT outbox_requeue_failed(route => ''unknown'')');
 CALL fill();
 SET ROLE regress_outbox_operator;
 SELECT outbox_discard_messages('queue of the old shop', last_error_like => '%NO_ROUTE%');
@@ -139,7 +144,7 @@ SELECT count(*) FROM outbox;
 
 -- Erasure of one key: live, archived, and what the history has of it
 CALL fill();
-DO $$ BEGIN WHILE outbox_archive_maintain('1 day') IS NOT NULL LOOP END LOOP; END $$;
+DO $$ BEGIN WHILE outbox_internal.outbox_archive_maintain('1 day') IS NOT NULL LOOP END LOOP; END $$;
 INSERT INTO outbox_archive (seq, id, route, event_type, aggregate_type, aggregate_id, payload, created_at, attempts, published_at)
 SELECT i, outbox_uuid7(), 'default', 'e', CASE WHEN i % 4 > 1 THEN 'order' END, (i % 2)::text, '{}', now(), 0,
 	CASE WHEN i <= 8 THEN now() WHEN i <= 16 THEN now() + interval '1 day' ELSE timestamptz '2020-01-01' END
@@ -166,7 +171,7 @@ DROP PUBLICATION regress_outbox_all;
 SELECT payload FROM outbox ORDER BY seq;
 SELECT aggregate_type, aggregate_id, count(*) FROM outbox_archive GROUP BY 1, 2 ORDER BY 1, 2;
 SELECT (SELECT detail->'key_hash' FROM outbox_history WHERE reason = 'ticket 7')
-	= to_jsonb(outbox_key_hash('order', '1')) AS by_hash;
+	= to_jsonb(outbox_internal.outbox_key_hash('', 'order', '1')) AS by_hash;
 SELECT action, regexp_replace(subject, '\d+', 'N') AS subject, messages, reason,
 	detail - '{key_hash,published_to}'::text[] AS detail FROM remembered();
 
@@ -191,11 +196,11 @@ FROM remembered() WHERE action <> 'restart workers';
 SET ROLE regress_outbox_app;
 SELECT outcome(statement) FROM unnest(ARRAY['SELECT outbox_requeue_ids(''{}'')',
 	'SELECT outbox_edit(NULL, ''1'')', 'SELECT outbox_discard_messages(''r'')',
-	'SELECT outbox_erase(''order'', ''1'')', 'SELECT outbox_is_claimed(NULL)', 'SELECT outbox_tell_workers()',
+	'SELECT outbox_erase(''order'', ''1'')', 'SELECT outbox_internal.outbox_is_claimed(NULL)', 'SELECT outbox_internal.outbox_tell_workers()',
 	'SELECT outbox_adopt()', 'SELECT outbox_worker_restart()']) statement;
 SET ROLE regress_outbox_operator;
 SELECT outcome(statement) FROM unnest(ARRAY['TABLE outbox_history', 'TABLE outbox',
-	'SELECT outbox_is_claimed(NULL)', 'SELECT outbox_tell_workers()']) statement;
+	'SELECT outbox_internal.outbox_is_claimed(NULL)', 'SELECT outbox_internal.outbox_tell_workers()']) statement;
 RESET ROLE;
 
 TRUNCATE outbox, outbox_archive;

@@ -1,5 +1,5 @@
 -- Replay out of the archive: arguments, what is listed, what a chunk does.  The relay,
--- which is off here, would call outbox_job_step().  Messages are of yesterday, so that it
+-- which is off here, would call outbox_internal.outbox_job_step().  Messages are of yesterday, so that it
 -- does not remove them as out of retention.
 SET client_min_messages = error;
 SET search_path = public, outbox_regress;
@@ -12,7 +12,7 @@ CREATE FUNCTION at(i int) RETURNS timestamptz LANGUAGE sql
 AS $$ SELECT date_trunc('day', now(), 'UTC') - interval '12 hours' + i * interval '1 minute' $$;
 CREATE FUNCTION step(messages int DEFAULT 500, bytes bigint DEFAULT 1000000, earlier uuid[] DEFAULT '{}')
 RETURNS text LANGUAGE sql
-AS $$ SELECT outcome || coalesce(' ' || cardinality(ids), '') FROM outbox_job_step(messages, bytes, earlier) $$;
+AS $$ SELECT outcome || coalesce(' ' || cardinality(ids), '') FROM outbox_internal.outbox_job_step(messages, bytes, earlier) $$;
 CREATE VIEW jobs AS
 	SELECT id, state, total, done, skipped, position, started_at IS NOT NULL AS started,
 		ended_at IS NOT NULL AS ended, last_error
@@ -20,7 +20,7 @@ CREATE VIEW jobs AS
 CREATE FUNCTION of(job bigint) RETURNS text LANGUAGE sql	/* what is to be done, in its order */
 AS $$
 	SELECT string_agg(seq::text, ' ' ORDER BY first, n)
-	FROM outbox_job_list l, unnest(seqs) WITH ORDINALITY u(seq, n) WHERE l.job = of.job
+	FROM outbox_internal.outbox_job_list l, unnest(seqs) WITH ORDINALITY u(seq, n) WHERE l.job = of.job
 $$;
 
 -- Published in another order than enqueued, as after a requeue or with another clock
@@ -71,7 +71,7 @@ SELECT args, listed(args) FROM unnest(ARRAY['''-infinity''', 'at(2), at(4)', 'at
 	'at(0), aggregate_type => ''order'', aggregate_id => ''2''', 'at(0), aggregate_id => ''0''',
 	'at(0), aggregate_id => ''none''', 'at(0), max_messages => 3', 'at(2), at(10), max_messages => 100']) args;
 SELECT DISTINCT state, ended_at IS NOT NULL AS ended FROM outbox_job ORDER BY 1;
-SELECT count(*) FROM outbox_job_list;
+SELECT count(*) FROM outbox_internal.outbox_job_list;
 TRUNCATE outbox_job, outbox_history RESTART IDENTITY CASCADE;
 
 -- Chunk by chunk, in order; every field as it was, and what says that it is a replay
@@ -83,7 +83,7 @@ SELECT * FROM jobs;
 SELECT kind, subject, state, total, done, percent, rate > 0 AS rate, estimated_end > now() AS ends FROM outbox_progress;
 SELECT step(5), step(5);
 SELECT * FROM jobs;
-SELECT count(*) FROM outbox_job_list;
+SELECT count(*) FROM outbox_internal.outbox_job_list;
 SELECT step();
 SELECT count(*) FROM outbox_progress;
 SELECT string_agg(event_type, ' ' ORDER BY seq) FROM outbox;
@@ -110,7 +110,7 @@ SELECT event_type, o.id <> a.id AS new, o.headers->>'x-outbox-replayed-from' = a
 FROM outbox o JOIN outbox_archive a USING (event_type) WHERE o.headers->>'x-outbox-replay' = :'job' ORDER BY o.seq;
 SELECT outbox_job_cancel(:job), outbox_job_cancel(:job) AS again;
 SELECT * FROM jobs WHERE id = :job;
-SELECT count(*) FROM outbox_job_list;
+SELECT count(*) FROM outbox_internal.outbox_job_list;
 SELECT action, subject, messages, detail - 'published_to' AS detail FROM outbox_history ORDER BY id DESC LIMIT 2;
 INSERT INTO outbox_archive (seq, id, route, event_type, payload, headers, created_at, attempts, published_at)
 SELECT 100, outbox_uuid7(), 'default', 'again', '1', '{"x-outbox-replay": 7, "x-outbox-replayed-from": "first",
@@ -168,21 +168,21 @@ SELECT state, total, done, skipped, last_error FROM jobs WHERE id = :job;
 -- What is not the messages' fault is an error, which the relay notes
 TRUNCATE outbox, outbox_job RESTART IDENTITY CASCADE;
 SELECT outbox_replay('-infinity') AS job \gset
-DELETE FROM outbox_job_list;
+DELETE FROM outbox_internal.outbox_job_list;
 SELECT step();
 \echo :LAST_ERROR_SQLSTATE
-SELECT outbox_job_error(:job, 'in the way', false);
+SELECT outbox_internal.outbox_job_error(:job, 'in the way', false);
 SELECT state, last_error, last_error_at IS NOT NULL AS at, ended_at IS NULL AS goes_on FROM outbox_job;
 SELECT outbox_job_retry(:job);
-SELECT outbox_job_error(:job, 'no more', true);
+SELECT outbox_internal.outbox_job_error(:job, 'no more', true);
 SELECT state, last_error, ended_at IS NULL AS goes_on FROM outbox_job;
 SELECT step();
 SELECT outbox_job_retry(:job);
 SELECT state, ended_at IS NULL AS goes_on FROM outbox_job;
-SELECT outbox_job_error(:job, 'no more', true);
+SELECT outbox_internal.outbox_job_error(:job, 'no more', true);
 -- it is the job's that erred, not the next one's; and not one's that has ended
 SELECT outbox_replay('-infinity', max_messages => 1) AS next \gset
-SELECT outbox_job_error(:job, 'late', true);
+SELECT outbox_internal.outbox_job_error(:job, 'late', true);
 SELECT id = :job AS failed, state, last_error FROM outbox_job ORDER BY id;
 SELECT outbox_job_cancel(:next);
 SELECT outbox_job_cancel(:job), outbox_job_retry(:job);
@@ -200,8 +200,8 @@ CREATE ROLE regress_outbox_replayer;
 GRANT USAGE ON SCHEMA outbox_regress TO regress_outbox_replayer;
 SET ROLE regress_outbox_replayer;
 SELECT outcome(statement) FROM unnest(ARRAY['SELECT outbox_replay(''-infinity'')', 'SELECT outbox_job_cancel(1)',
-	'SELECT outbox_job_retry(1)', 'SELECT outbox_job_step(1, 1, ''{}'')', 'SELECT outbox_job_error(1, '''', true)',
-	'SELECT outbox_job_next()', 'SELECT * FROM outbox_job', 'SELECT * FROM outbox_progress']) statement;
+	'SELECT outbox_job_retry(1)', 'SELECT outbox_internal.outbox_job_step(1, 1, ''{}'')', 'SELECT outbox_internal.outbox_job_error(1, '''', true)',
+	'SELECT outbox_internal.outbox_job_next()', 'SELECT * FROM outbox_job', 'SELECT * FROM outbox_progress']) statement;
 RESET ROLE;
 GRANT EXECUTE ON FUNCTION outbox_replay TO regress_outbox_replayer;
 SET ROLE regress_outbox_replayer;

@@ -1,6 +1,6 @@
 -- The archive's partitions, one a day (UTC), made ahead and dropped when due.
 SET client_min_messages = error;
-SET search_path = public, outbox_regress;
+SET search_path = public, outbox_regress, outbox_internal;
 
 CREATE VIEW parts AS
 	SELECT c.relname, to_date(right(c.relname, 8), 'YYYYMMDD')
@@ -27,7 +27,7 @@ CREATE FUNCTION maintain(retention interval) RETURNS text
 LANGUAGE sql AS $$	/* dates as days from today */
 	SELECT regexp_replace(done, '\d{8}$', '') || (to_date(right(done, 8), 'YYYYMMDD')
 		- (clock_timestamp() AT TIME ZONE 'UTC')::date)::text
-	FROM outbox_archive_maintain(retention) done
+	FROM outbox_internal.outbox_archive_maintain(retention) done
 $$;
 
 -- Retention 0 needs none
@@ -38,12 +38,12 @@ INSERT INTO outbox_archive (seq, id, route, event_type, created_at, attempts, pu
 	SELECT ago, outbox_uuid7(), 'keeps', 'e', now(), 0, clock_timestamp() - ago * interval '24 hours'
 	FROM unnest(ARRAY[4, 7]) ago;
 SAVEPOINT keeps;
-SELECT outbox_archive_maintain('0') IS NOT NULL FROM generate_series(1, 4);
+SELECT outbox_internal.outbox_archive_maintain('0') IS NOT NULL FROM generate_series(1, 4);
 SELECT count(DISTINCT day) FROM parts;
 SELECT seq FROM outbox_archive;
 ROLLBACK TO keeps;
 DELETE FROM outbox_route WHERE name = 'keeps';
-TRUNCATE outbox_archive_default;
+TRUNCATE outbox_internal.outbox_archive_default;
 -- Today's, tomorrow's, and the day after's; one a call
 SELECT maintain('1 day');
 SELECT maintain('1 day');
@@ -64,17 +64,17 @@ SELECT bool_and(published_at AT TIME ZONE 'UTC' >= to_date(right(tableoid::regcl
 FROM outbox_archive WHERE tableoid <> 'outbox_archive_default'::regclass;
 -- what the default partition keeps goes as well, by DELETE
 SELECT maintain('1 day');
-SELECT array_agg(seq ORDER BY seq) FROM outbox_archive_default;
+SELECT array_agg(seq ORDER BY seq) FROM outbox_internal.outbox_archive_default;
 
 -- Old partitions, the oldest first, when their last row is out of retention
-TRUNCATE outbox_archive_default;
+TRUNCATE outbox_internal.outbox_archive_default;
 CREATE PROCEDURE add_day(days_ago int)
 LANGUAGE plpgsql AS $$
 DECLARE
 	day date := (clock_timestamp() AT TIME ZONE 'UTC')::date - days_ago;
 	part text := 'outbox_archive_p' || to_char(day, 'YYYYMMDD');
 BEGIN
-	EXECUTE format('CREATE TABLE %I PARTITION OF outbox_archive FOR VALUES FROM (%L) TO (%L)',
+	EXECUTE format('CREATE TABLE outbox_internal.%I PARTITION OF outbox_archive FOR VALUES FROM (%L) TO (%L)',
 		part, day || ' 00:00+00', day + 1 || ' 00:00+00');
 	EXECUTE format('ALTER EXTENSION outbox ADD TABLE %I', part);
 END
@@ -101,7 +101,7 @@ CREATE FUNCTION maintained(retention interval) RETURNS text
 LANGUAGE sql AS $$	/* days from today, and no hash */
 	SELECT regexp_replace(replace(done, p, 'p' || to_date(p, '"p"YYYYMMDD') - (clock_timestamp() AT TIME ZONE 'UTC')::date),
 		'_[0-9a-f]{8}$', '_HASH')
-	FROM outbox_archive_maintain(retention) done, substring(done FROM '_(p[0-9]{8})') p
+	FROM outbox_internal.outbox_archive_maintain(retention) done, substring(done FROM '_(p[0-9]{8})') p
 $$;
 CREATE VIEW pieces AS
 	SELECT day - (clock_timestamp() AT TIME ZONE 'UTC')::date AS day,
@@ -109,7 +109,7 @@ CREATE VIEW pieces AS
 		pg_get_expr(c.relpartbound, c.oid) AS bound, obj_description(c.oid, 'pg_class') AS about,
 		EXISTS (SELECT FROM pg_depend WHERE classid = 'pg_class'::regclass AND objid = c.oid
 			AND deptype = 'e') AS member, c.oid
-	FROM outbox_archive_partitions('3 days') p JOIN pg_class c ON c.oid = p.partition;
+	FROM outbox_internal.outbox_archive_partitions('3 days') p JOIN pg_class c ON c.oid = p.partition;
 CREATE PROCEDURE add_messages(days_ago int)
 LANGUAGE sql AS $$
 	INSERT INTO outbox_archive (seq, id, route, event_type, created_at, attempts, published_at)
@@ -135,7 +135,7 @@ SELECT maintained('3 days') FROM generate_series(1, 2);
 UPDATE outbox_route SET retention = '1 mon' WHERE name = 'long';
 SELECT maintained('3 days') FROM generate_series(1, 2);
 -- each piece goes when its retention is over, the rest is emptied, and the day goes last
-SELECT outbox_archive_make_day((clock_timestamp() AT TIME ZONE 'UTC')::date - ago) FROM unnest(ARRAY[2, 4, 40]) ago;
+SELECT outbox_internal.outbox_archive_make_day((clock_timestamp() AT TIME ZONE 'UTC')::date - ago) FROM unnest(ARRAY[2, 4, 40]) ago;
 CALL add_messages(2);
 CALL add_messages(4);
 CALL add_messages(40);
@@ -145,12 +145,12 @@ SELECT seq, array_agg(route ORDER BY route COLLATE "C") FROM outbox_archive WHER
 -- what has no place any more finds one, until the day is over for all
 CALL add_messages(4);
 SELECT maintained('3 days') FROM generate_series(1, 2);
-SELECT partitions, ahead, ahead_wanted, overdue, dropping, default_partition_used FROM outbox_archive_state();
+SELECT partitions, ahead, ahead_wanted, overdue, dropping, default_partition_used FROM outbox_internal.outbox_archive_state();
 -- nothing is kept but that of these routes
 SELECT maintained('0') FROM generate_series(1, 2);
 DELETE FROM outbox_route WHERE retention IS NOT NULL;
-SELECT outcome('SELECT outbox_archive_shrink(''outbox_archive_default'', 1)');
-SELECT outcome('SELECT outbox_archive_shrink(''outbox'', 1)');
+SELECT outcome('SELECT outbox_internal.outbox_archive_shrink(''outbox_archive_default'', 1)');
+SELECT outcome('SELECT outbox_internal.outbox_archive_shrink(''outbox'', 1)');
 SELECT outcome(format('INSERT INTO outbox_route (name, retention) VALUES (''r'', %L)', r))
 FROM unnest(ARRAY['-1 s', '80 years']) r;
 
@@ -172,7 +172,7 @@ INSERT INTO outbox_archive (seq, id, route, event_type, created_at, attempts, pu
 SELECT maintain('1 day');
 SELECT maintain('1 day');
 SELECT maintain('1 day');
-SELECT outcome('SELECT outbox_archive_maintain(NULL)');
+SELECT outcome('SELECT outbox_internal.outbox_archive_maintain(NULL)');
 ROLLBACK;
 
 -- What is cut off does not come back: not of a table that may become another again,
@@ -182,26 +182,26 @@ INSERT INTO outbox_archive_dropping_1 SELECT repeat('x', 500) FROM generate_seri
 CREATE INDEX ON outbox_archive_dropping_1 (a);
 CREATE TABLE shrink_later (a text);
 \set VERBOSITY sqlstate
-SELECT outbox_archive_shrink('outbox_archive_dropping_1', 0);
-SELECT outbox_archive_shrink('outbox_archive_dropping_1', -1);
-SELECT outbox_archive_shrink(1, 1);
+SELECT outbox_internal.outbox_archive_shrink('outbox_archive_dropping_1', 0);
+SELECT outbox_internal.outbox_archive_shrink('outbox_archive_dropping_1', -1);
+SELECT outbox_internal.outbox_archive_shrink(1, 1);
 BEGIN READ ONLY;
-SELECT outbox_archive_shrink('outbox_archive_dropping_1', 1);
+SELECT outbox_internal.outbox_archive_shrink('outbox_archive_dropping_1', 1);
 ROLLBACK;
 BEGIN;
 DECLARE c CURSOR FOR SELECT FROM outbox_archive_dropping_1;
 FETCH c;
-SELECT outbox_archive_shrink('outbox_archive_dropping_1', 1);
+SELECT outbox_internal.outbox_archive_shrink('outbox_archive_dropping_1', 1);
 ROLLBACK;
 BEGIN;
 SAVEPOINT s;
 ALTER TABLE shrink_later RENAME TO outbox_archive_dropping_2;
 RELEASE s;
-SELECT outbox_archive_shrink('outbox_archive_dropping_2', 1);
+SELECT outbox_internal.outbox_archive_shrink('outbox_archive_dropping_2', 1);
 ROLLBACK;
 \set VERBOSITY default
 SELECT count(*) FROM outbox_archive_dropping_1;
-SELECT outbox_archive_shrink('outbox_archive_dropping_1', 1), outbox_archive_shrink('outbox_archive_dropping_1', 1000),
+SELECT outbox_internal.outbox_archive_shrink('outbox_archive_dropping_1', 1), outbox_internal.outbox_archive_shrink('outbox_archive_dropping_1', 1000),
 	pg_relation_size('outbox_archive_dropping_1') + pg_indexes_size('outbox_archive_dropping_1') AS bytes;
 DROP TABLE outbox_archive_dropping_1, shrink_later;
 

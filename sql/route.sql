@@ -179,3 +179,39 @@ SELECT outbox_enqueue('e', '{}', route => 'leaving') FROM d;
 SELECT count(*) FROM outbox WHERE route = 'leaving';
 
 DELETE FROM outbox_route WHERE name <> 'default';
+
+-- A change that no enqueue may overlap names who is in its way, and gives up
+INSERT INTO outbox_route (name) VALUES ('forgotten');
+BEGIN;
+SELECT outbox_enqueue('e', '1', route => 'forgotten') IS NOT NULL AS ok;
+PREPARE TRANSACTION 'of nobody';
+UPDATE outbox_route SET relay = 'external' WHERE name = 'forgotten';
+DELETE FROM outbox_route WHERE name = 'forgotten';
+SELECT outbox_enqueue('e', '1') IS NOT NULL AS ok;
+ROLLBACK PREPARED 'of nobody';
+DELETE FROM outbox_route WHERE name = 'forgotten';
+
+-- A role in enqueue_roles or relay_roles is meant by its name and its OID
+CREATE ROLE regress_outbox_meant;
+GRANT EXECUTE ON FUNCTION outbox_enqueue, outbox_claim TO regress_outbox_meant;
+INSERT INTO outbox_route (name, relay, enqueue_roles, relay_roles, enqueue_role_oids)
+VALUES ('meant', 'external', '{regress_outbox_meant}', '{regress_outbox_meant}', '{10}');
+SELECT enqueue_role_oids = relay_role_oids AND enqueue_role_oids[1]::regrole = 'regress_outbox_meant'::regrole FROM outbox_route WHERE name = 'meant';
+ALTER ROLE regress_outbox_meant RENAME TO regress_outbox_renamed;
+CREATE ROLE regress_outbox_meant;
+GRANT EXECUTE ON FUNCTION outbox_enqueue, outbox_claim TO regress_outbox_meant;
+UPDATE outbox_route SET enqueue_role_oids = NULL, max_attempts = 3 WHERE name = 'meant';
+SELECT problem, subject, detail, command FROM outbox_problems WHERE subject = 'route "meant"' ORDER BY detail;
+SET ROLE regress_outbox_meant;
+SELECT outcome($$SELECT outbox_enqueue('e', '{}', route => 'meant')$$), outcome($$SELECT outbox_claim('meant')$$);
+SET ROLE regress_outbox_renamed;
+SELECT outcome($$SELECT outbox_enqueue('e', '{}', route => 'meant')$$), outcome($$SELECT outbox_claim('meant')$$);
+RESET ROLE;
+UPDATE outbox_route SET enqueue_roles = enqueue_roles, relay_roles = relay_roles WHERE name = 'meant';
+SELECT problem FROM outbox_problems WHERE subject = 'route "meant"';
+SET ROLE regress_outbox_meant;
+SELECT outcome($$SELECT outbox_enqueue('e', '{}', route => 'meant')$$), outcome($$SELECT outbox_claim('meant')$$);
+RESET ROLE;
+DELETE FROM outbox_route WHERE name = 'meant';
+DROP OWNED BY regress_outbox_meant, regress_outbox_renamed;
+DROP ROLE regress_outbox_meant, regress_outbox_renamed;

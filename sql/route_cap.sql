@@ -14,7 +14,7 @@ INSERT INTO outbox_route (name) VALUES ('free');
 CREATE FUNCTION outbox_regress.wait_room(route text DEFAULT 'tenant') RETURNS text LANGUAGE plpgsql AS $$
 BEGIN
 	FOR i IN 1 .. 6000 LOOP
-		IF NOT outbox_route_is_full(route, (SELECT max_pending FROM outbox_route WHERE name = route)) THEN
+		IF NOT outbox_internal.outbox_route_is_full(route, (SELECT max_pending FROM outbox_route WHERE name = route)) THEN
 			RETURN 'room';
 		END IF;
 		PERFORM pg_sleep(0.01);
@@ -59,7 +59,7 @@ SELECT severity, problem, subject, since, detail, hint, command FROM outbox_prob
 -- What has failed counts, and what is scheduled; what is gone does not
 UPDATE outbox SET status = 'failed' WHERE seq = (SELECT min(seq) FROM outbox WHERE route = 'tenant');
 UPDATE outbox SET available_at = '2100-01-01' WHERE seq = (SELECT max(seq) FROM outbox WHERE route = 'tenant');
-SELECT outbox_route_is_full('tenant', 3) IS NOT FALSE;
+SELECT outbox_internal.outbox_route_is_full('tenant', 3) IS NOT FALSE;
 SELECT split_part(outcome($$SELECT fill(1)$$), E'\n', 1);
 DELETE FROM outbox WHERE route = 'tenant' AND status = 'failed';
 SELECT wait_room(), fill(1);
@@ -112,12 +112,12 @@ BEGIN;
 DROP INDEX outbox_counted;
 CREATE INDEX outbox_counted ON outbox (route) WHERE counted;
 UPDATE outbox_route SET max_pending = 9 WHERE name = 'free';
-SELECT outbox_route_is_full('free', 9), count(*) >= 0 FROM outbox_problems;
+SELECT outbox_internal.outbox_route_is_full('free', 9), count(*) >= 0 FROM outbox_problems;
 SELECT split_part(outcome($$SELECT fill(1, 'free')$$), E'\n', 1);
 ROLLBACK;
 
 DROP TABLE outbox_regress.orders;
 DROP VIEW outbox_regress.by_route;
 DROP FUNCTION outbox_regress.wait_room, outbox_regress.fill;
-TRUNCATE outbox, outbox_once;
+TRUNCATE outbox, outbox_internal.outbox_once;
 DELETE FROM outbox_route WHERE name IN ('tenant', 'mate', 'free');

@@ -2,17 +2,17 @@
 SET client_min_messages = error;
 
 -- Numbers and times
-SELECT v, outbox_show_count(v) FROM unnest(ARRAY[NULL, 0, 7, 1000, 9999999, 10000000, 123456789,
+SELECT v, outbox_internal.outbox_show_count(v) FROM unnest(ARRAY[NULL, 0, 7, 1000, 9999999, 10000000, 123456789,
 	9999900000, 12000000000]::bigint[]) v;
-SELECT v, outbox_show_span(v) FROM unnest(ARRAY[NULL, 0, 0.00004, 0.0012, 0.00994, 0.012, 0.5, 1, 3.25, 99,
+SELECT v, outbox_internal.outbox_show_span(v) FROM unnest(ARRAY[NULL, 0, 0.00004, 0.0012, 0.00994, 0.012, 0.5, 1, 3.25, 99,
 	100, 3600, 7200, 300000, 8640000]::float8[]) v;
 
 -- Without such characters in the client's encoding, other ones
 SET client_encoding = 'LATIN1';
-SELECT v, '[' || outbox_show_bar(v, 1000, 10) || ']' AS bar FROM unnest(ARRAY[NULL, 0, 1, 100, 500, 1000, 5000]::float8[]) v;
-SELECT outbox_show_bar(0, 0, 10) = '' AS none;
-SELECT outbox_show_columns('{0,1,2,3,4,5,6,7,8,1000}'), outbox_show_columns('{0,0,0}'), outbox_show_columns('{5,40}');
-SELECT cardinality(outbox_published_seconds());
+SELECT v, '[' || outbox_internal.outbox_show_bar(v, 1000, 10) || ']' AS bar FROM unnest(ARRAY[NULL, 0, 1, 100, 500, 1000, 5000]::float8[]) v;
+SELECT outbox_internal.outbox_show_bar(0, 0, 10) = '' AS none;
+SELECT outbox_internal.outbox_show_columns('{0,1,2,3,4,5,6,7,8,1000}'), outbox_internal.outbox_show_columns('{0,0,0}'), outbox_internal.outbox_show_columns('{5,40}');
+SELECT cardinality(outbox_internal.outbox_published_seconds());
 
 -- What changes from run to run is taken out: the first line and that of the state
 CREATE FUNCTION pg_temp.top() RETURNS SETOF text LANGUAGE sql AS $$

@@ -1,12 +1,21 @@
 -- DROP EXTENSION leaves nothing, and the extension works in any schema.
 SET client_min_messages = error;
 
-SELECT outbox_archive_maintain('1 day') IS NOT NULL OR true AS ok;
+SELECT outbox_internal.outbox_archive_maintain('1 day') IS NOT NULL OR true AS ok;
 SELECT outbox_enqueue('e', '{}') IS NOT NULL AS ok;
 DROP SCHEMA outbox_regress CASCADE;
 DROP EXTENSION outbox;
 SELECT relname FROM pg_class WHERE relname LIKE 'outbox%';
 SELECT proname FROM pg_proc WHERE proname LIKE 'outbox%';
+SELECT nspname FROM pg_namespace WHERE nspname LIKE 'outbox%';
+
+-- The schema of what only the extension uses is the extension's
+CREATE SCHEMA outbox_internal;
+\set VERBOSITY terse
+CREATE EXTENSION outbox;
+CREATE EXTENSION outbox SCHEMA outbox_internal;
+\set VERBOSITY default
+DROP SCHEMA outbox_internal;
 
 -- Names that need quotes, a search_path that leads elsewhere
 CREATE SCHEMA "Out Box";
@@ -14,6 +23,10 @@ BEGIN;
 CREATE EXTENSION outbox SCHEMA "Out Box";
 SELECT "Out Box".outbox_pause();
 COMMIT;
+DROP SCHEMA outbox_internal;
+-- no text that is read when it runs names the schema
+SELECT p.oid::regprocedure FROM pg_depend d JOIN pg_proc p ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid
+WHERE d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e' AND p.prosqlbody IS NULL AND p.prosrc ~* 'out box';
 SELECT "Out Box".outbox_enqueue('e', '{}', aggregate_id => '1') IS NOT NULL AS ok;
 SELECT "Out Box".outbox_enqueue_bytes('b', '\x01') IS NOT NULL AS ok;
 INSERT INTO "Out Box".outbox (event_type, payload, status) VALUES ('f', '{}', 'failed');
@@ -37,7 +50,7 @@ SELECT exchange FROM "Out Box".outbox_route;
 BEGIN;
 LOCK TABLE "Out Box".outbox_archive;
 -- (a relay may have made some already)
-SELECT count("Out Box".outbox_archive_maintain('1 day')) <= 3 AS ok FROM generate_series(1, 4);
+SELECT count(outbox_internal.outbox_archive_maintain('1 day')) <= 3 AS ok FROM generate_series(1, 4);
 COMMIT;
 SELECT count(*) FROM pg_inherits WHERE inhparent = '"Out Box".outbox_archive'::regclass;
 DROP EXTENSION outbox;
@@ -51,4 +64,12 @@ COMMIT;
 SELECT outbox_enqueue('e', '{}') IS NOT NULL AS ok;
 SELECT event_type FROM outbox;
 DROP EXTENSION outbox;
-DROP SCHEMA "Out Box";
+
+-- DROP SCHEMA ... CASCADE drops it, as anywhere, also when the schema was renamed
+CREATE EXTENSION outbox SCHEMA "Out Box";
+ALTER SCHEMA "Out Box" RENAME TO moved;
+SELECT moved.outbox_pause();
+SELECT moved.outbox_enqueue('e', '{}') IS NOT NULL AS ok;
+DROP SCHEMA moved CASCADE;
+SELECT nspname FROM pg_namespace WHERE nspname LIKE 'outbox%';
+SELECT extname FROM pg_extension WHERE extname = 'outbox';

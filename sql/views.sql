@@ -94,7 +94,7 @@ DELETE FROM outbox_route WHERE name <> 'default';
 SELECT pg_temp.routes(hint) FROM outbox_status;
 
 -- Nothing is in flight: either no relay runs, or it is paused (install.sql)
-SELECT * FROM outbox_claims();
+SELECT * FROM outbox_internal.outbox_claims();
 SELECT in_flight FROM outbox_status;
 SELECT count(*) FROM outbox_workers WHERE in_flight > 0 OR claimed > 0;
 SELECT outbox_worker_restart() >= 0 AS told;
@@ -116,4 +116,4 @@ FROM outbox_status;
 TRUNCATE outbox;
 
 -- A table that is gone when its lockers are asked for
-SELECT outbox_row_lockers(0, '(0,1)') IS NULL AS gone;
+SELECT outbox_internal.outbox_row_lockers(0, '(0,1)') IS NULL AS gone;

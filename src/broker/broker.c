@@ -7,9 +7,10 @@
  * over several files: broker_connect.c (and broker_tls.c) opens it,
  * broker_publish.c sends messages through one of two sinks (broker_sink_tcp.c,
  * broker_sink_tls.c), broker_receive.c reads, broker_declare.c asks for
- * exchanges, broker_try.c tries whether we may publish, broker_socket.c knows the
- * kernel's side of the socket and broker_error.c turns everything that goes wrong
- * into one readable reason.  The other caller is outbox_preflight(), in a session.
+ * exchanges, broker_try.c tries whether we may publish, broker_name.c takes a name
+ * that one connection can have, broker_socket.c knows the kernel's side of the
+ * socket and broker_error.c turns everything that goes wrong into one readable
+ * reason.  The other caller is outbox_preflight(), in a session.
  *
  * Every library call that may block stands between outbox_link_guard() and
  * outbox_link_unguard(): librabbitmq's sends have no deadline of their own.
@@ -220,6 +221,12 @@ outbox_link_stalled_ms(const OutboxLink *link)
 	return (int) Max(2 * link->heartbeat_ms, STALLED_LEAST_MS);
 }
 
+int64
+outbox_link_heartbeat_ms(const OutboxLink *link)
+{
+	return link->heartbeat_ms;
+}
+
 int
 outbox_link_heartbeat_due_ms(const OutboxLink *link)
 {
@@ -306,6 +313,7 @@ outbox_link_drop(OutboxLink *link)
 	link->declare_open = false;
 	link->try_open = false;
 	link->try_status = OUTBOX_LINK_OK;
+	outbox_link_forget_name(link);
 	link->in_burst = false;
 	link->wants_room = false;
 	link->corked = false;

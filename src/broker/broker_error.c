@@ -16,74 +16,19 @@
 #include "mb/pg_wchar.h"
 
 #include "broker_internal.h"
+#include "printable.h"
 #include "watchdog.h"
 
 #define NOT_FOUND_VHOST 530		/* NOT_ALLOWED; RabbitMQ uses it for vhosts */
 
 /* A shorter password would be found in ordinary words, and told by the gaps. */
 #define SECRET_LEAST	4
-#define SECRET_STARS	"***"
 
-/*
- * How long a legal character is that starts at src and is printable in the
- * database's encoding; 0 when there is none.
- */
-static int
-printable_length(const unsigned char *src, size_t len)
-{
-	int			clen;
-
-	if (src[0] < 0x20 || src[0] == 0x7f)
-		return 0;
-	if (src[0] < 0x80)
-		return 1;
-
-	/* The broker speaks UTF-8.  0xc2 0x80 to 0x9f are the C1 controls. */
-	if (GetDatabaseEncoding() != PG_UTF8)
-		return 0;
-	clen = pg_utf_mblen(src);
-	if ((size_t) clen > len || !pg_utf8_islegal(src, clen))
-		return 0;
-	if (src[0] == 0xc2 && src[1] < 0xa0)
-		return 0;
-	return clen;
-}
-
-/*
- * Copies what fits, with '?' in place of every byte that is not printable, and
- * stars in place of the secret, which may be "".
- */
-static void
-copy_printable(char *dst, size_t size, const unsigned char *from, size_t len,
-			   const char *secret)
-{
-	size_t		secret_len = strlen(secret);
-	size_t		used = 0;
-
-	while (len > 0)
-	{
-		bool		hide = secret_len > 0 && secret_len <= len &&
-			memcmp(from, secret, secret_len) == 0;
-		int			clen = printable_length(from, len);
-		const char *shown = hide ? SECRET_STARS :
-			clen > 0 ? (const char *) from : "?";
-		size_t		width = hide ? strlen(SECRET_STARS) : Max(clen, 1);
-		size_t		step = hide ? secret_len : Max(clen, 1);
-
-		if (used + width >= size)
-			break;
-		memcpy(dst + used, shown, width);
-		used += width;
-		from += step;
-		len -= step;
-	}
-	dst[used] = '\0';
-}
-
+/* The broker speaks UTF-8. */
 void
 outbox_link_printable(char *dst, size_t size, const void *src, size_t len)
 {
-	copy_printable(dst, size, src, len, "");
+	outbox_copy_printable(dst, size, src, len, PG_UTF8, "");
 }
 
 /*
@@ -104,7 +49,8 @@ void
 outbox_link_words(const OutboxLink *link, char *dst, size_t size,
 				  amqp_bytes_t src)
 {
-	copy_printable(dst, size, src.bytes, src.len, secret_of(&link->target));
+	outbox_copy_printable(dst, size, src.bytes, src.len, PG_UTF8,
+						  secret_of(&link->target));
 }
 
 static void
@@ -118,6 +64,7 @@ set_error(OutboxLink *link, OutboxLinkFault fault, OutboxReason reason,
 	link->error.unreachable = false;
 	link->error.message = false;
 	link->error.hopeless = false;
+	link->error.name = false;
 	outbox_link_printable(link->error.text, sizeof(link->error.text),
 						  text, strlen(text));
 }
@@ -362,6 +309,7 @@ outbox_link_fail_close(OutboxLink *link, const char *doing,
 					   const amqp_method_t *method)
 {
 	bool		whole = method->id == AMQP_CONNECTION_CLOSE_METHOD;
+	bool		name = false;
 	amqp_bytes_t said;
 	char		words[256];		/* to be understood, whatever the password is */
 	char		text[256];		/* to be shown */
@@ -373,6 +321,7 @@ outbox_link_fail_close(OutboxLink *link, const char *doing,
 
 		code = close->reply_code;
 		said = close->reply_text;
+		name = outbox_link_name_closed(link, code, close->class_id);
 	}
 	else
 	{
@@ -401,7 +350,8 @@ outbox_link_fail_close(OutboxLink *link, const char *doing,
 		link->error.fault = OUTBOX_FAULT_CHANNEL;
 	link->error.code = code;
 	link->error.destination = !whole && concerns_destination(code, words);
-	link->error.message = !whole || concerns_message(code);
+	link->error.name = name;
+	link->error.message = !whole || (!name && concerns_message(code));
 	link->error.hopeless = is_too_large(code, words);
 	if (link->error.message)
 		link->error.reason = OUTBOX_REASON_NONE;

@@ -23,6 +23,7 @@
 #define OUTBOX_CHANNEL_PUBLISH	1
 #define OUTBOX_CHANNEL_DECLARE	2	/* so that a refusal costs no confirms */
 #define OUTBOX_CHANNEL_TRY		3	/* with transactions; of a preflight */
+#define OUTBOX_CHANNEL_NAME		4	/* so that a refusal costs nothing */
 
 /*
  * A basic.return whose content is still arriving: the method comes first, then
@@ -56,6 +57,16 @@ typedef struct OutboxSink
 
 extern const OutboxSink outbox_sink_tcp;
 extern const OutboxSink outbox_sink_tls;
+
+/* How far the question for a name is; broker_name.c has the diagram. */
+typedef enum OutboxNameState
+{
+	OUTBOX_NAME_CLOSED,
+	OUTBOX_NAME_OPENING,
+	OUTBOX_NAME_OPEN,
+	OUTBOX_NAME_ASKED,
+	OUTBOX_NAME_HELD
+} OutboxNameState;
 
 struct OutboxLink
 {
@@ -98,6 +109,11 @@ struct OutboxLink
 	OutboxLinkStatus try_status;	/* AGAIN: its answer has not come */
 	int			try_code;
 	char		try_text[256];
+	OutboxNameState name_state; /* written by set_name_state() only */
+	char		name[OUTBOX_SHORT_STRING_MAX + 1];	/* that was asked for */
+	bool		name_refused;	/* the last time; code and text say why */
+	int			name_code;
+	char		name_text[256];
 
 	bool		guarded;		/* the watchdog is armed */
 	bool		in_burst;
@@ -175,6 +191,13 @@ extern void outbox_link_weigh(OutboxLink *link);
 /* in broker_try.c */
 extern bool outbox_link_take_try(OutboxLink *link, const amqp_frame_t *frame,
 								 int *status);
+
+/* in broker_name.c */
+extern bool outbox_link_take_name(OutboxLink *link, const amqp_frame_t *frame,
+								  int *status);
+extern bool outbox_link_name_closed(const OutboxLink *link, int code,
+									int class_id);
+extern void outbox_link_forget_name(OutboxLink *link);
 
 /* in broker_socket.c */
 extern void outbox_link_socket_options(int fd, bool heartbeats);

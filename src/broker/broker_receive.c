@@ -31,7 +31,7 @@
 /*
  * The library makes a pool for each channel of which anything comes, be it a
  * heartbeat, and keeps them all: 500 kB make it hold 8 GB.  So it is weighed now and
- * then.  Three channels are in use, and their frames are released one by one.
+ * then.  Four channels are in use, and their frames are released one by one.
  */
 #define WEIGH_MS			100
 #define HELD_MAX_BYTES		((size_t) OUTBOX_READING_MAX_MB * 1024 * 1024)
@@ -283,6 +283,18 @@ handle_try_channel(OutboxLink *link, const amqp_frame_t *frame)
 }
 
 static OutboxLinkStatus
+handle_name_channel(OutboxLink *link, const amqp_frame_t *frame)
+{
+	int			status;
+
+	if (!outbox_link_take_name(link, frame, &status))
+		return fail_unexpected(link, frame);
+	if (status != AMQP_STATUS_OK)
+		return outbox_link_fail_library(link, "connection", status);
+	return OUTBOX_LINK_OK;
+}
+
+static OutboxLinkStatus
 handle_frame(OutboxLink *link, const amqp_frame_t *frame)
 {
 	switch (frame->channel)
@@ -295,6 +307,8 @@ handle_frame(OutboxLink *link, const amqp_frame_t *frame)
 			return handle_declare_channel(link, frame);
 		case OUTBOX_CHANNEL_TRY:
 			return handle_try_channel(link, frame);
+		case OUTBOX_CHANNEL_NAME:
+			return handle_name_channel(link, frame);
 		default:
 			return fail_unexpected(link, frame);
 	}

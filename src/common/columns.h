@@ -25,15 +25,9 @@
 #define COL_LAST_ERROR		15
 #define COL_STATUS			16
 #define COL_ORIGIN			17
-#define OUTBOX_COLUMNS		17
-
-/*
- * Those that came after 0.9.  An update puts them behind the columns that an
- * administrator has added meanwhile, so they are found by name
- * (outbox_later_column()); these are the usual places.
- */
 #define COL_FAILED_AT		18
 #define COL_EXTERNAL		19
 #define COL_COUNTED			20
+#define OUTBOX_COLUMNS		20
 
 #endif							/* OUTBOX_COLUMNS_H */

@@ -48,22 +48,29 @@ outbox_format_render(const char *template, const OutboxFormatMessage *message)
 	return text;
 }
 
+/* NULL: the event type is not listed. */
+static const OutboxFormatType *
+listed_type(const OutboxFormat *format, const OutboxFormatMessage *message)
+{
+	for (int i = 0; i < format->ntypes; i++)
+		if (strcmp(format->types[i].event_type, message->event_type) == 0)
+			return &format->types[i];
+	return NULL;
+}
+
 const char *const *
 outbox_format_types(const OutboxFormat *format,
 					const OutboxFormatMessage *message, int *n)
 {
+	const OutboxFormatType *type = listed_type(format, message);
 	const char **names;
 
-	for (int i = 0; i < format->ntypes; i++)
+	if (type != NULL)
 	{
-		const OutboxFormatType *type = &format->types[i];
-
-		if (strcmp(type->event_type, message->event_type) == 0)
-		{
-			*n = type->nnames;
-			return type->names;
-		}
+		*n = type->nnames;
+		return type->names;
 	}
+	Assert(format->type != NULL);
 	names = palloc(sizeof(char *));
 	names[0] = outbox_format_render(format->type, message);
 	*n = 1;
@@ -195,12 +202,15 @@ format_spring(const OutboxFormat *format, const OutboxFormatMessage *message,
 
 /* --------------------------------------------------------------- the whole */
 
-/* No consumer knows what to do with a message that has none. */
+/* No consumer knows what to do with a message that has none, and none runs just any code. */
 static const char *
 check_type(const OutboxFormat *format, const OutboxFormatMessage *message)
 {
 	int			n;
 
+	if (format->type == NULL && listed_type(format, message) == NULL)
+		return psprintf("event_type must be one that \"types\" in format_options lists in the format %s, where it names code",
+						outbox_format_name(format));
 	if (format->type_needs_key && *outbox_format_types(format, message, &n)[0] == '\0')
 		return "aggregate_type or aggregate_id is missing, of which alone the name of the type is made";
 	return NULL;

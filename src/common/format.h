@@ -62,7 +62,7 @@ typedef struct OutboxFormat
 	MemoryContext cxt;
 	OutboxFormatKind kind;
 	const char *broken;			/* NULL, or why nothing can be sent in it */
-	const char *type;			/* template of names of types */
+	const char *type;			/* template of names of types; NULL: those listed only */
 	bool		type_needs_key;	/* without aggregate_type or _id it says nothing */
 	int			ntypes;			/* exceptions from it */
 	OutboxFormatType *types;

@@ -217,12 +217,22 @@ set_quoted(OutboxFormat *format, const JsonbValue *value)
 	return NULL;
 }
 
-/* id is taken, and with the others RabbitMQ would send to more routing keys. */
+/*
+ * Names that are taken by what is sent anyway; with CC and BCC RabbitMQ would send
+ * to more routing keys.
+ */
 static bool
-may_be_header(const char *name)
+may_be_header(const char *name, const char *column)
 {
-	return strlen(name) <= OUTBOX_SHORT_STRING_MAX && strcmp(name, "id") != 0 &&
-		strcmp(name, "CC") != 0 && strcmp(name, "BCC") != 0;
+	static const char *const taken[] = {
+		"id", "CC", "BCC", "aggregate_id", "aggregate_type", "traceparent",
+		"tracestate", "x-first-enqueued", NULL
+	};
+
+	return strlen(name) <= OUTBOX_SHORT_STRING_MAX &&
+		strncmp(name, "x-outbox-", strlen("x-outbox-")) != 0 &&
+		(strcmp(name, column) == 0 ||
+		 !outbox_format_is_one_of(name, strlen(name), taken));
 }
 
 /* Two columns in one header would be a table with a field twice. */
@@ -248,7 +258,7 @@ set_headers(OutboxFormat *format, const JsonbValue *value)
 		NULL
 	};
 	static const char *const wrong =
-		"an object with any of event_type, aggregate_type and aggregate_id, whose values are null or different names of headers of at most 255 bytes other than id, CC and BCC";
+		"an object with any of event_type, aggregate_type and aggregate_id, whose values are null or different names of headers of at most 255 bytes other than id, CC, BCC and those that outbox sends itself";
 	JsonbIterator *it;
 	JsonbValue	item;
 
@@ -265,7 +275,7 @@ set_headers(OutboxFormat *format, const JsonbValue *value)
 		(void) JsonbIteratorNext(&it, &item, true);
 		name = string_of(&item);
 		if (column == NULL || (name == NULL && item.type != jbvNull) ||
-			(name != NULL && !may_be_header(name)))
+			(name != NULL && !may_be_header(name, column)))
 			return wrong;
 		while (columns[i] != column)
 			i++;
@@ -456,6 +466,12 @@ read_options(OutboxFormat *format, const Jsonb *object, OutboxFormatError *error
 	}
 }
 
+static bool
+names_code(OutboxFormatKind kind)
+{
+	return kind == OUTBOX_FORMAT_CELERY || kind == OUTBOX_FORMAT_LARAVEL;
+}
+
 static void
 check_complete(OutboxFormat *format, OutboxFormatError *error)
 {
@@ -463,6 +479,22 @@ check_complete(OutboxFormat *format, OutboxFormatError *error)
 		format->source == NULL)
 		fail(format, error, "\"source\" is missing in format_options",
 			 "A CloudEvent says where it comes from: give a URI-reference like /orders or https://example.com/orders.");
+}
+
+/*
+ * The type is what runs at the consumer, and whoever may enqueue chooses the event
+ * type: the route has to say which code that may be.
+ */
+static void
+check_code(OutboxFormat *format, OutboxFormatError *error)
+{
+	if (!names_code(format->kind) || format->broken != NULL)
+		return;
+	if (format->type == NULL ? format->ntypes == 0 : *format->type == '{')
+		fail(format, error,
+			 psprintf("format_options must say which code the format %s may run",
+					  outbox_format_name(format)),
+			 "List the event types in \"types\", or begin \"type\" with a constant part, as in \"shop.tasks.{event_type}\".");
 }
 
 /* -1: there is none of that name. */
@@ -498,8 +530,11 @@ make_format(MemoryContext cxt, const char *name, const Jsonb *object,
 	else
 	{
 		format->kind = kind;
+		if (names_code(format->kind))
+			format->type = NULL;
 		read_options(format, object, error);
 		check_complete(format, error);
+		check_code(format, error);
 	}
 	return format;
 }

@@ -27,6 +27,7 @@
  */
 #include "postgres.h"
 
+#include "common/hashfn.h"
 #include "environment.h"
 #include "identity.h"
 #include "origin.h"
@@ -48,6 +49,31 @@ outbox_identity_compare(const OutboxIdentity *recorded, bool foreign,
 	if (outbox_environment_restored(&how) >= recorded->timeline)
 		return OUTBOX_COPY_RESTORED;
 	return foreign ? OUTBOX_COPY_DATABASE : OUTBOX_COPY_NONE;
+}
+
+/*
+ * Made of what two servers share whose relays both publish the same messages, and of
+ * nothing else:
+ *
+ * - The origin, that is, system identifier and database.  They stay as long as the
+ *   database does: a promotion, another host and another worker leave the name.
+ * - The environment.  A copy under another one is silent, or was adopted to publish
+ *   beside the original.
+ *
+ * The timeline is not in it, for both sides of a split are to meet, nor is what
+ * differs between hosts.  The name is a hash because a queue's name is seen by
+ * others; it is no secret, and proves nothing.
+ */
+void
+outbox_identity_name(char *name)
+{
+	uint64		hash =
+		hash_bytes_extended((const unsigned char *) outbox_environment,
+							strlen(outbox_environment),
+							(uint64) outbox_own_origin());
+
+	snprintf(name, OUTBOX_IDENTITY_NAME_SIZE, "outbox-identity.%016llx",
+			 (unsigned long long) hash);
 }
 
 bool

@@ -36,6 +36,13 @@ typedef struct OutboxIdentity
 extern OutboxCopy outbox_identity_compare(const OutboxIdentity *recorded,
 										  bool foreign, const char *unusable);
 
+/*
+ * The name that this server's relay of this database has at the broker, the same on
+ * a copy that publishes the same messages.
+ */
+#define OUTBOX_IDENTITY_NAME_SIZE	64
+extern void outbox_identity_name(char *name);
+
 /* May messages that were enqueued there be published from here? */
 extern bool outbox_identity_accepts(const OutboxIdentity *recorded,
 									int64 origin);

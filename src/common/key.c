@@ -11,15 +11,21 @@
 #include "compat.h"
 #include "key.h"
 
-int64
-outbox_hash_key(const text *aggregate_type, const text *aggregate_id)
+static uint64
+hash_text(const text *value, uint64 seed)
 {
-	uint64		seed = 0;
+	return hash_bytes_extended((const unsigned char *) VARDATA_ANY(value),
+							   (int) VARSIZE_ANY_EXHDR(value), seed);
+}
 
+int64
+outbox_hash_key(const text *route, const text *aggregate_type,
+				const text *aggregate_id)
+{
+	uint64		seed = hash_text(route, 0);
+
+	/* NULL and the empty string are two types. */
 	if (aggregate_type != NULL)
-		seed = hash_bytes_extended((const unsigned char *) VARDATA_ANY(aggregate_type),
-								   (int) VARSIZE_ANY_EXHDR(aggregate_type), 1);
-	return (int64) hash_bytes_extended((const unsigned char *) VARDATA_ANY(aggregate_id),
-									   (int) VARSIZE_ANY_EXHDR(aggregate_id),
-									   seed);
+		seed = hash_text(aggregate_type, seed) + 1;
+	return (int64) hash_text(aggregate_id, seed);
 }

@@ -9,11 +9,11 @@
 #define OUTBOX_KEY_H
 
 /*
- * Hash by which keys are divided among workers and locked by
- * outbox.strict_keys; the SQL function outbox_key_hash() gives the same.
- * aggregate_type may be NULL.
+ * A key is (route, aggregate_type, aggregate_id).  By this hash keys are divided
+ * among workers and locked by outbox.strict_keys; the SQL function
+ * outbox_key_hash() gives the same.  aggregate_type may be NULL.
  */
-extern int64 outbox_hash_key(const text *aggregate_type,
+extern int64 outbox_hash_key(const text *route, const text *aggregate_type,
 							 const text *aggregate_id);
 
 #endif							/* OUTBOX_KEY_H */

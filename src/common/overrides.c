@@ -28,6 +28,8 @@ static const struct
 	{"search_path", "pg_catalog, pg_temp", 0},
 	{"row_security", "off", 0},
 	{"session_replication_role", "origin", 0},
+	/* Minor releases have added it: unknown is as good as empty. */
+	{"restrict_nonsystem_relation_kind", "", 0},
 	/* transactions */
 	{"synchronous_commit", "on", 0},	/* unless it is stronger, see below */
 	{"commit_delay", "0", 0},
@@ -108,7 +110,9 @@ outbox_override_settings(const char *library_path)
 						PGC_S_OVERRIDE);
 	for (int i = 0; i < (int) lengthof(overrides); i++)
 	{
-		if (!compat_server_has(overrides[i].since))
+		if (!compat_server_has(overrides[i].since) ||
+			(strchr(overrides[i].name, '.') == NULL &&
+			 GetConfigOption(overrides[i].name, true, false) == NULL))
 			continue;
 		/* remote_apply is what the administrator asked for beyond "on" */
 		if (strcmp(overrides[i].name, "synchronous_commit") == 0 &&

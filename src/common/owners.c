@@ -9,8 +9,10 @@
  * whoever is given one of the tables may add to it.  So that nobody gets more
  * rights that way than he has,
  *
- *		each relation has the owner of "outbox", or a superuser, and
- *		each function has the owner of "outbox", unless that is a superuser.
+ *		each relation has the owner of "outbox", or a superuser,
+ *		each function has the owner of "outbox", unless that is a superuser, and
+ *		the schema outbox_internal, in which all of them look for names, has the owner
+ *		of "outbox" or a superuser, its name, and nobody else who may create in it.
  *
  * It is looked at before anything runs: also planning a statement evaluates
  * expressions of indexes and constraints.
@@ -27,11 +29,13 @@
 #include "catalog/pg_depend.h"
 #include "catalog/pg_extension.h"
 #include "catalog/pg_inherits.h"
+#include "catalog/pg_namespace.h"
 #include "catalog/pg_proc.h"
 #include "commands/extension.h"
 #include "miscadmin.h"
 #include "owners.h"
 #include "utils/acl.h"
+#include "utils/array.h"
 #include "utils/fmgroids.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
@@ -44,11 +48,12 @@ typedef struct Members
 	List	   *relations;
 	List	   *functions;
 	Oid			outbox;			/* the table */
+	Oid			schema;			/* outbox_internal */
 } Members;
 
 /*
- * What has been looked at stays right until one of these relations, any function
- * or any role changes.
+ * What has been looked at stays right until one of these relations, any function,
+ * schema or role changes.
  */
 static bool known = false;
 static bool looking_stale;		/* a change came while it was looked at */
@@ -70,7 +75,7 @@ member_changed(Datum arg, Oid relid)
 }
 
 static void
-function_or_role_changed(Datum arg, int cacheid, uint32 hash)
+something_changed(Datum arg, int cacheid, uint32 hash)
 {
 	(void) arg;
 	(void) cacheid;
@@ -87,8 +92,9 @@ register_callbacks(void)
 		return;
 	registered = true;
 	CacheRegisterRelcacheCallback(member_changed, (Datum) 0);
-	CacheRegisterSyscacheCallback(PROCOID, function_or_role_changed, (Datum) 0);
-	CacheRegisterSyscacheCallback(AUTHOID, function_or_role_changed, (Datum) 0);
+	CacheRegisterSyscacheCallback(PROCOID, something_changed, (Datum) 0);
+	CacheRegisterSyscacheCallback(NAMESPACEOID, something_changed, (Datum) 0);
+	CacheRegisterSyscacheCallback(AUTHOID, something_changed, (Datum) 0);
 }
 
 static void
@@ -131,6 +137,8 @@ find_members(Oid extension, Members *members)
 			add_relation(members, member->objid);
 		else if (member->classid == ProcedureRelationId)
 			members->functions = lappend_oid(members->functions, member->objid);
+		else if (member->classid == NamespaceRelationId)
+			members->schema = member->objid;
 	}
 	systable_endscan(scan);
 	table_close(depend, AccessShareLock);
@@ -171,10 +179,59 @@ complaint(const char *kind, const char *name, Oid its, Oid owner)
 					GetUserNameFromId(owner, true));
 }
 
+/* Somebody beside its owner who may create in it; "" is everybody. */
+static char *
+may_create(const Acl *acl, Oid owner)
+{
+	for (int i = 0; i < ACL_NUM(acl); i++)
+	{
+		const AclItem *item = &ACL_DAT(acl)[i];
+
+		if ((ACLITEM_GET_PRIVS(*item) & ACL_CREATE) && item->ai_grantee != owner)
+			return item->ai_grantee == ACL_ID_PUBLIC ? "" :
+				GetUserNameFromId(item->ai_grantee, true);
+	}
+	return NULL;
+}
+
+static char *
+compare_schema(Oid schema, Oid owner)
+{
+	HeapTuple	tuple = SearchSysCache1(NAMESPACEOID, ObjectIdGetDatum(schema));
+	char	   *different = NULL;
+	Form_pg_namespace form;
+	Datum		acl;
+	bool		isnull;
+
+	if (!HeapTupleIsValid(tuple))
+		return pstrdup("schema \"outbox_internal\" does not belong to the extension \"outbox\"");
+	form = (Form_pg_namespace) GETSTRUCT(tuple);
+	acl = SysCacheGetAttr(NAMESPACEOID, tuple, Anum_pg_namespace_nspacl, &isnull);
+	if (strcmp(NameStr(form->nspname), "outbox_internal") != 0)
+		different = psprintf("schema \"outbox_internal\" of the extension \"outbox\" was renamed to \"%s\"",
+							 NameStr(form->nspname));
+	else if (form->nspowner != owner && !superuser_arg(form->nspowner))
+		different = complaint("schema", NameStr(form->nspname), form->nspowner, owner);
+	else if (!isnull)
+	{
+		char	   *who = may_create(DatumGetAclP(acl), form->nspowner);
+
+		if (who != NULL)
+			different = psprintf("role \"%s\" may create in schema \"outbox_internal\"",
+								 *who == '\0' ? "public" : who);
+	}
+	ReleaseSysCache(tuple);
+	return different;
+}
+
 static char *
 compare(const Members *members, Oid owner)
 {
+	char	   *different = compare_schema(members->schema, owner);
 	ListCell   *cell;
+
+	if (different != NULL)
+		return different;
 
 	foreach(cell, members->relations)
 	{
@@ -215,7 +272,7 @@ watch(const Members *members)
 char *
 outbox_owners_differ(void)
 {
-	Members		members = {NIL, NIL, InvalidOid};
+	Members		members = {NIL, NIL, InvalidOid, InvalidOid};
 	Oid			extension;
 	Oid			owner;
 	char	   *different;

@@ -60,6 +60,8 @@
 	reason(ALARM_MEMORY, "memory alarm") \
 	reason(ALARM_DISK, "disk alarm") \
 	reason(ALARM_OTHER, "broker alarm") \
+	/* another relay is there */ \
+	reason(TWIN, "twin") \
 	/* settings */ \
 	reason(URI, "URI unusable") \
 	reason(PLAINTEXT, "plain text not allowed") \

@@ -19,6 +19,14 @@ typedef enum OutboxNumbering
 	OUTBOX_NUMBER_KEY
 } OutboxNumbering;
 
+/* Roles whose members may do something with a route. */
+typedef struct OutboxRouteRoles
+{
+	int			n;				/* -1: everybody */
+	NameData   *names;
+	Oid		   *oids;			/* that they were of when they were written */
+} OutboxRouteRoles;
+
 typedef struct OutboxRoute
 {
 	char	   *name;
@@ -38,8 +46,8 @@ typedef struct OutboxRoute
 	char	   *slot;			/* by this replication slot; NULL: by any; likewise */
 	int			max_pending;	/* messages that it may have; 0: no limit; likewise */
 	int			retention_s;	/* of its archived messages; -1: outbox.retention */
-	int			nroles;			/* -1: everybody may enqueue */
-	NameData   *roles;
+	OutboxRouteRoles enqueue;	/* in a session only */
+	OutboxRouteRoles relay;		/* likewise */
 
 	/* The rest is the relay's; see route_states.c. */
 	bool		declared;		/* exchange checked on this connection */

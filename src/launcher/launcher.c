@@ -86,6 +86,7 @@ outbox_launcher_main(Datum main_arg)
 	outbox_override_settings(NULL);
 	/* It has nothing else to do than what it waits for. */
 	SetConfigOption("lock_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
+	outbox_beat(&outbox_shared->launcher_beat, 0);
 	outbox_shared->launcher_procno = outbox_my_procno();
 
 	SetConfigOption("application_name",
@@ -101,13 +102,17 @@ outbox_launcher_main(Datum main_arg)
 		long		timeout;
 
 		pgstat_report_activity(STATE_RUNNING, "outbox launcher: starting relay workers");
+		/* Before it looks: what comes from here on is for the next turn. */
+		pg_atomic_write_u64(&outbox_shared->launcher_told, 0);
 		outbox_databases_take_requests();
 		timeout = manage_databases();
 		pgstat_report_activity(STATE_IDLE, NULL);
+		outbox_beat(&outbox_shared->launcher_beat, Max(timeout, 10));
 		(void) WaitLatch(MyLatch,
 						 WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 						 Max(timeout, 10),
 						 outbox_wait_event(OUTBOX_WAIT_LAUNCHER));
+		outbox_beat(&outbox_shared->launcher_beat, 0);
 		ResetLatch(MyLatch);
 		/* An ordinary stop is not worth a FATAL in the log. */
 		if (ProcDiePending)

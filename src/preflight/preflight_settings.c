@@ -78,9 +78,23 @@ check_passwords(OutboxPreflight *preflight)
 							 "%s", describe_file());
 }
 
+/* The name that keeps a copy of this server from publishing. */
+static void
+check_environment(OutboxPreflight *preflight)
+{
+	if (outbox_environment[0] == '\0')
+		outbox_preflight_say(preflight, "environment", OUTBOX_VERDICT_GOOD,
+							 "A copy of the data directory that is started publishes the same messages again: give each environment a name, outside of the data directory, and call outbox_adopt().",
+							 "outbox.environment is not set.");
+	else
+		outbox_preflight_say(preflight, "environment", OUTBOX_VERDICT_GOOD, NULL,
+							 "outbox.environment is \"%s\".", outbox_environment);
+}
+
 void
 outbox_preflight_settings(OutboxPreflight *preflight)
 {
+	check_environment(preflight);
 	check_uri(preflight);
 	check_passwords(preflight);
 }

@@ -576,7 +576,6 @@ outbox_queue_drop_all(OutboxQueue *queue, OutboxRoute *route)
 {
 	HASH_SEQ_STATUS status;
 	ItemEntry  *entry;
-	dlist_iter	iter;
 	int64		lowest = 0;
 
 	/* dynahash allows the current entry, and no other, to be removed. */
@@ -593,14 +592,6 @@ outbox_queue_drop_all(OutboxQueue *queue, OutboxRoute *route)
 		if (lowest == 0 || item->message->seq < lowest)
 			lowest = item->message->seq;
 		drop(queue, item);
-	}
-	/* Those of other routes that waited behind one that is retried. */
-	dlist_foreach(iter, &queue->held)
-	{
-		OutboxKey  *key = dlist_container(OutboxKey, node, iter.cur);
-
-		if (key->hold == OUTBOX_HOLD_RETRY)
-			drop_waiting(queue, key, 0);
 	}
 	return lowest;
 }
@@ -684,11 +675,6 @@ outbox_queue_moved(OutboxQueue *queue, OutboxItem *item)
 	Assert(item->state == OUTBOX_ITEM_REJECTED);
 	dlist_delete(&item->node);
 	queue->nrejected--;
-	if (key != NULL)
-	{
-		skip_from(key, item->message->seq);
-		drop_waiting(queue, key, 0);
-	}
 	free_item(queue, item);
 	if (key != NULL)
 		advance_key(queue, key);

@@ -188,10 +188,7 @@ extern void outbox_queue_settled(OutboxQueue *queue, OutboxItem *item);
 /* The same for a REJECTED one; give_up: it is 'failed' now. */
 extern void outbox_queue_failed(OutboxQueue *queue, OutboxItem *item,
 								bool give_up);
-/*
- * A REJECTED one is a row of another route now, which is to be read again; its key
- * goes on with that row.
- */
+/* A REJECTED one is a row of another route now: its key goes on. */
 extern void outbox_queue_moved(OutboxQueue *queue, OutboxItem *item);
 
 /* Holds a key because its row seq is locked by somebody. */

@@ -11,6 +11,7 @@
  * relay_routes.c	what is read again when routes stop and go on
  * relay_load.c		what a round looks up beside messages
  * relay_link.c		connecting, losing the connection, confirms
+ * relay_twin.c		asking the broker for another relay of this database
  * relay_publish.c	sending what is ready
  *
  * The parts, each with a header of its own:
@@ -33,6 +34,7 @@
  * unflushed.c		what is settled and not yet on disk
  * link_config.c	where the broker is
  * hosts.c			to which host next, and when (plain C)
+ * twin.c			is there one, and when to ask
  * renewal.c		when messages are refused: another channel?
  * sender.c			when there may be room to send again
  * watch.c			how long the broker is waited for
@@ -66,6 +68,7 @@
 #include "store.h"
 #include "sweep.h"
 #include "timers.h"
+#include "twin.h"
 #include "unflushed.h"
 #include "unknown.h"
 #include "waiting.h"
@@ -112,6 +115,7 @@ typedef struct OutboxRelay
 	OutboxConfirms *window;
 	OutboxConnection *connection;	/* relay_link.c */
 	OutboxHosts *hosts;
+	OutboxTwin *twin;
 	OutboxRenewal *renewal;
 	OutboxWatch *watch;
 	OutboxBlame *blame;
@@ -170,6 +174,14 @@ extern OutboxMonoTime outbox_relay_link_deadline(OutboxRelay *relay,
 												 OutboxMonoTime now);
 /* No link, and all hosts were tried in vain. */
 extern bool outbox_relay_broker_down(OutboxRelay *relay);
+
+/* relay_twin.c */
+extern void outbox_relay_twin_create(OutboxRelay *relay);
+extern void outbox_relay_twin_opened(OutboxRelay *relay);
+/* error: why the connection was lost; NULL if we have closed it. */
+extern void outbox_relay_twin_closed(OutboxRelay *relay,
+									 const OutboxLinkError *error);
+extern void outbox_relay_twin_step(OutboxRelay *relay, OutboxMonoTime now);
 
 /* relay_publish.c */
 extern void outbox_relay_publish(OutboxRelay *relay, OutboxMonoTime now);

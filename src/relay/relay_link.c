@@ -232,6 +232,7 @@ outbox_relay_link_create(OutboxRelay *relay)
 														outbox_hosts_bytes()),
 									 random_bits);
 	relay->renewal = outbox_renewal_create(relay->cxt);
+	outbox_relay_twin_create(relay);
 	relay->window = MemoryContextAlloc(relay->cxt, sizeof(OutboxConfirms));
 	/* Twice over: acks may come out of order, and the oldest last. */
 	ring = MemoryContextAlloc(relay->cxt,
@@ -334,12 +335,13 @@ outbox_relay_link_lost(OutboxRelay *relay)
 		MySlot->told = OUTBOX_TOLD_DOWN;
 	outbox_sender_try_again(relay->sender);
 	outbox_renewal_closed(relay->renewal);
+	outbox_relay_twin_closed(relay, error);
 	/* Another node has died. */
 	if (relay->connection->was_open && !relay->connection->channel_lost)
 		outbox_renewal_other_broker(relay->renewal);
 	/* What is unknown is sent again from memory: is it still there? */
 	outbox_database_touch(relay->database);
-	if (error->message)
+	if (error->message || error->name)
 		schedule_after_close(relay, error);
 	else
 		schedule_connect(relay, error->unreachable);
@@ -353,6 +355,7 @@ outbox_relay_close(OutboxRelay *relay, bool polite)
 	(void) reclaim_unknown(relay, NULL);
 	outbox_sender_try_again(relay->sender);
 	outbox_renewal_closed(relay->renewal);
+	outbox_relay_twin_closed(relay, NULL);
 	relay->connection->was_open = false;
 }
 
@@ -386,6 +389,7 @@ link_opened(OutboxRelay *relay)
 	relay->connection->readable = true;
 	relay->connection->was_open = true;
 	outbox_renewal_opened(relay->renewal);
+	outbox_relay_twin_opened(relay);
 	outbox_sender_opened(relay->sender);
 	outbox_watch_reset(relay->watch);
 	relay->connection->opened_at = outbox_mono_now();
@@ -559,6 +563,7 @@ outbox_relay_link_step(OutboxRelay *relay, OutboxMonoTime now)
 		outbox_mono_reached(outbox_hosts_connect_at(relay->hosts),
 							outbox_mono_now()))
 		connect_start(relay);
+	outbox_relay_twin_step(relay, now);
 }
 
 OutboxMonoTime
@@ -576,6 +581,8 @@ outbox_relay_link_deadline(OutboxRelay *relay, OutboxMonoTime now)
 		outbox_mono_earlier(&deadline,
 							outbox_mono_plus(now, outbox_link_heartbeat_due_ms(relay->link)));
 		outbox_mono_earlier(&deadline, outbox_watch_deadline(relay->watch, now));
+		if (MySlot->worker == 0)
+			outbox_mono_earlier(&deadline, outbox_twin_deadline(relay->twin, now));
 		if (!relay->connection->reconnect && !outbox_watch_bytes_under_way(relay->watch))
 			outbox_mono_earlier(&deadline,
 								outbox_renewal_deadline(relay->renewal));

@@ -158,19 +158,6 @@ commits_durably(OutboxRelay *relay, const OutboxSettling *settling,
 		settling->nrejected >= OUTBOX_SETTLE_MANY;
 }
 
-/* Messages that went to another route are rows of it, which somebody has to claim. */
-static void
-read_moved(OutboxRelay *relay, OutboxSettling *settling)
-{
-	for (int i = 0; i < settling->nmoved; i++)
-	{
-		int64		seq = outbox_settler_moved(relay->settler,
-											   settling->moved[i]);
-
-		outbox_reader_add(relay->reader, seq, seq, OUTBOX_UNREAD_RETURNED);
-	}
-}
-
 /*
  * The transaction has committed: what it did becomes the relay's state.  An error
  * in here (there is no memory) would leave half of that, so nobody catches it: it
@@ -186,7 +173,6 @@ round_committed(OutboxRelay *relay, OutboxSettling *settling, OutboxBatch *batch
 	if (settling->taken_away)
 		outbox_reader_doubt_holders(relay->reader);
 	claim_committed(relay, batch);
-	read_moved(relay, settling);
 }
 
 static void

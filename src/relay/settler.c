@@ -128,7 +128,6 @@ outbox_settler_collect(OutboxSettler *settler, OutboxSettling *settling)
 	settling->rejected = palloc(sizeof(OutboxItem *) * (queue->nrejected + 1));
 	settling->failures = palloc(sizeof(OutboxFailure) * (queue->nrejected + 1));
 	settling->rejected_remains = palloc0(sizeof(bool) * (queue->nrejected + 1));
-	settling->moved = palloc(sizeof(OutboxItem *) * (queue->nrejected + 1));
 
 	dlist_foreach(iter, &queue->confirmed)
 	{
@@ -256,7 +255,7 @@ rejection_committed(OutboxSettler *settler, OutboxSettling *settling, int i)
 		outbox_given_up(item, failure);
 	if (what == OUTBOX_COUNT_DEAD_LETTERED)
 	{
-		settling->moved[settling->nmoved++] = item;
+		outbox_queue_moved(settler->queue, item);
 		return;
 	}
 	outbox_queue_failed(settler->queue, item, failure->give_up);
@@ -325,15 +324,6 @@ outbox_settler_committed(OutboxSettler *settler, OutboxSettling *settling)
 							 XactLastCommitEnd);
 	}
 	outbox_unflushed_check(settler->unflushed);
-}
-
-int64
-outbox_settler_moved(OutboxSettler *settler, OutboxItem *item)
-{
-	int64		seq = item->message->seq;
-
-	outbox_queue_moved(settler->queue, item);
-	return seq;
 }
 
 /* ------------------------------------------------------------------ timers */

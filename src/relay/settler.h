@@ -31,8 +31,6 @@ typedef struct OutboxSettling
 	OutboxItem **rejected;
 	OutboxFailure *failures;
 	bool	   *rejected_remains;	/* locked by somebody */
-	int			nmoved;
-	OutboxItem **moved;			/* to other routes, when that is committed */
 	bool		taken_away;		/* rows of rejected ones, by somebody */
 } OutboxSettling;
 
@@ -54,13 +52,6 @@ extern void outbox_settler_run(OutboxSettler *settler,
 							   OutboxSettling *settling);
 extern void outbox_settler_committed(OutboxSettler *settler,
 									 OutboxSettling *settling);
-/*
- * One that has moved leaves memory; its number is returned, as it is a row that has to
- * be read.  To be called when the claim of the same round is committed, too: that has
- * passed these rows, which were in memory.
- */
-extern int64 outbox_settler_moved(OutboxSettler *settler, OutboxItem *item);
-
 /* When something is to be settled; and when what is locked is tried again. */
 extern OutboxMonoTime outbox_settler_deadline(const OutboxSettler *settler);
 extern OutboxMonoTime outbox_settler_unstick_at(const OutboxSettler *settler);

@@ -123,8 +123,8 @@ nap(OutboxWaiting *waiting, const OutboxWaitFor *wait)
 
 /* --------------------------------------------------------------------- wait */
 
-bool
-outbox_waiting_wait(OutboxWaiting *waiting, const OutboxWaitFor *wait)
+static bool
+wait_for(OutboxWaiting *waiting, const OutboxWaitFor *wait)
 {
 	pgsocket	sock = outbox_link_socket(waiting->link);
 	int			events = WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH;
@@ -146,4 +146,15 @@ outbox_waiting_wait(OutboxWaiting *waiting, const OutboxWaitFor *wait)
 												OUTBOX_WAIT_CONNECT :
 												OUTBOX_WAIT_RELAY)) &
 			WL_SOCKET_READABLE) != 0;
+}
+
+bool
+outbox_waiting_wait(OutboxWaiting *waiting, const OutboxWaitFor *wait)
+{
+	bool		readable;
+
+	outbox_beat(&MySlot->beat, wait->timeout_ms);
+	readable = wait_for(waiting, wait);
+	outbox_beat(&MySlot->beat, 0);
+	return readable;
 }

@@ -31,6 +31,7 @@
 #include "fmgr.h"
 #include "funcapi.h"
 #include "miscadmin.h"
+#include "relations.h"
 #include "shared.h"
 #include "storage/lmgr.h"
 #include "utils/builtins.h"
@@ -67,12 +68,6 @@ typedef struct Sample
 
 /* ------------------------------------------------------------------- locks */
 
-static Oid
-table_oid(FunctionCallInfo fcinfo, const char *name)
-{
-	return get_relname_relid(name, get_func_namespace(fcinfo->flinfo->fn_oid));
-}
-
 /* Of the table, which is locked: whoever plans a query of it needs them, too. */
 static bool
 try_lock_indexes(Oid relid)
@@ -100,10 +95,10 @@ try_lock(Oid relid)
 Datum
 outbox_try_lock_tables(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_BOOL(try_lock(table_oid(fcinfo, "outbox_control")) &&
-				   try_lock(table_oid(fcinfo, "outbox_route")) &&
-				   try_lock(table_oid(fcinfo, "outbox_job")) &&
-				   try_lock(table_oid(fcinfo, "outbox")));
+	PG_RETURN_BOOL(try_lock(outbox_relation_oid("outbox_control")) &&
+				   try_lock(outbox_relation_oid("outbox_route")) &&
+				   try_lock(outbox_relation_oid("outbox_job")) &&
+				   try_lock(outbox_relation_oid("outbox")));
 }
 
 /* ---------------------------------------------------------------- counting */
@@ -279,9 +274,6 @@ read_external(Relation rel, const char *index_name, int max_entries, Sample *sam
 {
 	bool		complete = sample->complete;
 
-	/* Before ALTER EXTENSION outbox UPDATE there is none. */
-	if (!OidIsValid(get_relname_relid(index_name, RelationGetNamespace(rel))))
-		return;
 	read_index(rel, index_name, ForwardScanDirection, 0, max_entries, sample);
 	sample->complete = sample->complete && complete;
 }
@@ -326,7 +318,7 @@ outbox_backlog_sample(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	int			max_entries = PG_GETARG_INT32(0);
-	Oid			relid = table_oid(fcinfo, "outbox");
+	Oid			relid = outbox_relation_oid("outbox");
 	Sample	   *sample = palloc0(sizeof(Sample));
 	Relation	rel;
 

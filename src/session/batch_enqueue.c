@@ -70,12 +70,12 @@ static const struct
 #define ROWS_NAME "outbox_batch_rows"
 
 #define BATCH_SQL \
-	"INSERT INTO %1$s.outbox (id, route, event_type, aggregate_type," \
+	"INSERT INTO outbox_internal.outbox (id, route, event_type, aggregate_type," \
 	" aggregate_id, payload, body, headers, properties, routing_key," \
 	" available_at)" \
 	" SELECT b.id, b.route, b.event_type, b.aggregate_type, b.aggregate_id," \
 	" b.payload, b.body, b.headers, b.properties, b.routing_key, b.available_at" \
-	" FROM " ROWS_NAME " b WHERE %1$s.outbox_batch_element(b.element)" \
+	" FROM " ROWS_NAME " b WHERE outbox_internal.outbox_batch_element(b.element)" \
 	" RETURNING id"
 
 /* Behind the last row: what fails from here on is no element's fault. */
@@ -245,9 +245,7 @@ insert_rows(Batch *batch, Relation rel)
 	running = batch;
 	PG_TRY();
 	{
-		int			code = outbox_kept_plan_execute_into(&kept,
-														 RelationGetNamespace(rel),
-														 BATCH_SQL, dest);
+		int			code = outbox_kept_plan_execute_into(&kept, BATCH_SQL, dest);
 
 		if (code != SPI_OK_INSERT_RETURNING)
 			outbox_fail_rewritten(&kept, rel, code);

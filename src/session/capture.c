@@ -45,23 +45,67 @@ set(Datum *values, bool *isnull, int col, Datum value)
 }
 
 static void
-store(Capture *capture, Relation outbox, CaptureOp op, text *key, Datum payload)
+add_names(StringInfo json, const Capture *capture, const AttrNumber *columns, int n,
+		  const bool *which)
 {
-	const CaptureConstants *constants = outbox_capture_constants(capture, op);
+	const char *separator = "[";
+
+	for (int i = 0; i < n; i++)
+		if (which == NULL || which[i])
+		{
+			appendStringInfoString(json, separator);
+			escape_json(json, NameStr(TupleDescAttr(capture->desc, columns[i] - 1)->attname));
+			separator = ", ";
+		}
+	appendStringInfoChar(json, ']');
+}
+
+/* The headers of all messages, and what this one is without. */
+static Datum
+name_omitted(const Capture *capture, const CaptureMessage *message, Datum headers)
+{
+	StringInfoData json;
+	Datum		object;
+
+	if (message->omitted == NULL && !message->key_omitted)
+		return headers;
+	initStringInfo(&json);
+	appendStringInfoChar(&json, '{');
+	if (message->omitted != NULL)
+	{
+		appendStringInfoString(&json, "\"x-outbox-omitted\": ");
+		add_names(&json, capture, capture->columns, capture->ncolumns, message->omitted);
+	}
+	if (message->key_omitted)
+	{
+		appendStringInfo(&json, "%s\"x-outbox-omitted-key\": ", json.len == 1 ? "" : ", ");
+		add_names(&json, capture, capture->key, capture->nkey, NULL);
+	}
+	appendStringInfoChar(&json, '}');
+	object = DirectFunctionCall1(jsonb_in, CStringGetDatum(json.data));
+	return headers == (Datum) 0 ? object :
+		DirectFunctionCall2(jsonb_concat, headers, object);
+}
+
+static void
+store(Capture *capture, Relation outbox, const CaptureMessage *message)
+{
+	const CaptureConstants *constants = outbox_capture_constants(capture, message->op);
+	Datum		headers = name_omitted(capture, message, constants->headers);
 	Datum		values[OUTBOX_COLUMNS];
 	bool		isnull[OUTBOX_COLUMNS];
 
 	memset(isnull, true, sizeof(isnull));
 	set(values, isnull, COL_ROUTE, capture->route);
 	set(values, isnull, COL_EVENT_TYPE, constants->event_type);
-	if (key != NULL)
+	if (message->key != NULL)
 	{
 		set(values, isnull, COL_AGGREGATE_TYPE, capture->aggregate_type);
-		set(values, isnull, COL_AGGREGATE_ID, PointerGetDatum(key));
+		set(values, isnull, COL_AGGREGATE_ID, PointerGetDatum(message->key));
 	}
-	set(values, isnull, COL_PAYLOAD, payload);
-	if (constants->headers != (Datum) 0)
-		set(values, isnull, COL_HEADERS, constants->headers);
+	set(values, isnull, COL_PAYLOAD, message->payload);
+	if (headers != (Datum) 0)
+		set(values, isnull, COL_HEADERS, headers);
 	if (constants->routing_key != (Datum) 0)
 		set(values, isnull, COL_ROUTING_KEY, constants->routing_key);
 	(void) outbox_enqueue_row(outbox, capture->owner, values, isnull);
@@ -71,12 +115,10 @@ static void
 store_row(Capture *capture, Relation outbox, CaptureOp op,
 		  const CaptureImage *old, const CaptureImage *new)
 {
-	int			nestlevel = outbox_capture_format_begin();
-	text	   *key = outbox_capture_key(capture, new != NULL ? new : old);
-	Datum		payload = outbox_capture_payload(capture, op, old, new);
+	CaptureMessage message = {.op = op, .old = old, .new = new};
 
-	outbox_capture_format_end(nestlevel);
-	store(capture, outbox, op, key, payload);
+	outbox_capture_fill(capture, outbox, &message);
+	store(capture, outbox, &message);
 }
 
 /*
@@ -105,6 +147,7 @@ outbox_capture_change(Capture *capture, Relation outbox,
 static void
 capture_truncate(Capture *capture, Relation outbox)
 {
+	CaptureMessage message = {.op = CAPTURE_TRUNCATE};
 	StringInfoData json;
 
 	initStringInfo(&json);
@@ -113,8 +156,8 @@ capture_truncate(Capture *capture, Relation outbox)
 	appendStringInfoString(&json, ", \"table\": ");
 	escape_json(&json, capture->table);
 	appendStringInfoChar(&json, '}');
-	store(capture, outbox, CAPTURE_TRUNCATE, NULL,
-		  DirectFunctionCall1(jsonb_in, CStringGetDatum(json.data)));
+	message.payload = DirectFunctionCall1(jsonb_in, CStringGetDatum(json.data));
+	store(capture, outbox, &message);
 }
 
 static const CaptureImage *

@@ -4,9 +4,10 @@
  *		outbox_capture(): changes of a table as messages.
  *
  * capture_args.c reads the arguments of a trigger, capture_table.c finds out what
- * they mean for its table, capture_row.c makes the key and the payload of a row,
- * capture.c stores messages of rows, capture_statement.c those of a whole
- * statement; capture_create.c looks at a trigger when it is created.
+ * they mean for its table, capture_row.c makes the key of a row and
+ * capture_payload.c the payload, capture.c stores messages of rows,
+ * capture_statement.c those of a whole statement; capture_create.c looks at a
+ * trigger when it is created.
  *
  *-------------------------------------------------------------------------
  */
@@ -36,6 +37,14 @@ typedef enum CapturePayload
 	CAPTURE_DIFF				/* both, of an UPDATE the key and what it changed */
 } CapturePayload;
 
+/* What becomes of a row that cannot be published as it is. */
+typedef enum CaptureUnpublishable
+{
+	CAPTURE_REFUSE_NEW,			/* a new row is refused, of an old one parts go */
+	CAPTURE_REFUSE,				/* refused */
+	CAPTURE_OMIT				/* the parts that cannot be published are left out */
+} CaptureUnpublishable;
+
 #define CAPTURE_HEADER_OP		0x01
 #define CAPTURE_HEADER_SCHEMA	0x02
 #define CAPTURE_HEADER_TABLE	0x04
@@ -62,6 +71,7 @@ typedef struct CaptureArgs
 	const char *routing_key;
 	CapturePayload payload;
 	bool		emit_unchanged;
+	CaptureUnpublishable unpublishable;
 	int			headers;		/* CAPTURE_HEADER_... */
 } CaptureArgs;
 
@@ -91,7 +101,8 @@ typedef struct Capture
 	FmgrInfo   *key_out;
 	int			ncolumns;		/* of the payload */
 	AttrNumber *columns;
-	TupleDesc	columns_desc;	/* a row of these */
+	FmgrInfo   *column_to_jsonb;	/* of those whose values may fail; else 0 */
+	TupleDesc	columns_desc;	/* a row of these, with jsonb of those that may fail */
 	TupleDesc	pair_desc;		/* a row of old and new, both jsonb */
 	FmgrInfo	to_jsonb;		/* of such rows */
 	Datum		route;			/* text */
@@ -105,6 +116,18 @@ typedef struct CaptureImage
 	Datum	   *values;
 	bool	   *isnull;
 } CaptureImage;
+
+/* One that is made of a row. */
+typedef struct CaptureMessage
+{
+	CaptureOp	op;
+	const CaptureImage *old;	/* NULL for an INSERT */
+	const CaptureImage *new;	/* NULL for a DELETE */
+	text	   *key;			/* NULL: it has none */
+	bool		key_omitted;	/* because it cannot be one */
+	Datum		payload;		/* jsonb */
+	bool	   *omitted;		/* columns of the payload; NULL: none */
+} CaptureMessage;
 
 /* capture_args.c */
 extern void outbox_capture_read_args(CaptureArgs *args,
@@ -133,13 +156,15 @@ extern bool outbox_capture_same_key(const Capture *capture,
 extern bool outbox_capture_unchanged(const Capture *capture,
 									 const CaptureImage *old,
 									 const CaptureImage *new);
+extern bool outbox_capture_in_key(const Capture *capture, int attnum);
 extern text *outbox_capture_key(Capture *capture, const CaptureImage *image);
-extern Datum outbox_capture_payload(Capture *capture, CaptureOp op,
-									const CaptureImage *old,
-									const CaptureImage *new);
 /* Between them values become text in one way, whatever the session has set. */
 extern int	outbox_capture_format_begin(void);
 extern void outbox_capture_format_end(int nestlevel);
+
+/* capture_payload.c: fills key and payload; an ERROR where they are to be whole and cannot. */
+extern void outbox_capture_fill(Capture *capture, Relation outbox,
+								CaptureMessage *message);
 
 /* capture.c: old is NULL for an INSERT, new for a DELETE. */
 extern void outbox_capture_change(Capture *capture, Relation outbox,

@@ -57,6 +57,18 @@ read_unchanged(CaptureArgs *args, const char *value,
 		fail_value(trigger, "unchanged", "be skip or emit");
 }
 
+static void
+read_unpublishable(CaptureArgs *args, const char *value,
+				   const CaptureTrigger *trigger)
+{
+	if (strcmp(value, "refuse") == 0)
+		args->unpublishable = CAPTURE_REFUSE;
+	else if (strcmp(value, "omit") == 0)
+		args->unpublishable = CAPTURE_OMIT;
+	else
+		fail_value(trigger, "unpublishable", "be refuse or omit");
+}
+
 static int
 header_flag(const char *word)
 {
@@ -106,6 +118,7 @@ static const struct
 	{"except", false, offsetof(CaptureArgs, except), NULL},
 	{"payload", false, 0, read_payload},
 	{"unchanged", false, 0, read_unchanged},
+	{"unpublishable", false, 0, read_unpublishable},
 	{"route", false, offsetof(CaptureArgs, route), NULL},
 	{"routing_key", false, offsetof(CaptureArgs, routing_key), NULL},
 	{"headers", false, 0, read_headers}
@@ -127,7 +140,7 @@ fail_unknown(const CaptureTrigger *trigger, const char *arg)
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 			 errmsg("trigger \"%s\" has an argument that outbox_capture() does not know: \"%s\"",
 					trigger->name, arg),
-			 errdetail("Arguments have the form 'name=value'; their names are event, event_type, aggregate_type, key, columns, except, payload, unchanged, route, routing_key and headers.")));
+			 errdetail("Arguments have the form 'name=value'; their names are event, event_type, aggregate_type, key, columns, except, payload, unchanged, unpublishable, route, routing_key and headers.")));
 }
 
 /* Returns which one it was. */

@@ -6,8 +6,10 @@
  * An UPDATE has its old rows in one table and its new ones in another.  The server
  * fills both row by row, so they are read in step, and as long as the keys agree,
  * each pair is one row.  That need not stay so: a key may have been changed, or a row
- * have gone to a partition whose trigger left it out.  Those out of step are kept
- * until the end and paired by key; what has no partner was deleted, or inserted.
+ * have gone to a partition whose trigger left it out.  So both tables are read twice:
+ * first those out of step are collected and paired by key, then the messages are
+ * stored in the order of the rows, as FOR EACH ROW has it.  A row out of step without a
+ * partner was deleted, or inserted.
  *
  *-------------------------------------------------------------------------
  */
@@ -42,12 +44,13 @@ typedef struct Stray
 {
 	const char *key;			/* NULL: its key is */
 	int64		position;		/* among the strays of its table */
-	MinimalTuple tuple;
+	MinimalTuple tuple;			/* of an old row */
+	struct Stray *partner;		/* in the other table, or NULL */
 } Stray;
 
 typedef struct Strays
 {
-	Stray	   *rows;
+	Stray	  **rows;			/* by their positions */
 	int64		count;
 	int64		room;
 } Strays;
@@ -76,6 +79,13 @@ open_reader(Reader *reader, Tuplestorestate *rows, TupleDesc desc)
 }
 
 static void
+read_again(Reader *reader)
+{
+	tuplestore_select_read_pointer(reader->rows, reader->pointer);
+	tuplestore_rescan(reader->rows);
+}
+
+static void
 look_at(Reader *reader)
 {
 	slot_getallattrs(reader->slot);
@@ -97,7 +107,7 @@ next_row(Reader *reader)
 /* ------------------------------------------------------------------ strays */
 
 static void
-keep_stray(Strays *strays, Capture *capture, const Reader *reader)
+keep_stray(Strays *strays, Capture *capture, const Reader *reader, bool old)
 {
 	int			nestlevel = outbox_capture_format_begin();
 	text	   *key = outbox_capture_key(capture, &reader->image);
@@ -109,13 +119,15 @@ keep_stray(Strays *strays, Capture *capture, const Reader *reader)
 	{
 		strays->room = Max(strays->room * 2, 64);
 		strays->rows = strays->rows == NULL ?
-			palloc(sizeof(Stray) * strays->room) :
-			repalloc_huge(strays->rows, sizeof(Stray) * strays->room);
+			palloc(sizeof(Stray *) * strays->room) :
+			repalloc_huge(strays->rows, sizeof(Stray *) * strays->room);
 	}
-	stray = &strays->rows[strays->count];
+	stray = palloc(sizeof(Stray));
 	stray->key = key == NULL ? NULL : text_to_cstring(key);
-	stray->position = strays->count++;
-	stray->tuple = ExecCopySlotMinimalTuple(reader->slot);
+	stray->position = strays->count;
+	stray->tuple = old ? ExecCopySlotMinimalTuple(reader->slot) : NULL;
+	stray->partner = NULL;
+	strays->rows[strays->count++] = stray;
 }
 
 static int
@@ -130,8 +142,8 @@ compare_keys(const char *one, const char *other)
 static int
 compare_strays(const void *one, const void *other)
 {
-	const Stray *a = one;
-	const Stray *b = other;
+	const Stray *a = *(Stray *const *) one;
+	const Stray *b = *(Stray *const *) other;
 	int			order = compare_keys(a->key, b->key);
 
 	if (order != 0)
@@ -139,44 +151,98 @@ compare_strays(const void *one, const void *other)
 	return (a->position > b->position) - (a->position < b->position);
 }
 
-static const CaptureImage *
-show_stray(Reader *reader, const Stray *stray)
+static Stray **
+sort_strays(const Strays *strays)
 {
-	ExecStoreMinimalTuple(stray->tuple, reader->slot, false);
-	look_at(reader);
-	return &reader->image;
-}
+	Size		size = sizeof(Stray *) * Max(strays->count, 1);
+	Stray	  **sorted = palloc_extended(size, MCXT_ALLOC_HUGE);
 
-static void
-sort_strays(Strays *strays)
-{
 	if (strays->count > 0)
-		qsort(strays->rows, strays->count, sizeof(Stray), compare_strays);
+	{
+		memcpy(sorted, strays->rows, size);
+		qsort(sorted, strays->count, sizeof(Stray *), compare_strays);
+	}
+	return sorted;
 }
 
 static void
-pair_strays(const Statement *statement, Reader *old, Strays *olds, Reader *new,
-			Strays *news)
+pair_strays(const Strays *olds, const Strays *news)
 {
+	Stray	  **old = sort_strays(olds);
+	Stray	  **new = sort_strays(news);
 	int64		i = 0;
 	int64		j = 0;
 
-	sort_strays(olds);
-	sort_strays(news);
-	while (i < olds->count || j < news->count)
+	while (i < olds->count && j < news->count)
 	{
-		int			order = i == olds->count ? 1 : j == news->count ? -1 :
-			compare_keys(olds->rows[i].key, news->rows[j].key);
+		int			order = compare_keys(old[i]->key, new[j]->key);
 
-		store_change(statement,
-					 order > 0 ? NULL : show_stray(old, &olds->rows[i]),
-					 order < 0 ? NULL : show_stray(new, &news->rows[j]));
+		if (order == 0)
+		{
+			old[i]->partner = new[j];
+			new[j]->partner = old[i];
+		}
 		i += order <= 0;
 		j += order >= 0;
 	}
 }
 
 /* -------------------------------------------------------------- statements */
+
+/* Both rows of a step; false: there are no more. */
+static bool
+next_step(Reader *old, Reader *new, bool *has_old, bool *has_new)
+{
+	*has_old = *has_old && next_row(old);
+	*has_new = *has_new && next_row(new);
+	return *has_old || *has_new;
+}
+
+static bool
+in_step(const Capture *capture, const Reader *old, const Reader *new, bool has_old,
+		bool has_new)
+{
+	return has_old && has_new &&
+		outbox_capture_same_key(capture, &old->image, &new->image);
+}
+
+static void
+collect_strays(Capture *capture, Reader *old, Strays *olds, Reader *new, Strays *news)
+{
+	bool		has_old = true;
+	bool		has_new = true;
+
+	while (next_step(old, new, &has_old, &has_new))
+	{
+		if (in_step(capture, old, new, has_old, has_new))
+			continue;
+		if (has_old)
+			keep_stray(olds, capture, old, true);
+		if (has_new)
+			keep_stray(news, capture, new, false);
+	}
+	pair_strays(olds, news);
+	read_again(old);
+	read_again(new);
+}
+
+/* What has become of a new row, whose old one may have been read before or not. */
+static void
+store_new(const Statement *statement, const Stray *stray, const Reader *new)
+{
+	Reader		partner;
+
+	if (stray->partner == NULL)
+	{
+		store_change(statement, NULL, &new->image);
+		return;
+	}
+	partner.slot = MakeSingleTupleTableSlot(statement->capture->desc, &TTSOpsMinimalTuple);
+	ExecStoreMinimalTuple(stray->partner->tuple, partner.slot, false);
+	look_at(&partner);
+	store_change(statement, &partner.image, &new->image);
+	ExecDropSingleTupleTableSlot(partner.slot);
+}
 
 static void
 capture_update(const Statement *statement, Tuplestorestate *old_rows,
@@ -189,25 +255,24 @@ capture_update(const Statement *statement, Tuplestorestate *old_rows,
 	Reader		new;
 	bool		has_old = true;
 	bool		has_new = true;
+	int64		i = 0;
+	int64		j = 0;
 
 	open_reader(&old, old_rows, capture->desc);
 	open_reader(&new, new_rows, capture->desc);
-	while (has_old || has_new)
+	collect_strays(capture, &old, &olds, &new, &news);
+	while (next_step(&old, &new, &has_old, &has_new))
 	{
-		has_old = has_old && next_row(&old);
-		has_new = has_new && next_row(&new);
-		if (has_old && has_new &&
-			outbox_capture_same_key(capture, &old.image, &new.image))
+		if (in_step(capture, &old, &new, has_old, has_new))
 		{
 			store_change(statement, &old.image, &new.image);
 			continue;
 		}
-		if (has_old)
-			keep_stray(&olds, capture, &old);
+		if (has_old && olds.rows[i++]->partner == NULL)
+			store_change(statement, &old.image, NULL);
 		if (has_new)
-			keep_stray(&news, capture, &new);
+			store_new(statement, news.rows[j++], &new);
 	}
-	pair_strays(statement, &old, &olds, &new, &news);
 	ExecDropSingleTupleTableSlot(old.slot);
 	ExecDropSingleTupleTableSlot(new.slot);
 }

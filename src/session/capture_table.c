@@ -26,6 +26,7 @@
 #include "executor/executor.h"
 #include "funcapi.h"
 #include "lib/stringinfo.h"
+#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
 #include "utils/builtins.h"
@@ -110,16 +111,15 @@ outbox_capture_named_table(const Trigger *trigger, Oid relid)
 }
 
 /*
- * All tables of the extension have names that begin so, in the schema of its
- * functions.  Others need no look into pg_depend, which each statement would pay.
+ * All tables of the extension have names that begin so.  Others need no look into
+ * pg_depend, which each statement would pay.
  */
 static bool
 is_ours(Oid relid, Oid function)
 {
 	Oid			extension;
 
-	if (get_rel_namespace(relid) != get_func_namespace(function) ||
-		strncmp(get_rel_name(relid), "outbox", strlen("outbox")) != 0)
+	if (strncmp(get_rel_name(relid), "outbox", strlen("outbox")) != 0)
 		return false;
 	extension = getExtensionOfObject(ProcedureRelationId, function);
 	return OidIsValid(extension) &&
@@ -286,6 +286,46 @@ remaining_columns(const Capture *capture, const AttrNumber *excluded,
 	return n;
 }
 
+static void
+prepare_to_jsonb(const Capture *capture, FmgrInfo *function, Oid type)
+{
+	List	   *args = list_make1(makeNullConst(type, -1, InvalidOid));
+
+	/* It asks its call for the type of what it is given. */
+	fmgr_info_cxt(F_TO_JSONB, function, capture->cxt);
+	fmgr_info_set_expr((Node *) makeFuncExpr(F_TO_JSONB, JSONBOID, args,
+											 InvalidOid, InvalidOid,
+											 COERCE_EXPLICIT_CALL),
+					   function);
+}
+
+/*
+ * May to_jsonb() fail for a value of that type?  For the json in it, for the cast of
+ * somebody's own type, for a size; and what has no form in UTF-8 is not sent.
+ */
+static bool
+is_fallible(Oid type)
+{
+	Oid			base = getBaseType(type);
+
+	return GetDatabaseEncoding() != PG_UTF8 || base >= FirstNormalObjectId ||
+		base == JSONOID || type_is_rowtype(base) ||
+		OidIsValid(get_element_type(base));
+}
+
+static void
+prepare_columns(Capture *capture)
+{
+	capture->column_to_jsonb = palloc0(sizeof(FmgrInfo) * Max(capture->ncolumns, 1));
+	for (int i = 0; i < capture->ncolumns; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(capture->desc, capture->columns[i] - 1);
+
+		if (is_fallible(att->atttypid))
+			prepare_to_jsonb(capture, &capture->column_to_jsonb[i], att->atttypid);
+	}
+}
+
 static TupleDesc
 describe_columns(const Capture *capture)
 {
@@ -298,10 +338,12 @@ describe_columns(const Capture *capture)
 	{
 		Form_pg_attribute att = TupleDescAttr(capture->desc, capture->columns[i] - 1);
 
+		bool		json = OidIsValid(capture->column_to_jsonb[i].fn_oid);
+
 		names = lappend(names, makeString(NameStr(att->attname)));
-		types = lappend_oid(types, att->atttypid);
-		typmods = lappend_int(typmods, att->atttypmod);
-		collations = lappend_oid(collations, att->attcollation);
+		types = lappend_oid(types, json ? JSONBOID : att->atttypid);
+		typmods = lappend_int(typmods, json ? -1 : att->atttypmod);
+		collations = lappend_oid(collations, json ? InvalidOid : att->attcollation);
 	}
 	return BlessTupleDesc(BuildDescFromLists(names, types, typmods, collations));
 }
@@ -333,21 +375,9 @@ find_payload(Capture *capture)
 		capture->ncolumns = remaining_columns(capture, excluded, nexcluded,
 											  &capture->columns);
 	}
+	prepare_columns(capture);
 	capture->columns_desc = describe_columns(capture);
 	capture->pair_desc = describe_pair();
-}
-
-/* to_jsonb(record): it asks its call for the type of what it is given. */
-static void
-prepare_to_jsonb(Capture *capture)
-{
-	List	   *args = list_make1(makeNullConst(RECORDOID, -1, InvalidOid));
-
-	fmgr_info_cxt(F_TO_JSONB, &capture->to_jsonb, capture->cxt);
-	fmgr_info_set_expr((Node *) makeFuncExpr(F_TO_JSONB, JSONBOID, args,
-											 InvalidOid, InvalidOid,
-											 COERCE_EXPLICIT_CALL),
-					   &capture->to_jsonb);
 }
 
 /* ---------------------------------------------------------------- message */
@@ -467,7 +497,7 @@ outbox_capture_make(Relation rel, const CaptureTrigger *trigger, Oid function,
 	name_table(capture, named);
 	find_key(capture, rel);
 	find_payload(capture);
-	prepare_to_jsonb(capture);
+	prepare_to_jsonb(capture, &capture->to_jsonb, RECORDOID);
 	capture->route = CStringGetTextDatum(capture->args.route == NULL ? "default" :
 										 capture->args.route);
 	capture->aggregate_type = CStringGetTextDatum(default_aggregate_type(capture));

@@ -30,18 +30,23 @@
 #include "compat.h"
 #include "executor/spi.h"
 #include "fired.h"
+#include "funcapi.h"
 #include "kept_plan.h"
 #include "miscadmin.h"
 #include "nodes/pg_list.h"
 #include "owner.h"
 #include "replication/slot.h"
+#include "shared.h"
 #include "storage/lwlock.h"
 #include "storage/spin.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
+#include "utils/timestamp.h"
+#include "utils/tuplestore.h"
 
 PG_FUNCTION_INFO_V1(outbox_cdc_trigger);
+PG_FUNCTION_INFO_V1(outbox_remade_slots);
 
 /* -------------------------------------------------------------------- slots */
 
@@ -84,6 +89,7 @@ typedef struct NeededSlot
 {
 	const char *route;			/* one of those that need it */
 	const char *slot;			/* NULL: any of this database */
+	SubTransactionId subid;		/* without which nothing needs it */
 } NeededSlot;
 
 static List *needed = NIL;
@@ -109,10 +115,22 @@ require_slot(const char *route, const char *slot)
 					 quote_literal_cstr(name))));
 }
 
+/* COMMIT PREPARED calls nobody, and the slot may be gone by then. */
+static void
+refuse_prepare(const NeededSlot *need)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("cannot PREPARE a transaction that has enqueued on route \"%s\"",
+					need->route),
+			 errdetail("The route has relay = 'cdc': nothing would keep its messages if the replication slot were dropped before COMMIT PREPARED."),
+			 errhint("Use COMMIT, or a route with another relay.")));
+}
+
 /*
- * Once more, before what was enqueued is committed or prepared: the slot may have
- * been dropped since.  One that was made anew since does not count, as it becomes
- * persistent only when the transactions that it found in progress have ended.
+ * Once more, before what was enqueued is committed: the slot may have been dropped
+ * since.  One that was made anew since does not count, as it becomes persistent only
+ * when the transactions that it found in progress have ended.
  */
 static void
 look_at_end(XactEvent event, void *arg)
@@ -120,7 +138,9 @@ look_at_end(XactEvent event, void *arg)
 	ListCell   *cell;
 
 	(void) arg;
-	if (event == XACT_EVENT_PRE_COMMIT || event == XACT_EVENT_PRE_PREPARE)
+	if (event == XACT_EVENT_PRE_PREPARE && needed != NIL)
+		refuse_prepare(linitial(needed));
+	if (event == XACT_EVENT_PRE_COMMIT)
 	{
 		foreach(cell, needed)
 		{
@@ -129,49 +149,101 @@ look_at_end(XactEvent event, void *arg)
 			require_slot(need->route, need->slot);
 		}
 	}
-	else if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_PREPARE ||
-			 event == XACT_EVENT_ABORT)
+	else if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT)
 		needed = NIL;
 }
 
+/* What a savepoint has enqueued goes with it, or is its parent's. */
 static void
+look_at_subend(SubXactEvent event, SubTransactionId subid,
+			   SubTransactionId parent, void *arg)
+{
+	ListCell   *cell;
+
+	(void) arg;
+	if (event != SUBXACT_EVENT_COMMIT_SUB && event != SUBXACT_EVENT_ABORT_SUB)
+		return;
+	foreach(cell, needed)
+	{
+		NeededSlot *need = lfirst(cell);
+
+		if (need->subid != subid)
+			continue;
+		if (event == SUBXACT_EVENT_COMMIT_SUB)
+			need->subid = parent;
+		else
+			needed = foreach_delete_current(needed, cell);
+	}
+}
+
+/* Returns whether it is new in this transaction. */
+static bool
 remember(const OutboxRoute *route)
 {
 	MemoryContext old;
 	NeededSlot *need;
 	ListCell   *cell;
 
+	/* One that is there is of this subtransaction or of one around it. */
 	foreach(cell, needed)
 	{
 		need = lfirst(cell);
 		if (route->slot == NULL ? need->slot == NULL :
 			need->slot != NULL && strcmp(need->slot, route->slot) == 0)
-			return;
+			return false;
 	}
 	if (!callback_registered)
 	{
 		RegisterXactCallback(look_at_end, NULL);
+		RegisterSubXactCallback(look_at_subend, NULL);
 		callback_registered = true;
 	}
 	old = MemoryContextSwitchTo(TopTransactionContext);
 	need = palloc(sizeof(NeededSlot));
 	need->route = pstrdup(route->name);
 	need->slot = route->slot == NULL ? NULL : pstrdup(route->slot);
+	need->subid = GetCurrentSubTransactionId();
 	needed = lappend(needed, need);
 	MemoryContextSwitchTo(old);
+	return true;
 }
 
 void
 outbox_cdc_require_slot(const OutboxRoute *route)
 {
 	require_slot(route->name, route->slot);
-	remember(route);
+	if (remember(route) && route->slot != NULL)
+		(void) outbox_cdc_slot_look(route->slot);
+}
+
+#define REMADE_COLS	2
+
+/* Slots that were dropped and made again since messages were enqueued for them. */
+Datum
+outbox_remade_slots(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+
+	InitMaterializedSRF(fcinfo, 0);
+	for (int i = 0; outbox_shared != NULL && i < OUTBOX_CDC_SLOTS; i++)
+	{
+		OutboxCdcSlot slot;
+		Datum		values[REMADE_COLS];
+		bool		nulls[REMADE_COLS] = {false};
+
+		if (!outbox_cdc_slot_get(i, &slot) || slot.remade_at == 0)
+			continue;
+		values[0] = CStringGetTextDatum(NameStr(slot.name));
+		values[1] = TimestampTzGetDatum(slot.remade_at);
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	}
+	return (Datum) 0;
 }
 
 /* ------------------------------------------------------------------ removal */
 
 /* By its place: the statistics of such a table say nothing of what an index saves. */
-#define REMOVE_SQL "DELETE FROM %s.outbox WHERE ctid OPERATOR(pg_catalog.=) $1"
+#define REMOVE_SQL "DELETE FROM outbox_internal.outbox WHERE ctid OPERATOR(pg_catalog.=) $1"
 
 static int	removing = 0;
 
@@ -192,8 +264,8 @@ remove_row(Relation rel, HeapTuple tuple)
 
 	SPI_connect();
 	outbox_act_begin(&acting, rel->rd_rel->relowner, false);
-	result = outbox_kept_plan_execute(&kept, RelationGetNamespace(rel), REMOVE_SQL,
-									  1, types, values, NULL, false);
+	result = outbox_kept_plan_execute(&kept, REMOVE_SQL, 1, types, values, NULL,
+									  false);
 	if (result != SPI_OK_DELETE)
 	{
 		/* What the server has made of it is for no table, and would be kept. */
@@ -222,14 +294,11 @@ static bool
 is_for_log(Relation rel, HeapTuple tuple)
 {
 	TupleDesc	desc = RelationGetDescr(rel);
-	int			col = outbox_later_column(desc, COL_EXTERNAL, "external", BOOLOID,
-										  RelationGetRelationName(rel));
 	bool		isnull;
 	Datum		value;
 
-	if (col == 0)
-		return false;
-	value = heap_getattr(tuple, col, desc, &isnull);
+	outbox_expect_message_columns(desc, RelationGetRelationName(rel));
+	value = heap_getattr(tuple, COL_EXTERNAL, desc, &isnull);
 	return !isnull && !DatumGetBool(value);
 }
 

@@ -18,6 +18,7 @@
 #include <math.h>
 
 #include "amqp_limits.h"
+#include "catalog/namespace.h"
 #include "check.h"
 #include "check_format.h"
 #include "compat.h"
@@ -388,8 +389,8 @@ fail_body_size(const char *argument, const OutboxFormatted *formatted, size_t le
  * is accepted, since the relay would have to make it to find out, and again at
  * each attempt: 400 bytes of jsonb can become 65 MB.
  */
-static void
-check_payload(Jsonb *payload, const OutboxFormatted *formatted)
+static size_t
+payload_size(Jsonb *payload, const OutboxFormatted *formatted)
 {
 	size_t		limit = (size_t) outbox_max_message_size;
 	size_t		size = outbox_json_text_size(payload, limit);
@@ -401,10 +402,28 @@ check_payload(Jsonb *payload, const OutboxFormatted *formatted)
 		size = utf8_length("payload", str, strlen(str));
 		pfree(str);
 	}
-	if (formatted != NULL)
-		size = outbox_format_body_size(formatted, size);
-	if (size > limit)
+	return formatted != NULL ? outbox_format_body_size(formatted, size) : size;
+}
+
+static void
+check_payload(Jsonb *payload, const OutboxFormatted *formatted)
+{
+	size_t		size = payload_size(payload, formatted);
+
+	if (size > (size_t) outbox_max_message_size)
 		fail_body_size("payload", formatted, size, false);
+}
+
+size_t
+outbox_payload_size(const OutboxFields *fields, const OutboxRoute *route)
+{
+	OutboxFormatted formatted;
+
+	/* What the format cannot carry is refused as such. */
+	if (route->format != NULL &&
+		outbox_format_reason(fields, route, &formatted) != NULL)
+		return 0;
+	return payload_size(fields->payload, route->format != NULL ? &formatted : NULL);
 }
 
 static void
@@ -453,11 +472,24 @@ outbox_utf8_or_null(const text *value)
 	return pg_server_to_any(str, (int) strlen(str), PG_UTF8);
 }
 
+static size_t
+rendered_size(const OutboxFields *fields, const OutboxRoute *route)
+{
+	char		buf[OUTBOX_SHORT_STRING_MAX + 1];
+
+	return outbox_route_render(pg_server_to_any(route->routing_key,
+												(int) strlen(route->routing_key),
+												PG_UTF8),
+							   outbox_utf8_or_null(fields->event_type),
+							   outbox_utf8_or_null(fields->aggregate_type),
+							   outbox_utf8_or_null(fields->aggregate_id), buf,
+							   sizeof(buf));
+}
+
 /* The rendered routing key must fit, whatever the parts are. */
 static size_t
 check_routing_key(const OutboxFields *fields, const OutboxRoute *route)
 {
-	char		buf[OUTBOX_SHORT_STRING_MAX + 1];
 	size_t		len;
 
 	if (fields->routing_key != NULL)
@@ -465,13 +497,7 @@ check_routing_key(const OutboxFields *fields, const OutboxRoute *route)
 	/* The most common template needs no rendering to know that it fits. */
 	if (strcmp(route->routing_key, "{event_type}") == 0)
 		return 0;
-	len = outbox_route_render(pg_server_to_any(route->routing_key,
-											   (int) strlen(route->routing_key),
-											   PG_UTF8),
-							  outbox_utf8_or_null(fields->event_type),
-							  outbox_utf8_or_null(fields->aggregate_type),
-							  outbox_utf8_or_null(fields->aggregate_id), buf,
-							  sizeof(buf));
+	len = rendered_size(fields, route);
 	if (len > OUTBOX_SHORT_STRING_MAX)
 		ereport(ERROR,
 				(errcode(ERRCODE_STRING_DATA_RIGHT_TRUNCATION),
@@ -480,6 +506,66 @@ check_routing_key(const OutboxFields *fields, const OutboxRoute *route)
 				 errdetail("Its template \"%s\" gives %zu bytes; AMQP allows %d.",
 						   route->routing_key, len, OUTBOX_SHORT_STRING_MAX)));
 	return len;
+}
+
+static bool
+has_utf8(const char *str, int len)
+{
+	int			encoding = GetDatabaseEncoding();
+	char	   *utf8;
+
+	if (encoding == PG_UTF8)
+		return true;
+	if (encoding == PG_SQL_ASCII)
+		return pg_verify_mbstr(PG_UTF8, str, len, true);
+	utf8 = palloc((Size) len * MAX_CONVERSION_GROWTH + 1);
+	return pg_do_encoding_conversion_buf(FindDefaultConversionProc(encoding, PG_UTF8),
+										 encoding, PG_UTF8,
+										 (unsigned char *) unconstify(char *, str), len,
+										 (unsigned char *) utf8,
+										 len * MAX_CONVERSION_GROWTH + 1, true) == len;
+}
+
+/* A format, or a template, may fail for another reason; enqueue gives that. */
+static const char *
+route_key_reason(const OutboxFields *fields, const OutboxRoute *route)
+{
+	OutboxFields no_key = *fields;
+	OutboxFormatted formatted;
+	const char *reason;
+
+	no_key.aggregate_type = NULL;
+	no_key.aggregate_id = NULL;
+	if (fields->routing_key == NULL &&
+		rendered_size(fields, route) > OUTBOX_SHORT_STRING_MAX &&
+		rendered_size(&no_key, route) <= OUTBOX_SHORT_STRING_MAX)
+		return psprintf("The routing key of route \"%s\" would be too long; AMQP allows %d bytes.",
+						route->name, OUTBOX_SHORT_STRING_MAX);
+	if (route->format == NULL)
+		return NULL;
+	reason = outbox_format_reason(fields, route, &formatted);
+	if (reason == NULL || outbox_format_reason(&no_key, route, &formatted) != NULL)
+		return NULL;
+	return psprintf("Route \"%s\" has the format %s: %s.", route->name,
+					outbox_format_name(route->format), reason);
+}
+
+const char *
+outbox_key_reason(const OutboxFields *fields, const OutboxRoute *route)
+{
+	const char *str = VARDATA_ANY(fields->aggregate_id);
+	int			len = VARSIZE_ANY_EXHDR(fields->aggregate_id);
+	size_t		size;
+
+	if (len == 0)
+		return "It is empty.";
+	if (!has_utf8(str, len))
+		return "It has no form in UTF-8.";
+	size = utf8_length("aggregate_id", str, len);
+	if (size > OUTBOX_SHORT_STRING_MAX)
+		return psprintf("It has %zu bytes in UTF-8; AMQP allows %d.", size,
+						OUTBOX_SHORT_STRING_MAX);
+	return route_key_reason(fields, route);
 }
 
 /*

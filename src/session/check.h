@@ -38,6 +38,17 @@ typedef struct OutboxFields
 extern void outbox_check_fields(const OutboxFields *fields,
 								const OutboxRoute *route);
 
+/*
+ * Why such a message cannot have its aggregate_id, which is not NULL: a sentence; NULL:
+ * it can.
+ */
+extern const char *outbox_key_reason(const OutboxFields *fields,
+									 const OutboxRoute *route);
+
+/* Bytes of its body, which is a payload; somewhere above outbox.max_message_size if more. */
+extern size_t outbox_payload_size(const OutboxFields *fields,
+								  const OutboxRoute *route);
+
 /* A copy in UTF-8, NULL for NULL. */
 extern char *outbox_utf8_or_null(const text *value);
 

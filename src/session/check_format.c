@@ -58,9 +58,9 @@ id_text(const pg_uuid_t *id)
 											   UUIDPGetDatum(id != NULL ? id : &nil)));
 }
 
-size_t
-outbox_check_format(const OutboxFields *fields, const OutboxRoute *route,
-					OutboxFormatted *formatted)
+const char *
+outbox_format_reason(const OutboxFields *fields, const OutboxRoute *route,
+					 OutboxFormatted *formatted)
 {
 	OutboxFormatMessage message = {
 		.id = id_text(fields->id),
@@ -78,8 +78,16 @@ outbox_check_format(const OutboxFields *fields, const OutboxRoute *route,
 	};
 	const char *reason = check_headers(route->format, fields->headers);
 
-	if (reason == NULL)
-		reason = outbox_format_message(route->format, &message, formatted);
+	return reason != NULL ? reason :
+		outbox_format_message(route->format, &message, formatted);
+}
+
+size_t
+outbox_check_format(const OutboxFields *fields, const OutboxRoute *route,
+					OutboxFormatted *formatted)
+{
+	const char *reason = outbox_format_reason(fields, route, formatted);
+
 	if (reason != NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),

@@ -20,7 +20,7 @@
 static const Oid column_types[OUTBOX_COLUMNS] = {
 	INT8OID, UUIDOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, JSONBOID, BYTEAOID,
 	JSONBOID, JSONBOID, TEXTOID, TIMESTAMPTZOID, TIMESTAMPTZOID, INT4OID,
-	TEXTOID, TEXTOID, INT8OID
+	TEXTOID, TEXTOID, INT8OID, TIMESTAMPTZOID, BOOLOID, BOOLOID
 };
 
 static bool
@@ -63,26 +63,4 @@ void
 outbox_expect_message_columns(TupleDesc desc, const char *table)
 {
 	outbox_expect_columns(desc, column_types, OUTBOX_COLUMNS, table);
-}
-
-static bool
-is_named(TupleDesc desc, int col, const char *name)
-{
-	Form_pg_attribute att = TupleDescAttr(desc, col - 1);
-
-	return !att->attisdropped && strcmp(NameStr(att->attname), name) == 0;
-}
-
-int
-outbox_later_column(TupleDesc desc, int usual, const char *name, Oid type,
-					const char *table)
-{
-	int			col = usual;
-
-	if (col > desc->natts || !is_named(desc, col, name))
-		for (col = desc->natts; col > 0 && !is_named(desc, col, name); col--)
-			;
-	if (col > 0)
-		expect_column(desc, col, type, table);
-	return col;
 }

@@ -17,14 +17,7 @@
 extern void outbox_expect_columns(TupleDesc desc, const Oid *types, int n,
 								  const char *table);
 
-/* The same for the table outbox, of whose columns some may come behind ours. */
+/* The same for the table outbox. */
 extern void outbox_expect_message_columns(TupleDesc desc, const char *table);
-
-/*
- * Number of a column that is not in every version of the table, usually the given
- * one; 0: it is not there, as the extension waits for ALTER EXTENSION outbox UPDATE.
- */
-extern int	outbox_later_column(TupleDesc desc, int usual, const char *name,
-								Oid type, const char *table);
 
 #endif							/* OUTBOX_COLUMN_TYPES_H */

@@ -97,7 +97,10 @@ database_to_empty(Node *stmt)
 	if (name == NULL || outbox_shared == NULL)
 		return InvalidOid;
 	dboid = get_database_oid(name, true);
-	if (!OidIsValid(dboid) || dboid == MyDatabaseId || !may_empty(dboid))
+	if (!OidIsValid(dboid) || !may_empty(dboid))
+		return InvalidOid;
+	/* The session's own one can be a template, if nobody else is in it. */
+	if (dboid == MyDatabaseId && !IsA(stmt, CreatedbStmt))
 		return InvalidOid;
 	return dboid;
 }

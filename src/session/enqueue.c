@@ -87,18 +87,24 @@ outbox_add_content_type(const text *type, Datum properties, bool *isnull)
 	return DirectFunctionCall2(jsonb_concat, object, properties);
 }
 
-/* routes.h says why the lock is taken before the route is judged. */
-Relation
-outbox_open_table(Oid schema)
+Oid
+outbox_find_table(Oid schema)
 {
 	Oid			relid = get_relname_relid("outbox", schema);
 
-	PreventCommandIfReadOnly("INSERT");
 	if (!OidIsValid(relid))
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_TABLE),
 				 errmsg("table \"outbox\" of the extension \"outbox\" does not exist")));
-	return table_open(relid, RowExclusiveLock);
+	return relid;
+}
+
+/* routes.h says why the lock is taken before the route is judged. */
+Relation
+outbox_open_table(Oid schema)
+{
+	PreventCommandIfReadOnly("INSERT");
+	return table_open(outbox_find_table(schema), RowExclusiveLock);
 }
 
 /* May the role use it?  Here and not in the trigger, which sees the owner. */
@@ -125,7 +131,8 @@ lock_key(const Datum *values, const bool *isnull)
 {
 	if (isnull[COL_AGGREGATE_ID - 1])
 		return;
-	outbox_lock_key(outbox_hash_key(isnull[COL_AGGREGATE_TYPE - 1] ? NULL :
+	outbox_lock_key(outbox_hash_key(DatumGetTextPP(values[COL_ROUTE - 1]),
+									isnull[COL_AGGREGATE_TYPE - 1] ? NULL :
 									DatumGetTextPP(values[COL_AGGREGATE_TYPE - 1]),
 									DatumGetTextPP(values[COL_AGGREGATE_ID - 1])));
 }
@@ -203,8 +210,9 @@ outbox_enqueue_bytes(PG_FUNCTION_ARGS)
 Datum
 outbox_key_hash(PG_FUNCTION_ARGS)
 {
-	if (PG_ARGISNULL(1))
+	if (PG_ARGISNULL(0) || PG_ARGISNULL(2))
 		PG_RETURN_NULL();
-	PG_RETURN_INT64(outbox_hash_key(PG_ARGISNULL(0) ? NULL : PG_GETARG_TEXT_PP(0),
-									PG_GETARG_TEXT_PP(1)));
+	PG_RETURN_INT64(outbox_hash_key(PG_GETARG_TEXT_PP(0),
+									PG_ARGISNULL(1) ? NULL : PG_GETARG_TEXT_PP(1),
+									PG_GETARG_TEXT_PP(2)));
 }

@@ -11,10 +11,10 @@
 #include "fmgr.h"
 #include "utils/relcache.h"
 
-/*
- * The table "outbox" of the extension in that schema, with the lock of an INSERT;
- * an ERROR (42P01) when there is none, (25006) when nothing may be written.
- */
+/* The table "outbox" of the extension in that schema; an ERROR (42P01): there is none. */
+extern Oid	outbox_find_table(Oid schema);
+
+/* The same with the lock of an INSERT; an ERROR (25006) when nothing may be written. */
 extern Relation outbox_open_table(Oid schema);
 
 /* May role use the route that is in values?  An ERROR (42501, 42704) if not. */

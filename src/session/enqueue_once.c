@@ -57,24 +57,23 @@ typedef struct Key
 } Key;
 
 #define FIND_SQL \
-	"SELECT o.id FROM %s.outbox_once o WHERE o.route OPERATOR(pg_catalog.=) $1" \
+	"SELECT o.id FROM outbox_internal.outbox_once o WHERE o.route OPERATOR(pg_catalog.=) $1" \
 	" AND o.key OPERATOR(pg_catalog.=) $2 AND o.at OPERATOR(pg_catalog.>) $3"
 #define TAKE_SQL \
-	"INSERT INTO %s.outbox_once AS o (route, key, id, at) VALUES ($1, $2, $3, $4)" \
+	"INSERT INTO outbox_internal.outbox_once AS o (route, key, id, at) VALUES ($1, $2, $3, $4)" \
 	" ON CONFLICT (route, key) DO UPDATE SET id = excluded.id, at = excluded.at" \
 	" WHERE o.at OPERATOR(pg_catalog.<=) $5"
 #define GIVE_BACK_SQL \
-	"DELETE FROM %s.outbox_once o WHERE o.route OPERATOR(pg_catalog.=) $1" \
+	"DELETE FROM outbox_internal.outbox_once o WHERE o.route OPERATOR(pg_catalog.=) $1" \
 	" AND o.key OPERATOR(pg_catalog.=) $2"
 
 /* Runs one of them as the owner; returns the number of rows. */
 static uint64
-run(const Key *key, OutboxKeptPlan *kept, const char *sql, int nargs,
-	Oid *types, Datum *values, int expected)
+run(OutboxKeptPlan *kept, const char *sql, int nargs, Oid *types,
+	Datum *values, int expected)
 {
-	int			result = outbox_kept_plan_execute(kept, RelationGetNamespace(key->rel),
-												  sql, nargs, types, values, NULL,
-												  expected == SPI_OK_SELECT);
+	int			result = outbox_kept_plan_execute(kept, sql, nargs, types, values,
+												  NULL, expected == SPI_OK_SELECT);
 
 	if (result != expected)
 		elog(ERROR, "could not use outbox_once: %s",
@@ -96,7 +95,7 @@ find(const Key *key, pg_uuid_t *id)
 	bool		found;
 
 	PushActiveSnapshot(GetLatestSnapshot());
-	found = run(key, &kept, FIND_SQL, lengthof(types), types, values,
+	found = run(&kept, FIND_SQL, lengthof(types), types, values,
 				SPI_OK_SELECT) > 0;
 	PopActiveSnapshot();
 	if (found)
@@ -114,7 +113,7 @@ take(const Key *key, const pg_uuid_t *id)
 	Datum		values[] = {key->route, key->key, UUIDPGetDatum(id),
 	TimestampTzGetDatum(key->now), TimestampTzGetDatum(key->expired)};
 
-	return run(key, &kept, TAKE_SQL, lengthof(types), types, values,
+	return run(&kept, TAKE_SQL, lengthof(types), types, values,
 			   SPI_OK_INSERT) > 0;
 }
 
@@ -125,7 +124,7 @@ give_back(const Key *key)
 	Oid			types[] = {TEXTOID, TEXTOID};
 	Datum		values[] = {key->route, key->key};
 
-	(void) run(key, &kept, GIVE_BACK_SQL, lengthof(types), types, values,
+	(void) run(&kept, GIVE_BACK_SQL, lengthof(types), types, values,
 			   SPI_OK_DELETE);
 }
 

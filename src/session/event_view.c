@@ -15,7 +15,8 @@
  * changes nothing is accepted, which hashes of the columns tell.
  *
  * What a subtransaction has put in, or deleted, counts while that has not been
- * rolled back, which its xid tells.
+ * rolled back.  Rows know the nesting levels of both, which change as subtransactions
+ * end.
  *
  *-------------------------------------------------------------------------
  */
@@ -136,13 +137,113 @@ typedef struct EventRow
 {
 	pg_uuid_t	id;
 	uint64		hashes[EVENT_COLUMNS];	/* of what was inserted */
-	TransactionId inserted;		/* by that (sub)transaction */
-	TransactionId deleted;		/* InvalidTransactionId: it is not */
+	uint64		number;			/* in the order of the INSERTs */
+	int			inserted;		/* nesting level; that of later rows is no lower */
+	int			deleted;		/* the same, higher than inserted; 0: it is not */
 } EventRow;
 
-static EventRow *rows = NULL;	/* in TopTransactionContext */
-static int	nrows;
-static int	room;
+/* In TopTransactionContext. */
+typedef struct EventRows
+{
+	EventRow   *rows;
+	int			count;
+	int			room;
+} EventRows;
+
+static EventRows there;			/* in the order of their numbers */
+static EventRows deleted;		/* a rollback to a savepoint would bring them back;
+								 * in the order of their DELETEs */
+
+static void
+add_row(EventRows *list, const EventRow *row)
+{
+	if (list->rows == NULL)
+	{
+		list->room = 16;
+		list->rows = MemoryContextAlloc(TopTransactionContext,
+										sizeof(EventRow) * list->room);
+	}
+	else if (list->count == MAX_ROWS)
+	{
+		list->count = MAX_ROWS / 2;
+		memmove(list->rows, list->rows + MAX_ROWS - list->count,
+				sizeof(EventRow) * list->count);
+	}
+	else if (list->count == list->room)
+	{
+		list->room = Min(list->room * 2, MAX_ROWS);
+		list->rows = repalloc(list->rows, sizeof(EventRow) * list->room);
+	}
+	list->rows[list->count++] = *row;
+}
+
+/*
+ * Back to its place.  There is room: all that are there now were there together with
+ * it when the subtransaction began that deleted it.
+ */
+static void
+bring_back(const EventRow *row)
+{
+	int			at = there.count;
+
+	Assert(there.count < there.room);
+	while (at > 0 && there.rows[at - 1].number > row->number)
+		at--;
+	memmove(there.rows + at + 1, there.rows + at,
+			sizeof(EventRow) * (there.count - at));
+	there.rows[at] = *row;
+	there.rows[at].deleted = 0;
+	there.count++;
+}
+
+static void
+roll_back_level(int level)
+{
+	while (there.count > 0 && there.rows[there.count - 1].inserted >= level)
+		there.count--;
+	while (deleted.count > 0 && deleted.rows[deleted.count - 1].deleted >= level)
+	{
+		EventRow   *row = &deleted.rows[--deleted.count];
+
+		if (row->inserted < level)
+			bring_back(row);
+	}
+}
+
+/* What was done at that level counts as done by the one around it. */
+static void
+release_level(int level)
+{
+	int			kept;
+
+	for (int i = there.count; i > 0 && there.rows[i - 1].inserted == level; i--)
+		there.rows[i - 1].inserted--;
+	kept = deleted.count;
+	while (kept > 0 && deleted.rows[kept - 1].deleted == level)
+		kept--;
+	for (int i = kept; i < deleted.count; i++)
+	{
+		EventRow	row = deleted.rows[i];
+
+		/* Nothing could bring back only the row. */
+		if (--row.deleted > row.inserted)
+			deleted.rows[kept++] = row;
+	}
+	deleted.count = kept;
+}
+
+/* SubXactCallback */
+static void
+end_level(SubXactEvent event, SubTransactionId id, SubTransactionId parent, void *arg)
+{
+	(void) id;
+	(void) parent;
+	(void) arg;
+	if (event == SUBXACT_EVENT_ABORT_SUB)
+		roll_back_level(GetCurrentTransactionNestLevel());
+	else if (event == SUBXACT_EVENT_COMMIT_SUB)
+		release_level(GetCurrentTransactionNestLevel());
+}
 
 /* XactCallback */
 static void
@@ -151,62 +252,41 @@ forget_rows(XactEvent event, void *arg)
 	(void) arg;
 	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT ||
 		event == XACT_EVENT_PREPARE)
-		rows = NULL;
-}
-
-static bool
-is_there(const EventRow *row)
-{
-	return TransactionIdIsCurrentTransactionId(row->inserted) &&
-		!(TransactionIdIsValid(row->deleted) &&
-		  TransactionIdIsCurrentTransactionId(row->deleted));
-}
-
-static void
-make_room(void)
-{
-	static bool registered = false;
-
-	if (!registered)
-		RegisterXactCallback(forget_rows, NULL);
-	registered = true;
-	if (rows == NULL)
 	{
-		nrows = 0;
-		room = 16;
-		rows = MemoryContextAlloc(TopTransactionContext, sizeof(EventRow) * room);
-	}
-	else if (nrows < room)
-		return;
-	else if (room < MAX_ROWS)
-	{
-		room = Min(room * 2, MAX_ROWS);
-		rows = repalloc(rows, sizeof(EventRow) * room);
-	}
-	else
-	{
-		nrows = MAX_ROWS / 2;
-		memmove(rows, rows + MAX_ROWS - nrows, sizeof(EventRow) * nrows);
+		memset(&there, 0, sizeof(there));
+		memset(&deleted, 0, sizeof(deleted));
 	}
 }
 
 static void
 remember_row(const pg_uuid_t *id, const Event *event)
 {
-	make_room();
-	rows[nrows].id = *id;
+	static bool registered = false;
+	static uint64 last_number = 0;
+	EventRow	row;
+
+	if (!registered)
+	{
+		RegisterXactCallback(forget_rows, NULL);
+		RegisterSubXactCallback(end_level, NULL);
+	}
+	registered = true;
+	row.id = *id;
 	for (int i = EVENT_ID + 1; i < EVENT_COLUMNS; i++)
-		rows[nrows].hashes[i] = column_hash(event, i);
-	rows[nrows].inserted = GetCurrentTransactionId();
-	rows[nrows++].deleted = InvalidTransactionId;
+		row.hashes[i] = column_hash(event, i);
+	row.number = ++last_number;
+	row.inserted = GetCurrentTransactionNestLevel();
+	row.deleted = 0;
+	add_row(&there, &row);
 }
 
+/* From the end: a row is deleted soon after it was inserted. */
 static EventRow *
 find_row(const pg_uuid_t *id)
 {
-	for (int i = 0; rows != NULL && i < nrows; i++)
-		if (memcmp(&rows[i].id, id, sizeof(pg_uuid_t)) == 0 && is_there(&rows[i]))
-			return &rows[i];
+	for (int i = there.count; i > 0; i--)
+		if (memcmp(&there.rows[i - 1].id, id, sizeof(pg_uuid_t)) == 0)
+			return &there.rows[i - 1];
 	return NULL;
 }
 
@@ -217,20 +297,10 @@ delete_row(const pg_uuid_t *id)
 
 	if (row == NULL)
 		return;
-	/* What only the whole transaction could take back need not be kept. */
-	if (GetCurrentTransactionNestLevel() == 1)
-		memmove(row, row + 1, sizeof(EventRow) * (rows + --nrows - row));
-	else
-		row->deleted = GetCurrentTransactionId();
-}
-
-static bool
-any_row(void)
-{
-	for (int i = 0; rows != NULL && i < nrows; i++)
-		if (is_there(&rows[i]))
-			return true;
-	return false;
+	row->deleted = GetCurrentTransactionNestLevel();
+	if (row->deleted > row->inserted)
+		add_row(&deleted, row);
+	memmove(row, row + 1, sizeof(EventRow) * (there.rows + --there.count - row));
 }
 
 /* Ids of the rows of the view. */
@@ -240,13 +310,12 @@ outbox_event_rows(PG_FUNCTION_ARGS)
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
-	for (int i = 0; rows != NULL && i < nrows; i++)
+	for (int i = 0; i < there.count; i++)
 	{
-		Datum		id = UUIDPGetDatum(&rows[i].id);
+		Datum		id = UUIDPGetDatum(&there.rows[i].id);
 		bool		isnull = false;
 
-		if (is_there(&rows[i]))
-			tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, &id, &isnull);
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, &id, &isnull);
 	}
 	return (Datum) 0;
 }
@@ -455,7 +524,7 @@ outbox_event_trigger(PG_FUNCTION_ARGS)
 
 	if (TRIGGER_FIRED_BY_UPDATE(trigdata->tg_event) && !TRIGGER_FIRED_FOR_ROW(trigdata->tg_event))
 	{
-		if (!any_row())
+		if (there.count == 0)
 			refuse_update(trigdata->tg_relation);
 		return PointerGetDatum(NULL);
 	}
@@ -466,7 +535,7 @@ outbox_event_trigger(PG_FUNCTION_ARGS)
 						"outbox_event_trigger")));
 	if (TRIGGER_FIRED_BY_INSERT(trigdata->tg_event))
 		return PointerGetDatum(insert_event(trigdata,
-											get_func_namespace(fcinfo->flinfo->fn_oid)));
+											RelationGetNamespace(trigdata->tg_relation)));
 	if (TRIGGER_FIRED_BY_DELETE(trigdata->tg_event))
 		return PointerGetDatum(delete_event(trigdata));
 	if (!is_unchanged(trigdata))

@@ -28,14 +28,13 @@ PG_FUNCTION_INFO_V1(outbox_failed_route_trigger);
 #define MAX_CHAIN	1000
 
 #define FAILED_ROUTE_SQL \
-	"SELECT failed_route FROM %s.outbox_route WHERE name OPERATOR(pg_catalog.=) $1"
+	"SELECT failed_route FROM outbox_internal.outbox_route WHERE name OPERATOR(pg_catalog.=) $1"
 #define EXISTS_SQL \
-	"SELECT name FROM %s.outbox_route WHERE name OPERATOR(pg_catalog.=) $1"
+	"SELECT name FROM outbox_internal.outbox_route WHERE name OPERATOR(pg_catalog.=) $1"
 #define RELAY_SQL \
-	"SELECT pg_catalog.to_jsonb(r.*) OPERATOR(pg_catalog.->>) 'relay'::pg_catalog.text" \
-	" FROM %s.outbox_route r WHERE name OPERATOR(pg_catalog.=) $1"
+	"SELECT relay FROM outbox_internal.outbox_route WHERE name OPERATOR(pg_catalog.=) $1"
 #define REFERRER_SQL \
-	"SELECT name FROM %s.outbox_route" \
+	"SELECT name FROM outbox_internal.outbox_route" \
 	" WHERE failed_route OPERATOR(pg_catalog.=) $1 LIMIT 1"
 
 static char *

@@ -44,7 +44,7 @@ static const struct
 
 /* In the order of given. */
 #define INSERT_SQL(column, value) \
-	"INSERT INTO %s.outbox (id, route, event_type, aggregate_type," \
+	"INSERT INTO outbox_internal.outbox (id, route, event_type, aggregate_type," \
 	" aggregate_id, payload, body, headers, properties, routing_key," \
 	" available_at" column ")" \
 	" VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11" value ")"
@@ -86,8 +86,7 @@ outbox_insert_row(Relation rel, const Datum *values, const bool *isnull)
 	}
 	SPI_connect();
 	outbox_act_begin(&acting, rel->rd_rel->relowner, false);
-	result = outbox_kept_plan_execute(plan, RelationGetNamespace(rel),
-									  dated ? INSERT_SQL(", created_at", ", $12") :
+	result = outbox_kept_plan_execute(plan, dated ? INSERT_SQL(", created_at", ", $12") :
 									  INSERT_SQL("", ""),
 									  lengthof(given) - (dated ? 0 : 1), types,
 									  params, nulls, false);

@@ -8,9 +8,6 @@
 #include "postgres.h"
 
 #include "kept_plan.h"
-#include "utils/builtins.h"
-#include "utils/lsyscache.h"
-#include "utils/memutils.h"
 
 void
 outbox_kept_plan_forget(OutboxKeptPlan *kept)
@@ -21,32 +18,21 @@ outbox_kept_plan_forget(OutboxKeptPlan *kept)
 	if (kept->running == 0)
 		SPI_freeplan(kept->plan);
 	kept->plan = NULL;
-	pfree(kept->schema);
-	kept->schema = NULL;
 }
 
 static SPIPlanPtr
-plan_of(OutboxKeptPlan *kept, Oid schema, const char *sql, int nargs,
-		Oid *types)
+plan_of(OutboxKeptPlan *kept, const char *sql, int nargs, Oid *types)
 {
-	char	   *name = get_namespace_name(schema);
 	SPIPlanPtr	plan;
 
-	if (name == NULL)
-		elog(ERROR, "cache lookup failed for schema %u", schema);
-	if (kept->plan != NULL && strcmp(kept->schema, name) == 0)
+	if (kept->plan != NULL)
 		return kept->plan;
-	outbox_kept_plan_forget(kept);
-	plan = SPI_prepare_cursor(psprintf(sql, quote_identifier(name)),
-							  nargs, types, CURSOR_OPT_GENERIC_PLAN);
+	plan = SPI_prepare_cursor(sql, nargs, types, CURSOR_OPT_GENERIC_PLAN);
 	if (plan == NULL)
 		elog(ERROR, "SPI_prepare_cursor failed: %s",
 			 SPI_result_code_string(SPI_result));
-	/* Before it lasts, so that want of memory leaves nothing behind. */
-	name = MemoryContextStrdup(TopMemoryContext, name);
 	if (SPI_keepplan(plan) != 0)
 		elog(ERROR, "SPI_keepplan failed");
-	kept->schema = name;
 	kept->plan = plan;
 	return plan;
 }
@@ -73,22 +59,22 @@ execute(OutboxKeptPlan *kept, SPIPlanPtr plan, Datum *values,
 }
 
 int
-outbox_kept_plan_execute(OutboxKeptPlan *kept, Oid schema, const char *sql,
-						 int nargs, Oid *types, Datum *values,
-						 const char *nulls, bool read_only)
+outbox_kept_plan_execute(OutboxKeptPlan *kept, const char *sql, int nargs,
+						 Oid *types, Datum *values, const char *nulls,
+						 bool read_only)
 {
-	return execute(kept, plan_of(kept, schema, sql, nargs, types), values,
-				   nulls, read_only, NULL);
+	return execute(kept, plan_of(kept, sql, nargs, types), values, nulls,
+				   read_only, NULL);
 }
 
 int
-outbox_kept_plan_execute_into(OutboxKeptPlan *kept, Oid schema,
-							  const char *sql, DestReceiver *dest)
+outbox_kept_plan_execute_into(OutboxKeptPlan *kept, const char *sql,
+							  DestReceiver *dest)
 {
 	SPIExecuteOptions options;
 
 	memset(&options, 0, sizeof(options));
 	options.dest = dest;
-	return execute(kept, plan_of(kept, schema, sql, 0, NULL), NULL, NULL,
-				   false, &options);
+	return execute(kept, plan_of(kept, sql, 0, NULL), NULL, NULL, false,
+				   &options);
 }

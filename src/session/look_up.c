@@ -16,7 +16,6 @@
 #include "look_up.h"
 #include "owner.h"
 #include "utils/builtins.h"
-#include "utils/lsyscache.h"
 #include "utils/snapmgr.h"
 
 char *
@@ -24,7 +23,6 @@ outbox_look_up(Relation rel, const char *query, const char *name)
 {
 	Oid			types[1] = {TEXTOID};
 	Datum		values[1] = {(Datum) 0};
-	const char *schema = get_namespace_name(RelationGetNamespace(rel));
 	MemoryContext caller = CurrentMemoryContext;
 	OutboxActing acting;
 	char	   *found = NULL;
@@ -36,9 +34,8 @@ outbox_look_up(Relation rel, const char *query, const char *name)
 	SPI_connect();
 	outbox_act_begin(&acting, rel->rd_rel->relowner, true);
 	PushActiveSnapshot(GetLatestSnapshot());
-	if (SPI_execute_with_args(psprintf(query, quote_identifier(schema)), 1,
-							  types, values, name == NULL ? "n" : NULL, true,
-							  1) != SPI_OK_SELECT)
+	if (SPI_execute_with_args(query, 1, types, values, name == NULL ? "n" : NULL,
+							  true, 1) != SPI_OK_SELECT)
 		elog(ERROR, "could not read %s", RelationGetRelationName(rel));
 	if (SPI_processed > 0)
 		found = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);

@@ -54,6 +54,7 @@ typedef struct SlotCopy
 	char		last_error[OUTBOX_TEXT_SIZE];
 	char		archive_error[OUTBOX_TEXT_SIZE];
 	OutboxTrouble trouble;		/* the one that explains the state, if any does */
+	OutboxTrouble twin;
 	TimestampTz tls_not_after;
 	int64		clock_jump_ms;
 	TimestampTz clock_jumped_at;
@@ -99,7 +100,7 @@ trouble_of_state(const OutboxSlot *slot)
 			 slot->state == OUTBOX_WORKER_CONNECTING ||
 			 slot->state == OUTBOX_WORKER_BLOCKED)
 		preferred = OUTBOX_TROUBLE_LINK;
-	for (int i = OUTBOX_TROUBLES - 1; i >= 0; i--)
+	for (int i = OUTBOX_TROUBLE_TWIN - 1; i >= 0; i--)
 		if (slot->troubles[i].reason != OUTBOX_REASON_NONE)
 		{
 			first = &slot->troubles[i];
@@ -136,6 +137,7 @@ copy_slot(OutboxSlot *slot, SlotCopy *copy)
 	copy->trouble.reason = OUTBOX_REASON_NONE;
 	if (trouble != NULL)
 		copy->trouble = *trouble;
+	copy->twin = slot->troubles[OUTBOX_TROUBLE_TWIN];
 	copy->tls_not_after = slot->tls_not_after;
 	copy->clock_jump_ms = slot->clock_jump_ms;
 	copy->clock_jumped_at = slot->clock_jumped_at;
@@ -246,14 +248,15 @@ outbox_locked_claims(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-#define STATS_COLS 25
+#define STATS_COLS 27
 
-/* reason, reason_text, reason_since, sqlstate, tls_not_after, clock_jump, clock_jumped_at */
+/* reason, reason_text, reason_since, sqlstate, tls_not_after, clock_jump, clock_jumped_at, twin, twin_since */
 static int
 put_trouble(const SlotCopy *copy, Datum *values, bool *nulls)
 {
 	const OutboxTrouble *trouble = &copy->trouble;
 	bool		none = trouble->reason == OUTBOX_REASON_NONE;
+	bool		alone = copy->twin.reason == OUTBOX_REASON_NONE;
 
 	values[0] = text_or_null(outbox_reason_name(trouble->reason), &nulls[0]);
 	values[1] = text_or_null(none ? NULL : trouble->text, &nulls[1]);
@@ -262,7 +265,9 @@ put_trouble(const SlotCopy *copy, Datum *values, bool *nulls)
 	values[4] = time_or_null(copy->tls_not_after, &nulls[4]);
 	values[5] = interval_or_null(copy->clock_jump_ms, &nulls[5]);
 	values[6] = time_or_null(copy->clock_jumped_at, &nulls[6]);
-	return 7;
+	values[7] = text_or_null(alone ? NULL : copy->twin.text, &nulls[7]);
+	values[8] = time_or_null(alone ? 0 : copy->twin.since, &nulls[8]);
+	return 9;
 }
 
 Datum
@@ -397,6 +402,7 @@ typedef struct Summary
 	int			running;
 	int			wanted;			/* outbox.workers, as they have it */
 	bool		broken_routes;
+	bool		twin;
 	int64		in_flight;
 	SlotCopy	worst;			/* whose state most needs a look */
 	SlotCopy	teller;			/* whose error says most about it */
@@ -445,6 +451,7 @@ summarize(Summary *sum)
 			sum->running++;
 		sum->wanted = Max(sum->wanted, copy.nworkers);
 		sum->broken_routes |= copy.broken_routes > 0;
+		sum->twin |= copy.twin.reason != OUTBOX_REASON_NONE;
 		sum->in_flight += copy.in_flight;
 		if (sum->nslots++ == 0 || is_worse(&copy, &sum->worst))
 			sum->worst = copy;
@@ -483,6 +490,8 @@ partial_hint(const Summary *sum)
 {
 	bool		missing = sum->running < sum->wanted && outbox_shared->out_of_workers;
 
+	if (sum->twin)
+		return outbox_reason_advice(OUTBOX_REASON_TWIN)->hint;
 	if (missing && sum->broken_routes)
 		return "Not all of outbox.workers could be started: increase max_worker_processes. And a route cannot be published to and its messages wait, see last_error.";
 	if (missing)

@@ -3,9 +3,9 @@
  * numbering.c
  *		Numbers of messages that consumers can check order and gaps by.
  *
- * They are given where the message is enqueued and stored in its headers, so that
- * what is sent once more, replayed, or published by somebody else's relay has the
- * number that it had.
+ * A message gets its number once, when it enters its route, in its headers: so it has
+ * that when it is sent once more, replayed with its id, or published by another relay.
+ * A message that goes to another route gets the number of a new message there.
  *
  * The number of a key is that of its last message and one, in a row of
  * outbox_key_number which stays locked until the transaction ends: a rollback
@@ -18,17 +18,23 @@
  */
 #include "postgres.h"
 
+#include "access/genam.h"
+#include "access/table.h"
 #include "catalog/pg_type.h"
+#include "commands/sequence.h"
 #include "kept_plan.h"
 #include "numbering.h"
 #include "owner.h"
+#include "relations.h"
 #include "utils/builtins.h"
+#include "utils/fmgroids.h"
 #include "utils/fmgrprotos.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
+#include "utils/snapmgr.h"
 
 #define NUMBER_SQL \
-	"INSERT INTO %s.outbox_key_number AS n (route, key_hash, last) VALUES ($1, $2, 1)" \
+	"INSERT INTO outbox_internal.outbox_key_number AS n (route, key_hash, last) VALUES ($1, $2, 1)" \
 	" ON CONFLICT (route, key_hash) DO UPDATE SET last = n.last + 1" \
 	" RETURNING last, nextval($3)"
 
@@ -42,6 +48,12 @@ seq_sequence(Relation rel)
 				(errcode(ERRCODE_UNDEFINED_TABLE),
 				 errmsg("sequence \"outbox_seq_seq\" of the extension \"outbox\" does not exist")));
 	return relid;
+}
+
+int64
+outbox_draw_seq(Relation rel)
+{
+	return nextval_internal(seq_sequence(rel), false);
 }
 
 static int64
@@ -71,9 +83,8 @@ outbox_number_key(Relation rel, const char *route, int64 key_hash,
 	values[2] = ObjectIdGetDatum(seq_sequence(rel));
 	SPI_connect();
 	outbox_act_begin(&acting, rel->rd_rel->relowner, false);
-	result = outbox_kept_plan_execute(&kept, RelationGetNamespace(rel), NUMBER_SQL,
-									  lengthof(types), types, values, NULL,
-									  false);
+	result = outbox_kept_plan_execute(&kept, NUMBER_SQL, lengthof(types), types,
+									  values, NULL, false);
 	if (result != SPI_OK_INSERT_RETURNING)
 	{
 		/* A rule's doing; the server would keep what it has made of it. */
@@ -92,6 +103,34 @@ outbox_number_key(Relation rel, const char *route, int64 key_hash,
 	SPI_finish();
 }
 
+bool
+outbox_key_is_being_numbered(const char *route, int64 key_hash)
+{
+	Relation	rel = table_open(outbox_relation_oid("outbox_key_number"),
+								 AccessShareLock);
+	Oid			index = get_relname_relid("outbox_key_number_pkey",
+										  RelationGetNamespace(rel));
+	SnapshotData dirty;
+	ScanKeyData keys[2];
+	SysScanDesc scan;
+	bool		busy = false;
+
+	InitDirtySnapshot(dirty);
+	ScanKeyEntryInitialize(&keys[0], 0, 1, BTEqualStrategyNumber, InvalidOid,
+						   TupleDescAttr(RelationGetDescr(rel), 0)->attcollation,
+						   F_TEXTEQ, CStringGetTextDatum(route));
+	ScanKeyInit(&keys[1], 2, BTEqualStrategyNumber, F_INT8EQ,
+				Int64GetDatum(key_hash));
+	scan = systable_beginscan(rel, index, OidIsValid(index), &dirty,
+							  lengthof(keys), keys);
+	while (HeapTupleIsValid(systable_getnext(scan)))
+		if (TransactionIdIsValid(dirty.xmin) || TransactionIdIsValid(dirty.xmax))
+			busy = true;
+	systable_endscan(scan);
+	table_close(rel, NoLock);
+	return busy;
+}
+
 Jsonb *
 outbox_numbered_headers(Jsonb *headers, int64 seq, int64 number)
 {
@@ -106,4 +145,75 @@ outbox_numbered_headers(Jsonb *headers, int64 seq, int64 number)
 		return DatumGetJsonbP(object);
 	return DatumGetJsonbP(DirectFunctionCall2(jsonb_concat,
 											  JsonbPGetDatum(headers), object));
+}
+
+static const char *const names[] = {"x-outbox-seq", "x-outbox-key-seq"};
+
+/* The value of that name as JSON; NULL: there is none. */
+static Jsonb *
+number_of(const Jsonb *headers, const char *name)
+{
+	JsonbValue	value;
+
+	if (headers == NULL || !JB_ROOT_IS_OBJECT(headers) ||
+		getKeyJsonValueFromContainer(unconstify(JsonbContainer *, &headers->root), name,
+									 strlen(name), &value) == NULL)
+		return NULL;
+	return JsonbValueToJsonb(&value);
+}
+
+bool
+outbox_has_number(const Jsonb *headers)
+{
+	return number_of(headers, names[0]) != NULL;
+}
+
+Jsonb *
+outbox_unnumbered_headers(Jsonb *headers)
+{
+	for (int i = 0; i < (int) lengthof(names); i++)
+		if (number_of(headers, names[i]) != NULL)
+			headers = DatumGetJsonbP(DirectFunctionCall2(jsonb_delete,
+														 JsonbPGetDatum(headers),
+														 CStringGetTextDatum(names[i])));
+	return headers == NULL || JB_ROOT_COUNT(headers) == 0 ? NULL : headers;
+}
+
+Jsonb *
+outbox_keep_numbers(Jsonb *headers, const Jsonb *old)
+{
+	for (int i = 0; i < (int) lengthof(names); i++)
+	{
+		Jsonb	   *number = number_of(old, names[i]);
+		char	   *own;
+		Datum		object;
+
+		if (number == NULL || number_of(headers, names[i]) != NULL)
+			continue;
+		own = psprintf("{\"%s\": %s}", names[i],
+					   JsonbToCString(NULL, &number->root, VARSIZE(number)));
+		object = DirectFunctionCall1(jsonb_in, CStringGetDatum(own));
+		headers = DatumGetJsonbP(headers == NULL ? object :
+								 DirectFunctionCall2(jsonb_concat,
+													 JsonbPGetDatum(headers), object));
+	}
+	return headers;
+}
+
+void
+outbox_refuse_numbers(const Jsonb *headers, const Jsonb *old)
+{
+	for (int i = 0; i < (int) lengthof(names); i++)
+	{
+		Jsonb	   *number = number_of(headers, names[i]);
+		Jsonb	   *before = number_of(old, names[i]);
+
+		if (number != NULL &&
+			(before == NULL || compareJsonbContainers(&number->root, &before->root) != 0))
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("headers must not contain %s", names[i]),
+					 errdetail("Consumers tell the order of messages by this number, so that only outbox gives it."),
+					 errhint("Set \"sequence\" of the route to have its messages numbered.")));
+	}
 }

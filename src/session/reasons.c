@@ -146,6 +146,10 @@ static const OutboxAdvice advices[] = {
 	{OUTBOX_REASON_ALARM_OTHER, CRITICAL,
 		"RabbitMQ has an alarm and accepts no messages; look at the broker. Publishing resumes by itself.",
 	DIAGNOSE},
+	/* another relay is there */
+	{OUTBOX_REASON_TWIN, CRITICAL,
+		"Another server publishes the messages of this database too: a copy of its data directory, or an old primary after a promotion. Find its address among the broker's connections (their product is outbox) and stop the wrong one, or set its outbox.enabled to off; then give each environment a name by outbox.environment.",
+	"rabbitmqctl list_connections pid peer_host peer_port user client_properties"},
 	/* settings */
 	{OUTBOX_REASON_URI, CRITICAL,
 		"outbox.broker_uri cannot be used, see reason_text: correct it and reload the configuration.",

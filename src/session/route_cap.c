@@ -36,6 +36,7 @@
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "nodes/primnodes.h"
+#include "relations.h"
 #include "route_cap.h"
 #include "storage/lmgr.h"
 #include "storage/lock.h"
@@ -47,7 +48,7 @@
 
 PG_FUNCTION_INFO_V1(outbox_route_is_full);
 
-/* Lock class of who counts; SQL functions can only take 1 and 2, strict_keys.c has 3. */
+/* Lock class of who counts; SQL functions can only take 1 and 2; strict_keys.c has 3, route_lock.c 5. */
 #define COUNT_LOCK_CLASS 4
 
 static OutboxCap
@@ -229,8 +230,7 @@ outbox_route_is_full(PG_FUNCTION_ARGS)
 
 	if (verdict != OUTBOX_CAP_UNKNOWN)
 		PG_RETURN_BOOL(verdict == OUTBOX_CAP_FULL);
-	rel = table_open(get_relname_relid("outbox", get_func_namespace(fcinfo->flinfo->fn_oid)),
-					 AccessShareLock);
+	rel = table_open(outbox_relation_oid("outbox"), AccessShareLock);
 	/* Who enqueues is told that it is gone; other problems must be shown as well. */
 	index = find_index(rel);
 	if (index == NULL || !lock_count(&cap, &tag, false))

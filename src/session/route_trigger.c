@@ -21,7 +21,6 @@
 #include "owner.h"
 #include "restore.h"
 #include "shared.h"
-#include "storage/lmgr.h"
 #include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
@@ -30,6 +29,7 @@
 #include "utils/jsonb.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
+#include "utils/timestamp.h"
 #include "wake.h"
 
 PG_FUNCTION_INFO_V1(outbox_change_trigger);
@@ -43,16 +43,29 @@ PG_FUNCTION_INFO_V1(outbox_route_removal_trigger);
 #define COL_EXCHANGE		2
 #define COL_EXCHANGE_TYPE	3
 #define COL_ROUTING_KEY		4
+#define COL_MAX_ATTEMPTS	5
+#define COL_ORDERING		6
+#define COL_ON_FAILED		7
+#define COL_PAUSED			8
 #define COL_ENQUEUE_ROLES	9
-#define ROUTE_COLUMNS		9
-/* Not in 0.9. */
+#define COL_FAILED_ROUTE	14
+#define COL_RETENTION		15
+#define COL_RELAY			16
 #define COL_RELAY_ROLES		17
+#define COL_SEQUENCE		18
+#define COL_MAX_PENDING		19
 #define COL_FORMAT			20
 #define COL_FORMAT_OPTIONS	21
+#define COL_SLOT			22
+#define COL_ENQUEUE_OIDS	23
+#define COL_RELAY_OIDS		24
+#define ROUTE_COLUMNS		24
 
 static const Oid column_types[ROUTE_COLUMNS] = {
 	TEXTOID, TEXTOID, TEXTOID, TEXTOID, INT4OID, TEXTOID, TEXTOID, BOOLOID,
-	NAME_ARRAY_OID
+	NAME_ARRAY_OID, BOOLOID, NAMEOID, TIMESTAMPTZOID, TEXTOID, TEXTOID,
+	INTERVALOID, TEXTOID, NAME_ARRAY_OID, TEXTOID, INT4OID, TEXTOID, JSONBOID,
+	NAMEOID, OIDARRAYOID, OIDARRAYOID
 };
 
 /* ------------------------------------------------------------------ changes */
@@ -78,6 +91,8 @@ outbox_change_trigger(PG_FUNCTION_ARGS)
 		outbox_wake_news(OUTBOX_NEWS_JOBS);
 	else
 	{
+		if (strcmp(RelationGetRelationName(rel), "outbox_route") == 0)
+			outbox_cdc_slots_forget();
 		CacheInvalidateRelcache(rel);
 		outbox_wake_news(OUTBOX_NEWS_CONFIG);
 	}
@@ -86,8 +101,9 @@ outbox_change_trigger(PG_FUNCTION_ARGS)
 
 /* ------------------------------------------------------- what a route must be */
 
-#define FIELD(col) \
-	(isnull[(col) - 1] ? NULL : DatumGetTextPP(values[(col) - 1]))
+#define IS_NULL(col)	(isnull[(col) - 1])
+#define VALUE(col)		(values[(col) - 1])
+#define FIELD(col)		(IS_NULL(col) ? NULL : DatumGetTextPP(VALUE(col)))
 
 static void
 check_template(const text *routing_key)
@@ -152,20 +168,61 @@ check_new_roles(TriggerData *trigdata, HeapTuple tuple, int col,
 	check_roles(DatumGetArrayTypeP(roles), column);
 }
 
+/* The OID of each of the names now; 0: there is no such role. */
+static Datum
+role_oids(ArrayType *array)
+{
+	Datum	   *names;
+	Datum	   *oids;
+	bool	   *nulls;
+	int			count;
+
+	deconstruct_array(array, NAMEOID, NAMEDATALEN, false, TYPALIGN_CHAR,
+					  &names, &nulls, &count);
+	oids = palloc(sizeof(Datum) * Max(count, 1));
+	for (int i = 0; i < count; i++)
+		oids[i] = ObjectIdGetDatum(nulls[i] ? InvalidOid :
+								   get_role_oid(NameStr(*DatumGetName(names[i])), true));
+	return PointerGetDatum(construct_array(oids, count, OIDOID, sizeof(Oid), true,
+										   TYPALIGN_INT));
+}
+
+/*
+ * Records which roles are meant, so that a name which goes over to another role lets
+ * nobody in.  That is said whenever the names are written, also the same ones, and by
+ * nobody else: what is given for the column itself is not heard.
+ */
+static HeapTuple
+record_roles(TriggerData *trigdata, HeapTuple tuple, int names, int oids)
+{
+	TupleDesc	desc = RelationGetDescr(trigdata->tg_relation);
+	bool		written = TRIGGER_FIRED_BY_INSERT(trigdata->tg_event) ||
+		bms_is_member(names - FirstLowInvalidHeapAttributeNumber,
+					  trigdata->tg_updatedcols);
+	bool		isnull;
+	Datum		value = heap_getattr(tuple, names, desc, &isnull);
+
+	if (!isnull && written)
+		value = role_oids(DatumGetArrayTypeP(value));
+	else if (!isnull)
+		value = heap_getattr(trigdata->tg_trigtuple, oids, desc, &isnull);
+	return heap_modify_tuple_by_cols(tuple, desc, 1, &oids, &value, &isnull);
+}
+
 static char *
 route_name(HeapTuple tuple, Relation rel)
 {
 	return SPI_getvalue(tuple, RelationGetDescr(rel), COL_NAME);
 }
 
-/* Text of a column that this version of the table may not have; NULL: it has none. */
-static char *
-later_text(HeapTuple tuple, Relation rel, const char *name)
+static void
+refuse_for_cdc(const char *name, const char *column)
 {
-	int			number = SPI_fnumber(RelationGetDescr(rel), name);
-
-	return number == SPI_ERROR_NOATTRIBUTE ? NULL :
-		SPI_getvalue(tuple, RelationGetDescr(rel), number);
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("%s cannot be set for route \"%s\", which has relay = 'cdc'",
+					column, name),
+			 errdetail("Its messages are read out of the write-ahead log: none waits in the table, and none is given up here.")));
 }
 
 /*
@@ -173,24 +230,19 @@ later_text(HeapTuple tuple, Relation rel, const char *name)
  * that do would be a promise that nobody keeps.
  */
 static void
-check_cdc(HeapTuple tuple, Relation rel)
+check_cdc(const Datum *values, const bool *isnull)
 {
-	static const char *const nothing[] = {"failed_route", "max_pending"};
-	char	   *relay = later_text(tuple, rel, "relay");
-	char	   *name = route_name(tuple, rel);
-	char	   *paused;
+	char	   *name;
 
-	if (relay == NULL || name == NULL || strcmp(relay, "cdc") != 0)
+	if (IS_NULL(COL_NAME) || IS_NULL(COL_RELAY) ||
+		strcmp(TextDatumGetCString(VALUE(COL_RELAY)), "cdc") != 0)
 		return;
-	for (int i = 0; i < (int) lengthof(nothing); i++)
-		if (later_text(tuple, rel, nothing[i]) != NULL)
-			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("%s cannot be set for route \"%s\", which has relay = 'cdc'",
-							nothing[i], name),
-					 errdetail("Its messages are read out of the write-ahead log: none waits in the table, and none is given up here.")));
-	paused = later_text(tuple, rel, "paused");
-	if (paused != NULL && strcmp(paused, "f") != 0)
+	name = TextDatumGetCString(VALUE(COL_NAME));
+	if (!IS_NULL(COL_FAILED_ROUTE))
+		refuse_for_cdc(name, "failed_route");
+	if (!IS_NULL(COL_MAX_PENDING))
+		refuse_for_cdc(name, "max_pending");
+	if (!IS_NULL(COL_PAUSED) && DatumGetBool(VALUE(COL_PAUSED)))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("route \"%s\", which has relay = 'cdc', cannot be paused", name),
@@ -198,39 +250,106 @@ check_cdc(HeapTuple tuple, Relation rel)
 				 errhint("Stop the reader; it goes on where it was.")));
 }
 
-/* A column that came after 0.9, NULL where there is none. */
-static Datum
-later_column(TriggerData *trigdata, HeapTuple tuple, int usual, const char *name,
-			 Oid type, bool *isnull)
-{
-	TupleDesc	desc = RelationGetDescr(trigdata->tg_relation);
-	int			col = outbox_later_column(desc, usual, name, type,
-										  RelationGetRelationName(trigdata->tg_relation));
-
-	*isnull = true;
-	return col > 0 ? heap_getattr(tuple, col, desc, isnull) : (Datum) 0;
-}
-
 static void
-check_format(TriggerData *trigdata, HeapTuple tuple)
+check_format(const Datum *values, const bool *isnull)
 {
-	bool		no_format;
-	bool		no_options;
-	Datum		name = later_column(trigdata, tuple, COL_FORMAT, "format", TEXTOID,
-									&no_format);
-	Datum		options = later_column(trigdata, tuple, COL_FORMAT_OPTIONS,
-									   "format_options", JSONBOID, &no_options);
 	OutboxFormatError error = {NULL, NULL};
 
-	if (no_format)
+	if (IS_NULL(COL_FORMAT))
 		return;
-	(void) outbox_format_make(CurrentMemoryContext, TextDatumGetCString(name),
-							  no_options ? NULL : DatumGetJsonbP(options), &error);
+	(void) outbox_format_make(CurrentMemoryContext,
+							  TextDatumGetCString(VALUE(COL_FORMAT)),
+							  IS_NULL(COL_FORMAT_OPTIONS) ? NULL :
+							  DatumGetJsonbP(VALUE(COL_FORMAT_OPTIONS)), &error);
 	if (error.message != NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg_internal("%s", error.message),
 				 error.hint != NULL ? errhint("%s", error.hint) : 0));
+}
+
+/* The longest retention in the CHECK, 2147483647 seconds. */
+#define RETENTION_MOST	(INT64CONST(2147483647) * USECS_PER_SEC)
+
+static bool
+field_is(const Datum *values, const bool *isnull, int col, const char *word)
+{
+	return !IS_NULL(col) && strcmp(TextDatumGetCString(VALUE(col)), word) == 0;
+}
+
+static bool
+positive(const Datum *values, const bool *isnull, int col)
+{
+	return IS_NULL(col) || DatumGetInt32(VALUE(col)) > 0;
+}
+
+static bool
+retention_allowed(const Datum *values, const bool *isnull)
+{
+	Interval	least = {0};
+	Interval	most = {.time = RETENTION_MOST};
+
+	return IS_NULL(COL_RETENTION) ||
+		(DatumGetBool(DirectFunctionCall2(interval_ge, VALUE(COL_RETENTION),
+										  PointerGetDatum(&least))) &&
+		 DatumGetBool(DirectFunctionCall2(interval_le, VALUE(COL_RETENTION),
+										  PointerGetDatum(&most))));
+}
+
+static void
+allow(bool allowed, const Datum *values, const bool *isnull, const char *column,
+	  const char *rule)
+{
+	if (!allowed)
+		ereport(ERROR,
+				(errcode(ERRCODE_CHECK_VIOLATION),
+				 errmsg("%s is not allowed for route \"%s\"", column,
+						IS_NULL(COL_NAME) ? "" : TextDatumGetCString(VALUE(COL_NAME))),
+				 errdetail_internal("%s", rule)));
+}
+
+/*
+ * The CHECKs of outbox_route once more, since a constraint can only say its name.  They
+ * stay for those who disable triggers.  NULL is what NOT NULL is for.
+ */
+static void
+check_allowed(const Datum *values, const bool *isnull)
+{
+#define IS(col, word)	field_is(values, isnull, col, word)
+#define ALLOW(column, allowed, rule) \
+	allow(allowed, values, isnull, column, rule)
+
+	ALLOW("an empty name", !IS(COL_NAME, ""), "A route has a name of 1 to 255 bytes.");
+	ALLOW("exchange_type", IS_NULL(COL_EXCHANGE_TYPE) ||
+		  IS(COL_EXCHANGE_TYPE, "direct") || IS(COL_EXCHANGE_TYPE, "topic") ||
+		  IS(COL_EXCHANGE_TYPE, "fanout") || IS(COL_EXCHANGE_TYPE, "headers") ||
+		  strncmp(TextDatumGetCString(VALUE(COL_EXCHANGE_TYPE)), "x-", 2) == 0,
+		  "It is direct, topic, fanout, headers, a type of a plug-in that begins with x-, or NULL where the exchange exists.");
+	ALLOW("exchange_type", IS_NULL(COL_EXCHANGE_TYPE) || !IS(COL_EXCHANGE, ""),
+		  "The broker's default exchange, whose name is empty, cannot be declared: exchange_type is NULL with it.");
+	ALLOW("max_attempts", positive(values, isnull, COL_MAX_ATTEMPTS), "It is at least 1.");
+	ALLOW("ordering", IS_NULL(COL_ORDERING) || IS(COL_ORDERING, "key") ||
+		  IS(COL_ORDERING, "none"), "It is key or none.");
+	ALLOW("on_failed", IS_NULL(COL_ON_FAILED) || IS(COL_ON_FAILED, "skip") ||
+		  IS(COL_ON_FAILED, "block"), "It is skip or block.");
+	ALLOW("relay", IS_NULL(COL_RELAY) || IS(COL_RELAY, "internal") ||
+		  IS(COL_RELAY, "external") || IS(COL_RELAY, "cdc"),
+		  "It is internal, external or cdc.");
+	ALLOW("sequence", IS_NULL(COL_SEQUENCE) || IS(COL_SEQUENCE, "seq") ||
+		  IS(COL_SEQUENCE, "key"), "It is seq, key or NULL.");
+	ALLOW("sequence = 'key'", !IS(COL_SEQUENCE, "key") || IS_NULL(COL_ORDERING) ||
+		  IS(COL_ORDERING, "key"), "The numbers of a key need its order: ordering = 'key'.");
+	ALLOW("max_pending", positive(values, isnull, COL_MAX_PENDING),
+		  "It is at least 1, or NULL for no limit.");
+	ALLOW("format", IS_NULL(COL_FORMAT) || IS(COL_FORMAT, "plain") ||
+		  IS_NULL(COL_RELAY) || IS(COL_RELAY, "internal"),
+		  "The workers write formats: one other than plain needs relay = 'internal'.");
+	ALLOW("slot", IS_NULL(COL_SLOT) || IS_NULL(COL_RELAY) || IS(COL_RELAY, "cdc"),
+		  "A replication slot is for relay = 'cdc'.");
+	ALLOW("retention", retention_allowed(values, isnull),
+		  "It is from 0 to 2147483647 seconds, or NULL for outbox.retention.");
+#undef ALLOW
+#undef IS
 }
 
 /* BEFORE INSERT OR UPDATE ... FOR EACH ROW on outbox_route. */
@@ -243,7 +362,6 @@ outbox_route_trigger(PG_FUNCTION_ARGS)
 		trigdata->tg_trigtuple : trigdata->tg_newtuple;
 	Datum		values[ROUTE_COLUMNS];
 	bool		isnull[ROUTE_COLUMNS];
-	int			relay_roles;
 
 	outbox_expect_columns(desc, column_types, ROUTE_COLUMNS,
 						  RelationGetRelationName(trigdata->tg_relation));
@@ -252,33 +370,22 @@ outbox_route_trigger(PG_FUNCTION_ARGS)
 	outbox_check_route(FIELD(COL_NAME), FIELD(COL_EXCHANGE),
 					   FIELD(COL_EXCHANGE_TYPE), FIELD(COL_ROUTING_KEY));
 	/* Where there is none the NOT NULL constraint speaks. */
-	if (!isnull[COL_ROUTING_KEY - 1])
+	if (!IS_NULL(COL_ROUTING_KEY))
 		check_template(FIELD(COL_ROUTING_KEY));
 	check_new_roles(trigdata, tuple, COL_ENQUEUE_ROLES, "enqueue_roles");
-	relay_roles = outbox_later_column(desc, COL_RELAY_ROLES, "relay_roles", NAME_ARRAY_OID,
-									  RelationGetRelationName(trigdata->tg_relation));
-	if (relay_roles > 0)
-		check_new_roles(trigdata, tuple, relay_roles, "relay_roles");
-	check_cdc(tuple, trigdata->tg_relation);
-	check_format(trigdata, tuple);
+	check_new_roles(trigdata, tuple, COL_RELAY_ROLES, "relay_roles");
+	check_cdc(values, isnull);
+	check_format(values, isnull);
+	check_allowed(values, isnull);
+	tuple = record_roles(trigdata, tuple, COL_ENQUEUE_ROLES, COL_ENQUEUE_OIDS);
+	tuple = record_roles(trigdata, tuple, COL_RELAY_ROLES, COL_RELAY_OIDS);
 	return PointerGetDatum(tuple);
 }
 
 /* ------------------------------------------------------------------- removal */
 
-/* The table outbox beside this one. */
-static Oid
-messages_relid(Relation rel)
-{
-	Oid			relid = get_relname_relid("outbox", RelationGetNamespace(rel));
-
-	if (!OidIsValid(relid))
-		elog(ERROR, "table \"outbox\" does not exist");
-	return relid;
-}
-
 #define IN_USE_SQL \
-	"SELECT route FROM %s.outbox" \
+	"SELECT route FROM outbox_internal.outbox" \
 	" WHERE $1 IS NULL OR route OPERATOR(pg_catalog.=) $1 LIMIT 1"
 
 /* A message for that route (NULL: for any): its route, or NULL. */
@@ -316,18 +423,14 @@ refuse_in_use(TriggerData *trigdata)
  * same, but lock the route's one row for each message that is enqueued, four times
  * the cost of storing it.  Here whoever takes a route away does the work.
  *
- * BEFORE ... FOR EACH STATEMENT: waits for everybody who has enqueued and not
- * committed, and keeps others away; they see the removal when they get the lock
- * (routes.c).  AFTER: looks for messages.
+ * The route's lock is held by now (outbox_route_lock_trigger()): transactions that
+ * had enqueued have ended, and later ones see the removal when they get the lock.
  */
 Datum
 outbox_route_removal_trigger(PG_FUNCTION_ARGS)
 {
 	TriggerData *trigdata = outbox_fired(fcinfo, "outbox_route_removal_trigger");
 
-	if (TRIGGER_FIRED_BEFORE(trigdata->tg_event))
-		LockRelationOid(messages_relid(trigdata->tg_relation), ShareLock);
-	else
-		refuse_in_use(trigdata);
+	refuse_in_use(trigdata);
 	return PointerGetDatum(NULL);
 }

@@ -22,6 +22,7 @@
 #include "executor/spi.h"
 #include "format.h"
 #include "owner.h"
+#include "route_lock.h"
 #include "routes.h"
 #include "utils/acl.h"
 #include "utils/array.h"
@@ -38,11 +39,9 @@ static struct
 	bool		valid;
 	MemoryContext cxt;			/* of the routes */
 	List	   *routes;			/* of OutboxRoute */
-	List	   *missing;		/* names that no route has, MAX_MISSING of them */
+	char	  **names;			/* of all routes, sorted; NULL: not read */
+	int			nnames;
 } kept;
-
-/* Names that no route has come from elsewhere, and could be any number. */
-#define MAX_MISSING	64
 
 /* CacheRegisterRelcacheCallback */
 static void
@@ -63,17 +62,14 @@ forget_routes(Oid schema)
 		CacheRegisterRelcacheCallback(relation_changed, (Datum) 0);
 	}
 	MemoryContextReset(kept.cxt);
-	kept.routes = kept.missing = NIL;
+	kept.routes = NIL;
+	kept.names = NULL;
 	kept.schema = schema;
 	kept.relid = get_relname_relid("outbox_route", schema);
 	/* Before the table is read: what comes in from here on counts as new. */
 	kept.valid = true;
 }
 
-/*
- * The extension may still be 0.9, until ALTER EXTENSION UPDATE: what that has not is
- * read out of the row as a whole, so that it is NULL then.
- */
 #define ROUTE_EXCHANGE		1
 #define ROUTE_ROUTING_KEY	2
 #define ROUTE_ORDERED		3
@@ -84,34 +80,48 @@ forget_routes(Oid schema)
 #define ROUTE_FORMAT		8
 #define ROUTE_OPTIONS		9
 #define ROUTE_SLOT			10
+#define ROUTE_RELAY_ROLES	11
+#define ROUTE_OIDS			12
+#define ROUTE_RELAY_OIDS	13
 #define ROUTE_SQL \
 	"SELECT coalesce(exchange, ''), coalesce(routing_key, '')," \
 	" ordering OPERATOR(pg_catalog.=) 'key'::pg_catalog.text," \
-	" enqueue_roles::pg_catalog.name[]," \
-	" pg_catalog.to_jsonb(r.*) OPERATOR(pg_catalog.->>) 'sequence'::pg_catalog.text," \
-	" pg_catalog.to_jsonb(r.*) OPERATOR(pg_catalog.->>) 'relay'::pg_catalog.text," \
-	" (pg_catalog.to_jsonb(r.*) OPERATOR(pg_catalog.->>) 'max_pending'::pg_catalog.text)" \
-	"  ::pg_catalog.int4," \
-	" pg_catalog.to_jsonb(r.*) OPERATOR(pg_catalog.->>) 'format'::pg_catalog.text," \
-	" pg_catalog.to_jsonb(r.*) OPERATOR(pg_catalog.->) 'format_options'::pg_catalog.text," \
-	" pg_catalog.to_jsonb(r.*) OPERATOR(pg_catalog.->>) 'slot'::pg_catalog.text" \
-	" FROM %s.outbox_route r WHERE name OPERATOR(pg_catalog.=) $1"
+	" enqueue_roles::pg_catalog.name[], sequence, relay," \
+	" max_pending::pg_catalog.int4, format, format_options::pg_catalog.jsonb, slot," \
+	" relay_roles::pg_catalog.name[], enqueue_role_oids::pg_catalog.oid[]," \
+	" relay_role_oids::pg_catalog.oid[]" \
+	" FROM outbox_internal.outbox_route WHERE name OPERATOR(pg_catalog.=) $1"
 
-/* By name: a role may be made, or made anew, while this is kept. */
+/* Looked up by name at each use: a role may be renamed or dropped while this is kept. */
 static void
-set_roles(OutboxRoute *route, Datum array)
+set_roles(OutboxRouteRoles *roles, HeapTuple tuple, TupleDesc desc, int column,
+		  int oid_column)
 {
+	bool		isnull;
+	Datum		array = SPI_getbinval(tuple, desc, column, &isnull);
 	Datum	   *names;
 	bool	   *nulls;
 	int			count;
 
+	roles->n = -1;
+	if (isnull)
+		return;
 	deconstruct_array(DatumGetArrayTypeP(array), NAMEOID, NAMEDATALEN, false,
 					  TYPALIGN_CHAR, &names, &nulls, &count);
-	route->roles = palloc(sizeof(NameData) * Max(count, 1));
-	route->nroles = 0;
+	roles->names = palloc0(sizeof(NameData) * Max(count, 1));
+	roles->oids = palloc0(sizeof(Oid) * Max(count, 1));
+	roles->n = count;
 	for (int i = 0; i < count; i++)
 		if (!nulls[i])
-			route->roles[route->nroles++] = *DatumGetName(names[i]);
+			roles->names[i] = *DatumGetName(names[i]);
+	array = SPI_getbinval(tuple, desc, oid_column, &isnull);
+	if (isnull)
+		return;
+	deconstruct_array(DatumGetArrayTypeP(array), OIDOID, sizeof(Oid), true,
+					  TYPALIGN_INT, &names, &nulls, &count);
+	for (int i = 0; i < Min(count, roles->n); i++)
+		if (!nulls[i])
+			roles->oids[i] = DatumGetObjectId(names[i]);
 }
 
 static OutboxNumbering
@@ -155,10 +165,8 @@ make_route(const char *name, HeapTuple tuple, TupleDesc desc)
 	value = SPI_getbinval(tuple, desc, ROUTE_MAX_PENDING, &isnull);
 	route->max_pending = isnull ? 0 : DatumGetInt32(value);
 	route->format = make_format(tuple, desc);
-	route->nroles = -1;
-	value = SPI_getbinval(tuple, desc, ROUTE_ROLES, &isnull);
-	if (!isnull)
-		set_roles(route, value);
+	set_roles(&route->enqueue, tuple, desc, ROUTE_ROLES, ROUTE_OIDS);
+	set_roles(&route->relay, tuple, desc, ROUTE_RELAY_ROLES, ROUTE_RELAY_OIDS);
 	kept.routes = lappend(kept.routes, route);
 	MemoryContextSwitchTo(old);
 	return route;
@@ -169,19 +177,17 @@ make_route(const char *name, HeapTuple tuple, TupleDesc desc)
  * change of one.
  */
 static OutboxRoute *
-load_route(Oid schema, Oid owner, const char *name)
+load_route(Oid owner, const char *name)
 {
 	Oid			types[1] = {TEXTOID};
 	Datum		values[1] = {CStringGetTextDatum(name)};
-	char	   *sql = psprintf(ROUTE_SQL,
-							   quote_identifier(get_namespace_name(schema)));
 	OutboxRoute *route = NULL;
 	OutboxActing acting;
 
 	SPI_connect();
 	outbox_act_begin(&acting, owner, true);
 	PushActiveSnapshot(GetLatestSnapshot());
-	if (SPI_execute_with_args(sql, 1, types, values, NULL, true, 1) != SPI_OK_SELECT)
+	if (SPI_execute_with_args(ROUTE_SQL, 1, types, values, NULL, true, 1) != SPI_OK_SELECT)
 		elog(ERROR, "could not read outbox_route");
 	if (SPI_processed > 0)
 		route = make_route(name, SPI_tuptable->vals[0], SPI_tuptable->tupdesc);
@@ -206,69 +212,117 @@ find_route(Oid schema, Oid owner, const char *name)
 		if (strcmp(route->name, name) == 0)
 			return route;
 	}
-	return load_route(schema, owner, name);
+	return load_route(owner, name);
 }
 
-static bool
-is_known_missing(const char *name)
+#define NAMES_SQL	"SELECT name FROM outbox_internal.outbox_route"
+
+/* qsort() and bsearch() */
+static int
+compare_names(const void *a, const void *b)
 {
-	ListCell   *cell;
-
-	if (!kept.valid)
-		return false;
-	foreach(cell, kept.missing)
-		if (strcmp(lfirst(cell), name) == 0)
-			return true;
-	return false;
+	return strcmp(*(char *const *) a, *(char *const *) b);
 }
 
+static void
+load_names(Oid owner)
+{
+	char	  **names;
+	int			count;
+	OutboxActing acting;
+
+	SPI_connect();
+	outbox_act_begin(&acting, owner, true);
+	PushActiveSnapshot(GetLatestSnapshot());
+	if (SPI_execute(NAMES_SQL, true, 0) != SPI_OK_SELECT)
+		elog(ERROR, "could not read outbox_route");
+	count = (int) SPI_processed;
+	names = MemoryContextAlloc(kept.cxt, sizeof(char *) * Max(count, 1));
+	for (int i = 0; i < count; i++)
+		names[i] = MemoryContextStrdup(kept.cxt,
+									   SPI_getvalue(SPI_tuptable->vals[i],
+													SPI_tuptable->tupdesc, 1));
+	PopActiveSnapshot();
+	outbox_act_end(&acting);
+	SPI_finish();
+	qsort(names, count, sizeof(char *), compare_names);
+	kept.nnames = count;
+	kept.names = names;
+}
+
+/*
+ * Asked of names that come from elsewhere, any number of them: those that no route
+ * has are not kept, but all that there are.
+ */
 bool
 outbox_route_exists(Oid schema, Oid owner, const char *name)
 {
-	MemoryContext old;
-
 	AcceptInvalidationMessages();
-	if (kept.schema == schema && is_known_missing(name))
-		return false;
-	if (find_route(schema, owner, name) != NULL)
-		return true;
-	if (list_length(kept.missing) < MAX_MISSING)
-	{
-		old = MemoryContextSwitchTo(kept.cxt);
-		kept.missing = lappend(kept.missing, pstrdup(name));
-		MemoryContextSwitchTo(old);
-	}
-	return false;
+	if (!kept.valid || kept.schema != schema)
+		forget_routes(schema);
+	if (kept.names == NULL)
+		load_names(owner);
+	return bsearch(&name, kept.names, kept.nnames, sizeof(char *),
+				   compare_names) != NULL;
 }
 
+/*
+ * A role that does not exist (any more) lets nobody in, nor one that has got the name
+ * of another.
+ */
 static bool
-may_use(const OutboxRoute *route, Oid user)
+is_among(Oid user, const OutboxRouteRoles *roles)
 {
-	for (int i = 0; i < route->nroles; i++)
+	for (int i = 0; i < roles->n; i++)
 	{
-		Oid			role = get_role_oid(NameStr(route->roles[i]), true);
+		Oid			role = get_role_oid(NameStr(roles->names[i]), true);
 
-		/* A role that does not exist (any more) lets nobody in. */
-		if (OidIsValid(role) && has_privs_of_role(user, role))
+		if (OidIsValid(role) && role == roles->oids[i] &&
+			has_privs_of_role(user, role))
 			return true;
 	}
-	return route->nroles < 0;
+	return roles->n < 0;
+}
+
+static void
+fail_denied(const char *name, const char *column)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+			 errmsg("permission denied for route \"%s\"", name),
+			 errhint("An administrator can add the role to %s in outbox_route.",
+					 column)));
 }
 
 const OutboxRoute *
 outbox_usable_route(Oid schema, Oid owner, const char *name, Oid user)
 {
-	const OutboxRoute *route = find_route(schema, owner, name);
+	const OutboxRoute *route;
 
+	/* Before it is looked up: what was done to it under the lock is seen then. */
+	(void) outbox_route_lock(name, true);
+	route = find_route(schema, owner, name);
 	if (route == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 errmsg("route \"%s\" does not exist", name),
 				 errhint("An administrator can add it with INSERT INTO outbox_route.")));
-	if (OidIsValid(user) && !may_use(route, user))
+	if (OidIsValid(user) && !is_among(user, &route->enqueue))
+		fail_denied(name, "enqueue_roles");
+	return route;
+}
+
+const OutboxRoute *
+outbox_relay_route(Oid schema, Oid owner, const char *name, Oid user)
+{
+	const OutboxRoute *route = name == NULL ? NULL : find_route(schema, owner, name);
+
+	if (route == NULL)
 		ereport(ERROR,
-				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("permission denied for route \"%s\"", name),
-				 errhint("An administrator can add the role to enqueue_roles in outbox_route.")));
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("route \"%s\" does not exist", name == NULL ? "NULL" : name),
+				 errhint("The table outbox_route lists the routes.")));
+	if (!is_among(user, &route->relay))
+		fail_denied(name, "relay_roles");
 	return route;
 }

@@ -16,13 +16,17 @@
  * there is none, or when user may not enqueue to it (42501; InvalidOid: anybody
  * may).  Valid until the next call.
  *
- * Whoever removes a route waits for those who hold RowExclusiveLock on the table
- * outbox, and they learn of it with the lock: the caller has it.
+ * The transaction has the route's lock from then on (route_lock.h): who removes the
+ * route waits for it.
  */
 extern const OutboxRoute *outbox_usable_route(Oid schema, Oid owner,
 											  const char *name, Oid user);
 
-/* Is there a route of that name?  Under the same lock. */
+/* The same for the external relay of a route: user must be in relay_roles (42501). */
+extern const OutboxRoute *outbox_relay_route(Oid schema, Oid owner,
+											 const char *name, Oid user);
+
+/* Is there a route of that name now? */
 extern bool outbox_route_exists(Oid schema, Oid owner, const char *name);
 
 #endif							/* OUTBOX_ROUTES_H */

@@ -29,6 +29,7 @@
 #include "owner.h"
 #include "restore.h"
 #include "route_cap.h"
+#include "route_lock.h"
 #include "routes.h"
 #include "same_value.h"
 #include "settings.h"
@@ -54,6 +55,7 @@ typedef struct Row
 	Relation	rel;
 	HeapTuple	tuple;
 	bool		insert;
+	bool		enters;			/* a route: it is inserted, or was of another one */
 	bool		changed;		/* values are not those of tuple any more */
 	Datum	   *values;			/* of all columns, those of others included */
 	bool	   *isnull;
@@ -62,6 +64,18 @@ typedef struct Row
 #define IS_NULL(col)		(row->isnull[(col) - 1])
 #define VALUE(col)			(row->values[(col) - 1])
 #define FIELD(col, get)		(IS_NULL(col) ? NULL : get(VALUE(col)))
+
+/* Of an UPDATE: is the column what it was? */
+static bool
+is_unchanged(const Row *row, TriggerData *trigdata, int col)
+{
+	bool		isnull;
+	Datum		old = heap_getattr(trigdata->tg_trigtuple, col,
+								   RelationGetDescr(row->rel), &isnull);
+
+	return isnull == IS_NULL(col) &&
+		(isnull || outbox_same_value(old, VALUE(col), false, -1));
+}
 
 static void
 read_row(Row *row, TriggerData *trigdata)
@@ -77,6 +91,7 @@ read_row(Row *row, TriggerData *trigdata)
 	row->values = palloc(sizeof(Datum) * desc->natts);
 	row->isnull = palloc(sizeof(bool) * desc->natts);
 	heap_deform_tuple(row->tuple, desc, row->values, row->isnull);
+	row->enters = row->insert || !is_unchanged(row, trigdata, COL_ROUTE);
 }
 
 static void
@@ -240,20 +255,12 @@ is_same_message(Row *row, TriggerData *trigdata)
 	static const int columns[] = {COL_ROUTE, COL_EVENT_TYPE,
 		COL_AGGREGATE_TYPE, COL_AGGREGATE_ID, COL_ROUTING_KEY, COL_PAYLOAD,
 	COL_BODY, COL_HEADERS, COL_PROPERTIES};
-	TupleDesc	desc = RelationGetDescr(row->rel);
 
 	if (row->insert)
 		return false;
 	for (int i = 0; i < (int) lengthof(columns); i++)
-	{
-		bool		isnull;
-		Datum		old = heap_getattr(trigdata->tg_trigtuple, columns[i], desc,
-									   &isnull);
-
-		if (isnull != IS_NULL(columns[i]) ||
-			(!isnull && !outbox_same_value(old, VALUE(columns[i]), false, -1)))
+		if (!is_unchanged(row, trigdata, columns[i]))
 			return false;
-	}
 	return true;
 }
 
@@ -306,18 +313,13 @@ check_values(Row *row)
 static bool
 set_external(Row *row, const OutboxRoute *route)
 {
-	int			col = outbox_later_column(RelationGetDescr(row->rel), COL_EXTERNAL,
-										  "external", BOOLOID,
-										  RelationGetRelationName(row->rel));
 	bool		others;			/* not the workers' */
 	bool		claimed;		/* the value then */
 
-	if (col == 0)
-		return false;
 	if (route == NULL)
 	{
 		/* Restored: nobody has read it out of the log, as it is in the table. */
-		others = !IS_NULL(col) && DatumGetBool(VALUE(col));
+		others = !IS_NULL(COL_EXTERNAL) && DatumGetBool(VALUE(COL_EXTERNAL));
 		claimed = true;
 	}
 	else
@@ -325,11 +327,13 @@ set_external(Row *row, const OutboxRoute *route)
 		others = route->external || (route->cdc && row->insert);
 		claimed = !route->cdc;
 	}
-	if (IS_NULL(col) != others && (!others || DatumGetBool(VALUE(col)) == claimed))
+	if (IS_NULL(COL_EXTERNAL) != others &&
+		(!others || DatumGetBool(VALUE(COL_EXTERNAL)) == claimed))
 		return others;
-	IS_NULL(col) = !others;
-	VALUE(col) = BoolGetDatum(claimed);
-	row->changed = true;
+	if (others)
+		set_value(row, COL_EXTERNAL, BoolGetDatum(claimed));
+	else
+		set_null(row, COL_EXTERNAL);
 	return others;
 }
 
@@ -340,38 +344,33 @@ set_external(Row *row, const OutboxRoute *route)
 static void
 set_counted(Row *row, const OutboxRoute *route)
 {
-	int			col = outbox_later_column(RelationGetDescr(row->rel), COL_COUNTED,
-										  "counted", BOOLOID,
-										  RelationGetRelationName(row->rel));
 	bool		counts;
 
-	if (col == 0 || route == NULL)
+	if (route == NULL)
 		return;
 	counts = route->max_pending > 0;
 	if (counts && row->insert)
 		outbox_cap_check(row->rel, route, MySlot == NULL);
-	if (IS_NULL(col) == !counts && (!counts || DatumGetBool(VALUE(col))))
+	if (IS_NULL(COL_COUNTED) == !counts && (!counts || DatumGetBool(VALUE(COL_COUNTED))))
 		return;
-	IS_NULL(col) = !counts;
-	VALUE(col) = BoolGetDatum(true);
-	row->changed = true;
+	if (counts)
+		set_value(row, COL_COUNTED, BoolGetDatum(true));
+	else
+		set_null(row, COL_COUNTED);
 }
 
 /* When it became failed, whoever says that it has; of a restored row as it was. */
 static void
 set_failed_at(Row *row)
 {
-	int			col = outbox_later_column(RelationGetDescr(row->rel), COL_FAILED_AT,
-										  "failed_at", TIMESTAMPTZOID,
-										  RelationGetRelationName(row->rel));
 	bool		failed = !IS_NULL(COL_STATUS) && has_status(row, "failed");
 
-	if (col == 0 || IS_NULL(col) == !failed)
+	if (IS_NULL(COL_FAILED_AT) == !failed)
 		return;
-	IS_NULL(col) = !failed;
 	if (failed)
-		VALUE(col) = TimestampTzGetDatum(GetCurrentTimestamp());
-	row->changed = true;
+		set_value(row, COL_FAILED_AT, TimestampTzGetDatum(GetCurrentTimestamp()));
+	else
+		set_null(row, COL_FAILED_AT);
 }
 
 /* What the relay itself counts on, a restored row included. */
@@ -395,17 +394,53 @@ check_row(Row *row)
 				 errmsg("route must not be null")));
 }
 
+/* On every route: what a consumer counts by must not come from a user. */
+static void
+refuse_numbers(Row *row, TriggerData *trigdata)
+{
+	Datum		old = (Datum) 0;
+	bool		isnull = true;
+
+	if (IS_NULL(COL_HEADERS) || MySlot != NULL)
+		return;
+	if (!row->insert)
+		old = heap_getattr(trigdata->tg_trigtuple, COL_HEADERS,
+						   RelationGetDescr(row->rel), &isnull);
+	outbox_refuse_numbers(DatumGetJsonbP(VALUE(COL_HEADERS)),
+						  isnull ? NULL : DatumGetJsonbP(old));
+}
+
 /*
- * Where the route says so.  What a job of the relay inserts is an older message,
- * which has its number; what is no object is refused later.
+ * Where the route says so, once.  A message that a job of the relay inserts with its old
+ * id has its number; what is no object is refused later.
  */
 static bool
 is_numbered(Row *row, const OutboxRoute *route)
 {
 	Jsonb	   *headers = FIELD(COL_HEADERS, DatumGetJsonbP);
 
-	return route->numbering != OUTBOX_NUMBER_NONE && row->insert &&
-		MySlot == NULL && (headers == NULL || JB_ROOT_IS_OBJECT(headers));
+	return route->numbering != OUTBOX_NUMBER_NONE && row->enters &&
+		(headers == NULL || JB_ROOT_IS_OBJECT(headers)) &&
+		(MySlot == NULL || !outbox_has_number(headers));
+}
+
+static void
+set_headers(Row *row, Jsonb *headers)
+{
+	if (headers == FIELD(COL_HEADERS, DatumGetJsonbP))
+		return;
+	if (headers == NULL)
+		set_null(row, COL_HEADERS);
+	else
+		set_value(row, COL_HEADERS, JsonbPGetDatum(headers));
+}
+
+static int64
+key_hash(const Row *row)
+{
+	return outbox_hash_key(DatumGetTextPP(VALUE(COL_ROUTE)),
+						   FIELD(COL_AGGREGATE_TYPE, DatumGetTextPP),
+						   DatumGetTextPP(VALUE(COL_AGGREGATE_ID)));
 }
 
 static void
@@ -418,9 +453,7 @@ number_message(Row *row, OutboxNumbering numbering)
 		int64		seq;
 
 		outbox_number_key(row->rel, TextDatumGetCString(VALUE(COL_ROUTE)),
-						  outbox_hash_key(FIELD(COL_AGGREGATE_TYPE, DatumGetTextPP),
-										  DatumGetTextPP(VALUE(COL_AGGREGATE_ID))),
-						  &number, &seq);
+						  key_hash(row), &number, &seq);
 		set_value(row, COL_SEQ, Int64GetDatum(seq));
 	}
 	set_value(row, COL_HEADERS,
@@ -455,10 +488,38 @@ warn_half_key(Row *row)
 static void
 lock_key(Row *row, const OutboxRoute *route)
 {
-	if (row->insert && MySlot == NULL && outbox_strict_keys &&
+	if (row->enters && MySlot == NULL && outbox_strict_keys &&
 		route->ordered && !IS_NULL(COL_AGGREGATE_ID))
-		outbox_lock_key(outbox_hash_key(FIELD(COL_AGGREGATE_TYPE, DatumGetTextPP),
-										DatumGetTextPP(VALUE(COL_AGGREGATE_ID))));
+		outbox_lock_key(key_hash(row));
+}
+
+/*
+ * A message of another route takes its place in this one now, behind all that is
+ * there: its key is another one, whose messages may have been published long ago.
+ */
+static void
+take_place(Row *row)
+{
+	if (row->insert || !row->enters)
+		return;
+	set_value(row, COL_SEQ, Int64GetDatum(outbox_draw_seq(row->rel)));
+	set_headers(row, outbox_unnumbered_headers(FIELD(COL_HEADERS, DatumGetJsonbP)));
+}
+
+/* An UPDATE of the headers leaves the numbers. */
+static void
+keep_numbers(Row *row, TriggerData *trigdata)
+{
+	Jsonb	   *headers = FIELD(COL_HEADERS, DatumGetJsonbP);
+	Datum		old;
+	bool		isnull;
+
+	if (row->enters || (headers != NULL && !JB_ROOT_IS_OBJECT(headers)))
+		return;
+	old = heap_getattr(trigdata->tg_trigtuple, COL_HEADERS,
+					   RelationGetDescr(row->rel), &isnull);
+	if (!isnull)
+		set_headers(row, outbox_keep_numbers(headers, DatumGetJsonbP(old)));
 }
 
 /*
@@ -467,22 +528,16 @@ lock_key(Row *row, const OutboxRoute *route)
  * and stays the workers'.
  */
 static void
-check_cdc(Row *row, TriggerData *trigdata, const OutboxRoute *route)
+check_cdc(Row *row, const OutboxRoute *route)
 {
+	if (!row->enters)
+		return;
 	if (!row->insert)
-	{
-		bool		isnull;
-		Datum		old = heap_getattr(trigdata->tg_trigtuple, COL_ROUTE,
-									   RelationGetDescr(row->rel), &isnull);
-
-		if (!isnull && outbox_same_value(old, VALUE(COL_ROUTE), false, -1))
-			return;
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("a message cannot be moved to route \"%s\"", route->name),
 				 errdetail("The route has relay = 'cdc': what reads its messages sees those that are inserted."),
 				 errhint("Discard the message, and enqueue one to that route.")));
-	}
 	if (!IS_NULL(COL_STATUS) && !has_status(row, "pending"))
 		ereport(ERROR,
 				(errcode(ERRCODE_CHECK_VIOLATION),
@@ -513,12 +568,15 @@ judge(Row *row, TriggerData *trigdata)
 	if (is_restored(row, trigdata))
 		return NULL;
 	replace_json_nulls(row);
+	refuse_numbers(row, trigdata);
 	add_trace(row);
 	route = outbox_usable_route(schema, owner,
 								TextDatumGetCString(VALUE(COL_ROUTE)),
 								user == owner ? InvalidOid : user);
 	/* Before the number's row, as where a function is called: everywhere in one order. */
 	lock_key(row, route);
+	take_place(row);
+	keep_numbers(row, trigdata);
 	if (is_numbered(row, route))
 	{
 		number_message(row, route->numbering);
@@ -531,7 +589,7 @@ judge(Row *row, TriggerData *trigdata)
 		check_message(row, route);
 	check_available_at(row);
 	if (route->cdc)
-		check_cdc(row, trigdata, route);
+		check_cdc(row, route);
 	return route;
 }
 
@@ -578,9 +636,49 @@ announce(Row *row)
 }
 
 /*
- * The relay's own updates pass: it changes what it has claimed.  What a job of it
- * inserts is a message like any other, but for strict keys: for a producer's lock,
- * which is held until his commit, the relay must not wait.
+ * A dead letter.  The worker has judged whether the route can have it, and must not
+ * wait for the locks of others: false, it cannot be moved now.
+ */
+static bool
+move_dead_letter(Row *row)
+{
+	char	   *name = TextDatumGetCString(VALUE(COL_ROUTE));
+	const OutboxRoute *route;
+
+	if (!outbox_route_lock(name, false))
+		return false;
+	route = outbox_usable_route(RelationGetNamespace(row->rel),
+								row->rel->rd_rel->relowner, name, InvalidOid);
+	if (route->numbering == OUTBOX_NUMBER_KEY && !IS_NULL(COL_AGGREGATE_ID) &&
+		outbox_key_is_being_numbered(name, key_hash(row)))
+		return false;
+	take_place(row);
+	if (is_numbered(row, route))
+	{
+		number_message(row, route->numbering);
+		/* As in judge(). */
+		route = outbox_usable_route(RelationGetNamespace(row->rel),
+									row->rel->rd_rel->relowner, name, InvalidOid);
+	}
+	set_counted(row, route);
+	if (!set_external(row, route))
+		announce(row);
+	return true;
+}
+
+static HeapTuple
+changed_tuple(const Row *row)
+{
+	return row->changed ?
+		heap_form_tuple(RelationGetDescr(row->rel), row->values, row->isnull) :
+		row->tuple;
+}
+
+/*
+ * The relay's own updates pass, but for dead letters: it changes what it has
+ * claimed.  What a job of it inserts is a message like any other, but for strict
+ * keys: for a producer's lock, which is held until its commit, the relay must not
+ * wait.
  */
 Datum
 outbox_row_trigger(PG_FUNCTION_ARGS)
@@ -593,10 +691,14 @@ outbox_row_trigger(PG_FUNCTION_ARGS)
 
 	outbox_refuse_deferred(trigdata->tg_relation, trigdata->tg_event,
 						   outbox_acting());
-	if (MySlot != NULL && !TRIGGER_FIRED_BY_INSERT(trigdata->tg_event))
-		return PointerGetDatum(trigdata->tg_newtuple);
-
 	read_row(row, trigdata);
+	if (MySlot != NULL && !row->insert)
+	{
+		/* Else the worker keeps it as it does a locked row, and comes again. */
+		if (row->enters && !move_dead_letter(row))
+			return PointerGetDatum(NULL);
+		return PointerGetDatum(changed_tuple(row));
+	}
 	if (row->insert)
 		set_defaults(row);
 	check_row(row);
@@ -613,8 +715,5 @@ outbox_row_trigger(PG_FUNCTION_ARGS)
 		outbox_wake_news(OUTBOX_NEWS_REMOVED);
 	if (!external && !IS_NULL(COL_STATUS) && has_status(row, "pending"))
 		announce(row);
-	return PointerGetDatum(row->changed ?
-						   heap_form_tuple(RelationGetDescr(row->rel),
-										   row->values, row->isnull) :
-						   row->tuple);
+	return PointerGetDatum(changed_tuple(row));
 }

@@ -17,6 +17,7 @@
 #include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
 #include "clock.h"
+#include "enqueue.h"
 #include "executor/spi.h"
 #include "fmgr.h"
 #include "miscadmin.h"
@@ -55,21 +56,20 @@ static const char *const names[] = {
 /* ------------------------------------------------------------- what there is */
 
 #define TABLE_SQL \
-	"SELECT status OPERATOR(pg_catalog.=) 'failed', xmin FROM %s.outbox" \
+	"SELECT status OPERATOR(pg_catalog.=) 'failed', xmin FROM outbox_internal.outbox" \
 	" WHERE id OPERATOR(pg_catalog.=) $1"
 #define ARCHIVE_SQL \
-	"SELECT FROM %s.outbox_archive WHERE id OPERATOR(pg_catalog.=) $1 LIMIT 1"
+	"SELECT FROM outbox_internal.outbox_archive WHERE id OPERATOR(pg_catalog.=) $1 LIMIT 1"
 
 /* The first row of a query for the id; its columns are valid until SPI_finish(). */
 static bool
-find(const char *sql, const char *schema, const pg_uuid_t *id)
+find(const char *sql, const pg_uuid_t *id)
 {
 	Oid			types[1] = {UUIDOID};
 	Datum		values[1] = {UUIDPGetDatum(id)};
 
 	PushActiveSnapshot(GetLatestSnapshot());
-	if (SPI_execute_with_args(psprintf(sql, quote_identifier(schema)), 1,
-							  types, values, NULL, true, 1) != SPI_OK_SELECT)
+	if (SPI_execute_with_args(sql, 1, types, values, NULL, true, 1) != SPI_OK_SELECT)
 		elog(ERROR, "could not look for a message");
 	PopActiveSnapshot();
 	return SPI_processed > 0;
@@ -103,11 +103,11 @@ refuse_own(const pg_uuid_t *id)
  * the archive, where it may take long to find that nothing is there.
  */
 static State
-look_as_owner(const char *schema, const pg_uuid_t *id)
+look_as_owner(const pg_uuid_t *id)
 {
 	OutboxLately *lately;
 
-	if (find(TABLE_SQL, schema, id))
+	if (find(TABLE_SQL, id))
 	{
 		refuse_own(id);
 		return DatumGetBool(column(1)) ? FAILED : PENDING;
@@ -115,7 +115,7 @@ look_as_owner(const char *schema, const pg_uuid_t *id)
 	lately = outbox_shared == NULL ? NULL : outbox_lately_find(MyDatabaseId);
 	if (lately != NULL && outbox_lately_has(lately, id))
 		return PUBLISHED;
-	return find(ARCHIVE_SQL, schema, id) ? PUBLISHED : UNKNOWN;
+	return find(ARCHIVE_SQL, id) ? PUBLISHED : UNKNOWN;
 }
 
 static Oid
@@ -125,9 +125,7 @@ owner_of(Oid relid)
 	Oid			owner;
 
 	if (!HeapTupleIsValid(tuple))
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_TABLE),
-				 errmsg("table \"outbox\" of the extension \"outbox\" does not exist")));
+		elog(ERROR, "cache lookup failed for relation %u", relid);
 	owner = ((Form_pg_class) GETSTRUCT(tuple))->relowner;
 	ReleaseSysCache(tuple);
 	return owner;
@@ -136,7 +134,7 @@ owner_of(Oid relid)
 static State
 look(Oid schema, const pg_uuid_t *id)
 {
-	Oid			owner = owner_of(get_relname_relid("outbox", schema));
+	Oid			owner = owner_of(outbox_find_table(schema));
 	OutboxActing acting;
 	State		state;
 
@@ -144,7 +142,7 @@ look(Oid schema, const pg_uuid_t *id)
 	CommandCounterIncrement();
 	SPI_connect();
 	outbox_act_begin(&acting, owner, true);
-	state = look_as_owner(get_namespace_name(schema), id);
+	state = look_as_owner(id);
 	outbox_act_end(&acting);
 	SPI_finish();
 	return state;

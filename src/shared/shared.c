@@ -34,6 +34,7 @@ shared_init_slot(OutboxSlot *slot)
 {
 	SpinLockInit(&slot->mutex);
 	slot->procno = -1;
+	pg_atomic_init_u64(&slot->beat, 0);
 	pg_atomic_init_u64(&slot->counters.published, 0);
 	pg_atomic_init_u64(&slot->counters.returned, 0);
 	pg_atomic_init_u64(&slot->counters.nacked, 0);
@@ -82,6 +83,8 @@ shared_startup(void)
 		SpinLockInit(&outbox_shared->mutex);
 		outbox_shared->nslots = max_worker_processes;
 		outbox_shared->launcher_procno = -1;
+		pg_atomic_init_u64(&outbox_shared->launcher_beat, 0);
+		pg_atomic_init_u64(&outbox_shared->launcher_told, 0);
 		for (int i = 0; i < outbox_shared->nslots; i++)
 			shared_init_slot(&outbox_shared->slots[i]);
 		outbox_early_init();
@@ -124,5 +127,7 @@ outbox_wake_procno(int procno)
 void
 outbox_shared_wake_launcher(void)
 {
+	if (pg_atomic_read_u64(&outbox_shared->launcher_told) == 0)
+		pg_atomic_write_u64(&outbox_shared->launcher_told, outbox_mono_now().us);
 	outbox_wake_procno(outbox_shared->launcher_procno);
 }

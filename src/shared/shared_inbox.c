@@ -102,6 +102,7 @@ outbox_shared_announce(Oid dboid, const OutboxRange *range,
 					   int news)
 {
 	bool		found = false;
+	OutboxMonoTime now = outbox_mono_now();
 
 	/*
 	 * No lock to find the slots: a worker whose slot is assigned only now
@@ -120,6 +121,8 @@ outbox_shared_announce(Oid dboid, const OutboxRange *range,
 		if (slot->in_use && slot->dboid == dboid)
 		{
 			inbox_add(&slot->inbox, range, prepared_xid, next_due, news);
+			if (!outbox_mono_is_set(slot->told_at))
+				slot->told_at = now;
 			/* The poll is soon enough, or what ends that state. */
 			procno = (slot->deaf && news == 0) || slot->napping ?
 				-1 : slot->procno;
@@ -157,6 +160,7 @@ outbox_slot_take_inbox(OutboxInbox *inbox)
 	MySlot->inbox.nranges = 0;
 	MySlot->inbox.nprepared = 0;
 	MySlot->inbox.lost.lo = MySlot->inbox.lost.hi = 0;
+	MySlot->told_at = OUTBOX_MONO_UNSET;
 	SpinLockRelease(&MySlot->mutex);
 }
 

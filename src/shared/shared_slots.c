@@ -31,6 +31,7 @@ clear_history(OutboxSlot *slot)
 	slot->archive_error[0] = '\0';
 	slot->archive_error_since = 0;
 	slot->broker[0] = '\0';
+	slot->twin_told = 0;
 	slot->tls_not_after = 0;
 	slot->clock_jump_ms = 0;
 	slot->clock_jumped_at = 0;
@@ -79,6 +80,8 @@ outbox_slot_assign(Oid dboid, int worker, int nworkers, uint64 *generation)
 	slot->told = OUTBOX_TOLD_NOTHING;
 	slot->deaf = false;
 	slot->napping = false;
+	pg_atomic_write_u64(&slot->beat, 0);
+	slot->told_at = OUTBOX_MONO_UNSET;
 	slot->ready = false;
 	slot->broken_routes = 0;
 	slot->wanted_workers = nworkers;

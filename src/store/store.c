@@ -41,7 +41,7 @@ static struct
 	Oid			route_relid;
 	Oid			control_relid;
 	Oid			owner;
-	char		schema[NAMEDATALEN * 2 + 3];	/* quoted */
+	Oid			archive_relid;
 	OutboxStatement *prepared;
 } store;
 
@@ -59,12 +59,6 @@ relation_changed(Datum arg, Oid relid)
 	if (relid == InvalidOid || relid == store.relid ||
 		relid == store.route_relid || relid == store.control_relid)
 		store.stale = true;
-}
-
-const char *
-outbox_store_schema(void)
-{
-	return store.schema;
 }
 
 Oid
@@ -283,22 +277,22 @@ outbox_store_abort(void)
 /* --------------------------------------------------------------- extension */
 
 #define ATTACH_VERSION	1
-#define ATTACH_SCHEMA	2
-#define ATTACH_RELID	3
-#define ATTACH_OWNER	4
-#define ATTACH_ROUTE	5
-#define ATTACH_CONTROL	6
+#define ATTACH_RELID	2
+#define ATTACH_OWNER	3
+#define ATTACH_ROUTE	4
+#define ATTACH_CONTROL	5
+#define ATTACH_ARCHIVE	6
 #define ATTACH_SQL \
-	"SELECT e.extversion, pg_catalog.quote_ident(n.nspname), c.oid," \
-	" c.relowner, r.oid, t.oid" \
+	"SELECT e.extversion, c.oid, c.relowner, r.oid, t.oid, a.oid" \
 	" FROM pg_catalog.pg_extension e" \
-	" JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace" \
 	" JOIN pg_catalog.pg_class c" \
-	"  ON c.relnamespace = n.oid AND c.relname = 'outbox'" \
+	"  ON c.relnamespace = e.extnamespace AND c.relname = 'outbox'" \
 	" JOIN pg_catalog.pg_class r" \
-	"  ON r.relnamespace = n.oid AND r.relname = 'outbox_route'" \
+	"  ON r.relnamespace = e.extnamespace AND r.relname = 'outbox_route'" \
 	" JOIN pg_catalog.pg_class t" \
-	"  ON t.relnamespace = n.oid AND t.relname = 'outbox_control'" \
+	"  ON t.relnamespace = e.extnamespace AND t.relname = 'outbox_control'" \
+	" JOIN pg_catalog.pg_class a" \
+	"  ON a.relnamespace = e.extnamespace AND a.relname = 'outbox_archive'" \
 	" WHERE e.extname = 'outbox'"
 
 static Oid
@@ -315,8 +309,6 @@ get_oid_column(int column)
 static OutboxExtensionState
 look_up_extension(char *version, size_t size)
 {
-	char	   *schema;
-
 	if (SPI_execute(ATTACH_SQL, true, 0) != SPI_OK_SELECT)
 		elog(ERROR, "could not look up the extension");
 	if (SPI_processed != 1)
@@ -324,15 +316,13 @@ look_up_extension(char *version, size_t size)
 
 	strlcpy(version, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc,
 								  ATTACH_VERSION), size);
-	schema = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc,
-						  ATTACH_SCHEMA);
 	/* Nothing invalidates one that a rule, gone since, had made empty. */
 	forget_plans();
-	strlcpy(store.schema, schema, sizeof(store.schema));
 	store.relid = get_oid_column(ATTACH_RELID);
 	store.owner = get_oid_column(ATTACH_OWNER);
 	store.route_relid = get_oid_column(ATTACH_ROUTE);
 	store.control_relid = get_oid_column(ATTACH_CONTROL);
+	store.archive_relid = get_oid_column(ATTACH_ARCHIVE);
 	return strcmp(version, outbox_library_version()) == 0 ?
 		OUTBOX_EXTENSION_READY : OUTBOX_EXTENSION_VERSION;
 }
@@ -379,7 +369,7 @@ outbox_store_attach(char *version, size_t size)
 	" coalesce(paused, false), failed_route," \
 	" coalesce(ceil(extract(epoch FROM retention))::pg_catalog.int4, -1)," \
 	" format, format_options" \
-	" FROM %s.outbox_route WHERE name IS NOT NULL"
+	" FROM outbox_internal.outbox_route WHERE name IS NOT NULL"
 
 static bool
 get_bool(int row, int column)
@@ -425,7 +415,7 @@ outbox_store_load_routes(MemoryContext cxt, OutboxControl *control)
 
 	outbox_store_load_control(control);
 	outbox_store_execute(outbox_store_plan(&routes_statement,
-										   psprintf(ROUTES_SQL, store.schema),
+										   ROUTES_SQL,
 										   0, NULL),
 						 NULL, NULL, SPI_OK_SELECT);
 	for (int row = 0; row < (int) SPI_processed; row++)
@@ -490,7 +480,7 @@ outbox_store_prepared(int *n)
 }
 
 #define MAINTAIN_SQL \
-	"SELECT %s.outbox_archive_maintain($1 * interval '1 second')"
+	"SELECT outbox_internal.outbox_archive_maintain($1 * interval '1 second')"
 
 char *
 outbox_store_maintain_archive(int retention_s, MemoryContext cxt)
@@ -501,7 +491,7 @@ outbox_store_maintain_archive(int retention_s, MemoryContext cxt)
 	char	   *done;
 
 	outbox_store_execute(outbox_store_plan(&statement,
-										   psprintf(MAINTAIN_SQL, store.schema),
+										   MAINTAIN_SQL,
 										   1, types),
 						 values, NULL, SPI_OK_SELECT);
 	done = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
@@ -509,10 +499,10 @@ outbox_store_maintain_archive(int retention_s, MemoryContext cxt)
 }
 
 #define HISTORY_SQL \
-	"SELECT %s.outbox_history_maintain($1 * interval '1 second')"
+	"SELECT outbox_internal.outbox_history_maintain($1 * interval '1 second')"
 
 #define ONCE_SQL \
-	"SELECT %s.outbox_once_maintain($1 * interval '1 second')"
+	"SELECT outbox_internal.outbox_once_maintain($1 * interval '1 second')"
 
 static bool
 forget_old(OutboxStatement *statement, const char *sql, int age_s)
@@ -522,7 +512,7 @@ forget_old(OutboxStatement *statement, const char *sql, int age_s)
 	bool		isnull;
 
 	outbox_store_execute(outbox_store_plan(statement,
-										   psprintf(sql, store.schema), 1, types),
+										   sql, 1, types),
 						 values, NULL, SPI_OK_SELECT);
 	return DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0],
 									   SPI_tuptable->tupdesc, 1, &isnull)) > 0;
@@ -546,7 +536,7 @@ outbox_store_maintain_once(int window_s)
 
 /* Not pg_partition_tree(), which waits for whoever has one of them to itself. */
 #define LOCKERS_SQL \
-	"WITH RECURSIVE t(relid) AS (SELECT $1::pg_catalog.regclass::oid UNION ALL" \
+	"WITH RECURSIVE t(relid) AS (SELECT $1 UNION ALL" \
 	" SELECT i.inhrelid FROM t JOIN pg_catalog.pg_inherits i ON i.inhparent = t.relid)" \
 	" SELECT pg_catalog.string_agg(DISTINCT l.pid::text, ', ')" \
 	" FROM t JOIN pg_catalog.pg_locks l ON l.locktype = 'relation'" \
@@ -559,11 +549,10 @@ char *
 outbox_store_archive_lockers(MemoryContext cxt)
 {
 	static OutboxStatement statement;
-	Oid			types[] = {TEXTOID};
-	Datum		values[1];
+	Oid			types[] = {OIDOID};
+	Datum		values[] = {ObjectIdGetDatum(store.archive_relid)};
 	char	   *pids;
 
-	values[0] = CStringGetTextDatum(psprintf("%s.outbox_archive", store.schema));
 	outbox_store_execute(outbox_store_plan(&statement, LOCKERS_SQL, 1, types),
 						 values, NULL, SPI_OK_SELECT);
 	pids = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);

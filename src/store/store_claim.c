@@ -60,15 +60,14 @@ filter_text(int filters)
 	if (filters & EXCLUDE_ROUTES)
 		appendStringInfoString(&buf, " AND route <> ALL ($4)");
 	if (filters & EXCLUDE_KEYS)
-		appendStringInfo(&buf,
-						 " AND (aggregate_id IS NULL OR"
-						 " %s.outbox_key_hash(aggregate_type, aggregate_id)"
-						 " <> ALL ($5))", outbox_store_schema());
+		appendStringInfoString(&buf,
+							   " AND (aggregate_id IS NULL OR"
+							   " outbox_internal.outbox_key_hash(route, aggregate_type, aggregate_id)"
+							   " <> ALL ($5))");
 	if (filters & SHARE)
-		appendStringInfo(&buf,
-						 " AND (coalesce(%s.outbox_key_hash(aggregate_type,"
-						 " aggregate_id), seq) & 9223372036854775807) %% $7 = $6",
-						 outbox_store_schema());
+		appendStringInfoString(&buf,
+							   " AND (coalesce(outbox_internal.outbox_key_hash(route, aggregate_type,"
+							   " aggregate_id), seq) & 9223372036854775807) % $7 = $6");
 	return buf.data;
 }
 
@@ -86,15 +85,14 @@ range_text(const char *columns, int filters, const char *locking)
 
 	if (filters & ONE_KEY)
 	{
-		order = psprintf("%s.outbox_key_hash(aggregate_type, aggregate_id), seq",
-						 outbox_store_schema());
+		order = "outbox_internal.outbox_key_hash(route, aggregate_type, aggregate_id), seq";
 		range = psprintf("aggregate_id IS NOT NULL"
 						 " AND (%s) > ($9, $1) AND (%s) <= ($9, $2)",
 						 order, order);
 	}
-	return psprintf("SELECT %s FROM %s.outbox WHERE " READY
+	return psprintf("SELECT %s FROM outbox_internal.outbox WHERE " READY
 					" AND %s%s ORDER BY %s LIMIT $3%s",
-					columns, outbox_store_schema(), range,
+					columns, range,
 					filter_text(filters), order, locking);
 }
 
@@ -184,7 +182,8 @@ visit_row(ClaimReceiver *receiver, TupleTableSlot *slot)
 	row.seq = DatumGetInt64(slot->tts_values[ROW_SEQ]);
 	row.id = *DatumGetUUIDP(slot->tts_values[ROW_ID]);
 	row.failed = DatumGetBool(slot->tts_values[ROW_FAILED]);
-	row.key_hash = outbox_store_key_hash(slot, ROW_AGGREGATE_TYPE, ROW_AGGREGATE_ID);
+	row.key_hash = outbox_store_key_hash(slot, ROW_ROUTE, ROW_AGGREGATE_TYPE,
+										 ROW_AGGREGATE_ID);
 	row.route = outbox_store_utf8(slot, ROW_ROUTE);
 	row.keyed = !slot->tts_isnull[ROW_AGGREGATE_ID];
 	receiver->row_visit(&row, receiver->row_arg);
@@ -350,13 +349,13 @@ outbox_store_claim_due(const OutboxClaim *claim, TimestampTz after_due,
 	Assert(!claim->one_key);
 	if (statement->plan == NULL)
 		outbox_store_plan(statement,
-						  psprintf("SELECT " CLAIM_COLUMNS " FROM %s.outbox"
+						  psprintf("SELECT " CLAIM_COLUMNS " FROM outbox_internal.outbox"
 								   " WHERE " WAITING
 								   " AND (available_at, seq) > ($8, $1)"
 								   " AND available_at <= pg_catalog.clock_timestamp()%s"
 								   " ORDER BY available_at, seq LIMIT $3"
 								   " FOR UPDATE SKIP LOCKED",
-								   outbox_store_schema(), filter_text(filters)),
+								   filter_text(filters)),
 						  CLAIM_NARGS, claim_types);
 	due.after = after_seq;
 	return run_claim(&due, statement->plan, filters, after_due);
@@ -396,23 +395,19 @@ outbox_store_find_keys(const int64 *hashes, const int64 *los,
 	 * whole range for each key.  That one has not this order, and sorting is off.
 	 */
 	outbox_store_execute(outbox_store_plan(&statement,
-										   psprintf("SELECT k.i FROM ROWS FROM"
+										   "SELECT k.i FROM ROWS FROM"
 													" (pg_catalog.unnest($1), pg_catalog.unnest($2),"
 													" pg_catalog.unnest($3))"
 													" WITH ORDINALITY k (hash, lo, hi, i),"
-													" LATERAL (SELECT FROM %s.outbox"
+													" LATERAL (SELECT FROM outbox_internal.outbox"
 													" WHERE " READY
 													" AND aggregate_id IS NOT NULL"
-													" AND (%s.outbox_key_hash(aggregate_type, aggregate_id), seq)"
+													" AND (outbox_internal.outbox_key_hash(route, aggregate_type, aggregate_id), seq)"
 													" >= (k.hash, k.lo)"
-													" AND (%s.outbox_key_hash(aggregate_type, aggregate_id), seq)"
+													" AND (outbox_internal.outbox_key_hash(route, aggregate_type, aggregate_id), seq)"
 													" <= (k.hash, k.hi)"
-													" ORDER BY %s.outbox_key_hash(aggregate_type, aggregate_id), seq"
+													" ORDER BY outbox_internal.outbox_key_hash(route, aggregate_type, aggregate_id), seq"
 													" LIMIT 1) r",
-													outbox_store_schema(),
-													outbox_store_schema(),
-													outbox_store_schema(),
-													outbox_store_schema()),
 										   3, types),
 						 values, NULL, SPI_OK_SELECT);
 	for (int row = 0; row < (int) SPI_processed; row++)
@@ -433,10 +428,9 @@ outbox_store_last_ready(void)
 	bool		isnull;
 
 	outbox_store_execute(outbox_store_plan(&statement,
-										   psprintf("SELECT seq FROM %s.outbox"
+										   "SELECT seq FROM outbox_internal.outbox"
 													" WHERE " READY
 													" ORDER BY seq DESC LIMIT 1",
-													outbox_store_schema()),
 										   0, NULL),
 						 NULL, NULL, SPI_OK_SELECT);
 	if (SPI_processed == 0)
@@ -455,11 +449,10 @@ outbox_store_next_due(TimestampTz after)
 	Datum		due = (Datum) 0;
 
 	outbox_store_execute(outbox_store_plan(&statement,
-										   psprintf("SELECT available_at FROM %s.outbox"
+										   "SELECT available_at FROM outbox_internal.outbox"
 													" WHERE " WAITING
 													" AND available_at > $1"
 													" ORDER BY available_at LIMIT 1",
-													outbox_store_schema()),
 										   1, types),
 						 values, NULL, SPI_OK_SELECT);
 	if (SPI_processed > 0)

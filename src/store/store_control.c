@@ -30,7 +30,7 @@
 	" coalesce(adopted_origins, '{}')::pg_catalog.int8[]," \
 	" coalesce(environment, '')::pg_catalog.text," \
 	" coalesce(timeline, 1)::pg_catalog.int8" \
-	" FROM %s.outbox_control"
+	" FROM outbox_internal.outbox_control"
 
 #define SOURCE_SQL \
 	"SELECT sourcefile FROM pg_catalog.pg_settings" \
@@ -86,8 +86,7 @@ outbox_store_load_control(OutboxControl *control)
 	bool		isnull;
 
 	outbox_store_execute(outbox_store_plan(&statement,
-										   psprintf(CONTROL_SQL,
-													outbox_store_schema()),
+										   CONTROL_SQL,
 										   0, NULL),
 						 NULL, NULL, SPI_OK_SELECT);
 	/* Without its row nobody says whose database this is: rather be silent. */

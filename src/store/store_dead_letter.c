@@ -3,9 +3,10 @@
  * store_dead_letter.c
  *		Messages that are given up, and go to the failed_route of their route.
  *
- * Such a row stays what it is, with its id, seq and key: it becomes a message of
- * the other route, with no attempts, and a header says what has happened to it.  Its
- * own routing key is not for that route, whose template decides.
+ * Such a row keeps its id: it becomes a message of the other route, with no
+ * attempts, and a header says what has happened to it.  Its own routing key is not
+ * for that route, whose template decides.  The row trigger gives it its place there,
+ * and tells the worker that its new key belongs to.
  *
  * Whoever removes a route waits for us, since we have a lock on the table outbox
  * (route_trigger.c).  But what the relay knows of routes may be older, so a target
@@ -23,12 +24,10 @@
 
 /* The newest death comes first, as in RabbitMQ's x-death. */
 #define MOVE_SQL \
-	"WITH l AS MATERIALIZED (SELECT id FROM %s.outbox WHERE id = ANY ($1)" \
+	"WITH l AS MATERIALIZED (SELECT id FROM outbox_internal.outbox WHERE id = ANY ($1)" \
 	"  AND status = 'pending' FOR UPDATE SKIP LOCKED)" \
-	" UPDATE %s.outbox o SET route = f.target, routing_key = NULL," \
+	" UPDATE outbox_internal.outbox o SET route = f.target, routing_key = NULL," \
 	" attempts = 0, available_at = NULL, last_error = f.error," \
-	" external = CASE WHEN r.relay = 'external' THEN true END," \
-	" counted = CASE WHEN r.max_pending IS NOT NULL THEN true END," \
 	" headers = coalesce(o.headers, '{}') || jsonb_build_object('" OUTBOX_DEATH_HEADER "'," \
 	"  jsonb_build_array(jsonb_build_object('reason', f.reason, 'error', f.error," \
 	"   'route', f.route, 'exchange', f.exchange, 'routing-key', f.routing_key," \
@@ -40,7 +39,7 @@
 	"  unnest($5), unnest($6), unnest($7), unnest($8))" \
 	"  AS f(id, target, error, reason, route, exchange, routing_key, attempts)" \
 	"  ON f.id = l.id" \
-	"  JOIN %s.outbox_route r ON r.name = f.target AND r.relay <> 'cdc'" \
+	"  JOIN outbox_internal.outbox_route r ON r.name = f.target AND r.relay <> 'cdc'" \
 	" WHERE o.id = l.id RETURNING o.id"
 
 enum
@@ -75,7 +74,6 @@ void
 outbox_store_move(const OutboxFailure *failures, int n)
 {
 	static OutboxStatement statement;
-	const char *schema = outbox_store_schema();
 	Datum	   *columns[MOVE_COLUMNS];
 	Datum		values[MOVE_COLUMNS];
 	int			count = 0;
@@ -100,7 +98,7 @@ outbox_store_move(const OutboxFailure *failures, int n)
 	for (int col = 0; col < MOVE_COLUMNS; col++)
 		values[col] = outbox_store_array(columns[col], count, elem_types[col]);
 	outbox_store_execute(outbox_store_plan(&statement,
-										   psprintf(MOVE_SQL, schema, schema, schema),
+										   MOVE_SQL,
 										   MOVE_COLUMNS, array_types),
 						 values, NULL, SPI_OK_UPDATE_RETURNING);
 }

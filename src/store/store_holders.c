@@ -24,24 +24,22 @@ outbox_store_list_holders(int worker, int nworkers, OutboxRowVisit visit,
 
 	if (statement->plan == NULL)
 	{
-		const char *schema = outbox_store_schema();
-		char	   *share = "";
+		const char *share = "";
 
 		if (nworkers > 1)
-			share = psprintf(" AND (%s.outbox_key_hash(aggregate_type,"
-							 " aggregate_id) & 9223372036854775807) %% $2 = $1",
-							 schema);
+			share = " AND (outbox_internal.outbox_key_hash(route, aggregate_type,"
+				" aggregate_id) & 9223372036854775807) % $2 = $1";
 		outbox_store_plan(statement,
-						  psprintf("SELECT " ROW_COLUMNS " FROM %s.outbox"
+						  psprintf("SELECT " ROW_COLUMNS " FROM outbox_internal.outbox"
 								   " WHERE " WAITING " AND attempts > 0"
 								   " AND aggregate_id IS NOT NULL%s"
 								   " UNION ALL"
-								   " SELECT " ROW_COLUMNS " FROM %s.outbox"
+								   " SELECT " ROW_COLUMNS " FROM outbox_internal.outbox"
 								   " WHERE status = 'failed' AND external IS NULL"
 								   " AND aggregate_id IS NOT NULL AND route IN"
-								   " (SELECT name FROM %s.outbox_route"
+								   " (SELECT name FROM outbox_internal.outbox_route"
 								   "  WHERE on_failed = 'block')%s",
-								   schema, share, schema, schema, share),
+								   share, share),
 						  2, types);
 	}
 	(void) outbox_store_visit_rows(statement->plan, 2, types, values, visit, arg);
@@ -81,12 +79,11 @@ outbox_store_check_holders(const pg_uuid_t *ids, int n, bool *still)
 	values[0] = PointerGetDatum(construct_array(elems, n, UUIDOID, UUID_LEN,
 												false, TYPALIGN_CHAR));
 	outbox_store_execute(outbox_store_plan(&statement,
-										   psprintf("SELECT id FROM %s.outbox"
+										   "SELECT id FROM outbox_internal.outbox"
 													" WHERE id = ANY ($1)"
 													" AND external IS NULL"
 													" AND (status = 'failed' OR"
 													" available_at IS NOT NULL)",
-													outbox_store_schema()),
 										   1, types),
 						 values, NULL, SPI_OK_SELECT);
 	for (int row = 0; row < (int) SPI_processed; row++)

@@ -14,17 +14,15 @@
 #include "store.h"
 
 /*
- * A statement of the worker, prepared at first use and kept.  The text has
- * %s where the quoted schema goes, each time.
+ * A statement of the worker, prepared at first use and kept.  It names objects of
+ * pg_catalog and outbox_internal only: others may be anybody's by the time that it
+ * is planned again.
  */
 typedef struct OutboxStatement
 {
 	SPIPlanPtr	plan;
 	struct OutboxStatement *next;	/* in the list of what is prepared */
 } OutboxStatement;
-
-/* Quoted schema of the attached extension. */
-extern const char *outbox_store_schema(void);
 
 /* Prepares sql (complete) with a generic plan unless it is already. */
 extern SPIPlanPtr outbox_store_plan(OutboxStatement *statement,
@@ -120,8 +118,8 @@ extern OutboxMessage *outbox_store_message(TupleTableSlot *slot,
 										   MemoryContext cxt);
 /* A column of type text as UTF-8, NULL for NULL. */
 extern char *outbox_store_utf8(TupleTableSlot *slot, int column);
-/* Hash of the key in these two columns; 0 when it has none. */
-extern int64 outbox_store_key_hash(TupleTableSlot *slot, int type_column,
-								   int id_column);
+/* Hash of the key in these columns; 0 when it has none. */
+extern int64 outbox_store_key_hash(TupleTableSlot *slot, int route_column,
+								   int type_column, int id_column);
 
 #endif							/* OUTBOX_STORE_INTERNAL_H */

@@ -22,13 +22,13 @@
 #define STEP_OUTCOME	1
 #define STEP_IDS		2
 #define STEP_SQL \
-	"SELECT s.outcome, s.ids FROM %s.outbox_job_step($1, $2, $3) s"
+	"SELECT s.outcome, s.ids FROM outbox_internal.outbox_job_step($1, $2, $3) s"
 
 #define NEXT_SQL \
-	"SELECT %s.outbox_job_next()"
+	"SELECT outbox_internal.outbox_job_next()"
 
 #define ERROR_SQL \
-	"SELECT %s.outbox_job_error($1, $2, $3)"
+	"SELECT outbox_internal.outbox_job_error($1, $2, $3)"
 
 static const struct
 {
@@ -97,8 +97,7 @@ outbox_store_job_next(void)
 	Datum		id;
 
 	outbox_store_execute(outbox_store_plan(&statement,
-										   psprintf(NEXT_SQL,
-													outbox_store_schema()),
+										   NEXT_SQL,
 										   0, NULL),
 						 NULL, NULL, SPI_OK_SELECT);
 	id = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
@@ -119,8 +118,7 @@ outbox_store_job_step(int max_messages, int64 max_bytes,
 	OutboxJobOutcome outcome;
 
 	outbox_store_execute(outbox_store_plan(&statement,
-										   psprintf(STEP_SQL,
-													outbox_store_schema()),
+										   STEP_SQL,
 										   lengthof(types), types),
 						 values, NULL, SPI_OK_SELECT);
 	outcome = load_outcome();
@@ -138,8 +136,7 @@ outbox_store_job_error(int64 job, const char *error, bool give_up)
 	};
 
 	outbox_store_execute(outbox_store_plan(&statement,
-										   psprintf(ERROR_SQL,
-													outbox_store_schema()),
+										   ERROR_SQL,
 										   lengthof(types), types),
 						 values, NULL, SPI_OK_SELECT);
 }

@@ -98,11 +98,13 @@ put_part(char **p, Part part, bool string)
 }
 
 int64
-outbox_store_key_hash(TupleTableSlot *slot, int type_column, int id_column)
+outbox_store_key_hash(TupleTableSlot *slot, int route_column, int type_column,
+					  int id_column)
 {
 	if (slot->tts_isnull[id_column])
 		return 0;
-	return outbox_hash_key(slot->tts_isnull[type_column] ? NULL :
+	return outbox_hash_key(DatumGetTextPP(slot->tts_values[route_column]),
+						   slot->tts_isnull[type_column] ? NULL :
 						   DatumGetTextPP(slot->tts_values[type_column]),
 						   DatumGetTextPP(slot->tts_values[id_column]));
 }
@@ -206,8 +208,9 @@ outbox_store_message(TupleTableSlot *slot, MemoryContext cxt)
 	message->seq = DatumGetInt64(slot->tts_values[CLAIM_SEQ]);
 	message->id = *DatumGetUUIDP(slot->tts_values[CLAIM_ID]);
 	message->tid = *(ItemPointer) DatumGetPointer(slot->tts_values[CLAIM_TID]);
-	message->key_hash = outbox_store_key_hash(slot, CLAIM_AGGREGATE_TYPE,
-									  CLAIM_AGGREGATE_ID);
+	message->key_hash = outbox_store_key_hash(slot, CLAIM_ROUTE,
+											  CLAIM_AGGREGATE_TYPE,
+											  CLAIM_AGGREGATE_ID);
 	message->attempts = DatumGetInt32(slot->tts_values[CLAIM_ATTEMPTS]);
 	message->created_at = DatumGetTimestampTz(slot->tts_values[CLAIM_CREATED_AT]);
 	message->available_at = slot->tts_isnull[CLAIM_AVAILABLE_AT] ? 0 :

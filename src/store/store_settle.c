@@ -39,10 +39,10 @@
  * confirm came at most some milliseconds before.
  */
 #define DELETE_SQL \
-	"DELETE FROM %s.outbox o WHERE o.id = ANY ($1)"
+	"DELETE FROM outbox_internal.outbox o WHERE o.id = ANY ($1)"
 #define ARCHIVE_SQL \
 	"WITH d AS (" DELETE_SQL " RETURNING " ARCHIVE_COLUMNS ")" \
-	" INSERT INTO %s.outbox_archive (" ARCHIVE_COLUMNS ", published_at)" \
+	" INSERT INTO outbox_internal.outbox_archive (" ARCHIVE_COLUMNS ", published_at)" \
 	" SELECT " ARCHIVE_COLUMNS ", pg_catalog.clock_timestamp() FROM d"
 
 static const Oid id_types[] = {UUIDARRAYOID};
@@ -52,12 +52,11 @@ static int
 settle_by_id(Datum ids, bool archive)
 {
 	static OutboxStatement statements[2];
-	const char *schema = outbox_store_schema();
 
 	outbox_store_execute(outbox_store_plan(&statements[archive],
 										   archive ?
-										   psprintf(ARCHIVE_SQL, schema, schema) :
-										   psprintf(DELETE_SQL, schema),
+										   ARCHIVE_SQL :
+										   DELETE_SQL,
 										   1, id_types),
 						 &ids, NULL, archive ? SPI_OK_INSERT : SPI_OK_DELETE);
 	return (int) SPI_processed;
@@ -70,10 +69,9 @@ lock_by_id(Datum ids)
 	static OutboxStatement statement;
 
 	outbox_store_execute(outbox_store_plan(&statement,
-										   psprintf("SELECT id FROM %s.outbox"
+										   "SELECT id FROM outbox_internal.outbox"
 													" WHERE id = ANY ($1)"
 													" FOR UPDATE SKIP LOCKED",
-													outbox_store_schema()),
 										   1, id_types),
 						 &ids, NULL, SPI_OK_SELECT);
 }
@@ -85,9 +83,8 @@ find_left(Datum ids)
 	static OutboxStatement statement;
 
 	outbox_store_execute(outbox_store_plan(&statement,
-										   psprintf("SELECT id FROM %s.outbox"
+										   "SELECT id FROM outbox_internal.outbox"
 													" WHERE id = ANY ($1)",
-													outbox_store_schema()),
 										   1, id_types),
 						 &ids, NULL, SPI_OK_SELECT);
 }
@@ -212,9 +209,9 @@ outbox_store_settle(const OutboxSettled *rows, int n, bool archive,
  * a time.  Rows that somebody has locked are left.
  */
 #define FAIL_SQL \
-	"WITH l AS MATERIALIZED (SELECT id FROM %s.outbox WHERE id = ANY ($1)" \
+	"WITH l AS MATERIALIZED (SELECT id FROM outbox_internal.outbox WHERE id = ANY ($1)" \
 	"  AND status = 'pending' FOR UPDATE SKIP LOCKED)" \
-	" UPDATE %s.outbox o SET attempts = o.attempts + 1," \
+	" UPDATE outbox_internal.outbox o SET attempts = o.attempts + 1," \
 	" last_error = f.reason," \
 	" available_at = CASE WHEN f.give_up THEN NULL ELSE" \
 	"  pg_catalog.clock_timestamp() + f.ms * interval '1 millisecond' END," \
@@ -224,7 +221,7 @@ outbox_store_settle(const OutboxSettled *rows, int n, bool archive,
 	"  AS f(id, reason, ms, give_up) ON f.id = l.id" \
 	" WHERE o.id = l.id RETURNING o.id"
 #define STILL_PENDING_SQL \
-	"SELECT id FROM %s.outbox WHERE id = ANY ($1) AND status = 'pending'"
+	"SELECT id FROM outbox_internal.outbox WHERE id = ANY ($1) AND status = 'pending'"
 
 /*
  * The broker's words as text of this database.  They are not ours to trust:
@@ -285,9 +282,7 @@ count_attempts(const OutboxFailure *failures, int n)
 	values[2] = outbox_store_array(waits, count, INT8OID);
 	values[3] = outbox_store_array(ends, count, BOOLOID);
 	outbox_store_execute(outbox_store_plan(&statement,
-										   psprintf(FAIL_SQL,
-													outbox_store_schema(),
-													outbox_store_schema()),
+										   FAIL_SQL,
 										   4, types),
 						 values, NULL, SPI_OK_UPDATE_RETURNING);
 	return count;
@@ -305,8 +300,7 @@ find_pending(const OutboxFailure *failures, int n)
 		ids[i] = UUIDPGetDatum(&failures[i].id);
 	array = outbox_store_array(ids, n, UUIDOID);
 	outbox_store_execute(outbox_store_plan(&statement,
-										   psprintf(STILL_PENDING_SQL,
-													outbox_store_schema()),
+										   STILL_PENDING_SQL,
 										   1, id_types),
 						 &array, NULL, SPI_OK_SELECT);
 }

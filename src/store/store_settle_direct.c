@@ -26,6 +26,7 @@
 #include "access/tableam.h"
 #include "access/tupconvert.h"
 #include "access/xact.h"
+#include "catalog/namespace.h"
 #include "catalog/pg_trigger.h"
 #include "catalog/pg_type.h"
 #include "columns.h"
@@ -60,11 +61,11 @@ typedef struct Archive
 /* ------------------------------------------- are they the tables we know? */
 
 /*
- * Ours tells other backends' deletes, not the relay's.  Another function of the
- * extension's schema cannot have its name, as there are no arguments to differ by.
+ * Ours tells other backends' deletes, not the relay's.  Another function of that
+ * schema cannot have its name, as there are no arguments to differ by.
  */
 static bool
-is_known_trigger(const Trigger *trigger, Oid schema)
+is_known_trigger(const Trigger *trigger)
 {
 	char	   *name;
 
@@ -73,7 +74,8 @@ is_known_trigger(const Trigger *trigger, Oid schema)
 		return true;
 	name = get_func_name(trigger->tgfoid);
 	return name != NULL && strcmp(name, "outbox_change_trigger") == 0 &&
-		get_func_namespace(trigger->tgfoid) == schema;
+		get_func_namespace(trigger->tgfoid) ==
+		get_namespace_oid("outbox_internal", true);
 }
 
 static bool
@@ -85,8 +87,7 @@ may_delete(Relation rel)
 		return false;
 	if (rel->trigdesc != NULL)
 		for (int i = 0; i < rel->trigdesc->numtriggers; i++)
-			if (!is_known_trigger(&rel->trigdesc->triggers[i],
-								  RelationGetNamespace(rel)))
+			if (!is_known_trigger(&rel->trigdesc->triggers[i]))
 				return false;
 	return true;
 }

@@ -325,7 +325,7 @@ foreach my $try ([ jackson2 => 'mapped', 'Jackson2JsonMessageConverter' ], [ jac
 
 # --- celery
 
-my %TASK = ('order.created' => 'shop.tasks.order_created');
+my %TASK = ('order.created' => 'shop.tasks.order_created', map { $_ => $_ } qw(order.cancelled order.listed));
 
 sub check_task
 {
@@ -335,7 +335,7 @@ sub check_task
 	my $headers = $sent->{headers} // {};
 
 	same("$sent->{name}: task, arguments, request, result", $said, {
-			task => $TASK{ $sent->{event_type} } // $sent->{event_type},
+			task => $TASK{ $sent->{event_type} },
 			args => $list ? $payload : [],
 			kwargs => $list ? {} : $payload,
 			(map { $_ => $sent->{id} } qw(id root_id correlation_id)),

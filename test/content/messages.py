@@ -209,7 +209,7 @@ class Message:
         result = self.trace()
         result.update({n.utf8.decode(): typed(v)
                        for n, v in self.pairs("headers").values()})
-        if route.sequence and self.way != "edit":
+        if route.sequence:
             result["x-outbox-seq"] = ("l", ANY)
         return result
 
@@ -488,7 +488,7 @@ class Maker:
                                  0.01 if chance(0.2) else 0)
         pairs = list(tree[1])
         if choice < 0.04:
-            pairs.append((ascii_text(random.choice(["CC", "BCC"])), ("s", ascii_text("q"))))
+            pairs.append((ascii_text(random.choice(["CC", "BCC", "x-outbox-seq", "x-outbox-key-seq"])), ("s", ascii_text("q"))))
         elif choice < 0.06:
             pairs.append((ascii_text("n"), ("n", self.trees.number())))
         elif choice < 0.08:
@@ -505,7 +505,7 @@ class Maker:
             name = random.choice([
                 "traceparent", "tracestate", "x-outbox-death", "x-outbox-attempts",
                 "x-first-enqueued", "aggregate_id", "aggregate_type", "x-death", "cc",
-                "x-outbox-seq", "x-delay", "x-match", "delivery_mode", ""])
+                "x-outbox-omitted", "x-delay", "x-match", "delivery_mode", ""])
             pairs.append((ascii_text(name), self.trees.tree(1, True)))
         return "o", pairs
 

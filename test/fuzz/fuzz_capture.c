@@ -19,17 +19,17 @@
 
 static const char *const Names[] = {
 	"event", "event_type", "aggregate_type", "key", "columns", "except", "payload",
-	"unchanged", "route", "routing_key", "headers"
+	"unchanged", "unpublishable", "route", "routing_key", "headers"
 };
 #define NAMES ((int) lengthof(Names))
 enum
 {
-	EVENT, EVENT_TYPE, AGGREGATE_TYPE, KEY, COLUMNS, EXCEPT, PAYLOAD, UNCHANGED, ROUTE,
+	EVENT, EVENT_TYPE, AGGREGATE_TYPE, KEY, COLUMNS, EXCEPT, PAYLOAD, UNCHANGED, UNPUBLISHABLE, ROUTE,
 	ROUTING_KEY, HEADERS
 };
 
 static const char *const Values[] = {
-	"", "row", "changed", "both", "diff", "emit", "skip", "op", "op,schema", "table , txid",
+	"", "row", "changed", "both", "diff", "emit", "skip", "refuse", "omit", "op", "op,schema", "table , txid",
 	"OP,\"txid\"", "op,op", "op,", "{table}.{op}"
 };
 
@@ -107,6 +107,8 @@ is_allowed(int name, const char *value)
 		return index_of(value, strlen(value), Payloads, lengthof(Payloads)) >= 0;
 	if (name == UNCHANGED)
 		return strcmp(value, "emit") == 0 || strcmp(value, "skip") == 0;
+	if (name == UNPUBLISHABLE)
+		return strcmp(value, "refuse") == 0 || strcmp(value, "omit") == 0;
 	return name != HEADERS || expected_headers(value) >= 0;
 }
 
@@ -151,6 +153,9 @@ check_args(const CaptureArgs *args, const char *const *values)
 									   index_of(values[PAYLOAD], strlen(values[PAYLOAD]), Payloads,
 												lengthof(Payloads))),
 			   "payload: %d", (int) args->payload);
+	fuzz_check(args->unpublishable == (values[UNPUBLISHABLE] == NULL ? CAPTURE_REFUSE_NEW :
+									   strcmp(values[UNPUBLISHABLE], "omit") == 0 ?
+									   CAPTURE_OMIT : CAPTURE_REFUSE), "unpublishable");
 	fuzz_check(args->emit_unchanged == (values[UNCHANGED] != NULL &&
 										strcmp(values[UNCHANGED], "emit") == 0), "unchanged");
 	fuzz_check(args->headers == (values[HEADERS] == NULL ? 0 : expected_headers(values[HEADERS])),

@@ -35,7 +35,7 @@
 #define DATABASE_MS		100
 #define DATABASE_MAX_MS	5000
 
-#define KEYS			64
+#define KEYS			256
 #define NEVER			PG_INT64_MAX
 
 typedef struct Wait
@@ -254,6 +254,13 @@ is_gone(const SimRow *row)
 	return false;
 }
 
+/* 0: it has none. */
+static int
+key_of(const SimRow *row)
+{
+	return row->key == 0 ? 0 : (row->key * SIM_ROUTES + sim_row_route(row)) % KEYS;
+}
+
 static void
 look(Look *of)
 {
@@ -265,7 +272,7 @@ look(Look *of)
 	for (int i = 0; i < sim_nrows; i++)
 	{
 		SimRow	   *row = sim_rows[i];
-		int			key = row->key % KEYS;
+		int			key = key_of(row);
 		SimVersion *current;
 		int64		locked = locked_until(row);
 
@@ -306,7 +313,7 @@ is_answered(const SimRow *row)
 static int64
 held_until(const Look *of, const SimRow *row, const SimVersion *current)
 {
-	int			key = row->key % KEYS;
+	int			key = key_of(row);
 	int64		until = of->all_until;
 
 	if (is_unannounced(current->xmin))

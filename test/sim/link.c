@@ -401,6 +401,33 @@ outbox_link_header_fault(OutboxLink *link, const OutboxMessage *message,
 	return NULL;
 }
 
+/* A login without the right to ask. */
+OutboxLinkStatus
+outbox_link_ask_name(OutboxLink *link, const char *name)
+{
+	return OUTBOX_LINK_REFUSED;
+}
+
+OutboxLinkStatus
+outbox_link_name_answer(const OutboxLink *link, int *code, const char **text)
+{
+	*code = 403;
+	*text = "";
+	return OUTBOX_LINK_REFUSED;
+}
+
+OutboxLinkStatus
+outbox_link_give_name_up(OutboxLink *link)
+{
+	return OUTBOX_LINK_OK;
+}
+
+int64
+outbox_link_heartbeat_ms(const OutboxLink *link)
+{
+	return 15000;
+}
+
 bool
 outbox_link_sending(const OutboxLink *link)
 {

@@ -82,27 +82,21 @@ have_order_since(const SimRow *a, const SimRow *b)
 	const SimVersion *first = sim_row_current(a);
 	const SimVersion *second = sim_row_current(b);
 
-	return sim_row_route(a) == sim_row_route(b) &&
-		sim_worker_number > route->ordered_worker && !route->waited &&
+	return sim_worker_number > route->ordered_worker && !route->waited &&
 		first != NULL && first->attempts > 0 && second != NULL && second->attempts > 0;
 }
 
-/* Must a be gone before b is published?  b was enqueued by who could see a. */
+/* Must a be gone before b is published?  b entered its route when a was to be seen. */
 static bool
 comes_before(const SimRow *a, const SimRow *b)
 {
-	const SimTx *tx = &sim_txs[a->inserted_by];
-	int			route = sim_row_route(a);
+	const SimTx *tx = &sim_txs[a->entered_by];
 
-	if (a->key != b->key || a->seq >= b->seq || !has_order(a))
+	if (!sim_same_key(a, b) || a->seq >= b->seq || !has_order(a))
 		return false;
 	if (a->unordered || b->unordered)
 		return have_order_since(a, b);
-	if (tx->state != TX_COMMITTED || tx->order > b->inserted_order)
-		return false;
-	/* A route that waits takes its rows out of the order of the others. */
-	return route == sim_row_route(b) ||
-		(!sim_routes[route].waited && !sim_routes[sim_row_route(b)].waited);
+	return tx->state == TX_COMMITTED && tx->order <= b->entered_order;
 }
 
 static void
@@ -115,7 +109,7 @@ check_order(const SimRow *row)
 		const SimRow *older = sim_rows[i];
 		SimVersion *current;
 
-		if (older->key != row->key || !comes_before(older, row))
+		if (!comes_before(older, row))
 			continue;
 		current = sim_row_current(older);
 		if (current != NULL)
@@ -131,12 +125,11 @@ check_order(const SimRow *row)
 static void
 check_unconfirmed(const SimRow *row)
 {
-	if (row->key == 0 || !sim_row_ordered(row) || sim_routes[sim_row_route(row)].ordered_worker != 0)
+	if (!sim_row_ordered(row) || sim_routes[sim_row_route(row)].ordered_worker != 0)
 		return;
 	for (int i = 0; i < sim_nrows; i++)
-		if (sim_rows[i] != row && sim_rows[i]->key == row->key &&
-			sim_rows[i]->flight == ROW_SENT && sim_row_ordered(sim_rows[i]) &&
-			sim_routes[sim_row_route(sim_rows[i])].ordered_worker == 0)
+		if (sim_rows[i] != row && sim_same_key(sim_rows[i], row) &&
+			sim_rows[i]->flight == ROW_SENT)
 			sim_broken("unconfirmed", "rows %d and %d of a key are unconfirmed together",
 					   sim_rows[i]->label, row->label);
 }
@@ -319,8 +312,7 @@ sim_oracle_failed(SimRow *row, int from, int attempts, bool give_up, bool moved)
 		sim_broken("attempts", "row %d is not given up after %d of %d attempts", row->label,
 				   attempts, max);
 	check_moved(row, from, give_up, moved);
-	/* What goes on has the order that it had, if it had one. */
-	if (moved ? !sim_routes[from].ordered : give_up && !sim_config.block[from])
+	if (give_up && !moved && !sim_config.block[from])
 		row->touched = true;
 	row->settled_by = sim_relay_tx;
 	row->flight = ROW_REJECTED;
@@ -353,8 +345,8 @@ is_held(const SimRow *row, const SimVersion *current)
 static bool
 key_is_held(const SimRow *row)
 {
-	for (int i = 0; row->key != 0 && i < sim_nrows; i++)
-		if (sim_rows[i]->key == row->key)
+	for (int i = 0; i < sim_nrows; i++)
+		if (sim_same_key(sim_rows[i], row))
 		{
 			SimVersion *current = sim_row_current(sim_rows[i]);
 

@@ -246,6 +246,7 @@ typedef struct SimVersion
 	int64		available_at;	/* 0: none */
 	int			attempts;
 	int			route;
+	int64		seq;			/* its place there */
 	bool		failed;
 	bool		truncated;		/* xmax is a TRUNCATE */
 	struct SimVersion *older;
@@ -263,16 +264,17 @@ typedef enum SimFlight
 typedef struct SimRow
 {
 	int			label;
-	int64		seq;
+	int64		seq;			/* of the newest version */
 	pg_uuid_t	id;
-	int			key;			/* 0: none */
+	int			key;			/* of any route; 0: none */
 	int			size;
 	int			inserted_by;
-	int			inserted_order; /* visible transactions by then */
 	int			locker;			/* transaction that has locked or changes it */
 	SimVersion *version;		/* the newest one */
 
 	/* the oracle's */
+	int			entered_by;		/* transaction: its route, */
+	int			entered_order;	/* and visible ones by then */
 	bool		silent;			/* nobody was told */
 	bool		scheduled;
 	bool		touched;		/* by an operator: no order, may be sent twice */
@@ -287,7 +289,7 @@ typedef struct SimRow
 	int			acked_worker;	/* ... of that number */
 	bool		was_locked;		/* by an operator */
 	int			locked_by;		/* transaction of the last one */
-	bool		unordered;		/* enqueued while its route had no order */
+	bool		unordered;		/* entered while its route had no order */
 	int64		due;			/* late.c: to be sent by then; 0: it is held */
 	bool		recheck;		/* and was due when it was */
 	bool		gone;			/* for good */
@@ -340,9 +342,10 @@ extern void sim_row_delete(SimRow *row, SimVersion *current, int tx);
 extern bool sim_row_locked(const SimRow *row);
 extern bool sim_row_ordered(const SimRow *row);
 extern int	sim_row_route(const SimRow *row);	/* as it is, or is about to be */
+extern bool sim_same_key(const SimRow *a, const SimRow *b);
 extern void sim_store_truncate(bool restart);
 extern void sim_store_invalidate(void);
-extern int64 sim_key_hash(int key);
+extern int64 sim_key_hash(int key, int route);
 extern const char *sim_route_name(int route);
 extern uint64 sim_store_hash(uint64 hash);
 

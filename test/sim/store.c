@@ -65,6 +65,7 @@ static bool invalid;			/* an invalidation is on its way */
 static int	snapshot;			/* of the relay's transaction */
 static MemoryContext save_memory;
 static int	adopted = 1;
+static OutboxRange moved;		/* rows that the relay's transaction has moved; lo 0: none */
 
 XLogRecPtr	XactLastCommitEnd;
 char	   *SyncRepStandbyNames;
@@ -212,11 +213,21 @@ prune(SimRow *row)
 	}
 }
 
+/* Up to its place from there; the same numbers stand as they came. */
+static void
+place_row(SimRow *row, int from)
+{
+	int			at = from;
+
+	for (; at > 0 && sim_rows[at - 1]->seq > row->seq; at--)
+		sim_rows[at] = sim_rows[at - 1];
+	sim_rows[at] = row;
+}
+
 SimRow *
 sim_row_add(int tx, int label, int key, int route, int64 due, int size)
 {
 	SimRow	   *row;
-	int			at;
 
 	if (label <= 0 || label >= MAX_ROWS || by_label[label] != NULL ||
 		sim_nrows >= MAX_ROWS - 1)
@@ -229,24 +240,21 @@ sim_row_add(int tx, int label, int key, int route, int64 due, int size)
 	memcpy(&row->id.data[8], &label, sizeof(label));
 	row->key = key;
 	row->size = size;
-	row->inserted_by = tx;
-	row->inserted_order = sim_visible;
+	row->inserted_by = row->entered_by = tx;
+	row->entered_order = sim_visible;
 	row->told_sends = -1;
 	row->version = make_version();
 	row->version->xmin = tx;
 	row->version->available_at = due;
 	row->version->route = route;
+	row->version->seq = row->seq;
 	row->scheduled = due != 0;
 	row->unordered = !sim_routes[route].ordered;
 	sim_txs[tx].wrote = true;
 	sim_txs[tx].rows++;
 	by_label[label] = row;
 	lowest_label = Max(lowest_label, label);
-	/* Nearly always the last; the same numbers stand as they came. */
-	for (at = sim_nrows; at > 0 && sim_rows[at - 1]->seq > row->seq; at--)
-		sim_rows[at] = sim_rows[at - 1];
-	sim_rows[at] = row;
-	sim_nrows++;
+	place_row(row, sim_nrows++);
 	return row;
 }
 
@@ -288,14 +296,46 @@ sim_row_ordered(const SimRow *row)
 	return sim_routes[sim_row_route(row)].ordered;
 }
 
-int
-sim_row_route(const SimRow *row)
+static const SimVersion *
+newest(const SimRow *row)
 {
 	const SimVersion *version = row->version;
 
 	while (sim_txs[version->xmin].state == TX_ABORTED && version->older != NULL)
 		version = version->older;
-	return version->route;
+	return version;
+}
+
+int
+sim_row_route(const SimRow *row)
+{
+	return newest(row)->route;
+}
+
+bool
+sim_same_key(const SimRow *a, const SimRow *b)
+{
+	return a->key == b->key && a->key != 0 && sim_row_route(a) == sim_row_route(b);
+}
+
+/*
+ * Rows whose move to another route was undone are where they were.  Others of their
+ * key may have gone before them meanwhile.
+ */
+static void
+undo_moves(void)
+{
+	for (int i = 0; i < sim_nrows; i++)
+	{
+		SimRow	   *row = sim_rows[i];
+
+		if (row->seq == newest(row)->seq)
+			continue;
+		row->seq = newest(row)->seq;
+		row->entered_by = row->inserted_by;
+		row->touched = true;
+		place_row(row, i);
+	}
 }
 
 SimVersion *
@@ -371,9 +411,9 @@ sim_store_invalidate(void)
 }
 
 int64
-sim_key_hash(int key)
+sim_key_hash(int key, int route)
 {
-	return (int64) ((uint64) key * UINT64CONST(0x9E3779B97F4A7C15)) >> 1;
+	return (int64) ((uint64) (key * SIM_ROUTES + route) * UINT64CONST(0x9E3779B97F4A7C15)) >> 1;
 }
 
 const char *
@@ -392,6 +432,7 @@ sim_store_process_ends(void)
 	if (sim_relay_tx != 0)
 		sim_tx_abort(sim_relay_tx);
 	sim_relay_tx = 0;
+	undo_moves();
 	attached = false;
 	stale = false;
 }
@@ -408,6 +449,7 @@ sim_store_crash(void)
 			(tx->state == TX_COMMITTED && tx->lsn > sim_flushed))
 			tx->state = TX_ABORTED;
 	}
+	undo_moves();
 	sim_inserted = sim_flushed;
 	invalid = false;
 }
@@ -437,6 +479,7 @@ outbox_store_begin(const char *activity, bool guarded)
 	sim_point("begin");
 	save_memory = CurrentMemoryContext;
 	sim_relay_tx = sim_tx_begin(false);
+	moved.lo = 0;
 	latest_snapshot();
 	if (invalid)
 		stale = true;
@@ -467,6 +510,8 @@ outbox_store_end(bool durable)
 		sim_standby = Max(sim_standby, sim_flushed);
 	sim_relay_tx = 0;
 	CurrentMemoryContext = save_memory;
+	if (moved.lo != 0)
+		outbox_shared_announce(SIM_DATABASE, &moved, InvalidTransactionId, 0, 0);
 	sim_point("committed");
 }
 
@@ -476,6 +521,7 @@ outbox_store_abort(void)
 	if (sim_relay_tx != 0)
 	{
 		sim_tx_abort(sim_relay_tx);
+		undo_moves();
 		CurrentMemoryContext = save_memory;
 	}
 	sim_relay_tx = 0;
@@ -660,9 +706,9 @@ is_excluded(const OutboxClaim *claim, const SimRow *row,
 		if (strcmp(lfirst(cell), sim_route_name(seen->route)) == 0)
 			return true;
 	if (claim->one_key)
-		return row->key == 0 || sim_key_hash(row->key) != claim->key_hash;
+		return row->key == 0 || sim_key_hash(row->key, seen->route) != claim->key_hash;
 	for (int i = 0; i < claim->nexcluded_keys; i++)
-		if (row->key != 0 && claim->excluded_keys[i] == sim_key_hash(row->key))
+		if (row->key != 0 && claim->excluded_keys[i] == sim_key_hash(row->key, seen->route))
 			return true;
 	return false;
 }
@@ -720,7 +766,7 @@ make_message(const SimRow *row, const SimVersion *version, MemoryContext cxt)
 	message->event_type = "e";
 	if (row->key != 0)
 	{
-		message->key_hash = sim_key_hash(row->key);
+		message->key_hash = sim_key_hash(row->key, version->route);
 		message->aggregate_type = "t";
 		message->aggregate_id = "i";
 	}
@@ -846,7 +892,7 @@ visit_row(const SimRow *row, const SimVersion *version, OutboxRowVisit visit,
 	found.id = row->id;
 	found.failed = version->failed;
 	found.keyed = row->key != 0;
-	found.key_hash = row->key != 0 ? sim_key_hash(row->key) : 0;
+	found.key_hash = row->key != 0 ? sim_key_hash(row->key, version->route) : 0;
 	found.route = sim_route_name(version->route);
 	sim_learn(row->label);
 	visit(&found, arg);
@@ -889,7 +935,7 @@ outbox_store_find_keys(const int64 *hashes, const int64 *los, const int64 *his,
 			SimVersion *seen = seen_version(sim_rows[i]);
 
 			if (seen != NULL && is_ready(seen) && sim_rows[i]->key != 0 &&
-				sim_key_hash(sim_rows[i]->key) == hashes[k])
+				sim_key_hash(sim_rows[i]->key, seen->route) == hashes[k])
 			{
 				found[k] = true;
 				sim_learn(k);
@@ -1009,6 +1055,25 @@ outbox_store_settle(const OutboxSettled *settled, int n, bool archive,
 	}
 }
 
+/* It takes the last place in its new route, which whoever publishes that is told. */
+static void
+move_row(SimRow *row, SimVersion *version)
+{
+	int			at = 0;
+
+	while (sim_rows[at] != row)
+		at++;
+	memmove(&sim_rows[at], &sim_rows[at + 1], sizeof(SimRow *) * (sim_nrows - 1 - at));
+	row->seq = version->seq = sim_next_seq++;
+	row->entered_by = sim_relay_tx;
+	row->entered_order = sim_visible;
+	row->unordered = !sim_routes[version->route].ordered;
+	place_row(row, sim_nrows - 1);
+	if (moved.lo == 0)
+		moved.lo = row->seq;
+	moved.hi = row->seq;
+}
+
 static void
 count_attempt(SimRow *row, SimVersion *version, const OutboxFailure *failure)
 {
@@ -1028,6 +1093,7 @@ count_attempt(SimRow *row, SimVersion *version, const OutboxFailure *failure)
 		for (int i = 0; i < SIM_ROUTES; i++)
 			if (strcmp(failure->death->target, sim_route_name(i)) == 0)
 				version->route = i;
+		move_row(row, version);
 		sim_trace("    %d goes to %s", row->label, failure->death->target);
 	}
 	sim_oracle_failed(row, from, attempts, failure->give_up,
@@ -1141,7 +1207,7 @@ sim_store_hash(uint64 hash)
 		hash = mix(hash, row->label);
 		hash = mix(hash, row->seq);
 		hash = mix(hash, row->flight * 8 + row->returned * 4 + (row->settled_by != 0) * 2 + row->acked);
-		hash = mix(hash, row->inserted_order);
+		hash = mix(hash, row->entered_order);
 		hash = mix(hash, row->times_sent * 16 + row->rejections);
 		hash = mix(hash, sim_tx_open(row->locker) ? row->locker == sim_relay_tx ? 1 : 2 : 0);
 		for (SimVersion *version = row->version; version != NULL; version = version->older)

@@ -48,13 +48,13 @@ BEGIN
 	FOR ago IN 3..5 LOOP
 		day := (clock_timestamp() AT TIME ZONE 'UTC')::date - ago;
 		part := 'outbox_archive_p' || to_char(day, 'YYYYMMDD');
-		EXECUTE format('CREATE TABLE %I PARTITION OF outbox_archive FOR VALUES FROM (%L) TO (%L)',
+		EXECUTE format('CREATE TABLE outbox_internal.%I PARTITION OF outbox_archive FOR VALUES FROM (%L) TO (%L)',
 			part, day || ' 00:00+00', day + 1 || ' 00:00+00');
-		EXECUTE format('ALTER EXTENSION outbox ADD TABLE %I', part);
+		EXECUTE format('ALTER EXTENSION outbox ADD TABLE outbox_internal.%I', part);
 	END LOOP;
 	part := 'outbox_archive_p' || to_char((clock_timestamp() AT TIME ZONE 'UTC')::date + 2, 'YYYYMMDD');
-	EXECUTE format('ALTER EXTENSION outbox DROP TABLE %I', part);
-	EXECUTE format('DROP TABLE %I', part);
+	EXECUTE format('ALTER EXTENSION outbox DROP TABLE outbox_internal.%I', part);
+	EXECUTE format('DROP TABLE outbox_internal.%I', part);
 END
 $$;
 SQL
@@ -74,7 +74,7 @@ like($node->sql('SELECT last_error FROM outbox_status'), qr/locked by process \Q
 	'who has locked the archive is shown');
 
 like($node->sql('SELECT archive_error FROM outbox_workers WHERE worker = 0'),
-	qr/^could not obtain lock on relation "public\.outbox_archive(?:_default)?"; held by process .*\b\Q$reader_pid\E\b/,
+	qr/^could not obtain lock on relation "(?:public\.outbox_archive|outbox_internal\.outbox_archive_default)"; held by process .*\b\Q$reader_pid\E\b/,
 	q{in the server's words});
 my $since = $node->sql('SELECT archive_error_since FROM outbox_workers WHERE worker = 0');
 like($since, qr/^2/, 'and since when');
@@ -144,7 +144,7 @@ clear_of_midnight(60);
 $node->set('log_min_messages', 'debug1');
 $offset = $node->log_end;
 $node->sql(<<"SQL");
-SELECT outbox_archive_make_day($today - 3);
+SELECT outbox_internal.outbox_archive_make_day($today - 3);
 INSERT INTO outbox_archive (seq, id, route, event_type, body, created_at, attempts, published_at)
 	SELECT i, outbox_uuid7(), 'default', 'large', decode(repeat('00', 1000000), 'hex'), now(), 0, now() - interval '3 days'
 	FROM generate_series(1, 70) i
@@ -171,8 +171,8 @@ BEGIN
 	FOR part IN SELECT relname FROM pg_class WHERE relname ~ '^outbox_archive_p' AND relkind IN ('r', 'p')
 		ORDER BY 1 DESC
 	LOOP
-		EXECUTE format('ALTER EXTENSION outbox DROP TABLE %I', part);
-		EXECUTE format('DROP TABLE %I', part);
+		EXECUTE format('ALTER EXTENSION outbox DROP TABLE outbox_internal.%I', part);
+		EXECUTE format('DROP TABLE outbox_internal.%I', part);
 	END LOOP;
 END
 $$;

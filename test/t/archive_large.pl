@@ -34,7 +34,7 @@ my $today = q{(clock_timestamp() AT TIME ZONE 'UTC')::date};
 
 $node->set('outbox.retention', '30d');
 $node->wait_sql('SELECT ahead FROM outbox_archive_status', 2);
-$node->sql("SELECT outbox_archive_make_day($today - 5)");
+$node->sql("SELECT outbox_internal.outbox_archive_make_day($today - 5)");
 $node->sql(<<"SQL");
 INSERT INTO outbox_archive (seq, id, route, event_type, aggregate_type, aggregate_id, payload, created_at, attempts, published_at)
 SELECT -i, outbox_uuid7(), 'default', 'order.created', 'order', i, jsonb_build_object('n', i, 'pad', repeat(md5(i::text), 8)),

@@ -274,9 +274,11 @@ try_all($node, $superuser, @rolled_back);
 try_all($node, 'tried', sort keys %states);
 try_triggers($node, $_) foreach ($superuser, 'tried');
 verdict($node, $started, 'preloaded');
-$node->sql('SELECT public.outbox_resume(), public.outbox_adopt()');
+# one of the calls may have paused the database, or the route
+$node->sql(q{SELECT public.outbox_resume(), public.outbox_resume('default'), public.outbox_adopt()});
 my $id = $node->sql(q{SELECT public.outbox_enqueue('after', '{}')});
-$node->wait_sql("SELECT NOT EXISTS (SELECT FROM outbox WHERE id = '$id')");
+$node->wait_sql("SELECT NOT EXISTS (SELECT FROM outbox WHERE id = '$id')")
+  or diag($node->sql('SELECT s.state, s.hint, p.problem, p.subject, p.detail FROM outbox_status s LEFT JOIN outbox_problems p ON true'));
 ok((grep { $_->{id} eq $id } $fake->records), 'and the relay publishes');
 $node->stop;
 

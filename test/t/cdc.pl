@@ -134,12 +134,23 @@ over('cdc slot missing');
 $node->sql(q{SELECT pg_drop_replication_slot('another')});
 problem('cdc publication missing', 'critical', qr/no publication has its messages/);
 $node->sql(q{CREATE PUBLICATION one FOR TABLE outbox WHERE (route = 'orders') WITH (publish = 'insert')});
-refused(q{UPDATE outbox_route SET slot = 'x' WHERE name = 'default'}, qr/outbox_route_slot/, 'a slot is for such a route only');
+refused(q{UPDATE outbox_route SET slot = 'x' WHERE name = 'default'}, qr/slot is not allowed for route "default"/, 'a slot is for such a route only');
 is($node->sql(q{SELECT subject FROM outbox_problems WHERE problem = 'cdc publication missing'}),
 	'route "other"', 'a filter that lets only the other route through is seen');
 $node->sql("DROP PUBLICATION one; $publication");
 over('cdc publication missing');
 problem('cdc slot idle', 'warning', qr/nobody reads it/);
+over('cdc publication incomplete');
+foreach my $case ([ "FOR TABLE outbox WHERE (external IS FALSE) WITH (publish = 'update, delete')", qr/does not publish inserts/ ],
+	[ "FOR TABLE outbox WHERE (external IS TRUE) WITH (publish = 'insert')", qr/row filter \(external IS TRUE\)/ ],
+	[ "FOR TABLE outbox WHERE (external IS FALSE AND event_type = 'x') WITH (publish = 'insert')", qr/row filter/ ])
+{
+	$node->sql("CREATE PUBLICATION wrong $case->[0]");
+	problem('cdc publication incomplete', 'warning', $case->[1]);
+	$node->sql($node->sql(q{SELECT command FROM outbox_problems WHERE problem = 'cdc publication incomplete'}));
+	over('cdc publication incomplete');
+	$node->sql('DROP PUBLICATION wrong');
+}
 
 # --- whatever way it comes
 
@@ -170,10 +181,6 @@ CREATE TABLE thing (id integer PRIMARY KEY);
 CREATE TRIGGER capture AFTER INSERT ON thing FOR EACH ROW EXECUTE FUNCTION outbox_capture('route=orders', 'event_type=captured');
 INSERT INTO thing VALUES (1), (2);
 BEGIN;
-SELECT outbox_enqueue('prepared', '{}', route => 'orders') IS NOT NULL;
-PREPARE TRANSACTION 'p';
-COMMIT PREPARED 'p';
-BEGIN;
 SELECT outbox_enqueue('kept', '{}', route => 'orders') IS NOT NULL;
 SAVEPOINT s;
 SELECT outbox_enqueue('gone', '{}', route => 'orders') IS NOT NULL;
@@ -184,7 +191,7 @@ BEGIN;
 SELECT outbox_enqueue('gone', '{}', route => 'orders') IS NOT NULL;
 ROLLBACK;
 SQL
-is(types(), 'insert bytes text b1,b2 once new event copy1,copy2 captured,captured prepared kept,kept too',
+is(types(), 'insert bytes text b1,b2 once new event copy1,copy2 captured,captured kept,kept too',
 	'all of them, of these routes, as they committed');
 is($node->sql('SELECT string_agg(event_type, \' \') FROM outbox'), 'inner inner', 'the table has the others only');
 is($node->sql("SELECT outbox_wait('$id', '0')"), 'unknown', 'nobody here knows what became of it');
@@ -256,9 +263,18 @@ $node->sql(q{SELECT pg_create_logical_replication_slot('short', 'pgoutput');
 	INSERT INTO outbox_route (name, exchange, relay, slot) VALUES ('short', '', 'cdc', 'short')});
 refused(q{BEGIN\; SELECT outbox_enqueue('lost', '{}', route => 'short')\; SELECT pg_drop_replication_slot('short')\; COMMIT},
 	qr/no replication slot would keep a message of route "short"/, 'the COMMIT asks for the slot again');
+is($node->sql_fails(q{SELECT pg_create_logical_replication_slot('short', 'pgoutput');
+	BEGIN; SAVEPOINT a; SAVEPOINT b; SELECT outbox_enqueue('gone', '{}', route => 'short'); RELEASE b; ROLLBACK TO a;
+	SELECT pg_drop_replication_slot('short'); COMMIT}), undef, 'which a savepoint that is rolled back does not need');
+refused(q{SELECT pg_create_logical_replication_slot('short', 'pgoutput')\; BEGIN\; SAVEPOINT a\; SELECT outbox_enqueue('lost', '{}', route => 'short')\; RELEASE a
+	\; SAVEPOINT b\; ROLLBACK TO b\; SELECT pg_drop_replication_slot('short')\; COMMIT},
+	qr/no replication slot would keep a message of route "short"/, 'and one that is released does');
 $node->sql(q{SELECT pg_create_logical_replication_slot('short', 'pgoutput')});
-refused(q{BEGIN\; SELECT outbox_enqueue('lost', '{}', route => 'short')\; SELECT pg_drop_replication_slot('short')\; PREPARE TRANSACTION 'lost'},
-	qr/no replication slot would keep a message of route "short"/, 'and so does PREPARE TRANSACTION');
+refused(q{BEGIN\; SELECT outbox_enqueue('lost', '{}', route => 'short')\; PREPARE TRANSACTION 'lost'},
+	qr/cannot PREPARE a transaction that has enqueued on route "short"/, 'PREPARE TRANSACTION is refused, as the slot may go before its COMMIT');
+is($node->sql_fails(q{BEGIN; SAVEPOINT a; SELECT outbox_enqueue('gone', '{}', route => 'short'); ROLLBACK TO a;
+	SELECT outbox_enqueue('back too', '{}'); PREPARE TRANSACTION 'kept'; COMMIT PREPARED 'kept'}), undef, 'unless it was rolled back');
+$node->sql(q{SELECT pg_drop_replication_slot('short')});
 $node->sql(q{DELETE FROM outbox_route WHERE name = 'short'});
 
 # --- a slot that the server has ended
@@ -273,6 +289,18 @@ ok( wait_until('the slot is ended', sub {
 		$node->sql(q{SELECT wal_status FROM pg_replication_slots WHERE slot_name = 'outbox_cdc'}) eq 'lost';
 	}), 'the server ends a slot that is too far behind');
 problem('cdc slot lost', 'critical', qr/wal_status lost/);
+is($node->sql(q{SELECT count(*) FROM outbox_problems WHERE problem = 'cdc slot remade'}), 0, 'no slot was made again');
+$node->sql(q{SELECT pg_create_logical_replication_slot('twice', 'pgoutput');
+	INSERT INTO outbox_route (name, exchange, relay, slot) VALUES ('twice', '', 'cdc', 'twice')});
+$node->sql(q{SELECT outbox_enqueue('unread', '{}', route => 'twice')});
+$node->sql(q{SELECT pg_drop_replication_slot('twice')});
+$node->sql(q{SELECT pg_create_logical_replication_slot('twice', 'pgoutput')});
+problem('cdc slot remade', 'critical', qr/dropped and created again/);
+$node->sql(q{SELECT outbox_enqueue('read', '{}', route => 'twice')});
+problem('cdc slot remade', 'critical', qr/dropped and created again/);
+$node->sql($node->sql(q{SELECT command FROM outbox_problems WHERE problem = 'cdc slot remade'}));
+over('cdc slot remade');
+$node->sql(q{DELETE FROM outbox_route WHERE name = 'twice'; SELECT pg_drop_replication_slot('twice')});
 refused(q{SELECT outbox_enqueue('lost', '{}', route => 'orders')}, qr/no replication slot would keep/,
 	'a slot without its WAL is none');
 problem('cdc slot missing', 'critical', qr/is called "outbox_cdc"/);

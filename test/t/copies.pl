@@ -153,7 +153,7 @@ $node->sql(<<'SQL');
 GRANT EXECUTE ON FUNCTION outbox_enqueue TO app, biller;
 GRANT INSERT (event_type, payload) ON outbox TO app;
 GRANT SELECT ON outbox_status, outbox_failed TO operator;
-GRANT EXECUTE ON FUNCTION outbox_relay_state, outbox_backlog, outbox_database_stats, outbox_problem_list, outbox_requeue TO operator;
+GRANT EXECUTE ON FUNCTION outbox_internal.outbox_relay_state, outbox_internal.outbox_backlog, outbox_database_stats, outbox_internal.outbox_problem_list, outbox_requeue TO operator;
 UPDATE outbox_route SET max_attempts = 1 WHERE name = 'default';
 INSERT INTO outbox_route (name, exchange, enqueue_roles)
 	VALUES ('billing', 'billing', '{biller}');
@@ -202,7 +202,8 @@ my %same = (
 	  q{SELECT count(*), md5(string_agg(o::text, '|' ORDER BY seq)) FROM outbox o},
 	'failed messages' =>
 	  q{SELECT count(*), md5(string_agg(o::text, '|' ORDER BY seq)) FROM outbox_failed o},
-	'routes' => 'SELECT * FROM outbox_route ORDER BY name',
+	# which roles are meant is known by name, as OIDs differ
+	'routes' => q{SELECT to_jsonb(r) - '{enqueue_role_oids,relay_role_oids}'::text[], r.enqueue_role_oids::regrole[] FROM outbox_route r ORDER BY name},
 	'triggers of the application' =>
 	  q{SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE tgrelid = 'of_the_application'::regclass},
 	'whose messages they are' => 'SELECT * FROM outbox_control',

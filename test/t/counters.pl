@@ -70,7 +70,7 @@ $fake->do('now unblocked');
 
 # --- other workers; they forget old keys of outbox_enqueue_once()
 
-$node->sql(q{INSERT INTO outbox_once VALUES ('default', 'old', outbox_uuid7(), now() - interval '25 hours'),
+$node->sql(q{INSERT INTO outbox_internal.outbox_once VALUES ('default', 'old', outbox_uuid7(), now() - interval '25 hours'),
 	('default', 'young', outbox_uuid7(), now() - interval '23 hours')});
 my $reconnects = metric('outbox_reconnects_total');
 $node->wait_workers('postgres', 2);
@@ -80,7 +80,7 @@ is($node->sql('SELECT outbox_worker_restart()'), 2, 'both workers are told to st
 $node->wait_sql("SELECT count(*) FROM outbox_workers WHERE pid IS NOT NULL AND state = 'idle' AND started_at > '$told'", 2);
 $node->sql(q{SELECT outbox_enqueue('e', '{}') FROM generate_series(1, 10)});
 $node->wait_sql(q{SELECT published FROM outbox_routes_status WHERE route = 'default'}, 110);
-$node->wait_sql('SELECT string_agg(key, $$ $$) FROM outbox_once', 'young');
+$node->wait_sql('SELECT string_agg(key, $$ $$) FROM outbox_internal.outbox_once', 'young');
 is(metric('outbox_returned_total', '{"route": "lost"}'), 10, 'nothing is lost with a worker');
 is(metric('outbox_published_total', '{"route": "default"}'), 110, 'and the next one goes on');
 
@@ -89,8 +89,8 @@ is(metric('outbox_published_total', '{"route": "default"}'), 110, 'and the next 
 $node->sql(q{INSERT INTO outbox_route (name) SELECT 'r' || i FROM generate_series(1, 40) i});
 $node->sql(q{SELECT outbox_enqueue('e', '{}', route => 'r' || i) FROM generate_series(1, 40) i});
 $node->wait_drained;
-$node->wait_sql(q{SELECT sum(published) FROM outbox_route_stats()}, 150);
-is($node->sql(q{SELECT count(*) FROM outbox_route_stats() WHERE route IS NOT NULL}), 32, 'so many have an entry');
+$node->wait_sql(q{SELECT sum(published) FROM outbox_internal.outbox_route_stats()}, 150);
+is($node->sql(q{SELECT count(*) FROM outbox_internal.outbox_route_stats() WHERE route IS NOT NULL}), 32, 'so many have an entry');
 is($node->sql(q{SELECT count(DISTINCT labels), sum(value) FROM outbox_metrics WHERE name = 'outbox_published_total'}),
 	'33|150', 'the others share one series, and none is lost');
 

@@ -84,7 +84,7 @@ $node->wait_drained;
 $rabbit->pause;
 $checker->enqueue(6, keys => 1, prefix => 'claimed');
 $node->wait_sql(
-	'SELECT count(*) FILTER (WHERE in_flight), count(*) FROM outbox_claims()',
+	'SELECT count(*) FILTER (WHERE in_flight), count(*) FROM outbox_internal.outbox_claims()',
 	'1|6');
 kill_worker();
 $start = time;
@@ -101,7 +101,7 @@ $node->wait_drained;
 $rabbit->pause;
 $checker->enqueue(1, prefix => 'sent', keys => 1);
 my $id = $node->sql(q{SELECT id FROM test_sent WHERE key = 'sent1'});
-$node->wait_sql('SELECT in_flight FROM outbox_claims()', 't');
+$node->wait_sql('SELECT in_flight FROM outbox_internal.outbox_claims()', 't');
 is( $node->sql("SELECT status FROM outbox_messages WHERE id = '$id'"),
 	'processing',
 	'the message on its way is shown as processing');

@@ -127,7 +127,7 @@ sub make_partitions_missing
 
 	$partitions_made = "SELECT count(*) >= 2 FROM pg_inherits
 		WHERE inhparent = 'outbox_archive'::regclass
-			AND inhrelid::regclass::text > 'outbox_archive_p$today'";
+			AND inhrelid::regclass::text > 'outbox_internal.outbox_archive_p$today'";
 	$node->sql(<<'SQL' =~ s/TODAY/$today/r);
 DO $$
 DECLARE
@@ -136,7 +136,7 @@ BEGIN
 	SET LOCAL client_min_messages = warning;
 	FOR part IN SELECT inhrelid FROM pg_inherits
 		WHERE inhparent = 'outbox_archive'::regclass
-			AND inhrelid::regclass::text > 'outbox_archive_pTODAY'
+			AND inhrelid::regclass::text > 'outbox_internal.outbox_archive_pTODAY'
 	LOOP
 		EXECUTE format('ALTER EXTENSION outbox DROP TABLE %s', part);
 		EXECUTE format('DROP TABLE %s', part);

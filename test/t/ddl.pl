@@ -264,7 +264,7 @@ while (time < $locked_until)
 	$slowest_ddl = $took if $took > $slowest_ddl;
 }
 like($locker->query_safe(
-		q{SELECT string_agg(state, ',') FROM outbox_worker_stats()}),
+		q{SELECT string_agg(state, ',') FROM outbox_internal.outbox_worker_stats()}),
 	qr/database error/, 'B16: the view says so');
 
 # Its lock timeout and the barrier reach the worker in the same moment.
@@ -303,10 +303,10 @@ $node->sql('DROP DATABASE neighbour');
 
 begin('B17');
 $node->sql(<<'SQL');
-CREATE TABLE outbox_archive_p20200101 (LIKE outbox_archive INCLUDING ALL);
-ALTER TABLE outbox_archive ATTACH PARTITION outbox_archive_p20200101
+CREATE TABLE outbox_internal.outbox_archive_p20200101 (LIKE outbox_archive INCLUDING ALL);
+ALTER TABLE outbox_archive ATTACH PARTITION outbox_internal.outbox_archive_p20200101
 	FOR VALUES FROM ('2020-01-01 00:00:00+00') TO ('2020-01-02 00:00:00+00');
-ALTER EXTENSION outbox ADD TABLE outbox_archive_p20200101;
+ALTER EXTENSION outbox ADD TABLE outbox_internal.outbox_archive_p20200101;
 CREATE FUNCTION test_forbid() RETURNS event_trigger LANGUAGE plpgsql AS $$
 BEGIN
 	RAISE EXCEPTION 'no DDL here: %', tg_tag;
@@ -326,13 +326,13 @@ ok($_->wait, 'B17: the load went through') foreach @loads;
 $node->wait_drained;
 $checker->check('B17: an event trigger forbids DDL', [ acked() ],
 	case => 'B17: event trigger that raises on any DDL');
-is($node->sql(q{SELECT to_regclass('outbox_archive_p20200101') IS NOT NULL}),
+is($node->sql(q{SELECT to_regclass('outbox_internal.outbox_archive_p20200101') IS NOT NULL}),
 	't', 'B17: the old partition is still there');
 is(scalar(() = $node->log_text($offset) =~ /no DDL here/g),
 	1, 'B17: the log says it once');
 $node->sql('ALTER EVENT TRIGGER test_forbid DISABLE');
 $node->sql('SELECT outbox_worker_restart()');
-$node->wait_sql(q{SELECT to_regclass('outbox_archive_p20200101') IS NULL});
+$node->wait_sql(q{SELECT to_regclass('outbox_internal.outbox_archive_p20200101') IS NULL});
 $node->sql('DROP EVENT TRIGGER test_forbid');
 
 # --- B4: the database is a template while it publishes
@@ -345,6 +345,8 @@ my $own = OutboxTest::Checker->install($node, dbname => 'own');
 $fake->do('answer delay 50');
 $own->enqueue($backlog, keys => 200, prefix => 'own');
 wait_until('B4: it publishes', sub { arrived('own') > 200 });
+timed('B4: a session in the database copies it', $BACK, sub { $node->sql('CREATE DATABASE copy_own TEMPLATE own', 'own') });
+$node->sql('DROP DATABASE copy_own');
 foreach my $i (1 .. ($FULL ? 10 : 2))
 {
 	# a slow machine has published the first by the time of the last copy

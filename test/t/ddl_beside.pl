@@ -165,7 +165,7 @@ my @maintenance = (
 	"ALTER TRIGGER outbox_row ON outbox RENAME TO renamed;\nALTER TRIGGER renamed ON outbox RENAME TO outbox_row",
 	"SELECT outbox_pause();\nSELECT outbox_resume()", "SELECT outbox_pause('default');\nSELECT outbox_resume('default')",
 	q{UPDATE outbox_route SET exchange = exchange}, 'SELECT pg_reload_conf()',
-	"SELECT outbox_archive_maintain('1 day')", 'CHECKPOINT',
+	"SELECT outbox_internal.outbox_archive_maintain('1 day')", 'CHECKPOINT',
 	'ALTER TABLE outbox OWNER TO heir', 'ALTER TABLE outbox OWNER TO keeper',
 	'COMMENT ON TABLE outbox IS NULL', 'ALTER TABLE outbox ALTER event_type SET STATISTICS 10',
 	'SELECT bt_index_check(\'outbox_pkey\', true)');

@@ -145,7 +145,7 @@ $node->sql(q{SELECT outbox_resume('graves')});
 is(arrives('resumed', 'graves')->{message_id}, $id, 'and sends them when it is resumed');
 $node->wait_drained;
 
-# --- the messages of a key keep their order, given up or not
+# --- the messages of a key keep their order, and so do its dead letters, on their route
 
 $node->sql(<<'SQL');
 INSERT INTO outbox_route (name, exchange, routing_key, max_attempts, failed_route)
@@ -155,18 +155,19 @@ SELECT outbox_enqueue(CASE WHEN i % 7 = 0 THEN 'no.such.queue' ELSE 'graves' END
 FROM generate_series(1, 300) i
 SQL
 $node->wait_drained;
-my %last = (0 => 0, 1 => 0, 2 => 0);
+my %last;
 my $back = 0;
 my $dead = 0;
 my @graves = $rabbit->get('graves', 301);
 is(scalar @graves, 300, 'in the midst of others: all of them arrive');
 foreach my $got (@graves)
 {
-	my $key = $got->{headers}{aggregate_id};
+	my $is_dead = exists $got->{headers}{'x-outbox-death'};
+	my $key = ($is_dead ? 'dead ' : '') . $got->{headers}{aggregate_id};
 	my $n = $got->{body};
 
-	$back++ if $n < $last{$key};
-	$dead++ if $got->{headers}{'x-outbox-death'};
+	$back++ if $n < ($last{$key} // 0);
+	$dead++ if $is_dead;
 	$last{$key} = $n;
 }
 is($dead, 42, 'in the midst of others: those that no queue takes go to the failed route');

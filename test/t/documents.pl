@@ -76,6 +76,7 @@ my %ROLE_OF = (
 	'`paused`: SELECT paused_by' => 'operator',
 	'`route paused`: SELECT name' => 'operator',
 	'`route missing`: SELECT route' => 'admin',
+	'`role changed`: UPDATE outbox_route' => 'admin',
 	'Exchanges: SELECT route' => 'admin',
 	'A limit for a route: UPDATE outbox_route' => 'admin',
 	'`backlog old`: SELECT route' => 'operator',
@@ -336,7 +337,7 @@ foreach my $worker (1, 0)
 	my $key = $node->sql(<<"SQL");
 SELECT outbox_enqueue('e', '{}', aggregate_id => k::text, route => 'gone') IS NULL OR k > 0
 FROM (SELECT k FROM generate_series(1, 100) k
-	  WHERE (outbox_key_hash(NULL, k::text) & 9223372036854775807) % 2 = $worker LIMIT 1) k
+	  WHERE (outbox_internal.outbox_key_hash('gone', NULL, k::text) & 9223372036854775807) % 2 = $worker LIMIT 1) k
 SQL
 	$node->wait_sql(<<"SQL");
 SELECT s.state = 'idle' AND s.hint ~ 'route cannot be published to' AND s.last_error ~ 'route "gone".*NOT_FOUND'

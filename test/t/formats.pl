@@ -297,8 +297,8 @@ note 'celery';
 my $embed = '{"callbacks": null, "errbacks": null, "chain": null, "chord": null}]';
 my %celery = (
 	content_encoding => 'utf-8', correlation_id => $ID,
-	headers => { lang => 'py', task => 'order.created', id => $ID, root_id => $ID });
-route('celery');
+	headers => { lang => 'py', task => 'shop.order.created', id => $ID, root_id => $ID });
+route('celery', { type => 'shop.{event_type}' });
 foreach my $way ([ '{"a": 1}', '[[], {"a": 1}, ' ], [ '[1, "b"]', '[[1, "b"], {}, ' ], [ '"c"', '[["c"], {}, ' ], [ 'null', '[[null], {}, ' ])
 {
 	goes_out("arguments $way->[0]", { payload => $way->[0] }, { %celery, body => $way->[1] . $embed });
@@ -369,7 +369,9 @@ note 'random content: what is accepted goes out, and can be read';
 my %options = (
 	cloudevents => { source => '/shop' },
 	structured => { source => '/shop', mode => 'structured' },
-	map { $_ => {} } qw(debezium spring masstransit nservicebus cap celery laravel));
+	celery => { type => 'shop.{event_type}' },
+	laravel => { type => 'App\\{event_type}' },
+	map { $_ => {} } qw(debezium spring masstransit nservicebus cap));
 # Where an envelope has them.
 my %data_of = (structured => 'data', masstransit => 'message', laravel => 'data');
 my %envelope = map { $_ => 1 } qw(structured masstransit celery laravel);

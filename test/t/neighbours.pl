@@ -135,7 +135,7 @@ sub hold_rows
 	$node->wait_drained;
 	$proxy->do('stall down');
 	$checker->enqueue(20);
-	$node->wait_sql('SELECT count(*) FROM outbox_claims() WHERE in_flight', 20);
+	$node->wait_sql('SELECT count(*) FROM outbox_internal.outbox_claims() WHERE in_flight', 20);
 	$holds++;
 	$node->sql(<<"SQL");
 BEGIN;
@@ -147,7 +147,7 @@ SQL
 	$node->wait_turn foreach 1 .. 2;
 	is($node->sql("SELECT coalesce(wait_event_type, '') = 'Lock' $relay"),
 		'f', 'row lock: the relay does not wait for it');
-	is($node->sql('SELECT count(*) FROM outbox_claims() WHERE in_flight'),
+	is($node->sql('SELECT count(*) FROM outbox_internal.outbox_claims() WHERE in_flight'),
 		20, 'row lock: it keeps what is confirmed');
 	return;
 }

@@ -139,7 +139,7 @@ sub paused
 $fake->do('answer hold');
 timed_case('held back', 23, sub { $node->sql(q{SELECT outbox_enqueue('e', '{}', aggregate_id => i::text) FROM generate_series(1, 23) i}) }, \&held);
 ok($node->wait_sql('SELECT rate * 10 FROM outbox_status', 23, 9), 'the rate of 10 seconds');
-is($node->sql('SELECT sum(s) FROM unnest(outbox_published_seconds()) s'), 23, 'what was published in each');
+is($node->sql('SELECT sum(s) FROM unnest(outbox_internal.outbox_published_seconds()) s'), 23, 'what was published in each');
 timed_case('at once', 30, sub { $node->sql(q{SELECT outbox_enqueue('e', '{}') FROM generate_series(1, 30)}) });
 $node->sql(q{SELECT outbox_pause('default')});
 timed_case('paused', 3, sub { $node->sql(q{SELECT outbox_enqueue('e', '{}') FROM generate_series(1, 3)}) }, \&paused);
@@ -260,6 +260,7 @@ my %expected = (
 	outbox_database_errors_total => 3,
 	outbox_tls_certificate_expiry_timestamp_seconds => 0,
 	outbox_archive_fault => 0,
+	outbox_twin => 0,
 	outbox_archive_partitions_ahead => 2,
 	(map { ("outbox_state{\"state\":\"$_\"}" => $_ eq 'idle' ? 1 : 0) } 'publishing', 'idle', 'starting', 'connecting', 'broker down',
 		'blocked', 'paused', 'not adopted', 'disabled', 'config error', 'database error', 'waiting for standby', 'version mismatch',
@@ -333,8 +334,8 @@ foreach my $route (qw(default dead ext gone graves lost still))
 like($top, qr/^ *backlog +7 .*scheduled 2   retrying 2   failed 5$/m, 'outbox_top: backlog');
 like($top, qr/^ *failed +4 +returned.*\n *failed +1 +no$/m, 'outbox_top: errors');
 my $latency = $node->sql(q{SELECT format('p50 %s   p99 %s   commit to confirm;   p50 %s   p99 %s   publish to confirm',
-	outbox_show_span(outbox_quantile(0.5, bounds, commit_to_confirm)), outbox_show_span(outbox_quantile(0.99, bounds, commit_to_confirm)),
-	outbox_show_span(outbox_quantile(0.5, bounds, publish_to_confirm)), outbox_show_span(outbox_quantile(0.99, bounds, publish_to_confirm)))
+	outbox_internal.outbox_show_span(outbox_quantile(0.5, bounds, commit_to_confirm)), outbox_internal.outbox_show_span(outbox_quantile(0.99, bounds, commit_to_confirm)),
+	outbox_internal.outbox_show_span(outbox_quantile(0.5, bounds, publish_to_confirm)), outbox_internal.outbox_show_span(outbox_quantile(0.99, bounds, publish_to_confirm)))
 	FROM outbox_database_stats()});
 like($top, qr/\Q$latency\E/, 'outbox_top: latency');
 $node->stop;

@@ -90,13 +90,13 @@ $rabbit->amqp('queue', 'q', ',', 'bind', 'q', 'outbox', '#');
 $node->sql('SELECT outbox_worker_restart()');
 $node->wait_drained;
 $node->wait_sql($state, 'idle');
-$node->wait_sql(q{SELECT count(*) FROM outbox_preflight_database() WHERE "check" = 'archive' AND ok}, 2);
+$node->wait_sql(q{SELECT count(*) FROM outbox_internal.outbox_preflight_database() WHERE "check" = 'archive' AND ok}, 2);
 my $depth = $rabbit->depth('q');
 my ($seconds, @rows) = preflight('');
 is(wrong(@rows), '', 'nothing is wrong') or diag_rows(@rows);
 my %seen;
 is( join(',', grep { !$seen{$_}++ } map { $_->[0] } @rows),
-	'preload,launcher,processes,workers,settings,password file,name,TCP,TLS,login,virtual host,exchange,write,binding,grants,archive,replication,version',
+	'preload,launcher,processes,workers,environment,settings,password file,name,TCP,TLS,login,virtual host,exchange,write,binding,grants,archive,replication,version',
 	'the checks come in the order of what depends on what');
 like(of('TCP', @rows), qr/^t "127\.0\.0\.1:\d+" answers at 127\.0\.0\.1\./, 'with the address');
 like(of('write', @rows), qr/^t .*rolled back/, 'the right to publish is tried');
@@ -371,7 +371,7 @@ is("$out$err", "t\n", 'in a WAL sender');
 
 my $locker = $node->client;
 $locker->query('BEGIN');
-$locker->query('LOCK TABLE outbox_route, outbox_archive_default');
+$locker->query('LOCK TABLE outbox_route, outbox_internal.outbox_archive_default');
 ($seconds, @rows) = preflight('');
 is(scalar(() = of('locks', @rows) =~ /^f Somebody has locked/mg), 2, 'locks are told');
 like(of('exchange', @rows), qr/^- Not tried: the routes could not be read/, 'and what is missing because of them');

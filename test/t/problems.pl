@@ -225,7 +225,7 @@ $node->sql(q{SELECT outbox_enqueue('lost', '{}'); SELECT outbox_enqueue('full', 
 	SELECT outbox_enqueue('behind', '{}', 'order', '7', route => 'billing')});
 problem('unroutable', 'warning', qr/^route "default"$/, qr/312 NO_ROUTE.*: 1 messages, after 1 attempts/);
 problem('queue refuses', 'warning', qr/^route "billing"$/, qr/basic\.nack.*: 1 messages, after 1 attempts/);
-problem('key held', 'info', qr/^key "order" "7"$/, qr/is tried again at .*1 messages wait behind it/);
+problem('key held', 'info', qr/^key "order" "7" of route "billing"$/, qr/is tried again at .*1 messages wait behind it/);
 $node->set('outbox.retry_initial', '50ms');
 $node->set('outbox.retry_max', '500ms');
 $node->sql(q{UPDATE outbox SET available_at = now() WHERE available_at IS NOT NULL});
@@ -278,15 +278,15 @@ $node->set('synchronous_standby_names', 'berlin');
 $session->query_safe('SET synchronous_commit = local');
 wait_until('a claim waits for the standby', sub {
 	$session->query_safe(q{SELECT outbox_enqueue('e', '{}')});
-	return $node->sql(q{SELECT count(*) > 0 FROM outbox_problems WHERE problem = 'standby missing'}) eq 't';
+	return $node->sql(q{SELECT count(*) > 0 FROM outbox_problems WHERE problem = 'standby missing' AND subject = 'worker 0'}) eq 't';
 });
 problem('standby missing', 'critical', qr/worker 0/, qr/synchronous_standby_names = 'berlin'; connected: none/);
 $node->unset('synchronous_standby_names');
 $node->wait_drained;
 over('standby missing');
 
-$node->sql(q{UPDATE pg_extension SET extversion = '0.9' WHERE extname = 'outbox'; SELECT outbox_worker_restart()});
-problem('version mismatch', 'critical', qr/worker 0/, qr/the library has version 1\.0, the extension 0\.9/);
+$node->sql(q{UPDATE pg_extension SET extversion = '0.99' WHERE extname = 'outbox'; SELECT outbox_worker_restart()});
+problem('version mismatch', 'critical', qr/worker 0/, qr/the library has version 1\.0, the extension 0\.99/);
 $node->sql(q{UPDATE pg_extension SET extversion = '1.0' WHERE extname = 'outbox'; SELECT outbox_worker_restart()});
 over('version mismatch');
 

@@ -313,7 +313,7 @@ subtest 'the worker keeps 32 MB in its memory' => sub {
 	$fake->do('answer hold');
 	$node->sql("SELECT count(outbox_enqueue_bytes('large', convert_to(repeat('x', $SIZE), 'UTF8')))
 		FROM generate_series(1, 2 * $LIMIT)");
-	my $claims = 'SELECT count(*) FROM outbox_claims()';
+	my $claims = 'SELECT count(*) FROM outbox_internal.outbox_claims()';
 	wait_until('that is full', sub { $node->sql($claims) >= $LIMIT });
 	wait_until('and sent', sub { $fake->types >= $LIMIT });
 	$node->sql(q{SELECT send('one more')});

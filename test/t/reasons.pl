@@ -37,7 +37,7 @@ my %seen;
 # some that no server has shown yet.
 my @ELSEWHERE = (
 	'host unreachable', 'out of resources', 'private key not private', 'key passphrase wrong', 'TLS version too old',
-	'mechanism not offered', 'takes no data', 'protocol error', 'broker error', 'URI unusable', 'plain text not allowed',
+	'mechanism not offered', 'takes no data', 'protocol error', 'broker error', 'twin', 'URI unusable', 'plain text not allowed',
 	'mechanism unusable', 'password file unreadable', 'environment unusable', 'statement timeout');
 
 sub all_is_well
@@ -366,7 +366,7 @@ subtest 'routes' => sub {
 	$node->sql(q{INSERT INTO outbox_route (name, exchange, exchange_type, max_attempts)
 		VALUES ('asked', 'asked', NULL, 3)});
 	my $waits = q{SELECT reason, waits_because, waits_since <= now(), retry_at > waits_since
-		FROM outbox_route_stats() WHERE route = 'asked'};
+		FROM outbox_internal.outbox_route_stats() WHERE route = 'asked'};
 	$node->sql(q{SELECT outbox_enqueue('asked', '{}', route => 'asked')});
 	$node->wait_drained;
 	is($node->sql($waits), '|||', 'a route that works has no reason');
@@ -384,7 +384,7 @@ subtest 'routes' => sub {
 		# A new connection asks for the exchange again.
 		$fake->do("stage declare exchange=asked : $close", 'now fin');
 		$node->sql(q{SELECT outbox_enqueue('asked', '{}', route => 'asked')});
-		$node->wait_sql(q{SELECT reason FROM outbox_route_stats() WHERE route = 'asked'}, $name);
+		$node->wait_sql(q{SELECT reason FROM outbox_internal.outbox_route_stats() WHERE route = 'asked'}, $name);
 		like($node->sql($waits), qr/^\Q$name\E\|.*\Q$words\E\|t\|t$/, "$name: the broker's words, since when, and the next try");
 		is($node->sql(qq{SELECT severity FROM outbox_reason_hint('$name')}), 'critical', "$name: has a hint");
 		$fake->do('forget');

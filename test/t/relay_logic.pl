@@ -269,9 +269,9 @@ BEGIN
 	FOR ago IN 3 .. 4 LOOP
 		day := (clock_timestamp() AT TIME ZONE 'UTC')::date - ago;
 		part := 'outbox_archive_p' || to_char(day, 'YYYYMMDD');
-		EXECUTE format('CREATE TABLE %I PARTITION OF outbox_archive FOR VALUES FROM (%L) TO (%L)',
+		EXECUTE format('CREATE TABLE outbox_internal.%I PARTITION OF outbox_archive FOR VALUES FROM (%L) TO (%L)',
 			part, day || ' 00:00+00', day + 1 || ' 00:00+00');
-		EXECUTE format('ALTER EXTENSION outbox ADD TABLE %I', part);
+		EXECUTE format('ALTER EXTENSION outbox ADD TABLE outbox_internal.%I', part);
 		INSERT INTO outbox_archive (seq, id, route, event_type, payload, created_at, attempts, published_at)
 			SELECT -i, gen_random_uuid(), 'default', 'old', '{}', day, 0, day + interval '12 h'
 			FROM generate_series(1, $rows / 2) i;

@@ -190,7 +190,7 @@ $consumer = OutboxTest::Consumer->start($rabbit, exchange => 'outbox');
 $node->sql('TRUNCATE test_sent');
 $rabbit->pause;
 my $id = $node->sql(q{INSERT INTO test_sent SELECT 1000000000, outbox_enqueue('e', '{}', 'person', '7'), 'person 7' RETURNING id});
-$node->wait_sql('SELECT count(*) FROM outbox_claims()', 1);
+$node->wait_sql('SELECT count(*) FROM outbox_internal.outbox_claims()', 1);
 like($node->sql_fails("SELECT outbox_edit('$id', '1')"), qr/is being published/, 'in flight: it cannot be edited');
 is($node->sql(q{SELECT outbox_discard_messages('r', 'pending')}), 0, 'nor discarded by a filter');
 is($node->sql(q{SELECT * FROM outbox_erase('person', '7')}), '0|0|0|1', 'nor erased, and that is told');
@@ -202,7 +202,7 @@ is($node->sql(q{SELECT * FROM outbox_erase('person', '7')}), '0|1|0|0', 'later i
 $node->sql(q{SELECT outbox_pause('broken')});
 $id = $node->sql(q{INSERT INTO test_sent SELECT 1000000001, outbox_enqueue('e', '{}', route => 'broken') RETURNING id});
 $node->sql(q{SELECT outbox_enqueue('e', '{}', route => 'broken') FROM generate_series(1, 50)});
-$node->wait_sql('SELECT count(*) FROM outbox_claims()', 0);
+$node->wait_sql('SELECT count(*) FROM outbox_internal.outbox_claims()', 0);
 is($node->sql(qq{SELECT outbox_edit('$id', '{"edited": true}', headers => '{"h": 1}', route => 'other')}), 't',
 	'waiting: it is edited');
 $consumer->wait_count(2);

@@ -99,7 +99,7 @@ my $total = $node->sql("SELECT total FROM outbox_job WHERE id = $job");
 cmp_ok($total, '>=', $N, 'what is published is listed');
 wait_job($job, 'done');
 is(job($job), "done|$total|$total|0", 'a replay is counted exactly');
-is($node->sql(q{SELECT (SELECT count(*) FROM outbox_job_list), (SELECT count(*) FROM outbox_progress WHERE kind = 'replay')}),
+is($node->sql(q{SELECT (SELECT count(*) FROM outbox_internal.outbox_job_list), (SELECT count(*) FROM outbox_progress WHERE kind = 'replay')}),
 	'0|0', 'nothing of it is left');
 ok($load->wait, 'producers notice nothing');
 $node->wait_drained;
@@ -236,7 +236,7 @@ SQL
 	my $start = time;
 	$job = $node->sql(q{SELECT outbox_replay('-infinity', aggregate_type => 'test')});
 	note sprintf 'filed in %.1f s; the list has %s', time - $start,
-	  $node->sql(q{SELECT pg_size_pretty(pg_total_relation_size('outbox_job_list'))});
+	  $node->sql(q{SELECT pg_size_pretty(pg_total_relation_size('outbox_internal.outbox_job_list'))});
 	$start = time;
 	my @during = latencies('during', 20);
 	note $node->sql('SELECT done, percent, rate, estimated_end - now() FROM outbox_progress');
@@ -247,7 +247,7 @@ SQL
 	wait_until('all came', sub { $consumer->unique >= $million }, 600);
 	my @came = map { { id => $_->{id}, redelivered => $_->{redelivered} } } $consumer->records;
 	check_replay('a million replayed', \@only, \@came);
-	note $node->sql(q{SELECT pg_size_pretty(pg_relation_size('outbox')), pg_size_pretty(pg_total_relation_size('outbox_job_list'))});
+	note $node->sql(q{SELECT pg_size_pretty(pg_relation_size('outbox')), pg_size_pretty(pg_total_relation_size('outbox_internal.outbox_job_list'))});
 
 	# Errors that are not the messages' fault end it, and it can be tried again.
 	$node->sql(q{CREATE FUNCTION busy() RETURNS trigger LANGUAGE plpgsql AS $$

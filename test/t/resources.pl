@@ -202,7 +202,7 @@ $proxy->do('stall up');
 $checker->enqueue(1, size => 12_000_000);
 wait_until(
 	'the worker is in the midst of it',
-	sub { $node->sql('SELECT count(*) FROM outbox_claims()') eq '1' });
+	sub { $node->sql('SELECT count(*) FROM outbox_internal.outbox_claims()') eq '1' });
 my $pid = $node->worker;
 wait_until(
 	'and sleeps there',

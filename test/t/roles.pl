@@ -18,23 +18,10 @@ use OutboxTest::Util;
 
 my $MARKER = 'Pay10adMarker';
 
-# What is for the owner, the relay, and other functions.
-my %NOBODY = map { $_ => 1 } qw(
-  outbox_archive_create outbox_archive_division outbox_archive_drop_due outbox_archive_maintain outbox_archive_make_day
-  outbox_archive_partitions outbox_archive_remove outbox_archive_shrink
-  outbox_adopt outbox_identity outbox_is_original outbox_taken outbox_is_claimed outbox_remember outbox_tell_workers
-  outbox_history_maintain outbox_once_maintain outbox_set_paused
-  outbox_batch_element outbox_render_key outbox_retry_delay
-  outbox_check_relay outbox_lock_lease outbox_shorten_lease outbox_check_lease_time
-  outbox_job_next outbox_job_step outbox_job_error
-  outbox_backlog_sample outbox_estimated_messages outbox_try_lock_tables outbox_published_seconds
-  outbox_show_count outbox_show_span outbox_show_bar outbox_show_columns
-  outbox_locked_claims outbox_row_lockers outbox_launcher_state
-  outbox_preflight_server outbox_preflight_broker outbox_preflight_database
-  outbox_route_is_full
-  outbox_key_number outbox_once outbox_archive outbox_archive_default outbox_lease outbox_job_list
-  outbox_seq_seq outbox_history_id_seq outbox_job_id_seq);
-my $INTERNAL = qr/_(trigger|problems|metrics)$|^outbox_archive_p\d/;
+# What is for the owner, and other functions.  So is outbox_internal, but for what is granted.
+my %NOBODY = map { $_ => 1 } qw(outbox_adopt outbox_key_number outbox_archive outbox_seq_seq outbox_history_id_seq outbox_job_id_seq);
+my @EVERYBODY = qw(outbox_uuid7 outbox_internal.outbox_origin outbox_internal.outbox_key_hash outbox_internal.outbox_printable
+  outbox_internal.outbox_restoring outbox_internal.outbox_event_rows);
 
 my $fake = OutboxTest::FakeBroker->start;
 my $node = OutboxTest::Node->create(broker => $fake, conf => "outbox.retention = 1d");
@@ -65,7 +52,7 @@ $node->sql($_) foreach @grants;
 # What INSERT evaluates is everybody's; and pg_monitor has what the script gives it.
 foreach my $role (keys %kinds, 'nobody', 'server_monitor')
 {
-	$documented{$role}{$_}{EXECUTE} = 1 foreach qw(outbox_uuid7 outbox_origin outbox_key_hash outbox_restoring outbox_event_rows);
+	$documented{$role}{$_}{EXECUTE} = 1 foreach @EVERYBODY;
 }
 %{ $documented{server_monitor} } = (%{ $documented{server_monitor} }, %{ $documented{monitor} });
 $documented{$_}{outbox_version}{EXECUTE} = 1 foreach qw(server_monitor);
@@ -73,7 +60,9 @@ $documented{$_}{outbox_version}{EXECUTE} = 1 foreach qw(server_monitor);
 # --- the objects of the catalog
 
 my @objects = map { [ split /\|/ ] } split /\n/, $node->sql(<<'SQL');
-SELECT coalesce(c.relkind::text, 'function'), coalesce(c.relname, p.proname), coalesce(c.oid, p.oid),
+SELECT coalesce(c.relkind::text, 'function'),
+	CASE WHEN 'outbox_internal'::regnamespace IN (c.relnamespace, p.pronamespace) THEN 'outbox_internal.' ELSE '' END
+		|| coalesce(c.relname, p.proname), coalesce(c.oid, p.oid),
 	coalesce((SELECT string_agg(CASE format_type(t, NULL)
 		WHEN 'text' THEN '''e''::text' WHEN 'jsonb' THEN '''{}''::jsonb' WHEN 'uuid' THEN '''00000000-0000-7000-8000-000000000001''::uuid'
 		WHEN 'bigint' THEN '1::bigint' WHEN 'integer' THEN '1' WHEN 'boolean' THEN 'false' WHEN 'interval' THEN '''1 day''::interval'
@@ -91,7 +80,7 @@ WHERE e.extname = 'outbox' AND coalesce(c.oid, p.oid) IS NOT NULL ORDER BY 2, 3
 SQL
 cmp_ok(scalar @objects, '>', 130, scalar(@objects) . ' functions, tables, views and sequences');
 my %granted = map { %{ $documented{$_} } } keys %kinds;
-is_deeply([ grep { !$granted{$_} && !$NOBODY{$_} && $_ !~ $INTERNAL && $_ !~ /^outbox_(uuid7|origin|key_hash|restoring|event_rows|version)$/ } map { $_->[1] } @objects ],
+is_deeply([ grep { !$granted{$_} && !$NOBODY{$_} && $_ !~ /^outbox_internal[.]|^outbox_(uuid7|version)$/ } map { $_->[1] } @objects ],
 	[], 'each is granted to somebody in doc/security.md, or in the list of what nobody needs');
 my %there = map { $_->[1] => 1 } @objects;
 is_deeply([ grep { !$there{$_} } sort keys %NOBODY, sort keys %granted ], [], 'and those lists name nothing that is not there');
@@ -171,14 +160,15 @@ my @todo;
 foreach my $object (@objects)
 {
 	my ($kind, $name, undef, $arguments, $column) = @$object;
+	my $called = $name =~ /[.]/ ? $name : "public.$name";
 	my %statements =
-	    $kind eq 'function' ? (EXECUTE => "SELECT public.$name($arguments)")
-	  : $kind eq 'S' ? (SELECT => "SELECT last_value FROM public.$name", USAGE => "SELECT nextval('public.$name')", UPDATE => "SELECT setval('public.$name', 1)")
-	  : ( SELECT => "SELECT * FROM public.$name", INSERT => "INSERT INTO public.$name DEFAULT VALUES",
-		UPDATE => "UPDATE public.$name SET $column = $column", DELETE => "DELETE FROM public.$name",
-		TRUNCATE => "TRUNCATE public.$name",
-		TRIGGER => "CREATE TRIGGER t AFTER INSERT ON public.$name EXECUTE FUNCTION suppress_redundant_updates_trigger()",
-		REFERENCES => "CREATE TABLE tried.refers (c text, FOREIGN KEY (c) REFERENCES public.$name ($column))");
+	    $kind eq 'function' ? (EXECUTE => "SELECT $called($arguments)")
+	  : $kind eq 'S' ? (SELECT => "SELECT last_value FROM $called", USAGE => "SELECT nextval('$called')", UPDATE => "SELECT setval('$called', 1)")
+	  : ( SELECT => "SELECT * FROM $called", INSERT => "INSERT INTO $called DEFAULT VALUES",
+		UPDATE => "UPDATE $called SET $column = $column", DELETE => "DELETE FROM $called",
+		TRUNCATE => "TRUNCATE $called",
+		TRIGGER => "CREATE TRIGGER t AFTER INSERT ON $called EXECUTE FUNCTION suppress_redundant_updates_trigger()",
+		REFERENCES => "CREATE TABLE tried.refers (c text, FOREIGN KEY (c) REFERENCES $called ($column))");
 	push @todo, map { [ $name, $_, $statements{$_} ] } sort keys %statements;
 }
 
@@ -211,8 +201,8 @@ my @around = (
 	'ALTER FUNCTION public.outbox_pause SECURITY INVOKER', 'ALTER EXTENSION outbox DROP TABLE public.outbox', 'LOCK TABLE public.outbox IN ACCESS EXCLUSIVE MODE',
 	'CREATE TABLE tried.mine PARTITION OF public.outbox_archive DEFAULT', 'CREATE VIEW tried.v AS SELECT * FROM public.outbox',
 	'CREATE FUNCTION tried.f() RETURNS trigger LANGUAGE c AS \'$libdir/outbox\', \'outbox_row_trigger\'',
-	'CREATE TABLE tried.mine (id text); CREATE TRIGGER t BEFORE INSERT ON tried.mine FOR EACH ROW EXECUTE FUNCTION public.outbox_row_trigger()',
-	'CREATE TABLE tried.mine (id text); CREATE TRIGGER t BEFORE INSERT ON tried.mine FOR EACH STATEMENT EXECUTE FUNCTION public.outbox_change_trigger()');
+	'CREATE TABLE tried.mine (id text); CREATE TRIGGER t BEFORE INSERT ON tried.mine FOR EACH ROW EXECUTE FUNCTION outbox_internal.outbox_row_trigger()',
+	'CREATE TABLE tried.mine (id text); CREATE TRIGGER t BEFORE INSERT ON tried.mine FOR EACH STATEMENT EXECUTE FUNCTION outbox_internal.outbox_change_trigger()');
 $node->sql(<<'SQL');
 CREATE FUNCTION tried.leak(text) RETURNS boolean LANGUAGE plpgsql COST 0.0000001 AS
 	$$BEGIN INSERT INTO tried.todo (what, outcome) VALUES ('leaked', $1); RAISE NOTICE 'leaked %', $1; RETURN true; END$$;
@@ -304,12 +294,12 @@ SELECT p.oid::regprocedure FROM pg_proc p JOIN pg_depend d ON d.classid = 'pg_pr
 	JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid AND e.extname = 'outbox'
 WHERE p.prosecdef AND NOT coalesce(p.proconfig, '{}') @> '{"search_path=pg_catalog, pg_temp", outbox.as_owner=on}'
 SQL
-# Called in the search_path of a trigger's condition, which is empty: outbox--1.0.sql.
-is($node->sql(<<'SQL'), "outbox_control_restore_trigger\noutbox_route_default_trigger", 'each other one in SQL has its search_path set, but for those of a restore');
+# Called in the search_path of a trigger's condition, which is empty: src/sql/route.sql.
+is($node->sql(<<'SQL'), "outbox_control_restore_trigger\noutbox_route_default_trigger", 'each other one that is not bound has its search_path set, but for those of a restore');
 SELECT p.proname FROM pg_proc p JOIN pg_depend d ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e'
 	JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid AND e.extname = 'outbox'
 	JOIN pg_language l ON l.oid = p.prolang
-WHERE l.lanname <> 'c' AND NOT coalesce(p.proconfig, '{}') @> '{"search_path=pg_catalog, pg_temp"}' ORDER BY 1
+WHERE l.lanname <> 'c' AND p.prosqlbody IS NULL AND NOT coalesce(p.proconfig, '{}') @> '{"search_path=pg_catalog, pg_temp"}' ORDER BY 1
 SQL
 $node->sql('CREATE EXTENSION outbox_inbox');
 is($node->sql(<<'SQL'), '', 'so has each SECURITY DEFINER function of outbox_inbox, and nothing of it is for PUBLIC');

@@ -362,11 +362,12 @@ BEGIN
 	END LOOP;
 END
 $$;
-CREATE FUNCTION evil.outbox_key_hash(text, text) RETURNS bigint LANGUAGE sql AS
+CREATE FUNCTION evil.outbox_key_hash(text, text, text) RETURNS bigint LANGUAGE sql AS
 	$$INSERT INTO evil.canary VALUES ('outbox_key_hash', current_user, session_user) RETURNING 1::bigint$$;
 GRANT EXECUTE ON FUNCTION outbox_enqueue, outbox_enqueue_bytes, outbox_enqueue_text, outbox_enqueue_batch TO app;
 GRANT SELECT ON outbox_status, outbox_workers TO app;
-GRANT EXECUTE ON FUNCTION outbox_relay_state, outbox_worker_stats, outbox_backlog, outbox_database_stats, outbox_problem_list, outbox_claims TO app;
+GRANT EXECUTE ON FUNCTION outbox_internal.outbox_relay_state, outbox_internal.outbox_worker_stats, outbox_internal.outbox_backlog,
+	outbox_database_stats, outbox_internal.outbox_problem_list, outbox_internal.outbox_claims TO app;
 SQL
 my $canaries = $node->sql(
 	q{SELECT count(*) FROM pg_operator WHERE oprnamespace = 'evil'::regnamespace});
@@ -416,7 +417,7 @@ DELETE FROM public.outbox_route WHERE public.outbox_route.name OPERATOR(pg_catal
 SELECT public.outbox_pause('default'), public.outbox_resume('default'), public.outbox_pause(), public.outbox_resume();
 SELECT public.outbox_requeue_failed('default', 'x', 'y', 'z', 'w', '2000-01-01', 5);
 SELECT public.outbox_discard(public.outbox_uuid7()), public.outbox_adopt();
-SELECT public.outbox_archive_maintain('1 day');
+SELECT outbox_internal.outbox_archive_maintain('1 day');
 TABLE public.outbox_status;
 TABLE public.outbox_workers;
 TABLE public.outbox_messages;

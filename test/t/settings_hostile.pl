@@ -160,8 +160,8 @@ SELECT 'ack', outbox_ack(:token, :'ids');
 SELECT 'replay', outbox_replay(to_timestamp(:start), route => 'replay') > 0;
 SELECT 'paused', outbox_pause('kept', 'why'), outbox_resume('kept');
 SELECT 'erased', live, history, remaining FROM outbox_erase('kind', 'none');
-SELECT 'maintained', count(outbox_archive_maintain(make_interval(days => 1))) >= 0;
-SELECT 'history', outbox_history_maintain(make_interval(days => 90)), outbox_once_maintain(make_interval(days => 1));
+SELECT 'maintained', count(outbox_internal.outbox_archive_maintain(make_interval(days => 1))) >= 0;
+SELECT 'history', outbox_internal.outbox_history_maintain(make_interval(days => 90)), outbox_internal.outbox_once_maintain(make_interval(days => 1));
 SELECT 'preflight', "check", ok FROM outbox_preflight('default');
 SELECT 'problems', problem, severity FROM outbox_problems WHERE problem NOT IN ($BY_TIME) ORDER BY 2;
 SELECT 'metric', name, jsonb_strip_nulls(labels) FROM outbox_metrics WHERE name <> 'outbox_problem' ORDER BY name COLLATE "C", labels::text COLLATE "C";
@@ -223,7 +223,7 @@ sub cycle
 	my %result = (trouble => [], said => '', messages => []);
 
 	$inside{$db}->query($_)
-	  foreach 'DELETE FROM outbox', 'DELETE FROM outbox_lease', 'UPDATE outbox_job SET ended_at = coalesce(ended_at, now())';
+	  foreach 'DELETE FROM outbox', 'DELETE FROM outbox_internal.outbox_lease', 'UPDATE outbox_job SET ended_at = coalesce(ended_at, now())';
 	$fake->begin_case;
 	my ($said, @errors) = session($db, $ENQUEUE, n => 1);
 	push @{ $result{trouble} }, map { "enqueue: $_" } @errors;

@@ -167,7 +167,7 @@ subtest 'a worker that can do nothing sleeps' => sub {
 	$node->sql('SELECT outbox_adopt()');
 
 	begin('version mismatch');
-	$node->sql(q{UPDATE pg_extension SET extversion = '0.9' WHERE extname = 'outbox'});
+	$node->sql(q{UPDATE pg_extension SET extversion = '0.99' WHERE extname = 'outbox'});
 	$node->sql('SELECT outbox_worker_restart()');
 	$node->wait_sql($state, 'version mismatch');
 	$checker->enqueue(200, keys => 10);
@@ -177,7 +177,7 @@ subtest 'a worker that can do nothing sleeps' => sub {
 
 	begin('version mismatch, in flight');
 	hold_some();
-	$node->sql(q{UPDATE pg_extension SET extversion = '0.9' WHERE extname = 'outbox'});
+	$node->sql(q{UPDATE pg_extension SET extversion = '0.99' WHERE extname = 'outbox'});
 	$node->sql('ALTER TABLE outbox SET (fillfactor = 100)');
 	$node->wait_sql($state, 'version mismatch', 70);
 	sleeps('version mismatch, in flight');

@@ -73,9 +73,11 @@ INSERT INTO outbox_route (name, exchange, max_attempts, enqueue_roles, relay, ma
 	('h_full', 'full', 3, '{hostile}', 'internal', NULL),
 	('h_nowhere', 'nowhere', 2, '{hostile}', 'internal', NULL),
 	('h_missing', 'missing', 10, '{hostile}', 'internal', NULL),
+	('h_blocked', 'nowhere', 1, '{hostile}', 'internal', NULL),
 	('h_paused', 'sink', 10, '{hostile}', 'internal', NULL),
 	('h_capped', 'sink', 10, '{hostile}', 'internal', $LIMIT),
 	('h_external', '', 10, '{hostile}', 'external', NULL);
+UPDATE outbox_route SET on_failed = 'block' WHERE name = 'h_blocked';
 SELECT outbox_pause('h_paused');
 SELECT outbox_pause('h_capped');
 SQL
@@ -161,6 +163,13 @@ my @attacks = (
 		flood => 'h_missing',
 		begin => sub { flood($_[0], many(50, q{'e', '{}', route => 'h_missing'})) },
 		there => q{SELECT waits_because IS NOT NULL FROM outbox_routes_status WHERE route = 'h_missing'},
+	},
+	{
+		name => 'given up, and blocking, for the aggregates of the victim',
+		begin => sub {
+			attack(again(q{PERFORM outbox_enqueue('e', '{}', 't', (i % 5)::text, route => 'h_blocked') FROM generate_series(1, 50) i; PERFORM pg_sleep(0.1);}));
+		},
+		there => q{SELECT count(DISTINCT aggregate_id) = 5 FROM outbox_held_keys WHERE route = 'h_blocked' AND reason = 'failed'},
 	},
 	{
 		name => 'paused, with a backlog that grows',
@@ -282,7 +291,7 @@ my @attacks = (
 			attack(commits(q{PERFORM outbox_enqueue_once('k', 'e', '{}', route => 'h_sink');
 				PERFORM outbox_enqueue_once(gen_random_uuid()::text, 'e', '{}', route => 'h_sink') FROM generate_series(1, 50);})) foreach 1 .. 2;
 		},
-		there => 'SELECT count(*) > 50 FROM outbox_once',
+		there => 'SELECT count(*) > 50 FROM outbox_internal.outbox_once',
 	},
 	{
 		name => 'all locks that strict keys may take',
@@ -301,7 +310,7 @@ my @attacks = (
 			attack(commits(q{PERFORM outbox_claim('h_external', 10, interval '1 day'); PERFORM pg_sleep(0.001);}), 'forwarder');
 		},
 		there => 'SELECT count(*) > 5 FROM outbox_leases',
-		end => sub { $node->sql('DELETE FROM outbox_lease') },
+		end => sub { $node->sql('DELETE FROM outbox_internal.outbox_lease') },
 	},
 	{
 		name => 'a member of pg_signal_backend ends the worker',
@@ -327,7 +336,7 @@ sub end_attack
 	%said = ();
 	is(join("\n", grep { /ERROR:/ } split /\n/, $told), '', "$attack->{name}: it is what it says");
 	$attack->{end}->() if $attack->{end};
-	$node->sql('TRUNCATE outbox, outbox_once');
+	$node->sql('TRUNCATE outbox, outbox_internal.outbox_once');
 	return;
 }
 
@@ -378,7 +387,7 @@ foreach my $attack (@cases)
 	$node->sql("UPDATE outbox_route SET max_pending = $attack->{cap} WHERE name = '$attack->{flood}'") if $attack->{cap};
 	foreach my $round (1 .. $ROUNDS)
 	{
-		$node->wait_sql(q{SELECT count(*) FROM outbox_claims()}, 0) if $FULL;
+		$node->wait_sql(q{SELECT count(*) FROM outbox_internal.outbox_claims()}, 0) if $FULL;
 		push @alone, victim_round("alone, before: $name") if $FULL;
 		$attack->{begin}->($attack);
 		$node->wait_sql($attack->{there});

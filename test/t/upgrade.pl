@@ -1,8 +1,9 @@
-# ALTER EXTENSION UPDATE from the oldest script to the newest: the extension is then,
-# object by object, what CREATE EXTENSION makes, and everything that users have put
-# into it is still there.  And what runs while library and extension differ.
+# ALTER EXTENSION UPDATE from each older script: the extension is then, object by object,
+# what CREATE EXTENSION makes, and everything that users have put into it is still there.
+# And what runs while library and extension differ.
 #
-# The library of another version is this one, told so by its environment.
+# The oldest version, and one to come, are those of test/modules/outbox_chain.  The
+# library of another version is this one, told so by its environment.
 #
 # suite: test
 
@@ -24,9 +25,11 @@ my $node = OutboxTest::Node->create(broker => $fake, extension => 0,
 	conf => "autovacuum = off\noutbox.poll_interval = 5s\nmax_worker_processes = 20");
 
 my $sharedir = $node->config_data('--sharedir') . '/extension';
-my ($OLDEST) = sort { $a <=> $b } map { m{outbox--([\d.]+)\.sql$} } glob "$sharedir/outbox--*.sql";
 my $NEWEST = $node->sql(q{SELECT default_version FROM pg_available_extensions WHERE name = 'outbox'});
-isnt($OLDEST, $NEWEST, "the oldest script makes $OLDEST, the newest $NEWEST");
+my @versions = sort { $a <=> $b } map { m{outbox--([\d.]+)\.sql$} } glob "$sharedir/outbox--*.sql";
+my @older = grep { $_ < $NEWEST } @versions;
+my ($OLDEST, $TO_COME) = @versions[0, -1];
+ok($OLDEST < $NEWEST && $NEWEST < $TO_COME, "this is $NEWEST; the scripts are of " . join ', ', @versions);
 
 sub same_catalog
 {
@@ -58,7 +61,7 @@ sub library
 sub partitions
 {
 	my ($dbname, $make) = @_;
-	$node->sql(q{SELECT outbox_archive_maintain('1 day') FROM generate_series(1, 3)}, $dbname) if $make;
+	$node->sql(q{SELECT outbox_internal.outbox_archive_maintain('1 day') FROM generate_series(1, 3)}, $dbname) if $make;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	return $node->wait_sql(q{SELECT count(*) > 3 FROM pg_inherits WHERE inhparent = 'outbox_archive'::regclass}, 't', undef, $dbname);
 }
@@ -66,18 +69,31 @@ sub partitions
 # --- object by object
 
 $node->sql('CREATE ROLE app; CREATE ROLE worker; CREATE ROLE operator; CREATE ROLE heir');
-$node->sql("CREATE DATABASE $_") foreach qw(fresh updated);
+$node->sql("CREATE DATABASE $_") foreach qw(fresh updated ahead ahead_fresh);
 $node->set('outbox.enabled', 'off');
 $node->sql('CREATE EXTENSION outbox', 'fresh');
 partitions('fresh');
 my $fresh = catalog($node, 'fresh');
 cmp_ok(scalar keys %$fresh, '>', 100, 'an extension of ' . (keys %$fresh) . ' objects');
 
-$node->sql("CREATE EXTENSION outbox VERSION '$OLDEST'", 'updated');
-partitions('updated', 1);
-$node->sql('ALTER EXTENSION outbox UPDATE', 'updated');
-my $updated = catalog($node, 'updated');
-same_catalog("$OLDEST to $NEWEST", $updated, $fresh);
+foreach my $version (reverse @older)
+{
+	$node->sql('DROP EXTENSION IF EXISTS outbox', 'updated');
+	$node->sql("CREATE EXTENSION outbox VERSION '$version'", 'updated');
+	partitions('updated', 1);
+	my $before = catalog($node, 'updated');
+	cmp_ok(scalar differences($before, $fresh), '>', 10, "$version is another version");
+	$node->sql('ALTER EXTENSION outbox UPDATE', 'updated');
+	same_catalog("$version to $NEWEST", catalog($node, 'updated'), $fresh);
+}
+
+# Two updates in one statement.
+$node->sql("CREATE EXTENSION outbox VERSION '$OLDEST'; ALTER EXTENSION outbox UPDATE TO '$TO_COME'", 'ahead');
+$node->sql("CREATE EXTENSION outbox VERSION '$TO_COME'", 'ahead_fresh');
+partitions($_, 1) foreach qw(ahead ahead_fresh);
+same_catalog("$OLDEST to $TO_COME", map { catalog($node, $_) } qw(ahead ahead_fresh));
+$node->sql('DROP DATABASE ahead');
+$node->sql('DROP DATABASE ahead_fresh');
 
 # Would it notice?
 my @changes = (
@@ -103,12 +119,13 @@ my @changes = (
 	[ 'GRANT EXECUTE ON FUNCTION outbox_version() TO app', 'function public.outbox_version(): rights of function' ],
 	[ q{UPDATE pg_init_privs SET initprivs = initprivs[1:1] WHERE objoid = 'outbox_version()'::regprocedure},
 		'function public.outbox_version(): initial rights' ],
+	[ 'ALTER SCHEMA outbox_internal OWNER TO heir', 'schema outbox_internal: schema' ],
 	[ 'ALTER FUNCTION outbox_version() OWNER TO heir', 'function public.outbox_version(): dependencies on roles' ],
 	[ 'ALTER FUNCTION outbox_version() DEPENDS ON EXTENSION plpgsql', 'function public.outbox_version(): dependencies' ],
 	[ 'ALTER VIEW outbox_failed SET (security_barrier)', 'view public.outbox_failed: relation' ],
-	[ q{CREATE OR REPLACE VIEW outbox_workers AS SELECT * FROM outbox_worker_stats() WHERE pid > 0},
+	[ q{CREATE OR REPLACE VIEW outbox_workers AS SELECT * FROM outbox_internal.outbox_worker_stats() WHERE pid > 0},
 		'rule _RETURN on view public.outbox_workers: rule' ],
-	[ 'ALTER EXTENSION outbox DROP FUNCTION outbox_origin()', 'function public.outbox_origin(): is missing' ],
+	[ 'ALTER EXTENSION outbox DROP FUNCTION outbox_internal.outbox_origin()', 'function outbox_internal.outbox_origin(): is missing' ],
 	[ q{UPDATE pg_extension SET extcondition[3] = 'WHERE seq > 1' WHERE extname = 'outbox'}, 'extension outbox: extension' ],
 	[ 'DROP TRIGGER outbox_removed ON outbox', 'trigger outbox_removed on table public.outbox: is missing' ]);
 my @found = map { /(.*)/ } differences(
@@ -180,7 +197,7 @@ INSERT INTO outbox_archive (seq, id, route, event_type, payload, created_at, att
 	FROM generate_series(1, 50) n;
 SQL
 $node->sql(q{SELECT * FROM outbox_status; SELECT * FROM outbox_workers; SELECT * FROM outbox_messages;
-	SELECT * FROM outbox_failed; SELECT * FROM outbox_held_keys; SELECT * FROM outbox_claims()});
+	SELECT * FROM outbox_failed; SELECT * FROM outbox_held_keys; SELECT * FROM outbox_internal.outbox_claims()});
 my ($discarded, $again) = split /\n/, $node->sql(q{SELECT id FROM outbox_failed ORDER BY seq LIMIT 2});
 is($node->sql("SELECT outbox_discard('$discarded'), outbox_requeue('$again'), outbox_requeue_failed(last_error_like => 'no such')"),
 	't|t|0', 'a library that is newer: the functions for operators work');
@@ -240,14 +257,29 @@ is(join("\n", grep { !$rights_now{$_} } sort keys %rights), '', 'no right is los
 is($node->sql(q{SELECT has_function_privilege('pg_monitor', 'outbox_version()', 'EXECUTE')}), 'f',
 	'and none that was taken is back');
 is($node->sql('SELECT n FROM users'), '3', 'a view of the user works');
-$node->sql("UPDATE outbox SET status = 'failed' WHERE event_type = 'later'");
-is($node->sql(q{SELECT failed_at IS NULL, theirs IS NULL FROM outbox WHERE event_type = 'later'}), 'f|t',
-	'new columns are found behind one of the user');
-$node->sql(q{SELECT outbox_requeue(id) FROM outbox WHERE event_type = 'later'});
-$node->sql(q{UPDATE outbox SET available_at = '2100-01-01' WHERE event_type = 'later'});
 my @lines = $node->log_text($offset) =~ /(outbox relay is paused: .*)\n/g;
 is(scalar @lines, 1, 'one line in the log said that they differ') or diag join "\n", @lines;
 like($node->log_text($offset), qr/HINT:  Run ALTER EXTENSION outbox UPDATE/, 'with the command');
+
+# --- a session whose library is newer, beside an update that adds columns
+
+library($TO_COME);
+$node->sql('CREATE DATABASE columns');
+$node->sql('CREATE EXTENSION outbox; ALTER TABLE outbox ADD COLUMN theirs timestamptz', 'columns');
+state_soon('version mismatch', 'columns');
+my $session = $node->background_psql('columns', on_error_stop => 0);
+my $two = q{SELECT outbox_enqueue('session', '{}', 'thing', 'one');
+	INSERT INTO outbox (event_type, payload, aggregate_id) VALUES ('session', '{}', 'two')};
+$session->query_safe($two);
+$node->sql("BEGIN; SELECT outbox_pause(); ALTER EXTENSION outbox UPDATE TO '$TO_COME'; COMMIT", 'columns');
+$session->query_safe($two);
+is($session->query_safe('SELECT chain_note, theirs IS NULL, count(*) FROM outbox GROUP BY 1, 2'), 'none|t|4',
+	'a session reads a column that has come behind one of the user, and goes on');
+$session->query_safe('SELECT outbox_resume()');
+$session->quit;
+$node->wait_drained(undef, 'columns');
+is(scalar(grep { $_->{type} eq 'session' } $fake->published), 4, 'what it enqueued has gone out, once');
+$node->sql('DROP EXTENSION outbox', 'columns');
 
 # --- a library that is older
 

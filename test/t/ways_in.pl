@@ -108,7 +108,7 @@ BEGIN
 					BEGIN
 						EXECUTE format('CREATE FUNCTION %I.%I(%s) RETURNS text ' || body, schema, o.name,
 							array_to_string(arguments[:i - 1] || t || arguments[i + 1:], ', '), o.name || ' with ' || t);
-					EXCEPTION WHEN duplicate_function THEN NULL;
+					EXCEPTION WHEN duplicate_function OR insufficient_privilege THEN NULL;
 					END;
 				END LOOP;
 			END LOOP;
@@ -116,7 +116,7 @@ BEGIN
 				array_to_string(array_fill('text'::text, ARRAY[o.n]), ', '), array_to_string(arguments || 'VARIADIC text[]'::text, ', ')] LOOP
 				BEGIN
 					EXECUTE format('CREATE FUNCTION %I.%I(%s) RETURNS text ' || body, schema, o.name, t, o.name || ' ' || t);
-				EXCEPTION WHEN duplicate_function THEN NULL;
+				EXCEPTION WHEN duplicate_function OR insufficient_privilege THEN NULL;
 				END;
 			END LOOP;
 		END LOOP;
@@ -195,7 +195,7 @@ $do$;
 CREATE TEMPORARY VIEW pg_roles AS SELECT *, canary.note('temporary view') FROM pg_catalog.pg_roles;
 CREATE TEMPORARY TABLE note_of_admin (t text CHECK (canary.note('temporary table of the administrator''s name')));
 CREATE DOMAIN pg_temp.jsonb AS text CHECK (canary.note('temporary domain'));
-CREATE FUNCTION pg_temp.outbox_key_hash(text, text) RETURNS bigint LANGUAGE sql AS $$SELECT canary.note('temporary function')::int::bigint$$;
+CREATE FUNCTION pg_temp.outbox_key_hash(text, text, text) RETURNS bigint LANGUAGE sql AS $$SELECT canary.note('temporary function')::int::bigint$$;
 SQL
 
 my $seen_log = 0;
@@ -280,7 +280,7 @@ DECLARE
 	t text;
 BEGIN
 	FOREACH t IN ARRAY ARRAY['SELECT op_text(''a'', ''b'')', 'SELECT ''e''::mood', 'INSERT INTO note_of_admin VALUES (''x'')', 'TRUNCATE note_of_admin',
-		'SELECT * FROM pg_roles', 'SELECT outbox_key_hash(''a'', ''b'', ''c'')', 'SELECT 1 ~ 2', 'SELECT count(*) FROM outbox_new'] LOOP
+		'SELECT * FROM pg_roles', 'SELECT outbox_internal.outbox_key_hash(''a'', ''b'', ''c'', ''d'')', 'SELECT 1 ~ 2', 'SELECT count(*) FROM outbox_new'] LOOP
 		BEGIN
 			EXECUTE t;
 		EXCEPTION WHEN OTHERS THEN NULL;
@@ -305,7 +305,7 @@ my %additions = (
 	policy => [ 'CREATE POLICY added ON outbox USING (canary.careless()) WITH CHECK (canary.careless()); ALTER TABLE outbox ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY',
 		'DROP POLICY added ON outbox; ALTER TABLE outbox DISABLE ROW LEVEL SECURITY, NO FORCE ROW LEVEL SECURITY' ],
 	rule => [ 'CREATE RULE added AS ON INSERT TO outbox DO ALSO SELECT canary.careless()', 'DROP RULE added ON outbox' ],
-	'on outbox_once' => [ 'CREATE TRIGGER added BEFORE INSERT ON outbox_once FOR EACH ROW EXECUTE FUNCTION canary.careless_trigger()', 'DROP TRIGGER added ON outbox_once' ]);
+	'on outbox_once' => [ 'CREATE TRIGGER added BEFORE INSERT ON outbox_internal.outbox_once FOR EACH ROW EXECUTE FUNCTION canary.careless_trigger()', 'DROP TRIGGER added ON outbox_internal.outbox_once' ]);
 @settings = ('');
 @paths = ('pg_temp, attacker, public, pg_catalog');
 foreach my $name (sort keys %additions)
@@ -324,20 +324,20 @@ foreach my $name (sort keys %additions)
 
 my $calls = $node->sql(<<'SQL');
 SET search_path = pg_catalog;
-SELECT string_agg(format('SELECT public.%I(%s)', o.name, (SELECT string_agg(CASE format_type(t, NULL)
+SELECT string_agg(format('SELECT %s(%s)', o.oid::regproc, (SELECT string_agg(CASE format_type(t, NULL)
 		WHEN 'text' THEN '''e''::pg_catalog.text' WHEN 'jsonb' THEN '''{}''::pg_catalog.jsonb' WHEN 'uuid' THEN '''00000000-0000-7000-8000-000000000001''::pg_catalog.uuid'
 		WHEN 'bigint' THEN '1::pg_catalog.int8' WHEN 'integer' THEN '1::pg_catalog.int4' WHEN 'boolean' THEN 'false' WHEN 'interval' THEN '''1 second''::pg_catalog.interval'
 		WHEN 'timestamp with time zone' THEN '''2000-01-01''::pg_catalog.timestamptz' WHEN 'regclass' THEN '''pg_catalog.pg_class''::pg_catalog.regclass'
 		WHEN 'double precision' THEN '1::pg_catalog.float8' WHEN 'bytea' THEN '''x''::pg_catalog.bytea'
-		ELSE CASE WHEN t::regtype::text ~ '\[\]$' THEN '''{}''::' ELSE 'NULL::' END || CASE WHEN t::regtype::text ~ 'outbox' THEN 'public.' ELSE 'pg_catalog.' END
-			|| replace(format_type(t, NULL), 'public.', '') END, ', ' ORDER BY n)
+		ELSE CASE WHEN t::regtype::text ~ '\[\]$' THEN '''{}''::' ELSE 'NULL::' END
+			|| CASE WHEN t::regtype::text ~ 'outbox' THEN '' ELSE 'pg_catalog.' END || format_type(t, NULL) END, ', ' ORDER BY n)
 		FROM unnest(o.types) WITH ORDINALITY a(t, n))), E'\n')
 FROM public.ours o JOIN pg_proc p ON p.oid = o.oid
 WHERE o.prorettype <> 'trigger'::regtype
 	/* The inner ones of outbox_inbox have the path of the outer ones, for the time that setting it takes: for nobody to call. */
 	AND NOT (o.name LIKE 'outbox_inbox%' AND p.proconfig IS NULL)
 SQL
-my @calls = (split(/\n/, $calls), split(/\n/, $node->sql(q{SET search_path = pg_catalog; SELECT format('SELECT * FROM public.%I', relname) FROM pg_class
+my @calls = (split(/\n/, $calls), split(/\n/, $node->sql(q{SET search_path = pg_catalog; SELECT format('SELECT * FROM %s', oid::regclass) FROM pg_class
 	WHERE relname LIKE 'outbox%' AND relkind IN ('v', 'r', 'p') AND relowner <> 'attacker'::regrole})));
 foreach my $role ('operator', '')
 {
@@ -347,7 +347,7 @@ foreach my $role ('operator', '')
 		$script .= "BEGIN;\nSELECT pg_catalog.set_config('search_path', '$path', false);\n$_;\n" . went('through') . "ROLLBACK;\n" foreach @calls;
 	}
 	my $out = script("SET client_min_messages = error;\n$script");
-	cmp_ok(scalar(() = $out =~ /^went through$/mg), '>', @calls / 2, 'calls by ' . ($role || 'the superuser') . ': many went through');
+	cmp_ok(scalar(() = $out =~ /^went through$/mg), '>', @calls / ($role ? 4 : 2), 'calls by ' . ($role || 'the superuser') . ': many went through');
 	fired(scalar(@calls) . ' functions and relations, by ' . ($role || 'the superuser'));
 }
 

@@ -132,9 +132,9 @@ SQL
 # --- what an owner can add to each table of ours, found in the catalog
 
 my @tables = split /\n/, $node->sql(<<'SQL');
-SELECT c.relname FROM pg_class c JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = c.oid
+SELECT c.oid::regclass FROM pg_class c JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = c.oid
 	JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid AND d.deptype = 'e'
-WHERE e.extname = 'outbox' AND c.relkind IN ('r', 'p') ORDER BY 1
+WHERE e.extname = 'outbox' AND c.relkind IN ('r', 'p') ORDER BY c.relname
 SQL
 cmp_ok(scalar @tables, '>', 10, scalar(@tables) . ' tables');
 $node->sql(<<'SQL');
@@ -161,7 +161,7 @@ foreach my $table (@tables)
 	  "ALTER TABLE $table ADD added_default text", "ALTER TABLE $table ALTER added_default SET DEFAULT evil.value('default of $table')",
 	  "CREATE INDEX ON $table (evil.value('index of $table'))",
 	  "CREATE INDEX ON $table ((1)) WHERE evil.value('predicate of $table') = 'x'",
-	  "CREATE STATISTICS evil.s_$table ON evil.value('statistics of $table'), (2) FROM $table",
+	  "CREATE STATISTICS evil.s_" . ($table =~ s/.*[.]//r) . " ON evil.value('statistics of $table'), (2) FROM $table",
 	  "CREATE POLICY added ON $table USING (evil.climb('policy of $table')) WITH CHECK (evil.climb('policy of $table'))",
 	  "ALTER TABLE $table ENABLE ROW LEVEL SECURITY", "ALTER TABLE $table FORCE ROW LEVEL SECURITY";
 	foreach my $add (@add)
@@ -210,7 +210,7 @@ $node->wait_sql('SELECT count(*) FROM outbox', 0);
 # A partition to be made, and the maintenance that makes it.  It is still to come when
 # the day ends meanwhile, so the same one is made again.
 my ($partition) = $node->sql(q{SELECT max(c.relname) FROM pg_class c WHERE c.relname ~ '^outbox_archive_p[0-9]{8}$'});
-$node->sql("SET ROLE keeper; ALTER EXTENSION outbox DROP TABLE $partition; DROP TABLE $partition");
+$node->sql("SET ROLE keeper; ALTER EXTENSION outbox DROP TABLE outbox_internal.$partition; DROP TABLE outbox_internal.$partition");
 $node->sql('SELECT outbox_worker_restart()');
 $node->wait_sql("SELECT count(*) FROM pg_class c WHERE c.relname = '$partition'", 1);
 attach_again();
@@ -255,16 +255,18 @@ CREATE FUNCTION folded() RETURNS int IMMUTABLE LANGUAGE plpgsql AS $$BEGIN PERFO
 GRANT EXECUTE ON FUNCTION outbox_enqueue, outbox_requeue_failed, outbox_discard_messages, outbox_pause, outbox_resume TO app;
 SQL
 my @given = split /\n/, $node->sql(<<'SQL');
-SELECT format('%s %I', CASE c.relkind WHEN 'v' THEN 'VIEW' ELSE 'TABLE' END, c.relname)
+SELECT format('%s %s', CASE c.relkind WHEN 'v' THEN 'VIEW' ELSE 'TABLE' END, c.oid::regclass)
 FROM pg_class c JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = c.oid
 	JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid AND d.deptype = 'e'
 WHERE e.extname = 'outbox' AND c.relkind IN ('r', 'p', 'v') ORDER BY 1
 SQL
 $node->wait_sql('SELECT state FROM outbox_status', 'idle');
+$node->sql('GRANT USAGE ON SCHEMA outbox_internal TO tenant');
 foreach my $given (@given)
 {
 	my ($kind, $name) = split / /, $given;
 	my $table = $kind eq 'TABLE';
+	my $index = $name =~ /^outbox_internal[.]/ ? '' : "CREATE INDEX given ON ONLY $name ((folded()));";
 	$node->sql("ALTER $given OWNER TO tenant");
 	# of a partitioned table he does not own the partitions
 	my $rows = $name eq 'outbox_archive' ? 'STATEMENT' : 'ROW';
@@ -272,7 +274,7 @@ foreach my $given (@given)
 SET ROLE tenant;
 CREATE TRIGGER a BEFORE INSERT OR UPDATE OR DELETE ON $name FOR EACH $rows EXECUTE FUNCTION theirs();
 CREATE TRIGGER b BEFORE INSERT OR UPDATE OR DELETE ON $name FOR EACH STATEMENT EXECUTE FUNCTION theirs();
-CREATE INDEX given ON ONLY $name ((folded()));
+$index
 RESET ROLE;
 TRUNCATE ran;
 SQL
@@ -281,15 +283,28 @@ SQL
 	  q{SELECT outbox_enqueue('e', '{}', aggregate_id => 'k')}, 'SELECT outbox_pause()', 'SELECT outbox_requeue_failed()',
 	  q{SELECT outbox_discard_messages('r', 'failed')};
 	like($refused[$_], $refused, "$name is given away: " . (qw(enqueue pause requeue discard))[$_] . ' is refused') foreach 0 .. $#refused;
-	$node->wait_sql(q{SELECT state FROM outbox_relay_state()}, 'database error');
+	$node->wait_sql(q{SELECT state FROM outbox_internal.outbox_relay_state()}, 'database error');
 	is($node->sql('SELECT * FROM ran'), '', "$name: and nothing of theirs has run");
 	$node->sql(<<"SQL") if $table;
 DROP TRIGGER a ON $name;
 DROP TRIGGER b ON $name;
-DROP INDEX given;
+DROP INDEX IF EXISTS given;
 SQL
 	$node->sql("ALTER $given OWNER TO $superuser");
-	$node->wait_sql(q{SELECT state FROM outbox_relay_state()}, 'idle');
+	$node->wait_sql(q{SELECT state FROM outbox_internal.outbox_relay_state()}, 'idle');
+}
+# The schema in which all of it looks for names: given away, open to others, renamed.
+foreach my $case (
+	[ 'ALTER SCHEMA outbox_internal OWNER TO tenant', "ALTER SCHEMA outbox_internal OWNER TO $superuser", qr/schema "outbox_internal" belongs to role "tenant"/ ],
+	[ 'GRANT CREATE ON SCHEMA outbox_internal TO tenant', 'REVOKE CREATE ON SCHEMA outbox_internal FROM tenant', qr/role "tenant" may create in schema "outbox_internal"/ ],
+	[ 'GRANT CREATE ON SCHEMA outbox_internal TO PUBLIC', 'REVOKE CREATE ON SCHEMA outbox_internal FROM PUBLIC', qr/role "public" may create in schema "outbox_internal"/ ],
+	[ 'ALTER SCHEMA outbox_internal RENAME TO ours', 'ALTER SCHEMA ours RENAME TO outbox_internal', qr/"outbox_internal" of the extension "outbox" was renamed to "ours"/ ])
+{
+	my ($up, $down, $refused) = @$case;
+	$node->sql($up);
+	like($node->sql_fails(q{SELECT outbox_enqueue('e', '{}')}), $refused, "$up: enqueue is refused");
+	$node->sql($down);
+	is($node->sql_fails(q{SELECT outbox_enqueue('e', '{}')}), undef, "$down: and is not any more");
 }
 $node->stop('fast');
 done_testing();

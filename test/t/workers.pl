@@ -155,7 +155,7 @@ sub set_workers
 
 # A prefix p for each of four workers such that the key p1 is one of its.
 my @prefixes = map { $_->[0] } $node->rows(q{SELECT min(p)
-	FROM (SELECT p, (outbox_key_hash('test', p || '1') & 9223372036854775807) % 4 AS worker
+	FROM (SELECT p, (outbox_internal.outbox_key_hash('default', 'test', p || '1') & 9223372036854775807) % 4 AS worker
 		FROM (SELECT 'own' || g || '.' AS p FROM generate_series(1, 1000) g) s) s
 	GROUP BY worker ORDER BY worker});
 

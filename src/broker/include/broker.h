@@ -58,6 +58,7 @@ typedef struct OutboxLinkError
 	bool		unreachable;	/* nobody there: no TCP connection came about */
 	bool		message;		/* perhaps because of one that was in flight */
 	bool		hopeless;		/* ... which no later attempt can change */
+	bool		name;			/* because of outbox_link_ask_name() */
 	char		text[512];		/* printable, without credentials */
 } OutboxLinkError;
 
@@ -164,6 +165,19 @@ extern OutboxLinkStatus outbox_link_tried(const OutboxLink *link, int *code,
 										  const char **text);
 
 /*
+ * Asks for a name that one connection to the broker can have at a time, until it
+ * closes.  Never waits, and leaves publishing alone.  OK: sent; receive until
+ * name_answer says OK (the name is this connection's) or REFUSED (with the broker's
+ * code, 405 where another connection has the name, and its words).  REFUSED: that is
+ * the answer already.  AGAIN: not now.  A name that is held can be asked for again;
+ * one connection has one name.
+ */
+extern OutboxLinkStatus outbox_link_ask_name(OutboxLink *link, const char *name);
+extern OutboxLinkStatus outbox_link_name_answer(const OutboxLink *link, int *code,
+												const char **text);
+extern OutboxLinkStatus outbox_link_give_name_up(OutboxLink *link);
+
+/*
  * Publishing happens in bursts: begin arms the watchdog, end sends what was kept
  * back.  begin returns AGAIN when the socket's send buffer has no room, the link is
  * BLOCKED, or a message is being sent.
@@ -228,6 +242,8 @@ extern bool outbox_link_returning(const OutboxLink *link);
  */
 extern OutboxLinkStatus outbox_link_receive(OutboxLink *link, int *received);
 
+/* The interval that was agreed on; 0: none. */
+extern int64 outbox_link_heartbeat_ms(const OutboxLink *link);
 /* Milliseconds until receive must be called for the sake of heartbeats. */
 extern int	outbox_link_heartbeat_due_ms(const OutboxLink *link);
 

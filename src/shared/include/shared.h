@@ -152,6 +152,7 @@ typedef enum OutboxTroubleKind
 	OUTBOX_TROUBLE_ENVIRONMENT, /* outbox.environment */
 	OUTBOX_TROUBLE_DATABASE,
 	OUTBOX_TROUBLE_LINK,
+	OUTBOX_TROUBLE_TWIN,		/* shown beside the others */
 	OUTBOX_TROUBLES
 } OutboxTroubleKind;
 
@@ -200,9 +201,11 @@ typedef struct OutboxSlot
 	int			broken_routes;	/* that wait after a destination error */
 	bool		deaf;			/* commits need not wake it, it could do nothing */
 	bool		napping;		/* ... it will look in a moment */
+	pg_atomic_uint64 beat;		/* by when it looks around again, see below */
 
 	/* Under mutex: written by committing backends, taken by the worker. */
 	OutboxInbox inbox;
+	OutboxMonoTime told_at;		/* the inbox has something since; unset: nothing */
 	/* Under mutex: written by the worker. */
 	OutboxWorkerState state;
 	TimestampTz since;
@@ -214,6 +217,7 @@ typedef struct OutboxSlot
 	char		broker[OUTBOX_TEXT_SIZE];
 	char		last_error[OUTBOX_TEXT_SIZE];
 	char		archive_error[OUTBOX_TEXT_SIZE];
+	int			twin_told;		/* of the worker, see relay_twin.c */
 	OutboxTrouble troubles[OUTBOX_TROUBLES];
 	TimestampTz tls_not_after;	/* of the broker's certificate; 0: no TLS */
 	int64		clock_jump_ms;	/* the last jump of the wall clock ... */
@@ -236,11 +240,28 @@ typedef struct OutboxHold
 	int			pid;			/* backend that holds */
 } OutboxHold;
 
+/*
+ * A replication slot that a route with relay = 'cdc' names, as the server's directory
+ * of it was when a message was enqueued for it first: one that is made again has another.
+ */
+typedef struct OutboxCdcSlot
+{
+	Oid			dboid;			/* InvalidOid: unused */
+	NameData	name;
+	uint64		inode;
+	int64		born_ns;		/* 0: the file system does not know */
+	TimestampTz remade_at;		/* when another one was met; 0: never */
+} OutboxCdcSlot;
+
+#define OUTBOX_CDC_SLOTS		16
+
 typedef struct OutboxShared
 {
 	slock_t		mutex;			/* see above */
 	int			nslots;
 	int			launcher_procno;	/* -1: no launcher */
+	pg_atomic_uint64 launcher_beat; /* as that of a worker */
+	pg_atomic_uint64 launcher_told; /* it was woken then and has not looked; 0: it has */
 	uint64		last_generation;
 	int			nearly;			/* early words, of which there is one a backend */
 	bool		requests_lost;	/* more databases than OUTBOX_MAX_REQUESTS */
@@ -249,6 +270,7 @@ typedef struct OutboxShared
 	int			nrequests;
 	Oid			requests[OUTBOX_MAX_REQUESTS];
 	OutboxHold	holds[OUTBOX_MAX_HOLDS];
+	OutboxCdcSlot cdc_slots[OUTBOX_CDC_SLOTS];
 	OutboxSlot	slots[FLEXIBLE_ARRAY_MEMBER];
 } OutboxShared;
 
@@ -267,6 +289,26 @@ extern OutboxEarlyWord *outbox_early_words;
 
 /* The slot of this process; NULL unless it is a worker. */
 extern OutboxSlot *MySlot;
+
+/*
+ * The heartbeat of workers and launcher: before each wait, and behind it, a process
+ * says by when it is back, in microseconds of the monotonic clock.  What it does
+ * between two waits ends in OUTBOX_SILENCE_MS, or something is wrong.
+ */
+#define OUTBOX_SILENCE_MS		8000
+
+static inline void
+outbox_beat(pg_atomic_uint64 *beat, int64 wait_ms)
+{
+	pg_atomic_write_u64(beat, outbox_mono_after(wait_ms + OUTBOX_SILENCE_MS).us);
+}
+
+/* shared_cdc.c: looks at the slot of that name; false: it is not there. */
+extern bool outbox_cdc_slot_look(const char *name);
+/* A route has been written: what was met before is known. */
+extern void outbox_cdc_slots_forget(void);
+/* The i-th, if it is of this database; its slot is looked at first. */
+extern bool outbox_cdc_slot_get(int i, OutboxCdcSlot *slot);
 
 /* In the postmaster: asks for the memory and arranges for its set-up. */
 extern void outbox_shared_request(void);

@@ -7,8 +7,8 @@ AS $$ SELECT a || b $$;
 COMMENT ON FUNCTION @extschema@.outbox_chain_argument(text, integer) IS 'Has got another argument.';
 REVOKE ALL ON FUNCTION @extschema@.outbox_chain_argument(text, integer) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION @extschema@.outbox_chain_argument(text, integer) TO pg_monitor;
-SELECT @extschema@.outbox_update_rights('@extschema@.outbox_old_argument(text)',
-	'@extschema@.outbox_chain_argument(text, integer)');
+SELECT @extschema@.outbox_update_rights('@extschema@.outbox_old_argument(text)'::pg_catalog.regprocedure,
+	'@extschema@.outbox_chain_argument(text, integer)'::pg_catalog.regprocedure);
 DROP FUNCTION @extschema@.outbox_old_argument(text);
 
 ALTER FUNCTION @extschema@.outbox_chain_result() RENAME TO outbox_old_result;
@@ -19,8 +19,8 @@ AS $$ SELECT 1, 2 $$;
 REVOKE ALL ON FUNCTION @extschema@.outbox_chain_result() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION @extschema@.outbox_chain_result() TO pg_monitor;
 CREATE OR REPLACE VIEW @extschema@.outbox_chain_view AS SELECT * FROM @extschema@.outbox_chain_result();
-SELECT @extschema@.outbox_update_rights('@extschema@.outbox_old_result()',
-	'@extschema@.outbox_chain_result()');
+SELECT @extschema@.outbox_update_rights('@extschema@.outbox_old_result()'::pg_catalog.regprocedure,
+	'@extschema@.outbox_chain_result()'::pg_catalog.regprocedure);
 DROP FUNCTION @extschema@.outbox_old_result();
 
 ALTER FUNCTION @extschema@.outbox_chain_default(integer) RENAME TO outbox_old_default;
@@ -28,8 +28,8 @@ CREATE FUNCTION @extschema@.outbox_chain_default(a bigint)
 RETURNS integer
 LANGUAGE sql
 AS $$ SELECT 1 $$;
-SELECT @extschema@.outbox_update_rights('@extschema@.outbox_old_default(integer)',
-	'@extschema@.outbox_chain_default(bigint)');
+SELECT @extschema@.outbox_update_rights('@extschema@.outbox_old_default(integer)'::pg_catalog.regprocedure,
+	'@extschema@.outbox_chain_default(bigint)'::pg_catalog.regprocedure);
 DROP FUNCTION @extschema@.outbox_old_default(integer);
 
 CREATE TABLE @extschema@.outbox_chain_more (n integer GENERATED ALWAYS AS IDENTITY);

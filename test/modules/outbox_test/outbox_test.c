@@ -17,7 +17,6 @@
 #include "fmgr.h"
 #include "funcapi.h"
 #include "identity.h"
-#include "key.h"
 #include "production.h"
 #include "store.h"
 #include "utils/array.h"
@@ -168,8 +167,7 @@ receive_row(const OutboxRow *row, void *arg)
 
 /*
  * The arguments of claim, claim_due and list: after, upto, limit,
- * excluded_routes, excluded_keys, worker, nworkers, aggregate_type,
- * aggregate_id, stop_after.
+ * excluded_routes, excluded_keys, worker, nworkers, only_key, stop_after.
  */
 static void
 fill_claim(FunctionCallInfo fcinfo, OutboxClaim *claim, Receiver *receiver)
@@ -203,16 +201,14 @@ fill_claim(FunctionCallInfo fcinfo, OutboxClaim *claim, Receiver *receiver)
 	}
 	claim->worker = PG_GETARG_INT32(5);
 	claim->nworkers = PG_GETARG_INT32(6);
-	claim->one_key = !PG_ARGISNULL(8);
+	claim->one_key = !PG_ARGISNULL(7);
 	if (claim->one_key)
-		claim->key_hash =
-			outbox_hash_key(PG_ARGISNULL(7) ? NULL : PG_GETARG_TEXT_PP(7),
-							PG_GETARG_TEXT_PP(8));
+		claim->key_hash = PG_GETARG_INT64(7);
 	claim->cxt = CurrentMemoryContext;
 	claim->visit = receive_message;
 	claim->arg = receiver;
 	receiver->rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	receiver->visits_left = PG_ARGISNULL(9) ? -1 : PG_GETARG_INT32(9);
+	receiver->visits_left = PG_ARGISNULL(8) ? -1 : PG_GETARG_INT32(8);
 }
 
 Datum
@@ -240,7 +236,7 @@ outbox_test_claim_due(PG_FUNCTION_ARGS)
 	fill_claim(fcinfo, &claim, &receiver);
 	begin();
 	outbox_store_claim_snapshot();
-	(void) outbox_store_claim_due(&claim, PG_GETARG_TIMESTAMPTZ(10), claim.after);
+	(void) outbox_store_claim_due(&claim, PG_GETARG_TIMESTAMPTZ(9), claim.after);
 	end();
 	return (Datum) 0;
 }

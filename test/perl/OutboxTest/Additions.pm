@@ -65,8 +65,8 @@ DO $$
 DECLARE
 	part text := 'outbox_archive_p' || to_char(now() AT TIME ZONE 'UTC' + interval '2 days', 'YYYYMMDD');
 BEGIN
-	EXECUTE format('ALTER EXTENSION outbox DROP TABLE %I', part);
-	EXECUTE format('DROP TABLE %I', part);
+	EXECUTE format('ALTER EXTENSION outbox DROP TABLE outbox_internal.%I', part);
+	EXECUTE format('DROP TABLE outbox_internal.%I', part);
 END
 $$;
 SQL
@@ -328,8 +328,8 @@ sub _partition_index
 	my ($name, $definition, $condition) = @_;
 	return {
 		name => "index of a partition: $name",
-		up => "DO \$do\$BEGIN EXECUTE format('CREATE INDEX added_part ON outbox_archive_p%s $definition', to_char(now() AT TIME ZONE 'UTC', 'YYYYMMDD')); END\$do\$",
-		down => 'DROP INDEX added_part',
+		up => "DO \$do\$BEGIN EXECUTE format('CREATE INDEX added_part ON outbox_internal.outbox_archive_p%s $definition', to_char(now() AT TIME ZONE 'UTC', 'YYYYMMDD')); END\$do\$",
+		down => 'DROP INDEX outbox_internal.added_part',
 		find => [ [ 'outbox_archive', $condition, undef ] ]
 	};
 }
@@ -787,7 +787,7 @@ sub cases
 		{
 			name => 'publication FOR ALL TABLES',
 			up => 'CREATE PUBLICATION added FOR ALL TABLES',
-			middle => q{SELECT outbox_archive_maintain('1 day')},
+			middle => q{SELECT outbox_internal.outbox_archive_maintain('1 day')},
 			down => 'DROP PUBLICATION added'
 		},
 		{
@@ -814,7 +814,7 @@ sub cases
 		{
 			name => 'archive: published through the root',
 			up => q{CREATE PUBLICATION added FOR TABLE outbox_archive WITH (publish_via_partition_root)},
-			middle => q{SELECT outbox_archive_maintain('1 day')},
+			middle => q{SELECT outbox_internal.outbox_archive_maintain('1 day')},
 			down => 'DROP PUBLICATION added'
 		},
 
@@ -879,15 +879,15 @@ sub cases
 		{
 			name => 'partition by hand that is today\'s as well as others\'',
 			up => q{DO $do$DECLARE d date := (now() AT TIME ZONE 'UTC')::date; BEGIN
-				EXECUTE format('ALTER TABLE outbox_archive DETACH PARTITION outbox_archive_p%s', to_char(d + 2, 'YYYYMMDD'));
+				EXECUTE format('ALTER TABLE outbox_archive DETACH PARTITION outbox_internal.outbox_archive_p%s', to_char(d + 2, 'YYYYMMDD'));
 				EXECUTE format('CREATE TABLE by_hand PARTITION OF outbox_archive FOR VALUES FROM (%L) TO (%L)', (d + 2) || ' 00:00:00Z', (d + 40) || ' 00:00:00Z'); END$do$},
 			restart => 1,
-			down => q{DROP TABLE by_hand; DO $do$BEGIN EXECUTE format('ALTER EXTENSION outbox DROP TABLE outbox_archive_p%1$s; DROP TABLE outbox_archive_p%1$s', to_char((now() AT TIME ZONE 'UTC')::date + 2, 'YYYYMMDD')); END$do$}
+			down => q{DROP TABLE by_hand; DO $do$BEGIN EXECUTE format('ALTER EXTENSION outbox DROP TABLE outbox_internal.outbox_archive_p%1$s; DROP TABLE outbox_internal.outbox_archive_p%1$s', to_char((now() AT TIME ZONE 'UTC')::date + 2, 'YYYYMMDD')); END$do$}
 		},
 		{
 			name => 'partition of today replaced by one of another shape',
 			up => q{DO $do$DECLARE d date := (now() AT TIME ZONE 'UTC')::date; p text := 'outbox_archive_p' || to_char(d, 'YYYYMMDD'); BEGIN
-				EXECUTE format('ALTER TABLE outbox_archive DETACH PARTITION %I', p);
+				EXECUTE format('ALTER TABLE outbox_archive DETACH PARTITION outbox_internal.%I', p);
 				EXECUTE format('CREATE TABLE other_shape (gone int, published_at timestamptz NOT NULL, LIKE outbox_archive INCLUDING DEFAULTS)');
 				END$do$},
 			up_fails => [ '42701', qr/published_at/ ]
@@ -895,7 +895,7 @@ sub cases
 		{
 			name => 'today\'s partition with columns in another order',
 			up => q{DO $do$DECLARE d date := (now() AT TIME ZONE 'UTC')::date; p text := 'outbox_archive_p' || to_char(d, 'YYYYMMDD'); BEGIN
-				EXECUTE format('ALTER TABLE outbox_archive DETACH PARTITION %I', p);
+				EXECUTE format('ALTER TABLE outbox_archive DETACH PARTITION outbox_internal.%I', p);
 				CREATE TABLE other_order (gone int, attempts int NOT NULL, published_at timestamptz NOT NULL, created_at timestamptz NOT NULL, available_at timestamptz,
 					routing_key text, properties jsonb, headers jsonb, body bytea, payload jsonb, aggregate_id text, aggregate_type text, event_type text NOT NULL,
 					route text NOT NULL, id uuid NOT NULL, seq bigint NOT NULL);
@@ -904,20 +904,20 @@ sub cases
 				END$do$},
 			down => q{DO $do$DECLARE d date := (now() AT TIME ZONE 'UTC')::date; p text := 'outbox_archive_p' || to_char(d, 'YYYYMMDD'); BEGIN
 				ALTER TABLE outbox_archive DETACH PARTITION other_order;
-				EXECUTE format('INSERT INTO %I SELECT seq, id, route, event_type, aggregate_type, aggregate_id, payload, body, headers, properties, routing_key, created_at, available_at, attempts, published_at FROM other_order', p);
+				EXECUTE format('INSERT INTO outbox_internal.%I SELECT seq, id, route, event_type, aggregate_type, aggregate_id, payload, body, headers, properties, routing_key, created_at, available_at, attempts, published_at FROM other_order', p);
 				DROP TABLE other_order;
-				EXECUTE format('ALTER TABLE outbox_archive ATTACH PARTITION %I FOR VALUES FROM (%L) TO (%L)', p, d || ' 00:00:00Z', (d + 1) || ' 00:00:00Z');
+				EXECUTE format('ALTER TABLE outbox_archive ATTACH PARTITION outbox_internal.%I FOR VALUES FROM (%L) TO (%L)', p, d || ' 00:00:00Z', (d + 1) || ' 00:00:00Z');
 				END$do$}
 		},
 		{
 			name => 'today\'s partition is a foreign or missing one: the default takes them',
-			up => q{DO $do$BEGIN EXECUTE format('ALTER TABLE outbox_archive DETACH PARTITION outbox_archive_p%s', to_char(now() AT TIME ZONE 'UTC', 'YYYYMMDD')); END$do$},
+			up => q{DO $do$BEGIN EXECUTE format('ALTER TABLE outbox_archive DETACH PARTITION outbox_internal.outbox_archive_p%s', to_char(now() AT TIME ZONE 'UTC', 'YYYYMMDD')); END$do$},
 			restart => 1,
-			honoured => q{SELECT count(*) > 0 FROM outbox_archive_default},
+			honoured => q{SELECT count(*) > 0 FROM outbox_internal.outbox_archive_default},
 			down => q{DO $do$DECLARE d date := (now() AT TIME ZONE 'UTC')::date; p text := 'outbox_archive_p' || to_char(d, 'YYYYMMDD'); BEGIN
-				EXECUTE format('INSERT INTO %I SELECT * FROM outbox_archive_default', p);
-				DELETE FROM outbox_archive_default;
-				EXECUTE format('ALTER TABLE outbox_archive ATTACH PARTITION %I FOR VALUES FROM (%L) TO (%L)', p, d || ' 00:00:00Z', (d + 1) || ' 00:00:00Z');
+				EXECUTE format('INSERT INTO outbox_internal.%I SELECT * FROM outbox_internal.outbox_archive_default', p);
+				DELETE FROM outbox_internal.outbox_archive_default;
+				EXECUTE format('ALTER TABLE outbox_archive ATTACH PARTITION outbox_internal.%I FOR VALUES FROM (%L) TO (%L)', p, d || ' 00:00:00Z', (d + 1) || ' 00:00:00Z');
 				END$do$}
 		});
 	return grep { !$_->{since} || $self->{version} >= $_->{since} } @cases;

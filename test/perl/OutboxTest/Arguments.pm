@@ -130,17 +130,17 @@ sub _pool
 	my ($type) = @_;
 
 	return $values{$type} if $values{$type};
-	die "no values for arguments of type $type" unless $type =~ /^(?:public\.)?outbox_\w+$/;
+	die "no values for arguments of type $type" unless $type =~ /^(?:\w+\.)?outbox_\w+$/;
 	return [
-		"jsonb_populate_record(NULL::public.$type, '{\"name\": \"default\", \"route\": \"default\"}')",
-		"jsonb_populate_record(NULL::public.$type, '{}')"
+		"jsonb_populate_record(NULL::$type, '{\"name\": \"default\", \"route\": \"default\"}')",
+		"jsonb_populate_record(NULL::$type, '{}')"
 	];
 }
 
 sub _array
 {
 	my ($type) = @_;
-	my $cast = $values{$type} ? $type : "public.$type";
+	my $cast = $type;
 	my $some = sub { join ', ', map { value($type) } 1 .. 1 + int rand 3 };
 
 	return pick(
@@ -159,7 +159,7 @@ sub value
 
 	return $plain ? "'{}'" : _array($1) if $type =~ /^(.*)\[\]$/;
 	my $pool = _pool($type);
-	return 'NULL::' . ($values{$type} ? $type : "public.$type") if !$plain && rand() < 0.15;
+	return "NULL::$type" if !$plain && rand() < 0.15;
 	my $value = $plain || rand() < 0.3 ? $pool->[0] : pick(@$pool);
 	return $values{$type} ? "($value)::$type" : $value;
 }

@@ -11,7 +11,7 @@ OutboxTest::Catalog - everything that an extension has in the catalog, as text
   my @differences = differences(catalog($node, 'updated'), catalog($node, 'fresh'));
 
 Every member of the extension and what hangs on it (columns, indexes, constraints,
-triggers, defaults, rules, types, sequences): its row of the catalog without what
+triggers, defaults, rules, types, sequences, schemas): its row of the catalog without what
 is a number of this database, its definition, comments, owner, rights, initial
 rights (pg_init_privs: what pg_dump takes for granted), and dependencies. An object
 of a kind that is not known here is an error.
@@ -99,6 +99,9 @@ my %FACTS = (
 	  . q{ || jsonb_build_object('definition', pg_get_ruledef(oid)) FROM pg_rewrite r WHERE oid IN (SELECT objid FROM names)},
 	type => "SELECT 'pg_type'::regclass, oid, " . row_of('t', 'pg_type')
 	  . q{ || jsonb_build_object('owner', typowner::regrole, 'rights', } . rights('typacl') . ') FROM pg_type t WHERE oid IN (SELECT objid FROM names)',
+	schema => q{SELECT 'pg_namespace'::regclass, oid, jsonb_build_object('owner', nspowner::regrole,
+			'rights', } . rights('nspacl', q{acldefault('n', nspowner)}) . q{)
+		FROM pg_namespace},
 	extension => q{SELECT 'pg_extension'::regclass, oid, jsonb_build_object('version', extversion,
 			'owner', extowner::regrole, 'relocatable', extrelocatable, 'schema', extnamespace::regnamespace,
 			'dumped', (SELECT jsonb_object_agg(c::regclass, condition) FROM unnest(extconfig, extcondition) d(c, condition)))

@@ -1,13 +1,15 @@
 /*-------------------------------------------------------------------------
  *
  * postgres.h (shim)
- *		As much of the server as src/common/uri.c and src/common/passfile.c use.
+ *		As much of the server as src/common/uri.c, src/common/passfile.c and
+ *		src/relay/twin.c use.
  *
  *-------------------------------------------------------------------------
  */
 #ifndef OUTBOX_TEST_SHIM_POSTGRES_H
 #define OUTBOX_TEST_SHIM_POSTGRES_H
 
+#include <assert.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -18,6 +20,7 @@
 #include <string.h>
 #include <strings.h>
 
+#define Assert(condition) assert(condition)
 #define palloc(size) malloc(size)
 #define pfree(pointer) free(pointer)
 #define pstrdup(text) strdup(text)

@@ -11,14 +11,14 @@ SELECT outbox_enqueue_bytes('nul', '\x00ff00') IS NOT NULL AS ok;
 SELECT outbox_enqueue_bytes('toast', (SELECT string_agg(sha256(i::text::bytea), '') FROM generate_series(1, 1000) i)) IS NOT NULL AS ok;
 SELECT outbox_enqueue('toast', to_jsonb(repeat('x', 500000)), headers => jsonb_build_object('h', repeat('y', 100000))) IS NOT NULL AS ok;
 SELECT event_type, route, aggregate_type, aggregate_id, routing_key, payload, headers,
-	properties, attempts, available_at, key_hash = outbox_key_hash('type', 'id 1') AS hash
+	properties, attempts, available_at, key_hash = outbox_internal.outbox_key_hash('a', 'type', 'id 1') AS hash
 FROM outbox_test_claim(max_rows => 1) \gx
 SELECT count(*),
 	bool_and((c.id, c.route, c.event_type, c.created_at, c.attempts, c.tid)
 		= (o.id, o.route, o.event_type, o.created_at, o.attempts, o.ctid)) AS same,
 	bool_and((c.payload, c.body, c.headers, c.properties, c.aggregate_type, c.aggregate_id, c.routing_key)
 		IS NOT DISTINCT FROM (o.payload, o.body, o.headers, o.properties, o.aggregate_type, o.aggregate_id, o.routing_key)) AS same_or_null,
-	bool_and(c.key_hash = coalesce(outbox_key_hash(o.aggregate_type, o.aggregate_id), 0)) AS hash
+	bool_and(c.key_hash = coalesce(outbox_internal.outbox_key_hash(o.route, o.aggregate_type, o.aggregate_id), 0)) AS hash
 FROM outbox_test_claim() c JOIN outbox o USING (seq);
 SELECT event_type, length(body), length(payload::text), length(headers::text)
 FROM outbox_test_claim() ORDER BY seq;
@@ -48,18 +48,20 @@ SELECT pg_temp.seqs('stop_after => 2');
 SELECT args, pg_temp.seqs(args), pg_temp.seqs(args, 'list') AS list FROM unnest(ARRAY[
 	'excluded_routes => ''{a}''', 'excluded_routes => ''{a,b}''',
 	'excluded_routes => ''{none}''', 'excluded_routes => ''{}''',
-	'excluded_keys => ARRAY[outbox_key_hash(''t'', ''1'')]',
-	'excluded_keys => ARRAY[outbox_key_hash(NULL, ''3''), outbox_key_hash(''t'', ''1'')]',
+	'excluded_keys => ARRAY[outbox_internal.outbox_key_hash(''b'', ''t'', ''1'')]',
+	'excluded_keys => ARRAY[outbox_internal.outbox_key_hash(''a'', ''t'', ''1'')]',
+	'excluded_keys => ARRAY[outbox_internal.outbox_key_hash(''b'', NULL, ''3''), outbox_internal.outbox_key_hash(''b'', ''t'', ''1'')]',
 	'excluded_keys => ARRAY[0]',
-	'excluded_routes => ''{b}'', excluded_keys => ARRAY[outbox_key_hash(''t'', ''2'')]',
+	'excluded_routes => ''{b}'', excluded_keys => ARRAY[outbox_internal.outbox_key_hash(''a'', ''t'', ''2'')]',
 	'excluded_routes => ''{a}'', max_rows => 2']) args;
 
 -- One key only
 SELECT args, pg_temp.seqs(args), pg_temp.seqs(args, 'list') AS list FROM unnest(ARRAY[
-	'only_type => ''t'', only_id => ''1''', 'only_id => ''1''', 'only_id => ''3''',
-	'only_type => ''t'', only_id => ''9''',
-	'only_type => ''t'', only_id => ''1'', excluded_routes => ''{b}''',
-	'only_type => ''t'', only_id => ''1'', after => 1, max_rows => 1']) args;
+	'only_key => outbox_internal.outbox_key_hash(''b'', ''t'', ''1'')', 'only_key => outbox_internal.outbox_key_hash(''a'', ''t'', ''1'')',
+	'only_key => outbox_internal.outbox_key_hash(''b'', NULL, ''1'')', 'only_key => outbox_internal.outbox_key_hash(''b'', NULL, ''3'')',
+	'only_key => outbox_internal.outbox_key_hash(''b'', ''t'', ''9'')',
+	'only_key => outbox_internal.outbox_key_hash(''b'', ''t'', ''1''), excluded_routes => ''{b}''',
+	'only_key => outbox_internal.outbox_key_hash(''b'', ''t'', ''1''), after => 1, max_rows => 1']) args;
 
 -- Workers share the keys: all of them, each in one share only
 TRUNCATE outbox;

@@ -13,8 +13,9 @@ CREATE TEMP TABLE before AS SELECT * FROM outbox;
 SELECT outbox_test_fail(array_agg(id), 'NO_ROUTE "k"', give_up => true, target => 'dead')
 FROM outbox WHERE event_type <> 'stays';
 SELECT event_type, route, status, attempts, available_at, last_error, routing_key FROM outbox ORDER BY seq;
--- its number, id, key and content are what they were
-SELECT count(*) FROM outbox o JOIN before b USING (seq, id, event_type, created_at, origin)
+-- its id and content are what they were; it is the last one of its new route
+SELECT count(*), count(*) FILTER (WHERE o.seq > (SELECT max(seq) FROM before)) AS last
+FROM outbox o JOIN before b USING (id, event_type, created_at, origin)
 WHERE (o.payload, o.aggregate_type, o.aggregate_id, o.properties)
 	IS NOT DISTINCT FROM (b.payload, b.aggregate_type, b.aggregate_id, b.properties);
 SELECT event_type, headers - 'x-outbox-death' AS other, jsonb_array_length(headers -> 'x-outbox-death') AS deaths,
@@ -38,5 +39,14 @@ SELECT outbox_test_fail(array_agg(id), 'late', give_up => true, target => 'dead'
 SELECT outbox_test_fail('{00000000-0000-0000-0000-000000000000}', 'x', give_up => true, target => 'dead');
 SELECT route, status FROM outbox WHERE event_type = 'stays';
 
-TRUNCATE outbox;
+-- On a route that numbers it gets the number of a new message
+UPDATE outbox_route SET sequence = 'key' WHERE name IN ('dead', 'default');
+SELECT outbox_enqueue('counted', '{}', 'order', 'n', route => 'dead') IS NOT NULL AS ok;
+SELECT outbox_enqueue(e, '{}', 'order', 'n') IS NOT NULL AS ok FROM unnest('{one,two}'::text[]) e;
+SELECT outbox_test_fail(array_agg(id), 'NO_ROUTE', give_up => true, target => 'dead') FROM outbox WHERE event_type = 'two';
+SELECT event_type, route, headers->'x-outbox-key-seq' AS key_seq, (headers->>'x-outbox-seq')::bigint = seq AS its_seq
+FROM outbox WHERE aggregate_id = 'n' ORDER BY seq;
+
+TRUNCATE outbox, outbox_key_number;
+UPDATE outbox_route SET sequence = NULL WHERE name = 'default';
 DELETE FROM outbox_route WHERE name = 'dead';

@@ -59,7 +59,7 @@ SELECT outbox_test_fail('{00000000-0000-0000-0000-000000000000}', 'x');
 
 -- Who holds the key: a retry, and a failed one where the route says so
 SELECT pg_temp.fail('d');
-SELECT o.aggregate_type, o.aggregate_id, failed, event_type, keyed, key_hash = outbox_key_hash(o.aggregate_type, o.aggregate_id) AS hash
+SELECT o.aggregate_type, o.aggregate_id, failed, event_type, keyed, key_hash = outbox_internal.outbox_key_hash(o.route, o.aggregate_type, o.aggregate_id) AS hash
 FROM outbox_test_list_holders() h JOIN outbox o USING (seq) ORDER BY seq;
 UPDATE outbox_route SET on_failed = 'block';
 SELECT event_type, failed FROM outbox_test_list_holders() JOIN outbox USING (seq) ORDER BY seq;

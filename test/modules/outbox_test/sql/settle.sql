@@ -85,7 +85,7 @@ SELECT count(DISTINCT id) FROM outbox_archive;
 -- Without the statement all rows of a round have one time.
 CREATE TEMP VIEW way AS
 	SELECT CASE count(DISTINCT published_at) WHEN 1 THEN 'direct' ELSE 'statement' END AS way FROM outbox_archive;
-ALTER TABLE outbox_archive DETACH PARTITION outbox_archive_default;
+ALTER TABLE outbox_archive DETACH PARTITION outbox_internal.outbox_archive_default;
 DO $$
 DECLARE day regclass;
 BEGIN
@@ -147,14 +147,14 @@ SELECT * FROM pg_temp.result;
 SELECT tableoid::regclass, count(*), count(DISTINCT published_at) AS times, count(*) FILTER (WHERE routing_key = 'stamped') AS stamped
 FROM outbox_archive GROUP BY 1 ORDER BY 1;
 DROP TABLE by_type;
-ALTER TABLE outbox_archive ATTACH PARTITION outbox_archive_default DEFAULT;
+ALTER TABLE outbox_archive ATTACH PARTITION outbox_internal.outbox_archive_default DEFAULT;
 
 -- Into the partition of today, where there is one, as the statement would
-DO $$ BEGIN WHILE outbox_archive_maintain('1 day') IS NOT NULL LOOP END LOOP; END $$;
+DO $$ BEGIN WHILE outbox_internal.outbox_archive_maintain('1 day') IS NOT NULL LOOP END LOOP; END $$;
 CALL pg_temp.fill();
 SELECT pg_temp.settle();
 SELECT * FROM pg_temp.result;
-SELECT DISTINCT tableoid::regclass::text = 'outbox_archive_p' || to_char(published_at AT TIME ZONE 'UTC', 'YYYYMMDD') AS its_day
+SELECT DISTINCT tableoid::regclass::text = 'outbox_internal.outbox_archive_p' || to_char(published_at AT TIME ZONE 'UTC', 'YYYYMMDD') AS its_day
 FROM outbox_archive;
 
 -- Large values are what they were, and are not compressed anew

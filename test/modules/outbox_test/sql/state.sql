@@ -28,16 +28,16 @@ RESET search_path;
 SELECT count(*), min(system_identifier), min(database_oid) FROM outbox_control;
 SELECT outbox_test_copy(), outbox_adopt(), outbox_test_copy();
 -- and so is one with messages of another
-SELECT outbox_test_accepts(outbox_origin()), outbox_test_accepts(1);
+SELECT outbox_test_accepts(outbox_internal.outbox_origin()), outbox_test_accepts(1);
 -- as logical replication brings them
 BEGIN;
 SET LOCAL session_replication_role = replica;
 INSERT INTO outbox (event_type, payload, origin, route)
 VALUES ('e', '{}', 1, 'not yet'), ('e', '{}', 2, 'not yet'), ('e', '{}', DEFAULT, 'default');
 SET LOCAL session_replication_role = origin;
-SELECT CASE WHEN origin = outbox_origin() THEN 'own' ELSE origin::text END AS origin, route FROM outbox_test_claim();
+SELECT CASE WHEN origin = outbox_internal.outbox_origin() THEN 'own' ELSE origin::text END AS origin, route FROM outbox_test_claim();
 SELECT outbox_test_copy(), outbox_adopt(), outbox_test_copy();
-SELECT outbox_test_accepts(outbox_origin()), outbox_test_accepts(1), outbox_test_accepts(2), outbox_test_accepts(3);
+SELECT outbox_test_accepts(outbox_internal.outbox_origin()), outbox_test_accepts(1), outbox_test_accepts(2), outbox_test_accepts(3);
 UPDATE outbox_control SET adopted_origins = '{NULL, 3}';
 SELECT outbox_test_accepts(1), outbox_test_accepts(3);
 ROLLBACK;

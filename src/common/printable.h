@@ -1,0 +1,22 @@
+/*-------------------------------------------------------------------------
+ *
+ * printable.h
+ *		Text of others, made short and printable.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTBOX_PRINTABLE_H
+#define OUTBOX_PRINTABLE_H
+
+/* Bytes of an error or a name that is shown, with the terminating zero. */
+#define OUTBOX_PRINTABLE_SIZE	512
+
+/*
+ * Copies what fits, with '?' in place of every byte that is not printable in the
+ * database's encoding, and stars in place of the secret, which may be "".  The
+ * source is in UTF-8 or in the database's encoding.
+ */
+extern void outbox_copy_printable(char *dst, size_t size, const void *src,
+								  size_t len, int encoding, const char *secret);
+
+#endif							/* OUTBOX_PRINTABLE_H */

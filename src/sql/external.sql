@@ -1,0 +1,697 @@
+--
+-- External relays: programs that publish the messages of a route themselves
+--
+
+CREATE TABLE outbox_internal.outbox_lease (
+	token bigint PRIMARY KEY,
+	route text NOT NULL,
+	worker text,
+	claimed_by name NOT NULL,
+	claimed_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+	expires_at timestamptz NOT NULL,
+	ids uuid[] NOT NULL,
+	keys bigint[] NOT NULL
+)
+/* A row for each claim, which goes with its last acknowledgement. */
+WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0,
+	  autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
+
+COMMENT ON TABLE outbox_internal.outbox_lease IS
+'What external relays have claimed and not acknowledged: one row a claim. Whoever has locked the row decides what becomes of the lease. Not dumped: a copy has no relay at work.';
+COMMENT ON COLUMN outbox_internal.outbox_lease.token IS 'What outbox_claim() gave out: a random number below 2^53.';
+COMMENT ON COLUMN outbox_internal.outbox_lease.route IS 'Route that it was claimed of.';
+COMMENT ON COLUMN outbox_internal.outbox_lease.worker IS 'What the relay calls itself; NULL: nothing.';
+COMMENT ON COLUMN outbox_internal.outbox_lease.claimed_by IS 'Role of the relay''s session (SET ROLE), else the one that it logged in as.';
+COMMENT ON COLUMN outbox_internal.outbox_lease.claimed_at IS 'When it was claimed.';
+COMMENT ON COLUMN outbox_internal.outbox_lease.expires_at IS 'From then on the next claim takes it over.';
+COMMENT ON COLUMN outbox_internal.outbox_lease.ids IS 'Messages that are not acknowledged, in the order of seq.';
+COMMENT ON COLUMN outbox_internal.outbox_lease.keys IS 'Hashes of their keys, one for each; NULL: it has none.';
+
+/* What can go now, retries and scheduled messages, and what can hold a key. */
+CREATE INDEX outbox_external ON @extschema@.outbox (route, seq)
+	WHERE external AND status = 'pending' AND available_at IS NULL;
+CREATE INDEX outbox_external_waiting ON @extschema@.outbox (route, available_at)
+	WHERE external AND status = 'pending' AND available_at IS NOT NULL;
+CREATE INDEX outbox_external_holder ON @extschema@.outbox (outbox_internal.outbox_key_hash(route, aggregate_type, aggregate_id), seq)
+	WHERE external AND aggregate_id IS NOT NULL AND (status = 'failed' OR available_at IS NOT NULL);
+
+CREATE FUNCTION outbox_internal.outbox_is_original(
+	system_identifier bigint, database_oid oid, environment text, timeline bigint, source text)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'outbox_is_original'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION outbox_internal.outbox_is_original(bigint, oid, text, bigint, text) IS
+'True if that record of outbox_control is of this database, and not of one that this is a copy of; source is the file that sets outbox.environment, or NULL.';
+
+CREATE FUNCTION outbox_internal.outbox_retry_delay(attempts integer)
+RETURNS interval
+AS 'MODULE_PATHNAME', 'outbox_retry_delay'
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION outbox_internal.outbox_retry_delay(integer) IS
+'How long to wait after so many failed attempts, by outbox.retry_initial and outbox.retry_max.';
+
+CREATE FUNCTION outbox_internal.outbox_render_key(
+	template text, event_type text, aggregate_type text, aggregate_id text)
+RETURNS text
+AS 'MODULE_PATHNAME', 'outbox_render_key'
+LANGUAGE C IMMUTABLE PARALLEL SAFE;
+
+COMMENT ON FUNCTION outbox_internal.outbox_render_key(text, text, text, text) IS
+'Routing key of a message by a route''s template.';
+
+/*
+ * Changing who publishes a route.  outbox_route_lock_trigger() has locked the route
+ * against enqueue.  The rows are changed first: nobody claims them from then on, and
+ * what was claimed before is told by outbox_claims(), or by a lease.
+ */
+CREATE FUNCTION outbox_internal.outbox_relay_trigger()
+RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
+SET lock_timeout = '3s'
+AS $$
+DECLARE
+	claimed bigint[];
+	referrer text;
+BEGIN
+	/* Under a snapshot from before it would miss messages and leases. */
+	IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
+		RAISE EXCEPTION 'relay of route "%" must be changed under READ COMMITTED', NEW.name
+			USING ERRCODE = 'active_sql_transaction';
+	END IF;
+	IF NEW.relay = 'cdc' THEN
+		/* What reads the log has not seen them, and would never see a change of them. */
+		IF EXISTS (SELECT FROM outbox_internal.outbox o WHERE o.route = NEW.name) THEN
+			RAISE EXCEPTION 'route "%" still has messages', NEW.name
+				USING ERRCODE = 'object_in_use',
+					DETAIL = 'Change data capture reads what is inserted from now on, and not what is in the table.',
+					HINT = 'Let them be published, discard those that have failed, and try again; while enqueue_roles is {} nobody but the owner enqueues.';
+		END IF;
+		/* As outbox_failed_route_trigger() does. */
+		PERFORM outbox_internal.outbox_lock_table(outbox_internal.outbox_relation('outbox_route'), 'ShareUpdateExclusiveLock', true);
+		SELECT r.name INTO referrer FROM outbox_internal.outbox_route r
+		WHERE r.failed_route = NEW.name ORDER BY r.name LIMIT 1;
+		IF FOUND THEN
+			RAISE EXCEPTION 'route "%" is the failed_route of route "%"', NEW.name, referrer
+				USING ERRCODE = 'invalid_parameter_value',
+					DETAIL = 'A message that is given up is changed in the table, and what reads the write-ahead log sees only what is inserted.';
+		END IF;
+	END IF;
+	BEGIN
+		/* The trigger of each row writes who publishes it, and tells the workers. */
+		UPDATE outbox_internal.outbox o SET external = o.external WHERE o.route = NEW.name;
+	EXCEPTION WHEN lock_not_available THEN
+		RAISE EXCEPTION 'messages of route "%" are locked', NEW.name
+			USING ERRCODE = 'lock_not_available',
+				DETAIL = 'Not ended after 3 s: ' || coalesce((
+					SELECT string_agg(DISTINCT coalesce('prepared transaction "' || p.gid || '"', 'process ' || l.pid, 'transaction ' || x.xid::text), ', ')
+					FROM (SELECT o.tableoid, o.ctid FROM outbox_internal.outbox o WHERE o.route = NEW.name LIMIT 10000) o,
+						unnest(outbox_internal.outbox_row_lockers(o.tableoid::regclass, o.ctid)) x(xid)
+						LEFT JOIN pg_prepared_xacts p ON p.transaction = x.xid
+						LEFT JOIN pg_locks l ON l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock'
+							AND l.granted AND l.pid IS NOT NULL AND l.transactionid = x.xid
+					WHERE l.pid IS DISTINCT FROM pg_backend_pid()),
+					'transactions that have just ended') || '.',
+				HINT = 'Commit or roll back the transactions that have locked them, then try again.';
+	END;
+	claimed := ARRAY(SELECT c.id_hash FROM outbox_internal.outbox_claims() c);
+	IF EXISTS (SELECT FROM outbox_internal.outbox o WHERE o.route = NEW.name
+			AND uuid_hash_extended(o.id, 0) & 4611686018427387903 = ANY (claimed)) THEN
+		RAISE EXCEPTION 'messages of route "%" are being published', NEW.name
+			USING ERRCODE = 'object_in_use',
+				HINT = 'Call outbox_pause() for the route first, and wait until outbox_workers has nothing in flight.';
+	END IF;
+	DELETE FROM outbox_internal.outbox_lease l
+	WHERE l.route = NEW.name AND l.expires_at < clock_timestamp();
+	IF EXISTS (SELECT FROM outbox_internal.outbox_lease l WHERE l.route = NEW.name) THEN
+		RAISE EXCEPTION 'messages of route "%" are leased to an external relay', NEW.name
+			USING ERRCODE = 'object_in_use',
+				HINT = 'Stop the relays and let them release what they have, or wait until outbox_leases is empty or has expired.';
+	END IF;
+	RETURN NULL;
+END
+$$;
+
+COMMENT ON FUNCTION outbox_internal.outbox_relay_trigger() IS
+'Converts the messages of a route whose relay changes; 55006 while some of them are in flight, and for ''cdc'' while there are any.';
+
+/* By its name after outbox_route_changed, with which the route is read anew. */
+CREATE TRIGGER outbox_route_relay
+	AFTER UPDATE OF relay ON @extschema@.outbox_route
+	FOR EACH ROW WHEN (OLD.relay IS DISTINCT FROM NEW.relay)
+	EXECUTE FUNCTION outbox_internal.outbox_relay_trigger();
+ALTER TABLE @extschema@.outbox_route ENABLE ALWAYS TRIGGER outbox_route_taken;
+ALTER TABLE @extschema@.outbox_route ENABLE ALWAYS TRIGGER outbox_route_relay;
+
+/*
+ * For functions that change messages.  To be asked with the rows locked, as
+ * outbox_is_claimed() says; leases whose time is over end here, so that their late
+ * acknowledgement finds nothing.
+ */
+/*
+ * NULL is no way to say "all": it is what a client has whose list went missing.  And an
+ * empty list is a list of none.  So the default is an array that no client makes: one
+ * NULL, counted from 0.
+ */
+CREATE FUNCTION outbox_internal.outbox_ids_given(ids uuid[])
+RETURNS boolean
+LANGUAGE plpgsql IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF array_lower(ids, 1) = 0 AND cardinality(ids) = 1 AND ids[0] IS NULL THEN
+		RETURN false;
+	END IF;
+	IF ids IS NULL OR array_position(ids, NULL::uuid) IS NOT NULL THEN
+		RAISE EXCEPTION 'ids must not be null or contain null'
+			USING ERRCODE = 'null_value_not_allowed',
+				HINT = 'Leave the argument out for messages of any id; an empty array is none.';
+	END IF;
+	RETURN true;
+END
+$$;
+
+COMMENT ON FUNCTION outbox_internal.outbox_ids_given(uuid[]) IS
+'False for the default of an argument ids, which stands for all; NULL and arrays with NULL are errors (22004).';
+
+CREATE FUNCTION outbox_internal.outbox_taken(ending boolean DEFAULT true, OUT id_hash bigint)
+RETURNS SETOF bigint
+LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	/* A claim does not write the rows, so that an older snapshot would go unnoticed. */
+	IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted')
+		AND EXISTS (SELECT FROM outbox_internal.outbox_route r WHERE r.relay = 'external') THEN
+		RAISE EXCEPTION 'messages must be changed under READ COMMITTED where routes have external relays'
+			USING ERRCODE = 'active_sql_transaction',
+				DETAIL = 'Under a snapshot from before it would not be seen what is leased.';
+	END IF;
+	IF ending THEN
+		DELETE FROM outbox_internal.outbox_lease l
+		WHERE l.token IN (SELECT e.token FROM outbox_internal.outbox_lease e
+			WHERE e.expires_at < clock_timestamp() FOR UPDATE SKIP LOCKED);
+	END IF;
+	RETURN QUERY
+	SELECT c.id_hash FROM outbox_internal.outbox_claims() c
+	UNION ALL
+	SELECT uuid_hash_extended(i.id, 0) & 4611686018427387903
+	FROM outbox_internal.outbox_lease l, unnest(l.ids) i(id)
+	WHERE ending OR l.expires_at >= clock_timestamp();
+END
+$$;
+
+COMMENT ON FUNCTION outbox_internal.outbox_taken(boolean) IS
+'Messages that a worker has claimed or an external relay has leased, as outbox_claims() tells them. Leases that have expired are ended, or only passed over.';
+
+/* Locked, which is the fence: until the caller commits nobody takes it over. */
+CREATE FUNCTION outbox_internal.outbox_lock_lease(token bigint)
+RETURNS outbox_internal.outbox_lease
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	held outbox_internal.outbox_lease;
+BEGIN
+	IF token IS NULL THEN
+		RAISE EXCEPTION 'token must not be null'
+			USING ERRCODE = 'null_value_not_allowed';
+	END IF;
+	SELECT l.* INTO held FROM outbox_internal.outbox_lease l
+	WHERE l.token = outbox_lock_lease.token FOR UPDATE;
+	IF NOT FOUND THEN
+		RAISE EXCEPTION 'lease % is not held any more', token
+			USING ERRCODE = 'object_not_in_prerequisite_state',
+				DETAIL = 'All of it was acknowledged, nacked or released, or it has expired and was taken over.',
+				HINT = 'Claim again: what is not acknowledged comes once more.';
+	END IF;
+	RETURN held;
+END
+$$;
+
+COMMENT ON FUNCTION outbox_internal.outbox_lock_lease(bigint) IS
+'Locks a lease and returns it; errors: 55000 it is not held any more.';
+
+/* The lease without the messages at these places of its arrays. */
+CREATE FUNCTION outbox_internal.outbox_shorten_lease(held outbox_internal.outbox_lease, gone integer[])
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF cardinality(gone) = cardinality(held.ids) THEN
+		DELETE FROM outbox_internal.outbox_lease l WHERE l.token = held.token;
+	ELSIF cardinality(gone) > 0 THEN
+		UPDATE outbox_internal.outbox_lease l SET (ids, keys) = (
+			SELECT array_agg(m.id ORDER BY m.n), array_agg(m.key ORDER BY m.n)
+			FROM unnest(held.ids, held.keys) WITH ORDINALITY m(id, key, n)
+			WHERE m.n <> ALL (gone))
+		WHERE l.token = held.token;
+	END IF;
+END
+$$;
+
+COMMENT ON FUNCTION outbox_internal.outbox_shorten_lease(outbox_internal.outbox_lease, integer[]) IS
+'Takes messages out of a lease that is locked; without any it is over.';
+
+CREATE FUNCTION outbox_internal.outbox_check_lease_time(lease interval)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF lease IS NULL OR lease <= interval '0' OR lease > interval '1 day' THEN
+		RAISE EXCEPTION 'lease must be more than 0 and at most a day'
+			USING ERRCODE = 'invalid_parameter_value';
+	END IF;
+END
+$$;
+
+COMMENT ON FUNCTION outbox_internal.outbox_check_lease_time(interval) IS
+'An error (22023) for a time that is none for a lease.';
+
+/*
+ * A claim locks rows as a worker's does, and writes down what it has in one row of
+ * outbox_lease, which commits with the locks: whoever gets a row's lock afterwards
+ * and looks at the leases then sees it.  Rows themselves are not written.
+ *
+ * A message goes only if every earlier one of its key that is there goes with it, or
+ * holds nothing.  Of those that were seen and could not be locked it is not known, so
+ * they hold.
+ *
+ * Each statement has a snapshot of its own, which is why it wants READ COMMITTED.
+ * Indexes by what they were made for, as the statistics of a queue say nothing.
+ * What is read without one costs too much then by the planner's count, and would be
+ * compiled, for longer than it takes.  NOT IN, as that makes a hash of what is held.
+ */
+CREATE FUNCTION outbox_internal.outbox_claim(
+	route text, max_messages integer,
+	lease interval, worker text)
+RETURNS TABLE (
+	token bigint, seq bigint, id uuid, event_type text, aggregate_type text,
+	aggregate_id text, payload jsonb, body bytea, headers jsonb,
+	properties jsonb, routing_key text, created_at timestamptz, attempts integer)
+LANGUAGE plpgsql VOLATILE ROWS 100
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_bitmapscan = off
+SET plan_cache_mode = force_generic_plan SET jit = off
+AS $$
+DECLARE
+	max_bytes constant bigint := 16777216;
+	its outbox_internal.outbox_route;
+	control outbox_internal.outbox_control;
+	moment constant timestamptz := clock_timestamp();
+	held_ids uuid[];
+	held_keys bigint[];
+	/* Seen, and not to be had: with their keys. */
+	skipped_ids uuid[] := '{}';
+	skipped_keys bigint[] := '{}';
+	due uuid[];
+	seen_ids uuid[];
+	seen_keys bigint[];
+	seen_bytes bigint[];
+	locked uuid[];
+	new_ids uuid[];
+	new_keys bigint[];
+	new_bytes bigint;
+	taken_ids uuid[] := '{}';
+	taken_keys bigint[] := '{}';
+	taken_bytes bigint := 0;
+	wanted integer := max_messages;
+	given bigint;
+BEGIN
+	IF max_messages IS NULL OR max_messages NOT BETWEEN 1 AND 10000 THEN
+		RAISE EXCEPTION 'max_messages must be from 1 to 10000'
+			USING ERRCODE = 'invalid_parameter_value';
+	END IF;
+	PERFORM outbox_internal.outbox_check_lease_time(lease);
+	IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
+		RAISE EXCEPTION 'outbox_claim() must run under READ COMMITTED'
+			USING ERRCODE = 'active_sql_transaction',
+				DETAIL = 'Under a snapshot from before it would not see what others have claimed meanwhile.';
+	END IF;
+	SELECT r.* INTO its FROM outbox_internal.outbox_route r WHERE r.name = outbox_claim.route;
+	IF its.relay <> 'external' THEN
+		RAISE EXCEPTION 'route "%" is %', route, CASE its.relay WHEN 'cdc'
+				THEN 'read by change data capture' ELSE 'published by the workers' END
+			USING ERRCODE = 'object_not_in_prerequisite_state',
+				HINT = 'UPDATE outbox_route SET relay = ''external'' hands it to external relays.';
+	END IF;
+
+	/* Those whose time is over are everybody's again; their tokens end with them. */
+	DELETE FROM outbox_internal.outbox_lease l
+	WHERE l.token IN (SELECT e.token FROM outbox_internal.outbox_lease e
+		WHERE e.route = outbox_claim.route AND e.expires_at < moment
+		FOR UPDATE SKIP LOCKED);
+
+	LOOP
+		SELECT coalesce(array_agg(m.id), '{}'), coalesce(array_agg(m.key) FILTER (WHERE m.key IS NOT NULL), '{}')
+		INTO held_ids, held_keys
+		FROM outbox_internal.outbox_lease l, unnest(l.ids, l.keys) m(id, key)
+		WHERE l.route = outbox_claim.route;
+		held_ids := held_ids || skipped_ids || taken_ids;
+		held_keys := held_keys || skipped_keys;
+
+		/* Without those of keys that are held, which would leave no room for others. */
+		due := ARRAY(
+			SELECT o.id
+			FROM outbox_internal.outbox o, LATERAL (SELECT CASE WHEN its.ordering = 'key' AND o.aggregate_id IS NOT NULL
+				THEN outbox_internal.outbox_key_hash(o.route, o.aggregate_type, o.aggregate_id) END AS key OFFSET 0) k
+			WHERE o.external AND o.status = 'pending' AND o.available_at IS NOT NULL
+				AND o.route = outbox_claim.route AND o.available_at <= moment
+				AND o.id NOT IN (SELECT unnest(held_ids))
+				AND (k.key IS NULL OR k.key <> ALL (held_keys)
+					AND NOT EXISTS (SELECT FROM outbox_internal.outbox h
+						WHERE h.external AND h.aggregate_id IS NOT NULL
+							AND (h.status = 'failed' OR h.available_at IS NOT NULL)
+							AND outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id) = k.key
+							AND h.seq < o.seq AND h.route = o.route
+							AND (h.status = 'failed' AND its.on_failed = 'block'
+								OR h.status = 'pending' AND h.attempts > 0 AND h.available_at > moment)))
+			ORDER BY o.available_at LIMIT wanted);
+		SELECT coalesce(array_agg(c.id ORDER BY c.seq), '{}'), array_agg(c.key ORDER BY c.seq),
+			array_agg(c.bytes ORDER BY c.seq)
+		INTO seen_ids, seen_keys, seen_bytes
+		FROM (
+			SELECT o.id, o.seq, o.key, o.bytes
+			FROM (
+				(SELECT o.id, o.seq, k.key, coalesce(pg_column_size(o.payload), 0) + coalesce(octet_length(o.body), 0)
+					+ coalesce(pg_column_size(o.headers), 0) + 200::bigint AS bytes
+				 FROM outbox_internal.outbox o, LATERAL (SELECT CASE WHEN its.ordering = 'key' AND o.aggregate_id IS NOT NULL
+						THEN outbox_internal.outbox_key_hash(o.route, o.aggregate_type, o.aggregate_id) END AS key OFFSET 0) k
+				 WHERE o.external AND o.status = 'pending' AND o.available_at IS NULL
+					AND o.route = outbox_claim.route AND o.id NOT IN (SELECT unnest(held_ids))
+					AND (k.key IS NULL OR k.key NOT IN (SELECT unnest(held_keys))
+						AND NOT EXISTS (SELECT FROM outbox_internal.outbox h
+							WHERE h.external AND h.aggregate_id IS NOT NULL
+								AND (h.status = 'failed' OR h.available_at IS NOT NULL)
+								AND outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id) = k.key
+								AND h.seq < o.seq AND h.route = o.route
+								AND (h.status = 'failed' AND its.on_failed = 'block'
+									OR h.status = 'pending' AND h.id <> ALL (due)
+										AND (h.attempts > 0 OR h.available_at <= moment))))
+				 ORDER BY o.seq LIMIT wanted)
+				UNION ALL
+				(SELECT o.id, o.seq, k.key, coalesce(pg_column_size(o.payload), 0) + coalesce(octet_length(o.body), 0)
+					+ coalesce(pg_column_size(o.headers), 0) + 200::bigint AS bytes
+				 FROM outbox_internal.outbox o, LATERAL (SELECT CASE WHEN its.ordering = 'key' AND o.aggregate_id IS NOT NULL
+						THEN outbox_internal.outbox_key_hash(o.route, o.aggregate_type, o.aggregate_id) END AS key OFFSET 0) k
+				 WHERE o.id = ANY (due)
+					AND (k.key IS NULL OR k.key NOT IN (SELECT unnest(held_keys))
+						AND NOT EXISTS (SELECT FROM outbox_internal.outbox h
+							WHERE h.external AND h.aggregate_id IS NOT NULL
+								AND (h.status = 'failed' OR h.available_at IS NOT NULL)
+								AND outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id) = k.key
+								AND h.seq < o.seq AND h.route = o.route
+								AND (h.status = 'failed' AND its.on_failed = 'block'
+									OR h.status = 'pending' AND h.id <> ALL (due)
+										AND (h.attempts > 0 OR h.available_at <= moment)))))
+			) o
+			ORDER BY o.seq LIMIT wanted) c;
+		EXIT WHEN cardinality(seen_ids) = 0;
+
+		locked := ARRAY(
+			SELECT o.id FROM outbox_internal.outbox o
+			WHERE o.id = ANY (seen_ids) AND o.external AND o.status = 'pending'
+				AND o.route = outbox_claim.route
+				AND (o.available_at IS NULL OR o.available_at <= moment)
+			FOR UPDATE SKIP LOCKED);
+		/* A claim that has committed since we looked first is seen now. */
+		SELECT coalesce(array_agg(m.id), '{}'), coalesce(array_agg(m.key) FILTER (WHERE m.key IS NOT NULL), '{}')
+		INTO held_ids, held_keys
+		FROM outbox_internal.outbox_lease l, unnest(l.ids, l.keys) m(id, key)
+		WHERE l.route = outbox_claim.route;
+		WITH seen AS (
+			SELECT m.id, m.key, m.bytes, m.n,
+				m.id = ANY (locked) AND m.id NOT IN (SELECT unnest(held_ids))
+					AND (m.key IS NULL OR m.key NOT IN (SELECT unnest(held_keys))) AS ours
+			FROM unnest(seen_ids, seen_keys, seen_bytes) WITH ORDINALITY m(id, key, bytes, n)),
+		judged AS (
+			/* Behind one of its key that is not ours, none is. */
+			SELECT s.*, s.ours AND (s.key IS NULL
+					OR bool_and(s.ours) OVER (PARTITION BY s.key ORDER BY s.n)) AS goes
+			FROM seen s),
+		weighed AS (
+			SELECT j.*, sum(j.bytes) FILTER (WHERE j.goes) OVER (ORDER BY j.n) - j.bytes AS before
+			FROM judged j)
+		SELECT coalesce(array_agg(w.id ORDER BY w.n) FILTER (WHERE w.goes AND w.before + taken_bytes < max_bytes), '{}'),
+			coalesce(array_agg(w.key ORDER BY w.n) FILTER (WHERE w.goes AND w.before + taken_bytes < max_bytes), '{}'),
+			coalesce(sum(w.bytes) FILTER (WHERE w.goes), 0),
+			skipped_ids || coalesce(array_agg(w.id) FILTER (WHERE NOT w.goes), '{}'),
+			skipped_keys || coalesce(array_agg(w.key) FILTER (WHERE NOT w.goes AND w.key IS NOT NULL), '{}')
+		INTO new_ids, new_keys, new_bytes, skipped_ids, skipped_keys
+		FROM weighed w;
+		taken_ids := taken_ids || new_ids;
+		taken_keys := taken_keys || new_keys;
+		taken_bytes := taken_bytes + new_bytes;
+		EXIT WHEN taken_bytes >= max_bytes OR cardinality(seen_ids) < wanted
+			OR cardinality(taken_ids) >= max_messages;
+		wanted := max_messages - cardinality(taken_ids);
+	END LOOP;
+	IF cardinality(taken_ids) = 0 THEN
+		RETURN;
+	END IF;
+
+	/*
+	 * As for the workers: nothing goes out of what is paused, switched off or a copy.
+	 * This is read after the messages, as it may have committed with them.
+	 */
+	SELECT c.* INTO control FROM outbox_internal.outbox_control c;
+	IF control.paused IS DISTINCT FROM false
+		OR (SELECT r.paused FROM outbox_internal.outbox_route r WHERE r.name = outbox_claim.route) IS DISTINCT FROM false
+		OR NOT current_setting('outbox.enabled')::boolean
+		OR NOT outbox_internal.outbox_is_original(control.system_identifier, control.database_oid,
+			control.environment, control.timeline,
+			/* All settings are made for this one: 0.6 ms. */
+			CASE WHEN current_setting('outbox.environment') <> ''
+				THEN (SELECT s.sourcefile FROM pg_settings s WHERE s.name = 'outbox.environment') END)
+		OR EXISTS (SELECT FROM outbox_internal.outbox o
+			WHERE o.id = ANY (taken_ids) AND o.origin <> outbox_internal.outbox_origin()
+				AND o.origin <> ALL (control.adopted_origins)) THEN
+		RETURN;
+	END IF;
+
+	/* In the order of seq, by which a nack takes the later ones of a key along. */
+	SELECT array_agg(m.id ORDER BY o.seq), array_agg(m.key ORDER BY o.seq)
+	INTO taken_ids, taken_keys
+	FROM unnest(taken_ids, taken_keys) m(id, key) JOIN outbox_internal.outbox o ON o.id = m.id;
+	/* Random: it must not come again after a restore, and nobody can guess another's. */
+	INSERT INTO outbox_internal.outbox_lease (token, route, worker, claimed_by, expires_at, ids, keys)
+	VALUES (uuid_hash_extended(gen_random_uuid(), 0) & 9007199254740991, outbox_claim.route, outbox_claim.worker,
+		coalesce(nullif(current_setting('role'), 'none')::name, session_user),
+		clock_timestamp() + lease, taken_ids, taken_keys)
+	RETURNING outbox_lease.token INTO given;
+	RETURN QUERY
+	SELECT given, o.seq, o.id, o.event_type, o.aggregate_type, o.aggregate_id, o.payload, o.body,
+		o.headers, o.properties,
+		coalesce(o.routing_key, outbox_internal.outbox_render_key(its.routing_key, o.event_type, o.aggregate_type, o.aggregate_id)),
+		o.created_at, o.attempts
+	FROM outbox_internal.outbox o
+	WHERE o.id = ANY (taken_ids)
+	ORDER BY o.seq;
+END
+$$;
+
+CREATE FUNCTION @extschema@.outbox_claim(
+	route text, max_messages integer DEFAULT 100,
+	lease interval DEFAULT '30 seconds', worker text DEFAULT NULL)
+RETURNS TABLE (
+	token bigint, seq bigint, id uuid, event_type text, aggregate_type text,
+	aggregate_id text, payload jsonb, body bytea, headers jsonb,
+	properties jsonb, routing_key text, created_at timestamptz, attempts integer)
+AS 'MODULE_PATHNAME', 'outbox_claim'
+LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
+
+COMMENT ON FUNCTION @extschema@.outbox_claim(text, integer, interval, text) IS
+'For the relay of a route with relay = ''external'': leases up to max_messages (1 to 10000, and about 16 MB) of its messages that can go now for the time of lease (at most a day) and returns them in the order of seq, with one token for all; no rows: there is nothing to do now, or the route, the database or the relay is paused or off, or this is a copy. Messages of one key come in their order, and none while an earlier one of its key is leased, locked, waits for its next attempt, or has failed with on_failed = ''block''. Publish only once the transaction has committed. routing_key is rendered by the route''s template where the message has none. worker: a name for outbox_leases. Errors: 42704 unknown route; 55000 the workers publish it, or change data capture reads it; 42501 not in relay_roles; 22023 max_messages or lease; 25001 not under READ COMMITTED.';
+
+CREATE FUNCTION outbox_internal.outbox_ack(token bigint, ids uuid[])
+RETURNS integer
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	held constant outbox_internal.outbox_lease := outbox_internal.outbox_lock_lease(token);
+	given constant boolean := outbox_internal.outbox_ids_given(ids);
+	places constant integer[] := ARRAY(
+		SELECT m.n::integer FROM unnest(held.ids) WITH ORDINALITY m(id, n)
+		WHERE NOT given OR m.id = ANY (outbox_ack.ids));
+	published constant uuid[] := ARRAY(SELECT held.ids[p.n] FROM unnest(places) p(n));
+	kept constant interval := coalesce(
+		(SELECT r.retention FROM outbox_internal.outbox_route r WHERE r.name = held.route),
+		current_setting('outbox.retention')::interval);
+	settled integer;
+BEGIN
+	IF kept > interval '0' THEN
+		WITH d AS (
+			DELETE FROM outbox_internal.outbox o WHERE o.id = ANY (published)
+			RETURNING o.seq, o.id, o.route, o.event_type, o.aggregate_type, o.aggregate_id, o.payload, o.body,
+				o.headers, o.properties, o.routing_key, o.created_at, o.available_at, o.attempts)
+		INSERT INTO outbox_internal.outbox_archive (seq, id, route, event_type, aggregate_type, aggregate_id,
+			payload, body, headers, properties, routing_key, created_at, available_at, attempts, published_at)
+		SELECT d.*, clock_timestamp() FROM d;
+	ELSE
+		DELETE FROM outbox_internal.outbox o WHERE o.id = ANY (published);
+	END IF;
+	GET DIAGNOSTICS settled = ROW_COUNT;
+	PERFORM outbox_internal.outbox_shorten_lease(held, places);
+	RETURN settled;
+END
+$$;
+
+CREATE FUNCTION @extschema@.outbox_ack(token bigint, ids uuid[] DEFAULT array_fill(NULL::uuid, ARRAY[1], ARRAY[0]))
+RETURNS integer
+AS 'MODULE_PATHNAME', 'outbox_ack'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION @extschema@.outbox_ack(bigint, uuid[]) IS
+'Published: moves messages of a lease (without ids all of them) to the archive, or removes them where nothing is kept, and returns how many. Ids that are not in the lease (any more) are ignored. Errors: 55000 the lease is not held any more, so that somebody else publishes its messages; 22004 ids is NULL or contains NULL; 42501 not in relay_roles.';
+
+CREATE FUNCTION outbox_internal.outbox_nack(
+	token bigint, id uuid, error text, retry_in interval)
+RETURNS text
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	held constant outbox_internal.outbox_lease := outbox_internal.outbox_lock_lease(token);
+	place constant integer := array_position(held.ids, outbox_nack.id);
+	its outbox_internal.outbox_route;
+	message outbox_internal.outbox;
+BEGIN
+	IF error IS NULL THEN
+		RAISE EXCEPTION 'error must not be null'
+			USING ERRCODE = 'null_value_not_allowed';
+	END IF;
+	IF retry_in < interval '0' OR retry_in > interval '1 year' THEN
+		RAISE EXCEPTION 'retry_in must be from 0 to a year'
+			USING ERRCODE = 'invalid_parameter_value';
+	END IF;
+	IF place IS NULL THEN
+		RAISE EXCEPTION 'message "%" is not in lease %', id, token
+			USING ERRCODE = 'no_data_found',
+				DETAIL = 'It was acknowledged, nacked or released, or left with an earlier message of its key.';
+	END IF;
+	/* It goes with what comes after it in its key, which has to wait for it now. */
+	PERFORM outbox_internal.outbox_shorten_lease(held, ARRAY(
+		SELECT m.n::integer FROM unnest(held.keys) WITH ORDINALITY m(key, n)
+		WHERE m.n = place OR m.n > place AND m.key = held.keys[place]));
+	SELECT r.* INTO its FROM outbox_internal.outbox_route r WHERE r.name = held.route;
+	SELECT o.* INTO message FROM outbox_internal.outbox o WHERE o.id = outbox_nack.id FOR UPDATE;
+	IF NOT FOUND THEN
+		RETURN NULL;
+	END IF;
+
+	IF message.attempts + 1 < its.max_attempts THEN
+		UPDATE outbox_internal.outbox o
+		SET attempts = o.attempts + 1, last_error = outbox_nack.error,
+			available_at = clock_timestamp() + coalesce(retry_in, outbox_internal.outbox_retry_delay(o.attempts + 1))
+		WHERE o.id = outbox_nack.id;
+		RETURN 'pending';
+	END IF;
+	IF its.failed_route IS NOT NULL THEN
+		BEGIN
+			UPDATE outbox_internal.outbox o
+			SET route = its.failed_route, routing_key = NULL, attempts = 0, available_at = NULL,
+				last_error = outbox_nack.error,
+				headers = coalesce(o.headers, '{}') || jsonb_build_object('x-outbox-death',
+					jsonb_build_array(jsonb_build_object('reason', 'rejected', 'error', outbox_nack.error,
+						'route', o.route, 'exchange', its.exchange,
+						'routing-key', coalesce(o.routing_key, outbox_internal.outbox_render_key(its.routing_key,
+							o.event_type, o.aggregate_type, o.aggregate_id)),
+						'attempts', o.attempts + 1, 'time', to_char(clock_timestamp() AT TIME ZONE 'UTC',
+							'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')))
+					|| CASE jsonb_typeof(o.headers -> 'x-outbox-death')
+						WHEN 'array' THEN o.headers -> 'x-outbox-death' ELSE '[]' END)
+			WHERE o.id = outbox_nack.id;
+			RETURN 'moved';
+		EXCEPTION WHEN program_limit_exceeded OR string_data_right_truncation OR undefined_object THEN
+			/* That route cannot have it; then it becomes failed where it is. */
+			error := format('%s (not sent to the failed_route: %s)', error, SQLERRM);
+		END;
+	END IF;
+	/* It waits for an operator, not for a time. */
+	UPDATE outbox_internal.outbox o
+	SET attempts = o.attempts + 1, last_error = outbox_nack.error, available_at = NULL, status = 'failed'
+	WHERE o.id = outbox_nack.id;
+	RETURN 'failed';
+END
+$$;
+
+CREATE FUNCTION @extschema@.outbox_nack(
+	token bigint, id uuid, error text, retry_in interval DEFAULT NULL)
+RETURNS text
+AS 'MODULE_PATHNAME', 'outbox_nack'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION @extschema@.outbox_nack(bigint, uuid, text, interval) IS
+'Could not be published: counts an attempt of a message of a lease, with the error as its last_error: its first 511 bytes, ? in place of every byte that is not printable. Returns pending (it is tried again after retry_in, or after a growing time by outbox.retry_initial and outbox.retry_max if that is NULL), failed (after max_attempts of its route), moved (to the failed_route of its route), or NULL if it was discarded meanwhile. It leaves the lease, and so do the later messages of its key. Errors: 55000 the lease is not held any more; P0002 the message is not in it; 22004 error is NULL; 22023 retry_in; 42501 not in relay_roles.';
+
+CREATE FUNCTION outbox_internal.outbox_extend(token bigint, lease interval)
+RETURNS timestamptz
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	until timestamptz;
+BEGIN
+	PERFORM outbox_internal.outbox_check_lease_time(lease);
+	PERFORM outbox_internal.outbox_lock_lease(token);
+	UPDATE outbox_internal.outbox_lease l SET expires_at = clock_timestamp() + lease
+	WHERE l.token = outbox_extend.token
+	RETURNING l.expires_at INTO until;
+	RETURN until;
+END
+$$;
+
+CREATE FUNCTION @extschema@.outbox_extend(token bigint, lease interval DEFAULT '30 seconds')
+RETURNS timestamptz
+AS 'MODULE_PATHNAME', 'outbox_extend'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION @extschema@.outbox_extend(bigint, interval) IS
+'Lets a lease end so long from now (at most a day), and returns when that is. One that has expired and was not taken over counts again. Errors: 55000 the lease is not held any more; 22023 lease; 42501 not in relay_roles.';
+
+CREATE FUNCTION outbox_internal.outbox_release(token bigint, ids uuid[])
+RETURNS integer
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	held constant outbox_internal.outbox_lease := outbox_internal.outbox_lock_lease(token);
+	given constant boolean := outbox_internal.outbox_ids_given(ids);
+	places constant integer[] := ARRAY(
+		SELECT m.n::integer FROM unnest(held.ids) WITH ORDINALITY m(id, n)
+		WHERE NOT given OR m.id = ANY (outbox_release.ids));
+BEGIN
+	PERFORM outbox_internal.outbox_shorten_lease(held, places);
+	RETURN cardinality(places);
+END
+$$;
+
+CREATE FUNCTION @extschema@.outbox_release(token bigint, ids uuid[] DEFAULT array_fill(NULL::uuid, ARRAY[1], ARRAY[0]))
+RETURNS integer
+AS 'MODULE_PATHNAME', 'outbox_release'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION @extschema@.outbox_release(bigint, uuid[]) IS
+'Gives messages of a lease (without ids all of them) back unpublished, at once and without an attempt, as a relay does that is stopped; returns how many. Errors: 55000 the lease is not held any more; 22004 ids is NULL or contains NULL; 42501 not in relay_roles.';
+
+CREATE VIEW @extschema@.outbox_leases AS
+	SELECT l.token, l.route, l.worker, l.claimed_by, l.claimed_at, l.expires_at,
+		l.expires_at < pg_catalog.clock_timestamp() AS expired,
+		pg_catalog.cardinality(l.ids) AS messages
+	FROM outbox_internal.outbox_lease l;
+
+COMMENT ON VIEW @extschema@.outbox_leases IS 'What external relays have claimed and not acknowledged, one row a claim.';
+COMMENT ON COLUMN @extschema@.outbox_leases.token IS 'What outbox_claim() returned, by which the lease is acknowledged.';
+COMMENT ON COLUMN @extschema@.outbox_leases.route IS 'Its route.';
+COMMENT ON COLUMN @extschema@.outbox_leases.worker IS 'What the relay calls itself.';
+COMMENT ON COLUMN @extschema@.outbox_leases.claimed_by IS 'The role of its session.';
+COMMENT ON COLUMN @extschema@.outbox_leases.claimed_at IS 'When it claimed.';
+COMMENT ON COLUMN @extschema@.outbox_leases.expires_at IS 'Until when nobody else gets these messages, unless it extends the lease.';
+COMMENT ON COLUMN @extschema@.outbox_leases.expired IS 'True: that time is over; the next claim takes them over, and until then they can still be acknowledged.';
+COMMENT ON COLUMN @extschema@.outbox_leases.messages IS 'Messages that are not acknowledged.';
+

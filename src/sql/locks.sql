@@ -1,0 +1,91 @@
+CREATE FUNCTION outbox_internal.outbox_locked_claims(
+	OUT worker integer, OUT id uuid, OUT seq bigint, OUT since timestamptz)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'outbox_locked_claims'
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION outbox_internal.outbox_locked_claims() IS
+'Up to 8 rows of each worker of this database that it has found locked, now or a while ago; see outbox_locked_rows().';
+
+CREATE FUNCTION outbox_internal.outbox_row_lockers(relation regclass, place tid)
+RETURNS xid[]
+AS 'MODULE_PATHNAME', 'outbox_row_lockers'
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION outbox_internal.outbox_row_lockers(regclass, tid) IS
+'Transactions that run, or are prepared, and have that row locked or changed; NULL if there is none. For outbox_locked_rows().';
+
+CREATE FUNCTION @extschema@.outbox_locked_rows(
+	OUT worker integer, OUT seq bigint, OUT id uuid, OUT route text,
+	OUT aggregate_type text, OUT aggregate_id text, OUT since timestamptz,
+	OUT pids integer[], OUT prepared text[])
+RETURNS SETOF record
+LANGUAGE sql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
+BEGIN ATOMIC
+	SELECT c.worker, o.seq, o.id, o.route, o.aggregate_type, o.aggregate_id, c.since,
+		ARRAY(SELECT l.pid FROM pg_locks l
+			WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock'
+				AND l.granted AND l.pid IS NOT NULL
+				AND l.transactionid = ANY (k.xids)
+			ORDER BY l.pid),
+		ARRAY(SELECT p.gid FROM pg_prepared_xacts p
+			WHERE p.transaction = ANY (k.xids) ORDER BY p.gid)
+	FROM outbox_internal.outbox_locked_claims() c
+		JOIN @extschema@.outbox o ON o.id = c.id,
+		LATERAL (SELECT outbox_internal.outbox_row_lockers(o.tableoid::regclass, o.ctid) AS xids) k
+	WHERE k.xids IS NOT NULL
+	ORDER BY c.since, o.seq;
+END;
+
+CREATE VIEW outbox_internal.outbox_locked_rows AS
+	SELECT l.* FROM @extschema@.outbox_locked_rows() l;
+
+COMMENT ON FUNCTION @extschema@.outbox_locked_rows() IS
+'Messages that the relay would take or settle and that somebody has locked or changed, in a transaction that has not ended: since when the worker waits for the row, the processes of those transactions, and the names of the prepared ones among them. Up to 8 rows of each worker; later messages of their keys wait behind them.';
+
+CREATE FUNCTION @extschema@.outbox_table_lockers(
+	OUT relation regclass, OUT mode text, OUT granted boolean, OUT pid integer,
+	OUT since timestamptz, OUT query_start timestamptz,
+	OUT application_name text, OUT blocked_by integer[])
+RETURNS SETOF record
+LANGUAGE sql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
+BEGIN ATOMIC
+	SELECT l.relation::regclass, l.mode, l.granted, l.pid,
+		CASE WHEN l.granted THEN coalesce(a.xact_start, p.prepared) ELSE l.waitstart END,
+		a.query_start, a.application_name,
+		CASE WHEN NOT l.granted THEN pg_blocking_pids(l.pid) END
+	FROM (
+			VALUES ('@extschema@.outbox'::regclass::oid, true),
+				('@extschema@.outbox_archive'::regclass::oid, true),
+				('@extschema@.outbox_route'::regclass::oid, false),
+				('@extschema@.outbox_control'::regclass::oid, false)
+			UNION ALL
+			SELECT i.inhrelid, true FROM pg_inherits i
+			WHERE i.inhparent = '@extschema@.outbox_archive'::regclass
+			UNION ALL
+			/* Days divided by route.  pg_partition_tree() would lock. */
+			SELECT p.inhrelid, true FROM pg_inherits i
+				JOIN pg_inherits p ON p.inhparent = i.inhrelid
+			WHERE i.inhparent = '@extschema@.outbox_archive'::regclass
+		) t (oid, written)
+		JOIN pg_locks l ON l.relation = t.oid
+		LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+		LEFT JOIN pg_locks x ON l.pid IS NULL AND x.locktype = 'transactionid'
+			AND x.virtualtransaction = l.virtualtransaction AND x.mode = 'ExclusiveLock'
+		LEFT JOIN pg_prepared_xacts p ON p.transaction = x.transactionid
+	WHERE l.locktype = 'relation'
+		AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+		AND (l.mode = 'AccessExclusiveLock' OR t.written
+			AND l.mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock'))
+		AND coalesce(a.backend_type, '') NOT LIKE 'outbox relay%'
+	ORDER BY 5 NULLS LAST, 1;
+END;
+
+CREATE VIEW outbox_internal.outbox_table_lockers AS
+	SELECT l.* FROM @extschema@.outbox_table_lockers() l;
+
+COMMENT ON FUNCTION @extschema@.outbox_table_lockers() IS
+'Locks on tables of outbox that the relay cannot work beside, and those that are waited for in the same mode, as the relay queues behind them. since: when the transaction began or was prepared, or the wait; pid: NULL of a prepared transaction; blocked_by: whom it waits for, if it waits.';
+

@@ -1,0 +1,236 @@
+--
+-- Would messages get through?
+--
+
+CREATE FUNCTION outbox_internal.outbox_preflight_server(
+	OUT "check" text, OUT ok boolean, OUT detail text, OUT hint text)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'outbox_preflight_server'
+LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION outbox_internal.outbox_preflight_server() IS
+'Rows of outbox_preflight() about the library and its processes.';
+
+CREATE FUNCTION outbox_internal.outbox_preflight_broker(
+	exchanges text[], types text[], routes text[], routing_key text, publish boolean,
+	OUT "check" text, OUT ok boolean, OUT detail text, OUT hint text, OUT reason text)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'outbox_preflight_broker'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION outbox_internal.outbox_preflight_broker(text[], text[], text[], text, boolean) IS
+'Rows of outbox_preflight() about settings and broker. exchanges, types (NULL: it has to exist) and routes (names, for people) belong together; exchanges NULL: they are not known. reason: an argument of outbox_reason_hint(), where that knows the hint.';
+
+CREATE FUNCTION outbox_internal.outbox_preflight_database(
+	OUT "check" text, OUT ok boolean, OUT detail text, OUT hint text)
+RETURNS SETOF record
+LANGUAGE sql STABLE
+BEGIN ATOMIC
+	WITH rights AS (
+		SELECT a.grantee FROM pg_proc p, aclexplode(p.proacl) a
+		WHERE p.pronamespace = '@extschema@'::regnamespace
+			AND p.proname IN ('outbox_enqueue', 'outbox_enqueue_bytes', 'outbox_enqueue_text', 'outbox_capture', 'outbox_enqueue_batch', 'outbox_enqueue_once')
+			AND a.grantee <> p.proowner
+		UNION
+		SELECT a.grantee FROM pg_class c, aclexplode(c.relacl) a
+		WHERE c.oid IN ('@extschema@.outbox'::regclass, '@extschema@.outbox_new'::regclass)
+			AND a.privilege_type = 'INSERT' AND a.grantee <> c.relowner
+		UNION
+		SELECT a.grantee FROM pg_attribute t, aclexplode(t.attacl) a
+		WHERE t.attrelid IN ('@extschema@.outbox'::regclass, '@extschema@.outbox_new'::regclass)
+			AND a.privilege_type = 'INSERT'
+	), granted AS (
+		SELECT string_agg(CASE g.grantee WHEN 0 THEN 'PUBLIC'
+			ELSE quote_ident(pg_get_userbyid(g.grantee)) END, ', ' ORDER BY g.grantee) AS roles
+		FROM rights g
+	)
+	SELECT 'grants', true,
+		coalesce('May enqueue beside the owner: ' || g.roles || '.',
+			'Nobody but the owner and superusers may enqueue.'),
+		CASE WHEN g.roles IS NULL THEN
+			'GRANT EXECUTE ON FUNCTION outbox_enqueue, outbox_enqueue_bytes, outbox_enqueue_text TO the roles of the applications.' END
+	FROM granted g
+	UNION ALL
+	SELECT 'grants', false,
+		format('Route "%s" names roles in enqueue_roles that do not exist: %s.', r.name,
+			string_agg(quote_ident(e.role::text), ', ' ORDER BY e.role)),
+		'Correct enqueue_roles of the route, or create the role.'
+	FROM @extschema@.outbox_route r, unnest(r.enqueue_roles) e(role)
+	WHERE NOT EXISTS (SELECT FROM pg_roles o WHERE o.rolname = e.role)
+	GROUP BY r.name
+	UNION ALL
+	SELECT 'names', false,
+		format('%s is not of the extension, and is found first where %I comes before %I in search_path.',
+			c.oid::regclass, n.nspname, o.nspname),
+		'What is inserted there is not published. A tool that makes tables out of models may have made it: tell it that outbox_new is a view that is there, enqueue the rows again, and drop it.'
+	FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+		JOIN pg_namespace o ON o.oid = '@extschema@'::regnamespace
+	WHERE c.relname = 'outbox_new' AND n.oid <> o.oid AND c.relpersistence <> 't'
+	UNION ALL
+	SELECT 'schema', true,
+		format('Roles other than the owner of the extension may create objects in schema %I: %s.', n.nspname,
+			string_agg(DISTINCT CASE c.role WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(c.role)) END, ', ')),
+		'The extension never calls them. A call of your own may find one of them where it fits better: grant CREATE there to nobody, or give the extension a schema of its own.'
+	FROM pg_namespace n JOIN pg_extension e ON e.extname = 'outbox',
+		LATERAL (SELECT n.nspowner
+			UNION ALL
+			SELECT a.grantee FROM aclexplode(n.nspacl) a WHERE a.privilege_type = 'CREATE') a(grantee),
+		LATERAL (SELECT CASE pg_get_userbyid(a.grantee) WHEN 'pg_database_owner' THEN d.datdba ELSE a.grantee END
+			FROM pg_database d WHERE d.datname = current_database()) c(role)
+	WHERE n.oid = '@extschema@'::regnamespace AND c.role <> e.extowner
+	GROUP BY n.nspname
+	UNION ALL
+	SELECT 'archive',
+		CASE WHEN NOT k.kept THEN NULL ELSE p.ahead = 3 END,
+		CASE WHEN NOT k.kept THEN 'Not used: outbox.retention is 0, and no route has one of its own.'
+			ELSE format('%s of the partitions for today and the next two days (UTC) are there.', p.ahead) END,
+		CASE WHEN k.kept AND p.ahead < 3 THEN
+			'The relay makes them, one a minute. If this lasts, the server log says why; rows go into outbox_archive_default meanwhile.' END
+	FROM (SELECT coalesce((SELECT s.setting::bigint > 0 FROM pg_settings s
+			WHERE s.name = 'outbox.retention'), true)
+			OR EXISTS (SELECT FROM @extschema@.outbox_route r
+				WHERE r.retention > interval '0')) k(kept),
+		(SELECT count(to_regclass('outbox_internal.outbox_archive_p'
+			|| to_char((clock_timestamp() AT TIME ZONE 'UTC')::date + i, 'YYYYMMDD')))
+		 FROM generate_series(0, 2) i) p(ahead)
+	UNION ALL
+	SELECT 'archive', NOT d.filled,
+		CASE WHEN d.filled THEN 'outbox_archive_default has rows: their days had no partition.'
+			ELSE 'outbox_archive_default is empty.' END,
+		CASE WHEN d.filled THEN
+			'The relay removes them after outbox.retention; no partition can be made for these days before that.' END
+	FROM (SELECT EXISTS (SELECT FROM outbox_internal.outbox_archive_default)) d(filled)
+	UNION ALL
+	SELECT 'replication', true, 'This server is a standby.',
+		'The relay runs on the primary, and starts here at a promotion: what was checked is what it will find.'
+	WHERE pg_is_in_recovery()
+	UNION ALL
+	SELECT 'replication', s.present >= s.wanted,
+		CASE WHEN s.setting = '' THEN 'No commit waits for a standby (synchronous_standby_names is empty).'
+			ELSE format('%s of the %s standbys that synchronous_standby_names (%s) asks for are there.',
+				s.present, s.wanted, s.setting) END,
+		CASE WHEN s.present < s.wanted THEN
+			'Nothing is published that the standbys do not have: bring them back, or change synchronous_standby_names.' END
+	FROM (SELECT n.setting,
+			CASE WHEN n.setting = '' THEN 0
+				ELSE coalesce(substring(n.setting FROM '(?i)^[[:space:]]*(?:first|any)?[[:space:]]*([0-9]+)[[:space:]]*[(]'), '1')::integer END AS wanted,
+			(SELECT count(*) FROM pg_stat_replication r
+			 WHERE r.state = 'streaming' AND r.sync_state IN ('sync', 'quorum')) AS present
+		FROM (SELECT btrim(current_setting('synchronous_standby_names')) AS setting) n) s
+	WHERE NOT pg_is_in_recovery()
+	UNION ALL
+	SELECT 'replication', i.adopted AND NOT i.silent,
+		CASE WHEN i.adopted AND NOT i.silent THEN 'The messages of this database are its own, or adopted.'
+			ELSE 'This database is a copy, or holds messages of another one: its relay is silent.' END,
+		CASE WHEN NOT i.adopted OR i.silent THEN
+			'Discard what must not be published twice, then call outbox_adopt().' END
+	FROM (SELECT c.system_identifier = m.system_identifier AND c.database_oid = d.oid,
+			w.state = 'not adopted'
+		FROM @extschema@.outbox_control c, pg_control_system() m, pg_database d,
+			outbox_internal.outbox_relay_state() w
+		WHERE d.datname = current_database()) i(adopted, silent)
+	UNION ALL
+	SELECT 'version', e.extversion = v.library,
+		format('Extension %s, library %s, server %s.', e.extversion, v.library,
+			current_setting('server_version')),
+		CASE WHEN e.extversion <> v.library THEN
+			'Half an upgrade: ALTER EXTENSION outbox UPDATE if the extension is the older one, else restart the server with the newer library.'
+		WHEN a.default_version <> v.library THEN
+			format('Version %s is installed: restart the server, then ALTER EXTENSION outbox UPDATE.', a.default_version) END
+	FROM pg_extension e
+		CROSS JOIN (SELECT @extschema@.outbox_version()) v(library)
+		LEFT JOIN pg_available_extensions a ON a.name = e.extname
+	WHERE e.extname = 'outbox';
+END;
+
+COMMENT ON FUNCTION outbox_internal.outbox_preflight_database() IS
+'Rows of outbox_preflight() about grants, archive, replication and versions.';
+
+CREATE FUNCTION @extschema@.outbox_preflight(
+	route text DEFAULT NULL, routing_key text DEFAULT NULL, publish boolean DEFAULT false,
+	OUT "check" text, OUT ok boolean, OUT detail text, OUT hint text)
+RETURNS SETOF record
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
+/* A table that somebody has locked is something to tell, and not to wait for. */
+SET lock_timeout = '500ms'
+AS $$
+DECLARE
+	locked constant text := 'Whoever has it holds up enqueue or the relay, too: SELECT * FROM outbox_table_lockers().';
+	exchanges text[];
+	types text[];
+	routes text[];
+BEGIN
+	IF publish AND (route IS NULL OR routing_key IS NULL) THEN
+		RAISE EXCEPTION 'publish needs a route and a routing_key'
+			USING ERRCODE = 'invalid_parameter_value',
+				DETAIL = 'It publishes a real message, so it must be said where to.';
+	ELSIF routing_key IS NOT NULL AND route IS NULL THEN
+		RAISE EXCEPTION 'routing_key needs a route'
+			USING ERRCODE = 'invalid_parameter_value',
+				DETAIL = 'What may be written depends on the exchange and the routing key together.';
+	ELSIF octet_length(routing_key) > 255 THEN
+		RAISE EXCEPTION 'routing_key is longer than 255 bytes'
+			USING ERRCODE = 'invalid_parameter_value';
+	END IF;
+
+	BEGIN
+		SELECT array_agg(e.exchange ORDER BY e.exchange),
+			array_agg(e.exchange_type ORDER BY e.exchange),
+			array_agg(e.names ORDER BY e.exchange)
+		INTO exchanges, types, routes
+		FROM (SELECT r.exchange, max(r.exchange_type) AS exchange_type,
+				'route "' || array_to_string((array_agg(r.name ORDER BY r.name))[1:3], '", "') || '"'
+					|| CASE WHEN count(*) > 3 THEN format(' and %s more', count(*) - 3) ELSE '' END AS names
+			FROM outbox_internal.outbox_route r
+			WHERE outbox_preflight.route IS NULL OR r.name = outbox_preflight.route
+			GROUP BY r.exchange) e;
+		exchanges := coalesce(exchanges, '{}');
+	EXCEPTION WHEN lock_not_available THEN
+		RETURN QUERY SELECT 'locks', false, 'Somebody has locked the table outbox_route.', locked;
+	END;
+	IF route IS NOT NULL AND exchanges = '{}' THEN
+		RAISE EXCEPTION 'route "%" does not exist', route
+			USING ERRCODE = 'undefined_object',
+				HINT = 'The table outbox_route lists the routes.';
+	END IF;
+
+	RETURN QUERY SELECT * FROM outbox_internal.outbox_preflight_server();
+	RETURN QUERY
+		SELECT 'workers', w.hint IS NULL AND w.workers >= n.wanted,
+			format('%s of %s workers run, state "%s".', w.workers, n.wanted, w.state),
+			coalesce(w.hint, CASE WHEN w.workers < n.wanted THEN
+				'The others are started within a minute of there being processes for them: raise max_worker_processes, or lower outbox.workers.' END)
+		FROM outbox_internal.outbox_relay_state() w,
+			(SELECT current_setting('outbox.workers')::integer) n(wanted)
+		WHERE w.state NOT IN ('standby', 'not preloaded');
+	RETURN QUERY
+		SELECT 'settings', false,
+			format('%s is set for this session or its role, and the relay does not have that.', s.name),
+			'Call outbox_preflight() in a session without it: what follows is about this value.'
+		FROM pg_settings s
+		WHERE s.name IN ('outbox.broker_uri', 'outbox.passfile', 'outbox.tls_ca_file',
+				'outbox.tls_cert_file', 'outbox.tls_key_file', 'outbox.tls_key_passfile', 'outbox.tls_verify',
+				'outbox.auth_mechanism', 'outbox.allow_plaintext')
+			AND s.source IN ('session', 'client', 'user', 'database user')
+		ORDER BY s.name;
+	RETURN QUERY
+		SELECT b."check", b.ok, b.detail,
+			coalesce(b.hint, replace(h.hint, 'see reason_text', 'see detail')
+				|| coalesce(' Command: ' || h.command, ''))
+		FROM outbox_internal.outbox_preflight_broker(exchanges, coalesce(types, '{}'),
+				coalesce(routes, '{}'), routing_key, publish)
+			WITH ORDINALITY b("check", ok, detail, hint, reason, n)
+			LEFT JOIN LATERAL outbox_internal.outbox_reason_hint(b.reason) h ON b.reason IS NOT NULL
+		ORDER BY b.n;
+	BEGIN
+		RETURN QUERY SELECT * FROM outbox_internal.outbox_preflight_database();
+	EXCEPTION WHEN lock_not_available THEN
+		RETURN QUERY SELECT 'locks', false, 'Somebody has locked a table of outbox, or of the system.', locked;
+	END;
+END
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_preflight(text, text, boolean) IS
+'Would messages get through? Checks the server, the settings, the way to each host of outbox.broker_uri with the relay''s login, each route''s exchange and the right to publish to it (tried in a transaction of the broker''s that is rolled back: nobody gets a message), grants, archive, replication and versions, in this order and within 10 seconds. ok is NULL where something was not tried; detail says what was found, hint what to do. route: only this one. routing_key: tried with it. publish: true also publishes one real message with that routing_key, to see whether a queue is bound: consumers may get it (type outbox_preflight, expires after a minute). Errors: 42704 unknown route, 22023 arguments that do not fit.';
+

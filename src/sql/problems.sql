@@ -1,0 +1,835 @@
+--
+-- What is wrong now
+--
+
+CREATE TYPE outbox_internal.outbox_problem AS (
+	severity text,
+	problem text,
+	subject text,
+	since timestamptz,
+	detail text,
+	hint text,
+	command text
+);
+
+COMMENT ON TYPE outbox_internal.outbox_problem IS 'A row of outbox_problems.';
+
+CREATE FUNCTION outbox_internal.outbox_launcher_state(
+	OUT runs boolean, OUT out_of_processes boolean,
+	OUT workers_wanted integer, OUT workers_running integer)
+RETURNS record
+AS 'MODULE_PATHNAME', 'outbox_launcher_state'
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION outbox_internal.outbox_launcher_state() IS
+'Whether the launcher runs and found a process for every worker, and how many workers this database wants and has.';
+
+CREATE FUNCTION outbox_internal.outbox_silent_processes(
+	OUT subject text, OUT pid integer, OUT since timestamptz, OUT waits_for text)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'outbox_silent_processes'
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED ROWS 1;
+
+COMMENT ON FUNCTION outbox_internal.outbox_silent_processes() IS
+'Launcher and workers of this database that are alive and have not looked around for longer than they said.';
+
+CREATE FUNCTION outbox_internal.outbox_missing_standbys()
+RETURNS integer
+AS 'MODULE_PATHNAME', 'outbox_missing_standbys'
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION outbox_internal.outbox_missing_standbys() IS
+'How many standbys a synchronous commit would wait for that are not connected.';
+
+/* The server, before it is asked what its workers say. */
+CREATE FUNCTION outbox_internal.outbox_server_problems(state text)
+RETURNS SETOF outbox_internal.outbox_problem
+LANGUAGE plpgsql ROWS 5
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	launcher record;
+BEGIN
+	IF state = 'not preloaded' THEN
+		RETURN QUERY SELECT 'critical', 'not preloaded', 'server', NULL::timestamptz,
+			format('shared_preload_libraries = ''%s''', current_setting('shared_preload_libraries')),
+			'Messages are stored and nothing publishes them: add outbox to shared_preload_libraries and restart the server.',
+			format('ALTER SYSTEM SET shared_preload_libraries = %s',
+				concat_ws(', ', nullif(current_setting('shared_preload_libraries'), ''), 'outbox'));
+		RETURN;
+	END IF;
+
+	SELECT * INTO launcher FROM outbox_internal.outbox_launcher_state();
+	IF NOT launcher.runs THEN
+		RETURN QUERY SELECT 'critical', 'launcher missing', 'server', NULL::timestamptz,
+			format('%s of %s workers run', launcher.workers_running, launcher.workers_wanted),
+			'Nobody starts workers. The server starts the launcher again within 5 seconds; if this lasts, the server log says why: with too few max_worker_processes it was not even registered.',
+			'SHOW max_worker_processes';
+	ELSIF launcher.workers_running < launcher.workers_wanted THEN
+		RETURN QUERY SELECT CASE WHEN launcher.workers_running = 0 THEN 'critical' ELSE 'warning' END,
+			CASE WHEN launcher.out_of_processes THEN 'no process free' ELSE 'worker missing' END,
+			'server', NULL::timestamptz,
+			format('%s of %s workers run', launcher.workers_running, launcher.workers_wanted),
+			CASE WHEN launcher.out_of_processes
+				THEN 'All worker processes of the server are in use: raise max_worker_processes and restart, or lower outbox.workers.'
+				ELSE 'The launcher starts workers within seconds, after a crash within a minute; if this lasts, look into the server log.' END,
+			CASE WHEN launcher.out_of_processes
+				THEN 'SELECT backend_type, count(*) FROM pg_stat_activity GROUP BY 1' END;
+	END IF;
+
+	RETURN QUERY SELECT 'critical', 'process silent', s.subject, s.since,
+		concat_ws(', ', format('process %s has done nothing for %s s', s.pid, extract(epoch FROM clock_timestamp() - s.since)::bigint), 'waits for ' || s.waits_for),
+		'It is stopped, loops or hangs: its state in ps says which (T: stopped, kill -CONT lets it go on). End it: another one takes its place.',
+		format('SELECT pg_terminate_backend(%s)', s.pid)
+	FROM outbox_internal.outbox_silent_processes() s;
+
+	/* Before a commit has to wait for it; then the worker says so. */
+	RETURN QUERY SELECT 'critical', 'standby missing', 'server', NULL::timestamptz,
+		format('synchronous_standby_names = ''%s''; missing: %s', current_setting('synchronous_standby_names'), m.standbys),
+		'Every commit of this server waits for it, and nothing is published that it does not have: bring it back, or change synchronous_standby_names.',
+		'SELECT application_name, state, sync_state FROM pg_stat_replication'
+	FROM outbox_internal.outbox_missing_standbys() AS m(standbys)
+	WHERE m.standbys > 0 AND NOT EXISTS (SELECT FROM outbox_internal.outbox_worker_stats() w WHERE w.state = 'waiting for standby');
+END
+$$;
+
+COMMENT ON FUNCTION outbox_internal.outbox_server_problems(text) IS 'Those of outbox_problems that concern preloading, launcher and processes.';
+
+/* What the workers say; the same of several is one. */
+CREATE FUNCTION outbox_internal.outbox_worker_problems()
+RETURNS SETOF outbox_internal.outbox_problem
+LANGUAGE plpgsql ROWS 5
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	origins text;
+BEGIN
+	RETURN QUERY
+	WITH workers AS MATERIALIZED (SELECT * FROM outbox_internal.outbox_worker_stats()),
+	found AS (
+		SELECT w.worker, a.severity, w.reason AS problem, w.reason_since AS since,
+			w.reason_text AS detail, a.hint, a.command
+		FROM workers w, LATERAL outbox_internal.outbox_reason_hint(w.reason) a
+		WHERE w.reason IS NOT NULL
+		UNION ALL
+		SELECT w.worker, s.severity, s.problem, w.since, s.detail, s.hint, s.command
+		FROM workers w JOIN (VALUES
+			('disabled', 'warning', 'disabled', 'outbox.enabled is off',
+				'Set outbox.enabled to on and reload the configuration.', 'ALTER SYSTEM SET outbox.enabled = on'),
+			('version mismatch', 'critical', 'version mismatch',
+				(SELECT format('the library has version %s, the extension %s', l.version, e.extversion)
+				 FROM pg_extension e, outbox_internal.outbox_library_versions() l
+				 WHERE e.extname = 'outbox' AND l.component = 'library'),
+				'The older of the two has to follow: run the command, or install the package of the extension''s version and restart the server.',
+				'ALTER EXTENSION outbox UPDATE'),
+			('waiting for standby', 'critical', 'standby missing',
+				format('synchronous_standby_names = ''%s''; connected: %s', current_setting('synchronous_standby_names'),
+					coalesce((SELECT string_agg(format('%s (%s)', r.application_name, r.sync_state), ', ') FROM pg_stat_replication r), 'none')),
+				'Every commit of this server waits for it, and nothing is published that it does not have: bring it back, or change synchronous_standby_names.',
+				'SELECT application_name, state, sync_state FROM pg_stat_replication'))
+			AS s (state, severity, problem, detail, hint, command) ON s.state = w.state
+		UNION ALL
+		SELECT w.worker, 'warning', 'worker stopped', w.since, w.last_error,
+			'A worker is leaving for longer than it should: look into the server log.', NULL
+		FROM workers w
+		WHERE w.state IN ('stopping', 'stopped') AND w.since < now() - interval '15 seconds'
+		UNION ALL
+		SELECT w.worker, CASE WHEN w.tls_not_after < now() + interval '3 days' THEN 'critical' ELSE 'warning' END,
+			'certificate expires', w.tls_not_after - interval '30 days',
+			format('the certificate of %s is valid until %s', w.broker, w.tls_not_after),
+			'Renew it on the broker; from that day on nothing is published.',
+			'openssl s_client -connect HOST:5671 -servername HOST </dev/null | openssl x509 -noout -dates'
+		FROM workers w
+		WHERE w.tls_not_after < now() + interval '30 days' AND w.reason IS DISTINCT FROM 'certificate expired'
+		UNION ALL
+		SELECT w.worker, 'warning', 'clock jumped', w.clock_jumped_at,
+			format('the clock of this server has jumped by %s', w.clock_jump),
+			'Scheduled messages and the archive go by it: see what sets the clock. Shown for ten minutes.', 'timedatectl'
+		FROM workers w
+		WHERE w.clock_jumped_at > now() - interval '10 minutes'
+		UNION ALL
+		SELECT w.worker, a.severity, 'twin', w.twin_since, w.twin, a.hint, a.command
+		FROM workers w, LATERAL outbox_internal.outbox_reason_hint('twin') a
+		WHERE w.twin IS NOT NULL)
+	SELECT f.severity, f.problem,
+		CASE WHEN count(*) = 1 THEN 'worker ' ELSE 'workers ' END || string_agg(f.worker::text, ', ' ORDER BY f.worker),
+		min(f.since), f.detail, f.hint, f.command
+	FROM found f
+	GROUP BY f.severity, f.problem, f.detail, f.hint, f.command;
+
+	/* Silent for the sake of the original: whose messages are these? */
+	IF EXISTS (SELECT FROM outbox_internal.outbox_worker_stats() w WHERE w.state = 'not adopted') THEN
+		IF outbox_internal.outbox_try_lock_tables() THEN
+			SELECT string_agg(format('%s of origin %s', o.messages, o.origin), ', ') INTO origins
+			FROM (SELECT m.origin, count(*) AS messages
+				  FROM (SELECT b.origin FROM outbox_internal.outbox b LIMIT 5000) m
+				  WHERE m.origin <> outbox_internal.outbox_origin()
+				  GROUP BY m.origin ORDER BY count(*) DESC LIMIT 5) o;
+		END IF;
+		RETURN QUERY
+		SELECT 'critical', 'not adopted', 'database ' || quote_ident(current_database()), min(w.since),
+			coalesce(nullif(concat_ws('; ', max(w.last_error) FILTER (WHERE w.last_error_at >= w.since),
+				'of the first 5000 messages ' || origins), ''), 'its control row is that of another database'),
+			(SELECT r.hint FROM outbox_internal.outbox_relay_state() r), 'SELECT outbox_adopt()'
+		FROM outbox_internal.outbox_worker_stats() w WHERE w.state = 'not adopted';
+	END IF;
+END
+$$;
+
+COMMENT ON FUNCTION outbox_internal.outbox_worker_problems() IS 'Those of outbox_problems that workers tell: link, settings, database, copies, versions, clock.';
+
+/* Somebody's lock on the tables; the caller has found that out. */
+CREATE FUNCTION outbox_internal.outbox_lock_problems()
+RETURNS SETOF outbox_internal.outbox_problem
+LANGUAGE plpgsql ROWS 5
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN QUERY
+	SELECT 'critical', 'table locked', 'table ' || c.relname, l.since,
+		format('%s, %s by process %s%s', l.mode, CASE WHEN l.granted THEN 'held' ELSE 'waited for' END,
+			coalesce(l.pid::text, 'none (a prepared transaction)'), ' (' || nullif(l.application_name, '') || ')'),
+		'The relay cannot work meanwhile; it goes on by itself. See whether that command may be ended.',
+		coalesce('SELECT pg_terminate_backend(' || l.pid || ')', 'SELECT gid, prepared, owner FROM pg_prepared_xacts ORDER BY prepared')
+	FROM outbox_internal.outbox_table_lockers l
+		LEFT JOIN pg_class c ON c.oid = l.relation;
+END
+$$;
+
+COMMENT ON FUNCTION outbox_internal.outbox_lock_problems() IS 'Those of outbox_problems that are locks on the tables.';
+
+/* Routes, and what is the matter with their messages; outbox is locked for reading. */
+CREATE FUNCTION outbox_internal.outbox_route_problems(counts outbox_internal.outbox_route_count[])
+RETURNS SETOF outbox_internal.outbox_problem
+LANGUAGE plpgsql ROWS 5
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	late constant interval := current_setting('outbox.backlog_warning_age')::interval;
+BEGIN
+	RETURN QUERY
+	SELECT 'warning', 'paused', 'database ' || quote_ident(current_database()), c.paused_at,
+		concat_ws(': ', 'by ' || quote_ident(c.paused_by), c.pause_reason),
+		'Nothing is published in this database until it is resumed.', 'SELECT outbox_resume()'
+	FROM outbox_internal.outbox_control c WHERE c.paused;
+
+	RETURN QUERY
+	WITH routes AS MATERIALIZED (
+		SELECT b.*, s.waits_because, s.reason, s.waits_since, s.retry_at,
+			p.paused_by, p.paused_at, p.pause_reason, p.relay
+		FROM unnest(counts) b
+			LEFT JOIN outbox_internal.outbox_route_stats() s ON s.route = b.route
+			LEFT JOIN outbox_internal.outbox_route p ON p.name = b.route
+		WHERE b.route IS NOT NULL)
+	SELECT 'warning', 'route paused', format('route "%s"', r.route), r.paused_at,
+		concat_ws(': ', 'by ' || quote_ident(r.paused_by), r.pause_reason) || format('; %s messages wait', r.backlog),
+		'Its messages wait until it is resumed.', format('SELECT outbox_resume(%L)', r.route)
+	FROM routes r WHERE r.paused
+	UNION ALL
+	SELECT 'warning', 'role changed', format('route "%s"', p.name), NULL::timestamptz,
+		format('%s names %s, which is not the role that it was when that was written', n.kind,
+			string_agg(quote_ident(n.role::text), ', ' ORDER BY n.role)),
+		'A role was renamed, dropped or made again, and nobody gets in by that name. If the role of this name is meant, write the column again.',
+		format('UPDATE outbox_route SET %I = %1$I WHERE name = %L', n.kind, p.name)
+	FROM outbox_internal.outbox_route p,
+		LATERAL (SELECT 'enqueue_roles' AS kind, e.role, e.oid FROM unnest(p.enqueue_roles, p.enqueue_role_oids) e(role, oid)
+			UNION ALL
+			SELECT 'relay_roles', e.role, e.oid FROM unnest(p.relay_roles, p.relay_role_oids) e(role, oid)) n
+	WHERE NOT EXISTS (SELECT FROM pg_roles o WHERE o.rolname = n.role AND o.oid = n.oid)
+	GROUP BY p.name, n.kind
+	UNION ALL
+	SELECT 'critical', 'route missing', format('route "%s"', r.route), r.oldest,
+		format('%s messages have a route that is not in outbox_route', r.backlog + r.scheduled + r.failed),
+		'They wait until there is one: add it, or discard them.',
+		format('INSERT INTO outbox_route (name) VALUES (%L)', r.route)
+	FROM routes r WHERE NOT r.known
+	UNION ALL
+	SELECT a.severity, coalesce(r.reason, 'exchange error'), format('route "%s"', r.route), r.waits_since,
+		format('%s; %s messages wait, next attempt at %s', r.waits_because, r.backlog, r.retry_at::timestamptz(0)),
+		a.hint, a.command
+	FROM routes r, LATERAL outbox_internal.outbox_reason_hint(coalesce(r.reason, 'exchange error')) a
+	WHERE r.waits_because IS NOT NULL AND NOT r.paused
+	UNION ALL
+	SELECT CASE WHEN clock_timestamp() - r.oldest > 10 * late THEN 'critical' ELSE 'warning' END,
+		'backlog old', format('route "%s"', r.route), r.oldest,
+		format('%s messages wait%s, the oldest for %s', r.backlog, CASE WHEN r.estimated THEN ' (estimated)' ELSE '' END,
+			date_trunc('second', clock_timestamp() - r.oldest)),
+		'The other rows say why. If there is none, more is enqueued than goes out, or a key with many messages is slow.',
+		'SELECT * FROM outbox_routes_status'
+	FROM routes r WHERE late > interval '0' AND r.oldest < clock_timestamp() - late
+	UNION ALL
+	SELECT 'warning', 'external relay missing', format('route "%s"', r.route), r.oldest,
+		format('%s messages wait, and no relay has leased any', r.backlog),
+		'Its relay does not run, or claims nothing: look at its log.', 'SELECT * FROM outbox_leases'
+	FROM routes r
+	WHERE r.relay = 'external' AND NOT r.paused AND late > interval '0' AND r.oldest < clock_timestamp() - late
+		AND NOT EXISTS (SELECT FROM outbox_internal.outbox_lease l
+			WHERE l.route = r.route AND l.expires_at > clock_timestamp())
+	UNION ALL
+	SELECT 'warning', 'route full', format('route "%s"', r.route), NULL::timestamptz,
+		format('it has the %s messages that max_pending lets it have, and others are refused', r.max_pending),
+		'Nothing can be enqueued to it until some are gone. The other rows say why they wait; failed ones count, and those of open transactions.',
+		format('SELECT * FROM outbox_routes_status WHERE route = %L', r.route)
+	FROM routes r
+	WHERE outbox_internal.outbox_route_is_full(r.route, r.max_pending);
+END
+$$;
+
+COMMENT ON FUNCTION outbox_internal.outbox_route_problems(outbox_internal.outbox_route_count[]) IS 'Those of outbox_problems that concern pauses, routes and the age of the backlog.';
+
+/*
+ * Messages that are refused, or were given up, and keys that they hold.  Not more is
+ * read than outbox_backlog_sample() has counted, so that dead rows cost nothing.
+ */
+CREATE FUNCTION outbox_internal.outbox_message_problems(counts outbox_internal.outbox_route_count[])
+RETURNS SETOF outbox_internal.outbox_problem
+LANGUAGE plpgsql ROWS 5
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	waiting bigint;
+	failed bigint;
+	all_failed boolean;
+BEGIN
+	IF EXISTS (SELECT FROM outbox_internal.outbox_locked_claims()) THEN
+		RETURN QUERY
+		SELECT 'warning', 'row locked', CASE WHEN l.aggregate_id IS NULL THEN format('message %s', l.id)
+				ELSE format('key "%s" "%s"', outbox_internal.outbox_printable(l.aggregate_type),
+					outbox_internal.outbox_printable(l.aggregate_id)) END, l.since,
+			format('message %s is locked by %s', l.id, concat_ws(' and ', 'process ' || nullif(array_to_string(l.pids, ', '), ''),
+				'the prepared transaction ' || nullif(array_to_string(l.prepared, ', '), ''))),
+			'Somebody''s open transaction has locked the row; the later messages of its key wait until that ends.',
+			coalesce('SELECT pg_terminate_backend(' || l.pids[1] || ')', 'ROLLBACK PREPARED ' || quote_literal(l.prepared[1]))
+		FROM outbox_internal.outbox_locked_rows l;
+	END IF;
+	PERFORM FROM unnest(counts) c WHERE c.retrying > 0 OR c.failed > 0;
+	IF NOT FOUND THEN
+		RETURN;
+	END IF;
+	SELECT sum(s.messages) FILTER (WHERE s.kind = 'waiting'), sum(s.messages) FILTER (WHERE s.kind = 'failed'),
+		bool_and(s.complete) FILTER (WHERE s.kind = 'failed')
+	INTO waiting, failed, all_failed FROM outbox_internal.outbox_backlog_sample(500) s;
+	/* Those that wait for their time only are no problem. */
+	IF (SELECT sum(c.retrying) FROM unnest(counts) c) = 0 THEN
+		waiting := 0;
+	END IF;
+
+	RETURN QUERY
+	SELECT 'warning', CASE WHEN e.last_error LIKE 'returned by the broker%' THEN 'unroutable'
+			WHEN e.last_error LIKE '%basic.nack%' THEN 'queue refuses' ELSE 'message refused' END,
+		format('route "%s"', e.route), e.since,
+		format('%s: %s messages, after %s attempts at most', e.last_error, e.messages, e.attempts),
+		CASE WHEN e.last_error LIKE 'returned by the broker%'
+			THEN 'No queue takes this routing key: bind one. They are tried again until max_attempts of the route.'
+			WHEN e.last_error LIKE '%basic.nack%'
+			THEN 'A queue is full (reject-publish) or has failed: look at it. They are tried again until max_attempts of the route.'
+			ELSE 'They are tried again until max_attempts of the route.' END,
+		CASE WHEN e.last_error LIKE 'returned by the broker%' THEN 'rabbitmqctl list_bindings -p VHOST'
+			WHEN e.last_error LIKE '%basic.nack%' THEN 'rabbitmqctl list_queues -p VHOST name messages policy state' END
+	FROM (SELECT m.route, m.last_error, count(*) AS messages, min(m.created_at) AS since, max(m.attempts) AS attempts
+		  FROM (SELECT o.route, outbox_internal.outbox_printable(o.last_error) AS last_error, o.created_at, o.attempts FROM outbox_internal.outbox o
+				WHERE o.status = 'pending' AND o.available_at IS NOT NULL AND o.external IS NULL
+				ORDER BY o.available_at, o.seq LIMIT waiting) m
+		  WHERE m.attempts > 0
+		  GROUP BY m.route, m.last_error
+		  ORDER BY count(*) DESC LIMIT 20) e;
+
+	RETURN QUERY
+	SELECT 'warning', 'failed messages', format('route "%s"', e.route), e.since,
+		format('%s messages%s, %s', e.messages, CASE WHEN all_failed THEN '' ELSE ' or more' END, e.last_error),
+		'They were given up and stay until somebody requeues or discards them.',
+		format('SELECT outbox_requeue_failed(route => %L)', e.route)
+	FROM (SELECT m.route, count(*) AS messages, min(m.created_at) AS since,
+			mode() WITHIN GROUP (ORDER BY m.last_error) AS last_error
+		  FROM (SELECT o.route, outbox_internal.outbox_printable(o.last_error) AS last_error, o.created_at FROM outbox_internal.outbox o
+				WHERE o.status = 'failed' ORDER BY o.seq LIMIT failed) m
+		  GROUP BY m.route) e;
+
+	RETURN QUERY
+	SELECT CASE k.status WHEN 'failed' THEN 'warning' ELSE 'info' END, 'key held',
+		format('key "%s" "%s" of route "%s"', outbox_internal.outbox_printable(k.aggregate_type),
+			outbox_internal.outbox_printable(k.aggregate_id), k.route), k.created_at,
+		format('message %s %s: %s; %s messages wait behind it', k.id,
+			CASE k.status WHEN 'failed' THEN 'has failed' ELSE format('is tried again at %s', k.available_at::timestamptz(0)) END,
+			outbox_internal.outbox_printable(k.last_error), CASE WHEN k.behind > 100 THEN 'more than 100' ELSE k.behind::text END),
+		CASE k.status WHEN 'failed' THEN 'The route has on_failed = ''block'': requeue or discard the message that has failed.'
+			ELSE 'It ends with the next attempt that succeeds.' END,
+		CASE k.status WHEN 'failed' THEN format('SELECT outbox_requeue(%L)', k.id) END
+	FROM (SELECT h.*, (SELECT count(*) FROM (SELECT FROM outbox_internal.outbox b
+				WHERE b.status = 'pending' AND b.available_at IS NULL AND b.external IS NULL AND b.aggregate_id IS NOT NULL
+					/* As the index outbox_key has it, so that no other one is chosen. */
+					AND (outbox_internal.outbox_key_hash(b.route, b.aggregate_type, b.aggregate_id), b.seq)
+						> (outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id), h.seq)
+					AND (outbox_internal.outbox_key_hash(b.route, b.aggregate_type, b.aggregate_id), b.seq)
+						<= (outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id), 9223372036854775807)
+				ORDER BY outbox_internal.outbox_key_hash(b.route, b.aggregate_type, b.aggregate_id), b.seq
+				LIMIT 101) b) AS behind
+		  FROM (SELECT DISTINCT ON (m.route, m.aggregate_type, m.aggregate_id) m.*
+				FROM ((SELECT o.id, o.seq, o.route, o.aggregate_type, o.aggregate_id, o.status, o.created_at,
+							o.available_at, o.attempts, o.last_error
+					   FROM outbox_internal.outbox o
+					   WHERE o.status = 'failed' ORDER BY o.seq LIMIT failed)
+					  UNION ALL
+					  (SELECT o.id, o.seq, o.route, o.aggregate_type, o.aggregate_id, o.status, o.created_at,
+							o.available_at, o.attempts, o.last_error
+					   FROM outbox_internal.outbox o
+					   WHERE o.status = 'pending' AND o.available_at IS NOT NULL AND o.external IS NULL
+					   ORDER BY o.available_at, o.seq LIMIT waiting)) m
+					JOIN outbox_internal.outbox_route r ON r.name = m.route
+				WHERE m.aggregate_id IS NOT NULL AND r.ordering = 'key'
+					AND (m.status = 'failed' AND r.on_failed = 'block' OR m.status = 'pending' AND m.attempts > 0)
+				ORDER BY m.route, m.aggregate_type, m.aggregate_id, m.seq LIMIT 20) h) k
+	WHERE k.behind > 0 OR k.status = 'failed'
+	ORDER BY k.behind DESC LIMIT 20;
+END
+$$;
+
+COMMENT ON FUNCTION outbox_internal.outbox_message_problems(outbox_internal.outbox_route_count[]) IS 'Those of outbox_problems that concern messages and keys.';
+
+/* What keeps the space of published rows from being used again, and the age of transactions. */
+CREATE FUNCTION outbox_internal.outbox_vacuum_problems()
+RETURNS SETOF outbox_internal.outbox_problem
+LANGUAGE plpgsql ROWS 5
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	outbox_oid constant oid := outbox_internal.outbox_relation('outbox');
+	dead constant bigint := pg_stat_get_dead_tuples(outbox_oid);
+BEGIN
+	IF dead > 100000 THEN
+		RETURN QUERY
+		WITH holder AS (
+			SELECT h.* FROM (
+				SELECT format('process %s', a.pid) AS subject, a.xact_start AS since,
+					concat_ws(', ', coalesce(nullif(a.application_name, ''), a.backend_type), a.state) AS detail,
+					format('SELECT pg_terminate_backend(%s)', a.pid) AS command,
+					greatest(age(a.backend_xmin), age(a.backend_xid)) AS age
+				FROM pg_stat_activity a
+				WHERE a.pid <> pg_backend_pid() AND a.datname = current_database()
+				UNION ALL
+				SELECT format('prepared transaction "%s"', p.gid), p.prepared, format('of %s', p.owner),
+					format('ROLLBACK PREPARED %L', p.gid), age(p.transaction)
+				FROM pg_prepared_xacts p
+				WHERE p.database = current_database()
+				UNION ALL
+				SELECT format('replication slot "%s"', s.slot_name), NULL, CASE WHEN s.active THEN 'active' ELSE 'not active' END,
+					format('SELECT pg_drop_replication_slot(%L)', s.slot_name), age(s.xmin)
+				FROM pg_replication_slots s WHERE s.xmin IS NOT NULL
+				UNION ALL
+				SELECT format('standby "%s"', r.application_name), r.backend_start, 'hot_standby_feedback',
+					'SELECT pid, xact_start, query FROM pg_stat_activity ORDER BY xact_start', age(r.backend_xmin)
+				FROM pg_stat_replication r) h
+			WHERE h.age > 10000 AND (h.since IS NULL OR h.since < now() - interval '30 seconds')
+			ORDER BY h.age DESC LIMIT 1)
+		SELECT 'warning', 'vacuum held back', h.subject, h.since,
+			format('%s; table outbox has %s dead rows, and a snapshot %s transactions old keeps them', h.detail, dead, h.age),
+			'Published rows cannot be removed and the table grows, until that ends. The relay does not slow down.',
+			h.command
+		FROM holder h
+		UNION ALL
+		SELECT 'warning', 'vacuum behind', 'table outbox', pg_stat_get_last_autovacuum_time(outbox_oid),
+			format('%s dead rows', dead), 'Autovacuum does not come to it: see autovacuum and autovacuum_max_workers.',
+			'VACUUM outbox'
+		WHERE dead > 5000000 AND NOT EXISTS (SELECT FROM holder);
+	END IF;
+
+	RETURN QUERY
+	SELECT CASE WHEN a.age > 1500000000 THEN 'critical' ELSE 'warning' END, 'wraparound', 'table ' || a.relname, NULL::timestamptz,
+		format('its oldest %s is %s old', a.kind, a.age),
+		'VACUUM must freeze it before the server stops taking transactions: end what keeps it from that, and vacuum.',
+		format('VACUUM (FREEZE) %s', a.oid::regclass)
+	FROM (SELECT c.oid, c.relname, k.kind, k.age, k.most
+		  FROM pg_extension e
+			JOIN pg_depend d ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
+				AND d.classid = 'pg_class'::regclass AND d.deptype = 'e'
+			JOIN pg_class c ON c.oid = d.objid AND c.relkind = 'r',
+			LATERAL (VALUES
+				('transaction', age(c.relfrozenxid), current_setting('autovacuum_freeze_max_age')::bigint),
+				('multixact', mxid_age(c.relminmxid), current_setting('autovacuum_multixact_freeze_max_age')::bigint))
+				AS k (kind, age, most)
+		  WHERE e.extname = 'outbox') a
+	WHERE a.age > least(a.most * 1.5, 1500000000);
+END
+$$;
+
+COMMENT ON FUNCTION outbox_internal.outbox_vacuum_problems() IS 'Those of outbox_problems that concern dead rows and the age of transactions.';
+
+CREATE FUNCTION outbox_internal.outbox_archive_problems()
+RETURNS SETOF outbox_internal.outbox_problem
+LANGUAGE plpgsql ROWS 5
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	today constant date := (clock_timestamp() AT TIME ZONE 'UTC')::date;
+	retention constant interval := current_setting('outbox.retention')::interval;
+	longest interval := retention;
+	first_day date;
+	last_day date;
+BEGIN
+	RETURN QUERY
+	SELECT 'warning', 'archive maintenance', 'archive', w.archive_error_since, w.archive_error,
+		'Partitions of outbox_archive cannot be made or dropped now. Publishing goes on; see what reads the archive for so long.',
+		'SELECT pid, xact_start, application_name, query FROM pg_stat_activity WHERE xact_start < now() - interval ''1 minute'' ORDER BY xact_start'
+	FROM outbox_internal.outbox_worker_stats() w WHERE w.archive_error IS NOT NULL;
+
+	/* By the names of the tables, without a lock on them. */
+	SELECT min(to_date("right"(c.relname, 8), 'YYYYMMDD')), max(to_date("right"(c.relname, 8), 'YYYYMMDD'))
+	INTO first_day, last_day
+	FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+	WHERE i.inhparent = outbox_internal.outbox_relation('outbox_archive') AND c.relname ~ '^outbox_archive_p[0-9]{8}$';
+	IF outbox_internal.outbox_try_lock_tables() THEN
+		SELECT greatest(longest, max(r.retention)) INTO longest FROM outbox_internal.outbox_route r;
+	END IF;
+
+	/* A day of grace: it may be a night's work. */
+	RETURN QUERY
+	SELECT 'warning', 'archive behind', 'archive', ((first_day + 1)::timestamp AT TIME ZONE 'UTC') + longest,
+		format('the partition of %s is still there', first_day),
+		'It has been out of retention for a day: the relay drops it when nobody reads the archive.', 'SELECT * FROM outbox_archive_status'
+	WHERE ((first_day + 2)::timestamp AT TIME ZONE 'UTC') < clock_timestamp() - longest;
+
+	RETURN QUERY
+	SELECT 'warning', 'archive partition missing', 'archive', NULL::timestamptz,
+		coalesce('the last partition is that of ' || last_day, 'there is none'),
+		'Messages of the days after it go to outbox_archive_default. The relay makes partitions two days ahead when nobody has the archive locked.',
+		'SELECT * FROM outbox_archive_status'
+	WHERE longest > interval '0'
+		AND coalesce(last_day <= today,
+			pg_stat_get_live_tuples(to_regclass('outbox_internal.outbox_archive_default')) > 0);
+END
+$$;
+
+COMMENT ON FUNCTION outbox_internal.outbox_archive_problems() IS 'Those of outbox_problems that concern the archive.';
+
+CREATE FUNCTION outbox_internal.outbox_job_problems()
+RETURNS SETOF outbox_internal.outbox_problem
+LANGUAGE plpgsql ROWS 5
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN QUERY
+	SELECT 'warning', 'job failed', format('job %s', j.id), j.ended_at,
+		format('%s of %s messages done: %s', j.done, j.total, j.last_error),
+		'Remove the cause and retry it, which goes on where it stopped; or cancel it.',
+		format('SELECT outbox_job_retry(%s)', j.id)
+	FROM outbox_internal.outbox_job j WHERE j.state = 'failed'
+	ORDER BY j.id LIMIT 20;
+END
+$$;
+
+COMMENT ON FUNCTION outbox_internal.outbox_job_problems() IS 'Those of outbox_problems that are jobs which have failed.';
+
+CREATE FUNCTION outbox_internal.outbox_remade_slots(
+	OUT slot_name text, OUT remade_at timestamptz)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'outbox_remade_slots'
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED ROWS 1;
+
+COMMENT ON FUNCTION outbox_internal.outbox_remade_slots() IS
+'Replication slots of routes with relay = ''cdc'' that were dropped and made again since messages were enqueued for them.';
+
+/*
+ * Routes with relay = 'cdc'.  Which publication a slot is read with is known to its
+ * reader only, so what is found here is what cannot work, and not all that may not.
+ */
+CREATE FUNCTION outbox_internal.outbox_cdc_problems()
+RETURNS SETOF outbox_internal.outbox_problem
+LANGUAGE plpgsql ROWS 5
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	names constant text[] := ARRAY(SELECT r.name FROM outbox_internal.outbox_route r WHERE r.relay = 'cdc' ORDER BY r.name);
+	/* What could be read of them: slots that are named, or else all of this database. */
+	named constant name[] := (SELECT CASE WHEN bool_and(r.slot IS NOT NULL) THEN array_agg(r.slot) END
+		FROM outbox_internal.outbox_route r WHERE r.relay = 'cdc');
+	behind constant numeric := 1073741824;
+	name text;
+	sample constant jsonb := jsonb_build_object('external', false, 'status', 'pending', 'attempts', 0);
+	outbox_schema constant name := (SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+		WHERE c.oid = outbox_internal.outbox_relation('outbox'));
+	publication record;
+	filter text;
+	passes boolean;
+	carried boolean;
+BEGIN
+	IF names = '{}' THEN
+		RETURN;
+	END IF;
+	RETURN QUERY
+	SELECT 'critical', 'cdc slot missing', r.subject, NULL::timestamptz,
+		format('no logical replication slot of database %s %s, wal_level is %s', quote_ident(current_database()),
+			coalesce('is called "' || r.slot || '"', 'is there'), current_setting('wal_level')),
+		'Its messages are in the write-ahead log only, which is kept for slots: enqueue is refused until there is one.',
+		CASE WHEN current_setting('wal_level') = 'logical'
+			THEN format('SELECT pg_create_logical_replication_slot(%L, ''pgoutput'')', coalesce(r.slot, 'outbox_cdc'))
+			ELSE 'ALTER SYSTEM SET wal_level = logical' END
+	FROM (SELECT o.slot, CASE count(*) WHEN 1 THEN 'route "' ELSE 'routes "' END || string_agg(o.name, '", "' ORDER BY o.name) || '"' AS subject
+		  FROM outbox_internal.outbox_route o WHERE o.relay = 'cdc' GROUP BY o.slot) r
+	WHERE NOT EXISTS (SELECT FROM pg_replication_slots s
+		WHERE s.database = current_database() AND NOT s.temporary AND s.wal_status IS DISTINCT FROM 'lost'
+			AND s.slot_name = coalesce(r.slot, s.slot_name));
+
+	RETURN QUERY
+	SELECT CASE WHEN s.wal_status IN ('lost', 'unreserved') THEN 'critical' ELSE 'warning' END,
+		CASE WHEN s.wal_status = 'lost' THEN 'cdc slot lost' WHEN NOT s.active THEN 'cdc slot idle' ELSE 'cdc slot behind' END,
+		format('replication slot "%s"', s.slot_name), NULL::timestamptz,
+		concat_ws(', ', CASE WHEN s.active THEN 'active' ELSE 'nobody reads it' END, 'wal_status ' || s.wal_status,
+			pg_size_pretty(pg_wal_lsn_diff(pg_current_wal_lsn(), s.confirmed_flush_lsn)) || ' behind',
+			pg_size_pretty(pg_wal_lsn_diff(pg_current_wal_lsn(), s.restart_lsn)) || ' of WAL are kept for it'),
+		CASE WHEN s.wal_status = 'lost'
+			THEN 'The server has removed WAL that it had not read: messages are lost, if it was their reader''s. Drop it, create it anew, and see max_slot_wal_keep_size.'
+			ELSE 'Messages wait in the write-ahead log, which grows until they are read: look at the reader. Drop the slot if nobody needs it.' END,
+		CASE WHEN s.wal_status = 'lost' THEN format('SELECT pg_drop_replication_slot(%L)', s.slot_name)
+			ELSE format('SELECT * FROM pg_replication_slots WHERE slot_name = %L', s.slot_name) END
+	FROM pg_replication_slots s
+	WHERE s.database = current_database() AND NOT s.temporary AND (named IS NULL OR s.slot_name = ANY (named))
+		AND (s.wal_status IN ('lost', 'unreserved') OR NOT s.active
+			OR pg_wal_lsn_diff(pg_current_wal_lsn(), s.confirmed_flush_lsn) > behind);
+
+	RETURN QUERY
+	SELECT 'critical', 'cdc slot remade', format('replication slot "%s"', s.slot_name), s.remade_at,
+		'it was dropped and created again',
+		'Its reader misses what it had not read of the slot before: tell those who count on it. Write the route again when that is done.',
+		format('UPDATE outbox_route SET slot = slot WHERE slot = %L', s.slot_name)
+	FROM outbox_internal.outbox_remade_slots() s;
+
+	/* Other plug-ins than the server's read without a publication. */
+	IF EXISTS (SELECT FROM pg_replication_slots s WHERE s.database = current_database()
+			AND NOT s.temporary AND s.plugin <> 'pgoutput' AND (named IS NULL OR s.slot_name = ANY (named))) THEN
+		RETURN;
+	END IF;
+	FOREACH name IN ARRAY names LOOP
+		passes := false;
+		FOR filter IN
+			SELECT t.rowfilter FROM pg_publication_tables t JOIN pg_publication p ON p.pubname = t.pubname
+			WHERE p.pubinsert AND t.tablename = 'outbox' AND t.schemaname = outbox_schema
+		LOOP
+			EXIT WHEN passes;
+			/* Built-in functions and operators only, as the server sees to. */
+			EXECUTE 'SELECT (' || coalesce(filter, 'true') || ') IS NOT FALSE'
+				|| ' FROM jsonb_populate_record(NULL::outbox_internal.outbox, $1) outbox'
+				INTO passes USING sample || jsonb_build_object('route', name);
+		END LOOP;
+		RETURN QUERY
+		SELECT 'critical', 'cdc publication missing', format('route "%s"', name), NULL::timestamptz,
+			'no publication has its messages',
+			'A slot with pgoutput is read by publications: what none has is passed over, and lost. One that has the routes of this kind has those that are added later, too.',
+			format('CREATE PUBLICATION outbox_cdc FOR TABLE %I.outbox WHERE (external IS FALSE) WITH (publish = ''insert'')', outbox_schema)
+		WHERE NOT passes;
+	END LOOP;
+
+	/* Those that name the table and have no route of this kind whole: a reader of one misses messages. */
+	FOR publication IN
+		SELECT p.pubname, p.pubinsert, t.rowfilter FROM pg_publication_tables t JOIN pg_publication p ON p.pubname = t.pubname
+		WHERE NOT p.puballtables AND t.tablename = 'outbox' AND t.schemaname = outbox_schema ORDER BY p.pubname
+	LOOP
+		carried := false;
+		FOREACH name IN ARRAY names LOOP
+			EXIT WHEN carried OR NOT publication.pubinsert;
+			EXECUTE 'SELECT (' || coalesce(publication.rowfilter, 'true') || ') IS TRUE'
+				|| ' FROM jsonb_populate_record(NULL::outbox_internal.outbox, $1) outbox'
+				INTO carried USING sample || jsonb_build_object('route', name);
+		END LOOP;
+		RETURN QUERY
+		SELECT 'warning', 'cdc publication incomplete', format('publication "%s"', publication.pubname), NULL::timestamptz,
+			CASE WHEN publication.pubinsert THEN format('its row filter %s does not let all messages of any route with relay = ''cdc'' through', publication.rowfilter)
+				ELSE 'it does not publish inserts' END,
+			'A reader of this publication misses messages, and what it has passed over is lost to it. Filter by external or route only.',
+			CASE WHEN publication.pubinsert THEN format('ALTER PUBLICATION %I SET TABLE %I.outbox WHERE (external IS FALSE)', publication.pubname, outbox_schema)
+				ELSE format('ALTER PUBLICATION %I SET (publish = ''insert'')', publication.pubname) END
+		WHERE NOT carried;
+	END LOOP;
+END
+$$;
+
+COMMENT ON FUNCTION outbox_internal.outbox_cdc_problems() IS 'Those of outbox_problems that concern routes with relay = ''cdc'': slots and publications.';
+
+/* Read from the catalogs, without a lock on the tables. */
+CREATE FUNCTION outbox_internal.outbox_object_problems(forgotten interval DEFAULT '1 minute')
+RETURNS SETOF outbox_internal.outbox_problem
+LANGUAGE plpgsql ROWS 5
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	outbox_oid constant oid := outbox_internal.outbox_relation('outbox');
+BEGIN
+	RETURN QUERY
+	SELECT 'critical', 'trigger off', 'table ' || x.name, NULL::timestamptz,
+		format('trigger %s %s', x.trigger, CASE WHEN t.oid IS NULL THEN 'is missing' ELSE 'is disabled' END),
+		CASE WHEN t.oid IS NULL THEN 'Rows are not checked, and the relay may not hear of them: create the extension again, beside which the messages have to be saved.'
+			ELSE 'Rows are not checked, and the relay may not hear of them: enable it.' END,
+		CASE WHEN t.oid IS NOT NULL THEN format('ALTER TABLE %s ENABLE %sTRIGGER %I', x.relation::regclass,
+			CASE WHEN x.always THEN 'ALWAYS ' END, x.trigger) END
+	FROM (SELECT n.name, outbox_internal.outbox_relation(n.name) AS relation, u.trigger,
+			u.trigger = ANY ('{outbox_route_changed,outbox_route_emptied,outbox_route_taken,outbox_route_relay,outbox_control_changed,outbox_control_emptied}'::text[]) AS always
+		  FROM (VALUES ('outbox', '{outbox_row,outbox_removed,outbox_cdc}'::text[]),
+				('outbox_route', '{outbox_route_removal,outbox_route_truncation,outbox_route_taken,outbox_route_removed,outbox_route_truncated,outbox_route_check,outbox_route_failed_route,outbox_route_default,outbox_route_paused,outbox_route_changed,outbox_route_emptied,outbox_route_relay}'),
+				('outbox_control', '{outbox_control_restore,outbox_control_paused,outbox_control_changed,outbox_control_emptied}'))
+				AS n (name, triggers), unnest(n.triggers) u(trigger)) x
+		LEFT JOIN pg_trigger t ON t.tgrelid = x.relation AND t.tgname = x.trigger
+	WHERE t.oid IS NULL OR t.tgenabled IN ('D', 'R');
+
+	RETURN QUERY
+	SELECT 'warning', 'index missing', 'table outbox', NULL::timestamptz,
+		format('index %s %s', x.name, CASE WHEN i.indexrelid IS NULL THEN 'is missing' ELSE 'is not valid' END),
+		'The relay reads the whole table instead, and becomes slow as it grows: build the index again.',
+		CASE WHEN i.indexrelid IS NOT NULL THEN format('REINDEX INDEX CONCURRENTLY %s', i.indexrelid::regclass) END
+	FROM unnest('{outbox_pkey,outbox_ready,outbox_waiting,outbox_failed_seq,outbox_key,outbox_counted,outbox_external,outbox_external_waiting,outbox_external_holder}'::text[]) x(name)
+		LEFT JOIN (pg_index i JOIN pg_class c ON c.oid = i.indexrelid) ON i.indrelid = outbox_oid AND c.relname = x.name
+	WHERE i.indexrelid IS NULL OR NOT i.indisvalid;
+
+	RETURN QUERY
+	SELECT DISTINCT 'warning', 'prepared transaction', format('prepared transaction "%s"', p.gid), p.prepared,
+		format('of %s, it has written to outbox', p.owner),
+		'Its messages wait until it ends, and so do later ones of keys that it holds: commit it, or roll it back.',
+		format('COMMIT PREPARED %L', p.gid)
+	FROM pg_locks l
+		JOIN pg_locks x ON x.locktype = 'transactionid' AND x.pid IS NULL AND x.virtualtransaction = l.virtualtransaction
+		JOIN pg_prepared_xacts p ON p.transaction = x.transactionid
+	WHERE l.locktype = 'relation' AND l.relation = outbox_oid AND l.pid IS NULL AND l.mode = 'RowExclusiveLock'
+		AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+		AND p.prepared < clock_timestamp() - forgotten;
+END
+$$;
+
+COMMENT ON FUNCTION outbox_internal.outbox_object_problems(interval) IS
+'Those of outbox_problems that concern triggers and indexes of our tables, and prepared transactions that are older than that and have written to outbox.';
+
+CREATE FUNCTION outbox_internal.outbox_problem_list(
+	counts outbox_internal.outbox_route_count[] DEFAULT NULL)
+RETURNS SETOF outbox_internal.outbox_problem
+LANGUAGE plpgsql ROWS 5 SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
+AS $$
+DECLARE
+	state constant text := (SELECT r.state FROM outbox_internal.outbox_relay_state() r);
+	readable boolean;
+BEGIN
+	/* Its primary tells. */
+	IF state = 'standby' THEN
+		RETURN;
+	END IF;
+	RETURN QUERY SELECT * FROM outbox_internal.outbox_server_problems(state);
+	RETURN QUERY SELECT * FROM outbox_internal.outbox_worker_problems();
+	readable := outbox_internal.outbox_try_lock_tables();
+	IF NOT readable OR EXISTS (SELECT FROM outbox_internal.outbox_worker_stats() w WHERE w.reason = 'lock timeout') THEN
+		RETURN QUERY SELECT * FROM outbox_internal.outbox_lock_problems();
+	END IF;
+	IF readable THEN
+		counts := coalesce(counts, ARRAY(SELECT b FROM outbox_internal.outbox_backlog() b));
+		RETURN QUERY SELECT * FROM outbox_internal.outbox_route_problems(counts);
+		RETURN QUERY SELECT * FROM outbox_internal.outbox_message_problems(counts);
+		RETURN QUERY SELECT * FROM outbox_internal.outbox_job_problems();
+		RETURN QUERY SELECT * FROM outbox_internal.outbox_cdc_problems();
+	END IF;
+	RETURN QUERY SELECT * FROM outbox_internal.outbox_object_problems();
+	RETURN QUERY SELECT * FROM outbox_internal.outbox_archive_problems();
+	RETURN QUERY SELECT * FROM outbox_internal.outbox_vacuum_problems();
+END
+$$;
+
+COMMENT ON FUNCTION outbox_internal.outbox_problem_list(outbox_internal.outbox_route_count[]) IS
+'What is wrong now, one row for each; see the view outbox_problems. counts: what outbox_backlog() has just returned, NULL: to be asked. Empty on a standby, whose primary tells.';
+
+CREATE VIEW @extschema@.outbox_problems AS
+	SELECT p.severity, p.problem, p.subject, p.since, p.detail, p.hint, p.command
+	FROM outbox_internal.outbox_problem_list() p
+	ORDER BY array_position(ARRAY['critical', 'warning', 'info'], p.severity), p.since NULLS FIRST, p.subject;
+
+COMMENT ON VIEW @extschema@.outbox_problems IS 'One row for each thing that is wrong now; empty: all is well.';
+COMMENT ON COLUMN @extschema@.outbox_problems.severity IS '''critical'': messages stand and it does not end by itself; ''warning'': somebody should look; ''info'': good to know.';
+COMMENT ON COLUMN @extschema@.outbox_problems.problem IS 'What is wrong, a fixed name that alerts can compare; doc/operations.md has a section for each.';
+COMMENT ON COLUMN @extschema@.outbox_problems.subject IS 'What it is about: server, worker 0, route "x", key "order" "7", table outbox, process 123 ...';
+COMMENT ON COLUMN @extschema@.outbox_problems.since IS 'Since when; NULL: not known.';
+COMMENT ON COLUMN @extschema@.outbox_problems.detail IS 'What was found, in the words of the broker or the server where there are some.';
+COMMENT ON COLUMN @extschema@.outbox_problems.hint IS 'What to do.';
+COMMENT ON COLUMN @extschema@.outbox_problems.command IS 'A statement or command that does it or shows more; words in capital letters are to be replaced. NULL: there is none.';
+
+CREATE VIEW @extschema@.outbox_status AS
+	SELECT current_database() AS database, s.state, s.since,
+		NULLIF(concat_ws(' ', s.hint,
+			'Messages wait on a paused route: ' || t.paused || '. Call outbox_resume() with its name.',
+			'Messages wait for a route that does not exist: ' || t.missing || '. Add it to outbox_route, or discard them.'),
+			'') AS hint,
+		t.backlog, clock_timestamp() - t.oldest AS oldest_pending_age,
+		t.scheduled, t.retrying, t.failed, s.in_flight, s.workers, s.broker,
+		s.last_error, s.last_error_at, t.estimated, d.rate,
+		CASE WHEN t.backlog > 0 AND d.rate > 0
+			THEN make_interval(secs => ceil(t.backlog / d.rate)) END AS time_to_drain,
+		p.problems, p.worst_problem
+	FROM outbox_internal.outbox_relay_state() s, @extschema@.outbox_database_stats() d,
+		/* Once for both that want it. */
+		(SELECT array_agg(b) AS rows FROM outbox_internal.outbox_backlog() b) c,
+		LATERAL (SELECT count(*) AS problems,
+			(array_agg(concat_ws(': ', l.problem, l.subject) ORDER BY l.severity, l.since NULLS FIRST, l.subject))[1] AS worst_problem
+		 FROM outbox_internal.outbox_problem_list(c.rows) l
+		 WHERE l.severity <> 'info') p,
+		LATERAL (SELECT max(b.backlog) FILTER (WHERE b.route IS NULL) AS backlog,
+			max(b.oldest) FILTER (WHERE b.route IS NULL) AS oldest,
+			max(b.scheduled) FILTER (WHERE b.route IS NULL) AS scheduled,
+			max(b.retrying) FILTER (WHERE b.route IS NULL) AS retrying,
+			max(b.failed) FILTER (WHERE b.route IS NULL) AS failed,
+			bool_or(b.estimated) FILTER (WHERE b.route IS NULL) AS estimated,
+			string_agg(format('"%s" (%s)', b.route, b.backlog), ', ' ORDER BY b.route)
+				FILTER (WHERE b.paused AND b.backlog > 0) AS paused,
+			string_agg(format('"%s" (%s)', b.route, b.backlog), ', ' ORDER BY b.route)
+				FILTER (WHERE NOT b.known AND b.backlog > 0) AS missing
+		 FROM unnest(c.rows) b) t;
+
+COMMENT ON VIEW @extschema@.outbox_status IS 'One row: is this database''s relay publishing, and if not, why and what to do; all that is wrong is in outbox_problems.';
+COMMENT ON COLUMN @extschema@.outbox_status.database IS 'Name of this database.';
+COMMENT ON COLUMN @extschema@.outbox_status.state IS 'publishing, idle, starting, connecting, broker down, blocked, paused, not adopted, disabled, config error, database error, waiting for standby, version mismatch, stopping, stopped, standby or not preloaded.';
+COMMENT ON COLUMN @extschema@.outbox_status.since IS 'When that state began; NULL when no worker runs.';
+COMMENT ON COLUMN @extschema@.outbox_status.hint IS 'What to do about it; NULL when nothing is wrong.';
+COMMENT ON COLUMN @extschema@.outbox_status.backlog IS 'Messages that wait to be published now, those in flight and those waiting for another attempt included.';
+COMMENT ON COLUMN @extschema@.outbox_status.oldest_pending_age IS 'For how long the oldest of these has waited: since its enqueue, or since it was due if it was scheduled.';
+COMMENT ON COLUMN @extschema@.outbox_status.scheduled IS 'Messages whose available_at, set by the application, has not come.';
+COMMENT ON COLUMN @extschema@.outbox_status.retrying IS 'Of the backlog, messages with at least one failed attempt.';
+COMMENT ON COLUMN @extschema@.outbox_status.failed IS 'Messages given up after max_attempts; see outbox_failed.';
+COMMENT ON COLUMN @extschema@.outbox_status.in_flight IS 'Messages sent and not yet settled.';
+COMMENT ON COLUMN @extschema@.outbox_status.workers IS 'Workers that run.';
+COMMENT ON COLUMN @extschema@.outbox_status.broker IS 'host:port of the broker, without credentials.';
+COMMENT ON COLUMN @extschema@.outbox_status.last_error IS 'The last error of the link, a route, the settings or the database; of several workers, of the one that is in most trouble.';
+COMMENT ON COLUMN @extschema@.outbox_status.last_error_at IS 'When that was.';
+COMMENT ON COLUMN @extschema@.outbox_status.estimated IS 'True: the backlog is too large to be counted, or somebody has locked outbox; backlog, scheduled and failed are estimates by the statistics of the server, oldest_pending_age and retrying are of the messages that were seen.';
+COMMENT ON COLUMN @extschema@.outbox_status.rate IS 'Messages published per second, over the last 10 s.';
+COMMENT ON COLUMN @extschema@.outbox_status.time_to_drain IS 'How long the backlog takes at that rate if nothing more is enqueued; NULL: nothing is to be done, or nothing goes out.';
+COMMENT ON COLUMN @extschema@.outbox_status.problems IS 'Rows of outbox_problems that are critical or warnings; 0: all is well.';
+COMMENT ON COLUMN @extschema@.outbox_status.worst_problem IS 'The first of them: problem and subject.';
+
+CREATE VIEW @extschema@.outbox_routes_status AS
+	SELECT b.route, b.paused, b.known,
+		CASE WHEN NOT b.known THEN 'there is no such route' ELSE s.waits_because END AS waits_because,
+		CASE WHEN NOT b.known THEN 'route missing' ELSE s.reason END AS reason,
+		s.waits_since, s.retry_at, b.backlog,
+		clock_timestamp() - b.oldest AS oldest_pending_age,
+		b.scheduled, b.retrying, b.failed, coalesce(s.published, 0) AS published,
+		coalesce(s.returned, 0) AS returned, coalesce(s.nacked, 0) AS nacked,
+		coalesce(s.retried, 0) AS retried, coalesce(s.failed, 0) AS gave_up,
+		coalesce(s.dead_lettered, 0) AS dead_lettered, b.estimated, b.max_pending
+	FROM outbox_internal.outbox_backlog() b
+		LEFT JOIN outbox_internal.outbox_route_stats() s ON s.route = b.route
+	WHERE b.route IS NOT NULL;
+
+COMMENT ON VIEW @extschema@.outbox_routes_status IS 'One row a route, and one for each name that messages have and outbox_route has not. Empty while outbox is locked against readers.';
+COMMENT ON COLUMN @extschema@.outbox_routes_status.route IS 'Name of the route.';
+COMMENT ON COLUMN @extschema@.outbox_routes_status.paused IS 'True: outbox_pause() was called for it; who, when and why is in outbox_route.';
+COMMENT ON COLUMN @extschema@.outbox_routes_status.known IS 'False: outbox_route has no such route, and its messages wait.';
+COMMENT ON COLUMN @extschema@.outbox_routes_status.waits_because IS 'Why nothing goes out on it now although it is not paused, in the broker''s words (its exchange is missing, or forbidden); NULL: it does not wait.';
+COMMENT ON COLUMN @extschema@.outbox_routes_status.reason IS 'The same as a fixed name: exchange missing, exchange forbidden, exchange differs ...; NULL: it does not wait.';
+COMMENT ON COLUMN @extschema@.outbox_routes_status.waits_since IS 'Since when it waits.';
+COMMENT ON COLUMN @extschema@.outbox_routes_status.retry_at IS 'When it is tried again.';
+COMMENT ON COLUMN @extschema@.outbox_routes_status.backlog IS 'Messages to be published now, those in flight and those waiting for another attempt included.';
+COMMENT ON COLUMN @extschema@.outbox_routes_status.oldest_pending_age IS 'For how long the oldest of these has waited: since its enqueue, or since it was due if it was scheduled. Where estimated, of those that were seen.';
+COMMENT ON COLUMN @extschema@.outbox_routes_status.scheduled IS 'Messages whose available_at, set by the application, has not come.';
+COMMENT ON COLUMN @extschema@.outbox_routes_status.retrying IS 'Of the backlog, messages with at least one failed attempt.';
+COMMENT ON COLUMN @extschema@.outbox_routes_status.failed IS 'Messages given up that are still there; see outbox_failed.';
+COMMENT ON COLUMN @extschema@.outbox_routes_status.published IS 'Messages confirmed and settled. This and the next five count from the start of the server, whichever worker it was.';
+COMMENT ON COLUMN @extschema@.outbox_routes_status.returned IS 'Attempts that the broker returned as unroutable.';
+COMMENT ON COLUMN @extschema@.outbox_routes_status.nacked IS 'Attempts that the broker nacked.';
+COMMENT ON COLUMN @extschema@.outbox_routes_status.retried IS 'Failed attempts after which the message waits for another.';
+COMMENT ON COLUMN @extschema@.outbox_routes_status.gave_up IS 'Messages that became failed.';
+COMMENT ON COLUMN @extschema@.outbox_routes_status.dead_lettered IS 'Messages given up that went to the route''s failed_route.';
+COMMENT ON COLUMN @extschema@.outbox_routes_status.estimated IS 'True: backlog, scheduled and failed are estimates by the statistics of the server, and the age is that of the oldest that was seen.';
+COMMENT ON COLUMN @extschema@.outbox_routes_status.max_pending IS 'How many messages it may have; NULL: no limit. See outbox_route.';
+

@@ -1,0 +1,54 @@
+--
+-- Nothing for everybody: the administrator grants what each role needs.
+--
+
+DO $$
+DECLARE
+	member record;
+BEGIN
+	FOR member IN
+		SELECT d.objid::regprocedure AS function
+		FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid
+		WHERE d.refclassid = 'pg_extension'::regclass AND d.classid = 'pg_proc'::regclass
+			AND d.deptype = 'e' AND e.extname = 'outbox'
+	LOOP
+		EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', member.function);
+	END LOOP;
+END
+$$;
+
+/*
+ * Defaults of columns of outbox, the expression of an index, conditions of triggers,
+ * and what is behind outboxevent: whoever may INSERT must be able to evaluate them.
+ */
+GRANT EXECUTE ON FUNCTION
+	@extschema@.outbox_uuid7(),
+	outbox_internal.outbox_origin(),
+	outbox_internal.outbox_key_hash(text, text, text),
+	outbox_internal.outbox_printable(text),
+	outbox_internal.outbox_restoring(),
+	outbox_internal.outbox_event_rows()
+TO PUBLIC;
+
+/*
+ * Those who may monitor the server may see what the relay does.  Functions in a
+ * view are checked against the caller, so the view alone would not do.
+ */
+GRANT SELECT ON @extschema@.outbox_status, @extschema@.outbox_routes_status, @extschema@.outbox_problems, @extschema@.outbox_metrics, @extschema@.outbox_workers, @extschema@.outbox_archive_status, @extschema@.outbox_versions TO pg_monitor;
+GRANT EXECUTE ON FUNCTION
+	outbox_internal.outbox_relay_state(),
+	outbox_internal.outbox_worker_stats(),
+	outbox_internal.outbox_archive_state(),
+	outbox_internal.outbox_problem_list(outbox_internal.outbox_route_count[]),
+	outbox_internal.outbox_metric_list(),
+	outbox_internal.outbox_backlog(),
+	outbox_internal.outbox_route_stats(),
+	@extschema@.outbox_database_stats(),
+	@extschema@.outbox_quantile(double precision, double precision[], double precision[]),
+	@extschema@.outbox_reason_hint(text),
+	outbox_internal.outbox_reason_hint(text),
+	@extschema@.outbox_locked_rows(),
+	@extschema@.outbox_table_lockers(),
+	@extschema@.outbox_version(),
+	outbox_internal.outbox_library_versions()
+TO pg_monitor;

@@ -1,0 +1,275 @@
+/*
+ * A trigger's condition sees the search_path of the statement, which a function
+ * that sets its own does not.  For the same reason the functions that this
+ * condition leads to set none: the path is empty then, and has to stay so for
+ * the triggers of the rows that they change.  They run as who restores, the owner of
+ * the extension or a superuser: nobody else may use outbox_internal.
+ */
+CREATE FUNCTION outbox_internal.outbox_restoring()
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'outbox_restoring'
+LANGUAGE C STABLE STRICT PARALLEL SAFE;
+
+COMMENT ON FUNCTION outbox_internal.outbox_restoring() IS
+'True in a session that restores a dump: check_function_bodies is off and search_path is empty, as pg_dump and pg_restore set them.';
+
+/*
+ * A restored dump brings the control row of the database that was dumped, which
+ * replaces the one that CREATE EXTENSION has made: so the relay sees that this
+ * is a copy.  One that somebody has adopted with is not replaced (the INSERT
+ * meets the primary key), and a pause before the restore stays one.
+ */
+CREATE FUNCTION outbox_internal.outbox_control_restore_trigger()
+RETURNS trigger
+LANGUAGE plpgsql
+AS $$
+BEGIN
+	UPDATE outbox_internal.outbox_control c SET
+		paused = c.paused OR NEW.paused,
+		paused_by = CASE WHEN c.paused THEN c.paused_by ELSE NEW.paused_by END,
+		paused_at = CASE WHEN c.paused THEN c.paused_at ELSE NEW.paused_at END,
+		pause_reason = CASE WHEN c.paused THEN c.pause_reason ELSE NEW.pause_reason END,
+		system_identifier = NEW.system_identifier,
+		database_oid = NEW.database_oid, adopted_at = NEW.adopted_at,
+		adopted_origins = NEW.adopted_origins,
+		environment = NEW.environment, timeline = NEW.timeline
+	FROM pg_catalog.pg_control_system() s, pg_catalog.pg_database d
+	WHERE d.datname = pg_catalog.current_database()
+		AND (c.system_identifier, c.database_oid, c.adopted_origins)
+			= (s.system_identifier, d.oid, '{}');
+	IF FOUND THEN
+		RETURN NULL;
+	END IF;
+	RETURN NEW;
+END
+$$;
+
+COMMENT ON FUNCTION outbox_internal.outbox_control_restore_trigger() IS
+'Makes a restore replace the row of outbox_control that CREATE EXTENSION has made.';
+
+CREATE TRIGGER outbox_control_restore
+	BEFORE INSERT ON @extschema@.outbox_control
+	FOR EACH ROW WHEN (outbox_internal.outbox_restoring())
+	EXECUTE FUNCTION outbox_internal.outbox_control_restore_trigger();
+
+/*
+ * A dump contains the route 'default' as it was, and a restore meets the one
+ * that CREATE EXTENSION has just made.  Everywhere else 'default' is a name like
+ * any other: what a migration adds ON CONFLICT DO NOTHING must not undo what
+ * an administrator has set.
+ */
+CREATE FUNCTION outbox_internal.outbox_route_default_trigger()
+RETURNS trigger
+LANGUAGE plpgsql
+AS $$
+BEGIN
+	UPDATE outbox_internal.outbox_route r SET
+		exchange = NEW.exchange, exchange_type = NEW.exchange_type,
+		routing_key = NEW.routing_key, max_attempts = NEW.max_attempts,
+		ordering = NEW.ordering, on_failed = NEW.on_failed,
+		paused = NEW.paused, enqueue_roles = NEW.enqueue_roles,
+		paused_by = NEW.paused_by, paused_at = NEW.paused_at,
+		pause_reason = NEW.pause_reason,
+		failed_route = NEW.failed_route, retention = NEW.retention,
+		sequence = NEW.sequence, relay = NEW.relay, relay_roles = NEW.relay_roles,
+		max_pending = NEW.max_pending,
+		format = NEW.format, format_options = NEW.format_options, slot = NEW.slot
+	WHERE r.name = NEW.name
+		AND (r.exchange, r.exchange_type, r.routing_key, r.max_attempts,
+			 r.ordering, r.on_failed, r.paused)
+			= ('outbox', 'topic', '{event_type}', 10, 'key', 'skip', false)
+		AND r.enqueue_roles IS NULL AND r.failed_route IS NULL
+		AND r.retention IS NULL AND r.sequence IS NULL
+		AND r.relay = 'internal' AND r.relay_roles IS NULL AND r.max_pending IS NULL
+		AND r.format = 'plain' AND r.slot IS NULL;
+	IF FOUND THEN
+		RETURN NULL;
+	END IF;
+	RETURN NEW;
+END
+$$;
+
+COMMENT ON FUNCTION outbox_internal.outbox_route_default_trigger() IS
+'Makes a restore replace the route ''default'' that CREATE EXTENSION has made.';
+
+CREATE FUNCTION outbox_internal.outbox_route_trigger()
+RETURNS trigger
+AS 'MODULE_PATHNAME', 'outbox_route_trigger'
+LANGUAGE C;
+
+COMMENT ON FUNCTION outbox_internal.outbox_route_trigger() IS
+'Checks the routing key template of a route, its roles and its format_options; the errors are 22023, 22004 and 42704.';
+
+CREATE FUNCTION outbox_internal.outbox_take_route_lock(route text)
+RETURNS void
+AS 'MODULE_PATHNAME', 'outbox_take_route_lock'
+LANGUAGE C VOLATILE STRICT;
+
+COMMENT ON FUNCTION outbox_internal.outbox_take_route_lock(text) IS
+'Waits for the transactions that have enqueued to the route, and keeps others away from it until this one ends.';
+
+CREATE FUNCTION outbox_internal.outbox_route_lock_key(route text)
+RETURNS bigint
+AS 'MODULE_PATHNAME', 'outbox_route_lock_key'
+LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+COMMENT ON FUNCTION outbox_internal.outbox_route_lock_key(text) IS
+'classid and objid of the route''s lock in pg_locks as one number; objsubid is 5.';
+
+/* Longer than any usual transaction takes that enqueues; who enqueues to the route waits meanwhile. */
+CREATE FUNCTION outbox_internal.outbox_lock_route(route text)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp SET lock_timeout = '3s'
+AS $$
+BEGIN
+	PERFORM outbox_internal.outbox_take_route_lock(route);
+EXCEPTION WHEN lock_not_available THEN
+	RAISE EXCEPTION 'route "%" is in use', route
+		USING ERRCODE = 'lock_not_available',
+			DETAIL = 'Not ended after 3 s: ' || coalesce((
+				SELECT string_agg(coalesce('process ' || l.pid, 'prepared transaction "' || p.gid || '"'), ', ' ORDER BY l.pid, p.gid)
+				FROM pg_locks l
+					LEFT JOIN (pg_locks x JOIN pg_prepared_xacts p ON p.transaction = x.transactionid)
+						ON l.pid IS NULL AND x.pid IS NULL AND x.virtualtransaction = l.virtualtransaction
+				WHERE l.locktype = 'advisory' AND l.objsubid = 5 AND l.granted
+					AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+					AND (l.classid::bigint << 32 | l.objid::bigint) = outbox_internal.outbox_route_lock_key(route)
+					AND l.pid IS DISTINCT FROM pg_backend_pid()),
+				'transactions that have just ended') || '.',
+			HINT = 'Transactions that have enqueued to the route keep it until they end. Commit them or roll them back, then try again.';
+END
+$$;
+
+COMMENT ON FUNCTION outbox_internal.outbox_lock_route(text) IS
+'Locks a route for a change that no enqueue may overlap, for at most 3 s of wait; then 55P03, naming the transactions that hold it.';
+
+CREATE FUNCTION outbox_internal.outbox_route_lock_trigger()
+RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
+AS $$
+BEGIN
+	IF TG_LEVEL = 'ROW' THEN
+		PERFORM outbox_internal.outbox_lock_route(OLD.name);
+		IF TG_OP = 'DELETE' THEN
+			RETURN OLD;
+		END IF;
+		RETURN NEW;
+	END IF;
+	PERFORM outbox_internal.outbox_lock_route(r.name)
+	FROM (SELECT t.name FROM outbox_internal.outbox_route t ORDER BY t.name) r;
+	RETURN NULL;
+END
+$$;
+
+COMMENT ON FUNCTION outbox_internal.outbox_route_lock_trigger() IS
+'DELETE, TRUNCATE and renaming of a route, and a change of its relay, wait for transactions that have enqueued to it; see outbox_lock_route().';
+
+CREATE FUNCTION outbox_internal.outbox_route_removal_trigger()
+RETURNS trigger
+AS 'MODULE_PATHNAME', 'outbox_route_removal_trigger'
+LANGUAGE C;
+
+COMMENT ON FUNCTION outbox_internal.outbox_route_removal_trigger() IS
+'Keeps a route that has messages: DELETE, TRUNCATE and renaming are errors (23503) when there are messages.';
+
+CREATE FUNCTION outbox_internal.outbox_failed_route_trigger()
+RETURNS trigger
+AS 'MODULE_PATHNAME', 'outbox_failed_route_trigger'
+LANGUAGE C;
+
+COMMENT ON FUNCTION outbox_internal.outbox_failed_route_trigger() IS
+'Sees to it that outbox_route.failed_route names a route (23503 if not), and that a chain of failed routes has an end (22023 if not).';
+
+CREATE TRIGGER outbox_route_removal
+	BEFORE DELETE ON @extschema@.outbox_route
+	FOR EACH ROW EXECUTE FUNCTION outbox_internal.outbox_route_lock_trigger();
+CREATE TRIGGER outbox_route_truncation
+	BEFORE TRUNCATE ON @extschema@.outbox_route
+	FOR EACH STATEMENT EXECUTE FUNCTION outbox_internal.outbox_route_lock_trigger();
+CREATE TRIGGER outbox_route_taken
+	BEFORE UPDATE OF name, relay ON @extschema@.outbox_route
+	FOR EACH ROW WHEN (OLD.name IS DISTINCT FROM NEW.name OR OLD.relay IS DISTINCT FROM NEW.relay)
+	EXECUTE FUNCTION outbox_internal.outbox_route_lock_trigger();
+CREATE TRIGGER outbox_route_removed
+	AFTER DELETE OR UPDATE OF name ON @extschema@.outbox_route
+	FOR EACH ROW EXECUTE FUNCTION outbox_internal.outbox_route_removal_trigger();
+CREATE TRIGGER outbox_route_truncated
+	AFTER TRUNCATE ON @extschema@.outbox_route
+	FOR EACH STATEMENT EXECUTE FUNCTION outbox_internal.outbox_route_removal_trigger();
+CREATE TRIGGER outbox_route_check
+	BEFORE INSERT OR UPDATE ON @extschema@.outbox_route
+	FOR EACH ROW EXECUTE FUNCTION outbox_internal.outbox_route_trigger();
+CREATE TRIGGER outbox_route_failed_route
+	AFTER INSERT OR DELETE OR UPDATE OF name, failed_route ON @extschema@.outbox_route
+	FOR EACH ROW EXECUTE FUNCTION outbox_internal.outbox_failed_route_trigger();
+CREATE TRIGGER outbox_route_default
+	BEFORE INSERT ON @extschema@.outbox_route
+	FOR EACH ROW WHEN (NEW.name = 'default' AND outbox_internal.outbox_restoring())
+	EXECUTE FUNCTION outbox_internal.outbox_route_default_trigger();
+/*
+ * Who, when and why belong to a pause: whoever sets paused without telling gets
+ * himself and now recorded, and what is not paused has none of them.  In a function
+ * that runs as its owner current_user is the owner; the session's role is not.
+ */
+CREATE FUNCTION outbox_internal.outbox_pause_trigger()
+RETURNS trigger
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF NEW.paused THEN
+		NEW.paused_by := coalesce(NEW.paused_by,
+			nullif(current_setting('role'), 'none')::name, session_user);
+		NEW.paused_at := coalesce(NEW.paused_at, clock_timestamp());
+	ELSE
+		NEW.paused_by := NULL;
+		NEW.paused_at := NULL;
+		NEW.pause_reason := NULL;
+	END IF;
+	RETURN NEW;
+END
+$$;
+
+COMMENT ON FUNCTION outbox_internal.outbox_pause_trigger() IS
+'Keeps paused_by, paused_at and pause_reason in step with paused, however that is changed.';
+
+CREATE TRIGGER outbox_route_paused
+	BEFORE INSERT OR UPDATE ON @extschema@.outbox_route
+	FOR EACH ROW WHEN (NOT outbox_internal.outbox_restoring())
+	EXECUTE FUNCTION outbox_internal.outbox_pause_trigger();
+CREATE TRIGGER outbox_control_paused
+	BEFORE INSERT OR UPDATE ON @extschema@.outbox_control
+	FOR EACH ROW WHEN (NOT outbox_internal.outbox_restoring())
+	EXECUTE FUNCTION outbox_internal.outbox_pause_trigger();
+/*
+ * For each row and always, so that sessions hear of what logical replication
+ * applies and of what is done with session_replication_role = replica, too.
+ */
+CREATE TRIGGER outbox_route_changed
+	AFTER INSERT OR UPDATE OR DELETE ON @extschema@.outbox_route
+	FOR EACH ROW EXECUTE FUNCTION outbox_internal.outbox_change_trigger();
+CREATE TRIGGER outbox_route_emptied
+	AFTER TRUNCATE ON @extschema@.outbox_route
+	FOR EACH STATEMENT EXECUTE FUNCTION outbox_internal.outbox_change_trigger();
+CREATE TRIGGER outbox_control_changed
+	AFTER INSERT OR UPDATE OR DELETE ON @extschema@.outbox_control
+	FOR EACH ROW EXECUTE FUNCTION outbox_internal.outbox_change_trigger();
+CREATE TRIGGER outbox_control_emptied
+	AFTER TRUNCATE ON @extschema@.outbox_control
+	FOR EACH STATEMENT EXECUTE FUNCTION outbox_internal.outbox_change_trigger();
+ALTER TABLE @extschema@.outbox_route ENABLE ALWAYS TRIGGER outbox_route_changed;
+ALTER TABLE @extschema@.outbox_route ENABLE ALWAYS TRIGGER outbox_route_emptied;
+ALTER TABLE @extschema@.outbox_control ENABLE ALWAYS TRIGGER outbox_control_changed;
+ALTER TABLE @extschema@.outbox_control ENABLE ALWAYS TRIGGER outbox_control_emptied;
+
+INSERT INTO @extschema@.outbox_route (name, exchange, exchange_type)
+	VALUES ('default', 'outbox', 'topic');
+
+SELECT pg_catalog.pg_extension_config_dump('@extschema@.outbox_control', '');
+SELECT pg_catalog.pg_extension_config_dump('@extschema@.outbox_route', '');
+SELECT pg_catalog.pg_extension_config_dump('@extschema@.outbox_key_number', '');
+SELECT pg_catalog.pg_extension_config_dump('@extschema@.outbox', '');
+SELECT pg_catalog.pg_extension_config_dump('@extschema@.outbox_seq_seq', '');
+

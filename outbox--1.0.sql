@@ -103,22 +103,27 @@ CREATE VIEW outbox_internal.outbox_control AS SELECT c.* FROM @extschema@.outbox
 -- Routes: where messages go
 --
 
+/* One CHECK for all columns of a route, since it says what is allowed where a constraint can only say its name. */
+CREATE FUNCTION outbox_internal.outbox_route_allowed(
+	name text, exchange text, exchange_type text, routing_key text,
+	max_attempts integer, ordering text, on_failed text, paused boolean,
+	failed_route text, retention interval, relay text, sequence text,
+	max_pending integer, format text, format_options jsonb, slot name)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'outbox_route_allowed'
+LANGUAGE C IMMUTABLE PARALLEL SAFE;
+
+COMMENT ON FUNCTION outbox_internal.outbox_route_allowed(text, text, text, text, integer, text, text, boolean, text, interval, text, text, integer, text, jsonb, name) IS
+'True, or an error that names the column of outbox_route and says what is allowed (23514, 22023, 54000, 55000).';
+
 CREATE TABLE @extschema@.outbox_route (
-	name text PRIMARY KEY
-		CHECK (name <> '' AND octet_length(name) <= 255),
-	exchange text NOT NULL DEFAULT 'outbox'
-		CHECK (octet_length(exchange) <= 255),
-	exchange_type text
-		CHECK (exchange_type IN ('direct', 'topic', 'fanout', 'headers')
-			   OR exchange_type LIKE 'x-%'),
-	routing_key text NOT NULL DEFAULT '{event_type}'
-		CHECK (octet_length(routing_key) <= 255),
-	max_attempts integer NOT NULL DEFAULT 10
-		CHECK (max_attempts > 0),
-	ordering text NOT NULL DEFAULT 'key'
-		CHECK (ordering IN ('key', 'none')),
-	on_failed text NOT NULL DEFAULT 'skip'
-		CHECK (on_failed IN ('skip', 'block')),
+	name text PRIMARY KEY,
+	exchange text NOT NULL DEFAULT 'outbox',
+	exchange_type text,
+	routing_key text NOT NULL DEFAULT '{event_type}',
+	max_attempts integer NOT NULL DEFAULT 10,
+	ordering text NOT NULL DEFAULT 'key',
+	on_failed text NOT NULL DEFAULT 'skip',
 	paused boolean NOT NULL DEFAULT false,
 	enqueue_roles name[],
 	control boolean NOT NULL DEFAULT true REFERENCES @extschema@.outbox_control,
@@ -127,28 +132,19 @@ CREATE TABLE @extschema@.outbox_route (
 	pause_reason text,
 	failed_route text,
 	retention interval,
-	relay text NOT NULL DEFAULT 'internal'
-		CHECK (relay IN ('internal', 'external', 'cdc')),
+	relay text NOT NULL DEFAULT 'internal',
 	relay_roles name[],
-	sequence text
-		CHECK (sequence IN ('seq', 'key')),
-	max_pending integer
-		CHECK (max_pending > 0),
+	sequence text,
+	max_pending integer,
 	format text NOT NULL DEFAULT 'plain',
 	format_options jsonb,
 	slot name,
 	enqueue_role_oids oid[],
 	relay_role_oids oid[],
-	CONSTRAINT outbox_route_format
-		CHECK (format = 'plain' OR relay = 'internal'),
-	CONSTRAINT outbox_route_slot
-		CHECK (slot IS NULL OR relay = 'cdc'),
-	CONSTRAINT outbox_route_numbers
-		CHECK (sequence IS DISTINCT FROM 'key' OR ordering = 'key'),
-	CONSTRAINT outbox_route_default_exchange
-		CHECK (exchange <> '' OR exchange_type IS NULL),
-	CONSTRAINT outbox_route_retention
-		CHECK (retention >= '0'::interval AND retention <= '2147483647 seconds'::interval)
+	CONSTRAINT outbox_route_allowed CHECK (outbox_internal.outbox_route_allowed(
+		name, exchange, exchange_type, routing_key, max_attempts, ordering, on_failed,
+		paused, failed_route, retention, relay, sequence, max_pending, format,
+		format_options, slot))
 );
 
 COMMENT ON TABLE @extschema@.outbox_route IS
@@ -493,7 +489,7 @@ AS 'MODULE_PATHNAME', 'outbox_route_trigger'
 LANGUAGE C;
 
 COMMENT ON FUNCTION outbox_internal.outbox_route_trigger() IS
-'Checks the routing key template of a route, its roles and its format_options; the errors are 22023, 22004 and 42704.';
+'Checks the roles of a route, and records their OIDs; the errors are 22004 and 42704.';
 
 CREATE FUNCTION outbox_internal.outbox_take_route_lock(route text)
 RETURNS void
@@ -5366,7 +5362,8 @@ $$;
 
 /*
  * Defaults of columns of outbox, the expression of an index, conditions of triggers,
- * and what is behind outboxevent: whoever may INSERT must be able to evaluate them.
+ * the CHECK of outbox_route, and what is behind outboxevent: whoever may INSERT must
+ * be able to evaluate them.
  */
 GRANT EXECUTE ON FUNCTION
 	@extschema@.outbox_uuid7(),
@@ -5374,6 +5371,7 @@ GRANT EXECUTE ON FUNCTION
 	outbox_internal.outbox_key_hash(text, text, text),
 	outbox_internal.outbox_printable(text),
 	outbox_internal.outbox_restoring(),
+	outbox_internal.outbox_route_allowed(text, text, text, text, integer, text, text, boolean, text, interval, text, text, integer, text, jsonb, name),
 	outbox_internal.outbox_event_rows()
 TO PUBLIC;
 

@@ -215,3 +215,12 @@ RESET ROLE;
 DELETE FROM outbox_route WHERE name = 'meant';
 DROP OWNED BY regress_outbox_meant, regress_outbox_renamed;
 DROP ROLE regress_outbox_meant, regress_outbox_renamed;
+
+-- What is allowed is said also where triggers do not fire
+SET session_replication_role = replica;
+INSERT INTO outbox_route (name, routing_key) VALUES ('r', '{payload}');
+INSERT INTO outbox_route (name, format) VALUES ('r', 'avro');
+INSERT INTO outbox_route (name, relay, failed_route) VALUES ('r', 'cdc', 'default');
+INSERT INTO outbox_route (name, ordering) VALUES ('r', 'fifo');
+INSERT INTO outbox_route (name, ordering) VALUES ('r', NULL);
+RESET session_replication_role;

@@ -19,7 +19,8 @@ $$;
 
 /*
  * Defaults of columns of outbox, the expression of an index, conditions of triggers,
- * and what is behind outboxevent: whoever may INSERT must be able to evaluate them.
+ * the CHECK of outbox_route, and what is behind outboxevent: whoever may INSERT must
+ * be able to evaluate them.
  */
 GRANT EXECUTE ON FUNCTION
 	@extschema@.outbox_uuid7(),
@@ -27,6 +28,7 @@ GRANT EXECUTE ON FUNCTION
 	outbox_internal.outbox_key_hash(text, text, text),
 	outbox_internal.outbox_printable(text),
 	outbox_internal.outbox_restoring(),
+	outbox_internal.outbox_route_allowed(text, text, text, text, integer, text, text, boolean, text, interval, text, text, integer, text, jsonb, name),
 	outbox_internal.outbox_event_rows()
 TO PUBLIC;
 

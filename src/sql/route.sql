@@ -98,7 +98,7 @@ AS 'MODULE_PATHNAME', 'outbox_route_trigger'
 LANGUAGE C;
 
 COMMENT ON FUNCTION outbox_internal.outbox_route_trigger() IS
-'Checks the routing key template of a route, its roles and its format_options; the errors are 22023, 22004 and 42704.';
+'Checks the roles of a route, and records their OIDs; the errors are 22004 and 42704.';
 
 CREATE FUNCTION outbox_internal.outbox_take_route_lock(route text)
 RETURNS void

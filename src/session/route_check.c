@@ -1,0 +1,215 @@
+/*-------------------------------------------------------------------------
+ *
+ * route_check.c
+ *		What a route must be: the CHECK of outbox_route.
+ *
+ * One function for all columns instead of a constraint for each, because a
+ * constraint can only say its name, and because it holds also where triggers do not
+ * fire.  Roles are looked at by a trigger (route_trigger.c): they depend on more than
+ * the row.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "check.h"
+#include "fmgr.h"
+#include "format.h"
+#include "route.h"
+#include "utils/builtins.h"
+#include "utils/jsonb.h"
+#include "utils/timestamp.h"
+
+PG_FUNCTION_INFO_V1(outbox_route_allowed);
+
+/* Arguments of outbox_route_allowed(). */
+typedef enum RouteColumn
+{
+	NAME,
+	EXCHANGE,
+	EXCHANGE_TYPE,
+	ROUTING_KEY,
+	MAX_ATTEMPTS,
+	ORDERING,
+	ON_FAILED,
+	PAUSED,
+	FAILED_ROUTE,
+	RETENTION,
+	RELAY,
+	SEQUENCE,
+	MAX_PENDING,
+	FORMAT,
+	FORMAT_OPTIONS,
+	SLOT
+} RouteColumn;
+
+/* NULL is what NOT NULL is for, which the server has looked at by now. */
+static bool
+is(FunctionCallInfo fcinfo, RouteColumn column, const char *word)
+{
+	return !PG_ARGISNULL(column) &&
+		strcmp(TextDatumGetCString(PG_GETARG_DATUM(column)), word) == 0;
+}
+
+static const text *
+field(FunctionCallInfo fcinfo, RouteColumn column)
+{
+	return PG_ARGISNULL(column) ? NULL : PG_GETARG_TEXT_PP(column);
+}
+
+static bool
+positive(FunctionCallInfo fcinfo, RouteColumn column)
+{
+	return PG_ARGISNULL(column) || PG_GETARG_INT32(column) > 0;
+}
+
+/* So many seconds fit into the integer that outbox.retention is. */
+#define RETENTION_MOST	(INT64CONST(2147483647) * USECS_PER_SEC)
+
+static bool
+retention_allowed(FunctionCallInfo fcinfo)
+{
+	Interval	least = {0};
+	Interval	most = {.time = RETENTION_MOST};
+
+	return PG_ARGISNULL(RETENTION) ||
+		(DatumGetBool(DirectFunctionCall2(interval_ge, PG_GETARG_DATUM(RETENTION),
+										  PointerGetDatum(&least))) &&
+		 DatumGetBool(DirectFunctionCall2(interval_le, PG_GETARG_DATUM(RETENTION),
+										  PointerGetDatum(&most))));
+}
+
+static bool
+type_allowed(FunctionCallInfo fcinfo)
+{
+	return PG_ARGISNULL(EXCHANGE_TYPE) ||
+		is(fcinfo, EXCHANGE_TYPE, "direct") || is(fcinfo, EXCHANGE_TYPE, "topic") ||
+		is(fcinfo, EXCHANGE_TYPE, "fanout") || is(fcinfo, EXCHANGE_TYPE, "headers") ||
+		strncmp(TextDatumGetCString(PG_GETARG_DATUM(EXCHANGE_TYPE)), "x-", 2) == 0;
+}
+
+static char *
+route_name(FunctionCallInfo fcinfo)
+{
+	return PG_ARGISNULL(NAME) ? "" : TextDatumGetCString(PG_GETARG_DATUM(NAME));
+}
+
+static void
+allow(FunctionCallInfo fcinfo, bool allowed, const char *column, const char *rule)
+{
+	if (!allowed)
+		ereport(ERROR,
+				(errcode(ERRCODE_CHECK_VIOLATION),
+				 errmsg("%s is not allowed for route \"%s\"", column,
+						route_name(fcinfo)),
+				 errdetail_internal("%s", rule)));
+}
+
+static void
+check_template(FunctionCallInfo fcinfo)
+{
+	char	   *template;
+	const char *detail;
+
+	if (PG_ARGISNULL(ROUTING_KEY))
+		return;
+	template = TextDatumGetCString(PG_GETARG_DATUM(ROUTING_KEY));
+	detail = outbox_route_template_error(template);
+	if (detail != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("routing_key \"%s\" is not a valid template",
+						template),
+				 errdetail_internal("%s", detail)));
+}
+
+static void
+refuse_for_cdc(FunctionCallInfo fcinfo, const char *column)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("%s cannot be set for route \"%s\", which has relay = 'cdc'",
+					column, route_name(fcinfo)),
+			 errdetail("Its messages are read out of the write-ahead log: none waits in the table, and none is given up here.")));
+}
+
+/*
+ * Messages that are read out of the log never wait in the table: what is about those
+ * that do would be a promise that nobody keeps.
+ */
+static void
+check_cdc(FunctionCallInfo fcinfo)
+{
+	if (!is(fcinfo, RELAY, "cdc"))
+		return;
+	if (!PG_ARGISNULL(FAILED_ROUTE))
+		refuse_for_cdc(fcinfo, "failed_route");
+	if (!PG_ARGISNULL(MAX_PENDING))
+		refuse_for_cdc(fcinfo, "max_pending");
+	if (!PG_ARGISNULL(PAUSED) && PG_GETARG_BOOL(PAUSED))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("route \"%s\", which has relay = 'cdc', cannot be paused",
+						route_name(fcinfo)),
+				 errdetail("Its messages are read out of the write-ahead log, and nobody here can keep the reader from that."),
+				 errhint("Stop the reader; it goes on where it was.")));
+}
+
+static void
+check_format(FunctionCallInfo fcinfo)
+{
+	OutboxFormatError error = {NULL, NULL};
+
+	if (PG_ARGISNULL(FORMAT))
+		return;
+	(void) outbox_format_make(CurrentMemoryContext,
+							  TextDatumGetCString(PG_GETARG_DATUM(FORMAT)),
+							  PG_ARGISNULL(FORMAT_OPTIONS) ? NULL :
+							  PG_GETARG_JSONB_P(FORMAT_OPTIONS), &error);
+	if (error.message != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg_internal("%s", error.message),
+				 error.hint != NULL ? errhint("%s", error.hint) : 0));
+}
+
+/* True, or an ERROR that names the column and says the rule. */
+Datum
+outbox_route_allowed(PG_FUNCTION_ARGS)
+{
+#define IS(column, word)	is(fcinfo, column, word)
+#define ALLOW(column, allowed, rule)	allow(fcinfo, allowed, column, rule)
+
+	outbox_check_route(field(fcinfo, NAME), field(fcinfo, EXCHANGE),
+					   field(fcinfo, EXCHANGE_TYPE), field(fcinfo, ROUTING_KEY));
+	check_template(fcinfo);
+	check_cdc(fcinfo);
+	check_format(fcinfo);
+	ALLOW("an empty name", !IS(NAME, ""), "A route has a name of 1 to 255 bytes.");
+	ALLOW("exchange_type", type_allowed(fcinfo),
+		  "It is direct, topic, fanout, headers, a type of a plug-in that begins with x-, or NULL where the exchange exists.");
+	ALLOW("exchange_type", PG_ARGISNULL(EXCHANGE_TYPE) || !IS(EXCHANGE, ""),
+		  "The broker's default exchange, whose name is empty, cannot be declared: exchange_type is NULL with it.");
+	ALLOW("max_attempts", positive(fcinfo, MAX_ATTEMPTS), "It is at least 1.");
+	ALLOW("ordering", IS(ORDERING, "key") || IS(ORDERING, "none"),
+		  "It is key or none.");
+	ALLOW("on_failed", IS(ON_FAILED, "skip") || IS(ON_FAILED, "block"),
+		  "It is skip or block.");
+	ALLOW("relay", IS(RELAY, "internal") || IS(RELAY, "external") || IS(RELAY, "cdc"),
+		  "It is internal, external or cdc.");
+	ALLOW("sequence", PG_ARGISNULL(SEQUENCE) || IS(SEQUENCE, "seq") ||
+		  IS(SEQUENCE, "key"), "It is seq, key or NULL.");
+	ALLOW("sequence = 'key'", !IS(SEQUENCE, "key") || IS(ORDERING, "key"),
+		  "The numbers of a key need its order: ordering = 'key'.");
+	ALLOW("max_pending", positive(fcinfo, MAX_PENDING),
+		  "It is at least 1, or NULL for no limit.");
+	ALLOW("format", IS(FORMAT, "plain") || IS(RELAY, "internal"),
+		  "The workers write formats: one other than plain needs relay = 'internal'.");
+	ALLOW("slot", PG_ARGISNULL(SLOT) || IS(RELAY, "cdc"),
+		  "A replication slot is for relay = 'cdc'.");
+	ALLOW("retention", retention_allowed(fcinfo),
+		  "It is from 0 to 2147483647 seconds, or NULL for outbox.retention.");
+	PG_RETURN_BOOL(true);
+#undef ALLOW
+#undef IS
+}

@@ -34,6 +34,7 @@
 #include "commands/extension.h"
 #include "miscadmin.h"
 #include "owners.h"
+#include "storage/lmgr.h"
 #include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/fmgroids.h"
@@ -265,6 +266,27 @@ watch(const Members *members)
 	watched = relations;
 }
 
+static char *
+look(Oid extension, Members *members)
+{
+	Oid			owner;
+	char	   *different;
+
+	*members = (Members) {NIL, NIL, InvalidOid, InvalidOid};
+	looking_stale = false;
+	find_members(extension, members);
+	owner = owner_of_relation(members->outbox);
+	if (!OidIsValid(owner))
+		return NULL;			/* in the middle of CREATE EXTENSION */
+	different = compare(members, owner);
+	if (different == NULL)
+	{
+		watch(members);
+		known = !looking_stale;
+	}
+	return different;
+}
+
 /*
  * Caller is in a transaction.  Looks at some 150 rows of catalogs the first time,
  * and at nothing after that.
@@ -272,9 +294,8 @@ watch(const Members *members)
 char *
 outbox_owners_differ(void)
 {
-	Members		members = {NIL, NIL, InvalidOid, InvalidOid};
+	Members		members;
 	Oid			extension;
-	Oid			owner;
 	char	   *different;
 
 	if (known)
@@ -283,16 +304,16 @@ outbox_owners_differ(void)
 	extension = get_extension_oid("outbox", true);
 	if (!OidIsValid(extension))
 		return NULL;
-	looking_stale = false;
-	find_members(extension, &members);
-	owner = owner_of_relation(members.outbox);
-	if (!OidIsValid(owner))
-		return NULL;			/* in the middle of CREATE EXTENSION */
-	different = compare(&members, owner);
-	if (different == NULL)
+	different = look(extension, &members);
+	if (different != NULL)
 	{
-		watch(&members);
-		known = !looking_stale;
+		/*
+		 * A commit that gave all of them another owner may have been seen in half:
+		 * its lock goes after its rows and its invalidations are there.
+		 */
+		LockRelationOid(members.outbox, AccessShareLock);
+		different = look(extension, &members);
+		UnlockRelationOid(members.outbox, AccessShareLock);
 	}
 	return different;
 }

@@ -265,7 +265,7 @@ $stays->query_safe(q{SELECT outbox_enqueue('e', '{}')});
 foreach my $move (
 	'REASSIGN OWNED BY keeper TO heir',
 	'REASSIGN OWNED BY heir TO keeper',
-	'ALTER TABLE outbox OWNER TO heir; ALTER TABLE outbox OWNER TO keeper')
+	'BEGIN; ALTER TABLE outbox OWNER TO heir; ALTER TABLE outbox OWNER TO keeper; COMMIT')
 {
 	my $log = $target->log_end;
 	$target->sql("GRANT CREATE ON SCHEMA public TO heir; $move", 'owned');

@@ -31,7 +31,7 @@ outbox.poll_interval = 200ms
 outbox.retry_initial = 100ms
 outbox.retry_max = 500ms
 END
-$cluster->amqp(qw(exchange outbox , queue q x-queue-type=quorum , bind q outbox));
+$cluster->amqp(split " ", "exchange outbox , queue q x-queue-type=quorum , bind q outbox");
 $cluster->wait_quorum_queues;
 
 # Seconds until a message that is enqueued now is published.

@@ -205,7 +205,8 @@ note_settled(const OutboxSettling *settling)
 	if (lately == NULL)
 		return;
 	for (int i = 0; i < settling->nconfirmed; i++)
-		outbox_lately_add(lately, &settling->rows[i].id);
+		outbox_lately_add(lately, &settling->rows[i].id,
+						  settling->confirmed[i]->route->shown);
 }
 
 /* Called in a transaction. */

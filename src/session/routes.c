@@ -31,6 +31,7 @@
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
+#include "waiters.h"
 
 static struct
 {
@@ -254,14 +255,30 @@ load_names(Oid owner)
  * Asked of names that come from elsewhere, any number of them: those that no route
  * has are not kept, but all that there are.
  */
-bool
-outbox_route_exists(Oid schema, Oid owner, const char *name)
+static void
+need_names(Oid schema, Oid owner)
 {
 	AcceptInvalidationMessages();
 	if (!kept.valid || kept.schema != schema)
 		forget_routes(schema);
 	if (kept.names == NULL)
 		load_names(owner);
+}
+
+char *
+outbox_route_of_hash(Oid schema, Oid owner, uint64 hash)
+{
+	need_names(schema, owner);
+	for (int i = 0; i < kept.nnames; i++)
+		if (outbox_lately_hash(kept.names[i]) == hash)
+			return pstrdup(kept.names[i]);
+	return NULL;
+}
+
+bool
+outbox_route_exists(Oid schema, Oid owner, const char *name)
+{
+	need_names(schema, owner);
 	return bsearch(&name, kept.names, kept.nnames, sizeof(char *),
 				   compare_names) != NULL;
 }
@@ -282,6 +299,14 @@ is_among(Oid user, const OutboxRouteRoles *roles)
 			return true;
 	}
 	return roles->n < 0;
+}
+
+bool
+outbox_route_allows(Oid schema, Oid owner, const char *name, Oid user)
+{
+	const OutboxRoute *route = find_route(schema, owner, name);
+
+	return route != NULL && is_among(user, &route->enqueue);
 }
 
 static void

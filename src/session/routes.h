@@ -26,6 +26,12 @@ extern const OutboxRoute *outbox_usable_route(Oid schema, Oid owner,
 extern const OutboxRoute *outbox_relay_route(Oid schema, Oid owner,
 											 const char *name, Oid user);
 
+/* May user enqueue to the route of that name?  No, when there is none. */
+extern bool outbox_route_allows(Oid schema, Oid owner, const char *name, Oid user);
+
+/* A copy of the name of the route that has that hash (waiters.h), or NULL. */
+extern char *outbox_route_of_hash(Oid schema, Oid owner, uint64 hash);
+
 /* Is there a route of that name now? */
 extern bool outbox_route_exists(Oid schema, Oid owner, const char *name);
 

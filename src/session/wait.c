@@ -5,8 +5,11 @@
  *
  * It registers with the workers (waiters.h), looks at the tables, and sleeps until
  * it is told or the time is over.  The look is with a new snapshot, whatever that of
- * the transaction is, and as the owner: the caller needs no right on the tables,
- * and learns nothing but the state of an id that he knows.
+ * the transaction is, and as the owner: the caller needs no right on the tables.
+ *
+ * The caller learns the state of messages on routes that they may enqueue to, and those
+ * who have the rights of the tables' owner that of all.  A message of another route gets
+ * the answer, and takes the time, of an id that no message has.
  *
  *-------------------------------------------------------------------------
  */
@@ -22,9 +25,11 @@
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "owner.h"
+#include "routes.h"
 #include "shared.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
+#include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/snapmgr.h"
@@ -53,42 +58,79 @@ static const char *const names[] = {
 	[UNKNOWN] = "unknown",
 };
 
+/* Who asks, and of which extension. */
+typedef struct Asker
+{
+	Oid			user;			/* the current one, before the look as the owner */
+	Oid			schema;
+	Oid			owner;			/* of the tables */
+} Asker;
+
 /* ------------------------------------------------------------- what there is */
 
 #define TABLE_SQL \
-	"SELECT status OPERATOR(pg_catalog.=) 'failed', xmin FROM outbox_internal.outbox" \
-	" WHERE id OPERATOR(pg_catalog.=) $1"
+	"SELECT route::pg_catalog.text, status OPERATOR(pg_catalog.=) 'failed', xmin" \
+	" FROM outbox_internal.outbox WHERE id OPERATOR(pg_catalog.=) $1"
+/* An id may be there more than once, on routes of different tenants. */
 #define ARCHIVE_SQL \
-	"SELECT FROM outbox_internal.outbox_archive WHERE id OPERATOR(pg_catalog.=) $1 LIMIT 1"
+	"SELECT DISTINCT route::pg_catalog.text FROM outbox_internal.outbox_archive" \
+	" WHERE id OPERATOR(pg_catalog.=) $1"
 
-/* The first row of a query for the id; its columns are valid until SPI_finish(). */
 static bool
-find(const char *sql, const pg_uuid_t *id)
+may_know(const Asker *asker, const char *route)
+{
+	return has_privs_of_role(asker->user, asker->owner) ||
+		outbox_route_allows(asker->schema, asker->owner, route, asker->user);
+}
+
+/* OutboxAskRoute */
+static bool
+may_know_hashed(uint64 hash, void *arg)
+{
+	const Asker *asker = arg;
+	char	   *route = outbox_route_of_hash(asker->schema, asker->owner, hash);
+
+	return route != NULL && may_know(asker, route);
+}
+
+/*
+ * The first row of a query for the id whose route the asker may know of, or NULL; it is
+ * valid until SPI_finish().
+ */
+static HeapTuple
+find(const char *sql, const pg_uuid_t *id, const Asker *asker)
 {
 	Oid			types[1] = {UUIDOID};
 	Datum		values[1] = {UUIDPGetDatum(id)};
 
 	PushActiveSnapshot(GetLatestSnapshot());
-	if (SPI_execute_with_args(sql, 1, types, values, NULL, true, 1) != SPI_OK_SELECT)
+	if (SPI_execute_with_args(sql, 1, types, values, NULL, true, 0) != SPI_OK_SELECT)
 		elog(ERROR, "could not look for a message");
 	PopActiveSnapshot();
-	return SPI_processed > 0;
+	for (uint64 i = 0; i < SPI_processed; i++)
+	{
+		HeapTuple	row = SPI_tuptable->vals[i];
+		char	   *route = SPI_getvalue(row, SPI_tuptable->tupdesc, 1);
+
+		if (route != NULL && may_know(asker, route))
+			return row;
+	}
+	return NULL;
 }
 
 static Datum
-column(int number)
+column(HeapTuple row, int number)
 {
 	bool		isnull;
 
-	return SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, number,
-						 &isnull);
+	return SPI_getbinval(row, SPI_tuptable->tupdesc, number, &isnull);
 }
 
 /* Nobody will see such a row before this transaction has ended. */
 static void
-refuse_own(const pg_uuid_t *id)
+refuse_own(HeapTuple row, const pg_uuid_t *id)
 {
-	if (!TransactionIdIsCurrentTransactionId(DatumGetTransactionId(column(2))))
+	if (!TransactionIdIsCurrentTransactionId(DatumGetTransactionId(column(row, 3))))
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
@@ -103,19 +145,20 @@ refuse_own(const pg_uuid_t *id)
  * the archive, where it may take long to find that nothing is there.
  */
 static State
-look_as_owner(const pg_uuid_t *id)
+look_as_owner(const pg_uuid_t *id, Asker *asker)
 {
+	HeapTuple	row = find(TABLE_SQL, id, asker);
 	OutboxLately *lately;
 
-	if (find(TABLE_SQL, id))
+	if (row != NULL)
 	{
-		refuse_own(id);
-		return DatumGetBool(column(1)) ? FAILED : PENDING;
+		refuse_own(row, id);
+		return DatumGetBool(column(row, 2)) ? FAILED : PENDING;
 	}
 	lately = outbox_shared == NULL ? NULL : outbox_lately_find(MyDatabaseId);
-	if (lately != NULL && outbox_lately_has(lately, id))
+	if (lately != NULL && outbox_lately_has(lately, id, may_know_hashed, asker))
 		return PUBLISHED;
-	return find(ARCHIVE_SQL, id) ? PUBLISHED : UNKNOWN;
+	return find(ARCHIVE_SQL, id, asker) != NULL ? PUBLISHED : UNKNOWN;
 }
 
 static Oid
@@ -134,15 +177,15 @@ owner_of(Oid relid)
 static State
 look(Oid schema, const pg_uuid_t *id)
 {
-	Oid			owner = owner_of(outbox_find_table(schema));
+	Asker		asker = {GetUserId(), schema, owner_of(outbox_find_table(schema))};
 	OutboxActing acting;
 	State		state;
 
 	/* What the statement itself has enqueued is to be seen, and refused. */
 	CommandCounterIncrement();
 	SPI_connect();
-	outbox_act_begin(&acting, owner, true);
-	state = look_as_owner(id);
+	outbox_act_begin(&acting, asker.owner, true);
+	state = look_as_owner(id, &asker);
 	outbox_act_end(&acting);
 	SPI_finish();
 	return state;

@@ -7,6 +7,7 @@
  */
 #include "postgres.h"
 
+#include "common/hashfn.h"
 #include "miscadmin.h"
 #include "shared_internal.h"
 #include "storage/shmem.h"
@@ -218,12 +219,19 @@ split(const pg_uuid_t *id, uint64 *high, uint64 *low)
 	memcpy(low, id->data + sizeof(uint64), sizeof(uint64));
 }
 
+uint64
+outbox_lately_hash(const char *route)
+{
+	return hash_bytes_extended((const unsigned char *) route,
+							   (int) strlen(route), 0);
+}
+
 /*
  * Several workers may add at once, each at a place of its own.  A reader that meets
- * one half of an id and the other half of another has an id that nobody asks for.
+ * one half of an id and the other half of another gets a hash that no route has.
  */
 void
-outbox_lately_add(OutboxLately *lately, const pg_uuid_t *id)
+outbox_lately_add(OutboxLately *lately, const pg_uuid_t *id, const char *route)
 {
 	uint64		place = pg_atomic_fetch_add_u64(&lately->added, 1);
 	uint64		high;
@@ -232,11 +240,12 @@ outbox_lately_add(OutboxLately *lately, const pg_uuid_t *id)
 	place %= OUTBOX_LATELY_SETTLED;
 	split(id, &high, &low);
 	pg_atomic_write_u64(&lately->ids[place].high, high);
-	pg_atomic_write_u64(&lately->ids[place].low, low);
+	pg_atomic_write_u64(&lately->ids[place].low, low ^ outbox_lately_hash(route));
 }
 
 bool
-outbox_lately_has(OutboxLately *lately, const pg_uuid_t *id)
+outbox_lately_has(OutboxLately *lately, const pg_uuid_t *id, OutboxAskRoute ask,
+				  void *arg)
 {
 	uint64		n = pg_atomic_read_u64(&lately->added);
 	uint64		high;
@@ -245,8 +254,8 @@ outbox_lately_has(OutboxLately *lately, const pg_uuid_t *id)
 	n = Min(n, OUTBOX_LATELY_SETTLED);
 	split(id, &high, &low);
 	for (uint64 i = 0; i < n; i++)
-		if (pg_atomic_read_u64(&lately->ids[i].low) == low &&
-			pg_atomic_read_u64(&lately->ids[i].high) == high)
+		if (pg_atomic_read_u64(&lately->ids[i].high) == high &&
+			ask(pg_atomic_read_u64(&lately->ids[i].low) ^ low, arg))
 			return true;
 	return false;
 }

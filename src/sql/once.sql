@@ -67,5 +67,5 @@ AS 'MODULE_PATHNAME', 'outbox_wait'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION @extschema@.outbox_wait(uuid, interval) IS
-'Waits until a message that has committed is published or given up: ''published'', ''failed'', ''pending'' when it was neither after timeout (0 to 1 hour), ''unknown'' when there is no such message, or no trace of it any more. Errors: 25001 enqueued in this transaction, 22004 NULL, 22023 timeout.';
+'Waits until a message that has committed is published or given up: ''published'', ''failed'', ''pending'' when it was neither after timeout (0 to 1 hour), ''unknown'' when there is no such message, no trace of it any more, or it is on a route that the current user may not enqueue to. Errors: 25001 enqueued in this transaction, 22004 NULL, 22023 timeout.';
 

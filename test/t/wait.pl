@@ -77,6 +77,23 @@ is(result($settled), 'published', 'settled before the call, and nothing is kept'
 is($node->sql('SELECT count(*) FROM outbox_archive'), 0, 'nothing is');
 is(result(enqueue(q{route => 'archived'})), 'published', 'one that is archived');
 
+# --- and that is told to those only who may enqueue to the route
+
+$node->sql(q{CREATE ROLE tenant; CREATE ROLE other; GRANT EXECUTE ON FUNCTION outbox_wait TO tenant, other});
+$node->sql(q{INSERT INTO outbox_route (name, enqueue_roles) VALUES ('tenant', '{tenant}')});
+my $private = enqueue(q{route => 'tenant'});
+$node->wait_drained;
+foreach my $case (['tenant', 'published'], ['other', 'unknown'], ['postgres', 'published'])
+{
+	my ($role, $told) = @$case;
+	is($node->sql("SET ROLE $role; SELECT outbox_wait('$private', $LONG)"), $told, "nothing is kept of it: $role");
+	is($node->sql("SET ROLE $role; SELECT outbox_wait('$settled', $LONG)"), 'published', "$role, of everybody's route");
+}
+$node->sql(q{UPDATE outbox_route SET enqueue_roles = '{other}' WHERE name = 'tenant'});
+is($node->sql("SET ROLE tenant; SELECT outbox_wait('$private', $LONG)"), 'unknown', 'by the rights of now');
+$node->sql(q{DELETE FROM outbox_route WHERE name = 'tenant'});
+is(result($private), 'unknown', 'of a route that is gone nobody knows');
+
 # --- given up, and tried again
 
 my $id = enqueue(q{route => 'refused'});

@@ -13,7 +13,8 @@
  * has a ring of the ids that were settled last.  An id is put there before the
  * transaction that removes its row commits: who sees that the row is gone finds it
  * there.  That the row is still there counts for more than that its id is in the
- * ring, as the transaction may have failed.
+ * ring, as the transaction may have failed.  An id is there with its route, as whoever
+ * asks is told of some routes only.
  *
  *-------------------------------------------------------------------------
  */
@@ -44,7 +45,10 @@ typedef struct OutboxWaiter
 	OutboxVerdict verdict;
 } OutboxWaiter;
 
-/* Ids in two halves, so that no reader needs a lock. */
+/*
+ * Ids in two halves, so that no reader needs a lock.  The lower one is XORed with the
+ * hash of the route's name: the reader of an id gets the hash.
+ */
 typedef struct OutboxLately
 {
 	pg_atomic_uint64 added;		/* the next one goes to added % LATELY_SETTLED */
@@ -85,7 +89,17 @@ extern void outbox_waiters_look(Oid dboid);
  * those of more than OUTBOX_STATS_DATABASES others have run since.
  */
 extern OutboxLately *outbox_lately_find(Oid dboid);
-extern void outbox_lately_add(OutboxLately *lately, const pg_uuid_t *id);
-extern bool outbox_lately_has(OutboxLately *lately, const pg_uuid_t *id);
+/* route: its name in the database's encoding. */
+extern void outbox_lately_add(OutboxLately *lately, const pg_uuid_t *id,
+							  const char *route);
+
+/*
+ * Was the id settled lately on a route for which ask says yes?  It is asked with the
+ * hash that outbox_lately_hash() gives the name, and with others that no route has.
+ */
+typedef bool (*OutboxAskRoute) (uint64 hash, void *arg);
+extern bool outbox_lately_has(OutboxLately *lately, const pg_uuid_t *id,
+							  OutboxAskRoute ask, void *arg);
+extern uint64 outbox_lately_hash(const char *route);
 
 #endif							/* OUTBOX_WAITERS_H */

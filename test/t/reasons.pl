@@ -56,10 +56,15 @@ sub has_reason
 
 	$seen{$expected} = 1;
 	$node->wait_sql($reason, $expected, 20);
-	my ($told, $since, $hint) = @{
-		($node->rows(q{SELECT reason_text, reason_since IS NOT NULL,
-			(SELECT hint IS NOT NULL FROM outbox_reason_hint(w.reason))
-			FROM outbox_workers w}))[0]};
+	my ($told, $since, $hint);
+	# A peer that resets the connection behind its alert says it on another try.
+	wait_until("$expected: $what", sub {
+		($told, $since, $hint) = @{
+			($node->rows(q{SELECT reason_text, reason_since IS NOT NULL,
+				(SELECT hint IS NOT NULL FROM outbox_reason_hint(w.reason))
+				FROM outbox_workers w}))[0]};
+		return ($told // '') =~ $text;
+	}, 20);
 	like($told // '', $text, "$expected: $what");
 	ok($since && $hint, "$expected: since when, and what to do");
 	ok($node->wait_sql(qq{SELECT count(*) FROM outbox_workers w JOIN outbox_problems p ON p.problem = w.reason

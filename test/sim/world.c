@@ -318,7 +318,7 @@ outbox_lately_find(Oid dboid)
 }
 
 void
-outbox_lately_add(OutboxLately *lately, const pg_uuid_t *id)
+outbox_lately_add(OutboxLately *lately, const pg_uuid_t *id, const char *route)
 {
 }
 

@@ -85,7 +85,8 @@
 	reason(EXCHANGE_FORBIDDEN, "exchange forbidden") \
 	reason(EXCHANGE_DIFFERS, "exchange differs") \
 	reason(EXCHANGE_TYPE, "exchange type unknown") \
-	reason(EXCHANGE_OTHER, "exchange error")
+	reason(EXCHANGE_OTHER, "exchange error") \
+	reason(ROUTE_NOT_OURS, "another relay's route")
 
 #define OUTBOX_REASON_ENUM(id, name) OUTBOX_REASON_##id,
 typedef enum OutboxReason

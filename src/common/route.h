@@ -50,6 +50,7 @@ typedef struct OutboxRoute
 	OutboxRouteRoles relay;		/* likewise */
 
 	/* The rest is the relay's; see route_states.c. */
+	bool		not_ours;		/* relay is not 'internal': somebody else publishes it */
 	bool		declared;		/* exchange checked on this connection */
 	bool		broken;			/* destination error, waits for retry_at */
 	uint32		failures;		/* destination errors in a row */

@@ -8,6 +8,10 @@
  * when its messages have made the broker close the link too often.
  * Other routes are not affected.
  *
+ * A route whose relay is not 'internal' always waits, whatever its rows say: with
+ * triggers disabled a row is written as if it were for the workers.  Such rows are
+ * rare, so that claims leave the route out only once one was met.
+ *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
@@ -120,7 +124,15 @@ outbox_routes_failed(OutboxRoutes *routes, const OutboxRoute *route,
 bool
 outbox_route_waits(const OutboxRoute *route)
 {
-	return route->paused || route->broken;
+	return route->paused || route->broken || route->not_ours;
+}
+
+/* Do claims leave its rows out, and remember from where to read them again? */
+static bool
+is_left_out(const OutboxRoute *route)
+{
+	return route->paused || route->broken ||
+		(route->not_ours && route->skip_low != 0);
 }
 
 void
@@ -139,7 +151,7 @@ outbox_routes_passed_over(OutboxRoutes *routes, int64 seq)
 	{
 		OutboxRoute *route = lfirst(cell);
 
-		if (outbox_route_waits(route))
+		if (is_left_out(route))
 			outbox_route_skip(route, Max(seq, 1));
 	}
 }
@@ -152,6 +164,9 @@ stop_route(OutboxRoutes *routes, OutboxRoute *route, int64 end)
 {
 	int64		lowest = outbox_queue_drop_all(routes->queue, route);
 
+	/* None was met yet. */
+	if (lowest == 0 && !route->paused && !route->broken)
+		return;
 	/* From now on claims pass its rows over, wherever they are. */
 	if (lowest == 0 || lowest > end)
 		lowest = end;
@@ -199,7 +214,7 @@ update_route(OutboxRoute *route, OutboxRoute *loaded)
 {
 	bool		same_exchange = strcmp(route->exchange, loaded->exchange) == 0;
 
-	if (!same_exchange)
+	if (!same_exchange || route->not_ours != loaded->not_ours)
 	{
 		route->broken = false;
 		forget_trouble(route);
@@ -222,6 +237,7 @@ update_route(OutboxRoute *route, OutboxRoute *loaded)
 	route->ordered = loaded->ordered;
 	route->block_on_failed = loaded->block_on_failed;
 	route->paused = loaded->paused;
+	route->not_ours = loaded->not_ours;
 	route->retention_s = loaded->retention_s;
 	route->declared = false;
 	route->stats = outbox_stats_route(route->shown);
@@ -295,7 +311,7 @@ outbox_routes_excluded(OutboxRoutes *routes)
 	{
 		OutboxRoute *route = lfirst(cell);
 
-		if (outbox_route_waits(route))
+		if (is_left_out(route))
 			names = lappend(names, route->name);
 	}
 	return names;
@@ -333,6 +349,22 @@ show_trouble(const OutboxRoute *route, int code, const char *text)
 	outbox_stats_route_waits(route->stats, text,
 							 outbox_reason_name(reason_of_code(code)),
 							 retry_at);
+}
+
+void
+outbox_route_refuse(OutboxRoute *route, int64 seq)
+{
+	if (route->skip_low == 0)
+		ereport(LOG,
+				(errmsg("outbox relay does not publish messages of route \"%s\" that are marked as its own",
+						route->shown),
+				 errdetail("The route's relay is another one; the first such message has seq %lld.",
+						   (long long) seq),
+				 errhint("Enable the triggers of the table \"outbox\" and mark the messages again, see outbox_problems.")));
+	outbox_stats_route_waits(route->stats,
+							 "messages of another relay's route are marked as the workers'",
+							 outbox_reason_name(OUTBOX_REASON_ROUTE_NOT_OURS), 0);
+	outbox_route_skip(route, seq);
 }
 
 void

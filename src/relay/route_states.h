@@ -3,7 +3,7 @@
  * route_states.h
  *		Routes, as the worker has loaded them: which ones wait, and why.
  *
- *		usable --paused, or deleted--> waits --resumed--> usable
+ *		usable --paused, deleted, or another relay's--> waits --resumed--> usable
  *		usable --broken--> waits, until its backoff is over --> usable
  *		usable --blamed too often--> waits, until its rest is over --> usable
  *
@@ -66,6 +66,8 @@ extern void outbox_routes_stop(OutboxRoutes *routes, int64 end);
  */
 extern void outbox_route_broken(OutboxRoutes *routes, OutboxRoute *route,
 								int code, const char *reason, int64 end);
+/* Its row seq is marked as the workers', and its relay is another one. */
+extern void outbox_route_refuse(OutboxRoute *route, int64 seq);
 extern void outbox_route_works(OutboxRoute *route, OutboxMonoTime now);
 /*
  * The broker has closed the link because of one of its messages.  True: it rests, so

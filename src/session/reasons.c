@@ -216,6 +216,9 @@ static const OutboxAdvice advices[] = {
 	{OUTBOX_REASON_EXCHANGE_OTHER, CRITICAL,
 		"RabbitMQ does not take messages for the exchange of the route, see its words. Messages of the route wait.",
 	LIST_EXCHANGES},
+	{OUTBOX_REASON_ROUTE_NOT_OURS, CRITICAL,
+		"Messages of a route that another relay publishes were written while the triggers of the table outbox were disabled, and no relay takes them: enable the triggers, and mark the messages. Change data capture cannot see them any more: enqueue these again, and delete them.",
+	"UPDATE outbox SET external = true WHERE external IS NULL AND route = ROUTE"},
 };
 
 StaticAssertDecl(lengthof(advices) == OUTBOX_REASON_COUNT - 1,

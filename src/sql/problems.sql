@@ -245,10 +245,13 @@ BEGIN
 	FROM routes r WHERE NOT r.known
 	UNION ALL
 	SELECT a.severity, coalesce(r.reason, 'exchange error'), format('route "%s"', r.route), r.waits_since,
-		format('%s; %s messages wait, next attempt at %s', r.waits_because, r.backlog, r.retry_at::timestamptz(0)),
+		format('%s; %s messages wait', r.waits_because, r.backlog) || coalesce(', next attempt at ' || r.retry_at::timestamptz(0)::text, ''),
 		a.hint, a.command
 	FROM routes r, LATERAL outbox_internal.outbox_reason_hint(coalesce(r.reason, 'exchange error')) a
 	WHERE r.waits_because IS NOT NULL AND NOT r.paused
+		/* The worker that has met such a message does not see it marked. */
+		AND (r.reason IS DISTINCT FROM 'another relay''s route' OR EXISTS (SELECT FROM outbox_internal.outbox o
+			WHERE o.status = 'pending' AND o.external IS NULL AND o.route = r.route))
 	UNION ALL
 	SELECT CASE WHEN clock_timestamp() - r.oldest > 10 * late THEN 'critical' ELSE 'warning' END,
 		'backlog old', format('route "%s"', r.route), r.oldest,
@@ -815,7 +818,7 @@ COMMENT ON VIEW @extschema@.outbox_routes_status IS 'One row a route, and one fo
 COMMENT ON COLUMN @extschema@.outbox_routes_status.route IS 'Name of the route.';
 COMMENT ON COLUMN @extschema@.outbox_routes_status.paused IS 'True: outbox_pause() was called for it; who, when and why is in outbox_route.';
 COMMENT ON COLUMN @extschema@.outbox_routes_status.known IS 'False: outbox_route has no such route, and its messages wait.';
-COMMENT ON COLUMN @extschema@.outbox_routes_status.waits_because IS 'Why nothing goes out on it now although it is not paused, in the broker''s words (its exchange is missing, or forbidden); NULL: it does not wait.';
+COMMENT ON COLUMN @extschema@.outbox_routes_status.waits_because IS 'Why nothing goes out on it now although it is not paused, in the broker''s words (its exchange is missing, or forbidden), or because it is another relay''s; NULL: it does not wait.';
 COMMENT ON COLUMN @extschema@.outbox_routes_status.reason IS 'The same as a fixed name: exchange missing, exchange forbidden, exchange differs ...; NULL: it does not wait.';
 COMMENT ON COLUMN @extschema@.outbox_routes_status.waits_since IS 'Since when it waits.';
 COMMENT ON COLUMN @extschema@.outbox_routes_status.retry_at IS 'When it is tried again.';

@@ -362,13 +362,14 @@ outbox_store_attach(char *version, size_t size)
 #define ROUTE_RETENTION		10
 #define ROUTE_FORMAT		11
 #define ROUTE_OPTIONS		12
+#define ROUTE_NOT_OURS		13
 #define ROUTES_SQL \
 	"SELECT name, coalesce(exchange, ''), exchange_type," \
 	" coalesce(routing_key, ''), coalesce(max_attempts, 1)::pg_catalog.int4," \
 	" coalesce(ordering = 'key', true), coalesce(on_failed = 'block', false)," \
 	" coalesce(paused, false), failed_route," \
 	" coalesce(ceil(extract(epoch FROM retention))::pg_catalog.int4, -1)," \
-	" format, format_options" \
+	" format, format_options, relay IS DISTINCT FROM 'internal'" \
 	" FROM outbox_internal.outbox_route WHERE name IS NOT NULL"
 
 static bool
@@ -441,6 +442,7 @@ outbox_store_load_routes(MemoryContext cxt, OutboxControl *control)
 		route->ordered = get_bool(row, ROUTE_ORDERED);
 		route->block_on_failed = get_bool(row, ROUTE_BLOCK);
 		route->paused = get_bool(row, ROUTE_PAUSED);
+		route->not_ours = get_bool(row, ROUTE_NOT_OURS);
 		route->retention_s =
 			DatumGetInt32(SPI_getbinval(SPI_tuptable->vals[row],
 										SPI_tuptable->tupdesc,

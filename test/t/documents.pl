@@ -85,6 +85,7 @@ my %ROLE_OF = (
 	'`cdc slot missing`: SELECT slot_name' => 'operator',
 	'`cdc slot behind`: SELECT slot_name' => 'operator',
 	'`cdc publication missing`: SELECT pubname' => 'operator',
+	'`another relay\'s route`: UPDATE outbox' => 'admin',
 	'`unroutable`: SELECT route' => 'operator',
 	'`queue refuses`: SELECT outbox_pause' => 'operator',
 	'`message refused`: SELECT id' => 'operator',

@@ -159,11 +159,32 @@ is(scalar(() = $fake->published), 0, 'the workers have published none of it');
 my @errors = grep { !/terminating connection|server closed the connection|connection failed/ } split /\n/, slurp_file($errors);
 is(scalar @errors, 0, 'no relay has met an error, but that the server was gone') or diag join "\n", @errors[ 0 .. ($#errors > 4 ? 4 : $#errors) ];
 
+# --- triggers that are disabled leave the mark of the route's relay out
+
+my $problem = q{SELECT severity, subject, detail FROM outbox_problems WHERE problem = 'another relay''s route'};
+$node->sql(<<'SQL');
+BEGIN;
+ALTER TABLE outbox DISABLE TRIGGER USER;
+INSERT INTO outbox (event_type, payload, route) VALUES ('theirs', '{}', 'ext');
+INSERT INTO outbox (event_type, payload, route, available_at) VALUES ('theirs', '{}', 'ext', now());
+ALTER TABLE outbox ENABLE TRIGGER USER;
+SELECT outbox_enqueue('ours', '{}');
+COMMIT;
+SQL
+$node->wait_sql(q{SELECT count(*) FROM outbox WHERE route <> 'ext'}, 0);
+$node->wait_turn;
+is(scalar(() = $fake->published), 1, 'the workers publish none, whatever the row says');
+$node->wait_sql($problem, q{critical|route "ext"|messages of another relay's route are marked as the workers'; 2 messages wait});
+$node->sql(q{UPDATE outbox SET external = true WHERE external IS NULL AND route = 'ext'});
+is($node->sql($problem), '', 'it is over when they are marked');
+is($node->sql(q{SELECT count(*) FROM outbox_claim('ext', 10)}), 2, 'and their relay has them');
+$node->sql('SELECT outbox_ack(token) FROM outbox_leases');
+
 # --- back to the workers
 
 $node->sql(q{SELECT test_enqueue(20, 5, route => 'ext')});
 $node->sql(q{UPDATE outbox_route SET relay = 'internal' WHERE name = 'ext'});
 $node->wait_drained;
-is(scalar(() = $fake->published), 20, 'a route that goes back to the workers takes along what waits');
+is(scalar(() = $fake->published), 21, 'a route that goes back to the workers takes along what waits');
 
 done_testing();

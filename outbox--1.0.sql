@@ -2086,6 +2086,16 @@ $$;
 
 COMMENT ON FUNCTION outbox_internal.outbox_message_problems(outbox_internal.outbox_route_count[]) IS 'Those of outbox_problems that concern messages and keys.';
 
+CREATE VIEW outbox_internal.outbox_tables AS
+	SELECT c.relname AS name, c.oid AS relation
+	FROM pg_catalog.pg_extension e
+		JOIN pg_catalog.pg_depend d ON d.refclassid = 'pg_catalog.pg_extension'::pg_catalog.regclass AND d.refobjid = e.oid
+			AND d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.deptype = 'e'
+		JOIN pg_catalog.pg_class c ON c.oid = d.objid AND c.relkind IN ('r', 'p')
+	WHERE e.extname = 'outbox';
+
+COMMENT ON VIEW outbox_internal.outbox_tables IS 'Tables of the extension; partitions of the archive, but for the default one, are not among them.';
+
 /* What keeps the space of published rows from being used again, and the age of transactions. */
 CREATE FUNCTION outbox_internal.outbox_vacuum_problems()
 RETURNS SETOF outbox_internal.outbox_problem
@@ -2139,15 +2149,11 @@ BEGIN
 		'VACUUM must freeze it before the server stops taking transactions: end what keeps it from that, and vacuum.',
 		format('VACUUM (FREEZE) %s', a.oid::regclass)
 	FROM (SELECT c.oid, c.relname, k.kind, k.age, k.most
-		  FROM pg_extension e
-			JOIN pg_depend d ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
-				AND d.classid = 'pg_class'::regclass AND d.deptype = 'e'
-			JOIN pg_class c ON c.oid = d.objid AND c.relkind = 'r',
+		  FROM outbox_internal.outbox_tables o JOIN pg_class c ON c.oid = o.relation AND c.relkind = 'r',
 			LATERAL (VALUES
 				('transaction', age(c.relfrozenxid), current_setting('autovacuum_freeze_max_age')::bigint),
 				('multixact', mxid_age(c.relminmxid), current_setting('autovacuum_multixact_freeze_max_age')::bigint))
-				AS k (kind, age, most)
-		  WHERE e.extname = 'outbox') a
+				AS k (kind, age, most)) a
 	WHERE a.age > least(a.most * 1.5, 1500000000);
 END
 $$;
@@ -2360,22 +2366,30 @@ BEGIN
 			ELSE 'Rows are not checked, and the relay may not hear of them: enable it.' END,
 		CASE WHEN t.oid IS NOT NULL THEN format('ALTER TABLE %s ENABLE %sTRIGGER %I', x.relation::regclass,
 			CASE WHEN x.always THEN 'ALWAYS ' END, x.trigger) END
-	FROM (SELECT n.name, outbox_internal.outbox_relation(n.name) AS relation, u.trigger,
+	FROM (SELECT n.name, o.relation, u.trigger,
 			u.trigger = ANY ('{outbox_route_changed,outbox_route_emptied,outbox_route_taken,outbox_route_relay,outbox_control_changed,outbox_control_emptied}'::text[]) AS always
 		  FROM (VALUES ('outbox', '{outbox_row,outbox_removed,outbox_cdc}'::text[]),
 				('outbox_route', '{outbox_route_removal,outbox_route_truncation,outbox_route_taken,outbox_route_removed,outbox_route_truncated,outbox_route_check,outbox_route_failed_route,outbox_route_default,outbox_route_paused,outbox_route_changed,outbox_route_emptied,outbox_route_relay}'),
-				('outbox_control', '{outbox_control_restore,outbox_control_paused,outbox_control_changed,outbox_control_emptied}'))
-				AS n (name, triggers), unnest(n.triggers) u(trigger)) x
+				('outbox_control', '{outbox_control_restore,outbox_control_paused,outbox_control_changed,outbox_control_emptied}'),
+				('outbox_job', '{outbox_job_changed}'))
+				AS n (name, triggers) JOIN outbox_internal.outbox_tables o ON o.name = n.name, unnest(n.triggers) u(trigger)) x
 		LEFT JOIN pg_trigger t ON t.tgrelid = x.relation AND t.tgname = x.trigger
 	WHERE t.oid IS NULL OR t.tgenabled IN ('D', 'R');
 
 	RETURN QUERY
-	SELECT 'warning', 'index missing', 'table outbox', NULL::timestamptz,
-		format('index %s %s', x.name, CASE WHEN i.indexrelid IS NULL THEN 'is missing' ELSE 'is not valid' END),
-		'The relay reads the whole table instead, and becomes slow as it grows: build the index again.',
+	SELECT 'warning', 'index missing', 'table ' || x.name, NULL::timestamptz,
+		format('index %s %s', x.index, CASE WHEN i.indexrelid IS NULL THEN 'is missing' ELSE 'is not valid' END),
+		'The whole table is read instead, which becomes slow as it grows, and a primary key keeps rows apart: build the index again.',
 		CASE WHEN i.indexrelid IS NOT NULL THEN format('REINDEX INDEX CONCURRENTLY %s', i.indexrelid::regclass) END
-	FROM unnest('{outbox_pkey,outbox_ready,outbox_waiting,outbox_failed_seq,outbox_key,outbox_counted,outbox_external,outbox_external_waiting,outbox_external_holder}'::text[]) x(name)
-		LEFT JOIN (pg_index i JOIN pg_class c ON c.oid = i.indexrelid) ON i.indrelid = outbox_oid AND c.relname = x.name
+	FROM (SELECT n.name, o.relation, u.index
+		  FROM (VALUES ('outbox', '{outbox_pkey,outbox_ready,outbox_waiting,outbox_failed_seq,outbox_key,outbox_counted,outbox_external,outbox_external_waiting,outbox_external_holder}'::text[]),
+				('outbox_archive', '{outbox_archive_id}'), ('outbox_archive_default', '{outbox_archive_default_published_at}'),
+				('outbox_control', '{outbox_control_pkey}'), ('outbox_history', '{outbox_history_pkey,outbox_history_at}'),
+				('outbox_job', '{outbox_job_pkey}'), ('outbox_job_list', '{outbox_job_list_pkey}'),
+				('outbox_key_number', '{outbox_key_number_pkey}'), ('outbox_lease', '{outbox_lease_pkey}'),
+				('outbox_once', '{outbox_once_pkey,outbox_once_at}'), ('outbox_route', '{outbox_route_pkey}'))
+				AS n (name, indexes) JOIN outbox_internal.outbox_tables o ON o.name = n.name, unnest(n.indexes) u(index)) x
+		LEFT JOIN (pg_index i JOIN pg_class c ON c.oid = i.indexrelid) ON i.indrelid = x.relation AND c.relname = x.index
 	WHERE i.indexrelid IS NULL OR NOT i.indisvalid;
 
 	RETURN QUERY
@@ -2394,6 +2408,58 @@ $$;
 
 COMMENT ON FUNCTION outbox_internal.outbox_object_problems(interval) IS
 'Those of outbox_problems that concern triggers and indexes of our tables, and prepared transactions that are older than that and have written to outbox.';
+
+CREATE FUNCTION outbox_internal.outbox_check_capture(trigger oid)
+RETURNS void
+AS 'MODULE_PATHNAME', 'outbox_check_capture'
+LANGUAGE C VOLATILE STRICT;
+
+COMMENT ON FUNCTION outbox_internal.outbox_check_capture(oid) IS
+'The error that the next row would meet because of this trigger with outbox_capture(); none if there is none, or its table is locked.';
+
+/* Captured tables; those of outbox are locked for reading. */
+CREATE FUNCTION outbox_internal.outbox_capture_problems()
+RETURNS SETOF outbox_internal.outbox_problem
+LANGUAGE plpgsql ROWS 5
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	t record;
+	message text;
+	advice text;
+BEGIN
+	FOR t IN
+		SELECT g.oid, g.tgenabled IN ('D', 'R') AS off,
+			format('trigger %s on table %s', outbox_internal.outbox_printable(quote_ident(g.tgname)),
+				outbox_internal.outbox_printable(g.tgrelid::regclass::text)) AS subject,
+			format('ALTER TABLE %s ENABLE TRIGGER %I', g.tgrelid::regclass, g.tgname) AS command
+		FROM pg_trigger g
+			JOIN pg_proc p ON p.oid = g.tgfoid AND p.proname = 'outbox_capture'
+			JOIN pg_depend d ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid
+				AND d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e'
+			JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'outbox'
+		ORDER BY g.oid
+	LOOP
+		IF t.off THEN
+			RETURN QUERY SELECT 'warning', 'capture broken', t.subject, NULL::timestamptz, 'it is disabled',
+				'Changes of the table become no messages, and those of this time never will: enable it, or drop it.', t.command;
+			CONTINUE;
+		END IF;
+		BEGIN
+			PERFORM outbox_internal.outbox_check_capture(t.oid);
+		EXCEPTION WHEN OTHERS THEN
+			GET STACKED DIAGNOSTICS message = MESSAGE_TEXT, advice = PG_EXCEPTION_HINT;
+			RETURN QUERY SELECT 'critical', 'capture broken', t.subject, NULL::timestamptz,
+				outbox_internal.outbox_printable(message),
+				concat_ws(' ', 'Every statement that fires it fails with this error. Fix what it names, or create the trigger again.',
+					nullif(advice, '')), NULL;
+		END;
+	END LOOP;
+END
+$$;
+
+COMMENT ON FUNCTION outbox_internal.outbox_capture_problems() IS
+'Those of outbox_problems that are triggers with outbox_capture() which are disabled or fail.';
 
 CREATE FUNCTION outbox_internal.outbox_problem_list(
 	counts outbox_internal.outbox_route_count[] DEFAULT NULL)
@@ -2421,6 +2487,7 @@ BEGIN
 		RETURN QUERY SELECT * FROM outbox_internal.outbox_message_problems(counts);
 		RETURN QUERY SELECT * FROM outbox_internal.outbox_job_problems();
 		RETURN QUERY SELECT * FROM outbox_internal.outbox_cdc_problems();
+		RETURN QUERY SELECT * FROM outbox_internal.outbox_capture_problems();
 	END IF;
 	RETURN QUERY SELECT * FROM outbox_internal.outbox_object_problems();
 	RETURN QUERY SELECT * FROM outbox_internal.outbox_archive_problems();

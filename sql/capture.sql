@@ -319,6 +319,50 @@ INSERT INTO plain VALUES (1);
 SELECT outcome('UPDATE plain SET v = 1');
 DROP TABLE plain CASCADE;
 
+-- A trigger that was all right once is a problem: off, a column or a right gone, arguments that a restore let in
+CREATE ROLE regress_outbox_clerk;
+GRANT USAGE, CREATE ON SCHEMA regress_shop TO regress_outbox_clerk;
+GRANT EXECUTE ON FUNCTION outbox_capture TO regress_outbox_clerk;
+INSERT INTO outbox_route (name) VALUES ('soon gone');
+CREATE TABLE good (id integer PRIMARY KEY, v text);
+CREATE TRIGGER e AFTER INSERT ON good FOR EACH ROW EXECUTE FUNCTION outbox_capture('columns=v', 'headers=txid');
+CREATE TABLE off (LIKE good INCLUDING ALL) PARTITION BY LIST (id);
+CREATE TABLE off_1 PARTITION OF off DEFAULT;
+CREATE TRIGGER e AFTER INSERT ON off FOR EACH ROW EXECUTE FUNCTION outbox_capture();
+CREATE TABLE keyless (LIKE good INCLUDING ALL);
+CREATE TRIGGER e AFTER INSERT ON keyless FOR EACH ROW EXECUTE FUNCTION outbox_capture();
+CREATE TABLE columns (LIKE good INCLUDING ALL);
+CREATE TRIGGER e AFTER INSERT ON columns FOR EACH ROW EXECUTE FUNCTION outbox_capture('columns=v');
+CREATE TABLE routes (LIKE good INCLUDING ALL);
+CREATE TRIGGER e AFTER INSERT ON routes FOR EACH ROW EXECUTE FUNCTION outbox_capture('route=soon gone');
+CREATE TABLE rights (LIKE good INCLUDING ALL);
+CREATE TRIGGER e AFTER INSERT ON rights FOR EACH ROW EXECUTE FUNCTION outbox_capture();
+CREATE TABLE restored (LIKE good INCLUDING ALL);
+SELECT count(*) FROM outbox_problems WHERE problem = 'capture broken';
+ALTER TABLE off_1 DISABLE TRIGGER e;
+ALTER TABLE keyless DROP COLUMN id;
+ALTER TABLE columns RENAME v TO renamed;
+DELETE FROM outbox_route WHERE name = 'soon gone';
+ALTER TABLE rights OWNER TO regress_outbox_clerk;
+REVOKE EXECUTE ON FUNCTION outbox_capture FROM regress_outbox_clerk;
+SET check_function_bodies = off;
+SELECT set_config('search_path', '', false);
+CREATE TRIGGER e BEFORE INSERT ON regress_shop.restored FOR EACH ROW EXECUTE FUNCTION public.outbox_capture();
+CREATE TRIGGER f AFTER INSERT ON regress_shop.restored FOR EACH ROW EXECUTE FUNCTION public.outbox_capture('nothing=1');
+RESET check_function_bodies;
+SET search_path = regress_shop, public, outbox_regress;
+SELECT severity, subject, detail, hint, command FROM outbox_problems WHERE problem = 'capture broken' ORDER BY subject COLLATE "C";
+-- the next row meets the same error
+SELECT t, outcome(format('INSERT INTO %I VALUES (7)', t)) FROM unnest('{keyless,columns,routes,rights,restored}'::text[]) t;
+-- to ask takes no transaction id
+BEGIN;
+SELECT count(*) FROM outbox_problems WHERE problem = 'capture broken';
+SELECT pg_current_xact_id_if_assigned();
+COMMIT;
+DROP TABLE rights;
+DROP OWNED BY regress_outbox_clerk;
+DROP ROLE regress_outbox_clerk;
+
 DROP FUNCTION taken;
 DROP SCHEMA regress_shop CASCADE;
 DELETE FROM outbox_route WHERE name <> 'default';

@@ -143,3 +143,25 @@ BEGIN
 		ELSE by_function || E'\nINSERT: ' || by_insert END;
 END
 $$;
+
+-- outbox_problems knows all triggers and indexes of our tables: it has a row for each that is off or gone
+BEGIN;
+DO $$
+DECLARE
+	t record;
+BEGIN
+	FOR t IN SELECT relation FROM outbox_internal.outbox_tables LOOP
+		EXECUTE format('ALTER TABLE %s DISABLE TRIGGER USER', t.relation::regclass);
+	END LOOP;
+	FOR t IN SELECT i.indexrelid FROM outbox_internal.outbox_tables o JOIN pg_index i ON i.indrelid = o.relation
+			JOIN pg_class c ON c.oid = i.indexrelid WHERE NOT c.relispartition LOOP
+		EXECUTE format('ALTER INDEX %s RENAME TO renamed_%s', t.indexrelid::regclass, t.indexrelid);
+	END LOOP;
+END
+$$;
+SELECT o.name, g.tgname AS not_known FROM outbox_internal.outbox_tables o JOIN pg_trigger g ON g.tgrelid = o.relation
+WHERE NOT g.tgisinternal AND NOT EXISTS (SELECT FROM outbox_problems p WHERE p.detail = format('trigger %s is disabled', g.tgname));
+SELECT (SELECT count(*) FROM outbox_problems WHERE problem = 'index missing')
+	- (SELECT count(*) FROM outbox_internal.outbox_tables o JOIN pg_index i ON i.indrelid = o.relation
+		JOIN pg_class c ON c.oid = i.indexrelid WHERE NOT c.relispartition) AS more_or_less;
+ROLLBACK;

@@ -20,7 +20,6 @@
 #include "capture.h"
 #include "catalog/pg_proc.h"
 #include "columns.h"
-#include "compat.h"
 #include "enqueue.h"
 #include "fired.h"
 #include "miscadmin.h"
@@ -223,19 +222,6 @@ name_trigger(void *arg)
 }
 
 static void
-check_owner(const Capture *capture)
-{
-	if (compat_may_execute(capture->function, capture->owner))
-		return;
-	ereport(ERROR,
-			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-			 errmsg("permission denied for function outbox_capture"),
-			 errdetail("Messages of a trigger are enqueued with the rights of the table's owner, \"%s\".",
-					   capture->owner_name),
-			 errhint("An administrator can GRANT EXECUTE ON FUNCTION outbox_capture to that role.")));
-}
-
-static void
 capture_all(Capture *capture, const TriggerData *trigdata)
 {
 	Relation	outbox = outbox_open_table(get_func_namespace(capture->function));
@@ -274,7 +260,7 @@ outbox_capture(PG_FUNCTION_ARGS)
 	context.arg = capture;
 	context.previous = error_context_stack;
 	error_context_stack = &context;
-	check_owner(capture);
+	outbox_capture_check_owner(capture);
 	outbox_act_begin(&acting, capture->owner, false);
 	capture_all(capture, trigdata);
 	outbox_act_end(&acting);

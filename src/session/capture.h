@@ -145,6 +145,8 @@ extern void outbox_capture_check_type(int16 tgtype, bool has_old, bool has_new,
 									  const char *trigger);
 extern const CaptureConstants *outbox_capture_constants(Capture *capture,
 														CaptureOp op);
+/* May the table's owner use outbox_capture() at all?  An ERROR (42501) if not. */
+extern void outbox_capture_check_owner(const Capture *capture);
 
 /* capture_row.c */
 extern bool outbox_capture_same(const Capture *capture, int attnum,

@@ -1,13 +1,16 @@
 /*-------------------------------------------------------------------------
  *
  * capture_create.c
- *		A trigger with outbox_capture() is looked at when it is created.
+ *		A trigger with outbox_capture() is looked at when it is created, and later.
  *
  * Its arguments are strings that nobody else reads before the first row comes.  The
  * server calls object_access_hook when the trigger is in the catalog, where the
  * library is loaded: preloaded in every session.  Not in a restore, whose order is
  * its own business (a trigger may come before the primary key) and which has to
  * succeed; nor for the clones of partitions, as the table's own was looked at.
+ *
+ * Nothing makes ALTER TABLE aware of these strings, nor REVOKE of who needs the right.
+ * So outbox_problems has the triggers that exist looked at again.
  *
  *-------------------------------------------------------------------------
  */
@@ -23,15 +26,20 @@
 #include "catalog/pg_trigger.h"
 #include "commands/extension.h"
 #include "compat.h"
+#include "enqueue.h"
 #include "miscadmin.h"
 #include "restore.h"
+#include "routes.h"
 #include "session.h"
+#include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
+
+PG_FUNCTION_INFO_V1(outbox_check_capture);
 
 static object_access_hook_type next_access = NULL;
 
@@ -68,17 +76,23 @@ has(HeapTuple tuple, int column, TupleDesc desc)
 	return !heap_attisnull(tuple, column, desc);
 }
 
-static void
-check_trigger(HeapTuple tuple, TupleDesc desc)
+/* Of a clone of a partition, the trigger that it comes from is looked at. */
+static bool
+is_looked_at(HeapTuple tuple)
+{
+	Form_pg_trigger form = (Form_pg_trigger) GETSTRUCT(tuple);
+
+	return !OidIsValid(form->tgparentid) && is_capture(form->tgfoid);
+}
+
+static Capture *
+check_trigger(HeapTuple tuple, TupleDesc desc, Relation rel)
 {
 	Form_pg_trigger form = (Form_pg_trigger) GETSTRUCT(tuple);
 	CaptureTrigger trigger;
-	Relation	rel;
 	Capture    *capture;
 	bool		isnull;
 
-	if (OidIsValid(form->tgparentid) || !is_capture(form->tgfoid))
-		return;
 	trigger.name = NameStr(form->tgname);
 	trigger.nargs = form->tgnargs;
 	trigger.args = split_args(DatumGetByteaPP(heap_getattr(tuple, Anum_pg_trigger_tgargs,
@@ -88,17 +102,54 @@ check_trigger(HeapTuple tuple, TupleDesc desc)
 							  has(tuple, Anum_pg_trigger_tgoldtable, desc),
 							  has(tuple, Anum_pg_trigger_tgnewtable, desc),
 							  trigger.name);
-	/* It is locked by CREATE TRIGGER. */
-	rel = table_open(form->tgrelid, AccessShareLock);
 	capture = outbox_capture_make(rel, &trigger, form->tgfoid, form->tgrelid,
 								  CurrentMemoryContext);
+	/* Nothing can be wrong with them, and txid would use up a transaction id. */
+	capture->args.headers = 0;
 	(void) outbox_capture_constants(capture, CAPTURE_INSERT);
+	return capture;
+}
+
+/* The table is locked by CREATE TRIGGER. */
+static void
+check_created(HeapTuple tuple, TupleDesc desc)
+{
+	Relation	rel = table_open(((Form_pg_trigger) GETSTRUCT(tuple))->tgrelid, AccessShareLock);
+
+	(void) check_trigger(tuple, desc, rel);
 	table_close(rel, NoLock);
 }
 
-/* The command has not ended, so that only SnapshotSelf sees what it has made. */
 static void
-check_created(Oid trigger)
+check_sender(const Capture *capture)
+{
+	Relation	outbox = table_open(outbox_find_table(get_func_namespace(capture->function)),
+									AccessShareLock);
+
+	outbox_capture_check_owner(capture);
+	(void) outbox_permitted_route(RelationGetNamespace(outbox), outbox->rd_rel->relowner,
+								  TextDatumGetCString(capture->route), capture->owner);
+	table_close(outbox, NoLock);
+}
+
+/* A table that is locked, or gone by now, is not waited for. */
+static void
+check_existing(HeapTuple tuple, TupleDesc desc)
+{
+	Oid			relid = ((Form_pg_trigger) GETSTRUCT(tuple))->tgrelid;
+	Relation	rel;
+
+	if (!ConditionalLockRelationOid(relid, AccessShareLock))
+		return;
+	rel = try_table_open(relid, NoLock);
+	if (rel == NULL)
+		return;
+	check_sender(check_trigger(tuple, desc, rel));
+	table_close(rel, NoLock);
+}
+
+static void
+with_trigger(Oid trigger, Snapshot snapshot, void (*check) (HeapTuple tuple, TupleDesc desc))
 {
 	Relation	catalog = table_open(TriggerRelationId, AccessShareLock);
 	ScanKeyData key;
@@ -107,13 +158,24 @@ check_created(Oid trigger)
 
 	ScanKeyInit(&key, Anum_pg_trigger_oid, BTEqualStrategyNumber, F_OIDEQ,
 				ObjectIdGetDatum(trigger));
-	scan = systable_beginscan(catalog, TriggerOidIndexId, true, SnapshotSelf, 1,
+	scan = systable_beginscan(catalog, TriggerOidIndexId, true, snapshot, 1,
 							  &key);
 	tuple = systable_getnext(scan);
-	if (HeapTupleIsValid(tuple))
-		check_trigger(tuple, RelationGetDescr(catalog));
+	if (HeapTupleIsValid(tuple) && is_looked_at(tuple))
+		check(tuple, RelationGetDescr(catalog));
 	systable_endscan(scan);
 	table_close(catalog, AccessShareLock);
+}
+
+/*
+ * What is wrong by now with a trigger that was all right when it was created is an
+ * ERROR, the one that whoever writes to the table meets.
+ */
+Datum
+outbox_check_capture(PG_FUNCTION_ARGS)
+{
+	with_trigger(PG_GETARG_OID(0), NULL, check_existing);
+	PG_RETURN_VOID();
 }
 
 /* object_access_hook */
@@ -126,7 +188,8 @@ look_at_trigger(ObjectAccessType access, Oid class, Oid object, int subid,
 	if (access == OAT_POST_CREATE && class == TriggerRelationId &&
 		!((ObjectAccessPostCreate *) arg)->is_internal &&
 		!IsBinaryUpgrade && !outbox_in_restore())
-		check_created(object);
+		/* The command has not ended: only SnapshotSelf sees what it has made. */
+		with_trigger(object, SnapshotSelf, check_created);
 }
 
 void

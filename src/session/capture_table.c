@@ -23,12 +23,14 @@
 #include "catalog/pg_proc.h"
 #include "catalog/pg_trigger.h"
 #include "catalog/pg_type.h"
+#include "compat.h"
 #include "executor/executor.h"
 #include "funcapi.h"
 #include "lib/stringinfo.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
+#include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/fmgrprotos.h"
@@ -479,6 +481,19 @@ outbox_capture_constants(Capture *capture, CaptureOp op)
 	constants->known = true;
 	MemoryContextSwitchTo(old);
 	return constants;
+}
+
+void
+outbox_capture_check_owner(const Capture *capture)
+{
+	if (compat_may_execute(capture->function, capture->owner))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+			 errmsg("permission denied for function outbox_capture"),
+			 errdetail("Messages of a trigger are enqueued with the rights of the table's owner, \"%s\".",
+					   capture->owner_name),
+			 errhint("An administrator can GRANT EXECUTE ON FUNCTION outbox_capture to that role.")));
 }
 
 Capture *

@@ -319,26 +319,9 @@ fail_denied(const char *name, const char *column)
 					 column)));
 }
 
-const OutboxRoute *
-outbox_usable_route(Oid schema, Oid owner, const char *name, Oid user)
-{
-	const OutboxRoute *route;
-
-	/* Before it is looked up: what was done to it under the lock is seen then. */
-	(void) outbox_route_lock(name, true);
-	route = find_route(schema, owner, name);
-	if (route == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("route \"%s\" does not exist", name),
-				 errhint("An administrator can add it with INSERT INTO outbox_route.")));
-	if (OidIsValid(user) && !is_among(user, &route->enqueue))
-		fail_denied(name, "enqueue_roles");
-	return route;
-}
-
-const OutboxRoute *
-outbox_relay_route(Oid schema, Oid owner, const char *name, Oid user)
+/* NULL is no name of a route. */
+static const OutboxRoute *
+known_route(Oid schema, Oid owner, const char *name)
 {
 	const OutboxRoute *route = name == NULL ? NULL : find_route(schema, owner, name);
 
@@ -346,7 +329,33 @@ outbox_relay_route(Oid schema, Oid owner, const char *name, Oid user)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 errmsg("route \"%s\" does not exist", name == NULL ? "NULL" : name),
-				 errhint("The table outbox_route lists the routes.")));
+				 errhint("An administrator can add it with INSERT INTO outbox_route.")));
+	return route;
+}
+
+const OutboxRoute *
+outbox_permitted_route(Oid schema, Oid owner, const char *name, Oid user)
+{
+	const OutboxRoute *route = known_route(schema, owner, name);
+
+	if (OidIsValid(user) && !is_among(user, &route->enqueue))
+		fail_denied(name, "enqueue_roles");
+	return route;
+}
+
+const OutboxRoute *
+outbox_usable_route(Oid schema, Oid owner, const char *name, Oid user)
+{
+	/* Before it is looked up: what was done to it under the lock is seen then. */
+	(void) outbox_route_lock(name, true);
+	return outbox_permitted_route(schema, owner, name, user);
+}
+
+const OutboxRoute *
+outbox_relay_route(Oid schema, Oid owner, const char *name, Oid user)
+{
+	const OutboxRoute *route = known_route(schema, owner, name);
+
 	if (!is_among(user, &route->relay))
 		fail_denied(name, "relay_roles");
 	return route;

@@ -22,6 +22,10 @@
 extern const OutboxRoute *outbox_usable_route(Oid schema, Oid owner,
 											  const char *name, Oid user);
 
+/* The same without the lock, for who enqueues nothing. */
+extern const OutboxRoute *outbox_permitted_route(Oid schema, Oid owner,
+												 const char *name, Oid user);
+
 /* The same for the external relay of a route: user must be in relay_roles (42501). */
 extern const OutboxRoute *outbox_relay_route(Oid schema, Oid owner,
 											 const char *name, Oid user);

@@ -25,13 +25,15 @@ outbox.retry_initial = 50ms
 outbox.retry_max = 500ms
 autovacuum = off
 autovacuum_freeze_max_age = 100000
+max_prepared_transactions = 2
 END
 my $port = $fake->port;
 
 # Nothing says since when; it is a time in the past, thirty days before a certificate ends,
 # or the day after which a partition is due.
 my %SINCE = (
-	(map { $_ => '' } 'route full', 'archive partition missing', 'wraparound', 'no process free', 'launcher missing', 'not preloaded'),
+	(map { $_ => '' } 'route full', 'archive partition missing', 'wraparound', 'no process free', 'launcher missing', 'not preloaded',
+		'trigger off', 'index missing', 'capture broken'),
 	(map { $_ => 'before' } 'certificate expires', 'archive behind'));
 my $began = $node->sql('SELECT clock_timestamp()');
 
@@ -118,7 +120,11 @@ $node->sql('SELECT outbox_discard(id) FROM outbox');
 problem('not adopted', 'critical', qr/^database copy$/, qr/of origin -?\d+/, db => 'copy');
 $node->sql('SELECT outbox_discard(id) FROM outbox; SELECT outbox_adopt()', 'copy');
 over('not adopted', db => 'copy');
-$node->sql('DROP DATABASE copy');
+
+# One that is a minute old at the end; its relay is silent meanwhile.
+$node->sql('ALTER DATABASE copy SET outbox.enabled = off; SELECT outbox_worker_restart()', 'copy');
+$node->wait_sql('SELECT state FROM outbox_status', 'disabled', 30, 'copy');
+$node->sql(q{BEGIN; SELECT outbox_enqueue('forgotten', '{}'); PREPARE TRANSACTION 'forgotten'}, 'copy');
 
 # --- dead rows that a transaction keeps, and an age that wants a vacuum
 
@@ -290,6 +296,25 @@ problem('version mismatch', 'critical', qr/worker 0/, qr/the library has version
 $node->sql(q{UPDATE pg_extension SET extversion = '1.0' WHERE extname = 'outbox'; SELECT outbox_worker_restart()});
 over('version mismatch');
 
+# --- damage to objects
+
+$node->sql('ALTER TABLE outbox DISABLE TRIGGER outbox_row');
+problem('trigger off', 'critical', qr/^table outbox$/, qr/^trigger outbox_row is disabled$/);
+$node->sql(row_of($node, 'trigger off')->[6]);
+over('trigger off');
+$node->sql('ALTER INDEX outbox_failed_seq RENAME TO other');
+problem('index missing', 'warning', qr/^table outbox$/, qr/^index outbox_failed_seq is missing$/);
+$node->sql('ALTER INDEX other RENAME TO outbox_failed_seq');
+over('index missing');
+$node->sql(<<'SQL');
+CREATE TABLE captured (id integer PRIMARY KEY);
+CREATE TRIGGER changes AFTER INSERT ON captured FOR EACH ROW EXECUTE FUNCTION outbox_capture('key=id');
+ALTER TABLE captured RENAME id TO number;
+SQL
+problem('capture broken', 'critical', qr/^trigger changes on table public\.captured$/, qr/^argument "key" of trigger "changes" names column "id", which table "captured" does not have$/);
+$node->sql('ALTER TABLE captured RENAME number TO id');
+over('capture broken');
+
 # --- a route that is gone
 
 $node->sql(<<'SQL');
@@ -365,6 +390,12 @@ $reader->quit;
 $session->quit;
 ok($node->wait_sql('SELECT count(*) FROM outbox_problems', 0), 'nothing is wrong any more')
   or diag all_rows();
+
+problem('prepared transaction', 'warning', qr/^prepared transaction "forgotten"$/, qr/^of \w+, it has written to outbox$/, db => 'copy', within => 90);
+$node->sql(row_of($node, 'prepared transaction', 'copy')->[6], 'copy');
+over('prepared transaction', db => 'copy');
+is($node->sql('SELECT event_type FROM outbox', 'copy'), 'forgotten', 'its message is there');
+$node->sql('DROP DATABASE copy');
 
 # --- the server
 

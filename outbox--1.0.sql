@@ -74,28 +74,6 @@ CREATE TABLE @extschema@.outbox_control (
 
 COMMENT ON TABLE @extschema@.outbox_control IS
 'State of the relay of this database; exactly one row, changed by outbox_pause(), outbox_resume() and outbox_adopt().';
-COMMENT ON COLUMN @extschema@.outbox_control.singleton IS
-'Always true: keeps the table at one row.';
-COMMENT ON COLUMN @extschema@.outbox_control.paused IS
-'True: the workers of this database publish nothing.';
-COMMENT ON COLUMN @extschema@.outbox_control.system_identifier IS
-'Server whose relay may publish the messages of this database (pg_control_system()). Where it or database_oid differs, this is a copy, and its relay stays silent until outbox_adopt() is called.';
-COMMENT ON COLUMN @extschema@.outbox_control.database_oid IS
-'Database whose relay may publish the messages of this database.';
-COMMENT ON COLUMN @extschema@.outbox_control.adopted_at IS
-'When outbox_adopt() was called last; at first, when the extension was created.';
-COMMENT ON COLUMN @extschema@.outbox_control.adopted_origins IS
-'Values of outbox.origin that the relay accepts beside that of this database; outbox_adopt() adds those that it finds.';
-COMMENT ON COLUMN @extschema@.outbox_control.environment IS
-'The setting outbox.environment of the server whose relay may publish the messages of this database. Where it differs, this is a copy in another environment, and its relay stays silent until outbox_adopt() is called.';
-COMMENT ON COLUMN @extschema@.outbox_control.timeline IS
-'Timeline that the server was on when that was recorded. Where a recovery to a target has ended one since then, the relay stays silent until outbox_adopt() is called.';
-COMMENT ON COLUMN @extschema@.outbox_control.paused_by IS
-'Who paused it: the role that the session had (SET ROLE), else the one that it logged in as; NULL: not paused.';
-COMMENT ON COLUMN @extschema@.outbox_control.paused_at IS
-'When that was; NULL: not paused.';
-COMMENT ON COLUMN @extschema@.outbox_control.pause_reason IS
-'Why, as given to outbox_pause(); NULL: not paused, or none was given.';
 
 CREATE VIEW outbox_internal.outbox_control AS SELECT c.* FROM @extschema@.outbox_control c;
 
@@ -149,55 +127,6 @@ CREATE TABLE @extschema@.outbox_route (
 
 COMMENT ON TABLE @extschema@.outbox_route IS
 'Destinations of messages. A message names a route; the route names the exchange and how to publish to it. Changes reach the workers at commit.';
-COMMENT ON COLUMN @extschema@.outbox_route.name IS
-'What outbox_enqueue() takes as its argument route.';
-COMMENT ON COLUMN @extschema@.outbox_route.exchange IS
-'RabbitMQ exchange to publish to; the empty string is the broker''s default exchange, whose routing keys are names of queues.';
-COMMENT ON COLUMN @extschema@.outbox_route.exchange_type IS
-'When set (direct, topic, fanout, headers or x-...), the exchange is declared durable with this type at first use; NULL: it has to exist.';
-COMMENT ON COLUMN @extschema@.outbox_route.routing_key IS
-'Template of the routing key: {event_type}, {aggregate_type} and {aggregate_id} are replaced (by nothing where the message has none). A message''s own routing_key takes precedence.';
-COMMENT ON COLUMN @extschema@.outbox_route.max_attempts IS
-'Failed attempts (returned or nacked by the broker) after which a message becomes failed. Outages do not count.';
-COMMENT ON COLUMN @extschema@.outbox_route.ordering IS
-'''key'': at most one unconfirmed message per (aggregate_type, aggregate_id) of this route, in the order of enqueue; ''none'': no order.';
-COMMENT ON COLUMN @extschema@.outbox_route.on_failed IS
-'What happens to later messages of a key when one becomes failed: ''skip'' lets them go on, ''block'' holds them until the failed one is requeued or discarded.';
-COMMENT ON COLUMN @extschema@.outbox_route.paused IS
-'True: nothing is published on this route, the messages wait. See outbox_pause() and outbox_resume().';
-COMMENT ON COLUMN @extschema@.outbox_route.control IS
-'Always true. Makes a restore load outbox_control, which tells a copy from the original, before the routes.';
-COMMENT ON COLUMN @extschema@.outbox_route.enqueue_roles IS
-'Roles whose members may enqueue to this route; NULL: everybody who may enqueue at all.';
-COMMENT ON COLUMN @extschema@.outbox_route.paused_by IS
-'Who paused it: the role that the session had (SET ROLE), else the one that it logged in as; NULL: not paused.';
-COMMENT ON COLUMN @extschema@.outbox_route.paused_at IS
-'When that was; NULL: not paused.';
-COMMENT ON COLUMN @extschema@.outbox_route.pause_reason IS
-'Why, as given to outbox_pause(); NULL: not paused, or none was given.';
-COMMENT ON COLUMN @extschema@.outbox_route.failed_route IS
-'Route on which a message goes on that is given up on this one (a dead letter): by its template, with its attempts counted from 0 and the reason in the header x-outbox-death. NULL: it becomes failed.';
-COMMENT ON COLUMN @extschema@.outbox_route.retention IS
-'How long published messages of this route stay in outbox_archive, dropped by whole days (UTC); NULL: outbox.retention; 0: they are not archived, at once. Other changes count from tomorrow''s messages on. At most 2147483647 seconds.';
-COMMENT ON COLUMN @extschema@.outbox_route.relay IS
-'Who publishes the messages of this route: ''internal'', the workers, to RabbitMQ; ''external'', programs that take them by outbox_claim(); ''cdc'', what reads them out of the write-ahead log (Debezium): the row is deleted by the statement that inserts it.';
-COMMENT ON COLUMN @extschema@.outbox_route.relay_roles IS
-'Roles whose members may be the external relay of this route; NULL: everybody who may execute outbox_claim() and its like.';
-
-COMMENT ON COLUMN @extschema@.outbox_route.sequence IS
-'Numbers for consumers, in the headers. ''seq'': x-outbox-seq, which grows; ''key'': also x-outbox-key-seq, 1, 2, 3 ... of the messages of the key on this route, without gaps: who enqueues for a key waits until others who have are done. NULL: none.';
-COMMENT ON COLUMN @extschema@.outbox_route.max_pending IS
-'Messages that it may have, those that wait, are scheduled or have failed; enqueue is refused (53400) when it has as many. Those that were stored while this was NULL do not count. NULL: no limit.';
-COMMENT ON COLUMN @extschema@.outbox_route.format IS
-'What the workers put on the wire, for which consumers: ''plain'', ''cloudevents'', ''debezium'', ''spring'', ''masstransit'', ''nservicebus'', ''cap'', ''celery'' or ''laravel''; see doc/formats.md. Counts from the commit on, also for messages that wait. Other than ''plain'' only where relay is ''internal''.';
-COMMENT ON COLUMN @extschema@.outbox_route.format_options IS
-'Settings of that format, a JSON object; NULL: none. Keys of all but ''plain'': type, a template of the type''s name with {event_type}, {aggregate_type} and {aggregate_id}, by default ''{event_type}''; types, an object from event_type to name, before that, or to an array of names. The others are in doc/formats.md.';
-COMMENT ON COLUMN @extschema@.outbox_route.enqueue_role_oids IS
-'OIDs of enqueue_roles when these were written, 0: there was no such role. A role gets in only with both. Set by the table''s trigger.';
-COMMENT ON COLUMN @extschema@.outbox_route.relay_role_oids IS
-'The same of relay_roles.';
-COMMENT ON COLUMN @extschema@.outbox_route.slot IS
-'With relay = ''cdc'': name of the replication slot that its messages are read by, without which enqueue is refused; NULL: any logical one of this database.';
 
 CREATE VIEW outbox_internal.outbox_route AS SELECT r.* FROM @extschema@.outbox_route r;
 
@@ -214,9 +143,6 @@ CREATE TABLE @extschema@.outbox_key_number (
 
 COMMENT ON TABLE @extschema@.outbox_key_number IS
 'Of routes with sequence = ''key'', the number of the last message of each key. One row for each key that was ever used; without its row a key begins at 1 again.';
-COMMENT ON COLUMN @extschema@.outbox_key_number.route IS 'Name of the route; numbers outlive it, so that one that is made again under this name goes on.';
-COMMENT ON COLUMN @extschema@.outbox_key_number.key_hash IS 'outbox_key_hash() of the key.';
-COMMENT ON COLUMN @extschema@.outbox_key_number.last IS 'Number of its last message, header x-outbox-key-seq.';
 
 CREATE VIEW outbox_internal.outbox_key_number AS SELECT n.* FROM @extschema@.outbox_key_number n;
 
@@ -325,26 +251,6 @@ CREATE INDEX outbox_counted ON @extschema@.outbox (route COLLATE "C") WHERE coun
 
 COMMENT ON TABLE @extschema@.outbox IS
 'Messages that are not published yet, or have failed. A row is a message from the commit of the transaction that inserted it until RabbitMQ has confirmed it.';
-COMMENT ON COLUMN @extschema@.outbox.seq IS 'Order in which messages have entered their route; those of one key are published in this order. A message that changes its route gets a new one.';
-COMMENT ON COLUMN @extschema@.outbox.id IS 'The AMQP message_id, the same over all attempts: consumers recognise duplicates by it.';
-COMMENT ON COLUMN @extschema@.outbox.route IS 'Destination, a name in outbox_route.';
-COMMENT ON COLUMN @extschema@.outbox.event_type IS 'The AMQP property type, and by default the routing key; 1 to 255 bytes.';
-COMMENT ON COLUMN @extschema@.outbox.aggregate_type IS 'Kind of thing that the message is about; with route and aggregate_id the key within which order is kept. Sent as header.';
-COMMENT ON COLUMN @extschema@.outbox.aggregate_id IS 'Identity of the thing that the message is about; NULL: the message has no order. Sent as header.';
-COMMENT ON COLUMN @extschema@.outbox.payload IS 'Body as JSON (application/json); exactly one of payload and body is set.';
-COMMENT ON COLUMN @extschema@.outbox.body IS 'Body as bytes (application/octet-stream unless properties say otherwise); exactly one of payload and body is set.';
-COMMENT ON COLUMN @extschema@.outbox.headers IS 'AMQP headers as a JSON object: string, boolean, number, null, array and object become S, t, l or d, V, A and F.';
-COMMENT ON COLUMN @extschema@.outbox.properties IS 'AMQP properties as a JSON object: content_type, content_encoding, correlation_id, reply_to, priority, expiration, type, app_id.';
-COMMENT ON COLUMN @extschema@.outbox.routing_key IS 'Routing key of this message; NULL: the route''s template.';
-COMMENT ON COLUMN @extschema@.outbox.created_at IS 'When it was enqueued; the AMQP timestamp (in seconds).';
-COMMENT ON COLUMN @extschema@.outbox.available_at IS 'Not published before this time: scheduled by the application, or the next attempt; NULL: at once.';
-COMMENT ON COLUMN @extschema@.outbox.attempts IS 'Attempts that the broker returned or nacked; outages do not count.';
-COMMENT ON COLUMN @extschema@.outbox.last_error IS 'Why the last attempt failed, in the broker''s words.';
-COMMENT ON COLUMN @extschema@.outbox.status IS '''pending'', or ''failed'' after max_attempts of its route, until requeued or discarded.';
-COMMENT ON COLUMN @extschema@.outbox.origin IS 'Database in which it was enqueued, see outbox_origin(). The relay publishes nothing while it finds messages of another one that outbox_adopt() has not adopted.';
-COMMENT ON COLUMN @extschema@.outbox.failed_at IS 'When it became failed; NULL: it has not, or was requeued.';
-COMMENT ON COLUMN @extschema@.outbox.external IS 'True: its route is published by an external relay (outbox_route.relay), and the workers leave it alone; false: it is for change data capture, and in the write-ahead log only; NULL otherwise. Set by the table''s trigger.';
-COMMENT ON COLUMN @extschema@.outbox.counted IS 'True: it counts towards max_pending of its route; NULL otherwise. Set by the table''s trigger.';
 
 /* With the places of the rows, under their own names. */
 CREATE VIEW outbox_internal.outbox AS
@@ -715,21 +621,6 @@ COMMENT ON TABLE @extschema@.outbox_archive IS
 'Published messages, append-only, one partition a day (UTC) of published_at; the relay makes partitions ahead and drops them after outbox.retention.';
 COMMENT ON TABLE outbox_internal.outbox_archive_default IS
 'Published messages of days that had no partition of their own.';
-COMMENT ON COLUMN @extschema@.outbox_archive.seq IS 'Order of enqueue.';
-COMMENT ON COLUMN @extschema@.outbox_archive.id IS 'The AMQP message_id.';
-COMMENT ON COLUMN @extschema@.outbox_archive.route IS 'Destination as it was enqueued; of a dead letter, the failed_route on which it was published.';
-COMMENT ON COLUMN @extschema@.outbox_archive.event_type IS 'As enqueued.';
-COMMENT ON COLUMN @extschema@.outbox_archive.aggregate_type IS 'As enqueued.';
-COMMENT ON COLUMN @extschema@.outbox_archive.aggregate_id IS 'As enqueued.';
-COMMENT ON COLUMN @extschema@.outbox_archive.payload IS 'As enqueued.';
-COMMENT ON COLUMN @extschema@.outbox_archive.body IS 'As enqueued.';
-COMMENT ON COLUMN @extschema@.outbox_archive.headers IS 'As enqueued.';
-COMMENT ON COLUMN @extschema@.outbox_archive.properties IS 'As enqueued.';
-COMMENT ON COLUMN @extschema@.outbox_archive.routing_key IS 'As enqueued.';
-COMMENT ON COLUMN @extschema@.outbox_archive.created_at IS 'When it was enqueued.';
-COMMENT ON COLUMN @extschema@.outbox_archive.available_at IS 'When it was scheduled, or its last attempt became due; NULL: at once.';
-COMMENT ON COLUMN @extschema@.outbox_archive.attempts IS 'Attempts that failed before the one that succeeded.';
-COMMENT ON COLUMN @extschema@.outbox_archive.published_at IS 'When the settling transaction ran, just after the broker''s confirm.';
 
 /*
  * Partitions with rows in them, as outbox_archive_maintain() has made them; an
@@ -1142,18 +1033,6 @@ CREATE VIEW @extschema@.outbox_new WITH (security_barrier = true, security_invok
 
 COMMENT ON VIEW @extschema@.outbox_new IS
 'To INSERT messages into, with just the columns that an application sets: each row becomes one of the table outbox, with its checks, errors and defaults. It shows no rows, so that GRANT INSERT, SELECT on it lets nobody read messages; INSERT ... RETURNING gives what was stored. UPDATE and DELETE are refused (0A000). COPY works with the table only. Errors: those of an INSERT into outbox.';
-COMMENT ON COLUMN @extschema@.outbox_new.id IS 'The AMQP message_id; default: a new UUID of version 7.';
-COMMENT ON COLUMN @extschema@.outbox_new.route IS 'Destination, a name in outbox_route; default: ''default''.';
-COMMENT ON COLUMN @extschema@.outbox_new.event_type IS 'The AMQP property type, and by default the routing key; 1 to 255 bytes.';
-COMMENT ON COLUMN @extschema@.outbox_new.aggregate_type IS 'Kind of thing that the message is about; with aggregate_id the key within which order is kept.';
-COMMENT ON COLUMN @extschema@.outbox_new.aggregate_id IS 'Identity of the thing that the message is about; NULL: the message has no order.';
-COMMENT ON COLUMN @extschema@.outbox_new.payload IS 'Body as JSON; exactly one of payload and body is set.';
-COMMENT ON COLUMN @extschema@.outbox_new.body IS 'Body as bytes; exactly one of payload and body is set.';
-COMMENT ON COLUMN @extschema@.outbox_new.headers IS 'AMQP headers as a JSON object.';
-COMMENT ON COLUMN @extschema@.outbox_new.properties IS 'AMQP properties as a JSON object.';
-COMMENT ON COLUMN @extschema@.outbox_new.routing_key IS 'Routing key of this message; NULL: the route''s template.';
-COMMENT ON COLUMN @extschema@.outbox_new.created_at IS 'The AMQP timestamp; default: now.';
-COMMENT ON COLUMN @extschema@.outbox_new.available_at IS 'Not published before this time; NULL: at once.';
 
 /*
  * A mapper that saves an object for the second time tries UPDATE ... WHERE id = its
@@ -1207,13 +1086,6 @@ CREATE VIEW @extschema@.outboxevent AS
 
 COMMENT ON VIEW @extschema@.outboxevent IS
 'To INSERT messages into as into the table that Debezium''s outbox event router reads, also by Debezium''s own clients. Shows the ids of what this transaction has inserted there, so that their DELETE finds it, which removes no message. INSERT, SELECT, UPDATE and DELETE on it let nobody read messages. Errors: 0A000 an UPDATE, unless it sets what this transaction has inserted to the same; those of outbox_enqueue().';
-COMMENT ON COLUMN @extschema@.outboxevent.id IS 'The AMQP message_id; NULL: a new UUID of version 7, which RETURNING gives.';
-COMMENT ON COLUMN @extschema@.outboxevent.aggregatetype IS 'aggregate_type; where a route has this name it is the route of the message, and else ''default''.';
-COMMENT ON COLUMN @extschema@.outboxevent.aggregateid IS 'aggregate_id.';
-COMMENT ON COLUMN @extschema@.outboxevent.type IS 'event_type.';
-COMMENT ON COLUMN @extschema@.outboxevent.payload IS 'JSON becomes payload, as jsonb: keys in another order, the last of the same, no blanks. Bytes (bytea, of which \x and hexadecimal digits come here) become body. Other text becomes body, as text/plain in UTF-8. NULL: JSON null.';
-COMMENT ON COLUMN @extschema@.outboxevent.timestamp IS 'created_at; NULL: now.';
-COMMENT ON COLUMN @extschema@.outboxevent.tracingspancontext IS 'A trace context as java.util.Properties writes it: its traceparent and tracestate become headers. What is none is left out.';
 
 CREATE FUNCTION outbox_internal.outbox_event_trigger()
 RETURNS trigger
@@ -1256,10 +1128,6 @@ CREATE INDEX outbox_once_at ON outbox_internal.outbox_once (at);
 
 COMMENT ON TABLE outbox_internal.outbox_once IS
 'Keys of outbox_enqueue_once() and their messages, for outbox.once_window.';
-COMMENT ON COLUMN outbox_internal.outbox_once.route IS 'Route of the message: each has its own keys.';
-COMMENT ON COLUMN outbox_internal.outbox_once.key IS 'The argument dedupe_key.';
-COMMENT ON COLUMN outbox_internal.outbox_once.id IS 'The message that was enqueued with it.';
-COMMENT ON COLUMN outbox_internal.outbox_once.at IS 'When that was; the window begins here.';
 
 CREATE FUNCTION outbox_internal.outbox_once_maintain(age interval)
 RETURNS bigint
@@ -1346,10 +1214,6 @@ CREATE VIEW @extschema@.outbox_versions AS
 	FROM outbox_internal.outbox_library_versions() l;
 
 COMMENT ON VIEW @extschema@.outbox_versions IS 'What runs, one row each: the extension, its library, the server and the libraries that talk to the broker. Those of the session that asks; the relay has the same ones where the library is preloaded.';
-COMMENT ON COLUMN @extschema@.outbox_versions.component IS '''extension'', ''library'', ''PostgreSQL'', ''librabbitmq'' or ''OpenSSL''.';
-COMMENT ON COLUMN @extschema@.outbox_versions.version IS 'The version that runs, as it says itself.';
-COMMENT ON COLUMN @extschema@.outbox_versions.built_with IS 'The version that outbox.so was compiled with; NULL: of outbox itself.';
-COMMENT ON COLUMN @extschema@.outbox_versions.about IS 'What it is.';
 
 CREATE FUNCTION outbox_internal.outbox_claims(OUT id_hash bigint, OUT in_flight boolean)
 RETURNS SETOF record
@@ -1408,33 +1272,6 @@ CREATE VIEW @extschema@.outbox_workers AS
 	SELECT * FROM outbox_internal.outbox_worker_stats();
 
 COMMENT ON VIEW @extschema@.outbox_workers IS 'The workers of this database, one row each.';
-COMMENT ON COLUMN @extschema@.outbox_workers.worker IS 'Number of the worker in its database, from 0.';
-COMMENT ON COLUMN @extschema@.outbox_workers.pid IS 'Process id, as in pg_stat_activity; NULL while it is not running.';
-COMMENT ON COLUMN @extschema@.outbox_workers.state IS 'What it does: starting, idle, publishing, connecting, broker down, blocked, paused, not adopted, disabled, config error, database error, waiting for standby, version mismatch, stopping, stopped.';
-COMMENT ON COLUMN @extschema@.outbox_workers.broker IS 'host:port of the broker it is connected to or tries next.';
-COMMENT ON COLUMN @extschema@.outbox_workers.since IS 'When it entered this state.';
-COMMENT ON COLUMN @extschema@.outbox_workers.started_at IS 'When the process started.';
-COMMENT ON COLUMN @extschema@.outbox_workers.claimed IS 'Messages in its memory.';
-COMMENT ON COLUMN @extschema@.outbox_workers.in_flight IS 'Of these, messages sent and not yet settled; at most outbox.window.';
-COMMENT ON COLUMN @extschema@.outbox_workers.published IS 'Messages confirmed and settled; counters begin at 0 when the server starts, or recovers from a crash.';
-COMMENT ON COLUMN @extschema@.outbox_workers.returned IS 'Attempts that the broker returned as unroutable.';
-COMMENT ON COLUMN @extschema@.outbox_workers.nacked IS 'Attempts that the broker nacked.';
-COMMENT ON COLUMN @extschema@.outbox_workers.failed IS 'Messages that became failed.';
-COMMENT ON COLUMN @extschema@.outbox_workers.retried IS 'Failed attempts after which the message waits for another.';
-COMMENT ON COLUMN @extschema@.outbox_workers.reconnects IS 'Connections made after the first one.';
-COMMENT ON COLUMN @extschema@.outbox_workers.last_error IS 'The last error of the link, the settings or the database; errors of single messages are in outbox.last_error.';
-COMMENT ON COLUMN @extschema@.outbox_workers.last_error_at IS 'When that was.';
-COMMENT ON COLUMN @extschema@.outbox_workers.archive_error IS 'Why partitions of the archive cannot be made or dropped now, with the process ids of those who have it locked; NULL: they can, or another worker looks after them (worker 0 does).';
-COMMENT ON COLUMN @extschema@.outbox_workers.archive_error_since IS 'Since when that has been so.';
-COMMENT ON COLUMN @extschema@.outbox_workers.reason IS 'What is wrong with the link, the settings or the database now, as one of a list of short names that do not change; NULL: nothing. What to do: outbox_reason_hint(reason).';
-COMMENT ON COLUMN @extschema@.outbox_workers.reason_text IS 'The same in the words of the broker (also of its alarm), the network or the server.';
-COMMENT ON COLUMN @extschema@.outbox_workers.reason_since IS 'Since when the link, the settings or the database have had something wrong without an interruption, whatever the reason.';
-COMMENT ON COLUMN @extschema@.outbox_workers.sqlstate IS 'SQLSTATE, if it is an error of the database.';
-COMMENT ON COLUMN @extschema@.outbox_workers.tls_not_after IS 'Until when the certificate is valid that the broker showed last; NULL without TLS.';
-COMMENT ON COLUMN @extschema@.outbox_workers.clock_jump IS 'By how much the server''s clock was set the last time that the worker saw it jump by more than 5 s, negative: back; NULL: it did not.';
-COMMENT ON COLUMN @extschema@.outbox_workers.clock_jumped_at IS 'When that was, by the clock as it was then.';
-COMMENT ON COLUMN @extschema@.outbox_workers.twin IS 'Where another relay of this database is connected, and the broker''s words; NULL: none was found. Worker 0 looks for one.';
-COMMENT ON COLUMN @extschema@.outbox_workers.twin_since IS 'When it was found.';
 
 --
 -- Counts, which are cheap however large the backlog is
@@ -1684,16 +1521,6 @@ CREATE VIEW @extschema@.outbox_archive_status AS
 			LIMIT 1) e ON true;
 
 COMMENT ON VIEW @extschema@.outbox_archive_status IS 'One row: are the partitions of the archive made ahead and dropped on time, and if not, why. Columns are NULL while somebody has locked a table against readers.';
-COMMENT ON COLUMN @extschema@.outbox_archive_status.partitions IS 'Partitions that the relay has made and not dropped.';
-COMMENT ON COLUMN @extschema@.outbox_archive_status.ahead IS 'Days after today (UTC) that have one.';
-COMMENT ON COLUMN @extschema@.outbox_archive_status.ahead_wanted IS 'Days after today that should have one: 2, or 0 when nothing is archived.';
-COMMENT ON COLUMN @extschema@.outbox_archive_status.overdue IS 'Partitions whose whole day is out of retention and that are still there.';
-COMMENT ON COLUMN @extschema@.outbox_archive_status.dropping IS 'Partitions that have left the archive and whose files are being given back, piece by piece.';
-COMMENT ON COLUMN @extschema@.outbox_archive_status.oldest_day IS 'Day (UTC) of the oldest partition; NULL: there is none.';
-COMMENT ON COLUMN @extschema@.outbox_archive_status.size IS 'Bytes on disk of the archive, with indexes and TOAST; without what is being dropped.';
-COMMENT ON COLUMN @extschema@.outbox_archive_status.default_partition_used IS 'True when outbox_archive_default has rows: of days that have, or had, no partition.';
-COMMENT ON COLUMN @extschema@.outbox_archive_status.error IS 'Why partitions cannot be made or dropped now, in the server''s words, with the process ids of those who have the archive locked; NULL: they can.';
-COMMENT ON COLUMN @extschema@.outbox_archive_status.error_since IS 'Since when that has been so.';
 
 --
 -- What is wrong now
@@ -2504,13 +2331,6 @@ CREATE VIEW @extschema@.outbox_problems AS
 	ORDER BY array_position(ARRAY['critical', 'warning', 'info'], p.severity), p.since NULLS FIRST, p.subject;
 
 COMMENT ON VIEW @extschema@.outbox_problems IS 'One row for each thing that is wrong now; empty: all is well.';
-COMMENT ON COLUMN @extschema@.outbox_problems.severity IS '''critical'': messages stand and it does not end by itself; ''warning'': somebody should look; ''info'': good to know.';
-COMMENT ON COLUMN @extschema@.outbox_problems.problem IS 'What is wrong, a fixed name that alerts can compare; doc/operations.md has a section for each.';
-COMMENT ON COLUMN @extschema@.outbox_problems.subject IS 'What it is about: server, worker 0, route "x", key "order" "7", table outbox, process 123 ...';
-COMMENT ON COLUMN @extschema@.outbox_problems.since IS 'Since when; NULL: not known.';
-COMMENT ON COLUMN @extschema@.outbox_problems.detail IS 'What was found, in the words of the broker or the server where there are some.';
-COMMENT ON COLUMN @extschema@.outbox_problems.hint IS 'What to do.';
-COMMENT ON COLUMN @extschema@.outbox_problems.command IS 'A statement or command that does it or shows more; words in capital letters are to be replaced. NULL: there is none.';
 
 CREATE VIEW @extschema@.outbox_status AS
 	SELECT current_database() AS database, s.state, s.since,
@@ -2544,25 +2364,6 @@ CREATE VIEW @extschema@.outbox_status AS
 		 FROM unnest(c.rows) b) t;
 
 COMMENT ON VIEW @extschema@.outbox_status IS 'One row: is this database''s relay publishing, and if not, why and what to do; all that is wrong is in outbox_problems.';
-COMMENT ON COLUMN @extschema@.outbox_status.database IS 'Name of this database.';
-COMMENT ON COLUMN @extschema@.outbox_status.state IS 'publishing, idle, starting, connecting, broker down, blocked, paused, not adopted, disabled, config error, database error, waiting for standby, version mismatch, stopping, stopped, standby or not preloaded.';
-COMMENT ON COLUMN @extschema@.outbox_status.since IS 'When that state began; NULL when no worker runs.';
-COMMENT ON COLUMN @extschema@.outbox_status.hint IS 'What to do about it; NULL when nothing is wrong.';
-COMMENT ON COLUMN @extschema@.outbox_status.backlog IS 'Messages that wait to be published now, those in flight and those waiting for another attempt included.';
-COMMENT ON COLUMN @extschema@.outbox_status.oldest_pending_age IS 'For how long the oldest of these has waited: since its enqueue, or since it was due if it was scheduled.';
-COMMENT ON COLUMN @extschema@.outbox_status.scheduled IS 'Messages whose available_at, set by the application, has not come.';
-COMMENT ON COLUMN @extschema@.outbox_status.retrying IS 'Of the backlog, messages with at least one failed attempt.';
-COMMENT ON COLUMN @extschema@.outbox_status.failed IS 'Messages given up after max_attempts; see outbox_failed.';
-COMMENT ON COLUMN @extschema@.outbox_status.in_flight IS 'Messages sent and not yet settled.';
-COMMENT ON COLUMN @extschema@.outbox_status.workers IS 'Workers that run.';
-COMMENT ON COLUMN @extschema@.outbox_status.broker IS 'host:port of the broker, without credentials.';
-COMMENT ON COLUMN @extschema@.outbox_status.last_error IS 'The last error of the link, a route, the settings or the database; of several workers, of the one that is in most trouble.';
-COMMENT ON COLUMN @extschema@.outbox_status.last_error_at IS 'When that was.';
-COMMENT ON COLUMN @extschema@.outbox_status.estimated IS 'True: the backlog is too large to be counted, or somebody has locked outbox; backlog, scheduled and failed are estimates by the statistics of the server, oldest_pending_age and retrying are of the messages that were seen.';
-COMMENT ON COLUMN @extschema@.outbox_status.rate IS 'Messages published per second, over the last 10 s.';
-COMMENT ON COLUMN @extschema@.outbox_status.time_to_drain IS 'How long the backlog takes at that rate if nothing more is enqueued; NULL: nothing is to be done, or nothing goes out.';
-COMMENT ON COLUMN @extschema@.outbox_status.problems IS 'Rows of outbox_problems that are critical or warnings; 0: all is well.';
-COMMENT ON COLUMN @extschema@.outbox_status.worst_problem IS 'The first of them: problem and subject.';
 
 CREATE VIEW @extschema@.outbox_routes_status AS
 	SELECT b.route, b.paused, b.known,
@@ -2579,26 +2380,6 @@ CREATE VIEW @extschema@.outbox_routes_status AS
 	WHERE b.route IS NOT NULL;
 
 COMMENT ON VIEW @extschema@.outbox_routes_status IS 'One row a route, and one for each name that messages have and outbox_route has not. Empty while outbox is locked against readers.';
-COMMENT ON COLUMN @extschema@.outbox_routes_status.route IS 'Name of the route.';
-COMMENT ON COLUMN @extschema@.outbox_routes_status.paused IS 'True: outbox_pause() was called for it; who, when and why is in outbox_route.';
-COMMENT ON COLUMN @extschema@.outbox_routes_status.known IS 'False: outbox_route has no such route, and its messages wait.';
-COMMENT ON COLUMN @extschema@.outbox_routes_status.waits_because IS 'Why nothing goes out on it now although it is not paused, in the broker''s words (its exchange is missing, or forbidden), or because it is another relay''s; NULL: it does not wait.';
-COMMENT ON COLUMN @extschema@.outbox_routes_status.reason IS 'The same as a fixed name: exchange missing, exchange forbidden, exchange differs ...; NULL: it does not wait.';
-COMMENT ON COLUMN @extschema@.outbox_routes_status.waits_since IS 'Since when it waits.';
-COMMENT ON COLUMN @extschema@.outbox_routes_status.retry_at IS 'When it is tried again.';
-COMMENT ON COLUMN @extschema@.outbox_routes_status.backlog IS 'Messages to be published now, those in flight and those waiting for another attempt included.';
-COMMENT ON COLUMN @extschema@.outbox_routes_status.oldest_pending_age IS 'For how long the oldest of these has waited: since its enqueue, or since it was due if it was scheduled. Where estimated, of those that were seen.';
-COMMENT ON COLUMN @extschema@.outbox_routes_status.scheduled IS 'Messages whose available_at, set by the application, has not come.';
-COMMENT ON COLUMN @extschema@.outbox_routes_status.retrying IS 'Of the backlog, messages with at least one failed attempt.';
-COMMENT ON COLUMN @extschema@.outbox_routes_status.failed IS 'Messages given up that are still there; see outbox_failed.';
-COMMENT ON COLUMN @extschema@.outbox_routes_status.published IS 'Messages confirmed and settled. This and the next five count from the start of the server, whichever worker it was.';
-COMMENT ON COLUMN @extschema@.outbox_routes_status.returned IS 'Attempts that the broker returned as unroutable.';
-COMMENT ON COLUMN @extschema@.outbox_routes_status.nacked IS 'Attempts that the broker nacked.';
-COMMENT ON COLUMN @extschema@.outbox_routes_status.retried IS 'Failed attempts after which the message waits for another.';
-COMMENT ON COLUMN @extschema@.outbox_routes_status.gave_up IS 'Messages that became failed.';
-COMMENT ON COLUMN @extschema@.outbox_routes_status.dead_lettered IS 'Messages given up that went to the route''s failed_route.';
-COMMENT ON COLUMN @extschema@.outbox_routes_status.estimated IS 'True: backlog, scheduled and failed are estimates by the statistics of the server, and the age is that of the oldest that was seen.';
-COMMENT ON COLUMN @extschema@.outbox_routes_status.max_pending IS 'How many messages it may have; NULL: no limit. See outbox_route.';
 
 --
 -- Metrics, in the terms of Prometheus
@@ -2800,24 +2581,23 @@ CREATE VIEW @extschema@.outbox_metrics AS
 	SELECT m.name, m.type, m.labels, m.value, m.help FROM outbox_internal.outbox_metric_list() m;
 
 COMMENT ON VIEW @extschema@.outbox_metrics IS 'Metrics of this database in the terms of Prometheus, one row a series. Cheap however large the backlog is. Counters begin at 0 when the server starts, whichever worker counts.';
-COMMENT ON COLUMN @extschema@.outbox_metrics.name IS 'Name of the series; of a histogram with _bucket, _sum or _count.';
-COMMENT ON COLUMN @extschema@.outbox_metrics.type IS 'gauge, counter or histogram.';
-COMMENT ON COLUMN @extschema@.outbox_metrics.labels IS 'Labels of the series: route, worker, state, severity, problem or le.';
-COMMENT ON COLUMN @extschema@.outbox_metrics.value IS 'Its value now, in the unit that the name ends with; NULL: not known while outbox is locked against readers.';
-COMMENT ON COLUMN @extschema@.outbox_metrics.help IS 'What it is.';
 
 --
 -- External relays: programs that publish the messages of a route themselves
 --
 
 CREATE TABLE outbox_internal.outbox_lease (
+	/* random, below 2^53 */
 	token bigint PRIMARY KEY,
 	route text NOT NULL,
+	/* what the relay calls itself */
 	worker text,
 	claimed_by name NOT NULL,
 	claimed_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
 	expires_at timestamptz NOT NULL,
+	/* messages that are not acknowledged, in the order of seq */
 	ids uuid[] NOT NULL,
+	/* hashes of their keys, one for each; NULL: it has none */
 	keys bigint[] NOT NULL
 )
 /* A row for each claim, which goes with its last acknowledgement. */
@@ -2826,14 +2606,6 @@ WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0,
 
 COMMENT ON TABLE outbox_internal.outbox_lease IS
 'What external relays have claimed and not acknowledged: one row a claim. Whoever has locked the row decides what becomes of the lease. Not dumped: a copy has no relay at work.';
-COMMENT ON COLUMN outbox_internal.outbox_lease.token IS 'What outbox_claim() gave out: a random number below 2^53.';
-COMMENT ON COLUMN outbox_internal.outbox_lease.route IS 'Route that it was claimed of.';
-COMMENT ON COLUMN outbox_internal.outbox_lease.worker IS 'What the relay calls itself; NULL: nothing.';
-COMMENT ON COLUMN outbox_internal.outbox_lease.claimed_by IS 'Role of the relay''s session (SET ROLE), else the one that it logged in as.';
-COMMENT ON COLUMN outbox_internal.outbox_lease.claimed_at IS 'When it was claimed.';
-COMMENT ON COLUMN outbox_internal.outbox_lease.expires_at IS 'From then on the next claim takes it over.';
-COMMENT ON COLUMN outbox_internal.outbox_lease.ids IS 'Messages that are not acknowledged, in the order of seq.';
-COMMENT ON COLUMN outbox_internal.outbox_lease.keys IS 'Hashes of their keys, one for each; NULL: it has none.';
 
 /* What can go now, retries and scheduled messages, and what can hold a key. */
 CREATE INDEX outbox_external ON @extschema@.outbox (route, seq)
@@ -3494,14 +3266,6 @@ CREATE VIEW @extschema@.outbox_leases AS
 	FROM outbox_internal.outbox_lease l;
 
 COMMENT ON VIEW @extschema@.outbox_leases IS 'What external relays have claimed and not acknowledged, one row a claim.';
-COMMENT ON COLUMN @extschema@.outbox_leases.token IS 'What outbox_claim() returned, by which the lease is acknowledged.';
-COMMENT ON COLUMN @extschema@.outbox_leases.route IS 'Its route.';
-COMMENT ON COLUMN @extschema@.outbox_leases.worker IS 'What the relay calls itself.';
-COMMENT ON COLUMN @extschema@.outbox_leases.claimed_by IS 'The role of its session.';
-COMMENT ON COLUMN @extschema@.outbox_leases.claimed_at IS 'When it claimed.';
-COMMENT ON COLUMN @extschema@.outbox_leases.expires_at IS 'Until when nobody else gets these messages, unless it extends the lease.';
-COMMENT ON COLUMN @extschema@.outbox_leases.expired IS 'True: that time is over; the next claim takes them over, and until then they can still be acknowledged.';
-COMMENT ON COLUMN @extschema@.outbox_leases.messages IS 'Messages that are not acknowledged.';
 
 CREATE VIEW @extschema@.outbox_messages AS
 	SELECT o.seq, o.id, o.route, o.event_type, o.aggregate_type,
@@ -3522,24 +3286,6 @@ CREATE VIEW @extschema@.outbox_messages AS
 	FROM @extschema@.outbox_archive a;
 
 COMMENT ON VIEW @extschema@.outbox_messages IS 'Every message that the database still has: live ones, and published ones within outbox.retention.';
-COMMENT ON COLUMN @extschema@.outbox_messages.seq IS 'Order of enqueue.';
-COMMENT ON COLUMN @extschema@.outbox_messages.id IS 'The AMQP message_id.';
-COMMENT ON COLUMN @extschema@.outbox_messages.route IS 'Destination, a name in outbox_route.';
-COMMENT ON COLUMN @extschema@.outbox_messages.event_type IS 'As enqueued.';
-COMMENT ON COLUMN @extschema@.outbox_messages.aggregate_type IS 'As enqueued.';
-COMMENT ON COLUMN @extschema@.outbox_messages.aggregate_id IS 'As enqueued.';
-COMMENT ON COLUMN @extschema@.outbox_messages.payload IS 'As enqueued.';
-COMMENT ON COLUMN @extschema@.outbox_messages.body IS 'As enqueued.';
-COMMENT ON COLUMN @extschema@.outbox_messages.headers IS 'As enqueued.';
-COMMENT ON COLUMN @extschema@.outbox_messages.properties IS 'As enqueued.';
-COMMENT ON COLUMN @extschema@.outbox_messages.routing_key IS 'As enqueued; NULL: the route''s template.';
-COMMENT ON COLUMN @extschema@.outbox_messages.created_at IS 'When it was enqueued.';
-COMMENT ON COLUMN @extschema@.outbox_messages.available_at IS 'When it is due; NULL: at once.';
-COMMENT ON COLUMN @extschema@.outbox_messages.attempts IS 'Failed attempts so far.';
-COMMENT ON COLUMN @extschema@.outbox_messages.last_error IS 'Why the last attempt failed.';
-COMMENT ON COLUMN @extschema@.outbox_messages.status IS 'pending, processing (in flight in a worker or leased by an external relay now), published or failed.';
-COMMENT ON COLUMN @extschema@.outbox_messages.published_at IS 'When it was published; NULL unless it was.';
-COMMENT ON COLUMN @extschema@.outbox_messages.failed_at IS 'When it became failed; NULL unless it is.';
 
 CREATE VIEW @extschema@.outbox_failed AS
 	SELECT seq, id, route, event_type, aggregate_type, aggregate_id, payload,
@@ -3549,21 +3295,6 @@ CREATE VIEW @extschema@.outbox_failed AS
 	WHERE status = 'failed';
 
 COMMENT ON VIEW @extschema@.outbox_failed IS 'Messages given up after max_attempts of their route; outbox_requeue() tries again, outbox_discard() removes.';
-COMMENT ON COLUMN @extschema@.outbox_failed.seq IS 'Order of enqueue.';
-COMMENT ON COLUMN @extschema@.outbox_failed.id IS 'The AMQP message_id; the argument of outbox_requeue() and outbox_discard().';
-COMMENT ON COLUMN @extschema@.outbox_failed.route IS 'Destination, a name in outbox_route.';
-COMMENT ON COLUMN @extschema@.outbox_failed.event_type IS 'As enqueued.';
-COMMENT ON COLUMN @extschema@.outbox_failed.aggregate_type IS 'As enqueued.';
-COMMENT ON COLUMN @extschema@.outbox_failed.aggregate_id IS 'As enqueued.';
-COMMENT ON COLUMN @extschema@.outbox_failed.payload IS 'As enqueued.';
-COMMENT ON COLUMN @extschema@.outbox_failed.body IS 'As enqueued.';
-COMMENT ON COLUMN @extschema@.outbox_failed.headers IS 'As enqueued.';
-COMMENT ON COLUMN @extschema@.outbox_failed.properties IS 'As enqueued.';
-COMMENT ON COLUMN @extschema@.outbox_failed.routing_key IS 'As enqueued; NULL: the route''s template.';
-COMMENT ON COLUMN @extschema@.outbox_failed.created_at IS 'When it was enqueued.';
-COMMENT ON COLUMN @extschema@.outbox_failed.attempts IS 'Failed attempts.';
-COMMENT ON COLUMN @extschema@.outbox_failed.last_error IS 'Why the last one failed, in the broker''s words.';
-COMMENT ON COLUMN @extschema@.outbox_failed.failed_at IS 'When it became failed; NULL: before the extension recorded it.';
 
 /*
  * What was sent as spans of OpenTelemetry.  Those without trace context, and
@@ -3614,15 +3345,6 @@ CREATE VIEW @extschema@.outbox_spans WITH (security_barrier = true) AS
 		AND coalesce(r.relay, 'internal') = 'internal';
 
 COMMENT ON VIEW @extschema@.outbox_spans IS 'One span of OpenTelemetry for each message with a sampled traceparent that was published, within outbox.retention, or given up; for an exporter.';
-COMMENT ON COLUMN @extschema@.outbox_spans.trace_id IS '32 hexadecimal digits, out of the traceparent.';
-COMMENT ON COLUMN @extschema@.outbox_spans.span_id IS '16 hexadecimal digits, the last half of the message''s id, as on the wire with outbox.trace_spans; the same if it is sent again.';
-COMMENT ON COLUMN @extschema@.outbox_spans.parent_span_id IS 'The span that enqueued it, out of the traceparent.';
-COMMENT ON COLUMN @extschema@.outbox_spans.trace_state IS 'The header tracestate; NULL: none.';
-COMMENT ON COLUMN @extschema@.outbox_spans.name IS '"send" and the exchange that the route has now.';
-COMMENT ON COLUMN @extschema@.outbox_spans.kind IS 'producer.';
-COMMENT ON COLUMN @extschema@.outbox_spans.start_time IS 'When it was enqueued.';
-COMMENT ON COLUMN @extschema@.outbox_spans.end_time IS 'When it was settled, just after the broker''s confirm, or became failed.';
-COMMENT ON COLUMN @extschema@.outbox_spans.attributes IS 'A JSON object, by the semantic conventions for messaging with RabbitMQ; error.type only if it was given up.';
 
 CREATE VIEW @extschema@.outbox_held_keys AS
 	WITH holder AS (
@@ -3653,16 +3375,6 @@ CREATE VIEW @extschema@.outbox_held_keys AS
 	FROM holder h;
 
 COMMENT ON VIEW @extschema@.outbox_held_keys IS 'Keys whose later messages wait because of one message: it failed on a route with on_failed = ''block'' (requeue or discard it), or waits for its next attempt.';
-COMMENT ON COLUMN @extschema@.outbox_held_keys.aggregate_type IS 'With route and aggregate_id, the key.';
-COMMENT ON COLUMN @extschema@.outbox_held_keys.aggregate_id IS 'With route and aggregate_type, the key.';
-COMMENT ON COLUMN @extschema@.outbox_held_keys.reason IS '''failed'': held until outbox_requeue() or outbox_discard() of the message; ''pending'': until it was tried again.';
-COMMENT ON COLUMN @extschema@.outbox_held_keys.id IS 'The message that holds the key.';
-COMMENT ON COLUMN @extschema@.outbox_held_keys.seq IS 'Its place in the key.';
-COMMENT ON COLUMN @extschema@.outbox_held_keys.route IS 'Route of the key, a name in outbox_route.';
-COMMENT ON COLUMN @extschema@.outbox_held_keys.attempts IS 'Its failed attempts.';
-COMMENT ON COLUMN @extschema@.outbox_held_keys.retry_at IS 'When it is tried again; NULL if it failed.';
-COMMENT ON COLUMN @extschema@.outbox_held_keys.last_error IS 'Why its last attempt failed, in the broker''s words.';
-COMMENT ON COLUMN @extschema@.outbox_held_keys.behind IS 'Messages of the key that wait behind it.';
 
 CREATE FUNCTION outbox_internal.outbox_locked_claims(
 	OUT worker integer, OUT id uuid, OUT seq bigint, OUT since timestamptz)
@@ -4034,15 +3746,6 @@ CREATE INDEX outbox_history_at ON @extschema@.outbox_history (at);
 
 COMMENT ON TABLE @extschema@.outbox_history IS
 'What operators have done to messages, routes and the relay of this database by the functions of the extension: one row for each call that has changed something, in its transaction. Kept for outbox.history_retention.';
-COMMENT ON COLUMN @extschema@.outbox_history.id IS 'Order in which it was written.';
-COMMENT ON COLUMN @extschema@.outbox_history.at IS 'When it was done.';
-COMMENT ON COLUMN @extschema@.outbox_history.role IS 'Who did it: the role that the session had (SET ROLE), else the one that it logged in as.';
-COMMENT ON COLUMN @extschema@.outbox_history.action IS 'What was done, in one or two words: pause, requeue, adopt ...';
-COMMENT ON COLUMN @extschema@.outbox_history.subject IS 'To what: route "x", message "...", database ...; NULL: see detail.';
-COMMENT ON COLUMN @extschema@.outbox_history.messages IS 'How many messages it has changed; NULL: it was not about messages.';
-COMMENT ON COLUMN @extschema@.outbox_history.reason IS 'Why, in the words of who did it; NULL: none was given.';
-COMMENT ON COLUMN @extschema@.outbox_history.detail IS 'What else is worth knowing: arguments, what was there before.';
-COMMENT ON COLUMN @extschema@.outbox_history.login IS 'The role that the session logged in as.';
 
 /*
  * For functions that run as the owner of the extension, who is current_user
@@ -4720,7 +4423,9 @@ CREATE TABLE @extschema@.outbox_job (
  */
 CREATE TABLE outbox_internal.outbox_job_list (
 	job bigint REFERENCES @extschema@.outbox_job ON DELETE CASCADE,
+	/* how many of the job's messages come before these */
 	first bigint,
+	/* each one's partition, place there, and seq, by which a moved row is noticed */
 	parts oid[] NOT NULL,
 	tids tid[] NOT NULL,
 	seqs bigint[] NOT NULL,
@@ -4733,29 +4438,10 @@ CREATE TRIGGER outbox_job_changed
 
 COMMENT ON TABLE @extschema@.outbox_job IS
 'Jobs that worker 0 of this database runs one after the other, in chunks between which it publishes; filed by outbox_replay(). One that has ended stays for 30 days.';
-COMMENT ON COLUMN @extschema@.outbox_job.id IS 'What outbox_replay() returned.';
-COMMENT ON COLUMN @extschema@.outbox_job.kind IS '''replay'': archived messages are enqueued again.';
-COMMENT ON COLUMN @extschema@.outbox_job.state IS '''waiting'', ''running'', ''done'', ''cancelled'' (outbox_job_cancel()) or ''failed'' (last_error says why; outbox_job_retry()).';
-COMMENT ON COLUMN @extschema@.outbox_job.arguments IS 'What it was filed with; published_to as it was taken.';
-COMMENT ON COLUMN @extschema@.outbox_job.created_by IS 'Who filed it: the role that the session had (SET ROLE), else the one that it logged in as.';
-COMMENT ON COLUMN @extschema@.outbox_job.created_at IS 'When it was filed.';
-COMMENT ON COLUMN @extschema@.outbox_job.started_at IS 'When its first chunk was done; NULL while it waits.';
-COMMENT ON COLUMN @extschema@.outbox_job.ended_at IS 'When it ended, in whichever way; NULL until then.';
-COMMENT ON COLUMN @extschema@.outbox_job.total IS 'Messages that it is about, counted when it was filed.';
-COMMENT ON COLUMN @extschema@.outbox_job.done IS 'Messages that it has put into outbox, exactly.';
-COMMENT ON COLUMN @extschema@.outbox_job.skipped IS 'Messages that it has not: live already, dropped from the archive, or refused; last_error says why for the last ones.';
-COMMENT ON COLUMN @extschema@.outbox_job.position IS 'Where it goes on: done and skipped together.';
-COMMENT ON COLUMN @extschema@.outbox_job.last_error IS 'Why messages were skipped last, what stands in its way, or why it failed.';
-COMMENT ON COLUMN @extschema@.outbox_job.last_error_at IS 'When that was.';
 CREATE VIEW outbox_internal.outbox_job AS SELECT j.* FROM @extschema@.outbox_job j;
 
 COMMENT ON TABLE outbox_internal.outbox_job_list IS
 'Internal: the messages that jobs have still to do, by their places in the archive.';
-COMMENT ON COLUMN outbox_internal.outbox_job_list.job IS 'The job.';
-COMMENT ON COLUMN outbox_internal.outbox_job_list.first IS 'How many of its messages come before these.';
-COMMENT ON COLUMN outbox_internal.outbox_job_list.parts IS 'The partition that each is in.';
-COMMENT ON COLUMN outbox_internal.outbox_job_list.tids IS 'Where it is there.';
-COMMENT ON COLUMN outbox_internal.outbox_job_list.seqs IS 'Its seq, which says that it still is.';
 
 --
 -- Replay: published messages once more, out of the archive
@@ -5137,16 +4823,6 @@ CREATE VIEW @extschema@.outbox_progress AS
 		  WHERE d.since IS NOT NULL AND s.time_to_drain >= interval '5 seconds') p;
 
 COMMENT ON VIEW @extschema@.outbox_progress IS 'What the relay is working off, one row each: jobs that wait or run, and a backlog that takes another 5 s or more.';
-COMMENT ON COLUMN @extschema@.outbox_progress.kind IS '''replay'', or ''drain'': the backlog is worked off.';
-COMMENT ON COLUMN @extschema@.outbox_progress.subject IS '''job'' and its id in outbox_job, or ''backlog''.';
-COMMENT ON COLUMN @extschema@.outbox_progress.state IS '''waiting'' or ''running''.';
-COMMENT ON COLUMN @extschema@.outbox_progress.started_at IS 'When it began; NULL while it waits. Of a drain, since when workers publish without a pause.';
-COMMENT ON COLUMN @extschema@.outbox_progress.total IS 'Messages that it is about; of a drain, those that are done and the backlog.';
-COMMENT ON COLUMN @extschema@.outbox_progress.estimated IS 'Whether total is an estimate, as outbox_status.estimated says; that of a job is counted.';
-COMMENT ON COLUMN @extschema@.outbox_progress.done IS 'Of these, messages that are done: put into outbox or skipped by a job, published by a drain.';
-COMMENT ON COLUMN @extschema@.outbox_progress.percent IS 'The same in percent of total.';
-COMMENT ON COLUMN @extschema@.outbox_progress.rate IS 'Messages done a second: of a job on average since it began, of a drain over the last 10 s; NULL while it waits.';
-COMMENT ON COLUMN @extschema@.outbox_progress.estimated_end IS 'When it ends at that rate.';
 
 GRANT SELECT ON @extschema@.outbox_progress TO pg_monitor;
 GRANT EXECUTE ON FUNCTION outbox_internal.outbox_drain() TO pg_monitor;

@@ -1,11 +1,10 @@
--- Views: their columns, and what they show of rows.
+-- Tables and views: their columns, by which doc-check looks for them in the pages, and what views show of rows.
 SET client_min_messages = error;
 
-SELECT attrelid::regclass AS view, string_agg(attname || ' ' || format_type(atttypid, atttypmod),
-	E'\n' ORDER BY attnum) AS columns
-FROM pg_attribute JOIN pg_class c ON c.oid = attrelid
-WHERE relkind = 'v' AND relname ~ '^outbox_' AND relnamespace = 'public'::regnamespace AND attnum > 0
-GROUP BY attrelid ORDER BY attrelid::regclass::text COLLATE "C";
+SELECT relname AS relation, attname AS column, format_type(atttypid, atttypmod) AS type
+FROM outbox_regress.relations r JOIN pg_attribute a ON a.attrelid = r.oid
+WHERE relkind IN ('r', 'p', 'v') AND schema = 'public'::regnamespace AND attnum > 0 AND NOT attisdropped
+ORDER BY relname COLLATE "C", attnum;
 
 -- Nothing there
 SELECT database = current_database() AS database, state IS NOT NULL AS state, backlog,

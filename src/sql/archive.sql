@@ -49,21 +49,6 @@ COMMENT ON TABLE @extschema@.outbox_archive IS
 'Published messages, append-only, one partition a day (UTC) of published_at; the relay makes partitions ahead and drops them after outbox.retention.';
 COMMENT ON TABLE outbox_internal.outbox_archive_default IS
 'Published messages of days that had no partition of their own.';
-COMMENT ON COLUMN @extschema@.outbox_archive.seq IS 'Order of enqueue.';
-COMMENT ON COLUMN @extschema@.outbox_archive.id IS 'The AMQP message_id.';
-COMMENT ON COLUMN @extschema@.outbox_archive.route IS 'Destination as it was enqueued; of a dead letter, the failed_route on which it was published.';
-COMMENT ON COLUMN @extschema@.outbox_archive.event_type IS 'As enqueued.';
-COMMENT ON COLUMN @extschema@.outbox_archive.aggregate_type IS 'As enqueued.';
-COMMENT ON COLUMN @extschema@.outbox_archive.aggregate_id IS 'As enqueued.';
-COMMENT ON COLUMN @extschema@.outbox_archive.payload IS 'As enqueued.';
-COMMENT ON COLUMN @extschema@.outbox_archive.body IS 'As enqueued.';
-COMMENT ON COLUMN @extschema@.outbox_archive.headers IS 'As enqueued.';
-COMMENT ON COLUMN @extschema@.outbox_archive.properties IS 'As enqueued.';
-COMMENT ON COLUMN @extschema@.outbox_archive.routing_key IS 'As enqueued.';
-COMMENT ON COLUMN @extschema@.outbox_archive.created_at IS 'When it was enqueued.';
-COMMENT ON COLUMN @extschema@.outbox_archive.available_at IS 'When it was scheduled, or its last attempt became due; NULL: at once.';
-COMMENT ON COLUMN @extschema@.outbox_archive.attempts IS 'Attempts that failed before the one that succeeded.';
-COMMENT ON COLUMN @extschema@.outbox_archive.published_at IS 'When the settling transaction ran, just after the broker''s confirm.';
 
 /*
  * Partitions with rows in them, as outbox_archive_maintain() has made them; an

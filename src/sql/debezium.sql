@@ -19,13 +19,6 @@ CREATE VIEW @extschema@.outboxevent AS
 
 COMMENT ON VIEW @extschema@.outboxevent IS
 'To INSERT messages into as into the table that Debezium''s outbox event router reads, also by Debezium''s own clients. Shows the ids of what this transaction has inserted there, so that their DELETE finds it, which removes no message. INSERT, SELECT, UPDATE and DELETE on it let nobody read messages. Errors: 0A000 an UPDATE, unless it sets what this transaction has inserted to the same; those of outbox_enqueue().';
-COMMENT ON COLUMN @extschema@.outboxevent.id IS 'The AMQP message_id; NULL: a new UUID of version 7, which RETURNING gives.';
-COMMENT ON COLUMN @extschema@.outboxevent.aggregatetype IS 'aggregate_type; where a route has this name it is the route of the message, and else ''default''.';
-COMMENT ON COLUMN @extschema@.outboxevent.aggregateid IS 'aggregate_id.';
-COMMENT ON COLUMN @extschema@.outboxevent.type IS 'event_type.';
-COMMENT ON COLUMN @extschema@.outboxevent.payload IS 'JSON becomes payload, as jsonb: keys in another order, the last of the same, no blanks. Bytes (bytea, of which \x and hexadecimal digits come here) become body. Other text becomes body, as text/plain in UTF-8. NULL: JSON null.';
-COMMENT ON COLUMN @extschema@.outboxevent.timestamp IS 'created_at; NULL: now.';
-COMMENT ON COLUMN @extschema@.outboxevent.tracingspancontext IS 'A trace context as java.util.Properties writes it: its traceparent and tracestate become headers. What is none is left out.';
 
 CREATE FUNCTION outbox_internal.outbox_event_trigger()
 RETURNS trigger

@@ -72,18 +72,6 @@ CREATE VIEW @extschema@.outbox_new WITH (security_barrier = true, security_invok
 
 COMMENT ON VIEW @extschema@.outbox_new IS
 'To INSERT messages into, with just the columns that an application sets: each row becomes one of the table outbox, with its checks, errors and defaults. It shows no rows, so that GRANT INSERT, SELECT on it lets nobody read messages; INSERT ... RETURNING gives what was stored. UPDATE and DELETE are refused (0A000). COPY works with the table only. Errors: those of an INSERT into outbox.';
-COMMENT ON COLUMN @extschema@.outbox_new.id IS 'The AMQP message_id; default: a new UUID of version 7.';
-COMMENT ON COLUMN @extschema@.outbox_new.route IS 'Destination, a name in outbox_route; default: ''default''.';
-COMMENT ON COLUMN @extschema@.outbox_new.event_type IS 'The AMQP property type, and by default the routing key; 1 to 255 bytes.';
-COMMENT ON COLUMN @extschema@.outbox_new.aggregate_type IS 'Kind of thing that the message is about; with aggregate_id the key within which order is kept.';
-COMMENT ON COLUMN @extschema@.outbox_new.aggregate_id IS 'Identity of the thing that the message is about; NULL: the message has no order.';
-COMMENT ON COLUMN @extschema@.outbox_new.payload IS 'Body as JSON; exactly one of payload and body is set.';
-COMMENT ON COLUMN @extschema@.outbox_new.body IS 'Body as bytes; exactly one of payload and body is set.';
-COMMENT ON COLUMN @extschema@.outbox_new.headers IS 'AMQP headers as a JSON object.';
-COMMENT ON COLUMN @extschema@.outbox_new.properties IS 'AMQP properties as a JSON object.';
-COMMENT ON COLUMN @extschema@.outbox_new.routing_key IS 'Routing key of this message; NULL: the route''s template.';
-COMMENT ON COLUMN @extschema@.outbox_new.created_at IS 'The AMQP timestamp; default: now.';
-COMMENT ON COLUMN @extschema@.outbox_new.available_at IS 'Not published before this time; NULL: at once.';
 
 /*
  * A mapper that saves an object for the second time tries UPDATE ... WHERE id = its

@@ -3,13 +3,17 @@
 --
 
 CREATE TABLE outbox_internal.outbox_lease (
+	/* random, below 2^53 */
 	token bigint PRIMARY KEY,
 	route text NOT NULL,
+	/* what the relay calls itself */
 	worker text,
 	claimed_by name NOT NULL,
 	claimed_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
 	expires_at timestamptz NOT NULL,
+	/* messages that are not acknowledged, in the order of seq */
 	ids uuid[] NOT NULL,
+	/* hashes of their keys, one for each; NULL: it has none */
 	keys bigint[] NOT NULL
 )
 /* A row for each claim, which goes with its last acknowledgement. */
@@ -18,14 +22,6 @@ WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0,
 
 COMMENT ON TABLE outbox_internal.outbox_lease IS
 'What external relays have claimed and not acknowledged: one row a claim. Whoever has locked the row decides what becomes of the lease. Not dumped: a copy has no relay at work.';
-COMMENT ON COLUMN outbox_internal.outbox_lease.token IS 'What outbox_claim() gave out: a random number below 2^53.';
-COMMENT ON COLUMN outbox_internal.outbox_lease.route IS 'Route that it was claimed of.';
-COMMENT ON COLUMN outbox_internal.outbox_lease.worker IS 'What the relay calls itself; NULL: nothing.';
-COMMENT ON COLUMN outbox_internal.outbox_lease.claimed_by IS 'Role of the relay''s session (SET ROLE), else the one that it logged in as.';
-COMMENT ON COLUMN outbox_internal.outbox_lease.claimed_at IS 'When it was claimed.';
-COMMENT ON COLUMN outbox_internal.outbox_lease.expires_at IS 'From then on the next claim takes it over.';
-COMMENT ON COLUMN outbox_internal.outbox_lease.ids IS 'Messages that are not acknowledged, in the order of seq.';
-COMMENT ON COLUMN outbox_internal.outbox_lease.keys IS 'Hashes of their keys, one for each; NULL: it has none.';
 
 /* What can go now, retries and scheduled messages, and what can hold a key. */
 CREATE INDEX outbox_external ON @extschema@.outbox (route, seq)
@@ -686,12 +682,4 @@ CREATE VIEW @extschema@.outbox_leases AS
 	FROM outbox_internal.outbox_lease l;
 
 COMMENT ON VIEW @extschema@.outbox_leases IS 'What external relays have claimed and not acknowledged, one row a claim.';
-COMMENT ON COLUMN @extschema@.outbox_leases.token IS 'What outbox_claim() returned, by which the lease is acknowledged.';
-COMMENT ON COLUMN @extschema@.outbox_leases.route IS 'Its route.';
-COMMENT ON COLUMN @extschema@.outbox_leases.worker IS 'What the relay calls itself.';
-COMMENT ON COLUMN @extschema@.outbox_leases.claimed_by IS 'The role of its session.';
-COMMENT ON COLUMN @extschema@.outbox_leases.claimed_at IS 'When it claimed.';
-COMMENT ON COLUMN @extschema@.outbox_leases.expires_at IS 'Until when nobody else gets these messages, unless it extends the lease.';
-COMMENT ON COLUMN @extschema@.outbox_leases.expired IS 'True: that time is over; the next claim takes them over, and until then they can still be acknowledged.';
-COMMENT ON COLUMN @extschema@.outbox_leases.messages IS 'Messages that are not acknowledged.';
 

@@ -27,7 +27,9 @@ CREATE TABLE @extschema@.outbox_job (
  */
 CREATE TABLE outbox_internal.outbox_job_list (
 	job bigint REFERENCES @extschema@.outbox_job ON DELETE CASCADE,
+	/* how many of the job's messages come before these */
 	first bigint,
+	/* each one's partition, place there, and seq, by which a moved row is noticed */
 	parts oid[] NOT NULL,
 	tids tid[] NOT NULL,
 	seqs bigint[] NOT NULL,
@@ -40,29 +42,10 @@ CREATE TRIGGER outbox_job_changed
 
 COMMENT ON TABLE @extschema@.outbox_job IS
 'Jobs that worker 0 of this database runs one after the other, in chunks between which it publishes; filed by outbox_replay(). One that has ended stays for 30 days.';
-COMMENT ON COLUMN @extschema@.outbox_job.id IS 'What outbox_replay() returned.';
-COMMENT ON COLUMN @extschema@.outbox_job.kind IS '''replay'': archived messages are enqueued again.';
-COMMENT ON COLUMN @extschema@.outbox_job.state IS '''waiting'', ''running'', ''done'', ''cancelled'' (outbox_job_cancel()) or ''failed'' (last_error says why; outbox_job_retry()).';
-COMMENT ON COLUMN @extschema@.outbox_job.arguments IS 'What it was filed with; published_to as it was taken.';
-COMMENT ON COLUMN @extschema@.outbox_job.created_by IS 'Who filed it: the role that the session had (SET ROLE), else the one that it logged in as.';
-COMMENT ON COLUMN @extschema@.outbox_job.created_at IS 'When it was filed.';
-COMMENT ON COLUMN @extschema@.outbox_job.started_at IS 'When its first chunk was done; NULL while it waits.';
-COMMENT ON COLUMN @extschema@.outbox_job.ended_at IS 'When it ended, in whichever way; NULL until then.';
-COMMENT ON COLUMN @extschema@.outbox_job.total IS 'Messages that it is about, counted when it was filed.';
-COMMENT ON COLUMN @extschema@.outbox_job.done IS 'Messages that it has put into outbox, exactly.';
-COMMENT ON COLUMN @extschema@.outbox_job.skipped IS 'Messages that it has not: live already, dropped from the archive, or refused; last_error says why for the last ones.';
-COMMENT ON COLUMN @extschema@.outbox_job.position IS 'Where it goes on: done and skipped together.';
-COMMENT ON COLUMN @extschema@.outbox_job.last_error IS 'Why messages were skipped last, what stands in its way, or why it failed.';
-COMMENT ON COLUMN @extschema@.outbox_job.last_error_at IS 'When that was.';
 CREATE VIEW outbox_internal.outbox_job AS SELECT j.* FROM @extschema@.outbox_job j;
 
 COMMENT ON TABLE outbox_internal.outbox_job_list IS
 'Internal: the messages that jobs have still to do, by their places in the archive.';
-COMMENT ON COLUMN outbox_internal.outbox_job_list.job IS 'The job.';
-COMMENT ON COLUMN outbox_internal.outbox_job_list.first IS 'How many of its messages come before these.';
-COMMENT ON COLUMN outbox_internal.outbox_job_list.parts IS 'The partition that each is in.';
-COMMENT ON COLUMN outbox_internal.outbox_job_list.tids IS 'Where it is there.';
-COMMENT ON COLUMN outbox_internal.outbox_job_list.seqs IS 'Its seq, which says that it still is.';
 
 --
 -- Replay: published messages once more, out of the archive
@@ -444,16 +427,6 @@ CREATE VIEW @extschema@.outbox_progress AS
 		  WHERE d.since IS NOT NULL AND s.time_to_drain >= interval '5 seconds') p;
 
 COMMENT ON VIEW @extschema@.outbox_progress IS 'What the relay is working off, one row each: jobs that wait or run, and a backlog that takes another 5 s or more.';
-COMMENT ON COLUMN @extschema@.outbox_progress.kind IS '''replay'', or ''drain'': the backlog is worked off.';
-COMMENT ON COLUMN @extschema@.outbox_progress.subject IS '''job'' and its id in outbox_job, or ''backlog''.';
-COMMENT ON COLUMN @extschema@.outbox_progress.state IS '''waiting'' or ''running''.';
-COMMENT ON COLUMN @extschema@.outbox_progress.started_at IS 'When it began; NULL while it waits. Of a drain, since when workers publish without a pause.';
-COMMENT ON COLUMN @extschema@.outbox_progress.total IS 'Messages that it is about; of a drain, those that are done and the backlog.';
-COMMENT ON COLUMN @extschema@.outbox_progress.estimated IS 'Whether total is an estimate, as outbox_status.estimated says; that of a job is counted.';
-COMMENT ON COLUMN @extschema@.outbox_progress.done IS 'Of these, messages that are done: put into outbox or skipped by a job, published by a drain.';
-COMMENT ON COLUMN @extschema@.outbox_progress.percent IS 'The same in percent of total.';
-COMMENT ON COLUMN @extschema@.outbox_progress.rate IS 'Messages done a second: of a job on average since it began, of a drain over the last 10 s; NULL while it waits.';
-COMMENT ON COLUMN @extschema@.outbox_progress.estimated_end IS 'When it ends at that rate.';
 
 GRANT SELECT ON @extschema@.outbox_progress TO pg_monitor;
 GRANT EXECUTE ON FUNCTION outbox_internal.outbox_drain() TO pg_monitor;

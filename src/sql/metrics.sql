@@ -198,9 +198,4 @@ CREATE VIEW @extschema@.outbox_metrics AS
 	SELECT m.name, m.type, m.labels, m.value, m.help FROM outbox_internal.outbox_metric_list() m;
 
 COMMENT ON VIEW @extschema@.outbox_metrics IS 'Metrics of this database in the terms of Prometheus, one row a series. Cheap however large the backlog is. Counters begin at 0 when the server starts, whichever worker counts.';
-COMMENT ON COLUMN @extschema@.outbox_metrics.name IS 'Name of the series; of a histogram with _bucket, _sum or _count.';
-COMMENT ON COLUMN @extschema@.outbox_metrics.type IS 'gauge, counter or histogram.';
-COMMENT ON COLUMN @extschema@.outbox_metrics.labels IS 'Labels of the series: route, worker, state, severity, problem or le.';
-COMMENT ON COLUMN @extschema@.outbox_metrics.value IS 'Its value now, in the unit that the name ends with; NULL: not known while outbox is locked against readers.';
-COMMENT ON COLUMN @extschema@.outbox_metrics.help IS 'What it is.';
 

@@ -16,10 +16,6 @@ CREATE INDEX outbox_once_at ON outbox_internal.outbox_once (at);
 
 COMMENT ON TABLE outbox_internal.outbox_once IS
 'Keys of outbox_enqueue_once() and their messages, for outbox.once_window.';
-COMMENT ON COLUMN outbox_internal.outbox_once.route IS 'Route of the message: each has its own keys.';
-COMMENT ON COLUMN outbox_internal.outbox_once.key IS 'The argument dedupe_key.';
-COMMENT ON COLUMN outbox_internal.outbox_once.id IS 'The message that was enqueued with it.';
-COMMENT ON COLUMN outbox_internal.outbox_once.at IS 'When that was; the window begins here.';
 
 CREATE FUNCTION outbox_internal.outbox_once_maintain(age interval)
 RETURNS bigint

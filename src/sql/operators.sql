@@ -20,15 +20,6 @@ CREATE INDEX outbox_history_at ON @extschema@.outbox_history (at);
 
 COMMENT ON TABLE @extschema@.outbox_history IS
 'What operators have done to messages, routes and the relay of this database by the functions of the extension: one row for each call that has changed something, in its transaction. Kept for outbox.history_retention.';
-COMMENT ON COLUMN @extschema@.outbox_history.id IS 'Order in which it was written.';
-COMMENT ON COLUMN @extschema@.outbox_history.at IS 'When it was done.';
-COMMENT ON COLUMN @extschema@.outbox_history.role IS 'Who did it: the role that the session had (SET ROLE), else the one that it logged in as.';
-COMMENT ON COLUMN @extschema@.outbox_history.action IS 'What was done, in one or two words: pause, requeue, adopt ...';
-COMMENT ON COLUMN @extschema@.outbox_history.subject IS 'To what: route "x", message "...", database ...; NULL: see detail.';
-COMMENT ON COLUMN @extschema@.outbox_history.messages IS 'How many messages it has changed; NULL: it was not about messages.';
-COMMENT ON COLUMN @extschema@.outbox_history.reason IS 'Why, in the words of who did it; NULL: none was given.';
-COMMENT ON COLUMN @extschema@.outbox_history.detail IS 'What else is worth knowing: arguments, what was there before.';
-COMMENT ON COLUMN @extschema@.outbox_history.login IS 'The role that the session logged in as.';
 
 /*
  * For functions that run as the owner of the extension, who is current_user

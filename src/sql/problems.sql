@@ -807,13 +807,6 @@ CREATE VIEW @extschema@.outbox_problems AS
 	ORDER BY array_position(ARRAY['critical', 'warning', 'info'], p.severity), p.since NULLS FIRST, p.subject;
 
 COMMENT ON VIEW @extschema@.outbox_problems IS 'One row for each thing that is wrong now; empty: all is well.';
-COMMENT ON COLUMN @extschema@.outbox_problems.severity IS '''critical'': messages stand and it does not end by itself; ''warning'': somebody should look; ''info'': good to know.';
-COMMENT ON COLUMN @extschema@.outbox_problems.problem IS 'What is wrong, a fixed name that alerts can compare; doc/operations.md has a section for each.';
-COMMENT ON COLUMN @extschema@.outbox_problems.subject IS 'What it is about: server, worker 0, route "x", key "order" "7", table outbox, process 123 ...';
-COMMENT ON COLUMN @extschema@.outbox_problems.since IS 'Since when; NULL: not known.';
-COMMENT ON COLUMN @extschema@.outbox_problems.detail IS 'What was found, in the words of the broker or the server where there are some.';
-COMMENT ON COLUMN @extschema@.outbox_problems.hint IS 'What to do.';
-COMMENT ON COLUMN @extschema@.outbox_problems.command IS 'A statement or command that does it or shows more; words in capital letters are to be replaced. NULL: there is none.';
 
 CREATE VIEW @extschema@.outbox_status AS
 	SELECT current_database() AS database, s.state, s.since,
@@ -847,25 +840,6 @@ CREATE VIEW @extschema@.outbox_status AS
 		 FROM unnest(c.rows) b) t;
 
 COMMENT ON VIEW @extschema@.outbox_status IS 'One row: is this database''s relay publishing, and if not, why and what to do; all that is wrong is in outbox_problems.';
-COMMENT ON COLUMN @extschema@.outbox_status.database IS 'Name of this database.';
-COMMENT ON COLUMN @extschema@.outbox_status.state IS 'publishing, idle, starting, connecting, broker down, blocked, paused, not adopted, disabled, config error, database error, waiting for standby, version mismatch, stopping, stopped, standby or not preloaded.';
-COMMENT ON COLUMN @extschema@.outbox_status.since IS 'When that state began; NULL when no worker runs.';
-COMMENT ON COLUMN @extschema@.outbox_status.hint IS 'What to do about it; NULL when nothing is wrong.';
-COMMENT ON COLUMN @extschema@.outbox_status.backlog IS 'Messages that wait to be published now, those in flight and those waiting for another attempt included.';
-COMMENT ON COLUMN @extschema@.outbox_status.oldest_pending_age IS 'For how long the oldest of these has waited: since its enqueue, or since it was due if it was scheduled.';
-COMMENT ON COLUMN @extschema@.outbox_status.scheduled IS 'Messages whose available_at, set by the application, has not come.';
-COMMENT ON COLUMN @extschema@.outbox_status.retrying IS 'Of the backlog, messages with at least one failed attempt.';
-COMMENT ON COLUMN @extschema@.outbox_status.failed IS 'Messages given up after max_attempts; see outbox_failed.';
-COMMENT ON COLUMN @extschema@.outbox_status.in_flight IS 'Messages sent and not yet settled.';
-COMMENT ON COLUMN @extschema@.outbox_status.workers IS 'Workers that run.';
-COMMENT ON COLUMN @extschema@.outbox_status.broker IS 'host:port of the broker, without credentials.';
-COMMENT ON COLUMN @extschema@.outbox_status.last_error IS 'The last error of the link, a route, the settings or the database; of several workers, of the one that is in most trouble.';
-COMMENT ON COLUMN @extschema@.outbox_status.last_error_at IS 'When that was.';
-COMMENT ON COLUMN @extschema@.outbox_status.estimated IS 'True: the backlog is too large to be counted, or somebody has locked outbox; backlog, scheduled and failed are estimates by the statistics of the server, oldest_pending_age and retrying are of the messages that were seen.';
-COMMENT ON COLUMN @extschema@.outbox_status.rate IS 'Messages published per second, over the last 10 s.';
-COMMENT ON COLUMN @extschema@.outbox_status.time_to_drain IS 'How long the backlog takes at that rate if nothing more is enqueued; NULL: nothing is to be done, or nothing goes out.';
-COMMENT ON COLUMN @extschema@.outbox_status.problems IS 'Rows of outbox_problems that are critical or warnings; 0: all is well.';
-COMMENT ON COLUMN @extschema@.outbox_status.worst_problem IS 'The first of them: problem and subject.';
 
 CREATE VIEW @extschema@.outbox_routes_status AS
 	SELECT b.route, b.paused, b.known,
@@ -882,24 +856,4 @@ CREATE VIEW @extschema@.outbox_routes_status AS
 	WHERE b.route IS NOT NULL;
 
 COMMENT ON VIEW @extschema@.outbox_routes_status IS 'One row a route, and one for each name that messages have and outbox_route has not. Empty while outbox is locked against readers.';
-COMMENT ON COLUMN @extschema@.outbox_routes_status.route IS 'Name of the route.';
-COMMENT ON COLUMN @extschema@.outbox_routes_status.paused IS 'True: outbox_pause() was called for it; who, when and why is in outbox_route.';
-COMMENT ON COLUMN @extschema@.outbox_routes_status.known IS 'False: outbox_route has no such route, and its messages wait.';
-COMMENT ON COLUMN @extschema@.outbox_routes_status.waits_because IS 'Why nothing goes out on it now although it is not paused, in the broker''s words (its exchange is missing, or forbidden), or because it is another relay''s; NULL: it does not wait.';
-COMMENT ON COLUMN @extschema@.outbox_routes_status.reason IS 'The same as a fixed name: exchange missing, exchange forbidden, exchange differs ...; NULL: it does not wait.';
-COMMENT ON COLUMN @extschema@.outbox_routes_status.waits_since IS 'Since when it waits.';
-COMMENT ON COLUMN @extschema@.outbox_routes_status.retry_at IS 'When it is tried again.';
-COMMENT ON COLUMN @extschema@.outbox_routes_status.backlog IS 'Messages to be published now, those in flight and those waiting for another attempt included.';
-COMMENT ON COLUMN @extschema@.outbox_routes_status.oldest_pending_age IS 'For how long the oldest of these has waited: since its enqueue, or since it was due if it was scheduled. Where estimated, of those that were seen.';
-COMMENT ON COLUMN @extschema@.outbox_routes_status.scheduled IS 'Messages whose available_at, set by the application, has not come.';
-COMMENT ON COLUMN @extschema@.outbox_routes_status.retrying IS 'Of the backlog, messages with at least one failed attempt.';
-COMMENT ON COLUMN @extschema@.outbox_routes_status.failed IS 'Messages given up that are still there; see outbox_failed.';
-COMMENT ON COLUMN @extschema@.outbox_routes_status.published IS 'Messages confirmed and settled. This and the next five count from the start of the server, whichever worker it was.';
-COMMENT ON COLUMN @extschema@.outbox_routes_status.returned IS 'Attempts that the broker returned as unroutable.';
-COMMENT ON COLUMN @extschema@.outbox_routes_status.nacked IS 'Attempts that the broker nacked.';
-COMMENT ON COLUMN @extschema@.outbox_routes_status.retried IS 'Failed attempts after which the message waits for another.';
-COMMENT ON COLUMN @extschema@.outbox_routes_status.gave_up IS 'Messages that became failed.';
-COMMENT ON COLUMN @extschema@.outbox_routes_status.dead_lettered IS 'Messages given up that went to the route''s failed_route.';
-COMMENT ON COLUMN @extschema@.outbox_routes_status.estimated IS 'True: backlog, scheduled and failed are estimates by the statistics of the server, and the age is that of the oldest that was seen.';
-COMMENT ON COLUMN @extschema@.outbox_routes_status.max_pending IS 'How many messages it may have; NULL: no limit. See outbox_route.';
 

@@ -35,10 +35,6 @@ CREATE VIEW @extschema@.outbox_versions AS
 	FROM outbox_internal.outbox_library_versions() l;
 
 COMMENT ON VIEW @extschema@.outbox_versions IS 'What runs, one row each: the extension, its library, the server and the libraries that talk to the broker. Those of the session that asks; the relay has the same ones where the library is preloaded.';
-COMMENT ON COLUMN @extschema@.outbox_versions.component IS '''extension'', ''library'', ''PostgreSQL'', ''librabbitmq'' or ''OpenSSL''.';
-COMMENT ON COLUMN @extschema@.outbox_versions.version IS 'The version that runs, as it says itself.';
-COMMENT ON COLUMN @extschema@.outbox_versions.built_with IS 'The version that outbox.so was compiled with; NULL: of outbox itself.';
-COMMENT ON COLUMN @extschema@.outbox_versions.about IS 'What it is.';
 
 CREATE FUNCTION outbox_internal.outbox_claims(OUT id_hash bigint, OUT in_flight boolean)
 RETURNS SETOF record
@@ -97,33 +93,6 @@ CREATE VIEW @extschema@.outbox_workers AS
 	SELECT * FROM outbox_internal.outbox_worker_stats();
 
 COMMENT ON VIEW @extschema@.outbox_workers IS 'The workers of this database, one row each.';
-COMMENT ON COLUMN @extschema@.outbox_workers.worker IS 'Number of the worker in its database, from 0.';
-COMMENT ON COLUMN @extschema@.outbox_workers.pid IS 'Process id, as in pg_stat_activity; NULL while it is not running.';
-COMMENT ON COLUMN @extschema@.outbox_workers.state IS 'What it does: starting, idle, publishing, connecting, broker down, blocked, paused, not adopted, disabled, config error, database error, waiting for standby, version mismatch, stopping, stopped.';
-COMMENT ON COLUMN @extschema@.outbox_workers.broker IS 'host:port of the broker it is connected to or tries next.';
-COMMENT ON COLUMN @extschema@.outbox_workers.since IS 'When it entered this state.';
-COMMENT ON COLUMN @extschema@.outbox_workers.started_at IS 'When the process started.';
-COMMENT ON COLUMN @extschema@.outbox_workers.claimed IS 'Messages in its memory.';
-COMMENT ON COLUMN @extschema@.outbox_workers.in_flight IS 'Of these, messages sent and not yet settled; at most outbox.window.';
-COMMENT ON COLUMN @extschema@.outbox_workers.published IS 'Messages confirmed and settled; counters begin at 0 when the server starts, or recovers from a crash.';
-COMMENT ON COLUMN @extschema@.outbox_workers.returned IS 'Attempts that the broker returned as unroutable.';
-COMMENT ON COLUMN @extschema@.outbox_workers.nacked IS 'Attempts that the broker nacked.';
-COMMENT ON COLUMN @extschema@.outbox_workers.failed IS 'Messages that became failed.';
-COMMENT ON COLUMN @extschema@.outbox_workers.retried IS 'Failed attempts after which the message waits for another.';
-COMMENT ON COLUMN @extschema@.outbox_workers.reconnects IS 'Connections made after the first one.';
-COMMENT ON COLUMN @extschema@.outbox_workers.last_error IS 'The last error of the link, the settings or the database; errors of single messages are in outbox.last_error.';
-COMMENT ON COLUMN @extschema@.outbox_workers.last_error_at IS 'When that was.';
-COMMENT ON COLUMN @extschema@.outbox_workers.archive_error IS 'Why partitions of the archive cannot be made or dropped now, with the process ids of those who have it locked; NULL: they can, or another worker looks after them (worker 0 does).';
-COMMENT ON COLUMN @extschema@.outbox_workers.archive_error_since IS 'Since when that has been so.';
-COMMENT ON COLUMN @extschema@.outbox_workers.reason IS 'What is wrong with the link, the settings or the database now, as one of a list of short names that do not change; NULL: nothing. What to do: outbox_reason_hint(reason).';
-COMMENT ON COLUMN @extschema@.outbox_workers.reason_text IS 'The same in the words of the broker (also of its alarm), the network or the server.';
-COMMENT ON COLUMN @extschema@.outbox_workers.reason_since IS 'Since when the link, the settings or the database have had something wrong without an interruption, whatever the reason.';
-COMMENT ON COLUMN @extschema@.outbox_workers.sqlstate IS 'SQLSTATE, if it is an error of the database.';
-COMMENT ON COLUMN @extschema@.outbox_workers.tls_not_after IS 'Until when the certificate is valid that the broker showed last; NULL without TLS.';
-COMMENT ON COLUMN @extschema@.outbox_workers.clock_jump IS 'By how much the server''s clock was set the last time that the worker saw it jump by more than 5 s, negative: back; NULL: it did not.';
-COMMENT ON COLUMN @extschema@.outbox_workers.clock_jumped_at IS 'When that was, by the clock as it was then.';
-COMMENT ON COLUMN @extschema@.outbox_workers.twin IS 'Where another relay of this database is connected, and the broker''s words; NULL: none was found. Worker 0 looks for one.';
-COMMENT ON COLUMN @extschema@.outbox_workers.twin_since IS 'When it was found.';
 
 --
 -- Counts, which are cheap however large the backlog is
@@ -373,14 +342,4 @@ CREATE VIEW @extschema@.outbox_archive_status AS
 			LIMIT 1) e ON true;
 
 COMMENT ON VIEW @extschema@.outbox_archive_status IS 'One row: are the partitions of the archive made ahead and dropped on time, and if not, why. Columns are NULL while somebody has locked a table against readers.';
-COMMENT ON COLUMN @extschema@.outbox_archive_status.partitions IS 'Partitions that the relay has made and not dropped.';
-COMMENT ON COLUMN @extschema@.outbox_archive_status.ahead IS 'Days after today (UTC) that have one.';
-COMMENT ON COLUMN @extschema@.outbox_archive_status.ahead_wanted IS 'Days after today that should have one: 2, or 0 when nothing is archived.';
-COMMENT ON COLUMN @extschema@.outbox_archive_status.overdue IS 'Partitions whose whole day is out of retention and that are still there.';
-COMMENT ON COLUMN @extschema@.outbox_archive_status.dropping IS 'Partitions that have left the archive and whose files are being given back, piece by piece.';
-COMMENT ON COLUMN @extschema@.outbox_archive_status.oldest_day IS 'Day (UTC) of the oldest partition; NULL: there is none.';
-COMMENT ON COLUMN @extschema@.outbox_archive_status.size IS 'Bytes on disk of the archive, with indexes and TOAST; without what is being dropped.';
-COMMENT ON COLUMN @extschema@.outbox_archive_status.default_partition_used IS 'True when outbox_archive_default has rows: of days that have, or had, no partition.';
-COMMENT ON COLUMN @extschema@.outbox_archive_status.error IS 'Why partitions cannot be made or dropped now, in the server''s words, with the process ids of those who have the archive locked; NULL: they can.';
-COMMENT ON COLUMN @extschema@.outbox_archive_status.error_since IS 'Since when that has been so.';
 

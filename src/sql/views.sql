@@ -17,24 +17,6 @@ CREATE VIEW @extschema@.outbox_messages AS
 	FROM @extschema@.outbox_archive a;
 
 COMMENT ON VIEW @extschema@.outbox_messages IS 'Every message that the database still has: live ones, and published ones within outbox.retention.';
-COMMENT ON COLUMN @extschema@.outbox_messages.seq IS 'Order of enqueue.';
-COMMENT ON COLUMN @extschema@.outbox_messages.id IS 'The AMQP message_id.';
-COMMENT ON COLUMN @extschema@.outbox_messages.route IS 'Destination, a name in outbox_route.';
-COMMENT ON COLUMN @extschema@.outbox_messages.event_type IS 'As enqueued.';
-COMMENT ON COLUMN @extschema@.outbox_messages.aggregate_type IS 'As enqueued.';
-COMMENT ON COLUMN @extschema@.outbox_messages.aggregate_id IS 'As enqueued.';
-COMMENT ON COLUMN @extschema@.outbox_messages.payload IS 'As enqueued.';
-COMMENT ON COLUMN @extschema@.outbox_messages.body IS 'As enqueued.';
-COMMENT ON COLUMN @extschema@.outbox_messages.headers IS 'As enqueued.';
-COMMENT ON COLUMN @extschema@.outbox_messages.properties IS 'As enqueued.';
-COMMENT ON COLUMN @extschema@.outbox_messages.routing_key IS 'As enqueued; NULL: the route''s template.';
-COMMENT ON COLUMN @extschema@.outbox_messages.created_at IS 'When it was enqueued.';
-COMMENT ON COLUMN @extschema@.outbox_messages.available_at IS 'When it is due; NULL: at once.';
-COMMENT ON COLUMN @extschema@.outbox_messages.attempts IS 'Failed attempts so far.';
-COMMENT ON COLUMN @extschema@.outbox_messages.last_error IS 'Why the last attempt failed.';
-COMMENT ON COLUMN @extschema@.outbox_messages.status IS 'pending, processing (in flight in a worker or leased by an external relay now), published or failed.';
-COMMENT ON COLUMN @extschema@.outbox_messages.published_at IS 'When it was published; NULL unless it was.';
-COMMENT ON COLUMN @extschema@.outbox_messages.failed_at IS 'When it became failed; NULL unless it is.';
 
 CREATE VIEW @extschema@.outbox_failed AS
 	SELECT seq, id, route, event_type, aggregate_type, aggregate_id, payload,
@@ -44,21 +26,6 @@ CREATE VIEW @extschema@.outbox_failed AS
 	WHERE status = 'failed';
 
 COMMENT ON VIEW @extschema@.outbox_failed IS 'Messages given up after max_attempts of their route; outbox_requeue() tries again, outbox_discard() removes.';
-COMMENT ON COLUMN @extschema@.outbox_failed.seq IS 'Order of enqueue.';
-COMMENT ON COLUMN @extschema@.outbox_failed.id IS 'The AMQP message_id; the argument of outbox_requeue() and outbox_discard().';
-COMMENT ON COLUMN @extschema@.outbox_failed.route IS 'Destination, a name in outbox_route.';
-COMMENT ON COLUMN @extschema@.outbox_failed.event_type IS 'As enqueued.';
-COMMENT ON COLUMN @extschema@.outbox_failed.aggregate_type IS 'As enqueued.';
-COMMENT ON COLUMN @extschema@.outbox_failed.aggregate_id IS 'As enqueued.';
-COMMENT ON COLUMN @extschema@.outbox_failed.payload IS 'As enqueued.';
-COMMENT ON COLUMN @extschema@.outbox_failed.body IS 'As enqueued.';
-COMMENT ON COLUMN @extschema@.outbox_failed.headers IS 'As enqueued.';
-COMMENT ON COLUMN @extschema@.outbox_failed.properties IS 'As enqueued.';
-COMMENT ON COLUMN @extschema@.outbox_failed.routing_key IS 'As enqueued; NULL: the route''s template.';
-COMMENT ON COLUMN @extschema@.outbox_failed.created_at IS 'When it was enqueued.';
-COMMENT ON COLUMN @extschema@.outbox_failed.attempts IS 'Failed attempts.';
-COMMENT ON COLUMN @extschema@.outbox_failed.last_error IS 'Why the last one failed, in the broker''s words.';
-COMMENT ON COLUMN @extschema@.outbox_failed.failed_at IS 'When it became failed; NULL: before the extension recorded it.';
 
 /*
  * What was sent as spans of OpenTelemetry.  Those without trace context, and
@@ -109,15 +76,6 @@ CREATE VIEW @extschema@.outbox_spans WITH (security_barrier = true) AS
 		AND coalesce(r.relay, 'internal') = 'internal';
 
 COMMENT ON VIEW @extschema@.outbox_spans IS 'One span of OpenTelemetry for each message with a sampled traceparent that was published, within outbox.retention, or given up; for an exporter.';
-COMMENT ON COLUMN @extschema@.outbox_spans.trace_id IS '32 hexadecimal digits, out of the traceparent.';
-COMMENT ON COLUMN @extschema@.outbox_spans.span_id IS '16 hexadecimal digits, the last half of the message''s id, as on the wire with outbox.trace_spans; the same if it is sent again.';
-COMMENT ON COLUMN @extschema@.outbox_spans.parent_span_id IS 'The span that enqueued it, out of the traceparent.';
-COMMENT ON COLUMN @extschema@.outbox_spans.trace_state IS 'The header tracestate; NULL: none.';
-COMMENT ON COLUMN @extschema@.outbox_spans.name IS '"send" and the exchange that the route has now.';
-COMMENT ON COLUMN @extschema@.outbox_spans.kind IS 'producer.';
-COMMENT ON COLUMN @extschema@.outbox_spans.start_time IS 'When it was enqueued.';
-COMMENT ON COLUMN @extschema@.outbox_spans.end_time IS 'When it was settled, just after the broker''s confirm, or became failed.';
-COMMENT ON COLUMN @extschema@.outbox_spans.attributes IS 'A JSON object, by the semantic conventions for messaging with RabbitMQ; error.type only if it was given up.';
 
 CREATE VIEW @extschema@.outbox_held_keys AS
 	WITH holder AS (
@@ -148,14 +106,4 @@ CREATE VIEW @extschema@.outbox_held_keys AS
 	FROM holder h;
 
 COMMENT ON VIEW @extschema@.outbox_held_keys IS 'Keys whose later messages wait because of one message: it failed on a route with on_failed = ''block'' (requeue or discard it), or waits for its next attempt.';
-COMMENT ON COLUMN @extschema@.outbox_held_keys.aggregate_type IS 'With route and aggregate_id, the key.';
-COMMENT ON COLUMN @extschema@.outbox_held_keys.aggregate_id IS 'With route and aggregate_type, the key.';
-COMMENT ON COLUMN @extschema@.outbox_held_keys.reason IS '''failed'': held until outbox_requeue() or outbox_discard() of the message; ''pending'': until it was tried again.';
-COMMENT ON COLUMN @extschema@.outbox_held_keys.id IS 'The message that holds the key.';
-COMMENT ON COLUMN @extschema@.outbox_held_keys.seq IS 'Its place in the key.';
-COMMENT ON COLUMN @extschema@.outbox_held_keys.route IS 'Route of the key, a name in outbox_route.';
-COMMENT ON COLUMN @extschema@.outbox_held_keys.attempts IS 'Its failed attempts.';
-COMMENT ON COLUMN @extschema@.outbox_held_keys.retry_at IS 'When it is tried again; NULL if it failed.';
-COMMENT ON COLUMN @extschema@.outbox_held_keys.last_error IS 'Why its last attempt failed, in the broker''s words.';
-COMMENT ON COLUMN @extschema@.outbox_held_keys.behind IS 'Messages of the key that wait behind it.';
 

@@ -246,6 +246,11 @@ CREATE INDEX outbox_failed_seq ON @extschema@.outbox (seq) WHERE status = 'faile
 /* Rows of one key, whatever lies between them; two keys may share a hash. */
 CREATE INDEX outbox_key ON @extschema@.outbox (outbox_internal.outbox_key_hash(route, aggregate_type, aggregate_id), seq)
 	WHERE status = 'pending' AND available_at IS NULL AND aggregate_id IS NOT NULL AND external IS NULL;
+/*
+ * What can hold a key.  The retries of the workers are not in it: they know theirs.
+ */
+CREATE INDEX outbox_holder ON @extschema@.outbox (outbox_internal.outbox_key_hash(route, aggregate_type, aggregate_id), seq)
+	WHERE aggregate_id IS NOT NULL AND (status = 'failed' OR external AND available_at IS NOT NULL);
 /* Those of routes with max_pending; "C", as it is read without the planner. */
 CREATE INDEX outbox_counted ON @extschema@.outbox (route COLLATE "C") WHERE counted;
 
@@ -2209,7 +2214,7 @@ BEGIN
 		'The whole table is read instead, which becomes slow as it grows, and a primary key keeps rows apart: build the index again.',
 		CASE WHEN i.indexrelid IS NOT NULL THEN format('REINDEX INDEX CONCURRENTLY %s', i.indexrelid::regclass) END
 	FROM (SELECT n.name, o.relation, u.index
-		  FROM (VALUES ('outbox', '{outbox_pkey,outbox_ready,outbox_waiting,outbox_failed_seq,outbox_key,outbox_counted,outbox_external,outbox_external_waiting,outbox_external_holder}'::text[]),
+		  FROM (VALUES ('outbox', '{outbox_pkey,outbox_ready,outbox_waiting,outbox_failed_seq,outbox_key,outbox_holder,outbox_counted,outbox_external,outbox_external_waiting}'::text[]),
 				('outbox_archive', '{outbox_archive_id}'), ('outbox_archive_default', '{outbox_archive_default_published_at}'),
 				('outbox_control', '{outbox_control_pkey}'), ('outbox_history', '{outbox_history_pkey,outbox_history_at}'),
 				('outbox_job', '{outbox_job_pkey}'), ('outbox_job_list', '{outbox_job_list_pkey}'),
@@ -2607,13 +2612,11 @@ WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0,
 COMMENT ON TABLE outbox_internal.outbox_lease IS
 'What external relays have claimed and not acknowledged: one row a claim. Whoever has locked the row decides what becomes of the lease. Not dumped: a copy has no relay at work.';
 
-/* What can go now, retries and scheduled messages, and what can hold a key. */
+/* What can go now; retries and scheduled messages. */
 CREATE INDEX outbox_external ON @extschema@.outbox (route, seq)
 	WHERE external AND status = 'pending' AND available_at IS NULL;
 CREATE INDEX outbox_external_waiting ON @extschema@.outbox (route, available_at)
 	WHERE external AND status = 'pending' AND available_at IS NOT NULL;
-CREATE INDEX outbox_external_holder ON @extschema@.outbox (outbox_internal.outbox_key_hash(route, aggregate_type, aggregate_id), seq)
-	WHERE external AND aggregate_id IS NOT NULL AND (status = 'failed' OR available_at IS NOT NULL);
 
 CREATE FUNCTION outbox_internal.outbox_is_original(
 	system_identifier bigint, database_oid oid, environment text, timeline bigint, source text)
@@ -2945,7 +2948,7 @@ BEGIN
 				AND (k.key IS NULL OR k.key <> ALL (held_keys)
 					AND NOT EXISTS (SELECT FROM outbox_internal.outbox h
 						WHERE h.external AND h.aggregate_id IS NOT NULL
-							AND (h.status = 'failed' OR h.available_at IS NOT NULL)
+							AND (h.status = 'failed' OR h.external AND h.available_at IS NOT NULL)
 							AND outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id) = k.key
 							AND h.seq < o.seq AND h.route = o.route
 							AND (h.status = 'failed' AND its.on_failed = 'block'
@@ -2966,7 +2969,7 @@ BEGIN
 					AND (k.key IS NULL OR k.key NOT IN (SELECT unnest(held_keys))
 						AND NOT EXISTS (SELECT FROM outbox_internal.outbox h
 							WHERE h.external AND h.aggregate_id IS NOT NULL
-								AND (h.status = 'failed' OR h.available_at IS NOT NULL)
+								AND (h.status = 'failed' OR h.external AND h.available_at IS NOT NULL)
 								AND outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id) = k.key
 								AND h.seq < o.seq AND h.route = o.route
 								AND (h.status = 'failed' AND its.on_failed = 'block'
@@ -2982,7 +2985,7 @@ BEGIN
 					AND (k.key IS NULL OR k.key NOT IN (SELECT unnest(held_keys))
 						AND NOT EXISTS (SELECT FROM outbox_internal.outbox h
 							WHERE h.external AND h.aggregate_id IS NOT NULL
-								AND (h.status = 'failed' OR h.available_at IS NOT NULL)
+								AND (h.status = 'failed' OR h.external AND h.available_at IS NOT NULL)
 								AND outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id) = k.key
 								AND h.seq < o.seq AND h.route = o.route
 								AND (h.status = 'failed' AND its.on_failed = 'block'

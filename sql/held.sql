@@ -37,4 +37,17 @@ SELECT seq FROM outbox
 WHERE status = 'pending' AND available_at IS NULL AND external IS NULL AND seq > 10 AND seq <= 9223372036854775807
 	AND aggregate_id IS NOT NULL AND outbox_internal.outbox_key_hash(route, aggregate_type, aggregate_id) = 4711
 ORDER BY seq LIMIT 128 FOR UPDATE SKIP LOCKED;
+-- and so is the oldest of them that has failed
+SET LOCAL enable_sort = off;
+EXPLAIN (COSTS OFF)
+SELECT r.* FROM unnest('{4711,4712}'::bigint[]) k (hash),
+	LATERAL (SELECT seq FROM outbox
+		WHERE status = 'failed' AND external IS NULL AND aggregate_id IS NOT NULL
+			AND outbox_internal.outbox_key_hash(route, aggregate_type, aggregate_id) = k.hash
+		ORDER BY outbox_internal.outbox_key_hash(route, aggregate_type, aggregate_id), seq LIMIT 1) r;
+-- A claim of an external relay has it too
+EXPLAIN (COSTS OFF)
+SELECT seq FROM outbox h
+WHERE h.external AND h.aggregate_id IS NOT NULL AND (h.status = 'failed' OR h.external AND h.available_at IS NOT NULL)
+	AND outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id) = 4711 AND h.seq < 100;
 ROLLBACK;

@@ -64,6 +64,13 @@ typedef struct OutboxRoute
 	uint32		untold;			/* of how many there was none, see given_up.c */
 } OutboxRoute;
 
+/* Does what has failed hold the later ones of its key? */
+static inline bool
+outbox_route_blocks(const OutboxRoute *route)
+{
+	return route->ordered && route->block_on_failed;
+}
+
 /*
  * Renders the routing key of a message into buf, of size bytes.  Arguments are
  * NUL-terminated, aggregate_type and aggregate_id may be NULL.  Returns the full

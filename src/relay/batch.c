@@ -189,18 +189,18 @@ outbox_batch_forget(OutboxBatch *batch)
 
 /* ------------------------------------------- rows that somebody has locked */
 
-static void
-note_locked(OutboxBatch *batch, const OutboxRow *row)
+void
+outbox_batch_note_row(OutboxBatch *batch, List **list, const OutboxRow *row)
 {
 	MemoryContext old = MemoryContextSwitchTo(batch->cxt);
-	OutboxLockedRow *locked = palloc0(sizeof(OutboxLockedRow));
+	OutboxBarringRow *barring = palloc0(sizeof(OutboxBarringRow));
 
-	locked->seq = row->seq;
-	locked->id = row->id;
-	locked->route = pstrdup(row->route);
-	locked->keyed = row->keyed;
-	locked->key_hash = row->key_hash;
-	batch->locked = lappend(batch->locked, locked);
+	barring->seq = row->seq;
+	barring->id = row->id;
+	barring->route = pstrdup(row->route);
+	barring->keyed = row->keyed;
+	barring->key_hash = row->key_hash;
+	*list = lappend(*list, barring);
 	MemoryContextSwitchTo(old);
 }
 
@@ -213,7 +213,7 @@ find_locked(const OutboxRow *row, void *arg)
 	current(batch)->last_listed = row->seq;
 	/* What this batch has claimed is there, too. */
 	if (!outbox_queue_has(batch->queue, &row->id))
-		note_locked(batch, row);
+		outbox_batch_note_row(batch, &batch->locked, row);
 }
 
 /* The segment ends with that row: what it has claimed behind is given up. */
@@ -260,7 +260,8 @@ look_for_locked(OutboxBatch *batch, const OutboxClaim *claim)
 		cut_segment(batch, segment, segment->last_listed - 1);
 	else
 		/* All of one number: the rest of them is looked for in a moment. */
-		note_locked(batch, &(OutboxRow) {.seq = segment->last_listed,.route = ""});
+		outbox_batch_note_row(batch, &batch->locked,
+							  &(OutboxRow) {.seq = segment->last_listed,.route = ""});
 }
 
 void

@@ -52,15 +52,15 @@ typedef struct OutboxSegment
 	int64		last_listed;	/* see find_locked() */
 } OutboxSegment;
 
-/* A row that the claim has passed over because somebody has it locked. */
-typedef struct OutboxLockedRow
+/* A row behind which the later ones of its key must wait. */
+typedef struct OutboxBarringRow
 {
 	int64		seq;
 	pg_uuid_t	id;				/* all zeros: not looked at */
 	bool		keyed;
 	int64		key_hash;
 	char	   *route;
-} OutboxLockedRow;
+} OutboxBarringRow;
 
 typedef struct OutboxBatch
 {
@@ -78,7 +78,8 @@ typedef struct OutboxBatch
 	int			count;
 	OutboxMessage **messages;	/* NULL: given up */
 	int		   *claims;			/* entries in MySlot->claims */
-	List	   *locked;			/* of OutboxLockedRow */
+	List	   *locked;			/* of OutboxBarringRow: the claim passed it over */
+	List	   *failed;			/* the same, see outbox_keys_check_failed() */
 	List	   *overtaking;		/* of OutboxUnreadRange, see scan.c */
 	bool		in_vain;		/* most of what was checked was overtaking */
 	bool		unknown_route;	/* a message has one that we have not loaded */
@@ -115,6 +116,10 @@ extern void outbox_batch_fill_claim(OutboxBatch *batch, OutboxClaim *claim);
 
 /* Claims it, and looks for what was passed over because somebody has locked it. */
 extern void outbox_batch_claim(OutboxBatch *batch, OutboxClaim *claim);
+
+/* Remembers it, in one of the two lists. */
+extern void outbox_batch_note_row(OutboxBatch *batch, List **list,
+								  const OutboxRow *row);
 
 /* Up to where the segment has read. */
 extern int64 outbox_segment_read(const OutboxSegment *segment);

@@ -81,6 +81,98 @@ outbox_keys_committed(OutboxKeys *keys, OutboxBatch *batch)
 	}
 }
 
+/* ----------------------------------------------------------------- failures */
+
+/* A claimed message that must not go if an older one of its key has failed. */
+typedef struct Barred
+{
+	int64		hash;			/* MUST BE FIRST, see compare_hashes() */
+	int			index;			/* in the batch */
+} Barred;
+
+typedef struct FailedCheck
+{
+	OutboxBatch *batch;
+	Barred	   *barred;			/* by hash */
+	int			n;
+} FailedCheck;
+
+static int
+compare_hashes(const void *a, const void *b)
+{
+	int64		left = *(const int64 *) a;
+	int64		right = *(const int64 *) b;
+
+	return left < right ? -1 : left > right;
+}
+
+static bool
+is_blockable(const OutboxBatch *batch, const OutboxMessage *message)
+{
+	return message != NULL && message->aggregate_id != NULL &&
+		outbox_route_blocks(outbox_routes_find(batch->routes, message->route));
+}
+
+/* OutboxRowVisit: gives up what is behind the row. */
+static void
+give_up_later(const OutboxRow *row, void *arg)
+{
+	FailedCheck *check = arg;
+	OutboxBatch *batch = check->batch;
+	Barred	   *barred = bsearch(&row->key_hash, check->barred, check->n,
+								 sizeof(Barred), compare_hashes);
+	bool		bars = false;
+
+	while (barred > check->barred && barred[-1].hash == row->key_hash)
+		barred--;
+	for (; barred < check->barred + check->n && barred->hash == row->key_hash; barred++)
+	{
+		if (batch->messages[barred->index]->seq <= row->seq)
+			continue;
+		outbox_batch_give_up(batch, barred->index);
+		bars = true;
+	}
+	if (bars)
+		outbox_batch_note_row(batch, &batch->failed, row);
+}
+
+void
+outbox_keys_check_failed(OutboxBatch *batch)
+{
+	FailedCheck check = {.batch = batch};
+	int64	   *hashes;
+	int			n = 0;
+
+	if (batch->count == 0 || !outbox_routes_block(batch->routes))
+		return;
+	check.barred = palloc(sizeof(Barred) * batch->count);
+	for (int i = 0; i < batch->count; i++)
+		if (is_blockable(batch, batch->messages[i]))
+			check.barred[check.n++] = (Barred) {batch->messages[i]->key_hash, i};
+	if (check.n == 0)
+		return;
+	qsort(check.barred, check.n, sizeof(Barred), compare_hashes);
+	hashes = palloc(sizeof(int64) * check.n);
+	for (int i = 0; i < check.n; i++)
+		if (n == 0 || check.barred[i].hash != hashes[n - 1])
+			hashes[n++] = check.barred[i].hash;
+	outbox_store_visit_failed(hashes, n, give_up_later, &check);
+}
+
+void
+outbox_keys_block(OutboxKeys *keys, OutboxBatch *batch)
+{
+	ListCell   *cell;
+
+	foreach(cell, batch->failed)
+	{
+		OutboxBarringRow *row = lfirst(cell);
+
+		outbox_queue_block(keys->queue, row->key_hash, row->seq, &row->id,
+						   outbox_routes_find(batch->routes, row->route));
+	}
+}
+
 /* ------------------------------------------------------------------- holds */
 
 void
@@ -131,57 +223,76 @@ outbox_keys_doubtful(const OutboxKeys *keys)
 	return keys->doubtful;
 }
 
+/* What may not hold its key any more. */
+typedef struct Doubt
+{
+	OutboxKey  *key;
+	bool		blocks;			/* a failed row, and not a retry */
+} Doubt;
+
+static void
+add_doubt(Doubt *doubts, pg_uuid_t *ids, int64 *hashes, int *n, OutboxKey *key,
+		  bool blocks)
+{
+	ids[*n] = blocks ? key->failed.id : key->retry.id;
+	hashes[*n] = key->hash;
+	doubts[(*n)++] = (Doubt) {key, blocks};
+}
+
 /*
  * Keys whose holder was removed or requeued by somebody, or whose route does
  * not block any more.  Returns how many.
  */
 static int
-find_released(OutboxQueue *queue, OutboxKey ***released)
+find_released(OutboxQueue *queue, Doubt **released)
 {
 	dlist_iter	iter;
-	int			max = (int) hash_get_num_entries(queue->keys);
-	pg_uuid_t  *ids = palloc(sizeof(pg_uuid_t) * (max + 1));
-	OutboxKey **keys = palloc(sizeof(OutboxKey *) * (max + 1));
-	bool	   *still = palloc(sizeof(bool) * (max + 1));
+	int			max = 2 * (int) hash_get_num_entries(queue->keys) + 1;
+	pg_uuid_t  *ids = palloc(sizeof(pg_uuid_t) * max);
+	int64	   *hashes = palloc(sizeof(int64) * max);
+	Doubt	   *doubts = palloc(sizeof(Doubt) * max);
+	bool	   *still = palloc(sizeof(bool) * max);
 	int			n = 0;
+	int			nreleased = 0;
 
 	dlist_foreach(iter, &queue->held)
 	{
 		OutboxKey  *key = dlist_container(OutboxKey, node, iter.cur);
 
-		if (key->hold == OUTBOX_HOLD_LOCKED)
-			continue;
-		keys[n] = key;
-		ids[n++] = key->holder_id;
+		if (key->hold == OUTBOX_HOLD_RETRY)
+			add_doubt(doubts, ids, hashes, &n, key, false);
+		if (key->blocked_on != NULL)
+			add_doubt(doubts, ids, hashes, &n, key, true);
 	}
 	if (n > 0)
-		outbox_store_check_holders(ids, n, still);
-	max = n;
-	n = 0;
-	for (int i = 0; i < max; i++)
-		if (!still[i] || (keys[i]->hold == OUTBOX_HOLD_FAILED &&
-						  !keys[i]->holder_route->block_on_failed))
-			keys[n++] = keys[i];
-	*released = keys;
-	return n;
+		outbox_store_check_holders(ids, hashes, n, still);
+	for (int i = 0; i < n; i++)
+		if (!still[i] || (doubts[i].blocks &&
+						  !outbox_route_blocks(doubts[i].key->blocked_on)))
+			doubts[nreleased++] = doubts[i];
+	*released = doubts;
+	return nreleased;
 }
 
 void
 outbox_keys_check_holders(OutboxKeys *keys)
 {
-	OutboxKey **released;
+	Doubt	   *released;
 	int			n = find_released(keys->queue, &released);
 
 	keys->doubtful = false;
 	for (int i = 0; i < n; i++)
-		outbox_queue_release(keys->queue, released[i]);
+		if (released[i].blocks)
+			outbox_queue_unblock(keys->queue, released[i].key);
+		else
+			outbox_queue_release(keys->queue, released[i].key);
 }
 
 #ifdef OUTBOX_FAULTS
 bool
 outbox_keys_have_released(OutboxKeys *keys)
 {
-	OutboxKey **released;
+	Doubt	   *released;
 
 	return find_released(keys->queue, &released) > 0;
 }

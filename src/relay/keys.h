@@ -33,6 +33,13 @@ extern void outbox_keys_committed(OutboxKeys *keys, OutboxBatch *batch);
 /* Somebody has locked a row of that key: it waits. */
 extern void outbox_keys_hold_locked(OutboxKeys *keys, int64 hash, int64 seq,
 									OutboxMonoTime until);
+/*
+ * Gives up the messages of a batch behind a row of their key that has failed, where
+ * that blocks.  The row is found by the claim's snapshot, whatever is known of the key;
+ * from the commit on the key is held, so that its rows are not claimed in vain.
+ */
+extern void outbox_keys_check_failed(OutboxBatch *batch);
+extern void outbox_keys_block(OutboxKeys *keys, OutboxBatch *batch);
 /* Rows that hold keys may be gone. */
 extern void outbox_keys_doubt_holders(OutboxKeys *keys);
 extern bool outbox_keys_doubtful(const OutboxKeys *keys);

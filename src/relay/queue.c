@@ -143,24 +143,6 @@ list_key(OutboxQueue *queue, OutboxKey *key, int list)
 		dlist_push_tail(&queue->reread, &key->node);
 }
 
-/* Puts the key where its state belongs; forgets one that has nothing left. */
-static void
-place_key(OutboxQueue *queue, OutboxKey *key)
-{
-	if (key->hold != OUTBOX_HOLD_NONE)
-		list_key(queue, key, OUTBOX_KEY_HELD);
-	else if (key->skip_low != 0 && key->nwaiting == 0)
-		list_key(queue, key, OUTBOX_KEY_REREAD);
-	else
-		list_key(queue, key, OUTBOX_KEY_UNLISTED);
-
-	if (key->hold == OUTBOX_HOLD_NONE && key->skip_low == 0 &&
-		key->head == NULL && key->nwaiting == 0)
-	{
-		hash_search(queue->keys, &key->hash, HASH_REMOVE, NULL);
-	}
-}
-
 /*
  * Why the key cannot go on, or that it can: the only writer of key->hold.  A row
  * that somebody has locked is no reason where there is one already.
@@ -170,6 +152,34 @@ set_hold(OutboxKey *key, OutboxHoldReason reason)
 {
 	Assert(reason != OUTBOX_HOLD_LOCKED || key->hold == OUTBOX_HOLD_NONE);
 	key->hold = reason;
+}
+
+/*
+ * Puts the key where its state belongs; forgets one that has nothing left.
+ *
+ * What is older than a failed row goes on, and where some of it has to be read again
+ * the failed row is forgotten: the claim that comes to what is later finds it, as it
+ * does where nothing is known of the key.
+ */
+static void
+place_key(OutboxQueue *queue, OutboxKey *key)
+{
+	if (key->blocked_on != NULL && key->skip_low != 0 &&
+		key->skip_low < key->failed.seq)
+		key->blocked_on = NULL;
+
+	if (key->hold != OUTBOX_HOLD_NONE || key->blocked_on != NULL)
+		list_key(queue, key, OUTBOX_KEY_HELD);
+	else if (key->skip_low != 0 && key->nwaiting == 0)
+		list_key(queue, key, OUTBOX_KEY_REREAD);
+	else
+		list_key(queue, key, OUTBOX_KEY_UNLISTED);
+
+	if (key->list == OUTBOX_KEY_UNLISTED && key->skip_low == 0 &&
+		key->head == NULL && key->nwaiting == 0)
+	{
+		hash_search(queue->keys, &key->hash, HASH_REMOVE, NULL);
+	}
 }
 
 /* Rows of the key from seq on are in the table only. */
@@ -303,6 +313,24 @@ leave_waiting(OutboxQueue *queue, OutboxItem *item)
 	queue->nwaiting--;
 }
 
+/* Is a row of that number behind one that has failed? */
+static bool
+is_blocked(const OutboxKey *key, int64 seq)
+{
+	return key->blocked_on != NULL && seq > key->failed.seq;
+}
+
+/* Must it wait?  Those before the row that is locked, or has failed, go on. */
+static bool
+holds_back(const OutboxKey *key, int64 seq)
+{
+	if (is_blocked(key, seq))
+		return true;
+	if (key->hold == OUTBOX_HOLD_LOCKED)
+		return seq > key->skip_low;
+	return key->hold == OUTBOX_HOLD_RETRY;
+}
+
 /* Is there another one in memory, and nothing older that is not? */
 static bool
 may_advance(const OutboxKey *key)
@@ -310,11 +338,8 @@ may_advance(const OutboxKey *key)
 	if (key->nwaiting == 0)
 		return false;
 	Assert(key->waiting.head.next != NULL);
-	/* Those before the locked row go on. */
-	if (key->hold == OUTBOX_HOLD_LOCKED)
-		return dlist_container(OutboxItem, node, key->waiting.head.next)->message->seq <=
-			key->skip_low;
-	return key->hold == OUTBOX_HOLD_NONE;
+	return !holds_back(key, dlist_container(OutboxItem, node,
+											key->waiting.head.next)->message->seq);
 }
 
 /* The head of a key is gone: the next one's turn. */
@@ -351,14 +376,24 @@ drop_waiting(OutboxQueue *queue, OutboxKey *key, int64 above)
 	}
 }
 
-/* The key cannot go on before what becomes of the row of this item. */
+/* The key cannot go on before what becomes of that row. */
 static void
-hold_by(OutboxKey *key, const OutboxItem *item, OutboxHoldReason reason)
+hold_retry(OutboxKey *key, int64 seq, const pg_uuid_t *id)
 {
-	set_hold(key, reason);
-	key->holder_seq = item->message->seq;
-	key->holder_id = item->message->id;
-	key->holder_route = item->route;
+	set_hold(key, OUTBOX_HOLD_RETRY);
+	key->retry.seq = seq;
+	key->retry.id = *id;
+}
+
+/* Of several that have failed the oldest one is known; a claim finds the next one. */
+static void
+block(OutboxKey *key, int64 seq, const pg_uuid_t *id, OutboxRoute *route)
+{
+	if (key->blocked_on != NULL && key->failed.seq <= seq)
+		return;
+	key->blocked_on = route;
+	key->failed.seq = seq;
+	key->failed.id = *id;
 }
 
 bool
@@ -374,7 +409,7 @@ outbox_queue_skips(OutboxQueue *queue, int64 hash, int64 seq, bool ordered)
 
 	if (key == NULL || key->skip_low == 0 || key->skip_low > seq)
 		return false;
-	return ordered || key->hold == OUTBOX_HOLD_NONE;
+	return ordered || key->list != OUTBOX_KEY_HELD;
 }
 
 static void
@@ -389,9 +424,7 @@ static bool
 key_accepts(OutboxQueue *queue, OutboxKey *key, const OutboxMessage *message,
 			bool due)
 {
-	/* Somebody has locked a row: those before it go on. */
-	if (key->hold != OUTBOX_HOLD_NONE &&
-		!(key->hold == OUTBOX_HOLD_LOCKED && message->seq <= key->skip_low))
+	if (holds_back(key, message->seq))
 		return false;
 	/* A due row is in no list that the key is read again from. */
 	if (due)
@@ -404,6 +437,12 @@ key_accepts(OutboxQueue *queue, OutboxKey *key, const OutboxMessage *message,
 		 queue->nwaiting < queue->waiting_max);
 }
 
+static bool
+is_holder(const OutboxHolder *holder, const OutboxMessage *message)
+{
+	return memcmp(&holder->id, &message->id, UUID_LEN) == 0;
+}
+
 bool
 outbox_queue_admit(OutboxQueue *queue, OutboxMessage *message,
 				   OutboxRoute *route, int claim_index, bool due)
@@ -414,9 +453,11 @@ outbox_queue_admit(OutboxQueue *queue, OutboxMessage *message,
 	if (message->aggregate_id != NULL && route->ordered)
 	{
 		key = find_key(queue, message->key_hash);
+		if (key->blocked_on != NULL && is_holder(&key->failed, message))
+			key->blocked_on = NULL;
 		/* The one that the key waits for has come back. */
-		if ((key->hold == OUTBOX_HOLD_RETRY || key->hold == OUTBOX_HOLD_FAILED) &&
-			memcmp(&key->holder_id, &message->id, UUID_LEN) == 0)
+		if (key->hold == OUTBOX_HOLD_RETRY && is_holder(&key->retry, message) &&
+			!is_blocked(key, message->seq))
 			set_hold(key, OUTBOX_HOLD_NONE);
 		else if (!key_accepts(queue, key, message, due))
 		{
@@ -565,7 +606,7 @@ drop(OutboxQueue *queue, OutboxItem *item)
 	leave_ready(queue, item);
 	/* Its row waits for its time, which is past, and is not read with the others. */
 	if (key != NULL && item->message->attempts > 0)
-		hold_by(key, item, OUTBOX_HOLD_RETRY);
+		hold_retry(key, item->message->seq, &item->message->id);
 	free_item(queue, item);
 	if (key != NULL)
 		advance_key(queue, key);
@@ -657,9 +698,12 @@ outbox_queue_failed(OutboxQueue *queue, OutboxItem *item, bool give_up)
 	Assert(item->state == OUTBOX_ITEM_REJECTED);
 	dlist_delete(&item->node);
 	queue->nrejected--;
-	if (key != NULL && (!give_up || item->route->block_on_failed))
+	if (key != NULL && (!give_up || outbox_route_blocks(item->route)))
 	{
-		hold_by(key, item, give_up ? OUTBOX_HOLD_FAILED : OUTBOX_HOLD_RETRY);
+		if (give_up)
+			block(key, item->message->seq, &item->message->id, item->route);
+		else
+			hold_retry(key, item->message->seq, &item->message->id);
 		drop_waiting(queue, key, 0);
 	}
 	free_item(queue, item);
@@ -699,20 +743,28 @@ outbox_queue_hold_locked(OutboxQueue *queue, int64 hash, int64 seq,
 }
 
 void
-outbox_queue_hold_row(OutboxQueue *queue, int64 hash, int64 seq,
-					  const pg_uuid_t *id, bool failed, OutboxRoute *route)
+outbox_queue_hold_retry(OutboxQueue *queue, int64 hash, int64 seq,
+						const pg_uuid_t *id)
 {
 	OutboxKey  *key = find_key(queue, hash);
 
 	/* Two of them (the route was unordered once): the older one goes first. */
-	if ((key->hold == OUTBOX_HOLD_RETRY || key->hold == OUTBOX_HOLD_FAILED) &&
-		key->holder_seq <= seq)
+	if (key->hold == OUTBOX_HOLD_RETRY && key->retry.seq <= seq)
 		return;
-	set_hold(key, failed ? OUTBOX_HOLD_FAILED : OUTBOX_HOLD_RETRY);
-	key->holder_seq = seq;
-	key->holder_id = *id;
-	key->holder_route = route;
+	hold_retry(key, seq, id);
 	skip_from(key, 1);
+	place_key(queue, key);
+}
+
+void
+outbox_queue_block(OutboxQueue *queue, int64 hash, int64 seq,
+				   const pg_uuid_t *id, OutboxRoute *route)
+{
+	OutboxKey  *key = find_key(queue, hash);
+
+	block(key, seq, id, route);
+	skip_from(key, seq);
+	drop_waiting(queue, key, seq);
 	place_key(queue, key);
 }
 
@@ -754,18 +806,32 @@ outbox_queue_lowest(OutboxQueue *queue)
 	return lowest;
 }
 
-void
-outbox_queue_release(OutboxQueue *queue, OutboxKey *key)
+/* Nothing holds it from there on, or something else does. */
+static void
+go_on_from(OutboxQueue *queue, OutboxKey *key, int64 seq)
 {
-	/* The holder may be pending again, and comes first then. */
-	if (key->hold != OUTBOX_HOLD_LOCKED &&
-		(key->skip_low == 0 || key->holder_seq < key->skip_low))
-		key->skip_low = key->holder_seq;
-	set_hold(key, OUTBOX_HOLD_NONE);
+	skip_from(key, seq);
 	if (key->head == NULL)
 		advance_key(queue, key);
 	else
 		place_key(queue, key);
+}
+
+void
+outbox_queue_release(OutboxQueue *queue, OutboxKey *key)
+{
+	/* The holder may be pending again, and comes first then. */
+	int64		from = key->hold == OUTBOX_HOLD_LOCKED ? key->skip_low : key->retry.seq;
+
+	set_hold(key, OUTBOX_HOLD_NONE);
+	go_on_from(queue, key, from);
+}
+
+void
+outbox_queue_unblock(OutboxQueue *queue, OutboxKey *key)
+{
+	key->blocked_on = NULL;
+	go_on_from(queue, key, key->failed.seq);
 }
 
 void

@@ -52,9 +52,15 @@ typedef enum OutboxHoldReason
 {
 	OUTBOX_HOLD_NONE,
 	OUTBOX_HOLD_LOCKED,			/* somebody has locked its next row */
-	OUTBOX_HOLD_RETRY,			/* its head waits for another attempt */
-	OUTBOX_HOLD_FAILED			/* its head failed, on_failed = 'block' */
+	OUTBOX_HOLD_RETRY			/* its head waits for another attempt */
 } OutboxHoldReason;
+
+/* The row because of which others wait. */
+typedef struct OutboxHolder
+{
+	int64		seq;			/* where it stands */
+	pg_uuid_t	id;
+} OutboxHolder;
 
 typedef struct OutboxItem OutboxItem;
 
@@ -65,16 +71,17 @@ typedef struct OutboxKey
 	dlist_head	waiting;		/* in the order of seq */
 	int			nwaiting;
 	OutboxHoldReason hold;
-	int64		holder_seq;		/* RETRY, FAILED: where the row stands that holds */
-	pg_uuid_t	holder_id;
-	OutboxRoute *holder_route;
+	OutboxHolder retry;			/* RETRY */
 	OutboxMonoTime hold_until;	/* LOCKED: look again then */
+	OutboxRoute *blocked_on;	/* where failed holds the later ones; NULL: no such
+								 * row is known, and a claim finds it */
+	OutboxHolder failed;
 	int64		skip_low;		/* unclaimed rows from here on; 0 none */
 	dlist_node	node;			/* in held or reread of the queue */
 	enum
 	{
 		OUTBOX_KEY_UNLISTED,
-		OUTBOX_KEY_HELD,		/* hold is not NONE */
+		OUTBOX_KEY_HELD,		/* hold is not NONE, or it is blocked */
 		OUTBOX_KEY_REREAD		/* to be read again now */
 	}			list;
 } OutboxKey;
@@ -194,16 +201,19 @@ extern void outbox_queue_moved(OutboxQueue *queue, OutboxItem *item);
 /* Holds a key because its row seq is locked by somebody. */
 extern void outbox_queue_hold_locked(OutboxQueue *queue, int64 hash, int64 seq,
 									 OutboxMonoTime until);
-/* Holds a key because of a row found at start. */
-extern void outbox_queue_hold_row(OutboxQueue *queue, int64 hash, int64 seq,
-								  const pg_uuid_t *id, bool failed,
-								  OutboxRoute *route);
+/* Holds a key because of a retry found at start. */
+extern void outbox_queue_hold_retry(OutboxQueue *queue, int64 hash, int64 seq,
+									const pg_uuid_t *id);
+/* A row of the key has failed, and what is later waits. */
+extern void outbox_queue_block(OutboxQueue *queue, int64 hash, int64 seq,
+							   const pg_uuid_t *id, OutboxRoute *route);
 /* The lowest number from which a key that is held skips, or 0. */
 extern int64 outbox_queue_lowest_held(OutboxQueue *queue);
 /* Nothing that is in memory, or that a key skips, is below; PG_INT64_MAX: nothing. */
 extern int64 outbox_queue_lowest(OutboxQueue *queue);
-/* The hold is over; the key will be read again. */
+/* The hold, or the block, is over; the key will be read again. */
 extern void outbox_queue_release(OutboxQueue *queue, OutboxKey *key);
+extern void outbox_queue_unblock(OutboxQueue *queue, OutboxKey *key);
 /* Would the queue keep a row of that key of the reread list? */
 extern bool outbox_queue_has_room(OutboxQueue *queue, const OutboxKey *key);
 /* Is there a key in that list whose rows it would keep? */

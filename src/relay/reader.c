@@ -167,6 +167,7 @@ outbox_reader_claim(OutboxReader *reader, OutboxBatch *batch, TimestampTz wall)
 	}
 	if (want_scan)
 		outbox_scan_claim(reader->scan, batch, now);
+	outbox_keys_check_failed(batch);
 	OUTBOX_FAULT("amid_claim");
 	MemoryContextSwitchTo(old);
 }
@@ -189,7 +190,7 @@ hold_locked(OutboxReader *reader, OutboxBatch *batch)
 
 	foreach(cell, batch->locked)
 	{
-		OutboxLockedRow *row = lfirst(cell);
+		OutboxBarringRow *row = lfirst(cell);
 
 		/* One without a route stands for all from there on. */
 		if (row->route[0] != '\0')
@@ -292,6 +293,7 @@ outbox_reader_committed(OutboxReader *reader, OutboxBatch *batch)
 	outbox_keys_committed(reader->keys, batch);
 	outbox_scan_committed(reader->scan, batch);
 	hold_locked(reader, batch);
+	outbox_keys_block(reader->keys, batch);
 	admit_all(reader, batch);
 	batch->count = 0;
 	batch->nsegments = 0;

@@ -16,17 +16,16 @@
 
 /* ----------------------------------------------------------------- holders */
 
-/* OutboxRowVisit */
+/* OutboxRowVisit: what has failed, the claims find. */
 static void
-hold_row(const OutboxRow *row, void *arg)
+hold_retry(const OutboxRow *row, void *arg)
 {
 	OutboxRelay *relay = arg;
 	OutboxRoute *route = outbox_routes_find(relay->routes, row->route);
 
 	if (!route->ordered || outbox_queue_has(relay->queue, &row->id))
 		return;
-	outbox_queue_hold_row(relay->queue, row->key_hash, row->seq, &row->id,
-						  row->failed, route);
+	outbox_queue_hold_retry(relay->queue, row->key_hash, row->seq, &row->id);
 }
 
 /* ------------------------------------------------------------------- start */
@@ -56,7 +55,7 @@ outbox_relay_load_start(OutboxRelay *relay)
 
 	outbox_prepared_lost(relay->prepared, &all);
 	outbox_relay_find_prepared(relay);
-	outbox_store_list_holders(MySlot->worker, MySlot->nworkers, hold_row,
+	outbox_store_list_retries(MySlot->worker, MySlot->nworkers, hold_retry,
 							  relay);
 	/* All that is there is read beside what comes from now on. */
 	outbox_reader_add(relay->reader, 1, outbox_store_last_ready(),

@@ -135,6 +135,17 @@ is_left_out(const OutboxRoute *route)
 		(route->not_ours && route->skip_low != 0);
 }
 
+bool
+outbox_routes_block(const OutboxRoutes *routes)
+{
+	ListCell   *cell;
+
+	foreach(cell, routes->list)
+		if (outbox_route_blocks(lfirst(cell)))
+			return true;
+	return false;
+}
+
 void
 outbox_route_skip(OutboxRoute *route, int64 seq)
 {
@@ -252,6 +263,7 @@ merge_route(OutboxRoutes *routes, OutboxRoute *loaded, int64 end,
 	OutboxRoute *route = find_route(routes->list, loaded->name);
 	bool		waited;
 	bool		ordered;
+	bool		blocked;
 	MemoryContext old;
 
 	if (route == NULL)
@@ -266,6 +278,7 @@ merge_route(OutboxRoutes *routes, OutboxRoute *loaded, int64 end,
 	}
 	waited = outbox_route_waits(route);
 	ordered = route->ordered;
+	blocked = outbox_route_blocks(route);
 	update_route(route, loaded);
 	/* What stood behind a key that is held need not any more. */
 	if (ordered && !route->ordered)
@@ -274,6 +287,9 @@ merge_route(OutboxRoutes *routes, OutboxRoute *loaded, int64 end,
 		stop_route(routes, route, end);
 	else if (waited && !outbox_route_waits(route))
 		start_route(route, resumed);
+	/* Of what was claimed before nobody has asked whether it may go. */
+	else if (!waited && !blocked && outbox_route_blocks(route))
+		resume_from(resumed, outbox_queue_drop_all(routes->queue, route));
 }
 
 /* Called in a transaction. */

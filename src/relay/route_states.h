@@ -83,6 +83,8 @@ extern OutboxMonoTime outbox_routes_deadline(const OutboxRoutes *routes);
 
 /* Is there one with ordering = 'none'? */
 extern bool outbox_routes_have_unordered(const OutboxRoutes *routes);
+/* Is there one on which what has failed holds its key? */
+extern bool outbox_routes_block(const OutboxRoutes *routes);
 /* Those whose last try met a destination error. */
 extern int	outbox_routes_count_broken(const OutboxRoutes *routes);
 /* The lowest number that one of them skips from; PG_INT64_MAX: none does. */

@@ -23,13 +23,11 @@ WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0,
 COMMENT ON TABLE outbox_internal.outbox_lease IS
 'What external relays have claimed and not acknowledged: one row a claim. Whoever has locked the row decides what becomes of the lease. Not dumped: a copy has no relay at work.';
 
-/* What can go now, retries and scheduled messages, and what can hold a key. */
+/* What can go now; retries and scheduled messages. */
 CREATE INDEX outbox_external ON @extschema@.outbox (route, seq)
 	WHERE external AND status = 'pending' AND available_at IS NULL;
 CREATE INDEX outbox_external_waiting ON @extschema@.outbox (route, available_at)
 	WHERE external AND status = 'pending' AND available_at IS NOT NULL;
-CREATE INDEX outbox_external_holder ON @extschema@.outbox (outbox_internal.outbox_key_hash(route, aggregate_type, aggregate_id), seq)
-	WHERE external AND aggregate_id IS NOT NULL AND (status = 'failed' OR available_at IS NOT NULL);
 
 CREATE FUNCTION outbox_internal.outbox_is_original(
 	system_identifier bigint, database_oid oid, environment text, timeline bigint, source text)
@@ -361,7 +359,7 @@ BEGIN
 				AND (k.key IS NULL OR k.key <> ALL (held_keys)
 					AND NOT EXISTS (SELECT FROM outbox_internal.outbox h
 						WHERE h.external AND h.aggregate_id IS NOT NULL
-							AND (h.status = 'failed' OR h.available_at IS NOT NULL)
+							AND (h.status = 'failed' OR h.external AND h.available_at IS NOT NULL)
 							AND outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id) = k.key
 							AND h.seq < o.seq AND h.route = o.route
 							AND (h.status = 'failed' AND its.on_failed = 'block'
@@ -382,7 +380,7 @@ BEGIN
 					AND (k.key IS NULL OR k.key NOT IN (SELECT unnest(held_keys))
 						AND NOT EXISTS (SELECT FROM outbox_internal.outbox h
 							WHERE h.external AND h.aggregate_id IS NOT NULL
-								AND (h.status = 'failed' OR h.available_at IS NOT NULL)
+								AND (h.status = 'failed' OR h.external AND h.available_at IS NOT NULL)
 								AND outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id) = k.key
 								AND h.seq < o.seq AND h.route = o.route
 								AND (h.status = 'failed' AND its.on_failed = 'block'
@@ -398,7 +396,7 @@ BEGIN
 					AND (k.key IS NULL OR k.key NOT IN (SELECT unnest(held_keys))
 						AND NOT EXISTS (SELECT FROM outbox_internal.outbox h
 							WHERE h.external AND h.aggregate_id IS NOT NULL
-								AND (h.status = 'failed' OR h.available_at IS NOT NULL)
+								AND (h.status = 'failed' OR h.external AND h.available_at IS NOT NULL)
 								AND outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id) = k.key
 								AND h.seq < o.seq AND h.route = o.route
 								AND (h.status = 'failed' AND its.on_failed = 'block'

@@ -685,7 +685,7 @@ BEGIN
 		'The whole table is read instead, which becomes slow as it grows, and a primary key keeps rows apart: build the index again.',
 		CASE WHEN i.indexrelid IS NOT NULL THEN format('REINDEX INDEX CONCURRENTLY %s', i.indexrelid::regclass) END
 	FROM (SELECT n.name, o.relation, u.index
-		  FROM (VALUES ('outbox', '{outbox_pkey,outbox_ready,outbox_waiting,outbox_failed_seq,outbox_key,outbox_counted,outbox_external,outbox_external_waiting,outbox_external_holder}'::text[]),
+		  FROM (VALUES ('outbox', '{outbox_pkey,outbox_ready,outbox_waiting,outbox_failed_seq,outbox_key,outbox_holder,outbox_counted,outbox_external,outbox_external_waiting}'::text[]),
 				('outbox_archive', '{outbox_archive_id}'), ('outbox_archive_default', '{outbox_archive_default_published_at}'),
 				('outbox_control', '{outbox_control_pkey}'), ('outbox_history', '{outbox_history_pkey,outbox_history_at}'),
 				('outbox_job', '{outbox_job_pkey}'), ('outbox_job_list', '{outbox_job_list_pkey}'),

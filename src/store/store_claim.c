@@ -127,8 +127,8 @@ routes_array(const List *routes)
 										   TYPALIGN_INT));
 }
 
-static Datum
-int64_array(const int64 *numbers, int n)
+Datum
+outbox_store_int64_array(const int64 *numbers, int n)
 {
 	Datum	   *elems = palloc(sizeof(Datum) * Max(n, 1));
 
@@ -151,7 +151,7 @@ claim_values(const OutboxClaim *claim, int filters, TimestampTz after_due,
 	else
 		nulls[3] = 'n';
 	if (filters & EXCLUDE_KEYS)
-		values[4] = int64_array(claim->excluded_keys, claim->nexcluded_keys);
+		values[4] = outbox_store_int64_array(claim->excluded_keys, claim->nexcluded_keys);
 	else
 		nulls[4] = 'n';
 	values[5] = Int32GetDatum(claim->worker);
@@ -175,13 +175,12 @@ typedef struct ClaimReceiver
 static void
 visit_row(ClaimReceiver *receiver, TupleTableSlot *slot)
 {
-	static const int required[] = {ROW_SEQ, ROW_ID, ROW_FAILED, ROW_ROUTE};
+	static const int required[] = {ROW_SEQ, ROW_ID, ROW_ROUTE};
 	OutboxRow	row;
 
 	outbox_store_require(slot, required, lengthof(required));
 	row.seq = DatumGetInt64(slot->tts_values[ROW_SEQ]);
 	row.id = *DatumGetUUIDP(slot->tts_values[ROW_ID]);
-	row.failed = DatumGetBool(slot->tts_values[ROW_FAILED]);
 	row.key_hash = outbox_store_key_hash(slot, ROW_ROUTE, ROW_AGGREGATE_TYPE,
 										 ROW_AGGREGATE_ID);
 	row.route = outbox_store_utf8(slot, ROW_ROUTE);
@@ -386,8 +385,8 @@ outbox_store_find_keys(const int64 *hashes, const int64 *los,
 {
 	static OutboxStatement statement;
 	static const Oid types[] = {INT8ARRAYOID, INT8ARRAYOID, INT8ARRAYOID};
-	Datum		values[] = {int64_array(hashes, n), int64_array(los, n),
-	int64_array(his, n)};
+	Datum		values[] = {outbox_store_int64_array(hashes, n), outbox_store_int64_array(los, n),
+	outbox_store_int64_array(his, n)};
 
 	/*
 	 * One look into outbox_key for each, whatever the planner believes: with the

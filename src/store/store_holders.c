@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * store_holders.c
- *		Rows that hold their key: retries that wait, failures that block.
+ *		Rows that hold their key: retries that wait, and what has failed.
  *
  *-------------------------------------------------------------------------
  */
@@ -14,7 +14,7 @@
 #include "utils/builtins.h"
 
 void
-outbox_store_list_holders(int worker, int nworkers, OutboxRowVisit visit,
+outbox_store_list_retries(int worker, int nworkers, OutboxRowVisit visit,
 						  void *arg)
 {
 	static OutboxStatement statements[2];
@@ -32,17 +32,33 @@ outbox_store_list_holders(int worker, int nworkers, OutboxRowVisit visit,
 		outbox_store_plan(statement,
 						  psprintf("SELECT " ROW_COLUMNS " FROM outbox_internal.outbox"
 								   " WHERE " WAITING " AND attempts > 0"
-								   " AND aggregate_id IS NOT NULL%s"
-								   " UNION ALL"
-								   " SELECT " ROW_COLUMNS " FROM outbox_internal.outbox"
-								   " WHERE status = 'failed' AND external IS NULL"
-								   " AND aggregate_id IS NOT NULL AND route IN"
-								   " (SELECT name FROM outbox_internal.outbox_route"
-								   "  WHERE on_failed = 'block')%s",
-								   share, share),
+								   " AND aggregate_id IS NOT NULL%s",
+								   share),
 						  2, types);
 	}
 	(void) outbox_store_visit_rows(statement->plan, 2, types, values, visit, arg);
+}
+
+void
+outbox_store_visit_failed(const int64 *hashes, int n, OutboxRowVisit visit,
+						  void *arg)
+{
+	static OutboxStatement statement;
+	static const Oid types[] = {INT8ARRAYOID};
+	Datum		values[] = {outbox_store_int64_array(hashes, n)};
+
+	/* One look into outbox_holder for each: it is made for this. */
+	outbox_store_plan(&statement,
+					  "SELECT r.* FROM pg_catalog.unnest($1) k (hash),"
+					  " LATERAL (SELECT " ROW_COLUMNS " FROM outbox_internal.outbox"
+					  " WHERE status = 'failed' AND external IS NULL"
+					  " AND aggregate_id IS NOT NULL"
+					  " AND outbox_internal.outbox_key_hash(route, aggregate_type, aggregate_id)"
+					  " = k.hash"
+					  " ORDER BY outbox_internal.outbox_key_hash(route, aggregate_type, aggregate_id),"
+					  " seq LIMIT 1) r",
+					  1, types);
+	(void) outbox_store_visit_rows(statement.plan, 1, types, values, visit, arg);
 }
 
 /* An id and where it is in the caller's array. */
@@ -59,7 +75,8 @@ compare_ids(const void *a, const void *b)
 }
 
 void
-outbox_store_check_holders(const pg_uuid_t *ids, int n, bool *still)
+outbox_store_check_holders(const pg_uuid_t *ids, const int64 *hashes, int n,
+						   bool *still)
 {
 	static OutboxStatement statement;
 	Oid			types[] = {UUIDARRAYOID};
@@ -79,8 +96,10 @@ outbox_store_check_holders(const pg_uuid_t *ids, int n, bool *still)
 	values[0] = PointerGetDatum(construct_array(elems, n, UUIDOID, UUID_LEN,
 												false, TYPALIGN_CHAR));
 	outbox_store_execute(outbox_store_plan(&statement,
-										   "SELECT id FROM outbox_internal.outbox"
-													" WHERE id = ANY ($1)"
+										   "SELECT id, outbox_internal.outbox_key_hash(route,"
+													" aggregate_type, aggregate_id)"
+													" FROM outbox_internal.outbox"
+													" WHERE id = ANY ($1) AND aggregate_id IS NOT NULL"
 													" AND external IS NULL"
 													" AND (status = 'failed' OR"
 													" available_at IS NOT NULL)",
@@ -92,10 +111,14 @@ outbox_store_check_holders(const pg_uuid_t *ids, int n, bool *still)
 		pg_uuid_t  *id = DatumGetUUIDP(SPI_getbinval(SPI_tuptable->vals[row],
 													 SPI_tuptable->tupdesc, 1,
 													 &isnull));
+		int64		hash = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[row],
+													   SPI_tuptable->tupdesc, 2,
+													   &isnull));
 		Holder	   *holder = bsearch(id, holders, n, sizeof(Holder),
 									 compare_ids);
 
-		if (holder != NULL)
+		/* An operator may have given it another key. */
+		if (holder != NULL && hashes[holder->index] == hash)
 			still[holder->index] = true;
 	}
 }

@@ -66,21 +66,22 @@ extern void outbox_store_execute(SPIPlanPtr plan, Datum *values,
 
 /* Columns of a list: OutboxRow. */
 #define ROW_COLUMNS \
-	"seq::pg_catalog.int8, id::pg_catalog.uuid, status = 'failed'," \
+	"seq::pg_catalog.int8, id::pg_catalog.uuid," \
 	" route::pg_catalog.text, aggregate_type::pg_catalog.text," \
 	" aggregate_id::pg_catalog.text"
 #define ROW_SEQ				0
 #define ROW_ID				1
-#define ROW_FAILED			2
-#define ROW_ROUTE			3
-#define ROW_AGGREGATE_TYPE	4
-#define ROW_AGGREGATE_ID	5
+#define ROW_ROUTE			2
+#define ROW_AGGREGATE_TYPE	3
+#define ROW_AGGREGATE_ID	4
 
 /* Rows that can go now, and those that wait for a time; not those of external relays. */
 #define READY "status = 'pending' AND available_at IS NULL AND external IS NULL"
 #define WAITING "status = 'pending' AND available_at IS NOT NULL AND external IS NULL"
 
 /* store_claim.c */
+
+extern Datum outbox_store_int64_array(const int64 *numbers, int n);
 
 /* Runs a SELECT of ROW_COLUMNS in the claim's snapshot; returns how many rows. */
 extern int	outbox_store_visit_rows(SPIPlanPtr plan, int nargs,

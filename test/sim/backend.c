@@ -239,7 +239,8 @@ change_row(SimOp op, SimRow *row, SimVersion *version)
 			version->failed = false;
 			version->attempts = 0;
 			version->available_at = 0;
-			if (!sim_config.block[version->route])
+			/* Later ones may have gone. */
+			if (!sim_routes[version->route].blocks || sim_routes[version->route].blocks_by != 0)
 				row->touched = true;
 			updated(row, version);
 			break;
@@ -329,6 +330,15 @@ apply_changes(int tx)
 					route->ordered_worker = sim_worker_number;
 				route->ordered = true;
 				break;
+			case OP_hold:
+				if (!route->blocks)
+					route->blocks_by = tx;
+				route->blocks_turn = route->blocks ? route->blocks_turn : -1;
+				route->blocks = true;
+				break;
+			case OP_skip:
+				route->blocks = false;
+				break;
 			default:
 				sim_paused = changes[i].op == OP_pause_all;
 				sim_paused_by = tx;
@@ -397,6 +407,9 @@ told(int tx)
 	for (int i = 0; i < SIM_ROUTES; i++)
 		if (sim_routes[i].paused && sim_routes[i].paused_by == tx)
 			sim_routes[i].paused_turn = sim_turns;
+	for (int i = 0; i < SIM_ROUTES; i++)
+		if (sim_routes[i].blocks && sim_routes[i].blocks_by == tx)
+			sim_routes[i].blocks_turn = sim_turns;
 	if (sim_paused && sim_paused_by == tx)
 		sim_paused_turn = sim_turns;
 }

@@ -326,12 +326,15 @@ fill_step(SimStep *step)
 		case OP_resume_all:
 		case OP_exchange:
 		case OP_order:
+		case OP_hold:
+		case OP_skip:
 			p = a_backend(0, 0, false);
 			step->arg[0] = p;
 			if (step->op == OP_prepare)
 				step->arg[1] = draw.next_gid++;
 			else if (step->op == OP_pause || step->op == OP_resume ||
-					 step->op == OP_exchange || step->op == OP_order)
+					 step->op == OP_exchange || step->op == OP_order ||
+					 step->op == OP_hold || step->op == OP_skip)
 				step->arg[1] = below(draw.routes);
 			return p >= 0;
 		case OP_commit:
@@ -450,6 +453,8 @@ static const struct
 	{OP_remove, 2, 20},
 	{OP_pause, 3, 30},
 	{OP_resume, 4, 40},
+	{OP_hold, 3, 30},
+	{OP_skip, 2, 25},
 	{OP_pause_all, 1, 15},
 	{OP_resume_all, 2, 50},
 	{OP_truncate, 1, 4},

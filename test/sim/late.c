@@ -235,12 +235,11 @@ locked_until(const SimRow *row)
 	return sim_tx_open(row->locked_by) ? NEVER : sim_txs[row->locked_by].ended_at + recheck_us();
 }
 
-/* Does a younger one keep the others of its key? */
+/* Does a younger one keep the others of its key?  One that has failed does not. */
 static bool
 holds_key(const SimRow *row, const SimVersion *current)
 {
-	return row->flight != ROW_UNSENT || current->attempts > 0 ||
-		(current->failed && sim_config.block[current->route]);
+	return row->flight != ROW_UNSENT || (current->attempts > 0 && !current->failed);
 }
 
 static bool

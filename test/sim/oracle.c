@@ -112,9 +112,9 @@ check_order(const SimRow *row)
 		if (!comes_before(older, row))
 			continue;
 		current = sim_row_current(older);
-		if (current != NULL)
-			sim_broken("order", "row %d is published before row %d of its key, which is %s",
-					   row->label, older->label, current->failed ? "failed" : "pending");
+		if (current != NULL && !current->failed)
+			sim_broken("order", "row %d is published before row %d of its key, which is pending",
+					   row->label, older->label);
 		if (older->settled_by != 0 && sim_txs[older->settled_by].state == TX_COMMITTED &&
 			!flushed(older->settled_by))
 			sim_broken("order", "row %d is published while a crash could bring back row %d of its key",
@@ -179,6 +179,29 @@ check_paused(const SimRow *row)
 }
 
 /*
+ * What has failed holds the later ones of its key, from when the route says so.  What
+ * was sent before, and not answered, is sent again.
+ */
+static void
+check_blocked(const SimRow *row)
+{
+	const SimRoute *route = &sim_routes[sim_row_route(row)];
+
+	if (row->flight == ROW_UNKNOWN || !route->blocks ||
+		(route->blocks_by != 0 && (route->blocks_turn < 0 || sim_turns <= route->blocks_turn + 1)) ||
+		(route->ordered_worker != 0 && sim_worker_number <= route->ordered_worker))
+		return;
+	for (int i = 0; i < sim_nrows && sim_rows[i]->seq < row->seq; i++)
+	{
+		SimVersion *current = sim_row_current(sim_rows[i]);
+
+		if (current != NULL && sim_same_key(sim_rows[i], row) && sim_row_holds(sim_rows[i], current))
+			sim_broken("blocked", "row %d is published, and row %d of its key has failed",
+					   row->label, sim_rows[i]->label);
+	}
+}
+
+/*
  * What was committed by a small transaction does not wait for all of a large one
  * that was before it: from then on so many others may be sent, and those of other
  * small ones.
@@ -215,6 +238,7 @@ sim_oracle_published(SimRow *row)
 	check_order(row);
 	check_unconfirmed(row);
 	check_paused(row);
+	check_blocked(row);
 	check_starved(row);
 	row->flight = ROW_SENT;
 	row->returned = false;
@@ -312,7 +336,7 @@ sim_oracle_failed(SimRow *row, int from, int attempts, bool give_up, bool moved)
 		sim_broken("attempts", "row %d is not given up after %d of %d attempts", row->label,
 				   attempts, max);
 	check_moved(row, from, give_up, moved);
-	if (give_up && !moved && !sim_config.block[from])
+	if (give_up && !moved && !sim_routes[from].blocks)
 		row->touched = true;
 	row->settled_by = sim_relay_tx;
 	row->flight = ROW_REJECTED;
@@ -334,12 +358,11 @@ sim_oracle_turn(void)
 
 /* ---------------------------------------------------------------------- rest */
 
-/* Can the row not go, or another one of its key, for a reason of others? */
+/* Can the row not go, for a reason of others? */
 static bool
-is_held(const SimRow *row, const SimVersion *current)
+is_held(const SimRow *row)
 {
-	return sim_row_locked(row) || sim_routes[sim_row_route(row)].paused ||
-		(current->failed && sim_config.block[sim_row_route(row)]);
+	return sim_row_locked(row) || sim_routes[sim_row_route(row)].paused;
 }
 
 static bool
@@ -350,7 +373,8 @@ key_is_held(const SimRow *row)
 		{
 			SimVersion *current = sim_row_current(sim_rows[i]);
 
-			if (current != NULL && is_held(sim_rows[i], current))
+			if (current != NULL && (is_held(sim_rows[i]) ||
+									(sim_rows[i]->seq < row->seq && sim_row_holds(sim_rows[i], current))))
 				return true;
 		}
 	return false;
@@ -389,7 +413,7 @@ sim_oracle_rest(bool all)
 		left = true;
 		if (current->failed || (row->silent && sim_config.sweep_ms == 0))
 			continue;
-		if (is_held(row, current) || key_is_held(row))
+		if (is_held(row) || key_is_held(row))
 			continue;
 		sim_broken("forgotten", "row %d is pending, and the relay waits for nothing%s",
 				   row->label, all ? "" : " of it");

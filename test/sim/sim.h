@@ -87,6 +87,8 @@ typedef struct SimConfig
 	X(resume, "P ROUTE") \
 	X(exchange, "P ROUTE: its exchange is another one") \
 	X(order, "P ROUTE: it has an order from now on") \
+	X(hold, "P ROUTE: on_failed = 'block'") \
+	X(skip, "P ROUTE: on_failed = 'skip'") \
 	X(pause_all, "P: outbox_pause()") \
 	X(resume_all, "P: outbox_resume()") \
 	X(truncate, "RESTART: TRUNCATE outbox, in a transaction of its own") \
@@ -306,6 +308,9 @@ typedef struct SimRoute
 	bool		ordered;
 	int			ordered_worker;	/* which ran when it became so; 0: always */
 	int			exchange;		/* changes of it */
+	bool		blocks;			/* what has failed holds its key */
+	int			blocks_by;		/* transaction; 0: always */
+	int			blocks_turn;	/* the relay was told in that turn; -1: not */
 } SimRoute;
 
 extern SimTx *sim_txs;
@@ -341,6 +346,7 @@ extern SimVersion *sim_row_update(SimRow *row, SimVersion *current, int tx);
 extern void sim_row_delete(SimRow *row, SimVersion *current, int tx);
 extern bool sim_row_locked(const SimRow *row);
 extern bool sim_row_ordered(const SimRow *row);
+extern bool sim_row_holds(const SimRow *row, const SimVersion *current);	/* as it has failed */
 extern int	sim_row_route(const SimRow *row);	/* as it is, or is about to be */
 extern bool sim_same_key(const SimRow *a, const SimRow *b);
 extern void sim_store_truncate(bool restart);

@@ -93,6 +93,8 @@ sim_store_init(void)
 	{
 		sim_routes[i].paused_turn = -1;
 		sim_routes[i].ordered = sim_config.ordered[i];
+		sim_routes[i].blocks = sim_config.block[i];
+		sim_routes[i].blocks_turn = -1;
 	}
 	sim_paused = false;
 	sim_paused_turn = -1;
@@ -294,6 +296,13 @@ bool
 sim_row_ordered(const SimRow *row)
 {
 	return sim_routes[sim_row_route(row)].ordered;
+}
+
+bool
+sim_row_holds(const SimRow *row, const SimVersion *current)
+{
+	return current->failed && row->key != 0 && sim_routes[current->route].blocks &&
+		sim_routes[current->route].ordered;
 }
 
 static const SimVersion *
@@ -605,9 +614,9 @@ outbox_store_load_routes(MemoryContext cxt, OutboxControl *control)
 		if (sim_config.failed_route[i] != 0)
 			route->failed_route = pstrdup(sim_route_name(sim_config.failed_route[i] - 1));
 		route->ordered = sim_routes[i].ordered;
-		route->block_on_failed = sim_config.block[i];
+		route->block_on_failed = sim_routes[i].blocks;
 		route->paused = sim_routes[i].paused;
-		sim_learn(route->paused);
+		sim_learn(route->paused + 2 * route->block_on_failed);
 		loaded = lappend(loaded, route);
 	}
 	MemoryContextSwitchTo(old);
@@ -890,7 +899,6 @@ visit_row(const SimRow *row, const SimVersion *version, OutboxRowVisit visit,
 	memset(&found, 0, sizeof(found));
 	found.seq = row->seq;
 	found.id = row->id;
-	found.failed = version->failed;
 	found.keyed = row->key != 0;
 	found.key_hash = row->key != 0 ? sim_key_hash(row->key, version->route) : 0;
 	found.route = sim_route_name(version->route);
@@ -989,25 +997,42 @@ outbox_store_next_due(TimestampTz after)
 /* ------------------------------------------------------------------ holders */
 
 void
-outbox_store_list_holders(int worker, int nworkers, OutboxRowVisit visit,
+outbox_store_list_retries(int worker, int nworkers, OutboxRowVisit visit,
 						  void *arg)
 {
-	statement("holders");
+	statement("retries");
 	for (int i = 0; i < sim_nrows; i++)
 	{
 		SimRow	   *row = sim_rows[i];
 		SimVersion *seen = seen_version(row);
 
-		if (seen == NULL || row->key == 0)
-			continue;
-		if ((is_waiting(seen) && seen->attempts > 0) ||
-			(seen->failed && sim_config.block[seen->route]))
+		if (seen != NULL && row->key != 0 && is_waiting(seen) && seen->attempts > 0)
 			visit_row(row, seen, visit, arg);
 	}
 }
 
 void
-outbox_store_check_holders(const pg_uuid_t *ids, int n, bool *still)
+outbox_store_visit_failed(const int64 *hashes, int n, OutboxRowVisit visit,
+						  void *arg)
+{
+	statement("what has failed");
+	for (int k = 0; k < n; k++)
+		for (int i = 0; i < sim_nrows; i++)
+		{
+			SimRow	   *row = sim_rows[i];
+			SimVersion *seen = seen_version(row);
+
+			if (seen == NULL || !seen->failed || row->key == 0 ||
+				sim_key_hash(row->key, seen->route) != hashes[k])
+				continue;
+			visit_row(row, seen, visit, arg);
+			break;
+		}
+}
+
+void
+outbox_store_check_holders(const pg_uuid_t *ids, const int64 *hashes, int n,
+						   bool *still)
 {
 	int			at_claim = snapshot;
 
@@ -1018,7 +1043,8 @@ outbox_store_check_holders(const pg_uuid_t *ids, int n, bool *still)
 		SimRow	   *row = sim_row_by_id(&ids[i]);
 		SimVersion *seen = row == NULL ? NULL : seen_version(row);
 
-		still[i] = seen != NULL && (seen->failed || seen->available_at != 0);
+		still[i] = seen != NULL && (seen->failed || seen->available_at != 0) &&
+			hashes[i] == sim_key_hash(row->key, seen->route);
 		sim_learn(still[i]);
 	}
 	snapshot = at_claim;
@@ -1227,7 +1253,8 @@ sim_store_hash(uint64 hash)
 		}
 	}
 	for (int i = 0; i < SIM_ROUTES; i++)
-		hash = mix(hash, sim_routes[i].paused + 2 * sim_routes[i].ordered + 4 * sim_routes[i].exchange);
+		hash = mix(hash, sim_routes[i].paused + 2 * sim_routes[i].ordered + 4 * sim_routes[i].blocks +
+				   8 * sim_routes[i].exchange);
 	hash = mix(hash, sim_inserted);
 	hash = mix(hash, sim_flushed);
 	hash = mix(hash, sim_visible);

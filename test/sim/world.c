@@ -928,6 +928,8 @@ act(const SimStep *step)
 		case OP_resume_all:
 		case OP_exchange:
 		case OP_order:
+		case OP_hold:
+		case OP_skip:
 			sim_backend_route(p, step->op, (unsigned) arg[1] % SIM_ROUTES);
 			break;
 		case OP_truncate:

@@ -159,7 +159,6 @@ typedef struct OutboxRow
 {
 	int64		seq;
 	pg_uuid_t	id;
-	bool		failed;
 	bool		keyed;			/* has an aggregate_id, and so */
 	int64		key_hash;
 	const char *route;			/* as in OutboxMessage */
@@ -180,13 +179,20 @@ extern TimestampTz outbox_store_next_due(TimestampTz after);
 
 /* ---------------------------------------------------------- store_holders.c */
 
-/* Visits the rows that hold their key: retries that wait, blocking failures. */
-extern void outbox_store_list_holders(int worker, int nworkers,
+/* Visits the retries that wait, which hold their key. */
+extern void outbox_store_list_retries(int worker, int nworkers,
 									  OutboxRowVisit visit, void *arg);
 
-/* Which of these messages still hold (pending with attempts, or failed). */
-extern void outbox_store_check_holders(const pg_uuid_t *ids, int n,
-									   bool *still);
+/*
+ * Visits the oldest row of each of these keys that has failed, as the last claim's
+ * snapshot sees it.
+ */
+extern void outbox_store_visit_failed(const int64 *hashes, int n,
+									  OutboxRowVisit visit, void *arg);
+
+/* Which of these messages still hold their key (pending with attempts, or failed). */
+extern void outbox_store_check_holders(const pg_uuid_t *ids,
+									   const int64 *hashes, int n, bool *still);
 
 /* ------------------------------------------------------------ store_fence.c */
 

@@ -54,17 +54,22 @@ CREATE FUNCTION outbox_test_list(
 	excluded_keys bigint[] DEFAULT NULL, worker integer DEFAULT 0,
 	nworkers integer DEFAULT 1, only_key bigint DEFAULT NULL,
 	stop_after integer DEFAULT NULL,
-	OUT seq bigint, OUT id uuid, OUT failed boolean, OUT keyed boolean,
+	OUT seq bigint, OUT id uuid, OUT keyed boolean,
 	OUT key_hash bigint, OUT route text)
 RETURNS SETOF record AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE;
 
-CREATE FUNCTION outbox_test_list_holders(
+CREATE FUNCTION outbox_test_list_retries(
 	worker integer DEFAULT 0, nworkers integer DEFAULT 1,
-	OUT seq bigint, OUT id uuid, OUT failed boolean, OUT keyed boolean,
+	OUT seq bigint, OUT id uuid, OUT keyed boolean,
 	OUT key_hash bigint, OUT route text)
 RETURNS SETOF record AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
 
-CREATE FUNCTION outbox_test_check_holders(ids uuid[]) RETURNS boolean[]
+CREATE FUNCTION outbox_test_visit_failed(hashes bigint[],
+	OUT seq bigint, OUT id uuid, OUT keyed boolean,
+	OUT key_hash bigint, OUT route text)
+RETURNS SETOF record AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
+
+CREATE FUNCTION outbox_test_check_holders(ids uuid[], hashes bigint[]) RETURNS boolean[]
 AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
 
 CREATE FUNCTION outbox_test_next_due(after timestamptz DEFAULT '-infinity')

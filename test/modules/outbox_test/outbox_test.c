@@ -30,7 +30,8 @@ PG_MODULE_MAGIC;
 PG_FUNCTION_INFO_V1(outbox_test_claim);
 PG_FUNCTION_INFO_V1(outbox_test_claim_due);
 PG_FUNCTION_INFO_V1(outbox_test_list);
-PG_FUNCTION_INFO_V1(outbox_test_list_holders);
+PG_FUNCTION_INFO_V1(outbox_test_list_retries);
+PG_FUNCTION_INFO_V1(outbox_test_visit_failed);
 PG_FUNCTION_INFO_V1(outbox_test_check_holders);
 PG_FUNCTION_INFO_V1(outbox_test_next_due);
 PG_FUNCTION_INFO_V1(outbox_test_settle);
@@ -153,16 +154,30 @@ receive_row(const OutboxRow *row, void *arg)
 {
 	Receiver   *receiver = arg;
 	ReturnSetInfo *rsinfo = receiver->rsinfo;
-	Datum		values[6];
-	bool		nulls[6] = {false};
+	Datum		values[5];
+	bool		nulls[5] = {false};
 
 	values[0] = Int64GetDatum(row->seq);
 	values[1] = UUIDPGetDatum(&row->id);
-	values[2] = BoolGetDatum(row->failed);
-	values[3] = BoolGetDatum(row->keyed);
-	values[4] = Int64GetDatum(row->key_hash);
-	values[5] = text_or_null(row->route, &nulls[5]);
+	values[2] = BoolGetDatum(row->keyed);
+	values[3] = Int64GetDatum(row->key_hash);
+	values[4] = text_or_null(row->route, &nulls[4]);
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+}
+
+/* An array of bigint without NULL. */
+static const int64 *
+int64s(Datum array, int *n)
+{
+	Datum	   *elems;
+	int64	   *numbers;
+
+	*n = array_elements(array, INT8OID, sizeof(int64), FLOAT8PASSBYVAL,
+						TYPALIGN_DOUBLE, &elems);
+	numbers = palloc(sizeof(int64) * Max(*n, 1));
+	for (int i = 0; i < *n; i++)
+		numbers[i] = DatumGetInt64(elems[i]);
+	return numbers;
 }
 
 /*
@@ -188,17 +203,7 @@ fill_claim(FunctionCallInfo fcinfo, OutboxClaim *claim, Receiver *receiver)
 											 TextDatumGetCString(elems[i]));
 	}
 	if (!PG_ARGISNULL(4))
-	{
-		int64	   *keys;
-
-		claim->nexcluded_keys = array_elements(PG_GETARG_DATUM(4), INT8OID,
-											   sizeof(int64), FLOAT8PASSBYVAL,
-											   TYPALIGN_DOUBLE, &elems);
-		keys = palloc(sizeof(int64) * Max(claim->nexcluded_keys, 1));
-		for (int i = 0; i < claim->nexcluded_keys; i++)
-			keys[i] = DatumGetInt64(elems[i]);
-		claim->excluded_keys = keys;
-	}
+		claim->excluded_keys = int64s(PG_GETARG_DATUM(4), &claim->nexcluded_keys);
 	claim->worker = PG_GETARG_INT32(5);
 	claim->nworkers = PG_GETARG_INT32(6);
 	claim->one_key = !PG_ARGISNULL(7);
@@ -257,14 +262,29 @@ outbox_test_list(PG_FUNCTION_ARGS)
 }
 
 Datum
-outbox_test_list_holders(PG_FUNCTION_ARGS)
+outbox_test_list_retries(PG_FUNCTION_ARGS)
 {
 	Receiver	receiver = {(ReturnSetInfo *) fcinfo->resultinfo, -1};
 
 	InitMaterializedSRF(fcinfo, 0);
 	begin();
-	outbox_store_list_holders(PG_GETARG_INT32(0), PG_GETARG_INT32(1),
+	outbox_store_list_retries(PG_GETARG_INT32(0), PG_GETARG_INT32(1),
 							  receive_row, &receiver);
+	end();
+	return (Datum) 0;
+}
+
+Datum
+outbox_test_visit_failed(PG_FUNCTION_ARGS)
+{
+	Receiver	receiver = {(ReturnSetInfo *) fcinfo->resultinfo, -1};
+	int			n;
+	const int64 *hashes = int64s(PG_GETARG_DATUM(0), &n);
+
+	InitMaterializedSRF(fcinfo, 0);
+	begin();
+	outbox_store_claim_snapshot();
+	outbox_store_visit_failed(hashes, n, receive_row, &receiver);
 	end();
 	return (Datum) 0;
 }
@@ -274,10 +294,13 @@ outbox_test_check_holders(PG_FUNCTION_ARGS)
 {
 	pg_uuid_t  *ids;
 	int			n = uuids(PG_GETARG_DATUM(0), &ids);
+	int			nhashes;
+	const int64 *hashes = int64s(PG_GETARG_DATUM(1), &nhashes);
 	bool	   *still = palloc(Max(n, 1));
 
+	Assert(nhashes == n);
 	begin();
-	outbox_store_check_holders(ids, n, still);
+	outbox_store_check_holders(ids, hashes, n, still);
 	end();
 	return bool_array(still, n);
 }

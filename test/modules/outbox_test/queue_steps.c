@@ -13,6 +13,8 @@
  *		unknown				the link is lost; blame: and the broker says of a message
  *		lock:SEQ:KEY		somebody has locked that row
  *		release:KEY			the hold is over
+ *		block:SEQ:KEY		that row is found to have failed
+ *		unblock:KEY			that is over
  *		read:SEQ:KEY		the key was read again up to there (0: to its end), before
  *							what was claimed of it is admitted
  *		drop				all that is not sent leaves memory
@@ -215,6 +217,14 @@ step(Steps *steps, const char *word)
 		outbox_queue_hold_locked(queue, letter, seq, outbox_mono_after(1000));
 	else if (strcmp(verb, "release") == 0)
 		outbox_queue_release(queue, existing_key(steps, letter));
+	else if (strcmp(verb, "block") == 0)
+	{
+		pg_uuid_t	id = make_id(seq);
+
+		outbox_queue_block(queue, letter, seq, &id, &steps->route);
+	}
+	else if (strcmp(verb, "unblock") == 0)
+		outbox_queue_unblock(queue, existing_key(steps, letter));
 	else if (strcmp(verb, "read") == 0)
 	{
 		OutboxKey  *key = existing_key(steps, letter);

@@ -27,7 +27,15 @@ SELECT * FROM outbox_test_queue('admit:1:a admit:2:a admit:3:b send reject:1 ret
 -- It has failed for good, and the route blocks: whoever lets the key go on may have
 -- made it pending again
 SELECT * FROM outbox_test_queue('admit:1:a admit:2:a send reject:1 fail:1 admit:3:a send reread
-	release:a reread read:0:a admit:1:a admit:2:a admit:3:a send');
+	unblock:a reread read:0:a admit:1:a admit:2:a admit:3:a send');
+-- What is older than the failed one goes on; what is later is read when it is gone
+SELECT * FROM outbox_test_queue('admit:1:a admit:2:a admit:5:a block:3:a claims admit:4:a send ack:1 settle:1 send
+	ack:2 settle:2 send reread unblock:a reread read:0:a admit:4:a admit:5:a send');
+-- and when some of that is in the table only, the failed one is found by the claim
+SELECT * FROM outbox_test_queue('block:3:a reread lock:2:a release:a reread read:0:a block:3:a admit:2:a send reread');
+-- A retry holds beside it
+SELECT * FROM outbox_test_queue('admit:4:a send reject:4 retry:4 block:3:a due:4:a send unblock:a reread read:0:a admit:5:a
+	send due:4:a send');
 
 -- A locked row: what waits behind it leaves memory, what is in front goes on
 SELECT * FROM outbox_test_queue('admit:1:a admit:2:a admit:4:a lock:3:a claims send ack:1 settle:1 send reread

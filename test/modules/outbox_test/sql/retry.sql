@@ -57,23 +57,29 @@ SELECT pg_temp.fail('a', 'late');
 SELECT * FROM pg_temp.state WHERE event_type = 'a';
 SELECT outbox_test_fail('{00000000-0000-0000-0000-000000000000}', 'x');
 
--- Who holds the key: a retry, and a failed one where the route says so
+-- Who holds the key: a retry; and of what has failed, the oldest
 SELECT pg_temp.fail('d');
-SELECT o.aggregate_type, o.aggregate_id, failed, event_type, keyed, key_hash = outbox_internal.outbox_key_hash(o.route, o.aggregate_type, o.aggregate_id) AS hash
-FROM outbox_test_list_holders() h JOIN outbox o USING (seq) ORDER BY seq;
-UPDATE outbox_route SET on_failed = 'block';
-SELECT event_type, failed FROM outbox_test_list_holders() JOIN outbox USING (seq) ORDER BY seq;
-SELECT count(*), count(DISTINCT seq) FROM generate_series(0, 2) w, outbox_test_list_holders(w, 3);
-SELECT outbox_test_check_holders(array_agg(id ORDER BY seq)) FROM outbox;
-UPDATE outbox_route SET on_failed = 'skip';
-
+SELECT o.aggregate_type, o.aggregate_id, event_type, keyed, key_hash = outbox_internal.outbox_key_hash(o.route, o.aggregate_type, o.aggregate_id) AS hash
+FROM outbox_test_list_retries() h JOIN outbox o USING (seq) ORDER BY seq;
+SELECT count(*), count(DISTINCT seq) FROM generate_series(0, 2) w, outbox_test_list_retries(w, 3);
+CREATE FUNCTION pg_temp.key_of(o outbox) RETURNS bigint
+RETURN CASE WHEN o.aggregate_id IS NULL THEN 0 ELSE outbox_internal.outbox_key_hash(o.route, o.aggregate_type, o.aggregate_id) END;
+-- Of a key the oldest one
+INSERT INTO outbox (event_type, payload, route, aggregate_type, aggregate_id, status)
+	SELECT 'later', '{}', route, aggregate_type, aggregate_id, 'failed' FROM outbox WHERE event_type = 'a';
+SELECT o.event_type, h.keyed, key_hash = pg_temp.key_of(o) AS hash
+FROM outbox_test_visit_failed((SELECT array_agg(DISTINCT pg_temp.key_of(o)) FROM outbox o)) h JOIN outbox o USING (seq);
+DELETE FROM outbox WHERE event_type = 'later';
+SELECT outbox_test_check_holders(array_agg(id ORDER BY seq), array_agg(pg_temp.key_of(o) ORDER BY seq)) FROM outbox o;
+-- Not those of another key, where somebody has put it
+SELECT outbox_test_check_holders(array_agg(id ORDER BY seq), array_agg(seq ORDER BY seq)) FROM outbox o;
 -- Requeued, it holds no more, and is claimed as a new one with its old place
 SELECT outbox_requeue(id) FROM outbox WHERE event_type = 'a';
-SELECT outbox_test_check_holders(array_agg(id ORDER BY seq)) FROM outbox;
+SELECT outbox_test_check_holders(array_agg(id ORDER BY seq), array_agg(pg_temp.key_of(o) ORDER BY seq)) FROM outbox o;
 SELECT string_agg(event_type || ' ' || attempts, ', ') FROM outbox_test_claim();
 SELECT * FROM pg_temp.state WHERE event_type = 'a';
 SELECT outbox_discard(id) FROM outbox WHERE event_type = 'd';
-SELECT event_type FROM outbox_test_list_holders() JOIN outbox USING (seq);
+SELECT event_type FROM outbox_test_list_retries() JOIN outbox USING (seq);
 
 -- The broker's words are not ours to trust
 TRUNCATE outbox;

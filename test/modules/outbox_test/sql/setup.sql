@@ -12,7 +12,8 @@ SELECT format('ALTER DATABASE %I SET search_path = "Out Box", public', current_d
 SELECT * FROM outbox_test_claim();
 SELECT * FROM outbox_test_claim_due();
 SELECT * FROM outbox_test_list();
-SELECT * FROM outbox_test_list_holders();
+SELECT * FROM outbox_test_list_retries();
+SELECT * FROM outbox_test_visit_failed('{1}');
 SELECT outbox_test_next_due() IS NULL AS none;
-SELECT outbox_test_check_holders('{}');
-SELECT outbox_test_check_holders('{00000000-0000-0000-0000-000000000000}');
+SELECT outbox_test_check_holders('{}', '{}');
+SELECT outbox_test_check_holders('{00000000-0000-0000-0000-000000000000}', '{1}');

@@ -7,7 +7,8 @@
  * backend that loads the library.  Settings are PGC_SUSET: a worker follows
  * the configuration files by SIGHUP, and the context allows ALTER DATABASE SET,
  * which gives each database a broker of its own.  outbox.environment is
- * PGC_SIGHUP: what ALTER DATABASE or ALTER SYSTEM sets is copied with the data.
+ * PGC_SIGHUP: what ALTER DATABASE or ALTER SYSTEM sets is copied with the data; and
+ * outbox.max_workers, which is for the launcher, that is in no database.
  * Trace context is PGC_USERSET: whoever enqueues says it of his own messages.
  *
  *-------------------------------------------------------------------------
@@ -36,6 +37,7 @@ bool		outbox_tls_verify = true;
 int			outbox_auth_mechanism = OUTBOX_AUTH_PLAIN;
 bool		outbox_allow_plaintext = false;
 int			outbox_workers = 1;
+int			outbox_max_workers = 0;
 int			outbox_window = 1000;
 int			outbox_poll_interval_ms = 1000;
 int			outbox_retry_initial_ms = 1000;
@@ -236,6 +238,11 @@ define_relay_settings(void)
 			   "Sets the number of relay workers of a database.",
 			   "Keys are divided among them. Each takes one of max_worker_processes.",
 			   &outbox_workers, 1, OUTBOX_MAX_WORKERS, 0);
+	DefineCustomIntVariable("outbox.max_workers",
+							"Sets how many relay workers all databases of the server may have together.",
+							"Zero: half of max_worker_processes, at least one. Where they are too few, databases take turns.",
+							&outbox_max_workers, outbox_max_workers, 0,
+							OUTBOX_MAX_ALL_WORKERS, PGC_SIGHUP, 0, NULL, NULL, NULL);
 	define_int("outbox.window",
 			   "Sets how many messages a worker may have sent and not yet settled.",
 			   "The most that can be published twice after a crash.",

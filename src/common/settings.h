@@ -11,6 +11,7 @@
 #include "sizes.h"
 
 #define OUTBOX_MAX_WORKERS	32
+#define OUTBOX_MAX_ALL_WORKERS	262143	/* that of max_worker_processes */
 
 extern PGDLLIMPORT bool outbox_enabled;
 extern PGDLLIMPORT char *outbox_broker_uri;
@@ -23,6 +24,7 @@ extern PGDLLIMPORT bool outbox_tls_verify;
 extern PGDLLIMPORT int outbox_auth_mechanism;	/* OutboxAuth */
 extern PGDLLIMPORT bool outbox_allow_plaintext;
 extern PGDLLIMPORT int outbox_workers;
+extern PGDLLIMPORT int outbox_max_workers;
 extern PGDLLIMPORT int outbox_window;
 extern PGDLLIMPORT int outbox_poll_interval_ms;
 extern PGDLLIMPORT int outbox_retry_initial_ms;

@@ -36,6 +36,7 @@ typedef struct WorkerEntry
  *		AWAY --no process is free--> WAITING --worker 0 starts--> STARTING
  *		WAITING --a command needs it empty--> AWAY
  *		RUNNING --others wait, and it idles or its turn is over--> YIELDING
+ *		RUNNING --more workers run than may--> YIELDING
  *		STARTING, RUNNING --another number of workers--> REGROUPING
  *		any with workers, when the last of them has left--> AWAY
  *		any --no extension, or dropped--> ABSENT --the last has left--> forgotten
@@ -91,6 +92,10 @@ extern bool outbox_database_check(DatabaseEntry *db, OutboxMonoTime now);
 extern void outbox_database_start(DatabaseEntry *db, OutboxMonoTime now);
 /* When a database may start because others take too long; unset: none starts. */
 extern OutboxMonoTime outbox_probes_check(OutboxMonoTime now);
+/* How many workers it has now. */
+extern int	outbox_database_running(const DatabaseEntry *db);
+/* How many more all databases may have; less than 0: so many too many. */
+extern int	outbox_workers_left(void);
 /* Could another worker be started now? */
 extern bool outbox_worker_process_is_free(void);
 

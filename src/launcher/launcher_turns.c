@@ -1,13 +1,13 @@
 /*-------------------------------------------------------------------------
  *
  * launcher_turns.c
- *		Whose turn it is when there are fewer processes than databases.
+ *		Whose turn it is when there are fewer workers than databases want.
  *
- * Background workers are a resource of the whole server (max_worker_processes),
- * and a database that has the extension needs one.  When none is free, the
- * databases take turns: for each that waits another one makes room.  What is free
- * goes to the one that has waited longest, and the one whose turn began first is
- * the first to leave.
+ * Background workers are a resource of the whole server (max_worker_processes), of
+ * which all databases together may have so many (outbox.max_workers), and a database
+ * that has the extension needs one.  When none is left, the databases take turns:
+ * for each that waits another one makes room.  What is free goes to the one that has
+ * waited longest, and the one whose turn began first is the first to leave.
  *
  * A database that has left because it has nothing to do misses nothing: a
  * transaction that enqueues there finds no worker to tell, and tells the launcher
@@ -57,11 +57,13 @@ report_no_process(void)
 	report_at = outbox_mono_after(REPORT_MS);
 	ereport(LOG,
 			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+			 outbox_shared->at_limit ?
+			 errmsg("outbox could not start a relay worker: \"outbox.max_workers\" allows no more") :
 			 errmsg("outbox could not start a relay worker: no worker process is free"),
 			 errdetail("The workers that a database has share all of its keys; databases without a worker take turns of %d seconds.",
 					   TURN_MS / 1000),
-			 errhint("You may need to increase \"max_worker_processes\" (now %d). The launcher tries again by itself.",
-					 max_worker_processes)));
+			 errhint("%s The launcher tries again by itself.",
+					 outbox_workers_advice())));
 }
 
 void
@@ -163,23 +165,33 @@ is_idle(const DatabaseEntry *db)
 	return true;
 }
 
+/* One that has crashed and hangs in its start would not hear that it is to leave. */
+static bool
+hears(const DatabaseEntry *db)
+{
+	const WorkerEntry *first = &db->workers[0];
+
+	return db->state == DATABASE_RUNNING &&
+		(first->handle == NULL || first->slot->ready);
+}
+
 static bool
 turn_is_over(const DatabaseEntry *db, OutboxMonoTime now)
 {
-	const WorkerEntry *first = &db->workers[0];
 	int			turn_ms = is_idle(db) ? IDLE_TURN_MS : TURN_MS;
 
-	/* One that has crashed and hangs in its start would not hear that it is to leave. */
-	return db->state == DATABASE_RUNNING &&
-		(first->handle == NULL || first->slot->ready) &&
-		outbox_mono_reached(outbox_mono_plus(db->since, turn_ms), now);
+	return outbox_mono_reached(outbox_mono_plus(db->since, turn_ms), now);
 }
 
-/* Tells one database for each that waits to make room. */
+/*
+ * Tells one database for each that waits to make room; and, where outbox.max_workers
+ * was lowered, so many as have what is too much, whoever's turn it is.
+ */
 OutboxMonoTime
 outbox_turns_check(OutboxMonoTime now)
 {
 	int			waiting = 0;	/* that nobody makes room for yet */
+	int			excess = -outbox_workers_left();	/* likewise */
 	bool		fewer = false;
 	OutboxMonoTime next = OUTBOX_MONO_UNSET;
 	ListCell   *cell;
@@ -192,6 +204,8 @@ outbox_turns_check(OutboxMonoTime now)
 		fewer |= outbox_mono_is_set(db->room_until);
 		if (db->state == DATABASE_WAITING)
 			waiting++;
+		if (db->state > DATABASE_RUNNING)
+			excess -= outbox_database_running(db);
 		if (db->state == DATABASE_YIELDING && !outbox_mono_reached(overdue, now))
 		{
 			waiting--;
@@ -205,14 +219,15 @@ outbox_turns_check(OutboxMonoTime now)
 	{
 		DatabaseEntry *db = lfirst(cell);
 
-		if (waiting <= 0 || !turn_is_over(db, now))
+		if (!hears(db) || (excess <= 0 && (waiting <= 0 || !turn_is_over(db, now))))
 			continue;
 		waiting--;
+		excess -= outbox_database_running(db);
 		db->retry_at = OUTBOX_MONO_UNSET;	/* see outbox_turn_left() */
 		outbox_database_set_state(db, DATABASE_YIELDING);
 		outbox_mono_earlier(&next, outbox_mono_plus(now, YIELD_MS));
 	}
-	if (waiting > 0)
+	if (waiting > 0 || excess > 0)
 		outbox_mono_earlier(&next, outbox_mono_plus(now, CHECK_MS));
 	return next;
 }

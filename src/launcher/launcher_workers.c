@@ -20,6 +20,7 @@
 #include "miscadmin.h"
 #include "utils/memutils.h"
 #include "worker_args.h"
+#include "worker_limit.h"
 
 #define RESTART_MS			1000	/* first wait after a crash */
 #define RESTART_MAX_MS		60000
@@ -48,7 +49,24 @@ describe_worker(BackgroundWorker *worker, const OutboxWorkerArgs *args)
 	memcpy(worker->bgw_extra, args, sizeof(*args));
 }
 
-/* Returns false when no worker process or slot is free. */
+int
+outbox_database_running(const DatabaseEntry *db)
+{
+	int			running = 0;
+
+	for (int i = 0; i < OUTBOX_MAX_WORKERS; i++)
+		if (db->workers[i].handle != NULL)
+			running++;
+	return running;
+}
+
+int
+outbox_workers_left(void)
+{
+	return outbox_worker_limit() - outbox_slots_in_use();
+}
+
+/* Returns false when no worker process is free, or none is for us. */
 static bool
 start_worker(DatabaseEntry *db, int number)
 {
@@ -58,6 +76,9 @@ start_worker(DatabaseEntry *db, int number)
 	MemoryContext old;
 	bool		registered;
 
+	outbox_shared->at_limit = outbox_workers_left() <= 0;
+	if (outbox_shared->at_limit)
+		return false;
 	entry->slot = outbox_slot_assign(db->dboid, number, db->nworkers,
 									 &entry->generation);
 	if (entry->slot == NULL)
@@ -96,6 +117,8 @@ outbox_worker_process_is_free(void)
 	BackgroundWorker worker;
 	OutboxWorkerArgs args;
 
+	if (outbox_workers_left() <= 0)
+		return false;
 	memset(&args, 0, sizeof(args));
 	args.slot = -1;
 	describe_worker(&worker, &args);
@@ -124,17 +147,6 @@ worker_crashed(DatabaseEntry *db, const WorkerEntry *entry)
 											pg_prng_uint32(&pg_global_prng_state)));
 }
 
-static int
-count_running(const DatabaseEntry *db)
-{
-	int			running = 0;
-
-	for (int i = 0; i < OUTBOX_MAX_WORKERS; i++)
-		if (db->workers[i].handle != NULL)
-			running++;
-	return running;
-}
-
 static void
 worker_ended(DatabaseEntry *db, int number)
 {
@@ -159,7 +171,7 @@ worker_ended(DatabaseEntry *db, int number)
 			 * What is committed while others still run is told to them, and not
 			 * to us; so worker 0 looks once more when they have left.
 			 */
-			if (count_running(db) == 0)
+			if (outbox_database_running(db) == 0)
 				outbox_database_set_state(db, DATABASE_ABSENT);
 			else if (db->state == DATABASE_STARTING ||
 					 db->state == DATABASE_RUNNING)
@@ -192,7 +204,7 @@ reap_workers(DatabaseEntry *db)
 		if (GetBackgroundWorkerPid(db->workers[i].handle, &pid) == BGWH_STOPPED)
 			worker_ended(db, i);
 	}
-	return count_running(db);
+	return outbox_database_running(db);
 }
 
 /*
@@ -295,7 +307,7 @@ start_missing(DatabaseEntry *db)
 		}
 		if (!start_worker(db, i))
 		{
-			int			running = count_running(db);
+			int			running = outbox_database_running(db);
 
 			outbox_turn_no_process(db, running);
 			if (running == 0)

@@ -32,6 +32,7 @@
 #include "utils/tuplestore.h"
 #include "wait_event.h"
 #include "watchdog.h"
+#include "worker_limit.h"
 
 PG_FUNCTION_INFO_V1(outbox_preflight_server);
 PG_FUNCTION_INFO_V1(outbox_preflight_broker);
@@ -174,13 +175,14 @@ check_processes(OutboxPreflight *preflight)
 		return;
 	if (outbox_shared->out_of_workers)
 		outbox_preflight_say(preflight, "processes", OUTBOX_VERDICT_BAD,
-							 "Raise max_worker_processes and restart the server, or lower outbox.workers.",
-							 "A worker could not be started: all of max_worker_processes = %d are in use.",
-							 max_worker_processes);
+							 outbox_workers_advice(),
+							 "A worker could not be started, of any database of this server: %d run, outbox.max_workers allows %d, max_worker_processes = %d.",
+							 outbox_slots_in_use(), outbox_worker_limit(), max_worker_processes);
 	else
 		outbox_preflight_say(preflight, "processes", OUTBOX_VERDICT_GOOD, NULL,
-							 "max_worker_processes = %d has had room for all workers.",
-							 max_worker_processes);
+							 "All databases of this server have %d workers; outbox.max_workers = %d allows %d of max_worker_processes = %d, and leaves %d to the launcher, parallel query, logical replication and others.",
+							 outbox_slots_in_use(), outbox_max_workers, outbox_worker_limit(), max_worker_processes,
+							 max_worker_processes - outbox_worker_limit());
 }
 
 Datum

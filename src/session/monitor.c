@@ -478,7 +478,7 @@ absent_state(const char **hint)
 	if (outbox_shared->launcher_procno < 0)
 		*hint = "The outbox launcher does not run, so that nobody starts workers. The server starts it again within 5 seconds; if this lasts, the server log says why: with too few max_worker_processes it was not even registered.";
 	else if (outbox_shared->out_of_workers)
-		*hint = "No worker process is free: increase max_worker_processes.";
+		*hint = outbox_workers_advice();
 	else
 		*hint = "The launcher starts workers within seconds; if this lasts, look into the server log.";
 	return "stopped";
@@ -493,9 +493,11 @@ partial_hint(const Summary *sum)
 	if (sum->twin)
 		return outbox_reason_advice(OUTBOX_REASON_TWIN)->hint;
 	if (missing && sum->broken_routes)
-		return "Not all of outbox.workers could be started: increase max_worker_processes. And a route cannot be published to and its messages wait, see last_error.";
+		return psprintf("Not all of outbox.workers could be started. %s And a route cannot be published to and its messages wait, see last_error.",
+						outbox_workers_advice());
 	if (missing)
-		return "Not all of outbox.workers could be started, and the keys of the missing ones wait: increase max_worker_processes.";
+		return psprintf("Not all of outbox.workers could be started, and the keys of the missing ones wait. %s",
+						outbox_workers_advice());
 	if (sum->broken_routes)
 		return "A route cannot be published to and its messages wait, see last_error: check its exchange and the permissions of the login.";
 	return NULL;
@@ -547,14 +549,16 @@ outbox_launcher_state(PG_FUNCTION_ARGS)
 	TupleDesc	desc;
 	Datum		values[LAUNCHER_COLS];
 	bool		nulls[LAUNCHER_COLS] = {false};
+	const char *advice = NULL;
 	Summary		sum;
 
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
 	summarize(&sum);
 	values[0] = BoolGetDatum(outbox_shared != NULL && outbox_shared->launcher_procno >= 0);
-	values[1] = BoolGetDatum(outbox_shared != NULL &&
-							 (outbox_shared->out_of_workers || outbox_shared->fewer_workers));
+	if (outbox_shared != NULL && (outbox_shared->out_of_workers || outbox_shared->fewer_workers))
+		advice = outbox_workers_advice();
+	values[1] = text_or_null(advice, &nulls[1]);
 	/* Before there is one, what the setting says; where some could not be had, too. */
 	values[2] = Int32GetDatum(Max(sum.wanted, outbox_workers));
 	values[3] = Int32GetDatum(sum.running);

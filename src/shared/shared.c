@@ -15,6 +15,7 @@
 #include "storage/latch.h"
 #include "storage/proc.h"
 #include "storage/shmem.h"
+#include "worker_limit.h"
 
 OutboxShared *outbox_shared = NULL;
 OutboxEarlyWord *outbox_early_words = NULL;
@@ -122,6 +123,15 @@ outbox_wake_procno(int procno)
 {
 	if (procno >= 0)
 		SetLatch(&ProcGlobal->allProcs[procno].procLatch);
+}
+
+const char *
+outbox_workers_advice(void)
+{
+	if (!outbox_shared->at_limit)
+		return "All worker processes of the server are in use: raise max_worker_processes and restart, or lower outbox.workers.";
+	return psprintf("The databases of this server have all %d workers that outbox.max_workers%s allows: raise it and reload, or lower outbox.workers.",
+					outbox_worker_limit(), outbox_max_workers == 0 ? " (0: half of max_worker_processes)" : "");
 }
 
 void

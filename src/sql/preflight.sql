@@ -200,8 +200,8 @@ BEGIN
 		SELECT 'workers', w.hint IS NULL AND w.workers >= n.wanted,
 			format('%s of %s workers run, state "%s".', w.workers, n.wanted, w.state),
 			coalesce(w.hint, CASE WHEN w.workers < n.wanted THEN
-				'The others are started within a minute of there being processes for them: raise max_worker_processes, or lower outbox.workers.' END)
-		FROM outbox_internal.outbox_relay_state() w,
+				coalesce(l.out_of_processes, 'The launcher starts workers within seconds, after a crash within a minute; if this lasts, look into the server log.') END)
+		FROM outbox_internal.outbox_relay_state() w, outbox_internal.outbox_launcher_state() l,
 			(SELECT current_setting('outbox.workers')::integer) n(wanted)
 		WHERE w.state NOT IN ('standby', 'not preloaded');
 	RETURN QUERY

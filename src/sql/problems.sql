@@ -15,14 +15,14 @@ CREATE TYPE outbox_internal.outbox_problem AS (
 COMMENT ON TYPE outbox_internal.outbox_problem IS 'A row of outbox_problems.';
 
 CREATE FUNCTION outbox_internal.outbox_launcher_state(
-	OUT runs boolean, OUT out_of_processes boolean,
+	OUT runs boolean, OUT out_of_processes text,
 	OUT workers_wanted integer, OUT workers_running integer)
 RETURNS record
 AS 'MODULE_PATHNAME', 'outbox_launcher_state'
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
 
 COMMENT ON FUNCTION outbox_internal.outbox_launcher_state() IS
-'Whether the launcher runs and found a process for every worker, and how many workers this database wants and has.';
+'Whether the launcher runs, what to do if it could not start a worker for want of processes (else NULL), and how many workers this database wants and has.';
 
 CREATE FUNCTION outbox_internal.outbox_silent_processes(
 	OUT subject text, OUT pid integer, OUT since timestamptz, OUT waits_for text)
@@ -67,13 +67,12 @@ BEGIN
 			'SHOW max_worker_processes';
 	ELSIF launcher.workers_running < launcher.workers_wanted THEN
 		RETURN QUERY SELECT CASE WHEN launcher.workers_running = 0 THEN 'critical' ELSE 'warning' END,
-			CASE WHEN launcher.out_of_processes THEN 'no process free' ELSE 'worker missing' END,
+			CASE WHEN launcher.out_of_processes IS NOT NULL THEN 'no process free' ELSE 'worker missing' END,
 			'server', NULL::timestamptz,
 			format('%s of %s workers run', launcher.workers_running, launcher.workers_wanted),
-			CASE WHEN launcher.out_of_processes
-				THEN 'All worker processes of the server are in use: raise max_worker_processes and restart, or lower outbox.workers.'
-				ELSE 'The launcher starts workers within seconds, after a crash within a minute; if this lasts, look into the server log.' END,
-			CASE WHEN launcher.out_of_processes
+			coalesce(launcher.out_of_processes,
+				'The launcher starts workers within seconds, after a crash within a minute; if this lasts, look into the server log.'),
+			CASE WHEN launcher.out_of_processes IS NOT NULL
 				THEN 'SELECT backend_type, count(*) FROM pg_stat_activity GROUP BY 1' END;
 	END IF;
 

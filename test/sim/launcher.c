@@ -17,6 +17,8 @@
 
 MemoryContext outbox_launcher_cxt;
 List	   *outbox_databases;
+int			max_worker_processes = 2 * WORKERS;
+int			outbox_max_workers;
 
 static bool unread;				/* something has come for a worker that left */
 static bool stopped[WORKERS];

@@ -54,6 +54,7 @@ static int	processes;			/* that the server has */
 static int	group;				/* outbox.workers */
 static int	twins;				/* workers that shared a number */
 static int	lines;				/* in the log */
+static int	most;				/* workers at the same time */
 static Database databases[DATABASES];	/* their oids are 1, 2, 3 */
 static Process process[SLOTS];
 static Oid	requests[DATABASES];
@@ -63,6 +64,7 @@ static int	nrequests;
 
 int			max_worker_processes = SLOTS;
 int			outbox_workers = 1;
+int			outbox_max_workers;
 
 bool
 errstart(int elevel, const char *domain)
@@ -290,6 +292,12 @@ outbox_shared_wake_launcher(void)
 	woken = true;
 }
 
+const char *
+outbox_workers_advice(void)
+{
+	return "";
+}
+
 /* processes */
 
 bool
@@ -317,6 +325,7 @@ RegisterDynamicBackgroundWorker(BackgroundWorker *worker, BackgroundWorkerHandle
 	process[args.slot].started_us = now_us;
 	databases[args.dboid - 1].starts++;
 	*handle = (BackgroundWorkerHandle *) &process[args.slot];
+	most = Max(most, running + 1);
 	return true;
 }
 
@@ -481,7 +490,8 @@ start_world(int ndatabases, int nprocesses, int workers)
 	}
 	processes = nprocesses;
 	group = outbox_workers = workers;
-	nrequests = lines = twins = 0;
+	outbox_max_workers = SLOTS;
+	nrequests = lines = twins = most = 0;
 	start_launcher();
 }
 
@@ -592,6 +602,59 @@ test_group(void)
 	check(twins == 0, "all workers of a database always divide its keys by the same number");
 }
 
+/* outbox.max_workers is written, and the server reloads it. */
+static void
+set_limit(int limit)
+{
+	outbox_max_workers = limit;
+	outbox_shared_wake_launcher();
+}
+
+static void
+test_limit(void)
+{
+	int64		longest = 0;
+	int			running = 0;
+
+	start_world(3, SLOTS, 1);
+	set_limit(2);
+	for (int i = 0; i < DATABASES; i++)
+		databases[i].work_ms = FOREVER;
+	pass(60000);
+	for (int i = 0; i < DATABASES; i++)
+		longest = Max(longest, databases[i].longest_ms);
+	check(most == 2, "no more workers run than outbox.max_workers allows, whatever the server has: %d", most);
+	check(longest <= BUSY_MS + 2 * SOON_MS, "three busy databases take turns with them: %d ms", (int) longest);
+	check(outbox_shared->at_limit && lines == 1, "the log says once what it is that limits them: %d", lines);
+
+	set_limit(1);
+	pass(SOON_MS);
+	for (int i = 0; i < DATABASES; i++)
+		running += count_workers(&databases[i], false);
+	check(running == 1, "it is lowered: what is too much leaves at once, and %d is left", running);
+	set_limit(3);
+	pass(NO_WORKER_MS + SOON_MS);
+	for (int i = 0; i < DATABASES; i++)
+		check(count_workers(&databases[i], true) == 1, "it is raised: each database has its worker, database %d too", i);
+	check(!outbox_shared->out_of_workers, "and nobody waits");
+
+	start_world(2, SLOTS, 3);
+	set_limit(0);
+	databases[0].work_ms = databases[1].work_ms = FOREVER;
+	pass(30000);
+	check(most == SLOTS / 2, "by default it is half of max_worker_processes: %d", most);
+	check(count_workers(&databases[0], true) > 0 && count_workers(&databases[1], true) > 0,
+		  "two databases that want six workers share four: %d and %d",
+		  count_workers(&databases[0], true), count_workers(&databases[1], true));
+	running = databases[0].starts + databases[1].starts;
+	pass(60000);
+	check(databases[0].starts + databases[1].starts == running, "and are left alone while that is so");
+	check(twins == 0, "all workers of each divide its keys by the same number");
+	max_worker_processes = 1;
+	check(outbox_worker_limit() == 1, "and never less than one");
+	max_worker_processes = SLOTS;
+}
+
 static void
 test_stuck(void)
 {
@@ -664,6 +727,7 @@ main(void)
 	test_connect();
 	test_scheduled();
 	test_group();
+	test_limit();
 	test_stuck();
 	test_old();
 	failed = done();

@@ -31,7 +31,7 @@ my $rabbit = OutboxTest::Rabbit->start;
 my $node = OutboxTest::Node->create(
 	broker => $rabbit,
 	extension => 0,
-	conf => "max_worker_processes = $PROCESSES");
+	conf => "max_worker_processes = $PROCESSES\noutbox.max_workers = 100");
 my @names = map { "db$_" } 1 .. $DATABASES;
 my %checker;
 my %consumer;

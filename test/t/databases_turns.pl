@@ -1,6 +1,6 @@
 # Databases that take turns, at the edges: a broker that is slow to connect to, a
 # row that is locked when its database makes room, more workers than there are
-# processes for.
+# processes for, and what they leave to others.
 #
 # suite: test faults
 
@@ -21,7 +21,7 @@ my $proxy = OutboxTest::Proxy->start($fake);
 my $node = OutboxTest::Node->create(
 	broker => $fake,
 	extension => 0,
-	conf => 'max_worker_processes = 3');
+	conf => "max_worker_processes = 3\noutbox.max_workers = 3");
 foreach my $db (qw(one busy))
 {
 	$node->sql("CREATE DATABASE $db");
@@ -98,5 +98,58 @@ my $at = time;
 $node->sql(q{SELECT outbox_enqueue('many', '{}', aggregate_type => 'k', aggregate_id => i::text) FROM generate_series(1, 50) i}, 'one');
 ok($node->wait_drained(30, 'one'), 'workers: the one that there is does all');
 note sprintf 'workers: after %.1f s', time - $at;
+
+# --- all databases together leave half of the processes to others
+
+sub relays
+{
+	return $node->sql(q{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'outbox relay'});
+}
+
+my @names = ('one', map { "db$_" } 2 .. 6);
+$node->sql('ALTER DATABASE one RESET outbox.workers');
+$node->adjust_conf('postgresql.conf', 'max_worker_processes', 8);
+$node->adjust_conf('postgresql.conf', 'outbox.max_workers', undef);
+$log = $node->log_end;
+$node->restart;
+foreach my $db (@names[ 1 .. $#names ])
+{
+	$node->sql("CREATE DATABASE $db");
+	$node->sql('CREATE EXTENSION outbox', $db);
+}
+my $most = 0;
+foreach my $round (1 .. 3)
+{
+	foreach my $db (@names)
+	{
+		$node->sql(q{SELECT outbox_enqueue('half', '{}') FROM generate_series(1, 20)}, $db);
+		$most = $most > relays() ? $most : relays();
+	}
+	ok($node->wait_drained(60, $_), "max_workers, round $round: $_ is served") foreach @names;
+}
+is($most, 4, 'max_workers: six databases have four of eight processes');
+like($node->sql(q{SELECT detail FROM outbox_preflight() WHERE "check" = 'processes'}, 'one'),
+	qr/max_workers.* 4 .*max_worker_processes = 8/, 'max_workers: outbox_preflight() says so');
+$node->sql('CREATE TABLE many AS SELECT g FROM generate_series(1, 1000) g; ALTER TABLE many SET (parallel_workers = 2)');
+like($node->sql('SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0;
+	EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) SELECT count(*) FROM many'),
+	qr/Workers Launched: 2/, 'max_workers: a parallel query gets its workers');
+
+# --- fewer still, while it runs
+
+$node->append_conf('postgresql.conf', 'outbox.max_workers = 1');
+$node->reload;
+ok($node->wait_sql(q{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'outbox relay'}, 1, 15), 'max_workers: lowered, one is left');
+my $seen = '';
+$node->sql(q{SELECT outbox_enqueue('waits', '{}')}, 'db2');
+wait_until('max_workers: a database that waits for its turn says so', sub {
+	$node->sql(q{SELECT outbox_enqueue('beside', '{}') FROM generate_series(1, 20)}, 'one');
+	$seen = $node->sql(q{SELECT severity, hint FROM outbox_problems WHERE problem = 'no process free'}, 'db2');
+	$node->sql(q{SELECT outbox_enqueue('waits', '{}')}, 'db2') if $seen eq '';
+	return $seen ne '';
+});
+like($seen, qr/^critical\|.* 1 workers that outbox\.max_workers allows: raise it/, 'max_workers: with what to do');
+ok($node->wait_drained(90, $_), "max_workers: $_ drained") foreach qw(one db2);
+like($node->log_text($log), qr/"outbox\.max_workers" allows no more/, 'max_workers: the log says what limits them');
 $node->stop;
 done_testing();

@@ -42,6 +42,7 @@ my $node = OutboxTest::Node->create(
 outbox.window = $WINDOW
 outbox.poll_interval = 200ms
 max_worker_processes = 20
+outbox.max_workers = 20
 END
 my $checker = OutboxTest::Checker->install($node);
 my $order = $node->data_dir . '/outbox_fault';

@@ -266,6 +266,7 @@ typedef struct OutboxShared
 	int			nearly;			/* early words, of which there is one a backend */
 	bool		requests_lost;	/* more databases than OUTBOX_MAX_REQUESTS */
 	bool		out_of_workers; /* a worker could not be started */
+	bool		at_limit;		/* the last one, because of outbox.max_workers */
 	bool		fewer_workers;	/* so that those that could share all keys */
 	int			nrequests;
 	Oid			requests[OUTBOX_MAX_REQUESTS];
@@ -302,6 +303,21 @@ outbox_beat(pg_atomic_uint64 *beat, int64 wait_ms)
 {
 	pg_atomic_write_u64(beat, outbox_mono_after(wait_ms + OUTBOX_SILENCE_MS).us);
 }
+
+/* Workers of all databases; those that have ended and were not reaped count. */
+static inline int
+outbox_slots_in_use(void)
+{
+	int			count = 0;
+
+	for (int i = 0; i < outbox_shared->nslots; i++)
+		if (outbox_shared->slots[i].in_use)
+			count++;
+	return count;
+}
+
+/* What an operator can do when a worker could not be started. */
+extern const char *outbox_workers_advice(void);
 
 /* shared_cdc.c: looks at the slot of that name; false: it is not there. */
 extern bool outbox_cdc_slot_look(const char *name);

@@ -200,7 +200,7 @@ SELECT enqueue_role_oids = relay_role_oids AND enqueue_role_oids[1]::regrole = '
 ALTER ROLE regress_outbox_meant RENAME TO regress_outbox_renamed;
 CREATE ROLE regress_outbox_meant;
 GRANT EXECUTE ON FUNCTION outbox_enqueue, outbox_claim TO regress_outbox_meant;
-UPDATE outbox_route SET enqueue_role_oids = NULL, max_attempts = 3 WHERE name = 'meant';
+UPDATE outbox_route SET enqueue_role_oids = ARRAY['regress_outbox_meant'::regrole::oid], max_attempts = 3 WHERE name = 'meant';
 SELECT problem, subject, detail, command FROM outbox_problems WHERE subject = 'route "meant"' ORDER BY detail;
 SET ROLE regress_outbox_meant;
 SELECT outcome($$SELECT outbox_enqueue('e', '{}', route => 'meant')$$), outcome($$SELECT outbox_claim('meant')$$);

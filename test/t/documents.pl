@@ -167,10 +167,11 @@ foreach my $function (qw(outbox_enqueue outbox_enqueue_bytes outbox_enqueue_text
 
 # --- settings: names, defaults, ranges
 
-# What the server would show of a value, in its largest unit.
+# What the server would show of a value, in its largest unit; as it is where a session may not set it.
 sub shown
 {
-	my ($name, $value) = @_;
+	my ($name, $value, $context) = @_;
+	return $value if $context eq 'sighup';
 	return $node->sql("SELECT set_config('$name', '$value', true)");
 }
 
@@ -189,10 +190,10 @@ foreach my $setting (@real)
 	my (undef, $default, $range) = @{ $told{$name} // [] };
 
 	$default =~ s/^`(.*)`$/$1/ or $default =~ s/^empty$//;
-	is($default, $context eq 'sighup' ? $boot : shown($name, $boot), "default of $name");
+	is($default, shown($name, $boot, $context), "default of $name");
 	next if $type ne 'integer';
 	is($range =~ s/(\d) (ms|s|h|d|kB|MB)\b/$1$2/gr,
-		shown($name, $min) . ' to ' . shown($name, $max), "range of $name");
+		shown($name, $min, $context) . ' to ' . shown($name, $max, $context), "range of $name");
 }
 
 # --- every block of SQL, on three servers

@@ -27,8 +27,8 @@
 #include "commands/tablecmds.h"
 #include "fmgr.h"
 #include "miscadmin.h"
+#include "relations.h"
 #include "storage/bufmgr.h"
-#include "storage/lmgr.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/syscache.h"
@@ -74,15 +74,6 @@ require_dropping(Oid relid)
 	ReleaseSysCache(tuple);
 }
 
-static void
-lock_now(Oid relid)
-{
-	if (!ConditionalLockRelationOid(relid, AccessExclusiveLock))
-		ereport(ERROR,
-				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-				 errmsg("could not obtain lock on relation with OID %u", relid)));
-}
-
 /* Cuts at most so many blocks off; returns how many are left to be cut. */
 static BlockNumber
 shrink(Relation rel, BlockNumber blocks)
@@ -105,7 +96,7 @@ shrink_indexes(Relation rel, BlockNumber blocks)
 	{
 		Relation	index;
 
-		lock_now(lfirst_oid(cell));
+		outbox_lock_relation(lfirst_oid(cell), AccessExclusiveLock, false);
 		index = index_open(lfirst_oid(cell), NoLock);
 		blocks = shrink(index, blocks);
 		index_close(index, NoLock);
@@ -119,7 +110,7 @@ shrink_toast(Oid toastrelid, BlockNumber blocks)
 {
 	Relation	toast;
 
-	lock_now(toastrelid);
+	outbox_lock_relation(toastrelid, AccessExclusiveLock, false);
 	toast = table_open(toastrelid, NoLock);
 	blocks = shrink(toast, blocks);
 	blocks = shrink_indexes(toast, blocks);
@@ -134,7 +125,7 @@ open_dropping(Oid relid)
 	Relation	rel;
 
 	require_dropping(relid);
-	lock_now(relid);
+	outbox_lock_relation(relid, AccessExclusiveLock, false);
 	require_dropping(relid);
 	rel = table_open(relid, NoLock);
 	CheckTableNotInUse(rel, "outbox_archive_shrink()");

@@ -67,8 +67,8 @@ mode_of(const char *name)
 }
 
 /* No right is asked for: EXECUTE is the owner's, and ALTER TABLE asks itself. */
-static void
-lock_by_oid(Oid relid, LOCKMODE mode, bool wait)
+void
+outbox_lock_relation(Oid relid, LOCKMODE mode, bool wait)
 {
 	if (wait)
 		LockRelationOid(relid, mode);
@@ -87,7 +87,7 @@ lock_by_oid(Oid relid, LOCKMODE mode, bool wait)
 Datum
 outbox_lock_table(PG_FUNCTION_ARGS)
 {
-	lock_by_oid(PG_GETARG_OID(0), mode_of(text_to_cstring(PG_GETARG_TEXT_PP(1))),
+	outbox_lock_relation(PG_GETARG_OID(0), mode_of(text_to_cstring(PG_GETARG_TEXT_PP(1))),
 				PG_GETARG_BOOL(2));
 	PG_RETURN_VOID();
 }
@@ -137,7 +137,7 @@ outbox_alter_table(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("not a command of ALTER TABLE that changes the table itself")));
 	mode = AlterTableGetLockLevel(stmt->cmds);
-	lock_by_oid(relid, mode, true);
+	outbox_lock_relation(relid, mode, true);
 	memset(&context, 0, sizeof(context));
 	context.pstmt = makeNode(PlannedStmt);
 	context.pstmt->commandType = CMD_UTILITY;

@@ -452,21 +452,16 @@ LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
 AS $$
 BEGIN
-	IF TG_LEVEL = 'ROW' THEN
-		PERFORM outbox_internal.outbox_lock_route(OLD.name);
-		IF TG_OP = 'DELETE' THEN
-			RETURN OLD;
-		END IF;
-		RETURN NEW;
+	PERFORM outbox_internal.outbox_lock_route(OLD.name);
+	IF TG_OP = 'DELETE' THEN
+		RETURN OLD;
 	END IF;
-	PERFORM outbox_internal.outbox_lock_route(r.name)
-	FROM (SELECT t.name FROM outbox_internal.outbox_route t ORDER BY t.name) r;
-	RETURN NULL;
+	RETURN NEW;
 END
 $$;
 
 COMMENT ON FUNCTION outbox_internal.outbox_route_lock_trigger() IS
-'DELETE, TRUNCATE and renaming of a route, and a change of its relay, wait for transactions that have enqueued to it; see outbox_lock_route().';
+'DELETE and renaming of a route, and a change of its relay, wait for transactions that have enqueued to it; see outbox_lock_route().';
 
 CREATE FUNCTION outbox_internal.outbox_route_removal_trigger()
 RETURNS trigger
@@ -474,7 +469,7 @@ AS 'MODULE_PATHNAME', 'outbox_route_removal_trigger'
 LANGUAGE C;
 
 COMMENT ON FUNCTION outbox_internal.outbox_route_removal_trigger() IS
-'Keeps a route that has messages: DELETE, TRUNCATE and renaming are errors (23503) when there are messages.';
+'Keeps a route that has messages: DELETE and renaming are errors (23503) when there are messages.';
 
 CREATE FUNCTION outbox_internal.outbox_failed_route_trigger()
 RETURNS trigger
@@ -489,7 +484,7 @@ CREATE TRIGGER outbox_route_removal
 	FOR EACH ROW EXECUTE FUNCTION outbox_internal.outbox_route_lock_trigger();
 CREATE TRIGGER outbox_route_truncation
 	BEFORE TRUNCATE ON @extschema@.outbox_route
-	FOR EACH STATEMENT EXECUTE FUNCTION outbox_internal.outbox_route_lock_trigger();
+	FOR EACH STATEMENT EXECUTE FUNCTION outbox_internal.outbox_route_removal_trigger();
 CREATE TRIGGER outbox_route_taken
 	BEFORE UPDATE OF name, relay ON @extschema@.outbox_route
 	FOR EACH ROW WHEN (OLD.name IS DISTINCT FROM NEW.name OR OLD.relay IS DISTINCT FROM NEW.relay)
@@ -497,9 +492,6 @@ CREATE TRIGGER outbox_route_taken
 CREATE TRIGGER outbox_route_removed
 	AFTER DELETE OR UPDATE OF name ON @extschema@.outbox_route
 	FOR EACH ROW EXECUTE FUNCTION outbox_internal.outbox_route_removal_trigger();
-CREATE TRIGGER outbox_route_truncated
-	AFTER TRUNCATE ON @extschema@.outbox_route
-	FOR EACH STATEMENT EXECUTE FUNCTION outbox_internal.outbox_route_removal_trigger();
 CREATE TRIGGER outbox_route_check
 	BEFORE INSERT OR UPDATE ON @extschema@.outbox_route
 	FOR EACH ROW EXECUTE FUNCTION outbox_internal.outbox_route_trigger();
@@ -2200,7 +2192,7 @@ BEGIN
 	FROM (SELECT n.name, o.relation, u.trigger,
 			u.trigger = ANY ('{outbox_route_changed,outbox_route_emptied,outbox_route_taken,outbox_route_relay,outbox_control_changed,outbox_control_emptied}'::text[]) AS always
 		  FROM (VALUES ('outbox', '{outbox_row,outbox_removed,outbox_cdc}'::text[]),
-				('outbox_route', '{outbox_route_removal,outbox_route_truncation,outbox_route_taken,outbox_route_removed,outbox_route_truncated,outbox_route_check,outbox_route_failed_route,outbox_route_default,outbox_route_paused,outbox_route_changed,outbox_route_emptied,outbox_route_relay}'),
+				('outbox_route', '{outbox_route_removal,outbox_route_truncation,outbox_route_taken,outbox_route_removed,outbox_route_check,outbox_route_failed_route,outbox_route_default,outbox_route_paused,outbox_route_changed,outbox_route_emptied,outbox_route_relay}'),
 				('outbox_control', '{outbox_control_restore,outbox_control_paused,outbox_control_changed,outbox_control_emptied}'),
 				('outbox_job', '{outbox_job_changed}'))
 				AS n (name, triggers) JOIN outbox_internal.outbox_tables o ON o.name = n.name, unnest(n.triggers) u(trigger)) x

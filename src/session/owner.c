@@ -25,6 +25,7 @@
 #include "nodes/parsenodes.h"
 #include "owner.h"
 #include "owners.h"
+#include "routes.h"
 #include "session.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
@@ -79,13 +80,18 @@ check_perms(COMPAT_CHECK_PERMS_PARAMS)
 	return next_check_perms(COMPAT_CHECK_PERMS_ARGS);
 }
 
-/* object_access_hook: TRUNCATE fires triggers, and the executor does not see it. */
+/*
+ * object_access_hook, before the relation is locked: TRUNCATE fires triggers, and the
+ * executor does not see it.
+ */
 static void
 check_access(ObjectAccessType access, Oid class, Oid object, int subid,
 			 void *arg)
 {
 	if (as_owner && access == OAT_TRUNCATE)
 		refuse_relation(object);
+	if (access == OAT_TRUNCATE)
+		outbox_route_refuse_truncation(object);
 	if (next_access != NULL)
 		next_access(access, class, object, subid, arg);
 }

@@ -17,7 +17,9 @@
 #include "fired.h"
 #include "look_up.h"
 #include "owner.h"
+#include "relations.h"
 #include "restore.h"
+#include "routes.h"
 #include "shared.h"
 #include "utils/acl.h"
 #include "utils/array.h"
@@ -199,36 +201,48 @@ outbox_route_trigger(PG_FUNCTION_ARGS)
 
 #define IN_USE_SQL \
 	"SELECT route FROM outbox_internal.outbox" \
-	" WHERE $1 IS NULL OR route OPERATOR(pg_catalog.=) $1 LIMIT 1"
-
-/* A message for that route (NULL: for any): its route, or NULL. */
-static char *
-find_message(Relation rel, const char *route)
-{
-	return outbox_look_up(rel, IN_USE_SQL, route);
-}
+	" WHERE route OPERATOR(pg_catalog.=) $1 LIMIT 1"
 
 static void
 refuse_in_use(TriggerData *trigdata)
 {
 	Relation	rel = trigdata->tg_relation;
-	char	   *name = NULL;
+	char	   *name = route_name(trigdata->tg_trigtuple, rel);
 
-	if (TRIGGER_FIRED_FOR_ROW(trigdata->tg_event))
-	{
-		name = route_name(trigdata->tg_trigtuple, rel);
-		if (name == NULL ||
-			(TRIGGER_FIRED_BY_UPDATE(trigdata->tg_event) &&
-			 strcmp(name, route_name(trigdata->tg_newtuple, rel)) == 0))
-			return;
-	}
-	name = find_message(rel, name);
-	if (name != NULL)
+	if (name == NULL ||
+		(TRIGGER_FIRED_BY_UPDATE(trigdata->tg_event) &&
+		 strcmp(name, route_name(trigdata->tg_newtuple, rel)) == 0))
+		return;
+	if (outbox_look_up(rel, IN_USE_SQL, name) != NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_FOREIGN_KEY_VIOLATION),
 				 errmsg("route \"%s\" still has messages", name),
 				 errdetail("Messages in the table outbox are for this route, and would wait for ever."),
 				 errhint("Let them be published, or discard the failed ones, before you remove or rename the route.")));
+}
+
+static void
+refuse_truncation(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("cannot truncate table \"%s\"", "outbox_route"),
+			 errdetail("It would wait for each transaction that has read a route, and enqueue on all routes would wait for it."),
+			 errhint("DELETE FROM outbox_route locks each route, and waits for transactions that have enqueued to it for 3 s.")));
+}
+
+/*
+ * TRUNCATE waits for its lock before it fires a trigger, so that would be too late;
+ * the trigger is for sessions without the library.
+ */
+void
+outbox_route_refuse_truncation(Oid relid)
+{
+	char	   *name = get_rel_name(relid);
+
+	if (name != NULL && strcmp(name, "outbox_route") == 0 &&
+		relid == outbox_relation_oid(name))
+		refuse_truncation();
 }
 
 /*
@@ -244,6 +258,8 @@ outbox_route_removal_trigger(PG_FUNCTION_ARGS)
 {
 	TriggerData *trigdata = outbox_fired(fcinfo, "outbox_route_removal_trigger");
 
+	if (TRIGGER_FIRED_BY_TRUNCATE(trigdata->tg_event))
+		refuse_truncation();
 	refuse_in_use(trigdata);
 	return PointerGetDatum(NULL);
 }

@@ -39,4 +39,7 @@ extern char *outbox_route_of_hash(Oid schema, Oid owner, uint64 hash);
 /* Is there a route of that name now? */
 extern bool outbox_route_exists(Oid schema, Oid owner, const char *name);
 
+/* TRUNCATE of the table outbox_route is an ERROR, before anything is waited for. */
+extern void outbox_route_refuse_truncation(Oid relid);
+
 #endif							/* OUTBOX_ROUTES_H */

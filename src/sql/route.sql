@@ -150,21 +150,16 @@ LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
 AS $$
 BEGIN
-	IF TG_LEVEL = 'ROW' THEN
-		PERFORM outbox_internal.outbox_lock_route(OLD.name);
-		IF TG_OP = 'DELETE' THEN
-			RETURN OLD;
-		END IF;
-		RETURN NEW;
+	PERFORM outbox_internal.outbox_lock_route(OLD.name);
+	IF TG_OP = 'DELETE' THEN
+		RETURN OLD;
 	END IF;
-	PERFORM outbox_internal.outbox_lock_route(r.name)
-	FROM (SELECT t.name FROM outbox_internal.outbox_route t ORDER BY t.name) r;
-	RETURN NULL;
+	RETURN NEW;
 END
 $$;
 
 COMMENT ON FUNCTION outbox_internal.outbox_route_lock_trigger() IS
-'DELETE, TRUNCATE and renaming of a route, and a change of its relay, wait for transactions that have enqueued to it; see outbox_lock_route().';
+'DELETE and renaming of a route, and a change of its relay, wait for transactions that have enqueued to it; see outbox_lock_route().';
 
 CREATE FUNCTION outbox_internal.outbox_route_removal_trigger()
 RETURNS trigger
@@ -172,7 +167,7 @@ AS 'MODULE_PATHNAME', 'outbox_route_removal_trigger'
 LANGUAGE C;
 
 COMMENT ON FUNCTION outbox_internal.outbox_route_removal_trigger() IS
-'Keeps a route that has messages: DELETE, TRUNCATE and renaming are errors (23503) when there are messages.';
+'Keeps a route that has messages: DELETE and renaming are errors (23503) when there are messages.';
 
 CREATE FUNCTION outbox_internal.outbox_failed_route_trigger()
 RETURNS trigger
@@ -187,7 +182,7 @@ CREATE TRIGGER outbox_route_removal
 	FOR EACH ROW EXECUTE FUNCTION outbox_internal.outbox_route_lock_trigger();
 CREATE TRIGGER outbox_route_truncation
 	BEFORE TRUNCATE ON @extschema@.outbox_route
-	FOR EACH STATEMENT EXECUTE FUNCTION outbox_internal.outbox_route_lock_trigger();
+	FOR EACH STATEMENT EXECUTE FUNCTION outbox_internal.outbox_route_removal_trigger();
 CREATE TRIGGER outbox_route_taken
 	BEFORE UPDATE OF name, relay ON @extschema@.outbox_route
 	FOR EACH ROW WHEN (OLD.name IS DISTINCT FROM NEW.name OR OLD.relay IS DISTINCT FROM NEW.relay)
@@ -195,9 +190,6 @@ CREATE TRIGGER outbox_route_taken
 CREATE TRIGGER outbox_route_removed
 	AFTER DELETE OR UPDATE OF name ON @extschema@.outbox_route
 	FOR EACH ROW EXECUTE FUNCTION outbox_internal.outbox_route_removal_trigger();
-CREATE TRIGGER outbox_route_truncated
-	AFTER TRUNCATE ON @extschema@.outbox_route
-	FOR EACH STATEMENT EXECUTE FUNCTION outbox_internal.outbox_route_removal_trigger();
 CREATE TRIGGER outbox_route_check
 	BEFORE INSERT OR UPDATE ON @extschema@.outbox_route
 	FOR EACH ROW EXECUTE FUNCTION outbox_internal.outbox_route_trigger();

@@ -81,4 +81,15 @@ is("$v->{committed} $v->{received} $v->{deliveries} $v->{duplicates} "
 $node->sql('TRUNCATE test_sent, outbox');
 is(broken(''), 'nothing', 'no history at all');
 
+# The same aggregate is a key of each route.
+$node->sql(<<'SQL');
+CREATE FUNCTION outbox_enqueue(event_type text, payload jsonb, aggregate_id text, aggregate_type text, route text)
+RETURNS uuid LANGUAGE sql AS $$
+	SELECT ('00000000-0000-0000-0000-' || lpad(payload ->> 'n', 12, '0'))::uuid
+$$;
+SQL
+$node->sql("SELECT test_enqueue(1, 1, 'same', route => '$_')") foreach qw(default other default);
+is(broken('2 1 3'), '', 'another route has an order of its own');
+is(broken('3 2 1'), 'disorder', 'each has one');
+
 done_testing();

@@ -82,7 +82,8 @@ BEGIN
 				jsonb_build_object('n', sent, 'pad', repeat('x', size)),
 				aggregate_id => k,
 				aggregate_type => CASE WHEN keys > 0 THEN 'test' END,
-				route => route), k);
+				route => route),
+			CASE WHEN route = 'default' THEN k ELSE route || ' ' || k END);
 	END LOOP;
 END
 $$;

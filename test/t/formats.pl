@@ -435,9 +435,9 @@ foreach my $dbname (sort keys %random)
 	cmp_ok(scalar keys %seen, '>', 5, "$dbname: of most formats some");
 }
 
-note 'past the trigger';
-$node->sql("BEGIN; SET LOCAL session_replication_role = replica;
-	UPDATE outbox_route SET format = 'cloudevents', format_options = '{\"surce\": 1}' WHERE name = 'r'; COMMIT");
+note 'past the check';
+$node->sql("ALTER TABLE outbox_route DROP CONSTRAINT outbox_route_allowed;
+	UPDATE outbox_route SET format = 'cloudevents', format_options = '{\"surce\": 1}' WHERE name = 'r'");
 refused('a route whose options have an error', {}, qr/route has an unusable format: format_options has the key "surce"/);
 
 is($node->reconnects, 1, 'no connection or channel was lost');

@@ -220,7 +220,7 @@ ok($node->wait_sql("SELECT behind < $MANY - 1000 FROM outbox_held_keys
 		UNION ALL SELECT count(*) < $MANY - 1000 FROM outbox LIMIT 1"), 'held key: it goes on');
 note sprintf 'held key: the first 1000 in %.1f s', time - $at;
 my $sent = $checker->committed;
-my @in_order = map { $sent->{ $_->{id} }[0] } grep { $sent->{ $_->{id} }[1] eq 'held1' } $consumer->records;
+my @in_order = map { $sent->{ $_->{id} }[0] } grep { $sent->{ $_->{id} }[1] eq 'held1 blocking' } $consumer->records;
 cmp_ok(scalar @in_order, '>', 500, 'held key: much of it has arrived');
 is_deeply(\@in_order, [ sort { $a <=> $b } @in_order ], 'held key: in the order of enqueue');
 # the rest need not

@@ -61,6 +61,7 @@ my %values = (
 	bigint => \@big,
 	'double precision' => \@floats,
 	text => \@texts,
+	name => \@texts,
 	uuid => \@uuids,
 	jsonb => \@json,
 	bytea => [ q('\x00ff'), q(''), q{decode(repeat('00', 100000), 'hex')} ],
@@ -118,7 +119,7 @@ SQL
 			args => [ split /,/, $args ],
 			defaults => $defaults,
 			set => $set eq 't',
-			trigger => $returns =~ /trigger$/
+			trigger => scalar($returns =~ /trigger$/)
 		  };
 	}
 	return @functions;

@@ -83,7 +83,7 @@ BEGIN
 				aggregate_id => k,
 				aggregate_type => CASE WHEN keys > 0 THEN 'test' END,
 				route => route),
-			CASE WHEN route = 'default' THEN k ELSE route || ' ' || k END);
+			CASE WHEN route = 'default' THEN k ELSE k || ' ' || route END);
 	END LOOP;
 END
 $$;

@@ -122,6 +122,58 @@ SELECT outbox_nack(:token, named('a'), 'neither');
 SELECT event_type, route, external, jsonb_array_length(headers->'x-outbox-death') FROM outbox WHERE event_type = 'a';
 UPDATE outbox_route SET failed_route = NULL WHERE name IN ('ext', 'extblock');
 TRUNCATE outbox;
+-- What the failed_route's format or template cannot carry becomes failed where it is, with a number of its own there
+INSERT INTO outbox_route (name, exchange, routing_key, format, format_options, sequence) VALUES
+	('extcelery', 'x', '{event_type}', 'celery', '{"types": {"known": "shop.known"}}', NULL),
+	('extlong', 'x', repeat('k', 230) || '.{event_type}', 'plain', NULL, NULL),
+	('extnumbered', 'x', '{event_type}', 'plain', NULL, 'key');
+CREATE FUNCTION outbox_regress.nack_one(what text, target text, OUT result text, OUT route text, OUT status text,
+	OUT attempts integer, OUT last_error text, OUT numbered jsonb)
+LANGUAGE plpgsql AS $$
+DECLARE
+	c record;
+BEGIN
+	UPDATE outbox_route SET failed_route = target WHERE name = 'extnone';
+	PERFORM put(what, 'extnone');
+	SELECT * INTO c FROM outbox_claim('extnone', 1);
+	result := outbox_nack(c.token, c.id, 'no');
+	SELECT o.route, o.status, o.attempts, o.last_error, o.headers -> 'x-outbox-key-seq' INTO route, status, attempts, last_error, numbered
+	FROM outbox o WHERE o.id = c.id;
+	DELETE FROM outbox WHERE id = c.id;
+END
+$$;
+SELECT * FROM nack_one('unknown/1', 'extcelery');
+SELECT * FROM nack_one('an_event_type_of_some_length_or_more/1', 'extlong');
+SELECT * FROM nack_one('a/1', 'extnumbered');
+SELECT * FROM nack_one('b/1', 'extnumbered');
+-- An argument that is constant for the statement, over many rows
+SELECT put('n1 n2 n3 n4 n5', 'extnone');
+CREATE TABLE outbox_regress.claimed AS SELECT token, id, seq - min(seq) OVER () AS n FROM outbox_claim('extnone');
+UPDATE outbox_route SET failed_route = NULL, max_attempts = 9 WHERE name = 'extnone';
+SELECT length(repeat(E'\x01', 30 + n::integer * 210)) > 0 AS pad, outbox_nack(token, id, 'the broker is down', '1 hour') FROM outbox_regress.claimed;
+SELECT DISTINCT last_error FROM outbox;
+DROP TABLE outbox_regress.claimed;
+TRUNCATE outbox;
+UPDATE outbox_route SET retention = '0' WHERE name = 'extnone';
+-- A trigger that keeps a published row would have it published again and again
+CREATE FUNCTION outbox_regress.keep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+CREATE TRIGGER keep BEFORE DELETE ON outbox FOR EACH ROW EXECUTE FUNCTION outbox_regress.keep();
+SELECT put('kept', 'extnone');
+SELECT * FROM claim('extnone') \gset
+SELECT outbox_ack(:token);
+DROP TRIGGER keep ON outbox;
+SELECT outbox_ack(:token);
+-- A rule that takes the statement away is no matter of later ones
+SELECT put('ruled', 'extnone');
+SELECT * FROM claim('extnone') \gset
+CREATE RULE keep AS ON DELETE TO outbox DO INSTEAD NOTHING;
+SELECT outbox_ack(:token);
+DROP RULE keep ON outbox;
+SELECT outbox_ack(:token);
+DROP FUNCTION outbox_regress.nack_one, outbox_regress.keep;
+DELETE FROM outbox_route WHERE name IN ('extcelery', 'extlong', 'extnumbered');
+UPDATE outbox_route SET max_attempts = 1, retention = NULL WHERE name = 'extnone';
+TRUNCATE outbox;
 
 -- Scheduled messages when they are due; more than one claim of many; ordering = 'none'
 SELECT outbox_enqueue('later', '{}', 'thing', '1', route => 'ext', available_at => '2100-01-01') IS NOT NULL AS ok;

@@ -6,7 +6,7 @@ SRC_FOLDERS = common shared session launcher store broker relay preflight
 # Whose headers each may include beside its own: the arrows of doc/internals.md.
 # test/tools/walls-check has them, too, so that no arrow comes by accident.
 SRC_USES_shared = common
-SRC_USES_session = shared common
+SRC_USES_session = store shared common
 SRC_USES_launcher = shared common
 SRC_USES_store = common
 SRC_USES_broker = common

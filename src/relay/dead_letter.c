@@ -5,8 +5,8 @@
  *
  * It does if its route has a failed_route, and if it could be sent there: its
  * headers get longer, that route may have a format that cannot carry it, and its
- * template makes another routing key of it.  What could not be sent there would fail for a second reason, which hides the
- * first, so it becomes failed where it is.
+ * template makes another routing key of it.  What could not be sent there would fail
+ * for a second reason, which hides the first, so it becomes failed where it is.
  *
  *-------------------------------------------------------------------------
  */
@@ -25,38 +25,6 @@ death_size(const OutboxDeath *death, const char *reason)
 		strlen(death->routing_key);
 }
 
-/* The routing key that the message has on a route; NULL: one that is too long. */
-static char *
-routing_key(const OutboxMessage *message, const OutboxRoute *route,
-			const char *own)
-{
-	char		rendered[OUTBOX_SHORT_STRING_MAX + 1];
-
-	if (own != NULL)
-		return pstrdup(own);
-	if (outbox_route_render(route->routing_key, message->event_type,
-							message->aggregate_type, message->aggregate_id,
-							rendered, sizeof(rendered)) >= sizeof(rendered))
-		return NULL;
-	return pstrdup(rendered);
-}
-
-static OutboxDeath *
-make_death(const OutboxItem *item, const OutboxRoute *failed)
-{
-	const OutboxMessage *message = item->message;
-	OutboxDeath *death = palloc(sizeof(OutboxDeath));
-	char	   *key = routing_key(message, item->route, message->routing_key);
-
-	death->target = failed->name;
-	death->route = item->route->name;
-	death->exchange = item->route->exchange;
-	death->routing_key = key != NULL ? key : "";
-	death->reason = item->returned ? "returned" : "rejected";
-	death->attempts = message->attempts + 1;
-	return death;
-}
-
 OutboxDeath *
 outbox_dead_letter(OutboxRoutes *routes, OutboxLink *link,
 				   const OutboxItem *item, const char **reason)
@@ -67,8 +35,9 @@ outbox_dead_letter(OutboxRoutes *routes, OutboxLink *link,
 
 	if (failed != NULL)
 	{
-		death = make_death(item, failed);
-		if (routing_key(item->message, failed, NULL) == NULL)
+		death = outbox_death(item->message, item->route, failed->name,
+							 item->returned ? "returned" : "rejected");
+		if (outbox_routing_key(item->message, failed->routing_key, NULL) == NULL)
 			why = "where its routing key would be too long";
 		else
 		{

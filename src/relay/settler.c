@@ -9,8 +9,6 @@
 
 #include "access/xact.h"
 #include "access/xlog.h"
-#include "backoff.h"
-#include "common/pg_prng.h"
 #include "dead_letter.h"
 #include "given_up.h"
 #include "miscadmin.h"
@@ -99,18 +97,13 @@ collect_failure(OutboxSettler *settler, OutboxSettling *settling,
 				OutboxItem *item)
 {
 	OutboxFailure *failure = &settling->failures[settling->nrejected];
-	int			attempts = item->message->attempts + 1;
 
 	settling->rejected[settling->nrejected++] = item;
-	failure->id = item->message->id;
-	failure->reason = item->reason;
-	failure->give_up = item->hopeless || attempts >= item->route->max_attempts;
-	failure->death = failure->give_up ?
-		outbox_dead_letter(settler->routes, settler->link, item,
-						   &failure->reason) : NULL;
-	failure->retry_ms = outbox_backoff_ms(outbox_retry_initial_ms,
-										  outbox_retry_max_ms, attempts,
-										  pg_prng_uint32(&pg_global_prng_state));
+	*failure = outbox_failure(item->message, item->route, item->reason,
+							  item->hopeless);
+	if (failure->give_up)
+		failure->death = outbox_dead_letter(settler->routes, settler->link, item,
+											&failure->reason);
 }
 
 void
@@ -163,14 +156,6 @@ note_key(OutboxSettler *settler, const OutboxMessage *message)
 		outbox_unflushed_key(settler->unflushed, message->key_hash);
 }
 
-static bool
-is_archived(const OutboxItem *item)
-{
-	int			retention_s = item->route->retention_s;
-
-	return (retention_s < 0 ? outbox_retention_s : retention_s) > 0;
-}
-
 /* Those that are archived, or those that are not; routes differ in that. */
 static void
 settle_confirmed(OutboxSettling *settling, bool archive)
@@ -181,7 +166,7 @@ settle_confirmed(OutboxSettling *settling, bool archive)
 	int			n = 0;
 
 	for (int i = 0; i < settling->nconfirmed; i++)
-		if (is_archived(settling->confirmed[i]) == archive)
+		if (outbox_is_archived(settling->confirmed[i]->route) == archive)
 		{
 			rows[n] = settling->rows[i];
 			which[n++] = i;

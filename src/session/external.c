@@ -1,29 +1,23 @@
 /*-------------------------------------------------------------------------
  *
  * external.c
- *		What outbox_claim() and its like need of the relay's own rules.
+ *		What outbox_claim() needs of the relay's own rules.
  *
- * The protocol of external relays is SQL, in the installation script; what it
- * shares with the workers is asked of the same code here, so that both agree on
- * what a copy is, when the next attempt is, and what a template says.
+ * A claim is SQL, in the installation script.  What it shares with the workers it asks
+ * of the same code here, so that both agree on what a copy is and what a template says.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
-#include "backoff.h"
-#include "common/pg_prng.h"
 #include "environment.h"
 #include "fmgr.h"
 #include "identity.h"
 #include "origin.h"
 #include "route.h"
-#include "settings.h"
 #include "utils/builtins.h"
-#include "utils/timestamp.h"
 
 PG_FUNCTION_INFO_V1(outbox_is_original);
-PG_FUNCTION_INFO_V1(outbox_retry_delay);
 PG_FUNCTION_INFO_V1(outbox_render_key);
 
 /*
@@ -48,20 +42,6 @@ outbox_is_original(PG_FUNCTION_ARGS)
 	PG_RETURN_BOOL(outbox_identity_compare(&recorded, false,
 										   outbox_environment_unusable(source)) ==
 				   OUTBOX_COPY_NONE);
-}
-
-/* How long to wait after so many failed attempts. */
-Datum
-outbox_retry_delay(PG_FUNCTION_ARGS)
-{
-	int32		attempts = PG_GETARG_INT32(0);
-	int64		ms = outbox_backoff_ms(outbox_retry_initial_ms,
-									   outbox_retry_max_ms, Max(attempts, 1),
-									   pg_prng_uint32(&pg_global_prng_state));
-	Interval   *span = palloc0(sizeof(Interval));
-
-	span->time = ms * 1000;
-	PG_RETURN_INTERVAL_P(span);
 }
 
 static char *

@@ -5,8 +5,10 @@
  *
  * Whose right counts is the current user's, as everywhere in the server: in a SECURITY
  * DEFINER function its owner's, and in an expression that ANALYZE evaluates the
- * table's.  It is judged here, on entry, before anything runs as the owner of the
- * tables; what the functions do is in outbox_internal, under their own names.
+ * table's.  It is judged here, before anything but the lease is looked at.  The rest
+ * runs as the owner of the tables: a claim in outbox_internal.outbox_claim(), and what
+ * became of the messages by the statements and rules of the worker (store.h,
+ * outcome.h).
  *
  *-------------------------------------------------------------------------
  */
@@ -16,18 +18,23 @@
 #include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "enqueue.h"
+#include "executor/spi.h"
 #include "fmgr.h"
 #include "funcapi.h"
+#include "ids.h"
 #include "kept_plan.h"
+#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "owner.h"
+#include "printable.h"
 #include "printable_text.h"
 #include "routes.h"
+#include "store.h"
 #include "utils/builtins.h"
-#include "utils/datum.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
+#include "utils/timestamp.h"
 #include "utils/tuplestore.h"
 
 PG_FUNCTION_INFO_V1(outbox_claim);
@@ -36,60 +43,20 @@ PG_FUNCTION_INFO_V1(outbox_nack);
 PG_FUNCTION_INFO_V1(outbox_extend);
 PG_FUNCTION_INFO_V1(outbox_release);
 
-#define MAX_ARGS	4
+/* A call that is about a lease, from begin to end. */
+typedef struct LeaseCall
+{
+	Relation	rel;			/* outbox */
+	OutboxActing acting;
+	OutboxLease lease;
+	OutboxRoute route;			/* what outcome.h asks for, as UTF-8 */
+} LeaseCall;
 
 /* ---------------------------------------------------------- whose right counts */
 
-static void
-judge(Relation rel, const char *route)
-{
-	(void) outbox_relay_route(RelationGetNamespace(rel), rel->rd_rel->relowner,
-							  route, GetUserId());
-}
-
-#define ROUTE_SQL \
-	"SELECT l.route FROM outbox_internal.outbox_lease l" \
-	" WHERE l.token OPERATOR(pg_catalog.=) $1"
-
-/* NULL: nobody holds it, which the function itself says. */
-static char *
-route_of_lease(Relation rel, Datum token)
-{
-	static OutboxKeptPlan kept;
-	MemoryContext caller = CurrentMemoryContext;
-	Oid			types[1] = {INT8OID};
-	OutboxActing acting;
-	char	   *route = NULL;
-
-	SPI_connect();
-	outbox_act_begin(&acting, rel->rd_rel->relowner, true);
-	if (outbox_kept_plan_execute(&kept, ROUTE_SQL, 1, types, &token, NULL,
-								 false) != SPI_OK_SELECT)
-		elog(ERROR, "could not read outbox_lease");
-	if (SPI_processed > 0)
-		route = MemoryContextStrdup(caller,
-									SPI_getvalue(SPI_tuptable->vals[0],
-												 SPI_tuptable->tupdesc, 1));
-	outbox_act_end(&acting);
-	SPI_finish();
-	return route;
-}
-
-static void
-judge_lease(Relation rel, FunctionCallInfo fcinfo)
-{
-	char	   *route = PG_ARGISNULL(0) ? NULL :
-		route_of_lease(rel, PG_GETARG_DATUM(0));
-
-	if (route != NULL)
-		judge(rel, route);
-}
-
-/* --------------------------------------------------------------- what they do */
-
 /*
- * To see whose it is.  The functions lock it for what they do, when they do it: a claim
- * that finds nothing waits for nobody, and who acknowledges has the lease first.
+ * To see whose it is.  The statements lock it for what they do, when they do it: a
+ * claim that finds nothing waits for nobody, and who acknowledges has the lease first.
  */
 static Relation
 open_table(FunctionCallInfo fcinfo)
@@ -98,60 +65,97 @@ open_table(FunctionCallInfo fcinfo)
 					  AccessShareLock);
 }
 
+/* user: the current one, before we act as the owner. */
+static const OutboxRoute *
+judge(Relation rel, const char *route, Oid user)
+{
+	return outbox_relay_route(RelationGetNamespace(rel), rel->rd_rel->relowner,
+							  route, user);
+}
+
+static char *
+utf8(const char *str)
+{
+	return str == NULL ? NULL :
+		pg_server_to_any(pstrdup(str), (int) strlen(str), PG_UTF8);
+}
+
+/* A copy: whatever changes the table makes the session forget its routes. */
+static void
+copy_route(OutboxRoute *to, const OutboxRoute *from)
+{
+	to->name = utf8(from->name);
+	to->exchange = utf8(from->exchange);
+	to->routing_key = utf8(from->routing_key);
+	to->failed_route = utf8(from->failed_route);
+	to->max_attempts = from->max_attempts;
+	to->retention_s = from->retention_s;
+}
+
 /*
- * Calls the function of outbox_internal, with our arguments, as the owner.  The rows
- * are in SPI_tuptable until the caller ends SPI.
+ * Statistics of a queue say nothing, so statements go by the indexes that were made
+ * for them.
  */
 static void
-call_as_owner(Relation rel, FunctionCallInfo fcinfo, OutboxKeptPlan *kept,
-			  const char *sql)
+plan_by_index(void)
 {
-	Oid		   *types;
-	int			nargs;
-	char		nulls[MAX_ARGS];
-	Datum		values[MAX_ARGS];
-	OutboxActing acting;
+	static const char *const off[] = {"enable_seqscan", "enable_bitmapscan", "jit"};
 
-	(void) get_func_signature(fcinfo->flinfo->fn_oid, &types, &nargs);
-	Assert(nargs <= MAX_ARGS);
-	for (int i = 0; i < nargs; i++)
-	{
-		nulls[i] = PG_ARGISNULL(i) ? 'n' : ' ';
-		values[i] = PG_ARGISNULL(i) ? (Datum) 0 : PG_GETARG_DATUM(i);
-	}
-	outbox_act_begin(&acting, rel->rd_rel->relowner, false);
-	if (outbox_kept_plan_execute(kept, sql, nargs, types, values, nulls,
-								 false) != SPI_OK_SELECT)
-		elog(ERROR, "could not call %s", sql);
-	outbox_act_end(&acting);
+	for (int i = 0; i < (int) lengthof(off); i++)
+		(void) set_config_option(off[i], "off", PGC_USERSET, PGC_S_SESSION,
+								 GUC_ACTION_SAVE, true, 0, false);
 }
 
-static Datum
-call_lease_function(FunctionCallInfo fcinfo, OutboxKeptPlan *kept, const char *sql)
+/* Argument 0 is the token.  Locks the lease; acts as the owner from then on. */
+static void
+begin_call(LeaseCall *call, FunctionCallInfo fcinfo)
 {
-	MemoryContext caller = CurrentMemoryContext;
-	Relation	rel = open_table(fcinfo);
-	Datum		result;
-	int16		len;
-	bool		byval;
+	Oid			user = GetUserId();
 
-	judge_lease(rel, fcinfo);
+	if (PG_ARGISNULL(0))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("token must not be null")));
+	memset(call, 0, sizeof(*call));
+	call->rel = open_table(fcinfo);
 	SPI_connect();
-	call_as_owner(rel, fcinfo, kept, sql);
-	result = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1,
-						   &fcinfo->isnull);
-	if (!fcinfo->isnull)
-	{
-		MemoryContext old = MemoryContextSwitchTo(caller);
-
-		get_typlenbyval(SPI_gettypeid(SPI_tuptable->tupdesc, 1), &len, &byval);
-		result = datumCopy(result, byval, len);
-		MemoryContextSwitchTo(old);
-	}
-	SPI_finish();
-	table_close(rel, NoLock);
-	return result;
+	outbox_act_begin(&call->acting, call->rel->rd_rel->relowner, false);
+	plan_by_index();
+	if (!outbox_store_lock_lease(PG_GETARG_INT64(0), &call->lease))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("lease " INT64_FORMAT " is not held any more",
+						PG_GETARG_INT64(0)),
+				 errdetail("All of it was acknowledged, nacked or released, or it has expired and was taken over."),
+				 errhint("Claim again: what is not acknowledged comes once more.")));
+	copy_route(&call->route, judge(call->rel, call->lease.route, user));
 }
+
+static void
+end_call(LeaseCall *call)
+{
+	outbox_act_end(&call->acting);
+	SPI_finish();
+	table_close(call->rel, NoLock);
+}
+
+static void
+check_lease_time(Interval *span)
+{
+	Interval	none = {0};
+	Interval	day = {.day = 1};
+
+	if (span == NULL ||
+		DatumGetBool(DirectFunctionCall2(interval_le, IntervalPGetDatum(span),
+										 IntervalPGetDatum(&none))) ||
+		DatumGetBool(DirectFunctionCall2(interval_gt, IntervalPGetDatum(span),
+										 IntervalPGetDatum(&day))))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("lease must be more than 0 and at most a day")));
+}
+
+/* ------------------------------------------------------------------ claiming */
 
 /*
  * The relay publishes what it gets once this has committed: then it must be on disk,
@@ -165,19 +169,37 @@ commit_durably(void)
 								 PGC_S_SESSION, GUC_ACTION_LOCAL, true, 0, false);
 }
 
+#define CLAIM_ARGS	4
+
 Datum
 outbox_claim(PG_FUNCTION_ARGS)
 {
 	static OutboxKeptPlan kept;
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	Relation	rel = open_table(fcinfo);
+	Oid			types[CLAIM_ARGS] = {TEXTOID, INT4OID, INTERVALOID, TEXTOID};
+	Datum		values[CLAIM_ARGS];
+	char		nulls[CLAIM_ARGS];
+	OutboxActing acting;
 
-	judge(rel, PG_ARGISNULL(0) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(0)));
+	(void) judge(rel, PG_ARGISNULL(0) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(0)),
+				 GetUserId());
+	check_lease_time(PG_ARGISNULL(2) ? NULL : PG_GETARG_INTERVAL_P(2));
 	commit_durably();
 	InitMaterializedSRF(fcinfo, 0);
+	for (int i = 0; i < CLAIM_ARGS; i++)
+	{
+		nulls[i] = PG_ARGISNULL(i) ? 'n' : ' ';
+		values[i] = PG_ARGISNULL(i) ? (Datum) 0 : PG_GETARG_DATUM(i);
+	}
 	SPI_connect();
-	call_as_owner(rel, fcinfo, &kept,
-				  "SELECT * FROM outbox_internal.outbox_claim($1, $2, $3, $4)");
+	outbox_act_begin(&acting, rel->rd_rel->relowner, false);
+	if (outbox_kept_plan_execute(&kept,
+								 "SELECT * FROM outbox_internal.outbox_claim($1, $2, $3, $4)",
+								 CLAIM_ARGS, types, values, nulls,
+								 false) != SPI_OK_SELECT)
+		elog(ERROR, "could not call outbox_claim()");
+	outbox_act_end(&acting);
 	for (uint64 i = 0; i < SPI_processed; i++)
 		tuplestore_puttuple(rsinfo->setResult, SPI_tuptable->vals[i]);
 	SPI_finish();
@@ -186,39 +208,235 @@ outbox_claim(PG_FUNCTION_ARGS)
 }
 
 Datum
-outbox_ack(PG_FUNCTION_ARGS)
-{
-	static OutboxKeptPlan kept;
-
-	return call_lease_function(fcinfo, &kept,
-							   "SELECT outbox_internal.outbox_ack($1, $2)");
-}
-
-Datum
-outbox_nack(PG_FUNCTION_ARGS)
-{
-	static OutboxKeptPlan kept;
-
-	if (!PG_ARGISNULL(2))
-		fcinfo->args[2].value = outbox_printable_text(PG_GETARG_DATUM(2));
-	return call_lease_function(fcinfo, &kept,
-							   "SELECT outbox_internal.outbox_nack($1, $2, $3, $4)");
-}
-
-Datum
 outbox_extend(PG_FUNCTION_ARGS)
 {
-	static OutboxKeptPlan kept;
+	LeaseCall	call;
+	TimestampTz until;
 
-	return call_lease_function(fcinfo, &kept,
-							   "SELECT outbox_internal.outbox_extend($1, $2)");
+	begin_call(&call, fcinfo);
+	check_lease_time(PG_ARGISNULL(1) ? NULL : PG_GETARG_INTERVAL_P(1));
+	until = outbox_store_extend_lease(call.lease.token, PG_GETARG_DATUM(1));
+	end_call(&call);
+	PG_RETURN_TIMESTAMPTZ(until);
+}
+
+/* ---------------------------------------------- what became of the messages */
+
+/* Which of the lease are meant by argument 1, ids; returns how many. */
+static int
+mark_given(const LeaseCall *call, FunctionCallInfo fcinfo, bool *marks)
+{
+	const OutboxLease *lease = &call->lease;
+	OutboxIds	given;
+	int			count = 0;
+
+	outbox_ids_read(&given, fcinfo, 1);
+	for (int i = 0; i < lease->n; i++)
+	{
+		marks[i] = outbox_ids_have(&given, &lease->ids[i]);
+		count += marks[i];
+	}
+	return count;
+}
+
+Datum
+outbox_ack(PG_FUNCTION_ARGS)
+{
+	LeaseCall	call;
+	bool	   *marks;
+	pg_uuid_t  *published;
+	int			n = 0;
+	int			settled;
+
+	begin_call(&call, fcinfo);
+	marks = palloc(sizeof(bool) * Max(call.lease.n, 1));
+	published = palloc(sizeof(pg_uuid_t) * Max(call.lease.n, 1));
+	(void) mark_given(&call, fcinfo, marks);
+	for (int i = 0; i < call.lease.n; i++)
+		if (marks[i])
+			published[n++] = call.lease.ids[i];
+	settled = outbox_store_settle_waiting(RelationGetRelid(call.rel), published, n,
+										  outbox_is_archived(&call.route));
+	outbox_store_shorten_lease(&call.lease, marks);
+	end_call(&call);
+	PG_RETURN_INT32(settled);
 }
 
 Datum
 outbox_release(PG_FUNCTION_ARGS)
 {
-	static OutboxKeptPlan kept;
+	LeaseCall	call;
+	bool	   *marks;
+	int			n;
 
-	return call_lease_function(fcinfo, &kept,
-							   "SELECT outbox_internal.outbox_release($1, $2)");
+	begin_call(&call, fcinfo);
+	marks = palloc(sizeof(bool) * Max(call.lease.n, 1));
+	n = mark_given(&call, fcinfo, marks);
+	outbox_store_shorten_lease(&call.lease, marks);
+	end_call(&call);
+	PG_RETURN_INT32(n);
+}
+
+/* ------------------------------------------------------------ failed attempts */
+
+/*
+ * The message leaves the lease with what comes after it in its key, which has to wait
+ * for it now.
+ */
+static void
+take_out(const LeaseCall *call, const pg_uuid_t *id)
+{
+	const OutboxLease *lease = &call->lease;
+	bool	   *gone = palloc0(sizeof(bool) * Max(lease->n, 1));
+	int			place = 0;
+
+	while (place < lease->n && memcmp(&lease->ids[place], id, UUID_LEN) != 0)
+		place++;
+	if (place == lease->n)
+		ereport(ERROR,
+				(errcode(ERRCODE_NO_DATA_FOUND),
+				 errmsg("message \"%s\" is not in lease " INT64_FORMAT,
+						DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(id))),
+						lease->token),
+				 errdetail("It was acknowledged, nacked or released, or left with an earlier message of its key.")));
+	gone[place] = true;
+	for (int i = place + 1; i < lease->n; i++)
+		gone[i] = !lease->no_key[place] && !lease->no_key[i] &&
+			DatumGetInt64(lease->keys[i]) == DatumGetInt64(lease->keys[place]);
+	outbox_store_shorten_lease(lease, gone);
+}
+
+static void
+check_retry_in(const Interval *span)
+{
+	Interval	none = {0};
+	Interval	year = {.month = 12};
+
+	if (DatumGetBool(DirectFunctionCall2(interval_lt, IntervalPGetDatum(span),
+										 IntervalPGetDatum(&none))) ||
+		DatumGetBool(DirectFunctionCall2(interval_gt, IntervalPGetDatum(span),
+										 IntervalPGetDatum(&year))))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("retry_in must be from 0 to a year")));
+}
+
+static int64
+wait_ms(const Interval *span)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	Datum		until = DirectFunctionCall2(timestamptz_pl_interval,
+											TimestampTzGetDatum(now),
+											IntervalPGetDatum(span));
+
+	return (DatumGetTimestampTz(until) - now + 999) / 1000;
+}
+
+/*
+ * Sends what is given up to the failed_route.  NULL when it is there, else why that
+ * route cannot have it: the row trigger says so, as to everything that enters a route.
+ */
+static char *
+move(OutboxFailure *failure)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	char	   *volatile why = NULL;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		bool		remains;
+
+		(void) outbox_store_fail(failure, 1, &remains);
+		ReleaseCurrentSubTransaction();
+		if (remains)
+			why = "it is not there";
+	}
+	PG_CATCH();
+	{
+		ErrorData  *edata;
+		int			class;
+		char		shown[OUTBOX_PRINTABLE_SIZE];
+
+		MemoryContextSwitchTo(context);
+		edata = CopyErrorData();
+		class = ERRCODE_TO_CATEGORY(edata->sqlerrcode);
+		if (class != ERRCODE_DATA_EXCEPTION &&
+			class != ERRCODE_PROGRAM_LIMIT_EXCEEDED &&
+			edata->sqlerrcode != ERRCODE_UNDEFINED_OBJECT)
+			PG_RE_THROW();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		outbox_copy_printable(shown, sizeof(shown), edata->message,
+							  strlen(edata->message), GetDatabaseEncoding(), "");
+		MemoryContextSwitchTo(context);
+		why = pstrdup(shown);
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	CurrentResourceOwner = owner;
+	return why;
+}
+
+/* Counts the attempt; returns what the message is now. */
+static const char *
+fail(const LeaseCall *call, const OutboxMessage *message, OutboxFailure *failure)
+{
+	bool		remains;
+
+	if (failure->give_up && call->route.failed_route != NULL)
+	{
+		char	   *why;
+
+		failure->death = outbox_death(message, &call->route, call->route.failed_route,
+									  "rejected");
+		why = move(failure);
+		if (why == NULL)
+			return "moved";
+		failure->death = NULL;
+		failure->reason = psprintf("%s (not sent to the failed_route: %s)",
+								   failure->reason, utf8(why));
+	}
+	if (!outbox_store_fail(failure, 1, &remains) || remains)
+		elog(ERROR, "a trigger keeps the message as it is");
+	return failure->give_up ? "failed" : "pending";
+}
+
+Datum
+outbox_nack(PG_FUNCTION_ARGS)
+{
+	LeaseCall	call;
+	OutboxMessage message;
+	OutboxFailure failure;
+	const char *result = NULL;
+
+	begin_call(&call, fcinfo);
+	if (PG_ARGISNULL(2))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("error must not be null")));
+	if (!PG_ARGISNULL(3))
+		check_retry_in(PG_GETARG_INTERVAL_P(3));
+	if (PG_ARGISNULL(1))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("id must not be null")));
+	take_out(&call, PG_GETARG_UUID_P(1));
+	if (outbox_store_lock_message(PG_GETARG_UUID_P(1), &message))
+	{
+		Datum		error = outbox_printable_text(PG_GETARG_DATUM(2));
+
+		failure = outbox_failure(&message, &call.route,
+								 utf8(TextDatumGetCString(error)), false);
+		failure.reason_is_text = true;
+		if (!PG_ARGISNULL(3))
+			failure.retry_ms = wait_ms(PG_GETARG_INTERVAL_P(3));
+		result = fail(&call, &message, &failure);
+	}
+	end_call(&call);
+	if (result == NULL)
+		PG_RETURN_NULL();
+	PG_RETURN_TEXT_P(cstring_to_text(result));
 }

@@ -84,13 +84,18 @@ forget_routes(Oid schema)
 #define ROUTE_RELAY_ROLES	11
 #define ROUTE_OIDS			12
 #define ROUTE_RELAY_OIDS	13
+#define ROUTE_MAX_ATTEMPTS	14
+#define ROUTE_FAILED_ROUTE	15
+#define ROUTE_RETENTION		16
 #define ROUTE_SQL \
 	"SELECT coalesce(exchange, ''), coalesce(routing_key, '')," \
 	" ordering OPERATOR(pg_catalog.=) 'key'::pg_catalog.text," \
 	" enqueue_roles::pg_catalog.name[], sequence, relay," \
 	" max_pending::pg_catalog.int4, format, format_options::pg_catalog.jsonb, slot," \
 	" relay_roles::pg_catalog.name[], enqueue_role_oids::pg_catalog.oid[]," \
-	" relay_role_oids::pg_catalog.oid[]" \
+	" relay_role_oids::pg_catalog.oid[]," \
+	" coalesce(max_attempts, 1)::pg_catalog.int4, failed_route," \
+	" coalesce(ceil(extract(epoch FROM retention))::pg_catalog.int4, -1)" \
 	" FROM outbox_internal.outbox_route WHERE name OPERATOR(pg_catalog.=) $1"
 
 /* Looked up by name at each use: a role may be renamed or dropped while this is kept. */
@@ -166,6 +171,11 @@ make_route(const char *name, HeapTuple tuple, TupleDesc desc)
 	value = SPI_getbinval(tuple, desc, ROUTE_MAX_PENDING, &isnull);
 	route->max_pending = isnull ? 0 : DatumGetInt32(value);
 	route->format = make_format(tuple, desc);
+	route->max_attempts = DatumGetInt32(SPI_getbinval(tuple, desc, ROUTE_MAX_ATTEMPTS,
+													  &isnull));
+	route->failed_route = SPI_getvalue(tuple, desc, ROUTE_FAILED_ROUTE);
+	route->retention_s = DatumGetInt32(SPI_getbinval(tuple, desc, ROUTE_RETENTION,
+													 &isnull));
 	set_roles(&route->enqueue, tuple, desc, ROUTE_ROLES, ROUTE_OIDS);
 	set_roles(&route->relay, tuple, desc, ROUTE_RELAY_ROLES, ROUTE_RELAY_OIDS);
 	kept.routes = lappend(kept.routes, route);

@@ -38,14 +38,6 @@ LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION outbox_internal.outbox_is_original(bigint, oid, text, bigint, text) IS
 'True if that record of outbox_control is of this database, and not of one that this is a copy of; source is the file that sets outbox.environment, or NULL.';
 
-CREATE FUNCTION outbox_internal.outbox_retry_delay(attempts integer)
-RETURNS interval
-AS 'MODULE_PATHNAME', 'outbox_retry_delay'
-LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
-
-COMMENT ON FUNCTION outbox_internal.outbox_retry_delay(integer) IS
-'How long to wait after so many failed attempts, by outbox.retry_initial and outbox.retry_max.';
-
 CREATE FUNCTION outbox_internal.outbox_render_key(
 	template text, event_type text, aggregate_type text, aggregate_id text)
 RETURNS text
@@ -139,37 +131,19 @@ CREATE TRIGGER outbox_route_relay
 ALTER TABLE @extschema@.outbox_route ENABLE ALWAYS TRIGGER outbox_route_taken;
 ALTER TABLE @extschema@.outbox_route ENABLE ALWAYS TRIGGER outbox_route_relay;
 
+CREATE FUNCTION outbox_internal.outbox_ids_given(ids uuid[])
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'outbox_ids_given'
+LANGUAGE C IMMUTABLE PARALLEL SAFE;
+
+COMMENT ON FUNCTION outbox_internal.outbox_ids_given(uuid[]) IS
+'False for the default of an argument ids, which stands for all; NULL and arrays with NULL are errors (22004).';
+
 /*
  * For functions that change messages.  To be asked with the rows locked, as
  * outbox_is_claimed() says; leases whose time is over end here, so that their late
  * acknowledgement finds nothing.
  */
-/*
- * NULL is no way to say "all": it is what a client has whose list went missing.  And an
- * empty list is a list of none.  So the default is an array that no client makes: one
- * NULL, counted from 0.
- */
-CREATE FUNCTION outbox_internal.outbox_ids_given(ids uuid[])
-RETURNS boolean
-LANGUAGE plpgsql IMMUTABLE
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-	IF array_lower(ids, 1) = 0 AND cardinality(ids) = 1 AND ids[0] IS NULL THEN
-		RETURN false;
-	END IF;
-	IF ids IS NULL OR array_position(ids, NULL::uuid) IS NOT NULL THEN
-		RAISE EXCEPTION 'ids must not be null or contain null'
-			USING ERRCODE = 'null_value_not_allowed',
-				HINT = 'Leave the argument out for messages of any id; an empty array is none.';
-	END IF;
-	RETURN true;
-END
-$$;
-
-COMMENT ON FUNCTION outbox_internal.outbox_ids_given(uuid[]) IS
-'False for the default of an argument ids, which stands for all; NULL and arrays with NULL are errors (22004).';
-
 CREATE FUNCTION outbox_internal.outbox_taken(ending boolean DEFAULT true, OUT id_hash bigint)
 RETURNS SETOF bigint
 LANGUAGE plpgsql VOLATILE
@@ -199,72 +173,6 @@ $$;
 
 COMMENT ON FUNCTION outbox_internal.outbox_taken(boolean) IS
 'Messages that a worker has claimed or an external relay has leased, as outbox_claims() tells them. Leases that have expired are ended, or only passed over.';
-
-/* Locked, which is the fence: until the caller commits nobody takes it over. */
-CREATE FUNCTION outbox_internal.outbox_lock_lease(token bigint)
-RETURNS outbox_internal.outbox_lease
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-	held outbox_internal.outbox_lease;
-BEGIN
-	IF token IS NULL THEN
-		RAISE EXCEPTION 'token must not be null'
-			USING ERRCODE = 'null_value_not_allowed';
-	END IF;
-	SELECT l.* INTO held FROM outbox_internal.outbox_lease l
-	WHERE l.token = outbox_lock_lease.token FOR UPDATE;
-	IF NOT FOUND THEN
-		RAISE EXCEPTION 'lease % is not held any more', token
-			USING ERRCODE = 'object_not_in_prerequisite_state',
-				DETAIL = 'All of it was acknowledged, nacked or released, or it has expired and was taken over.',
-				HINT = 'Claim again: what is not acknowledged comes once more.';
-	END IF;
-	RETURN held;
-END
-$$;
-
-COMMENT ON FUNCTION outbox_internal.outbox_lock_lease(bigint) IS
-'Locks a lease and returns it; errors: 55000 it is not held any more.';
-
-/* The lease without the messages at these places of its arrays. */
-CREATE FUNCTION outbox_internal.outbox_shorten_lease(held outbox_internal.outbox_lease, gone integer[])
-RETURNS void
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-	IF cardinality(gone) = cardinality(held.ids) THEN
-		DELETE FROM outbox_internal.outbox_lease l WHERE l.token = held.token;
-	ELSIF cardinality(gone) > 0 THEN
-		UPDATE outbox_internal.outbox_lease l SET (ids, keys) = (
-			SELECT array_agg(m.id ORDER BY m.n), array_agg(m.key ORDER BY m.n)
-			FROM unnest(held.ids, held.keys) WITH ORDINALITY m(id, key, n)
-			WHERE m.n <> ALL (gone))
-		WHERE l.token = held.token;
-	END IF;
-END
-$$;
-
-COMMENT ON FUNCTION outbox_internal.outbox_shorten_lease(outbox_internal.outbox_lease, integer[]) IS
-'Takes messages out of a lease that is locked; without any it is over.';
-
-CREATE FUNCTION outbox_internal.outbox_check_lease_time(lease interval)
-RETURNS void
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-	IF lease IS NULL OR lease <= interval '0' OR lease > interval '1 day' THEN
-		RAISE EXCEPTION 'lease must be more than 0 and at most a day'
-			USING ERRCODE = 'invalid_parameter_value';
-	END IF;
-END
-$$;
-
-COMMENT ON FUNCTION outbox_internal.outbox_check_lease_time(interval) IS
-'An error (22023) for a time that is none for a lease.';
 
 /*
  * A claim locks rows as a worker's does, and writes down what it has in one row of
@@ -320,7 +228,6 @@ BEGIN
 		RAISE EXCEPTION 'max_messages must be from 1 to 10000'
 			USING ERRCODE = 'invalid_parameter_value';
 	END IF;
-	PERFORM outbox_internal.outbox_check_lease_time(lease);
 	IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
 		RAISE EXCEPTION 'outbox_claim() must run under READ COMMITTED'
 			USING ERRCODE = 'active_sql_transaction',
@@ -501,40 +408,6 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
 COMMENT ON FUNCTION @extschema@.outbox_claim(text, integer, interval, text) IS
 'For the relay of a route with relay = ''external'': leases up to max_messages (1 to 10000, and about 16 MB) of its messages that can go now for the time of lease (at most a day) and returns them in the order of seq, with one token for all; no rows: there is nothing to do now, or the route, the database or the relay is paused or off, or this is a copy. Messages of one key come in their order, and none while an earlier one of its key is leased, locked, waits for its next attempt, or has failed with on_failed = ''block''. Publish only once the transaction has committed. routing_key is rendered by the route''s template where the message has none. worker: a name for outbox_leases. Errors: 42704 unknown route; 55000 the workers publish it, or change data capture reads it; 42501 not in relay_roles; 22023 max_messages or lease; 25001 not under READ COMMITTED.';
 
-CREATE FUNCTION outbox_internal.outbox_ack(token bigint, ids uuid[])
-RETURNS integer
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-	held constant outbox_internal.outbox_lease := outbox_internal.outbox_lock_lease(token);
-	given constant boolean := outbox_internal.outbox_ids_given(ids);
-	places constant integer[] := ARRAY(
-		SELECT m.n::integer FROM unnest(held.ids) WITH ORDINALITY m(id, n)
-		WHERE NOT given OR m.id = ANY (outbox_ack.ids));
-	published constant uuid[] := ARRAY(SELECT held.ids[p.n] FROM unnest(places) p(n));
-	kept constant interval := coalesce(
-		(SELECT r.retention FROM outbox_internal.outbox_route r WHERE r.name = held.route),
-		current_setting('outbox.retention')::interval);
-	settled integer;
-BEGIN
-	IF kept > interval '0' THEN
-		WITH d AS (
-			DELETE FROM outbox_internal.outbox o WHERE o.id = ANY (published)
-			RETURNING o.seq, o.id, o.route, o.event_type, o.aggregate_type, o.aggregate_id, o.payload, o.body,
-				o.headers, o.properties, o.routing_key, o.created_at, o.available_at, o.attempts)
-		INSERT INTO outbox_internal.outbox_archive (seq, id, route, event_type, aggregate_type, aggregate_id,
-			payload, body, headers, properties, routing_key, created_at, available_at, attempts, published_at)
-		SELECT d.*, clock_timestamp() FROM d;
-	ELSE
-		DELETE FROM outbox_internal.outbox o WHERE o.id = ANY (published);
-	END IF;
-	GET DIAGNOSTICS settled = ROW_COUNT;
-	PERFORM outbox_internal.outbox_shorten_lease(held, places);
-	RETURN settled;
-END
-$$;
-
 CREATE FUNCTION @extschema@.outbox_ack(token bigint, ids uuid[] DEFAULT array_fill(NULL::uuid, ARRAY[1], ARRAY[0]))
 RETURNS integer
 AS 'MODULE_PATHNAME', 'outbox_ack'
@@ -542,77 +415,6 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION @extschema@.outbox_ack(bigint, uuid[]) IS
 'Published: moves messages of a lease (without ids all of them) to the archive, or removes them where nothing is kept, and returns how many. Ids that are not in the lease (any more) are ignored. Errors: 55000 the lease is not held any more, so that somebody else publishes its messages; 22004 ids is NULL or contains NULL; 42501 not in relay_roles.';
-
-CREATE FUNCTION outbox_internal.outbox_nack(
-	token bigint, id uuid, error text, retry_in interval)
-RETURNS text
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-	held constant outbox_internal.outbox_lease := outbox_internal.outbox_lock_lease(token);
-	place constant integer := array_position(held.ids, outbox_nack.id);
-	its outbox_internal.outbox_route;
-	message outbox_internal.outbox;
-BEGIN
-	IF error IS NULL THEN
-		RAISE EXCEPTION 'error must not be null'
-			USING ERRCODE = 'null_value_not_allowed';
-	END IF;
-	IF retry_in < interval '0' OR retry_in > interval '1 year' THEN
-		RAISE EXCEPTION 'retry_in must be from 0 to a year'
-			USING ERRCODE = 'invalid_parameter_value';
-	END IF;
-	IF place IS NULL THEN
-		RAISE EXCEPTION 'message "%" is not in lease %', id, token
-			USING ERRCODE = 'no_data_found',
-				DETAIL = 'It was acknowledged, nacked or released, or left with an earlier message of its key.';
-	END IF;
-	/* It goes with what comes after it in its key, which has to wait for it now. */
-	PERFORM outbox_internal.outbox_shorten_lease(held, ARRAY(
-		SELECT m.n::integer FROM unnest(held.keys) WITH ORDINALITY m(key, n)
-		WHERE m.n = place OR m.n > place AND m.key = held.keys[place]));
-	SELECT r.* INTO its FROM outbox_internal.outbox_route r WHERE r.name = held.route;
-	SELECT o.* INTO message FROM outbox_internal.outbox o WHERE o.id = outbox_nack.id FOR UPDATE;
-	IF NOT FOUND THEN
-		RETURN NULL;
-	END IF;
-
-	IF message.attempts + 1 < its.max_attempts THEN
-		UPDATE outbox_internal.outbox o
-		SET attempts = o.attempts + 1, last_error = outbox_nack.error,
-			available_at = clock_timestamp() + coalesce(retry_in, outbox_internal.outbox_retry_delay(o.attempts + 1))
-		WHERE o.id = outbox_nack.id;
-		RETURN 'pending';
-	END IF;
-	IF its.failed_route IS NOT NULL THEN
-		BEGIN
-			UPDATE outbox_internal.outbox o
-			SET route = its.failed_route, routing_key = NULL, attempts = 0, available_at = NULL,
-				last_error = outbox_nack.error,
-				headers = coalesce(o.headers, '{}') || jsonb_build_object('x-outbox-death',
-					jsonb_build_array(jsonb_build_object('reason', 'rejected', 'error', outbox_nack.error,
-						'route', o.route, 'exchange', its.exchange,
-						'routing-key', coalesce(o.routing_key, outbox_internal.outbox_render_key(its.routing_key,
-							o.event_type, o.aggregate_type, o.aggregate_id)),
-						'attempts', o.attempts + 1, 'time', to_char(clock_timestamp() AT TIME ZONE 'UTC',
-							'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')))
-					|| CASE jsonb_typeof(o.headers -> 'x-outbox-death')
-						WHEN 'array' THEN o.headers -> 'x-outbox-death' ELSE '[]' END)
-			WHERE o.id = outbox_nack.id;
-			RETURN 'moved';
-		EXCEPTION WHEN program_limit_exceeded OR string_data_right_truncation OR undefined_object THEN
-			/* That route cannot have it; then it becomes failed where it is. */
-			error := format('%s (not sent to the failed_route: %s)', error, SQLERRM);
-		END;
-	END IF;
-	/* It waits for an operator, not for a time. */
-	UPDATE outbox_internal.outbox o
-	SET attempts = o.attempts + 1, last_error = outbox_nack.error, available_at = NULL, status = 'failed'
-	WHERE o.id = outbox_nack.id;
-	RETURN 'failed';
-END
-$$;
 
 CREATE FUNCTION @extschema@.outbox_nack(
 	token bigint, id uuid, error text, retry_in interval DEFAULT NULL)
@@ -623,23 +425,6 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION @extschema@.outbox_nack(bigint, uuid, text, interval) IS
 'Could not be published: counts an attempt of a message of a lease, with the error as its last_error: its first 511 bytes, ? in place of every byte that is not printable. Returns pending (it is tried again after retry_in, or after a growing time by outbox.retry_initial and outbox.retry_max if that is NULL), failed (after max_attempts of its route), moved (to the failed_route of its route), or NULL if it was discarded meanwhile. It leaves the lease, and so do the later messages of its key. Errors: 55000 the lease is not held any more; P0002 the message is not in it; 22004 error is NULL; 22023 retry_in; 42501 not in relay_roles.';
 
-CREATE FUNCTION outbox_internal.outbox_extend(token bigint, lease interval)
-RETURNS timestamptz
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-	until timestamptz;
-BEGIN
-	PERFORM outbox_internal.outbox_check_lease_time(lease);
-	PERFORM outbox_internal.outbox_lock_lease(token);
-	UPDATE outbox_internal.outbox_lease l SET expires_at = clock_timestamp() + lease
-	WHERE l.token = outbox_extend.token
-	RETURNING l.expires_at INTO until;
-	RETURN until;
-END
-$$;
-
 CREATE FUNCTION @extschema@.outbox_extend(token bigint, lease interval DEFAULT '30 seconds')
 RETURNS timestamptz
 AS 'MODULE_PATHNAME', 'outbox_extend'
@@ -647,23 +432,6 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION @extschema@.outbox_extend(bigint, interval) IS
 'Lets a lease end so long from now (at most a day), and returns when that is. One that has expired and was not taken over counts again. Errors: 55000 the lease is not held any more; 22023 lease; 42501 not in relay_roles.';
-
-CREATE FUNCTION outbox_internal.outbox_release(token bigint, ids uuid[])
-RETURNS integer
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-	held constant outbox_internal.outbox_lease := outbox_internal.outbox_lock_lease(token);
-	given constant boolean := outbox_internal.outbox_ids_given(ids);
-	places constant integer[] := ARRAY(
-		SELECT m.n::integer FROM unnest(held.ids) WITH ORDINALITY m(id, n)
-		WHERE NOT given OR m.id = ANY (outbox_release.ids));
-BEGIN
-	PERFORM outbox_internal.outbox_shorten_lease(held, places);
-	RETURN cardinality(places);
-END
-$$;
 
 CREATE FUNCTION @extschema@.outbox_release(token bigint, ids uuid[] DEFAULT array_fill(NULL::uuid, ARRAY[1], ARRAY[0]))
 RETURNS integer

@@ -85,6 +85,24 @@ forget_plans(void)
 }
 
 /*
+ * In a session, which does not look at each change of the tables: a rule has rewritten
+ * the statement.  A plan of nothing depends on no table, and would never be
+ * invalidated.  Its memory stays until the session ends: it may run further out.
+ */
+static void
+forget_plan(SPIPlanPtr plan)
+{
+	for (OutboxStatement **link = &store.prepared; *link != NULL;
+		 link = &(*link)->next)
+		if ((*link)->plan == plan)
+		{
+			(*link)->plan = NULL;
+			*link = (*link)->next;
+			return;
+		}
+}
+
+/*
  * Statements are planned once for any parameters: planning each time would
  * cost more than most of them take.  The worker's session allows only index
  * and TID scans, nested loops, and no sorting that an index can spare (see
@@ -115,9 +133,16 @@ outbox_store_execute(SPIPlanPtr plan, Datum *values, const char *nulls,
 {
 	int			result = SPI_execute_plan(plan, values, nulls, false, 0);
 
-	if (result != expected)
-		elog(ERROR, "SPI_execute_plan failed: %s",
-			 SPI_result_code_string(result));
+	if (result == expected)
+		return;
+	if (!in_transaction)
+		forget_plan(plan);
+	if (result == SPI_OK_REWRITTEN)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("a rule replaces a statement of outbox"),
+				 errhint("Drop the rules on the tables of the extension.")));
+	elog(ERROR, "SPI_execute_plan failed: %s", SPI_result_code_string(result));
 }
 
 /* ------------------------------------------------------------ transactions */

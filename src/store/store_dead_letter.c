@@ -17,7 +17,6 @@
 #include "postgres.h"
 
 #include "catalog/pg_type.h"
-#include "mb/pg_wchar.h"
 #include "store.h"
 #include "store_internal.h"
 #include "utils/builtins.h"
@@ -63,13 +62,6 @@ static const Oid array_types[MOVE_COLUMNS] = {
 	TEXTARRAYOID, TEXTARRAYOID, INT4ARRAYOID
 };
 
-/* What came from the database, and so has a form in it. */
-static Datum
-own_text(const char *utf8)
-{
-	return CStringGetTextDatum(pg_any_to_server(utf8, (int) strlen(utf8), PG_UTF8));
-}
-
 void
 outbox_store_move(const OutboxFailure *failures, int n)
 {
@@ -87,12 +79,12 @@ outbox_store_move(const OutboxFailure *failures, int n)
 		if (death == NULL)
 			continue;
 		columns[MOVE_ID][count] = UUIDPGetDatum(&failures[i].id);
-		columns[MOVE_TARGET][count] = own_text(death->target);
-		columns[MOVE_ERROR][count] = outbox_store_text(failures[i].reason);
-		columns[MOVE_REASON][count] = own_text(death->reason);
-		columns[MOVE_ROUTE][count] = own_text(death->route);
-		columns[MOVE_EXCHANGE][count] = own_text(death->exchange);
-		columns[MOVE_ROUTING_KEY][count] = own_text(death->routing_key);
+		columns[MOVE_TARGET][count] = outbox_store_own_text(death->target);
+		columns[MOVE_ERROR][count] = outbox_store_reason(&failures[i]);
+		columns[MOVE_REASON][count] = outbox_store_own_text(death->reason);
+		columns[MOVE_ROUTE][count] = outbox_store_own_text(death->route);
+		columns[MOVE_EXCHANGE][count] = outbox_store_own_text(death->exchange);
+		columns[MOVE_ROUTING_KEY][count] = outbox_store_own_text(death->routing_key);
 		columns[MOVE_ATTEMPTS][count++] = Int32GetDatum(death->attempts);
 	}
 	for (int col = 0; col < MOVE_COLUMNS; col++)

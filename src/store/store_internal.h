@@ -102,6 +102,10 @@ extern int	outbox_store_settle_direct(const OutboxSettled *rows, int n,
 
 /* What is not ours to trust, as text of this database: '?' where it has no form. */
 extern Datum outbox_store_text(const char *utf8);
+/* What came from this database, and so has a form in it. */
+extern Datum outbox_store_own_text(const char *utf8);
+/* One or the other, as the failure says. */
+extern Datum outbox_store_reason(const OutboxFailure *failure);
 extern Datum outbox_store_array(Datum *elems, int n, Oid type);
 
 /* store_dead_letter.c */

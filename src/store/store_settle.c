@@ -128,9 +128,9 @@ mark_ids(const pg_uuid_t *ids, size_t stride, int n, bool *marks)
  * The row trigger says it for updates.
  */
 static void
-refuse_deferred(bool archive)
+refuse_deferred(Oid table, bool archive)
 {
-	Relation	rel = table_open(outbox_store_relid(), AccessShareLock);
+	Relation	rel = table_open(table, AccessShareLock);
 	Oid			relid = get_relname_relid("outbox_archive",
 										  RelationGetNamespace(rel));
 
@@ -200,8 +200,25 @@ outbox_store_settle(const OutboxSettled *rows, int n, bool archive,
 	if (settled == n)
 		return;
 	if (settled == 0)
-		refuse_deferred(archive);
+		refuse_deferred(outbox_store_relid(), archive);
 	settle_remains(rows, n, n - settled, archive, remains);
+}
+
+int
+outbox_store_settle_waiting(Oid table, const pg_uuid_t *ids, int n, bool archive)
+{
+	Datum	   *elems = palloc(sizeof(Datum) * Max(n, 1));
+	Datum		array;
+	int			settled;
+
+	for (int i = 0; i < n; i++)
+		elems[i] = UUIDPGetDatum(&ids[i]);
+	array = outbox_store_array(elems, n, UUIDOID);
+	refuse_deferred(table, archive);
+	settled = settle_by_id(array, archive);
+	if (settled < n)
+		require_gone(array);
+	return settled;
 }
 
 /*
@@ -241,6 +258,19 @@ outbox_store_text(const char *utf8)
 }
 
 Datum
+outbox_store_own_text(const char *utf8)
+{
+	return CStringGetTextDatum(pg_any_to_server(utf8, (int) strlen(utf8), PG_UTF8));
+}
+
+Datum
+outbox_store_reason(const OutboxFailure *failure)
+{
+	return failure->reason_is_text ? outbox_store_own_text(failure->reason) :
+		outbox_store_text(failure->reason);
+}
+
+Datum
 outbox_store_array(Datum *elems, int n, Oid type)
 {
 	int16		len;
@@ -271,7 +301,7 @@ count_attempts(const OutboxFailure *failures, int n)
 		if (failures[i].death != NULL)
 			continue;
 		ids[count] = UUIDPGetDatum(&failures[i].id);
-		reasons[count] = outbox_store_text(failures[i].reason);
+		reasons[count] = outbox_store_reason(&failures[i]);
 		waits[count] = Int64GetDatum(failures[i].retry_ms);
 		ends[count++] = BoolGetDatum(failures[i].give_up);
 	}

@@ -1,10 +1,10 @@
 /*-------------------------------------------------------------------------
  *
  * store.h
- *		All SQL of the worker: every statement that it runs, through SPI.
+ *		All SQL that settles, and all SQL of the worker, through SPI.
  *
- * Objects are addressed with the schema that CREATE EXTENSION chose; values
- * travel as parameters.  Nothing here knows AMQP.
+ * Statements name objects of pg_catalog and outbox_internal only; values travel as
+ * parameters.  Nothing here knows AMQP.
  *
  * store.c			transactions of the worker, extension, routes
  * store_control.c	the control row
@@ -16,6 +16,7 @@
  * store_settle.c	what became of claimed messages
  * store_settle_direct.c	the same without a statement
  * store_dead_letter.c	what is given up, and goes to another route
+ * store_lease.c	leases of external relays, for sessions
  *
  *-------------------------------------------------------------------------
  */
@@ -25,6 +26,7 @@
 #include "identity.h"
 #include "message.h"
 #include "nodes/pg_list.h"
+#include "outcome.h"
 #include "route.h"
 #include "utils/relcache.h"
 
@@ -255,38 +257,52 @@ extern void outbox_store_settle(const OutboxSettled *rows, int n, bool archive,
 								bool *remains);
 
 /*
- * A message that is given up, and goes to the failed_route of its route.  Strings
- * are UTF-8, as in OutboxMessage.
+ * For a session: the same of n rows, by id, waiting for whoever has locked them.  Returns
+ * how many there were.  table: outbox.
  */
-typedef struct OutboxDeath
-{
-	const char *target;			/* route that it goes to */
-	const char *route;			/* route, exchange and routing key that it had */
-	const char *exchange;
-	const char *routing_key;
-	const char *reason;			/* one word */
-	int			attempts;
-} OutboxDeath;
-
-/* Name of the header that tells of that. */
-#define OUTBOX_DEATH_HEADER	"x-outbox-death"
-
-/* A failed attempt. */
-typedef struct OutboxFailure
-{
-	pg_uuid_t	id;
-	const char *reason;
-	int64		retry_ms;		/* wait before the next attempt */
-	bool		give_up;		/* becomes failed, unless */
-	const OutboxDeath *death;	/* this is not NULL */
-} OutboxFailure;
+extern int	outbox_store_settle_waiting(Oid table, const pg_uuid_t *ids, int n,
+										bool archive);
 
 /*
- * Rows that somebody has locked are left, and marked in remains (n bools), and so
- * are those whose death has a target that does not exist.  Returns false when some
- * are not there any more, or not pending.
+ * Counts failed attempts.  Rows that somebody has locked are left, and marked in
+ * remains (n bools), and so are those whose death has a target that does not exist.
+ * Returns false when some are not there any more, or not pending.
  */
 extern bool outbox_store_fail(const OutboxFailure *failures, int n,
 							  bool *remains);
+
+/* ------------------------------------------------------------ store_lease.c */
+
+/*
+ * Of external relays.  Called in sessions, with SPI connected, as the owner of the
+ * tables.  Memory is that of SPI.
+ */
+typedef struct OutboxLease
+{
+	int64		token;
+	char	   *route;			/* in the database's encoding */
+	int			n;				/* messages, in the order of seq */
+	pg_uuid_t  *ids;
+	Datum	   *keys;			/* int8: hashes of their keys; */
+	bool	   *no_key;			/* without one */
+} OutboxLease;
+
+/*
+ * Locks the lease, which is the fence: until the caller commits nobody takes it
+ * over.  False: it is not there.
+ */
+extern bool outbox_store_lock_lease(int64 token, OutboxLease *lease);
+
+/* Takes the marked messages (n bools) out of it; without any it is over. */
+extern void outbox_store_shorten_lease(const OutboxLease *lease, const bool *gone);
+
+/* Lets it end so long from now, and returns when that is. */
+extern TimestampTz outbox_store_extend_lease(int64 token, Datum interval);
+
+/*
+ * Locks a message that is pending, waiting for whoever has it, and fills what
+ * outcome.h asks for.  False: it is not there, or not pending.
+ */
+extern bool outbox_store_lock_message(const pg_uuid_t *id, OutboxMessage *message);
 
 #endif							/* OUTBOX_STORE_H */

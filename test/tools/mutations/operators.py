@@ -1,9 +1,9 @@
 """Mutations of operators: what operators call and set: repairs, retention, privileges, upgrades."""
 
 MUTATIONS = (
-    ("null-is-all-ids", "outbox--1.0.sql",
-     "	IF array_lower(ids, 1) = 0 AND cardinality(ids) = 1 AND ids[0] IS NULL THEN",
-     "	IF ids IS NULL OR array_lower(ids, 1) = 0 AND cardinality(ids) = 1 AND ids[0] IS NULL THEN",
+    ("null-is-all-ids", "src/session/ids.c",
+     "	if (array != NULL && is_default(array))",
+     "	if (array == NULL || is_default(array))",
      "ids => NULL is refused (22004), and not all messages",
      ["regress/repairs"]),
     ("no-match-ends-leases", "outbox--1.0.sql",

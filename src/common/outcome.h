@@ -1,0 +1,69 @@
+/*-------------------------------------------------------------------------
+ *
+ * outcome.h
+ *		What becomes of a message that was published, or could not be.
+ *
+ * The rules for the worker and for external relays: is it archived, is it tried
+ * again and when, is it given up, and what does a dead letter say.  The store
+ * writes what follows from them.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTBOX_OUTCOME_H
+#define OUTBOX_OUTCOME_H
+
+#include "message.h"
+#include "route.h"
+
+/* Name of the header that tells of a dead letter's way. */
+#define OUTBOX_DEATH_HEADER	"x-outbox-death"
+
+/*
+ * A message that is given up, and goes to the failed_route of its route.  Strings
+ * are UTF-8, as in OutboxMessage.
+ */
+typedef struct OutboxDeath
+{
+	const char *target;			/* route that it goes to */
+	const char *route;			/* route, exchange and routing key that it had */
+	const char *exchange;
+	const char *routing_key;
+	const char *reason;			/* one word */
+	int			attempts;
+} OutboxDeath;
+
+/* A failed attempt. */
+typedef struct OutboxFailure
+{
+	pg_uuid_t	id;
+	const char *reason;			/* UTF-8 */
+	bool		reason_is_text; /* it came from this database, so it fits in */
+	int64		retry_ms;		/* wait before the next attempt */
+	bool		give_up;		/* becomes failed, unless */
+	const OutboxDeath *death;	/* this is not NULL */
+} OutboxFailure;
+
+/* Are published messages of the route kept in the archive? */
+extern bool outbox_is_archived(const OutboxRoute *route);
+
+/*
+ * An attempt of the message has failed: is it given up, and else when is the next one?
+ * permanent: no later attempt can end otherwise.  The death is the caller's to decide.
+ */
+extern OutboxFailure outbox_failure(const OutboxMessage *message,
+									const OutboxRoute *route, const char *reason,
+									bool permanent);
+
+/*
+ * The routing key by a template, or own if that is not NULL, in the current context;
+ * NULL: it is longer than AMQP allows.
+ */
+extern char *outbox_routing_key(const OutboxMessage *message, const char *template,
+								const char *own);
+
+/* Its death on the way from route to target, in the current context. */
+extern OutboxDeath *outbox_death(const OutboxMessage *message,
+								 const OutboxRoute *route, const char *target,
+								 const char *reason);
+
+#endif							/* OUTBOX_OUTCOME_H */

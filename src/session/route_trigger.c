@@ -260,6 +260,7 @@ outbox_route_removal_trigger(PG_FUNCTION_ARGS)
 
 	if (TRIGGER_FIRED_BY_TRUNCATE(trigdata->tg_event))
 		refuse_truncation();
+	trigdata = outbox_fired_after_row(fcinfo, "outbox_route_removal_trigger");
 	refuse_in_use(trigdata);
 	return PointerGetDatum(NULL);
 }

@@ -33,6 +33,15 @@
 /* Messages of one key that are kept waiting in memory. */
 #define OUTBOX_KEY_WAITING_MAX	128
 
+/*
+ * Keys that a worker remembers as held, or as to be read again: 150 bytes each, 9 MB.
+ * What is above that is looked up in the table.  The next pass over it begins so long
+ * after the last one at least, and so many times as long as that one took.
+ */
+#define OUTBOX_HELD_KEYS_MAX	60000
+#define OUTBOX_FORGOTTEN_MS		2000
+#define OUTBOX_FORGOTTEN_PAUSE	20
+
 /* Every row is looked at again at most this often, for what told nobody. */
 #define OUTBOX_SWEEP_MS			60000
 

@@ -81,6 +81,8 @@ typedef struct OutboxBatch
 	List	   *locked;			/* of OutboxBarringRow: the claim passed it over */
 	List	   *failed;			/* the same, see outbox_keys_check_failed() */
 	List	   *overtaking;		/* of OutboxUnreadRange, see scan.c */
+	struct OutboxRecalled *recalled;	/* recall.h */
+	int			nrecalled;
 	bool		in_vain;		/* most of what was checked was overtaking */
 	bool		unknown_route;	/* a message has one that we have not loaded */
 	OutboxInbox late_news;		/* of what the snapshot need not see */

@@ -123,6 +123,9 @@ give_up_later(const OutboxRow *row, void *arg)
 								 sizeof(Barred), compare_hashes);
 	bool		bars = false;
 
+	/* Only a damaged index answers with a key that was not asked for. */
+	if (barred == NULL)
+		return;
 	while (barred > check->barred && barred[-1].hash == row->key_hash)
 		barred--;
 	for (; barred < check->barred + check->n && barred->hash == row->key_hash; barred++)

@@ -125,6 +125,7 @@ find_key(OutboxQueue *queue, int64 hash)
 		memset((char *) key + sizeof(int64), 0,
 			   sizeof(OutboxKey) - sizeof(int64));
 		dlist_init(&key->waiting);
+		key->skip_low = queue->forgotten_low;
 	}
 	return key;
 }
@@ -136,6 +137,8 @@ list_key(OutboxQueue *queue, OutboxKey *key, int list)
 		return;
 	if (key->list != OUTBOX_KEY_UNLISTED)
 		dlist_delete(&key->node);
+	queue->nheld += (list == OUTBOX_KEY_HELD) - (key->list == OUTBOX_KEY_HELD);
+	queue->nreread += (list == OUTBOX_KEY_REREAD) - (key->list == OUTBOX_KEY_REREAD);
 	key->list = list;
 	if (list == OUTBOX_KEY_HELD)
 		dlist_push_tail(&queue->held, &key->node);
@@ -746,8 +749,15 @@ void
 outbox_queue_hold_retry(OutboxQueue *queue, int64 hash, int64 seq,
 						const pg_uuid_t *id)
 {
-	OutboxKey  *key = find_key(queue, hash);
+	OutboxKey  *key;
 
+	if (queue->nheld >= OUTBOX_HELD_KEYS_MAX &&
+		hash_search(queue->keys, &hash, HASH_FIND, NULL) == NULL)
+	{
+		outbox_queue_note_forgotten(queue, 1);
+		return;
+	}
+	key = find_key(queue, hash);
 	/* Two of them (the route was unordered once): the older one goes first. */
 	if (key->hold == OUTBOX_HOLD_RETRY && key->retry.seq <= seq)
 		return;
@@ -768,10 +778,103 @@ outbox_queue_block(OutboxQueue *queue, int64 hash, int64 seq,
 	place_key(queue, key);
 }
 
+/* --------------------------------------------------------------- forgotten */
+
+void
+outbox_queue_note_forgotten(OutboxQueue *queue, int64 seq)
+{
+	if (queue->forgotten_low == 0 || seq < queue->forgotten_low)
+		queue->forgotten_low = seq;
+	if (queue->forgotten_next == 0 || seq < queue->forgotten_next)
+		queue->forgotten_next = seq;
+}
+
+void
+outbox_queue_pass_begins(OutboxQueue *queue)
+{
+	queue->forgotten_next = 0;
+}
+
+void
+outbox_queue_pass_ended(OutboxQueue *queue)
+{
+	queue->forgotten_low = queue->forgotten_next;
+}
+
+/* Where that begins which only this key's entry leads to. */
+static int64
+lowest_of_key(const OutboxKey *key)
+{
+	int64		lowest = key->skip_low != 0 ? key->skip_low : PG_INT64_MAX;
+
+	if (key->hold == OUTBOX_HOLD_RETRY)
+		lowest = Min(lowest, key->retry.seq);
+	if (key->blocked_on != NULL)
+		lowest = Min(lowest, key->failed.seq);
+	return lowest;
+}
+
+void
+outbox_queue_forget_held(OutboxQueue *queue)
+{
+	dlist_mutable_iter iter;
+
+	if (queue->nheld + queue->nreread <= OUTBOX_HELD_KEYS_MAX)
+		return;
+	/* Those with a message in memory are few. */
+	dlist_foreach_modify(iter, &queue->held)
+	{
+		OutboxKey  *key = dlist_container(OutboxKey, node, iter.cur);
+
+		if (queue->nheld + queue->nreread <= OUTBOX_HELD_KEYS_MAX)
+			break;
+		if (key->head != NULL || key->nwaiting > 0)
+			continue;
+		outbox_queue_note_forgotten(queue, lowest_of_key(key));
+		list_key(queue, key, OUTBOX_KEY_UNLISTED);
+		hash_search(queue->keys, &key->hash, HASH_REMOVE, NULL);
+	}
+}
+
+bool
+outbox_queue_knows(OutboxQueue *queue, int64 hash)
+{
+	return queue->forgotten_low == 0 ||
+		hash_search(queue->keys, &hash, HASH_FIND, NULL) != NULL;
+}
+
+void
+outbox_queue_recall(OutboxQueue *queue, int64 hash, bool has_rows,
+					const pg_uuid_t *retry, int64 retry_seq)
+{
+	OutboxKey  *key;
+
+	if (outbox_queue_knows(queue, hash))
+		return;
+	key = find_key(queue, hash);
+	if (retry != NULL)
+		hold_retry(key, retry_seq, retry);
+	else if (!has_rows)
+	{
+		key->skip_low = 0;
+		return;
+	}
+	place_key(queue, key);
+}
+
+void
+outbox_queue_recalled(OutboxQueue *queue, int64 hash)
+{
+	OutboxKey  *key = hash_search(queue->keys, &hash, HASH_FIND, NULL);
+
+	if (key != NULL)
+		place_key(queue, key);
+}
+
 int64
 outbox_queue_lowest_held(OutboxQueue *queue)
 {
-	int64		lowest = 0;
+	int64		lowest = queue->forgotten_low;
 	dlist_iter	iter;
 
 	dlist_foreach(iter, &queue->held)
@@ -787,7 +890,7 @@ outbox_queue_lowest_held(OutboxQueue *queue)
 int64
 outbox_queue_lowest(OutboxQueue *queue)
 {
-	int64		lowest = PG_INT64_MAX;
+	int64		lowest = queue->forgotten_low != 0 ? queue->forgotten_low : PG_INT64_MAX;
 	HASH_SEQ_STATUS status;
 	ItemEntry  *entry;
 	OutboxKey  *key;

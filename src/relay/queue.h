@@ -113,6 +113,11 @@ typedef struct OutboxQueue
 	dlist_head	rejected;
 	dlist_head	held;			/* keys */
 	dlist_head	reread;			/* keys */
+	int			nheld;
+	int			nreread;
+	int64		forgotten_low;	/* 0, or a key that is not in keys may be held, or
+								 * have rows to be read again, from here on */
+	int64		forgotten_next; /* the same of what this pass has left, recall.h */
 	int			count;			/* all items */
 	int			nready;
 	int			nwaiting;
@@ -207,6 +212,26 @@ extern void outbox_queue_hold_retry(OutboxQueue *queue, int64 hash, int64 seq,
 /* A row of the key has failed, and what is later waits. */
 extern void outbox_queue_block(OutboxQueue *queue, int64 hash, int64 seq,
 							   const pg_uuid_t *id, OutboxRoute *route);
+/*
+ * Forgets keys that are held until there is room for what is listed.  Nothing may
+ * have a pointer to one.
+ */
+extern void outbox_queue_forget_held(OutboxQueue *queue);
+/* A row from there on is of a key that is forgotten, or stays so. */
+extern void outbox_queue_note_forgotten(OutboxQueue *queue, int64 seq);
+/* A pass over all of those begins; when it has ended, what it has noted is left. */
+extern void outbox_queue_pass_begins(OutboxQueue *queue);
+extern void outbox_queue_pass_ended(OutboxQueue *queue);
+/* Or may the key be forgotten? */
+extern bool outbox_queue_knows(OutboxQueue *queue, int64 hash);
+/*
+ * What the table says of a key that may be forgotten: it has rows that were read and are
+ * ready, and (not NULL) one that waits for its next attempt.  With neither of them it
+ * is known to have nothing, until outbox_queue_recalled().
+ */
+extern void outbox_queue_recall(OutboxQueue *queue, int64 hash, bool has_rows,
+								const pg_uuid_t *retry, int64 retry_seq);
+extern void outbox_queue_recalled(OutboxQueue *queue, int64 hash);
 /* The lowest number from which a key that is held skips, or 0. */
 extern int64 outbox_queue_lowest_held(OutboxQueue *queue);
 /* Nothing that is in memory, or that a key skips, is below; PG_INT64_MAX: nothing. */

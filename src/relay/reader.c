@@ -16,6 +16,7 @@
 #include "recheck.h"
 #include "keys.h"
 #include "reader.h"
+#include "recall.h"
 #include "scan.h"
 #include "settings.h"
 #include "shared.h"
@@ -167,6 +168,7 @@ outbox_reader_claim(OutboxReader *reader, OutboxBatch *batch, TimestampTz wall)
 	}
 	if (want_scan)
 		outbox_scan_claim(reader->scan, batch, now);
+	outbox_recall_look_up(batch, outbox_scan_end(reader->scan));
 	outbox_keys_check_failed(batch);
 	OUTBOX_FAULT("amid_claim");
 	MemoryContextSwitchTo(old);
@@ -292,9 +294,11 @@ outbox_reader_committed(OutboxReader *reader, OutboxBatch *batch)
 	outbox_due_committed(reader->due, batch);
 	outbox_keys_committed(reader->keys, batch);
 	outbox_scan_committed(reader->scan, batch);
+	outbox_recall_begin(batch);
 	hold_locked(reader, batch);
 	outbox_keys_block(reader->keys, batch);
 	admit_all(reader, batch);
+	outbox_recall_end(batch);
 	batch->count = 0;
 	batch->nsegments = 0;
 }

@@ -174,6 +174,7 @@ next_deadline(OutboxRelay *relay, OutboxMonoTime now)
 	outbox_mono_earlier(&deadline, outbox_sender_deadline(relay->sender));
 	outbox_mono_earlier(&deadline, outbox_routes_deadline(relay->routes));
 	outbox_mono_earlier(&deadline, outbox_reader_deadline(relay->reader, now));
+	outbox_mono_earlier(&deadline, outbox_sweep_deadline(relay->sweep, relay->queue));
 	if (outbox_database_failing(relay->database))
 		outbox_mono_earlier(&deadline,
 							outbox_database_retry_at(relay->database));

@@ -26,6 +26,7 @@
  * reader.c			which rows are read next, and what becomes of them
  * due.c			of those the ones whose time has come
  * keys.c			keys that are held, or to be read again
+ * recall.c			keys that are held and forgotten
  * scan.c			all else that is unread, in the order of seq
  * unread.c			as ranges of seq (plain C)
  * batch.c			what one round claims

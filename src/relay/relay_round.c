@@ -129,7 +129,7 @@ outbox_relay_wants_round(OutboxRelay *relay, OutboxMonoTime now)
 		outbox_prepared_unknown(relay->prepared) ||
 		outbox_reader_wonders(relay->reader) ||
 		outbox_settler_wanted(relay->settler, now) ||
-		outbox_sweep_wanted(relay->sweep) ||
+		outbox_sweep_wanted(relay->sweep, relay->queue) ||
 		wants_claim(relay, now);
 }
 
@@ -195,7 +195,7 @@ round_transaction(OutboxRelay *relay, OutboxSettling *settling, OutboxBatch *bat
 	if (settling->nconfirmed + settling->nrejected > 0)
 		OUTBOX_FAULT("after_settle");
 	/* Before the claim, of which the relay remembers all after the commit only. */
-	if (outbox_sweep_wanted(relay->sweep))
+	if (outbox_sweep_wanted(relay->sweep, relay->queue))
 		outbox_sweep_step(relay->sweep, relay);
 	outbox_batch_init(batch, relay->queue, relay->routes, relay->scratch);
 	if (wants_claim(relay, outbox_mono_now()))
@@ -222,7 +222,7 @@ may_take_long(OutboxRelay *relay)
 {
 	return outbox_settler_ready(relay->settler) > 0 ||
 		outbox_reader_reads_much(relay->reader) ||
-		outbox_sweep_wanted(relay->sweep) ||
+		outbox_sweep_wanted(relay->sweep, relay->queue) ||
 		outbox_control_doubtful(relay->control) ||
 		!outbox_database_has_started(relay->database) ||
 		relay->queue->count > 0;

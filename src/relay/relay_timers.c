@@ -162,7 +162,7 @@ poll_now(OutboxRelay *relay)
 static void
 sweep(OutboxRelay *relay)
 {
-	outbox_sweep_start(relay->sweep);
+	outbox_sweep_start(relay->sweep, relay->queue);
 	outbox_reader_look(relay->reader);
 	outbox_reader_reread_due(relay->reader);
 	outbox_reader_doubt_holders(relay->reader);
@@ -184,6 +184,7 @@ outbox_relay_timers(OutboxRelay *relay, OutboxMonoTime now)
 		poll_now(relay);
 	if (outbox_timers_sweep_due(relay->timers, now))
 		sweep(relay);
+	outbox_sweep_timers(relay->sweep, relay->queue, now);
 #ifdef OUTBOX_FAULTS
 	if (outbox_database_has_started(relay->database))
 		outbox_sweep_look(relay->sweep, now);

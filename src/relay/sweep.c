@@ -25,6 +25,7 @@
 #include "postgres.h"
 
 #include "fault.h"
+#include "recall.h"
 #include "relay_internal.h"
 #include "shared.h"
 #include "sizes.h"
@@ -43,6 +44,8 @@ struct OutboxSweep
 {
 	int64		from;			/* the next row to look at; 0: no sweep now */
 	int64		width;			/* numbers of the next step */
+	int64		took_us;		/* this pass, so far */
+	OutboxMonoTime forgotten_at;	/* the next one, if keys are forgotten */
 #ifdef OUTBOX_FAULTS
 	bool		looks;			/* this one takes nothing, and only tells */
 	bool		look_released;	/* the last one found a key without its holder, */
@@ -57,6 +60,8 @@ typedef struct Step
 	int64		last_seq;
 	int			nfound;
 	int64		found[OUTBOX_SWEEP_ROWS];
+	int			nmet;
+	OutboxRecalled met[OUTBOX_SWEEP_ROWS];	/* of keys that are forgotten */
 } Step;
 
 OutboxSweep *
@@ -65,19 +70,43 @@ outbox_sweep_create(MemoryContext cxt)
 	return MemoryContextAllocZero(cxt, sizeof(OutboxSweep));
 }
 
-void
-outbox_sweep_start(OutboxSweep *sweep)
+static void
+start(OutboxSweep *sweep, OutboxQueue *queue, int64 from)
 {
-	sweep->from = 1;
+	sweep->from = from;
+	sweep->took_us = 0;
+	outbox_queue_pass_begins(queue);
 #ifdef OUTBOX_FAULTS
 	sweep->looks = false;
 #endif
 }
 
-bool
-outbox_sweep_wanted(const OutboxSweep *sweep)
+void
+outbox_sweep_start(OutboxSweep *sweep, OutboxQueue *queue)
 {
-	return sweep->from != 0;
+	start(sweep, queue, 1);
+}
+
+OutboxMonoTime
+outbox_sweep_deadline(const OutboxSweep *sweep, const OutboxQueue *queue)
+{
+	return queue->forgotten_low != 0 && sweep->from == 0 ? sweep->forgotten_at :
+		OUTBOX_MONO_UNSET;
+}
+
+void
+outbox_sweep_timers(OutboxSweep *sweep, OutboxQueue *queue, OutboxMonoTime now)
+{
+	if (queue->forgotten_low != 0 && sweep->from == 0 &&
+		outbox_mono_reached(sweep->forgotten_at, now))
+		start(sweep, queue, queue->forgotten_low);
+}
+
+/* What the last step has found free is read first. */
+bool
+outbox_sweep_wanted(const OutboxSweep *sweep, const OutboxQueue *queue)
+{
+	return sweep->from != 0 && queue->nreread < OUTBOX_SWEEP_ROWS;
 }
 
 /* Does anything of what the relay remembers lead to this row? */
@@ -104,7 +133,14 @@ visit(const OutboxRow *row, void *arg)
 	Step	   *step = arg;
 
 	step->last_seq = row->seq;
-	if (!is_known(step->relay, row))
+	if (is_known(step->relay, row))
+		return;
+	if (row->keyed &&
+		outbox_routes_find(step->relay->routes, row->route)->ordered &&
+		row->seq >= step->relay->queue->forgotten_low &&
+		!outbox_queue_knows(step->relay->queue, row->key_hash))
+		step->met[step->nmet++] = (OutboxRecalled) {.hash = row->key_hash,.seq = row->seq};
+	else
 		step->found[step->nfound++] = row->seq;
 }
 
@@ -178,6 +214,20 @@ tell_overlooked(OutboxSweep *sweep, OutboxRelay *relay)
 }
 #endif
 
+/* The pass is over: what it has left is what is forgotten. */
+static void
+end_pass(OutboxSweep *sweep, OutboxRelay *relay)
+{
+	OutboxQueue *queue = relay->queue;
+	int64		pause_ms = sweep->took_us * OUTBOX_FORGOTTEN_PAUSE / 1000;
+
+	if (queue->forgotten_low != 0)
+		outbox_recall_note_retries(queue, relay->routes);
+	outbox_queue_pass_ended(queue);
+	sweep->forgotten_at =
+		outbox_mono_after(Min(Max(pause_ms, OUTBOX_FORGOTTEN_MS), OUTBOX_SWEEP_MS));
+}
+
 void
 outbox_sweep_step(OutboxSweep *sweep, OutboxRelay *relay)
 {
@@ -192,7 +242,7 @@ outbox_sweep_step(OutboxSweep *sweep, OutboxRelay *relay)
 		.nworkers = MySlot->nworkers,
 		.arg = step
 	};
-	OutboxMonoTime start = outbox_mono_now();
+	OutboxMonoTime began = outbox_mono_now();
 	int64		took_us;
 
 #ifdef OUTBOX_FAULTS
@@ -201,6 +251,7 @@ outbox_sweep_step(OutboxSweep *sweep, OutboxRelay *relay)
 #endif
 	step->relay = relay;
 	step->nfound = 0;
+	step->nmet = 0;
 	if (outbox_store_list(&claim, visit) < OUTBOX_SWEEP_ROWS)
 		step->last_seq = claim.upto;
 	sweep->from = step->last_seq < last ? step->last_seq + 1 : 0;
@@ -208,14 +259,23 @@ outbox_sweep_step(OutboxSweep *sweep, OutboxRelay *relay)
 	if (step->nfound > 0)
 		tell_forgotten(step);
 	if (sweep->looks)
-		step->nfound = 0;
+		step->nfound = step->nmet = 0;
 #endif
+	outbox_recall_free(relay->queue, relay->routes, step->met, step->nmet);
 	for (int i = 0; i < step->nfound; i++)
 		outbox_reader_add(relay->reader, step->found[i], step->found[i],
 						  OUTBOX_UNREAD_SWEPT);
 
 	/* Empty stretches are passed in ever longer steps. */
-	took_us = outbox_mono_now().us - start.us;
+	took_us = outbox_mono_now().us - began.us;
+	sweep->took_us += took_us;
+#ifdef OUTBOX_FAULTS
+	if (sweep->from == 0 && !sweep->looks)
+		end_pass(sweep, relay);
+#else
+	if (sweep->from == 0)
+		end_pass(sweep, relay);
+#endif
 	if (took_us < SWEEP_SHORT_US && width < PG_INT64_MAX / 2)
 		sweep->width = width * 2;
 	else if (took_us > SWEEP_LONG_US)

@@ -39,26 +39,45 @@ outbox_store_list_retries(int worker, int nworkers, OutboxRowVisit visit,
 	(void) outbox_store_visit_rows(statement->plan, 2, types, values, visit, arg);
 }
 
+/* One look into outbox_holder for each key: it is made for this. */
+#define OLDEST_HOLDER(which) \
+	"SELECT r.* FROM pg_catalog.unnest($1) k (hash)," \
+	" LATERAL (SELECT " ROW_COLUMNS " FROM outbox_internal.outbox" \
+	" WHERE " which " AND aggregate_id IS NOT NULL" \
+	" AND outbox_internal.outbox_key_hash(route, aggregate_type, aggregate_id)" \
+	" = k.hash" \
+	" ORDER BY outbox_internal.outbox_key_hash(route, aggregate_type, aggregate_id)," \
+	" seq LIMIT 1) r"
+
+static void
+visit_holders(OutboxStatement *statement, const char *text, const int64 *hashes,
+			  int n, OutboxRowVisit visit, void *arg)
+{
+	static const Oid types[] = {INT8ARRAYOID};
+	Datum		values[] = {outbox_store_int64_array(hashes, n)};
+
+	outbox_store_plan(statement, text, 1, types);
+	(void) outbox_store_visit_rows(statement->plan, 1, types, values, visit, arg);
+}
+
 void
 outbox_store_visit_failed(const int64 *hashes, int n, OutboxRowVisit visit,
 						  void *arg)
 {
 	static OutboxStatement statement;
-	static const Oid types[] = {INT8ARRAYOID};
-	Datum		values[] = {outbox_store_int64_array(hashes, n)};
 
-	/* One look into outbox_holder for each: it is made for this. */
-	outbox_store_plan(&statement,
-					  "SELECT r.* FROM pg_catalog.unnest($1) k (hash),"
-					  " LATERAL (SELECT " ROW_COLUMNS " FROM outbox_internal.outbox"
-					  " WHERE status = 'failed' AND external IS NULL"
-					  " AND aggregate_id IS NOT NULL"
-					  " AND outbox_internal.outbox_key_hash(route, aggregate_type, aggregate_id)"
-					  " = k.hash"
-					  " ORDER BY outbox_internal.outbox_key_hash(route, aggregate_type, aggregate_id),"
-					  " seq LIMIT 1) r",
-					  1, types);
-	(void) outbox_store_visit_rows(statement.plan, 1, types, values, visit, arg);
+	visit_holders(&statement, OLDEST_HOLDER("status = 'failed' AND external IS NULL"),
+				  hashes, n, visit, arg);
+}
+
+void
+outbox_store_visit_retries(const int64 *hashes, int n, OutboxRowVisit visit,
+						   void *arg)
+{
+	static OutboxStatement statement;
+
+	visit_holders(&statement, OLDEST_HOLDER(WAITING " AND attempts > 0"),
+				  hashes, n, visit, arg);
 }
 
 /* An id and where it is in the caller's array. */

@@ -73,6 +73,7 @@ static const struct
 	{"sweep_ms", offsetof(SimConfig, sweep_ms), 1},
 	{"merge", offsetof(SimConfig, merge), 1},
 	{"waiting", offsetof(SimConfig, waiting), 1},
+	{"held", offsetof(SimConfig, held), 1},
 	{"retry_ms", offsetof(SimConfig, retry_ms), 1},
 	{"retry_max_ms", offsetof(SimConfig, retry_max_ms), 1},
 	{"standby", offsetof(SimConfig, standby), 1},
@@ -489,6 +490,7 @@ draw_config(SimConfig *config)
 	config->retry_max_ms = config->retry_ms + below(3000);
 	config->merge = chance(60) ? 1 + below(4) : 0;
 	config->waiting = chance(60) ? 1 + below(6) : 0;
+	config->held = chance(50) ? 1 + below(3) : 0;
 	config->standby = chance(10);
 	for (int i = 0; i < SIM_ROUTES; i++)
 	{

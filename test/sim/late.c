@@ -24,6 +24,9 @@
  */
 #define SLACK_US		INT64CONST(50000)
 
+/* Passes that come to the row of a key that is forgotten, and to what held it. */
+#define FORGOTTEN_US	INT64CONST(500000)
+
 /* Of hosts.c, relay_link.c, route_states.c and database.c. */
 #define UNREACHABLE_MS	1000
 #define TOGETHER_MS		250
@@ -205,7 +208,8 @@ typedef struct Look
 	int			live[KEYS];		/* rows of the key */
 	SimRow	   *first[KEYS];	/* the oldest of them */
 	bool		held[KEYS];		/* by a row that is not the oldest */
-	int64		locked[KEYS];	/* rows of it were, the relay looks then; NEVER: are */
+	int64		locked[KEYS];	/* rows of it on any route were (one may have moved
+								 * since), the relay looks then; NEVER: are */
 } Look;
 
 static bool
@@ -279,7 +283,7 @@ look(Look *of)
 		/* What is answered and locked takes room from the window. */
 		of->full += locked > sim_now;
 		if (locked != 0)
-			of->locked[key] = Max(of->locked[key], locked);
+			of->locked[row->key % KEYS] = Max(of->locked[row->key % KEYS], locked);
 		if (row->gone)
 			continue;
 		current = sim_row_current(row);
@@ -317,7 +321,7 @@ held_until(const Look *of, const SimRow *row, const SimVersion *current)
 
 	if (is_unannounced(current->xmin))
 		return NEVER;
-	until = Max(until, row->key != 0 ? of->locked[key] : locked_until(row));
+	until = Max(until, row->key != 0 ? of->locked[row->key % KEYS] : locked_until(row));
 	/* What is answered is to be settled; nothing else is asked of it. */
 	if (is_answered(row))
 		return until;
@@ -366,7 +370,8 @@ check_row(const Look *of, int i, int64 wakes_at)
 
 		if (current->available_at != 0 && current->available_at - SIM_EPOCH < at)
 			row->recheck = true;
-		row->due = at + (row->recheck || shares_number(i) ? recheck_us() : 0);
+		row->due = at + (row->recheck || shares_number(i) ? recheck_us() : 0) +
+			(row->key != 0 && sim_config.held != 0 ? FORGOTTEN_US : 0);
 		row->recheck = false;
 	}
 	if (row->due + SLACK_US < wakes_at)

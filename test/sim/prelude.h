@@ -23,6 +23,7 @@ extern void sim_point(const char *name);
 extern int	sim_sweep_ms;
 extern int	sim_merge_distance;
 extern int	sim_key_waiting_max;
+extern int	sim_held_keys_max;
 
 #define OUTBOX_MAX_WINDOW		256
 #define OUTBOX_INBOX_RANGES		4
@@ -31,6 +32,9 @@ extern int	sim_key_waiting_max;
 #define OUTBOX_UNREAD_MAX		8
 #define OUTBOX_BATCH_SEGMENTS	12
 #define OUTBOX_KEY_WAITING_MAX	sim_key_waiting_max
+#define OUTBOX_HELD_KEYS_MAX	sim_held_keys_max
+#define OUTBOX_FORGOTTEN_MS		100
+#define OUTBOX_FORGOTTEN_PAUSE	0
 #define OUTBOX_SWEEP_MS			sim_sweep_ms
 #define OUTBOX_SWEEP_ROWS		4
 

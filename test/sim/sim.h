@@ -52,6 +52,7 @@ typedef struct SimConfig
 	int			sweep_ms;		/* 0: never */
 	int			merge;			/* ranges closer together are merged; 0: 64 */
 	int			waiting;		/* messages of a key in memory; 0: 128 */
+	int			held;			/* keys that are remembered as held; 0: all */
 	int			retry_ms;
 	int			retry_max_ms;
 	int			standby;		/* claims wait for one */

@@ -1011,23 +1011,50 @@ outbox_store_list_retries(int worker, int nworkers, OutboxRowVisit visit,
 	}
 }
 
-void
-outbox_store_visit_failed(const int64 *hashes, int n, OutboxRowVisit visit,
-						  void *arg)
+static void
+visit_holders(const int64 *hashes, int n, bool (*holds) (const SimVersion *),
+			  OutboxRowVisit visit, void *arg)
 {
-	statement("what has failed");
 	for (int k = 0; k < n; k++)
 		for (int i = 0; i < sim_nrows; i++)
 		{
 			SimRow	   *row = sim_rows[i];
 			SimVersion *seen = seen_version(row);
 
-			if (seen == NULL || !seen->failed || row->key == 0 ||
+			if (seen == NULL || !holds(seen) || row->key == 0 ||
 				sim_key_hash(row->key, seen->route) != hashes[k])
 				continue;
 			visit_row(row, seen, visit, arg);
 			break;
 		}
+}
+
+static bool
+has_failed(const SimVersion *version)
+{
+	return version->failed;
+}
+
+static bool
+is_retry(const SimVersion *version)
+{
+	return is_waiting(version) && version->attempts > 0;
+}
+
+void
+outbox_store_visit_failed(const int64 *hashes, int n, OutboxRowVisit visit,
+						  void *arg)
+{
+	statement("what has failed");
+	visit_holders(hashes, n, has_failed, visit, arg);
+}
+
+void
+outbox_store_visit_retries(const int64 *hashes, int n, OutboxRowVisit visit,
+						   void *arg)
+{
+	statement("what is tried again");
+	visit_holders(hashes, n, is_retry, visit, arg);
 }
 
 void

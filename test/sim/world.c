@@ -68,6 +68,7 @@ const char *sim_point_name;
 long		sim_worker_began;
 int			sim_merge_distance;
 int			sim_key_waiting_max;
+int			sim_held_keys_max;
 
 static SimSource source;
 static int	budget;				/* points to pass before the next step */
@@ -799,6 +800,7 @@ sim_run(const SimConfig *config, SimSource from)
 	sim_sweep_ms = config->sweep_ms != 0 ? config->sweep_ms : 1000000000;
 	sim_merge_distance = config->merge != 0 ? config->merge : 64;
 	sim_key_waiting_max = config->waiting != 0 ? config->waiting : 128;
+	sim_held_keys_max = config->held != 0 ? config->held : 60000;
 	MySlot = NULL;
 	init_shared();
 	sim_backends_init();

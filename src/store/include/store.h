@@ -192,6 +192,10 @@ extern void outbox_store_list_retries(int worker, int nworkers,
 extern void outbox_store_visit_failed(const int64 *hashes, int n,
 									  OutboxRowVisit visit, void *arg);
 
+/* The same of the oldest one that waits for its next attempt. */
+extern void outbox_store_visit_retries(const int64 *hashes, int n,
+									   OutboxRowVisit visit, void *arg);
+
 /* Which of these messages still hold their key (pending with attempts, or failed). */
 extern void outbox_store_check_holders(const pg_uuid_t *ids,
 									   const int64 *hashes, int n, bool *still);

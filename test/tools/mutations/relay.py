@@ -290,4 +290,7 @@ MUTATIONS = (
      "INT_MAX, attempts,",
      "outbox.retry_max bounds the wait before the next attempt",
      ["settings_alone"]),
+    ("held-unbounded", "src/common/sizes.h",
+     "#define OUTBOX_HELD_KEYS_MAX	60000", "#define OUTBOX_HELD_KEYS_MAX	60000000",
+     "the memory of a worker is bounded", ["held_keys"]),
 )

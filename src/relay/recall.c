@@ -1,0 +1,244 @@
+/*-------------------------------------------------------------------------
+ *
+ * recall.c
+ *		Keys that are held and were forgotten, because there were too many.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "recall.h"
+#include "shared.h"
+
+/* ----------------------------------------------------------------- look-ups */
+
+static int
+compare_hashes(const void *a, const void *b)
+{
+	const OutboxRecalled *left = a;
+	const OutboxRecalled *right = b;
+
+	if (left->hash != right->hash)
+		return left->hash < right->hash ? -1 : 1;
+	return left->seq < right->seq ? -1 : left->seq > right->seq;
+}
+
+/* Sorted, each key once, with its oldest row.  Returns how many. */
+static int
+sort_keys(OutboxRecalled *met, int n)
+{
+	int			count = 0;
+
+	qsort(met, n, sizeof(OutboxRecalled), compare_hashes);
+	for (int i = 0; i < n; i++)
+		if (count == 0 || met[i].hash != met[count - 1].hash)
+			met[count++] = met[i];
+	return count;
+}
+
+typedef struct LookUp
+{
+	OutboxQueue *queue;
+	OutboxRoutes *routes;
+	OutboxRecalled *met;
+	int			n;
+} LookUp;
+
+static int
+compare_with_hash(const void *hash, const void *met)
+{
+	int64		left = *(const int64 *) hash;
+	int64		right = ((const OutboxRecalled *) met)->hash;
+
+	return left < right ? -1 : left > right;
+}
+
+static OutboxRecalled *
+find_met(const LookUp *look_up, const OutboxRow *row)
+{
+	return bsearch(&row->key_hash, look_up->met, look_up->n, sizeof(OutboxRecalled),
+				   compare_with_hash);
+}
+
+/* OutboxRowVisit */
+static void
+visit_retry(const OutboxRow *row, void *arg)
+{
+	LookUp	   *look_up = arg;
+	OutboxRecalled *key = find_met(look_up, row);
+
+	if (key == NULL || !outbox_routes_find(look_up->routes, row->route)->ordered)
+		return;
+	key->waits = true;
+	key->retry = row->id;
+	key->retry_seq = row->seq;
+}
+
+/* OutboxRowVisit */
+static void
+visit_failed(const OutboxRow *row, void *arg)
+{
+	LookUp	   *look_up = arg;
+	OutboxRecalled *key = find_met(look_up, row);
+
+	if (key != NULL && row->seq < key->seq &&
+		outbox_route_blocks(outbox_routes_find(look_up->routes, row->route)))
+		key->is_held = true;
+}
+
+/* ------------------------------------------------------------------ a claim */
+
+static void
+add_met(OutboxBatch *batch, bool keyed, int64 hash, int64 seq, const char *route)
+{
+	OutboxRecalled *key;
+
+	if (!keyed || !outbox_routes_find(batch->routes, route)->ordered)
+		return;
+	key = &batch->recalled[batch->nrecalled++];
+	memset(key, 0, sizeof(*key));
+	key->hash = hash;
+	key->seq = seq;
+	key->known = outbox_queue_knows(batch->queue, hash);
+}
+
+static void
+collect_met(OutboxBatch *batch)
+{
+	ListCell   *cell;
+
+	batch->recalled = palloc(sizeof(OutboxRecalled) *
+							 (batch->count + list_length(batch->locked) + 1));
+	for (int i = 0; i < batch->count; i++)
+	{
+		OutboxMessage *message = batch->messages[i];
+
+		if (message != NULL)
+			add_met(batch, message->aggregate_id != NULL, message->key_hash,
+					message->seq, message->route);
+	}
+	foreach(cell, batch->locked)
+	{
+		OutboxBarringRow *row = lfirst(cell);
+
+		add_met(batch, row->keyed, row->key_hash, row->seq, row->route);
+	}
+	batch->nrecalled = sort_keys(batch->recalled, batch->nrecalled);
+}
+
+/*
+ * Do these have rows beside the one that was met, of those that were read before?  Older
+ * and newer ones: what comes to the table later must wait for either.
+ */
+static void
+find_rows(OutboxRecalled **keys, int n, int64 low, int64 end)
+{
+	int64	   *hashes = palloc(sizeof(int64) * 2 * n);
+	int64	   *los = palloc(sizeof(int64) * 2 * n);
+	int64	   *his = palloc(sizeof(int64) * 2 * n);
+	bool	   *found = palloc0(sizeof(bool) * 2 * n);
+
+	for (int i = 0; i < n; i++)
+	{
+		hashes[2 * i] = hashes[2 * i + 1] = keys[i]->hash;
+		los[2 * i] = low;
+		his[2 * i] = Min(keys[i]->seq, end) - 1;
+		los[2 * i + 1] = Max(keys[i]->seq + 1, low);
+		his[2 * i + 1] = end - 1;
+	}
+	outbox_store_find_keys(hashes, los, his, 2 * n, found);
+	for (int i = 0; i < n; i++)
+		keys[i]->has_rows = found[2 * i] || found[2 * i + 1];
+}
+
+void
+outbox_recall_look_up(OutboxBatch *batch, int64 end)
+{
+	LookUp		look_up = {.routes = batch->routes};
+	OutboxRecalled **unknown;
+	int64	   *hashes;
+	int			n = 0;
+
+	if (batch->queue->forgotten_low == 0)
+		return;
+	collect_met(batch);
+	unknown = palloc(sizeof(OutboxRecalled *) * (batch->nrecalled + 1));
+	hashes = palloc(sizeof(int64) * (batch->nrecalled + 1));
+	for (int i = 0; i < batch->nrecalled; i++)
+		if (!batch->recalled[i].known)
+		{
+			hashes[n] = batch->recalled[i].hash;
+			unknown[n++] = &batch->recalled[i];
+		}
+	if (n == 0)
+		return;
+	find_rows(unknown, n, batch->queue->forgotten_low, end);
+	look_up.met = batch->recalled;
+	look_up.n = batch->nrecalled;
+	outbox_store_visit_retries(hashes, n, visit_retry, &look_up);
+}
+
+void
+outbox_recall_begin(OutboxBatch *batch)
+{
+	for (int i = 0; i < batch->nrecalled; i++)
+	{
+		OutboxRecalled *key = &batch->recalled[i];
+
+		outbox_queue_recall(batch->queue, key->hash, key->has_rows,
+							key->waits ? &key->retry : NULL, key->retry_seq);
+	}
+}
+
+void
+outbox_recall_end(OutboxBatch *batch)
+{
+	for (int i = 0; i < batch->nrecalled; i++)
+		outbox_queue_recalled(batch->queue, batch->recalled[i].hash);
+	batch->nrecalled = 0;
+	outbox_queue_forget_held(batch->queue);
+}
+
+/* ------------------------------------------------------------------- a pass */
+
+void
+outbox_recall_free(OutboxQueue *queue, OutboxRoutes *routes, OutboxRecalled *met,
+				   int n)
+{
+	LookUp		look_up = {.routes = routes,.met = met};
+	int64	   *hashes;
+
+	if (n == 0)
+		return;
+	n = look_up.n = sort_keys(met, n);
+	hashes = palloc(sizeof(int64) * n);
+	for (int i = 0; i < n; i++)
+		hashes[i] = met[i].hash;
+	outbox_store_visit_retries(hashes, n, visit_retry, &look_up);
+	outbox_store_visit_failed(hashes, n, visit_failed, &look_up);
+	for (int i = 0; i < n; i++)
+		if (met[i].is_held || met[i].waits)
+			outbox_queue_note_forgotten(queue, met[i].seq);
+		else
+			outbox_queue_recall(queue, met[i].hash, true, NULL, 0);
+}
+
+/* OutboxRowVisit */
+static void
+note_retry(const OutboxRow *row, void *arg)
+{
+	const LookUp *look_up = arg;
+	OutboxQueue *queue = look_up->queue;
+
+	if (outbox_routes_find(look_up->routes, row->route)->ordered &&
+		!outbox_queue_knows(queue, row->key_hash))
+		outbox_queue_note_forgotten(queue, row->seq);
+}
+
+void
+outbox_recall_note_retries(OutboxQueue *queue, OutboxRoutes *routes)
+{
+	LookUp		look_up = {.queue = queue,.routes = routes};
+
+	outbox_store_list_retries(MySlot->worker, MySlot->nworkers, note_retry, &look_up);
+}

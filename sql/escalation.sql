@@ -330,6 +330,108 @@ DROP FUNCTION impostors;
 TRUNCATE outbox;
 DELETE FROM outbox_route WHERE name IN ('claimed', 'empty');
 
+-- A superuser owns the table and another role the rest, such as after REASSIGN OWNED and one
+-- ALTER TABLE: what that role puts into the extension's views would run as the superuser.
+BEGIN;
+DO $$
+DECLARE
+	member record;
+BEGIN
+	FOR member IN SELECT r.relname, r.schema, CASE r.relkind WHEN 'v' THEN 'VIEW' ELSE 'TABLE' END AS kind
+			FROM outbox_regress.relations r
+			WHERE r.relkind IN ('r', 'p', 'v') AND r.oid <> 'public.outbox'::regclass LOOP
+		EXECUTE format('ALTER %s %s.%I OWNER TO regress_outbox_evil', member.kind, member.schema, member.relname);
+	END LOOP;
+	FOR member IN SELECT f.function FROM outbox_regress.functions f LOOP
+		EXECUTE format('ALTER FUNCTION %s OWNER TO regress_outbox_evil', member.function);
+	END LOOP;
+	ALTER SCHEMA outbox_internal OWNER TO regress_outbox_evil;
+	GRANT ALL ON public.outbox TO regress_outbox_evil;
+END
+$$;
+SET LOCAL ROLE regress_outbox_evil;
+CREATE OR REPLACE FUNCTION outbox_internal.theirs(name text) RETURNS text LANGUAGE sql
+	AS $$SELECT CASE WHEN regress_evil.payload('view') THEN name END$$;
+DO $$
+BEGIN
+	EXECUTE 'CREATE OR REPLACE VIEW outbox_internal.outbox_route AS '
+		|| regexp_replace(pg_get_viewdef('outbox_internal.outbox_route'::regclass), '(\w+\.)?\mname,',
+			'outbox_internal.theirs(\1name) AS name,');
+END
+$$;
+RESET ROLE;
+-- so that routes are read again
+ALTER TABLE public.outbox_route SET (fillfactor = 90);
+DO $$
+BEGIN
+	PERFORM public.outbox_enqueue('e', '{}');
+	RAISE INFO 'others ran: %', (SELECT coalesce(string_agg(DISTINCT name, ', '), 'none') FROM regress_evil.called);
+EXCEPTION WHEN insufficient_privilege THEN
+	RAISE INFO '%', replace(SQLERRM, current_user, 'SUPERUSER');
+END
+$$;
+ROLLBACK;
+-- and each function of outbox_internal
+BEGIN;
+DO $$
+DECLARE
+	given regprocedure;
+	message text;
+	refused integer := 0;
+	done text[] := '{}';
+BEGIN
+	FOR given IN SELECT f.function FROM outbox_regress.functions f
+			WHERE f.schema = 'outbox_internal'::regnamespace ORDER BY f.function::text COLLATE "C" LOOP
+		BEGIN
+			EXECUTE format('ALTER FUNCTION %s OWNER TO regress_outbox_evil', given);
+			PERFORM public.outbox_enqueue('e', '{}');
+			RAISE EXCEPTION USING ERRCODE = 'TR001', MESSAGE = 'done';
+		EXCEPTION WHEN insufficient_privilege OR SQLSTATE 'TR001' THEN
+			message := SQLERRM;
+		END;
+		IF message = format('function "%s" belongs to role "regress_outbox_evil", and the table "outbox" to "%s"',
+				(SELECT p.proname FROM pg_proc p WHERE p.oid = given), current_user) THEN
+			refused := refused + 1;
+		ELSE
+			done := done || (given || ': ' || message);
+		END IF;
+	END LOOP;
+	RAISE INFO 'refused: %, not refused: %', refused > 50, done;
+END
+$$;
+ROLLBACK;
+
+-- and what else could be another role's: types, what is in outbox_internal without being a
+-- member, the table under another name.  A superuser's function is the owner's.
+CREATE PROCEDURE refused(statement text) LANGUAGE plpgsql AS $$
+BEGIN
+	EXECUTE statement;
+	PERFORM public.outbox_enqueue('e', '{}');
+	RAISE EXCEPTION USING ERRCODE = 'TR001', MESSAGE = 'not refused';
+EXCEPTION WHEN insufficient_privilege OR SQLSTATE 'TR001' THEN
+	RAISE INFO '%: %', statement, replace(SQLERRM, current_user, 'SUPERUSER');
+END
+$$;
+CREATE ROLE regress_outbox_root SUPERUSER;
+CALL refused('ALTER TYPE outbox_internal.outbox_problem OWNER TO regress_outbox_evil');
+CALL refused($$CREATE FUNCTION outbox_internal.outbox_key_hash(varchar, varchar, varchar) RETURNS bigint LANGUAGE sql RETURN 1;
+ALTER FUNCTION outbox_internal.outbox_key_hash(varchar, varchar, varchar) OWNER TO regress_outbox_evil$$);
+CALL refused('CREATE TABLE outbox_internal.theirs (); ALTER TABLE outbox_internal.theirs OWNER TO regress_outbox_evil');
+CALL refused('ALTER FUNCTION public.outbox_pause(text, text) OWNER TO regress_outbox_evil');
+CALL refused('ALTER FUNCTION outbox_internal.outbox_key_hash(text, text, text) OWNER TO regress_outbox_root');
+DO $$
+BEGIN
+	ALTER TABLE public.outbox OWNER TO regress_outbox_evil;
+	ALTER TABLE public.outbox RENAME TO regress_renamed;
+	PERFORM public.outbox_requeue_failed();
+	RAISE EXCEPTION USING ERRCODE = 'TR001', MESSAGE = 'not refused';
+EXCEPTION WHEN insufficient_privilege OR SQLSTATE 'TR001' THEN
+	RAISE INFO '%', SQLERRM;
+END
+$$;
+DROP PROCEDURE refused;
+DROP ROLE regress_outbox_root;
+
 SELECT outbox_pause();
 SELECT outbox_resume('default');
 TRUNCATE outbox;

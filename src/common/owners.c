@@ -9,10 +9,14 @@
  * whoever is given one of the tables may add to it.  So that nobody gets more
  * rights that way than he has,
  *
- *		each relation has the owner of "outbox", or a superuser,
- *		each function has the owner of "outbox", unless that is a superuser, and
+ *		each relation and composite type has the owner of "outbox", or a superuser,
+ *		each function has the owner of "outbox"; if that is a superuser, any superuser,
  *		the schema outbox_internal, in which all of them look for names, has the owner
  *		of "outbox" or a superuser, its name, and nobody else who may create in it.
+ *
+ * These are the members of the extension, and whatever else is in outbox_internal: a
+ * function there may fit a call better than the member of its name.  "outbox" is the
+ * table in the chosen schema, and not the view outbox_internal.outbox.
  *
  * It is looked at before anything runs: also planning a statement evaluates
  * expressions of indexes and constraints.
@@ -31,7 +35,9 @@
 #include "catalog/pg_inherits.h"
 #include "catalog/pg_namespace.h"
 #include "catalog/pg_proc.h"
+#include "catalog/pg_type.h"
 #include "commands/extension.h"
+#include "extension_schema.h"
 #include "miscadmin.h"
 #include "owners.h"
 #include "storage/lmgr.h"
@@ -43,7 +49,10 @@
 #include "utils/memutils.h"
 #include "utils/syscache.h"
 
-/* Members of the extension, and partitions of them that somebody has attached. */
+/*
+ * Members of the extension, partitions of them that somebody has attached, and objects
+ * in outbox_internal.
+ */
 typedef struct Members
 {
 	List	   *relations;
@@ -101,22 +110,30 @@ register_callbacks(void)
 static void
 add_relation(Members *members, Oid relid)
 {
-	char		kind = get_rel_relkind(relid);
-	char	   *name;
-
-	if (kind == RELKIND_PARTITIONED_TABLE)
+	if (get_rel_relkind(relid) == RELKIND_PARTITIONED_TABLE)
 		members->relations =
 			list_concat_unique_oid(members->relations,
 								   find_all_inheritors(relid, NoLock, NULL));
 	else
 		members->relations = list_append_unique_oid(members->relations, relid);
-	name = get_rel_name(relid);
-	if (name != NULL && strcmp(name, "outbox") == 0)
-		members->outbox = relid;
 }
 
 static void
-find_members(Oid extension, Members *members)
+add_object(Members *members, Oid class, Oid object)
+{
+	if (class == RelationRelationId)
+		add_relation(members, object);
+	else if (class == ProcedureRelationId)
+		members->functions = list_append_unique_oid(members->functions, object);
+	else if (class == NamespaceRelationId)
+		members->schema = object;
+	else if (class == TypeRelationId && OidIsValid(get_typ_typrelid(object)))
+		add_relation(members, get_typ_typrelid(object));
+}
+
+/* What depends on an object in that way. */
+static void
+add_dependents(Members *members, Oid class, Oid object, char deptype)
 {
 	Relation	depend = table_open(DependRelationId, AccessShareLock);
 	ScanKeyData key[2];
@@ -124,25 +141,36 @@ find_members(Oid extension, Members *members)
 	HeapTuple	tuple;
 
 	ScanKeyInit(&key[0], Anum_pg_depend_refclassid, BTEqualStrategyNumber,
-				F_OIDEQ, ObjectIdGetDatum(ExtensionRelationId));
+				F_OIDEQ, ObjectIdGetDatum(class));
 	ScanKeyInit(&key[1], Anum_pg_depend_refobjid, BTEqualStrategyNumber,
-				F_OIDEQ, ObjectIdGetDatum(extension));
+				F_OIDEQ, ObjectIdGetDatum(object));
 	scan = systable_beginscan(depend, DependReferenceIndexId, true, NULL, 2, key);
 	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
 	{
-		Form_pg_depend member = (Form_pg_depend) GETSTRUCT(tuple);
+		Form_pg_depend dependent = (Form_pg_depend) GETSTRUCT(tuple);
 
-		if (member->deptype != DEPENDENCY_EXTENSION)
-			continue;
-		if (member->classid == RelationRelationId)
-			add_relation(members, member->objid);
-		else if (member->classid == ProcedureRelationId)
-			members->functions = lappend_oid(members->functions, member->objid);
-		else if (member->classid == NamespaceRelationId)
-			members->schema = member->objid;
+		if (dependent->deptype == deptype)
+			add_object(members, dependent->classid, dependent->objid);
 	}
 	systable_endscan(scan);
 	table_close(depend, AccessShareLock);
+}
+
+/* The table is one member: a view of its name is in outbox_internal. */
+static void
+find_members(Oid extension, Members *members)
+{
+	Oid			schema = outbox_extension_schema();
+	Oid			outbox = OidIsValid(schema) ?
+		get_relname_relid("outbox", schema) : InvalidOid;
+
+	*members = (Members) {NIL, NIL, InvalidOid, InvalidOid};
+	add_dependents(members, ExtensionRelationId, extension, DEPENDENCY_EXTENSION);
+	if (list_member_oid(members->relations, outbox))
+		members->outbox = outbox;
+	if (OidIsValid(members->schema))
+		add_dependents(members, NamespaceRelationId, members->schema,
+					   DEPENDENCY_NORMAL);
 }
 
 /* InvalidOid: it is gone. */
@@ -242,13 +270,12 @@ compare(const Members *members, Oid owner)
 			return complaint("relation", get_rel_name(lfirst_oid(cell)), its,
 							 owner);
 	}
-	if (superuser_arg(owner))
-		return NULL;
 	foreach(cell, members->functions)
 	{
 		Oid			its = owner_of_function(lfirst_oid(cell));
 
-		if (OidIsValid(its) && its != owner)
+		if (OidIsValid(its) && its != owner &&
+			!(superuser_arg(owner) && superuser_arg(its)))
 			return complaint("function", get_func_name(lfirst_oid(cell)), its,
 							 owner);
 	}
@@ -272,12 +299,12 @@ look(Oid extension, Members *members)
 	Oid			owner;
 	char	   *different;
 
-	*members = (Members) {NIL, NIL, InvalidOid, InvalidOid};
 	looking_stale = false;
 	find_members(extension, members);
 	owner = owner_of_relation(members->outbox);
 	if (!OidIsValid(owner))
-		return NULL;			/* in the middle of CREATE EXTENSION */
+		return creating_extension || IsBinaryUpgrade ? NULL :
+			pstrdup("table \"outbox\" of the extension \"outbox\" was renamed or moved");
 	different = compare(members, owner);
 	if (different == NULL)
 	{
@@ -288,7 +315,7 @@ look(Oid extension, Members *members)
 }
 
 /*
- * Caller is in a transaction.  Looks at some 150 rows of catalogs the first time,
+ * Caller is in a transaction.  Looks at some 300 rows of catalogs the first time,
  * and at nothing after that.
  */
 char *
@@ -305,7 +332,7 @@ outbox_owners_differ(void)
 	if (!OidIsValid(extension))
 		return NULL;
 	different = look(extension, &members);
-	if (different != NULL)
+	if (different != NULL && OidIsValid(members.outbox))
 	{
 		/*
 		 * A commit that gave all of them another owner may have been seen in half:

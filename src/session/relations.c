@@ -12,14 +12,9 @@
  */
 #include "postgres.h"
 
-#include "access/genam.h"
-#include "access/htup_details.h"
-#include "access/table.h"
-#include "catalog/indexing.h"
-#include "catalog/pg_extension.h"
 #include "commands/event_trigger.h"
-#include "commands/extension.h"
 #include "commands/tablecmds.h"
+#include "extension_schema.h"
 #include "fmgr.h"
 #include "nodes/parsenodes.h"
 #include "parser/parser.h"
@@ -28,7 +23,6 @@
 #include "storage/lock.h"
 #include "tcop/utility.h"
 #include "utils/builtins.h"
-#include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 
 PG_FUNCTION_INFO_V1(outbox_lock_table);
@@ -37,20 +31,8 @@ PG_FUNCTION_INFO_V1(outbox_alter_table);
 Oid
 outbox_relation_oid(const char *name)
 {
-	Relation	extensions = table_open(ExtensionRelationId, AccessShareLock);
-	Oid			schema = InvalidOid;
-	ScanKeyData key;
-	SysScanDesc scan;
-	HeapTuple	tuple;
+	Oid			schema = outbox_extension_schema();
 
-	ScanKeyInit(&key, Anum_pg_extension_extname, BTEqualStrategyNumber, F_NAMEEQ,
-				CStringGetDatum("outbox"));
-	scan = systable_beginscan(extensions, ExtensionNameIndexId, true, NULL, 1, &key);
-	tuple = systable_getnext(scan);
-	if (HeapTupleIsValid(tuple))
-		schema = ((Form_pg_extension) GETSTRUCT(tuple))->extnamespace;
-	systable_endscan(scan);
-	table_close(extensions, AccessShareLock);
 	return OidIsValid(schema) ? get_relname_relid(name, schema) : InvalidOid;
 }
 

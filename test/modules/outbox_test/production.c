@@ -16,6 +16,7 @@
 #include "../../../src/common/identity.c"
 #include "../../../src/common/key.c"
 #include "../../../src/common/origin.c"
+#include "../../../src/common/extension_schema.c"
 #include "../../../src/common/owners.c"
 #include "../../../src/store/store.c"
 #include "../../../src/store/store_control.c"

@@ -24,7 +24,7 @@
 # make bench-quick, make bench-soak MINUTES=30
 # make bench-guard [BASE=commit] [NEW=commit]  is NEW, or the work tree, slower than BASE?  Under 5 minutes
 # make inbox                              inbox/outbox_inbox.sql, of the extension's script
-# make dist                               the last commit as PGXN takes it
+# make dist                               the last commit as PGXN takes it, with outbox_inbox.sql
 # make deb                                Debian packages of the last commit
 # make rpm                                an RPM of the last commit
 # make test-packages [SUITE="trixie"]     the Debian packages in Debian's releases, and used
@@ -82,7 +82,7 @@ TOOLS = consume raw tcp-proxy lossy-link silent-resolver.so
 TOOLS_BIN = tmp_check/bin
 
 EXTRA_CLEAN = tmp_check results output_iso tmp_check_iso regression.diffs \
-	regression.out outbox-*.zip
+	regression.out outbox-*.zip inbox/outbox_inbox.sql
 
 # Without PostgreSQL's development files the Makefile must still be readable,
 # since it is `make test` and `make demo` that install them.
@@ -122,8 +122,17 @@ $(SQL_SCRIPT): $(SQL_PARTS) $(SRC)/sql/parts
 	@cat $(SQL_PARTS) > $@.new
 	@if cmp -s $@.new $@; then rm $@.new; touch $@; else mv $@.new $@; fi
 
+# The inbox for databases that can have no extension, of the extension's script.
+INBOX_FILE = inbox/outbox_inbox.sql
+$(INBOX_FILE): inbox/single-file inbox/outbox_inbox.control $(wildcard inbox/outbox_inbox--*.sql)
+	@sh inbox/single-file
+.PHONY: inbox
+inbox: $(INBOX_FILE)
+
+# sql/inbox runs it.
 ifneq ($(PGXS),)
 all: $(SQL_SCRIPT)
+installcheck: $(INBOX_FILE)
 endif
 
 # After the include, which sets it empty.
@@ -315,7 +324,7 @@ check-regress check-isolation check-worker check-tap: check-%:
 	@$(MAKE) -s with_llvm=no run-checks SUITES=$*
 
 .PHONY: run-checks
-run-checks:
+run-checks: $(INBOX_FILE)
 	@ASSERT=1 REGRESS='$(strip $(REGRESS))' ISOLATION='$(strip $(ISOLATION))' \
 		REGRESS_WORKER='$(strip $(REGRESS_WORKER))' \
 		ISOLATION_WORKER='$(strip $(ISOLATION_WORKER))' \
@@ -340,16 +349,15 @@ clean-tests:
 	@if [ -f test/unit/Makefile ]; then $(MAKE) -s -C test/unit clean; fi
 	@rm -rf tmp_check/sim
 
-# The inbox for databases that can have no extension, of the extension's script.
-.PHONY: inbox
-inbox:
-	@inbox/single-file
-
-# What PGXN takes: the files of the last commit.
+# What PGXN takes: the files of the last commit, and the inbox's single file of that.
 .PHONY: dist
 DIST = .
+DIST_NAME = outbox-$(EXTVERSION).0
 dist:
-	git archive --format zip --prefix=outbox-$(EXTVERSION).0/ -o '$(DIST)/outbox-$(EXTVERSION).0.zip' HEAD
+	dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && \
+	git archive HEAD inbox | tar xf - -C "$$dir" && sh "$$dir/inbox/single-file" && \
+	git archive --format zip --prefix=$(DIST_NAME)/inbox/ --add-file="$$dir/$(INBOX_FILE)" \
+		--prefix=$(DIST_NAME)/ -o '$(DIST)/$(DIST_NAME).zip' HEAD
 
 # Into tmp_check/deb and tmp_check/rpm.
 .PHONY: deb rpm

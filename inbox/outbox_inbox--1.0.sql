@@ -13,6 +13,21 @@
 SET LOCAL search_path = pg_catalog, pg_temp;
 
 /*
+ * Nothing here looks a name up in the target schema when it runs: that schema may belong
+ * to anybody, who may rename it and make another one of its name.  PL/pgSQL names
+ * objects of pg_catalog and of this schema only; views and SQL functions are bound when
+ * they are created.  The single file makes a schema with the name of the target schema
+ * and "_internal" instead.
+ *
+ * TRUNCATE and LOCK TABLE take names.  So each slot is a partitioned table in this
+ * schema, and its one partition, with the rows, is in the target schema, so that a
+ * pg_dump of that schema has the rows.
+ */
+CREATE SCHEMA outbox_inbox_internal;
+COMMENT ON SCHEMA outbox_inbox_internal IS
+'What only outbox_inbox uses: nothing here is for users, and any of it may change.';
+
+/*
  * How a message is accepted once, although what is old goes by TRUNCATE
  *
  * A row is a message that a consumer has accepted.  It lies in the partition of its
@@ -54,11 +69,11 @@ COMMENT ON COLUMN @extschema@.outbox_inbox.day IS 'Day of its acceptance, in UTC
 COMMENT ON COLUMN @extschema@.outbox_inbox.slot IS 'Number of the partition: day % 35.';
 COMMENT ON COLUMN @extschema@.outbox_inbox.accepted_at IS 'When it was accepted.';
 
-CREATE SEQUENCE @extschema@.outbox_inbox_day MINVALUE 0;
-CREATE SEQUENCE @extschema@.outbox_inbox_settled MINVALUE 0;
-COMMENT ON SEQUENCE @extschema@.outbox_inbox_day IS
+CREATE SEQUENCE outbox_inbox_internal.outbox_inbox_day MINVALUE 0;
+CREATE SEQUENCE outbox_inbox_internal.outbox_inbox_settled MINVALUE 0;
+COMMENT ON SEQUENCE outbox_inbox_internal.outbox_inbox_day IS
 'The day that is being written, since 2000-01-01. For outbox_inbox_accept() only.';
-COMMENT ON SEQUENCE @extschema@.outbox_inbox_settled IS
+COMMENT ON SEQUENCE outbox_inbox_internal.outbox_inbox_settled IS
 'The last day of which no running transaction has rows. For outbox_inbox_accept() only.';
 
 CREATE TABLE @extschema@.outbox_inbox_key (
@@ -89,12 +104,19 @@ COMMENT ON COLUMN @extschema@.outbox_inbox_control.singleton IS 'Always true.';
 COMMENT ON COLUMN @extschema@.outbox_inbox_control.retention IS
 'How long accepted messages are remembered, at least; set by outbox_inbox_set_retention(). 7 days without a row.';
 
-CREATE FUNCTION @extschema@.outbox_inbox_retention() RETURNS interval
+CREATE VIEW outbox_inbox_internal.outbox_inbox AS
+	SELECT i.message_id, i.consumer, i.day, i.slot FROM @extschema@.outbox_inbox i;
+CREATE VIEW outbox_inbox_internal.outbox_inbox_key AS
+	SELECT k.consumer, k.key, k.last_seq, k.last_at FROM @extschema@.outbox_inbox_key k;
+CREATE VIEW outbox_inbox_internal.outbox_inbox_control AS
+	SELECT c.singleton, c.retention FROM @extschema@.outbox_inbox_control c;
+
+CREATE FUNCTION outbox_inbox_internal.outbox_inbox_retention() RETURNS interval
 LANGUAGE sql STABLE
-RETURN coalesce((SELECT c.retention FROM @extschema@.outbox_inbox_control c), interval '7 days');
+RETURN coalesce((SELECT c.retention FROM outbox_inbox_internal.outbox_inbox_control c), interval '7 days');
 
 -- The day of a time, in UTC.
-CREATE FUNCTION @extschema@.outbox_inbox_day_of(moment timestamptz) RETURNS integer
+CREATE FUNCTION outbox_inbox_internal.outbox_inbox_day_of(moment timestamptz) RETURNS integer
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN (moment AT TIME ZONE 'UTC')::date - date '2000-01-01';
 
@@ -104,18 +126,23 @@ RETURN (moment AT TIME ZONE 'UTC')::date - date '2000-01-01';
  */
 DO $$
 DECLARE
+	number text;
 	slot_table text;
 	branches text := '';
 BEGIN
 	FOR i IN 0 .. 34 LOOP
-		slot_table := '@extschema@.outbox_inbox_' || to_char(i, 'FM00');
-		EXECUTE 'CREATE TABLE ' || slot_table || ' PARTITION OF @extschema@.outbox_inbox FOR VALUES IN (' || i || ')';
+		number := to_char(i, 'FM00');
+		slot_table := 'outbox_inbox_internal.outbox_inbox_' || number;
+		EXECUTE 'CREATE TABLE ' || slot_table || ' PARTITION OF @extschema@.outbox_inbox FOR VALUES IN (' || i
+			|| ') PARTITION BY LIST (slot)';
+		EXECUTE 'CREATE TABLE @extschema@.outbox_inbox_' || number || ' PARTITION OF ' || slot_table
+			|| ' FOR VALUES IN (' || i || ')';
 		branches := branches || '
 		WHEN ' || i || ' THEN PERFORM FROM ' || slot_table || ' i
 			WHERE i.message_id = $2 AND i.consumer = $1 AND i.day = d AND i.slot = ' || i || ';';
 	END LOOP;
 	EXECUTE '
-CREATE FUNCTION @extschema@.outbox_inbox_seen(for_consumer text, id uuid, first_day integer, last_day integer)
+CREATE FUNCTION outbox_inbox_internal.outbox_inbox_seen(for_consumer text, id uuid, first_day integer, last_day integer)
 RETURNS boolean
 LANGUAGE plpgsql
 AS $body$
@@ -135,14 +162,14 @@ $$;
 
 -- Whether rows of these days are there that are not committed yet, or not visible to
 -- an old snapshot.  Waits for the former; the latter are an error (40001).
-CREATE FUNCTION @extschema@.outbox_inbox_probe(for_consumer text, id uuid, first_day integer, last_day integer)
+CREATE FUNCTION outbox_inbox_internal.outbox_inbox_probe(for_consumer text, id uuid, first_day integer, last_day integer)
 RETURNS boolean
 LANGUAGE plpgsql
 AS $$
 DECLARE
 	inserted integer;
 BEGIN
-	INSERT INTO @extschema@.outbox_inbox (message_id, consumer, day, slot)
+	INSERT INTO outbox_inbox_internal.outbox_inbox (message_id, consumer, day, slot)
 		SELECT id, for_consumer, d, d % 35 FROM generate_series(first_day, last_day) d
 		ON CONFLICT DO NOTHING;
 	GET DIAGNOSTICS inserted = ROW_COUNT;
@@ -156,7 +183,7 @@ $$;
 
 -- Finds out for which days before this one no transaction has rows any more, without
 -- waiting for any.  The locks are given back at once, with the block.
-CREATE FUNCTION @extschema@.outbox_inbox_settle(settled integer, today integer) RETURNS integer
+CREATE FUNCTION outbox_inbox_internal.outbox_inbox_settle(settled integer, today integer) RETURNS integer
 LANGUAGE plpgsql
 AS $$
 DECLARE
@@ -164,7 +191,7 @@ DECLARE
 	slot_table text;
 BEGIN
 	FOR d IN greatest(settled + 1, today - 34) .. today - 1 LOOP
-		slot_table := '@extschema@.outbox_inbox_' || to_char(d % 35, 'FM00');
+		slot_table := 'outbox_inbox_internal.outbox_inbox_' || to_char(d % 35, 'FM00');
 		EXECUTE 'LOCK TABLE ' || slot_table || ' IN SHARE MODE NOWAIT';
 		-- one's own do not conflict
 		EXIT WHEN EXISTS (SELECT FROM pg_locks l
@@ -177,14 +204,14 @@ BEGIN
 EXCEPTION
 	WHEN SQLSTATE 'OI001' OR lock_not_available THEN
 		IF found_settled > settled THEN
-			PERFORM setval('@extschema@.outbox_inbox_settled', found_settled);
+			PERFORM setval('outbox_inbox_internal.outbox_inbox_settled', found_settled);
 		END IF;
 		RETURN found_settled;
 END
 $$;
 
 -- Empties the partitions of days that are not kept, unless somebody uses them.
-CREATE FUNCTION @extschema@.outbox_inbox_empty(moment timestamptz) RETURNS integer
+CREATE FUNCTION outbox_inbox_internal.outbox_inbox_empty(moment timestamptz) RETURNS integer
 LANGUAGE plpgsql
 AS $$
 DECLARE
@@ -195,11 +222,11 @@ DECLARE
 	slot_table text;
 	filled boolean;
 BEGIN
-	SELECT d.last_value, @extschema@.outbox_inbox_day_of(moment - @extschema@.outbox_inbox_retention()) - 1
+	SELECT d.last_value, outbox_inbox_internal.outbox_inbox_day_of(moment - outbox_inbox_internal.outbox_inbox_retention()) - 1
 		INTO STRICT today, oldest
-		FROM @extschema@.outbox_inbox_day d;
+		FROM outbox_inbox_internal.outbox_inbox_day d;
 	FOR d IN today - 33 .. oldest - 1 LOOP
-		slot_table := '@extschema@.outbox_inbox_' || to_char(d % 35, 'FM00');
+		slot_table := 'outbox_inbox_internal.outbox_inbox_' || to_char(d % 35, 'FM00');
 		BEGIN
 			EXECUTE 'LOCK TABLE ' || slot_table || ' IN ACCESS EXCLUSIVE MODE NOWAIT';
 			EXECUTE 'SELECT EXISTS (SELECT FROM ' || slot_table || ')' INTO filled;
@@ -219,7 +246,7 @@ END
 $$;
 
 -- The first one of a day: the day is on, for everybody, and what is no longer kept goes.
-CREATE FUNCTION @extschema@.outbox_inbox_begin_day(new_day integer, moment timestamptz) RETURNS integer
+CREATE FUNCTION outbox_inbox_internal.outbox_inbox_begin_day(new_day integer, moment timestamptz) RETURNS integer
 LANGUAGE plpgsql
 AS $$
 DECLARE
@@ -227,10 +254,10 @@ DECLARE
 BEGIN
 	-- One after the other, or the day might go back; the lock goes with the block.
 	BEGIN
-		LOCK TABLE @extschema@.outbox_inbox_control IN EXCLUSIVE MODE;
-		SELECT d.last_value INTO STRICT current_day FROM @extschema@.outbox_inbox_day d;
+		LOCK TABLE outbox_inbox_internal.outbox_inbox_control IN EXCLUSIVE MODE;
+		SELECT d.last_value INTO STRICT current_day FROM outbox_inbox_internal.outbox_inbox_day d;
 		IF current_day < new_day THEN
-			PERFORM setval('@extschema@.outbox_inbox_day', new_day);
+			PERFORM setval('outbox_inbox_internal.outbox_inbox_day', new_day);
 		END IF;
 		RAISE EXCEPTION USING ERRCODE = 'OI001', MESSAGE = 'outbox_inbox_begin_day() is done';
 	EXCEPTION
@@ -240,12 +267,12 @@ BEGIN
 	IF current_day >= new_day THEN
 		RETURN 0;				-- somebody else was the first
 	END IF;
-	RETURN @extschema@.outbox_inbox_empty(moment);
+	RETURN outbox_inbox_internal.outbox_inbox_empty(moment);
 END
 $$;
 
 -- Checks what outbox_inbox_accept() is called with; returns the first day to look at.
-CREATE FUNCTION @extschema@.outbox_inbox_first_day(for_consumer text, id uuid, ttl interval, retention interval, moment timestamptz)
+CREATE FUNCTION outbox_inbox_internal.outbox_inbox_first_day(for_consumer text, id uuid, ttl interval, retention interval, moment timestamptz)
 RETURNS integer
 LANGUAGE plpgsql
 AS $$
@@ -270,17 +297,17 @@ BEGIN
 			DETAIL = format('It is %s, and the inbox keeps %s.', ttl, retention),
 			HINT = 'SELECT outbox_inbox_set_retention(...) as the owner of the inbox, up to 31 days.';
 	END IF;
-	RETURN @extschema@.outbox_inbox_day_of(moment - coalesce(ttl, retention));
+	RETURN outbox_inbox_internal.outbox_inbox_day_of(moment - coalesce(ttl, retention));
 END
 $$;
 
 -- outbox_inbox_accept(), at a time.
-CREATE FUNCTION @extschema@.outbox_inbox_accept_at(for_consumer text, id uuid, ttl interval, moment timestamptz)
+CREATE FUNCTION outbox_inbox_internal.outbox_inbox_accept_at(for_consumer text, id uuid, ttl interval, moment timestamptz)
 RETURNS boolean
 LANGUAGE plpgsql
 AS $$
 DECLARE
-	clock_day integer := @extschema@.outbox_inbox_day_of(moment);
+	clock_day integer := outbox_inbox_internal.outbox_inbox_day_of(moment);
 	old_snapshot boolean := current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
 	today integer;
 	today_now integer;
@@ -290,46 +317,46 @@ DECLARE
 BEGIN
 	LOOP
 		SELECT d.last_value, s.last_value, coalesce(c.retention, interval '7 days') INTO STRICT today, settled, retention
-			FROM @extschema@.outbox_inbox_day d CROSS JOIN @extschema@.outbox_inbox_settled s
-				LEFT JOIN @extschema@.outbox_inbox_control c ON true;
-		first_day := @extschema@.outbox_inbox_first_day(for_consumer, id, ttl, retention, moment);
+			FROM outbox_inbox_internal.outbox_inbox_day d CROSS JOIN outbox_inbox_internal.outbox_inbox_settled s
+				LEFT JOIN outbox_inbox_internal.outbox_inbox_control c ON true;
+		first_day := outbox_inbox_internal.outbox_inbox_first_day(for_consumer, id, ttl, retention, moment);
 		IF today < clock_day THEN
-			PERFORM @extschema@.outbox_inbox_begin_day(clock_day, moment);
+			PERFORM outbox_inbox_internal.outbox_inbox_begin_day(clock_day, moment);
 			CONTINUE;
 		END IF;
 		-- Waits for another transaction with this message.
-		INSERT INTO @extschema@.outbox_inbox (message_id, consumer, day, slot)
+		INSERT INTO outbox_inbox_internal.outbox_inbox (message_id, consumer, day, slot)
 			VALUES (id, for_consumer, today, today % 35) ON CONFLICT DO NOTHING;
 		IF NOT FOUND THEN
 			RETURN false;
 		END IF;
-		SELECT d.last_value INTO STRICT today_now FROM @extschema@.outbox_inbox_day d;
+		SELECT d.last_value INTO STRICT today_now FROM outbox_inbox_internal.outbox_inbox_day d;
 		EXIT WHEN today_now = today;
-		PERFORM @extschema@.outbox_inbox_forget(for_consumer, id, today);
+		PERFORM outbox_inbox_internal.outbox_inbox_forget(for_consumer, id, today);
 	END LOOP;
 
 	-- In this order: what is running now is looked for after it was found to be running.
 	IF settled < today - 1 THEN
-		settled := @extschema@.outbox_inbox_settle(settled, today);
+		settled := outbox_inbox_internal.outbox_inbox_settle(settled, today);
 	END IF;
 	IF old_snapshot THEN
 		settled := first_day - 1;
 	END IF;
-	IF @extschema@.outbox_inbox_seen(for_consumer, id, first_day, today - 1) OR
+	IF outbox_inbox_internal.outbox_inbox_seen(for_consumer, id, first_day, today - 1) OR
 			settled < today - 1 AND
-			@extschema@.outbox_inbox_probe(for_consumer, id, greatest(first_day, settled + 1), today - 1) THEN
-		PERFORM @extschema@.outbox_inbox_forget(for_consumer, id, today);
+			outbox_inbox_internal.outbox_inbox_probe(for_consumer, id, greatest(first_day, settled + 1), today - 1) THEN
+		PERFORM outbox_inbox_internal.outbox_inbox_forget(for_consumer, id, today);
 		RETURN false;
 	END IF;
 	RETURN true;
 END
 $$;
 
-CREATE FUNCTION @extschema@.outbox_inbox_forget(for_consumer text, id uuid, of_day integer) RETURNS void
+CREATE FUNCTION outbox_inbox_internal.outbox_inbox_forget(for_consumer text, id uuid, of_day integer) RETURNS void
 LANGUAGE plpgsql
 AS $$
 BEGIN
-	EXECUTE 'DELETE FROM @extschema@.outbox_inbox_' || to_char(of_day % 35, 'FM00')
+	EXECUTE 'DELETE FROM outbox_inbox_internal.outbox_inbox_' || to_char(of_day % 35, 'FM00')
 		|| ' WHERE message_id = $1 AND consumer = $2 AND day = $3' USING id, for_consumer, of_day;
 END
 $$;
@@ -342,12 +369,12 @@ LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off
 AS $$
 BEGIN
-	RETURN @extschema@.outbox_inbox_accept_at($1, $2, $3, clock_timestamp());
+	RETURN outbox_inbox_internal.outbox_inbox_accept_at($1, $2, $3, clock_timestamp());
 END
 $$;
 
 -- outbox_inbox_accept_in_order(), at a time.
-CREATE FUNCTION @extschema@.outbox_inbox_accept_in_order_at(for_consumer text, id uuid, of_key text, seq bigint,
+CREATE FUNCTION outbox_inbox_internal.outbox_inbox_accept_in_order_at(for_consumer text, id uuid, of_key text, seq bigint,
 	gapless boolean, ttl interval, moment timestamptz)
 RETURNS text
 LANGUAGE plpgsql
@@ -356,7 +383,7 @@ DECLARE
 	newest bigint;
 	first_day integer;
 BEGIN
-	first_day := @extschema@.outbox_inbox_first_day(for_consumer, id, ttl, @extschema@.outbox_inbox_retention(), moment);
+	first_day := outbox_inbox_internal.outbox_inbox_first_day(for_consumer, id, ttl, outbox_inbox_internal.outbox_inbox_retention(), moment);
 	IF of_key IS NULL OR seq IS NULL THEN
 		RAISE EXCEPTION '% must not be null', CASE WHEN of_key IS NULL THEN 'key' ELSE 'key_seq' END
 			USING ERRCODE = 'null_value_not_allowed',
@@ -369,24 +396,24 @@ BEGIN
 
 	-- Others with this key wait here.
 	LOOP
-		SELECT k.last_seq INTO newest FROM @extschema@.outbox_inbox_key k
+		SELECT k.last_seq INTO newest FROM outbox_inbox_internal.outbox_inbox_key k
 			WHERE k.consumer = for_consumer AND k.key = of_key FOR UPDATE;
 		EXIT WHEN FOUND;
-		INSERT INTO @extschema@.outbox_inbox_key (consumer, key, last_at) VALUES (for_consumer, of_key, moment)
+		INSERT INTO outbox_inbox_internal.outbox_inbox_key (consumer, key, last_at) VALUES (for_consumer, of_key, moment)
 			ON CONFLICT DO NOTHING;
 	END LOOP;
 	IF seq <= newest THEN
-		RETURN CASE WHEN @extschema@.outbox_inbox_seen(for_consumer, id, first_day, d.last_value::integer)
+		RETURN CASE WHEN outbox_inbox_internal.outbox_inbox_seen(for_consumer, id, first_day, d.last_value::integer)
 				THEN 'duplicate' ELSE 'stale' END
-			FROM @extschema@.outbox_inbox_day d;
+			FROM outbox_inbox_internal.outbox_inbox_day d;
 	END IF;
 	IF gapless AND seq > newest + 1 THEN
 		RETURN 'gap';
 	END IF;
-	IF NOT @extschema@.outbox_inbox_accept_at(for_consumer, id, ttl, moment) THEN
+	IF NOT outbox_inbox_internal.outbox_inbox_accept_at(for_consumer, id, ttl, moment) THEN
 		RETURN 'duplicate';
 	END IF;
-	UPDATE @extschema@.outbox_inbox_key k SET last_seq = seq, last_at = moment
+	UPDATE outbox_inbox_internal.outbox_inbox_key k SET last_seq = seq, last_at = moment
 		WHERE k.consumer = for_consumer AND k.key = of_key;
 	RETURN 'accepted';
 END
@@ -399,7 +426,7 @@ LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off
 AS $$
 BEGIN
-	RETURN @extschema@.outbox_inbox_accept_in_order_at($1, $2, $3, $4, $5, $6, clock_timestamp());
+	RETURN outbox_inbox_internal.outbox_inbox_accept_in_order_at($1, $2, $3, $4, $5, $6, clock_timestamp());
 END
 $$;
 
@@ -420,14 +447,14 @@ DECLARE
 	today integer;
 	settled integer;
 BEGIN
-	emptied := @extschema@.outbox_inbox_begin_day(@extschema@.outbox_inbox_day_of(moment), moment)
-		+ @extschema@.outbox_inbox_empty(moment);
+	emptied := outbox_inbox_internal.outbox_inbox_begin_day(outbox_inbox_internal.outbox_inbox_day_of(moment), moment)
+		+ outbox_inbox_internal.outbox_inbox_empty(moment);
 	SELECT d.last_value, s.last_value INTO STRICT today, settled
-		FROM @extschema@.outbox_inbox_day d, @extschema@.outbox_inbox_settled s;
-	PERFORM @extschema@.outbox_inbox_settle(settled, today);
-	DELETE FROM @extschema@.outbox_inbox_key k
-		USING (SELECT o.consumer, o.key FROM @extschema@.outbox_inbox_key o
-			WHERE o.last_at < moment - @extschema@.outbox_inbox_retention() FOR UPDATE OF o SKIP LOCKED) idle
+		FROM outbox_inbox_internal.outbox_inbox_day d, outbox_inbox_internal.outbox_inbox_settled s;
+	PERFORM outbox_inbox_internal.outbox_inbox_settle(settled, today);
+	DELETE FROM outbox_inbox_internal.outbox_inbox_key k
+		USING (SELECT o.consumer, o.key FROM outbox_inbox_internal.outbox_inbox_key o
+			WHERE o.last_at < moment - outbox_inbox_internal.outbox_inbox_retention() FOR UPDATE OF o SKIP LOCKED) idle
 		WHERE k.consumer = idle.consumer AND k.key = idle.key;
 	RETURN emptied;
 END
@@ -445,7 +472,7 @@ BEGIN
 		RAISE EXCEPTION 'retention must be between 1 day and 31 days'
 			USING ERRCODE = 'invalid_parameter_value', DETAIL = format('It is %s.', $1);
 	END IF;
-	INSERT INTO @extschema@.outbox_inbox_control AS c (retention) VALUES ($1)
+	INSERT INTO outbox_inbox_internal.outbox_inbox_control AS c (retention) VALUES ($1)
 		ON CONFLICT (singleton) DO UPDATE SET retention = EXCLUDED.retention;
 END
 $$;
@@ -460,39 +487,18 @@ COMMENT ON FUNCTION @extschema@.outbox_inbox_maintain() IS
 'Empties the partitions of days that are no longer kept, and forgets keys without messages for as long; returns how many partitions. Waits for nobody. For a daily job; outbox_inbox_accept() empties partitions by itself, once a day.';
 COMMENT ON FUNCTION @extschema@.outbox_inbox_set_retention(interval) IS
 'How long the inbox remembers what was accepted, at least: 1 to 31 days, 7 at first. It is also the longest ttl. 22023, 22004: not such a time.';
-COMMENT ON FUNCTION @extschema@.outbox_inbox_retention() IS 'Internal.';
-COMMENT ON FUNCTION @extschema@.outbox_inbox_day_of(timestamptz) IS 'Internal.';
-COMMENT ON FUNCTION @extschema@.outbox_inbox_seen(text, uuid, integer, integer) IS 'Internal.';
-COMMENT ON FUNCTION @extschema@.outbox_inbox_probe(text, uuid, integer, integer) IS 'Internal.';
-COMMENT ON FUNCTION @extschema@.outbox_inbox_settle(integer, integer) IS 'Internal.';
-COMMENT ON FUNCTION @extschema@.outbox_inbox_empty(timestamptz) IS 'Internal.';
-COMMENT ON FUNCTION @extschema@.outbox_inbox_begin_day(integer, timestamptz) IS 'Internal.';
-COMMENT ON FUNCTION @extschema@.outbox_inbox_first_day(text, uuid, interval, interval, timestamptz) IS 'Internal.';
-COMMENT ON FUNCTION @extschema@.outbox_inbox_accept_at(text, uuid, interval, timestamptz) IS 'Internal.';
-COMMENT ON FUNCTION @extschema@.outbox_inbox_forget(text, uuid, integer) IS 'Internal.';
-COMMENT ON FUNCTION @extschema@.outbox_inbox_accept_in_order_at(text, uuid, text, bigint, boolean, interval, timestamptz) IS 'Internal.';
 
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA outbox_inbox_internal FROM PUBLIC;
 REVOKE ALL ON FUNCTION
 	@extschema@.outbox_inbox_accept(text, uuid, interval),
 	@extschema@.outbox_inbox_accept_in_order(text, uuid, text, bigint, boolean, interval),
 	@extschema@.outbox_inbox_uuid(text),
 	@extschema@.outbox_inbox_maintain(),
-	@extschema@.outbox_inbox_set_retention(interval),
-	@extschema@.outbox_inbox_retention(),
-	@extschema@.outbox_inbox_day_of(timestamptz),
-	@extschema@.outbox_inbox_seen(text, uuid, integer, integer),
-	@extschema@.outbox_inbox_probe(text, uuid, integer, integer),
-	@extschema@.outbox_inbox_settle(integer, integer),
-	@extschema@.outbox_inbox_empty(timestamptz),
-	@extschema@.outbox_inbox_begin_day(integer, timestamptz),
-	@extschema@.outbox_inbox_first_day(text, uuid, interval, interval, timestamptz),
-	@extschema@.outbox_inbox_accept_at(text, uuid, interval, timestamptz),
-	@extschema@.outbox_inbox_forget(text, uuid, integer),
-	@extschema@.outbox_inbox_accept_in_order_at(text, uuid, text, bigint, boolean, interval, timestamptz)
+	@extschema@.outbox_inbox_set_retention(interval)
 FROM PUBLIC;
 
-SELECT setval('@extschema@.outbox_inbox_day', @extschema@.outbox_inbox_day_of(clock_timestamp())),
-	setval('@extschema@.outbox_inbox_settled', @extschema@.outbox_inbox_day_of(clock_timestamp()) - 1);
+SELECT setval('outbox_inbox_internal.outbox_inbox_day', outbox_inbox_internal.outbox_inbox_day_of(clock_timestamp())),
+	setval('outbox_inbox_internal.outbox_inbox_settled', outbox_inbox_internal.outbox_inbox_day_of(clock_timestamp()) - 1);
 
 -- extension only
 /*
@@ -508,11 +514,11 @@ BEGIN
 			FROM pg_depend d JOIN pg_class c ON c.oid = d.objid
 			WHERE d.classid = 'pg_class'::regclass AND d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e'
 				AND d.refobjid = (SELECT e.oid FROM pg_extension e WHERE e.extname = 'outbox_inbox')
-				AND c.relkind IN ('r', 'p', 'S')
+				AND c.relkind IN ('r', 'p', 'v', 'S')
 			ORDER BY c.relname LOOP
 		EXECUTE format('ALTER %s %s OWNER TO @extowner@',
-			CASE relation.relkind WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END, relation.name);
-		IF relation.relkind <> 'p' THEN
+			CASE relation.relkind WHEN 'S' THEN 'SEQUENCE' WHEN 'v' THEN 'VIEW' ELSE 'TABLE' END, relation.name);
+		IF relation.relkind IN ('r', 'S') THEN
 			PERFORM pg_extension_config_dump(relation.name, '');
 		END IF;
 	END LOOP;
@@ -522,6 +528,7 @@ BEGIN
 				AND d.refobjid = (SELECT e.oid FROM pg_extension e WHERE e.extname = 'outbox_inbox') LOOP
 		EXECUTE format('ALTER FUNCTION %s OWNER TO @extowner@', routine);
 	END LOOP;
+	ALTER SCHEMA outbox_inbox_internal OWNER TO @extowner@;
 END
 $$;
 -- end of extension only

@@ -16,13 +16,15 @@ SELECT count(*), count(*) FILTER (WHERE o.owner = 'regress_inbox_owner'::regrole
 FROM pg_depend d
 	JOIN (SELECT oid, relowner AS owner FROM pg_class UNION ALL SELECT oid, proowner FROM pg_proc) o ON o.oid = d.objid
 WHERE d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'outbox_inbox') AND d.deptype = 'e';
+SELECT nspowner::regrole, nspacl FROM pg_namespace WHERE nspname = 'outbox_inbox_internal';
 SELECT cardinality(extconfig) AS dumped FROM pg_extension WHERE extname = 'outbox_inbox';
 
 -- Nobody else may do anything, and a consumer only what it was granted
 SELECT p.proname FROM pg_proc p
-WHERE p.pronamespace = 'inbox'::regnamespace AND has_function_privilege('regress_inbox_consumer', p.oid, 'EXECUTE');
+WHERE p.pronamespace IN ('inbox'::regnamespace, 'outbox_inbox_internal'::regnamespace)
+	AND has_function_privilege('regress_inbox_consumer', p.oid, 'EXECUTE');
 SELECT c.relname FROM pg_class c
-WHERE c.relnamespace = 'inbox'::regnamespace AND c.relkind IN ('r', 'p')
+WHERE c.relnamespace IN ('inbox'::regnamespace, 'outbox_inbox_internal'::regnamespace) AND c.relkind IN ('r', 'p', 'v')
 	AND has_table_privilege('regress_inbox_consumer', c.oid, 'SELECT,INSERT,UPDATE,DELETE,TRUNCATE');
 SET ROLE regress_inbox_owner;
 GRANT USAGE ON SCHEMA inbox TO regress_inbox_consumer;
@@ -91,7 +93,7 @@ SELECT consumer, key, last_seq FROM outbox_inbox_key ORDER BY 2;
 
 -- From day to day: known for the ttl at least, until the end of a day (UTC)
 CREATE FUNCTION on_day(consumer text, n integer, ttl interval, days integer, of_day interval DEFAULT '12 hours') RETURNS boolean LANGUAGE sql
-RETURN inbox.outbox_inbox_accept_at(consumer, ('00000000-0000-0000-0002-' || to_char(n, 'FM000000000000'))::uuid, ttl,
+RETURN outbox_inbox_internal.outbox_inbox_accept_at(consumer, ('00000000-0000-0000-0002-' || to_char(n, 'FM000000000000'))::uuid, ttl,
 	(date_trunc('day', now() AT TIME ZONE 'UTC') + days * interval '1 day' + of_day) AT TIME ZONE 'UTC');
 SELECT on_day('mail', 1, '1 hour', 1, '23:59:59.999999') AS first;
 SELECT on_day('mail', 1, '1 hour', 2, '00:00:00') AS midnight;
@@ -139,7 +141,134 @@ SELECT outbox_inbox_accept_in_order('mail', gen_random_uuid(), 'k', 1);
 SELECT count(*) FROM pg_proc p WHERE p.pronamespace = '"In % Box"'::regnamespace
 	AND has_function_privilege('regress_inbox_consumer', p.oid, 'EXECUTE');
 RESET search_path;
+
+-- The schema's owner renames it, and makes another one of its name with functions and
+-- relations of our names in it: none of them is called, and all goes on.
+CREATE SCHEMA impostor;
+CREATE FUNCTION impostor.runs(name text) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+	RAISE INFO 'an impostor of % runs as %', name, CASE WHEN usesuper THEN 'superuser' ELSE 'its owner' END
+		FROM pg_catalog.pg_user WHERE usename = current_user;
+	RETURN true;
+END
+$$;
+-- Of all that the inbox in those two schemas has, with the same arguments, and with such as
+-- would fit better.
+CREATE FUNCTION impostor.make(schema name, internal name, target name) RETURNS TABLE (functions bigint, relations bigint)
+LANGUAGE plpgsql AS $$
+DECLARE
+	o record;
+BEGIN
+	functions := 0;
+	relations := 0;
+	FOR o IN SELECT p.proname, a.arguments FROM pg_proc p,
+			LATERAL (VALUES (oidvectortypes(p.proargtypes)), (replace(oidvectortypes(p.proargtypes), 'text', 'varchar')),
+				(replace(oidvectortypes(p.proargtypes), 'bigint', 'integer'))) a(arguments)
+			WHERE p.pronamespace IN (SELECT n.oid FROM pg_namespace n WHERE n.nspname IN (schema, internal))
+			GROUP BY 1, 2 LOOP
+		BEGIN
+			EXECUTE format('CREATE FUNCTION %I.%I(%s) RETURNS text LANGUAGE plpgsql AS %L', target, o.proname, o.arguments,
+				format('BEGIN PERFORM impostor.runs(%L); RETURN NULL; END', o.proname));
+			functions := functions + 1;
+		EXCEPTION WHEN duplicate_function THEN NULL;
+		END;
+	END LOOP;
+	FOR o IN SELECT DISTINCT c.relname FROM pg_class c
+			WHERE c.relkind IN ('r', 'p', 'v', 'S') AND target <> schema
+				AND c.relnamespace IN (SELECT n.oid FROM pg_namespace n WHERE n.nspname IN (schema, internal)) LOOP
+		EXECUTE format('CREATE VIEW %I.%I AS SELECT impostor.runs(%L), 1::bigint AS last_value', target, o.relname, o.relname);
+		relations := relations + 1;
+	END LOOP;
+	RETURN NEXT;
+END
+$$;
+CREATE PROCEDURE impostor.calls(schema name, internal name) LANGUAGE plpgsql AS $$
+DECLARE
+	noon constant text := $c$((now() AT TIME ZONE 'UTC')::date + interval '%s days 12 hours') AT TIME ZONE 'UTC'$c$;
+	id constant text := $c$'00000000-0000-0000-0003-00000000000%s'::uuid$c$;
+	c text;
+	answer text;
+BEGIN
+	FOREACH c IN ARRAY ARRAY[
+		format($c$%I.outbox_inbox_accept('c', %s)$c$, schema, format(id, 1)), format($c$%I.outbox_inbox_accept('c', %s)$c$, schema, format(id, 1)),
+		format($c$%I.outbox_inbox_accept_in_order('c', %s, 'k', 1)$c$, schema, format(id, 2)),
+		format($c$%I.outbox_inbox_accept_in_order('c', %s, 'k', 3, true)$c$, schema, format(id, 3)),
+		format($c$%I.outbox_inbox_accept_in_order('c', %s, 'k', 3)$c$, schema, format(id, 3)),
+		format($c$%I.outbox_inbox_accept_in_order('c', %s, 'k', 1)$c$, schema, format(id, 4)),
+		format($c$%I.outbox_inbox_accept_in_order('c', %s, 'k', 1)$c$, schema, format(id, 2)),
+		format($c$%I.outbox_inbox_uuid('order-17')$c$, schema),
+		format($c$%I.outbox_inbox_set_retention('9 days')$c$, schema), format($c$%I.outbox_inbox_maintain()$c$, schema),
+		format($c$%I.outbox_inbox_accept_at('c', %s, NULL, %s)$c$, internal, format(id, 1), format(noon, 1)),
+		format($c$%I.outbox_inbox_accept_at('c', %s, NULL, %s)$c$, internal, format(id, 5), format(noon, 4)),
+		format($c$%I.outbox_inbox_accept_at('c', %s, NULL, %s)$c$, internal, format(id, 5), format(noon, 6)),
+		format($c$%I.outbox_inbox_accept_at('c', %s, NULL, %s)$c$, internal, format(id, 6), format(noon, 20)),
+		format($c$%I.outbox_inbox_maintain()$c$, schema)]
+	LOOP
+		DISCARD PLANS;
+		BEGIN
+			EXECUTE 'SELECT ' || c INTO answer;
+		EXCEPTION WHEN OTHERS THEN
+			answer := SQLSTATE || ' ' || SQLERRM;
+		END;
+		RAISE INFO '%: %', regexp_replace(c, '^.*(outbox_inbox_\w+).*$', '\1'), answer;
+	END LOOP;
+END
+$$;
+CREATE ROLE regress_inbox_evil;
+DO $$ BEGIN EXECUTE format('GRANT CREATE ON DATABASE %I TO regress_inbox_evil', current_database()); END $$;
+-- the extension of a superuser
+CREATE SCHEMA taken AUTHORIZATION regress_inbox_evil;
+CREATE EXTENSION outbox_inbox SCHEMA taken;
+SELECT * FROM impostor.make('taken', 'outbox_inbox_internal', 'taken');
+BEGIN;
+CALL impostor.calls('taken', 'outbox_inbox_internal');
+ROLLBACK;
+SET ROLE regress_inbox_evil;
+ALTER SCHEMA taken RENAME TO moved;
+CREATE SCHEMA taken;
+RESET ROLE;
+SELECT * FROM impostor.make('moved', 'outbox_inbox_internal', 'taken');
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+CALL impostor.calls('moved', 'outbox_inbox_internal');
+ROLLBACK;
+CALL impostor.calls('moved', 'outbox_inbox_internal');
+SELECT p.proname FROM pg_proc p WHERE p.pronamespace IN ('moved'::regnamespace, 'outbox_inbox_internal'::regnamespace)
+	AND p.prosqlbody IS NULL AND p.prosrc ~ '\m(taken|moved|impostor)\M' AND p.prosrc !~ 'impostor.runs';
+-- dropped with it, as anywhere
+DROP SCHEMA taken CASCADE;
+DROP SCHEMA moved CASCADE;
+SELECT extname FROM pg_extension WHERE extname = 'outbox_inbox' UNION ALL SELECT nspname FROM pg_namespace WHERE nspname ~ 'outbox_inbox';
+-- the single file
+ALTER SCHEMA "In % Box" OWNER TO regress_inbox_evil;
+SET ROLE regress_inbox_evil;
+ALTER SCHEMA "In % Box" RENAME TO moved;
+CREATE SCHEMA "In % Box";
+RESET ROLE;
+SELECT * FROM impostor.make('moved', 'In % Box_internal', 'In % Box');
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+CALL impostor.calls('moved', 'In % Box_internal');
+ROLLBACK;
+CALL impostor.calls('moved', 'In % Box_internal');
+SELECT p.proname FROM pg_proc p WHERE p.pronamespace IN ('moved'::regnamespace, '"In % Box_internal"'::regnamespace)
+	AND p.prosqlbody IS NULL AND p.prosrc ~ '"?In % Box"?\.';
 DROP SCHEMA "In % Box" CASCADE;
+DROP SCHEMA moved, "In % Box_internal" CASCADE;
+-- the schema of what only the inbox uses is its own
+CREATE SCHEMA outbox_inbox_internal;
+CREATE EXTENSION outbox_inbox SCHEMA inbox;
+CREATE EXTENSION outbox_inbox SCHEMA outbox_inbox_internal;
+DROP SCHEMA outbox_inbox_internal;
+SELECT 'inbox_' || repeat('x', 49) AS name \gset
+CREATE SCHEMA :name;
+SET search_path = :name;
+SELECT pg_read_file(:'single_file') AS script \gset
+\set ECHO none
+:script
+\set ECHO all
+RESET search_path;
+DROP SCHEMA :name;
+
+DROP SCHEMA impostor CASCADE;
 DROP SCHEMA inbox CASCADE;
-DO $$ BEGIN EXECUTE format('REVOKE CREATE ON DATABASE %I FROM regress_inbox_owner', current_database()); END $$;
-DROP ROLE regress_inbox_consumer, regress_inbox_owner;
+DO $$ BEGIN EXECUTE format('REVOKE CREATE ON DATABASE %I FROM regress_inbox_owner, regress_inbox_evil', current_database()); END $$;
+DROP ROLE regress_inbox_consumer, regress_inbox_owner, regress_inbox_evil;

@@ -130,29 +130,29 @@ MUTATIONS = (
      ["isolation/inbox-again"]),
     ("settled-after-seen", "inbox/outbox_inbox--1.0.sql",
      "	IF settled < today - 1 THEN\n"
-     "		settled := @extschema@.outbox_inbox_settle(settled, today);\n"
+     "		settled := outbox_inbox_internal.outbox_inbox_settle(settled, today);\n"
      "	END IF;\n"
      "	IF old_snapshot THEN\n"
      "		settled := first_day - 1;\n"
      "	END IF;\n"
-     "	IF @extschema@.outbox_inbox_seen(for_consumer, id, first_day, today - 1) OR\n"
+     "	IF outbox_inbox_internal.outbox_inbox_seen(for_consumer, id, first_day, today - 1) OR\n"
      "			settled < today - 1 AND",
      "	IF old_snapshot THEN\n"
      "		settled := first_day - 1;\n"
      "	END IF;\n"
-     "	IF @extschema@.outbox_inbox_seen(for_consumer, id, first_day, today - 1) OR\n"
-     "			settled < today - 1 AND @extschema@.outbox_inbox_settle(settled, today) < today - 1 AND",
+     "	IF outbox_inbox_internal.outbox_inbox_seen(for_consumer, id, first_day, today - 1) OR\n"
+     "			settled < today - 1 AND outbox_inbox_internal.outbox_inbox_settle(settled, today) < today - 1 AND",
      "accepted once: what was running is looked for after it was found to be running",
      ["isolation/inbox-again"]),
     ("unsettled-not-probed", "inbox/outbox_inbox--1.0.sql",
      "			settled < today - 1 AND\n"
-     "			@extschema@.outbox_inbox_probe(",
+     "			outbox_inbox_internal.outbox_inbox_probe(",
      "			false AND\n"
-     "			@extschema@.outbox_inbox_probe(",
+     "			outbox_inbox_internal.outbox_inbox_probe(",
      "accepted once, on both sides of midnight",
      ["isolation/inbox"]),
     ("day-begun-unlocked", "inbox/outbox_inbox--1.0.sql",
-     "		LOCK TABLE @extschema@.outbox_inbox_control IN EXCLUSIVE MODE;\n",
+     "		LOCK TABLE outbox_inbox_internal.outbox_inbox_control IN EXCLUSIVE MODE;\n",
      "",
      "the inbox's day never goes back",
      ["isolation/inbox-again"]),

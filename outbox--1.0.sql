@@ -401,12 +401,20 @@ COMMENT ON FUNCTION outbox_internal.outbox_route_trigger() IS
 'Checks the roles of a route, and records their OIDs; the errors are 22004 and 42704.';
 
 CREATE FUNCTION outbox_internal.outbox_take_route_lock(route text)
-RETURNS void
+RETURNS boolean
 AS 'MODULE_PATHNAME', 'outbox_take_route_lock'
-LANGUAGE C VOLATILE STRICT;
+LANGUAGE C VOLATILE;
 
 COMMENT ON FUNCTION outbox_internal.outbox_take_route_lock(text) IS
-'Waits for the transactions that have enqueued to the route, and keeps others away from it until this one ends.';
+'Waits for the transactions that have enqueued to the route, and keeps others away from it until this one ends. NULL: for the transaction that changes routes. False: this transaction has locked a route already, and this one is locked.';
+
+CREATE FUNCTION outbox_internal.outbox_poll_route_lock()
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'outbox_poll_route_lock'
+LANGUAGE C VOLATILE;
+
+COMMENT ON FUNCTION outbox_internal.outbox_poll_route_lock() IS
+'Waits for 10 ms; false if the statement has waited for as long as lock_timeout.';
 
 CREATE FUNCTION outbox_internal.outbox_route_lock_key(route text)
 RETURNS bigint
@@ -423,43 +431,60 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET lock_timeout = '3s'
 AS $$
 BEGIN
-	PERFORM outbox_internal.outbox_take_route_lock(route);
-EXCEPTION WHEN lock_not_available THEN
-	RAISE EXCEPTION 'route "%" is in use', route
-		USING ERRCODE = 'lock_not_available',
-			DETAIL = 'Not ended after 3 s: ' || coalesce((
-				SELECT string_agg(coalesce('process ' || l.pid, 'prepared transaction "' || p.gid || '"'), ', ' ORDER BY l.pid, p.gid)
-				FROM pg_locks l
-					LEFT JOIN (pg_locks x JOIN pg_prepared_xacts p ON p.transaction = x.transactionid)
-						ON l.pid IS NULL AND x.pid IS NULL AND x.virtualtransaction = l.virtualtransaction
-				WHERE l.locktype = 'advisory' AND l.objsubid = 5 AND l.granted
-					AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
-					AND (l.classid::bigint << 32 | l.objid::bigint) = outbox_internal.outbox_route_lock_key(route)
-					AND l.pid IS DISTINCT FROM pg_backend_pid()),
-				'transactions that have just ended') || '.',
-			HINT = 'Transactions that have enqueued to the route keep it until they end. Commit them or roll them back, then try again.';
+	/* While no route is locked, so that nobody who enqueues waits for this. */
+	IF route IS NOT NULL THEN
+		PERFORM outbox_internal.outbox_lock_route(NULL);
+	END IF;
+	BEGIN
+		WHILE NOT outbox_internal.outbox_take_route_lock(route) LOOP
+			IF NOT outbox_internal.outbox_poll_route_lock() THEN
+				RAISE lock_not_available;
+			END IF;
+		END LOOP;
+	EXCEPTION WHEN lock_not_available THEN
+		RAISE EXCEPTION '%', CASE WHEN route IS NULL THEN 'another transaction changes routes'
+				ELSE format('route "%s" is in use', route) END
+			USING ERRCODE = 'lock_not_available',
+				DETAIL = 'Not ended after 3 s: ' || coalesce((
+					SELECT string_agg(coalesce('process ' || l.pid, 'prepared transaction "' || p.gid || '"'), ', ' ORDER BY l.pid, p.gid)
+					FROM pg_locks l
+						LEFT JOIN (pg_locks x JOIN pg_prepared_xacts p ON p.transaction = x.transactionid)
+							ON l.pid IS NULL AND x.pid IS NULL AND x.virtualtransaction = l.virtualtransaction
+					WHERE l.locktype = 'advisory' AND l.granted
+						AND l.objsubid = CASE WHEN route IS NULL THEN 6 ELSE 5 END
+						AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+						AND (l.classid::bigint << 32 | l.objid::bigint) = coalesce(outbox_internal.outbox_route_lock_key(route), 0)
+						AND l.pid IS DISTINCT FROM pg_backend_pid()),
+					'transactions that have just ended') || '.',
+				HINT = CASE WHEN route IS NULL THEN 'Routes are removed, renamed, and given another relay or failed_route, by one transaction at a time. '
+					ELSE 'Transactions that have enqueued to the route keep it until they end. ' END
+					|| 'Commit them or roll them back, then try again.';
+	END;
 END
 $$;
 
 COMMENT ON FUNCTION outbox_internal.outbox_lock_route(text) IS
-'Locks a route for a change that no enqueue may overlap, for at most 3 s of wait; then 55P03, naming the transactions that hold it.';
+'Locks a route for a change that no enqueue may overlap, and before that all changes of routes (NULL: only those), for at most 3 s of wait each; then 55P03, naming the transactions that hold it.';
 
-CREATE FUNCTION outbox_internal.outbox_route_lock_trigger()
+/*
+ * Once a route is locked, who enqueues to it waits for all that the transaction waits
+ * for, be it a row that the statement changes next, or what a foreign key leads to.
+ */
+CREATE FUNCTION outbox_internal.outbox_route_wait_trigger()
 RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	PERFORM outbox_internal.outbox_lock_route(OLD.name);
-	IF TG_OP = 'DELETE' THEN
-		RETURN OLD;
+	IF current_setting('lock_timeout')::interval NOT BETWEEN interval '1 ms' AND interval '3 s' THEN
+		PERFORM set_config('lock_timeout', '3s', true);
 	END IF;
-	RETURN NEW;
+	RETURN NULL;
 END
 $$;
 
-COMMENT ON FUNCTION outbox_internal.outbox_route_lock_trigger() IS
-'DELETE and renaming of a route, and a change of its relay, wait for transactions that have enqueued to it; see outbox_lock_route().';
+COMMENT ON FUNCTION outbox_internal.outbox_route_wait_trigger() IS
+'From DELETE and renaming of a route, and a change of its relay, on, a transaction waits for no lock longer than 3 s.';
 
 CREATE FUNCTION outbox_internal.outbox_route_removal_trigger()
 RETURNS trigger
@@ -477,16 +502,12 @@ LANGUAGE C;
 COMMENT ON FUNCTION outbox_internal.outbox_failed_route_trigger() IS
 'Sees to it that outbox_route.failed_route names a route (23503 if not), and that a chain of failed routes has an end (22023 if not).';
 
-CREATE TRIGGER outbox_route_removal
-	BEFORE DELETE ON @extschema@.outbox_route
-	FOR EACH ROW EXECUTE FUNCTION outbox_internal.outbox_route_lock_trigger();
 CREATE TRIGGER outbox_route_truncation
 	BEFORE TRUNCATE ON @extschema@.outbox_route
 	FOR EACH STATEMENT EXECUTE FUNCTION outbox_internal.outbox_route_removal_trigger();
-CREATE TRIGGER outbox_route_taken
-	BEFORE UPDATE OF name, relay ON @extschema@.outbox_route
-	FOR EACH ROW WHEN (OLD.name IS DISTINCT FROM NEW.name OR OLD.relay IS DISTINCT FROM NEW.relay)
-	EXECUTE FUNCTION outbox_internal.outbox_route_lock_trigger();
+CREATE TRIGGER outbox_route_wait
+	BEFORE DELETE OR UPDATE OF name, relay ON @extschema@.outbox_route
+	FOR EACH STATEMENT EXECUTE FUNCTION outbox_internal.outbox_route_wait_trigger();
 CREATE TRIGGER outbox_route_removed
 	AFTER DELETE OR UPDATE OF name ON @extschema@.outbox_route
 	FOR EACH ROW EXECUTE FUNCTION outbox_internal.outbox_route_removal_trigger();
@@ -2188,9 +2209,9 @@ BEGIN
 		CASE WHEN t.oid IS NOT NULL THEN format('ALTER TABLE %s ENABLE %sTRIGGER %I', x.relation::regclass,
 			CASE WHEN x.always THEN 'ALWAYS ' END, x.trigger) END
 	FROM (SELECT n.name, o.relation, u.trigger,
-			u.trigger = ANY ('{outbox_route_changed,outbox_route_emptied,outbox_route_taken,outbox_route_relay,outbox_control_changed,outbox_control_emptied}'::text[]) AS always
+			u.trigger = ANY ('{outbox_route_changed,outbox_route_emptied,outbox_route_relay,outbox_control_changed,outbox_control_emptied}'::text[]) AS always
 		  FROM (VALUES ('outbox', '{outbox_row,outbox_removed,outbox_cdc}'::text[]),
-				('outbox_route', '{outbox_route_removal,outbox_route_truncation,outbox_route_taken,outbox_route_removed,outbox_route_check,outbox_route_failed_route,outbox_route_default,outbox_route_paused,outbox_route_changed,outbox_route_emptied,outbox_route_relay}'),
+				('outbox_route', '{outbox_route_truncation,outbox_route_wait,outbox_route_removed,outbox_route_check,outbox_route_failed_route,outbox_route_default,outbox_route_paused,outbox_route_changed,outbox_route_emptied,outbox_route_relay}'),
 				('outbox_control', '{outbox_control_restore,outbox_control_paused,outbox_control_changed,outbox_control_emptied}'),
 				('outbox_job', '{outbox_job_changed}'))
 				AS n (name, triggers) JOIN outbox_internal.outbox_tables o ON o.name = n.name, unnest(n.triggers) u(trigger)) x
@@ -2626,9 +2647,10 @@ COMMENT ON FUNCTION outbox_internal.outbox_render_key(text, text, text, text) IS
 'Routing key of a message by a route''s template.';
 
 /*
- * Changing who publishes a route.  outbox_route_lock_trigger() has locked the route
- * against enqueue.  The rows are changed first: nobody claims them from then on, and
- * what was claimed before is told by outbox_claims(), or by a lease.
+ * Changing who publishes a route.  It is locked against enqueue, and then the rows are
+ * changed first: nobody claims them from then on, and what was claimed before is told
+ * by outbox_claims(), or by a lease.  Who has locked a message may wait for the route:
+ * messages are polled for, as outbox_lock_route() polls for a second route.
  */
 CREATE FUNCTION outbox_internal.outbox_relay_trigger()
 RETURNS trigger
@@ -2637,6 +2659,8 @@ SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
 SET lock_timeout = '3s'
 AS $$
 DECLARE
+	/* As the trigger of each row writes it; 'cdc' has no rows. */
+	publisher constant boolean := CASE NEW.relay WHEN 'external' THEN true END;
 	claimed bigint[];
 	referrer text;
 BEGIN
@@ -2645,6 +2669,7 @@ BEGIN
 		RAISE EXCEPTION 'relay of route "%" must be changed under READ COMMITTED', NEW.name
 			USING ERRCODE = 'active_sql_transaction';
 	END IF;
+	PERFORM outbox_internal.outbox_lock_route(OLD.name);
 	IF NEW.relay = 'cdc' THEN
 		/* What reads the log has not seen them, and would never see a change of them. */
 		IF EXISTS (SELECT FROM outbox_internal.outbox o WHERE o.route = NEW.name) THEN
@@ -2653,8 +2678,6 @@ BEGIN
 					DETAIL = 'Change data capture reads what is inserted from now on, and not what is in the table.',
 					HINT = 'Let them be published, discard those that have failed, and try again; while enqueue_roles is {} nobody but the owner enqueues.';
 		END IF;
-		/* As outbox_failed_route_trigger() does. */
-		PERFORM outbox_internal.outbox_lock_table(outbox_internal.outbox_relation('outbox_route'), 'ShareUpdateExclusiveLock', true);
 		SELECT r.name INTO referrer FROM outbox_internal.outbox_route r
 		WHERE r.failed_route = NEW.name ORDER BY r.name LIMIT 1;
 		IF FOUND THEN
@@ -2663,23 +2686,31 @@ BEGIN
 					DETAIL = 'A message that is given up is changed in the table, and what reads the write-ahead log sees only what is inserted.';
 		END IF;
 	END IF;
-	BEGIN
+	LOOP
 		/* The trigger of each row writes who publishes it, and tells the workers. */
-		UPDATE outbox_internal.outbox o SET external = o.external WHERE o.route = NEW.name;
-	EXCEPTION WHEN lock_not_available THEN
-		RAISE EXCEPTION 'messages of route "%" are locked', NEW.name
-			USING ERRCODE = 'lock_not_available',
-				DETAIL = 'Not ended after 3 s: ' || coalesce((
-					SELECT string_agg(DISTINCT coalesce('prepared transaction "' || p.gid || '"', 'process ' || l.pid, 'transaction ' || x.xid::text), ', ')
-					FROM (SELECT o.tableoid, o.ctid FROM outbox_internal.outbox o WHERE o.route = NEW.name LIMIT 10000) o,
-						unnest(outbox_internal.outbox_row_lockers(o.tableoid::regclass, o.ctid)) x(xid)
-						LEFT JOIN pg_prepared_xacts p ON p.transaction = x.xid
-						LEFT JOIN pg_locks l ON l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock'
-							AND l.granted AND l.pid IS NOT NULL AND l.transactionid = x.xid
-					WHERE l.pid IS DISTINCT FROM pg_backend_pid()),
-					'transactions that have just ended') || '.',
-				HINT = 'Commit or roll back the transactions that have locked them, then try again.';
-	END;
+		UPDATE outbox_internal.outbox o SET external = o.external
+		FROM (SELECT n.id FROM outbox_internal.outbox n
+			WHERE n.route = NEW.name AND n.external IS DISTINCT FROM publisher
+			FOR NO KEY UPDATE SKIP LOCKED) n
+		WHERE o.id = n.id;
+		EXIT WHEN NOT EXISTS (SELECT FROM outbox_internal.outbox o
+			WHERE o.route = NEW.name AND o.external IS DISTINCT FROM publisher);
+		IF NOT outbox_internal.outbox_poll_route_lock() THEN
+			RAISE EXCEPTION 'messages of route "%" are locked', NEW.name
+				USING ERRCODE = 'lock_not_available',
+					DETAIL = 'Not ended after 3 s: ' || coalesce((
+						SELECT string_agg(DISTINCT coalesce('prepared transaction "' || p.gid || '"', 'process ' || l.pid, 'transaction ' || x.xid::text), ', ')
+						FROM (SELECT o.tableoid, o.ctid FROM outbox_internal.outbox o
+								WHERE o.route = NEW.name AND o.external IS DISTINCT FROM publisher LIMIT 10000) o,
+							unnest(outbox_internal.outbox_row_lockers(o.tableoid::regclass, o.ctid)) x(xid)
+							LEFT JOIN pg_prepared_xacts p ON p.transaction = x.xid
+							LEFT JOIN pg_locks l ON l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock'
+								AND l.granted AND l.pid IS NOT NULL AND l.transactionid = x.xid
+						WHERE l.pid IS DISTINCT FROM pg_backend_pid()),
+						'transactions that have just ended') || '.',
+					HINT = 'Commit or roll back the transactions that have locked them, then try again.';
+		END IF;
+	END LOOP;
 	claimed := ARRAY(SELECT c.id_hash FROM outbox_internal.outbox_claims() c);
 	IF EXISTS (SELECT FROM outbox_internal.outbox o WHERE o.route = NEW.name
 			AND uuid_hash_extended(o.id, 0) & 4611686018427387903 = ANY (claimed)) THEN
@@ -2688,7 +2719,8 @@ BEGIN
 				HINT = 'Call outbox_pause() for the route first, and wait until outbox_workers has nothing in flight.';
 	END IF;
 	DELETE FROM outbox_internal.outbox_lease l
-	WHERE l.route = NEW.name AND l.expires_at < clock_timestamp();
+	WHERE l.token IN (SELECT e.token FROM outbox_internal.outbox_lease e
+		WHERE e.route = NEW.name AND e.expires_at < clock_timestamp() FOR UPDATE SKIP LOCKED);
 	IF EXISTS (SELECT FROM outbox_internal.outbox_lease l WHERE l.route = NEW.name) THEN
 		RAISE EXCEPTION 'messages of route "%" are leased to an external relay', NEW.name
 			USING ERRCODE = 'object_in_use',
@@ -2706,7 +2738,6 @@ CREATE TRIGGER outbox_route_relay
 	AFTER UPDATE OF relay ON @extschema@.outbox_route
 	FOR EACH ROW WHEN (OLD.relay IS DISTINCT FROM NEW.relay)
 	EXECUTE FUNCTION outbox_internal.outbox_relay_trigger();
-ALTER TABLE @extschema@.outbox_route ENABLE ALWAYS TRIGGER outbox_route_taken;
 ALTER TABLE @extschema@.outbox_route ENABLE ALWAYS TRIGGER outbox_route_relay;
 
 CREATE FUNCTION outbox_internal.outbox_ids_given(ids uuid[])

@@ -19,7 +19,6 @@
 #include "look_up.h"
 #include "miscadmin.h"
 #include "restore.h"
-#include "storage/lmgr.h"
 #include "utils/rel.h"
 
 PG_FUNCTION_INFO_V1(outbox_failed_route_trigger);
@@ -36,6 +35,9 @@ PG_FUNCTION_INFO_V1(outbox_failed_route_trigger);
 #define REFERRER_SQL \
 	"SELECT name FROM outbox_internal.outbox_route" \
 	" WHERE failed_route OPERATOR(pg_catalog.=) $1 LIMIT 1"
+/* The lock of all changes. */
+#define LOCK_SQL \
+	"SELECT outbox_internal.outbox_lock_route(NULL::pg_catalog.text)"
 
 static char *
 column(HeapTuple tuple, Relation rel, const char *name)
@@ -120,7 +122,7 @@ refuse_referred(Relation rel, const char *name)
 /*
  * On outbox_route, AFTER ... FOR EACH ROW, that is when the whole statement is done.
  * Two transactions that change chains go one after the other: the second one sees
- * what the first has committed.  The lock is in nobody else's way.
+ * what the first has committed.  A route's lock is taken after that lock (route_lock.c).
  */
 Datum
 outbox_failed_route_trigger(PG_FUNCTION_ARGS)
@@ -144,7 +146,7 @@ outbox_failed_route_trigger(PG_FUNCTION_ARGS)
 	/* A restore brings rows in any order, of which the original has accepted all. */
 	if ((!goes && !leads) || outbox_in_restore())
 		return PointerGetDatum(NULL);
-	LockRelation(rel, ShareUpdateExclusiveLock);
+	(void) outbox_look_up(rel, LOCK_SQL, NULL);
 	if (leads)
 	{
 		require_route(rel, new_failed);

@@ -48,7 +48,7 @@
 
 PG_FUNCTION_INFO_V1(outbox_route_is_full);
 
-/* Lock class of who counts; SQL functions can only take 1 and 2; strict_keys.c has 3, route_lock.c 5. */
+/* Lock class of who counts; SQL functions can only take 1 and 2; strict_keys.c has 3, route_lock.c 5 and 6. */
 #define COUNT_LOCK_CLASS 4
 
 static OutboxCap

@@ -203,6 +203,8 @@ outbox_route_trigger(PG_FUNCTION_ARGS)
 	"SELECT route FROM outbox_internal.outbox" \
 	" WHERE route OPERATOR(pg_catalog.=) $1 LIMIT 1"
 
+#define LOCK_SQL "SELECT outbox_internal.outbox_lock_route($1)"
+
 static void
 refuse_in_use(TriggerData *trigdata)
 {
@@ -213,6 +215,7 @@ refuse_in_use(TriggerData *trigdata)
 		(TRIGGER_FIRED_BY_UPDATE(trigdata->tg_event) &&
 		 strcmp(name, route_name(trigdata->tg_newtuple, rel)) == 0))
 		return;
+	(void) outbox_look_up(rel, LOCK_SQL, name);
 	if (outbox_look_up(rel, IN_USE_SQL, name) != NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_FOREIGN_KEY_VIOLATION),
@@ -250,8 +253,9 @@ outbox_route_refuse_truncation(Oid relid)
  * same, but lock the route's one row for each message that is enqueued, four times
  * the cost of storing it.  Here whoever takes a route away does the work.
  *
- * The route's lock is held by now (outbox_route_lock_trigger()): transactions that
- * had enqueued have ended, and later ones see the removal when they get the lock.
+ * With the route's lock, transactions that had enqueued have ended, and later ones see
+ * the removal when they get the lock.  It is taken when all rows are changed: a row may
+ * have to be waited for, while nobody who enqueues should wait.
  */
 Datum
 outbox_route_removal_trigger(PG_FUNCTION_ARGS)

@@ -48,9 +48,10 @@ COMMENT ON FUNCTION outbox_internal.outbox_render_key(text, text, text, text) IS
 'Routing key of a message by a route''s template.';
 
 /*
- * Changing who publishes a route.  outbox_route_lock_trigger() has locked the route
- * against enqueue.  The rows are changed first: nobody claims them from then on, and
- * what was claimed before is told by outbox_claims(), or by a lease.
+ * Changing who publishes a route.  It is locked against enqueue, and then the rows are
+ * changed first: nobody claims them from then on, and what was claimed before is told
+ * by outbox_claims(), or by a lease.  Who has locked a message may wait for the route:
+ * messages are polled for, as outbox_lock_route() polls for a second route.
  */
 CREATE FUNCTION outbox_internal.outbox_relay_trigger()
 RETURNS trigger
@@ -59,6 +60,8 @@ SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
 SET lock_timeout = '3s'
 AS $$
 DECLARE
+	/* As the trigger of each row writes it; 'cdc' has no rows. */
+	publisher constant boolean := CASE NEW.relay WHEN 'external' THEN true END;
 	claimed bigint[];
 	referrer text;
 BEGIN
@@ -67,6 +70,7 @@ BEGIN
 		RAISE EXCEPTION 'relay of route "%" must be changed under READ COMMITTED', NEW.name
 			USING ERRCODE = 'active_sql_transaction';
 	END IF;
+	PERFORM outbox_internal.outbox_lock_route(OLD.name);
 	IF NEW.relay = 'cdc' THEN
 		/* What reads the log has not seen them, and would never see a change of them. */
 		IF EXISTS (SELECT FROM outbox_internal.outbox o WHERE o.route = NEW.name) THEN
@@ -75,8 +79,6 @@ BEGIN
 					DETAIL = 'Change data capture reads what is inserted from now on, and not what is in the table.',
 					HINT = 'Let them be published, discard those that have failed, and try again; while enqueue_roles is {} nobody but the owner enqueues.';
 		END IF;
-		/* As outbox_failed_route_trigger() does. */
-		PERFORM outbox_internal.outbox_lock_table(outbox_internal.outbox_relation('outbox_route'), 'ShareUpdateExclusiveLock', true);
 		SELECT r.name INTO referrer FROM outbox_internal.outbox_route r
 		WHERE r.failed_route = NEW.name ORDER BY r.name LIMIT 1;
 		IF FOUND THEN
@@ -85,23 +87,31 @@ BEGIN
 					DETAIL = 'A message that is given up is changed in the table, and what reads the write-ahead log sees only what is inserted.';
 		END IF;
 	END IF;
-	BEGIN
+	LOOP
 		/* The trigger of each row writes who publishes it, and tells the workers. */
-		UPDATE outbox_internal.outbox o SET external = o.external WHERE o.route = NEW.name;
-	EXCEPTION WHEN lock_not_available THEN
-		RAISE EXCEPTION 'messages of route "%" are locked', NEW.name
-			USING ERRCODE = 'lock_not_available',
-				DETAIL = 'Not ended after 3 s: ' || coalesce((
-					SELECT string_agg(DISTINCT coalesce('prepared transaction "' || p.gid || '"', 'process ' || l.pid, 'transaction ' || x.xid::text), ', ')
-					FROM (SELECT o.tableoid, o.ctid FROM outbox_internal.outbox o WHERE o.route = NEW.name LIMIT 10000) o,
-						unnest(outbox_internal.outbox_row_lockers(o.tableoid::regclass, o.ctid)) x(xid)
-						LEFT JOIN pg_prepared_xacts p ON p.transaction = x.xid
-						LEFT JOIN pg_locks l ON l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock'
-							AND l.granted AND l.pid IS NOT NULL AND l.transactionid = x.xid
-					WHERE l.pid IS DISTINCT FROM pg_backend_pid()),
-					'transactions that have just ended') || '.',
-				HINT = 'Commit or roll back the transactions that have locked them, then try again.';
-	END;
+		UPDATE outbox_internal.outbox o SET external = o.external
+		FROM (SELECT n.id FROM outbox_internal.outbox n
+			WHERE n.route = NEW.name AND n.external IS DISTINCT FROM publisher
+			FOR NO KEY UPDATE SKIP LOCKED) n
+		WHERE o.id = n.id;
+		EXIT WHEN NOT EXISTS (SELECT FROM outbox_internal.outbox o
+			WHERE o.route = NEW.name AND o.external IS DISTINCT FROM publisher);
+		IF NOT outbox_internal.outbox_poll_route_lock() THEN
+			RAISE EXCEPTION 'messages of route "%" are locked', NEW.name
+				USING ERRCODE = 'lock_not_available',
+					DETAIL = 'Not ended after 3 s: ' || coalesce((
+						SELECT string_agg(DISTINCT coalesce('prepared transaction "' || p.gid || '"', 'process ' || l.pid, 'transaction ' || x.xid::text), ', ')
+						FROM (SELECT o.tableoid, o.ctid FROM outbox_internal.outbox o
+								WHERE o.route = NEW.name AND o.external IS DISTINCT FROM publisher LIMIT 10000) o,
+							unnest(outbox_internal.outbox_row_lockers(o.tableoid::regclass, o.ctid)) x(xid)
+							LEFT JOIN pg_prepared_xacts p ON p.transaction = x.xid
+							LEFT JOIN pg_locks l ON l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock'
+								AND l.granted AND l.pid IS NOT NULL AND l.transactionid = x.xid
+						WHERE l.pid IS DISTINCT FROM pg_backend_pid()),
+						'transactions that have just ended') || '.',
+					HINT = 'Commit or roll back the transactions that have locked them, then try again.';
+		END IF;
+	END LOOP;
 	claimed := ARRAY(SELECT c.id_hash FROM outbox_internal.outbox_claims() c);
 	IF EXISTS (SELECT FROM outbox_internal.outbox o WHERE o.route = NEW.name
 			AND uuid_hash_extended(o.id, 0) & 4611686018427387903 = ANY (claimed)) THEN
@@ -110,7 +120,8 @@ BEGIN
 				HINT = 'Call outbox_pause() for the route first, and wait until outbox_workers has nothing in flight.';
 	END IF;
 	DELETE FROM outbox_internal.outbox_lease l
-	WHERE l.route = NEW.name AND l.expires_at < clock_timestamp();
+	WHERE l.token IN (SELECT e.token FROM outbox_internal.outbox_lease e
+		WHERE e.route = NEW.name AND e.expires_at < clock_timestamp() FOR UPDATE SKIP LOCKED);
 	IF EXISTS (SELECT FROM outbox_internal.outbox_lease l WHERE l.route = NEW.name) THEN
 		RAISE EXCEPTION 'messages of route "%" are leased to an external relay', NEW.name
 			USING ERRCODE = 'object_in_use',
@@ -128,7 +139,6 @@ CREATE TRIGGER outbox_route_relay
 	AFTER UPDATE OF relay ON @extschema@.outbox_route
 	FOR EACH ROW WHEN (OLD.relay IS DISTINCT FROM NEW.relay)
 	EXECUTE FUNCTION outbox_internal.outbox_relay_trigger();
-ALTER TABLE @extschema@.outbox_route ENABLE ALWAYS TRIGGER outbox_route_taken;
 ALTER TABLE @extschema@.outbox_route ENABLE ALWAYS TRIGGER outbox_route_relay;
 
 CREATE FUNCTION outbox_internal.outbox_ids_given(ids uuid[])

@@ -669,9 +669,9 @@ BEGIN
 		CASE WHEN t.oid IS NOT NULL THEN format('ALTER TABLE %s ENABLE %sTRIGGER %I', x.relation::regclass,
 			CASE WHEN x.always THEN 'ALWAYS ' END, x.trigger) END
 	FROM (SELECT n.name, o.relation, u.trigger,
-			u.trigger = ANY ('{outbox_route_changed,outbox_route_emptied,outbox_route_taken,outbox_route_relay,outbox_control_changed,outbox_control_emptied}'::text[]) AS always
+			u.trigger = ANY ('{outbox_route_changed,outbox_route_emptied,outbox_route_relay,outbox_control_changed,outbox_control_emptied}'::text[]) AS always
 		  FROM (VALUES ('outbox', '{outbox_row,outbox_removed,outbox_cdc}'::text[]),
-				('outbox_route', '{outbox_route_removal,outbox_route_truncation,outbox_route_taken,outbox_route_removed,outbox_route_check,outbox_route_failed_route,outbox_route_default,outbox_route_paused,outbox_route_changed,outbox_route_emptied,outbox_route_relay}'),
+				('outbox_route', '{outbox_route_truncation,outbox_route_wait,outbox_route_removed,outbox_route_check,outbox_route_failed_route,outbox_route_default,outbox_route_paused,outbox_route_changed,outbox_route_emptied,outbox_route_relay}'),
 				('outbox_control', '{outbox_control_restore,outbox_control_paused,outbox_control_changed,outbox_control_emptied}'),
 				('outbox_job', '{outbox_job_changed}'))
 				AS n (name, triggers) JOIN outbox_internal.outbox_tables o ON o.name = n.name, unnest(n.triggers) u(trigger)) x

@@ -101,12 +101,20 @@ COMMENT ON FUNCTION outbox_internal.outbox_route_trigger() IS
 'Checks the roles of a route, and records their OIDs; the errors are 22004 and 42704.';
 
 CREATE FUNCTION outbox_internal.outbox_take_route_lock(route text)
-RETURNS void
+RETURNS boolean
 AS 'MODULE_PATHNAME', 'outbox_take_route_lock'
-LANGUAGE C VOLATILE STRICT;
+LANGUAGE C VOLATILE;
 
 COMMENT ON FUNCTION outbox_internal.outbox_take_route_lock(text) IS
-'Waits for the transactions that have enqueued to the route, and keeps others away from it until this one ends.';
+'Waits for the transactions that have enqueued to the route, and keeps others away from it until this one ends. NULL: for the transaction that changes routes. False: this transaction has locked a route already, and this one is locked.';
+
+CREATE FUNCTION outbox_internal.outbox_poll_route_lock()
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'outbox_poll_route_lock'
+LANGUAGE C VOLATILE;
+
+COMMENT ON FUNCTION outbox_internal.outbox_poll_route_lock() IS
+'Waits for 10 ms; false if the statement has waited for as long as lock_timeout.';
 
 CREATE FUNCTION outbox_internal.outbox_route_lock_key(route text)
 RETURNS bigint
@@ -123,43 +131,60 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET lock_timeout = '3s'
 AS $$
 BEGIN
-	PERFORM outbox_internal.outbox_take_route_lock(route);
-EXCEPTION WHEN lock_not_available THEN
-	RAISE EXCEPTION 'route "%" is in use', route
-		USING ERRCODE = 'lock_not_available',
-			DETAIL = 'Not ended after 3 s: ' || coalesce((
-				SELECT string_agg(coalesce('process ' || l.pid, 'prepared transaction "' || p.gid || '"'), ', ' ORDER BY l.pid, p.gid)
-				FROM pg_locks l
-					LEFT JOIN (pg_locks x JOIN pg_prepared_xacts p ON p.transaction = x.transactionid)
-						ON l.pid IS NULL AND x.pid IS NULL AND x.virtualtransaction = l.virtualtransaction
-				WHERE l.locktype = 'advisory' AND l.objsubid = 5 AND l.granted
-					AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
-					AND (l.classid::bigint << 32 | l.objid::bigint) = outbox_internal.outbox_route_lock_key(route)
-					AND l.pid IS DISTINCT FROM pg_backend_pid()),
-				'transactions that have just ended') || '.',
-			HINT = 'Transactions that have enqueued to the route keep it until they end. Commit them or roll them back, then try again.';
+	/* While no route is locked, so that nobody who enqueues waits for this. */
+	IF route IS NOT NULL THEN
+		PERFORM outbox_internal.outbox_lock_route(NULL);
+	END IF;
+	BEGIN
+		WHILE NOT outbox_internal.outbox_take_route_lock(route) LOOP
+			IF NOT outbox_internal.outbox_poll_route_lock() THEN
+				RAISE lock_not_available;
+			END IF;
+		END LOOP;
+	EXCEPTION WHEN lock_not_available THEN
+		RAISE EXCEPTION '%', CASE WHEN route IS NULL THEN 'another transaction changes routes'
+				ELSE format('route "%s" is in use', route) END
+			USING ERRCODE = 'lock_not_available',
+				DETAIL = 'Not ended after 3 s: ' || coalesce((
+					SELECT string_agg(coalesce('process ' || l.pid, 'prepared transaction "' || p.gid || '"'), ', ' ORDER BY l.pid, p.gid)
+					FROM pg_locks l
+						LEFT JOIN (pg_locks x JOIN pg_prepared_xacts p ON p.transaction = x.transactionid)
+							ON l.pid IS NULL AND x.pid IS NULL AND x.virtualtransaction = l.virtualtransaction
+					WHERE l.locktype = 'advisory' AND l.granted
+						AND l.objsubid = CASE WHEN route IS NULL THEN 6 ELSE 5 END
+						AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+						AND (l.classid::bigint << 32 | l.objid::bigint) = coalesce(outbox_internal.outbox_route_lock_key(route), 0)
+						AND l.pid IS DISTINCT FROM pg_backend_pid()),
+					'transactions that have just ended') || '.',
+				HINT = CASE WHEN route IS NULL THEN 'Routes are removed, renamed, and given another relay or failed_route, by one transaction at a time. '
+					ELSE 'Transactions that have enqueued to the route keep it until they end. ' END
+					|| 'Commit them or roll them back, then try again.';
+	END;
 END
 $$;
 
 COMMENT ON FUNCTION outbox_internal.outbox_lock_route(text) IS
-'Locks a route for a change that no enqueue may overlap, for at most 3 s of wait; then 55P03, naming the transactions that hold it.';
+'Locks a route for a change that no enqueue may overlap, and before that all changes of routes (NULL: only those), for at most 3 s of wait each; then 55P03, naming the transactions that hold it.';
 
-CREATE FUNCTION outbox_internal.outbox_route_lock_trigger()
+/*
+ * Once a route is locked, who enqueues to it waits for all that the transaction waits
+ * for, be it a row that the statement changes next, or what a foreign key leads to.
+ */
+CREATE FUNCTION outbox_internal.outbox_route_wait_trigger()
 RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	PERFORM outbox_internal.outbox_lock_route(OLD.name);
-	IF TG_OP = 'DELETE' THEN
-		RETURN OLD;
+	IF current_setting('lock_timeout')::interval NOT BETWEEN interval '1 ms' AND interval '3 s' THEN
+		PERFORM set_config('lock_timeout', '3s', true);
 	END IF;
-	RETURN NEW;
+	RETURN NULL;
 END
 $$;
 
-COMMENT ON FUNCTION outbox_internal.outbox_route_lock_trigger() IS
-'DELETE and renaming of a route, and a change of its relay, wait for transactions that have enqueued to it; see outbox_lock_route().';
+COMMENT ON FUNCTION outbox_internal.outbox_route_wait_trigger() IS
+'From DELETE and renaming of a route, and a change of its relay, on, a transaction waits for no lock longer than 3 s.';
 
 CREATE FUNCTION outbox_internal.outbox_route_removal_trigger()
 RETURNS trigger
@@ -177,16 +202,12 @@ LANGUAGE C;
 COMMENT ON FUNCTION outbox_internal.outbox_failed_route_trigger() IS
 'Sees to it that outbox_route.failed_route names a route (23503 if not), and that a chain of failed routes has an end (22023 if not).';
 
-CREATE TRIGGER outbox_route_removal
-	BEFORE DELETE ON @extschema@.outbox_route
-	FOR EACH ROW EXECUTE FUNCTION outbox_internal.outbox_route_lock_trigger();
 CREATE TRIGGER outbox_route_truncation
 	BEFORE TRUNCATE ON @extschema@.outbox_route
 	FOR EACH STATEMENT EXECUTE FUNCTION outbox_internal.outbox_route_removal_trigger();
-CREATE TRIGGER outbox_route_taken
-	BEFORE UPDATE OF name, relay ON @extschema@.outbox_route
-	FOR EACH ROW WHEN (OLD.name IS DISTINCT FROM NEW.name OR OLD.relay IS DISTINCT FROM NEW.relay)
-	EXECUTE FUNCTION outbox_internal.outbox_route_lock_trigger();
+CREATE TRIGGER outbox_route_wait
+	BEFORE DELETE OR UPDATE OF name, relay ON @extschema@.outbox_route
+	FOR EACH STATEMENT EXECUTE FUNCTION outbox_internal.outbox_route_wait_trigger();
 CREATE TRIGGER outbox_route_removed
 	AFTER DELETE OR UPDATE OF name ON @extschema@.outbox_route
 	FOR EACH ROW EXECUTE FUNCTION outbox_internal.outbox_route_removal_trigger();

@@ -20,8 +20,8 @@ SET LOCAL search_path = pg_catalog, pg_temp;
  * and "_internal" instead.
  *
  * TRUNCATE and LOCK TABLE take names.  So each slot is a partitioned table in this
- * schema, and its one partition, with the rows, is in the target schema, so that a
- * pg_dump of that schema has the rows.
+ * schema, and its one partition, with the rows, is in the target schema, as all tables
+ * with rows are.
  */
 CREATE SCHEMA outbox_inbox_internal;
 COMMENT ON SCHEMA outbox_inbox_internal IS

@@ -93,6 +93,8 @@ typedef struct NeededSlot
 } NeededSlot;
 
 static List *needed = NIL;
+/* What it has written in outbox_route; NeededSlot, too, of no route. */
+static List *forgotten = NIL;
 static bool callback_registered = false;
 
 static void
@@ -128,6 +130,26 @@ refuse_prepare(const NeededSlot *need)
 }
 
 /*
+ * With the commit, as another session may have had the slot forgotten since the first
+ * message.  Cannot fail.
+ */
+static void
+know_slots(void)
+{
+	ListCell   *cell;
+
+	foreach(cell, forgotten)
+		outbox_cdc_slot_forget(((NeededSlot *) lfirst(cell))->slot);
+	foreach(cell, needed)
+	{
+		NeededSlot *need = lfirst(cell);
+
+		if (need->slot != NULL)
+			(void) outbox_cdc_slot_look(need->slot);
+	}
+}
+
+/*
  * Once more, before what was enqueued is committed: the slot may have been dropped
  * since.  One that was made anew since does not count, as it becomes persistent only
  * when the transactions that it found in progress have ended.
@@ -149,49 +171,53 @@ look_at_end(XactEvent event, void *arg)
 			require_slot(need->route, need->slot);
 		}
 	}
-	else if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT)
-		needed = NIL;
+	if (event == XACT_EVENT_COMMIT)
+		know_slots();
+	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT ||
+		event == XACT_EVENT_PREPARE)
+		needed = forgotten = NIL;
 }
 
-/* What a savepoint has enqueued goes with it, or is its parent's. */
-static void
-look_at_subend(SubXactEvent event, SubTransactionId subid,
-			   SubTransactionId parent, void *arg)
+static List *
+end_savepoint(List *slots, SubTransactionId subid, SubTransactionId parent,
+			  bool commits)
 {
 	ListCell   *cell;
 
-	(void) arg;
-	if (event != SUBXACT_EVENT_COMMIT_SUB && event != SUBXACT_EVENT_ABORT_SUB)
-		return;
-	foreach(cell, needed)
+	foreach(cell, slots)
 	{
 		NeededSlot *need = lfirst(cell);
 
 		if (need->subid != subid)
 			continue;
-		if (event == SUBXACT_EVENT_COMMIT_SUB)
+		if (commits)
 			need->subid = parent;
 		else
-			needed = foreach_delete_current(needed, cell);
+			slots = foreach_delete_current(slots, cell);
 	}
+	return slots;
 }
 
-/* Returns whether it is new in this transaction. */
-static bool
-remember(const OutboxRoute *route)
+/* What a savepoint has enqueued or written goes with it, or is its parent's. */
+static void
+look_at_subend(SubXactEvent event, SubTransactionId subid,
+			   SubTransactionId parent, void *arg)
+{
+	bool		commits = event == SUBXACT_EVENT_COMMIT_SUB;
+
+	(void) arg;
+	if (!commits && event != SUBXACT_EVENT_ABORT_SUB)
+		return;
+	needed = end_savepoint(needed, subid, parent, commits);
+	forgotten = end_savepoint(forgotten, subid, parent, commits);
+}
+
+static List *
+add_slot(List *slots, const char *route, const char *slot)
 {
 	MemoryContext old;
 	NeededSlot *need;
-	ListCell   *cell;
 
-	/* One that is there is of this subtransaction or of one around it. */
-	foreach(cell, needed)
-	{
-		need = lfirst(cell);
-		if (route->slot == NULL ? need->slot == NULL :
-			need->slot != NULL && strcmp(need->slot, route->slot) == 0)
-			return false;
-	}
 	if (!callback_registered)
 	{
 		RegisterXactCallback(look_at_end, NULL);
@@ -200,11 +226,36 @@ remember(const OutboxRoute *route)
 	}
 	old = MemoryContextSwitchTo(TopTransactionContext);
 	need = palloc(sizeof(NeededSlot));
-	need->route = pstrdup(route->name);
-	need->slot = route->slot == NULL ? NULL : pstrdup(route->slot);
+	need->route = route == NULL ? NULL : pstrdup(route);
+	need->slot = slot == NULL ? NULL : pstrdup(slot);
 	need->subid = GetCurrentSubTransactionId();
-	needed = lappend(needed, need);
+	slots = lappend(slots, need);
 	MemoryContextSwitchTo(old);
+	return slots;
+}
+
+void
+outbox_cdc_forget_slot(const char *slot)
+{
+	forgotten = add_slot(forgotten, NULL, slot);
+}
+
+/* Returns whether it is new in this transaction. */
+static bool
+remember(const OutboxRoute *route)
+{
+	ListCell   *cell;
+
+	/* One that is there is of this subtransaction or of one around it. */
+	foreach(cell, needed)
+	{
+		NeededSlot *need = lfirst(cell);
+
+		if (route->slot == NULL ? need->slot == NULL :
+			need->slot != NULL && strcmp(need->slot, route->slot) == 0)
+			return false;
+	}
+	needed = add_slot(needed, route->name, route->slot);
 	return true;
 }
 

@@ -16,6 +16,12 @@
  */
 extern void outbox_cdc_require_slot(const OutboxRoute *route);
 
+/*
+ * outbox_route.slot was written, which had that value: when the transaction commits, an
+ * administrator knows what has become of the slot until then.
+ */
+extern void outbox_cdc_forget_slot(const char *slot);
+
 /* Is a row on its way out that was there for the log only? */
 extern bool outbox_cdc_removing(void);
 

@@ -40,6 +40,7 @@ PG_FUNCTION_INFO_V1(outbox_route_removal_trigger);
 #define COL_NAME			1
 #define COL_ENQUEUE_ROLES	9
 #define COL_RELAY_ROLES		17
+#define COL_SLOT			22
 #define COL_ENQUEUE_OIDS	23
 #define COL_RELAY_OIDS		24
 #define ROUTE_COLUMNS		24
@@ -52,6 +53,24 @@ static const Oid column_types[ROUTE_COLUMNS] = {
 };
 
 /* ------------------------------------------------------------------ changes */
+
+/* Who writes the column slot, with the same value too, or removes the route. */
+static void
+forget_slot(TriggerData *trigdata)
+{
+	char	   *slot;
+
+	if (!TRIGGER_FIRED_FOR_ROW(trigdata->tg_event) ||
+		TRIGGER_FIRED_BY_INSERT(trigdata->tg_event) ||
+		(TRIGGER_FIRED_BY_UPDATE(trigdata->tg_event) &&
+		 !bms_is_member(COL_SLOT - FirstLowInvalidHeapAttributeNumber,
+						trigdata->tg_updatedcols)))
+		return;
+	slot = SPI_getvalue(trigdata->tg_trigtuple,
+						RelationGetDescr(trigdata->tg_relation), COL_SLOT);
+	if (slot != NULL)
+		outbox_cdc_forget_slot(slot);
+}
 
 /*
  * AFTER, on outbox when rows go, on outbox_job when one is filed or changed, on
@@ -75,7 +94,7 @@ outbox_change_trigger(PG_FUNCTION_ARGS)
 	else
 	{
 		if (strcmp(RelationGetRelationName(rel), "outbox_route") == 0)
-			outbox_cdc_slots_forget();
+			forget_slot(trigdata);
 		CacheInvalidateRelcache(rel);
 		outbox_wake_news(OUTBOX_NEWS_CONFIG);
 	}

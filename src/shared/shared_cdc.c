@@ -46,11 +46,14 @@ identify(const char *name, OutboxCdcSlot *slot)
 	return true;
 }
 
-/* Under the mutex.  NULL: there is none, and no room. */
+/*
+ * Under the mutex.  One that is not known gets an unused entry, or that which was
+ * looked at least recently: its database may be gone, or the extension there.
+ */
 static OutboxCdcSlot *
 find(const char *name, bool *known)
 {
-	OutboxCdcSlot *unused = NULL;
+	OutboxCdcSlot *oldest = NULL;
 
 	*known = true;
 	for (int i = 0; i < OUTBOX_CDC_SLOTS; i++)
@@ -59,11 +62,11 @@ find(const char *name, bool *known)
 
 		if (slot->dboid == MyDatabaseId && strcmp(NameStr(slot->name), name) == 0)
 			return slot;
-		if (!OidIsValid(slot->dboid) && unused == NULL)
-			unused = slot;
+		if (oldest == NULL || slot->looked_at < oldest->looked_at)
+			oldest = slot;
 	}
 	*known = false;
-	return unused;
+	return oldest;
 }
 
 bool
@@ -78,7 +81,7 @@ outbox_cdc_slot_look(const char *name)
 		return false;
 	SpinLockAcquire(&outbox_shared->mutex);
 	slot = find(name, &known);
-	if (slot != NULL && (!known || slot->inode != now.inode || slot->born_ns != now.born_ns))
+	if (!known || slot->inode != now.inode || slot->born_ns != now.born_ns)
 	{
 		slot->dboid = MyDatabaseId;
 		strlcpy(NameStr(slot->name), name, NAMEDATALEN);
@@ -86,19 +89,26 @@ outbox_cdc_slot_look(const char *name)
 		slot->born_ns = now.born_ns;
 		slot->remade_at = known ? moment : 0;
 	}
+	slot->looked_at = moment;
 	SpinLockRelease(&outbox_shared->mutex);
 	return true;
 }
 
 void
-outbox_cdc_slots_forget(void)
+outbox_cdc_slot_forget(const char *name)
 {
+	OutboxCdcSlot *slot;
+	bool		known;
+
 	if (outbox_shared == NULL)
 		return;
 	SpinLockAcquire(&outbox_shared->mutex);
-	for (int i = 0; i < OUTBOX_CDC_SLOTS; i++)
-		if (outbox_shared->cdc_slots[i].dboid == MyDatabaseId)
-			outbox_shared->cdc_slots[i].dboid = InvalidOid;
+	slot = find(name, &known);
+	if (known)
+	{
+		slot->dboid = InvalidOid;
+		slot->looked_at = 0;
+	}
 	SpinLockRelease(&outbox_shared->mutex);
 }
 

@@ -300,7 +300,53 @@ $node->sql(q{SELECT outbox_enqueue('read', '{}', route => 'twice')});
 problem('cdc slot remade', 'critical', qr/dropped and created again/);
 $node->sql($node->sql(q{SELECT command FROM outbox_problems WHERE problem = 'cdc slot remade'}));
 over('cdc slot remade');
+
+# What else is written, in outbox_route or by a transaction that fails, is no such answer.
+sub remake
+{
+	my ($slot) = @_;
+	$node->sql("SELECT pg_drop_replication_slot('$slot')");
+	$node->sql("SELECT pg_create_logical_replication_slot('$slot', 'pgoutput')");
+	return;
+}
+
+my $writer = $node->client;
+$writer->query('BEGIN');
+$writer->query(q{SELECT outbox_enqueue('unread', '{}', route => 'twice')});
+$node->sql(q{UPDATE outbox_route SET max_attempts = 9 WHERE name = 'default';
+	UPDATE outbox_route SET enqueue_roles = NULL WHERE name = 'twice'});
+$node->sql(q{BEGIN; UPDATE outbox_route SET slot = slot WHERE name = 'twice'; ROLLBACK;
+	BEGIN; SAVEPOINT s; UPDATE outbox_route SET slot = slot WHERE name = 'twice'; ROLLBACK TO s; COMMIT});
+$writer->query('COMMIT');
+remake('twice');
+problem('cdc slot remade', 'critical', qr/dropped and created again/);
+$node->sql($node->sql(q{SELECT command FROM outbox_problems WHERE problem = 'cdc slot remade'}));
+over('cdc slot remade');
+# Nor is an answer one for what is committed later.
+$writer->query('BEGIN');
+$writer->query(q{SELECT outbox_enqueue('unread', '{}', route => 'twice')});
+$node->sql(q{UPDATE outbox_route SET slot = slot WHERE name = 'twice'});
+$writer->query('COMMIT');
+remake('twice');
+problem('cdc slot remade', 'critical', qr/dropped and created again/);
 $node->sql(q{DELETE FROM outbox_route WHERE name = 'twice'; SELECT pg_drop_replication_slot('twice')});
+over('cdc slot remade');
+# What is known of slots has 16 entries: that of a route that is gone is free again, and of the others the oldest goes.
+foreach my $n (1 .. 34)
+{
+	my $name = $n <= 17 ? 'gone' : "slot$n";
+	$node->sql("SELECT pg_create_logical_replication_slot('$name', 'pgoutput')");
+	$node->sql("INSERT INTO outbox_route (name, exchange, relay, slot) VALUES ('$name', '', 'cdc', '$name');
+		SELECT outbox_enqueue('unread', '{}', route => '$name')");
+	remake($name) if $n == 34;
+	$node->sql("DELETE FROM outbox_route WHERE name = 'gone'") if $n <= 17;
+	$node->sql("SELECT pg_drop_replication_slot('$name')") if $n < 34;
+}
+problem('cdc slot remade', 'critical', qr/dropped and created again/);
+is($node->sql(q{SELECT string_agg(subject, ' ') FROM outbox_problems WHERE problem = 'cdc slot remade'}),
+	'replication slot "slot34"', 'the last of more slots than there are entries');
+$node->sql(q{DELETE FROM outbox_route WHERE name LIKE 'slot%'; SELECT pg_drop_replication_slot('slot34')});
+over('cdc slot remade');
 refused(q{SELECT outbox_enqueue('lost', '{}', route => 'orders')}, qr/no replication slot would keep/,
 	'a slot without its WAL is none');
 problem('cdc slot missing', 'critical', qr/is called "outbox_cdc"/);

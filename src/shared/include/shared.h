@@ -251,6 +251,7 @@ typedef struct OutboxCdcSlot
 	uint64		inode;
 	int64		born_ns;		/* 0: the file system does not know */
 	TimestampTz remade_at;		/* when another one was met; 0: never */
+	TimestampTz looked_at;		/* 0: unused */
 } OutboxCdcSlot;
 
 #define OUTBOX_CDC_SLOTS		16
@@ -321,8 +322,8 @@ extern const char *outbox_workers_advice(void);
 
 /* shared_cdc.c: looks at the slot of that name; false: it is not there. */
 extern bool outbox_cdc_slot_look(const char *name);
-/* A route has been written: what was met before is known. */
-extern void outbox_cdc_slots_forget(void);
+/* The column that names it was written: what was met before is known.  Cannot fail. */
+extern void outbox_cdc_slot_forget(const char *name);
 /* The i-th, if it is of this database; its slot is looked at first. */
 extern bool outbox_cdc_slot_get(int i, OutboxCdcSlot *slot);
 

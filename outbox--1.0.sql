@@ -246,8 +246,8 @@ CREATE INDEX outbox_failed_seq ON @extschema@.outbox (seq) WHERE status = 'faile
 /* Rows of one key, whatever lies between them; two keys may share a hash. */
 CREATE INDEX outbox_key ON @extschema@.outbox (outbox_internal.outbox_key_hash(route, aggregate_type, aggregate_id), seq)
 	WHERE status = 'pending' AND available_at IS NULL AND aggregate_id IS NOT NULL AND external IS NULL;
-/* What can hold a key. */
-CREATE INDEX outbox_holder ON @extschema@.outbox (outbox_internal.outbox_key_hash(route, aggregate_type, aggregate_id), seq)
+/* What can hold a key; by status, as what has failed is passed over where it holds nothing. */
+CREATE INDEX outbox_holder ON @extschema@.outbox (outbox_internal.outbox_key_hash(route, aggregate_type, aggregate_id), status, seq)
 	WHERE aggregate_id IS NOT NULL AND (status = 'failed' OR available_at IS NOT NULL AND (external OR attempts > 0));
 /* Those of routes with max_pending; "C", as it is read without the planner. */
 CREATE INDEX outbox_counted ON @extschema@.outbox (route COLLATE "C") WHERE counted;
@@ -1906,7 +1906,7 @@ BEGIN
 						<= (outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id), 9223372036854775807)
 				ORDER BY outbox_internal.outbox_key_hash(b.route, b.aggregate_type, b.aggregate_id), b.seq
 				LIMIT 101) b) AS behind
-		  FROM (SELECT DISTINCT ON (m.route, m.aggregate_type, m.aggregate_id) m.*
+		  FROM (SELECT n.* FROM (SELECT DISTINCT ON (m.route, m.aggregate_type, m.aggregate_id) m.*
 				FROM ((SELECT o.id, o.seq, o.route, o.aggregate_type, o.aggregate_id, o.status, o.created_at,
 							o.available_at, o.attempts, o.last_error
 					   FROM outbox_internal.outbox o
@@ -1920,9 +1920,10 @@ BEGIN
 					JOIN outbox_internal.outbox_route r ON r.name = m.route
 				WHERE m.aggregate_id IS NOT NULL AND r.ordering = 'key'
 					AND (m.status = 'failed' AND r.on_failed = 'block' OR m.status = 'pending' AND m.attempts > 0)
-				ORDER BY m.route, m.aggregate_type, m.aggregate_id, m.seq LIMIT 20) h) k
+				ORDER BY m.route, m.aggregate_type, m.aggregate_id, m.seq) n
+				ORDER BY n.status, n.seq LIMIT 20) h) k
 	WHERE k.behind > 0 OR k.status = 'failed'
-	ORDER BY k.behind DESC LIMIT 20;
+	ORDER BY k.behind DESC, k.seq;
 END
 $$;
 
@@ -2750,10 +2751,10 @@ COMMENT ON FUNCTION outbox_internal.outbox_ids_given(uuid[]) IS
 
 /*
  * For functions that change messages.  To be asked with the rows locked, as
- * outbox_is_claimed() says; leases whose time is over end here, so that their late
- * acknowledgement finds nothing.
+ * outbox_is_claimed() says; leases of these messages whose time is over end here, so
+ * that their late acknowledgement finds nothing.
  */
-CREATE FUNCTION outbox_internal.outbox_taken(ending boolean DEFAULT true, OUT id_hash bigint)
+CREATE FUNCTION outbox_internal.outbox_taken(changed uuid[], OUT id_hash bigint)
 RETURNS SETOF bigint
 LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp
@@ -2766,22 +2767,24 @@ BEGIN
 			USING ERRCODE = 'active_sql_transaction',
 				DETAIL = 'Under a snapshot from before it would not be seen what is leased.';
 	END IF;
-	IF ending THEN
+	IF changed IS NOT NULL THEN
 		DELETE FROM outbox_internal.outbox_lease l
 		WHERE l.token IN (SELECT e.token FROM outbox_internal.outbox_lease e
-			WHERE e.expires_at < clock_timestamp() FOR UPDATE SKIP LOCKED);
+			WHERE e.expires_at < clock_timestamp()
+				AND EXISTS (SELECT FROM unnest(e.ids) i(id) WHERE i.id IN (SELECT unnest(changed)))
+			FOR UPDATE SKIP LOCKED);
 	END IF;
 	RETURN QUERY
 	SELECT c.id_hash FROM outbox_internal.outbox_claims() c
 	UNION ALL
 	SELECT uuid_hash_extended(i.id, 0) & 4611686018427387903
 	FROM outbox_internal.outbox_lease l, unnest(l.ids) i(id)
-	WHERE ending OR l.expires_at >= clock_timestamp();
+	WHERE changed IS NOT NULL OR l.expires_at >= clock_timestamp();
 END
 $$;
 
-COMMENT ON FUNCTION outbox_internal.outbox_taken(boolean) IS
-'Messages that a worker has claimed or an external relay has leased, as outbox_claims() tells them. Leases that have expired are ended, or only passed over.';
+COMMENT ON FUNCTION outbox_internal.outbox_taken(uuid[]) IS
+'Messages that a worker has claimed or an external relay has leased, as outbox_claims() tells them. Leases of the given messages that have expired are ended; NULL: expired leases are only passed over.';
 
 /*
  * A claim locks rows as a worker's does, and writes down what it has in one row of
@@ -2831,6 +2834,8 @@ DECLARE
 	taken_keys bigint[] := '{}';
 	taken_bytes bigint := 0;
 	wanted integer := max_messages;
+	/* From which status on a message can hold its key here. */
+	holding text;
 	given bigint;
 BEGIN
 	IF max_messages IS NULL OR max_messages NOT BETWEEN 1 AND 10000 THEN
@@ -2850,6 +2855,7 @@ BEGIN
 				HINT = 'UPDATE outbox_route SET relay = ''external'' hands it to external relays.';
 	END IF;
 
+	holding := CASE its.on_failed WHEN 'block' THEN 'failed' ELSE 'pending' END;
 	/* Those whose time is over are everybody's again; their tokens end with them. */
 	DELETE FROM outbox_internal.outbox_lease l
 	WHERE l.token IN (SELECT e.token FROM outbox_internal.outbox_lease e
@@ -2875,10 +2881,10 @@ BEGIN
 				AND (k.key IS NULL OR k.key <> ALL (held_keys)
 					AND NOT EXISTS (SELECT FROM outbox_internal.outbox h
 						WHERE h.external AND h.aggregate_id IS NOT NULL
-							AND (h.status = 'failed' OR h.external AND h.available_at IS NOT NULL)
+							AND (h.status = 'failed' OR h.external AND h.available_at IS NOT NULL) AND h.status >= holding
 							AND outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id) = k.key
 							AND h.seq < o.seq AND h.route = o.route
-							AND (h.status = 'failed' AND its.on_failed = 'block'
+							AND (h.status = 'failed'
 								OR h.status = 'pending' AND h.attempts > 0 AND h.available_at > moment)))
 			ORDER BY o.available_at LIMIT wanted);
 		SELECT coalesce(array_agg(c.id ORDER BY c.seq), '{}'), array_agg(c.key ORDER BY c.seq),
@@ -2896,10 +2902,10 @@ BEGIN
 					AND (k.key IS NULL OR k.key NOT IN (SELECT unnest(held_keys))
 						AND NOT EXISTS (SELECT FROM outbox_internal.outbox h
 							WHERE h.external AND h.aggregate_id IS NOT NULL
-								AND (h.status = 'failed' OR h.external AND h.available_at IS NOT NULL)
+								AND (h.status = 'failed' OR h.external AND h.available_at IS NOT NULL) AND h.status >= holding
 								AND outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id) = k.key
 								AND h.seq < o.seq AND h.route = o.route
-								AND (h.status = 'failed' AND its.on_failed = 'block'
+								AND (h.status = 'failed'
 									OR h.status = 'pending' AND h.id <> ALL (due)
 										AND (h.attempts > 0 OR h.available_at <= moment))))
 				 ORDER BY o.seq LIMIT wanted)
@@ -2912,10 +2918,10 @@ BEGIN
 					AND (k.key IS NULL OR k.key NOT IN (SELECT unnest(held_keys))
 						AND NOT EXISTS (SELECT FROM outbox_internal.outbox h
 							WHERE h.external AND h.aggregate_id IS NOT NULL
-								AND (h.status = 'failed' OR h.external AND h.available_at IS NOT NULL)
+								AND (h.status = 'failed' OR h.external AND h.available_at IS NOT NULL) AND h.status >= holding
 								AND outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id) = k.key
 								AND h.seq < o.seq AND h.route = o.route
-								AND (h.status = 'failed' AND its.on_failed = 'block'
+								AND (h.status = 'failed'
 									OR h.status = 'pending' AND h.id <> ALL (due)
 										AND (h.attempts > 0 OR h.available_at <= moment)))))
 			) o
@@ -3748,7 +3754,7 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	RETURN EXISTS (SELECT FROM outbox_internal.outbox_taken() c
+	RETURN EXISTS (SELECT FROM outbox_internal.outbox_taken(ARRAY[outbox_is_claimed.id]) c
 		WHERE c.id_hash = uuid_hash_extended(id, 0) & 4611686018427387903);
 END
 $$;
@@ -3814,7 +3820,7 @@ BEGIN
 	END IF;
 	PERFORM outbox_internal.outbox_check_route(outbox_discard_messages.route);
 	/* What is claimed is not even locked: its settling would have to wait for us. */
-	claimed := ARRAY(SELECT c.id_hash FROM outbox_internal.outbox_taken(false) c);
+	claimed := ARRAY(SELECT c.id_hash FROM outbox_internal.outbox_taken(NULL::uuid[]) c);
 	locked := ARRAY(
 		SELECT o.ctid FROM outbox_internal.outbox o
 		WHERE o.status = outbox_discard_messages.status
@@ -3837,7 +3843,8 @@ BEGIN
 		RETURN 0;
 	END IF;
 	/* Claimed between that look and the lock; see outbox_is_claimed(). */
-	claimed := ARRAY(SELECT c.id_hash FROM outbox_internal.outbox_taken() c);
+	claimed := ARRAY(SELECT c.id_hash FROM outbox_internal.outbox_taken(ARRAY(
+		SELECT o.id FROM outbox_internal.outbox o WHERE o.ctid = ANY (locked))) c);
 	DELETE FROM outbox_internal.outbox o
 	WHERE o.ctid = ANY (locked)
 		AND uuid_hash_extended(o.id, 0) & 4611686018427387903 <> ALL (claimed);
@@ -3986,7 +3993,7 @@ BEGIN
 	 * back what is removed here: wait for it, and let none begin before we commit.
 	 */
 	PERFORM outbox_internal.outbox_lock_table(outbox_internal.outbox_relation('outbox_job'), 'ExclusiveLock', true);
-	claimed := ARRAY(SELECT c.id_hash FROM outbox_internal.outbox_taken(false) c);
+	claimed := ARRAY(SELECT c.id_hash FROM outbox_internal.outbox_taken(NULL::uuid[]) c);
 	locked := ARRAY(
 		SELECT o.ctid FROM outbox_internal.outbox o
 		WHERE o.aggregate_id = outbox_erase.aggregate_id
@@ -3995,7 +4002,8 @@ BEGIN
 		ORDER BY o.seq
 		FOR UPDATE);
 	IF locked <> '{}' THEN
-		claimed := ARRAY(SELECT c.id_hash FROM outbox_internal.outbox_taken() c);
+		claimed := ARRAY(SELECT c.id_hash FROM outbox_internal.outbox_taken(ARRAY(
+			SELECT o.id FROM outbox_internal.outbox o WHERE o.ctid = ANY (locked))) c);
 	END IF;
 	DELETE FROM outbox_internal.outbox o
 	WHERE o.ctid = ANY (locked)
@@ -4039,7 +4047,7 @@ END
 $$;
 
 COMMENT ON FUNCTION @extschema@.outbox_erase(text, text, text) IS
-'Removes all messages of one key, wherever they are: live ones (never published then), archived ones, and what outbox_history and arguments of jobs have kept of them. aggregate_type NULL: of messages without one. Returns how many of each, and how many live ones remain because a worker is publishing them or they were enqueued meanwhile: repeat it until that is 0. It reads the whole archive, and jobs wait until the caller commits; partitions that have left the archive to be dropped (outbox_archive_dropping_...), WAL, backups, standbys and consumers keep what they have. Errors: 22004 aggregate_id NULL; 25001 not under READ COMMITTED.';
+'Removes all messages of one aggregate, on all routes and wherever they are: live ones (never published then), archived ones, and what outbox_history and arguments of jobs have kept of them. aggregate_type NULL: of messages without one. Returns how many of each, and how many live ones remain because a worker is publishing them or they were enqueued meanwhile: repeat it until that is 0. It reads the whole archive, and jobs wait until the caller commits; partitions that have left the archive to be dropped (outbox_archive_dropping_...), WAL, backups, standbys and consumers keep what they have. Errors: 22004 aggregate_id NULL; 25001 not under READ COMMITTED.';
 
 CREATE FUNCTION outbox_internal.outbox_set_paused(route text, value boolean, reason text)
 RETURNS boolean

@@ -439,6 +439,45 @@ SELECT outbox_ack(:token, '{}');
 SELECT outbox_discard_messages('test', 'pending');
 SELECT count(*) FROM outbox_leases;
 
+-- Leases of other messages do not end with it
+SELECT put('x/1 y/2', 'extblock');
+SELECT token FROM claim('extblock', 1) \gset
+SELECT token AS other FROM claim('extblock', 1) \gset
+UPDATE outbox_internal.outbox_lease SET expires_at = '2000-01-01';
+SELECT outbox_discard_messages('test', 'pending', event_type => 'x');
+SELECT token = :other AS other FROM outbox_leases;
+SELECT outbox_discard(named('y'));
+SELECT count(*) FROM outbox_leases;
+
+-- on_failed follows from the rows: with its change, and for as long as one of the key has failed
+UPDATE outbox_route SET on_failed = 'skip' WHERE name = 'extblock';
+SELECT put('a/1 b/1 c/1', 'extblock');
+SELECT token FROM claim('extblock', 1) \gset
+SELECT outbox_nack(:token, named('a'), 'never');
+SELECT token FROM claim('extblock', 1) \gset
+SELECT outbox_nack(:token, named('b'), 'never');
+UPDATE outbox_route SET on_failed = 'block' WHERE name = 'extblock';
+SELECT put('d/2', 'extblock');
+SELECT token, names FROM claim('extblock') \gset
+\echo :names
+SELECT outbox_discard(named('a'));
+SELECT names FROM claim('extblock');
+SELECT outbox_discard(named('b'));
+SELECT names FROM claim('extblock');
+DELETE FROM outbox;
+DELETE FROM outbox_internal.outbox_lease;
+
+-- Where nothing is held by what has failed, it is not read
+INSERT INTO outbox (event_type, payload, route, aggregate_type, aggregate_id, status)
+	SELECT 'f', '{}', 'ext', 'thing', '1', 'failed' FROM generate_series(1, 500);
+SELECT put('p/1', 'ext');
+BEGIN;
+SELECT pg_stat_get_xact_tuples_returned('outbox_holder'::regclass) AS before \gset
+SELECT names FROM claim('ext');
+SELECT pg_stat_get_xact_tuples_returned('outbox_holder'::regclass) - :before AS read;
+ROLLBACK;
+DELETE FROM outbox;
+
 -- An error is cut and cleaned as the broker's texts are, and so is what is shown of keys
 SELECT outbox_enqueue('dirty', '{}', 'thing', E'a\x1b[2Jb\nc', route => 'extblock') IS NOT NULL AS put;
 SELECT outbox_enqueue('long', '{}', 'thing', 'long', route => 'extblock') IS NOT NULL AS put;

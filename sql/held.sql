@@ -42,12 +42,13 @@ SET LOCAL enable_sort = off;
 EXPLAIN (COSTS OFF)
 SELECT r.* FROM unnest('{4711,4712}'::bigint[]) k (hash),
 	LATERAL (SELECT seq FROM outbox
-		WHERE status = 'failed' AND external IS NULL AND aggregate_id IS NOT NULL
-			AND outbox_internal.outbox_key_hash(route, aggregate_type, aggregate_id) = k.hash
-		ORDER BY outbox_internal.outbox_key_hash(route, aggregate_type, aggregate_id), seq LIMIT 1) r;
+		WHERE aggregate_id IS NOT NULL AND external IS NULL
+			AND (status = 'failed' OR available_at IS NOT NULL AND (external OR attempts > 0))
+			AND outbox_internal.outbox_key_hash(route, aggregate_type, aggregate_id) = k.hash AND status <= 'failed'
+		ORDER BY outbox_internal.outbox_key_hash(route, aggregate_type, aggregate_id), status, seq LIMIT 1) r;
 -- A claim of an external relay has it too
 EXPLAIN (COSTS OFF)
 SELECT seq FROM outbox h
 WHERE h.external AND h.aggregate_id IS NOT NULL AND (h.status = 'failed' OR h.external AND h.available_at IS NOT NULL)
-	AND outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id) = 4711 AND h.seq < 100;
+	AND outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id) = 4711 AND h.status >= 'pending' AND h.seq < 100;
 ROLLBACK;

@@ -168,6 +168,12 @@ SELECT outbox_erase('order', '0');
 ROLLBACK;
 RESET ROLE;
 DROP PUBLICATION regress_outbox_all;
+-- Of all routes
+BEGIN;
+INSERT INTO outbox_route (name) VALUES ('second');
+SELECT count(outbox_enqueue('e', '{}', 'order', 'both', route => r)) FROM unnest('{default,second}'::text[]) r;
+SELECT live, remaining FROM outbox_erase('order', 'both');
+ROLLBACK;
 SELECT payload FROM outbox ORDER BY seq;
 SELECT aggregate_type, aggregate_id, count(*) FROM outbox_archive GROUP BY 1, 2 ORDER BY 1, 2;
 SELECT (SELECT detail->'key_hash' FROM outbox_history WHERE reason = 'ticket 7')

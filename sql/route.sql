@@ -49,8 +49,7 @@ SELECT outcome('SELECT outbox_enqueue(' || args || ')') FROM unnest(ARRAY[
 
 -- A route that messages use stays, with its name
 SELECT outbox_enqueue('e', '{}', route => 't') IS NOT NULL AS ok;
--- (23503, and 23001 from PostgreSQL 18 on)
-SELECT statement, outcome(statement) ~ '^23(503|001) .* on table "outbox"' AS refused
+SELECT statement, outcome(statement)
 FROM unnest(ARRAY['DELETE FROM outbox_route WHERE name = ''t''',
 	'UPDATE outbox_route SET name = ''u'' WHERE name = ''t''']) statement;
 SELECT outcome('TRUNCATE outbox_route');

@@ -52,6 +52,14 @@ INSERT INTO outbox (event_type, payload, aggregate_type, aggregate_id, attempts,
 SELECT severity, subject FROM outbox_problems WHERE problem = 'key held';
 SELECT problems = (SELECT count(*) FROM outbox_problems WHERE severity <> 'info') AS same FROM outbox_status;
 ROLLBACK;
+-- Of more than 20 the oldest
+BEGIN;
+INSERT INTO outbox_route (name, on_failed) VALUES ('held', 'block');
+INSERT INTO outbox (event_type, payload, route, aggregate_type, aggregate_id, status)
+	SELECT 'f', '{}', 'held', 't', (100 - n)::text, 'failed' FROM generate_series(1, 25) n;
+SELECT count(*), min(substring(subject FROM '"t" "(\d+)"')), max(substring(subject FROM '"t" "(\d+)"')) FROM outbox_problems
+WHERE problem = 'key held' AND subject ~ 'held';
+ROLLBACK;
 
 -- A scheduled message waits from the time that it was scheduled for; a retry
 -- waits from the beginning, whatever the time of its next attempt

@@ -151,10 +151,10 @@ COMMENT ON FUNCTION outbox_internal.outbox_ids_given(uuid[]) IS
 
 /*
  * For functions that change messages.  To be asked with the rows locked, as
- * outbox_is_claimed() says; leases whose time is over end here, so that their late
- * acknowledgement finds nothing.
+ * outbox_is_claimed() says; leases of these messages whose time is over end here, so
+ * that their late acknowledgement finds nothing.
  */
-CREATE FUNCTION outbox_internal.outbox_taken(ending boolean DEFAULT true, OUT id_hash bigint)
+CREATE FUNCTION outbox_internal.outbox_taken(changed uuid[], OUT id_hash bigint)
 RETURNS SETOF bigint
 LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp
@@ -167,22 +167,24 @@ BEGIN
 			USING ERRCODE = 'active_sql_transaction',
 				DETAIL = 'Under a snapshot from before it would not be seen what is leased.';
 	END IF;
-	IF ending THEN
+	IF changed IS NOT NULL THEN
 		DELETE FROM outbox_internal.outbox_lease l
 		WHERE l.token IN (SELECT e.token FROM outbox_internal.outbox_lease e
-			WHERE e.expires_at < clock_timestamp() FOR UPDATE SKIP LOCKED);
+			WHERE e.expires_at < clock_timestamp()
+				AND EXISTS (SELECT FROM unnest(e.ids) i(id) WHERE i.id IN (SELECT unnest(changed)))
+			FOR UPDATE SKIP LOCKED);
 	END IF;
 	RETURN QUERY
 	SELECT c.id_hash FROM outbox_internal.outbox_claims() c
 	UNION ALL
 	SELECT uuid_hash_extended(i.id, 0) & 4611686018427387903
 	FROM outbox_internal.outbox_lease l, unnest(l.ids) i(id)
-	WHERE ending OR l.expires_at >= clock_timestamp();
+	WHERE changed IS NOT NULL OR l.expires_at >= clock_timestamp();
 END
 $$;
 
-COMMENT ON FUNCTION outbox_internal.outbox_taken(boolean) IS
-'Messages that a worker has claimed or an external relay has leased, as outbox_claims() tells them. Leases that have expired are ended, or only passed over.';
+COMMENT ON FUNCTION outbox_internal.outbox_taken(uuid[]) IS
+'Messages that a worker has claimed or an external relay has leased, as outbox_claims() tells them. Leases of the given messages that have expired are ended; NULL: expired leases are only passed over.';
 
 /*
  * A claim locks rows as a worker's does, and writes down what it has in one row of
@@ -232,6 +234,8 @@ DECLARE
 	taken_keys bigint[] := '{}';
 	taken_bytes bigint := 0;
 	wanted integer := max_messages;
+	/* From which status on a message can hold its key here. */
+	holding text;
 	given bigint;
 BEGIN
 	IF max_messages IS NULL OR max_messages NOT BETWEEN 1 AND 10000 THEN
@@ -251,6 +255,7 @@ BEGIN
 				HINT = 'UPDATE outbox_route SET relay = ''external'' hands it to external relays.';
 	END IF;
 
+	holding := CASE its.on_failed WHEN 'block' THEN 'failed' ELSE 'pending' END;
 	/* Those whose time is over are everybody's again; their tokens end with them. */
 	DELETE FROM outbox_internal.outbox_lease l
 	WHERE l.token IN (SELECT e.token FROM outbox_internal.outbox_lease e
@@ -276,10 +281,10 @@ BEGIN
 				AND (k.key IS NULL OR k.key <> ALL (held_keys)
 					AND NOT EXISTS (SELECT FROM outbox_internal.outbox h
 						WHERE h.external AND h.aggregate_id IS NOT NULL
-							AND (h.status = 'failed' OR h.external AND h.available_at IS NOT NULL)
+							AND (h.status = 'failed' OR h.external AND h.available_at IS NOT NULL) AND h.status >= holding
 							AND outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id) = k.key
 							AND h.seq < o.seq AND h.route = o.route
-							AND (h.status = 'failed' AND its.on_failed = 'block'
+							AND (h.status = 'failed'
 								OR h.status = 'pending' AND h.attempts > 0 AND h.available_at > moment)))
 			ORDER BY o.available_at LIMIT wanted);
 		SELECT coalesce(array_agg(c.id ORDER BY c.seq), '{}'), array_agg(c.key ORDER BY c.seq),
@@ -297,10 +302,10 @@ BEGIN
 					AND (k.key IS NULL OR k.key NOT IN (SELECT unnest(held_keys))
 						AND NOT EXISTS (SELECT FROM outbox_internal.outbox h
 							WHERE h.external AND h.aggregate_id IS NOT NULL
-								AND (h.status = 'failed' OR h.external AND h.available_at IS NOT NULL)
+								AND (h.status = 'failed' OR h.external AND h.available_at IS NOT NULL) AND h.status >= holding
 								AND outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id) = k.key
 								AND h.seq < o.seq AND h.route = o.route
-								AND (h.status = 'failed' AND its.on_failed = 'block'
+								AND (h.status = 'failed'
 									OR h.status = 'pending' AND h.id <> ALL (due)
 										AND (h.attempts > 0 OR h.available_at <= moment))))
 				 ORDER BY o.seq LIMIT wanted)
@@ -313,10 +318,10 @@ BEGIN
 					AND (k.key IS NULL OR k.key NOT IN (SELECT unnest(held_keys))
 						AND NOT EXISTS (SELECT FROM outbox_internal.outbox h
 							WHERE h.external AND h.aggregate_id IS NOT NULL
-								AND (h.status = 'failed' OR h.external AND h.available_at IS NOT NULL)
+								AND (h.status = 'failed' OR h.external AND h.available_at IS NOT NULL) AND h.status >= holding
 								AND outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id) = k.key
 								AND h.seq < o.seq AND h.route = o.route
-								AND (h.status = 'failed' AND its.on_failed = 'block'
+								AND (h.status = 'failed'
 									OR h.status = 'pending' AND h.id <> ALL (due)
 										AND (h.attempts > 0 OR h.available_at <= moment)))))
 			) o

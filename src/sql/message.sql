@@ -190,8 +190,8 @@ CREATE INDEX outbox_failed_seq ON @extschema@.outbox (seq) WHERE status = 'faile
 /* Rows of one key, whatever lies between them; two keys may share a hash. */
 CREATE INDEX outbox_key ON @extschema@.outbox (outbox_internal.outbox_key_hash(route, aggregate_type, aggregate_id), seq)
 	WHERE status = 'pending' AND available_at IS NULL AND aggregate_id IS NOT NULL AND external IS NULL;
-/* What can hold a key. */
-CREATE INDEX outbox_holder ON @extschema@.outbox (outbox_internal.outbox_key_hash(route, aggregate_type, aggregate_id), seq)
+/* What can hold a key; by status, as what has failed is passed over where it holds nothing. */
+CREATE INDEX outbox_holder ON @extschema@.outbox (outbox_internal.outbox_key_hash(route, aggregate_type, aggregate_id), status, seq)
 	WHERE aggregate_id IS NOT NULL AND (status = 'failed' OR available_at IS NOT NULL AND (external OR attempts > 0));
 /* Those of routes with max_pending; "C", as it is read without the planner. */
 CREATE INDEX outbox_counted ON @extschema@.outbox (route COLLATE "C") WHERE counted;

@@ -231,7 +231,7 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	RETURN EXISTS (SELECT FROM outbox_internal.outbox_taken() c
+	RETURN EXISTS (SELECT FROM outbox_internal.outbox_taken(ARRAY[outbox_is_claimed.id]) c
 		WHERE c.id_hash = uuid_hash_extended(id, 0) & 4611686018427387903);
 END
 $$;
@@ -297,7 +297,7 @@ BEGIN
 	END IF;
 	PERFORM outbox_internal.outbox_check_route(outbox_discard_messages.route);
 	/* What is claimed is not even locked: its settling would have to wait for us. */
-	claimed := ARRAY(SELECT c.id_hash FROM outbox_internal.outbox_taken(false) c);
+	claimed := ARRAY(SELECT c.id_hash FROM outbox_internal.outbox_taken(NULL::uuid[]) c);
 	locked := ARRAY(
 		SELECT o.ctid FROM outbox_internal.outbox o
 		WHERE o.status = outbox_discard_messages.status
@@ -320,7 +320,8 @@ BEGIN
 		RETURN 0;
 	END IF;
 	/* Claimed between that look and the lock; see outbox_is_claimed(). */
-	claimed := ARRAY(SELECT c.id_hash FROM outbox_internal.outbox_taken() c);
+	claimed := ARRAY(SELECT c.id_hash FROM outbox_internal.outbox_taken(ARRAY(
+		SELECT o.id FROM outbox_internal.outbox o WHERE o.ctid = ANY (locked))) c);
 	DELETE FROM outbox_internal.outbox o
 	WHERE o.ctid = ANY (locked)
 		AND uuid_hash_extended(o.id, 0) & 4611686018427387903 <> ALL (claimed);
@@ -469,7 +470,7 @@ BEGIN
 	 * back what is removed here: wait for it, and let none begin before we commit.
 	 */
 	PERFORM outbox_internal.outbox_lock_table(outbox_internal.outbox_relation('outbox_job'), 'ExclusiveLock', true);
-	claimed := ARRAY(SELECT c.id_hash FROM outbox_internal.outbox_taken(false) c);
+	claimed := ARRAY(SELECT c.id_hash FROM outbox_internal.outbox_taken(NULL::uuid[]) c);
 	locked := ARRAY(
 		SELECT o.ctid FROM outbox_internal.outbox o
 		WHERE o.aggregate_id = outbox_erase.aggregate_id
@@ -478,7 +479,8 @@ BEGIN
 		ORDER BY o.seq
 		FOR UPDATE);
 	IF locked <> '{}' THEN
-		claimed := ARRAY(SELECT c.id_hash FROM outbox_internal.outbox_taken() c);
+		claimed := ARRAY(SELECT c.id_hash FROM outbox_internal.outbox_taken(ARRAY(
+			SELECT o.id FROM outbox_internal.outbox o WHERE o.ctid = ANY (locked))) c);
 	END IF;
 	DELETE FROM outbox_internal.outbox o
 	WHERE o.ctid = ANY (locked)
@@ -522,7 +524,7 @@ END
 $$;
 
 COMMENT ON FUNCTION @extschema@.outbox_erase(text, text, text) IS
-'Removes all messages of one key, wherever they are: live ones (never published then), archived ones, and what outbox_history and arguments of jobs have kept of them. aggregate_type NULL: of messages without one. Returns how many of each, and how many live ones remain because a worker is publishing them or they were enqueued meanwhile: repeat it until that is 0. It reads the whole archive, and jobs wait until the caller commits; partitions that have left the archive to be dropped (outbox_archive_dropping_...), WAL, backups, standbys and consumers keep what they have. Errors: 22004 aggregate_id NULL; 25001 not under READ COMMITTED.';
+'Removes all messages of one aggregate, on all routes and wherever they are: live ones (never published then), archived ones, and what outbox_history and arguments of jobs have kept of them. aggregate_type NULL: of messages without one. Returns how many of each, and how many live ones remain because a worker is publishing them or they were enqueued meanwhile: repeat it until that is 0. It reads the whole archive, and jobs wait until the caller commits; partitions that have left the archive to be dropped (outbox_archive_dropping_...), WAL, backups, standbys and consumers keep what they have. Errors: 22004 aggregate_id NULL; 25001 not under READ COMMITTED.';
 
 CREATE FUNCTION outbox_internal.outbox_set_paused(route text, value boolean, reason text)
 RETURNS boolean

@@ -366,7 +366,7 @@ BEGIN
 						<= (outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id), 9223372036854775807)
 				ORDER BY outbox_internal.outbox_key_hash(b.route, b.aggregate_type, b.aggregate_id), b.seq
 				LIMIT 101) b) AS behind
-		  FROM (SELECT DISTINCT ON (m.route, m.aggregate_type, m.aggregate_id) m.*
+		  FROM (SELECT n.* FROM (SELECT DISTINCT ON (m.route, m.aggregate_type, m.aggregate_id) m.*
 				FROM ((SELECT o.id, o.seq, o.route, o.aggregate_type, o.aggregate_id, o.status, o.created_at,
 							o.available_at, o.attempts, o.last_error
 					   FROM outbox_internal.outbox o
@@ -380,9 +380,10 @@ BEGIN
 					JOIN outbox_internal.outbox_route r ON r.name = m.route
 				WHERE m.aggregate_id IS NOT NULL AND r.ordering = 'key'
 					AND (m.status = 'failed' AND r.on_failed = 'block' OR m.status = 'pending' AND m.attempts > 0)
-				ORDER BY m.route, m.aggregate_type, m.aggregate_id, m.seq LIMIT 20) h) k
+				ORDER BY m.route, m.aggregate_type, m.aggregate_id, m.seq) n
+				ORDER BY n.status, n.seq LIMIT 20) h) k
 	WHERE k.behind > 0 OR k.status = 'failed'
-	ORDER BY k.behind DESC LIMIT 20;
+	ORDER BY k.behind DESC, k.seq;
 END
 $$;
 

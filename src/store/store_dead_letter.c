@@ -8,9 +8,9 @@
  * for that route, whose template decides.  The row trigger gives it its place there,
  * and tells the worker that its new key belongs to.
  *
- * Whoever removes a route waits for us, since we have a lock on the table outbox
- * (route_trigger.c).  But what the relay knows of routes may be older, so a target
- * is looked up here: without it the row stays where it is.
+ * The row trigger shares the lock of the route that the message enters, so that whoever
+ * removes this route waits for us (route_lock.c).  But what the relay knows of routes may
+ * be older, so a target is looked up here: without it the row stays where it is.
  *
  *-------------------------------------------------------------------------
  */

@@ -39,15 +39,19 @@ outbox_store_list_retries(int worker, int nworkers, OutboxRowVisit visit,
 	(void) outbox_store_visit_rows(statement->plan, 2, types, values, visit, arg);
 }
 
-/* One look into outbox_holder for each key: it is made for this. */
-#define OLDEST_HOLDER(which) \
+/*
+ * One look into outbox_holder for each key.  The condition is that of the index, and
+ * allows no other one, by which the planner might read all that has failed, or waits.
+ */
+#define OLDEST_HOLDER(status) \
 	"SELECT r.* FROM pg_catalog.unnest($1) k (hash)," \
 	" LATERAL (SELECT " ROW_COLUMNS " FROM outbox_internal.outbox" \
-	" WHERE " which " AND aggregate_id IS NOT NULL" \
+	" WHERE aggregate_id IS NOT NULL AND external IS NULL" \
+	" AND (status = 'failed' OR available_at IS NOT NULL AND (external OR attempts > 0))" \
 	" AND outbox_internal.outbox_key_hash(route, aggregate_type, aggregate_id)" \
-	" = k.hash" \
+	" = k.hash AND " status \
 	" ORDER BY outbox_internal.outbox_key_hash(route, aggregate_type, aggregate_id)," \
-	" seq LIMIT 1) r"
+	" status, seq LIMIT 1) r"
 
 static void
 visit_holders(OutboxStatement *statement, const char *text, const int64 *hashes,
@@ -66,7 +70,7 @@ outbox_store_visit_failed(const int64 *hashes, int n, OutboxRowVisit visit,
 {
 	static OutboxStatement statement;
 
-	visit_holders(&statement, OLDEST_HOLDER("status = 'failed' AND external IS NULL"),
+	visit_holders(&statement, OLDEST_HOLDER("status <= 'failed'"),
 				  hashes, n, visit, arg);
 }
 
@@ -76,7 +80,7 @@ outbox_store_visit_retries(const int64 *hashes, int n, OutboxRowVisit visit,
 {
 	static OutboxStatement statement;
 
-	visit_holders(&statement, OLDEST_HOLDER(WAITING " AND attempts > 0"),
+	visit_holders(&statement, OLDEST_HOLDER("status >= 'pending'"),
 				  hashes, n, visit, arg);
 }
 

@@ -7,9 +7,13 @@ MUTATIONS = (
      "ids => NULL is refused (22004), and not all messages",
      ["regress/repairs"]),
     ("no-match-ends-leases", "outbox--1.0.sql",
-     "outbox_taken(false) c);\n	locked := ARRAY(\n		SELECT o.ctid FROM outbox_internal.outbox o\n		WHERE o.status = outbox_discard_messages.status",
-     "outbox_taken() c);\n	locked := ARRAY(\n		SELECT o.ctid FROM outbox_internal.outbox o\n		WHERE o.status = outbox_discard_messages.status",
+     "outbox_taken(NULL::uuid[]) c);\n	locked := ARRAY(\n		SELECT o.ctid FROM outbox_internal.outbox o\n		WHERE o.status = outbox_discard_messages.status",
+     "outbox_taken(ARRAY(SELECT unnest(l.ids) FROM outbox_internal.outbox_lease l)) c);\n	locked := ARRAY(\n		SELECT o.ctid FROM outbox_internal.outbox o\n		WHERE o.status = outbox_discard_messages.status",
      "outbox_discard_messages() that matches nothing ends no lease",
+     ["regress/external"]),
+    ("leases-of-others-end", "outbox--1.0.sql",
+     "i.id IN (SELECT unnest(changed))", "true",
+     "an operator ends expired leases of the messages concerned, and no others",
      ["regress/external"]),
     ("right-of-the-session", "src/session/enqueue.c",
      "outbox_enqueue_row(rel, GetUserId(), values, isnull)", "outbox_enqueue_row(rel, GetSessionUserId(), values, isnull)",
@@ -61,7 +65,7 @@ MUTATIONS = (
      "a replayed message has the number that it had",
      ["replay"]),
     ("discard-looks-once", "outbox--1.0.sql",
-     "	/* Claimed between that look and the lock; see outbox_is_claimed(). */\n	claimed := ARRAY(SELECT c.id_hash FROM outbox_internal.outbox_taken() c);\n",
+     "	/* Claimed between that look and the lock; see outbox_is_claimed(). */\n	claimed := ARRAY(SELECT c.id_hash FROM outbox_internal.outbox_taken(ARRAY(\n		SELECT o.id FROM outbox_internal.outbox o WHERE o.ctid = ANY (locked))) c);\n",
      "",
      "what outbox_discard_messages() has removed is never published",
      ["isolation/operators-lease"]),
@@ -117,7 +121,7 @@ MUTATIONS = (
      ["isolation/operators"]),
     ("erase-looks-once", "outbox--1.0.sql",
      "	IF locked <> '{}' THEN\n"
-     "		claimed := ARRAY(SELECT c.id_hash FROM outbox_internal.outbox_taken() c);\n"
+     "		claimed := ARRAY(SELECT c.id_hash FROM outbox_internal.outbox_taken(ARRAY(\n			SELECT o.id FROM outbox_internal.outbox o WHERE o.ctid = ANY (locked))) c);\n"
      "	END IF;\n",
      "",
      "what outbox_erase() has removed is never published",

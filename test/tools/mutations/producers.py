@@ -137,7 +137,7 @@ MUTATIONS = (
      "capture: an UPDATE from or to NULL is a change",
      ["regress/capture"]),
     ("savepoint-needs-slot", "src/session/cdc.c",
-     "needed = foreach_delete_current(needed, cell);",
+     "slots = foreach_delete_current(slots, cell);",
      "continue;",
      "cdc: a message in a savepoint that is rolled back does not ask for the slot",
      ["cdc"]),

@@ -70,6 +70,15 @@ INSERT INTO outbox (event_type, payload, route, aggregate_type, aggregate_id, st
 SELECT o.event_type, h.keyed, key_hash = pg_temp.key_of(o) AS hash
 FROM outbox_test_visit_failed((SELECT array_agg(DISTINCT pg_temp.key_of(o)) FROM outbox o)) h JOIN outbox o USING (seq);
 DELETE FROM outbox WHERE event_type = 'later';
+-- By the index of that key, whatever else has failed
+INSERT INTO outbox (event_type, payload, aggregate_type, aggregate_id, status)
+	SELECT 'other', '{}', 't', n::text, 'failed' FROM generate_series(1, 500) n;
+BEGIN;
+SELECT sum(pg_stat_get_xact_tuples_returned(indexrelid)) AS before FROM pg_index WHERE indrelid = 'outbox'::regclass \gset
+SELECT count(*) FROM outbox_test_visit_failed(ARRAY[outbox_internal.outbox_key_hash('default', 't', '500')]);
+SELECT sum(pg_stat_get_xact_tuples_returned(indexrelid)) - :before AS read FROM pg_index WHERE indrelid = 'outbox'::regclass;
+ROLLBACK;
+DELETE FROM outbox WHERE event_type = 'other';
 SELECT outbox_test_check_holders(array_agg(id ORDER BY seq), array_agg(pg_temp.key_of(o) ORDER BY seq)) FROM outbox o;
 -- Not those of another key, where somebody has put it
 SELECT outbox_test_check_holders(array_agg(id ORDER BY seq), array_agg(seq ORDER BY seq)) FROM outbox o;

@@ -313,11 +313,13 @@ sub remake
 my $writer = $node->client;
 $writer->query('BEGIN');
 $writer->query(q{SELECT outbox_enqueue('unread', '{}', route => 'twice')});
-$node->sql(q{UPDATE outbox_route SET max_attempts = 9 WHERE name = 'default';
-	UPDATE outbox_route SET enqueue_roles = NULL WHERE name = 'twice'});
+my $others = q{UPDATE outbox_route SET max_attempts = max_attempts WHERE name = 'default';
+	UPDATE outbox_route SET enqueue_roles = NULL WHERE name = 'twice'};
+$node->sql($others);
 $node->sql(q{BEGIN; UPDATE outbox_route SET slot = slot WHERE name = 'twice'; ROLLBACK;
 	BEGIN; SAVEPOINT s; UPDATE outbox_route SET slot = slot WHERE name = 'twice'; ROLLBACK TO s; COMMIT});
 $writer->query('COMMIT');
+$node->sql($others);
 remake('twice');
 problem('cdc slot remade', 'critical', qr/dropped and created again/);
 $node->sql($node->sql(q{SELECT command FROM outbox_problems WHERE problem = 'cdc slot remade'}));

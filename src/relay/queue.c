@@ -157,21 +157,35 @@ set_hold(OutboxKey *key, OutboxHoldReason reason)
 	key->hold = reason;
 }
 
+/* Is a row of that number behind one that has failed? */
+static bool
+is_blocked(const OutboxKey *key, int64 seq)
+{
+	return key->blocked_on != NULL && seq > key->failed.seq;
+}
+
 /*
  * Puts the key where its state belongs; forgets one that has nothing left.
  *
  * What is older than a failed row goes on, and where some of it has to be read again
  * the failed row is forgotten: the claim that comes to what is later finds it, as it
- * does where nothing is known of the key.
+ * does where nothing is known of the key.  A retry that is behind the failed row
+ * itself holds nothing before it, and the row is remembered for that.
  */
 static void
 place_key(OutboxQueue *queue, OutboxKey *key)
 {
-	if (key->blocked_on != NULL && key->skip_low != 0 &&
-		key->skip_low < key->failed.seq)
+	bool		older = key->blocked_on != NULL && key->skip_low != 0 &&
+		key->skip_low < key->failed.seq;
+	bool		retry_blocked = key->hold == OUTBOX_HOLD_RETRY &&
+		is_blocked(key, key->retry.seq);
+
+	if (older && !retry_blocked)
 		key->blocked_on = NULL;
 
-	if (key->hold != OUTBOX_HOLD_NONE || key->blocked_on != NULL)
+	if (older && retry_blocked && key->nwaiting == 0)
+		list_key(queue, key, OUTBOX_KEY_REREAD);
+	else if (key->hold != OUTBOX_HOLD_NONE || key->blocked_on != NULL)
 		list_key(queue, key, OUTBOX_KEY_HELD);
 	else if (key->skip_low != 0 && key->nwaiting == 0)
 		list_key(queue, key, OUTBOX_KEY_REREAD);
@@ -316,13 +330,6 @@ leave_waiting(OutboxQueue *queue, OutboxItem *item)
 	queue->nwaiting--;
 }
 
-/* Is a row of that number behind one that has failed? */
-static bool
-is_blocked(const OutboxKey *key, int64 seq)
-{
-	return key->blocked_on != NULL && seq > key->failed.seq;
-}
-
 /* Must it wait?  Those before the row that is locked, or has failed, go on. */
 static bool
 holds_back(const OutboxKey *key, int64 seq)
@@ -331,7 +338,7 @@ holds_back(const OutboxKey *key, int64 seq)
 		return true;
 	if (key->hold == OUTBOX_HOLD_LOCKED)
 		return seq > key->skip_low;
-	return key->hold == OUTBOX_HOLD_RETRY;
+	return key->hold == OUTBOX_HOLD_RETRY && !is_blocked(key, key->retry.seq);
 }
 
 /* Is there another one in memory, and nothing older that is not? */

@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "miscadmin.h"
 
 #define FAULT_FILE	"outbox_fault"
@@ -36,8 +37,9 @@ read_fault(char *point, char *action, int *nth)
 }
 
 static void
-wait_here(const char *point)
+wait_here(const char *point, bool spins)
 {
+	OutboxMonoTime end = outbox_mono_after(MAX_WAIT_MS);
 	FILE	   *file = fopen(HIT_FILE ".new", "w");
 	struct stat st;
 
@@ -47,8 +49,9 @@ wait_here(const char *point)
 	fclose(file);
 	if (rename(HIT_FILE ".new", HIT_FILE) != 0)
 		elog(PANIC, "could not create %s: %m", HIT_FILE);
-	for (int ms = 0; ms < MAX_WAIT_MS && stat(HIT_FILE, &st) == 0; ms += 5)
-		pg_usleep(5000);
+	while (!outbox_mono_reached(end, outbox_mono_now()) && stat(HIT_FILE, &st) == 0)
+		if (!spins)
+			pg_usleep(NAP_US);
 }
 
 void
@@ -73,8 +76,8 @@ outbox_fault_point(const char *point)
 	counted[0] = '\0';
 	if (nth > 0)
 		(void) unlink(FAULT_FILE);
-	if (strcmp(action, "wait") == 0)
-		wait_here(point);
+	if (strcmp(action, "wait") == 0 || strcmp(action, "spin") == 0)
+		wait_here(point, action[0] == 's');
 	else if (strcmp(action, "nap") == 0)
 		pg_usleep(NAP_US);
 	else

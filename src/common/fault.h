@@ -19,6 +19,7 @@
  *		wait	makes a file "outbox_fault.hit" and waits until that is gone,
  *				deaf to everything but SIGKILL, so that the test can do what
  *				it likes to a relay that is exactly here
+ *		spin	the same, and never gives the processor up
  *
  * Of what the relay does to be safe, a test can have something left out, to see
  * that it would notice: OUTBOX_FAULT_LEAVES_OUT(what) is true while there is a

@@ -11,6 +11,7 @@
  */
 #include "postgres.h"
 
+#include "fault.h"
 #include "launcher.h"
 #include "launcher_internal.h"
 #include "miscadmin.h"
@@ -105,6 +106,7 @@ outbox_launcher_main(Datum main_arg)
 		/* Before it looks: what comes from here on is for the next turn. */
 		pg_atomic_write_u64(&outbox_shared->launcher_told, 0);
 		outbox_databases_take_requests();
+		OUTBOX_FAULT("launch");
 		timeout = manage_databases();
 		pgstat_report_activity(STATE_IDLE, NULL);
 		outbox_beat(&outbox_shared->launcher_beat, Max(timeout, 10));

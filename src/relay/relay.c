@@ -38,6 +38,8 @@
 
 /* Longest wait; the poll normally ends it earlier. */
 #define MAX_WAIT_MS 60000
+/* While work waits, so that a process that is stopped meanwhile is noticed soon. */
+#define WORK_WAIT_MS 1000
 /* And the shortest, should a deadline pass that nothing can be done about. */
 #define MIN_WAIT_MS 1
 
@@ -211,6 +213,7 @@ wait_for_work(OutboxRelay *relay, bool busy)
 	OutboxMonoTime now = outbox_mono_now();
 	int64		timeout = busy ? 0 :
 		outbox_mono_ms_until(next_deadline(relay, now), now);
+	int64		longest = busy || !outbox_relay_has_work(relay) ? MAX_WAIT_MS : WORK_WAIT_MS;
 
 	/* Busy: a look at the latch is enough, and cheaper than an epoll set. */
 	if (busy)
@@ -219,7 +222,7 @@ wait_for_work(OutboxRelay *relay, bool busy)
 		if (!PostmasterIsAlive())
 			proc_exit(1);
 	}
-	else if (wait_idle(relay, Max(MIN_WAIT_MS, Min(timeout, MAX_WAIT_MS))))
+	else if (wait_idle(relay, Max(MIN_WAIT_MS, Min(timeout, longest))))
 		outbox_relay_socket_readable(relay);
 	if (MyLatch->is_set)
 	{
@@ -250,6 +253,8 @@ turn(OutboxRelay *relay)
 {
 	OutboxMonoTime now = outbox_mono_now();
 
+	/* Here and not behind the wait only: a busy worker never waits. */
+	outbox_beat(&MySlot->beat, 0);
 	/* Replaced while we were stopped: not a byte more, and no news of theirs. */
 	if (!outbox_slot_is_mine())
 		elog(FATAL, "outbox worker was replaced");
@@ -436,6 +441,7 @@ outbox_relay_main(Datum main_arg)
 	before_shmem_exit(detach, (Datum) 0);
 	BackgroundWorkerUnblockSignals();
 	outbox_database_connect(args.dboid);
+	OUTBOX_FAULT("start");
 	pqsignal(SIGTERM, outbox_watchdog_sigterm);
 	/* A command that needs the database empty came while we started. */
 	if (outbox_hold_exists(args.dboid))

@@ -144,6 +144,8 @@ extern void outbox_relay_heed_news(OutboxRelay *relay,
 								   const OutboxInbox *inbox);
 extern void outbox_relay_check_prepared(OutboxRelay *relay,
 										bool (*ended) (TransactionId xid));
+/* Does more wait than a commit or the time may bring? */
+extern bool outbox_relay_has_work(OutboxRelay *relay);
 extern void outbox_relay_timers(OutboxRelay *relay, OutboxMonoTime now);
 
 /* relay_routes.c */

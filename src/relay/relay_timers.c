@@ -49,8 +49,8 @@ lost_prepared(OutboxRelay *relay, const OutboxRange *range)
 }
 
 /* More than to wait for a commit, or for the time. */
-static bool
-has_work(OutboxRelay *relay)
+bool
+outbox_relay_has_work(OutboxRelay *relay)
 {
 	return !outbox_database_has_started(relay->database) ||
 		outbox_prepared_unknown(relay->prepared) ||
@@ -75,7 +75,7 @@ rest_ms(OutboxRelay *relay)
 		!outbox_link_config_usable(relay->config) ||
 		outbox_relay_broker_down(relay))
 		return REST_STANDING_MS;
-	if (has_work(relay))
+	if (outbox_relay_has_work(relay))
 		return 0;
 	if (outbox_prepared_count(relay->prepared) > 0)
 		ms = REST_PREPARED_MS;

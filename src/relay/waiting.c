@@ -151,10 +151,6 @@ wait_for(OutboxWaiting *waiting, const OutboxWaitFor *wait)
 bool
 outbox_waiting_wait(OutboxWaiting *waiting, const OutboxWaitFor *wait)
 {
-	bool		readable;
-
 	outbox_beat(&MySlot->beat, wait->timeout_ms);
-	readable = wait_for(waiting, wait);
-	outbox_beat(&MySlot->beat, 0);
-	return readable;
+	return wait_for(waiting, wait);
 }

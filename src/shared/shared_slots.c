@@ -119,6 +119,7 @@ outbox_slot_attach(int index, uint64 generation)
 		slot->started_at = now;
 		slot->state = OUTBOX_WORKER_STARTING;
 		slot->since = now;
+		outbox_beat(&slot->beat, 0);
 	}
 	SpinLockRelease(&slot->mutex);
 	if (!mine)

@@ -1,10 +1,11 @@
-# A worker or the launcher that is alive and does nothing (it is stopped, or hangs deaf to
-# signals) is named within 10 s, with work waiting or not, and is no problem any more when
-# it goes on, where it was.  So is a synchronous standby that is missing, while the relay
-# idles.  doc/fault-cases.md M1.
+# A worker or the launcher that is alive and does nothing while work waits (it is stopped,
+# hangs deaf to signals, or loops) is named within 10 s, whatever outbox.poll_interval is.
+# It is no problem any more when it goes on.  One that works, idles or waits for its broker
+# is never named.  A synchronous standby that is missing is named while the relay idles.
+# doc/fault-cases.md M1.
 #
 # suite: test
-# takes: 60 s
+# takes: 120 s
 
 use strict;
 use warnings;
@@ -18,7 +19,7 @@ use OutboxTest::Node;
 use OutboxTest::Util;
 
 my $fake = OutboxTest::FakeBroker->start;
-my $node = OutboxTest::Node->create(broker => $fake);
+my $node = OutboxTest::Node->create(broker => $fake, conf => 'outbox.heartbeat = 60s');
 my $checker = OutboxTest::Checker->install($node);
 $checker->enqueue(1);
 $node->wait_drained;
@@ -26,14 +27,14 @@ $node->wait_drained;
 sub silent
 {
 	my ($type, $subject, $work, $stop, $go_on) = @_;
-	my ($pid) = $node->backend_pids($type);
 
-	$stop ? $stop->() : kill 'STOP', $pid;
+	$stop ? $stop->() : kill 'STOP', $node->backend_pids($type);
 	$work->();
 	my $from = time;
 	ok( wait_until("$subject is named", sub {
 			$node->sql("SELECT severity, subject FROM outbox_problems WHERE problem = 'process silent'") eq "critical|$subject";
 		}, 20), "$subject is named");
+	my ($pid) = $node->backend_pids($type);
 	cmp_ok(time - $from, '<', 10.5, sprintf('%s: after %.1f s', $subject, time - $from));
 	like($node->sql("SELECT detail FROM outbox_problems WHERE problem = 'process silent'"), qr/^process $pid has done nothing for \d+ s/, 'with its process');
 	$go_on ? $go_on->() : kill 'CONT', $pid;
@@ -43,26 +44,77 @@ sub silent
 	return;
 }
 
+sub at_point
+{
+	my ($order) = @_;
+	return (sub { $node->fault($order) }, sub { $node->fault_over });
+}
+
+# Who is named in 12 s.
+sub never_silent
+{
+	my ($what) = @_;
+	my $until = time + 12;
+	my $silent = '';
+
+	while (time < $until)
+	{
+		$silent .= $node->sql("SELECT subject FROM outbox_problems WHERE problem = 'process silent'");
+		select undef, undef, undef, 0.5;
+	}
+	is($silent, '', $what);
+	return;
+}
+
+# --- a worker to which commits tell something
+
 my $work = sub { $checker->enqueue(100, keys => 10) };
-my $order = $node->data_dir . '/outbox_fault';
 silent('outbox relay', 'worker 0', $work);
 $node->wait_drained;
-silent('outbox relay', 'worker 0', $work, sub { append_to_file($order, 'all_sent wait 1') }, sub { unlink "$order.hit" });
-$node->wait_drained;
-silent('outbox launcher', 'launcher', sub { $node->sql('CREATE DATABASE other') });
+silent('outbox relay', 'worker 0', $work, at_point("all_sent $_ 1")), $node->wait_drained foreach qw(wait spin);
 
-# A worker that idles or waits for its broker says so, and is not silent.
+# --- a worker that has work, to which nothing is told any more
+
+$node->set('outbox.poll_interval', '10min');
+$fake->do('answer hold');
+$checker->enqueue(100);
+$node->wait_sql('SELECT sum(in_flight) FROM outbox_workers', 100);
+# Until it waits for the answers and for nothing else.
+$node->sql('SELECT pg_sleep(3)');
+silent('outbox relay', 'worker 0', sub { });
+$fake->do('answer ack', 'now ack multiple');
+$node->wait_drained;
+$node->unset('outbox.poll_interval');
+
+# --- a worker that does not get through its start
+
+silent('outbox relay', 'worker 0', $work, sub { $node->fault('start wait 1'); $node->sql('SELECT outbox_worker_restart()'); $node->wait_fault('start') },
+	sub { $node->fault_over });
+$node->wait_drained;
+
+# --- the launcher
+
+my $other = 0;
+my $new_database = sub { $node->sql('CREATE DATABASE other' . ++$other) };
+silent('outbox launcher', 'launcher', $new_database);
+silent('outbox launcher', 'launcher', $new_database, at_point("launch $_ 1")) foreach qw(wait spin);
+
+# --- a worker that waits for its broker, or has more to do than it can
+
 $fake->do('now blocked low on memory');
 $checker->enqueue(1);
-my $until = time + 12;
-my $silent = '';
-while (time < $until)
-{
-	$silent .= $node->sql("SELECT subject FROM outbox_problems WHERE problem = 'process silent'");
-	select undef, undef, undef, 0.5;
-}
-is($silent, '', 'not while the broker is blocked');
+never_silent('not while the broker is blocked');
 $fake->do('now unblocked');
+$node->wait_drained;
+
+# Longer bursts than the answers take: it never waits.
+$node->sql('SELECT outbox_pause()');
+$checker->enqueue(4000, per_tx => 4000);
+$node->fault('mid_publish nap 0');
+$node->sql('SELECT outbox_resume()');
+never_silent('not while it has more to do than it can');
+cmp_ok($node->sql('SELECT count(*) FROM outbox'), '>', 0, 'which it had all the time');
+$node->fault_over;
 $node->wait_drained;
 
 $node->append_conf('postgresql.conf', "synchronous_standby_names = 'nobody'");

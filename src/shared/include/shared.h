@@ -293,9 +293,9 @@ extern OutboxEarlyWord *outbox_early_words;
 extern OutboxSlot *MySlot;
 
 /*
- * The heartbeat of workers and launcher: before each wait, and behind it, a process
- * says by when it is back, in microseconds of the monotonic clock.  What it does
- * between two waits ends in OUTBOX_SILENCE_MS, or something is wrong.
+ * The heartbeat of workers and launcher: when it starts, in each turn of its loop, and
+ * before each wait a process says by when it is back, in microseconds of the monotonic
+ * clock.  A turn ends in OUTBOX_SILENCE_MS, or something is wrong.
  */
 #define OUTBOX_SILENCE_MS		8000
 

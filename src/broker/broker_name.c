@@ -6,10 +6,10 @@
  * The name is that of an exclusive queue, which RabbitMQ gives to one connection
  * and deletes with it.  A second connection that declares it is refused with 405
  * (RESOURCE_LOCKED).  The relay asks for it beside publishing, on a channel of its
- * own, and nothing here waits: a question goes out only while the send buffer has
- * room for it, and outbox_link_receive() meets the answer.
+ * own, and nothing here waits: what belongs to a question goes out only while the
+ * send buffer has room for it, and outbox_link_receive() meets the answer.
  *
- *		CLOSED --channel.open--> OPENING --open-ok, queue.declare--> ASKED
+ *		CLOSED --channel.open--> OPENING --open-ok--> OPEN
  *		ASKED --declare-ok--> HELD --queue.delete--> OPEN
  *		HELD, OPEN --queue.declare--> ASKED
  *		any --channel.close, which is answered at once--> CLOSED
@@ -43,11 +43,11 @@ set_name_state(OutboxLink *link, OutboxNameState state)
 			Assert(link->name_state == OUTBOX_NAME_CLOSED);
 			break;
 		case OUTBOX_NAME_OPEN:
-			Assert(link->name_state == OUTBOX_NAME_HELD);
+			Assert(link->name_state == OUTBOX_NAME_OPENING ||
+				   link->name_state == OUTBOX_NAME_HELD);
 			break;
 		case OUTBOX_NAME_ASKED:
-			Assert(link->name_state == OUTBOX_NAME_OPENING ||
-				   link->name_state == OUTBOX_NAME_OPEN ||
+			Assert(link->name_state == OUTBOX_NAME_OPEN ||
 				   link->name_state == OUTBOX_NAME_HELD);
 			break;
 		case OUTBOX_NAME_HELD:
@@ -68,7 +68,7 @@ channel_allowed(OutboxLink *link)
 
 /* May a question be sent, which must neither wait nor stand in a burst? */
 static bool
-has_room(OutboxLink *link)
+may_send(OutboxLink *link)
 {
 	if (link->state != OUTBOX_LINK_OPEN || link->in_burst || link->rest.len > 0)
 		return false;
@@ -152,7 +152,7 @@ outbox_link_give_name_up(OutboxLink *link)
 	if (link->name_state == OUTBOX_NAME_CLOSED ||
 		link->name_state == OUTBOX_NAME_OPEN)
 		return OUTBOX_LINK_OK;
-	if (link->name_state != OUTBOX_NAME_HELD || !has_room(link))
+	if (link->name_state != OUTBOX_NAME_HELD || !may_send(link))
 		return OUTBOX_LINK_AGAIN;
 	return guarded(link, send_delete);
 }
@@ -165,7 +165,7 @@ outbox_link_ask_name(OutboxLink *link, const char *name)
 	if (link->state == OUTBOX_LINK_CLOSED)
 		return OUTBOX_LINK_LOST;
 	if (link->name_state == OUTBOX_NAME_OPENING ||
-		link->name_state == OUTBOX_NAME_ASKED || !has_room(link))
+		link->name_state == OUTBOX_NAME_ASKED || !may_send(link))
 		return OUTBOX_LINK_AGAIN;
 	link->name_refused = false;
 	if (link->name_state == OUTBOX_NAME_CLOSED && !channel_allowed(link))
@@ -188,8 +188,17 @@ outbox_link_ask_name(OutboxLink *link, const char *name)
 }
 
 OutboxLinkStatus
-outbox_link_name_answer(const OutboxLink *link, int *code, const char **text)
+outbox_link_name_answer(OutboxLink *link, int *code, const char **text)
 {
+	OutboxLinkStatus status;
+
+	/* The channel is open by now. */
+	if (link->name_state == OUTBOX_NAME_OPEN && may_send(link))
+	{
+		status = guarded(link, send_declare);
+		if (status != OUTBOX_LINK_OK)
+			return status;
+	}
 	*code = link->name_code;
 	*text = link->name_text;
 	if (link->state == OUTBOX_LINK_CLOSED)
@@ -238,7 +247,7 @@ outbox_link_take_name(OutboxLink *link, const amqp_frame_t *frame, int *status)
 		case AMQP_CHANNEL_OPEN_OK_METHOD:
 			if (link->name_state != OUTBOX_NAME_OPENING)
 				return false;
-			*status = send_declare(link);
+			set_name_state(link, OUTBOX_NAME_OPEN);
 			return true;
 		case AMQP_QUEUE_DECLARE_OK_METHOD:
 			if (link->name_state != OUTBOX_NAME_ASKED)

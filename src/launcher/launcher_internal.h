@@ -26,6 +26,7 @@ typedef struct WorkerEntry
 	uint64		generation;
 	OutboxMonoTime started_at;
 	OutboxLinkTold told;		/* by its last process, if that made room */
+	int			twin_told;		/* by its last process */
 } WorkerEntry;
 
 /*

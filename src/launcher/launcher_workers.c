@@ -89,6 +89,7 @@ start_worker(DatabaseEntry *db, int number)
 	args.slot = (int) (entry->slot - outbox_shared->slots);
 	args.generation = entry->generation;
 	args.told = entry->told;
+	args.twin_told = entry->twin_told;
 	describe_worker(&worker, &args);
 	snprintf(worker.bgw_name, BGW_MAXLEN, "outbox relay %d of database %u",
 			 number, db->dboid);
@@ -162,6 +163,7 @@ worker_ended(DatabaseEntry *db, int number)
 					 entry->slot->rest_ms : 0);
 	entry->told = reason == OUTBOX_EXIT_YIELDED ?
 		entry->slot->told : OUTBOX_TOLD_NOTHING;
+	entry->twin_told = entry->slot->twin_told;
 	pfree(entry->handle);
 	entry->handle = NULL;
 	switch (reason)

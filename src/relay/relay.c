@@ -437,6 +437,7 @@ outbox_relay_main(Datum main_arg)
 	if (!outbox_slot_attach(args.slot, args.generation))
 		proc_exit(0);
 	MySlot->told = args.told;
+	MySlot->twin_told = args.twin_told;
 	outbox_stats_attach(args.dboid, MySlot->worker);
 	before_shmem_exit(detach, (Datum) 0);
 	BackgroundWorkerUnblockSignals();

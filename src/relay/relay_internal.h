@@ -178,6 +178,9 @@ extern OutboxMonoTime outbox_relay_link_deadline(OutboxRelay *relay,
 /* No link, and all hosts were tried in vain. */
 extern bool outbox_relay_broker_down(OutboxRelay *relay);
 
+/* For those parts that are plain C. */
+extern uint32 outbox_relay_random_bits(void);
+
 /* relay_twin.c */
 extern void outbox_relay_twin_create(OutboxRelay *relay);
 extern void outbox_relay_twin_opened(OutboxRelay *relay);

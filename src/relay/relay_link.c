@@ -210,8 +210,8 @@ link_returned(void *arg, const pg_uuid_t *id, int code, const char *text)
 	outbox_queue_returned(relay->queue, item, text);
 }
 
-static uint32
-random_bits(void)
+uint32
+outbox_relay_random_bits(void)
 {
 	return pg_prng_uint32(&pg_global_prng_state);
 }
@@ -230,7 +230,7 @@ outbox_relay_link_create(OutboxRelay *relay)
 	relay->link = outbox_link_create(relay->cxt, &events);
 	relay->hosts = outbox_hosts_init(MemoryContextAlloc(relay->cxt,
 														outbox_hosts_bytes()),
-									 random_bits);
+									 outbox_relay_random_bits);
 	relay->renewal = outbox_renewal_create(relay->cxt);
 	outbox_relay_twin_create(relay);
 	relay->window = MemoryContextAlloc(relay->cxt, sizeof(OutboxConfirms));

@@ -16,7 +16,6 @@
  */
 #include "postgres.h"
 
-#include "common/pg_prng.h"
 #include "identity.h"
 #include "miscadmin.h"
 #include "relay_internal.h"
@@ -31,23 +30,17 @@
 #define TOLD_NOTHING		0
 #define TOLD_NO_ANSWER		(-1)
 
-static uint32
-random_bits(void)
-{
-	return pg_prng_uint32(&pg_global_prng_state);
-}
-
 void
 outbox_relay_twin_create(OutboxRelay *relay)
 {
 	relay->twin = outbox_twin_init(MemoryContextAlloc(relay->cxt,
 													  outbox_twin_bytes()),
-								   random_bits);
+								   outbox_relay_random_bits);
 }
 
 /*
- * Why nothing is known of a twin.  Once for each code as long as the slot is this
- * worker's, since a login without the right stays without it.
+ * Why nothing is known of a twin.  Once for each code, whatever becomes of connection
+ * and process, since a login without the right stays without it.
  */
 static void
 tell_unknown(int code, const char *text)
@@ -115,6 +108,7 @@ show_twin(OutboxTwinState before, const char *text)
 				 errhint("Two servers publish the same messages: a copy of this one, or an old primary. Stop the wrong one, or set its outbox.enabled to off.")));
 }
 
+/* After an answer that says something. */
 static void
 show_answer(OutboxRelay *relay, OutboxTwinState before, const char *text)
 {
@@ -132,6 +126,22 @@ show_answer(OutboxRelay *relay, OutboxTwinState before, const char *text)
 }
 
 static void
+take_refusal(OutboxRelay *relay, int code, const char *text, OutboxMonoTime now)
+{
+	OutboxTwinState before = outbox_twin_state(relay->twin);
+
+	if (code == RESOURCE_LOCKED)
+	{
+		outbox_twin_answered(relay->twin, OUTBOX_TWIN_LOCKED, now);
+		show_answer(relay, before, text);
+		return;
+	}
+	tell_unknown(code, text);
+	outbox_twin_answered(relay->twin, code == ACCESS_REFUSED || code == NOT_ALLOWED ?
+						 OUTBOX_TWIN_FORBIDDEN : OUTBOX_TWIN_OTHER, now);
+}
+
+static void
 take_answer(OutboxRelay *relay, OutboxMonoTime now)
 {
 	OutboxTwinState before = outbox_twin_state(relay->twin);
@@ -143,23 +153,21 @@ take_answer(OutboxRelay *relay, OutboxMonoTime now)
 		case OUTBOX_LINK_OK:
 			MySlot->twin_told = TOLD_NOTHING;
 			outbox_twin_answered(relay->twin, OUTBOX_TWIN_HELD, now);
+			show_answer(relay, before, text);
 			break;
 		case OUTBOX_LINK_REFUSED:
-			if (code != RESOURCE_LOCKED)
-				tell_unknown(code, text);
-			outbox_twin_answered(relay->twin,
-								 code == RESOURCE_LOCKED ? OUTBOX_TWIN_LOCKED :
-								 code == ACCESS_REFUSED || code == NOT_ALLOWED ?
-								 OUTBOX_TWIN_FORBIDDEN : OUTBOX_TWIN_OTHER, now);
+			take_refusal(relay, code, text, now);
 			break;
-		default:
+		case OUTBOX_LINK_AGAIN:
 			/* A broker that blocks us reads nothing. */
 			if (outbox_link_state(relay->link) == OUTBOX_LINK_OPEN &&
 				outbox_twin_late(relay->twin, now))
 				tell_unknown(TOLD_NO_ANSWER, "The broker does not answer the question.");
-			return;
+			break;
+		case OUTBOX_LINK_LOST:
+			outbox_relay_link_lost(relay);
+			break;
 	}
-	show_answer(relay, before, text);
 }
 
 static void
@@ -208,7 +216,9 @@ outbox_relay_twin_step(OutboxRelay *relay, OutboxMonoTime now)
 		take_answer(relay, now);
 	if (!publishes(relay))
 		stand_by(relay, now);
-	else if (open && !outbox_control_doubtful(relay->control) &&
+	/* A broker that blocks us reads no question; its end is a reason to look. */
+	else if (outbox_link_state(relay->link) == OUTBOX_LINK_OPEN &&
+			 !outbox_control_doubtful(relay->control) &&
 			 outbox_twin_due(relay->twin, is_idle(relay), now))
 		ask(relay, now);
 }

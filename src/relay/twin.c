@@ -15,11 +15,12 @@
  *		UNKNOWN, ALONE --locked--> TAKEN --locked, that time later--> FOUND
  *		TAKEN, FOUND --held--> ALONE
  *		ALONE --connection closed--> UNKNOWN
- *		any --forbidden, or nothing is published from here--> UNKNOWN
+ *		any --nothing is published from here--> UNKNOWN
  *
  * TAKEN and FOUND outlive our connections, and so does the time that runs: as long
  * as the name was never ours in between, the same one has it.  Any other answer, or
- * none, changes nothing.
+ * none, changes nothing; where the broker forbids the question, it is asked again on
+ * the next connection only.
  *
  * The question must cost the publishing connection nothing.  A broker may close a
  * connection for it, for one channel too many, say.  So it is asked while nothing is
@@ -224,7 +225,6 @@ outbox_twin_answered(OutboxTwin *twin, OutboxTwinAnswer answer, OutboxMonoTime n
 			break;
 		case OUTBOX_TWIN_FORBIDDEN:
 			twin->forbidden = true;
-			set_state(twin, OUTBOX_TWIN_UNKNOWN);
 			break;
 		case OUTBOX_TWIN_OTHER:
 			ask_after(twin, outbox_backoff_ms(twin->heartbeat_ms, OTHER_MAX_MS,

@@ -31,7 +31,6 @@ clear_history(OutboxSlot *slot)
 	slot->archive_error[0] = '\0';
 	slot->archive_error_since = 0;
 	slot->broker[0] = '\0';
-	slot->twin_told = 0;
 	slot->tls_not_after = 0;
 	slot->clock_jump_ms = 0;
 	slot->clock_jumped_at = 0;

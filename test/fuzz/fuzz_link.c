@@ -190,6 +190,16 @@ do_step(OutboxLink *link, unsigned what)
 			status = outbox_link_try_publish(link, "outbox", "key");
 			(void) outbox_link_tried(link, &code, &tried);
 			return status;
+		case 6:
+			return outbox_link_ask_name(link, "outbox-identity.0123456789abcdef");
+		case 7:
+			return outbox_link_ask_name(link, "outbox-identity.fedcba9876543210");
+		case 8:
+			status = outbox_link_name_answer(link, &code, &tried);
+			check_text("name", tried, sizeof(link->name_text));
+			return status;
+		case 9:
+			return outbox_link_give_name_up(link);
 		default:
 			return receive(link);
 	}
@@ -223,7 +233,7 @@ work(OutboxLink *link, uint32_t steps)
 	for (int i = 0; i < STEPS && status != OUTBOX_LINK_LOST; i++)
 	{
 		steps = steps * 1103515245 + 12345;
-		status = do_step(link, (steps >> 16) % 10);
+		status = do_step(link, (steps >> 16) % 14);
 		check_link(link, status);
 	}
 	for (int i = 0; (i < ANSWERS_LEAST || fuzz_broker_left() > 0) &&

@@ -409,7 +409,7 @@ outbox_link_ask_name(OutboxLink *link, const char *name)
 }
 
 OutboxLinkStatus
-outbox_link_name_answer(const OutboxLink *link, int *code, const char **text)
+outbox_link_name_answer(OutboxLink *link, int *code, const char **text)
 {
 	*code = 403;
 	*text = "";

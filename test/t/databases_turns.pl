@@ -89,6 +89,29 @@ note sprintf 'locked row: after %.1f s', $s // 30;
 unlike($node->log_text($log), qr/is connected to the broker/, 'the log has no line for each turn');
 ok($node->wait_drained(90, $_), "$_: drained") foreach qw(one busy);
 
+# --- more databases than slots, and a broker that does not let them ask for twins
+
+my @four = qw(one busy three four);
+foreach my $db (@four[ 2, 3 ])
+{
+	$node->sql("CREATE DATABASE $db");
+	$node->sql('CREATE EXTENSION outbox', $db);
+}
+$log = $node->log_end;
+$fake->do('stage queue : channel-close 403 "ACCESS_REFUSED - configure access to queue refused"');
+foreach my $round (1 .. 3)
+{
+	foreach my $db (@four)
+	{
+		$node->sql(q{SELECT outbox_enqueue('round', '{}')}, $db);
+		ok($node->wait_drained(60, $db), "no right to ask, round $round: $db is served");
+	}
+}
+my $told = () = $node->log_text($log) =~ /cannot tell whether another relay/g;
+cmp_ok($told, '<=', 4, 'the log has a line for each database, and none for each turn');
+$fake->do('forget');
+$node->sql("DROP DATABASE $_") foreach @four[ 2, 3 ];
+
 # --- more workers than there are processes for
 
 $node->sql('DROP DATABASE busy');

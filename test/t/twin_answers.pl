@@ -123,6 +123,26 @@ is(log_lines(qr/another relay of this database is/), 1, 'and told once');
 $fake->do('now fin');
 $node->wait_sql('SELECT sum(reconnects) > 0 FROM outbox_workers', 't');
 is($node->sql($PROBLEM), 1, 'a new connection is no news of it');
+$fake->do('forget', 'stage queue : channel-close 403 "ACCESS_REFUSED - configure access to queue refused"');
+$node->wait_log($UNKNOWN, $log, 10 * $BEAT);
+$node->wait_turn;
+like($node->sql(q{SELECT detail FROM outbox_problems WHERE problem = 'twin'}), qr/RESOURCE_LOCKED/,
+	'the loss of the right to ask is no news of it either');
+$asked = () = $fake->events(qr/^queue /);
+$fake->do('forget', "stage queue : $TAKEN", 'now fin');
+$fake->wait_event(qr/^queue /, $asked + 1, 10 * $BEAT);
+
+# the next question is due, and a broker that blocks reads none
+$fake->do('now blocked low on memory');
+$node->wait_sql('SELECT state FROM outbox_status', 'blocked');
+$node->sql('SELECT pg_sleep(2)');
+my $worker = $node->worker;
+my $switches = switches($worker);
+$node->sql('SELECT pg_sleep(4)');
+my $rate = (switches($worker) - $switches) / 4;
+cmp_ok($rate, '<', 11, sprintf 'blocked: %.1f wake-ups a second', $rate);
+$fake->do('now unblocked');
+
 $fake->do('forget');
 $from = time;
 $node->wait_sql($PROBLEM, 0, 10 * $BEAT);

@@ -124,6 +124,10 @@ test_found(void)
 	answer(twin, OUTBOX_TWIN_OTHER, ms);
 	check(outbox_twin_state(twin) == OUTBOX_TWIN_FOUND,
 		  "an answer that says nothing changes nothing");
+	answer(twin, OUTBOX_TWIN_FORBIDDEN, ms);
+	check(outbox_twin_state(twin) == OUTBOX_TWIN_FOUND,
+		  "nor does the loss of the right to ask");
+	outbox_twin_opened(twin, BEAT_MS, false, at(ms));
 	answer(twin, OUTBOX_TWIN_HELD, ms);
 	check(outbox_twin_state(twin) == OUTBOX_TWIN_ALONE, "it is gone");
 	check(found_at(twin, 1000000) - 1000000 == 3 * (BEAT_MS + 334),

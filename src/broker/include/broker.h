@@ -166,14 +166,14 @@ extern OutboxLinkStatus outbox_link_tried(const OutboxLink *link, int *code,
 
 /*
  * Asks for a name that one connection to the broker can have at a time, until it
- * closes.  Never waits, and leaves publishing alone.  OK: sent; receive until
- * name_answer says OK (the name is this connection's) or REFUSED (with the broker's
+ * closes.  Never waits, and leaves publishing alone.  OK: begun; receive until
+ * name_answer, which goes on with it, says OK (the name is this connection's) or REFUSED (with the broker's
  * code, 405 where another connection has the name, and its words).  REFUSED: that is
  * the answer already.  AGAIN: not now.  A name that is held can be asked for again;
  * one connection has one name.
  */
 extern OutboxLinkStatus outbox_link_ask_name(OutboxLink *link, const char *name);
-extern OutboxLinkStatus outbox_link_name_answer(const OutboxLink *link, int *code,
+extern OutboxLinkStatus outbox_link_name_answer(OutboxLink *link, int *code,
 												const char **text);
 extern OutboxLinkStatus outbox_link_give_name_up(OutboxLink *link);
 

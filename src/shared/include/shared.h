@@ -196,6 +196,7 @@ typedef struct OutboxSlot
 	OutboxExit	exit_reason;
 	int			rest_ms;		/* YIELDED: no work is known for so long */
 	OutboxLinkTold told;		/* YIELDED: so that the next one need not repeat it */
+	int			twin_told;		/* the same in any case, see relay_twin.c */
 
 	/* Of the worker, without a lock, each read by itself. */
 	int			broken_routes;	/* that wait after a destination error */
@@ -217,7 +218,6 @@ typedef struct OutboxSlot
 	char		broker[OUTBOX_TEXT_SIZE];
 	char		last_error[OUTBOX_TEXT_SIZE];
 	char		archive_error[OUTBOX_TEXT_SIZE];
-	int			twin_told;		/* of the worker, see relay_twin.c */
 	OutboxTrouble troubles[OUTBOX_TROUBLES];
 	TimestampTz tls_not_after;	/* of the broker's certificate; 0: no TLS */
 	int64		clock_jump_ms;	/* the last jump of the wall clock ... */

@@ -16,6 +16,7 @@ typedef struct OutboxWorkerArgs
 	int			slot;			/* index in shared memory */
 	uint64		generation;		/* that the slot must have */
 	OutboxLinkTold told;		/* by the one that made room before */
+	int			twin_told;		/* by the last one, see relay_twin.c */
 } OutboxWorkerArgs;
 
 #endif							/* OUTBOX_WORKER_ARGS_H */

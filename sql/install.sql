@@ -165,3 +165,17 @@ SELECT (SELECT count(*) FROM outbox_problems WHERE problem = 'index missing')
 	- (SELECT count(*) FROM outbox_internal.outbox_tables o JOIN pg_index i ON i.indrelid = o.relation
 		JOIN pg_class c ON c.oid = i.indexrelid WHERE NOT c.relispartition) AS more_or_less;
 ROLLBACK;
+-- ... and those that fire on replicas, too, which ENABLE TRIGGER USER takes away from them
+BEGIN;
+CREATE TEMP TABLE on_replicas AS
+SELECT g.tgname FROM outbox_internal.outbox_tables o JOIN pg_trigger g ON g.tgrelid = o.relation WHERE g.tgenabled = 'A';
+SELECT format('ALTER TABLE %s ENABLE TRIGGER USER', relation::regclass) FROM outbox_internal.outbox_tables
+WHERE EXISTS (SELECT FROM pg_trigger g WHERE g.tgrelid = relation AND NOT g.tgisinternal) ORDER BY name
+\gexec
+SELECT count(*) > 0 AS there_are, (SELECT count(*) FROM outbox_problems WHERE problem = 'trigger off') - count(*) AS more_or_less,
+	bool_and(EXISTS (SELECT FROM outbox_problems p WHERE p.detail = format('trigger %s does not fire on replicas', r.tgname))) AS named
+FROM on_replicas r;
+SELECT command FROM outbox_problems WHERE problem = 'trigger off' ORDER BY command
+\gexec
+SELECT count(*) FROM outbox_problems WHERE problem = 'trigger off';
+ROLLBACK;

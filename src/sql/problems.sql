@@ -664,7 +664,8 @@ DECLARE
 BEGIN
 	RETURN QUERY
 	SELECT 'critical', 'trigger off', 'table ' || x.name, NULL::timestamptz,
-		format('trigger %s %s', x.trigger, CASE WHEN t.oid IS NULL THEN 'is missing' ELSE 'is disabled' END),
+		format('trigger %s %s', x.trigger, CASE WHEN t.oid IS NULL THEN 'is missing'
+			WHEN t.tgenabled = 'O' THEN 'does not fire on replicas' ELSE 'is disabled' END),
 		CASE WHEN t.oid IS NULL THEN 'Rows are not checked, and the relay may not hear of them: create the extension again, beside which the messages have to be saved.'
 			ELSE 'Rows are not checked, and the relay may not hear of them: enable it.' END,
 		CASE WHEN t.oid IS NOT NULL THEN format('ALTER TABLE %s ENABLE %sTRIGGER %I', x.relation::regclass,
@@ -677,7 +678,7 @@ BEGIN
 				('outbox_job', '{outbox_job_changed}'))
 				AS n (name, triggers) JOIN outbox_internal.outbox_tables o ON o.name = n.name, unnest(n.triggers) u(trigger)) x
 		LEFT JOIN pg_trigger t ON t.tgrelid = x.relation AND t.tgname = x.trigger
-	WHERE t.oid IS NULL OR t.tgenabled IN ('D', 'R');
+	WHERE t.oid IS NULL OR t.tgenabled IN ('D', 'R') OR (x.always AND t.tgenabled <> 'A');
 
 	RETURN QUERY
 	SELECT 'warning', 'index missing', 'table ' || x.name, NULL::timestamptz,

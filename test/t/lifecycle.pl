@@ -85,6 +85,9 @@ ok(seen($in_schema), 'the schema is that of CREATE EXTENSION');
 timed('CREATE DATABASE TEMPLATE while a worker runs',
 	$BACK, sub { $node->sql('CREATE DATABASE copy TEMPLATE two') });
 delivers('CREATE DATABASE TEMPLATE: the original', 'two');
+timed('CREATE DATABASE TEMPLATE from a session in the template',
+	$BACK, sub { $node->sql('CREATE DATABASE from_inside TEMPLATE two', 'two') });
+$node->sql('DROP DATABASE from_inside');
 
 # a copy must not publish what the original publishes, until somebody says so
 my $in_copy = $node->sql(q{SELECT outbox_enqueue('life.event', '{}')}, 'copy');

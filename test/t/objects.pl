@@ -52,6 +52,11 @@ damaged('an index is not valid', 'index missing', 'index outbox_ready is not val
 damaged("trigger $_ is disabled", 'trigger off', "trigger $_ is disabled",
 	"ALTER TABLE outbox DISABLE TRIGGER $_", "ALTER TABLE outbox ENABLE TRIGGER $_")
   foreach qw(outbox_removed outbox_cdc);
+foreach my $trigger (qw(outbox_removed outbox_cdc))
+{
+	my $made = $node->sql("SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE tgname = '$trigger' AND tgrelid = 'outbox'::regclass");
+	damaged("trigger $trigger is dropped", 'trigger off', "trigger $trigger is missing", "DROP TRIGGER $trigger ON outbox", $made);
+}
 $node->sql(q{DELETE FROM pg_statistic WHERE starelid = 'outbox'::regclass; UPDATE pg_class SET reltuples = -1, relpages = 0 WHERE oid = 'outbox'::regclass});
 $checker->enqueue(500, keys => 20);
 ok($node->wait_drained, 'without statistics: everything goes out');

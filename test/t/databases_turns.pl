@@ -129,9 +129,12 @@ sub relays
 	return $node->sql(q{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'outbox relay'});
 }
 
-my @names = ('one', map { "db$_" } 2 .. 6);
+my ($databases, $processes) = $ENV{OUTBOX_TEST_FULL} ? (28, 20) : (6, 8);
+my @names = ('one', map { "db$_" } 2 .. $databases);
 $node->sql('ALTER DATABASE one RESET outbox.workers');
-$node->adjust_conf('postgresql.conf', 'max_worker_processes', 8);
+$node->adjust_conf('postgresql.conf', 'max_worker_processes', $processes);
+$node->adjust_conf('postgresql.conf', 'wal_level', 'logical');
+$node->adjust_conf('postgresql.conf', 'max_wal_senders', 4);
 $node->adjust_conf('postgresql.conf', 'outbox.max_workers', undef);
 $log = $node->log_end;
 $node->restart;
@@ -150,13 +153,26 @@ foreach my $round (1 .. 3)
 	}
 	ok($node->wait_drained(60, $_), "max_workers, round $round: $_ is served") foreach @names;
 }
-is($most, 4, 'max_workers: six databases have four of eight processes');
+is($most, $processes / 2, "max_workers: $databases databases have $most of $processes processes");
 like($node->sql(q{SELECT detail FROM outbox_preflight() WHERE "check" = 'processes'}, 'one'),
-	qr/max_workers.* 4 .*max_worker_processes = 8/, 'max_workers: outbox_preflight() says so');
+	qr/max_workers.* $most .*max_worker_processes = $processes/, 'max_workers: outbox_preflight() says so');
 $node->sql('CREATE TABLE many AS SELECT g FROM generate_series(1, 1000) g; ALTER TABLE many SET (parallel_workers = 2)');
 like($node->sql('SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0;
 	EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) SELECT count(*) FROM many'),
 	qr/Workers Launched: 2/, 'max_workers: a parallel query gets its workers');
+$node->sql('CREATE DATABASE subscriber');
+$node->sql('CREATE TABLE many (g integer)', 'subscriber');
+$node->sql(q{CREATE PUBLICATION many FOR TABLE many; SELECT pg_create_logical_replication_slot('many', 'pgoutput')});
+my $connection = $node->connstr('postgres') =~ s/'/''/gr;
+$node->sql("CREATE SUBSCRIPTION many CONNECTION '$connection' PUBLICATION many WITH (create_slot = false)", 'subscriber');
+foreach my $db (@names)
+{
+	$node->sql(q{SELECT outbox_enqueue('half', '{}') FROM generate_series(1, 20)}, $db);
+}
+$node->sql('INSERT INTO many VALUES (0)');
+ok($node->wait_sql('SELECT count(*) FROM many', 1001, 30, 'subscriber'), 'max_workers: so does a subscription');
+$node->sql(q{ALTER SUBSCRIPTION many DISABLE; ALTER SUBSCRIPTION many SET (slot_name = NONE); DROP SUBSCRIPTION many}, 'subscriber');
+ok($node->wait_drained(60, $_), "max_workers, a subscription: $_ is served") foreach @names;
 
 # --- fewer still, while it runs
 

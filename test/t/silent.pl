@@ -33,7 +33,7 @@ sub silent
 	my $from = time;
 	ok( wait_until("$subject is named", sub {
 			$node->sql("SELECT severity, subject FROM outbox_problems WHERE problem = 'process silent'") eq "critical|$subject";
-		}, 20), "$subject is named");
+		}, 12), "$subject is named");
 	my ($pid) = $node->backend_pids($type);
 	cmp_ok(time - $from, '<', 10.5, sprintf('%s: after %.1f s', $subject, time - $from));
 	like($node->sql("SELECT detail FROM outbox_problems WHERE problem = 'process silent'"), qr/^process $pid has done nothing for \d+ s/, 'with its process');
@@ -66,12 +66,16 @@ sub never_silent
 	return;
 }
 
-# --- a worker to which commits tell something
+# --- a worker that has more to do than it can: bursts are longer than the answers take, so it never waits
 
-my $work = sub { $checker->enqueue(100, keys => 10) };
-silent('outbox relay', 'worker 0', $work);
+$node->sql('SELECT outbox_pause()');
+$checker->enqueue(4000, per_tx => 4000);
+$node->fault('mid_publish nap 0');
+$node->sql('SELECT outbox_resume()');
+never_silent('not while it has more to do than it can');
+cmp_ok($node->sql('SELECT count(*) FROM outbox'), '>', 0, 'which it had all the time');
+$node->fault_over;
 $node->wait_drained;
-silent('outbox relay', 'worker 0', $work, at_point("all_sent $_ 1")), $node->wait_drained foreach qw(wait spin);
 
 # --- a worker that has work, to which nothing is told any more
 
@@ -88,6 +92,7 @@ $node->unset('outbox.poll_interval');
 
 # --- a worker that does not get through its start
 
+my $work = sub { $checker->enqueue(100, keys => 10) };
 silent('outbox relay', 'worker 0', $work, sub { $node->fault('start wait 1'); $node->sql('SELECT outbox_worker_restart()'); $node->wait_fault('start') },
 	sub { $node->fault_over });
 $node->wait_drained;
@@ -99,7 +104,13 @@ my $new_database = sub { $node->sql('CREATE DATABASE other' . ++$other) };
 silent('outbox launcher', 'launcher', $new_database);
 silent('outbox launcher', 'launcher', $new_database, at_point("launch $_ 1")) foreach qw(wait spin);
 
-# --- a worker that waits for its broker, or has more to do than it can
+# --- a worker to which commits tell something
+
+silent('outbox relay', 'worker 0', $work);
+$node->wait_drained;
+silent('outbox relay', 'worker 0', $work, at_point("all_sent $_ 1")), $node->wait_drained foreach qw(wait spin);
+
+# --- a worker that waits for its broker
 
 $fake->do('now blocked low on memory');
 $checker->enqueue(1);
@@ -107,15 +118,7 @@ never_silent('not while the broker is blocked');
 $fake->do('now unblocked');
 $node->wait_drained;
 
-# Longer bursts than the answers take: it never waits.
-$node->sql('SELECT outbox_pause()');
-$checker->enqueue(4000, per_tx => 4000);
-$node->fault('mid_publish nap 0');
-$node->sql('SELECT outbox_resume()');
-never_silent('not while it has more to do than it can');
-cmp_ok($node->sql('SELECT count(*) FROM outbox'), '>', 0, 'which it had all the time');
-$node->fault_over;
-$node->wait_drained;
+# --- a standby that is missing
 
 $node->append_conf('postgresql.conf', "synchronous_standby_names = 'nobody'");
 $node->reload;

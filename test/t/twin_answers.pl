@@ -5,7 +5,7 @@
 # doc/fault-cases.md M2.
 #
 # suite: test faults
-# takes: 60 s
+# takes: 50 s
 
 use strict;
 use warnings;
@@ -201,6 +201,16 @@ foreach my $stage ('channel channel=4', 'queue')
 begin('a late answer', 'stage queue : slow 5000');
 $node->wait_log($UNKNOWN, $log, 20 * $BEAT);
 unharmed('a late answer');
+
+# --- from the question on not a byte comes through: as soon as that is noticed, publishing goes on
+
+begin('a partition', 'stage queue times=1 : mute');
+$from = time;
+my $id = $node->sql(q{SELECT outbox_enqueue('partition', '{}')});
+is($node->sql("SELECT outbox_wait('$id', '20 s')"), 'published', 'a partition: published');
+cmp_ok(time - $from, '<', 3 * $BEAT + 3, sprintf 'a partition: after %.1f s', time - $from);
+is($fake->reconnects, 1, 'a partition: on the next connection');
+is($node->sql($PROBLEM), 0, 'a partition: no problem');
 
 # --- a connection that is closed for it, with nothing in flight; and not again
 

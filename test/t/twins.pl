@@ -5,7 +5,7 @@
 # delays what it publishes.  (Each answer of a broker: twin_answers.pl.)
 # doc/fault-cases.md M2.
 #
-# OUTBOX_TEST_FULL=1: more restarts, and a cluster of three brokers.
+# OUTBOX_TEST_FULL=1: more restarts.
 #
 # suite: test faults
 # takes: 90 s
@@ -20,7 +20,6 @@ use OutboxTest::Checker;
 use OutboxTest::Node;
 use OutboxTest::Proxy;
 use OutboxTest::Rabbit;
-use OutboxTest::RabbitCluster;
 use OutboxTest::Util;
 
 my $FULL = $ENV{OUTBOX_TEST_FULL};

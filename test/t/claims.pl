@@ -244,7 +244,7 @@ my $took = best_of(2, sub {
 	my $key = $node->sql(q{DELETE FROM outbox WHERE seq = (SELECT min(seq) FROM outbox WHERE status = 'failed') RETURNING aggregate_id});
 	$at = time;
 	push @let_go, $key;
-	wait_until("held keys: the message behind $key goes out", sub { grep { $_->[0] eq 'behind' && $_->[1] eq $key } published() }, 60);
+	wait_until("held keys: the message behind $key goes out", sub { grep { $_->[0] eq 'behind' && $_->[1] eq $key } published() }, 20);
 	return time - $at;
 });
 is(join(' ', map { $_->[1] } grep { $_->[0] eq 'behind' } published()), "@let_go", 'held keys: what is behind others waits');

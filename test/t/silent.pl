@@ -90,10 +90,14 @@ $fake->do('answer ack', 'now ack multiple');
 $node->wait_drained;
 $node->unset('outbox.poll_interval');
 
-# --- a worker that does not get through its start
+# --- a worker that does not get through its start, with work that its predecessor was told of
 
+$fake->do('now blocked low on memory');
+$node->wait_sql('SELECT state FROM outbox_status', 'blocked');
 my $work = sub { $checker->enqueue(100, keys => 10) };
-silent('outbox relay', 'worker 0', $work, sub { $node->fault('start wait 1'); $node->sql('SELECT outbox_worker_restart()'); $node->wait_fault('start') },
+$work->();
+$node->wait_turn;
+silent('outbox relay', 'worker 0', sub { }, sub { $node->fault('start wait 1'); $node->sql('SELECT outbox_worker_restart()'); $node->wait_fault('start') },
 	sub { $node->fault_over });
 $node->wait_drained;
 

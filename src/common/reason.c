@@ -33,8 +33,9 @@ outbox_reason_by_name(const char *name)
 
 /*
  * Where an entry has fewer than five characters it is for all that begin so; the
- * first one that fits counts.  The statements of the relay are the same in each
- * database, so that of what is wrong with a value, a rule or a function only an
+ * first one that fits counts.  A row whose own values cannot be read was told from
+ * others before (relay_round.c).  The statements of the relay are the same in each
+ * database, so that of what else is wrong with a value, a rule or a function only an
  * addition of the administrator can be the cause: a trigger, a constraint, the
  * expression of an index.
  */

@@ -79,6 +79,7 @@
 	reason(DB_PERMISSION, "permission denied") \
 	reason(DB_TRIGGER, "trigger or constraint") \
 	reason(DB_CORRUPT, "data damaged") \
+	reason(DB_UNREADABLE, "message unreadable") \
 	reason(DB_OTHER, "database error") \
 	/* one route */ \
 	reason(EXCHANGE_MISSING, "exchange missing") \

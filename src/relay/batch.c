@@ -110,26 +110,29 @@ current(OutboxBatch *batch)
 	return &batch->segments[batch->nsegments - 1];
 }
 
+/* OutboxClaimKnown: in the queue, or claimed by another segment of this batch. */
+static bool
+is_known(int64 seq, const pg_uuid_t *id, TimestampTz available_at, void *arg)
+{
+	OutboxBatch *batch = arg;
+	OutboxSegment *segment = current(batch);
+
+	segment->visited++;
+	if (seq != segment->last_seq)
+		segment->numbers++;
+	segment->last_seq = seq;
+	segment->last_due = available_at;
+	return outbox_queue_has(batch->queue, id);
+}
+
 /* OutboxClaimVisit */
 static bool
 visit_message(OutboxMessage *message, void *arg)
 {
 	OutboxBatch *batch = arg;
 	OutboxSegment *segment = current(batch);
-	int			index;
+	int			index = outbox_queue_take_claim(batch->queue, &message->id);
 
-	segment->visited++;
-	if (message->seq != segment->last_seq)
-		segment->numbers++;
-	segment->last_seq = message->seq;
-	segment->last_due = message->available_at;
-	/* In the queue, or claimed by another segment of this batch. */
-	index = outbox_queue_take_claim(batch->queue, &message->id);
-	if (index < 0)
-	{
-		pfree(message);
-		return true;
-	}
 	batch->messages[batch->count] = message;
 	batch->claims[batch->count] = index;
 	batch->count++;
@@ -154,9 +157,12 @@ outbox_batch_fill_claim(OutboxBatch *batch, OutboxClaim *claim)
 	claim->upto = segment->upto;
 	claim->limit = batch->limit - batch->reserve - batch->count;
 	claim->excluded_routes = batch->excluded_routes;
+	claim->nunreadable = batch->nunreadable;
+	claim->unreadable = batch->unreadable;
 	claim->worker = MySlot->worker;
 	claim->nworkers = MySlot->nworkers;
 	claim->cxt = batch->queue->message_cxt;
+	claim->known = is_known;
 	claim->visit = visit_message;
 	claim->arg = batch;
 	if (segment->key != NULL)

@@ -73,6 +73,8 @@ typedef struct OutboxBatch
 	size_t		bytes_left;
 	size_t		bytes_reserve;	/* the same of bytes, not in bytes_left */
 	List	   *excluded_routes;
+	int			nunreadable;
+	const OutboxUnreadableRow *unreadable;	/* rows that are set aside */
 	int			nsegments;
 	OutboxSegment segments[OUTBOX_BATCH_SEGMENTS];
 	int			count;

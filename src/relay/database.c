@@ -20,9 +20,11 @@
 #include "settings.h"
 #include "stats.h"
 #include "store.h"
+#include "utils/fmgrprotos.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
+#include "utils/uuid.h"
 #include "version.h"
 
 #define RETRY_MS		100
@@ -270,12 +272,22 @@ hide_rows(const ErrorData *edata)
 		errdetail_log("The row is not shown, as it has the content of a message.");
 }
 
+static const char *
+unreadable_text(const OutboxUnreadableRow *row, const char *error)
+{
+	return psprintf("message %s, seq %lld: %s",
+					DatumGetCString(DirectFunctionCall1(uuid_out,
+														UUIDPGetDatum(&row->row.id))),
+					(long long) row->row.seq, error);
+}
+
 /*
  * The first error in a row is logged in full; what
  * follows only counts.
  */
 void
-outbox_database_failed(OutboxDatabase *database, MemoryContext scratch)
+outbox_database_failed(OutboxDatabase *database, const OutboxUnreadableRow *row,
+					   MemoryContext scratch)
 {
 	ErrorData  *edata;
 	const char *sqlstate;
@@ -294,7 +306,9 @@ outbox_database_failed(OutboxDatabase *database, MemoryContext scratch)
 	outbox_stats_event(OUTBOX_EVENT_DATABASE_ERROR);
 	sqlstate = unpack_sql_state(edata->sqlerrcode);
 	outbox_slot_set_trouble(OUTBOX_TROUBLE_DATABASE,
+							row != NULL ? OUTBOX_REASON_DB_UNREADABLE :
 							outbox_reason_of_sqlstate(sqlstate),
+							row != NULL ? unreadable_text(row, edata->message) :
 							edata->message, sqlstate);
 
 	database->failing = true;

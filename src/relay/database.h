@@ -10,6 +10,7 @@
 
 #include "clock.h"
 #include "shared.h"
+#include "store.h"
 
 typedef struct OutboxDatabase OutboxDatabase;
 
@@ -45,6 +46,7 @@ extern void outbox_database_started(OutboxDatabase *database);
 extern void outbox_database_works(OutboxDatabase *database);
 /* Called in PG_CATCH. */
 extern void outbox_database_failed(OutboxDatabase *database,
+								   const OutboxUnreadableRow *row,
 								   MemoryContext scratch);
 extern bool outbox_database_failing(const OutboxDatabase *database);
 extern OutboxMonoTime outbox_database_retry_at(const OutboxDatabase *database);

@@ -16,16 +16,19 @@
 struct OutboxKeys
 {
 	OutboxQueue *queue;			/* has the keys themselves */
+	const OutboxUnreadable *unreadable; /* is the reader's */
 	OutboxMonoTime locked_at;	/* look at those held as LOCKED then */
 	bool		doubtful;		/* rows that hold keys may be gone */
 };
 
 OutboxKeys *
-outbox_keys_create(MemoryContext cxt, OutboxQueue *queue)
+outbox_keys_create(MemoryContext cxt, OutboxQueue *queue,
+				   const OutboxUnreadable *unreadable)
 {
 	OutboxKeys *keys = MemoryContextAllocZero(cxt, sizeof(OutboxKeys));
 
 	keys->queue = queue;
+	keys->unreadable = unreadable;
 	return keys;
 }
 
@@ -88,6 +91,7 @@ typedef struct Barred
 {
 	int64		hash;			/* MUST BE FIRST, see compare_hashes() */
 	int			index;			/* in the batch */
+	const char *route;
 } Barred;
 
 typedef struct FailedCheck
@@ -121,22 +125,25 @@ give_up_later(const OutboxRow *row, void *arg)
 	OutboxBatch *batch = check->batch;
 	Barred	   *barred = bsearch(&row->key_hash, check->barred, check->n,
 								 sizeof(Barred), compare_hashes);
+	OutboxRow	bar = *row;
 	bool		bars = false;
 
-	/* Only a damaged index answers with a key that was not asked for. */
+	/* Of a row that is set aside, or a key that a damaged index has not been asked for. */
 	if (barred == NULL)
 		return;
+	bar.route = barred->route;
 	while (barred > check->barred && barred[-1].hash == row->key_hash)
 		barred--;
 	for (; barred < check->barred + check->n && barred->hash == row->key_hash; barred++)
 	{
-		if (batch->messages[barred->index]->seq <= row->seq)
+		if (batch->messages[barred->index] == NULL ||
+			batch->messages[barred->index]->seq <= row->seq)
 			continue;
 		outbox_batch_give_up(batch, barred->index);
 		bars = true;
 	}
 	if (bars)
-		outbox_batch_note_row(batch, &batch->failed, row);
+		outbox_batch_note_row(batch, &batch->failed, &bar);
 }
 
 void
@@ -151,7 +158,8 @@ outbox_keys_check_failed(OutboxBatch *batch)
 	check.barred = palloc(sizeof(Barred) * batch->count);
 	for (int i = 0; i < batch->count; i++)
 		if (is_blockable(batch, batch->messages[i]))
-			check.barred[check.n++] = (Barred) {batch->messages[i]->key_hash, i};
+			check.barred[check.n++] = (Barred) {batch->messages[i]->key_hash, i,
+				pstrdup(batch->messages[i]->route)};
 	if (check.n == 0)
 		return;
 	qsort(check.barred, check.n, sizeof(Barred), compare_hashes);
@@ -160,6 +168,9 @@ outbox_keys_check_failed(OutboxBatch *batch)
 		if (n == 0 || check.barred[i].hash != hashes[n - 1])
 			hashes[n++] = check.barred[i].hash;
 	outbox_store_visit_failed(hashes, n, give_up_later, &check);
+	for (int i = 0; i < batch->nunreadable; i++)
+		if (batch->unreadable[i].row.keyed)
+			give_up_later(&batch->unreadable[i].row, &check);
 }
 
 void
@@ -243,12 +254,28 @@ add_doubt(Doubt *doubts, pg_uuid_t *ids, int64 *hashes, int *n, OutboxKey *key,
 }
 
 /*
+ * Does the row hold the key?  still: it is there, and has failed or waits.  One that is
+ * set aside does where failed ones do, be it a retry.
+ */
+static bool
+holds(const OutboxKeys *keys, const Doubt *doubt, const pg_uuid_t *id, bool still)
+{
+	const OutboxRoute *route = outbox_unreadable_route(keys->unreadable, id);
+
+	if (route != NULL)
+		return outbox_route_blocks(route);
+	return still &&
+		(!doubt->blocks || outbox_route_blocks(doubt->key->blocked_on));
+}
+
+/*
  * Keys whose holder was removed or requeued by somebody, or whose route does
  * not block any more.  Returns how many.
  */
 static int
-find_released(OutboxQueue *queue, Doubt **released)
+find_released(OutboxKeys *keys, Doubt **released)
 {
+	OutboxQueue *queue = keys->queue;
 	dlist_iter	iter;
 	int			max = 2 * (int) hash_get_num_entries(queue->keys) + 1;
 	pg_uuid_t  *ids = palloc(sizeof(pg_uuid_t) * max);
@@ -270,8 +297,7 @@ find_released(OutboxQueue *queue, Doubt **released)
 	if (n > 0)
 		outbox_store_check_holders(ids, hashes, n, still);
 	for (int i = 0; i < n; i++)
-		if (!still[i] || (doubts[i].blocks &&
-						  !outbox_route_blocks(doubts[i].key->blocked_on)))
+		if (!holds(keys, &doubts[i], &ids[i], still[i]))
 			doubts[nreleased++] = doubts[i];
 	*released = doubts;
 	return nreleased;
@@ -281,7 +307,7 @@ void
 outbox_keys_check_holders(OutboxKeys *keys)
 {
 	Doubt	   *released;
-	int			n = find_released(keys->queue, &released);
+	int			n = find_released(keys, &released);
 
 	keys->doubtful = false;
 	for (int i = 0; i < n; i++)
@@ -297,6 +323,6 @@ outbox_keys_have_released(OutboxKeys *keys)
 {
 	Doubt	   *released;
 
-	return find_released(keys->queue, &released) > 0;
+	return find_released(keys, &released) > 0;
 }
 #endif

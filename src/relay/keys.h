@@ -13,10 +13,12 @@
 #define OUTBOX_KEYS_H
 
 #include "batch.h"
+#include "unreadable.h"
 
 typedef struct OutboxKeys OutboxKeys;
 
-extern OutboxKeys *outbox_keys_create(MemoryContext cxt, OutboxQueue *queue);
+extern OutboxKeys *outbox_keys_create(MemoryContext cxt, OutboxQueue *queue,
+									  const OutboxUnreadable *unreadable);
 
 /* The four verbs of a source. */
 extern bool outbox_keys_wanted(const OutboxKeys *keys);
@@ -34,8 +36,8 @@ extern void outbox_keys_committed(OutboxKeys *keys, OutboxBatch *batch);
 extern void outbox_keys_hold_locked(OutboxKeys *keys, int64 hash, int64 seq,
 									OutboxMonoTime until);
 /*
- * Gives up the messages of a batch behind a row of their key that has failed, where
- * that blocks.  The row is found by the claim's snapshot, whatever is known of the key;
+ * Gives up the messages of a batch behind a row of their key that has failed, or is
+ * set aside, where that blocks.  A row that has failed is found by the claim's snapshot, whatever is known of the key;
  * from the commit on the key is held, so that its rows are not claimed in vain.
  */
 extern void outbox_keys_check_failed(OutboxBatch *batch);

@@ -82,14 +82,13 @@ int
 outbox_queue_take_claim(OutboxQueue *queue, const pg_uuid_t *id)
 {
 	int			index;
-	bool		found;
+	bool		found PG_USED_FOR_ASSERTS_ONLY;
 	ItemEntry  *entry;
 
 	if (queue->nfree_claims == 0)
 		elog(ERROR, "out of claim entries");
 	entry = hash_search(queue->items, id, HASH_ENTER, &found);
-	if (found)
-		return -1;
+	Assert(!found);
 	entry->item = NULL;
 	index = queue->free_claims[--queue->nfree_claims];
 	set_claim(index, id, false);

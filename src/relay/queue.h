@@ -136,8 +136,8 @@ typedef struct OutboxQueue
 extern OutboxQueue *outbox_queue_create(MemoryContext parent);
 
 /*
- * Notes that a row is claimed, also in shared memory.  Returns the entry there,
- * which goes with the message to the queue or back; -1 if we have the row.
+ * Notes that a row is claimed that the queue has not, also in shared memory.  Returns
+ * the entry there, which goes with the message to the queue or back.
  */
 extern int	outbox_queue_take_claim(OutboxQueue *queue, const pg_uuid_t *id);
 extern void outbox_queue_return_claim(OutboxQueue *queue, int index,

@@ -20,6 +20,7 @@
 #include "scan.h"
 #include "settings.h"
 #include "shared.h"
+#include "unreadable.h"
 #include "utils/memutils.h"
 
 /*
@@ -40,6 +41,7 @@ struct OutboxReader
 	OutboxDue  *due;
 	OutboxKeys *keys;
 	OutboxScan *scan;
+	OutboxUnreadable *unreadable;
 	uint32		batches;
 	OutboxMonoTime shown_at;	/* when the views were told where rows begin */
 };
@@ -53,7 +55,8 @@ outbox_reader_create(MemoryContext cxt, OutboxQueue *queue,
 	reader->queue = queue;
 	reader->routes = routes;
 	reader->due = outbox_due_create(cxt);
-	reader->keys = outbox_keys_create(cxt, queue);
+	reader->unreadable = outbox_unreadable_create(cxt, routes);
+	reader->keys = outbox_keys_create(cxt, queue, reader->unreadable);
 	reader->scan = outbox_scan_create(cxt);
 	return reader;
 }
@@ -99,6 +102,40 @@ outbox_reader_doubt_holders(OutboxReader *reader)
 	outbox_keys_doubt_holders(reader->keys);
 }
 
+/* -------------------------------------------------- rows that are set aside */
+
+bool
+outbox_reader_set_aside(OutboxReader *reader, const OutboxUnreadableRow *row,
+						const char *error, const char *sqlstate)
+{
+	if (!outbox_unreadable_set_aside(reader->unreadable, row, error, sqlstate))
+		return false;
+	/* A retry that is set aside need not hold its key. */
+	outbox_keys_doubt_holders(reader->keys);
+	return true;
+}
+
+/* They may be ready, or wait for their time. */
+static void
+read_again(OutboxReader *reader, const int64 *seqs, int n)
+{
+	if (n == 0)
+		return;
+	for (int i = 0; i < n; i++)
+		outbox_scan_add(reader->scan, seqs[i], seqs[i], OUTBOX_MONO_UNSET,
+						OUTBOX_UNREAD_RETURNED);
+	outbox_due_restart(reader->due);
+	outbox_keys_doubt_holders(reader->keys);
+}
+
+void
+outbox_reader_ask_unreadable(OutboxReader *reader)
+{
+	int64		seqs[OUTBOX_UNREADABLE_MAX];
+
+	read_again(reader, seqs, outbox_unreadable_ask(reader->unreadable, seqs));
+}
+
 /* ------------------------------------------------------------------- claim */
 
 /* Is what is in memory little enough? */
@@ -133,8 +170,12 @@ outbox_reader_wonders(const OutboxReader *reader)
 void
 outbox_reader_check_holders(OutboxReader *reader)
 {
-	if (outbox_keys_doubtful(reader->keys))
-		outbox_keys_check_holders(reader->keys);
+	int64		seqs[OUTBOX_UNREADABLE_MAX];
+
+	if (!outbox_keys_doubtful(reader->keys))
+		return;
+	read_again(reader, seqs, outbox_unreadable_check(reader->unreadable, seqs));
+	outbox_keys_check_holders(reader->keys);
 }
 
 /*
@@ -152,6 +193,7 @@ outbox_reader_claim(OutboxReader *reader, OutboxBatch *batch, TimestampTz wall)
 
 	batch->turn = reader->batches++;
 	batch->excluded_routes = outbox_routes_excluded(reader->routes);
+	batch->unreadable = outbox_unreadable_left_out(reader->unreadable, &batch->nunreadable);
 	if (want_keys || want_scan)
 		outbox_batch_keep_half(batch, OUTBOX_BEFORE_KEYS);
 	if (next != 0 && wall >= next && !outbox_batch_full(batch))
@@ -271,6 +313,7 @@ admit_all(OutboxReader *reader, OutboxBatch *batch)
 		{
 			if (batch->messages[j] == NULL)
 				continue;		/* given up */
+			outbox_unreadable_read(reader->unreadable, &batch->messages[j]->id);
 			admissions[n].seq = batch->messages[j]->seq;
 			admissions[n].index = j;
 			admissions[n++].due = segment->source == OUTBOX_SOURCE_DUE;
@@ -314,7 +357,8 @@ outbox_reader_end(const OutboxReader *reader)
 bool
 outbox_reader_leads_to(const OutboxReader *reader, int64 seq)
 {
-	return outbox_scan_leads_to(reader->scan, seq);
+	return outbox_scan_leads_to(reader->scan, seq) ||
+		outbox_unreadable_leads_to(reader->unreadable, seq);
 }
 
 bool

@@ -42,6 +42,16 @@ extern void outbox_reader_reread_due(OutboxReader *reader);
 /* Rows that hold their keys may be gone. */
 extern void outbox_reader_doubt_holders(OutboxReader *reader);
 
+/*
+ * A claim has failed, as a value of that row cannot be read: claims leave it out from
+ * now on.  False: that cannot be.
+ */
+extern bool outbox_reader_set_aside(OutboxReader *reader,
+									const OutboxUnreadableRow *row,
+									const char *error, const char *sqlstate);
+/* Rows that are set aside are read again. */
+extern void outbox_reader_ask_unreadable(OutboxReader *reader);
+
 /* ------------------------------------------------------------------- rounds */
 
 /* Would there be something to claim, and room for it? */
@@ -67,7 +77,7 @@ extern void outbox_reader_committed(OutboxReader *reader, OutboxBatch *batch);
 
 /* No row from there on has been read. */
 extern int64 outbox_reader_end(const OutboxReader *reader);
-/* Does what is unread lead to this row? */
+/* Does what is unread lead to this row, or is it set aside? */
 extern bool outbox_reader_leads_to(const OutboxReader *reader, int64 seq);
 /* Is anything unread but what will be committed, or will be due? */
 extern bool outbox_reader_behind(const OutboxReader *reader,

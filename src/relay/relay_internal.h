@@ -27,6 +27,7 @@
  * due.c			of those the ones whose time has come
  * keys.c			keys that are held, or to be read again
  * recall.c			keys that are held and forgotten
+ * unreadable.c		rows that cannot be read, and are set aside
  * scan.c			all else that is unread, in the order of seq
  * unread.c			as ranges of seq (plain C)
  * batch.c			what one round claims

@@ -92,4 +92,5 @@ outbox_relay_load_config_tables(OutboxRelay *relay)
 	}
 	outbox_reader_look(relay->reader);
 	outbox_reader_doubt_holders(relay->reader);
+	outbox_reader_ask_unreadable(relay->reader);
 }

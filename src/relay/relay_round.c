@@ -14,7 +14,8 @@
  *
  * An ERROR ends the transaction and nothing else: the link stays, what was
  * confirmed is remembered, and nothing new is published until settling works
- * again.
+ * again.  When it was one row that could not be read, the next round goes on
+ * without it (unreadable.c).
  *
  *-------------------------------------------------------------------------
  */
@@ -228,6 +229,43 @@ may_take_long(OutboxRelay *relay)
 		relay->queue->count > 0;
 }
 
+/* Does the value itself, and nothing that may be over in a moment, make the error? */
+static bool
+is_data_error(int sqlerrcode)
+{
+	return ERRCODE_TO_CATEGORY(sqlerrcode) == ERRCODE_DATA_EXCEPTION ||
+		sqlerrcode == ERRCODE_DATA_CORRUPTED ||
+		sqlerrcode == ERRCODE_INDEX_CORRUPTED;
+}
+
+/*
+ * Called in PG_CATCH.  When a value of one row cannot be read, the row is set aside,
+ * and the next round claims the others.
+ */
+static void
+round_failed(OutboxRelay *relay)
+{
+	OutboxUnreadableRow *row;
+	ErrorData  *edata;
+
+	MemoryContextSwitchTo(relay->scratch);
+	row = outbox_store_unreadable();
+	edata = CopyErrorData();
+	if (row != NULL && !is_data_error(edata->sqlerrcode))
+		row = NULL;
+	if (row != NULL &&
+		outbox_reader_set_aside(relay->reader, row, edata->message,
+								unpack_sql_state(edata->sqlerrcode)))
+	{
+		FlushErrorState();
+		outbox_store_abort();
+		outbox_slot_set_committing(false);
+	}
+	else
+		outbox_database_failed(relay->database, row, relay->scratch);
+	FreeErrorData(edata);
+}
+
 void
 outbox_relay_round(OutboxRelay *relay)
 {
@@ -256,7 +294,7 @@ outbox_relay_round(OutboxRelay *relay)
 	PG_CATCH();
 	{
 		forget_claim(relay, &batch);
-		outbox_database_failed(relay->database, relay->scratch);
+		round_failed(relay);
 	}
 	PG_END_TRY();
 	if (!committed)

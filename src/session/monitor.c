@@ -29,6 +29,7 @@
 PG_FUNCTION_INFO_V1(outbox_version);
 PG_FUNCTION_INFO_V1(outbox_claims);
 PG_FUNCTION_INFO_V1(outbox_locked_claims);
+PG_FUNCTION_INFO_V1(outbox_unreadable_rows);
 PG_FUNCTION_INFO_V1(outbox_worker_stats);
 PG_FUNCTION_INFO_V1(outbox_relay_state);
 PG_FUNCTION_INFO_V1(outbox_launcher_state);
@@ -241,6 +242,48 @@ outbox_locked_claims(PG_FUNCTION_ARGS)
 			values[1] = UUIDPGetDatum(&locked[j].id);
 			values[2] = Int64GetDatum(locked[j].seq);
 			values[3] = TimestampTzGetDatum(locked[j].since);
+			tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values,
+								 nulls);
+		}
+	}
+	return (Datum) 0;
+}
+
+#define UNREADABLE_COLS 7
+
+/* Rows of this database that its workers have set aside, as they cannot be read. */
+Datum
+outbox_unreadable_rows(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	OutboxUnreadableId *rows = palloc(sizeof(OutboxUnreadableId) * OUTBOX_UNREADABLE_SHOWN);
+
+	InitMaterializedSRF(fcinfo, 0);
+	for (int i = 0; outbox_shared != NULL && i < outbox_shared->nslots; i++)
+	{
+		OutboxSlot *slot = &outbox_shared->slots[i];
+		int			count = 0;
+		int			worker;
+
+		SpinLockAcquire(&slot->mutex);
+		if (slot->in_use && slot->dboid == MyDatabaseId)
+			count = slot->unreadable_count;
+		worker = slot->worker;
+		if (count > 0)
+			memcpy(rows, slot->unreadable, sizeof(slot->unreadable));
+		SpinLockRelease(&slot->mutex);
+		for (int j = 0; j < Min(count, OUTBOX_UNREADABLE_SHOWN); j++)
+		{
+			Datum		values[UNREADABLE_COLS];
+			bool		nulls[UNREADABLE_COLS] = {false};
+
+			values[0] = Int32GetDatum(worker);
+			values[1] = Int64GetDatum(rows[j].seq);
+			values[2] = UUIDPGetDatum(&rows[j].id);
+			values[3] = TimestampTzGetDatum(rows[j].since);
+			values[4] = CStringGetTextDatum(rows[j].text);
+			values[5] = CStringGetTextDatum(rows[j].sqlstate);
+			values[6] = Int32GetDatum(count);
 			tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values,
 								 nulls);
 		}

@@ -24,6 +24,7 @@ outbox_slot_forget_troubles(OutboxSlot *slot)
 {
 	memset(slot->troubles, 0, sizeof(slot->troubles));
 	memset(slot->locked, 0, sizeof(slot->locked));
+	slot->unreadable_count = 0;
 }
 
 void
@@ -127,5 +128,15 @@ outbox_slot_note_locked(const pg_uuid_t *id, int64 seq)
 		locked->seq = seq;
 		locked->seen = now;
 	}
+	SpinLockRelease(&MySlot->mutex);
+}
+
+void
+outbox_slot_show_unreadable(const OutboxUnreadableId *shown, int n, int count)
+{
+	if (!outbox_slot_lock_mine())
+		return;
+	memcpy(MySlot->unreadable, shown, sizeof(OutboxUnreadableId) * n);
+	MySlot->unreadable_count = count;
 	SpinLockRelease(&MySlot->mutex);
 }

@@ -94,6 +94,16 @@ $$;
 
 COMMENT ON FUNCTION outbox_internal.outbox_server_problems(text) IS 'Those of outbox_problems that concern preloading, launcher and processes.';
 
+CREATE FUNCTION outbox_internal.outbox_unreadable_rows(
+	OUT worker integer, OUT seq bigint, OUT id uuid, OUT since timestamptz,
+	OUT error text, OUT sqlstate text, OUT of_worker integer)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'outbox_unreadable_rows'
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED ROWS 1;
+
+COMMENT ON FUNCTION outbox_internal.outbox_unreadable_rows() IS
+'Up to 8 rows of each worker of this database that it has set aside, as they cannot be read, and how many it has set aside.';
+
 /* What the workers say; the same of several is one. */
 CREATE FUNCTION outbox_internal.outbox_worker_problems()
 RETURNS SETOF outbox_internal.outbox_problem
@@ -155,6 +165,13 @@ BEGIN
 		min(f.since), f.detail, f.hint, f.command
 	FROM found f
 	GROUP BY f.severity, f.problem, f.detail, f.hint, f.command;
+
+	RETURN QUERY
+	SELECT a.severity, 'message unreadable', 'message ' || u.id, u.since,
+		format('seq %s: %s (%s)', u.seq, u.error, u.sqlstate)
+			|| CASE WHEN u.of_worker > 8 THEN format('; one of %s that worker %s has set aside', u.of_worker, u.worker) ELSE '' END,
+		a.hint, format('SELECT outbox_discard(%L)', u.id)
+	FROM outbox_internal.outbox_unreadable_rows() u, LATERAL outbox_internal.outbox_reason_hint('message unreadable') a;
 
 	/* Silent for the sake of the original: whose messages are these? */
 	IF EXISTS (SELECT FROM outbox_internal.outbox_worker_stats() w WHERE w.state = 'not adopted') THEN

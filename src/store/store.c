@@ -286,6 +286,7 @@ outbox_store_abort(void)
 	cancellable = false;
 	QueryCancelPending = false;
 	AbortCurrentTransaction();
+	outbox_store_message_abort();
 	/*
 	 * ProcessInterrupts() unsets it before it throws, and what else was pending
 	 * would be left to the next signal: everybody's DROP DATABASE waited for a

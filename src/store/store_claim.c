@@ -31,7 +31,7 @@
 #include "utils/timestamp.h"
 
 /* Parameters that every claim has, whether its text uses them or not. */
-#define CLAIM_NARGS 9
+#define CLAIM_NARGS 11
 static const Oid claim_types[CLAIM_NARGS] = {
 	INT8OID,					/* $1 after */
 	INT8OID,					/* $2 upto */
@@ -41,14 +41,17 @@ static const Oid claim_types[CLAIM_NARGS] = {
 	INT4OID,					/* $6 worker */
 	INT4OID,					/* $7 nworkers */
 	TIMESTAMPTZOID,				/* $8 after which due time */
-	INT8OID						/* $9 hash of the one key */
+	INT8OID,					/* $9 hash of the one key */
+	UUIDARRAYOID,				/* $10 unreadable rows: their ids, */
+	TIDARRAYOID					/* $11 and where they are */
 };
 
 #define EXCLUDE_ROUTES	0x01
 #define EXCLUDE_KEYS	0x02
 #define SHARE			0x04
 #define ONE_KEY			0x08
-#define NFILTERS		0x10
+#define EXCLUDE_ROWS	0x10
+#define NFILTERS		0x20
 
 /* The filters of a claim that are not always there. */
 static char *
@@ -68,6 +71,9 @@ filter_text(int filters)
 		appendStringInfoString(&buf,
 							   " AND (coalesce(outbox_internal.outbox_key_hash(route, aggregate_type,"
 							   " aggregate_id), seq) & 9223372036854775807) % $7 = $6");
+	/* A row that was changed is read again, though its id is the same. */
+	if (filters & EXCLUDE_ROWS)
+		appendStringInfoString(&buf, " AND (id <> ALL ($10) OR ctid <> ALL ($11))");
 	return buf.data;
 }
 
@@ -99,10 +105,12 @@ range_text(const char *columns, int filters, const char *locking)
 static int
 claim_filters(const OutboxClaim *claim, bool keys)
 {
+	int			always = (claim->excluded_routes != NIL ? EXCLUDE_ROUTES : 0) |
+		(claim->nunreadable > 0 ? EXCLUDE_ROWS : 0);
+
 	if (claim->one_key)
-		return ONE_KEY |
-			(claim->excluded_routes != NIL ? EXCLUDE_ROUTES : 0);
-	return (claim->excluded_routes != NIL ? EXCLUDE_ROUTES : 0) |
+		return ONE_KEY | always;
+	return always |
 		(keys && claim->nexcluded_keys > 0 ? EXCLUDE_KEYS : 0) |
 		(claim->nworkers > 1 ? SHARE : 0);
 }
@@ -158,6 +166,11 @@ claim_values(const OutboxClaim *claim, int filters, TimestampTz after_due,
 	values[6] = Int32GetDatum(claim->nworkers);
 	values[7] = TimestampTzGetDatum(after_due);
 	values[8] = Int64GetDatum(claim->key_hash);
+	if (filters & EXCLUDE_ROWS)
+		outbox_store_version_arrays(claim->unreadable, claim->nunreadable,
+									&values[9], &values[10]);
+	else
+		nulls[9] = nulls[10] = 'n';
 }
 
 /* -------------------------------------------------------- rows to messages */
@@ -193,6 +206,7 @@ receive_slot(TupleTableSlot *slot, DestReceiver *self)
 {
 	ClaimReceiver *receiver = (ClaimReceiver *) self;
 	MemoryContext old = MemoryContextSwitchTo(receiver->scratch);
+	OutboxMessage *message;
 	bool		go_on = true;
 
 	slot_getallattrs(slot);
@@ -200,9 +214,9 @@ receive_slot(TupleTableSlot *slot, DestReceiver *self)
 	if (receiver->claim != NULL)
 	{
 		outbox_store_fence_row(DatumGetTransactionId(slot->tts_values[CLAIM_XMIN]));
-		go_on = receiver->claim->visit(outbox_store_message(slot,
-													   receiver->claim->cxt),
-									   receiver->claim->arg);
+		message = outbox_store_message(slot, receiver->claim);
+		go_on = message == NULL ||
+			receiver->claim->visit(message, receiver->claim->arg);
 	}
 	else
 		visit_row(receiver, slot);

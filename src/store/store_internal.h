@@ -88,6 +88,12 @@ extern int	outbox_store_visit_rows(SPIPlanPtr plan, int nargs,
 									const Oid *types, Datum *values,
 									OutboxRowVisit visit, void *arg);
 
+/* store_unreadable.c */
+
+/* Their ids and their places, as arrays. */
+extern void outbox_store_version_arrays(const OutboxUnreadableRow *rows, int n,
+										Datum *ids, Datum *tids);
+
 /* store_fence.c */
 
 /* A claim begins; a row was locked, in the version that xid has written. */
@@ -118,9 +124,11 @@ extern void outbox_store_move(const OutboxFailure *failures, int n);
 /* An ERROR when one of these columns is null: its NOT NULL was taken away. */
 extern void outbox_store_require(TupleTableSlot *slot, const int *columns,
 								 int n);
-/* The message of a claimed row, one chunk in cxt. */
+/* The message of a claimed row, one chunk in the claim's cxt; NULL: it is known. */
 extern OutboxMessage *outbox_store_message(TupleTableSlot *slot,
-										   MemoryContext cxt);
+										   const OutboxClaim *claim);
+/* The transaction has ended: no row is being read. */
+extern void outbox_store_message_abort(void);
 /* A column of type text as UTF-8, NULL for NULL. */
 extern char *outbox_store_utf8(TupleTableSlot *slot, int column);
 /* Hash of the key in these columns; 0 when it has none. */

@@ -109,6 +109,50 @@ outbox_store_key_hash(TupleTableSlot *slot, int route_column, int type_column,
 						   DatumGetTextPP(slot->tts_values[id_column]));
 }
 
+/* ------------------------------------------------------ the row at hand */
+
+/* What is known of the row whose values are being read, should one be unreadable. */
+static OutboxUnreadableRow reading;
+static Part reading_route;		/* data is NULL: route or key could not be read */
+static bool is_reading = false;
+
+static void
+begin_reading(TupleTableSlot *slot)
+{
+	reading.row.seq = DatumGetInt64(slot->tts_values[CLAIM_SEQ]);
+	reading.row.id = *DatumGetUUIDP(slot->tts_values[CLAIM_ID]);
+	reading.row.keyed = !slot->tts_isnull[CLAIM_AGGREGATE_ID];
+	reading.tid = *(ItemPointer) DatumGetPointer(slot->tts_values[CLAIM_TID]);
+	reading_route.data = NULL;
+	is_reading = true;
+	reading.row.key_hash = outbox_store_key_hash(slot, CLAIM_ROUTE,
+												 CLAIM_AGGREGATE_TYPE,
+												 CLAIM_AGGREGATE_ID);
+	reading_route = text_part(slot, CLAIM_ROUTE);
+}
+
+OutboxUnreadableRow *
+outbox_store_unreadable(void)
+{
+	OutboxUnreadableRow *row;
+
+	if (!is_reading)
+		return NULL;
+	row = palloc(sizeof(OutboxUnreadableRow));
+	*row = reading;
+	row->row.route = reading_route.data == NULL ? NULL :
+		pnstrdup(reading_route.data, reading_route.len);
+	return row;
+}
+
+void
+outbox_store_message_abort(void)
+{
+	is_reading = false;
+}
+
+/* -------------------------------------------------------------- the message */
+
 /* In this order: what must be aligned comes first. */
 #define NPARTS			9
 #define PART_PAYLOAD	0
@@ -178,9 +222,16 @@ ready_at(const OutboxMessage *message, TransactionId xid)
 	return Max(committed_at(xid, message->created_at), message->available_at);
 }
 
-/* Called in the scratch context; the message goes to cxt. */
+static TimestampTz
+available_at(TupleTableSlot *slot)
+{
+	return slot->tts_isnull[CLAIM_AVAILABLE_AT] ? 0 :
+		DatumGetTimestampTz(slot->tts_values[CLAIM_AVAILABLE_AT]);
+}
+
+/* Called in the scratch context. */
 OutboxMessage *
-outbox_store_message(TupleTableSlot *slot, MemoryContext cxt)
+outbox_store_message(TupleTableSlot *slot, const OutboxClaim *claim)
 {
 	static const int required[] = {
 		CLAIM_SEQ, CLAIM_ID, CLAIM_ROUTE, CLAIM_EVENT_TYPE, CLAIM_CREATED_AT,
@@ -191,11 +242,17 @@ outbox_store_message(TupleTableSlot *slot, MemoryContext cxt)
 	OutboxMessage *message;
 
 	outbox_store_require(slot, required, lengthof(required));
+	if (claim->known != NULL &&
+		claim->known(DatumGetInt64(slot->tts_values[CLAIM_SEQ]),
+					 DatumGetUUIDP(slot->tts_values[CLAIM_ID]),
+					 available_at(slot), claim->arg))
+		return NULL;
+	begin_reading(slot);
 	parts[PART_PAYLOAD] = jsonb_part(slot, CLAIM_PAYLOAD);
 	parts[PART_HEADERS] = jsonb_part(slot, CLAIM_HEADERS);
 	parts[PART_PROPERTIES] = jsonb_part(slot, CLAIM_PROPERTIES);
 	parts[PART_BODY] = bytes_part(slot, CLAIM_BODY);
-	parts[PART_STRINGS] = text_part(slot, CLAIM_ROUTE);
+	parts[PART_STRINGS] = reading_route;
 	parts[PART_STRINGS + 1] = text_part(slot, CLAIM_EVENT_TYPE);
 	parts[PART_STRINGS + 2] = text_part(slot, CLAIM_AGGREGATE_TYPE);
 	parts[PART_STRINGS + 3] = text_part(slot, CLAIM_AGGREGATE_ID);
@@ -203,22 +260,20 @@ outbox_store_message(TupleTableSlot *slot, MemoryContext cxt)
 	for (int i = 0; i < NPARTS; i++)
 		size += i < PART_STRINGS ? MAXALIGN(parts[i].len) : parts[i].len + 1;
 
-	message = MemoryContextAllocHuge(cxt, size);
+	message = MemoryContextAllocHuge(claim->cxt, size);
 	message->size = size;
-	message->seq = DatumGetInt64(slot->tts_values[CLAIM_SEQ]);
-	message->id = *DatumGetUUIDP(slot->tts_values[CLAIM_ID]);
-	message->tid = *(ItemPointer) DatumGetPointer(slot->tts_values[CLAIM_TID]);
-	message->key_hash = outbox_store_key_hash(slot, CLAIM_ROUTE,
-											  CLAIM_AGGREGATE_TYPE,
-											  CLAIM_AGGREGATE_ID);
+	message->seq = reading.row.seq;
+	message->id = reading.row.id;
+	message->tid = reading.tid;
+	message->key_hash = reading.row.key_hash;
 	message->attempts = DatumGetInt32(slot->tts_values[CLAIM_ATTEMPTS]);
 	message->created_at = DatumGetTimestampTz(slot->tts_values[CLAIM_CREATED_AT]);
-	message->available_at = slot->tts_isnull[CLAIM_AVAILABLE_AT] ? 0 :
-		DatumGetTimestampTz(slot->tts_values[CLAIM_AVAILABLE_AT]);
+	message->available_at = available_at(slot);
 	message->ready_at =
 		ready_at(message, DatumGetTransactionId(slot->tts_values[CLAIM_XMIN]));
 	message->origin = DatumGetInt64(slot->tts_values[CLAIM_ORIGIN]);
 	put_parts(message, parts);
+	is_reading = false;
 	return message;
 }
 

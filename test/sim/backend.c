@@ -230,7 +230,11 @@ change_row(SimOp op, SimRow *row, SimVersion *version)
 			break;
 		case OP_touch:
 			row->was_locked = true;
-			updated(row, sim_row_update(row, version, current));
+			if (version->unreadable && !sim_row_always_blocks(row))
+				row->touched = true;	/* later ones may have gone */
+			version = sim_row_update(row, version, current);
+			version->unreadable = false;
+			updated(row, version);
 			break;
 		case OP_requeue:
 			if (!version->failed)

@@ -361,6 +361,9 @@ fill_step(SimStep *step)
 			step->arg[0] = p;
 			step->arg[1] = step->op == OP_requeue ? a_failed() : a_label();
 			return p >= 0 && step->arg[1] != 0;
+		case OP_spoil:
+			step->arg[0] = a_label();
+			return step->arg[0] != 0;
 		case OP_truncate:
 			step->arg[0] = chance(50);
 			return true;
@@ -449,6 +452,7 @@ static const struct
 	{OP_rollback_prepared, 2, 100},
 	{OP_lock, 6, 50},
 	{OP_touch, 4, 30},
+	{OP_spoil, 3, 20},
 	{OP_requeue, 6, 50},
 	{OP_discard, 4, 40},
 	{OP_remove, 2, 20},

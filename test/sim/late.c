@@ -295,6 +295,7 @@ look(Look *of)
 		}
 		if (key == 0)
 			continue;
+		of->held[key] |= current->unreadable;
 		if (of->live[key]++ == 0)
 			of->first[key] = row;
 		else
@@ -328,7 +329,7 @@ held_until(const Look *of, const SimRow *row, const SimVersion *current)
 	if (of->sent || !sim_link_is_open() || sim_link_is_blocked() ||
 		sim_routes[current->route].paused || of->full >= sim_config.window)
 		return NEVER;
-	if (key != 0 && (of->first[key] != row || of->held[key]))
+	if (current->unreadable || (key != 0 && (of->first[key] != row || of->held[key])))
 		return NEVER;
 	until = Max(until, routes[current->route].until);
 	if (current->available_at != 0)

@@ -112,6 +112,9 @@ check_order(const SimRow *row)
 		if (!comes_before(older, row))
 			continue;
 		current = sim_row_current(older);
+		/* One that cannot be read keeps the others where failed ones do. */
+		if (current != NULL && current->unreadable && !sim_row_always_blocks(older))
+			continue;
 		if (current != NULL && !current->failed)
 			sim_broken("order", "row %d is published before row %d of its key, which is pending",
 					   row->label, older->label);
@@ -362,7 +365,10 @@ sim_oracle_turn(void)
 static bool
 is_held(const SimRow *row)
 {
-	return sim_row_locked(row) || sim_routes[sim_row_route(row)].paused;
+	const SimVersion *current = sim_row_current(row);
+
+	return sim_row_locked(row) || sim_routes[sim_row_route(row)].paused ||
+		(current != NULL && current->unreadable);
 }
 
 static bool

@@ -638,6 +638,18 @@ DirectFunctionCall2Coll(PGFunction func, Oid collation, Datum arg1, Datum arg2)
 }
 
 Datum
+DirectFunctionCall1Coll(PGFunction func, Oid collation, Datum arg1)
+{
+	return DirectFunctionCall2Coll(func, collation, arg1, 0);
+}
+
+Datum
+uuid_out(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_CSTRING(pstrdup("id"));
+}
+
+Datum
 uuid_hash_extended(PG_FUNCTION_ARGS)
 {
 	uint64		hash = hash_bytes_of(PG_GETARG_POINTER(0), UUID_LEN);

@@ -80,7 +80,8 @@ typedef struct SimConfig
 	X(commit_prepared, "XACT") \
 	X(rollback_prepared, "XACT") \
 	X(lock, "P ROW: SELECT FOR UPDATE") \
-	X(touch, "P ROW: an UPDATE that changes nothing") \
+	X(touch, "P ROW: an UPDATE that changes nothing, or makes an unreadable row readable") \
+	X(spoil, "ROW: it cannot be read from now on") \
 	X(requeue, "P ROW: outbox_requeue()") \
 	X(discard, "P ROW: outbox_discard()") \
 	X(remove, "P ROW: a plain DELETE") \
@@ -252,6 +253,7 @@ typedef struct SimVersion
 	int64		seq;			/* its place there */
 	bool		failed;
 	bool		truncated;		/* xmax is a TRUNCATE */
+	bool		unreadable;
 	struct SimVersion *older;
 } SimVersion;
 
@@ -347,6 +349,9 @@ extern SimVersion *sim_row_update(SimRow *row, SimVersion *current, int tx);
 extern void sim_row_delete(SimRow *row, SimVersion *current, int tx);
 extern bool sim_row_locked(const SimRow *row);
 extern bool sim_row_ordered(const SimRow *row);
+extern void sim_row_spoil(SimRow *row);
+/* Has its route held keys from the beginning? */
+extern bool sim_row_always_blocks(const SimRow *row);
 extern bool sim_row_holds(const SimRow *row, const SimVersion *current);	/* as it has failed */
 extern int	sim_row_route(const SimRow *row);	/* as it is, or is about to be */
 extern bool sim_same_key(const SimRow *a, const SimRow *b);

@@ -65,6 +65,8 @@ static bool invalid;			/* an invalidation is on its way */
 static int	snapshot;			/* of the relay's transaction */
 static MemoryContext save_memory;
 static int	adopted = 1;
+static OutboxUnreadableRow reading;	/* what the last claim could not read */
+static bool is_reading;
 static OutboxRange moved;		/* rows that the relay's transaction has moved; lo 0: none */
 
 XLogRecPtr	XactLastCommitEnd;
@@ -305,6 +307,24 @@ sim_row_holds(const SimRow *row, const SimVersion *current)
 		sim_routes[current->route].ordered;
 }
 
+/* As it is committed; NULL: there is none. */
+void
+sim_row_spoil(SimRow *row)
+{
+	SimVersion *current = row == NULL ? NULL : sim_row_current(row);
+
+	if (current != NULL)
+		current->unreadable = true;
+}
+
+bool
+sim_row_always_blocks(const SimRow *row)
+{
+	const SimRoute *route = &sim_routes[sim_row_route(row)];
+
+	return route->blocks && route->blocks_by == 0 && route->ordered && !row->unordered;
+}
+
 static const SimVersion *
 newest(const SimRow *row)
 {
@@ -487,6 +507,7 @@ outbox_store_begin(const char *activity, bool guarded)
 		return false;
 	sim_point("begin");
 	save_memory = CurrentMemoryContext;
+	is_reading = false;
 	sim_relay_tx = sim_tx_begin(false);
 	moved.lo = 0;
 	latest_snapshot();
@@ -705,6 +726,25 @@ is_waiting(const SimVersion *version)
 	return !version->failed && version->available_at != 0;
 }
 
+/* Where it is. */
+static ItemPointerData
+tid_of(const SimVersion *version)
+{
+	ItemPointerData tid;
+
+	ItemPointerSet(&tid, (BlockNumber) (version - versions), 1);
+	return tid;
+}
+
+static bool
+is_version(const OutboxUnreadableRow *unreadable, const SimRow *row, const SimVersion *version)
+{
+	ItemPointerData tid = tid_of(version);
+
+	return memcmp(&unreadable->row.id, &row->id, UUID_LEN) == 0 &&
+		memcmp(&unreadable->tid, &tid, sizeof(tid)) == 0;
+}
+
 static bool
 is_excluded(const OutboxClaim *claim, const SimRow *row,
 			const SimVersion *seen)
@@ -713,6 +753,9 @@ is_excluded(const OutboxClaim *claim, const SimRow *row,
 
 	foreach(cell, claim->excluded_routes)
 		if (strcmp(lfirst(cell), sim_route_name(seen->route)) == 0)
+			return true;
+	for (int i = 0; i < claim->nunreadable; i++)
+		if (is_version(&claim->unreadable[i], row, seen))
 			return true;
 	if (claim->one_key)
 		return row->key == 0 || sim_key_hash(row->key, seen->route) != claim->key_hash;
@@ -787,6 +830,49 @@ make_message(const SimRow *row, const SimVersion *version, MemoryContext cxt)
 	return message;
 }
 
+static void
+read_row(const SimRow *row, const SimVersion *version)
+{
+	if (!version->unreadable)
+		return;
+	reading = (OutboxUnreadableRow) {.row = {.seq = row->seq,.id = row->id,.keyed = row->key != 0,
+		.route = sim_route_name(version->route)},.tid = tid_of(version)};
+	if (row->key != 0)
+		reading.row.key_hash = sim_key_hash(row->key, version->route);
+	is_reading = true;
+	ereport(ERROR, (errcode(ERRCODE_DATA_CORRUPTED), errmsg("row %d cannot be read", row->label)));
+}
+
+OutboxUnreadableRow *
+outbox_store_unreadable(void)
+{
+	OutboxUnreadableRow *row;
+
+	if (!is_reading)
+		return NULL;
+	row = palloc(sizeof(OutboxUnreadableRow));
+	*row = reading;
+	return row;
+}
+
+void
+outbox_store_find_unchanged(const OutboxUnreadableRow *unreadable, int n, bool *same)
+{
+	int			at_claim = snapshot;
+
+	statement("unreadable rows");
+	latest_snapshot();
+	for (int i = 0; i < n; i++)
+	{
+		SimRow	   *row = sim_row_by_id(&unreadable[i].row.id);
+		SimVersion *seen = row == NULL ? NULL : seen_version(row);
+
+		same[i] = seen != NULL && !seen->failed && is_version(&unreadable[i], row, seen);
+		sim_learn(same[i]);
+	}
+	snapshot = at_claim;
+}
+
 /*
  * SELECT ... FOR UPDATE SKIP LOCKED of one row: it is locked in its newest version
  * if that fits as well.  Returns whether the claim goes on.
@@ -806,6 +892,9 @@ claim_row(const OutboxClaim *claim, SimRow *row, SimVersion *seen, bool waiting,
 	sim_trace("    claims %d", row->label);
 	(*count)++;
 	outbox_store_fence_row(FIRST_XID + version->xmin);
+	if (claim->known(row->seq, &row->id, version->available_at, claim->arg))
+		return *count < claim->limit;
+	read_row(row, version);
 	return claim->visit(make_message(row, version, claim->cxt), claim->arg) &&
 		*count < claim->limit;
 }

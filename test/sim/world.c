@@ -924,6 +924,9 @@ act(const SimStep *step)
 		case OP_remove:
 			sim_backend_on_row(p, step->op, sim_row_find(arg[1]));
 			break;
+		case OP_spoil:
+			sim_row_spoil(sim_row_find(arg[0]));
+			break;
 		case OP_pause:
 		case OP_resume:
 		case OP_pause_all:

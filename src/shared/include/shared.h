@@ -175,6 +175,18 @@ typedef struct OutboxLockedId
 
 #define OUTBOX_LOCKED_IDS	8
 
+/* A row that a worker has set aside, as it cannot be read. */
+typedef struct OutboxUnreadableId
+{
+	pg_uuid_t	id;
+	int64		seq;
+	TimestampTz since;
+	char		sqlstate[6];
+	char		text[OUTBOX_TEXT_SIZE]; /* the error */
+} OutboxUnreadableId;
+
+#define OUTBOX_UNREADABLE_SHOWN	8
+
 typedef struct OutboxSlot
 {
 	slock_t		mutex;
@@ -223,6 +235,8 @@ typedef struct OutboxSlot
 	int64		clock_jump_ms;	/* the last jump of the wall clock ... */
 	TimestampTz clock_jumped_at;	/* ... and when, by the clock as it is now */
 	OutboxLockedId locked[OUTBOX_LOCKED_IDS];
+	int			unreadable_count;	/* the first are these: */
+	OutboxUnreadableId unreadable[OUTBOX_UNREADABLE_SHOWN];
 
 	OutboxCounters counters;
 
@@ -386,6 +400,9 @@ extern void outbox_slot_set_certificate(int64 ends);
 extern void outbox_slot_set_clock_jump(int64 jump_ms);
 /* A row was found locked by somebody; as many are remembered as there is room for. */
 extern void outbox_slot_note_locked(const pg_uuid_t *id, int64 seq);
+/* These n of count rows are set aside, as they cannot be read. */
+extern void outbox_slot_show_unreadable(const OutboxUnreadableId *shown, int n,
+										int count);
 
 /*
  * Slots: the launcher assigns one before it starts a process (NULL: none

@@ -12,6 +12,7 @@
  * store_holders.c	rows that hold their key
  * store_fence.c	what must be on disk before they are published
  * store_message.c	from a row to a message
+ * store_unreadable.c	versions of rows that cannot be read
  * store_job.c		jobs: chunks of what takes more than a transaction
  * store_settle.c	what became of claimed messages
  * store_settle_direct.c	the same without a statement
@@ -119,6 +120,29 @@ extern char *outbox_store_database_settings(MemoryContext cxt);
  */
 typedef bool (*OutboxClaimVisit) (OutboxMessage *message, void *arg);
 
+/*
+ * Called before that: is the message in memory already?  Then it is visited no more,
+ * and its values are not read, which need not be readable.
+ */
+typedef bool (*OutboxClaimKnown) (int64 seq, const pg_uuid_t *id,
+								  TimestampTz available_at, void *arg);
+
+typedef struct OutboxRow
+{
+	int64		seq;
+	pg_uuid_t	id;
+	bool		keyed;			/* has an aggregate_id, and so */
+	int64		key_hash;
+	const char *route;			/* as in OutboxMessage */
+} OutboxRow;
+
+/* A version of a row of which a value cannot be read. */
+typedef struct OutboxUnreadableRow
+{
+	OutboxRow	row;
+	ItemPointerData tid;
+} OutboxUnreadableRow;
+
 /* What a claim looks at. */
 typedef struct OutboxClaim
 {
@@ -132,7 +156,10 @@ typedef struct OutboxClaim
 	int			nworkers;
 	bool		one_key;		/* rows of key_hash only; then excluded keys */
 	int64		key_hash;		/* and share are not looked at */
+	int			nunreadable;	/* these are left out */
+	const OutboxUnreadableRow *unreadable;
 	MemoryContext cxt;			/* where messages are allocated */
+	OutboxClaimKnown known;		/* NULL: none is */
 	OutboxClaimVisit visit;
 	void	   *arg;
 } OutboxClaim;
@@ -157,15 +184,6 @@ extern int	outbox_store_claim_due(const OutboxClaim *claim, TimestampTz after_du
  * Visits, without claiming, the rows that the last claim was entitled to, in
  * (after, upto].  The caller finds by it which ones were locked.
  */
-typedef struct OutboxRow
-{
-	int64		seq;
-	pg_uuid_t	id;
-	bool		keyed;			/* has an aggregate_id, and so */
-	int64		key_hash;
-	const char *route;			/* as in OutboxMessage */
-} OutboxRow;
-
 typedef void (*OutboxRowVisit) (const OutboxRow *row, void *arg);
 extern int	outbox_store_list(const OutboxClaim *claim, OutboxRowVisit visit);
 
@@ -178,6 +196,21 @@ extern int64 outbox_store_last_ready(void);
 
 /* When the next waiting row is due, after that time; 0 if there is none. */
 extern TimestampTz outbox_store_next_due(TimestampTz after);
+
+/* ---------------------------------------------------------- store_message.c */
+
+/*
+ * Called after an ERROR and before outbox_store_abort(): the row whose values the
+ * claim was reading; NULL: the error came from elsewhere.  route is NULL when the
+ * row's route or key could not be read.
+ */
+extern OutboxUnreadableRow *outbox_store_unreadable(void);
+
+/* ------------------------------------------------------- store_unreadable.c */
+
+/* Which of these versions are still what their messages are. */
+extern void outbox_store_find_unchanged(const OutboxUnreadableRow *rows, int n,
+										bool *same);
 
 /* ---------------------------------------------------------- store_holders.c */
 

@@ -1,0 +1,185 @@
+/*-------------------------------------------------------------------------
+ *
+ * unreadable.c
+ *		Rows that cannot be read, and are set aside.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "shared.h"
+#include "unreadable.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+typedef struct Entry
+{
+	OutboxUnreadableRow version;
+	OutboxRoute *route;
+	bool		asked;			/* not left out: the next claim reads it */
+	OutboxUnreadableId shown;
+} Entry;
+
+struct OutboxUnreadable
+{
+	OutboxRoutes *routes;
+	int			n;
+	Entry		entries[OUTBOX_UNREADABLE_MAX];
+};
+
+OutboxUnreadable *
+outbox_unreadable_create(MemoryContext cxt, OutboxRoutes *routes)
+{
+	OutboxUnreadable *list = MemoryContextAllocZero(cxt, sizeof(OutboxUnreadable));
+
+	list->routes = routes;
+	return list;
+}
+
+static Entry *
+find(const OutboxUnreadable *list, const pg_uuid_t *id)
+{
+	for (int i = 0; i < list->n; i++)
+		if (memcmp(&list->entries[i].version.row.id, id, UUID_LEN) == 0)
+			return unconstify(Entry *, &list->entries[i]);
+	return NULL;
+}
+
+/* What the views show: the first ones, and how many there are. */
+static void
+show(const OutboxUnreadable *list)
+{
+	OutboxUnreadableId shown[OUTBOX_UNREADABLE_SHOWN];
+	int			n = Min(list->n, OUTBOX_UNREADABLE_SHOWN);
+
+	for (int i = 0; i < n; i++)
+		shown[i] = list->entries[i].shown;
+	outbox_slot_show_unreadable(shown, n, list->n);
+}
+
+/* ------------------------------------------------------------ in and out */
+
+static void
+tell(const Entry *entry)
+{
+	char	   *id = DatumGetCString(DirectFunctionCall1(uuid_out,
+														 UUIDPGetDatum(&entry->version.row.id)));
+
+	ereport(LOG,
+			(errmsg("outbox relay has set aside message %s, which cannot be read", id),
+			 errdetail("Its seq is %lld: %s", (long long) entry->version.row.seq,
+					   entry->shown.text),
+			 errhint("See \"outbox_problems\".")));
+}
+
+bool
+outbox_unreadable_set_aside(OutboxUnreadable *list, const OutboxUnreadableRow *row,
+							const char *error, const char *sqlstate)
+{
+	Entry	   *entry = find(list, &row->row.id);
+	bool		known = entry != NULL;
+
+	if (row->row.route == NULL || (!known && list->n == OUTBOX_UNREADABLE_MAX))
+		return false;
+	if (!known)
+	{
+		entry = &list->entries[list->n++];
+		memset(entry, 0, sizeof(*entry));
+		entry->shown.since = GetCurrentTimestamp();
+	}
+	entry->version = *row;
+	entry->version.row.route = NULL;	/* it is in the transaction's memory */
+	entry->route = outbox_routes_find(list->routes, row->row.route);
+	entry->asked = false;
+	entry->shown.id = row->row.id;
+	entry->shown.seq = row->row.seq;
+	outbox_shared_copy_text(entry->shown.text, sizeof(entry->shown.text), error);
+	strlcpy(entry->shown.sqlstate, sqlstate, sizeof(entry->shown.sqlstate));
+	show(list);
+	if (!known)
+		tell(entry);
+	return true;
+}
+
+static void
+forget(OutboxUnreadable *list, Entry *entry)
+{
+	*entry = list->entries[--list->n];
+	show(list);
+}
+
+int
+outbox_unreadable_ask(OutboxUnreadable *list, int64 *seqs)
+{
+	for (int i = 0; i < list->n; i++)
+	{
+		list->entries[i].asked = true;
+		seqs[i] = list->entries[i].version.row.seq;
+	}
+	return list->n;
+}
+
+int
+outbox_unreadable_check(OutboxUnreadable *list, int64 *seqs)
+{
+	OutboxUnreadableRow versions[OUTBOX_UNREADABLE_MAX];
+	bool		same[OUTBOX_UNREADABLE_MAX];
+	int			n = 0;
+
+	if (list->n == 0)
+		return 0;
+	for (int i = 0; i < list->n; i++)
+		versions[i] = list->entries[i].version;
+	outbox_store_find_unchanged(versions, list->n, same);
+	/* From the end on, as the last one takes the place of what is forgotten. */
+	for (int i = list->n - 1; i >= 0; i--)
+	{
+		if (same[i])
+			continue;
+		seqs[n++] = versions[i].row.seq;
+		forget(list, &list->entries[i]);
+	}
+	return n;
+}
+
+void
+outbox_unreadable_read(OutboxUnreadable *list, const pg_uuid_t *id)
+{
+	Entry	   *entry = find(list, id);
+
+	if (entry != NULL)
+		forget(list, entry);
+}
+
+/* ------------------------------------------------------------------- state */
+
+const OutboxUnreadableRow *
+outbox_unreadable_left_out(const OutboxUnreadable *list, int *n)
+{
+	OutboxUnreadableRow *rows = palloc(sizeof(OutboxUnreadableRow) * Max(list->n, 1));
+
+	*n = 0;
+	for (int i = 0; i < list->n; i++)
+		if (!list->entries[i].asked)
+			rows[(*n)++] = list->entries[i].version;
+	return rows;
+}
+
+const OutboxRoute *
+outbox_unreadable_route(const OutboxUnreadable *list, const pg_uuid_t *id)
+{
+	const Entry *entry = find(list, id);
+
+	return entry == NULL || entry->asked ? NULL : entry->route;
+}
+
+bool
+outbox_unreadable_leads_to(const OutboxUnreadable *list, int64 seq)
+{
+	for (int i = 0; i < list->n; i++)
+		if (!list->entries[i].asked && list->entries[i].version.row.seq == seq)
+			return true;
+	return false;
+}

@@ -136,8 +136,9 @@ give_up_later(const OutboxRow *row, void *arg)
 		barred--;
 	for (; barred < check->barred + check->n && barred->hash == row->key_hash; barred++)
 	{
-		if (batch->messages[barred->index] == NULL ||
-			batch->messages[barred->index]->seq <= row->seq)
+		if (batch->messages[barred->index] == NULL)
+			continue;			/* behind another one, too */
+		if (batch->messages[barred->index]->seq <= row->seq)
 			continue;
 		outbox_batch_give_up(batch, barred->index);
 		bars = true;

@@ -13,7 +13,6 @@
 #define OUTBOX_KEYS_H
 
 #include "batch.h"
-#include "unreadable.h"
 
 typedef struct OutboxKeys OutboxKeys;
 

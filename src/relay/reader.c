@@ -115,6 +115,12 @@ outbox_reader_set_aside(OutboxReader *reader, const OutboxUnreadableRow *row,
 	return true;
 }
 
+const OutboxUnreadable *
+outbox_reader_set_aside_rows(const OutboxReader *reader)
+{
+	return reader->unreadable;
+}
+
 /* They may be ready, or wait for their time. */
 static void
 read_again(OutboxReader *reader, const int64 *seqs, int n)
@@ -193,6 +199,7 @@ outbox_reader_claim(OutboxReader *reader, OutboxBatch *batch, TimestampTz wall)
 
 	batch->turn = reader->batches++;
 	batch->excluded_routes = outbox_routes_excluded(reader->routes);
+	batch->set_aside = reader->unreadable;
 	batch->unreadable = outbox_unreadable_left_out(reader->unreadable, &batch->nunreadable);
 	if (want_keys || want_scan)
 		outbox_batch_keep_half(batch, OUTBOX_BEFORE_KEYS);

@@ -49,6 +49,7 @@ extern void outbox_reader_doubt_holders(OutboxReader *reader);
 extern bool outbox_reader_set_aside(OutboxReader *reader,
 									const OutboxUnreadableRow *row,
 									const char *error, const char *sqlstate);
+extern const OutboxUnreadable *outbox_reader_set_aside_rows(const OutboxReader *reader);
 /* Rows that are set aside are read again. */
 extern void outbox_reader_ask_unreadable(OutboxReader *reader);
 

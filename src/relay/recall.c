@@ -40,6 +40,7 @@ typedef struct LookUp
 {
 	OutboxQueue *queue;
 	OutboxRoutes *routes;
+	const OutboxUnreadable *unreadable;
 	OutboxRecalled *met;
 	int			n;
 } LookUp;
@@ -66,8 +67,12 @@ visit_retry(const OutboxRow *row, void *arg)
 {
 	LookUp	   *look_up = arg;
 	OutboxRecalled *key = find_met(look_up, row);
+	const OutboxRoute *aside = outbox_unreadable_route(look_up->unreadable, &row->id);
 
 	if (key == NULL || !outbox_routes_find(look_up->routes, row->route)->ordered)
+		return;
+	/* One that is set aside holds it where failed ones do, which the claim finds. */
+	if (aside != NULL && !outbox_route_blocks(aside))
 		return;
 	key->waits = true;
 	key->retry = row->id;
@@ -154,7 +159,7 @@ find_rows(OutboxRecalled **keys, int n, int64 low, int64 end)
 void
 outbox_recall_look_up(OutboxBatch *batch, int64 end)
 {
-	LookUp		look_up = {.routes = batch->routes};
+	LookUp		look_up = {.routes = batch->routes,.unreadable = batch->set_aside};
 	OutboxRecalled **unknown;
 	int64	   *hashes;
 	int			n = 0;
@@ -202,10 +207,10 @@ outbox_recall_end(OutboxBatch *batch)
 /* ------------------------------------------------------------------- a pass */
 
 void
-outbox_recall_free(OutboxQueue *queue, OutboxRoutes *routes, OutboxRecalled *met,
-				   int n)
+outbox_recall_free(OutboxQueue *queue, OutboxRoutes *routes,
+				   const OutboxUnreadable *unreadable, OutboxRecalled *met, int n)
 {
-	LookUp		look_up = {.routes = routes,.met = met};
+	LookUp		look_up = {.routes = routes,.unreadable = unreadable,.met = met};
 	int64	   *hashes;
 
 	if (n == 0)

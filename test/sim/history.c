@@ -250,6 +250,20 @@ an_outstanding(void)
 	return n == 0 ? 0 : rows[below(n)]->label;
 }
 
+/* One that cannot be read, rather. */
+static int
+an_unreadable(void)
+{
+	for (int i = 0; i < sim_nrows; i++)
+	{
+		SimVersion *current = sim_row_current(sim_rows[i]);
+
+		if (current != NULL && current->unreadable && chance(50))
+			return sim_rows[i]->label;
+	}
+	return a_label();
+}
+
 static int
 a_failed(void)
 {
@@ -359,7 +373,8 @@ fill_step(SimStep *step)
 		case OP_remove:
 			p = a_backend(0, 0, false);
 			step->arg[0] = p;
-			step->arg[1] = step->op == OP_requeue ? a_failed() : a_label();
+			step->arg[1] = step->op == OP_requeue ? a_failed() :
+				step->op == OP_lock ? a_label() : an_unreadable();
 			return p >= 0 && step->arg[1] != 0;
 		case OP_spoil:
 			step->arg[0] = a_label();
@@ -452,7 +467,7 @@ static const struct
 	{OP_rollback_prepared, 2, 100},
 	{OP_lock, 6, 50},
 	{OP_touch, 4, 30},
-	{OP_spoil, 3, 20},
+	{OP_spoil, 6, 30},
 	{OP_requeue, 6, 50},
 	{OP_discard, 4, 40},
 	{OP_remove, 2, 20},

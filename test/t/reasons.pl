@@ -38,7 +38,7 @@ my %seen;
 my @ELSEWHERE = (
 	'host unreachable', 'out of resources', 'private key not private', 'key passphrase wrong', 'TLS version too old',
 	'mechanism not offered', 'takes no data', 'protocol error', 'broker error', 'twin', 'URI unusable', 'plain text not allowed',
-	'mechanism unusable', 'password file unreadable', 'environment unusable', 'statement timeout', "another relay's route");
+	'mechanism unusable', 'password file unreadable', 'environment unusable', 'statement timeout', 'message unreadable', "another relay's route");
 
 sub all_is_well
 {

@@ -3,7 +3,7 @@
 # key follow on_failed.  doc/fault-cases.md M4.
 #
 # suite: test faults
-# takes: 40 s
+# takes: 8 s
 
 use strict;
 use warnings;
@@ -95,7 +95,7 @@ is($node->sql(q{SELECT count(*) FROM damaged d JOIN outbox o USING (id)
 	4, 'which names id, seq and error, and how to discard it');
 is($node->sql(q{SELECT count(*) FROM outbox_problems WHERE problem IN ('trigger or constraint', 'data damaged', 'key held')}),
 	0, 'and nothing else is said of it');
-is($node->sql('SELECT state FROM outbox_status'), 'idle', 'the relay works');
+ok($node->wait_sql('SELECT state FROM outbox_status', 'idle'), 'the relay works');
 my @told = $node->log_text($log) =~ /relay has set aside message (\S+?),/g;
 is(scalar(@told), 4, 'the log tells of each once');
 
@@ -169,6 +169,7 @@ SELECT outbox_resume();
 SQL
 ok($node->wait_sql(q{SELECT count(*) FROM outbox_problems WHERE problem = 'message unreadable' AND subject ~ '^worker [01]$' AND detail ~ '^message [-0-9a-f]+, seq \d+: invalid byte'}, 2),
 	'too many: publishing stops, and the problem says so') or diag $node->sql('SELECT problem, subject, detail FROM outbox_problems');
+is($node->sql('SELECT DISTINCT reason, sqlstate FROM outbox_workers'), 'message unreadable|22021', 'and so does outbox_workers');
 like($node->sql($unreadable), qr/^\d\d$/, 'not all have a row');
 $node->sql(q{SELECT outbox_discard_messages('spoilt', 'pending', ids => ARRAY(SELECT id FROM damaged))});
 ok($node->wait_drained && $node->wait_sql($unreadable, 0), 'until they are discarded');

@@ -27,6 +27,7 @@
 #include "../../../src/store/store_message.c"
 #include "../../../src/store/store_settle.c"
 #include "../../../src/store/store_settle_direct.c"
+#include "../../../src/store/store_unreadable.c"
 #include "../../../src/common/version.c"
 
 #include "fmgr.h"

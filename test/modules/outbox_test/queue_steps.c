@@ -88,10 +88,13 @@ admit(Steps *steps, const char *word, int64 seq, char key, bool due)
 	message->size = sizeof(OutboxMessage);
 	message->aggregate_id = key != '\0' ? "key" : NULL;
 	message->key_hash = key;
-	claim = outbox_queue_take_claim(steps->queue, &message->id);
-	if (claim < 0)
+	if (outbox_queue_has(steps->queue, &message->id))
+	{
 		say(steps, word, "is there");
-	else if (!outbox_queue_admit(steps->queue, message, &steps->route, claim,
+		return;
+	}
+	claim = outbox_queue_take_claim(steps->queue, &message->id);
+	if (!outbox_queue_admit(steps->queue, message, &steps->route, claim,
 								 due))
 		say(steps, word, "dropped");
 }

@@ -18,7 +18,6 @@
 #include "queue.h"
 #include "route_states.h"
 #include "shared.h"
-#include "unreadable.h"
 #include "unread.h"
 #include "store.h"
 
@@ -74,9 +73,8 @@ typedef struct OutboxBatch
 	size_t		bytes_left;
 	size_t		bytes_reserve;	/* the same of bytes, not in bytes_left */
 	List	   *excluded_routes;
-	const OutboxUnreadable *set_aside;	/* and of these the rows now: */
 	int			nunreadable;
-	const OutboxUnreadableRow *unreadable;
+	const OutboxUnreadableRow *unreadable;	/* rows that are set aside */
 	int			nsegments;
 	OutboxSegment segments[OUTBOX_BATCH_SEGMENTS];
 	int			count;

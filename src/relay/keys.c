@@ -304,18 +304,24 @@ find_released(OutboxKeys *keys, Doubt **released)
 	return nreleased;
 }
 
-void
+bool
 outbox_keys_check_holders(OutboxKeys *keys)
 {
 	Doubt	   *released;
 	int			n = find_released(keys, &released);
+	bool		passes = false;
 
 	keys->doubtful = false;
 	for (int i = 0; i < n; i++)
 		if (released[i].blocks)
 			outbox_queue_unblock(keys->queue, released[i].key);
 		else
+		{
+			passes |= outbox_unreadable_route(keys->unreadable,
+											  &released[i].key->retry.id) != NULL;
 			outbox_queue_release(keys->queue, released[i].key);
+		}
+	return passes;
 }
 
 #ifdef OUTBOX_FAULTS

@@ -13,6 +13,7 @@
 #define OUTBOX_KEYS_H
 
 #include "batch.h"
+#include "unreadable.h"
 
 typedef struct OutboxKeys OutboxKeys;
 
@@ -45,7 +46,8 @@ extern void outbox_keys_block(OutboxKeys *keys, OutboxBatch *batch);
 extern void outbox_keys_doubt_holders(OutboxKeys *keys);
 extern bool outbox_keys_doubtful(const OutboxKeys *keys);
 /* Looks whether they are there, in the transaction; keys without one go on. */
-extern void outbox_keys_check_holders(OutboxKeys *keys);
+/* True: a retry that is set aside has held one, which may have other retries. */
+extern bool outbox_keys_check_holders(OutboxKeys *keys);
 #ifdef OUTBOX_FAULTS
 /* Is there anything that the former would let go on? */
 extern bool outbox_keys_have_released(OutboxKeys *keys);

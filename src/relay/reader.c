@@ -115,10 +115,12 @@ outbox_reader_set_aside(OutboxReader *reader, const OutboxUnreadableRow *row,
 	return true;
 }
 
-const OutboxUnreadable *
-outbox_reader_set_aside_rows(const OutboxReader *reader)
+bool
+outbox_reader_passes(const OutboxReader *reader, const pg_uuid_t *id)
 {
-	return reader->unreadable;
+	const OutboxRoute *route = outbox_unreadable_route(reader->unreadable, id);
+
+	return route != NULL && !outbox_route_blocks(route);
 }
 
 /* They may be ready, or wait for their time. */
@@ -173,15 +175,15 @@ outbox_reader_wonders(const OutboxReader *reader)
 		outbox_due_unknown(reader->due);
 }
 
-void
+bool
 outbox_reader_check_holders(OutboxReader *reader)
 {
 	int64		seqs[OUTBOX_UNREADABLE_MAX];
 
 	if (!outbox_keys_doubtful(reader->keys))
-		return;
+		return false;
 	read_again(reader, seqs, outbox_unreadable_check(reader->unreadable, seqs));
-	outbox_keys_check_holders(reader->keys);
+	return outbox_keys_check_holders(reader->keys);
 }
 
 /*
@@ -199,7 +201,6 @@ outbox_reader_claim(OutboxReader *reader, OutboxBatch *batch, TimestampTz wall)
 
 	batch->turn = reader->batches++;
 	batch->excluded_routes = outbox_routes_excluded(reader->routes);
-	batch->set_aside = reader->unreadable;
 	batch->unreadable = outbox_unreadable_left_out(reader->unreadable, &batch->nunreadable);
 	if (want_keys || want_scan)
 		outbox_batch_keep_half(batch, OUTBOX_BEFORE_KEYS);
@@ -348,6 +349,9 @@ outbox_reader_committed(OutboxReader *reader, OutboxBatch *batch)
 	hold_locked(reader, batch);
 	outbox_keys_block(reader->keys, batch);
 	admit_all(reader, batch);
+	/* It may have found retries that are set aside. */
+	if (batch->nrecalled > 0 && batch->nunreadable > 0)
+		outbox_keys_doubt_holders(reader->keys);
 	outbox_recall_end(batch);
 	batch->count = 0;
 	batch->nsegments = 0;

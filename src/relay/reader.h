@@ -49,7 +49,8 @@ extern void outbox_reader_doubt_holders(OutboxReader *reader);
 extern bool outbox_reader_set_aside(OutboxReader *reader,
 									const OutboxUnreadableRow *row,
 									const char *error, const char *sqlstate);
-extern const OutboxUnreadable *outbox_reader_set_aside_rows(const OutboxReader *reader);
+/* Does that message hold its key no more, as it is set aside? */
+extern bool outbox_reader_passes(const OutboxReader *reader, const pg_uuid_t *id);
 /* Rows that are set aside are read again. */
 extern void outbox_reader_ask_unreadable(OutboxReader *reader);
 
@@ -61,7 +62,7 @@ extern bool outbox_reader_wanted(const OutboxReader *reader,
 /* Has it something else to look up in a round? */
 extern bool outbox_reader_wonders(const OutboxReader *reader);
 /* Called in a transaction. */
-extern void outbox_reader_check_holders(OutboxReader *reader);
+extern bool outbox_reader_check_holders(OutboxReader *reader);
 /* The same, after the batch's snapshot was taken. */
 extern void outbox_reader_claim(OutboxReader *reader, OutboxBatch *batch,
 								TimestampTz wall);

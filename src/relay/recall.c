@@ -40,7 +40,6 @@ typedef struct LookUp
 {
 	OutboxQueue *queue;
 	OutboxRoutes *routes;
-	const OutboxUnreadable *unreadable;
 	OutboxRecalled *met;
 	int			n;
 } LookUp;
@@ -67,12 +66,8 @@ visit_retry(const OutboxRow *row, void *arg)
 {
 	LookUp	   *look_up = arg;
 	OutboxRecalled *key = find_met(look_up, row);
-	const OutboxRoute *aside = outbox_unreadable_route(look_up->unreadable, &row->id);
 
 	if (key == NULL || !outbox_routes_find(look_up->routes, row->route)->ordered)
-		return;
-	/* One that is set aside holds it where failed ones do, which the claim finds. */
-	if (aside != NULL && !outbox_route_blocks(aside))
 		return;
 	key->waits = true;
 	key->retry = row->id;
@@ -159,7 +154,7 @@ find_rows(OutboxRecalled **keys, int n, int64 low, int64 end)
 void
 outbox_recall_look_up(OutboxBatch *batch, int64 end)
 {
-	LookUp		look_up = {.routes = batch->routes,.unreadable = batch->set_aside};
+	LookUp		look_up = {.routes = batch->routes};
 	OutboxRecalled **unknown;
 	int64	   *hashes;
 	int			n = 0;
@@ -207,10 +202,10 @@ outbox_recall_end(OutboxBatch *batch)
 /* ------------------------------------------------------------------- a pass */
 
 void
-outbox_recall_free(OutboxQueue *queue, OutboxRoutes *routes,
-				   const OutboxUnreadable *unreadable, OutboxRecalled *met, int n)
+outbox_recall_free(OutboxQueue *queue, OutboxRoutes *routes, OutboxRecalled *met,
+				   int n)
 {
-	LookUp		look_up = {.routes = routes,.unreadable = unreadable,.met = met};
+	LookUp		look_up = {.routes = routes,.met = met};
 	int64	   *hashes;
 
 	if (n == 0)

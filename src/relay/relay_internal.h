@@ -135,6 +135,8 @@ extern void outbox_relay_round(OutboxRelay *relay);
 
 /* relay_load.c */
 extern void outbox_relay_load_start(OutboxRelay *relay);
+/* Keys that have a retry in the table wait for it. */
+extern void outbox_relay_hold_retries(OutboxRelay *relay);
 extern void outbox_relay_find_prepared(OutboxRelay *relay);
 extern void outbox_relay_load_config_tables(OutboxRelay *relay);
 

@@ -23,9 +23,17 @@ hold_retry(const OutboxRow *row, void *arg)
 	OutboxRelay *relay = arg;
 	OutboxRoute *route = outbox_routes_find(relay->routes, row->route);
 
-	if (!route->ordered || outbox_queue_has(relay->queue, &row->id))
+	if (!route->ordered || outbox_queue_has(relay->queue, &row->id) ||
+		outbox_reader_passes(relay->reader, &row->id))
 		return;
 	outbox_queue_hold_retry(relay->queue, row->key_hash, row->seq, &row->id);
+}
+
+void
+outbox_relay_hold_retries(OutboxRelay *relay)
+{
+	outbox_store_list_retries(MySlot->worker, MySlot->nworkers, hold_retry,
+							  relay);
 }
 
 /* ------------------------------------------------------------------- start */
@@ -55,8 +63,7 @@ outbox_relay_load_start(OutboxRelay *relay)
 
 	outbox_prepared_lost(relay->prepared, &all);
 	outbox_relay_find_prepared(relay);
-	outbox_store_list_retries(MySlot->worker, MySlot->nworkers, hold_retry,
-							  relay);
+	outbox_relay_hold_retries(relay);
 	/* All that is there is read beside what comes from now on. */
 	outbox_reader_add(relay->reader, 1, outbox_store_last_ready(),
 					  OUTBOX_UNREAD_LEFT);

@@ -188,7 +188,8 @@ round_transaction(OutboxRelay *relay, OutboxSettling *settling, OutboxBatch *bat
 		outbox_relay_load_start(relay);
 	if (outbox_prepared_unknown(relay->prepared))
 		outbox_relay_find_prepared(relay);
-	outbox_reader_check_holders(relay->reader);
+	if (outbox_reader_check_holders(relay->reader))
+		outbox_relay_hold_retries(relay);
 	/* A stale worker, replaced while it was stopped, has no say any more. */
 	if (!outbox_slot_is_mine())
 		elog(FATAL, "outbox worker was replaced");

@@ -20,7 +20,6 @@
 #include "scan.h"
 #include "settings.h"
 #include "shared.h"
-#include "unreadable.h"
 #include "utils/memutils.h"
 
 /*
@@ -115,12 +114,10 @@ outbox_reader_set_aside(OutboxReader *reader, const OutboxUnreadableRow *row,
 	return true;
 }
 
-bool
-outbox_reader_passes(const OutboxReader *reader, const pg_uuid_t *id)
+const OutboxUnreadable *
+outbox_reader_unreadable(const OutboxReader *reader)
 {
-	const OutboxRoute *route = outbox_unreadable_route(reader->unreadable, id);
-
-	return route != NULL && !outbox_route_blocks(route);
+	return reader->unreadable;
 }
 
 /* They may be ready, or wait for their time. */
@@ -349,9 +346,9 @@ outbox_reader_committed(OutboxReader *reader, OutboxBatch *batch)
 	hold_locked(reader, batch);
 	outbox_keys_block(reader->keys, batch);
 	admit_all(reader, batch);
-	/* It may have found retries that are set aside. */
-	if (batch->nrecalled > 0 && batch->nunreadable > 0)
-		outbox_keys_doubt_holders(reader->keys);
+	for (int i = 0; i < batch->nrecalled && batch->nunreadable > 0; i++)
+		if (batch->recalled[i].waits)	/* for one that is set aside, perhaps */
+			outbox_keys_doubt_holders(reader->keys);
 	outbox_recall_end(batch);
 	batch->count = 0;
 	batch->nsegments = 0;

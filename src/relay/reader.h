@@ -18,6 +18,7 @@
 #define OUTBOX_READER_H
 
 #include "batch.h"
+#include "unreadable.h"
 
 typedef struct OutboxReader OutboxReader;
 
@@ -49,8 +50,7 @@ extern void outbox_reader_doubt_holders(OutboxReader *reader);
 extern bool outbox_reader_set_aside(OutboxReader *reader,
 									const OutboxUnreadableRow *row,
 									const char *error, const char *sqlstate);
-/* Does that message hold its key no more, as it is set aside? */
-extern bool outbox_reader_passes(const OutboxReader *reader, const pg_uuid_t *id);
+extern const OutboxUnreadable *outbox_reader_unreadable(const OutboxReader *reader);
 /* Rows that are set aside are read again. */
 extern void outbox_reader_ask_unreadable(OutboxReader *reader);
 

@@ -202,8 +202,8 @@ outbox_recall_end(OutboxBatch *batch)
 /* ------------------------------------------------------------------- a pass */
 
 void
-outbox_recall_free(OutboxQueue *queue, OutboxRoutes *routes, OutboxRecalled *met,
-				   int n)
+outbox_recall_free(OutboxQueue *queue, OutboxRoutes *routes,
+				   const OutboxUnreadable *unreadable, OutboxRecalled *met, int n)
 {
 	LookUp		look_up = {.routes = routes,.met = met};
 	int64	   *hashes;
@@ -217,7 +217,8 @@ outbox_recall_free(OutboxQueue *queue, OutboxRoutes *routes, OutboxRecalled *met
 	outbox_store_visit_retries(hashes, n, visit_retry, &look_up);
 	outbox_store_visit_failed(hashes, n, visit_failed, &look_up);
 	for (int i = 0; i < n; i++)
-		if (met[i].is_held || met[i].waits)
+		if (met[i].is_held || met[i].waits ||
+			outbox_unreadable_holds(unreadable, met[i].hash, met[i].seq))
 			outbox_queue_note_forgotten(queue, met[i].seq);
 		else
 			outbox_queue_recall(queue, met[i].hash, true, NULL, 0);

@@ -20,6 +20,7 @@
 #define OUTBOX_RECALL_H
 
 #include "batch.h"
+#include "unreadable.h"
 
 /* A key that may be forgotten, and what the table says of it. */
 typedef struct OutboxRecalled
@@ -49,6 +50,7 @@ extern void outbox_recall_end(OutboxBatch *batch);
  * the others begin is noted.
  */
 extern void outbox_recall_free(OutboxQueue *queue, OutboxRoutes *routes,
+							   const OutboxUnreadable *unreadable,
 							   OutboxRecalled *met, int n);
 /* In its last step: notes the rows that wait for their next attempt. */
 extern void outbox_recall_note_retries(OutboxQueue *queue, OutboxRoutes *routes);

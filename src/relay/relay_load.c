@@ -24,7 +24,7 @@ hold_retry(const OutboxRow *row, void *arg)
 	OutboxRoute *route = outbox_routes_find(relay->routes, row->route);
 
 	if (!route->ordered || outbox_queue_has(relay->queue, &row->id) ||
-		outbox_reader_passes(relay->reader, &row->id))
+		outbox_unreadable_passes(outbox_reader_unreadable(relay->reader), &row->id))
 		return;
 	outbox_queue_hold_retry(relay->queue, row->key_hash, row->seq, &row->id);
 }

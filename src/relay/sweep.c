@@ -261,7 +261,8 @@ outbox_sweep_step(OutboxSweep *sweep, OutboxRelay *relay)
 	if (sweep->looks)
 		step->nfound = step->nmet = 0;
 #endif
-	outbox_recall_free(relay->queue, relay->routes, step->met, step->nmet);
+	outbox_recall_free(relay->queue, relay->routes,
+					   outbox_reader_unreadable(relay->reader), step->met, step->nmet);
 	for (int i = 0; i < step->nfound; i++)
 		outbox_reader_add(relay->reader, step->found[i], step->found[i],
 						  OUTBOX_UNREAD_SWEPT);

@@ -176,6 +176,29 @@ outbox_unreadable_route(const OutboxUnreadable *list, const pg_uuid_t *id)
 }
 
 bool
+outbox_unreadable_passes(const OutboxUnreadable *list, const pg_uuid_t *id)
+{
+	const OutboxRoute *route = outbox_unreadable_route(list, id);
+
+	return route != NULL && !outbox_route_blocks(route);
+}
+
+bool
+outbox_unreadable_holds(const OutboxUnreadable *list, int64 hash, int64 seq)
+{
+	for (int i = 0; i < list->n; i++)
+	{
+		const Entry *entry = &list->entries[i];
+
+		if (!entry->asked && entry->version.row.keyed &&
+			entry->version.row.key_hash == hash && entry->version.row.seq < seq &&
+			outbox_route_blocks(entry->route))
+			return true;
+	}
+	return false;
+}
+
+bool
 outbox_unreadable_leads_to(const OutboxUnreadable *list, int64 seq)
 {
 	for (int i = 0; i < list->n; i++)

@@ -54,6 +54,12 @@ extern const OutboxUnreadableRow *outbox_unreadable_left_out(const OutboxUnreada
 extern const OutboxRoute *outbox_unreadable_route(const OutboxUnreadable *list,
 												  const pg_uuid_t *id);
 
+/* Is it set aside, and does not hold its key? */
+extern bool outbox_unreadable_passes(const OutboxUnreadable *list, const pg_uuid_t *id);
+
+/* Is one set aside that holds that key's rows from seq on? */
+extern bool outbox_unreadable_holds(const OutboxUnreadable *list, int64 hash, int64 seq);
+
 /* Is one of that number set aside? */
 extern bool outbox_unreadable_leads_to(const OutboxUnreadable *list, int64 seq);
 

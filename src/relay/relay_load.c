@@ -23,8 +23,9 @@ hold_retry(const OutboxRow *row, void *arg)
 	OutboxRelay *relay = arg;
 	OutboxRoute *route = outbox_routes_find(relay->routes, row->route);
 
-	if (!route->ordered || outbox_queue_has(relay->queue, &row->id) ||
-		outbox_unreadable_passes(outbox_reader_unreadable(relay->reader), &row->id))
+	if (outbox_unreadable_passes(outbox_reader_unreadable(relay->reader), &row->id))
+		return;
+	if (!route->ordered || outbox_queue_has(relay->queue, &row->id))
 		return;
 	outbox_queue_hold_retry(relay->queue, row->key_hash, row->seq, &row->id);
 }

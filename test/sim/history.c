@@ -467,7 +467,6 @@ static const struct
 	{OP_rollback_prepared, 2, 100},
 	{OP_lock, 6, 50},
 	{OP_touch, 4, 30},
-	{OP_spoil, 6, 30},
 	{OP_requeue, 6, 50},
 	{OP_discard, 4, 40},
 	{OP_remove, 2, 20},
@@ -587,6 +586,8 @@ sim_history_draw(SimHistory *history, uint64 seed)
 	}
 	if (seed % 4 == 3 && !sweeps)
 		draw_times(&history->config);
+	if (seed % 5 == 2)
+		draw.weight[OP_spoil] = 6;
 	for (int op = 0; op < OP_COUNT; op++)
 		draw.total += draw.weight[op];
 	sim_run(&history->config, next_drawn);

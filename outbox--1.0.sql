@@ -2211,7 +2211,7 @@ $$;
 COMMENT ON FUNCTION outbox_internal.outbox_cdc_problems() IS 'Those of outbox_problems that concern routes with relay = ''cdc'': slots and publications.';
 
 /* Read from the catalogs, without a lock on the tables. */
-CREATE FUNCTION outbox_internal.outbox_object_problems(forgotten interval DEFAULT '1 minute')
+CREATE FUNCTION outbox_internal.outbox_object_problems(forgotten interval)
 RETURNS SETOF outbox_internal.outbox_problem
 LANGUAGE plpgsql ROWS 5
 SET search_path = pg_catalog, pg_temp
@@ -2350,7 +2350,7 @@ BEGIN
 		RETURN QUERY SELECT * FROM outbox_internal.outbox_cdc_problems();
 		RETURN QUERY SELECT * FROM outbox_internal.outbox_capture_problems();
 	END IF;
-	RETURN QUERY SELECT * FROM outbox_internal.outbox_object_problems();
+	RETURN QUERY SELECT * FROM outbox_internal.outbox_object_problems('1 minute'::interval);
 	RETURN QUERY SELECT * FROM outbox_internal.outbox_archive_problems();
 	RETURN QUERY SELECT * FROM outbox_internal.outbox_vacuum_problems();
 END
@@ -2999,8 +2999,8 @@ BEGIN
 		OR NOT outbox_internal.outbox_is_original(control.system_identifier, control.database_oid,
 			control.environment, control.timeline,
 			/* All settings are made for this one: 0.6 ms. */
-			CASE WHEN current_setting('outbox.environment') <> ''
-				THEN (SELECT s.sourcefile FROM pg_settings s WHERE s.name = 'outbox.environment') END)
+			(CASE WHEN current_setting('outbox.environment') <> ''
+				THEN (SELECT s.sourcefile FROM pg_settings s WHERE s.name = 'outbox.environment') END)::text)
 		OR EXISTS (SELECT FROM outbox_internal.outbox o
 			WHERE o.id = ANY (taken_ids) AND o.origin <> outbox_internal.outbox_origin()
 				AND o.origin <> ALL (control.adopted_origins)) THEN
@@ -3398,7 +3398,7 @@ BEGIN
 		CASE WHEN status.since IS NULL THEN status.state END,
 		'broker ' || status.broker,
 		'workers ' || status.workers || coalesce(' of ' || current_setting('outbox.workers', true), ''),
-		'in flight ' || outbox_internal.outbox_show_count(status.in_flight)), 90);
+		'in flight ' || outbox_internal.outbox_show_count(status.in_flight::bigint)), 90);
 	IF status.hint IS NOT NULL THEN
 		RETURN QUERY SELECT rpad('', 10) || m[1]
 			FROM regexp_matches(regexp_replace(status.hint, '[[:cntrl:]]+', ' ', 'g'), '(.{1,89})(?:[[:space:]]+|$)', 'g') m
@@ -3413,13 +3413,13 @@ BEGIN
 		outbox_internal.outbox_show_count(round(status.rate)::bigint) || '/s',
 		outbox_internal.outbox_show_columns(per_second),
 		'highest of ' || cardinality(per_second) || ' s: '
-			|| outbox_internal.outbox_show_count((SELECT max(n) FROM unnest(per_second) n)));
+			|| outbox_internal.outbox_show_count((SELECT max(n) FROM unnest(per_second) n)::bigint));
 	RETURN NEXT rpad('latency', 10) || concat_ws('   ',
-		'p50 ' || coalesce(outbox_internal.outbox_show_span(latency.commit_p50), '-'),
-		'p99 ' || coalesce(outbox_internal.outbox_show_span(latency.commit_p99), '-'),
+		'p50 ' || coalesce(outbox_internal.outbox_show_span(latency.commit_p50::double precision), '-'),
+		'p99 ' || coalesce(outbox_internal.outbox_show_span(latency.commit_p99::double precision), '-'),
 		'commit to confirm;',
-		'p50 ' || coalesce(outbox_internal.outbox_show_span(latency.publish_p50), '-'),
-		'p99 ' || coalesce(outbox_internal.outbox_show_span(latency.publish_p99), '-'),
+		'p50 ' || coalesce(outbox_internal.outbox_show_span(latency.publish_p50::double precision), '-'),
+		'p99 ' || coalesce(outbox_internal.outbox_show_span(latency.publish_p99::double precision), '-'),
 		'publish to confirm');
 	RETURN NEXT rpad('backlog', 10) || left(concat_ws('   ',
 		CASE WHEN status.estimated THEN 'about ' ELSE '' END
@@ -4097,7 +4097,7 @@ BEGIN
 	END IF;
 	IF changed THEN
 		PERFORM outbox_internal.outbox_remember(
-			CASE WHEN value THEN 'pause' ELSE 'resume' END,
+			(CASE WHEN value THEN 'pause' ELSE 'resume' END)::text,
 			coalesce('route "' || route || '"', 'database'), NULL::bigint, reason, NULL::jsonb);
 	END IF;
 	RETURN changed;

@@ -75,7 +75,7 @@ static const struct
 	" available_at)" \
 	" SELECT b.id, b.route, b.event_type, b.aggregate_type, b.aggregate_id," \
 	" b.payload, b.body, b.headers, b.properties, b.routing_key, b.available_at" \
-	" FROM " ROWS_NAME " b WHERE outbox_internal.outbox_batch_element(b.element)" \
+	" FROM " ROWS_NAME " b WHERE outbox_internal.outbox_batch_element(b.element::pg_catalog.int4)" \
 	" RETURNING id"
 
 /* Behind the last row: what fails from here on is no element's fault. */

@@ -195,7 +195,8 @@ outbox_claim(PG_FUNCTION_ARGS)
 	SPI_connect();
 	outbox_act_begin(&acting, rel->rd_rel->relowner, false);
 	if (outbox_kept_plan_execute(&kept,
-								 "SELECT * FROM outbox_internal.outbox_claim($1, $2, $3, $4)",
+								 "SELECT * FROM outbox_internal.outbox_claim($1::pg_catalog.text,"
+								 " $2::pg_catalog.int4, $3::pg_catalog.interval, $4::pg_catalog.text)",
 								 CLAIM_ARGS, types, values, nulls,
 								 false) != SPI_OK_SELECT)
 		elog(ERROR, "could not call outbox_claim()");

@@ -381,8 +381,8 @@ BEGIN
 		OR NOT outbox_internal.outbox_is_original(control.system_identifier, control.database_oid,
 			control.environment, control.timeline,
 			/* All settings are made for this one: 0.6 ms. */
-			CASE WHEN current_setting('outbox.environment') <> ''
-				THEN (SELECT s.sourcefile FROM pg_settings s WHERE s.name = 'outbox.environment') END)
+			(CASE WHEN current_setting('outbox.environment') <> ''
+				THEN (SELECT s.sourcefile FROM pg_settings s WHERE s.name = 'outbox.environment') END)::text)
 		OR EXISTS (SELECT FROM outbox_internal.outbox o
 			WHERE o.id = ANY (taken_ids) AND o.origin <> outbox_internal.outbox_origin()
 				AND o.origin <> ALL (control.adopted_origins)) THEN

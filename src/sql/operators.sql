@@ -556,7 +556,7 @@ BEGIN
 	END IF;
 	IF changed THEN
 		PERFORM outbox_internal.outbox_remember(
-			CASE WHEN value THEN 'pause' ELSE 'resume' END,
+			(CASE WHEN value THEN 'pause' ELSE 'resume' END)::text,
 			coalesce('route "' || route || '"', 'database'), NULL::bigint, reason, NULL::jsonb);
 	END IF;
 	RETURN changed;

@@ -671,7 +671,7 @@ $$;
 COMMENT ON FUNCTION outbox_internal.outbox_cdc_problems() IS 'Those of outbox_problems that concern routes with relay = ''cdc'': slots and publications.';
 
 /* Read from the catalogs, without a lock on the tables. */
-CREATE FUNCTION outbox_internal.outbox_object_problems(forgotten interval DEFAULT '1 minute')
+CREATE FUNCTION outbox_internal.outbox_object_problems(forgotten interval)
 RETURNS SETOF outbox_internal.outbox_problem
 LANGUAGE plpgsql ROWS 5
 SET search_path = pg_catalog, pg_temp
@@ -810,7 +810,7 @@ BEGIN
 		RETURN QUERY SELECT * FROM outbox_internal.outbox_cdc_problems();
 		RETURN QUERY SELECT * FROM outbox_internal.outbox_capture_problems();
 	END IF;
-	RETURN QUERY SELECT * FROM outbox_internal.outbox_object_problems();
+	RETURN QUERY SELECT * FROM outbox_internal.outbox_object_problems('1 minute'::interval);
 	RETURN QUERY SELECT * FROM outbox_internal.outbox_archive_problems();
 	RETURN QUERY SELECT * FROM outbox_internal.outbox_vacuum_problems();
 END

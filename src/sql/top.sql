@@ -114,7 +114,7 @@ BEGIN
 		CASE WHEN status.since IS NULL THEN status.state END,
 		'broker ' || status.broker,
 		'workers ' || status.workers || coalesce(' of ' || current_setting('outbox.workers', true), ''),
-		'in flight ' || outbox_internal.outbox_show_count(status.in_flight)), 90);
+		'in flight ' || outbox_internal.outbox_show_count(status.in_flight::bigint)), 90);
 	IF status.hint IS NOT NULL THEN
 		RETURN QUERY SELECT rpad('', 10) || m[1]
 			FROM regexp_matches(regexp_replace(status.hint, '[[:cntrl:]]+', ' ', 'g'), '(.{1,89})(?:[[:space:]]+|$)', 'g') m
@@ -129,13 +129,13 @@ BEGIN
 		outbox_internal.outbox_show_count(round(status.rate)::bigint) || '/s',
 		outbox_internal.outbox_show_columns(per_second),
 		'highest of ' || cardinality(per_second) || ' s: '
-			|| outbox_internal.outbox_show_count((SELECT max(n) FROM unnest(per_second) n)));
+			|| outbox_internal.outbox_show_count((SELECT max(n) FROM unnest(per_second) n)::bigint));
 	RETURN NEXT rpad('latency', 10) || concat_ws('   ',
-		'p50 ' || coalesce(outbox_internal.outbox_show_span(latency.commit_p50), '-'),
-		'p99 ' || coalesce(outbox_internal.outbox_show_span(latency.commit_p99), '-'),
+		'p50 ' || coalesce(outbox_internal.outbox_show_span(latency.commit_p50::double precision), '-'),
+		'p99 ' || coalesce(outbox_internal.outbox_show_span(latency.commit_p99::double precision), '-'),
 		'commit to confirm;',
-		'p50 ' || coalesce(outbox_internal.outbox_show_span(latency.publish_p50), '-'),
-		'p99 ' || coalesce(outbox_internal.outbox_show_span(latency.publish_p99), '-'),
+		'p50 ' || coalesce(outbox_internal.outbox_show_span(latency.publish_p50::double precision), '-'),
+		'p99 ' || coalesce(outbox_internal.outbox_show_span(latency.publish_p99::double precision), '-'),
 		'publish to confirm');
 	RETURN NEXT rpad('backlog', 10) || left(concat_ws('   ',
 		CASE WHEN status.estimated THEN 'about ' ELSE '' END

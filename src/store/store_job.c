@@ -22,13 +22,15 @@
 #define STEP_OUTCOME	1
 #define STEP_IDS		2
 #define STEP_SQL \
-	"SELECT s.outcome, s.ids FROM outbox_internal.outbox_job_step($1, $2, $3) s"
+	"SELECT s.outcome, s.ids FROM outbox_internal.outbox_job_step(" \
+	"$1::pg_catalog.int4, $2::pg_catalog.int8, $3::pg_catalog.uuid[]) s"
 
 #define NEXT_SQL \
 	"SELECT outbox_internal.outbox_job_next()"
 
 #define ERROR_SQL \
-	"SELECT outbox_internal.outbox_job_error($1, $2, $3)"
+	"SELECT outbox_internal.outbox_job_error(" \
+	"$1::pg_catalog.int8, $2::pg_catalog.text, $3::pg_catalog.bool)"
 
 static const struct
 {

@@ -433,7 +433,7 @@ AS $$
 BEGIN
 	/* While no route is locked, so that nobody who enqueues waits for this. */
 	IF route IS NOT NULL THEN
-		PERFORM outbox_internal.outbox_lock_route(NULL);
+		PERFORM outbox_internal.outbox_lock_route(NULL::text);
 	END IF;
 	BEGIN
 		WHILE NOT outbox_internal.outbox_take_route_lock(route) LOOP
@@ -936,7 +936,7 @@ BEGIN
 	ORDER BY p.name COLLATE "C"
 	LIMIT 1;
 	IF FOUND THEN
-		RETURN outbox_internal.outbox_archive_drop_due(old.partition, old.name, old.of_day,
+		RETURN outbox_internal.outbox_archive_drop_due(old.partition, old.name::text, old.of_day,
 			old.alone, old.own_retention);
 	END IF;
 
@@ -2688,7 +2688,7 @@ BEGIN
 		RAISE EXCEPTION 'relay of route "%" must be changed under READ COMMITTED', NEW.name
 			USING ERRCODE = 'active_sql_transaction';
 	END IF;
-	PERFORM outbox_internal.outbox_lock_route(OLD.name);
+	PERFORM outbox_internal.outbox_lock_route(OLD.name::text);
 	IF NEW.relay = 'cdc' THEN
 		/* What reads the log has not seen them, and would never see a change of them. */
 		IF EXISTS (SELECT FROM outbox_internal.outbox o WHERE o.route = NEW.name) THEN
@@ -3486,7 +3486,7 @@ BEGIN
 			RETURN NEXT rpad('errors', 10) || lpad('messages', 9) || '   of the first '
 				|| outbox_internal.outbox_show_count(seen::bigint) || ' that failed and that wait for another attempt';
 		END IF;
-		RETURN NEXT rpad('  ' || trouble.kind, 10) || lpad(outbox_internal.outbox_show_count(trouble.messages), 9)
+		RETURN NEXT rpad('  ' || trouble.kind, 10) || lpad(outbox_internal.outbox_show_count(trouble.messages::bigint), 9)
 			|| '   ' || left(trouble.error, 78);
 		shown := shown + 1;
 	END LOOP;

@@ -222,7 +222,7 @@ outbox_route_trigger(PG_FUNCTION_ARGS)
 	"SELECT route FROM outbox_internal.outbox" \
 	" WHERE route OPERATOR(pg_catalog.=) $1 LIMIT 1"
 
-#define LOCK_SQL "SELECT outbox_internal.outbox_lock_route($1)"
+#define LOCK_SQL "SELECT outbox_internal.outbox_lock_route($1::pg_catalog.text)"
 
 static void
 refuse_in_use(TriggerData *trigdata)

@@ -348,7 +348,7 @@ BEGIN
 	ORDER BY p.name COLLATE "C"
 	LIMIT 1;
 	IF FOUND THEN
-		RETURN outbox_internal.outbox_archive_drop_due(old.partition, old.name, old.of_day,
+		RETURN outbox_internal.outbox_archive_drop_due(old.partition, old.name::text, old.of_day,
 			old.alone, old.own_retention);
 	END IF;
 

@@ -70,7 +70,7 @@ BEGIN
 		RAISE EXCEPTION 'relay of route "%" must be changed under READ COMMITTED', NEW.name
 			USING ERRCODE = 'active_sql_transaction';
 	END IF;
-	PERFORM outbox_internal.outbox_lock_route(OLD.name);
+	PERFORM outbox_internal.outbox_lock_route(OLD.name::text);
 	IF NEW.relay = 'cdc' THEN
 		/* What reads the log has not seen them, and would never see a change of them. */
 		IF EXISTS (SELECT FROM outbox_internal.outbox o WHERE o.route = NEW.name) THEN

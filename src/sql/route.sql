@@ -133,7 +133,7 @@ AS $$
 BEGIN
 	/* While no route is locked, so that nobody who enqueues waits for this. */
 	IF route IS NOT NULL THEN
-		PERFORM outbox_internal.outbox_lock_route(NULL);
+		PERFORM outbox_internal.outbox_lock_route(NULL::text);
 	END IF;
 	BEGIN
 		WHILE NOT outbox_internal.outbox_take_route_lock(route) LOOP

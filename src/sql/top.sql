@@ -202,7 +202,7 @@ BEGIN
 			RETURN NEXT rpad('errors', 10) || lpad('messages', 9) || '   of the first '
 				|| outbox_internal.outbox_show_count(seen::bigint) || ' that failed and that wait for another attempt';
 		END IF;
-		RETURN NEXT rpad('  ' || trouble.kind, 10) || lpad(outbox_internal.outbox_show_count(trouble.messages), 9)
+		RETURN NEXT rpad('  ' || trouble.kind, 10) || lpad(outbox_internal.outbox_show_count(trouble.messages::bigint), 9)
 			|| '   ' || left(trouble.error, 78);
 		shown := shown + 1;
 	END LOOP;

@@ -23,6 +23,11 @@ CREATE TABLE outbox_regress.outcomes (place text, call text, outcome text);
 GRANT INSERT ON outcomes TO PUBLIC;
 GRANT USAGE ON SCHEMA outbox_regress TO PUBLIC;
 SET ROLE regress_outbox_thief;
+-- outbox_capture() asks for the right of the table's owner, whoever writes
+CREATE TABLE regress_thief.captured (id integer PRIMARY KEY);
+CREATE TRIGGER c AFTER INSERT ON regress_thief.captured FOR EACH ROW EXECUTE FUNCTION public.outbox_capture('route=closed');
+CREATE FUNCTION regress_thief.capture() RETURNS boolean LANGUAGE plpgsql
+	AS 'BEGIN INSERT INTO regress_thief.captured VALUES (1); RETURN true; END';
 CREATE FUNCTION regress_thief.try(place text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
 	call text;
@@ -34,15 +39,23 @@ BEGIN
 		$q$count(*) FROM public.outbox_enqueue_batch('[{"event_type": "stolen", "payload": 1, "route": "closed"}]')$q$,
 		$q$public.outbox_enqueue_once('k', 'stolen', '{}', route => 'closed')$q$,
 		$q$CASE public.outbox_wait('00000000-0000-7000-8000-000000000002', '0') WHEN 'unknown' THEN NULL ELSE 'known' END$q$,
-		$q$count(*) FROM public.outbox_claim('leased')$q$, $q$public.outbox_extend(1)$q$]
+		$q$count(*) FROM public.outbox_claim('leased')$q$, $q$public.outbox_extend(1)$q$, $q$public.outbox_ack(1)$q$,
+		$q$public.outbox_nack(1, '00000000-0000-7000-8000-000000000001', 'no')$q$, $q$public.outbox_release(1)$q$,
+		$q$regress_thief.capture()$q$]
 	LOOP
 		DECLARE
 			result text;
+			outcome text;
 		BEGIN
 			EXECUTE 'SELECT ' || call INTO result;
-			INSERT INTO outbox_regress.outcomes VALUES (place, call, CASE WHEN result IS NULL THEN 'told nothing' ELSE 'went' END);
-		EXCEPTION WHEN insufficient_privilege THEN
-			INSERT INTO outbox_regress.outcomes VALUES (place, call, 'refused');
+			outcome := CASE WHEN result IS NULL THEN 'told nothing' ELSE 'went' END;
+			/* The next one finds all as it was. */
+			RAISE EXCEPTION USING ERRCODE = 'RB000';
+		EXCEPTION
+			WHEN SQLSTATE 'RB000' THEN
+				INSERT INTO outbox_regress.outcomes VALUES (place, call, outcome);
+			WHEN insufficient_privilege THEN
+				INSERT INTO outbox_regress.outcomes VALUES (place, call, 'refused');
 		END;
 	END LOOP;
 	RETURN place;

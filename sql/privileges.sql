@@ -121,7 +121,17 @@ SET ROLE regress_outbox_billing;
 TABLE routes;
 SET ROLE regress_outbox_member;
 TABLE routes;
+-- a member that does not inherit has those rights only after SET ROLE
 RESET ROLE;
+CREATE ROLE regress_outbox_distant NOINHERIT IN ROLE regress_outbox_billing;
+GRANT EXECUTE ON FUNCTION outbox_enqueue TO regress_outbox_distant;
+SET SESSION AUTHORIZATION regress_outbox_distant;
+TABLE routes;
+SET ROLE regress_outbox_billing;
+TABLE routes;
+RESET SESSION AUTHORIZATION;
+REVOKE EXECUTE ON FUNCTION outbox_enqueue FROM regress_outbox_distant;
+DROP ROLE regress_outbox_distant;
 TABLE routes;
 -- and the list can change
 UPDATE outbox_route SET enqueue_roles = NULL WHERE name = 'nobody';

@@ -77,7 +77,10 @@ RESET ROLE;
 SELECT p.proname, CASE WHEN f.prosecdef THEN 'owner' ELSE 'caller' END,
 	(SELECT string_agg(CASE WHEN grantee = 0 THEN 'PUBLIC' ELSE grantee::regrole::text END, ', ')
 	 FROM aclexplode(p.proacl) WHERE grantee NOT IN (p.proowner, 'regress_outbox_executor'::regrole)),
-	a.asks
+	coalesce(a.asks, 'not called')
 FROM functions f JOIN pg_proc p ON p.oid = f.oid LEFT JOIN asked a ON a.name = p.proname
 WHERE f.schema = 'public'::regnamespace ORDER BY p.proname COLLATE "C";
+-- each public function is called above, and has one line here
+SELECT p.proname AS not_called FROM functions f JOIN pg_proc p ON p.oid = f.oid
+WHERE f.schema = 'public'::regnamespace AND p.proname NOT IN (SELECT name FROM calls);
 ROLLBACK;

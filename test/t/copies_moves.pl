@@ -202,6 +202,25 @@ foreach my $mode (@modes)
 	$target->sql("DROP DATABASE $dbname");
 }
 
+# Of the chosen schema alone: the same rows of users' tables as of the whole database, as none
+# of these tables is in outbox_internal.
+{
+	my ($whole) = run_command([ 'pg_dump', '-d', $node->connstr('postgres') ]);
+	my ($part) = run_command([ 'pg_dump', '-n', 'public', '-d', $node->connstr('postgres') ]);
+	my ($rows, $same) = map { join "\n", sort $_ =~ /^(COPY \S*outbox\w* .*?^\\\.$|SELECT pg_catalog\.setval[^\n]*outbox[^\n]*)$/gms } $whole, $part;
+	cmp_ok(length $rows, '>', 10_000, 'pg_dump has the rows of ' . (() = $rows =~ /^COPY/mg) . ' tables of the extension');
+	ok($same eq $rows, 'and so has pg_dump -n of the chosen schema');
+}
+my $dbname = 'schema_alone';
+unlink $archive;
+dump_it('-Fc', '-n', 'public');
+$target->sql("CREATE DATABASE $dbname");
+$target->sql('CREATE EXTENSION outbox', $dbname);
+OutboxTest::Checker->install($target, dbname => $dbname);
+is(load_it($dbname, '--data-only'), '', 'pg_dump -n: restores without an error');
+is($target->sql(q{SELECT count(*), md5(string_agg(o::text, '|' ORDER BY seq)) FROM outbox o}, $dbname), $messages, 'pg_dump -n: messages');
+$target->sql("DROP DATABASE $dbname");
+
 # Data alone, into an extension that was made there, checks off or on, and one
 # table alone.
 unlink $archive;

@@ -166,6 +166,24 @@ LANGUAGE C IMMUTABLE PARALLEL SAFE;
 COMMENT ON FUNCTION outbox_internal.outbox_key_hash(text, text, text) IS
 'Hash of a key (route, aggregate_type, aggregate_id), by which keys are divided among the workers and found in the table; NULL when aggregate_id or route is NULL.';
 
+/* As queue.c makes it, for shared memory. */
+CREATE FUNCTION outbox_internal.outbox_claim_hash(id uuid)
+RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN pg_catalog.uuid_hash_extended(id, 0::bigint) & 4611686018427387903;
+
+COMMENT ON FUNCTION outbox_internal.outbox_claim_hash(uuid) IS
+'What outbox_claims() shows of a message with that id.';
+
+/* In a function that runs as its owner current_user is the owner. */
+CREATE FUNCTION outbox_internal.outbox_acting_role()
+RETURNS name
+LANGUAGE sql STABLE PARALLEL SAFE
+RETURN coalesce(nullif(pg_catalog.current_setting('role'), 'none')::name, session_user);
+
+COMMENT ON FUNCTION outbox_internal.outbox_acting_role() IS
+'The role of SET ROLE, or that of the session: who has called, whatever runs as another one.';
+
 CREATE FUNCTION outbox_internal.outbox_printable(value text)
 RETURNS text
 AS 'MODULE_PATHNAME', 'outbox_printable'
@@ -523,8 +541,7 @@ CREATE TRIGGER outbox_route_default
 	EXECUTE FUNCTION outbox_internal.outbox_route_default_trigger();
 /*
  * Who, when and why belong to a pause: whoever sets paused without telling gets
- * himself and now recorded, and what is not paused has none of them.  In a function
- * that runs as its owner current_user is the owner; the session's role is not.
+ * himself and now recorded, and what is not paused has none of them.
  */
 CREATE FUNCTION outbox_internal.outbox_pause_trigger()
 RETURNS trigger
@@ -533,8 +550,7 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
 	IF NEW.paused THEN
-		NEW.paused_by := coalesce(NEW.paused_by,
-			nullif(current_setting('role'), 'none')::name, session_user);
+		NEW.paused_by := coalesce(NEW.paused_by, outbox_internal.outbox_acting_role());
 		NEW.paused_at := coalesce(NEW.paused_at, clock_timestamp());
 	ELSE
 		NEW.paused_by := NULL;
@@ -1237,7 +1253,7 @@ AS 'MODULE_PATHNAME', 'outbox_claims'
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
 
 COMMENT ON FUNCTION outbox_internal.outbox_claims() IS
-'Messages of this database that a worker has claimed, by the lower 62 bits of uuid_hash_extended(id, 0); in_flight: sent to the broker and not settled yet.';
+'Messages of this database that a worker has claimed, by outbox_claim_hash(); in_flight: sent to the broker and not settled yet.';
 
 CREATE FUNCTION outbox_internal.outbox_worker_stats(
 	OUT worker integer, OUT pid integer, OUT state text, OUT broker text,
@@ -2732,7 +2748,7 @@ BEGIN
 	END LOOP;
 	claimed := ARRAY(SELECT c.id_hash FROM outbox_internal.outbox_claims() c);
 	IF EXISTS (SELECT FROM outbox_internal.outbox o WHERE o.route = NEW.name
-			AND uuid_hash_extended(o.id, 0) & 4611686018427387903 = ANY (claimed)) THEN
+			AND outbox_internal.outbox_claim_hash(o.id) = ANY (claimed)) THEN
 		RAISE EXCEPTION 'messages of route "%" are being published', NEW.name
 			USING ERRCODE = 'object_in_use',
 				HINT = 'Call outbox_pause() for the route first, and wait until outbox_workers has nothing in flight.';
@@ -2795,7 +2811,7 @@ BEGIN
 	RETURN QUERY
 	SELECT c.id_hash FROM outbox_internal.outbox_claims() c
 	UNION ALL
-	SELECT uuid_hash_extended(i.id, 0) & 4611686018427387903
+	SELECT outbox_internal.outbox_claim_hash(i.id)
 	FROM outbox_internal.outbox_lease l, unnest(l.ids) i(id)
 	WHERE changed IS NOT NULL OR l.expires_at >= clock_timestamp();
 END
@@ -3014,7 +3030,7 @@ BEGIN
 	/* Random: it must not come again after a restore, and nobody can guess another's. */
 	INSERT INTO outbox_internal.outbox_lease (token, route, worker, claimed_by, expires_at, ids, keys)
 	VALUES (uuid_hash_extended(gen_random_uuid(), 0) & 9007199254740991, outbox_claim.route, outbox_claim.worker,
-		coalesce(nullif(current_setting('role'), 'none')::name, session_user),
+		outbox_internal.outbox_acting_role(),
 		clock_timestamp() + lease, taken_ids, taken_keys)
 	RETURNING outbox_lease.token INTO given;
 	RETURN QUERY
@@ -3090,7 +3106,7 @@ CREATE VIEW @extschema@.outbox_messages AS
 		NULL::timestamptz AS published_at, o.failed_at
 	FROM @extschema@.outbox o
 		LEFT JOIN (SELECT id_hash FROM outbox_internal.outbox_claims() WHERE in_flight) c
-			ON c.id_hash = pg_catalog.uuid_hash_extended(o.id, 0) & 4611686018427387903
+			ON c.id_hash = outbox_internal.outbox_claim_hash(o.id)
 		LEFT JOIN (SELECT i.id FROM outbox_internal.outbox_lease h, pg_catalog.unnest(h.ids) i(id)
 				   WHERE h.expires_at >= pg_catalog.clock_timestamp()) l ON l.id = o.id
 	UNION ALL
@@ -3110,56 +3126,6 @@ CREATE VIEW @extschema@.outbox_failed AS
 	WHERE status = 'failed';
 
 COMMENT ON VIEW @extschema@.outbox_failed IS 'Messages given up after max_attempts of their route; outbox_requeue() tries again, outbox_discard() removes.';
-
-/*
- * What was sent as spans of OpenTelemetry.  Those without trace context, and
- * those that are not sampled, are left out, by the rules of traceparent.c; the id of
- * the span is what outbox_trace_span_id() puts into the header.
- */
-CREATE VIEW @extschema@.outbox_spans WITH (security_barrier = true) AS
-	SELECT pg_catalog.substr(m.parent, 4, 32) AS trace_id,
-		CASE pg_catalog.substr(m.hex, 17) WHEN pg_catalog.repeat('0', 16) THEN '0000000000000001' ELSE pg_catalog.substr(m.hex, 17) END AS span_id,
-		pg_catalog.substr(m.parent, 37, 16) AS parent_span_id,
-		m.headers ->> 'tracestate' AS trace_state,
-		pg_catalog.concat_ws(' ', 'send', coalesce(nullif(r.exchange, ''), d.nameless)) AS name,
-		'producer'::text AS kind,
-		m.created_at AS start_time,
-		m.settled_at AS end_time,
-		pg_catalog.jsonb_strip_nulls(pg_catalog.jsonb_build_object(
-			'messaging.system', 'rabbitmq',
-			'messaging.operation.name', 'send',
-			'messaging.operation.type', 'send',
-			'messaging.destination.name',
-				coalesce(nullif(pg_catalog.concat_ws(':', nullif(r.exchange, ''), nullif(k.key, '')), ''), d.nameless),
-			'messaging.rabbitmq.destination.routing_key', nullif(k.key, ''),
-			'messaging.message.id', m.id,
-			'messaging.message.conversation_id', m.properties ->> 'correlation_id',
-			'outbox.route', m.route,
-			'outbox.attempts', m.attempts,
-			'error.type', m.error)) AS attributes
-	FROM (SELECT a.id, a.route, a.event_type, a.aggregate_type, a.aggregate_id, a.headers, a.properties,
-				a.routing_key, a.created_at, a.attempts, a.published_at AS settled_at, NULL::text AS error,
-				a.headers ->> 'traceparent' AS parent, pg_catalog.replace(a.id::text, '-', '') AS hex
-			FROM @extschema@.outbox_archive a
-			UNION ALL
-			SELECT o.id, o.route, o.event_type, o.aggregate_type, o.aggregate_id, o.headers, o.properties,
-				o.routing_key, o.created_at, o.attempts, o.failed_at,
-				CASE WHEN outbox_internal.outbox_printable(o.last_error) LIKE 'returned by the broker%' THEN 'unroutable'
-					WHEN outbox_internal.outbox_printable(o.last_error) LIKE '%basic.nack%' THEN 'queue refuses' ELSE 'message refused' END,
-				o.headers ->> 'traceparent', pg_catalog.replace(o.id::text, '-', '')
-			FROM @extschema@.outbox o WHERE o.status = 'failed' AND o.failed_at IS NOT NULL) m
-		LEFT JOIN @extschema@.outbox_route r ON r.name = m.route
-		CROSS JOIN LATERAL (SELECT coalesce(m.routing_key,
-			(SELECT pg_catalog.string_agg(CASE t.part[1] WHEN '{event_type}' THEN m.event_type
-					WHEN '{aggregate_type}' THEN m.aggregate_type WHEN '{aggregate_id}' THEN m.aggregate_id
-					ELSE t.part[1] END, '' ORDER BY t.n)
-				FROM pg_catalog.regexp_matches(r.routing_key, '({[a-z_]+}|[^{]+)', 'g') WITH ORDINALITY t (part, n))) AS key) k
-		CROSS JOIN LATERAL (SELECT CASE WHEN r.name IS NOT NULL THEN 'amq.default' END AS nameless) d
-	WHERE m.parent ~ '^(00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f][13579bdf]$|(?!00|ff)[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f][13579bdf](-.*)?$)'
-		AND pg_catalog.substr(m.parent, 4, 32) <> pg_catalog.repeat('0', 32) AND pg_catalog.substr(m.parent, 37, 16) <> pg_catalog.repeat('0', 16)
-		AND coalesce(r.relay, 'internal') = 'internal';
-
-COMMENT ON VIEW @extschema@.outbox_spans IS 'One span of OpenTelemetry for each message with a sampled traceparent that was published, within outbox.retention, or given up; for an exporter.';
 
 CREATE VIEW @extschema@.outbox_held_keys AS
 	WITH holder AS (
@@ -3573,7 +3539,7 @@ RETURNS void
 LANGUAGE sql
 BEGIN ATOMIC
 	INSERT INTO @extschema@.outbox_history (role, action, subject, messages, reason, detail)
-	VALUES (coalesce(nullif(current_setting('role'), 'none')::name, session_user),
+	VALUES (outbox_internal.outbox_acting_role(),
 		$1, $2, $3, $4, $5);
 END;
 
@@ -3773,7 +3739,7 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
 	RETURN EXISTS (SELECT FROM outbox_internal.outbox_taken(ARRAY[outbox_is_claimed.id]) c
-		WHERE c.id_hash = uuid_hash_extended(id, 0) & 4611686018427387903);
+		WHERE c.id_hash = outbox_internal.outbox_claim_hash(outbox_is_claimed.id));
 END
 $$;
 
@@ -3853,7 +3819,7 @@ BEGIN
 			AND (last_error_like IS NULL OR o.last_error LIKE last_error_like)
 			AND (created_before IS NULL OR o.created_at < created_before)
 			AND (NOT given OR o.id = ANY (ids))
-			AND uuid_hash_extended(o.id, 0) & 4611686018427387903 <> ALL (claimed)
+			AND outbox_internal.outbox_claim_hash(o.id) <> ALL (claimed)
 		ORDER BY o.seq
 		LIMIT max_messages
 		FOR UPDATE SKIP LOCKED);
@@ -3865,7 +3831,7 @@ BEGIN
 		SELECT o.id FROM outbox_internal.outbox o WHERE o.ctid = ANY (locked))) c);
 	DELETE FROM outbox_internal.outbox o
 	WHERE o.ctid = ANY (locked)
-		AND uuid_hash_extended(o.id, 0) & 4611686018427387903 <> ALL (claimed);
+		AND outbox_internal.outbox_claim_hash(o.id) <> ALL (claimed);
 	GET DIAGNOSTICS discarded = ROW_COUNT;
 	IF discarded > 0 THEN
 		PERFORM outbox_internal.outbox_remember('discard', NULL::text, discarded, reason,
@@ -4016,7 +3982,7 @@ BEGIN
 		SELECT o.ctid FROM outbox_internal.outbox o
 		WHERE o.aggregate_id = outbox_erase.aggregate_id
 			AND o.aggregate_type IS NOT DISTINCT FROM outbox_erase.aggregate_type
-			AND uuid_hash_extended(o.id, 0) & 4611686018427387903 <> ALL (claimed)
+			AND outbox_internal.outbox_claim_hash(o.id) <> ALL (claimed)
 		ORDER BY o.seq
 		FOR UPDATE);
 	IF locked <> '{}' THEN
@@ -4025,7 +3991,7 @@ BEGIN
 	END IF;
 	DELETE FROM outbox_internal.outbox o
 	WHERE o.ctid = ANY (locked)
-		AND uuid_hash_extended(o.id, 0) & 4611686018427387903 <> ALL (claimed);
+		AND outbox_internal.outbox_claim_hash(o.id) <> ALL (claimed);
 	GET DIAGNOSTICS live = ROW_COUNT;
 	/*
 	 * Before the archive is looked at, each with a snapshot of its own: what a
@@ -4314,7 +4280,7 @@ BEGIN
 	DELETE FROM outbox_internal.outbox_job j
 	WHERE j.ended_at < filed_at - interval '30 days';
 	INSERT INTO outbox_internal.outbox_job (kind, created_by, created_at, arguments)
-	VALUES ('replay', coalesce(nullif(current_setting('role'), 'none')::name, session_user),
+	VALUES ('replay', outbox_internal.outbox_acting_role(),
 		filed_at, jsonb_strip_nulls(jsonb_build_object(
 			'published_from', published_from, 'published_to', upto,
 			'route', outbox_replay.route,
@@ -4428,6 +4394,14 @@ END;
 COMMENT ON FUNCTION outbox_internal.outbox_job_next() IS
 'Internal: the job that the relay works at, or NULL.';
 
+CREATE FUNCTION outbox_internal.outbox_may_pass(sqlstate text)
+RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN sqlstate ~ '^(08|25|40|53|55(?!000)|57|58|XX)';
+
+COMMENT ON FUNCTION outbox_internal.outbox_may_pass(text) IS
+'True of errors that are nobody''s fault, or not the message''s: another time it may go. 55000 is none of them: a route lacks its slot.';
+
 CREATE FUNCTION outbox_internal.outbox_job_step(
 	max_messages integer, max_bytes bigint, earlier uuid[],
 	OUT outcome text, OUT ids uuid[])
@@ -4538,8 +4512,7 @@ BEGIN
 		USING l.parts[1:n], l.tids[1:n], l.seqs[1:n],
 			(j.arguments->>'new_ids')::boolean, j.id;
 	EXCEPTION WHEN OTHERS THEN
-		/* Nobody's fault, or not the messages': another time. 55000: its route lacks its slot. */
-		IF SQLSTATE ~ '^(08|25|40|53|55(?!000)|57|58|XX)' THEN
+		IF outbox_internal.outbox_may_pass(SQLSTATE) THEN
 			RAISE;
 		END IF;
 		/* One of them is refused: not many one by one, as that takes longer. */
@@ -4552,7 +4525,7 @@ BEGIN
 					(j.arguments->>'new_ids')::boolean, j.id;
 				ids := one || ids;
 			EXCEPTION WHEN OTHERS THEN
-				IF SQLSTATE ~ '^(08|25|40|53|55(?!000)|57|58|XX)' THEN
+				IF outbox_internal.outbox_may_pass(SQLSTATE) THEN
 					RAISE;
 				END IF;
 				problem := format('the message of seq %s was skipped: %s', l.seqs[i], SQLERRM);
@@ -4925,14 +4898,16 @@ $$;
 
 /*
  * Defaults of columns of outbox, the expression of an index, conditions of triggers,
- * the CHECK of outbox_route, and what is behind outboxevent: whoever may INSERT must
- * be able to evaluate them.
+ * the CHECK of outbox_route, a trigger of it, and what is behind outboxevent and
+ * outbox_messages: whoever may use these must be able to evaluate them.
  */
 GRANT EXECUTE ON FUNCTION
 	@extschema@.outbox_uuid7(),
 	outbox_internal.outbox_origin(),
 	outbox_internal.outbox_key_hash(text, text, text),
 	outbox_internal.outbox_printable(text),
+	outbox_internal.outbox_claim_hash(uuid),
+	outbox_internal.outbox_acting_role(),
 	outbox_internal.outbox_restoring(),
 	outbox_internal.outbox_route_allowed(text, text, text, text, integer, text, text, boolean, text, interval, text, text, integer, text, jsonb, name),
 	outbox_internal.outbox_event_rows()

@@ -113,6 +113,11 @@ DROP OWNED BY regress_outbox_traced;
 DROP ROLE regress_outbox_traced;
 
 -- Spans: of what was published and what was given up, with a sampled traceparent
+\getenv abs_srcdir PG_ABS_SRCDIR
+\set spans :abs_srcdir '/examples/tracing/spans.sql'
+\set ECHO none
+\i :spans
+\set ECHO all
 CREATE ROLE regress_outbox_tracing;
 SET ROLE regress_outbox_tracing;
 SELECT outcome('SELECT * FROM outbox_spans');
@@ -154,5 +159,6 @@ SELECT span_id, name, end_time IS NOT NULL, attributes FROM outbox_spans
 WHERE start_time > '2026-01-02' ORDER BY attributes ->> 'messaging.message.id';
 ROLLBACK;
 RESET ROLE;
+DROP VIEW outbox_spans;
 DROP OWNED BY regress_outbox_tracing;
 DROP ROLE regress_outbox_tracing;

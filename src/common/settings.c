@@ -286,7 +286,7 @@ define_relay_settings(void)
 				&outbox_strict_keys, 0);
 	define_bool("outbox.trace_spans",
 				"Makes the sending of a message a span of its trace.",
-				"The consumer's parent is then the span that outbox_spans has, whose parent is the producer's.",
+				"The consumer's parent is then that span, whose parent is the producer's.",
 				&outbox_trace_spans, 0);
 	DefineCustomStringVariable("outbox.environment",
 							   "Sets the name of the environment that this server belongs to.",

@@ -34,7 +34,7 @@ extern void outbox_traceparent_format(const OutboxTraceparent *parent,
 
 /*
  * The id of the span in which a message is sent: the same however often it is, and
- * never all zeros.  The view outbox_spans makes it from the id in SQL.
+ * never all zeros.  examples/tracing/spans.sql makes it from the id in SQL.
  */
 extern void outbox_trace_span_id(const unsigned char message_id[16],
 								 char out[17]);

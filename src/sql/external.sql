@@ -114,7 +114,7 @@ BEGIN
 	END LOOP;
 	claimed := ARRAY(SELECT c.id_hash FROM outbox_internal.outbox_claims() c);
 	IF EXISTS (SELECT FROM outbox_internal.outbox o WHERE o.route = NEW.name
-			AND uuid_hash_extended(o.id, 0) & 4611686018427387903 = ANY (claimed)) THEN
+			AND outbox_internal.outbox_claim_hash(o.id) = ANY (claimed)) THEN
 		RAISE EXCEPTION 'messages of route "%" are being published', NEW.name
 			USING ERRCODE = 'object_in_use',
 				HINT = 'Call outbox_pause() for the route first, and wait until outbox_workers has nothing in flight.';
@@ -177,7 +177,7 @@ BEGIN
 	RETURN QUERY
 	SELECT c.id_hash FROM outbox_internal.outbox_claims() c
 	UNION ALL
-	SELECT uuid_hash_extended(i.id, 0) & 4611686018427387903
+	SELECT outbox_internal.outbox_claim_hash(i.id)
 	FROM outbox_internal.outbox_lease l, unnest(l.ids) i(id)
 	WHERE changed IS NOT NULL OR l.expires_at >= clock_timestamp();
 END
@@ -396,7 +396,7 @@ BEGIN
 	/* Random: it must not come again after a restore, and nobody can guess another's. */
 	INSERT INTO outbox_internal.outbox_lease (token, route, worker, claimed_by, expires_at, ids, keys)
 	VALUES (uuid_hash_extended(gen_random_uuid(), 0) & 9007199254740991, outbox_claim.route, outbox_claim.worker,
-		coalesce(nullif(current_setting('role'), 'none')::name, session_user),
+		outbox_internal.outbox_acting_role(),
 		clock_timestamp() + lease, taken_ids, taken_keys)
 	RETURNING outbox_lease.token INTO given;
 	RETURN QUERY

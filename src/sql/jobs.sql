@@ -101,7 +101,7 @@ BEGIN
 	DELETE FROM outbox_internal.outbox_job j
 	WHERE j.ended_at < filed_at - interval '30 days';
 	INSERT INTO outbox_internal.outbox_job (kind, created_by, created_at, arguments)
-	VALUES ('replay', coalesce(nullif(current_setting('role'), 'none')::name, session_user),
+	VALUES ('replay', outbox_internal.outbox_acting_role(),
 		filed_at, jsonb_strip_nulls(jsonb_build_object(
 			'published_from', published_from, 'published_to', upto,
 			'route', outbox_replay.route,
@@ -215,6 +215,14 @@ END;
 COMMENT ON FUNCTION outbox_internal.outbox_job_next() IS
 'Internal: the job that the relay works at, or NULL.';
 
+CREATE FUNCTION outbox_internal.outbox_may_pass(sqlstate text)
+RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN sqlstate ~ '^(08|25|40|53|55(?!000)|57|58|XX)';
+
+COMMENT ON FUNCTION outbox_internal.outbox_may_pass(text) IS
+'True of errors that are nobody''s fault, or not the message''s: another time it may go. 55000 is none of them: a route lacks its slot.';
+
 CREATE FUNCTION outbox_internal.outbox_job_step(
 	max_messages integer, max_bytes bigint, earlier uuid[],
 	OUT outcome text, OUT ids uuid[])
@@ -325,8 +333,7 @@ BEGIN
 		USING l.parts[1:n], l.tids[1:n], l.seqs[1:n],
 			(j.arguments->>'new_ids')::boolean, j.id;
 	EXCEPTION WHEN OTHERS THEN
-		/* Nobody's fault, or not the messages': another time. 55000: its route lacks its slot. */
-		IF SQLSTATE ~ '^(08|25|40|53|55(?!000)|57|58|XX)' THEN
+		IF outbox_internal.outbox_may_pass(SQLSTATE) THEN
 			RAISE;
 		END IF;
 		/* One of them is refused: not many one by one, as that takes longer. */
@@ -339,7 +346,7 @@ BEGIN
 					(j.arguments->>'new_ids')::boolean, j.id;
 				ids := one || ids;
 			EXCEPTION WHEN OTHERS THEN
-				IF SQLSTATE ~ '^(08|25|40|53|55(?!000)|57|58|XX)' THEN
+				IF outbox_internal.outbox_may_pass(SQLSTATE) THEN
 					RAISE;
 				END IF;
 				problem := format('the message of seq %s was skipped: %s', l.seqs[i], SQLERRM);

@@ -110,6 +110,24 @@ LANGUAGE C IMMUTABLE PARALLEL SAFE;
 COMMENT ON FUNCTION outbox_internal.outbox_key_hash(text, text, text) IS
 'Hash of a key (route, aggregate_type, aggregate_id), by which keys are divided among the workers and found in the table; NULL when aggregate_id or route is NULL.';
 
+/* As queue.c makes it, for shared memory. */
+CREATE FUNCTION outbox_internal.outbox_claim_hash(id uuid)
+RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN pg_catalog.uuid_hash_extended(id, 0::bigint) & 4611686018427387903;
+
+COMMENT ON FUNCTION outbox_internal.outbox_claim_hash(uuid) IS
+'What outbox_claims() shows of a message with that id.';
+
+/* In a function that runs as its owner current_user is the owner. */
+CREATE FUNCTION outbox_internal.outbox_acting_role()
+RETURNS name
+LANGUAGE sql STABLE PARALLEL SAFE
+RETURN coalesce(nullif(pg_catalog.current_setting('role'), 'none')::name, session_user);
+
+COMMENT ON FUNCTION outbox_internal.outbox_acting_role() IS
+'The role of SET ROLE, or that of the session: who has called, whatever runs as another one.';
+
 CREATE FUNCTION outbox_internal.outbox_printable(value text)
 RETURNS text
 AS 'MODULE_PATHNAME', 'outbox_printable'

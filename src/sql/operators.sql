@@ -32,7 +32,7 @@ RETURNS void
 LANGUAGE sql
 BEGIN ATOMIC
 	INSERT INTO @extschema@.outbox_history (role, action, subject, messages, reason, detail)
-	VALUES (coalesce(nullif(current_setting('role'), 'none')::name, session_user),
+	VALUES (outbox_internal.outbox_acting_role(),
 		$1, $2, $3, $4, $5);
 END;
 
@@ -232,7 +232,7 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
 	RETURN EXISTS (SELECT FROM outbox_internal.outbox_taken(ARRAY[outbox_is_claimed.id]) c
-		WHERE c.id_hash = uuid_hash_extended(id, 0) & 4611686018427387903);
+		WHERE c.id_hash = outbox_internal.outbox_claim_hash(outbox_is_claimed.id));
 END
 $$;
 
@@ -312,7 +312,7 @@ BEGIN
 			AND (last_error_like IS NULL OR o.last_error LIKE last_error_like)
 			AND (created_before IS NULL OR o.created_at < created_before)
 			AND (NOT given OR o.id = ANY (ids))
-			AND uuid_hash_extended(o.id, 0) & 4611686018427387903 <> ALL (claimed)
+			AND outbox_internal.outbox_claim_hash(o.id) <> ALL (claimed)
 		ORDER BY o.seq
 		LIMIT max_messages
 		FOR UPDATE SKIP LOCKED);
@@ -324,7 +324,7 @@ BEGIN
 		SELECT o.id FROM outbox_internal.outbox o WHERE o.ctid = ANY (locked))) c);
 	DELETE FROM outbox_internal.outbox o
 	WHERE o.ctid = ANY (locked)
-		AND uuid_hash_extended(o.id, 0) & 4611686018427387903 <> ALL (claimed);
+		AND outbox_internal.outbox_claim_hash(o.id) <> ALL (claimed);
 	GET DIAGNOSTICS discarded = ROW_COUNT;
 	IF discarded > 0 THEN
 		PERFORM outbox_internal.outbox_remember('discard', NULL::text, discarded, reason,
@@ -475,7 +475,7 @@ BEGIN
 		SELECT o.ctid FROM outbox_internal.outbox o
 		WHERE o.aggregate_id = outbox_erase.aggregate_id
 			AND o.aggregate_type IS NOT DISTINCT FROM outbox_erase.aggregate_type
-			AND uuid_hash_extended(o.id, 0) & 4611686018427387903 <> ALL (claimed)
+			AND outbox_internal.outbox_claim_hash(o.id) <> ALL (claimed)
 		ORDER BY o.seq
 		FOR UPDATE);
 	IF locked <> '{}' THEN
@@ -484,7 +484,7 @@ BEGIN
 	END IF;
 	DELETE FROM outbox_internal.outbox o
 	WHERE o.ctid = ANY (locked)
-		AND uuid_hash_extended(o.id, 0) & 4611686018427387903 <> ALL (claimed);
+		AND outbox_internal.outbox_claim_hash(o.id) <> ALL (claimed);
 	GET DIAGNOSTICS live = ROW_COUNT;
 	/*
 	 * Before the archive is looked at, each with a snapshot of its own: what a

@@ -223,8 +223,7 @@ CREATE TRIGGER outbox_route_default
 	EXECUTE FUNCTION outbox_internal.outbox_route_default_trigger();
 /*
  * Who, when and why belong to a pause: whoever sets paused without telling gets
- * himself and now recorded, and what is not paused has none of them.  In a function
- * that runs as its owner current_user is the owner; the session's role is not.
+ * himself and now recorded, and what is not paused has none of them.
  */
 CREATE FUNCTION outbox_internal.outbox_pause_trigger()
 RETURNS trigger
@@ -233,8 +232,7 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
 	IF NEW.paused THEN
-		NEW.paused_by := coalesce(NEW.paused_by,
-			nullif(current_setting('role'), 'none')::name, session_user);
+		NEW.paused_by := coalesce(NEW.paused_by, outbox_internal.outbox_acting_role());
 		NEW.paused_at := coalesce(NEW.paused_at, clock_timestamp());
 	ELSE
 		NEW.paused_by := NULL;

@@ -42,7 +42,7 @@ AS 'MODULE_PATHNAME', 'outbox_claims'
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
 
 COMMENT ON FUNCTION outbox_internal.outbox_claims() IS
-'Messages of this database that a worker has claimed, by the lower 62 bits of uuid_hash_extended(id, 0); in_flight: sent to the broker and not settled yet.';
+'Messages of this database that a worker has claimed, by outbox_claim_hash(); in_flight: sent to the broker and not settled yet.';
 
 CREATE FUNCTION outbox_internal.outbox_worker_stats(
 	OUT worker integer, OUT pid integer, OUT state text, OUT broker text,

@@ -237,6 +237,7 @@ CREATE ROLE tracing;
 CREATE ROLE forwarder;
 INSERT INTO outbox (event_type, payload, status) SELECT 'old', '{}', 'failed' FROM generate_series(1, 3);
 SQL
+	$server->sql(slurp_file("examples/tracing/spans.sql") . '; GRANT SELECT ON outbox_spans TO tracing', 'shop');
 	my @order = (
 		(grep { my $key = role_of($_) // ''; grep { $_ eq $key } @FIRST } @blocks),
 		(grep { $_->{here} } @blocks),

@@ -20,7 +20,8 @@ my $MARKER = 'Pay10adMarker';
 
 # What is for the owner, and other functions.  So is outbox_internal, but for what is granted.
 my %NOBODY = map { $_ => 1 } qw(outbox_adopt outbox_key_number outbox_archive outbox_seq_seq outbox_history_id_seq outbox_job_id_seq);
-my @EVERYBODY = qw(outbox_uuid7 outbox_internal.outbox_origin outbox_internal.outbox_key_hash outbox_internal.outbox_printable
+my @EVERYBODY = qw(outbox_uuid7 outbox_internal.outbox_acting_role outbox_internal.outbox_claim_hash
+	outbox_internal.outbox_origin outbox_internal.outbox_key_hash outbox_internal.outbox_printable
   outbox_internal.outbox_restoring outbox_internal.outbox_route_allowed outbox_internal.outbox_event_rows);
 
 my $fake = OutboxTest::FakeBroker->start;
@@ -190,7 +191,7 @@ my @around = (
 	"EXPLAIN (ANALYZE, VERBOSE) SELECT * FROM public.outbox_new", "EXPLAIN SELECT * FROM public.outbox WHERE payload::text ~ 'x'",
 	"EXPLAIN (ANALYZE, VERBOSE) INSERT INTO public.outbox_new (event_type, payload) VALUES ('e', '{}')",
 	'SELECT * FROM public.outbox_new WHERE tried.leak(payload::text)', 'SELECT * FROM public.outbox_new WHERE payload::text OPERATOR(tried.~~~) \'x\'',
-	'SELECT * FROM public.outbox_spans WHERE tried.leak(outbox_spans::text)', 'SELECT * FROM public.outbox_status WHERE tried.leak(outbox_status::text)',
+	'SELECT * FROM public.outbox_status WHERE tried.leak(outbox_status::text)',
 	'SELECT * FROM public.outbox_problems WHERE tried.leak(outbox_problems::text)', 'SELECT * FROM public.outbox_routes_status WHERE tried.leak(outbox_routes_status::text)',
 	'UPDATE public.outbox_new SET event_type = event_type', 'DELETE FROM public.outbox_new', 'SELECT * FROM public.outboxevent WHERE tried.leak(outboxevent::text)',
 	'UPDATE public.outboxevent SET type = type', 'DELETE FROM public.outboxevent RETURNING *', 'SELECT * FROM public.outbox_new FOR UPDATE',

@@ -169,7 +169,7 @@ SELECT 'status', workers, database IS NULL FROM outbox_status;
 SELECT 'archive', count(*) > 0 FROM outbox_archive_status;
 SELECT 'route', route FROM outbox_routes_status ORDER BY 2;
 SELECT 'views', (SELECT count(*) >= 0 FROM outbox_held_keys), (SELECT count(*) >= 0 FROM outbox_progress),
-	(SELECT count(*) > 0 FROM outbox_history), (SELECT count(*) >= 0 FROM outbox_spans), (SELECT count(*) > 0 FROM outbox_workers);
+	(SELECT count(*) > 0 FROM outbox_history), (SELECT count(*) > 0 FROM outbox_workers);
 SELECT 'top', count(*) > 5 FROM outbox_top();
 SQL
 

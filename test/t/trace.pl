@@ -76,6 +76,7 @@ is(wire('none'), '-', 'on the wire: none');
 is(wire('number'), '7', 'on the wire: a number');
 
 # What a collector is told agrees with what consumers are told.
+$node->sql(slurp_file('examples/tracing/spans.sql'));
 my %spans = map { $_->[0] => $_ } $node->rows(<<'END');
 SELECT attributes ->> 'messaging.rabbitmq.destination.routing_key', trace_id, span_id, parent_span_id,
 	attributes ->> 'error.type', attributes ->> 'outbox.attempts', start_time < end_time FROM outbox_spans

@@ -102,7 +102,7 @@ MUTATIONS = (
      "what outbox_discard() has removed is never published",
      ["isolation/operators-lease"]),
     ("discard-locks-leased", "outbox--1.0.sql",
-     "			AND uuid_hash_extended(o.id, 0) & 4611686018427387903 <> ALL (claimed)\n"
+     "			AND outbox_internal.outbox_claim_hash(o.id) <> ALL (claimed)\n"
      "		ORDER BY o.seq\n"
      "		LIMIT max_messages",
      "		ORDER BY o.seq\n"
@@ -127,7 +127,7 @@ MUTATIONS = (
      "what outbox_erase() has removed is never published",
      ["isolation/operators-lease"]),
     ("erase-locks-leased", "outbox--1.0.sql",
-     "			AND uuid_hash_extended(o.id, 0) & 4611686018427387903 <> ALL (claimed)\n"
+     "			AND outbox_internal.outbox_claim_hash(o.id) <> ALL (claimed)\n"
      "		ORDER BY o.seq\n"
      "		FOR UPDATE);",
      "		ORDER BY o.seq\n"
@@ -212,8 +212,8 @@ MUTATIONS = (
     ("workers-unasked", "outbox--1.0.sql",
      "	SELECT c.id_hash FROM outbox_internal.outbox_claims() c\n"
      "	UNION ALL\n"
-     "	SELECT uuid_hash_extended(i.id, 0)",
-     "	SELECT uuid_hash_extended(i.id, 0)",
+     "	SELECT outbox_internal.outbox_claim_hash(i.id)",
+     "	SELECT outbox_internal.outbox_claim_hash(i.id)",
      "what a worker is publishing is neither discarded nor changed",
      ["in_flight"]),
     ("requeue-keeps-attempts", "outbox--1.0.sql",
@@ -222,8 +222,8 @@ MUTATIONS = (
      "outbox_requeue(): attempts are counted from 0",
      ["regress/repairs"]),
     ("discard-ignores-ids", "outbox--1.0.sql",
-     "			AND (NOT given OR o.id = ANY (ids))\n			AND uuid_hash",
-     "			AND uuid_hash",
+     "			AND (NOT given OR o.id = ANY (ids))\n			AND outbox_internal.outbox_claim_hash",
+     "			AND outbox_internal.outbox_claim_hash",
      "outbox_discard_messages(ids): these and no others",
      ["regress/repairs"]),
     ("edit-history-forgets", "outbox--1.0.sql",

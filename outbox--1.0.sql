@@ -1868,14 +1868,35 @@ DECLARE
 BEGIN
 	IF EXISTS (SELECT FROM outbox_internal.outbox_locked_claims()) THEN
 		RETURN QUERY
-		SELECT 'warning', 'row locked', CASE WHEN l.aggregate_id IS NULL THEN format('message %s', l.id)
-				ELSE format('key "%s" "%s"', outbox_internal.outbox_printable(l.aggregate_type),
-					outbox_internal.outbox_printable(l.aggregate_id)) END, l.since,
-			format('message %s is locked by %s', l.id, concat_ws(' and ', 'process ' || nullif(array_to_string(l.pids, ', '), ''),
-				'the prepared transaction ' || nullif(array_to_string(l.prepared, ', '), ''))),
-			'Somebody''s open transaction has locked the row; the later messages of its key wait until that ends.',
-			coalesce('SELECT pg_terminate_backend(' || l.pids[1] || ')', 'ROLLBACK PREPARED ' || quote_literal(l.prepared[1]))
-		FROM outbox_internal.outbox_locked_rows l;
+		WITH claims AS MATERIALIZED (SELECT * FROM outbox_internal.outbox_locked_claims()),
+		workers AS (
+			SELECT sum(w.unsettled) AS unsettled, bool_or(w.waits) AS waits
+			FROM (SELECT DISTINCT c.worker, c.unsettled, c.waits FROM claims c) w),
+		lockers AS (
+			SELECT l.pids, l.prepared, min(l.since) AS since, count(*) AS n,
+				count(*) FILTER (WHERE c.in_flight) AS in_flight,
+				concat_ws(' and ', 'process ' || nullif(array_to_string(l.pids, ', '), ''),
+					'prepared transaction "' || nullif(array_to_string(l.prepared, '", "'), '') || '"') AS who,
+				(array_agg(l.id ORDER BY l.seq))[1] AS id,
+				(array_agg(CASE WHEN l.aggregate_id IS NOT NULL
+					THEN format(' of key "%s" "%s"', outbox_internal.outbox_printable(l.aggregate_type),
+						outbox_internal.outbox_printable(l.aggregate_id)) END ORDER BY l.seq))[1] AS key
+			FROM outbox_internal.outbox_locked_rows l
+				JOIN claims c ON c.worker = l.worker AND c.id = l.id
+			GROUP BY l.pids, l.prepared)
+		SELECT 'warning', 'row locked', k.who, k.since,
+			CASE WHEN k.in_flight = 0 THEN
+				format('message %s%s%s for the row locks of %s', k.id, k.key,
+					CASE k.n WHEN 1 THEN ' waits' ELSE format(' and at least %s others wait', k.n - 1) END, k.who)
+			ELSE format(CASE WHEN w.unsettled > k.in_flight
+					THEN '%s messages in flight wait for row locks, at least %s of them for those of %s%s'
+					ELSE '%2$s messages in flight wait for the row locks of %3$s%4$s' END,
+				w.unsettled, k.in_flight, k.who,
+				CASE WHEN w.waits THEN '; they are more than three times outbox.window, and nothing is published meanwhile' END)
+			END,
+			'Somebody''s open transaction has locked the rows; the later messages of their keys wait until that ends.',
+			coalesce('SELECT pg_terminate_backend(' || k.pids[1] || ')', 'ROLLBACK PREPARED ' || quote_literal(k.prepared[1]))
+		FROM lockers k, workers w;
 	END IF;
 	PERFORM FROM unnest(counts) c WHERE c.retrying > 0 OR c.failed > 0;
 	IF NOT FOUND THEN
@@ -3158,13 +3179,14 @@ CREATE VIEW @extschema@.outbox_held_keys AS
 COMMENT ON VIEW @extschema@.outbox_held_keys IS 'Keys whose later messages wait because of one message: it failed on a route with on_failed = ''block'' (requeue or discard it), or waits for its next attempt.';
 
 CREATE FUNCTION outbox_internal.outbox_locked_claims(
-	OUT worker integer, OUT id uuid, OUT seq bigint, OUT since timestamptz)
+	OUT worker integer, OUT id uuid, OUT seq bigint, OUT since timestamptz,
+	OUT in_flight boolean, OUT unsettled integer, OUT waits boolean)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'outbox_locked_claims'
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
 
 COMMENT ON FUNCTION outbox_internal.outbox_locked_claims() IS
-'Up to 8 rows of each worker of this database that it has found locked, now or a while ago; see outbox_locked_rows().';
+'Rows that each worker of this database has found locked, now or a while ago: up to 8 that it would have taken, and up to 8 in flight that it would have settled. unsettled: how many of the latter the worker has; waits: so many that it publishes nothing. See outbox_locked_rows().';
 
 CREATE FUNCTION outbox_internal.outbox_row_lockers(relation regclass, place tid)
 RETURNS xid[]
@@ -3201,7 +3223,7 @@ CREATE VIEW outbox_internal.outbox_locked_rows AS
 	SELECT l.* FROM @extschema@.outbox_locked_rows() l;
 
 COMMENT ON FUNCTION @extschema@.outbox_locked_rows() IS
-'Messages that the relay would take or settle and that somebody has locked or changed, in a transaction that has not ended: since when the worker waits for the row, the processes of those transactions, and the names of the prepared ones among them. Up to 8 rows of each worker; later messages of their keys wait behind them.';
+'Messages that the relay would take or settle and that somebody has locked or changed, in a transaction that has not ended: since when the worker waits for the row, the processes of those transactions, and the names of the prepared ones among them. Up to 16 rows of each worker; later messages of their keys wait behind them.';
 
 CREATE FUNCTION @extschema@.outbox_table_lockers(
 	OUT relation regclass, OUT mode text, OUT granted boolean, OUT pid integer,

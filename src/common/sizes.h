@@ -13,7 +13,7 @@
 
 /*
  * The largest outbox.window.  The claims of every worker are laid out in shared
- * memory for it, twice over (see OUTBOX_MAX_CLAIMS).
+ * memory for it, four times over (see OUTBOX_MAX_CLAIMS).
  */
 #define OUTBOX_MAX_WINDOW	10000
 

@@ -20,7 +20,8 @@ outbox_batch_init(OutboxBatch *batch, OutboxQueue *queue, OutboxRoutes *routes,
 	batch->cxt = cxt;
 	batch->queue = queue;
 	batch->routes = routes;
-	batch->limit = Max(OUTBOX_QUEUE_MAX - queue->count, 0);
+	batch->limit = Max(OUTBOX_QUEUE_MAX + outbox_locked_beside(queue) -
+					   queue->count, 0);
 	batch->limit = Min(batch->limit, outbox_window);
 	/* All of them may turn out to be of keys that are under way. */
 	batch->limit = Min(batch->limit,
@@ -34,6 +35,12 @@ outbox_batch_init(OutboxBatch *batch, OutboxQueue *queue, OutboxRoutes *routes,
 }
 
 /* -------------------------------------------------------------------- room */
+
+int
+outbox_locked_beside(const OutboxQueue *queue)
+{
+	return Min(queue->nlocked, OUTBOX_LOCKED_MAX);
+}
 
 bool
 outbox_batch_full(const OutboxBatch *batch)

@@ -90,8 +90,11 @@ typedef struct OutboxBatch
 	OutboxInbox late_news;		/* of what the snapshot need not see */
 } OutboxBatch;
 
-/* How many messages a worker may have in its memory. */
+/* How many messages a worker may have in its memory ... */
 #define OUTBOX_QUEUE_MAX	(2 * outbox_window)
+
+/* ... and beside them, and beside the window: see OUTBOX_LOCKED_MAX. */
+extern int	outbox_locked_beside(const OutboxQueue *queue);
 
 extern void outbox_batch_init(OutboxBatch *batch, OutboxQueue *queue,
 							  OutboxRoutes *routes, MemoryContext cxt);

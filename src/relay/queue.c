@@ -109,6 +109,7 @@ count_items(OutboxQueue *queue)
 	pg_atomic_write_u32(&MySlot->counters.claimed, queue->count);
 	pg_atomic_write_u32(&MySlot->counters.in_flight,
 						queue->nsent + queue->nconfirmed + queue->nrejected);
+	pg_atomic_write_u32(&MySlot->counters.locked, queue->nlocked);
 }
 
 /* -------------------------------------------------------------------- keys */
@@ -163,6 +164,13 @@ is_blocked(const OutboxKey *key, int64 seq)
 	return key->blocked_on != NULL && seq > key->failed.seq;
 }
 
+/* It cannot go on before somebody else's transaction has ended. */
+static bool
+head_is_locked(const OutboxKey *key)
+{
+	return key->head != NULL && key->head->locked;
+}
+
 /*
  * Puts the key where its state belongs; forgets one that has nothing left.
  *
@@ -182,9 +190,10 @@ place_key(OutboxQueue *queue, OutboxKey *key)
 	if (older && !retry_blocked)
 		key->blocked_on = NULL;
 
-	if (older && retry_blocked && key->nwaiting == 0)
+	if (older && retry_blocked && key->nwaiting == 0 && !head_is_locked(key))
 		list_key(queue, key, OUTBOX_KEY_REREAD);
-	else if (key->hold != OUTBOX_HOLD_NONE || key->blocked_on != NULL)
+	else if (key->hold != OUTBOX_HOLD_NONE || key->blocked_on != NULL ||
+			 head_is_locked(key))
 		list_key(queue, key, OUTBOX_KEY_HELD);
 	else if (key->skip_low != 0 && key->nwaiting == 0)
 		list_key(queue, key, OUTBOX_KEY_REREAD);
@@ -272,6 +281,8 @@ free_item(OutboxQueue *queue, OutboxItem *item)
 	queue->bytes -= item->message->size;
 	if (item->suspect)
 		queue->nsuspects--;
+	if (item->locked)
+		queue->nlocked--;
 	outbox_queue_return_claim(queue, item->claim_index, &item->message->id);
 	pfree(item->message);
 	if (item->reason != NULL)
@@ -333,7 +344,7 @@ leave_waiting(OutboxQueue *queue, OutboxItem *item)
 static bool
 holds_back(const OutboxKey *key, int64 seq)
 {
-	if (is_blocked(key, seq))
+	if (is_blocked(key, seq) || head_is_locked(key))
 		return true;
 	if (key->hold == OUTBOX_HOLD_LOCKED)
 		return seq > key->skip_low;
@@ -671,9 +682,47 @@ outbox_queue_settling_committed(OutboxQueue *queue, bool more)
 		queue->key_waits_for_settling = false;
 }
 
+/* Where the row is, and whether it has a key, is all that settling needs. */
+static void
+forget_contents(OutboxQueue *queue, OutboxItem *item)
+{
+	OutboxMessage *message = item->message;
+	OutboxMessage *rest = MemoryContextAllocZero(queue->message_cxt,
+												 sizeof(OutboxMessage));
+
+	rest->seq = message->seq;
+	rest->id = message->id;
+	rest->tid = message->tid;
+	rest->key_hash = message->key_hash;
+	rest->aggregate_id = message->aggregate_id != NULL ? "" : NULL;
+	rest->size = sizeof(OutboxMessage);
+	queue->confirmed_bytes -= message->size;
+	queue->bytes -= message->size - rest->size;
+	item->message = rest;
+	pfree(message);
+}
+
+/* The first time that its row was found locked. */
+static void
+note_locked(OutboxQueue *queue, OutboxItem *item)
+{
+	item->locked = true;
+	queue->nlocked++;
+	if (item->state == OUTBOX_ITEM_CONFIRMED)
+		forget_contents(queue, item);
+	if (item->key != NULL)
+	{
+		drop_waiting(queue, item->key, 0);
+		place_key(queue, item->key);
+	}
+	count_items(queue);
+}
+
 void
 outbox_queue_remains(OutboxQueue *queue, OutboxItem *item)
 {
+	if (!item->locked)
+		note_locked(queue, item);
 	if (item->state == OUTBOX_ITEM_CONFIRMED)
 	{
 		dlist_move_head(&queue->confirmed, &item->node);
@@ -693,7 +742,8 @@ outbox_queue_settled(OutboxQueue *queue, OutboxItem *item)
 	Assert(item->state == OUTBOX_ITEM_CONFIRMED);
 	dlist_delete(&item->node);
 	queue->nconfirmed--;
-	queue->confirmed_bytes -= item->message->size;
+	if (!item->locked)
+		queue->confirmed_bytes -= item->message->size;
 	free_item(queue, item);
 	if (key != NULL)
 		advance_key(queue, key);
@@ -956,7 +1006,8 @@ outbox_queue_key_read(OutboxQueue *queue, OutboxKey *key, int64 skip_low,
 bool
 outbox_queue_has_room(OutboxQueue *queue, const OutboxKey *key)
 {
-	return key->head == NULL || queue->nwaiting < queue->waiting_max;
+	return key->head == NULL ||
+		(!head_is_locked(key) && queue->nwaiting < queue->waiting_max);
 }
 
 bool

@@ -97,6 +97,7 @@ struct OutboxItem
 	bool		returned;		/* basic.return came, its ack will follow */
 	bool		suspect;		/* may be what closed the channel */
 	bool		hopeless;		/* rejected for what no later attempt can change */
+	bool		locked;			/* could not be settled, somebody has its row */
 	OutboxMonoTime sent_at;		/* when that began */
 	uint64		published_to;	/* bytes on the link up to its end */
 	char	   *reason;			/* why it was returned or rejected */
@@ -125,7 +126,8 @@ typedef struct OutboxQueue
 	int			nconfirmed;
 	int			nrejected;
 	int			nsuspects;
-	size_t		confirmed_bytes;	/* of the messages that are confirmed */
+	int			nlocked;		/* CONFIRMED and REJECTED ones that are locked */
+	size_t		confirmed_bytes;	/* of the confirmed ones that are not locked */
 	bool		key_waits_for_settling; /* for a CONFIRMED head to be gone */
 	size_t		bytes;
 	int			waiting_max;	/* most WAITING items in all */
@@ -193,7 +195,10 @@ extern bool outbox_queue_has_others(OutboxQueue *queue, const OutboxRoute *route
  * CONFIRMED head still be what a key waits for?
  */
 extern void outbox_queue_settling_committed(OutboxQueue *queue, bool more);
-/* A CONFIRMED or REJECTED item could not be settled: in front of the others. */
+/*
+ * A CONFIRMED or REJECTED item could not be settled: in front of the others.  What is
+ * later of its key leaves memory until it is; and so does what a CONFIRMED one says.
+ */
 extern void outbox_queue_remains(OutboxQueue *queue, OutboxItem *item);
 /* The settling of a CONFIRMED item is committed. */
 extern void outbox_queue_settled(OutboxQueue *queue, OutboxItem *item);

@@ -153,7 +153,8 @@ has_room(const OutboxQueue *queue)
 	if (queue->nwaiting > 0 && queue->nwaiting >= queue->waiting_max / 2 &&
 		queue->nready + queue->nsent >= BUSY_KEYS)
 		return false;
-	return queue->count < OUTBOX_QUEUE_MAX && queue->bytes < OUTBOX_QUEUE_BYTES;
+	return queue->count - outbox_locked_beside(queue) < OUTBOX_QUEUE_MAX &&
+		queue->bytes < OUTBOX_QUEUE_BYTES;
 }
 
 bool
@@ -243,7 +244,7 @@ hold_locked(OutboxReader *reader, OutboxBatch *batch)
 
 		/* One without a route stands for all from there on. */
 		if (row->route[0] != '\0')
-			outbox_slot_note_locked(&row->id, row->seq);
+			outbox_slot_note_locked(&row->id, row->seq, false);
 		if (row->keyed &&
 			outbox_routes_find(reader->routes, row->route)->ordered)
 			outbox_keys_hold_locked(reader->keys, row->key_hash, row->seq,

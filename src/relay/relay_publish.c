@@ -5,7 +5,9 @@
  *
  * Never called inside a transaction.  The window counts everything that a crash
  * could send twice: what is in flight, what is confirmed and not settled, and
- * what is settled by a commit that is not on disk yet.
+ * what is settled by a commit that is not on disk yet.  What cannot be settled
+ * because somebody has locked its row leaves it, up to OUTBOX_LOCKED_MAX: he may
+ * keep it for hours.
  *
  *-------------------------------------------------------------------------
  */
@@ -48,14 +50,14 @@ goes_alone(OutboxRelay *relay)
 	return item != NULL && is_risky(relay, item);
 }
 
-/* What a crash could let us send twice. */
+/* What a crash could let us send twice, but for what stands beside the window. */
 static int
 window_used(OutboxRelay *relay)
 {
 	OutboxQueue *queue = relay->queue;
 
-	return queue->nsent + queue->nconfirmed + queue->nrejected +
-		outbox_unflushed_count(relay->unflushed);
+	return queue->nsent + queue->nconfirmed + queue->nrejected -
+		outbox_locked_beside(queue) + outbox_unflushed_count(relay->unflushed);
 }
 
 /*

@@ -218,7 +218,7 @@ outbox_settler_run(OutboxSettler *settler, OutboxSettling *settling)
 static void
 note_locked(const OutboxItem *item)
 {
-	outbox_slot_note_locked(&item->message->id, item->message->seq);
+	outbox_slot_note_locked(&item->message->id, item->message->seq, true);
 }
 
 static void

@@ -207,7 +207,7 @@ outbox_claims(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-#define LOCKED_COLS 4
+#define LOCKED_COLS 7
 
 /*
  * Rows of this database that its workers have found locked; whether they still are,
@@ -222,7 +222,8 @@ outbox_locked_claims(PG_FUNCTION_ARGS)
 	for (int i = 0; outbox_shared != NULL && i < outbox_shared->nslots; i++)
 	{
 		OutboxSlot *slot = &outbox_shared->slots[i];
-		OutboxLockedId locked[OUTBOX_LOCKED_IDS];
+		OutboxLockedId locked[2 * OUTBOX_LOCKED_IDS];
+		int32		unsettled = (int32) pg_atomic_read_u32(&slot->counters.locked);
 		bool		ours;
 		int			worker;
 
@@ -231,7 +232,7 @@ outbox_locked_claims(PG_FUNCTION_ARGS)
 		worker = slot->worker;
 		memcpy(locked, slot->locked, sizeof(locked));
 		SpinLockRelease(&slot->mutex);
-		for (int j = 0; ours && j < OUTBOX_LOCKED_IDS; j++)
+		for (int j = 0; ours && j < (int) lengthof(locked); j++)
 		{
 			Datum		values[LOCKED_COLS];
 			bool		nulls[LOCKED_COLS] = {false};
@@ -242,6 +243,9 @@ outbox_locked_claims(PG_FUNCTION_ARGS)
 			values[1] = UUIDPGetDatum(&locked[j].id);
 			values[2] = Int64GetDatum(locked[j].seq);
 			values[3] = TimestampTzGetDatum(locked[j].since);
+			values[4] = BoolGetDatum(j >= OUTBOX_LOCKED_IDS);
+			values[5] = Int32GetDatum(unsettled);
+			values[6] = BoolGetDatum(unsettled >= OUTBOX_LOCKED_MAX + outbox_window);
 			tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values,
 								 nulls);
 		}

@@ -44,6 +44,7 @@ shared_init_slot(OutboxSlot *slot)
 	pg_atomic_init_u64(&slot->counters.reconnects, 0);
 	pg_atomic_init_u32(&slot->counters.claimed, 0);
 	pg_atomic_init_u32(&slot->counters.in_flight, 0);
+	pg_atomic_init_u32(&slot->counters.locked, 0);
 	pg_atomic_init_u64(&slot->counters.lowest_seq, 0);
 	for (int i = 0; i < OUTBOX_MAX_CLAIMS; i++)
 		pg_atomic_init_u64(&slot->claims[i], 0);

@@ -157,6 +157,7 @@ outbox_slot_detach(void)
 			pg_atomic_write_u64(&MySlot->claims[i], 0);
 		pg_atomic_write_u32(&MySlot->counters.claimed, 0);
 		pg_atomic_write_u32(&MySlot->counters.in_flight, 0);
+		pg_atomic_write_u32(&MySlot->counters.locked, 0);
 	}
 	if (outbox_slot_lock_mine())
 	{

@@ -89,13 +89,14 @@ outbox_slot_set_clock_jump(int64 jump_ms)
 
 /* Its place, or one where nothing is that still counts; NULL: there is no room. */
 static OutboxLockedId *
-place_of_locked(const pg_uuid_t *id, OutboxMonoTime now)
+place_of_locked(const pg_uuid_t *id, bool in_flight, OutboxMonoTime now)
 {
+	OutboxLockedId *places = &MySlot->locked[in_flight ? OUTBOX_LOCKED_IDS : 0];
 	OutboxLockedId *room = NULL;
 
 	for (int i = 0; i < OUTBOX_LOCKED_IDS; i++)
 	{
-		OutboxLockedId *locked = &MySlot->locked[i];
+		OutboxLockedId *locked = &places[i];
 		bool		counts = outbox_mono_is_set(locked->seen) &&
 			!outbox_mono_reached(outbox_mono_plus(locked->seen, LOCKED_FORGOTTEN_MS),
 								 now);
@@ -111,7 +112,7 @@ place_of_locked(const pg_uuid_t *id, OutboxMonoTime now)
 }
 
 void
-outbox_slot_note_locked(const pg_uuid_t *id, int64 seq)
+outbox_slot_note_locked(const pg_uuid_t *id, int64 seq, bool in_flight)
 {
 	TimestampTz since = GetCurrentTimestamp();
 	OutboxMonoTime now = outbox_mono_now();
@@ -119,7 +120,7 @@ outbox_slot_note_locked(const pg_uuid_t *id, int64 seq)
 
 	if (!outbox_slot_lock_mine())
 		return;
-	locked = place_of_locked(id, now);
+	locked = place_of_locked(id, in_flight, now);
 	if (locked != NULL)
 	{
 		if (!outbox_mono_is_set(locked->seen))

@@ -204,6 +204,7 @@ typedef struct Look
 {
 	bool		sent;			/* something is in flight */
 	int			full;			/* rows that may stand in the queue and cannot go */
+	int			locked_rows;
 	int64		all_until;		/* holds of everything; NEVER: no end is known */
 	int			live[KEYS];		/* rows of the key */
 	SimRow	   *first[KEYS];	/* the oldest of them */
@@ -280,8 +281,7 @@ look(Look *of)
 		int64		locked = locked_until(row);
 
 		of->sent |= row->flight == ROW_SENT;
-		/* What is answered and locked takes room from the window. */
-		of->full += locked > sim_now;
+		of->locked_rows += locked > sim_now;
 		if (locked != 0)
 			of->locked[row->key % KEYS] = Max(of->locked[row->key % KEYS], locked);
 		if (row->gone)
@@ -304,6 +304,8 @@ look(Look *of)
 			of->full += current->available_at != 0;
 		}
 	}
+	/* What is answered and locked takes no room, up to OUTBOX_LOCKED_MAX of it. */
+	of->full += Max(of->locked_rows - 2 * sim_config.window, 0);
 }
 
 /* To be settled. */

@@ -1193,6 +1193,8 @@ outbox_store_settle(const OutboxSettled *settled, int n, bool archive,
 	for (int i = 0; i < n; i++)
 	{
 		remains[i] = !settle_row(&settled[i]);
+		if (remains[i])
+			sim_row_by_id(&settled[i].id)->met_locked = true;
 		sim_learn(remains[i]);
 	}
 }
@@ -1263,6 +1265,7 @@ outbox_store_fail(const OutboxFailure *failures, int n, bool *remains)
 			continue;
 		}
 		remains[i] = version == NULL;
+		row->met_locked |= remains[i];
 		sim_learn(remains[i]);
 		if (version == NULL)
 			continue;

@@ -250,7 +250,7 @@ my $session = $node->session;
 my $pid = $session->query_safe('SELECT pg_backend_pid()');
 $session->query_safe("BEGIN; SELECT FROM outbox WHERE id = '$id' FOR UPDATE");
 $node->sql('SELECT outbox_resume()');
-problem('row locked', 'warning', qr/^key "order" "8"$/, qr/^message $id is locked by process $pid$/);
+problem('row locked', 'warning', qr/^process $pid$/, qr/^message $id of key "order" "8" waits for the row locks of process $pid$/);
 $session->query_safe('COMMIT');
 $node->wait_drained;
 over('row locked');

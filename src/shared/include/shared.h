@@ -30,10 +30,16 @@
 #include "utils/uuid.h"
 
 /*
- * A worker holds at most twice its window, sent and ready to be sent, and some
- * older rows that turn up while it claims.
+ * A worker holds at most twice its window, sent and ready to be sent, and as many
+ * that it cannot settle because somebody has locked their rows.
  */
-#define OUTBOX_MAX_CLAIMS		(2 * OUTBOX_MAX_WINDOW)
+#define OUTBOX_MAX_CLAIMS		(4 * OUTBOX_MAX_WINDOW)
+
+/*
+ * So many of the latter take no room from the window.  A statement that locks a
+ * backlog meets no more that are claimed.
+ */
+#define OUTBOX_LOCKED_MAX		(2 * outbox_window)
 
 #define OUTBOX_MAX_REQUESTS		64
 #define OUTBOX_MAX_HOLDS		32
@@ -138,6 +144,7 @@ typedef struct OutboxCounters
 	pg_atomic_uint64 reconnects;
 	pg_atomic_uint32 claimed;
 	pg_atomic_uint32 in_flight;
+	pg_atomic_uint32 locked;	/* of them, those that cannot be settled */
 	/* No row that is ready and known has a lower number; a second old at most. */
 	pg_atomic_uint64 lowest_seq;
 } OutboxCounters;
@@ -164,7 +171,7 @@ typedef struct OutboxTrouble
 	char		text[OUTBOX_TEXT_SIZE];
 } OutboxTrouble;
 
-/* A row that a worker would have taken, and that somebody has locked. */
+/* A row that a worker would have taken, or settled, and that somebody has locked. */
 typedef struct OutboxLockedId
 {
 	pg_uuid_t	id;
@@ -173,6 +180,7 @@ typedef struct OutboxLockedId
 	OutboxMonoTime seen;		/* met the last time; unset: unused */
 } OutboxLockedId;
 
+/* So many that it would have taken, and behind them so many that it would have settled. */
 #define OUTBOX_LOCKED_IDS	8
 
 /* A row that a worker has set aside, as it cannot be read. */
@@ -234,7 +242,7 @@ typedef struct OutboxSlot
 	TimestampTz tls_not_after;	/* of the broker's certificate; 0: no TLS */
 	int64		clock_jump_ms;	/* the last jump of the wall clock ... */
 	TimestampTz clock_jumped_at;	/* ... and when, by the clock as it is now */
-	OutboxLockedId locked[OUTBOX_LOCKED_IDS];
+	OutboxLockedId locked[2 * OUTBOX_LOCKED_IDS];
 	int			unreadable_count;	/* the first are these: */
 	OutboxUnreadableId unreadable[OUTBOX_UNREADABLE_SHOWN];
 

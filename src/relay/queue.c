@@ -279,10 +279,10 @@ free_item(OutboxQueue *queue, OutboxItem *item)
 	set_state(item, OUTBOX_ITEM_GONE);
 	queue->count--;
 	queue->bytes -= item->message->size;
-	if (item->suspect)
-		queue->nsuspects--;
 	if (item->locked)
 		queue->nlocked--;
+	if (item->suspect)
+		queue->nsuspects--;
 	outbox_queue_return_claim(queue, item->claim_index, &item->message->id);
 	pfree(item->message);
 	if (item->reason != NULL)

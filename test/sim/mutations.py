@@ -22,7 +22,7 @@ BORROWED = (
     "rescan-reads-on", "early-word-dropped", "early-words-unheard", "late-range-later",
     "lost-prepared-forgotten",
     "concerns-nothing", "fence-last", "no-32-mb", "waiting-key-not-durable",
-    "window-without-unflushed", "locked-not-compared", "backlog-overtaken",
+    "window-without-unflushed", "locked-in-the-window", "locked-in-the-queue", "locked-not-compared", "backlog-overtaken",
     "late-news-lost", "read-before-commit", "claim-shown-late", "prepared-inverted",
     "route-forgets", "passed-over-forgotten", "cut-range-done", "key-accepts-behind",
     "no-hold-on-reject", "late-waiter-not-durable",
@@ -49,6 +49,9 @@ MUTATIONS = [Mutation(*m) for m in (
     ("stuck-not-durable", "src/relay/settler.c",
      "settling->more || settler->nstuck > 0);", "settling->more);",
      "order across a crash: a settling that a lock delays"),
+    ("locked-counted-for-ever", "src/relay/queue.c",
+     "	if (item->locked)\n		queue->nlocked--;", "",
+     "the window counts again what is not locked any more"),
     # --------------------------------------------------------------- wake-up
     ("latch-not-set", "src/shared/shared_inbox.c",
      "			outbox_wake_procno(procno);", "			;",

@@ -567,6 +567,96 @@ sub run_state
 	return;
 }
 
+# --- A8: a backlog is locked, of which more than a window is in flight.  The others go
+# on, beside the lock, as long as the number of those is bounded.
+
+my $claims = 'FROM outbox_internal.outbox_claims()';
+my $row_locked = q{FROM outbox_problems WHERE problem = 'row locked'};
+
+# Everything is locked while it has two windows of it, and is confirmed then.
+sub lock_claimed
+{
+	my ($window, $prefix, $lock) = @_;
+	my $had = $node->sql("SELECT count(*) $claims");
+
+	$proxy->do('stall down');
+	$checker->enqueue(6 * $window, keys => 6 * $window, prefix => $prefix);
+	$node->wait_sql("SELECT count(*) $claims", $had + 2 * $window);
+	$lock->();
+	$proxy->do('forward');
+	return;
+}
+
+sub others_arrive
+{
+	my ($what, $count, $prefix) = @_;
+
+	$checker->enqueue($count, keys => 7, prefix => $prefix);
+	return wait_until($what,
+		sub { (grep { ($_->{aggregate_id} // '') =~ /^$prefix/ } $consumer->records) >= $count }, 20);
+}
+
+sub locked_backlog
+{
+	my $window = 10;
+	my $both = 2 * $window;
+	my $session = $node->session;
+	my $pid = $session->query_safe('SELECT pg_backend_pid()');
+
+	$node->adjust_conf('postgresql.conf', 'outbox.window', $window);
+	$node->reload;
+	$node->sql('TRUNCATE test_sent');
+	$node->wait_sql($state, 'idle');
+	my $before = $consumer->records;
+	# one message that declares the exchange
+	$checker->enqueue(1);
+	$node->wait_drained;
+	lock_claimed($window, 'held', sub { $session->query_safe('BEGIN; SELECT FROM outbox FOR UPDATE') });
+
+	ok(others_arrive('others are published beside the locked backlog', 50, 'beside'),
+		'A8: publishing goes on beside a locked backlog');
+	$node->wait_sql("SELECT detail $row_locked",
+		"$both messages in flight wait for row locks, at least 8 of them for those of process $pid");
+	is($node->sql("SELECT subject, hint LIKE '%keys%', command $row_locked"),
+		"process $pid|t|SELECT pg_terminate_backend($pid)", 'A8: the problem says who it is');
+	is($node->sql("SELECT count(*) $claims WHERE in_flight"), $both, 'A8: what is confirmed stays known');
+
+	# later ones of the keys that are held, and some rounds that try again
+	$checker->enqueue(6 * $window, keys => 6 * $window, prefix => 'held');
+	sleep 3;
+	my @records = $consumer->records;
+	my %held = map { $_->{id} => 1 } grep { ($_->{aggregate_id} // '') =~ /^held/ } @records;
+	is(scalar(keys %held), $both, 'A8: nothing of the locked keys is sent beside what was in flight');
+	is(scalar @records, scalar(keys %{ { map { $_->{id} => 1 } @records } }), 'A8: and nothing twice');
+
+	# more than a second statement may keep: it is said, and ends with that lock
+	lock_claimed($window, 'more',
+		sub { $node->sql("BEGIN; SELECT FROM outbox FOR UPDATE SKIP LOCKED; PREPARE TRANSACTION 'more'") });
+	$node->wait_sql("SELECT count(*) $row_locked AND detail LIKE '3_ messages % nothing is published meanwhile'", 1);
+	is($node->sql("SELECT count(*) $claims WHERE in_flight"), 3 * $window, 'A8: what is locked in flight is bounded');
+	$checker->enqueue(5, keys => 5, prefix => 'last');
+	sleep 2;
+	is(scalar(grep { ($_->{aggregate_id} // '') =~ /^last/ } $consumer->records), 0, 'A8: with too many nothing is sent');
+	$node->sql(q{ROLLBACK PREPARED 'more'});
+	wait_until('it goes on without the second lock',
+		sub { (grep { ($_->{aggregate_id} // '') =~ /^last/ } $consumer->records) == 5 }, 10);
+
+	my $start = time;
+	$session->query_safe('COMMIT');
+	$session->quit;
+	$node->wait_drained(20);
+	cmp_ok(time - $start, '<', 5, 'A8: all are settled soon after the lock');
+	is($node->sql("SELECT count(*) $row_locked"), 0, 'A8: and the problem is over');
+	@records = wait_arrived($before);
+	my $v = $checker->check('A8: a locked backlog', \@records, case => 'A8: a locked backlog');
+	is($v->{duplicates}, 0, 'A8: without duplicates');
+	$node->adjust_conf('postgresql.conf', 'outbox.window', $WINDOW);
+	$node->reload;
+	return;
+}
+
+locked_backlog() if !defined $wanted || 'A8' =~ $wanted;
+
 my @selected = grep { !defined $wanted || $_->{name} =~ $wanted } @states;
 run_state($_) foreach @selected;
 is(scalar @results, scalar @selected, 'all states were tested');
@@ -694,96 +784,7 @@ sub restarts_under_load
 	return;
 }
 
-# --- A8: a backlog is locked, of which more than a window is in flight.  The others go
-# on, beside the lock, as long as the number of those is bounded.
-
-my $claims = 'FROM outbox_internal.outbox_claims()';
-my $row_locked = q{FROM outbox_problems WHERE problem = 'row locked'};
-
-# Everything is locked while it has two windows of it, and is confirmed then.
-sub lock_claimed
-{
-	my ($window, $prefix, $lock) = @_;
-	my $had = $node->sql("SELECT count(*) $claims");
-
-	$proxy->do('stall down');
-	$checker->enqueue(6 * $window, keys => 6 * $window, prefix => $prefix);
-	$node->wait_sql("SELECT count(*) $claims", $had + 2 * $window);
-	$lock->();
-	$proxy->do('forward');
-	return;
-}
-
-sub others_arrive
-{
-	my ($what, $count, $prefix) = @_;
-
-	$checker->enqueue($count, keys => 7, prefix => $prefix);
-	return wait_until($what,
-		sub { (grep { ($_->{aggregate_id} // '') =~ /^$prefix/ } $consumer->records) >= $count }, 20);
-}
-
-sub locked_backlog
-{
-	my $window = 10;
-	my $both = 2 * $window;
-	my $session = $node->session;
-	my $pid = $session->query_safe('SELECT pg_backend_pid()');
-
-	$node->adjust_conf('postgresql.conf', 'outbox.window', $window);
-	$node->reload;
-	$node->sql('TRUNCATE test_sent');
-	$node->wait_sql($state, 'idle');
-	my $before = $consumer->records;
-	# one message that declares the exchange
-	$checker->enqueue(1);
-	$node->wait_drained;
-	lock_claimed($window, 'held', sub { $session->query_safe('BEGIN; SELECT FROM outbox FOR UPDATE') });
-
-	ok(others_arrive('others are published beside the locked backlog', 50, 'beside'),
-		'A8: publishing goes on beside a locked backlog');
-	$node->wait_sql("SELECT detail $row_locked",
-		"$both messages in flight wait for row locks, at least 8 of them for those of process $pid");
-	is($node->sql("SELECT subject, hint LIKE '%keys%', command $row_locked"),
-		"process $pid|t|SELECT pg_terminate_backend($pid)", 'A8: the problem says who it is');
-	is($node->sql("SELECT count(*) $claims WHERE in_flight"), $both, 'A8: what is confirmed stays known');
-
-	# later ones of the keys that are held, and some rounds that try again
-	$checker->enqueue(6 * $window, keys => 6 * $window, prefix => 'held');
-	sleep 3;
-	my @records = $consumer->records;
-	my %held = map { $_->{id} => 1 } grep { ($_->{aggregate_id} // '') =~ /^held/ } @records;
-	is(scalar(keys %held), $both, 'A8: nothing of the locked keys is sent beside what was in flight');
-	is(scalar @records, scalar(keys %{ { map { $_->{id} => 1 } @records } }), 'A8: and nothing twice');
-
-	# more than a second statement may keep: it is said, and ends with that lock
-	lock_claimed($window, 'more',
-		sub { $node->sql("BEGIN; SELECT FROM outbox FOR UPDATE SKIP LOCKED; PREPARE TRANSACTION 'more'") });
-	$node->wait_sql("SELECT count(*) $row_locked AND detail LIKE '3_ messages % nothing is published meanwhile'", 1);
-	is($node->sql("SELECT count(*) $claims WHERE in_flight"), 3 * $window, 'A8: what is locked in flight is bounded');
-	$checker->enqueue(5, keys => 5, prefix => 'last');
-	sleep 2;
-	is(scalar(grep { ($_->{aggregate_id} // '') =~ /^last/ } $consumer->records), 0, 'A8: with too many nothing is sent');
-	$node->sql(q{ROLLBACK PREPARED 'more'});
-	wait_until('it goes on without the second lock',
-		sub { (grep { ($_->{aggregate_id} // '') =~ /^last/ } $consumer->records) == 5 }, 10);
-
-	my $start = time;
-	$session->query_safe('COMMIT');
-	$session->quit;
-	$node->wait_drained(20);
-	cmp_ok(time - $start, '<', 5, 'A8: all are settled soon after the lock');
-	is($node->sql("SELECT count(*) $row_locked"), 0, 'A8: and the problem is over');
-	@records = wait_arrived($before);
-	my $v = $checker->check('A8: a locked backlog', \@records, case => 'A8: a locked backlog');
-	is($v->{duplicates}, 0, 'A8: without duplicates');
-	$node->adjust_conf('postgresql.conf', 'outbox.window', $WINDOW);
-	$node->reload;
-	return;
-}
-
 foreach (
-	[ 'A8' => \&locked_backlog ],
 	[ 'F8' => \&disk_alarm_while_idle ],
 	[ 'A10' => \&smart_stop ],
 	[ 'A23' => \&restarts_under_load ])

@@ -1892,7 +1892,7 @@ BEGIN
 					THEN '%s messages in flight wait for row locks, at least %s of them for those of %s%s'
 					ELSE '%2$s messages in flight wait for the row locks of %3$s%4$s' END,
 				w.unsettled, k.in_flight, k.who,
-				CASE WHEN w.waits THEN '; they are more than three times outbox.window, and nothing is published meanwhile' END)
+				CASE WHEN w.waits THEN '; they are three times outbox.window, and nothing is published meanwhile' END)
 			END,
 			'Somebody''s open transaction has locked the rows; the later messages of their keys wait until that ends.',
 			coalesce('SELECT pg_terminate_backend(' || k.pids[1] || ')', 'ROLLBACK PREPARED ' || quote_literal(k.prepared[1]))
@@ -3223,7 +3223,7 @@ CREATE VIEW outbox_internal.outbox_locked_rows AS
 	SELECT l.* FROM @extschema@.outbox_locked_rows() l;
 
 COMMENT ON FUNCTION @extschema@.outbox_locked_rows() IS
-'Messages that the relay would take or settle and that somebody has locked or changed, in a transaction that has not ended: since when the worker waits for the row, the processes of those transactions, and the names of the prepared ones among them. Up to 16 rows of each worker; later messages of their keys wait behind them.';
+'Messages that the relay would take or settle and that somebody has locked or changed, in a transaction that has not ended: since when the worker waits for the row, the processes of those transactions, and the names of the prepared ones among them. Up to 8 rows of each worker that are not sent, and up to 8 in flight; later messages of their keys wait behind them.';
 
 CREATE FUNCTION @extschema@.outbox_table_lockers(
 	OUT relation regclass, OUT mode text, OUT granted boolean, OUT pid integer,

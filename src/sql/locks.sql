@@ -43,7 +43,7 @@ CREATE VIEW outbox_internal.outbox_locked_rows AS
 	SELECT l.* FROM @extschema@.outbox_locked_rows() l;
 
 COMMENT ON FUNCTION @extschema@.outbox_locked_rows() IS
-'Messages that the relay would take or settle and that somebody has locked or changed, in a transaction that has not ended: since when the worker waits for the row, the processes of those transactions, and the names of the prepared ones among them. Up to 16 rows of each worker; later messages of their keys wait behind them.';
+'Messages that the relay would take or settle and that somebody has locked or changed, in a transaction that has not ended: since when the worker waits for the row, the processes of those transactions, and the names of the prepared ones among them. Up to 8 rows of each worker that are not sent, and up to 8 in flight; later messages of their keys wait behind them.';
 
 CREATE FUNCTION @extschema@.outbox_table_lockers(
 	OUT relation regclass, OUT mode text, OUT granted boolean, OUT pid integer,

@@ -336,7 +336,7 @@ BEGIN
 					THEN '%s messages in flight wait for row locks, at least %s of them for those of %s%s'
 					ELSE '%2$s messages in flight wait for the row locks of %3$s%4$s' END,
 				w.unsettled, k.in_flight, k.who,
-				CASE WHEN w.waits THEN '; they are more than three times outbox.window, and nothing is published meanwhile' END)
+				CASE WHEN w.waits THEN '; they are three times outbox.window, and nothing is published meanwhile' END)
 			END,
 			'Somebody''s open transaction has locked the rows; the later messages of their keys wait until that ends.',
 			coalesce('SELECT pg_terminate_backend(' || k.pids[1] || ')', 'ROLLBACK PREPARED ' || quote_literal(k.prepared[1]))

@@ -9,7 +9,8 @@
  *		admit:SEQ[:KEY]		it was claimed; due: its time has come
  *		send				everything that is ready
  *		ack:SEQ reject:SEQ	the broker's answers; settle:SEQ retry:SEQ fail:SEQ
- *							what the settling transaction made of them
+ *							what the settling transaction made of them, or remain:SEQ:
+ *							somebody has locked its row
  *		unknown				the link is lost; blame: and the broker says of a message
  *		lock:SEQ:KEY		somebody has locked that row
  *		release:KEY			the hold is over
@@ -216,6 +217,8 @@ step(Steps *steps, const char *word)
 		outbox_queue_failed(queue, find_item(steps, seq), false);
 	else if (strcmp(verb, "fail") == 0)
 		outbox_queue_failed(queue, find_item(steps, seq), true);
+	else if (strcmp(verb, "remain") == 0)
+		outbox_queue_remains(queue, find_item(steps, seq));
 	else if (strcmp(verb, "lock") == 0)
 		outbox_queue_hold_locked(queue, letter, seq, outbox_mono_after(1000));
 	else if (strcmp(verb, "release") == 0)

@@ -45,5 +45,10 @@ SELECT * FROM outbox_test_queue('lock:2:a release:a reread admit:3:a admit:2:a s
 -- Read up to a number: from the next on
 SELECT * FROM outbox_test_queue('lock:2:a release:a read:2:a admit:2:a send ack:2 settle:2 reread');
 
+-- A head that cannot be settled: what waits behind it leaves memory, nothing of its key is kept or read before it is
+SELECT * FROM outbox_test_queue('admit:1:a admit:2:a admit:3:b send ack:1 remain:1 claims reread admit:2:a due:4:a
+	remain:1 durable send settle:1 reread claims');
+SELECT * FROM outbox_test_queue('admit:1:a admit:2:a send reject:1 remain:1 claims reread retry:1 reread due:1:a send');
+
 -- Everything leaves memory that is not sent, in whatever state
 SELECT * FROM outbox_test_queue('admit:1:a send admit:2:a admit:3 admit:4:b drop claims send');

@@ -114,7 +114,7 @@ BEGIN
 	END LOOP;
 	claimed := ARRAY(SELECT c.id_hash FROM outbox_internal.outbox_claims() c);
 	IF EXISTS (SELECT FROM outbox_internal.outbox o WHERE o.route = NEW.name
-			AND outbox_internal.outbox_claim_hash(o.id) = ANY (claimed)) THEN
+			AND outbox_internal.outbox_claim_hash(o.id::uuid) = ANY (claimed)) THEN
 		RAISE EXCEPTION 'messages of route "%" are being published', NEW.name
 			USING ERRCODE = 'object_in_use',
 				HINT = 'Call outbox_pause() for the route first, and wait until outbox_workers has nothing in flight.';
@@ -177,7 +177,7 @@ BEGIN
 	RETURN QUERY
 	SELECT c.id_hash FROM outbox_internal.outbox_claims() c
 	UNION ALL
-	SELECT outbox_internal.outbox_claim_hash(i.id)
+	SELECT outbox_internal.outbox_claim_hash(i.id::uuid)
 	FROM outbox_internal.outbox_lease l, unnest(l.ids) i(id)
 	WHERE changed IS NOT NULL OR l.expires_at >= clock_timestamp();
 END

@@ -231,7 +231,7 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	RETURN EXISTS (SELECT FROM outbox_internal.outbox_taken(ARRAY[outbox_is_claimed.id]) c
+	RETURN EXISTS (SELECT FROM outbox_internal.outbox_taken(ARRAY[outbox_is_claimed.id]::uuid[]) c
 		WHERE c.id_hash = outbox_internal.outbox_claim_hash(outbox_is_claimed.id));
 END
 $$;
@@ -312,7 +312,7 @@ BEGIN
 			AND (last_error_like IS NULL OR o.last_error LIKE last_error_like)
 			AND (created_before IS NULL OR o.created_at < created_before)
 			AND (NOT given OR o.id = ANY (ids))
-			AND outbox_internal.outbox_claim_hash(o.id) <> ALL (claimed)
+			AND outbox_internal.outbox_claim_hash(o.id::uuid) <> ALL (claimed)
 		ORDER BY o.seq
 		LIMIT max_messages
 		FOR UPDATE SKIP LOCKED);
@@ -321,10 +321,10 @@ BEGIN
 	END IF;
 	/* Claimed between that look and the lock; see outbox_is_claimed(). */
 	claimed := ARRAY(SELECT c.id_hash FROM outbox_internal.outbox_taken(ARRAY(
-		SELECT o.id FROM outbox_internal.outbox o WHERE o.ctid = ANY (locked))) c);
+		SELECT o.id FROM outbox_internal.outbox o WHERE o.ctid = ANY (locked))::uuid[]) c);
 	DELETE FROM outbox_internal.outbox o
 	WHERE o.ctid = ANY (locked)
-		AND outbox_internal.outbox_claim_hash(o.id) <> ALL (claimed);
+		AND outbox_internal.outbox_claim_hash(o.id::uuid) <> ALL (claimed);
 	GET DIAGNOSTICS discarded = ROW_COUNT;
 	IF discarded > 0 THEN
 		PERFORM outbox_internal.outbox_remember('discard', NULL::text, discarded, reason,
@@ -475,16 +475,16 @@ BEGIN
 		SELECT o.ctid FROM outbox_internal.outbox o
 		WHERE o.aggregate_id = outbox_erase.aggregate_id
 			AND o.aggregate_type IS NOT DISTINCT FROM outbox_erase.aggregate_type
-			AND outbox_internal.outbox_claim_hash(o.id) <> ALL (claimed)
+			AND outbox_internal.outbox_claim_hash(o.id::uuid) <> ALL (claimed)
 		ORDER BY o.seq
 		FOR UPDATE);
 	IF locked <> '{}' THEN
 		claimed := ARRAY(SELECT c.id_hash FROM outbox_internal.outbox_taken(ARRAY(
-			SELECT o.id FROM outbox_internal.outbox o WHERE o.ctid = ANY (locked))) c);
+			SELECT o.id FROM outbox_internal.outbox o WHERE o.ctid = ANY (locked))::uuid[]) c);
 	END IF;
 	DELETE FROM outbox_internal.outbox o
 	WHERE o.ctid = ANY (locked)
-		AND outbox_internal.outbox_claim_hash(o.id) <> ALL (claimed);
+		AND outbox_internal.outbox_claim_hash(o.id::uuid) <> ALL (claimed);
 	GET DIAGNOSTICS live = ROW_COUNT;
 	/*
 	 * Before the archive is looked at, each with a snapshot of its own: what a

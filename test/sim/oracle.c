@@ -367,7 +367,8 @@ sim_oracle_turn(void)
 
 	for (int i = 0; i < sim_nrows; i++)
 		locked += sim_rows[i]->met_locked &&
-			sim_txs[sim_rows[i]->settled_by].state != TX_COMMITTED;
+			(sim_rows[i]->settled_by == sim_rows[i]->settled_before ||
+			 sim_txs[sim_rows[i]->settled_by].state != TX_COMMITTED);
 	if (claimed > 2 * sim_config.window + Min(locked, 2 * sim_config.window))
 		sim_broken("memory", "%d messages are claimed with a window of %d", claimed,
 				   sim_config.window);

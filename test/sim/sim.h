@@ -294,6 +294,7 @@ typedef struct SimRow
 	int			acked_worker;	/* ... of that number */
 	bool		was_locked;		/* by an operator */
 	bool		met_locked;		/* answered, and the relay could not settle it */
+	int			settled_before;	/* settled_by then: of an attempt before */
 	int			locked_by;		/* transaction of the last one */
 	bool		unordered;		/* entered while its route had no order */
 	int64		due;			/* late.c: to be sent by then; 0: it is held */

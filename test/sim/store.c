@@ -1265,10 +1265,13 @@ outbox_store_fail(const OutboxFailure *failures, int n, bool *remains)
 			continue;
 		}
 		remains[i] = version == NULL;
-		row->met_locked |= remains[i];
 		sim_learn(remains[i]);
 		if (version == NULL)
+		{
+			row->met_locked = true;
+			row->settled_before = row->settled_by;
 			continue;
+		}
 		version = sim_row_update(row, version, sim_relay_tx);
 		count_attempt(row, version, failure);
 	}

@@ -406,8 +406,11 @@ extern void outbox_slot_clear_trouble(OutboxTroubleKind kind);
 /* Until when the broker's certificate is valid, in seconds of Unix; 0: no TLS. */
 extern void outbox_slot_set_certificate(int64 ends);
 extern void outbox_slot_set_clock_jump(int64 jump_ms);
-/* A row was found locked by somebody; as many are remembered as there is room for. */
-extern void outbox_slot_note_locked(const pg_uuid_t *id, int64 seq);
+/*
+ * A row was found locked by somebody; as many are remembered as there is room for.
+ * in_flight: it is to be settled.
+ */
+extern void outbox_slot_note_locked(const pg_uuid_t *id, int64 seq, bool in_flight);
 /* These n of count rows are set aside, as they cannot be read. */
 extern void outbox_slot_show_unreadable(const OutboxUnreadableId *shown, int n,
 										int count);

@@ -65,7 +65,7 @@ MUTATIONS = (
      "a replayed message has the number that it had",
      ["replay"]),
     ("discard-looks-once", "outbox--1.0.sql",
-     "	/* Claimed between that look and the lock; see outbox_is_claimed(). */\n	claimed := ARRAY(SELECT c.id_hash FROM outbox_internal.outbox_taken(ARRAY(\n		SELECT o.id FROM outbox_internal.outbox o WHERE o.ctid = ANY (locked))) c);\n",
+     "	/* Claimed between that look and the lock; see outbox_is_claimed(). */\n	claimed := ARRAY(SELECT c.id_hash FROM outbox_internal.outbox_taken(ARRAY(\n		SELECT o.id FROM outbox_internal.outbox o WHERE o.ctid = ANY (locked))::uuid[]) c);\n",
      "",
      "what outbox_discard_messages() has removed is never published",
      ["isolation/operators-lease"]),
@@ -102,7 +102,7 @@ MUTATIONS = (
      "what outbox_discard() has removed is never published",
      ["isolation/operators-lease"]),
     ("discard-locks-leased", "outbox--1.0.sql",
-     "			AND outbox_internal.outbox_claim_hash(o.id) <> ALL (claimed)\n"
+     "			AND outbox_internal.outbox_claim_hash(o.id::uuid) <> ALL (claimed)\n"
      "		ORDER BY o.seq\n"
      "		LIMIT max_messages",
      "		ORDER BY o.seq\n"
@@ -121,13 +121,13 @@ MUTATIONS = (
      ["isolation/operators"]),
     ("erase-looks-once", "outbox--1.0.sql",
      "	IF locked <> '{}' THEN\n"
-     "		claimed := ARRAY(SELECT c.id_hash FROM outbox_internal.outbox_taken(ARRAY(\n			SELECT o.id FROM outbox_internal.outbox o WHERE o.ctid = ANY (locked))) c);\n"
+     "		claimed := ARRAY(SELECT c.id_hash FROM outbox_internal.outbox_taken(ARRAY(\n			SELECT o.id FROM outbox_internal.outbox o WHERE o.ctid = ANY (locked))::uuid[]) c);\n"
      "	END IF;\n",
      "",
      "what outbox_erase() has removed is never published",
      ["isolation/operators-lease"]),
     ("erase-locks-leased", "outbox--1.0.sql",
-     "			AND outbox_internal.outbox_claim_hash(o.id) <> ALL (claimed)\n"
+     "			AND outbox_internal.outbox_claim_hash(o.id::uuid) <> ALL (claimed)\n"
      "		ORDER BY o.seq\n"
      "		FOR UPDATE);",
      "		ORDER BY o.seq\n"
@@ -212,8 +212,8 @@ MUTATIONS = (
     ("workers-unasked", "outbox--1.0.sql",
      "	SELECT c.id_hash FROM outbox_internal.outbox_claims() c\n"
      "	UNION ALL\n"
-     "	SELECT outbox_internal.outbox_claim_hash(i.id)",
-     "	SELECT outbox_internal.outbox_claim_hash(i.id)",
+     "	SELECT outbox_internal.outbox_claim_hash(i.id::uuid)",
+     "	SELECT outbox_internal.outbox_claim_hash(i.id::uuid)",
      "what a worker is publishing is neither discarded nor changed",
      ["in_flight"]),
     ("requeue-keeps-attempts", "outbox--1.0.sql",

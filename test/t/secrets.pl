@@ -439,7 +439,7 @@ WHERE p.pronargs = p.pronargdefaults AND p.prorettype <> 'trigger'::regtype AND 
 	AND p.proname NOT IN ('outbox_adopt', 'outbox_worker_restart', 'outbox_pause', 'outbox_resume', 'outbox_preflight')
 	AND has_function_privilege(p.oid, 'EXECUTE') AND has_schema_privilege(p.pronamespace, 'USAGE') ORDER BY 1;
 END
-	cmp_ok(scalar(() = $statements =~ /;/g), '>', $role eq 'operator' ? 30 : 0, "$role: relations and functions");
+	cmp_ok(scalar(() = $statements =~ /;/g), '>', $role eq 'operator' ? 29 : 0, "$role: relations and functions");
 	$statements .= <<'END';
 SELECT s::text FROM pg_settings s;
 SHOW ALL;

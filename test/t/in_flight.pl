@@ -39,7 +39,7 @@ sub beside_claim
 	if ($params{waits})
 	{
 		$node->wait_sql(q{SELECT count(*) FROM pg_stat_activity
-			WHERE wait_event_type IN ('Lock', 'Timeout') AND backend_type = 'client backend'}, '1');
+			WHERE wait_event_type IN ('Lock', 'Extension') AND backend_type = 'client backend'}, '1');
 	}
 	else
 	{

@@ -327,7 +327,7 @@ SQL
 
 my @statements = (
 	(map { "SELECT * FROM %S.$_" } qw(outbox_status outbox_routes_status outbox_problems outbox_metrics outbox_workers outbox_archive_status
-		outbox_versions outbox_messages outbox_failed outbox_held_keys outbox_leases outbox_spans outbox_progress outbox_new outboxevent)),
+		outbox_versions outbox_messages outbox_failed outbox_held_keys outbox_leases outbox_progress outbox_new outboxevent)),
 	(map { "SELECT pg_catalog.count(*) FROM %S.$_()" } qw(outbox_top outbox_locked_rows outbox_table_lockers outbox_database_stats outbox_version outbox_uuid7)),
 	q{SELECT %S.outbox_quantile(0.5::float8, '{1,2}'::float8[], '{1,2}'::float8[])},
 	q{SELECT %S.outbox_reason_hint('twin'::text)},

@@ -2014,7 +2014,7 @@ BEGIN
 				FROM pg_stat_activity a
 				WHERE a.pid <> pg_backend_pid() AND a.datname = current_database()
 				UNION ALL
-				SELECT format('prepared transaction "%s"', p.gid), p.prepared, format('of %s', p.owner),
+				SELECT format('prepared transaction "%s"', outbox_internal.outbox_printable(p.gid::text)), p.prepared, format('of %s', p.owner),
 					format('ROLLBACK PREPARED %L', p.gid), age(p.transaction)
 				FROM pg_prepared_xacts p
 				WHERE p.database = current_database()
@@ -2112,7 +2112,7 @@ AS $$
 BEGIN
 	RETURN QUERY
 	SELECT 'warning', 'job failed', format('job %s', j.id), j.ended_at,
-		format('%s of %s messages done: %s', j.done, j.total, j.last_error),
+		format('%s of %s messages done: %s', j.done, j.total, outbox_internal.outbox_printable(j.last_error)),
 		'Remove the cause and retry it, which goes on where it stopped; or cancel it.',
 		format('SELECT outbox_job_retry(%s)', j.id)
 	FROM outbox_internal.outbox_job j WHERE j.state = 'failed'
@@ -2291,7 +2291,7 @@ BEGIN
 	WHERE i.indexrelid IS NULL OR NOT i.indisvalid;
 
 	RETURN QUERY
-	SELECT DISTINCT 'warning', 'prepared transaction', format('prepared transaction "%s"', p.gid), p.prepared,
+	SELECT DISTINCT 'warning', 'prepared transaction', format('prepared transaction "%s"', outbox_internal.outbox_printable(p.gid::text)), p.prepared,
 		format('of %s, it has written to outbox', p.owner),
 		'Its messages wait until it ends, and so do later ones of keys that it holds: commit it, or roll it back.',
 		format('COMMIT PREPARED %L', p.gid)

@@ -40,7 +40,7 @@ SELECT severity, problem, subject, detail, command FROM outbox_problems WHERE pr
 ROLLBACK;
 BEGIN;
 SELECT outbox_enqueue('forgotten', '{}') IS NOT NULL AS put;
-PREPARE TRANSACTION 'regress_forgotten';
+PREPARE TRANSACTION E'regress\nforgotten';
 SELECT count(*) FROM outbox_problems WHERE problem = 'prepared transaction';
 SELECT severity, problem, subject, command FROM outbox_internal.outbox_object_problems('0');
-ROLLBACK PREPARED 'regress_forgotten';
+ROLLBACK PREPARED E'regress\nforgotten';

@@ -77,7 +77,7 @@ FROM pg_trigger WHERE tgfoid IN (SELECT oid FROM outbox_regress.functions
 	WHERE prolang <> (SELECT oid FROM pg_language WHERE lanname = 'c'))
 ORDER BY tgname COLLATE "C";
 
--- Nothing is for everybody but what an INSERT into outbox evaluates.
+-- Nothing is for everybody but what a write or a view evaluates; test/tools/doc-check compares doc/security.md with this.
 SELECT function FROM outbox_regress.functions, aclexplode(coalesce(proacl, acldefault('f', 10)))
 WHERE grantee = 0;
 SELECT c.relname FROM outbox_regress.relations r JOIN pg_class c ON c.oid = r.oid,

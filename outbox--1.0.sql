@@ -275,7 +275,7 @@ COMMENT ON TABLE @extschema@.outbox IS
 
 /* With the places of the rows, under their own names. */
 CREATE VIEW outbox_internal.outbox AS
-	SELECT o.ctid, o.xmin, o.tableoid, o.* FROM @extschema@.outbox o;
+	SELECT o.ctid, o.xmin, o.xmax, o.tableoid, o.* FROM @extschema@.outbox o;
 
 CREATE FUNCTION outbox_internal.outbox_row_trigger()
 RETURNS trigger
@@ -1870,11 +1870,11 @@ BEGIN
 		RETURN QUERY
 		WITH claims AS MATERIALIZED (SELECT * FROM outbox_internal.outbox_locked_claims()),
 		workers AS (
-			SELECT sum(w.unsettled) AS unsettled, bool_or(w.waits) AS waits
-			FROM (SELECT DISTINCT c.worker, c.unsettled, c.waits FROM claims c) w),
+			SELECT sum(w.unsettled) AS unsettled, sum(w.shown) AS shown, bool_or(w.waits) AS waits
+			FROM (SELECT c.unsettled, c.waits, sum(c.in_flight) AS shown FROM claims c GROUP BY c.worker, c.unsettled, c.waits) w),
 		lockers AS (
 			SELECT l.pids, l.prepared, min(l.since) AS since, count(*) AS n,
-				count(*) FILTER (WHERE c.in_flight) AS in_flight,
+				sum(c.in_flight) AS in_flight,
 				concat_ws(' and ', 'process ' || nullif(array_to_string(l.pids, ', '), ''),
 					'prepared transaction "' || nullif(array_to_string(l.prepared, '", "'), '') || '"') AS who,
 				(array_agg(l.id ORDER BY l.seq))[1] AS id,
@@ -1882,17 +1882,18 @@ BEGIN
 					THEN format(' of key "%s" "%s"', outbox_internal.outbox_printable(l.aggregate_type),
 						outbox_internal.outbox_printable(l.aggregate_id)) END ORDER BY l.seq))[1] AS key
 			FROM outbox_internal.outbox_locked_rows l
-				JOIN claims c ON c.worker = l.worker AND c.id = l.id
+				JOIN claims c ON c.worker = l.worker AND c.id = l.id AND c.since = l.since
 			GROUP BY l.pids, l.prepared)
 		SELECT 'warning', 'row locked', k.who, k.since,
 			CASE WHEN k.in_flight = 0 THEN
 				format('message %s%s%s for the row locks of %s', k.id, k.key,
 					CASE k.n WHEN 1 THEN ' waits' ELSE format(' and at least %s others wait', k.n - 1) END, k.who)
 			ELSE format(CASE WHEN w.unsettled > k.in_flight
-					THEN '%s messages in flight wait for row locks, at least %s of them for those of %s%s'
+					THEN '%1$s messages in flight wait for row locks, %5$s%2$s of them for those of %3$s%4$s'
 					ELSE '%2$s messages in flight wait for the row locks of %3$s%4$s' END,
 				w.unsettled, k.in_flight, k.who,
-				CASE WHEN w.waits THEN '; they are three times outbox.window, and nothing is published meanwhile' END)
+				CASE WHEN w.waits THEN '; they are three times outbox.window, and nothing is published meanwhile' END,
+				CASE WHEN w.unsettled > w.shown THEN 'at least ' END)
 			END,
 			'Somebody''s open transaction has locked the rows; the later messages of their keys wait until that ends.',
 			coalesce('SELECT pg_terminate_backend(' || k.pids[1] || ')', 'ROLLBACK PREPARED ' || quote_literal(k.prepared[1]))
@@ -3180,13 +3181,13 @@ COMMENT ON VIEW @extschema@.outbox_held_keys IS 'Keys whose later messages wait 
 
 CREATE FUNCTION outbox_internal.outbox_locked_claims(
 	OUT worker integer, OUT id uuid, OUT seq bigint, OUT since timestamptz,
-	OUT in_flight boolean, OUT unsettled integer, OUT waits boolean)
+	OUT in_flight integer, OUT unsettled integer, OUT waits boolean)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'outbox_locked_claims'
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
 
 COMMENT ON FUNCTION outbox_internal.outbox_locked_claims() IS
-'Rows that each worker of this database has found locked, now or a while ago: up to 8 that it would have taken, and up to 8 in flight that it would have settled. unsettled: how many of the latter the worker has; waits: so many that it publishes nothing. See outbox_locked_rows().';
+'Rows that each worker of this database has found locked, now or a while ago: up to 8 that it would have taken, and of those in flight that it would have settled one for each transaction that has them, up to 8. in_flight: how many that one stands for, 0 where it is not sent; unsettled: how many of them the worker has; waits: so many that it publishes nothing. See outbox_locked_rows().';
 
 CREATE FUNCTION outbox_internal.outbox_row_lockers(relation regclass, place tid)
 RETURNS xid[]
@@ -3223,7 +3224,7 @@ CREATE VIEW outbox_internal.outbox_locked_rows AS
 	SELECT l.* FROM @extschema@.outbox_locked_rows() l;
 
 COMMENT ON FUNCTION @extschema@.outbox_locked_rows() IS
-'Messages that the relay would take or settle and that somebody has locked or changed, in a transaction that has not ended: since when the worker waits for the row, the processes of those transactions, and the names of the prepared ones among them. Up to 8 rows of each worker that are not sent, and up to 8 in flight; later messages of their keys wait behind them.';
+'Messages that the relay would take or settle and that somebody has locked or changed, in a transaction that has not ended: since when the worker waits for the row, the processes of those transactions, and the names of the prepared ones among them. Up to 8 rows of each worker that are not sent, and of those in flight one for each such transaction, up to 8; later messages of their keys wait behind them.';
 
 CREATE FUNCTION @extschema@.outbox_table_lockers(
 	OUT relation regclass, OUT mode text, OUT granted boolean, OUT pid integer,

@@ -707,6 +707,7 @@ static void
 note_locked(OutboxQueue *queue, OutboxItem *item)
 {
 	item->locked = true;
+	item->locked_since = GetCurrentTimestamp();
 	queue->nlocked++;
 	if (item->state == OUTBOX_ITEM_CONFIRMED)
 		forget_contents(queue, item);

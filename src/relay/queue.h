@@ -35,6 +35,7 @@
 #include "route.h"
 #include "sizes.h"
 #include "utils/hsearch.h"
+#include "utils/timestamp.h"
 
 typedef enum OutboxItemState
 {
@@ -97,7 +98,9 @@ struct OutboxItem
 	bool		returned;		/* basic.return came, its ack will follow */
 	bool		suspect;		/* may be what closed the channel */
 	bool		hopeless;		/* rejected for what no later attempt can change */
-	bool		locked;			/* could not be settled, somebody has its row */
+	bool		locked;			/* could not be settled, somebody has its row ... */
+	TransactionId locker;		/* ... with this xmax */
+	TimestampTz locked_since;
 	OutboxMonoTime sent_at;		/* when that began */
 	uint64		published_to;	/* bytes on the link up to its end */
 	char	   *reason;			/* why it was returned or rejected */

@@ -244,7 +244,7 @@ hold_locked(OutboxReader *reader, OutboxBatch *batch)
 
 		/* One without a route stands for all from there on. */
 		if (row->route[0] != '\0')
-			outbox_slot_note_locked(&row->id, row->seq, false);
+			outbox_slot_note_locked(&row->id, row->seq);
 		if (row->keyed &&
 			outbox_routes_find(reader->routes, row->route)->ordered)
 			outbox_keys_hold_locked(reader->keys, row->key_hash, row->seq,

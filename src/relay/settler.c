@@ -194,6 +194,40 @@ note_settled(const OutboxSettling *settling)
 						  settling->confirmed[i]->route->shown);
 }
 
+/* Returns how many. */
+static int
+add_remaining(OutboxItem **to, OutboxItem **items, const bool *remains, int n)
+{
+	int			count = 0;
+
+	for (int i = 0; i < n; i++)
+		if (remains[i])
+			to[count++] = items[i];
+	return count;
+}
+
+/* Whose locks they are, as long as the rows can be read. */
+static void
+find_lockers(OutboxSettling *settling)
+{
+	int			max = settling->nconfirmed + settling->nrejected;
+	OutboxItem **items = palloc(sizeof(OutboxItem *) * (max + 1));
+	pg_uuid_t  *ids = palloc(sizeof(pg_uuid_t) * (max + 1));
+	TransactionId *lockers = palloc(sizeof(TransactionId) * (max + 1));
+	int			n = add_remaining(items, settling->confirmed, settling->remains,
+								  settling->nconfirmed);
+
+	n += add_remaining(items + n, settling->rejected, settling->rejected_remains,
+					   settling->nrejected);
+	if (n == 0)
+		return;
+	for (int i = 0; i < n; i++)
+		ids[i] = items[i]->message->id;
+	outbox_store_lockers(ids, n, lockers);
+	for (int i = 0; i < n; i++)
+		items[i]->locker = lockers[i];
+}
+
 /* Called in a transaction. */
 void
 outbox_settler_run(OutboxSettler *settler, OutboxSettling *settling)
@@ -213,12 +247,53 @@ outbox_settler_run(OutboxSettler *settler, OutboxSettling *settling)
 		settling->taken_away =
 			!outbox_store_fail(settling->failures, settling->nrejected,
 							   settling->rejected_remains);
+	find_lockers(settling);
 }
 
+/* The first of its locker stands for the others; those of too many are only counted. */
 static void
-note_locked(const OutboxItem *item)
+add_locked(OutboxLockedId *shown, int *n, const OutboxItem *item)
 {
-	outbox_slot_note_locked(&item->message->id, item->message->seq, true);
+	int			i = 0;
+
+	while (i < *n && shown[i].locker != item->locker)
+		i++;
+	if (i == OUTBOX_LOCKED_IDS)
+		return;
+	if (i == *n)
+	{
+		shown[i].id = item->message->id;
+		shown[i].seq = item->message->seq;
+		shown[i].locker = item->locker;
+		shown[i].since = item->locked_since;
+		shown[i].seen = outbox_mono_now();
+		shown[i].in_flight = 0;
+		(*n)++;
+	}
+	shown[i].in_flight++;
+	shown[i].since = Min(shown[i].since, item->locked_since);
+}
+
+/* For outbox_locked_rows() and the problem. */
+static void
+show_locked(OutboxQueue *queue)
+{
+	OutboxLockedId shown[OUTBOX_LOCKED_IDS];
+	dlist_head *lists[] = {&queue->confirmed, &queue->rejected};
+	dlist_iter	iter;
+	int			n = 0;
+
+	for (int i = 0; i < (int) lengthof(lists); i++)
+		dlist_foreach(iter, lists[i])
+		{
+			OutboxItem *item = dlist_container(OutboxItem, node, iter.cur);
+
+			/* They are the first in the list. */
+			if (!item->locked)
+				break;
+			add_locked(shown, &n, item);
+		}
+	outbox_slot_show_locked(shown, n);
 }
 
 static void
@@ -232,7 +307,6 @@ rejection_committed(OutboxSettler *settler, OutboxSettling *settling, int i)
 	if (settling->rejected_remains[i])
 	{
 		outbox_queue_remains(settler->queue, item);
-		note_locked(item);
 		settler->nstuck_rejected++;
 		return;
 	}
@@ -274,6 +348,8 @@ verdict_of(const pg_uuid_t *id, void *arg)
 void
 outbox_settler_committed(OutboxSettler *settler, OutboxSettling *settling)
 {
+	int			nlocked = settler->queue->nlocked;
+	int			nstuck = settler->nstuck + settler->nstuck_rejected;
 	int			nsettled = 0;
 
 	outbox_queue_settling_committed(settler->queue,
@@ -286,7 +362,6 @@ outbox_settler_committed(OutboxSettler *settler, OutboxSettling *settling)
 		{
 			/* Kept in front, where stuck ones are. */
 			outbox_queue_remains(settler->queue, item);
-			note_locked(item);
 			settler->nstuck++;
 			continue;
 		}
@@ -298,6 +373,10 @@ outbox_settler_committed(OutboxSettler *settler, OutboxSettling *settling)
 		rejection_committed(settler, settling, i);
 	pg_atomic_fetch_add_u64(&MySlot->counters.published, nsettled);
 
+	/* Some remain, or some that were locked are gone. */
+	if (settler->nstuck + settler->nstuck_rejected > nstuck ||
+		settler->queue->nlocked != nlocked)
+		show_locked(settler->queue);
 	settler->settle_at = OUTBOX_MONO_UNSET;
 	if (settler->nstuck + settler->nstuck_rejected > 0 &&
 		!outbox_mono_is_set(settler->unstick_at))

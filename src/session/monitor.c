@@ -243,7 +243,7 @@ outbox_locked_claims(PG_FUNCTION_ARGS)
 			values[1] = UUIDPGetDatum(&locked[j].id);
 			values[2] = Int64GetDatum(locked[j].seq);
 			values[3] = TimestampTzGetDatum(locked[j].since);
-			values[4] = BoolGetDatum(j >= OUTBOX_LOCKED_IDS);
+			values[4] = Int32GetDatum(locked[j].in_flight);
 			values[5] = Int32GetDatum(unsettled);
 			values[6] = BoolGetDatum(unsettled >= OUTBOX_LOCKED_MAX + outbox_window);
 			tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values,

@@ -89,14 +89,13 @@ outbox_slot_set_clock_jump(int64 jump_ms)
 
 /* Its place, or one where nothing is that still counts; NULL: there is no room. */
 static OutboxLockedId *
-place_of_locked(const pg_uuid_t *id, bool in_flight, OutboxMonoTime now)
+place_of_locked(const pg_uuid_t *id, OutboxMonoTime now)
 {
-	OutboxLockedId *places = &MySlot->locked[in_flight ? OUTBOX_LOCKED_IDS : 0];
 	OutboxLockedId *room = NULL;
 
 	for (int i = 0; i < OUTBOX_LOCKED_IDS; i++)
 	{
-		OutboxLockedId *locked = &places[i];
+		OutboxLockedId *locked = &MySlot->locked[i];
 		bool		counts = outbox_mono_is_set(locked->seen) &&
 			!outbox_mono_reached(outbox_mono_plus(locked->seen, LOCKED_FORGOTTEN_MS),
 								 now);
@@ -112,7 +111,7 @@ place_of_locked(const pg_uuid_t *id, bool in_flight, OutboxMonoTime now)
 }
 
 void
-outbox_slot_note_locked(const pg_uuid_t *id, int64 seq, bool in_flight)
+outbox_slot_note_locked(const pg_uuid_t *id, int64 seq)
 {
 	TimestampTz since = GetCurrentTimestamp();
 	OutboxMonoTime now = outbox_mono_now();
@@ -120,7 +119,7 @@ outbox_slot_note_locked(const pg_uuid_t *id, int64 seq, bool in_flight)
 
 	if (!outbox_slot_lock_mine())
 		return;
-	locked = place_of_locked(id, in_flight, now);
+	locked = place_of_locked(id, now);
 	if (locked != NULL)
 	{
 		if (!outbox_mono_is_set(locked->seen))
@@ -129,6 +128,19 @@ outbox_slot_note_locked(const pg_uuid_t *id, int64 seq, bool in_flight)
 		locked->seq = seq;
 		locked->seen = now;
 	}
+	SpinLockRelease(&MySlot->mutex);
+}
+
+void
+outbox_slot_show_locked(const OutboxLockedId *shown, int n)
+{
+	OutboxLockedId *places;
+
+	if (!outbox_slot_lock_mine())
+		return;
+	places = &MySlot->locked[OUTBOX_LOCKED_IDS];
+	memcpy(places, shown, sizeof(OutboxLockedId) * n);
+	memset(places + n, 0, sizeof(OutboxLockedId) * (OUTBOX_LOCKED_IDS - n));
 	SpinLockRelease(&MySlot->mutex);
 }
 

@@ -1,12 +1,12 @@
 CREATE FUNCTION outbox_internal.outbox_locked_claims(
 	OUT worker integer, OUT id uuid, OUT seq bigint, OUT since timestamptz,
-	OUT in_flight boolean, OUT unsettled integer, OUT waits boolean)
+	OUT in_flight integer, OUT unsettled integer, OUT waits boolean)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'outbox_locked_claims'
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
 
 COMMENT ON FUNCTION outbox_internal.outbox_locked_claims() IS
-'Rows that each worker of this database has found locked, now or a while ago: up to 8 that it would have taken, and up to 8 in flight that it would have settled. unsettled: how many of the latter the worker has; waits: so many that it publishes nothing. See outbox_locked_rows().';
+'Rows that each worker of this database has found locked, now or a while ago: up to 8 that it would have taken, and of those in flight that it would have settled one for each transaction that has them, up to 8. in_flight: how many that one stands for, 0 where it is not sent; unsettled: how many of them the worker has; waits: so many that it publishes nothing. See outbox_locked_rows().';
 
 CREATE FUNCTION outbox_internal.outbox_row_lockers(relation regclass, place tid)
 RETURNS xid[]
@@ -43,7 +43,7 @@ CREATE VIEW outbox_internal.outbox_locked_rows AS
 	SELECT l.* FROM @extschema@.outbox_locked_rows() l;
 
 COMMENT ON FUNCTION @extschema@.outbox_locked_rows() IS
-'Messages that the relay would take or settle and that somebody has locked or changed, in a transaction that has not ended: since when the worker waits for the row, the processes of those transactions, and the names of the prepared ones among them. Up to 8 rows of each worker that are not sent, and up to 8 in flight; later messages of their keys wait behind them.';
+'Messages that the relay would take or settle and that somebody has locked or changed, in a transaction that has not ended: since when the worker waits for the row, the processes of those transactions, and the names of the prepared ones among them. Up to 8 rows of each worker that are not sent, and of those in flight one for each such transaction, up to 8; later messages of their keys wait behind them.';
 
 CREATE FUNCTION @extschema@.outbox_table_lockers(
 	OUT relation regclass, OUT mode text, OUT granted boolean, OUT pid integer,

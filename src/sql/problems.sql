@@ -314,11 +314,11 @@ BEGIN
 		RETURN QUERY
 		WITH claims AS MATERIALIZED (SELECT * FROM outbox_internal.outbox_locked_claims()),
 		workers AS (
-			SELECT sum(w.unsettled) AS unsettled, bool_or(w.waits) AS waits
-			FROM (SELECT DISTINCT c.worker, c.unsettled, c.waits FROM claims c) w),
+			SELECT sum(w.unsettled) AS unsettled, sum(w.shown) AS shown, bool_or(w.waits) AS waits
+			FROM (SELECT c.unsettled, c.waits, sum(c.in_flight) AS shown FROM claims c GROUP BY c.worker, c.unsettled, c.waits) w),
 		lockers AS (
 			SELECT l.pids, l.prepared, min(l.since) AS since, count(*) AS n,
-				count(*) FILTER (WHERE c.in_flight) AS in_flight,
+				sum(c.in_flight) AS in_flight,
 				concat_ws(' and ', 'process ' || nullif(array_to_string(l.pids, ', '), ''),
 					'prepared transaction "' || nullif(array_to_string(l.prepared, '", "'), '') || '"') AS who,
 				(array_agg(l.id ORDER BY l.seq))[1] AS id,
@@ -326,17 +326,18 @@ BEGIN
 					THEN format(' of key "%s" "%s"', outbox_internal.outbox_printable(l.aggregate_type),
 						outbox_internal.outbox_printable(l.aggregate_id)) END ORDER BY l.seq))[1] AS key
 			FROM outbox_internal.outbox_locked_rows l
-				JOIN claims c ON c.worker = l.worker AND c.id = l.id
+				JOIN claims c ON c.worker = l.worker AND c.id = l.id AND c.since = l.since
 			GROUP BY l.pids, l.prepared)
 		SELECT 'warning', 'row locked', k.who, k.since,
 			CASE WHEN k.in_flight = 0 THEN
 				format('message %s%s%s for the row locks of %s', k.id, k.key,
 					CASE k.n WHEN 1 THEN ' waits' ELSE format(' and at least %s others wait', k.n - 1) END, k.who)
 			ELSE format(CASE WHEN w.unsettled > k.in_flight
-					THEN '%s messages in flight wait for row locks, at least %s of them for those of %s%s'
+					THEN '%1$s messages in flight wait for row locks, %5$s%2$s of them for those of %3$s%4$s'
 					ELSE '%2$s messages in flight wait for the row locks of %3$s%4$s' END,
 				w.unsettled, k.in_flight, k.who,
-				CASE WHEN w.waits THEN '; they are three times outbox.window, and nothing is published meanwhile' END)
+				CASE WHEN w.waits THEN '; they are three times outbox.window, and nothing is published meanwhile' END,
+				CASE WHEN w.unsettled > w.shown THEN 'at least ' END)
 			END,
 			'Somebody''s open transaction has locked the rows; the later messages of their keys wait until that ends.',
 			coalesce('SELECT pg_terminate_backend(' || k.pids[1] || ')', 'ROLLBACK PREPARED ' || quote_literal(k.prepared[1]))

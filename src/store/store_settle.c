@@ -103,24 +103,48 @@ id_array(const OutboxSettled *rows, int n, const bool *marks)
 										   false, TYPALIGN_CHAR));
 }
 
+static int
+compare_pointed(const void *a, const void *b)
+{
+	return memcmp(*(const pg_uuid_t *const *) a, *(const pg_uuid_t *const *) b, UUID_LEN);
+}
+
 /*
- * Marks which of n ids the last statement has returned; they are stride bytes
- * apart, as in an array of structs.
+ * Which of n ids the last statement has returned, and their second columns if they are
+ * asked for; they are stride bytes apart, as in an array of structs.
  */
+static void
+find_ids(const pg_uuid_t *ids, size_t stride, int n, bool *marks, TransactionId *lockers)
+{
+	const char *first = (const char *) ids;
+	const char **sorted = palloc(sizeof(char *) * n);
+
+	for (int i = 0; i < n; i++)
+		sorted[i] = first + i * stride;
+	qsort(sorted, n, sizeof(char *), compare_pointed);
+	for (int row = 0; row < (int) SPI_processed; row++)
+	{
+		HeapTuple	tuple = SPI_tuptable->vals[row];
+		TupleDesc	desc = SPI_tuptable->tupdesc;
+		bool		isnull;
+		pg_uuid_t  *id = DatumGetUUIDP(SPI_getbinval(tuple, desc, 1, &isnull));
+		const char **found = bsearch(&id, sorted, n, sizeof(char *), compare_pointed);
+
+		if (found == NULL)
+			continue;
+		if (marks != NULL)
+			marks[(*found - first) / stride] = true;
+		if (lockers != NULL)
+			lockers[(*found - first) / stride] =
+				DatumGetTransactionId(SPI_getbinval(tuple, desc, 2, &isnull));
+	}
+	pfree(sorted);
+}
+
 static void
 mark_ids(const pg_uuid_t *ids, size_t stride, int n, bool *marks)
 {
-	for (int row = 0; row < (int) SPI_processed; row++)
-	{
-		bool		isnull;
-		pg_uuid_t  *id = DatumGetUUIDP(SPI_getbinval(SPI_tuptable->vals[row],
-													 SPI_tuptable->tupdesc, 1,
-													 &isnull));
-
-		for (int i = 0; i < n; i++)
-			if (memcmp((const char *) ids + i * stride, id, UUID_LEN) == 0)
-				marks[i] = true;
-	}
+	find_ids(ids, stride, n, marks, NULL);
 }
 
 /*
@@ -202,6 +226,25 @@ outbox_store_settle(const OutboxSettled *rows, int n, bool archive,
 	if (settled == 0)
 		refuse_deferred(outbox_store_relid(), archive);
 	settle_remains(rows, n, n - settled, archive, remains);
+}
+
+void
+outbox_store_lockers(const pg_uuid_t *ids, int n, TransactionId *lockers)
+{
+	static OutboxStatement statement;
+	Datum	   *elems = palloc(sizeof(Datum) * n);
+	Datum		array;
+
+	for (int i = 0; i < n; i++)
+		elems[i] = UUIDPGetDatum(&ids[i]);
+	array = outbox_store_array(elems, n, UUIDOID);
+	memset(lockers, 0, sizeof(TransactionId) * n);
+	outbox_store_execute(outbox_store_plan(&statement,
+										   "SELECT id, xmax FROM outbox_internal.outbox"
+													" WHERE id = ANY ($1)",
+										   1, id_types),
+						 &array, NULL, SPI_OK_SELECT);
+	find_ids(ids, sizeof(*ids), n, NULL, lockers);
 }
 
 int

@@ -1199,6 +1199,13 @@ outbox_store_settle(const OutboxSettled *settled, int n, bool archive,
 	}
 }
 
+void
+outbox_store_lockers(const pg_uuid_t *ids, int n, TransactionId *lockers)
+{
+	for (int i = 0; i < n; i++)
+		lockers[i] = (TransactionId) sim_row_by_id(&ids[i])->locked_by;
+}
+
 /* It takes the last place in its new route, which whoever publishes that is told. */
 static void
 move_row(SimRow *row, SimVersion *version)

@@ -616,7 +616,7 @@ sub locked_backlog
 	ok(others_arrive('others are published beside the locked backlog', 50, 'beside'),
 		'A8: publishing goes on beside a locked backlog');
 	$node->wait_sql("SELECT detail $row_locked",
-		"$both messages in flight wait for row locks, at least 8 of them for those of process $pid");
+		"$both messages in flight wait for the row locks of process $pid");
 	is($node->sql("SELECT subject, hint LIKE '%keys%', command $row_locked"),
 		"process $pid|t|SELECT pg_terminate_backend($pid)", 'A8: the problem says who it is');
 	is($node->sql("SELECT count(*) $claims WHERE in_flight"), $both, 'A8: what is confirmed stays known');
@@ -632,10 +632,19 @@ sub locked_backlog
 	# more than a second statement may keep: it is said, and ends with that lock
 	lock_claimed($window, 'more',
 		sub { $node->sql("BEGIN; SELECT FROM outbox FOR UPDATE SKIP LOCKED; PREPARE TRANSACTION 'more'") });
-	$node->wait_sql("SELECT count(*) $row_locked AND detail LIKE '3_ messages % nothing is published meanwhile'", 1);
+	my $all = 3 * $window;
+	my $stopped = 'they are three times outbox.window, and nothing is published meanwhile';
+	my $said = "SELECT string_agg(detail, E'\n' ORDER BY subject DESC) $row_locked";
+	my $both_lockers = join "\n",
+		map { "$all messages in flight wait for row locks, $_; $stopped" }
+		  "$both of them for those of process $pid", qq{$window of them for those of prepared transaction "more"};
+	$node->wait_sql($said, $both_lockers);
+	is($node->sql("SELECT command $row_locked AND subject = 'prepared transaction \"more\"'"), q{ROLLBACK PREPARED 'more'},
+		'A8: the one that came later is named as well');
 	is($node->sql("SELECT count(*) $claims WHERE in_flight"), 3 * $window, 'A8: what is locked in flight is bounded');
 	$checker->enqueue(5, keys => 5, prefix => 'last');
 	sleep 2;
+	is($node->sql($said), $both_lockers, 'A8: both are named as long as they are there');
 	is(scalar(grep { ($_->{aggregate_id} // '') =~ /^last/ } $consumer->records), 0, 'A8: with too many nothing is sent');
 	$node->sql(q{ROLLBACK PREPARED 'more'});
 	wait_until('it goes on without the second lock',

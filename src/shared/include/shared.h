@@ -171,16 +171,21 @@ typedef struct OutboxTrouble
 	char		text[OUTBOX_TEXT_SIZE];
 } OutboxTrouble;
 
-/* A row that a worker would have taken, or settled, and that somebody has locked. */
+/*
+ * A row that a worker would have taken, or settled, and that somebody has locked.  One of
+ * those in flight stands for all that the same transaction has.
+ */
 typedef struct OutboxLockedId
 {
 	pg_uuid_t	id;
+	TransactionId locker;		/* their xmax, in flight only */
+	int			in_flight;		/* how many it stands for; 0: it is not sent */
 	int64		seq;
 	TimestampTz since;			/* met for the first time */
 	OutboxMonoTime seen;		/* met the last time; unset: unused */
 } OutboxLockedId;
 
-/* So many that it would have taken, and behind them so many that it would have settled. */
+/* So many that it would have taken, and behind them those in flight of so many lockers. */
 #define OUTBOX_LOCKED_IDS	8
 
 /* A row that a worker has set aside, as it cannot be read. */
@@ -406,11 +411,10 @@ extern void outbox_slot_clear_trouble(OutboxTroubleKind kind);
 /* Until when the broker's certificate is valid, in seconds of Unix; 0: no TLS. */
 extern void outbox_slot_set_certificate(int64 ends);
 extern void outbox_slot_set_clock_jump(int64 jump_ms);
-/*
- * A row was found locked by somebody; as many are remembered as there is room for.
- * in_flight: it is to be settled.
- */
-extern void outbox_slot_note_locked(const pg_uuid_t *id, int64 seq, bool in_flight);
+/* A row to take was found locked; as many are remembered as there is room for. */
+extern void outbox_slot_note_locked(const pg_uuid_t *id, int64 seq);
+/* All in flight that are locked, one of each locker; n: OUTBOX_LOCKED_IDS at most. */
+extern void outbox_slot_show_locked(const OutboxLockedId *shown, int n);
 /* These n of count rows are set aside, as they cannot be read. */
 extern void outbox_slot_show_unreadable(const OutboxUnreadableId *shown, int n,
 										int count);

@@ -308,6 +308,9 @@ extern int	outbox_store_settle_waiting(Oid table, const pg_uuid_t *ids, int n,
 extern bool outbox_store_fail(const OutboxFailure *failures, int n,
 							  bool *remains);
 
+/* xmax of each of these rows, which somebody has locked; 0 where one is gone. */
+extern void outbox_store_lockers(const pg_uuid_t *ids, int n, TransactionId *lockers);
+
 /* ------------------------------------------------------------ store_lease.c */
 
 /*

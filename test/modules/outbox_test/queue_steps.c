@@ -22,6 +22,7 @@
  *		durable				must the next commit be on the disk?
  *		reread claims		what is to be read again; what is shown as claimed
  *		suspects			how many go one at a time
+ *		contents			of how many messages they are in memory
  *
  * and returns a line for each word that has something to say.  Keys are single
  * letters; the only route keeps keys in order and blocks on what failed.
@@ -36,6 +37,9 @@
 #include "utils/tuplestore.h"
 
 PG_FUNCTION_INFO_V1(outbox_test_queue);
+
+/* What each message says. */
+#define CONTENTS 1000
 
 OutboxSlot *MySlot = NULL;
 
@@ -81,12 +85,12 @@ static void
 admit(Steps *steps, const char *word, int64 seq, char key, bool due)
 {
 	OutboxMessage *message = MemoryContextAllocZero(steps->queue->message_cxt,
-													sizeof(OutboxMessage));
+													sizeof(OutboxMessage) + CONTENTS);
 	int			claim;
 
 	message->seq = seq;
 	message->id = make_id(seq);
-	message->size = sizeof(OutboxMessage);
+	message->size = sizeof(OutboxMessage) + CONTENTS;
 	message->aggregate_id = key != '\0' ? "key" : NULL;
 	message->key_hash = key;
 	if (outbox_queue_has(steps->queue, &message->id))
@@ -248,6 +252,8 @@ step(Steps *steps, const char *word)
 	}
 	else if (strcmp(verb, "suspects") == 0)
 		say(steps, word, psprintf("%d", queue->nsuspects));
+	else if (strcmp(verb, "contents") == 0)
+		say(steps, word, psprintf("%d", (int) (queue->bytes - queue->count * sizeof(OutboxMessage)) / CONTENTS));
 	else if (strcmp(verb, "reread") == 0)
 		show_reread(steps, word);
 	else if (strcmp(verb, "claims") == 0)

@@ -54,7 +54,7 @@ MUTATIONS = (
      "a broker that confirms nothing does not look well between two connections",
      ["reasons"]),
     ("locked-by-nobody", "src/relay/reader.c",
-     "			outbox_slot_note_locked(&row->id, row->seq, false);", "			;",
+     "			outbox_slot_note_locked(&row->id, row->seq);", "			;",
      "who holds a row is shown",
      ["reasons"]),
     ("nobody-told", "src/relay/settler.c",

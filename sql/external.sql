@@ -162,6 +162,12 @@ SELECT put('kept', 'extnone');
 SELECT * FROM claim('extnone') \gset
 SELECT outbox_ack(:token);
 DROP TRIGGER keep ON outbox;
+CREATE TRIGGER keep BEFORE UPDATE ON outbox FOR EACH ROW EXECUTE FUNCTION outbox_regress.keep();
+SELECT outbox_nack(:token, (SELECT id FROM outbox WHERE route = 'extnone'), 'no');
+DROP TRIGGER keep ON outbox;
+CREATE TRIGGER keep BEFORE UPDATE ON outbox_internal.outbox_lease FOR EACH ROW EXECUTE FUNCTION outbox_regress.keep();
+SELECT outbox_extend(:token, '1 min');
+DROP TRIGGER keep ON outbox_internal.outbox_lease;
 SELECT outbox_ack(:token);
 -- A rule that takes the statement away is no matter of later ones
 SELECT put('ruled', 'extnone');

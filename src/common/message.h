@@ -12,7 +12,9 @@
 #define OUTBOX_MESSAGE_H
 
 #include "datatype/timestamp.h"
+#include "fmgr.h"
 #include "storage/itemptr.h"
+#include "utils/fmgrprotos.h"
 #include "utils/jsonb.h"
 #include "utils/uuid.h"
 
@@ -47,5 +49,12 @@ typedef struct OutboxMessage
 	int64		origin;			/* where it was enqueued, see origin.h */
 	size_t		size;			/* bytes of this chunk, for the byte limits */
 } OutboxMessage;
+
+/* An id as text. */
+static inline char *
+outbox_id_text(const pg_uuid_t *id)
+{
+	return DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(id)));
+}
 
 #endif							/* OUTBOX_MESSAGE_H */

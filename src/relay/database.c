@@ -276,9 +276,7 @@ static const char *
 unreadable_text(const OutboxUnreadableRow *row, const char *error)
 {
 	return psprintf("message %s, seq %lld: %s",
-					DatumGetCString(DirectFunctionCall1(uuid_out,
-														UUIDPGetDatum(&row->row.id))),
-					(long long) row->row.seq, error);
+					outbox_id_text(&row->row.id), (long long) row->row.seq, error);
 }
 
 /*

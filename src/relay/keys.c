@@ -7,6 +7,7 @@
  */
 #include "postgres.h"
 
+#include "key.h"
 #include "keys.h"
 #include "utils/memutils.h"
 
@@ -89,7 +90,7 @@ outbox_keys_committed(OutboxKeys *keys, OutboxBatch *batch)
 /* A claimed message that must not go if an older one of its key has failed. */
 typedef struct Barred
 {
-	int64		hash;			/* MUST BE FIRST, see compare_hashes() */
+	int64		hash;			/* MUST BE FIRST, see key.h */
 	int			index;			/* in the batch */
 	const char *route;
 } Barred;
@@ -101,20 +102,16 @@ typedef struct FailedCheck
 	int			n;
 } FailedCheck;
 
-static int
-compare_hashes(const void *a, const void *b)
+/* Its route, if that blocks; else NULL. */
+static const OutboxRoute *
+find_blocking(const OutboxBatch *batch, const OutboxMessage *message)
 {
-	int64		left = *(const int64 *) a;
-	int64		right = *(const int64 *) b;
+	const OutboxRoute *route;
 
-	return left < right ? -1 : left > right;
-}
-
-static bool
-is_blockable(const OutboxBatch *batch, const OutboxMessage *message)
-{
-	return message != NULL && message->aggregate_id != NULL &&
-		outbox_route_blocks(outbox_routes_find(batch->routes, message->route));
+	if (message == NULL || message->aggregate_id == NULL)
+		return NULL;
+	route = outbox_routes_find(batch->routes, message->route);
+	return outbox_route_blocks(route) ? route : NULL;
 }
 
 /* OutboxRowVisit: gives up what is behind the row. */
@@ -124,7 +121,7 @@ give_up_later(const OutboxRow *row, void *arg)
 	FailedCheck *check = arg;
 	OutboxBatch *batch = check->batch;
 	Barred	   *barred = bsearch(&row->key_hash, check->barred, check->n,
-								 sizeof(Barred), compare_hashes);
+								 sizeof(Barred), outbox_compare_hashes);
 	OutboxRow	bar = *row;
 	bool		bars = false;
 
@@ -158,12 +155,17 @@ outbox_keys_check_failed(OutboxBatch *batch)
 		return;
 	check.barred = palloc(sizeof(Barred) * batch->count);
 	for (int i = 0; i < batch->count; i++)
-		if (is_blockable(batch, batch->messages[i]))
-			check.barred[check.n++] = (Barred) {batch->messages[i]->key_hash, i,
-				pstrdup(batch->messages[i]->route)};
+	{
+		const OutboxRoute *route = find_blocking(batch, batch->messages[i]);
+
+		if (route != NULL)
+			check.barred[check.n++] = (Barred) {
+				batch->messages[i]->key_hash, i, route->name
+			};
+	}
 	if (check.n == 0)
 		return;
-	qsort(check.barred, check.n, sizeof(Barred), compare_hashes);
+	qsort(check.barred, check.n, sizeof(Barred), outbox_compare_hashes);
 	hashes = palloc(sizeof(int64) * check.n);
 	for (int i = 0; i < check.n; i++)
 		if (n == 0 || check.barred[i].hash != hashes[n - 1])

@@ -37,8 +37,9 @@ extern void outbox_keys_hold_locked(OutboxKeys *keys, int64 hash, int64 seq,
 									OutboxMonoTime until);
 /*
  * Gives up the messages of a batch behind a row of their key that has failed, or is
- * set aside, where that blocks.  A row that has failed is found by the claim's snapshot, whatever is known of the key;
- * from the commit on the key is held, so that its rows are not claimed in vain.
+ * set aside, where that blocks.  A row that has failed is found by the claim's
+ * snapshot, whatever is known of the key; from the commit on the key is held, so that
+ * its rows are not claimed in vain.
  */
 extern void outbox_keys_check_failed(OutboxBatch *batch);
 extern void outbox_keys_block(OutboxKeys *keys, OutboxBatch *batch);

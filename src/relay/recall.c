@@ -7,19 +7,21 @@
  */
 #include "postgres.h"
 
+#include "key.h"
 #include "recall.h"
 #include "shared.h"
 
 /* ----------------------------------------------------------------- look-ups */
 
 static int
-compare_hashes(const void *a, const void *b)
+compare_rows(const void *a, const void *b)
 {
 	const OutboxRecalled *left = a;
 	const OutboxRecalled *right = b;
+	int			hashes = outbox_compare_hashes(a, b);
 
-	if (left->hash != right->hash)
-		return left->hash < right->hash ? -1 : 1;
+	if (hashes != 0)
+		return hashes;
 	return left->seq < right->seq ? -1 : left->seq > right->seq;
 }
 
@@ -29,7 +31,7 @@ sort_keys(OutboxRecalled *met, int n)
 {
 	int			count = 0;
 
-	qsort(met, n, sizeof(OutboxRecalled), compare_hashes);
+	qsort(met, n, sizeof(OutboxRecalled), compare_rows);
 	for (int i = 0; i < n; i++)
 		if (count == 0 || met[i].hash != met[count - 1].hash)
 			met[count++] = met[i];
@@ -44,20 +46,11 @@ typedef struct LookUp
 	int			n;
 } LookUp;
 
-static int
-compare_with_hash(const void *hash, const void *met)
-{
-	int64		left = *(const int64 *) hash;
-	int64		right = ((const OutboxRecalled *) met)->hash;
-
-	return left < right ? -1 : left > right;
-}
-
 static OutboxRecalled *
 find_met(const LookUp *look_up, const OutboxRow *row)
 {
 	return bsearch(&row->key_hash, look_up->met, look_up->n, sizeof(OutboxRecalled),
-				   compare_with_hash);
+				   outbox_compare_hashes);
 }
 
 /* OutboxRowVisit */

@@ -25,7 +25,7 @@
 /* A key that may be forgotten, and what the table says of it. */
 typedef struct OutboxRecalled
 {
-	int64		hash;
+	int64		hash;			/* MUST BE FIRST, see key.h */
 	int64		seq;			/* of its oldest row that was met */
 	bool		known;			/* the key was in memory, and so not looked up */
 	bool		has_rows;		/* others were read before, and are ready */

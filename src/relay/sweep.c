@@ -214,6 +214,17 @@ tell_overlooked(OutboxSweep *sweep, OutboxRelay *relay)
 }
 #endif
 
+/* Does it change nothing, and only tell what it would? */
+static bool
+only_looks(const OutboxSweep *sweep)
+{
+#ifdef OUTBOX_FAULTS
+	return sweep->looks;
+#else
+	return false;
+#endif
+}
+
 /* The pass is over: what it has left is what is forgotten. */
 static void
 end_pass(OutboxSweep *sweep, OutboxRelay *relay)
@@ -270,13 +281,8 @@ outbox_sweep_step(OutboxSweep *sweep, OutboxRelay *relay)
 	/* Empty stretches are passed in ever longer steps. */
 	took_us = outbox_mono_now().us - began.us;
 	sweep->took_us += took_us;
-#ifdef OUTBOX_FAULTS
-	if (sweep->from == 0 && !sweep->looks)
+	if (sweep->from == 0 && !only_looks(sweep))
 		end_pass(sweep, relay);
-#else
-	if (sweep->from == 0)
-		end_pass(sweep, relay);
-#endif
 	if (took_us < SWEEP_SHORT_US && width < PG_INT64_MAX / 2)
 		sweep->width = width * 2;
 	else if (took_us > SWEEP_LONG_US)

@@ -64,11 +64,9 @@ show(const OutboxUnreadable *list)
 static void
 tell(const Entry *entry)
 {
-	char	   *id = DatumGetCString(DirectFunctionCall1(uuid_out,
-														 UUIDPGetDatum(&entry->version.row.id)));
-
 	ereport(LOG,
-			(errmsg("outbox relay has set aside message %s, which cannot be read", id),
+			(errmsg("outbox relay has set aside message %s, which cannot be read",
+					outbox_id_text(&entry->version.row.id)),
 			 errdetail("Its seq is %lld: %s", (long long) entry->version.row.seq,
 					   entry->shown.text),
 			 errhint("See \"outbox_problems\".")));

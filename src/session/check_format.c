@@ -8,6 +8,7 @@
 #include "postgres.h"
 
 #include "check_format.h"
+#include "message.h"
 #include "utils/builtins.h"
 #include "utils/uuid.h"
 
@@ -54,8 +55,7 @@ id_text(const pg_uuid_t *id)
 	static const pg_uuid_t nil;
 
 	/* It has to have one; that is said where it is stored. */
-	return DatumGetCString(DirectFunctionCall1(uuid_out,
-											   UUIDPGetDatum(id != NULL ? id : &nil)));
+	return outbox_id_text(id != NULL ? id : &nil);
 }
 
 const char *

@@ -139,17 +139,20 @@ end_call(LeaseCall *call)
 	table_close(call->rel, NoLock);
 }
 
-static void
-check_lease_time(Interval *span)
+static int
+compare_spans(const Interval *a, const Interval *b)
 {
-	Interval	none = {0};
-	Interval	day = {.day = 1};
+	return DatumGetInt32(DirectFunctionCall2(interval_cmp, IntervalPGetDatum(a),
+											 IntervalPGetDatum(b)));
+}
 
-	if (span == NULL ||
-		DatumGetBool(DirectFunctionCall2(interval_le, IntervalPGetDatum(span),
-										 IntervalPGetDatum(&none))) ||
-		DatumGetBool(DirectFunctionCall2(interval_gt, IntervalPGetDatum(span),
-										 IntervalPGetDatum(&day))))
+static void
+check_lease_time(const Interval *span)
+{
+	static const Interval none;
+	static const Interval day = {.day = 1};
+
+	if (span == NULL || compare_spans(span, &none) <= 0 || compare_spans(span, &day) > 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("lease must be more than 0 and at most a day")));
@@ -297,7 +300,7 @@ take_out(const LeaseCall *call, const pg_uuid_t *id)
 		ereport(ERROR,
 				(errcode(ERRCODE_NO_DATA_FOUND),
 				 errmsg("message \"%s\" is not in lease " INT64_FORMAT,
-						DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(id))),
+						outbox_id_text(id),
 						lease->token),
 				 errdetail("It was acknowledged, nacked or released, or left with an earlier message of its key.")));
 	gone[place] = true;
@@ -310,13 +313,10 @@ take_out(const LeaseCall *call, const pg_uuid_t *id)
 static void
 check_retry_in(const Interval *span)
 {
-	Interval	none = {0};
-	Interval	year = {.month = 12};
+	static const Interval none;
+	static const Interval year = {.month = 12};
 
-	if (DatumGetBool(DirectFunctionCall2(interval_lt, IntervalPGetDatum(span),
-										 IntervalPGetDatum(&none))) ||
-		DatumGetBool(DirectFunctionCall2(interval_gt, IntervalPGetDatum(span),
-										 IntervalPGetDatum(&year))))
+	if (compare_spans(span, &none) < 0 || compare_spans(span, &year) > 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("retry_in must be from 0 to a year")));
@@ -401,7 +401,11 @@ fail(const LeaseCall *call, const OutboxMessage *message, OutboxFailure *failure
 								   failure->reason, utf8(why));
 	}
 	if (!outbox_store_fail(failure, 1, &remains) || remains)
-		elog(ERROR, "a trigger keeps the message as it is");
+		ereport(ERROR,
+				(errcode(ERRCODE_TRIGGERED_ACTION_EXCEPTION),
+				 errmsg("the attempt cannot be counted in the table \"outbox\""),
+				 errdetail("UPDATE leaves the row as it is, so a trigger keeps it."),
+				 errhint("Drop the BEFORE UPDATE trigger, or let it return NEW.")));
 	return failure->give_up ? "failed" : "pending";
 }
 

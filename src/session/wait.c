@@ -23,6 +23,7 @@
 #include "enqueue.h"
 #include "executor/spi.h"
 #include "fmgr.h"
+#include "message.h"
 #include "miscadmin.h"
 #include "owner.h"
 #include "routes.h"
@@ -135,7 +136,7 @@ refuse_own(HeapTuple row, const pg_uuid_t *id)
 	ereport(ERROR,
 			(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
 			 errmsg("message \"%s\" was enqueued or changed in this transaction",
-					DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(id)))),
+					outbox_id_text(id)),
 			 errdetail("It is not published before the transaction has committed."),
 			 errhint("COMMIT first, and call outbox_wait() then.")));
 }

@@ -103,21 +103,17 @@ outbox_store_check_holders(const pg_uuid_t *ids, const int64 *hashes, int n,
 {
 	static OutboxStatement statement;
 	Oid			types[] = {UUIDARRAYOID};
-	Datum	   *elems = palloc(sizeof(Datum) * Max(n, 1));
 	/* Sorted: there may be very many. */
 	Holder	   *holders = palloc(sizeof(Holder) * Max(n, 1));
-	Datum		values[1];
+	Datum		array = outbox_store_id_array(ids, sizeof(*ids), n);
 
 	for (int i = 0; i < n; i++)
 	{
-		elems[i] = UUIDPGetDatum(&ids[i]);
 		still[i] = false;
 		holders[i].id = ids[i];
 		holders[i].index = i;
 	}
 	qsort(holders, n, sizeof(Holder), compare_ids);
-	values[0] = PointerGetDatum(construct_array(elems, n, UUIDOID, UUID_LEN,
-												false, TYPALIGN_CHAR));
 	outbox_store_execute(outbox_store_plan(&statement,
 										   "SELECT id, outbox_internal.outbox_key_hash(route,"
 													" aggregate_type, aggregate_id)"
@@ -127,7 +123,7 @@ outbox_store_check_holders(const pg_uuid_t *ids, const int64 *hashes, int n,
 													" AND (status = 'failed' OR"
 													" available_at IS NOT NULL)",
 										   1, types),
-						 values, NULL, SPI_OK_SELECT);
+						 &array, NULL, SPI_OK_SELECT);
 	for (int row = 0; row < (int) SPI_processed; row++)
 	{
 		bool		isnull;

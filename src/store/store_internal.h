@@ -113,6 +113,8 @@ extern Datum outbox_store_own_text(const char *utf8);
 /* One or the other, as the failure says. */
 extern Datum outbox_store_reason(const OutboxFailure *failure);
 extern Datum outbox_store_array(Datum *elems, int n, Oid type);
+/* Of ids that are stride bytes apart. */
+extern Datum outbox_store_id_array(const pg_uuid_t *first, size_t stride, int n);
 
 /* store_dead_letter.c */
 

@@ -44,17 +44,6 @@ static const struct
 	{"put", OUTBOX_JOB_PUT},
 };
 
-static Datum
-id_array(const OutboxJobChunk *chunk)
-{
-	Datum	   *elems = palloc(sizeof(Datum) * Max(chunk->n, 1));
-
-	for (int i = 0; i < chunk->n; i++)
-		elems[i] = UUIDPGetDatum(&chunk->ids[i]);
-	return PointerGetDatum(construct_array(elems, chunk->n, UUIDOID, UUID_LEN,
-										   false, TYPALIGN_CHAR));
-}
-
 static void
 load_ids(MemoryContext cxt, OutboxJobChunk *chunk)
 {
@@ -115,7 +104,7 @@ outbox_store_job_step(int max_messages, int64 max_bytes,
 	static const Oid types[] = {INT4OID, INT8OID, UUIDARRAYOID};
 	Datum		values[] = {
 		Int32GetDatum(max_messages), Int64GetDatum(max_bytes),
-		id_array(earlier)
+		outbox_store_id_array(earlier->ids, sizeof(pg_uuid_t), earlier->n)
 	};
 	OutboxJobOutcome outcome;
 

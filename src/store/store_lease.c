@@ -134,7 +134,11 @@ outbox_store_extend_lease(int64 token, Datum interval)
 										   2, types),
 						 values, NULL, SPI_OK_UPDATE_RETURNING);
 	if (SPI_processed != 1)
-		elog(ERROR, "a trigger keeps the lease as it is");
+		ereport(ERROR,
+				(errcode(ERRCODE_TRIGGERED_ACTION_EXCEPTION),
+				 errmsg("the lease cannot be extended in the table \"outbox_lease\""),
+				 errdetail("UPDATE leaves the row as it is, so a trigger keeps it."),
+				 errhint("Drop the BEFORE UPDATE trigger, or let it return NEW.")));
 	return DatumGetTimestampTz(SPI_getbinval(SPI_tuptable->vals[0],
 											 SPI_tuptable->tupdesc, 1, &isnull));
 }

@@ -99,8 +99,7 @@ id_array(const OutboxSettled *rows, int n, const bool *marks)
 	for (int i = 0; i < n; i++)
 		if (marks[i])
 			elems[count++] = UUIDPGetDatum(&rows[i].id);
-	return PointerGetDatum(construct_array(elems, count, UUIDOID, UUID_LEN,
-										   false, TYPALIGN_CHAR));
+	return outbox_store_array(elems, count, UUIDOID);
 }
 
 static int
@@ -232,12 +231,8 @@ void
 outbox_store_lockers(const pg_uuid_t *ids, int n, TransactionId *lockers)
 {
 	static OutboxStatement statement;
-	Datum	   *elems = palloc(sizeof(Datum) * n);
-	Datum		array;
+	Datum		array = outbox_store_id_array(ids, sizeof(*ids), n);
 
-	for (int i = 0; i < n; i++)
-		elems[i] = UUIDPGetDatum(&ids[i]);
-	array = outbox_store_array(elems, n, UUIDOID);
 	memset(lockers, 0, sizeof(TransactionId) * n);
 	outbox_store_execute(outbox_store_plan(&statement,
 										   "SELECT id, xmax FROM outbox_internal.outbox"
@@ -250,13 +245,9 @@ outbox_store_lockers(const pg_uuid_t *ids, int n, TransactionId *lockers)
 int
 outbox_store_settle_waiting(Oid table, const pg_uuid_t *ids, int n, bool archive)
 {
-	Datum	   *elems = palloc(sizeof(Datum) * Max(n, 1));
-	Datum		array;
+	Datum		array = outbox_store_id_array(ids, sizeof(*ids), n);
 	int			settled;
 
-	for (int i = 0; i < n; i++)
-		elems[i] = UUIDPGetDatum(&ids[i]);
-	array = outbox_store_array(elems, n, UUIDOID);
 	refuse_deferred(table, archive);
 	settled = settle_by_id(array, archive);
 	if (settled < n)
@@ -324,6 +315,16 @@ outbox_store_array(Datum *elems, int n, Oid type)
 	return PointerGetDatum(construct_array(elems, n, type, len, byval, align));
 }
 
+Datum
+outbox_store_id_array(const pg_uuid_t *first, size_t stride, int n)
+{
+	Datum	   *elems = palloc(sizeof(Datum) * Max(n, 1));
+
+	for (int i = 0; i < n; i++)
+		elems[i] = UUIDPGetDatum((const pg_uuid_t *) ((const char *) first + stride * i));
+	return outbox_store_array(elems, n, UUIDOID);
+}
+
 /* Those that stay on their routes; returns how many that should be. */
 static int
 count_attempts(const OutboxFailure *failures, int n)
@@ -366,12 +367,8 @@ static void
 find_pending(const OutboxFailure *failures, int n)
 {
 	static OutboxStatement statement;
-	Datum	   *ids = palloc(sizeof(Datum) * n);
-	Datum		array;
+	Datum		array = outbox_store_id_array(&failures->id, sizeof(*failures), n);
 
-	for (int i = 0; i < n; i++)
-		ids[i] = UUIDPGetDatum(&failures[i].id);
-	array = outbox_store_array(ids, n, UUIDOID);
 	outbox_store_execute(outbox_store_plan(&statement,
 										   STILL_PENDING_SQL,
 										   1, id_types),

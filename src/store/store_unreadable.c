@@ -19,15 +19,11 @@ void
 outbox_store_version_arrays(const OutboxUnreadableRow *rows, int n, Datum *ids,
 							Datum *tids)
 {
-	Datum	   *id_elems = palloc(sizeof(Datum) * Max(n, 1));
 	Datum	   *tid_elems = palloc(sizeof(Datum) * Max(n, 1));
 
 	for (int i = 0; i < n; i++)
-	{
-		id_elems[i] = UUIDPGetDatum(&rows[i].row.id);
 		tid_elems[i] = PointerGetDatum(&rows[i].tid);
-	}
-	*ids = outbox_store_array(id_elems, n, UUIDOID);
+	*ids = outbox_store_id_array(&rows->row.id, sizeof(*rows), n);
 	*tids = outbox_store_array(tid_elems, n, TIDOID);
 }
 

@@ -276,18 +276,6 @@ sub create
 
 # --- all that the extension does
 
-sub script
-{
-	my ($sql) = @_;
-	my $file = $node->basedir . '/script.sql';
-	my ($out, $err) = ('', '');
-	unlink $file;
-	append_to_file($file, $sql);
-	IPC::Run::run([ $node->installed_command('psql'), '-XAtq', '-d', $node->connstr('postgres'), '-f', $file ],
-		'<', \undef, '>', \$out, '2>', \$err);
-	return ($out, $err);
-}
-
 $node->sql(<<'SQL');
 INSERT INTO outbox_route (name, exchange_type, relay) VALUES ('ext', 'topic', 'external');
 INSERT INTO outbox_route (name, exchange_type, max_attempts, on_failed, max_pending) VALUES ('blocked', 'topic', 1, 'block', 1000);
@@ -400,7 +388,7 @@ SQL
 		: $round % 7 == 3 ? change("DELETE FROM $S.outbox_route WHERE name = 'used'", qr/route "used" is in use/, "$what: who has enqueued to a route is looked for") : ());
 	until_true("SELECT pg_catalog.count(*) > 2 FROM $S.outbox_failed");
 	until_true("EXISTS (SELECT FROM $S.outbox_locked_rows())");
-	($out, $err) = script("SET client_min_messages = error; SET search_path = $S, outbox_internal, pg_catalog;\n"
+	($out, $err) = $node->script("SET client_min_messages = error; SET search_path = $S, outbox_internal, pg_catalog;\n"
 		  . join '', map { my $one = s/%S/$S/gr =~ s/%%/%/gr; $one =~ /gset$/ ? "$one\n" : "$one;\n" } @statements);
 	# the relay may be at the archive
 	$err =~ s/^.*could not obtain lock on relation "\S*outbox_archive.*\n(?:CONTEXT: .*\n)?(?:PL.*\n)*//gm;

@@ -165,20 +165,6 @@ SELECT (SELECT count(*) FROM pg_proc WHERE proowner = 'attacker'::regrole), (SEL
 SQL
 cmp_ok($functions, '>', 1000, "$functions functions, $operators operators, $others relations and types lie in wait");
 
-# Errors, of which there are many, do not end it.  The output.
-sub script
-{
-	my ($sql) = @_;
-	my $file = $node->basedir . '/script.sql';
-	my ($out, $err) = ('', '');
-
-	unlink $file;
-	append_to_file($file, $sql);
-	IPC::Run::run([ $node->installed_command('psql'), '-XAtq', '-d', $node->connstr('postgres'), '-f', $file ],
-		'<', \undef, '>', \$out, '2>', \$err);
-	return $out;
-}
-
 # Temporary ones, in each session of it: tables and views of the names of ours and of PostgreSQL's.
 my $temporary = <<'SQL';
 DO $do$
@@ -261,7 +247,7 @@ sub each_way
 			}
 		}
 	}
-	my $out = script("SET SESSION AUTHORIZATION attacker;\nSET client_min_messages = error;\nSET search_path = pg_catalog;\n$temporary\n$script");
+	my ($out) = $node->script("SET SESSION AUTHORIZATION attacker;\nSET client_min_messages = error;\nSET search_path = pg_catalog;\n$temporary\n$script");
 	is(scalar(() = $out =~ /^tried$/mg), $tried{$name}, "$name: $tried{$name} times");
 	my %went = map { $_ => 1 } $out =~ /^went (.*)$/mg;
 	is(join(', ', grep { !$went{$_} } sort keys %ways), '', "$name: by each way something went through")
@@ -346,7 +332,7 @@ foreach my $role ('operator', '')
 	{
 		$script .= "BEGIN;\nSELECT pg_catalog.set_config('search_path', '$path', false);\n$_;\n" . went('through') . "ROLLBACK;\n" foreach @calls;
 	}
-	my $out = script("SET client_min_messages = error;\n$script");
+	my ($out) = $node->script("SET client_min_messages = error;\n$script");
 	cmp_ok(scalar(() = $out =~ /^went through$/mg), '>', @calls / ($role ? 4 : 2), 'calls by ' . ($role || 'the superuser') . ': many went through');
 	fired(scalar(@calls) . ' functions and relations, by ' . ($role || 'the superuser'));
 }

@@ -175,6 +175,11 @@ A session of one's own, see L<OutboxTest::Client>.
 
 Runs what should fail; returns the error text, or undef if it succeeded.
 
+=item $node->script($sql, $dbname)
+
+Runs it with psql, whose errors do not end it. Returns output, errors, and whether it
+ended well.
+
 =item $node->rows($query, $dbname)
 
 The output as a list of array references.
@@ -199,24 +204,31 @@ sub client
 sub sql_fails
 {
 	my ($self, $query, $dbname) = @_;
-	my ($out, $err) = ('', '');
 
 	if (OutboxTest::Client::can_run($query))
 	{
 		return eval { $self->client($dbname)->query($query); 1 } ? undef : $@;
 	}
+	my ($out, $err, $ok) = $self->script("\\set ON_ERROR_STOP 1\n$query\n", $dbname);
+	return $ok ? undef : $err;
+}
 
-	# From a file: psql() throws when psql ends before it has read the query.
-	my $file = $self->basedir . '/fails.sql';
+# From a file: psql() throws when psql ends before it has read the query.
+sub script
+{
+	my ($self, $sql, $dbname) = @_;
+	my $file = $self->basedir . '/script.sql';
+	my ($out, $err) = ('', '');
+
 	unlink $file;
-	PostgreSQL::Test::Utils::append_to_file($file, "$query\n");
+	PostgreSQL::Test::Utils::append_to_file($file, $sql);
 	my $ok = IPC::Run::run(
 		[
-			$self->installed_command('psql'), '-XAtq', '-v', 'ON_ERROR_STOP=1',
+			$self->installed_command('psql'), '-XAtq',
 			'-d', $self->connstr($dbname // 'postgres'), '-f', $file
 		],
 		'<', \undef, '>', \$out, '2>', \$err);
-	return $ok ? undef : $err;
+	return ($out, $err, $ok);
 }
 
 sub rows

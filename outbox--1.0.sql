@@ -38,6 +38,44 @@ CREATE SCHEMA outbox_internal;
 COMMENT ON SCHEMA outbox_internal IS
 'What only the extension outbox uses: nothing here is for users, and any of it may change.';
 
+/*
+ * ALTER DEFAULT PRIVILEGES may have granted what is created here to others.  With
+ * TRIGGER on a table somebody would have the rights of its owner.
+ */
+CREATE FUNCTION outbox_internal.outbox_revoke_all(class regclass, object oid)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	granted record;
+BEGIN
+	FOR granted IN
+		SELECT DISTINCT o.kind, o.name, a.grantee
+		FROM (SELECT 'ROUTINE' AS kind, p.oid::regprocedure::text AS name, p.proowner AS owner,
+				coalesce(p.proacl, acldefault('f'::"char", p.proowner)) AS acl
+			FROM pg_proc p WHERE p.oid = $2 AND $1 = 'pg_proc'::regclass
+			UNION ALL
+			SELECT CASE c.relkind WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END,
+				c.oid::regclass::text, c.relowner, c.relacl
+			FROM pg_class c WHERE c.oid = $2 AND $1 = 'pg_class'::regclass
+			UNION ALL
+			SELECT 'SCHEMA', n.oid::regnamespace::text, n.nspowner, n.nspacl
+			FROM pg_namespace n WHERE n.oid = $2 AND $1 = 'pg_namespace'::regclass) o,
+			aclexplode(o.acl) a
+		WHERE a.grantee <> o.owner
+	LOOP
+		EXECUTE format('REVOKE ALL ON %s %s FROM %s', granted.kind, granted.name,
+			CASE granted.grantee WHEN 0 THEN 'PUBLIC' ELSE granted.grantee::regrole::text END);
+	END LOOP;
+END
+$$;
+
+COMMENT ON FUNCTION outbox_internal.outbox_revoke_all(regclass, oid) IS
+'Revokes all rights on an object of that catalog (pg_class, pg_proc, pg_namespace) from everybody but its owner.';
+
+SELECT outbox_internal.outbox_revoke_all('pg_namespace'::regclass, 'outbox_internal'::regnamespace::oid);
+
 CREATE FUNCTION outbox_internal.outbox_lock_table(relation oid, mode text, wait boolean)
 RETURNS void
 AS 'MODULE_PATHNAME', 'outbox_lock_table'
@@ -502,7 +540,7 @@ END
 $$;
 
 COMMENT ON FUNCTION outbox_internal.outbox_route_wait_trigger() IS
-'From DELETE and renaming of a route, and a change of its relay, on, a transaction waits for no lock longer than 3 s.';
+'From DELETE and renaming of a route, and a change of its relay or failed_route, on, a transaction waits for no lock longer than 3 s.';
 
 CREATE FUNCTION outbox_internal.outbox_route_removal_trigger()
 RETURNS trigger
@@ -524,7 +562,7 @@ CREATE TRIGGER outbox_route_truncation
 	BEFORE TRUNCATE ON @extschema@.outbox_route
 	FOR EACH STATEMENT EXECUTE FUNCTION outbox_internal.outbox_route_removal_trigger();
 CREATE TRIGGER outbox_route_wait
-	BEFORE DELETE OR UPDATE OF name, relay ON @extschema@.outbox_route
+	BEFORE DELETE OR UPDATE OF name, relay, failed_route ON @extschema@.outbox_route
 	FOR EACH STATEMENT EXECUTE FUNCTION outbox_internal.outbox_route_wait_trigger();
 CREATE TRIGGER outbox_route_removed
 	AFTER DELETE OR UPDATE OF name ON @extschema@.outbox_route
@@ -735,6 +773,8 @@ BEGIN
 		name, CASE WHEN divided THEN 'PARTITION BY LIST (route)' END);
 	/* As the default partition: outbox_erase() deletes. */
 	EXECUTE format('ALTER TABLE outbox_internal.%I REPLICA IDENTITY FULL', name);
+	PERFORM outbox_internal.outbox_revoke_all('pg_class'::regclass,
+		format('outbox_internal.%I', name)::regclass::oid);
 	EXECUTE format('COMMENT ON TABLE outbox_internal.%I IS %L', name, about);
 	EXECUTE format('ALTER EXTENSION outbox ADD TABLE outbox_internal.%I', name);
 END
@@ -2258,20 +2298,22 @@ DECLARE
 	outbox_oid constant oid := outbox_internal.outbox_relation('outbox');
 BEGIN
 	RETURN QUERY
-	SELECT 'critical', 'trigger off', 'table ' || x.name, NULL::timestamptz,
+	SELECT 'critical', 'trigger off', x.kind || x.name, NULL::timestamptz,
 		format('trigger %s %s', x.trigger, CASE WHEN t.oid IS NULL THEN 'is missing'
 			WHEN t.tgenabled = 'O' THEN 'does not fire on replicas' ELSE 'is disabled' END),
 		CASE WHEN t.oid IS NULL THEN 'Rows are not checked, and the relay may not hear of them: create the extension again, beside which the messages have to be saved.'
 			ELSE 'Rows are not checked, and the relay may not hear of them: enable it.' END,
 		CASE WHEN t.oid IS NOT NULL THEN format('ALTER TABLE %s ENABLE %sTRIGGER %I', x.relation::regclass,
 			CASE WHEN x.always THEN 'ALWAYS ' END, x.trigger) END
-	FROM (SELECT n.name, o.relation, u.trigger,
+	FROM (SELECT CASE WHEN n.name IN ('outbox_new', 'outboxevent') THEN 'view ' ELSE 'table ' END AS kind,
+			n.name, outbox_internal.outbox_relation(n.name) AS relation, u.trigger,
 			u.trigger = ANY ('{outbox_route_changed,outbox_route_emptied,outbox_route_relay,outbox_control_changed,outbox_control_emptied}'::text[]) AS always
 		  FROM (VALUES ('outbox', '{outbox_row,outbox_removed,outbox_cdc}'::text[]),
 				('outbox_route', '{outbox_route_truncation,outbox_route_wait,outbox_route_removed,outbox_route_check,outbox_route_failed_route,outbox_route_default,outbox_route_paused,outbox_route_changed,outbox_route_emptied,outbox_route_relay}'),
 				('outbox_control', '{outbox_control_restore,outbox_control_paused,outbox_control_changed,outbox_control_emptied}'),
-				('outbox_job', '{outbox_job_changed}'))
-				AS n (name, triggers) JOIN outbox_internal.outbox_tables o ON o.name = n.name, unnest(n.triggers) u(trigger)) x
+				('outbox_job', '{outbox_job_changed}'),
+				('outbox_new', '{outbox_new_row,outbox_new_statement}'), ('outboxevent', '{outbox_event_row,outbox_event_statement}'))
+				AS n (name, triggers), unnest(n.triggers) u(trigger)) x
 		LEFT JOIN pg_trigger t ON t.tgrelid = x.relation AND t.tgname = x.trigger
 	WHERE t.oid IS NULL OR t.tgenabled IN ('D', 'R') OR (x.always AND t.tgenabled <> 'A');
 
@@ -4658,11 +4700,13 @@ BEGIN ATOMIC
 		WHEN 'outbox_route' THEN '@extschema@.outbox_route'::regclass
 		WHEN 'outbox_control' THEN '@extschema@.outbox_control'::regclass
 		WHEN 'outbox_archive' THEN '@extschema@.outbox_archive'::regclass
-		WHEN 'outbox_job' THEN '@extschema@.outbox_job'::regclass END::oid;
+		WHEN 'outbox_job' THEN '@extschema@.outbox_job'::regclass
+		WHEN 'outbox_new' THEN '@extschema@.outbox_new'::regclass
+		WHEN 'outboxevent' THEN '@extschema@.outboxevent'::regclass END::oid;
 END;
 
 COMMENT ON FUNCTION outbox_internal.outbox_relation(text) IS
-'OID of a table of the extension, or of the sequence outbox_seq_seq; NULL for other names.';
+'OID of a table or view of the extension, or of the sequence outbox_seq_seq; NULL for other names.';
 
 --
 -- Would messages get through?
@@ -4716,6 +4760,17 @@ BEGIN ATOMIC
 		CASE WHEN g.roles IS NULL THEN
 			'GRANT EXECUTE ON FUNCTION outbox_enqueue, outbox_enqueue_bytes, outbox_enqueue_text TO the roles of the applications.' END
 	FROM granted g
+	UNION ALL
+	SELECT 'grants', false,
+		format('May run code as the owner of "%s", with a trigger: %s.', c.relname,
+			string_agg(CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END, ', ' ORDER BY a.grantee)),
+		format('REVOKE TRIGGER ON %s FROM them.', c.oid::regclass)
+	FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'outbox'
+		JOIN pg_class c ON d.classid = 'pg_class'::regclass AND c.oid = d.objid,
+		aclexplode(c.relacl) a
+	WHERE d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e'
+		AND a.privilege_type = 'TRIGGER' AND a.grantee <> c.relowner
+	GROUP BY c.oid, c.relname
 	UNION ALL
 	SELECT 'grants', false,
 		format('Route "%s" names roles in enqueue_roles that do not exist: %s.', r.name,
@@ -4904,20 +4959,9 @@ COMMENT ON FUNCTION @extschema@.outbox_preflight(text, text, boolean) IS
 -- Nothing for everybody: the administrator grants what each role needs.
 --
 
-DO $$
-DECLARE
-	member record;
-BEGIN
-	FOR member IN
-		SELECT d.objid::regprocedure AS function
-		FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid
-		WHERE d.refclassid = 'pg_extension'::regclass AND d.classid = 'pg_proc'::regclass
-			AND d.deptype = 'e' AND e.extname = 'outbox'
-	LOOP
-		EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', member.function);
-	END LOOP;
-END
-$$;
+SELECT outbox_internal.outbox_revoke_all(d.classid::regclass, d.objid)
+FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid
+WHERE d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e' AND e.extname = 'outbox';
 
 /*
  * Defaults of columns of outbox, the expression of an index, conditions of triggers,

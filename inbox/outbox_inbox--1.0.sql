@@ -488,14 +488,33 @@ COMMENT ON FUNCTION @extschema@.outbox_inbox_maintain() IS
 COMMENT ON FUNCTION @extschema@.outbox_inbox_set_retention(interval) IS
 'How long the inbox remembers what was accepted, at least: 1 to 31 days, 7 at first. It is also the longest ttl. 22023, 22004: not such a time.';
 
-REVOKE ALL ON ALL FUNCTIONS IN SCHEMA outbox_inbox_internal FROM PUBLIC;
-REVOKE ALL ON FUNCTION
-	@extschema@.outbox_inbox_accept(text, uuid, interval),
-	@extschema@.outbox_inbox_accept_in_order(text, uuid, text, bigint, boolean, interval),
-	@extschema@.outbox_inbox_uuid(text),
-	@extschema@.outbox_inbox_maintain(),
-	@extschema@.outbox_inbox_set_retention(interval)
-FROM PUBLIC;
+/* Nothing for everybody, nor for those to whom ALTER DEFAULT PRIVILEGES grants what is created. */
+DO $$
+DECLARE
+	granted record;
+BEGIN
+	FOR granted IN
+		SELECT DISTINCT o.kind, o.name, a.grantee
+		FROM (SELECT 'ROUTINE' AS kind, p.oid::regprocedure::text AS name, p.pronamespace AS schema,
+				p.proname AS object, p.proowner AS owner, coalesce(p.proacl, acldefault('f'::"char", p.proowner)) AS acl
+			FROM pg_proc p
+			UNION ALL
+			SELECT CASE c.relkind WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END, c.oid::regclass::text,
+				c.relnamespace, c.relname, c.relowner, c.relacl
+			FROM pg_class c
+			UNION ALL
+			SELECT 'SCHEMA', n.oid::regnamespace::text, n.oid, n.nspname, n.nspowner, n.nspacl
+			FROM pg_namespace n WHERE n.oid = 'outbox_inbox_internal'::regnamespace) o,
+			aclexplode(o.acl) a
+		WHERE o.owner = current_user::regrole AND a.grantee <> o.owner
+			AND (o.schema = 'outbox_inbox_internal'::regnamespace
+				OR o.schema = '@extschema@'::regnamespace AND starts_with(o.object::text, 'outbox_inbox'))
+	LOOP
+		EXECUTE format('REVOKE ALL ON %s %s FROM %s', granted.kind, granted.name,
+			CASE granted.grantee WHEN 0 THEN 'PUBLIC' ELSE granted.grantee::regrole::text END);
+	END LOOP;
+END
+$$;
 
 SELECT setval('outbox_inbox_internal.outbox_inbox_day', outbox_inbox_internal.outbox_inbox_day_of(clock_timestamp())),
 	setval('outbox_inbox_internal.outbox_inbox_settled', outbox_inbox_internal.outbox_inbox_day_of(clock_timestamp()) - 1);

@@ -10,7 +10,15 @@ DO $$ BEGIN EXECUTE format('GRANT CREATE ON DATABASE %I TO regress_inbox_owner',
 -- Whoever may create in the database installs it, and owns all of it
 SET ROLE regress_inbox_owner;
 CREATE SCHEMA inbox;
+ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO regress_inbox_consumer;
+ALTER DEFAULT PRIVILEGES GRANT ALL ON SEQUENCES TO regress_inbox_consumer;
+ALTER DEFAULT PRIVILEGES GRANT ALL ON FUNCTIONS TO regress_inbox_consumer;
+ALTER DEFAULT PRIVILEGES GRANT ALL ON SCHEMAS TO regress_inbox_consumer;
 CREATE EXTENSION outbox_inbox SCHEMA inbox;
+ALTER DEFAULT PRIVILEGES REVOKE ALL ON TABLES FROM regress_inbox_consumer;
+ALTER DEFAULT PRIVILEGES REVOKE ALL ON SEQUENCES FROM regress_inbox_consumer;
+ALTER DEFAULT PRIVILEGES REVOKE ALL ON FUNCTIONS FROM regress_inbox_consumer;
+ALTER DEFAULT PRIVILEGES REVOKE ALL ON SCHEMAS FROM regress_inbox_consumer;
 RESET ROLE;
 SELECT count(*), count(*) FILTER (WHERE o.owner = 'regress_inbox_owner'::regrole) AS of_owner
 FROM pg_depend d
@@ -25,7 +33,8 @@ WHERE p.pronamespace IN ('inbox'::regnamespace, 'outbox_inbox_internal'::regname
 	AND has_function_privilege('regress_inbox_consumer', p.oid, 'EXECUTE');
 SELECT c.relname FROM pg_class c
 WHERE c.relnamespace IN ('inbox'::regnamespace, 'outbox_inbox_internal'::regnamespace) AND c.relkind IN ('r', 'p', 'v')
-	AND has_table_privilege('regress_inbox_consumer', c.oid, 'SELECT,INSERT,UPDATE,DELETE,TRUNCATE');
+	AND has_table_privilege('regress_inbox_consumer', c.oid, 'SELECT,INSERT,UPDATE,DELETE,TRUNCATE,TRIGGER')
+UNION ALL SELECT 'schema' WHERE has_schema_privilege('regress_inbox_consumer', 'outbox_inbox_internal', 'CREATE,USAGE');
 SET ROLE regress_inbox_owner;
 GRANT USAGE ON SCHEMA inbox TO regress_inbox_consumer;
 GRANT EXECUTE ON FUNCTION inbox.outbox_inbox_accept, inbox.outbox_inbox_accept_in_order, inbox.outbox_inbox_uuid

@@ -36,6 +36,8 @@ BEGIN;
 ALTER TABLE outbox DISABLE TRIGGER outbox_row;
 ALTER TABLE outbox_control DISABLE TRIGGER outbox_control_changed;
 DROP INDEX outbox_ready;
+DROP TRIGGER outbox_new_row ON outbox_new;
+DROP TRIGGER outbox_event_statement ON outboxevent;
 SELECT severity, problem, subject, detail, command FROM outbox_problems WHERE problem IN ('trigger off', 'index missing') ORDER BY detail;
 ROLLBACK;
 BEGIN;

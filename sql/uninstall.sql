@@ -65,6 +65,35 @@ SELECT outbox_enqueue('e', '{}') IS NOT NULL AS ok;
 SELECT event_type FROM outbox;
 DROP EXTENSION outbox;
 
+-- ALTER DEFAULT PRIVILEGES grants nothing of it, nor of the archive's partitions
+CREATE ROLE regress_outbox_default;
+BEGIN;
+ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO regress_outbox_default WITH GRANT OPTION;
+ALTER DEFAULT PRIVILEGES GRANT ALL ON SEQUENCES TO regress_outbox_default, PUBLIC;
+ALTER DEFAULT PRIVILEGES GRANT ALL ON FUNCTIONS TO regress_outbox_default;
+ALTER DEFAULT PRIVILEGES GRANT ALL ON SCHEMAS TO regress_outbox_default;
+CREATE EXTENSION outbox;
+SELECT outbox_pause();
+SELECT count(outbox_internal.outbox_archive_make_day(current_date + 40));
+SELECT outbox_enqueue('e', '{}') IS NOT NULL AS ok;
+SELECT d.classid::regclass, pg_describe_object(d.classid, d.objid, 0), a.privilege_type
+FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid
+	LEFT JOIN pg_class c ON d.classid = 'pg_class'::regclass AND c.oid = d.objid
+	LEFT JOIN pg_proc p ON d.classid = 'pg_proc'::regclass AND p.oid = d.objid
+	LEFT JOIN pg_namespace n ON d.classid = 'pg_namespace'::regclass AND n.oid = d.objid,
+	aclexplode(coalesce(c.relacl, p.proacl, n.nspacl)) a
+WHERE e.extname = 'outbox' AND a.grantee IN (0, 'regress_outbox_default'::regrole) AND a.privilege_type <> 'EXECUTE'
+	OR a.grantee = 'regress_outbox_default'::regrole;
+GRANT TRIGGER ON outbox TO regress_outbox_default;
+SELECT ok, detail, hint FROM outbox_preflight() WHERE "check" = 'grants';
+-- an owner who is not a superuser locks what is his
+GRANT USAGE ON SCHEMA outbox_internal TO regress_outbox_default;
+GRANT EXECUTE ON FUNCTION outbox_internal.outbox_lock_table TO regress_outbox_default;
+SET ROLE regress_outbox_default;
+SELECT outbox_internal.outbox_lock_table('pg_authid'::regclass, 'AccessExclusiveLock', false);
+ROLLBACK;
+DROP ROLE regress_outbox_default;
+
 -- DROP SCHEMA ... CASCADE drops it, as anywhere, also when the schema was renamed
 CREATE EXTENSION outbox SCHEMA "Out Box";
 ALTER SCHEMA "Out Box" RENAME TO moved;

@@ -16,6 +16,14 @@
 
 #define SECRET_STARS	"***"
 
+/* Those in which 0x80 to 0x9f are the C1 controls. */
+static bool
+is_iso_8859(int encoding)
+{
+	return (encoding >= PG_LATIN1 && encoding <= PG_LATIN10) ||
+		(encoding >= PG_ISO_8859_5 && encoding <= PG_ISO_8859_8);
+}
+
 /*
  * How long a legal character is that starts at src and is printable in the
  * database's encoding; 0 when there is none.
@@ -32,7 +40,10 @@ printable_length(const unsigned char *src, size_t len, int encoding)
 
 	if (GetDatabaseEncoding() != encoding)
 		return 0;
-	if (encoding != PG_UTF8)
+	if (is_iso_8859(encoding))
+		return src[0] >= 0xa0 ? 1 : 0;
+	/* Bytes of which the server knows nothing are shown where they are UTF-8. */
+	if (encoding != PG_UTF8 && encoding != PG_SQL_ASCII)
 		return Max(pg_encoding_verifymbchar(encoding, (const char *) src,
 											(int) len), 0);
 

@@ -398,7 +398,7 @@ fail(const LeaseCall *call, const OutboxMessage *message, OutboxFailure *failure
 			return "moved";
 		failure->death = NULL;
 		failure->reason = psprintf("%s (not sent to the failed_route: %s)",
-								   failure->reason, utf8(why));
+								   failure->reason, outbox_shown_utf8(why));
 	}
 	if (!outbox_store_fail(failure, 1, &remains) || remains)
 		ereport(ERROR,
@@ -434,7 +434,7 @@ outbox_nack(PG_FUNCTION_ARGS)
 		Datum		error = outbox_printable_text(PG_GETARG_DATUM(2));
 
 		failure = outbox_failure(&message, &call.route,
-								 utf8(TextDatumGetCString(error)), false);
+								 outbox_shown_utf8(TextDatumGetCString(error)), false);
 		failure.reason_is_text = true;
 		if (!PG_ARGISNULL(3))
 			failure.retry_ms = wait_ms(PG_GETARG_INTERVAL_P(3));

@@ -7,6 +7,8 @@
  */
 #include "postgres.h"
 
+#include "catalog/namespace.h"
+#include "catalog/namespace.h"
 #include "compat.h"
 #include "fmgr.h"
 #include "mb/pg_wchar.h"
@@ -27,6 +29,35 @@ outbox_printable_text(Datum value)
 	outbox_copy_printable(shown, sizeof(shown), VARDATA_ANY(begin),
 						  VARSIZE_ANY_EXHDR(begin), GetDatabaseEncoding(), "");
 	return PointerGetDatum(cstring_to_text(shown));
+}
+
+char *
+outbox_shown_utf8(const char *text)
+{
+	int			len = (int) strlen(text);
+	int			encoding = GetDatabaseEncoding();
+	int			size = len * MAX_CONVERSION_GROWTH + 1;
+	char	   *utf8 = palloc0(size);
+	Oid			proc;
+
+	if (encoding == PG_UTF8 || encoding == PG_SQL_ASCII)
+	{
+		if (pg_verify_mbstr(PG_UTF8, text, len, true))
+			return strcpy(utf8, text);
+	}
+	else
+	{
+		proc = FindDefaultConversionProc(encoding, PG_UTF8);
+		if (OidIsValid(proc) &&
+			pg_do_encoding_conversion_buf(proc, encoding, PG_UTF8, (unsigned char *) unconstify(char *, text),
+										  len, (unsigned char *) utf8, size, true) == len)
+			return utf8;
+	}
+	strcpy(utf8, text);
+	for (char *p = utf8; *p; p++)
+		if ((unsigned char) *p >= 0x80)
+			*p = '?';
+	return utf8;
 }
 
 Datum

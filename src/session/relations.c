@@ -12,18 +12,23 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
+#include "catalog/pg_class.h"
 #include "commands/event_trigger.h"
 #include "commands/tablecmds.h"
 #include "extension_schema.h"
 #include "fmgr.h"
+#include "miscadmin.h"
 #include "nodes/parsenodes.h"
 #include "parser/parser.h"
 #include "relations.h"
 #include "storage/lmgr.h"
 #include "storage/lock.h"
 #include "tcop/utility.h"
+#include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
+#include "utils/syscache.h"
 
 PG_FUNCTION_INFO_V1(outbox_lock_table);
 PG_FUNCTION_INFO_V1(outbox_alter_table);
@@ -48,7 +53,7 @@ mode_of(const char *name)
 			 errmsg("unrecognized lock mode \"%s\"", name)));
 }
 
-/* No right is asked for: EXECUTE is the owner's, and ALTER TABLE asks itself. */
+/* No right is asked for here. */
 void
 outbox_lock_relation(Oid relid, LOCKMODE mode, bool wait)
 {
@@ -66,10 +71,23 @@ outbox_lock_relation(Oid relid, LOCKMODE mode, bool wait)
 				 errmsg("relation with OID %u does not exist", relid)));
 }
 
+/* EXECUTE is the owner's, who may be anybody: so only of his own tables, as ALTER TABLE. */
 Datum
 outbox_lock_table(PG_FUNCTION_ARGS)
 {
-	outbox_lock_relation(PG_GETARG_OID(0), mode_of(text_to_cstring(PG_GETARG_TEXT_PP(1))),
+	Oid			relid = PG_GETARG_OID(0);
+
+	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
+
+	if (HeapTupleIsValid(tuple))
+	{
+		Form_pg_class form = (Form_pg_class) GETSTRUCT(tuple);
+
+		if (!has_privs_of_role(GetUserId(), form->relowner))
+			aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_TABLE, NameStr(form->relname));
+		ReleaseSysCache(tuple);
+	}
+	outbox_lock_relation(relid, mode_of(text_to_cstring(PG_GETARG_TEXT_PP(1))),
 				PG_GETARG_BOOL(2));
 	PG_RETURN_VOID();
 }

@@ -131,6 +131,8 @@ BEGIN
 		name, CASE WHEN divided THEN 'PARTITION BY LIST (route)' END);
 	/* As the default partition: outbox_erase() deletes. */
 	EXECUTE format('ALTER TABLE outbox_internal.%I REPLICA IDENTITY FULL', name);
+	PERFORM outbox_internal.outbox_revoke_all('pg_class'::regclass,
+		format('outbox_internal.%I', name)::regclass::oid);
 	EXECUTE format('COMMENT ON TABLE outbox_internal.%I IS %L', name, about);
 	EXECUTE format('ALTER EXTENSION outbox ADD TABLE outbox_internal.%I', name);
 END

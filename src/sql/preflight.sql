@@ -52,6 +52,17 @@ BEGIN ATOMIC
 	FROM granted g
 	UNION ALL
 	SELECT 'grants', false,
+		format('May run code as the owner of "%s", with a trigger: %s.', c.relname,
+			string_agg(CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END, ', ' ORDER BY a.grantee)),
+		format('REVOKE TRIGGER ON %s FROM them.', c.oid::regclass)
+	FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'outbox'
+		JOIN pg_class c ON d.classid = 'pg_class'::regclass AND c.oid = d.objid,
+		aclexplode(c.relacl) a
+	WHERE d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e'
+		AND a.privilege_type = 'TRIGGER' AND a.grantee <> c.relowner
+	GROUP BY c.oid, c.relname
+	UNION ALL
+	SELECT 'grants', false,
 		format('Route "%s" names roles in enqueue_roles that do not exist: %s.', r.name,
 			string_agg(quote_ident(e.role::text), ', ' ORDER BY e.role)),
 		'Correct enqueue_roles of the route, or create the role.'

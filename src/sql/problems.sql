@@ -702,20 +702,22 @@ DECLARE
 	outbox_oid constant oid := outbox_internal.outbox_relation('outbox');
 BEGIN
 	RETURN QUERY
-	SELECT 'critical', 'trigger off', 'table ' || x.name, NULL::timestamptz,
+	SELECT 'critical', 'trigger off', x.kind || x.name, NULL::timestamptz,
 		format('trigger %s %s', x.trigger, CASE WHEN t.oid IS NULL THEN 'is missing'
 			WHEN t.tgenabled = 'O' THEN 'does not fire on replicas' ELSE 'is disabled' END),
 		CASE WHEN t.oid IS NULL THEN 'Rows are not checked, and the relay may not hear of them: create the extension again, beside which the messages have to be saved.'
 			ELSE 'Rows are not checked, and the relay may not hear of them: enable it.' END,
 		CASE WHEN t.oid IS NOT NULL THEN format('ALTER TABLE %s ENABLE %sTRIGGER %I', x.relation::regclass,
 			CASE WHEN x.always THEN 'ALWAYS ' END, x.trigger) END
-	FROM (SELECT n.name, o.relation, u.trigger,
+	FROM (SELECT CASE WHEN n.name IN ('outbox_new', 'outboxevent') THEN 'view ' ELSE 'table ' END AS kind,
+			n.name, outbox_internal.outbox_relation(n.name) AS relation, u.trigger,
 			u.trigger = ANY ('{outbox_route_changed,outbox_route_emptied,outbox_route_relay,outbox_control_changed,outbox_control_emptied}'::text[]) AS always
 		  FROM (VALUES ('outbox', '{outbox_row,outbox_removed,outbox_cdc}'::text[]),
 				('outbox_route', '{outbox_route_truncation,outbox_route_wait,outbox_route_removed,outbox_route_check,outbox_route_failed_route,outbox_route_default,outbox_route_paused,outbox_route_changed,outbox_route_emptied,outbox_route_relay}'),
 				('outbox_control', '{outbox_control_restore,outbox_control_paused,outbox_control_changed,outbox_control_emptied}'),
-				('outbox_job', '{outbox_job_changed}'))
-				AS n (name, triggers) JOIN outbox_internal.outbox_tables o ON o.name = n.name, unnest(n.triggers) u(trigger)) x
+				('outbox_job', '{outbox_job_changed}'),
+				('outbox_new', '{outbox_new_row,outbox_new_statement}'), ('outboxevent', '{outbox_event_row,outbox_event_statement}'))
+				AS n (name, triggers), unnest(n.triggers) u(trigger)) x
 		LEFT JOIN pg_trigger t ON t.tgrelid = x.relation AND t.tgname = x.trigger
 	WHERE t.oid IS NULL OR t.tgenabled IN ('D', 'R') OR (x.always AND t.tgenabled <> 'A');
 

@@ -16,9 +16,11 @@ BEGIN ATOMIC
 		WHEN 'outbox_route' THEN '@extschema@.outbox_route'::regclass
 		WHEN 'outbox_control' THEN '@extschema@.outbox_control'::regclass
 		WHEN 'outbox_archive' THEN '@extschema@.outbox_archive'::regclass
-		WHEN 'outbox_job' THEN '@extschema@.outbox_job'::regclass END::oid;
+		WHEN 'outbox_job' THEN '@extschema@.outbox_job'::regclass
+		WHEN 'outbox_new' THEN '@extschema@.outbox_new'::regclass
+		WHEN 'outboxevent' THEN '@extschema@.outboxevent'::regclass END::oid;
 END;
 
 COMMENT ON FUNCTION outbox_internal.outbox_relation(text) IS
-'OID of a table of the extension, or of the sequence outbox_seq_seq; NULL for other names.';
+'OID of a table or view of the extension, or of the sequence outbox_seq_seq; NULL for other names.';
 

@@ -2,20 +2,9 @@
 -- Nothing for everybody: the administrator grants what each role needs.
 --
 
-DO $$
-DECLARE
-	member record;
-BEGIN
-	FOR member IN
-		SELECT d.objid::regprocedure AS function
-		FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid
-		WHERE d.refclassid = 'pg_extension'::regclass AND d.classid = 'pg_proc'::regclass
-			AND d.deptype = 'e' AND e.extname = 'outbox'
-	LOOP
-		EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', member.function);
-	END LOOP;
-END
-$$;
+SELECT outbox_internal.outbox_revoke_all(d.classid::regclass, d.objid)
+FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid
+WHERE d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e' AND e.extname = 'outbox';
 
 /*
  * Defaults of columns of outbox, the expression of an index, conditions of triggers,

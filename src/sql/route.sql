@@ -184,7 +184,7 @@ END
 $$;
 
 COMMENT ON FUNCTION outbox_internal.outbox_route_wait_trigger() IS
-'From DELETE and renaming of a route, and a change of its relay, on, a transaction waits for no lock longer than 3 s.';
+'From DELETE and renaming of a route, and a change of its relay or failed_route, on, a transaction waits for no lock longer than 3 s.';
 
 CREATE FUNCTION outbox_internal.outbox_route_removal_trigger()
 RETURNS trigger
@@ -206,7 +206,7 @@ CREATE TRIGGER outbox_route_truncation
 	BEFORE TRUNCATE ON @extschema@.outbox_route
 	FOR EACH STATEMENT EXECUTE FUNCTION outbox_internal.outbox_route_removal_trigger();
 CREATE TRIGGER outbox_route_wait
-	BEFORE DELETE OR UPDATE OF name, relay ON @extschema@.outbox_route
+	BEFORE DELETE OR UPDATE OF name, relay, failed_route ON @extschema@.outbox_route
 	FOR EACH STATEMENT EXECUTE FUNCTION outbox_internal.outbox_route_wait_trigger();
 CREATE TRIGGER outbox_route_removed
 	AFTER DELETE OR UPDATE OF name ON @extschema@.outbox_route

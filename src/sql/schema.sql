@@ -38,6 +38,44 @@ CREATE SCHEMA outbox_internal;
 COMMENT ON SCHEMA outbox_internal IS
 'What only the extension outbox uses: nothing here is for users, and any of it may change.';
 
+/*
+ * ALTER DEFAULT PRIVILEGES may have granted what is created here to others.  With
+ * TRIGGER on a table somebody would have the rights of its owner.
+ */
+CREATE FUNCTION outbox_internal.outbox_revoke_all(class regclass, object oid)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	granted record;
+BEGIN
+	FOR granted IN
+		SELECT DISTINCT o.kind, o.name, a.grantee
+		FROM (SELECT 'ROUTINE' AS kind, p.oid::regprocedure::text AS name, p.proowner AS owner,
+				coalesce(p.proacl, acldefault('f'::"char", p.proowner)) AS acl
+			FROM pg_proc p WHERE p.oid = $2 AND $1 = 'pg_proc'::regclass
+			UNION ALL
+			SELECT CASE c.relkind WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END,
+				c.oid::regclass::text, c.relowner, c.relacl
+			FROM pg_class c WHERE c.oid = $2 AND $1 = 'pg_class'::regclass
+			UNION ALL
+			SELECT 'SCHEMA', n.oid::regnamespace::text, n.nspowner, n.nspacl
+			FROM pg_namespace n WHERE n.oid = $2 AND $1 = 'pg_namespace'::regclass) o,
+			aclexplode(o.acl) a
+		WHERE a.grantee <> o.owner
+	LOOP
+		EXECUTE format('REVOKE ALL ON %s %s FROM %s', granted.kind, granted.name,
+			CASE granted.grantee WHEN 0 THEN 'PUBLIC' ELSE granted.grantee::regrole::text END);
+	END LOOP;
+END
+$$;
+
+COMMENT ON FUNCTION outbox_internal.outbox_revoke_all(regclass, oid) IS
+'Revokes all rights on an object of that catalog (pg_class, pg_proc, pg_namespace) from everybody but its owner.';
+
+SELECT outbox_internal.outbox_revoke_all('pg_namespace'::regclass, 'outbox_internal'::regnamespace::oid);
+
 CREATE FUNCTION outbox_internal.outbox_lock_table(relation oid, mode text, wait boolean)
 RETURNS void
 AS 'MODULE_PATHNAME', 'outbox_lock_table'

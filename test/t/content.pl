@@ -565,6 +565,24 @@ foreach my $encoding (sort keys %chars)
 	accepted($what, $errors, @messages);
 	arrive($what, \@messages, dbname => $dbname);
 
+	# the error of an external relay, be it cut in a character, or no UTF-8
+	my $bad = $untold{$encoding} ? $untold{$encoding}[0][0] : q{E'\\x9b'};
+	is($node->sql(encode_utf8(<<"SQL"), $dbname), "pending|t\npending|t", "$what: an error of an external relay is stored, and printable");
+SET client_encoding = '@{[ $encoding eq 'SQL_ASCII' ? 'SQL_ASCII' : 'UTF8' ]}';
+SET client_min_messages = error;
+CREATE FUNCTION pg_temp.nack(error text, begin text, OUT result text, OUT stored boolean) LANGUAGE plpgsql AS \$\$
+BEGIN
+	PERFORM outbox_enqueue('e', '{}', route => 'nacked');
+	SELECT outbox_nack(c.token, c.id, error) INTO result FROM outbox_claim('nacked') c;
+	SELECT bool_or(last_error LIKE begin) INTO stored FROM outbox WHERE route = 'nacked';
+END
+\$\$;
+INSERT INTO outbox_route (name, exchange, relay) VALUES ('nacked', '', 'external');
+SELECT * FROM pg_temp.nack(E'\x1baa' || repeat('$char', 300), '?aa$char$char%');
+SELECT * FROM pg_temp.nack('bad' || $bad || 'x', 'bad?%x');
+DELETE FROM outbox WHERE route = 'nacked';
+SQL
+
 	# the template counts as it is sent
 	my $template = $char x 40;
 	my $room = 255 - length encode_utf8($template);

@@ -82,6 +82,7 @@ cmp_ok(scalar @labels, '>', 2, 'labels: ' . join ' ', @labels);
 foreach my $file ('monitoring/postgres_exporter/queries.yaml', 'monitoring/sql_exporter/sql_exporter.yml')
 {
 	my $text = slurp_file($file);
+	unlike($text, qr/^ *(?:FROM|JOIN) (?!public\.)/m, "$file: each relation has its schema");
 	foreach my $label (@labels)
 	{
 		like($text, qr/labels->>'$label'(?:, '')?\)? AS $label\b/, "$file: label $label");

@@ -3643,22 +3643,43 @@ COMMENT ON FUNCTION outbox_internal.outbox_history_maintain(interval) IS
 -- on them is all that an operator's role needs.
 --
 
+CREATE FUNCTION outbox_internal.outbox_requeue_rows(
+	locked tid[], subject text, arguments jsonb)
+RETURNS bigint
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	requeued bigint;
+BEGIN
+	UPDATE outbox_internal.outbox o
+	SET status = 'pending', attempts = 0, available_at = NULL
+	WHERE o.ctid = ANY (locked);
+	GET DIAGNOSTICS requeued = ROW_COUNT;
+	IF requeued > 0 THEN
+		PERFORM outbox_internal.outbox_remember('requeue', subject, requeued, NULL::text, arguments);
+	END IF;
+	RETURN requeued;
+END
+$$;
+
+COMMENT ON FUNCTION outbox_internal.outbox_requeue_rows(tid[], text, jsonb) IS
+'Makes the failed messages at these places pending again, which the caller has locked, records that with subject and arguments, and returns how many.';
+
 CREATE FUNCTION @extschema@.outbox_requeue(id uuid)
 RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
 AS $$
 DECLARE
-	found_status text;
+	place tid;
 BEGIN
 	/* Locked only if it failed: what is pending is the relay's to lock. */
-	SELECT o.status INTO found_status
+	SELECT o.ctid INTO place
 	FROM outbox_internal.outbox o WHERE o.id = outbox_requeue.id AND o.status = 'failed'
 	FOR UPDATE;
 	IF NOT FOUND THEN
-		SELECT o.status INTO found_status
-		FROM outbox_internal.outbox o WHERE o.id = outbox_requeue.id;
-		IF NOT FOUND THEN
+		IF NOT EXISTS (SELECT FROM outbox_internal.outbox o WHERE o.id = outbox_requeue.id) THEN
 			RAISE EXCEPTION 'message "%" does not exist', outbox_requeue.id
 				USING ERRCODE = 'no_data_found',
 					DETAIL = 'It was published, discarded, or never enqueued.',
@@ -3666,12 +3687,8 @@ BEGIN
 		END IF;
 		RETURN false;
 	END IF;
-	UPDATE outbox_internal.outbox o
-	SET status = 'pending', attempts = 0, available_at = NULL
-	WHERE o.id = outbox_requeue.id;
-	PERFORM outbox_internal.outbox_remember('requeue', 'message "' || outbox_requeue.id || '"',
-		1::bigint, NULL::text, NULL::jsonb);
-	RETURN true;
+	RETURN outbox_internal.outbox_requeue_rows(ARRAY[place]::tid[],
+		'message "' || outbox_requeue.id || '"', NULL::jsonb) > 0;
 END
 $$;
 
@@ -3692,7 +3709,6 @@ SET plan_cache_mode = force_custom_plan
 AS $$
 DECLARE
 	locked tid[];
-	requeued bigint;
 BEGIN
 	IF ids IS NULL THEN
 		RAISE EXCEPTION 'ids must not be null'
@@ -3702,15 +3718,8 @@ BEGIN
 		SELECT o.ctid FROM outbox_internal.outbox o
 		WHERE o.id = ANY (ids) AND o.status = 'failed'
 		FOR UPDATE SKIP LOCKED);
-	UPDATE outbox_internal.outbox o
-	SET status = 'pending', attempts = 0, available_at = NULL
-	WHERE o.ctid = ANY (locked);
-	GET DIAGNOSTICS requeued = ROW_COUNT;
-	IF requeued > 0 THEN
-		PERFORM outbox_internal.outbox_remember('requeue', NULL::text, requeued, NULL::text,
-			jsonb_build_object('ids', ids[1:100]));
-	END IF;
-	RETURN requeued;
+	RETURN outbox_internal.outbox_requeue_rows(locked, NULL::text,
+		jsonb_build_object('ids', ids[1:100]));
 END
 $$;
 
@@ -3749,7 +3758,6 @@ SET plan_cache_mode = force_custom_plan
 AS $$
 DECLARE
 	locked tid[];
-	requeued bigint;
 BEGIN
 	IF max_messages < 0 THEN
 		RAISE EXCEPTION 'max_messages must not be negative'
@@ -3772,20 +3780,13 @@ BEGIN
 		ORDER BY o.seq
 		LIMIT max_messages
 		FOR UPDATE SKIP LOCKED);
-	UPDATE outbox_internal.outbox o
-	SET status = 'pending', attempts = 0, available_at = NULL
-	WHERE o.ctid = ANY (locked);
-	GET DIAGNOSTICS requeued = ROW_COUNT;
-	IF requeued > 0 THEN
-		PERFORM outbox_internal.outbox_remember('requeue', NULL::text, requeued, NULL::text,
-			jsonb_strip_nulls(jsonb_build_object('route', outbox_requeue_failed.route,
-				'event_type', outbox_requeue_failed.event_type,
-				'aggregate_type', outbox_requeue_failed.aggregate_type,
-				'aggregate_id', outbox_requeue_failed.aggregate_id,
-				'last_error_like', last_error_like, 'created_before', created_before,
-				'max_messages', max_messages)));
-	END IF;
-	RETURN requeued;
+	RETURN outbox_internal.outbox_requeue_rows(locked, NULL::text,
+		jsonb_strip_nulls(jsonb_build_object('route', outbox_requeue_failed.route,
+			'event_type', outbox_requeue_failed.event_type,
+			'aggregate_type', outbox_requeue_failed.aggregate_type,
+			'aggregate_id', outbox_requeue_failed.aggregate_id,
+			'last_error_like', last_error_like, 'created_before', created_before,
+			'max_messages', max_messages)));
 END
 $$;
 

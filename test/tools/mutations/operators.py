@@ -171,9 +171,9 @@ MUTATIONS = (
     ("requeue-failed-unlocked", "outbox--1.0.sql",
      "		LIMIT max_messages\n"
      "		FOR UPDATE SKIP LOCKED);\n"
-     "	UPDATE",
+     "	RETURN",
      "		LIMIT max_messages);\n"
-     "	UPDATE",
+     "	RETURN",
      "outbox_requeue_failed() skips rows that another session has locked",
      ["isolation/operators"]),
     ("chunk-looks-once", "outbox--1.0.sql",
@@ -217,8 +217,8 @@ MUTATIONS = (
      "what a worker is publishing is neither discarded nor changed",
      ["in_flight"]),
     ("requeue-keeps-attempts", "outbox--1.0.sql",
-     "SET status = 'pending', attempts = 0, available_at = NULL\n	WHERE o.id = outbox_requeue.id;",
-     "SET status = 'pending', available_at = NULL\n	WHERE o.id = outbox_requeue.id;",
+     "SET status = 'pending', attempts = 0, available_at = NULL\n	WHERE o.ctid = ANY (locked);",
+     "SET status = 'pending', available_at = NULL\n	WHERE o.ctid = ANY (locked);",
      "outbox_requeue(): attempts are counted from 0",
      ["regress/repairs"]),
     ("discard-ignores-ids", "outbox--1.0.sql",

@@ -107,15 +107,35 @@ register_callbacks(void)
 	CacheRegisterSyscacheCallback(AUTHOID, something_changed, (Datum) 0);
 }
 
+static void add_relation(Members *members, Oid relid);
+
+/*
+ * Not find_all_inheritors(): nothing is locked here, and it fails where a partition is
+ * dropped meanwhile.
+ */
+static void
+add_partitions(Members *members, Oid relid)
+{
+	Relation	inherits = table_open(InheritsRelationId, AccessShareLock);
+	ScanKeyData key;
+	SysScanDesc scan;
+	HeapTuple	tuple;
+
+	ScanKeyInit(&key, Anum_pg_inherits_inhparent, BTEqualStrategyNumber, F_OIDEQ,
+				ObjectIdGetDatum(relid));
+	scan = systable_beginscan(inherits, InheritsParentIndexId, true, NULL, 1, &key);
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+		add_relation(members, ((Form_pg_inherits) GETSTRUCT(tuple))->inhrelid);
+	systable_endscan(scan);
+	table_close(inherits, AccessShareLock);
+}
+
 static void
 add_relation(Members *members, Oid relid)
 {
+	members->relations = list_append_unique_oid(members->relations, relid);
 	if (get_rel_relkind(relid) == RELKIND_PARTITIONED_TABLE)
-		members->relations =
-			list_concat_unique_oid(members->relations,
-								   find_all_inheritors(relid, NoLock, NULL));
-	else
-		members->relations = list_append_unique_oid(members->relations, relid);
+		add_partitions(members, relid);
 }
 
 static void

@@ -102,7 +102,7 @@ typedef struct Capture
 	int			ncolumns;		/* of the payload */
 	AttrNumber *columns;
 	FmgrInfo   *column_to_jsonb;	/* of those whose values may fail; else 0 */
-	TupleDesc	columns_desc;	/* a row of these, with jsonb of those that may fail */
+	TupleDesc	columns_desc;	/* a row of their base types, jsonb of those that may fail */
 	TupleDesc	pair_desc;		/* a row of old and new, both jsonb */
 	FmgrInfo	to_jsonb;		/* of such rows */
 	Datum		route;			/* text */

@@ -36,8 +36,8 @@
 #include "utils/rel.h"
 #include "utils/resowner.h"
 
-/* What a jsonb can hold, and a string in it. */
-#define JSONB_MAX	((Size) JENTRY_OFFLENMASK)
+/* Columns of varying length have this room in a jsonb; 1 MB is for the rest of two rows. */
+#define JSONB_ROOM	((size_t) JENTRY_OFFLENMASK - 1024 * 1024)
 
 /* The row as it was, or as it is now. */
 typedef struct Side
@@ -46,7 +46,9 @@ typedef struct Side
 	bool		may_omit;
 	bool	   *absent;			/* columns that json is without, ... */
 	bool	   *omitted;		/* ... and among them those that cannot be published */
-	size_t	   *sizes;			/* of the members of json */
+	Datum	   *values;			/* of the columns */
+	bool	   *isnull;
+	size_t	   *sizes;			/* what values take, or members of json */
 	Datum		json;
 } Side;
 
@@ -163,43 +165,7 @@ omit(Side *side, int i)
 {
 	side->absent[i] = true;
 	side->omitted[i] = true;
-}
-
-/* Room that a value takes in a jsonb, at least where that is much. */
-static Size
-room(const Capture *capture, const Side *side, int i)
-{
-	int			attnum = capture->columns[i];
-	Form_pg_attribute att = TupleDescAttr(capture->desc, attnum - 1);
-	Size		size;
-
-	if (side->absent[i] || side->image->isnull[attnum - 1] || att->attlen != -1)
-		return 0;
-	size = toast_raw_datum_size(side->image->values[attnum - 1]);
-	return att->atttypid == BYTEAOID ? size * 2 : size;
-}
-
-/* The largest go, until a jsonb can hold the rest. */
-static void
-omit_enormous(const Capture *capture, Side *side)
-{
-	for (;;)
-	{
-		int			largest = -1;
-		Size		total = 0;
-
-		for (int i = 0; i < capture->ncolumns; i++)
-		{
-			Size		size = room(capture, side, i);
-
-			total += size;
-			if (size > 0 && (largest < 0 || size > room(capture, side, largest)))
-				largest = i;
-		}
-		if (total < JSONB_MAX || largest < 0)
-			return;
-		omit(side, largest);
-	}
+	side->isnull[i] = true;
 }
 
 /*
@@ -222,28 +188,39 @@ without(const Capture *capture, Datum json, const bool *which)
 															   TYPALIGN_INT)));
 }
 
-static void
-make_side(Capture *capture, Side *side)
+/* Bytes that a value takes in a jsonb; 0 for a type of fixed length, which takes few. */
+static size_t
+room(const Capture *capture, int i, Datum value)
 {
-	Datum	   *values = palloc(sizeof(Datum) * Max(capture->ncolumns, 1));
-	bool	   *isnull = palloc(sizeof(bool) * Max(capture->ncolumns, 1));
+	Form_pg_attribute att = TupleDescAttr(capture->columns_desc, i);
 
-	if (side->may_omit)
-		omit_enormous(capture, side);
-	for (int i = 0; i < capture->ncolumns; i++)
+	if (att->attlen != -1)
+		return 0;
+	return toast_raw_datum_size(value) * (att->atttypid == BYTEAOID ? 2 : 1);
+}
+
+/* Values that may fail become jsonb.  Returns the sum of the sizes. */
+static size_t
+make_values(Capture *capture, Side *side)
+{
+	size_t		total = 0;
+
+	for (int i = 0; side->image != NULL && i < capture->ncolumns; i++)
 	{
-		values[i] = side->image->values[capture->columns[i] - 1];
-		isnull[i] = side->absent[i] || side->image->isnull[capture->columns[i] - 1];
-		if (!isnull[i] && OidIsValid(capture->column_to_jsonb[i].fn_oid) &&
-			!convert_value(capture, side, i, &values[i]))
-		{
+		int			attnum = capture->columns[i];
+
+		side->values[i] = side->image->values[attnum - 1];
+		side->isnull[i] = side->absent[i] || side->image->isnull[attnum - 1];
+		if (side->isnull[i])
+			continue;
+		if (OidIsValid(capture->column_to_jsonb[i].fn_oid) &&
+			!convert_value(capture, side, i, &side->values[i]))
 			omit(side, i);
-			isnull[i] = true;
-		}
+		else
+			side->sizes[i] = room(capture, i, side->values[i]);
+		total += side->sizes[i];
 	}
-	side->json = without(capture,
-						 record_to_jsonb(capture, capture->columns_desc, values, isnull),
-						 side->absent);
+	return total;
 }
 
 /* Of a change the columns of the key, and what it has changed. */
@@ -256,6 +233,61 @@ is_left_out(const Capture *capture, const CaptureMessage *message, int i)
 		(capture->args.payload == CAPTURE_CHANGED || capture->args.payload == CAPTURE_DIFF) &&
 		!outbox_capture_in_key(capture, attnum) &&
 		outbox_capture_same(capture, attnum, message->old, message->new);
+}
+
+/* ----------------------------------------------------------------- largest */
+
+/* The column whose values take most, of those that may be left out; -1: there is none. */
+static int
+find_largest(const Capture *capture, const Side *sides, bool all, const Side **of)
+{
+	int			largest = -1;
+
+	for (const Side *side = sides; side < sides + SIDES; side++)
+		for (int i = 0; side->image != NULL && i < capture->ncolumns; i++)
+			if ((all || side->may_omit) && side->sizes[i] > 0 &&
+				(largest < 0 || side->sizes[i] > (*of)->sizes[largest]))
+			{
+				largest = i;
+				*of = side;
+			}
+	return largest;
+}
+
+static void
+fail_size(const Capture *capture, const Side *sides, size_t total)
+{
+	const Side *side;
+	int			largest = find_largest(capture, sides, true, &side);
+
+	ereport(ERROR,
+			(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+			 errmsg("a row of table \"%s\" is too large for the payload of a message",
+					capture->table),
+			 largest < 0 ?
+			 errdetail("\"outbox.max_message_size\" is %d.", outbox_max_message_size) :
+			 errdetail("It has %zu bytes, of which column \"%s\" takes %zu; \"outbox.max_message_size\" is %d%s.",
+					   total, column_name(capture, largest), side->sizes[largest],
+					   outbox_max_message_size,
+					   (size_t) outbox_max_message_size > JSONB_ROOM ?
+					   ", and a jsonb holds less than 256 MB" : ""),
+			 largest < 0 ? 0 : errhint("%s", remedy(capture, largest))));
+}
+
+/* Leaves out the largest column that may be left out; an ERROR if there is none. */
+static void
+omit_largest(const Capture *capture, Side *sides, size_t *total)
+{
+	const Side *found;
+	int			i = find_largest(capture, sides, false, &found);
+	Side	   *side;
+
+	if (i < 0)
+		fail_size(capture, sides, *total);
+	side = &sides[found - sides];
+	omit(side, i);
+	*total -= side->sizes[i];
+	side->sizes[i] = 0;
 }
 
 /* ------------------------------------------------------------- the message */
@@ -272,26 +304,45 @@ may_omit(const Capture *capture, const CaptureImage *new)
 }
 
 static void
+init_side(const Capture *capture, const CaptureMessage *message, Side *side,
+		  const CaptureImage *image, bool omitting)
+{
+	int			n = Max(capture->ncolumns, 1);
+
+	memset(side, 0, sizeof(Side));
+	side->image = image;
+	side->may_omit = omitting;
+	if (image == NULL)
+		return;
+	side->absent = palloc(sizeof(bool) * n);
+	side->omitted = palloc0(sizeof(bool) * n);
+	side->values = palloc(sizeof(Datum) * n);
+	side->isnull = palloc(sizeof(bool) * n);
+	side->sizes = palloc0(sizeof(size_t) * n);
+	for (int i = 0; i < capture->ncolumns; i++)
+		side->absent[i] = is_left_out(capture, message, i);
+}
+
+/* One jsonb holds both rows: the largest values are left out until it can. */
+static void
 make_sides(Capture *capture, const CaptureMessage *message, Side *sides)
 {
 	bool		both = capture->args.payload == CAPTURE_BOTH ||
 		capture->args.payload == CAPTURE_DIFF;
+	size_t		total;
 
-	memset(sides, 0, sizeof(Side) * SIDES);
-	sides[OLD].image = both || message->new == NULL ? message->old : NULL;
-	sides[OLD].may_omit = may_omit(capture, NULL);
-	sides[NEW].image = message->new;
-	sides[NEW].may_omit = may_omit(capture, message->new);
+	init_side(capture, message, &sides[OLD],
+			  both || message->new == NULL ? message->old : NULL, may_omit(capture, NULL));
+	init_side(capture, message, &sides[NEW], message->new, may_omit(capture, message->new));
+	total = make_values(capture, &sides[OLD]) + make_values(capture, &sides[NEW]);
+	while (total > JSONB_ROOM)
+		omit_largest(capture, sides, &total);
 	for (Side *side = sides; side < sides + SIDES; side++)
-	{
-		if (side->image == NULL)
-			continue;
-		side->absent = palloc(sizeof(bool) * Max(capture->ncolumns, 1));
-		side->omitted = palloc0(sizeof(bool) * Max(capture->ncolumns, 1));
-		for (int i = 0; i < capture->ncolumns; i++)
-			side->absent[i] = is_left_out(capture, message, i);
-		make_side(capture, side);
-	}
+		if (side->image != NULL)
+			side->json = without(capture,
+								 record_to_jsonb(capture, capture->columns_desc,
+												 side->values, side->isnull),
+								 side->absent);
 }
 
 static Datum
@@ -330,7 +381,6 @@ measure(const Capture *capture, Side *side)
 	JsonbValue	item;
 	size_t		total = 0;
 
-	side->sizes = palloc0(sizeof(size_t) * Max(capture->ncolumns, 1));
 	if (side->image == NULL)
 		return 0;
 	it = JsonbIteratorInit(&DatumGetJsonbP(side->json)->root);
@@ -345,41 +395,6 @@ measure(const Capture *capture, Side *side)
 		total += side->sizes[i];
 	}
 	return total;
-}
-
-/* The column whose values take most, of those that may be left out; -1: there is none. */
-static int
-find_largest(const Capture *capture, const Side *sides, bool all, const Side **of)
-{
-	int			largest = -1;
-
-	for (const Side *side = sides; side < sides + SIDES; side++)
-		for (int i = 0; side->image != NULL && i < capture->ncolumns; i++)
-			if ((all || side->may_omit) && side->sizes[i] > 0 &&
-				(largest < 0 || side->sizes[i] > (*of)->sizes[largest]))
-			{
-				largest = i;
-				*of = side;
-			}
-	return largest;
-}
-
-static void
-fail_size(const Capture *capture, const Side *sides, size_t total)
-{
-	const Side *side;
-	int			largest = find_largest(capture, sides, true, &side);
-
-	ereport(ERROR,
-			(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-			 errmsg("a row of table \"%s\" is too large for the payload of a message",
-					capture->table),
-			 largest < 0 ?
-			 errdetail("\"outbox.max_message_size\" is %d.", outbox_max_message_size) :
-			 errdetail("It has %zu bytes, of which column \"%s\" takes %zu; \"outbox.max_message_size\" is %d.",
-					   total, column_name(capture, largest), side->sizes[largest],
-					   outbox_max_message_size),
-			 largest < 0 ? 0 : errhint("%s", remedy(capture, largest))));
 }
 
 static bool
@@ -400,19 +415,8 @@ fit(Capture *capture, Side *sides, OutboxFields *fields, const OutboxRoute *rout
 	while (!fits(fields, route))
 	{
 		do
-		{
-			const Side *found;
-			int			i = find_largest(capture, sides, false, &found);
-			Side	   *side;
-
-			if (i < 0)
-				fail_size(capture, sides, total);
-			side = &sides[found - sides];
-			omit(side, i);
-			total -= side->sizes[i];
-			side->sizes[i] = 0;
-		} while (total > (size_t) outbox_max_message_size &&
-				 (sides[OLD].may_omit || sides[NEW].may_omit));
+			omit_largest(capture, sides, &total);
+		while (total > (size_t) outbox_max_message_size);
 		for (Side *side = sides; side < sides + SIDES; side++)
 			if (side->image != NULL)
 				side->json = without(capture, side->json, side->omitted);

@@ -302,17 +302,19 @@ prepare_to_jsonb(const Capture *capture, FmgrInfo *function, Oid type)
 }
 
 /*
- * May to_jsonb() fail for a value of that type?  For the json in it, for the cast of
- * somebody's own type, for a size; and what has no form in UTF-8 is not sent.
+ * May to_jsonb() fail for a value of that type?  The json in it may be invalid, the
+ * cast of a user's type may fail, and its text may be too long: of the types of varying
+ * length only those below have a known size in a jsonb.  A value that has no form in
+ * UTF-8 is not sent.
  */
 static bool
-is_fallible(Oid type)
+is_fallible(Oid base)
 {
-	Oid			base = getBaseType(type);
-
-	return GetDatabaseEncoding() != PG_UTF8 || base >= FirstNormalObjectId ||
-		base == JSONOID || type_is_rowtype(base) ||
-		OidIsValid(get_element_type(base));
+	if (GetDatabaseEncoding() != PG_UTF8 || base >= FirstNormalObjectId)
+		return true;
+	return get_typlen(base) == -1 &&
+		base != TEXTOID && base != VARCHAROID && base != BPCHAROID &&
+		base != BYTEAOID && base != JSONBOID && base != NUMERICOID;
 }
 
 static void
@@ -323,7 +325,7 @@ prepare_columns(Capture *capture)
 	{
 		Form_pg_attribute att = TupleDescAttr(capture->desc, capture->columns[i] - 1);
 
-		if (is_fallible(att->atttypid))
+		if (is_fallible(getBaseType(att->atttypid)))
 			prepare_to_jsonb(capture, &capture->column_to_jsonb[i], att->atttypid);
 	}
 }
@@ -339,11 +341,10 @@ describe_columns(const Capture *capture)
 	for (int i = 0; i < capture->ncolumns; i++)
 	{
 		Form_pg_attribute att = TupleDescAttr(capture->desc, capture->columns[i] - 1);
-
 		bool		json = OidIsValid(capture->column_to_jsonb[i].fn_oid);
 
 		names = lappend(names, makeString(NameStr(att->attname)));
-		types = lappend_oid(types, json ? JSONBOID : att->atttypid);
+		types = lappend_oid(types, json ? JSONBOID : getBaseType(att->atttypid));
 		typmods = lappend_int(typmods, json ? -1 : att->atttypmod);
 		collations = lappend_oid(collations, json ? InvalidOid : att->attcollation);
 	}

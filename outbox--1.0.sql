@@ -1839,7 +1839,7 @@ BEGIN
 	FROM routes r WHERE r.paused
 	UNION ALL
 	SELECT 'warning', 'role changed', format('route "%s"', p.name), NULL::timestamptz,
-		format('%s names %s, which is not the role that it was when that was written', n.kind,
+		format('%s names %s, which did not exist when that was written, or was another role', n.kind,
 			string_agg(quote_ident(n.role::text), ', ' ORDER BY n.role)),
 		'A role was renamed, dropped or made again, and nobody gets in by that name. If the role of this name is meant, write the column again.',
 		format('UPDATE outbox_route SET %I = %1$I WHERE name = %L', n.kind, p.name)

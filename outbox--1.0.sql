@@ -2912,12 +2912,14 @@ SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
 DECLARE
 	max_bytes constant bigint := 16777216;
+	/* The last round reads at least so many: arrays and hashes of skipped keys are bounded. */
+	max_look constant integer := 500000;
 	its outbox_internal.outbox_route;
 	control outbox_internal.outbox_control;
 	moment constant timestamptz := clock_timestamp();
 	held_ids uuid[];
 	held_keys bigint[];
-	/* Seen, and not to be had: with their keys. */
+	/* Of skipped messages: their keys, and the ids of those without a key. */
 	skipped_ids uuid[] := '{}';
 	skipped_keys bigint[] := '{}';
 	due uuid[];
@@ -2932,6 +2934,12 @@ DECLARE
 	taken_keys bigint[] := '{}';
 	taken_bytes bigint := 0;
 	wanted integer := max_messages;
+	/* Messages to read in this round. */
+	look integer := max_messages;
+	/* Messages locked so far that cannot go, as an earlier one of the key was skipped. */
+	vain bigint := 0;
+	/* Messages of this round that it has tried to lock: the first so many. */
+	tried integer;
 	/* From which status on a message can hold its key here. */
 	holding text;
 	given bigint;
@@ -2976,7 +2984,7 @@ BEGIN
 			WHERE o.external AND o.status = 'pending' AND o.available_at IS NOT NULL
 				AND o.route = outbox_claim.route AND o.available_at <= moment
 				AND o.id NOT IN (SELECT unnest(held_ids))
-				AND (k.key IS NULL OR k.key <> ALL (held_keys)
+				AND (k.key IS NULL OR k.key NOT IN (SELECT unnest(held_keys))
 					AND NOT EXISTS (SELECT FROM outbox_internal.outbox h
 						WHERE h.external AND h.aggregate_id IS NOT NULL
 							AND (h.status = 'failed' OR h.external AND h.available_at IS NOT NULL) AND h.status >= holding
@@ -2984,7 +2992,7 @@ BEGIN
 							AND h.seq < o.seq AND h.route = o.route
 							AND (h.status = 'failed'
 								OR h.status = 'pending' AND h.attempts > 0 AND h.available_at > moment)))
-			ORDER BY o.available_at LIMIT wanted);
+			ORDER BY o.available_at LIMIT look);
 		SELECT coalesce(array_agg(c.id ORDER BY c.seq), '{}'), array_agg(c.key ORDER BY c.seq),
 			array_agg(c.bytes ORDER BY c.seq)
 		INTO seen_ids, seen_keys, seen_bytes
@@ -3004,9 +3012,9 @@ BEGIN
 								AND outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id) = k.key
 								AND h.seq < o.seq AND h.route = o.route
 								AND (h.status = 'failed'
-									OR h.status = 'pending' AND h.id <> ALL (due)
+									OR h.status = 'pending' AND h.id NOT IN (SELECT unnest(due || taken_ids))
 										AND (h.attempts > 0 OR h.available_at <= moment))))
-				 ORDER BY o.seq LIMIT wanted)
+				 ORDER BY o.seq LIMIT look)
 				UNION ALL
 				(SELECT o.id, o.seq, k.key, coalesce(pg_column_size(o.payload), 0) + coalesce(octet_length(o.body), 0)
 					+ coalesce(pg_column_size(o.headers), 0) + 200::bigint AS bytes
@@ -3020,18 +3028,22 @@ BEGIN
 								AND outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id) = k.key
 								AND h.seq < o.seq AND h.route = o.route
 								AND (h.status = 'failed'
-									OR h.status = 'pending' AND h.id <> ALL (due)
+									OR h.status = 'pending' AND h.id NOT IN (SELECT unnest(due || taken_ids))
 										AND (h.attempts > 0 OR h.available_at <= moment)))))
 			) o
-			ORDER BY o.seq LIMIT wanted) c;
-		EXIT WHEN cardinality(seen_ids) = 0;
+			ORDER BY o.seq LIMIT look) c;
+		EXIT WHEN cardinality(seen_ids) = 0 AND cardinality(due) < look;
 
+		/* In the order of seq, and not many more than wanted: other claims skip what is locked. */
 		locked := ARRAY(
-			SELECT o.id FROM outbox_internal.outbox o
-			WHERE o.id = ANY (seen_ids) AND o.external AND o.status = 'pending'
+			SELECT o.id FROM unnest(seen_ids) WITH ORDINALITY s(id, n) JOIN outbox_internal.outbox o ON o.id = s.id
+			WHERE o.external AND o.status = 'pending'
 				AND o.route = outbox_claim.route
 				AND (o.available_at IS NULL OR o.available_at <= moment)
-			FOR UPDATE SKIP LOCKED);
+			ORDER BY s.n LIMIT wanted + vain
+			FOR UPDATE OF o SKIP LOCKED);
+		tried := CASE WHEN cardinality(locked) < wanted + vain THEN cardinality(seen_ids)
+			ELSE array_position(seen_ids, locked[cardinality(locked)]) END;
 		/* A claim that has committed since we looked first is seen now. */
 		SELECT coalesce(array_agg(m.id), '{}'), coalesce(array_agg(m.key) FILTER (WHERE m.key IS NOT NULL), '{}')
 		INTO held_ids, held_keys
@@ -3039,30 +3051,39 @@ BEGIN
 		WHERE l.route = outbox_claim.route;
 		WITH seen AS (
 			SELECT m.id, m.key, m.bytes, m.n,
-				m.id = ANY (locked) AND m.id NOT IN (SELECT unnest(held_ids))
+				m.id IN (SELECT unnest(locked)) AND m.id NOT IN (SELECT unnest(held_ids))
 					AND (m.key IS NULL OR m.key NOT IN (SELECT unnest(held_keys))) AS ours
-			FROM unnest(seen_ids, seen_keys, seen_bytes) WITH ORDINALITY m(id, key, bytes, n)),
+			FROM unnest(seen_ids, seen_keys, seen_bytes) WITH ORDINALITY m(id, key, bytes, n)
+			WHERE m.n <= tried),
 		judged AS (
 			/* Behind one of its key that is not ours, none is. */
 			SELECT s.*, s.ours AND (s.key IS NULL
 					OR bool_and(s.ours) OVER (PARTITION BY s.key ORDER BY s.n)) AS goes
 			FROM seen s),
 		weighed AS (
-			SELECT j.*, sum(j.bytes) FILTER (WHERE j.goes) OVER (ORDER BY j.n) - j.bytes AS before
+			SELECT j.*, sum(j.bytes) FILTER (WHERE j.goes) OVER (ORDER BY j.n) - j.bytes AS before,
+				count(*) FILTER (WHERE j.goes) OVER (ORDER BY j.n) <= wanted AS room
 			FROM judged j)
-		SELECT coalesce(array_agg(w.id ORDER BY w.n) FILTER (WHERE w.goes AND w.before + taken_bytes < max_bytes), '{}'),
-			coalesce(array_agg(w.key ORDER BY w.n) FILTER (WHERE w.goes AND w.before + taken_bytes < max_bytes), '{}'),
+		SELECT coalesce(array_agg(w.id ORDER BY w.n) FILTER (WHERE w.goes AND w.room AND w.before + taken_bytes < max_bytes), '{}'),
+			coalesce(array_agg(w.key ORDER BY w.n) FILTER (WHERE w.goes AND w.room AND w.before + taken_bytes < max_bytes), '{}'),
 			coalesce(sum(w.bytes) FILTER (WHERE w.goes), 0),
-			skipped_ids || coalesce(array_agg(w.id) FILTER (WHERE NOT w.goes), '{}'),
-			skipped_keys || coalesce(array_agg(w.key) FILTER (WHERE NOT w.goes AND w.key IS NOT NULL), '{}')
-		INTO new_ids, new_keys, new_bytes, skipped_ids, skipped_keys
+			vain + cardinality(locked) - count(*) FILTER (WHERE w.goes),
+			skipped_ids || coalesce(array_agg(w.id) FILTER (WHERE NOT w.goes AND w.key IS NULL), '{}'),
+			skipped_keys || coalesce(array_agg(DISTINCT w.key) FILTER (WHERE NOT w.goes AND w.key IS NOT NULL), '{}')
+		INTO new_ids, new_keys, new_bytes, vain, skipped_ids, skipped_keys
 		FROM weighed w;
 		taken_ids := taken_ids || new_ids;
 		taken_keys := taken_keys || new_keys;
 		taken_bytes := taken_bytes + new_bytes;
-		EXIT WHEN taken_bytes >= max_bytes OR cardinality(seen_ids) < wanted
-			OR cardinality(taken_ids) >= max_messages;
 		wanted := max_messages - cardinality(taken_ids);
+		EXIT WHEN taken_bytes >= max_bytes OR wanted = 0 OR look >= max_look
+			OR tried = cardinality(seen_ids) AND tried < look AND cardinality(due) < look;
+		/*
+		 * The next round reads from the beginning again: an earlier message of a key may
+		 * have been committed meanwhile.  It reads twice as many, so that there are few
+		 * rounds, and reading grows with what is locked, and not with its square.
+		 */
+		look := greatest(1000, 2 * look);
 	END LOOP;
 	IF cardinality(taken_ids) = 0 THEN
 		RETURN;
@@ -3093,7 +3114,8 @@ BEGIN
 	FROM unnest(taken_ids, taken_keys) m(id, key) JOIN outbox_internal.outbox o ON o.id = m.id;
 	/* Random: it must not come again after a restore, and nobody can guess another's. */
 	INSERT INTO outbox_internal.outbox_lease (token, route, worker, claimed_by, expires_at, ids, keys)
-	VALUES (uuid_hash_extended(gen_random_uuid(), 0) & 9007199254740991, outbox_claim.route, outbox_claim.worker,
+	VALUES (uuid_hash_extended(gen_random_uuid(), 0) & 9007199254740991, outbox_claim.route,
+		outbox_internal.outbox_printable(outbox_claim.worker),
 		outbox_internal.outbox_acting_role(),
 		clock_timestamp() + lease, taken_ids, taken_keys)
 	RETURNING outbox_lease.token INTO given;
@@ -3119,7 +3141,7 @@ AS 'MODULE_PATHNAME', 'outbox_claim'
 LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
 
 COMMENT ON FUNCTION @extschema@.outbox_claim(text, integer, interval, text) IS
-'For the relay of a route with relay = ''external'': leases up to max_messages (1 to 10000, and about 16 MB) of its messages that can go now for the time of lease (at most a day) and returns them in the order of seq, with one token for all; no rows: there is nothing to do now, or the route, the database or the relay is paused or off, or this is a copy. Messages of one key come in their order, and none while an earlier one of its key is leased, locked, waits for its next attempt, or has failed with on_failed = ''block''. Publish only once the transaction has committed. routing_key is rendered by the route''s template where the message has none. worker: a name for outbox_leases. Errors: 42704 unknown route; 55000 the workers publish it, or change data capture reads it; 42501 not in relay_roles; 22023 max_messages or lease; 25001 not under READ COMMITTED.';
+'For the relay of a route with relay = ''external'': leases up to max_messages (1 to 10000, and about 16 MB) of its messages that can go now for the time of lease (at most a day) and returns them in the order of seq, with one token for all; no rows: there is nothing to do now, or the route, the database or the relay is paused or off, or this is a copy. Messages of one key come in their order, and none while an earlier one of its key is leased, locked, waits for its next attempt, or has failed with on_failed = ''block''. Publish only once the transaction has committed. routing_key is rendered by the route''s template where the message has none. A claim skips locked messages, about a million at most. worker: a name for outbox_leases, its first 511 bytes, ? in place of every byte that is not printable. Errors: 42704 unknown route; 55000 the workers publish it, or change data capture reads it; 42501 not in relay_roles; 22023 max_messages or lease; 25001 not under READ COMMITTED.';
 
 CREATE FUNCTION @extschema@.outbox_ack(token bigint, ids uuid[] DEFAULT array_fill(NULL::uuid, ARRAY[1], ARRAY[0]))
 RETURNS integer

@@ -25,9 +25,21 @@ death_size(const OutboxDeath *death, const char *reason)
 		strlen(death->routing_key);
 }
 
+/* A locked item has left its contents, and what was found before stands. */
+static const char *
+header_fault(OutboxQueue *queue, OutboxLink *link, OutboxItem *item,
+			 const OutboxRoute *failed, size_t bytes)
+{
+	if (!item->locked)
+		outbox_queue_unfit(queue, item,
+						   outbox_link_header_fault(link, item->message,
+													failed->format, bytes));
+	return item->unfit;
+}
+
 OutboxDeath *
-outbox_dead_letter(OutboxRoutes *routes, OutboxLink *link,
-				   const OutboxItem *item, const char **reason)
+outbox_dead_letter(OutboxQueue *queue, OutboxRoutes *routes, OutboxLink *link,
+				   OutboxItem *item, const char **reason)
 {
 	const char *why;
 	OutboxRoute *failed = outbox_routes_failed(routes, item->route, &why);
@@ -41,8 +53,8 @@ outbox_dead_letter(OutboxRoutes *routes, OutboxLink *link,
 			why = "where its routing key would be too long";
 		else
 		{
-			why = outbox_link_header_fault(link, item->message, failed->format,
-										   death_size(death, *reason));
+			why = header_fault(queue, link, item, failed,
+							   death_size(death, *reason));
 			if (why != NULL)
 				why = psprintf("as %s", why);
 		}

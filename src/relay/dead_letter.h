@@ -9,6 +9,7 @@
 #define OUTBOX_DEAD_LETTER_H
 
 #include "broker.h"
+#include "queue.h"
 #include "route_states.h"
 
 /*
@@ -16,8 +17,8 @@
  * NULL if it becomes failed.  *reason is what is stored as its last_error, and gets a
  * note if it should have gone there and cannot.
  */
-extern OutboxDeath *outbox_dead_letter(OutboxRoutes *routes, OutboxLink *link,
-									   const OutboxItem *item,
+extern OutboxDeath *outbox_dead_letter(OutboxQueue *queue, OutboxRoutes *routes,
+									   OutboxLink *link, OutboxItem *item,
 									   const char **reason);
 
 #endif							/* OUTBOX_DEAD_LETTER_H */

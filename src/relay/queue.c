@@ -287,6 +287,8 @@ free_item(OutboxQueue *queue, OutboxItem *item)
 	pfree(item->message);
 	if (item->reason != NULL)
 		pfree(item->reason);
+	if (item->unfit != NULL)
+		pfree(item->unfit);
 	pfree(item);
 	count_items(queue);
 }
@@ -682,22 +684,41 @@ outbox_queue_settling_committed(OutboxQueue *queue, bool more)
 		queue->key_waits_for_settling = false;
 }
 
-/* Where the row is, and whether it has a key, is all that settling needs. */
+/* Settling needs the numbers, and for a death and the log the names; these are short. */
 static void
 forget_contents(OutboxQueue *queue, OutboxItem *item)
 {
 	OutboxMessage *message = item->message;
-	OutboxMessage *rest = MemoryContextAllocZero(queue->message_cxt,
-												 sizeof(OutboxMessage));
+	const char **names[] = {
+		&message->event_type, &message->aggregate_type, &message->aggregate_id,
+		&message->routing_key
+	};
+	size_t		size = sizeof(OutboxMessage);
+	OutboxMessage *rest;
+	char	   *end;
 
-	rest->seq = message->seq;
-	rest->id = message->id;
-	rest->tid = message->tid;
-	rest->key_hash = message->key_hash;
-	rest->aggregate_id = message->aggregate_id != NULL ? "" : NULL;
-	rest->size = sizeof(OutboxMessage);
-	queue->confirmed_bytes -= message->size;
-	queue->bytes -= message->size - rest->size;
+	for (int i = 0; i < (int) lengthof(names); i++)
+		if (*names[i] != NULL)
+			size += strlen(*names[i]) + 1;
+	rest = MemoryContextAllocZero(queue->message_cxt, size);
+	end = (char *) (rest + 1);
+	for (int i = 0; i < (int) lengthof(names); i++)
+		if (*names[i] != NULL)
+		{
+			const char *name = *names[i];
+
+			*names[i] = strcpy(end, name);
+			end += strlen(name) + 1;
+		}
+	*rest = *message;
+	rest->route = NULL;
+	rest->payload = rest->headers = rest->properties = NULL;
+	rest->body = NULL;
+	rest->body_len = 0;
+	rest->size = size;
+	if (item->state == OUTBOX_ITEM_CONFIRMED)
+		queue->confirmed_bytes -= message->size;
+	queue->bytes -= message->size - size;
 	item->message = rest;
 	pfree(message);
 }
@@ -709,8 +730,7 @@ note_locked(OutboxQueue *queue, OutboxItem *item)
 	item->locked = true;
 	item->locked_since = GetCurrentTimestamp();
 	queue->nlocked++;
-	if (item->state == OUTBOX_ITEM_CONFIRMED)
-		forget_contents(queue, item);
+	forget_contents(queue, item);
 	if (item->key != NULL)
 	{
 		drop_waiting(queue, item->key, 0);
@@ -720,19 +740,24 @@ note_locked(OutboxQueue *queue, OutboxItem *item)
 }
 
 void
+outbox_queue_unfit(OutboxQueue *queue, OutboxItem *item, const char *why)
+{
+	char	   *copy = why == NULL ? NULL : MemoryContextStrdup(queue->cxt, why);
+
+	Assert(item->state == OUTBOX_ITEM_REJECTED && !item->locked);
+	if (item->unfit != NULL)
+		pfree(item->unfit);
+	item->unfit = copy;
+}
+
+void
 outbox_queue_remains(OutboxQueue *queue, OutboxItem *item)
 {
 	if (!item->locked)
 		note_locked(queue, item);
+	/* The commit that has just been was not this one's. */
 	if (item->state == OUTBOX_ITEM_CONFIRMED)
-	{
-		dlist_move_head(&queue->confirmed, &item->node);
-		/* The commit that has just been was not this one's. */
 		key_waits_for(queue, item->key);
-		return;
-	}
-	Assert(item->state == OUTBOX_ITEM_REJECTED);
-	dlist_move_head(&queue->rejected, &item->node);
 }
 
 void

@@ -99,11 +99,12 @@ struct OutboxItem
 	bool		suspect;		/* may be what closed the channel */
 	bool		hopeless;		/* rejected for what no later attempt can change */
 	bool		locked;			/* could not be settled, somebody has its row ... */
-	TransactionId locker;		/* ... with this xmax */
+	uint64		locker;			/* ... see outbox_store_lockers() */
 	TimestampTz locked_since;
 	OutboxMonoTime sent_at;		/* when that began */
 	uint64		published_to;	/* bytes on the link up to its end */
 	char	   *reason;			/* why it was returned or rejected */
+	char	   *unfit;			/* why the failed_route cannot carry it, or NULL */
 };
 
 typedef struct OutboxQueue
@@ -198,9 +199,11 @@ extern bool outbox_queue_has_others(OutboxQueue *queue, const OutboxRoute *route
  * CONFIRMED head still be what a key waits for?
  */
 extern void outbox_queue_settling_committed(OutboxQueue *queue, bool more);
+/* Why the failed_route cannot carry a REJECTED item, or NULL: asked while its contents are there. */
+extern void outbox_queue_unfit(OutboxQueue *queue, OutboxItem *item, const char *why);
 /*
- * A CONFIRMED or REJECTED item could not be settled: in front of the others.  What is
- * later of its key leaves memory until it is; and so does what a CONFIRMED one says.
+ * A CONFIRMED or REJECTED item could not be settled: it keeps its place.  Its contents
+ * leave memory, and what is later of its key until it is settled.
  */
 extern void outbox_queue_remains(OutboxQueue *queue, OutboxItem *item);
 /* The settling of a CONFIRMED item is committed. */

@@ -102,8 +102,8 @@ collect_failure(OutboxSettler *settler, OutboxSettling *settling,
 	*failure = outbox_failure(item->message, item->route, item->reason,
 							  item->hopeless);
 	if (failure->give_up)
-		failure->death = outbox_dead_letter(settler->routes, settler->link, item,
-											&failure->reason);
+		failure->death = outbox_dead_letter(settler->queue, settler->routes,
+											settler->link, item, &failure->reason);
 }
 
 void
@@ -213,7 +213,7 @@ find_lockers(OutboxSettling *settling)
 	int			max = settling->nconfirmed + settling->nrejected;
 	OutboxItem **items = palloc(sizeof(OutboxItem *) * (max + 1));
 	pg_uuid_t  *ids = palloc(sizeof(pg_uuid_t) * (max + 1));
-	TransactionId *lockers = palloc(sizeof(TransactionId) * (max + 1));
+	uint64	   *lockers = palloc(sizeof(uint64) * (max + 1));
 	int			n = add_remaining(items, settling->confirmed, settling->remains,
 								  settling->nconfirmed);
 
@@ -360,7 +360,7 @@ outbox_settler_committed(OutboxSettler *settler, OutboxSettling *settling)
 
 		if (settling->remains[i])
 		{
-			/* Kept in front, where stuck ones are. */
+			/* In front, where stuck ones are: all before it are gone or remain as well. */
 			outbox_queue_remains(settler->queue, item);
 			settler->nstuck++;
 			continue;

@@ -219,7 +219,7 @@ COMMENT ON TABLE @extschema@.outbox IS
 
 /* With the places of the rows, under their own names. */
 CREATE VIEW outbox_internal.outbox AS
-	SELECT o.ctid, o.xmin, o.xmax, o.tableoid, o.* FROM @extschema@.outbox o;
+	SELECT o.ctid, o.xmin, o.tableoid, o.* FROM @extschema@.outbox o;
 
 CREATE FUNCTION outbox_internal.outbox_row_trigger()
 RETURNS trigger

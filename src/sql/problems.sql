@@ -314,11 +314,12 @@ BEGIN
 		RETURN QUERY
 		WITH claims AS MATERIALIZED (SELECT * FROM outbox_internal.outbox_locked_claims()),
 		workers AS (
-			SELECT sum(w.unsettled) AS unsettled, sum(w.shown) AS shown, bool_or(w.waits) AS waits
-			FROM (SELECT c.unsettled, c.waits, sum(c.in_flight) AS shown FROM claims c GROUP BY c.worker, c.unsettled, c.waits) w),
+			SELECT sum(w.unsettled) AS unsettled, sum(w.shown) AS shown
+			FROM (SELECT c.unsettled, sum(c.in_flight) AS shown FROM claims c GROUP BY c.worker, c.unsettled) w),
 		lockers AS (
 			SELECT l.pids, l.prepared, min(l.since) AS since, count(*) AS n,
 				sum(c.in_flight) AS in_flight,
+				string_agg(DISTINCT format('worker %s', c.worker), ' and ') FILTER (WHERE c.waits AND c.in_flight > 0) AS waits,
 				concat_ws(' and ', 'process ' || nullif(array_to_string(l.pids, ', '), ''),
 					'prepared transaction "' || nullif(array_to_string(l.prepared, '", "'), '') || '"') AS who,
 				(array_agg(l.id ORDER BY l.seq))[1] AS id,
@@ -336,7 +337,7 @@ BEGIN
 					THEN '%1$s messages in flight wait for row locks, %5$s%2$s of them for those of %3$s%4$s'
 					ELSE '%2$s messages in flight wait for the row locks of %3$s%4$s' END,
 				w.unsettled, k.in_flight, k.who,
-				CASE WHEN w.waits THEN '; they are three times outbox.window, and nothing is published meanwhile' END,
+				'; nothing is published meanwhile by ' || k.waits || ', with three times outbox.window of them',
 				CASE WHEN w.unsettled > w.shown THEN 'at least ' END)
 			END,
 			'Somebody''s open transaction has locked the rows; the later messages of their keys wait until that ends.',

@@ -113,7 +113,7 @@ compare_pointed(const void *a, const void *b)
  * asked for; they are stride bytes apart, as in an array of structs.
  */
 static void
-find_ids(const pg_uuid_t *ids, size_t stride, int n, bool *marks, TransactionId *lockers)
+find_ids(const pg_uuid_t *ids, size_t stride, int n, bool *marks, uint64 *numbers)
 {
 	const char *first = (const char *) ids;
 	const char **sorted = palloc(sizeof(char *) * n);
@@ -133,9 +133,9 @@ find_ids(const pg_uuid_t *ids, size_t stride, int n, bool *marks, TransactionId 
 			continue;
 		if (marks != NULL)
 			marks[(*found - first) / stride] = true;
-		if (lockers != NULL)
-			lockers[(*found - first) / stride] =
-				DatumGetTransactionId(SPI_getbinval(tuple, desc, 2, &isnull));
+		if (numbers != NULL)
+			numbers[(*found - first) / stride] =
+				DatumGetUInt64(SPI_getbinval(tuple, desc, 2, &isnull));
 	}
 	pfree(sorted);
 }
@@ -228,15 +228,17 @@ outbox_store_settle(const OutboxSettled *rows, int n, bool archive,
 }
 
 void
-outbox_store_lockers(const pg_uuid_t *ids, int n, TransactionId *lockers)
+outbox_store_lockers(const pg_uuid_t *ids, int n, uint64 *lockers)
 {
 	static OutboxStatement statement;
 	Datum		array = outbox_store_id_array(ids, sizeof(*ids), n);
 
-	memset(lockers, 0, sizeof(TransactionId) * n);
+	memset(lockers, 0, sizeof(uint64) * n);
 	outbox_store_execute(outbox_store_plan(&statement,
-										   "SELECT id, xmax FROM outbox_internal.outbox"
-													" WHERE id = ANY ($1)",
+										   "SELECT id, pg_catalog.hash_array_extended("
+													"outbox_internal.outbox_row_lockers("
+													"tableoid::pg_catalog.regclass, ctid), 0::pg_catalog.int8)"
+													" FROM outbox_internal.outbox WHERE id = ANY ($1)",
 										   1, id_types),
 						 &array, NULL, SPI_OK_SELECT);
 	find_ids(ids, sizeof(*ids), n, NULL, lockers);

@@ -1200,10 +1200,10 @@ outbox_store_settle(const OutboxSettled *settled, int n, bool archive,
 }
 
 void
-outbox_store_lockers(const pg_uuid_t *ids, int n, TransactionId *lockers)
+outbox_store_lockers(const pg_uuid_t *ids, int n, uint64 *lockers)
 {
 	for (int i = 0; i < n; i++)
-		lockers[i] = (TransactionId) sim_row_by_id(&ids[i])->locked_by;
+		lockers[i] = (uint64) sim_row_by_id(&ids[i])->locked_by;
 }
 
 /* It takes the last place in its new route, which whoever publishes that is told. */

@@ -633,7 +633,7 @@ sub locked_backlog
 	lock_claimed($window, 'more',
 		sub { $node->sql("BEGIN; SELECT FROM outbox FOR UPDATE SKIP LOCKED; PREPARE TRANSACTION 'more'") });
 	my $all = 3 * $window;
-	my $stopped = 'they are three times outbox.window, and nothing is published meanwhile';
+	my $stopped = 'nothing is published meanwhile by worker 0, with three times outbox.window of them';
 	my $said = "SELECT string_agg(detail, E'\n' ORDER BY subject DESC) $row_locked";
 	my $both_lockers = join "\n",
 		map { "$all messages in flight wait for row locks, $_; $stopped" }

@@ -178,7 +178,7 @@ typedef struct OutboxTrouble
 typedef struct OutboxLockedId
 {
 	pg_uuid_t	id;
-	TransactionId locker;		/* their xmax, in flight only */
+	uint64		locker;			/* of those in flight, 0: it is gone */
 	int			in_flight;		/* how many it stands for; 0: it is not sent */
 	int64		seq;
 	TimestampTz since;			/* met for the first time */

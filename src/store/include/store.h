@@ -308,8 +308,11 @@ extern int	outbox_store_settle_waiting(Oid table, const pg_uuid_t *ids, int n,
 extern bool outbox_store_fail(const OutboxFailure *failures, int n,
 							  bool *remains);
 
-/* xmax of each of these rows, which somebody has locked; 0 where one is gone. */
-extern void outbox_store_lockers(const pg_uuid_t *ids, int n, TransactionId *lockers);
+/*
+ * Who has each of these rows locked: the same number for rows of the same transactions,
+ * savepoints included; 0 where nobody has, or the row is gone.
+ */
+extern void outbox_store_lockers(const pg_uuid_t *ids, int n, uint64 *lockers);
 
 /* ------------------------------------------------------------ store_lease.c */
 

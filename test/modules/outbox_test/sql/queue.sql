@@ -50,7 +50,7 @@ SELECT * FROM outbox_test_queue('admit:1:a admit:2:a admit:3:b send ack:1 remain
 	remain:1 durable send settle:1 reread claims');
 SELECT * FROM outbox_test_queue('admit:1:a admit:2:a send reject:1 remain:1 claims reread retry:1 reread due:1:a send');
 
--- What is confirmed and locked leaves its contents; what is rejected is sent again
+-- What is locked leaves its contents, confirmed or rejected
 SELECT * FROM outbox_test_queue('admit:1:a admit:2 admit:3 contents send ack:1 ack:2 reject:3 contents remain:1 remain:3 contents
 	remain:1 contents settle:1 settle:2 contents retry:3 contents');
 

@@ -120,13 +120,17 @@ outbox_due_find(OutboxDue *due, OutboxBatch *batch, TimestampTz wall,
 {
 	OutboxSegment *segment = outbox_batch_next(batch, OUTBOX_SOURCE_DUE, NULL);
 	TimestampTz after = due->cursor;
+	int64		after_seq = due->cursor_seq;
 
 	due->found = false;
 	if (!due->unknown && !force && segment == NULL)
 		return;
 	if (segment != NULL && !segment->cut)
+	{
 		after = Max(wall, segment->visited > 0 ? segment->last_due : due->cursor);
-	due->found_next = outbox_store_next_due(after);
+		after_seq = PG_INT64_MAX;
+	}
+	due->found_next = outbox_store_next_due(after, after_seq);
 	due->found = true;
 }
 

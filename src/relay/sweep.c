@@ -199,7 +199,7 @@ tell_forgotten(Step *step)
 static void
 tell_overlooked(OutboxSweep *sweep, OutboxRelay *relay)
 {
-	TimestampTz due = outbox_store_next_due(GetCurrentTimestamp());
+	TimestampTz due = outbox_store_next_due(GetCurrentTimestamp(), PG_INT64_MAX);
 	TimestampTz known = outbox_reader_next_due(relay->reader);
 	bool		released = outbox_reader_has_released(relay->reader);
 

@@ -453,20 +453,20 @@ outbox_store_last_ready(void)
 }
 
 TimestampTz
-outbox_store_next_due(TimestampTz after)
+outbox_store_next_due(TimestampTz after_due, int64 after_seq)
 {
 	static OutboxStatement statement;
-	Oid			types[] = {TIMESTAMPTZOID};
-	Datum		values[] = {TimestampTzGetDatum(after)};
+	Oid			types[] = {TIMESTAMPTZOID, INT8OID};
+	Datum		values[] = {TimestampTzGetDatum(after_due), Int64GetDatum(after_seq)};
 	bool		isnull = true;
 	Datum		due = (Datum) 0;
 
 	outbox_store_execute(outbox_store_plan(&statement,
 										   "SELECT available_at FROM outbox_internal.outbox"
 													" WHERE " WAITING
-													" AND available_at > $1"
-													" ORDER BY available_at LIMIT 1",
-										   1, types),
+													" AND (available_at, seq) > ($1, $2)"
+													" ORDER BY available_at, seq LIMIT 1",
+										   2, types),
 						 values, NULL, SPI_OK_SELECT);
 	if (SPI_processed > 0)
 		due = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1,

@@ -1063,7 +1063,7 @@ outbox_store_last_ready(void)
 }
 
 TimestampTz
-outbox_store_next_due(TimestampTz after)
+outbox_store_next_due(TimestampTz after_due, int64 after_seq)
 {
 	int			at_claim = snapshot;
 	TimestampTz next = 0;
@@ -1074,7 +1074,9 @@ outbox_store_next_due(TimestampTz after)
 	{
 		SimVersion *seen = seen_version(sim_rows[i]);
 
-		if (seen != NULL && is_waiting(seen) && seen->available_at > after &&
+		if (seen != NULL && is_waiting(seen) &&
+			(seen->available_at > after_due ||
+			 (seen->available_at == after_due && sim_rows[i]->seq > after_seq)) &&
 			(next == 0 || seen->available_at < next))
 			next = seen->available_at;
 	}

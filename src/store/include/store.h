@@ -194,8 +194,8 @@ extern void outbox_store_find_keys(const int64 *hashes, const int64 *los,
 /* The highest seq that is ready, or 0. */
 extern int64 outbox_store_last_ready(void);
 
-/* When the next waiting row is due, after that time; 0 if there is none. */
-extern TimestampTz outbox_store_next_due(TimestampTz after);
+/* When the next waiting row is due, of those behind that one; 0 if there is none. */
+extern TimestampTz outbox_store_next_due(TimestampTz after_due, int64 after_seq);
 
 /* ---------------------------------------------------------- store_message.c */
 

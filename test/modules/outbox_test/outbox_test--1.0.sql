@@ -72,7 +72,8 @@ RETURNS SETOF record AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
 CREATE FUNCTION outbox_test_check_holders(ids uuid[], hashes bigint[]) RETURNS boolean[]
 AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
 
-CREATE FUNCTION outbox_test_next_due(after timestamptz DEFAULT '-infinity')
+CREATE FUNCTION outbox_test_next_due(after_due timestamptz DEFAULT '-infinity',
+	after_seq bigint DEFAULT 9223372036854775807)
 RETURNS timestamptz AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
 
 CREATE FUNCTION outbox_test_settle(tids tid[], seqs bigint[], ids uuid[],

@@ -311,7 +311,7 @@ outbox_test_next_due(PG_FUNCTION_ARGS)
 	TimestampTz due;
 
 	begin();
-	due = outbox_store_next_due(PG_GETARG_TIMESTAMPTZ(0));
+	due = outbox_store_next_due(PG_GETARG_TIMESTAMPTZ(0), PG_GETARG_INT64(1));
 	end();
 	if (due == 0)
 		PG_RETURN_NULL();

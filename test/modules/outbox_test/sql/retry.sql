@@ -37,6 +37,7 @@ SELECT * FROM pg_temp.state;
 SELECT event_type, attempts FROM outbox_test_claim_due();
 UPDATE outbox SET available_at = '2000-01-01';
 SELECT string_agg(event_type, ' ') FROM outbox_test_claim_due();
+SELECT event_type, outbox_test_next_due(available_at, seq) = available_at AS next FROM outbox ORDER BY seq;
 SELECT string_agg(c.event_type, ' ') FROM outbox o, outbox_test_claim_due(after => o.seq, after_due => o.available_at) c
 WHERE o.event_type = 'b';
 SELECT string_agg(event_type, ' ') FROM outbox_test_claim_due(max_rows => 2);

@@ -94,10 +94,7 @@ outbox_relay_load_config_tables(OutboxRelay *relay)
 	outbox_relay_resume(relay, &resumed);
 	outbox_control_reading(relay->control);
 	if (outbox_control_loaded(relay->control, &control, unusable))
-	{
 		outbox_relay_drop_unsent(relay);
-		outbox_reader_reread_due(relay->reader);
-	}
 	outbox_reader_look(relay->reader);
 	outbox_reader_doubt_holders(relay->reader);
 	outbox_reader_ask_unreadable(relay->reader);

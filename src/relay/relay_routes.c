@@ -20,6 +20,7 @@ outbox_relay_drop_unsent(OutboxRelay *relay)
 					  OUTBOX_UNREAD_RETURNED);
 	/* What was dropped may hold its key, and be gone by now. */
 	outbox_reader_doubt_holders(relay->reader);
+	outbox_reader_reread_due(relay->reader);
 }
 
 /* The same of routes that wait, of which something may be ready again. */

@@ -303,6 +303,23 @@ sim_backend_route(int p, SimOp op, int route)
 	leave(p);
 }
 
+/*
+ * Later ones may go until the requeue of a failed row is visible, also of one that
+ * has been requeued while its route still held them.
+ */
+static void
+let_pass_requeued(int route)
+{
+	for (int i = 0; i < sim_nrows; i++)
+	{
+		SimVersion *before = sim_row_current(sim_rows[i]);
+
+		if (before != NULL && before->failed && before->route == route &&
+			!sim_rows[i]->version->failed)
+			sim_rows[i]->touched = true;
+	}
+}
+
 /* What a transaction has changed is so from now on. */
 static void
 apply_changes(int tx)
@@ -342,6 +359,7 @@ apply_changes(int tx)
 				break;
 			case OP_skip:
 				route->blocks = false;
+				let_pass_requeued(changes[i].route);
 				break;
 			default:
 				sim_paused = changes[i].op == OP_pause_all;

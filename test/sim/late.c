@@ -129,6 +129,14 @@ sim_late_route_changed(int route)
 	memset(&routes[route], 0, sizeof(Wait));
 }
 
+/* Its deadline has been met; a next attempt has another one. */
+void
+sim_late_sent(SimRow *row)
+{
+	row->due = 0;
+	row->recheck = false;
+}
+
 void
 sim_late_answered(int route, bool ack)
 {
@@ -181,6 +189,7 @@ sim_late_shift(int64 us)
 		sim_txs[i].ended_at += us;
 	database.until += us;
 	link.until += us;
+	opened_at += opened_at != 0 ? us : 0;
 	prepared_at += us;
 	for (int i = 0; i < SIM_ROUTES; i++)
 		routes[i].until += us;

@@ -260,6 +260,7 @@ sim_oracle_published(SimRow *row)
 	row->hopeless = false;
 	row->settled_by = 0;
 	row->times_sent++;
+	sim_late_sent(row);
 	check_window();
 	if (row->times_sent == 1)
 		sim_sends++;

@@ -437,6 +437,7 @@ extern void sim_late_prepared_ended(void);
 extern void sim_late_route_broken(int route);
 extern void sim_late_route_blamed(int route);
 extern void sim_late_route_changed(int route);
+extern void sim_late_sent(SimRow *row);
 extern void sim_late_answered(int route, bool ack);
 extern void sim_late_link_opened(void);
 extern void sim_late_link_lost(bool message, bool unreachable);

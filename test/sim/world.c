@@ -849,6 +849,8 @@ crash(void)
 		MySlot = NULL;
 		sim_end_process();
 	}
+	/* What the last worker had settled may be undone, too. */
+	sim_oracle_process_ends(false);
 }
 
 /* --------------------------------------------------------------------- steps */

@@ -265,7 +265,6 @@ outbox_sweep_step(OutboxSweep *sweep, OutboxRelay *relay)
 	step->nmet = 0;
 	if (outbox_store_list(&claim, visit) < OUTBOX_SWEEP_ROWS)
 		step->last_seq = claim.upto;
-	sweep->from = step->last_seq < last ? step->last_seq + 1 : 0;
 #ifdef OUTBOX_FAULTS
 	if (step->nfound > 0)
 		tell_forgotten(step);
@@ -277,6 +276,8 @@ outbox_sweep_step(OutboxSweep *sweep, OutboxRelay *relay)
 	for (int i = 0; i < step->nfound; i++)
 		outbox_reader_add(relay->reader, step->found[i], step->found[i],
 						  OUTBOX_UNREAD_SWEPT);
+	/* Not before: a step that fails is done again. */
+	sweep->from = step->last_seq < last ? step->last_seq + 1 : 0;
 
 	/* Empty stretches are passed in ever longer steps. */
 	took_us = outbox_mono_now().us - began.us;

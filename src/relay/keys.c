@@ -237,7 +237,7 @@ outbox_keys_doubt_holders(OutboxKeys *keys)
 bool
 outbox_keys_doubtful(const OutboxKeys *keys)
 {
-	return keys->doubtful;
+	return keys->doubtful || keys->queue->retries_unknown;
 }
 
 /* What may not hold its key any more. */
@@ -311,7 +311,6 @@ outbox_keys_check_holders(OutboxKeys *keys)
 {
 	Doubt	   *released;
 	int			n = find_released(keys, &released);
-	bool		passes = false;
 
 	keys->doubtful = false;
 	for (int i = 0; i < n; i++)
@@ -319,11 +318,11 @@ outbox_keys_check_holders(OutboxKeys *keys)
 			outbox_queue_unblock(keys->queue, released[i].key);
 		else
 		{
-			passes |= outbox_unreadable_route(keys->unreadable,
-											  &released[i].key->retry.id) != NULL;
+			keys->queue->retries_unknown |=
+				outbox_unreadable_route(keys->unreadable, &released[i].key->retry.id) != NULL;
 			outbox_queue_release(keys->queue, released[i].key);
 		}
-	return passes;
+	return keys->queue->retries_unknown;
 }
 
 #ifdef OUTBOX_FAULTS

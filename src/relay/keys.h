@@ -47,7 +47,7 @@ extern void outbox_keys_block(OutboxKeys *keys, OutboxBatch *batch);
 extern void outbox_keys_doubt_holders(OutboxKeys *keys);
 extern bool outbox_keys_doubtful(const OutboxKeys *keys);
 /* Looks whether they are there, in the transaction; keys without one go on. */
-/* True: a retry that is set aside has held one, which may have other retries. */
+/* True: the retry that has held one is gone, or set aside, and it may have others. */
 extern bool outbox_keys_check_holders(OutboxKeys *keys);
 #ifdef OUTBOX_FAULTS
 /* Is there anything that the former would let go on? */

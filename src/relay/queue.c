@@ -402,9 +402,20 @@ drop_waiting(OutboxQueue *queue, OutboxKey *key, int64 above)
 static void
 hold_retry(OutboxKey *key, int64 seq, const pg_uuid_t *id)
 {
+	if (key->hold == OUTBOX_HOLD_RETRY && key->retry.seq != seq)
+		key->more_retries = true;
 	set_hold(key, OUTBOX_HOLD_RETRY);
 	key->retry.seq = seq;
 	key->retry.id = *id;
+}
+
+/* It holds the key no more; the next one does, if there was another. */
+static void
+release_retry(OutboxQueue *queue, OutboxKey *key)
+{
+	set_hold(key, OUTBOX_HOLD_NONE);
+	queue->retries_unknown |= key->more_retries;
+	key->more_retries = false;
 }
 
 /* Of several that have failed the oldest one is known; a claim finds the next one. */
@@ -480,7 +491,7 @@ outbox_queue_admit(OutboxQueue *queue, OutboxMessage *message,
 		/* The one that the key waits for has come back. */
 		if (key->hold == OUTBOX_HOLD_RETRY && is_holder(&key->retry, message) &&
 			!is_blocked(key, message->seq))
-			set_hold(key, OUTBOX_HOLD_NONE);
+			release_retry(queue, key);
 		else if (!key_accepts(queue, key, message, due))
 		{
 			if (!due)
@@ -842,7 +853,10 @@ outbox_queue_hold_retry(OutboxQueue *queue, int64 hash, int64 seq,
 	key = find_key(queue, hash);
 	/* Two of them (the route was unordered once): the older one goes first. */
 	if (key->hold == OUTBOX_HOLD_RETRY && key->retry.seq <= seq)
+	{
+		key->more_retries |= key->retry.seq != seq;
 		return;
+	}
 	hold_retry(key, seq, id);
 	skip_from(key, 1);
 	place_key(queue, key);
@@ -1008,7 +1022,7 @@ outbox_queue_release(OutboxQueue *queue, OutboxKey *key)
 	/* The holder may be pending again, and comes first then. */
 	int64		from = key->hold == OUTBOX_HOLD_LOCKED ? key->skip_low : key->retry.seq;
 
-	set_hold(key, OUTBOX_HOLD_NONE);
+	release_retry(queue, key);
 	go_on_from(queue, key, from);
 }
 

@@ -73,6 +73,7 @@ typedef struct OutboxKey
 	int			nwaiting;
 	OutboxHoldReason hold;
 	OutboxHolder retry;			/* RETRY */
+	bool		more_retries;	/* another one was met beside it */
 	OutboxMonoTime hold_until;	/* LOCKED: look again then */
 	OutboxRoute *blocked_on;	/* where failed holds the later ones; NULL: no such
 								 * row is known, and a claim finds it */
@@ -120,6 +121,7 @@ typedef struct OutboxQueue
 	dlist_head	reread;			/* keys */
 	int			nheld;
 	int			nreread;
+	bool		retries_unknown;	/* of a key that had more than the one that is gone */
 	int64		forgotten_low;	/* 0, or a key that is not in keys may be held, or
 								 * have rows to be read again, from here on */
 	int64		forgotten_next; /* the same of what this pass has left, recall.h */

@@ -191,6 +191,15 @@ check_paused(const SimRow *row)
 		sim_broken("paused", "row %d is published although all is paused", row->label);
 }
 
+/* One turn to hear of it. */
+static bool
+is_known_to_block(const SimRoute *route)
+{
+	return route->blocks &&
+		(route->blocks_by == 0 ||
+		 (route->blocks_turn >= 0 && sim_turns > route->blocks_turn + 1));
+}
+
 /*
  * What has failed holds the later ones of its key, from when the route says so.  What
  * was sent before, and not answered, is sent again.
@@ -200,8 +209,7 @@ check_blocked(const SimRow *row)
 {
 	const SimRoute *route = &sim_routes[sim_row_route(row)];
 
-	if (row->flight == ROW_UNKNOWN || !route->blocks ||
-		(route->blocks_by != 0 && (route->blocks_turn < 0 || sim_turns <= route->blocks_turn + 1)) ||
+	if (row->flight == ROW_UNKNOWN || !is_known_to_block(route) ||
 		(route->ordered_worker != 0 && sim_worker_number <= route->ordered_worker))
 		return;
 	for (int i = 0; i < sim_nrows && sim_rows[i]->seq < row->seq; i++)
@@ -352,7 +360,7 @@ sim_oracle_failed(SimRow *row, int from, int attempts, bool give_up, bool moved)
 		sim_broken("attempts", "row %d is not given up after %d of %d attempts", row->label,
 				   attempts, max);
 	check_moved(row, from, give_up, moved);
-	if (give_up && !moved && !sim_routes[from].blocks)
+	if (give_up && !moved && !is_known_to_block(&sim_routes[from]))
 		row->touched = true;
 	row->settled_by = sim_relay_tx;
 	row->flight = ROW_REJECTED;

@@ -286,19 +286,23 @@ close_link(OutboxLink *link)
 }
 
 static OutboxLinkStatus
-lost(OutboxLink *link, const char *text)
+end_link(OutboxLink *link, const char *text)
 {
-	bool		reason_is_link = close_kind < 0 || peer_gone;
-
 	sim_trace("    the link is lost: %s", text);
 	memset(&link->error, 0, sizeof(link->error));
 	link->error.fault = OUTBOX_FAULT_CONNECTION;
 	link->error.reason = OUTBOX_REASON_RESET;
 	strlcpy(link->error.text, text, sizeof(link->error.text));
 	close_link(link);
-	if (reason_is_link)
-		sim_late_link_lost(false, false);
 	return OUTBOX_LINK_LOST;
+}
+
+/* Also when the broker had closed the channel, and nobody has read that. */
+static OutboxLinkStatus
+lost(OutboxLink *link, const char *text)
+{
+	sim_late_link_lost(false, false);
+	return end_link(link, text);
 }
 
 /* A channel that the broker closed, because of one that was on it. */
@@ -329,7 +333,7 @@ lost_channel(OutboxLink *link)
 	else if (open == 1)
 		sim_late_route_blamed(sim_row_route(row));
 	sim_late_link_lost(true, false);
-	(void) lost(link, "the channel is closed");
+	(void) end_link(link, "the channel is closed");
 	link->error.fault = OUTBOX_FAULT_CHANNEL;
 	link->error.reason = OUTBOX_REASON_NONE;
 	link->error.message = true;

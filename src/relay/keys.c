@@ -318,8 +318,8 @@ outbox_keys_check_holders(OutboxKeys *keys)
 			outbox_queue_unblock(keys->queue, released[i].key);
 		else
 		{
-			keys->queue->retries_unknown |=
-				outbox_unreadable_route(keys->unreadable, &released[i].key->retry.id) != NULL;
+			if (outbox_unreadable_route(keys->unreadable, &released[i].key->retry.id) != NULL)
+				outbox_queue_retries_known(keys->queue, false);
 			outbox_queue_release(keys->queue, released[i].key);
 		}
 	return keys->queue->retries_unknown;

@@ -863,6 +863,12 @@ outbox_queue_hold_retry(OutboxQueue *queue, int64 hash, int64 seq,
 }
 
 void
+outbox_queue_retries_known(OutboxQueue *queue, bool known)
+{
+	queue->retries_unknown = !known;
+}
+
+void
 outbox_queue_block(OutboxQueue *queue, int64 hash, int64 seq,
 				   const pg_uuid_t *id, OutboxRoute *route)
 {

@@ -219,6 +219,8 @@ extern void outbox_queue_moved(OutboxQueue *queue, OutboxItem *item);
 /* Holds a key because its row seq is locked by somebody. */
 extern void outbox_queue_hold_locked(OutboxQueue *queue, int64 hash, int64 seq,
 									 OutboxMonoTime until);
+/* Does each key that has a retry know it?  Else all of them are to be listed. */
+extern void outbox_queue_retries_known(OutboxQueue *queue, bool known);
 /* Holds a key because of a retry found at start. */
 extern void outbox_queue_hold_retry(OutboxQueue *queue, int64 hash, int64 seq,
 									const pg_uuid_t *id);

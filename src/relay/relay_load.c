@@ -35,7 +35,7 @@ outbox_relay_hold_retries(OutboxRelay *relay)
 {
 	outbox_store_list_retries(MySlot->worker, MySlot->nworkers, hold_retry,
 							  relay);
-	relay->queue->retries_unknown = false;
+	outbox_queue_retries_known(relay->queue, true);
 }
 
 /* ------------------------------------------------------------------- start */

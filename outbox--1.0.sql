@@ -3702,7 +3702,8 @@ BEGIN
 	FROM outbox_internal.outbox o WHERE o.id = outbox_requeue.id AND o.status = 'failed'
 	FOR UPDATE;
 	IF NOT FOUND THEN
-		IF NOT EXISTS (SELECT FROM outbox_internal.outbox o WHERE o.id = outbox_requeue.id) THEN
+		PERFORM FROM outbox_internal.outbox o WHERE o.id = outbox_requeue.id;
+		IF NOT FOUND THEN
 			RAISE EXCEPTION 'message "%" does not exist', outbox_requeue.id
 				USING ERRCODE = 'no_data_found',
 					DETAIL = 'It was published, discarded, or never enqueued.',
@@ -4702,10 +4703,6 @@ CREATE VIEW @extschema@.outbox_progress AS
 		  WHERE d.since IS NOT NULL AND s.time_to_drain >= interval '5 seconds') p;
 
 COMMENT ON VIEW @extschema@.outbox_progress IS 'What the relay is working off, one row each: jobs that wait or run, and a backlog that takes another 5 s or more.';
-
-GRANT SELECT ON @extschema@.outbox_progress TO pg_monitor;
-GRANT EXECUTE ON FUNCTION outbox_internal.outbox_drain() TO pg_monitor;
-
 --
 -- Tables by their OIDs
 --
@@ -5008,7 +5005,7 @@ TO PUBLIC;
  * Those who may monitor the server may see what the relay does.  Functions in a
  * view are checked against the caller, so the view alone would not do.
  */
-GRANT SELECT ON @extschema@.outbox_status, @extschema@.outbox_routes_status, @extschema@.outbox_problems, @extschema@.outbox_metrics, @extschema@.outbox_workers, @extschema@.outbox_archive_status, @extschema@.outbox_versions TO pg_monitor;
+GRANT SELECT ON @extschema@.outbox_status, @extschema@.outbox_routes_status, @extschema@.outbox_problems, @extschema@.outbox_metrics, @extschema@.outbox_workers, @extschema@.outbox_archive_status, @extschema@.outbox_versions, @extschema@.outbox_progress TO pg_monitor;
 GRANT EXECUTE ON FUNCTION
 	outbox_internal.outbox_relay_state(),
 	outbox_internal.outbox_worker_stats(),
@@ -5024,5 +5021,6 @@ GRANT EXECUTE ON FUNCTION
 	@extschema@.outbox_locked_rows(),
 	@extschema@.outbox_table_lockers(),
 	@extschema@.outbox_version(),
-	outbox_internal.outbox_library_versions()
+	outbox_internal.outbox_library_versions(),
+	outbox_internal.outbox_drain()
 TO pg_monitor;

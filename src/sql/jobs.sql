@@ -434,7 +434,3 @@ CREATE VIEW @extschema@.outbox_progress AS
 		  WHERE d.since IS NOT NULL AND s.time_to_drain >= interval '5 seconds') p;
 
 COMMENT ON VIEW @extschema@.outbox_progress IS 'What the relay is working off, one row each: jobs that wait or run, and a backlog that takes another 5 s or more.';
-
-GRANT SELECT ON @extschema@.outbox_progress TO pg_monitor;
-GRANT EXECUTE ON FUNCTION outbox_internal.outbox_drain() TO pg_monitor;
-

@@ -107,7 +107,8 @@ BEGIN
 	FROM outbox_internal.outbox o WHERE o.id = outbox_requeue.id AND o.status = 'failed'
 	FOR UPDATE;
 	IF NOT FOUND THEN
-		IF NOT EXISTS (SELECT FROM outbox_internal.outbox o WHERE o.id = outbox_requeue.id) THEN
+		PERFORM FROM outbox_internal.outbox o WHERE o.id = outbox_requeue.id;
+		IF NOT FOUND THEN
 			RAISE EXCEPTION 'message "%" does not exist', outbox_requeue.id
 				USING ERRCODE = 'no_data_found',
 					DETAIL = 'It was published, discarded, or never enqueued.',

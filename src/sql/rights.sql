@@ -27,7 +27,7 @@ TO PUBLIC;
  * Those who may monitor the server may see what the relay does.  Functions in a
  * view are checked against the caller, so the view alone would not do.
  */
-GRANT SELECT ON @extschema@.outbox_status, @extschema@.outbox_routes_status, @extschema@.outbox_problems, @extschema@.outbox_metrics, @extschema@.outbox_workers, @extschema@.outbox_archive_status, @extschema@.outbox_versions TO pg_monitor;
+GRANT SELECT ON @extschema@.outbox_status, @extschema@.outbox_routes_status, @extschema@.outbox_problems, @extschema@.outbox_metrics, @extschema@.outbox_workers, @extschema@.outbox_archive_status, @extschema@.outbox_versions, @extschema@.outbox_progress TO pg_monitor;
 GRANT EXECUTE ON FUNCTION
 	outbox_internal.outbox_relay_state(),
 	outbox_internal.outbox_worker_stats(),
@@ -43,5 +43,6 @@ GRANT EXECUTE ON FUNCTION
 	@extschema@.outbox_locked_rows(),
 	@extschema@.outbox_table_lockers(),
 	@extschema@.outbox_version(),
-	outbox_internal.outbox_library_versions()
+	outbox_internal.outbox_library_versions(),
+	outbox_internal.outbox_drain()
 TO pg_monitor;

@@ -19,4 +19,13 @@
 extern void outbox_copy_printable(char *dst, size_t size, const void *src,
 								  size_t len, int encoding, const char *secret);
 
+/* '?' in place of every byte that is not ASCII. */
+static inline void
+outbox_mask_bytes(char *text)
+{
+	for (char *p = text; *p; p++)
+		if ((unsigned char) *p >= 0x80)
+			*p = '?';
+}
+
 #endif							/* OUTBOX_PRINTABLE_H */

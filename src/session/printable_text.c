@@ -8,7 +8,6 @@
 #include "postgres.h"
 
 #include "catalog/namespace.h"
-#include "catalog/namespace.h"
 #include "compat.h"
 #include "fmgr.h"
 #include "mb/pg_wchar.h"
@@ -38,7 +37,6 @@ outbox_shown_utf8(const char *text)
 	int			encoding = GetDatabaseEncoding();
 	int			size = len * MAX_CONVERSION_GROWTH + 1;
 	char	   *utf8 = palloc0(size);
-	Oid			proc;
 
 	if (encoding == PG_UTF8 || encoding == PG_SQL_ASCII)
 	{
@@ -47,16 +45,15 @@ outbox_shown_utf8(const char *text)
 	}
 	else
 	{
-		proc = FindDefaultConversionProc(encoding, PG_UTF8);
+		Oid			proc = FindDefaultConversionProc(encoding, PG_UTF8);
+
 		if (OidIsValid(proc) &&
 			pg_do_encoding_conversion_buf(proc, encoding, PG_UTF8, (unsigned char *) unconstify(char *, text),
 										  len, (unsigned char *) utf8, size, true) == len)
 			return utf8;
 	}
 	strcpy(utf8, text);
-	for (char *p = utf8; *p; p++)
-		if ((unsigned char) *p >= 0x80)
-			*p = '?';
+	outbox_mask_bytes(utf8);
 	return utf8;
 }
 

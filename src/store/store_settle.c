@@ -18,6 +18,7 @@
 #include "catalog/pg_type.h"
 #include "deferred.h"
 #include "mb/pg_wchar.h"
+#include "printable.h"
 #include "store.h"
 #include "store_internal.h"
 #include "utils/array.h"
@@ -25,10 +26,6 @@
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/timestamp.h"
-
-#ifndef TIDARRAYOID
-#define TIDARRAYOID 1010		/* pg_type has the array, no macro for it */
-#endif
 
 #define ARCHIVE_COLUMNS \
 	"seq, id, route, event_type, aggregate_type, aggregate_id, payload, body," \
@@ -287,9 +284,7 @@ outbox_store_text(const char *utf8)
 
 	if (GetDatabaseEncoding() != PG_UTF8 ||
 		!pg_verify_mbstr(PG_UTF8, copy, (int) strlen(copy), true))
-		for (char *p = copy; *p; p++)
-			if ((unsigned char) *p >= 0x80)
-				*p = '?';
+		outbox_mask_bytes(copy);
 	return CStringGetTextDatum(copy);
 }
 

@@ -2331,7 +2331,8 @@ BEGIN
 				('outbox_key_number', '{outbox_key_number_pkey}'), ('outbox_lease', '{outbox_lease_pkey}'),
 				('outbox_once', '{outbox_once_pkey,outbox_once_at}'), ('outbox_route', '{outbox_route_pkey}'))
 				AS n (name, indexes) JOIN outbox_internal.outbox_tables o ON o.name = n.name, unnest(n.indexes) u(index)) x
-		LEFT JOIN (pg_index i JOIN pg_class c ON c.oid = i.indexrelid) ON i.indrelid = x.relation AND c.relname = x.index
+		LEFT JOIN pg_index i ON i.indrelid = x.relation
+			AND (SELECT c.relname FROM pg_class c WHERE c.oid = i.indexrelid) = x.index
 	WHERE i.indexrelid IS NULL OR NOT i.indisvalid;
 
 	RETURN QUERY

@@ -344,6 +344,10 @@ BEGIN
 		RETURN CASE WHEN there THEN 'remade ' ELSE 'created ' END || part;
 	END LOOP;
 
+	IF EXISTS (SELECT FROM outbox_internal.outbox_archive_partitions(retention) p WHERE p.due) THEN
+		/* One drops at a time, and what somebody else has dropped just now is seen. */
+		PERFORM outbox_internal.outbox_lock_table(archive, 'ShareUpdateExclusiveLock', false);
+	END IF;
 	/* The oldest partition whose whole day is out of retention. */
 	SELECT * INTO old FROM outbox_internal.outbox_archive_partitions(retention) p
 	WHERE p.due

@@ -18,8 +18,8 @@ use OutboxTest::Rabbit;
 use OutboxTest::Util;
 
 my $KILLS = 20;
-# Measured 2.7.
-my $MAX_TIMES = 8;
+# Measured 3 to 5 on an idle machine, 8 beside other tests.
+my $MAX_TIMES = 16;
 my $PER_KILL = $ENV{OUTBOX_TEST_FULL} ? 500 : 50;
 my $COUNT = $KILLS * $PER_KILL;
 

@@ -189,14 +189,14 @@ sub statement
 	  . ");\n";
 }
 
-# For test_sent; hashed, because it may contain anything.
+# For test_sent: what the order is promised of; hashed, because it may contain anything.
 sub key_of
 {
 	my ($m) = @_;
 	return 'NULL' unless defined $m->{aggregate_id};
 	my $type = defined $m->{aggregate_type} ? "t$m->{aggregate_type}" : '';
 	return literal(
-		Digest::SHA::sha1_hex(encode_utf8("$type\0$m->{aggregate_id}")));
+		Digest::SHA::sha1_hex(encode_utf8(($m->{route} // 'default') . "\0$type\0$m->{aggregate_id}")));
 }
 
 =pod

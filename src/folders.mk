@@ -1,17 +1,18 @@
 # The folders of src/ and the walls between them, for each Makefile that compiles
 # files of them.  SRC is the way to src/ from there, set before.
 
-SRC_FOLDERS = common shared session launcher store broker relay preflight
+SRC_FOLDERS = common formats shared session launcher store broker relay preflight
 
 # Whose headers each may include beside its own: the arrows of doc/internals.md.
 # test/tools/walls-check has them, too, so that no arrow comes by accident.
+SRC_USES_formats = common
 SRC_USES_shared = common
-SRC_USES_session = store shared common
+SRC_USES_session = formats store shared common
 SRC_USES_launcher = shared common
-SRC_USES_store = common
-SRC_USES_broker = common
-SRC_USES_relay = store broker shared common
-SRC_USES_preflight = broker shared common
+SRC_USES_store = formats common
+SRC_USES_broker = formats common
+SRC_USES_relay = formats store broker shared common
+SRC_USES_preflight = formats broker shared common
 # src/outbox.c
 SRC_USES_outbox = session launcher shared common
 

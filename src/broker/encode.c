@@ -390,7 +390,8 @@ outbox_encode(const OutboxMessage *message, const OutboxFormat *format,
 	{
 		encode_body(message, &out->body);
 		if (format != NULL)
-			outbox_encode_envelope(&formatted, &out->body);
+			out->body.bytes = outbox_format_body(&formatted, out->body.bytes,
+												 &out->body.len);
 	}
 	MemoryContextSwitchTo(old);
 	return reason;

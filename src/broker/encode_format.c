@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * encode_format.c
- *		Properties, headers and body of a format other than plain.
+ *		Properties and headers of a route's format.
  *
  * What the format asks of the message is taken from the properties and headers as
  * they go out, so that the user's count, and the span of outbox.trace_spans.
@@ -12,8 +12,6 @@
 
 #include "encode_format.h"
 #include "encode_table.h"
-#include "format_text.h"
-#include "lib/stringinfo.h"
 
 static const char *
 text_of(const amqp_bytes_t *bytes)
@@ -42,18 +40,6 @@ header_of(const amqp_table_t *table, const char *name)
 				text_of(&entry->value.value.bytes) : NULL;
 	}
 	return NULL;
-}
-
-static const char *
-check_headers(const OutboxFormat *format, const amqp_table_t *table)
-{
-	const char *reason = NULL;
-
-	for (int i = 0; i < table->num_entries && reason == NULL; i++)
-		reason = outbox_format_check_header(format, table->entries[i].key.bytes,
-											table->entries[i].key.len,
-											table->entries[i].value.kind == AMQP_FIELD_KIND_UTF8);
-	return reason;
 }
 
 static void
@@ -87,10 +73,8 @@ outbox_encode_format(const OutboxMessage *message, const OutboxFormat *format,
 		.traceparent = header_of(&p->headers, "traceparent"),
 		.tracestate = header_of(&p->headers, "tracestate")
 	};
-	const char *reason = check_headers(format, &p->headers);
+	const char *reason = outbox_format_message(format, &asked, formatted);
 
-	if (reason == NULL)
-		reason = outbox_format_message(format, &asked, formatted);
 	if (reason != NULL)
 		return reason;
 	for (int i = 0; i < formatted->nheaders; i++)
@@ -105,27 +89,4 @@ outbox_encode_format(const OutboxMessage *message, const OutboxFormat *format,
 	set_property(p, AMQP_BASIC_CORRELATION_ID_FLAG, &p->correlation_id,
 				 formatted->correlation_id);
 	return NULL;
-}
-
-void
-outbox_encode_envelope(const OutboxFormatted *formatted, amqp_bytes_t *body)
-{
-	StringInfoData out;
-
-	if (formatted->prefix == NULL)
-		return;
-	initStringInfo(&out);
-	enlargeStringInfo(&out, Min(outbox_format_body_size(formatted, body->len),
-								(size_t) PG_INT32_MAX));
-	appendStringInfoString(&out, formatted->prefix);
-	if (formatted->base64)
-	{
-		outbox_base64(body->bytes, body->len, out.data + out.len);
-		out.len += outbox_base64_size(body->len);
-	}
-	else
-		appendBinaryStringInfoNT(&out, body->bytes, body->len);
-	appendStringInfoString(&out, formatted->suffix);
-	body->bytes = out.data;
-	body->len = out.len;
 }

@@ -27,29 +27,6 @@ member(const Jsonb *object, const char *name)
 }
 
 static const char *
-check_headers(const OutboxFormat *format, const Jsonb *headers)
-{
-	JsonbIterator *it;
-	JsonbValue	item;
-	const char *reason = NULL;
-
-	if (headers == NULL)
-		return NULL;
-	it = JsonbIteratorInit(unconstify(JsonbContainer *, &headers->root));
-	(void) JsonbIteratorNext(&it, &item, true);
-	while (reason == NULL && JsonbIteratorNext(&it, &item, true) == WJB_KEY)
-	{
-		JsonbValue	value;
-
-		(void) JsonbIteratorNext(&it, &value, true);
-		reason = outbox_format_check_header(format, item.val.string.val,
-											item.val.string.len,
-											value.type == jbvString);
-	}
-	return reason;
-}
-
-static const char *
 id_text(const pg_uuid_t *id)
 {
 	static const pg_uuid_t nil;
@@ -76,10 +53,8 @@ outbox_format_reason(const OutboxFields *fields, const OutboxRoute *route,
 		.traceparent = member(fields->headers, "traceparent"),
 		.tracestate = member(fields->headers, "tracestate")
 	};
-	const char *reason = check_headers(route->format, fields->headers);
 
-	return reason != NULL ? reason :
-		outbox_format_message(route->format, &message, formatted);
+	return outbox_format_message(route->format, &message, formatted);
 }
 
 size_t

@@ -155,28 +155,32 @@ check_cdc(FunctionCallInfo fcinfo)
 				 errhint("Stop the reader; it goes on where it was.")));
 }
 
-static void
+/* NULL: the route has none. */
+static const OutboxFormat *
 check_format(FunctionCallInfo fcinfo)
 {
 	OutboxFormatError error = {NULL, NULL};
+	const OutboxFormat *format =
+		outbox_format_make(CurrentMemoryContext,
+						   PG_ARGISNULL(FORMAT) ? NULL :
+						   TextDatumGetCString(PG_GETARG_DATUM(FORMAT)),
+						   PG_ARGISNULL(FORMAT_OPTIONS) ? NULL :
+						   PG_GETARG_JSONB_P(FORMAT_OPTIONS), &error);
 
-	if (PG_ARGISNULL(FORMAT))
-		return;
-	(void) outbox_format_make(CurrentMemoryContext,
-							  TextDatumGetCString(PG_GETARG_DATUM(FORMAT)),
-							  PG_ARGISNULL(FORMAT_OPTIONS) ? NULL :
-							  PG_GETARG_JSONB_P(FORMAT_OPTIONS), &error);
 	if (error.message != NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg_internal("%s", error.message),
 				 error.hint != NULL ? errhint("%s", error.hint) : 0));
+	return format;
 }
 
 /* True, or an ERROR that names the column and says the rule. */
 Datum
 outbox_route_allowed(PG_FUNCTION_ARGS)
 {
+	const OutboxFormat *format;
+
 #define IS(column, word)	is(fcinfo, column, word)
 #define ALLOW(column, allowed, rule)	allow(fcinfo, allowed, column, rule)
 
@@ -184,7 +188,7 @@ outbox_route_allowed(PG_FUNCTION_ARGS)
 					   field(fcinfo, EXCHANGE_TYPE), field(fcinfo, ROUTING_KEY));
 	check_template(fcinfo);
 	check_cdc(fcinfo);
-	check_format(fcinfo);
+	format = check_format(fcinfo);
 	ALLOW("an empty name", !IS(NAME, ""), "A route has a name of 1 to 255 bytes.");
 	ALLOW("exchange_type", type_allowed(fcinfo),
 		  "It is direct, topic, fanout, headers, a type of a plug-in that begins with x-, or NULL where the exchange exists.");
@@ -203,8 +207,8 @@ outbox_route_allowed(PG_FUNCTION_ARGS)
 		  "The numbers of a key need its order: ordering = 'key'.");
 	ALLOW("max_pending", positive(fcinfo, MAX_PENDING),
 		  "It is at least 1, or NULL for no limit.");
-	ALLOW("format", IS(FORMAT, "plain") || IS(RELAY, "internal"),
-		  "The workers write formats: one other than plain needs relay = 'internal'.");
+	ALLOW("format", format == NULL || IS(RELAY, "internal"),
+		  "The workers write formats: one other than " OUTBOX_NO_FORMAT " needs relay = 'internal'.");
 	ALLOW("slot", PG_ARGISNULL(SLOT) || IS(RELAY, "cdc"),
 		  "A replication slot is for relay = 'cdc'.");
 	ALLOW("retention", retention_allowed(fcinfo),

@@ -33,7 +33,8 @@ static const char *const Kinds[] = {
 static const char *const Names[] = {
 	"type", "types", "mode", "source", "dataschema", "prefix", "headers", "quoted",
 	"sourceAddress", "destinationAddress", "responseAddress", "faultAddress", "intent",
-	"endpoint", "payload", "event_type", "aggregate_type", "aggregate_id", "order.created"
+	"endpoint", "payload", "event_type", "aggregate_type", "aggregate_id", "order.created",
+	"ce-id", "cloudEvents:x", "cap-delaytime", "args", "laravel"
 };
 static const char *const Strings[] = {
 	"/shop", "structured", "binary", "ce-", "cloudEvents_", "{event_type}", "{aggregate_id}",
@@ -406,23 +407,13 @@ check_headers(const OutboxFormatted *out)
 static Json
 body_of(const OutboxFormatted *out, const char *data, size_t len)
 {
-	StringInfoData body;
-	size_t		between = out->base64 ? outbox_base64_size(len) : len;
-	char	   *text = palloc(between + 1);
+	size_t		size = len;
+	char	   *copy = memcpy(palloc(len + 1), data, len);
+	char	   *body = outbox_format_body(out, copy, &size);
 
-	if (out->base64)
-		outbox_base64(data, len, text);
-	else
-		memcpy(text, data, len);
-	initStringInfo(&body);
-	if (out->prefix != NULL)
-		appendStringInfoString(&body, out->prefix);
-	appendBinaryStringInfoNT(&body, text, between);
-	if (out->prefix != NULL)
-		appendStringInfoString(&body, out->suffix);
-	fuzz_check((size_t) body.len == outbox_format_body_size(out, len), "size of the body: %zu instead of %d",
-			   outbox_format_body_size(out, len), body.len);
-	return (Json) {body.data, body.data + body.len};
+	fuzz_check(size == outbox_format_body_size(out, len), "size of the body: %zu instead of %zu",
+			   outbox_format_body_size(out, len), size);
+	return (Json) {body, body + size};
 }
 
 static void
@@ -435,32 +426,50 @@ check_document(Json body)
 	fuzz_check(body.at == body.end, "more behind the document: %.*s", (int) (body.end - body.at), body.at);
 }
 
+/* NULL: it is not given, or no string. */
+static const char *
+option(const Doc *options, const char *key)
+{
+	for (int i = 0; i < options->count; i++)
+		if (strcmp(options->keys[i], key) == 0 && options->members[i]->kind == 's')
+			return options->members[i]->text;
+	return NULL;
+}
+
+static bool
+option_is(const Doc *options, const char *key, const char *text)
+{
+	return option(options, key) != NULL && strcmp(option(options, key), text) == 0;
+}
+
 static void
-check_cloudevents(const OutboxFormat *format, const OutboxFormatMessage *message,
+check_cloudevents(const Doc *options, const OutboxFormatMessage *message,
 				  const OutboxFormatted *out, Json body, const char *data, size_t len)
 {
 	static const char *const mandatory[] = {"id", "source", "type", "specversion"};
+	bool		structured = option_is(options, "mode", "structured");
+	const char *prefix = option(options, "prefix") != NULL ? option(options, "prefix") : "cloudEvents:";
 
 	for (int i = 0; i < (int) lengthof(mandatory); i++)
 	{
 		Json		value;
 		const char *text;
 
-		if (format->structured)
+		if (structured)
 		{
 			fuzz_check(find_member(body, mandatory[i], &value), "no %s", mandatory[i]);
 			text = read_string(&value);
 		}
 		else
-			text = header(out, psprintf("%s%s", format->prefix, mandatory[i]));
+			text = header(out, psprintf("%s%s", prefix, mandatory[i]));
 		fuzz_check(text != NULL && outbox_is_attribute_text(text), "%s: %s", mandatory[i],
 				   text == NULL ? "none" : text);
 		fuzz_check(i != 0 || strcmp(text, message->id) == 0, "id: %s", text);
 		fuzz_check(i != 1 || outbox_is_uri_reference(text), "source: %s", text);
 	}
-	if (!format->structured)
+	if (!structured)
 	{
-		const char *subject = header(out, psprintf("%ssubject", format->prefix));
+		const char *subject = header(out, psprintf("%ssubject", prefix));
 
 		fuzz_check(subject == message->aggregate_id, "subject");
 		fuzz_check(out->prefix == NULL, "an envelope");
@@ -481,11 +490,11 @@ check_cloudevents(const OutboxFormat *format, const OutboxFormatMessage *message
 }
 
 static void
-check_celery(const OutboxFormat *format, const Doc *payload, Json body, const char *data, size_t len)
+check_celery(const Doc *options, const Doc *payload, Json body, const char *data, size_t len)
 {
 	Json		args;
 	Json		kwargs;
-	bool		one = format->one_argument || (payload->kind != 'a' && payload->kind != 'o');
+	bool		one = option_is(options, "payload", "argument") || (payload->kind != 'a' && payload->kind != 'o');
 
 	expect_char(&body, '[');
 	args = body;
@@ -508,55 +517,64 @@ check_celery(const OutboxFormat *format, const Doc *payload, Json body, const ch
 	fuzz_check(one || payload->kind == 'a' || memcmp(args.at, "[]", 2) == 0, "arguments");
 }
 
+/* Each value is a string of JSON where the option quoted says so. */
 static void
-check_body(const OutboxFormat *format, const OutboxFormatMessage *message,
+check_quoted(const Doc *options, const OutboxFormatted *out)
+{
+	bool		quoted = false;
+
+	for (int i = 0; i < options->count; i++)
+		quoted |= strcmp(options->keys[i], "quoted") == 0 && options->members[i]->value;
+	for (int i = 0; quoted && i < out->nheaders; i++)
+	{
+		Json		text = {out->headers[i].text, out->headers[i].text + strlen(out->headers[i].text)};
+
+		(void) read_string(&text);
+		fuzz_check(text.at == text.end, "%s is no string of JSON", out->headers[i].name);
+	}
+}
+
+static void
+check_masstransit(const OutboxFormatMessage *message, Json body, const char *data, size_t len)
+{
+	const char *conversation = message->correlation_id != NULL && outbox_is_uuid(message->correlation_id) ?
+		message->correlation_id : NULL;
+
+	expect_string(body, "messageId", message->id);
+	expect_string(body, "correlationId", conversation);
+	expect_string(body, "conversationId", conversation != NULL ? conversation : message->id);
+	expect_part(body, "message", data, len);
+}
+
+static void
+check_body(const char *kind, const Doc *options, const OutboxFormatMessage *message,
 		   const OutboxFormatted *out, const Doc *payload, const char *data, size_t len)
 {
 	Json		body = body_of(out, data, len);
-	const char *conversation;
 
 	if (out->prefix != NULL)
 		check_document(body);
-	switch (format->kind)
+	if (strcmp(kind, "cloudevents") == 0)
+		check_cloudevents(options, message, out, body, data, len);
+	else if (strcmp(kind, "debezium") == 0)
+		check_quoted(options, out);
+	else if (strcmp(kind, "spring") == 0)
 	{
-		case OUTBOX_FORMAT_CLOUDEVENTS:
-			check_cloudevents(format, message, out, body, data, len);
-			break;
-		case OUTBOX_FORMAT_DEBEZIUM:
-			if (format->quoted)
-				for (int i = 0; i < out->nheaders; i++)
-				{
-					Json		text = {out->headers[i].text, out->headers[i].text + strlen(out->headers[i].text)};
-
-					(void) read_string(&text);
-					fuzz_check(text.at == text.end, "%s is no string of JSON", out->headers[i].name);
-				}
-			break;
-		case OUTBOX_FORMAT_SPRING:
-			fuzz_check(header(out, "__TypeId__") != NULL, "no type");
-			fuzz_check((out->content_encoding != NULL) ==
-					   (payload != NULL && message->content_encoding == NULL), "content_encoding");
-			break;
-		case OUTBOX_FORMAT_MASSTRANSIT:
-			conversation = message->correlation_id != NULL && outbox_is_uuid(message->correlation_id) ?
-				message->correlation_id : NULL;
-			expect_string(body, "messageId", message->id);
-			expect_string(body, "correlationId", conversation);
-			expect_string(body, "conversationId", conversation != NULL ? conversation : message->id);
-			expect_part(body, "message", data, len);
-			break;
-		case OUTBOX_FORMAT_NSERVICEBUS:
-		case OUTBOX_FORMAT_CAP:
-			fuzz_check(out->prefix == NULL, "an envelope");
-			break;
-		case OUTBOX_FORMAT_CELERY:
-			check_celery(format, payload, body, data, len);
-			break;
-		case OUTBOX_FORMAT_LARAVEL:
-			expect_string(body, "uuid", message->id);
-			expect_part(body, "data", data, len);
-			break;
+		fuzz_check(header(out, "__TypeId__") != NULL, "no type");
+		fuzz_check((out->content_encoding != NULL) ==
+				   (payload != NULL && message->content_encoding == NULL), "content_encoding");
 	}
+	else if (strcmp(kind, "masstransit") == 0)
+		check_masstransit(message, body, data, len);
+	else if (strcmp(kind, "celery") == 0)
+		check_celery(options, payload, body, data, len);
+	else if (strcmp(kind, "laravel") == 0)
+	{
+		expect_string(body, "uuid", message->id);
+		expect_part(body, "data", data, len);
+	}
+	else
+		fuzz_check(out->prefix == NULL, "an envelope");
 }
 
 static void
@@ -571,7 +589,7 @@ check_same(const OutboxFormatted *one, const OutboxFormatted *other)
 }
 
 static void
-check_message(const OutboxFormat *format, Input *in)
+check_message(const OutboxFormat *format, const Doc *options, bool broken, Input *in)
 {
 	OutboxFormatMessage message;
 	OutboxFormatted out;
@@ -587,14 +605,14 @@ check_message(const OutboxFormat *format, Input *in)
 		check_reason(reason);
 		return;
 	}
-	fuzz_check(format->broken == NULL, "a message in a broken format");
+	fuzz_check(!broken, "a message in a broken format");
 	check_headers(&out);
 	initStringInfo(&data);
 	if (payload != NULL)
 		outbox_encode_json(&data, message.payload);
 	else
 		appendBinaryStringInfoNT(&data, "\0\xff\"", 3);
-	check_body(format, &message, &out, payload, data.data, data.len);
+	check_body(outbox_format_name(format), options, &message, &out, payload, data.data, data.len);
 	fuzz_check(outbox_format_message(format, &message, &again) == NULL, "refused the second time");
 	check_same(&out, &again);
 }
@@ -614,22 +632,16 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	OutboxFormatError error = {NULL, NULL};
 	OutboxFormat *format;
 	const char *kind;
-	const char *name;
-	const char *reason;
-	size_t		len;
+	const Doc  *options;
 
 	fuzz_memory_reset();
 	kind = Kinds[input_byte(&in) % lengthof(Kinds)];
-	format = outbox_format_make(TopMemoryContext, kind, jsonb_of(draw_options(&in)), &error);
+	options = draw_options(&in);
+	format = outbox_format_make(TopMemoryContext, kind, jsonb_of(options), &error);
 	fuzz_check(strcmp(outbox_format_name(format), kind) == 0, "another format");
-	fuzz_check((format->broken == NULL) == (error.message == NULL), "broken without a reason");
 	fuzz_check(error.message == NULL || strstr(error.message, "format_options") != NULL,
 			   "what is wrong? %s", error.message);
-	name = draw_text(&in, &len);
-	reason = outbox_format_check_header(format, name, len, input_byte(&in) & 1);
-	if (reason != NULL)
-		check_reason(reason);
-	check_message(format, &in);
+	check_message(format, options, error.message != NULL, &in);
 	outbox_format_free(format);
 	fuzz_memory_reset();
 	return 0;

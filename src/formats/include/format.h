@@ -20,68 +20,13 @@
 #include "datatype/timestamp.h"
 #include "utils/jsonb.h"
 
-typedef enum OutboxFormatKind
-{
-	OUTBOX_FORMAT_CLOUDEVENTS,
-	OUTBOX_FORMAT_DEBEZIUM,
-	OUTBOX_FORMAT_SPRING,
-	OUTBOX_FORMAT_MASSTRANSIT,
-	OUTBOX_FORMAT_NSERVICEBUS,
-	OUTBOX_FORMAT_CAP,
-	OUTBOX_FORMAT_CELERY,
-	OUTBOX_FORMAT_LARAVEL
-} OutboxFormatKind;
-
-/* Columns that the format debezium puts into headers. */
-typedef enum OutboxDebeziumHeader
-{
-	OUTBOX_DEBEZIUM_EVENT_TYPE,
-	OUTBOX_DEBEZIUM_AGGREGATE_TYPE,
-	OUTBOX_DEBEZIUM_AGGREGATE_ID
-} OutboxDebeziumHeader;
-
-#define OUTBOX_DEBEZIUM_HEADERS	3
-
-/* Addresses of MassTransit's envelope: source, destination, response, fault. */
-#define OUTBOX_MASSTRANSIT_ADDRESSES 4
-
-/* What an event type is called, see the option types. */
-typedef struct OutboxFormatType
-{
-	const char *event_type;
-	int			nnames;			/* not 0 */
-	const char **names;
-} OutboxFormatType;
-
 /*
- * A format with its options, in UTF-8, and in a context of its own.  There is none
- * for 'plain', so that it costs the test of a pointer.
+ * A format with its options, in a context of its own.  There is none where
+ * outbox_route.format is the word below, so that it costs the test of a pointer.
  */
-typedef struct OutboxFormat
-{
-	MemoryContext cxt;
-	OutboxFormatKind kind;
-	const char *broken;			/* NULL, or why nothing can be sent in it */
-	const char *type;			/* template of names of types; NULL: those listed only */
-	bool		type_needs_key;	/* without aggregate_type or _id it says nothing */
-	int			ntypes;			/* exceptions from it */
-	OutboxFormatType *types;
-	/* cloudevents */
-	const char *prefix;			/* of the names of attributes in headers */
-	const char *source;			/* template, checked with each message */
-	const char *dataschema;		/* likewise, or NULL */
-	bool		structured;
-	/* debezium */
-	const char *headers[OUTBOX_DEBEZIUM_HEADERS];	/* names; NULL: not sent */
-	bool		quoted;			/* values are JSON strings */
-	/* masstransit */
-	const char *addresses[OUTBOX_MASSTRANSIT_ADDRESSES];	/* NULL: none */
-	/* nservicebus */
-	const char *intent;
-	const char *endpoint;		/* NULL: not said */
-	/* celery */
-	bool		one_argument;	/* the payload is one, and not all of them */
-} OutboxFormat;
+typedef struct OutboxFormat OutboxFormat;
+
+#define OUTBOX_NO_FORMAT	"plain"
 
 /* What is wrong with outbox_route.format or format_options. */
 typedef struct OutboxFormatError
@@ -91,8 +36,8 @@ typedef struct OutboxFormatError
 } OutboxFormatError;
 
 /*
- * The format of that name with these options (either may be NULL: plain, none), in
- * the database's encoding; NULL for 'plain'.  One that has an error is broken, and
+ * The format of that name with these options (either may be NULL: none), in the
+ * database's encoding; NULL for OUTBOX_NO_FORMAT.  One that has an error is broken, and
  * *error says why, if error is given.  Allocates below parent.  Called in a
  * transaction, as it may convert.
  */
@@ -103,11 +48,8 @@ extern OutboxFormat *outbox_format_make(MemoryContext parent, const char *name,
 /* NULL is fine. */
 extern void outbox_format_free(OutboxFormat *format);
 
-/* The name of its kind, as in the table. */
+/* Its name, as in the table. */
 extern const char *outbox_format_name(const OutboxFormat *format);
-
-/* The names of all formats, for people. */
-extern const char *outbox_format_names(void);
 
 /* A message, as far as formats ask: UTF-8, NULL where it has none. */
 typedef struct OutboxFormatMessage
@@ -157,20 +99,16 @@ extern const char *outbox_format_message(const OutboxFormat *format,
 										 const OutboxFormatMessage *message,
 										 OutboxFormatted *out);
 
-/*
- * The same of a header that the user has set, and whether its value is a string.
- * The name may be in any encoding of the server.
- */
-extern const char *outbox_format_check_header(const OutboxFormat *format,
-											  const char *name, size_t len,
-											  bool is_string);
-
 /* A copy in UTF-8, of text in the database's encoding. */
 extern char *outbox_format_utf8(const char *text, int len);
 
-/* Bytes that the headers take on the wire, and of the body beside its data. */
+/* Bytes that the headers take on the wire, and the body with what is around its data. */
 extern size_t outbox_format_header_size(const OutboxFormatted *formatted);
 extern size_t outbox_format_body_size(const OutboxFormatted *formatted,
 									  size_t data);
+
+/* The body: the data itself, of *len bytes, or a copy within what is around it. */
+extern char *outbox_format_body(const OutboxFormatted *formatted, char *data,
+								size_t *len);
 
 #endif							/* OUTBOX_FORMAT_H */

@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * format_cloudevents.c
+ * cloudevents.c
  *		CloudEvents 1.0.2, by its binding to AMQP and its JSON format.
  *
  * In mode binary the attributes are headers and the body is the data; in mode
@@ -10,18 +10,101 @@
  */
 #include "postgres.h"
 
-#include "format_internal.h"
+#include "format_def.h"
 #include "format_text.h"
 #include "rfc3339.h"
+#include "route.h"
 #include "traceparent.h"
 
 #define STRUCTURED_TYPE		"application/cloudevents+json; charset=UTF-8"
+
+/*
+ * What names of attributes begin with in headers: as the binding to AMQP says, with
+ * ':' as all SDKs read it, or with '_' for JMS; and as Knative's for RabbitMQ says.
+ */
+static const char *const prefixes[] = {"cloudEvents:", "cloudEvents_", "ce-", NULL};
+
+typedef struct Options
+{
+	const char *prefix;			/* one of these */
+	const char *source;			/* template, checked with each message */
+	const char *dataschema;		/* likewise, or NULL */
+	bool		structured;
+} Options;
+
+static const Options defaults = {.prefix = "cloudEvents:"};
 
 typedef struct Attribute
 {
 	const char *name;
 	const char *value;			/* NULL: it has none */
 } Attribute;
+
+/* ----------------------------------------------------------------- options */
+
+/* What a template is like where each part of the message is one letter; NULL: none. */
+static const char *
+sample(const char *template)
+{
+	const OutboxFormatMessage message = {
+		.event_type = "x", .aggregate_type = "x", .aggregate_id = "x"
+	};
+
+	return template == NULL || outbox_route_template_error(template) != NULL ? NULL :
+		outbox_format_render(template, &message);
+}
+
+static const char *
+set_mode(void *field, const JsonbValue *value)
+{
+	static const char *const modes[] = {"binary", "structured", NULL};
+	const char *mode = outbox_format_choice(value, modes);
+
+	*(bool *) field = mode == modes[1];
+	return mode == NULL ? "binary or structured" : NULL;
+}
+
+static const char *
+set_source(void *field, const JsonbValue *value)
+{
+	const char *template = outbox_format_string(value);
+	const char *source = sample(template);
+
+	*(const char **) field = template;
+	return source == NULL || !outbox_is_uri_reference(source) ?
+		"a URI-reference (RFC 3986); in braces may stand {event_type}, {aggregate_type} and {aggregate_id}" : NULL;
+}
+
+static const char *
+set_dataschema(void *field, const JsonbValue *value)
+{
+	const char *template = outbox_format_string(value);
+	const char *dataschema = sample(template);
+
+	*(const char **) field = template;
+	return dataschema == NULL || !outbox_is_absolute_uri(dataschema) ?
+		"an absolute URI (RFC 3986) without a fragment; in braces may stand {event_type}, {aggregate_type} and {aggregate_id}" : NULL;
+}
+
+static const char *
+set_prefix(void *field, const JsonbValue *value)
+{
+	const char *prefix = outbox_format_choice(value, prefixes);
+
+	*(const char **) field = prefix;
+	return prefix == NULL ? "cloudEvents:, cloudEvents_ or ce-" : NULL;
+}
+
+static void
+check_options(const void *options, OutboxFormatError *error)
+{
+	if (((const Options *) options)->source != NULL)
+		return;
+	error->message = "\"source\" is missing in format_options";
+	error->hint = "A CloudEvent says where it comes from: give a URI-reference like /orders or https://example.com/orders.";
+}
+
+/* ---------------------------------------------------------------- messages */
 
 /* Which argument is to blame if what a template made of them is not as it must be. */
 static const char *
@@ -128,19 +211,17 @@ begins_with(const char *name, size_t len, const char *prefix)
  * A header of the user's with the prefix goes out as an extension attribute, so it
  * has to be one.  With any prefix that consumers know, as some read several.
  */
-const char *
-outbox_format_cloudevents_header(const OutboxFormat *format, const char *name,
-								 size_t len, bool is_string)
+static const char *
+check_header(const void *options, const char *name, size_t len, bool is_string)
 {
-	static const char *const prefixes[] = {OUTBOX_CLOUDEVENTS_PREFIXES};
 	size_t		n = 0;
 
-	for (int i = 0; i < (int) lengthof(prefixes); i++)
+	for (int i = 0; prefixes[i] != NULL; i++)
 		if (begins_with(name, len, prefixes[i]))
 			n = strlen(prefixes[i]);
 	if (n == 0)
 		return NULL;
-	if (format->structured)
+	if (((const Options *) options)->structured)
 		return "headers must not name attributes of CloudEvents in mode structured, which has them in the body";
 	if (is_reserved(name + n, len - n))
 		return "headers must not name an attribute of CloudEvents that the message and its route have";
@@ -152,13 +233,13 @@ outbox_format_cloudevents_header(const OutboxFormat *format, const char *name,
 }
 
 static void
-write_binary(const OutboxFormat *format, const Attribute *attributes, int n,
+write_binary(const Options *options, const Attribute *attributes, int n,
 			 OutboxFormatted *out)
 {
 	for (int i = 0; i < n; i++)
 		if (attributes[i].value != NULL)
 			outbox_format_add_header(out,
-									 psprintf("%s%s", format->prefix,
+									 psprintf("%s%s", options->prefix,
 											  attributes[i].name),
 									 attributes[i].value);
 }
@@ -186,15 +267,14 @@ write_structured(const OutboxFormatMessage *message, const Attribute *attributes
 	return NULL;
 }
 
-const char *
-outbox_format_cloudevents(const OutboxFormat *format,
-						  const OutboxFormatMessage *message, OutboxFormatted *out)
+static const char *
+format_message(const void *opts, const OutboxFormatMessage *message,
+			   const OutboxFormatType *type, OutboxFormatted *out)
 {
-	int			ntypes;
-	const char *type = outbox_format_types(format, message, &ntypes)[0];
-	const char *source = outbox_format_render(format->source, message);
-	const char *dataschema = format->dataschema == NULL ? NULL :
-		outbox_format_render(format->dataschema, message);
+	const Options *options = opts;
+	const char *source = outbox_format_render(options->source, message);
+	const char *dataschema = options->dataschema == NULL ? NULL :
+		outbox_format_render(options->dataschema, message);
 	const char *datacontenttype = message->content_type != NULL ?
 		message->content_type : message->payload != NULL ?
 		"application/json" : "application/octet-stream";
@@ -202,14 +282,14 @@ outbox_format_cloudevents(const OutboxFormat *format,
 		{"specversion", "1.0"},
 		{"id", message->id},
 		{"source", source},
-		{"type", type},
+		{"type", type->names[0]},
 		{"time", outbox_rfc3339(message->created_at)},
 		{"subject", message->aggregate_id},
 		{"dataschema", dataschema},
 		{"traceparent", outbox_format_traceparent(message)},
 		{"tracestate", tracestate_of(message)}
 	};
-	const char *reason = check_type(message, type);
+	const char *reason = check_type(message, type->names[0]);
 
 	if (reason == NULL)
 		reason = check_subject(message->aggregate_id);
@@ -221,9 +301,25 @@ outbox_format_cloudevents(const OutboxFormat *format,
 		reason = check_content_type(datacontenttype);
 	if (reason != NULL)
 		return reason;
-	if (format->structured)
+	if (options->structured)
 		return write_structured(message, attributes, lengthof(attributes),
 								datacontenttype, out);
-	write_binary(format, attributes, lengthof(attributes), out);
+	write_binary(options, attributes, lengthof(attributes), out);
 	return NULL;
 }
+
+const OutboxFormatDef outbox_format_cloudevents = {
+	.name = "cloudevents",
+	.max_names = 1,
+	.options = {
+		{"mode", offsetof(Options, structured), set_mode},
+		{"source", offsetof(Options, source), set_source},
+		{"dataschema", offsetof(Options, dataschema), set_dataschema},
+		{"prefix", offsetof(Options, prefix), set_prefix}
+	},
+	.defaults = &defaults,
+	.size = sizeof(Options),
+	.check = check_options,
+	.message = format_message,
+	.header = check_header
+};

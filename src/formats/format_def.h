@@ -1,0 +1,102 @@
+/*-------------------------------------------------------------------------
+ *
+ * format_def.h
+ *		What a format is, for the files of this folder.
+ *
+ * Each format is one file: its OutboxFormatDef, the struct of its own options, which
+ * no other file knows, and its functions.  format.c does what all formats share.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTBOX_FORMAT_DEF_H
+#define OUTBOX_FORMAT_DEF_H
+
+#include "format.h"
+#include "lib/stringinfo.h"
+
+/* What an event type is called, see the option types. */
+typedef struct OutboxFormatType
+{
+	const char *event_type;
+	int			nnames;			/* not 0 */
+	const char **names;			/* only a rendered one may be empty */
+} OutboxFormatType;
+
+/* A key of format_options that one format has. */
+typedef struct OutboxFormatOption
+{
+	const char *key;			/* NULL: the end */
+	size_t		offset;			/* of its field in the format's own options */
+
+	/* Sets the field.  Returns NULL, or what the value must be. */
+	const char *(*set) (void *field, const JsonbValue *value);
+} OutboxFormatOption;
+
+#define OUTBOX_FORMAT_OPTIONS	4
+
+typedef struct OutboxFormatDef
+{
+	const char *name;			/* in outbox_route.format */
+	bool		names_code;		/* the type is what runs at the consumer */
+	bool		needs_payload;	/* the body is a JSON document around the payload */
+	int			max_names;		/* of a type */
+	OutboxFormatOption options[OUTBOX_FORMAT_OPTIONS + 1];	/* beside type, types */
+	const void *defaults;		/* a struct of its own options, or NULL */
+	size_t		size;			/* bytes of it */
+
+	/* NULL, or says in *error what is wrong with options of which each is fine. */
+	void		(*check) (const void *options, OutboxFormatError *error);
+
+	/* As outbox_format_message(), of a message whose type has those names. */
+	const char *(*message) (const void *options, const OutboxFormatMessage *message,
+							const OutboxFormatType *type, OutboxFormatted *out);
+
+	/*
+	 * NULL: the user may set any header.  Returns NULL, or why the user may not set this
+	 * one.  is_string: its value is one.  The name may be in any encoding of the server.
+	 */
+	const char *(*header) (const void *options, const char *name, size_t len,
+						   bool is_string);
+} OutboxFormatDef;
+
+/* All formats, in the order in which people are told of them. */
+#define OUTBOX_FORMATS(format) \
+	format(cloudevents) \
+	format(debezium) \
+	format(spring) \
+	format(masstransit) \
+	format(nservicebus) \
+	format(cap) \
+	format(celery) \
+	format(laravel)
+
+#define OUTBOX_FORMAT_DECLARE(format) extern const OutboxFormatDef outbox_format_##format;
+OUTBOX_FORMATS(OUTBOX_FORMAT_DECLARE)
+
+/* NULL: the value is no string, or an empty one. */
+extern char *outbox_format_string(const JsonbValue *value);
+
+/* The one of choices, which ends with NULL, that the value is; NULL: another one. */
+extern const char *outbox_format_choice(const JsonbValue *value,
+										const char *const *choices);
+
+/* A template with what the message has. */
+extern char *outbox_format_render(const char *template,
+								  const OutboxFormatMessage *message);
+
+/* The header traceparent, if it is one; else NULL. */
+extern const char *outbox_format_traceparent(const OutboxFormatMessage *message);
+
+/* A NULL text is no header. */
+extern void outbox_format_add_header(OutboxFormatted *out, const char *name,
+									 const char *text);
+
+/* ', "name": "text"' as JSON; nothing for a NULL text. */
+extern void outbox_format_put_member(StringInfo json, const char *name,
+									 const char *text);
+
+/* Is it one of these, which end with NULL? */
+extern bool outbox_format_is_one_of(const char *name, size_t len,
+									const char *const *names);
+
+#endif							/* OUTBOX_FORMAT_DEF_H */

@@ -1,0 +1,102 @@
+/*-------------------------------------------------------------------------
+ *
+ * nservicebus.c
+ *		Messages for NServiceBus: everything is in the headers.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "format_def.h"
+#include "format_text.h"
+#include "rfc3339.h"
+
+typedef struct Options
+{
+	const char *intent;
+	const char *endpoint;		/* NULL: not said */
+} Options;
+
+static const Options defaults = {.intent = "Publish"};
+
+static const char *
+set_intent(void *field, const JsonbValue *value)
+{
+	static const char *const intents[] = {"Publish", "Send", NULL};
+	const char *intent = outbox_format_choice(value, intents);
+
+	*(const char **) field = intent;
+	return intent == NULL ? "Publish or Send" : NULL;
+}
+
+static const char *
+set_endpoint(void *field, const JsonbValue *value)
+{
+	const char *endpoint = outbox_format_string(value);
+
+	*(const char **) field = endpoint;
+	return endpoint == NULL || !outbox_is_attribute_text(endpoint) ?
+		"a string that is not empty and has no control characters" : NULL;
+}
+
+/* 2026-11-22 23:59:59:123456 Z, as all of its versions read it. */
+static const char *
+time_sent(TimestampTz time)
+{
+	char	   *text = outbox_rfc3339(time);
+
+	if (text == NULL)
+		return NULL;
+	text[10] = ' ';
+	text[19] = ':';
+	text[26] = '\0';
+	return psprintf("%s Z", text);
+}
+
+static const char *
+enclosed_types(const OutboxFormatType *type)
+{
+	StringInfoData list;
+
+	initStringInfo(&list);
+	for (int i = 0; i < type->nnames; i++)
+		appendStringInfo(&list, "%s%s", i > 0 ? ";" : "", type->names[i]);
+	return list.data;
+}
+
+/* It reads the headers of the trace by W3C's names. */
+static const char *
+format_message(const void *opts, const OutboxFormatMessage *message,
+			   const OutboxFormatType *type, OutboxFormatted *out)
+{
+	const Options *options = opts;
+	const char *conversation = message->correlation_id != NULL ?
+		message->correlation_id : message->id;
+
+	outbox_format_add_header(out, "NServiceBus.MessageId", message->id);
+	outbox_format_add_header(out, "NServiceBus.EnclosedMessageTypes",
+							 enclosed_types(type));
+	outbox_format_add_header(out, "NServiceBus.MessageIntent", options->intent);
+	outbox_format_add_header(out, "NServiceBus.ConversationId", conversation);
+	outbox_format_add_header(out, "NServiceBus.CorrelationId", conversation);
+	outbox_format_add_header(out, "NServiceBus.TimeSent",
+							 time_sent(message->created_at));
+	outbox_format_add_header(out, "NServiceBus.ContentType",
+							 message->content_type != NULL ? message->content_type :
+							 message->payload != NULL ? "application/json" :
+							 "application/octet-stream");
+	outbox_format_add_header(out, "NServiceBus.OriginatingEndpoint", options->endpoint);
+	return NULL;
+}
+
+const OutboxFormatDef outbox_format_nservicebus = {
+	.name = "nservicebus",
+	.max_names = 100,
+	.options = {
+		{"intent", offsetof(Options, intent), set_intent},
+		{"endpoint", offsetof(Options, endpoint), set_endpoint}
+	},
+	.defaults = &defaults,
+	.size = sizeof(Options),
+	.message = format_message
+};

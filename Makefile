@@ -47,8 +47,8 @@ DOCS =
 # The version has one home, outbox.control.
 EXTVERSION := $(shell sed -n "s/^default_version *= *'\(.*\)'/\1/p" outbox.control)
 
-# The installation script is its parts in the order of src/sql/parts.  It is in the
-# repository, too: PGXS installs it, and a reader finds it where he looks.
+# The installation script is its parts in the order of src/sql/parts, with the columns of
+# a message as src/message/columns.def has them.  It is in the repository, too: PGXS installs it, and a reader finds it where he looks.
 SQL_SCRIPT = outbox--$(EXTVERSION).sql
 SQL_PARTS := $(shell sed 's|^\([a-z]*\) .*|$(SRC)/sql/\1.sql|; /^\#/d' $(SRC)/sql/parts)
 
@@ -118,8 +118,9 @@ clean distclean:
 endif
 
 # Written only when it differs, so that a checkout stays as it is.
-$(SQL_SCRIPT): $(SQL_PARTS) $(SRC)/sql/parts
-	@cat $(SQL_PARTS) > $@.new
+COLUMNS = $(SRC)/message/columns.def
+$(SQL_SCRIPT): $(SQL_PARTS) $(SRC)/sql/parts $(SRC)/sql/columns.awk $(COLUMNS)
+	@awk -f $(SRC)/sql/columns.awk $(COLUMNS) $(SQL_PARTS) > $@.new
 	@if cmp -s $@.new $@; then rm $@.new; touch $@; else mv $@.new $@; fi
 
 # The inbox for databases that can have no extension, of the extension's script.

@@ -261,7 +261,7 @@ INSERT INTO @extschema@.outbox_control (system_identifier, database_oid, environ
 
 CREATE TABLE @extschema@.outbox (
 	seq bigint GENERATED ALWAYS AS IDENTITY,
-	id uuid NOT NULL DEFAULT @extschema@.outbox_uuid7() PRIMARY KEY,
+	id uuid NOT NULL DEFAULT @extschema@.outbox_uuid7(),
 	route text NOT NULL DEFAULT 'default',
 	event_type text NOT NULL,
 	aggregate_type text,
@@ -275,12 +275,12 @@ CREATE TABLE @extschema@.outbox (
 	available_at timestamptz,
 	attempts integer NOT NULL DEFAULT 0,
 	last_error text,
-	/* 'pending' or 'failed': see outbox_row_trigger() */
 	status text NOT NULL DEFAULT 'pending',
 	origin bigint NOT NULL DEFAULT outbox_internal.outbox_origin(),
 	failed_at timestamptz,
 	external boolean,
-	counted boolean
+	counted boolean,
+	PRIMARY KEY (id)
 )
 /*
  * A queue: rows come and go and the table stays small, so vacuum by number of
@@ -1102,8 +1102,7 @@ COMMENT ON FUNCTION outbox_internal.outbox_batch_element(integer) IS
  * needs.
  */
 CREATE VIEW @extschema@.outbox_new WITH (security_barrier = true, security_invoker = false) AS
-	SELECT o.id, o.route, o.event_type, o.aggregate_type, o.aggregate_id, o.payload,
-		o.body, o.headers, o.properties, o.routing_key, o.created_at, o.available_at
+	SELECT o.id, o.route, o.event_type, o.aggregate_type, o.aggregate_id, o.payload, o.body, o.headers, o.properties, o.routing_key, o.created_at, o.available_at
 	FROM @extschema@.outbox o
 	WHERE false;
 
@@ -2908,9 +2907,7 @@ CREATE FUNCTION outbox_internal.outbox_claim(
 	route text, max_messages integer,
 	lease interval, worker text)
 RETURNS TABLE (
-	token bigint, seq bigint, id uuid, event_type text, aggregate_type text,
-	aggregate_id text, payload jsonb, body bytea, headers jsonb,
-	properties jsonb, routing_key text, created_at timestamptz, attempts integer)
+	token bigint, seq bigint, id uuid, event_type text, aggregate_type text, aggregate_id text, payload jsonb, body bytea, headers jsonb, properties jsonb, routing_key text, created_at timestamptz, attempts integer)
 LANGUAGE plpgsql VOLATILE ROWS 100
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off
@@ -3126,11 +3123,11 @@ BEGIN
 		clock_timestamp() + lease, taken_ids, taken_keys)
 	RETURNING outbox_lease.token INTO given;
 	RETURN QUERY
-	SELECT given, o.seq, o.id, o.event_type, o.aggregate_type, o.aggregate_id, o.payload, o.body,
-		o.headers, o.properties,
-		coalesce(o.routing_key, outbox_internal.outbox_render_key(its.routing_key, o.event_type, o.aggregate_type, o.aggregate_id)),
-		o.created_at, o.attempts
-	FROM outbox_internal.outbox o
+	SELECT given,
+		o.seq, o.id, o.event_type, o.aggregate_type, o.aggregate_id, o.payload, o.body, o.headers, o.properties, k.rendered, o.created_at, o.attempts
+	FROM outbox_internal.outbox o, LATERAL (SELECT coalesce(o.routing_key,
+			outbox_internal.outbox_render_key(its.routing_key, o.event_type, o.aggregate_type, o.aggregate_id))
+		AS rendered) k
 	WHERE o.id = ANY (taken_ids)
 	ORDER BY o.seq;
 END
@@ -3140,9 +3137,7 @@ CREATE FUNCTION @extschema@.outbox_claim(
 	route text, max_messages integer DEFAULT 100,
 	lease interval DEFAULT '30 seconds', worker text DEFAULT NULL)
 RETURNS TABLE (
-	token bigint, seq bigint, id uuid, event_type text, aggregate_type text,
-	aggregate_id text, payload jsonb, body bytea, headers jsonb,
-	properties jsonb, routing_key text, created_at timestamptz, attempts integer)
+	token bigint, seq bigint, id uuid, event_type text, aggregate_type text, aggregate_id text, payload jsonb, body bytea, headers jsonb, properties jsonb, routing_key text, created_at timestamptz, attempts integer)
 AS 'MODULE_PATHNAME', 'outbox_claim'
 LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
 
@@ -3191,9 +3186,8 @@ CREATE VIEW @extschema@.outbox_leases AS
 COMMENT ON VIEW @extschema@.outbox_leases IS 'What external relays have claimed and not acknowledged, one row a claim.';
 
 CREATE VIEW @extschema@.outbox_messages AS
-	SELECT o.seq, o.id, o.route, o.event_type, o.aggregate_type,
-		o.aggregate_id, o.payload, o.body, o.headers, o.properties,
-		o.routing_key, o.created_at, o.available_at, o.attempts, o.last_error,
+	SELECT o.seq, o.id, o.route, o.event_type, o.aggregate_type, o.aggregate_id, o.payload, o.body, o.headers, o.properties, o.routing_key, o.created_at, o.available_at, o.attempts,
+		o.last_error,
 		CASE WHEN c.id_hash IS NOT NULL OR l.id IS NOT NULL THEN 'processing' ELSE o.status END AS status,
 		NULL::timestamptz AS published_at, o.failed_at
 	FROM @extschema@.outbox o
@@ -3202,18 +3196,16 @@ CREATE VIEW @extschema@.outbox_messages AS
 		LEFT JOIN (SELECT i.id FROM outbox_internal.outbox_lease h, pg_catalog.unnest(h.ids) i(id)
 				   WHERE h.expires_at >= pg_catalog.clock_timestamp()) l ON l.id = o.id
 	UNION ALL
-	SELECT a.seq, a.id, a.route, a.event_type, a.aggregate_type,
-		a.aggregate_id, a.payload, a.body, a.headers, a.properties,
-		a.routing_key, a.created_at, a.available_at, a.attempts, NULL,
+	SELECT a.seq, a.id, a.route, a.event_type, a.aggregate_type, a.aggregate_id, a.payload, a.body, a.headers, a.properties, a.routing_key, a.created_at, a.available_at, a.attempts,
+		NULL,
 		'published', a.published_at, NULL
 	FROM @extschema@.outbox_archive a;
 
 COMMENT ON VIEW @extschema@.outbox_messages IS 'Every message that the database still has: live ones, and published ones within outbox.retention.';
 
 CREATE VIEW @extschema@.outbox_failed AS
-	SELECT seq, id, route, event_type, aggregate_type, aggregate_id, payload,
-		body, headers, properties, routing_key, created_at, attempts, last_error,
-		failed_at
+	SELECT seq, id, route, event_type, aggregate_type, aggregate_id, payload, body, headers, properties, routing_key, created_at, attempts,
+		last_error, failed_at
 	FROM @extschema@.outbox
 	WHERE status = 'failed';
 
@@ -4560,8 +4552,8 @@ BEGIN
 
 	/* By partition, as a place is one in its partition; it may have been dropped. */
 	SELECT string_agg(format(
-		'SELECT u.n, a.id, a.route, a.event_type, a.aggregate_type, a.aggregate_id,
-			a.payload, a.body, a.headers, a.properties, a.routing_key, a.created_at
+		'SELECT u.n, a.id, a.created_at,
+			a.route, a.event_type, a.aggregate_type, a.aggregate_id, a.payload, a.body, a.headers, a.properties, a.routing_key
 		 FROM unnest($1, $2, $3) WITH ORDINALITY u(part, tid, seq, n)
 			JOIN %s a ON a.tableoid = u.part AND a.ctid = u.tid AND a.seq = u.seq WHERE u.part = %s',
 		/* An administrator's own partition is found through the archive. */
@@ -4583,19 +4575,17 @@ BEGIN
 
 	put := format(
 		'WITH put AS (
-			INSERT INTO outbox_internal.outbox (id, route, event_type, aggregate_type,
-				aggregate_id, payload, body, headers, properties, routing_key)
+			INSERT INTO outbox_internal.outbox (id,
+				route, event_type, aggregate_type, aggregate_id, payload, body, properties, routing_key, headers)
 			SELECT CASE WHEN NOT $4 THEN r.id END,
-				r.route, r.event_type, r.aggregate_type, r.aggregate_id, r.payload,
-				r.body,
+				r.route, r.event_type, r.aggregate_type, r.aggregate_id, r.payload, r.body, r.properties, r.routing_key,
 				jsonb_build_object(''x-outbox-replayed-timestamp'',
 					floor(extract(epoch FROM r.created_at))::bigint)
 				|| CASE WHEN $4 THEN jsonb_build_object(''x-outbox-replayed-from'', r.id)
 						ELSE ''{}'' END
 				|| CASE WHEN $4 THEN coalesce(r.headers, ''{}''::jsonb) - ''{x-outbox-seq,x-outbox-key-seq}''::text[]
 						ELSE coalesce(r.headers, ''{}''::jsonb) END
-				|| jsonb_build_object(''x-outbox-replay'', $5),
-				r.properties, r.routing_key
+				|| jsonb_build_object(''x-outbox-replay'', $5)
 			FROM (%s) r
 			WHERE EXISTS (SELECT FROM outbox_internal.outbox_route t WHERE t.name = r.route)
 				AND ($4 OR NOT EXISTS (SELECT FROM outbox_internal.outbox o WHERE o.id = r.id))

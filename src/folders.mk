@@ -1,15 +1,15 @@
 # The folders of src/ and the walls between them, for each Makefile that compiles
 # files of them.  SRC is the way to src/ from there, set before.
 
-SRC_FOLDERS = common formats shared session launcher store broker relay preflight
+SRC_FOLDERS = common message formats shared session launcher store broker relay preflight
 
 # Whose headers each may include beside its own: the arrows of doc/internals.md.
 # test/tools/walls-check has them, too, so that no arrow comes by accident.
 SRC_USES_formats = common
 SRC_USES_shared = common
-SRC_USES_session = formats store shared common
+SRC_USES_session = formats store shared message common
 SRC_USES_launcher = shared common
-SRC_USES_store = formats common
+SRC_USES_store = formats message common
 SRC_USES_broker = formats common
 SRC_USES_relay = formats store broker shared common
 SRC_USES_preflight = formats broker shared common
@@ -24,4 +24,4 @@ src_includes = $(addprefix -I,$(sort $(foreach f,\
 	$(filter $(SRC_FOLDERS),$(1)) $(foreach g,$(1),$(SRC_USES_$(g))),$(call src_public,$(f)))))
 
 SRC_FILES = $(wildcard $(SRC)/*.c $(addsuffix /*.c,$(addprefix $(SRC)/,$(SRC_FOLDERS))))
-SRC_HEADERS = $(wildcard $(SRC)/*/*.h $(SRC)/*/include/*.h) $(SRC)/folders.mk
+SRC_HEADERS = $(wildcard $(SRC)/*/*.h $(SRC)/*/*.def $(SRC)/*/include/*.h) $(SRC)/folders.mk

@@ -33,13 +33,11 @@ typedef enum KeyKind
 	KEY_UUID
 } KeyKind;
 
-#define COL_NONE 0				/* content_type, which is in the properties */
-
 static const struct
 {
 	const char *name;
 	KeyKind		kind;
-	int			column;
+	int			column;			/* COL_NONE: content_type, which is in the properties */
 }			keys[] =
 {
 	{"event_type", KEY_STRING, COL_EVENT_TYPE},

@@ -30,6 +30,7 @@
 #include "funcapi.h"
 #include "insert.h"
 #include "kept_plan.h"
+#include "lib/stringinfo.h"
 #include "miscadmin.h"
 #include "owner.h"
 #include "utils/builtins.h"
@@ -41,40 +42,18 @@
 PG_FUNCTION_INFO_V1(outbox_enqueue_batch);
 PG_FUNCTION_INFO_V1(outbox_batch_element);
 
-/* Columns of the tuplestore; the first one is the number of the element. */
-static const struct
-{
-	const char *name;
-	int			column;
-	Oid			type;
-}			stored[] =
-{
-	{"element", 0, INT4OID},
-	{"id", COL_ID, UUIDOID},
-	{"route", COL_ROUTE, TEXTOID},
-	{"event_type", COL_EVENT_TYPE, TEXTOID},
-	{"aggregate_type", COL_AGGREGATE_TYPE, TEXTOID},
-	{"aggregate_id", COL_AGGREGATE_ID, TEXTOID},
-	{"payload", COL_PAYLOAD, JSONBOID},
-	{"body", COL_BODY, BYTEAOID},
-	{"headers", COL_HEADERS, JSONBOID},
-	{"properties", COL_PROPERTIES, JSONBOID},
-	{"routing_key", COL_ROUTING_KEY, TEXTOID},
-	{"available_at", COL_AVAILABLE_AT, TIMESTAMPTZOID}
-};
-
+/*
+ * The tuplestore has the number of the element, and behind it the columns that the
+ * INSERT names.
+ */
+#define MAX_ATTRS		(1 + OUTBOX_COLUMNS)
 #define ELEMENT_ATTR	1
-#define ID_ATTR			2
 
 /* Found before any table of that name, as it has no schema. */
 #define ROWS_NAME "outbox_batch_rows"
 
 #define BATCH_SQL \
-	"INSERT INTO outbox_internal.outbox (id, route, event_type, aggregate_type," \
-	" aggregate_id, payload, body, headers, properties, routing_key," \
-	" available_at)" \
-	" SELECT b.id, b.route, b.event_type, b.aggregate_type, b.aggregate_id," \
-	" b.payload, b.body, b.headers, b.properties, b.routing_key, b.available_at" \
+	"INSERT INTO outbox_internal.outbox (%s) SELECT %s" \
 	" FROM " ROWS_NAME " b WHERE outbox_internal.outbox_batch_element(b.element::pg_catalog.int4)" \
 	" RETURNING id"
 
@@ -87,6 +66,7 @@ typedef struct Batch
 	const char *key;			/* of that element, or NULL */
 	int			n;				/* messages */
 	TupleDesc	desc;			/* of rows */
+	int			id_attr;		/* of rows */
 	Tuplestorestate *rows;
 	MemoryContext result_cxt;	/* of what outlives the call: */
 	TupleDesc	id_desc;
@@ -124,37 +104,58 @@ outbox_batch_element(PG_FUNCTION_ARGS)
 
 /* ------------------------------------------------------------ reading them */
 
-static TupleDesc
-make_desc(void)
+static void
+make_desc(Batch *batch)
 {
-	List	   *names = NIL;
-	List	   *types = NIL;
-	List	   *typmods = NIL;
-	List	   *collations = NIL;
+	List	   *names = list_make1(makeString(pstrdup("element")));
+	List	   *types = list_make1_oid(INT4OID);
+	List	   *typmods = list_make1_int(-1);
+	List	   *collations = list_make1_oid(InvalidOid);
 
-	for (int i = 0; i < (int) lengthof(stored); i++)
+	for (int col = 1; col <= OUTBOX_COLUMNS; col++)
 	{
-		names = lappend(names, makeString(pstrdup(stored[i].name)));
-		types = lappend_oid(types, stored[i].type);
+		const OutboxColumn *column = &outbox_columns[col - 1];
+
+		if (!outbox_is_inserted(col, false))
+			continue;
+		names = lappend(names, makeString(pstrdup(column->name)));
+		types = lappend_oid(types, column->type);
 		typmods = lappend_int(typmods, -1);
-		collations = lappend_oid(collations, get_typcollation(stored[i].type));
+		collations = lappend_oid(collations, get_typcollation(column->type));
+		if (col == COL_ID)
+			batch->id_attr = list_length(names);
 	}
-	return BuildDescFromLists(names, types, typmods, collations);
+	batch->desc = BuildDescFromLists(names, types, typmods, collations);
+}
+
+/* Those of the row are those of the INSERT, by their names. */
+static char *
+batch_sql(const Batch *batch)
+{
+	StringInfoData names;
+
+	initStringInfo(&names);
+	for (int i = ELEMENT_ATTR; i < batch->desc->natts; i++)
+		appendStringInfo(&names, "%s%s", i > ELEMENT_ATTR ? ", " : "",
+						 NameStr(TupleDescAttr(batch->desc, i)->attname));
+	return psprintf(BATCH_SQL, names.data, names.data);
 }
 
 static void
 put_row(Batch *batch, const Datum *values, const bool *isnull)
 {
-	Datum		row[lengthof(stored)];
-	bool		nulls[lengthof(stored)];
+	Datum		row[MAX_ATTRS];
+	bool		nulls[MAX_ATTRS];
+	int			n = ELEMENT_ATTR;
 
 	row[ELEMENT_ATTR - 1] = Int32GetDatum(batch->element);
 	nulls[ELEMENT_ATTR - 1] = false;
-	for (int i = ELEMENT_ATTR; i < (int) lengthof(stored); i++)
-	{
-		row[i] = values[stored[i].column - 1];
-		nulls[i] = isnull[stored[i].column - 1];
-	}
+	for (int i = 0; i < OUTBOX_COLUMNS; i++)
+		if (outbox_is_inserted(i + 1, false))
+		{
+			row[n] = values[i];
+			nulls[n++] = isnull[i];
+		}
 	tuplestore_putvalues(batch->rows, batch->desc, row, nulls);
 }
 
@@ -245,7 +246,9 @@ insert_rows(Batch *batch, Relation rel)
 	running = batch;
 	PG_TRY();
 	{
-		int			code = outbox_kept_plan_execute_into(&kept, BATCH_SQL, dest);
+		int			code = outbox_kept_plan_execute_into(&kept,
+															  kept.plan == NULL ? batch_sql(batch) : NULL,
+															  dest);
 
 		if (code != SPI_OK_INSERT_RETURNING)
 			outbox_fail_rewritten(&kept, rel, code);
@@ -300,7 +303,7 @@ fill_gaps(Batch *batch)
 	tuplestore_rescan(batch->rows);
 	for (int i = 0; i < batch->n; i++)
 	{
-		pg_uuid_t  *given = next_id(batch->rows, row, ID_ATTR);
+		pg_uuid_t  *given = next_id(batch->rows, row, batch->id_attr);
 		bool		isnull = inserted == NULL ||
 			memcmp(given, inserted, sizeof(pg_uuid_t)) != 0;
 		Datum		value = UUIDPGetDatum(given);
@@ -356,7 +359,7 @@ outbox_enqueue_batch(PG_FUNCTION_ARGS)
 
 	memset(&batch, 0, sizeof(batch));
 	batch.element = NO_ELEMENT;
-	batch.desc = make_desc();
+	make_desc(&batch);
 	batch.rows = tuplestore_begin_heap(false, false, work_mem);
 	batch.result_cxt = rsinfo->econtext->ecxt_per_query_memory;
 	old = MemoryContextSwitchTo(batch.result_cxt);

@@ -12,45 +12,47 @@
  */
 #include "postgres.h"
 
-#include "catalog/pg_type.h"
 #include "columns.h"
 #include "executor/spi.h"
 #include "insert.h"
 #include "kept_plan.h"
+#include "lib/stringinfo.h"
 #include "owner.h"
 #include "utils/rel.h"
 
-/* What the statement gives a value; the rest has defaults. */
-static const struct
-{
-	int			column;
-	Oid			type;
-}			given[] =
-{
-	{COL_ID, UUIDOID},
-	{COL_ROUTE, TEXTOID},
-	{COL_EVENT_TYPE, TEXTOID},
-	{COL_AGGREGATE_TYPE, TEXTOID},
-	{COL_AGGREGATE_ID, TEXTOID},
-	{COL_PAYLOAD, JSONBOID},
-	{COL_BODY, BYTEAOID},
-	{COL_HEADERS, JSONBOID},
-	{COL_PROPERTIES, JSONBOID},
-	{COL_ROUTING_KEY, TEXTOID},
-	{COL_AVAILABLE_AT, TIMESTAMPTZOID},
-	/* The last one only where it is given. */
-	{COL_CREATED_AT, TIMESTAMPTZOID}
-};
-
-/* In the order of given. */
-#define INSERT_SQL(column, value) \
-	"INSERT INTO outbox_internal.outbox (id, route, event_type, aggregate_type," \
-	" aggregate_id, payload, body, headers, properties, routing_key," \
-	" available_at" column ")" \
-	" VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11" value ")"
-
 static OutboxKeptPlan kept;
 static OutboxKeptPlan kept_dated;	/* with created_at */
+
+bool
+outbox_is_inserted(int col, bool dated)
+{
+	OutboxSetBy set_by = outbox_columns[col - 1].set_by;
+
+	return set_by <= OUTBOX_SET_BY_APPLICATION ||
+		(dated && set_by == OUTBOX_SET_BY_INSERT);
+}
+
+/* The rest has defaults. */
+static char *
+insert_sql(bool dated)
+{
+	StringInfoData names;
+	StringInfoData params;
+	int			n = 0;
+
+	initStringInfo(&names);
+	initStringInfo(&params);
+	for (int col = 1; col <= OUTBOX_COLUMNS; col++)
+		if (outbox_is_inserted(col, dated))
+		{
+			const char *comma = n > 0 ? ", " : "";
+
+			appendStringInfo(&names, "%s%s", comma, outbox_columns[col - 1].name);
+			appendStringInfo(&params, "%s$%d", comma, ++n);
+		}
+	return psprintf("INSERT INTO outbox_internal.outbox (%s) VALUES (%s)",
+					names.data, params.data);
+}
 
 void
 outbox_fail_rewritten(OutboxKeptPlan *plan, Relation rel, int result)
@@ -69,27 +71,28 @@ outbox_fail_rewritten(OutboxKeptPlan *plan, Relation rel, int result)
 bool
 outbox_insert_row(Relation rel, const Datum *values, const bool *isnull)
 {
-	Datum		params[lengthof(given)];
-	char		nulls[lengthof(given)];
-	Oid			types[lengthof(given)];
+	Datum		params[OUTBOX_COLUMNS];
+	char		nulls[OUTBOX_COLUMNS];
+	Oid			types[OUTBOX_COLUMNS];
+	int			n = 0;
 	bool		dated = !isnull[COL_CREATED_AT - 1];
 	OutboxKeptPlan *plan = dated ? &kept_dated : &kept;
 	OutboxActing acting;
 	int			result;
 	bool		stored;
 
-	for (int i = 0; i < (int) lengthof(given); i++)
-	{
-		types[i] = given[i].type;
-		params[i] = values[given[i].column - 1];
-		nulls[i] = isnull[given[i].column - 1] ? 'n' : ' ';
-	}
+	for (int i = 0; i < OUTBOX_COLUMNS; i++)
+		if (outbox_is_inserted(i + 1, dated))
+		{
+			types[n] = outbox_columns[i].type;
+			params[n] = values[i];
+			nulls[n++] = isnull[i] ? 'n' : ' ';
+		}
 	SPI_connect();
 	outbox_act_begin(&acting, rel->rd_rel->relowner, false);
-	result = outbox_kept_plan_execute(plan, dated ? INSERT_SQL(", created_at", ", $12") :
-									  INSERT_SQL("", ""),
-									  lengthof(given) - (dated ? 0 : 1), types,
-									  params, nulls, false);
+	result = outbox_kept_plan_execute(plan,
+									  plan->plan == NULL ? insert_sql(dated) : NULL,
+									  n, types, params, nulls, false);
 	if (result != SPI_OK_INSERT)
 		outbox_fail_rewritten(plan, rel, result);
 	stored = SPI_processed > 0;

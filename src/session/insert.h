@@ -11,6 +11,9 @@
 #include "kept_plan.h"
 #include "utils/relcache.h"
 
+/* Does the INSERT of a message name the column?  dated: it has a created_at. */
+extern bool outbox_is_inserted(int col, bool dated);
+
 /*
  * Inserts a message into the table outbox, open as rel, as its owner.  seq,
  * attempts, status and origin are left to their defaults, and created_at if it is NULL.  Returns

@@ -18,7 +18,8 @@ typedef struct OutboxKeptPlan
 } OutboxKeptPlan;
 
 /*
- * Executes the generic plan of sql; the rest, and the result, as of SPI_execute_plan().
+ * Executes the generic plan of sql, which is read only while there is no plan; the
+ * rest, and the result, as of SPI_execute_plan().
  * The server looks after the plan (plancache.c), which it may make again from the
  * text: so that names objects of pg_catalog and outbox_internal only.
  */

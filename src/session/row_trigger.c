@@ -118,19 +118,16 @@ set_value(Row *row, int col, Datum value)
 static void
 set_defaults(Row *row)
 {
-	static const int columns[] = {COL_ID, COL_ROUTE, COL_CREATED_AT,
-	COL_ATTEMPTS, COL_STATUS, COL_ORIGIN};
-
 	if (!IS_NULL(COL_ORIGIN) && DatumGetInt64(VALUE(COL_ORIGIN)) == 0 &&
 		!outbox_in_restore())
 		set_null(row, COL_ORIGIN);
-	for (int i = 0; i < (int) lengthof(columns); i++)
+	for (int col = 1; col <= OUTBOX_COLUMNS; col++)
 	{
 		Datum		value;
 
-		if (IS_NULL(columns[i]) &&
-			outbox_column_default(row->rel, columns[i], &value))
-			set_value(row, columns[i], value);
+		if (IS_NULL(col) && outbox_columns[col - 1].null == OUTBOX_COLUMN_DEFAULT &&
+			outbox_column_default(row->rel, col, &value))
+			set_value(row, col, value);
 	}
 }
 
@@ -195,16 +192,11 @@ is_restored(Row *row, TriggerData *trigdata)
 static void
 replace_json_nulls(Row *row)
 {
-	static const int columns[] = {COL_HEADERS, COL_PROPERTIES, COL_PAYLOAD};
-
-	for (int i = 0; i < (int) lengthof(columns); i++)
-	{
-		int			col = columns[i];
-
-		if (!IS_NULL(col) && (col != COL_PAYLOAD || !IS_NULL(COL_BODY)) &&
+	for (int col = 1; col <= OUTBOX_COLUMNS; col++)
+		if (outbox_columns[col - 1].type == JSONBOID && !IS_NULL(col) &&
+			(col != COL_PAYLOAD || !IS_NULL(COL_BODY)) &&
 			outbox_is_json_null(DatumGetJsonbP(VALUE(col))))
 			set_null(row, col);
-	}
 }
 
 /* A job of the relay stores what has its headers, or has none. */
@@ -252,14 +244,11 @@ check_message(Row *row, const OutboxRoute *route)
 static bool
 is_same_message(Row *row, TriggerData *trigdata)
 {
-	static const int columns[] = {COL_ROUTE, COL_EVENT_TYPE,
-		COL_AGGREGATE_TYPE, COL_AGGREGATE_ID, COL_ROUTING_KEY, COL_PAYLOAD,
-	COL_BODY, COL_HEADERS, COL_PROPERTIES};
-
 	if (row->insert)
 		return false;
-	for (int i = 0; i < (int) lengthof(columns); i++)
-		if (!is_unchanged(row, trigdata, columns[i]))
+	for (int col = 1; col <= OUTBOX_COLUMNS; col++)
+		if (outbox_columns[col - 1].set_by == OUTBOX_SET_BY_CONTENT &&
+			!is_unchanged(row, trigdata, col))
 			return false;
 	return true;
 }

@@ -65,8 +65,7 @@ COMMENT ON FUNCTION outbox_internal.outbox_batch_element(integer) IS
  * needs.
  */
 CREATE VIEW @extschema@.outbox_new WITH (security_barrier = true, security_invoker = false) AS
-	SELECT o.id, o.route, o.event_type, o.aggregate_type, o.aggregate_id, o.payload,
-		o.body, o.headers, o.properties, o.routing_key, o.created_at, o.available_at
+	SELECT @columns new o.@
 	FROM @extschema@.outbox o
 	WHERE false;
 

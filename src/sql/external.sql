@@ -204,9 +204,7 @@ CREATE FUNCTION outbox_internal.outbox_claim(
 	route text, max_messages integer,
 	lease interval, worker text)
 RETURNS TABLE (
-	token bigint, seq bigint, id uuid, event_type text, aggregate_type text,
-	aggregate_id text, payload jsonb, body bytea, headers jsonb,
-	properties jsonb, routing_key text, created_at timestamptz, attempts integer)
+	token bigint, @columns read types -route -available_at -origin@)
 LANGUAGE plpgsql VOLATILE ROWS 100
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off
@@ -422,11 +420,11 @@ BEGIN
 		clock_timestamp() + lease, taken_ids, taken_keys)
 	RETURNING outbox_lease.token INTO given;
 	RETURN QUERY
-	SELECT given, o.seq, o.id, o.event_type, o.aggregate_type, o.aggregate_id, o.payload, o.body,
-		o.headers, o.properties,
-		coalesce(o.routing_key, outbox_internal.outbox_render_key(its.routing_key, o.event_type, o.aggregate_type, o.aggregate_id)),
-		o.created_at, o.attempts
-	FROM outbox_internal.outbox o
+	SELECT given,
+		@columns read o. -route -available_at -origin routing_key=k.rendered@
+	FROM outbox_internal.outbox o, LATERAL (SELECT coalesce(o.routing_key,
+			outbox_internal.outbox_render_key(its.routing_key, o.event_type, o.aggregate_type, o.aggregate_id))
+		AS rendered) k
 	WHERE o.id = ANY (taken_ids)
 	ORDER BY o.seq;
 END
@@ -436,9 +434,7 @@ CREATE FUNCTION @extschema@.outbox_claim(
 	route text, max_messages integer DEFAULT 100,
 	lease interval DEFAULT '30 seconds', worker text DEFAULT NULL)
 RETURNS TABLE (
-	token bigint, seq bigint, id uuid, event_type text, aggregate_type text,
-	aggregate_id text, payload jsonb, body bytea, headers jsonb,
-	properties jsonb, routing_key text, created_at timestamptz, attempts integer)
+	token bigint, @columns read types -route -available_at -origin@)
 AS 'MODULE_PATHNAME', 'outbox_claim'
 LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
 

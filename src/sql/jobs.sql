@@ -286,8 +286,8 @@ BEGIN
 
 	/* By partition, as a place is one in its partition; it may have been dropped. */
 	SELECT string_agg(format(
-		'SELECT u.n, a.id, a.route, a.event_type, a.aggregate_type, a.aggregate_id,
-			a.payload, a.body, a.headers, a.properties, a.routing_key, a.created_at
+		'SELECT u.n, a.id, a.created_at,
+			@columns content a.@
 		 FROM unnest($1, $2, $3) WITH ORDINALITY u(part, tid, seq, n)
 			JOIN %s a ON a.tableoid = u.part AND a.ctid = u.tid AND a.seq = u.seq WHERE u.part = %s',
 		/* An administrator's own partition is found through the archive. */
@@ -309,19 +309,17 @@ BEGIN
 
 	put := format(
 		'WITH put AS (
-			INSERT INTO outbox_internal.outbox (id, route, event_type, aggregate_type,
-				aggregate_id, payload, body, headers, properties, routing_key)
+			INSERT INTO outbox_internal.outbox (id,
+				@columns content -headers@, headers)
 			SELECT CASE WHEN NOT $4 THEN r.id END,
-				r.route, r.event_type, r.aggregate_type, r.aggregate_id, r.payload,
-				r.body,
+				@columns content r. -headers@,
 				jsonb_build_object(''x-outbox-replayed-timestamp'',
 					floor(extract(epoch FROM r.created_at))::bigint)
 				|| CASE WHEN $4 THEN jsonb_build_object(''x-outbox-replayed-from'', r.id)
 						ELSE ''{}'' END
 				|| CASE WHEN $4 THEN coalesce(r.headers, ''{}''::jsonb) - ''{x-outbox-seq,x-outbox-key-seq}''::text[]
 						ELSE coalesce(r.headers, ''{}''::jsonb) END
-				|| jsonb_build_object(''x-outbox-replay'', $5),
-				r.properties, r.routing_key
+				|| jsonb_build_object(''x-outbox-replay'', $5)
 			FROM (%s) r
 			WHERE EXISTS (SELECT FROM outbox_internal.outbox_route t WHERE t.name = r.route)
 				AND ($4 OR NOT EXISTS (SELECT FROM outbox_internal.outbox o WHERE o.id = r.id))

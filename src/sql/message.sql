@@ -166,27 +166,8 @@ INSERT INTO @extschema@.outbox_control (system_identifier, database_oid, environ
 	FROM outbox_internal.outbox_identity() i;
 
 CREATE TABLE @extschema@.outbox (
-	seq bigint GENERATED ALWAYS AS IDENTITY,
-	id uuid NOT NULL DEFAULT @extschema@.outbox_uuid7() PRIMARY KEY,
-	route text NOT NULL DEFAULT 'default',
-	event_type text NOT NULL,
-	aggregate_type text,
-	aggregate_id text,
-	payload jsonb,
-	body bytea,
-	headers jsonb,
-	properties jsonb,
-	routing_key text,
-	created_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
-	available_at timestamptz,
-	attempts integer NOT NULL DEFAULT 0,
-	last_error text,
-	/* 'pending' or 'failed': see outbox_row_trigger() */
-	status text NOT NULL DEFAULT 'pending',
-	origin bigint NOT NULL DEFAULT outbox_internal.outbox_origin(),
-	failed_at timestamptz,
-	external boolean,
-	counted boolean
+	@columns table@,
+	PRIMARY KEY (id)
 )
 /*
  * A queue: rows come and go and the table stays small, so vacuum by number of

@@ -1,7 +1,6 @@
 CREATE VIEW @extschema@.outbox_messages AS
-	SELECT o.seq, o.id, o.route, o.event_type, o.aggregate_type,
-		o.aggregate_id, o.payload, o.body, o.headers, o.properties,
-		o.routing_key, o.created_at, o.available_at, o.attempts, o.last_error,
+	SELECT @columns archived o.@,
+		o.last_error,
 		CASE WHEN c.id_hash IS NOT NULL OR l.id IS NOT NULL THEN 'processing' ELSE o.status END AS status,
 		NULL::timestamptz AS published_at, o.failed_at
 	FROM @extschema@.outbox o
@@ -10,18 +9,16 @@ CREATE VIEW @extschema@.outbox_messages AS
 		LEFT JOIN (SELECT i.id FROM outbox_internal.outbox_lease h, pg_catalog.unnest(h.ids) i(id)
 				   WHERE h.expires_at >= pg_catalog.clock_timestamp()) l ON l.id = o.id
 	UNION ALL
-	SELECT a.seq, a.id, a.route, a.event_type, a.aggregate_type,
-		a.aggregate_id, a.payload, a.body, a.headers, a.properties,
-		a.routing_key, a.created_at, a.available_at, a.attempts, NULL,
+	SELECT @columns archived a.@,
+		NULL,
 		'published', a.published_at, NULL
 	FROM @extschema@.outbox_archive a;
 
 COMMENT ON VIEW @extschema@.outbox_messages IS 'Every message that the database still has: live ones, and published ones within outbox.retention.';
 
 CREATE VIEW @extschema@.outbox_failed AS
-	SELECT seq, id, route, event_type, aggregate_type, aggregate_id, payload,
-		body, headers, properties, routing_key, created_at, attempts, last_error,
-		failed_at
+	SELECT @columns archived -available_at@,
+		last_error, failed_at
 	FROM @extschema@.outbox
 	WHERE status = 'failed';
 

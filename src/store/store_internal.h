@@ -8,6 +8,7 @@
 #ifndef OUTBOX_STORE_INTERNAL_H
 #define OUTBOX_STORE_INTERNAL_H
 
+#include "columns.h"
 #include "executor/spi.h"
 #include "executor/tuptable.h"
 #include "message.h"
@@ -34,46 +35,35 @@ extern void outbox_store_execute(SPIPlanPtr plan, Datum *values,
 								 const char *nulls, int expected);
 
 /*
- * Columns of a claim, numbered from 0 as in a slot.  The casts are nothing unless
- * somebody has changed the type of a column, which would be read as another then.
+ * Columns of a claim and of a list (OutboxRow), numbered from 0 as in a slot.  The
+ * casts are nothing unless somebody has changed the type of a column, which would be
+ * read as another then.
  */
-#define CLAIM_COLUMNS \
-	"ctid, seq::pg_catalog.int8, id::pg_catalog.uuid, route::pg_catalog.text," \
-	" event_type::pg_catalog.text, aggregate_type::pg_catalog.text," \
-	" aggregate_id::pg_catalog.text, payload::pg_catalog.jsonb," \
-	" body::pg_catalog.bytea, headers::pg_catalog.jsonb," \
-	" properties::pg_catalog.jsonb, routing_key::pg_catalog.text," \
-	" created_at::pg_catalog.timestamptz," \
-	" available_at::pg_catalog.timestamptz, attempts::pg_catalog.int4," \
-	" origin::pg_catalog.int8, xmin"
-#define CLAIM_TID				0
-#define CLAIM_SEQ				1
-#define CLAIM_ID				2
-#define CLAIM_ROUTE				3
-#define CLAIM_EVENT_TYPE		4
-#define CLAIM_AGGREGATE_TYPE	5
-#define CLAIM_AGGREGATE_ID		6
-#define CLAIM_PAYLOAD			7
-#define CLAIM_BODY				8
-#define CLAIM_HEADERS			9
-#define CLAIM_PROPERTIES		10
-#define CLAIM_ROUTING_KEY		11
-#define CLAIM_CREATED_AT		12
-#define CLAIM_AVAILABLE_AT		13
-#define CLAIM_ATTEMPTS			14
-#define CLAIM_ORIGIN			15
-#define CLAIM_XMIN				16
+#define OUTBOX_CAST_FIRST(NAME, name, TYPE, type, ...) \
+	#name "::pg_catalog." #type
+#define OUTBOX_CAST_READ(NAME, name, TYPE, type, null, value, set_by, archive, relay) \
+	OUTBOX_IF_READ_##relay(", " #name "::pg_catalog." #type)
+#define OUTBOX_CAST_LISTED(NAME, name, TYPE, type, null, value, set_by, archive, relay) \
+	OUTBOX_IF_LISTED_##relay(", " #name "::pg_catalog." #type)
+#define OUTBOX_CLAIM_NUMBER(NAME, name, TYPE, type, null, value, set_by, archive, relay) \
+	OUTBOX_IF_READ_##relay(CLAIM_##NAME,)
+#define OUTBOX_ROW_NUMBER(NAME, name, TYPE, type, null, value, set_by, archive, relay) \
+	OUTBOX_IF_LISTED_##relay(ROW_##NAME,)
 
-/* Columns of a list: OutboxRow. */
-#define ROW_COLUMNS \
-	"seq::pg_catalog.int8, id::pg_catalog.uuid," \
-	" route::pg_catalog.text, aggregate_type::pg_catalog.text," \
-	" aggregate_id::pg_catalog.text"
-#define ROW_SEQ				0
-#define ROW_ID				1
-#define ROW_ROUTE			2
-#define ROW_AGGREGATE_TYPE	3
-#define ROW_AGGREGATE_ID	4
+#define CLAIM_COLUMNS \
+	"ctid, " OUTBOX_MESSAGE_COLUMNS(OUTBOX_CAST_FIRST, OUTBOX_CAST_READ) ", xmin"
+enum
+{
+	CLAIM_TID,
+	OUTBOX_MESSAGE_COLUMNS(OUTBOX_CLAIM_NUMBER, OUTBOX_CLAIM_NUMBER)
+	CLAIM_XMIN
+};
+
+#define ROW_COLUMNS OUTBOX_MESSAGE_COLUMNS(OUTBOX_CAST_FIRST, OUTBOX_CAST_LISTED)
+enum
+{
+	OUTBOX_MESSAGE_COLUMNS(OUTBOX_ROW_NUMBER, OUTBOX_ROW_NUMBER)
+};
 
 /* Rows that can go now, and those that wait for a time; not those of external relays. */
 #define READY "status = 'pending' AND available_at IS NULL AND external IS NULL"

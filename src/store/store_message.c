@@ -229,13 +229,15 @@ available_at(TupleTableSlot *slot)
 		DatumGetTimestampTz(slot->tts_values[CLAIM_AVAILABLE_AT]);
 }
 
+#define REQUIRED(NAME, name, TYPE, type, null, value, set_by, archive, relay) \
+	OUTBOX_IF_REQUIRED_##null(OUTBOX_IF_READ_##relay(CLAIM_##NAME,))
+
 /* Called in the scratch context. */
 OutboxMessage *
 outbox_store_message(TupleTableSlot *slot, const OutboxClaim *claim)
 {
 	static const int required[] = {
-		CLAIM_SEQ, CLAIM_ID, CLAIM_ROUTE, CLAIM_EVENT_TYPE, CLAIM_CREATED_AT,
-		CLAIM_ATTEMPTS, CLAIM_ORIGIN
+		OUTBOX_MESSAGE_COLUMNS(REQUIRED, REQUIRED)
 	};
 	Part		parts[NPARTS];
 	size_t		size = MAXALIGN(sizeof(OutboxMessage));

@@ -27,9 +27,10 @@
 #include "utils/rel.h"
 #include "utils/timestamp.h"
 
-#define ARCHIVE_COLUMNS \
-	"seq, id, route, event_type, aggregate_type, aggregate_id, payload, body," \
-	" headers, properties, routing_key, created_at, available_at, attempts"
+#define FIRST_NAME(NAME, name, ...) #name
+#define ARCHIVED_NAME(NAME, name, TYPE, type, null, value, set_by, archive, relay) \
+	OUTBOX_IF_ARCHIVED_##archive(", " #name)
+#define ARCHIVE_COLUMNS OUTBOX_MESSAGE_COLUMNS(FIRST_NAME, ARCHIVED_NAME)
 
 /*
  * Deletes, or moves to the archive.  published_at is the time of settling: the

@@ -44,9 +44,8 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
-/* Columns of the archive: those of the table outbox up to attempts, and this. */
-#define ARCHIVED_COLUMNS		COL_ATTEMPTS
-#define COL_PUBLISHED_AT		(ARCHIVED_COLUMNS + 1)
+/* The last column of the archive. */
+#define COL_PUBLISHED_AT		(OUTBOX_ARCHIVED_COLUMNS + 1)
 
 /* Where published rows go: INSERT INTO outbox_archive, as the executor has it. */
 typedef struct Archive
@@ -83,7 +82,7 @@ may_delete(Relation rel)
 {
 	if (rel->rd_rel->relkind != RELKIND_RELATION || rel->rd_rel->relispartition ||
 		rel->rd_rel->relhassubclass || rel->rd_rel->relrowsecurity ||
-		rel->rd_rules != NULL || RelationGetDescr(rel)->natts < ARCHIVED_COLUMNS)
+		rel->rd_rules != NULL || RelationGetDescr(rel)->natts < OUTBOX_ARCHIVED_COLUMNS)
 		return false;
 	if (rel->trigdesc != NULL)
 		for (int i = 0; i < rel->trigdesc->numtriggers; i++)
@@ -100,7 +99,7 @@ has_archive_columns(TupleDesc desc, TupleDesc from)
 
 	if (desc->natts < COL_PUBLISHED_AT)
 		return false;
-	for (int i = 0; i < ARCHIVED_COLUMNS; i++)
+	for (int i = 0; i < OUTBOX_ARCHIVED_COLUMNS; i++)
 	{
 		Form_pg_attribute att = TupleDescAttr(desc, i);
 		Form_pg_attribute source = TupleDescAttr(from, i);
@@ -115,7 +114,7 @@ has_archive_columns(TupleDesc desc, TupleDesc from)
 	for (int i = COL_PUBLISHED_AT; i < desc->natts; i++)
 		if (!TupleDescAttr(desc, i)->attisdropped)
 			return false;
-	last = TupleDescAttr(desc, ARCHIVED_COLUMNS);
+	last = TupleDescAttr(desc, OUTBOX_ARCHIVED_COLUMNS);
 	return !last->attisdropped && last->attgenerated == '\0' &&
 		last->atttypid == TIMESTAMPTZOID &&
 		strcmp(NameStr(last->attname), "published_at") == 0;
@@ -215,11 +214,11 @@ route_row(Archive *to, TupleTableSlot *row)
 	ResultRelInfo *partition;
 
 	ExecStoreAllNullTuple(slot);	/* for columns that were dropped */
-	slot_getsomeattrs(row, ARCHIVED_COLUMNS);
-	memcpy(slot->tts_values, row->tts_values, sizeof(Datum) * ARCHIVED_COLUMNS);
-	memcpy(slot->tts_isnull, row->tts_isnull, sizeof(bool) * ARCHIVED_COLUMNS);
-	slot->tts_values[ARCHIVED_COLUMNS] = TimestampTzGetDatum(to->published_at);
-	slot->tts_isnull[ARCHIVED_COLUMNS] = false;
+	slot_getsomeattrs(row, OUTBOX_ARCHIVED_COLUMNS);
+	memcpy(slot->tts_values, row->tts_values, sizeof(Datum) * OUTBOX_ARCHIVED_COLUMNS);
+	memcpy(slot->tts_isnull, row->tts_isnull, sizeof(bool) * OUTBOX_ARCHIVED_COLUMNS);
+	slot->tts_values[OUTBOX_ARCHIVED_COLUMNS] = TimestampTzGetDatum(to->published_at);
+	slot->tts_isnull[OUTBOX_ARCHIVED_COLUMNS] = false;
 	partition = ExecFindPartition(to->insert, to->table, to->routing, slot,
 								  to->insert->ps.state);
 	return may_store(partition->ri_RelationDesc) ? partition : NULL;

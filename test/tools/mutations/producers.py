@@ -1,6 +1,11 @@
 """Mutations of producers: enqueue, once, caps, numbers, capture."""
 
 MUTATIONS = (
+    ("available-at-not-given", "src/message/columns.def",
+     'COLUMN(AVAILABLE_AT, available_at, TIMESTAMPTZ, timestamptz, NULLABLE, "", APPLICATION,',
+     'COLUMN(AVAILABLE_AT, available_at, TIMESTAMPTZ, timestamptz, NULLABLE, "", SERVER,',
+     "each column that the application sets is in the INSERT",
+     ["regress/enqueue"]),
     ("early-word-dropped", "src/session/wake.c",
      "if (pending.has_range && TransactionIdIsValid(xid))", "if (false)",
      "order of transactions that depend on each other",
@@ -111,9 +116,9 @@ MUTATIONS = (
      "if (depth >= OUTBOX_MAX_HEADER_DEPTH)",
      "Headers have up to 8 levels",
      ["regress/validation_headers"]),
-    ("edited-properties-unchecked", "src/session/row_trigger.c",
-     "COL_BODY, COL_HEADERS, COL_PROPERTIES};",
-     "COL_BODY, COL_HEADERS};",
+    ("edited-properties-unchecked", "src/message/columns.def",
+     'COLUMN(PROPERTIES, properties, JSONB, jsonb, NULLABLE, "", CONTENT,',
+     'COLUMN(PROPERTIES, properties, JSONB, jsonb, NULLABLE, "", APPLICATION,',
      "outbox_edit(): it is checked as a new message is",
      ["regress/repairs"]),
     ("old-cap-counts", "src/shared/shared_caps.c",

@@ -11,10 +11,16 @@
 #include "columns.h"
 
 #define COLUMN(NAME, name, TYPE, type, null, value, set_by, archive, relay) \
-	{#name, TYPE##OID, OUTBOX_COLUMN_##null, OUTBOX_SET_BY_##set_by},
+	{#name, OUTBOX_COLUMN_##null, OUTBOX_SET_BY_##set_by},
 
 const OutboxColumn outbox_columns[OUTBOX_COLUMNS] = {
 	OUTBOX_MESSAGE_COLUMNS(COLUMN, COLUMN)
+};
+
+#define TYPE_OF(NAME, name, TYPE, ...) TYPE##OID,
+
+const Oid	outbox_column_types[OUTBOX_COLUMNS] = {
+	OUTBOX_MESSAGE_COLUMNS(TYPE_OF, TYPE_OF)
 };
 
 /* store_settle_direct.c copies rows by the numbers of their columns. */

@@ -61,12 +61,12 @@ typedef enum OutboxSetBy
 typedef struct OutboxColumn
 {
 	const char *name;
-	Oid			type;
 	OutboxColumnNull null;
 	OutboxSetBy set_by;
 } OutboxColumn;
 
 /* That of column n is n - 1. */
 extern const OutboxColumn outbox_columns[OUTBOX_COLUMNS];
+extern const Oid outbox_column_types[OUTBOX_COLUMNS];
 
 #endif							/* OUTBOX_COLUMNS_H */

@@ -119,9 +119,9 @@ make_desc(Batch *batch)
 		if (!outbox_is_inserted(col, false))
 			continue;
 		names = lappend(names, makeString(pstrdup(column->name)));
-		types = lappend_oid(types, column->type);
+		types = lappend_oid(types, outbox_column_types[col - 1]);
 		typmods = lappend_int(typmods, -1);
-		collations = lappend_oid(collations, get_typcollation(column->type));
+		collations = lappend_oid(collations, get_typcollation(outbox_column_types[col - 1]));
 		if (col == COL_ID)
 			batch->id_attr = list_length(names);
 	}

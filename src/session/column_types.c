@@ -38,8 +38,9 @@ expect_column(TupleDesc desc, int col, Oid type, const char *table)
 				 errhint("Undo the change of the column; columns of your own may be added behind it.")));
 }
 
-static void
-expect_count(TupleDesc desc, int n, const char *table)
+void
+outbox_expect_columns(TupleDesc desc, const Oid *types, int n,
+					  const char *table)
 {
 	if (desc->natts < n)
 		ereport(ERROR,
@@ -47,13 +48,6 @@ expect_count(TupleDesc desc, int n, const char *table)
 				 errmsg("table \"%s\" does not have the columns that the extension \"outbox\" has made",
 						table),
 				 errdetail("It must have %d columns or more, and has %d.", n, desc->natts)));
-}
-
-void
-outbox_expect_columns(TupleDesc desc, const Oid *types, int n,
-					  const char *table)
-{
-	expect_count(desc, n, table);
 	for (int i = 0; i < n; i++)
 		expect_column(desc, i + 1, types[i], table);
 }
@@ -61,7 +55,5 @@ outbox_expect_columns(TupleDesc desc, const Oid *types, int n,
 void
 outbox_expect_message_columns(TupleDesc desc, const char *table)
 {
-	expect_count(desc, OUTBOX_COLUMNS, table);
-	for (int i = 0; i < OUTBOX_COLUMNS; i++)
-		expect_column(desc, i + 1, outbox_columns[i].type, table);
+	outbox_expect_columns(desc, outbox_column_types, OUTBOX_COLUMNS, table);
 }

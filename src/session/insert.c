@@ -23,15 +23,6 @@
 static OutboxKeptPlan kept;
 static OutboxKeptPlan kept_dated;	/* with created_at */
 
-bool
-outbox_is_inserted(int col, bool dated)
-{
-	OutboxSetBy set_by = outbox_columns[col - 1].set_by;
-
-	return set_by <= OUTBOX_SET_BY_APPLICATION ||
-		(dated && set_by == OUTBOX_SET_BY_INSERT);
-}
-
 /* The rest has defaults. */
 static char *
 insert_sql(bool dated)
@@ -84,7 +75,7 @@ outbox_insert_row(Relation rel, const Datum *values, const bool *isnull)
 	for (int i = 0; i < OUTBOX_COLUMNS; i++)
 		if (outbox_is_inserted(i + 1, dated))
 		{
-			types[n] = outbox_columns[i].type;
+			types[n] = outbox_column_types[i];
 			params[n] = values[i];
 			nulls[n++] = isnull[i] ? 'n' : ' ';
 		}

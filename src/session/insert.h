@@ -8,11 +8,19 @@
 #ifndef OUTBOX_INSERT_H
 #define OUTBOX_INSERT_H
 
+#include "columns.h"
 #include "kept_plan.h"
 #include "utils/relcache.h"
 
 /* Does the INSERT of a message name the column?  dated: it has a created_at. */
-extern bool outbox_is_inserted(int col, bool dated);
+static inline bool
+outbox_is_inserted(int col, bool dated)
+{
+	OutboxSetBy set_by = outbox_columns[col - 1].set_by;
+
+	return set_by <= OUTBOX_SET_BY_APPLICATION ||
+		(dated && set_by == OUTBOX_SET_BY_INSERT);
+}
 
 /*
  * Inserts a message into the table outbox, open as rel, as its owner.  seq,

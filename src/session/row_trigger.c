@@ -193,7 +193,7 @@ static void
 replace_json_nulls(Row *row)
 {
 	for (int col = 1; col <= OUTBOX_COLUMNS; col++)
-		if (outbox_columns[col - 1].type == JSONBOID && !IS_NULL(col) &&
+		if (outbox_column_types[col - 1] == JSONBOID && !IS_NULL(col) &&
 			(col != COL_PAYLOAD || !IS_NULL(COL_BODY)) &&
 			outbox_is_json_null(DatumGetJsonbP(VALUE(col))))
 			set_null(row, col);

@@ -166,12 +166,13 @@ SQL
 	$node->wait_workers('postgres', 2);
 	$enqueue_each->('first', 5);
 	$node->wait_drained;
-	# a worker's are answered when it has sent 12
-	$fake->do('answer multiple 12');
+	$fake->do('answer hold');
 	$enqueue_each->('e', 11);
 	in_flight('= 22');
 	$session->query_safe("BEGIN; SELECT FROM outbox WHERE $worker = 0 FOR UPDATE");
 	$node->sql("BEGIN; SELECT FROM outbox WHERE $worker = 1 LIMIT 1 FOR UPDATE; PREPARE TRANSACTION 'other'");
+	# the answer to each worker's last one is for all that it has sent
+	$fake->do('answer multiple 1');
 	$enqueue_each->('e12', 1);
 	my @said = map { "12 messages in flight wait for row locks, $_" }
 	  '1 of them for those of prepared transaction "other"', "11 of them for those of process $pid";

@@ -27,6 +27,7 @@
 #include "fuzz.h"
 #include "input.h"
 #include "pg.h"
+#include "rfc3339.h"
 #include "watchdog.h"
 
 #define MAX_BODY	100000
@@ -192,7 +193,7 @@ is_own(const Wire *key)
 		(drawn->aggregate_type != NULL && wire_is(key, "aggregate_type", 14)) ||
 		(drawn->attempts != 0 && (wire_is(key, "x-outbox-attempts", 17) ||
 								  (wire_is(key, "x-first-enqueued", 16) &&
-								   !TIMESTAMP_NOT_FINITE(drawn->created_at))));
+								   outbox_rfc3339(drawn->created_at) != NULL)));
 }
 
 /* own: of the message, where some headers are not the user's to set. */

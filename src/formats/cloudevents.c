@@ -275,9 +275,7 @@ format_message(const void *opts, const OutboxFormatMessage *message,
 	const char *source = outbox_format_render(options->source, message);
 	const char *dataschema = options->dataschema == NULL ? NULL :
 		outbox_format_render(options->dataschema, message);
-	const char *datacontenttype = message->content_type != NULL ?
-		message->content_type : message->payload != NULL ?
-		"application/json" : "application/octet-stream";
+	const char *datacontenttype = outbox_format_content_type(message);
 	const Attribute attributes[] = {
 		{"specversion", "1.0"},
 		{"id", message->id},

@@ -87,6 +87,9 @@ extern char *outbox_format_render(const char *template,
 /* The header traceparent, if it is one; else NULL. */
 extern const char *outbox_format_traceparent(const OutboxFormatMessage *message);
 
+/* The message's, or what it is sent with if it has none. */
+extern const char *outbox_format_content_type(const OutboxFormatMessage *message);
+
 /* A NULL text is no header. */
 extern void outbox_format_add_header(OutboxFormatted *out, const char *name,
 									 const char *text);

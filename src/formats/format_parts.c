@@ -68,6 +68,14 @@ outbox_format_traceparent(const OutboxFormatMessage *message)
 	return message->traceparent;
 }
 
+const char *
+outbox_format_content_type(const OutboxFormatMessage *message)
+{
+	if (message->content_type != NULL)
+		return message->content_type;
+	return message->payload != NULL ? "application/json" : "application/octet-stream";
+}
+
 void
 outbox_format_add_header(OutboxFormatted *out, const char *name, const char *text)
 {

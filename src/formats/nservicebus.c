@@ -82,9 +82,7 @@ format_message(const void *opts, const OutboxFormatMessage *message,
 	outbox_format_add_header(out, "NServiceBus.TimeSent",
 							 time_sent(message->created_at));
 	outbox_format_add_header(out, "NServiceBus.ContentType",
-							 message->content_type != NULL ? message->content_type :
-							 message->payload != NULL ? "application/json" :
-							 "application/octet-stream");
+							 outbox_format_content_type(message));
 	outbox_format_add_header(out, "NServiceBus.OriginatingEndpoint", options->endpoint);
 	return NULL;
 }

@@ -328,18 +328,18 @@ BEGIN
 		RETURN CASE WHEN there THEN 'remade ' ELSE 'created ' END || part;
 	END LOOP;
 
+	/* The oldest partition whose whole day is out of retention. */
 	IF EXISTS (SELECT FROM outbox_internal.outbox_archive_partitions(retention) p WHERE p.due) THEN
 		/* One drops at a time, and what somebody else has dropped just now is seen. */
 		PERFORM outbox_internal.outbox_lock_table(archive, 'ShareUpdateExclusiveLock', false);
-	END IF;
-	/* The oldest partition whose whole day is out of retention. */
-	SELECT * INTO old FROM outbox_internal.outbox_archive_partitions(retention) p
-	WHERE p.due
-	ORDER BY p.name COLLATE "C"
-	LIMIT 1;
-	IF FOUND THEN
-		RETURN outbox_internal.outbox_archive_drop_due(old.partition, old.name::text, old.of_day,
-			old.alone, old.own_retention);
+		SELECT * INTO old FROM outbox_internal.outbox_archive_partitions(retention) p
+		WHERE p.due
+		ORDER BY p.name COLLATE "C"
+		LIMIT 1;
+		IF FOUND THEN
+			RETURN outbox_internal.outbox_archive_drop_due(old.partition, old.name::text, old.of_day,
+				old.alone, old.own_retention);
+		END IF;
 	END IF;
 
 	/* What has left the archive. */

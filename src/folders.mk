@@ -24,4 +24,4 @@ src_includes = $(addprefix -I,$(sort $(foreach f,\
 	$(filter $(SRC_FOLDERS),$(1)) $(foreach g,$(1),$(SRC_USES_$(g))),$(call src_public,$(f)))))
 
 SRC_FILES = $(wildcard $(SRC)/*.c $(addsuffix /*.c,$(addprefix $(SRC)/,$(SRC_FOLDERS))))
-SRC_HEADERS = $(wildcard $(SRC)/*/*.h $(SRC)/*/*.def $(SRC)/*/include/*.h) $(SRC)/folders.mk
+SRC_HEADERS = $(wildcard $(SRC)/*/*.h $(SRC)/*/*.def $(SRC)/*/include/*.h $(SRC)/*/include/*.def) $(SRC)/folders.mk

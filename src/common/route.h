@@ -19,13 +19,14 @@ typedef enum OutboxNumbering
 	OUTBOX_NUMBER_KEY
 } OutboxNumbering;
 
-/* Roles whose members may do something with a route. */
-typedef struct OutboxRouteRoles
+/* outbox_route.relay: who publishes the messages. */
+typedef enum OutboxRouteRelay
 {
-	int			n;				/* -1: everybody */
-	NameData   *names;
-	Oid		   *oids;			/* that they were of when they were written */
-} OutboxRouteRoles;
+	OUTBOX_ROUTE_INTERNAL,		/* the workers */
+	OUTBOX_ROUTE_EXTERNAL,		/* an external relay, by outbox_claim() */
+	OUTBOX_ROUTE_CDC,			/* change data capture */
+	OUTBOX_ROUTE_UNKNOWN		/* past the CHECK */
+} OutboxRouteRelay;
 
 typedef struct OutboxRoute
 {
@@ -40,17 +41,13 @@ typedef struct OutboxRoute
 	bool		ordered;
 	bool		block_on_failed;
 	bool		paused;
-	OutboxNumbering numbering;	/* in a session only */
-	bool		external;		/* an external relay publishes it; likewise */
-	bool		cdc;			/* change data capture reads it; likewise */
-	char	   *slot;			/* by this replication slot; NULL: by any; likewise */
-	int			max_pending;	/* messages that it may have; 0: no limit; likewise */
+	OutboxNumbering numbering;
+	OutboxRouteRelay relay;
+	char	   *slot;			/* that change data capture reads it by; NULL: any */
+	int			max_pending;	/* messages that it may have; 0: no limit */
 	int			retention_s;	/* of its archived messages; -1: outbox.retention */
-	OutboxRouteRoles enqueue;	/* in a session only */
-	OutboxRouteRoles relay;		/* likewise */
 
 	/* The rest is the relay's; see route_states.c. */
-	bool		not_ours;		/* relay is not 'internal': somebody else publishes it */
 	bool		declared;		/* exchange checked on this connection */
 	bool		broken;			/* destination error, waits for retry_at */
 	uint32		failures;		/* destination errors in a row */

@@ -282,7 +282,7 @@ admit(OutboxReader *reader, OutboxBatch *batch, const Admission *admission)
 	OutboxRoute *route = outbox_routes_find(reader->routes, message->route);
 
 	/* A route that we have not loaded yet: its turn comes when we have. */
-	if (route->not_ours)
+	if (route->relay != OUTBOX_ROUTE_INTERNAL)
 	{
 		outbox_route_refuse(route, admission->seq);
 		outbox_batch_give_up(batch, admission->index);

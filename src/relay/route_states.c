@@ -121,10 +121,17 @@ outbox_routes_failed(OutboxRoutes *routes, const OutboxRoute *route,
 	return NULL;
 }
 
+/* Does somebody else publish it? */
+static bool
+is_others(const OutboxRoute *route)
+{
+	return route->relay != OUTBOX_ROUTE_INTERNAL;
+}
+
 bool
 outbox_route_waits(const OutboxRoute *route)
 {
-	return route->paused || route->broken || route->not_ours;
+	return route->paused || route->broken || is_others(route);
 }
 
 /* Do claims leave its rows out, and remember from where to read them again? */
@@ -132,7 +139,7 @@ static bool
 is_left_out(const OutboxRoute *route)
 {
 	return route->paused || route->broken ||
-		(route->not_ours && route->skip_low != 0);
+		(is_others(route) && route->skip_low != 0);
 }
 
 bool
@@ -225,7 +232,7 @@ update_route(OutboxRoute *route, OutboxRoute *loaded)
 {
 	bool		same_exchange = strcmp(route->exchange, loaded->exchange) == 0;
 
-	if (!same_exchange || route->not_ours != loaded->not_ours)
+	if (!same_exchange || route->relay != loaded->relay)
 	{
 		route->broken = false;
 		forget_trouble(route);
@@ -248,7 +255,7 @@ update_route(OutboxRoute *route, OutboxRoute *loaded)
 	route->ordered = loaded->ordered;
 	route->block_on_failed = loaded->block_on_failed;
 	route->paused = loaded->paused;
-	route->not_ours = loaded->not_ours;
+	route->relay = loaded->relay;
 	route->retention_s = loaded->retention_s;
 	route->declared = false;
 	route->stats = outbox_stats_route(route->shown);

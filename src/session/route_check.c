@@ -25,22 +25,10 @@ PG_FUNCTION_INFO_V1(outbox_route_allowed);
 /* Arguments of outbox_route_allowed(). */
 typedef enum RouteColumn
 {
-	NAME,
-	EXCHANGE,
-	EXCHANGE_TYPE,
-	ROUTING_KEY,
-	MAX_ATTEMPTS,
-	ORDERING,
-	ON_FAILED,
-	PAUSED,
-	FAILED_ROUTE,
-	RETENTION,
-	RELAY,
-	SEQUENCE,
-	MAX_PENDING,
-	FORMAT,
-	FORMAT_OPTIONS,
-	SLOT
+#define OUTBOX_ROUTE_SETTING(name, type)	name,
+#define OUTBOX_ROUTE_ROLES(name, type)
+#define OUTBOX_ROUTE_NOTE(name, type)
+#include "route.def"
 } RouteColumn;
 
 /* NULL is what NOT NULL is for, which the server has looked at by now. */

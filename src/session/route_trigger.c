@@ -19,6 +19,7 @@
 #include "owner.h"
 #include "relations.h"
 #include "restore.h"
+#include "route_row.h"
 #include "routes.h"
 #include "shared.h"
 #include "utils/acl.h"
@@ -34,22 +35,11 @@ PG_FUNCTION_INFO_V1(outbox_change_trigger);
 PG_FUNCTION_INFO_V1(outbox_route_trigger);
 PG_FUNCTION_INFO_V1(outbox_route_removal_trigger);
 
-#define NAME_ARRAY_OID	1003	/* pg_type has the type, no macro for it */
-
-/* Columns of the table outbox_route, in outbox--1.0.sql. */
-#define COL_NAME			1
-#define COL_ENQUEUE_ROLES	9
-#define COL_RELAY_ROLES		17
-#define COL_SLOT			22
-#define COL_ENQUEUE_OIDS	23
-#define COL_RELAY_OIDS		24
-#define ROUTE_COLUMNS		24
-
-static const Oid column_types[ROUTE_COLUMNS] = {
-	TEXTOID, TEXTOID, TEXTOID, TEXTOID, INT4OID, TEXTOID, TEXTOID, BOOLOID,
-	NAME_ARRAY_OID, BOOLOID, NAMEOID, TIMESTAMPTZOID, TEXTOID, TEXTOID,
-	INTERVALOID, TEXTOID, NAME_ARRAY_OID, TEXTOID, INT4OID, TEXTOID, JSONBOID,
-	NAMEOID, OIDARRAYOID, OIDARRAYOID
+static const Oid column_types[OUTBOX_ROUTE_COLUMNS] = {
+#define OUTBOX_ROUTE_SETTING(name, type)	type,
+#define OUTBOX_ROUTE_ROLES(name, type)	type,
+#define OUTBOX_ROUTE_NOTE(name, type)	type,
+#include "route.def"
 };
 
 /* ------------------------------------------------------------------ changes */
@@ -63,11 +53,11 @@ forget_slot(TriggerData *trigdata)
 	if (!TRIGGER_FIRED_FOR_ROW(trigdata->tg_event) ||
 		TRIGGER_FIRED_BY_INSERT(trigdata->tg_event) ||
 		(TRIGGER_FIRED_BY_UPDATE(trigdata->tg_event) &&
-		 !bms_is_member(COL_SLOT - FirstLowInvalidHeapAttributeNumber,
+		 !bms_is_member(OUTBOX_ROUTE_SLOT - FirstLowInvalidHeapAttributeNumber,
 						trigdata->tg_updatedcols)))
 		return;
 	slot = SPI_getvalue(trigdata->tg_trigtuple,
-						RelationGetDescr(trigdata->tg_relation), COL_SLOT);
+						RelationGetDescr(trigdata->tg_relation), OUTBOX_ROUTE_SLOT);
 	if (slot != NULL)
 		outbox_cdc_forget_slot(slot);
 }
@@ -196,7 +186,7 @@ record_roles(TriggerData *trigdata, HeapTuple tuple, int names, int oids)
 static char *
 route_name(HeapTuple tuple, Relation rel)
 {
-	return SPI_getvalue(tuple, RelationGetDescr(rel), COL_NAME);
+	return SPI_getvalue(tuple, RelationGetDescr(rel), OUTBOX_ROUTE_NAME);
 }
 
 /* BEFORE INSERT OR UPDATE ... FOR EACH ROW on outbox_route. */
@@ -208,11 +198,11 @@ outbox_route_trigger(PG_FUNCTION_ARGS)
 		trigdata->tg_trigtuple : trigdata->tg_newtuple;
 
 	outbox_expect_columns(RelationGetDescr(trigdata->tg_relation), column_types,
-						  ROUTE_COLUMNS, RelationGetRelationName(trigdata->tg_relation));
-	check_new_roles(trigdata, tuple, COL_ENQUEUE_ROLES, "enqueue_roles");
-	check_new_roles(trigdata, tuple, COL_RELAY_ROLES, "relay_roles");
-	tuple = record_roles(trigdata, tuple, COL_ENQUEUE_ROLES, COL_ENQUEUE_OIDS);
-	tuple = record_roles(trigdata, tuple, COL_RELAY_ROLES, COL_RELAY_OIDS);
+						  OUTBOX_ROUTE_COLUMNS, RelationGetRelationName(trigdata->tg_relation));
+	check_new_roles(trigdata, tuple, OUTBOX_ROUTE_ENQUEUE_ROLES, "enqueue_roles");
+	check_new_roles(trigdata, tuple, OUTBOX_ROUTE_RELAY_ROLES, "relay_roles");
+	tuple = record_roles(trigdata, tuple, OUTBOX_ROUTE_ENQUEUE_ROLES, OUTBOX_ROUTE_ENQUEUE_ROLE_OIDS);
+	tuple = record_roles(trigdata, tuple, OUTBOX_ROUTE_RELAY_ROLES, OUTBOX_ROUTE_RELAY_ROLE_OIDS);
 	return PointerGetDatum(tuple);
 }
 

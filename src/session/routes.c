@@ -20,9 +20,9 @@
 #include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
-#include "format.h"
 #include "owner.h"
 #include "route_lock.h"
+#include "route_row.h"
 #include "routes.h"
 #include "utils/acl.h"
 #include "utils/array.h"
@@ -33,13 +33,28 @@
 #include "utils/snapmgr.h"
 #include "waiters.h"
 
+/* Roles whose members may do something with a route. */
+typedef struct Roles
+{
+	int			n;				/* -1: everybody */
+	NameData   *names;
+	Oid		   *oids;			/* that they were of when they were written */
+} Roles;
+
+typedef struct SessionRoute
+{
+	OutboxRoute route;
+	Roles		enqueue;
+	Roles		relay;
+} SessionRoute;
+
 static struct
 {
 	Oid			schema;			/* InvalidOid: nothing is kept */
 	Oid			relid;			/* outbox_route */
 	bool		valid;
 	MemoryContext cxt;			/* of the routes */
-	List	   *routes;			/* of OutboxRoute */
+	List	   *routes;			/* of SessionRoute */
 	char	  **names;			/* of all routes, sorted; NULL: not read */
 	int			nnames;
 } kept;
@@ -71,37 +86,14 @@ forget_routes(Oid schema)
 	kept.valid = true;
 }
 
-#define ROUTE_EXCHANGE		1
-#define ROUTE_ROUTING_KEY	2
-#define ROUTE_ORDERED		3
-#define ROUTE_ROLES			4
-#define ROUTE_SEQUENCE		5
-#define ROUTE_RELAY			6
-#define ROUTE_MAX_PENDING	7
-#define ROUTE_FORMAT		8
-#define ROUTE_OPTIONS		9
-#define ROUTE_SLOT			10
-#define ROUTE_RELAY_ROLES	11
-#define ROUTE_OIDS			12
-#define ROUTE_RELAY_OIDS	13
-#define ROUTE_MAX_ATTEMPTS	14
-#define ROUTE_FAILED_ROUTE	15
-#define ROUTE_RETENTION		16
 #define ROUTE_SQL \
-	"SELECT coalesce(exchange, ''), coalesce(routing_key, '')," \
-	" ordering OPERATOR(pg_catalog.=) 'key'::pg_catalog.text," \
-	" enqueue_roles::pg_catalog.name[], sequence, relay," \
-	" max_pending::pg_catalog.int4, format, format_options::pg_catalog.jsonb, slot," \
-	" relay_roles::pg_catalog.name[], enqueue_role_oids::pg_catalog.oid[]," \
-	" relay_role_oids::pg_catalog.oid[]," \
-	" coalesce(max_attempts, 1)::pg_catalog.int4, failed_route," \
-	" coalesce(ceil(extract(epoch FROM retention))::pg_catalog.int4, -1)" \
-	" FROM outbox_internal.outbox_route WHERE name OPERATOR(pg_catalog.=) $1"
+	"SELECT r.* FROM outbox_internal.outbox_route r" \
+	" WHERE r.name OPERATOR(pg_catalog.=) $1"
 
 /* Looked up by name at each use: a role may be renamed or dropped while this is kept. */
 static void
-set_roles(OutboxRouteRoles *roles, HeapTuple tuple, TupleDesc desc, int column,
-		  int oid_column)
+set_roles(Roles *roles, HeapTuple tuple, TupleDesc desc, OutboxRouteColumn column,
+		  OutboxRouteColumn oid_column)
 {
 	bool		isnull;
 	Datum		array = SPI_getbinval(tuple, desc, column, &isnull);
@@ -130,54 +122,20 @@ set_roles(OutboxRouteRoles *roles, HeapTuple tuple, TupleDesc desc, int column,
 			roles->oids[i] = DatumGetObjectId(names[i]);
 }
 
-static OutboxNumbering
-numbering_of(const char *sequence)
-{
-	if (sequence == NULL)
-		return OUTBOX_NUMBER_NONE;
-	return strcmp(sequence, "key") == 0 ? OUTBOX_NUMBER_KEY : OUTBOX_NUMBER_SEQ;
-}
-
-/* One that has an error, past the trigger, is broken, and refuses each message. */
-static OutboxFormat *
-make_format(HeapTuple tuple, TupleDesc desc)
-{
-	bool		isnull;
-	Datum		options = SPI_getbinval(tuple, desc, ROUTE_OPTIONS, &isnull);
-
-	return outbox_format_make(kept.cxt, SPI_getvalue(tuple, desc, ROUTE_FORMAT),
-							  isnull ? NULL : DatumGetJsonbP(options), NULL);
-}
-
-static OutboxRoute *
+static SessionRoute *
 make_route(const char *name, HeapTuple tuple, TupleDesc desc)
 {
-	MemoryContext old = MemoryContextSwitchTo(kept.cxt);
-	OutboxRoute *route = palloc0(sizeof(OutboxRoute));
-	const char *relay;
-	bool		isnull;
-	Datum		value;
+	SessionRoute *route = MemoryContextAlloc(kept.cxt, sizeof(SessionRoute));
+	MemoryContext old;
 
-	route->name = pstrdup(name);
-	route->exchange = SPI_getvalue(tuple, desc, ROUTE_EXCHANGE);
-	route->routing_key = SPI_getvalue(tuple, desc, ROUTE_ROUTING_KEY);
-	value = SPI_getbinval(tuple, desc, ROUTE_ORDERED, &isnull);
-	route->ordered = !isnull && DatumGetBool(value);
-	route->numbering = numbering_of(SPI_getvalue(tuple, desc, ROUTE_SEQUENCE));
-	relay = SPI_getvalue(tuple, desc, ROUTE_RELAY);
-	route->external = relay != NULL && strcmp(relay, "external") == 0;
-	route->cdc = relay != NULL && strcmp(relay, "cdc") == 0;
-	route->slot = SPI_getvalue(tuple, desc, ROUTE_SLOT);
-	value = SPI_getbinval(tuple, desc, ROUTE_MAX_PENDING, &isnull);
-	route->max_pending = isnull ? 0 : DatumGetInt32(value);
-	route->format = make_format(tuple, desc);
-	route->max_attempts = DatumGetInt32(SPI_getbinval(tuple, desc, ROUTE_MAX_ATTEMPTS,
-													  &isnull));
-	route->failed_route = SPI_getvalue(tuple, desc, ROUTE_FAILED_ROUTE);
-	route->retention_s = DatumGetInt32(SPI_getbinval(tuple, desc, ROUTE_RETENTION,
-													 &isnull));
-	set_roles(&route->enqueue, tuple, desc, ROUTE_ROLES, ROUTE_OIDS);
-	set_roles(&route->relay, tuple, desc, ROUTE_RELAY_ROLES, ROUTE_RELAY_OIDS);
+	outbox_route_load(&route->route, tuple, desc, kept.cxt, false);
+	old = MemoryContextSwitchTo(kept.cxt);
+	/* As it was asked for, and is found again, whatever the column's collation is. */
+	route->route.name = pstrdup(name);
+	set_roles(&route->enqueue, tuple, desc, OUTBOX_ROUTE_ENQUEUE_ROLES,
+			  OUTBOX_ROUTE_ENQUEUE_ROLE_OIDS);
+	set_roles(&route->relay, tuple, desc, OUTBOX_ROUTE_RELAY_ROLES,
+			  OUTBOX_ROUTE_RELAY_ROLE_OIDS);
 	kept.routes = lappend(kept.routes, route);
 	MemoryContextSwitchTo(old);
 	return route;
@@ -187,12 +145,12 @@ make_route(const char *name, HeapTuple tuple, TupleDesc desc)
  * Not a kept plan: this runs once for each route of a session, and after each
  * change of one.
  */
-static OutboxRoute *
+static SessionRoute *
 load_route(Oid owner, const char *name)
 {
 	Oid			types[1] = {TEXTOID};
 	Datum		values[1] = {CStringGetTextDatum(name)};
-	OutboxRoute *route = NULL;
+	SessionRoute *route = NULL;
 	OutboxActing acting;
 
 	SPI_connect();
@@ -208,7 +166,7 @@ load_route(Oid owner, const char *name)
 	return route;
 }
 
-static const OutboxRoute *
+static const SessionRoute *
 find_route(Oid schema, Oid owner, const char *name)
 {
 	ListCell   *cell;
@@ -218,9 +176,9 @@ find_route(Oid schema, Oid owner, const char *name)
 		forget_routes(schema);
 	foreach(cell, kept.routes)
 	{
-		OutboxRoute *route = lfirst(cell);
+		SessionRoute *route = lfirst(cell);
 
-		if (strcmp(route->name, name) == 0)
+		if (strcmp(route->route.name, name) == 0)
 			return route;
 	}
 	return load_route(owner, name);
@@ -298,7 +256,7 @@ outbox_route_exists(Oid schema, Oid owner, const char *name)
  * of another.
  */
 static bool
-is_among(Oid user, const OutboxRouteRoles *roles)
+is_among(Oid user, const Roles *roles)
 {
 	for (int i = 0; i < roles->n; i++)
 	{
@@ -314,7 +272,7 @@ is_among(Oid user, const OutboxRouteRoles *roles)
 bool
 outbox_route_allows(Oid schema, Oid owner, const char *name, Oid user)
 {
-	const OutboxRoute *route = find_route(schema, owner, name);
+	const SessionRoute *route = find_route(schema, owner, name);
 
 	return route != NULL && is_among(user, &route->enqueue);
 }
@@ -330,10 +288,10 @@ fail_denied(const char *name, const char *column)
 }
 
 /* NULL is no name of a route. */
-static const OutboxRoute *
+static const SessionRoute *
 known_route(Oid schema, Oid owner, const char *name)
 {
-	const OutboxRoute *route = name == NULL ? NULL : find_route(schema, owner, name);
+	const SessionRoute *route = name == NULL ? NULL : find_route(schema, owner, name);
 
 	if (route == NULL)
 		ereport(ERROR,
@@ -346,11 +304,11 @@ known_route(Oid schema, Oid owner, const char *name)
 const OutboxRoute *
 outbox_permitted_route(Oid schema, Oid owner, const char *name, Oid user)
 {
-	const OutboxRoute *route = known_route(schema, owner, name);
+	const SessionRoute *route = known_route(schema, owner, name);
 
 	if (OidIsValid(user) && !is_among(user, &route->enqueue))
 		fail_denied(name, "enqueue_roles");
-	return route;
+	return &route->route;
 }
 
 const OutboxRoute *
@@ -364,9 +322,9 @@ outbox_usable_route(Oid schema, Oid owner, const char *name, Oid user)
 const OutboxRoute *
 outbox_relay_route(Oid schema, Oid owner, const char *name, Oid user)
 {
-	const OutboxRoute *route = known_route(schema, owner, name);
+	const SessionRoute *route = known_route(schema, owner, name);
 
 	if (!is_among(user, &route->relay))
 		fail_denied(name, "relay_roles");
-	return route;
+	return &route->route;
 }

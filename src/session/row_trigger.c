@@ -313,8 +313,8 @@ set_external(Row *row, const OutboxRoute *route)
 	}
 	else
 	{
-		others = route->external || (route->cdc && row->insert);
-		claimed = !route->cdc;
+		claimed = route->relay != OUTBOX_ROUTE_CDC;
+		others = route->relay == OUTBOX_ROUTE_EXTERNAL || (!claimed && row->insert);
 	}
 	if (IS_NULL(COL_EXTERNAL) != others &&
 		(!others || DatumGetBool(VALUE(COL_EXTERNAL)) == claimed))
@@ -577,7 +577,7 @@ judge(Row *row, TriggerData *trigdata)
 	if (!is_same_message(row, trigdata))
 		check_message(row, route);
 	check_available_at(row);
-	if (route->cdc)
+	if (route->relay == OUTBOX_ROUTE_CDC)
 		check_cdc(row, route);
 	return route;
 }
@@ -697,7 +697,7 @@ outbox_row_trigger(PG_FUNCTION_ARGS)
 	set_failed_at(row);
 	external = set_external(row, route);
 	set_counted(row, route);
-	if (route == NULL || !route->cdc)
+	if (route == NULL || route->relay != OUTBOX_ROUTE_CDC)
 		warn_not_preloaded();
 
 	if (!row->insert)

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * store.c
- *		Transactions of the worker, the extension, the routes.
+ *		Transactions of the worker, the extension.
  *
  * Called by the relay only.  A process that dies inside a transaction leaves
  * nothing behind: claims are in its memory, and what it changed rolls back.
@@ -13,8 +13,6 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "catalog/pg_type.h"
-#include "format.h"
-#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "owners.h"
 #include "pgstat.h"
@@ -372,112 +370,6 @@ outbox_store_attach(char *version, size_t size)
 	outbox_store_end(false);
 	store.attached = state == OUTBOX_EXTENSION_READY;
 	return state;
-}
-
-/* ------------------------------------------------------------------ routes */
-
-#define ROUTE_NAME			1
-#define ROUTE_EXCHANGE		2
-#define ROUTE_EXCHANGE_TYPE	3
-#define ROUTE_ROUTING_KEY	4
-#define ROUTE_MAX_ATTEMPTS	5
-#define ROUTE_ORDERED		6
-#define ROUTE_BLOCK			7
-#define ROUTE_PAUSED		8
-#define ROUTE_FAILED_ROUTE	9
-#define ROUTE_RETENTION		10
-#define ROUTE_FORMAT		11
-#define ROUTE_OPTIONS		12
-#define ROUTE_NOT_OURS		13
-#define ROUTES_SQL \
-	"SELECT name, coalesce(exchange, ''), exchange_type," \
-	" coalesce(routing_key, ''), coalesce(max_attempts, 1)::pg_catalog.int4," \
-	" coalesce(ordering = 'key', true), coalesce(on_failed = 'block', false)," \
-	" coalesce(paused, false), failed_route," \
-	" coalesce(ceil(extract(epoch FROM retention))::pg_catalog.int4, -1)," \
-	" format, format_options, relay IS DISTINCT FROM 'internal'" \
-	" FROM outbox_internal.outbox_route WHERE name IS NOT NULL"
-
-static bool
-get_bool(int row, int column)
-{
-	bool		isnull;
-
-	return DatumGetBool(SPI_getbinval(SPI_tuptable->vals[row],
-									  SPI_tuptable->tupdesc, column, &isnull));
-}
-
-/* As UTF-8 in cxt; NULL for NULL. */
-static char *
-get_utf8(int row, int column, MemoryContext cxt)
-{
-	char	   *str = SPI_getvalue(SPI_tuptable->vals[row],
-								   SPI_tuptable->tupdesc, column);
-
-	if (str == NULL)
-		return NULL;
-	str = pg_server_to_any(str, (int) strlen(str), PG_UTF8);
-	return MemoryContextStrdup(cxt, str);
-}
-
-/* One that has an error, past the triggers, is broken, and says why at each message. */
-static OutboxFormat *
-get_format(int row, MemoryContext cxt)
-{
-	bool		isnull;
-	Datum		options = SPI_getbinval(SPI_tuptable->vals[row],
-										SPI_tuptable->tupdesc, ROUTE_OPTIONS, &isnull);
-
-	return outbox_format_make(cxt,
-							  SPI_getvalue(SPI_tuptable->vals[row],
-										   SPI_tuptable->tupdesc, ROUTE_FORMAT),
-							  isnull ? NULL : DatumGetJsonbP(options), NULL);
-}
-
-List *
-outbox_store_load_routes(MemoryContext cxt, OutboxControl *control)
-{
-	static OutboxStatement routes_statement;
-	List	   *routes = NIL;
-
-	outbox_store_load_control(control);
-	outbox_store_execute(outbox_store_plan(&routes_statement,
-										   ROUTES_SQL,
-										   0, NULL),
-						 NULL, NULL, SPI_OK_SELECT);
-	for (int row = 0; row < (int) SPI_processed; row++)
-	{
-		OutboxRoute *route = MemoryContextAllocZero(cxt, sizeof(OutboxRoute));
-		MemoryContext old;
-		bool		isnull;
-
-		route->name = get_utf8(row, ROUTE_NAME, cxt);
-		route->shown = MemoryContextStrdup(cxt,
-										   SPI_getvalue(SPI_tuptable->vals[row],
-														SPI_tuptable->tupdesc,
-														ROUTE_NAME));
-		route->exchange = get_utf8(row, ROUTE_EXCHANGE, cxt);
-		route->exchange_type = get_utf8(row, ROUTE_EXCHANGE_TYPE, cxt);
-		route->routing_key = get_utf8(row, ROUTE_ROUTING_KEY, cxt);
-		route->failed_route = get_utf8(row, ROUTE_FAILED_ROUTE, cxt);
-		route->format = get_format(row, cxt);
-		route->max_attempts =
-			DatumGetInt32(SPI_getbinval(SPI_tuptable->vals[row],
-										SPI_tuptable->tupdesc,
-										ROUTE_MAX_ATTEMPTS, &isnull));
-		route->ordered = get_bool(row, ROUTE_ORDERED);
-		route->block_on_failed = get_bool(row, ROUTE_BLOCK);
-		route->paused = get_bool(row, ROUTE_PAUSED);
-		route->not_ours = get_bool(row, ROUTE_NOT_OURS);
-		route->retention_s =
-			DatumGetInt32(SPI_getbinval(SPI_tuptable->vals[row],
-										SPI_tuptable->tupdesc,
-										ROUTE_RETENTION, &isnull));
-		old = MemoryContextSwitchTo(cxt);
-		routes = lappend(routes, route);
-		MemoryContextSwitchTo(old);
-	}
-	return routes;
 }
 
 /* ---------------------------------------------------------------- the rest */

@@ -6,7 +6,8 @@
  * Statements name objects of pg_catalog and outbox_internal only; values travel as
  * parameters.  Nothing here knows AMQP.
  *
- * store.c			transactions of the worker, extension, routes
+ * store.c			transactions of the worker, extension
+ * store_route.c	routes from their rows
  * store_control.c	the control row
  * store_claim.c	claims
  * store_holders.c	rows that hold their key
@@ -91,7 +92,7 @@ extern void outbox_store_load_control(OutboxControl *control);
 /* The file that sets outbox.environment, or NULL. */
 extern char *outbox_store_environment_source(void);
 
-/* The control row, and the routes of the database, allocated in cxt. */
+/* store_route.c: the control row, and the routes of the database, allocated in cxt. */
 extern List *outbox_store_load_routes(MemoryContext cxt,
 									  OutboxControl *control);
 

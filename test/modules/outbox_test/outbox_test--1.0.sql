@@ -87,7 +87,13 @@ RETURNS boolean[] AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
 CREATE FUNCTION outbox_test_routes(
 	OUT name text, OUT exchange text, OUT exchange_type text,
 	OUT routing_key text, OUT max_attempts integer, OUT ordered boolean,
-	OUT block_on_failed boolean, OUT paused boolean)
+	OUT block_on_failed boolean, OUT paused boolean, OUT failed_route text,
+	OUT retention_s integer, OUT relay integer, OUT numbering integer,
+	OUT max_pending integer, OUT slot text)
+RETURNS SETOF record AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
+
+CREATE FUNCTION outbox_test_route_columns(
+	OUT number integer, OUT name text, OUT type oid, OUT checked boolean)
 RETURNS SETOF record AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
 
 CREATE FUNCTION outbox_test_paused() RETURNS boolean

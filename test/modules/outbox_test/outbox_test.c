@@ -37,6 +37,7 @@ PG_FUNCTION_INFO_V1(outbox_test_next_due);
 PG_FUNCTION_INFO_V1(outbox_test_settle);
 PG_FUNCTION_INFO_V1(outbox_test_fail);
 PG_FUNCTION_INFO_V1(outbox_test_routes);
+PG_FUNCTION_INFO_V1(outbox_test_route_columns);
 PG_FUNCTION_INFO_V1(outbox_test_paused);
 PG_FUNCTION_INFO_V1(outbox_test_copy);
 PG_FUNCTION_INFO_V1(outbox_test_accepts);
@@ -407,8 +408,8 @@ outbox_test_routes(PG_FUNCTION_ARGS)
 	foreach(cell, routes)
 	{
 		OutboxRoute *route = lfirst(cell);
-		Datum		values[8];
-		bool		nulls[8] = {false};
+		Datum		values[14];
+		bool		nulls[14] = {false};
 
 		values[0] = CStringGetTextDatum(route->name);
 		values[1] = CStringGetTextDatum(route->exchange);
@@ -418,9 +419,46 @@ outbox_test_routes(PG_FUNCTION_ARGS)
 		values[5] = BoolGetDatum(route->ordered);
 		values[6] = BoolGetDatum(route->block_on_failed);
 		values[7] = BoolGetDatum(route->paused);
+		values[8] = text_or_null(route->failed_route, &nulls[8]);
+		values[9] = Int32GetDatum(route->retention_s);
+		values[10] = Int32GetDatum(route->relay);
+		values[11] = Int32GetDatum(route->numbering);
+		values[12] = Int32GetDatum(route->max_pending);
+		values[13] = text_or_null(route->slot, &nulls[13]);
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 	}
 	end();
+	return (Datum) 0;
+}
+
+/* The columns of outbox_route, as src/common/route.def has them. */
+Datum
+outbox_test_route_columns(PG_FUNCTION_ARGS)
+{
+	static const struct
+	{
+		const char *name;
+		Oid			type;
+		bool		checked;
+	}			columns[] = {
+#define OUTBOX_ROUTE_SETTING(name, type)	{#name, type, true},
+#define OUTBOX_ROUTE_ROLES(name, type)	{#name, type, false},
+#define OUTBOX_ROUTE_NOTE(name, type)	{#name, type, false},
+#include "route.def"
+	};
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+
+	InitMaterializedSRF(fcinfo, 0);
+	for (int i = 0; i < (int) lengthof(columns); i++)
+	{
+		Datum		values[] = {
+			Int32GetDatum(i + 1), CStringGetTextDatum(columns[i].name),
+			ObjectIdGetDatum(columns[i].type), BoolGetDatum(columns[i].checked)
+		};
+		bool		nulls[4] = {false};
+
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	}
 	return (Datum) 0;
 }
 

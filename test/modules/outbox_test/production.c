@@ -25,6 +25,7 @@
 #include "../../../src/store/store_fence.c"
 #include "../../../src/store/store_holders.c"
 #include "../../../src/store/store_message.c"
+#include "../../../src/store/store_route.c"
 #include "../../../src/store/store_settle.c"
 #include "../../../src/store/store_settle_direct.c"
 #include "../../../src/store/store_unreadable.c"

@@ -3,7 +3,19 @@ SELECT outbox_test_worker_session();
 
 -- Routes, each in full, and the pause of the whole
 INSERT INTO outbox_route VALUES ('é', 'x', 'fanout', '{aggregate_id}', 3, 'none', 'block', true, '{}');
-SELECT * FROM outbox_test_routes() ORDER BY name;
+INSERT INTO outbox_route (name, failed_route, retention, sequence, max_pending) VALUES
+	('all', 'é', '1 day 0.5 s', 'key', 7);
+INSERT INTO outbox_route (name, relay, slot, sequence) VALUES ('log', 'cdc', 'reader', 'seq'), ('other', 'external', NULL, NULL);
+SELECT * FROM outbox_test_routes() ORDER BY name COLLATE "C" \gx
+-- the C code's list of the columns is that of the table, and of its CHECK's arguments
+SELECT coalesce(l.number, a.attnum) AS column, l.name, a.attname, l.type::regtype, a.atttypid::regtype
+	FROM outbox_test_route_columns() l
+	FULL JOIN (SELECT * FROM pg_attribute WHERE attrelid = 'outbox_route'::regclass AND attnum > 0) a ON a.attnum = l.number
+	WHERE (lower(l.name), l.type) IS DISTINCT FROM (a.attname::text, a.atttypid);
+SELECT array_agg(lower(name) ORDER BY number) = p.proargnames AS arguments
+	FROM outbox_test_route_columns(), pg_proc p
+	WHERE checked AND p.oid = 'outbox_internal.outbox_route_allowed'::regproc GROUP BY p.oid;
+DELETE FROM outbox_route WHERE name IN ('all', 'log', 'other');
 SELECT outbox_test_paused();
 BEGIN;
 SELECT outbox_resume();

@@ -1,0 +1,195 @@
+/*-------------------------------------------------------------------------
+ *
+ * store_route.c
+ *		Routes from their rows, for the relay and for sessions.
+ *
+ * A column that is NULL, although NOT NULL forbids it, has a value that holds messages
+ * up rather than loses their order.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "format.h"
+#include "mb/pg_wchar.h"
+#include "route_row.h"
+#include "store.h"
+#include "store_internal.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/memutils.h"
+
+typedef struct Row
+{
+	HeapTuple	tuple;
+	TupleDesc	desc;
+	MemoryContext cxt;			/* of the route */
+	bool		utf8;
+} Row;
+
+/* NULL for NULL; in the database's encoding, in the current context. */
+static char *
+get_text(const Row *row, OutboxRouteColumn column)
+{
+	bool		isnull;
+	Datum		value = heap_getattr(row->tuple, column, row->desc, &isnull);
+
+	return isnull ? NULL : TextDatumGetCString(value);
+}
+
+static bool
+is(const Row *row, OutboxRouteColumn column, const char *word)
+{
+	const char *text = get_text(row, column);
+
+	return text != NULL && strcmp(text, word) == 0;
+}
+
+static char *
+keep_text(const Row *row, OutboxRouteColumn column)
+{
+	char	   *text = get_text(row, column);
+
+	if (text == NULL)
+		return NULL;
+	if (row->utf8)
+		text = pg_server_to_any(text, (int) strlen(text), PG_UTF8);
+	return MemoryContextStrdup(row->cxt, text);
+}
+
+static char *
+keep_required_text(const Row *row, OutboxRouteColumn column)
+{
+	char	   *text = keep_text(row, column);
+
+	return text != NULL ? text : MemoryContextStrdup(row->cxt, "");
+}
+
+static char *
+keep_slot(const Row *row)
+{
+	bool		isnull;
+	Datum		value = heap_getattr(row->tuple, OUTBOX_ROUTE_SLOT, row->desc, &isnull);
+
+	return isnull ? NULL : MemoryContextStrdup(row->cxt, NameStr(*DatumGetName(value)));
+}
+
+static int
+get_int(const Row *row, OutboxRouteColumn column, int if_null)
+{
+	bool		isnull;
+	Datum		value = heap_getattr(row->tuple, column, row->desc, &isnull);
+
+	return isnull ? if_null : DatumGetInt32(value);
+}
+
+static bool
+get_bool(const Row *row, OutboxRouteColumn column)
+{
+	bool		isnull;
+	Datum		value = heap_getattr(row->tuple, column, row->desc, &isnull);
+
+	return !isnull && DatumGetBool(value);
+}
+
+/* In whole seconds, rounded up. */
+static int
+get_retention(const Row *row)
+{
+	bool		isnull;
+	Datum		value = heap_getattr(row->tuple, OUTBOX_ROUTE_RETENTION, row->desc,
+									 &isnull);
+
+	if (isnull)
+		return -1;
+	value = DirectFunctionCall2(extract_interval, CStringGetTextDatum("epoch"), value);
+	return DatumGetInt32(DirectFunctionCall1(numeric_int4,
+											 DirectFunctionCall1(numeric_ceil, value)));
+}
+
+static OutboxNumbering
+get_numbering(const Row *row)
+{
+	if (get_text(row, OUTBOX_ROUTE_SEQUENCE) == NULL)
+		return OUTBOX_NUMBER_NONE;
+	return is(row, OUTBOX_ROUTE_SEQUENCE, "key") ? OUTBOX_NUMBER_KEY : OUTBOX_NUMBER_SEQ;
+}
+
+static OutboxRouteRelay
+get_relay(const Row *row)
+{
+	if (is(row, OUTBOX_ROUTE_RELAY, "internal"))
+		return OUTBOX_ROUTE_INTERNAL;
+	if (is(row, OUTBOX_ROUTE_RELAY, "external"))
+		return OUTBOX_ROUTE_EXTERNAL;
+	return is(row, OUTBOX_ROUTE_RELAY, "cdc") ? OUTBOX_ROUTE_CDC : OUTBOX_ROUTE_UNKNOWN;
+}
+
+/* One that has an error, past the CHECK, is broken, and refuses each message. */
+static OutboxFormat *
+make_format(const Row *row)
+{
+	bool		isnull;
+	Datum		options = heap_getattr(row->tuple, OUTBOX_ROUTE_FORMAT_OPTIONS,
+									   row->desc, &isnull);
+
+	return outbox_format_make(row->cxt, get_text(row, OUTBOX_ROUTE_FORMAT),
+							  isnull ? NULL : DatumGetJsonbP(options), NULL);
+}
+
+void
+outbox_route_load(OutboxRoute *route, HeapTuple tuple, TupleDesc desc,
+				  MemoryContext cxt, bool utf8)
+{
+	Row			row = {tuple, desc, cxt, utf8};
+
+	if (desc->natts < OUTBOX_ROUTE_COLUMNS)
+		elog(ERROR, "outbox_route has %d columns", desc->natts);
+	memset(route, 0, sizeof(*route));
+	route->name = keep_text(&row, OUTBOX_ROUTE_NAME);
+	route->shown = MemoryContextStrdup(cxt, get_text(&row, OUTBOX_ROUTE_NAME));
+	route->exchange = keep_required_text(&row, OUTBOX_ROUTE_EXCHANGE);
+	route->exchange_type = keep_text(&row, OUTBOX_ROUTE_EXCHANGE_TYPE);
+	route->routing_key = keep_required_text(&row, OUTBOX_ROUTE_ROUTING_KEY);
+	route->format = make_format(&row);
+	route->max_attempts = get_int(&row, OUTBOX_ROUTE_MAX_ATTEMPTS, 1);
+	route->failed_route = keep_text(&row, OUTBOX_ROUTE_FAILED_ROUTE);
+	route->ordered = get_text(&row, OUTBOX_ROUTE_ORDERING) == NULL ||
+		is(&row, OUTBOX_ROUTE_ORDERING, "key");
+	route->block_on_failed = is(&row, OUTBOX_ROUTE_ON_FAILED, "block");
+	route->paused = get_bool(&row, OUTBOX_ROUTE_PAUSED);
+	route->numbering = get_numbering(&row);
+	route->relay = get_relay(&row);
+	route->slot = keep_slot(&row);
+	route->max_pending = get_int(&row, OUTBOX_ROUTE_MAX_PENDING, 0);
+	route->retention_s = get_retention(&row);
+}
+
+#define ROUTES_SQL \
+	"SELECT r.* FROM outbox_internal.outbox_route r WHERE r.name IS NOT NULL"
+
+List *
+outbox_store_load_routes(MemoryContext cxt, OutboxControl *control)
+{
+	static OutboxStatement routes_statement;
+	List	   *routes = NIL;
+	MemoryContext old;
+
+	outbox_store_load_control(control);
+	outbox_store_execute(outbox_store_plan(&routes_statement,
+										   ROUTES_SQL,
+										   0, NULL),
+						 NULL, NULL, SPI_OK_SELECT);
+	for (int row = 0; row < (int) SPI_processed; row++)
+	{
+		OutboxRoute *route = MemoryContextAlloc(cxt, sizeof(OutboxRoute));
+
+		outbox_route_load(route, SPI_tuptable->vals[row], SPI_tuptable->tupdesc,
+						  cxt, true);
+		old = MemoryContextSwitchTo(cxt);
+		routes = lappend(routes, route);
+		MemoryContextSwitchTo(old);
+	}
+	return routes;
+}

@@ -84,36 +84,16 @@ outbox_store_visit_retries(const int64 *hashes, int n, OutboxRowVisit visit,
 				  hashes, n, visit, arg);
 }
 
-/* An id and where it is in the caller's array. */
-typedef struct Holder
-{
-	pg_uuid_t	id;				/* MUST BE FIRST, see compare_ids() */
-	int			index;
-} Holder;
-
-static int
-compare_ids(const void *a, const void *b)
-{
-	return memcmp(a, b, UUID_LEN);
-}
-
 void
 outbox_store_check_holders(const pg_uuid_t *ids, const int64 *hashes, int n,
 						   bool *still)
 {
 	static OutboxStatement statement;
 	Oid			types[] = {UUIDARRAYOID};
-	/* Sorted: there may be very many. */
-	Holder	   *holders = palloc(sizeof(Holder) * Max(n, 1));
+	uint64	   *found = palloc0(sizeof(uint64) * Max(n, 1));
 	Datum		array = outbox_store_id_array(ids, sizeof(*ids), n);
 
-	for (int i = 0; i < n; i++)
-	{
-		still[i] = false;
-		holders[i].id = ids[i];
-		holders[i].index = i;
-	}
-	qsort(holders, n, sizeof(Holder), compare_ids);
+	memset(still, 0, sizeof(bool) * n);
 	outbox_store_execute(outbox_store_plan(&statement,
 										   "SELECT id, outbox_internal.outbox_key_hash(route,"
 													" aggregate_type, aggregate_id)"
@@ -124,20 +104,8 @@ outbox_store_check_holders(const pg_uuid_t *ids, const int64 *hashes, int n,
 													" available_at IS NOT NULL)",
 										   1, types),
 						 &array, NULL, SPI_OK_SELECT);
-	for (int row = 0; row < (int) SPI_processed; row++)
-	{
-		bool		isnull;
-		pg_uuid_t  *id = DatumGetUUIDP(SPI_getbinval(SPI_tuptable->vals[row],
-													 SPI_tuptable->tupdesc, 1,
-													 &isnull));
-		int64		hash = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[row],
-													   SPI_tuptable->tupdesc, 2,
-													   &isnull));
-		Holder	   *holder = bsearch(id, holders, n, sizeof(Holder),
-									 compare_ids);
-
-		/* An operator may have given it another key. */
-		if (holder != NULL && hashes[holder->index] == hash)
-			still[holder->index] = true;
-	}
+	outbox_store_find_ids(ids, sizeof(*ids), n, still, found);
+	/* An operator may have given it another key. */
+	for (int i = 0; i < n; i++)
+		still[i] = still[i] && found[i] == (uint64) hashes[i];
 }

@@ -103,6 +103,12 @@ extern Datum outbox_store_own_text(const char *utf8);
 /* One or the other, as the failure says. */
 extern Datum outbox_store_reason(const OutboxFailure *failure);
 extern Datum outbox_store_array(Datum *elems, int n, Oid type);
+/*
+ * Which of n ids the last statement has returned, and their second columns if they are
+ * asked for; they are stride bytes apart, as in an array of structs.
+ */
+extern void outbox_store_find_ids(const pg_uuid_t *ids, size_t stride, int n,
+								  bool *marks, uint64 *numbers);
 /* Of ids that are stride bytes apart. */
 extern Datum outbox_store_id_array(const pg_uuid_t *first, size_t stride, int n);
 

@@ -106,12 +106,9 @@ compare_pointed(const void *a, const void *b)
 	return memcmp(*(const pg_uuid_t *const *) a, *(const pg_uuid_t *const *) b, UUID_LEN);
 }
 
-/*
- * Which of n ids the last statement has returned, and their second columns if they are
- * asked for; they are stride bytes apart, as in an array of structs.
- */
-static void
-find_ids(const pg_uuid_t *ids, size_t stride, int n, bool *marks, uint64 *numbers)
+void
+outbox_store_find_ids(const pg_uuid_t *ids, size_t stride, int n, bool *marks,
+					  uint64 *numbers)
 {
 	const char *first = (const char *) ids;
 	const char **sorted = palloc(sizeof(char *) * n);
@@ -141,7 +138,7 @@ find_ids(const pg_uuid_t *ids, size_t stride, int n, bool *marks, uint64 *number
 static void
 mark_ids(const pg_uuid_t *ids, size_t stride, int n, bool *marks)
 {
-	find_ids(ids, stride, n, marks, NULL);
+	outbox_store_find_ids(ids, stride, n, marks, NULL);
 }
 
 /*
@@ -239,7 +236,7 @@ outbox_store_lockers(const pg_uuid_t *ids, int n, uint64 *lockers)
 													" FROM outbox_internal.outbox WHERE id = ANY ($1)",
 										   1, id_types),
 						 &array, NULL, SPI_OK_SELECT);
-	find_ids(ids, sizeof(*ids), n, NULL, lockers);
+	outbox_store_find_ids(ids, sizeof(*ids), n, NULL, lockers);
 }
 
 int

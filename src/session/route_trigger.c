@@ -94,31 +94,40 @@ outbox_change_trigger(PG_FUNCTION_ARGS)
 /* ----------------------------------------------------------- roles of a route */
 
 /*
- * A restore may bring names of roles that this server does not have, as it does
- * with GRANT; elsewhere they are mistakes.
+ * The OID of each of the names now; 0: there is no such role.  column: they are new, and
+ * a name without a role is a mistake, but not in a restore, which may bring names of
+ * roles that this server does not have, as it does with GRANT.
  */
-static void
-check_roles(ArrayType *array, const char *column)
+static Datum
+role_oids(ArrayType *array, const char *column)
 {
 	Datum	   *names;
+	Datum	   *oids;
 	bool	   *nulls;
 	int			count;
 
 	deconstruct_array(array, NAMEOID, NAMEDATALEN, false, TYPALIGN_CHAR,
 					  &names, &nulls, &count);
+	oids = palloc(sizeof(Datum) * Max(count, 1));
 	for (int i = 0; i < count; i++)
 	{
-		if (nulls[i])
+		Oid			role = nulls[i] ? InvalidOid :
+			get_role_oid(NameStr(*DatumGetName(names[i])), true);
+
+		if (column != NULL && nulls[i])
 			ereport(ERROR,
 					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 					 errmsg("%s must not contain null", column)));
-		if (!OidIsValid(get_role_oid(NameStr(*DatumGetName(names[i])), true)))
+		if (column != NULL && !OidIsValid(role))
 			ereport(outbox_in_restore() ? WARNING : ERROR,
 					(errcode(ERRCODE_UNDEFINED_OBJECT),
 					 errmsg("role \"%s\" in %s does not exist",
 							NameStr(*DatumGetName(names[i])), column),
 					 errhint("Create the role first; it may be a group that application roles are members of.")));
+		oids[i] = ObjectIdGetDatum(role);
 	}
+	return PointerGetDatum(construct_array(oids, count, OIDOID, sizeof(Oid), true,
+										   TYPALIGN_INT));
 }
 
 /* Only when they are new: a route can be paused although one of its roles was dropped. */
@@ -139,26 +148,7 @@ check_new_roles(TriggerData *trigdata, HeapTuple tuple, int col,
 		if (!isnull && datum_image_eq(old, roles, false, -1))
 			return;
 	}
-	check_roles(DatumGetArrayTypeP(roles), column);
-}
-
-/* The OID of each of the names now; 0: there is no such role. */
-static Datum
-role_oids(ArrayType *array)
-{
-	Datum	   *names;
-	Datum	   *oids;
-	bool	   *nulls;
-	int			count;
-
-	deconstruct_array(array, NAMEOID, NAMEDATALEN, false, TYPALIGN_CHAR,
-					  &names, &nulls, &count);
-	oids = palloc(sizeof(Datum) * Max(count, 1));
-	for (int i = 0; i < count; i++)
-		oids[i] = ObjectIdGetDatum(nulls[i] ? InvalidOid :
-								   get_role_oid(NameStr(*DatumGetName(names[i])), true));
-	return PointerGetDatum(construct_array(oids, count, OIDOID, sizeof(Oid), true,
-										   TYPALIGN_INT));
+	(void) role_oids(DatumGetArrayTypeP(roles), column);
 }
 
 /*
@@ -177,7 +167,7 @@ record_roles(TriggerData *trigdata, HeapTuple tuple, int names, int oids)
 	Datum		value = heap_getattr(tuple, names, desc, &isnull);
 
 	if (!isnull && written)
-		value = role_oids(DatumGetArrayTypeP(value));
+		value = role_oids(DatumGetArrayTypeP(value), NULL);
 	else if (!isnull)
 		value = heap_getattr(trigdata->tg_trigtuple, oids, desc, &isnull);
 	return heap_modify_tuple_by_cols(tuple, desc, 1, &oids, &value, &isnull);

@@ -193,9 +193,8 @@ find_members(Oid extension, Members *members)
 					   DEPENDENCY_NORMAL);
 }
 
-/* InvalidOid: it is gone. */
-static Oid
-owner_of_relation(Oid relid)
+Oid
+outbox_owner_of_relation(Oid relid)
 {
 	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
 	Oid			owner;
@@ -284,7 +283,7 @@ compare(const Members *members, Oid owner)
 
 	foreach(cell, members->relations)
 	{
-		Oid			its = owner_of_relation(lfirst_oid(cell));
+		Oid			its = outbox_owner_of_relation(lfirst_oid(cell));
 
 		if (OidIsValid(its) && its != owner && !superuser_arg(its))
 			return complaint("relation", get_rel_name(lfirst_oid(cell)), its,
@@ -321,7 +320,7 @@ look(Oid extension, Members *members)
 
 	looking_stale = false;
 	find_members(extension, members);
-	owner = owner_of_relation(members->outbox);
+	owner = outbox_owner_of_relation(members->outbox);
 	if (!OidIsValid(owner))
 		return creating_extension || IsBinaryUpgrade ? NULL :
 			pstrdup("table \"outbox\" of the extension \"outbox\" was renamed or moved");

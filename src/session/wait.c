@@ -17,7 +17,6 @@
 
 #include "access/transam.h"
 #include "access/xact.h"
-#include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
 #include "clock.h"
 #include "enqueue.h"
@@ -26,6 +25,7 @@
 #include "message.h"
 #include "miscadmin.h"
 #include "owner.h"
+#include "owners.h"
 #include "routes.h"
 #include "shared.h"
 #include "storage/ipc.h"
@@ -34,7 +34,6 @@
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/snapmgr.h"
-#include "utils/syscache.h"
 #include "utils/timestamp.h"
 #include "wait_event.h"
 #include "waiters.h"
@@ -162,26 +161,15 @@ look_as_owner(const pg_uuid_t *id, Asker *asker)
 	return find(ARCHIVE_SQL, id, asker) != NULL ? PUBLISHED : UNKNOWN;
 }
 
-static Oid
-owner_of(Oid relid)
-{
-	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
-	Oid			owner;
-
-	if (!HeapTupleIsValid(tuple))
-		elog(ERROR, "cache lookup failed for relation %u", relid);
-	owner = ((Form_pg_class) GETSTRUCT(tuple))->relowner;
-	ReleaseSysCache(tuple);
-	return owner;
-}
-
 static State
 look(Oid schema, const pg_uuid_t *id)
 {
-	Asker		asker = {GetUserId(), schema, owner_of(outbox_find_table(schema))};
+	Asker		asker = {GetUserId(), schema, outbox_owner_of_relation(outbox_find_table(schema))};
 	OutboxActing acting;
 	State		state;
 
+	if (!OidIsValid(asker.owner))
+		elog(ERROR, "table \"outbox\" has gone");
 	/* What the statement itself has enqueued is to be seen, and refused. */
 	CommandCounterIncrement();
 	SPI_connect();

@@ -159,7 +159,7 @@ MUTATIONS = (
      "a producer is never the victim of a deadlock with a change of its route's relay",
      ["isolation/route-lock"]),
     ("slot-forgotten-by-any-write", "src/session/route_trigger.c",
-     "		 !bms_is_member(COL_SLOT - FirstLowInvalidHeapAttributeNumber,\n						trigdata->tg_updatedcols)))", "		 false))",
+     "		 !bms_is_member(OUTBOX_ROUTE_SLOT - FirstLowInvalidHeapAttributeNumber,\n						trigdata->tg_updatedcols)))", "		 false))",
      "a slot that is made again is noticed, whatever else was written in outbox_route",
      ["cdc"]),
     ("skip-reads-failed", "outbox--1.0.sql",

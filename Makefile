@@ -99,7 +99,7 @@ override CPPFLAGS := $(patsubst -I/%,-isystem /%,$(CPPFLAGS))
 
 # Each folder has an include path of its own.
 define folder_flags
-src/$(1)/%.o src/$(1)/%.bc: override CPPFLAGS += $(call src_includes,$(1))
+$(patsubst %.c,%.o,$(wildcard src/$(1)/*.c)) $(patsubst %.c,%.bc,$(wildcard src/$(1)/*.c)): override CPPFLAGS += $(call src_includes,$(1))
 endef
 $(foreach f,$(SRC_FOLDERS),$(eval $(call folder_flags,$(f))))
 src/outbox.o src/outbox.bc: override CPPFLAGS += $(call src_includes,outbox)

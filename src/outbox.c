@@ -11,10 +11,12 @@
  */
 #include "postgres.h"
 
+#include "admin.h"
+#include "capture.h"
 #include "fmgr.h"
 #include "launcher.h"
 #include "miscadmin.h"
-#include "session.h"
+#include "owner.h"
 #include "settings.h"
 #include "shared.h"
 

@@ -10,7 +10,7 @@
  */
 #include "postgres.h"
 
-#include "capture.h"
+#include "capture_internal.h"
 #include "fuzz.h"
 #include "input.h"
 #include "pg.h"

@@ -1,6 +1,6 @@
 # The grid of crash points: the relay is stopped at each of its steps, in each
 # way, and nothing is lost, nothing is invented, the order of each key holds, and
-# no more comes twice than was in flight.  doc/fault-cases.md I1, src/common/fault.h.
+# no more comes twice than was in flight.  doc/fault-cases.md I1, src/base/fault.h.
 #
 # Each cell has two kinds: "quiet", at the first pass with nothing sent before, and
 # "busy", at a later one, in the middle of a drain.

@@ -447,7 +447,7 @@ subtest 'reasons and hints' => sub {
 	is( $node->sql(q{SELECT severity, command FROM outbox_reason_hint('low on memory')
 			WHERE false UNION ALL SELECT severity, command FROM outbox_reason_hint('memory alarm')}),
 		'critical|rabbitmq-diagnostics alarms', 'severity and command');
-	my @all = slurp_file('src/common/reason.h') =~ /\breason\(\w+, "([^"]+)"\)/g;
+	my @all = slurp_file('src/base/reason.h') =~ /\breason\(\w+, "([^"]+)"\)/g;
 	cmp_ok(scalar @all, '>', 30, 'reasons');
 	is_deeply([ grep { !$seen{$_} } @all ], [@ELSEWHERE], 'each of them was seen, but for those of other tests');
 };

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * test_java_properties.c
- *		Unit tests of src/common/java_properties.c.
+ *		Unit tests of src/debezium/java_properties.c.
  *
  *-------------------------------------------------------------------------
  */

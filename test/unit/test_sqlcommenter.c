@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * test_sqlcommenter.c
- *		Unit tests of src/common/sqlcommenter.c.
+ *		Unit tests of src/enqueue/sqlcommenter.c.
  *
  *-------------------------------------------------------------------------
  */

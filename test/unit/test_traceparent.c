@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * test_traceparent.c
- *		Unit tests of src/common/traceparent.c.
+ *		Unit tests of src/base/traceparent.c.
  *
  *-------------------------------------------------------------------------
  */

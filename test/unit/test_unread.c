@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * test_unread.c
- *		Unit tests of src/relay/unread.c.
+ *		Unit tests of src/relay/reading/unread.c.
  *
  * The last test compares with a model that is too simple to be wrong: for each
  * number whether it is unread, from when on, and whether newer rows may pass it.

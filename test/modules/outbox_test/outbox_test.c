@@ -431,7 +431,7 @@ outbox_test_routes(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-/* The columns of outbox_route, as src/common/route.def has them. */
+/* The columns of outbox_route, as src/store/include/route.def has them. */
 Datum
 outbox_test_route_columns(PG_FUNCTION_ARGS)
 {

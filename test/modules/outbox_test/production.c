@@ -10,14 +10,14 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "../../../src/common/deferred.c"
-#include "../../../src/common/encode_json.c"
-#include "../../../src/common/environment.c"
-#include "../../../src/common/identity.c"
-#include "../../../src/common/key.c"
-#include "../../../src/common/origin.c"
-#include "../../../src/common/extension_schema.c"
-#include "../../../src/common/owners.c"
+#include "../../../src/base/deferred.c"
+#include "../../../src/base/encode_json.c"
+#include "../../../src/config/environment.c"
+#include "../../../src/message/identity.c"
+#include "../../../src/message/key.c"
+#include "../../../src/message/origin.c"
+#include "../../../src/base/extension_schema.c"
+#include "../../../src/base/owners.c"
 #include "../../../src/store/store.c"
 #include "../../../src/store/store_control.c"
 #include "../../../src/store/store_claim.c"
@@ -29,7 +29,7 @@
 #include "../../../src/store/store_settle.c"
 #include "../../../src/store/store_settle_direct.c"
 #include "../../../src/store/store_unreadable.c"
-#include "../../../src/common/version.c"
+#include "../../../src/base/version.c"
 
 #include "fmgr.h"
 #include "production.h"

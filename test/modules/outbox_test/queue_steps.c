@@ -29,7 +29,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "../../../src/relay/queue.c"
+#include "../../../src/relay/queue/queue.c"
 
 #include "fmgr.h"
 #include "funcapi.h"

@@ -475,7 +475,7 @@ sub alive
 
 =item $node->fault($order), wait_fault($point, $meanwhile), fault_over($next)
 
-"POINT ACTION NTH" for src/common/fault.h; waits until a process waits there, calling
+"POINT ACTION NTH" for src/base/fault.h; waits until a process waits there, calling
 $meanwhile again and again, and returns its pid; lets it go on, and puts another
 order, or none, in the place of one that nobody has come by for.
 

@@ -71,7 +71,7 @@ MUTATIONS = (
      "	else if (strcmp(key, \"mode\") != 0)\n	{\n		error->message = psprintf(\"format_options has the key",
      "An option of another format is refused when the route is written",
      ["regress/formats"]),
-    ("span-of-first-half", "src/common/traceparent.c",
+    ("span-of-first-half", "src/base/traceparent.c",
      "message_id[8 + i]);",
      "message_id[i]);",
      "trace_spans: the span id is the last half of the message's id, as in outbox_spans",

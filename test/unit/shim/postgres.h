@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * postgres.h (shim)
- *		As much of the server as src/common/uri.c, src/common/passfile.c and
- *		src/relay/twin.c use.
+ *		As much of the server as src/config/uri.c, src/config/passfile.c and
+ *		src/relay/link/twin.c use.
  *
  *-------------------------------------------------------------------------
  */

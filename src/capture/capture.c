@@ -17,7 +17,7 @@
 
 #include "access/htup_details.h"
 #include "access/table.h"
-#include "capture.h"
+#include "capture_internal.h"
 #include "catalog/pg_proc.h"
 #include "columns.h"
 #include "enqueue.h"

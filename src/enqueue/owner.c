@@ -26,7 +26,6 @@
 #include "owner.h"
 #include "owners.h"
 #include "routes.h"
-#include "session.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
 

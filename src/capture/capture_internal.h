@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * capture.h
+ * capture_internal.h
  *		outbox_capture(): changes of a table as messages.
  *
  * capture_args.c reads the arguments of a trigger, capture_table.c finds out what
@@ -11,8 +11,8 @@
  *
  *-------------------------------------------------------------------------
  */
-#ifndef OUTBOX_CAPTURE_H
-#define OUTBOX_CAPTURE_H
+#ifndef OUTBOX_CAPTURE_INTERNAL_H
+#define OUTBOX_CAPTURE_INTERNAL_H
 
 #include "access/tupdesc.h"
 #include "commands/trigger.h"
@@ -177,4 +177,4 @@ extern void outbox_capture_change(Capture *capture, Relation outbox,
 extern void outbox_capture_statement(Capture *capture, Relation outbox,
 									 const TriggerData *trigdata);
 
-#endif							/* OUTBOX_CAPTURE_H */
+#endif							/* OUTBOX_CAPTURE_INTERNAL_H */

@@ -10,7 +10,7 @@
  */
 #include "postgres.h"
 
-#include "capture.h"
+#include "capture_internal.h"
 #include "lib/stringinfo.h"
 #include "utils/builtins.h"
 #include "utils/varlena.h"

@@ -21,7 +21,7 @@
 #include "access/detoast.h"
 #include "access/htup_details.h"
 #include "access/xact.h"
-#include "capture.h"
+#include "capture_internal.h"
 #include "catalog/pg_type.h"
 #include "check.h"
 #include "encode_json.h"

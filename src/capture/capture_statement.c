@@ -15,7 +15,7 @@
  */
 #include "postgres.h"
 
-#include "capture.h"
+#include "capture_internal.h"
 #include "executor/executor.h"
 #include "executor/tuptable.h"
 #include "miscadmin.h"

@@ -5,7 +5,7 @@
  *
  * Whoever meets a fault says which kind it is: the broker's side in
  * broker_reason.c, the database's in outbox_reason_of_sqlstate(), settings where
- * they are read.  What to do about each is in src/session/reasons.c.
+ * they are read.  What to do about each is in src/admin/reasons.c.
  *
  * Plain C without a PostgreSQL header, so that test/unit can drive it alone.
  *

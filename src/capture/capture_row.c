@@ -12,7 +12,7 @@
 #include "postgres.h"
 
 #include "access/detoast.h"
-#include "capture.h"
+#include "capture_internal.h"
 #include "compat.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"

@@ -31,4 +31,7 @@ extern void outbox_act_end(const OutboxActing *acting);
 /* Does a statement run as the owner for somebody else, also by a function in SQL? */
 extern bool outbox_acting(void);
 
+/* The setting outbox.as_owner, and what is refused while it is on. */
+extern void outbox_owner_init(void);
+
 #endif							/* OUTBOX_OWNER_H */

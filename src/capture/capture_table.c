@@ -15,7 +15,7 @@
 #include "access/htup_details.h"
 #include "access/table.h"
 #include "access/xact.h"
-#include "capture.h"
+#include "capture_internal.h"
 #include "catalog/dependency.h"
 #include "catalog/partition.h"
 #include "catalog/pg_class.h"

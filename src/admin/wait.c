@@ -17,6 +17,7 @@
 
 #include "access/transam.h"
 #include "access/xact.h"
+#include "catalog.h"
 #include "catalog/pg_type.h"
 #include "clock.h"
 #include "enqueue.h"
@@ -25,7 +26,6 @@
 #include "message.h"
 #include "miscadmin.h"
 #include "owner.h"
-#include "owners.h"
 #include "routes.h"
 #include "shared.h"
 #include "storage/ipc.h"

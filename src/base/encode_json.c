@@ -19,6 +19,7 @@
 #include "encode_json.h"
 #include "utils/builtins.h"
 #include "utils/numeric.h"
+#include "utils/timestamp.h"
 
 /* A container that is being written. */
 typedef struct Level
@@ -340,4 +341,23 @@ outbox_is_json_null(const Jsonb *value)
 {
 	/* A scalar is stored as an array of one. */
 	return JB_ROOT_IS_SCALAR(value) && JBE_ISNULL(value->root.children[0]);
+}
+
+/*
+ * Time as text.
+ */
+
+char *
+outbox_rfc3339(TimestampTz time)
+{
+	struct pg_tm tm;
+	fsec_t		fsec;
+
+	if (TIMESTAMP_NOT_FINITE(time) ||
+		timestamp2tm(time, NULL, &tm, &fsec, NULL, NULL) != 0 ||
+		tm.tm_year < 1 || tm.tm_year > 9999)
+		return NULL;
+	return psprintf("%04d-%02d-%02dT%02d:%02d:%02d.%06dZ", tm.tm_year,
+					tm.tm_mon, tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec,
+					(int) fsec);
 }

@@ -1,13 +1,14 @@
 /*-------------------------------------------------------------------------
  *
  * encode_json.h
- *		Text of a jsonb value.
+ *		JSON and times as text.
  *
  *-------------------------------------------------------------------------
  */
 #ifndef OUTBOX_ENCODE_JSON_H
 #define OUTBOX_ENCODE_JSON_H
 
+#include "datatype/timestamp.h"
 #include "lib/stringinfo.h"
 #include "utils/jsonb.h"
 
@@ -28,5 +29,11 @@ extern size_t outbox_json_text_size(const Jsonb *value, size_t limit);
 
 /* Is it the JSON value null? */
 extern bool outbox_is_json_null(const Jsonb *value);
+
+/*
+ * 2026-11-22T23:59:59.123456Z, allocated in the current context; NULL where RFC 3339
+ * has none, which is for infinity and years of other than four digits.
+ */
+extern char *outbox_rfc3339(TimestampTz time);
 
 #endif							/* OUTBOX_ENCODE_JSON_H */

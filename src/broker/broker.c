@@ -25,15 +25,18 @@
 
 #include <limits.h>
 #include <netdb.h>
+#include <openssl/crypto.h>
+#include <openssl/opensslv.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "storage/fd.h"
-#include "utils/memutils.h"
-
+#include "amqp_compat.h"
+#include "broker.h"
 #include "broker_internal.h"
 #include "clock.h"
+#include "storage/fd.h"
+#include "utils/memutils.h"
 #include "wait_event.h"
 #include "watchdog.h"
 
@@ -347,4 +350,20 @@ outbox_link_close(OutboxLink *link, bool polite)
 	}
 	outbox_link_drop(link);
 	outbox_link_set_state(link, OUTBOX_LINK_CLOSED);
+}
+
+/*
+ * Which librabbitmq and OpenSSL this process runs with.
+ *
+ * Both are loaded at run time, so that they may be other ones than those of the
+ * headers that we were built with.
+ */
+
+void
+outbox_link_versions(OutboxLinkVersions *versions)
+{
+	versions->librabbitmq = amqp_version();
+	versions->librabbitmq_built = AMQP_VERSION_STRING;
+	versions->openssl = OpenSSL_version(OPENSSL_VERSION);
+	versions->openssl_built = OPENSSL_VERSION_TEXT;
 }

@@ -20,9 +20,6 @@
 
 #include "encode.h"
 #include "encode_json.h"
-#include "encode_format.h"
-#include "encode_table.h"
-#include "rfc3339.h"
 #include "settings.h"
 #include "traceparent.h"
 

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * encode.h
- *		From a message to AMQP properties, headers and body.
+ *		From a row to what AMQP transports.
  *
  *-------------------------------------------------------------------------
  */
@@ -12,6 +12,9 @@
 #include "amqp_limits.h"
 #include "format.h"
 #include "message.h"
+#include "utils/numeric.h"
+
+/* encode.c: from a message to AMQP properties, headers and body */
 
 typedef struct OutboxEncoded
 {
@@ -42,5 +45,55 @@ extern const char *outbox_encode_header(const OutboxMessage *message,
 										const OutboxFormat *format,
 										MemoryContext scratch,
 										OutboxEncoded *out);
+
+/*
+ * encode_table.c: from jsonb to an AMQP field table; encode.c only
+ *
+ * The functions that can refuse return NULL, or the reason as a constant.
+ * Everything is allocated in the current context.
+ */
+
+/* Database encoding to UTF-8, without a copy where possible. */
+extern amqp_bytes_t outbox_encode_utf8(const char *text, int len);
+
+/* A string that is UTF-8 already, as all of OutboxMessage's are. */
+extern amqp_bytes_t outbox_encode_text(const char *utf8);
+
+extern char *outbox_encode_digits(Numeric number);
+extern const char *outbox_encode_number(Numeric number,
+										amqp_field_value_t *value);
+
+/* Appends the pairs of the object that the iterator has just entered. */
+extern const char *outbox_encode_pairs(JsonbIterator **it,
+									   amqp_table_t *table);
+
+/*
+ * The value of a header of ours, which replaces one of the user's with that name:
+ * consumers take the key for what order is kept by, so nobody may forge it.  There
+ * has to be room for one more.
+ */
+extern amqp_field_value_t *outbox_encode_own_header(amqp_table_t *table,
+													const char *name);
+
+/* The same of a string; NULL: no header. */
+extern void outbox_encode_own_text(amqp_table_t *table, const char *name,
+								   const char *utf8);
+
+/* Bytes that the table takes on the wire. */
+extern size_t outbox_encode_table_size(const amqp_table_t *table);
+
+/* encode_format.c: properties and headers of a route's format; encode.c only */
+
+/*
+ * Puts what the format says into properties that are complete without one, with room
+ * for OUTBOX_FORMAT_HEADERS more headers; content_type: the user has set that.  Fills
+ * *formatted, from which the body is made.  Returns NULL, or why the message cannot be
+ * sent in it.
+ */
+extern const char *outbox_encode_format(const OutboxMessage *message,
+										const OutboxFormat *format,
+										bool content_type,
+										amqp_basic_properties_t *p,
+										OutboxFormatted *formatted);
 
 #endif							/* OUTBOX_ENCODE_H */

@@ -10,8 +10,7 @@
  */
 #include "postgres.h"
 
-#include "encode_format.h"
-#include "encode_table.h"
+#include "encode.h"
 
 static const char *
 text_of(const amqp_bytes_t *bytes)

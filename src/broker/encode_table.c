@@ -18,7 +18,7 @@
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 
-#include "encode_table.h"
+#include "encode.h"
 
 static const char *encode_value(JsonbIterator **it, const JsonbValue *item,
 								JsonbIteratorToken token,

@@ -45,4 +45,11 @@ extern PGDLLIMPORT bool outbox_trace_spans;
 
 extern void outbox_settings_define(void);
 
+/* How long to leave alone what somebody has locked. */
+static inline int
+outbox_recheck_ms(void)
+{
+	return Min(outbox_poll_interval_ms, 1000);
+}
+
 #endif							/* OUTBOX_SETTINGS_H */

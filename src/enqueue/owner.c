@@ -17,6 +17,7 @@
 
 #include "access/parallel.h"
 #include "access/xact.h"
+#include "catalog.h"
 #include "catalog/objectaccess.h"
 #include "catalog/pg_class.h"
 #include "compat.h"
@@ -24,7 +25,6 @@
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
 #include "owner.h"
-#include "owners.h"
 #include "routes.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"

@@ -13,10 +13,10 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "catalog.h"
 #include "catalog/pg_class.h"
 #include "commands/event_trigger.h"
 #include "commands/tablecmds.h"
-#include "extension_schema.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"

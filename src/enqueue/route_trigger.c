@@ -8,11 +8,11 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "catalog.h"
 #include "catalog/pg_type.h"
 #include "cdc.h"
 #include "column_types.h"
 #include "commands/trigger.h"
-#include "deferred.h"
 #include "executor/spi.h"
 #include "fired.h"
 #include "look_up.h"

@@ -11,6 +11,7 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "catalog.h"
 #include "catalog/pg_type.h"
 #include "cdc.h"
 #include "check.h"
@@ -19,7 +20,6 @@
 #include "columns.h"
 #include "commands/trigger.h"
 #include "compat.h"
-#include "deferred.h"
 #include "encode_json.h"
 #include "fired.h"
 #include "key.h"

@@ -8,8 +8,8 @@
  */
 #include "postgres.h"
 
+#include "encode_json.h"
 #include "format_def.h"
-#include "rfc3339.h"
 
 /* With some of its headers it takes a message for one that has failed or is delayed. */
 static const char *

@@ -10,9 +10,9 @@
  */
 #include "postgres.h"
 
+#include "encode_json.h"
 #include "format_def.h"
 #include "format_text.h"
-#include "rfc3339.h"
 #include "route.h"
 #include "traceparent.h"
 

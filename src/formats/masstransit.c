@@ -11,7 +11,6 @@
 #include "format_def.h"
 #include "format_text.h"
 #include "mb/pg_wchar.h"
-#include "rfc3339.h"
 
 static const char *const addresses[] = {
 	"sourceAddress", "destinationAddress", "responseAddress", "faultAddress"

@@ -7,9 +7,9 @@
  */
 #include "postgres.h"
 
+#include "encode_json.h"
 #include "format_def.h"
 #include "format_text.h"
-#include "rfc3339.h"
 
 typedef struct Options
 {

@@ -18,8 +18,8 @@
 #include "compat.h"
 #include "launcher_internal.h"
 #include "miscadmin.h"
+#include "shared.h"
 #include "utils/memutils.h"
-#include "worker_args.h"
 #include "worker_limit.h"
 
 #define RESTART_MS			1000	/* first wait after a crash */

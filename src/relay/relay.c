@@ -15,26 +15,25 @@
  */
 #include "postgres.h"
 
-#include "activity.h"
 #include "fault.h"
 #include "miscadmin.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
-#include "relay.h"
 #include "relay_internal.h"
 #include "settings.h"
+#include "shared.h"
 #include "stats.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "storage/pmsignal.h"
 #include "storage/procsignal.h"
 #include "tcop/tcopprot.h"
+#include "upkeep.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 #include "version.h"
 #include "wait_event.h"
-#include "worker_args.h"
 
 /* Longest wait; the poll normally ends it earlier. */
 #define MAX_WAIT_MS 60000

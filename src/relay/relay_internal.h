@@ -13,37 +13,10 @@
  * relay_link.c		connecting, losing the connection, confirms
  * relay_twin.c		asking the broker for another relay of this database
  * relay_publish.c	sending what is ready
- *
- * The parts, each with a header of its own:
- *
- * database.c		session, extension, settings, faults of the database
- * control.c		may messages be published from here?
- * prepared.c		prepared transactions
- * maintenance.c	partitions of the archive
- * jobs.c			replays and the like, chunk by chunk
- * queue.c			messages that are claimed, and the order of keys
- * route_states.c	routes: which ones wait, and why
- * reader.c			which rows are read next, and what becomes of them
- * due.c			of those the ones whose time has come
- * keys.c			keys that are held, or to be read again
- * recall.c			keys that are held and forgotten
- * unreadable.c		rows that cannot be read, and are set aside
- * scan.c			all else that is unread, in the order of seq
- * unread.c			as ranges of seq (plain C)
- * batch.c			what one round claims
  * sweep.c			looking for rows that nobody has announced
- * settler.c		what a round settles
- * unflushed.c		what is settled and not yet on disk
- * link_config.c	where the broker is
- * hosts.c			to which host next, and when (plain C)
- * twin.c			is there one, and when to ask
- * renewal.c		when messages are refused: another channel?
- * sender.c			when there may be room to send again
- * watch.c			how long the broker is waited for
- * unknown.c		what was in flight when the connection was lost
- * timers.c			when to look for what nobody has told of
- * wall_clock.c		has somebody set the clock?
  * waiting.c		waiting for work, and the pace of claims
+ *
+ * The parts are in the folders below.
  *
  *-------------------------------------------------------------------------
  */
@@ -53,29 +26,17 @@
 #include "broker.h"
 #include "clock.h"
 #include "confirms.h"
-#include "control.h"
-#include "database.h"
 #include "hosts.h"
-#include "jobs.h"
-#include "link_config.h"
-#include "maintenance.h"
-#include "prepared.h"
+#include "link_parts.h"
 #include "queue.h"
-#include "reader.h"
-#include "renewal.h"
+#include "reading.h"
 #include "route_states.h"
-#include "sender.h"
 #include "settler.h"
 #include "shared.h"
 #include "store.h"
-#include "sweep.h"
-#include "timers.h"
 #include "twin.h"
 #include "unflushed.h"
-#include "unknown.h"
-#include "waiting.h"
-#include "wall_clock.h"
-#include "watch.h"
+#include "upkeep.h"
 #include "watchdog.h"
 
 /* How long to wait for confirms when stopping, or before a new connection. */
@@ -85,6 +46,8 @@
 #define OUTBOX_STABLE_MS		10000
 
 typedef struct OutboxConnection OutboxConnection;
+typedef struct OutboxSweep OutboxSweep;
+typedef struct OutboxWaiting OutboxWaiting;
 
 /*
  * The parts: only the file of each writes it, and most are known to that file only
@@ -128,6 +91,9 @@ typedef struct OutboxRelay
 	OutboxWallClock *wall_clock;
 	OutboxWaiting *waiting;
 } OutboxRelay;
+
+/* relay.c: the entry point of the process */
+extern PGDLLEXPORT void outbox_relay_main(Datum main_arg);
 
 /* relay_round.c */
 extern bool outbox_relay_wants_round(OutboxRelay *relay, OutboxMonoTime now);
@@ -196,5 +162,47 @@ extern void outbox_relay_twin_step(OutboxRelay *relay, OutboxMonoTime now);
 extern void outbox_relay_publish(OutboxRelay *relay, OutboxMonoTime now);
 extern bool outbox_relay_send_rest(OutboxRelay *relay);
 extern bool outbox_relay_may_send(OutboxRelay *relay);
+
+/* sweep.c: looking for rows that nobody has announced */
+extern OutboxSweep *outbox_sweep_create(MemoryContext cxt);
+
+/* All rows that were read are to be looked at (again), from the first one on. */
+extern void outbox_sweep_start(OutboxSweep *sweep, OutboxQueue *queue);
+/* Where keys are forgotten, passes over what they have follow each other. */
+extern OutboxMonoTime outbox_sweep_deadline(const OutboxSweep *sweep,
+											const OutboxQueue *queue);
+extern void outbox_sweep_timers(OutboxSweep *sweep, OutboxQueue *queue,
+								OutboxMonoTime now);
+/* Is one under way? */
+extern bool outbox_sweep_wanted(const OutboxSweep *sweep, const OutboxQueue *queue);
+/* Its next step, in a transaction; what it finds is to be read. */
+extern void outbox_sweep_step(OutboxSweep *sweep, OutboxRelay *relay);
+#ifdef OUTBOX_FAULTS
+/* Starts one, from time to time, that only tells what it would find. */
+extern void outbox_sweep_look(OutboxSweep *sweep, OutboxMonoTime now);
+#endif
+
+/* waiting.c: for the latch, the socket, the time */
+
+/* What there is to wait for. */
+typedef struct OutboxWaitFor
+{
+	bool		open;			/* there is a connection, opened at that time */
+	OutboxMonoTime opened_at;
+	bool		confirms;		/* that we wait for */
+	bool		may_nap;		/* what is in memory needs nobody's hand */
+	int64		timeout_ms;
+} OutboxWaitFor;
+
+extern OutboxWaiting *outbox_waiting_create(MemoryContext cxt,
+											OutboxLink *link);
+/*
+ * Waits for the latch, the socket if there is one, or so many milliseconds.
+ * Returns whether the socket is readable.
+ */
+extern bool outbox_waiting_wait(OutboxWaiting *waiting,
+								const OutboxWaitFor *wait);
+/* A round has claimed something. */
+extern void outbox_waiting_claimed(OutboxWaiting *waiting);
 
 #endif							/* OUTBOX_RELAY_INTERNAL_H */

@@ -22,10 +22,10 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "activity.h"
 #include "fault.h"
 #include "relay_internal.h"
 #include "settings.h"
+#include "upkeep.h"
 #include "utils/timestamp.h"
 
 /* ------------------------------------------------------------------- claim */

@@ -25,7 +25,7 @@
 #include "postgres.h"
 
 #include "fault.h"
-#include "recall.h"
+#include "reading.h"
 #include "relay_internal.h"
 #include "shared.h"
 #include "sizes.h"

@@ -20,12 +20,12 @@
 
 #include "compat.h"
 #include "miscadmin.h"
+#include "relay_internal.h"
 #include "shared.h"
 #include "storage/latch.h"
 #include "utils/memutils.h"
 #include "utils/wait_event.h"
 #include "wait_event.h"
-#include "waiting.h"
 
 #define PACE_US		1000
 #define PACE_BURST	8

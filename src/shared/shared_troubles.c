@@ -14,7 +14,7 @@
 #include "utils/timestamp.h"
 
 /*
- * A locked row is met again at least every second (recheck.h) as long as it is;
+ * A locked row is met again at least every second (outbox_recheck_ms()) as long as it is;
  * one that was not for so long has been taken, or has gone.
  */
 #define LOCKED_FORGOTTEN_MS		10000

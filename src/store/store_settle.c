@@ -15,8 +15,8 @@
 #include "postgres.h"
 
 #include "access/table.h"
+#include "catalog.h"
 #include "catalog/pg_type.h"
-#include "deferred.h"
 #include "mb/pg_wchar.h"
 #include "printable.h"
 #include "store.h"
@@ -142,7 +142,7 @@ mark_ids(const pg_uuid_t *ids, size_t stride, int n, bool *marks)
 }
 
 /*
- * The server would say only that there is a deferred trigger, see deferred.c.
+ * The server would say only that there is a deferred trigger, see catalog.c.
  * The row trigger says it for updates.
  */
 static void

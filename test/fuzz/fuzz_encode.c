@@ -27,7 +27,6 @@
 #include "fuzz.h"
 #include "input.h"
 #include "pg.h"
-#include "rfc3339.h"
 #include "watchdog.h"
 
 #define MAX_BODY	100000

@@ -102,7 +102,7 @@ MUTATIONS = [Mutation(*m) for m in (
     ("claimed-in-any-order", "src/relay/reading/reader.c",
      "		return left->seq < right->seq ? -1 : 1;", "		return left->seq < right->seq ? 1 : -1;",
      "order: rows of a claim are admitted as they were enqueued"),
-    ("queue-twice-as-long", "src/relay/reading/batch.h",
+    ("queue-twice-as-long", "src/relay/reading/reading.h",
      "#define OUTBOX_QUEUE_MAX	(2 * outbox_window)", "#define OUTBOX_QUEUE_MAX	(4 * outbox_window)",
      "memory is bounded"),
     ("error-forgets-news", "src/relay/relay_round.c",

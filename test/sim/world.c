@@ -19,8 +19,9 @@
 #include "pgstat.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
-#include "relay.h"
+#include "relay_internal.h"
 #include "settings.h"
+#include "shared.h"
 #include "shared_internal.h"
 #include "sim.h"
 #include "storage/ipc.h"
@@ -32,7 +33,6 @@
 #include "utils/wait_event.h"
 #include "wait_event.h"
 #include "waiters.h"
-#include "worker_args.h"
 #include "watchdog.h"
 #if PG_VERSION_NUM >= 180000
 #include "storage/waiteventset.h"

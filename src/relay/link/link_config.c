@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 
 #include "common/hashfn.h"
-#include "link_config.h"
+#include "link_parts.h"
 #include "login.h"
 #include "settings.h"
 #include "shared.h"

@@ -18,7 +18,7 @@
 
 #include "backoff.h"
 #include "common/pg_prng.h"
-#include "renewal.h"
+#include "link_parts.h"
 #include "utils/memutils.h"
 
 /*

@@ -8,7 +8,7 @@
 #include "postgres.h"
 
 #include "broker.h"
-#include "sender.h"
+#include "link_parts.h"
 #include "utils/memutils.h"
 
 struct OutboxSender

@@ -15,7 +15,7 @@
  */
 #include "postgres.h"
 
-#include "unknown.h"
+#include "link_parts.h"
 #include "utils/memutils.h"
 
 /* Messages that are sent alone because the broker closed the link because of them. */

@@ -21,10 +21,10 @@
  */
 #include "postgres.h"
 
+#include "link_parts.h"
 #include "queue.h"
 #include "settings.h"
 #include "utils/memutils.h"
-#include "watch.h"
 
 /* How often to look whether the last byte has arrived. */
 #define LOOK_MS 250

@@ -124,7 +124,7 @@ typedef struct OutboxQueue
 	bool		retries_unknown;	/* of a key that had more than the one that is gone */
 	int64		forgotten_low;	/* 0, or a key that is not in keys may be held, or
 								 * have rows to be read again, from here on */
-	int64		forgotten_next; /* the same of what this pass has left, recall.h */
+	int64		forgotten_next; /* the same of what this pass has left, reading.h */
 	int			count;			/* all items */
 	int			nready;
 	int			nwaiting;

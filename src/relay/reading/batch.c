@@ -8,7 +8,7 @@
 #include "postgres.h"
 
 #include "fault.h"
-#include "batch.h"
+#include "reading.h"
 #include "settings.h"
 #include "utils/memutils.h"
 

@@ -7,8 +7,8 @@
  */
 #include "postgres.h"
 
-#include "due.h"
-#include "recheck.h"
+#include "reading_internal.h"
+#include "settings.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 

@@ -8,7 +8,7 @@
 #include "postgres.h"
 
 #include "key.h"
-#include "keys.h"
+#include "reading_internal.h"
 #include "utils/memutils.h"
 
 /* Keys that one batch reads again. */

@@ -8,7 +8,7 @@
 #include "postgres.h"
 
 #include "key.h"
-#include "recall.h"
+#include "reading.h"
 #include "shared.h"
 
 /* ----------------------------------------------------------------- look-ups */

@@ -16,7 +16,7 @@
  */
 #include "postgres.h"
 
-#include "scan.h"
+#include "reading_internal.h"
 #include "settings.h"
 #include "utils/memutils.h"
 

@@ -7,8 +7,8 @@
  */
 #include "postgres.h"
 
+#include "reading.h"
 #include "shared.h"
-#include "unreadable.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/memutils.h"

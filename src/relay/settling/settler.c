@@ -12,7 +12,7 @@
 #include "dead_letter.h"
 #include "given_up.h"
 #include "miscadmin.h"
-#include "recheck.h"
+#include "settings.h"
 #include "settler.h"
 #include "shared.h"
 #include "stats.h"

@@ -9,7 +9,7 @@
 #define OUTBOX_UNFLUSHED_H
 
 #include "access/xlogdefs.h"
-#include "batch.h"
+#include "reading.h"
 
 typedef struct OutboxUnflushed OutboxUnflushed;
 

@@ -13,8 +13,8 @@
  */
 #include "postgres.h"
 
-#include "activity.h"
 #include "pgstat.h"
+#include "upkeep.h"
 
 static struct
 {

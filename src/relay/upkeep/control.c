@@ -7,12 +7,12 @@
  */
 #include "postgres.h"
 
-#include "control.h"
 #include "environment.h"
 #include "identity.h"
 #include "origin.h"
 #include "settings.h"
 #include "shared.h"
+#include "upkeep.h"
 #include "utils/memutils.h"
 
 struct OutboxControlState

@@ -19,10 +19,10 @@
 #include "backoff.h"
 #include "common/pg_prng.h"
 #include "fault.h"
-#include "maintenance.h"
 #include "settings.h"
 #include "shared.h"
 #include "store.h"
+#include "upkeep.h"
 #include "utils/memutils.h"
 
 /* Each is looked after this often. */

@@ -9,8 +9,8 @@
  */
 #include "postgres.h"
 
-#include "prepared.h"
 #include "store.h"
+#include "upkeep.h"
 #include "utils/memutils.h"
 
 struct OutboxPreparedList

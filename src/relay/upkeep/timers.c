@@ -9,7 +9,7 @@
 
 #include "settings.h"
 #include "sizes.h"
-#include "timers.h"
+#include "upkeep.h"
 #include "utils/memutils.h"
 
 struct OutboxTimers

@@ -16,9 +16,9 @@
 
 #include "clock.h"
 #include "shared.h"
+#include "upkeep.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
-#include "wall_clock.h"
 
 /* Less than that NTP makes good without a jump. */
 #define JUMP_MS			5000

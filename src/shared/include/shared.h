@@ -450,4 +450,14 @@ extern bool outbox_hold_set(Oid dboid);
 extern void outbox_hold_release(Oid dboid, bool restart);
 extern bool outbox_hold_exists(Oid dboid);
 
+/* What a worker is started with, in bgw_extra. */
+typedef struct OutboxWorkerArgs
+{
+	Oid			dboid;
+	int			slot;			/* index in shared memory */
+	uint64		generation;		/* that the slot must have */
+	OutboxLinkTold told;		/* by the one that made room before */
+	int			twin_told;		/* by the last one, see relay_twin.c */
+} OutboxWorkerArgs;
+
 #endif							/* OUTBOX_SHARED_H */

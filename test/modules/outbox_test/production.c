@@ -10,14 +10,12 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "../../../src/base/deferred.c"
+#include "../../../src/base/catalog.c"
 #include "../../../src/base/encode_json.c"
 #include "../../../src/config/environment.c"
 #include "../../../src/message/identity.c"
 #include "../../../src/message/key.c"
 #include "../../../src/message/origin.c"
-#include "../../../src/base/extension_schema.c"
-#include "../../../src/base/owners.c"
 #include "../../../src/store/store.c"
 #include "../../../src/store/store_control.c"
 #include "../../../src/store/store_claim.c"

@@ -15,7 +15,6 @@
 #include "postmaster/bgworker.h"
 #include "shared.h"
 #include "storage/shmem.h"
-#include "worker_args.h"
 
 PG_FUNCTION_INFO_V1(outbox_test_second_worker);
 PG_FUNCTION_INFO_V1(outbox_test_replace_worker);

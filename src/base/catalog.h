@@ -1,12 +1,15 @@
 /*-------------------------------------------------------------------------
  *
- * owners.h
- *		One owner for all that belongs to the extension.
+ * catalog.h
+ *		What the catalogs say of the extension's objects.
  *
  *-------------------------------------------------------------------------
  */
-#ifndef OUTBOX_OWNERS_H
-#define OUTBOX_OWNERS_H
+#ifndef OUTBOX_CATALOG_H
+#define OUTBOX_CATALOG_H
+
+#include "commands/trigger.h"
+#include "utils/rel.h"
 
 /* NULL: it is so.  Else what is not, a sentence of an error, palloc'd. */
 extern char *outbox_owners_differ(void);
@@ -19,4 +22,15 @@ extern Oid	outbox_owner_of_relation(Oid relid);
 #define OUTBOX_OWNERS_HINT \
 	"Give all objects of the extension one owner, by ALTER TABLE ... OWNER TO, ALTER FUNCTION ... OWNER TO or REASSIGN OWNED."
 
-#endif							/* OUTBOX_OWNERS_H */
+/* InvalidOid: the database does not have the extension. */
+extern Oid	outbox_extension_schema(void);
+
+/*
+ * Where a statement runs as the owner for somebody else, in a security-restricted
+ * operation or because the caller knows it (acting): an ERROR (0A000) that names
+ * the trigger or constraint of rel which such an event defers.
+ */
+extern void outbox_refuse_deferred(Relation rel, TriggerEvent event,
+								   bool acting);
+
+#endif							/* OUTBOX_CATALOG_H */

@@ -1,7 +1,9 @@
 /*-------------------------------------------------------------------------
  *
- * owners.c
- *		One owner for all that belongs to the extension.
+ * catalog.c
+ *		What the catalogs say of the extension's objects.
+ *
+ * One owner for all that belongs to it:
  *
  * Statements of the worker and of outbox_enqueue() run as the owner of the table
  * "outbox", the functions for operators as theirs.  What somebody has added to a
@@ -28,18 +30,19 @@
 #include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
+#include "catalog.h"
 #include "catalog/dependency.h"
+#include "catalog/indexing.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_depend.h"
 #include "catalog/pg_extension.h"
 #include "catalog/pg_inherits.h"
 #include "catalog/pg_namespace.h"
 #include "catalog/pg_proc.h"
+#include "catalog/pg_trigger.h"
 #include "catalog/pg_type.h"
 #include "commands/extension.h"
-#include "extension_schema.h"
 #include "miscadmin.h"
-#include "owners.h"
 #include "storage/lmgr.h"
 #include "utils/acl.h"
 #include "utils/array.h"
@@ -362,4 +365,85 @@ outbox_owners_differ(void)
 		UnlockRelationOid(members.outbox, AccessShareLock);
 	}
 	return different;
+}
+
+/*
+ * The schema that was chosen at CREATE EXTENSION.
+ */
+
+Oid
+outbox_extension_schema(void)
+{
+	Relation	extensions = table_open(ExtensionRelationId, AccessShareLock);
+	Oid			schema = InvalidOid;
+	ScanKeyData key;
+	SysScanDesc scan;
+	HeapTuple	tuple;
+
+	ScanKeyInit(&key, Anum_pg_extension_extname, BTEqualStrategyNumber, F_NAMEEQ,
+				CStringGetDatum("outbox"));
+	scan = systable_beginscan(extensions, ExtensionNameIndexId, true, NULL, 1, &key);
+	tuple = systable_getnext(scan);
+	if (HeapTupleIsValid(tuple))
+		schema = ((Form_pg_extension) GETSTRUCT(tuple))->extnamespace;
+	systable_endscan(scan);
+	table_close(extensions, AccessShareLock);
+	return schema;
+}
+
+/*
+ * Deferred triggers on the tables, which cannot be run for the owner.
+ *
+ * A deferred trigger runs at the end of the transaction, when the statement that
+ * was run as the owner is over.  Until PostgreSQL 17 the user is another one
+ * then; from 18 on it is the owner, with the search_path of the caller.  The server
+ * refuses it in a security-restricted operation, but does not say which it is;
+ * the functions for operators are none, and what is deferrable there may have
+ * been deferred by the caller (SET CONSTRAINTS).
+ */
+
+/* Is it deferred, or could it be, and fired by such an event? */
+static bool
+defers(const Trigger *trigger, TriggerEvent event, bool restricted)
+{
+	/* The server's own run nobody's code. */
+	if (!restricted && trigger->tgisinternal)
+		return false;
+	if (!trigger->tgdeferrable || (restricted && !trigger->tginitdeferred) ||
+		trigger->tgenabled == TRIGGER_DISABLED ||
+		trigger->tgenabled == TRIGGER_FIRES_ON_REPLICA)
+		return false;
+	/* Queued only for rows that would break the constraint. */
+	if (trigger->tgfoid == F_UNIQUE_KEY_RECHECK)
+		return false;
+	return TRIGGER_FIRED_BY_INSERT(event) ? TRIGGER_FOR_INSERT(trigger->tgtype) :
+		TRIGGER_FIRED_BY_DELETE(event) ? TRIGGER_FOR_DELETE(trigger->tgtype) :
+		TRIGGER_FOR_UPDATE(trigger->tgtype);
+}
+
+void
+outbox_refuse_deferred(Relation rel, TriggerEvent event, bool acting)
+{
+	bool		restricted = InSecurityRestrictedOperation();
+
+	if ((!restricted && !acting) || rel->trigdesc == NULL)
+		return;
+	for (int i = 0; i < rel->trigdesc->numtriggers; i++)
+	{
+		const Trigger *trigger = &rel->trigdesc->triggers[i];
+		char	   *constraint;
+
+		if (!defers(trigger, event, restricted))
+			continue;
+		constraint = OidIsValid(trigger->tgconstraint) ?
+			get_constraint_name(trigger->tgconstraint) : NULL;
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("deferred trigger \"%s\" on table \"%s\" is not supported",
+						constraint != NULL ? constraint : trigger->tgname,
+						RelationGetRelationName(rel)),
+				 errdetail("Messages are stored and settled as the owner of the table, and a trigger cannot run for it at the end of the transaction."),
+				 restricted ? errhint("Make the trigger or constraint INITIALLY IMMEDIATE.") :
+				 errhint("Make the trigger NOT DEFERRABLE.")));
+	}
 }

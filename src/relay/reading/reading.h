@@ -1,0 +1,343 @@
+/*-------------------------------------------------------------------------
+ *
+ * reading.h
+ *		What is read next, and what a round claims of it.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTBOX_READING_H
+#define OUTBOX_READING_H
+
+#include "queue.h"
+#include "route_states.h"
+#include "shared.h"
+#include "store.h"
+#include "unread.h"
+
+/*
+ * batch.c: what one round claims: messages, and which rows were read for them
+ *
+ * A batch is made of segments.  Each is a stretch of rows that a source (due
+ * rows, keys, the scan) has had read, all of them with one snapshot.  Messages
+ * get into the queue only when the claiming transaction has committed; until then
+ * nothing of the relay's state changes but the claims shown in shared memory,
+ * which must be there before the row locks go (see outbox_discard() in the SQL
+ * script).
+ */
+
+/* A claim stops at so many bytes, and the queue holds at most so many. */
+#define OUTBOX_CLAIM_BYTES		((size_t) 2 * 1024 * 1024)
+#define OUTBOX_QUEUE_BYTES		((size_t) 32 * 1024 * 1024)
+
+typedef enum OutboxSource
+{
+	OUTBOX_SOURCE_DUE,
+	OUTBOX_SOURCE_KEYS,
+	OUTBOX_SOURCE_SCAN
+} OutboxSource;
+
+/* One read of a source. */
+typedef struct OutboxSegment
+{
+	OutboxSource source;
+	OutboxKey  *key;			/* KEYS: rows of this one only */
+	int64		skip_low;		/* of the key, when it was read */
+	int64		after;			/* rows with after < seq <= upto */
+	int64		upto;
+	bool		open;			/* upto is no end: it has read up to the last row, */
+	int64		known;			/* and at least up to here */
+	int			start;			/* messages[start .. end) */
+	int			end;
+	int			visited;		/* rows seen, those we had already included */
+	int			numbers;		/* of theirs that differ */
+	int64		last_seq;		/* of the last row seen */
+	TimestampTz last_due;
+	bool		cut;			/* there may be more behind last_seq */
+	int64		last_listed;	/* see find_locked() */
+} OutboxSegment;
+
+/* A row behind which the later ones of its key must wait. */
+typedef struct OutboxBarringRow
+{
+	int64		seq;
+	pg_uuid_t	id;				/* all zeros: not looked at */
+	bool		keyed;
+	int64		key_hash;
+	char	   *route;
+} OutboxBarringRow;
+
+typedef struct OutboxBatch
+{
+	MemoryContext cxt;			/* of the round */
+	OutboxQueue *queue;
+	OutboxRoutes *routes;
+	uint32		turn;			/* counts batches: whose turn the odd one is */
+	int			limit;			/* messages */
+	int			reserve;		/* of limit, what the source at work leaves */
+	size_t		bytes_left;
+	size_t		bytes_reserve;	/* the same of bytes, not in bytes_left */
+	List	   *excluded_routes;
+	int			nunreadable;
+	const OutboxUnreadableRow *unreadable;	/* rows that are set aside */
+	int			nsegments;
+	OutboxSegment segments[OUTBOX_BATCH_SEGMENTS];
+	int			count;
+	OutboxMessage **messages;	/* NULL: given up */
+	int		   *claims;			/* entries in MySlot->claims */
+	List	   *locked;			/* of OutboxBarringRow: the claim passed it over */
+	List	   *failed;			/* the same, see outbox_keys_check_failed() */
+	List	   *overtaking;		/* of OutboxUnreadRange, see scan.c */
+	struct OutboxRecalled *recalled;	/* recall.c */
+	int			nrecalled;
+	bool		in_vain;		/* most of what was checked was overtaking */
+	bool		unknown_route;	/* a message has one that we have not loaded */
+	OutboxInbox late_news;		/* of what the snapshot need not see */
+} OutboxBatch;
+
+/* How many messages a worker may have in its memory ... */
+#define OUTBOX_QUEUE_MAX	(2 * outbox_window)
+
+/* ... and beside them, and beside the window: see OUTBOX_LOCKED_MAX. */
+extern int	outbox_locked_beside(const OutboxQueue *queue);
+
+extern void outbox_batch_init(OutboxBatch *batch, OutboxQueue *queue,
+							  OutboxRoutes *routes, MemoryContext cxt);
+
+/* Is there room for another message? */
+extern bool outbox_batch_full(const OutboxBatch *batch);
+
+/* Who comes before whom, and leaves half of what there is to the others. */
+typedef enum OutboxPrecedence
+{
+	OUTBOX_BEFORE_KEYS,			/* due rows */
+	OUTBOX_BEFORE_SCAN,			/* keys */
+	OUTBOX_BEFORE_LEFT			/* ranges that are not LEFT, and what is new */
+} OutboxPrecedence;
+
+extern void outbox_batch_keep_half(OutboxBatch *batch, OutboxPrecedence who);
+extern void outbox_batch_keep_nothing(OutboxBatch *batch);
+
+/* A new segment, to be read now; NULL when there is none left. */
+extern OutboxSegment *outbox_batch_add_segment(OutboxBatch *batch,
+											   OutboxSource source,
+											   int64 after, int64 upto);
+
+/* What store is to claim for the segment, which is the last one. */
+extern void outbox_batch_fill_claim(OutboxBatch *batch, OutboxClaim *claim);
+
+/* Claims it, and looks for what was passed over because somebody has locked it. */
+extern void outbox_batch_claim(OutboxBatch *batch, OutboxClaim *claim);
+
+/* Remembers it, in one of the two lists. */
+extern void outbox_batch_note_row(OutboxBatch *batch, List **list,
+								  const OutboxRow *row);
+
+/* Up to where the segment has read. */
+extern int64 outbox_segment_read(const OutboxSegment *segment);
+
+/* The message goes back to being a row, and nothing remembers it but the caller. */
+extern void outbox_batch_give_up(OutboxBatch *batch, int index);
+
+/* The same for all of them: the transaction failed. */
+extern void outbox_batch_forget(OutboxBatch *batch);
+
+/* The segments of a source, in their order: the first one has NULL before it. */
+extern OutboxSegment *outbox_batch_next(OutboxBatch *batch,
+										OutboxSource source,
+										OutboxSegment *before);
+
+/*
+ * unreadable.c: rows that cannot be read, and are set aside
+ *
+ * One of them makes every claim fail that comes to it.  So claims leave it out, in the
+ * version that could not be read, and it holds its key as a failed message does.  Only
+ * the worker's memory has the list: a new worker reads the row again, and so does this
+ * one when routes, settings or the control row were loaded again, which the sweep does
+ * each minute.
+ *
+ *		set_aside --> SET ASIDE --ask--> ASKED --claimed, changed, gone--> forgotten
+ *		                  ^                 |
+ *		                  +----set_aside----+
+ */
+
+/* With one more, the database counts as failing, and nothing is published. */
+#define OUTBOX_UNREADABLE_MAX	64
+
+typedef struct OutboxUnreadable OutboxUnreadable;
+
+extern OutboxUnreadable *outbox_unreadable_create(MemoryContext cxt,
+												  OutboxRoutes *routes);
+
+/*
+ * A claim has failed because of that row.  False: it is not set aside, as there are
+ * too many, or its key is unknown.
+ */
+extern bool outbox_unreadable_set_aside(OutboxUnreadable *list,
+										const OutboxUnreadableRow *row,
+										const char *error, const char *sqlstate);
+
+/* All of them are to be read again; seqs gets the numbers, there are n. */
+extern int	outbox_unreadable_ask(OutboxUnreadable *list, int64 *seqs);
+
+/* Called in a transaction: forgets those that have changed or are gone; likewise. */
+extern int	outbox_unreadable_check(OutboxUnreadable *list, int64 *seqs);
+
+/* A message of that id was read. */
+extern void outbox_unreadable_read(OutboxUnreadable *list, const pg_uuid_t *id);
+
+/* Those that are set aside, in the current context; there are n. */
+extern const OutboxUnreadableRow *outbox_unreadable_left_out(const OutboxUnreadable *list,
+														 int *n);
+
+/* The route of the one of that id that is set aside, or NULL. */
+extern const OutboxRoute *outbox_unreadable_route(const OutboxUnreadable *list,
+												  const pg_uuid_t *id);
+
+/* Is it set aside, and does not hold its key? */
+extern bool outbox_unreadable_passes(const OutboxUnreadable *list, const pg_uuid_t *id);
+
+/* Is one set aside that holds that key's rows from seq on? */
+extern bool outbox_unreadable_holds(const OutboxUnreadable *list, int64 hash, int64 seq);
+
+/* Is one of that number set aside? */
+extern bool outbox_unreadable_leads_to(const OutboxUnreadable *list, int64 seq);
+
+/*
+ * reader.c: which rows are read next, and what becomes of them
+ *
+ * Three sources: rows whose time has come (due.c), keys to be read again
+ * (keys.c), and all else that is unread (scan.c).  Each knows whether
+ * it wants a claim, claims, and takes note when the claim has committed; if it has
+ * not, nothing has changed.
+ *
+ *		add, told, doubted --> wanted --> claim --COMMIT--> committed --> queue
+ *		      ^                              \--ERROR---> forget
+ *		      +-- what the queue did not keep, what somebody has locked
+ */
+
+typedef struct OutboxReader OutboxReader;
+
+/* Everything is unread. */
+extern OutboxReader *outbox_reader_create(MemoryContext cxt,
+										  OutboxQueue *queue,
+										  OutboxRoutes *routes);
+
+/* ------------------------------------------------------------ what to read */
+
+/* Rows from lo to hi are to be read; why is one of OUTBOX_UNREAD_... */
+extern void outbox_reader_add(OutboxReader *reader, int64 lo, int64 hi,
+							  int why);
+/* Something may have been committed that nobody has told of. */
+extern void outbox_reader_look(OutboxReader *reader);
+/* A waiting row that is due at that time has been committed. */
+extern void outbox_reader_told_due(OutboxReader *reader, TimestampTz at);
+/* Waiting rows have changed: the next round looks when the next one is due, */
+extern void outbox_reader_look_up_due(OutboxReader *reader);
+/* or reads all that are due. */
+extern void outbox_reader_reread_due(OutboxReader *reader);
+/* Rows that hold their keys may be gone. */
+extern void outbox_reader_doubt_holders(OutboxReader *reader);
+
+/*
+ * A claim has failed, as a value of that row cannot be read: claims leave it out from
+ * now on.  False: that cannot be.
+ */
+extern bool outbox_reader_set_aside(OutboxReader *reader,
+									const OutboxUnreadableRow *row,
+									const char *error, const char *sqlstate);
+extern const OutboxUnreadable *outbox_reader_unreadable(const OutboxReader *reader);
+/* Rows that are set aside are read again. */
+extern void outbox_reader_ask_unreadable(OutboxReader *reader);
+
+/* ------------------------------------------------------------------- rounds */
+
+/* Would there be something to claim, and room for it? */
+extern bool outbox_reader_wanted(const OutboxReader *reader,
+								 OutboxMonoTime now);
+/* Has it something else to look up in a round? */
+extern bool outbox_reader_wonders(const OutboxReader *reader);
+/* Called in a transaction. */
+extern bool outbox_reader_check_holders(OutboxReader *reader);
+/* The same, after the batch's snapshot was taken. */
+extern void outbox_reader_claim(OutboxReader *reader, OutboxBatch *batch,
+								TimestampTz wall);
+/* The same: when is the next row due?  failed: rows got a time in it. */
+extern void outbox_reader_find_due(OutboxReader *reader, OutboxBatch *batch,
+								   TimestampTz wall, bool failed);
+/*
+ * The transaction has committed: what was claimed goes to the queue, and may be
+ * published from then on.
+ */
+extern void outbox_reader_committed(OutboxReader *reader, OutboxBatch *batch);
+
+/* ------------------------------------------------------------------ state */
+
+/* No row from there on has been read. */
+extern int64 outbox_reader_end(const OutboxReader *reader);
+/* Does what is unread lead to this row, or is it set aside? */
+extern bool outbox_reader_leads_to(const OutboxReader *reader, int64 seq);
+/* Is anything unread but what will be committed, or will be due? */
+extern bool outbox_reader_behind(const OutboxReader *reader,
+								 OutboxMonoTime now);
+/* A round would read more than a few rows that are new. */
+extern bool outbox_reader_reads_much(const OutboxReader *reader);
+/* When the next waiting row is due, by the wall clock; 0: none. */
+extern TimestampTz outbox_reader_next_due(const OutboxReader *reader);
+/* When there will be something to read; unset: nothing is waited for. */
+extern OutboxMonoTime outbox_reader_deadline(const OutboxReader *reader,
+											 OutboxMonoTime now);
+extern void outbox_reader_timers(OutboxReader *reader, OutboxMonoTime now);
+#ifdef OUTBOX_FAULTS
+/* Is there a key of which the holder is gone?  Called in a transaction. */
+extern bool outbox_reader_has_released(OutboxReader *reader);
+#endif
+
+/*
+ * recall.c: keys that are held and were forgotten, because there were too many
+ *
+ *		known --too many are listed, nothing of it in memory--> forgotten
+ *		  ^                                                         |
+ *		  +--a claim meets a row of it, or a pass finds it free-----+
+ *
+ * What a worker remembers of held keys is bounded.  What is above the bound stays in
+ * the table only: queue->forgotten_low says from where on.  While that is set, a key
+ * that is not in memory may be held, so whoever meets a row of one looks into the
+ * table before he goes on.  For those that nobody meets a pass of the sweep looks: a
+ * key that nothing holds any more is read again, and of the others it notes where
+ * they begin.  A pass that finds none ends the forgetting.
+ */
+
+/* A key that may be forgotten, and what the table says of it. */
+typedef struct OutboxRecalled
+{
+	int64		hash;			/* MUST BE FIRST, see key.h */
+	int64		seq;			/* of its oldest row that was met */
+	bool		known;			/* the key was in memory, and so not looked up */
+	bool		has_rows;		/* others were read before, and are ready */
+	bool		is_held;		/* by a row that has failed, or */
+	bool		waits;			/* by this one, for its next attempt */
+	pg_uuid_t	retry;
+	int64		retry_seq;
+} OutboxRecalled;
+
+/*
+ * In the claim's transaction, when all is claimed; then when it has committed.  end: no
+ * batch before has read from there on.
+ */
+extern void outbox_recall_look_up(OutboxBatch *batch, int64 end);
+/* Before anything of the batch is held or admitted ... */
+extern void outbox_recall_begin(OutboxBatch *batch);
+/* ... and after all of it is. */
+extern void outbox_recall_end(OutboxBatch *batch);
+
+/*
+ * In a pass: of these n keys, those that nothing holds are to be read again.  Where
+ * the others begin is noted.
+ */
+extern void outbox_recall_free(OutboxQueue *queue, OutboxRoutes *routes,
+							   const OutboxUnreadable *unreadable,
+							   OutboxRecalled *met, int n);
+/* In its last step: notes the rows that wait for their next attempt. */
+extern void outbox_recall_note_retries(OutboxQueue *queue, OutboxRoutes *routes);
+
+#endif							/* OUTBOX_READING_H */

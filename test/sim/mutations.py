@@ -262,7 +262,7 @@ MUTATIONS = [Mutation(*m) for m in (
     ("stuck-not-armed", "src/relay/relay.c",
      "	outbox_mono_earlier(&deadline, outbox_settler_unstick_at(relay->settler));", "",
      "what could not be settled is settled when the lock is gone"),
-    ("recheck-by-poll", "src/relay/queue/recheck.h",
+    ("recheck-by-poll", "src/config/settings.h",
      "	return Min(outbox_poll_interval_ms, 1000);", "	return outbox_poll_interval_ms;",
      "what was locked is looked at each second"),
     ("error-not-armed", "src/relay/relay.c",

@@ -30,6 +30,7 @@
 # make test-packages [SUITE="trixie"]     the Debian packages in Debian's releases, and used
 # make test-images [SUITE=bookworm]       the Dockerfile, built and run without Docker
 # make test-sim [FULL=1] [SEED=n] [SECONDS=n]  the simulator, with other histories each time
+# make test-without [PART=capture]       the tests that remain without a part that can be left out
 # make check-unit check-sim check-regress check-isolation check-worker check-tap [TESTS="name ..."]
 #
 # demo and test install the packages that they need (.ci/setup) and use neither
@@ -119,8 +120,8 @@ endif
 
 # Written only when it differs, so that a checkout stays as it is.
 COLUMNS = $(SRC)/message/columns.def
-$(SQL_SCRIPT): $(SQL_PARTS) $(SRC)/sql/parts $(SRC)/sql/columns.awk $(COLUMNS)
-	@awk -f $(SRC)/sql/columns.awk $(COLUMNS) $(SQL_PARTS) > $@.new
+$(SQL_SCRIPT): $(SQL_PARTS) $(SRC)/sql/parts $(SRC)/sql/script.awk $(COLUMNS)
+	@awk -f $(SRC)/sql/script.awk $(COLUMNS) $(SQL_PARTS) > $@.new
 	@if cmp -s $@.new $@; then rm $@.new; touch $@; else mv $@.new $@; fi
 
 # The inbox for databases that can have no extension, of the extension's script.
@@ -144,7 +145,7 @@ export PG_CONFIG
 # ---------------------------------------------------------------------------
 # Tests
 
-.PHONY: test test-core test-matrix test-pg-upgrade test-faults test-soak test-ddl test-valgrind test-sanitize check-static fuzz test-broker-fuzz test-alloc test-trade test-monitoring test-clients test-night test-sim demo setup tools check-unit check-sim check-regress check-isolation check-worker check-tap test-content
+.PHONY: test test-core test-matrix test-pg-upgrade test-faults test-soak test-ddl test-valgrind test-sanitize check-static fuzz test-broker-fuzz test-alloc test-trade test-monitoring test-clients test-night test-sim test-without demo setup tools check-unit check-sim check-regress check-isolation check-worker check-tap test-content
 
 setup:
 	@.ci/setup
@@ -167,6 +168,10 @@ test-core: setup
 # `make test` on other releases of Debian, with QUICK=1 `make test-core`.
 test-matrix:
 	@QUICK='$(QUICK)' test/tools/matrix $(SUITE)
+
+# Nothing else needs capture, or debezium.
+test-without: setup
+	@test/tools/without-check $(PART)
 
 # In a folder with the servers of several releases of Debian, as root.
 test-pg-upgrade:

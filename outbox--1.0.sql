@@ -1140,51 +1140,6 @@ CREATE TRIGGER outbox_new_row
 	INSTEAD OF UPDATE OR DELETE ON @extschema@.outbox_new
 	FOR EACH ROW EXECUTE FUNCTION outbox_internal.outbox_new_trigger();
 
-/*
- * For applications that were written for Debezium.  It shows what this transaction has
- * put in through it, by a function that looks into the session's memory: everybody may
- * call that, as functions of a view are checked against the caller, and it tells nobody
- * anything that he has not written himself.
- */
-CREATE FUNCTION outbox_internal.outbox_event_rows()
-RETURNS SETOF uuid
-AS 'MODULE_PATHNAME', 'outbox_event_rows'
-LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED ROWS 1;
-
-COMMENT ON FUNCTION outbox_internal.outbox_event_rows() IS
-'Ids of the messages that the current transaction has inserted into the view outboxevent and not deleted there. Of the last 100000 at most.';
-
-CREATE VIEW @extschema@.outboxevent AS
-	SELECT e.id, NULL::text AS aggregatetype, NULL::text AS aggregateid, NULL::text AS type,
-		NULL::text AS payload, NULL::timestamptz AS timestamp, NULL::text AS tracingspancontext
-	FROM outbox_internal.outbox_event_rows() e(id);
-
-COMMENT ON VIEW @extschema@.outboxevent IS
-'To INSERT messages into as into the table that Debezium''s outbox event router reads, also by Debezium''s own clients. Shows the ids of what this transaction has inserted there, so that their DELETE finds it, which removes no message. INSERT, SELECT, UPDATE and DELETE on it let nobody read messages. Errors: 0A000 an UPDATE, unless it sets what this transaction has inserted to the same; those of outbox_enqueue().';
-
-CREATE FUNCTION outbox_internal.outbox_event_trigger()
-RETURNS trigger
-AS 'MODULE_PATHNAME', 'outbox_event_trigger'
-LANGUAGE C;
-
-COMMENT ON FUNCTION outbox_internal.outbox_event_trigger() IS
-'Makes a row that is inserted into outboxevent a message, lets a DELETE of it find it, and refuses an UPDATE (0A000) that changes it, or for which this transaction has no row.';
-
-CREATE TRIGGER outbox_event_row
-	INSTEAD OF INSERT OR UPDATE OR DELETE ON @extschema@.outboxevent
-	FOR EACH ROW EXECUTE FUNCTION outbox_internal.outbox_event_trigger();
-CREATE TRIGGER outbox_event_statement
-	BEFORE UPDATE ON @extschema@.outboxevent
-	FOR EACH STATEMENT EXECUTE FUNCTION outbox_internal.outbox_event_trigger();
-
-CREATE FUNCTION @extschema@.outbox_capture()
-RETURNS trigger
-AS 'MODULE_PATHNAME', 'outbox_capture'
-LANGUAGE C;
-
-COMMENT ON FUNCTION @extschema@.outbox_capture() IS
-'Makes messages of the changes of a table: CREATE TRIGGER ... AFTER INSERT OR UPDATE OR DELETE ON orders FOR EACH ROW EXECUTE FUNCTION outbox_capture(''event=order''). Also FOR EACH STATEMENT with transition tables, and for TRUNCATE. Arguments are strings of the form name=value: event (prefix of inserted, updated, deleted, truncated) or event_type; aggregate_type; key (columns; default: the primary key; empty: no order); columns or except (of the payload); payload (row, changed, both or diff); unchanged (skip or emit: an UPDATE that changes nothing of it); unpublishable (refuse or omit: what cannot be published; by default a DELETE omits it); route; routing_key; headers (of op, schema, table, txid). It enqueues with the rights of the table''s owner, who needs EXECUTE on it. Errors: 22023 bad arguments, 42703 a column that is not there, 39P01 fired otherwise, 42501 the owner may not, those of outbox_enqueue().';
-
 --
 -- One message for each key within a window
 --
@@ -2309,15 +2264,15 @@ BEGIN
 			ELSE 'Rows are not checked, and the relay may not hear of them: enable it.' END,
 		CASE WHEN t.oid IS NOT NULL THEN format('ALTER TABLE %s ENABLE %sTRIGGER %I', x.relation::regclass,
 			CASE WHEN x.always THEN 'ALWAYS ' END, x.trigger) END
-	FROM (SELECT CASE WHEN n.name IN ('outbox_new', 'outboxevent') THEN 'view ' ELSE 'table ' END AS kind,
-			n.name, outbox_internal.outbox_relation(n.name::text) AS relation, u.trigger,
+	FROM (SELECT n.kind, n.name, outbox_internal.outbox_relation(n.name::text) AS relation, u.trigger,
 			u.trigger = ANY ('{outbox_route_changed,outbox_route_emptied,outbox_route_relay,outbox_control_changed,outbox_control_emptied}'::text[]) AS always
-		  FROM (VALUES ('outbox', '{outbox_row,outbox_removed,outbox_cdc}'::text[]),
-				('outbox_route', '{outbox_route_truncation,outbox_route_wait,outbox_route_removed,outbox_route_check,outbox_route_failed_route,outbox_route_default,outbox_route_paused,outbox_route_changed,outbox_route_emptied,outbox_route_relay}'),
-				('outbox_control', '{outbox_control_restore,outbox_control_paused,outbox_control_changed,outbox_control_emptied}'),
-				('outbox_job', '{outbox_job_changed}'),
-				('outbox_new', '{outbox_new_row,outbox_new_statement}'), ('outboxevent', '{outbox_event_row,outbox_event_statement}'))
-				AS n (name, triggers), unnest(n.triggers) u(trigger)) x
+		  FROM (VALUES ('table ', 'outbox', '{outbox_row,outbox_removed,outbox_cdc}'::text[]),
+				('table ', 'outbox_route', '{outbox_route_truncation,outbox_route_wait,outbox_route_removed,outbox_route_check,outbox_route_failed_route,outbox_route_default,outbox_route_paused,outbox_route_changed,outbox_route_emptied,outbox_route_relay}'),
+				('table ', 'outbox_control', '{outbox_control_restore,outbox_control_paused,outbox_control_changed,outbox_control_emptied}'),
+				('table ', 'outbox_job', '{outbox_job_changed}'),
+				('view ', 'outboxevent', '{outbox_event_row,outbox_event_statement}'),
+				('view ', 'outbox_new', '{outbox_new_row,outbox_new_statement}'))
+				AS n (kind, name, triggers), unnest(n.triggers) u(trigger)) x
 		LEFT JOIN pg_trigger t ON t.tgrelid = x.relation AND t.tgname = x.trigger
 	WHERE t.oid IS NULL OR t.tgenabled IN ('D', 'R') OR (x.always AND t.tgenabled <> 'A');
 
@@ -2354,58 +2309,6 @@ $$;
 
 COMMENT ON FUNCTION outbox_internal.outbox_object_problems(interval) IS
 'Those of outbox_problems that concern triggers and indexes of our tables, and prepared transactions that are older than that and have written to outbox.';
-
-CREATE FUNCTION outbox_internal.outbox_check_capture(trigger oid)
-RETURNS void
-AS 'MODULE_PATHNAME', 'outbox_check_capture'
-LANGUAGE C VOLATILE STRICT;
-
-COMMENT ON FUNCTION outbox_internal.outbox_check_capture(oid) IS
-'The error that the next row would meet because of this trigger with outbox_capture(); none if there is none, or its table is locked.';
-
-/* Captured tables; those of outbox are locked for reading. */
-CREATE FUNCTION outbox_internal.outbox_capture_problems()
-RETURNS SETOF outbox_internal.outbox_problem
-LANGUAGE plpgsql ROWS 5
-SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-	t record;
-	message text;
-	advice text;
-BEGIN
-	FOR t IN
-		SELECT g.oid, g.tgenabled IN ('D', 'R') AS off,
-			format('trigger %s on table %s', outbox_internal.outbox_printable(quote_ident(g.tgname)),
-				outbox_internal.outbox_printable(g.tgrelid::regclass::text)) AS subject,
-			format('ALTER TABLE %s ENABLE TRIGGER %I', g.tgrelid::regclass, g.tgname) AS command
-		FROM pg_trigger g
-			JOIN pg_proc p ON p.oid = g.tgfoid AND p.proname = 'outbox_capture'
-			JOIN pg_depend d ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid
-				AND d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e'
-			JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'outbox'
-		ORDER BY g.oid
-	LOOP
-		IF t.off THEN
-			RETURN QUERY SELECT 'warning', 'capture broken', t.subject, NULL::timestamptz, 'it is disabled',
-				'Changes of the table become no messages, and those of this time never will: enable it, or drop it.', t.command;
-			CONTINUE;
-		END IF;
-		BEGIN
-			PERFORM outbox_internal.outbox_check_capture(t.oid);
-		EXCEPTION WHEN OTHERS THEN
-			GET STACKED DIAGNOSTICS message = MESSAGE_TEXT, advice = PG_EXCEPTION_HINT;
-			RETURN QUERY SELECT 'critical', 'capture broken', t.subject, NULL::timestamptz,
-				outbox_internal.outbox_printable(message),
-				concat_ws(' ', 'Every statement that fires it fails with this error. Fix what it names, or create the trigger again.',
-					nullif(advice, '')), NULL;
-		END;
-	END LOOP;
-END
-$$;
-
-COMMENT ON FUNCTION outbox_internal.outbox_capture_problems() IS
-'Those of outbox_problems that are triggers with outbox_capture() which are disabled or fail.';
 
 CREATE FUNCTION outbox_internal.outbox_problem_list(
 	counts outbox_internal.outbox_route_count[] DEFAULT NULL)
@@ -2499,6 +2402,105 @@ CREATE VIEW @extschema@.outbox_routes_status AS
 	WHERE b.route IS NOT NULL;
 
 COMMENT ON VIEW @extschema@.outbox_routes_status IS 'One row a route, and one for each name that messages have and outbox_route has not. Empty while outbox is locked against readers.';
+
+
+/*
+ * For applications that were written for Debezium.  It shows what this transaction has
+ * put in through it, by a function that looks into the session's memory: everybody may
+ * call that, as functions of a view are checked against the caller, and it tells nobody
+ * anything that he has not written himself.
+ */
+CREATE FUNCTION outbox_internal.outbox_event_rows()
+RETURNS SETOF uuid
+AS 'MODULE_PATHNAME', 'outbox_event_rows'
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED ROWS 1;
+
+COMMENT ON FUNCTION outbox_internal.outbox_event_rows() IS
+'Ids of the messages that the current transaction has inserted into the view outboxevent and not deleted there. Of the last 100000 at most.';
+
+CREATE VIEW @extschema@.outboxevent AS
+	SELECT e.id, NULL::text AS aggregatetype, NULL::text AS aggregateid, NULL::text AS type,
+		NULL::text AS payload, NULL::timestamptz AS timestamp, NULL::text AS tracingspancontext
+	FROM outbox_internal.outbox_event_rows() e(id);
+
+COMMENT ON VIEW @extschema@.outboxevent IS
+'To INSERT messages into as into the table that Debezium''s outbox event router reads, also by Debezium''s own clients. Shows the ids of what this transaction has inserted there, so that their DELETE finds it, which removes no message. INSERT, SELECT, UPDATE and DELETE on it let nobody read messages. Errors: 0A000 an UPDATE, unless it sets what this transaction has inserted to the same; those of outbox_enqueue().';
+
+CREATE FUNCTION outbox_internal.outbox_event_trigger()
+RETURNS trigger
+AS 'MODULE_PATHNAME', 'outbox_event_trigger'
+LANGUAGE C;
+
+COMMENT ON FUNCTION outbox_internal.outbox_event_trigger() IS
+'Makes a row that is inserted into outboxevent a message, lets a DELETE of it find it, and refuses an UPDATE (0A000) that changes it, or for which this transaction has no row.';
+
+CREATE TRIGGER outbox_event_row
+	INSTEAD OF INSERT OR UPDATE OR DELETE ON @extschema@.outboxevent
+	FOR EACH ROW EXECUTE FUNCTION outbox_internal.outbox_event_trigger();
+CREATE TRIGGER outbox_event_statement
+	BEFORE UPDATE ON @extschema@.outboxevent
+	FOR EACH STATEMENT EXECUTE FUNCTION outbox_internal.outbox_event_trigger();
+
+
+CREATE FUNCTION @extschema@.outbox_capture()
+RETURNS trigger
+AS 'MODULE_PATHNAME', 'outbox_capture'
+LANGUAGE C;
+
+COMMENT ON FUNCTION @extschema@.outbox_capture() IS
+'Makes messages of the changes of a table: CREATE TRIGGER ... AFTER INSERT OR UPDATE OR DELETE ON orders FOR EACH ROW EXECUTE FUNCTION outbox_capture(''event=order''). Also FOR EACH STATEMENT with transition tables, and for TRUNCATE. Arguments are strings of the form name=value: event (prefix of inserted, updated, deleted, truncated) or event_type; aggregate_type; key (columns; default: the primary key; empty: no order); columns or except (of the payload); payload (row, changed, both or diff); unchanged (skip or emit: an UPDATE that changes nothing of it); unpublishable (refuse or omit: what cannot be published; by default a DELETE omits it); route; routing_key; headers (of op, schema, table, txid). It enqueues with the rights of the table''s owner, who needs EXECUTE on it. Errors: 22023 bad arguments, 42703 a column that is not there, 39P01 fired otherwise, 42501 the owner may not, those of outbox_enqueue().';
+
+CREATE FUNCTION outbox_internal.outbox_check_capture(trigger oid)
+RETURNS void
+AS 'MODULE_PATHNAME', 'outbox_check_capture'
+LANGUAGE C VOLATILE STRICT;
+
+COMMENT ON FUNCTION outbox_internal.outbox_check_capture(oid) IS
+'The error that the next row would meet because of this trigger with outbox_capture(); none if there is none, or its table is locked.';
+
+/* Captured tables; those of outbox are locked for reading. */
+CREATE FUNCTION outbox_internal.outbox_capture_problems()
+RETURNS SETOF outbox_internal.outbox_problem
+LANGUAGE plpgsql ROWS 5
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	t record;
+	message text;
+	advice text;
+BEGIN
+	FOR t IN
+		SELECT g.oid, g.tgenabled IN ('D', 'R') AS off,
+			format('trigger %s on table %s', outbox_internal.outbox_printable(quote_ident(g.tgname)),
+				outbox_internal.outbox_printable(g.tgrelid::regclass::text)) AS subject,
+			format('ALTER TABLE %s ENABLE TRIGGER %I', g.tgrelid::regclass, g.tgname) AS command
+		FROM pg_trigger g
+			JOIN pg_proc p ON p.oid = g.tgfoid AND p.proname = 'outbox_capture'
+			JOIN pg_depend d ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid
+				AND d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e'
+			JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'outbox'
+		ORDER BY g.oid
+	LOOP
+		IF t.off THEN
+			RETURN QUERY SELECT 'warning', 'capture broken', t.subject, NULL::timestamptz, 'it is disabled',
+				'Changes of the table become no messages, and those of this time never will: enable it, or drop it.', t.command;
+			CONTINUE;
+		END IF;
+		BEGIN
+			PERFORM outbox_internal.outbox_check_capture(t.oid);
+		EXCEPTION WHEN OTHERS THEN
+			GET STACKED DIAGNOSTICS message = MESSAGE_TEXT, advice = PG_EXCEPTION_HINT;
+			RETURN QUERY SELECT 'critical', 'capture broken', t.subject, NULL::timestamptz,
+				outbox_internal.outbox_printable(message),
+				concat_ws(' ', 'Every statement that fires it fails with this error. Fix what it names, or create the trigger again.',
+					nullif(advice, '')), NULL;
+		END;
+	END LOOP;
+END
+$$;
+
+COMMENT ON FUNCTION outbox_internal.outbox_capture_problems() IS
+'Those of outbox_problems that are triggers with outbox_capture() which are disabled or fail.';
 
 --
 -- Metrics, in the terms of Prometheus
@@ -4717,8 +4719,8 @@ BEGIN ATOMIC
 		WHEN 'outbox_control' THEN '@extschema@.outbox_control'::regclass
 		WHEN 'outbox_archive' THEN '@extschema@.outbox_archive'::regclass
 		WHEN 'outbox_job' THEN '@extschema@.outbox_job'::regclass
-		WHEN 'outbox_new' THEN '@extschema@.outbox_new'::regclass
-		WHEN 'outboxevent' THEN '@extschema@.outboxevent'::regclass END::oid;
+		WHEN 'outboxevent' THEN '@extschema@.outboxevent'::regclass
+		WHEN 'outbox_new' THEN '@extschema@.outbox_new'::regclass END::oid;
 END;
 
 COMMENT ON FUNCTION outbox_internal.outbox_relation(text) IS
@@ -4755,7 +4757,9 @@ BEGIN ATOMIC
 	WITH rights AS (
 		SELECT a.grantee FROM pg_proc p, aclexplode(p.proacl) a
 		WHERE p.pronamespace = '@extschema@'::regnamespace
-			AND p.proname IN ('outbox_enqueue', 'outbox_enqueue_bytes', 'outbox_enqueue_text', 'outbox_capture', 'outbox_enqueue_batch', 'outbox_enqueue_once')
+			AND p.proname IN ('outbox_enqueue', 'outbox_enqueue_bytes', 'outbox_enqueue_text',
+				'outbox_capture',
+				'outbox_enqueue_batch', 'outbox_enqueue_once')
 			AND a.grantee <> p.proowner
 		UNION
 		SELECT a.grantee FROM pg_class c, aclexplode(c.relacl) a
@@ -4985,7 +4989,6 @@ WHERE d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e' AND e.extname 
  * outbox_messages: whoever may use these must be able to evaluate them.
  */
 GRANT EXECUTE ON FUNCTION
-	@extschema@.outbox_uuid7(),
 	outbox_internal.outbox_origin(),
 	outbox_internal.outbox_key_hash(text, text, text),
 	outbox_internal.outbox_printable(text),
@@ -4993,7 +4996,8 @@ GRANT EXECUTE ON FUNCTION
 	outbox_internal.outbox_acting_role(),
 	outbox_internal.outbox_restoring(),
 	outbox_internal.outbox_route_allowed(text, text, text, text, integer, text, text, boolean, text, interval, text, text, integer, text, jsonb, name),
-	outbox_internal.outbox_event_rows()
+	outbox_internal.outbox_event_rows(),
+	@extschema@.outbox_uuid7()
 TO PUBLIC;
 
 /*

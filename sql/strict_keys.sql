@@ -5,6 +5,7 @@ SET search_path = public, outbox_regress;
 \pset tuples_only on
 \set VERBOSITY terse
 SET outbox.strict_keys = on;
+TRUNCATE outbox;
 
 CREATE FUNCTION lock_keys(prefix text, n bigint) RETURNS bigint LANGUAGE sql AS $$
 	SELECT count(outbox_enqueue('e', '{}', aggregate_id => prefix || i)) FROM generate_series(1, n) i

@@ -1,3 +1,7 @@
+@add relations@		WHEN 'outboxevent' THEN '@extschema@.outboxevent'::regclass
+@add triggers@				('view ', 'outboxevent', '{outbox_event_row,outbox_event_statement}'),
+@add public@	outbox_internal.outbox_event_rows(),
+
 /*
  * For applications that were written for Debezium.  It shows what this transaction has
  * put in through it, by a function that looks into the session's memory: everybody may

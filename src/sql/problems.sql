@@ -710,15 +710,15 @@ BEGIN
 			ELSE 'Rows are not checked, and the relay may not hear of them: enable it.' END,
 		CASE WHEN t.oid IS NOT NULL THEN format('ALTER TABLE %s ENABLE %sTRIGGER %I', x.relation::regclass,
 			CASE WHEN x.always THEN 'ALWAYS ' END, x.trigger) END
-	FROM (SELECT CASE WHEN n.name IN ('outbox_new', 'outboxevent') THEN 'view ' ELSE 'table ' END AS kind,
-			n.name, outbox_internal.outbox_relation(n.name::text) AS relation, u.trigger,
+	FROM (SELECT n.kind, n.name, outbox_internal.outbox_relation(n.name::text) AS relation, u.trigger,
 			u.trigger = ANY ('{outbox_route_changed,outbox_route_emptied,outbox_route_relay,outbox_control_changed,outbox_control_emptied}'::text[]) AS always
-		  FROM (VALUES ('outbox', '{outbox_row,outbox_removed,outbox_cdc}'::text[]),
-				('outbox_route', '{outbox_route_truncation,outbox_route_wait,outbox_route_removed,outbox_route_check,outbox_route_failed_route,outbox_route_default,outbox_route_paused,outbox_route_changed,outbox_route_emptied,outbox_route_relay}'),
-				('outbox_control', '{outbox_control_restore,outbox_control_paused,outbox_control_changed,outbox_control_emptied}'),
-				('outbox_job', '{outbox_job_changed}'),
-				('outbox_new', '{outbox_new_row,outbox_new_statement}'), ('outboxevent', '{outbox_event_row,outbox_event_statement}'))
-				AS n (name, triggers), unnest(n.triggers) u(trigger)) x
+		  FROM (VALUES ('table ', 'outbox', '{outbox_row,outbox_removed,outbox_cdc}'::text[]),
+				('table ', 'outbox_route', '{outbox_route_truncation,outbox_route_wait,outbox_route_removed,outbox_route_check,outbox_route_failed_route,outbox_route_default,outbox_route_paused,outbox_route_changed,outbox_route_emptied,outbox_route_relay}'),
+				('table ', 'outbox_control', '{outbox_control_restore,outbox_control_paused,outbox_control_changed,outbox_control_emptied}'),
+				('table ', 'outbox_job', '{outbox_job_changed}'),
+@list triggers@
+				('view ', 'outbox_new', '{outbox_new_row,outbox_new_statement}'))
+				AS n (kind, name, triggers), unnest(n.triggers) u(trigger)) x
 		LEFT JOIN pg_trigger t ON t.tgrelid = x.relation AND t.tgname = x.trigger
 	WHERE t.oid IS NULL OR t.tgenabled IN ('D', 'R') OR (x.always AND t.tgenabled <> 'A');
 
@@ -756,58 +756,6 @@ $$;
 COMMENT ON FUNCTION outbox_internal.outbox_object_problems(interval) IS
 'Those of outbox_problems that concern triggers and indexes of our tables, and prepared transactions that are older than that and have written to outbox.';
 
-CREATE FUNCTION outbox_internal.outbox_check_capture(trigger oid)
-RETURNS void
-AS 'MODULE_PATHNAME', 'outbox_check_capture'
-LANGUAGE C VOLATILE STRICT;
-
-COMMENT ON FUNCTION outbox_internal.outbox_check_capture(oid) IS
-'The error that the next row would meet because of this trigger with outbox_capture(); none if there is none, or its table is locked.';
-
-/* Captured tables; those of outbox are locked for reading. */
-CREATE FUNCTION outbox_internal.outbox_capture_problems()
-RETURNS SETOF outbox_internal.outbox_problem
-LANGUAGE plpgsql ROWS 5
-SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-	t record;
-	message text;
-	advice text;
-BEGIN
-	FOR t IN
-		SELECT g.oid, g.tgenabled IN ('D', 'R') AS off,
-			format('trigger %s on table %s', outbox_internal.outbox_printable(quote_ident(g.tgname)),
-				outbox_internal.outbox_printable(g.tgrelid::regclass::text)) AS subject,
-			format('ALTER TABLE %s ENABLE TRIGGER %I', g.tgrelid::regclass, g.tgname) AS command
-		FROM pg_trigger g
-			JOIN pg_proc p ON p.oid = g.tgfoid AND p.proname = 'outbox_capture'
-			JOIN pg_depend d ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid
-				AND d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e'
-			JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'outbox'
-		ORDER BY g.oid
-	LOOP
-		IF t.off THEN
-			RETURN QUERY SELECT 'warning', 'capture broken', t.subject, NULL::timestamptz, 'it is disabled',
-				'Changes of the table become no messages, and those of this time never will: enable it, or drop it.', t.command;
-			CONTINUE;
-		END IF;
-		BEGIN
-			PERFORM outbox_internal.outbox_check_capture(t.oid);
-		EXCEPTION WHEN OTHERS THEN
-			GET STACKED DIAGNOSTICS message = MESSAGE_TEXT, advice = PG_EXCEPTION_HINT;
-			RETURN QUERY SELECT 'critical', 'capture broken', t.subject, NULL::timestamptz,
-				outbox_internal.outbox_printable(message),
-				concat_ws(' ', 'Every statement that fires it fails with this error. Fix what it names, or create the trigger again.',
-					nullif(advice, '')), NULL;
-		END;
-	END LOOP;
-END
-$$;
-
-COMMENT ON FUNCTION outbox_internal.outbox_capture_problems() IS
-'Those of outbox_problems that are triggers with outbox_capture() which are disabled or fail.';
-
 CREATE FUNCTION outbox_internal.outbox_problem_list(
 	counts outbox_internal.outbox_route_count[] DEFAULT NULL)
 RETURNS SETOF outbox_internal.outbox_problem
@@ -834,7 +782,7 @@ BEGIN
 		RETURN QUERY SELECT * FROM outbox_internal.outbox_message_problems(counts);
 		RETURN QUERY SELECT * FROM outbox_internal.outbox_job_problems();
 		RETURN QUERY SELECT * FROM outbox_internal.outbox_cdc_problems();
-		RETURN QUERY SELECT * FROM outbox_internal.outbox_capture_problems();
+@list problems@
 	END IF;
 	RETURN QUERY SELECT * FROM outbox_internal.outbox_object_problems('1 minute'::interval);
 	RETURN QUERY SELECT * FROM outbox_internal.outbox_archive_problems();

@@ -17,8 +17,8 @@ BEGIN ATOMIC
 		WHEN 'outbox_control' THEN '@extschema@.outbox_control'::regclass
 		WHEN 'outbox_archive' THEN '@extschema@.outbox_archive'::regclass
 		WHEN 'outbox_job' THEN '@extschema@.outbox_job'::regclass
-		WHEN 'outbox_new' THEN '@extschema@.outbox_new'::regclass
-		WHEN 'outboxevent' THEN '@extschema@.outboxevent'::regclass END::oid;
+@list relations@
+		WHEN 'outbox_new' THEN '@extschema@.outbox_new'::regclass END::oid;
 END;
 
 COMMENT ON FUNCTION outbox_internal.outbox_relation(text) IS

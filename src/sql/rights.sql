@@ -12,7 +12,6 @@ WHERE d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e' AND e.extname 
  * outbox_messages: whoever may use these must be able to evaluate them.
  */
 GRANT EXECUTE ON FUNCTION
-	@extschema@.outbox_uuid7(),
 	outbox_internal.outbox_origin(),
 	outbox_internal.outbox_key_hash(text, text, text),
 	outbox_internal.outbox_printable(text),
@@ -20,7 +19,8 @@ GRANT EXECUTE ON FUNCTION
 	outbox_internal.outbox_acting_role(),
 	outbox_internal.outbox_restoring(),
 	outbox_internal.outbox_route_allowed(text, text, text, text, integer, text, text, boolean, text, interval, text, text, integer, text, jsonb, name),
-	outbox_internal.outbox_event_rows()
+@list public@
+	@extschema@.outbox_uuid7()
 TO PUBLIC;
 
 /*

@@ -14,7 +14,7 @@ MUTATIONS = (
      "who looks at outbox_problems writes nothing",
      ["regress/capture"]),
     ("triggers-half-known", "outbox--1.0.sql",
-     "				('outbox_job', '{outbox_job_changed}'),\n", "				('outbox_job', '{}'),\n",
+     "				('table ', 'outbox_job', '{outbox_job_changed}'),\n", "				('table ', 'outbox_job', '{}'),\n",
      "each of our triggers that is off is a problem",
      ["regress/install"]),
     ("replica-trigger-unseen", "outbox--1.0.sql",

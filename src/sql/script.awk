@@ -1,8 +1,12 @@
-# columns.awk: expands @columns ...@ in the parts of the script
+# script.awk: the installation script, of its parts
 #
-#	awk -f src/sql/columns.awk src/message/columns.def PART...
+#	awk -f src/sql/script.awk src/message/columns.def PART...
 #
-# columns.def says what the columns of a message are.  On lines of their own:
+# A line "@add LIST@text" of a part puts the text where another one has "@list LIST@", so
+# that nobody else names what belongs to a part that can be left out.
+#
+# "@columns ...@" is expanded: columns.def says what the columns of a message are.  On
+# lines of their own:
 #
 #	@columns table@, @columns archive@	definitions of the table outbox and its archive
 #	@columns storage@			SET STORAGE for what the archive gets compressed
@@ -21,6 +25,12 @@ BEGIN {
 	sql["int8"] = "bigint"
 	sql["int4"] = "integer"
 	sql["bool"] = "boolean"
+	for (i = 2; i < ARGC; i++)
+		while ((getline line < ARGV[i]) > 0)
+			if (match(line, /^@add [a-z ]+@/)) {
+				list = substr(line, 6, RLENGTH - 6)
+				added[list] = added[list] substr(line, RLENGTH + 1) "\n"
+			}
 }
 
 function fail(text)
@@ -116,6 +126,17 @@ function expand(marker,    words, count, list, alias, types, other, i, w, text, 
 	return text
 }
 
+/^@add [a-z ]+@/ {
+	next
+}
+
+/^@list [a-z ]+@$/ {
+	list = substr($0, 7, length($0) - 7)
+	printf "%s", added[list]
+	delete added[list]
+	next
+}
+
 {
 	while (match($0, /@columns [^@]*@/))
 		$0 = substr($0, 1, RSTART - 1) expand(substr($0, RSTART + 1, RLENGTH - 2)) \
@@ -126,4 +147,7 @@ function expand(marker,    words, count, list, alias, types, other, i, w, text, 
 END {
 	if (failed)
 		exit 1
+	for (list in added)
+		if (ARGC > 3)	# not one part alone
+			fail("no part has the list \"" list "\"")
 }

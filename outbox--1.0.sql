@@ -278,7 +278,7 @@ CREATE TABLE @extschema@.outbox (
 	status text NOT NULL DEFAULT 'pending',
 	origin bigint NOT NULL DEFAULT outbox_internal.outbox_origin(),
 	failed_at timestamptz,
-	external boolean,
+	outlet text,
 	counted boolean,
 	PRIMARY KEY (id)
 )
@@ -294,17 +294,17 @@ WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000,
 
 /* Claims walk this one; rows that cannot go now are not in it. */
 CREATE INDEX outbox_ready ON @extschema@.outbox (seq)
-	WHERE status = 'pending' AND available_at IS NULL AND external IS NULL;
+	WHERE status = 'pending' AND available_at IS NULL AND outlet IS NULL;
 /* Retries and scheduled messages, by when they are due. */
 CREATE INDEX outbox_waiting ON @extschema@.outbox (available_at, seq)
-	WHERE status = 'pending' AND available_at IS NOT NULL AND external IS NULL;
+	WHERE status = 'pending' AND available_at IS NOT NULL AND outlet IS NULL;
 CREATE INDEX outbox_failed_seq ON @extschema@.outbox (seq) WHERE status = 'failed';
 /* Rows of one key, whatever lies between them; two keys may share a hash. */
 CREATE INDEX outbox_key ON @extschema@.outbox (outbox_internal.outbox_key_hash(route, aggregate_type, aggregate_id), seq)
-	WHERE status = 'pending' AND available_at IS NULL AND aggregate_id IS NOT NULL AND external IS NULL;
+	WHERE status = 'pending' AND available_at IS NULL AND aggregate_id IS NOT NULL AND outlet IS NULL;
 /* What can hold a key; by status, as what has failed is passed over where it holds nothing. */
 CREATE INDEX outbox_holder ON @extschema@.outbox (outbox_internal.outbox_key_hash(route, aggregate_type, aggregate_id), status, seq)
-	WHERE aggregate_id IS NOT NULL AND (status = 'failed' OR available_at IS NOT NULL AND (external OR attempts > 0));
+	WHERE aggregate_id IS NOT NULL AND (status = 'failed' OR available_at IS NOT NULL AND (outlet IS NOT NULL OR attempts > 0));
 /* Those of routes with max_pending; "C", as it is read without the planner. */
 CREATE INDEX outbox_counted ON @extschema@.outbox (route COLLATE "C") WHERE counted;
 
@@ -337,22 +337,6 @@ CREATE TRIGGER outbox_row
 CREATE TRIGGER outbox_removed
 	AFTER DELETE OR TRUNCATE ON @extschema@.outbox
 	FOR EACH STATEMENT EXECUTE FUNCTION outbox_internal.outbox_change_trigger();
-
-/*
- * Change data capture reads the INSERT in the log; the row goes at once.  No WHEN,
- * whose expression the server would read and compile for each statement.
- */
-CREATE FUNCTION outbox_internal.outbox_cdc_trigger()
-RETURNS trigger
-AS 'MODULE_PATHNAME', 'outbox_cdc_trigger'
-LANGUAGE C;
-
-COMMENT ON FUNCTION outbox_internal.outbox_cdc_trigger() IS
-'Deletes the row of a message whose route has relay = ''cdc'' again: what is read is its INSERT in the write-ahead log.';
-
-CREATE TRIGGER outbox_cdc
-	AFTER INSERT ON @extschema@.outbox
-	FOR EACH ROW EXECUTE FUNCTION outbox_internal.outbox_cdc_trigger();
 
 /*
  * A trigger's condition sees the search_path of the statement, which a function
@@ -1821,7 +1805,7 @@ BEGIN
 	WHERE r.waits_because IS NOT NULL AND NOT r.paused
 		/* The worker that has met such a message does not see it marked. */
 		AND (r.reason IS DISTINCT FROM 'another relay''s route' OR EXISTS (SELECT FROM outbox_internal.outbox o
-			WHERE o.status = 'pending' AND o.external IS NULL AND o.route = r.route))
+			WHERE o.status = 'pending' AND o.outlet IS NULL AND o.route = r.route))
 	UNION ALL
 	SELECT CASE WHEN clock_timestamp() - r.oldest > 10 * late THEN 'critical' ELSE 'warning' END,
 		'backlog old', format('route "%s"', r.route), r.oldest,
@@ -1924,7 +1908,7 @@ BEGIN
 			WHEN e.last_error LIKE '%basic.nack%' THEN 'rabbitmqctl list_queues -p VHOST name messages policy state' END
 	FROM (SELECT m.route, m.last_error, count(*) AS messages, min(m.created_at) AS since, max(m.attempts) AS attempts
 		  FROM (SELECT o.route, outbox_internal.outbox_printable(o.last_error) AS last_error, o.created_at, o.attempts FROM outbox_internal.outbox o
-				WHERE o.status = 'pending' AND o.available_at IS NOT NULL AND o.external IS NULL
+				WHERE o.status = 'pending' AND o.available_at IS NOT NULL AND o.outlet IS NULL
 				ORDER BY o.available_at, o.seq LIMIT waiting) m
 		  WHERE m.attempts > 0
 		  GROUP BY m.route, m.last_error
@@ -1952,7 +1936,7 @@ BEGIN
 			ELSE 'It ends with the next attempt that succeeds.' END,
 		CASE k.status WHEN 'failed' THEN format('SELECT outbox_requeue(%L)', k.id) END
 	FROM (SELECT h.*, (SELECT count(*) FROM (SELECT FROM outbox_internal.outbox b
-				WHERE b.status = 'pending' AND b.available_at IS NULL AND b.external IS NULL AND b.aggregate_id IS NOT NULL
+				WHERE b.status = 'pending' AND b.available_at IS NULL AND b.outlet IS NULL AND b.aggregate_id IS NOT NULL
 					/* As the index outbox_key has it, so that no other one is chosen. */
 					AND (outbox_internal.outbox_key_hash(b.route, b.aggregate_type, b.aggregate_id), b.seq)
 						> (outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id), h.seq)
@@ -1969,7 +1953,7 @@ BEGIN
 					  (SELECT o.id, o.seq, o.route, o.aggregate_type, o.aggregate_id, o.status, o.created_at,
 							o.available_at, o.attempts, o.last_error
 					   FROM outbox_internal.outbox o
-					   WHERE o.status = 'pending' AND o.available_at IS NOT NULL AND o.external IS NULL
+					   WHERE o.status = 'pending' AND o.available_at IS NOT NULL AND o.outlet IS NULL
 					   ORDER BY o.available_at, o.seq LIMIT waiting)) m
 					JOIN outbox_internal.outbox_route r ON r.name = m.route
 				WHERE m.aggregate_id IS NOT NULL AND r.ordering = 'key'
@@ -2122,131 +2106,6 @@ $$;
 
 COMMENT ON FUNCTION outbox_internal.outbox_job_problems() IS 'Those of outbox_problems that are jobs which have failed.';
 
-CREATE FUNCTION outbox_internal.outbox_remade_slots(
-	OUT slot_name text, OUT remade_at timestamptz)
-RETURNS SETOF record
-AS 'MODULE_PATHNAME', 'outbox_remade_slots'
-LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED ROWS 1;
-
-COMMENT ON FUNCTION outbox_internal.outbox_remade_slots() IS
-'Replication slots of routes with relay = ''cdc'' that were dropped and made again since messages were enqueued for them.';
-
-/*
- * Routes with relay = 'cdc'.  Which publication a slot is read with is known to its
- * reader only, so what is found here is what cannot work, and not all that may not.
- */
-CREATE FUNCTION outbox_internal.outbox_cdc_problems()
-RETURNS SETOF outbox_internal.outbox_problem
-LANGUAGE plpgsql ROWS 5
-SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-	names constant text[] := ARRAY(SELECT r.name FROM outbox_internal.outbox_route r WHERE r.relay = 'cdc' ORDER BY r.name);
-	/* What could be read of them: slots that are named, or else all of this database. */
-	named constant name[] := (SELECT CASE WHEN bool_and(r.slot IS NOT NULL) THEN array_agg(r.slot) END
-		FROM outbox_internal.outbox_route r WHERE r.relay = 'cdc');
-	behind constant numeric := 1073741824;
-	name text;
-	sample constant jsonb := jsonb_build_object('external', false, 'status', 'pending', 'attempts', 0);
-	outbox_schema constant name := (SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-		WHERE c.oid = outbox_internal.outbox_relation('outbox'));
-	publication record;
-	filter text;
-	passes boolean;
-	carried boolean;
-BEGIN
-	IF names = '{}' THEN
-		RETURN;
-	END IF;
-	RETURN QUERY
-	SELECT 'critical', 'cdc slot missing', r.subject, NULL::timestamptz,
-		format('no logical replication slot of database %s %s, wal_level is %s', quote_ident(current_database()),
-			coalesce('is called "' || r.slot || '"', 'is there'), current_setting('wal_level')),
-		'Its messages are in the write-ahead log only, which is kept for slots: enqueue is refused until there is one.',
-		CASE WHEN current_setting('wal_level') = 'logical'
-			THEN format('SELECT pg_create_logical_replication_slot(%L, ''pgoutput'')', coalesce(r.slot, 'outbox_cdc'))
-			ELSE 'ALTER SYSTEM SET wal_level = logical' END
-	FROM (SELECT o.slot, CASE count(*) WHEN 1 THEN 'route "' ELSE 'routes "' END || string_agg(o.name, '", "' ORDER BY o.name) || '"' AS subject
-		  FROM outbox_internal.outbox_route o WHERE o.relay = 'cdc' GROUP BY o.slot) r
-	WHERE NOT EXISTS (SELECT FROM pg_replication_slots s
-		WHERE s.database = current_database() AND NOT s.temporary AND s.wal_status IS DISTINCT FROM 'lost'
-			AND s.slot_name = coalesce(r.slot, s.slot_name));
-
-	RETURN QUERY
-	SELECT CASE WHEN s.wal_status IN ('lost', 'unreserved') THEN 'critical' ELSE 'warning' END,
-		CASE WHEN s.wal_status = 'lost' THEN 'cdc slot lost' WHEN NOT s.active THEN 'cdc slot idle' ELSE 'cdc slot behind' END,
-		format('replication slot "%s"', s.slot_name), NULL::timestamptz,
-		concat_ws(', ', CASE WHEN s.active THEN 'active' ELSE 'nobody reads it' END, 'wal_status ' || s.wal_status,
-			pg_size_pretty(pg_wal_lsn_diff(pg_current_wal_lsn(), s.confirmed_flush_lsn)) || ' behind',
-			pg_size_pretty(pg_wal_lsn_diff(pg_current_wal_lsn(), s.restart_lsn)) || ' of WAL are kept for it'),
-		CASE WHEN s.wal_status = 'lost'
-			THEN 'The server has removed WAL that it had not read: messages are lost, if it was their reader''s. Drop it, create it anew, and see max_slot_wal_keep_size.'
-			ELSE 'Messages wait in the write-ahead log, which grows until they are read: look at the reader. Drop the slot if nobody needs it.' END,
-		CASE WHEN s.wal_status = 'lost' THEN format('SELECT pg_drop_replication_slot(%L)', s.slot_name)
-			ELSE format('SELECT * FROM pg_replication_slots WHERE slot_name = %L', s.slot_name) END
-	FROM pg_replication_slots s
-	WHERE s.database = current_database() AND NOT s.temporary AND (named IS NULL OR s.slot_name = ANY (named))
-		AND (s.wal_status IN ('lost', 'unreserved') OR NOT s.active
-			OR pg_wal_lsn_diff(pg_current_wal_lsn(), s.confirmed_flush_lsn) > behind);
-
-	RETURN QUERY
-	SELECT 'critical', 'cdc slot remade', format('replication slot "%s"', s.slot_name), s.remade_at,
-		'it was dropped and created again',
-		'Its reader misses what it had not read of the slot before: tell those who count on it. Write the route again when that is done.',
-		format('UPDATE outbox_route SET slot = slot WHERE slot = %L', s.slot_name)
-	FROM outbox_internal.outbox_remade_slots() s;
-
-	/* Other plug-ins than the server's read without a publication. */
-	IF EXISTS (SELECT FROM pg_replication_slots s WHERE s.database = current_database()
-			AND NOT s.temporary AND s.plugin <> 'pgoutput' AND (named IS NULL OR s.slot_name = ANY (named))) THEN
-		RETURN;
-	END IF;
-	FOREACH name IN ARRAY names LOOP
-		passes := false;
-		FOR filter IN
-			SELECT t.rowfilter FROM pg_publication_tables t JOIN pg_publication p ON p.pubname = t.pubname
-			WHERE p.pubinsert AND t.tablename = 'outbox' AND t.schemaname = outbox_schema
-		LOOP
-			EXIT WHEN passes;
-			/* Built-in functions and operators only, as the server sees to. */
-			EXECUTE 'SELECT (' || coalesce(filter, 'true') || ') IS NOT FALSE'
-				|| ' FROM jsonb_populate_record(NULL::outbox_internal.outbox, $1) outbox'
-				INTO passes USING sample || jsonb_build_object('route', name);
-		END LOOP;
-		RETURN QUERY
-		SELECT 'critical', 'cdc publication missing', format('route "%s"', name), NULL::timestamptz,
-			'no publication has its messages',
-			'A slot with pgoutput is read by publications: what none has is passed over, and lost. One that has the routes of this kind has those that are added later, too.',
-			format('CREATE PUBLICATION outbox_cdc FOR TABLE %I.outbox WHERE (external IS FALSE) WITH (publish = ''insert'')', outbox_schema)
-		WHERE NOT passes;
-	END LOOP;
-
-	/* Those that name the table and have no route of this kind whole: a reader of one misses messages. */
-	FOR publication IN
-		SELECT p.pubname, p.pubinsert, t.rowfilter FROM pg_publication_tables t JOIN pg_publication p ON p.pubname = t.pubname
-		WHERE NOT p.puballtables AND t.tablename = 'outbox' AND t.schemaname = outbox_schema ORDER BY p.pubname
-	LOOP
-		carried := false;
-		FOREACH name IN ARRAY names LOOP
-			EXIT WHEN carried OR NOT publication.pubinsert;
-			EXECUTE 'SELECT (' || coalesce(publication.rowfilter, 'true') || ') IS TRUE'
-				|| ' FROM jsonb_populate_record(NULL::outbox_internal.outbox, $1) outbox'
-				INTO carried USING sample || jsonb_build_object('route', name);
-		END LOOP;
-		RETURN QUERY
-		SELECT 'warning', 'cdc publication incomplete', format('publication "%s"', publication.pubname), NULL::timestamptz,
-			CASE WHEN publication.pubinsert THEN format('its row filter %s does not let all messages of any route with relay = ''cdc'' through', publication.rowfilter)
-				ELSE 'it does not publish inserts' END,
-			'A reader of this publication misses messages, and what it has passed over is lost to it. Filter by external or route only.',
-			CASE WHEN publication.pubinsert THEN format('ALTER PUBLICATION %I SET TABLE %I.outbox WHERE (external IS FALSE)', publication.pubname, outbox_schema)
-				ELSE format('ALTER PUBLICATION %I SET (publish = ''insert'')', publication.pubname) END
-		WHERE NOT carried;
-	END LOOP;
-END
-$$;
-
-COMMENT ON FUNCTION outbox_internal.outbox_cdc_problems() IS 'Those of outbox_problems that concern routes with relay = ''cdc'': slots and publications.';
-
 /* Read from the catalogs, without a lock on the tables. */
 CREATE FUNCTION outbox_internal.outbox_object_problems(forgotten interval)
 RETURNS SETOF outbox_internal.outbox_problem
@@ -2266,11 +2125,11 @@ BEGIN
 			CASE WHEN x.always THEN 'ALWAYS ' END, x.trigger) END
 	FROM (SELECT n.kind, n.name, outbox_internal.outbox_relation(n.name::text) AS relation, u.trigger,
 			u.trigger = ANY ('{outbox_route_changed,outbox_route_emptied,outbox_route_relay,outbox_control_changed,outbox_control_emptied}'::text[]) AS always
-		  FROM (VALUES ('table ', 'outbox', '{outbox_row,outbox_removed,outbox_cdc}'::text[]),
+		  FROM (VALUES ('table ', 'outbox', '{outbox_row,outbox_removed}'::text[]),
 				('table ', 'outbox_route', '{outbox_route_truncation,outbox_route_wait,outbox_route_removed,outbox_route_check,outbox_route_failed_route,outbox_route_default,outbox_route_paused,outbox_route_changed,outbox_route_emptied,outbox_route_relay}'),
 				('table ', 'outbox_control', '{outbox_control_restore,outbox_control_paused,outbox_control_changed,outbox_control_emptied}'),
 				('table ', 'outbox_job', '{outbox_job_changed}'),
-				('view ', 'outboxevent', '{outbox_event_row,outbox_event_statement}'),
+				('view ', 'outboxevent', '{outbox_event_row,outbox_event_statement}'), ('table ', 'outbox', '{outbox_cdc}'),
 				('view ', 'outbox_new', '{outbox_new_row,outbox_new_statement}'))
 				AS n (kind, name, triggers), unnest(n.triggers) u(trigger)) x
 		LEFT JOIN pg_trigger t ON t.tgrelid = x.relation AND t.tgname = x.trigger
@@ -2440,6 +2299,147 @@ CREATE TRIGGER outbox_event_row
 CREATE TRIGGER outbox_event_statement
 	BEFORE UPDATE ON @extschema@.outboxevent
 	FOR EACH STATEMENT EXECUTE FUNCTION outbox_internal.outbox_event_trigger();
+
+/*
+ * Change data capture reads the INSERT in the log; the row goes at once.  No WHEN,
+ * whose expression the server would read and compile for each statement.
+ */
+CREATE FUNCTION outbox_internal.outbox_cdc_trigger()
+RETURNS trigger
+AS 'MODULE_PATHNAME', 'outbox_cdc_trigger'
+LANGUAGE C;
+
+COMMENT ON FUNCTION outbox_internal.outbox_cdc_trigger() IS
+'Deletes the row of a message whose route has relay = ''cdc'' again: what is read is its INSERT in the write-ahead log.';
+
+CREATE TRIGGER outbox_cdc
+	AFTER INSERT ON @extschema@.outbox
+	FOR EACH ROW EXECUTE FUNCTION outbox_internal.outbox_cdc_trigger();
+
+CREATE FUNCTION outbox_internal.outbox_remade_slots(
+	OUT slot_name text, OUT remade_at timestamptz)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'outbox_remade_slots'
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED ROWS 1;
+
+COMMENT ON FUNCTION outbox_internal.outbox_remade_slots() IS
+'Replication slots of routes with relay = ''cdc'' that were dropped and made again since messages were enqueued for them.';
+
+/*
+ * Routes with relay = 'cdc'.  Which publication a slot is read with is known to its
+ * reader only, so what is found here is what cannot work, and not all that may not.
+ */
+CREATE FUNCTION outbox_internal.outbox_cdc_problems()
+RETURNS SETOF outbox_internal.outbox_problem
+LANGUAGE plpgsql ROWS 5
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	names constant text[] := ARRAY(SELECT r.name FROM outbox_internal.outbox_route r WHERE r.relay = 'cdc' ORDER BY r.name);
+	/* What could be read of them: slots that are named, or else all of this database. */
+	named constant name[] := (SELECT CASE WHEN bool_and(r.slot IS NOT NULL) THEN array_agg(r.slot) END
+		FROM outbox_internal.outbox_route r WHERE r.relay = 'cdc');
+	behind constant numeric := 1073741824;
+	name text;
+	sample constant jsonb := jsonb_build_object('outlet', 'cdc', 'status', 'pending', 'attempts', 0);
+	outbox_schema constant name := (SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+		WHERE c.oid = outbox_internal.outbox_relation('outbox'));
+	publication record;
+	filter text;
+	passes boolean;
+	carried boolean;
+BEGIN
+	IF names = '{}' THEN
+		RETURN;
+	END IF;
+	RETURN QUERY
+	SELECT 'critical', 'cdc slot missing', r.subject, NULL::timestamptz,
+		format('no logical replication slot of database %s %s, wal_level is %s', quote_ident(current_database()),
+			coalesce('is called "' || r.slot || '"', 'is there'), current_setting('wal_level')),
+		'Its messages are in the write-ahead log only, which is kept for slots: enqueue is refused until there is one.',
+		CASE WHEN current_setting('wal_level') = 'logical'
+			THEN format('SELECT pg_create_logical_replication_slot(%L, ''pgoutput'')', coalesce(r.slot, 'outbox_cdc'))
+			ELSE 'ALTER SYSTEM SET wal_level = logical' END
+	FROM (SELECT o.slot, CASE count(*) WHEN 1 THEN 'route "' ELSE 'routes "' END || string_agg(o.name, '", "' ORDER BY o.name) || '"' AS subject
+		  FROM outbox_internal.outbox_route o WHERE o.relay = 'cdc' GROUP BY o.slot) r
+	WHERE NOT EXISTS (SELECT FROM pg_replication_slots s
+		WHERE s.database = current_database() AND NOT s.temporary AND s.wal_status IS DISTINCT FROM 'lost'
+			AND s.slot_name = coalesce(r.slot, s.slot_name));
+
+	RETURN QUERY
+	SELECT CASE WHEN s.wal_status IN ('lost', 'unreserved') THEN 'critical' ELSE 'warning' END,
+		CASE WHEN s.wal_status = 'lost' THEN 'cdc slot lost' WHEN NOT s.active THEN 'cdc slot idle' ELSE 'cdc slot behind' END,
+		format('replication slot "%s"', s.slot_name), NULL::timestamptz,
+		concat_ws(', ', CASE WHEN s.active THEN 'active' ELSE 'nobody reads it' END, 'wal_status ' || s.wal_status,
+			pg_size_pretty(pg_wal_lsn_diff(pg_current_wal_lsn(), s.confirmed_flush_lsn)) || ' behind',
+			pg_size_pretty(pg_wal_lsn_diff(pg_current_wal_lsn(), s.restart_lsn)) || ' of WAL are kept for it'),
+		CASE WHEN s.wal_status = 'lost'
+			THEN 'The server has removed WAL that it had not read: messages are lost, if it was their reader''s. Drop it, create it anew, and see max_slot_wal_keep_size.'
+			ELSE 'Messages wait in the write-ahead log, which grows until they are read: look at the reader. Drop the slot if nobody needs it.' END,
+		CASE WHEN s.wal_status = 'lost' THEN format('SELECT pg_drop_replication_slot(%L)', s.slot_name)
+			ELSE format('SELECT * FROM pg_replication_slots WHERE slot_name = %L', s.slot_name) END
+	FROM pg_replication_slots s
+	WHERE s.database = current_database() AND NOT s.temporary AND (named IS NULL OR s.slot_name = ANY (named))
+		AND (s.wal_status IN ('lost', 'unreserved') OR NOT s.active
+			OR pg_wal_lsn_diff(pg_current_wal_lsn(), s.confirmed_flush_lsn) > behind);
+
+	RETURN QUERY
+	SELECT 'critical', 'cdc slot remade', format('replication slot "%s"', s.slot_name), s.remade_at,
+		'it was dropped and created again',
+		'Its reader misses what it had not read of the slot before: tell those who count on it. Write the route again when that is done.',
+		format('UPDATE outbox_route SET slot = slot WHERE slot = %L', s.slot_name)
+	FROM outbox_internal.outbox_remade_slots() s;
+
+	/* Other plug-ins than the server's read without a publication. */
+	IF EXISTS (SELECT FROM pg_replication_slots s WHERE s.database = current_database()
+			AND NOT s.temporary AND s.plugin <> 'pgoutput' AND (named IS NULL OR s.slot_name = ANY (named))) THEN
+		RETURN;
+	END IF;
+	FOREACH name IN ARRAY names LOOP
+		passes := false;
+		FOR filter IN
+			SELECT t.rowfilter FROM pg_publication_tables t JOIN pg_publication p ON p.pubname = t.pubname
+			WHERE p.pubinsert AND t.tablename = 'outbox' AND t.schemaname = outbox_schema
+		LOOP
+			EXIT WHEN passes;
+			/* Built-in functions and operators only, as the server sees to. */
+			EXECUTE 'SELECT (' || coalesce(filter, 'true') || ') IS NOT FALSE'
+				|| ' FROM jsonb_populate_record(NULL::outbox_internal.outbox, $1) outbox'
+				INTO passes USING sample || jsonb_build_object('route', name);
+		END LOOP;
+		RETURN QUERY
+		SELECT 'critical', 'cdc publication missing', format('route "%s"', name), NULL::timestamptz,
+			'no publication has its messages',
+			'A slot with pgoutput is read by publications: what none has is passed over, and lost. One that has the routes of this kind has those that are added later, too.',
+			format('CREATE PUBLICATION outbox_cdc FOR TABLE %I.outbox WHERE (outlet = ''cdc'') WITH (publish = ''insert'')', outbox_schema)
+		WHERE NOT passes;
+	END LOOP;
+
+	/* Those that name the table and have no route of this kind whole: a reader of one misses messages. */
+	FOR publication IN
+		SELECT p.pubname, p.pubinsert, t.rowfilter FROM pg_publication_tables t JOIN pg_publication p ON p.pubname = t.pubname
+		WHERE NOT p.puballtables AND t.tablename = 'outbox' AND t.schemaname = outbox_schema ORDER BY p.pubname
+	LOOP
+		carried := false;
+		FOREACH name IN ARRAY names LOOP
+			EXIT WHEN carried OR NOT publication.pubinsert;
+			EXECUTE 'SELECT (' || coalesce(publication.rowfilter, 'true') || ') IS TRUE'
+				|| ' FROM jsonb_populate_record(NULL::outbox_internal.outbox, $1) outbox'
+				INTO carried USING sample || jsonb_build_object('route', name);
+		END LOOP;
+		RETURN QUERY
+		SELECT 'warning', 'cdc publication incomplete', format('publication "%s"', publication.pubname), NULL::timestamptz,
+			CASE WHEN publication.pubinsert THEN format('its row filter %s does not let all messages of any route with relay = ''cdc'' through', publication.rowfilter)
+				ELSE 'it does not publish inserts' END,
+			'A reader of this publication misses messages, and what it has passed over is lost to it. Filter by outlet or route only.',
+			CASE WHEN publication.pubinsert THEN format('ALTER PUBLICATION %I SET TABLE %I.outbox WHERE (outlet = ''cdc'')', publication.pubname, outbox_schema)
+				ELSE format('ALTER PUBLICATION %I SET (publish = ''insert'')', publication.pubname) END
+		WHERE NOT carried;
+	END LOOP;
+END
+$$;
+
+COMMENT ON FUNCTION outbox_internal.outbox_cdc_problems() IS 'Those of outbox_problems that concern routes with relay = ''cdc'': slots and publications.';
 
 
 CREATE FUNCTION @extschema@.outbox_capture()
@@ -2728,11 +2728,16 @@ WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0,
 COMMENT ON TABLE outbox_internal.outbox_lease IS
 'What external relays have claimed and not acknowledged: one row a claim. Whoever has locked the row decides what becomes of the lease. Not dumped: a copy has no relay at work.';
 
-/* What can go now; retries and scheduled messages. */
+/*
+ * Messages that can go now; retries and scheduled messages.  Each INSERT compiles each
+ * predicate, and an operator in it costs 3000 instructions.  So failed_at IS NULL stands
+ * for status = 'pending', and rows of other outlets are kept out only where they come:
+ * change data capture has none that waits for a time.
+ */
 CREATE INDEX outbox_external ON @extschema@.outbox (route, seq)
-	WHERE external AND status = 'pending' AND available_at IS NULL;
+	WHERE outlet = 'external' AND failed_at IS NULL AND available_at IS NULL;
 CREATE INDEX outbox_external_waiting ON @extschema@.outbox (route, available_at)
-	WHERE external AND status = 'pending' AND available_at IS NOT NULL;
+	WHERE outlet IS NOT NULL AND failed_at IS NULL AND available_at IS NOT NULL;
 
 CREATE FUNCTION outbox_internal.outbox_is_original(
 	system_identifier bigint, database_oid oid, environment text, timeline bigint, source text)
@@ -2766,7 +2771,7 @@ SET lock_timeout = '3s'
 AS $$
 DECLARE
 	/* As the trigger of each row writes it; 'cdc' has no rows. */
-	publisher constant boolean := CASE NEW.relay WHEN 'external' THEN true END;
+	publisher constant text := CASE NEW.relay WHEN 'external' THEN NEW.relay END;
 	claimed bigint[];
 	referrer text;
 BEGIN
@@ -2794,20 +2799,20 @@ BEGIN
 	END IF;
 	LOOP
 		/* The trigger of each row writes who publishes it, and tells the workers. */
-		UPDATE outbox_internal.outbox o SET external = o.external
+		UPDATE outbox_internal.outbox o SET outlet = o.outlet
 		FROM (SELECT n.id FROM outbox_internal.outbox n
-			WHERE n.route = NEW.name AND n.external IS DISTINCT FROM publisher
+			WHERE n.route = NEW.name AND n.outlet IS DISTINCT FROM publisher
 			FOR NO KEY UPDATE SKIP LOCKED) n
 		WHERE o.id = n.id;
 		EXIT WHEN NOT EXISTS (SELECT FROM outbox_internal.outbox o
-			WHERE o.route = NEW.name AND o.external IS DISTINCT FROM publisher);
+			WHERE o.route = NEW.name AND o.outlet IS DISTINCT FROM publisher);
 		IF NOT outbox_internal.outbox_poll_route_lock() THEN
 			RAISE EXCEPTION 'messages of route "%" are locked', NEW.name
 				USING ERRCODE = 'lock_not_available',
 					DETAIL = 'Not ended after 3 s: ' || coalesce((
 						SELECT string_agg(DISTINCT coalesce('prepared transaction "' || p.gid || '"', 'process ' || l.pid, 'transaction ' || x.xid::text), ', ')
 						FROM (SELECT o.tableoid, o.ctid FROM outbox_internal.outbox o
-								WHERE o.route = NEW.name AND o.external IS DISTINCT FROM publisher LIMIT 10000) o,
+								WHERE o.route = NEW.name AND o.outlet IS DISTINCT FROM publisher LIMIT 10000) o,
 							unnest(outbox_internal.outbox_row_lockers(o.tableoid::regclass, o.ctid)) x(xid)
 							LEFT JOIN pg_prepared_xacts p ON p.transaction = x.xid
 							LEFT JOIN pg_locks l ON l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock'
@@ -2986,13 +2991,13 @@ BEGIN
 			SELECT o.id
 			FROM outbox_internal.outbox o, LATERAL (SELECT CASE WHEN its.ordering = 'key' AND o.aggregate_id IS NOT NULL
 				THEN outbox_internal.outbox_key_hash(o.route, o.aggregate_type, o.aggregate_id) END AS key OFFSET 0) k
-			WHERE o.external AND o.status = 'pending' AND o.available_at IS NOT NULL
+			WHERE o.outlet = 'external' AND o.status = 'pending' AND o.failed_at IS NULL AND o.available_at IS NOT NULL
 				AND o.route = outbox_claim.route AND o.available_at <= moment
 				AND o.id NOT IN (SELECT unnest(held_ids))
 				AND (k.key IS NULL OR k.key NOT IN (SELECT unnest(held_keys))
 					AND NOT EXISTS (SELECT FROM outbox_internal.outbox h
-						WHERE h.external AND h.aggregate_id IS NOT NULL
-							AND (h.status = 'failed' OR h.external AND h.available_at IS NOT NULL) AND h.status >= holding
+						WHERE h.outlet = 'external' AND h.aggregate_id IS NOT NULL
+							AND (h.status = 'failed' OR h.outlet = 'external' AND h.available_at IS NOT NULL) AND h.status >= holding
 							AND outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id) = k.key
 							AND h.seq < o.seq AND h.route = o.route
 							AND (h.status = 'failed'
@@ -3008,12 +3013,12 @@ BEGIN
 					+ coalesce(pg_column_size(o.headers), 0) + 200::bigint AS bytes
 				 FROM outbox_internal.outbox o, LATERAL (SELECT CASE WHEN its.ordering = 'key' AND o.aggregate_id IS NOT NULL
 						THEN outbox_internal.outbox_key_hash(o.route, o.aggregate_type, o.aggregate_id) END AS key OFFSET 0) k
-				 WHERE o.external AND o.status = 'pending' AND o.available_at IS NULL
+				 WHERE o.outlet = 'external' AND o.status = 'pending' AND o.failed_at IS NULL AND o.available_at IS NULL
 					AND o.route = outbox_claim.route AND o.id NOT IN (SELECT unnest(held_ids))
 					AND (k.key IS NULL OR k.key NOT IN (SELECT unnest(held_keys))
 						AND NOT EXISTS (SELECT FROM outbox_internal.outbox h
-							WHERE h.external AND h.aggregate_id IS NOT NULL
-								AND (h.status = 'failed' OR h.external AND h.available_at IS NOT NULL) AND h.status >= holding
+							WHERE h.outlet = 'external' AND h.aggregate_id IS NOT NULL
+								AND (h.status = 'failed' OR h.outlet = 'external' AND h.available_at IS NOT NULL) AND h.status >= holding
 								AND outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id) = k.key
 								AND h.seq < o.seq AND h.route = o.route
 								AND (h.status = 'failed'
@@ -3028,8 +3033,8 @@ BEGIN
 				 WHERE o.id = ANY (due)
 					AND (k.key IS NULL OR k.key NOT IN (SELECT unnest(held_keys))
 						AND NOT EXISTS (SELECT FROM outbox_internal.outbox h
-							WHERE h.external AND h.aggregate_id IS NOT NULL
-								AND (h.status = 'failed' OR h.external AND h.available_at IS NOT NULL) AND h.status >= holding
+							WHERE h.outlet = 'external' AND h.aggregate_id IS NOT NULL
+								AND (h.status = 'failed' OR h.outlet = 'external' AND h.available_at IS NOT NULL) AND h.status >= holding
 								AND outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id) = k.key
 								AND h.seq < o.seq AND h.route = o.route
 								AND (h.status = 'failed'
@@ -3042,7 +3047,7 @@ BEGIN
 		/* In the order of seq, and not many more than wanted: other claims skip what is locked. */
 		locked := ARRAY(
 			SELECT o.id FROM unnest(seen_ids) WITH ORDINALITY s(id, n) JOIN outbox_internal.outbox o ON o.id = s.id
-			WHERE o.external AND o.status = 'pending'
+			WHERE o.outlet = 'external' AND o.status = 'pending'
 				AND o.route = outbox_claim.route
 				AND (o.available_at IS NULL OR o.available_at <= moment)
 			ORDER BY s.n LIMIT wanted + vain
@@ -3217,7 +3222,7 @@ CREATE VIEW @extschema@.outbox_held_keys AS
 	WITH holder AS (
 		SELECT DISTINCT ON (o.route, o.aggregate_type, o.aggregate_id)
 			o.aggregate_type, o.aggregate_id, o.seq, o.id, o.route, o.status,
-			o.attempts, o.available_at, o.last_error, o.external
+			o.attempts, o.available_at, o.last_error, o.outlet
 		FROM @extschema@.outbox o JOIN @extschema@.outbox_route r ON r.name = o.route
 		WHERE o.aggregate_id IS NOT NULL AND r.ordering = 'key'
 			AND (o.status = 'failed' AND r.on_failed = 'block'
@@ -3229,14 +3234,14 @@ CREATE VIEW @extschema@.outbox_held_keys AS
 		CASE WHEN h.status = 'pending' THEN h.available_at END AS retry_at,
 		outbox_internal.outbox_printable(h.last_error) AS last_error,
 		(SELECT pg_catalog.count(*) FROM @extschema@.outbox b
-		 WHERE b.status = 'pending' AND b.available_at IS NULL AND b.external IS NULL
+		 WHERE b.status = 'pending' AND b.available_at IS NULL AND b.outlet IS NULL
 			AND b.aggregate_id IS NOT NULL
 			AND outbox_internal.outbox_key_hash(b.route, b.aggregate_type, b.aggregate_id)
 				= outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id)
-			AND b.seq > h.seq AND h.external IS NULL) +
+			AND b.seq > h.seq AND h.outlet IS NULL) +
 		(SELECT pg_catalog.count(*) FROM @extschema@.outbox b
-		 WHERE b.external AND b.status = 'pending' AND b.available_at IS NULL
-			AND b.route = h.route AND b.seq > h.seq AND h.external
+		 WHERE b.outlet = 'external' AND b.status = 'pending' AND b.failed_at IS NULL AND b.available_at IS NULL
+			AND b.route = h.route AND b.seq > h.seq AND h.outlet = 'external'
 			AND b.aggregate_id = h.aggregate_id
 			AND b.aggregate_type IS NOT DISTINCT FROM h.aggregate_type) AS behind
 	FROM holder h;
@@ -3525,7 +3530,7 @@ BEGIN
 		waiting AS (
 			SELECT w.attempts, outbox_internal.outbox_printable(w.last_error) AS last_error FROM (
 				SELECT o.attempts, o.last_error FROM outbox_internal.outbox o
-				WHERE o.status = 'pending' AND o.available_at IS NOT NULL AND o.external IS NULL
+				WHERE o.status = 'pending' AND o.available_at IS NOT NULL AND o.outlet IS NULL
 				ORDER BY o.available_at, o.seq LIMIT seen) w
 			WHERE w.attempts > 0)
 		SELECT t.kind, count(*) AS messages,
@@ -3550,7 +3555,7 @@ BEGIN
 			(SELECT o.* FROM outbox_internal.outbox o WHERE o.status = 'failed' ORDER BY o.seq LIMIT seen)
 			UNION ALL
 			(SELECT o.* FROM outbox_internal.outbox o
-			 WHERE o.status = 'pending' AND o.available_at IS NOT NULL AND o.external IS NULL
+			 WHERE o.status = 'pending' AND o.available_at IS NOT NULL AND o.outlet IS NULL
 			 ORDER BY o.available_at, o.seq LIMIT seen)),
 		held AS (
 			SELECT DISTINCT ON (h.route, h.aggregate_type, h.aggregate_id)
@@ -3563,7 +3568,7 @@ BEGIN
 		SELECT k.*, count(*) OVER () AS keys,
 			(SELECT count(*) FROM (
 				SELECT FROM outbox_internal.outbox b
-				WHERE b.status = 'pending' AND b.available_at IS NULL AND b.external IS NULL AND b.aggregate_id IS NOT NULL
+				WHERE b.status = 'pending' AND b.available_at IS NULL AND b.outlet IS NULL AND b.aggregate_id IS NOT NULL
 					/* As the index outbox_key has it, so that no other one is chosen. */
 					AND (outbox_internal.outbox_key_hash(b.route, b.aggregate_type, b.aggregate_id), b.seq)
 						> (outbox_internal.outbox_key_hash(k.route, k.aggregate_type, k.aggregate_id), k.seq)

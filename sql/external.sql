@@ -28,8 +28,8 @@ LANGUAGE sql AS $$ SELECT id FROM outbox WHERE event_type = name ORDER BY seq LI
 
 -- What an application writes does not decide who publishes it
 SELECT put('a/1 b/1 c/2 d');
-INSERT INTO outbox (event_type, payload, external) VALUES ('internal', '1', true);
-SELECT event_type, external FROM outbox ORDER BY seq;
+INSERT INTO outbox (event_type, payload, outlet) VALUES ('internal', '1', 'external');
+SELECT event_type, outlet FROM outbox ORDER BY seq;
 DELETE FROM outbox WHERE event_type = 'internal';
 
 -- All of it, with its order, then nothing
@@ -113,13 +113,13 @@ SELECT outbox_ack(token) FROM outbox_leases;
 SELECT outbox_requeue(named('a'));
 SELECT * FROM claim('extblock', 1) \gset
 SELECT outbox_nack(:token, named('a'), 'never');
-SELECT event_type, route, status, attempts, external, last_error,
+SELECT event_type, route, status, attempts, outlet, last_error,
 	(headers->'x-outbox-death'->0) - 'time' AS death FROM outbox WHERE event_type = 'a';
 UPDATE outbox_route SET failed_route = 'default' WHERE name = 'ext';
 UPDATE outbox_route SET max_attempts = 1 WHERE name = 'ext';
 SELECT * FROM claim('ext') \gset
 SELECT outbox_nack(:token, named('a'), 'neither');
-SELECT event_type, route, external, jsonb_array_length(headers->'x-outbox-death') FROM outbox WHERE event_type = 'a';
+SELECT event_type, route, outlet, jsonb_array_length(headers->'x-outbox-death') FROM outbox WHERE event_type = 'a';
 UPDATE outbox_route SET failed_route = NULL WHERE name IN ('ext', 'extblock');
 TRUNCATE outbox;
 -- What the failed_route's format or template cannot carry becomes failed where it is, with a number of its own there
@@ -324,17 +324,20 @@ UPDATE outbox_route SET relay = 'internal' WHERE name = 'ext';
 \echo :LAST_ERROR_SQLSTATE
 SELECT outbox_release(:token);
 UPDATE outbox_route SET relay = 'internal' WHERE name = 'ext';
-SELECT event_type, external FROM outbox ORDER BY seq;
+SELECT event_type, outlet FROM outbox ORDER BY seq;
 SELECT names FROM claim('ext');
 \echo :LAST_ERROR_SQLSTATE
 UPDATE outbox_route SET relay = 'external' WHERE name = 'ext';
-SELECT event_type, external FROM outbox ORDER BY seq;
+SELECT event_type, outlet FROM outbox ORDER BY seq;
 SELECT backlog, scheduled FROM outbox_routes_status WHERE route = 'ext';
+-- Which ones there are, says the error: sql/route
+\set VERBOSITY terse
 UPDATE outbox_route SET relay = 'else' WHERE name = 'ext';
+\set VERBOSITY default
 \echo :LAST_ERROR_SQLSTATE
 -- and a message can go to another route
 SELECT outbox_edit(named('a'), route => 'default');
-SELECT event_type, route, external FROM outbox ORDER BY seq;
+SELECT event_type, route, outlet FROM outbox ORDER BY seq;
 
 -- Due messages of a key that is held leave room for others
 SELECT put('k/9', 'extblock');
@@ -545,6 +548,30 @@ DELETE FROM outbox;
 INSERT INTO outbox (event_type, payload, route, aggregate_type, aggregate_id, available_at) VALUES
 	('first', '{}', 'ext', 'thing', '1', '2000-01-02'), ('second', '{}', 'ext', 'thing', '1', '2000-01-01');
 SELECT names FROM claim('ext', 1);
+
+-- An outlet that the library does not have, past the CHECK
+BEGIN;
+ALTER TABLE outbox_route DROP CONSTRAINT outbox_route_allowed;
+INSERT INTO outbox_route (name, relay) VALUES ('extelse', 'else');
+SAVEPOINT a;
+SELECT put('a/1', 'extelse');
+\echo :LAST_ERROR_SQLSTATE
+ROLLBACK TO a;
+UPDATE outbox SET route = 'extelse';
+ROLLBACK TO a;
+-- A route that gets it leaves its messages to the workers, which exclude the route
+DELETE FROM outbox_internal.outbox_lease;
+UPDATE outbox_route SET relay = 'else' WHERE name = 'ext';
+SELECT DISTINCT outlet FROM outbox;
+ROLLBACK;
+-- A restored row keeps its outlet, known or not
+BEGIN;
+DELETE FROM outbox;
+SET LOCAL check_function_bodies = off;
+SELECT pg_catalog.set_config('search_path', '', true) = '' AS restores;
+INSERT INTO public.outbox (event_type, payload, outlet) VALUES ('internal', '1', 'internal'), ('external', '1', 'external'), ('else', '1', 'else');
+SELECT event_type, outlet FROM public.outbox ORDER BY seq;
+ROLLBACK;
 
 DELETE FROM outbox;
 TRUNCATE outbox_archive;

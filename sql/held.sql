@@ -34,7 +34,7 @@ INSERT INTO outbox (event_type, payload, aggregate_id)
 	SELECT 'x', '{}', (i % 1000)::text FROM generate_series(1, 5000) i;
 EXPLAIN (COSTS OFF)
 SELECT seq FROM outbox
-WHERE status = 'pending' AND available_at IS NULL AND external IS NULL AND seq > 10 AND seq <= 9223372036854775807
+WHERE status = 'pending' AND available_at IS NULL AND outlet IS NULL AND seq > 10 AND seq <= 9223372036854775807
 	AND aggregate_id IS NOT NULL AND outbox_internal.outbox_key_hash(route, aggregate_type, aggregate_id) = 4711
 ORDER BY seq LIMIT 128 FOR UPDATE SKIP LOCKED;
 -- and so is the oldest of them that has failed
@@ -42,13 +42,13 @@ SET LOCAL enable_sort = off;
 EXPLAIN (COSTS OFF)
 SELECT r.* FROM unnest('{4711,4712}'::bigint[]) k (hash),
 	LATERAL (SELECT seq FROM outbox
-		WHERE aggregate_id IS NOT NULL AND external IS NULL
-			AND (status = 'failed' OR available_at IS NOT NULL AND (external OR attempts > 0))
+		WHERE aggregate_id IS NOT NULL AND outlet IS NULL
+			AND (status = 'failed' OR available_at IS NOT NULL AND (outlet IS NOT NULL OR attempts > 0))
 			AND outbox_internal.outbox_key_hash(route, aggregate_type, aggregate_id) = k.hash AND status <= 'failed'
 		ORDER BY outbox_internal.outbox_key_hash(route, aggregate_type, aggregate_id), status, seq LIMIT 1) r;
 -- A claim of an external relay has it too
 EXPLAIN (COSTS OFF)
 SELECT seq FROM outbox h
-WHERE h.external AND h.aggregate_id IS NOT NULL AND (h.status = 'failed' OR h.external AND h.available_at IS NOT NULL)
+WHERE h.outlet = 'external' AND h.aggregate_id IS NOT NULL AND (h.status = 'failed' OR h.outlet = 'external' AND h.available_at IS NOT NULL)
 	AND outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id) = 4711 AND h.status >= 'pending' AND h.seq < 100;
 ROLLBACK;

@@ -37,7 +37,7 @@ END
 $$;
 CREATE TRIGGER change_routes BEFORE INSERT ON outbox_key_number FOR EACH ROW EXECUTE FUNCTION change_routes();
 SELECT outbox_enqueue('outer', '{}', NULL, '1', route => 'numbered') IS NOT NULL AS ok;
-SELECT event_type, route, external, headers->'x-outbox-key-seq' AS key_seq FROM outbox WHERE route <> 'default' ORDER BY seq;
+SELECT event_type, route, outlet, headers->'x-outbox-key-seq' AS key_seq FROM outbox WHERE route <> 'default' ORDER BY seq;
 DROP FUNCTION change_routes CASCADE;
 TRUNCATE outbox, outbox_key_number;
 DELETE FROM outbox_route WHERE name <> 'default';

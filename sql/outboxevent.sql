@@ -181,3 +181,11 @@ DROP TABLE plain;
 DELETE FROM outbox_route WHERE name IN ('Order', 'Secret');
 REVOKE ALL ON outboxevent FROM regress_outbox_event;
 DROP ROLE regress_outbox_event;
+
+-- A restored row of the outlet 'cdc' was in a table: it stays, for the workers
+BEGIN;
+SET LOCAL check_function_bodies = off;
+SELECT pg_catalog.set_config('search_path', '', true) = '' AS restores;
+INSERT INTO public.outbox (event_type, payload, outlet) VALUES ('restored', '1', 'cdc');
+SELECT outlet FROM public.outbox WHERE event_type = 'restored';
+ROLLBACK;

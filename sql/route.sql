@@ -220,6 +220,7 @@ SET session_replication_role = replica;
 INSERT INTO outbox_route (name, routing_key) VALUES ('r', '{payload}');
 INSERT INTO outbox_route (name, format) VALUES ('r', 'avro');
 INSERT INTO outbox_route (name, relay, failed_route) VALUES ('r', 'cdc', 'default');
+INSERT INTO outbox_route (name, relay) VALUES ('r', 'else');
 INSERT INTO outbox_route (name, ordering) VALUES ('r', 'fifo');
 INSERT INTO outbox_route (name, ordering) VALUES ('r', NULL);
 RESET session_replication_role;

@@ -14,7 +14,7 @@ SRC_USES_store = formats message config base
 SRC_USES_broker = formats message config base
 SRC_USES_enqueue = store formats shared message config base
 SRC_USES_capture = enqueue message config base
-SRC_USES_debezium = enqueue shared message base
+SRC_USES_debezium = enqueue shared message config base
 SRC_USES_external = enqueue store message config base
 SRC_USES_admin = enqueue shared message config base
 SRC_USES_launcher = shared config base
@@ -26,7 +26,7 @@ SRC_USES_relay/link = relay/queue broker $(SRC_USES_relay/queue)
 SRC_USES_relay/upkeep = relay/reading $(SRC_USES_relay/reading)
 SRC_USES_relay = relay/reading relay/settling relay/link relay/upkeep $(SRC_USES_relay/settling)
 # src/outbox.c
-SRC_USES_outbox = enqueue admin capture launcher shared config base
+SRC_USES_outbox = enqueue admin capture debezium external launcher shared message config base
 
 # What others may include of a folder: its include/, or all of it if it has none.
 src_public = $(or $(wildcard $(SRC)/$(1)/include),$(SRC)/$(1))

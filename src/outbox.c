@@ -13,9 +13,12 @@
 
 #include "admin.h"
 #include "capture.h"
+#include "debezium.h"
+#include "external.h"
 #include "fmgr.h"
 #include "launcher.h"
 #include "miscadmin.h"
+#include "outlet.h"
 #include "owner.h"
 #include "settings.h"
 #include "shared.h"
@@ -24,9 +27,18 @@ PG_MODULE_MAGIC;
 
 extern void _PG_init(void);
 
+/* Those that outbox_route.relay may name. */
+static const OutboxOutlet *const outlets[] = {
+	&outbox_internal_outlet,
+	&outbox_external_outlet,
+	&outbox_debezium_outlet,
+};
+
 void
 _PG_init(void)
 {
+	outbox_outlets = outlets;
+	outbox_noutlets = lengthof(outlets);
 	outbox_owner_init();
 	outbox_capture_init();
 	outbox_settings_define();

@@ -4,7 +4,7 @@
 CREATE ROLE debezium LOGIN REPLICATION;
 CREATE PUBLICATION outbox_cdc
     FOR TABLE outbox (id, event_type, aggregate_type, aggregate_id, payload, headers)
-    WHERE (external IS FALSE) WITH (publish = 'insert');
+    WHERE (outlet = 'cdc') WITH (publish = 'insert');
 SELECT pg_create_logical_replication_slot('outbox_cdc', 'pgoutput');
 INSERT INTO outbox_route (name, exchange, relay, slot) VALUES ('cdc', '', 'cdc', 'outbox_cdc');
 -- [/setup]

@@ -221,7 +221,7 @@ static const OutboxAdvice advices[] = {
 	LIST_EXCHANGES},
 	{OUTBOX_REASON_ROUTE_NOT_OURS, CRITICAL,
 		"Messages of a route that another relay publishes were written while the triggers of the table outbox were disabled, and no relay takes them: enable the triggers, and mark the messages. Change data capture cannot see them any more: enqueue these again, and delete them.",
-	"UPDATE outbox SET external = true WHERE external IS NULL AND route = ROUTE"},
+	"UPDATE outbox SET outlet = 'external' WHERE outlet IS NULL AND route = ROUTE"},
 };
 
 StaticAssertDecl(lengthof(advices) == OUTBOX_REASON_COUNT - 1,

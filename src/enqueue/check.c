@@ -569,13 +569,13 @@ outbox_key_reason(const OutboxFields *fields, const OutboxRoute *route)
 }
 
 /*
- * What a job of the relay inserts is an older message: if the format that its route
- * has by now cannot carry it, that becomes of the message, and not of the job.
+ * If a job of the relay inserts a message that the route's format of today cannot
+ * carry, the message fails, and not the job.
  */
 void
 outbox_check_fields(const OutboxFields *fields, const OutboxRoute *route)
 {
-	const OutboxFormat *format = MySlot == NULL ? route->format : NULL;
+	const OutboxFormat *format = fields->accepted ? NULL : route->format;
 	OutboxFormatted formatted;
 	size_t		header_bytes;
 

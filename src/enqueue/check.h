@@ -29,6 +29,7 @@ typedef struct OutboxFields
 	Jsonb	   *properties;
 	const pg_uuid_t *id;		/* what formats put into the message, too */
 	TimestampTz created_at;
+	bool		accepted;		/* before, when its route may have had another format */
 } OutboxFields;
 
 /*

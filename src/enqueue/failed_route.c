@@ -18,6 +18,7 @@
 #include "lib/stringinfo.h"
 #include "look_up.h"
 #include "miscadmin.h"
+#include "outlet.h"
 #include "restore.h"
 #include "utils/rel.h"
 
@@ -71,14 +72,15 @@ require_route(Relation rel, const char *failed)
 
 /* A dead letter stays the row that it is, of which the log says nothing more. */
 static void
-refuse_cdc(Relation rel, const char *failed)
+refuse_transient(Relation rel, const char *failed)
 {
-	char	   *relay = outbox_look_up(rel, RELAY_SQL, failed);
+	const OutboxOutlet *outlet = outbox_outlet_find(outbox_look_up(rel, RELAY_SQL, failed));
 
-	if (relay != NULL && strcmp(relay, "cdc") == 0)
+	if (outlet != NULL && outlet->transient)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("route \"%s\" in failed_route has relay = 'cdc'", failed),
+				 errmsg("route \"%s\" in failed_route has relay = '%s'", failed,
+						outlet->name),
 				 errdetail("A message that is given up is changed in the table, and what reads such a route sees only what is inserted.")));
 }
 
@@ -150,7 +152,7 @@ outbox_failed_route_trigger(PG_FUNCTION_ARGS)
 	if (leads)
 	{
 		require_route(rel, new_failed);
-		refuse_cdc(rel, new_failed);
+		refuse_transient(rel, new_failed);
 		require_end(rel, new_name, new_failed);
 	}
 	if (goes)

@@ -15,6 +15,8 @@
 #include "check.h"
 #include "fmgr.h"
 #include "format.h"
+#include "lib/stringinfo.h"
+#include "outlet.h"
 #include "route.h"
 #include "utils/builtins.h"
 #include "utils/jsonb.h"
@@ -111,13 +113,35 @@ check_template(FunctionCallInfo fcinfo)
 				 errdetail_internal("%s", detail)));
 }
 
+static const OutboxOutlet *
+find_outlet(FunctionCallInfo fcinfo)
+{
+	const OutboxOutlet *outlet = PG_ARGISNULL(RELAY) ? NULL :
+		outbox_outlet_find(TextDatumGetCString(PG_GETARG_DATUM(RELAY)));
+	StringInfoData names;
+
+	if (outlet != NULL)
+		return outlet;
+	initStringInfo(&names);
+	for (int i = 0; i < outbox_noutlets; i++)
+		appendStringInfo(&names, "%s%s", i == 0 ? "" :
+						 i == outbox_noutlets - 1 ? " or " : ", ",
+						 outbox_outlets[i]->name);
+	ereport(ERROR,
+			(errcode(ERRCODE_CHECK_VIOLATION),
+			 errmsg("relay is not allowed for route \"%s\"", route_name(fcinfo)),
+			 errdetail("It is %s.", names.data),
+			 errhint("The library \"outbox\" on this server can publish in these ways only.")));
+}
+
 static void
-refuse_for_cdc(FunctionCallInfo fcinfo, const char *column)
+refuse_for_transient(FunctionCallInfo fcinfo, const OutboxOutlet *outlet,
+					 const char *column)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("%s cannot be set for route \"%s\", which has relay = 'cdc'",
-					column, route_name(fcinfo)),
+			 errmsg("%s cannot be set for route \"%s\", which has relay = '%s'",
+					column, route_name(fcinfo), outlet->name),
 			 errdetail("Its messages are read out of the write-ahead log: none waits in the table, and none is given up here.")));
 }
 
@@ -126,19 +150,17 @@ refuse_for_cdc(FunctionCallInfo fcinfo, const char *column)
  * that do would be a promise that nobody keeps.
  */
 static void
-check_cdc(FunctionCallInfo fcinfo)
+check_transient(FunctionCallInfo fcinfo, const OutboxOutlet *outlet)
 {
-	if (!is(fcinfo, RELAY, "cdc"))
-		return;
 	if (!PG_ARGISNULL(FAILED_ROUTE))
-		refuse_for_cdc(fcinfo, "failed_route");
+		refuse_for_transient(fcinfo, outlet, "failed_route");
 	if (!PG_ARGISNULL(MAX_PENDING))
-		refuse_for_cdc(fcinfo, "max_pending");
+		refuse_for_transient(fcinfo, outlet, "max_pending");
 	if (!PG_ARGISNULL(PAUSED) && PG_GETARG_BOOL(PAUSED))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("route \"%s\", which has relay = 'cdc', cannot be paused",
-						route_name(fcinfo)),
+				 errmsg("route \"%s\", which has relay = '%s', cannot be paused",
+						route_name(fcinfo), outlet->name),
 				 errdetail("Its messages are read out of the write-ahead log, and nobody here can keep the reader from that."),
 				 errhint("Stop the reader; it goes on where it was.")));
 }
@@ -167,6 +189,7 @@ check_format(FunctionCallInfo fcinfo)
 Datum
 outbox_route_allowed(PG_FUNCTION_ARGS)
 {
+	const OutboxOutlet *outlet;
 	const OutboxFormat *format;
 
 #define IS(column, word)	is(fcinfo, column, word)
@@ -175,7 +198,9 @@ outbox_route_allowed(PG_FUNCTION_ARGS)
 	outbox_check_route(field(fcinfo, NAME), field(fcinfo, EXCHANGE),
 					   field(fcinfo, EXCHANGE_TYPE), field(fcinfo, ROUTING_KEY));
 	check_template(fcinfo);
-	check_cdc(fcinfo);
+	outlet = find_outlet(fcinfo);
+	if (outlet->transient)
+		check_transient(fcinfo, outlet);
 	format = check_format(fcinfo);
 	ALLOW("an empty name", !IS(NAME, ""), "A route has a name of 1 to 255 bytes.");
 	ALLOW("exchange_type", type_allowed(fcinfo),
@@ -187,17 +212,15 @@ outbox_route_allowed(PG_FUNCTION_ARGS)
 		  "It is key or none.");
 	ALLOW("on_failed", IS(ON_FAILED, "skip") || IS(ON_FAILED, "block"),
 		  "It is skip or block.");
-	ALLOW("relay", IS(RELAY, "internal") || IS(RELAY, "external") || IS(RELAY, "cdc"),
-		  "It is internal, external or cdc.");
 	ALLOW("sequence", PG_ARGISNULL(SEQUENCE) || IS(SEQUENCE, "seq") ||
 		  IS(SEQUENCE, "key"), "It is seq, key or NULL.");
 	ALLOW("sequence = 'key'", !IS(SEQUENCE, "key") || IS(ORDERING, "key"),
 		  "The numbers of a key need its order: ordering = 'key'.");
 	ALLOW("max_pending", positive(fcinfo, MAX_PENDING),
 		  "It is at least 1, or NULL for no limit.");
-	ALLOW("format", format == NULL || IS(RELAY, "internal"),
+	ALLOW("format", format == NULL || !outlet->excluded,
 		  "The workers write formats: one other than " OUTBOX_NO_FORMAT " needs relay = 'internal'.");
-	ALLOW("slot", PG_ARGISNULL(SLOT) || IS(RELAY, "cdc"),
+	ALLOW("slot", PG_ARGISNULL(SLOT) || outlet->forget_slot != NULL,
 		  "A replication slot is for relay = 'cdc'.");
 	ALLOW("retention", retention_allowed(fcinfo),
 		  "It is from 0 to 2147483647 seconds, or NULL for outbox.retention.");

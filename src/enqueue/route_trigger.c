@@ -10,12 +10,12 @@
 #include "access/htup_details.h"
 #include "catalog.h"
 #include "catalog/pg_type.h"
-#include "cdc.h"
 #include "column_types.h"
 #include "commands/trigger.h"
 #include "executor/spi.h"
 #include "fired.h"
 #include "look_up.h"
+#include "outlet.h"
 #include "owner.h"
 #include "relations.h"
 #include "restore.h"
@@ -48,6 +48,8 @@ static const Oid column_types[OUTBOX_ROUTE_COLUMNS] = {
 static void
 forget_slot(TriggerData *trigdata)
 {
+	TupleDesc	desc = RelationGetDescr(trigdata->tg_relation);
+	const OutboxOutlet *outlet;
 	char	   *slot;
 
 	if (!TRIGGER_FIRED_FOR_ROW(trigdata->tg_event) ||
@@ -56,10 +58,11 @@ forget_slot(TriggerData *trigdata)
 		 !bms_is_member(OUTBOX_ROUTE_SLOT - FirstLowInvalidHeapAttributeNumber,
 						trigdata->tg_updatedcols)))
 		return;
-	slot = SPI_getvalue(trigdata->tg_trigtuple,
-						RelationGetDescr(trigdata->tg_relation), OUTBOX_ROUTE_SLOT);
-	if (slot != NULL)
-		outbox_cdc_forget_slot(slot);
+	slot = SPI_getvalue(trigdata->tg_trigtuple, desc, OUTBOX_ROUTE_SLOT);
+	outlet = outbox_outlet_find(SPI_getvalue(trigdata->tg_trigtuple, desc,
+											 OUTBOX_ROUTE_RELAY));
+	if (slot != NULL && outlet != NULL && outlet->forget_slot != NULL)
+		outlet->forget_slot(slot);
 }
 
 /*
@@ -74,8 +77,7 @@ outbox_change_trigger(PG_FUNCTION_ARGS)
 	Relation	rel = trigdata->tg_relation;
 
 	outbox_refuse_deferred(rel, trigdata->tg_event, outbox_acting());
-	/* Nobody waits for what was there for the log only. */
-	if (MySlot != NULL || outbox_cdc_removing())
+	if (outbox_is_relay || outbox_outlet_releases())
 		return PointerGetDatum(NULL);
 	if (strcmp(RelationGetRelationName(rel), "outbox") == 0)
 		outbox_wake_news(OUTBOX_NEWS_REMOVED);

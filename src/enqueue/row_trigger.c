@@ -13,7 +13,6 @@
 #include "access/htup_details.h"
 #include "catalog.h"
 #include "catalog/pg_type.h"
-#include "cdc.h"
 #include "check.h"
 #include "column_default.h"
 #include "column_types.h"
@@ -26,6 +25,7 @@
 #include "miscadmin.h"
 #include "numbering.h"
 #include "origin.h"
+#include "outlet.h"
 #include "owner.h"
 #include "restore.h"
 #include "route_cap.h"
@@ -56,6 +56,7 @@ typedef struct Row
 	HeapTuple	tuple;
 	bool		insert;
 	bool		enters;			/* a route: it is inserted, or was of another one */
+	bool		accepted;		/* before: the relay stores it */
 	bool		changed;		/* values are not those of tuple any more */
 	Datum	   *values;			/* of all columns, those of others included */
 	bool	   *isnull;
@@ -85,6 +86,7 @@ read_row(Row *row, TriggerData *trigdata)
 	row->rel = trigdata->tg_relation;
 	row->insert = TRIGGER_FIRED_BY_INSERT(trigdata->tg_event);
 	row->tuple = row->insert ? trigdata->tg_trigtuple : trigdata->tg_newtuple;
+	row->accepted = outbox_is_relay;
 	row->changed = false;
 	desc = RelationGetDescr(row->rel);
 	outbox_expect_message_columns(desc, RelationGetRelationName(row->rel));
@@ -206,7 +208,7 @@ add_trace(Row *row)
 	Jsonb	   *headers = FIELD(COL_HEADERS, DatumGetJsonbP);
 	Jsonb	   *traced;
 
-	if (!row->insert || MySlot != NULL)
+	if (!row->insert || row->accepted)
 		return;
 	traced = outbox_trace_headers(headers);
 	if (traced == headers)
@@ -232,6 +234,7 @@ check_message(Row *row, const OutboxRoute *route)
 	fields.properties = FIELD(COL_PROPERTIES, DatumGetJsonbP);
 	fields.id = FIELD(COL_ID, DatumGetUUIDP);
 	fields.created_at = DatumGetTimestampTz(VALUE(COL_CREATED_AT));
+	fields.accepted = row->accepted;
 	outbox_check_fields(&fields, route);
 }
 
@@ -296,34 +299,26 @@ check_values(Row *row)
 }
 
 /*
- * The workers leave it alone if its route is another relay's: true where that claims
- * it, false where change data capture reads it (cdc.c).  Returns whether it is.
+ * Sets who publishes the row.  A row of a transient outlet that is in the table all the
+ * same was stored past this trigger, and the outlet never sees it: it is left to the
+ * workers.  A restored row (no route) keeps any other outlet, an unknown one too.
+ * Returns whether the workers exclude the row.
  */
 static bool
-set_external(Row *row, const OutboxRoute *route)
+set_outlet(Row *row, const OutboxRoute *route)
 {
-	bool		others;			/* not the workers' */
-	bool		claimed;		/* the value then */
+	char	   *old = FIELD(COL_OUTLET, TextDatumGetCString);
+	const OutboxOutlet *outlet = route != NULL ? route->outlet : outbox_outlet_find(old);
+	const char *name = route != NULL ? NULL : old;
 
-	if (route == NULL)
-	{
-		/* Restored: nobody has read it out of the log, as it is in the table. */
-		others = !IS_NULL(COL_EXTERNAL) && DatumGetBool(VALUE(COL_EXTERNAL));
-		claimed = true;
-	}
-	else
-	{
-		claimed = route->relay != OUTBOX_ROUTE_CDC;
-		others = route->relay == OUTBOX_ROUTE_EXTERNAL || (!claimed && row->insert);
-	}
-	if (IS_NULL(COL_EXTERNAL) != others &&
-		(!others || DatumGetBool(VALUE(COL_EXTERNAL)) == claimed))
-		return others;
-	if (others)
-		set_value(row, COL_EXTERNAL, BoolGetDatum(claimed));
-	else
-		set_null(row, COL_EXTERNAL);
-	return others;
+	if (outlet != NULL)
+		name = outlet->excluded &&
+			(!outlet->transient || (row->insert && route != NULL)) ? outlet->name : NULL;
+	if (name == NULL && old != NULL)
+		set_null(row, COL_OUTLET);
+	else if (name != NULL && (old == NULL || strcmp(old, name) != 0))
+		set_value(row, COL_OUTLET, CStringGetTextDatum(name));
+	return name != NULL;
 }
 
 /*
@@ -339,7 +334,7 @@ set_counted(Row *row, const OutboxRoute *route)
 		return;
 	counts = route->max_pending > 0;
 	if (counts && row->insert)
-		outbox_cap_check(row->rel, route, MySlot == NULL);
+		outbox_cap_check(row->rel, route, !row->accepted);
 	if (IS_NULL(COL_COUNTED) == !counts && (!counts || DatumGetBool(VALUE(COL_COUNTED))))
 		return;
 	if (counts)
@@ -390,7 +385,7 @@ refuse_numbers(Row *row, TriggerData *trigdata)
 	Datum		old = (Datum) 0;
 	bool		isnull = true;
 
-	if (IS_NULL(COL_HEADERS) || MySlot != NULL)
+	if (IS_NULL(COL_HEADERS) || row->accepted)
 		return;
 	if (!row->insert)
 		old = heap_getattr(trigdata->tg_trigtuple, COL_HEADERS,
@@ -410,7 +405,7 @@ is_numbered(Row *row, const OutboxRoute *route)
 
 	return route->numbering != OUTBOX_NUMBER_NONE && row->enters &&
 		(headers == NULL || JB_ROOT_IS_OBJECT(headers)) &&
-		(MySlot == NULL || !outbox_has_number(headers));
+		(!row->accepted || !outbox_has_number(headers));
 }
 
 static void
@@ -477,7 +472,7 @@ warn_half_key(Row *row)
 static void
 lock_key(Row *row, const OutboxRoute *route)
 {
-	if (row->enters && MySlot == NULL && outbox_strict_keys &&
+	if (row->enters && !row->accepted && outbox_strict_keys &&
 		route->ordered && !IS_NULL(COL_AGGREGATE_ID))
 		outbox_lock_key(key_hash(row));
 }
@@ -511,38 +506,27 @@ keep_numbers(Row *row, TriggerData *trigdata)
 		set_headers(row, outbox_keep_numbers(headers, DatumGetJsonbP(old)));
 }
 
-/*
- * What is read out of the log goes when it is committed, and from an INSERT only.  A
- * row that is there although its route is of that kind was stored past this trigger,
- * and stays the workers'.
- */
+/* The route's outlet may refuse a row that enters it. */
 static void
-check_cdc(Row *row, const OutboxRoute *route)
+judge_outlet(Row *row, const OutboxRoute *route)
 {
-	if (!row->enters)
-		return;
-	if (!row->insert)
+	OutboxNewRow new;
+
+	if (route->outlet == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("a message cannot be moved to route \"%s\"", route->name),
-				 errdetail("The route has relay = 'cdc': what reads its messages sees those that are inserted."),
-				 errhint("Discard the message, and enqueue one to that route.")));
-	if (!IS_NULL(COL_STATUS) && !has_status(row, "pending"))
-		ereport(ERROR,
-				(errcode(ERRCODE_CHECK_VIOLATION),
-				 errmsg("status must be 'pending' on route \"%s\"", route->name),
-				 errdetail("The route has relay = 'cdc'."),
-				 errhint("Leave it to its default.")));
-	if (!IS_NULL(COL_AVAILABLE_AT) &&
-		DatumGetTimestampTz(VALUE(COL_AVAILABLE_AT)) > GetCurrentTimestamp())
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("a message on route \"%s\" cannot be scheduled", route->name),
-				 errdetail("The route has relay = 'cdc': its messages are read as soon as they are committed, whatever available_at says."),
-				 errhint("Leave available_at out, or use a route that the workers publish.")));
-	if (!IS_NULL(COL_AVAILABLE_AT))
+				 errmsg("relay of route \"%s\" is unknown", route->name),
+				 errdetail("The library \"outbox\" on this server has no outlet of that name, so nothing would publish the message."),
+				 errhint("UPDATE outbox_route SET relay = 'internal' lets the workers publish the route.")));
+	if (route->outlet->judge == NULL)
+		return;
+	new.insert = row->insert;
+	new.pending = IS_NULL(COL_STATUS) || has_status(row, "pending");
+	new.available_at = IS_NULL(COL_AVAILABLE_AT) ? DT_NOBEGIN :
+		DatumGetTimestampTz(VALUE(COL_AVAILABLE_AT));
+	route->outlet->judge(route, &new);
+	if (TIMESTAMP_IS_NOBEGIN(new.available_at) && !IS_NULL(COL_AVAILABLE_AT))
 		set_null(row, COL_AVAILABLE_AT);
-	outbox_cdc_require_slot(route);
 }
 
 /* Returns NULL for a row that a restore brings. */
@@ -577,8 +561,8 @@ judge(Row *row, TriggerData *trigdata)
 	if (!is_same_message(row, trigdata))
 		check_message(row, route);
 	check_available_at(row);
-	if (route->relay == OUTBOX_ROUTE_CDC)
-		check_cdc(row, route);
+	if (row->enters)
+		judge_outlet(row, route);
 	return route;
 }
 
@@ -650,7 +634,7 @@ move_dead_letter(Row *row)
 									row->rel->rd_rel->relowner, name, InvalidOid);
 	}
 	set_counted(row, route);
-	if (!set_external(row, route))
+	if (!set_outlet(row, route))
 		announce(row);
 	return true;
 }
@@ -676,12 +660,12 @@ outbox_row_trigger(PG_FUNCTION_ARGS)
 	Row			here;
 	Row		   *row = &here;
 	const OutboxRoute *route;
-	bool		external;
+	bool		excluded;
 
 	outbox_refuse_deferred(trigdata->tg_relation, trigdata->tg_event,
 						   outbox_acting());
 	read_row(row, trigdata);
-	if (MySlot != NULL && !row->insert)
+	if (row->accepted && !row->insert)
 	{
 		/* Else the worker keeps it as it does a locked row, and comes again. */
 		if (row->enters && !move_dead_letter(row))
@@ -692,17 +676,17 @@ outbox_row_trigger(PG_FUNCTION_ARGS)
 		set_defaults(row);
 	check_row(row);
 	route = judge(row, trigdata);
-	if (row->insert && route != NULL && MySlot == NULL)
+	if (row->insert && route != NULL && !row->accepted)
 		warn_half_key(row);
 	set_failed_at(row);
-	external = set_external(row, route);
+	excluded = set_outlet(row, route);
 	set_counted(row, route);
-	if (route == NULL || route->relay != OUTBOX_ROUTE_CDC)
+	if (route == NULL || route->outlet == NULL || !route->outlet->transient)
 		warn_not_preloaded();
 
 	if (!row->insert)
 		outbox_wake_news(OUTBOX_NEWS_REMOVED);
-	if (!external && !IS_NULL(COL_STATUS) && has_status(row, "pending"))
+	if (!excluded && !IS_NULL(COL_STATUS) && has_status(row, "pending"))
 		announce(row);
 	return PointerGetDatum(changed_tuple(row));
 }

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * external.c
- *		What outbox_claim() needs of the relay's own rules.
+ *		The outlet 'external', and what outbox_claim() needs of the relay's own rules.
  *
  * A claim is SQL, in the installation script.  What it shares with the workers it asks
  * of the same code here, so that both agree on what a copy is and what a template says.
@@ -11,11 +11,14 @@
 #include "postgres.h"
 
 #include "environment.h"
+#include "external.h"
 #include "fmgr.h"
 #include "identity.h"
 #include "origin.h"
 #include "route.h"
 #include "utils/builtins.h"
+
+const OutboxOutlet outbox_external_outlet = {.name = "external", .excluded = true};
 
 PG_FUNCTION_INFO_V1(outbox_is_original);
 PG_FUNCTION_INFO_V1(outbox_render_key);

@@ -19,15 +19,6 @@ typedef enum OutboxNumbering
 	OUTBOX_NUMBER_KEY
 } OutboxNumbering;
 
-/* outbox_route.relay: who publishes the messages. */
-typedef enum OutboxRouteRelay
-{
-	OUTBOX_ROUTE_INTERNAL,		/* the workers */
-	OUTBOX_ROUTE_EXTERNAL,		/* an external relay, by outbox_claim() */
-	OUTBOX_ROUTE_CDC,			/* change data capture */
-	OUTBOX_ROUTE_UNKNOWN		/* past the CHECK */
-} OutboxRouteRelay;
-
 typedef struct OutboxRoute
 {
 	char	   *name;
@@ -42,7 +33,7 @@ typedef struct OutboxRoute
 	bool		block_on_failed;
 	bool		paused;
 	OutboxNumbering numbering;
-	OutboxRouteRelay relay;
+	const struct OutboxOutlet *outlet;	/* NULL: relay names none, past the CHECK */
 	char	   *slot;			/* that change data capture reads it by; NULL: any */
 	int			max_pending;	/* messages that it may have; 0: no limit */
 	int			retention_s;	/* of its archived messages; -1: outbox.retention */

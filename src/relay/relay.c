@@ -17,6 +17,7 @@
 
 #include "fault.h"
 #include "miscadmin.h"
+#include "outlet.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
 #include "relay_internal.h"
@@ -435,6 +436,7 @@ outbox_relay_main(Datum main_arg)
 	pqsignal(SIGINT, outbox_store_sigint);
 	if (!outbox_slot_attach(args.slot, args.generation))
 		proc_exit(0);
+	outbox_is_relay = true;
 	MySlot->told = args.told;
 	MySlot->twin_told = args.twin_told;
 	outbox_stats_attach(args.dboid, MySlot->worker);

@@ -1,5 +1,6 @@
 @add relations@		WHEN 'outboxevent' THEN '@extschema@.outboxevent'::regclass
-@add triggers@				('view ', 'outboxevent', '{outbox_event_row,outbox_event_statement}'),
+@add triggers@				('view ', 'outboxevent', '{outbox_event_row,outbox_event_statement}'), ('table ', 'outbox', '{outbox_cdc}'),
+@add problems@		RETURN QUERY SELECT * FROM outbox_internal.outbox_cdc_problems();
 @add public@	outbox_internal.outbox_event_rows(),
 
 /*
@@ -38,4 +39,145 @@ CREATE TRIGGER outbox_event_row
 CREATE TRIGGER outbox_event_statement
 	BEFORE UPDATE ON @extschema@.outboxevent
 	FOR EACH STATEMENT EXECUTE FUNCTION outbox_internal.outbox_event_trigger();
+
+/*
+ * Change data capture reads the INSERT in the log; the row goes at once.  No WHEN,
+ * whose expression the server would read and compile for each statement.
+ */
+CREATE FUNCTION outbox_internal.outbox_cdc_trigger()
+RETURNS trigger
+AS 'MODULE_PATHNAME', 'outbox_cdc_trigger'
+LANGUAGE C;
+
+COMMENT ON FUNCTION outbox_internal.outbox_cdc_trigger() IS
+'Deletes the row of a message whose route has relay = ''cdc'' again: what is read is its INSERT in the write-ahead log.';
+
+CREATE TRIGGER outbox_cdc
+	AFTER INSERT ON @extschema@.outbox
+	FOR EACH ROW EXECUTE FUNCTION outbox_internal.outbox_cdc_trigger();
+
+CREATE FUNCTION outbox_internal.outbox_remade_slots(
+	OUT slot_name text, OUT remade_at timestamptz)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'outbox_remade_slots'
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED ROWS 1;
+
+COMMENT ON FUNCTION outbox_internal.outbox_remade_slots() IS
+'Replication slots of routes with relay = ''cdc'' that were dropped and made again since messages were enqueued for them.';
+
+/*
+ * Routes with relay = 'cdc'.  Which publication a slot is read with is known to its
+ * reader only, so what is found here is what cannot work, and not all that may not.
+ */
+CREATE FUNCTION outbox_internal.outbox_cdc_problems()
+RETURNS SETOF outbox_internal.outbox_problem
+LANGUAGE plpgsql ROWS 5
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	names constant text[] := ARRAY(SELECT r.name FROM outbox_internal.outbox_route r WHERE r.relay = 'cdc' ORDER BY r.name);
+	/* What could be read of them: slots that are named, or else all of this database. */
+	named constant name[] := (SELECT CASE WHEN bool_and(r.slot IS NOT NULL) THEN array_agg(r.slot) END
+		FROM outbox_internal.outbox_route r WHERE r.relay = 'cdc');
+	behind constant numeric := 1073741824;
+	name text;
+	sample constant jsonb := jsonb_build_object('outlet', 'cdc', 'status', 'pending', 'attempts', 0);
+	outbox_schema constant name := (SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+		WHERE c.oid = outbox_internal.outbox_relation('outbox'));
+	publication record;
+	filter text;
+	passes boolean;
+	carried boolean;
+BEGIN
+	IF names = '{}' THEN
+		RETURN;
+	END IF;
+	RETURN QUERY
+	SELECT 'critical', 'cdc slot missing', r.subject, NULL::timestamptz,
+		format('no logical replication slot of database %s %s, wal_level is %s', quote_ident(current_database()),
+			coalesce('is called "' || r.slot || '"', 'is there'), current_setting('wal_level')),
+		'Its messages are in the write-ahead log only, which is kept for slots: enqueue is refused until there is one.',
+		CASE WHEN current_setting('wal_level') = 'logical'
+			THEN format('SELECT pg_create_logical_replication_slot(%L, ''pgoutput'')', coalesce(r.slot, 'outbox_cdc'))
+			ELSE 'ALTER SYSTEM SET wal_level = logical' END
+	FROM (SELECT o.slot, CASE count(*) WHEN 1 THEN 'route "' ELSE 'routes "' END || string_agg(o.name, '", "' ORDER BY o.name) || '"' AS subject
+		  FROM outbox_internal.outbox_route o WHERE o.relay = 'cdc' GROUP BY o.slot) r
+	WHERE NOT EXISTS (SELECT FROM pg_replication_slots s
+		WHERE s.database = current_database() AND NOT s.temporary AND s.wal_status IS DISTINCT FROM 'lost'
+			AND s.slot_name = coalesce(r.slot, s.slot_name));
+
+	RETURN QUERY
+	SELECT CASE WHEN s.wal_status IN ('lost', 'unreserved') THEN 'critical' ELSE 'warning' END,
+		CASE WHEN s.wal_status = 'lost' THEN 'cdc slot lost' WHEN NOT s.active THEN 'cdc slot idle' ELSE 'cdc slot behind' END,
+		format('replication slot "%s"', s.slot_name), NULL::timestamptz,
+		concat_ws(', ', CASE WHEN s.active THEN 'active' ELSE 'nobody reads it' END, 'wal_status ' || s.wal_status,
+			pg_size_pretty(pg_wal_lsn_diff(pg_current_wal_lsn(), s.confirmed_flush_lsn)) || ' behind',
+			pg_size_pretty(pg_wal_lsn_diff(pg_current_wal_lsn(), s.restart_lsn)) || ' of WAL are kept for it'),
+		CASE WHEN s.wal_status = 'lost'
+			THEN 'The server has removed WAL that it had not read: messages are lost, if it was their reader''s. Drop it, create it anew, and see max_slot_wal_keep_size.'
+			ELSE 'Messages wait in the write-ahead log, which grows until they are read: look at the reader. Drop the slot if nobody needs it.' END,
+		CASE WHEN s.wal_status = 'lost' THEN format('SELECT pg_drop_replication_slot(%L)', s.slot_name)
+			ELSE format('SELECT * FROM pg_replication_slots WHERE slot_name = %L', s.slot_name) END
+	FROM pg_replication_slots s
+	WHERE s.database = current_database() AND NOT s.temporary AND (named IS NULL OR s.slot_name = ANY (named))
+		AND (s.wal_status IN ('lost', 'unreserved') OR NOT s.active
+			OR pg_wal_lsn_diff(pg_current_wal_lsn(), s.confirmed_flush_lsn) > behind);
+
+	RETURN QUERY
+	SELECT 'critical', 'cdc slot remade', format('replication slot "%s"', s.slot_name), s.remade_at,
+		'it was dropped and created again',
+		'Its reader misses what it had not read of the slot before: tell those who count on it. Write the route again when that is done.',
+		format('UPDATE outbox_route SET slot = slot WHERE slot = %L', s.slot_name)
+	FROM outbox_internal.outbox_remade_slots() s;
+
+	/* Other plug-ins than the server's read without a publication. */
+	IF EXISTS (SELECT FROM pg_replication_slots s WHERE s.database = current_database()
+			AND NOT s.temporary AND s.plugin <> 'pgoutput' AND (named IS NULL OR s.slot_name = ANY (named))) THEN
+		RETURN;
+	END IF;
+	FOREACH name IN ARRAY names LOOP
+		passes := false;
+		FOR filter IN
+			SELECT t.rowfilter FROM pg_publication_tables t JOIN pg_publication p ON p.pubname = t.pubname
+			WHERE p.pubinsert AND t.tablename = 'outbox' AND t.schemaname = outbox_schema
+		LOOP
+			EXIT WHEN passes;
+			/* Built-in functions and operators only, as the server sees to. */
+			EXECUTE 'SELECT (' || coalesce(filter, 'true') || ') IS NOT FALSE'
+				|| ' FROM jsonb_populate_record(NULL::outbox_internal.outbox, $1) outbox'
+				INTO passes USING sample || jsonb_build_object('route', name);
+		END LOOP;
+		RETURN QUERY
+		SELECT 'critical', 'cdc publication missing', format('route "%s"', name), NULL::timestamptz,
+			'no publication has its messages',
+			'A slot with pgoutput is read by publications: what none has is passed over, and lost. One that has the routes of this kind has those that are added later, too.',
+			format('CREATE PUBLICATION outbox_cdc FOR TABLE %I.outbox WHERE (outlet = ''cdc'') WITH (publish = ''insert'')', outbox_schema)
+		WHERE NOT passes;
+	END LOOP;
+
+	/* Those that name the table and have no route of this kind whole: a reader of one misses messages. */
+	FOR publication IN
+		SELECT p.pubname, p.pubinsert, t.rowfilter FROM pg_publication_tables t JOIN pg_publication p ON p.pubname = t.pubname
+		WHERE NOT p.puballtables AND t.tablename = 'outbox' AND t.schemaname = outbox_schema ORDER BY p.pubname
+	LOOP
+		carried := false;
+		FOREACH name IN ARRAY names LOOP
+			EXIT WHEN carried OR NOT publication.pubinsert;
+			EXECUTE 'SELECT (' || coalesce(publication.rowfilter, 'true') || ') IS TRUE'
+				|| ' FROM jsonb_populate_record(NULL::outbox_internal.outbox, $1) outbox'
+				INTO carried USING sample || jsonb_build_object('route', name);
+		END LOOP;
+		RETURN QUERY
+		SELECT 'warning', 'cdc publication incomplete', format('publication "%s"', publication.pubname), NULL::timestamptz,
+			CASE WHEN publication.pubinsert THEN format('its row filter %s does not let all messages of any route with relay = ''cdc'' through', publication.rowfilter)
+				ELSE 'it does not publish inserts' END,
+			'A reader of this publication misses messages, and what it has passed over is lost to it. Filter by outlet or route only.',
+			CASE WHEN publication.pubinsert THEN format('ALTER PUBLICATION %I SET TABLE %I.outbox WHERE (outlet = ''cdc'')', publication.pubname, outbox_schema)
+				ELSE format('ALTER PUBLICATION %I SET (publish = ''insert'')', publication.pubname) END
+		WHERE NOT carried;
+	END LOOP;
+END
+$$;
+
+COMMENT ON FUNCTION outbox_internal.outbox_cdc_problems() IS 'Those of outbox_problems that concern routes with relay = ''cdc'': slots and publications.';
 

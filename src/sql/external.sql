@@ -23,11 +23,16 @@ WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0,
 COMMENT ON TABLE outbox_internal.outbox_lease IS
 'What external relays have claimed and not acknowledged: one row a claim. Whoever has locked the row decides what becomes of the lease. Not dumped: a copy has no relay at work.';
 
-/* What can go now; retries and scheduled messages. */
+/*
+ * Messages that can go now; retries and scheduled messages.  Each INSERT compiles each
+ * predicate, and an operator in it costs 3000 instructions.  So failed_at IS NULL stands
+ * for status = 'pending', and rows of other outlets are kept out only where they come:
+ * change data capture has none that waits for a time.
+ */
 CREATE INDEX outbox_external ON @extschema@.outbox (route, seq)
-	WHERE external AND status = 'pending' AND available_at IS NULL;
+	WHERE outlet = 'external' AND failed_at IS NULL AND available_at IS NULL;
 CREATE INDEX outbox_external_waiting ON @extschema@.outbox (route, available_at)
-	WHERE external AND status = 'pending' AND available_at IS NOT NULL;
+	WHERE outlet IS NOT NULL AND failed_at IS NULL AND available_at IS NOT NULL;
 
 CREATE FUNCTION outbox_internal.outbox_is_original(
 	system_identifier bigint, database_oid oid, environment text, timeline bigint, source text)
@@ -61,7 +66,7 @@ SET lock_timeout = '3s'
 AS $$
 DECLARE
 	/* As the trigger of each row writes it; 'cdc' has no rows. */
-	publisher constant boolean := CASE NEW.relay WHEN 'external' THEN true END;
+	publisher constant text := CASE NEW.relay WHEN 'external' THEN NEW.relay END;
 	claimed bigint[];
 	referrer text;
 BEGIN
@@ -89,20 +94,20 @@ BEGIN
 	END IF;
 	LOOP
 		/* The trigger of each row writes who publishes it, and tells the workers. */
-		UPDATE outbox_internal.outbox o SET external = o.external
+		UPDATE outbox_internal.outbox o SET outlet = o.outlet
 		FROM (SELECT n.id FROM outbox_internal.outbox n
-			WHERE n.route = NEW.name AND n.external IS DISTINCT FROM publisher
+			WHERE n.route = NEW.name AND n.outlet IS DISTINCT FROM publisher
 			FOR NO KEY UPDATE SKIP LOCKED) n
 		WHERE o.id = n.id;
 		EXIT WHEN NOT EXISTS (SELECT FROM outbox_internal.outbox o
-			WHERE o.route = NEW.name AND o.external IS DISTINCT FROM publisher);
+			WHERE o.route = NEW.name AND o.outlet IS DISTINCT FROM publisher);
 		IF NOT outbox_internal.outbox_poll_route_lock() THEN
 			RAISE EXCEPTION 'messages of route "%" are locked', NEW.name
 				USING ERRCODE = 'lock_not_available',
 					DETAIL = 'Not ended after 3 s: ' || coalesce((
 						SELECT string_agg(DISTINCT coalesce('prepared transaction "' || p.gid || '"', 'process ' || l.pid, 'transaction ' || x.xid::text), ', ')
 						FROM (SELECT o.tableoid, o.ctid FROM outbox_internal.outbox o
-								WHERE o.route = NEW.name AND o.external IS DISTINCT FROM publisher LIMIT 10000) o,
+								WHERE o.route = NEW.name AND o.outlet IS DISTINCT FROM publisher LIMIT 10000) o,
 							unnest(outbox_internal.outbox_row_lockers(o.tableoid::regclass, o.ctid)) x(xid)
 							LEFT JOIN pg_prepared_xacts p ON p.transaction = x.xid
 							LEFT JOIN pg_locks l ON l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock'
@@ -281,13 +286,13 @@ BEGIN
 			SELECT o.id
 			FROM outbox_internal.outbox o, LATERAL (SELECT CASE WHEN its.ordering = 'key' AND o.aggregate_id IS NOT NULL
 				THEN outbox_internal.outbox_key_hash(o.route, o.aggregate_type, o.aggregate_id) END AS key OFFSET 0) k
-			WHERE o.external AND o.status = 'pending' AND o.available_at IS NOT NULL
+			WHERE o.outlet = 'external' AND o.status = 'pending' AND o.failed_at IS NULL AND o.available_at IS NOT NULL
 				AND o.route = outbox_claim.route AND o.available_at <= moment
 				AND o.id NOT IN (SELECT unnest(held_ids))
 				AND (k.key IS NULL OR k.key NOT IN (SELECT unnest(held_keys))
 					AND NOT EXISTS (SELECT FROM outbox_internal.outbox h
-						WHERE h.external AND h.aggregate_id IS NOT NULL
-							AND (h.status = 'failed' OR h.external AND h.available_at IS NOT NULL) AND h.status >= holding
+						WHERE h.outlet = 'external' AND h.aggregate_id IS NOT NULL
+							AND (h.status = 'failed' OR h.outlet = 'external' AND h.available_at IS NOT NULL) AND h.status >= holding
 							AND outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id) = k.key
 							AND h.seq < o.seq AND h.route = o.route
 							AND (h.status = 'failed'
@@ -303,12 +308,12 @@ BEGIN
 					+ coalesce(pg_column_size(o.headers), 0) + 200::bigint AS bytes
 				 FROM outbox_internal.outbox o, LATERAL (SELECT CASE WHEN its.ordering = 'key' AND o.aggregate_id IS NOT NULL
 						THEN outbox_internal.outbox_key_hash(o.route, o.aggregate_type, o.aggregate_id) END AS key OFFSET 0) k
-				 WHERE o.external AND o.status = 'pending' AND o.available_at IS NULL
+				 WHERE o.outlet = 'external' AND o.status = 'pending' AND o.failed_at IS NULL AND o.available_at IS NULL
 					AND o.route = outbox_claim.route AND o.id NOT IN (SELECT unnest(held_ids))
 					AND (k.key IS NULL OR k.key NOT IN (SELECT unnest(held_keys))
 						AND NOT EXISTS (SELECT FROM outbox_internal.outbox h
-							WHERE h.external AND h.aggregate_id IS NOT NULL
-								AND (h.status = 'failed' OR h.external AND h.available_at IS NOT NULL) AND h.status >= holding
+							WHERE h.outlet = 'external' AND h.aggregate_id IS NOT NULL
+								AND (h.status = 'failed' OR h.outlet = 'external' AND h.available_at IS NOT NULL) AND h.status >= holding
 								AND outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id) = k.key
 								AND h.seq < o.seq AND h.route = o.route
 								AND (h.status = 'failed'
@@ -323,8 +328,8 @@ BEGIN
 				 WHERE o.id = ANY (due)
 					AND (k.key IS NULL OR k.key NOT IN (SELECT unnest(held_keys))
 						AND NOT EXISTS (SELECT FROM outbox_internal.outbox h
-							WHERE h.external AND h.aggregate_id IS NOT NULL
-								AND (h.status = 'failed' OR h.external AND h.available_at IS NOT NULL) AND h.status >= holding
+							WHERE h.outlet = 'external' AND h.aggregate_id IS NOT NULL
+								AND (h.status = 'failed' OR h.outlet = 'external' AND h.available_at IS NOT NULL) AND h.status >= holding
 								AND outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id) = k.key
 								AND h.seq < o.seq AND h.route = o.route
 								AND (h.status = 'failed'
@@ -337,7 +342,7 @@ BEGIN
 		/* In the order of seq, and not many more than wanted: other claims skip what is locked. */
 		locked := ARRAY(
 			SELECT o.id FROM unnest(seen_ids) WITH ORDINALITY s(id, n) JOIN outbox_internal.outbox o ON o.id = s.id
-			WHERE o.external AND o.status = 'pending'
+			WHERE o.outlet = 'external' AND o.status = 'pending'
 				AND o.route = outbox_claim.route
 				AND (o.available_at IS NULL OR o.available_at <= moment)
 			ORDER BY s.n LIMIT wanted + vain

@@ -181,17 +181,17 @@ WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000,
 
 /* Claims walk this one; rows that cannot go now are not in it. */
 CREATE INDEX outbox_ready ON @extschema@.outbox (seq)
-	WHERE status = 'pending' AND available_at IS NULL AND external IS NULL;
+	WHERE status = 'pending' AND available_at IS NULL AND outlet IS NULL;
 /* Retries and scheduled messages, by when they are due. */
 CREATE INDEX outbox_waiting ON @extschema@.outbox (available_at, seq)
-	WHERE status = 'pending' AND available_at IS NOT NULL AND external IS NULL;
+	WHERE status = 'pending' AND available_at IS NOT NULL AND outlet IS NULL;
 CREATE INDEX outbox_failed_seq ON @extschema@.outbox (seq) WHERE status = 'failed';
 /* Rows of one key, whatever lies between them; two keys may share a hash. */
 CREATE INDEX outbox_key ON @extschema@.outbox (outbox_internal.outbox_key_hash(route, aggregate_type, aggregate_id), seq)
-	WHERE status = 'pending' AND available_at IS NULL AND aggregate_id IS NOT NULL AND external IS NULL;
+	WHERE status = 'pending' AND available_at IS NULL AND aggregate_id IS NOT NULL AND outlet IS NULL;
 /* What can hold a key; by status, as what has failed is passed over where it holds nothing. */
 CREATE INDEX outbox_holder ON @extschema@.outbox (outbox_internal.outbox_key_hash(route, aggregate_type, aggregate_id), status, seq)
-	WHERE aggregate_id IS NOT NULL AND (status = 'failed' OR available_at IS NOT NULL AND (external OR attempts > 0));
+	WHERE aggregate_id IS NOT NULL AND (status = 'failed' OR available_at IS NOT NULL AND (outlet IS NOT NULL OR attempts > 0));
 /* Those of routes with max_pending; "C", as it is read without the planner. */
 CREATE INDEX outbox_counted ON @extschema@.outbox (route COLLATE "C") WHERE counted;
 
@@ -224,20 +224,4 @@ CREATE TRIGGER outbox_row
 CREATE TRIGGER outbox_removed
 	AFTER DELETE OR TRUNCATE ON @extschema@.outbox
 	FOR EACH STATEMENT EXECUTE FUNCTION outbox_internal.outbox_change_trigger();
-
-/*
- * Change data capture reads the INSERT in the log; the row goes at once.  No WHEN,
- * whose expression the server would read and compile for each statement.
- */
-CREATE FUNCTION outbox_internal.outbox_cdc_trigger()
-RETURNS trigger
-AS 'MODULE_PATHNAME', 'outbox_cdc_trigger'
-LANGUAGE C;
-
-COMMENT ON FUNCTION outbox_internal.outbox_cdc_trigger() IS
-'Deletes the row of a message whose route has relay = ''cdc'' again: what is read is its INSERT in the write-ahead log.';
-
-CREATE TRIGGER outbox_cdc
-	AFTER INSERT ON @extschema@.outbox
-	FOR EACH ROW EXECUTE FUNCTION outbox_internal.outbox_cdc_trigger();
 

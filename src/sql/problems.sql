@@ -267,7 +267,7 @@ BEGIN
 	WHERE r.waits_because IS NOT NULL AND NOT r.paused
 		/* The worker that has met such a message does not see it marked. */
 		AND (r.reason IS DISTINCT FROM 'another relay''s route' OR EXISTS (SELECT FROM outbox_internal.outbox o
-			WHERE o.status = 'pending' AND o.external IS NULL AND o.route = r.route))
+			WHERE o.status = 'pending' AND o.outlet IS NULL AND o.route = r.route))
 	UNION ALL
 	SELECT CASE WHEN clock_timestamp() - r.oldest > 10 * late THEN 'critical' ELSE 'warning' END,
 		'backlog old', format('route "%s"', r.route), r.oldest,
@@ -370,7 +370,7 @@ BEGIN
 			WHEN e.last_error LIKE '%basic.nack%' THEN 'rabbitmqctl list_queues -p VHOST name messages policy state' END
 	FROM (SELECT m.route, m.last_error, count(*) AS messages, min(m.created_at) AS since, max(m.attempts) AS attempts
 		  FROM (SELECT o.route, outbox_internal.outbox_printable(o.last_error) AS last_error, o.created_at, o.attempts FROM outbox_internal.outbox o
-				WHERE o.status = 'pending' AND o.available_at IS NOT NULL AND o.external IS NULL
+				WHERE o.status = 'pending' AND o.available_at IS NOT NULL AND o.outlet IS NULL
 				ORDER BY o.available_at, o.seq LIMIT waiting) m
 		  WHERE m.attempts > 0
 		  GROUP BY m.route, m.last_error
@@ -398,7 +398,7 @@ BEGIN
 			ELSE 'It ends with the next attempt that succeeds.' END,
 		CASE k.status WHEN 'failed' THEN format('SELECT outbox_requeue(%L)', k.id) END
 	FROM (SELECT h.*, (SELECT count(*) FROM (SELECT FROM outbox_internal.outbox b
-				WHERE b.status = 'pending' AND b.available_at IS NULL AND b.external IS NULL AND b.aggregate_id IS NOT NULL
+				WHERE b.status = 'pending' AND b.available_at IS NULL AND b.outlet IS NULL AND b.aggregate_id IS NOT NULL
 					/* As the index outbox_key has it, so that no other one is chosen. */
 					AND (outbox_internal.outbox_key_hash(b.route, b.aggregate_type, b.aggregate_id), b.seq)
 						> (outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id), h.seq)
@@ -415,7 +415,7 @@ BEGIN
 					  (SELECT o.id, o.seq, o.route, o.aggregate_type, o.aggregate_id, o.status, o.created_at,
 							o.available_at, o.attempts, o.last_error
 					   FROM outbox_internal.outbox o
-					   WHERE o.status = 'pending' AND o.available_at IS NOT NULL AND o.external IS NULL
+					   WHERE o.status = 'pending' AND o.available_at IS NOT NULL AND o.outlet IS NULL
 					   ORDER BY o.available_at, o.seq LIMIT waiting)) m
 					JOIN outbox_internal.outbox_route r ON r.name = m.route
 				WHERE m.aggregate_id IS NOT NULL AND r.ordering = 'key'
@@ -568,131 +568,6 @@ $$;
 
 COMMENT ON FUNCTION outbox_internal.outbox_job_problems() IS 'Those of outbox_problems that are jobs which have failed.';
 
-CREATE FUNCTION outbox_internal.outbox_remade_slots(
-	OUT slot_name text, OUT remade_at timestamptz)
-RETURNS SETOF record
-AS 'MODULE_PATHNAME', 'outbox_remade_slots'
-LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED ROWS 1;
-
-COMMENT ON FUNCTION outbox_internal.outbox_remade_slots() IS
-'Replication slots of routes with relay = ''cdc'' that were dropped and made again since messages were enqueued for them.';
-
-/*
- * Routes with relay = 'cdc'.  Which publication a slot is read with is known to its
- * reader only, so what is found here is what cannot work, and not all that may not.
- */
-CREATE FUNCTION outbox_internal.outbox_cdc_problems()
-RETURNS SETOF outbox_internal.outbox_problem
-LANGUAGE plpgsql ROWS 5
-SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-	names constant text[] := ARRAY(SELECT r.name FROM outbox_internal.outbox_route r WHERE r.relay = 'cdc' ORDER BY r.name);
-	/* What could be read of them: slots that are named, or else all of this database. */
-	named constant name[] := (SELECT CASE WHEN bool_and(r.slot IS NOT NULL) THEN array_agg(r.slot) END
-		FROM outbox_internal.outbox_route r WHERE r.relay = 'cdc');
-	behind constant numeric := 1073741824;
-	name text;
-	sample constant jsonb := jsonb_build_object('external', false, 'status', 'pending', 'attempts', 0);
-	outbox_schema constant name := (SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-		WHERE c.oid = outbox_internal.outbox_relation('outbox'));
-	publication record;
-	filter text;
-	passes boolean;
-	carried boolean;
-BEGIN
-	IF names = '{}' THEN
-		RETURN;
-	END IF;
-	RETURN QUERY
-	SELECT 'critical', 'cdc slot missing', r.subject, NULL::timestamptz,
-		format('no logical replication slot of database %s %s, wal_level is %s', quote_ident(current_database()),
-			coalesce('is called "' || r.slot || '"', 'is there'), current_setting('wal_level')),
-		'Its messages are in the write-ahead log only, which is kept for slots: enqueue is refused until there is one.',
-		CASE WHEN current_setting('wal_level') = 'logical'
-			THEN format('SELECT pg_create_logical_replication_slot(%L, ''pgoutput'')', coalesce(r.slot, 'outbox_cdc'))
-			ELSE 'ALTER SYSTEM SET wal_level = logical' END
-	FROM (SELECT o.slot, CASE count(*) WHEN 1 THEN 'route "' ELSE 'routes "' END || string_agg(o.name, '", "' ORDER BY o.name) || '"' AS subject
-		  FROM outbox_internal.outbox_route o WHERE o.relay = 'cdc' GROUP BY o.slot) r
-	WHERE NOT EXISTS (SELECT FROM pg_replication_slots s
-		WHERE s.database = current_database() AND NOT s.temporary AND s.wal_status IS DISTINCT FROM 'lost'
-			AND s.slot_name = coalesce(r.slot, s.slot_name));
-
-	RETURN QUERY
-	SELECT CASE WHEN s.wal_status IN ('lost', 'unreserved') THEN 'critical' ELSE 'warning' END,
-		CASE WHEN s.wal_status = 'lost' THEN 'cdc slot lost' WHEN NOT s.active THEN 'cdc slot idle' ELSE 'cdc slot behind' END,
-		format('replication slot "%s"', s.slot_name), NULL::timestamptz,
-		concat_ws(', ', CASE WHEN s.active THEN 'active' ELSE 'nobody reads it' END, 'wal_status ' || s.wal_status,
-			pg_size_pretty(pg_wal_lsn_diff(pg_current_wal_lsn(), s.confirmed_flush_lsn)) || ' behind',
-			pg_size_pretty(pg_wal_lsn_diff(pg_current_wal_lsn(), s.restart_lsn)) || ' of WAL are kept for it'),
-		CASE WHEN s.wal_status = 'lost'
-			THEN 'The server has removed WAL that it had not read: messages are lost, if it was their reader''s. Drop it, create it anew, and see max_slot_wal_keep_size.'
-			ELSE 'Messages wait in the write-ahead log, which grows until they are read: look at the reader. Drop the slot if nobody needs it.' END,
-		CASE WHEN s.wal_status = 'lost' THEN format('SELECT pg_drop_replication_slot(%L)', s.slot_name)
-			ELSE format('SELECT * FROM pg_replication_slots WHERE slot_name = %L', s.slot_name) END
-	FROM pg_replication_slots s
-	WHERE s.database = current_database() AND NOT s.temporary AND (named IS NULL OR s.slot_name = ANY (named))
-		AND (s.wal_status IN ('lost', 'unreserved') OR NOT s.active
-			OR pg_wal_lsn_diff(pg_current_wal_lsn(), s.confirmed_flush_lsn) > behind);
-
-	RETURN QUERY
-	SELECT 'critical', 'cdc slot remade', format('replication slot "%s"', s.slot_name), s.remade_at,
-		'it was dropped and created again',
-		'Its reader misses what it had not read of the slot before: tell those who count on it. Write the route again when that is done.',
-		format('UPDATE outbox_route SET slot = slot WHERE slot = %L', s.slot_name)
-	FROM outbox_internal.outbox_remade_slots() s;
-
-	/* Other plug-ins than the server's read without a publication. */
-	IF EXISTS (SELECT FROM pg_replication_slots s WHERE s.database = current_database()
-			AND NOT s.temporary AND s.plugin <> 'pgoutput' AND (named IS NULL OR s.slot_name = ANY (named))) THEN
-		RETURN;
-	END IF;
-	FOREACH name IN ARRAY names LOOP
-		passes := false;
-		FOR filter IN
-			SELECT t.rowfilter FROM pg_publication_tables t JOIN pg_publication p ON p.pubname = t.pubname
-			WHERE p.pubinsert AND t.tablename = 'outbox' AND t.schemaname = outbox_schema
-		LOOP
-			EXIT WHEN passes;
-			/* Built-in functions and operators only, as the server sees to. */
-			EXECUTE 'SELECT (' || coalesce(filter, 'true') || ') IS NOT FALSE'
-				|| ' FROM jsonb_populate_record(NULL::outbox_internal.outbox, $1) outbox'
-				INTO passes USING sample || jsonb_build_object('route', name);
-		END LOOP;
-		RETURN QUERY
-		SELECT 'critical', 'cdc publication missing', format('route "%s"', name), NULL::timestamptz,
-			'no publication has its messages',
-			'A slot with pgoutput is read by publications: what none has is passed over, and lost. One that has the routes of this kind has those that are added later, too.',
-			format('CREATE PUBLICATION outbox_cdc FOR TABLE %I.outbox WHERE (external IS FALSE) WITH (publish = ''insert'')', outbox_schema)
-		WHERE NOT passes;
-	END LOOP;
-
-	/* Those that name the table and have no route of this kind whole: a reader of one misses messages. */
-	FOR publication IN
-		SELECT p.pubname, p.pubinsert, t.rowfilter FROM pg_publication_tables t JOIN pg_publication p ON p.pubname = t.pubname
-		WHERE NOT p.puballtables AND t.tablename = 'outbox' AND t.schemaname = outbox_schema ORDER BY p.pubname
-	LOOP
-		carried := false;
-		FOREACH name IN ARRAY names LOOP
-			EXIT WHEN carried OR NOT publication.pubinsert;
-			EXECUTE 'SELECT (' || coalesce(publication.rowfilter, 'true') || ') IS TRUE'
-				|| ' FROM jsonb_populate_record(NULL::outbox_internal.outbox, $1) outbox'
-				INTO carried USING sample || jsonb_build_object('route', name);
-		END LOOP;
-		RETURN QUERY
-		SELECT 'warning', 'cdc publication incomplete', format('publication "%s"', publication.pubname), NULL::timestamptz,
-			CASE WHEN publication.pubinsert THEN format('its row filter %s does not let all messages of any route with relay = ''cdc'' through', publication.rowfilter)
-				ELSE 'it does not publish inserts' END,
-			'A reader of this publication misses messages, and what it has passed over is lost to it. Filter by external or route only.',
-			CASE WHEN publication.pubinsert THEN format('ALTER PUBLICATION %I SET TABLE %I.outbox WHERE (external IS FALSE)', publication.pubname, outbox_schema)
-				ELSE format('ALTER PUBLICATION %I SET (publish = ''insert'')', publication.pubname) END
-		WHERE NOT carried;
-	END LOOP;
-END
-$$;
-
-COMMENT ON FUNCTION outbox_internal.outbox_cdc_problems() IS 'Those of outbox_problems that concern routes with relay = ''cdc'': slots and publications.';
-
 /* Read from the catalogs, without a lock on the tables. */
 CREATE FUNCTION outbox_internal.outbox_object_problems(forgotten interval)
 RETURNS SETOF outbox_internal.outbox_problem
@@ -712,7 +587,7 @@ BEGIN
 			CASE WHEN x.always THEN 'ALWAYS ' END, x.trigger) END
 	FROM (SELECT n.kind, n.name, outbox_internal.outbox_relation(n.name::text) AS relation, u.trigger,
 			u.trigger = ANY ('{outbox_route_changed,outbox_route_emptied,outbox_route_relay,outbox_control_changed,outbox_control_emptied}'::text[]) AS always
-		  FROM (VALUES ('table ', 'outbox', '{outbox_row,outbox_removed,outbox_cdc}'::text[]),
+		  FROM (VALUES ('table ', 'outbox', '{outbox_row,outbox_removed}'::text[]),
 				('table ', 'outbox_route', '{outbox_route_truncation,outbox_route_wait,outbox_route_removed,outbox_route_check,outbox_route_failed_route,outbox_route_default,outbox_route_paused,outbox_route_changed,outbox_route_emptied,outbox_route_relay}'),
 				('table ', 'outbox_control', '{outbox_control_restore,outbox_control_paused,outbox_control_changed,outbox_control_emptied}'),
 				('table ', 'outbox_job', '{outbox_job_changed}'),
@@ -781,7 +656,6 @@ BEGIN
 		RETURN QUERY SELECT * FROM outbox_internal.outbox_route_problems(counts);
 		RETURN QUERY SELECT * FROM outbox_internal.outbox_message_problems(counts);
 		RETURN QUERY SELECT * FROM outbox_internal.outbox_job_problems();
-		RETURN QUERY SELECT * FROM outbox_internal.outbox_cdc_problems();
 @list problems@
 	END IF;
 	RETURN QUERY SELECT * FROM outbox_internal.outbox_object_problems('1 minute'::interval);

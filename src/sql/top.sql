@@ -188,7 +188,7 @@ BEGIN
 		waiting AS (
 			SELECT w.attempts, outbox_internal.outbox_printable(w.last_error) AS last_error FROM (
 				SELECT o.attempts, o.last_error FROM outbox_internal.outbox o
-				WHERE o.status = 'pending' AND o.available_at IS NOT NULL AND o.external IS NULL
+				WHERE o.status = 'pending' AND o.available_at IS NOT NULL AND o.outlet IS NULL
 				ORDER BY o.available_at, o.seq LIMIT seen) w
 			WHERE w.attempts > 0)
 		SELECT t.kind, count(*) AS messages,
@@ -213,7 +213,7 @@ BEGIN
 			(SELECT o.* FROM outbox_internal.outbox o WHERE o.status = 'failed' ORDER BY o.seq LIMIT seen)
 			UNION ALL
 			(SELECT o.* FROM outbox_internal.outbox o
-			 WHERE o.status = 'pending' AND o.available_at IS NOT NULL AND o.external IS NULL
+			 WHERE o.status = 'pending' AND o.available_at IS NOT NULL AND o.outlet IS NULL
 			 ORDER BY o.available_at, o.seq LIMIT seen)),
 		held AS (
 			SELECT DISTINCT ON (h.route, h.aggregate_type, h.aggregate_id)
@@ -226,7 +226,7 @@ BEGIN
 		SELECT k.*, count(*) OVER () AS keys,
 			(SELECT count(*) FROM (
 				SELECT FROM outbox_internal.outbox b
-				WHERE b.status = 'pending' AND b.available_at IS NULL AND b.external IS NULL AND b.aggregate_id IS NOT NULL
+				WHERE b.status = 'pending' AND b.available_at IS NULL AND b.outlet IS NULL AND b.aggregate_id IS NOT NULL
 					/* As the index outbox_key has it, so that no other one is chosen. */
 					AND (outbox_internal.outbox_key_hash(b.route, b.aggregate_type, b.aggregate_id), b.seq)
 						> (outbox_internal.outbox_key_hash(k.route, k.aggregate_type, k.aggregate_id), k.seq)

@@ -28,7 +28,7 @@ CREATE VIEW @extschema@.outbox_held_keys AS
 	WITH holder AS (
 		SELECT DISTINCT ON (o.route, o.aggregate_type, o.aggregate_id)
 			o.aggregate_type, o.aggregate_id, o.seq, o.id, o.route, o.status,
-			o.attempts, o.available_at, o.last_error, o.external
+			o.attempts, o.available_at, o.last_error, o.outlet
 		FROM @extschema@.outbox o JOIN @extschema@.outbox_route r ON r.name = o.route
 		WHERE o.aggregate_id IS NOT NULL AND r.ordering = 'key'
 			AND (o.status = 'failed' AND r.on_failed = 'block'
@@ -40,14 +40,14 @@ CREATE VIEW @extschema@.outbox_held_keys AS
 		CASE WHEN h.status = 'pending' THEN h.available_at END AS retry_at,
 		outbox_internal.outbox_printable(h.last_error) AS last_error,
 		(SELECT pg_catalog.count(*) FROM @extschema@.outbox b
-		 WHERE b.status = 'pending' AND b.available_at IS NULL AND b.external IS NULL
+		 WHERE b.status = 'pending' AND b.available_at IS NULL AND b.outlet IS NULL
 			AND b.aggregate_id IS NOT NULL
 			AND outbox_internal.outbox_key_hash(b.route, b.aggregate_type, b.aggregate_id)
 				= outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id)
-			AND b.seq > h.seq AND h.external IS NULL) +
+			AND b.seq > h.seq AND h.outlet IS NULL) +
 		(SELECT pg_catalog.count(*) FROM @extschema@.outbox b
-		 WHERE b.external AND b.status = 'pending' AND b.available_at IS NULL
-			AND b.route = h.route AND b.seq > h.seq AND h.external
+		 WHERE b.outlet = 'external' AND b.status = 'pending' AND b.failed_at IS NULL AND b.available_at IS NULL
+			AND b.route = h.route AND b.seq > h.seq AND h.outlet = 'external'
 			AND b.aggregate_id = h.aggregate_id
 			AND b.aggregate_type IS NOT DISTINCT FROM h.aggregate_type) AS behind
 	FROM holder h;

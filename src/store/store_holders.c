@@ -46,8 +46,8 @@ outbox_store_list_retries(int worker, int nworkers, OutboxRowVisit visit,
 #define OLDEST_HOLDER(status) \
 	"SELECT r.* FROM pg_catalog.unnest($1) k (hash)," \
 	" LATERAL (SELECT " ROW_COLUMNS " FROM outbox_internal.outbox" \
-	" WHERE aggregate_id IS NOT NULL AND external IS NULL" \
-	" AND (status = 'failed' OR available_at IS NOT NULL AND (external OR attempts > 0))" \
+	" WHERE aggregate_id IS NOT NULL AND outlet IS NULL" \
+	" AND (status = 'failed' OR available_at IS NOT NULL AND (outlet IS NOT NULL OR attempts > 0))" \
 	" AND outbox_internal.outbox_key_hash(route, aggregate_type, aggregate_id)" \
 	" = k.hash AND " status \
 	" ORDER BY outbox_internal.outbox_key_hash(route, aggregate_type, aggregate_id)," \
@@ -99,7 +99,7 @@ outbox_store_check_holders(const pg_uuid_t *ids, const int64 *hashes, int n,
 													" aggregate_type, aggregate_id)"
 													" FROM outbox_internal.outbox"
 													" WHERE id = ANY ($1) AND aggregate_id IS NOT NULL"
-													" AND external IS NULL"
+													" AND outlet IS NULL"
 													" AND (status = 'failed' OR"
 													" available_at IS NOT NULL)",
 										   1, types),

@@ -65,9 +65,9 @@ enum
 	OUTBOX_MESSAGE_COLUMNS(OUTBOX_ROW_NUMBER, OUTBOX_ROW_NUMBER)
 };
 
-/* Rows that can go now, and those that wait for a time; not those of external relays. */
-#define READY "status = 'pending' AND available_at IS NULL AND external IS NULL"
-#define WAITING "status = 'pending' AND available_at IS NOT NULL AND external IS NULL"
+/* Rows that can go now, and those that wait for a time; not those of other outlets. */
+#define READY "status = 'pending' AND available_at IS NULL AND outlet IS NULL"
+#define WAITING "status = 'pending' AND available_at IS NOT NULL AND outlet IS NULL"
 
 /* store_claim.c */
 

@@ -13,6 +13,7 @@
 #include "access/htup_details.h"
 #include "format.h"
 #include "mb/pg_wchar.h"
+#include "outlet.h"
 #include "route_row.h"
 #include "store.h"
 #include "store_internal.h"
@@ -116,16 +117,6 @@ get_numbering(const Row *row)
 	return is(row, OUTBOX_ROUTE_SEQUENCE, "key") ? OUTBOX_NUMBER_KEY : OUTBOX_NUMBER_SEQ;
 }
 
-static OutboxRouteRelay
-get_relay(const Row *row)
-{
-	if (is(row, OUTBOX_ROUTE_RELAY, "internal"))
-		return OUTBOX_ROUTE_INTERNAL;
-	if (is(row, OUTBOX_ROUTE_RELAY, "external"))
-		return OUTBOX_ROUTE_EXTERNAL;
-	return is(row, OUTBOX_ROUTE_RELAY, "cdc") ? OUTBOX_ROUTE_CDC : OUTBOX_ROUTE_UNKNOWN;
-}
-
 /* One that has an error, past the CHECK, is broken, and refuses each message. */
 static OutboxFormat *
 make_format(const Row *row)
@@ -160,7 +151,7 @@ outbox_route_load(OutboxRoute *route, HeapTuple tuple, TupleDesc desc,
 	route->block_on_failed = is(&row, OUTBOX_ROUTE_ON_FAILED, "block");
 	route->paused = get_bool(&row, OUTBOX_ROUTE_PAUSED);
 	route->numbering = get_numbering(&row);
-	route->relay = get_relay(&row);
+	route->outlet = outbox_outlet_find(get_text(&row, OUTBOX_ROUTE_RELAY));
 	route->slot = keep_slot(&row);
 	route->max_pending = get_int(&row, OUTBOX_ROUTE_MAX_PENDING, 0);
 	route->retention_s = get_retention(&row);

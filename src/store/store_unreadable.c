@@ -41,7 +41,7 @@ outbox_store_find_unchanged(const OutboxUnreadableRow *rows, int n, bool *same)
 										   " WITH ORDINALITY k (id, place, i)"
 										   " JOIN outbox_internal.outbox o"
 										   " ON o.id = k.id AND o.ctid = k.place"
-										   " WHERE o.status = 'pending' AND o.external IS NULL",
+										   " WHERE o.status = 'pending' AND o.outlet IS NULL",
 										   2, types),
 						 values, NULL, SPI_OK_SELECT);
 	memset(same, 0, sizeof(bool) * n);

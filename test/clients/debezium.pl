@@ -281,7 +281,7 @@ subtest 'a second one for bodies' => sub {
 	is($message->{body_hex} // $message->{body}, '00ff0a', 'bytes are bytes');
 	is($bytes->stop, 143, 'it ends');
 
-	$node->sql('ALTER TABLE outbox ADD CONSTRAINT cdc_has_payload CHECK (external IS NOT FALSE OR payload IS NOT NULL)');
+	$node->sql(q{ALTER TABLE outbox ADD CONSTRAINT cdc_has_payload CHECK (outlet IS DISTINCT FROM 'cdc' OR payload IS NOT NULL)});
 	like($node->sql_fails(q{INSERT INTO outbox (event_type, body, route) VALUES ('order.bytes', '\x00', 'cdc')}),
 		qr/cdc_has_payload/, 'a constraint keeps them off the other route');
 	$node->sql(q{SELECT outbox_enqueue('order.created', '{}', route => 'cdc')});

@@ -20,6 +20,7 @@
 #include "access/xlog.h"
 #include "miscadmin.h"
 #include "origin.h"
+#include "outlet.h"
 #include "replication/syncrep.h"
 #include "settings.h"
 #include "sim.h"
@@ -630,6 +631,7 @@ outbox_store_load_routes(MemoryContext cxt, OutboxControl *control)
 		route->shown = pstrdup(sim_route_name(i));
 		route->exchange = psprintf("%s.%d", sim_route_name(i), sim_routes[i].exchange);
 		sim_learn(sim_routes[i].exchange);
+		route->outlet = &outbox_internal_outlet;
 		route->routing_key = pstrdup("k");
 		route->max_attempts = sim_config.max_attempts[i];
 		if (sim_config.failed_route[i] != 0)

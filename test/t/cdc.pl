@@ -141,9 +141,9 @@ $node->sql("DROP PUBLICATION one; $publication");
 over('cdc publication missing');
 problem('cdc slot idle', 'warning', qr/nobody reads it/);
 over('cdc publication incomplete');
-foreach my $case ([ "FOR TABLE outbox WHERE (external IS FALSE) WITH (publish = 'update, delete')", qr/does not publish inserts/ ],
-	[ "FOR TABLE outbox WHERE (external IS TRUE) WITH (publish = 'insert')", qr/row filter \(external IS TRUE\)/ ],
-	[ "FOR TABLE outbox WHERE (external IS FALSE AND event_type = 'x') WITH (publish = 'insert')", qr/row filter/ ])
+foreach my $case ([ "FOR TABLE outbox WHERE (outlet = 'cdc') WITH (publish = 'update, delete')", qr/does not publish inserts/ ],
+	[ "FOR TABLE outbox WHERE (outlet = 'external') WITH (publish = 'insert')", qr/row filter \(outlet = 'external'::text\)/ ],
+	[ "FOR TABLE outbox WHERE (outlet = 'cdc' AND event_type = 'x') WITH (publish = 'insert')", qr/row filter/ ])
 {
 	$node->sql("CREATE PUBLICATION wrong $case->[0]");
 	problem('cdc publication incomplete', 'warning', $case->[1]);
@@ -159,8 +159,8 @@ $node->wait_sql('SELECT state FROM outbox_status', 'paused');
 my $id = $node->sql(q{SELECT outbox_enqueue('function', '{"a": 1}', 'order', '7', '{"h": "x"}', 'orders')});
 my ($first) = captured();
 is(scalar @$first, 1, 'one message');
-is("$first->[0]{id} $first->[0]{route} $first->[0]{aggregate_id} $first->[0]{payload} $first->[0]{external}",
-	qq($id orders 7 {"a": 1} f), 'with its values');
+is("$first->[0]{id} $first->[0]{route} $first->[0]{aggregate_id} $first->[0]{payload} $first->[0]{outlet}",
+	qq($id orders 7 {"a": 1} cdc), 'with its values');
 like($first->[0]{headers}, qr/"h": "x".*"x-outbox-seq": \d+|"x-outbox-seq": \d+.*"h": "x"/, 'its headers and number');
 is($node->sql(q{INSERT INTO outbox (route, event_type, body) VALUES ('orders', 'insert', 'x') RETURNING event_type}),
 	'insert', 'RETURNING');

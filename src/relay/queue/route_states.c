@@ -19,6 +19,7 @@
 #include "backoff.h"
 #include "common/pg_prng.h"
 #include "format.h"
+#include "outlet.h"
 #include "route_states.h"
 #include "settings.h"
 #include "shared.h"
@@ -85,6 +86,7 @@ outbox_routes_find(OutboxRoutes *routes, const char *name)
 	route->retention_s = -1;
 	route->ordered = true;
 	route->paused = true;
+	route->outlet = &outbox_internal_outlet;
 	route->stats = OUTBOX_STATS_OTHER_ROUTES;
 	routes->list = lappend(routes->list, route);
 	MemoryContextSwitchTo(old);
@@ -121,17 +123,10 @@ outbox_routes_failed(OutboxRoutes *routes, const OutboxRoute *route,
 	return NULL;
 }
 
-/* Does somebody else publish it? */
-static bool
-is_others(const OutboxRoute *route)
-{
-	return route->relay != OUTBOX_ROUTE_INTERNAL;
-}
-
 bool
 outbox_route_waits(const OutboxRoute *route)
 {
-	return route->paused || route->broken || is_others(route);
+	return route->paused || route->broken || outbox_route_is_excluded(route);
 }
 
 /* Do claims leave its rows out, and remember from where to read them again? */
@@ -139,7 +134,7 @@ static bool
 is_left_out(const OutboxRoute *route)
 {
 	return route->paused || route->broken ||
-		(is_others(route) && route->skip_low != 0);
+		(outbox_route_is_excluded(route) && route->skip_low != 0);
 }
 
 bool
@@ -232,7 +227,7 @@ update_route(OutboxRoute *route, OutboxRoute *loaded)
 {
 	bool		same_exchange = strcmp(route->exchange, loaded->exchange) == 0;
 
-	if (!same_exchange || route->relay != loaded->relay)
+	if (!same_exchange || route->outlet != loaded->outlet)
 	{
 		route->broken = false;
 		forget_trouble(route);
@@ -255,7 +250,7 @@ update_route(OutboxRoute *route, OutboxRoute *loaded)
 	route->ordered = loaded->ordered;
 	route->block_on_failed = loaded->block_on_failed;
 	route->paused = loaded->paused;
-	route->relay = loaded->relay;
+	route->outlet = loaded->outlet;
 	route->retention_s = loaded->retention_s;
 	route->declared = false;
 	route->stats = outbox_stats_route(route->shown);

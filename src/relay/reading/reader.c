@@ -12,6 +12,7 @@
 #include "postgres.h"
 
 #include "fault.h"
+#include "outlet.h"
 #include "reading.h"
 #include "reading_internal.h"
 #include "settings.h"
@@ -278,7 +279,7 @@ admit(OutboxReader *reader, OutboxBatch *batch, const Admission *admission)
 	OutboxRoute *route = outbox_routes_find(reader->routes, message->route);
 
 	/* A route that we have not loaded yet: its turn comes when we have. */
-	if (route->relay != OUTBOX_ROUTE_INTERNAL)
+	if (outbox_route_is_excluded(route))
 	{
 		outbox_route_refuse(route, admission->seq);
 		outbox_batch_give_up(batch, admission->index);

@@ -88,7 +88,7 @@ CREATE FUNCTION outbox_test_routes(
 	OUT name text, OUT exchange text, OUT exchange_type text,
 	OUT routing_key text, OUT max_attempts integer, OUT ordered boolean,
 	OUT block_on_failed boolean, OUT paused boolean, OUT failed_route text,
-	OUT retention_s integer, OUT relay integer, OUT numbering integer,
+	OUT retention_s integer, OUT outlet text, OUT numbering integer,
 	OUT max_pending integer, OUT slot text)
 RETURNS SETOF record AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
 

@@ -17,6 +17,7 @@
 #include "fmgr.h"
 #include "funcapi.h"
 #include "identity.h"
+#include "outlet.h"
 #include "production.h"
 #include "store.h"
 #include "utils/array.h"
@@ -421,7 +422,7 @@ outbox_test_routes(PG_FUNCTION_ARGS)
 		values[7] = BoolGetDatum(route->paused);
 		values[8] = text_or_null(route->failed_route, &nulls[8]);
 		values[9] = Int32GetDatum(route->retention_s);
-		values[10] = Int32GetDatum(route->relay);
+		values[10] = text_or_null(route->outlet == NULL ? NULL : route->outlet->name, &nulls[10]);
 		values[11] = Int32GetDatum(route->numbering);
 		values[12] = Int32GetDatum(route->max_pending);
 		values[13] = text_or_null(route->slot, &nulls[13]);

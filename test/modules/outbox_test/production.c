@@ -16,6 +16,7 @@
 #include "../../../src/message/identity.c"
 #include "../../../src/message/key.c"
 #include "../../../src/message/origin.c"
+#include "../../../src/message/outlet.c"
 #include "../../../src/store/store.c"
 #include "../../../src/store/store_control.c"
 #include "../../../src/store/store_claim.c"
@@ -32,11 +33,16 @@
 #include "fmgr.h"
 #include "production.h"
 
+static const OutboxOutlet external = {.name = "external", .excluded = true};
+static const OutboxOutlet *const outlets[] = {&outbox_internal_outlet, &external};
+
 void
 outbox_test_attach(void)
 {
 	char		version[64];
 
+	outbox_outlets = outlets;
+	outbox_noutlets = lengthof(outlets);
 	if (look_up_extension(version, sizeof(version)) == OUTBOX_EXTENSION_ABSENT)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),

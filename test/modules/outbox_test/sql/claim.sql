@@ -106,12 +106,23 @@ BEGIN
 END
 $$;
 SELECT pg_temp.plan($$SELECT ctid, seq FROM outbox
-	WHERE status = 'pending' AND available_at IS NULL AND external IS NULL AND seq > 1 AND seq <= 1000
+	WHERE status = 'pending' AND available_at IS NULL AND outlet IS NULL AND seq > 1 AND seq <= 1000
 	ORDER BY seq LIMIT 10 FOR UPDATE SKIP LOCKED$$);
 SELECT pg_temp.plan($$SELECT ctid, seq FROM outbox
-	WHERE status = 'pending' AND available_at IS NOT NULL AND external IS NULL AND (available_at, seq) > ('2000-01-01', 1)
+	WHERE status = 'pending' AND available_at IS NOT NULL AND outlet IS NULL AND (available_at, seq) > ('2000-01-01', 1)
 		AND available_at <= pg_catalog.clock_timestamp()
 	ORDER BY available_at, seq LIMIT 10 FOR UPDATE SKIP LOCKED$$);
+
+-- What has an outlet is no worker's, whatever it is called and whatever its route says
+ALTER TABLE outbox DISABLE TRIGGER USER;
+INSERT INTO outbox (event_type, payload, aggregate_id, outlet, available_at)
+SELECT 'e', '1', i, (ARRAY['external', 'internal', 'else', ''])[i % 4 + 1], CASE WHEN i > 4 THEN timestamptz '2000-01-01' END
+FROM generate_series(1, 8) i;
+ALTER TABLE outbox ENABLE TRIGGER USER;
+SELECT count(*) FROM outbox;
+SELECT count(*) FROM outbox_test_claim();
+SELECT count(*) FROM outbox_test_claim_due();
+TRUNCATE outbox;
 
 -- Of a transaction that has not committed there is nothing
 BEGIN;

@@ -23,11 +23,11 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "catalog/pg_type.h"
-#include "cdc.h"
 #include "column_types.h"
 #include "columns.h"
 #include "commands/trigger.h"
 #include "compat.h"
+#include "debezium.h"
 #include "executor/spi.h"
 #include "fired.h"
 #include "funcapi.h"
@@ -234,8 +234,12 @@ add_slot(List *slots, const char *route, const char *slot)
 	return slots;
 }
 
-void
-outbox_cdc_forget_slot(const char *slot)
+/*
+ * outbox_route.slot was written: when the transaction commits, an administrator knows
+ * what has become of the slot until then.
+ */
+static void
+forget_slot(const char *slot)
 {
 	forgotten = add_slot(forgotten, NULL, slot);
 }
@@ -259,9 +263,32 @@ remember(const OutboxRoute *route)
 	return true;
 }
 
-void
-outbox_cdc_require_slot(const OutboxRoute *route)
+/*
+ * What is read out of the log goes when it is committed, and from an INSERT only, to
+ * slots that are there now, and when the transaction ends.
+ */
+static void
+judge(const OutboxRoute *route, OutboxNewRow *row)
 {
+	if (!row->insert)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("a message cannot be moved to route \"%s\"", route->name),
+				 errdetail("The route has relay = 'cdc': what reads its messages sees those that are inserted."),
+				 errhint("Discard the message, and enqueue one to that route.")));
+	if (!row->pending)
+		ereport(ERROR,
+				(errcode(ERRCODE_CHECK_VIOLATION),
+				 errmsg("status must be 'pending' on route \"%s\"", route->name),
+				 errdetail("The route has relay = 'cdc'."),
+				 errhint("Leave it to its default.")));
+	if (row->available_at > GetCurrentTimestamp())
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("a message on route \"%s\" cannot be scheduled", route->name),
+				 errdetail("The route has relay = 'cdc': its messages are read as soon as they are committed, whatever available_at says."),
+				 errhint("Leave available_at out, or use a route that the workers publish.")));
+	row->available_at = DT_NOBEGIN;
 	require_slot(route->name, route->slot);
 	if (remember(route) && route->slot != NULL)
 		(void) outbox_cdc_slot_look(route->slot);
@@ -298,11 +325,20 @@ outbox_remade_slots(PG_FUNCTION_ARGS)
 
 static int	removing = 0;
 
-bool
-outbox_cdc_removing(void)
+static bool
+is_removing(void)
 {
 	return removing > 0;
 }
+
+const OutboxOutlet outbox_debezium_outlet = {
+	.name = "cdc",
+	.excluded = true,
+	.transient = true,
+	.judge = judge,
+	.releases = is_removing,
+	.forget_slot = forget_slot
+};
 
 static void
 remove_row(Relation rel, HeapTuple tuple)
@@ -340,7 +376,6 @@ remove_row(Relation rel, HeapTuple tuple)
 	SPI_finish();
 }
 
-/* False: its route is read by change data capture (row_trigger.c). */
 static bool
 is_for_log(Relation rel, HeapTuple tuple)
 {
@@ -349,8 +384,8 @@ is_for_log(Relation rel, HeapTuple tuple)
 	Datum		value;
 
 	outbox_expect_message_columns(desc, RelationGetRelationName(rel));
-	value = heap_getattr(tuple, COL_EXTERNAL, desc, &isnull);
-	return !isnull && !DatumGetBool(value);
+	value = heap_getattr(tuple, COL_OUTLET, desc, &isnull);
+	return !isnull && strcmp(TextDatumGetCString(value), outbox_debezium_outlet.name) == 0;
 }
 
 /* AFTER INSERT ... FOR EACH ROW on outbox. */

@@ -280,6 +280,7 @@ CREATE TABLE @extschema@.outbox (
 	failed_at timestamptz,
 	outlet text,
 	counted boolean,
+	last_error_reason text,
 	PRIMARY KEY (id)
 )
 /*
@@ -1280,7 +1281,7 @@ BEGIN ATOMIC
 END;
 
 COMMENT ON FUNCTION @extschema@.outbox_reason_hint(text) IS
-'What to do about a reason of outbox_workers: severity is critical (messages stand and it does not end by itself) or warning; hint says what to do; command is one of a shell or SQL that shows or does it, with words in capital letters to be replaced, NULL if there is none. NULLs for NULL; another name is an error (22023).';
+'What to do about a reason of outbox_workers, outbox_routes_status or last_error_reason of outbox: severity is critical (messages stand and it does not end by itself) or warning; hint says what to do; command is one of a shell or SQL that shows or does it, with words in capital letters to be replaced, NULL if there is none. NULLs for NULL; another name is an error (22023).';
 
 CREATE VIEW @extschema@.outbox_workers AS
 	SELECT * FROM outbox_internal.outbox_worker_stats();
@@ -1895,24 +1896,20 @@ BEGIN
 	END IF;
 
 	RETURN QUERY
-	SELECT 'warning', CASE WHEN e.last_error LIKE 'returned by the broker%' THEN 'unroutable'
-			WHEN e.last_error LIKE '%basic.nack%' THEN 'queue refuses' ELSE 'message refused' END,
-		format('route "%s"', e.route), e.since,
+	SELECT a.severity, e.reason, format('route "%s"', e.route), e.since,
 		format('%s: %s messages, after %s attempts at most', e.last_error, e.messages, e.attempts),
-		CASE WHEN e.last_error LIKE 'returned by the broker%'
-			THEN 'No queue takes this routing key: bind one. They are tried again until max_attempts of the route.'
-			WHEN e.last_error LIKE '%basic.nack%'
-			THEN 'A queue is full (reject-publish) or has failed: look at it. They are tried again until max_attempts of the route.'
-			ELSE 'They are tried again until max_attempts of the route.' END,
-		CASE WHEN e.last_error LIKE 'returned by the broker%' THEN 'rabbitmqctl list_bindings -p VHOST'
-			WHEN e.last_error LIKE '%basic.nack%' THEN 'rabbitmqctl list_queues -p VHOST name messages policy state' END
-	FROM (SELECT m.route, m.last_error, count(*) AS messages, min(m.created_at) AS since, max(m.attempts) AS attempts
-		  FROM (SELECT o.route, outbox_internal.outbox_printable(o.last_error) AS last_error, o.created_at, o.attempts FROM outbox_internal.outbox o
+		a.hint, a.command
+	FROM (SELECT m.route, m.reason, m.last_error, count(*) AS messages, min(m.created_at) AS since, max(m.attempts) AS attempts
+		  FROM (SELECT o.route, outbox_internal.outbox_printable(o.last_error) AS last_error, o.created_at, o.attempts,
+					/* Whoever may insert may write any text there. */
+					CASE WHEN o.last_error_reason IN ('unroutable', 'queue refuses', 'external nack') THEN o.last_error_reason
+						ELSE 'message refused' END AS reason
+				FROM outbox_internal.outbox o
 				WHERE o.status = 'pending' AND o.available_at IS NOT NULL AND o.outlet IS NULL
 				ORDER BY o.available_at, o.seq LIMIT waiting) m
 		  WHERE m.attempts > 0
-		  GROUP BY m.route, m.last_error
-		  ORDER BY count(*) DESC LIMIT 20) e;
+		  GROUP BY m.route, m.reason, m.last_error
+		  ORDER BY count(*) DESC LIMIT 20) e, LATERAL outbox_internal.outbox_reason_hint(e.reason) a;
 
 	RETURN QUERY
 	SELECT 'warning', 'failed messages', format('route "%s"', e.route), e.since,
@@ -3194,7 +3191,7 @@ COMMENT ON VIEW @extschema@.outbox_leases IS 'What external relays have claimed 
 
 CREATE VIEW @extschema@.outbox_messages AS
 	SELECT o.seq, o.id, o.route, o.event_type, o.aggregate_type, o.aggregate_id, o.payload, o.body, o.headers, o.properties, o.routing_key, o.created_at, o.available_at, o.attempts,
-		o.last_error,
+		o.last_error, o.last_error_reason,
 		CASE WHEN c.id_hash IS NOT NULL OR l.id IS NOT NULL THEN 'processing' ELSE o.status END AS status,
 		NULL::timestamptz AS published_at, o.failed_at
 	FROM @extschema@.outbox o
@@ -3204,7 +3201,7 @@ CREATE VIEW @extschema@.outbox_messages AS
 				   WHERE h.expires_at >= pg_catalog.clock_timestamp()) l ON l.id = o.id
 	UNION ALL
 	SELECT a.seq, a.id, a.route, a.event_type, a.aggregate_type, a.aggregate_id, a.payload, a.body, a.headers, a.properties, a.routing_key, a.created_at, a.available_at, a.attempts,
-		NULL,
+		NULL, NULL,
 		'published', a.published_at, NULL
 	FROM @extschema@.outbox_archive a;
 
@@ -3212,11 +3209,11 @@ COMMENT ON VIEW @extschema@.outbox_messages IS 'Every message that the database 
 
 CREATE VIEW @extschema@.outbox_failed AS
 	SELECT seq, id, route, event_type, aggregate_type, aggregate_id, payload, body, headers, properties, routing_key, created_at, attempts,
-		last_error, failed_at
+		last_error, last_error_reason, failed_at
 	FROM @extschema@.outbox
 	WHERE status = 'failed';
 
-COMMENT ON VIEW @extschema@.outbox_failed IS 'Messages given up after max_attempts of their route; outbox_requeue() tries again, outbox_discard() removes.';
+COMMENT ON VIEW @extschema@.outbox_failed IS 'Messages given up after max_attempts of their route, with the last error in words and its reason as a name; outbox_requeue() tries again, outbox_discard() removes.';
 
 CREATE VIEW @extschema@.outbox_held_keys AS
 	WITH holder AS (

@@ -72,7 +72,7 @@ TRUNCATE outbox, outbox_archive;
 SELECT put('a/1 b/1 c/2');
 SELECT * FROM claim('ext') \gset
 SELECT outbox_nack(:token, named('a'), 'busy', '1 hour');
-SELECT event_type, status, attempts, last_error, available_at > now() + interval '59 minutes' AS later FROM outbox ORDER BY seq;
+SELECT event_type, status, attempts, last_error, last_error_reason, available_at > now() + interval '59 minutes' AS later FROM outbox ORDER BY seq;
 SELECT messages FROM outbox_leases;
 \set VERBOSITY sqlstate
 SELECT outbox_nack(:token, named('b'), 'busy');
@@ -91,7 +91,7 @@ SELECT * FROM claim('ext') \gset
 \echo :names
 -- the second attempt is the last: failed, and the key goes on
 SELECT outbox_nack(:token, named('a'), 'broken');
-SELECT event_type, attempts, last_error, failed_at <= clock_timestamp() AS failed FROM outbox_failed;
+SELECT event_type, attempts, last_error, last_error_reason, failed_at <= clock_timestamp() AS failed FROM outbox_failed;
 SELECT outbox_release(:token);
 SELECT * FROM claim('ext') \gset
 \echo :names
@@ -113,7 +113,7 @@ SELECT outbox_ack(token) FROM outbox_leases;
 SELECT outbox_requeue(named('a'));
 SELECT * FROM claim('extblock', 1) \gset
 SELECT outbox_nack(:token, named('a'), 'never');
-SELECT event_type, route, status, attempts, outlet, last_error,
+SELECT event_type, route, status, attempts, outlet, last_error, last_error_reason,
 	(headers->'x-outbox-death'->0) - 'time' AS death FROM outbox WHERE event_type = 'a';
 UPDATE outbox_route SET failed_route = 'default' WHERE name = 'ext';
 UPDATE outbox_route SET max_attempts = 1 WHERE name = 'ext';

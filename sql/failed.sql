@@ -7,9 +7,10 @@ CREATE PROCEDURE outbox_regress.fill()
 LANGUAGE sql AS $$
 	TRUNCATE outbox;
 	INSERT INTO outbox (event_type, payload, aggregate_type, aggregate_id, status,
-		attempts, last_error, created_at)
+		attempts, last_error, last_error_reason, created_at)
 	SELECT CASE WHEN i <= 3 THEN 'a' ELSE 'b' END, to_jsonb(i), 'order', (i % 2)::text,
 		'failed', 10, CASE WHEN i % 3 = 0 THEN 'returned: 312 NO_ROUTE' ELSE 'nacked' END,
+		CASE WHEN i % 3 = 0 THEN 'unroutable' ELSE 'queue refuses' END,
 		timestamptz '2024-01-01' + i * interval '1 day'
 	FROM generate_series(1, 6) i;
 	INSERT INTO outbox (event_type, payload, attempts, available_at, last_error)
@@ -17,15 +18,15 @@ LANGUAGE sql AS $$
 	INSERT INTO outbox (event_type, payload) VALUES ('new', '8');
 $$;
 CALL fill();
-SELECT event_type, aggregate_id, payload, attempts, last_error FROM outbox_failed ORDER BY seq;
+SELECT event_type, aggregate_id, payload, attempts, last_error, last_error_reason FROM outbox_failed ORDER BY seq;
 -- When each failed: those that have, and only those
 SELECT status, bool_and(failed_at BETWEEN clock_timestamp() - interval '1 minute' AND clock_timestamp()) AS failed_now,
 	count(failed_at) FROM outbox GROUP BY 1 ORDER BY 1;
 
--- Requeue one: its attempts count from 0, its reason stays
+-- Requeue one: its attempts count from 0, its error and the reason stay
 SELECT id FROM outbox WHERE payload = '1' \gset
 SELECT outbox_requeue(:'id');
-SELECT status, attempts, available_at, last_error, failed_at FROM outbox WHERE id = :'id';
+SELECT status, attempts, available_at, last_error, last_error_reason, failed_at FROM outbox WHERE id = :'id';
 -- again: it is pending already, as are others
 SELECT outbox_requeue(:'id');
 SELECT outbox_requeue(id), payload FROM outbox WHERE payload IN ('7', '8') ORDER BY seq;

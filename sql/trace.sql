@@ -148,9 +148,9 @@ FROM (VALUES
 	(14, 'default', NULL, NULL, jsonb_build_object('traceparent', translate(:'parent', '123456789abcdef', '000000000000000')), NULL),
 	(15, 'default', NULL, NULL, NULL, NULL)) v (n, route, key, rk, headers, properties);
 UPDATE outbox_archive SET aggregate_id = 'k' WHERE route = 'template';
-INSERT INTO outbox (id, event_type, payload, headers, status, attempts, last_error)
-SELECT ('00000000-0000-0000-0000-0000' || lpad(n::text, 8, '0'))::uuid, 'e', '{}', jsonb_build_object('traceparent', :'parent'), 'failed', 10, error
-FROM (VALUES (0, 'returned by the broker: 312 NO_ROUTE'), (1, 'the broker answered basic.nack'), (2, 'too large')) v (n, error);
+INSERT INTO outbox (id, event_type, payload, headers, status, attempts, last_error, last_error_reason)
+SELECT ('00000000-0000-0000-0000-0000' || lpad(n::text, 8, '0'))::uuid, 'e', '{}', jsonb_build_object('traceparent', :'parent'), 'failed', 10, error, reason
+FROM (VALUES (0, 'no basic.nack', 'unroutable'), (1, 'returned by the broker', 'queue refuses'), (2, 'too large', NULL)) v (n, error, reason);
 SET ROLE regress_outbox_tracing;
 SET TIME ZONE 'UTC';
 SELECT trace_id, span_id, parent_span_id, trace_state, name, kind, start_time, end_time, attributes FROM outbox_spans

@@ -19,15 +19,15 @@ SELECT outbox_enqueue('scheduled', '2', available_at => '2100-01-01') IS NOT NUL
 SELECT outbox_enqueue_bytes('bytes', '\x03') IS NOT NULL AS ok;
 INSERT INTO outbox (event_type, payload, attempts, last_error, available_at) VALUES
 	('retrying', '4', 2, 'nacked', '2100-01-01');
-INSERT INTO outbox (event_type, payload, status, attempts, last_error) VALUES
-	('failed', '5', 'failed', 10, 'returned');
+INSERT INTO outbox (event_type, payload, status, attempts, last_error, last_error_reason) VALUES
+	('failed', '5', 'failed', 10, 'returned', 'unroutable');
 BEGIN;
 INSERT INTO outbox_archive (seq, id, route, event_type, payload, created_at, attempts, published_at)
 VALUES (0, outbox_uuid7(), 'default', 'published', '6', now() - interval '1 minute', 1, now());
-SELECT event_type, status, attempts, last_error, published_at IS NOT NULL AS published,
+SELECT event_type, status, attempts, last_error, last_error_reason, published_at IS NOT NULL AS published,
 	payload, body
 FROM outbox_messages ORDER BY seq;
-SELECT event_type, attempts, last_error FROM outbox_failed;
+SELECT event_type, attempts, last_error, last_error_reason FROM outbox_failed;
 SELECT backlog, oldest_pending_age BETWEEN '0' AND '1 hour' AS age, scheduled, retrying, failed
 FROM outbox_status;
 ROLLBACK;
@@ -51,6 +51,16 @@ INSERT INTO outbox (event_type, payload, aggregate_type, aggregate_id, attempts,
 	('held', '1', 'a', '1', 1, 'nacked', '2100-01-01'), ('behind', '2', 'a', '1', 0, NULL, NULL);
 SELECT severity, subject FROM outbox_problems WHERE problem = 'key held';
 SELECT problems = (SELECT count(*) FROM outbox_problems WHERE severity <> 'info') AS same FROM outbox_status;
+ROLLBACK;
+-- What is wrong with messages is told by the reason, and not by words of an error; what is none counts as refused
+BEGIN;
+DELETE FROM outbox;
+INSERT INTO outbox (event_type, payload, attempts, available_at, last_error, last_error_reason)
+	SELECT 'e', '{}', 1, '2100-01-01', 'returned by the broker: queue "basic.nack"', reason
+	FROM unnest('{unroutable,queue refuses,message refused,external nack,disk full,nonsense,NULL}'::text[]) reason;
+SELECT severity, problem, subject, detail, hint, command FROM outbox_problems WHERE subject ~ '^route' ORDER BY problem;
+SELECT p.problem FROM outbox_problems p, outbox_reason_hint(p.problem) a
+WHERE p.subject ~ '^route' AND (p.severity, p.hint, p.command) IS DISTINCT FROM (a.severity, a.hint, a.command);
 ROLLBACK;
 -- Of more than 20 the oldest
 BEGIN;

@@ -34,8 +34,7 @@ CREATE VIEW outbox_spans WITH (security_barrier = true) AS
 			UNION ALL
 			SELECT o.id, o.route, o.event_type, o.aggregate_type, o.aggregate_id, o.headers, o.properties,
 				o.routing_key, o.created_at, o.attempts, o.failed_at,
-				CASE WHEN o.last_error LIKE 'returned by the broker%' THEN 'unroutable'
-					WHEN o.last_error LIKE '%basic.nack%' THEN 'queue refuses' ELSE 'message refused' END,
+				coalesce(o.last_error_reason, 'message refused'),
 				o.headers ->> 'traceparent', replace(o.id::text, '-', '')
 			FROM outbox o WHERE o.status = 'failed' AND o.failed_at IS NOT NULL) m
 		LEFT JOIN outbox_route r ON r.name = m.route

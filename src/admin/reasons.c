@@ -222,6 +222,19 @@ static const OutboxAdvice advices[] = {
 	{OUTBOX_REASON_ROUTE_NOT_OURS, CRITICAL,
 		"Messages of a route that another relay publishes were written while the triggers of the table outbox were disabled, and no relay takes them: enable the triggers, and mark the messages. Change data capture cannot see them any more: enqueue these again, and delete them.",
 	"UPDATE outbox SET outlet = 'external' WHERE outlet IS NULL AND route = ROUTE"},
+	/* an attempt of one message */
+	{OUTBOX_REASON_UNROUTABLE, WARNS,
+		"No queue takes this routing key: bind one. They are tried again until max_attempts of the route.",
+	"rabbitmqctl list_bindings -p VHOST"},
+	{OUTBOX_REASON_QUEUE_REFUSES, WARNS,
+		"A queue is full (reject-publish) or has failed: look at it. They are tried again until max_attempts of the route.",
+	"rabbitmqctl list_queues -p VHOST name messages policy state"},
+	{OUTBOX_REASON_MESSAGE_REFUSED, WARNS,
+		"RabbitMQ refuses these messages, or they cannot be sent as they are: see last_error. They are tried again until max_attempts of the route.",
+	NULL},
+	{OUTBOX_REASON_EXTERNAL_NACK, WARNS,
+		"The external relay of their route could not publish them. They are tried again until max_attempts of the route.",
+	NULL},
 };
 
 StaticAssertDecl(lengthof(advices) == OUTBOX_REASON_COUNT - 1,

@@ -87,7 +87,12 @@
 	reason(EXCHANGE_DIFFERS, "exchange differs") \
 	reason(EXCHANGE_TYPE, "exchange type unknown") \
 	reason(EXCHANGE_OTHER, "exchange error") \
-	reason(ROUTE_NOT_OURS, "another relay's route")
+	reason(ROUTE_NOT_OURS, "another relay's route") \
+	/* an attempt of one message: last_error_reason of its row */ \
+	reason(UNROUTABLE, "unroutable") \
+	reason(QUEUE_REFUSES, "queue refuses") \
+	reason(MESSAGE_REFUSED, "message refused") \
+	reason(EXTERNAL_NACK, "external nack")
 
 #define OUTBOX_REASON_ENUM(id, name) OUTBOX_REASON_##id,
 typedef enum OutboxReason

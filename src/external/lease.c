@@ -397,8 +397,8 @@ fail(const LeaseCall *call, const OutboxMessage *message, OutboxFailure *failure
 		if (why == NULL)
 			return "moved";
 		failure->death = NULL;
-		failure->reason = psprintf("%s (not sent to the failed_route: %s)",
-								   failure->reason, outbox_shown_utf8(why));
+		failure->error = psprintf("%s (not sent to the failed_route: %s)",
+								  failure->error, outbox_shown_utf8(why));
 	}
 	if (!outbox_store_fail(failure, 1, &remains) || remains)
 		ereport(ERROR,
@@ -433,9 +433,9 @@ outbox_nack(PG_FUNCTION_ARGS)
 	{
 		Datum		error = outbox_printable_text(PG_GETARG_DATUM(2));
 
-		failure = outbox_failure(&message, &call.route,
+		failure = outbox_failure(&message, &call.route, OUTBOX_REASON_EXTERNAL_NACK,
 								 outbox_shown_utf8(TextDatumGetCString(error)), false);
-		failure.reason_is_text = true;
+		failure.error_is_text = true;
 		if (!PG_ARGISNULL(3))
 			failure.retry_ms = wait_ms(PG_GETARG_INTERVAL_P(3));
 		result = fail(&call, &message, &failure);

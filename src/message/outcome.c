@@ -21,13 +21,14 @@ outbox_is_archived(const OutboxRoute *route)
 
 OutboxFailure
 outbox_failure(const OutboxMessage *message, const OutboxRoute *route,
-			   const char *reason, bool permanent)
+			   OutboxReason reason, const char *error, bool permanent)
 {
 	OutboxFailure failure = {0};
 	int			attempts = message->attempts + 1;
 
 	failure.id = message->id;
 	failure.reason = reason;
+	failure.error = error;
 	failure.give_up = permanent || attempts >= route->max_attempts;
 	failure.retry_ms = outbox_backoff_ms(outbox_retry_initial_ms,
 										 outbox_retry_max_ms, attempts,

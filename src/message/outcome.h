@@ -13,6 +13,7 @@
 #define OUTBOX_OUTCOME_H
 
 #include "message.h"
+#include "reason.h"
 #include "route.h"
 
 /* Name of the header that tells of a dead letter's way. */
@@ -36,8 +37,9 @@ typedef struct OutboxDeath
 typedef struct OutboxFailure
 {
 	pg_uuid_t	id;
-	const char *reason;			/* UTF-8 */
-	bool		reason_is_text; /* it came from this database, so it fits in */
+	OutboxReason reason;
+	const char *error;			/* UTF-8 */
+	bool		error_is_text;	/* it came from this database, so it fits in */
 	int64		retry_ms;		/* wait before the next attempt */
 	bool		give_up;		/* becomes failed, unless */
 	const OutboxDeath *death;	/* this is not NULL */
@@ -51,8 +53,8 @@ extern bool outbox_is_archived(const OutboxRoute *route);
  * permanent: no later attempt can end otherwise.  The death is the caller's to decide.
  */
 extern OutboxFailure outbox_failure(const OutboxMessage *message,
-									const OutboxRoute *route, const char *reason,
-									bool permanent);
+									const OutboxRoute *route, OutboxReason reason,
+									const char *error, bool permanent);
 
 /*
  * The routing key by a template, or own if that is not NULL, in the current context;

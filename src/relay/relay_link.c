@@ -135,11 +135,12 @@ item_confirmed(void *item, uint64_t tag, void *arg)
 	outbox_renewal_acked(relay->renewal);
 	outbox_route_works(confirmed->route, relay->connection->received_at);
 	/* The broker acks what it has returned, too. */
-	if (confirmed->returned)
+	if (confirmed->reason == OUTBOX_REASON_UNROUTABLE)
 	{
 		pg_atomic_fetch_add_u64(&MySlot->counters.returned, 1);
 		outbox_stats_count(confirmed->route->stats, OUTBOX_COUNT_RETURNED, 1);
-		outbox_queue_rejected(relay->queue, confirmed, confirmed->reason, false);
+		outbox_queue_rejected(relay->queue, confirmed, confirmed->reason,
+							  confirmed->error, false);
 	}
 	else
 	{
@@ -164,7 +165,7 @@ item_nacked(void *item, uint64_t tag, void *arg)
 	outbox_route_works(nacked->route, relay->connection->received_at);
 	pg_atomic_fetch_add_u64(&MySlot->counters.nacked, 1);
 	outbox_stats_count(nacked->route->stats, OUTBOX_COUNT_NACKED, 1);
-	outbox_queue_rejected(relay->queue, nacked,
+	outbox_queue_rejected(relay->queue, nacked, OUTBOX_REASON_QUEUE_REFUSES,
 						  "the broker refused the message (basic.nack): a queue rejected it or failed",
 						  false);
 }

@@ -250,7 +250,8 @@ send_burst(OutboxRelay *relay, OutboxMonoTime now)
 		}
 		else if (status == OUTBOX_LINK_REFUSED)
 		{
-			outbox_queue_rejected(relay->queue, item, error, true);
+			outbox_queue_rejected(relay->queue, item,
+								  OUTBOX_REASON_MESSAGE_REFUSED, error, true);
 			status = OUTBOX_LINK_OK;
 		}
 		else if (status == OUTBOX_LINK_LOST)

@@ -357,24 +357,20 @@ BEGIN
 	END IF;
 
 	RETURN QUERY
-	SELECT 'warning', CASE WHEN e.last_error LIKE 'returned by the broker%' THEN 'unroutable'
-			WHEN e.last_error LIKE '%basic.nack%' THEN 'queue refuses' ELSE 'message refused' END,
-		format('route "%s"', e.route), e.since,
+	SELECT a.severity, e.reason, format('route "%s"', e.route), e.since,
 		format('%s: %s messages, after %s attempts at most', e.last_error, e.messages, e.attempts),
-		CASE WHEN e.last_error LIKE 'returned by the broker%'
-			THEN 'No queue takes this routing key: bind one. They are tried again until max_attempts of the route.'
-			WHEN e.last_error LIKE '%basic.nack%'
-			THEN 'A queue is full (reject-publish) or has failed: look at it. They are tried again until max_attempts of the route.'
-			ELSE 'They are tried again until max_attempts of the route.' END,
-		CASE WHEN e.last_error LIKE 'returned by the broker%' THEN 'rabbitmqctl list_bindings -p VHOST'
-			WHEN e.last_error LIKE '%basic.nack%' THEN 'rabbitmqctl list_queues -p VHOST name messages policy state' END
-	FROM (SELECT m.route, m.last_error, count(*) AS messages, min(m.created_at) AS since, max(m.attempts) AS attempts
-		  FROM (SELECT o.route, outbox_internal.outbox_printable(o.last_error) AS last_error, o.created_at, o.attempts FROM outbox_internal.outbox o
+		a.hint, a.command
+	FROM (SELECT m.route, m.reason, m.last_error, count(*) AS messages, min(m.created_at) AS since, max(m.attempts) AS attempts
+		  FROM (SELECT o.route, outbox_internal.outbox_printable(o.last_error) AS last_error, o.created_at, o.attempts,
+					/* Whoever may insert may write any text there. */
+					CASE WHEN o.last_error_reason IN ('unroutable', 'queue refuses', 'external nack') THEN o.last_error_reason
+						ELSE 'message refused' END AS reason
+				FROM outbox_internal.outbox o
 				WHERE o.status = 'pending' AND o.available_at IS NOT NULL AND o.outlet IS NULL
 				ORDER BY o.available_at, o.seq LIMIT waiting) m
 		  WHERE m.attempts > 0
-		  GROUP BY m.route, m.last_error
-		  ORDER BY count(*) DESC LIMIT 20) e;
+		  GROUP BY m.route, m.reason, m.last_error
+		  ORDER BY count(*) DESC LIMIT 20) e, LATERAL outbox_internal.outbox_reason_hint(e.reason) a;
 
 	RETURN QUERY
 	SELECT 'warning', 'failed messages', format('route "%s"', e.route), e.since,

@@ -87,7 +87,7 @@ BEGIN ATOMIC
 END;
 
 COMMENT ON FUNCTION @extschema@.outbox_reason_hint(text) IS
-'What to do about a reason of outbox_workers: severity is critical (messages stand and it does not end by itself) or warning; hint says what to do; command is one of a shell or SQL that shows or does it, with words in capital letters to be replaced, NULL if there is none. NULLs for NULL; another name is an error (22023).';
+'What to do about a reason of outbox_workers, outbox_routes_status or last_error_reason of outbox: severity is critical (messages stand and it does not end by itself) or warning; hint says what to do; command is one of a shell or SQL that shows or does it, with words in capital letters to be replaced, NULL if there is none. NULLs for NULL; another name is an error (22023).';
 
 CREATE VIEW @extschema@.outbox_workers AS
 	SELECT * FROM outbox_internal.outbox_worker_stats();

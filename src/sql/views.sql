@@ -1,6 +1,6 @@
 CREATE VIEW @extschema@.outbox_messages AS
 	SELECT @columns archived o.@,
-		o.last_error,
+		o.last_error, o.last_error_reason,
 		CASE WHEN c.id_hash IS NOT NULL OR l.id IS NOT NULL THEN 'processing' ELSE o.status END AS status,
 		NULL::timestamptz AS published_at, o.failed_at
 	FROM @extschema@.outbox o
@@ -10,7 +10,7 @@ CREATE VIEW @extschema@.outbox_messages AS
 				   WHERE h.expires_at >= pg_catalog.clock_timestamp()) l ON l.id = o.id
 	UNION ALL
 	SELECT @columns archived a.@,
-		NULL,
+		NULL, NULL,
 		'published', a.published_at, NULL
 	FROM @extschema@.outbox_archive a;
 
@@ -18,11 +18,11 @@ COMMENT ON VIEW @extschema@.outbox_messages IS 'Every message that the database 
 
 CREATE VIEW @extschema@.outbox_failed AS
 	SELECT @columns archived -available_at@,
-		last_error, failed_at
+		last_error, last_error_reason, failed_at
 	FROM @extschema@.outbox
 	WHERE status = 'failed';
 
-COMMENT ON VIEW @extschema@.outbox_failed IS 'Messages given up after max_attempts of their route; outbox_requeue() tries again, outbox_discard() removes.';
+COMMENT ON VIEW @extschema@.outbox_failed IS 'Messages given up after max_attempts of their route, with the last error in words and its reason as a name; outbox_requeue() tries again, outbox_discard() removes.';
 
 CREATE VIEW @extschema@.outbox_held_keys AS
 	WITH holder AS (

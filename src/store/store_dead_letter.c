@@ -26,7 +26,7 @@
 	"WITH l AS MATERIALIZED (SELECT id FROM outbox_internal.outbox WHERE id = ANY ($1)" \
 	"  AND status = 'pending' FOR UPDATE SKIP LOCKED)" \
 	" UPDATE outbox_internal.outbox o SET route = f.target, routing_key = NULL," \
-	" attempts = 0, available_at = NULL, last_error = f.error," \
+	" attempts = 0, available_at = NULL, last_error = f.error, last_error_reason = f.last_reason," \
 	" headers = coalesce(o.headers, '{}') || jsonb_build_object('" OUTBOX_DEATH_HEADER "'," \
 	"  jsonb_build_array(jsonb_build_object('reason', f.reason, 'error', f.error," \
 	"   'route', f.route, 'exchange', f.exchange, 'routing-key', f.routing_key," \
@@ -35,8 +35,8 @@
 	"  || CASE jsonb_typeof(o.headers -> '" OUTBOX_DEATH_HEADER "')" \
 	"   WHEN 'array' THEN o.headers -> '" OUTBOX_DEATH_HEADER "' ELSE '[]' END)" \
 	" FROM l JOIN ROWS FROM (unnest($1), unnest($2), unnest($3), unnest($4)," \
-	"  unnest($5), unnest($6), unnest($7), unnest($8))" \
-	"  AS f(id, target, error, reason, route, exchange, routing_key, attempts)" \
+	"  unnest($5), unnest($6), unnest($7), unnest($8), unnest($9))" \
+	"  AS f(id, target, error, reason, route, exchange, routing_key, attempts, last_reason)" \
 	"  ON f.id = l.id" \
 	"  JOIN outbox_internal.outbox_route r ON r.name = f.target AND r.relay <> 'cdc'" \
 	" WHERE o.id = l.id RETURNING o.id"
@@ -51,15 +51,16 @@ enum
 	MOVE_EXCHANGE,
 	MOVE_ROUTING_KEY,
 	MOVE_ATTEMPTS,
+	MOVE_LAST_REASON,
 	MOVE_COLUMNS
 };
 
 static const Oid elem_types[MOVE_COLUMNS] = {
-	UUIDOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, INT4OID
+	UUIDOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, INT4OID, TEXTOID
 };
 static const Oid array_types[MOVE_COLUMNS] = {
 	UUIDARRAYOID, TEXTARRAYOID, TEXTARRAYOID, TEXTARRAYOID, TEXTARRAYOID,
-	TEXTARRAYOID, TEXTARRAYOID, INT4ARRAYOID
+	TEXTARRAYOID, TEXTARRAYOID, INT4ARRAYOID, TEXTARRAYOID
 };
 
 void
@@ -80,7 +81,8 @@ outbox_store_move(const OutboxFailure *failures, int n)
 			continue;
 		columns[MOVE_ID][count] = UUIDPGetDatum(&failures[i].id);
 		columns[MOVE_TARGET][count] = outbox_store_own_text(death->target);
-		columns[MOVE_ERROR][count] = outbox_store_reason(&failures[i]);
+		columns[MOVE_ERROR][count] = outbox_store_error(&failures[i]);
+		columns[MOVE_LAST_REASON][count] = outbox_store_reason(&failures[i]);
 		columns[MOVE_REASON][count] = outbox_store_own_text(death->reason);
 		columns[MOVE_ROUTE][count] = outbox_store_own_text(death->route);
 		columns[MOVE_EXCHANGE][count] = outbox_store_own_text(death->exchange);

@@ -101,6 +101,7 @@ extern Datum outbox_store_text(const char *utf8);
 /* What came from this database, and so has a form in it. */
 extern Datum outbox_store_own_text(const char *utf8);
 /* One or the other, as the failure says. */
+extern Datum outbox_store_error(const OutboxFailure *failure);
 extern Datum outbox_store_reason(const OutboxFailure *failure);
 extern Datum outbox_store_array(Datum *elems, int n, Oid type);
 /*

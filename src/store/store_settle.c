@@ -260,13 +260,13 @@ outbox_store_settle_waiting(Oid table, const pg_uuid_t *ids, int n, bool archive
 	"WITH l AS MATERIALIZED (SELECT id FROM outbox_internal.outbox WHERE id = ANY ($1)" \
 	"  AND status = 'pending' FOR UPDATE SKIP LOCKED)" \
 	" UPDATE outbox_internal.outbox o SET attempts = o.attempts + 1," \
-	" last_error = f.reason," \
+	" last_error = f.error, last_error_reason = f.reason," \
 	" available_at = CASE WHEN f.give_up THEN NULL ELSE" \
 	"  pg_catalog.clock_timestamp() + f.ms * interval '1 millisecond' END," \
 	" status = CASE WHEN f.give_up THEN 'failed' ELSE 'pending' END," \
 	" failed_at = CASE WHEN f.give_up THEN pg_catalog.clock_timestamp() END" \
-	" FROM l JOIN ROWS FROM (unnest($1), unnest($2), unnest($3), unnest($4))" \
-	"  AS f(id, reason, ms, give_up) ON f.id = l.id" \
+	" FROM l JOIN ROWS FROM (unnest($1), unnest($2), unnest($3), unnest($4), unnest($5))" \
+	"  AS f(id, error, ms, give_up, reason) ON f.id = l.id" \
 	" WHERE o.id = l.id RETURNING o.id"
 #define STILL_PENDING_SQL \
 	"SELECT id FROM outbox_internal.outbox WHERE id = ANY ($1) AND status = 'pending'"
@@ -293,10 +293,16 @@ outbox_store_own_text(const char *utf8)
 }
 
 Datum
+outbox_store_error(const OutboxFailure *failure)
+{
+	return failure->error_is_text ? outbox_store_own_text(failure->error) :
+		outbox_store_text(failure->error);
+}
+
+Datum
 outbox_store_reason(const OutboxFailure *failure)
 {
-	return failure->reason_is_text ? outbox_store_own_text(failure->reason) :
-		outbox_store_text(failure->reason);
+	return CStringGetTextDatum(outbox_reason_name(failure->reason));
 }
 
 Datum
@@ -326,13 +332,14 @@ count_attempts(const OutboxFailure *failures, int n)
 {
 	static OutboxStatement statement;
 	static const Oid types[] = {
-		UUIDARRAYOID, TEXTARRAYOID, INT8ARRAYOID, BOOLARRAYOID
+		UUIDARRAYOID, TEXTARRAYOID, INT8ARRAYOID, BOOLARRAYOID, TEXTARRAYOID
 	};
 	Datum	   *ids = palloc(sizeof(Datum) * n);
-	Datum	   *reasons = palloc(sizeof(Datum) * n);
+	Datum	   *errors = palloc(sizeof(Datum) * n);
 	Datum	   *waits = palloc(sizeof(Datum) * n);
 	Datum	   *ends = palloc(sizeof(Datum) * n);
-	Datum		values[4];
+	Datum	   *reasons = palloc(sizeof(Datum) * n);
+	Datum		values[5];
 	int			count = 0;
 
 	for (int i = 0; i < n; i++)
@@ -340,6 +347,7 @@ count_attempts(const OutboxFailure *failures, int n)
 		if (failures[i].death != NULL)
 			continue;
 		ids[count] = UUIDPGetDatum(&failures[i].id);
+		errors[count] = outbox_store_error(&failures[i]);
 		reasons[count] = outbox_store_reason(&failures[i]);
 		waits[count] = Int64GetDatum(failures[i].retry_ms);
 		ends[count++] = BoolGetDatum(failures[i].give_up);
@@ -347,12 +355,13 @@ count_attempts(const OutboxFailure *failures, int n)
 	if (count == 0)
 		return 0;
 	values[0] = outbox_store_array(ids, count, UUIDOID);
-	values[1] = outbox_store_array(reasons, count, TEXTOID);
+	values[1] = outbox_store_array(errors, count, TEXTOID);
 	values[2] = outbox_store_array(waits, count, INT8OID);
 	values[3] = outbox_store_array(ends, count, BOOLOID);
+	values[4] = outbox_store_array(reasons, count, TEXTOID);
 	outbox_store_execute(outbox_store_plan(&statement,
 										   FAIL_SQL,
-										   4, types),
+										   lengthof(types), types),
 						 values, NULL, SPI_OK_UPDATE_RETURNING);
 	return count;
 }

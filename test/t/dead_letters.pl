@@ -126,11 +126,12 @@ $node->sql("SELECT outbox_discard('$id')");
 
 $id = enqueue('chain', 'e', q{headers => jsonb_build_object('h', repeat('x', 130700))});
 $node->wait_sql("SELECT status FROM outbox WHERE id = '$id'", 'failed');
-my ($row) = $node->rows("SELECT route, last_error, headers ? 'x-outbox-death' FROM outbox WHERE id = '$id'");
+my ($row) = $node->rows("SELECT route, last_error, headers ? 'x-outbox-death', last_error_reason FROM outbox WHERE id = '$id'");
 is($row->[0], 'chain', 'no room for the reason: failed where it is');
 like($row->[1], qr/NO_ROUTE.*\(not sent to the failed_route, as its headers have no room for the reason\)$/,
 	'no room for the reason: said in last_error');
 is($row->[2], 'f', 'no room for the reason: its headers are as they were');
+is($row->[3], 'unroutable', 'no room for the reason: the row keeps why it was refused');
 $node->sql("SELECT outbox_discard('$id')");
 
 # --- a failed route that is paused: it waits there, and its key goes on

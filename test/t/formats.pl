@@ -347,8 +347,8 @@ $node->wait_drained;
 my @changed = $rabbit->get('q', 2);
 is(scalar @changed, 1, 'what waits goes out in the new format');
 is($changed[0]{headers}{'cloudEvents:subject'}, 'ab', 'if it can');
-is($node->sql('SELECT attempts, last_error FROM outbox_failed'),
-	'1|aggregate_id has control characters or noncharacters, which attributes of CloudEvents must not have',
+is($node->sql('SELECT attempts, last_error_reason, last_error FROM outbox_failed'),
+	'1|message refused|aggregate_id has control characters or noncharacters, which attributes of CloudEvents must not have',
 	'what cannot has failed, and says why');
 route('plain');
 $node->sql('SELECT outbox_requeue_failed()');

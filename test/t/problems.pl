@@ -226,11 +226,13 @@ over('exchange missing');
 $node->sql(q{UPDATE outbox_route SET on_failed = 'block', max_attempts = 2 WHERE name = 'billing'});
 $node->set('outbox.retry_initial', '20s');
 $node->set('outbox.retry_max', '30s');
-$fake->do('when type=lost : return 312 NO_ROUTE', 'when type=full : nack');
+$fake->do('when type=lost : return 312 NO_ROUTE', 'when type=full : nack',
+	'when type=bad : channel-close 406 "PRECONDITION_FAILED - what says basic.nack"');
 $node->sql(q{SELECT outbox_enqueue('lost', '{}'); SELECT outbox_enqueue('full', '{}', 'order', '7', route => 'billing');
-	SELECT outbox_enqueue('behind', '{}', 'order', '7', route => 'billing')});
+	SELECT outbox_enqueue('behind', '{}', 'order', '7', route => 'billing'); SELECT outbox_enqueue('bad', '{}')});
 problem('unroutable', 'warning', qr/^route "default"$/, qr/312 NO_ROUTE.*: 1 messages, after 1 attempts/);
 problem('queue refuses', 'warning', qr/^route "billing"$/, qr/basic\.nack.*: 1 messages, after 1 attempts/);
+problem('message refused', 'warning', qr/^route "default"$/, qr/PRECONDITION_FAILED.*basic\.nack: 1 messages, after 1 attempts/);
 problem('key held', 'info', qr/^key "order" "7" of route "billing"$/, qr/is tried again at .*1 messages wait behind it/);
 $node->set('outbox.retry_initial', '50ms');
 $node->set('outbox.retry_max', '500ms');
@@ -241,7 +243,7 @@ is((row_of($node, 'key held') // [])->[0], 'warning', 'a key that a failed messa
 $fake->do('forget');
 $node->sql('SELECT outbox_requeue(id) FROM outbox_failed');
 $node->wait_drained;
-over($_) foreach 'failed messages', 'key held', 'unroutable', 'queue refuses';
+over($_) foreach 'failed messages', 'key held', 'unroutable', 'queue refuses', 'message refused';
 
 $node->sql('SELECT outbox_pause()');
 $node->wait_sql('SELECT state FROM outbox_status', 'paused');

@@ -33,12 +33,13 @@ my $reason = 'SELECT reason FROM outbox_workers';
 my $port = $fake->port;
 my %seen;
 
-# Not seen here: those of tls.pl, link_slow.pl, lifecycle.pl, external.pl and copies_environment.pl, and
+# Not seen here: those of retry.pl, tls.pl, link_slow.pl, lifecycle.pl, external.pl and copies_environment.pl, and
 # some that no server has shown yet.
 my @ELSEWHERE = (
 	'host unreachable', 'out of resources', 'private key not private', 'key passphrase wrong', 'TLS version too old',
 	'mechanism not offered', 'takes no data', 'protocol error', 'broker error', 'twin', 'URI unusable', 'plain text not allowed',
-	'mechanism unusable', 'password file unreadable', 'environment unusable', 'statement timeout', 'message unreadable', "another relay's route");
+	'mechanism unusable', 'password file unreadable', 'environment unusable', 'statement timeout', 'message unreadable', "another relay's route",
+	'unroutable', 'queue refuses', 'message refused', 'external nack');
 
 sub all_is_well
 {

@@ -95,6 +95,7 @@ like(
 	$node->sql("SELECT last_error FROM outbox_failed WHERE id = '$id'"),
 	qr/312.*NO_ROUTE/,
 	'unroutable: last_error has the words of the broker');
+is($node->sql("SELECT last_error_reason FROM outbox_failed WHERE id = '$id'"), 'unroutable', '... and the row its reason');
 is( $node->sql('SELECT returned, retried, failed, published FROM outbox_workers'),
 	'4|3|1|0',
 	'unroutable: counted');
@@ -130,6 +131,7 @@ $id = enqueue('full', 'full.event');
 $node->wait_sql("SELECT attempts >= 2 FROM outbox WHERE id = '$id'");
 like($node->sql("SELECT last_error FROM outbox WHERE id = '$id'"),
 	qr/nack/, 'nack: last_error says so');
+is($node->sql("SELECT last_error_reason FROM outbox WHERE id = '$id'"), 'queue refuses', '... and the row its reason');
 cmp_ok($node->sql('SELECT nacked FROM outbox_workers'),
 	'>=', 2, 'nack: counted');
 others_flow('a nacked message');
@@ -160,6 +162,7 @@ is( $node->sql(
 	'2|1|1',
 	'too large: the guilty ones fail, with the reason');
 note $node->sql('SELECT DISTINCT last_error FROM outbox_failed');
+is($node->sql('SELECT DISTINCT last_error_reason FROM outbox_failed'), 'message refused', '... and with its code');
 is($node->sql('SELECT count(*), max(attempts) FROM outbox_archive'),
 	'1500|0', 'too large: no good one is blamed');
 # Each of the two closes the channel twice: once among others, and once alone; no

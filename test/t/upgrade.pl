@@ -106,7 +106,7 @@ my @changes = (
 	[ 'ALTER TABLE outbox ALTER aggregate_id SET (n_distinct = -1)', 'table public.outbox: columns 6' ],
 	[ 'ALTER TABLE outbox ALTER origin DROP NOT NULL', 'table public.outbox: columns 17' ],
 	[ q{ALTER TABLE outbox ALTER status SET DEFAULT 'failed'}, 'default value for column status of table public.outbox: default' ],
-	[ 'ALTER TABLE outbox ADD COLUMN more integer', 'table public.outbox: columns 21' ],
+	[ 'ALTER TABLE outbox ADD COLUMN more integer', 'table public.outbox: columns 22' ],
 	[ 'ALTER TABLE outbox RESET (autovacuum_vacuum_cost_delay)', 'table public.outbox: relation' ],
 	[ 'ALTER TABLE outbox_route ENABLE TRIGGER outbox_route_changed',
 		'trigger outbox_route_changed on table public.outbox_route: trigger' ],

@@ -76,7 +76,8 @@ blame_item(OutboxBlame *blame, OutboxItem *item, const OutboxLinkError *error)
 	}
 	if (!outbox_blame_was_blamed(blame, item->message))
 		blame->blamed[blame->nblamed++ % MAX_BLAMED] = item->message->id;
-	outbox_queue_rejected(blame->queue, item, error->text, error->hopeless);
+	outbox_queue_rejected(blame->queue, item, OUTBOX_REASON_MESSAGE_REFUSED,
+						  error->text, error->hopeless);
 	return (OutboxBlamed) {true, NULL, item->route};
 }
 

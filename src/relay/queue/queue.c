@@ -285,8 +285,8 @@ free_item(OutboxQueue *queue, OutboxItem *item)
 		queue->nsuspects--;
 	outbox_queue_return_claim(queue, item->claim_index, &item->message->id);
 	pfree(item->message);
-	if (item->reason != NULL)
-		pfree(item->reason);
+	if (item->error != NULL)
+		pfree(item->error);
 	if (item->unfit != NULL)
 		pfree(item->unfit);
 	pfree(item);
@@ -543,7 +543,7 @@ outbox_queue_sent(OutboxQueue *queue, OutboxItem *item, OutboxMonoTime now,
 	set_state(item, OUTBOX_ITEM_SENT);
 	item->sent_at = now;
 	item->published_to = published_to;
-	item->returned = false;
+	item->reason = OUTBOX_REASON_NONE;
 	queue->nsent++;
 	set_claim(item->claim_index, &item->message->id, true);
 	count_items(queue);
@@ -558,13 +558,13 @@ clear_suspect(OutboxQueue *queue, OutboxItem *item)
 }
 
 void
-outbox_queue_returned(OutboxQueue *queue, OutboxItem *item, const char *reason)
+outbox_queue_returned(OutboxQueue *queue, OutboxItem *item, const char *error)
 {
 	Assert(item->state == OUTBOX_ITEM_SENT);
-	item->returned = true;
-	if (item->reason != NULL)
-		pfree(item->reason);
-	item->reason = MemoryContextStrdup(queue->cxt, reason);
+	item->reason = OUTBOX_REASON_UNROUTABLE;
+	if (item->error != NULL)
+		pfree(item->error);
+	item->error = MemoryContextStrdup(queue->cxt, error);
 }
 
 /* A key can go on only when its head's settling is on the disk. */
@@ -588,10 +588,10 @@ outbox_queue_confirmed(OutboxQueue *queue, OutboxItem *item)
 }
 
 void
-outbox_queue_rejected(OutboxQueue *queue, OutboxItem *item, const char *reason,
-					  bool hopeless)
+outbox_queue_rejected(OutboxQueue *queue, OutboxItem *item, OutboxReason reason,
+					  const char *error, bool hopeless)
 {
-	char	   *copy = MemoryContextStrdup(queue->cxt, reason);
+	char	   *copy = MemoryContextStrdup(queue->cxt, error);
 
 	if (item->state == OUTBOX_ITEM_SENT)
 		queue->nsent--;
@@ -601,9 +601,10 @@ outbox_queue_rejected(OutboxQueue *queue, OutboxItem *item, const char *reason,
 	queue->nrejected++;
 	dlist_push_tail(&queue->rejected, &item->node);
 	clear_suspect(queue, item);
-	if (item->reason != NULL)
-		pfree(item->reason);
-	item->reason = copy;
+	item->reason = reason;
+	if (item->error != NULL)
+		pfree(item->error);
+	item->error = copy;
 	item->hopeless = hopeless;
 	count_items(queue);
 }

@@ -32,6 +32,7 @@
 #include "clock.h"
 #include "lib/ilist.h"
 #include "message.h"
+#include "reason.h"
 #include "route.h"
 #include "sizes.h"
 #include "utils/hsearch.h"
@@ -96,7 +97,6 @@ struct OutboxItem
 	OutboxRoute *route;
 	OutboxKey  *key;			/* NULL: no order */
 	int			claim_index;	/* in MySlot->claims */
-	bool		returned;		/* basic.return came, its ack will follow */
 	bool		suspect;		/* may be what closed the channel */
 	bool		hopeless;		/* rejected for what no later attempt can change */
 	bool		locked;			/* could not be settled, somebody has its row ... */
@@ -104,7 +104,9 @@ struct OutboxItem
 	TimestampTz locked_since;
 	OutboxMonoTime sent_at;		/* when that began */
 	uint64		published_to;	/* bytes on the link up to its end */
-	char	   *reason;			/* why it was returned or rejected */
+	OutboxReason reason;		/* why it was returned or rejected; of a SENT one
+								 * UNROUTABLE: basic.return came, its ack will follow */
+	char	   *error;			/* the same in words */
 	char	   *unfit;			/* why the failed_route cannot carry it, or NULL */
 };
 
@@ -176,11 +178,12 @@ extern void outbox_queue_sent(OutboxQueue *queue, OutboxItem *item,
 							  OutboxMonoTime now, uint64 published_to);
 /* A SENT item came back; its ack will follow. */
 extern void outbox_queue_returned(OutboxQueue *queue, OutboxItem *item,
-								  const char *reason);
+								  const char *error);
 extern void outbox_queue_confirmed(OutboxQueue *queue, OutboxItem *item);
-/* From READY or SENT; reason is copied.  hopeless: no later attempt helps. */
+/* From READY or SENT; error is copied.  hopeless: no later attempt helps. */
 extern void outbox_queue_rejected(OutboxQueue *queue, OutboxItem *item,
-								  const char *reason, bool hopeless);
+								  OutboxReason reason, const char *error,
+								  bool hopeless);
 /*
  * The fate of a SENT item is unknown: READY again, in front of the others.
  * Call it for the latest first, so that the order stays.

@@ -18,9 +18,9 @@
 #define DEATH_BYTES		192
 
 static size_t
-death_size(const OutboxDeath *death, const char *reason)
+death_size(const OutboxDeath *death, const char *error)
 {
-	return DEATH_BYTES + strlen(death->reason) + strlen(reason) +
+	return DEATH_BYTES + strlen(death->reason) + strlen(error) +
 		strlen(death->route) + strlen(death->exchange) +
 		strlen(death->routing_key);
 }
@@ -39,7 +39,7 @@ header_fault(OutboxQueue *queue, OutboxLink *link, OutboxItem *item,
 
 OutboxDeath *
 outbox_dead_letter(OutboxQueue *queue, OutboxRoutes *routes, OutboxLink *link,
-				   OutboxItem *item, const char **reason)
+				   OutboxItem *item, const char **error)
 {
 	const char *why;
 	OutboxRoute *failed = outbox_routes_failed(routes, item->route, &why);
@@ -48,19 +48,20 @@ outbox_dead_letter(OutboxQueue *queue, OutboxRoutes *routes, OutboxLink *link,
 	if (failed != NULL)
 	{
 		death = outbox_death(item->message, item->route, failed->name,
-							 item->returned ? "returned" : "rejected");
+							 item->reason == OUTBOX_REASON_UNROUTABLE ?
+							 "returned" : "rejected");
 		if (outbox_routing_key(item->message, failed->routing_key, NULL) == NULL)
 			why = "where its routing key would be too long";
 		else
 		{
 			why = header_fault(queue, link, item, failed,
-							   death_size(death, *reason));
+							   death_size(death, *error));
 			if (why != NULL)
 				why = psprintf("as %s", why);
 		}
 	}
 	if (why == NULL)
 		return death;
-	*reason = psprintf("%s (not sent to the failed_route, %s)", *reason, why);
+	*error = psprintf("%s (not sent to the failed_route, %s)", *error, why);
 	return NULL;
 }

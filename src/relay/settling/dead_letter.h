@@ -14,11 +14,11 @@
 
 /*
  * Its death, in the current context, if it goes to the failed_route of its route;
- * NULL if it becomes failed.  *reason is what is stored as its last_error, and gets a
+ * NULL if it becomes failed.  *error is what is stored as its last_error, and gets a
  * note if it should have gone there and cannot.
  */
 extern OutboxDeath *outbox_dead_letter(OutboxQueue *queue, OutboxRoutes *routes,
 									   OutboxLink *link, OutboxItem *item,
-									   const char **reason);
+									   const char **error);
 
 #endif							/* OUTBOX_DEAD_LETTER_H */

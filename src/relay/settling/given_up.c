@@ -73,10 +73,10 @@ outbox_given_up(const OutboxItem *item, const OutboxFailure *failure)
 			 untold > 0 ?
 			 errdetail("Message %s, %s, attempt %d: %s; %u others were given up since the last line.",
 					   id_of(message), key_of(message), message->attempts + 1,
-					   shown(failure->reason), untold) :
+					   shown(failure->error), untold) :
 			 errdetail("Message %s, %s, attempt %d: %s.",
 					   id_of(message), key_of(message), message->attempts + 1,
-					   shown(failure->reason)),
+					   shown(failure->error)),
 			 failure->death != NULL ? 0 :
 			 errhint("The view outbox_failed has it; outbox_requeue() tries it again, outbox_discard() removes it.")));
 }

@@ -100,10 +100,10 @@ collect_failure(OutboxSettler *settler, OutboxSettling *settling,
 
 	settling->rejected[settling->nrejected++] = item;
 	*failure = outbox_failure(item->message, item->route, item->reason,
-							  item->hopeless);
+							  item->error, item->hopeless);
 	if (failure->give_up)
 		failure->death = outbox_dead_letter(settler->queue, settler->routes,
-											settler->link, item, &failure->reason);
+											settler->link, item, &failure->error);
 }
 
 void

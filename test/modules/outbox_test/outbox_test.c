@@ -361,7 +361,7 @@ outbox_test_settle(PG_FUNCTION_ARGS)
 }
 
 /*
- * One failed attempt of each message, all for the same reason; given up, they go to
+ * One failed attempt of each message, all with the same error; given up, they go to
  * the route target if that is not empty.
  */
 Datum
@@ -369,7 +369,7 @@ outbox_test_fail(PG_FUNCTION_ARGS)
 {
 	pg_uuid_t  *ids;
 	int			n = uuids(PG_GETARG_DATUM(0), &ids);
-	char	   *reason = VARDATA_ANY(PG_GETARG_BYTEA_PP(1));
+	char	   *error = VARDATA_ANY(PG_GETARG_BYTEA_PP(1));
 	int			len = (int) VARSIZE_ANY_EXHDR(PG_GETARG_BYTEA_PP(1));
 	OutboxFailure *failures = palloc0(sizeof(OutboxFailure) * Max(n, 1));
 	OutboxDeath death = {.route = "r\303\266ute", .exchange = "x", .routing_key = "a.\"b\"",
@@ -380,7 +380,8 @@ outbox_test_fail(PG_FUNCTION_ARGS)
 	for (int i = 0; i < n; i++)
 	{
 		failures[i].id = ids[i];
-		failures[i].reason = pnstrdup(reason, len);
+		failures[i].reason = outbox_reason_by_name(text_to_cstring(PG_GETARG_TEXT_PP(5)));
+		failures[i].error = pnstrdup(error, len);
 		failures[i].retry_ms = PG_GETARG_INT64(2);
 		failures[i].give_up = PG_GETARG_BOOL(3);
 		if (death.target[0] != '\0')

@@ -12,6 +12,7 @@
  */
 #include "../../../src/base/catalog.c"
 #include "../../../src/base/encode_json.c"
+#include "../../../src/base/reason.c"
 #include "../../../src/config/environment.c"
 #include "../../../src/message/identity.c"
 #include "../../../src/message/key.c"

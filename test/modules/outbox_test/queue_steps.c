@@ -212,7 +212,8 @@ step(Steps *steps, const char *word)
 	else if (strcmp(verb, "ack") == 0)
 		outbox_queue_confirmed(queue, find_item(steps, seq));
 	else if (strcmp(verb, "reject") == 0)
-		outbox_queue_rejected(queue, find_item(steps, seq), "no", false);
+		outbox_queue_rejected(queue, find_item(steps, seq),
+							  OUTBOX_REASON_QUEUE_REFUSES, "no", false);
 	else if (strcmp(verb, "unknown") == 0 || strcmp(verb, "blame") == 0)
 		lose_link(steps, strcmp(verb, "blame") == 0);
 	else if (strcmp(verb, "settle") == 0)

@@ -10,9 +10,9 @@ INSERT INTO outbox (event_type, payload, aggregate_type, aggregate_id, headers, 
 	('again', '3', NULL, NULL, '{"x-outbox-death": [{"route": "first"}]}', NULL, 0, NULL),
 	('stays', '4', NULL, NULL, NULL, NULL, 0, NULL);
 CREATE TEMP TABLE before AS SELECT * FROM outbox;
-SELECT outbox_test_fail(array_agg(id), 'NO_ROUTE "k"', give_up => true, target => 'dead')
+SELECT outbox_test_fail(array_agg(id), 'NO_ROUTE "k"', give_up => true, target => 'dead', reason => 'unroutable')
 FROM outbox WHERE event_type <> 'stays';
-SELECT event_type, route, status, attempts, available_at, last_error, routing_key FROM outbox ORDER BY seq;
+SELECT event_type, route, status, attempts, available_at, last_error, last_error_reason, routing_key FROM outbox ORDER BY seq;
 -- its id and content are what they were; it is the last one of its new route
 SELECT count(*), count(*) FILTER (WHERE o.seq > (SELECT max(seq) FROM before)) AS last
 FROM outbox o JOIN before b USING (id, event_type, created_at, origin)

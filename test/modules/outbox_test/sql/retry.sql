@@ -3,22 +3,22 @@ SELECT outbox_test_worker_session();
 \set SHOW_CONTEXT never
 
 -- The name of a message is its event_type here.
-CREATE FUNCTION pg_temp.fail(names text, reason text DEFAULT 'nacked', retry_ms bigint DEFAULT 3600000,
-	give_up boolean DEFAULT false) RETURNS void
+CREATE FUNCTION pg_temp.fail(names text, error text DEFAULT 'nacked', retry_ms bigint DEFAULT 3600000,
+	give_up boolean DEFAULT false, reason text DEFAULT 'queue refuses') RETURNS void
 LANGUAGE sql AS $$
-	SELECT outbox_test_fail(array_agg(id), reason::bytea, retry_ms, give_up)
+	SELECT outbox_test_fail(array_agg(id), error::bytea, retry_ms, give_up, reason => reason)
 	FROM outbox WHERE event_type = ANY (string_to_array(names, ' '))
 $$;
 CREATE VIEW pg_temp.state AS
-	SELECT event_type, status, attempts, last_error,
+	SELECT event_type, status, attempts, last_error, last_error_reason,
 		CASE WHEN available_at > clock_timestamp() THEN 'later' WHEN available_at IS NULL THEN 'no time'
 			ELSE 'due' END AS available
 	FROM outbox ORDER BY seq;
 INSERT INTO outbox (event_type, payload, aggregate_type, aggregate_id) VALUES
 	('a', '1', 't', '1'), ('b', '2', 't', '1'), ('c', '3', NULL, NULL), ('d', '4', NULL, '4');
 
--- An attempt is counted, with its reason and the time of the next
-SELECT pg_temp.fail('a c', 'returned: 312 NO_ROUTE');
+-- An attempt is counted, with its error, the reason and the time of the next
+SELECT pg_temp.fail('a c', 'returned: 312 NO_ROUTE', reason => 'unroutable');
 SELECT * FROM pg_temp.state;
 SELECT available_at - clock_timestamp() BETWEEN interval '59 minutes' AND interval '1 hour' AS wait
 FROM outbox WHERE event_type IN ('a', 'c');
@@ -47,9 +47,9 @@ SELECT count(*) FROM generate_series(0, 2) w, outbox_test_claim_due(worker => w,
 UPDATE outbox SET available_at = NULL WHERE attempts = 0;
 
 -- Given up: failed, waits for an operator and not for a time
-SELECT pg_temp.fail('a', 'returned: 312 NO_ROUTE', give_up => true);
+SELECT pg_temp.fail('a', 'returned: 312 NO_ROUTE', give_up => true, reason => 'unroutable');
 SELECT * FROM pg_temp.state;
-SELECT event_type, attempts, last_error FROM outbox_failed;
+SELECT event_type, attempts, last_error, last_error_reason FROM outbox_failed;
 SELECT event_type, failed_at > created_at AND failed_at <= clock_timestamp() AS now FROM outbox WHERE failed_at IS NOT NULL;
 SELECT backlog, scheduled, retrying, failed FROM outbox_status;
 SELECT string_agg(event_type, ' ') FROM outbox_test_claim();

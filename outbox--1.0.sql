@@ -170,7 +170,7 @@ CREATE VIEW outbox_internal.outbox_route AS SELECT r.* FROM @extschema@.outbox_r
 
 /*
  * Numbers of routes with sequence = 'key'.  Keys by their hash, as in the index
- * outbox_key: what a key is called need not be kept for ever.
+ * outbox_key: what a key is called need not be kept.
  */
 CREATE TABLE @extschema@.outbox_key_number (
 	route text NOT NULL,
@@ -1018,7 +1018,7 @@ END
 $$;
 
 COMMENT ON FUNCTION outbox_internal.outbox_archive_maintain(interval) IS
-'Makes, divides anew, drops, detaches or shortens one partition of outbox_archive, as the retention (that of routes without one of their own) asks for, and says which; NULL when there is nothing to do. Waits for nobody''s lock: an error (55P03) says that somebody reads the archive. The relay calls it; the owner of the extension may.';
+'Makes, divides again, drops, detaches or shortens one partition of outbox_archive, as the retention (that of routes without one of their own) asks for, and says which; NULL when there is nothing to do. Waits for nobody''s lock: an error (55P03) says that somebody reads the archive. The relay calls it; the owner of the extension may.';
 
 --
 -- Enqueue
@@ -1825,7 +1825,7 @@ BEGIN
 			WHERE l.route = r.route AND l.expires_at > clock_timestamp())
 	UNION ALL
 	SELECT 'warning', 'route full', format('route "%s"', r.route), NULL::timestamptz,
-		format('it has the %s messages that max_pending lets it have, and others are refused', r.max_pending),
+		format('the route has reached max_pending (%s messages); new messages are rejected', r.max_pending),
 		'Nothing can be enqueued to it until some are gone. The other rows say why they wait; failed ones count, and those of open transactions.',
 		format('SELECT * FROM outbox_routes_status WHERE route = %L', r.route)
 	FROM routes r
@@ -1901,7 +1901,7 @@ BEGIN
 		a.hint, a.command
 	FROM (SELECT m.route, m.reason, m.last_error, count(*) AS messages, min(m.created_at) AS since, max(m.attempts) AS attempts
 		  FROM (SELECT o.route, outbox_internal.outbox_printable(o.last_error) AS last_error, o.created_at, o.attempts,
-					/* Whoever may insert may write any text there. */
+					/* A role that may insert may write any text there. */
 					CASE WHEN o.last_error_reason IN ('unroutable', 'queue refuses', 'external nack') THEN o.last_error_reason
 						ELSE 'message refused' END AS reason
 				FROM outbox_internal.outbox o
@@ -1914,7 +1914,7 @@ BEGIN
 	RETURN QUERY
 	SELECT 'warning', 'failed messages', format('route "%s"', e.route), e.since,
 		format('%s messages%s, %s', e.messages, CASE WHEN all_failed THEN '' ELSE ' or more' END, e.last_error),
-		'They were given up and stay until somebody requeues or discards them.',
+		'They failed after max_attempts, and stay until they are requeued or discarded.',
 		format('SELECT outbox_requeue_failed(route => %L)', e.route)
 	FROM (SELECT m.route, count(*) AS messages, min(m.created_at) AS since,
 			mode() WITHIN GROUP (ORDER BY m.last_error) AS last_error
@@ -2371,7 +2371,7 @@ BEGIN
 			pg_size_pretty(pg_wal_lsn_diff(pg_current_wal_lsn(), s.confirmed_flush_lsn)) || ' behind',
 			pg_size_pretty(pg_wal_lsn_diff(pg_current_wal_lsn(), s.restart_lsn)) || ' of WAL are kept for it'),
 		CASE WHEN s.wal_status = 'lost'
-			THEN 'The server has removed WAL that it had not read: messages are lost, if it was their reader''s. Drop it, create it anew, and see max_slot_wal_keep_size.'
+			THEN 'The server has removed WAL that it had not read: messages are lost, if it was their reader''s. Drop it, create it again, and see max_slot_wal_keep_size.'
 			ELSE 'Messages wait in the write-ahead log, which grows until they are read: look at the reader. Drop the slot if nobody needs it.' END,
 		CASE WHEN s.wal_status = 'lost' THEN format('SELECT pg_drop_replication_slot(%L)', s.slot_name)
 			ELSE format('SELECT * FROM pg_replication_slots WHERE slot_name = %L', s.slot_name) END
@@ -2841,7 +2841,7 @@ $$;
 COMMENT ON FUNCTION outbox_internal.outbox_relay_trigger() IS
 'Converts the messages of a route whose relay changes; 55006 while some of them are in flight, and for ''cdc'' while there are any.';
 
-/* By its name after outbox_route_changed, with which the route is read anew. */
+/* By its name after outbox_route_changed, with which the route is read again. */
 CREATE TRIGGER outbox_route_relay
 	AFTER UPDATE OF relay ON @extschema@.outbox_route
 	FOR EACH ROW WHEN (OLD.relay IS DISTINCT FROM NEW.relay)
@@ -4132,7 +4132,7 @@ AS $$
 DECLARE
 	changed boolean;
 BEGIN
-	/* Who and when: outbox_pause_trigger().  A pause of what is paused says so anew. */
+	/* Who and when: outbox_pause_trigger().  A pause of what is paused says so again. */
 	IF route IS NULL THEN
 		UPDATE outbox_internal.outbox_control c
 		SET paused = value, paused_by = NULL, paused_at = NULL,
@@ -4266,7 +4266,7 @@ END
 $$;
 
 COMMENT ON FUNCTION @extschema@.outbox_worker_restart() IS
-'Makes the workers of this database settle, leave and start anew (new connections, ALTER DATABASE SET read again), at once, not at commit. Returns how many were told.';
+'Makes the workers of this database settle, leave and start again (new connections, ALTER DATABASE SET read again), at once, not at commit. Returns how many were told.';
 
 --
 -- Jobs: what takes the relay more than one transaction
@@ -4491,7 +4491,7 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN sqlstate ~ '^(08|25|40|53|55(?!000)|57|58|XX)';
 
 COMMENT ON FUNCTION outbox_internal.outbox_may_pass(text) IS
-'True of errors that are nobody''s fault, or not the message''s: another time it may go. 55000 is none of them: a route lacks its slot.';
+'True of errors that a later attempt may not meet: they come neither from the message nor from its route. 55000 is none of them: a route lacks its slot.';
 
 CREATE FUNCTION outbox_internal.outbox_job_step(
 	max_messages integer, max_bytes bigint, earlier uuid[],
@@ -4659,7 +4659,7 @@ $$;
 COMMENT ON FUNCTION outbox_internal.outbox_job_step(integer, bigint, uuid[]) IS
 'Internal, the relay calls it: does the next chunk of the next job, at most so many messages and bytes, and says what came of it: ''put'' with the ids that are in outbox now, the latest first; ''none'': there is no job; ''busy'': too many of the messages in earlier are not published yet; ''locked'': somebody has locked the job.';
 
-CREATE FUNCTION outbox_internal.outbox_job_error(job bigint, error text, give_up boolean)
+CREATE FUNCTION outbox_internal.outbox_job_error(job bigint, error text, final boolean)
 RETURNS void
 LANGUAGE sql
 SET lock_timeout = '10ms'
@@ -4667,14 +4667,14 @@ SET enable_sort = on
 BEGIN ATOMIC
 	UPDATE @extschema@.outbox_job
 	SET last_error = error, last_error_at = clock_timestamp(),
-		state = CASE WHEN give_up THEN 'failed' ELSE state END,
-		ended_at = CASE WHEN give_up THEN clock_timestamp() END
+		state = CASE WHEN final THEN 'failed' ELSE state END,
+		ended_at = CASE WHEN final THEN clock_timestamp() END
 	/* Unless it has ended meanwhile. */
 	WHERE id = job AND state IN ('waiting', 'running');
 END;
 
 COMMENT ON FUNCTION outbox_internal.outbox_job_error(bigint, text, boolean) IS
-'Internal, the relay calls it: notes what stands in the way of a job that waits or runs; give_up: the job has failed.';
+'Internal, the relay calls it: notes what stands in the way of a job that waits or runs; final: the job has failed.';
 
 CREATE FUNCTION outbox_internal.outbox_drain(OUT since timestamptz, OUT published bigint)
 RETURNS record

@@ -11,6 +11,7 @@
  */
 #include "postgres.h"
 
+#include "act_as_owner.h"
 #include "admin.h"
 #include "capture.h"
 #include "debezium.h"
@@ -19,7 +20,6 @@
 #include "launcher.h"
 #include "miscadmin.h"
 #include "outlet.h"
-#include "owner.h"
 #include "settings.h"
 #include "shared.h"
 

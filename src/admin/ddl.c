@@ -110,7 +110,7 @@ wait_until_empty(Oid dboid)
 {
 	OutboxMonoTime deadline = outbox_mono_after(STOP_WAIT_MS);
 
-	(void) outbox_shared_tell_workers(dboid, OUTBOX_NEWS_STOP);
+	(void) outbox_shared_tell_workers(dboid, OUTBOX_SIGNAL_STOP);
 	while (outbox_shared_count_slots(dboid) > 0 &&
 		   !outbox_mono_reached(deadline, outbox_mono_now()))
 	{
@@ -148,19 +148,19 @@ copy_new_database(Node *stmt, char *name)
  * copy if nobody is connected to it.  Those that run leave as soon as it is one.
  */
 static int
-news_for_workers(Node *stmt)
+signals_for_workers(Node *stmt)
 {
 	if (IsA(stmt, AlterDatabaseStmt) &&
 		option_string(((AlterDatabaseStmt *) stmt)->options, "is_template"))
-		return OUTBOX_NEWS_STOP;
+		return OUTBOX_SIGNAL_STOP;
 	return 0;
 }
 
 static void
-note_database(const char *name, int news)
+note_database(const char *name, int signals)
 {
 	if (name[0] != '\0')
-		outbox_wake_database(get_database_oid(name, true), news);
+		outbox_wake_database(get_database_oid(name, true), signals);
 }
 
 static bool
@@ -181,7 +181,7 @@ outbox_process_utility(PlannedStmt *pstmt, const char *query_string,
 	Oid			dboid = InvalidOid;
 	bool		had_workers;
 	char		new_database[NAMEDATALEN];
-	int			news = news_for_workers(pstmt->utilityStmt);
+	int			signals = signals_for_workers(pstmt->utilityStmt);
 	bool		alters = alters_outbox(pstmt->utilityStmt);
 
 	copy_new_database(pstmt->utilityStmt, new_database);
@@ -196,9 +196,9 @@ outbox_process_utility(PlannedStmt *pstmt, const char *query_string,
 	{
 		next(pstmt, query_string, read_only_tree, context, params, query_env,
 			 dest, qc);
-		note_database(new_database, news);
+		note_database(new_database, signals);
 		if (alters)
-			outbox_wake_news(OUTBOX_NEWS_EXTENSION);
+			outbox_wake_signal(OUTBOX_SIGNAL_EXTENSION);
 		return;
 	}
 	had_workers = outbox_shared_count_slots(dboid) > 0;
@@ -207,7 +207,7 @@ outbox_process_utility(PlannedStmt *pstmt, const char *query_string,
 		wait_until_empty(dboid);
 		next(pstmt, query_string, read_only_tree, context, params, query_env,
 			 dest, qc);
-		note_database(new_database, news);
+		note_database(new_database, signals);
 	}
 	PG_FINALLY();
 	{

@@ -110,7 +110,7 @@ outbox_silent_processes(PG_FUNCTION_ARGS)
 		worker = slot->worker;
 		silence.pid = slot->pid;
 		/* Commits need not wake it, which is then not to come sooner. */
-		told_at = slot->deaf ? OUTBOX_MONO_UNSET : slot->told_at;
+		told_at = slot->wakeups_off ? OUTBOX_MONO_UNSET : slot->told_at;
 		SpinLockRelease(&slot->mutex);
 		if (!ours)
 			continue;

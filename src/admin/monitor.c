@@ -15,7 +15,8 @@
 #include "fmgr.h"
 #include "funcapi.h"
 #include "miscadmin.h"
-#include "reasons.h"
+#include "own_version.h"
+#include "reason_advice.h"
 #include "settings.h"
 #include "shared.h"
 #include "storage/proc.h"
@@ -24,7 +25,6 @@
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
 #include "utils/wait_event.h"
-#include "version.h"
 
 PG_FUNCTION_INFO_V1(outbox_version);
 PG_FUNCTION_INFO_V1(outbox_claims);
@@ -54,8 +54,8 @@ typedef struct SlotCopy
 	char		broker[OUTBOX_TEXT_SIZE];
 	char		last_error[OUTBOX_TEXT_SIZE];
 	char		archive_error[OUTBOX_TEXT_SIZE];
-	OutboxTrouble trouble;		/* the one that explains the state, if any does */
-	OutboxTrouble twin;
+	OutboxCurrentError error;	/* the one that explains the state, if any does */
+	OutboxCurrentError twin;
 	TimestampTz tls_not_after;
 	int64		clock_jump_ms;
 	TimestampTz clock_jumped_at;
@@ -86,25 +86,25 @@ waits_for_standby(int pid, TimestampTz commit_since)
 }
 
 /*
- * What the state comes from, where it is that of a fault; and else the first fault
- * that there is: a worker that is paused may have no broker either.
+ * The error that explains the state; else the first current error: a worker
+ * that is paused may have no broker either.
  */
-static const OutboxTrouble *
-trouble_of_state(const OutboxSlot *slot)
+static const OutboxCurrentError *
+error_of_state(const OutboxSlot *slot)
 {
-	const OutboxTrouble *first = NULL;
+	const OutboxCurrentError *first = NULL;
 	int			preferred = -1;
 
 	if (slot->state == OUTBOX_WORKER_DATABASE_ERROR)
-		preferred = OUTBOX_TROUBLE_DATABASE;
+		preferred = OUTBOX_ERROR_DATABASE;
 	else if (slot->state == OUTBOX_WORKER_BROKER_DOWN ||
 			 slot->state == OUTBOX_WORKER_CONNECTING ||
 			 slot->state == OUTBOX_WORKER_BLOCKED)
-		preferred = OUTBOX_TROUBLE_LINK;
-	for (int i = OUTBOX_TROUBLE_TWIN - 1; i >= 0; i--)
-		if (slot->troubles[i].reason != OUTBOX_REASON_NONE)
+		preferred = OUTBOX_ERROR_LINK;
+	for (int i = OUTBOX_ERROR_TWIN - 1; i >= 0; i--)
+		if (slot->errors[i].reason != OUTBOX_REASON_NONE)
 		{
-			first = &slot->troubles[i];
+			first = &slot->errors[i];
 			if (i == preferred)
 				return first;
 		}
@@ -117,7 +117,7 @@ copy_slot(OutboxSlot *slot, SlotCopy *copy)
 {
 	bool		ours;
 	TimestampTz commit_since;
-	const OutboxTrouble *trouble;
+	const OutboxCurrentError *error;
 
 	SpinLockAcquire(&slot->mutex);
 	ours = slot->in_use && slot->dboid == MyDatabaseId;
@@ -134,11 +134,11 @@ copy_slot(OutboxSlot *slot, SlotCopy *copy)
 	memcpy(copy->last_error, slot->last_error, sizeof(copy->last_error));
 	copy->archive_error_since = slot->archive_error_since;
 	memcpy(copy->archive_error, slot->archive_error, sizeof(copy->archive_error));
-	trouble = trouble_of_state(slot);
-	copy->trouble.reason = OUTBOX_REASON_NONE;
-	if (trouble != NULL)
-		copy->trouble = *trouble;
-	copy->twin = slot->troubles[OUTBOX_TROUBLE_TWIN];
+	error = error_of_state(slot);
+	copy->error.reason = OUTBOX_REASON_NONE;
+	if (error != NULL)
+		copy->error = *error;
+	copy->twin = slot->errors[OUTBOX_ERROR_TWIN];
 	copy->tls_not_after = slot->tls_not_after;
 	copy->clock_jump_ms = slot->clock_jump_ms;
 	copy->clock_jumped_at = slot->clock_jumped_at;
@@ -299,16 +299,16 @@ outbox_unreadable_rows(PG_FUNCTION_ARGS)
 
 /* reason, reason_text, reason_since, sqlstate, tls_not_after, clock_jump, clock_jumped_at, twin, twin_since */
 static int
-put_trouble(const SlotCopy *copy, Datum *values, bool *nulls)
+put_error(const SlotCopy *copy, Datum *values, bool *nulls)
 {
-	const OutboxTrouble *trouble = &copy->trouble;
-	bool		none = trouble->reason == OUTBOX_REASON_NONE;
+	const OutboxCurrentError *error = &copy->error;
+	bool		none = error->reason == OUTBOX_REASON_NONE;
 	bool		alone = copy->twin.reason == OUTBOX_REASON_NONE;
 
-	values[0] = text_or_null(outbox_reason_name(trouble->reason), &nulls[0]);
-	values[1] = text_or_null(none ? NULL : trouble->text, &nulls[1]);
-	values[2] = time_or_null(none ? 0 : trouble->since, &nulls[2]);
-	values[3] = text_or_null(none ? NULL : trouble->sqlstate, &nulls[3]);
+	values[0] = text_or_null(outbox_reason_name(error->reason), &nulls[0]);
+	values[1] = text_or_null(none ? NULL : error->text, &nulls[1]);
+	values[2] = time_or_null(none ? 0 : error->since, &nulls[2]);
+	values[3] = text_or_null(none ? NULL : error->sqlstate, &nulls[3]);
 	values[4] = time_or_null(copy->tls_not_after, &nulls[4]);
 	values[5] = interval_or_null(copy->clock_jump_ms, &nulls[5]);
 	values[6] = time_or_null(copy->clock_jumped_at, &nulls[6]);
@@ -361,14 +361,14 @@ outbox_worker_stats(PG_FUNCTION_ARGS)
 		n++;
 		values[n] = time_or_null(copy.archive_error_since, &nulls[n]);
 		n++;
-		n += put_trouble(&copy, &values[n], &nulls[n]);
+		n += put_error(&copy, &values[n], &nulls[n]);
 		Assert(n == STATS_COLS);
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 	}
 	return (Datum) 0;
 }
 
-/* Does a state come from what the worker tells as its trouble? */
+/* Is the state explained by the worker's current error? */
 static bool
 state_has_reason(OutboxWorkerState state)
 {
@@ -383,8 +383,8 @@ static const char *
 state_hint(const SlotCopy *copy)
 {
 	if (state_has_reason(copy->state) &&
-		copy->trouble.reason != OUTBOX_REASON_NONE)
-		return outbox_reason_advice(copy->trouble.reason)->hint;
+		copy->error.reason != OUTBOX_REASON_NONE)
+		return outbox_reason_advice(copy->error.reason)->hint;
 	switch (copy->state)
 	{
 		case OUTBOX_WORKER_BROKER_DOWN:
@@ -468,17 +468,17 @@ is_worse(const SlotCopy *a, const SlotCopy *b)
 }
 
 /*
- * An error stays when it is over, so that of a worker in trouble comes before a
+ * The last error stays when it is over, so that of a worker with an error now comes before a
  * newer one of a worker that is well.
  */
 static bool
 tells_more(const SlotCopy *a, const SlotCopy *b)
 {
-	int			trouble_a = state_hint(a) != NULL ? state_severity(a->state) : 0;
-	int			trouble_b = state_hint(b) != NULL ? state_severity(b->state) : 0;
+	int			rank_a = state_hint(a) != NULL ? state_severity(a->state) : 0;
+	int			rank_b = state_hint(b) != NULL ? state_severity(b->state) : 0;
 
-	if (trouble_a != trouble_b)
-		return trouble_a > trouble_b;
+	if (rank_a != rank_b)
+		return rank_a > rank_b;
 	if ((a->broken_routes > 0) != (b->broken_routes > 0))
 		return a->broken_routes > 0;
 	return a->last_error_at > b->last_error_at;
@@ -620,5 +620,5 @@ outbox_worker_restart(PG_FUNCTION_ARGS)
 	if (outbox_shared == NULL)
 		PG_RETURN_INT32(0);
 	PG_RETURN_INT32(outbox_shared_tell_workers(MyDatabaseId,
-											   OUTBOX_NEWS_RESTART));
+											   OUTBOX_SIGNAL_RESTART));
 }

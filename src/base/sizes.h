@@ -17,7 +17,7 @@
  */
 #define OUTBOX_MAX_WINDOW	10000
 
-/* What an inbox holds; more ranges are merged, see also OUTBOX_NEWS_PREPARED. */
+/* What an inbox holds; more ranges are merged, see also OUTBOX_SIGNAL_PREPARED. */
 #define OUTBOX_INBOX_RANGES		32
 #define OUTBOX_INBOX_PREPARED	128
 

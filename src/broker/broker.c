@@ -58,7 +58,8 @@
 
 /*
  * Before the library believes that the broker is silent it would read "without
- * waiting", which in 0.11 to 0.13 means for ever.  We decide this much earlier, so that it never gets there.
+ * waiting", which in 0.11 to 0.13 means without end.  We decide this much
+ * earlier, so that it never gets there.
  */
 #define SILENCE_MARGIN_MS 100
 

@@ -30,7 +30,7 @@
 
 #include "broker_internal.h"
 #include "loopback.h"
-#include "version.h"
+#include "own_version.h"
 #include "wait_event.h"
 #include "watchdog.h"
 

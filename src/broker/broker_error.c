@@ -54,16 +54,16 @@ outbox_link_words(const OutboxLink *link, char *dst, size_t size,
 }
 
 static void
-set_error(OutboxLink *link, OutboxLinkFault fault, OutboxReason reason,
+set_error(OutboxLink *link, OutboxLinkErrorKind kind, OutboxReason reason,
 		  int code, const char *text)
 {
-	link->error.fault = fault;
+	link->error.kind = kind;
 	link->error.reason = reason;
 	link->error.code = code;
 	link->error.destination = false;
 	link->error.unreachable = false;
 	link->error.message = false;
-	link->error.hopeless = false;
+	link->error.permanent = false;
 	link->error.name = false;
 	outbox_link_printable(link->error.text, sizeof(link->error.text),
 						  text, strlen(text));
@@ -83,7 +83,7 @@ outbox_link_fail(OutboxLink *link, OutboxReason reason, const char *fmt,...)
 	vsnprintf(text, sizeof(text), fmt, args);
 	va_end(args);
 
-	set_error(link, OUTBOX_FAULT_CONNECTION, reason, 0, text);
+	set_error(link, OUTBOX_LINK_ERR_CONNECTION, reason, 0, text);
 	outbox_link_drop(link);
 	if (link->state != OUTBOX_LINK_CLOSED)
 		outbox_link_set_state(link, OUTBOX_LINK_CLOSED);
@@ -94,7 +94,7 @@ outbox_link_fail(OutboxLink *link, OutboxReason reason, const char *fmt,...)
 void
 outbox_link_refuse(OutboxLink *link, const char *reason)
 {
-	set_error(link, OUTBOX_FAULT_NONE, OUTBOX_REASON_NONE, 0, reason);
+	set_error(link, OUTBOX_LINK_ERR_NONE, OUTBOX_REASON_NONE, 0, reason);
 }
 
 /* What a status of the library means while the link is in that state. */
@@ -244,8 +244,8 @@ concerns_destination(int code, const char *text)
 /*
  * May an open connection have been closed because of what was published on it?
  * What an administrator or a policy does (320, 403, 530 and the like) is not
- * about a message.  541 may as well be the broker's own trouble: who is blamed
- * for it was alone in flight, and gets other attempts.
+ * about a message. 541 may as well be the broker's own error: the message that
+ * counts as poison was alone in flight, and gets other attempts.
  */
 static bool
 concerns_message(int code)
@@ -279,7 +279,7 @@ is_too_large(int code, const char *text)
 		 strstr(text, "message size ") != NULL);
 }
 
-/* The broker turned us away while we logged in; text is what is shown of its words. */
+/* The broker refused the login; text is what is shown of its words. */
 static OutboxLinkStatus
 fail_login(OutboxLink *link, const char *doing, int code, const char *words,
 		   const char *text)
@@ -347,12 +347,12 @@ outbox_link_fail_close(OutboxLink *link, const char *doing,
 							"the broker closed the %s: %s",
 							whole ? "connection" : "channel", text);
 	if (!whole)
-		link->error.fault = OUTBOX_FAULT_CHANNEL;
+		link->error.kind = OUTBOX_LINK_ERR_CHANNEL;
 	link->error.code = code;
 	link->error.destination = !whole && concerns_destination(code, words);
 	link->error.name = name;
 	link->error.message = !whole || (!name && concerns_message(code));
-	link->error.hopeless = is_too_large(code, words);
+	link->error.permanent = is_too_large(code, words);
 	if (link->error.message)
 		link->error.reason = OUTBOX_REASON_NONE;
 	return OUTBOX_LINK_LOST;

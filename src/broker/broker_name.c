@@ -145,7 +145,7 @@ guarded(OutboxLink *link, Send what)
 }
 
 OutboxLinkStatus
-outbox_link_give_name_up(OutboxLink *link)
+outbox_link_release_name(OutboxLink *link)
 {
 	if (link->state == OUTBOX_LINK_CLOSED)
 		return OUTBOX_LINK_LOST;
@@ -178,7 +178,7 @@ outbox_link_ask_name(OutboxLink *link, const char *name)
 	}
 	if (strcmp(link->name, name) != 0)
 	{
-		status = outbox_link_give_name_up(link);
+		status = outbox_link_release_name(link);
 		if (status != OUTBOX_LINK_OK)
 			return status;
 		strlcpy(link->name, name, sizeof(link->name));

@@ -163,7 +163,7 @@ check_encodable(const OutboxLink *link, const OutboxEncoded *encoded,
 }
 
 const char *
-outbox_link_header_fault(OutboxLink *link, const OutboxMessage *message,
+outbox_link_header_error(OutboxLink *link, const OutboxMessage *message,
 						 const OutboxFormat *format, size_t bytes)
 {
 	OutboxEncoded encoded;
@@ -223,7 +223,7 @@ has_room(OutboxLink *link, int64 bytes)
 	return !link->wants_room;
 }
 
-/* Puts of the rest what there is room for, but not for ever. */
+/* Puts of the rest what there is room for, in a limited time. */
 static int
 put_rest(OutboxLink *link, bool whole)
 {

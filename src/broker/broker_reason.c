@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * broker_reason.c
- *		Which reason it is that a fault of the link tells of.
+ *		The reason of an error of the link.
  *
  * RabbitMQ says much with few codes, so that its words must be looked at; they
  * are those of 3.8 to 4.3.  What they quote (names of users and virtual hosts)

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * broker_reason.h
- *		Which reason it is that a fault of the link tells of.
+ *		The reason of an error of the link.
  *
  * Plain C without a PostgreSQL header, so that test/unit can drive it alone.
  *
@@ -10,7 +10,7 @@
 #ifndef OUTBOX_BROKER_REASON_H
 #define OUTBOX_BROKER_REASON_H
 
-#include "reason.h"
+#include "reason_codes.h"
 
 /* connect() or the socket said that. */
 extern OutboxReason outbox_reason_of_errno(int error);

@@ -82,7 +82,7 @@ static char server_name[NI_MAXHOST];	/* as certificates have it */
 static bool server_is_address;
 
 static void
-heed_progress(const SSL *ssl, int where, int ret)
+note_progress(const SSL *ssl, int where, int ret)
 {
 	if ((where & SSL_CB_HANDSHAKE_START) != 0 && opening != NULL)
 	{
@@ -175,7 +175,7 @@ set_verification(OutboxLink *link, amqp_socket_t *sock)
 	/* the library knows the address only, and would compare that */
 	amqp_ssl_socket_set_verify_hostname(sock, 0);
 	amqp_ssl_socket_set_verify_peer(sock, verify);
-	SSL_CTX_set_info_callback(context, heed_progress);
+	SSL_CTX_set_info_callback(context, note_progress);
 	SSL_CTX_set_client_cert_cb(context, note_certificate_wanted);
 	/* a broker has no use for it, and could keep us busy with it */
 	SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION);

@@ -3,9 +3,9 @@
  * broker_tls_files.c
  *		The files of TLS: whom to trust, who we are.
  *
- * They are read anew for each connection, so that a certificate is renewed by
+ * They are read again for each connection, so that a certificate is renewed by
  * replacing its file.  Not by the library nor by OpenSSL: these open whatever they
- * find, and would wait in a pipe for ever, or for a passphrase on the terminal;
+ * find, and would wait in a pipe without end, or for a passphrase on the terminal;
  * librabbitmq moreover can only add to the authorities of the system, in
  * versions that start with those.
  *
@@ -64,19 +64,19 @@ static ssize_t
 read_file(OutboxLink *link, const char *setting, const char *path, bool secret,
 		  char *content)
 {
-	OutboxFileFault fault;
+	OutboxFileError file_error;
 	ssize_t		len = outbox_setting_file_read(path, secret, content,
 											   secret ? SECRET_MAX_BYTES :
-											   TLS_FILE_MAX_BYTES, &fault);
-	const char *text = outbox_file_fault_text(fault);
+											   TLS_FILE_MAX_BYTES, &file_error);
+	const char *text = outbox_file_error_text(file_error);
 	char		what[MAXPGPATH + NAMEDATALEN];
 
-	if (fault == OUTBOX_FILE_FINE)
+	if (file_error == OUTBOX_FILE_FINE)
 		return len;
 	snprintf(what, sizeof(what), "file \"%s\" of %s", path, setting);
 	(void) outbox_link_fail_tls(link,
-								fault == OUTBOX_FILE_NOT_OURS ||
-								fault == OUTBOX_FILE_NOT_PRIVATE ?
+								file_error == OUTBOX_FILE_NOT_OURS ||
+								file_error == OUTBOX_FILE_NOT_PRIVATE ?
 								OUTBOX_REASON_TLS_KEY_MODE :
 								OUTBOX_REASON_TLS_FILES, what, text);
 	return -1;

@@ -27,8 +27,8 @@
 #include "encode_json.h"
 #include "funcapi.h"
 #include "mb/pg_wchar.h"
-#include "routes.h"
 #include "settings.h"
+#include "usable_route.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
@@ -84,7 +84,7 @@ fail_column(const Capture *capture, int i, const ErrorData *error)
 			 errhint("%s", remedy(capture, i))));
 }
 
-/* Not the value's fault: the same value may pass another time. */
+/* Not because of the value, which may pass another time. */
 static bool
 is_passing(int sqlstate)
 {

@@ -35,11 +35,11 @@ belongs_to_another(const char *path)
 }
 
 static const char *
-fault_text(const char *path, OutboxFileFault fault, int error,
+error_text(const char *path, OutboxFileError file_error, int error,
 		   OutboxReason *reason)
 {
 	*reason = OUTBOX_REASON_PASSFILE_UNREADABLE;
-	switch (fault)
+	switch (file_error)
 	{
 		case OUTBOX_FILE_FINE:
 			break;
@@ -71,12 +71,12 @@ fault_text(const char *path, OutboxFileFault fault, int error,
 static const char *
 read_file(const char *path, char *content, OutboxReason *reason)
 {
-	OutboxFileFault fault;
+	OutboxFileError file_error;
 	ssize_t		len = outbox_setting_file_read(path, true, content,
-											   PASSFILE_MAX_BYTES, &fault);
+											   PASSFILE_MAX_BYTES, &file_error);
 
 	if (len < 0)
-		return fault_text(path, fault, errno, reason);
+		return error_text(path, file_error, errno, reason);
 	/* it would end the file for us, and cut a password short (UTF-16 has many) */
 	if (memchr(content, '\0', len) != NULL)
 	{

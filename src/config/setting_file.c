@@ -35,7 +35,7 @@ is_private(const struct stat *st)
 	return (st->st_mode & too_much) == 0;
 }
 
-static OutboxFileFault
+static OutboxFileError
 check(int fd, bool secret)
 {
 	struct stat st;
@@ -53,7 +53,7 @@ check(int fd, bool secret)
 
 ssize_t
 outbox_setting_file_read(const char *path, bool secret, char *content,
-						 size_t size, OutboxFileFault *fault)
+						 size_t size, OutboxFileError *file_error)
 {
 	/* what was opened is checked, so that nobody can exchange it in between */
 	int			fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
@@ -62,29 +62,29 @@ outbox_setting_file_read(const char *path, bool secret, char *content,
 	char		beyond;
 	int			save_errno;
 
-	*fault = check(fd, secret);
-	if (*fault == OUTBOX_FILE_FINE)
+	*file_error = check(fd, secret);
+	if (*file_error == OUTBOX_FILE_FINE)
 	{
 		while (len < size && (got = read(fd, content + len, size - len)) > 0)
 			len += got;
 		if (got >= 0 && len == size)
 			got = read(fd, &beyond, 1);
 		if (got < 0)
-			*fault = OUTBOX_FILE_NOT_READ;
+			*file_error = OUTBOX_FILE_NOT_READ;
 		else if (got > 0)
-			*fault = OUTBOX_FILE_TOO_LARGE;
+			*file_error = OUTBOX_FILE_TOO_LARGE;
 	}
 	save_errno = errno;
 	if (fd >= 0)
 		close(fd);
 	errno = save_errno;
-	return *fault == OUTBOX_FILE_FINE ? (ssize_t) len : -1;
+	return *file_error == OUTBOX_FILE_FINE ? (ssize_t) len : -1;
 }
 
 const char *
-outbox_file_fault_text(OutboxFileFault fault)
+outbox_file_error_text(OutboxFileError file_error)
 {
-	switch (fault)
+	switch (file_error)
 	{
 		case OUTBOX_FILE_FINE:
 			break;

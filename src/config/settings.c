@@ -265,7 +265,7 @@ define_relay_settings(void)
 			   &outbox_retention_s, 0, INT_MAX, GUC_UNIT_S);
 	define_int("outbox.history_retention",
 			   "Sets how long outbox_history remembers what operators did.",
-			   "-1: for ever. Zero: it is forgotten at the next look, within a minute.",
+			   "-1: without end. Zero: it is forgotten at the next look, within a minute.",
 			   &outbox_history_retention_s, -1, INT_MAX, GUC_UNIT_S);
 	define_int("outbox.once_window",
 			   "Sets how long outbox_enqueue_once() knows a key.",

@@ -213,7 +213,7 @@ parse_rest(const char *rest, OutboxUri *uri)
  * Puts stars in place of all that might be a password: what follows the first
  * colon, as "user:" may stand where "host:" should.  What divides a URI stays, and
  * so does what it must not contain, so that it is still one that cannot be parsed,
- * mostly with the same fault.
+ * mostly with the same error.
  */
 void
 outbox_uri_hide_password(char *text)

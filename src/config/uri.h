@@ -13,7 +13,7 @@
 #ifndef OUTBOX_URI_H
 #define OUTBOX_URI_H
 
-#include "reason.h"
+#include "reason_codes.h"
 
 #define OUTBOX_MAX_HOSTS 16
 

@@ -22,6 +22,7 @@
 #include "access/htup_details.h"
 #include "access/xact.h"
 #include "access/xlog.h"
+#include "act_as_owner.h"
 #include "catalog/pg_type.h"
 #include "column_types.h"
 #include "columns.h"
@@ -34,7 +35,6 @@
 #include "kept_plan.h"
 #include "miscadmin.h"
 #include "nodes/pg_list.h"
-#include "owner.h"
 #include "replication/slot.h"
 #include "shared.h"
 #include "storage/lwlock.h"
@@ -151,7 +151,7 @@ know_slots(void)
 
 /*
  * Once more, before what was enqueued is committed: the slot may have been dropped
- * since.  One that was made anew since does not count, as it becomes persistent only
+ * since.  One that was made again since does not count, as it becomes persistent only
  * when the transactions that it found in progress have ended.
  */
 static void

@@ -5,7 +5,7 @@
  *
  * The elements are read, judged and, with outbox.strict_keys, locked one after
  * the other, and put into a tuplestore; then one INSERT ... SELECT stores them all,
- * as the owner (owner.c), through the executor, as for a single message (insert.c).
+ * as the owner (act_as_owner.c), through the executor, as for a single message (insert.c).
  * So all are stored, or none.  The ids go from its RETURNING into the tuplestore
  * that is the result, so that memory is bounded by work_mem beside the array itself.
  *
@@ -18,6 +18,7 @@
 #include "postgres.h"
 
 #include "access/table.h"
+#include "act_as_owner.h"
 #include "batch_element.h"
 #include "catalog/pg_type.h"
 #include "columns.h"
@@ -32,7 +33,6 @@
 #include "kept_plan.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
-#include "owner.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
@@ -57,7 +57,7 @@ PG_FUNCTION_INFO_V1(outbox_batch_element);
 	" FROM " ROWS_NAME " b WHERE outbox_internal.outbox_batch_element(b.element::pg_catalog.int4)" \
 	" RETURNING id"
 
-/* Behind the last row: what fails from here on is no element's fault. */
+/* Behind the last row: an error from here on is of no element. */
 #define NO_ELEMENT	(-1)
 
 typedef struct Batch
@@ -208,7 +208,7 @@ expect_array(Jsonb *messages)
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 			 errmsg("messages must be a JSON array"),
 			 errdetail("It is %s.", outbox_json_kind(&value)),
-			 errhint("Of a single message make an array of one.")));
+			 errhint("Wrap a single message in an array.")));
 }
 
 /* ------------------------------------------------------------ storing them */
@@ -353,7 +353,7 @@ outbox_enqueue_batch(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("messages must not be null"),
-				 errhint("Of no messages make an empty array: '[]'.")));
+				 errhint("For no messages pass '[]'.")));
 	messages = PG_GETARG_JSONB_P(0);
 	expect_array(messages);
 

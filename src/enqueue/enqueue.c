@@ -24,11 +24,11 @@
 #include "enqueue.h"
 #include "fmgr.h"
 #include "insert.h"
-#include "key.h"
+#include "key_hash.h"
 #include "miscadmin.h"
-#include "routes.h"
 #include "settings.h"
 #include "strict_keys.h"
+#include "usable_route.h"
 #include "utils/builtins.h"
 #include "utils/json.h"
 #include "utils/jsonb.h"
@@ -99,7 +99,7 @@ outbox_find_table(Oid schema)
 	return relid;
 }
 
-/* routes.h says why the lock is taken before the route is judged. */
+/* usable_route.h says why the lock is taken before the route is judged. */
 Relation
 outbox_open_table(Oid schema)
 {

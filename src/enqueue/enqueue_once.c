@@ -16,6 +16,7 @@
 
 #include "access/table.h"
 #include "access/xact.h"
+#include "act_as_owner.h"
 #include "catalog/pg_type.h"
 #include "columns.h"
 #include "compat.h"
@@ -24,7 +25,6 @@
 #include "fmgr.h"
 #include "kept_plan.h"
 #include "miscadmin.h"
-#include "owner.h"
 #include "settings.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
@@ -148,7 +148,7 @@ reserve(const Key *key, pg_uuid_t *id)
 		taken = take(key, id);
 		if (taken)
 			break;
-		/* Somebody else's was there, and is gone: that does not go on for ever. */
+		/* Somebody else's was there, and is gone: that ends. */
 		if (++turns == MAX_TURNS)
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

@@ -3,7 +3,7 @@
  * insert.c
  *		The row of outbox_enqueue().
  *
- * One prepared INSERT, as the owner of the table (owner.c says how): the caller
+ * One prepared INSERT, as the owner of the table (act_as_owner.c says how): the caller
  * has EXECUTE on outbox_enqueue() and needs no right on the table.  The executor
  * and not a way around it, so that whatever an administrator has added to the
  * table counts: triggers, constraints, defaults, policies, any kind of index.
@@ -12,12 +12,12 @@
  */
 #include "postgres.h"
 
+#include "act_as_owner.h"
 #include "columns.h"
 #include "executor/spi.h"
 #include "insert.h"
 #include "kept_plan.h"
 #include "lib/stringinfo.h"
-#include "owner.h"
 #include "utils/rel.h"
 
 static OutboxKeptPlan kept;

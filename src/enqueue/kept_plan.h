@@ -31,7 +31,7 @@ extern int	outbox_kept_plan_execute(OutboxKeptPlan *kept, const char *sql,
 extern int	outbox_kept_plan_execute_into(OutboxKeptPlan *kept, const char *sql,
 										  DestReceiver *dest);
 
-/* The next execution prepares it anew. */
+/* The next execution prepares it again. */
 extern void outbox_kept_plan_forget(OutboxKeptPlan *kept);
 
 #endif							/* OUTBOX_KEPT_PLAN_H */

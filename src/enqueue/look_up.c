@@ -11,10 +11,10 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "act_as_owner.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "look_up.h"
-#include "owner.h"
 #include "utils/builtins.h"
 #include "utils/snapmgr.h"
 

@@ -20,11 +20,11 @@
 
 #include "access/genam.h"
 #include "access/table.h"
+#include "act_as_owner.h"
 #include "catalog/pg_type.h"
 #include "commands/sequence.h"
 #include "kept_plan.h"
 #include "numbering.h"
-#include "owner.h"
 #include "relations.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"

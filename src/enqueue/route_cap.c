@@ -112,7 +112,7 @@ open_index(Relation rel)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("index \"outbox_counted\" is not what the extension \"outbox\" has made"),
 				 errdetail("Without it the messages of routes with max_pending cannot be counted."),
-				 errhint("Make it anew, CREATE INDEX outbox_counted ON outbox (route COLLATE \"C\") WHERE counted, or set max_pending to NULL.")));
+				 errhint("Make it again, CREATE INDEX outbox_counted ON outbox (route COLLATE \"C\") WHERE counted, or set max_pending to NULL.")));
 	return index;
 }
 

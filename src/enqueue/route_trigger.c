@@ -8,6 +8,7 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "act_as_owner.h"
 #include "catalog.h"
 #include "catalog/pg_type.h"
 #include "column_types.h"
@@ -16,12 +17,11 @@
 #include "fired.h"
 #include "look_up.h"
 #include "outlet.h"
-#include "owner.h"
 #include "relations.h"
 #include "restore.h"
 #include "route_row.h"
-#include "routes.h"
 #include "shared.h"
+#include "usable_route.h"
 #include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
@@ -68,7 +68,7 @@ forget_slot(TriggerData *trigdata)
 /*
  * AFTER, on outbox when rows go, on outbox_job when one is filed or changed, on
  * outbox_route and outbox_control when anything changes.  The relation's cache entry
- * is invalidated then, so that each backend reads the routes again (routes.c).
+ * is invalidated then, so that each backend reads the routes again (usable_route.c).
  */
 Datum
 outbox_change_trigger(PG_FUNCTION_ARGS)
@@ -80,15 +80,15 @@ outbox_change_trigger(PG_FUNCTION_ARGS)
 	if (outbox_is_relay || outbox_outlet_releases())
 		return PointerGetDatum(NULL);
 	if (strcmp(RelationGetRelationName(rel), "outbox") == 0)
-		outbox_wake_news(OUTBOX_NEWS_REMOVED);
+		outbox_wake_signal(OUTBOX_SIGNAL_REMOVED);
 	else if (strcmp(RelationGetRelationName(rel), "outbox_job") == 0)
-		outbox_wake_news(OUTBOX_NEWS_JOBS);
+		outbox_wake_signal(OUTBOX_SIGNAL_JOBS);
 	else
 	{
 		if (strcmp(RelationGetRelationName(rel), "outbox_route") == 0)
 			forget_slot(trigdata);
 		CacheInvalidateRelcache(rel);
-		outbox_wake_news(OUTBOX_NEWS_CONFIG);
+		outbox_wake_signal(OUTBOX_SIGNAL_CONFIG);
 	}
 	return PointerGetDatum(NULL);
 }
@@ -221,7 +221,7 @@ refuse_in_use(TriggerData *trigdata)
 		ereport(ERROR,
 				(errcode(ERRCODE_FOREIGN_KEY_VIOLATION),
 				 errmsg("route \"%s\" still has messages", name),
-				 errdetail("Messages in the table outbox are for this route, and would wait for ever."),
+				 errdetail("Messages in the table outbox are for this route, and would never be sent."),
 				 errhint("Let them be published, or discard the failed ones, before you remove or rename the route.")));
 }
 

@@ -11,6 +11,7 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "act_as_owner.h"
 #include "catalog.h"
 #include "catalog/pg_type.h"
 #include "check.h"
@@ -21,21 +22,20 @@
 #include "compat.h"
 #include "encode_json.h"
 #include "fired.h"
-#include "key.h"
+#include "key_hash.h"
 #include "miscadmin.h"
 #include "numbering.h"
 #include "origin.h"
 #include "outlet.h"
-#include "owner.h"
 #include "restore.h"
 #include "route_cap.h"
 #include "route_lock.h"
-#include "routes.h"
 #include "same_value.h"
 #include "settings.h"
 #include "shared.h"
 #include "strict_keys.h"
 #include "trace.h"
+#include "usable_route.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/rel.h"
@@ -264,7 +264,7 @@ check_available_at(Row *row)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATETIME_VALUE_OUT_OF_RANGE),
 				 errmsg("available_at must not be infinity"),
-				 errdetail("The message would wait for ever.")));
+				 errdetail("The message would never be sent.")));
 }
 
 static bool
@@ -278,7 +278,7 @@ has_status(Row *row, const char *status)
 
 /*
  * CHECK constraints would say the same, but each costs every INSERT 2.5 us of 19,
- * because the server reads and compiles it anew for each statement (measured).
+ * because the server reads and compiles it again for each statement (measured).
  */
 static void
 check_values(Row *row)
@@ -553,7 +553,7 @@ judge(Row *row, TriggerData *trigdata)
 	if (is_numbered(row, route))
 	{
 		number_message(row, route->numbering);
-		/* What an administrator has added may have run, and enqueued: look it up anew. */
+		/* What an administrator has added may have run, and enqueued: look it up again. */
 		route = outbox_usable_route(schema, owner,
 									TextDatumGetCString(VALUE(COL_ROUTE)),
 									InvalidOid);
@@ -685,7 +685,7 @@ outbox_row_trigger(PG_FUNCTION_ARGS)
 		warn_not_preloaded();
 
 	if (!row->insert)
-		outbox_wake_news(OUTBOX_NEWS_REMOVED);
+		outbox_wake_signal(OUTBOX_SIGNAL_REMOVED);
 	if (!excluded && !IS_NULL(COL_STATUS) && has_status(row, "pending"))
 		announce(row);
 	return PointerGetDatum(changed_tuple(row));

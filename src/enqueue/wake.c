@@ -9,7 +9,7 @@
  * after an abort.  Rows of a subtransaction that rolled back only make the range
  * wider than it had to be.
  *
- * Before it commits, a transaction says an early word: its range together with
+ * Before it commits, a transaction publishes its intent to commit: its range together with
  * its xid, which stand in shared memory until it has announced itself.  Otherwise
  * somebody could see its rows, enqueue more for the same key and commit, before
  * we get to announce ours; and the relay, whose cursor had passed our rows while
@@ -18,7 +18,7 @@
  * row, whatever the triggers have seen.
  *
  * A transaction that prepares hands over its range (0 to 0 if it has none) and
- * other news with its xid, and the relay looks at them once the xid is no longer
+ * signals with its xid, and the relay looks at them once the xid is no longer
  * in progress: COMMIT PREPARED calls nobody back.
  *
  * Nothing is done here when the library was not preloaded: there is no relay.
@@ -29,10 +29,10 @@
 
 #include "access/transam.h"
 #include "access/xact.h"
-#include "fault.h"
 #include "miscadmin.h"
 #include "nodes/pg_list.h"
 #include "shared.h"
+#include "test_point.h"
 #include "utils/memutils.h"
 #include "wake.h"
 
@@ -40,7 +40,7 @@
 typedef struct TouchedDatabase
 {
 	Oid			dboid;
-	int			news;			/* for its workers, if it has any */
+	int			signals;		/* for its workers, if it has any */
 } TouchedDatabase;
 
 static struct
@@ -49,19 +49,19 @@ static struct
 	bool		has_range;
 	OutboxRange range;
 	TimestampTz next_due;		/* 0: none */
-	int			news;
+	int			signals;
 	List	   *databases;		/* TouchedDatabase, in TopTransactionContext */
-	bool		committing;		/* its early word is said; each row changes it */
+	bool		committing;		/* its commit intent is published; each row changes it */
 	TransactionId prepared_xid; /* set between PRE_PREPARE and PREPARE */
 } pending;
 
 static bool callback_registered = false;
 
 static void
-say_early_word(TransactionId xid)
+publish_intent(TransactionId xid)
 {
 	if (pending.has_range && TransactionIdIsValid(xid))
-		outbox_early_say(&pending.range, xid);
+		outbox_intent_publish(&pending.range, xid);
 }
 
 static void
@@ -70,20 +70,20 @@ announce(bool prepared)
 	ListCell   *cell;
 
 	/* Visible to others, and nobody has been told. */
-	OUTBOX_FAULT("before_announce");
-	if (OUTBOX_FAULT_LEAVES_OUT("announce"))
+	OUTBOX_TEST_POINT("before_announce");
+	if (OUTBOX_TEST_OMITS("announce"))
 		return;
 	outbox_shared_announce(MyDatabaseId,
 						   pending.has_range || prepared ?
 						   &pending.range : NULL,
 						   prepared ? pending.prepared_xid : InvalidTransactionId,
-						   pending.next_due, pending.news);
+						   pending.next_due, pending.signals);
 	foreach(cell, pending.databases)
 	{
 		TouchedDatabase *touched = lfirst(cell);
 
 		outbox_shared_announce(touched->dboid, NULL, InvalidTransactionId, 0,
-							   touched->news);
+							   touched->signals);
 	}
 }
 
@@ -100,9 +100,9 @@ wake_at_end(XactEvent event, void *arg)
 		case XACT_EVENT_PRE_COMMIT:
 			/* Somebody else's callback may still enqueue. */
 			pending.committing = true;
-			say_early_word(GetTopTransactionIdIfAny());
+			publish_intent(GetTopTransactionIdIfAny());
 			if (pending.armed)
-				OUTBOX_FAULT("after_early_word");
+				OUTBOX_TEST_POINT("after_commit_intent");
 			return;
 		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_PREPARE:
@@ -115,7 +115,7 @@ wake_at_end(XactEvent event, void *arg)
 			return;
 	}
 	/* Not before it is announced. */
-	outbox_early_withdraw();
+	outbox_intent_withdraw();
 	memset(&pending, 0, sizeof(pending));
 }
 
@@ -147,7 +147,7 @@ outbox_wake_row(int64 seq)
 	pending.range.lo = Min(pending.range.lo, seq);
 	pending.range.hi = Max(pending.range.hi, seq);
 	if (pending.committing)
-		say_early_word(GetTopTransactionId());
+		publish_intent(GetTopTransactionId());
 }
 
 void
@@ -158,14 +158,14 @@ outbox_wake_due(TimestampTz due)
 }
 
 void
-outbox_wake_news(int news)
+outbox_wake_signal(int signals)
 {
 	if (arm())
-		pending.news |= news;
+		pending.signals |= signals;
 }
 
 void
-outbox_wake_database(Oid dboid, int news)
+outbox_wake_database(Oid dboid, int signals)
 {
 	MemoryContext old;
 	TouchedDatabase *touched;
@@ -178,14 +178,14 @@ outbox_wake_database(Oid dboid, int news)
 		touched = lfirst(cell);
 		if (touched->dboid == dboid)
 		{
-			touched->news |= news;
+			touched->signals |= signals;
 			return;
 		}
 	}
 	old = MemoryContextSwitchTo(TopTransactionContext);
 	touched = palloc(sizeof(TouchedDatabase));
 	touched->dboid = dboid;
-	touched->news = news;
+	touched->signals = signals;
 	pending.databases = lappend(pending.databases, touched);
 	MemoryContextSwitchTo(old);
 }

@@ -14,13 +14,13 @@
 extern void outbox_wake_row(int64 seq);
 /* The current transaction made a row that is due at that time. */
 extern void outbox_wake_due(TimestampTz due);
-/* The current transaction has other news for the workers. */
-extern void outbox_wake_news(int news);
+/* The current transaction has signals for the workers. */
+extern void outbox_wake_signal(int signals);
 
 /*
  * The current transaction created or altered a database, which may have the
- * extension; news for its workers.
+ * extension; signals for its workers.
  */
-extern void outbox_wake_database(Oid dboid, int news);
+extern void outbox_wake_database(Oid dboid, int signals);
 
 #endif							/* OUTBOX_WAKE_H */

@@ -16,6 +16,7 @@
 
 #include "access/table.h"
 #include "access/xact.h"
+#include "act_as_owner.h"
 #include "catalog/pg_type.h"
 #include "enqueue.h"
 #include "executor/spi.h"
@@ -25,11 +26,10 @@
 #include "kept_plan.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
-#include "owner.h"
 #include "printable.h"
 #include "printable_text.h"
-#include "routes.h"
 #include "store.h"
+#include "usable_route.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
@@ -387,7 +387,7 @@ fail(const LeaseCall *call, const OutboxMessage *message, OutboxFailure *failure
 {
 	bool		remains;
 
-	if (failure->give_up && call->route.failed_route != NULL)
+	if (failure->final && call->route.failed_route != NULL)
 	{
 		char	   *why;
 
@@ -406,7 +406,7 @@ fail(const LeaseCall *call, const OutboxMessage *message, OutboxFailure *failure
 				 errmsg("the attempt cannot be counted in the table \"outbox\""),
 				 errdetail("UPDATE leaves the row as it is, so a trigger keeps it."),
 				 errhint("Drop the BEFORE UPDATE trigger, or let it return NEW.")));
-	return failure->give_up ? "failed" : "pending";
+	return failure->final ? "failed" : "pending";
 }
 
 Datum

@@ -106,7 +106,7 @@ check_options(const void *options, OutboxFormatError *error)
 
 /* ---------------------------------------------------------------- messages */
 
-/* Which argument is to blame if what a template made of them is not as it must be. */
+/* The argument to name in the error when a template made an invalid value of it. */
 static const char *
 culprit(const OutboxFormatMessage *message, bool (*is_fine) (const char *))
 {

@@ -11,20 +11,20 @@
  */
 #include "postgres.h"
 
-#include "fault.h"
 #include "launcher.h"
 #include "launcher_internal.h"
 #include "miscadmin.h"
 #include "overrides.h"
+#include "own_version.h"
 #include "pgstat.h"
 #include "postmaster/interrupt.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "tcop/tcopprot.h"
+#include "test_point.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/wait_event.h"
-#include "version.h"
 #include "wait_event.h"
 
 #define MAX_WAIT_MS			60000
@@ -106,7 +106,7 @@ outbox_launcher_main(Datum main_arg)
 		/* Before it looks: what comes from here on is for the next turn. */
 		pg_atomic_write_u64(&outbox_shared->launcher_told, 0);
 		outbox_databases_take_requests();
-		OUTBOX_FAULT("launch");
+		OUTBOX_TEST_POINT("launch");
 		timeout = manage_databases();
 		pgstat_report_activity(STATE_IDLE, NULL);
 		outbox_beat(&outbox_shared->launcher_beat, Max(timeout, 10));

@@ -77,11 +77,11 @@ outbox_database_set_state(DatabaseEntry *db, DatabaseState state)
 	db->state = state;
 	db->since = outbox_mono_now();
 	if (state == DATABASE_YIELDING)
-		(void) outbox_shared_tell_workers(db->dboid, OUTBOX_NEWS_YIELD);
+		(void) outbox_shared_tell_workers(db->dboid, OUTBOX_SIGNAL_YIELD);
 	else if (state == DATABASE_REGROUPING)
-		(void) outbox_shared_tell_workers(db->dboid, OUTBOX_NEWS_RESTART);
+		(void) outbox_shared_tell_workers(db->dboid, OUTBOX_SIGNAL_RESTART);
 	else if (state == DATABASE_ABSENT)
-		(void) outbox_shared_tell_workers(db->dboid, OUTBOX_NEWS_STOP);
+		(void) outbox_shared_tell_workers(db->dboid, OUTBOX_SIGNAL_STOP);
 }
 
 static void

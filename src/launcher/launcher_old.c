@@ -81,7 +81,7 @@ outbox_old_workers_check(OutboxMonoTime now)
 			(void) outbox_slot_free(slot, slot->generation);
 			continue;
 		}
-		(void) outbox_shared_tell_workers(slot->dboid, OUTBOX_NEWS_STOP);
+		(void) outbox_shared_tell_workers(slot->dboid, OUTBOX_SIGNAL_STOP);
 		any_left = true;
 		if (late && !reported)
 			report(slot->dboid);

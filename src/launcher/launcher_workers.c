@@ -346,7 +346,7 @@ outbox_database_check(DatabaseEntry *db, OutboxMonoTime now)
 		outbox_database_set_state(db, DATABASE_AWAY);
 	if (held)
 	{
-		(void) outbox_shared_tell_workers(db->dboid, OUTBOX_NEWS_STOP);
+		(void) outbox_shared_tell_workers(db->dboid, OUTBOX_SIGNAL_STOP);
 		db->retry_at = outbox_mono_after(NO_WORKER_MS);
 		return false;
 	}

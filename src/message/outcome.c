@@ -29,7 +29,7 @@ outbox_failure(const OutboxMessage *message, const OutboxRoute *route,
 	failure.id = message->id;
 	failure.reason = reason;
 	failure.error = error;
-	failure.give_up = permanent || attempts >= route->max_attempts;
+	failure.final = permanent || attempts >= route->max_attempts;
 	failure.retry_ms = outbox_backoff_ms(outbox_retry_initial_ms,
 										 outbox_retry_max_ms, attempts,
 										 pg_prng_uint32(&pg_global_prng_state));

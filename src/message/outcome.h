@@ -13,7 +13,7 @@
 #define OUTBOX_OUTCOME_H
 
 #include "message.h"
-#include "reason.h"
+#include "reason_codes.h"
 #include "route.h"
 
 /* Name of the header that tells of a dead letter's way. */
@@ -41,7 +41,7 @@ typedef struct OutboxFailure
 	const char *error;			/* UTF-8 */
 	bool		error_is_text;	/* it came from this database, so it fits in */
 	int64		retry_ms;		/* wait before the next attempt */
-	bool		give_up;		/* becomes failed, unless */
+	bool		final;			/* becomes failed, unless */
 	const OutboxDeath *death;	/* this is not NULL */
 } OutboxFailure;
 

@@ -43,13 +43,13 @@ typedef struct OutboxRoute
 	bool		broken;			/* destination error, waits for retry_at */
 	uint32		failures;		/* destination errors in a row */
 	OutboxMonoTime retry_at;
-	OutboxMonoTime blamed_until;	/* how far its share of closed links is used */
-	bool		careful;		/* it has rested: the next message goes alone */
+	OutboxMonoTime poison_until;	/* how far its share of closed links is used */
+	bool		half_open;		/* it has rested: the next message goes alone */
 	OutboxMonoTime worked_at;	/* the broker has answered a message of it */
 	int64		skip_low;		/* rows from here on were passed over; 0 none */
 	int			stats;			/* its entry, see stats.h */
 	OutboxMonoTime quiet_until; /* no line in the log of what is given up; and */
-	uint32		untold;			/* of how many there was none, see given_up.c */
+	uint32		untold;			/* of how many there was none, see failed_log.c */
 } OutboxRoute;
 
 /* Does what has failed hold the later ones of its key? */

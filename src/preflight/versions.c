@@ -13,10 +13,10 @@
 #include "broker.h"
 #include "fmgr.h"
 #include "funcapi.h"
+#include "own_version.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/tuplestore.h"
-#include "version.h"
 
 PG_FUNCTION_INFO_V1(outbox_library_versions);
 

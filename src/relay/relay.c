@@ -3,7 +3,7 @@
  * relay.c
  *		The relay worker: the process, its loop, its wait for work, its state.
  *
- * One turn of the loop: take news, run a transaction if there is something to
+ * One turn of the loop: take the inbox, run a transaction if there is something to
  * settle or to claim, look after the link, send, receive; and wait when there
  * was nothing to do.  doc/internals.md has the diagrams.
  *
@@ -15,9 +15,9 @@
  */
 #include "postgres.h"
 
-#include "fault.h"
 #include "miscadmin.h"
 #include "outlet.h"
+#include "own_version.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
 #include "relay_internal.h"
@@ -29,11 +29,11 @@
 #include "storage/pmsignal.h"
 #include "storage/procsignal.h"
 #include "tcop/tcopprot.h"
+#include "test_point.h"
 #include "upkeep.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
-#include "version.h"
 #include "wait_event.h"
 
 /* Longest wait; the poll normally ends it earlier. */
@@ -93,13 +93,13 @@ copy_worker_state(OutboxCopy copy)
  * that comes at once when we are all ears again.
  */
 static void
-set_deaf(bool deaf)
+set_wakeups_off(bool off)
 {
-	bool		was_deaf = MySlot->deaf;
+	bool		were_off = MySlot->wakeups_off;
 
-	MySlot->deaf = deaf;
+	MySlot->wakeups_off = off;
 	pg_memory_barrier();		/* before the inbox is taken */
-	if (was_deaf && !deaf)
+	if (were_off && !off)
 		SetLatch(MyLatch);
 }
 
@@ -127,8 +127,8 @@ show_state(OutboxRelay *relay)
 		state = link_worker_state(relay);
 	if (state == OUTBOX_WORKER_BLOCKED && MySlot->state != state)
 	{
-		outbox_slot_set_error(psprintf("the broker blocks publishing: %s",
-									   outbox_link_blocked_reason(relay->link)));
+		outbox_slot_set_last_error(psprintf("the broker blocks publishing: %s",
+											outbox_link_blocked_reason(relay->link)));
 		ereport(LOG,
 				(errmsg("outbox relay is blocked by the broker"),
 				 errdetail_internal("%s",
@@ -140,7 +140,7 @@ show_state(OutboxRelay *relay)
 	MySlot->broken_routes = outbox_routes_count_broken(relay->routes);
 	outbox_slot_set_state(state);
 	outbox_activity_show(state, MySlot->broker);
-	set_deaf(state != OUTBOX_WORKER_IDLE && state != OUTBOX_WORKER_PUBLISHING);
+	set_wakeups_off(state != OUTBOX_WORKER_IDLE && state != OUTBOX_WORKER_PUBLISHING);
 }
 
 /* -------------------------------------------------------------------- wait */
@@ -160,7 +160,7 @@ may_run_job(OutboxRelay *relay)
 		outbox_enabled && outbox_database_attached(relay->database) &&
 		outbox_database_has_started(relay->database) &&
 		!outbox_database_failing(relay->database) &&
-		!outbox_control_doubtful(relay->control) &&
+		!outbox_control_is_stale(relay->control) &&
 		!outbox_control_paused(relay->control) &&
 		outbox_link_state(relay->link) == OUTBOX_LINK_OPEN;
 }
@@ -201,7 +201,7 @@ wait_idle(OutboxRelay *relay, int64 timeout_ms)
 	wait.may_nap = relay->queue->nready == 0 && relay->queue->nwaiting == 0;
 	wait.timeout_ms = timeout_ms;
 	outbox_activity_idle();
-	readable = outbox_waiting_wait(relay->waiting, &wait);
+	readable = outbox_wait_set_wait(relay->waiting, &wait);
 	outbox_activity_works();
 	return readable;
 }
@@ -244,7 +244,7 @@ stand_by(OutboxRelay *relay)
 		relay->window->outstanding == 0)
 		outbox_relay_close(relay, true);
 	/* Nobody tries any more, so that nothing is known. */
-	outbox_slot_clear_trouble(OUTBOX_TROUBLE_LINK);
+	outbox_slot_clear_current_error(OUTBOX_ERROR_LINK);
 }
 
 /* Returns true when there is more to do at once. */
@@ -255,14 +255,14 @@ turn(OutboxRelay *relay)
 
 	/* Here and not behind the wait only: a busy worker never waits. */
 	outbox_beat(&MySlot->beat, 0);
-	/* Replaced while we were stopped: not a byte more, and no news of theirs. */
+	/* Replaced while we were stopped: not a byte more, and their inbox stays. */
 	if (!outbox_slot_is_mine())
 		elog(FATAL, "outbox worker was replaced");
-	OUTBOX_FAULT("turn");
+	OUTBOX_TEST_POINT("turn");
 	outbox_wall_clock_look(relay->wall_clock);
 	if (ConfigReloadPending)
 		outbox_relay_reload(relay);
-	outbox_relay_take_news(relay);
+	outbox_relay_take_inbox(relay);
 	outbox_relay_timers(relay, now);
 	outbox_relay_receive(relay);
 	if (outbox_relay_wants_round(relay, now))
@@ -366,7 +366,7 @@ detach(int code, Datum arg)
 	if (outbox_slot_is_mine())
 	{
 		outbox_slot_set_state(OUTBOX_WORKER_STOPPED);
-		/* A statement that did not end in time is none of our faults. */
+		/* A statement that did not end in time is no crash. */
 		if (outbox_watchdog_stopping() &&
 			MySlot->exit_reason == OUTBOX_EXIT_CRASHED)
 			MySlot->exit_reason = OUTBOX_EXIT_STOPPED;
@@ -382,7 +382,7 @@ static bool
 told_to_stop(void)
 {
 	return MySlot != NULL &&
-		((MySlot->inbox.news & OUTBOX_NEWS_STOP) != 0 ||
+		((MySlot->inbox.signals & OUTBOX_SIGNAL_STOP) != 0 ||
 		 MySlot->exit_reason == OUTBOX_EXIT_STOPPED);
 }
 
@@ -410,11 +410,11 @@ relay_create(void)
 	relay->prepared = outbox_prepared_create(cxt);
 	relay->config = outbox_link_config_create(cxt);
 	relay->sender = outbox_sender_create(cxt);
-	relay->blame = outbox_blame_create(cxt, relay->queue);
+	relay->poison = outbox_poison_create(cxt, relay->queue);
 	outbox_relay_link_create(relay);
 	relay->settler = outbox_settler_create(cxt, relay->queue, relay->unflushed,
 										   relay->routes, relay->link);
-	relay->waiting = outbox_waiting_create(cxt, relay->link);
+	relay->waiting = outbox_wait_set_create(cxt, relay->link);
 	outbox_relay_load_config(relay);
 	return relay;
 }
@@ -443,7 +443,7 @@ outbox_relay_main(Datum main_arg)
 	before_shmem_exit(detach, (Datum) 0);
 	BackgroundWorkerUnblockSignals();
 	outbox_database_connect(args.dboid);
-	OUTBOX_FAULT("start");
+	OUTBOX_TEST_POINT("start");
 	pqsignal(SIGTERM, outbox_watchdog_sigterm);
 	/* A command that needs the database empty came while we started. */
 	if (outbox_hold_exists(args.dboid))

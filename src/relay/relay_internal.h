@@ -6,15 +6,15 @@
  * What goes through several parts, which know nothing of each other:
  *
  * relay.c			the process, its loop, the worker's state
- * relay_timers.c	what makes it look: news, and time
+ * relay_inbox.c	what makes it look: its inbox, and time
  * relay_round.c	the transaction: settle, claim
- * relay_routes.c	what is read again when routes stop and go on
+ * relay_resume.c	what is read again when routes stop and go on
  * relay_load.c		what a round looks up beside messages
  * relay_link.c		connecting, losing the connection, confirms
  * relay_twin.c		asking the broker for another relay of this database
  * relay_publish.c	sending what is ready
  * sweep.c			looking for rows that nobody has announced
- * waiting.c		waiting for work, and the pace of claims
+ * relay_wait_set.c	waiting for work, and the pace of claims
  *
  * The parts are in the folders below.
  *
@@ -47,7 +47,7 @@
 
 typedef struct OutboxConnection OutboxConnection;
 typedef struct OutboxSweep OutboxSweep;
-typedef struct OutboxWaiting OutboxWaiting;
+typedef struct OutboxWaitSet OutboxWaitSet;
 
 /*
  * The parts: only the file of each writes it, and most are known to that file only
@@ -82,14 +82,14 @@ typedef struct OutboxRelay
 	OutboxHosts *hosts;
 	OutboxTwin *twin;
 	OutboxRenewal *renewal;
-	OutboxWatch *watch;
-	OutboxBlame *blame;
+	OutboxStall *stall;
+	OutboxPoison *poison;
 	OutboxSender *sender;
 
 	/* time */
 	OutboxTimers *timers;
 	OutboxWallClock *wall_clock;
-	OutboxWaiting *waiting;
+	OutboxWaitSet *waiting;
 } OutboxRelay;
 
 /* relay.c: the entry point of the process */
@@ -106,18 +106,18 @@ extern void outbox_relay_hold_retries(OutboxRelay *relay);
 extern void outbox_relay_find_prepared(OutboxRelay *relay);
 extern void outbox_relay_load_config_tables(OutboxRelay *relay);
 
-/* relay_timers.c */
+/* relay_inbox.c */
 extern void outbox_relay_reload(OutboxRelay *relay);
-extern void outbox_relay_take_news(OutboxRelay *relay);
-extern void outbox_relay_heed_news(OutboxRelay *relay,
-								   const OutboxInbox *inbox);
+extern void outbox_relay_take_inbox(OutboxRelay *relay);
+extern void outbox_relay_handle_inbox(OutboxRelay *relay,
+									  const OutboxInbox *inbox);
 extern void outbox_relay_check_prepared(OutboxRelay *relay,
 										bool (*ended) (TransactionId xid));
 /* Does more wait than a commit or the time may bring? */
 extern bool outbox_relay_has_work(OutboxRelay *relay);
 extern void outbox_relay_timers(OutboxRelay *relay, OutboxMonoTime now);
 
-/* relay_routes.c */
+/* relay_resume.c */
 /* What is not sent goes back to being rows, which are read again. */
 extern void outbox_relay_drop_unsent(OutboxRelay *relay);
 extern void outbox_relay_stop_routes(OutboxRelay *relay);
@@ -136,7 +136,7 @@ extern void outbox_relay_receive(OutboxRelay *relay);
 extern void outbox_relay_link_lost(OutboxRelay *relay);
 extern void outbox_relay_close(OutboxRelay *relay, bool polite);
 extern bool outbox_relay_link_open(OutboxRelay *relay);
-/* Is it to be made anew, once what is in flight had its moment? */
+/* Is it to be made again, once what is in flight had its moment? */
 extern bool outbox_relay_reconnecting(const OutboxRelay *relay);
 extern OutboxMonoTime outbox_relay_opened_at(const OutboxRelay *relay);
 /* The socket may have something for us. */
@@ -177,12 +177,12 @@ extern void outbox_sweep_timers(OutboxSweep *sweep, OutboxQueue *queue,
 extern bool outbox_sweep_wanted(const OutboxSweep *sweep, const OutboxQueue *queue);
 /* Its next step, in a transaction; what it finds is to be read. */
 extern void outbox_sweep_step(OutboxSweep *sweep, OutboxRelay *relay);
-#ifdef OUTBOX_FAULTS
+#ifdef OUTBOX_TEST_POINTS
 /* Starts one, from time to time, that only tells what it would find. */
 extern void outbox_sweep_look(OutboxSweep *sweep, OutboxMonoTime now);
 #endif
 
-/* waiting.c: for the latch, the socket, the time */
+/* relay_wait_set.c: for the latch, the socket, the time */
 
 /* What there is to wait for. */
 typedef struct OutboxWaitFor
@@ -194,15 +194,15 @@ typedef struct OutboxWaitFor
 	int64		timeout_ms;
 } OutboxWaitFor;
 
-extern OutboxWaiting *outbox_waiting_create(MemoryContext cxt,
-											OutboxLink *link);
+extern OutboxWaitSet *outbox_wait_set_create(MemoryContext cxt,
+											 OutboxLink *link);
 /*
  * Waits for the latch, the socket if there is one, or so many milliseconds.
  * Returns whether the socket is readable.
  */
-extern bool outbox_waiting_wait(OutboxWaiting *waiting,
-								const OutboxWaitFor *wait);
+extern bool outbox_wait_set_wait(OutboxWaitSet *waiting,
+								 const OutboxWaitFor *wait);
 /* A round has claimed something. */
-extern void outbox_waiting_claimed(OutboxWaiting *waiting);
+extern void outbox_wait_set_claimed(OutboxWaitSet *waiting);
 
 #endif							/* OUTBOX_RELAY_INTERNAL_H */

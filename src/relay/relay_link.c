@@ -4,19 +4,19 @@
  *		The relay's side of the link: connecting, losing it, confirms.
  *
  * Never called inside a transaction.  What becomes of the messages that were in
- * flight when the link is lost is in unknown.c.
+ * flight when the link is lost is in poison.c.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
 #include "common/pg_prng.h"
-#include "fault.h"
 #include "login.h"
 #include "miscadmin.h"
 #include "relay_internal.h"
 #include "settings.h"
 #include "stats.h"
+#include "test_point.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 #include "watchdog.h"
@@ -26,14 +26,14 @@ struct OutboxConnection
 {
 	bool		ever_connected;
 	bool		was_open;		/* last state that was logged */
-	bool		channel_lost;	/* by a message's fault: no news of the broker */
-	bool		rested;			/* ... whose route rests now */
+	bool		channel_lost;	/* because of a message, not of the broker */
+	bool		breaker_opened; /* ... whose route rests now */
 	OutboxMonoTime opened_at;	/* the last connection */
 	bool		readable;		/* the socket may have something for us */
 	OutboxMonoTime received_at; /* what is received now; and by the wall clock */
 	TimestampTz received_wall;
 	bool		protocol_error; /* the broker confirmed what it cannot */
-	bool		reconnect;		/* drain and connect anew */
+	bool		reconnect;		/* drain and connect again */
 	bool		alarmed;		/* the broker has blocked us, when we last looked */
 	bool		unproven;		/* that it works again only a confirm can tell */
 	OutboxMonoTime drain_since; /* unset: not draining */
@@ -82,19 +82,19 @@ static void
 link_failed(OutboxRelay *relay, OutboxReason reason, const char *text)
 {
 	relay->connection->alarmed = false;
-	/* What is a message's fault, or the stop of the worker, is none of the link. */
+	/* Neither a poison message nor the worker's stop is an error of the link. */
 	if (reason == OUTBOX_REASON_NONE)
 		return;
 	relay->connection->unproven = reason == OUTBOX_REASON_STALLED ||
 		reason == OUTBOX_REASON_NO_CONFIRM;
-	outbox_slot_set_trouble(OUTBOX_TROUBLE_LINK, reason, text, NULL);
+	outbox_slot_set_current_error(OUTBOX_ERROR_LINK, reason, text, NULL);
 }
 
 static void
 link_works(OutboxRelay *relay)
 {
 	relay->connection->unproven = false;
-	outbox_slot_clear_trouble(OUTBOX_TROUBLE_LINK);
+	outbox_slot_clear_current_error(OUTBOX_ERROR_LINK);
 }
 
 /* An alarm of the broker has begun, or changed, or is over. */
@@ -104,8 +104,8 @@ show_alarm(OutboxRelay *relay)
 	OutboxReason alarm = outbox_link_alarm(relay->link);
 
 	if (alarm != OUTBOX_REASON_NONE)
-		outbox_slot_set_trouble(OUTBOX_TROUBLE_LINK, alarm,
-								outbox_link_blocked_reason(relay->link), NULL);
+		outbox_slot_set_current_error(OUTBOX_ERROR_LINK, alarm,
+									  outbox_link_blocked_reason(relay->link), NULL);
 	else if (relay->connection->alarmed)
 		link_works(relay);
 	relay->connection->alarmed = alarm != OUTBOX_REASON_NONE;
@@ -131,7 +131,7 @@ item_confirmed(void *item, uint64_t tag, void *arg)
 	(void) tag;
 	if (relay->connection->unproven)
 		link_works(relay);
-	outbox_watch_answered(relay->watch, confirmed->sent_at);
+	outbox_stall_answered(relay->stall, confirmed->sent_at);
 	outbox_renewal_acked(relay->renewal);
 	outbox_route_works(confirmed->route, relay->connection->received_at);
 	/* The broker acks what it has returned, too. */
@@ -158,7 +158,7 @@ item_nacked(void *item, uint64_t tag, void *arg)
 	(void) tag;
 	if (relay->connection->unproven)
 		link_works(relay);
-	outbox_watch_answered(relay->watch, nacked->sent_at);
+	outbox_stall_answered(relay->stall, nacked->sent_at);
 	outbox_renewal_nacked(relay->renewal, nacked->message->attempts > 0,
 						  relay->connection->opened_at);
 	/* The exchange has taken it; a queue has not. */
@@ -239,14 +239,14 @@ outbox_relay_link_create(OutboxRelay *relay)
 	ring = MemoryContextAlloc(relay->cxt,
 							  outbox_confirms_ring_bytes(2 * OUTBOX_MAX_WINDOW));
 	outbox_confirms_init(relay->window, ring, 2 * OUTBOX_MAX_WINDOW);
-	relay->watch = outbox_watch_create(relay->cxt, relay->link, relay->window);
+	relay->stall = outbox_stall_create(relay->cxt, relay->link, relay->window);
 }
 
-/* Reads the settings of the link; where they have changed, it is made anew. */
+/* Reads the settings of the link; where they have changed, it is made again. */
 void
 outbox_relay_load_config(OutboxRelay *relay)
 {
-	OutboxLinkConfigNews news = outbox_link_config_load(relay->config);
+	OutboxLinkConfigChange news = outbox_link_config_load(relay->config);
 
 	if (news == OUTBOX_LINK_CONFIG_SAME)
 		return;
@@ -279,12 +279,12 @@ static void
 schedule_after_close(OutboxRelay *relay, const OutboxLinkError *error)
 {
 	/* Of a route that rests nothing else can close it: the others need not wait. */
-	outbox_hosts_closed(relay->hosts, relay->connection->rested ||
+	outbox_hosts_closed(relay->hosts, relay->connection->breaker_opened ||
 						outbox_renewal_has_acked(relay->renewal),
 						outbox_mono_now());
-	relay->connection->rested = false;
+	relay->connection->breaker_opened = false;
 	/* Perhaps it is the node all the same. */
-	if (error->fault == OUTBOX_FAULT_CONNECTION)
+	if (error->kind == OUTBOX_LINK_ERR_CONNECTION)
 		outbox_hosts_pass(relay->hosts);
 }
 
@@ -292,34 +292,34 @@ schedule_after_close(OutboxRelay *relay, const OutboxLinkError *error)
 static bool
 reclaim_unknown(OutboxRelay *relay, const OutboxLinkError *error)
 {
-	OutboxBlamed blamed =
-		outbox_blame_unknown(relay->blame, relay->window, error);
+	OutboxPoisonFound found =
+		outbox_poison_reclaim(relay->poison, relay->window, error);
 
-	Assert(error != NULL || (blamed.broken == NULL && blamed.guilty == NULL));
-	if (blamed.broken != NULL)
-		outbox_relay_route_broken(relay, blamed.broken, error->code,
+	Assert(error != NULL || (found.broken == NULL && found.route == NULL));
+	if (found.broken != NULL)
+		outbox_relay_route_broken(relay, found.broken, error->code,
 								  error->text);
-	if (blamed.guilty != NULL)
-		relay->connection->rested =
-			outbox_route_blamed(relay->routes, blamed.guilty,
-								outbox_reader_end(relay->reader));
+	if (found.route != NULL)
+		relay->connection->breaker_opened =
+			outbox_route_met_poison(relay->routes, found.route,
+									outbox_reader_end(relay->reader));
 	outbox_relay_stop_routes(relay);
-	return blamed.any;
+	return found.any;
 }
 
 void
 outbox_relay_link_lost(OutboxRelay *relay)
 {
 	const OutboxLinkError *error = outbox_link_error(relay->link);
-	bool		blamed;
+	bool		poison;
 
-	outbox_slot_set_error(error->text);
+	outbox_slot_set_last_error(error->text);
 	link_failed(relay, error->reason, error->text);
 	/* That of a broker that we could not even ask is still the last one. */
 	if (outbox_link_certificate_ends(relay->link) != 0)
 		outbox_slot_set_certificate(outbox_link_certificate_ends(relay->link));
-	blamed = reclaim_unknown(relay, error);
-	relay->connection->channel_lost = blamed || error->fault == OUTBOX_FAULT_CHANNEL;
+	poison = reclaim_unknown(relay, error);
+	relay->connection->channel_lost = poison || error->kind == OUTBOX_LINK_ERR_CHANNEL;
 	if (relay->connection->channel_lost)
 		ereport(DEBUG1,
 				(errmsg_internal("outbox channel closed: %s", error->text)));
@@ -377,7 +377,7 @@ link_opened(OutboxRelay *relay)
 	}
 	/* A line per change of state; a closed channel was none of the broker. */
 	if (relay->connection->ever_connected)
-		OUTBOX_FAULT("reconnecting");
+		OUTBOX_TEST_POINT("reconnecting");
 	/* Nor is a process that takes its turn, see launcher_turns.c. */
 	ereport(relay->connection->channel_lost ||
 			(!relay->connection->ever_connected && MySlot->told == OUTBOX_TOLD_CONNECTED) ?
@@ -392,7 +392,7 @@ link_opened(OutboxRelay *relay)
 	outbox_renewal_opened(relay->renewal);
 	outbox_relay_twin_opened(relay);
 	outbox_sender_opened(relay->sender);
-	outbox_watch_reset(relay->watch);
+	outbox_stall_reset(relay->stall);
 	relay->connection->opened_at = outbox_mono_now();
 	outbox_sender_try_again(relay->sender);
 	outbox_reader_look(relay->reader);
@@ -441,7 +441,7 @@ connect_start(OutboxRelay *relay)
 	target.auth = outbox_auth_mechanism;
 	target.tls_verify = outbox_tls_verify;
 
-	OUTBOX_FAULT("connecting");
+	OUTBOX_TEST_POINT("connecting");
 	switch (outbox_link_connect_start(relay->link, &target))
 	{
 		case OUTBOX_LINK_OK:
@@ -484,7 +484,7 @@ drain_end(const OutboxRelay *relay)
 	OutboxMonoTime latest = outbox_mono_plus(relay->connection->drain_since,
 											 Max(outbox_confirm_timeout_ms,
 												 OUTBOX_DRAIN_MS));
-	OutboxMonoTime progress = outbox_watch_progress_at(relay->watch);
+	OutboxMonoTime progress = outbox_stall_progress_at(relay->stall);
 
 	if (outbox_mono_before(relay->connection->drain_since, progress))
 		end = outbox_mono_plus(progress, OUTBOX_DRAIN_MS);
@@ -511,27 +511,27 @@ static void
 check_confirm_timeout(OutboxRelay *relay, OutboxMonoTime now)
 {
 	OutboxReason reason;
-	const char *late = outbox_watch_late(relay->watch, now, &reason);
+	const char *late = outbox_stall_late(relay->stall, now, &reason);
 
 	if (late == NULL)
 		return;
 	ereport(LOG,
 			(errmsg("outbox relay gives its connection to the broker up"),
 			 errdetail_internal("%s", late)));
-	outbox_slot_set_error(late);
+	outbox_slot_set_last_error(late);
 	link_failed(relay, reason, late);
 	outbox_relay_close(relay, false);
 	schedule_connect(relay, false);
 }
 
-/* Only the first one in a row is news; a queue may be full for days. */
+/* Only the first one in a row is logged; a queue may be full for days. */
 static void
 check_renewal(OutboxRelay *relay, OutboxMonoTime now)
 {
 	bool		first;
 
 	/* A message that takes long to get there is no sign of anything. */
-	if (outbox_watch_bytes_under_way(relay->watch))
+	if (outbox_stall_bytes_under_way(relay->stall))
 		return;
 	if (relay->connection->reconnect || !outbox_renewal_due(relay->renewal, now))
 		return;
@@ -581,10 +581,10 @@ outbox_relay_link_deadline(OutboxRelay *relay, OutboxMonoTime now)
 	{
 		outbox_mono_earlier(&deadline,
 							outbox_mono_plus(now, outbox_link_heartbeat_due_ms(relay->link)));
-		outbox_mono_earlier(&deadline, outbox_watch_deadline(relay->watch, now));
+		outbox_mono_earlier(&deadline, outbox_stall_deadline(relay->stall, now));
 		if (MySlot->worker == 0)
 			outbox_mono_earlier(&deadline, outbox_twin_deadline(relay->twin, now));
-		if (!relay->connection->reconnect && !outbox_watch_bytes_under_way(relay->watch))
+		if (!relay->connection->reconnect && !outbox_stall_bytes_under_way(relay->stall))
 			outbox_mono_earlier(&deadline,
 								outbox_renewal_deadline(relay->renewal));
 	}
@@ -612,10 +612,10 @@ outbox_relay_receive(OutboxRelay *relay)
 	relay->connection->received_wall = GetCurrentTimestamp();
 	status = outbox_link_receive(relay->link, &received);
 	if (received > 0 && relay->window->outstanding > 0)
-		OUTBOX_FAULT("some_acks");
+		OUTBOX_TEST_POINT("some_acks");
 	if (received > 0 && relay->window->outstanding == 0 &&
 		relay->queue->nconfirmed > 0)
-		OUTBOX_FAULT("all_acks");
+		OUTBOX_TEST_POINT("all_acks");
 	if (status == OUTBOX_LINK_LOST)
 		outbox_relay_link_lost(relay);
 	else if (relay->connection->protocol_error)
@@ -624,7 +624,7 @@ outbox_relay_receive(OutboxRelay *relay)
 				(errcode(ERRCODE_PROTOCOL_VIOLATION),
 				 errmsg("outbox relay gives its connection to the broker up"),
 				 errdetail("The broker confirmed or returned a message that was not outstanding.")));
-		outbox_slot_set_error("the broker confirmed or returned a message that was not outstanding");
+		outbox_slot_set_last_error("the broker confirmed or returned a message that was not outstanding");
 		link_failed(relay, OUTBOX_REASON_PROTOCOL,
 					"the broker confirmed or returned a message that was not outstanding");
 		outbox_relay_close(relay, false);

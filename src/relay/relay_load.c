@@ -97,6 +97,6 @@ outbox_relay_load_config_tables(OutboxRelay *relay)
 	if (outbox_control_loaded(relay->control, &control, unusable))
 		outbox_relay_drop_unsent(relay);
 	outbox_reader_look(relay->reader);
-	outbox_reader_doubt_holders(relay->reader);
+	outbox_reader_invalidate_holders(relay->reader);
 	outbox_reader_ask_unreadable(relay->reader);
 }

@@ -13,9 +13,9 @@
  */
 #include "postgres.h"
 
-#include "fault.h"
 #include "relay_internal.h"
 #include "settings.h"
+#include "test_point.h"
 #include "watchdog.h"
 
 /* Messages of one burst; between bursts the broker's answers are read. */
@@ -25,16 +25,15 @@
 static bool
 is_risky(OutboxRelay *relay, OutboxItem *item)
 {
-	return item->route->failures > 0 || item->route->careful ||
-		outbox_blame_was_blamed(relay->blame, item->message);
+	return item->route->failures > 0 || item->route->half_open ||
+		outbox_poison_is_known(relay->poison, item->message);
 }
 
 /*
- * Must what is sent next, or was sent last, be alone in flight?  Suspects must,
- * and so must the message that tries a route again after a destination error or a
- * rest, and the one that was found guilty before: if the broker closes the channel
- * once more, nobody else's message becomes unknown, and nobody has to look for
- * the guilty one.
+ * Must what is sent next, or was sent last, be alone in flight? A message that
+ * may be poison must, and so must the one that tries a half-open route, and a
+ * known poison message: if the broker closes the channel once more, no other
+ * message becomes unknown, and the poison message is known.
  */
 static bool
 goes_alone(OutboxRelay *relay)
@@ -42,7 +41,7 @@ goes_alone(OutboxRelay *relay)
 	OutboxConfirms *window = relay->window;
 	OutboxItem *item = outbox_queue_peek(relay->queue);
 
-	if (relay->queue->nsuspects > 0 || (item != NULL && is_risky(relay, item)))
+	if (relay->queue->nmaybe_poison > 0 || (item != NULL && is_risky(relay, item)))
 		return true;
 	if (window->outstanding != 1)
 		return false;
@@ -86,7 +85,7 @@ outbox_relay_may_send(OutboxRelay *relay)
 	return relay->queue->nready > 0 && !outbox_link_sending(relay->link) &&
 		!outbox_relay_reconnecting(relay) &&
 		!outbox_control_paused(relay->control) &&
-		!outbox_control_doubtful(relay->control) &&
+		!outbox_control_is_stale(relay->control) &&
 		!outbox_database_touched(relay->database) &&
 		outbox_database_attached(relay->database) && outbox_enabled &&
 		!outbox_database_failing(relay->database) &&
@@ -149,13 +148,13 @@ pipe_is_clear(OutboxRelay *relay, OutboxMonoTime now)
 {
 	if (relay->window->outstanding == 0)
 		return true;
-	outbox_watch_look(relay->watch, now);
+	outbox_stall_look(relay->stall, now);
 	if (outbox_link_acknowledged(relay->link) <
 		outbox_link_published(relay->link))
 		return false;
-	if (outbox_watch_answers_quickly(relay->watch, now))
+	if (outbox_stall_answers_quickly(relay->stall, now))
 		return true;
-	if (outbox_watch_quiet(relay->watch, now))
+	if (outbox_stall_quiet(relay->stall, now))
 		outbox_sender_pipe_is_clear(relay->sender);
 	return outbox_sender_pipe_was_clear(relay->sender);
 }
@@ -246,7 +245,7 @@ send_burst(OutboxRelay *relay, OutboxMonoTime now)
 		if (status == OUTBOX_LINK_OK)
 		{
 			item_sent(relay, item, now);
-			OUTBOX_FAULT("mid_publish");
+			OUTBOX_TEST_POINT("mid_publish");
 		}
 		else if (status == OUTBOX_LINK_REFUSED)
 		{
@@ -303,7 +302,7 @@ outbox_relay_publish(OutboxRelay *relay, OutboxMonoTime now)
 		end = outbox_link_burst_end(relay->link);
 		if (end == OUTBOX_LINK_LOST)
 			status = end;
-		OUTBOX_FAULT("all_sent");
+		OUTBOX_TEST_POINT("all_sent");
 	}
 	if (status == OUTBOX_LINK_LOST)
 		outbox_relay_link_lost(relay);

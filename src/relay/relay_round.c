@@ -22,9 +22,9 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "fault.h"
 #include "relay_internal.h"
 #include "settings.h"
+#include "test_point.h"
 #include "upkeep.h"
 #include "utils/timestamp.h"
 
@@ -44,9 +44,9 @@ wants_claim(OutboxRelay *relay, OutboxMonoTime now)
 	return outbox_reader_wanted(relay->reader, now);
 }
 
-/* OutboxEarlyVisit: it has committed, and has not announced itself. */
+/* OutboxIntentVisit: it has committed, and has not announced itself. */
 static void
-heed_early_word(TransactionId xid, const OutboxRange *range, void *arg)
+handle_commit_intent(TransactionId xid, const OutboxRange *range, void *arg)
 {
 	if (outbox_store_sees(xid))
 		outbox_reader_add(arg, range->lo, range->hi, OUTBOX_UNREAD_LATE);
@@ -55,10 +55,10 @@ heed_early_word(TransactionId xid, const OutboxRange *range, void *arg)
 /*
  * All claims of a batch read one snapshot, and that is what keeps the order of
  * transactions that depend on each other: if it sees a row B, it sees every row
- * A that B's transaction had seen, and A's transaction had said its early word
+ * A that B's transaction had seen, and A's transaction had published its commit intent
  * before.  When the snapshot has been taken, that word still stands, or A's
  * transaction has announced its range to the inbox; if this worker's slot was not
- * in use at that time, all of its snapshots see A.  So early words and then the
+ * in use at that time, all of its snapshots see A.  So commit intents and then the
  * inbox lead to A, and it is read before B is admitted.  Ranges in the inbox may be
  * of transactions that the snapshot does not see, so they are unread again after
  * this batch; what was there before the snapshot is taken out first, to make them
@@ -67,16 +67,16 @@ heed_early_word(TransactionId xid, const OutboxRange *range, void *arg)
 static void
 take_snapshot(OutboxRelay *relay, OutboxInbox *late)
 {
-	outbox_relay_take_news(relay);
-	OUTBOX_FAULT("before_snapshot");
+	outbox_relay_take_inbox(relay);
+	OUTBOX_TEST_POINT("before_snapshot");
 	outbox_store_claim_snapshot();
-	outbox_early_visit(heed_early_word, relay->reader);
+	outbox_intent_visit(handle_commit_intent, relay->reader);
 	outbox_prepared_reserve(relay->prepared, OUTBOX_INBOX_PREPARED);
 	outbox_slot_take_inbox(late);
 	for (int i = 0; i < late->nranges; i++)
 		outbox_reader_add(relay->reader, late->ranges[i].lo,
 						  late->ranges[i].hi, OUTBOX_UNREAD_LATE);
-	if (late->news & OUTBOX_NEWS_PREPARED)
+	if (late->signals & OUTBOX_SIGNAL_PREPARED)
 		outbox_reader_add(relay->reader, late->lost.lo, late->lost.hi,
 						  OUTBOX_UNREAD_LATE);
 	for (int i = 0; i < late->nprepared; i++)
@@ -88,13 +88,13 @@ take_snapshot(OutboxRelay *relay, OutboxInbox *late)
 static void
 claim(OutboxRelay *relay, OutboxBatch *batch, TimestampTz wall)
 {
-	OUTBOX_FAULT("before_claim");
-	take_snapshot(relay, &batch->late_news);
+	OUTBOX_TEST_POINT("before_claim");
+	take_snapshot(relay, &batch->late_inbox);
 	outbox_reader_claim(relay->reader, batch, wall);
 	if (batch->count == 0)
 		return;
 	outbox_control_check(relay->control, batch);
-	OUTBOX_FAULT("after_claim");
+	OUTBOX_TEST_POINT("after_claim");
 }
 
 /* The transaction failed: nothing was claimed. */
@@ -102,7 +102,7 @@ static void
 forget_claim(OutboxRelay *relay, OutboxBatch *batch)
 {
 	outbox_batch_forget(batch);
-	outbox_relay_heed_news(relay, &batch->late_news);
+	outbox_relay_handle_inbox(relay, &batch->late_inbox);
 }
 
 static void
@@ -110,8 +110,8 @@ claim_committed(OutboxRelay *relay, OutboxBatch *batch)
 {
 	outbox_reader_committed(relay->reader, batch);
 	if (batch->unknown_route)
-		outbox_control_doubt(relay->control);
-	outbox_relay_heed_news(relay, &batch->late_news);
+		outbox_control_invalidate(relay->control);
+	outbox_relay_handle_inbox(relay, &batch->late_inbox);
 }
 
 /* ------------------------------------------------------------------- round */
@@ -126,9 +126,9 @@ outbox_relay_wants_round(OutboxRelay *relay, OutboxMonoTime now)
 	if (outbox_database_mismatch(database))
 		return outbox_database_wants_attach(database);
 	return outbox_database_wants_round(database) ||
-		outbox_control_doubtful(relay->control) ||
+		outbox_control_is_stale(relay->control) ||
 		outbox_prepared_unknown(relay->prepared) ||
-		outbox_reader_wonders(relay->reader) ||
+		outbox_reader_needs_lookup(relay->reader) ||
 		outbox_settler_wanted(relay->settler, now) ||
 		outbox_sweep_wanted(relay->sweep, relay->queue) ||
 		wants_claim(relay, now);
@@ -142,7 +142,7 @@ static bool
 commits_durably(OutboxRelay *relay, const OutboxSettling *settling,
 				OutboxBatch *batch)
 {
-	if (OUTBOX_FAULT_LEAVES_OUT("fence"))
+	if (OUTBOX_TEST_OMITS("fence"))
 		return false;
 	if (relay->queue->key_waits_for_settling)
 		return true;
@@ -168,11 +168,11 @@ static void
 round_committed(OutboxRelay *relay, OutboxSettling *settling, OutboxBatch *batch)
 {
 	if (batch->count > 0)
-		outbox_waiting_claimed(relay->waiting);
+		outbox_wait_set_claimed(relay->waiting);
 	outbox_settler_committed(relay->settler, settling);
 	/* Their keys do not wait for what is not there. */
 	if (settling->taken_away)
-		outbox_reader_doubt_holders(relay->reader);
+		outbox_reader_invalidate_holders(relay->reader);
 	claim_committed(relay, batch);
 }
 
@@ -182,7 +182,7 @@ round_transaction(OutboxRelay *relay, OutboxSettling *settling, OutboxBatch *bat
 	TimestampTz wall = GetCurrentTimestamp();
 	bool		durable;
 
-	if (outbox_control_doubtful(relay->control))
+	if (outbox_control_is_stale(relay->control))
 		outbox_relay_load_config_tables(relay);
 	if (!outbox_database_has_started(relay->database))
 		outbox_relay_load_start(relay);
@@ -195,7 +195,7 @@ round_transaction(OutboxRelay *relay, OutboxSettling *settling, OutboxBatch *bat
 		elog(FATAL, "outbox worker was replaced");
 	outbox_settler_run(relay->settler, settling);
 	if (settling->nconfirmed + settling->nrejected > 0)
-		OUTBOX_FAULT("after_settle");
+		OUTBOX_TEST_POINT("after_settle");
 	/* Before the claim, of which the relay remembers all after the commit only. */
 	if (outbox_sweep_wanted(relay->sweep, relay->queue))
 		outbox_sweep_step(relay->sweep, relay);
@@ -210,12 +210,12 @@ round_transaction(OutboxRelay *relay, OutboxSettling *settling, OutboxBatch *bat
 	outbox_store_end(durable);
 	if (durable)
 		outbox_slot_set_committing(false);
-	if (batch->count > 0 && !OUTBOX_FAULT_LEAVES_OUT("fence"))
+	if (batch->count > 0 && !OUTBOX_TEST_OMITS("fence"))
 		outbox_store_fence_wait();
 	if (batch->count > 0)
-		OUTBOX_FAULT("after_claim_commit");
+		OUTBOX_TEST_POINT("after_claim_commit");
 	if (settling->nconfirmed + settling->nrejected > 0)
-		OUTBOX_FAULT("after_settle_commit");
+		OUTBOX_TEST_POINT("after_settle_commit");
 }
 
 /* A look for new rows that finds none is over at once; all else may last. */
@@ -225,7 +225,7 @@ may_take_long(OutboxRelay *relay)
 	return outbox_settler_ready(relay->settler) > 0 ||
 		outbox_reader_reads_much(relay->reader) ||
 		outbox_sweep_wanted(relay->sweep, relay->queue) ||
-		outbox_control_doubtful(relay->control) ||
+		outbox_control_is_stale(relay->control) ||
 		!outbox_database_has_started(relay->database) ||
 		relay->queue->count > 0;
 }
@@ -278,7 +278,7 @@ outbox_relay_round(OutboxRelay *relay)
 	PG_TRY();
 	{
 		if (outbox_database_attach(relay->database))
-			outbox_control_doubt(relay->control);
+			outbox_control_invalidate(relay->control);
 		outbox_database_check_settings(relay->database, relay->scratch);
 		/* Needed after the commit: not in the transaction's memory. */
 		outbox_settler_collect(relay->settler, &settling);

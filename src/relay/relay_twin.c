@@ -100,7 +100,7 @@ show_twin(OutboxTwinState before, const char *text)
 	snprintf(detail, sizeof(detail),
 			 "at \"%s\" another connection holds the name of this database's relay, \"%s\": %s",
 			 MySlot->broker, name, text);
-	outbox_slot_set_trouble(OUTBOX_TROUBLE_TWIN, OUTBOX_REASON_TWIN, detail, NULL);
+	outbox_slot_set_current_error(OUTBOX_ERROR_TWIN, OUTBOX_REASON_TWIN, detail, NULL);
 	if (before != OUTBOX_TWIN_FOUND)
 		ereport(LOG,
 				(errmsg("another relay of this database is connected to the broker"),
@@ -119,7 +119,7 @@ show_answer(OutboxRelay *relay, OutboxTwinState before, const char *text)
 		show_twin(before, text);
 		return;
 	}
-	outbox_slot_clear_trouble(OUTBOX_TROUBLE_TWIN);
+	outbox_slot_clear_current_error(OUTBOX_ERROR_TWIN);
 	if (before == OUTBOX_TWIN_FOUND && after == OUTBOX_TWIN_ALONE)
 		ereport(LOG,
 				(errmsg("no other relay of this database is connected to the broker any more")));
@@ -198,9 +198,9 @@ static void
 stand_by(OutboxRelay *relay, OutboxMonoTime now)
 {
 	outbox_twin_stand_by(relay->twin, now);
-	outbox_slot_clear_trouble(OUTBOX_TROUBLE_TWIN);
+	outbox_slot_clear_current_error(OUTBOX_ERROR_TWIN);
 	if (outbox_relay_link_open(relay) &&
-		outbox_link_give_name_up(relay->link) == OUTBOX_LINK_LOST)
+		outbox_link_release_name(relay->link) == OUTBOX_LINK_LOST)
 		outbox_relay_link_lost(relay);
 }
 
@@ -218,7 +218,7 @@ outbox_relay_twin_step(OutboxRelay *relay, OutboxMonoTime now)
 		stand_by(relay, now);
 	/* A broker that blocks us reads no question; its end is a reason to look. */
 	else if (outbox_link_state(relay->link) == OUTBOX_LINK_OPEN &&
-			 !outbox_control_doubtful(relay->control) &&
+			 !outbox_control_is_stale(relay->control) &&
 			 outbox_twin_due(relay->twin, is_idle(relay), now))
 		ask(relay, now);
 }

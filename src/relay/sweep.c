@@ -24,11 +24,11 @@
  */
 #include "postgres.h"
 
-#include "fault.h"
 #include "reading.h"
 #include "relay_internal.h"
 #include "shared.h"
 #include "sizes.h"
+#include "test_point.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
@@ -46,7 +46,7 @@ struct OutboxSweep
 	int64		width;			/* numbers of the next step */
 	int64		took_us;		/* this pass, so far */
 	OutboxMonoTime forgotten_at;	/* the next one, if keys are forgotten */
-#ifdef OUTBOX_FAULTS
+#ifdef OUTBOX_TEST_POINTS
 	bool		looks;			/* this one takes nothing, and only tells */
 	bool		look_released;	/* the last one found a key without its holder, */
 	TimestampTz look_due;		/* and a row that will be due, and is not known */
@@ -76,7 +76,7 @@ start(OutboxSweep *sweep, OutboxQueue *queue, int64 from)
 	sweep->from = from;
 	sweep->took_us = 0;
 	outbox_queue_pass_begins(queue);
-#ifdef OUTBOX_FAULTS
+#ifdef OUTBOX_TEST_POINTS
 	sweep->looks = false;
 #endif
 }
@@ -144,7 +144,7 @@ visit(const OutboxRow *row, void *arg)
 		step->found[step->nfound++] = row->seq;
 }
 
-#ifdef OUTBOX_FAULTS
+#ifdef OUTBOX_TEST_POINTS
 void
 outbox_sweep_look(OutboxSweep *sweep, OutboxMonoTime now)
 {
@@ -155,9 +155,9 @@ outbox_sweep_look(OutboxSweep *sweep, OutboxMonoTime now)
 	sweep->from = 1;
 }
 
-/* OutboxEarlyVisit */
+/* OutboxIntentVisit */
 static void
-strike_out_early(TransactionId xid, const OutboxRange *range, void *arg)
+strike_out_intent(TransactionId xid, const OutboxRange *range, void *arg)
 {
 	Step	   *step = arg;
 
@@ -175,8 +175,8 @@ tell_forgotten(Step *step)
 	OutboxRelay *relay = step->relay;
 
 	outbox_relay_check_prepared(relay, outbox_store_sees);
-	outbox_early_visit(strike_out_early, step);
-	outbox_relay_take_news(relay);
+	outbox_intent_visit(strike_out_intent, step);
+	outbox_relay_take_inbox(relay);
 	for (int i = 0; i < step->nfound; i++)
 	{
 		int64		seq = step->found[i];
@@ -194,7 +194,7 @@ tell_forgotten(Step *step)
 
 /*
  * What a sweep would put right beside: keys whose holder is gone, and the next row
- * that will be due.  The news of either may be on their way, but not for so long.
+ * that will be due.  The announcement of either may be on its way, but not for so long.
  */
 static void
 tell_overlooked(OutboxSweep *sweep, OutboxRelay *relay)
@@ -218,7 +218,7 @@ tell_overlooked(OutboxSweep *sweep, OutboxRelay *relay)
 static bool
 only_looks(const OutboxSweep *sweep)
 {
-#ifdef OUTBOX_FAULTS
+#ifdef OUTBOX_TEST_POINTS
 	return sweep->looks;
 #else
 	return false;
@@ -256,7 +256,7 @@ outbox_sweep_step(OutboxSweep *sweep, OutboxRelay *relay)
 	OutboxMonoTime began = outbox_mono_now();
 	int64		took_us;
 
-#ifdef OUTBOX_FAULTS
+#ifdef OUTBOX_TEST_POINTS
 	if (sweep->looks && sweep->from == 1)
 		tell_overlooked(sweep, relay);
 #endif
@@ -265,7 +265,7 @@ outbox_sweep_step(OutboxSweep *sweep, OutboxRelay *relay)
 	step->nmet = 0;
 	if (outbox_store_list(&claim, visit) < OUTBOX_SWEEP_ROWS)
 		step->last_seq = claim.upto;
-#ifdef OUTBOX_FAULTS
+#ifdef OUTBOX_TEST_POINTS
 	if (step->nfound > 0)
 		tell_forgotten(step);
 	if (sweep->looks)

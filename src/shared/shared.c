@@ -18,7 +18,7 @@
 #include "worker_limit.h"
 
 OutboxShared *outbox_shared = NULL;
-OutboxEarlyWord *outbox_early_words = NULL;
+OutboxCommitIntent *outbox_commit_intents = NULL;
 
 static shmem_request_hook_type prev_shmem_request_hook = NULL;
 static shmem_startup_hook_type prev_shmem_startup_hook = NULL;
@@ -56,7 +56,7 @@ shared_request(void)
 	if (prev_shmem_request_hook)
 		prev_shmem_request_hook();
 	RequestAddinShmemSpace(shared_size());
-	RequestAddinShmemSpace(outbox_early_size());
+	RequestAddinShmemSpace(outbox_intent_size());
 	RequestAddinShmemSpace(outbox_stats_size());
 	RequestAddinShmemSpace(outbox_waiters_size());
 	RequestAddinShmemSpace(outbox_caps_size());
@@ -74,14 +74,14 @@ shared_startup(void)
 	outbox_waiters_startup();
 	outbox_caps_startup();
 	outbox_shared = ShmemInitStruct("outbox", shared_size(), &found);
-	outbox_early_words = ShmemInitStruct("outbox early words",
-										 outbox_early_size(), &found);
+	outbox_commit_intents = ShmemInitStruct("outbox commit intents",
+											outbox_intent_size(), &found);
 	outbox_stats = ShmemInitStruct("outbox statistics", outbox_stats_size(),
 								   &found);
 	if (!found)
 	{
 		memset(outbox_shared, 0, shared_size());
-		memset(outbox_early_words, 0, outbox_early_size());
+		memset(outbox_commit_intents, 0, outbox_intent_size());
 		SpinLockInit(&outbox_shared->mutex);
 		outbox_shared->nslots = max_worker_processes;
 		outbox_shared->launcher_procno = -1;
@@ -89,7 +89,7 @@ shared_startup(void)
 		pg_atomic_init_u64(&outbox_shared->launcher_told, 0);
 		for (int i = 0; i < outbox_shared->nslots; i++)
 			shared_init_slot(&outbox_shared->slots[i]);
-		outbox_early_init();
+		outbox_intent_init();
 		memset(outbox_stats, 0, outbox_stats_size());
 		outbox_stats_init(outbox_stats);
 	}

@@ -8,8 +8,8 @@
 #include "postgres.h"
 
 #include "access/transam.h"
-#include "fault.h"
 #include "shared_internal.h"
+#include "test_point.h"
 #include "waiters.h"
 
 /* Ranges that are near become one, and so does what there is no place for. */
@@ -49,11 +49,11 @@ add_range(OutboxInbox *inbox, OutboxRange range)
 /* Caller has slot->mutex. */
 static void
 inbox_add(OutboxInbox *inbox, const OutboxRange *range,
-		  TransactionId prepared_xid, TimestampTz next_due, int news)
+		  TransactionId prepared_xid, TimestampTz next_due, int signals)
 {
 	if (!TransactionIdIsValid(prepared_xid))
 	{
-		inbox->news |= news;
+		inbox->signals |= signals;
 		if (next_due != 0 &&
 			(inbox->next_due == 0 || next_due < inbox->next_due))
 			inbox->next_due = next_due;
@@ -63,7 +63,7 @@ inbox_add(OutboxInbox *inbox, const OutboxRange *range,
 	else if (inbox->nprepared < OUTBOX_INBOX_PREPARED)
 	{
 		inbox->prepared[inbox->nprepared].xid = prepared_xid;
-		inbox->prepared[inbox->nprepared].news = news;
+		inbox->prepared[inbox->nprepared].signals = signals;
 		inbox->prepared[inbox->nprepared].range = *range;
 		inbox->nprepared++;
 	}
@@ -74,7 +74,7 @@ inbox_add(OutboxInbox *inbox, const OutboxRange *range,
 			inbox->lost = *range;
 		inbox->lost.lo = Min(inbox->lost.lo, range->lo);
 		inbox->lost.hi = Max(inbox->lost.hi, range->hi);
-		inbox->news |= OUTBOX_NEWS_PREPARED;
+		inbox->signals |= OUTBOX_SIGNAL_PREPARED;
 	}
 }
 
@@ -99,7 +99,7 @@ outbox_shared_request_database(Oid dboid)
 void
 outbox_shared_announce(Oid dboid, const OutboxRange *range,
 					   TransactionId prepared_xid, TimestampTz next_due,
-					   int news)
+					   int signals)
 {
 	bool		found = false;
 	OutboxMonoTime now = outbox_mono_now();
@@ -120,21 +120,21 @@ outbox_shared_announce(Oid dboid, const OutboxRange *range,
 		/* Look again: it may have been freed, and nobody reads it then. */
 		if (slot->in_use && slot->dboid == dboid)
 		{
-			inbox_add(&slot->inbox, range, prepared_xid, next_due, news);
+			inbox_add(&slot->inbox, range, prepared_xid, next_due, signals);
 			if (!outbox_mono_is_set(slot->told_at))
 				slot->told_at = now;
 			/* The poll is soon enough, or what ends that state. */
-			procno = (slot->deaf && news == 0) || slot->napping ?
+			procno = (slot->wakeups_off && signals == 0) || slot->napping ?
 				-1 : slot->procno;
 			found = true;
 		}
 		SpinLockRelease(&slot->mutex);
-		if (!OUTBOX_FAULT_LEAVES_OUT("latch"))
+		if (!OUTBOX_TEST_OMITS("latch"))
 			outbox_wake_procno(procno);
 	}
 	if (!found)
 		outbox_shared_request_database(dboid);
-	if ((news & OUTBOX_NEWS_REMOVED) != 0)
+	if ((signals & OUTBOX_SIGNAL_REMOVED) != 0)
 		outbox_waiters_look(dboid);
 }
 
@@ -146,7 +146,7 @@ outbox_slot_take_inbox(OutboxInbox *inbox)
 		memset(inbox, 0, sizeof(*inbox));
 		return;
 	}
-	inbox->news = MySlot->inbox.news;
+	inbox->signals = MySlot->inbox.signals;
 	inbox->next_due = MySlot->inbox.next_due;
 	inbox->nranges = MySlot->inbox.nranges;
 	inbox->nprepared = MySlot->inbox.nprepared;
@@ -155,7 +155,7 @@ outbox_slot_take_inbox(OutboxInbox *inbox)
 		   sizeof(OutboxRange) * inbox->nranges);
 	memcpy(inbox->prepared, MySlot->inbox.prepared,
 		   sizeof(OutboxPrepared) * inbox->nprepared);
-	MySlot->inbox.news = 0;
+	MySlot->inbox.signals = 0;
 	MySlot->inbox.next_due = 0;
 	MySlot->inbox.nranges = 0;
 	MySlot->inbox.nprepared = 0;
@@ -165,7 +165,7 @@ outbox_slot_take_inbox(OutboxInbox *inbox)
 }
 
 int
-outbox_shared_tell_workers(Oid dboid, int news)
+outbox_shared_tell_workers(Oid dboid, int signals)
 {
 	int			told = 0;
 
@@ -176,7 +176,7 @@ outbox_shared_tell_workers(Oid dboid, int news)
 		if (!slot->in_use || slot->dboid != dboid)
 			continue;
 		SpinLockAcquire(&slot->mutex);
-		slot->inbox.news |= news;
+		slot->inbox.signals |= signals;
 		/* Now, since it may be gone as soon as it is awake. */
 		if (slot->pid != 0)
 			told++;

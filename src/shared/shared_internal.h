@@ -24,17 +24,17 @@ extern void outbox_shared_request_database(Oid dboid);
  */
 extern bool outbox_slot_lock_mine(void);
 
-/* shared_troubles.c: another worker has this slot.  Under its mutex. */
-extern void outbox_slot_forget_troubles(OutboxSlot *slot);
+/* shared_errors.c: another worker has this slot.  Under its mutex. */
+extern void outbox_slot_forget_errors(OutboxSlot *slot);
 
-/* shared_early.c: its part of the memory. */
-extern Size outbox_early_size(void);
-extern void outbox_early_init(void);
+/* shared_intents.c: its part of the memory. */
+extern Size outbox_intent_size(void);
+extern void outbox_intent_init(void);
 
 /* shared_waiters.c: its part of the memory, and the ring of an entry of stats.h. */
 extern Size outbox_waiters_size(void);
 extern void outbox_waiters_startup(void);
-extern void outbox_lately_clear(int index);
+extern void outbox_recent_clear(int index);
 
 /* shared_caps.c: its part of the memory. */
 extern Size outbox_caps_size(void);

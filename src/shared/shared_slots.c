@@ -77,7 +77,7 @@ outbox_slot_assign(Oid dboid, int worker, int nworkers, uint64 *generation)
 	slot->exit_reason = OUTBOX_EXIT_CRASHED;
 	slot->rest_ms = 0;
 	slot->told = OUTBOX_TOLD_NOTHING;
-	slot->deaf = false;
+	slot->wakeups_off = false;
 	slot->napping = false;
 	pg_atomic_write_u64(&slot->beat, 0);
 	slot->told_at = OUTBOX_MONO_UNSET;
@@ -87,8 +87,8 @@ outbox_slot_assign(Oid dboid, int worker, int nworkers, uint64 *generation)
 	slot->state = OUTBOX_WORKER_STARTING;
 	slot->since = 0;
 	slot->commit_since = 0;
-	outbox_slot_forget_troubles(slot);
-	slot->inbox.news = 0;
+	outbox_slot_forget_errors(slot);
+	slot->inbox.signals = 0;
 	slot->inbox.next_due = 0;
 	slot->inbox.nranges = 0;
 	slot->inbox.nprepared = 0;
@@ -177,7 +177,7 @@ outbox_slot_free(OutboxSlot *slot, uint64 generation)
 	SpinLockAcquire(&slot->mutex);
 	if (slot->in_use && slot->generation == generation)
 	{
-		unread = slot->inbox.news != 0 || slot->inbox.nranges > 0 ||
+		unread = slot->inbox.signals != 0 || slot->inbox.nranges > 0 ||
 			slot->inbox.nprepared > 0 || slot->inbox.next_due != 0;
 		slot->in_use = false;
 	}
@@ -279,7 +279,7 @@ outbox_slot_set_broker(const char *broker)
 }
 
 void
-outbox_slot_set_error(const char *error)
+outbox_slot_set_last_error(const char *error)
 {
 	char		text[OUTBOX_TEXT_SIZE];
 	TimestampTz now = GetCurrentTimestamp();

@@ -141,7 +141,7 @@ make_entry(Oid dboid)
 		stats = chosen;
 		stats->dboid = dboid;
 		stats->nroutes = 0;
-		outbox_lately_clear(stats - outbox_stats->databases);
+		outbox_recent_clear(stats - outbox_stats->databases);
 		for_each_value(stats, clear_value);
 		for (int i = 0; i <= OUTBOX_STATS_ROUTES; i++)
 			stats->routes[i].waits_because[0] = '\0';
@@ -160,7 +160,7 @@ outbox_stats_attach(Oid dboid, int worker)
 		mine = make_entry(dboid);
 	if (mine == NULL)
 		return;
-	/* What the one before had found out, this one finds out anew. */
+	/* What the one before had found out, this one finds out again. */
 	SpinLockAcquire(&mine->mutex);
 	for (int i = 0; i <= OUTBOX_STATS_ROUTES; i++)
 		if (mine->routes[i].waits_worker == worker)
@@ -228,7 +228,7 @@ flush_value(pg_atomic_uint64 *to, uint32 *from)
 	*from = 0;
 }
 
-/* Adds to what was published in this second; another one's entry begins anew. */
+/* Adds to what was published in this second; another one's entry begins again. */
 static void
 flush_second(uint32 published)
 {

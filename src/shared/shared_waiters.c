@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * shared_waiters.c
- *		Who waits for a message, and what was settled lately; see waiters.h.
+ *		Who waits for a message, and what was settled recent; see waiters.h.
  *
  *-------------------------------------------------------------------------
  */
@@ -15,7 +15,7 @@
 
 OutboxWaiters *outbox_waiters = NULL;
 /* One for each entry of outbox_stats, which says whose it is. */
-static OutboxLately *rings = NULL;
+static OutboxRecentlySettled *rings = NULL;
 
 static bool waiting = false;
 
@@ -29,7 +29,7 @@ waiters_size(void)
 static Size
 rings_size(void)
 {
-	return mul_size(OUTBOX_STATS_DATABASES, sizeof(OutboxLately));
+	return mul_size(OUTBOX_STATS_DATABASES, sizeof(OutboxRecentlySettled));
 }
 
 Size
@@ -39,10 +39,10 @@ outbox_waiters_size(void)
 }
 
 static void
-init_ring(OutboxLately *ring)
+init_ring(OutboxRecentlySettled *ring)
 {
 	pg_atomic_init_u64(&ring->added, 0);
-	for (int i = 0; i < OUTBOX_LATELY_SETTLED; i++)
+	for (int i = 0; i < OUTBOX_RECENT_IDS; i++)
 	{
 		pg_atomic_init_u64(&ring->ids[i].high, 0);
 		pg_atomic_init_u64(&ring->ids[i].low, 0);
@@ -55,7 +55,7 @@ outbox_waiters_startup(void)
 	bool		found;
 
 	outbox_waiters = ShmemInitStruct("outbox waiters", waiters_size(), &found);
-	rings = ShmemInitStruct("outbox lately settled", rings_size(), &found);
+	rings = ShmemInitStruct("outbox recent settled", rings_size(), &found);
 	if (found)
 		return;
 	memset(outbox_waiters, 0, waiters_size());
@@ -196,16 +196,16 @@ outbox_waiters_look(Oid dboid)
 	outbox_waiters_tell(dboid, say_look, NULL);
 }
 
-/* ---------------------------------------------------------- lately settled */
+/* ---------------------------------------------------------- recent settled */
 
 void
-outbox_lately_clear(int index)
+outbox_recent_clear(int index)
 {
 	pg_atomic_write_u64(&rings[index].added, 0);
 }
 
-OutboxLately *
-outbox_lately_find(Oid dboid)
+OutboxRecentlySettled *
+outbox_recent_find(Oid dboid)
 {
 	OutboxDatabaseStats *stats = outbox_stats_find(dboid);
 
@@ -220,7 +220,7 @@ split(const pg_uuid_t *id, uint64 *high, uint64 *low)
 }
 
 uint64
-outbox_lately_hash(const char *route)
+outbox_recent_hash(const char *route)
 {
 	return hash_bytes_extended((const unsigned char *) route,
 							   (int) strlen(route), 0);
@@ -231,31 +231,31 @@ outbox_lately_hash(const char *route)
  * one half of an id and the other half of another gets a hash that no route has.
  */
 void
-outbox_lately_add(OutboxLately *lately, const pg_uuid_t *id, const char *route)
+outbox_recent_add(OutboxRecentlySettled *recent, const pg_uuid_t *id, const char *route)
 {
-	uint64		place = pg_atomic_fetch_add_u64(&lately->added, 1);
+	uint64		place = pg_atomic_fetch_add_u64(&recent->added, 1);
 	uint64		high;
 	uint64		low;
 
-	place %= OUTBOX_LATELY_SETTLED;
+	place %= OUTBOX_RECENT_IDS;
 	split(id, &high, &low);
-	pg_atomic_write_u64(&lately->ids[place].high, high);
-	pg_atomic_write_u64(&lately->ids[place].low, low ^ outbox_lately_hash(route));
+	pg_atomic_write_u64(&recent->ids[place].high, high);
+	pg_atomic_write_u64(&recent->ids[place].low, low ^ outbox_recent_hash(route));
 }
 
 bool
-outbox_lately_has(OutboxLately *lately, const pg_uuid_t *id, OutboxAskRoute ask,
+outbox_recent_has(OutboxRecentlySettled *recent, const pg_uuid_t *id, OutboxAskRoute ask,
 				  void *arg)
 {
-	uint64		n = pg_atomic_read_u64(&lately->added);
+	uint64		n = pg_atomic_read_u64(&recent->added);
 	uint64		high;
 	uint64		low;
 
-	n = Min(n, OUTBOX_LATELY_SETTLED);
+	n = Min(n, OUTBOX_RECENT_IDS);
 	split(id, &high, &low);
 	for (uint64 i = 0; i < n; i++)
-		if (pg_atomic_read_u64(&lately->ids[i].high) == high &&
-			ask(pg_atomic_read_u64(&lately->ids[i].low) ^ low, arg))
+		if (pg_atomic_read_u64(&recent->ids[i].high) == high &&
+			ask(pg_atomic_read_u64(&recent->ids[i].low) ^ low, arg))
 			return true;
 	return false;
 }

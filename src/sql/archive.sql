@@ -375,5 +375,5 @@ END
 $$;
 
 COMMENT ON FUNCTION outbox_internal.outbox_archive_maintain(interval) IS
-'Makes, divides anew, drops, detaches or shortens one partition of outbox_archive, as the retention (that of routes without one of their own) asks for, and says which; NULL when there is nothing to do. Waits for nobody''s lock: an error (55P03) says that somebody reads the archive. The relay calls it; the owner of the extension may.';
+'Makes, divides again, drops, detaches or shortens one partition of outbox_archive, as the retention (that of routes without one of their own) asks for, and says which; NULL when there is nothing to do. Waits for nobody''s lock: an error (55P03) says that somebody reads the archive. The relay calls it; the owner of the extension may.';
 

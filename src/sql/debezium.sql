@@ -114,7 +114,7 @@ BEGIN
 			pg_size_pretty(pg_wal_lsn_diff(pg_current_wal_lsn(), s.confirmed_flush_lsn)) || ' behind',
 			pg_size_pretty(pg_wal_lsn_diff(pg_current_wal_lsn(), s.restart_lsn)) || ' of WAL are kept for it'),
 		CASE WHEN s.wal_status = 'lost'
-			THEN 'The server has removed WAL that it had not read: messages are lost, if it was their reader''s. Drop it, create it anew, and see max_slot_wal_keep_size.'
+			THEN 'The server has removed WAL that it had not read: messages are lost, if it was their reader''s. Drop it, create it again, and see max_slot_wal_keep_size.'
 			ELSE 'Messages wait in the write-ahead log, which grows until they are read: look at the reader. Drop the slot if nobody needs it.' END,
 		CASE WHEN s.wal_status = 'lost' THEN format('SELECT pg_drop_replication_slot(%L)', s.slot_name)
 			ELSE format('SELECT * FROM pg_replication_slots WHERE slot_name = %L', s.slot_name) END

@@ -139,7 +139,7 @@ $$;
 COMMENT ON FUNCTION outbox_internal.outbox_relay_trigger() IS
 'Converts the messages of a route whose relay changes; 55006 while some of them are in flight, and for ''cdc'' while there are any.';
 
-/* By its name after outbox_route_changed, with which the route is read anew. */
+/* By its name after outbox_route_changed, with which the route is read again. */
 CREATE TRIGGER outbox_route_relay
 	AFTER UPDATE OF relay ON @extschema@.outbox_route
 	FOR EACH ROW WHEN (OLD.relay IS DISTINCT FROM NEW.relay)

@@ -221,7 +221,7 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN sqlstate ~ '^(08|25|40|53|55(?!000)|57|58|XX)';
 
 COMMENT ON FUNCTION outbox_internal.outbox_may_pass(text) IS
-'True of errors that are nobody''s fault, or not the message''s: another time it may go. 55000 is none of them: a route lacks its slot.';
+'True of errors that a later attempt may not meet: they come neither from the message nor from its route. 55000 is none of them: a route lacks its slot.';
 
 CREATE FUNCTION outbox_internal.outbox_job_step(
 	max_messages integer, max_bytes bigint, earlier uuid[],
@@ -389,7 +389,7 @@ $$;
 COMMENT ON FUNCTION outbox_internal.outbox_job_step(integer, bigint, uuid[]) IS
 'Internal, the relay calls it: does the next chunk of the next job, at most so many messages and bytes, and says what came of it: ''put'' with the ids that are in outbox now, the latest first; ''none'': there is no job; ''busy'': too many of the messages in earlier are not published yet; ''locked'': somebody has locked the job.';
 
-CREATE FUNCTION outbox_internal.outbox_job_error(job bigint, error text, give_up boolean)
+CREATE FUNCTION outbox_internal.outbox_job_error(job bigint, error text, final boolean)
 RETURNS void
 LANGUAGE sql
 SET lock_timeout = '10ms'
@@ -397,14 +397,14 @@ SET enable_sort = on
 BEGIN ATOMIC
 	UPDATE @extschema@.outbox_job
 	SET last_error = error, last_error_at = clock_timestamp(),
-		state = CASE WHEN give_up THEN 'failed' ELSE state END,
-		ended_at = CASE WHEN give_up THEN clock_timestamp() END
+		state = CASE WHEN final THEN 'failed' ELSE state END,
+		ended_at = CASE WHEN final THEN clock_timestamp() END
 	/* Unless it has ended meanwhile. */
 	WHERE id = job AND state IN ('waiting', 'running');
 END;
 
 COMMENT ON FUNCTION outbox_internal.outbox_job_error(bigint, text, boolean) IS
-'Internal, the relay calls it: notes what stands in the way of a job that waits or runs; give_up: the job has failed.';
+'Internal, the relay calls it: notes what stands in the way of a job that waits or runs; final: the job has failed.';
 
 CREATE FUNCTION outbox_internal.outbox_drain(OUT since timestamptz, OUT published bigint)
 RETURNS record

@@ -76,7 +76,7 @@ CREATE VIEW outbox_internal.outbox_route AS SELECT r.* FROM @extschema@.outbox_r
 
 /*
  * Numbers of routes with sequence = 'key'.  Keys by their hash, as in the index
- * outbox_key: what a key is called need not be kept for ever.
+ * outbox_key: what a key is called need not be kept.
  */
 CREATE TABLE @extschema@.outbox_key_number (
 	route text NOT NULL,

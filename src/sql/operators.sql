@@ -536,7 +536,7 @@ AS $$
 DECLARE
 	changed boolean;
 BEGIN
-	/* Who and when: outbox_pause_trigger().  A pause of what is paused says so anew. */
+	/* Who and when: outbox_pause_trigger().  A pause of what is paused says so again. */
 	IF route IS NULL THEN
 		UPDATE outbox_internal.outbox_control c
 		SET paused = value, paused_by = NULL, paused_at = NULL,
@@ -670,5 +670,5 @@ END
 $$;
 
 COMMENT ON FUNCTION @extschema@.outbox_worker_restart() IS
-'Makes the workers of this database settle, leave and start anew (new connections, ALTER DATABASE SET read again), at once, not at commit. Returns how many were told.';
+'Makes the workers of this database settle, leave and start again (new connections, ALTER DATABASE SET read again), at once, not at commit. Returns how many were told.';
 

@@ -286,7 +286,7 @@ BEGIN
 			WHERE l.route = r.route AND l.expires_at > clock_timestamp())
 	UNION ALL
 	SELECT 'warning', 'route full', format('route "%s"', r.route), NULL::timestamptz,
-		format('it has the %s messages that max_pending lets it have, and others are refused', r.max_pending),
+		format('the route has reached max_pending (%s messages); new messages are rejected', r.max_pending),
 		'Nothing can be enqueued to it until some are gone. The other rows say why they wait; failed ones count, and those of open transactions.',
 		format('SELECT * FROM outbox_routes_status WHERE route = %L', r.route)
 	FROM routes r
@@ -362,7 +362,7 @@ BEGIN
 		a.hint, a.command
 	FROM (SELECT m.route, m.reason, m.last_error, count(*) AS messages, min(m.created_at) AS since, max(m.attempts) AS attempts
 		  FROM (SELECT o.route, outbox_internal.outbox_printable(o.last_error) AS last_error, o.created_at, o.attempts,
-					/* Whoever may insert may write any text there. */
+					/* A role that may insert may write any text there. */
 					CASE WHEN o.last_error_reason IN ('unroutable', 'queue refuses', 'external nack') THEN o.last_error_reason
 						ELSE 'message refused' END AS reason
 				FROM outbox_internal.outbox o
@@ -375,7 +375,7 @@ BEGIN
 	RETURN QUERY
 	SELECT 'warning', 'failed messages', format('route "%s"', e.route), e.since,
 		format('%s messages%s, %s', e.messages, CASE WHEN all_failed THEN '' ELSE ' or more' END, e.last_error),
-		'They were given up and stay until somebody requeues or discards them.',
+		'They failed after max_attempts, and stay until they are requeued or discarded.',
 		format('SELECT outbox_requeue_failed(route => %L)', e.route)
 	FROM (SELECT m.route, count(*) AS messages, min(m.created_at) AS since,
 			mode() WITHIN GROUP (ORDER BY m.last_error) AS last_error

@@ -15,6 +15,7 @@
 #include "catalog.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
+#include "own_version.h"
 #include "pgstat.h"
 #include "replication/syncrep.h"
 #include "storage/latch.h"
@@ -28,7 +29,6 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
-#include "version.h"
 #include "watchdog.h"
 
 static struct
@@ -185,7 +185,7 @@ outbox_store_begin(const char *activity, bool guarded)
 	begin_raw(activity, guarded);
 	/*
 	 * The lock keeps DROP EXTENSION out until we commit, or waits for its end;
-	 * with it comes the news of what others have changed.
+	 * with it comes the invalidation of what others have changed.
 	 */
 	LockRelationOid(store.relid, AccessShareLock);
 	if (store.stale)

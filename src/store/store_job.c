@@ -118,12 +118,12 @@ outbox_store_job_step(int max_messages, int64 max_bytes,
 }
 
 void
-outbox_store_job_error(int64 job, const char *error, bool give_up)
+outbox_store_job_error(int64 job, const char *error, bool final)
 {
 	static OutboxStatement statement;
 	static const Oid types[] = {INT8OID, TEXTOID, BOOLOID};
 	Datum		values[] = {
-		Int64GetDatum(job), CStringGetTextDatum(error), BoolGetDatum(give_up)
+		Int64GetDatum(job), CStringGetTextDatum(error), BoolGetDatum(final)
 	};
 
 	outbox_store_execute(outbox_store_plan(&statement,

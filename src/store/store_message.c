@@ -12,7 +12,7 @@
 
 #include "access/commit_ts.h"
 #include "compat.h"
-#include "key.h"
+#include "key_hash.h"
 #include "mb/pg_wchar.h"
 #include "store.h"
 #include "store_internal.h"
@@ -213,7 +213,7 @@ committed_at(TransactionId xid, TimestampTz otherwise)
 	return last == 0 ? otherwise : last;
 }
 
-/* A failed attempt has written its row anew; what counts is the first one. */
+/* A failed attempt has written its row again; what counts is the first one. */
 static TimestampTz
 ready_at(const OutboxMessage *message, TransactionId xid)
 {

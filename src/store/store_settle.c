@@ -261,12 +261,12 @@ outbox_store_settle_waiting(Oid table, const pg_uuid_t *ids, int n, bool archive
 	"  AND status = 'pending' FOR UPDATE SKIP LOCKED)" \
 	" UPDATE outbox_internal.outbox o SET attempts = o.attempts + 1," \
 	" last_error = f.error, last_error_reason = f.reason," \
-	" available_at = CASE WHEN f.give_up THEN NULL ELSE" \
+	" available_at = CASE WHEN f.final THEN NULL ELSE" \
 	"  pg_catalog.clock_timestamp() + f.ms * interval '1 millisecond' END," \
-	" status = CASE WHEN f.give_up THEN 'failed' ELSE 'pending' END," \
-	" failed_at = CASE WHEN f.give_up THEN pg_catalog.clock_timestamp() END" \
+	" status = CASE WHEN f.final THEN 'failed' ELSE 'pending' END," \
+	" failed_at = CASE WHEN f.final THEN pg_catalog.clock_timestamp() END" \
 	" FROM l JOIN ROWS FROM (unnest($1), unnest($2), unnest($3), unnest($4), unnest($5))" \
-	"  AS f(id, error, ms, give_up, reason) ON f.id = l.id" \
+	"  AS f(id, error, ms, final, reason) ON f.id = l.id" \
 	" WHERE o.id = l.id RETURNING o.id"
 #define STILL_PENDING_SQL \
 	"SELECT id FROM outbox_internal.outbox WHERE id = ANY ($1) AND status = 'pending'"
@@ -350,7 +350,7 @@ count_attempts(const OutboxFailure *failures, int n)
 		errors[count] = outbox_store_error(&failures[i]);
 		reasons[count] = outbox_store_reason(&failures[i]);
 		waits[count] = Int64GetDatum(failures[i].retry_ms);
-		ends[count++] = BoolGetDatum(failures[i].give_up);
+		ends[count++] = BoolGetDatum(failures[i].final);
 	}
 	if (count == 0)
 		return 0;

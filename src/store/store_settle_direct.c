@@ -15,7 +15,7 @@
  * touches no index.  So it is only for a table outbox and an archive without them,
  * attribute by attribute with the columns that CREATE EXTENSION has made, and for
  * partitions without triggers; what remains, the caller settles by the statement.
- * All of it is looked at anew for each round, in the relation cache and under the
+ * All of it is looked at again for each round, in the relation cache and under the
  * locks of the statement, and nothing is kept.
  *
  *-------------------------------------------------------------------------

@@ -79,7 +79,7 @@ check_link(OutboxLink *link, OutboxLinkStatus status)
 	}
 	if (status == OUTBOX_LINK_LOST)
 		fuzz_check(link->error.text[0] != '\0' &&
-				   link->error.fault != OUTBOX_FAULT_NONE, "lost without a reason");
+				   link->error.kind != OUTBOX_LINK_ERR_NONE, "lost without a reason");
 }
 
 /* ------------------------------------------------------------------- events */
@@ -199,7 +199,7 @@ do_step(OutboxLink *link, unsigned what)
 			check_text("name", tried, sizeof(link->name_text));
 			return status;
 		case 9:
-			return outbox_link_give_name_up(link);
+			return outbox_link_release_name(link);
 		default:
 			return receive(link);
 	}

@@ -33,7 +33,7 @@
 
 #include "pg.h"
 #include "settings.h"
-#include "version.h"
+#include "own_version.h"
 #include "wait_event.h"
 
 void

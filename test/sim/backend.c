@@ -3,14 +3,14 @@
  * backend.c
  *		Producers and operators.
  *
- * Each is a backend with the state that wake.c and shared_early.c keep in one:
+ * Each is a backend with the state that wake.c and shared_intents.c keep in one:
  * these two are included here, and their static variables are put in place of the
  * backend whose turn it is.
  *
  *-------------------------------------------------------------------------
  */
 #include "wake.c"
-#include "shared_early.c"
+#include "shared_intents.c"
 
 #include "sim.h"
 #include "utils/fmgrprotos.h"
@@ -108,14 +108,14 @@ enter(int p)
 	sim_proc = p;
 	current = sim_backends[p].tx;
 	memcpy(&pending, saved[p].wake, sizeof(pending));
-	said = saved[p].early;
+	published = saved[p].early;
 }
 
 static void
 leave(int p)
 {
 	memcpy(saved[p].wake, &pending, sizeof(pending));
-	saved[p].early = said;
+	saved[p].early = published;
 	current = 0;
 }
 
@@ -209,7 +209,7 @@ is_claimed(const SimRow *row)
 static void
 updated(const SimRow *row, const SimVersion *version)
 {
-	outbox_wake_news(OUTBOX_NEWS_REMOVED);
+	outbox_wake_signal(OUTBOX_SIGNAL_REMOVED);
 	if (version->failed)
 		return;
 	if (version->available_at == 0)
@@ -253,12 +253,12 @@ change_row(SimOp op, SimRow *row, SimVersion *version)
 				break;
 			sim_row_delete(row, version, current);
 			row->discarded_by = current;
-			outbox_wake_news(OUTBOX_NEWS_REMOVED);
+			outbox_wake_signal(OUTBOX_SIGNAL_REMOVED);
 			break;
 		case OP_remove:
 			sim_row_delete(row, version, current);
 			row->touched = true;
-			outbox_wake_news(OUTBOX_NEWS_REMOVED);
+			outbox_wake_signal(OUTBOX_SIGNAL_REMOVED);
 			break;
 		default:
 			break;
@@ -299,7 +299,7 @@ sim_backend_route(int p, SimOp op, int route)
 	sim_txs[current].wrote = true;
 	sim_txs[current].async = false;
 	sim_backends[p].locks = true;
-	outbox_wake_news(OUTBOX_NEWS_CONFIG);
+	outbox_wake_signal(OUTBOX_SIGNAL_CONFIG);
 	leave(p);
 }
 
@@ -556,7 +556,7 @@ sim_backend_truncate(bool restart)
 		if (sim_backends[p].tx != 0 && sim_backends[p].phase != 2)
 			return;
 	sim_store_truncate(restart);
-	(void) outbox_shared_tell_workers(SIM_DATABASE, OUTBOX_NEWS_REMOVED);
+	(void) outbox_shared_tell_workers(SIM_DATABASE, OUTBOX_SIGNAL_REMOVED);
 }
 
 /* -------------------------------------------------------------------- states */
@@ -577,13 +577,13 @@ sim_backends_hash(uint64 hash)
 	for (int p = 0; p < SIM_BACKENDS; p++)
 	{
 		hash = mix(hash, sim_backends[p].tx == 0 ? 0 : sim_backends[p].phase + 1);
-		hash = mix(hash, outbox_early_words[p].dboid);
-		if (outbox_early_words[p].dboid != InvalidOid)
-			hash = mix(hash, outbox_early_words[p].range.lo * 1000 + outbox_early_words[p].range.hi);
+		hash = mix(hash, outbox_commit_intents[p].dboid);
+		if (outbox_commit_intents[p].dboid != InvalidOid)
+			hash = mix(hash, outbox_commit_intents[p].range.lo * 1000 + outbox_commit_intents[p].range.hi);
 	}
 	for (int i = 0; i < nprepared; i++)
 		hash = mix(hash, prepared[i].label * 2 + prepared[i].resolvable);
-	hash = mix(hash, inbox->news);
+	hash = mix(hash, inbox->signals);
 	for (int i = 0; i < inbox->nranges; i++)
 		hash = mix(hash, inbox->ranges[i].lo * 1000 + inbox->ranges[i].hi);
 	hash = mix(hash, inbox->nprepared);

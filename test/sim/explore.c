@@ -167,7 +167,7 @@ static bool
 counts(const char *point)
 {
 	static const char *const names[] = {
-		"wait", "the inbox", "early words", "the snapshot", "claim", "claim of what is due",
+		"wait", "the inbox", "commit intents", "the snapshot", "claim", "claim of what is due",
 		"list", "keys", "control row", "settle", "settle what is not locked", "fail",
 		"begin", "commit", "commit, durable", "committed", "flush", "publish", "receive",
 		"next due", "holders", "prepared transactions", "do they hold", "no worker",

@@ -19,7 +19,7 @@
 
 /*
  * What passes before a message that nothing holds is on the wire: the pace of claims
- * (waiting.c), a settling that waits for others (settler.c), a full send buffer
+ * (relay_wait_set.c), a settling that waits for others (settler.c), a full send buffer
  * (broker.h), and turns.
  */
 #define SLACK_US		INT64CONST(50000)
@@ -118,7 +118,7 @@ sim_late_route_broken(int route)
 
 /* The broker has closed the channel because of it: perhaps it rests. */
 void
-sim_late_route_blamed(int route)
+sim_late_route_poison(int route)
 {
 	routes[route].until = Max(routes[route].until, sim_now + REST_ROUTE_MS * 1000);
 }

@@ -55,7 +55,7 @@ outbox_slot_free(OutboxSlot *slot, uint64 generation)
 }
 
 int
-outbox_shared_tell_workers(Oid dboid, int news)
+outbox_shared_tell_workers(Oid dboid, int signals)
 {
 	return 0;
 }

@@ -290,7 +290,7 @@ end_link(OutboxLink *link, const char *text)
 {
 	sim_trace("    the link is lost: %s", text);
 	memset(&link->error, 0, sizeof(link->error));
-	link->error.fault = OUTBOX_FAULT_CONNECTION;
+	link->error.kind = OUTBOX_LINK_ERR_CONNECTION;
 	link->error.reason = OUTBOX_REASON_RESET;
 	strlcpy(link->error.text, text, sizeof(link->error.text));
 	close_link(link);
@@ -323,7 +323,7 @@ lost_channel(OutboxLink *link)
 	if (open == 1 && kind != 2)
 	{
 		row->rejections++;
-		row->hopeless |= kind == 1;
+		row->permanent |= kind == 1;
 	}
 	if (open == 1 && kind == 2)
 	{
@@ -331,13 +331,13 @@ lost_channel(OutboxLink *link)
 		sim_late_route_broken(sim_row_route(row));
 	}
 	else if (open == 1)
-		sim_late_route_blamed(sim_row_route(row));
+		sim_late_route_poison(sim_row_route(row));
 	sim_late_link_lost(true, false);
 	(void) end_link(link, "the channel is closed");
-	link->error.fault = OUTBOX_FAULT_CHANNEL;
+	link->error.kind = OUTBOX_LINK_ERR_CHANNEL;
 	link->error.reason = OUTBOX_REASON_NONE;
 	link->error.message = true;
-	link->error.hopeless = kind == 1;
+	link->error.permanent = kind == 1;
 	link->error.destination = kind == 2;
 	return OUTBOX_LINK_LOST;
 }
@@ -399,7 +399,7 @@ outbox_link_declare(OutboxLink *link, const char *exchange, const char *type,
 }
 
 const char *
-outbox_link_header_fault(OutboxLink *link, const OutboxMessage *message,
+outbox_link_header_error(OutboxLink *link, const OutboxMessage *message,
 						 const OutboxFormat *format, size_t bytes)
 {
 	return NULL;
@@ -421,7 +421,7 @@ outbox_link_name_answer(OutboxLink *link, int *code, const char **text)
 }
 
 OutboxLinkStatus
-outbox_link_give_name_up(OutboxLink *link)
+outbox_link_release_name(OutboxLink *link)
 {
 	return OUTBOX_LINK_OK;
 }
@@ -482,7 +482,7 @@ outbox_link_publish(OutboxLink *link, const OutboxMessage *message,
 	if (sim_fails(CALL_refuse))
 	{
 		row->rejections++;
-		row->hopeless = true;
+		row->permanent = true;
 		memset(&link->error, 0, sizeof(link->error));
 		strlcpy(link->error.text, "it cannot be encoded", sizeof(link->error.text));
 		return OUTBOX_LINK_REFUSED;

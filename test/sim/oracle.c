@@ -265,7 +265,7 @@ sim_oracle_published(SimRow *row)
 	row->met_locked = false;
 	row->returned = false;
 	row->rejections = 0;
-	row->hopeless = false;
+	row->permanent = false;
 	row->settled_by = 0;
 	row->times_sent++;
 	sim_late_sent(row);
@@ -310,7 +310,7 @@ sim_oracle_process_ends(bool clean)
 		sim_rows[i]->flight = ROW_UNSENT;
 		sim_rows[i]->met_locked = false;
 		sim_rows[i]->rejections = 0;
-		sim_rows[i]->hopeless = false;
+		sim_rows[i]->permanent = false;
 		if (sim_txs[sim_rows[i]->settled_by].state != TX_COMMITTED)
 			sim_rows[i]->settled_by = 0;
 	}
@@ -328,11 +328,11 @@ sim_oracle_settled(SimRow *row)
 
 /* Nothing is failed that has somewhere to go, and nothing else goes there. */
 static void
-check_moved(const SimRow *row, int from, bool give_up, bool moved)
+check_moved(const SimRow *row, int from, bool final, bool moved)
 {
 	int			target = sim_config.failed_route[from] - 1;
 
-	if (moved != (give_up && target >= 0))
+	if (moved != (final && target >= 0))
 		sim_broken("deadletter", "row %d %s", row->label,
 				   moved ? "goes to another route, and is not given up" :
 				   "is given up, and does not go to the failed route");
@@ -342,7 +342,7 @@ check_moved(const SimRow *row, int from, bool give_up, bool moved)
 }
 
 void
-sim_oracle_failed(SimRow *row, int from, int attempts, bool give_up, bool moved)
+sim_oracle_failed(SimRow *row, int from, int attempts, bool final, bool moved)
 {
 	int			max = sim_config.max_attempts[from];
 
@@ -353,14 +353,14 @@ sim_oracle_failed(SimRow *row, int from, int attempts, bool give_up, bool moved)
 		sim_broken("attempts", "an attempt of row %d is counted, and nobody has refused it",
 				   row->label);
 	row->rejections--;
-	if (give_up && attempts < max && !row->hopeless)
+	if (final && attempts < max && !row->permanent)
 		sim_broken("attempts", "row %d is given up after %d of %d attempts", row->label,
 				   attempts, max);
-	if (!give_up && (attempts >= max || row->hopeless))
+	if (!final && (attempts >= max || row->permanent))
 		sim_broken("attempts", "row %d is not given up after %d of %d attempts", row->label,
 				   attempts, max);
-	check_moved(row, from, give_up, moved);
-	if (give_up && !moved && !is_known_to_block(&sim_routes[from]))
+	check_moved(row, from, final, moved);
+	if (final && !moved && !is_known_to_block(&sim_routes[from]))
 		row->touched = true;
 	row->settled_by = sim_relay_tx;
 	row->flight = ROW_REJECTED;

@@ -3,7 +3,7 @@
  * prelude.h
  *		Comes before everything in each source of the relay that is simulated.
  *
- * The points of fault.h are points of the simulator, where others get their turn,
+ * The points of test_point.h are points of the simulator, where others get their turn,
  * and the numbers of sizes.h are its own.
  *
  *-------------------------------------------------------------------------
@@ -13,9 +13,9 @@
 
 extern void sim_point(const char *name);
 
-#define OUTBOX_FAULT_H
-#define OUTBOX_FAULT(point) sim_point(point)
-#define OUTBOX_FAULT_LEAVES_OUT(what) 0
+#define OUTBOX_TEST_POINT_H
+#define OUTBOX_TEST_POINT(point) sim_point(point)
+#define OUTBOX_TEST_OMITS(what) 0
 
 /* sizes.h: little room, so that it is often full. */
 #define OUTBOX_SIZES_H

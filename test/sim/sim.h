@@ -13,7 +13,7 @@
  * pg.c			the server's functions that the relay uses
  * world.c		time, points, processes, what a step does
  * store.c		the tables (store.h)
- * backend.c	producers and operators: wake.c and shared_early.c, one state each
+ * backend.c	producers and operators: wake.c and shared_intents.c, one state each
  * link.c		the broker (broker.h)
  * oracle.c		what must hold
  * late.c		and by when
@@ -71,7 +71,7 @@ typedef struct SimConfig
 	X(row, "P ROW KEY ROUTE DUE SIZE: enqueues; key 0: none; due in ms, 0: now; size in kB") \
 	X(gap, "P: a number is drawn in a savepoint that is rolled back") \
 	X(silent, "P ROW KEY ROUTE: enqueues and tells nobody") \
-	X(word, "P: says its early word") \
+	X(word, "P: says its commit intent") \
 	X(commit, "P: is visible from now on") \
 	X(announce, "P: tells the relay") \
 	X(abort, "P") \
@@ -99,7 +99,7 @@ typedef struct SimConfig
 	X(nack, "ROW MULTIPLE") \
 	X(bounce, "ROW: the broker returns it; an ack is still to come") \
 	X(drop, "the connection is lost") \
-	X(close, "KIND: the broker closes the channel; 0 a message, 1 a hopeless one, 2 its exchange") \
+	X(close, "KIND: the broker closes the channel; 0 a message, 1 a permanent one, 2 its exchange") \
 	X(block, "the broker blocks publishing") \
 	X(unblock, "") \
 	X(fail, "WHAT N: the Nth next call of that kind fails, see SIM_CALLS") \
@@ -288,7 +288,7 @@ typedef struct SimRow
 	int			settled_by;		/* transaction that deletes it, or counts an attempt */
 	bool		returned;
 	int			rejections;		/* since its attempts were counted last */
-	bool		hopeless;
+	bool		permanent;
 	int			times_sent;
 	bool		acked;			/* ever, to the relay ... */
 	int			acked_worker;	/* ... of that number */
@@ -368,7 +368,7 @@ extern uint64 sim_store_hash(uint64 hash);
 typedef struct SimBackend
 {
 	int			tx;				/* 0: none */
-	int			phase;			/* 0 before the early word, 1 after it, 2 visible,
+	int			phase;			/* 0 before the commit intent, 1 after it, 2 visible,
 								 * 3 prepared; neither has been announced */
 	int			label;			/* of a prepared transaction */
 	bool		locks;			/* it has other things than rows of its own */
@@ -421,7 +421,7 @@ extern void sim_oracle_answered(SimRow *row, bool ack);
 extern void sim_oracle_link_lost(void);
 extern void sim_oracle_settled(SimRow *row);
 /* moved: to another route, from which it came. */
-extern void sim_oracle_failed(SimRow *row, int from, int attempts, bool give_up,
+extern void sim_oracle_failed(SimRow *row, int from, int attempts, bool final,
 							  bool moved);
 extern void sim_oracle_process_ends(bool clean);
 extern void sim_oracle_turn(void);
@@ -435,7 +435,7 @@ extern void sim_late_process_ends(void);
 extern void sim_late_error(void);
 extern void sim_late_prepared_ended(void);
 extern void sim_late_route_broken(int route);
-extern void sim_late_route_blamed(int route);
+extern void sim_late_route_poison(int route);
 extern void sim_late_route_changed(int route);
 extern void sim_late_sent(SimRow *row);
 extern void sim_late_answered(int route, bool ack);

@@ -27,7 +27,7 @@
 #include "storage/procarray.h"
 #include "store_internal.h"
 #include "utils/timestamp.h"
-#include "version.h"
+#include "own_version.h"
 #include "watchdog.h"
 
 #undef qsort
@@ -687,7 +687,7 @@ outbox_store_job_step(int max_messages, int64 max_bytes, const OutboxJobChunk *e
 }
 
 void
-outbox_store_job_error(int64 job, const char *error, bool give_up)
+outbox_store_job_error(int64 job, const char *error, bool final)
 {
 }
 
@@ -1236,10 +1236,10 @@ count_attempt(SimRow *row, SimVersion *version, const OutboxFailure *failure)
 	int			attempts = version->attempts + 1;
 
 	version->attempts = attempts;
-	version->failed = failure->give_up;
-	version->available_at = failure->give_up ? 0 :
+	version->failed = failure->final;
+	version->available_at = failure->final ? 0 :
 		GetCurrentTimestamp() + failure->retry_ms * 1000;
-	if (!failure->give_up)
+	if (!failure->final)
 		sim_late_retry(row, attempts, version->available_at - GetCurrentTimestamp());
 	if (failure->death != NULL)
 	{
@@ -1251,7 +1251,7 @@ count_attempt(SimRow *row, SimVersion *version, const OutboxFailure *failure)
 		move_row(row, version);
 		sim_trace("    %d goes to %s", row->label, failure->death->target);
 	}
-	sim_oracle_failed(row, from, attempts, failure->give_up,
+	sim_oracle_failed(row, from, attempts, failure->final,
 					  failure->death != NULL);
 }
 

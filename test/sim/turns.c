@@ -258,18 +258,18 @@ bool
 outbox_slot_free(OutboxSlot *slot, uint64 generation)
 {
 	slot->in_use = false;
-	return slot->inbox.news != 0 || slot->inbox.nranges > 0;
+	return slot->inbox.signals != 0 || slot->inbox.nranges > 0;
 }
 
 int
-outbox_shared_tell_workers(Oid dboid, int news)
+outbox_shared_tell_workers(Oid dboid, int signals)
 {
 	int			told = 0;
 
 	for (int i = 0; i < SLOTS; i++)
 		if (outbox_shared->slots[i].in_use && outbox_shared->slots[i].dboid == dboid)
 		{
-			outbox_shared->slots[i].inbox.news |= news;
+			outbox_shared->slots[i].inbox.signals |= signals;
 			told++;
 		}
 	return told;
@@ -345,14 +345,14 @@ BackendPidGetProc(int pid)
 
 /* A transaction tells the workers of its database, or asks for them. */
 static void
-announce(Database *db, bool row, int news)
+announce(Database *db, bool row, int signals)
 {
 	Oid			dboid = db - databases + 1;
 
 	for (int i = 0; row && i < SLOTS; i++)
 		if (outbox_shared->slots[i].dboid == dboid)
 			outbox_shared->slots[i].inbox.nranges = 1;
-	if (outbox_shared_tell_workers(dboid, news) > 0)
+	if (outbox_shared_tell_workers(dboid, signals) > 0)
 		return;
 	requests[nrequests++] = dboid;
 	outbox_shared_wake_launcher();
@@ -376,14 +376,14 @@ set_template(Database *db, bool template)
 	AlterDatabaseStmt stmt = {.type = T_AlterDatabaseStmt,.options = &options};
 
 	db->template = template;
-	announce(db, false, news_for_workers((Node *) &stmt));
+	announce(db, false, signals_for_workers((Node *) &stmt));
 }
 
 static void
 worker_step(Process *worker, OutboxSlot *slot)
 {
 	Database   *db = &databases[slot->dboid - 1];
-	int			news = slot->inbox.news;
+	int			signals = slot->inbox.signals;
 
 	if (db->stuck || now_us < worker->started_us + ATTACH_MS * 1000)
 		return;
@@ -394,10 +394,10 @@ worker_step(Process *worker, OutboxSlot *slot)
 	slot->state = now_us < worker->started_us + db->connect_ms * INT64CONST(1000) ?
 		OUTBOX_WORKER_CONNECTING : db->work_ms > 0 ? OUTBOX_WORKER_PUBLISHING : OUTBOX_WORKER_IDLE;
 	memset(&slot->inbox, 0, sizeof(slot->inbox));
-	if ((news & (OUTBOX_NEWS_RESTART | OUTBOX_NEWS_STOP | OUTBOX_NEWS_YIELD)) == 0)
+	if ((signals & (OUTBOX_SIGNAL_RESTART | OUTBOX_SIGNAL_STOP | OUTBOX_SIGNAL_YIELD)) == 0)
 		return;
-	slot->exit_reason = news & OUTBOX_NEWS_YIELD ? OUTBOX_EXIT_YIELDED :
-		news & OUTBOX_NEWS_STOP ? OUTBOX_EXIT_STOPPED : OUTBOX_EXIT_RESTART;
+	slot->exit_reason = signals & OUTBOX_SIGNAL_YIELD ? OUTBOX_EXIT_YIELDED :
+		signals & OUTBOX_SIGNAL_STOP ? OUTBOX_EXIT_STOPPED : OUTBOX_EXIT_RESTART;
 	slot->rest_ms = db->work_ms > 0 ? 0 : db->due_us != 0 ? (db->due_us - now_us) / 1000 : 60000;
 	worker->runs = false;
 	woken = true;

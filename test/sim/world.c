@@ -312,19 +312,19 @@ outbox_waiters_look(Oid dboid)
 {
 }
 
-OutboxLately *
-outbox_lately_find(Oid dboid)
+OutboxRecentlySettled *
+outbox_recent_find(Oid dboid)
 {
 	return NULL;
 }
 
 void
-outbox_lately_add(OutboxLately *lately, const pg_uuid_t *id, const char *route)
+outbox_recent_add(OutboxRecentlySettled *recent, const pg_uuid_t *id, const char *route)
 {
 }
 
 void
-outbox_lately_clear(int index)
+outbox_recent_clear(int index)
 {
 }
 
@@ -671,7 +671,7 @@ outbox_watchdog_stop_left(int limit_ms)
 /* --------------------------------------------------------------- life of them */
 
 OutboxShared *outbox_shared;
-OutboxEarlyWord *outbox_early_words;
+OutboxCommitIntent *outbox_commit_intents;
 static Size shared_bytes;
 
 static void
@@ -681,16 +681,16 @@ init_shared(void)
 	{
 		shared_bytes = offsetof(OutboxShared, slots) + sizeof(OutboxSlot);
 		outbox_shared = calloc(1, shared_bytes);
-		outbox_early_words = calloc(1, outbox_early_size());
+		outbox_commit_intents = calloc(1, outbox_intent_size());
 	}
 	memset(outbox_shared, 0, shared_bytes);
-	memset(outbox_early_words, 0, outbox_early_size());
+	memset(outbox_commit_intents, 0, outbox_intent_size());
 	SpinLockInit(&outbox_shared->mutex);
 	outbox_shared->nslots = 1;
 	outbox_shared->launcher_procno = -1;
 	SpinLockInit(&outbox_shared->slots[0].mutex);
 	outbox_shared->slots[0].procno = -1;
-	outbox_early_init();
+	outbox_intent_init();
 }
 
 /* The static variables of the relay's files, see the Makefile. */
@@ -986,10 +986,10 @@ act(const SimStep *step)
 			sim_wake_relay();
 			break;
 		case OP_restart:
-			(void) outbox_shared_tell_workers(SIM_DATABASE, OUTBOX_NEWS_RESTART);
+			(void) outbox_shared_tell_workers(SIM_DATABASE, OUTBOX_SIGNAL_RESTART);
 			break;
 		case OP_yield:
-			(void) outbox_shared_tell_workers(SIM_DATABASE, OUTBOX_NEWS_YIELD);
+			(void) outbox_shared_tell_workers(SIM_DATABASE, OUTBOX_SIGNAL_YIELD);
 			break;
 		case OP_enable:
 			outbox_enabled = arg[0] != 0;
@@ -1020,8 +1020,8 @@ sim_do(const SimStep *step)
 
 extern void __real_outbox_slot_take_inbox(OutboxInbox *inbox);
 extern void __wrap_outbox_slot_take_inbox(OutboxInbox *inbox);
-extern void __real_outbox_early_visit(OutboxEarlyVisit visit, void *arg);
-extern void __wrap_outbox_early_visit(OutboxEarlyVisit visit, void *arg);
+extern void __real_outbox_intent_visit(OutboxIntentVisit visit, void *arg);
+extern void __wrap_outbox_intent_visit(OutboxIntentVisit visit, void *arg);
 
 void
 __wrap_outbox_slot_take_inbox(OutboxInbox *inbox)
@@ -1034,7 +1034,7 @@ __wrap_outbox_slot_take_inbox(OutboxInbox *inbox)
 		sim_oracle_turn();
 	}
 	__real_outbox_slot_take_inbox(inbox);
-	sim_learn(inbox->news);
+	sim_learn(inbox->signals);
 	sim_learn(inbox->next_due);
 	for (int i = 0; i < inbox->nranges; i++)
 	{
@@ -1048,7 +1048,7 @@ __wrap_outbox_slot_take_inbox(OutboxInbox *inbox)
 
 typedef struct Heard
 {
-	OutboxEarlyVisit visit;
+	OutboxIntentVisit visit;
 	void	   *arg;
 } Heard;
 
@@ -1063,10 +1063,10 @@ hear(TransactionId xid, const OutboxRange *range, void *arg)
 }
 
 void
-__wrap_outbox_early_visit(OutboxEarlyVisit visit, void *arg)
+__wrap_outbox_intent_visit(OutboxIntentVisit visit, void *arg)
 {
 	Heard		heard = {visit, arg};
 
-	sim_point("early words");
-	__real_outbox_early_visit(hear, &heard);
+	sim_point("commit intents");
+	__real_outbox_intent_visit(hear, &heard);
 }

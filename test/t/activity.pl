@@ -49,7 +49,7 @@ $node->hold_relay;
 is($node->sql(
 		q{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'outbox relay' AND state = 'active' AND query ~ 'publishing to'}) > 0,
 	1, 'one that works is active');
-$node->fault_over;
+$node->test_point_over;
 
 $node->sql('SELECT outbox_pause()');
 shows('paused', 'idle', 'paused');

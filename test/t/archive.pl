@@ -64,9 +64,9 @@ $reader->query_safe('SELECT count(*) FROM outbox_archive');
 my $reader_pid = $reader->query_safe('SELECT pg_backend_pid()');
 my $offset = $node->log_end;
 # a new worker looks after the archive at once, and reports without patience
-append_to_file($node->data_dir . '/outbox_fault.patience', '');
+append_to_file($node->data_dir . '/outbox_test_point.patience', '');
 $node->sql('SELECT outbox_worker_restart()');
-$node->fault_over;
+$node->test_point_over;
 $node->sql('SELECT outbox_resume()');
 $node->wait_sql('SELECT state FROM outbox_status', 'idle');
 $node->wait_log(qr/cannot maintain the archive.*process \Q$reader_pid\E\./s, $offset);
@@ -178,7 +178,7 @@ END
 $$;
 SQL
 	$node->sql('SELECT outbox_worker_restart()');
-	$node->fault_over;
+	$node->test_point_over;
 	return $node->wait_sql($parts, '0 1 2');
 }
 

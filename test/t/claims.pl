@@ -146,9 +146,9 @@ enqueue('old', 'array_fill(1, ARRAY[100])');
 # It takes their numbers with each turn, also while it is paused.
 $node->wait_turn;
 enqueue('new', 'array_fill(1, ARRAY[3])');
-$node->fault('after_claim wait 1');
+$node->test_point('after_claim wait 1');
 $node->sql('SELECT outbox_resume()');
-$node->wait_fault('after_claim');
+$node->wait_test_point('after_claim');
 my ($out, $err) = ('', '');
 my $delete = IPC::Run::start(
 	[
@@ -159,7 +159,7 @@ my $delete = IPC::Run::start(
 $node->wait_sql(q{SELECT count(*) > 0 FROM pg_stat_activity
 	WHERE wait_event_type = 'Lock' AND query LIKE 'DELETE%'});
 $node->sql('SELECT pg_cancel_backend(' . relay_pid() . ')');
-$node->fault_over;
+$node->test_point_over;
 ok($delete->finish, 'a failed round: rows that it had claimed are deleted');
 ok($node->wait_drained(60), 'a failed round: the rest is published');
 is(scalar(published()), 100, 'a failed round: all of it');

@@ -71,7 +71,7 @@ sub silent
 # --- whatever commits together is seen together: messages, and that they are
 # not ours to publish.  The relay has taken its news already when they commit.
 
-my $order = $node->data_dir . '/outbox_fault';
+my $order = $node->data_dir . '/outbox_test_point';
 
 foreach my $case (
 	[ 'the mark of a copy', 'UPDATE outbox_control SET database_oid = 1', 'not adopted', 'SELECT outbox_adopt()' ],
@@ -137,7 +137,7 @@ $node->wait_drained;
 is(scalar(() = $fake->of_case), 1, 'and sent');
 $node->hold_relay;
 as_restored(q{('adopted', '{}', 1), ('strange', '{}', 2), ('adopted', '{}', 1)});
-$node->fault_over;
+$node->test_point_over;
 $node->wait_sql($STATE, 'not adopted');
 is(join(' ', $fake->types), 'foreign', 'a strange one between them is not sent');
 $node->sql('DELETE FROM outbox; SELECT outbox_adopt()');

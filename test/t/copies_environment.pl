@@ -32,7 +32,7 @@ sub start_in
 	return $server;
 }
 
-# Nothing comes from there, also when all of it was read anew; enqueue works.
+# Nothing comes from there, also when all of it was read again; enqueue works.
 sub silent
 {
 	my ($name, $server, $state, $told) = @_;

@@ -75,7 +75,7 @@ $node->sql(q{INSERT INTO outbox_internal.outbox_once VALUES ('default', 'old', o
 my $reconnects = metric('outbox_reconnects_total');
 $node->wait_workers('postgres', 2);
 my $told = $node->sql('SELECT clock_timestamp()');
-is($node->sql('SELECT outbox_worker_restart()'), 2, 'both workers are told to start anew')
+is($node->sql('SELECT outbox_worker_restart()'), 2, 'both workers are told to start again')
   or diag $node->sql('SELECT string_agg(w::text, $$ $$) FROM outbox_workers w');
 $node->wait_sql("SELECT count(*) FROM outbox_workers WHERE pid IS NOT NULL AND state = 'idle' AND started_at > '$told'", 2);
 $node->sql(q{SELECT outbox_enqueue('e', '{}') FROM generate_series(1, 10)});

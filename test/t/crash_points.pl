@@ -1,6 +1,6 @@
 # The grid of crash points: the relay is stopped at each of its steps, in each
 # way, and nothing is lost, nothing is invented, the order of each key holds, and
-# no more comes twice than was in flight.  doc/fault-cases.md I1, src/base/fault.h.
+# no more comes twice than was in flight.  doc/fault-cases.md I1, src/base/test_point.h.
 #
 # Each cell has two kinds: "quiet", at the first pass with nothing sent before, and
 # "busy", at a later one, in the middle of a drain.
@@ -95,7 +95,7 @@ wal_writer_delay = 10s
 END
 my $checker = OutboxTest::Checker->install($node);
 my $consumer = OutboxTest::Consumer->start($rabbit, exchange => 'outbox');
-my $order = $node->data_dir . '/outbox_fault';
+my $order = $node->data_dir . '/outbox_test_point';
 my $hit = "$order.hit";
 my $state = 'SELECT state FROM outbox_status';
 my @results;
@@ -299,7 +299,7 @@ sub wait_hit
 			return $1
 			  if !-e $order
 			  && $node->log_text($offset) =~
-			  /\[(\d+)\] outbox relay.* (?:ERROR|FATAL):  outbox fault at $cell->{point}$/m;
+			  /\[(\d+)\] outbox relay.* (?:ERROR|FATAL):  outbox test point at $cell->{point}$/m;
 			load($cell)
 			  if -e $order && ++$tries % 20 == 0 && !$provoke{ $cell->{point} };
 			return 0;
@@ -468,7 +468,7 @@ sub error_in_claim
 	my $offset = $node->log_end;
 	write_order('amid_claim error 1');
 	$session->query_safe('COMMIT');
-	$node->wait_log(qr/outbox fault at amid_claim/, $offset);
+	$node->wait_log(qr/outbox test point at amid_claim/, $offset);
 	unlink $order;
 	my $start = time;
 	$node->wait_drained($BACK_LIMIT);

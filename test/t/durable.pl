@@ -147,7 +147,7 @@ sub all_received
 
 # The control: without the fence
 begin();
-my $fence = $node->data_dir . '/outbox_fault.fence';
+my $fence = $node->data_dir . '/outbox_test_point.fence';
 append_to_file($fence, '');
 $node->crash;
 round('session', 1, $keyless) foreach 1 .. $CONTROL_ROUNDS;

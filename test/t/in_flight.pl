@@ -30,9 +30,9 @@ sub beside_claim
 	$node->sql('SELECT outbox_pause()');
 	$node->sql(q{SELECT outbox_enqueue('e', '1', 't', 'k')});
 	$node->wait_turn;
-	$node->fault('after_claim wait 1');
+	$node->test_point('after_claim wait 1');
 	$node->sql('SELECT outbox_resume()');
-	$node->wait_fault('after_claim');
+	$node->wait_test_point('after_claim');
 	my $run = IPC::Run::start(
 		[ $node->installed_command('psql'), '-XAtq', '-d', $node->connstr('postgres'), '-c', $statement ],
 		'<', \undef, '>&', \$said);
@@ -45,7 +45,7 @@ sub beside_claim
 	{
 		$run->finish;
 	}
-	$node->fault_over;
+	$node->test_point_over;
 	$run->finish if $params{waits};
 	$fake->wait_case(1);
 	is($node->sql(q{SELECT outbox_discard_messages('none', 'pending')}), '0', 'of many, what is in flight is left');

@@ -54,7 +54,7 @@ foreach my $round ([ 3, '3 keys' ], [ 1000, '1000 keys' ],
 	[ 100, '100 keys, announced late', 'before_announce nap 0' ])
 {
 	my ($keys, $name, $fault) = @$round;
-	$node->fault($fault) if $fault;
+	$node->test_point($fault) if $fault;
 	$node->sql("TRUNCATE counter; INSERT INTO counter SELECT i, 0 FROM generate_series(1, $keys) i");
 	unlink $script;
 	append_to_file($script, "\\set k random(1, $keys)\nSELECT count_up(:k);\n");
@@ -66,7 +66,7 @@ foreach my $round ([ 3, '3 keys' ], [ 1000, '1000 keys' ],
 			'-f', $script, '-h', $node->host, '-p', $node->port, 'postgres'
 		],
 		'<', \undef, '>', \$out, '2>', \$err) or die "pgbench: $err";
-	$node->fault_over;
+	$node->test_point_over;
 	my $count = $node->sql('SELECT sum(n) FROM counter');
 	ok($node->wait_drained($DRAIN_S), "$name: everything is published without a sweep");
 	$consumer->wait_count($before + $count);

@@ -50,9 +50,9 @@ sub begin
 sub commit_held
 {
 	my ($session, $point) = @_;
-	$node->fault("$point wait 1");
+	$node->test_point("$point wait 1");
 	$session->{stdin} .= "COMMIT;\n";
-	return $node->wait_fault($point, sub { $session->{run}->pump_nb });
+	return $node->wait_test_point($point, sub { $session->{run}->pump_nb });
 }
 
 # A transaction with a message of the key "k", whose number the relay has passed.
@@ -80,7 +80,7 @@ sub second_follows
 	is($node->sql(q{SELECT count(*) FROM outbox_messages WHERE event_type = 'first'}), 1, 'its row can be seen');
 	$node->sql(q{SELECT send('second', 'k')});
 	$fake->wait_type('second', $SOON);
-	$node->fault_over;
+	$node->test_point_over;
 	$node->wait_drained;
 	in_order('who saw it comes after it');
 	$session->quit;
@@ -105,14 +105,14 @@ subtest 'a worker that starts while a transaction is about to commit' => sub {
 	begin();
 	my $session = $node->session;
 	$session->query_safe(q{BEGIN; SELECT send('first', 'k')});
-	commit_held($session, 'after_early_word') or return;
+	commit_held($session, 'after_commit_intent') or return;
 	my ($old) = $node->backend_pids;
 	$node->sql('SELECT outbox_worker_restart()');
 	wait_until('another worker is there', sub { my ($new) = $node->backend_pids; $new && $new != $old });
 	$node->sql(q{SELECT send('passes it')});
 	$fake->wait_type('passes it', $SOON);
-	$node->fault_over('before_announce wait 1');
-	$node->wait_fault('before_announce', sub { $session->{run}->pump_nb }) or return;
+	$node->test_point_over('before_announce wait 1');
+	$node->wait_test_point('before_announce', sub { $session->{run}->pump_nb }) or return;
 	second_follows($session);
 };
 
@@ -126,13 +126,13 @@ subtest 'transactions that are announced while a claim begins' => sub {
 		my ($name, $before, $end) = @$case;
 		begin();
 		my $session = open_first();
-		$node->fault('before_snapshot wait 1');
+		$node->test_point('before_snapshot wait 1');
 		$node->sql(q{SELECT send('poke')});
-		$node->wait_fault('before_snapshot') or return;
+		$node->wait_test_point('before_snapshot') or return;
 		$node->sql($before);
 		$session->query_safe($end);
 		$node->sql(q{SELECT send('second', 'k')});
-		$node->fault_over;
+		$node->test_point_over;
 		$node->wait_drained;
 		in_order("$name: who saw it comes after it");
 		$session->quit;
@@ -147,13 +147,13 @@ subtest 'a transaction that is prepared when the inbox is full' => sub {
 	$node->hold_relay or return;
 	$node->sql($full);
 	$session->query_safe(q{PREPARE TRANSACTION 'first'});
-	$node->fault_over;
+	$node->test_point_over;
 	$node->sql(q{SELECT send('then')});
 	$fake->wait_type('then', $SOON);
 	$node->hold_relay or return;
 	$node->sql(q{COMMIT PREPARED 'first'});
 	$node->sql(q{SELECT send('second', 'k')});
-	$node->fault_over;
+	$node->test_point_over;
 	$fake->wait_type('second', $SOON);
 	$fake->wait_type('first', $SOON);
 	in_order('who saw it comes after it');
@@ -165,7 +165,7 @@ subtest 'a transaction that is prepared when the inbox is full' => sub {
 	$node->hold_relay or return;
 	$node->sql($full);
 	$session->query_safe(q{PREPARE TRANSACTION 'first'; COMMIT PREPARED 'first'});
-	$node->fault_over;
+	$node->test_point_over;
 	ok($fake->wait_type('first', $SOON), 'one that has ended meanwhile');
 	$session->quit;
 };
@@ -181,7 +181,7 @@ subtest 'a commit without rows, beside a prepared transaction' => sub {
 	# Without an xid, except where it is time for the sequence to be logged.
 	$node->sql(q{INSERT INTO outbox (id, event_type, payload)
 		VALUES ('00000000-0000-0000-0000-000000000001', 'twice', '{}') ON CONFLICT DO NOTHING;}) foreach 1 .. 3;
-	$node->fault_over;
+	$node->test_point_over;
 	# It is looked for when it is due, and cannot be seen yet.
 	$node->wait_sql("SELECT clock_timestamp() > '$due'");
 	$node->wait_turn or return;
@@ -330,9 +330,9 @@ subtest 'an error after the commit of a claim' => sub {
 	my $from = $node->log_end;
 	$node->sql('SELECT outbox_pause()');
 	$node->sql(q{SELECT send(i::text, 'k' || i % 2) FROM generate_series(1, 10) i});
-	$node->fault('amid_admit error 3');
+	$node->test_point('amid_admit error 3');
 	$node->sql('SELECT outbox_resume()');
-	ok($node->wait_log(qr/outbox fault at amid_admit/, $from), 'it comes');
+	ok($node->wait_log(qr/outbox test point at amid_admit/, $from), 'it comes');
 	ok($node->wait_drained($SOON), 'another worker publishes all');
 	is(join(' ', grep { $_ % 2 } $fake->types), '1 3 5 7 9', 'once each, in order');
 	is(scalar($fake->types), 10, 'all of them');
@@ -400,7 +400,7 @@ subtest 'names in a database of another encoding' => sub {
 
 # The net works, and is seen to work.
 subtest 'what nobody announces is told of in a build for tests' => sub {
-	my $silent = $node->data_dir . '/outbox_fault.announce';
+	my $silent = $node->data_dir . '/outbox_test_point.announce';
 
 	begin();
 	$node->forgets;

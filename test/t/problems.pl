@@ -204,7 +204,7 @@ over('external relay missing');
 $node->unset('outbox.backlog_warning_age');
 over('backlog old');
 $node->sql(q{UPDATE outbox_route SET max_pending = 1 WHERE name = 'billing'; SELECT outbox_enqueue('e', '{}', route => 'billing')});
-problem('route full', 'warning', qr/^route "billing"$/, qr/^it has the 1 messages that max_pending lets it have/);
+problem('route full', 'warning', qr/^route "billing"$/, qr/^the route has reached max_pending \(1 messages\)/);
 $node->sql(q{SELECT outbox_resume('billing')});
 over('route full');
 $node->sql(q{UPDATE outbox_route SET max_pending = NULL WHERE name = 'billing'});

@@ -106,7 +106,7 @@ subtest 'nothing newer is read while a late range is unread' => sub {
 	$node->hold_relay or return;
 	$_->query_safe('COMMIT') foreach @sessions;
 	$node->sql("SELECT send('new', 'late $RANGES')");
-	$node->fault_over;
+	$node->test_point_over;
 	$node->wait_drained;
 	is(scalar(grep { $_ eq 'old' } $fake->types), $RANGES, 'all of them were published');
 	my @last = map { $_->{type} }
@@ -115,39 +115,39 @@ subtest 'nothing newer is read while a late range is unread' => sub {
 	$_->quit foreach @sessions;
 };
 
-subtest 'a commit that is visible and not announced is known by its early word' => sub {
+subtest 'a commit that is visible and not announced is known by its commit intent' => sub {
 	begin();
 	my $session = $node->session;
 	$session->query_safe(q{BEGIN; SELECT send('first', 'early')});
 	$node->sql(q{SELECT send('passes it')});
 	$fake->wait_type('passes it');
-	$node->fault('before_announce wait 1');
+	$node->test_point('before_announce wait 1');
 	$session->{stdin} .= "COMMIT;\n";
-	$node->wait_fault('before_announce', sub { $session->{run}->pump_nb }) or return;
+	$node->wait_test_point('before_announce', sub { $session->{run}->pump_nb }) or return;
 	is($node->sql(q{SELECT count(*) FROM outbox_messages WHERE event_type = 'first'}), 1, 'its row can be seen');
 	$node->sql(q{SELECT send('second', 'early')});
 	$fake->wait_type('second');
-	$node->fault_over;
+	$node->test_point_over;
 	$node->wait_drained;
 	is(join(' ', $fake->types), 'passes it first second', 'who saw it comes after it');
 	$session->quit;
 };
 
-subtest 'an early word that came before the commit is remembered until then' => sub {
+subtest 'a commit intent that came before the commit is remembered until then' => sub {
 	begin();
 	my $session = $node->session;
 	$session->query_safe(q{BEGIN; SELECT send('first', 'early')});
-	$node->fault('after_early_word wait 1');
+	$node->test_point('after_commit_intent wait 1');
 	$session->{stdin} .= "COMMIT;\n";
-	$node->wait_fault('after_early_word', sub { $session->{run}->pump_nb }) or return;
+	$node->wait_test_point('after_commit_intent', sub { $session->{run}->pump_nb }) or return;
 	# A claim, with a snapshot that does not see it.
 	$node->sql(q{SELECT send('passes it')});
 	$fake->wait_type('passes it');
-	$node->fault_over('before_announce wait 1');
-	$node->wait_fault('before_announce') or return;
+	$node->test_point_over('before_announce wait 1');
+	$node->wait_test_point('before_announce') or return;
 	$node->sql(q{SELECT send('second', 'early')});
 	$fake->wait_type('second');
-	$node->fault_over;
+	$node->test_point_over;
 	$node->wait_drained;
 	is(join(' ', $fake->types), 'passes it first second', 'who saw it comes after it');
 	$session->quit;
@@ -199,19 +199,19 @@ subtest 'what is announced during a claim is heeded' => sub {
 	restart_worker() or return;
 	begin();
 	my ($old) = $node->backend_pids;
-	$node->fault('before_claim wait 1');
+	$node->test_point('before_claim wait 1');
 	$node->sql(q{SELECT send('claimed')});
-	$node->wait_fault('before_claim') or return;
+	$node->wait_test_point('before_claim') or return;
 	$node->sql(q{SELECT outbox_enqueue('due', '{}', available_at => clock_timestamp() + interval '100 ms')});
-	$node->fault_over;
+	$node->test_point_over;
 	$fake->wait_type('due');
 	cmp_ok($OutboxTest::Util::waited, '<', 15, 'when a message is due');
 
-	$node->fault('before_claim wait 1');
+	$node->test_point('before_claim wait 1');
 	$node->sql(q{SELECT send('claimed')});
-	$node->wait_fault('before_claim') or return;
+	$node->wait_test_point('before_claim') or return;
 	$node->sql('SELECT outbox_worker_restart()');
-	$node->fault_over;
+	$node->test_point_over;
 	ok($node->wait_sql("SELECT count(*) FROM outbox_workers WHERE pid <> $old AND state = 'idle'", 1, 15),
 		'that the worker should leave');
 };
@@ -246,7 +246,7 @@ subtest 'what was enqueued is on the disk, whichever transaction was the last' =
 	$node->hold_relay or return;
 	$node->sql(q{SELECT send('synchronous')});
 	$session->query_safe('COMMIT');
-	$node->fault_over;
+	$node->test_point_over;
 	$fake->wait_type('asynchronous');
 	crash_and_start();
 	eval { $session->quit };
@@ -270,13 +270,13 @@ subtest 'the settling of a message that another one waits for' => sub {
 subtest 'the settling of a message whose key goes on later' => sub {
 	begin();
 	$node->stop_wal_writer or return;
-	$node->fault('all_acks wait 1');
+	$node->test_point('all_acks wait 1');
 	$fake->do('when type=two : silent');
 	$node->sql(q{SELECT send('one', 'later')});
-	$node->wait_fault('all_acks') or return;
+	$node->wait_test_point('all_acks') or return;
 	$node->sql(q{SELECT send('two', 'later')});
 	burn_xids();
-	$node->fault_over;
+	$node->test_point_over;
 	$fake->wait_type('two');
 	crash_and_start();
 	is(join(' ', grep { $_ eq 'one' } after('two')), '', 'is not lost after the other was published');

@@ -443,12 +443,12 @@ subtest 'RabbitMQ' => sub {
 
 subtest 'reasons and hints' => sub {
 	like($node->sql_fails(q{SELECT outbox_reason_hint('nonsense')}),
-		qr/"nonsense" is no reason of a fault/, 'a name that is none');
+		qr/"nonsense" is no reason of an error/, 'a name that is none');
 	is($node->sql('SELECT severity FROM outbox_reason_hint(NULL)'), '', 'NULL for NULL');
 	is( $node->sql(q{SELECT severity, command FROM outbox_reason_hint('low on memory')
 			WHERE false UNION ALL SELECT severity, command FROM outbox_reason_hint('memory alarm')}),
 		'critical|rabbitmq-diagnostics alarms', 'severity and command');
-	my @all = slurp_file('src/base/reason.h') =~ /\breason\(\w+, "([^"]+)"\)/g;
+	my @all = slurp_file('src/base/reason_codes.h') =~ /\breason\(\w+, "([^"]+)"\)/g;
 	cmp_ok(scalar @all, '>', 30, 'reasons');
 	is_deeply([ grep { !$seen{$_} } @all ], [@ELSEWHERE], 'each of them was seen, but for those of other tests');
 };

@@ -90,7 +90,7 @@ is($v->{duplicates} + $proxy->reconnects, 0, 'I8: no reconnect, no duplicate');
 
 # --- I12: the wake-up is lost
 
-my $order = $node->data_dir . '/outbox_fault';
+my $order = $node->data_dir . '/outbox_test_point';
 
 foreach my $point (qw(latch announce))
 {

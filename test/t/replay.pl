@@ -122,16 +122,16 @@ $node->wait_drained;
 $consumer->wait_count($N + $N + 1000);
 $since = $consumer->records;
 my @points = ('in_job wait 3', 'after_job wait 4', 'in_job wait 1', 'after_job wait 1');
-$node->fault($points[0]);
+$node->test_point($points[0]);
 $job = $node->sql(q{SELECT outbox_replay('-infinity', new_ids => true)});
 foreach my $i (0 .. $#points)
 {
 	my ($point) = split / /, $points[$i];
-	my $pid = $node->wait_fault($point);
+	my $pid = $node->wait_test_point($point);
 	# what the crash may lose, as its commit was asynchronous, counts as not done
 	$node->kill_process($pid);
 	wait_until('killed worker gone', sub { !OutboxTest::Node::alive($pid) });
-	$node->fault_over($points[ $i + 1 ]);
+	$node->test_point_over($points[ $i + 1 ]);
 	$node->wait_restarted;
 	my ($state, $done) = split /\|/, $node->sql("SELECT state, done FROM outbox_job WHERE id = $job");
 	note "$points[$i]: $state, $done done";

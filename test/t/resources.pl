@@ -56,7 +56,7 @@ $node->sql('CREATE EXTENSION outbox');
 my $checker = OutboxTest::Checker->install($node);
 $node->sql(q{UPDATE outbox_route SET max_attempts = 1000});
 my $state = 'SELECT state FROM outbox_status';
-my $fault = $node->data_dir . '/outbox_fault';
+my $fault = $node->data_dir . '/outbox_test_point';
 my $log_mark = 0;
 my $clock = 0;
 
@@ -252,7 +252,7 @@ finish('G7: an hour back while the table is locked');
 begin('G7: back while a worker is to be restarted');
 append_to_file($fault, "before_claim fatal 1\n");
 $checker->enqueue(20, keys => 5);
-$node->wait_log(qr/outbox fault at before_claim/, $log_mark);
+$node->wait_log(qr/outbox test point at before_claim/, $log_mark);
 jump(-$DAY);
 soon('G7: a worker is back', 1.25, \&drained);
 finish('G7: a day back while a worker is to be restarted');

@@ -47,7 +47,7 @@ sub silent
 sub at_point
 {
 	my ($order) = @_;
-	return (sub { $node->fault($order) }, sub { $node->fault_over });
+	return (sub { $node->test_point($order) }, sub { $node->test_point_over });
 }
 
 # Who is named in 12 s.
@@ -70,11 +70,11 @@ sub never_silent
 
 $node->sql('SELECT outbox_pause()');
 $checker->enqueue(4000, per_tx => 4000);
-$node->fault('mid_publish nap 0');
+$node->test_point('mid_publish nap 0');
 $node->sql('SELECT outbox_resume()');
 never_silent('not while it has more to do than it can');
 cmp_ok($node->sql('SELECT count(*) FROM outbox'), '>', 0, 'which it had all the time');
-$node->fault_over;
+$node->test_point_over;
 $node->wait_drained;
 
 # --- a worker that has work, to which nothing is told any more
@@ -97,8 +97,8 @@ $node->wait_sql('SELECT state FROM outbox_status', 'blocked');
 my $work = sub { $checker->enqueue(100, keys => 10) };
 $work->();
 $node->wait_turn;
-silent('outbox relay', 'worker 0', sub { }, sub { $node->fault('start wait 1'); $node->sql('SELECT outbox_worker_restart()'); $node->wait_fault('start') },
-	sub { $node->fault_over });
+silent('outbox relay', 'worker 0', sub { }, sub { $node->test_point('start wait 1'); $node->sql('SELECT outbox_worker_restart()'); $node->wait_test_point('start') },
+	sub { $node->test_point_over });
 $node->wait_drained;
 
 # --- the launcher

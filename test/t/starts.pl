@@ -63,7 +63,7 @@ END
 my $checker = OutboxTest::Checker->install($node);
 my $consumer = OutboxTest::Consumer->start($rabbit, exchange => 'outbox');
 my $state = 'SELECT state FROM outbox_status';
-my $order = $node->data_dir . '/outbox_fault';
+my $order = $node->data_dir . '/outbox_test_point';
 my $rabbit_log = $rabbit->log;
 
 sub relay_lines
@@ -484,7 +484,7 @@ sub fault_times
 	foreach (split /\n/, $node->log_text($from))
 	{
 		push @at, $1 * 3600 + $2 * 60 + $3
-		  if /^\S+ (\d+):(\d+):([\d.]+) .*outbox fault at $what/;
+		  if /^\S+ (\d+):(\d+):([\d.]+) .*outbox test point at $what/;
 	}
 	return @at;
 }
@@ -497,7 +497,7 @@ foreach my $point (qw(turn before_claim))
 	append_to_file("$order.new", "$point error 0\n");
 	rename "$order.new", $order or die "$order: $!";
 	$checker->enqueue(300, keys => 30);
-	$node->wait_log(qr/outbox fault at $point/, $offset);
+	$node->wait_log(qr/outbox test point at $point/, $offset);
 	# Workers that leave are counted with the postmaster, one that stays is not.
 	my @pids = ($node->postmaster_pid, $point eq 'turn' ? () : $node->backend_pids);
 	my $cpu = sum(map { backend_cpu_s($_) } @pids);

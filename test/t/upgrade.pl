@@ -52,7 +52,7 @@ sub state_soon
 sub library
 {
 	my ($version) = @_;
-	local $ENV{OUTBOX_FAULT_VERSION} = $version;
+	local $ENV{OUTBOX_TEST_VERSION} = $version;
 	$node->restart;
 	return;
 }

@@ -45,7 +45,7 @@ max_worker_processes = 20
 outbox.max_workers = 20
 END
 my $checker = OutboxTest::Checker->install($node);
-my $order = $node->data_dir . '/outbox_fault';
+my $order = $node->data_dir . '/outbox_test_point';
 my $consumer;
 
 # What may be published twice since begin().

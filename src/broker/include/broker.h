@@ -3,7 +3,7 @@
  * broker.h
  *		The link to RabbitMQ: one connection, one confirm channel.
  *
- * A fault of the broker or the network is a value here, never an ereport:
+ * An error of the broker or the network is a value here, never an ereport:
  * every call returns a status that must be looked at, and the reason stays in
  * the link until the next connect.  Never called inside a transaction.
  *
@@ -11,7 +11,7 @@
  *
  *		CLOSED --connect_start--> CONNECTING --connect_poll--> OPEN
  *		OPEN <--connection.blocked / unblocked--> BLOCKED
- *		CONNECTING, OPEN, BLOCKED --fault or close--> CLOSED
+ *		CONNECTING, OPEN, BLOCKED --error or close--> CLOSED
  *
  *-------------------------------------------------------------------------
  */
@@ -20,7 +20,7 @@
 
 #include "format.h"
 #include "message.h"
-#include "reason.h"
+#include "reason_codes.h"
 #include "uri.h"
 
 typedef struct OutboxLink OutboxLink;
@@ -42,22 +42,22 @@ typedef enum OutboxLinkStatus
 } OutboxLinkStatus;
 
 /* Why a link was lost; from this the relay makes the classes of doc/delivery.md. */
-typedef enum OutboxLinkFault
+typedef enum OutboxLinkErrorKind
 {
-	OUTBOX_FAULT_NONE,
-	OUTBOX_FAULT_CONNECTION,	/* refused, reset, timeout, login, vhost ... */
-	OUTBOX_FAULT_CHANNEL		/* channel.close: some message was guilty */
-} OutboxLinkFault;
+	OUTBOX_LINK_ERR_NONE,
+	OUTBOX_LINK_ERR_CONNECTION, /* refused, reset, timeout, login, vhost ... */
+	OUTBOX_LINK_ERR_CHANNEL		/* channel.close, because of a message */
+} OutboxLinkErrorKind;
 
 typedef struct OutboxLinkError
 {
-	OutboxLinkFault fault;
-	OutboxReason reason;		/* NONE when a message is to blame */
+	OutboxLinkErrorKind kind;
+	OutboxReason reason;		/* NONE when a message was the reason */
 	int			code;			/* AMQP reply code, or 0 */
 	bool		destination;	/* whatever goes to that exchange meets it */
 	bool		unreachable;	/* nobody there: no TCP connection came about */
 	bool		message;		/* perhaps because of one that was in flight */
-	bool		hopeless;		/* ... which no later attempt can change */
+	bool		permanent;		/* ... which no later attempt can change */
 	bool		name;			/* because of outbox_link_ask_name() */
 	char		text[512];		/* printable, without credentials */
 } OutboxLinkError;
@@ -130,7 +130,7 @@ extern pgsocket outbox_link_socket(const OutboxLink *link);
  * outbox_link_connect_due_ms() are over, for the next address.  Both return AGAIN
  * while the connect is under way (start never returns OK); poll does the handshakes
  * of TLS and AMQP (bounded by the watchdog) once TCP is up, and OK means OPEN.  The
- * socket may change between polls: ask for it anew.
+ * socket may change between polls: ask for it again.
  */
 extern OutboxLinkStatus outbox_link_connect_start(OutboxLink *link,
 												  const OutboxLinkTarget *target);
@@ -175,7 +175,7 @@ extern OutboxLinkStatus outbox_link_tried(const OutboxLink *link, int *code,
 extern OutboxLinkStatus outbox_link_ask_name(OutboxLink *link, const char *name);
 extern OutboxLinkStatus outbox_link_name_answer(OutboxLink *link, int *code,
 												const char **text);
-extern OutboxLinkStatus outbox_link_give_name_up(OutboxLink *link);
+extern OutboxLinkStatus outbox_link_release_name(OutboxLink *link);
 
 /*
  * Publishing happens in bursts: begin arms the watchdog, end sends what was kept
@@ -213,7 +213,7 @@ extern OutboxLinkStatus outbox_link_burst_end(OutboxLink *link);
  * Asked of its headers and properties only, and of the frames that the broker has
  * agreed to.  NULL: it could; else why not, in the current context.
  */
-extern const char *outbox_link_header_fault(OutboxLink *link,
+extern const char *outbox_link_header_error(OutboxLink *link,
 											const OutboxMessage *message,
 											const OutboxFormat *format,
 											size_t bytes);

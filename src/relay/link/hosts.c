@@ -15,7 +15,7 @@
 /*
  * The longest wait between two connects to a host.  Shorter than
  * outbox.retry_max may be: when the broker is back, everything waits for this.  A
- * broker that is there and turns us away (a wrong password, a limit) is asked less
+ * broker that is there and refuses the login (a wrong password, a limit) is asked less
  * often than an address where nobody answers, which costs next to nothing.
  */
 #define RECONNECT_MAX_MS	30000
@@ -141,7 +141,7 @@ outbox_hosts_failed(OutboxHosts *hosts, const OutboxHostFailure *failure,
 	if (failure->stable)
 		hosts->failures = 0;
 	hosts->failures++;
-	/* Nobody answered, and now somebody turns us away: that is news. */
+	/* No host answered, and now one refuses the connection: the state changed. */
 	if (failure->stable || tries->unreachable != failure->unreachable)
 		tries->failures = 0;
 	tries->unreachable = failure->unreachable;

@@ -23,7 +23,7 @@ typedef struct OutboxHosts OutboxHosts;
 /* What was of the last connect, or connection. */
 typedef struct OutboxHostFailure
 {
-	bool		unreachable;	/* nobody answered; else somebody turned us away */
+	bool		unreachable;	/* no host answered; else one refused the connection */
 	bool		stable;			/* it was connected, and for long */
 	int64_t		initial_ms;		/* as is set: the first wait, and the longest */
 	int64_t		max_ms;
@@ -47,7 +47,7 @@ extern void outbox_hosts_failed(OutboxHosts *hosts,
 								const OutboxHostFailure *failure,
 								OutboxMonoTime now);
 /*
- * A message is to blame, and not the broker: no reason to wait, unless one close
+ * A poison message, and not the broker: no reason to wait, unless one close
  * follows the other and nothing gets through.
  */
 extern void outbox_hosts_closed(OutboxHosts *hosts, bool got_through,

@@ -67,7 +67,7 @@ hash_passwords(OutboxLinkConfig *config, const OutboxUri *uri, uint64 *hash,
 static void
 config_failed(OutboxLinkConfig *config, OutboxReason reason, const char *detail)
 {
-	outbox_slot_set_trouble(OUTBOX_TROUBLE_SETTINGS, reason, detail, NULL);
+	outbox_slot_set_current_error(OUTBOX_ERROR_SETTINGS, reason, detail, NULL);
 	if (config->error == NULL ||
 		strcmp(config->error, detail) != 0)
 	{
@@ -76,7 +76,7 @@ config_failed(OutboxLinkConfig *config, OutboxReason reason, const char *detail)
 				 errmsg("outbox relay cannot use its settings"),
 				 errdetail_internal("%s", detail),
 				 errhint("Correct \"outbox.broker_uri\" or \"outbox.passfile\" and reload the configuration.")));
-		outbox_slot_set_error(detail);
+		outbox_slot_set_last_error(detail);
 	}
 	if (config->error != NULL)
 		pfree(config->error);
@@ -113,7 +113,7 @@ tls_text(bool tls)
 					file_stamp(outbox_tls_key_passfile));
 }
 
-OutboxLinkConfigNews
+OutboxLinkConfigChange
 outbox_link_config_load(OutboxLinkConfig *config)
 {
 	MemoryContext new_cxt = AllocSetContextCreate(config->cxt, "outbox config",
@@ -124,7 +124,7 @@ outbox_link_config_load(OutboxLinkConfig *config)
 	OutboxReason reason = OUTBOX_REASON_URI;
 	char	   *text;
 	uint64		passwords = 0;
-	OutboxLinkConfigNews news;
+	OutboxLinkConfigChange change;
 
 	detail = outbox_uri_parse(outbox_broker_uri, &uri);
 	if (detail == NULL)
@@ -141,7 +141,7 @@ outbox_link_config_load(OutboxLinkConfig *config)
 					tls_text(uri.tls), outbox_heartbeat_s,
 					outbox_max_message_size);
 	MemoryContextSwitchTo(old);
-	outbox_slot_clear_trouble(OUTBOX_TROUBLE_SETTINGS);
+	outbox_slot_clear_current_error(OUTBOX_ERROR_SETTINGS);
 	if (config->error != NULL)
 	{
 		ereport(LOG, (errmsg("outbox relay can use its settings again")));
@@ -154,7 +154,7 @@ outbox_link_config_load(OutboxLinkConfig *config)
 		MemoryContextDelete(new_cxt);
 		return OUTBOX_LINK_CONFIG_SAME;
 	}
-	news = config->text != NULL ?
+	change = config->text != NULL ?
 		OUTBOX_LINK_CONFIG_CHANGED : OUTBOX_LINK_CONFIG_FIRST;
 	if (config->uri_cxt != NULL)
 		MemoryContextDelete(config->uri_cxt);
@@ -162,7 +162,7 @@ outbox_link_config_load(OutboxLinkConfig *config)
 	config->text = text;
 	config->passwords = passwords;
 	config->uri = uri;
-	return news;
+	return change;
 }
 
 bool

@@ -18,12 +18,12 @@
 
 typedef struct OutboxLinkConfig OutboxLinkConfig;
 
-typedef enum OutboxLinkConfigNews
+typedef enum OutboxLinkConfigChange
 {
 	OUTBOX_LINK_CONFIG_SAME,	/* or cannot be used */
 	OUTBOX_LINK_CONFIG_FIRST,
 	OUTBOX_LINK_CONFIG_CHANGED
-} OutboxLinkConfigNews;
+} OutboxLinkConfigChange;
 
 extern OutboxLinkConfig *outbox_link_config_create(MemoryContext cxt);
 
@@ -31,7 +31,7 @@ extern OutboxLinkConfig *outbox_link_config_create(MemoryContext cxt);
  * Reads where the broker is, and looks once at the password file so that an
  * unreadable one shows as a config error and not as a broker that is down.
  */
-extern OutboxLinkConfigNews outbox_link_config_load(OutboxLinkConfig *config);
+extern OutboxLinkConfigChange outbox_link_config_load(OutboxLinkConfig *config);
 
 extern bool outbox_link_config_usable(const OutboxLinkConfig *config);
 /* What could be used last; until the next load. */
@@ -82,59 +82,59 @@ extern OutboxMonoTime outbox_sender_deadline(const OutboxSender *sender);
 extern void outbox_sender_pipe_is_clear(OutboxSender *sender);
 extern bool outbox_sender_pipe_was_clear(const OutboxSender *sender);
 
-/* unknown.c: what becomes of messages that were in flight when the link was lost */
+/* poison.c: what becomes of messages that were in flight when the link was lost */
 
 /* The messages because of which the broker closed the link. */
-typedef struct OutboxBlame OutboxBlame;
+typedef struct OutboxPoison OutboxPoison;
 
 /* What has become of those in flight. */
-typedef struct OutboxBlamed
+typedef struct OutboxPoisonFound
 {
-	bool		any;			/* one was alone, and is to blame */
+	bool		any;			/* one was alone: it, or its route */
 	OutboxRoute *broken;		/* its route rather than itself; or NULL */
-	OutboxRoute *guilty;		/* the route of one that is itself to blame; or NULL */
-} OutboxBlamed;
+	OutboxRoute *route;			/* the route of a poison message; or NULL */
+} OutboxPoisonFound;
 
-extern OutboxBlame *outbox_blame_create(MemoryContext cxt, OutboxQueue *queue);
+extern OutboxPoison *outbox_poison_create(MemoryContext cxt, OutboxQueue *queue);
 
 /*
  * Everything unconfirmed becomes READY again, and the window is empty.  error: why
  * the link was lost; NULL: we have closed it.
  */
-extern OutboxBlamed outbox_blame_unknown(OutboxBlame *blame,
-										 OutboxConfirms *window,
-										 const OutboxLinkError *error);
-extern bool outbox_blame_was_blamed(const OutboxBlame *blame,
-									const OutboxMessage *message);
+extern OutboxPoisonFound outbox_poison_reclaim(OutboxPoison *poison,
+											   OutboxConfirms *window,
+											   const OutboxLinkError *error);
+extern bool outbox_poison_is_known(const OutboxPoison *poison,
+								   const OutboxMessage *message);
 
-/* watch.c: how long the broker is waited for */
+/* stall.c: how long the broker is waited for */
 
-typedef struct OutboxWatch OutboxWatch;
+typedef struct OutboxStall OutboxStall;
 
 /* window: of OutboxItem. */
-extern OutboxWatch *outbox_watch_create(MemoryContext cxt, OutboxLink *link,
+extern OutboxStall *outbox_stall_create(MemoryContext cxt, OutboxLink *link,
 										const OutboxConfirms *window);
 
 /* A new connection: of what was before it nothing is known. */
-extern void outbox_watch_reset(OutboxWatch *watch);
+extern void outbox_stall_reset(OutboxStall *stall);
 /* A message was confirmed or refused that was sent at that time. */
-extern void outbox_watch_answered(OutboxWatch *watch, OutboxMonoTime sent_at);
-extern void outbox_watch_look(OutboxWatch *watch, OutboxMonoTime now);
+extern void outbox_stall_answered(OutboxStall *stall, OutboxMonoTime sent_at);
+extern void outbox_stall_look(OutboxStall *stall, OutboxMonoTime now);
 
 /* Is the oldest unconfirmed message not even there yet? */
-extern bool outbox_watch_bytes_under_way(const OutboxWatch *watch);
+extern bool outbox_stall_bytes_under_way(const OutboxStall *stall);
 /* It has been there for long, and nothing has come. */
-extern bool outbox_watch_quiet(const OutboxWatch *watch, OutboxMonoTime now);
+extern bool outbox_stall_quiet(const OutboxStall *stall, OutboxMonoTime now);
 /* Did a confirm come just now that was not long in coming? */
-extern bool outbox_watch_answers_quickly(const OutboxWatch *watch,
+extern bool outbox_stall_answers_quickly(const OutboxStall *stall,
 										 OutboxMonoTime now);
 /* When there was progress the last time; unset: nothing is waited for. */
-extern OutboxMonoTime outbox_watch_progress_at(const OutboxWatch *watch);
+extern OutboxMonoTime outbox_stall_progress_at(const OutboxStall *stall);
 
-extern OutboxMonoTime outbox_watch_deadline(OutboxWatch *watch,
+extern OutboxMonoTime outbox_stall_deadline(OutboxStall *stall,
 											OutboxMonoTime now);
 /* Why the connection is to be given up, or NULL; and the kind of it. */
-extern const char *outbox_watch_late(OutboxWatch *watch, OutboxMonoTime now,
+extern const char *outbox_stall_late(OutboxStall *stall, OutboxMonoTime now,
 									 OutboxReason *reason);
 
 #endif							/* OUTBOX_LINK_PARTS_H */

@@ -24,7 +24,7 @@
 /*
  * A channel on which a message is nacked again so long after its first nack is
  * replaced, and so is one that has had no ack by then; the next one after twice as
- * long, up to RENEW_MAX_MS.  That starts anew when a channel went without a nack
+ * long, up to RENEW_MAX_MS.  That starts again when a channel went without a nack
  * for NO_NACK_MS, or the broker ended the connection.
  */
 #define RENEW_MS		500
@@ -58,7 +58,7 @@ outbox_renewal_closed(OutboxRenewal *renewal)
 	renewal->renew = false;
 }
 
-/* What the next channel is refused is news. */
+/* A refusal on the next channel counts from the start. */
 void
 outbox_renewal_other_broker(OutboxRenewal *renewal)
 {

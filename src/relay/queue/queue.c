@@ -281,8 +281,8 @@ free_item(OutboxQueue *queue, OutboxItem *item)
 	queue->bytes -= item->message->size;
 	if (item->locked)
 		queue->nlocked--;
-	if (item->suspect)
-		queue->nsuspects--;
+	if (item->maybe_poison)
+		queue->nmaybe_poison--;
 	outbox_queue_return_claim(queue, item->claim_index, &item->message->id);
 	pfree(item->message);
 	if (item->error != NULL)
@@ -550,11 +550,11 @@ outbox_queue_sent(OutboxQueue *queue, OutboxItem *item, OutboxMonoTime now,
 }
 
 static void
-clear_suspect(OutboxQueue *queue, OutboxItem *item)
+clear_maybe_poison(OutboxQueue *queue, OutboxItem *item)
 {
-	if (item->suspect)
-		queue->nsuspects--;
-	item->suspect = false;
+	if (item->maybe_poison)
+		queue->nmaybe_poison--;
+	item->maybe_poison = false;
 }
 
 void
@@ -583,13 +583,13 @@ outbox_queue_confirmed(OutboxQueue *queue, OutboxItem *item)
 	queue->nconfirmed++;
 	queue->confirmed_bytes += item->message->size;
 	dlist_push_tail(&queue->confirmed, &item->node);
-	clear_suspect(queue, item);
+	clear_maybe_poison(queue, item);
 	key_waits_for(queue, item->key);
 }
 
 void
 outbox_queue_rejected(OutboxQueue *queue, OutboxItem *item, OutboxReason reason,
-					  const char *error, bool hopeless)
+					  const char *error, bool permanent)
 {
 	char	   *copy = MemoryContextStrdup(queue->cxt, error);
 
@@ -600,25 +600,25 @@ outbox_queue_rejected(OutboxQueue *queue, OutboxItem *item, OutboxReason reason,
 	set_state(item, OUTBOX_ITEM_REJECTED);
 	queue->nrejected++;
 	dlist_push_tail(&queue->rejected, &item->node);
-	clear_suspect(queue, item);
+	clear_maybe_poison(queue, item);
 	item->reason = reason;
 	if (item->error != NULL)
 		pfree(item->error);
 	item->error = copy;
-	item->hopeless = hopeless;
+	item->permanent = permanent;
 	count_items(queue);
 }
 
 void
-outbox_queue_unknown(OutboxQueue *queue, OutboxItem *item, bool suspect)
+outbox_queue_unknown(OutboxQueue *queue, OutboxItem *item, bool maybe_poison)
 {
 	Assert(item->state == OUTBOX_ITEM_SENT);
 	queue->nsent--;
 	set_claim(item->claim_index, &item->message->id, false);
-	if (suspect && !item->suspect)
+	if (maybe_poison && !item->maybe_poison)
 	{
-		item->suspect = true;
-		queue->nsuspects++;
+		item->maybe_poison = true;
+		queue->nmaybe_poison++;
 	}
 	make_ready(queue, item, true);
 	count_items(queue);
@@ -788,16 +788,16 @@ outbox_queue_settled(OutboxQueue *queue, OutboxItem *item)
 }
 
 void
-outbox_queue_failed(OutboxQueue *queue, OutboxItem *item, bool give_up)
+outbox_queue_failed(OutboxQueue *queue, OutboxItem *item, bool final)
 {
 	OutboxKey  *key = item->key;
 
 	Assert(item->state == OUTBOX_ITEM_REJECTED);
 	dlist_delete(&item->node);
 	queue->nrejected--;
-	if (key != NULL && (!give_up || outbox_route_blocks(item->route)))
+	if (key != NULL && (!final || outbox_route_blocks(item->route)))
 	{
-		if (give_up)
+		if (final)
 			block(key, item->message->seq, &item->message->id, item->route);
 		else
 			hold_retry(key, item->message->seq, &item->message->id);

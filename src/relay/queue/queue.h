@@ -22,7 +22,7 @@
  *
  * A message is known by its id.  Its number says where it stands and need not be
  * its own: a subscriber has those of its publisher beside its own ones, and TRUNCATE
- * ... RESTART IDENTITY begins anew.  Two of the same number have no order.
+ * ... RESTART IDENTITY begins again.  Two of the same number have no order.
  *
  *-------------------------------------------------------------------------
  */
@@ -32,7 +32,7 @@
 #include "clock.h"
 #include "lib/ilist.h"
 #include "message.h"
-#include "reason.h"
+#include "reason_codes.h"
 #include "route.h"
 #include "sizes.h"
 #include "utils/hsearch.h"
@@ -97,8 +97,8 @@ struct OutboxItem
 	OutboxRoute *route;
 	OutboxKey  *key;			/* NULL: no order */
 	int			claim_index;	/* in MySlot->claims */
-	bool		suspect;		/* may be what closed the channel */
-	bool		hopeless;		/* rejected for what no later attempt can change */
+	bool		maybe_poison;	/* may be what closed the channel */
+	bool		permanent;		/* rejected for what no later attempt can change */
 	bool		locked;			/* could not be settled, somebody has its row ... */
 	uint64		locker;			/* ... see outbox_store_lockers() */
 	TimestampTz locked_since;
@@ -133,7 +133,7 @@ typedef struct OutboxQueue
 	int			nsent;
 	int			nconfirmed;
 	int			nrejected;
-	int			nsuspects;
+	int			nmaybe_poison;
 	int			nlocked;		/* CONFIRMED and REJECTED ones that are locked */
 	size_t		confirmed_bytes;	/* of the confirmed ones that are not locked */
 	bool		key_waits_for_settling; /* for a CONFIRMED head to be gone */
@@ -180,16 +180,16 @@ extern void outbox_queue_sent(OutboxQueue *queue, OutboxItem *item,
 extern void outbox_queue_returned(OutboxQueue *queue, OutboxItem *item,
 								  const char *error);
 extern void outbox_queue_confirmed(OutboxQueue *queue, OutboxItem *item);
-/* From READY or SENT; error is copied.  hopeless: no later attempt helps. */
+/* From READY or SENT; error is copied.  permanent: no later attempt helps. */
 extern void outbox_queue_rejected(OutboxQueue *queue, OutboxItem *item,
 								  OutboxReason reason, const char *error,
-								  bool hopeless);
+								  bool permanent);
 /*
  * The fate of a SENT item is unknown: READY again, in front of the others.
  * Call it for the latest first, so that the order stays.
  */
 extern void outbox_queue_unknown(OutboxQueue *queue, OutboxItem *item,
-								 bool suspect);
+								 bool maybe_poison);
 
 /*
  * All READY and WAITING items (of a route, if not NULL) go back to being rows;
@@ -213,9 +213,9 @@ extern void outbox_queue_unfit(OutboxQueue *queue, OutboxItem *item, const char 
 extern void outbox_queue_remains(OutboxQueue *queue, OutboxItem *item);
 /* The settling of a CONFIRMED item is committed. */
 extern void outbox_queue_settled(OutboxQueue *queue, OutboxItem *item);
-/* The same for a REJECTED one; give_up: it is 'failed' now. */
+/* The same for a REJECTED one; final: it is 'failed' now. */
 extern void outbox_queue_failed(OutboxQueue *queue, OutboxItem *item,
-								bool give_up);
+								bool final);
 /* A REJECTED one is a row of another route now: its key goes on. */
 extern void outbox_queue_moved(OutboxQueue *queue, OutboxItem *item);
 

@@ -27,8 +27,8 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-#define BLAME_MS		2000
-#define BLAME_BURST_MS	6000
+#define POISON_MS		2000
+#define POISON_BURST_MS	6000
 /* For so long after its last message a route counts as a neighbour. */
 #define NEIGHBOUR_MS	60000
 
@@ -215,7 +215,7 @@ start_route(OutboxRoute *route, OutboxResumed *resumed)
 
 /* Nothing is wrong with it any more, or nothing is known of it. */
 static void
-forget_trouble(OutboxRoute *route)
+clear_error(OutboxRoute *route)
 {
 	route->failures = 0;
 	outbox_stats_route_waits(route->stats, NULL, NULL, 0);
@@ -230,7 +230,7 @@ update_route(OutboxRoute *route, OutboxRoute *loaded)
 	if (!same_exchange || route->outlet != loaded->outlet)
 	{
 		route->broken = false;
-		forget_trouble(route);
+		clear_error(route);
 	}
 	pfree(route->shown);
 	pfree(route->exchange);
@@ -357,7 +357,7 @@ reason_of_code(int code)
 
 /* Shows it for as long as the route is not found to work. */
 static void
-show_trouble(const OutboxRoute *route, int code, const char *text)
+show_error(const OutboxRoute *route, int code, const char *text)
 {
 	TimestampTz retry_at =
 		TimestampTzPlusMilliseconds(GetCurrentTimestamp(),
@@ -391,7 +391,7 @@ outbox_route_broken(OutboxRoutes *routes, OutboxRoute *route, int code,
 {
 	char	   *text = psprintf("route \"%s\": %s", route->shown, reason);
 
-	outbox_slot_set_error(text);
+	outbox_slot_set_last_error(text);
 	pfree(text);
 	/* Once per change of state; tries that fail again say nothing. */
 	if (route->failures == 0)
@@ -406,7 +406,7 @@ outbox_route_broken(OutboxRoutes *routes, OutboxRoute *route, int code,
 														  outbox_retry_max_ms,
 														  route->failures,
 														  pg_prng_uint32(&pg_global_prng_state)));
-	show_trouble(route, code, reason);
+	show_error(route, code, reason);
 	stop_route(routes, route, end);
 }
 
@@ -432,25 +432,25 @@ has_neighbours(const OutboxRoutes *routes, const OutboxRoute *route,
  * Each message because of which the broker closes the link costs all routes another
  * connection, and those of them that were in flight are sent one at a time.  A route
  * of such messages would leave nothing to the others.  So it has a share: one in
- * BLAME_MS, and as many at once as fit into BLAME_BURST_MS.  When that is used
+ * POISON_MS, and as many at once as fit into POISON_BURST_MS.  When that is used
  * up the route waits until there is room for one, and tries it with a message alone.
  */
 bool
-outbox_route_blamed(OutboxRoutes *routes, OutboxRoute *route, int64 end)
+outbox_route_met_poison(OutboxRoutes *routes, OutboxRoute *route, int64 end)
 {
 	OutboxMonoTime now = outbox_mono_now();
-	OutboxMonoTime full = outbox_mono_plus(now, BLAME_BURST_MS);
+	OutboxMonoTime full = outbox_mono_plus(now, POISON_BURST_MS);
 
-	if (outbox_mono_before(route->blamed_until, now))
-		route->blamed_until = now;
-	if (outbox_mono_before(route->blamed_until, full))
-		route->blamed_until = outbox_mono_plus(route->blamed_until, BLAME_MS);
-	if (outbox_mono_before(route->blamed_until, full) ||
+	if (outbox_mono_before(route->poison_until, now))
+		route->poison_until = now;
+	if (outbox_mono_before(route->poison_until, full))
+		route->poison_until = outbox_mono_plus(route->poison_until, POISON_MS);
+	if (outbox_mono_before(route->poison_until, full) ||
 		!has_neighbours(routes, route, now))
 		return false;
 	route->broken = true;
-	route->careful = true;
-	route->retry_at = outbox_mono_plus(now, BLAME_MS);
+	route->half_open = true;
+	route->retry_at = outbox_mono_plus(now, POISON_MS);
 	stop_route(routes, route, end);
 	return true;
 }
@@ -458,11 +458,11 @@ outbox_route_blamed(OutboxRoutes *routes, OutboxRoute *route, int64 end)
 void
 outbox_route_works(OutboxRoute *route, OutboxMonoTime now)
 {
-	route->careful = false;
+	route->half_open = false;
 	route->worked_at = now;
 	if (route->failures == 0)
 		return;
-	forget_trouble(route);
+	clear_error(route);
 	ereport(LOG,
 			(errmsg("outbox relay publishes on route \"%s\" again",
 					route->shown)));

@@ -5,7 +5,7 @@
  *
  *		usable --paused, deleted, or another relay's--> waits --resumed--> usable
  *		usable --broken--> waits, until its backoff is over --> usable
- *		usable --blamed too often--> waits, until its rest is over --> usable
+ *		usable --poison too often--> waits, until its rest is over --> usable
  *
  * The messages of a route that waits are dropped from memory and left out of
  * claims; from where they have to be read again is kept in its skip_low.  Whoever
@@ -73,8 +73,8 @@ extern void outbox_route_works(OutboxRoute *route, OutboxMonoTime now);
  * The broker has closed the link because of one of its messages.  True: it rests, so
  * what is sent next is another one's.
  */
-extern bool outbox_route_blamed(OutboxRoutes *routes, OutboxRoute *route,
-								int64 end);
+extern bool outbox_route_met_poison(OutboxRoutes *routes, OutboxRoute *route,
+									int64 end);
 /* Lets those go on whose backoff, or rest, is over. */
 extern void outbox_routes_retry(OutboxRoutes *routes, OutboxMonoTime now,
 								OutboxResumed *resumed);

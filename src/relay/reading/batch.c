@@ -7,9 +7,9 @@
  */
 #include "postgres.h"
 
-#include "fault.h"
 #include "reading.h"
 #include "settings.h"
+#include "test_point.h"
 #include "utils/memutils.h"
 
 void
@@ -181,7 +181,7 @@ outbox_batch_fill_claim(OutboxBatch *batch, OutboxClaim *claim)
 }
 
 void
-outbox_batch_give_up(OutboxBatch *batch, int index)
+outbox_batch_release(OutboxBatch *batch, int index)
 {
 	if (batch->messages[index] == NULL)
 		return;
@@ -195,7 +195,7 @@ void
 outbox_batch_forget(OutboxBatch *batch)
 {
 	for (int i = 0; i < batch->count; i++)
-		outbox_batch_give_up(batch, i);
+		outbox_batch_release(batch, i);
 	batch->count = 0;
 	batch->nsegments = 0;
 }
@@ -229,13 +229,13 @@ find_locked(const OutboxRow *row, void *arg)
 		outbox_batch_note_row(batch, &batch->locked, row);
 }
 
-/* The segment ends with that row: what it has claimed behind is given up. */
+/* The segment ends with that row: its claims behind the row are released. */
 static void
 cut_segment(OutboxBatch *batch, OutboxSegment *segment, int64 seq)
 {
 	for (int i = segment->start; i < segment->end; i++)
 		if (batch->messages[i] != NULL && batch->messages[i]->seq > seq)
-			outbox_batch_give_up(batch, i);
+			outbox_batch_release(batch, i);
 	segment->last_seq = seq;
 	segment->cut = true;
 }

@@ -11,12 +11,12 @@
  */
 #include "postgres.h"
 
-#include "fault.h"
 #include "outlet.h"
 #include "reading.h"
 #include "reading_internal.h"
 #include "settings.h"
 #include "shared.h"
+#include "test_point.h"
 #include "utils/memutils.h"
 
 /*
@@ -93,9 +93,9 @@ outbox_reader_reread_due(OutboxReader *reader)
 }
 
 void
-outbox_reader_doubt_holders(OutboxReader *reader)
+outbox_reader_invalidate_holders(OutboxReader *reader)
 {
-	outbox_keys_doubt_holders(reader->keys);
+	outbox_keys_invalidate_holders(reader->keys);
 }
 
 /* -------------------------------------------------- rows that are set aside */
@@ -107,7 +107,7 @@ outbox_reader_set_aside(OutboxReader *reader, const OutboxUnreadableRow *row,
 	if (!outbox_unreadable_set_aside(reader->unreadable, row, error, sqlstate))
 		return false;
 	/* A retry that is set aside need not hold its key. */
-	outbox_keys_doubt_holders(reader->keys);
+	outbox_keys_invalidate_holders(reader->keys);
 	return true;
 }
 
@@ -127,7 +127,7 @@ read_again(OutboxReader *reader, const int64 *seqs, int n)
 		outbox_scan_add(reader->scan, seqs[i], seqs[i], OUTBOX_MONO_UNSET,
 						OUTBOX_UNREAD_RETURNED);
 	outbox_due_restart(reader->due);
-	outbox_keys_doubt_holders(reader->keys);
+	outbox_keys_invalidate_holders(reader->keys);
 }
 
 void
@@ -164,9 +164,9 @@ outbox_reader_wanted(const OutboxReader *reader, OutboxMonoTime now)
 }
 
 bool
-outbox_reader_wonders(const OutboxReader *reader)
+outbox_reader_needs_lookup(const OutboxReader *reader)
 {
-	return outbox_keys_doubtful(reader->keys) ||
+	return outbox_keys_are_stale(reader->keys) ||
 		outbox_due_unknown(reader->due);
 }
 
@@ -175,7 +175,7 @@ outbox_reader_check_holders(OutboxReader *reader)
 {
 	int64		seqs[OUTBOX_UNREADABLE_MAX];
 
-	if (!outbox_keys_doubtful(reader->keys))
+	if (!outbox_keys_are_stale(reader->keys))
 		return false;
 	read_again(reader, seqs, outbox_unreadable_check(reader->unreadable, seqs));
 	return outbox_keys_check_holders(reader->keys);
@@ -215,7 +215,7 @@ outbox_reader_claim(OutboxReader *reader, OutboxBatch *batch, TimestampTz wall)
 		outbox_scan_claim(reader->scan, batch, now);
 	outbox_recall_look_up(batch, outbox_scan_end(reader->scan));
 	outbox_keys_check_failed(batch);
-	OUTBOX_FAULT("amid_claim");
+	OUTBOX_TEST_POINT("amid_claim");
 	MemoryContextSwitchTo(old);
 }
 
@@ -282,14 +282,14 @@ admit(OutboxReader *reader, OutboxBatch *batch, const Admission *admission)
 	if (outbox_route_is_excluded(route))
 	{
 		outbox_route_refuse(route, admission->seq);
-		outbox_batch_give_up(batch, admission->index);
+		outbox_batch_release(batch, admission->index);
 		return;
 	}
 	if (outbox_route_waits(route))
 	{
 		outbox_route_skip(route, admission->seq);
 		batch->unknown_route = true;
-		outbox_batch_give_up(batch, admission->index);
+		outbox_batch_release(batch, admission->index);
 		return;
 	}
 	(void) outbox_queue_admit(reader->queue, message, route,
@@ -326,7 +326,7 @@ admit_all(OutboxReader *reader, OutboxBatch *batch)
 	for (int i = 0; i < n; i++)
 	{
 		admit(reader, batch, &admissions[i]);
-		OUTBOX_FAULT("amid_admit");
+		OUTBOX_TEST_POINT("amid_admit");
 	}
 }
 
@@ -346,7 +346,7 @@ outbox_reader_committed(OutboxReader *reader, OutboxBatch *batch)
 	admit_all(reader, batch);
 	for (int i = 0; i < batch->nrecalled && batch->nunreadable > 0; i++)
 		if (batch->recalled[i].waits)	/* for one that is set aside, perhaps */
-			outbox_keys_doubt_holders(reader->keys);
+			outbox_keys_invalidate_holders(reader->keys);
 	outbox_recall_end(batch);
 	batch->count = 0;
 	batch->nsegments = 0;
@@ -374,7 +374,7 @@ outbox_reader_behind(const OutboxReader *reader, OutboxMonoTime now)
 		outbox_scan_wanted(reader->scan, now) ||
 		!dlist_is_empty(&reader->queue->reread) ||
 		outbox_mono_is_set(outbox_keys_deadline(reader->keys)) ||
-		outbox_keys_doubtful(reader->keys) ||
+		outbox_keys_are_stale(reader->keys) ||
 		outbox_due_waits(reader->due);
 }
 
@@ -383,7 +383,7 @@ outbox_reader_reads_much(const OutboxReader *reader)
 {
 	return outbox_scan_behind(reader->scan) ||
 		!dlist_is_empty(&reader->queue->reread) ||
-		outbox_keys_doubtful(reader->keys);
+		outbox_keys_are_stale(reader->keys);
 }
 
 TimestampTz
@@ -425,7 +425,7 @@ outbox_reader_timers(OutboxReader *reader, OutboxMonoTime now)
 	outbox_due_timers(reader->due, now);
 }
 
-#ifdef OUTBOX_FAULTS
+#ifdef OUTBOX_TEST_POINTS
 bool
 outbox_reader_has_released(OutboxReader *reader)
 {

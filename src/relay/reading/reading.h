@@ -12,7 +12,7 @@
 #include "route_states.h"
 #include "shared.h"
 #include "store.h"
-#include "unread.h"
+#include "unread_ranges.h"
 
 /*
  * batch.c: what one round claims: messages, and which rows were read for them
@@ -82,7 +82,7 @@ typedef struct OutboxBatch
 	int			nsegments;
 	OutboxSegment segments[OUTBOX_BATCH_SEGMENTS];
 	int			count;
-	OutboxMessage **messages;	/* NULL: given up */
+	OutboxMessage **messages;	/* NULL: released */
 	int		   *claims;			/* entries in MySlot->claims */
 	List	   *locked;			/* of OutboxBarringRow: the claim passed it over */
 	List	   *failed;			/* the same, see outbox_keys_check_failed() */
@@ -91,7 +91,7 @@ typedef struct OutboxBatch
 	int			nrecalled;
 	bool		in_vain;		/* most of what was checked was overtaking */
 	bool		unknown_route;	/* a message has one that we have not loaded */
-	OutboxInbox late_news;		/* of what the snapshot need not see */
+	OutboxInbox late_inbox;		/* of what the snapshot need not see */
 } OutboxBatch;
 
 /* How many messages a worker may have in its memory ... */
@@ -136,7 +136,7 @@ extern void outbox_batch_note_row(OutboxBatch *batch, List **list,
 extern int64 outbox_segment_read(const OutboxSegment *segment);
 
 /* The message goes back to being a row, and nothing remembers it but the caller. */
-extern void outbox_batch_give_up(OutboxBatch *batch, int index);
+extern void outbox_batch_release(OutboxBatch *batch, int index);
 
 /* The same for all of them: the transaction failed. */
 extern void outbox_batch_forget(OutboxBatch *batch);
@@ -206,11 +206,11 @@ extern bool outbox_unreadable_leads_to(const OutboxUnreadable *list, int64 seq);
  * reader.c: which rows are read next, and what becomes of them
  *
  * Three sources: rows whose time has come (due.c), keys to be read again
- * (keys.c), and all else that is unread (scan.c).  Each knows whether
+ * (held_keys.c), and all else that is unread (scan.c).  Each knows whether
  * it wants a claim, claims, and takes note when the claim has committed; if it has
  * not, nothing has changed.
  *
- *		add, told, doubted --> wanted --> claim --COMMIT--> committed --> queue
+ *		add, told, stale --> wanted --> claim --COMMIT--> committed --> queue
  *		      ^                              \--ERROR---> forget
  *		      +-- what the queue did not keep, what somebody has locked
  */
@@ -227,7 +227,7 @@ extern OutboxReader *outbox_reader_create(MemoryContext cxt,
 /* Rows from lo to hi are to be read; why is one of OUTBOX_UNREAD_... */
 extern void outbox_reader_add(OutboxReader *reader, int64 lo, int64 hi,
 							  int why);
-/* Something may have been committed that nobody has told of. */
+/* A transaction may have committed without an announcement. */
 extern void outbox_reader_look(OutboxReader *reader);
 /* A waiting row that is due at that time has been committed. */
 extern void outbox_reader_told_due(OutboxReader *reader, TimestampTz at);
@@ -236,7 +236,7 @@ extern void outbox_reader_look_up_due(OutboxReader *reader);
 /* or reads all that are due. */
 extern void outbox_reader_reread_due(OutboxReader *reader);
 /* Rows that hold their keys may be gone. */
-extern void outbox_reader_doubt_holders(OutboxReader *reader);
+extern void outbox_reader_invalidate_holders(OutboxReader *reader);
 
 /*
  * A claim has failed, as a value of that row cannot be read: claims leave it out from
@@ -255,7 +255,7 @@ extern void outbox_reader_ask_unreadable(OutboxReader *reader);
 extern bool outbox_reader_wanted(const OutboxReader *reader,
 								 OutboxMonoTime now);
 /* Has it something else to look up in a round? */
-extern bool outbox_reader_wonders(const OutboxReader *reader);
+extern bool outbox_reader_needs_lookup(const OutboxReader *reader);
 /* Called in a transaction. */
 extern bool outbox_reader_check_holders(OutboxReader *reader);
 /* The same, after the batch's snapshot was taken. */
@@ -287,7 +287,7 @@ extern TimestampTz outbox_reader_next_due(const OutboxReader *reader);
 extern OutboxMonoTime outbox_reader_deadline(const OutboxReader *reader,
 											 OutboxMonoTime now);
 extern void outbox_reader_timers(OutboxReader *reader, OutboxMonoTime now);
-#ifdef OUTBOX_FAULTS
+#ifdef OUTBOX_TEST_POINTS
 /* Is there a key of which the holder is gone?  Called in a transaction. */
 extern bool outbox_reader_has_released(OutboxReader *reader);
 #endif
@@ -310,7 +310,7 @@ extern bool outbox_reader_has_released(OutboxReader *reader);
 /* A key that may be forgotten, and what the table says of it. */
 typedef struct OutboxRecalled
 {
-	int64		hash;			/* MUST BE FIRST, see key.h */
+	int64		hash;			/* MUST BE FIRST, see key_hash.h */
 	int64		seq;			/* of its oldest row that was met */
 	bool		known;			/* the key was in memory, and so not looked up */
 	bool		has_rows;		/* others were read before, and are ready */

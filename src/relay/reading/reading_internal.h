@@ -55,7 +55,7 @@ extern void outbox_due_timers(OutboxDue *due, OutboxMonoTime now);
 extern bool outbox_due_waits(const OutboxDue *due);
 
 /*
- * keys.c: keys that are held, and keys to be read again
+ * held_keys.c: keys that are held, and keys to be read again
  *
  * A source of a batch.  What a key does not have in memory, because it was held
  * or had enough there, it remembers by the lowest number of it (skip_low, queue.h).
@@ -83,7 +83,7 @@ extern void outbox_keys_committed(OutboxKeys *keys, OutboxBatch *batch);
 extern void outbox_keys_hold_locked(OutboxKeys *keys, int64 hash, int64 seq,
 									OutboxMonoTime until);
 /*
- * Gives up the messages of a batch behind a row of their key that has failed, or is
+ * Releases the messages of a batch behind a row of their key that has failed, or is
  * set aside, where that blocks.  A row that has failed is found by the claim's
  * snapshot, whatever is known of the key; from the commit on the key is held, so that
  * its rows are not claimed in vain.
@@ -91,12 +91,12 @@ extern void outbox_keys_hold_locked(OutboxKeys *keys, int64 hash, int64 seq,
 extern void outbox_keys_check_failed(OutboxBatch *batch);
 extern void outbox_keys_block(OutboxKeys *keys, OutboxBatch *batch);
 /* Rows that hold keys may be gone. */
-extern void outbox_keys_doubt_holders(OutboxKeys *keys);
-extern bool outbox_keys_doubtful(const OutboxKeys *keys);
+extern void outbox_keys_invalidate_holders(OutboxKeys *keys);
+extern bool outbox_keys_are_stale(const OutboxKeys *keys);
 /* Looks whether they are there, in the transaction; keys without one go on. */
 /* True: the retry that has held one is gone, or set aside, and it may have others. */
 extern bool outbox_keys_check_holders(OutboxKeys *keys);
-#ifdef OUTBOX_FAULTS
+#ifdef OUTBOX_TEST_POINTS
 /* Is there anything that the former would let go on? */
 extern bool outbox_keys_have_released(OutboxKeys *keys);
 #endif
@@ -109,7 +109,7 @@ extern void outbox_keys_timers(OutboxKeys *keys, OutboxMonoTime now);
  * scan.c: reading what is unread, in the order of seq
  *
  * A source of a batch.  Who finds that rows are to be read (they were announced,
- * went back from memory, were locked) adds their range; unread.h has them.
+ * went back from memory, were locked) adds their range; unread_ranges.h has them.
  *
  * One rule keeps the order of a key here: a row is kept only if no older range that
  * is still unread has a row of its key.

@@ -7,7 +7,7 @@
  */
 #include "postgres.h"
 
-#include "key.h"
+#include "key_hash.h"
 #include "reading.h"
 #include "shared.h"
 

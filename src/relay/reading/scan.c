@@ -9,7 +9,7 @@
  * and then what is new; where something is LEFT, they leave it half of the claim.
  *
  * What is read out of turn that way may be newer than an unread row of its key.
- * The key index is asked (check_order()), and such a row is given up; the range
+ * The key index is asked (check_order()), and such a row's claim is released; the range
  * that holds it up then reaches to that row, and is read in the order of seq.
  *
  *-------------------------------------------------------------------------
@@ -23,7 +23,7 @@
 /* A range of more numbers than so many windows is long. */
 #define LONG_WINDOWS	4
 
-/* Batches that leave new rows out, after several whose rows were mostly given up. */
+/* Batches that leave new rows out, after several whose rows were mostly released. */
 #define MAX_PAUSE		64
 
 /* Keys whose rows a claim leaves out by name. */
@@ -351,7 +351,7 @@ note_overtaking(OutboxBatch *batch, const OutboxUnreadRange *range, int64 seq)
 	MemoryContextSwitchTo(old);
 }
 
-/* Gives up what must not overtake what is left. */
+/* Releases claims that must not overtake a row that is left. */
 static void
 check_order(OutboxScan *scan, OutboxBatch *batch)
 {
@@ -377,7 +377,7 @@ check_order(OutboxScan *scan, OutboxBatch *batch)
 		if (!check.found[i] || message == NULL)
 			continue;
 		note_overtaking(batch, &left.ranges[check.ranges[i]], message->seq);
-		outbox_batch_give_up(batch, check.indexes[i]);
+		outbox_batch_release(batch, check.indexes[i]);
 		rejected++;
 	}
 	adapt_pause(scan, batch, checked, rejected);

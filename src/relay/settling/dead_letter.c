@@ -27,12 +27,12 @@ death_size(const OutboxDeath *death, const char *error)
 
 /* A locked item has left its contents, and what was found before stands. */
 static const char *
-header_fault(OutboxQueue *queue, OutboxLink *link, OutboxItem *item,
+header_error(OutboxQueue *queue, OutboxLink *link, OutboxItem *item,
 			 const OutboxRoute *failed, size_t bytes)
 {
 	if (!item->locked)
 		outbox_queue_unfit(queue, item,
-						   outbox_link_header_fault(link, item->message,
+						   outbox_link_header_error(link, item->message,
 													failed->format, bytes));
 	return item->unfit;
 }
@@ -54,7 +54,7 @@ outbox_dead_letter(OutboxQueue *queue, OutboxRoutes *routes, OutboxLink *link,
 			why = "where its routing key would be too long";
 		else
 		{
-			why = header_fault(queue, link, item, failed,
+			why = header_error(queue, link, item, failed,
 							   death_size(death, *error));
 			if (why != NULL)
 				why = psprintf("as %s", why);

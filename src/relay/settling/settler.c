@@ -10,7 +10,7 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "dead_letter.h"
-#include "given_up.h"
+#include "failed_log.h"
 #include "miscadmin.h"
 #include "settings.h"
 #include "settler.h"
@@ -100,8 +100,8 @@ collect_failure(OutboxSettler *settler, OutboxSettling *settling,
 
 	settling->rejected[settling->nrejected++] = item;
 	*failure = outbox_failure(item->message, item->route, item->reason,
-							  item->error, item->hopeless);
-	if (failure->give_up)
+							  item->error, item->permanent);
+	if (failure->final)
 		failure->death = outbox_dead_letter(settler->queue, settler->routes,
 											settler->link, item, &failure->error);
 }
@@ -180,17 +180,17 @@ settle_confirmed(OutboxSettling *settling, bool archive)
 
 /*
  * Before the commit, by which their rows are gone.  What somebody has locked, or a
- * transaction that fails, leaves a row, and that counts for more (waiters.h).
+ * transaction that fails, leaves a row, and that overrides the ring (waiters.h).
  */
 static void
 note_settled(const OutboxSettling *settling)
 {
-	OutboxLately *lately = outbox_lately_find(MyDatabaseId);
+	OutboxRecentlySettled *recent = outbox_recent_find(MyDatabaseId);
 
-	if (lately == NULL)
+	if (recent == NULL)
 		return;
 	for (int i = 0; i < settling->nconfirmed; i++)
-		outbox_lately_add(lately, &settling->rows[i].id,
+		outbox_recent_add(recent, &settling->rows[i].id,
 						  settling->confirmed[i]->route->shown);
 }
 
@@ -302,7 +302,7 @@ rejection_committed(OutboxSettler *settler, OutboxSettling *settling, int i)
 	const OutboxFailure *failure = &settling->failures[i];
 	OutboxItem *item = settling->rejected[i];
 	OutboxCount what = failure->death != NULL ? OUTBOX_COUNT_DEAD_LETTERED :
-		failure->give_up ? OUTBOX_COUNT_FAILED : OUTBOX_COUNT_RETRIED;
+		failure->final ? OUTBOX_COUNT_FAILED : OUTBOX_COUNT_RETRIED;
 
 	if (settling->rejected_remains[i])
 	{
@@ -311,15 +311,15 @@ rejection_committed(OutboxSettler *settler, OutboxSettling *settling, int i)
 		return;
 	}
 	outbox_stats_count(item->route->stats, what, 1);
-	if (failure->give_up)
-		outbox_given_up(item, failure);
+	if (failure->final)
+		outbox_log_failed(item, failure);
 	if (what == OUTBOX_COUNT_DEAD_LETTERED)
 	{
 		outbox_queue_moved(settler->queue, item);
 		return;
 	}
-	outbox_queue_failed(settler->queue, item, failure->give_up);
-	pg_atomic_fetch_add_u64(failure->give_up ? &MySlot->counters.failed :
+	outbox_queue_failed(settler->queue, item, failure->final);
+	pg_atomic_fetch_add_u64(failure->final ? &MySlot->counters.failed :
 							&MySlot->counters.retried, 1);
 }
 
@@ -337,7 +337,7 @@ verdict_of(const pg_uuid_t *id, void *arg)
 	{
 		const OutboxFailure *failure = &settling->failures[i];
 
-		if (!settling->rejected_remains[i] && failure->give_up &&
+		if (!settling->rejected_remains[i] && failure->final &&
 			failure->death == NULL &&
 			memcmp(&failure->id, id, sizeof(*id)) == 0)
 			return OUTBOX_VERDICT_FAILED;

@@ -37,13 +37,13 @@ outbox_control_create(MemoryContext cxt)
 }
 
 void
-outbox_control_doubt(OutboxControlState *state)
+outbox_control_invalidate(OutboxControlState *state)
 {
 	state->dirty = true;
 }
 
 bool
-outbox_control_doubtful(const OutboxControlState *state)
+outbox_control_is_stale(const OutboxControlState *state)
 {
 	return state->dirty;
 }
@@ -113,7 +113,7 @@ tell_copy(OutboxCopy copy, const char *detail)
 				 errdetail_internal("%s", detail),
 				 errhint("Call outbox_adopt() in each of its databases when their messages are to be published from here.")));
 	if (detail != NULL)
-		outbox_slot_set_error(detail);
+		outbox_slot_set_last_error(detail);
 }
 
 /* Tells of it once, and again when it is another one. */
@@ -126,10 +126,10 @@ set_copy(OutboxControlState *state, OutboxCopy copy, const char *detail)
 
 	state->copy = copy;
 	if (copy == OUTBOX_COPY_UNKNOWN)
-		outbox_slot_set_trouble(OUTBOX_TROUBLE_ENVIRONMENT,
-								OUTBOX_REASON_ENVIRONMENT, detail, NULL);
+		outbox_slot_set_current_error(OUTBOX_ERROR_ENVIRONMENT,
+									  OUTBOX_REASON_ENVIRONMENT, detail, NULL);
 	else
-		outbox_slot_clear_trouble(OUTBOX_TROUBLE_ENVIRONMENT);
+		outbox_slot_clear_current_error(OUTBOX_ERROR_ENVIRONMENT);
 	if (told)
 		return;
 	if (state->copy_detail != NULL)
@@ -184,9 +184,9 @@ has_foreign(const OutboxBatch *batch, const OutboxIdentity *recorded)
  * Messages can commit together with the word that they are not ours to publish
  * (a restored dump) or not now (outbox_pause()), or before it (a parallel
  * restore), or without it (logical replication); then they say so themselves.
- * The news of it come after the commit, so a claim may see the messages first;
+ * Its signal comes after the commit, so a claim may see the messages first;
  * but what is read after the claim sees both.  Nothing is sent then before the
- * next round has dealt with it, as doubt forbids it: that round takes
+ * next round has dealt with it, as the control row is stale: that round takes
  * all that is unsent out of the queue again and remembers from where to read
  * it when we may.
  */

@@ -1,9 +1,9 @@
 /*-------------------------------------------------------------------------
  *
  * database.c
- *		The worker's database: session, extension, settings, and its faults.
+ *		The worker's database: session, extension, settings, and its errors.
  *
- * A fault of the database is an ERROR, which ends the round's transaction: the
+ * An error of the database is an ERROR, which ends the round's transaction: the
  * round is tried again after a while, and nothing new is sent meanwhile.
  *
  *-------------------------------------------------------------------------
@@ -15,6 +15,7 @@
 #include "common/pg_prng.h"
 #include "miscadmin.h"
 #include "overrides.h"
+#include "own_version.h"
 #include "postmaster/bgworker.h"
 #include "settings.h"
 #include "stats.h"
@@ -25,7 +26,6 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
-#include "version.h"
 
 #define RETRY_MS		100
 #define RETRY_MAX_MS	5000
@@ -37,13 +37,13 @@ struct OutboxDatabase
 	int			mismatch;
 	Oid			relid;			/* table outbox, once attached */
 	bool		started;		/* what the first claim needs is known */
-	bool		recheck_extension;	/* attach anew with the next transaction */
+	bool		recheck_extension;	/* attach again with the next transaction */
 	bool		recheck_settings;	/* compare ALTER DATABASE SET */
 	bool		touch;			/* a transaction, to hear of DROP EXTENSION */
 	char	   *settings;		/* ALTER DATABASE SET, as at the start */
 	bool		leave;			/* end the process, for exit_reason */
 
-	/* faults */
+	/* errors */
 	bool		failing;
 	uint32		failures;		/* in a row */
 	OutboxMonoTime retry_at;
@@ -118,7 +118,7 @@ misfit(OutboxDatabase *database, const char *version)
 	snprintf(text, sizeof(text),
 			 "the extension has version %s, the library %s",
 			 version, outbox_library_version());
-	outbox_slot_set_error(text);
+	outbox_slot_set_last_error(text);
 	if (MySlot->worker > 0)
 		return;
 	ereport(LOG,
@@ -173,7 +173,7 @@ attach(OutboxDatabase *database)
 
 /*
  * ALTER DATABASE SET is applied when a process starts, so a worker whose
- * database has got other settings leaves, to be started anew.
+ * database has got other settings leaves, to be started again.
  */
 static void
 check_settings(OutboxDatabase *database, MemoryContext scratch)
@@ -245,7 +245,7 @@ outbox_database_started(OutboxDatabase *database)
 	database->started = true;
 }
 
-/* ------------------------------------------------------------------- faults */
+/* ------------------------------------------------------------------- errors */
 
 void
 outbox_database_works(OutboxDatabase *database)
@@ -254,7 +254,7 @@ outbox_database_works(OutboxDatabase *database)
 		ereport(LOG, (errmsg("outbox relay can use the database again")));
 	database->failing = false;
 	database->failures = 0;
-	outbox_slot_clear_trouble(OUTBOX_TROUBLE_DATABASE);
+	outbox_slot_clear_current_error(OUTBOX_ERROR_DATABASE);
 }
 
 /*
@@ -300,14 +300,14 @@ outbox_database_failed(OutboxDatabase *database, const OutboxUnreadableRow *row,
 	FlushErrorState();
 	outbox_store_abort();
 	outbox_slot_set_committing(false);
-	outbox_slot_set_error(edata->message);
+	outbox_slot_set_last_error(edata->message);
 	outbox_stats_event(OUTBOX_EVENT_DATABASE_ERROR);
 	sqlstate = unpack_sql_state(edata->sqlerrcode);
-	outbox_slot_set_trouble(OUTBOX_TROUBLE_DATABASE,
-							row != NULL ? OUTBOX_REASON_DB_UNREADABLE :
-							outbox_reason_of_sqlstate(sqlstate),
-							row != NULL ? unreadable_text(row, edata->message) :
-							edata->message, sqlstate);
+	outbox_slot_set_current_error(OUTBOX_ERROR_DATABASE,
+								  row != NULL ? OUTBOX_REASON_DB_UNREADABLE :
+								  outbox_reason_of_sqlstate(sqlstate),
+								  row != NULL ? unreadable_text(row, edata->message) :
+								  edata->message, sqlstate);
 
 	database->failing = true;
 	database->failures++;

@@ -18,10 +18,10 @@
 
 #include "backoff.h"
 #include "common/pg_prng.h"
-#include "fault.h"
 #include "settings.h"
 #include "shared.h"
 #include "store.h"
+#include "test_point.h"
 #include "upkeep.h"
 #include "utils/memutils.h"
 
@@ -43,7 +43,7 @@
 #define RETRY_MS		100
 #define RETRY_MAX_MS	30000
 /* So many errors in a row, other than locks, end the job. */
-#define GIVE_UP			8
+#define MAX_FAILURES	8
 
 struct OutboxJobs
 {
@@ -206,11 +206,11 @@ run_chunk(OutboxJobs *jobs, MemoryContext scratch)
 	outcome = outbox_store_job_step(chunk_messages(jobs), CHUNK_BYTES,
 									&jobs->ahead[0], scratch, &put);
 	if (outcome == OUTBOX_JOB_PUT)
-		OUTBOX_FAULT("in_job");
+		OUTBOX_TEST_POINT("in_job");
 	outbox_store_end(false);
 	chunk_committed(jobs, outcome, &put);
 	if (outcome == OUTBOX_JOB_PUT)
-		OUTBOX_FAULT("after_job");
+		OUTBOX_TEST_POINT("after_job");
 }
 
 /* -------------------------------------------------------------------- errors */
@@ -244,13 +244,13 @@ take_error(OutboxJobs *jobs, MemoryContext scratch)
 static void
 note_error(OutboxJobs *jobs, const char *error)
 {
-	bool		give_up = jobs->failures >= GIVE_UP;
+	bool		final = jobs->failures >= MAX_FAILURES;
 
 	if (!outbox_store_begin("noting the error of a job", true))
 		return;
-	outbox_store_job_error(jobs->job, error, give_up);
+	outbox_store_job_error(jobs->job, error, final);
 	outbox_store_end(false);
-	if (give_up)
+	if (final)
 		jobs->failures = 0;
 }
 

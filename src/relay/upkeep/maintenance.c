@@ -18,10 +18,10 @@
 
 #include "backoff.h"
 #include "common/pg_prng.h"
-#include "fault.h"
 #include "settings.h"
 #include "shared.h"
 #include "store.h"
+#include "test_point.h"
 #include "upkeep.h"
 #include "utils/memutils.h"
 
@@ -113,7 +113,7 @@ report_locked(OutboxMaintenance *maintenance, const char *pids)
 	snprintf(text, sizeof(text),
 			 "partitions of the archive cannot be made or dropped: it is locked by process %s",
 			 pids);
-	outbox_slot_set_error(text);
+	outbox_slot_set_last_error(text);
 	ereport(LOG,
 			(errmsg("outbox relay cannot maintain the archive"),
 			 errdetail("It has been locked for a long time, now by process %s.",
@@ -124,7 +124,7 @@ report_locked(OutboxMaintenance *maintenance, const char *pids)
 static bool
 is_patient(const OutboxMaintenance *maintenance)
 {
-	return !OUTBOX_FAULT_LEAVES_OUT("patience") &&
+	return !OUTBOX_TEST_OMITS("patience") &&
 		!outbox_mono_reached(outbox_mono_plus(maintenance->locked_since,
 											  REPORT_MS),
 							 outbox_mono_now());
@@ -172,7 +172,7 @@ note_error(Chore *chore, bool *locked, MemoryContext scratch)
 	outbox_store_abort();
 	if (*locked)
 		return edata->message;
-	outbox_slot_set_error(edata->message);
+	outbox_slot_set_last_error(edata->message);
 	chore->failing = true;
 	chore->at = outbox_mono_after(RETRY_MS);
 	return edata->message;
@@ -203,7 +203,7 @@ archive_step(OutboxMaintenance *maintenance, MemoryContext scratch)
 	}
 	done = outbox_store_maintain_archive(outbox_retention_s, scratch);
 	if (done != NULL)
-		OUTBOX_FAULT("archiving");
+		OUTBOX_TEST_POINT("archiving");
 	outbox_store_end(false);
 	all_is_well(maintenance);
 	if (done == NULL)

@@ -79,7 +79,7 @@ outbox_prepared_find(OutboxPreparedList *list)
 	int			n;
 	TransactionId *xids = outbox_store_prepared(&n);
 
-	prepared.news = OUTBOX_NEWS_CONFIG | OUTBOX_NEWS_REMOVED;
+	prepared.signals = OUTBOX_SIGNAL_CONFIG | OUTBOX_SIGNAL_REMOVED;
 	prepared.range = list->range;
 	for (int i = 0; i < n; i++)
 	{
@@ -115,7 +115,7 @@ outbox_prepared_count(const OutboxPreparedList *list)
 	return list->n;
 }
 
-#ifdef OUTBOX_FAULTS
+#ifdef OUTBOX_TEST_POINTS
 static bool
 in_range(const OutboxRange *range, int64 seq)
 {

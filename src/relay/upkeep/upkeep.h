@@ -14,7 +14,7 @@
 #include "store.h"
 
 /*
- * database.c: the worker's database: session, extension, settings, and its faults
+ * database.c: the worker's database: session, extension, settings, and its errors
  */
 
 typedef struct OutboxDatabase OutboxDatabase;
@@ -26,7 +26,7 @@ extern OutboxDatabase *outbox_database_create(MemoryContext cxt);
 
 /* The next round is to have a transaction: to hear of DROP EXTENSION, */
 extern void outbox_database_touch(OutboxDatabase *database);
-/* to attach anew, */
+/* to attach again, */
 extern void outbox_database_recheck_extension(OutboxDatabase *database);
 /* to compare ALTER DATABASE SET. */
 extern void outbox_database_recheck_settings(OutboxDatabase *database);
@@ -46,7 +46,7 @@ extern void outbox_database_check_settings(OutboxDatabase *database,
 /* What must be known before the first claim was looked up. */
 extern void outbox_database_started(OutboxDatabase *database);
 
-/* ------------------------------------------------------------------- faults */
+/* ------------------------------------------------------------------- errors */
 
 extern void outbox_database_works(OutboxDatabase *database);
 /* Called in PG_CATCH. */
@@ -78,9 +78,9 @@ typedef struct OutboxControlState OutboxControlState;
 extern OutboxControlState *outbox_control_create(MemoryContext cxt);
 
 /* The control row, or a route, may have changed: nothing is sent meanwhile. */
-extern void outbox_control_doubt(OutboxControlState *state);
-extern bool outbox_control_doubtful(const OutboxControlState *state);
-/* It is being read; what comes from now on is news again. */
+extern void outbox_control_invalidate(OutboxControlState *state);
+extern bool outbox_control_is_stale(const OutboxControlState *state);
+/* It is being read; a signal from now on makes it stale again. */
 extern void outbox_control_reading(OutboxControlState *state);
 /*
  * This is what was read.  unusable: why the name of the environment cannot be
@@ -124,7 +124,7 @@ extern void outbox_prepared_check(OutboxPreparedList *list,
 								  bool (*ended) (TransactionId xid),
 								  OutboxPreparedEnded visit, void *arg);
 extern int	outbox_prepared_count(const OutboxPreparedList *list);
-#ifdef OUTBOX_FAULTS
+#ifdef OUTBOX_TEST_POINTS
 /* Does one that the snapshot sees lead to this row? */
 extern bool outbox_prepared_leads_to(const OutboxPreparedList *list, int64 seq);
 #endif
@@ -157,7 +157,7 @@ extern OutboxMonoTime outbox_jobs_at(const OutboxJobs *jobs);
 /* One chunk, in a transaction of its own. */
 extern void outbox_jobs_run(OutboxJobs *jobs, MemoryContext scratch);
 
-/* timers.c: when to look for what nobody has told of */
+/* poll_times.c: timers of the poll and of the sweep */
 
 typedef struct OutboxTimers OutboxTimers;
 

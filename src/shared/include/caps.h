@@ -5,7 +5,7 @@
  *
  * For each of them the last count of its messages, and what was stored since: so
  * that a message is judged without counting.  What has gone since the count is not
- * known here, so it can only be too high; then it is counted anew (route_cap.c).  A
+ * known here, so it can only be too high; then it is counted again (route_cap.c).  A
  * crash of the server wipes it, and the next message counts.
  *
  * There is room for OUTBOX_CAPS routes of all databases.  One that finds none takes

@@ -8,7 +8,7 @@
  * then, and every worker starts with a full scan.
  *
  * Locks.  Each slot's mutex guards whose it is, its inbox and its texts;
- * OutboxShared->mutex guards the requests and the holds, and each early word has
+ * OutboxShared->mutex guards the requests and the holds, and each commit intent has
  * its own.  All are spinlocks,
  * as they are taken in transaction callbacks that must not fail; they are held
  * to copy plain data or to look through a short array, and never two at once.
@@ -24,7 +24,7 @@
 #include "clock.h"
 #include "datatype/timestamp.h"
 #include "port/atomics.h"
-#include "reason.h"
+#include "reason_codes.h"
 #include "settings.h"
 #include "storage/spin.h"
 #include "utils/uuid.h"
@@ -56,39 +56,39 @@ typedef struct OutboxRange
 typedef struct OutboxPrepared
 {
 	TransactionId xid;
-	int			news;			/* what becomes true when it commits */
+	int			signals;		/* what becomes true when it commits */
 	OutboxRange range;			/* 0 to 0: no rows */
 } OutboxPrepared;
 
 /* What a transaction tells the workers when it ends; inbox bits. */
-#define OUTBOX_NEWS_CONFIG		0x01	/* a route or the control row changed */
-#define OUTBOX_NEWS_REMOVED		0x02	/* rows were deleted by somebody */
-#define OUTBOX_NEWS_RESTART		0x04	/* leave, to be started anew */
-#define OUTBOX_NEWS_STOP		0x08	/* leave */
-#define OUTBOX_NEWS_PREPARED	0x10	/* more were prepared than fit, see lost */
-#define OUTBOX_NEWS_YIELD		0x20	/* leave, others wait for a process */
-#define OUTBOX_NEWS_EXTENSION	0x40	/* perhaps of another version now */
-#define OUTBOX_NEWS_JOBS		0x80	/* one was filed, or changed */
+#define OUTBOX_SIGNAL_CONFIG	0x01	/* a route or the control row changed */
+#define OUTBOX_SIGNAL_REMOVED	0x02	/* rows were deleted by somebody */
+#define OUTBOX_SIGNAL_RESTART	0x04	/* leave, to be started again */
+#define OUTBOX_SIGNAL_STOP		0x08	/* leave */
+#define OUTBOX_SIGNAL_PREPARED	0x10	/* more were prepared than fit, see lost */
+#define OUTBOX_SIGNAL_YIELD		0x20	/* leave, others wait for a process */
+#define OUTBOX_SIGNAL_EXTENSION	0x40	/* perhaps of another version now */
+#define OUTBOX_SIGNAL_JOBS		0x80	/* one was filed, or changed */
 
 typedef struct OutboxInbox
 {
-	int			news;
+	int			signals;
 	int			nranges;
 	int			nprepared;
 	TimestampTz next_due;		/* earliest available_at enqueued, 0 = none */
 	OutboxRange ranges[OUTBOX_INBOX_RANGES];
 	OutboxPrepared prepared[OUTBOX_INBOX_PREPARED];
-	OutboxRange lost;			/* NEWS_PREPARED: of those that did not fit */
+	OutboxRange lost;			/* SIGNAL_PREPARED: of those that did not fit */
 } OutboxInbox;
 
 /* What a transaction of a backend that is about to commit will announce. */
-typedef struct OutboxEarlyWord
+typedef struct OutboxCommitIntent
 {
 	slock_t		mutex;
 	Oid			dboid;			/* InvalidOid: nothing */
 	TransactionId xid;
 	OutboxRange range;
-} OutboxEarlyWord;
+} OutboxCommitIntent;
 
 /*
  * States of a worker, as the views show them: STARTING until it has attached, and
@@ -153,23 +153,23 @@ typedef struct OutboxCounters
  * What may be wrong with a worker.  Each is a thing of its own, that begins and
  * ends without the others: so none is hidden by what is told of another one.
  */
-typedef enum OutboxTroubleKind
+typedef enum OutboxErrorKind
 {
-	OUTBOX_TROUBLE_SETTINGS,	/* outbox.broker_uri, outbox.passfile */
-	OUTBOX_TROUBLE_ENVIRONMENT, /* outbox.environment */
-	OUTBOX_TROUBLE_DATABASE,
-	OUTBOX_TROUBLE_LINK,
-	OUTBOX_TROUBLE_TWIN,		/* shown beside the others */
-	OUTBOX_TROUBLES
-} OutboxTroubleKind;
+	OUTBOX_ERROR_SETTINGS,		/* outbox.broker_uri, outbox.passfile */
+	OUTBOX_ERROR_ENVIRONMENT,	/* outbox.environment */
+	OUTBOX_ERROR_DATABASE,
+	OUTBOX_ERROR_LINK,
+	OUTBOX_ERROR_TWIN,			/* shown beside the others */
+	OUTBOX_ERROR_KINDS
+} OutboxErrorKind;
 
-typedef struct OutboxTrouble
+typedef struct OutboxCurrentError
 {
 	OutboxReason reason;		/* NONE: all else is of no meaning */
 	char		sqlstate[6];	/* DATABASE; else "" */
 	TimestampTz since;			/* without an interruption, whatever the reason */
 	char		text[OUTBOX_TEXT_SIZE];
-} OutboxTrouble;
+} OutboxCurrentError;
 
 /*
  * A row that a worker would have taken, or settled, and that somebody has locked.  One of
@@ -225,7 +225,7 @@ typedef struct OutboxSlot
 
 	/* Of the worker, without a lock, each read by itself. */
 	int			broken_routes;	/* that wait after a destination error */
-	bool		deaf;			/* commits need not wake it, it could do nothing */
+	bool		wakeups_off;	/* commits need not wake it, it could do nothing */
 	bool		napping;		/* ... it will look in a moment */
 	pg_atomic_uint64 beat;		/* by when it looks around again, see below */
 
@@ -243,7 +243,7 @@ typedef struct OutboxSlot
 	char		broker[OUTBOX_TEXT_SIZE];
 	char		last_error[OUTBOX_TEXT_SIZE];
 	char		archive_error[OUTBOX_TEXT_SIZE];
-	OutboxTrouble troubles[OUTBOX_TROUBLES];
+	OutboxCurrentError errors[OUTBOX_ERROR_KINDS];
 	TimestampTz tls_not_after;	/* of the broker's certificate; 0: no TLS */
 	int64		clock_jump_ms;	/* the last jump of the wall clock ... */
 	TimestampTz clock_jumped_at;	/* ... and when, by the clock as it is now */
@@ -291,7 +291,7 @@ typedef struct OutboxShared
 	pg_atomic_uint64 launcher_beat; /* as that of a worker */
 	pg_atomic_uint64 launcher_told; /* it was woken then and has not looked; 0: it has */
 	uint64		last_generation;
-	int			nearly;			/* early words, of which there is one a backend */
+	int			nintents;		/* commit intents, of which there is one a backend */
 	bool		requests_lost;	/* more databases than OUTBOX_MAX_REQUESTS */
 	bool		out_of_workers; /* a worker could not be started */
 	bool		at_limit;		/* the last one, because of outbox.max_workers */
@@ -314,7 +314,7 @@ typedef struct OutboxShared
 
 /* NULL when the library was not preloaded. */
 extern OutboxShared *outbox_shared;
-extern OutboxEarlyWord *outbox_early_words;
+extern OutboxCommitIntent *outbox_commit_intents;
 
 /* The slot of this process; NULL unless it is a worker. */
 extern OutboxSlot *MySlot;
@@ -363,20 +363,20 @@ extern void outbox_shared_request(void);
  */
 extern void outbox_shared_announce(Oid dboid, const OutboxRange *range,
 								   TransactionId prepared_xid,
-								   TimestampTz next_due, int news);
+								   TimestampTz next_due, int signals);
 
 /*
- * The early word of the current transaction, for the sake of order; see wake.c.
+ * The commit intent of the current transaction, for the sake of order; see wake.c.
  * It is withdrawn when the transaction is announced, or has aborted.  Wakes
  * nobody, and cannot fail.
  */
-extern void outbox_early_say(const OutboxRange *range, TransactionId xid);
-extern void outbox_early_withdraw(void);
+extern void outbox_intent_publish(const OutboxRange *range, TransactionId xid);
+extern void outbox_intent_withdraw(void);
 
 /* Visits those of this database. */
-typedef void (*OutboxEarlyVisit) (TransactionId xid, const OutboxRange *range,
-								  void *arg);
-extern void outbox_early_visit(OutboxEarlyVisit visit, void *arg);
+typedef void (*OutboxIntentVisit) (TransactionId xid, const OutboxRange *range,
+								   void *arg);
+extern void outbox_intent_visit(OutboxIntentVisit visit, void *arg);
 
 /* Takes everything out of this worker's inbox. */
 extern void outbox_slot_take_inbox(OutboxInbox *inbox);
@@ -388,7 +388,7 @@ extern void outbox_slot_set_state(OutboxWorkerState state);
 extern void outbox_slot_set_committing(bool committing);
 /* Texts are in the database's encoding; what does not fit is cut. */
 extern void outbox_slot_set_broker(const char *broker);
-extern void outbox_slot_set_error(const char *error);
+extern void outbox_slot_set_last_error(const char *error);
 /*
  * Why partitions of the archive cannot be made or dropped now; NULL: they can.
  * Unlike the last error it goes when it is over, and nothing else replaces it.
@@ -405,9 +405,9 @@ extern const char *outbox_worker_state_name(OutboxWorkerState state);
  * What is wrong, until it is cleared; the same again costs no lock.  sqlstate: NULL
  * but for DATABASE.
  */
-extern void outbox_slot_set_trouble(OutboxTroubleKind kind, OutboxReason reason,
-									const char *text, const char *sqlstate);
-extern void outbox_slot_clear_trouble(OutboxTroubleKind kind);
+extern void outbox_slot_set_current_error(OutboxErrorKind kind, OutboxReason reason,
+										  const char *text, const char *sqlstate);
+extern void outbox_slot_clear_current_error(OutboxErrorKind kind);
 /* Until when the broker's certificate is valid, in seconds of Unix; 0: no TLS. */
 extern void outbox_slot_set_certificate(int64 ends);
 extern void outbox_slot_set_clock_jump(int64 jump_ms);
@@ -428,13 +428,13 @@ extern OutboxSlot *outbox_slot_assign(Oid dboid, int worker, int nworkers,
 									  uint64 *generation);
 extern bool outbox_slot_attach(int index, uint64 generation);
 extern void outbox_slot_detach(void);
-/* Returns true when the inbox had news that nobody has read. */
+/* Returns true when the inbox was not empty. */
 extern bool outbox_slot_free(OutboxSlot *slot, uint64 generation);
 /* True while nobody has been given this worker's slot. */
 extern bool outbox_slot_is_mine(void);
 
-/* Leaves news for, and wakes, each worker of a database; returns how many. */
-extern int	outbox_shared_tell_workers(Oid dboid, int news);
+/* Sends signals to each worker of a database and wakes it; returns how many. */
+extern int	outbox_shared_tell_workers(Oid dboid, int signals);
 /* Slots of a database that are occupied, whether or not a process runs yet. */
 extern int	outbox_shared_count_slots(Oid dboid);
 

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * waiters.h
- *		Who waits for a message (outbox_wait()), and what was settled lately.
+ *		Who waits for a message (outbox_wait()), and what was settled recently.
  *
  * A backend that waits has an entry with the id, one at a time, found by its
  * PGPROC.  It registers first and looks at the tables then, with a new snapshot; the
@@ -12,9 +12,9 @@
  * Where nothing is archived a published message leaves no row.  So each database
  * has a ring of the ids that were settled last.  An id is put there before the
  * transaction that removes its row commits: who sees that the row is gone finds it
- * there.  That the row is still there counts for more than that its id is in the
- * ring, as the transaction may have failed.  An id is there with its route, as whoever
- * asks is told of some routes only.
+ * there.  A row that still exists overrides an id in the ring: its transaction may
+ * have aborted.  An id is there with its route, as whoever asks is told of some
+ * routes only.
  *
  *-------------------------------------------------------------------------
  */
@@ -26,7 +26,7 @@
 #include "utils/uuid.h"
 
 /* So many ids a database are remembered: 64 kB each. */
-#define OUTBOX_LATELY_SETTLED	4096
+#define OUTBOX_RECENT_IDS		4096
 
 /* What a waiter is told. */
 typedef enum OutboxVerdict
@@ -49,15 +49,15 @@ typedef struct OutboxWaiter
  * Ids in two halves, so that no reader needs a lock.  The lower one is XORed with the
  * hash of the route's name: the reader of an id gets the hash.
  */
-typedef struct OutboxLately
+typedef struct OutboxRecentlySettled
 {
-	pg_atomic_uint64 added;		/* the next one goes to added % LATELY_SETTLED */
+	pg_atomic_uint64 added;		/* the next one goes to added % RECENT_IDS */
 	struct
 	{
 		pg_atomic_uint64 high;
 		pg_atomic_uint64 low;
-	}			ids[OUTBOX_LATELY_SETTLED];
-} OutboxLately;
+	}			ids[OUTBOX_RECENT_IDS];
+} OutboxRecentlySettled;
 
 typedef struct OutboxWaiters
 {
@@ -88,18 +88,18 @@ extern void outbox_waiters_look(Oid dboid);
  * The ring of a database; NULL: it has none, because no worker of it has run, or
  * those of more than OUTBOX_STATS_DATABASES others have run since.
  */
-extern OutboxLately *outbox_lately_find(Oid dboid);
+extern OutboxRecentlySettled *outbox_recent_find(Oid dboid);
 /* route: its name in the database's encoding. */
-extern void outbox_lately_add(OutboxLately *lately, const pg_uuid_t *id,
+extern void outbox_recent_add(OutboxRecentlySettled *recent, const pg_uuid_t *id,
 							  const char *route);
 
 /*
- * Was the id settled lately on a route for which ask says yes?  It is asked with the
- * hash that outbox_lately_hash() gives the name, and with others that no route has.
+ * Was the id settled recently on a route for which ask says yes?  It is asked with the
+ * hash that outbox_recent_hash() gives the name, and with others that no route has.
  */
 typedef bool (*OutboxAskRoute) (uint64 hash, void *arg);
-extern bool outbox_lately_has(OutboxLately *lately, const pg_uuid_t *id,
+extern bool outbox_recent_has(OutboxRecentlySettled *recent, const pg_uuid_t *id,
 							  OutboxAskRoute ask, void *arg);
-extern uint64 outbox_lately_hash(const char *route);
+extern uint64 outbox_recent_hash(const char *route);
 
 #endif							/* OUTBOX_WAITERS_H */

@@ -275,10 +275,10 @@ extern OutboxJobOutcome outbox_store_job_step(int max_messages, int64 max_bytes,
 											  OutboxJobChunk *put);
 
 /*
- * Notes with a job, unless it has ended, what stands in its way; give_up: it has
+ * Notes with a job, unless it has ended, what stands in its way; final: it has
  * failed.
  */
-extern void outbox_store_job_error(int64 job, const char *error, bool give_up);
+extern void outbox_store_job_error(int64 job, const char *error, bool final);
 
 /* ----------------------------------------------------------- store_settle.c */
 

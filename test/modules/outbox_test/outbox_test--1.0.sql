@@ -81,7 +81,7 @@ CREATE FUNCTION outbox_test_settle(tids tid[], seqs bigint[], ids uuid[],
 RETURNS boolean[] AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
 
 CREATE FUNCTION outbox_test_fail(ids uuid[], error bytea,
-	retry_ms bigint DEFAULT 1000, give_up boolean DEFAULT false, target text DEFAULT '',
+	retry_ms bigint DEFAULT 1000, final boolean DEFAULT false, target text DEFAULT '',
 	reason text DEFAULT 'queue refuses')
 RETURNS boolean[] AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
 

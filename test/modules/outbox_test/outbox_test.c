@@ -383,7 +383,7 @@ outbox_test_fail(PG_FUNCTION_ARGS)
 		failures[i].reason = outbox_reason_by_name(text_to_cstring(PG_GETARG_TEXT_PP(5)));
 		failures[i].error = pnstrdup(error, len);
 		failures[i].retry_ms = PG_GETARG_INT64(2);
-		failures[i].give_up = PG_GETARG_BOOL(3);
+		failures[i].final = PG_GETARG_BOOL(3);
 		if (death.target[0] != '\0')
 			failures[i].death = &death;
 	}

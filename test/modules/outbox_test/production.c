@@ -12,10 +12,10 @@
  */
 #include "../../../src/base/catalog.c"
 #include "../../../src/base/encode_json.c"
-#include "../../../src/base/reason.c"
+#include "../../../src/base/reason_codes.c"
 #include "../../../src/config/environment.c"
 #include "../../../src/message/identity.c"
-#include "../../../src/message/key.c"
+#include "../../../src/message/key_hash.c"
 #include "../../../src/message/origin.c"
 #include "../../../src/message/outlet.c"
 #include "../../../src/store/store.c"
@@ -29,7 +29,7 @@
 #include "../../../src/store/store_settle.c"
 #include "../../../src/store/store_settle_direct.c"
 #include "../../../src/store/store_unreadable.c"
-#include "../../../src/base/version.c"
+#include "../../../src/base/own_version.c"
 
 #include "fmgr.h"
 #include "production.h"

@@ -121,7 +121,7 @@ send_all(Steps *steps, const char *word)
 
 /* The latest first, as the relay does it; here that is the highest number. */
 static void
-lose_link(Steps *steps, bool suspect)
+lose_link(Steps *steps, bool maybe_poison)
 {
 	for (;;)
 	{
@@ -137,7 +137,7 @@ lose_link(Steps *steps, bool suspect)
 				latest = entry->item;
 		if (latest == NULL)
 			return;
-		outbox_queue_unknown(steps->queue, latest, suspect);
+		outbox_queue_unknown(steps->queue, latest, maybe_poison);
 	}
 }
 
@@ -252,7 +252,7 @@ step(Steps *steps, const char *word)
 		queue->key_waits_for_settling = false;
 	}
 	else if (strcmp(verb, "suspects") == 0)
-		say(steps, word, psprintf("%d", queue->nsuspects));
+		say(steps, word, psprintf("%d", queue->nmaybe_poison));
 	else if (strcmp(verb, "contents") == 0)
 		say(steps, word, psprintf("%d", (int) (queue->bytes - queue->count * sizeof(OutboxMessage)) / CONTENTS));
 	else if (strcmp(verb, "reread") == 0)

@@ -473,34 +473,34 @@ sub alive
 
 =pod
 
-=item $node->fault($order), wait_fault($point, $meanwhile), fault_over($next)
+=item $node->test_point($order), wait_test_point($point, $meanwhile), test_point_over($next)
 
-"POINT ACTION NTH" for src/base/fault.h; waits until a process waits there, calling
+"POINT ACTION NTH" for src/base/test_point.h; waits until a process waits there, calling
 $meanwhile again and again, and returns its pid; lets it go on, and puts another
 order, or none, in the place of one that nobody has come by for.
 
 =item $node->hold_relay, wait_turn
 
-The relay waits at the start of a turn, its inbox not yet taken, until fault_over.
+The relay waits at the start of a turn, its inbox not yet taken, until test_point_over.
 wait_turn returns when it has gone through a whole turn since: everything that was
 committed before is known to it.
 
 =cut
 
-sub fault
+sub test_point
 {
 	my ($self, $order) = @_;
-	my $file = $self->data_dir . '/outbox_fault';
+	my $file = $self->data_dir . '/outbox_test_point';
 
 	PostgreSQL::Test::Utils::append_to_file("$file.new", "$order\n");
 	rename "$file.new", $file or die "$file: $!";
 	return;
 }
 
-sub wait_fault
+sub wait_test_point
 {
 	my ($self, $point, $meanwhile) = @_;
-	my $hit = $self->data_dir . '/outbox_fault.hit';
+	my $hit = $self->data_dir . '/outbox_test_point.hit';
 
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	return wait_until("a process waits at $point",
@@ -511,13 +511,13 @@ sub wait_fault
 		});
 }
 
-sub fault_over
+sub test_point_over
 {
 	my ($self, $next) = @_;
-	my $file = $self->data_dir . '/outbox_fault';
+	my $file = $self->data_dir . '/outbox_test_point';
 
 	# First the order: no process is to come by in between.
-	defined $next ? $self->fault($next) : unlink $file;
+	defined $next ? $self->test_point($next) : unlink $file;
 	unlink "$file.hit";
 	return;
 }
@@ -526,10 +526,10 @@ sub hold_relay
 {
 	my ($self) = @_;
 
-	$self->fault('turn wait 1');
+	$self->test_point('turn wait 1');
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	# The signal wakes it, also where commits do not.
-	return $self->wait_fault('turn', sub { $self->sql('SELECT pg_reload_conf()') });
+	return $self->wait_test_point('turn', sub { $self->sql('SELECT pg_reload_conf()') });
 }
 
 sub wait_turn
@@ -540,7 +540,7 @@ sub wait_turn
 	foreach (1, 2)
 	{
 		$self->hold_relay or return 0;
-		$self->fault_over;
+		$self->test_point_over;
 	}
 	return 1;
 }

@@ -235,7 +235,7 @@ MUTATIONS = (
      "if (event == XACT_EVENT_PRE_PREPARE)",
      "cdc: the slot is looked for again at COMMIT",
      ["cdc"]),
-    ("unrestricted", "src/enqueue/owner.c",
+    ("unrestricted", "src/enqueue/act_as_owner.c",
      "acting->context | SECURITY_RESTRICTED_OPERATION |",
      "acting->context |",
      "What runs as the owner of the tables runs in a security-restricted operation",

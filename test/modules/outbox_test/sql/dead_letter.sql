@@ -10,7 +10,7 @@ INSERT INTO outbox (event_type, payload, aggregate_type, aggregate_id, headers, 
 	('again', '3', NULL, NULL, '{"x-outbox-death": [{"route": "first"}]}', NULL, 0, NULL),
 	('stays', '4', NULL, NULL, NULL, NULL, 0, NULL);
 CREATE TEMP TABLE before AS SELECT * FROM outbox;
-SELECT outbox_test_fail(array_agg(id), 'NO_ROUTE "k"', give_up => true, target => 'dead', reason => 'unroutable')
+SELECT outbox_test_fail(array_agg(id), 'NO_ROUTE "k"', final => true, target => 'dead', reason => 'unroutable')
 FROM outbox WHERE event_type <> 'stays';
 SELECT event_type, route, status, attempts, available_at, last_error, last_error_reason, routing_key FROM outbox ORDER BY seq;
 -- its id and content are what they were; it is the last one of its new route
@@ -30,20 +30,20 @@ FROM outbox WHERE event_type = 'again';
 SELECT event_type, route, attempts FROM outbox_test_claim() ORDER BY seq;
 
 -- A route that has gone meanwhile gets nothing; the row remains, for another verdict
-SELECT outbox_test_fail(array_agg(id), 'late', give_up => true, target => 'gone') FROM outbox WHERE event_type = 'stays';
+SELECT outbox_test_fail(array_agg(id), 'late', final => true, target => 'gone') FROM outbox WHERE event_type = 'stays';
 SELECT route, status, attempts, last_error FROM outbox WHERE event_type = 'stays';
 
 -- What is not pending, or not there, is nobody's
 UPDATE outbox SET status = 'failed' WHERE event_type = 'stays';
-SELECT outbox_test_fail(array_agg(id), 'late', give_up => true, target => 'dead') FROM outbox WHERE event_type = 'stays';
-SELECT outbox_test_fail('{00000000-0000-0000-0000-000000000000}', 'x', give_up => true, target => 'dead');
+SELECT outbox_test_fail(array_agg(id), 'late', final => true, target => 'dead') FROM outbox WHERE event_type = 'stays';
+SELECT outbox_test_fail('{00000000-0000-0000-0000-000000000000}', 'x', final => true, target => 'dead');
 SELECT route, status FROM outbox WHERE event_type = 'stays';
 
 -- On a route that numbers it gets the number of a new message
 UPDATE outbox_route SET sequence = 'key' WHERE name IN ('dead', 'default');
 SELECT outbox_enqueue('counted', '{}', 'order', 'n', route => 'dead') IS NOT NULL AS ok;
 SELECT outbox_enqueue(e, '{}', 'order', 'n') IS NOT NULL AS ok FROM unnest('{one,two}'::text[]) e;
-SELECT outbox_test_fail(array_agg(id), 'NO_ROUTE', give_up => true, target => 'dead') FROM outbox WHERE event_type = 'two';
+SELECT outbox_test_fail(array_agg(id), 'NO_ROUTE', final => true, target => 'dead') FROM outbox WHERE event_type = 'two';
 SELECT event_type, route, headers->'x-outbox-key-seq' AS key_seq, (headers->>'x-outbox-seq')::bigint = seq AS its_seq
 FROM outbox WHERE aggregate_id = 'n' ORDER BY seq;
 

@@ -4,9 +4,9 @@ SELECT outbox_test_worker_session();
 
 -- The name of a message is its event_type here.
 CREATE FUNCTION pg_temp.fail(names text, error text DEFAULT 'nacked', retry_ms bigint DEFAULT 3600000,
-	give_up boolean DEFAULT false, reason text DEFAULT 'queue refuses') RETURNS void
+	final boolean DEFAULT false, reason text DEFAULT 'queue refuses') RETURNS void
 LANGUAGE sql AS $$
-	SELECT outbox_test_fail(array_agg(id), error::bytea, retry_ms, give_up, reason => reason)
+	SELECT outbox_test_fail(array_agg(id), error::bytea, retry_ms, final, reason => reason)
 	FROM outbox WHERE event_type = ANY (string_to_array(names, ' '))
 $$;
 CREATE VIEW pg_temp.state AS
@@ -47,7 +47,7 @@ SELECT count(*) FROM generate_series(0, 2) w, outbox_test_claim_due(worker => w,
 UPDATE outbox SET available_at = NULL WHERE attempts = 0;
 
 -- Given up: failed, waits for an operator and not for a time
-SELECT pg_temp.fail('a', 'returned: 312 NO_ROUTE', give_up => true, reason => 'unroutable');
+SELECT pg_temp.fail('a', 'returned: 312 NO_ROUTE', final => true, reason => 'unroutable');
 SELECT * FROM pg_temp.state;
 SELECT event_type, attempts, last_error, last_error_reason FROM outbox_failed;
 SELECT event_type, failed_at > created_at AND failed_at <= clock_timestamp() AS now FROM outbox WHERE failed_at IS NOT NULL;
@@ -109,7 +109,7 @@ COMMIT;
 SELECT xmin, ctid FROM orders \gset
 SELECT pg_temp.fail('order', 'returned: 312 NO_ROUTE');
 SELECT status, attempts, last_error FROM outbox_messages;
-SELECT pg_temp.fail('order', 'returned: 312 NO_ROUTE', give_up => true);
+SELECT pg_temp.fail('order', 'returned: 312 NO_ROUTE', final => true);
 SELECT status, attempts, last_error FROM outbox_messages;
 SELECT *, xmin = :'xmin' AND ctid = :'ctid' AS untouched FROM orders;
 SELECT outbox_requeue(:'id');

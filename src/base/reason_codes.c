@@ -1,11 +1,11 @@
 /*-------------------------------------------------------------------------
  *
- * reason.c
+ * reason_codes.c
  *		Names of reasons, and which one an error of the database is.
  *
  *-------------------------------------------------------------------------
  */
-#include "reason.h"
+#include "reason_codes.h"
 
 #include <stddef.h>
 #include <string.h>

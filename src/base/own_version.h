@@ -1,18 +1,18 @@
 /*-------------------------------------------------------------------------
  *
- * version.h
+ * own_version.h
  *		The version of the library, and which of two versions is the newer.
  *
  * Plain C without a PostgreSQL header, so that test/unit can drive it alone.
  *
  *-------------------------------------------------------------------------
  */
-#ifndef OUTBOX_VERSION_H
-#define OUTBOX_VERSION_H
+#ifndef OUTBOX_OWN_VERSION_H
+#define OUTBOX_OWN_VERSION_H
 
 /*
  * That of the control file it was built with.  In builds for tests the server's
- * environment can name another one (OUTBOX_FAULT_VERSION), so that a test has a
+ * environment can name another one (OUTBOX_TEST_VERSION), so that a test has a
  * library that is older or newer than the extension.
  */
 extern const char *outbox_library_version(void);
@@ -23,4 +23,4 @@ extern const char *outbox_library_version(void);
  */
 extern int	outbox_version_compare(const char *a, const char *b);
 
-#endif							/* OUTBOX_VERSION_H */
+#endif							/* OUTBOX_OWN_VERSION_H */

@@ -1,12 +1,12 @@
 /*-------------------------------------------------------------------------
  *
- * key.h
+ * key_hash.h
  *		The hash of a key.
  *
  *-------------------------------------------------------------------------
  */
-#ifndef OUTBOX_KEY_H
-#define OUTBOX_KEY_H
+#ifndef OUTBOX_KEY_HASH_H
+#define OUTBOX_KEY_HASH_H
 
 /*
  * A key is (route, aggregate_type, aggregate_id).  By this hash keys are divided
@@ -26,4 +26,4 @@ outbox_compare_hashes(const void *a, const void *b)
 	return left < right ? -1 : left > right;
 }
 
-#endif							/* OUTBOX_KEY_H */
+#endif							/* OUTBOX_KEY_HASH_H */

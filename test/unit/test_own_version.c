@@ -1,12 +1,12 @@
 /*-------------------------------------------------------------------------
  *
- * test_version.c
- *		Unit tests of src/base/version.c.
+ * test_own_version.c
+ *		Unit tests of src/base/own_version.c.
  *
  *-------------------------------------------------------------------------
  */
 #include "check.h"
-#include "version.h"
+#include "own_version.h"
 
 static void
 check_order(const char *older, const char *newer)

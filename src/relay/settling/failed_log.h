@@ -1,17 +1,17 @@
 /*-------------------------------------------------------------------------
  *
- * given_up.h
+ * failed_log.h
  *		What the server log says of messages that are given up.
  *
  *-------------------------------------------------------------------------
  */
-#ifndef OUTBOX_GIVEN_UP_H
-#define OUTBOX_GIVEN_UP_H
+#ifndef OUTBOX_FAILED_LOG_H
+#define OUTBOX_FAILED_LOG_H
 
 #include "queue.h"
 #include "store.h"
 
 /* One of a route's is, and that is committed. */
-extern void outbox_given_up(const OutboxItem *item, const OutboxFailure *failure);
+extern void outbox_log_failed(const OutboxItem *item, const OutboxFailure *failure);
 
-#endif							/* OUTBOX_GIVEN_UP_H */
+#endif							/* OUTBOX_FAILED_LOG_H */

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
- * relay_timers.c
- *		What makes the relay look: news from committing backends, and time.
+ * relay_inbox.c
+ *		What makes the relay look: its inbox, and time.
  *
  * Nothing here reads the database: it is noted which rows to look at, and the
  * next round does.  Times are deadlines, compared and never counted down.
@@ -23,19 +23,19 @@
 #define REST_PREPARED_MS	2000	/* a prepared transaction is asked about */
 #define REST_STANDING_MS	10000	/* what keeps it from working may be over */
 
-/* -------------------------------------------------------------------- news */
+/* ------------------------------------------------------------------- inbox */
 
 /* What a transaction changed beside enqueuing. */
 static void
-heed_changes(OutboxRelay *relay, int news)
+handle_signals(OutboxRelay *relay, int signals)
 {
-	if (news & OUTBOX_NEWS_CONFIG)
-		outbox_control_doubt(relay->control);
-	if (news & OUTBOX_NEWS_REMOVED)
-		outbox_reader_doubt_holders(relay->reader);
-	if (news & OUTBOX_NEWS_EXTENSION)
+	if (signals & OUTBOX_SIGNAL_CONFIG)
+		outbox_control_invalidate(relay->control);
+	if (signals & OUTBOX_SIGNAL_REMOVED)
+		outbox_reader_invalidate_holders(relay->reader);
+	if (signals & OUTBOX_SIGNAL_EXTENSION)
 		outbox_database_recheck_extension(relay->database);
-	if (news & OUTBOX_NEWS_JOBS)
+	if (signals & OUTBOX_SIGNAL_JOBS)
 		outbox_jobs_look(relay->jobs);
 }
 
@@ -44,8 +44,8 @@ static void
 lost_prepared(OutboxRelay *relay, const OutboxRange *range)
 {
 	outbox_prepared_lost(relay->prepared, range);
-	heed_changes(relay, OUTBOX_NEWS_CONFIG | OUTBOX_NEWS_REMOVED |
-				 OUTBOX_NEWS_JOBS);
+	handle_signals(relay, OUTBOX_SIGNAL_CONFIG | OUTBOX_SIGNAL_REMOVED |
+				   OUTBOX_SIGNAL_JOBS);
 }
 
 /* More than to wait for a commit, or for the time. */
@@ -68,7 +68,7 @@ rest_ms(OutboxRelay *relay)
 	TimestampTz due = outbox_reader_next_due(relay->reader);
 
 	/* Perhaps it is not paused any more. */
-	if (outbox_control_doubtful(relay->control))
+	if (outbox_control_is_stale(relay->control))
 		return 0;
 	if (!outbox_enabled || outbox_control_paused(relay->control) ||
 		outbox_database_mismatch(relay->database) ||
@@ -86,7 +86,7 @@ rest_ms(OutboxRelay *relay)
 }
 
 void
-outbox_relay_heed_news(OutboxRelay *relay, const OutboxInbox *inbox)
+outbox_relay_handle_inbox(OutboxRelay *relay, const OutboxInbox *inbox)
 {
 	for (int i = 0; i < inbox->nranges; i++)
 		outbox_reader_add(relay->reader, inbox->ranges[i].lo,
@@ -95,14 +95,14 @@ outbox_relay_heed_news(OutboxRelay *relay, const OutboxInbox *inbox)
 		outbox_prepared_add(relay->prepared, &inbox->prepared[i]);
 	if (inbox->next_due != 0)
 		outbox_reader_told_due(relay->reader, inbox->next_due);
-	heed_changes(relay, inbox->news);
-	if (inbox->news & OUTBOX_NEWS_PREPARED)
+	handle_signals(relay, inbox->signals);
+	if (inbox->signals & OUTBOX_SIGNAL_PREPARED)
 		lost_prepared(relay, &inbox->lost);
-	if (inbox->news & OUTBOX_NEWS_RESTART)
+	if (inbox->signals & OUTBOX_SIGNAL_RESTART)
 		outbox_database_leave(relay->database, OUTBOX_EXIT_RESTART);
-	if (inbox->news & OUTBOX_NEWS_STOP)
+	if (inbox->signals & OUTBOX_SIGNAL_STOP)
 		outbox_database_leave(relay->database, OUTBOX_EXIT_STOPPED);
-	if (inbox->news & OUTBOX_NEWS_YIELD)
+	if (inbox->signals & OUTBOX_SIGNAL_YIELD)
 	{
 		outbox_database_leave(relay->database, OUTBOX_EXIT_YIELDED);
 		MySlot->rest_ms = rest_ms(relay);
@@ -110,14 +110,14 @@ outbox_relay_heed_news(OutboxRelay *relay, const OutboxInbox *inbox)
 }
 
 void
-outbox_relay_take_news(OutboxRelay *relay)
+outbox_relay_take_inbox(OutboxRelay *relay)
 {
 	OutboxInbox inbox;
 
-	/* What is taken must be heeded: no error may come in between. */
+	/* An inbox that was taken must be handled: no error may come in between. */
 	outbox_prepared_reserve(relay->prepared, OUTBOX_INBOX_PREPARED);
 	outbox_slot_take_inbox(&inbox);
-	outbox_relay_heed_news(relay, &inbox);
+	outbox_relay_handle_inbox(relay, &inbox);
 }
 
 /* ------------------------------------------------------------------ timers */
@@ -137,7 +137,7 @@ prepared_ended(const OutboxPrepared *prepared, void *arg)
 	outbox_reader_add(relay->reader, prepared->range.lo, prepared->range.hi,
 					  OUTBOX_UNREAD_LATE);
 	outbox_reader_look_up_due(relay->reader);
-	heed_changes(relay, prepared->news);
+	handle_signals(relay, prepared->signals);
 }
 
 void
@@ -165,8 +165,8 @@ sweep(OutboxRelay *relay)
 	outbox_sweep_start(relay->sweep, relay->queue);
 	outbox_reader_look(relay->reader);
 	outbox_reader_reread_due(relay->reader);
-	outbox_reader_doubt_holders(relay->reader);
-	outbox_control_doubt(relay->control);
+	outbox_reader_invalidate_holders(relay->reader);
+	outbox_control_invalidate(relay->control);
 	outbox_jobs_look(relay->jobs);
 	/* ALTER EXTENSION UPDATE need not touch a table. */
 	outbox_database_recheck_extension(relay->database);
@@ -185,7 +185,7 @@ outbox_relay_timers(OutboxRelay *relay, OutboxMonoTime now)
 	if (outbox_timers_sweep_due(relay->timers, now))
 		sweep(relay);
 	outbox_sweep_timers(relay->sweep, relay->queue, now);
-#ifdef OUTBOX_FAULTS
+#ifdef OUTBOX_TEST_POINTS
 	if (outbox_database_has_started(relay->database))
 		outbox_sweep_look(relay->sweep, now);
 #endif
@@ -202,7 +202,7 @@ outbox_relay_reload(OutboxRelay *relay)
 	ConfigReloadPending = false;
 	ProcessConfigFile(PGC_SIGHUP);
 	outbox_relay_load_config(relay);
-	outbox_control_doubt(relay->control);
+	outbox_control_invalidate(relay->control);
 	outbox_database_recheck_settings(relay->database);
 	outbox_timers_poll_soon(relay->timers);
 	if (outbox_database_attached(relay->database))

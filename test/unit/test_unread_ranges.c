@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
- * test_unread.c
- *		Unit tests of src/relay/reading/unread.c.
+ * test_unread_ranges.c
+ *		Unit tests of src/relay/reading/unread_ranges.c.
  *
  * The last test compares with a model that is too simple to be wrong: for each
  * number whether it is unread, from when on, and whether newer rows may pass it.
@@ -14,7 +14,7 @@
 #include <time.h>
 
 #include "check.h"
-#include "unread.h"
+#include "unread_ranges.h"
 
 #define NOW		OUTBOX_MONO_UNSET
 #define AT(t)	((OutboxMonoTime) {(t)})

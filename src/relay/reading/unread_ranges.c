@@ -1,11 +1,11 @@
 /*-------------------------------------------------------------------------
  *
- * unread.c
+ * unread_ranges.c
  *		Which rows are still to be read: ranges of seq.
  *
  *-------------------------------------------------------------------------
  */
-#include "unread.h"
+#include "unread_ranges.h"
 
 #include <string.h>
 

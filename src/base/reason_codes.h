@@ -1,18 +1,18 @@
 /*-------------------------------------------------------------------------
  *
- * reason.h
- *		What is wrong, as a kind and not only as a text.
+ * reason_codes.h
+ *		Reasons: kinds of errors, beside their texts.
  *
- * Whoever meets a fault says which kind it is: the broker's side in
+ * The code that meets an error names its reason: the broker's side in
  * broker_reason.c, the database's in outbox_reason_of_sqlstate(), settings where
- * they are read.  What to do about each is in src/admin/reasons.c.
+ * they are read.  What to do about each is in src/admin/reason_advice.c.
  *
  * Plain C without a PostgreSQL header, so that test/unit can drive it alone.
  *
  *-------------------------------------------------------------------------
  */
-#ifndef OUTBOX_REASON_H
-#define OUTBOX_REASON_H
+#ifndef OUTBOX_REASON_CODES_H
+#define OUTBOX_REASON_CODES_H
 
 /*
  * Each with its name, which views show and alerts compare: it stays as it is.
@@ -38,7 +38,7 @@
 	reason(TLS_VERSION, "TLS version too old") \
 	reason(TLS_NONE, "no TLS there") \
 	reason(TLS_HANDSHAKE, "TLS handshake failed") \
-	/* somebody is there, and turns us away */ \
+	/* a host is there, and refuses the connection */ \
 	reason(NOT_RABBITMQ, "not RabbitMQ") \
 	reason(LOGIN_TIMEOUT, "login timed out") \
 	reason(LOGIN_CLOSED, "closed at login") \
@@ -110,4 +110,4 @@ extern OutboxReason outbox_reason_by_name(const char *name);
 /* Of an error of the database: its SQLSTATE, five characters. */
 extern OutboxReason outbox_reason_of_sqlstate(const char *sqlstate);
 
-#endif							/* OUTBOX_REASON_H */
+#endif							/* OUTBOX_REASON_CODES_H */

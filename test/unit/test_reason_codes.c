@@ -1,12 +1,12 @@
 /*-------------------------------------------------------------------------
  *
- * test_reason.c
- *		Unit tests of src/base/reason.c.
+ * test_reason_codes.c
+ *		Unit tests of src/base/reason_codes.c.
  *
  *-------------------------------------------------------------------------
  */
 #include "check.h"
-#include "reason.h"
+#include "reason_codes.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * key.c
+ * key_hash.c
  *		The hash of a key, shared by enqueue and the relay.
  *
  *-------------------------------------------------------------------------
@@ -9,7 +9,7 @@
 
 #include "common/hashfn.h"
 #include "compat.h"
-#include "key.h"
+#include "key_hash.h"
 
 static uint64
 hash_text(const text *value, uint64 seed)

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
- * timers.c
- *		When to look for what nobody has told of.
+ * poll_times.c
+ *		Timers of the poll and of the sweep.
  *
  *-------------------------------------------------------------------------
  */

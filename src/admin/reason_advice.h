@@ -1,14 +1,14 @@
 /*-------------------------------------------------------------------------
  *
- * reasons.h
+ * reason_advice.h
  *		What to do about each reason.
  *
  *-------------------------------------------------------------------------
  */
-#ifndef OUTBOX_REASONS_H
-#define OUTBOX_REASONS_H
+#ifndef OUTBOX_REASON_ADVICE_H
+#define OUTBOX_REASON_ADVICE_H
 
-#include "reason.h"
+#include "reason_codes.h"
 
 typedef struct OutboxAdvice
 {
@@ -21,4 +21,4 @@ typedef struct OutboxAdvice
 /* There is one for each reason but NONE. */
 extern const OutboxAdvice *outbox_reason_advice(OutboxReason reason);
 
-#endif							/* OUTBOX_REASONS_H */
+#endif							/* OUTBOX_REASON_ADVICE_H */

@@ -1,12 +1,12 @@
 /*-------------------------------------------------------------------------
  *
- * owner.h
+ * act_as_owner.h
  *		Acting as the owner of the tables, for somebody who has no right on them.
  *
  *-------------------------------------------------------------------------
  */
-#ifndef OUTBOX_OWNER_H
-#define OUTBOX_OWNER_H
+#ifndef OUTBOX_ACT_AS_OWNER_H
+#define OUTBOX_ACT_AS_OWNER_H
 
 /* Whom to be again. */
 typedef struct OutboxActing
@@ -34,4 +34,4 @@ extern bool outbox_acting(void);
 /* The setting outbox.as_owner, and what is refused while it is on. */
 extern void outbox_owner_init(void);
 
-#endif							/* OUTBOX_OWNER_H */
+#endif							/* OUTBOX_ACT_AS_OWNER_H */

@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * waiting.c
+ * relay_wait_set.c
  *		Waiting for the latch, the socket, the time.
  *
  * WaitLatchOrSocket() makes a set of events for each wait and throws it away
@@ -30,7 +30,7 @@
 #define PACE_US		1000
 #define PACE_BURST	8
 
-struct OutboxWaiting
+struct OutboxWaitSet
 {
 	OutboxLink *link;
 	WaitEventSet *set;			/* NULL: none */
@@ -38,17 +38,17 @@ struct OutboxWaiting
 	OutboxMonoTime pace;		/* of claims: the next one is not before */
 };
 
-OutboxWaiting *
-outbox_waiting_create(MemoryContext cxt, OutboxLink *link)
+OutboxWaitSet *
+outbox_wait_set_create(MemoryContext cxt, OutboxLink *link)
 {
-	OutboxWaiting *waiting = MemoryContextAllocZero(cxt, sizeof(OutboxWaiting));
+	OutboxWaitSet *waiting = MemoryContextAllocZero(cxt, sizeof(OutboxWaitSet));
 
 	waiting->link = link;
 	return waiting;
 }
 
 static void
-drop_set(OutboxWaiting *waiting)
+drop_set(OutboxWaitSet *waiting)
 {
 	if (waiting->set != NULL)
 		FreeWaitEventSet(waiting->set);
@@ -56,7 +56,7 @@ drop_set(OutboxWaiting *waiting)
 }
 
 static void
-make_set(OutboxWaiting *waiting, OutboxMonoTime opened_at)
+make_set(OutboxWaitSet *waiting, OutboxMonoTime opened_at)
 {
 	WaitEventSet *set = compat_create_wait_set(3);
 
@@ -70,7 +70,7 @@ make_set(OutboxWaiting *waiting, OutboxMonoTime opened_at)
 
 /* Waits with the set of the open connection; true: the socket is readable. */
 static bool
-wait_open(OutboxWaiting *waiting, const OutboxWaitFor *wait)
+wait_open(OutboxWaitSet *waiting, const OutboxWaitFor *wait)
 {
 	WaitEvent	events[3];
 	int			n;
@@ -94,7 +94,7 @@ wait_open(OutboxWaiting *waiting, const OutboxWaitFor *wait)
 /* --------------------------------------------------------------------- pace */
 
 void
-outbox_waiting_claimed(OutboxWaiting *waiting)
+outbox_wait_set_claimed(OutboxWaitSet *waiting)
 {
 	int64		earliest = outbox_mono_now().us - PACE_BURST * PACE_US;
 
@@ -106,7 +106,7 @@ outbox_waiting_claimed(OutboxWaiting *waiting)
  * has not set the latch.
  */
 static bool
-nap(OutboxWaiting *waiting, const OutboxWaitFor *wait)
+nap(OutboxWaitSet *waiting, const OutboxWaitFor *wait)
 {
 	int64		us = waiting->pace.us - outbox_mono_now().us;
 
@@ -124,7 +124,7 @@ nap(OutboxWaiting *waiting, const OutboxWaitFor *wait)
 /* --------------------------------------------------------------------- wait */
 
 static bool
-wait_for(OutboxWaiting *waiting, const OutboxWaitFor *wait)
+wait_for(OutboxWaitSet *waiting, const OutboxWaitFor *wait)
 {
 	pgsocket	sock = outbox_link_socket(waiting->link);
 	int			events = WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH;
@@ -149,7 +149,7 @@ wait_for(OutboxWaiting *waiting, const OutboxWaitFor *wait)
 }
 
 bool
-outbox_waiting_wait(OutboxWaiting *waiting, const OutboxWaitFor *wait)
+outbox_wait_set_wait(OutboxWaitSet *waiting, const OutboxWaitFor *wait)
 {
 	outbox_beat(&MySlot->beat, wait->timeout_ms);
 	return wait_for(waiting, wait);

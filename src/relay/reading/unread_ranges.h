@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * unread.h
+ * unread_ranges.h
  *		Which rows are still to be read: ranges of seq.
  *
  * Everything that is unread is one of these ranges.  They are disjoint and in the
@@ -15,8 +15,8 @@
  *
  *-------------------------------------------------------------------------
  */
-#ifndef OUTBOX_UNREAD_H
-#define OUTBOX_UNREAD_H
+#ifndef OUTBOX_UNREAD_RANGES_H
+#define OUTBOX_UNREAD_RANGES_H
 
 #include "clock.h"
 #include "sizes.h"
@@ -89,4 +89,4 @@ outbox_unread_bars(const OutboxUnreadRange *range)
 	return range->why != OUTBOX_UNREAD_LOCKED;
 }
 
-#endif							/* OUTBOX_UNREAD_H */
+#endif							/* OUTBOX_UNREAD_RANGES_H */

@@ -1,9 +1,9 @@
 /*-------------------------------------------------------------------------
  *
- * given_up.c
+ * failed_log.c
  *		What the server log says of messages that are given up.
  *
- * That a route gives messages up is news, each of them is not: with a binding that
+ * The log says that messages of a route fail, and not each of them: with a binding that
  * is missing it is all of them.  So a route has a line at most each minute, with
  * the number of those that had none, and outbox_failed has the rest.  A line has what
  * leads to the message (id, route, key, attempt), and nothing of its content.
@@ -12,7 +12,7 @@
  */
 #include "postgres.h"
 
-#include "given_up.h"
+#include "failed_log.h"
 #include "shared.h"
 
 #define SILENT_MS	60000
@@ -49,7 +49,7 @@ id_of(const OutboxMessage *message)
 }
 
 void
-outbox_given_up(const OutboxItem *item, const OutboxFailure *failure)
+outbox_log_failed(const OutboxItem *item, const OutboxFailure *failure)
 {
 	OutboxRoute *route = item->route;
 	const OutboxMessage *message = item->message;

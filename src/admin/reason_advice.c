@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * reasons.c
+ * reason_advice.c
  *		What to do about each reason.
  *
  * One table for all that show a reason.  Critical is what stops messages and does
@@ -14,7 +14,7 @@
 #include "access/htup_details.h"
 #include "fmgr.h"
 #include "funcapi.h"
-#include "reasons.h"
+#include "reason_advice.h"
 #include "utils/builtins.h"
 
 PG_FUNCTION_INFO_V1(outbox_reason_hint);
@@ -60,7 +60,7 @@ static const OutboxAdvice advices[] = {
 		"The private key of the client certificate is encrypted: put its passphrase into a file of mode 0600, name that in outbox.tls_key_passfile and reload; or take the passphrase off the key.",
 	"openssl pkey -noout -in KEY_FILE -passin file:PASSPHRASE_FILE"},
 	{OUTBOX_REASON_TLS_UNTRUSTED, CRITICAL,
-		"The certificate of RabbitMQ is not of a CA that is trusted here: put the CA that signed it into the file of outbox.tls_ca_file and reload; if RabbitMQ leaves intermediate certificates out, it must send them.",
+		"The broker's certificate is not signed by a trusted CA: put the CA that signed it into the file of outbox.tls_ca_file and reload; if RabbitMQ leaves intermediate certificates out, it must send them.",
 	SEE_CERT},
 	{OUTBOX_REASON_TLS_HOST, CRITICAL,
 		"The certificate of RabbitMQ is for another host name than the one in outbox.broker_uri: use a name that is in it, or have one made with this name (subjectAltName).",
@@ -84,9 +84,9 @@ static const OutboxAdvice advices[] = {
 		"What listens at the port of outbox.broker_uri does not speak TLS: take RabbitMQ's port for it (5671, not 5672), or set up its listeners.ssl.",
 	"rabbitmq-diagnostics listeners"},
 	{OUTBOX_REASON_TLS_HANDSHAKE, CRITICAL,
-		"TLS with RabbitMQ does not come about, see reason_text and the broker's log: both need a common cipher and group, and the broker a certificate and a key that belong together. What hangs up may be a port without TLS (5672, not 5671).",
+		"The TLS handshake failed; see reason_text and the broker's log. Common causes: no shared cipher, the broker's certificate and key do not match, or the port is not a TLS port (5671).",
 	SEE_CERT},
-	/* somebody is there, and turns us away */
+	/* a host is there, and refuses the connection */
 	{OUTBOX_REASON_NOT_RABBITMQ, CRITICAL,
 		"What listens at the address of outbox.broker_uri does not speak AMQP 0-9-1 as RabbitMQ does: correct host and port (5672, or 5671 with amqps; 15672 is the management).",
 	SHOW_URI},
@@ -161,7 +161,7 @@ static const OutboxAdvice advices[] = {
 		"outbox.auth_mechanism = external needs amqps:// in outbox.broker_uri, and a client certificate in outbox.tls_cert_file and outbox.tls_key_file: set them, or outbox.auth_mechanism to plain, and reload the configuration.",
 	"SHOW outbox.auth_mechanism"},
 	{OUTBOX_REASON_PASSFILE_MISSING, CRITICAL,
-		"The file of outbox.passfile is not there: make it, or correct the setting and reload the configuration.",
+		"The file named by outbox.passfile does not exist: create it, or correct the setting and reload the configuration.",
 	"SHOW outbox.passfile"},
 	{OUTBOX_REASON_PASSFILE_MODE, CRITICAL,
 		"Others may read the file of outbox.passfile, or change it: take their rights away, and let it belong to the server's user or root.",
@@ -177,7 +177,7 @@ static const OutboxAdvice advices[] = {
 	"SELECT sourcefile, sourceline FROM pg_settings WHERE name = 'outbox.environment'"},
 	/* the database */
 	{OUTBOX_REASON_DB_LOCK, WARNS,
-		"Somebody has a table of outbox locked, or its rows, for longer than the relay waits: end that transaction, or let it end. The relay tries again by itself.",
+		"Another session locks a table of outbox, or its rows, for longer than the relay waits: end that transaction, or let it end. The relay tries again by itself.",
 	LOCKERS},
 	{OUTBOX_REASON_DB_TIMEOUT, WARNS,
 		"A statement of the relay took more than a minute, or was cancelled: look at the server's disks, at locks and at vacuum of the table outbox. The relay tries again by itself.",
@@ -224,16 +224,16 @@ static const OutboxAdvice advices[] = {
 	"UPDATE outbox SET outlet = 'external' WHERE outlet IS NULL AND route = ROUTE"},
 	/* an attempt of one message */
 	{OUTBOX_REASON_UNROUTABLE, WARNS,
-		"No queue takes this routing key: bind one. They are tried again until max_attempts of the route.",
+		"No queue takes this routing key: bind one. The relay tries again until max_attempts of the route.",
 	"rabbitmqctl list_bindings -p VHOST"},
 	{OUTBOX_REASON_QUEUE_REFUSES, WARNS,
-		"A queue is full (reject-publish) or has failed: look at it. They are tried again until max_attempts of the route.",
+		"A queue is full (reject-publish) or has failed: look at it. The relay tries again until max_attempts of the route.",
 	"rabbitmqctl list_queues -p VHOST name messages policy state"},
 	{OUTBOX_REASON_MESSAGE_REFUSED, WARNS,
-		"RabbitMQ refuses these messages, or they cannot be sent as they are: see last_error. They are tried again until max_attempts of the route.",
+		"RabbitMQ refuses these messages, or they cannot be sent as they are: see last_error. The relay tries again until max_attempts of the route.",
 	NULL},
 	{OUTBOX_REASON_EXTERNAL_NACK, WARNS,
-		"The external relay of their route could not publish them. They are tried again until max_attempts of the route.",
+		"The external relay of their route could not publish them. The relay tries again until max_attempts of the route.",
 	NULL},
 };
 
@@ -264,7 +264,7 @@ outbox_reason_hint(PG_FUNCTION_ARGS)
 	if (reason == OUTBOX_REASON_NONE)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("\"%s\" is no reason of a fault", name),
+				 errmsg("\"%s\" is no reason of an error", name),
 				 errdetail("Argument reason must be one that outbox_workers.reason can have."),
 				 errhint("doc/operations.md lists them.")));
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)

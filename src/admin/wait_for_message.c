@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * wait.c
+ * wait_for_message.c
  *		outbox_wait(): what has become of a message.
  *
  * It registers with the workers (waiters.h), looks at the tables, and sleeps until
@@ -17,6 +17,7 @@
 
 #include "access/transam.h"
 #include "access/xact.h"
+#include "act_as_owner.h"
 #include "catalog.h"
 #include "catalog/pg_type.h"
 #include "clock.h"
@@ -25,11 +26,10 @@
 #include "fmgr.h"
 #include "message.h"
 #include "miscadmin.h"
-#include "owner.h"
-#include "routes.h"
 #include "shared.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
+#include "usable_route.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
@@ -141,22 +141,22 @@ refuse_own(HeapTuple row, const pg_uuid_t *id)
 }
 
 /*
- * The table before the ring, as a row that is there counts for more; the ring before
+ * The table before the ring, as a row overrides it; the ring before
  * the archive, where it may take long to find that nothing is there.
  */
 static State
 look_as_owner(const pg_uuid_t *id, Asker *asker)
 {
 	HeapTuple	row = find(TABLE_SQL, id, asker);
-	OutboxLately *lately;
+	OutboxRecentlySettled *recent;
 
 	if (row != NULL)
 	{
 		refuse_own(row, id);
 		return DatumGetBool(column(row, 2)) ? FAILED : PENDING;
 	}
-	lately = outbox_shared == NULL ? NULL : outbox_lately_find(MyDatabaseId);
-	if (lately != NULL && outbox_lately_has(lately, id, may_know_hashed, asker))
+	recent = outbox_shared == NULL ? NULL : outbox_recent_find(MyDatabaseId);
+	if (recent != NULL && outbox_recent_has(recent, id, may_know_hashed, asker))
 		return PUBLISHED;
 	return find(ARCHIVE_SQL, id, asker) != NULL ? PUBLISHED : UNKNOWN;
 }

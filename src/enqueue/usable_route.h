@@ -1,12 +1,12 @@
 /*-------------------------------------------------------------------------
  *
- * routes.h
+ * usable_route.h
  *		Routes as a backend of the application sees them.
  *
  *-------------------------------------------------------------------------
  */
-#ifndef OUTBOX_ROUTES_H
-#define OUTBOX_ROUTES_H
+#ifndef OUTBOX_USABLE_ROUTE_H
+#define OUTBOX_USABLE_ROUTE_H
 
 #include "route.h"
 
@@ -42,4 +42,4 @@ extern bool outbox_route_exists(Oid schema, Oid owner, const char *name);
 /* TRUNCATE of the table outbox_route is an ERROR, before anything is waited for. */
 extern void outbox_route_refuse_truncation(Oid relid);
 
-#endif							/* OUTBOX_ROUTES_H */
+#endif							/* OUTBOX_USABLE_ROUTE_H */

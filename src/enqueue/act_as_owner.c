@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * owner.c
+ * act_as_owner.c
  *		Acting as the owner of the tables, for somebody who has no right on them.
  *
  * What an administrator adds to the tables (triggers, checks, defaults,
@@ -17,6 +17,7 @@
 
 #include "access/parallel.h"
 #include "access/xact.h"
+#include "act_as_owner.h"
 #include "catalog.h"
 #include "catalog/objectaccess.h"
 #include "catalog/pg_class.h"
@@ -24,8 +25,7 @@
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
-#include "owner.h"
-#include "routes.h"
+#include "usable_route.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
 

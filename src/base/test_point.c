@@ -1,15 +1,15 @@
 /*-------------------------------------------------------------------------
  *
- * fault.c
- *		Points at which a test build of the relay can be stopped; see fault.h.
+ * test_point.c
+ *		Points at which a test build of the relay can be stopped; see test_point.h.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
-#include "fault.h"
+#include "test_point.h"
 
-#ifdef OUTBOX_FAULTS
+#ifdef OUTBOX_TEST_POINTS
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -17,16 +17,16 @@
 #include "clock.h"
 #include "miscadmin.h"
 
-#define FAULT_FILE	"outbox_fault"
-#define HIT_FILE	"outbox_fault.hit"
+#define POINT_FILE	"outbox_test_point"
+#define HIT_FILE	"outbox_test_point.hit"
 #define MAX_WAIT_MS 60000
 #define NAP_US		5000
 
 /* The process's current directory is the data directory. */
 static bool
-read_fault(char *point, char *action, int *nth)
+read_order(char *point, char *action, int *nth)
 {
-	FILE	   *file = fopen(FAULT_FILE, "r");
+	FILE	   *file = fopen(POINT_FILE, "r");
 	int			n;
 
 	if (file == NULL)
@@ -55,7 +55,7 @@ wait_here(const char *point, bool spins)
 }
 
 void
-outbox_fault_point(const char *point)
+outbox_test_point(const char *point)
 {
 	static char counted[32];
 	static int	hits = 0;
@@ -63,9 +63,9 @@ outbox_fault_point(const char *point)
 	char		action[16];
 	int			nth;
 
-	if (!read_fault(wanted, action, &nth) || strcmp(wanted, point) != 0)
+	if (!read_order(wanted, action, &nth) || strcmp(wanted, point) != 0)
 		return;
-	/* A new order starts to count anew. */
+	/* A new order starts to count from 1. */
 	if (strcmp(counted, wanted) != 0)
 	{
 		strlcpy(counted, wanted, sizeof(counted));
@@ -75,24 +75,24 @@ outbox_fault_point(const char *point)
 		return;
 	counted[0] = '\0';
 	if (nth > 0)
-		(void) unlink(FAULT_FILE);
+		(void) unlink(POINT_FILE);
 	if (strcmp(action, "wait") == 0 || strcmp(action, "spin") == 0)
 		wait_here(point, action[0] == 's');
 	else if (strcmp(action, "nap") == 0)
 		pg_usleep(NAP_US);
 	else
 		ereport(strcmp(action, "fatal") == 0 ? FATAL : ERROR,
-				(errmsg("outbox fault at %s", point)));
+				(errmsg("outbox test point at %s", point)));
 }
 
 bool
-outbox_fault_leaves_out(const char *what)
+outbox_test_omits(const char *what)
 {
 	char		name[MAXPGPATH];
 	struct stat st;
 
-	snprintf(name, sizeof(name), FAULT_FILE ".%s", what);
+	snprintf(name, sizeof(name), POINT_FILE ".%s", what);
 	return stat(name, &st) == 0;
 }
 
-#endif							/* OUTBOX_FAULTS */
+#endif							/* OUTBOX_TEST_POINTS */

@@ -1,13 +1,13 @@
 /*-------------------------------------------------------------------------
  *
- * keys.c
+ * held_keys.c
  *		Keys that are held, and keys to be read again.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
-#include "key.h"
+#include "key_hash.h"
 #include "reading_internal.h"
 #include "utils/memutils.h"
 
@@ -19,7 +19,7 @@ struct OutboxKeys
 	OutboxQueue *queue;			/* has the keys themselves */
 	const OutboxUnreadable *unreadable; /* is the reader's */
 	OutboxMonoTime locked_at;	/* look at those held as LOCKED then */
-	bool		doubtful;		/* rows that hold keys may be gone */
+	bool		holders_stale;	/* rows that hold keys may be gone */
 };
 
 OutboxKeys *
@@ -90,7 +90,7 @@ outbox_keys_committed(OutboxKeys *keys, OutboxBatch *batch)
 /* A claimed message that must not go if an older one of its key has failed. */
 typedef struct Barred
 {
-	int64		hash;			/* MUST BE FIRST, see key.h */
+	int64		hash;			/* MUST BE FIRST, see key_hash.h */
 	int			index;			/* in the batch */
 	const char *route;
 } Barred;
@@ -114,9 +114,9 @@ find_blocking(const OutboxBatch *batch, const OutboxMessage *message)
 	return outbox_route_blocks(route) ? route : NULL;
 }
 
-/* OutboxRowVisit: gives up what is behind the row. */
+/* OutboxRowVisit: releases the claims behind the row. */
 static void
-give_up_later(const OutboxRow *row, void *arg)
+release_later(const OutboxRow *row, void *arg)
 {
 	FailedCheck *check = arg;
 	OutboxBatch *batch = check->batch;
@@ -137,7 +137,7 @@ give_up_later(const OutboxRow *row, void *arg)
 			continue;			/* behind another one, too */
 		if (batch->messages[barred->index]->seq <= row->seq)
 			continue;
-		outbox_batch_give_up(batch, barred->index);
+		outbox_batch_release(batch, barred->index);
 		bars = true;
 	}
 	if (bars)
@@ -170,10 +170,10 @@ outbox_keys_check_failed(OutboxBatch *batch)
 	for (int i = 0; i < check.n; i++)
 		if (n == 0 || check.barred[i].hash != hashes[n - 1])
 			hashes[n++] = check.barred[i].hash;
-	outbox_store_visit_failed(hashes, n, give_up_later, &check);
+	outbox_store_visit_failed(hashes, n, release_later, &check);
 	for (int i = 0; i < batch->nunreadable; i++)
 		if (batch->unreadable[i].row.keyed)
-			give_up_later(&batch->unreadable[i].row, &check);
+			release_later(&batch->unreadable[i].row, &check);
 }
 
 void
@@ -229,31 +229,31 @@ outbox_keys_timers(OutboxKeys *keys, OutboxMonoTime now)
 /* ----------------------------------------------------------------- holders */
 
 void
-outbox_keys_doubt_holders(OutboxKeys *keys)
+outbox_keys_invalidate_holders(OutboxKeys *keys)
 {
-	keys->doubtful = true;
+	keys->holders_stale = true;
 }
 
 bool
-outbox_keys_doubtful(const OutboxKeys *keys)
+outbox_keys_are_stale(const OutboxKeys *keys)
 {
-	return keys->doubtful || keys->queue->retries_unknown;
+	return keys->holders_stale || keys->queue->retries_unknown;
 }
 
 /* What may not hold its key any more. */
-typedef struct Doubt
+typedef struct KeyHold
 {
 	OutboxKey  *key;
 	bool		blocks;			/* a failed row, and not a retry */
-} Doubt;
+} KeyHold;
 
 static void
-add_doubt(Doubt *doubts, pg_uuid_t *ids, int64 *hashes, int *n, OutboxKey *key,
-		  bool blocks)
+add_hold(KeyHold *key_holds, pg_uuid_t *ids, int64 *hashes, int *n, OutboxKey *key,
+		 bool blocks)
 {
 	ids[*n] = blocks ? key->failed.id : key->retry.id;
 	hashes[*n] = key->hash;
-	doubts[(*n)++] = (Doubt) {key, blocks};
+	key_holds[(*n)++] = (KeyHold) {key, blocks};
 }
 
 /*
@@ -261,14 +261,14 @@ add_doubt(Doubt *doubts, pg_uuid_t *ids, int64 *hashes, int *n, OutboxKey *key,
  * set aside does where failed ones do, be it a retry.
  */
 static bool
-holds(const OutboxKeys *keys, const Doubt *doubt, const pg_uuid_t *id, bool still)
+holds(const OutboxKeys *keys, const KeyHold *hold, const pg_uuid_t *id, bool still)
 {
 	const OutboxRoute *route = outbox_unreadable_route(keys->unreadable, id);
 
 	if (route != NULL)
 		return outbox_route_blocks(route);
 	return still &&
-		(!doubt->blocks || outbox_route_blocks(doubt->key->blocked_on));
+		(!hold->blocks || outbox_route_blocks(hold->key->blocked_on));
 }
 
 /*
@@ -276,14 +276,14 @@ holds(const OutboxKeys *keys, const Doubt *doubt, const pg_uuid_t *id, bool stil
  * not block any more.  Returns how many.
  */
 static int
-find_released(OutboxKeys *keys, Doubt **released)
+find_released(OutboxKeys *keys, KeyHold **released)
 {
 	OutboxQueue *queue = keys->queue;
 	dlist_iter	iter;
 	int			max = 2 * (int) hash_get_num_entries(queue->keys) + 1;
 	pg_uuid_t  *ids = palloc(sizeof(pg_uuid_t) * max);
 	int64	   *hashes = palloc(sizeof(int64) * max);
-	Doubt	   *doubts = palloc(sizeof(Doubt) * max);
+	KeyHold	   *key_holds = palloc(sizeof(KeyHold) * max);
 	bool	   *still = palloc(sizeof(bool) * max);
 	int			n = 0;
 	int			nreleased = 0;
@@ -293,26 +293,26 @@ find_released(OutboxKeys *keys, Doubt **released)
 		OutboxKey  *key = dlist_container(OutboxKey, node, iter.cur);
 
 		if (key->hold == OUTBOX_HOLD_RETRY)
-			add_doubt(doubts, ids, hashes, &n, key, false);
+			add_hold(key_holds, ids, hashes, &n, key, false);
 		if (key->blocked_on != NULL)
-			add_doubt(doubts, ids, hashes, &n, key, true);
+			add_hold(key_holds, ids, hashes, &n, key, true);
 	}
 	if (n > 0)
 		outbox_store_check_holders(ids, hashes, n, still);
 	for (int i = 0; i < n; i++)
-		if (!holds(keys, &doubts[i], &ids[i], still[i]))
-			doubts[nreleased++] = doubts[i];
-	*released = doubts;
+		if (!holds(keys, &key_holds[i], &ids[i], still[i]))
+			key_holds[nreleased++] = key_holds[i];
+	*released = key_holds;
 	return nreleased;
 }
 
 bool
 outbox_keys_check_holders(OutboxKeys *keys)
 {
-	Doubt	   *released;
+	KeyHold	   *released;
 	int			n = find_released(keys, &released);
 
-	keys->doubtful = false;
+	keys->holders_stale = false;
 	for (int i = 0; i < n; i++)
 		if (released[i].blocks)
 			outbox_queue_unblock(keys->queue, released[i].key);
@@ -325,11 +325,11 @@ outbox_keys_check_holders(OutboxKeys *keys)
 	return keys->queue->retries_unknown;
 }
 
-#ifdef OUTBOX_FAULTS
+#ifdef OUTBOX_TEST_POINTS
 bool
 outbox_keys_have_released(OutboxKeys *keys)
 {
-	Doubt	   *released;
+	KeyHold	   *released;
 
 	return find_released(keys, &released) > 0;
 }

@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * routes.c
+ * usable_route.c
  *		Routes as a backend of the application sees them.
  *
  * A message is judged by what is committed when its row is written, as by a
@@ -18,12 +18,12 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "act_as_owner.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
-#include "owner.h"
 #include "route_lock.h"
 #include "route_row.h"
-#include "routes.h"
+#include "usable_route.h"
 #include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
@@ -238,7 +238,7 @@ outbox_route_of_hash(Oid schema, Oid owner, uint64 hash)
 {
 	need_names(schema, owner);
 	for (int i = 0; i < kept.nnames; i++)
-		if (outbox_lately_hash(kept.names[i]) == hash)
+		if (outbox_recent_hash(kept.names[i]) == hash)
 			return pstrdup(kept.names[i]);
 	return NULL;
 }

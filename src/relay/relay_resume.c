@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * relay_routes.c
+ * relay_resume.c
  *		What it means for the reader that messages, or routes, stop and go on.
  *
  *-------------------------------------------------------------------------
@@ -19,7 +19,7 @@ outbox_relay_drop_unsent(OutboxRelay *relay)
 	outbox_reader_add(relay->reader, lowest, PG_INT64_MAX,
 					  OUTBOX_UNREAD_RETURNED);
 	/* What was dropped may hold its key, and be gone by now. */
-	outbox_reader_doubt_holders(relay->reader);
+	outbox_reader_invalidate_holders(relay->reader);
 	outbox_reader_reread_due(relay->reader);
 }
 
@@ -28,7 +28,7 @@ void
 outbox_relay_stop_routes(OutboxRelay *relay)
 {
 	outbox_routes_stop(relay->routes, outbox_reader_end(relay->reader));
-	outbox_reader_doubt_holders(relay->reader);
+	outbox_reader_invalidate_holders(relay->reader);
 }
 
 void
@@ -37,7 +37,7 @@ outbox_relay_route_broken(OutboxRelay *relay, OutboxRoute *route,
 {
 	outbox_route_broken(relay->routes, route, code, reason,
 						outbox_reader_end(relay->reader));
-	outbox_reader_doubt_holders(relay->reader);
+	outbox_reader_invalidate_holders(relay->reader);
 }
 
 void

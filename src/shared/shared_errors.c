@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * shared_troubles.c
+ * shared_errors.c
  *		Slots of workers: what is wrong, as the worker tells it.
  *
  * Only the worker itself writes here once it has attached, so that it may look at
@@ -20,44 +20,44 @@
 #define LOCKED_FORGOTTEN_MS		10000
 
 void
-outbox_slot_forget_troubles(OutboxSlot *slot)
+outbox_slot_forget_errors(OutboxSlot *slot)
 {
-	memset(slot->troubles, 0, sizeof(slot->troubles));
+	memset(slot->errors, 0, sizeof(slot->errors));
 	memset(slot->locked, 0, sizeof(slot->locked));
 	slot->unreadable_count = 0;
 }
 
 void
-outbox_slot_set_trouble(OutboxTroubleKind kind, OutboxReason reason,
-						const char *text, const char *sqlstate)
+outbox_slot_set_current_error(OutboxErrorKind kind, OutboxReason reason,
+							  const char *text, const char *sqlstate)
 {
-	OutboxTrouble *mine = &MySlot->troubles[kind];
-	OutboxTrouble trouble;
+	OutboxCurrentError *mine = &MySlot->errors[kind];
+	OutboxCurrentError error;
 
 	Assert(reason != OUTBOX_REASON_NONE);
-	memset(&trouble, 0, sizeof(trouble));
-	trouble.reason = reason;
-	outbox_shared_copy_text(trouble.text, sizeof(trouble.text), text);
+	memset(&error, 0, sizeof(error));
+	error.reason = reason;
+	outbox_shared_copy_text(error.text, sizeof(error.text), text);
 	if (sqlstate != NULL)
-		strlcpy(trouble.sqlstate, sqlstate, sizeof(trouble.sqlstate));
-	if (mine->reason == reason && strcmp(mine->text, trouble.text) == 0 &&
-		strcmp(mine->sqlstate, trouble.sqlstate) == 0)
+		strlcpy(error.sqlstate, sqlstate, sizeof(error.sqlstate));
+	if (mine->reason == reason && strcmp(mine->text, error.text) == 0 &&
+		strcmp(mine->sqlstate, error.sqlstate) == 0)
 		return;
-	trouble.since = mine->reason != OUTBOX_REASON_NONE ? mine->since :
+	error.since = mine->reason != OUTBOX_REASON_NONE ? mine->since :
 		GetCurrentTimestamp();
 	if (!outbox_slot_lock_mine())
 		return;
-	*mine = trouble;
+	*mine = error;
 	SpinLockRelease(&MySlot->mutex);
 }
 
 void
-outbox_slot_clear_trouble(OutboxTroubleKind kind)
+outbox_slot_clear_current_error(OutboxErrorKind kind)
 {
-	if (MySlot->troubles[kind].reason == OUTBOX_REASON_NONE ||
+	if (MySlot->errors[kind].reason == OUTBOX_REASON_NONE ||
 		!outbox_slot_lock_mine())
 		return;
-	MySlot->troubles[kind].reason = OUTBOX_REASON_NONE;
+	MySlot->errors[kind].reason = OUTBOX_REASON_NONE;
 	SpinLockRelease(&MySlot->mutex);
 }
 

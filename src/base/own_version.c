@@ -1,11 +1,11 @@
 /*-------------------------------------------------------------------------
  *
- * version.c
+ * own_version.c
  *		The version of the library, and which of two versions is the newer.
  *
  *-------------------------------------------------------------------------
  */
-#include "version.h"
+#include "own_version.h"
 
 #include <stdlib.h>
 
@@ -17,8 +17,8 @@
 const char *
 outbox_library_version(void)
 {
-#ifdef OUTBOX_FAULTS
-	const char *version = getenv("OUTBOX_FAULT_VERSION");
+#ifdef OUTBOX_TEST_POINTS
+	const char *version = getenv("OUTBOX_TEST_VERSION");
 
 	if (version != NULL)
 		return version;

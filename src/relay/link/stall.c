@@ -1,0 +1,197 @@
+/*-------------------------------------------------------------------------
+ *
+ * stall.c
+ *		How long the broker is waited for.
+ *
+ * Slow is not stalled.  A message may take as long to get to the broker as its
+ * bytes do, on a network that is as slow as it likes; so the oldest unconfirmed
+ * one is watched in two steps.  First its bytes: while some of them are
+ * acknowledged now and then all is well, and when none is for
+ * outbox_link_stalled_ms() the connection is given up.  When the last of them has
+ * arrived, outbox.confirm_timeout begins, and begins again with each confirm: a
+ * broker that confirms slowly, one message after the other, is at work.
+ *
+ * But what was sent when the oldest one was late already says nothing about it: the
+ * confirms of a steady flow must not keep a lost one from being missed.
+ *
+ * While the broker blocks us it reads nothing and confirms nothing; all begins
+ * again when that is over.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "link_parts.h"
+#include "queue.h"
+#include "settings.h"
+#include "utils/memutils.h"
+
+/* How often to look whether the last byte has arrived. */
+#define LOOK_MS 250
+
+/* A network and a broker on which nothing piles up. */
+#define QUICK_MS 250
+
+/* What is not confirmed for so long is at the broker, and waits there. */
+#define QUIET_MS 2000
+
+struct OutboxStall
+{
+	OutboxLink *link;
+	const OutboxConfirms *window;
+	uint64		tag;			/* of the oldest unconfirmed message; 0: none */
+	OutboxMonoTime since;		/* it is waited for, or for it to leave */
+	OutboxMonoTime left_at;		/* its last byte arrived; unset: not yet */
+	uint64		acknowledged;	/* bytes on the link by then */
+	bool		answered;		/* something of its time was confirmed */
+	bool		confirmed;		/* anything was, since the last look */
+	OutboxMonoTime confirmed_at;	/* when that was seen */
+	OutboxMonoTime confirmed_sent_at;	/* and when the last of it was sent */
+};
+
+OutboxStall *
+outbox_stall_create(MemoryContext cxt, OutboxLink *link,
+					const OutboxConfirms *window)
+{
+	OutboxStall *stall = MemoryContextAllocZero(cxt, sizeof(OutboxStall));
+
+	stall->link = link;
+	stall->window = window;
+	return stall;
+}
+
+void
+outbox_stall_reset(OutboxStall *stall)
+{
+	OutboxLink *link = stall->link;
+	const OutboxConfirms *window = stall->window;
+
+	memset(stall, 0, sizeof(*stall));
+	stall->link = link;
+	stall->window = window;
+}
+
+void
+outbox_stall_answered(OutboxStall *stall, OutboxMonoTime sent_at)
+{
+	stall->confirmed = true;
+	stall->confirmed_sent_at = sent_at;
+	if (!outbox_mono_is_set(stall->left_at) ||
+		outbox_mono_before(sent_at,
+						   outbox_mono_plus(stall->left_at,
+											outbox_confirm_timeout_ms)))
+		stall->answered = true;
+}
+
+/* Has the last byte of the oldest message arrived? */
+static void
+look_for_bytes(OutboxStall *stall, OutboxMonoTime now)
+{
+	const OutboxItem *oldest =
+		stall->window->ring[stall->tag % stall->window->size];
+	uint64		acknowledged = outbox_link_acknowledged(stall->link);
+
+	if (acknowledged > stall->acknowledged)
+		stall->since = now;
+	stall->acknowledged = acknowledged;
+	if (acknowledged >= oldest->published_to)
+		stall->left_at = now;
+}
+
+void
+outbox_stall_look(OutboxStall *stall, OutboxMonoTime now)
+{
+	if (stall->confirmed)
+		stall->confirmed_at = now;
+	stall->confirmed = false;
+	if (stall->window->outstanding == 0 ||
+		outbox_link_state(stall->link) != OUTBOX_LINK_OPEN)
+	{
+		stall->tag = 0;
+		return;
+	}
+	if (stall->tag != stall->window->oldest)
+	{
+		stall->tag = stall->window->oldest;
+		stall->since = now;
+		stall->left_at = OUTBOX_MONO_UNSET;
+		stall->acknowledged = 0;
+		stall->answered = false;
+	}
+	if (stall->answered || outbox_link_returning(stall->link))
+		stall->since = now;
+	stall->answered = false;
+	if (!outbox_mono_is_set(stall->left_at))
+		look_for_bytes(stall, now);
+}
+
+bool
+outbox_stall_answers_quickly(const OutboxStall *stall, OutboxMonoTime now)
+{
+	return outbox_mono_is_set(stall->confirmed_at) &&
+		!outbox_mono_reached(outbox_mono_plus(stall->confirmed_at, QUICK_MS), now) &&
+		!outbox_mono_reached(outbox_mono_plus(stall->confirmed_sent_at, QUICK_MS),
+							 stall->confirmed_at);
+}
+
+bool
+outbox_stall_bytes_under_way(const OutboxStall *stall)
+{
+	return stall->tag != 0 && !outbox_mono_is_set(stall->left_at);
+}
+
+bool
+outbox_stall_quiet(const OutboxStall *stall, OutboxMonoTime now)
+{
+	return !outbox_stall_bytes_under_way(stall) &&
+		outbox_mono_reached(outbox_mono_plus(stall->since, QUIET_MS), now);
+}
+
+OutboxMonoTime
+outbox_stall_progress_at(const OutboxStall *stall)
+{
+	return stall->tag != 0 ? stall->since : OUTBOX_MONO_UNSET;
+}
+
+/* When the broker has had time enough; unset: nothing is waited for. */
+static OutboxMonoTime
+patience_ends(const OutboxStall *stall)
+{
+	if (stall->tag == 0)
+		return OUTBOX_MONO_UNSET;
+	return outbox_mono_plus(stall->since,
+							outbox_stall_bytes_under_way(stall) ?
+							outbox_link_stalled_ms(stall->link) :
+							outbox_confirm_timeout_ms);
+}
+
+OutboxMonoTime
+outbox_stall_deadline(OutboxStall *stall, OutboxMonoTime now)
+{
+	OutboxMonoTime deadline;
+
+	outbox_stall_look(stall, now);
+	deadline = patience_ends(stall);
+	if (outbox_stall_bytes_under_way(stall))
+		outbox_mono_earlier(&deadline, outbox_mono_plus(now, LOOK_MS));
+	return deadline;
+}
+
+const char *
+outbox_stall_late(OutboxStall *stall, OutboxMonoTime now,
+				  OutboxReason *reason)
+{
+	OutboxMonoTime end;
+
+	outbox_stall_look(stall, now);
+	end = patience_ends(stall);
+	if (!outbox_mono_is_set(end) || !outbox_mono_reached(end, now))
+		return NULL;
+	*reason = outbox_stall_bytes_under_way(stall) ?
+		OUTBOX_REASON_STALLED : OUTBOX_REASON_NO_CONFIRM;
+	return *reason == OUTBOX_REASON_STALLED ?
+		psprintf("the broker takes no data: no byte was acknowledged for %d ms",
+				 outbox_link_stalled_ms(stall->link)) :
+		psprintf("a message was not confirmed within \"outbox.confirm_timeout\" (%d ms)",
+				 outbox_confirm_timeout_ms);
+}

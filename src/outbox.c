@@ -11,10 +11,10 @@
  */
 #include "postgres.h"
 
-#include "act_as_owner.h"
 #include "admin.h"
 #include "capture.h"
 #include "debezium.h"
+#include "enqueue.h"
 #include "external.h"
 #include "fmgr.h"
 #include "launcher.h"

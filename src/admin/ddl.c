@@ -24,6 +24,7 @@
 #include "clock.h"
 #include "commands/dbcommands.h"
 #include "commands/defrem.h"
+#include "enqueue.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "shared.h"
@@ -32,7 +33,6 @@
 #include "utils/acl.h"
 #include "utils/syscache.h"
 #include "wait_event.h"
-#include "wake.h"
 
 /* Shorter than the five seconds that the server waits afterwards. */
 #define STOP_WAIT_MS	4500

@@ -17,7 +17,6 @@
 
 #include "access/transam.h"
 #include "access/xact.h"
-#include "act_as_owner.h"
 #include "catalog.h"
 #include "catalog/pg_type.h"
 #include "clock.h"
@@ -29,7 +28,6 @@
 #include "shared.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
-#include "usable_route.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"

@@ -17,15 +17,14 @@
 
 #include "access/parallel.h"
 #include "access/xact.h"
-#include "act_as_owner.h"
 #include "catalog.h"
 #include "catalog/objectaccess.h"
 #include "catalog/pg_class.h"
 #include "compat.h"
+#include "enqueue.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
-#include "usable_route.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
 

@@ -13,9 +13,9 @@
  */
 #include "postgres.h"
 
-#include "batch_element.h"
 #include "columns.h"
 #include "enqueue.h"
+#include "enqueue_internal.h"
 #include "mb/pg_wchar.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"

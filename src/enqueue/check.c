@@ -19,10 +19,10 @@
 
 #include "amqp_limits.h"
 #include "catalog/namespace.h"
-#include "check.h"
-#include "check_format.h"
 #include "compat.h"
 #include "encode_json.h"
+#include "enqueue.h"
+#include "enqueue_internal.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "nodes/pg_list.h"

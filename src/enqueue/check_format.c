@@ -7,7 +7,7 @@
  */
 #include "postgres.h"
 
-#include "check_format.h"
+#include "enqueue_internal.h"
 #include "message.h"
 #include "utils/builtins.h"
 #include "utils/uuid.h"

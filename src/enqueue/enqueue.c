@@ -17,24 +17,20 @@
 #include "postgres.h"
 
 #include "access/table.h"
-#include "check.h"
 #include "columns.h"
 #include "compat.h"
 #include "encode_json.h"
 #include "enqueue.h"
+#include "enqueue_internal.h"
 #include "fmgr.h"
-#include "insert.h"
 #include "key_hash.h"
 #include "miscadmin.h"
 #include "settings.h"
-#include "strict_keys.h"
-#include "usable_route.h"
 #include "utils/builtins.h"
 #include "utils/json.h"
 #include "utils/jsonb.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
-#include "uuid7.h"
 
 PG_FUNCTION_INFO_V1(outbox_enqueue);
 PG_FUNCTION_INFO_V1(outbox_enqueue_bytes);
@@ -99,7 +95,7 @@ outbox_find_table(Oid schema)
 	return relid;
 }
 
-/* usable_route.h says why the lock is taken before the route is judged. */
+/* usable_route.c says why the lock is taken before the route is judged. */
 Relation
 outbox_open_table(Oid schema)
 {

@@ -16,14 +16,13 @@
 
 #include "access/table.h"
 #include "access/xact.h"
-#include "act_as_owner.h"
 #include "catalog/pg_type.h"
 #include "columns.h"
 #include "compat.h"
 #include "enqueue.h"
+#include "enqueue_internal.h"
 #include "executor/spi.h"
 #include "fmgr.h"
-#include "kept_plan.h"
 #include "miscadmin.h"
 #include "settings.h"
 #include "utils/builtins.h"
@@ -32,7 +31,6 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
-#include "uuid7.h"
 
 PG_FUNCTION_INFO_V1(outbox_enqueue_once);
 

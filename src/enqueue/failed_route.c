@@ -13,13 +13,12 @@
 
 #include "access/htup_details.h"
 #include "commands/trigger.h"
+#include "enqueue.h"
+#include "enqueue_internal.h"
 #include "executor/spi.h"
-#include "fired.h"
 #include "lib/stringinfo.h"
-#include "look_up.h"
 #include "miscadmin.h"
 #include "outlet.h"
-#include "restore.h"
 #include "utils/rel.h"
 
 PG_FUNCTION_INFO_V1(outbox_failed_route_trigger);

@@ -12,11 +12,10 @@
  */
 #include "postgres.h"
 
-#include "act_as_owner.h"
 #include "columns.h"
+#include "enqueue.h"
+#include "enqueue_internal.h"
 #include "executor/spi.h"
-#include "insert.h"
-#include "kept_plan.h"
 #include "lib/stringinfo.h"
 #include "utils/rel.h"
 

@@ -7,7 +7,7 @@
  */
 #include "postgres.h"
 
-#include "kept_plan.h"
+#include "enqueue.h"
 
 void
 outbox_kept_plan_forget(OutboxKeptPlan *kept)

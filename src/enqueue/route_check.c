@@ -12,7 +12,7 @@
  */
 #include "postgres.h"
 
-#include "check.h"
+#include "enqueue.h"
 #include "fmgr.h"
 #include "format.h"
 #include "lib/stringinfo.h"

@@ -23,9 +23,9 @@
 
 #include "access/xact.h"
 #include "common/hashfn.h"
+#include "enqueue_internal.h"
 #include "fmgr.h"
 #include "miscadmin.h"
-#include "route_lock.h"
 #include "storage/latch.h"
 #include "storage/lock.h"
 #include "storage/proc.h"

@@ -8,20 +8,15 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
-#include "act_as_owner.h"
 #include "catalog.h"
 #include "catalog/pg_type.h"
-#include "column_types.h"
 #include "commands/trigger.h"
+#include "enqueue.h"
+#include "enqueue_internal.h"
 #include "executor/spi.h"
-#include "fired.h"
-#include "look_up.h"
 #include "outlet.h"
-#include "relations.h"
-#include "restore.h"
 #include "route_row.h"
 #include "shared.h"
-#include "usable_route.h"
 #include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
@@ -29,7 +24,6 @@
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
-#include "wake.h"
 
 PG_FUNCTION_INFO_V1(outbox_change_trigger);
 PG_FUNCTION_INFO_V1(outbox_route_trigger);

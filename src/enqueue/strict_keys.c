@@ -18,9 +18,9 @@
 
 #include "access/twophase.h"
 #include "access/xact.h"
+#include "enqueue_internal.h"
 #include "miscadmin.h"
 #include "storage/lock.h"
-#include "strict_keys.h"
 
 /* Lock class of outbox.strict_keys; SQL functions can only take 1 and 2. */
 #define STRICT_KEY_LOCK_CLASS 3

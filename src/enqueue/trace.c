@@ -12,11 +12,11 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "enqueue.h"
 #include "lib/stringinfo.h"
 #include "settings.h"
 #include "sqlcommenter.h"
 #include "tcop/tcopprot.h"
-#include "trace.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/json.h"

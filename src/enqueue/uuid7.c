@@ -8,11 +8,11 @@
 #include "postgres.h"
 
 #include "compat.h"
+#include "enqueue_internal.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "utils/fmgrprotos.h"
 #include "utils/timestamp.h"
-#include "uuid7.h"
 
 PG_FUNCTION_INFO_V1(outbox_uuid7);
 

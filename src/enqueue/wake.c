@@ -29,12 +29,12 @@
 
 #include "access/transam.h"
 #include "access/xact.h"
+#include "enqueue.h"
 #include "miscadmin.h"
 #include "nodes/pg_list.h"
 #include "shared.h"
 #include "test_point.h"
 #include "utils/memutils.h"
-#include "wake.h"
 
 /* A database that has been created or altered. */
 typedef struct TouchedDatabase

@@ -49,7 +49,7 @@ typedef struct OutboxRoute
 	int64		skip_low;		/* rows from here on were passed over; 0 none */
 	int			stats;			/* its entry, see stats.h */
 	OutboxMonoTime quiet_until; /* no line in the log of what is given up; and */
-	uint32		untold;			/* of how many there was none, see failed_log.c */
+	uint32		untold;			/* of how many there was none, see dead_letter.c */
 } OutboxRoute;
 
 /* Does what has failed hold the later ones of its key? */

@@ -31,11 +31,10 @@
 #include "queue.h"
 #include "reading.h"
 #include "route_states.h"
-#include "settler.h"
+#include "settling.h"
 #include "shared.h"
 #include "store.h"
 #include "twin.h"
-#include "unflushed.h"
 #include "upkeep.h"
 #include "watchdog.h"
 

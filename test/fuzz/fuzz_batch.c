@@ -11,10 +11,10 @@
  */
 #include "postgres.h"
 
-#include "batch_element.h"
 #include "columns.h"
 #include "doc.h"
 #include "enqueue.h"
+#include "enqueue_internal.h"
 #include "fuzz.h"
 #include "pg.h"
 #include "utils/builtins.h"

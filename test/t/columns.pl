@@ -56,7 +56,7 @@ my $built;
 {
 	# Built in half the time.
 	local @ENV{qw(ASSERT COPT PG_CONFIG)} =
-	  ('', '-O0 -Wno-cpp -DUSE_ASSERT_CHECKING -DOUTBOX_FAULTS', $ENV{OUTBOX_TEST_PG_CONFIG});
+	  ('', '-O0 -Wno-cpp -DUSE_ASSERT_CHECKING -DOUTBOX_TEST_POINTS', $ENV{OUTBOX_TEST_PG_CONFIG});
 	$built = IPC::Run::run([ "$copy/test/tools/private-install", "$dir/pg" ], '>', \$out, '2>', \$err);
 }
 ok($built, 'library and script are built of it') or BAIL_OUT($err);

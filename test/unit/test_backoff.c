@@ -6,7 +6,7 @@
  *-------------------------------------------------------------------------
  */
 #include "backoff.h"
-#include "check.h"
+#include "enqueue.h"
 
 #define MIDDLE	((uint32_t) 1 << 31)	/* jitter of exactly nothing */
 

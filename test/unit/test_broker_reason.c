@@ -7,8 +7,8 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "check.h"
 #include "broker_reason.h"
+#include "enqueue.h"
 
 #include <errno.h>
 #include <openssl/ssl.h>

@@ -5,7 +5,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "check.h"
+#include "enqueue.h"
 #include "hosts.h"
 
 #include <stdlib.h>

@@ -7,7 +7,7 @@
  */
 #include "postgres.h"
 
-#include "check.h"
+#include "enqueue.h"
 #include "java_properties.h"
 
 #define SIZE	32

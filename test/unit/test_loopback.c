@@ -5,7 +5,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "check.h"
+#include "enqueue.h"
 #include "loopback.h"
 
 #include <arpa/inet.h>

@@ -5,7 +5,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "check.h"
+#include "enqueue.h"
 #include "own_version.h"
 
 static void

@@ -5,7 +5,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "check.h"
+#include "enqueue.h"
 #include "reason_codes.h"
 
 #include <string.h>

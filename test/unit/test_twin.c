@@ -5,7 +5,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "check.h"
+#include "enqueue.h"
 #include "twin.h"
 
 #include <stdlib.h>

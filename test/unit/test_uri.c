@@ -7,7 +7,7 @@
  */
 #include "postgres.h"
 
-#include "check.h"
+#include "enqueue.h"
 #include "uri.h"
 
 static OutboxUri uri;

@@ -12,7 +12,8 @@
  */
 #include "postgres.h"
 
-#include "dead_letter.h"
+#include "settling.h"
+#include "shared.h"
 
 /* An entry of the header without its strings: names, kinds, lengths. */
 #define DEATH_BYTES		192
@@ -64,4 +65,79 @@ outbox_dead_letter(OutboxQueue *queue, OutboxRoutes *routes, OutboxLink *link,
 		return death;
 	*error = psprintf("%s (not sent to the failed_route, %s)", *error, why);
 	return NULL;
+}
+
+/*
+ * Lines of the server log about messages that have failed.
+ *
+ * The log says that messages of a route fail, and not each of them: with a binding that
+ * is missing it is all of them.  So a route has a line at most each minute, with
+ * the number of those that had none, and outbox_failed has the rest.  A line has what
+ * leads to the message (id, route, key, attempt), and nothing of its content.
+ */
+
+#define SILENT_MS	60000
+
+/* In the database's encoding, and bounded. */
+static char *
+shown(const char *utf8)
+{
+	char	   *text = palloc(OUTBOX_TEXT_SIZE);
+
+	outbox_shared_copy_text(text, OUTBOX_TEXT_SIZE, utf8);
+	return text;
+}
+
+static char *
+key_of(const OutboxMessage *message)
+{
+	if (message->aggregate_id == NULL)
+		return "without a key";
+	if (message->aggregate_type == NULL)
+		return psprintf("key \"%s\"", shown(message->aggregate_id));
+	return psprintf("key \"%s\" \"%s\"", shown(message->aggregate_type),
+					shown(message->aggregate_id));
+}
+
+static char *
+id_of(const OutboxMessage *message)
+{
+	const unsigned char *b = message->id.data;
+
+	return psprintf("%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
+					b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7],
+					b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
+}
+
+void
+outbox_log_failed(const OutboxItem *item, const OutboxFailure *failure)
+{
+	OutboxRoute *route = item->route;
+	const OutboxMessage *message = item->message;
+	OutboxMonoTime now = outbox_mono_now();
+	uint32		untold = route->untold;
+
+	if (outbox_mono_is_set(route->quiet_until) &&
+		!outbox_mono_reached(route->quiet_until, now))
+	{
+		route->untold++;
+		return;
+	}
+	route->quiet_until = outbox_mono_after(SILENT_MS);
+	route->untold = 0;
+	ereport(LOG,
+			(failure->death != NULL ?
+			 errmsg("outbox relay has given up a message of route \"%s\", which goes to route \"%s\"",
+					route->shown, shown(failure->death->target)) :
+			 errmsg("outbox relay has given up a message of route \"%s\"",
+					route->shown),
+			 untold > 0 ?
+			 errdetail("Message %s, %s, attempt %d: %s; %u others were given up since the last line.",
+					   id_of(message), key_of(message), message->attempts + 1,
+					   shown(failure->error), untold) :
+			 errdetail("Message %s, %s, attempt %d: %s.",
+					   id_of(message), key_of(message), message->attempts + 1,
+					   shown(failure->error)),
+			 failure->death != NULL ? 0 :
+			 errhint("The view outbox_failed has it; outbox_requeue() tries it again, outbox_discard() removes it.")));
 }

@@ -9,11 +9,9 @@
 
 #include "access/xact.h"
 #include "access/xlog.h"
-#include "dead_letter.h"
-#include "failed_log.h"
 #include "miscadmin.h"
 #include "settings.h"
-#include "settler.h"
+#include "settling.h"
 #include "shared.h"
 #include "stats.h"
 #include "utils/memutils.h"

@@ -16,7 +16,7 @@
 #include "postgres.h"
 
 #include "access/xlog.h"
-#include "unflushed.h"
+#include "settling.h"
 #include "utils/memutils.h"
 
 #define UNFLUSHED_KEYS	65536

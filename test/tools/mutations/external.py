@@ -305,7 +305,7 @@ MUTATIONS = (
      "AND o.origin = ANY (control.adopted_origins)) THEN",
      "Nothing from a copy: claims give no message of a database that is not adopted",
      ["regress/external"]),
-    ("release-all", "src/external/ids.c",
+    ("release-all", "src/external/external.c",
      "	return ids->all ||\n",
      "	return true ||\n",
      "outbox_release(ids): these, and no others",

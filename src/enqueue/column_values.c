@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
- * column_types.c
- *		Types of columns, for triggers that take them for granted.
+ * column_values.c
+ *		Types, defaults and equal values of columns, for triggers and INSERTs.
  *
  * An administrator may change the type of a column, and a value of another type
  * read as the one that we know would crash the server.
@@ -11,9 +11,15 @@
 #include "postgres.h"
 
 #include "catalog/pg_type.h"
-#include "column_types.h"
 #include "columns.h"
+#include "compat.h"
+#include "enqueue.h"
+#include "enqueue_internal.h"
+#include "executor/executor.h"
+#include "optimizer/optimizer.h"
+#include "rewrite/rewriteHandler.h"
 #include "utils/builtins.h"
+#include "utils/datum.h"
 #include "utils/lsyscache.h"
 
 static bool
@@ -56,4 +62,51 @@ void
 outbox_expect_message_columns(TupleDesc desc, const char *table)
 {
 	outbox_expect_columns(desc, outbox_column_types, OUTBOX_COLUMNS, table);
+}
+
+/*
+ * The default of a column, for a row that comes without its value.
+ *
+ * Mappers name each column in an INSERT, also those that nobody has set, so the
+ * server's own default does not apply.  It is what the catalog says at the moment,
+ * evaluated as the one who INSERTs, as the server would.
+ */
+
+bool
+outbox_column_default(Relation rel, int col, Datum *value)
+{
+	Expr	   *expr = (Expr *) build_column_default(rel, col);
+	ExprContext *econtext;
+	bool		isnull;
+
+	if (expr == NULL)
+		return false;
+	econtext = CreateStandaloneExprContext();
+	/* In our own memory context: the value has to outlive econtext. */
+	*value = ExecEvalExpr(ExecInitExpr(expression_planner(expr), NULL),
+						  econtext, &isnull);
+	FreeExprContext(econtext, true);
+	return !isnull;
+}
+
+/*
+ * Is a value of a row still what it was?
+ */
+
+/* A large value that an UPDATE leaves alone stays where it is: no need to fetch it. */
+static bool
+same_place(Datum one, Datum other)
+{
+	struct varlena *a = (struct varlena *) DatumGetPointer(one);
+	struct varlena *b = (struct varlena *) DatumGetPointer(other);
+
+	return VARATT_IS_EXTERNAL_ONDISK(a) && VARATT_IS_EXTERNAL_ONDISK(b) &&
+		memcmp(a, b, VARSIZE_EXTERNAL(a)) == 0;
+}
+
+bool
+outbox_same_value(Datum one, Datum other, bool byval, int16 len)
+{
+	return (len == -1 && same_place(one, other)) ||
+		datum_image_eq(one, other, byval, len);
 }

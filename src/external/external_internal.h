@@ -1,15 +1,17 @@
 /*-------------------------------------------------------------------------
  *
- * ids.h
- *		The argument ids of functions that are about some messages or about all.
+ * external_internal.h
+ *		Arguments and texts of the functions for external relays.
  *
  *-------------------------------------------------------------------------
  */
-#ifndef OUTBOX_IDS_H
-#define OUTBOX_IDS_H
+#ifndef OUTBOX_EXTERNAL_INTERNAL_H
+#define OUTBOX_EXTERNAL_INTERNAL_H
 
 #include "fmgr.h"
 #include "utils/uuid.h"
+
+/* external.c: the argument ids of functions that are about some messages or about all */
 
 typedef struct OutboxIds
 {
@@ -23,4 +25,10 @@ extern void outbox_ids_read(OutboxIds *to, FunctionCallInfo fcinfo, int argument
 
 extern bool outbox_ids_have(const OutboxIds *ids, const pg_uuid_t *id);
 
-#endif							/* OUTBOX_IDS_H */
+/* A text cut to what is shown of errors and names, and made printable. */
+extern Datum outbox_printable_text(Datum value);
+
+/* Text of the database as UTF-8, with '?' for all that is not ASCII if some of it has no form in that. */
+extern char *outbox_shown_utf8(const char *text);
+
+#endif							/* OUTBOX_EXTERNAL_INTERNAL_H */

@@ -52,7 +52,8 @@ typedef struct RouteSample
 {
 	char	   *route;			/* NULL: all that have no entry of their own */
 	int64		messages;
-	int64		due;			/* to be published now, or after another attempt */
+	int64		due;			/* to be published now, or after another
+								 * attempt */
 	int64		retrying;
 	TimestampTz oldest;			/* of what is due; 0: nothing */
 } RouteSample;

@@ -185,10 +185,11 @@ outbox_process_utility(PlannedStmt *pstmt, const char *query_string,
 	bool		alters = alters_outbox(pstmt->utilityStmt);
 
 	copy_new_database(pstmt->utilityStmt, new_database);
+
 	/*
 	 * Most of these commands refuse to run in a transaction block themselves.
-	 * RENAME does not: its lock outlasts the hold, and a worker that starts in
-	 * between waits in its start until the transaction ends.
+	 * RENAME does not: its lock outlasts the hold, and a worker that starts
+	 * in between waits in its start until the transaction ends.
 	 */
 	if (context == PROCESS_UTILITY_TOPLEVEL)
 		dboid = database_to_empty(pstmt->utilityStmt);

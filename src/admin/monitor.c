@@ -54,7 +54,8 @@ typedef struct SlotCopy
 	char		broker[OUTBOX_TEXT_SIZE];
 	char		last_error[OUTBOX_TEXT_SIZE];
 	char		archive_error[OUTBOX_TEXT_SIZE];
-	OutboxCurrentError error;	/* the one that explains the state, if any does */
+	OutboxCurrentError error;	/* the one that explains the state, if any
+								 * does */
 	OutboxCurrentError twin;
 	TimestampTz tls_not_after;
 	int64		clock_jump_ms;
@@ -606,7 +607,11 @@ outbox_launcher_state(PG_FUNCTION_ARGS)
 	if (outbox_shared != NULL && (outbox_shared->out_of_workers || outbox_shared->fewer_workers))
 		advice = outbox_workers_advice();
 	values[1] = text_or_null(advice, &nulls[1]);
-	/* Before there is one, what the setting says; where some could not be had, too. */
+
+	/*
+	 * Before there is one, what the setting says; where some could not be
+	 * had, too.
+	 */
 	values[2] = Int32GetDatum(Max(sum.wanted, outbox_workers));
 	values[3] = Int32GetDatum(sum.running);
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc),

@@ -59,7 +59,8 @@ static const char *const names[] = {
 /* Who asks, and of which extension. */
 typedef struct Asker
 {
-	Oid			user;			/* the current one, before the look as the owner */
+	Oid			user;			/* the current one, before the look as the
+								 * owner */
 	Oid			schema;
 	Oid			owner;			/* of the tables */
 } Asker;

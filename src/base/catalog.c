@@ -357,8 +357,8 @@ outbox_owners_differ(void)
 	if (different != NULL && OidIsValid(members.outbox))
 	{
 		/*
-		 * A commit that gave all of them another owner may have been seen in half:
-		 * its lock goes after its rows and its invalidations are there.
+		 * A commit that gave all of them another owner may have been seen in
+		 * half: its lock goes after its rows and its invalidations are there.
 		 */
 		LockRelationOid(members.outbox, AccessShareLock);
 		different = look(extension, &members);

@@ -120,7 +120,7 @@ void
 outbox_encode_json_string(StringInfo out, const char *text, int len)
 {
 	put_string(out, text, len);
-	out->data[out->len] = '\0';	/* there is always room for it */
+	out->data[out->len] = '\0'; /* there is always room for it */
 }
 
 static void
@@ -332,7 +332,7 @@ outbox_encode_json(StringInfo out, const Jsonb *value)
 				   (const JsonbContainer *) (levels[depth - 1].data + INTALIGN(start)),
 				   out);
 	}
-	out->data[out->len] = '\0';	/* there is always room for it */
+	out->data[out->len] = '\0'; /* there is always room for it */
 	pfree(levels);
 }
 

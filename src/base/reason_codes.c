@@ -44,13 +44,14 @@ static const struct
 	const char *sqlstate;
 	OutboxReason reason;
 }			of_sqlstate[] =
+
 {
 	{"55P03", OUTBOX_REASON_DB_LOCK},
 	{"40P01", OUTBOX_REASON_DB_LOCK},	/* a deadlock */
 	{"57014", OUTBOX_REASON_DB_TIMEOUT},
 	{"53100", OUTBOX_REASON_DB_DISK},
 	{"53200", OUTBOX_REASON_DB_MEMORY},
-	{"42501", OUTBOX_REASON_DB_PERMISSION},	/* of a policy, too */
+	{"42501", OUTBOX_REASON_DB_PERMISSION}, /* of a policy, too */
 	{"44000", OUTBOX_REASON_DB_TRIGGER},	/* WITH CHECK OPTION */
 	{"XX001", OUTBOX_REASON_DB_CORRUPT},
 	{"XX002", OUTBOX_REASON_DB_CORRUPT},

@@ -104,6 +104,7 @@ typedef enum OutboxReason
 
 /* NULL for NONE. */
 extern const char *outbox_reason_name(OutboxReason reason);
+
 /* NONE when there is none of that name. */
 extern OutboxReason outbox_reason_by_name(const char *name);
 

@@ -18,7 +18,8 @@ typedef enum OutboxWait
 	OUTBOX_WAIT_LAUNCHER,		/* the launcher, for something to do */
 	OUTBOX_WAIT_RELAY,			/* a relay, for messages, or the next attempt */
 	OUTBOX_WAIT_CONFIRM,		/* a relay, for confirms of what it has sent */
-	OUTBOX_WAIT_CONNECT,		/* a relay, for the broker to take the connection */
+	OUTBOX_WAIT_CONNECT,		/* a relay, for the broker to take the
+								 * connection */
 	OUTBOX_WAIT_RESOLVE,		/* inside the resolver: the host's addresses */
 	OUTBOX_WAIT_LOGIN,			/* inside librabbitmq: TLS, login, channel */
 	OUTBOX_WAIT_DECLARE,		/* inside librabbitmq: an exchange */
@@ -27,7 +28,8 @@ typedef enum OutboxWait
 	OUTBOX_WAIT_STOP,			/* a relay that stops, for the last confirms */
 	OUTBOX_WAIT_WORKERS,		/* a session, for the workers of a database */
 	OUTBOX_WAIT_PREFLIGHT,		/* outbox_preflight(), for the broker */
-	OUTBOX_WAIT_MESSAGE,		/* outbox_wait(), for the message to be settled */
+	OUTBOX_WAIT_MESSAGE,		/* outbox_wait(), for the message to be
+								 * settled */
 	OUTBOX_WAITS
 } OutboxWait;
 

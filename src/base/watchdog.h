@@ -56,7 +56,8 @@
 #define OUTBOX_SQL_STOP_MS			1500	/* longest SQL once we must stop */
 #define OUTBOX_STOP_MS				3000	/* all of the stop */
 #define OUTBOX_LOCK_MS				1500	/* longest wait for a lock */
-#define OUTBOX_READING_MAX_MB		64	/* growth of the process in such a call */
+#define OUTBOX_READING_MAX_MB		64	/* growth of the process in such a
+										 * call */
 #define OUTBOX_COMMIT_BARRIER_MS	500 /* longest commit beside a barrier */
 
 /*
@@ -86,6 +87,7 @@ extern bool outbox_watchdog_stopping(void);
 extern int	outbox_watchdog_stop_left(int limit_ms);
 
 extern void outbox_watchdog_guard_socket(int fd, int limit_ms);
+
 /* The same for a call that keeps what the broker sends. */
 extern void outbox_watchdog_guard_reading(int fd, int limit_ms);
 extern void outbox_watchdog_guard_sql(void);

@@ -415,7 +415,11 @@ handshake(OutboxLink *link)
 		link->logged_in = status == OUTBOX_LINK_OK;
 		return link->logged_in ? OUTBOX_LINK_AGAIN : status;
 	}
-	/* the library has seen to it, but a buffer is as large as we have asked for */
+
+	/*
+	 * the library has seen to it, but a buffer is as large as we have asked
+	 * for
+	 */
 	link->frame_max = Min((uint32) amqp_get_frame_max(link->conn),
 						  OUTBOX_FRAME_MAX);
 	if (link->frame_max < FRAME_MAX_LOWEST)
@@ -460,9 +464,10 @@ outbox_link_connect_poll(OutboxLink *link)
 	if (link->state != OUTBOX_LINK_CONNECTING)
 		return OUTBOX_LINK_LOST;
 	status = go_on(link);
+
 	/*
-	 * The next connect begins with the address that works, or behind the one that
-	 * does not: it may take connections and answer nothing.
+	 * The next connect begins with the address that works, or behind the one
+	 * that does not: it may take connections and answer nothing.
 	 */
 	if (status == OUTBOX_LINK_OK)
 		link->turn += link->tried - 1;

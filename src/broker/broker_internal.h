@@ -18,7 +18,7 @@
 
 /* How long connecting may take. */
 #define OUTBOX_CONNECT_MS 3000	/* for TCP, and for TLS on top of it */
-#define OUTBOX_NEXT_ADDRESS_MS 2000	/* for TCP, when there are other addresses */
+#define OUTBOX_NEXT_ADDRESS_MS 2000 /* for TCP, when there are other addresses */
 
 #define OUTBOX_CHANNEL_PUBLISH	1
 #define OUTBOX_CHANNEL_DECLARE	2	/* so that a refusal costs no confirms */
@@ -172,8 +172,10 @@ extern OutboxLinkStatus outbox_link_fail_tls(OutboxLink *link,
 											 OutboxReason reason,
 											 const char *what,
 											 const char *text);
+
 /* What OpenSSL has said last. */
 extern const char *outbox_link_openssl_text(void);
+
 /*
  * Why the other end gave TLS up, by an alert or by closing the connection in the
  * login for want of a certificate; NONE: that is not known.

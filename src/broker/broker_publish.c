@@ -170,7 +170,10 @@ outbox_link_header_error(OutboxLink *link, const OutboxMessage *message,
 	int64		room = link->frame_max > 0 ? link->frame_max : OUTBOX_FRAME_MAX;
 	const char *reason;
 
-	/* The link's own scratch may have the rest of a message that is being sent. */
+	/*
+	 * The link's own scratch may have the rest of a message that is being
+	 * sent.
+	 */
 	reason = encode(link, message, format, outbox_encode_header, CurrentMemoryContext,
 					&encoded);
 	if (reason == NULL &&

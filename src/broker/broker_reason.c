@@ -127,7 +127,7 @@ outbox_reason_of_ssl(int reason)
 		case SSL_R_WRONG_SSL_VERSION:
 		case SSL_R_VERSION_TOO_LOW:
 			return OUTBOX_REASON_TLS_VERSION;
-		/* what came is no record of TLS */
+			/* what came is no record of TLS */
 		case SSL_R_WRONG_VERSION_NUMBER:
 		case SSL_R_PACKET_LENGTH_TOO_LONG:
 		case SSL_R_HTTP_REQUEST:

@@ -28,7 +28,8 @@
  * no better place for it, and one link in a process.
  */
 static int	verify_error;		/* why the verification failed; X509_V_OK */
-static int	alert_received = -1;	/* why the other end gives up; -1: it does not */
+static int	alert_received = -1;	/* why the other end gives up; -1: it does
+									 * not */
 static bool certificate_wanted; /* of ours, which there is not */
 static int64 certificate_ends;	/* the broker's; seconds of Unix, 0: not known */
 
@@ -117,9 +118,10 @@ outbox_link_tls_refusal(const OutboxLink *link, bool closed, const char **text)
 		outbox_reason_of_alert(alert_received);
 	if (reason != OUTBOX_REASON_NONE)
 		*text = SSL_alert_desc_string_long(alert_received);
+
 	/*
-	 * TLS 1.2 has no alert for it, and OpenSSL up to 3.x no name for that of 1.3,
-	 * which can get lost with the connection when we are about to send.
+	 * TLS 1.2 has no alert for it, and OpenSSL up to 3.x no name for that of
+	 * 1.3, which can get lost with the connection when we are about to send.
 	 */
 	if (certificate_wanted && (reason == OUTBOX_REASON_NONE ||
 							   reason == OUTBOX_REASON_TLS_CLIENT ||

@@ -34,15 +34,18 @@ typedef enum CapturePayload
 	CAPTURE_ROW,				/* the row as it is now, or was */
 	CAPTURE_CHANGED,			/* of an UPDATE the key and what it changed */
 	CAPTURE_BOTH,				/* {"old": row, "new": row} */
-	CAPTURE_DIFF				/* both, of an UPDATE the key and what it changed */
+	CAPTURE_DIFF				/* both, of an UPDATE the key and what it
+								 * changed */
 } CapturePayload;
 
 /* What becomes of a row that cannot be published as it is. */
 typedef enum CaptureUnpublishable
 {
-	CAPTURE_REFUSE_NEW,			/* a new row is refused, of an old one parts go */
+	CAPTURE_REFUSE_NEW,			/* a new row is refused, of an old one parts
+								 * go */
 	CAPTURE_REFUSE,				/* refused */
-	CAPTURE_OMIT				/* the parts that cannot be published are left out */
+	CAPTURE_OMIT				/* the parts that cannot be published are left
+								 * out */
 } CaptureUnpublishable;
 
 #define CAPTURE_HEADER_OP		0x01
@@ -102,7 +105,8 @@ typedef struct Capture
 	int			ncolumns;		/* of the payload */
 	AttrNumber *columns;
 	FmgrInfo   *column_to_jsonb;	/* of those whose values may fail; else 0 */
-	TupleDesc	columns_desc;	/* a row of their base types, jsonb of those that may fail */
+	TupleDesc	columns_desc;	/* a row of their base types, jsonb of those
+								 * that may fail */
 	TupleDesc	pair_desc;		/* a row of old and new, both jsonb */
 	FmgrInfo	to_jsonb;		/* of such rows */
 	Datum		route;			/* text */
@@ -132,6 +136,7 @@ typedef struct CaptureMessage
 /* capture_args.c */
 extern void outbox_capture_read_args(CaptureArgs *args,
 									 const CaptureTrigger *trigger);
+
 /* Replaces {schema}, {table} and, where op is not NULL, {op}. */
 extern char *outbox_capture_expand(const char *argument, const char *template,
 								   const Capture *capture, const char *op);
@@ -139,12 +144,14 @@ extern char *outbox_capture_expand(const char *argument, const char *template,
 /* capture_table.c */
 extern Capture *outbox_capture_make(Relation rel, const CaptureTrigger *trigger,
 									Oid function, Oid named, MemoryContext cxt);
+
 /* The table that CREATE TRIGGER named, of which this trigger may be a clone. */
 extern Oid	outbox_capture_named_table(const Trigger *trigger, Oid relid);
 extern void outbox_capture_check_type(int16 tgtype, bool has_old, bool has_new,
 									  const char *trigger);
 extern const CaptureConstants *outbox_capture_constants(Capture *capture,
 														CaptureOp op);
+
 /* May the table's owner use outbox_capture() at all?  An ERROR (42501) if not. */
 extern void outbox_capture_check_owner(const Capture *capture);
 

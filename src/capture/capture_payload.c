@@ -44,7 +44,8 @@ typedef struct Side
 	const CaptureImage *image;	/* NULL: the message does not have it */
 	bool		may_omit;
 	bool	   *absent;			/* columns that json is without, ... */
-	bool	   *omitted;		/* ... and among them those that cannot be published */
+	bool	   *omitted;		/* ... and among them those that cannot be
+								 * published */
 	Datum	   *values;			/* of the columns */
 	bool	   *isnull;
 	size_t	   *sizes;			/* what values take, or members of json */

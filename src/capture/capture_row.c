@@ -46,6 +46,7 @@ outbox_capture_format_begin(void)
 	bool		zone = strcmp(pg_get_timezone_name(session_timezone), "UTC") != 0;
 	bool		floats = extra_float_digits != 1;
 	bool		bytes = bytea_output != BYTEA_OUTPUT_HEX;
+
 	/* Its variable is in a header that needs ICU's. */
 	bool		money = strcmp(GetConfigOption("lc_monetary", false, false), "C") != 0;
 	int			nestlevel;

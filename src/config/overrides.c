@@ -22,6 +22,7 @@ static const struct
 	const char *value;
 	int			since;			/* server version that has it */
 }			overrides[] =
+
 {
 	/* as whom, and what names mean */
 	{"role", "none", 0},
@@ -67,9 +68,9 @@ static const struct
 	{"track_counts", "on", 0},
 
 	/*
-	 * The planner is left with plans that stay right when the table grows: index
-	 * and TID scans, nested loops, and the order of an index.  Functions in SQL that
-	 * sort a little (archive, jobs) have enable_sort on.
+	 * The planner is left with plans that stay right when the table grows:
+	 * index and TID scans, nested loops, and the order of an index. Functions
+	 * in SQL that sort a little (archive, jobs) have enable_sort on.
 	 */
 	{"enable_seqscan", "off", 0},
 	{"enable_bitmapscan", "off", 0},

@@ -77,7 +77,11 @@ read_file(const char *path, char *content, OutboxReason *reason)
 
 	if (len < 0)
 		return error_text(path, file_error, errno, reason);
-	/* it would end the file for us, and cut a password short (UTF-16 has many) */
+
+	/*
+	 * it would end the file for us, and cut a password short (UTF-16 has
+	 * many)
+	 */
 	if (memchr(content, '\0', len) != NULL)
 	{
 		*reason = OUTBOX_REASON_PASSFILE_UNREADABLE;

@@ -90,6 +90,7 @@ typedef struct NeededSlot
 } NeededSlot;
 
 static List *needed = NIL;
+
 /* What it has written in outbox_route; NeededSlot, too, of no route. */
 static List *forgotten = NIL;
 static bool callback_registered = false;

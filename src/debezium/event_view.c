@@ -134,8 +134,10 @@ typedef struct EventRow
 	pg_uuid_t	id;
 	uint64		hashes[EVENT_COLUMNS];	/* of what was inserted */
 	uint64		number;			/* in the order of the INSERTs */
-	int			inserted;		/* nesting level; that of later rows is no lower */
-	int			deleted;		/* the same, higher than inserted; 0: it is not */
+	int			inserted;		/* nesting level; that of later rows is no
+								 * lower */
+	int			deleted;		/* the same, higher than inserted; 0: it is
+								 * not */
 } EventRow;
 
 /* In TopTransactionContext. */
@@ -147,8 +149,8 @@ typedef struct EventRows
 } EventRows;
 
 static EventRows there;			/* in the order of their numbers */
-static EventRows deleted;		/* a rollback to a savepoint would bring them back;
-								 * in the order of their DELETEs */
+static EventRows deleted;		/* a rollback to a savepoint would bring them
+								 * back; in the order of their DELETEs */
 
 static void
 add_row(EventRows *list, const EventRow *row)

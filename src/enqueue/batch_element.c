@@ -37,8 +37,10 @@ static const struct
 {
 	const char *name;
 	KeyKind		kind;
-	int			column;			/* COL_NONE: content_type, which is in the properties */
+	int			column;			/* COL_NONE: content_type, which is in the
+								 * properties */
 }			keys[] =
+
 {
 	{"event_type", KEY_STRING, COL_EVENT_TYPE},
 	{"payload", KEY_JSON, COL_PAYLOAD},

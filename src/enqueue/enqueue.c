@@ -68,7 +68,10 @@ outbox_add_content_type(const text *type, Datum properties, bool *isnull)
 				strlen("application/octet-stream")) == 0))
 		return properties;
 
-	/* As text, since the interface that builds a jsonb is another one from 19 on. */
+	/*
+	 * As text, since the interface that builds a jsonb is another one from 19
+	 * on.
+	 */
 	initStringInfo(&json);
 	appendStringInfoString(&json, "{\"content_type\": ");
 	escape_json(&json, text_to_cstring(type));

@@ -126,8 +126,10 @@ extern Jsonb *outbox_numbered_headers(Jsonb *headers, int64 seq, int64 number);
 
 /* Have the headers a number, of this route or another one? */
 extern bool outbox_has_number(const Jsonb *headers);
+
 /* headers without the numbers, NULL if nothing else is in them. */
 extern Jsonb *outbox_unnumbered_headers(Jsonb *headers);
+
 /* headers, an object or NULL, with the numbers that old has. */
 extern Jsonb *outbox_keep_numbers(Jsonb *headers, const Jsonb *old);
 

@@ -33,6 +33,7 @@ static const struct
 	int			col;
 	PGFunction	input;			/* of the column's type; NULL: it is text */
 }			arguments[] =
+
 {
 	{"event_type", COL_EVENT_TYPE, NULL},
 	{"payload", COL_PAYLOAD, jsonb_in},

@@ -144,7 +144,10 @@ outbox_failed_route_trigger(PG_FUNCTION_ARGS)
 	bool		leads = new_failed != NULL &&
 		(!same(old_failed, new_failed) || !same(old_name, new_name));
 
-	/* A restore brings rows in any order, of which the original has accepted all. */
+	/*
+	 * A restore brings rows in any order, of which the original has accepted
+	 * all.
+	 */
 	if ((!goes && !leads) || outbox_in_restore())
 		return PointerGetDatum(NULL);
 	(void) outbox_look_up(rel, LOCK_SQL, NULL);

@@ -132,7 +132,10 @@ outbox_key_is_being_numbered(const char *route, int64 key_hash)
 Jsonb *
 outbox_numbered_headers(Jsonb *headers, int64 seq, int64 number)
 {
-	/* As text, since the interface that builds a jsonb is another one from 19 on. */
+	/*
+	 * As text, since the interface that builds a jsonb is another one from 19
+	 * on.
+	 */
 	char	   *own = number == 0 ?
 		psprintf("{\"x-outbox-seq\": " INT64_FORMAT "}", seq) :
 		psprintf("{\"x-outbox-seq\": " INT64_FORMAT ", \"x-outbox-key-seq\": " INT64_FORMAT "}",

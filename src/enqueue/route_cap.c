@@ -231,7 +231,11 @@ outbox_route_is_full(PG_FUNCTION_ARGS)
 	if (verdict != OUTBOX_CAP_UNKNOWN)
 		PG_RETURN_BOOL(verdict == OUTBOX_CAP_FULL);
 	rel = table_open(outbox_relation_oid("outbox"), AccessShareLock);
-	/* Who enqueues is told that it is gone; other problems must be shown as well. */
+
+	/*
+	 * Who enqueues is told that it is gone; other problems must be shown as
+	 * well.
+	 */
 	index = find_index(rel);
 	if (index == NULL || !lock_count(&cap, &tag, false))
 	{

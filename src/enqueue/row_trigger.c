@@ -43,7 +43,8 @@ typedef struct Row
 	Relation	rel;
 	HeapTuple	tuple;
 	bool		insert;
-	bool		enters;			/* a route: it is inserted, or was of another one */
+	bool		enters;			/* a route: it is inserted, or was of another
+								 * one */
 	bool		accepted;		/* before: the relay stores it */
 	bool		changed;		/* values are not those of tuple any more */
 	Datum	   *values;			/* of all columns, those of others included */
@@ -534,14 +535,22 @@ judge(Row *row, TriggerData *trigdata)
 	route = outbox_usable_route(schema, owner,
 								TextDatumGetCString(VALUE(COL_ROUTE)),
 								user == owner ? InvalidOid : user);
-	/* Before the number's row, as where a function is called: everywhere in one order. */
+
+	/*
+	 * Before the number's row, as where a function is called: everywhere in
+	 * one order.
+	 */
 	lock_key(row, route);
 	take_place(row);
 	keep_numbers(row, trigdata);
 	if (is_numbered(row, route))
 	{
 		number_message(row, route->numbering);
-		/* What an administrator has added may have run, and enqueued: look it up again. */
+
+		/*
+		 * What an administrator has added may have run, and enqueued: look it
+		 * up again.
+		 */
 		route = outbox_usable_route(schema, owner,
 									TextDatumGetCString(VALUE(COL_ROUTE)),
 									InvalidOid);

@@ -35,7 +35,7 @@ static struct
 	TimestampTz came_at;
 	bool		found;
 	OutboxSqlComment comment;
-}			seen;
+} seen;
 
 static const OutboxSqlComment *
 comment_of_statement(void)

@@ -112,7 +112,11 @@ outbox_look_up(Relation rel, const char *query, const char *name)
 
 	if (name != NULL)
 		values[0] = CStringGetTextDatum(name);
-	/* What the command itself has written counts: WITH d AS (DELETE ...) INSERT. */
+
+	/*
+	 * What the command itself has written counts: WITH d AS (DELETE ...)
+	 * INSERT.
+	 */
 	CommandCounterIncrement();
 	SPI_connect();
 	outbox_act_begin(&acting, rel->rd_rel->relowner, true);

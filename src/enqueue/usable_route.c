@@ -129,7 +129,11 @@ make_route(const char *name, HeapTuple tuple, TupleDesc desc)
 
 	outbox_route_load(&route->route, tuple, desc, kept.cxt, false);
 	old = MemoryContextSwitchTo(kept.cxt);
-	/* As it was asked for, and is found again, whatever the column's collation is. */
+
+	/*
+	 * As it was asked for, and is found again, whatever the column's
+	 * collation is.
+	 */
 	route->route.name = pstrdup(name);
 	set_roles(&route->enqueue, tuple, desc, OUTBOX_ROUTE_ENQUEUE_ROLES,
 			  OUTBOX_ROUTE_ENQUEUE_ROLE_OIDS);
@@ -313,7 +317,10 @@ outbox_permitted_route(Oid schema, Oid owner, const char *name, Oid user)
 const OutboxRoute *
 outbox_usable_route(Oid schema, Oid owner, const char *name, Oid user)
 {
-	/* Before it is looked up: what was done to it under the lock is seen then. */
+	/*
+	 * Before it is looked up: what was done to it under the lock is seen
+	 * then.
+	 */
 	(void) outbox_route_lock(name, true);
 	return outbox_permitted_route(schema, owner, name, user);
 }

@@ -51,7 +51,8 @@ static struct
 	TimestampTz next_due;		/* 0: none */
 	int			signals;
 	List	   *databases;		/* TouchedDatabase, in TopTransactionContext */
-	bool		committing;		/* its commit intent is published; each row changes it */
+	bool		committing;		/* its commit intent is published; each row
+								 * changes it */
 	TransactionId prepared_xid; /* set between PRE_PREPARE and PREPARE */
 } pending;
 

@@ -20,7 +20,8 @@ static const char *const columns[] = {
 
 typedef struct Options
 {
-	const char *headers[lengthof(columns) - 1];	/* of each column; NULL: not sent */
+	const char *headers[lengthof(columns) - 1]; /* of each column; NULL: not
+												 * sent */
 	bool		quoted;			/* values are JSON strings */
 } Options;
 

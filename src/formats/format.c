@@ -20,8 +20,10 @@ struct OutboxFormat
 	const OutboxFormatDef *def; /* NULL: there is none of that name */
 	void	   *options;		/* def's own */
 	const char *broken;			/* NULL, or why nothing can be sent in it */
-	const char *type;			/* template of names of types; NULL: those listed only */
-	bool		type_needs_key; /* without aggregate_type or _id it says nothing */
+	const char *type;			/* template of names of types; NULL: those
+								 * listed only */
+	bool		type_needs_key; /* without aggregate_type or _id it says
+								 * nothing */
 	int			ntypes;			/* exceptions from it */
 	OutboxFormatType *types;
 };

@@ -38,13 +38,17 @@ typedef struct OutboxFormatDef
 {
 	const char *name;			/* in outbox_route.format */
 	bool		names_code;		/* the type is what runs at the consumer */
-	bool		needs_payload;	/* the body is a JSON document around the payload */
+	bool		needs_payload;	/* the body is a JSON document around the
+								 * payload */
 	int			max_names;		/* of a type */
 	OutboxFormatOption options[OUTBOX_FORMAT_OPTIONS + 1];	/* beside type, types */
 	const void *defaults;		/* a struct of its own options, or NULL */
 	size_t		size;			/* bytes of it */
 
-	/* NULL, or says in *error what is wrong with options of which each is fine. */
+	/*
+	 * NULL, or says in *error what is wrong with options of which each is
+	 * fine.
+	 */
 	void		(*check) (const void *options, OutboxFormatError *error);
 
 	/* As outbox_format_message(), of a message whose type has those names. */
@@ -52,8 +56,9 @@ typedef struct OutboxFormatDef
 							const OutboxFormatType *type, OutboxFormatted *out);
 
 	/*
-	 * NULL: the user may set any header.  Returns NULL, or why the user may not set this
-	 * one.  is_string: its value is one.  The name may be in any encoding of the server.
+	 * NULL: the user may set any header.  Returns NULL, or why the user may
+	 * not set this one.  is_string: its value is one.  The name may be in any
+	 * encoding of the server.
 	 */
 	const char *(*header) (const void *options, const char *name, size_t len,
 						   bool is_string);

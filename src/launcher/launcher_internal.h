@@ -82,6 +82,7 @@ extern List *outbox_databases;
 extern bool outbox_database_exists(Oid dboid);
 extern void outbox_databases_scan(void);
 extern void outbox_databases_take_requests(void);
+
 /* Changes nothing, not even since, when it has that state. */
 extern void outbox_database_set_state(DatabaseEntry *db, DatabaseState state);
 
@@ -89,14 +90,19 @@ extern void outbox_database_set_state(DatabaseEntry *db, DatabaseState state);
 
 /* Notices workers that have ended; true: the database is to be forgotten. */
 extern bool outbox_database_check(DatabaseEntry *db, OutboxMonoTime now);
+
 /* Starts what is missing. */
 extern void outbox_database_start(DatabaseEntry *db, OutboxMonoTime now);
+
 /* When a database may start because others take too long; unset: none starts. */
 extern OutboxMonoTime outbox_probes_check(OutboxMonoTime now);
+
 /* How many workers it has now. */
 extern int	outbox_database_running(const DatabaseEntry *db);
+
 /* How many more all databases may have; less than 0: so many too many. */
 extern int	outbox_workers_left(void);
+
 /* Could another worker be started now? */
 extern bool outbox_worker_process_is_free(void);
 
@@ -104,6 +110,7 @@ extern bool outbox_worker_process_is_free(void);
 
 /* At the start: all workers that there are. */
 extern void outbox_old_workers_init(void);
+
 /* Sends them home, and notices who has gone; when to look again, or unset. */
 extern OutboxMonoTime outbox_old_workers_check(OutboxMonoTime now);
 extern bool outbox_old_workers_exist(Oid dboid);
@@ -112,14 +119,19 @@ extern bool outbox_old_workers_exist(Oid dboid);
 
 /* A worker could not be started; running: how many its database has. */
 extern void outbox_turn_no_process(DatabaseEntry *db, int running);
+
 /* Its turn begins, if it has come so far. */
 extern void outbox_turn_begin(DatabaseEntry *db, OutboxMonoTime now);
+
 /* A worker has left; rest_ms: it knows of no work for so long. */
 extern void outbox_turn_left(DatabaseEntry *db, int rest_ms);
+
 /* How many workers a database that wants so many can have. */
 extern int	outbox_turn_room(DatabaseEntry *db, int wanted);
+
 /* Puts the databases in the order in which they may start workers. */
 extern void outbox_turns_sort(void);
+
 /* When to look again, for a turn that will be over; unset: nobody waits. */
 extern OutboxMonoTime outbox_turns_check(OutboxMonoTime now);
 

@@ -33,9 +33,10 @@ static void
 describe_worker(BackgroundWorker *worker, const OutboxWorkerArgs *args)
 {
 	memset(worker, 0, sizeof(*worker));
+
 	/*
-	 * ddl.c has stopped the workers before DROP DATABASE and the like look for
-	 * others; should that have failed, the server does it, as SIGTERM.
+	 * ddl.c has stopped the workers before DROP DATABASE and the like look
+	 * for others; should that have failed, the server does it, as SIGTERM.
 	 */
 	worker->bgw_flags = BGWORKER_SHMEM_ACCESS |
 		BGWORKER_BACKEND_DATABASE_CONNECTION | COMPAT_BGWORKER_INTERRUPTIBLE;
@@ -169,9 +170,10 @@ worker_ended(DatabaseEntry *db, int number)
 	switch (reason)
 	{
 		case OUTBOX_EXIT_ABSENT:
+
 			/*
-			 * What is committed while others still run is told to them, and not
-			 * to us; so worker 0 looks once more when they have left.
+			 * What is committed while others still run is told to them, and
+			 * not to us; so worker 0 looks once more when they have left.
 			 */
 			if (outbox_database_running(db) == 0)
 				outbox_database_set_state(db, DATABASE_ABSENT);

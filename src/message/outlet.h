@@ -27,15 +27,22 @@ typedef struct OutboxOutlet
 {
 	const char *name;
 	bool		excluded;		/* claims of the workers exclude its rows */
-	bool		transient;		/* the statement that inserts a row removes it, too */
+	bool		transient;		/* the statement that inserts a row removes
+								 * it, too */
 
-	/* NULL, or an ERROR for a row that it cannot publish; may change available_at. */
+	/*
+	 * NULL, or an ERROR for a row that it cannot publish; may change
+	 * available_at.
+	 */
 	void		(*judge) (const OutboxRoute *route, OutboxNewRow *row);
 
 	/* NULL, or: does this statement remove a row that the outlet releases? */
 	bool		(*releases) (void);
 
-	/* NULL, or told that slot of one of its routes was written, which had that value. */
+	/*
+	 * NULL, or told that slot of one of its routes was written, which had
+	 * that value.
+	 */
 	void		(*forget_slot) (const char *slot);
 } OutboxOutlet;
 

@@ -55,8 +55,7 @@ text_datum(char *text)
 	return CStringGetTextDatum(text);
 }
 
-static char *
-			format(const char *fmt, va_list args) pg_attribute_printf(1, 0);
+static char *format(const char *fmt, va_list args) pg_attribute_printf(1, 0);
 
 static char *
 format(const char *fmt, va_list args)

@@ -100,6 +100,7 @@ extern void outbox_relay_round(OutboxRelay *relay);
 
 /* relay_load.c */
 extern void outbox_relay_load_start(OutboxRelay *relay);
+
 /* Keys that have a retry in the table wait for it. */
 extern void outbox_relay_hold_retries(OutboxRelay *relay);
 extern void outbox_relay_find_prepared(OutboxRelay *relay);
@@ -112,6 +113,7 @@ extern void outbox_relay_handle_inbox(OutboxRelay *relay,
 									  const OutboxInbox *inbox);
 extern void outbox_relay_check_prepared(OutboxRelay *relay,
 										bool (*ended) (TransactionId xid));
+
 /* Does more wait than a commit or the time may bring? */
 extern bool outbox_relay_has_work(OutboxRelay *relay);
 extern void outbox_relay_timers(OutboxRelay *relay, OutboxMonoTime now);
@@ -120,9 +122,11 @@ extern void outbox_relay_timers(OutboxRelay *relay, OutboxMonoTime now);
 /* What is not sent goes back to being rows, which are read again. */
 extern void outbox_relay_drop_unsent(OutboxRelay *relay);
 extern void outbox_relay_stop_routes(OutboxRelay *relay);
+
 /* code: the broker's reply code. */
 extern void outbox_relay_route_broken(OutboxRelay *relay, OutboxRoute *route,
 									  int code, const char *reason);
+
 /* These go on: their rows are read again. */
 extern void outbox_relay_resume(OutboxRelay *relay,
 								const OutboxResumed *resumed);
@@ -135,14 +139,18 @@ extern void outbox_relay_receive(OutboxRelay *relay);
 extern void outbox_relay_link_lost(OutboxRelay *relay);
 extern void outbox_relay_close(OutboxRelay *relay, bool polite);
 extern bool outbox_relay_link_open(OutboxRelay *relay);
+
 /* Is it to be made again, once what is in flight had its moment? */
 extern bool outbox_relay_reconnecting(const OutboxRelay *relay);
 extern OutboxMonoTime outbox_relay_opened_at(const OutboxRelay *relay);
+
 /* The socket may have something for us. */
 extern void outbox_relay_socket_readable(OutboxRelay *relay);
+
 /* When the link is to be looked after; unset: it needs nothing. */
 extern OutboxMonoTime outbox_relay_link_deadline(OutboxRelay *relay,
 												 OutboxMonoTime now);
+
 /* No link, and all hosts were tried in vain. */
 extern bool outbox_relay_broker_down(OutboxRelay *relay);
 
@@ -152,6 +160,7 @@ extern uint32 outbox_relay_random_bits(void);
 /* relay_twin.c */
 extern void outbox_relay_twin_create(OutboxRelay *relay);
 extern void outbox_relay_twin_opened(OutboxRelay *relay);
+
 /* error: why the connection was lost; NULL if we have closed it. */
 extern void outbox_relay_twin_closed(OutboxRelay *relay,
 									 const OutboxLinkError *error);
@@ -167,13 +176,16 @@ extern OutboxSweep *outbox_sweep_create(MemoryContext cxt);
 
 /* All rows that were read are to be looked at (again), from the first one on. */
 extern void outbox_sweep_start(OutboxSweep *sweep, OutboxQueue *queue);
+
 /* Where keys are forgotten, passes over what they have follow each other. */
 extern OutboxMonoTime outbox_sweep_deadline(const OutboxSweep *sweep,
 											const OutboxQueue *queue);
 extern void outbox_sweep_timers(OutboxSweep *sweep, OutboxQueue *queue,
 								OutboxMonoTime now);
+
 /* Is one under way? */
 extern bool outbox_sweep_wanted(const OutboxSweep *sweep, const OutboxQueue *queue);
+
 /* Its next step, in a transaction; what it finds is to be read. */
 extern void outbox_sweep_step(OutboxSweep *sweep, OutboxRelay *relay);
 #ifdef OUTBOX_TEST_POINTS
@@ -195,12 +207,14 @@ typedef struct OutboxWaitFor
 
 extern OutboxWaitSet *outbox_wait_set_create(MemoryContext cxt,
 											 OutboxLink *link);
+
 /*
  * Waits for the latch, the socket if there is one, or so many milliseconds.
  * Returns whether the socket is readable.
  */
 extern bool outbox_wait_set_wait(OutboxWaitSet *waiting,
 								 const OutboxWaitFor *wait);
+
 /* A round has claimed something. */
 extern void outbox_wait_set_claimed(OutboxWaitSet *waiting);
 

@@ -34,7 +34,8 @@ struct OutboxConnection
 	TimestampTz received_wall;
 	bool		protocol_error; /* the broker confirmed what it cannot */
 	bool		reconnect;		/* drain and connect again */
-	bool		alarmed;		/* the broker has blocked us, when we last looked */
+	bool		alarmed;		/* the broker has blocked us, when we last
+								 * looked */
 	bool		unproven;		/* that it works again only a confirm can tell */
 	OutboxMonoTime drain_since; /* unset: not draining */
 };
@@ -278,7 +279,10 @@ schedule_connect(OutboxRelay *relay, bool unreachable)
 static void
 schedule_after_close(OutboxRelay *relay, const OutboxLinkError *error)
 {
-	/* Of a route that rests nothing else can close it: the others need not wait. */
+	/*
+	 * Of a route that rests nothing else can close it: the others need not
+	 * wait.
+	 */
 	outbox_hosts_closed(relay->hosts, relay->connection->breaker_opened ||
 						outbox_renewal_has_acked(relay->renewal),
 						outbox_mono_now());

@@ -196,7 +196,11 @@ round_transaction(OutboxRelay *relay, OutboxSettling *settling, OutboxBatch *bat
 	outbox_settler_run(relay->settler, settling);
 	if (settling->nconfirmed + settling->nrejected > 0)
 		OUTBOX_TEST_POINT("after_settle");
-	/* Before the claim, of which the relay remembers all after the commit only. */
+
+	/*
+	 * Before the claim, of which the relay remembers all after the commit
+	 * only.
+	 */
 	if (outbox_sweep_wanted(relay->sweep, relay->queue))
 		outbox_sweep_step(relay->sweep, relay);
 	outbox_batch_init(batch, relay->queue, relay->routes, relay->scratch);
@@ -270,7 +274,7 @@ round_failed(OutboxRelay *relay)
 void
 outbox_relay_round(OutboxRelay *relay)
 {
-	OutboxSettling	settling;
+	OutboxSettling settling;
 	OutboxBatch batch;
 	volatile bool committed = false;
 

@@ -48,8 +48,10 @@ struct OutboxSweep
 	OutboxMonoTime forgotten_at;	/* the next one, if keys are forgotten */
 #ifdef OUTBOX_TEST_POINTS
 	bool		looks;			/* this one takes nothing, and only tells */
-	bool		look_released;	/* the last one found a key without its holder, */
-	TimestampTz look_due;		/* and a row that will be due, and is not known */
+	bool		look_released;	/* the last one found a key without its
+								 * holder, */
+	TimestampTz look_due;		/* and a row that will be due, and is not
+								 * known */
 	OutboxMonoTime look_at;
 #endif
 };
@@ -139,7 +141,11 @@ visit(const OutboxRow *row, void *arg)
 		outbox_routes_find(step->relay->routes, row->route)->ordered &&
 		row->seq >= step->relay->queue->forgotten_low &&
 		!outbox_queue_knows(step->relay->queue, row->key_hash))
-		step->met[step->nmet++] = (OutboxRecalled) {.hash = row->key_hash,.seq = row->seq};
+	{
+		OutboxRecalled met = {.hash = row->key_hash, .seq = row->seq};
+
+		step->met[step->nmet++] = met;
+	}
 	else
 		step->found[step->nfound++] = row->seq;
 }

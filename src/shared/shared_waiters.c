@@ -14,6 +14,7 @@
 #include "waiters.h"
 
 OutboxWaiters *outbox_waiters = NULL;
+
 /* One for each entry of outbox_stats, which says whose it is. */
 static OutboxRecentlySettled *rings = NULL;
 

@@ -183,9 +183,10 @@ outbox_store_begin(const char *activity, bool guarded)
 	if (!store.attached)
 		return false;
 	begin_raw(activity, guarded);
+
 	/*
-	 * The lock keeps DROP EXTENSION out until we commit, or waits for its end;
-	 * with it comes the invalidation of what others have changed.
+	 * The lock keeps DROP EXTENSION out until we commit, or waits for its
+	 * end; with it comes the invalidation of what others have changed.
 	 */
 	LockRelationOid(store.relid, AccessShareLock);
 	if (store.stale)
@@ -243,9 +244,10 @@ outbox_store_end(bool durable)
 	CHECK_FOR_INTERRUPTS();
 	PopActiveSnapshot();
 	SPI_finish();
+
 	/*
-	 * The session is the superuser's again, and with a search_path of theirs its
-	 * look at the catalogs would call their operators.
+	 * The session is the superuser's again, and with a search_path of theirs
+	 * its look at the catalogs would call their operators.
 	 */
 	if (save_nestlevel > 0)
 		AtEOXact_GUC(false, save_nestlevel);
@@ -285,10 +287,12 @@ outbox_store_abort(void)
 	QueryCancelPending = false;
 	AbortCurrentTransaction();
 	outbox_store_message_abort();
+
 	/*
-	 * ProcessInterrupts() unsets it before it throws, and what else was pending
-	 * would be left to the next signal: everybody's DROP DATABASE waited for a
-	 * worker whose lock timeout came together with a barrier (ddl.pl, B16).
+	 * ProcessInterrupts() unsets it before it throws, and what else was
+	 * pending would be left to the next signal: everybody's DROP DATABASE
+	 * waited for a worker whose lock timeout came together with a barrier
+	 * (ddl.pl, B16).
 	 */
 	InterruptPending = true;
 	if (in_transaction)

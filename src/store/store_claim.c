@@ -403,9 +403,10 @@ outbox_store_find_keys(const int64 *hashes, const int64 *los,
 	outbox_store_int64_array(his, n)};
 
 	/*
-	 * One look into outbox_key for each, whatever the planner believes: with the
-	 * statistics of a queue that was just empty it took outbox_ready, and read the
-	 * whole range for each key.  That one has not this order, and sorting is off.
+	 * One look into outbox_key for each, whatever the planner believes: with
+	 * the statistics of a queue that was just empty it took outbox_ready, and
+	 * read the whole range for each key.  That one has not this order, and
+	 * sorting is off.
 	 */
 	outbox_store_execute(outbox_store_plan(&statement,
 										   "SELECT k.i FROM ROWS FROM"

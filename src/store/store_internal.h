@@ -98,18 +98,22 @@ extern int	outbox_store_settle_direct(const OutboxSettled *rows, int n,
 
 /* What is not ours to trust, as text of this database: '?' where it has no form. */
 extern Datum outbox_store_text(const char *utf8);
+
 /* What came from this database, and so has a form in it. */
 extern Datum outbox_store_own_text(const char *utf8);
+
 /* One or the other, as the failure says. */
 extern Datum outbox_store_error(const OutboxFailure *failure);
 extern Datum outbox_store_reason(const OutboxFailure *failure);
 extern Datum outbox_store_array(Datum *elems, int n, Oid type);
+
 /*
  * Which of n ids the last statement has returned, and their second columns if they are
  * asked for; they are stride bytes apart, as in an array of structs.
  */
 extern void outbox_store_find_ids(const pg_uuid_t *ids, size_t stride, int n,
 								  bool *marks, uint64 *numbers);
+
 /* Of ids that are stride bytes apart. */
 extern Datum outbox_store_id_array(const pg_uuid_t *first, size_t stride, int n);
 
@@ -123,13 +127,17 @@ extern void outbox_store_move(const OutboxFailure *failures, int n);
 /* An ERROR when one of these columns is null: its NOT NULL was taken away. */
 extern void outbox_store_require(TupleTableSlot *slot, const int *columns,
 								 int n);
+
 /* The message of a claimed row, one chunk in the claim's cxt; NULL: it is known. */
 extern OutboxMessage *outbox_store_message(TupleTableSlot *slot,
 										   const OutboxClaim *claim);
+
 /* The transaction has ended: no row is being read. */
 extern void outbox_store_message_abort(void);
+
 /* A column of type text as UTF-8, NULL for NULL. */
 extern char *outbox_store_utf8(TupleTableSlot *slot, int column);
+
 /* Hash of the key in these columns; 0 when it has none. */
 extern int64 outbox_store_key_hash(TupleTableSlot *slot, int route_column,
 								   int type_column, int id_column);

@@ -37,6 +37,7 @@ static const struct
 	const char *name;
 	OutboxJobOutcome outcome;
 }			outcomes[] =
+
 {
 	{"none", OUTBOX_JOB_NONE},
 	{"busy", OUTBOX_JOB_BUSY},

@@ -113,7 +113,8 @@ outbox_store_key_hash(TupleTableSlot *slot, int route_column, int type_column,
 
 /* What is known of the row whose values are being read, should one be unreadable. */
 static OutboxUnreadableRow reading;
-static Part reading_route;		/* data is NULL: route or key could not be read */
+static Part reading_route;		/* data is NULL: route or key could not be
+								 * read */
 static bool is_reading = false;
 
 static void

@@ -183,9 +183,10 @@ open_archive(Archive *to, Relation from, EState *estate)
 		table_close(archive, NoLock);
 		return false;
 	}
+
 	/*
-	 * One that is newer than the lock: in the round's own a partition is still
-	 * there that DETACH CONCURRENTLY has taken away meanwhile.
+	 * One that is newer than the lock: in the round's own a partition is
+	 * still there that DETACH CONCURRENTLY has taken away meanwhile.
 	 */
 	PushActiveSnapshot(GetTransactionSnapshot());
 	old = MemoryContextSwitchTo(estate->es_query_cxt);
@@ -296,9 +297,11 @@ settle_rows(Relation rel, const OutboxSettled *rows, int n, Archive *to,
 			EState *estate, bool *remains)
 {
 	TupleTableSlot *slot = table_slot_create(rel, &estate->es_tupleTable);
+
 	/*
-	 * TRUNCATE, VACUUM FULL and a vacuum that gives space back may have made the
-	 * table shorter since the claim; none of them can while we have our lock.
+	 * TRUNCATE, VACUUM FULL and a vacuum that gives space back may have made
+	 * the table shorter since the claim; none of them can while we have our
+	 * lock.
 	 */
 	BlockNumber nblocks = RelationGetNumberOfBlocks(rel);
 	int			settled = 0;

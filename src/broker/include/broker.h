@@ -111,10 +111,13 @@ extern OutboxLink *outbox_link_create(MemoryContext parent,
 									  const OutboxLinkEvents *events);
 extern OutboxLinkState outbox_link_state(const OutboxLink *link);
 extern const OutboxLinkError *outbox_link_error(const OutboxLink *link);
+
 /* The broker's words for why it blocks us, "" unless BLOCKED. */
 extern const char *outbox_link_blocked_reason(const OutboxLink *link);
+
 /* The same as a kind; NONE unless BLOCKED. */
 extern OutboxReason outbox_link_alarm(const OutboxLink *link);
+
 /*
  * Until when the certificate is valid that the broker has shown last, in seconds
  * of Unix; 0 without TLS, or if it has shown none.
@@ -135,6 +138,7 @@ extern pgsocket outbox_link_socket(const OutboxLink *link);
 extern OutboxLinkStatus outbox_link_connect_start(OutboxLink *link,
 												  const OutboxLinkTarget *target);
 extern OutboxLinkStatus outbox_link_connect_poll(OutboxLink *link);
+
 /* Milliseconds until poll must be called while nothing happens on the socket. */
 extern int	outbox_link_connect_due_ms(const OutboxLink *link);
 
@@ -244,6 +248,7 @@ extern OutboxLinkStatus outbox_link_receive(OutboxLink *link, int *received);
 
 /* The interval that was agreed on; 0: none. */
 extern int64 outbox_link_heartbeat_ms(const OutboxLink *link);
+
 /* Milliseconds until receive must be called for the sake of heartbeats. */
 extern int	outbox_link_heartbeat_due_ms(const OutboxLink *link);
 

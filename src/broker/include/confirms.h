@@ -18,7 +18,8 @@
 
 typedef struct OutboxConfirms
 {
-	void	  **ring;			/* item of tag t is at t % size; NULL = settled */
+	void	  **ring;			/* item of tag t is at t % size; NULL =
+								 * settled */
 	uint32_t	size;			/* most tags between oldest and next */
 	uint32_t	outstanding;	/* items still unconfirmed */
 	uint64_t	oldest;			/* lowest unconfirmed tag, == next if none */

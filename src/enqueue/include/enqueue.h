@@ -142,7 +142,8 @@ typedef struct OutboxFields
 	Jsonb	   *properties;
 	const pg_uuid_t *id;		/* what formats put into the message, too */
 	TimestampTz created_at;
-	bool		accepted;		/* before, when its route may have had another format */
+	bool		accepted;		/* before, when its route may have had another
+								 * format */
 } OutboxFields;
 
 /*
@@ -190,8 +191,10 @@ extern Jsonb *outbox_trace_headers_of(const char *parent_text, const char *state
 
 /* The current transaction made row seq claimable. */
 extern void outbox_wake_row(int64 seq);
+
 /* The current transaction made a row that is due at that time. */
 extern void outbox_wake_due(TimestampTz due);
+
 /* The current transaction has signals for the workers. */
 extern void outbox_wake_signal(int signals);
 
@@ -205,9 +208,11 @@ extern void outbox_wake_database(Oid dboid, int signals);
 
 /* An ERROR (39P01) that names the function unless a trigger has fired it ... */
 extern TriggerData *outbox_fired(FunctionCallInfo fcinfo, const char *function);
+
 /* ... which is BEFORE INSERT OR UPDATE FOR EACH ROW ... */
 extern TriggerData *outbox_fired_before_row(FunctionCallInfo fcinfo,
 											const char *function);
+
 /* ... or AFTER INSERT, UPDATE OR DELETE FOR EACH ROW. */
 extern TriggerData *outbox_fired_after_row(FunctionCallInfo fcinfo,
 										   const char *function);

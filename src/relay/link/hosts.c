@@ -141,7 +141,11 @@ outbox_hosts_failed(OutboxHosts *hosts, const OutboxHostFailure *failure,
 	if (failure->stable)
 		hosts->failures = 0;
 	hosts->failures++;
-	/* No host answered, and now one refuses the connection: the state changed. */
+
+	/*
+	 * No host answered, and now one refuses the connection: the state
+	 * changed.
+	 */
 	if (failure->stable || tries->unreachable != failure->unreachable)
 		tries->failures = 0;
 	tries->unreachable = failure->unreachable;

@@ -23,7 +23,8 @@ typedef struct OutboxHosts OutboxHosts;
 /* What was of the last connect, or connection. */
 typedef struct OutboxHostFailure
 {
-	bool		unreachable;	/* no host answered; else one refused the connection */
+	bool		unreachable;	/* no host answered; else one refused the
+								 * connection */
 	bool		stable;			/* it was connected, and for long */
 	int64_t		initial_ms;		/* as is set: the first wait, and the longest */
 	int64_t		max_ms;
@@ -37,8 +38,10 @@ extern OutboxHosts *outbox_hosts_init(void *memory,
 
 /* There are n hosts, and nothing is known of them: begin with the first one. */
 extern void outbox_hosts_set(OutboxHosts *hosts, int n);
+
 /* Other settings, or another wish: all hosts are as good as new. */
 extern void outbox_hosts_anew(OutboxHosts *hosts);
+
 /* Go on with the next one. */
 extern void outbox_hosts_pass(OutboxHosts *hosts);
 
@@ -46,6 +49,7 @@ extern void outbox_hosts_pass(OutboxHosts *hosts);
 extern void outbox_hosts_failed(OutboxHosts *hosts,
 								const OutboxHostFailure *failure,
 								OutboxMonoTime now);
+
 /*
  * A poison message, and not the broker: no reason to wait, unless one close
  * follows the other and nothing gets through.
@@ -54,8 +58,10 @@ extern void outbox_hosts_closed(OutboxHosts *hosts, bool got_through,
 								OutboxMonoTime now);
 
 extern int	outbox_hosts_current(const OutboxHosts *hosts);
+
 /* Connect to it then; unset: now. */
 extern OutboxMonoTime outbox_hosts_connect_at(const OutboxHosts *hosts);
+
 /* Has a connect failed since the last stable connection?  On all hosts? */
 extern bool outbox_hosts_any_failed(const OutboxHosts *hosts);
 extern bool outbox_hosts_all_failed(const OutboxHosts *hosts);

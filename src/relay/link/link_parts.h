@@ -34,6 +34,7 @@ extern OutboxLinkConfig *outbox_link_config_create(MemoryContext cxt);
 extern OutboxLinkConfigChange outbox_link_config_load(OutboxLinkConfig *config);
 
 extern bool outbox_link_config_usable(const OutboxLinkConfig *config);
+
 /* What could be used last; until the next load. */
 extern const OutboxUri *outbox_link_config_uri(const OutboxLinkConfig *config);
 
@@ -49,12 +50,14 @@ extern void outbox_renewal_closed(OutboxRenewal *renewal);
 extern void outbox_renewal_other_broker(OutboxRenewal *renewal);
 
 extern void outbox_renewal_acked(OutboxRenewal *renewal);
+
 /* again: the message was tried before. */
 extern void outbox_renewal_nacked(OutboxRenewal *renewal, bool again,
 								  OutboxMonoTime opened_at);
 
 /* Is the channel to be replaced?  It is taken note that it is. */
 extern bool outbox_renewal_due(OutboxRenewal *renewal, OutboxMonoTime now);
+
 /* When it may be, if nothing comes before; unset: nothing is waited for. */
 extern OutboxMonoTime outbox_renewal_deadline(const OutboxRenewal *renewal);
 
@@ -67,6 +70,7 @@ extern uint32 outbox_renewal_count(const OutboxRenewal *renewal);
 typedef struct OutboxSender OutboxSender;
 
 extern OutboxSender *outbox_sender_create(MemoryContext cxt);
+
 /* There is another connection. */
 extern void outbox_sender_opened(OutboxSender *sender);
 
@@ -75,6 +79,7 @@ extern void outbox_sender_later(OutboxSender *sender);
 extern void outbox_sender_sent(OutboxSender *sender);
 extern void outbox_sender_try_again(OutboxSender *sender);
 extern void outbox_sender_timers(OutboxSender *sender, OutboxMonoTime now);
+
 /* When it tries again; unset: nothing is waited for. */
 extern OutboxMonoTime outbox_sender_deadline(const OutboxSender *sender);
 
@@ -117,22 +122,27 @@ extern OutboxStall *outbox_stall_create(MemoryContext cxt, OutboxLink *link,
 
 /* A new connection: of what was before it nothing is known. */
 extern void outbox_stall_reset(OutboxStall *stall);
+
 /* A message was confirmed or refused that was sent at that time. */
 extern void outbox_stall_answered(OutboxStall *stall, OutboxMonoTime sent_at);
 extern void outbox_stall_look(OutboxStall *stall, OutboxMonoTime now);
 
 /* Is the oldest unconfirmed message not even there yet? */
 extern bool outbox_stall_bytes_under_way(const OutboxStall *stall);
+
 /* It has been there for long, and nothing has come. */
 extern bool outbox_stall_quiet(const OutboxStall *stall, OutboxMonoTime now);
+
 /* Did a confirm come just now that was not long in coming? */
 extern bool outbox_stall_answers_quickly(const OutboxStall *stall,
 										 OutboxMonoTime now);
+
 /* When there was progress the last time; unset: nothing is waited for. */
 extern OutboxMonoTime outbox_stall_progress_at(const OutboxStall *stall);
 
 extern OutboxMonoTime outbox_stall_deadline(OutboxStall *stall,
 											OutboxMonoTime now);
+
 /* Why the connection is to be given up, or NULL; and the kind of it. */
 extern const char *outbox_stall_late(OutboxStall *stall, OutboxMonoTime now,
 									 OutboxReason *reason);

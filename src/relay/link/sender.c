@@ -14,7 +14,8 @@
 struct OutboxSender
 {
 	OutboxMonoTime send_at;		/* no room to send; try again then; unset: now */
-	int			wait_ms;		/* the last such wait; 0: something was sent since */
+	int			wait_ms;		/* the last such wait; 0: something was sent
+								 * since */
 	bool		pipe_was_clear; /* on this connection */
 };
 

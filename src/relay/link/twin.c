@@ -65,7 +65,8 @@ struct OutboxTwin
 	OutboxMonoTime asked_at;
 	OutboxMonoTime taken_at;	/* the first refusal since we had the name */
 	OutboxMonoTime ask_at;		/* the next question, not before */
-	OutboxMonoTime idle_until;	/* ... and if not idle, not before; unset: never */
+	OutboxMonoTime idle_until;	/* ... and if not idle, not before; unset:
+								 * never */
 	uint32_t	others;			/* answers that say nothing, in a row */
 	uint32_t	closes;			/* connections closed for a question, in a row */
 };

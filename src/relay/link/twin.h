@@ -43,19 +43,23 @@ extern OutboxTwinState outbox_twin_state(const OutboxTwin *twin);
 /* cluster: there are several hosts, perhaps of one cluster. */
 extern void outbox_twin_opened(OutboxTwin *twin, int64_t heartbeat_ms,
 							   bool cluster, OutboxMonoTime now);
+
 /* asking: the broker closed the connection because of the question. */
 extern void outbox_twin_closed(OutboxTwin *twin, bool asking, OutboxMonoTime now);
+
 /* This relay publishes nothing: it is none that another could be a twin of. */
 extern void outbox_twin_stand_by(OutboxTwin *twin, OutboxMonoTime now);
 
 /* Is it time to ask?  idle: nothing is in flight, or about to be. */
 extern bool outbox_twin_due(const OutboxTwin *twin, bool idle, OutboxMonoTime now);
+
 /* The question could not be sent now. */
 extern void outbox_twin_put_off(OutboxTwin *twin, OutboxMonoTime now);
 extern void outbox_twin_asked(OutboxTwin *twin, OutboxMonoTime now);
 extern bool outbox_twin_asking(const OutboxTwin *twin);
 extern void outbox_twin_answered(OutboxTwin *twin, OutboxTwinAnswer answer,
 								 OutboxMonoTime now);
+
 /* Has an answer been missing for so long that it is worth a word?  True once. */
 extern bool outbox_twin_late(OutboxTwin *twin, OutboxMonoTime now);
 

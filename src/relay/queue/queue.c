@@ -638,7 +638,11 @@ drop(OutboxQueue *queue, OutboxItem *item)
 		return;
 	}
 	leave_ready(queue, item);
-	/* Its row waits for its time, which is past, and is not read with the others. */
+
+	/*
+	 * Its row waits for its time, which is past, and is not read with the
+	 * others.
+	 */
 	if (key != NULL && item->message->attempts > 0)
 		hold_retry(key, item->message->seq, &item->message->id);
 	free_item(queue, item);

@@ -76,8 +76,8 @@ typedef struct OutboxKey
 	OutboxHolder retry;			/* RETRY */
 	bool		more_retries;	/* another one was met beside it */
 	OutboxMonoTime hold_until;	/* LOCKED: look again then */
-	OutboxRoute *blocked_on;	/* where failed holds the later ones; NULL: no such
-								 * row is known, and a claim finds it */
+	OutboxRoute *blocked_on;	/* where failed holds the later ones; NULL: no
+								 * such row is known, and a claim finds it */
 	OutboxHolder failed;
 	int64		skip_low;		/* unclaimed rows from here on; 0 none */
 	dlist_node	node;			/* in held or reread of the queue */
@@ -98,16 +98,20 @@ struct OutboxItem
 	OutboxKey  *key;			/* NULL: no order */
 	int			claim_index;	/* in MySlot->claims */
 	bool		maybe_poison;	/* may be what closed the channel */
-	bool		permanent;		/* rejected for what no later attempt can change */
-	bool		locked;			/* could not be settled, somebody has its row ... */
+	bool		permanent;		/* rejected for what no later attempt can
+								 * change */
+	bool		locked;			/* could not be settled, somebody has its row
+								 * ... */
 	uint64		locker;			/* ... see outbox_store_lockers() */
 	TimestampTz locked_since;
 	OutboxMonoTime sent_at;		/* when that began */
 	uint64		published_to;	/* bytes on the link up to its end */
-	OutboxReason reason;		/* why it was returned or rejected; of a SENT one
-								 * UNROUTABLE: basic.return came, its ack will follow */
+	OutboxReason reason;		/* why it was returned or rejected; of a SENT
+								 * one UNROUTABLE: basic.return came, its ack
+								 * will follow */
 	char	   *error;			/* the same in words */
-	char	   *unfit;			/* why the failed_route cannot carry it, or NULL */
+	char	   *unfit;			/* why the failed_route cannot carry it, or
+								 * NULL */
 };
 
 typedef struct OutboxQueue
@@ -123,10 +127,13 @@ typedef struct OutboxQueue
 	dlist_head	reread;			/* keys */
 	int			nheld;
 	int			nreread;
-	bool		retries_unknown;	/* of a key that had more than the one that is gone */
-	int64		forgotten_low;	/* 0, or a key that is not in keys may be held, or
-								 * have rows to be read again, from here on */
-	int64		forgotten_next; /* the same of what this pass has left, reading.h */
+	bool		retries_unknown;	/* of a key that had more than the one
+									 * that is gone */
+	int64		forgotten_low;	/* 0, or a key that is not in keys may be
+								 * held, or have rows to be read again, from
+								 * here on */
+	int64		forgotten_next; /* the same of what this pass has left,
+								 * reading.h */
 	int			count;			/* all items */
 	int			nready;
 	int			nwaiting;
@@ -135,7 +142,8 @@ typedef struct OutboxQueue
 	int			nrejected;
 	int			nmaybe_poison;
 	int			nlocked;		/* CONFIRMED and REJECTED ones that are locked */
-	size_t		confirmed_bytes;	/* of the confirmed ones that are not locked */
+	size_t		confirmed_bytes;	/* of the confirmed ones that are not
+									 * locked */
 	bool		key_waits_for_settling; /* for a CONFIRMED head to be gone */
 	size_t		bytes;
 	int			waiting_max;	/* most WAITING items in all */
@@ -154,6 +162,7 @@ extern void outbox_queue_return_claim(OutboxQueue *queue, int index,
 									  const pg_uuid_t *id);
 
 extern bool outbox_queue_has(OutboxQueue *queue, const pg_uuid_t *id);
+
 /*
  * Does the key know that this row of it is only in the table?  A row without an
  * order is read with the others when the key is, and does not wait while it is held.
@@ -176,14 +185,17 @@ extern OutboxItem *outbox_queue_peek(OutboxQueue *queue);
 
 extern void outbox_queue_sent(OutboxQueue *queue, OutboxItem *item,
 							  OutboxMonoTime now, uint64 published_to);
+
 /* A SENT item came back; its ack will follow. */
 extern void outbox_queue_returned(OutboxQueue *queue, OutboxItem *item,
 								  const char *error);
 extern void outbox_queue_confirmed(OutboxQueue *queue, OutboxItem *item);
+
 /* From READY or SENT; error is copied.  permanent: no later attempt helps. */
 extern void outbox_queue_rejected(OutboxQueue *queue, OutboxItem *item,
 								  OutboxReason reason, const char *error,
 								  bool permanent);
+
 /*
  * The fate of a SENT item is unknown: READY again, in front of the others.
  * Call it for the latest first, so that the order stays.
@@ -196,6 +208,7 @@ extern void outbox_queue_unknown(OutboxQueue *queue, OutboxItem *item,
  * returns the lowest sequence number, or 0.
  */
 extern int64 outbox_queue_drop_all(OutboxQueue *queue, OutboxRoute *route);
+
 /* Is anything of another route to be sent? */
 extern bool outbox_queue_has_others(OutboxQueue *queue, const OutboxRoute *route);
 
@@ -204,44 +217,57 @@ extern bool outbox_queue_has_others(OutboxQueue *queue, const OutboxRoute *route
  * CONFIRMED head still be what a key waits for?
  */
 extern void outbox_queue_settling_committed(OutboxQueue *queue, bool more);
+
 /* Why the failed_route cannot carry a REJECTED item, or NULL: asked while its contents are there. */
 extern void outbox_queue_unfit(OutboxQueue *queue, OutboxItem *item, const char *why);
+
 /*
  * A CONFIRMED or REJECTED item could not be settled: it keeps its place.  Its contents
  * leave memory, and what is later of its key until it is settled.
  */
 extern void outbox_queue_remains(OutboxQueue *queue, OutboxItem *item);
+
 /* The settling of a CONFIRMED item is committed. */
 extern void outbox_queue_settled(OutboxQueue *queue, OutboxItem *item);
+
 /* The same for a REJECTED one; final: it is 'failed' now. */
 extern void outbox_queue_failed(OutboxQueue *queue, OutboxItem *item,
 								bool final);
+
 /* A REJECTED one is a row of another route now: its key goes on. */
 extern void outbox_queue_moved(OutboxQueue *queue, OutboxItem *item);
 
 /* Holds a key because its row seq is locked by somebody. */
 extern void outbox_queue_hold_locked(OutboxQueue *queue, int64 hash, int64 seq,
 									 OutboxMonoTime until);
+
 /* Does each key that has a retry know it?  Else all of them are to be listed. */
 extern void outbox_queue_retries_known(OutboxQueue *queue, bool known);
+
 /* Holds a key because of a retry found at start. */
 extern void outbox_queue_hold_retry(OutboxQueue *queue, int64 hash, int64 seq,
 									const pg_uuid_t *id);
+
 /* A row of the key has failed, and what is later waits. */
 extern void outbox_queue_block(OutboxQueue *queue, int64 hash, int64 seq,
 							   const pg_uuid_t *id, OutboxRoute *route);
+
 /*
  * Forgets keys that are held until there is room for what is listed.  Nothing may
  * have a pointer to one.
  */
 extern void outbox_queue_forget_held(OutboxQueue *queue);
+
 /* A row from there on is of a key that is forgotten, or stays so. */
 extern void outbox_queue_note_forgotten(OutboxQueue *queue, int64 seq);
+
 /* A pass over all of those begins; when it has ended, what it has noted is left. */
 extern void outbox_queue_pass_begins(OutboxQueue *queue);
 extern void outbox_queue_pass_ended(OutboxQueue *queue);
+
 /* Or may the key be forgotten? */
 extern bool outbox_queue_knows(OutboxQueue *queue, int64 hash);
+
 /*
  * What the table says of a key that may be forgotten: it has rows that were read and are
  * ready, and (not NULL) one that waits for its next attempt.  With neither of them it
@@ -250,17 +276,23 @@ extern bool outbox_queue_knows(OutboxQueue *queue, int64 hash);
 extern void outbox_queue_recall(OutboxQueue *queue, int64 hash, bool has_rows,
 								const pg_uuid_t *retry, int64 retry_seq);
 extern void outbox_queue_recalled(OutboxQueue *queue, int64 hash);
+
 /* The lowest number from which a key that is held skips, or 0. */
 extern int64 outbox_queue_lowest_held(OutboxQueue *queue);
+
 /* Nothing that is in memory, or that a key skips, is below; PG_INT64_MAX: nothing. */
 extern int64 outbox_queue_lowest(OutboxQueue *queue);
+
 /* The hold, or the block, is over; the key will be read again. */
 extern void outbox_queue_release(OutboxQueue *queue, OutboxKey *key);
 extern void outbox_queue_unblock(OutboxQueue *queue, OutboxKey *key);
+
 /* Would the queue keep a row of that key of the reread list? */
 extern bool outbox_queue_has_room(OutboxQueue *queue, const OutboxKey *key);
+
 /* Is there a key in that list whose rows it would keep? */
 extern bool outbox_queue_wants_reread(OutboxQueue *queue);
+
 /*
  * The rows of a key of the reread list were read, when it skipped from there on;
  * next is where to go on, 0: nowhere.  The key may be gone afterwards.

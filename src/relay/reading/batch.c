@@ -263,18 +263,22 @@ look_for_locked(OutboxBatch *batch, const OutboxClaim *claim)
 	}
 	list.limit = segment->visited + 2 * outbox_window + 1000;
 	list.arg = batch;
+
 	/*
-	 * Very many: what is behind those listed could be of a key of the rest, and
-	 * of the last number there may be more.
+	 * Very many: what is behind those listed could be of a key of the rest,
+	 * and of the last number there may be more.
 	 */
 	if (outbox_store_list(&list, find_locked) < list.limit)
 		return;
 	if (segment->last_listed > list.after + 1)
 		cut_segment(batch, segment, segment->last_listed - 1);
 	else
+	{
 		/* All of one number: the rest of them is looked for in a moment. */
-		outbox_batch_note_row(batch, &batch->locked,
-							  &(OutboxRow) {.seq = segment->last_listed,.route = ""});
+		OutboxRow	row = {.seq = segment->last_listed, .route = ""};
+
+		outbox_batch_note_row(batch, &batch->locked, &row);
+	}
 }
 
 void

@@ -97,7 +97,11 @@ outbox_due_committed(OutboxDue *due, OutboxBatch *batch)
 		due->cursor = segment->last_due;
 		due->cursor_seq = segment->last_seq;
 	}
-	/* For rows that were locked, or whose key was held; others do not delay it. */
+
+	/*
+	 * For rows that were locked, or whose key was held; others do not delay
+	 * it.
+	 */
 	outbox_mono_earlier(&due->again_at, outbox_mono_after(outbox_recheck_ms()));
 }
 

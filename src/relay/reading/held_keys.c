@@ -125,7 +125,10 @@ release_later(const OutboxRow *row, void *arg)
 	OutboxRow	bar = *row;
 	bool		bars = false;
 
-	/* Of a row that is set aside, or a key that a damaged index has not been asked for. */
+	/*
+	 * Of a row that is set aside, or a key that a damaged index has not been
+	 * asked for.
+	 */
 	if (barred == NULL)
 		return;
 	bar.route = barred->route;
@@ -159,9 +162,7 @@ outbox_keys_check_failed(OutboxBatch *batch)
 		const OutboxRoute *route = find_blocking(batch, batch->messages[i]);
 
 		if (route != NULL)
-			check.barred[check.n++] = (Barred) {
-				batch->messages[i]->key_hash, i, route->name
-			};
+			check.barred[check.n++] = (Barred) {batch->messages[i]->key_hash, i, route->name};
 	}
 	if (check.n == 0)
 		return;
@@ -283,7 +284,7 @@ find_released(OutboxKeys *keys, KeyHold **released)
 	int			max = 2 * (int) hash_get_num_entries(queue->keys) + 1;
 	pg_uuid_t  *ids = palloc(sizeof(pg_uuid_t) * max);
 	int64	   *hashes = palloc(sizeof(int64) * max);
-	KeyHold	   *key_holds = palloc(sizeof(KeyHold) * max);
+	KeyHold    *key_holds = palloc(sizeof(KeyHold) * max);
 	bool	   *still = palloc(sizeof(bool) * max);
 	int			n = 0;
 	int			nreleased = 0;
@@ -309,7 +310,7 @@ find_released(OutboxKeys *keys, KeyHold **released)
 bool
 outbox_keys_check_holders(OutboxKeys *keys)
 {
-	KeyHold	   *released;
+	KeyHold    *released;
 	int			n = find_released(keys, &released);
 
 	keys->holders_stale = false;
@@ -329,8 +330,9 @@ outbox_keys_check_holders(OutboxKeys *keys)
 bool
 outbox_keys_have_released(OutboxKeys *keys)
 {
-	KeyHold	   *released;
+	KeyHold    *released;
 
 	return find_released(keys, &released) > 0;
 }
+
 #endif

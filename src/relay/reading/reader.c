@@ -431,4 +431,5 @@ outbox_reader_has_released(OutboxReader *reader)
 {
 	return outbox_keys_have_released(reader->keys);
 }
+
 #endif

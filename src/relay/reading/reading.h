@@ -44,7 +44,8 @@ typedef struct OutboxSegment
 	int64		skip_low;		/* of the key, when it was read */
 	int64		after;			/* rows with after < seq <= upto */
 	int64		upto;
-	bool		open;			/* upto is no end: it has read up to the last row, */
+	bool		open;			/* upto is no end: it has read up to the last
+								 * row, */
 	int64		known;			/* and at least up to here */
 	int			start;			/* messages[start .. end) */
 	int			end;
@@ -84,7 +85,8 @@ typedef struct OutboxBatch
 	int			count;
 	OutboxMessage **messages;	/* NULL: released */
 	int		   *claims;			/* entries in MySlot->claims */
-	List	   *locked;			/* of OutboxBarringRow: the claim passed it over */
+	List	   *locked;			/* of OutboxBarringRow: the claim passed it
+								 * over */
 	List	   *failed;			/* the same, see outbox_keys_check_failed() */
 	List	   *overtaking;		/* of OutboxUnreadRange, see scan.c */
 	struct OutboxRecalled *recalled;	/* recall.c */
@@ -227,14 +229,19 @@ extern OutboxReader *outbox_reader_create(MemoryContext cxt,
 /* Rows from lo to hi are to be read; why is one of OUTBOX_UNREAD_... */
 extern void outbox_reader_add(OutboxReader *reader, int64 lo, int64 hi,
 							  int why);
+
 /* A transaction may have committed without an announcement. */
 extern void outbox_reader_look(OutboxReader *reader);
+
 /* A waiting row that is due at that time has been committed. */
 extern void outbox_reader_told_due(OutboxReader *reader, TimestampTz at);
+
 /* Waiting rows have changed: the next round looks when the next one is due, */
 extern void outbox_reader_look_up_due(OutboxReader *reader);
+
 /* or reads all that are due. */
 extern void outbox_reader_reread_due(OutboxReader *reader);
+
 /* Rows that hold their keys may be gone. */
 extern void outbox_reader_invalidate_holders(OutboxReader *reader);
 
@@ -246,6 +253,7 @@ extern bool outbox_reader_set_aside(OutboxReader *reader,
 									const OutboxUnreadableRow *row,
 									const char *error, const char *sqlstate);
 extern const OutboxUnreadable *outbox_reader_unreadable(const OutboxReader *reader);
+
 /* Rows that are set aside are read again. */
 extern void outbox_reader_ask_unreadable(OutboxReader *reader);
 
@@ -254,16 +262,21 @@ extern void outbox_reader_ask_unreadable(OutboxReader *reader);
 /* Would there be something to claim, and room for it? */
 extern bool outbox_reader_wanted(const OutboxReader *reader,
 								 OutboxMonoTime now);
+
 /* Has it something else to look up in a round? */
 extern bool outbox_reader_needs_lookup(const OutboxReader *reader);
+
 /* Called in a transaction. */
 extern bool outbox_reader_check_holders(OutboxReader *reader);
+
 /* The same, after the batch's snapshot was taken. */
 extern void outbox_reader_claim(OutboxReader *reader, OutboxBatch *batch,
 								TimestampTz wall);
+
 /* The same: when is the next row due?  failed: rows got a time in it. */
 extern void outbox_reader_find_due(OutboxReader *reader, OutboxBatch *batch,
 								   TimestampTz wall, bool failed);
+
 /*
  * The transaction has committed: what was claimed goes to the queue, and may be
  * published from then on.
@@ -274,15 +287,20 @@ extern void outbox_reader_committed(OutboxReader *reader, OutboxBatch *batch);
 
 /* No row from there on has been read. */
 extern int64 outbox_reader_end(const OutboxReader *reader);
+
 /* Does what is unread lead to this row, or is it set aside? */
 extern bool outbox_reader_leads_to(const OutboxReader *reader, int64 seq);
+
 /* Is anything unread but what will be committed, or will be due? */
 extern bool outbox_reader_behind(const OutboxReader *reader,
 								 OutboxMonoTime now);
+
 /* A round would read more than a few rows that are new. */
 extern bool outbox_reader_reads_much(const OutboxReader *reader);
+
 /* When the next waiting row is due, by the wall clock; 0: none. */
 extern TimestampTz outbox_reader_next_due(const OutboxReader *reader);
+
 /* When there will be something to read; unset: nothing is waited for. */
 extern OutboxMonoTime outbox_reader_deadline(const OutboxReader *reader,
 											 OutboxMonoTime now);
@@ -325,8 +343,10 @@ typedef struct OutboxRecalled
  * batch before has read from there on.
  */
 extern void outbox_recall_look_up(OutboxBatch *batch, int64 end);
+
 /* Before anything of the batch is held or admitted ... */
 extern void outbox_recall_begin(OutboxBatch *batch);
+
 /* ... and after all of it is. */
 extern void outbox_recall_end(OutboxBatch *batch);
 
@@ -337,6 +357,7 @@ extern void outbox_recall_end(OutboxBatch *batch);
 extern void outbox_recall_free(OutboxQueue *queue, OutboxRoutes *routes,
 							   const OutboxUnreadable *unreadable,
 							   OutboxRecalled *met, int n);
+
 /* In its last step: notes the rows that wait for their next attempt. */
 extern void outbox_recall_note_retries(OutboxQueue *queue, OutboxRoutes *routes);
 

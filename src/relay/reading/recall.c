@@ -198,7 +198,7 @@ void
 outbox_recall_free(OutboxQueue *queue, OutboxRoutes *routes,
 				   const OutboxUnreadable *unreadable, OutboxRecalled *met, int n)
 {
-	LookUp		look_up = {.routes = routes,.met = met};
+	LookUp		look_up = {.routes = routes, .met = met};
 	int64	   *hashes;
 
 	if (n == 0)
@@ -232,7 +232,7 @@ note_retry(const OutboxRow *row, void *arg)
 void
 outbox_recall_note_retries(OutboxQueue *queue, OutboxRoutes *routes)
 {
-	LookUp		look_up = {.queue = queue,.routes = routes};
+	LookUp		look_up = {.queue = queue, .routes = routes};
 
 	outbox_store_list_retries(MySlot->worker, MySlot->nworkers, note_retry, &look_up);
 }

@@ -425,9 +425,10 @@ outbox_scan_committed(OutboxScan *scan, OutboxBatch *batch)
 		outbox_scan_add(scan, range->lo, range->hi, OUTBOX_MONO_UNSET,
 						range->why | OUTBOX_UNREAD_OVERTAKING);
 	}
+
 	/*
-	 * What else has been announced may be of such keys, too (the last rows of what
-	 * piled up): it must not stand before what is new from now on.
+	 * What else has been announced may be of such keys, too (the last rows of
+	 * what piled up): it must not stand before what is new from now on.
 	 */
 	if (batch->in_vain)
 		outbox_unread_split(&scan->unread, scan->announced,

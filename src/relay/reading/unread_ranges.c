@@ -13,9 +13,7 @@ void
 outbox_unread_init(OutboxUnread *unread)
 {
 	memset(unread, 0, sizeof(*unread));
-	unread->rest = (OutboxUnreadRange) {
-		.lo = 1, .hi = INT64_MAX, .why = OUTBOX_UNREAD_NEW
-	};
+	unread->rest = (OutboxUnreadRange) {.lo = 1, .hi = INT64_MAX, .why = OUTBOX_UNREAD_NEW};
 }
 
 /* Of two times before which nothing has to be read. */
@@ -68,9 +66,10 @@ are_one(const OutboxUnread *unread, int i)
 
 	if (next->lo <= range->hi)
 		return true;
+
 	/*
-	 * One that can wait is not read with another one, again and again.  For others
-	 * a row that is read in vain costs less than a statement.
+	 * One that can wait is not read with another one, again and again.  For
+	 * others a row that is read in vain costs less than a statement.
 	 */
 	return !outbox_mono_is_set(range->at) && !outbox_mono_is_set(next->at) &&
 		outbox_unread_is_left(range) == outbox_unread_is_left(next) &&
@@ -146,6 +145,7 @@ outbox_unread_add(OutboxUnread *unread, int64_t lo, int64_t hi,
 				  OutboxMonoTime at, int why)
 {
 	OutboxUnreadRange *rest = &unread->rest;
+	OutboxUnreadRange range;
 
 	if (hi >= rest->lo)
 	{
@@ -160,9 +160,8 @@ outbox_unread_add(OutboxUnread *unread, int64_t lo, int64_t hi,
 	if (!(why & OUTBOX_UNREAD_LEFT) && !outbox_mono_is_set(at) &&
 		!subtract_all(unread, lo, hi, true))
 		why |= OUTBOX_UNREAD_LEFT;
-	insert(unread, (OutboxUnreadRange) {
-		.lo = lo, .hi = hi, .at = at, .why = why
-	});
+	range = (OutboxUnreadRange) {.lo = lo, .hi = hi, .at = at, .why = why};
+	insert(unread, range);
 }
 
 void

@@ -28,11 +28,14 @@
  * range of its own, with some of that on either side.
  */
 #define OUTBOX_UNREAD_NEW		0x01	/* after the last row that was read */
-#define OUTBOX_UNREAD_LATE		0x02	/* became visible late, or was announced so */
+#define OUTBOX_UNREAD_LATE		0x02	/* became visible late, or was
+										 * announced so */
 #define OUTBOX_UNREAD_LEFT		0x04	/* much of it */
-#define OUTBOX_UNREAD_RETURNED	0x08	/* went back from memory, or its route goes on */
+#define OUTBOX_UNREAD_RETURNED	0x08	/* went back from memory, or its route
+										 * goes on */
 #define OUTBOX_UNREAD_OVERTAKING 0x10	/* an older row of its key is unread */
-#define OUTBOX_UNREAD_LOCKED	0x20	/* somebody had it locked; rows without order */
+#define OUTBOX_UNREAD_LOCKED	0x20	/* somebody had it locked; rows
+										 * without order */
 #define OUTBOX_UNREAD_SWEPT		0x40	/* found by a sweep */
 
 typedef struct OutboxUnreadRange

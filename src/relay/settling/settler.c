@@ -80,9 +80,10 @@ outbox_settler_wanted(OutboxSettler *settler, OutboxMonoTime now)
 		return true;
 	if (queue->nready > 0)
 		return false;
+
 	/*
-	 * A key waits; or there is nothing else to do.  But while messages come one
-	 * after the other, the claim of the next one can take this with it.
+	 * A key waits; or there is nothing else to do.  But while messages come
+	 * one after the other, the claim of the next one can take this with it.
 	 */
 	return queue->key_waits_for_settling ||
 		(queue->nsent == 0 &&
@@ -282,6 +283,7 @@ show_locked(OutboxQueue *queue)
 	int			n = 0;
 
 	for (int i = 0; i < (int) lengthof(lists); i++)
+	{
 		dlist_foreach(iter, lists[i])
 		{
 			OutboxItem *item = dlist_container(OutboxItem, node, iter.cur);
@@ -291,6 +293,7 @@ show_locked(OutboxQueue *queue)
 				break;
 			add_locked(shown, &n, item);
 		}
+	}
 	outbox_slot_show_locked(shown, n);
 }
 
@@ -358,7 +361,10 @@ outbox_settler_committed(OutboxSettler *settler, OutboxSettling *settling)
 
 		if (settling->remains[i])
 		{
-			/* In front, where stuck ones are: all before it are gone or remain as well. */
+			/*
+			 * In front, where stuck ones are: all before it are gone or
+			 * remain as well.
+			 */
 			outbox_queue_remains(settler->queue, item);
 			settler->nstuck++;
 			continue;

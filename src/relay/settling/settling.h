@@ -25,15 +25,18 @@ extern OutboxUnflushed *outbox_unflushed_create(MemoryContext cxt);
 
 /* A message of that key is being settled; add says by which commit. */
 extern void outbox_unflushed_key(OutboxUnflushed *unflushed, int64 hash);
+
 /* count messages were settled by a commit that ends at lsn. */
 extern void outbox_unflushed_add(OutboxUnflushed *unflushed, int count,
 								 XLogRecPtr lsn);
+
 /* Forgets what is on disk meanwhile, by whomever; or brings it there. */
 extern void outbox_unflushed_check(OutboxUnflushed *unflushed);
 extern void outbox_unflushed_flush(OutboxUnflushed *unflushed);
 
 /* How many messages; they count against the window. */
 extern int	outbox_unflushed_count(const OutboxUnflushed *unflushed);
+
 /* Is one of the batch of a key that something unflushed may be of? */
 extern bool outbox_unflushed_concerns(const OutboxUnflushed *unflushed,
 									  const OutboxBatch *batch);
@@ -96,10 +99,12 @@ extern void outbox_settler_run(OutboxSettler *settler,
 							   OutboxSettling *settling);
 extern void outbox_settler_committed(OutboxSettler *settler,
 									 OutboxSettling *settling);
+
 /* When something is to be settled; and when what is locked is tried again. */
 extern OutboxMonoTime outbox_settler_deadline(const OutboxSettler *settler);
 extern OutboxMonoTime outbox_settler_unstick_at(const OutboxSettler *settler);
 extern void outbox_settler_timers(OutboxSettler *settler, OutboxMonoTime now);
+
 /* What is locked may be tried at once. */
 extern void outbox_settler_unstick(OutboxSettler *settler);
 

@@ -51,7 +51,8 @@ struct OutboxJobs
 	bool		wanted;			/* there may be a job */
 	OutboxMonoTime at;			/* the next chunk */
 	OutboxJobChunk ahead[CHUNKS_AHEAD]; /* what was put last, the oldest first */
-	int			chunk;			/* messages of the next one; 0: as many as may be */
+	int			chunk;			/* messages of the next one; 0: as many as may
+								 * be */
 	OutboxMonoTime put_at;		/* the last one; unset: of another job */
 	uint32		busy;			/* looks in a row that found it not published */
 	uint32		locked;			/* tries in a row */

@@ -133,4 +133,5 @@ outbox_prepared_leads_to(const OutboxPreparedList *list, int64 seq)
 			return true;
 	return false;
 }
+
 #endif

@@ -40,10 +40,13 @@ typedef struct OutboxCap
 
 /* May another message be stored?  ROOM: then it has been added. */
 extern OutboxCapVerdict outbox_cap_admit(const OutboxCap *cap);
+
 /* One is stored that nobody asks about. */
 extern void outbox_cap_add(const OutboxCap *cap);
+
 /* The same question as of outbox_cap_admit(), and what is known; -1: nothing. */
 extern OutboxCapVerdict outbox_cap_look(const OutboxCap *cap, int64 *known);
+
 /* So many were counted in so many microseconds; known: from before the count began. */
 extern void outbox_cap_counted(const OutboxCap *cap, int64 known, int64 found,
 							   int64 took_us);

@@ -65,7 +65,8 @@ typedef struct OutboxPrepared
 #define OUTBOX_SIGNAL_REMOVED	0x02	/* rows were deleted by somebody */
 #define OUTBOX_SIGNAL_RESTART	0x04	/* leave, to be started again */
 #define OUTBOX_SIGNAL_STOP		0x08	/* leave */
-#define OUTBOX_SIGNAL_PREPARED	0x10	/* more were prepared than fit, see lost */
+#define OUTBOX_SIGNAL_PREPARED	0x10	/* more were prepared than fit, see
+										 * lost */
 #define OUTBOX_SIGNAL_YIELD		0x20	/* leave, others wait for a process */
 #define OUTBOX_SIGNAL_EXTENSION	0x40	/* perhaps of another version now */
 #define OUTBOX_SIGNAL_JOBS		0x80	/* one was filed, or changed */
@@ -145,7 +146,11 @@ typedef struct OutboxCounters
 	pg_atomic_uint32 claimed;
 	pg_atomic_uint32 in_flight;
 	pg_atomic_uint32 locked;	/* of them, those that cannot be settled */
-	/* No row that is ready and known has a lower number; a second old at most. */
+
+	/*
+	 * No row that is ready and known has a lower number; a second old at
+	 * most.
+	 */
 	pg_atomic_uint64 lowest_seq;
 } OutboxCounters;
 
@@ -167,7 +172,8 @@ typedef struct OutboxCurrentError
 {
 	OutboxReason reason;		/* NONE: all else is of no meaning */
 	char		sqlstate[6];	/* DATABASE; else "" */
-	TimestampTz since;			/* without an interruption, whatever the reason */
+	TimestampTz since;			/* without an interruption, whatever the
+								 * reason */
 	char		text[OUTBOX_TEXT_SIZE];
 } OutboxCurrentError;
 
@@ -220,18 +226,21 @@ typedef struct OutboxSlot
 	/* Of the worker alone; the launcher reads them when the process is gone. */
 	OutboxExit	exit_reason;
 	int			rest_ms;		/* YIELDED: no work is known for so long */
-	OutboxLinkTold told;		/* YIELDED: so that the next one need not repeat it */
+	OutboxLinkTold told;		/* YIELDED: so that the next one need not
+								 * repeat it */
 	int			twin_told;		/* the same in any case, see relay_twin.c */
 
 	/* Of the worker, without a lock, each read by itself. */
 	int			broken_routes;	/* that wait after a destination error */
-	bool		wakeups_off;	/* commits need not wake it, it could do nothing */
+	bool		wakeups_off;	/* commits need not wake it, it could do
+								 * nothing */
 	bool		napping;		/* ... it will look in a moment */
 	pg_atomic_uint64 beat;		/* by when it looks around again, see below */
 
 	/* Under mutex: written by committing backends, taken by the worker. */
 	OutboxInbox inbox;
-	OutboxMonoTime told_at;		/* the inbox has something since; unset: nothing */
+	OutboxMonoTime told_at;		/* the inbox has something since; unset:
+								 * nothing */
 	/* Under mutex: written by the worker. */
 	OutboxWorkerState state;
 	TimestampTz since;
@@ -289,9 +298,11 @@ typedef struct OutboxShared
 	int			nslots;
 	int			launcher_procno;	/* -1: no launcher */
 	pg_atomic_uint64 launcher_beat; /* as that of a worker */
-	pg_atomic_uint64 launcher_told; /* it was woken then and has not looked; 0: it has */
+	pg_atomic_uint64 launcher_told; /* it was woken then and has not looked;
+									 * 0: it has */
 	uint64		last_generation;
-	int			nintents;		/* commit intents, of which there is one a backend */
+	int			nintents;		/* commit intents, of which there is one a
+								 * backend */
 	bool		requests_lost;	/* more databases than OUTBOX_MAX_REQUESTS */
 	bool		out_of_workers; /* a worker could not be started */
 	bool		at_limit;		/* the last one, because of outbox.max_workers */
@@ -349,8 +360,10 @@ extern const char *outbox_workers_advice(void);
 
 /* shared_cdc.c: looks at the slot of that name; false: it is not there. */
 extern bool outbox_cdc_slot_look(const char *name);
+
 /* The column that names it was written: what was met before is known.  Cannot fail. */
 extern void outbox_cdc_slot_forget(const char *name);
+
 /* The i-th, if it is of this database; its slot is looked at first. */
 extern bool outbox_cdc_slot_get(int i, OutboxCdcSlot *slot);
 
@@ -384,16 +397,20 @@ extern void outbox_slot_take_inbox(OutboxInbox *inbox);
 /* Tells the launcher that the extension is here, and how many workers it wants. */
 extern void outbox_slot_set_ready(int wanted_workers);
 extern void outbox_slot_set_state(OutboxWorkerState state);
+
 /* Around a synchronous commit, which nobody can announce once it waits. */
 extern void outbox_slot_set_committing(bool committing);
+
 /* Texts are in the database's encoding; what does not fit is cut. */
 extern void outbox_slot_set_broker(const char *broker);
 extern void outbox_slot_set_last_error(const char *error);
+
 /*
  * Why partitions of the archive cannot be made or dropped now; NULL: they can.
  * Unlike the last error it goes when it is over, and nothing else replaces it.
  */
 extern void outbox_slot_set_archive_error(const char *error);
+
 /*
  * Copies what fits of a text that the views will show: whole characters of the
  * database's encoding, and '?' for each byte that belongs to none.
@@ -408,13 +425,17 @@ extern const char *outbox_worker_state_name(OutboxWorkerState state);
 extern void outbox_slot_set_current_error(OutboxErrorKind kind, OutboxReason reason,
 										  const char *text, const char *sqlstate);
 extern void outbox_slot_clear_current_error(OutboxErrorKind kind);
+
 /* Until when the broker's certificate is valid, in seconds of Unix; 0: no TLS. */
 extern void outbox_slot_set_certificate(int64 ends);
 extern void outbox_slot_set_clock_jump(int64 jump_ms);
+
 /* A row to take was found locked; as many are remembered as there is room for. */
 extern void outbox_slot_note_locked(const pg_uuid_t *id, int64 seq);
+
 /* All in flight that are locked, one of each locker; n: OUTBOX_LOCKED_IDS at most. */
 extern void outbox_slot_show_locked(const OutboxLockedId *shown, int n);
+
 /* These n of count rows are set aside, as they cannot be read. */
 extern void outbox_slot_show_unreadable(const OutboxUnreadableId *shown, int n,
 										int count);
@@ -428,13 +449,16 @@ extern OutboxSlot *outbox_slot_assign(Oid dboid, int worker, int nworkers,
 									  uint64 *generation);
 extern bool outbox_slot_attach(int index, uint64 generation);
 extern void outbox_slot_detach(void);
+
 /* Returns true when the inbox was not empty. */
 extern bool outbox_slot_free(OutboxSlot *slot, uint64 generation);
+
 /* True while nobody has been given this worker's slot. */
 extern bool outbox_slot_is_mine(void);
 
 /* Sends signals to each worker of a database and wakes it; returns how many. */
 extern int	outbox_shared_tell_workers(Oid dboid, int signals);
+
 /* Slots of a database that are occupied, whether or not a process runs yet. */
 extern int	outbox_shared_count_slots(Oid dboid);
 
@@ -446,6 +470,7 @@ extern int	outbox_my_procno(void);
 
 /* Holds (DDL on whole databases); false when all are in use. */
 extern bool outbox_hold_set(Oid dboid);
+
 /* restart: ask the launcher to look at the database at once. */
 extern void outbox_hold_release(Oid dboid, bool restart);
 extern bool outbox_hold_exists(Oid dboid);

@@ -26,7 +26,8 @@
 #define OUTBOX_STATS_ROUTES			32
 /* The last entry: routes that have none of their own, and messages without one. */
 #define OUTBOX_STATS_OTHER_ROUTES	OUTBOX_STATS_ROUTES
-#define OUTBOX_STATS_NAME			256 /* a route's name has 255 bytes at most */
+#define OUTBOX_STATS_NAME			256 /* a route's name has 255 bytes at
+										 * most */
 #define OUTBOX_STATS_TEXT			256
 #define OUTBOX_STATS_SECONDS		16
 
@@ -111,21 +112,25 @@ extern OutboxStats *outbox_stats;
  * attached, or when there is no entry left for its database, is not kept.
  */
 extern void outbox_stats_attach(Oid dboid, int worker);
+
 /* The entry of a route; name in the database's encoding. */
 extern int	outbox_stats_route(const char *name);
 extern void outbox_stats_count(int route, OutboxCount count, int n);
 extern void outbox_stats_time(OutboxTiming timing, int64 us);
 extern void outbox_stats_event(OutboxEvent event);
 extern void outbox_stats_flush(void);
+
 /* Why messages of a route wait for its destination; because NULL: they do not. */
 extern void outbox_stats_route_waits(int route, const char *because,
 									 const char *reason, TimestampTz retry_at);
 
 /* The entry of a database; NULL if none of its workers has counted yet. */
 extern OutboxDatabaseStats *outbox_stats_find(Oid dboid);
+
 /* Messages published in each of the last seconds that are over, the oldest first. */
 extern void outbox_stats_seconds(OutboxDatabaseStats *stats, uint32 *published,
 								 int seconds);
+
 /* Messages published per second, over those. */
 extern double outbox_stats_rate(OutboxDatabaseStats *stats, int seconds);
 

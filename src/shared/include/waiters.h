@@ -32,7 +32,8 @@
 typedef enum OutboxVerdict
 {
 	OUTBOX_VERDICT_NONE,
-	OUTBOX_VERDICT_LOOK,		/* look again: somebody has changed or removed rows */
+	OUTBOX_VERDICT_LOOK,		/* look again: somebody has changed or removed
+								 * rows */
 	OUTBOX_VERDICT_PUBLISHED,
 	OUTBOX_VERDICT_FAILED
 } OutboxVerdict;
@@ -74,6 +75,7 @@ extern OutboxWaiters *outbox_waiters;
  * without a begin, and cannot fail.
  */
 extern void outbox_waiter_begin(const pg_uuid_t *id);
+
 /* What it was told since it last asked; its latch is set for it. */
 extern OutboxVerdict outbox_waiter_verdict(void);
 extern void outbox_waiter_end(void);
@@ -81,6 +83,7 @@ extern void outbox_waiter_end(void);
 /* Asks for each waiter of a database what to tell it.  Cannot fail if ask cannot. */
 typedef OutboxVerdict (*OutboxAskVerdict) (const pg_uuid_t *id, void *arg);
 extern void outbox_waiters_tell(Oid dboid, OutboxAskVerdict ask, void *arg);
+
 /* All of them are to look again. */
 extern void outbox_waiters_look(Oid dboid);
 
@@ -89,6 +92,7 @@ extern void outbox_waiters_look(Oid dboid);
  * those of more than OUTBOX_STATS_DATABASES others have run since.
  */
 extern OutboxRecentlySettled *outbox_recent_find(Oid dboid);
+
 /* route: its name in the database's encoding. */
 extern void outbox_recent_add(OutboxRecentlySettled *recent, const pg_uuid_t *id,
 							  const char *route);

@@ -104,6 +104,7 @@ extern char *outbox_store_maintain_archive(int retention_s, MemoryContext cxt);
 
 /* Forgets old rows of outbox_history; false: there are no more of them. */
 extern bool outbox_store_maintain_history(int retention_s);
+
 /* The same of keys of outbox_enqueue_once(). */
 extern bool outbox_store_maintain_once(int window_s);
 
@@ -249,7 +250,8 @@ extern void outbox_store_fence_wait(void);
 typedef enum OutboxJobOutcome
 {
 	OUTBOX_JOB_NONE,			/* there is no job */
-	OUTBOX_JOB_BUSY,			/* too much of an earlier chunk is not published */
+	OUTBOX_JOB_BUSY,			/* too much of an earlier chunk is not
+								 * published */
 	OUTBOX_JOB_LOCKED,			/* somebody has locked the job */
 	OUTBOX_JOB_PUT				/* a chunk was done */
 } OutboxJobOutcome;

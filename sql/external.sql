@@ -564,6 +564,15 @@ DELETE FROM outbox_internal.outbox_lease;
 UPDATE outbox_route SET relay = 'else' WHERE name = 'ext';
 SELECT DISTINCT outlet FROM outbox;
 ROLLBACK;
+-- On a subscriber the trigger of the row does not fire
+BEGIN;
+DELETE FROM outbox_internal.outbox_lease;
+SET LOCAL session_replication_role = replica;
+UPDATE outbox_route SET relay = 'internal' WHERE name = 'ext';
+SELECT count(*) FROM outbox WHERE route = 'ext' AND outlet IS NOT NULL;
+UPDATE outbox_route SET relay = 'external' WHERE name = 'ext';
+SELECT count(*) FROM outbox WHERE route = 'ext' AND outlet IS DISTINCT FROM 'external';
+ROLLBACK;
 -- A restored row keeps its outlet, known or not
 BEGIN;
 DELETE FROM outbox;

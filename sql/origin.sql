@@ -137,6 +137,24 @@ SET LOCAL search_path = public, outbox_regress;
 INSERT INTO outbox (event_type, payload) VALUES ('new', '{}');
 SELECT event_type, seq - :next AS behind FROM outbox WHERE event_type IN ('replicated', 'new') ORDER BY 1;
 ROLLBACK;
+-- an adopted message goes along with its route, and with another route to that one's relay
+BEGIN;
+TRUNCATE outbox;
+INSERT INTO outbox_route (name, relay) VALUES ('regress ext', 'external'), ('regress int', 'internal');
+SET LOCAL check_function_bodies = off;
+SELECT set_config('search_path', '', true);
+INSERT INTO public.outbox (event_type, payload, origin, route, outlet) VALUES ('a', '{}', 9, 'regress ext', 'external');
+SELECT public.outbox_adopt();
+RESET check_function_bodies;
+SET LOCAL search_path = public, outbox_regress;
+UPDATE outbox_route SET relay = 'internal' WHERE name = 'regress ext';
+SELECT route, outlet IS NULL FROM outbox;
+UPDATE outbox_route SET relay = 'external' WHERE name = 'regress ext';
+SELECT route, outlet FROM outbox;
+SELECT seq AS before FROM outbox \gset
+UPDATE outbox SET route = 'regress int';
+SELECT route, outlet IS NULL, seq > :before FROM outbox;
+ROLLBACK;
 -- with nothing to adopt it still says when, by which a worker sees that it was called
 BEGIN;
 SELECT adopted_at AS before FROM outbox_control \gset

@@ -198,7 +198,7 @@ handle_publish_channel(OutboxLink *link, const amqp_frame_t *frame)
 	{
 		const amqp_basic_ack_t *ack = method->decoded;
 
-		link->events.confirmed(link->events.arg, true, ack->delivery_tag,
+		link->events.answered(link->events.arg, true, ack->delivery_tag,
 							   ack->multiple != 0);
 		return OUTBOX_LINK_OK;
 	}
@@ -206,7 +206,7 @@ handle_publish_channel(OutboxLink *link, const amqp_frame_t *frame)
 	{
 		const amqp_basic_nack_t *nack = method->decoded;
 
-		link->events.confirmed(link->events.arg, false, nack->delivery_tag,
+		link->events.answered(link->events.arg, false, nack->delivery_tag,
 							   nack->multiple != 0);
 		return OUTBOX_LINK_OK;
 	}

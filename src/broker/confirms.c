@@ -74,7 +74,7 @@ settle_one(OutboxConfirms *window, uint64_t tag, OutboxConfirmsVisit visit,
 }
 
 bool
-outbox_confirms_settle(OutboxConfirms *window, uint64_t tag, bool multiple,
+outbox_confirms_answer(OutboxConfirms *window, uint64_t tag, bool multiple,
 					   OutboxConfirmsVisit visit, void *arg)
 {
 	if (tag >= window->next)

@@ -155,7 +155,7 @@ refuse_own_table(Relation rel, Oid function, Oid named)
 /* ---------------------------------------------------------------- columns */
 
 static bool
-is_there(Form_pg_attribute att)
+can_capture(Form_pg_attribute att)
 {
 	return !att->attisdropped && att->attgenerated != GENERATED_VIRTUAL;
 }
@@ -169,7 +169,7 @@ find_column(const Capture *capture, const char *argument, const char *name)
 
 		if (att->attisdropped || strcmp(NameStr(att->attname), name) != 0)
 			continue;
-		if (!is_there(att))
+		if (!can_capture(att))
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 					 errmsg("argument \"%s\" of trigger \"%s\" names column \"%s\", which is a virtual generated one",
@@ -278,7 +278,7 @@ remaining_columns(const Capture *capture, const AttrNumber *excluded,
 	*columns = palloc(sizeof(AttrNumber) * Max(capture->desc->natts, 1));
 	for (AttrNumber attnum = 1; attnum <= capture->desc->natts; attnum++)
 	{
-		bool		take = is_there(TupleDescAttr(capture->desc, attnum - 1));
+		bool		take = can_capture(TupleDescAttr(capture->desc, attnum - 1));
 
 		for (int i = 0; i < nexcluded; i++)
 			take = take && excluded[i] != attnum;

@@ -44,6 +44,8 @@
 
 #define PROPERTY_NAME(name, FLAG) #name,
 
+#define LISTED(name, flag)	", " #name
+
 static const char *const string_properties[] = {
 	OUTBOX_STRING_PROPERTIES(PROPERTY_NAME)
 };
@@ -326,7 +328,7 @@ check_property(const char *name, const JsonbValue *value)
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 			 errmsg("unknown property \"%s\"", name),
 			 errdetail("message_id, timestamp and delivery_mode are set by the relay; user_id would be refused by the broker."),
-			 errhint("Valid properties are app_id, content_encoding, content_type, correlation_id, expiration, priority, reply_to and type.")));
+			 errhint("Valid properties are priority" OUTBOX_STRING_PROPERTIES(LISTED) ".")));
 	return 0;
 }
 

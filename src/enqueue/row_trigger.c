@@ -171,7 +171,8 @@ is_restored(Row *row, TriggerData *trigdata)
 				 errmsg("origin of a message must be that of this database"),
 				 errdetail("A message of another database comes with a restore only, and silences the relay until outbox_adopt() is called."),
 				 errhint("Leave origin to its default.")));
-	return foreign && owner;
+	/* Another route is one of this database. */
+	return foreign && owner && (row->insert || !row->enters);
 }
 
 /* -------------------------------------------------- what a row has to be */

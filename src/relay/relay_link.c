@@ -172,7 +172,7 @@ item_nacked(void *item, uint64_t tag, void *arg)
 }
 
 static void
-link_confirmed(void *arg, bool ack, uint64 tag, bool multiple)
+link_answered(void *arg, bool ack, uint64 tag, bool multiple)
 {
 	OutboxRelay *relay = arg;
 
@@ -183,7 +183,7 @@ link_confirmed(void *arg, bool ack, uint64 tag, bool multiple)
 	if (outbox_link_sending(relay->link) &&
 		(tag == 0 || tag + 1 == relay->window->next))
 		relay->connection->protocol_error = true;
-	else if (!outbox_confirms_settle(relay->window, tag, multiple,
+	else if (!outbox_confirms_answer(relay->window, tag, multiple,
 									 ack ? item_confirmed : item_nacked, relay))
 		relay->connection->protocol_error = true;
 }
@@ -224,7 +224,7 @@ outbox_relay_link_create(OutboxRelay *relay)
 	OutboxLinkEvents events;
 	void	  **ring;
 
-	events.confirmed = link_confirmed;
+	events.answered = link_answered;
 	events.returned = link_returned;
 	events.arg = relay;
 	relay->connection = MemoryContextAllocZero(relay->cxt,

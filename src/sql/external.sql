@@ -93,8 +93,11 @@ BEGIN
 		END IF;
 	END IF;
 	LOOP
-		/* The trigger of each row writes who publishes it, and tells the workers. */
-		UPDATE outbox_internal.outbox o SET outlet = o.outlet
+		/*
+		 * The trigger of each row writes the same, and tells the workers; where it does
+		 * not fire (replicas), or leaves a restored row as it is, this alone does.
+		 */
+		UPDATE outbox_internal.outbox o SET outlet = publisher
 		FROM (SELECT n.id FROM outbox_internal.outbox n
 			WHERE n.route = NEW.name AND n.outlet IS DISTINCT FROM publisher
 			FOR NO KEY UPDATE SKIP LOCKED) n

@@ -80,7 +80,7 @@ confirm(uint64_t tag, bool multiple)
 	if (legal)
 		for (uint64_t i = multiple ? 1 : tag; i <= last; i++)
 			due += fate[i] == OUT;
-	fuzz_check(outbox_confirms_settle(&window, tag, multiple, visited, NULL) == legal,
+	fuzz_check(outbox_confirms_answer(&window, tag, multiple, visited, NULL) == legal,
 			   "tag %lu%s is %s", (unsigned long) tag, multiple ? " multiple" : "",
 			   legal ? "legal" : "a breach");
 	fuzz_check(before - outstanding == due, "%u instead of %u are settled",

@@ -98,7 +98,7 @@ confirmed(void *arg, bool ack, uint64 tag, bool multiple)
 		return;
 	if (outbox_link_sending(the_link) && (tag == 0 || tag + 1 == window.next))
 		breach = true;
-	else if (!outbox_confirms_settle(&window, tag, multiple, settled, NULL))
+	else if (!outbox_confirms_answer(&window, tag, multiple, settled, NULL))
 		breach = true;
 }
 

@@ -550,7 +550,7 @@ deliver(OutboxLink *link, const Event *event)
 			(event->multiple && published[i].tag < event->tag))
 			if (published[i].row->flight == ROW_SENT)
 				sim_oracle_answered(published[i].row, event->ack);
-	link->events.confirmed(link->events.arg, event->ack, event->tag, event->multiple);
+	link->events.answered(link->events.arg, event->ack, event->tag, event->multiple);
 }
 
 /* Answered, and so told: the window of the broker is empty in front. */

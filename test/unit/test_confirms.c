@@ -64,7 +64,7 @@ static bool
 settle(uint64_t tag, bool multiple)
 {
 	seen.n = 0;
-	return outbox_confirms_settle(&window, tag, multiple, visit, &seen);
+	return outbox_confirms_answer(&window, tag, multiple, visit, &seen);
 }
 
 /* A window of that size with so many published; item i has tag i + 1. */

@@ -90,7 +90,7 @@ typedef struct OutboxLinkTarget
  */
 typedef struct OutboxLinkEvents
 {
-	void		(*confirmed) (void *arg, bool ack, uint64 tag, bool multiple);
+	void		(*answered) (void *arg, bool ack, uint64 tag, bool multiple);
 	void		(*returned) (void *arg, const pg_uuid_t *id, int code,
 							 const char *text);
 	void	   *arg;

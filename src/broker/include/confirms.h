@@ -52,7 +52,7 @@ extern uint64_t outbox_confirms_add(OutboxConfirms *window, void *item);
  * nothing visited, when the broker broke the protocol: a tag that was never
  * published, or a single tag that is settled already.
  */
-extern bool outbox_confirms_settle(OutboxConfirms *window, uint64_t tag,
+extern bool outbox_confirms_answer(OutboxConfirms *window, uint64_t tag,
 								   bool multiple, OutboxConfirmsVisit visit,
 								   void *arg);
 

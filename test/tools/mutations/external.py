@@ -337,4 +337,12 @@ MUTATIONS = (
      "	Oid			user = GetUserId();", "	Oid			user = GetSessionUserId();",
      "outbox_ack() and its like: the right is the current user's",
      ["regress/external", "regress/callers"]),
+    ("outlet-left-to-the-trigger", "outbox--1.0.sql",
+     "o SET outlet = publisher", "o SET outlet = o.outlet",
+     "a change of the relay takes restored messages along, and works where triggers do not fire",
+     ["regress/external", "regress/origin"]),
+    ("restored-for-ever", "src/enqueue/row_trigger.c",
+     "	return foreign && owner && (row->insert || !row->enters);", "	return foreign && owner;",
+     "an adopted message that gets another route is one of this database",
+     ["regress/origin"]),
 )

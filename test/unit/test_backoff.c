@@ -6,7 +6,7 @@
  *-------------------------------------------------------------------------
  */
 #include "backoff.h"
-#include "enqueue.h"
+#include "check.h"
 
 #define MIDDLE	((uint32_t) 1 << 31)	/* jitter of exactly nothing */
 

@@ -8,7 +8,7 @@
  *-------------------------------------------------------------------------
  */
 #include "broker_reason.h"
-#include "enqueue.h"
+#include "check.h"
 
 #include <errno.h>
 #include <openssl/ssl.h>

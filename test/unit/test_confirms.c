@@ -14,8 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "check.h"
 #include "confirms.h"
-#include "enqueue.h"
 
 #define MAX_ITEMS	200000
 #define MAX_SIZE	64

@@ -3,7 +3,7 @@
  */
 #include "postgres.h"
 
-#include "enqueue.h"
+#include "check.h"
 #include "format_text.h"
 
 static void

@@ -5,7 +5,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "enqueue.h"
+#include "check.h"
 #include "hosts.h"
 
 #include <stdlib.h>

@@ -7,7 +7,7 @@
  */
 #include "postgres.h"
 
-#include "enqueue.h"
+#include "check.h"
 #include "java_properties.h"
 
 #define SIZE	32

@@ -5,7 +5,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "enqueue.h"
+#include "check.h"
 #include "loopback.h"
 
 #include <arpa/inet.h>

@@ -5,7 +5,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "enqueue.h"
+#include "check.h"
 #include "own_version.h"
 
 static void

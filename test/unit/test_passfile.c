@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "enqueue.h"
+#include "check.h"
 #include "uri.h"
 
 static char path[64];

@@ -5,7 +5,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "enqueue.h"
+#include "check.h"
 #include "reason_codes.h"
 
 #include <string.h>

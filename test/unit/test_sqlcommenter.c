@@ -7,7 +7,7 @@
  */
 #include "postgres.h"
 
-#include "enqueue.h"
+#include "check.h"
 #include "sqlcommenter.h"
 
 #define TRACE	"4bf92f3577b34da6a3ce929d0e0e4736"

@@ -5,7 +5,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "enqueue.h"
+#include "check.h"
 #include "twin.h"
 
 #include <stdlib.h>

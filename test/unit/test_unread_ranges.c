@@ -13,7 +13,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "enqueue.h"
+#include "check.h"
 #include "unread_ranges.h"
 
 #define NOW		OUTBOX_MONO_UNSET

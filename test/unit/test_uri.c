@@ -7,7 +7,7 @@
  */
 #include "postgres.h"
 
-#include "enqueue.h"
+#include "check.h"
 #include "uri.h"
 
 static OutboxUri uri;

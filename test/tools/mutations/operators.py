@@ -270,7 +270,7 @@ MUTATIONS = (
      "		PERFORM outbox_internal.outbox_lock_table(archive, 'ShareUpdateExclusiveLock', false);\n		SELECT * INTO old",
      "		SELECT * INTO old",
      "partitions that are due are dropped by one at a time",
-     ["isolation/archive-due"]),
+     ["isolation/upkeep-due"]),
     ("partitions-by-default", "outbox--1.0.sql",
      "	PERFORM outbox_internal.outbox_revoke_all('pg_class'::regclass,\n		format('outbox_internal.%I', name)::regclass::oid);\n", "",
      "ALTER DEFAULT PRIVILEGES grants nothing of the archive's partitions",

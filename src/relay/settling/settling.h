@@ -54,8 +54,7 @@ extern OutboxDeath *outbox_dead_letter(OutboxQueue *queue, OutboxRoutes *routes,
 									   OutboxLink *link, OutboxItem *item,
 									   const char **error);
 
-
-/* One of a route's is, and that is committed. */
+/* The server log says that a message has failed, once that is committed. */
 extern void outbox_log_failed(const OutboxItem *item, const OutboxFailure *failure);
 
 /*

@@ -672,6 +672,14 @@ CREATE INDEX outbox_archive_default_published_at ON outbox_internal.outbox_archi
 CREATE VIEW outbox_internal.outbox_archive AS
 	SELECT a.ctid, a.tableoid, a.* FROM @extschema@.outbox_archive a;
 
+/* By the names of the tables, without a lock on them. */
+CREATE VIEW outbox_internal.outbox_archive_day AS
+	SELECT pg_catalog.to_date(pg_catalog."right"(c.relname, 8), 'YYYYMMDD') AS day,
+		(pg_catalog.clock_timestamp() AT TIME ZONE 'UTC')::date AS today
+	FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
+	WHERE i.inhparent = '@extschema@.outbox_archive'::pg_catalog.regclass
+		AND c.relname ~ '^outbox_archive_p[0-9]{8}$';
+
 COMMENT ON TABLE @extschema@.outbox_archive IS
 'Published messages, append-only, one partition a day (UTC) of published_at; the relay makes partitions ahead and drops them after outbox.retention.';
 COMMENT ON TABLE outbox_internal.outbox_archive_default IS
@@ -1733,26 +1741,6 @@ $$;
 
 COMMENT ON FUNCTION outbox_internal.outbox_worker_problems() IS 'Those of outbox_problems that workers tell: link, settings, database, copies, versions, clock.';
 
-/* Somebody's lock on the tables; the caller has found that out. */
-CREATE FUNCTION outbox_internal.outbox_lock_problems()
-RETURNS SETOF outbox_internal.outbox_problem
-LANGUAGE plpgsql ROWS 5
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-	RETURN QUERY
-	SELECT 'critical', 'table locked', 'table ' || c.relname, l.since,
-		format('%s, %s by process %s%s', l.mode, CASE WHEN l.granted THEN 'held' ELSE 'waited for' END,
-			coalesce(l.pid::text, 'none (a prepared transaction)'), ' (' || nullif(l.application_name, '') || ')'),
-		'The relay cannot work meanwhile; it goes on by itself. See whether that command may be ended.',
-		coalesce('SELECT pg_terminate_backend(' || l.pid || ')', 'SELECT gid, prepared, owner FROM pg_prepared_xacts ORDER BY prepared')
-	FROM outbox_internal.outbox_table_lockers l
-		LEFT JOIN pg_class c ON c.oid = l.relation;
-END
-$$;
-
-COMMENT ON FUNCTION outbox_internal.outbox_lock_problems() IS 'Those of outbox_problems that are locks on the tables.';
-
 /* Routes, and what is the matter with their messages; outbox is locked for reading. */
 CREATE FUNCTION outbox_internal.outbox_route_problems(counts outbox_internal.outbox_route_count[])
 RETURNS SETOF outbox_internal.outbox_problem
@@ -1835,6 +1823,61 @@ $$;
 
 COMMENT ON FUNCTION outbox_internal.outbox_route_problems(outbox_internal.outbox_route_count[]) IS 'Those of outbox_problems that concern pauses, routes and the age of the backlog.';
 
+CREATE FUNCTION outbox_internal.outbox_stuck_messages(
+	failed bigint, waiting bigint, OUT id uuid, OUT seq bigint, OUT route text,
+	OUT aggregate_type text, OUT aggregate_id text, OUT status text,
+	OUT created_at timestamptz, OUT available_at timestamptz, OUT attempts integer,
+	OUT last_error text, OUT last_error_reason text)
+RETURNS SETOF record
+LANGUAGE sql STABLE
+BEGIN ATOMIC
+	SELECT m.id, m.seq, m.route, m.aggregate_type, m.aggregate_id, m.status, m.created_at,
+		m.available_at, m.attempts, outbox_internal.outbox_printable(m.last_error), m.last_error_reason
+	FROM ((SELECT o.* FROM @extschema@.outbox o
+		   WHERE o.status = 'failed' ORDER BY o.seq LIMIT $1)
+		  UNION ALL
+		  (SELECT o.* FROM @extschema@.outbox o
+		   WHERE o.status = 'pending' AND o.available_at IS NOT NULL AND o.outlet IS NULL
+		   ORDER BY o.available_at, o.seq LIMIT $2)) m
+	WHERE m.status = 'failed' OR m.attempts > 0;
+END;
+
+COMMENT ON FUNCTION outbox_internal.outbox_stuck_messages(bigint, bigint) IS
+'Of the first so many failed messages all, and of the first so many that wait for a time those that have failed before.';
+
+CREATE FUNCTION outbox_internal.outbox_holding_messages(
+	failed bigint, waiting bigint, keys bigint, most bigint,
+	OUT id uuid, OUT seq bigint, OUT route text, OUT aggregate_type text,
+	OUT aggregate_id text, OUT status text, OUT created_at timestamptz,
+	OUT available_at timestamptz, OUT last_error text, OUT behind bigint)
+RETURNS SETOF record
+LANGUAGE sql STABLE
+BEGIN ATOMIC
+	SELECT h.id, h.seq, h.route, h.aggregate_type, h.aggregate_id, h.status, h.created_at,
+		h.available_at, h.last_error,
+		(SELECT count(*) FROM (SELECT FROM @extschema@.outbox b
+			WHERE b.status = 'pending' AND b.available_at IS NULL AND b.outlet IS NULL AND b.aggregate_id IS NOT NULL
+				/* As the index outbox_key has it, so that no other one is chosen. */
+				AND (outbox_internal.outbox_key_hash(b.route, b.aggregate_type, b.aggregate_id), b.seq)
+					> (outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id), h.seq)
+				AND (outbox_internal.outbox_key_hash(b.route, b.aggregate_type, b.aggregate_id), b.seq)
+					<= (outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id), 9223372036854775807)
+			ORDER BY outbox_internal.outbox_key_hash(b.route, b.aggregate_type, b.aggregate_id), b.seq
+			LIMIT $4) b) AS behind
+	FROM (SELECT n.* FROM (
+			SELECT DISTINCT ON (m.route, m.aggregate_type, m.aggregate_id) m.*
+			FROM outbox_internal.outbox_stuck_messages($1, $2) m
+				JOIN @extschema@.outbox_route r ON r.name = m.route
+			WHERE m.aggregate_id IS NOT NULL AND r.ordering = 'key'
+				AND (m.status = 'pending' OR r.on_failed = 'block')
+			ORDER BY m.route, m.aggregate_type, m.aggregate_id, m.seq) n
+		  ORDER BY n.status, n.seq LIMIT $3) h
+	ORDER BY behind DESC, h.seq;
+END;
+
+COMMENT ON FUNCTION outbox_internal.outbox_holding_messages(bigint, bigint, bigint, bigint) IS
+'Those of outbox_stuck_messages(failed, waiting) that hold their keys, of so many keys at most, with how many messages wait behind each, up to most; the most first.';
+
 /*
  * Messages that are refused, or were given up, and keys that they hold.  Not more is
  * read than outbox_backlog_sample() has counted, so that dead rows cost nothing.
@@ -1900,14 +1943,11 @@ BEGIN
 		format('%s: %s messages, after %s attempts at most', e.last_error, e.messages, e.attempts),
 		a.hint, a.command
 	FROM (SELECT m.route, m.reason, m.last_error, count(*) AS messages, min(m.created_at) AS since, max(m.attempts) AS attempts
-		  FROM (SELECT o.route, outbox_internal.outbox_printable(o.last_error) AS last_error, o.created_at, o.attempts,
+		  FROM (SELECT o.*,
 					/* A role that may insert may write any text there. */
 					CASE WHEN o.last_error_reason IN ('unroutable', 'queue refuses', 'external nack') THEN o.last_error_reason
 						ELSE 'message refused' END AS reason
-				FROM outbox_internal.outbox o
-				WHERE o.status = 'pending' AND o.available_at IS NOT NULL AND o.outlet IS NULL
-				ORDER BY o.available_at, o.seq LIMIT waiting) m
-		  WHERE m.attempts > 0
+				FROM outbox_internal.outbox_stuck_messages(0::bigint, waiting) o) m
 		  GROUP BY m.route, m.reason, m.last_error
 		  ORDER BY count(*) DESC LIMIT 20) e, LATERAL outbox_internal.outbox_reason_hint(e.reason) a;
 
@@ -1918,8 +1958,7 @@ BEGIN
 		format('SELECT outbox_requeue_failed(route => %L)', e.route)
 	FROM (SELECT m.route, count(*) AS messages, min(m.created_at) AS since,
 			mode() WITHIN GROUP (ORDER BY m.last_error) AS last_error
-		  FROM (SELECT o.route, outbox_internal.outbox_printable(o.last_error) AS last_error, o.created_at FROM outbox_internal.outbox o
-				WHERE o.status = 'failed' ORDER BY o.seq LIMIT failed) m
+		  FROM outbox_internal.outbox_stuck_messages(failed, 0::bigint) m
 		  GROUP BY m.route) e;
 
 	RETURN QUERY
@@ -1928,37 +1967,12 @@ BEGIN
 			outbox_internal.outbox_printable(k.aggregate_id), k.route), k.created_at,
 		format('message %s %s: %s; %s messages wait behind it', k.id,
 			CASE k.status WHEN 'failed' THEN 'has failed' ELSE format('is tried again at %s', k.available_at::timestamptz(0)) END,
-			outbox_internal.outbox_printable(k.last_error), CASE WHEN k.behind > 100 THEN 'more than 100' ELSE k.behind::text END),
+			k.last_error, CASE WHEN k.behind > 100 THEN 'more than 100' ELSE k.behind::text END),
 		CASE k.status WHEN 'failed' THEN 'The route has on_failed = ''block'': requeue or discard the message that has failed.'
 			ELSE 'It ends with the next attempt that succeeds.' END,
 		CASE k.status WHEN 'failed' THEN format('SELECT outbox_requeue(%L)', k.id) END
-	FROM (SELECT h.*, (SELECT count(*) FROM (SELECT FROM outbox_internal.outbox b
-				WHERE b.status = 'pending' AND b.available_at IS NULL AND b.outlet IS NULL AND b.aggregate_id IS NOT NULL
-					/* As the index outbox_key has it, so that no other one is chosen. */
-					AND (outbox_internal.outbox_key_hash(b.route, b.aggregate_type, b.aggregate_id), b.seq)
-						> (outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id), h.seq)
-					AND (outbox_internal.outbox_key_hash(b.route, b.aggregate_type, b.aggregate_id), b.seq)
-						<= (outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id), 9223372036854775807)
-				ORDER BY outbox_internal.outbox_key_hash(b.route, b.aggregate_type, b.aggregate_id), b.seq
-				LIMIT 101) b) AS behind
-		  FROM (SELECT n.* FROM (SELECT DISTINCT ON (m.route, m.aggregate_type, m.aggregate_id) m.*
-				FROM ((SELECT o.id, o.seq, o.route, o.aggregate_type, o.aggregate_id, o.status, o.created_at,
-							o.available_at, o.attempts, o.last_error
-					   FROM outbox_internal.outbox o
-					   WHERE o.status = 'failed' ORDER BY o.seq LIMIT failed)
-					  UNION ALL
-					  (SELECT o.id, o.seq, o.route, o.aggregate_type, o.aggregate_id, o.status, o.created_at,
-							o.available_at, o.attempts, o.last_error
-					   FROM outbox_internal.outbox o
-					   WHERE o.status = 'pending' AND o.available_at IS NOT NULL AND o.outlet IS NULL
-					   ORDER BY o.available_at, o.seq LIMIT waiting)) m
-					JOIN outbox_internal.outbox_route r ON r.name = m.route
-				WHERE m.aggregate_id IS NOT NULL AND r.ordering = 'key'
-					AND (m.status = 'failed' AND r.on_failed = 'block' OR m.status = 'pending' AND m.attempts > 0)
-				ORDER BY m.route, m.aggregate_type, m.aggregate_id, m.seq) n
-				ORDER BY n.status, n.seq LIMIT 20) h) k
-	WHERE k.behind > 0 OR k.status = 'failed'
-	ORDER BY k.behind DESC, k.seq;
+	FROM outbox_internal.outbox_holding_messages(failed, waiting, 20::bigint, 101::bigint) k
+	WHERE k.behind > 0 OR k.status = 'failed';
 END
 $$;
 
@@ -2056,11 +2070,7 @@ BEGIN
 		'SELECT pid, xact_start, application_name, query FROM pg_stat_activity WHERE xact_start < now() - interval ''1 minute'' ORDER BY xact_start'
 	FROM outbox_internal.outbox_worker_stats() w WHERE w.archive_error IS NOT NULL;
 
-	/* By the names of the tables, without a lock on them. */
-	SELECT min(to_date("right"(c.relname, 8), 'YYYYMMDD')), max(to_date("right"(c.relname, 8), 'YYYYMMDD'))
-	INTO first_day, last_day
-	FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-	WHERE i.inhparent = outbox_internal.outbox_relation('outbox_archive') AND c.relname ~ '^outbox_archive_p[0-9]{8}$';
+	SELECT min(d.day), max(d.day) INTO first_day, last_day FROM outbox_internal.outbox_archive_day d;
 	IF outbox_internal.outbox_try_lock_tables() THEN
 		SELECT greatest(longest, max(r.retention)) INTO longest FROM outbox_internal.outbox_route r;
 	END IF;
@@ -2084,24 +2094,6 @@ END
 $$;
 
 COMMENT ON FUNCTION outbox_internal.outbox_archive_problems() IS 'Those of outbox_problems that concern the archive.';
-
-CREATE FUNCTION outbox_internal.outbox_job_problems()
-RETURNS SETOF outbox_internal.outbox_problem
-LANGUAGE plpgsql ROWS 5
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-	RETURN QUERY
-	SELECT 'warning', 'job failed', format('job %s', j.id), j.ended_at,
-		format('%s of %s messages done: %s', j.done, j.total, outbox_internal.outbox_printable(j.last_error)),
-		'Remove the cause and retry it, which goes on where it stopped; or cancel it.',
-		format('SELECT outbox_job_retry(%s)', j.id)
-	FROM outbox_internal.outbox_job j WHERE j.state = 'failed'
-	ORDER BY j.id LIMIT 20;
-END
-$$;
-
-COMMENT ON FUNCTION outbox_internal.outbox_job_problems() IS 'Those of outbox_problems that are jobs which have failed.';
 
 /* Read from the catalogs, without a lock on the tables. */
 CREATE FUNCTION outbox_internal.outbox_object_problems(forgotten interval)
@@ -2184,13 +2176,26 @@ BEGIN
 	RETURN QUERY SELECT * FROM outbox_internal.outbox_worker_problems();
 	readable := outbox_internal.outbox_try_lock_tables();
 	IF NOT readable OR EXISTS (SELECT FROM outbox_internal.outbox_worker_stats() w WHERE w.reason = 'lock timeout') THEN
-		RETURN QUERY SELECT * FROM outbox_internal.outbox_lock_problems();
+		RETURN QUERY
+		SELECT 'critical', 'table locked', 'table ' || c.relname, l.since,
+			format('%s, %s by process %s%s', l.mode, CASE WHEN l.granted THEN 'held' ELSE 'waited for' END,
+				coalesce(l.pid::text, 'none (a prepared transaction)'), ' (' || nullif(l.application_name, '') || ')'),
+			'The relay cannot work meanwhile; it goes on by itself. See whether that command may be ended.',
+			coalesce('SELECT pg_terminate_backend(' || l.pid || ')', 'SELECT gid, prepared, owner FROM pg_prepared_xacts ORDER BY prepared')
+		FROM outbox_internal.outbox_table_lockers l
+			LEFT JOIN pg_class c ON c.oid = l.relation;
 	END IF;
 	IF readable THEN
 		counts := coalesce(counts, ARRAY(SELECT b FROM outbox_internal.outbox_backlog() b));
 		RETURN QUERY SELECT * FROM outbox_internal.outbox_route_problems(counts);
 		RETURN QUERY SELECT * FROM outbox_internal.outbox_message_problems(counts);
-		RETURN QUERY SELECT * FROM outbox_internal.outbox_job_problems();
+		RETURN QUERY
+		SELECT 'warning', 'job failed', format('job %s', j.id), j.ended_at,
+			format('%s of %s messages done: %s', j.done, j.total, outbox_internal.outbox_printable(j.last_error)),
+			'Remove the cause and retry it, which goes on where it stopped; or cancel it.',
+			format('SELECT outbox_job_retry(%s)', j.id)
+		FROM outbox_internal.outbox_job j WHERE j.state = 'failed'
+		ORDER BY j.id LIMIT 20;
 		RETURN QUERY SELECT * FROM outbox_internal.outbox_cdc_problems();
 		RETURN QUERY SELECT * FROM outbox_internal.outbox_capture_problems();
 	END IF;
@@ -2580,57 +2585,6 @@ $$;
 
 COMMENT ON FUNCTION outbox_internal.outbox_timing_metrics() IS 'The histograms of outbox_metrics.';
 
-CREATE FUNCTION outbox_internal.outbox_worker_metrics(
-	OUT name text, OUT type text, OUT labels jsonb, OUT value double precision, OUT help text)
-RETURNS SETOF record
-LANGUAGE plpgsql ROWS 20
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-	RETURN QUERY
-	WITH w AS MATERIALIZED (SELECT * FROM outbox_internal.outbox_worker_stats())
-	SELECT v.name, 'gauge', jsonb_build_object('worker', n.number::text), v.value::integer::double precision, v.help
-	FROM (SELECT generate_series(0, greatest(l.workers_wanted, 1) - 1) AS number
-		  FROM outbox_internal.outbox_launcher_state() l) n
-		LEFT JOIN w ON w.worker = n.number,
-		LATERAL (VALUES
-			('outbox_worker_up', w.pid IS NOT NULL, '1 while the worker runs'),
-			('outbox_broker_connected', coalesce(w.state IN ('idle', 'publishing', 'blocked'), false), '1 while the worker is connected to the broker and works'),
-			('outbox_broker_blocked', coalesce(w.state = 'blocked', false), '1 while an alarm of the broker blocks the worker')
-		) AS v (name, value, help)
-	UNION ALL
-	SELECT v.name, 'gauge', '{}', coalesce(v.value, 0)::double precision, v.help
-	FROM (SELECT min(w.tls_not_after) AS tls_not_after, max(w.archive_error) AS archive_error,
-			count(w.twin) AS twins FROM w) a,
-		LATERAL (VALUES
-			('outbox_tls_certificate_expiry_timestamp_seconds', extract(epoch FROM a.tls_not_after), 'Unix time at which the broker''s certificate expires; 0: no TLS'),
-			('outbox_archive_fault', (a.archive_error IS NOT NULL)::integer, '1 while partitions of the archive cannot be made or dropped'),
-			('outbox_twin', (a.twins > 0)::integer, '1 while another relay of this database is connected to the broker')
-		) AS v (name, value, help);
-END
-$$;
-
-COMMENT ON FUNCTION outbox_internal.outbox_worker_metrics() IS 'Those of outbox_metrics that workers tell.';
-
-CREATE FUNCTION outbox_internal.outbox_archive_metrics(
-	OUT name text, OUT type text, OUT labels jsonb, OUT value double precision, OUT help text)
-RETURNS SETOF record
-LANGUAGE plpgsql ROWS 20
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-	RETURN QUERY
-	SELECT 'outbox_archive_partitions_ahead', 'gauge', '{}'::jsonb, count(*)::double precision,
-		'Partitions of the archive for days that have not begun'
-	FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-	WHERE i.inhparent = outbox_internal.outbox_relation('outbox_archive')
-		AND c.relname ~ '^outbox_archive_p[0-9]{8}$'
-		AND to_date("right"(c.relname, 8), 'YYYYMMDD') > (clock_timestamp() AT TIME ZONE 'UTC')::date;
-END
-$$;
-
-COMMENT ON FUNCTION outbox_internal.outbox_archive_metrics() IS 'Those of outbox_metrics that concern the archive.';
-
 CREATE FUNCTION outbox_internal.outbox_metric_list(
 	OUT name text, OUT type text, OUT labels jsonb, OUT value double precision, OUT help text)
 RETURNS SETOF record
@@ -2685,8 +2639,30 @@ BEGIN
 		count(*)::double precision, 'Rows of outbox_problems of one kind; there is a series only while there is one'
 	FROM p GROUP BY p.severity, p.problem;
 
-	RETURN QUERY SELECT * FROM outbox_internal.outbox_worker_metrics();
-	RETURN QUERY SELECT * FROM outbox_internal.outbox_archive_metrics();
+	RETURN QUERY
+	WITH w AS MATERIALIZED (SELECT * FROM outbox_internal.outbox_worker_stats())
+	SELECT v.name, 'gauge', jsonb_build_object('worker', n.number::text), v.value::integer::double precision, v.help
+	FROM (SELECT generate_series(0, greatest(l.workers_wanted, 1) - 1) AS number
+		  FROM outbox_internal.outbox_launcher_state() l) n
+		LEFT JOIN w ON w.worker = n.number,
+		LATERAL (VALUES
+			('outbox_worker_up', w.pid IS NOT NULL, '1 while the worker runs'),
+			('outbox_broker_connected', coalesce(w.state IN ('idle', 'publishing', 'blocked'), false), '1 while the worker is connected to the broker and works'),
+			('outbox_broker_blocked', coalesce(w.state = 'blocked', false), '1 while an alarm of the broker blocks the worker')
+		) AS v (name, value, help)
+	UNION ALL
+	SELECT v.name, 'gauge', '{}', coalesce(v.value, 0)::double precision, v.help
+	FROM (SELECT min(w.tls_not_after) AS tls_not_after, max(w.archive_error) AS archive_error,
+			count(w.twin) AS twins FROM w) a,
+		LATERAL (VALUES
+			('outbox_tls_certificate_expiry_timestamp_seconds', extract(epoch FROM a.tls_not_after), 'Unix time at which the broker''s certificate expires; 0: no TLS'),
+			('outbox_archive_fault', (a.archive_error IS NOT NULL)::integer, '1 while partitions of the archive cannot be made or dropped'),
+			('outbox_twin', (a.twins > 0)::integer, '1 while another relay of this database is connected to the broker')
+		) AS v (name, value, help);
+	RETURN QUERY
+	SELECT 'outbox_archive_partitions_ahead', 'gauge', '{}'::jsonb, count(*)::double precision,
+		'Partitions of the archive for days that have not begun'
+	FROM outbox_internal.outbox_archive_day d WHERE d.day > d.today;
 	RETURN QUERY SELECT * FROM outbox_internal.outbox_route_metrics(counts);
 	RETURN QUERY SELECT * FROM outbox_internal.outbox_timing_metrics();
 END
@@ -2735,6 +2711,23 @@ CREATE INDEX outbox_external ON @extschema@.outbox (route, seq)
 	WHERE outlet = 'external' AND failed_at IS NULL AND available_at IS NULL;
 CREATE INDEX outbox_external_waiting ON @extschema@.outbox (route, available_at)
 	WHERE outlet IS NOT NULL AND failed_at IS NULL AND available_at IS NOT NULL;
+
+/* What outbox_claim() chooses from. */
+CREATE VIEW outbox_internal.outbox_external AS
+	SELECT o.id, o.seq, o.route, o.available_at,
+		outbox_internal.outbox_key_hash(o.route, o.aggregate_type, o.aggregate_id) AS key,
+		coalesce(pg_catalog.pg_column_size(o.payload), 0) + coalesce(pg_catalog.octet_length(o.body), 0)
+			+ coalesce(pg_catalog.pg_column_size(o.headers), 0) + 200::bigint AS bytes
+	FROM @extschema@.outbox o
+	WHERE o.outlet = 'external' AND o.status = 'pending' AND o.failed_at IS NULL;
+
+/* What can hold a key, as the index outbox_holder has it. */
+CREATE VIEW outbox_internal.outbox_external_holder AS
+	SELECT h.id, h.seq, h.route, h.status, h.attempts, h.available_at,
+		outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id) AS key
+	FROM @extschema@.outbox h
+	WHERE h.outlet = 'external' AND h.aggregate_id IS NOT NULL
+		AND (h.status = 'failed' OR h.outlet = 'external' AND h.available_at IS NOT NULL);
 
 CREATE FUNCTION outbox_internal.outbox_is_original(
 	system_identifier bigint, database_oid oid, environment text, timeline bigint, source text)
@@ -2861,7 +2854,7 @@ COMMENT ON FUNCTION outbox_internal.outbox_ids_given(uuid[]) IS
 
 /*
  * For functions that change messages.  To be asked with the rows locked, as
- * outbox_is_claimed() says; leases of these messages whose time is over end here, so
+ * outbox_delete_unclaimed() says; leases of these messages whose time is over end here, so
  * that their late acknowledgement finds nothing.
  */
 CREATE FUNCTION outbox_internal.outbox_taken(changed uuid[], OUT id_hash bigint)
@@ -2989,19 +2982,13 @@ BEGIN
 		/* Without those of keys that are held, which would leave no room for others. */
 		due := ARRAY(
 			SELECT o.id
-			FROM outbox_internal.outbox o, LATERAL (SELECT CASE WHEN its.ordering = 'key' AND o.aggregate_id IS NOT NULL
-				THEN outbox_internal.outbox_key_hash(o.route, o.aggregate_type, o.aggregate_id) END AS key OFFSET 0) k
-			WHERE o.outlet = 'external' AND o.status = 'pending' AND o.failed_at IS NULL AND o.available_at IS NOT NULL
-				AND o.route = outbox_claim.route AND o.available_at <= moment
+			FROM outbox_internal.outbox_external o, LATERAL (SELECT CASE WHEN its.ordering = 'key' THEN o.key END AS key OFFSET 0) k
+			WHERE o.route = outbox_claim.route AND o.available_at <= moment
 				AND o.id NOT IN (SELECT unnest(held_ids))
 				AND (k.key IS NULL OR k.key NOT IN (SELECT unnest(held_keys))
-					AND NOT EXISTS (SELECT FROM outbox_internal.outbox h
-						WHERE h.outlet = 'external' AND h.aggregate_id IS NOT NULL
-							AND (h.status = 'failed' OR h.outlet = 'external' AND h.available_at IS NOT NULL) AND h.status >= holding
-							AND outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id) = k.key
-							AND h.seq < o.seq AND h.route = o.route
-							AND (h.status = 'failed'
-								OR h.status = 'pending' AND h.attempts > 0 AND h.available_at > moment)))
+					AND NOT EXISTS (SELECT FROM outbox_internal.outbox_external_holder h
+						WHERE h.key = k.key AND h.status >= holding AND h.seq < o.seq AND h.route = o.route
+							AND (h.status = 'failed' OR h.attempts > 0 AND h.available_at > moment)))
 			ORDER BY o.available_at LIMIT look);
 		SELECT coalesce(array_agg(c.id ORDER BY c.seq), '{}'), array_agg(c.key ORDER BY c.seq),
 			array_agg(c.bytes ORDER BY c.seq)
@@ -3009,37 +2996,24 @@ BEGIN
 		FROM (
 			SELECT o.id, o.seq, o.key, o.bytes
 			FROM (
-				(SELECT o.id, o.seq, k.key, coalesce(pg_column_size(o.payload), 0) + coalesce(octet_length(o.body), 0)
-					+ coalesce(pg_column_size(o.headers), 0) + 200::bigint AS bytes
-				 FROM outbox_internal.outbox o, LATERAL (SELECT CASE WHEN its.ordering = 'key' AND o.aggregate_id IS NOT NULL
-						THEN outbox_internal.outbox_key_hash(o.route, o.aggregate_type, o.aggregate_id) END AS key OFFSET 0) k
-				 WHERE o.outlet = 'external' AND o.status = 'pending' AND o.failed_at IS NULL AND o.available_at IS NULL
-					AND o.route = outbox_claim.route AND o.id NOT IN (SELECT unnest(held_ids))
+				(SELECT o.id, o.seq, k.key, o.bytes
+				 FROM outbox_internal.outbox_external o, LATERAL (SELECT CASE WHEN its.ordering = 'key' THEN o.key END AS key OFFSET 0) k
+				 WHERE o.route = outbox_claim.route AND o.available_at IS NULL
+					AND o.id NOT IN (SELECT unnest(held_ids))
 					AND (k.key IS NULL OR k.key NOT IN (SELECT unnest(held_keys))
-						AND NOT EXISTS (SELECT FROM outbox_internal.outbox h
-							WHERE h.outlet = 'external' AND h.aggregate_id IS NOT NULL
-								AND (h.status = 'failed' OR h.outlet = 'external' AND h.available_at IS NOT NULL) AND h.status >= holding
-								AND outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id) = k.key
-								AND h.seq < o.seq AND h.route = o.route
-								AND (h.status = 'failed'
-									OR h.status = 'pending' AND h.id NOT IN (SELECT unnest(due || taken_ids))
-										AND (h.attempts > 0 OR h.available_at <= moment))))
+						AND NOT EXISTS (SELECT FROM outbox_internal.outbox_external_holder h
+							WHERE h.key = k.key AND h.status >= holding AND h.seq < o.seq AND h.route = o.route
+								AND (h.status = 'failed' OR h.id NOT IN (SELECT unnest(due || taken_ids))
+									AND (h.attempts > 0 OR h.available_at <= moment))))
 				 ORDER BY o.seq LIMIT look)
 				UNION ALL
-				(SELECT o.id, o.seq, k.key, coalesce(pg_column_size(o.payload), 0) + coalesce(octet_length(o.body), 0)
-					+ coalesce(pg_column_size(o.headers), 0) + 200::bigint AS bytes
-				 FROM outbox_internal.outbox o, LATERAL (SELECT CASE WHEN its.ordering = 'key' AND o.aggregate_id IS NOT NULL
-						THEN outbox_internal.outbox_key_hash(o.route, o.aggregate_type, o.aggregate_id) END AS key OFFSET 0) k
+				(SELECT o.id, o.seq, k.key, o.bytes
+				 FROM outbox_internal.outbox_external o, LATERAL (SELECT CASE WHEN its.ordering = 'key' THEN o.key END AS key OFFSET 0) k
 				 WHERE o.id = ANY (due)
-					AND (k.key IS NULL OR k.key NOT IN (SELECT unnest(held_keys))
-						AND NOT EXISTS (SELECT FROM outbox_internal.outbox h
-							WHERE h.outlet = 'external' AND h.aggregate_id IS NOT NULL
-								AND (h.status = 'failed' OR h.outlet = 'external' AND h.available_at IS NOT NULL) AND h.status >= holding
-								AND outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id) = k.key
-								AND h.seq < o.seq AND h.route = o.route
-								AND (h.status = 'failed'
-									OR h.status = 'pending' AND h.id NOT IN (SELECT unnest(due || taken_ids))
-										AND (h.attempts > 0 OR h.available_at <= moment)))))
+					AND (k.key IS NULL OR NOT EXISTS (SELECT FROM outbox_internal.outbox_external_holder h
+						WHERE h.key = k.key AND h.status >= holding AND h.seq < o.seq AND h.route = o.route
+							AND (h.status = 'failed' OR h.id NOT IN (SELECT unnest(due || taken_ids))
+								AND (h.attempts > 0 OR h.available_at <= moment)))))
 			) o
 			ORDER BY o.seq LIMIT look) c;
 		EXIT WHEN cardinality(seen_ids) = 0 AND cardinality(due) < look;
@@ -3432,7 +3406,7 @@ LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
 AS $$
 DECLARE
-	seen constant integer := 1000;
+	seen constant bigint := 1000;
 	lines constant integer := 8;
 	status record;
 	latency record;
@@ -3524,25 +3498,15 @@ BEGIN
 
 	shown := 0;
 	FOR trouble IN
-		WITH failed AS (
-			SELECT outbox_internal.outbox_printable(o.last_error) AS last_error FROM outbox_internal.outbox o
-			WHERE o.status = 'failed' ORDER BY o.seq LIMIT seen),
-		waiting AS (
-			SELECT w.attempts, outbox_internal.outbox_printable(w.last_error) AS last_error FROM (
-				SELECT o.attempts, o.last_error FROM outbox_internal.outbox o
-				WHERE o.status = 'pending' AND o.available_at IS NOT NULL AND o.outlet IS NULL
-				ORDER BY o.available_at, o.seq LIMIT seen) w
-			WHERE w.attempts > 0)
-		SELECT t.kind, count(*) AS messages,
-			coalesce(t.last_error, '-') AS error
-		FROM (SELECT 'failed' AS kind, f.last_error FROM failed f
-			  UNION ALL SELECT 'retrying', w.last_error FROM waiting w) t
+		SELECT CASE m.status WHEN 'failed' THEN 'failed' ELSE 'retrying' END AS kind,
+			count(*) AS messages, coalesce(m.last_error, '-') AS error
+		FROM outbox_internal.outbox_stuck_messages(seen, seen) m
 		GROUP BY 1, 3 ORDER BY 2 DESC, 1, 3 LIMIT lines
 	LOOP
 		IF shown = 0 THEN
 			RETURN NEXT '';
 			RETURN NEXT rpad('errors', 10) || lpad('messages', 9) || '   of the first '
-				|| outbox_internal.outbox_show_count(seen::bigint) || ' that failed and that wait for another attempt';
+				|| outbox_internal.outbox_show_count(seen) || ' that failed and that wait for another attempt';
 		END IF;
 		RETURN NEXT rpad('  ' || trouble.kind, 10) || lpad(outbox_internal.outbox_show_count(trouble.messages::bigint), 9)
 			|| '   ' || left(trouble.error, 78);
@@ -3551,33 +3515,7 @@ BEGIN
 
 	shown := 0;
 	FOR trouble IN
-		WITH holder AS (
-			(SELECT o.* FROM outbox_internal.outbox o WHERE o.status = 'failed' ORDER BY o.seq LIMIT seen)
-			UNION ALL
-			(SELECT o.* FROM outbox_internal.outbox o
-			 WHERE o.status = 'pending' AND o.available_at IS NOT NULL AND o.outlet IS NULL
-			 ORDER BY o.available_at, o.seq LIMIT seen)),
-		held AS (
-			SELECT DISTINCT ON (h.route, h.aggregate_type, h.aggregate_id)
-				h.route, h.aggregate_type, h.aggregate_id, h.status, h.seq, h.created_at
-			FROM holder h JOIN outbox_internal.outbox_route r ON r.name = h.route
-			WHERE h.aggregate_id IS NOT NULL AND r.ordering = 'key'
-				AND (h.status = 'failed' AND r.on_failed = 'block'
-					 OR h.status = 'pending' AND h.attempts > 0)
-			ORDER BY h.route, h.aggregate_type, h.aggregate_id, h.seq)
-		SELECT k.*, count(*) OVER () AS keys,
-			(SELECT count(*) FROM (
-				SELECT FROM outbox_internal.outbox b
-				WHERE b.status = 'pending' AND b.available_at IS NULL AND b.outlet IS NULL AND b.aggregate_id IS NOT NULL
-					/* As the index outbox_key has it, so that no other one is chosen. */
-					AND (outbox_internal.outbox_key_hash(b.route, b.aggregate_type, b.aggregate_id), b.seq)
-						> (outbox_internal.outbox_key_hash(k.route, k.aggregate_type, k.aggregate_id), k.seq)
-					AND (outbox_internal.outbox_key_hash(b.route, b.aggregate_type, b.aggregate_id), b.seq)
-						<= (outbox_internal.outbox_key_hash(k.route, k.aggregate_type, k.aggregate_id), 9223372036854775807)
-				ORDER BY outbox_internal.outbox_key_hash(b.route, b.aggregate_type, b.aggregate_id), b.seq
-				LIMIT seen) x) AS behind
-		FROM (SELECT * FROM held ORDER BY seq LIMIT 100) k
-		ORDER BY behind DESC, k.seq LIMIT lines
+		SELECT * FROM outbox_internal.outbox_holding_messages(seen, seen, 100::bigint, seen) LIMIT lines
 	LOOP
 		IF shown = 0 THEN
 			RETURN NEXT '';
@@ -3723,39 +3661,8 @@ $$;
 COMMENT ON FUNCTION @extschema@.outbox_requeue(uuid) IS
 'Makes a failed message pending again, with its attempts counted from 0. Returns false when it is pending already; an unknown id is an error (P0002).';
 
-/*
- * Functions for many lock the rows by one statement and change them by another,
- * at their places.  The statistics of a queue that was just empty, or of one that
- * was just filled, are wrong, and a join of 100,000 rows by them took minutes
- * (measured); to look for the elements of a known array the server makes a hash.
- */
-CREATE FUNCTION @extschema@.outbox_requeue_ids(ids uuid[])
-RETURNS bigint
-LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
-SET plan_cache_mode = force_custom_plan
-AS $$
-DECLARE
-	locked tid[];
-BEGIN
-	IF ids IS NULL THEN
-		RAISE EXCEPTION 'ids must not be null'
-			USING ERRCODE = 'null_value_not_allowed';
-	END IF;
-	locked := ARRAY(
-		SELECT o.ctid FROM outbox_internal.outbox o
-		WHERE o.id = ANY (ids) AND o.status = 'failed'
-		FOR UPDATE SKIP LOCKED);
-	RETURN outbox_internal.outbox_requeue_rows(locked, NULL::text,
-		jsonb_build_object('ids', ids[1:100]));
-END
-$$;
-
-COMMENT ON FUNCTION @extschema@.outbox_requeue_ids(uuid[]) IS
-'Makes those of these messages pending again that have failed, with their attempts counted from 0, and returns how many these were; one that somebody else has locked is left. NULL is an error (22004).';
-
 /* Messages can wait for a route that is gone, and be discarded. */
-CREATE FUNCTION outbox_internal.outbox_check_route(route text)
+CREATE FUNCTION outbox_internal.outbox_check_route(route text, gone boolean)
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -3763,7 +3670,7 @@ AS $$
 BEGIN
 	IF route IS NOT NULL
 		AND NOT EXISTS (SELECT FROM outbox_internal.outbox_route r WHERE r.name = outbox_check_route.route)
-		AND NOT EXISTS (SELECT FROM outbox_internal.outbox o WHERE o.route = outbox_check_route.route) THEN
+		AND NOT (gone AND EXISTS (SELECT FROM outbox_internal.outbox o WHERE o.route = outbox_check_route.route)) THEN
 		RAISE EXCEPTION 'route "%" does not exist', route
 			USING ERRCODE = 'undefined_object',
 				HINT = 'The table outbox_route lists the routes.';
@@ -3771,8 +3678,114 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION outbox_internal.outbox_check_route(text) IS
-'An error (42704) for a name that is neither NULL, nor a route, nor that of a route that is gone and still has messages.';
+COMMENT ON FUNCTION outbox_internal.outbox_check_route(text, boolean) IS
+'An error (42704) for a name that is neither NULL, nor a route, nor, if gone is true, that of a route that is gone and still has messages.';
+
+/*
+ * What an external relay or a worker has claimed, by the hash that outbox_taken() tells,
+ * is asked again with the rows locked: a claim that is under way commits before we get
+ * the lock, and is told from then on; no new one can take the row while we have it.
+ */
+CREATE FUNCTION outbox_internal.outbox_delete_unclaimed(locked tid[])
+RETURNS bigint
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_custom_plan
+AS $$
+DECLARE
+	claimed bigint[];
+	deleted bigint;
+BEGIN
+	IF locked = '{}' THEN
+		RETURN 0;
+	END IF;
+	claimed := ARRAY(SELECT c.id_hash FROM outbox_internal.outbox_taken(ARRAY(
+		SELECT o.id FROM outbox_internal.outbox o WHERE o.ctid = ANY (locked))::uuid[]) c);
+	DELETE FROM outbox_internal.outbox o
+	WHERE o.ctid = ANY (locked)
+		AND outbox_internal.outbox_claim_hash(o.id::uuid) <> ALL (claimed);
+	GET DIAGNOSTICS deleted = ROW_COUNT;
+	RETURN deleted;
+END
+$$;
+
+COMMENT ON FUNCTION outbox_internal.outbox_delete_unclaimed(tid[]) IS
+'Deletes the messages at these places, which the caller has locked, but for those that a worker has claimed or an external relay has leased; returns how many.';
+
+/*
+ * Functions for many lock the rows by one statement and change them by another,
+ * at their places.  The statistics of a queue that was just empty, or of one that
+ * was just filled, are wrong, and a join of 100,000 rows by them took minutes
+ * (measured); to look for the elements of a known array the server makes a hash.
+ */
+CREATE FUNCTION outbox_internal.outbox_lock_messages(
+	status text, route text, event_type text, aggregate_type text, aggregate_id text,
+	last_error_like text, created_before timestamptz, ids uuid[], max_messages integer,
+	OUT locked tid[], OUT filter jsonb)
+RETURNS record
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_custom_plan
+AS $$
+DECLARE
+	/* What is claimed is not even locked: its settling would have to wait for us. */
+	claimed bigint[] := '{}';
+BEGIN
+	IF max_messages < 0 THEN
+		RAISE EXCEPTION 'max_messages must not be negative'
+			USING ERRCODE = 'invalid_parameter_value';
+	END IF;
+	PERFORM outbox_internal.outbox_check_route(route, true);
+	IF status = 'pending' THEN
+		claimed := ARRAY(SELECT c.id_hash FROM outbox_internal.outbox_taken(NULL::uuid[]) c);
+	END IF;
+	locked := ARRAY(
+		SELECT o.ctid FROM outbox_internal.outbox o
+		WHERE o.status = outbox_lock_messages.status
+			AND (outbox_lock_messages.route IS NULL OR o.route = outbox_lock_messages.route)
+			AND (outbox_lock_messages.event_type IS NULL
+				OR o.event_type = outbox_lock_messages.event_type)
+			AND (outbox_lock_messages.aggregate_type IS NULL
+				OR o.aggregate_type = outbox_lock_messages.aggregate_type)
+			AND (outbox_lock_messages.aggregate_id IS NULL
+				OR o.aggregate_id = outbox_lock_messages.aggregate_id)
+			AND (last_error_like IS NULL OR o.last_error LIKE last_error_like)
+			AND (created_before IS NULL OR o.created_at < created_before)
+			AND (ids IS NULL OR o.id = ANY (ids))
+			AND outbox_internal.outbox_claim_hash(o.id::uuid) <> ALL (claimed)
+		ORDER BY o.seq
+		LIMIT max_messages
+		FOR UPDATE SKIP LOCKED);
+	filter := jsonb_strip_nulls(jsonb_build_object('route', route, 'event_type', event_type,
+		'aggregate_type', aggregate_type, 'aggregate_id', aggregate_id,
+		'last_error_like', last_error_like, 'created_before', created_before,
+		'ids', ids[1:100], 'max_messages', max_messages));
+END
+$$;
+
+COMMENT ON FUNCTION outbox_internal.outbox_lock_messages(text, text, text, text, text, text, timestamptz, uuid[], integer) IS
+'Locks the messages of that status that match all other arguments which are not NULL, the oldest first, at most max_messages; returns their places, and the arguments for outbox_history. What a worker is publishing, or somebody else has locked, is left. Errors: 22023 max_messages, 42704 unknown route.';
+
+CREATE FUNCTION @extschema@.outbox_requeue_ids(ids uuid[])
+RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
+AS $$
+DECLARE
+	chosen record;
+BEGIN
+	IF ids IS NULL THEN
+		RAISE EXCEPTION 'ids must not be null'
+			USING ERRCODE = 'null_value_not_allowed';
+	END IF;
+	chosen := outbox_internal.outbox_lock_messages('failed'::text, NULL::text,
+		NULL::text, NULL::text, NULL::text, NULL::text, NULL::timestamptz, ids, NULL::integer);
+	RETURN outbox_internal.outbox_requeue_rows(chosen.locked, NULL::text, chosen.filter);
+END
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_requeue_ids(uuid[]) IS
+'Makes those of these messages pending again that have failed, with their attempts counted from 0, and returns how many these were; one that somebody else has locked is left. NULL is an error (22004).';
 
 CREATE FUNCTION @extschema@.outbox_requeue_failed(
 	route text DEFAULT NULL, event_type text DEFAULT NULL,
@@ -3782,63 +3795,36 @@ CREATE FUNCTION @extschema@.outbox_requeue_failed(
 RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
-SET plan_cache_mode = force_custom_plan
 AS $$
 DECLARE
-	locked tid[];
+	chosen constant record := outbox_internal.outbox_lock_messages('failed'::text, route,
+		event_type, aggregate_type, aggregate_id, last_error_like, created_before, NULL::uuid[], max_messages);
 BEGIN
-	IF max_messages < 0 THEN
-		RAISE EXCEPTION 'max_messages must not be negative'
-			USING ERRCODE = 'invalid_parameter_value';
-	END IF;
-	PERFORM outbox_internal.outbox_check_route(outbox_requeue_failed.route);
-	locked := ARRAY(
-		SELECT o.ctid FROM outbox_internal.outbox o
-		WHERE o.status = 'failed'
-			AND (outbox_requeue_failed.route IS NULL
-				OR o.route = outbox_requeue_failed.route)
-			AND (outbox_requeue_failed.event_type IS NULL
-				OR o.event_type = outbox_requeue_failed.event_type)
-			AND (outbox_requeue_failed.aggregate_type IS NULL
-				OR o.aggregate_type = outbox_requeue_failed.aggregate_type)
-			AND (outbox_requeue_failed.aggregate_id IS NULL
-				OR o.aggregate_id = outbox_requeue_failed.aggregate_id)
-			AND (last_error_like IS NULL OR o.last_error LIKE last_error_like)
-			AND (created_before IS NULL OR o.created_at < created_before)
-		ORDER BY o.seq
-		LIMIT max_messages
-		FOR UPDATE SKIP LOCKED);
-	RETURN outbox_internal.outbox_requeue_rows(locked, NULL::text,
-		jsonb_strip_nulls(jsonb_build_object('route', outbox_requeue_failed.route,
-			'event_type', outbox_requeue_failed.event_type,
-			'aggregate_type', outbox_requeue_failed.aggregate_type,
-			'aggregate_id', outbox_requeue_failed.aggregate_id,
-			'last_error_like', last_error_like, 'created_before', created_before,
-			'max_messages', max_messages)));
+	RETURN outbox_internal.outbox_requeue_rows(chosen.locked, NULL::text, chosen.filter);
 END
 $$;
 
 COMMENT ON FUNCTION @extschema@.outbox_requeue_failed(text, text, text, text, text, timestamptz, integer) IS
 'Makes the failed messages pending again that match all arguments which are not NULL (last_error_like is a LIKE pattern), the oldest first, at most max_messages. Returns their number; one that somebody else has locked is left. An unknown route is an error (42704).';
 
-/*
- * What a worker has claimed, or an external relay, by the hash that outbox_taken() tells.  To be asked
- * with the row locked: a claim that is under way commits before we get the lock,
- * and is told from then on; no new one can take the row while we have it.
- */
-CREATE FUNCTION outbox_internal.outbox_is_claimed(id uuid)
-RETURNS boolean
+/* To be asked with the row locked, as outbox_delete_unclaimed() says. */
+CREATE FUNCTION outbox_internal.outbox_check_unclaimed(id uuid)
+RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	RETURN EXISTS (SELECT FROM outbox_internal.outbox_taken(ARRAY[outbox_is_claimed.id]::uuid[]) c
-		WHERE c.id_hash = outbox_internal.outbox_claim_hash(outbox_is_claimed.id));
+	IF EXISTS (SELECT FROM outbox_internal.outbox_taken(ARRAY[outbox_check_unclaimed.id]::uuid[]) c
+			WHERE c.id_hash = outbox_internal.outbox_claim_hash(outbox_check_unclaimed.id)) THEN
+		RAISE EXCEPTION 'message "%" is being published', outbox_check_unclaimed.id
+			USING ERRCODE = 'object_in_use',
+				HINT = 'Call outbox_pause() for its route first, or try again later.';
+	END IF;
 END
 $$;
 
-COMMENT ON FUNCTION outbox_internal.outbox_is_claimed(uuid) IS
-'True while a worker has the message in its memory, or an external relay has leased it.';
+COMMENT ON FUNCTION outbox_internal.outbox_check_unclaimed(uuid) IS
+'An error (55006) while a worker has the message in its memory, or an external relay has leased it.';
 
 CREATE FUNCTION @extschema@.outbox_discard(id uuid)
 RETURNS boolean
@@ -3851,11 +3837,7 @@ BEGIN
 	IF NOT FOUND THEN
 		RETURN false;
 	END IF;
-	IF outbox_internal.outbox_is_claimed(outbox_discard.id) THEN
-		RAISE EXCEPTION 'message "%" is being published', outbox_discard.id
-			USING ERRCODE = 'object_in_use',
-				HINT = 'Call outbox_pause() for its route first, or try again later.';
-	END IF;
+	PERFORM outbox_internal.outbox_check_unclaimed(outbox_discard.id);
 	DELETE FROM outbox_internal.outbox o WHERE o.id = outbox_discard.id;
 	PERFORM outbox_internal.outbox_remember('discard', 'message "' || outbox_discard.id || '"',
 		1::bigint, NULL::text, NULL::jsonb);
@@ -3875,12 +3857,10 @@ CREATE FUNCTION @extschema@.outbox_discard_messages(
 RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
-SET plan_cache_mode = force_custom_plan
 AS $$
 DECLARE
 	given constant boolean := outbox_internal.outbox_ids_given(ids);
-	claimed bigint[];
-	locked tid[];
+	chosen record;
 	discarded bigint;
 BEGIN
 	IF reason IS NULL OR reason = '' THEN
@@ -3892,50 +3872,12 @@ BEGIN
 		RAISE EXCEPTION 'status must be ''failed'' or ''pending'''
 			USING ERRCODE = 'invalid_parameter_value';
 	END IF;
-	IF max_messages < 0 THEN
-		RAISE EXCEPTION 'max_messages must not be negative'
-			USING ERRCODE = 'invalid_parameter_value';
-	END IF;
-	PERFORM outbox_internal.outbox_check_route(outbox_discard_messages.route);
-	/* What is claimed is not even locked: its settling would have to wait for us. */
-	claimed := ARRAY(SELECT c.id_hash FROM outbox_internal.outbox_taken(NULL::uuid[]) c);
-	locked := ARRAY(
-		SELECT o.ctid FROM outbox_internal.outbox o
-		WHERE o.status = outbox_discard_messages.status
-			AND (outbox_discard_messages.route IS NULL
-				OR o.route = outbox_discard_messages.route)
-			AND (outbox_discard_messages.event_type IS NULL
-				OR o.event_type = outbox_discard_messages.event_type)
-			AND (outbox_discard_messages.aggregate_type IS NULL
-				OR o.aggregate_type = outbox_discard_messages.aggregate_type)
-			AND (outbox_discard_messages.aggregate_id IS NULL
-				OR o.aggregate_id = outbox_discard_messages.aggregate_id)
-			AND (last_error_like IS NULL OR o.last_error LIKE last_error_like)
-			AND (created_before IS NULL OR o.created_at < created_before)
-			AND (NOT given OR o.id = ANY (ids))
-			AND outbox_internal.outbox_claim_hash(o.id::uuid) <> ALL (claimed)
-		ORDER BY o.seq
-		LIMIT max_messages
-		FOR UPDATE SKIP LOCKED);
-	IF locked = '{}' THEN
-		RETURN 0;
-	END IF;
-	/* Claimed between that look and the lock; see outbox_is_claimed(). */
-	claimed := ARRAY(SELECT c.id_hash FROM outbox_internal.outbox_taken(ARRAY(
-		SELECT o.id FROM outbox_internal.outbox o WHERE o.ctid = ANY (locked))::uuid[]) c);
-	DELETE FROM outbox_internal.outbox o
-	WHERE o.ctid = ANY (locked)
-		AND outbox_internal.outbox_claim_hash(o.id::uuid) <> ALL (claimed);
-	GET DIAGNOSTICS discarded = ROW_COUNT;
+	chosen := outbox_internal.outbox_lock_messages(status, route, event_type, aggregate_type,
+		aggregate_id, last_error_like, created_before, (CASE WHEN given THEN ids END)::uuid[], max_messages);
+	discarded := outbox_internal.outbox_delete_unclaimed(chosen.locked);
 	IF discarded > 0 THEN
 		PERFORM outbox_internal.outbox_remember('discard', NULL::text, discarded, reason,
-			jsonb_strip_nulls(jsonb_build_object('status', outbox_discard_messages.status,
-				'route', outbox_discard_messages.route,
-				'event_type', outbox_discard_messages.event_type,
-				'aggregate_type', outbox_discard_messages.aggregate_type,
-				'aggregate_id', outbox_discard_messages.aggregate_id,
-				'last_error_like', last_error_like, 'created_before', created_before,
-				'ids', CASE WHEN given THEN ids[1:100] END, 'max_messages', max_messages)));
+			(jsonb_build_object('status', status) || chosen.filter)::jsonb);
 	END IF;
 	RETURN discarded;
 END
@@ -3978,11 +3920,7 @@ BEGIN
 				DETAIL = 'It was published, discarded, or never enqueued.';
 	END IF;
 	/* It would go out as the worker has it. */
-	IF outbox_internal.outbox_is_claimed(outbox_edit.id) THEN
-		RAISE EXCEPTION 'message "%" is being published', outbox_edit.id
-			USING ERRCODE = 'object_in_use',
-				HINT = 'Call outbox_pause() for its route first, or try again later.';
-	END IF;
+	PERFORM outbox_internal.outbox_check_unclaimed(outbox_edit.id);
 	/*
 	 * It becomes a message of this database, as one of another is not checked
 	 * again.  So it has to be one that the relay may publish.
@@ -4079,14 +4017,7 @@ BEGIN
 			AND outbox_internal.outbox_claim_hash(o.id::uuid) <> ALL (claimed)
 		ORDER BY o.seq
 		FOR UPDATE);
-	IF locked <> '{}' THEN
-		claimed := ARRAY(SELECT c.id_hash FROM outbox_internal.outbox_taken(ARRAY(
-			SELECT o.id FROM outbox_internal.outbox o WHERE o.ctid = ANY (locked))::uuid[]) c);
-	END IF;
-	DELETE FROM outbox_internal.outbox o
-	WHERE o.ctid = ANY (locked)
-		AND outbox_internal.outbox_claim_hash(o.id::uuid) <> ALL (claimed);
-	GET DIAGNOSTICS live = ROW_COUNT;
+	live := outbox_internal.outbox_delete_unclaimed(locked);
 	/*
 	 * Before the archive is looked at, each with a snapshot of its own: what a
 	 * worker moves there in between is counted and removed, too, and what it moves
@@ -4148,12 +4079,7 @@ BEGIN
 			pause_reason = outbox_set_paused.reason
 		WHERE r.name = outbox_set_paused.route AND (r.paused OR value);
 		changed := FOUND;
-		PERFORM FROM outbox_internal.outbox_route r WHERE r.name = outbox_set_paused.route;
-		IF NOT FOUND THEN
-			RAISE EXCEPTION 'route "%" does not exist', route
-				USING ERRCODE = 'undefined_object',
-					HINT = 'The table outbox_route lists the routes.';
-		END IF;
+		PERFORM outbox_internal.outbox_check_route(route, false);
 	END IF;
 	IF changed THEN
 		PERFORM outbox_internal.outbox_remember(
@@ -4836,9 +4762,8 @@ BEGIN ATOMIC
 			WHERE s.name = 'outbox.retention'), true)
 			OR EXISTS (SELECT FROM @extschema@.outbox_route r
 				WHERE r.retention > interval '0')) k(kept),
-		(SELECT count(to_regclass('outbox_internal.outbox_archive_p'
-			|| to_char((clock_timestamp() AT TIME ZONE 'UTC')::date + i, 'YYYYMMDD')))
-		 FROM generate_series(0, 2) i) p(ahead)
+		(SELECT count(*) FROM outbox_internal.outbox_archive_day d
+		 WHERE d.day BETWEEN d.today AND d.today + 2) p(ahead)
 	UNION ALL
 	SELECT 'archive', NOT d.filled,
 		CASE WHEN d.filled THEN 'outbox_archive_default has rows: their days had no partition.'
@@ -4935,10 +4860,8 @@ BEGIN
 	EXCEPTION WHEN lock_not_available THEN
 		RETURN QUERY SELECT 'locks', false, 'Somebody has locked the table outbox_route.', locked;
 	END;
-	IF route IS NOT NULL AND exchanges = '{}' THEN
-		RAISE EXCEPTION 'route "%" does not exist', route
-			USING ERRCODE = 'undefined_object',
-				HINT = 'The table outbox_route lists the routes.';
+	IF exchanges = '{}' THEN
+		PERFORM outbox_internal.outbox_check_route(route, false);
 	END IF;
 
 	RETURN QUERY SELECT * FROM outbox_internal.outbox_preflight_server();

@@ -29,6 +29,14 @@ CREATE INDEX outbox_archive_default_published_at ON outbox_internal.outbox_archi
 CREATE VIEW outbox_internal.outbox_archive AS
 	SELECT a.ctid, a.tableoid, a.* FROM @extschema@.outbox_archive a;
 
+/* By the names of the tables, without a lock on them. */
+CREATE VIEW outbox_internal.outbox_archive_day AS
+	SELECT pg_catalog.to_date(pg_catalog."right"(c.relname, 8), 'YYYYMMDD') AS day,
+		(pg_catalog.clock_timestamp() AT TIME ZONE 'UTC')::date AS today
+	FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
+	WHERE i.inhparent = '@extschema@.outbox_archive'::pg_catalog.regclass
+		AND c.relname ~ '^outbox_archive_p[0-9]{8}$';
+
 COMMENT ON TABLE @extschema@.outbox_archive IS
 'Published messages, append-only, one partition a day (UTC) of published_at; the relay makes partitions ahead and drops them after outbox.retention.';
 COMMENT ON TABLE outbox_internal.outbox_archive_default IS

@@ -34,6 +34,23 @@ CREATE INDEX outbox_external ON @extschema@.outbox (route, seq)
 CREATE INDEX outbox_external_waiting ON @extschema@.outbox (route, available_at)
 	WHERE outlet IS NOT NULL AND failed_at IS NULL AND available_at IS NOT NULL;
 
+/* What outbox_claim() chooses from. */
+CREATE VIEW outbox_internal.outbox_external AS
+	SELECT o.id, o.seq, o.route, o.available_at,
+		outbox_internal.outbox_key_hash(o.route, o.aggregate_type, o.aggregate_id) AS key,
+		coalesce(pg_catalog.pg_column_size(o.payload), 0) + coalesce(pg_catalog.octet_length(o.body), 0)
+			+ coalesce(pg_catalog.pg_column_size(o.headers), 0) + 200::bigint AS bytes
+	FROM @extschema@.outbox o
+	WHERE o.outlet = 'external' AND o.status = 'pending' AND o.failed_at IS NULL;
+
+/* What can hold a key, as the index outbox_holder has it. */
+CREATE VIEW outbox_internal.outbox_external_holder AS
+	SELECT h.id, h.seq, h.route, h.status, h.attempts, h.available_at,
+		outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id) AS key
+	FROM @extschema@.outbox h
+	WHERE h.outlet = 'external' AND h.aggregate_id IS NOT NULL
+		AND (h.status = 'failed' OR h.outlet = 'external' AND h.available_at IS NOT NULL);
+
 CREATE FUNCTION outbox_internal.outbox_is_original(
 	system_identifier bigint, database_oid oid, environment text, timeline bigint, source text)
 RETURNS boolean
@@ -159,7 +176,7 @@ COMMENT ON FUNCTION outbox_internal.outbox_ids_given(uuid[]) IS
 
 /*
  * For functions that change messages.  To be asked with the rows locked, as
- * outbox_is_claimed() says; leases of these messages whose time is over end here, so
+ * outbox_delete_unclaimed() says; leases of these messages whose time is over end here, so
  * that their late acknowledgement finds nothing.
  */
 CREATE FUNCTION outbox_internal.outbox_taken(changed uuid[], OUT id_hash bigint)
@@ -287,19 +304,13 @@ BEGIN
 		/* Without those of keys that are held, which would leave no room for others. */
 		due := ARRAY(
 			SELECT o.id
-			FROM outbox_internal.outbox o, LATERAL (SELECT CASE WHEN its.ordering = 'key' AND o.aggregate_id IS NOT NULL
-				THEN outbox_internal.outbox_key_hash(o.route, o.aggregate_type, o.aggregate_id) END AS key OFFSET 0) k
-			WHERE o.outlet = 'external' AND o.status = 'pending' AND o.failed_at IS NULL AND o.available_at IS NOT NULL
-				AND o.route = outbox_claim.route AND o.available_at <= moment
+			FROM outbox_internal.outbox_external o, LATERAL (SELECT CASE WHEN its.ordering = 'key' THEN o.key END AS key OFFSET 0) k
+			WHERE o.route = outbox_claim.route AND o.available_at <= moment
 				AND o.id NOT IN (SELECT unnest(held_ids))
 				AND (k.key IS NULL OR k.key NOT IN (SELECT unnest(held_keys))
-					AND NOT EXISTS (SELECT FROM outbox_internal.outbox h
-						WHERE h.outlet = 'external' AND h.aggregate_id IS NOT NULL
-							AND (h.status = 'failed' OR h.outlet = 'external' AND h.available_at IS NOT NULL) AND h.status >= holding
-							AND outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id) = k.key
-							AND h.seq < o.seq AND h.route = o.route
-							AND (h.status = 'failed'
-								OR h.status = 'pending' AND h.attempts > 0 AND h.available_at > moment)))
+					AND NOT EXISTS (SELECT FROM outbox_internal.outbox_external_holder h
+						WHERE h.key = k.key AND h.status >= holding AND h.seq < o.seq AND h.route = o.route
+							AND (h.status = 'failed' OR h.attempts > 0 AND h.available_at > moment)))
 			ORDER BY o.available_at LIMIT look);
 		SELECT coalesce(array_agg(c.id ORDER BY c.seq), '{}'), array_agg(c.key ORDER BY c.seq),
 			array_agg(c.bytes ORDER BY c.seq)
@@ -307,37 +318,24 @@ BEGIN
 		FROM (
 			SELECT o.id, o.seq, o.key, o.bytes
 			FROM (
-				(SELECT o.id, o.seq, k.key, coalesce(pg_column_size(o.payload), 0) + coalesce(octet_length(o.body), 0)
-					+ coalesce(pg_column_size(o.headers), 0) + 200::bigint AS bytes
-				 FROM outbox_internal.outbox o, LATERAL (SELECT CASE WHEN its.ordering = 'key' AND o.aggregate_id IS NOT NULL
-						THEN outbox_internal.outbox_key_hash(o.route, o.aggregate_type, o.aggregate_id) END AS key OFFSET 0) k
-				 WHERE o.outlet = 'external' AND o.status = 'pending' AND o.failed_at IS NULL AND o.available_at IS NULL
-					AND o.route = outbox_claim.route AND o.id NOT IN (SELECT unnest(held_ids))
+				(SELECT o.id, o.seq, k.key, o.bytes
+				 FROM outbox_internal.outbox_external o, LATERAL (SELECT CASE WHEN its.ordering = 'key' THEN o.key END AS key OFFSET 0) k
+				 WHERE o.route = outbox_claim.route AND o.available_at IS NULL
+					AND o.id NOT IN (SELECT unnest(held_ids))
 					AND (k.key IS NULL OR k.key NOT IN (SELECT unnest(held_keys))
-						AND NOT EXISTS (SELECT FROM outbox_internal.outbox h
-							WHERE h.outlet = 'external' AND h.aggregate_id IS NOT NULL
-								AND (h.status = 'failed' OR h.outlet = 'external' AND h.available_at IS NOT NULL) AND h.status >= holding
-								AND outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id) = k.key
-								AND h.seq < o.seq AND h.route = o.route
-								AND (h.status = 'failed'
-									OR h.status = 'pending' AND h.id NOT IN (SELECT unnest(due || taken_ids))
-										AND (h.attempts > 0 OR h.available_at <= moment))))
+						AND NOT EXISTS (SELECT FROM outbox_internal.outbox_external_holder h
+							WHERE h.key = k.key AND h.status >= holding AND h.seq < o.seq AND h.route = o.route
+								AND (h.status = 'failed' OR h.id NOT IN (SELECT unnest(due || taken_ids))
+									AND (h.attempts > 0 OR h.available_at <= moment))))
 				 ORDER BY o.seq LIMIT look)
 				UNION ALL
-				(SELECT o.id, o.seq, k.key, coalesce(pg_column_size(o.payload), 0) + coalesce(octet_length(o.body), 0)
-					+ coalesce(pg_column_size(o.headers), 0) + 200::bigint AS bytes
-				 FROM outbox_internal.outbox o, LATERAL (SELECT CASE WHEN its.ordering = 'key' AND o.aggregate_id IS NOT NULL
-						THEN outbox_internal.outbox_key_hash(o.route, o.aggregate_type, o.aggregate_id) END AS key OFFSET 0) k
+				(SELECT o.id, o.seq, k.key, o.bytes
+				 FROM outbox_internal.outbox_external o, LATERAL (SELECT CASE WHEN its.ordering = 'key' THEN o.key END AS key OFFSET 0) k
 				 WHERE o.id = ANY (due)
-					AND (k.key IS NULL OR k.key NOT IN (SELECT unnest(held_keys))
-						AND NOT EXISTS (SELECT FROM outbox_internal.outbox h
-							WHERE h.outlet = 'external' AND h.aggregate_id IS NOT NULL
-								AND (h.status = 'failed' OR h.outlet = 'external' AND h.available_at IS NOT NULL) AND h.status >= holding
-								AND outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id) = k.key
-								AND h.seq < o.seq AND h.route = o.route
-								AND (h.status = 'failed'
-									OR h.status = 'pending' AND h.id NOT IN (SELECT unnest(due || taken_ids))
-										AND (h.attempts > 0 OR h.available_at <= moment)))))
+					AND (k.key IS NULL OR NOT EXISTS (SELECT FROM outbox_internal.outbox_external_holder h
+						WHERE h.key = k.key AND h.status >= holding AND h.seq < o.seq AND h.route = o.route
+							AND (h.status = 'failed' OR h.id NOT IN (SELECT unnest(due || taken_ids))
+								AND (h.attempts > 0 OR h.available_at <= moment)))))
 			) o
 			ORDER BY o.seq LIMIT look) c;
 		EXIT WHEN cardinality(seen_ids) = 0 AND cardinality(due) < look;

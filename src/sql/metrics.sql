@@ -79,57 +79,6 @@ $$;
 
 COMMENT ON FUNCTION outbox_internal.outbox_timing_metrics() IS 'The histograms of outbox_metrics.';
 
-CREATE FUNCTION outbox_internal.outbox_worker_metrics(
-	OUT name text, OUT type text, OUT labels jsonb, OUT value double precision, OUT help text)
-RETURNS SETOF record
-LANGUAGE plpgsql ROWS 20
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-	RETURN QUERY
-	WITH w AS MATERIALIZED (SELECT * FROM outbox_internal.outbox_worker_stats())
-	SELECT v.name, 'gauge', jsonb_build_object('worker', n.number::text), v.value::integer::double precision, v.help
-	FROM (SELECT generate_series(0, greatest(l.workers_wanted, 1) - 1) AS number
-		  FROM outbox_internal.outbox_launcher_state() l) n
-		LEFT JOIN w ON w.worker = n.number,
-		LATERAL (VALUES
-			('outbox_worker_up', w.pid IS NOT NULL, '1 while the worker runs'),
-			('outbox_broker_connected', coalesce(w.state IN ('idle', 'publishing', 'blocked'), false), '1 while the worker is connected to the broker and works'),
-			('outbox_broker_blocked', coalesce(w.state = 'blocked', false), '1 while an alarm of the broker blocks the worker')
-		) AS v (name, value, help)
-	UNION ALL
-	SELECT v.name, 'gauge', '{}', coalesce(v.value, 0)::double precision, v.help
-	FROM (SELECT min(w.tls_not_after) AS tls_not_after, max(w.archive_error) AS archive_error,
-			count(w.twin) AS twins FROM w) a,
-		LATERAL (VALUES
-			('outbox_tls_certificate_expiry_timestamp_seconds', extract(epoch FROM a.tls_not_after), 'Unix time at which the broker''s certificate expires; 0: no TLS'),
-			('outbox_archive_fault', (a.archive_error IS NOT NULL)::integer, '1 while partitions of the archive cannot be made or dropped'),
-			('outbox_twin', (a.twins > 0)::integer, '1 while another relay of this database is connected to the broker')
-		) AS v (name, value, help);
-END
-$$;
-
-COMMENT ON FUNCTION outbox_internal.outbox_worker_metrics() IS 'Those of outbox_metrics that workers tell.';
-
-CREATE FUNCTION outbox_internal.outbox_archive_metrics(
-	OUT name text, OUT type text, OUT labels jsonb, OUT value double precision, OUT help text)
-RETURNS SETOF record
-LANGUAGE plpgsql ROWS 20
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-	RETURN QUERY
-	SELECT 'outbox_archive_partitions_ahead', 'gauge', '{}'::jsonb, count(*)::double precision,
-		'Partitions of the archive for days that have not begun'
-	FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-	WHERE i.inhparent = outbox_internal.outbox_relation('outbox_archive')
-		AND c.relname ~ '^outbox_archive_p[0-9]{8}$'
-		AND to_date("right"(c.relname, 8), 'YYYYMMDD') > (clock_timestamp() AT TIME ZONE 'UTC')::date;
-END
-$$;
-
-COMMENT ON FUNCTION outbox_internal.outbox_archive_metrics() IS 'Those of outbox_metrics that concern the archive.';
-
 CREATE FUNCTION outbox_internal.outbox_metric_list(
 	OUT name text, OUT type text, OUT labels jsonb, OUT value double precision, OUT help text)
 RETURNS SETOF record
@@ -184,8 +133,30 @@ BEGIN
 		count(*)::double precision, 'Rows of outbox_problems of one kind; there is a series only while there is one'
 	FROM p GROUP BY p.severity, p.problem;
 
-	RETURN QUERY SELECT * FROM outbox_internal.outbox_worker_metrics();
-	RETURN QUERY SELECT * FROM outbox_internal.outbox_archive_metrics();
+	RETURN QUERY
+	WITH w AS MATERIALIZED (SELECT * FROM outbox_internal.outbox_worker_stats())
+	SELECT v.name, 'gauge', jsonb_build_object('worker', n.number::text), v.value::integer::double precision, v.help
+	FROM (SELECT generate_series(0, greatest(l.workers_wanted, 1) - 1) AS number
+		  FROM outbox_internal.outbox_launcher_state() l) n
+		LEFT JOIN w ON w.worker = n.number,
+		LATERAL (VALUES
+			('outbox_worker_up', w.pid IS NOT NULL, '1 while the worker runs'),
+			('outbox_broker_connected', coalesce(w.state IN ('idle', 'publishing', 'blocked'), false), '1 while the worker is connected to the broker and works'),
+			('outbox_broker_blocked', coalesce(w.state = 'blocked', false), '1 while an alarm of the broker blocks the worker')
+		) AS v (name, value, help)
+	UNION ALL
+	SELECT v.name, 'gauge', '{}', coalesce(v.value, 0)::double precision, v.help
+	FROM (SELECT min(w.tls_not_after) AS tls_not_after, max(w.archive_error) AS archive_error,
+			count(w.twin) AS twins FROM w) a,
+		LATERAL (VALUES
+			('outbox_tls_certificate_expiry_timestamp_seconds', extract(epoch FROM a.tls_not_after), 'Unix time at which the broker''s certificate expires; 0: no TLS'),
+			('outbox_archive_fault', (a.archive_error IS NOT NULL)::integer, '1 while partitions of the archive cannot be made or dropped'),
+			('outbox_twin', (a.twins > 0)::integer, '1 while another relay of this database is connected to the broker')
+		) AS v (name, value, help);
+	RETURN QUERY
+	SELECT 'outbox_archive_partitions_ahead', 'gauge', '{}'::jsonb, count(*)::double precision,
+		'Partitions of the archive for days that have not begun'
+	FROM outbox_internal.outbox_archive_day d WHERE d.day > d.today;
 	RETURN QUERY SELECT * FROM outbox_internal.outbox_route_metrics(counts);
 	RETURN QUERY SELECT * FROM outbox_internal.outbox_timing_metrics();
 END

@@ -124,39 +124,8 @@ $$;
 COMMENT ON FUNCTION @extschema@.outbox_requeue(uuid) IS
 'Makes a failed message pending again, with its attempts counted from 0. Returns false when it is pending already; an unknown id is an error (P0002).';
 
-/*
- * Functions for many lock the rows by one statement and change them by another,
- * at their places.  The statistics of a queue that was just empty, or of one that
- * was just filled, are wrong, and a join of 100,000 rows by them took minutes
- * (measured); to look for the elements of a known array the server makes a hash.
- */
-CREATE FUNCTION @extschema@.outbox_requeue_ids(ids uuid[])
-RETURNS bigint
-LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
-SET plan_cache_mode = force_custom_plan
-AS $$
-DECLARE
-	locked tid[];
-BEGIN
-	IF ids IS NULL THEN
-		RAISE EXCEPTION 'ids must not be null'
-			USING ERRCODE = 'null_value_not_allowed';
-	END IF;
-	locked := ARRAY(
-		SELECT o.ctid FROM outbox_internal.outbox o
-		WHERE o.id = ANY (ids) AND o.status = 'failed'
-		FOR UPDATE SKIP LOCKED);
-	RETURN outbox_internal.outbox_requeue_rows(locked, NULL::text,
-		jsonb_build_object('ids', ids[1:100]));
-END
-$$;
-
-COMMENT ON FUNCTION @extschema@.outbox_requeue_ids(uuid[]) IS
-'Makes those of these messages pending again that have failed, with their attempts counted from 0, and returns how many these were; one that somebody else has locked is left. NULL is an error (22004).';
-
 /* Messages can wait for a route that is gone, and be discarded. */
-CREATE FUNCTION outbox_internal.outbox_check_route(route text)
+CREATE FUNCTION outbox_internal.outbox_check_route(route text, gone boolean)
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -164,7 +133,7 @@ AS $$
 BEGIN
 	IF route IS NOT NULL
 		AND NOT EXISTS (SELECT FROM outbox_internal.outbox_route r WHERE r.name = outbox_check_route.route)
-		AND NOT EXISTS (SELECT FROM outbox_internal.outbox o WHERE o.route = outbox_check_route.route) THEN
+		AND NOT (gone AND EXISTS (SELECT FROM outbox_internal.outbox o WHERE o.route = outbox_check_route.route)) THEN
 		RAISE EXCEPTION 'route "%" does not exist', route
 			USING ERRCODE = 'undefined_object',
 				HINT = 'The table outbox_route lists the routes.';
@@ -172,8 +141,114 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION outbox_internal.outbox_check_route(text) IS
-'An error (42704) for a name that is neither NULL, nor a route, nor that of a route that is gone and still has messages.';
+COMMENT ON FUNCTION outbox_internal.outbox_check_route(text, boolean) IS
+'An error (42704) for a name that is neither NULL, nor a route, nor, if gone is true, that of a route that is gone and still has messages.';
+
+/*
+ * What an external relay or a worker has claimed, by the hash that outbox_taken() tells,
+ * is asked again with the rows locked: a claim that is under way commits before we get
+ * the lock, and is told from then on; no new one can take the row while we have it.
+ */
+CREATE FUNCTION outbox_internal.outbox_delete_unclaimed(locked tid[])
+RETURNS bigint
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_custom_plan
+AS $$
+DECLARE
+	claimed bigint[];
+	deleted bigint;
+BEGIN
+	IF locked = '{}' THEN
+		RETURN 0;
+	END IF;
+	claimed := ARRAY(SELECT c.id_hash FROM outbox_internal.outbox_taken(ARRAY(
+		SELECT o.id FROM outbox_internal.outbox o WHERE o.ctid = ANY (locked))::uuid[]) c);
+	DELETE FROM outbox_internal.outbox o
+	WHERE o.ctid = ANY (locked)
+		AND outbox_internal.outbox_claim_hash(o.id::uuid) <> ALL (claimed);
+	GET DIAGNOSTICS deleted = ROW_COUNT;
+	RETURN deleted;
+END
+$$;
+
+COMMENT ON FUNCTION outbox_internal.outbox_delete_unclaimed(tid[]) IS
+'Deletes the messages at these places, which the caller has locked, but for those that a worker has claimed or an external relay has leased; returns how many.';
+
+/*
+ * Functions for many lock the rows by one statement and change them by another,
+ * at their places.  The statistics of a queue that was just empty, or of one that
+ * was just filled, are wrong, and a join of 100,000 rows by them took minutes
+ * (measured); to look for the elements of a known array the server makes a hash.
+ */
+CREATE FUNCTION outbox_internal.outbox_lock_messages(
+	status text, route text, event_type text, aggregate_type text, aggregate_id text,
+	last_error_like text, created_before timestamptz, ids uuid[], max_messages integer,
+	OUT locked tid[], OUT filter jsonb)
+RETURNS record
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_custom_plan
+AS $$
+DECLARE
+	/* What is claimed is not even locked: its settling would have to wait for us. */
+	claimed bigint[] := '{}';
+BEGIN
+	IF max_messages < 0 THEN
+		RAISE EXCEPTION 'max_messages must not be negative'
+			USING ERRCODE = 'invalid_parameter_value';
+	END IF;
+	PERFORM outbox_internal.outbox_check_route(route, true);
+	IF status = 'pending' THEN
+		claimed := ARRAY(SELECT c.id_hash FROM outbox_internal.outbox_taken(NULL::uuid[]) c);
+	END IF;
+	locked := ARRAY(
+		SELECT o.ctid FROM outbox_internal.outbox o
+		WHERE o.status = outbox_lock_messages.status
+			AND (outbox_lock_messages.route IS NULL OR o.route = outbox_lock_messages.route)
+			AND (outbox_lock_messages.event_type IS NULL
+				OR o.event_type = outbox_lock_messages.event_type)
+			AND (outbox_lock_messages.aggregate_type IS NULL
+				OR o.aggregate_type = outbox_lock_messages.aggregate_type)
+			AND (outbox_lock_messages.aggregate_id IS NULL
+				OR o.aggregate_id = outbox_lock_messages.aggregate_id)
+			AND (last_error_like IS NULL OR o.last_error LIKE last_error_like)
+			AND (created_before IS NULL OR o.created_at < created_before)
+			AND (ids IS NULL OR o.id = ANY (ids))
+			AND outbox_internal.outbox_claim_hash(o.id::uuid) <> ALL (claimed)
+		ORDER BY o.seq
+		LIMIT max_messages
+		FOR UPDATE SKIP LOCKED);
+	filter := jsonb_strip_nulls(jsonb_build_object('route', route, 'event_type', event_type,
+		'aggregate_type', aggregate_type, 'aggregate_id', aggregate_id,
+		'last_error_like', last_error_like, 'created_before', created_before,
+		'ids', ids[1:100], 'max_messages', max_messages));
+END
+$$;
+
+COMMENT ON FUNCTION outbox_internal.outbox_lock_messages(text, text, text, text, text, text, timestamptz, uuid[], integer) IS
+'Locks the messages of that status that match all other arguments which are not NULL, the oldest first, at most max_messages; returns their places, and the arguments for outbox_history. What a worker is publishing, or somebody else has locked, is left. Errors: 22023 max_messages, 42704 unknown route.';
+
+CREATE FUNCTION @extschema@.outbox_requeue_ids(ids uuid[])
+RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
+AS $$
+DECLARE
+	chosen record;
+BEGIN
+	IF ids IS NULL THEN
+		RAISE EXCEPTION 'ids must not be null'
+			USING ERRCODE = 'null_value_not_allowed';
+	END IF;
+	chosen := outbox_internal.outbox_lock_messages('failed'::text, NULL::text,
+		NULL::text, NULL::text, NULL::text, NULL::text, NULL::timestamptz, ids, NULL::integer);
+	RETURN outbox_internal.outbox_requeue_rows(chosen.locked, NULL::text, chosen.filter);
+END
+$$;
+
+COMMENT ON FUNCTION @extschema@.outbox_requeue_ids(uuid[]) IS
+'Makes those of these messages pending again that have failed, with their attempts counted from 0, and returns how many these were; one that somebody else has locked is left. NULL is an error (22004).';
 
 CREATE FUNCTION @extschema@.outbox_requeue_failed(
 	route text DEFAULT NULL, event_type text DEFAULT NULL,
@@ -183,63 +258,36 @@ CREATE FUNCTION @extschema@.outbox_requeue_failed(
 RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
-SET plan_cache_mode = force_custom_plan
 AS $$
 DECLARE
-	locked tid[];
+	chosen constant record := outbox_internal.outbox_lock_messages('failed'::text, route,
+		event_type, aggregate_type, aggregate_id, last_error_like, created_before, NULL::uuid[], max_messages);
 BEGIN
-	IF max_messages < 0 THEN
-		RAISE EXCEPTION 'max_messages must not be negative'
-			USING ERRCODE = 'invalid_parameter_value';
-	END IF;
-	PERFORM outbox_internal.outbox_check_route(outbox_requeue_failed.route);
-	locked := ARRAY(
-		SELECT o.ctid FROM outbox_internal.outbox o
-		WHERE o.status = 'failed'
-			AND (outbox_requeue_failed.route IS NULL
-				OR o.route = outbox_requeue_failed.route)
-			AND (outbox_requeue_failed.event_type IS NULL
-				OR o.event_type = outbox_requeue_failed.event_type)
-			AND (outbox_requeue_failed.aggregate_type IS NULL
-				OR o.aggregate_type = outbox_requeue_failed.aggregate_type)
-			AND (outbox_requeue_failed.aggregate_id IS NULL
-				OR o.aggregate_id = outbox_requeue_failed.aggregate_id)
-			AND (last_error_like IS NULL OR o.last_error LIKE last_error_like)
-			AND (created_before IS NULL OR o.created_at < created_before)
-		ORDER BY o.seq
-		LIMIT max_messages
-		FOR UPDATE SKIP LOCKED);
-	RETURN outbox_internal.outbox_requeue_rows(locked, NULL::text,
-		jsonb_strip_nulls(jsonb_build_object('route', outbox_requeue_failed.route,
-			'event_type', outbox_requeue_failed.event_type,
-			'aggregate_type', outbox_requeue_failed.aggregate_type,
-			'aggregate_id', outbox_requeue_failed.aggregate_id,
-			'last_error_like', last_error_like, 'created_before', created_before,
-			'max_messages', max_messages)));
+	RETURN outbox_internal.outbox_requeue_rows(chosen.locked, NULL::text, chosen.filter);
 END
 $$;
 
 COMMENT ON FUNCTION @extschema@.outbox_requeue_failed(text, text, text, text, text, timestamptz, integer) IS
 'Makes the failed messages pending again that match all arguments which are not NULL (last_error_like is a LIKE pattern), the oldest first, at most max_messages. Returns their number; one that somebody else has locked is left. An unknown route is an error (42704).';
 
-/*
- * What a worker has claimed, or an external relay, by the hash that outbox_taken() tells.  To be asked
- * with the row locked: a claim that is under way commits before we get the lock,
- * and is told from then on; no new one can take the row while we have it.
- */
-CREATE FUNCTION outbox_internal.outbox_is_claimed(id uuid)
-RETURNS boolean
+/* To be asked with the row locked, as outbox_delete_unclaimed() says. */
+CREATE FUNCTION outbox_internal.outbox_check_unclaimed(id uuid)
+RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	RETURN EXISTS (SELECT FROM outbox_internal.outbox_taken(ARRAY[outbox_is_claimed.id]::uuid[]) c
-		WHERE c.id_hash = outbox_internal.outbox_claim_hash(outbox_is_claimed.id));
+	IF EXISTS (SELECT FROM outbox_internal.outbox_taken(ARRAY[outbox_check_unclaimed.id]::uuid[]) c
+			WHERE c.id_hash = outbox_internal.outbox_claim_hash(outbox_check_unclaimed.id)) THEN
+		RAISE EXCEPTION 'message "%" is being published', outbox_check_unclaimed.id
+			USING ERRCODE = 'object_in_use',
+				HINT = 'Call outbox_pause() for its route first, or try again later.';
+	END IF;
 END
 $$;
 
-COMMENT ON FUNCTION outbox_internal.outbox_is_claimed(uuid) IS
-'True while a worker has the message in its memory, or an external relay has leased it.';
+COMMENT ON FUNCTION outbox_internal.outbox_check_unclaimed(uuid) IS
+'An error (55006) while a worker has the message in its memory, or an external relay has leased it.';
 
 CREATE FUNCTION @extschema@.outbox_discard(id uuid)
 RETURNS boolean
@@ -252,11 +300,7 @@ BEGIN
 	IF NOT FOUND THEN
 		RETURN false;
 	END IF;
-	IF outbox_internal.outbox_is_claimed(outbox_discard.id) THEN
-		RAISE EXCEPTION 'message "%" is being published', outbox_discard.id
-			USING ERRCODE = 'object_in_use',
-				HINT = 'Call outbox_pause() for its route first, or try again later.';
-	END IF;
+	PERFORM outbox_internal.outbox_check_unclaimed(outbox_discard.id);
 	DELETE FROM outbox_internal.outbox o WHERE o.id = outbox_discard.id;
 	PERFORM outbox_internal.outbox_remember('discard', 'message "' || outbox_discard.id || '"',
 		1::bigint, NULL::text, NULL::jsonb);
@@ -276,12 +320,10 @@ CREATE FUNCTION @extschema@.outbox_discard_messages(
 RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
-SET plan_cache_mode = force_custom_plan
 AS $$
 DECLARE
 	given constant boolean := outbox_internal.outbox_ids_given(ids);
-	claimed bigint[];
-	locked tid[];
+	chosen record;
 	discarded bigint;
 BEGIN
 	IF reason IS NULL OR reason = '' THEN
@@ -293,50 +335,12 @@ BEGIN
 		RAISE EXCEPTION 'status must be ''failed'' or ''pending'''
 			USING ERRCODE = 'invalid_parameter_value';
 	END IF;
-	IF max_messages < 0 THEN
-		RAISE EXCEPTION 'max_messages must not be negative'
-			USING ERRCODE = 'invalid_parameter_value';
-	END IF;
-	PERFORM outbox_internal.outbox_check_route(outbox_discard_messages.route);
-	/* What is claimed is not even locked: its settling would have to wait for us. */
-	claimed := ARRAY(SELECT c.id_hash FROM outbox_internal.outbox_taken(NULL::uuid[]) c);
-	locked := ARRAY(
-		SELECT o.ctid FROM outbox_internal.outbox o
-		WHERE o.status = outbox_discard_messages.status
-			AND (outbox_discard_messages.route IS NULL
-				OR o.route = outbox_discard_messages.route)
-			AND (outbox_discard_messages.event_type IS NULL
-				OR o.event_type = outbox_discard_messages.event_type)
-			AND (outbox_discard_messages.aggregate_type IS NULL
-				OR o.aggregate_type = outbox_discard_messages.aggregate_type)
-			AND (outbox_discard_messages.aggregate_id IS NULL
-				OR o.aggregate_id = outbox_discard_messages.aggregate_id)
-			AND (last_error_like IS NULL OR o.last_error LIKE last_error_like)
-			AND (created_before IS NULL OR o.created_at < created_before)
-			AND (NOT given OR o.id = ANY (ids))
-			AND outbox_internal.outbox_claim_hash(o.id::uuid) <> ALL (claimed)
-		ORDER BY o.seq
-		LIMIT max_messages
-		FOR UPDATE SKIP LOCKED);
-	IF locked = '{}' THEN
-		RETURN 0;
-	END IF;
-	/* Claimed between that look and the lock; see outbox_is_claimed(). */
-	claimed := ARRAY(SELECT c.id_hash FROM outbox_internal.outbox_taken(ARRAY(
-		SELECT o.id FROM outbox_internal.outbox o WHERE o.ctid = ANY (locked))::uuid[]) c);
-	DELETE FROM outbox_internal.outbox o
-	WHERE o.ctid = ANY (locked)
-		AND outbox_internal.outbox_claim_hash(o.id::uuid) <> ALL (claimed);
-	GET DIAGNOSTICS discarded = ROW_COUNT;
+	chosen := outbox_internal.outbox_lock_messages(status, route, event_type, aggregate_type,
+		aggregate_id, last_error_like, created_before, (CASE WHEN given THEN ids END)::uuid[], max_messages);
+	discarded := outbox_internal.outbox_delete_unclaimed(chosen.locked);
 	IF discarded > 0 THEN
 		PERFORM outbox_internal.outbox_remember('discard', NULL::text, discarded, reason,
-			jsonb_strip_nulls(jsonb_build_object('status', outbox_discard_messages.status,
-				'route', outbox_discard_messages.route,
-				'event_type', outbox_discard_messages.event_type,
-				'aggregate_type', outbox_discard_messages.aggregate_type,
-				'aggregate_id', outbox_discard_messages.aggregate_id,
-				'last_error_like', last_error_like, 'created_before', created_before,
-				'ids', CASE WHEN given THEN ids[1:100] END, 'max_messages', max_messages)));
+			(jsonb_build_object('status', status) || chosen.filter)::jsonb);
 	END IF;
 	RETURN discarded;
 END
@@ -379,11 +383,7 @@ BEGIN
 				DETAIL = 'It was published, discarded, or never enqueued.';
 	END IF;
 	/* It would go out as the worker has it. */
-	IF outbox_internal.outbox_is_claimed(outbox_edit.id) THEN
-		RAISE EXCEPTION 'message "%" is being published', outbox_edit.id
-			USING ERRCODE = 'object_in_use',
-				HINT = 'Call outbox_pause() for its route first, or try again later.';
-	END IF;
+	PERFORM outbox_internal.outbox_check_unclaimed(outbox_edit.id);
 	/*
 	 * It becomes a message of this database, as one of another is not checked
 	 * again.  So it has to be one that the relay may publish.
@@ -480,14 +480,7 @@ BEGIN
 			AND outbox_internal.outbox_claim_hash(o.id::uuid) <> ALL (claimed)
 		ORDER BY o.seq
 		FOR UPDATE);
-	IF locked <> '{}' THEN
-		claimed := ARRAY(SELECT c.id_hash FROM outbox_internal.outbox_taken(ARRAY(
-			SELECT o.id FROM outbox_internal.outbox o WHERE o.ctid = ANY (locked))::uuid[]) c);
-	END IF;
-	DELETE FROM outbox_internal.outbox o
-	WHERE o.ctid = ANY (locked)
-		AND outbox_internal.outbox_claim_hash(o.id::uuid) <> ALL (claimed);
-	GET DIAGNOSTICS live = ROW_COUNT;
+	live := outbox_internal.outbox_delete_unclaimed(locked);
 	/*
 	 * Before the archive is looked at, each with a snapshot of its own: what a
 	 * worker moves there in between is counted and removed, too, and what it moves
@@ -549,12 +542,7 @@ BEGIN
 			pause_reason = outbox_set_paused.reason
 		WHERE r.name = outbox_set_paused.route AND (r.paused OR value);
 		changed := FOUND;
-		PERFORM FROM outbox_internal.outbox_route r WHERE r.name = outbox_set_paused.route;
-		IF NOT FOUND THEN
-			RAISE EXCEPTION 'route "%" does not exist', route
-				USING ERRCODE = 'undefined_object',
-					HINT = 'The table outbox_route lists the routes.';
-		END IF;
+		PERFORM outbox_internal.outbox_check_route(route, false);
 	END IF;
 	IF changed THEN
 		PERFORM outbox_internal.outbox_remember(

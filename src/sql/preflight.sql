@@ -103,9 +103,8 @@ BEGIN ATOMIC
 			WHERE s.name = 'outbox.retention'), true)
 			OR EXISTS (SELECT FROM @extschema@.outbox_route r
 				WHERE r.retention > interval '0')) k(kept),
-		(SELECT count(to_regclass('outbox_internal.outbox_archive_p'
-			|| to_char((clock_timestamp() AT TIME ZONE 'UTC')::date + i, 'YYYYMMDD')))
-		 FROM generate_series(0, 2) i) p(ahead)
+		(SELECT count(*) FROM outbox_internal.outbox_archive_day d
+		 WHERE d.day BETWEEN d.today AND d.today + 2) p(ahead)
 	UNION ALL
 	SELECT 'archive', NOT d.filled,
 		CASE WHEN d.filled THEN 'outbox_archive_default has rows: their days had no partition.'
@@ -202,10 +201,8 @@ BEGIN
 	EXCEPTION WHEN lock_not_available THEN
 		RETURN QUERY SELECT 'locks', false, 'Somebody has locked the table outbox_route.', locked;
 	END;
-	IF route IS NOT NULL AND exchanges = '{}' THEN
-		RAISE EXCEPTION 'route "%" does not exist', route
-			USING ERRCODE = 'undefined_object',
-				HINT = 'The table outbox_route lists the routes.';
+	IF exchanges = '{}' THEN
+		PERFORM outbox_internal.outbox_check_route(route, false);
 	END IF;
 
 	RETURN QUERY SELECT * FROM outbox_internal.outbox_preflight_server();

@@ -194,26 +194,6 @@ $$;
 
 COMMENT ON FUNCTION outbox_internal.outbox_worker_problems() IS 'Those of outbox_problems that workers tell: link, settings, database, copies, versions, clock.';
 
-/* Somebody's lock on the tables; the caller has found that out. */
-CREATE FUNCTION outbox_internal.outbox_lock_problems()
-RETURNS SETOF outbox_internal.outbox_problem
-LANGUAGE plpgsql ROWS 5
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-	RETURN QUERY
-	SELECT 'critical', 'table locked', 'table ' || c.relname, l.since,
-		format('%s, %s by process %s%s', l.mode, CASE WHEN l.granted THEN 'held' ELSE 'waited for' END,
-			coalesce(l.pid::text, 'none (a prepared transaction)'), ' (' || nullif(l.application_name, '') || ')'),
-		'The relay cannot work meanwhile; it goes on by itself. See whether that command may be ended.',
-		coalesce('SELECT pg_terminate_backend(' || l.pid || ')', 'SELECT gid, prepared, owner FROM pg_prepared_xacts ORDER BY prepared')
-	FROM outbox_internal.outbox_table_lockers l
-		LEFT JOIN pg_class c ON c.oid = l.relation;
-END
-$$;
-
-COMMENT ON FUNCTION outbox_internal.outbox_lock_problems() IS 'Those of outbox_problems that are locks on the tables.';
-
 /* Routes, and what is the matter with their messages; outbox is locked for reading. */
 CREATE FUNCTION outbox_internal.outbox_route_problems(counts outbox_internal.outbox_route_count[])
 RETURNS SETOF outbox_internal.outbox_problem
@@ -296,6 +276,61 @@ $$;
 
 COMMENT ON FUNCTION outbox_internal.outbox_route_problems(outbox_internal.outbox_route_count[]) IS 'Those of outbox_problems that concern pauses, routes and the age of the backlog.';
 
+CREATE FUNCTION outbox_internal.outbox_stuck_messages(
+	failed bigint, waiting bigint, OUT id uuid, OUT seq bigint, OUT route text,
+	OUT aggregate_type text, OUT aggregate_id text, OUT status text,
+	OUT created_at timestamptz, OUT available_at timestamptz, OUT attempts integer,
+	OUT last_error text, OUT last_error_reason text)
+RETURNS SETOF record
+LANGUAGE sql STABLE
+BEGIN ATOMIC
+	SELECT m.id, m.seq, m.route, m.aggregate_type, m.aggregate_id, m.status, m.created_at,
+		m.available_at, m.attempts, outbox_internal.outbox_printable(m.last_error), m.last_error_reason
+	FROM ((SELECT o.* FROM @extschema@.outbox o
+		   WHERE o.status = 'failed' ORDER BY o.seq LIMIT $1)
+		  UNION ALL
+		  (SELECT o.* FROM @extschema@.outbox o
+		   WHERE o.status = 'pending' AND o.available_at IS NOT NULL AND o.outlet IS NULL
+		   ORDER BY o.available_at, o.seq LIMIT $2)) m
+	WHERE m.status = 'failed' OR m.attempts > 0;
+END;
+
+COMMENT ON FUNCTION outbox_internal.outbox_stuck_messages(bigint, bigint) IS
+'Of the first so many failed messages all, and of the first so many that wait for a time those that have failed before.';
+
+CREATE FUNCTION outbox_internal.outbox_holding_messages(
+	failed bigint, waiting bigint, keys bigint, most bigint,
+	OUT id uuid, OUT seq bigint, OUT route text, OUT aggregate_type text,
+	OUT aggregate_id text, OUT status text, OUT created_at timestamptz,
+	OUT available_at timestamptz, OUT last_error text, OUT behind bigint)
+RETURNS SETOF record
+LANGUAGE sql STABLE
+BEGIN ATOMIC
+	SELECT h.id, h.seq, h.route, h.aggregate_type, h.aggregate_id, h.status, h.created_at,
+		h.available_at, h.last_error,
+		(SELECT count(*) FROM (SELECT FROM @extschema@.outbox b
+			WHERE b.status = 'pending' AND b.available_at IS NULL AND b.outlet IS NULL AND b.aggregate_id IS NOT NULL
+				/* As the index outbox_key has it, so that no other one is chosen. */
+				AND (outbox_internal.outbox_key_hash(b.route, b.aggregate_type, b.aggregate_id), b.seq)
+					> (outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id), h.seq)
+				AND (outbox_internal.outbox_key_hash(b.route, b.aggregate_type, b.aggregate_id), b.seq)
+					<= (outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id), 9223372036854775807)
+			ORDER BY outbox_internal.outbox_key_hash(b.route, b.aggregate_type, b.aggregate_id), b.seq
+			LIMIT $4) b) AS behind
+	FROM (SELECT n.* FROM (
+			SELECT DISTINCT ON (m.route, m.aggregate_type, m.aggregate_id) m.*
+			FROM outbox_internal.outbox_stuck_messages($1, $2) m
+				JOIN @extschema@.outbox_route r ON r.name = m.route
+			WHERE m.aggregate_id IS NOT NULL AND r.ordering = 'key'
+				AND (m.status = 'pending' OR r.on_failed = 'block')
+			ORDER BY m.route, m.aggregate_type, m.aggregate_id, m.seq) n
+		  ORDER BY n.status, n.seq LIMIT $3) h
+	ORDER BY behind DESC, h.seq;
+END;
+
+COMMENT ON FUNCTION outbox_internal.outbox_holding_messages(bigint, bigint, bigint, bigint) IS
+'Those of outbox_stuck_messages(failed, waiting) that hold their keys, of so many keys at most, with how many messages wait behind each, up to most; the most first.';
+
 /*
  * Messages that are refused, or were given up, and keys that they hold.  Not more is
  * read than outbox_backlog_sample() has counted, so that dead rows cost nothing.
@@ -361,14 +396,11 @@ BEGIN
 		format('%s: %s messages, after %s attempts at most', e.last_error, e.messages, e.attempts),
 		a.hint, a.command
 	FROM (SELECT m.route, m.reason, m.last_error, count(*) AS messages, min(m.created_at) AS since, max(m.attempts) AS attempts
-		  FROM (SELECT o.route, outbox_internal.outbox_printable(o.last_error) AS last_error, o.created_at, o.attempts,
+		  FROM (SELECT o.*,
 					/* A role that may insert may write any text there. */
 					CASE WHEN o.last_error_reason IN ('unroutable', 'queue refuses', 'external nack') THEN o.last_error_reason
 						ELSE 'message refused' END AS reason
-				FROM outbox_internal.outbox o
-				WHERE o.status = 'pending' AND o.available_at IS NOT NULL AND o.outlet IS NULL
-				ORDER BY o.available_at, o.seq LIMIT waiting) m
-		  WHERE m.attempts > 0
+				FROM outbox_internal.outbox_stuck_messages(0::bigint, waiting) o) m
 		  GROUP BY m.route, m.reason, m.last_error
 		  ORDER BY count(*) DESC LIMIT 20) e, LATERAL outbox_internal.outbox_reason_hint(e.reason) a;
 
@@ -379,8 +411,7 @@ BEGIN
 		format('SELECT outbox_requeue_failed(route => %L)', e.route)
 	FROM (SELECT m.route, count(*) AS messages, min(m.created_at) AS since,
 			mode() WITHIN GROUP (ORDER BY m.last_error) AS last_error
-		  FROM (SELECT o.route, outbox_internal.outbox_printable(o.last_error) AS last_error, o.created_at FROM outbox_internal.outbox o
-				WHERE o.status = 'failed' ORDER BY o.seq LIMIT failed) m
+		  FROM outbox_internal.outbox_stuck_messages(failed, 0::bigint) m
 		  GROUP BY m.route) e;
 
 	RETURN QUERY
@@ -389,37 +420,12 @@ BEGIN
 			outbox_internal.outbox_printable(k.aggregate_id), k.route), k.created_at,
 		format('message %s %s: %s; %s messages wait behind it', k.id,
 			CASE k.status WHEN 'failed' THEN 'has failed' ELSE format('is tried again at %s', k.available_at::timestamptz(0)) END,
-			outbox_internal.outbox_printable(k.last_error), CASE WHEN k.behind > 100 THEN 'more than 100' ELSE k.behind::text END),
+			k.last_error, CASE WHEN k.behind > 100 THEN 'more than 100' ELSE k.behind::text END),
 		CASE k.status WHEN 'failed' THEN 'The route has on_failed = ''block'': requeue or discard the message that has failed.'
 			ELSE 'It ends with the next attempt that succeeds.' END,
 		CASE k.status WHEN 'failed' THEN format('SELECT outbox_requeue(%L)', k.id) END
-	FROM (SELECT h.*, (SELECT count(*) FROM (SELECT FROM outbox_internal.outbox b
-				WHERE b.status = 'pending' AND b.available_at IS NULL AND b.outlet IS NULL AND b.aggregate_id IS NOT NULL
-					/* As the index outbox_key has it, so that no other one is chosen. */
-					AND (outbox_internal.outbox_key_hash(b.route, b.aggregate_type, b.aggregate_id), b.seq)
-						> (outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id), h.seq)
-					AND (outbox_internal.outbox_key_hash(b.route, b.aggregate_type, b.aggregate_id), b.seq)
-						<= (outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id), 9223372036854775807)
-				ORDER BY outbox_internal.outbox_key_hash(b.route, b.aggregate_type, b.aggregate_id), b.seq
-				LIMIT 101) b) AS behind
-		  FROM (SELECT n.* FROM (SELECT DISTINCT ON (m.route, m.aggregate_type, m.aggregate_id) m.*
-				FROM ((SELECT o.id, o.seq, o.route, o.aggregate_type, o.aggregate_id, o.status, o.created_at,
-							o.available_at, o.attempts, o.last_error
-					   FROM outbox_internal.outbox o
-					   WHERE o.status = 'failed' ORDER BY o.seq LIMIT failed)
-					  UNION ALL
-					  (SELECT o.id, o.seq, o.route, o.aggregate_type, o.aggregate_id, o.status, o.created_at,
-							o.available_at, o.attempts, o.last_error
-					   FROM outbox_internal.outbox o
-					   WHERE o.status = 'pending' AND o.available_at IS NOT NULL AND o.outlet IS NULL
-					   ORDER BY o.available_at, o.seq LIMIT waiting)) m
-					JOIN outbox_internal.outbox_route r ON r.name = m.route
-				WHERE m.aggregate_id IS NOT NULL AND r.ordering = 'key'
-					AND (m.status = 'failed' AND r.on_failed = 'block' OR m.status = 'pending' AND m.attempts > 0)
-				ORDER BY m.route, m.aggregate_type, m.aggregate_id, m.seq) n
-				ORDER BY n.status, n.seq LIMIT 20) h) k
-	WHERE k.behind > 0 OR k.status = 'failed'
-	ORDER BY k.behind DESC, k.seq;
+	FROM outbox_internal.outbox_holding_messages(failed, waiting, 20::bigint, 101::bigint) k
+	WHERE k.behind > 0 OR k.status = 'failed';
 END
 $$;
 
@@ -517,11 +523,7 @@ BEGIN
 		'SELECT pid, xact_start, application_name, query FROM pg_stat_activity WHERE xact_start < now() - interval ''1 minute'' ORDER BY xact_start'
 	FROM outbox_internal.outbox_worker_stats() w WHERE w.archive_error IS NOT NULL;
 
-	/* By the names of the tables, without a lock on them. */
-	SELECT min(to_date("right"(c.relname, 8), 'YYYYMMDD')), max(to_date("right"(c.relname, 8), 'YYYYMMDD'))
-	INTO first_day, last_day
-	FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-	WHERE i.inhparent = outbox_internal.outbox_relation('outbox_archive') AND c.relname ~ '^outbox_archive_p[0-9]{8}$';
+	SELECT min(d.day), max(d.day) INTO first_day, last_day FROM outbox_internal.outbox_archive_day d;
 	IF outbox_internal.outbox_try_lock_tables() THEN
 		SELECT greatest(longest, max(r.retention)) INTO longest FROM outbox_internal.outbox_route r;
 	END IF;
@@ -545,24 +547,6 @@ END
 $$;
 
 COMMENT ON FUNCTION outbox_internal.outbox_archive_problems() IS 'Those of outbox_problems that concern the archive.';
-
-CREATE FUNCTION outbox_internal.outbox_job_problems()
-RETURNS SETOF outbox_internal.outbox_problem
-LANGUAGE plpgsql ROWS 5
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-	RETURN QUERY
-	SELECT 'warning', 'job failed', format('job %s', j.id), j.ended_at,
-		format('%s of %s messages done: %s', j.done, j.total, outbox_internal.outbox_printable(j.last_error)),
-		'Remove the cause and retry it, which goes on where it stopped; or cancel it.',
-		format('SELECT outbox_job_retry(%s)', j.id)
-	FROM outbox_internal.outbox_job j WHERE j.state = 'failed'
-	ORDER BY j.id LIMIT 20;
-END
-$$;
-
-COMMENT ON FUNCTION outbox_internal.outbox_job_problems() IS 'Those of outbox_problems that are jobs which have failed.';
 
 /* Read from the catalogs, without a lock on the tables. */
 CREATE FUNCTION outbox_internal.outbox_object_problems(forgotten interval)
@@ -645,13 +629,26 @@ BEGIN
 	RETURN QUERY SELECT * FROM outbox_internal.outbox_worker_problems();
 	readable := outbox_internal.outbox_try_lock_tables();
 	IF NOT readable OR EXISTS (SELECT FROM outbox_internal.outbox_worker_stats() w WHERE w.reason = 'lock timeout') THEN
-		RETURN QUERY SELECT * FROM outbox_internal.outbox_lock_problems();
+		RETURN QUERY
+		SELECT 'critical', 'table locked', 'table ' || c.relname, l.since,
+			format('%s, %s by process %s%s', l.mode, CASE WHEN l.granted THEN 'held' ELSE 'waited for' END,
+				coalesce(l.pid::text, 'none (a prepared transaction)'), ' (' || nullif(l.application_name, '') || ')'),
+			'The relay cannot work meanwhile; it goes on by itself. See whether that command may be ended.',
+			coalesce('SELECT pg_terminate_backend(' || l.pid || ')', 'SELECT gid, prepared, owner FROM pg_prepared_xacts ORDER BY prepared')
+		FROM outbox_internal.outbox_table_lockers l
+			LEFT JOIN pg_class c ON c.oid = l.relation;
 	END IF;
 	IF readable THEN
 		counts := coalesce(counts, ARRAY(SELECT b FROM outbox_internal.outbox_backlog() b));
 		RETURN QUERY SELECT * FROM outbox_internal.outbox_route_problems(counts);
 		RETURN QUERY SELECT * FROM outbox_internal.outbox_message_problems(counts);
-		RETURN QUERY SELECT * FROM outbox_internal.outbox_job_problems();
+		RETURN QUERY
+		SELECT 'warning', 'job failed', format('job %s', j.id), j.ended_at,
+			format('%s of %s messages done: %s', j.done, j.total, outbox_internal.outbox_printable(j.last_error)),
+			'Remove the cause and retry it, which goes on where it stopped; or cancel it.',
+			format('SELECT outbox_job_retry(%s)', j.id)
+		FROM outbox_internal.outbox_job j WHERE j.state = 'failed'
+		ORDER BY j.id LIMIT 20;
 @list problems@
 	END IF;
 	RETURN QUERY SELECT * FROM outbox_internal.outbox_object_problems('1 minute'::interval);

@@ -90,7 +90,7 @@ LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
 AS $$
 DECLARE
-	seen constant integer := 1000;
+	seen constant bigint := 1000;
 	lines constant integer := 8;
 	status record;
 	latency record;
@@ -182,25 +182,15 @@ BEGIN
 
 	shown := 0;
 	FOR trouble IN
-		WITH failed AS (
-			SELECT outbox_internal.outbox_printable(o.last_error) AS last_error FROM outbox_internal.outbox o
-			WHERE o.status = 'failed' ORDER BY o.seq LIMIT seen),
-		waiting AS (
-			SELECT w.attempts, outbox_internal.outbox_printable(w.last_error) AS last_error FROM (
-				SELECT o.attempts, o.last_error FROM outbox_internal.outbox o
-				WHERE o.status = 'pending' AND o.available_at IS NOT NULL AND o.outlet IS NULL
-				ORDER BY o.available_at, o.seq LIMIT seen) w
-			WHERE w.attempts > 0)
-		SELECT t.kind, count(*) AS messages,
-			coalesce(t.last_error, '-') AS error
-		FROM (SELECT 'failed' AS kind, f.last_error FROM failed f
-			  UNION ALL SELECT 'retrying', w.last_error FROM waiting w) t
+		SELECT CASE m.status WHEN 'failed' THEN 'failed' ELSE 'retrying' END AS kind,
+			count(*) AS messages, coalesce(m.last_error, '-') AS error
+		FROM outbox_internal.outbox_stuck_messages(seen, seen) m
 		GROUP BY 1, 3 ORDER BY 2 DESC, 1, 3 LIMIT lines
 	LOOP
 		IF shown = 0 THEN
 			RETURN NEXT '';
 			RETURN NEXT rpad('errors', 10) || lpad('messages', 9) || '   of the first '
-				|| outbox_internal.outbox_show_count(seen::bigint) || ' that failed and that wait for another attempt';
+				|| outbox_internal.outbox_show_count(seen) || ' that failed and that wait for another attempt';
 		END IF;
 		RETURN NEXT rpad('  ' || trouble.kind, 10) || lpad(outbox_internal.outbox_show_count(trouble.messages::bigint), 9)
 			|| '   ' || left(trouble.error, 78);
@@ -209,33 +199,7 @@ BEGIN
 
 	shown := 0;
 	FOR trouble IN
-		WITH holder AS (
-			(SELECT o.* FROM outbox_internal.outbox o WHERE o.status = 'failed' ORDER BY o.seq LIMIT seen)
-			UNION ALL
-			(SELECT o.* FROM outbox_internal.outbox o
-			 WHERE o.status = 'pending' AND o.available_at IS NOT NULL AND o.outlet IS NULL
-			 ORDER BY o.available_at, o.seq LIMIT seen)),
-		held AS (
-			SELECT DISTINCT ON (h.route, h.aggregate_type, h.aggregate_id)
-				h.route, h.aggregate_type, h.aggregate_id, h.status, h.seq, h.created_at
-			FROM holder h JOIN outbox_internal.outbox_route r ON r.name = h.route
-			WHERE h.aggregate_id IS NOT NULL AND r.ordering = 'key'
-				AND (h.status = 'failed' AND r.on_failed = 'block'
-					 OR h.status = 'pending' AND h.attempts > 0)
-			ORDER BY h.route, h.aggregate_type, h.aggregate_id, h.seq)
-		SELECT k.*, count(*) OVER () AS keys,
-			(SELECT count(*) FROM (
-				SELECT FROM outbox_internal.outbox b
-				WHERE b.status = 'pending' AND b.available_at IS NULL AND b.outlet IS NULL AND b.aggregate_id IS NOT NULL
-					/* As the index outbox_key has it, so that no other one is chosen. */
-					AND (outbox_internal.outbox_key_hash(b.route, b.aggregate_type, b.aggregate_id), b.seq)
-						> (outbox_internal.outbox_key_hash(k.route, k.aggregate_type, k.aggregate_id), k.seq)
-					AND (outbox_internal.outbox_key_hash(b.route, b.aggregate_type, b.aggregate_id), b.seq)
-						<= (outbox_internal.outbox_key_hash(k.route, k.aggregate_type, k.aggregate_id), 9223372036854775807)
-				ORDER BY outbox_internal.outbox_key_hash(b.route, b.aggregate_type, b.aggregate_id), b.seq
-				LIMIT seen) x) AS behind
-		FROM (SELECT * FROM held ORDER BY seq LIMIT 100) k
-		ORDER BY behind DESC, k.seq LIMIT lines
+		SELECT * FROM outbox_internal.outbox_holding_messages(seen, seen, 100::bigint, seen) LIMIT lines
 	LOOP
 		IF shown = 0 THEN
 			RETURN NEXT '';

@@ -7,8 +7,8 @@ MUTATIONS = (
      "ids => NULL is refused (22004), and not all messages",
      ["regress/repairs"]),
     ("no-match-ends-leases", "outbox--1.0.sql",
-     "outbox_taken(NULL::uuid[]) c);\n	locked := ARRAY(\n		SELECT o.ctid FROM outbox_internal.outbox o\n		WHERE o.status = outbox_discard_messages.status",
-     "outbox_taken(ARRAY(SELECT unnest(l.ids) FROM outbox_internal.outbox_lease l)) c);\n	locked := ARRAY(\n		SELECT o.ctid FROM outbox_internal.outbox o\n		WHERE o.status = outbox_discard_messages.status",
+     "outbox_taken(NULL::uuid[]) c);\n	END IF;\n	locked := ARRAY(",
+     "outbox_taken(ARRAY(SELECT unnest(l.ids) FROM outbox_internal.outbox_lease l)) c);\n	END IF;\n	locked := ARRAY(",
      "outbox_discard_messages() that matches nothing ends no lease",
      ["regress/external"]),
     ("leases-of-others-end", "outbox--1.0.sql",
@@ -64,10 +64,10 @@ MUTATIONS = (
      " &&\n		(!row->accepted || !outbox_has_number(headers));", ";",
      "a replayed message has the number that it had",
      ["replay"]),
-    ("discard-looks-once", "outbox--1.0.sql",
-     "	/* Claimed between that look and the lock; see outbox_is_claimed(). */\n	claimed := ARRAY(SELECT c.id_hash FROM outbox_internal.outbox_taken(ARRAY(\n		SELECT o.id FROM outbox_internal.outbox o WHERE o.ctid = ANY (locked))::uuid[]) c);\n",
-     "",
-     "what outbox_discard_messages() has removed is never published",
+    ("delete-looks-once", "outbox--1.0.sql",
+     "	claimed := ARRAY(SELECT c.id_hash FROM outbox_internal.outbox_taken(ARRAY(\n		SELECT o.id FROM outbox_internal.outbox o WHERE o.ctid = ANY (locked))::uuid[]) c);\n",
+     "	claimed := '{}';\n",
+     "what outbox_discard_messages() and outbox_erase() have removed is never published",
      ["isolation/operators-lease"]),
     ("longest-is-the-global", "outbox--1.0.sql",
      "	longest constant interval := greatest(retention,\n		(SELECT max(r.retention) FROM outbox_internal.outbox_route r));",
@@ -81,8 +81,7 @@ MUTATIONS = (
      "what outbox_discard() has removed is never published",
      ["isolation/operators-lease"]),
     ("discard-unasked", "outbox--1.0.sql",
-     "	IF outbox_internal.outbox_is_claimed(outbox_discard.id) THEN",
-     "	IF false THEN",
+     "	PERFORM outbox_internal.outbox_check_unclaimed(outbox_discard.id);\n", "",
      "what outbox_discard() has removed is never published",
      ["isolation/operators-lease"]),
     ("discard-asks-first", "outbox--1.0.sql",
@@ -91,14 +90,13 @@ MUTATIONS = (
      "	IF NOT FOUND THEN\n"
      "		RETURN false;\n"
      "	END IF;\n"
-     "	IF outbox_internal.outbox_is_claimed(outbox_discard.id) THEN",
+     "	PERFORM outbox_internal.outbox_check_unclaimed(outbox_discard.id);\n",
+     "	PERFORM outbox_internal.outbox_check_unclaimed(outbox_discard.id);\n"
      "	PERFORM FROM outbox_internal.outbox o WHERE o.id = outbox_discard.id\n"
-     "		AND NOT outbox_internal.outbox_is_claimed(outbox_discard.id)\n"
      "	FOR UPDATE;\n"
      "	IF NOT FOUND THEN\n"
      "		RETURN false;\n"
-     "	END IF;\n"
-     "	IF false THEN",
+     "	END IF;\n",
      "what outbox_discard() has removed is never published",
      ["isolation/operators-lease"]),
     ("discard-locks-leased", "outbox--1.0.sql",
@@ -108,23 +106,6 @@ MUTATIONS = (
      "		ORDER BY o.seq\n"
      "		LIMIT max_messages",
      "whoever acknowledges does not wait for outbox_discard_messages()",
-     ["isolation/operators-lease"]),
-    ("discard-many-unlocked", "outbox--1.0.sql",
-     "		LIMIT max_messages\n"
-     "		FOR UPDATE SKIP LOCKED);\n"
-     "	IF locked = '{}' THEN\n"
-     "		RETURN 0;",
-     "		LIMIT max_messages);\n"
-     "	IF locked = '{}' THEN\n"
-     "		RETURN 0;",
-     "outbox_discard_messages() skips rows that another session has locked",
-     ["isolation/operators"]),
-    ("erase-looks-once", "outbox--1.0.sql",
-     "	IF locked <> '{}' THEN\n"
-     "		claimed := ARRAY(SELECT c.id_hash FROM outbox_internal.outbox_taken(ARRAY(\n			SELECT o.id FROM outbox_internal.outbox o WHERE o.ctid = ANY (locked))::uuid[]) c);\n"
-     "	END IF;\n",
-     "",
-     "what outbox_erase() has removed is never published",
      ["isolation/operators-lease"]),
     ("erase-locks-leased", "outbox--1.0.sql",
      "			AND outbox_internal.outbox_claim_hash(o.id::uuid) <> ALL (claimed)\n"
@@ -152,8 +133,7 @@ MUTATIONS = (
      "the history has what an edit replaced",
      ["isolation/operators-lease"]),
     ("edit-unasked", "outbox--1.0.sql",
-     "	IF outbox_internal.outbox_is_claimed(outbox_edit.id) THEN",
-     "	IF false THEN",
+     "	PERFORM outbox_internal.outbox_check_unclaimed(outbox_edit.id);\n", "",
      "what is being published is not changed",
      ["isolation/operators-lease"]),
     ("requeue-unlocked", "outbox--1.0.sql",
@@ -162,19 +142,11 @@ MUTATIONS = (
      "	FROM outbox_internal.outbox o WHERE o.id = outbox_requeue.id AND o.status = 'failed';",
      "a message is requeued once",
      ["isolation/operators"]),
-    ("requeue-ids-unlocked", "outbox--1.0.sql",
-     "		WHERE o.id = ANY (ids) AND o.status = 'failed'\n"
-     "		FOR UPDATE SKIP LOCKED);",
-     "		WHERE o.id = ANY (ids) AND o.status = 'failed');",
-     "outbox_requeue_ids() skips rows that another session has locked",
-     ["isolation/operators"]),
-    ("requeue-failed-unlocked", "outbox--1.0.sql",
+    ("messages-unlocked", "outbox--1.0.sql",
      "		LIMIT max_messages\n"
-     "		FOR UPDATE SKIP LOCKED);\n"
-     "	RETURN",
-     "		LIMIT max_messages);\n"
-     "	RETURN",
-     "outbox_requeue_failed() skips rows that another session has locked",
+     "		FOR UPDATE SKIP LOCKED);\n",
+     "		LIMIT max_messages);\n",
+     "outbox_requeue_failed(), outbox_requeue_ids() and outbox_discard_messages() skip rows that another session has locked",
      ["isolation/operators"]),
     ("chunk-looks-once", "outbox--1.0.sql",
      "	WHERE o.id = j.id AND o.state IN ('waiting', 'running')\n"
@@ -222,7 +194,7 @@ MUTATIONS = (
      "outbox_requeue(): attempts are counted from 0",
      ["regress/repairs"]),
     ("discard-ignores-ids", "outbox--1.0.sql",
-     "			AND (NOT given OR o.id = ANY (ids))\n			AND outbox_internal.outbox_claim_hash",
+     "			AND (ids IS NULL OR o.id = ANY (ids))\n			AND outbox_internal.outbox_claim_hash",
      "			AND outbox_internal.outbox_claim_hash",
      "outbox_discard_messages(ids): these and no others",
      ["regress/repairs"]),

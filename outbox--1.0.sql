@@ -2712,7 +2712,7 @@ CREATE INDEX outbox_external ON @extschema@.outbox (route, seq)
 CREATE INDEX outbox_external_waiting ON @extschema@.outbox (route, available_at)
 	WHERE outlet IS NOT NULL AND failed_at IS NULL AND available_at IS NOT NULL;
 
-/* What outbox_claim() chooses from. */
+/* The candidates of outbox_claim(). */
 CREATE VIEW outbox_internal.outbox_external AS
 	SELECT o.id, o.seq, o.route, o.available_at,
 		outbox_internal.outbox_key_hash(o.route, o.aggregate_type, o.aggregate_id) AS key,
@@ -2721,7 +2721,7 @@ CREATE VIEW outbox_internal.outbox_external AS
 	FROM @extschema@.outbox o
 	WHERE o.outlet = 'external' AND o.status = 'pending' AND o.failed_at IS NULL;
 
-/* What can hold a key, as the index outbox_holder has it. */
+/* Holders of keys, as the index outbox_holder has them. */
 CREATE VIEW outbox_internal.outbox_external_holder AS
 	SELECT h.id, h.seq, h.route, h.status, h.attempts, h.available_at,
 		outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id) AS key
@@ -3728,7 +3728,7 @@ SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_custom_plan
 AS $$
 DECLARE
-	/* What is claimed is not even locked: its settling would have to wait for us. */
+	/* A claimed message is not even locked: its settling would have to wait for us. */
 	claimed bigint[] := '{}';
 BEGIN
 	IF max_messages < 0 THEN
@@ -3764,7 +3764,7 @@ END
 $$;
 
 COMMENT ON FUNCTION outbox_internal.outbox_lock_messages(text, text, text, text, text, text, timestamptz, uuid[], integer) IS
-'Locks the messages of that status that match all other arguments which are not NULL, the oldest first, at most max_messages; returns their places, and the arguments for outbox_history. What a worker is publishing, or somebody else has locked, is left. Errors: 22023 max_messages, 42704 unknown route.';
+'Locks the messages of that status that match all other arguments which are not NULL, the oldest first, at most max_messages; returns their places, and the arguments for outbox_history. Messages that a worker is publishing, or another session has locked, are left. Errors: 22023 max_messages, 42704 unknown route.';
 
 CREATE FUNCTION @extschema@.outbox_requeue_ids(ids uuid[])
 RETURNS bigint

@@ -34,7 +34,7 @@ CREATE INDEX outbox_external ON @extschema@.outbox (route, seq)
 CREATE INDEX outbox_external_waiting ON @extschema@.outbox (route, available_at)
 	WHERE outlet IS NOT NULL AND failed_at IS NULL AND available_at IS NOT NULL;
 
-/* What outbox_claim() chooses from. */
+/* The candidates of outbox_claim(). */
 CREATE VIEW outbox_internal.outbox_external AS
 	SELECT o.id, o.seq, o.route, o.available_at,
 		outbox_internal.outbox_key_hash(o.route, o.aggregate_type, o.aggregate_id) AS key,
@@ -43,7 +43,7 @@ CREATE VIEW outbox_internal.outbox_external AS
 	FROM @extschema@.outbox o
 	WHERE o.outlet = 'external' AND o.status = 'pending' AND o.failed_at IS NULL;
 
-/* What can hold a key, as the index outbox_holder has it. */
+/* Holders of keys, as the index outbox_holder has them. */
 CREATE VIEW outbox_internal.outbox_external_holder AS
 	SELECT h.id, h.seq, h.route, h.status, h.attempts, h.available_at,
 		outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id) AS key

@@ -191,7 +191,7 @@ SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_custom_plan
 AS $$
 DECLARE
-	/* What is claimed is not even locked: its settling would have to wait for us. */
+	/* A claimed message is not even locked: its settling would have to wait for us. */
 	claimed bigint[] := '{}';
 BEGIN
 	IF max_messages < 0 THEN
@@ -227,7 +227,7 @@ END
 $$;
 
 COMMENT ON FUNCTION outbox_internal.outbox_lock_messages(text, text, text, text, text, text, timestamptz, uuid[], integer) IS
-'Locks the messages of that status that match all other arguments which are not NULL, the oldest first, at most max_messages; returns their places, and the arguments for outbox_history. What a worker is publishing, or somebody else has locked, is left. Errors: 22023 max_messages, 42704 unknown route.';
+'Locks the messages of that status that match all other arguments which are not NULL, the oldest first, at most max_messages; returns their places, and the arguments for outbox_history. Messages that a worker is publishing, or another session has locked, are left. Errors: 22023 max_messages, 42704 unknown route.';
 
 CREATE FUNCTION @extschema@.outbox_requeue_ids(ids uuid[])
 RETURNS bigint

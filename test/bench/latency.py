@@ -22,7 +22,7 @@ def settled_ms(db, sent):
 
 
 def open_loop(bench, db, rate, seconds, check, statement=drivers.ENQUEUE, first=1,
-              queue='bench.classic', wait=60):
+              queue='bench.classic', wait=60, connections=8):
     """Enqueues at a rate with a consumer on the queue.
 
     Returns (arrival times by number, send times by number, openloop's own result).
@@ -31,7 +31,7 @@ def open_loop(bench, db, rate, seconds, check, statement=drivers.ENQUEUE, first=
     consumer = bench.drivers.consumer(queue, count=rate * seconds, idle_ms=wait * 1000)
     out = bench.drivers.file('sent')
     load = bench.drivers.openloop(bench.pg.conninfo(db.name), statement, rate, seconds, out,
-                                  first=first)
+                                  first=first, connections=connections)
     try:
         result = load.result()
         consumer.result(ok=(0, 3))
@@ -42,13 +42,13 @@ def open_loop(bench, db, rate, seconds, check, statement=drivers.ENQUEUE, first=
 
 
 def raw_open_loop(bench, rate, seconds, queue='bench.classic'):
-    """RAW at the same rate: (arrival times, send times)."""
+    """RAW at the same rate: (arrival times, send times, raw's own result)."""
     count = rate * seconds
     bench.rabbit.purge(queue)
     consumer = bench.drivers.consumer(queue, count=count, idle_ms=30_000)
     out = bench.drivers.file('raw-sent')
     try:
-        bench.drivers.raw(bench.rabbit, count, exchange=queue, rate=rate, out=out)
+        result = bench.drivers.raw(bench.rabbit, count, exchange=queue, rate=rate, out=out)
         consumer.result(ok=(0, 3))
     finally:
         consumer.kill()
@@ -56,7 +56,7 @@ def raw_open_loop(bench, rate, seconds, queue='bench.classic'):
     if len(times) != count:
         raise RuntimeError('RAW: %d messages sent, %d arrived' % (count, len(times)))
     os.unlink(consumer.path)
-    return times, send_times(out)
+    return times, send_times(out), result
 
 
 def quantiles(values):

@@ -22,6 +22,7 @@ FULL = {
                     1048576: 120}, repeats=3),
     13: dict(seconds=60),
     14: dict(messages=200_000, clients=4, repeats=1),
+    15: dict(rates=(100, 1000, 3000), seconds=10, repeats=3),
     'soak': dict(archived=1_000_000),
 }
 
@@ -43,6 +44,7 @@ QUICK = {
                     1048576: 15}, repeats=1),
     13: dict(seconds=10),
     14: dict(messages=10_000, clients=4, repeats=1),
+    15: dict(rates=(100, 1000), seconds=2, repeats=1),
     'soak': dict(archived=10_000),
 }
 

@@ -347,6 +347,13 @@ parse(int argc, char **argv)
 			progname);
 }
 
+static double
+cpu_us(const struct rusage *usage)
+{
+	return (double) (usage->ru_utime.tv_sec + usage->ru_stime.tv_sec) * 1e6 +
+		(double) (usage->ru_utime.tv_usec + usage->ru_stime.tv_usec);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -355,6 +362,7 @@ main(int argc, char **argv)
 	amqp_bytes_t body;
 	struct timespec t0,
 				t1;
+	struct rusage before;
 	struct rusage usage;
 	double		seconds;
 	double		cpu;
@@ -379,6 +387,7 @@ main(int argc, char **argv)
 	flushed = flush_path != NULL ? open_flushed() : -1;
 
 	clock_gettime(CLOCK_MONOTONIC, &t0);
+	getrusage(RUSAGE_SELF, &before);
 	if (rate > 0)
 		publish_timed(conn, body);
 	else
@@ -388,8 +397,7 @@ main(int argc, char **argv)
 
 	seconds = (double) (t1.tv_sec - t0.tv_sec) +
 		(double) (t1.tv_nsec - t0.tv_nsec) / 1e9;
-	cpu = (double) (usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1e6 +
-		(double) (usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
+	cpu = cpu_us(&usage) - cpu_us(&before);
 	printf("published %ld seconds %.3f rate %.0f cpu_us %.2f nacked %ld "
 		   "returned %ld window %ld size %ld\n", count, seconds,
 		   count / seconds, cpu / count, nacked, returned, window, size);

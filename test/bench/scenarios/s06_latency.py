@@ -47,7 +47,7 @@ def run_rate(bench, db, size, rate):
         everything['this'] += sorted_ms(arrived, sent, 2)
         db.wait_empty()
         note('settled', settled_ms(db, sent))
-        arrived, sent = raw_open_loop(bench, rate, size.seconds)
+        arrived, sent, _ = raw_open_loop(bench, rate, size.seconds)
         note('raw', sorted_ms(arrived, sent, 1))
         note('raw due', sorted_ms(arrived, sent, 0))
         everything['raw'] += sorted_ms(arrived, sent, 1)

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * store.c
- *		Transactions of the worker, the extension.
+ *		Transactions and statements of the worker, the extension.
  *
  * Called by the relay only.  A process that dies inside a transaction leaves
  * nothing behind: claims are in its memory, and what it changed rolls back.
@@ -14,6 +14,7 @@
 #include "access/xlog.h"
 #include "catalog.h"
 #include "catalog/pg_type.h"
+#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "own_version.h"
 #include "pgstat.h"
@@ -26,6 +27,7 @@
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/inval.h"
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
@@ -65,6 +67,12 @@ outbox_store_relid(void)
 	return store.relid;
 }
 
+Oid
+outbox_store_archive_relid(void)
+{
+	return store.archive_relid;
+}
+
 bool
 outbox_store_stale(void)
 {
@@ -88,17 +96,19 @@ forget_plans(void)
  * invalidated.  Its memory stays until the session ends: it may run further out.
  */
 static void
-forget_plan(SPIPlanPtr plan)
+forget_plan(OutboxStatement *statement)
 {
 	for (OutboxStatement **link = &store.prepared; *link != NULL;
 		 link = &(*link)->next)
-		if ((*link)->plan == plan)
+		if (*link == statement)
 		{
-			(*link)->plan = NULL;
-			*link = (*link)->next;
+			*link = statement->next;
+			statement->plan = NULL;
 			return;
 		}
 }
+
+/* -------------------------------------------------------------- statements */
 
 /*
  * Statements are planned once for any parameters: planning each time would
@@ -107,13 +117,16 @@ forget_plan(SPIPlanPtr plan)
  * overrides.c), so that a plan made while the table was empty is still right when
  * it is not.
  */
-SPIPlanPtr
-outbox_store_plan(OutboxStatement *statement, const char *sql, int nargs,
-				  const Oid *types)
+int
+outbox_store_prepare(OutboxStatement *statement)
 {
+	int			nargs = 0;
+
+	while (OidIsValid(statement->types[nargs]))
+		nargs++;
 	if (statement->plan != NULL)
-		return statement->plan;
-	statement->plan = SPI_prepare_cursor(sql, nargs, unconstify(Oid *, types),
+		return nargs;
+	statement->plan = SPI_prepare_cursor(statement->sql, nargs, statement->types,
 										 CURSOR_OPT_GENERIC_PLAN);
 	if (statement->plan == NULL)
 		elog(ERROR, "SPI_prepare failed: %s",
@@ -122,25 +135,121 @@ outbox_store_plan(OutboxStatement *statement, const char *sql, int nargs,
 		elog(ERROR, "SPI_keepplan failed");
 	statement->next = store.prepared;
 	store.prepared = statement;
-	return statement->plan;
+	return nargs;
 }
 
 void
-outbox_store_execute(SPIPlanPtr plan, Datum *values, const char *nulls,
-					 int expected)
+outbox_store_run(OutboxStatement *statement, Datum *values)
 {
-	int			result = SPI_execute_plan(plan, values, nulls, false, 0);
+	int			result;
 
-	if (result == expected)
+	(void) outbox_store_prepare(statement);
+	result = SPI_execute_plan(statement->plan, values, NULL, false, 0);
+	if (result == statement->result)
 		return;
 	if (!in_transaction)
-		forget_plan(plan);
+		forget_plan(statement);
 	if (result == SPI_OK_REWRITTEN)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("a rule replaces a statement of outbox"),
 				 errhint("Drop the rules on the tables of the extension.")));
 	elog(ERROR, "SPI_execute_plan failed: %s", SPI_result_code_string(result));
+}
+
+Datum
+outbox_store_get(uint64 row, int column, bool *isnull)
+{
+	bool		ignored;
+
+	return SPI_getbinval(SPI_tuptable->vals[row], SPI_tuptable->tupdesc, column,
+						 isnull != NULL ? isnull : &ignored);
+}
+
+char *
+outbox_store_get_text(int column)
+{
+	return SPI_processed == 0 ? NULL :
+		SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, column);
+}
+
+char *
+outbox_store_keep_text(MemoryContext cxt)
+{
+	char	   *text = outbox_store_get_text(1);
+
+	return text == NULL ? NULL : MemoryContextStrdup(cxt, text);
+}
+
+/* ------------------------------------------------------------------ values */
+
+Datum
+outbox_store_own_text(const char *utf8)
+{
+	return CStringGetTextDatum(pg_any_to_server(utf8, (int) strlen(utf8), PG_UTF8));
+}
+
+Datum
+outbox_store_array(Datum *elems, int n, Oid type)
+{
+	int16		len;
+	bool		byval;
+	char		align;
+
+	get_typlenbyvalalign(type, &len, &byval, &align);
+	return PointerGetDatum(construct_array(elems, n, type, len, byval, align));
+}
+
+Datum
+outbox_store_int64_array(const int64 *numbers, int n)
+{
+	Datum	   *elems = palloc(sizeof(Datum) * Max(n, 1));
+
+	for (int i = 0; i < n; i++)
+		elems[i] = Int64GetDatum(numbers[i]);
+	return outbox_store_array(elems, n, INT8OID);
+}
+
+Datum
+outbox_store_id_array(const pg_uuid_t *first, size_t stride, int n)
+{
+	Datum	   *elems = palloc(sizeof(Datum) * Max(n, 1));
+
+	for (int i = 0; i < n; i++)
+		elems[i] = UUIDPGetDatum((const pg_uuid_t *) ((const char *) first + stride * i));
+	return outbox_store_array(elems, n, UUIDOID);
+}
+
+static int
+compare_pointed(const void *a, const void *b)
+{
+	return memcmp(*(const pg_uuid_t *const *) a, *(const pg_uuid_t *const *) b, UUID_LEN);
+}
+
+void
+outbox_store_find_ids(const pg_uuid_t *ids, size_t stride, int n, bool *marks,
+					  uint64 *numbers)
+{
+	const char *first = (const char *) ids;
+	const char **sorted = palloc(sizeof(char *) * n);
+
+	for (int i = 0; i < n; i++)
+		sorted[i] = first + i * stride;
+	qsort(sorted, n, sizeof(char *), compare_pointed);
+	for (uint64 row = 0; row < SPI_processed; row++)
+	{
+		pg_uuid_t  *id = DatumGetUUIDP(outbox_store_get(row, 1, NULL));
+		const char **found = bsearch(&id, sorted, n, sizeof(char *), compare_pointed);
+
+		if (found == NULL)
+			continue;
+		if (marks != NULL)
+			marks[(*found - first) / stride] = true;
+		if (numbers != NULL)
+			numbers[(*found - first) / stride] =
+				DatumGetUInt64(outbox_store_get(row, 2, NULL));
+	}
+	pfree(sorted);
 }
 
 /* ------------------------------------------------------------ transactions */
@@ -304,53 +413,31 @@ outbox_store_abort(void)
 
 /* --------------------------------------------------------------- extension */
 
-#define ATTACH_VERSION	1
-#define ATTACH_RELID	2
-#define ATTACH_OWNER	3
-#define ATTACH_ROUTE	4
-#define ATTACH_CONTROL	5
-#define ATTACH_ARCHIVE	6
-#define ATTACH_SQL \
-	"SELECT e.extversion, c.oid, c.relowner, r.oid, t.oid, a.oid" \
-	" FROM pg_catalog.pg_extension e" \
-	" JOIN pg_catalog.pg_class c" \
-	"  ON c.relnamespace = e.extnamespace AND c.relname = 'outbox'" \
-	" JOIN pg_catalog.pg_class r" \
-	"  ON r.relnamespace = e.extnamespace AND r.relname = 'outbox_route'" \
-	" JOIN pg_catalog.pg_class t" \
-	"  ON t.relnamespace = e.extnamespace AND t.relname = 'outbox_control'" \
-	" JOIN pg_catalog.pg_class a" \
-	"  ON a.relnamespace = e.extnamespace AND a.relname = 'outbox_archive'" \
-	" WHERE e.extname = 'outbox'"
-
-static Oid
-get_oid_column(int column)
-{
-	bool		isnull;
-
-	return DatumGetObjectId(SPI_getbinval(SPI_tuptable->vals[0],
-										  SPI_tuptable->tupdesc, column,
-										  &isnull));
-}
+#define VERSION_SQL \
+	"SELECT e.extversion FROM pg_catalog.pg_extension e WHERE e.extname = 'outbox'"
 
 /* Caller is in a transaction. */
 static OutboxExtensionState
 look_up_extension(char *version, size_t size)
 {
-	if (SPI_execute(ATTACH_SQL, true, 0) != SPI_OK_SELECT)
+	Oid			schema = outbox_extension_schema();
+
+	if (SPI_execute(VERSION_SQL, true, 0) != SPI_OK_SELECT)
 		elog(ERROR, "could not look up the extension");
-	if (SPI_processed != 1)
+	if (SPI_processed != 1 || !OidIsValid(schema))
 		return OUTBOX_EXTENSION_ABSENT;
 
-	strlcpy(version, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc,
-								  ATTACH_VERSION), size);
+	strlcpy(version, outbox_store_get_text(1), size);
 	/* Nothing invalidates one that a rule, gone since, had made empty. */
 	forget_plans();
-	store.relid = get_oid_column(ATTACH_RELID);
-	store.owner = get_oid_column(ATTACH_OWNER);
-	store.route_relid = get_oid_column(ATTACH_ROUTE);
-	store.control_relid = get_oid_column(ATTACH_CONTROL);
-	store.archive_relid = get_oid_column(ATTACH_ARCHIVE);
+	store.relid = get_relname_relid("outbox", schema);
+	store.route_relid = get_relname_relid("outbox_route", schema);
+	store.control_relid = get_relname_relid("outbox_control", schema);
+	store.archive_relid = get_relname_relid("outbox_archive", schema);
+	store.owner = outbox_owner_of_relation(store.relid);
+	if (!OidIsValid(store.owner) || !OidIsValid(store.route_relid) ||
+		!OidIsValid(store.control_relid) || !OidIsValid(store.archive_relid))
+		return OUTBOX_EXTENSION_ABSENT;
 	return strcmp(version, outbox_library_version()) == 0 ?
 		OUTBOX_EXTENSION_READY : OUTBOX_EXTENSION_VERSION;
 }
@@ -374,129 +461,4 @@ outbox_store_attach(char *version, size_t size)
 	outbox_store_end(false);
 	store.attached = state == OUTBOX_EXTENSION_READY;
 	return state;
-}
-
-/* ---------------------------------------------------------------- the rest */
-
-#define PREPARED_SQL \
-	"SELECT transaction FROM pg_catalog.pg_prepared_xacts" \
-	" WHERE database = pg_catalog.current_database()"
-
-TransactionId *
-outbox_store_prepared(int *n)
-{
-	static OutboxStatement statement;
-	TransactionId *xids;
-
-	outbox_store_execute(outbox_store_plan(&statement, PREPARED_SQL, 0, NULL),
-						 NULL, NULL, SPI_OK_SELECT);
-	*n = (int) SPI_processed;
-	xids = palloc(sizeof(TransactionId) * Max(*n, 1));
-	for (int row = 0; row < *n; row++)
-	{
-		bool		isnull;
-
-		xids[row] = DatumGetTransactionId(SPI_getbinval(SPI_tuptable->vals[row],
-														SPI_tuptable->tupdesc,
-														1, &isnull));
-	}
-	return xids;
-}
-
-#define MAINTAIN_SQL \
-	"SELECT outbox_internal.outbox_archive_maintain($1 * interval '1 second')"
-
-char *
-outbox_store_maintain_archive(int retention_s, MemoryContext cxt)
-{
-	static OutboxStatement statement;
-	Oid			types[] = {INT4OID};
-	Datum		values[] = {Int32GetDatum(retention_s)};
-	char	   *done;
-
-	outbox_store_execute(outbox_store_plan(&statement,
-										   MAINTAIN_SQL,
-										   1, types),
-						 values, NULL, SPI_OK_SELECT);
-	done = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
-	return done == NULL ? NULL : MemoryContextStrdup(cxt, done);
-}
-
-#define HISTORY_SQL \
-	"SELECT outbox_internal.outbox_history_maintain($1 * interval '1 second')"
-
-#define ONCE_SQL \
-	"SELECT outbox_internal.outbox_once_maintain($1 * interval '1 second')"
-
-static bool
-forget_old(OutboxStatement *statement, const char *sql, int age_s)
-{
-	Oid			types[] = {INT4OID};
-	Datum		values[] = {Int32GetDatum(age_s)};
-	bool		isnull;
-
-	outbox_store_execute(outbox_store_plan(statement,
-										   sql, 1, types),
-						 values, NULL, SPI_OK_SELECT);
-	return DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0],
-									   SPI_tuptable->tupdesc, 1, &isnull)) > 0;
-}
-
-bool
-outbox_store_maintain_history(int retention_s)
-{
-	static OutboxStatement statement;
-
-	return forget_old(&statement, HISTORY_SQL, retention_s);
-}
-
-bool
-outbox_store_maintain_once(int window_s)
-{
-	static OutboxStatement statement;
-
-	return forget_old(&statement, ONCE_SQL, window_s);
-}
-
-/* Not pg_partition_tree(), which waits for whoever has one of them to itself. */
-#define LOCKERS_SQL \
-	"WITH RECURSIVE t(relid) AS (SELECT $1 UNION ALL" \
-	" SELECT i.inhrelid FROM t JOIN pg_catalog.pg_inherits i ON i.inhparent = t.relid)" \
-	" SELECT pg_catalog.string_agg(DISTINCT l.pid::text, ', ')" \
-	" FROM t JOIN pg_catalog.pg_locks l ON l.locktype = 'relation'" \
-	" AND l.relation = t.relid" \
-	" AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d" \
-	" WHERE d.datname = pg_catalog.current_database())" \
-	" WHERE l.granted AND l.pid <> pg_catalog.pg_backend_pid()"
-
-char *
-outbox_store_archive_lockers(MemoryContext cxt)
-{
-	static OutboxStatement statement;
-	Oid			types[] = {OIDOID};
-	Datum		values[] = {ObjectIdGetDatum(store.archive_relid)};
-	char	   *pids;
-
-	outbox_store_execute(outbox_store_plan(&statement, LOCKERS_SQL, 1, types),
-						 values, NULL, SPI_OK_SELECT);
-	pids = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
-	return pids == NULL ? NULL : MemoryContextStrdup(cxt, pids);
-}
-
-#define SETTINGS_SQL \
-	"SELECT coalesce((SELECT setconfig::text" \
-	" FROM pg_catalog.pg_db_role_setting s" \
-	" JOIN pg_catalog.pg_database d ON d.oid = s.setdatabase" \
-	" WHERE d.datname = pg_catalog.current_database() AND s.setrole = 0), '')"
-
-char *
-outbox_store_database_settings(MemoryContext cxt)
-{
-	static OutboxStatement statement;
-
-	outbox_store_execute(outbox_store_plan(&statement, SETTINGS_SQL, 0, NULL),
-						 NULL, NULL, SPI_OK_SELECT);
-	return MemoryContextStrdup(cxt,
-							   SPI_getvalue(SPI_tuptable->vals[0],
-											SPI_tuptable->tupdesc, 1));
 }

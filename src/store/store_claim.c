@@ -31,8 +31,22 @@
 #include "utils/timestamp.h"
 
 /* Parameters that every claim has, whether its text uses them or not. */
-#define CLAIM_NARGS 11
-static const Oid claim_types[CLAIM_NARGS] = {
+enum
+{
+	ARG_AFTER,
+	ARG_UPTO,
+	ARG_LIMIT,
+	ARG_ROUTES,
+	ARG_KEYS,
+	ARG_WORKER,
+	ARG_NWORKERS,
+	ARG_DUE,
+	ARG_KEY_HASH,
+	ARG_IDS,
+	ARG_TIDS
+};
+
+static const Oid claim_types[OUTBOX_STATEMENT_ARGS + 1] = {
 	INT8OID,					/* $1 after */
 	INT8OID,					/* $2 upto */
 	INT8OID,					/* $3 limit */
@@ -46,6 +60,7 @@ static const Oid claim_types[CLAIM_NARGS] = {
 	TIDARRAYOID					/* $11 and where they are */
 };
 
+/* Filters that are not always there. */
 #define EXCLUDE_ROUTES	0x01
 #define EXCLUDE_KEYS	0x02
 #define SHARE			0x04
@@ -53,29 +68,13 @@ static const Oid claim_types[CLAIM_NARGS] = {
 #define EXCLUDE_ROWS	0x10
 #define NFILTERS		0x20
 
-/* The filters of a claim that are not always there. */
-static char *
-filter_text(int filters)
+typedef enum ClaimKind
 {
-	StringInfoData buf;
-
-	initStringInfo(&buf);
-	if (filters & EXCLUDE_ROUTES)
-		appendStringInfoString(&buf, " AND route <> ALL ($4)");
-	if (filters & EXCLUDE_KEYS)
-		appendStringInfoString(&buf,
-							   " AND (aggregate_id IS NULL OR"
-							   " outbox_internal.outbox_key_hash(route, aggregate_type, aggregate_id)"
-							   " <> ALL ($5))");
-	if (filters & SHARE)
-		appendStringInfoString(&buf,
-							   " AND (coalesce(outbox_internal.outbox_key_hash(route, aggregate_type,"
-							   " aggregate_id), seq) & 9223372036854775807) % $7 = $6");
-	/* A row that was changed is read again, though its id is the same. */
-	if (filters & EXCLUDE_ROWS)
-		appendStringInfoString(&buf, " AND (id <> ALL ($10) OR ctid <> ALL ($11))");
-	return buf.data;
-}
+	CLAIM_READY,
+	CLAIM_DUE,
+	LIST_READY,
+	CLAIM_KINDS
+} ClaimKind;
 
 /*
  * The rows of a range in the order of seq.  Those of one key are compared and
@@ -84,26 +83,39 @@ filter_text(int filters)
  * pass the whole range for each key, and has not this order, with sorting off.
  */
 static char *
-range_text(const char *columns, int filters, const char *locking)
+claim_text(ClaimKind kind, int filters)
 {
 	const char *order = "seq";
-	const char *range = "seq > $1 AND seq <= $2";
+	const char *range = READY " AND seq > $1 AND seq <= $2";
 
-	if (filters & ONE_KEY)
+	if (kind == CLAIM_DUE)
 	{
-		order = "outbox_internal.outbox_key_hash(route, aggregate_type, aggregate_id), seq";
-		range = psprintf("aggregate_id IS NOT NULL"
-						 " AND (%s) > ($9, $1) AND (%s) <= ($9, $2)",
-						 order, order);
+		order = "available_at, seq";
+		range = WAITING " AND (available_at, seq) > ($8, $1)"
+			" AND available_at <= pg_catalog.clock_timestamp()";
 	}
-	return psprintf("SELECT %s FROM outbox_internal.outbox WHERE " READY
-					" AND %s%s ORDER BY %s LIMIT $3%s",
-					columns, range,
-					filter_text(filters), order, locking);
+	else if (filters & ONE_KEY)
+	{
+		order = KEY_HASH ", seq";
+		range = READY " AND aggregate_id IS NOT NULL"
+			" AND (" KEY_HASH ", seq) > ($9, $1) AND (" KEY_HASH ", seq) <= ($9, $2)";
+	}
+	/* A row that was changed is read again, though its id is the same. */
+	return psprintf("SELECT %s FROM outbox_internal.outbox WHERE %s%s%s%s%s"
+					" ORDER BY %s LIMIT $3%s",
+					kind == LIST_READY ? ROW_COLUMNS : CLAIM_COLUMNS, range,
+					filters & EXCLUDE_ROUTES ? " AND route <> ALL ($4)" : "",
+					filters & EXCLUDE_KEYS ?
+					" AND (aggregate_id IS NULL OR " KEY_HASH " <> ALL ($5))" : "",
+					filters & SHARE ?
+					" AND (coalesce(" KEY_HASH ", seq) & 9223372036854775807) % $7 = $6" : "",
+					filters & EXCLUDE_ROWS ?
+					" AND (id <> ALL ($10) OR ctid <> ALL ($11))" : "",
+					order, kind == LIST_READY ? "" : " FOR UPDATE SKIP LOCKED");
 }
 
 static int
-claim_filters(const OutboxClaim *claim, bool keys)
+claim_filters(const OutboxClaim *claim, ClaimKind kind)
 {
 	int			always = (claim->excluded_routes != NIL ? EXCLUDE_ROUTES : 0) |
 		(claim->nunreadable > 0 ? EXCLUDE_ROWS : 0);
@@ -111,66 +123,65 @@ claim_filters(const OutboxClaim *claim, bool keys)
 	if (claim->one_key)
 		return ONE_KEY | always;
 	return always |
-		(keys && claim->nexcluded_keys > 0 ? EXCLUDE_KEYS : 0) |
+		(kind != CLAIM_DUE && claim->nexcluded_keys > 0 ? EXCLUDE_KEYS : 0) |
 		(claim->nworkers > 1 ? SHARE : 0);
-}
-
-static Datum
-server_text(const char *utf8)
-{
-	return CStringGetTextDatum(pg_any_to_server(utf8, (int) strlen(utf8),
-												PG_UTF8));
 }
 
 static Datum
 routes_array(const List *routes)
 {
-	Datum	   *elems = palloc(sizeof(Datum) * Max(list_length(routes), 1));
+	Datum	   *elems = palloc(sizeof(Datum) * list_length(routes));
 	ListCell   *cell;
 	int			n = 0;
 
 	foreach(cell, routes)
-		elems[n++] = server_text((const char *) lfirst(cell));
-	return PointerGetDatum(construct_array(elems, n, TEXTOID, -1, false,
-										   TYPALIGN_INT));
+		elems[n++] = outbox_store_own_text(lfirst(cell));
+	return outbox_store_array(elems, n, TEXTOID);
 }
 
-Datum
-outbox_store_int64_array(const int64 *numbers, int n)
+static ParamListInfo
+make_params(const OutboxStatement *statement, int nargs, const Datum *values)
 {
-	Datum	   *elems = palloc(sizeof(Datum) * Max(n, 1));
+	ParamListInfo params = nargs == 0 ? NULL : makeParamList(nargs);
 
-	for (int i = 0; i < n; i++)
-		elems[i] = Int64GetDatum(numbers[i]);
-	return PointerGetDatum(construct_array(elems, n, INT8OID, sizeof(int64),
-										   FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+	for (int i = 0; i < nargs; i++)
+	{
+		params->params[i].isnull = false;
+		params->params[i].value = values[i];
+		params->params[i].pflags = PARAM_FLAG_CONST;
+		params->params[i].ptype = statement->types[i];
+	}
+	return params;
 }
 
-static void
-claim_values(const OutboxClaim *claim, int filters, TimestampTz after_due,
-			 Datum *values, char *nulls)
+static ParamListInfo
+claim_params(const OutboxClaim *claim, const OutboxStatement *statement, int filters,
+			 TimestampTz after_due)
 {
-	memset(nulls, ' ', CLAIM_NARGS);
-	values[0] = Int64GetDatum(claim->after);
-	values[1] = Int64GetDatum(claim->upto);
-	values[2] = Int64GetDatum((int64) claim->limit);
+	Datum		values[OUTBOX_STATEMENT_ARGS] = {0};
+	ParamListInfo params;
+
+	values[ARG_AFTER] = Int64GetDatum(claim->after);
+	values[ARG_UPTO] = Int64GetDatum(claim->upto);
+	values[ARG_LIMIT] = Int64GetDatum((int64) claim->limit);
 	if (filters & EXCLUDE_ROUTES)
-		values[3] = routes_array(claim->excluded_routes);
-	else
-		nulls[3] = 'n';
+		values[ARG_ROUTES] = routes_array(claim->excluded_routes);
 	if (filters & EXCLUDE_KEYS)
-		values[4] = outbox_store_int64_array(claim->excluded_keys, claim->nexcluded_keys);
-	else
-		nulls[4] = 'n';
-	values[5] = Int32GetDatum(claim->worker);
-	values[6] = Int32GetDatum(claim->nworkers);
-	values[7] = TimestampTzGetDatum(after_due);
-	values[8] = Int64GetDatum(claim->key_hash);
+		values[ARG_KEYS] = outbox_store_int64_array(claim->excluded_keys,
+													claim->nexcluded_keys);
+	values[ARG_WORKER] = Int32GetDatum(claim->worker);
+	values[ARG_NWORKERS] = Int32GetDatum(claim->nworkers);
+	values[ARG_DUE] = TimestampTzGetDatum(after_due);
+	values[ARG_KEY_HASH] = Int64GetDatum(claim->key_hash);
 	if (filters & EXCLUDE_ROWS)
 		outbox_store_version_arrays(claim->unreadable, claim->nunreadable,
-									&values[9], &values[10]);
-	else
-		nulls[9] = nulls[10] = 'n';
+									&values[ARG_IDS], &values[ARG_TIDS]);
+	params = make_params(statement, OUTBOX_STATEMENT_ARGS, values);
+	params->params[ARG_ROUTES].isnull = !(filters & EXCLUDE_ROUTES);
+	params->params[ARG_KEYS].isnull = !(filters & EXCLUDE_KEYS);
+	params->params[ARG_IDS].isnull = !(filters & EXCLUDE_ROWS);
+	params->params[ARG_TIDS].isnull = !(filters & EXCLUDE_ROWS);
+	return params;
 }
 
 /* -------------------------------------------------------- rows to messages */
@@ -178,9 +189,9 @@ claim_values(const OutboxClaim *claim, int filters, TimestampTz after_due,
 typedef struct ClaimReceiver
 {
 	DestReceiver pub;
-	const OutboxClaim *claim;	/* one of these two */
-	OutboxRowVisit row_visit;
-	void	   *row_arg;
+	const OutboxClaim *claim;	/* NULL: a list, of which */
+	OutboxRowVisit visit;		/* this one gets the rows */
+	void	   *arg;
 	MemoryContext scratch;		/* reset for each row */
 	int			count;
 } ClaimReceiver;
@@ -198,7 +209,7 @@ visit_row(ClaimReceiver *receiver, TupleTableSlot *slot)
 										 ROW_AGGREGATE_ID);
 	row.route = outbox_store_utf8(slot, ROW_ROUTE);
 	row.keyed = !slot->tts_isnull[ROW_AGGREGATE_ID];
-	receiver->row_visit(&row, receiver->row_arg);
+	receiver->visit(&row, receiver->arg);
 }
 
 static bool
@@ -225,38 +236,6 @@ receive_slot(TupleTableSlot *slot, DestReceiver *self)
 	return go_on;
 }
 
-static void
-receiver_startup(DestReceiver *self, int operation, TupleDesc typeinfo)
-{
-	(void) self;
-	(void) operation;
-	(void) typeinfo;
-}
-
-static void
-receiver_nothing(DestReceiver *self)
-{
-	(void) self;
-}
-
-static ParamListInfo
-make_params(int nargs, const Oid *types, const Datum *values, const char *nulls)
-{
-	ParamListInfo params;
-
-	if (nargs == 0)
-		return NULL;
-	params = makeParamList(nargs);
-	for (int i = 0; i < nargs; i++)
-	{
-		params->params[i].isnull = nulls != NULL && nulls[i] == 'n';
-		params->params[i].value = params->params[i].isnull ? (Datum) 0 : values[i];
-		params->params[i].pflags = PARAM_FLAG_CONST;
-		params->params[i].ptype = types[i];
-	}
-	return params;
-}
-
 /*
  * Runs a statement that SPI has prepared, but with the executor.
  * SPI_execute_plan_extended() has a receiver for rows as well, but SPI takes a new
@@ -266,20 +245,16 @@ make_params(int nargs, const Oid *types, const Datum *values, const char *nulls)
  * other hangs: take_snapshot() in relay_round.c says how.
  */
 static int
-run(SPIPlanPtr plan, int nargs, const Oid *types, Datum *values,
-	const char *nulls, ClaimReceiver *receiver)
+run(const OutboxStatement *statement, ParamListInfo params, ClaimReceiver *receiver)
 {
-	CachedPlanSource *source = linitial(SPI_plan_get_plan_sources(plan));
-	ParamListInfo params = make_params(nargs, types, values, nulls);
+	CachedPlanSource *source = linitial(SPI_plan_get_plan_sources(statement->plan));
 	CachedPlan *cached = GetCachedPlan(source, params, CurrentResourceOwner,
 									   NULL);
 	QueryDesc  *query;
 
+	/* All else of it does nothing. */
+	receiver->pub = *None_Receiver;
 	receiver->pub.receiveSlot = receive_slot;
-	receiver->pub.rStartup = receiver_startup;
-	receiver->pub.rShutdown = receiver_nothing;
-	receiver->pub.rDestroy = receiver_nothing;
-	receiver->pub.mydest = DestTuplestore;	/* nothing looks at it */
 	receiver->scratch = AllocSetContextCreate(CurrentMemoryContext,
 											  "outbox claim row",
 											  ALLOCSET_DEFAULT_SIZES);
@@ -296,25 +271,31 @@ run(SPIPlanPtr plan, int nargs, const Oid *types, Datum *values,
 	return receiver->count;
 }
 
-int
-outbox_store_visit_rows(SPIPlanPtr plan, int nargs, const Oid *types,
-						Datum *values, OutboxRowVisit visit, void *arg)
+void
+outbox_store_visit_rows(OutboxStatement *statement, Datum *values,
+						OutboxRowVisit visit, void *arg)
 {
-	ClaimReceiver receiver = {.row_visit = visit, .row_arg = arg};
+	ClaimReceiver receiver = {.visit = visit, .arg = arg};
+	int			nargs = outbox_store_prepare(statement);
 
-	return run(plan, nargs, types, values, NULL, &receiver);
+	(void) run(statement, make_params(statement, nargs, values), &receiver);
 }
 
 static int
-run_claim(const OutboxClaim *claim, SPIPlanPtr plan, int filters,
-		  TimestampTz after_due)
+run_claim(const OutboxClaim *claim, ClaimKind kind, TimestampTz after_due,
+		  ClaimReceiver *receiver)
 {
-	ClaimReceiver receiver = {.claim = claim};
-	Datum		values[CLAIM_NARGS];
-	char		nulls[CLAIM_NARGS];
+	static OutboxStatement statements[CLAIM_KINDS][NFILTERS];
+	int			filters = claim_filters(claim, kind);
+	OutboxStatement *statement = &statements[kind][filters];
 
-	claim_values(claim, filters, after_due, values, nulls);
-	return run(plan, CLAIM_NARGS, claim_types, values, nulls, &receiver);
+	if (statement->plan == NULL)
+	{
+		memcpy(statement->types, claim_types, sizeof(claim_types));
+		statement->sql = claim_text(kind, filters);
+		(void) outbox_store_prepare(statement);
+	}
+	return run(statement, claim_params(claim, statement, filters, after_due), receiver);
 }
 
 /* ------------------------------------------------------------------ claims */
@@ -338,139 +319,27 @@ outbox_store_sees(TransactionId xid)
 int
 outbox_store_claim(const OutboxClaim *claim)
 {
-	static OutboxStatement statements[NFILTERS];
-	int			filters = claim_filters(claim, true);
-	OutboxStatement *statement = &statements[filters];
+	ClaimReceiver receiver = {.claim = claim};
 
-	if (statement->plan == NULL)
-		outbox_store_plan(statement,
-						  range_text(CLAIM_COLUMNS, filters,
-									 " FOR UPDATE SKIP LOCKED"),
-						  CLAIM_NARGS, claim_types);
-	return run_claim(claim, statement->plan, filters, 0);
+	return run_claim(claim, CLAIM_READY, 0, &receiver);
 }
 
 int
 outbox_store_claim_due(const OutboxClaim *claim, TimestampTz after_due,
 					   int64 after_seq)
 {
-	static OutboxStatement statements[NFILTERS];
-	int			filters = claim_filters(claim, false);
-	OutboxStatement *statement = &statements[filters];
 	OutboxClaim due = *claim;
+	ClaimReceiver receiver = {.claim = &due};
 
 	Assert(!claim->one_key);
-	if (statement->plan == NULL)
-		outbox_store_plan(statement,
-						  psprintf("SELECT " CLAIM_COLUMNS " FROM outbox_internal.outbox"
-								   " WHERE " WAITING
-								   " AND (available_at, seq) > ($8, $1)"
-								   " AND available_at <= pg_catalog.clock_timestamp()%s"
-								   " ORDER BY available_at, seq LIMIT $3"
-								   " FOR UPDATE SKIP LOCKED",
-								   filter_text(filters)),
-						  CLAIM_NARGS, claim_types);
 	due.after = after_seq;
-	return run_claim(&due, statement->plan, filters, after_due);
+	return run_claim(&due, CLAIM_DUE, after_due, &receiver);
 }
 
 int
 outbox_store_list(const OutboxClaim *claim, OutboxRowVisit visit)
 {
-	static OutboxStatement statements[NFILTERS];
-	int			filters = claim_filters(claim, true);
-	OutboxStatement *statement = &statements[filters];
-	ClaimReceiver receiver = {.row_visit = visit, .row_arg = claim->arg};
-	Datum		values[CLAIM_NARGS];
-	char		nulls[CLAIM_NARGS];
+	ClaimReceiver receiver = {.visit = visit, .arg = claim->arg};
 
-	if (statement->plan == NULL)
-		outbox_store_plan(statement,
-						  range_text(ROW_COLUMNS, filters, ""),
-						  CLAIM_NARGS, claim_types);
-	claim_values(claim, filters, 0, values, nulls);
-	return run(statement->plan, CLAIM_NARGS, claim_types, values, nulls,
-			   &receiver);
-}
-
-void
-outbox_store_find_keys(const int64 *hashes, const int64 *los,
-					   const int64 *his, int n, bool *found)
-{
-	static OutboxStatement statement;
-	static const Oid types[] = {INT8ARRAYOID, INT8ARRAYOID, INT8ARRAYOID};
-	Datum		values[] = {outbox_store_int64_array(hashes, n), outbox_store_int64_array(los, n),
-	outbox_store_int64_array(his, n)};
-
-	/*
-	 * One look into outbox_key for each, whatever the planner believes: with
-	 * the statistics of a queue that was just empty it took outbox_ready, and
-	 * read the whole range for each key.  That one has not this order, and
-	 * sorting is off.
-	 */
-	outbox_store_execute(outbox_store_plan(&statement,
-										   "SELECT k.i FROM ROWS FROM"
-													" (pg_catalog.unnest($1), pg_catalog.unnest($2),"
-													" pg_catalog.unnest($3))"
-													" WITH ORDINALITY k (hash, lo, hi, i),"
-													" LATERAL (SELECT FROM outbox_internal.outbox"
-													" WHERE " READY
-													" AND aggregate_id IS NOT NULL"
-													" AND (outbox_internal.outbox_key_hash(route, aggregate_type, aggregate_id), seq)"
-													" >= (k.hash, k.lo)"
-													" AND (outbox_internal.outbox_key_hash(route, aggregate_type, aggregate_id), seq)"
-													" <= (k.hash, k.hi)"
-													" ORDER BY outbox_internal.outbox_key_hash(route, aggregate_type, aggregate_id), seq"
-													" LIMIT 1) r",
-										   3, types),
-						 values, NULL, SPI_OK_SELECT);
-	for (int row = 0; row < (int) SPI_processed; row++)
-	{
-		bool		isnull;
-		int64		i = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[row],
-													SPI_tuptable->tupdesc, 1,
-													&isnull));
-
-		found[i - 1] = true;
-	}
-}
-
-int64
-outbox_store_last_ready(void)
-{
-	static OutboxStatement statement;
-	bool		isnull;
-
-	outbox_store_execute(outbox_store_plan(&statement,
-										   "SELECT seq FROM outbox_internal.outbox"
-													" WHERE " READY
-													" ORDER BY seq DESC LIMIT 1",
-										   0, NULL),
-						 NULL, NULL, SPI_OK_SELECT);
-	if (SPI_processed == 0)
-		return 0;
-	return DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0],
-									   SPI_tuptable->tupdesc, 1, &isnull));
-}
-
-TimestampTz
-outbox_store_next_due(TimestampTz after_due, int64 after_seq)
-{
-	static OutboxStatement statement;
-	Oid			types[] = {TIMESTAMPTZOID, INT8OID};
-	Datum		values[] = {TimestampTzGetDatum(after_due), Int64GetDatum(after_seq)};
-	bool		isnull = true;
-	Datum		due = (Datum) 0;
-
-	outbox_store_execute(outbox_store_plan(&statement,
-										   "SELECT available_at FROM outbox_internal.outbox"
-													" WHERE " WAITING
-													" AND (available_at, seq) > ($1, $2)"
-													" ORDER BY available_at, seq LIMIT 1",
-										   2, types),
-						 values, NULL, SPI_OK_SELECT);
-	if (SPI_processed > 0)
-		due = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1,
-							&isnull);
-	return isnull ? 0 : DatumGetTimestampTz(due);
+	return run_claim(claim, LIST_READY, 0, &receiver);
 }

@@ -14,6 +14,8 @@
 #include "message.h"
 #include "store.h"
 
+#define OUTBOX_STATEMENT_ARGS	11
+
 /*
  * A statement of the worker, prepared at first use and kept.  It names objects of
  * pg_catalog and outbox_internal only: others may be anybody's by the time that it
@@ -21,18 +23,31 @@
  */
 typedef struct OutboxStatement
 {
+	const char *sql;
+	int			result;			/* the code that SPI has to return */
+	Oid			types[OUTBOX_STATEMENT_ARGS + 1];	/* of parameters; 0 ends
+													 * them */
 	SPIPlanPtr	plan;
 	struct OutboxStatement *next;	/* in the list of what is prepared */
 } OutboxStatement;
 
-/* Prepares sql (complete) with a generic plan unless it is already. */
-extern SPIPlanPtr outbox_store_plan(OutboxStatement *statement,
-									const char *sql, int nargs,
-									const Oid *types);
+/* Prepares it with a generic plan, unless it is already; returns its parameters' number. */
+extern int	outbox_store_prepare(OutboxStatement *statement);
 
-/* Executes and checks the result code. */
-extern void outbox_store_execute(SPIPlanPtr plan, Datum *values,
-								 const char *nulls, int expected);
+/* Executes it; no parameter is null. */
+extern void outbox_store_run(OutboxStatement *statement, Datum *values);
+
+/* Of what it has returned; isnull may be NULL. */
+extern Datum outbox_store_get(uint64 row, int column, bool *isnull);
+
+/* Of its first row; NULL for NULL, and if there is no row. */
+extern char *outbox_store_get_text(int column);
+
+/* The same of the first column, in cxt. */
+extern char *outbox_store_keep_text(MemoryContext cxt);
+
+/* The hash of a row's key, as the indexes have it; NULL for a row without a key. */
+#define KEY_HASH "outbox_internal.outbox_key_hash(route, aggregate_type, aggregate_id)"
 
 /*
  * Columns of a claim and of a list (OutboxRow), numbered from 0 as in a slot.  The
@@ -69,60 +84,54 @@ enum
 #define READY "status = 'pending' AND available_at IS NULL AND outlet IS NULL"
 #define WAITING "status = 'pending' AND available_at IS NOT NULL AND outlet IS NULL"
 
-/* store_claim.c */
+/* ------------------------------------------------------------------ store.c */
 
+extern Oid	outbox_store_archive_relid(void);
+
+/* Text of this database; utf8 came from it, and so has a form in it. */
+extern Datum outbox_store_own_text(const char *utf8);
+
+extern Datum outbox_store_array(Datum *elems, int n, Oid type);
 extern Datum outbox_store_int64_array(const int64 *numbers, int n);
 
-/* Runs a SELECT of ROW_COLUMNS in the claim's snapshot; returns how many rows. */
-extern int	outbox_store_visit_rows(SPIPlanPtr plan, int nargs,
-									const Oid *types, Datum *values,
+/* Of ids that are stride bytes apart, as in an array of structs. */
+extern Datum outbox_store_id_array(const pg_uuid_t *first, size_t stride, int n);
+
+/*
+ * Which of n such ids the last statement has returned, and the second columns; marks or
+ * numbers may be NULL.
+ */
+extern void outbox_store_find_ids(const pg_uuid_t *ids, size_t stride, int n,
+								  bool *marks, uint64 *numbers);
+
+/* ------------------------------------------------------------ store_claim.c */
+
+/* Runs a SELECT of ROW_COLUMNS in the claim's snapshot. */
+extern void outbox_store_visit_rows(OutboxStatement *statement, Datum *values,
 									OutboxRowVisit visit, void *arg);
 
-/* store_unreadable.c */
+/* ------------------------------------------------------------- store_look.c */
 
 /* Their ids and their places, as arrays. */
 extern void outbox_store_version_arrays(const OutboxUnreadableRow *rows, int n,
 										Datum *ids, Datum *tids);
 
-/* store_fence.c */
+/* ------------------------------------------------------------ store_fence.c */
 
 /* A claim begins; a row was locked, in the version that xid has written. */
 extern void outbox_store_fence_reset(void);
 extern void outbox_store_fence_row(TransactionId xid);
 
-/* store_settle_direct.c */
+/* ---------------------------------------------------- store_settle_direct.c */
+
+/*
+ * Settles what it finds where it was claimed and nobody has locked.  Returns how
+ * many; remains (n bools) are false for those.
+ */
 extern int	outbox_store_settle_direct(const OutboxSettled *rows, int n,
 									   bool archive, bool *remains);
 
-/* store_settle.c */
-
-/* What is not ours to trust, as text of this database: '?' where it has no form. */
-extern Datum outbox_store_text(const char *utf8);
-
-/* What came from this database, and so has a form in it. */
-extern Datum outbox_store_own_text(const char *utf8);
-
-/* One or the other, as the failure says. */
-extern Datum outbox_store_error(const OutboxFailure *failure);
-extern Datum outbox_store_reason(const OutboxFailure *failure);
-extern Datum outbox_store_array(Datum *elems, int n, Oid type);
-
-/*
- * Which of n ids the last statement has returned, and their second columns if they are
- * asked for; they are stride bytes apart, as in an array of structs.
- */
-extern void outbox_store_find_ids(const pg_uuid_t *ids, size_t stride, int n,
-								  bool *marks, uint64 *numbers);
-
-/* Of ids that are stride bytes apart. */
-extern Datum outbox_store_id_array(const pg_uuid_t *first, size_t stride, int n);
-
-/* store_dead_letter.c */
-
-/* Moves those that have a death, of which there are some; returns their ids by SPI. */
-extern void outbox_store_move(const OutboxFailure *failures, int n);
-
-/* store_message.c */
+/* ---------------------------------------------------------- store_message.c */
 
 /* An ERROR when one of these columns is null: its NOT NULL was taken away. */
 extern void outbox_store_require(TupleTableSlot *slot, const int *columns,

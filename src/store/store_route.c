@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * store_route.c
- *		Routes from their rows, for the relay and for sessions.
+ *		Routes from their rows, for the relay and for sessions; the control row.
  *
  * A column that is NULL, although NOT NULL forbids it, has a value that holds messages
  * up rather than loses their order.
@@ -11,15 +11,19 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "catalog/pg_type.h"
 #include "format.h"
 #include "mb/pg_wchar.h"
+#include "origin.h"
 #include "outlet.h"
 #include "route_row.h"
 #include "store.h"
 #include "store_internal.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/memutils.h"
+#include "utils/timestamp.h"
 
 typedef struct Row
 {
@@ -29,12 +33,18 @@ typedef struct Row
 	bool		utf8;
 } Row;
 
+static Datum
+get(const Row *row, OutboxRouteColumn column, bool *isnull)
+{
+	return heap_getattr(row->tuple, column, row->desc, isnull);
+}
+
 /* NULL for NULL; in the database's encoding, in the current context. */
 static char *
 get_text(const Row *row, OutboxRouteColumn column)
 {
 	bool		isnull;
-	Datum		value = heap_getattr(row->tuple, column, row->desc, &isnull);
+	Datum		value = get(row, column, &isnull);
 
 	return isnull ? NULL : TextDatumGetCString(value);
 }
@@ -71,7 +81,7 @@ static char *
 keep_slot(const Row *row)
 {
 	bool		isnull;
-	Datum		value = heap_getattr(row->tuple, OUTBOX_ROUTE_SLOT, row->desc, &isnull);
+	Datum		value = get(row, OUTBOX_ROUTE_SLOT, &isnull);
 
 	return isnull ? NULL : MemoryContextStrdup(row->cxt, NameStr(*DatumGetName(value)));
 }
@@ -80,7 +90,7 @@ static int
 get_int(const Row *row, OutboxRouteColumn column, int if_null)
 {
 	bool		isnull;
-	Datum		value = heap_getattr(row->tuple, column, row->desc, &isnull);
+	Datum		value = get(row, column, &isnull);
 
 	return isnull ? if_null : DatumGetInt32(value);
 }
@@ -89,7 +99,7 @@ static bool
 get_bool(const Row *row, OutboxRouteColumn column)
 {
 	bool		isnull;
-	Datum		value = heap_getattr(row->tuple, column, row->desc, &isnull);
+	Datum		value = get(row, column, &isnull);
 
 	return !isnull && DatumGetBool(value);
 }
@@ -99,8 +109,7 @@ static int
 get_retention(const Row *row)
 {
 	bool		isnull;
-	Datum		value = heap_getattr(row->tuple, OUTBOX_ROUTE_RETENTION, row->desc,
-									 &isnull);
+	Datum		value = get(row, OUTBOX_ROUTE_RETENTION, &isnull);
 
 	if (isnull)
 		return -1;
@@ -122,8 +131,7 @@ static OutboxFormat *
 make_format(const Row *row)
 {
 	bool		isnull;
-	Datum		options = heap_getattr(row->tuple, OUTBOX_ROUTE_FORMAT_OPTIONS,
-									   row->desc, &isnull);
+	Datum		options = get(row, OUTBOX_ROUTE_FORMAT_OPTIONS, &isnull);
 
 	return outbox_format_make(row->cxt, get_text(row, OUTBOX_ROUTE_FORMAT),
 							  isnull ? NULL : DatumGetJsonbP(options), NULL);
@@ -157,22 +165,19 @@ outbox_route_load(OutboxRoute *route, HeapTuple tuple, TupleDesc desc,
 	route->retention_s = get_retention(&row);
 }
 
-#define ROUTES_SQL \
-	"SELECT r.* FROM outbox_internal.outbox_route r WHERE r.name IS NOT NULL"
-
 List *
 outbox_store_load_routes(MemoryContext cxt, OutboxControl *control)
 {
-	static OutboxStatement routes_statement;
+	static OutboxStatement statement = {
+		"SELECT r.* FROM outbox_internal.outbox_route r WHERE r.name IS NOT NULL",
+		SPI_OK_SELECT
+	};
 	List	   *routes = NIL;
 	MemoryContext old;
 
 	outbox_store_load_control(control);
-	outbox_store_execute(outbox_store_plan(&routes_statement,
-										   ROUTES_SQL,
-										   0, NULL),
-						 NULL, NULL, SPI_OK_SELECT);
-	for (int row = 0; row < (int) SPI_processed; row++)
+	outbox_store_run(&statement, NULL);
+	for (uint64 row = 0; row < SPI_processed; row++)
 	{
 		OutboxRoute *route = MemoryContextAlloc(cxt, sizeof(OutboxRoute));
 
@@ -183,4 +188,77 @@ outbox_store_load_routes(MemoryContext cxt, OutboxControl *control)
 		MemoryContextSwitchTo(old);
 	}
 	return routes;
+}
+
+/* --------------------------------------------------------- the control row */
+
+enum
+{
+	CONTROL_PAUSED = 1,
+	CONTROL_ADOPTED_AT,
+	CONTROL_SYSTEM,
+	CONTROL_DATABASE,
+	CONTROL_ENVIRONMENT,
+	CONTROL_TIMELINE,
+	CONTROL_ORIGINS
+};
+
+static void
+load_identity(OutboxIdentity *recorded)
+{
+	bool		no_server;
+	bool		no_database;
+	Datum		server = outbox_store_get(0, CONTROL_SYSTEM, &no_server);
+	Datum		database = outbox_store_get(0, CONTROL_DATABASE, &no_database);
+	Datum	   *elems;
+	bool	   *nulls;
+	int			n;
+
+	if (!no_server && !no_database)
+		recorded->origin = outbox_origin_of(DatumGetUInt64(server), DatumGetObjectId(database));
+	recorded->environment = outbox_store_get_text(CONTROL_ENVIRONMENT);
+	recorded->timeline = DatumGetInt64(outbox_store_get(0, CONTROL_TIMELINE, NULL));
+	deconstruct_array(DatumGetArrayTypeP(outbox_store_get(0, CONTROL_ORIGINS, NULL)),
+					  INT8OID, sizeof(int64), FLOAT8PASSBYVAL,
+					  TYPALIGN_DOUBLE, &elems, &nulls, &n);
+	recorded->adopted = palloc(sizeof(int64) * Max(n, 1));
+	for (int i = 0; i < n; i++)
+		if (!nulls[i])
+			recorded->adopted[recorded->nadopted++] = DatumGetInt64(elems[i]);
+}
+
+void
+outbox_store_load_control(OutboxControl *control)
+{
+	static OutboxStatement statement = {
+		"SELECT coalesce(paused, true), adopted_at::pg_catalog.timestamptz,"
+		" system_identifier::pg_catalog.int8, database_oid::pg_catalog.oid,"
+		" coalesce(environment, '')::pg_catalog.text,"
+		" coalesce(timeline, 1)::pg_catalog.int8,"
+		" coalesce(adopted_origins, '{}')::pg_catalog.int8[]"
+		" FROM outbox_internal.outbox_control",
+		SPI_OK_SELECT
+	};
+
+	outbox_store_run(&statement, NULL);
+	/* Without its row nobody says whose database this is: rather be silent. */
+	memset(control, 0, sizeof(*control));
+	control->paused = true;
+	if (SPI_processed == 0)
+		return;
+	control->paused = DatumGetBool(outbox_store_get(0, CONTROL_PAUSED, NULL));
+	control->adopted_at = DatumGetTimestampTz(outbox_store_get(0, CONTROL_ADOPTED_AT, NULL));
+	load_identity(&control->recorded);
+}
+
+char *
+outbox_store_environment_source(void)
+{
+	static OutboxStatement statement = {
+		"SELECT sourcefile FROM pg_catalog.pg_settings WHERE name = 'outbox.environment'",
+		SPI_OK_SELECT
+	};
+
+	outbox_store_run(&statement, NULL);
+	return outbox_store_get_text(1);
 }

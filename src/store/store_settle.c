@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * store_settle.c
- *		What became of claimed messages: published, failed attempt, failed.
+ *		What became of claimed messages: published, failed attempt, failed, dead letter.
  *
  * Published rows are found by the TID they had when they were claimed, without a
  * statement where that may be (store_settle_direct.c); whatever that leaves, the
@@ -18,78 +18,51 @@
 #include "catalog.h"
 #include "catalog/pg_type.h"
 #include "mb/pg_wchar.h"
+#include "outlet.h"
 #include "printable.h"
 #include "store.h"
 #include "store_internal.h"
-#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
-#include "utils/timestamp.h"
 
 #define FIRST_NAME(NAME, name, ...) #name
 #define ARCHIVED_NAME(NAME, name, TYPE, type, null, value, set_by, archive, relay) \
 	OUTBOX_IF_ARCHIVED_##archive(", " #name)
 #define ARCHIVE_COLUMNS OUTBOX_MESSAGE_COLUMNS(FIRST_NAME, ARCHIVED_NAME)
 
-/*
- * Deletes, or moves to the archive.  published_at is the time of settling: the
- * confirm came at most some milliseconds before.
- */
+#define FIND_SQL \
+	"SELECT id FROM outbox_internal.outbox WHERE id = ANY ($1)"
 #define DELETE_SQL \
 	"DELETE FROM outbox_internal.outbox o WHERE o.id = ANY ($1)"
-#define ARCHIVE_SQL \
-	"WITH d AS (" DELETE_SQL " RETURNING " ARCHIVE_COLUMNS ")" \
-	" INSERT INTO outbox_internal.outbox_archive (" ARCHIVE_COLUMNS ", published_at)" \
-	" SELECT " ARCHIVE_COLUMNS ", pg_catalog.clock_timestamp() FROM d"
 
-static const Oid id_types[] = {UUIDARRAYOID};
+/* All of these have ids as their parameter. */
+static OutboxStatement find_rows = {
+	FIND_SQL, SPI_OK_SELECT, {UUIDARRAYOID}
+};
+static OutboxStatement find_pending = {
+	FIND_SQL " AND status = 'pending'", SPI_OK_SELECT, {UUIDARRAYOID}
+};
+static OutboxStatement lock_rows = {
+	FIND_SQL " FOR UPDATE SKIP LOCKED", SPI_OK_SELECT, {UUIDARRAYOID}
+};
+static OutboxStatement delete_rows = {
+	DELETE_SQL, SPI_OK_DELETE, {UUIDARRAYOID}
+};
 
-/* Returns how many. */
-static int
-settle_by_id(Datum ids, bool archive)
-{
-	static OutboxStatement statements[2];
+/* published_at is the time of settling: the confirm came at most some milliseconds before. */
+static OutboxStatement archive_rows = {
+	"WITH d AS (" DELETE_SQL " RETURNING " ARCHIVE_COLUMNS ")"
+	" INSERT INTO outbox_internal.outbox_archive (" ARCHIVE_COLUMNS ", published_at)"
+	" SELECT " ARCHIVE_COLUMNS ", pg_catalog.clock_timestamp() FROM d",
+	SPI_OK_INSERT, {UUIDARRAYOID}
+};
 
-	outbox_store_execute(outbox_store_plan(&statements[archive],
-										   archive ?
-										   ARCHIVE_SQL :
-										   DELETE_SQL,
-										   1, id_types),
-						 &ids, NULL, archive ? SPI_OK_INSERT : SPI_OK_DELETE);
-	return (int) SPI_processed;
-}
-
-/* Locks those of these rows that nobody else has locked, and returns their ids. */
-static void
-lock_by_id(Datum ids)
-{
-	static OutboxStatement statement;
-
-	outbox_store_execute(outbox_store_plan(&statement,
-										   "SELECT id FROM outbox_internal.outbox"
-													" WHERE id = ANY ($1)"
-													" FOR UPDATE SKIP LOCKED",
-										   1, id_types),
-						 &ids, NULL, SPI_OK_SELECT);
-}
-
-/* Which of these ids are in the table. */
-static void
-find_left(Datum ids)
-{
-	static OutboxStatement statement;
-
-	outbox_store_execute(outbox_store_plan(&statement,
-										   "SELECT id FROM outbox_internal.outbox"
-													" WHERE id = ANY ($1)",
-										   1, id_types),
-						 &ids, NULL, SPI_OK_SELECT);
-}
+/* ---------------------------------------------------------------- published */
 
 /* Those of the ids that are marked. */
 static Datum
-id_array(const OutboxSettled *rows, int n, const bool *marks)
+marked_ids(const OutboxSettled *rows, int n, const bool *marks)
 {
 	Datum	   *elems = palloc(sizeof(Datum) * n);
 	int			count = 0;
@@ -98,47 +71,6 @@ id_array(const OutboxSettled *rows, int n, const bool *marks)
 		if (marks[i])
 			elems[count++] = UUIDPGetDatum(&rows[i].id);
 	return outbox_store_array(elems, count, UUIDOID);
-}
-
-static int
-compare_pointed(const void *a, const void *b)
-{
-	return memcmp(*(const pg_uuid_t *const *) a, *(const pg_uuid_t *const *) b, UUID_LEN);
-}
-
-void
-outbox_store_find_ids(const pg_uuid_t *ids, size_t stride, int n, bool *marks,
-					  uint64 *numbers)
-{
-	const char *first = (const char *) ids;
-	const char **sorted = palloc(sizeof(char *) * n);
-
-	for (int i = 0; i < n; i++)
-		sorted[i] = first + i * stride;
-	qsort(sorted, n, sizeof(char *), compare_pointed);
-	for (int row = 0; row < (int) SPI_processed; row++)
-	{
-		HeapTuple	tuple = SPI_tuptable->vals[row];
-		TupleDesc	desc = SPI_tuptable->tupdesc;
-		bool		isnull;
-		pg_uuid_t  *id = DatumGetUUIDP(SPI_getbinval(tuple, desc, 1, &isnull));
-		const char **found = bsearch(&id, sorted, n, sizeof(char *), compare_pointed);
-
-		if (found == NULL)
-			continue;
-		if (marks != NULL)
-			marks[(*found - first) / stride] = true;
-		if (numbers != NULL)
-			numbers[(*found - first) / stride] =
-				DatumGetUInt64(SPI_getbinval(tuple, desc, 2, &isnull));
-	}
-	pfree(sorted);
-}
-
-static void
-mark_ids(const pg_uuid_t *ids, size_t stride, int n, bool *marks)
-{
-	outbox_store_find_ids(ids, stride, n, marks, NULL);
 }
 
 /*
@@ -162,20 +94,27 @@ refuse_deferred(Oid table, bool archive)
 }
 
 /*
- * A trigger of the administrator's can keep a row, and it would be published
- * again and again.  As an error it stays confirmed in memory, and nothing else is
- * sent before somebody has seen to it.
+ * Deletes or archives these n rows that are locked; returns how many.  A trigger of the
+ * administrator's can keep a row, and it would be published again and again.  As an
+ * error it stays confirmed in memory, and nothing else is sent before the trigger is gone.
  */
-static void
-require_gone(Datum ids)
+static int
+settle_by_id(Datum ids, int n, bool archive)
 {
-	find_left(ids);
+	int			settled;
+
+	outbox_store_run(archive ? &archive_rows : &delete_rows, &ids);
+	settled = (int) SPI_processed;
+	if (settled == n)
+		return settled;
+	outbox_store_run(&find_rows, &ids);
 	if (SPI_processed > 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_TRIGGERED_ACTION_EXCEPTION),
 				 errmsg("a published message cannot be removed from the table \"outbox\""),
 				 errdetail("DELETE leaves the row, so a trigger keeps it."),
 				 errhint("Drop the BEFORE DELETE trigger, or let it return OLD.")));
+	return settled;
 }
 
 /*
@@ -187,24 +126,19 @@ settle_remains(const OutboxSettled *rows, int n, int nremain, bool archive,
 			   bool *remains)
 {
 	bool	   *ours = palloc0(sizeof(bool) * n);
-	Datum		ids = id_array(rows, n, remains);
+	Datum		ids = marked_ids(rows, n, remains);
 	int			nours;
 
-	lock_by_id(ids);
+	outbox_store_run(&lock_rows, &ids);
 	nours = (int) SPI_processed;
-	mark_ids(&rows[0].id, sizeof(rows[0]), n, ours);
+	outbox_store_find_ids(&rows->id, sizeof(*rows), n, ours, NULL);
 	if (nours > 0)
-	{
-		Datum		our_ids = id_array(rows, n, ours);
-
-		if (settle_by_id(our_ids, archive) < nours)
-			require_gone(our_ids);
-	}
+		(void) settle_by_id(marked_ids(rows, n, ours), nours, archive);
 	memset(remains, 0, sizeof(bool) * n);
 	if (nours == nremain)
 		return;
-	find_left(ids);
-	mark_ids(&rows[0].id, sizeof(rows[0]), n, remains);
+	outbox_store_run(&find_rows, &ids);
+	outbox_store_find_ids(&rows->id, sizeof(*rows), n, remains, NULL);
 }
 
 void
@@ -222,61 +156,41 @@ outbox_store_settle(const OutboxSettled *rows, int n, bool archive,
 	settle_remains(rows, n, n - settled, archive, remains);
 }
 
-void
-outbox_store_lockers(const pg_uuid_t *ids, int n, uint64 *lockers)
-{
-	static OutboxStatement statement;
-	Datum		array = outbox_store_id_array(ids, sizeof(*ids), n);
-
-	memset(lockers, 0, sizeof(uint64) * n);
-	outbox_store_execute(outbox_store_plan(&statement,
-										   "SELECT id, pg_catalog.hash_array_extended("
-													"outbox_internal.outbox_row_lockers("
-													"tableoid::pg_catalog.regclass, ctid), 0::pg_catalog.int8)"
-													" FROM outbox_internal.outbox WHERE id = ANY ($1)",
-										   1, id_types),
-						 &array, NULL, SPI_OK_SELECT);
-	outbox_store_find_ids(ids, sizeof(*ids), n, NULL, lockers);
-}
-
 int
 outbox_store_settle_waiting(Oid table, const pg_uuid_t *ids, int n, bool archive)
 {
-	Datum		array = outbox_store_id_array(ids, sizeof(*ids), n);
-	int			settled;
-
 	refuse_deferred(table, archive);
-	settled = settle_by_id(array, archive);
-	if (settled < n)
-		require_gone(array);
-	return settled;
+	return settle_by_id(outbox_store_id_array(ids, sizeof(*ids), n), n, archive);
 }
 
-/*
- * available_at of a failed message is NULL: it waits for an operator, not for
- * a time.  Rows that somebody has locked are left.
- */
-#define FAIL_SQL \
-	"WITH l AS MATERIALIZED (SELECT id FROM outbox_internal.outbox WHERE id = ANY ($1)" \
-	"  AND status = 'pending' FOR UPDATE SKIP LOCKED)" \
-	" UPDATE outbox_internal.outbox o SET attempts = o.attempts + 1," \
-	" last_error = f.error, last_error_reason = f.reason," \
-	" available_at = CASE WHEN f.final THEN NULL ELSE" \
-	"  pg_catalog.clock_timestamp() + f.ms * interval '1 millisecond' END," \
-	" status = CASE WHEN f.final THEN 'failed' ELSE 'pending' END," \
-	" failed_at = CASE WHEN f.final THEN pg_catalog.clock_timestamp() END" \
-	" FROM l JOIN ROWS FROM (unnest($1), unnest($2), unnest($3), unnest($4), unnest($5))" \
-	"  AS f(id, error, ms, final, reason) ON f.id = l.id" \
-	" WHERE o.id = l.id RETURNING o.id"
-#define STILL_PENDING_SQL \
-	"SELECT id FROM outbox_internal.outbox WHERE id = ANY ($1) AND status = 'pending'"
+void
+outbox_store_lockers(const pg_uuid_t *ids, int n, uint64 *lockers)
+{
+	static OutboxStatement statement = {
+		"SELECT id, pg_catalog.hash_array_extended("
+		"outbox_internal.outbox_row_lockers(tableoid::pg_catalog.regclass, ctid),"
+		" 0::pg_catalog.int8)"
+		" FROM outbox_internal.outbox WHERE id = ANY ($1)",
+		SPI_OK_SELECT, {UUIDARRAYOID}
+	};
+	Datum		array = outbox_store_id_array(ids, sizeof(*ids), n);
 
-/*
- * The broker's words as text of this database.  They are not ours to trust:
- * what has no place in the database's encoding must not fail the settling.
- */
-Datum
-outbox_store_text(const char *utf8)
+	memset(lockers, 0, sizeof(uint64) * n);
+	outbox_store_run(&statement, &array);
+	outbox_store_find_ids(ids, sizeof(*ids), n, NULL, lockers);
+}
+
+/* ---------------------------------------------------------- failed attempts */
+
+#define ATTEMPT_COLUMNS	5
+#define DEATH_COLUMNS	9
+
+/* Makes the values of one row of a statement's parameters, which are arrays. */
+typedef void (*FillFailure) (const OutboxFailure *failure, Datum *values);
+
+/* The broker's words: what has no place in this database's encoding must not fail the settling. */
+static Datum
+broker_text(const char *utf8)
 {
 	char	   *copy = pstrdup(utf8);
 
@@ -286,130 +200,160 @@ outbox_store_text(const char *utf8)
 	return CStringGetTextDatum(copy);
 }
 
-Datum
-outbox_store_own_text(const char *utf8)
-{
-	return CStringGetTextDatum(pg_any_to_server(utf8, (int) strlen(utf8), PG_UTF8));
-}
-
-Datum
-outbox_store_error(const OutboxFailure *failure)
+static Datum
+error_text(const OutboxFailure *failure)
 {
 	return failure->error_is_text ? outbox_store_own_text(failure->error) :
-		outbox_store_text(failure->error);
+		broker_text(failure->error);
 }
 
-Datum
-outbox_store_reason(const OutboxFailure *failure)
+/*
+ * Messages that stay on their routes.  available_at of a failed one is NULL: it waits for
+ * an operator, not for a time.
+ */
+static OutboxStatement count_attempts = {
+	"WITH l AS MATERIALIZED (SELECT id FROM outbox_internal.outbox WHERE id = ANY ($1)"
+	"  AND status = 'pending' FOR UPDATE SKIP LOCKED)"
+	" UPDATE outbox_internal.outbox o SET attempts = o.attempts + 1,"
+	" last_error = f.error, last_error_reason = f.reason,"
+	" available_at = CASE WHEN f.final THEN NULL ELSE"
+	"  pg_catalog.clock_timestamp() + f.ms * interval '1 millisecond' END,"
+	" status = CASE WHEN f.final THEN 'failed' ELSE 'pending' END,"
+	" failed_at = CASE WHEN f.final THEN pg_catalog.clock_timestamp() END"
+	" FROM l JOIN ROWS FROM (unnest($1), unnest($2), unnest($3), unnest($4), unnest($5))"
+	"  AS f(id, error, reason, ms, final) ON f.id = l.id"
+	" WHERE o.id = l.id RETURNING o.id",
+	SPI_OK_UPDATE_RETURNING,
+	{UUIDARRAYOID, TEXTARRAYOID, TEXTARRAYOID, INT8ARRAYOID, BOOLARRAYOID}
+};
+
+static void
+fill_attempt(const OutboxFailure *failure, Datum *values)
 {
-	return CStringGetTextDatum(outbox_reason_name(failure->reason));
+	values[0] = UUIDPGetDatum(&failure->id);
+	values[1] = error_text(failure);
+	values[2] = CStringGetTextDatum(outbox_reason_name(failure->reason));
+	values[3] = Int64GetDatum(failure->retry_ms);
+	values[4] = BoolGetDatum(failure->final);
 }
 
-Datum
-outbox_store_array(Datum *elems, int n, Oid type)
+/*
+ * Dead letters.  Such a row keeps its id: it becomes a message of the failed_route, with no
+ * attempts, and a header says what has happened to it, the newest first as in RabbitMQ's
+ * x-death.  Its own routing key is not for that route, whose template decides.  The row
+ * trigger gives it its place there, and tells the worker that its new key belongs to.
+ *
+ * The row trigger shares the lock of the route that the message enters, so that whoever
+ * removes this route waits for us (route_lock.c).  But what the relay knows of routes may
+ * be older, so a target is looked up here: without it the row stays where it is.
+ */
+static OutboxStatement move_dead_letters = {
+	"WITH l AS MATERIALIZED (SELECT id FROM outbox_internal.outbox WHERE id = ANY ($1)"
+	"  AND status = 'pending' FOR UPDATE SKIP LOCKED)"
+	" UPDATE outbox_internal.outbox o SET route = f.target, routing_key = NULL,"
+	" attempts = 0, available_at = NULL, last_error = f.error, last_error_reason = f.last_reason,"
+	" headers = coalesce(o.headers, '{}') || jsonb_build_object('" OUTBOX_DEATH_HEADER "',"
+	"  jsonb_build_array(jsonb_build_object('reason', f.reason, 'error', f.error,"
+	"   'route', f.route, 'exchange', f.exchange, 'routing-key', f.routing_key,"
+	"   'attempts', f.attempts, 'time', to_char(clock_timestamp()"
+	"    AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')))"
+	"  || CASE jsonb_typeof(o.headers -> '" OUTBOX_DEATH_HEADER "')"
+	"   WHEN 'array' THEN o.headers -> '" OUTBOX_DEATH_HEADER "' ELSE '[]' END)"
+	" FROM l JOIN ROWS FROM (unnest($1), unnest($2), unnest($3), unnest($4),"
+	"  unnest($5), unnest($6), unnest($7), unnest($8), unnest($9))"
+	"  AS f(id, error, last_reason, target, reason, route, exchange, routing_key, attempts)"
+	"  ON f.id = l.id"
+	"  JOIN outbox_internal.outbox_route r ON r.name = f.target AND r.relay <> ALL ($10)"
+	" WHERE o.id = l.id RETURNING o.id",
+	SPI_OK_UPDATE_RETURNING,
+	{UUIDARRAYOID, TEXTARRAYOID, TEXTARRAYOID, TEXTARRAYOID, TEXTARRAYOID,
+	TEXTARRAYOID, TEXTARRAYOID, TEXTARRAYOID, INT4ARRAYOID, TEXTARRAYOID}
+};
+
+static void
+fill_dead_letter(const OutboxFailure *failure, Datum *values)
 {
-	int16		len;
-	bool		byval;
-	char		align;
+	const OutboxDeath *death = failure->death;
 
-	get_typlenbyvalalign(type, &len, &byval, &align);
-	return PointerGetDatum(construct_array(elems, n, type, len, byval, align));
+	values[0] = UUIDPGetDatum(&failure->id);
+	values[1] = error_text(failure);
+	values[2] = CStringGetTextDatum(outbox_reason_name(failure->reason));
+	values[3] = outbox_store_own_text(death->target);
+	values[4] = outbox_store_own_text(death->reason);
+	values[5] = outbox_store_own_text(death->route);
+	values[6] = outbox_store_own_text(death->exchange);
+	values[7] = outbox_store_own_text(death->routing_key);
+	values[8] = Int32GetDatum(death->attempts);
 }
 
-Datum
-outbox_store_id_array(const pg_uuid_t *first, size_t stride, int n)
+/* Names of the outlets that cannot take one: only what is inserted reaches them. */
+static Datum
+transient_outlets(void)
 {
-	Datum	   *elems = palloc(sizeof(Datum) * Max(n, 1));
+	Datum	   *names = palloc(sizeof(Datum) * outbox_noutlets);
+	int			n = 0;
 
-	for (int i = 0; i < n; i++)
-		elems[i] = UUIDPGetDatum((const pg_uuid_t *) ((const char *) first + stride * i));
-	return outbox_store_array(elems, n, UUIDOID);
+	for (int i = 0; i < outbox_noutlets; i++)
+		if (outbox_outlets[i]->transient)
+			names[n++] = CStringGetTextDatum(outbox_outlets[i]->name);
+	return outbox_store_array(names, n, TEXTOID);
 }
 
-/* Those that stay on their routes; returns how many that should be. */
+/*
+ * Writes those of the failures that are dead letters, or those that are not, and marks the
+ * rows that it has found; returns how many.
+ */
 static int
-count_attempts(const OutboxFailure *failures, int n)
+write_failures(const OutboxFailure *failures, int n, bool dead, bool *written)
 {
-	static OutboxStatement statement;
-	static const Oid types[] = {
-		UUIDARRAYOID, TEXTARRAYOID, INT8ARRAYOID, BOOLARRAYOID, TEXTARRAYOID
-	};
-	Datum	   *ids = palloc(sizeof(Datum) * n);
-	Datum	   *errors = palloc(sizeof(Datum) * n);
-	Datum	   *waits = palloc(sizeof(Datum) * n);
-	Datum	   *ends = palloc(sizeof(Datum) * n);
-	Datum	   *reasons = palloc(sizeof(Datum) * n);
-	Datum		values[5];
+	OutboxStatement *statement = dead ? &move_dead_letters : &count_attempts;
+	FillFailure fill = dead ? fill_dead_letter : fill_attempt;
+	int			ncolumns = dead ? DEATH_COLUMNS : ATTEMPT_COLUMNS;
+	Datum		(*rows)[DEATH_COLUMNS] = palloc(sizeof(*rows) * n);
+	Datum	   *elems = palloc(sizeof(Datum) * n);
+	Datum		values[DEATH_COLUMNS + 1];
 	int			count = 0;
 
 	for (int i = 0; i < n; i++)
-	{
-		if (failures[i].death != NULL)
-			continue;
-		ids[count] = UUIDPGetDatum(&failures[i].id);
-		errors[count] = outbox_store_error(&failures[i]);
-		reasons[count] = outbox_store_reason(&failures[i]);
-		waits[count] = Int64GetDatum(failures[i].retry_ms);
-		ends[count++] = BoolGetDatum(failures[i].final);
-	}
+		if ((failures[i].death != NULL) == dead)
+			fill(&failures[i], rows[count++]);
 	if (count == 0)
 		return 0;
-	values[0] = outbox_store_array(ids, count, UUIDOID);
-	values[1] = outbox_store_array(errors, count, TEXTOID);
-	values[2] = outbox_store_array(waits, count, INT8OID);
-	values[3] = outbox_store_array(ends, count, BOOLOID);
-	values[4] = outbox_store_array(reasons, count, TEXTOID);
-	outbox_store_execute(outbox_store_plan(&statement,
-										   FAIL_SQL,
-										   lengthof(types), types),
-						 values, NULL, SPI_OK_UPDATE_RETURNING);
-	return count;
-}
-
-/* Those of the messages that are there, and still pending. */
-static void
-find_pending(const OutboxFailure *failures, int n)
-{
-	static OutboxStatement statement;
-	Datum		array = outbox_store_id_array(&failures->id, sizeof(*failures), n);
-
-	outbox_store_execute(outbox_store_plan(&statement,
-										   STILL_PENDING_SQL,
-										   1, id_types),
-						 &array, NULL, SPI_OK_SELECT);
+	for (int col = 0; col < ncolumns; col++)
+	{
+		for (int i = 0; i < count; i++)
+			elems[i] = rows[i][col];
+		values[col] = outbox_store_array(elems, count,
+										 get_element_type(statement->types[col]));
+	}
+	if (dead)
+		values[ncolumns] = transient_outlets();
+	outbox_store_run(statement, values);
+	outbox_store_find_ids(&failures->id, sizeof(*failures), n, written, NULL);
+	return (int) SPI_processed;
 }
 
 bool
 outbox_store_fail(const OutboxFailure *failures, int n, bool *remains)
 {
-	bool	   *updated = palloc0(sizeof(bool) * n);
-	int			nstay = count_attempts(failures, n);
-	uint64		count = 0;
+	bool	   *written = palloc0(sizeof(bool) * n);
+	int			count = write_failures(failures, n, false, written) +
+		write_failures(failures, n, true, written);
+	Datum		ids;
 	bool		all = true;
 
-	if (nstay > 0)
-	{
-		count = SPI_processed;
-		mark_ids(&failures[0].id, sizeof(failures[0]), n, updated);
-	}
-	if (nstay < n)
-	{
-		outbox_store_move(failures, n);
-		count += SPI_processed;
-		mark_ids(&failures[0].id, sizeof(failures[0]), n, updated);
-	}
-	for (int i = 0; i < n; i++)
-		remains[i] = false;
-	if (count == (uint64) n)
+	memset(remains, 0, sizeof(bool) * n);
+	if (count == n)
 		return true;
 
 	/* The rest was taken away by somebody, or is locked: then it is there. */
-	find_pending(failures, n);
-	mark_ids(&failures[0].id, sizeof(failures[0]), n, remains);
+	ids = outbox_store_id_array(&failures->id, sizeof(*failures), n);
+	outbox_store_run(&find_pending, &ids);
+	outbox_store_find_ids(&failures->id, sizeof(*failures), n, remains, NULL);
 	for (int i = 0; i < n; i++)
 	{
-		remains[i] = remains[i] && !updated[i];
-		all &= remains[i] || updated[i];
+		remains[i] = remains[i] && !written[i];
+		all &= remains[i] || written[i];
 	}
 	return all;
 }

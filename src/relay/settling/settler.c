@@ -136,7 +136,6 @@ outbox_settler_collect(OutboxSettler *settler, OutboxSettling *settling)
 		}
 		bytes += item->message->size;
 		row->tid = item->message->tid;
-		row->seq = item->message->seq;
 		row->id = item->message->id;
 		settling->confirmed[settling->nconfirmed++] = item;
 	}

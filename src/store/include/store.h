@@ -3,21 +3,17 @@
  * store.h
  *		All SQL that settles, and all SQL of the worker, through SPI.
  *
- * Statements name objects of pg_catalog and outbox_internal only; values travel as
- * parameters.  Nothing here knows AMQP.
+ * Values travel as parameters.  Nothing here knows AMQP.
  *
- * store.c			transactions of the worker, extension
- * store_route.c	routes from their rows
- * store_control.c	the control row
+ * store.c			transactions of the worker, extension, statements
+ * store_route.c	routes and the control row
+ * store_upkeep.c	maintenance, jobs, prepared transactions
  * store_claim.c	claims
- * store_holders.c	rows that hold their key
- * store_fence.c	what must be on disk before they are published
  * store_message.c	from a row to a message
- * store_unreadable.c	versions of rows that cannot be read
- * store_job.c		jobs: chunks of what takes more than a transaction
+ * store_look.c		rows that are looked at and not claimed
+ * store_fence.c	what must be on disk before they are published
  * store_settle.c	what became of claimed messages
  * store_settle_direct.c	the same without a statement
- * store_dead_letter.c	what is given up, and goes to another route
  * store_lease.c	leases of external relays, for sessions
  *
  *-------------------------------------------------------------------------
@@ -79,6 +75,8 @@ extern bool outbox_store_stale(void);
 
 /* The rest is called between begin and end. */
 
+/* ------------------------------------------------------------ store_route.c */
+
 /* What the control row says. */
 typedef struct OutboxControl
 {
@@ -92,9 +90,11 @@ extern void outbox_store_load_control(OutboxControl *control);
 /* The file that sets outbox.environment, or NULL. */
 extern char *outbox_store_environment_source(void);
 
-/* store_route.c: the control row, and the routes of the database, allocated in cxt. */
+/* The control row, and the routes of the database, allocated in cxt. */
 extern List *outbox_store_load_routes(MemoryContext cxt,
 									  OutboxControl *control);
+
+/* ----------------------------------------------------------- store_upkeep.c */
 
 /* xids of transactions of this database that are prepared and not resolved. */
 extern TransactionId *outbox_store_prepared(int *n);
@@ -113,6 +113,41 @@ extern char *outbox_store_archive_lockers(MemoryContext cxt);
 
 /* ALTER DATABASE ... SET of this database, as text, "" if none; in cxt. */
 extern char *outbox_store_database_settings(MemoryContext cxt);
+
+typedef enum OutboxJobOutcome
+{
+	OUTBOX_JOB_NONE,			/* there is no job */
+	OUTBOX_JOB_BUSY,			/* too much of an earlier chunk is not
+								 * published */
+	OUTBOX_JOB_LOCKED,			/* somebody has locked the job */
+	OUTBOX_JOB_PUT				/* a chunk was done */
+} OutboxJobOutcome;
+
+/* The messages that a chunk has put into outbox, the latest first. */
+typedef struct OutboxJobChunk
+{
+	pg_uuid_t  *ids;			/* NULL if n is 0 */
+	int			n;
+} OutboxJobChunk;
+
+/* The id of the next job; 0: there is none. */
+extern int64 outbox_store_job_next(void);
+
+/*
+ * Does a chunk of the next job, of so many messages and bytes at most, unless of the
+ * earlier chunk more than a tenth is still to be published.  What was put is
+ * allocated in cxt.
+ */
+extern OutboxJobOutcome outbox_store_job_step(int max_messages, int64 max_bytes,
+											  const OutboxJobChunk *earlier,
+											  MemoryContext cxt,
+											  OutboxJobChunk *put);
+
+/*
+ * Notes with a job, unless it has ended, what stands in its way; final: it has
+ * failed.
+ */
+extern void outbox_store_job_error(int64 job, const char *error, bool final);
 
 /* ------------------------------------------------------------ store_claim.c */
 
@@ -189,6 +224,17 @@ extern int	outbox_store_claim_due(const OutboxClaim *claim, TimestampTz after_du
 typedef void (*OutboxRowVisit) (const OutboxRow *row, void *arg);
 extern int	outbox_store_list(const OutboxClaim *claim, OutboxRowVisit visit);
 
+/* ---------------------------------------------------------- store_message.c */
+
+/*
+ * Called after an ERROR and before outbox_store_abort(): the row whose values the
+ * claim was reading; NULL: the error came from elsewhere.  route is NULL when the
+ * row's route or key could not be read.
+ */
+extern OutboxUnreadableRow *outbox_store_unreadable(void);
+
+/* ------------------------------------------------------------- store_look.c */
+
 /* Which of these keys have a row that is ready in [los[i], his[i]]. */
 extern void outbox_store_find_keys(const int64 *hashes, const int64 *los,
 								   const int64 *his, int n, bool *found);
@@ -199,22 +245,9 @@ extern int64 outbox_store_last_ready(void);
 /* When the next waiting row is due, of those behind that one; 0 if there is none. */
 extern TimestampTz outbox_store_next_due(TimestampTz after_due, int64 after_seq);
 
-/* ---------------------------------------------------------- store_message.c */
-
-/*
- * Called after an ERROR and before outbox_store_abort(): the row whose values the
- * claim was reading; NULL: the error came from elsewhere.  route is NULL when the
- * row's route or key could not be read.
- */
-extern OutboxUnreadableRow *outbox_store_unreadable(void);
-
-/* ------------------------------------------------------- store_unreadable.c */
-
 /* Which of these versions are still what their messages are. */
 extern void outbox_store_find_unchanged(const OutboxUnreadableRow *rows, int n,
 										bool *same);
-
-/* ---------------------------------------------------------- store_holders.c */
 
 /* Visits the retries that wait, which hold their key. */
 extern void outbox_store_list_retries(int worker, int nworkers,
@@ -245,50 +278,12 @@ extern void outbox_store_check_holders(const pg_uuid_t *ids,
 extern bool outbox_store_fence_is_commit(void);
 extern void outbox_store_fence_wait(void);
 
-/* -------------------------------------------------------------- store_job.c */
-
-typedef enum OutboxJobOutcome
-{
-	OUTBOX_JOB_NONE,			/* there is no job */
-	OUTBOX_JOB_BUSY,			/* too much of an earlier chunk is not
-								 * published */
-	OUTBOX_JOB_LOCKED,			/* somebody has locked the job */
-	OUTBOX_JOB_PUT				/* a chunk was done */
-} OutboxJobOutcome;
-
-/* The messages that a chunk has put into outbox, the latest first. */
-typedef struct OutboxJobChunk
-{
-	pg_uuid_t  *ids;			/* NULL if n is 0 */
-	int			n;
-} OutboxJobChunk;
-
-/* The id of the next job; 0: there is none. */
-extern int64 outbox_store_job_next(void);
-
-/*
- * Does a chunk of the next job, of so many messages and bytes at most, unless of the
- * earlier chunk more than a tenth is still to be published.  What was put is
- * allocated in cxt.
- */
-extern OutboxJobOutcome outbox_store_job_step(int max_messages, int64 max_bytes,
-											  const OutboxJobChunk *earlier,
-											  MemoryContext cxt,
-											  OutboxJobChunk *put);
-
-/*
- * Notes with a job, unless it has ended, what stands in its way; final: it has
- * failed.
- */
-extern void outbox_store_job_error(int64 job, const char *error, bool final);
-
 /* ----------------------------------------------------------- store_settle.c */
 
 /* Deletes, and with archive copies to outbox_archive, published messages. */
 typedef struct OutboxSettled
 {
 	ItemPointerData tid;
-	int64		seq;
 	pg_uuid_t	id;
 } OutboxSettled;
 

@@ -194,7 +194,7 @@ MUTATIONS = (
      "last_error = f.error, last_error_reason = f.reason,", "last_error = f.error,",
      "who writes last_error writes its reason",
      ["worker/retry"]),
-    ("reason-of-a-dead-letter", "src/store/store_dead_letter.c",
+    ("reason-of-a-dead-letter", "src/store/store_settle.c",
      "last_error_reason = f.last_reason,", "last_error_reason = f.reason,",
      "a dead letter keeps the reason of its last error",
      ["worker/dead_letter"]),

@@ -22,24 +22,17 @@
 #include "access/relation.h"
 #include "access/table.h"
 #include "access/tableam.h"
+#include "admin_internal.h"
 #include "catalog/pg_am.h"
 #include "catalog/pg_class.h"
-#include "catalog/pg_type.h"
 #include "columns.h"
 #include "compat.h"
 #include "enqueue.h"
-#include "fmgr.h"
-#include "funcapi.h"
-#include "miscadmin.h"
-#include "shared.h"
 #include "storage/lmgr.h"
-#include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
-#include "utils/timestamp.h"
-#include "utils/tuplestore.h"
 
 PG_FUNCTION_INFO_V1(outbox_try_lock_tables);
 PG_FUNCTION_INFO_V1(outbox_backlog_sample);
@@ -229,7 +222,7 @@ lowest_seq(void)
 {
 	int64		lowest = PG_INT64_MAX;
 
-	for (int i = 0; outbox_shared != NULL && i < outbox_shared->nslots; i++)
+	for (int i = 0; i < slot_count(); i++)
 	{
 		OutboxSlot *slot = &outbox_shared->slots[i];
 
@@ -280,43 +273,42 @@ read_external(Relation rel, const char *index_name, int max_entries, Sample *sam
 
 /* ------------------------------------------------------------------ result */
 
-#define SAMPLE_COLS 7
-
 static void
-put_row(ReturnSetInfo *rsinfo, const char *kind, const Sample *sample,
-		const RouteSample *route)
+return_route(FunctionCallInfo fcinfo, const char *kind, const Sample *sample,
+			 const RouteSample *route)
 {
-	Datum		values[SAMPLE_COLS];
-	bool		nulls[SAMPLE_COLS] = {false};
+	ResultRow	row = {0};
 
-	values[0] = CStringGetTextDatum(kind);
-	values[1] = BoolGetDatum(sample->complete);
-	nulls[2] = route == NULL || route->route == NULL;
-	values[2] = nulls[2] ? (Datum) 0 : CStringGetTextDatum(route->route);
-	values[3] = Int64GetDatum(route == NULL ? 0 : route->messages);
-	values[4] = Int64GetDatum(route == NULL ? 0 : route->due);
-	values[5] = Int64GetDatum(route == NULL ? 0 : route->retrying);
-	nulls[6] = route == NULL || route->oldest == 0;
-	values[6] = TimestampTzGetDatum(route == NULL ? 0 : route->oldest);
-	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	put_text(&row, kind);
+	put(&row, BoolGetDatum(sample->complete));
+	if (route->route == NULL)
+		put_null(&row);
+	else
+		put(&row, CStringGetTextDatum(route->route));
+	put_int64(&row, route->messages);
+	put_int64(&row, route->due);
+	put_int64(&row, route->retrying);
+	put_time(&row, route->oldest);
+	return_next(fcinfo, &row);
 }
 
 static void
-put_sample(ReturnSetInfo *rsinfo, const char *kind, Sample *sample)
+return_sample(FunctionCallInfo fcinfo, const char *kind, Sample *sample)
 {
+	static const RouteSample none;
+
 	/* So that there is always one that says whether it is complete. */
-	put_row(rsinfo, kind, sample, NULL);
+	return_route(fcinfo, kind, sample, &none);
 	for (int i = 0; i < sample->nroutes; i++)
-		put_row(rsinfo, kind, sample, &sample->routes[i]);
+		return_route(fcinfo, kind, sample, &sample->routes[i]);
 	if (sample->routes[MAX_ROUTES].messages > 0)
-		put_row(rsinfo, kind, sample, &sample->routes[MAX_ROUTES]);
+		return_route(fcinfo, kind, sample, &sample->routes[MAX_ROUTES]);
 	memset(sample, 0, sizeof(*sample));
 }
 
 Datum
 outbox_backlog_sample(PG_FUNCTION_ARGS)
 {
-	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	int			max_entries = PG_GETARG_INT32(0);
 	Oid			relid = outbox_relation_oid("outbox");
 	Sample	   *sample = palloc0(sizeof(Sample));
@@ -329,12 +321,12 @@ outbox_backlog_sample(PG_FUNCTION_ARGS)
 	outbox_expect_message_columns(RelationGetDescr(rel), RelationGetRelationName(rel));
 	read_ready(rel, max_entries, sample);
 	read_external(rel, "outbox_external", max_entries, sample);
-	put_sample(rsinfo, "ready", sample);
+	return_sample(fcinfo, "ready", sample);
 	read_index(rel, "outbox_waiting", ForwardScanDirection, 0, max_entries, sample);
 	read_external(rel, "outbox_external_waiting", max_entries, sample);
-	put_sample(rsinfo, "waiting", sample);
+	return_sample(fcinfo, "waiting", sample);
 	read_index(rel, "outbox_failed_seq", ForwardScanDirection, 0, max_entries, sample);
-	put_sample(rsinfo, "failed", sample);
+	return_sample(fcinfo, "failed", sample);
 	table_close(rel, NoLock);
 	return (Datum) 0;
 }

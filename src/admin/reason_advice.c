@@ -11,11 +11,7 @@
  */
 #include "postgres.h"
 
-#include "access/htup_details.h"
-#include "fmgr.h"
-#include "funcapi.h"
-#include "reason_advice.h"
-#include "utils/builtins.h"
+#include "admin_internal.h"
 
 PG_FUNCTION_INFO_V1(outbox_reason_hint);
 
@@ -249,17 +245,13 @@ outbox_reason_advice(OutboxReason reason)
 	elog(ERROR, "no advice for reason %d", (int) reason);
 }
 
-#define HINT_COLS 3
-
 Datum
 outbox_reason_hint(PG_FUNCTION_ARGS)
 {
 	char	   *name = text_to_cstring(PG_GETARG_TEXT_PP(0));
 	OutboxReason reason = outbox_reason_by_name(name);
 	const OutboxAdvice *advice;
-	TupleDesc	desc;
-	Datum		values[HINT_COLS];
-	bool		nulls[HINT_COLS] = {false};
+	ResultRow	row = {0};
 
 	if (reason == OUTBOX_REASON_NONE)
 		ereport(ERROR,
@@ -267,13 +259,9 @@ outbox_reason_hint(PG_FUNCTION_ARGS)
 				 errmsg("\"%s\" is no reason of an error", name),
 				 errdetail("Argument reason must be one that outbox_workers.reason can have."),
 				 errhint("doc/operations.md lists them.")));
-	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
 	advice = outbox_reason_advice(reason);
-	values[0] = CStringGetTextDatum(advice->severity);
-	values[1] = CStringGetTextDatum(advice->hint);
-	nulls[2] = advice->command == NULL;
-	values[2] = nulls[2] ? (Datum) 0 : CStringGetTextDatum(advice->command);
-	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc),
-													  values, nulls)));
+	put_text(&row, advice->severity);
+	put_text(&row, advice->hint);
+	put_text(&row, advice->command);
+	return return_row(fcinfo, &row);
 }

@@ -8,21 +8,15 @@
  */
 #include "postgres.h"
 
-#include "access/htup_details.h"
+#include "admin_internal.h"
 #include "catalog/pg_type.h"
-#include "fmgr.h"
-#include "funcapi.h"
-#include "miscadmin.h"
-#include "shared.h"
 #include "stats.h"
 #include "utils/array.h"
-#include "utils/builtins.h"
-#include "utils/timestamp.h"
-#include "utils/tuplestore.h"
 
 PG_FUNCTION_INFO_V1(outbox_route_stats);
 PG_FUNCTION_INFO_V1(outbox_database_stats);
 PG_FUNCTION_INFO_V1(outbox_published_seconds);
+PG_FUNCTION_INFO_V1(outbox_drain);
 
 /* Over so many seconds that are over. */
 #define RATE_SECONDS	10
@@ -30,15 +24,6 @@ PG_FUNCTION_INFO_V1(outbox_published_seconds);
 #define SHOWN_SECONDS	15
 
 /* ------------------------------------------------------------------ routes */
-
-#define ROUTE_COLS (1 + OUTBOX_NCOUNTS + 4)
-
-static Datum
-text_or_null(const char *str, bool *isnull)
-{
-	*isnull = str[0] == '\0';
-	return *isnull ? (Datum) 0 : CStringGetTextDatum(str);
-}
 
 static bool
 has_counted(OutboxRouteStats *route)
@@ -51,17 +36,16 @@ has_counted(OutboxRouteStats *route)
 
 /* The last entry is that of all others, and has no name. */
 static void
-put_route(ReturnSetInfo *rsinfo, OutboxDatabaseStats *stats, int index)
+return_route(FunctionCallInfo fcinfo, OutboxDatabaseStats *stats, int index)
 {
 	OutboxRouteStats *route = &stats->routes[index];
+	ResultRow	row = {0};
 	char		name[OUTBOX_STATS_NAME];
 	char		because[OUTBOX_STATS_TEXT];
 	char		reason[sizeof(route->reason)];
 	TimestampTz since;
 	TimestampTz retry_at;
-	Datum		values[ROUTE_COLS];
-	bool		nulls[ROUTE_COLS] = {false};
-	int			n = 0;
+	bool		waits;
 
 	SpinLockAcquire(&stats->mutex);
 	strlcpy(name, index == OUTBOX_STATS_OTHER_ROUTES ? "" : route->name, sizeof(name));
@@ -71,31 +55,20 @@ put_route(ReturnSetInfo *rsinfo, OutboxDatabaseStats *stats, int index)
 	retry_at = route->retry_at;
 	SpinLockRelease(&stats->mutex);
 
-	values[n] = text_or_null(name, &nulls[n]);
-	n++;
+	waits = because[0] != '\0';
+	put_text(&row, name);
 	for (int i = 0; i < OUTBOX_NCOUNTS; i++)
-		values[n++] = Int64GetDatum((int64) pg_atomic_read_u64(&route->counts[i]));
-	if (because[0] == '\0')
-	{
-		reason[0] = '\0';
-		since = retry_at = 0;
-	}
-	values[n] = text_or_null(because, &nulls[n]);
-	n++;
-	values[n] = text_or_null(reason, &nulls[n]);
-	n++;
-	nulls[n] = since == 0;
-	values[n++] = TimestampTzGetDatum(since);
-	nulls[n] = retry_at == 0;
-	values[n++] = TimestampTzGetDatum(retry_at);
-	Assert(n == ROUTE_COLS);
-	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+		put_int64(&row, (int64) pg_atomic_read_u64(&route->counts[i]));
+	put_text(&row, because);
+	put_text(&row, waits ? reason : NULL);
+	put_time(&row, waits ? since : 0);
+	put_time(&row, waits ? retry_at : 0);
+	return_next(fcinfo, &row);
 }
 
 Datum
 outbox_route_stats(PG_FUNCTION_ARGS)
 {
-	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	OutboxDatabaseStats *stats = outbox_stats_find(MyDatabaseId);
 	int			nroutes;
 
@@ -106,15 +79,13 @@ outbox_route_stats(PG_FUNCTION_ARGS)
 	nroutes = stats->nroutes;
 	SpinLockRelease(&stats->mutex);
 	for (int i = 0; i < nroutes; i++)
-		put_route(rsinfo, stats, i);
+		return_route(fcinfo, stats, i);
 	if (has_counted(&stats->routes[OUTBOX_STATS_OTHER_ROUTES]))
-		put_route(rsinfo, stats, OUTBOX_STATS_OTHER_ROUTES);
+		return_route(fcinfo, stats, OUTBOX_STATS_OTHER_ROUTES);
 	return (Datum) 0;
 }
 
 /* ---------------------------------------------------------------- database */
-
-#define DATABASE_COLS 9
 
 static Datum
 float_array(const double *values, int n)
@@ -173,24 +144,19 @@ Datum
 outbox_database_stats(PG_FUNCTION_ARGS)
 {
 	OutboxDatabaseStats *stats = outbox_stats_find(MyDatabaseId);
-	TupleDesc	desc;
-	Datum		values[DATABASE_COLS];
-	bool		nulls[DATABASE_COLS] = {false};
+	ResultRow	row = {0};
 
-	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
-	nulls[0] = outbox_stats == NULL;
-	values[0] = TimestampTzGetDatum(outbox_stats == NULL ? 0 : outbox_stats->started_at);
-	values[1] = event_count(stats, OUTBOX_EVENT_RECONNECT);
-	values[2] = event_count(stats, OUTBOX_EVENT_DATABASE_ERROR);
-	values[3] = Float8GetDatum(stats == NULL ? 0 : outbox_stats_rate(stats, RATE_SECONDS));
-	values[4] = bounds_array();
-	values[5] = buckets_array(stats, OUTBOX_TIMING_COMMIT);
-	values[6] = sum_seconds(stats, OUTBOX_TIMING_COMMIT);
-	values[7] = buckets_array(stats, OUTBOX_TIMING_PUBLISH);
-	values[8] = sum_seconds(stats, OUTBOX_TIMING_PUBLISH);
-	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc),
-													  values, nulls)));
+	put_time(&row, outbox_stats == NULL ? 0 : outbox_stats->started_at);
+	put(&row, event_count(stats, OUTBOX_EVENT_RECONNECT));
+	put(&row, event_count(stats, OUTBOX_EVENT_DATABASE_ERROR));
+	put(&row, Float8GetDatum(stats == NULL ? 0 : outbox_stats_rate(stats, RATE_SECONDS)));
+	put(&row, bounds_array());
+	for (OutboxTiming timing = 0; timing < OUTBOX_NTIMINGS; timing++)
+	{
+		put(&row, buckets_array(stats, timing));
+		put(&row, sum_seconds(stats, timing));
+	}
+	return return_row(fcinfo, &row);
 }
 
 Datum
@@ -208,55 +174,34 @@ outbox_published_seconds(PG_FUNCTION_ARGS)
 									  FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
 }
 
-/*
- * How far the workers of a database have come with its backlog.
- */
-
-PG_FUNCTION_INFO_V1(outbox_drain);
-
-#define DRAIN_COLS 2
-
-/* A worker that publishes: since when, and what.  False: this one does not. */
-static bool
-is_draining(OutboxSlot *slot, TimestampTz *since, uint64 *published)
-{
-	bool		drains;
-
-	SpinLockAcquire(&slot->mutex);
-	drains = slot->in_use && slot->dboid == MyDatabaseId && slot->pid != 0 &&
-		slot->state == OUTBOX_WORKER_PUBLISHING;
-	*since = slot->since;
-	*published = slot->published_before;
-	SpinLockRelease(&slot->mutex);
-	*published = pg_atomic_read_u64(&slot->counters.published) - *published;
-	return drains;
-}
-
+/* How far the workers that publish have come with the backlog: since when, and how much. */
 Datum
 outbox_drain(PG_FUNCTION_ARGS)
 {
 	TimestampTz first = 0;
 	uint64		sum = 0;
-	TupleDesc	desc;
-	Datum		values[DRAIN_COLS];
-	bool		nulls[DRAIN_COLS] = {false};
+	ResultRow	row = {0};
 
-	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
-	for (int i = 0; outbox_shared != NULL && i < outbox_shared->nslots; i++)
+	for (int i = 0; i < slot_count(); i++)
 	{
+		OutboxSlot *slot = lock_slot(i);
 		TimestampTz since;
-		uint64		published;
+		uint64		before;
+		bool		drains;
 
-		if (!is_draining(&outbox_shared->slots[i], &since, &published))
+		if (slot == NULL)
+			continue;
+		drains = slot->pid != 0 && slot->state == OUTBOX_WORKER_PUBLISHING;
+		since = slot->since;
+		before = slot->published_before;
+		SpinLockRelease(&slot->mutex);
+		if (!drains)
 			continue;
 		if (first == 0 || since < first)
 			first = since;
-		sum += published;
+		sum += pg_atomic_read_u64(&slot->counters.published) - before;
 	}
-	nulls[0] = first == 0;
-	values[0] = TimestampTzGetDatum(first);
-	values[1] = Int64GetDatum((int64) sum);
-	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc),
-													  values, nulls)));
+	put_time(&row, first);
+	put_int64(&row, (int64) sum);
+	return return_row(fcinfo, &row);
 }

@@ -342,7 +342,7 @@ BEGIN
 			SELECT who, r, c.tid, c.seq, c.id FROM outbox_test_claim(max_rows => 10) c;
 		GET DIAGNOSTICS n = ROW_COUNT;
 		EXIT WHEN n = 0;
-		PERFORM outbox_test_settle(array_agg(t.tid), array_agg(t.seq), array_agg(t.id))
+		PERFORM outbox_test_settle(array_agg(t.tid), array_agg(t.id))
 			FROM test_taken t WHERE t.who = test_claimer.who AND t.round = r;
 		COMMIT;
 	END LOOP;

@@ -76,7 +76,7 @@ CREATE FUNCTION outbox_test_next_due(after_due timestamptz DEFAULT '-infinity',
 	after_seq bigint DEFAULT 9223372036854775807)
 RETURNS timestamptz AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
 
-CREATE FUNCTION outbox_test_settle(tids tid[], seqs bigint[], ids uuid[],
+CREATE FUNCTION outbox_test_settle(tids tid[], ids uuid[],
 	archive boolean DEFAULT true)
 RETURNS boolean[] AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
 

@@ -322,25 +322,21 @@ outbox_test_next_due(PG_FUNCTION_ARGS)
 
 /* ------------------------------------------------------------------ settle */
 
-/* The arguments are three arrays: tids, seqs, ids. */
+/* The arguments are two arrays: tids, ids. */
 static int
 settled_rows(FunctionCallInfo fcinfo, OutboxSettled **rows)
 {
 	Datum	   *tids;
-	Datum	   *seqs;
 	pg_uuid_t  *ids;
-	int			n = uuids(PG_GETARG_DATUM(2), &ids);
+	int			n = uuids(PG_GETARG_DATUM(1), &ids);
 
 	if (array_elements(PG_GETARG_DATUM(0), TIDOID, sizeof(ItemPointerData),
-					   false, TYPALIGN_SHORT, &tids) != n ||
-		array_elements(PG_GETARG_DATUM(1), INT8OID, sizeof(int64),
-					   FLOAT8PASSBYVAL, TYPALIGN_DOUBLE, &seqs) != n)
+					   false, TYPALIGN_SHORT, &tids) != n)
 		elog(ERROR, "arrays differ in length");
 	*rows = palloc0(sizeof(OutboxSettled) * Max(n, 1));
 	for (int i = 0; i < n; i++)
 	{
 		(*rows)[i].tid = *(ItemPointer) DatumGetPointer(tids[i]);
-		(*rows)[i].seq = DatumGetInt64(seqs[i]);
 		(*rows)[i].id = ids[i];
 	}
 	return n;
@@ -355,7 +351,7 @@ outbox_test_settle(PG_FUNCTION_ARGS)
 	bool	   *remains = palloc(Max(n, 1));
 
 	begin();
-	outbox_store_settle(rows, n, PG_GETARG_BOOL(3), remains);
+	outbox_store_settle(rows, n, PG_GETARG_BOOL(2), remains);
 	end();
 	return bool_array(remains, n);
 }

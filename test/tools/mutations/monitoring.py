@@ -172,7 +172,7 @@ MUTATIONS = (
      "outbox_stats_time(OUTBOX_TIMING_COMMIT,\n					  connection->received_at.us - item->sent_at.us);",
      "commit_to_confirm: from the commit to the confirm",
      ["numbers"]),
-    ("blocked-since-lost", "src/admin/monitor.c",
+    ("blocked-since-lost", "src/admin/relay_state.c",
      "return a->since != 0 && (b->since == 0 || a->since < b->since);",
      "return a->since != 0 && (b->since == 0 || a->since > b->since);",
      "outbox_status.since: of equal states the one that has lasted longest",

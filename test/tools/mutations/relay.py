@@ -74,7 +74,7 @@ MUTATIONS = (
      "	if (item->state == OUTBOX_ITEM_CONFIRMED)\n		dlist_move_head(&queue->confirmed, &item->node), key_waits_for(queue, item->key);\n}",
      "the problem names the same transactions each second",
      ["row_locks"]),
-    ("locker-is-savepoint", "src/admin/row_lockers.c",
+    ("locker-is-savepoint", "src/admin/monitor.c",
      "		xid = SubTransGetTopmostTransaction(xid);", "		;",
      "the problem counts the rows of a transaction's savepoints as its own",
      ["row_locks"]),

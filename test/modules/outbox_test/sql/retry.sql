@@ -113,7 +113,7 @@ SELECT pg_temp.fail('order', 'returned: 312 NO_ROUTE', final => true);
 SELECT status, attempts, last_error FROM outbox_messages;
 SELECT *, xmin = :'xmin' AND ctid = :'ctid' AS untouched FROM orders;
 SELECT outbox_requeue(:'id');
-SELECT outbox_test_settle(array_agg(tid), array_agg(seq), array_agg(id)) FROM outbox_test_claim();
+SELECT outbox_test_settle(array_agg(tid), array_agg(id)) FROM outbox_test_claim();
 SELECT id = :'id' AS same, status, attempts, payload, aggregate_id FROM outbox_messages;
 SELECT *, xmin = :'xmin' AND ctid = :'ctid' AS untouched FROM orders;
 TRUNCATE outbox, outbox_archive;

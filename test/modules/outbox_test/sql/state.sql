@@ -88,7 +88,7 @@ ROLLBACK;
 BEGIN;
 LOCK TABLE outbox_archive;
 SELECT count(outbox_test_maintain(86400)) >= 0 AS ok FROM generate_series(1, 3);
-SELECT outbox_test_settle(array_agg(tid), array_agg(seq), array_agg(id)) FROM outbox_test_claim();
+SELECT outbox_test_settle(array_agg(tid), array_agg(id)) FROM outbox_test_claim();
 SELECT tableoid::regclass::text LIKE '%outbox_archive_p%' AS part FROM outbox_archive;
 ROLLBACK;
 

@@ -3,11 +3,9 @@
  * launcher_internal.h
  *		What the files of the launcher share; nobody else includes it.
  *
- * launcher.c			the process
- * launcher_databases.c	which databases there are
+ * launcher.c			the process, and which databases there are
  * launcher_workers.c	starting and ending the workers of one
  * launcher_turns.c		whose turn it is when there are too few processes
- * launcher_old.c		workers of a launcher before this one
  *
  *-------------------------------------------------------------------------
  */
@@ -78,10 +76,11 @@ typedef struct DatabaseEntry
 extern MemoryContext outbox_launcher_cxt;
 extern List *outbox_databases;
 
-/* launcher_databases.c */
+/* launcher.c */
 extern bool outbox_database_exists(Oid dboid);
-extern void outbox_databases_scan(void);
-extern void outbox_databases_take_requests(void);
+
+/* Does a worker of an earlier launcher still run there? */
+extern bool outbox_old_workers_exist(Oid dboid);
 
 /* Changes nothing, not even since, when it has that state. */
 extern void outbox_database_set_state(DatabaseEntry *db, DatabaseState state);
@@ -105,15 +104,6 @@ extern int	outbox_workers_left(void);
 
 /* Could another worker be started now? */
 extern bool outbox_worker_process_is_free(void);
-
-/* launcher_old.c */
-
-/* At the start: all workers that there are. */
-extern void outbox_old_workers_init(void);
-
-/* Sends them home, and notices who has gone; when to look again, or unset. */
-extern OutboxMonoTime outbox_old_workers_check(OutboxMonoTime now);
-extern bool outbox_old_workers_exist(Oid dboid);
 
 /* launcher_turns.c */
 

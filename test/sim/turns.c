@@ -9,8 +9,6 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "launcher_databases.c"
-#include "launcher_old.c"
 #include "launcher_turns.c"
 #include "launcher_workers.c"
 #include <launcher.c>
@@ -451,7 +449,7 @@ pass(int ms)
 		if (!woken && now_us < look_us)
 			continue;
 		woken = false;
-		outbox_databases_take_requests();
+		take_requests();
 		look_us = now_us + Max(manage_databases(), 10) * 1000;
 	}
 }
@@ -466,8 +464,8 @@ start_launcher(void)
 		outbox_databases = list_delete_nth_cell(outbox_databases, 0);
 	}
 	report_at = OUTBOX_MONO_UNSET;
-	outbox_old_workers_init();
-	outbox_databases_scan();
+	init_old_workers();
+	(void) scan_databases(InvalidOid);
 	woken = true;
 }
 

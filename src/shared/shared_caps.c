@@ -29,14 +29,14 @@ typedef struct CapEntry
 	OutboxMonoTime full_until;
 } CapEntry;
 
-typedef struct CapBucket
+typedef struct OutboxCapBucket
 {
 	slock_t		mutex;
 	int			next;			/* whose place is taken when there is none */
 	CapEntry	entries[OUTBOX_CAPS_IN_BUCKET];
 } CapBucket;
 
-static CapBucket *buckets = NULL;
+CapBucket  *outbox_cap_buckets = NULL;
 
 Size
 outbox_caps_size(void)
@@ -45,22 +45,10 @@ outbox_caps_size(void)
 }
 
 void
-outbox_caps_startup(void)
+outbox_caps_init(void)
 {
-	bool		found;
-
-	buckets = ShmemInitStruct("outbox caps", outbox_caps_size(), &found);
-	if (found)
-		return;
-	memset(buckets, 0, outbox_caps_size());
 	for (int i = 0; i < OUTBOX_CAPS_BUCKETS; i++)
-		SpinLockInit(&buckets[i].mutex);
-}
-
-static CapBucket *
-bucket_of(const OutboxCap *cap)
-{
-	return &buckets[(cap->route ^ cap->dboid) % OUTBOX_CAPS_BUCKETS];
+		SpinLockInit(&outbox_cap_buckets[i].mutex);
 }
 
 static CapEntry *
@@ -76,12 +64,18 @@ find_entry(CapBucket *bucket, const OutboxCap *cap)
 	return NULL;
 }
 
-/* The caller gives its mutex back.  *entry: what is known, or NULL. */
+/*
+ * The caller gives its mutex back.  *entry: what is known, or NULL.  NULL: there is no
+ * memory.
+ */
 static CapBucket *
 lock_bucket(const OutboxCap *cap, CapEntry **entry)
 {
-	CapBucket  *bucket = bucket_of(cap);
+	CapBucket  *bucket;
 
+	if (outbox_cap_buckets == NULL)
+		return NULL;
+	bucket = &outbox_cap_buckets[(cap->route ^ cap->dboid) % OUTBOX_CAPS_BUCKETS];
 	SpinLockAcquire(&bucket->mutex);
 	*entry = find_entry(bucket, cap);
 	return bucket;
@@ -99,53 +93,51 @@ judge(const CapEntry *entry, const OutboxCap *cap)
 		OUTBOX_CAP_UNKNOWN : OUTBOX_CAP_FULL;
 }
 
-OutboxCapVerdict
-outbox_cap_admit(const OutboxCap *cap)
+/* *known: what is known before that, -1: nothing. */
+static OutboxCapVerdict
+ask(const OutboxCap *cap, bool admit, int64 *known)
 {
-	CapBucket  *bucket;
 	CapEntry   *entry;
+	CapBucket  *bucket = lock_bucket(cap, &entry);
 	OutboxCapVerdict verdict;
 
-	if (buckets == NULL)
+	*known = -1;
+	if (bucket == NULL)
 		return OUTBOX_CAP_UNKNOWN;
-	bucket = lock_bucket(cap, &entry);
 	verdict = judge(entry, cap);
-	if (verdict == OUTBOX_CAP_ROOM)
+	if (entry != NULL && entry->cap.most == cap->most)
+		*known = entry->count;
+	if (admit && verdict == OUTBOX_CAP_ROOM)
 		entry->count++;
 	SpinLockRelease(&bucket->mutex);
 	return verdict;
 }
 
-void
-outbox_cap_add(const OutboxCap *cap)
+OutboxCapVerdict
+outbox_cap_admit(const OutboxCap *cap)
 {
-	CapBucket  *bucket;
-	CapEntry   *entry;
+	int64		known;
 
-	if (buckets == NULL)
-		return;
-	bucket = lock_bucket(cap, &entry);
-	if (entry != NULL)
-		entry->count++;
-	SpinLockRelease(&bucket->mutex);
+	return ask(cap, true, &known);
 }
 
 OutboxCapVerdict
 outbox_cap_look(const OutboxCap *cap, int64 *known)
 {
-	CapBucket  *bucket;
-	CapEntry   *entry;
-	OutboxCapVerdict verdict;
+	return ask(cap, false, known);
+}
 
-	*known = -1;
-	if (buckets == NULL)
-		return OUTBOX_CAP_UNKNOWN;
-	bucket = lock_bucket(cap, &entry);
-	verdict = judge(entry, cap);
-	if (entry != NULL && entry->cap.most == cap->most)
-		*known = entry->count;
+void
+outbox_cap_add(const OutboxCap *cap)
+{
+	CapEntry   *entry;
+	CapBucket  *bucket = lock_bucket(cap, &entry);
+
+	if (bucket == NULL)
+		return;
+	if (entry != NULL)
+		entry->count++;
 	SpinLockRelease(&bucket->mutex);
-	return verdict;
 }
 
 /*
@@ -157,12 +149,11 @@ outbox_cap_counted(const OutboxCap *cap, int64 known, int64 found,
 				   int64 took_us)
 {
 	int64		rest_us = Min(Max(took_us * REST_FACTOR, REST_MIN_US), REST_MAX_US);
-	CapBucket  *bucket;
 	CapEntry   *entry;
+	CapBucket  *bucket = lock_bucket(cap, &entry);
 
-	if (buckets == NULL)
+	if (bucket == NULL)
 		return;
-	bucket = lock_bucket(cap, &entry);
 	if (entry != NULL && entry->cap.most == cap->most && known >= 0)
 		entry->count += found - known;
 	else

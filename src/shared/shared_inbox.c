@@ -146,20 +146,12 @@ outbox_slot_take_inbox(OutboxInbox *inbox)
 		memset(inbox, 0, sizeof(*inbox));
 		return;
 	}
-	inbox->signals = MySlot->inbox.signals;
-	inbox->next_due = MySlot->inbox.next_due;
-	inbox->nranges = MySlot->inbox.nranges;
-	inbox->nprepared = MySlot->inbox.nprepared;
-	inbox->lost = MySlot->inbox.lost;
+	memcpy(inbox, &MySlot->inbox, OUTBOX_INBOX_HEAD);
 	memcpy(inbox->ranges, MySlot->inbox.ranges,
 		   sizeof(OutboxRange) * inbox->nranges);
 	memcpy(inbox->prepared, MySlot->inbox.prepared,
 		   sizeof(OutboxPrepared) * inbox->nprepared);
-	MySlot->inbox.signals = 0;
-	MySlot->inbox.next_due = 0;
-	MySlot->inbox.nranges = 0;
-	MySlot->inbox.nprepared = 0;
-	MySlot->inbox.lost.lo = MySlot->inbox.lost.hi = 0;
+	memset(&MySlot->inbox, 0, OUTBOX_INBOX_HEAD);
 	MySlot->told_at = OUTBOX_MONO_UNSET;
 	SpinLockRelease(&MySlot->mutex);
 }

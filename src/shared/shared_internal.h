@@ -24,24 +24,28 @@ extern void outbox_shared_request_database(Oid dboid);
  */
 extern bool outbox_slot_lock_mine(void);
 
-/* shared_errors.c: another worker has this slot.  Under its mutex. */
-extern void outbox_slot_forget_errors(OutboxSlot *slot);
-
-/* shared_intents.c: its part of the memory. */
+/*
+ * The other parts of the memory, see shared.c: their sizes, and their set-up when all of
+ * it is 0.
+ */
 extern Size outbox_intent_size(void);
 extern void outbox_intent_init(void);
 
-/* shared_waiters.c: its part of the memory, and the ring of an entry of stats.h. */
+extern Size outbox_stats_size(void);
+extern void outbox_stats_init(void);
+
+extern struct OutboxWaiters *outbox_waiters;
 extern Size outbox_waiters_size(void);
-extern void outbox_waiters_startup(void);
+extern void outbox_waiters_init(void);
+
+/* A ring for each entry of stats.h. */
+extern struct OutboxRecentlySettled *outbox_recent_rings;
+extern Size outbox_recent_size(void);
+extern void outbox_recent_init(void);
 extern void outbox_recent_clear(int index);
 
-/* shared_caps.c: its part of the memory. */
+extern struct OutboxCapBucket *outbox_cap_buckets;
 extern Size outbox_caps_size(void);
-extern void outbox_caps_startup(void);
-
-/* shared_stats.c: its part of the memory. */
-extern Size outbox_stats_size(void);
-extern void outbox_stats_init(OutboxStats *stats);
+extern void outbox_caps_init(void);
 
 #endif							/* OUTBOX_SHARED_INTERNAL_H */

@@ -87,12 +87,10 @@ outbox_slot_assign(Oid dboid, int worker, int nworkers, uint64 *generation)
 	slot->state = OUTBOX_WORKER_STARTING;
 	slot->since = 0;
 	slot->commit_since = 0;
-	outbox_slot_forget_errors(slot);
-	slot->inbox.signals = 0;
-	slot->inbox.next_due = 0;
-	slot->inbox.nranges = 0;
-	slot->inbox.nprepared = 0;
-	slot->inbox.lost.lo = slot->inbox.lost.hi = 0;
+	memset(slot->errors, 0, sizeof(slot->errors));
+	memset(slot->locked, 0, sizeof(slot->locked));
+	slot->unreadable_count = 0;
+	memset(&slot->inbox, 0, OUTBOX_INBOX_HEAD);
 	pg_atomic_write_u64(&slot->counters.lowest_seq, 0);
 	slot->in_use = true;
 	SpinLockRelease(&slot->mutex);
@@ -315,41 +313,166 @@ outbox_slot_set_archive_error(const char *error)
 const char *
 outbox_worker_state_name(OutboxWorkerState state)
 {
-	switch (state)
+	static const char *const names[] = {
+		[OUTBOX_WORKER_STARTING] = "starting",
+		[OUTBOX_WORKER_IDLE] = "idle",
+		[OUTBOX_WORKER_PUBLISHING] = "publishing",
+		[OUTBOX_WORKER_CONNECTING] = "connecting",
+		[OUTBOX_WORKER_BROKER_DOWN] = "broker down",
+		[OUTBOX_WORKER_BLOCKED] = "blocked",
+		[OUTBOX_WORKER_PAUSED] = "paused",
+		[OUTBOX_WORKER_NOT_ADOPTED] = "not adopted",
+		[OUTBOX_WORKER_OTHER_ENVIRONMENT] = "not adopted",
+		[OUTBOX_WORKER_RESTORED] = "not adopted",
+		[OUTBOX_WORKER_DISABLED] = "disabled",
+		[OUTBOX_WORKER_CONFIG_ERROR] = "config error",
+		[OUTBOX_WORKER_DATABASE_ERROR] = "database error",
+		[OUTBOX_WORKER_WAITS_STANDBY] = "waiting for standby",
+		[OUTBOX_WORKER_EXTENSION_OLDER] = "version mismatch",
+		[OUTBOX_WORKER_EXTENSION_NEWER] = "version mismatch",
+		[OUTBOX_WORKER_STOPPING] = "stopping",
+		[OUTBOX_WORKER_STOPPED] = "stopped",
+	};
+
+	return names[state];
+}
+
+/* ---------------------------------------------------------- what is wrong */
+
+/*
+ * Only the worker itself writes here once it has attached, so that it may look at
+ * its own words without the mutex, and takes it to change them.
+ */
+
+/*
+ * A locked row is met again at least every second (outbox_recheck_ms()) as long as it is;
+ * one that was not for so long has been taken, or has gone.
+ */
+#define LOCKED_FORGOTTEN_MS		10000
+
+void
+outbox_slot_set_current_error(OutboxErrorKind kind, OutboxReason reason,
+							  const char *text, const char *sqlstate)
+{
+	OutboxCurrentError *mine = &MySlot->errors[kind];
+	OutboxCurrentError error;
+
+	Assert(reason != OUTBOX_REASON_NONE);
+	memset(&error, 0, sizeof(error));
+	error.reason = reason;
+	outbox_shared_copy_text(error.text, sizeof(error.text), text);
+	if (sqlstate != NULL)
+		strlcpy(error.sqlstate, sqlstate, sizeof(error.sqlstate));
+	if (mine->reason == reason && strcmp(mine->text, error.text) == 0 &&
+		strcmp(mine->sqlstate, error.sqlstate) == 0)
+		return;
+	error.since = mine->reason != OUTBOX_REASON_NONE ? mine->since :
+		GetCurrentTimestamp();
+	if (!outbox_slot_lock_mine())
+		return;
+	*mine = error;
+	SpinLockRelease(&MySlot->mutex);
+}
+
+void
+outbox_slot_clear_current_error(OutboxErrorKind kind)
+{
+	if (MySlot->errors[kind].reason == OUTBOX_REASON_NONE ||
+		!outbox_slot_lock_mine())
+		return;
+	MySlot->errors[kind].reason = OUTBOX_REASON_NONE;
+	SpinLockRelease(&MySlot->mutex);
+}
+
+void
+outbox_slot_set_certificate(int64 ends)
+{
+	TimestampTz not_after = 0;
+
+	if (ends != 0)
+		not_after = (ends - (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) *
+					 (int64) SECS_PER_DAY) * USECS_PER_SEC;
+	if (MySlot->tls_not_after == not_after || !outbox_slot_lock_mine())
+		return;
+	MySlot->tls_not_after = not_after;
+	SpinLockRelease(&MySlot->mutex);
+}
+
+void
+outbox_slot_set_clock_jump(int64 jump_ms)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (!outbox_slot_lock_mine())
+		return;
+	MySlot->clock_jump_ms = jump_ms;
+	MySlot->clock_jumped_at = now;
+	SpinLockRelease(&MySlot->mutex);
+}
+
+/* Its place, or one where nothing is that still counts; NULL: there is no room. */
+static OutboxLockedId *
+place_of_locked(const pg_uuid_t *id, OutboxMonoTime now)
+{
+	OutboxLockedId *room = NULL;
+
+	for (int i = 0; i < OUTBOX_LOCKED_IDS; i++)
 	{
-		case OUTBOX_WORKER_STARTING:
-			return "starting";
-		case OUTBOX_WORKER_IDLE:
-			return "idle";
-		case OUTBOX_WORKER_PUBLISHING:
-			return "publishing";
-		case OUTBOX_WORKER_CONNECTING:
-			return "connecting";
-		case OUTBOX_WORKER_BROKER_DOWN:
-			return "broker down";
-		case OUTBOX_WORKER_BLOCKED:
-			return "blocked";
-		case OUTBOX_WORKER_PAUSED:
-			return "paused";
-		case OUTBOX_WORKER_NOT_ADOPTED:
-		case OUTBOX_WORKER_OTHER_ENVIRONMENT:
-		case OUTBOX_WORKER_RESTORED:
-			return "not adopted";
-		case OUTBOX_WORKER_DISABLED:
-			return "disabled";
-		case OUTBOX_WORKER_CONFIG_ERROR:
-			return "config error";
-		case OUTBOX_WORKER_DATABASE_ERROR:
-			return "database error";
-		case OUTBOX_WORKER_WAITS_STANDBY:
-			return "waiting for standby";
-		case OUTBOX_WORKER_EXTENSION_OLDER:
-		case OUTBOX_WORKER_EXTENSION_NEWER:
-			return "version mismatch";
-		case OUTBOX_WORKER_STOPPING:
-			return "stopping";
-		case OUTBOX_WORKER_STOPPED:
-			return "stopped";
+		OutboxLockedId *locked = &MySlot->locked[i];
+		bool		counts = outbox_mono_is_set(locked->seen) &&
+			!outbox_mono_reached(outbox_mono_plus(locked->seen, LOCKED_FORGOTTEN_MS),
+								 now);
+
+		if (counts && memcmp(&locked->id, id, UUID_LEN) == 0)
+			return locked;
+		if (!counts && room == NULL)
+			room = locked;
 	}
-	return "unknown";
+	if (room != NULL)
+		room->seen = OUTBOX_MONO_UNSET;
+	return room;
+}
+
+void
+outbox_slot_note_locked(const pg_uuid_t *id, int64 seq)
+{
+	TimestampTz since = GetCurrentTimestamp();
+	OutboxMonoTime now = outbox_mono_now();
+	OutboxLockedId *locked;
+
+	if (!outbox_slot_lock_mine())
+		return;
+	locked = place_of_locked(id, now);
+	if (locked != NULL)
+	{
+		if (!outbox_mono_is_set(locked->seen))
+			locked->since = since;
+		locked->id = *id;
+		locked->seq = seq;
+		locked->seen = now;
+	}
+	SpinLockRelease(&MySlot->mutex);
+}
+
+void
+outbox_slot_show_locked(const OutboxLockedId *shown, int n)
+{
+	OutboxLockedId *places;
+
+	if (!outbox_slot_lock_mine())
+		return;
+	places = &MySlot->locked[OUTBOX_LOCKED_IDS];
+	memcpy(places, shown, sizeof(OutboxLockedId) * n);
+	memset(places + n, 0, sizeof(OutboxLockedId) * (OUTBOX_LOCKED_IDS - n));
+	SpinLockRelease(&MySlot->mutex);
+}
+
+void
+outbox_slot_show_unreadable(const OutboxUnreadableId *shown, int n, int count)
+{
+	if (!outbox_slot_lock_mine())
+		return;
+	memcpy(MySlot->unreadable, shown, sizeof(OutboxUnreadableId) * n);
+	MySlot->unreadable_count = count;
+	SpinLockRelease(&MySlot->mutex);
 }

@@ -71,14 +71,14 @@ for_each_value(OutboxDatabaseStats *stats, void (*visit) (pg_atomic_uint64 *valu
 }
 
 void
-outbox_stats_init(OutboxStats *stats)
+outbox_stats_init(void)
 {
-	SpinLockInit(&stats->mutex);
-	stats->started_at = GetCurrentTimestamp();
+	SpinLockInit(&outbox_stats->mutex);
+	outbox_stats->started_at = GetCurrentTimestamp();
 	for (int i = 0; i < OUTBOX_STATS_DATABASES; i++)
 	{
-		SpinLockInit(&stats->databases[i].mutex);
-		for_each_value(&stats->databases[i], init_value);
+		SpinLockInit(&outbox_stats->databases[i].mutex);
+		for_each_value(&outbox_stats->databases[i], init_value);
 	}
 }
 
@@ -326,16 +326,4 @@ outbox_stats_seconds(OutboxDatabaseStats *stats, uint32 *published, int seconds)
 
 		published[i] = entry >> 32 == (second & 0xFFFFFFFF) ? (uint32) entry : 0;
 	}
-}
-
-double
-outbox_stats_rate(OutboxDatabaseStats *stats, int seconds)
-{
-	uint32		published[OUTBOX_STATS_SECONDS];
-	uint64		sum = 0;
-
-	outbox_stats_seconds(stats, published, seconds);
-	for (int i = 0; i < seconds; i++)
-		sum += published[i];
-	return (double) sum / seconds;
 }

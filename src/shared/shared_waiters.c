@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * shared_waiters.c
- *		Who waits for a message, and what was settled recent; see waiters.h.
+ *		Who waits for a message, and what was settled recently; see waiters.h.
  *
  *-------------------------------------------------------------------------
  */
@@ -13,77 +13,95 @@
 #include "storage/shmem.h"
 #include "waiters.h"
 
-OutboxWaiters *outbox_waiters = NULL;
+/* So many ids a database are remembered: 64 kB each. */
+#define RECENT_IDS		4096
 
-/* One for each entry of outbox_stats, which says whose it is. */
-static OutboxRecentlySettled *rings = NULL;
+typedef struct Waiter
+{
+	slock_t		mutex;
+	Oid			dboid;			/* InvalidOid: nobody */
+	pg_uuid_t	id;
+	OutboxVerdict verdict;
+} Waiter;
+
+typedef struct OutboxWaiters
+{
+	pg_atomic_uint32 count;		/* entries in use, of any database */
+	Waiter		entries[FLEXIBLE_ARRAY_MEMBER]; /* MaxBackends */
+} OutboxWaiters;
+
+/*
+ * Ids in two halves, so that no reader needs a lock.  The lower one is XORed with the
+ * hash of the route's name: the reader of an id gets the hash.
+ */
+struct OutboxRecentlySettled
+{
+	pg_atomic_uint64 added;		/* the next one goes to added % RECENT_IDS */
+	struct
+	{
+		pg_atomic_uint64 high;
+		pg_atomic_uint64 low;
+	}			ids[RECENT_IDS];
+};
+
+OutboxWaiters *outbox_waiters = NULL;
+OutboxRecentlySettled *outbox_recent_rings = NULL;
 
 static bool waiting = false;
-
-static Size
-waiters_size(void)
-{
-	return add_size(offsetof(OutboxWaiters, entries),
-					mul_size(MaxBackends, sizeof(OutboxWaiter)));
-}
-
-static Size
-rings_size(void)
-{
-	return mul_size(OUTBOX_STATS_DATABASES, sizeof(OutboxRecentlySettled));
-}
 
 Size
 outbox_waiters_size(void)
 {
-	return add_size(waiters_size(), rings_size());
-}
-
-static void
-init_ring(OutboxRecentlySettled *ring)
-{
-	pg_atomic_init_u64(&ring->added, 0);
-	for (int i = 0; i < OUTBOX_RECENT_IDS; i++)
-	{
-		pg_atomic_init_u64(&ring->ids[i].high, 0);
-		pg_atomic_init_u64(&ring->ids[i].low, 0);
-	}
+	return add_size(offsetof(OutboxWaiters, entries),
+					mul_size(MaxBackends, sizeof(Waiter)));
 }
 
 void
-outbox_waiters_startup(void)
+outbox_waiters_init(void)
 {
-	bool		found;
-
-	outbox_waiters = ShmemInitStruct("outbox waiters", waiters_size(), &found);
-	rings = ShmemInitStruct("outbox recent settled", rings_size(), &found);
-	if (found)
-		return;
-	memset(outbox_waiters, 0, waiters_size());
 	pg_atomic_init_u32(&outbox_waiters->count, 0);
-	outbox_waiters->nentries = MaxBackends;
-	for (int i = 0; i < outbox_waiters->nentries; i++)
+	for (int i = 0; i < MaxBackends; i++)
 		SpinLockInit(&outbox_waiters->entries[i].mutex);
+}
+
+Size
+outbox_recent_size(void)
+{
+	return mul_size(OUTBOX_STATS_DATABASES, sizeof(OutboxRecentlySettled));
+}
+
+void
+outbox_recent_init(void)
+{
 	for (int i = 0; i < OUTBOX_STATS_DATABASES; i++)
-		init_ring(&rings[i]);
+	{
+		OutboxRecentlySettled *ring = &outbox_recent_rings[i];
+
+		pg_atomic_init_u64(&ring->added, 0);
+		for (int j = 0; j < RECENT_IDS; j++)
+		{
+			pg_atomic_init_u64(&ring->ids[j].high, 0);
+			pg_atomic_init_u64(&ring->ids[j].low, 0);
+		}
+	}
 }
 
 /* ----------------------------------------------------------------- waiters */
 
-static OutboxWaiter *
+static Waiter *
 my_entry(void)
 {
 	int			procno = outbox_my_procno();
 
 	/* Auxiliary processes come behind, and call no functions. */
-	Assert(procno >= 0 && procno < outbox_waiters->nentries);
+	Assert(procno >= 0 && procno < MaxBackends);
 	return &outbox_waiters->entries[procno];
 }
 
 void
 outbox_waiter_begin(const pg_uuid_t *id)
 {
-	OutboxWaiter *entry = my_entry();
+	Waiter	   *entry = my_entry();
 
 	if (waiting)
 		ereport(ERROR,
@@ -102,7 +120,7 @@ outbox_waiter_begin(const pg_uuid_t *id)
 OutboxVerdict
 outbox_waiter_verdict(void)
 {
-	OutboxWaiter *entry = my_entry();
+	Waiter	   *entry = my_entry();
 	OutboxVerdict verdict;
 
 	SpinLockAcquire(&entry->mutex);
@@ -115,7 +133,7 @@ outbox_waiter_verdict(void)
 void
 outbox_waiter_end(void)
 {
-	OutboxWaiter *entry;
+	Waiter	   *entry;
 
 	if (!waiting)
 		return;
@@ -129,7 +147,7 @@ outbox_waiter_end(void)
 
 /* Returns false when nobody waits there in that database. */
 static bool
-read_entry(OutboxWaiter *entry, Oid dboid, pg_uuid_t *id)
+read_entry(Waiter *entry, Oid dboid, pg_uuid_t *id)
 {
 	bool		there;
 
@@ -144,7 +162,7 @@ read_entry(OutboxWaiter *entry, Oid dboid, pg_uuid_t *id)
 
 /* What is settled stays so, whatever is to be looked at besides. */
 static bool
-tell_entry(OutboxWaiter *entry, Oid dboid, const pg_uuid_t *id,
+tell_entry(Waiter *entry, Oid dboid, const pg_uuid_t *id,
 		   OutboxVerdict verdict)
 {
 	bool		told;
@@ -167,9 +185,9 @@ outbox_waiters_tell(Oid dboid, OutboxAskVerdict ask, void *arg)
 	if (outbox_waiters == NULL ||
 		pg_atomic_read_u32(&outbox_waiters->count) == 0)
 		return;
-	for (int i = 0; i < outbox_waiters->nentries; i++)
+	for (int i = 0; i < MaxBackends; i++)
 	{
-		OutboxWaiter *entry = &outbox_waiters->entries[i];
+		Waiter	   *entry = &outbox_waiters->entries[i];
 		OutboxVerdict verdict;
 		pg_uuid_t	id;
 
@@ -197,12 +215,12 @@ outbox_waiters_look(Oid dboid)
 	outbox_waiters_tell(dboid, say_look, NULL);
 }
 
-/* ---------------------------------------------------------- recent settled */
+/* ---------------------------------------------------------- recently settled */
 
 void
 outbox_recent_clear(int index)
 {
-	pg_atomic_write_u64(&rings[index].added, 0);
+	pg_atomic_write_u64(&outbox_recent_rings[index].added, 0);
 }
 
 OutboxRecentlySettled *
@@ -210,7 +228,7 @@ outbox_recent_find(Oid dboid)
 {
 	OutboxDatabaseStats *stats = outbox_stats_find(dboid);
 
-	return stats == NULL ? NULL : &rings[stats - outbox_stats->databases];
+	return stats == NULL ? NULL : &outbox_recent_rings[stats - outbox_stats->databases];
 }
 
 static void
@@ -238,7 +256,7 @@ outbox_recent_add(OutboxRecentlySettled *recent, const pg_uuid_t *id, const char
 	uint64		high;
 	uint64		low;
 
-	place %= OUTBOX_RECENT_IDS;
+	place %= RECENT_IDS;
 	split(id, &high, &low);
 	pg_atomic_write_u64(&recent->ids[place].high, high);
 	pg_atomic_write_u64(&recent->ids[place].low, low ^ outbox_recent_hash(route));
@@ -252,7 +270,7 @@ outbox_recent_has(OutboxRecentlySettled *recent, const pg_uuid_t *id, OutboxAskR
 	uint64		high;
 	uint64		low;
 
-	n = Min(n, OUTBOX_RECENT_IDS);
+	n = Min(n, RECENT_IDS);
 	split(id, &high, &low);
 	for (uint64 i = 0; i < n; i++)
 		if (pg_atomic_read_u64(&recent->ids[i].high) == high &&

@@ -8,13 +8,11 @@
  * then, and every worker starts with a full scan.
  *
  * Locks.  Each slot's mutex guards whose it is, its inbox and its texts;
- * OutboxShared->mutex guards the requests and the holds, and each commit intent has
- * its own.  All are spinlocks,
- * as they are taken in transaction callbacks that must not fail; they are held
- * to copy plain data or to look through a short array, and never two at once.
- * The most is the inbox, about 3.7 kB, of which its worker takes all at once.
- * Only the launcher gives slots away and takes them back.  Counters are atomics
- * with one writer.
+ * OutboxShared->mutex guards requests, holds and replication slots, and each commit
+ * intent has its own.  All are spinlocks, as they are taken in transaction callbacks
+ * that must not fail; they are held to copy plain data (the most is the inbox, about
+ * 3.7 kB) or to look through a short array, and never two at once.  Only the launcher
+ * gives slots away and takes them back.  Counters are atomics with one writer.
  *
  *-------------------------------------------------------------------------
  */
@@ -77,10 +75,13 @@ typedef struct OutboxInbox
 	int			nranges;
 	int			nprepared;
 	TimestampTz next_due;		/* earliest available_at enqueued, 0 = none */
+	OutboxRange lost;			/* SIGNAL_PREPARED: of those that did not fit */
+	/* So many of each count: an inbox is empty when all before them is 0. */
 	OutboxRange ranges[OUTBOX_INBOX_RANGES];
 	OutboxPrepared prepared[OUTBOX_INBOX_PREPARED];
-	OutboxRange lost;			/* SIGNAL_PREPARED: of those that did not fit */
 } OutboxInbox;
+
+#define OUTBOX_INBOX_HEAD		offsetof(OutboxInbox, ranges)
 
 /* What a transaction of a backend that is about to commit will announce. */
 typedef struct OutboxCommitIntent
@@ -91,10 +92,7 @@ typedef struct OutboxCommitIntent
 	OutboxRange range;
 } OutboxCommitIntent;
 
-/*
- * States of a worker, as the views show them: STARTING until it has attached, and
- * from then on outbox_slot_set_state() alone changes it.
- */
+/* As the views show them.  Once it has attached, outbox_slot_set_state() alone changes it. */
 typedef enum OutboxWorkerState
 {
 	OUTBOX_WORKER_STARTING,
@@ -147,17 +145,11 @@ typedef struct OutboxCounters
 	pg_atomic_uint32 in_flight;
 	pg_atomic_uint32 locked;	/* of them, those that cannot be settled */
 
-	/*
-	 * No row that is ready and known has a lower number; a second old at
-	 * most.
-	 */
-	pg_atomic_uint64 lowest_seq;
+	pg_atomic_uint64 lowest_seq;	/* of what is ready and known, a second
+									 * ago */
 } OutboxCounters;
 
-/*
- * What may be wrong with a worker.  Each is a thing of its own, that begins and
- * ends without the others: so none is hidden by what is told of another one.
- */
+/* What may be wrong with a worker: each begins and ends without the others, and hides none. */
 typedef enum OutboxErrorKind
 {
 	OUTBOX_ERROR_SETTINGS,		/* outbox.broker_uri, outbox.passfile */
@@ -330,6 +322,16 @@ extern OutboxCommitIntent *outbox_commit_intents;
 /* The slot of this process; NULL unless it is a worker. */
 extern OutboxSlot *MySlot;
 
+/* What a worker is started with, in bgw_extra. */
+typedef struct OutboxWorkerArgs
+{
+	Oid			dboid;
+	int			slot;			/* index in shared memory */
+	uint64		generation;		/* that the slot must have */
+	OutboxLinkTold told;		/* by the one that made room before */
+	int			twin_told;		/* by the last one, see relay_twin.c */
+} OutboxWorkerArgs;
+
 /*
  * The heartbeat of workers and launcher: when it starts, in each turn of its loop, and
  * before each wait a process says by when it is back, in microseconds of the monotonic
@@ -355,10 +357,25 @@ outbox_slots_in_use(void)
 	return count;
 }
 
+/* ----------------------------------------------------------------- shared.c */
+
+/* In the postmaster: asks for the memory and arranges for its set-up. */
+extern void outbox_shared_request(void);
+
+extern int	outbox_my_procno(void);
+extern void outbox_shared_wake_launcher(void);
+
 /* What an operator can do when a worker could not be started. */
 extern const char *outbox_workers_advice(void);
 
-/* shared_cdc.c: looks at the slot of that name; false: it is not there. */
+/* Holds (DDL on whole databases); false when all are in use. */
+extern bool outbox_hold_set(Oid dboid);
+
+/* restart: ask the launcher to look at the database at once. */
+extern void outbox_hold_release(Oid dboid, bool restart);
+extern bool outbox_hold_exists(Oid dboid);
+
+/* Looks at the replication slot of that name; false: it is not there. */
 extern bool outbox_cdc_slot_look(const char *name);
 
 /* The column that names it was written: what was met before is known.  Cannot fail. */
@@ -367,8 +384,7 @@ extern void outbox_cdc_slot_forget(const char *name);
 /* The i-th, if it is of this database; its slot is looked at first. */
 extern bool outbox_cdc_slot_get(int i, OutboxCdcSlot *slot);
 
-/* In the postmaster: asks for the memory and arranges for its set-up. */
-extern void outbox_shared_request(void);
+/* ----------------------------------------------------------- shared_inbox.c */
 
 /*
  * Tells the workers of a database what a transaction did; if there are none,
@@ -377,6 +393,20 @@ extern void outbox_shared_request(void);
 extern void outbox_shared_announce(Oid dboid, const OutboxRange *range,
 								   TransactionId prepared_xid,
 								   TimestampTz next_due, int signals);
+
+/* Sends signals to each worker of a database and wakes it; returns how many. */
+extern int	outbox_shared_tell_workers(Oid dboid, int signals);
+
+/* Takes everything out of this worker's inbox. */
+extern void outbox_slot_take_inbox(OutboxInbox *inbox);
+
+/* Slots of a database that are occupied, whether or not a process runs yet. */
+extern int	outbox_shared_count_slots(Oid dboid);
+
+/* Takes the databases that were asked for; *lost: look at all of them. */
+extern int	outbox_shared_take_requests(Oid *dboids, bool *lost);
+
+/* --------------------------------------------------------- shared_intents.c */
 
 /*
  * The commit intent of the current transaction, for the sake of order; see wake.c.
@@ -391,15 +421,37 @@ typedef void (*OutboxIntentVisit) (TransactionId xid, const OutboxRange *range,
 								   void *arg);
 extern void outbox_intent_visit(OutboxIntentVisit visit, void *arg);
 
-/* Takes everything out of this worker's inbox. */
-extern void outbox_slot_take_inbox(OutboxInbox *inbox);
+/* ----------------------------------------------------------- shared_slots.c */
+
+/*
+ * Slots: the launcher assigns one before it starts a process (NULL: none
+ * free), the process attaches to it by generation (false: it was given to
+ * somebody else), and releases its share when it ends.
+ */
+extern OutboxSlot *outbox_slot_assign(Oid dboid, int worker, int nworkers,
+									  uint64 *generation);
+extern bool outbox_slot_attach(int index, uint64 generation);
+extern void outbox_slot_detach(void);
+
+/* Returns true when the inbox was not empty. */
+extern bool outbox_slot_free(OutboxSlot *slot, uint64 generation);
+
+/* True while nobody has been given this worker's slot. */
+extern bool outbox_slot_is_mine(void);
 
 /* Tells the launcher that the extension is here, and how many workers it wants. */
 extern void outbox_slot_set_ready(int wanted_workers);
 extern void outbox_slot_set_state(OutboxWorkerState state);
+extern const char *outbox_worker_state_name(OutboxWorkerState state);
 
 /* Around a synchronous commit, which nobody can announce once it waits. */
 extern void outbox_slot_set_committing(bool committing);
+
+/*
+ * Copies what fits of a text that the views will show: whole characters of the
+ * database's encoding, and '?' for each byte that belongs to none.
+ */
+extern void outbox_shared_copy_text(char *dst, size_t size, const char *src);
 
 /* Texts are in the database's encoding; what does not fit is cut. */
 extern void outbox_slot_set_broker(const char *broker);
@@ -410,13 +462,6 @@ extern void outbox_slot_set_last_error(const char *error);
  * Unlike the last error it goes when it is over, and nothing else replaces it.
  */
 extern void outbox_slot_set_archive_error(const char *error);
-
-/*
- * Copies what fits of a text that the views will show: whole characters of the
- * database's encoding, and '?' for each byte that belongs to none.
- */
-extern void outbox_shared_copy_text(char *dst, size_t size, const char *src);
-extern const char *outbox_worker_state_name(OutboxWorkerState state);
 
 /*
  * What is wrong, until it is cleared; the same again costs no lock.  sqlstate: NULL
@@ -439,50 +484,5 @@ extern void outbox_slot_show_locked(const OutboxLockedId *shown, int n);
 /* These n of count rows are set aside, as they cannot be read. */
 extern void outbox_slot_show_unreadable(const OutboxUnreadableId *shown, int n,
 										int count);
-
-/*
- * Slots: the launcher assigns one before it starts a process (NULL: none
- * free), the process attaches to it by generation (false: it was given to
- * somebody else), and releases its share when it ends.
- */
-extern OutboxSlot *outbox_slot_assign(Oid dboid, int worker, int nworkers,
-									  uint64 *generation);
-extern bool outbox_slot_attach(int index, uint64 generation);
-extern void outbox_slot_detach(void);
-
-/* Returns true when the inbox was not empty. */
-extern bool outbox_slot_free(OutboxSlot *slot, uint64 generation);
-
-/* True while nobody has been given this worker's slot. */
-extern bool outbox_slot_is_mine(void);
-
-/* Sends signals to each worker of a database and wakes it; returns how many. */
-extern int	outbox_shared_tell_workers(Oid dboid, int signals);
-
-/* Slots of a database that are occupied, whether or not a process runs yet. */
-extern int	outbox_shared_count_slots(Oid dboid);
-
-/* Takes the databases that were asked for; *lost: look at all of them. */
-extern int	outbox_shared_take_requests(Oid *dboids, bool *lost);
-
-extern void outbox_shared_wake_launcher(void);
-extern int	outbox_my_procno(void);
-
-/* Holds (DDL on whole databases); false when all are in use. */
-extern bool outbox_hold_set(Oid dboid);
-
-/* restart: ask the launcher to look at the database at once. */
-extern void outbox_hold_release(Oid dboid, bool restart);
-extern bool outbox_hold_exists(Oid dboid);
-
-/* What a worker is started with, in bgw_extra. */
-typedef struct OutboxWorkerArgs
-{
-	Oid			dboid;
-	int			slot;			/* index in shared memory */
-	uint64		generation;		/* that the slot must have */
-	OutboxLinkTold told;		/* by the one that made room before */
-	int			twin_told;		/* by the last one, see relay_twin.c */
-} OutboxWorkerArgs;
 
 #endif							/* OUTBOX_SHARED_H */

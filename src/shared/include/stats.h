@@ -131,7 +131,4 @@ extern OutboxDatabaseStats *outbox_stats_find(Oid dboid);
 extern void outbox_stats_seconds(OutboxDatabaseStats *stats, uint32 *published,
 								 int seconds);
 
-/* Messages published per second, over those. */
-extern double outbox_stats_rate(OutboxDatabaseStats *stats, int seconds);
-
 #endif							/* OUTBOX_STATS_H */

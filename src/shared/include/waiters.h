@@ -21,12 +21,7 @@
 #ifndef OUTBOX_WAITERS_H
 #define OUTBOX_WAITERS_H
 
-#include "port/atomics.h"
-#include "storage/spin.h"
 #include "utils/uuid.h"
-
-/* So many ids a database are remembered: 64 kB each. */
-#define OUTBOX_RECENT_IDS		4096
 
 /* What a waiter is told. */
 typedef enum OutboxVerdict
@@ -38,37 +33,8 @@ typedef enum OutboxVerdict
 	OUTBOX_VERDICT_FAILED
 } OutboxVerdict;
 
-typedef struct OutboxWaiter
-{
-	slock_t		mutex;
-	Oid			dboid;			/* InvalidOid: nobody */
-	pg_uuid_t	id;
-	OutboxVerdict verdict;
-} OutboxWaiter;
-
-/*
- * Ids in two halves, so that no reader needs a lock.  The lower one is XORed with the
- * hash of the route's name: the reader of an id gets the hash.
- */
-typedef struct OutboxRecentlySettled
-{
-	pg_atomic_uint64 added;		/* the next one goes to added % RECENT_IDS */
-	struct
-	{
-		pg_atomic_uint64 high;
-		pg_atomic_uint64 low;
-	}			ids[OUTBOX_RECENT_IDS];
-} OutboxRecentlySettled;
-
-typedef struct OutboxWaiters
-{
-	pg_atomic_uint32 count;		/* entries in use, of any database */
-	int			nentries;		/* one a backend */
-	OutboxWaiter entries[FLEXIBLE_ARRAY_MEMBER];
-} OutboxWaiters;
-
-/* NULL when the library was not preloaded. */
-extern OutboxWaiters *outbox_waiters;
+/* A ring of ids. */
+typedef struct OutboxRecentlySettled OutboxRecentlySettled;
 
 /*
  * Of a backend: from begin to end it waits for that message.  end may be called

@@ -11,7 +11,7 @@ MUTATIONS = (
      "",
      "a group of eight workers that crash together does not wait for a minute",
      ["sim/launcher"]),
-    ("hold-over-untold", "src/shared/shared_holds.c",
+    ("hold-over-untold", "src/shared/shared.c",
      "	if (restart)\n		outbox_shared_request_database(dboid);", "	if (!restart)\n		outbox_shared_request_database(dboid);",
      "workers come back at once after a command that needed the database empty",
      ["ddl"]),

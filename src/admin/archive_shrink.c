@@ -86,12 +86,14 @@ shrink(Relation rel, BlockNumber blocks)
 	return blocks - cut;
 }
 
+/* The heap first, then its indexes. */
 static BlockNumber
-shrink_indexes(Relation rel, BlockNumber blocks)
+shrink_table(Relation rel, BlockNumber blocks)
 {
 	List	   *indexes = RelationGetIndexList(rel);
 	ListCell   *cell;
 
+	blocks = shrink(rel, blocks);
 	foreach(cell, indexes)
 	{
 		Relation	index;
@@ -102,19 +104,6 @@ shrink_indexes(Relation rel, BlockNumber blocks)
 		index_close(index, NoLock);
 	}
 	list_free(indexes);
-	return blocks;
-}
-
-static BlockNumber
-shrink_toast(Oid toastrelid, BlockNumber blocks)
-{
-	Relation	toast;
-
-	outbox_lock_relation(toastrelid, AccessExclusiveLock, false);
-	toast = table_open(toastrelid, NoLock);
-	blocks = shrink(toast, blocks);
-	blocks = shrink_indexes(toast, blocks);
-	table_close(toast, NoLock);
 	return blocks;
 }
 
@@ -145,10 +134,17 @@ outbox_archive_shrink(PG_FUNCTION_ARGS)
 				 errmsg("blocks must be greater than zero")));
 	PreventCommandIfReadOnly("outbox_archive_shrink()");
 	rel = open_dropping(PG_GETARG_OID(0));
-	blocks = shrink(rel, blocks);
-	blocks = shrink_indexes(rel, blocks);
+	blocks = shrink_table(rel, blocks);
 	if (OidIsValid(rel->rd_rel->reltoastrelid))
-		blocks = shrink_toast(rel->rd_rel->reltoastrelid, blocks);
+	{
+		Oid			relid = rel->rd_rel->reltoastrelid;
+		Relation	toast;
+
+		outbox_lock_relation(relid, AccessExclusiveLock, false);
+		toast = table_open(relid, NoLock);
+		blocks = shrink_table(toast, blocks);
+		table_close(toast, NoLock);
+	}
 	table_close(rel, NoLock);
 	PG_RETURN_BOOL(blocks > 0);
 }

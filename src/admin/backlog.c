@@ -122,43 +122,27 @@ waits_since(TimestampTz created_at, TimestampTz available_at, bool tried)
 }
 
 /* What is NULL although it must not be counts as nothing. */
-static TimestampTz
-get_time(TupleTableSlot *slot, int attnum)
+static Datum
+column(TupleTableSlot *slot, int attnum)
 {
 	bool		isnull;
 	Datum		value = slot_getattr(slot, attnum, &isnull);
 
-	return isnull ? 0 : DatumGetTimestampTz(value);
-}
-
-static char *
-get_route(TupleTableSlot *slot)
-{
-	bool		isnull;
-	Datum		value = slot_getattr(slot, COL_ROUTE, &isnull);
-
-	return isnull ? pstrdup("") : TextDatumGetCString(value);
-}
-
-static bool
-was_tried(TupleTableSlot *slot)
-{
-	bool		isnull;
-	Datum		value = slot_getattr(slot, COL_ATTEMPTS, &isnull);
-
-	return !isnull && DatumGetInt32(value) > 0;
+	return isnull ? (Datum) 0 : value;
 }
 
 static void
 count_row(Sample *sample, TupleTableSlot *slot, TimestampTz now)
 {
-	TimestampTz available_at = get_time(slot, COL_AVAILABLE_AT);
-	bool		tried = was_tried(slot);
-	TimestampTz since = waits_since(get_time(slot, COL_CREATED_AT), available_at, tried);
-	char	   *name = get_route(slot);
-	RouteSample *route = find_route(sample, name);
+	TimestampTz available_at = DatumGetTimestampTz(column(slot, COL_AVAILABLE_AT));
+	TimestampTz created_at = DatumGetTimestampTz(column(slot, COL_CREATED_AT));
+	bool		tried = DatumGetInt32(column(slot, COL_ATTEMPTS)) > 0;
+	TimestampTz since = waits_since(created_at, available_at, tried);
+	Datum		name = column(slot, COL_ROUTE);
+	char	   *str = name == (Datum) 0 ? pstrdup("") : TextDatumGetCString(name);
+	RouteSample *route = find_route(sample, str);
 
-	pfree(name);
+	pfree(str);
 	route->messages++;
 	if (tried)
 		route->retrying++;
@@ -233,12 +217,6 @@ lowest_seq(void)
 	return lowest == PG_INT64_MAX ? 0 : lowest;
 }
 
-static bool
-is_empty(const Sample *sample)
-{
-	return sample->nroutes == 0;
-}
-
 /*
  * Rows to be published, by the order of seq.  When there are nothing but dead ones
  * at the beginning, what is there further on is still a sample, and its first row
@@ -251,12 +229,12 @@ read_ready(Relation rel, int max_entries, Sample *sample)
 	int64		from;
 
 	read_index(rel, "outbox_ready", ForwardScanDirection, 0, max_entries, sample);
-	if (sample->complete || !is_empty(sample))
+	if (sample->complete || sample->nroutes > 0)
 		return;
 	from = lowest_seq();
 	if (from > 0)
 		read_index(rel, "outbox_ready", ForwardScanDirection, from, max_entries, sample);
-	if (is_empty(sample))
+	if (sample->nroutes == 0)
 		read_index(rel, "outbox_ready", BackwardScanDirection, 0, max_entries, sample);
 	sample->complete = false;
 }

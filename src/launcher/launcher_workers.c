@@ -226,33 +226,32 @@ probe_end(const DatabaseEntry *db)
 	return outbox_mono_plus(first->started_at, PROBE_MS);
 }
 
+/* How many start now; *next: when the first of them does not count any more. */
 static int
-count_probes(void)
+count_probes(OutboxMonoTime now, OutboxMonoTime *next)
 {
-	OutboxMonoTime now = outbox_mono_now();
 	int			count = 0;
 	ListCell   *cell;
 
-	foreach(cell, outbox_databases)
-		if (!outbox_mono_reached(probe_end(lfirst(cell)), now))
-			count++;
-	return count;
-}
-
-/* When others may start because a probe does not count any more. */
-OutboxMonoTime
-outbox_probes_check(OutboxMonoTime now)
-{
-	OutboxMonoTime next = OUTBOX_MONO_UNSET;
-	ListCell   *cell;
-
+	*next = OUTBOX_MONO_UNSET;
 	foreach(cell, outbox_databases)
 	{
 		OutboxMonoTime end = probe_end(lfirst(cell));
 
-		if (!outbox_mono_reached(end, now))
-			outbox_mono_earlier(&next, end);
+		if (outbox_mono_reached(end, now))
+			continue;
+		outbox_mono_earlier(next, end);
+		count++;
 	}
+	return count;
+}
+
+OutboxMonoTime
+outbox_probes_check(OutboxMonoTime now)
+{
+	OutboxMonoTime next;
+
+	(void) count_probes(now, &next);
 	return next;
 }
 
@@ -293,6 +292,8 @@ regroup(DatabaseEntry *db, int running)
 static void
 start_missing(DatabaseEntry *db)
 {
+	OutboxMonoTime probes_end;
+
 	for (int i = 0; i < db->nworkers; i++)
 	{
 		if (db->workers[i].handle != NULL)
@@ -300,7 +301,7 @@ start_missing(DatabaseEntry *db)
 		if (i > 0 && (db->workers[0].handle == NULL ||
 					  !db->workers[0].slot->ready))
 			return;
-		if (i == 0 && count_probes() >= MAX_PROBES)
+		if (i == 0 && count_probes(outbox_mono_now(), &probes_end) >= MAX_PROBES)
 			return;
 		/* Dropped while its workers were away, or closed to connections. */
 		if (i == 0 && !outbox_database_exists(db->dboid))

@@ -173,6 +173,23 @@ outbox_store_get_text(int column)
 		SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, column);
 }
 
+int
+outbox_store_get_array(int column, Oid type, Datum **elems, bool **nulls)
+{
+	bool		isnull;
+	Datum		array = outbox_store_get(0, column, &isnull);
+	int			n = 0;
+	int16		len;
+	bool		byval;
+	char		align;
+
+	get_typlenbyvalalign(type, &len, &byval, &align);
+	if (!isnull)
+		deconstruct_array(DatumGetArrayTypeP(array), type, len, byval, align, elems,
+						  nulls, &n);
+	return n;
+}
+
 char *
 outbox_store_keep_text(MemoryContext cxt)
 {

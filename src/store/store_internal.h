@@ -43,7 +43,10 @@ extern Datum outbox_store_get(uint64 row, int column, bool *isnull);
 /* Of its first row; NULL for NULL, and if there is no row. */
 extern char *outbox_store_get_text(int column);
 
-/* The same of the first column, in cxt. */
+/* Elements of an array in its first row, and their number; 0 for NULL.  nulls: or NULL. */
+extern int	outbox_store_get_array(int column, Oid type, Datum **elems, bool **nulls);
+
+/* The text of its first column, in cxt. */
 extern char *outbox_store_keep_text(MemoryContext cxt);
 
 /* The hash of a row's key, as the indexes have it; NULL for a row without a key. */

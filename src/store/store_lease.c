@@ -19,22 +19,6 @@
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
-/* Of the row that was found: its elements, and which are null. */
-static int
-get_elements(int column, Oid type, int16 len, bool byval, char align,
-			 Datum **elems, bool **nulls)
-{
-	bool		isnull;
-	Datum		array = outbox_store_get(0, column, &isnull);
-	int			n;
-
-	if (isnull)
-		elog(ERROR, "outbox_lease has a null in column %d", column);
-	deconstruct_array(DatumGetArrayTypeP(array), type, len, byval, align, elems,
-					  nulls, &n);
-	return n;
-}
-
 bool
 outbox_store_lock_lease(int64 token, OutboxLease *lease)
 {
@@ -45,17 +29,14 @@ outbox_store_lock_lease(int64 token, OutboxLease *lease)
 	};
 	Datum		value = Int64GetDatum(token);
 	Datum	   *ids;
-	bool	   *nulls;
 
 	outbox_store_run(&statement, &value);
 	if (SPI_processed == 0)
 		return false;
 	lease->token = token;
 	lease->route = outbox_store_get_text(1);
-	lease->n = get_elements(2, UUIDOID, UUID_LEN, false, TYPALIGN_CHAR,
-							&ids, &nulls);
-	if (get_elements(3, INT8OID, sizeof(int64), FLOAT8PASSBYVAL,
-					 TYPALIGN_DOUBLE, &lease->keys, &lease->no_key) != lease->n)
+	lease->n = outbox_store_get_array(2, UUIDOID, &ids, NULL);
+	if (outbox_store_get_array(3, INT8OID, &lease->keys, &lease->no_key) != lease->n)
 		elog(ERROR, "outbox_lease has ids without keys");
 	lease->ids = palloc(sizeof(pg_uuid_t) * Max(lease->n, 1));
 	for (int i = 0; i < lease->n; i++)

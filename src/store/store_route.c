@@ -19,7 +19,6 @@
 #include "route_row.h"
 #include "store.h"
 #include "store_internal.h"
-#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/memutils.h"
@@ -218,9 +217,7 @@ load_identity(OutboxIdentity *recorded)
 		recorded->origin = outbox_origin_of(DatumGetUInt64(server), DatumGetObjectId(database));
 	recorded->environment = outbox_store_get_text(CONTROL_ENVIRONMENT);
 	recorded->timeline = DatumGetInt64(outbox_store_get(0, CONTROL_TIMELINE, NULL));
-	deconstruct_array(DatumGetArrayTypeP(outbox_store_get(0, CONTROL_ORIGINS, NULL)),
-					  INT8OID, sizeof(int64), FLOAT8PASSBYVAL,
-					  TYPALIGN_DOUBLE, &elems, &nulls, &n);
+	n = outbox_store_get_array(CONTROL_ORIGINS, INT8OID, &elems, &nulls);
 	recorded->adopted = palloc(sizeof(int64) * Max(n, 1));
 	for (int i = 0; i < n; i++)
 		if (!nulls[i])

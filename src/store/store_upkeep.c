@@ -14,7 +14,6 @@
 #include "catalog/pg_type.h"
 #include "store.h"
 #include "store_internal.h"
-#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/uuid.h"
@@ -159,18 +158,11 @@ outbox_store_job_step(int max_messages, int64 max_bytes,
 		Int32GetDatum(max_messages), Int64GetDatum(max_bytes),
 		outbox_store_id_array(earlier->ids, sizeof(pg_uuid_t), earlier->n)
 	};
-	bool		isnull;
-	Datum		ids;
 	Datum	   *elems;
 
 	outbox_store_run(&statement, values);
-	*put = (OutboxJobChunk) {NULL, 0};
-	ids = outbox_store_get(0, 2, &isnull);
-	if (!isnull)
-		deconstruct_array(DatumGetArrayTypeP(ids), UUIDOID, UUID_LEN, false,
-						  TYPALIGN_CHAR, &elems, NULL, &put->n);
-	if (put->n > 0)
-		put->ids = MemoryContextAlloc(cxt, sizeof(pg_uuid_t) * put->n);
+	put->n = outbox_store_get_array(2, UUIDOID, &elems, NULL);
+	put->ids = put->n == 0 ? NULL : MemoryContextAlloc(cxt, sizeof(pg_uuid_t) * put->n);
 	for (int i = 0; i < put->n; i++)
 		put->ids[i] = *DatumGetUUIDP(elems[i]);
 	return job_outcome(outbox_store_get_text(1));

@@ -53,7 +53,6 @@ typedef struct RouteSample
 
 typedef struct Sample
 {
-	int64		visited;
 	bool		complete;
 	int			nroutes;
 	RouteSample routes[MAX_ROUTES + 1];

@@ -30,21 +30,12 @@ typedef struct SlotCopy
 	int			pid;
 	int			nworkers;
 	int			broken_routes;
-	OutboxWorkerState state;
-	TimestampTz since;
-	TimestampTz started_at;
-	TimestampTz last_error_at;
-	TimestampTz archive_error_since;
 	uint32		in_flight;
+	OutboxWorkerState state;
 	char		broker[OUTBOX_TEXT_SIZE];
-	char		last_error[OUTBOX_TEXT_SIZE];
-	char		archive_error[OUTBOX_TEXT_SIZE];
-	OutboxCurrentError error;	/* the one that explains the state, if any
-								 * does */
-	OutboxCurrentError twin;
-	TimestampTz tls_not_after;
-	int64		clock_jump_ms;
-	TimestampTz clock_jumped_at;
+	OutboxWorkerReport report;
+	int			error;			/* place in report.errors of the one for the
+								 * state; or -1 */
 } SlotCopy;
 
 /*
@@ -65,29 +56,31 @@ waits_for_standby(int pid, TimestampTz commit_since)
 }
 
 /*
- * The error that explains the state; else the first current error: a worker
- * that is paused may have no broker either.
+ * The kind of error that explains the state; else the first current one: a worker that is
+ * paused may have no broker either.  -1: there is none.
  */
-static const OutboxCurrentError *
-error_of_state(const OutboxSlot *slot)
+static int
+error_of_state(OutboxWorkerState state, const OutboxCurrentError *errors)
 {
-	const OutboxCurrentError *first = NULL;
+	int			first = -1;
 	int			preferred = -1;
 
-	if (slot->state == OUTBOX_WORKER_DATABASE_ERROR)
+	if (state == OUTBOX_WORKER_DATABASE_ERROR)
 		preferred = OUTBOX_ERROR_DATABASE;
-	else if (slot->state == OUTBOX_WORKER_BROKER_DOWN ||
-			 slot->state == OUTBOX_WORKER_CONNECTING ||
-			 slot->state == OUTBOX_WORKER_BLOCKED)
+	else if (state == OUTBOX_WORKER_BROKER_DOWN ||
+			 state == OUTBOX_WORKER_CONNECTING ||
+			 state == OUTBOX_WORKER_BLOCKED)
 		preferred = OUTBOX_ERROR_LINK;
-	for (int i = OUTBOX_ERROR_TWIN - 1; i >= 0; i--)
-		if (slot->errors[i].reason != OUTBOX_REASON_NONE)
-		{
-			first = &slot->errors[i];
-			if (i == preferred)
-				return first;
-		}
+	for (int i = OUTBOX_ERROR_TWIN - 1; i >= 0 && (first < 0 || first != preferred); i--)
+		if (errors[i].reason != OUTBOX_REASON_NONE)
+			first = i;
 	return first;
+}
+
+static bool
+has_twin(const SlotCopy *copy)
+{
+	return copy->report.errors[OUTBOX_ERROR_TWIN].reason != OUTBOX_REASON_NONE;
 }
 
 /* False when the slot is not one of this database. */
@@ -95,8 +88,6 @@ static bool
 copy_slot(int i, SlotCopy *copy)
 {
 	OutboxSlot *slot = lock_slot(i);
-	TimestampTz commit_since;
-	const OutboxCurrentError *error;
 
 	if (slot == NULL)
 		return false;
@@ -105,39 +96,25 @@ copy_slot(int i, SlotCopy *copy)
 	copy->nworkers = slot->nworkers;
 	copy->broken_routes = slot->broken_routes;
 	copy->state = slot->state;
-	copy->since = slot->since;
-	commit_since = slot->commit_since;
-	copy->started_at = slot->started_at;
-	copy->last_error_at = slot->last_error_at;
 	memcpy(copy->broker, slot->broker, sizeof(copy->broker));
-	memcpy(copy->last_error, slot->last_error, sizeof(copy->last_error));
-	copy->archive_error_since = slot->archive_error_since;
-	memcpy(copy->archive_error, slot->archive_error, sizeof(copy->archive_error));
-	error = error_of_state(slot);
-	copy->error.reason = OUTBOX_REASON_NONE;
-	if (error != NULL)
-		copy->error = *error;
-	copy->twin = slot->errors[OUTBOX_ERROR_TWIN];
-	copy->tls_not_after = slot->tls_not_after;
-	copy->clock_jump_ms = slot->clock_jump_ms;
-	copy->clock_jumped_at = slot->clock_jumped_at;
+	copy->report = slot->report;
 	SpinLockRelease(&slot->mutex);
 	copy->in_flight = pg_atomic_read_u32(&slot->counters.in_flight);
-	if (waits_for_standby(copy->pid, commit_since))
+	copy->error = error_of_state(copy->state, copy->report.errors);
+	if (waits_for_standby(copy->pid, copy->report.commit_since))
 	{
 		copy->state = OUTBOX_WORKER_WAITS_STANDBY;
-		copy->since = commit_since;
+		copy->report.since = copy->report.commit_since;
 	}
 	return true;
 }
 
 static void
-put_error(ResultRow *row, const OutboxCurrentError *error)
+put_error(ResultRow *row, const SlotCopy *copy)
 {
 	static const OutboxCurrentError none;
+	const OutboxCurrentError *error = copy->error < 0 ? &none : &copy->report.errors[copy->error];
 
-	if (error->reason == OUTBOX_REASON_NONE)
-		error = &none;
 	put_text(row, outbox_reason_name(error->reason));
 	put_text(row, error->text);
 	put_time(row, error->since);
@@ -174,6 +151,7 @@ outbox_worker_stats(PG_FUNCTION_ARGS)
 	InitMaterializedSRF(fcinfo, 0);
 	for (int i = 0; i < slot_count(); i++)
 	{
+		const OutboxWorkerReport *report;
 		OutboxCounters *counters = &outbox_shared->slots[i].counters;
 		ResultRow	row = {0};
 		SlotCopy	copy;
@@ -181,7 +159,8 @@ outbox_worker_stats(PG_FUNCTION_ARGS)
 
 		if (!copy_slot(i, &copy))
 			continue;
-		twin = copy.twin.reason != OUTBOX_REASON_NONE;
+		report = &copy.report;
+		twin = has_twin(&copy);
 		put_int32(&row, copy.worker);
 		if (copy.pid == 0)
 			put_null(&row);
@@ -189,21 +168,21 @@ outbox_worker_stats(PG_FUNCTION_ARGS)
 			put_int32(&row, copy.pid);
 		put_text(&row, outbox_worker_state_name(copy.state));
 		put_text(&row, copy.broker);
-		put_time(&row, copy.since);
-		put_time(&row, copy.started_at);
+		put_time(&row, report->since);
+		put_time(&row, report->started_at);
 		put_int32(&row, (int32) pg_atomic_read_u32(&counters->claimed));
 		put_int32(&row, (int32) copy.in_flight);
 		put_counters(&row, counters);
-		put_text(&row, copy.last_error);
-		put_time(&row, copy.last_error_at);
-		put_text(&row, copy.archive_error);
-		put_time(&row, copy.archive_error_since);
-		put_error(&row, &copy.error);
-		put_time(&row, copy.tls_not_after);
-		put_ms(&row, copy.clock_jump_ms);
-		put_time(&row, copy.clock_jumped_at);
-		put_text(&row, twin ? copy.twin.text : NULL);
-		put_time(&row, twin ? copy.twin.since : 0);
+		put_text(&row, report->last_error);
+		put_time(&row, report->last_error_at);
+		put_text(&row, report->archive_error);
+		put_time(&row, report->archive_error_since);
+		put_error(&row, &copy);
+		put_time(&row, report->tls_not_after);
+		put_ms(&row, report->clock_jump_ms);
+		put_time(&row, report->clock_jumped_at);
+		put_text(&row, twin ? report->errors[OUTBOX_ERROR_TWIN].text : NULL);
+		put_time(&row, twin ? report->errors[OUTBOX_ERROR_TWIN].since : 0);
 		return_next(fcinfo, &row);
 	}
 	return (Datum) 0;
@@ -280,8 +259,8 @@ state_hint(const SlotCopy *copy)
 {
 	int			i = severity(copy->state);
 
-	return states[i].has_reason && copy->error.reason != OUTBOX_REASON_NONE ?
-		outbox_reason_advice(copy->error.reason)->hint : states[i].hint;
+	return states[i].has_reason && copy->error >= 0 ?
+		outbox_reason_advice(copy->report.errors[copy->error].reason)->hint : states[i].hint;
 }
 
 /* What the workers of this database say together. */
@@ -306,7 +285,7 @@ is_worse(const SlotCopy *a, const SlotCopy *b)
 	if (diff != 0)
 		return diff > 0;
 	/* 0: registered and not there yet */
-	return a->since != 0 && (b->since == 0 || a->since < b->since);
+	return a->report.since != 0 && (b->report.since == 0 || a->report.since < b->report.since);
 }
 
 /*
@@ -323,7 +302,7 @@ tells_more(const SlotCopy *a, const SlotCopy *b)
 		return rank_a > rank_b;
 	if ((a->broken_routes > 0) != (b->broken_routes > 0))
 		return a->broken_routes > 0;
-	return a->last_error_at > b->last_error_at;
+	return a->report.last_error_at > b->report.last_error_at;
 }
 
 static void
@@ -340,12 +319,12 @@ summarize(Summary *sum)
 			sum->running++;
 		sum->wanted = Max(sum->wanted, copy.nworkers);
 		sum->broken_routes |= copy.broken_routes > 0;
-		sum->twin |= copy.twin.reason != OUTBOX_REASON_NONE;
+		sum->twin |= has_twin(&copy);
 		sum->in_flight += copy.in_flight;
 		if (sum->nslots++ == 0 || is_worse(&copy, &sum->worst))
 			sum->worst = copy;
-		if (copy.last_error_at != 0 &&
-			(sum->teller.last_error_at == 0 || tells_more(&copy, &sum->teller)))
+		if (copy.report.last_error_at != 0 &&
+			(sum->teller.report.last_error_at == 0 || tells_more(&copy, &sum->teller)))
 			sum->teller = copy;
 	}
 }
@@ -412,11 +391,11 @@ outbox_relay_state(PG_FUNCTION_ARGS)
 		state = absent_state(&hint);
 
 	put_text(&row, state);
-	put_time(&row, sum.running > 0 ? sum.worst.since : 0);
+	put_time(&row, sum.running > 0 ? sum.worst.report.since : 0);
 	put_text(&row, hint);
 	put_text(&row, sum.worst.broker);
-	put_text(&row, sum.teller.last_error);
-	put_time(&row, sum.teller.last_error_at);
+	put_text(&row, sum.teller.report.last_error);
+	put_time(&row, sum.teller.report.last_error_at);
 	put_int32(&row, sum.running);
 	put_int64(&row, sum.in_flight);
 	return return_row(fcinfo, &row);

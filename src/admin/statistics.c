@@ -206,8 +206,8 @@ outbox_drain(PG_FUNCTION_ARGS)
 		if (slot == NULL)
 			continue;
 		drains = slot->pid != 0 && slot->state == OUTBOX_WORKER_PUBLISHING;
-		since = slot->since;
-		before = slot->published_before;
+		since = slot->report.since;
+		before = slot->report.published_before;
 		SpinLockRelease(&slot->mutex);
 		if (!drains)
 			continue;

@@ -26,14 +26,8 @@ clear_history(OutboxSlot *slot)
 	pg_atomic_write_u64(&slot->counters.failed, 0);
 	pg_atomic_write_u64(&slot->counters.retried, 0);
 	pg_atomic_write_u64(&slot->counters.reconnects, 0);
-	slot->last_error[0] = '\0';
-	slot->last_error_at = 0;
-	slot->archive_error[0] = '\0';
-	slot->archive_error_since = 0;
 	slot->broker[0] = '\0';
-	slot->tls_not_after = 0;
-	slot->clock_jump_ms = 0;
-	slot->clock_jumped_at = 0;
+	memset(&slot->report, 0, sizeof(slot->report));
 }
 
 /* Only the launcher assigns and frees, so in_use cannot change under it. */
@@ -85,9 +79,9 @@ outbox_slot_assign(Oid dboid, int worker, int nworkers, uint64 *generation)
 	slot->broken_routes = 0;
 	slot->wanted_workers = nworkers;
 	slot->state = OUTBOX_WORKER_STARTING;
-	slot->since = 0;
-	slot->commit_since = 0;
-	memset(slot->errors, 0, sizeof(slot->errors));
+	slot->report.since = 0;
+	slot->report.commit_since = 0;
+	memset(slot->report.errors, 0, sizeof(slot->report.errors));
 	memset(slot->locked, 0, sizeof(slot->locked));
 	slot->unreadable_count = 0;
 	memset(&slot->inbox, 0, OUTBOX_INBOX_HEAD);
@@ -113,9 +107,9 @@ outbox_slot_attach(int index, uint64 generation)
 	{
 		slot->pid = MyProcPid;
 		slot->procno = outbox_my_procno();
-		slot->started_at = now;
+		slot->report.started_at = now;
 		slot->state = OUTBOX_WORKER_STARTING;
-		slot->since = now;
+		slot->report.since = now;
 		outbox_beat(&slot->beat, 0);
 	}
 	SpinLockRelease(&slot->mutex);
@@ -222,8 +216,8 @@ outbox_slot_set_state(OutboxWorkerState state)
 		return;
 	before = MySlot->state;
 	MySlot->state = state;
-	MySlot->since = now;
-	MySlot->published_before = pg_atomic_read_u64(&MySlot->counters.published);
+	MySlot->report.since = now;
+	MySlot->report.published_before = pg_atomic_read_u64(&MySlot->counters.published);
 	SpinLockRelease(&MySlot->mutex);
 	Assert(may_become(before, state));
 }
@@ -235,7 +229,7 @@ outbox_slot_set_committing(bool committing)
 
 	if (!outbox_slot_lock_mine())
 		return;
-	MySlot->commit_since = now;
+	MySlot->report.commit_since = now;
 	SpinLockRelease(&MySlot->mutex);
 }
 
@@ -285,8 +279,8 @@ outbox_slot_set_last_error(const char *error)
 	outbox_shared_copy_text(text, sizeof(text), error);
 	if (!outbox_slot_lock_mine())
 		return;
-	strlcpy(MySlot->last_error, text, sizeof(MySlot->last_error));
-	MySlot->last_error_at = now;
+	strlcpy(MySlot->report.last_error, text, sizeof(MySlot->report.last_error));
+	MySlot->report.last_error_at = now;
 	SpinLockRelease(&MySlot->mutex);
 }
 
@@ -296,17 +290,17 @@ outbox_slot_set_archive_error(const char *error)
 	char		text[OUTBOX_TEXT_SIZE];
 	TimestampTz now;
 
-	if (error == NULL && MySlot->archive_error_since == 0)
+	if (error == NULL && MySlot->report.archive_error_since == 0)
 		return;
 	now = GetCurrentTimestamp();
 	outbox_shared_copy_text(text, sizeof(text), error != NULL ? error : "");
 	if (!outbox_slot_lock_mine())
 		return;
-	strlcpy(MySlot->archive_error, text, sizeof(MySlot->archive_error));
+	strlcpy(MySlot->report.archive_error, text, sizeof(MySlot->report.archive_error));
 	if (error == NULL)
-		MySlot->archive_error_since = 0;
-	else if (MySlot->archive_error_since == 0)
-		MySlot->archive_error_since = now;
+		MySlot->report.archive_error_since = 0;
+	else if (MySlot->report.archive_error_since == 0)
+		MySlot->report.archive_error_since = now;
 	SpinLockRelease(&MySlot->mutex);
 }
 
@@ -354,7 +348,7 @@ void
 outbox_slot_set_current_error(OutboxErrorKind kind, OutboxReason reason,
 							  const char *text, const char *sqlstate)
 {
-	OutboxCurrentError *mine = &MySlot->errors[kind];
+	OutboxCurrentError *mine = &MySlot->report.errors[kind];
 	OutboxCurrentError error;
 
 	Assert(reason != OUTBOX_REASON_NONE);
@@ -377,10 +371,10 @@ outbox_slot_set_current_error(OutboxErrorKind kind, OutboxReason reason,
 void
 outbox_slot_clear_current_error(OutboxErrorKind kind)
 {
-	if (MySlot->errors[kind].reason == OUTBOX_REASON_NONE ||
+	if (MySlot->report.errors[kind].reason == OUTBOX_REASON_NONE ||
 		!outbox_slot_lock_mine())
 		return;
-	MySlot->errors[kind].reason = OUTBOX_REASON_NONE;
+	MySlot->report.errors[kind].reason = OUTBOX_REASON_NONE;
 	SpinLockRelease(&MySlot->mutex);
 }
 
@@ -392,9 +386,9 @@ outbox_slot_set_certificate(int64 ends)
 	if (ends != 0)
 		not_after = (ends - (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) *
 					 (int64) SECS_PER_DAY) * USECS_PER_SEC;
-	if (MySlot->tls_not_after == not_after || !outbox_slot_lock_mine())
+	if (MySlot->report.tls_not_after == not_after || !outbox_slot_lock_mine())
 		return;
-	MySlot->tls_not_after = not_after;
+	MySlot->report.tls_not_after = not_after;
 	SpinLockRelease(&MySlot->mutex);
 }
 
@@ -405,8 +399,8 @@ outbox_slot_set_clock_jump(int64 jump_ms)
 
 	if (!outbox_slot_lock_mine())
 		return;
-	MySlot->clock_jump_ms = jump_ms;
-	MySlot->clock_jumped_at = now;
+	MySlot->report.clock_jump_ms = jump_ms;
+	MySlot->report.clock_jumped_at = now;
 	SpinLockRelease(&MySlot->mutex);
 }
 

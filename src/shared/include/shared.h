@@ -10,8 +10,8 @@
  * Locks.  Each slot's mutex guards whose it is, its inbox and its texts;
  * OutboxShared->mutex guards requests, holds and replication slots, and each commit
  * intent has its own.  All are spinlocks, as they are taken in transaction callbacks
- * that must not fail; they are held to copy plain data (the most is the inbox, about
- * 3.7 kB) or to look through a short array, and never two at once.  Only the launcher
+ * that must not fail; they are held to copy plain data (the most is a worker's
+ * report, about 4 kB) or to look through a short array, and never two at once.  Only the launcher
  * gives slots away and takes them back.  Counters are atomics with one writer.
  *
  *-------------------------------------------------------------------------
@@ -198,6 +198,23 @@ typedef struct OutboxUnreadableId
 
 #define OUTBOX_UNREADABLE_SHOWN	8
 
+/* What a worker tells of itself. */
+typedef struct OutboxWorkerReport
+{
+	TimestampTz since;			/* it has its state */
+	uint64		published_before;	/* counters.published at that time */
+	TimestampTz commit_since;	/* in a synchronous commit, 0: not */
+	TimestampTz started_at;
+	TimestampTz last_error_at;
+	TimestampTz archive_error_since;	/* 0: all is well with the archive */
+	char		last_error[OUTBOX_TEXT_SIZE];
+	char		archive_error[OUTBOX_TEXT_SIZE];
+	OutboxCurrentError errors[OUTBOX_ERROR_KINDS];
+	TimestampTz tls_not_after;	/* of the broker's certificate; 0: no TLS */
+	int64		clock_jump_ms;	/* the last jump of the wall clock ... */
+	TimestampTz clock_jumped_at;	/* ... and when, by the clock as it is now */
+} OutboxWorkerReport;
+
 typedef struct OutboxSlot
 {
 	slock_t		mutex;
@@ -235,19 +252,8 @@ typedef struct OutboxSlot
 								 * nothing */
 	/* Under mutex: written by the worker. */
 	OutboxWorkerState state;
-	TimestampTz since;
-	uint64		published_before;	/* counters.published at that time */
-	TimestampTz commit_since;	/* in a synchronous commit, 0: not */
-	TimestampTz started_at;
-	TimestampTz last_error_at;
-	TimestampTz archive_error_since;	/* 0: all is well with the archive */
 	char		broker[OUTBOX_TEXT_SIZE];
-	char		last_error[OUTBOX_TEXT_SIZE];
-	char		archive_error[OUTBOX_TEXT_SIZE];
-	OutboxCurrentError errors[OUTBOX_ERROR_KINDS];
-	TimestampTz tls_not_after;	/* of the broker's certificate; 0: no TLS */
-	int64		clock_jump_ms;	/* the last jump of the wall clock ... */
-	TimestampTz clock_jumped_at;	/* ... and when, by the clock as it is now */
+	OutboxWorkerReport report;
 	OutboxLockedId locked[2 * OUTBOX_LOCKED_IDS];
 	int			unreadable_count;	/* the first are these: */
 	OutboxUnreadableId unreadable[OUTBOX_UNREADABLE_SHOWN];

@@ -244,16 +244,8 @@ outbox_unreadable_rows(PG_FUNCTION_ARGS)
 /*
  * A process that is stopped, loops, or hangs in a library cannot say so.  Whoever
  * reads the views judges by its heartbeat (shared.h), and by how long a worker has
- * left alone what commits have told it.
+ * left alone what commits have told it: told_at is unset for who was not told anything.
  */
-typedef struct Silence
-{
-	const char *subject;
-	int			pid;
-	OutboxMonoTime since;		/* unset: it is not silent */
-} Silence;
-
-/* told_at: unset for who has not been told anything. */
 static OutboxMonoTime
 silent_since(pg_atomic_uint64 *beat, OutboxMonoTime told_at)
 {
@@ -267,20 +259,21 @@ silent_since(pg_atomic_uint64 *beat, OutboxMonoTime told_at)
 	return outbox_mono_plus(late, -OUTBOX_SILENCE_MS);
 }
 
+/* since: unset for who is not silent. */
 static void
-return_silence(FunctionCallInfo fcinfo, const Silence *silence)
+return_silence(FunctionCallInfo fcinfo, const char *subject, int pid, OutboxMonoTime since)
 {
-	PGPROC	   *proc = silence->pid == 0 ? NULL : BackendPidGetProc(silence->pid);
+	PGPROC	   *proc = pid == 0 ? NULL : BackendPidGetProc(pid);
 	uint32		waits = proc == NULL ? 0 : proc->wait_event_info;
 	ResultRow	row = {0};
 
 	/* A commit that waits for a standby is told as such. */
-	if (proc == NULL || !outbox_mono_is_set(silence->since) ||
+	if (proc == NULL || !outbox_mono_is_set(since) ||
 		waits == WAIT_EVENT_SYNC_REP)
 		return;
-	put_text(&row, silence->subject);
-	put_int32(&row, silence->pid);
-	put_time(&row, GetCurrentTimestamp() - (outbox_mono_now().us - silence->since.us));
+	put_text(&row, subject);
+	put_int32(&row, pid);
+	put_time(&row, GetCurrentTimestamp() - (outbox_mono_now().us - since.us));
 	put_text(&row, waits == 0 ? NULL : psprintf("%s %s", pgstat_get_wait_event_type(waits),
 												 pgstat_get_wait_event(waits)));
 	return_next(fcinfo, &row);
@@ -290,15 +283,13 @@ static void
 return_launcher(FunctionCallInfo fcinfo)
 {
 	int			procno = outbox_shared->launcher_procno;
-	Silence		silence = {"launcher", 0, OUTBOX_MONO_UNSET};
 	OutboxMonoTime told_at;
 
 	if (procno < 0)
 		return;
-	silence.pid = GetPGProcByNumber(procno)->pid;
 	told_at.us = (int64) pg_atomic_read_u64(&outbox_shared->launcher_told);
-	silence.since = silent_since(&outbox_shared->launcher_beat, told_at);
-	return_silence(fcinfo, &silence);
+	return_silence(fcinfo, "launcher", GetPGProcByNumber(procno)->pid,
+				   silent_since(&outbox_shared->launcher_beat, told_at));
 }
 
 /* The launcher, and the workers of this database. */
@@ -312,19 +303,18 @@ outbox_silent_processes(PG_FUNCTION_ARGS)
 	{
 		OutboxSlot *slot = lock_slot(i);
 		OutboxMonoTime told_at;
-		Silence		silence;
 		int			worker;
+		int			pid;
 
 		if (slot == NULL)
 			continue;
 		worker = slot->worker;
-		silence.pid = slot->pid;
+		pid = slot->pid;
 		/* Commits need not wake it, which is then not to come sooner. */
 		told_at = slot->wakeups_off ? OUTBOX_MONO_UNSET : slot->told_at;
 		SpinLockRelease(&slot->mutex);
-		silence.subject = psprintf("worker %d", worker);
-		silence.since = silent_since(&slot->beat, told_at);
-		return_silence(fcinfo, &silence);
+		return_silence(fcinfo, psprintf("worker %d", worker), pid,
+					   silent_since(&slot->beat, told_at));
 	}
 	return (Datum) 0;
 }

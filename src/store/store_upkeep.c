@@ -49,6 +49,16 @@ outbox_store_maintain_archive(int retention_s, MemoryContext cxt)
 	return outbox_store_keep_text(cxt);
 }
 
+/* Removes some rows that are older than that; false: there were none. */
+static bool
+forget_old(OutboxStatement *statement, int age_s)
+{
+	Datum		value = Int32GetDatum(age_s);
+
+	outbox_store_run(statement, &value);
+	return DatumGetInt64(outbox_store_get(0, 1, NULL)) > 0;
+}
+
 bool
 outbox_store_maintain_history(int retention_s)
 {
@@ -56,10 +66,8 @@ outbox_store_maintain_history(int retention_s)
 		"SELECT outbox_internal.outbox_history_maintain($1 * interval '1 second')",
 		SPI_OK_SELECT, {INT4OID}
 	};
-	Datum		value = Int32GetDatum(retention_s);
 
-	outbox_store_run(&statement, &value);
-	return DatumGetInt64(outbox_store_get(0, 1, NULL)) > 0;
+	return forget_old(&statement, retention_s);
 }
 
 bool
@@ -69,10 +77,8 @@ outbox_store_maintain_once(int window_s)
 		"SELECT outbox_internal.outbox_once_maintain($1 * interval '1 second')",
 		SPI_OK_SELECT, {INT4OID}
 	};
-	Datum		value = Int32GetDatum(window_s);
 
-	outbox_store_run(&statement, &value);
-	return DatumGetInt64(outbox_store_get(0, 1, NULL)) > 0;
+	return forget_old(&statement, window_s);
 }
 
 char *

@@ -3,14 +3,8 @@
  * broker.c
  *		The link to RabbitMQ: its state, its clock, its end.
  *
- * The relay worker calls this, never inside a transaction.  The link spreads
- * over several files: broker_connect.c (and broker_tls.c) opens it,
- * broker_publish.c sends messages through one of two sinks (broker_sink_tcp.c,
- * broker_sink_tls.c), broker_receive.c reads, broker_declare.c asks for
- * exchanges, broker_try.c tries whether we may publish, broker_name.c takes a name
- * that one connection can have, broker_socket.c knows the kernel's side of the
- * socket and broker_error.c turns everything that goes wrong into one readable
- * reason.  The other caller is outbox_preflight(), in a session.
+ * The relay's worker calls it, and outbox_preflight() in a session; never inside a
+ * transaction.
  *
  * Every library call that may block stands between outbox_link_guard() and
  * outbox_link_unguard(): librabbitmq's sends have no deadline of their own.
@@ -31,8 +25,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "amqp_compat.h"
-#include "broker.h"
 #include "broker_internal.h"
 #include "clock.h"
 #include "storage/fd.h"
@@ -194,6 +186,43 @@ outbox_link_unguard(OutboxLink *link)
 	return outbox_watchdog_release();
 }
 
+/* Before a call of the library that sends and waits for an answer, or only sends. */
+void
+outbox_link_begin_call(OutboxLink *link, OutboxWait wait)
+{
+	outbox_link_note_read(link);
+	outbox_link_guard_reading(link, OUTBOX_SOCKET_LIMIT_MS);
+	outbox_wait_start(wait);
+}
+
+/* After it.  LOST unless it went well, and in time; doing: what it was. */
+OutboxLinkStatus
+outbox_link_end_call(OutboxLink *link, const char *doing, int status)
+{
+	outbox_wait_end();
+	if (status != AMQP_STATUS_OK)
+		return outbox_link_fail_library(link, doing, status);
+	if (outbox_link_unguard(link))
+		return outbox_link_fail_library(link, doing, AMQP_STATUS_TIMEOUT);
+	return OUTBOX_LINK_OK;
+}
+
+OutboxLinkStatus
+outbox_link_end_rpc(OutboxLink *link, const char *doing,
+					const amqp_rpc_reply_t *reply)
+{
+	if (reply->reply_type == AMQP_RESPONSE_NORMAL)
+		return outbox_link_end_call(link, doing, AMQP_STATUS_OK);
+	if (reply->reply_type == AMQP_RESPONSE_LIBRARY_EXCEPTION)
+		return outbox_link_end_call(link, doing, reply->library_error);
+	outbox_wait_end();
+	if (reply->reply_type == AMQP_RESPONSE_SERVER_EXCEPTION &&
+		(reply->reply.id == AMQP_CONNECTION_CLOSE_METHOD ||
+		 reply->reply.id == AMQP_CHANNEL_CLOSE_METHOD))
+		return outbox_link_fail_close(link, doing, &reply->reply);
+	return outbox_link_fail_library(link, doing, AMQP_STATUS_CONNECTION_CLOSED);
+}
+
 /*
  * The library swallows heartbeats, so the only way to see that the broker
  * lives is to look whether bytes are there before the library takes them.
@@ -301,6 +330,7 @@ outbox_link_drop(OutboxLink *link)
 	else if (link->fd >= 0)
 		close(link->fd);
 	link->conn = NULL;
+	link->ssl = NULL;
 	link->fd = -1;
 
 	if (link->fd_acquired)
@@ -320,7 +350,6 @@ outbox_link_drop(OutboxLink *link)
 	outbox_link_forget_name(link);
 	link->in_burst = false;
 	link->wants_room = false;
-	link->corked = false;
 	link->rest.len = 0;
 	link->published = 0;
 	link->return_part = OUTBOX_RETURN_NONE;
@@ -340,8 +369,6 @@ outbox_link_close(OutboxLink *link, bool polite)
 	if (polite && link->state == OUTBOX_LINK_OPEN && link->rest.len == 0 &&
 		limit_ms > 0)
 	{
-		if (link->corked)
-			outbox_link_cork(link, false);
 		outbox_link_guard_reading(link, limit_ms);
 		(void) amqp_set_rpc_timeout(link->conn, &patience);
 		outbox_wait_start(OUTBOX_WAIT_CLOSE);

@@ -78,25 +78,17 @@ fail_connect(OutboxLink *link, OutboxReason reason, const char *text)
  * of the server waits for it, and so does DROP DATABASE of any other database.
  * By default that is 5 s, twice, for each server and for a domain to search in;
  * here it is 1 s, once.  glibc keeps what was set by hand and then no longer
- * looks whether resolv.conf has changed, so it is read before each connect.
+ * looks whether resolv.conf has changed, so it is read before each connect; and
+ * after it, as in a session others may ask for names, and mean the system's settings.
  */
 static void
-bound_resolver(void)
+read_resolver_settings(bool bounded)
 {
 #ifdef __GLIBC__
-	if (res_init() != 0)
+	if (res_init() != 0 || !bounded)
 		return;
 	_res.retrans = 1;
 	_res.retry = 1;
-#endif
-}
-
-/* In a session others may ask for names, too, and mean the system's settings. */
-static void
-unbound_resolver(void)
-{
-#ifdef __GLIBC__
-	(void) res_init();
 #endif
 }
 
@@ -112,9 +104,9 @@ resolve(OutboxLink *link)
 	hints.ai_socktype = SOCK_STREAM;
 	snprintf(port, sizeof(port), "%d", link->target.port);
 	outbox_wait_start(OUTBOX_WAIT_RESOLVE);
-	bound_resolver();
+	read_resolver_settings(true);
 	rc = getaddrinfo(link->target.host, port, &hints, &link->addresses);
-	unbound_resolver();
+	read_resolver_settings(false);
 	outbox_wait_end();
 	if (rc != 0)
 	{
@@ -160,18 +152,6 @@ address_text(const OutboxLink *link, char *text, size_t size)
 					   text, size, NULL, 0, NI_NUMERICHOST);
 }
 
-/*
- * Whether password and messages may go there as they are.  Decided by the address
- * that is about to be connected to: what a name was resolved to a moment ago, or
- * for the host before in the list, says nothing.
- */
-static bool
-may_go_there(const OutboxLink *link)
-{
-	return link->target.tls || link->target.allow_plaintext ||
-		outbox_is_loopback(link->address->ai_addr);
-}
-
 static OutboxLinkStatus
 fail_plaintext(OutboxLink *link)
 {
@@ -186,11 +166,14 @@ fail_plaintext(OutboxLink *link)
 
 /*
  * Begins with the next address, or fails with what is wrong with the last one.
- * Which one is the first is the outcome of earlier connects.
+ * Which one is the first is the outcome of earlier connects.  Whether password and
+ * messages may go there as they are is decided by that address: what a name was
+ * resolved to a moment ago says nothing.
  */
 static OutboxLinkStatus
 try_next_address(OutboxLink *link, int last_errno)
 {
+	bool		anywhere = link->target.tls || link->target.allow_plaintext;
 	bool		allowed = true;
 
 	while (link->tried < link->naddresses)
@@ -200,7 +183,7 @@ try_next_address(OutboxLink *link, int last_errno)
 		link->address = link->addresses;
 		while (skip-- > 0)
 			link->address = link->address->ai_next;
-		allowed = may_go_there(link);
+		allowed = anywhere || outbox_is_loopback(link->address->ai_addr);
 		if (!allowed)
 			continue;
 		link->address_until_ms = outbox_link_now_ms() +
@@ -299,81 +282,54 @@ adopt_socket(OutboxLink *link)
 	return OUTBOX_LINK_OK;
 }
 
-static void
-set_text(amqp_table_entry_t *entry, const char *key, const char *text)
-{
-	entry->key = amqp_cstring_bytes(key);
-	entry->value.kind = AMQP_FIELD_KIND_UTF8;
-	entry->value.value.bytes = amqp_cstring_bytes(text);
-}
-
-static void
-set_true(amqp_table_entry_t *entry, const char *key)
-{
-	entry->key = amqp_cstring_bytes(key);
-	entry->value.kind = AMQP_FIELD_KIND_BOOLEAN;
-	entry->value.value.boolean = 1;
-}
-
-/*
- * With EXTERNAL the broker knows from the certificate who we are, and RabbitMQ does
- * not look at the name; but the library cannot send an empty one.
- */
-static amqp_rpc_reply_t
-send_login(OutboxLink *link, const amqp_table_t *properties)
-{
-	const OutboxLinkTarget *target = &link->target;
-
-	if (target->auth == OUTBOX_AUTH_EXTERNAL)
-		return amqp_login_with_properties(link->conn, target->vhost, 0,
-										  OUTBOX_FRAME_MAX,
-										  target->heartbeat_s, properties,
-										  AMQP_SASL_METHOD_EXTERNAL,
-										  target->user);
-	return amqp_login_with_properties(link->conn, target->vhost, 0,
-									  OUTBOX_FRAME_MAX, target->heartbeat_s,
-									  properties, AMQP_SASL_METHOD_PLAIN,
-									  target->user, target->password);
-}
+#define BOOLEAN(name) \
+	{.key = amqp_cstring_bytes(name), \
+	.value = {.kind = AMQP_FIELD_KIND_BOOLEAN, .value.boolean = 1}}
+#define TEXT(name, text) \
+	{.key = amqp_cstring_bytes(name), \
+	.value = {.kind = AMQP_FIELD_KIND_UTF8, .value.bytes = amqp_cstring_bytes(text)}}
 
 /*
  * Logs in.  Without connection.blocked among the capabilities the broker would
- * stop reading in an alarm without telling us.
+ * stop reading in an alarm without telling us.  With EXTERNAL the broker knows from
+ * the certificate who we are, and RabbitMQ does not look at the name; but the
+ * library cannot send an empty one.
  */
 static OutboxLinkStatus
 login(OutboxLink *link)
 {
-	amqp_table_entry_t capabilities[4];
-	amqp_table_entry_t properties[5];
+	const OutboxLinkTarget *target = &link->target;
+	bool		external = target->auth == OUTBOX_AUTH_EXTERNAL;
+	amqp_table_entry_t capabilities[] = {
+		BOOLEAN("connection.blocked"),
+		BOOLEAN("publisher_confirms"),
+		BOOLEAN("basic.nack"),
+		BOOLEAN("authentication_failure_close")
+	};
+	amqp_table_entry_t properties[] = {
+		TEXT("product", "outbox"),
+		TEXT("version", outbox_library_version()),
+		TEXT("platform", "PostgreSQL " PG_VERSION),
+		TEXT("connection_name", target->application_name),
+		{.key = amqp_cstring_bytes("capabilities"),
+			.value = {.kind = AMQP_FIELD_KIND_TABLE,
+			.value.table = {lengthof(capabilities), capabilities}}}
+	};
 	amqp_table_t table = {lengthof(properties), properties};
 	struct timeval handshake = {HANDSHAKE_MS / 1000, 0};
 	struct timeval rpc = {RPC_MS / 1000, 0};
 	amqp_rpc_reply_t reply;
 
-	set_true(&capabilities[0], "connection.blocked");
-	set_true(&capabilities[1], "publisher_confirms");
-	set_true(&capabilities[2], "basic.nack");
-	set_true(&capabilities[3], "authentication_failure_close");
-	set_text(&properties[0], "product", "outbox");
-	set_text(&properties[1], "version", outbox_library_version());
-	set_text(&properties[2], "platform", "PostgreSQL " PG_VERSION);
-	set_text(&properties[3], "connection_name", link->target.application_name);
-	properties[4].key = amqp_cstring_bytes("capabilities");
-	properties[4].value.kind = AMQP_FIELD_KIND_TABLE;
-	properties[4].value.value.table.num_entries = lengthof(capabilities);
-	properties[4].value.value.table.entries = capabilities;
-
 	(void) amqp_set_handshake_timeout(link->conn, &handshake);
 	(void) amqp_set_rpc_timeout(link->conn, &rpc);
-	outbox_link_guard_reading(link, OUTBOX_SOCKET_LIMIT_MS);
-	outbox_wait_start(OUTBOX_WAIT_LOGIN);
-	reply = send_login(link, &table);
-	outbox_wait_end();
-	if (reply.reply_type != AMQP_RESPONSE_NORMAL)
-		return outbox_link_fail_rpc(link, "handshake", &reply);
-	if (outbox_link_unguard(link))
-		return outbox_link_fail_library(link, "handshake", AMQP_STATUS_TIMEOUT);
-	return OUTBOX_LINK_OK;
+	outbox_link_begin_call(link, OUTBOX_WAIT_LOGIN);
+	/* the last argument is read with PLAIN only */
+	reply = amqp_login_with_properties(link->conn, target->vhost, 0,
+									   OUTBOX_FRAME_MAX, target->heartbeat_s, &table,
+									   external ? AMQP_SASL_METHOD_EXTERNAL :
+									   AMQP_SASL_METHOD_PLAIN,
+									   target->user, target->password);
+	return outbox_link_end_rpc(link, "handshake", &reply);
 }
 
 static OutboxLinkStatus
@@ -381,8 +337,7 @@ open_channel(OutboxLink *link)
 {
 	amqp_rpc_reply_t reply;
 
-	outbox_link_guard_reading(link, OUTBOX_SOCKET_LIMIT_MS);
-	outbox_wait_start(OUTBOX_WAIT_LOGIN);
+	outbox_link_begin_call(link, OUTBOX_WAIT_LOGIN);
 	(void) amqp_channel_open(link->conn, OUTBOX_CHANNEL_PUBLISH);
 	reply = amqp_get_rpc_reply(link->conn);
 	if (reply.reply_type == AMQP_RESPONSE_NORMAL)
@@ -390,14 +345,7 @@ open_channel(OutboxLink *link)
 		(void) amqp_confirm_select(link->conn, OUTBOX_CHANNEL_PUBLISH);
 		reply = amqp_get_rpc_reply(link->conn);
 	}
-	outbox_wait_end();
-	if (reply.reply_type != AMQP_RESPONSE_NORMAL)
-		return outbox_link_fail_rpc(link, "opening a channel", &reply);
-	if (outbox_link_unguard(link))
-		return outbox_link_fail_library(link, "opening a channel",
-										AMQP_STATUS_TIMEOUT);
-	amqp_maybe_release_buffers(link->conn);
-	return OUTBOX_LINK_OK;
+	return outbox_link_end_rpc(link, "opening a channel", &reply);
 }
 
 /*
@@ -430,6 +378,7 @@ handshake(OutboxLink *link)
 	if (status != OUTBOX_LINK_OK)
 		return status;
 
+	amqp_maybe_release_buffers(link->conn);
 	link->heartbeat_ms = (int64) amqp_get_heartbeat(link->conn) * 1000;
 	link->last_read_ms = outbox_link_now_ms();
 	link->last_receive_ms = link->last_read_ms;
@@ -449,7 +398,6 @@ go_on(OutboxLink *link)
 	status = check_connect(link);
 	if (status != OUTBOX_LINK_OK)
 		return status;
-	link->sink = link->target.tls ? &outbox_sink_tls : &outbox_sink_tcp;
 	if (link->target.tls)
 		return open_tls(link);
 	status = adopt_socket(link);

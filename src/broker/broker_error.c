@@ -97,67 +97,49 @@ outbox_link_refuse(OutboxLink *link, const char *reason)
 	set_error(link, OUTBOX_LINK_ERR_NONE, OUTBOX_REASON_NONE, 0, reason);
 }
 
-/* What a status of the library means while the link is in that state. */
-static OutboxReason
-reason_of_status(const OutboxLink *link, int status)
+/* What a status of the library means, while connecting and later, and its text. */
+typedef struct StatusMeaning
 {
-	bool		connecting = link->state == OUTBOX_LINK_CONNECTING;
+	int			status;
+	OutboxReason connecting;
+	OutboxReason open;
+	const char *text;			/* NULL: the library's */
+} StatusMeaning;
 
-	switch (status)
-	{
-		case AMQP_STATUS_TIMEOUT:
-			return connecting ? OUTBOX_REASON_LOGIN_TIMEOUT :
-				OUTBOX_REASON_STALLED;
-		case AMQP_STATUS_HEARTBEAT_TIMEOUT:
-			return OUTBOX_REASON_HEARTBEATS;
-		case AMQP_STATUS_CONNECTION_CLOSED:
-		case AMQP_STATUS_SOCKET_ERROR:
-		case AMQP_STATUS_SOCKET_CLOSED:
-		case AMQP_STATUS_SSL_ERROR:
-			return connecting ? OUTBOX_REASON_LOGIN_CLOSED :
-				OUTBOX_REASON_RESET;
-		case AMQP_STATUS_BAD_AMQP_DATA:
-		case AMQP_STATUS_WRONG_METHOD:
-		case AMQP_STATUS_UNKNOWN_CLASS:
-		case AMQP_STATUS_UNKNOWN_METHOD:
-		case AMQP_STATUS_INCOMPATIBLE_AMQP_VERSION:
-			return connecting ? OUTBOX_REASON_NOT_RABBITMQ :
-				OUTBOX_REASON_PROTOCOL;
-		case AMQP_STATUS_BROKER_UNSUPPORTED_SASL_METHOD:
-			return OUTBOX_REASON_MECHANISM_MISSING;
-		case AMQP_STATUS_NO_MEMORY:
-			return OUTBOX_REASON_NO_RESOURCES;
-		default:
-			return OUTBOX_REASON_BROKER_OTHER;
-	}
-}
+static const char CONNECTION_RESET[] = "the connection was reset";
+static const char NO_AMQP[] = "the server does not speak AMQP 0-9-1 properly";
 
-static const char *
-text_of_status(int status)
-{
-	switch (status)
-	{
-		case AMQP_STATUS_TIMEOUT:
-			return "timed out";
-		case AMQP_STATUS_HEARTBEAT_TIMEOUT:
-			return "the broker sends no heartbeats any more";
-		case AMQP_STATUS_CONNECTION_CLOSED:
-			return "the broker closed the connection unexpectedly";
-		case AMQP_STATUS_SOCKET_ERROR:
-		case AMQP_STATUS_SOCKET_CLOSED:
-		case AMQP_STATUS_SSL_ERROR:
-			return "the connection was reset";
-		case AMQP_STATUS_BAD_AMQP_DATA:
-		case AMQP_STATUS_WRONG_METHOD:
-		case AMQP_STATUS_UNKNOWN_CLASS:
-		case AMQP_STATUS_UNKNOWN_METHOD:
-			return "the server does not speak AMQP 0-9-1 properly";
-		case AMQP_STATUS_BROKER_UNSUPPORTED_SASL_METHOD:
-			return "the broker does not offer us the mechanism of outbox.auth_mechanism";
-		default:
-			return amqp_error_string2(status);
-	}
-}
+static const StatusMeaning meanings[] = {
+	{AMQP_STATUS_TIMEOUT, OUTBOX_REASON_LOGIN_TIMEOUT, OUTBOX_REASON_STALLED,
+	"timed out"},
+	{AMQP_STATUS_HEARTBEAT_TIMEOUT, OUTBOX_REASON_HEARTBEATS,
+		OUTBOX_REASON_HEARTBEATS, "the broker sends no heartbeats any more"},
+	{AMQP_STATUS_CONNECTION_CLOSED, OUTBOX_REASON_LOGIN_CLOSED,
+		OUTBOX_REASON_RESET, "the broker closed the connection unexpectedly"},
+	{AMQP_STATUS_SOCKET_ERROR, OUTBOX_REASON_LOGIN_CLOSED, OUTBOX_REASON_RESET,
+	CONNECTION_RESET},
+	{AMQP_STATUS_SOCKET_CLOSED, OUTBOX_REASON_LOGIN_CLOSED, OUTBOX_REASON_RESET,
+	CONNECTION_RESET},
+	{AMQP_STATUS_SSL_ERROR, OUTBOX_REASON_LOGIN_CLOSED, OUTBOX_REASON_RESET,
+	CONNECTION_RESET},
+	{AMQP_STATUS_BAD_AMQP_DATA, OUTBOX_REASON_NOT_RABBITMQ,
+	OUTBOX_REASON_PROTOCOL, NO_AMQP},
+	{AMQP_STATUS_WRONG_METHOD, OUTBOX_REASON_NOT_RABBITMQ,
+	OUTBOX_REASON_PROTOCOL, NO_AMQP},
+	{AMQP_STATUS_UNKNOWN_CLASS, OUTBOX_REASON_NOT_RABBITMQ,
+	OUTBOX_REASON_PROTOCOL, NO_AMQP},
+	{AMQP_STATUS_UNKNOWN_METHOD, OUTBOX_REASON_NOT_RABBITMQ,
+	OUTBOX_REASON_PROTOCOL, NO_AMQP},
+	{AMQP_STATUS_INCOMPATIBLE_AMQP_VERSION, OUTBOX_REASON_NOT_RABBITMQ,
+	OUTBOX_REASON_PROTOCOL, NULL},
+	{AMQP_STATUS_BROKER_UNSUPPORTED_SASL_METHOD, OUTBOX_REASON_MECHANISM_MISSING,
+		OUTBOX_REASON_MECHANISM_MISSING,
+	"the broker does not offer us the mechanism of outbox.auth_mechanism"},
+	{AMQP_STATUS_NO_MEMORY, OUTBOX_REASON_NO_RESOURCES,
+	OUTBOX_REASON_NO_RESOURCES, NULL},
+	/* the last: any other */
+	{0, OUTBOX_REASON_BROKER_OTHER, OUTBOX_REASON_BROKER_OTHER, NULL}
+};
 
 /* It is given up before it takes the server's memory. */
 OutboxLinkStatus
@@ -176,6 +158,8 @@ OutboxLinkStatus
 outbox_link_fail_library(OutboxLink *link, const char *doing, int status)
 {
 	bool		ended = outbox_link_unguard(link);
+	bool		connecting = link->state == OUTBOX_LINK_CONNECTING;
+	const StatusMeaning *meaning = meanings;
 	OutboxReason reason;
 	const char *text;
 	const char *refusal_text;
@@ -189,19 +173,17 @@ outbox_link_fail_library(OutboxLink *link, const char *doing, int status)
 		return outbox_link_fail_flood(link, doing);
 	if (ended)
 		status = AMQP_STATUS_TIMEOUT;
-	reason = reason_of_status(link, status);
+	while (meaning->status != 0 && meaning->status != status)
+		meaning++;
+	reason = connecting ? meaning->connecting : meaning->open;
+	text = meaning->text != NULL ? meaning->text : amqp_error_string2(status);
 	refusal = outbox_link_tls_refusal(link, reason == OUTBOX_REASON_LOGIN_CLOSED,
 									  &refusal_text);
 	/* TLS 1.3 refuses our certificate only when the handshake is over for us. */
-	if (refusal != OUTBOX_REASON_NONE &&
-		link->state == OUTBOX_LINK_CONNECTING)
+	if (connecting && refusal != OUTBOX_REASON_NONE)
 	{
 		reason = refusal;
 		text = refusal_text;
-	}
-	else
-	{
-		text = text_of_status(status);
 	}
 	return outbox_link_fail(link, reason, "%s with \"%s:%d\": %s", doing,
 							link->target.host, link->target.port, text);
@@ -356,20 +338,4 @@ outbox_link_fail_close(OutboxLink *link, const char *doing,
 	if (link->error.message)
 		link->error.reason = OUTBOX_REASON_NONE;
 	return OUTBOX_LINK_LOST;
-}
-
-/* An RPC came back with anything but a normal answer. */
-OutboxLinkStatus
-outbox_link_fail_rpc(OutboxLink *link, const char *doing,
-					 const amqp_rpc_reply_t *reply)
-{
-	if (reply->reply_type == AMQP_RESPONSE_SERVER_EXCEPTION &&
-		(reply->reply.id == AMQP_CONNECTION_CLOSE_METHOD ||
-		 reply->reply.id == AMQP_CHANNEL_CLOSE_METHOD))
-		return outbox_link_fail_close(link, doing, &reply->reply);
-	return outbox_link_fail_library(link, doing,
-									reply->reply_type ==
-									AMQP_RESPONSE_LIBRARY_EXCEPTION ?
-									reply->library_error :
-									AMQP_STATUS_CONNECTION_CLOSED);
 }

@@ -8,11 +8,11 @@
 #ifndef OUTBOX_BROKER_INTERNAL_H
 #define OUTBOX_BROKER_INTERNAL_H
 
-#include "amqp_compat.h"
 #include "amqp_limits.h"
 #include "broker.h"
 #include "broker_reason.h"
 #include "encode.h"
+#include "wait_event.h"
 
 #include <openssl/ossl_typ.h>
 
@@ -36,29 +36,7 @@ typedef enum OutboxReturnPart
 	OUTBOX_RETURN_BODY			/* delivered; body_left bytes to skip */
 } OutboxReturnPart;
 
-/*
- * Where the frames of messages go; there is one for TCP and one for TLS.  Only
- * broker_publish.c uses it, with the watchdog armed, and puts no more than the
- * socket has room for.  A sink takes a frame as a whole, and may keep it until it is
- * flushed; before the library sends anything else, it is.  All return a status of
- * the library, and when it is not OK the connection is of no use any more.
- */
-typedef struct OutboxSink
-{
-	/* A message begins: its method and its content header. */
-	int			(*put_head) (OutboxLink *link, const OutboxEncoded *encoded,
-							 amqp_bytes_t exchange, amqp_bytes_t routing_key);
-	/* The next part of its body, in a frame of its own. */
-	int			(*put_body) (OutboxLink *link, amqp_bytes_t part);
-	int			(*flush) (OutboxLink *link);
-	/* What is no larger, and has room, goes in as few frames as can be. */
-	int64		whole_bytes;
-} OutboxSink;
-
-extern const OutboxSink outbox_sink_tcp;
-extern const OutboxSink outbox_sink_tls;
-
-/* How far the question for a name is; broker_name.c has the diagram. */
+/* How far the question for a name is; broker_channels.c has the diagram. */
 typedef enum OutboxNameState
 {
 	OUTBOX_NAME_CLOSED,
@@ -93,6 +71,7 @@ struct OutboxLink
 	 * descriptor; until then fd is ours to close.
 	 */
 	amqp_connection_state_t conn;
+	SSL		   *ssl;			/* conn's; NULL without TLS */
 	int			fd;				/* -1 when there is none */
 	bool		fd_acquired;	/* AcquireExternalFD() was called */
 	bool		logged_in;		/* the handshake lacks the channel only */
@@ -120,10 +99,8 @@ struct OutboxLink
 	amqp_bytes_t rest;			/* of a message's body, between two frames; in
 								 * scratch, or in the message */
 	uint64		published;		/* bytes of messages, rest among them */
-	const OutboxSink *sink;		/* set before the handshakes */
-	char	   *buffer;			/* of the TCP sink; NULL at first */
-	size_t		buffered;		/* bytes that the sink has and the kernel not */
-	bool		corked;			/* by the TLS sink */
+	char	   *buffer;			/* frames to be sent; NULL at first */
+	size_t		buffered;		/* bytes in it */
 	int64		send_limit;		/* most bytes we want in the kernel */
 	int64		room;			/* of send_limit, still free */
 	bool		wants_room;		/* more than there was */
@@ -140,6 +117,11 @@ extern void outbox_link_set_state(OutboxLink *link, OutboxLinkState state);
 extern void outbox_link_guard(OutboxLink *link, int limit_ms);
 extern void outbox_link_guard_reading(OutboxLink *link, int limit_ms);
 extern bool outbox_link_unguard(OutboxLink *link);
+extern void outbox_link_begin_call(OutboxLink *link, OutboxWait wait);
+extern OutboxLinkStatus outbox_link_end_call(OutboxLink *link,
+											 const char *doing, int status);
+extern OutboxLinkStatus outbox_link_end_rpc(OutboxLink *link, const char *doing,
+											const amqp_rpc_reply_t *reply);
 extern void outbox_link_note_read(OutboxLink *link);
 extern bool outbox_link_is_silent(OutboxLink *link);
 
@@ -153,9 +135,6 @@ extern OutboxLinkStatus outbox_link_fail_library(OutboxLink *link,
 extern OutboxLinkStatus outbox_link_fail_close(OutboxLink *link,
 											   const char *doing,
 											   const amqp_method_t *method);
-extern OutboxLinkStatus outbox_link_fail_rpc(OutboxLink *link,
-											 const char *doing,
-											 const amqp_rpc_reply_t *reply);
 extern OutboxLinkStatus outbox_link_fail_flood(OutboxLink *link,
 											   const char *doing);
 extern void outbox_link_drop(OutboxLink *link);
@@ -190,22 +169,21 @@ extern OutboxLinkStatus outbox_link_load_tls_files(OutboxLink *link,
 /* in broker_receive.c */
 extern void outbox_link_weigh(OutboxLink *link);
 
-/* in broker_try.c */
-extern bool outbox_link_take_try(OutboxLink *link, const amqp_frame_t *frame,
-								 int *status);
-
-/* in broker_name.c */
-extern bool outbox_link_take_name(OutboxLink *link, const amqp_frame_t *frame,
-								  int *status);
+/*
+ * in broker_channels.c; take_answer: of a frame on one of its channels, false when it
+ * is not expected there; *status is the library's
+ */
+extern bool outbox_link_take_answer(OutboxLink *link, const amqp_frame_t *frame,
+									int *status);
 extern bool outbox_link_name_closed(const OutboxLink *link, int code,
 									int class_id);
 extern void outbox_link_forget_name(OutboxLink *link);
 
 /* in broker_socket.c */
 extern void outbox_link_socket_options(int fd, bool heartbeats);
-extern void outbox_link_cork(OutboxLink *link, bool on);
 extern int64 outbox_link_unacknowledged(const OutboxLink *link);
 extern void outbox_link_measure_room(OutboxLink *link);
 extern void outbox_link_want_room(const OutboxLink *link);
+extern int	outbox_link_flush(OutboxLink *link);
 
 #endif							/* OUTBOX_BROKER_INTERNAL_H */

@@ -3,16 +3,22 @@
  * broker_publish.c
  *		Sends messages in bursts.
  *
- * A message is encoded, measured, and put into the link's sink as frames: its method
- * and header, and then as much of its body as there is room for.  Room is what is
- * left of three quarters of the socket's send buffer, so that sending, which has no
+ * A message is encoded and put into the link's buffer as frames: its method and
+ * header, and then as much of its body as there is room for.  Room is what is left
+ * of three quarters of the socket's send buffer, so that sending, which has no
  * deadline, finds place at once even when the broker has stopped reading.  Most
  * messages have room as a whole.  The others are sent frame by frame, over as many
- * turns of the worker as that takes: it may take as long as it likes, and everything
- * else goes on meanwhile.  Between two of its frames nothing else is published, but
- * the library may send what belongs to other channels, heartbeats above all.
+ * turns of the worker as that takes, and everything else goes on meanwhile: between
+ * two of its frames nothing else is published, but the library may send what belongs
+ * to other channels, heartbeats above all.
  *
- * The sink is used in a burst and in send_rest; both arm the watchdog before,
+ * The library would send each frame of a body in three pieces, at a system call
+ * each: for small messages a third of what publishing costs (measured).  So frames
+ * are made here, one behind the other, and sent when the buffer is full or the burst
+ * ends.  The library encodes the properties, and does everything else on the
+ * connection; the buffer is empty whenever it sends anything.
+ *
+ * The buffer is used in a burst and in send_rest; both arm the watchdog before,
  * and end in finish().
  *
  * An ERROR that leaves this file (see outbox_encode) has sent nothing.
@@ -21,13 +27,25 @@
  */
 #include "postgres.h"
 
+#include "port/pg_bswap.h"
 #include "utils/memutils.h"
 
 #include "broker_internal.h"
 #include "watchdog.h"
 
+/* Sent when so much is there; a method frame and a full one fit behind it. */
+#define FLUSH_BYTES			65536
+#define METHOD_MOST_BYTES	1024	/* two short strings and little else */
+#define BUFFER_BYTES		(FLUSH_BYTES + METHOD_MOST_BYTES + OUTBOX_FRAME_MAX)
+
+#define FRAME_HEAD_BYTES	(OUTBOX_FRAME_OVERHEAD - 1) /* without the end octet */
+#define FRAME_END			0xCE
+
 /* Method frame without its two strings: overhead, ids, ticket, lengths, bits. */
 #define PUBLISH_METHOD_SIZE (OUTBOX_FRAME_OVERHEAD + 4 + 2 + 1 + 1 + 1)
+
+/* In a content header, before the properties' flags. */
+#define HEADER_FIXED_BYTES	(2 + 2 + 8) /* class, weight, body size */
 
 /*
  * A body that is sent as there is room: many parts in the room that there can be, so
@@ -44,12 +62,12 @@ fail_silent(OutboxLink *link)
 									AMQP_STATUS_HEARTBEAT_TIMEOUT);
 }
 
-/* The end of all that puts messages: nothing stays in the sink, nor the guard. */
+/* The end of all that puts messages: nothing stays in the buffer, nor the guard. */
 static OutboxLinkStatus
 finish(OutboxLink *link, int status)
 {
 	if (status == AMQP_STATUS_OK)
-		status = link->sink->flush(link);
+		status = outbox_link_flush(link);
 	if (link->wants_room)
 		outbox_link_want_room(link);
 	link->wants_room = false;
@@ -104,24 +122,138 @@ outbox_link_burst_end(OutboxLink *link)
 	return link->in_burst ? finish(link, AMQP_STATUS_OK) : OUTBOX_LINK_OK;
 }
 
-typedef const char *(*Encode) (const OutboxMessage *message,
-							   const OutboxFormat *format, MemoryContext scratch, OutboxEncoded *out);
+/* ------------------------------------------------------------------ frames */
+
+static char *
+put8(char *p, uint8 value)
+{
+	*p = (char) value;
+	return p + 1;
+}
+
+static char *
+put16(char *p, uint16 value)
+{
+	value = pg_hton16(value);
+	memcpy(p, &value, sizeof(value));
+	return p + sizeof(value);
+}
+
+static char *
+put32(char *p, uint32 value)
+{
+	value = pg_hton32(value);
+	memcpy(p, &value, sizeof(value));
+	return p + sizeof(value);
+}
+
+static char *
+put64(char *p, uint64 value)
+{
+	value = pg_hton64(value);
+	memcpy(p, &value, sizeof(value));
+	return p + sizeof(value);
+}
+
+static char *
+put_short_string(char *p, amqp_bytes_t str)
+{
+	p = put8(p, (uint8) str.len);
+	memcpy(p, str.bytes, str.len);
+	return p + str.len;
+}
+
+static char *
+begin_frame(char *p, uint8 type, size_t payload)
+{
+	p = put8(p, type);
+	p = put16(p, OUTBOX_CHANNEL_PUBLISH);
+	return put32(p, (uint32) payload);
+}
+
+static void
+end_frame(OutboxLink *link, char *p)
+{
+	link->buffered = put8(p, FRAME_END) - link->buffer;
+	Assert(link->buffered <= BUFFER_BYTES);
+}
+
+/* Makes place for a message's head, or for a part of its body. */
+static int
+make_place(OutboxLink *link)
+{
+	if (link->buffer == NULL)
+		link->buffer = MemoryContextAlloc(link->context, BUFFER_BYTES);
+	return link->buffered < FLUSH_BYTES ? AMQP_STATUS_OK :
+		outbox_link_flush(link);
+}
+
+/* Where the properties of the next message are to be, and how many may be there. */
+static amqp_bytes_t
+properties_place(const OutboxLink *link, amqp_bytes_t exchange, amqp_bytes_t key)
+{
+	amqp_bytes_t place;
+
+	place.bytes = link->buffer + link->buffered + PUBLISH_METHOD_SIZE +
+		exchange.len + key.len + FRAME_HEAD_BYTES + HEADER_FIXED_BYTES;
+	place.len = link->frame_max - OUTBOX_FRAME_OVERHEAD - HEADER_FIXED_BYTES;
+	return place;
+}
+
+/* Method and header of a message, whose properties are in their place. */
+static void
+put_head(OutboxLink *link, amqp_bytes_t exchange, amqp_bytes_t key,
+		 amqp_bytes_t properties, size_t body_len)
+{
+	char	   *p = begin_frame(link->buffer + link->buffered, AMQP_FRAME_METHOD,
+								PUBLISH_METHOD_SIZE - OUTBOX_FRAME_OVERHEAD +
+								exchange.len + key.len);
+
+	p = put32(p, AMQP_BASIC_PUBLISH_METHOD);
+	p = put16(p, 0);			/* reserved */
+	p = put_short_string(p, exchange);
+	p = put_short_string(p, key);
+	p = put8(p, 0x01);			/* mandatory, not immediate */
+	p = put8(p, FRAME_END);
+	p = begin_frame(p, AMQP_FRAME_HEADER, HEADER_FIXED_BYTES + properties.len);
+	p = put16(p, AMQP_BASIC_CLASS);
+	p = put16(p, 0);
+	p = put64(p, body_len);
+	Assert(p == properties.bytes);
+	end_frame(link, p + properties.len);
+}
+
+static int
+put_body(OutboxLink *link, amqp_bytes_t part)
+{
+	int			status = make_place(link);
+	char	   *p;
+
+	if (status != AMQP_STATUS_OK)
+		return status;
+	p = begin_frame(link->buffer + link->buffered, AMQP_FRAME_BODY, part.len);
+	memcpy(p, part.bytes, part.len);
+	end_frame(link, p + part.len);
+	return AMQP_STATUS_OK;
+}
+
+/* -------------------------------------------------------------------- a message */
 
 /*
- * Encodes into scratch.  What is the message's own fault
+ * Encodes into properties, and into scratch.  What is the message's own fault
  * (characters, size, depth) becomes a reason; anything else is thrown on, with
  * the burst ended properly.
  */
 static const char *
 encode(OutboxLink *link, const OutboxMessage *message, const OutboxFormat *format,
-	   Encode what, MemoryContext scratch, OutboxEncoded *encoded)
+	   MemoryContext scratch, amqp_bytes_t *properties, amqp_bytes_t *body)
 {
 	MemoryContext old = CurrentMemoryContext;
 	const char *volatile reason = NULL;
 
 	PG_TRY();
 	{
-		reason = what(message, format, scratch, encoded);
+		reason = outbox_encode(message, format, scratch, properties, body);
 	}
 	PG_CATCH();
 	{
@@ -145,50 +277,22 @@ encode(OutboxLink *link, const OutboxMessage *message, const OutboxFormat *forma
 	return reason;
 }
 
-/* What the library would complain about after it has sent the first frame. */
-static const char *
-check_encodable(const OutboxLink *link, const OutboxEncoded *encoded,
-				amqp_bytes_t exchange, amqp_bytes_t routing_key)
-{
-	if (exchange.len > OUTBOX_SHORT_STRING_MAX)
-		return "exchange name is longer than 255 bytes";
-	if (routing_key.len > OUTBOX_SHORT_STRING_MAX)
-		return "routing key is longer than 255 bytes";
-	if (encoded->header_size > link->frame_max - OUTBOX_FRAME_OVERHEAD)
-		return "headers and properties do not fit into one frame of the broker";
-	/* A few bytes of jsonb can become a long text; see check.c. */
-	if (encoded->body.len > link->target.max_body)
-		return "the body is larger than outbox.max_message_size";
-	return NULL;
-}
-
 const char *
 outbox_link_header_error(OutboxLink *link, const OutboxMessage *message,
 						 const OutboxFormat *format, size_t bytes)
 {
-	OutboxEncoded encoded;
-	int64		room = link->frame_max > 0 ? link->frame_max : OUTBOX_FRAME_MAX;
+	char	   *frame = palloc(OUTBOX_FRAME_MAX);
+	amqp_bytes_t properties = {.len = OUTBOX_FRAME_MAX, .bytes = frame};
+	size_t		room = link->frame_max > 0 ? link->frame_max : OUTBOX_FRAME_MAX;
 	const char *reason;
 
-	/*
-	 * The link's own scratch may have the rest of a message that is being
-	 * sent.
-	 */
-	reason = encode(link, message, format, outbox_encode_header, CurrentMemoryContext,
-					&encoded);
+	/* the link's scratch may have the rest of a message that is being sent */
+	reason = encode(link, message, format, CurrentMemoryContext, &properties, NULL);
+	pfree(frame);
 	if (reason == NULL &&
-		encoded.header_size + bytes > room - OUTBOX_FRAME_OVERHEAD)
+		HEADER_FIXED_BYTES + properties.len + bytes > room - OUTBOX_FRAME_OVERHEAD)
 		reason = "its headers have no room for the reason";
 	return reason;
-}
-
-/* Method and header of a message on the wire. */
-static int64
-head_size(const OutboxEncoded *encoded, amqp_bytes_t exchange,
-		  amqp_bytes_t routing_key)
-{
-	return PUBLISH_METHOD_SIZE + exchange.len + routing_key.len +
-		OUTBOX_FRAME_OVERHEAD + encoded->header_size;
 }
 
 /* Bytes of a body that a frame can have at most. */
@@ -200,12 +304,11 @@ largest_part(const OutboxLink *link)
 
 /* The body on the wire, in as few frames as can be. */
 static int64
-body_size(const OutboxLink *link, const OutboxEncoded *encoded)
+body_size(const OutboxLink *link, int64 len)
 {
 	int64		part = largest_part(link);
-	int64		frames = (encoded->body.len + part - 1) / part;
 
-	return encoded->body.len + frames * OUTBOX_FRAME_OVERHEAD;
+	return len + (len + part - 1) / part * OUTBOX_FRAME_OVERHEAD;
 }
 
 /* Those that it has when they go as there is room. */
@@ -240,7 +343,7 @@ put_rest(OutboxLink *link, bool whole)
 		part.len = Min(part.len, whole ? largest_part(link) : usual_part(link));
 		if (!has_room(link, part.len + OUTBOX_FRAME_OVERHEAD))
 			break;
-		status = link->sink->put_body(link, part);
+		status = put_body(link, part);
 		if (status != AMQP_STATUS_OK)
 			return status;
 		link->rest.bytes = (char *) link->rest.bytes + part.len;
@@ -251,6 +354,40 @@ put_rest(OutboxLink *link, bool whole)
 	return AMQP_STATUS_OK;
 }
 
+static OutboxLinkStatus
+refuse(OutboxLink *link, const char *reason)
+{
+	outbox_link_refuse(link, reason);
+	return OUTBOX_LINK_REFUSED;
+}
+
+/* Puts a message that was encoded, if there is room for it. */
+static OutboxLinkStatus
+put_message(OutboxLink *link, amqp_bytes_t exchange, amqp_bytes_t key,
+			amqp_bytes_t properties, amqp_bytes_t body)
+{
+	int64		head = PUBLISH_METHOD_SIZE + exchange.len + key.len +
+		OUTBOX_FRAME_OVERHEAD + HEADER_FIXED_BYTES + properties.len;
+	int64		bytes = head + body_size(link, body.len);
+	int			status;
+
+	/* all of it, or at least its beginning */
+	if (!has_room(link, Min(bytes, head + usual_part(link) +
+							OUTBOX_FRAME_OVERHEAD)))
+		return OUTBOX_LINK_AGAIN;
+	if (outbox_link_is_silent(link))
+		return fail_silent(link);
+
+	put_head(link, exchange, key, properties, body.len);
+	link->rest = body;
+	link->room -= head;
+	status = put_rest(link, bytes <= Min(FLUSH_BYTES, link->room + head));
+	if (status != AMQP_STATUS_OK)
+		return finish(link, status);
+	link->published += bytes;
+	return OUTBOX_LINK_OK;
+}
+
 OutboxLinkStatus
 outbox_link_publish(OutboxLink *link, const OutboxMessage *message,
 					const OutboxFormat *format, const char *exchange,
@@ -258,11 +395,9 @@ outbox_link_publish(OutboxLink *link, const OutboxMessage *message,
 {
 	amqp_bytes_t exchange_bytes = amqp_cstring_bytes(exchange);
 	amqp_bytes_t key_bytes = amqp_cstring_bytes(routing_key);
-	OutboxEncoded encoded;
+	amqp_bytes_t properties;
+	amqp_bytes_t body;
 	const char *reason;
-	int64		head;
-	int64		bytes;
-	bool		whole;
 	int			status;
 
 	if (link->state == OUTBOX_LINK_CLOSED)
@@ -273,37 +408,23 @@ outbox_link_publish(OutboxLink *link, const OutboxMessage *message,
 	if (link->rest.len > 0 ||
 		!has_room(link, Min((int64) message->size, usual_part(link))))
 		return OUTBOX_LINK_AGAIN;
+	if (exchange_bytes.len > OUTBOX_SHORT_STRING_MAX)
+		return refuse(link, "exchange name is longer than 255 bytes");
+	if (key_bytes.len > OUTBOX_SHORT_STRING_MAX)
+		return refuse(link, "routing key is longer than 255 bytes");
 
-	MemoryContextReset(link->scratch);
-	reason = encode(link, message, format, outbox_encode, link->scratch, &encoded);
-	if (reason == NULL)
-		reason = check_encodable(link, &encoded, exchange_bytes, key_bytes);
-	if (reason != NULL)
-	{
-		outbox_link_refuse(link, reason);
-		return OUTBOX_LINK_REFUSED;
-	}
-	head = head_size(&encoded, exchange_bytes, key_bytes);
-	bytes = head + body_size(link, &encoded);
-	/* all of it, or at least its beginning */
-	if (!has_room(link, Min(bytes, head + usual_part(link) +
-							OUTBOX_FRAME_OVERHEAD)))
-		return OUTBOX_LINK_AGAIN;
-	if (outbox_link_is_silent(link))
-		return fail_silent(link);
-
-	whole = bytes <= Min(link->sink->whole_bytes, link->room);
-	status = link->sink->put_head(link, &encoded, exchange_bytes, key_bytes);
-	if (status == AMQP_STATUS_OK)
-	{
-		link->room -= head;
-		link->rest = encoded.body;
-		status = put_rest(link, whole);
-	}
+	status = make_place(link);
 	if (status != AMQP_STATUS_OK)
 		return finish(link, status);
-	link->published += bytes;
-	return OUTBOX_LINK_OK;
+	properties = properties_place(link, exchange_bytes, key_bytes);
+	MemoryContextReset(link->scratch);
+	reason = encode(link, message, format, link->scratch, &properties, &body);
+	if (reason != NULL)
+		return refuse(link, reason);
+	/* A few bytes of jsonb can become a long text; see check.c. */
+	if (body.len > link->target.max_body)
+		return refuse(link, "the body is larger than outbox.max_message_size");
+	return put_message(link, exchange_bytes, key_bytes, properties, body);
 }
 
 /* ---------------------------------------------------------------- the rest */

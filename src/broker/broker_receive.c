@@ -72,14 +72,14 @@ holds_too_much(OutboxLink *link)
 static OutboxLinkStatus
 fail_unexpected(OutboxLink *link, const amqp_frame_t *frame)
 {
-	if (frame->frame_type == AMQP_FRAME_METHOD)
-		return outbox_link_fail(link, OUTBOX_REASON_PROTOCOL,
-								"the broker sent an unexpected %s on channel %d",
-								amqp_method_name(frame->payload.method.id),
-								frame->channel);
+	bool		method = frame->frame_type == AMQP_FRAME_METHOD;
+	char		type[32];
+
+	snprintf(type, sizeof(type), "frame of type %d", frame->frame_type);
 	return outbox_link_fail(link, OUTBOX_REASON_PROTOCOL,
-							"the broker sent an unexpected frame of type %d on channel %d",
-							frame->frame_type, frame->channel);
+							"the broker sent an unexpected %s on channel %d",
+							method ? amqp_method_name(frame->payload.method.id) :
+							type, frame->channel);
 }
 
 /* Reads the text form of a uuid; all zeros unless it is one. */
@@ -252,46 +252,15 @@ handle_connection(OutboxLink *link, const amqp_frame_t *frame)
 	return fail_unexpected(link, frame);
 }
 
-/* Nothing comes here outside an RPC, except that the broker may close it. */
 static OutboxLinkStatus
-handle_declare_channel(OutboxLink *link, const amqp_frame_t *frame)
-{
-	amqp_channel_close_ok_t close_ok = {0};
-	int			status;
-
-	if (frame->frame_type != AMQP_FRAME_METHOD ||
-		frame->payload.method.id != AMQP_CHANNEL_CLOSE_METHOD)
-		return fail_unexpected(link, frame);
-	link->declare_open = false;
-	status = amqp_send_method(link->conn, OUTBOX_CHANNEL_DECLARE,
-							  AMQP_CHANNEL_CLOSE_OK_METHOD, &close_ok);
-	if (status != AMQP_STATUS_OK)
-		return outbox_link_fail_library(link, "connection", status);
-	return OUTBOX_LINK_OK;
-}
-
-static OutboxLinkStatus
-handle_try_channel(OutboxLink *link, const amqp_frame_t *frame)
+handle_answer(OutboxLink *link, const amqp_frame_t *frame)
 {
 	int			status;
 
-	if (!outbox_link_take_try(link, frame, &status))
+	if (!outbox_link_take_answer(link, frame, &status))
 		return fail_unexpected(link, frame);
-	if (status != AMQP_STATUS_OK)
-		return outbox_link_fail_library(link, "connection", status);
-	return OUTBOX_LINK_OK;
-}
-
-static OutboxLinkStatus
-handle_name_channel(OutboxLink *link, const amqp_frame_t *frame)
-{
-	int			status;
-
-	if (!outbox_link_take_name(link, frame, &status))
-		return fail_unexpected(link, frame);
-	if (status != AMQP_STATUS_OK)
-		return outbox_link_fail_library(link, "connection", status);
-	return OUTBOX_LINK_OK;
+	return status == AMQP_STATUS_OK ? OUTBOX_LINK_OK :
+		outbox_link_fail_library(link, "connection", status);
 }
 
 static OutboxLinkStatus
@@ -304,11 +273,9 @@ handle_frame(OutboxLink *link, const amqp_frame_t *frame)
 		case OUTBOX_CHANNEL_PUBLISH:
 			return handle_publish_channel(link, frame);
 		case OUTBOX_CHANNEL_DECLARE:
-			return handle_declare_channel(link, frame);
 		case OUTBOX_CHANNEL_TRY:
-			return handle_try_channel(link, frame);
 		case OUTBOX_CHANNEL_NAME:
-			return handle_name_channel(link, frame);
+			return handle_answer(link, frame);
 		default:
 			return fail_unexpected(link, frame);
 	}

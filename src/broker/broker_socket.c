@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * broker_socket.c
- *		The kernel's side of the link's socket: options, buffer, cork.
+ *		The link's socket: its options, how full it is, and writing to it.
  *
  *-------------------------------------------------------------------------
  */
@@ -9,6 +9,8 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -17,6 +19,7 @@
 #endif
 
 #include "broker_internal.h"
+#include "wait_event.h"
 
 /*
  * A peer that vanishes is noticed by heartbeats within two of them.  Only where
@@ -29,6 +32,9 @@
 #define KEEPALIVE_IDLE_S	30
 #define KEEPALIVE_INTERVAL_S 10
 #define KEEPALIVE_COUNT		3
+
+/* How often a write that does not go looks whether the watchdog ended it. */
+#define POLL_MS				100
 
 static void
 set_option(int fd, int level, int name, int value)
@@ -51,16 +57,6 @@ outbox_link_socket_options(int fd, bool heartbeats)
 	if (!heartbeats)
 		set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, UNACKNOWLEDGED_MS);
 #endif
-}
-
-/* While the socket is corked, only full packets are sent; then at once the rest. */
-void
-outbox_link_cork(OutboxLink *link, bool on)
-{
-#ifdef TCP_CORK
-	set_option(link->fd, IPPROTO_TCP, TCP_CORK, on ? 1 : 0);
-#endif
-	link->corked = on;
 }
 
 /* Bytes that were put and that the other side has not acknowledged. */
@@ -108,4 +104,58 @@ outbox_link_want_room(const OutboxLink *link)
 	struct pollfd wanted = {.fd = link->fd, .events = POLLOUT};
 
 	(void) poll(&wanted, 1, 0);
+}
+
+/* Bytes that were taken; 0: none now, poll for *events; -1: it is dead. */
+static ssize_t
+write_some(OutboxLink *link, const char *bytes, size_t len, short *events)
+{
+	ssize_t		n;
+	int			error;
+
+	*events = POLLOUT;
+	if (link->ssl == NULL)
+	{
+		n = send(link->fd, bytes, len, MSG_NOSIGNAL);
+		if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
+			return 0;
+		return n > 0 ? n : -1;
+	}
+	ERR_clear_error();
+	n = SSL_write(link->ssl, bytes, (int) len);
+	if (n > 0)
+		return n;
+	error = SSL_get_error(link->ssl, (int) n);
+	if (error == SSL_ERROR_WANT_READ)
+		*events = POLLIN;
+	return error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE ? 0 : -1;
+}
+
+/*
+ * Sends all that is in the link's buffer, or fails with a status of the library: the
+ * watchdog ends what takes too long.
+ */
+int
+outbox_link_flush(OutboxLink *link)
+{
+	size_t		len = link->buffered;
+	size_t		sent = 0;
+
+	link->buffered = 0;
+	while (sent < len)
+	{
+		struct pollfd wait = {.fd = link->fd};
+		ssize_t		n = write_some(link, link->buffer + sent, len - sent,
+								   &wait.events);
+
+		if (n < 0)
+			return AMQP_STATUS_SOCKET_ERROR;
+		sent += n;
+		if (n > 0)
+			continue;
+		outbox_wait_start(OUTBOX_WAIT_SEND);
+		(void) poll(&wait, 1, POLL_MS);
+		outbox_wait_end();
+	}
+	return AMQP_STATUS_OK;
 }

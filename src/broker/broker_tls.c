@@ -76,7 +76,7 @@ verify_text(int error)
  * tells that to the server as the name that it wants (SNI): before anything is sent,
  * put the true one in its place, or nothing, as an address must not be told so.
  * And from then on there is a socket that the watchdog can shut down, should
- * somebody not want to wait for the handshake.
+ * somebody not want to wait for the handshake, and what to write messages to.
  */
 static OutboxLink *opening;
 static char server_name[NI_MAXHOST];	/* as certificates have it */
@@ -91,6 +91,7 @@ note_progress(const SSL *ssl, int where, int ret)
 										server_is_address ? NULL : server_name);
 		outbox_watchdog_guard_socket(SSL_get_fd(ssl), OUTBOX_CONNECT_MS);
 		opening->guarded = true;
+		opening->ssl = unconstify(SSL *, ssl);
 	}
 	if ((where & SSL_CB_HANDSHAKE_DONE) != 0)
 	{

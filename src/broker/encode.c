@@ -54,12 +54,6 @@ short_string(amqp_basic_properties_t *properties, const ShortString *spec)
 	return (amqp_bytes_t *) ((char *) properties + spec->offset);
 }
 
-static bool
-key_is(const amqp_bytes_t *key, const char *name)
-{
-	return key->len == strlen(name) && memcmp(key->bytes, name, key->len) == 0;
-}
-
 /*
  * What tells an attempt from the one before, which the broker has refused (one of
  * several queues may have taken it all the same).  What goes out again because its
@@ -90,17 +84,11 @@ set_span(const OutboxMessage *message, amqp_table_t *table)
 {
 	OutboxTraceparent parent;
 	amqp_field_value_t *value;
-	int			i = 0;
 
 	if (!outbox_trace_spans)
 		return;
-	while (i < table->num_entries &&
-		   !key_is(&table->entries[i].key, HEADER_TRACEPARENT))
-		i++;
-	if (i == table->num_entries)
-		return;
-	value = &table->entries[i].value;
-	if (value->kind != AMQP_FIELD_KIND_UTF8 ||
+	value = outbox_encode_find(table, HEADER_TRACEPARENT);
+	if (value == NULL || value->kind != AMQP_FIELD_KIND_UTF8 ||
 		outbox_traceparent_parse(value->value.bytes.bytes,
 								 value->value.bytes.len, &parent) != NULL ||
 		(parent.flags & OUTBOX_TRACE_SAMPLED) == 0)
@@ -112,7 +100,7 @@ set_span(const OutboxMessage *message, amqp_table_t *table)
 }
 
 static const char *
-encode_headers(const OutboxMessage *message, int reserve, amqp_basic_properties_t *p)
+set_headers(const OutboxMessage *message, int reserve, amqp_basic_properties_t *p)
 {
 	amqp_table_t *table = &p->headers;
 	JsonbIterator *it = NULL;
@@ -141,8 +129,6 @@ encode_headers(const OutboxMessage *message, int reserve, amqp_basic_properties_
 	outbox_encode_own_text(table, HEADER_AGGREGATE_TYPE, message->aggregate_type);
 	set_attempt(message, table);
 	set_span(message, table);
-	if (table->num_entries > 0)
-		p->_flags |= AMQP_BASIC_HEADERS_FLAG;
 	return NULL;
 }
 
@@ -182,7 +168,7 @@ set_property(const amqp_bytes_t *key, const JsonbValue *item,
 {
 	size_t		i;
 
-	if (key_is(key, "priority"))
+	if (outbox_encode_is(key, "priority"))
 		return set_priority(item, p);
 
 	for (i = 0; i < lengthof(ShortStrings); i++)
@@ -190,7 +176,7 @@ set_property(const amqp_bytes_t *key, const JsonbValue *item,
 		const ShortString *spec = &ShortStrings[i];
 		amqp_bytes_t *target = short_string(p, spec);
 
-		if (spec->name == NULL || !key_is(key, spec->name))
+		if (spec->name == NULL || !outbox_encode_is(key, spec->name))
 			continue;
 		if (item->type == jbvString)
 			*target = outbox_encode_utf8(item->val.string.val, item->val.string.len);
@@ -208,7 +194,7 @@ set_property(const amqp_bytes_t *key, const JsonbValue *item,
 }
 
 static const char *
-encode_properties(const Jsonb *properties, amqp_basic_properties_t *p)
+set_properties(const Jsonb *properties, amqp_basic_properties_t *p)
 {
 	JsonbIterator *it;
 	JsonbIteratorToken token;
@@ -236,25 +222,6 @@ encode_properties(const Jsonb *properties, amqp_basic_properties_t *p)
 	return NULL;
 }
 
-static amqp_bytes_t
-uuid_text(const pg_uuid_t *id)
-{
-	static const char hex[] = "0123456789abcdef";
-	char	   *text = palloc(2 * UUID_LEN + 5);
-	char	   *out = text;
-	int			i;
-
-	for (i = 0; i < UUID_LEN; i++)
-	{
-		if (i == 4 || i == 6 || i == 8 || i == 10)
-			*out++ = '-';
-		*out++ = hex[id->data[i] >> 4];
-		*out++ = hex[id->data[i] & 0x0f];
-	}
-	*out = '\0';
-	return outbox_encode_text(text);
-}
-
 /* The second in which it is, also before 2000, where division rounds up. */
 static int64
 unix_seconds(TimestampTz time)
@@ -270,7 +237,7 @@ unix_seconds(TimestampTz time)
 static void
 set_defaults(const OutboxMessage *message, amqp_basic_properties_t *p)
 {
-	p->message_id = uuid_text(&message->id);
+	p->message_id = outbox_encode_text(outbox_id_text(&message->id));
 	p->type = outbox_encode_text(message->event_type);
 	p->content_type = outbox_encode_text(message->payload != NULL ?
 								"application/json" :
@@ -292,39 +259,24 @@ set_defaults(const OutboxMessage *message, amqp_basic_properties_t *p)
 	}
 }
 
-/* Checks the short strings and adds everything up. */
 static const char *
-measure(OutboxEncoded *out)
+check_short_strings(amqp_basic_properties_t *p)
 {
-	amqp_basic_properties_t *p = &out->properties;
-	size_t		i;
-
-	out->header_size = OUTBOX_CONTENT_HEADER;
-	for (i = 0; i < lengthof(ShortStrings); i++)
+	for (int i = 0; i < (int) lengthof(ShortStrings); i++)
 	{
 		const ShortString *spec = &ShortStrings[i];
-		amqp_bytes_t *text = short_string(p, spec);
 
-		if ((p->_flags & spec->flag) == 0)
-			continue;
-		if (text->len > OUTBOX_SHORT_STRING_MAX)
+		if ((p->_flags & spec->flag) != 0 &&
+			short_string(p, spec)->len > OUTBOX_SHORT_STRING_MAX)
 			return psprintf("property \"%s\" is longer than 255 bytes",
 							spec->name ? spec->name : "message_id");
-		out->header_size += 1 + text->len;
 	}
-	if (p->_flags & AMQP_BASIC_HEADERS_FLAG)
-		out->header_size += outbox_encode_table_size(&p->headers);
-	if (p->_flags & AMQP_BASIC_DELIVERY_MODE_FLAG)
-		out->header_size += 1;
-	if (p->_flags & AMQP_BASIC_PRIORITY_FLAG)
-		out->header_size += 1;
-	if (p->_flags & AMQP_BASIC_TIMESTAMP_FLAG)
-		out->header_size += 8;
 	return NULL;
 }
 
 static void
-encode_body(const OutboxMessage *message, amqp_bytes_t *body)
+encode_body(const OutboxMessage *message, const OutboxFormatted *formatted,
+			amqp_bytes_t *body)
 {
 	StringInfoData json;
 
@@ -332,64 +284,140 @@ encode_body(const OutboxMessage *message, amqp_bytes_t *body)
 	{
 		body->bytes = unconstify(char *, message->body);
 		body->len = message->body_len;
-		return;
 	}
-	initStringInfo(&json);
-	outbox_encode_json(&json, message->payload);
-	*body = outbox_encode_utf8(json.data, json.len);
+	else
+	{
+		initStringInfo(&json);
+		outbox_encode_json(&json, message->payload);
+		*body = outbox_encode_utf8(json.data, json.len);
+	}
+	if (formatted != NULL)
+		body->bytes = outbox_format_body(formatted, body->bytes, &body->len);
 }
 
-/* *formatted: of a format other than plain. */
+/* ------------------------------------------------------------ a route's format */
+
 static const char *
-encode_header(const OutboxMessage *message, const OutboxFormat *format,
-			  OutboxFormatted *formatted, OutboxEncoded *out)
+text_of(const amqp_bytes_t *bytes)
 {
+	return pnstrdup(bytes->bytes, bytes->len);
+}
+
+/* A property that the user has set. */
+static const char *
+property_of(const amqp_basic_properties_t *p, amqp_flags_t flag,
+			const amqp_bytes_t *value)
+{
+	return (p->_flags & flag) != 0 ? text_of(value) : NULL;
+}
+
+static const char *
+header_of(const amqp_table_t *table, const char *name)
+{
+	amqp_field_value_t *value = outbox_encode_find(table, name);
+
+	return value != NULL && value->kind == AMQP_FIELD_KIND_UTF8 ?
+		text_of(&value->value.bytes) : NULL;
+}
+
+static void
+replace_property(amqp_basic_properties_t *p, amqp_flags_t flag,
+				 amqp_bytes_t *target, const char *value)
+{
+	if (value == NULL)
+		return;
+	*target = outbox_encode_text(value);
+	p->_flags |= flag;
+}
+
+/*
+ * Puts what the format says into properties that are complete without one, with
+ * room for OUTBOX_FORMAT_HEADERS more headers.  What the format asks of the message
+ * is taken from them, so that the user's count, and the span of outbox.trace_spans.
+ * content_type: the user has set that.
+ */
+static const char *
+apply_format(const OutboxMessage *message, const OutboxFormat *format,
+			 bool content_type, amqp_basic_properties_t *p,
+			 OutboxFormatted *formatted)
+{
+	OutboxFormatMessage asked = {
+		.id = text_of(&p->message_id),
+		.event_type = message->event_type,
+		.aggregate_type = message->aggregate_type,
+		.aggregate_id = message->aggregate_id,
+		.created_at = message->created_at,
+		.payload = message->payload,
+		.headers = message->headers,
+		.content_type = content_type ? text_of(&p->content_type) : NULL,
+		.content_encoding = property_of(p, AMQP_BASIC_CONTENT_ENCODING_FLAG,
+										&p->content_encoding),
+		.correlation_id = property_of(p, AMQP_BASIC_CORRELATION_ID_FLAG,
+									  &p->correlation_id),
+		.traceparent = header_of(&p->headers, "traceparent"),
+		.tracestate = header_of(&p->headers, "tracestate")
+	};
+	const char *reason = outbox_format_message(format, &asked, formatted);
+
+	if (reason != NULL)
+		return reason;
+	for (int i = 0; i < formatted->nheaders; i++)
+		outbox_encode_own_text(&p->headers, formatted->headers[i].name,
+							   formatted->headers[i].text);
+	replace_property(p, AMQP_BASIC_CONTENT_TYPE_FLAG, &p->content_type,
+					 formatted->content_type);
+	replace_property(p, AMQP_BASIC_CONTENT_ENCODING_FLAG, &p->content_encoding,
+					 formatted->content_encoding);
+	replace_property(p, AMQP_BASIC_CORRELATION_ID_FLAG, &p->correlation_id,
+					 formatted->correlation_id);
+	return NULL;
+}
+
+/* ---------------------------------------------------------------------- all of it */
+
+/* Returns why not; *formatted: of a format other than plain. */
+static const char *
+encode_properties(const OutboxMessage *message, const OutboxFormat *format,
+				  OutboxFormatted *formatted, amqp_bytes_t *space)
+{
+	amqp_basic_properties_t p;
 	const void *content_type;
 	const char *reason;
+	int			len;
 
-	memset(out, 0, sizeof(*out));
-	set_defaults(message, &out->properties);
-	content_type = out->properties.content_type.bytes;
-	reason = encode_properties(message->properties, &out->properties);
+	memset(&p, 0, sizeof(p));
+	set_defaults(message, &p);
+	content_type = p.content_type.bytes;
+	reason = set_properties(message->properties, &p);
 	if (reason == NULL)
-		reason = encode_headers(message, format != NULL ? OUTBOX_FORMAT_HEADERS : 0,
-								&out->properties);
+		reason = set_headers(message, format != NULL ? OUTBOX_FORMAT_HEADERS : 0,
+							 &p);
 	if (reason == NULL && format != NULL)
-		reason = outbox_encode_format(message, format,
-									  out->properties.content_type.bytes != content_type,
-									  &out->properties, formatted);
+		reason = apply_format(message, format,
+							  p.content_type.bytes != content_type, &p, formatted);
+	if (p.headers.num_entries > 0)
+		p._flags |= AMQP_BASIC_HEADERS_FLAG;
 	if (reason == NULL)
-		reason = measure(out);
-	return reason;
-}
-
-const char *
-outbox_encode_header(const OutboxMessage *message, const OutboxFormat *format,
-					 MemoryContext scratch, OutboxEncoded *out)
-{
-	MemoryContext old = MemoryContextSwitchTo(scratch);
-	OutboxFormatted formatted;
-	const char *reason = encode_header(message, format, &formatted, out);
-
-	MemoryContextSwitchTo(old);
-	return reason;
+		reason = check_short_strings(&p);
+	if (reason != NULL)
+		return reason;
+	len = amqp_encode_properties(AMQP_BASIC_CLASS, &p, *space);
+	if (len < 0)
+		return "headers and properties do not fit into one frame of the broker";
+	space->len = len;
+	return NULL;
 }
 
 const char *
 outbox_encode(const OutboxMessage *message, const OutboxFormat *format,
-			  MemoryContext scratch, OutboxEncoded *out)
+			  MemoryContext scratch, amqp_bytes_t *properties, amqp_bytes_t *body)
 {
 	MemoryContext old = MemoryContextSwitchTo(scratch);
 	OutboxFormatted formatted;
-	const char *reason = encode_header(message, format, &formatted, out);
+	const char *reason = encode_properties(message, format, &formatted, properties);
 
-	if (reason == NULL)
-	{
-		encode_body(message, &out->body);
-		if (format != NULL)
-			out->body.bytes = outbox_format_body(&formatted, out->body.bytes,
-												 &out->body.len);
-	}
+	if (reason == NULL && body != NULL)
+		encode_body(message, format != NULL ? &formatted : NULL, body);
 	MemoryContextSwitchTo(old);
 	return reason;
 }

@@ -14,18 +14,13 @@
 #include "message.h"
 #include "utils/numeric.h"
 
-/* encode.c: from a message to AMQP properties, headers and body */
-
-typedef struct OutboxEncoded
-{
-	amqp_basic_properties_t properties;
-	amqp_bytes_t body;
-	size_t		header_size;	/* payload bytes of the content header frame */
-} OutboxEncoded;
-
 /*
- * Fills *out, in that format (NULL: plain).  What it allocates lives in scratch (the caller resets that per
- * message); the rest points into the message, which must outlive *out.
+ * encode.c: from a message to AMQP properties, headers and body
+ *
+ * Encodes in that format (NULL: plain) its properties and headers into *properties,
+ * which is as large as they may be and is then as long as they are; and points *body
+ * to the body, or body is NULL.  What it allocates lives in scratch (the caller
+ * resets that per message); the rest points into the message.
  *
  * Returns NULL, or why the message cannot be sent at all (text in scratch or
  * constant).  May ereport(ERROR) out of the server's own functions: characters
@@ -38,13 +33,8 @@ typedef struct OutboxEncoded
  */
 extern const char *outbox_encode(const OutboxMessage *message,
 								 const OutboxFormat *format,
-								 MemoryContext scratch, OutboxEncoded *out);
-
-/* The same without the body. */
-extern const char *outbox_encode_header(const OutboxMessage *message,
-										const OutboxFormat *format,
-										MemoryContext scratch,
-										OutboxEncoded *out);
+								 MemoryContext scratch,
+								 amqp_bytes_t *properties, amqp_bytes_t *body);
 
 /*
  * encode_table.c: from jsonb to an AMQP field table; encode.c only
@@ -63,9 +53,18 @@ extern char *outbox_encode_digits(Numeric number);
 extern const char *outbox_encode_number(Numeric number,
 										amqp_field_value_t *value);
 
-/* Appends the pairs of the object that the iterator has just entered. */
+/*
+ * Appends the pairs of the object that the iterator has just entered; the table has
+ * room for them.
+ */
 extern const char *outbox_encode_pairs(JsonbIterator **it,
 									   amqp_table_t *table);
+
+extern bool outbox_encode_is(const amqp_bytes_t *key, const char *name);
+
+/* The value of that header; NULL: there is none. */
+extern amqp_field_value_t *outbox_encode_find(const amqp_table_t *table,
+											  const char *name);
 
 /*
  * The value of a header of ours, which replaces one of the user's with that name:
@@ -78,22 +77,5 @@ extern amqp_field_value_t *outbox_encode_own_header(amqp_table_t *table,
 /* The same of a string; NULL: no header. */
 extern void outbox_encode_own_text(amqp_table_t *table, const char *name,
 								   const char *utf8);
-
-/* Bytes that the table takes on the wire. */
-extern size_t outbox_encode_table_size(const amqp_table_t *table);
-
-/* encode_format.c: properties and headers of a route's format; encode.c only */
-
-/*
- * Puts what the format says into properties that are complete without one, with room
- * for OUTBOX_FORMAT_HEADERS more headers; content_type: the user has set that.  Fills
- * *formatted, from which the body is made.  Returns NULL, or why the message cannot be
- * sent in it.
- */
-extern const char *outbox_encode_format(const OutboxMessage *message,
-										const OutboxFormat *format,
-										bool content_type,
-										amqp_basic_properties_t *p,
-										OutboxFormatted *formatted);
 
 #endif							/* OUTBOX_ENCODE_H */

@@ -24,7 +24,6 @@ static const char *encode_value(JsonbIterator **it, const JsonbValue *item,
 								JsonbIteratorToken token,
 								amqp_field_value_t *value);
 
-/* Bytes in the database's encoding to UTF-8, without a copy where possible. */
 amqp_bytes_t
 outbox_encode_utf8(const char *text, int len)
 {
@@ -36,7 +35,6 @@ outbox_encode_utf8(const char *text, int len)
 	return result;
 }
 
-/* A string that is UTF-8 already, as all of OutboxMessage's are. */
 amqp_bytes_t
 outbox_encode_text(const char *utf8)
 {
@@ -47,23 +45,34 @@ outbox_encode_text(const char *utf8)
 	return result;
 }
 
+bool
+outbox_encode_is(const amqp_bytes_t *key, const char *name)
+{
+	return key->len == strlen(name) && memcmp(key->bytes, name, key->len) == 0;
+}
+
+amqp_field_value_t *
+outbox_encode_find(const amqp_table_t *table, const char *name)
+{
+	for (int i = 0; i < table->num_entries; i++)
+	{
+		if (outbox_encode_is(&table->entries[i].key, name))
+			return &table->entries[i].value;
+	}
+	return NULL;
+}
+
 amqp_field_value_t *
 outbox_encode_own_header(amqp_table_t *table, const char *name)
 {
-	size_t		len = strlen(name);
-	int			i;
+	amqp_field_value_t *value = outbox_encode_find(table, name);
+	amqp_table_entry_t *entry;
 
-	for (i = 0; i < table->num_entries; i++)
-	{
-		const amqp_bytes_t *key = &table->entries[i].key;
-
-		if (key->len == len && memcmp(key->bytes, name, len) == 0)
-			break;
-	}
-	if (i == table->num_entries)
-		table->num_entries++;
-	table->entries[i].key = outbox_encode_text(name);
-	return &table->entries[i].value;
+	if (value != NULL)
+		return value;
+	entry = &table->entries[table->num_entries++];
+	entry->key = outbox_encode_text(name);
+	return &entry->value;
 }
 
 void
@@ -144,7 +153,6 @@ encode_array(JsonbIterator **it, int nelems, amqp_field_value_t *value)
 	return NULL;
 }
 
-/* Appends the object's pairs to table, which has room for them. */
 const char *
 outbox_encode_pairs(JsonbIterator **it, amqp_table_t *table)
 {
@@ -213,49 +221,4 @@ encode_value(JsonbIterator **it, const JsonbValue *item,
 			elog(ERROR, "unexpected jsonb value of type %d", (int) item->type);
 	}
 	return NULL;				/* keep compiler quiet */
-}
-
-static size_t value_size(const amqp_field_value_t *value);
-
-size_t
-outbox_encode_table_size(const amqp_table_t *table)
-{
-	size_t		size = 4;
-	int			i;
-
-	for (i = 0; i < table->num_entries; i++)
-		size += 1 + table->entries[i].key.len +
-			value_size(&table->entries[i].value);
-	return size;
-}
-
-/* Bytes of a value with its kind; only the kinds that are made above. */
-static size_t
-value_size(const amqp_field_value_t *value)
-{
-	size_t		size = 1;
-	int			i;
-
-	switch (value->kind)
-	{
-		case AMQP_FIELD_KIND_VOID:
-			return size;
-		case AMQP_FIELD_KIND_BOOLEAN:
-			return size + 1;
-		case AMQP_FIELD_KIND_I64:
-		case AMQP_FIELD_KIND_F64:
-			return size + 8;
-		case AMQP_FIELD_KIND_UTF8:
-			return size + 4 + value->value.bytes.len;
-		case AMQP_FIELD_KIND_TABLE:
-			return size + outbox_encode_table_size(&value->value.table);
-		case AMQP_FIELD_KIND_ARRAY:
-			size += 4;
-			for (i = 0; i < value->value.array.num_entries; i++)
-				size += value_size(&value->value.array.entries[i]);
-			return size;
-		default:
-			elog(ERROR, "unexpected field kind %d", (int) value->kind);
-	}
-	return size;				/* keep compiler quiet */
 }

@@ -599,7 +599,6 @@ open_link(uint32 frame_max)
 	link->frame_max = frame_max;
 	link->target.max_body = MAX_BODY;
 	link->target.host = "";
-	link->sink = &outbox_sink_tcp;
 	initStringInfo(&received);
 	return link;
 }

@@ -4,7 +4,7 @@
  *		Is another relay of this database connected to the broker?
  *
  * The broker gives a name that is made of the database's identity to one connection
- * only (broker_name.c).  Worker 0 of the database asks for it.  A refusal alone
+ * only (broker_channels.c).  Worker 0 of the database asks for it.  A refusal alone
  * proves nothing: a connection of our own that is lost without the broker's
  * knowledge keeps the name until the broker has missed its heartbeats, at the latest
  * three intervals after the last byte.  In a cluster it keeps the name as well while

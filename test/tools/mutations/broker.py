@@ -1,7 +1,7 @@
 """Mutations of broker: the link to RabbitMQ: confirms, limits of time, TLS, preflight."""
 
 MUTATIONS = (
-    ("preflight-commits", "src/broker/broker_try.c",
+    ("preflight-commits", "src/broker/broker_channels.c",
      "AMQP_TX_ROLLBACK_METHOD, &rollback", "AMQP_TX_COMMIT_METHOD, &rollback",
      "outbox_preflight() leaves no message behind",
      ["preflight"]),
@@ -25,7 +25,7 @@ MUTATIONS = (
      "	if (confirmed->reason == OUTBOX_REASON_UNROUTABLE)", "	if (false)",
      "no loss: what no queue has taken is not published",
      ["sim/random"]),
-    ("not-mandatory", "src/broker/broker_sink_tcp.c",
+    ("not-mandatory", "src/broker/broker_publish.c",
      "p = put8(p, 0x01);			/* mandatory", "p = put8(p, 0x00);			/* mandatory",
      "no loss: a message without a queue comes back",
      ["broker_fake"]),
@@ -91,7 +91,7 @@ MUTATIONS = (
      "if (stall->answered || outbox_link_returning(stall->link))", "if (outbox_link_returning(stall->link))",
      "confirm_timeout starts again with each confirm",
      ["relay_details"]),
-    ("exchange-not-durable", "src/broker/broker_declare.c",
+    ("exchange-not-durable", "src/broker/broker_channels.c",
      "type == NULL, type != NULL, 0, 0,", "type == NULL, 0, 0, 0,",
      "exchange_type: the exchange is declared durable",
      ["dead_letters"]),

@@ -151,6 +151,7 @@ extern OutboxLinkStatus outbox_link_fail_tls(OutboxLink *link,
 											 OutboxReason reason,
 											 const char *what,
 											 const char *text);
+extern OutboxLinkStatus outbox_link_fail_tls_memory(OutboxLink *link);
 
 /* What OpenSSL has said last. */
 extern const char *outbox_link_openssl_text(void);

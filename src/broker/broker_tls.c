@@ -31,16 +31,18 @@ static int	verify_error;		/* why the verification failed; X509_V_OK */
 static int	alert_received = -1;	/* why the other end gives up; -1: it does
 									 * not */
 static bool certificate_wanted; /* of ours, which there is not */
-static int64 certificate_ends;	/* the broker's; seconds of Unix, 0: not known */
+static OutboxLink *opening;		/* whose handshake is under way, or NULL */
+static char server_name[NI_MAXHOST];	/* as certificates have it */
+static bool server_is_address;
 
 static void
 note_certificate(const X509 *certificate)
 {
 	struct tm	ends;
 
-	if (certificate != NULL &&
+	if (opening != NULL && certificate != NULL &&
 		ASN1_TIME_to_tm(X509_get0_notAfter(certificate), &ends) == 1)
-		certificate_ends = (int64) timegm(&ends);
+		opening->certificate_ends = (int64) timegm(&ends);
 }
 
 static int
@@ -72,16 +74,12 @@ verify_text(int error)
 }
 
 /*
- * The link whose handshake is under way.  The library, which is given an address,
- * tells that to the server as the name that it wants (SNI): before anything is sent,
- * put the true one in its place, or nothing, as an address must not be told so.
- * And from then on there is a socket that the watchdog can shut down, should
- * somebody not want to wait for the handshake, and what to write messages to.
+ * The library, which is given an address, tells that to the server as the name that
+ * it wants (SNI): before anything is sent, put the true one in its place, or nothing,
+ * as an address must not be told so.  And from then on there is a socket that the
+ * watchdog can shut down, should somebody not want to wait for the handshake, and
+ * the connection that messages are written to.
  */
-static OutboxLink *opening;
-static char server_name[NI_MAXHOST];	/* as certificates have it */
-static bool server_is_address;
-
 static void
 note_progress(const SSL *ssl, int where, int ret)
 {
@@ -154,6 +152,13 @@ outbox_link_fail_tls(OutboxLink *link, OutboxReason reason, const char *what,
 							link->target.host, link->target.port, what, text);
 }
 
+OutboxLinkStatus
+outbox_link_fail_tls_memory(OutboxLink *link)
+{
+	return outbox_link_fail_tls(link, OUTBOX_REASON_NO_RESOURCES, "TLS",
+								"out of memory");
+}
+
 /*
  * The host as certificates have it: without the dot that keeps a resolver from
  * trying domains, and without the zone of an address.
@@ -222,7 +227,6 @@ fail_open(OutboxLink *link, int status)
 	const char *refusal_text;
 	OutboxReason refusal = outbox_link_tls_refusal(link, false, &refusal_text);
 
-	link->certificate_ends = certificate_ends;
 	if (verify_error != X509_V_OK)
 		return outbox_link_fail_tls(link, outbox_reason_of_verify(verify_error),
 									"server certificate was not accepted",
@@ -273,14 +277,12 @@ outbox_link_open_tls(OutboxLink *link, const char *address)
 	link->conn = amqp_new_connection();
 	sock = link->conn != NULL ? amqp_ssl_socket_new(link->conn) : NULL;
 	if (sock == NULL)
-		return outbox_link_fail_tls(link, OUTBOX_REASON_NO_RESOURCES, "TLS",
-						"out of memory");
+		return outbox_link_fail_tls_memory(link);
 
 	ERR_clear_error();
 	verify_error = X509_V_OK;
 	alert_received = -1;
 	certificate_wanted = false;
-	certificate_ends = 0;
 	status = set_verification(link, sock);
 	if (status == OUTBOX_LINK_OK)
 		status = outbox_link_load_tls_files(link,
@@ -301,7 +303,6 @@ outbox_link_open_tls(OutboxLink *link, const char *address)
 		rc = AMQP_STATUS_TIMEOUT;
 	if (rc != AMQP_STATUS_OK)
 		return fail_open(link, rc);
-	link->certificate_ends = certificate_ends;
 	link->fd = amqp_get_sockfd(link->conn);
 	outbox_link_socket_options(link->fd, link->target.heartbeat_s > 0);
 	return OUTBOX_LINK_AGAIN;

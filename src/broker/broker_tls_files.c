@@ -35,12 +35,15 @@ typedef struct Passphrase
 	bool		asked;			/* so the key is encrypted */
 } Passphrase;
 
+/* NULL: where nothing should be encrypted; OpenSSL's own asks on the terminal. */
 static int
 give_passphrase(char *buffer, int size, int rwflag, void *arg)
 {
 	Passphrase *passphrase = arg;
 
 	(void) rwflag;
+	if (passphrase == NULL)
+		return -1;
 	passphrase->asked = true;
 	if (passphrase->len < 0 || passphrase->len > size)
 		return -1;
@@ -48,15 +51,12 @@ give_passphrase(char *buffer, int size, int rwflag, void *arg)
 	return passphrase->len;
 }
 
-/* Where nothing should be encrypted; OpenSSL's own asks on the terminal. */
-static int
-give_nothing(char *buffer, int size, int rwflag, void *arg)
+/* OpenSSL has said why. */
+static OutboxLinkStatus
+fail_files(OutboxLink *link, const char *what)
 {
-	(void) buffer;
-	(void) size;
-	(void) rwflag;
-	(void) arg;
-	return -1;
+	return outbox_link_fail_tls(link, OUTBOX_REASON_TLS_FILES, what,
+								outbox_link_openssl_text());
 }
 
 /* The number of bytes in content; -1 when the link has failed. */
@@ -68,16 +68,15 @@ read_file(OutboxLink *link, const char *setting, const char *path, bool secret,
 	ssize_t		len = outbox_setting_file_read(path, secret, content,
 											   secret ? SECRET_MAX_BYTES :
 											   TLS_FILE_MAX_BYTES, &file_error);
+	bool		mode = file_error == OUTBOX_FILE_NOT_OURS ||
+		file_error == OUTBOX_FILE_NOT_PRIVATE;
 	const char *text = outbox_file_error_text(file_error);
 	char		what[MAXPGPATH + NAMEDATALEN];
 
 	if (file_error == OUTBOX_FILE_FINE)
 		return len;
 	snprintf(what, sizeof(what), "file \"%s\" of %s", path, setting);
-	(void) outbox_link_fail_tls(link,
-								file_error == OUTBOX_FILE_NOT_OURS ||
-								file_error == OUTBOX_FILE_NOT_PRIVATE ?
-								OUTBOX_REASON_TLS_KEY_MODE :
+	(void) outbox_link_fail_tls(link, mode ? OUTBOX_REASON_TLS_KEY_MODE :
 								OUTBOX_REASON_TLS_FILES, what, text);
 	return -1;
 }
@@ -91,8 +90,7 @@ open_pem(OutboxLink *link, const char *setting, const char *path, bool secret,
 	BIO		   *bio = len >= 0 ? BIO_new_mem_buf(content, (int) len) : NULL;
 
 	if (len >= 0 && bio == NULL)
-		(void) outbox_link_fail_tls(link, OUTBOX_REASON_NO_RESOURCES, "TLS",
-									"out of memory");
+		(void) outbox_link_fail_tls_memory(link);
 	return bio;
 }
 
@@ -118,8 +116,8 @@ trust(SSL_CTX *context, BIO *bio)
 	int			n = 0;
 	bool		ok = store != NULL;
 
-	while (ok && (authority = PEM_read_bio_X509_AUX(bio, NULL, give_nothing,
-													NULL)) != NULL)
+	while (ok && (authority = PEM_read_bio_X509_AUX(bio, NULL,
+													give_passphrase, NULL)) != NULL)
 	{
 		ok = X509_STORE_add_cert(store, authority) == 1;
 		X509_free(authority);
@@ -141,36 +139,28 @@ load_authorities(OutboxLink *link, SSL_CTX *context, char *content)
 	bool		ok;
 
 	if (link->target.tls_ca_file[0] == '\0')
-	{
-		if (SSL_CTX_set_default_verify_paths(context) != 1)
-			return outbox_link_fail_tls(link, OUTBOX_REASON_TLS_FILES,
-										"could not load the system's CA certificates",
-										outbox_link_openssl_text());
-		return OUTBOX_LINK_OK;
-	}
+		return SSL_CTX_set_default_verify_paths(context) == 1 ? OUTBOX_LINK_OK :
+			fail_files(link, "could not load the system's CA certificates");
 	bio = open_pem(link, "outbox.tls_ca_file", link->target.tls_ca_file, false,
 				   content);
 	if (bio == NULL)
 		return OUTBOX_LINK_LOST;
 	ok = trust(context, bio);
 	(void) BIO_free(bio);
-	if (!ok)
-		return outbox_link_fail_tls(link, OUTBOX_REASON_TLS_FILES,
-									"could not load the CA file",
-									outbox_link_openssl_text());
-	return OUTBOX_LINK_OK;
+	return ok ? OUTBOX_LINK_OK : fail_files(link, "could not load the CA file");
 }
 
 /* Our certificate, and those between it and an authority. */
 static bool
 use_chain(SSL_CTX *context, BIO *bio)
 {
-	X509	   *certificate = PEM_read_bio_X509_AUX(bio, NULL, give_nothing, NULL);
+	X509	   *certificate = PEM_read_bio_X509_AUX(bio, NULL, give_passphrase,
+												 NULL);
 	bool		ok = certificate != NULL &&
 		SSL_CTX_use_certificate(context, certificate) == 1;
 
 	X509_free(certificate);
-	while (ok && (certificate = PEM_read_bio_X509(bio, NULL, give_nothing,
+	while (ok && (certificate = PEM_read_bio_X509(bio, NULL, give_passphrase,
 												  NULL)) != NULL)
 	{
 		/* takes it over, unless it fails */
@@ -216,23 +206,12 @@ static OutboxLinkStatus
 fail_key(OutboxLink *link, const Passphrase *passphrase)
 {
 	if (!passphrase->asked)
-		return outbox_link_fail_tls(link, OUTBOX_REASON_TLS_FILES,
-									"could not load the private key of the client certificate",
-									outbox_link_openssl_text());
+		return fail_files(link, "could not load the private key of the client certificate");
 	return outbox_link_fail_tls(link, OUTBOX_REASON_TLS_PASSPHRASE,
 								"could not decrypt the private key of the client certificate",
 								passphrase->len < 0 ?
 								"outbox.tls_key_passfile is not set" :
 								"the passphrase in the file of outbox.tls_key_passfile is wrong");
-}
-
-/* Asked before the file has to be private: who has forgotten the key has no need for that. */
-static bool
-has_key(const char *content, size_t len)
-{
-	static const char key_line[] = "PRIVATE KEY-----";
-
-	return memmem(content, len, key_line, strlen(key_line)) != NULL;
 }
 
 static OutboxLinkStatus
@@ -257,11 +236,8 @@ load_key(OutboxLink *link, SSL_CTX *context, const char *path, char *content,
 	/* checks that it is the certificate's */
 	ok = SSL_CTX_use_PrivateKey(context, key) == 1;
 	EVP_PKEY_free(key);
-	if (!ok)
-		return outbox_link_fail_tls(link, OUTBOX_REASON_TLS_FILES,
-									"could not use the client certificate with its key",
-									outbox_link_openssl_text());
-	return OUTBOX_LINK_OK;
+	return ok ? OUTBOX_LINK_OK :
+		fail_files(link, "could not use the client certificate with its key");
 }
 
 static OutboxLinkStatus
@@ -269,6 +245,7 @@ load_certificate(OutboxLink *link, SSL_CTX *context, char *content)
 {
 	const char *cert = link->target.tls_cert_file;
 	const char *key = link->target.tls_key_file;
+	static const char key_line[] = "PRIVATE KEY-----";
 	Passphrase	passphrase = {.len = -1};
 	OutboxLinkStatus status;
 	BIO		   *bio;
@@ -281,13 +258,13 @@ load_certificate(OutboxLink *link, SSL_CTX *context, char *content)
 	bio = open_pem(link, "outbox.tls_cert_file", cert, false, content);
 	if (bio == NULL)
 		return OUTBOX_LINK_LOST;
-	keyed = has_key(content, BIO_pending(bio));
+	/* before the file has to be private, which one without a key need not be */
+	keyed = memmem(content, BIO_pending(bio), key_line,
+				   strlen(key_line)) != NULL;
 	ok = use_chain(context, bio);
 	(void) BIO_free(bio);
 	if (!ok)
-		return outbox_link_fail_tls(link, OUTBOX_REASON_TLS_FILES,
-									"could not load the client certificate",
-									outbox_link_openssl_text());
+		return fail_files(link, "could not load the client certificate");
 	if (key[0] == '\0' && !keyed)
 		return outbox_link_fail_tls(link, OUTBOX_REASON_TLS_FILES,
 									"the client certificate has no private key",
@@ -315,9 +292,8 @@ outbox_link_load_tls_files(OutboxLink *link, SSL_CTX *context)
 											 TLS_FILE_MAX_BYTES,
 											 MCXT_ALLOC_NO_OOM);
 	if (any && content == NULL)
-		return outbox_link_fail_tls(link, OUTBOX_REASON_NO_RESOURCES, "TLS",
-									"out of memory");
-	SSL_CTX_set_default_passwd_cb(context, give_nothing);
+		return outbox_link_fail_tls_memory(link);
+	SSL_CTX_set_default_passwd_cb(context, give_passphrase);
 	if (link->target.tls_verify)
 		status = load_authorities(link, context, content);
 	if (status == OUTBOX_LINK_OK)

@@ -321,7 +321,6 @@ void
 outbox_link_drop(OutboxLink *link)
 {
 	(void) outbox_link_unguard(link);
-	link->buffered = 0;
 	if (link->fd >= 0)
 		forget_unsent(link);
 
@@ -329,30 +328,14 @@ outbox_link_drop(OutboxLink *link)
 		(void) amqp_destroy_connection(link->conn);
 	else if (link->fd >= 0)
 		close(link->fd);
-	link->conn = NULL;
-	link->ssl = NULL;
-	link->fd = -1;
-
 	if (link->fd_acquired)
 		ReleaseExternalFD();
-	link->fd_acquired = false;
-
 	if (link->addresses != NULL)
 		freeaddrinfo(link->addresses);
 	link->addresses = NULL;
 	link->naddresses = 0;
-
-	link->logged_in = false;
-	link->more = false;
-	link->declare_open = false;
-	link->try_open = false;
-	link->try_status = OUTBOX_LINK_OK;
-	outbox_link_forget_name(link);
-	link->in_burst = false;
-	link->wants_room = false;
-	link->rest.len = 0;
-	link->published = 0;
-	link->return_part = OUTBOX_RETURN_NONE;
+	memset(&link->conn, 0, sizeof(OutboxLink) - offsetof(OutboxLink, conn));
+	link->fd = -1;
 	forget_password(link);
 }
 

@@ -383,14 +383,6 @@ outbox_link_name_answer(OutboxLink *link, int *code, const char **text)
 		OUTBOX_LINK_AGAIN;
 }
 
-/* The connection is gone, and the name with it. */
-void
-outbox_link_forget_name(OutboxLink *link)
-{
-	link->name_refused = false;
-	set_name_state(link, OUTBOX_NAME_CLOSED);
-}
-
 /*
  * Did the broker close the connection because of the question that is under way?
  * A limit on channels, or a broker without exclusive queues, ends the connection

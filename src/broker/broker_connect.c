@@ -31,6 +31,7 @@
 #include "broker_internal.h"
 #include "loopback.h"
 #include "own_version.h"
+#include "settings.h"
 #include "wait_event.h"
 #include "watchdog.h"
 
@@ -54,10 +55,6 @@ copy_target(OutboxLink *link, const OutboxLinkTarget *target)
 	copy.vhost = pstrdup(target->vhost);
 	copy.user = pstrdup(target->user);
 	copy.application_name = pstrdup(target->application_name);
-	copy.tls_ca_file = pstrdup(target->tls_ca_file);
-	copy.tls_cert_file = pstrdup(target->tls_cert_file);
-	copy.tls_key_file = pstrdup(target->tls_key_file);
-	copy.tls_key_passfile = pstrdup(target->tls_key_passfile);
 	/* the last, so that it is wiped wherever it is */
 	copy.password = pstrdup(target->password);
 	link->target = copy;
@@ -173,7 +170,7 @@ fail_plaintext(OutboxLink *link)
 static OutboxLinkStatus
 try_next_address(OutboxLink *link, int last_errno)
 {
-	bool		anywhere = link->target.tls || link->target.allow_plaintext;
+	bool		anywhere = link->target.tls || outbox_allow_plaintext;
 	bool		allowed = true;
 
 	while (link->tried < link->naddresses)
@@ -299,7 +296,7 @@ static OutboxLinkStatus
 login(OutboxLink *link)
 {
 	const OutboxLinkTarget *target = &link->target;
-	bool		external = target->auth == OUTBOX_AUTH_EXTERNAL;
+	bool		external = outbox_auth_mechanism == OUTBOX_AUTH_EXTERNAL;
 	amqp_table_entry_t capabilities[] = {
 		BOOLEAN("connection.blocked"),
 		BOOLEAN("publisher_confirms"),

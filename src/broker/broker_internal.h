@@ -65,8 +65,15 @@ struct OutboxLink
 	struct addrinfo *address;	/* the one under way */
 	int64		address_until_ms;	/* no longer than that */
 	unsigned int turn;			/* which one to try first; outlives connects */
+	uint32		frame_max;		/* of the last connection */
+	int64		heartbeat_ms;	/* as negotiated; 0 = none */
+	char	   *buffer;			/* frames to be sent; NULL at first */
+	char		name[OUTBOX_SHORT_STRING_MAX + 1];	/* that was asked for */
 
 	/*
+	 * From here on all is of one connection: outbox_link_drop() sets it to
+	 * zeros.
+	 *
 	 * conn is set when the handshakes may begin, and from then on owns the
 	 * descriptor; until then fd is ours to close.
 	 */
@@ -76,8 +83,6 @@ struct OutboxLink
 	bool		fd_acquired;	/* AcquireExternalFD() was called */
 	bool		logged_in;		/* the handshake lacks the channel only */
 
-	uint32		frame_max;
-	int64		heartbeat_ms;	/* as negotiated; 0 = none */
 	int64		last_read_ms;	/* when bytes had last arrived */
 	int64		last_receive_ms;	/* when receive last drained the library */
 	bool		more;			/* receive stopped early: call it again */
@@ -89,7 +94,6 @@ struct OutboxLink
 	int			try_code;
 	char		try_text[256];
 	OutboxNameState name_state; /* written by set_name_state() only */
-	char		name[OUTBOX_SHORT_STRING_MAX + 1];	/* that was asked for */
 	bool		name_refused;	/* the last time; code and text say why */
 	int			name_code;
 	char		name_text[256];
@@ -99,8 +103,7 @@ struct OutboxLink
 	amqp_bytes_t rest;			/* of a message's body, between two frames; in
 								 * scratch, or in the message */
 	uint64		published;		/* bytes of messages, rest among them */
-	char	   *buffer;			/* frames to be sent; NULL at first */
-	size_t		buffered;		/* bytes in it */
+	size_t		buffered;		/* bytes in buffer */
 	int64		send_limit;		/* most bytes we want in the kernel */
 	int64		room;			/* of send_limit, still free */
 	bool		wants_room;		/* more than there was */
@@ -178,7 +181,6 @@ extern bool outbox_link_take_answer(OutboxLink *link, const amqp_frame_t *frame,
 									int *status);
 extern bool outbox_link_name_closed(const OutboxLink *link, int code,
 									int class_id);
-extern void outbox_link_forget_name(OutboxLink *link);
 
 /* in broker_socket.c */
 extern void outbox_link_socket_options(int fd, bool heartbeats);

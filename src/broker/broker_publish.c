@@ -31,6 +31,7 @@
 #include "utils/memutils.h"
 
 #include "broker_internal.h"
+#include "settings.h"
 #include "watchdog.h"
 
 /* Sent when so much is there; a method frame and a full one fit behind it. */
@@ -422,7 +423,7 @@ outbox_link_publish(OutboxLink *link, const OutboxMessage *message,
 	if (reason != NULL)
 		return refuse(link, reason);
 	/* A few bytes of jsonb can become a long text; see check.c. */
-	if (body.len > link->target.max_body)
+	if (body.len > (size_t) outbox_max_message_size)
 		return refuse(link, "the body is larger than outbox.max_message_size");
 	return put_message(link, exchange_bytes, key_bytes, properties, body);
 }

@@ -19,6 +19,7 @@
 #include <time.h>
 
 #include "broker_internal.h"
+#include "settings.h"
 #include "wait_event.h"
 #include "watchdog.h"
 
@@ -127,7 +128,7 @@ outbox_link_tls_refusal(const OutboxLink *link, bool closed, const char **text)
 							   alert_received == SSL_AD_HANDSHAKE_FAILURE))
 	{
 		reason = OUTBOX_REASON_TLS_CLIENT_WANTED;
-		*text = link->target.tls_cert_file[0] == '\0' ?
+		*text = outbox_tls_cert_file[0] == '\0' ?
 			"it wants a certificate of ours, and outbox.tls_cert_file is not set" :
 			"it wants a certificate of another kind than that of outbox.tls_cert_file";
 	}
@@ -178,7 +179,7 @@ set_verification(OutboxLink *link, amqp_socket_t *sock)
 {
 	SSL_CTX    *context = amqp_ssl_socket_get_context(sock);
 	X509_VERIFY_PARAM *param = SSL_CTX_get0_param(context);
-	bool		verify = link->target.tls_verify;
+	bool		verify = outbox_tls_verify;
 
 	/* the library knows the address only, and would compare that */
 	amqp_ssl_socket_set_verify_hostname(sock, 0);

@@ -19,6 +19,7 @@
 
 #include "broker_internal.h"
 #include "setting_file.h"
+#include "settings.h"
 #include "utils/memutils.h"
 
 /* All authorities of a large system are a tenth of it; a key is of a few kB. */
@@ -138,10 +139,10 @@ load_authorities(OutboxLink *link, SSL_CTX *context, char *content)
 	BIO		   *bio;
 	bool		ok;
 
-	if (link->target.tls_ca_file[0] == '\0')
+	if (outbox_tls_ca_file[0] == '\0')
 		return SSL_CTX_set_default_verify_paths(context) == 1 ? OUTBOX_LINK_OK :
 			fail_files(link, "could not load the system's CA certificates");
-	bio = open_pem(link, "outbox.tls_ca_file", link->target.tls_ca_file, false,
+	bio = open_pem(link, "outbox.tls_ca_file", outbox_tls_ca_file, false,
 				   content);
 	if (bio == NULL)
 		return OUTBOX_LINK_LOST;
@@ -181,10 +182,10 @@ load_passphrase(OutboxLink *link, char *content, Passphrase *passphrase)
 	const char *end;
 	ssize_t		len;
 
-	if (link->target.tls_key_passfile[0] == '\0')
+	if (outbox_tls_key_passfile[0] == '\0')
 		return OUTBOX_LINK_OK;
 	len = read_file(link, "outbox.tls_key_passfile",
-					link->target.tls_key_passfile, true, content);
+					outbox_tls_key_passfile, true, content);
 	if (len < 0)
 		return OUTBOX_LINK_LOST;
 	end = memchr(content, '\n', len);
@@ -224,7 +225,7 @@ load_key(OutboxLink *link, SSL_CTX *context, const char *path, char *content,
 
 	if (load_passphrase(link, content, passphrase) != OUTBOX_LINK_OK)
 		return OUTBOX_LINK_LOST;
-	bio = open_pem(link, path == link->target.tls_key_file ?
+	bio = open_pem(link, path == outbox_tls_key_file ?
 				   "outbox.tls_key_file" : "outbox.tls_cert_file", path, true,
 				   content);
 	if (bio == NULL)
@@ -243,8 +244,8 @@ load_key(OutboxLink *link, SSL_CTX *context, const char *path, char *content,
 static OutboxLinkStatus
 load_certificate(OutboxLink *link, SSL_CTX *context, char *content)
 {
-	const char *cert = link->target.tls_cert_file;
-	const char *key = link->target.tls_key_file;
+	const char *cert = outbox_tls_cert_file;
+	const char *key = outbox_tls_key_file;
 	static const char key_line[] = "PRIVATE KEY-----";
 	Passphrase	passphrase = {.len = -1};
 	OutboxLinkStatus status;
@@ -282,8 +283,8 @@ load_certificate(OutboxLink *link, SSL_CTX *context, char *content)
 OutboxLinkStatus
 outbox_link_load_tls_files(OutboxLink *link, SSL_CTX *context)
 {
-	bool		any = link->target.tls_ca_file[0] != '\0' ||
-		link->target.tls_cert_file[0] != '\0';
+	bool		any = outbox_tls_ca_file[0] != '\0' ||
+		outbox_tls_cert_file[0] != '\0';
 	char	   *content = NULL;
 	OutboxLinkStatus status = OUTBOX_LINK_OK;
 
@@ -294,7 +295,7 @@ outbox_link_load_tls_files(OutboxLink *link, SSL_CTX *context)
 	if (any && content == NULL)
 		return outbox_link_fail_tls_memory(link);
 	SSL_CTX_set_default_passwd_cb(context, give_passphrase);
-	if (link->target.tls_verify)
+	if (outbox_tls_verify)
 		status = load_authorities(link, context, content);
 	if (status == OUTBOX_LINK_OK)
 		status = load_certificate(link, context, content);

@@ -2,7 +2,7 @@
  *
  * preflight.c
  *		outbox_preflight(): would messages get through?  The rows of it that SQL
- *		cannot find out.
+ *		cannot find out.  And outbox_library_versions().
  *
  * It runs in the session that asks, beside the relay and whether or not there is
  * one, and talks to the broker by the relay's own client (src/broker), with its
@@ -19,16 +19,23 @@
  */
 #include "postgres.h"
 
+#include <sys/stat.h>
+
 #include "access/xlog.h"
 #include "catalog/pg_type.h"
 #include "funcapi.h"
+#include "login.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
+#include "own_version.h"
 #include "preflight_internal.h"
+#include "printable.h"
+#include "settings.h"
 #include "shared.h"
 #include "storage/latch.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/guc.h"
 #include "utils/tuplestore.h"
 #include "wait_event.h"
 #include "watchdog.h"
@@ -36,60 +43,31 @@
 
 PG_FUNCTION_INFO_V1(outbox_preflight_server);
 PG_FUNCTION_INFO_V1(outbox_preflight_broker);
+PG_FUNCTION_INFO_V1(outbox_library_versions);
 
 #define PREFLIGHT_COLS 5
-
-/*
- * Names of hosts and the like come from settings and may be of any encoding.
- * Those that are not of ours are shown without what could not be stored.
- */
-static Datum
-text_datum(char *text)
-{
-	if (!pg_verifymbstr(text, strlen(text), true))
-	{
-		for (char *p = text; *p != '\0'; p++)
-			if (IS_HIGHBIT_SET(*p))
-				*p = '?';
-	}
-	return CStringGetTextDatum(text);
-}
-
-static char *format(const char *fmt, va_list args) pg_attribute_printf(1, 0);
-
-static char *
-format(const char *fmt, va_list args)
-{
-	StringInfoData text;
-
-	initStringInfo(&text);
-	for (;;)
-	{
-		va_list		copy;
-		int			needed;
-
-		va_copy(copy, args);
-		needed = appendStringInfoVA(&text, fmt, copy);
-		va_end(copy);
-		if (needed == 0)
-			return text.data;
-		enlargeStringInfo(&text, needed);
-	}
-}
+#define VERSIONS_COLS 3
 
 /* The reason is of outbox_preflight_broker() only, the other has no such column. */
 static void
 put_row(OutboxPreflight *preflight, const char *check, OutboxVerdict verdict,
-		char *detail, const char *hint, OutboxReason reason)
+		const char *detail, const char *hint, OutboxReason reason)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) preflight->fcinfo->resultinfo;
 	Datum		values[PREFLIGHT_COLS] = {0};
 	bool		nulls[PREFLIGHT_COLS] = {false};
+	char	   *stored = pstrdup(detail);
 
+	/*
+	 * names of hosts and the like come from settings, and may be of any
+	 * encoding
+	 */
+	if (!pg_verifymbstr(stored, strlen(stored), true))
+		outbox_mask_bytes(stored);
 	values[0] = CStringGetTextDatum(check);
 	values[1] = BoolGetDatum(verdict == OUTBOX_VERDICT_GOOD);
 	nulls[1] = verdict == OUTBOX_VERDICT_SKIPPED;
-	values[2] = text_datum(detail);
+	values[2] = CStringGetTextDatum(stored);
 	nulls[3] = hint == NULL;
 	if (hint != NULL)
 		values[3] = CStringGetTextDatum(hint);
@@ -102,28 +80,15 @@ put_row(OutboxPreflight *preflight, const char *check, OutboxVerdict verdict,
 void
 outbox_preflight_say(OutboxPreflight *preflight, const char *check,
 					 OutboxVerdict verdict, const char *hint,
-					 const char *fmt,...)
+					 const char *detail)
 {
-	va_list		args;
-	char	   *detail;
-
-	va_start(args, fmt);
-	detail = format(fmt, args);
-	va_end(args);
 	put_row(preflight, check, verdict, detail, hint, OUTBOX_REASON_NONE);
 }
 
-/* What to do is known of the reason (outbox_reason_hint() in SQL). */
 void
 outbox_preflight_fail(OutboxPreflight *preflight, const char *check,
-					  OutboxReason reason, const char *fmt,...)
+					  OutboxReason reason, const char *detail)
 {
-	va_list		args;
-	char	   *detail;
-
-	va_start(args, fmt);
-	detail = format(fmt, args);
-	va_end(args);
 	put_row(preflight, check, OUTBOX_VERDICT_BAD, detail, NULL, reason);
 }
 
@@ -156,7 +121,8 @@ static void
 check_launcher(OutboxPreflight *preflight)
 {
 	if (RecoveryInProgress())
-		outbox_preflight_say(preflight, "launcher", OUTBOX_VERDICT_SKIPPED, NULL,
+		outbox_preflight_say(preflight, "launcher", OUTBOX_VERDICT_SKIPPED,
+							 NULL,
 							 "This server is a standby: launcher and workers run on the primary.");
 	else if (outbox_shared->launcher_procno < 0)
 		outbox_preflight_say(preflight, "launcher", OUTBOX_VERDICT_BAD,
@@ -175,13 +141,15 @@ check_processes(OutboxPreflight *preflight)
 	if (outbox_shared->out_of_workers)
 		outbox_preflight_say(preflight, "processes", OUTBOX_VERDICT_BAD,
 							 outbox_workers_advice(),
-							 "A worker could not be started, of any database of this server: %d run, outbox.max_workers allows %d, max_worker_processes = %d.",
-							 outbox_slots_in_use(), outbox_worker_limit(), max_worker_processes);
+							 psprintf("A worker could not be started, of any database of this server: %d run, outbox.max_workers allows %d, max_worker_processes = %d.",
+									  outbox_slots_in_use(), outbox_worker_limit(),
+									  max_worker_processes));
 	else
 		outbox_preflight_say(preflight, "processes", OUTBOX_VERDICT_GOOD, NULL,
-							 "All databases of this server have %d workers; outbox.max_workers = %d allows %d of max_worker_processes = %d, and leaves %d to the launcher, parallel query, logical replication and others.",
-							 outbox_slots_in_use(), outbox_max_workers, outbox_worker_limit(), max_worker_processes,
-							 max_worker_processes - outbox_worker_limit());
+							 psprintf("All databases of this server have %d workers; outbox.max_workers = %d allows %d of max_worker_processes = %d, and leaves %d to the launcher, parallel query, logical replication and others.",
+									  outbox_slots_in_use(), outbox_max_workers,
+									  outbox_worker_limit(), max_worker_processes,
+									  max_worker_processes - outbox_worker_limit()));
 }
 
 Datum
@@ -202,6 +170,98 @@ outbox_preflight_server(PG_FUNCTION_ARGS)
 	check_launcher(&preflight);
 	check_processes(&preflight);
 	return (Datum) 0;
+}
+
+/* ---------------------------------------------------------------- settings */
+
+static void
+check_uri(OutboxPreflight *preflight)
+{
+	const char *problem = outbox_uri_parse(outbox_broker_uri, &preflight->uri);
+
+	preflight->usable = problem == NULL;
+	if (problem != NULL)
+		outbox_preflight_say(preflight, "settings", OUTBOX_VERDICT_BAD,
+							 "Correct outbox.broker_uri and reload the configuration; its form is amqp[s]://[user@]host[:port][,host[:port]...][/vhost].",
+							 psprintf("outbox.broker_uri cannot be used. %s",
+									  problem));
+	else
+		/* what parses has no password in it */
+		outbox_preflight_say(preflight, "settings", OUTBOX_VERDICT_GOOD, NULL,
+							 psprintf("outbox.broker_uri is \"%s\".",
+									  outbox_broker_uri));
+	if (!outbox_enabled)
+		outbox_preflight_say(preflight, "settings", OUTBOX_VERDICT_BAD,
+							 "Set outbox.enabled to on and reload the configuration.",
+							 "outbox.enabled is off: nothing is published.");
+}
+
+/* What is to be said of the file beside what is in it. */
+static const char *
+describe_file(void)
+{
+	struct stat st;
+
+	if (outbox_passfile[0] == '\0')
+		return "outbox.passfile is not set, and the user guest has its default password.";
+	if (stat(outbox_passfile, &st) != 0)
+		return psprintf("Password file \"%s\" is there, and has a line.",
+						outbox_passfile);
+	return psprintf("Password file \"%s\" (mode %04o, owner uid %u) has a line for each host.",
+					outbox_passfile, (unsigned int) (st.st_mode & 07777),
+					(unsigned int) st.st_uid);
+}
+
+static void
+check_passwords(OutboxPreflight *preflight)
+{
+	OutboxUri  *uri = &preflight->uri;
+	const char *problem = NULL;
+	OutboxReason reason = OUTBOX_REASON_NONE;
+
+	if (!preflight->usable)
+	{
+		outbox_preflight_say(preflight, "password file",
+							 OUTBOX_VERDICT_SKIPPED, NULL,
+							 "Not tried: outbox.broker_uri cannot be used.");
+		return;
+	}
+	for (int i = 0; i < uri->nhosts && problem == NULL; i++)
+		problem = outbox_login_password(uri, i, &preflight->passwords[i],
+										&reason);
+	preflight->usable = problem == NULL;
+	if (problem != NULL)
+		outbox_preflight_fail(preflight, "password file", reason, problem);
+	else if (outbox_auth_mechanism == OUTBOX_AUTH_EXTERNAL)
+		outbox_preflight_say(preflight, "password file",
+							 OUTBOX_VERDICT_SKIPPED, NULL,
+							 "Not needed: outbox.auth_mechanism is external, the login is by the certificate of outbox.tls_cert_file.");
+	else
+		outbox_preflight_say(preflight, "password file", OUTBOX_VERDICT_GOOD,
+							 outbox_passfile[0] != '\0' ? NULL : "Give the relay a login of its own: RabbitMQ lets guest in from its own machine only.",
+							 describe_file());
+}
+
+/* The name that keeps a copy of this server from publishing. */
+static void
+check_environment(OutboxPreflight *preflight)
+{
+	if (outbox_environment[0] == '\0')
+		outbox_preflight_say(preflight, "environment", OUTBOX_VERDICT_GOOD,
+							 "A copy of the data directory that is started publishes the same messages again: give each environment a name, outside of the data directory, and call outbox_adopt().",
+							 "outbox.environment is not set.");
+	else
+		outbox_preflight_say(preflight, "environment", OUTBOX_VERDICT_GOOD,
+							 NULL, psprintf("outbox.environment is \"%s\".",
+											outbox_environment));
+}
+
+static void
+check_settings(OutboxPreflight *preflight)
+{
+	check_environment(preflight);
+	check_uri(preflight);
+	check_passwords(preflight);
 }
 
 /* ------------------------------------------------------------------ broker */
@@ -266,7 +326,7 @@ give_back(OutboxPreflight *preflight, bool polite)
 static void
 check_broker(OutboxPreflight *preflight)
 {
-	outbox_preflight_settings(preflight);
+	check_settings(preflight);
 	outbox_preflight_connect(preflight);
 	/* in full again, as far as it is left */
 	outbox_watchdog_session_begin(outbox_preflight_left_ms(preflight));
@@ -316,5 +376,41 @@ outbox_preflight_broker(PG_FUNCTION_ARGS)
 		outbox_watchdog_session_end();
 	}
 	PG_END_TRY();
+	return (Datum) 0;
+}
+
+/* ---------------------------------------------------------------- versions */
+
+/* A row; built_with NULL: there is nothing to compare with. */
+static void
+put_version(FunctionCallInfo fcinfo, const char *component,
+			const char *version, const char *built_with)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	Datum		values[VERSIONS_COLS] = {0};
+	bool		nulls[VERSIONS_COLS] = {false};
+
+	values[0] = CStringGetTextDatum(component);
+	values[1] = CStringGetTextDatum(version);
+	if (built_with != NULL)
+		values[2] = CStringGetTextDatum(built_with);
+	else
+		nulls[2] = true;
+	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+}
+
+Datum
+outbox_library_versions(PG_FUNCTION_ARGS)
+{
+	OutboxLinkVersions link;
+
+	InitMaterializedSRF(fcinfo, 0);
+	outbox_link_versions(&link);
+	put_version(fcinfo, "library", outbox_library_version(), NULL);
+	put_version(fcinfo, "PostgreSQL",
+				GetConfigOption("server_version", false, false), PG_VERSION);
+	put_version(fcinfo, "librabbitmq", link.librabbitmq,
+				link.librabbitmq_built);
+	put_version(fcinfo, "OpenSSL", link.openssl, link.openssl_built);
 	return (Datum) 0;
 }

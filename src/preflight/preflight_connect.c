@@ -127,40 +127,24 @@ finish_connect(OutboxLink *link, OutboxMonoTime until)
 }
 
 static void
-fill_target(const OutboxPreflight *preflight, int n, OutboxLinkTarget *target)
-{
-	const OutboxHost *host = &preflight->uri.hosts[n];
-
-	memset(target, 0, sizeof(*target));
-	target->host = host->host;
-	target->port = host->port;
-	target->vhost = preflight->uri.vhost;
-	target->user = preflight->uri.user;
-	target->password = preflight->passwords[n];
-	/* none: it lasts for seconds, and nobody sends ours meanwhile */
-	target->heartbeat_s = 0;
-	target->max_body = (size_t) outbox_max_message_size;
-	target->application_name = psprintf("outbox preflight of database %u",
-										MyDatabaseId);
-	target->tls = preflight->uri.tls;
-	target->allow_plaintext = outbox_allow_plaintext;
-	target->tls_ca_file = outbox_tls_ca_file;
-	target->tls_cert_file = outbox_tls_cert_file;
-	target->tls_key_file = outbox_tls_key_file;
-	target->tls_key_passfile = outbox_tls_key_passfile;
-	target->auth = outbox_auth_mechanism;
-	target->tls_verify = outbox_tls_verify;
-}
-
-static void
 connect_host(OutboxPreflight *preflight, int n, int limit_ms, Outcome *outcome)
 {
-	static const OutboxLinkEvents events = {
-		outbox_preflight_confirmed, outbox_preflight_returned, NULL
+	OutboxLinkEvents events = {
+		outbox_preflight_confirmed, outbox_preflight_returned, preflight
 	};
-	OutboxLinkEvents mine = events;
+
+	/* no heartbeats: it lasts for seconds, and nobody sends ours meanwhile */
+	OutboxLinkTarget target = {
+		.host = preflight->uri.hosts[n].host,
+		.port = preflight->uri.hosts[n].port,
+		.tls = preflight->uri.tls,
+		.vhost = preflight->uri.vhost,
+		.user = preflight->uri.user,
+		.password = preflight->passwords[n],
+		.application_name = psprintf("outbox preflight of database %u",
+									 MyDatabaseId)
+	};
 	OutboxMonoTime began = outbox_mono_now();
-	OutboxLinkTarget target;
 	OutboxLinkStatus status;
 	OutboxLink *link;
 
@@ -168,10 +152,7 @@ connect_host(OutboxPreflight *preflight, int n, int limit_ms, Outcome *outcome)
 	outcome->tried = limit_ms >= RESOLVE_MS;
 	if (!outcome->tried)
 		return;
-	fill_target(preflight, n, &target);
-	mine.arg = preflight;
-	link = outbox_link_create(CurrentMemoryContext, &mine);
-	preflight->links[n] = link;
+	link = preflight->links[n] = outbox_link_create(CurrentMemoryContext, &events);
 
 	outbox_watchdog_session_begin(limit_ms);
 	status = outbox_link_connect_start(link, &target);
@@ -210,76 +191,59 @@ say_tls(OutboxPreflight *preflight, const char *where, const Outcome *outcome)
 	int64		left_s = outcome->certificate_ends - (int64) time(NULL);
 	pg_time_t	ends = (pg_time_t) outcome->certificate_ends;
 	char		day[32] = "";
+	const char *hint = NULL;
 	const char *verified = outbox_tls_verify ? "" :
 		", and was not verified (outbox.tls_verify is off)";
 
+	(void) pg_strftime(day, sizeof(day), "%Y-%m-%d", pg_gmtime(&ends));
 	if (!preflight->uri.tls)
 	{
-		outbox_preflight_say(preflight, "TLS", OUTBOX_VERDICT_SKIPPED,
-							 outbox_allow_plaintext ?
-							 "outbox.allow_plaintext is on: who reads the network between has the password and the messages. Use amqps:// across a network." : NULL,
+		if (outbox_allow_plaintext)
+			hint = "outbox.allow_plaintext is on: who reads the network between has the password and the messages. Use amqps:// across a network.";
+		outbox_preflight_say(preflight, "TLS", OUTBOX_VERDICT_SKIPPED, hint,
 							 "Not used: the URI begins with amqp://.");
-		return;
 	}
-	if (outcome->certificate_ends == 0)
-	{
+	else if (outcome->certificate_ends == 0)
 		outbox_preflight_say(preflight, "TLS", OUTBOX_VERDICT_GOOD, NULL,
-							 "\"%s\" speaks TLS.", where);
-		return;
-	}
-	(void) pg_strftime(day, sizeof(day), "%Y-%m-%d", pg_gmtime(&ends));
-	if (left_s < 0)
+							 psprintf("\"%s\" speaks TLS.", where));
+	else if (left_s < 0)
 		outbox_preflight_fail(preflight, "TLS", OUTBOX_REASON_TLS_EXPIRED,
-							  "The certificate of \"%s\" expired on %s (UTC)%s.",
-							  where, day, verified);
+							  psprintf("The certificate of \"%s\" expired on %s (UTC)%s.",
+									   where, day, verified));
 	else
-		outbox_preflight_say(preflight, "TLS", OUTBOX_VERDICT_GOOD,
-							 left_s < (int64) EXPIRES_SOON_DAYS * SECONDS_A_DAY ?
-							 "Renew the broker's certificate: when it has expired nothing is published." : NULL,
-							 "The certificate of \"%s\" is valid until %s (UTC), for %d days%s.",
-							 where, day, (int) (left_s / SECONDS_A_DAY), verified);
+	{
+		if (left_s < (int64) EXPIRES_SOON_DAYS * SECONDS_A_DAY)
+			hint = "Renew the broker's certificate: when it has expired nothing is published.";
+		outbox_preflight_say(preflight, "TLS", OUTBOX_VERDICT_GOOD, hint,
+							 psprintf("The certificate of \"%s\" is valid until %s (UTC), for %d days%s.",
+									  where, day, (int) (left_s / SECONDS_A_DAY),
+									  verified));
+	}
 }
 
-static void
-say_passed(OutboxPreflight *preflight, const OutboxHost *host, Step step,
-		   const Outcome *outcome)
+/* What is said of a step that was passed; TLS has its own. */
+static const char *
+passed_text(OutboxPreflight *preflight, const OutboxHost *host, Step step,
+			const Outcome *outcome)
 {
 	const char *where = psprintf("%s:%d", host->host, host->port);
-	const char *check = StepNames[step];
 
 	switch (step)
 	{
 		case STEP_NAME:
-			outbox_preflight_say(preflight, check, OUTBOX_VERDICT_GOOD, NULL,
-								 "\"%s\" was resolved.", host->host);
-			break;
+			return psprintf("\"%s\" was resolved.", host->host);
 		case STEP_TCP:
-			if (outcome->address[0] != '\0')
-				outbox_preflight_say(preflight, check, OUTBOX_VERDICT_GOOD, NULL,
-									 "\"%s\" answers at %s.", where,
-									 outcome->address);
-			else
-				outbox_preflight_say(preflight, check, OUTBOX_VERDICT_GOOD, NULL,
-									 "\"%s\" answers.", where);
-			break;
-		case STEP_TLS:
-			say_tls(preflight, where, outcome);
-			break;
+			return outcome->address[0] == '\0' ?
+				psprintf("\"%s\" answers.", where) :
+				psprintf("\"%s\" answers at %s.", where, outcome->address);
 		case STEP_LOGIN:
-			if (outbox_auth_mechanism == OUTBOX_AUTH_EXTERNAL)
-				outbox_preflight_say(preflight, check, OUTBOX_VERDICT_GOOD, NULL,
-									 "\"%s\" lets the user of the client certificate in.",
-									 where);
-			else
-				outbox_preflight_say(preflight, check, OUTBOX_VERDICT_GOOD, NULL,
-									 "\"%s\" lets the user \"%s\" in.", where,
-									 preflight->uri.user);
-			break;
+			return outbox_auth_mechanism == OUTBOX_AUTH_EXTERNAL ?
+				psprintf("\"%s\" lets the user of the client certificate in.", where) :
+				psprintf("\"%s\" lets the user \"%s\" in.", where,
+						 preflight->uri.user);
 		default:
-			outbox_preflight_say(preflight, check, OUTBOX_VERDICT_GOOD, NULL,
-								 "\"%s\" has opened the virtual host \"%s\", %d ms after the beginning.",
-								 where, preflight->uri.vhost, outcome->ms);
-			break;
+			return psprintf("\"%s\" has opened the virtual host \"%s\", %d ms after the beginning.",
+							where, preflight->uri.vhost, outcome->ms);
 	}
 }
 
@@ -287,33 +251,26 @@ static void
 say_outcome(OutboxPreflight *preflight, const OutboxHost *host,
 			const Outcome *outcome)
 {
+	const char *where = psprintf("%s:%d", host->host, host->port);
+	const char *skipped = outcome->tried ?
+		psprintf("Not tried: \"%s\" was given up at \"%s\".", where,
+				 outcome->step < STEP_OPEN ? StepNames[outcome->step] : "") :
+		psprintf("Not tried: there was no time left for \"%s\".", where);
+
 	for (Step step = STEP_NAME; step < STEP_OPEN; step++)
 	{
-		if (!outcome->tried)
+		if (!outcome->tried || step > outcome->step)
 			outbox_preflight_say(preflight, StepNames[step],
-								 OUTBOX_VERDICT_SKIPPED, NULL,
-								 "Not tried: there was no time left for \"%s:%d\".",
-								 host->host, host->port);
-		else if (step < outcome->step)
-			say_passed(preflight, host, step, outcome);
+								 OUTBOX_VERDICT_SKIPPED, NULL, skipped);
 		else if (step == outcome->step)
 			outbox_preflight_fail(preflight, StepNames[step], outcome->reason,
-								  "%s", outcome->detail);
+								  outcome->detail);
+		else if (step == STEP_TLS)
+			say_tls(preflight, where, outcome);
 		else
-			outbox_preflight_say(preflight, StepNames[step],
-								 OUTBOX_VERDICT_SKIPPED, NULL,
-								 "Not tried: \"%s:%d\" was given up at \"%s\".",
-								 host->host, host->port,
-								 StepNames[outcome->step]);
+			outbox_preflight_say(preflight, StepNames[step], OUTBOX_VERDICT_GOOD,
+								 NULL, passed_text(preflight, host, step, outcome));
 	}
-}
-
-static void
-skip_all(OutboxPreflight *preflight)
-{
-	for (Step step = STEP_NAME; step < STEP_OPEN; step++)
-		outbox_preflight_say(preflight, StepNames[step], OUTBOX_VERDICT_SKIPPED,
-							 NULL, "Not tried: the settings cannot be used.");
 }
 
 /*
@@ -325,12 +282,10 @@ outbox_preflight_connect(OutboxPreflight *preflight)
 {
 	int			nhosts = preflight->uri.nhosts;
 
-	if (!preflight->usable)
-	{
-		skip_all(preflight);
-		return;
-	}
-	for (int i = 0; i < nhosts; i++)
+	for (Step step = STEP_NAME; !preflight->usable && step < STEP_OPEN; step++)
+		outbox_preflight_say(preflight, StepNames[step], OUTBOX_VERDICT_SKIPPED,
+							 NULL, "Not tried: the settings cannot be used.");
+	for (int i = 0; preflight->usable && i < nhosts; i++)
 	{
 		const OutboxHost *host = &preflight->uri.hosts[i];
 		int			left_ms = outbox_preflight_left_ms(preflight) -

@@ -61,16 +61,13 @@ typedef struct OutboxPreflight
 /* in preflight.c */
 extern void outbox_preflight_say(OutboxPreflight *preflight, const char *check,
 								 OutboxVerdict verdict, const char *hint,
-								 const char *fmt,...)
-			pg_attribute_printf(5, 6);
+								 const char *detail);
+
+/* What to do is known of the reason (outbox_reason_hint() in SQL). */
 extern void outbox_preflight_fail(OutboxPreflight *preflight, const char *check,
-								  OutboxReason reason, const char *fmt,...)
-			pg_attribute_printf(4, 5);
+								  OutboxReason reason, const char *detail);
 extern int	outbox_preflight_left_ms(const OutboxPreflight *preflight);
 extern bool outbox_preflight_wait(OutboxLink *link, int events, int limit_ms);
-
-/* in preflight_settings.c */
-extern void outbox_preflight_settings(OutboxPreflight *preflight);
 
 /* in preflight_connect.c */
 extern void outbox_preflight_connect(OutboxPreflight *preflight);

@@ -58,7 +58,7 @@ skip(OutboxPreflight *preflight, const char *check, const char *what)
 	CHECK_FOR_INTERRUPTS();
 	if (why != NULL)
 		outbox_preflight_say(preflight, check, OUTBOX_VERDICT_SKIPPED, NULL,
-							 "Not tried%s: %s", what, why);
+							 psprintf("Not tried%s: %s", what, why));
 	return why != NULL;
 }
 
@@ -98,6 +98,13 @@ reason_of(int code)
 	}
 }
 
+static const char *
+about(const OutboxPreflightExchange *exchange, const char *text)
+{
+	return psprintf("Exchange \"%s\", of %s: %s", exchange->name,
+					exchange->routes, text);
+}
+
 /* There was no answer: blocked, lost, or no time left. */
 static void
 fail_link(OutboxPreflight *preflight, const char *check,
@@ -108,19 +115,17 @@ fail_link(OutboxPreflight *preflight, const char *check,
 
 	if (outbox_link_state(link) == OUTBOX_LINK_BLOCKED)
 		outbox_preflight_fail(preflight, check, outbox_link_alarm(link),
-							  "The broker blocks who publishes: %s.",
-							  outbox_link_blocked_reason(link));
+							  psprintf("The broker blocks who publishes: %s.",
+									   outbox_link_blocked_reason(link)));
 	else if (outbox_link_state(link) == OUTBOX_LINK_CLOSED)
 		/* it was about this very request, if there is no other reason */
 		outbox_preflight_fail(preflight, check,
 							  error->reason != OUTBOX_REASON_NONE ?
 							  error->reason : OUTBOX_REASON_EXCHANGE_OTHER,
-							  "Exchange \"%s\", of %s: %s", exchange->name,
-							  exchange->routes, error->text);
+							  about(exchange, error->text));
 	else
 		outbox_preflight_fail(preflight, check, OUTBOX_REASON_STALLED,
-							  "Exchange \"%s\", of %s: the broker did not answer in time.",
-							  exchange->name, exchange->routes);
+							  about(exchange, "the broker did not answer in time."));
 }
 
 static void
@@ -138,23 +143,23 @@ check_exchange(OutboxPreflight *preflight,
 	CHECK_FOR_INTERRUPTS();
 	if (status == OUTBOX_LINK_OK)
 		outbox_preflight_say(preflight, "exchange", OUTBOX_VERDICT_GOOD, NULL,
-							 exchange->name[0] != '\0' ?
-							 "Exchange \"%s\" is there, of %s." :
-							 "The default exchange%s is always there, of %s.",
-							 exchange->name, exchange->routes);
+							 exchange->name[0] == '\0' ?
+							 psprintf("The default exchange is always there, of %s.",
+									  exchange->routes) :
+							 psprintf("Exchange \"%s\" is there, of %s.",
+									  exchange->name, exchange->routes));
 	else if (status == OUTBOX_LINK_REFUSED && code == NOT_FOUND &&
 			 exchange->type != NULL)
 		outbox_preflight_say(preflight, "exchange", OUTBOX_VERDICT_SKIPPED,
 							 "The relay's user needs the right to configure it.",
-							 "Exchange \"%s\" is not there; the relay declares it with type \"%s\" when it first publishes on %s.",
-							 exchange->name, exchange->type, exchange->routes);
+							 psprintf("Exchange \"%s\" is not there; the relay declares it with type \"%s\" when it first publishes on %s.",
+									  exchange->name, exchange->type, exchange->routes));
 	else if (status == OUTBOX_LINK_AGAIN)
 		(void) skip(preflight, "exchange",
 					psprintf(" for \"%s\"", exchange->name));
 	else if (status == OUTBOX_LINK_REFUSED)
 		outbox_preflight_fail(preflight, "exchange", reason_of(code),
-							  "Exchange \"%s\", of %s: %s", exchange->name,
-							  exchange->routes, text);
+							  about(exchange, text));
 	else
 		fail_link(preflight, "exchange", exchange);
 }
@@ -179,22 +184,20 @@ say_refused(OutboxPreflight *preflight, const OutboxPreflightExchange *exchange,
 
 	if (code == NOT_FOUND && exchange->type != NULL)
 		outbox_preflight_say(preflight, "write", OUTBOX_VERDICT_SKIPPED, NULL,
-							 "The right to write to \"%s\" is there, the exchange is not yet.",
-							 name);
+							 psprintf("The right to write to \"%s\" is there, the exchange is not yet.",
+									  name));
 	else if (code != ACCESS_REFUSED || !concerns_key(text))
 		outbox_preflight_fail(preflight, "write", reason_of(code),
-							  "Exchange \"%s\", of %s: %s", name,
-							  exchange->routes, text);
+							  about(exchange, text));
 	else if (preflight->routing_key == NULL)
 		outbox_preflight_say(preflight, "write", OUTBOX_VERDICT_SKIPPED,
 							 "Call outbox_preflight() with a route and a routing_key of its messages.",
-							 "Exchange \"%s\" may be written to, but rights for topics decide by the routing key: %s",
-							 name, text);
+							 psprintf("Exchange \"%s\" may be written to, but rights for topics decide by the routing key: %s",
+									  name, text));
 	else
 		outbox_preflight_say(preflight, "write", OUTBOX_VERDICT_BAD,
 							 "Let the relay's user write this routing key: rabbitmqctl set_topic_permissions.",
-							 "Exchange \"%s\", of %s: %s", name,
-							 exchange->routes, text);
+							 about(exchange, text));
 }
 
 static void
@@ -219,8 +222,8 @@ check_write(OutboxPreflight *preflight, const OutboxPreflightExchange *exchange)
 	{
 		case OUTBOX_LINK_OK:
 			outbox_preflight_say(preflight, "write", OUTBOX_VERDICT_GOOD, NULL,
-								 "Exchange \"%s\" takes messages with routing key \"%s\" from us (tried, and rolled back).",
-								 exchange->name, key);
+								 psprintf("Exchange \"%s\" takes messages with routing key \"%s\" from us (tried, and rolled back).",
+										  exchange->name, key));
 			break;
 		case OUTBOX_LINK_REFUSED:
 			say_refused(preflight, exchange, code, text);
@@ -245,8 +248,8 @@ outbox_preflight_exchanges(OutboxPreflight *preflight)
 							 "INSERT INTO outbox_route.",
 							 "There is no route, so nothing can be enqueued.");
 	else
-		outbox_preflight_say(preflight, "exchange", OUTBOX_VERDICT_SKIPPED, NULL,
-							 "Not tried: the routes could not be read.");
+		outbox_preflight_say(preflight, "exchange", OUTBOX_VERDICT_SKIPPED,
+							 NULL, "Not tried: the routes could not be read.");
 	outbox_preflight_say(preflight, "write", OUTBOX_VERDICT_SKIPPED, NULL,
 						 "Not tried: there is no exchange to try it with.");
 }
@@ -322,27 +325,27 @@ say_binding(OutboxPreflight *preflight, OutboxLinkStatus status)
 	if (preflight->returned[0] != '\0')
 		outbox_preflight_say(preflight, "binding", OUTBOX_VERDICT_BAD,
 							 "Bind a queue to the exchange for this routing key.",
-							 "A message with routing key \"%s\" reaches no queue: %s",
-							 key, preflight->returned);
+							 psprintf("A message with routing key \"%s\" reaches no queue: %s",
+									  key, preflight->returned));
 	else if (preflight->answered && preflight->acked)
 		outbox_preflight_say(preflight, "binding", OUTBOX_VERDICT_GOOD, NULL,
-							 "A message with routing key \"%s\" was published and confirmed, so at least one queue has it.",
-							 key);
+							 psprintf("A message with routing key \"%s\" was published and confirmed, so at least one queue has it.",
+									  key));
 	else if (preflight->answered)
 		outbox_preflight_say(preflight, "binding", OUTBOX_VERDICT_BAD,
 							 "A queue is full with overflow = reject-publish, or has failed: look at the queues that are bound.",
-							 "The broker refused a message with routing key \"%s\" (basic.nack).",
-							 key);
+							 psprintf("The broker refused a message with routing key \"%s\" (basic.nack).",
+									  key));
 	else if (status == OUTBOX_LINK_LOST || status == OUTBOX_LINK_REFUSED ||
 			 outbox_link_state(preflight->link) == OUTBOX_LINK_CLOSED)
 		outbox_preflight_say(preflight, "binding", OUTBOX_VERDICT_BAD, NULL,
-							 "A message with routing key \"%s\": %s", key,
-							 outbox_link_error(preflight->link)->text);
+							 psprintf("A message with routing key \"%s\": %s",
+									  key, outbox_link_error(preflight->link)->text));
 	else
 		outbox_preflight_say(preflight, "binding", OUTBOX_VERDICT_BAD,
 							 "Look at the broker: it may have an alarm, or hang. The message may arrive later.",
-							 "The broker has not confirmed a message with routing key \"%s\" in time.",
-							 key);
+							 psprintf("The broker has not confirmed a message with routing key \"%s\" in time.",
+									  key));
 }
 
 void
@@ -352,13 +355,15 @@ outbox_preflight_binding(OutboxPreflight *preflight)
 
 	if (!preflight->publish)
 	{
-		outbox_preflight_say(preflight, "binding", OUTBOX_VERDICT_SKIPPED, NULL,
+		outbox_preflight_say(preflight, "binding", OUTBOX_VERDICT_SKIPPED,
+							 NULL,
 							 "Not tried: it takes a real message, which consumers may get; see the argument publish.");
 		return;
 	}
 	if (preflight->nexchanges == 0)
 	{
-		outbox_preflight_say(preflight, "binding", OUTBOX_VERDICT_SKIPPED, NULL,
+		outbox_preflight_say(preflight, "binding", OUTBOX_VERDICT_SKIPPED,
+							 NULL,
 							 "Not tried: there is no exchange to try it with.");
 		return;
 	}

@@ -430,20 +430,12 @@ connect_start(OutboxRelay *relay)
 	target.user = uri->user;
 	target.password = password;
 	target.heartbeat_s = outbox_heartbeat_s;
-	target.max_body = (size_t) outbox_max_message_size;
 	snprintf(text, sizeof(text), "%s:%d", host->host, host->port);
 	outbox_slot_set_broker(text);
 	snprintf(text, sizeof(text), "outbox worker %d of database %u",
 			 MySlot->worker, MyDatabaseId);
 	target.application_name = text;
 	target.tls = uri->tls;
-	target.allow_plaintext = outbox_allow_plaintext;
-	target.tls_ca_file = outbox_tls_ca_file;
-	target.tls_cert_file = outbox_tls_cert_file;
-	target.tls_key_file = outbox_tls_key_file;
-	target.tls_key_passfile = outbox_tls_key_passfile;
-	target.auth = outbox_auth_mechanism;
-	target.tls_verify = outbox_tls_verify;
 
 	OUTBOX_TEST_POINT("connecting");
 	switch (outbox_link_connect_start(relay->link, &target))

@@ -27,6 +27,7 @@
 #include "fuzz.h"
 #include "input.h"
 #include "pg.h"
+#include "settings.h"
 #include "watchdog.h"
 
 #define MAX_BODY	100000
@@ -577,6 +578,7 @@ not_told(void)
 int
 LLVMFuzzerInitialize(int *argc, char ***argv)
 {
+	outbox_max_message_size = MAX_BODY;
 	doc_names = Names;
 	doc_nnames = lengthof(Names);
 	outbox_watchdog_init(not_told);
@@ -597,7 +599,6 @@ open_link(uint32 frame_max)
 	wire_fd = fds[1];
 	link->state = OUTBOX_LINK_OPEN;
 	link->frame_max = frame_max;
-	link->target.max_body = MAX_BODY;
 	link->target.host = "";
 	initStringInfo(&received);
 	return link;

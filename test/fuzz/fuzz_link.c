@@ -210,9 +210,8 @@ open_link(OutboxLink *link, bool with_tls)
 {
 	OutboxLinkTarget target = {
 		.host = "127.0.0.1", .port = port, .vhost = "/", .user = "guest",
-		.password = "guest", .heartbeat_s = 10, .max_body = 1024 * 1024,
-		.application_name = "fuzz", .tls = with_tls, .tls_ca_file = "",
-		.tls_cert_file = "", .tls_key_file = "", .tls_key_passfile = "", .tls_verify = false
+		.password = "guest", .heartbeat_s = 10,
+		.application_name = "fuzz", .tls = with_tls
 	};
 	OutboxLinkStatus status = outbox_link_connect_start(link, &target);
 

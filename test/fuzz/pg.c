@@ -507,18 +507,6 @@ numeric_out(PG_FUNCTION_ARGS)
 }
 
 Datum
-uuid_out(PG_FUNCTION_ARGS)
-{
-	pg_uuid_t  *id = PG_GETARG_UUID_P(0);
-	char	   *text = palloc(37);
-	char	   *p = text;
-
-	for (int i = 0; i < UUID_LEN; i++)
-		p += sprintf(p, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", id->data[i]);
-	PG_RETURN_CSTRING(text);
-}
-
-Datum
 numeric_scale(PG_FUNCTION_ARGS)
 {
 	const char *point = strchr(digits_of((Numeric) PG_GETARG_POINTER(0)), '.');
@@ -668,6 +656,14 @@ disable_timeout(TimeoutId id, bool keep_indicator)
 /* ---------------------------------------------------------------------- ours */
 
 bool		outbox_trace_spans = true;
+bool		outbox_allow_plaintext = false;
+bool		outbox_tls_verify = false;
+int			outbox_auth_mechanism = 0;
+int			outbox_max_message_size = 1024 * 1024;
+char	   *outbox_tls_ca_file = "";
+char	   *outbox_tls_cert_file = "";
+char	   *outbox_tls_key_file = "";
+char	   *outbox_tls_key_passfile = "";
 
 const char *
 outbox_library_version(void)

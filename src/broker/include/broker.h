@@ -62,25 +62,17 @@ typedef struct OutboxLinkError
 	char		text[512];		/* printable, without credentials */
 } OutboxLinkError;
 
-/* Where and how to connect; plain values that the link copies. */
+/* Where to connect, and as whom: plain values that the link copies. */
 typedef struct OutboxLinkTarget
 {
 	const char *host;
 	int			port;
+	bool		tls;
 	const char *vhost;
 	const char *user;
 	const char *password;		/* "" with EXTERNAL */
-	OutboxAuth	auth;
-	int			heartbeat_s;
-	size_t		max_body;		/* larger messages are REFUSED */
+	int			heartbeat_s;	/* 0: none */
 	const char *application_name;	/* shown by the broker */
-	bool		tls;
-	bool		allow_plaintext;	/* without TLS, beyond loopback */
-	const char *tls_ca_file;	/* "" = the system's */
-	const char *tls_cert_file;	/* "" = none */
-	const char *tls_key_file;	/* "" = in the file of the certificate */
-	const char *tls_key_passfile;	/* "" = none */
-	bool		tls_verify;
 } OutboxLinkTarget;
 
 /*

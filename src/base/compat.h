@@ -26,10 +26,6 @@
 
 /* ------------------------------------------------------------------- server */
 
-/* Has this server what came with version "since", or went with "-since"? */
-#define compat_server_has(since) \
-	((since) >= 0 ? PG_VERSION_NUM >= (since) : PG_VERSION_NUM < -(since))
-
 /* TransamVariables was called ShmemVariableCache. */
 #if PG_VERSION_NUM >= 170000
 #define compat_oldest_clog_xid() (TransamVariables->oldestClogXid)

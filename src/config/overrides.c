@@ -12,93 +12,91 @@
  */
 #include "postgres.h"
 
-#include "compat.h"
 #include "overrides.h"
 #include "utils/guc.h"
 
+/* One that this server does not have is passed over. */
 static const struct
 {
 	const char *name;
 	const char *value;
-	int			since;			/* server version that has it */
 }			overrides[] =
 
 {
 	/* as whom, and what names mean */
-	{"role", "none", 0},
-	{"search_path", "pg_catalog, pg_temp", 0},
-	{"row_security", "off", 0},
-	{"session_replication_role", "origin", 0},
-	/* Minor releases have added it: unknown is as good as empty. */
-	{"restrict_nonsystem_relation_kind", "", 0},
+	{"role", "none"},
+	{"search_path", "pg_catalog, pg_temp"},
+	{"row_security", "off"},
+	{"session_replication_role", "origin"},
+	{"restrict_nonsystem_relation_kind", ""},
 	/* transactions */
-	{"synchronous_commit", "on", 0},	/* unless it is stronger, see below */
-	{"commit_delay", "0", 0},
-	{"default_transaction_isolation", "read committed", 0},
-	{"default_transaction_read_only", "off", 0},
-	{"default_transaction_deferrable", "off", 0},
+	{"synchronous_commit", "on"},	/* unless it is stronger, see below */
+	{"commit_delay", "0"},
+	{"default_transaction_isolation", "read committed"},
+	{"default_transaction_read_only", "off"},
+	{"default_transaction_deferrable", "off"},
 	/* what ends a statement or the process */
-	{"statement_timeout", "60s", 0},
-	{"lock_timeout", "500ms", 0},
-	{"idle_in_transaction_session_timeout", "0", 0},
-	{"idle_session_timeout", "0", 0},
-	{"transaction_timeout", "0", 170000},
-	{"exit_on_error", "off", 0},
-	{"temp_file_limit", "-1", 0},
+	{"statement_timeout", "60s"},
+	{"lock_timeout", "500ms"},
+	{"idle_in_transaction_session_timeout", "0"},
+	{"idle_session_timeout", "0"},
+	{"transaction_timeout", "0"},
+	{"exit_on_error", "off"},
+	{"temp_file_limit", "-1"},
 	/* a damaged page is an error, and no page without messages */
-	{"zero_damaged_pages", "off", 0},
-	{"ignore_checksum_failure", "off", 0},
+	{"zero_damaged_pages", "off"},
+	{"ignore_checksum_failure", "off"},
 	/* what texts mean, and how values are written */
-	{"standard_conforming_strings", "on", 0},
-	{"transform_null_equals", "off", 0},
-	{"array_nulls", "on", 0},
-	{"quote_all_identifiers", "off", 0},
-	{"bytea_output", "hex", 0},
-	{"extra_float_digits", "1", 0},
-	{"DateStyle", "ISO", 0},
-	{"IntervalStyle", "postgres", 0},
-	{"TimeZone", "UTC", 0},
-	{"check_function_bodies", "on", 0},
-	{"plpgsql.extra_errors", "none", 0},
+	{"standard_conforming_strings", "on"},
+	{"transform_null_equals", "off"},
+	{"array_nulls", "on"},
+	{"quote_all_identifiers", "off"},
+	{"bytea_output", "hex"},
+	{"extra_float_digits", "1"},
+	{"DateStyle", "ISO"},
+	{"IntervalStyle", "postgres"},
+	{"TimeZone", "UTC"},
+	{"check_function_bodies", "on"},
+	{"plpgsql.extra_errors", "none"},
 	/* where what is created goes */
-	{"default_tablespace", "", 0},
-	{"default_table_access_method", "heap", 0},
-	{"temp_tablespaces", "", 0},
+	{"default_tablespace", ""},
+	{"default_table_access_method", "heap"},
+	{"temp_tablespaces", ""},
 	/* or autovacuum never hears of the rows that were settled */
-	{"track_counts", "on", 0},
+	{"track_counts", "on"},
 
 	/*
 	 * The planner is left with plans that stay right when the table grows:
 	 * index and TID scans, nested loops, and the order of an index. Functions
 	 * in SQL that sort a little (archive, jobs) have enable_sort on.
 	 */
-	{"enable_seqscan", "off", 0},
-	{"enable_bitmapscan", "off", 0},
-	{"enable_hashjoin", "off", 0},
-	{"enable_mergejoin", "off", 0},
-	{"enable_indexscan", "on", 0},
-	{"enable_indexonlyscan", "on", 0},
-	{"enable_tidscan", "on", 0},
-	{"enable_nestloop", "on", 0},
-	{"enable_sort", "off", 0},
-	{"enable_partition_pruning", "on", 0},
-	{"constraint_exclusion", "partition", 0},
-	{"plan_cache_mode", "auto", 0},
-	{"jit", "off", 0},
-	{"debug_parallel_query", "off", 160000},
-	{"force_parallel_mode", "off", -160000},
-	{"max_parallel_workers_per_gather", "0", 0},
-	{"geqo", "off", 0},
-	{"from_collapse_limit", "8", 0},
-	{"join_collapse_limit", "8", 0},
-	{"work_mem", "4MB", 0},
+	{"enable_seqscan", "off"},
+	{"enable_bitmapscan", "off"},
+	{"enable_hashjoin", "off"},
+	{"enable_mergejoin", "off"},
+	{"enable_indexscan", "on"},
+	{"enable_indexonlyscan", "on"},
+	{"enable_tidscan", "on"},
+	{"enable_nestloop", "on"},
+	{"enable_sort", "off"},
+	{"enable_partition_pruning", "on"},
+	{"constraint_exclusion", "partition"},
+	{"plan_cache_mode", "auto"},
+	{"jit", "off"},
+	{"debug_parallel_query", "off"},
+	{"force_parallel_mode", "off"}, /* the same until 15 */
+	{"max_parallel_workers_per_gather", "0"},
+	{"geqo", "off"},
+	{"from_collapse_limit", "8"},
+	{"join_collapse_limit", "8"},
+	{"work_mem", "4MB"},
 	/* An index that costs more than what is switched off would not be used. */
-	{"seq_page_cost", "1", 0},
-	{"random_page_cost", "4", 0},
-	{"cpu_tuple_cost", "0.01", 0},
-	{"cpu_index_tuple_cost", "0.005", 0},
-	{"cpu_operator_cost", "0.0025", 0},
-	{"effective_cache_size", "4GB", 0},
+	{"seq_page_cost", "1"},
+	{"random_page_cost", "4"},
+	{"cpu_tuple_cost", "0.01"},
+	{"cpu_index_tuple_cost", "0.005"},
+	{"cpu_operator_cost", "0.0025"},
+	{"effective_cache_size", "4GB"},
 };
 
 void
@@ -111,9 +109,8 @@ outbox_override_settings(const char *library_path)
 						PGC_S_OVERRIDE);
 	for (int i = 0; i < (int) lengthof(overrides); i++)
 	{
-		if (!compat_server_has(overrides[i].since) ||
-			(strchr(overrides[i].name, '.') == NULL &&
-			 GetConfigOption(overrides[i].name, true, false) == NULL))
+		if (strchr(overrides[i].name, '.') == NULL &&
+			GetConfigOption(overrides[i].name, true, false) == NULL)
 			continue;
 		/* remote_apply is what the administrator asked for beyond "on" */
 		if (strcmp(overrides[i].name, "synchronous_commit") == 0 &&

@@ -1,13 +1,11 @@
 /*-------------------------------------------------------------------------
  *
  * passfile.c
- *		outbox.passfile: the password for a broker.
+ *		What the relay logs in with: the password in outbox.passfile, or the client
+ *		certificate.
  *
- * Declared in uri.h.  The rules are libpq's for .pgpass, except that a file
- * that others may read is an error and not merely ignored with a warning, and
- * that a file of root's may be readable to a group, as with the server's
- * ssl_key_file: that is how Kubernetes gives a secret to a pod that does not
- * run as root.
+ * The rules are libpq's for .pgpass, except that a file that others may read is an
+ * error and not merely ignored with a warning; see setting_file.c, too.
  *
  *-------------------------------------------------------------------------
  */
@@ -15,8 +13,9 @@
 
 #include <sys/stat.h>
 
+#include "login.h"
 #include "setting_file.h"
-#include "uri.h"
+#include "settings.h"
 
 #define PASSFILE_MAX_BYTES 65536
 #define NFIELDS 4				/* before the password */
@@ -197,5 +196,32 @@ outbox_passfile_lookup(const char *path, const char *host, int port,
 		explicit_bzero(content, PASSFILE_MAX_BYTES + 2);
 	}
 	pfree(content);
+	return problem;
+}
+
+/* Who the broker takes us for must be shown by TLS, and to us it must be TLS. */
+static const char *
+check_external(const OutboxUri *uri)
+{
+	if (!uri->tls)
+		return "outbox.auth_mechanism is external, which needs TLS, and outbox.broker_uri begins with amqp://.";
+	if (outbox_tls_cert_file[0] == '\0')
+		return "outbox.auth_mechanism is external, and there is no client certificate to log in with, because outbox.tls_cert_file is not set.";
+	return NULL;
+}
+
+const char *
+outbox_login_password(const OutboxUri *uri, int host, char **password,
+					  OutboxReason *reason)
+{
+	const char *problem;
+
+	if (outbox_auth_mechanism != OUTBOX_AUTH_EXTERNAL)
+		return outbox_passfile_lookup(outbox_passfile, uri->hosts[host].host,
+									  uri->hosts[host].port, uri->vhost,
+									  uri->user, password, reason);
+	problem = check_external(uri);
+	*reason = problem == NULL ? OUTBOX_REASON_NONE : OUTBOX_REASON_MECHANISM;
+	*password = problem == NULL ? pstrdup("") : NULL;
 	return problem;
 }

@@ -660,6 +660,7 @@ bool		outbox_allow_plaintext = false;
 bool		outbox_tls_verify = false;
 int			outbox_auth_mechanism = 0;
 int			outbox_max_message_size = 1024 * 1024;
+char	   *outbox_passfile = "";
 char	   *outbox_tls_ca_file = "";
 char	   *outbox_tls_cert_file = "";
 char	   *outbox_tls_key_file = "";

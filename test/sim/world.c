@@ -518,9 +518,8 @@ SetConfigOption(const char *name, const char *value, GucContext context,
 }
 
 const char *
-outbox_passfile_lookup(const char *path, const char *host, int port,
-					   const char *vhost, const char *user, char **password,
-					   OutboxReason *reason)
+outbox_login_password(const OutboxUri *uri, int host, char **password,
+					  OutboxReason *reason)
 {
 	*password = pstrdup("secret");
 	*reason = OUTBOX_REASON_NONE;

@@ -11,9 +11,14 @@
 #include <unistd.h>
 
 #include "check.h"
-#include "uri.h"
+#include "login.h"
+#include "settings.h"
 
 static char path[64];
+
+char	   *outbox_passfile = path;
+char	   *outbox_tls_cert_file = "";
+int			outbox_auth_mechanism = OUTBOX_AUTH_PLAIN;
 
 static void
 write_file(const char *content, size_t len, mode_t mode)

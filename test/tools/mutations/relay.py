@@ -357,7 +357,7 @@ MUTATIONS = (
      "a route of messages that close the channel rests only where another one is in use",
      ["relay_details"]),
     ("lock-timeout-unpinned", "src/config/overrides.c",
-     "	{\"lock_timeout\", \"500ms\", 0},\n",
+     "	{\"lock_timeout\", \"500ms\"},\n",
      "",
      "the relay waits for nobody's lock for long, whatever ALTER DATABASE SET says",
      ["settings_hostile"]),

@@ -21,6 +21,8 @@
 #include <strings.h>
 
 #define Assert(condition) assert(condition)
+#define PGDLLIMPORT
+#define Min(a, b) ((a) < (b) ? (a) : (b))
 #define palloc(size) malloc(size)
 #define pfree(pointer) free(pointer)
 #define pstrdup(text) strdup(text)

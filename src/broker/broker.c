@@ -111,6 +111,8 @@ outbox_link_create(MemoryContext parent, const OutboxLinkEvents *events)
 												 ALLOCSET_SMALL_SIZES);
 	link->scratch = AllocSetContextCreate(context, "outbox message scratch",
 										  ALLOCSET_DEFAULT_SIZES);
+	link->frames.data = MemoryContextAlloc(context, OUTBOX_FRAMES_BYTES);
+	link->frames.maxlen = OUTBOX_FRAMES_BYTES;
 	link->events = *events;
 	link->state = OUTBOX_LINK_CLOSED;
 	link->fd = -1;
@@ -334,6 +336,7 @@ outbox_link_drop(OutboxLink *link)
 		freeaddrinfo(link->addresses);
 	link->addresses = NULL;
 	link->naddresses = 0;
+	link->frames.len = 0;
 	memset(&link->conn, 0, sizeof(OutboxLink) - offsetof(OutboxLink, conn));
 	link->fd = -1;
 	forget_password(link);

@@ -8,17 +8,31 @@
 #ifndef OUTBOX_BROKER_INTERNAL_H
 #define OUTBOX_BROKER_INTERNAL_H
 
+/* They moved to <rabbitmq-c/...> in 0.12, where the old names warn. */
+#if __has_include(<rabbitmq-c/amqp.h>)
+#include <rabbitmq-c/amqp.h>
+#include <rabbitmq-c/ssl_socket.h>
+#include <rabbitmq-c/tcp_socket.h>
+#else
+#include <amqp.h>
+#include <amqp_ssl_socket.h>
+#include <amqp_tcp_socket.h>
+#endif
+
+#include <openssl/ossl_typ.h>
+
 #include "amqp_limits.h"
 #include "broker.h"
 #include "broker_reason.h"
-#include "encode.h"
+#include "lib/stringinfo.h"
+#include "utils/numeric.h"
 #include "wait_event.h"
-
-#include <openssl/ossl_typ.h>
 
 /* How long connecting may take. */
 #define OUTBOX_CONNECT_MS 3000	/* for TCP, and for TLS on top of it */
 #define OUTBOX_NEXT_ADDRESS_MS 2000 /* for TCP, when there are other addresses */
+
+#define OUTBOX_FRAMES_BYTES		(256 * 1024)	/* never more are kept */
 
 #define OUTBOX_CHANNEL_PUBLISH	1
 #define OUTBOX_CHANNEL_DECLARE	2	/* so that a refusal costs no confirms */
@@ -67,7 +81,7 @@ struct OutboxLink
 	unsigned int turn;			/* which one to try first; outlives connects */
 	uint32		frame_max;		/* of the last connection */
 	int64		heartbeat_ms;	/* as negotiated; 0 = none */
-	char	   *buffer;			/* frames to be sent; NULL at first */
+	StringInfoData frames;		/* to be sent */
 	char		name[OUTBOX_SHORT_STRING_MAX + 1];	/* that was asked for */
 
 	/*
@@ -103,7 +117,6 @@ struct OutboxLink
 	amqp_bytes_t rest;			/* of a message's body, between two frames; in
 								 * scratch, or in the message */
 	uint64		published;		/* bytes of messages, rest among them */
-	size_t		buffered;		/* bytes in buffer */
 	int64		send_limit;		/* most bytes we want in the kernel */
 	int64		room;			/* of send_limit, still free */
 	bool		wants_room;		/* more than there was */
@@ -188,5 +201,69 @@ extern int64 outbox_link_unacknowledged(const OutboxLink *link);
 extern void outbox_link_measure_room(OutboxLink *link);
 extern void outbox_link_want_room(const OutboxLink *link);
 extern int	outbox_link_flush(OutboxLink *link);
+
+/*
+ * encode.c: from a message to AMQP properties, headers and body
+ *
+ * Encodes in that format (NULL: plain) its properties and headers into *properties,
+ * which is as large as they may be and is then as long as they are; and points *body
+ * to the body, or body is NULL.  What it allocates lives in scratch (the caller
+ * resets that per message); the rest points into the message.
+ *
+ * Returns NULL, or why the message cannot be sent at all (text in scratch or
+ * constant).  May ereport(ERROR) out of the server's own functions: characters
+ * that UTF-8 does not have, a document that grows over 1 GB, stack depth, out
+ * of memory.
+ *
+ * Converts from the database's encoding with pg_server_to_any(), which outside
+ * a transaction works only when client_encoding is UTF8: the worker must have
+ * set that once, inside a transaction.
+ */
+extern const char *outbox_encode(const OutboxMessage *message,
+								 const OutboxFormat *format,
+								 MemoryContext scratch,
+								 amqp_bytes_t *properties, amqp_bytes_t *body);
+
+/*
+ * encode_table.c: from jsonb to an AMQP field table; encode.c only
+ *
+ * The functions that can refuse return NULL, or the reason as a constant.
+ * Everything is allocated in the current context.
+ */
+
+/* Database encoding to UTF-8, without a copy where possible. */
+extern amqp_bytes_t outbox_encode_utf8(const char *text, int len);
+
+/* A string that is UTF-8 already, as all of OutboxMessage's are. */
+extern amqp_bytes_t outbox_encode_text(const char *utf8);
+
+extern char *outbox_encode_digits(Numeric number);
+extern const char *outbox_encode_number(Numeric number,
+										amqp_field_value_t *value);
+
+/*
+ * Appends the pairs of the object that the iterator has just entered; the table has
+ * room for them.
+ */
+extern const char *outbox_encode_pairs(JsonbIterator **it,
+									   amqp_table_t *table);
+
+extern bool outbox_encode_is(const amqp_bytes_t *key, const char *name);
+
+/* The value of that header; NULL: there is none. */
+extern amqp_field_value_t *outbox_encode_find(const amqp_table_t *table,
+											  const char *name);
+
+/*
+ * The value of a header of ours, which replaces one of the user's with that name:
+ * consumers take the key for what order is kept by, so nobody may forge it.  There
+ * has to be room for one more.
+ */
+extern amqp_field_value_t *outbox_encode_own_header(amqp_table_t *table,
+													const char *name);
+
+/* The same of a string; NULL: no header. */
+extern void outbox_encode_own_text(amqp_table_t *table, const char *name,
+								   const char *utf8);
 
 #endif							/* OUTBOX_BROKER_INTERNAL_H */

@@ -27,7 +27,7 @@
  */
 #include "postgres.h"
 
-#include "port/pg_bswap.h"
+#include "libpq/pqformat.h"
 #include "utils/memutils.h"
 
 #include "broker_internal.h"
@@ -36,8 +36,8 @@
 
 /* Sent when so much is there; a method frame and a full one fit behind it. */
 #define FLUSH_BYTES			65536
-#define METHOD_MOST_BYTES	1024	/* two short strings and little else */
-#define BUFFER_BYTES		(FLUSH_BYTES + METHOD_MOST_BYTES + OUTBOX_FRAME_MAX)
+StaticAssertDecl(FLUSH_BYTES + 1024 + OUTBOX_FRAME_MAX <= OUTBOX_FRAMES_BYTES,
+				 "place for frames");
 
 #define FRAME_HEAD_BYTES	(OUTBOX_FRAME_OVERHEAD - 1) /* without the end octet */
 #define FRAME_END			0xCE
@@ -125,67 +125,26 @@ outbox_link_burst_end(OutboxLink *link)
 
 /* ------------------------------------------------------------------ frames */
 
-static char *
-put8(char *p, uint8 value)
+static void
+put_short_string(StringInfo frames, amqp_bytes_t str)
 {
-	*p = (char) value;
-	return p + 1;
-}
-
-static char *
-put16(char *p, uint16 value)
-{
-	value = pg_hton16(value);
-	memcpy(p, &value, sizeof(value));
-	return p + sizeof(value);
-}
-
-static char *
-put32(char *p, uint32 value)
-{
-	value = pg_hton32(value);
-	memcpy(p, &value, sizeof(value));
-	return p + sizeof(value);
-}
-
-static char *
-put64(char *p, uint64 value)
-{
-	value = pg_hton64(value);
-	memcpy(p, &value, sizeof(value));
-	return p + sizeof(value);
-}
-
-static char *
-put_short_string(char *p, amqp_bytes_t str)
-{
-	p = put8(p, (uint8) str.len);
-	memcpy(p, str.bytes, str.len);
-	return p + str.len;
-}
-
-static char *
-begin_frame(char *p, uint8 type, size_t payload)
-{
-	p = put8(p, type);
-	p = put16(p, OUTBOX_CHANNEL_PUBLISH);
-	return put32(p, (uint32) payload);
+	pq_writeint8(frames, (uint8) str.len);
+	appendBinaryStringInfoNT(frames, str.bytes, (int) str.len);
 }
 
 static void
-end_frame(OutboxLink *link, char *p)
+begin_frame(StringInfo frames, uint8 type, size_t payload)
 {
-	link->buffered = put8(p, FRAME_END) - link->buffer;
-	Assert(link->buffered <= BUFFER_BYTES);
+	pq_writeint8(frames, type);
+	pq_writeint16(frames, OUTBOX_CHANNEL_PUBLISH);
+	pq_writeint32(frames, (uint32) payload);
 }
 
 /* Makes place for a message's head, or for a part of its body. */
 static int
 make_place(OutboxLink *link)
 {
-	if (link->buffer == NULL)
-		link->buffer = MemoryContextAlloc(link->context, BUFFER_BYTES);
-	return link->buffered < FLUSH_BYTES ? AMQP_STATUS_OK :
+	return link->frames.len < FLUSH_BYTES ? AMQP_STATUS_OK :
 		outbox_link_flush(link);
 }
 
@@ -195,7 +154,7 @@ properties_place(const OutboxLink *link, amqp_bytes_t exchange, amqp_bytes_t key
 {
 	amqp_bytes_t place;
 
-	place.bytes = link->buffer + link->buffered + PUBLISH_METHOD_SIZE +
+	place.bytes = link->frames.data + link->frames.len + PUBLISH_METHOD_SIZE +
 		exchange.len + key.len + FRAME_HEAD_BYTES + HEADER_FIXED_BYTES;
 	place.len = link->frame_max - OUTBOX_FRAME_OVERHEAD - HEADER_FIXED_BYTES;
 	return place;
@@ -203,38 +162,36 @@ properties_place(const OutboxLink *link, amqp_bytes_t exchange, amqp_bytes_t key
 
 /* Method and header of a message, whose properties are in their place. */
 static void
-put_head(OutboxLink *link, amqp_bytes_t exchange, amqp_bytes_t key,
+put_head(StringInfo frames, amqp_bytes_t exchange, amqp_bytes_t key,
 		 amqp_bytes_t properties, size_t body_len)
 {
-	char	   *p = begin_frame(link->buffer + link->buffered, AMQP_FRAME_METHOD,
-								PUBLISH_METHOD_SIZE - OUTBOX_FRAME_OVERHEAD +
-								exchange.len + key.len);
-
-	p = put32(p, AMQP_BASIC_PUBLISH_METHOD);
-	p = put16(p, 0);			/* reserved */
-	p = put_short_string(p, exchange);
-	p = put_short_string(p, key);
-	p = put8(p, 0x01);			/* mandatory, not immediate */
-	p = put8(p, FRAME_END);
-	p = begin_frame(p, AMQP_FRAME_HEADER, HEADER_FIXED_BYTES + properties.len);
-	p = put16(p, AMQP_BASIC_CLASS);
-	p = put16(p, 0);
-	p = put64(p, body_len);
-	Assert(p == properties.bytes);
-	end_frame(link, p + properties.len);
+	begin_frame(frames, AMQP_FRAME_METHOD, PUBLISH_METHOD_SIZE -
+				OUTBOX_FRAME_OVERHEAD + exchange.len + key.len);
+	pq_writeint32(frames, AMQP_BASIC_PUBLISH_METHOD);
+	pq_writeint16(frames, 0);	/* reserved */
+	put_short_string(frames, exchange);
+	put_short_string(frames, key);
+	pq_writeint8(frames, 0x01); /* mandatory, not immediate */
+	pq_writeint8(frames, FRAME_END);
+	begin_frame(frames, AMQP_FRAME_HEADER, HEADER_FIXED_BYTES + properties.len);
+	pq_writeint16(frames, AMQP_BASIC_CLASS);
+	pq_writeint16(frames, 0);
+	pq_writeint64(frames, body_len);
+	Assert(frames->data + frames->len == properties.bytes);
+	frames->len += (int) properties.len;
+	pq_writeint8(frames, FRAME_END);
 }
 
 static int
 put_body(OutboxLink *link, amqp_bytes_t part)
 {
 	int			status = make_place(link);
-	char	   *p;
 
 	if (status != AMQP_STATUS_OK)
 		return status;
-	p = begin_frame(link->buffer + link->buffered, AMQP_FRAME_BODY, part.len);
-	memcpy(p, part.bytes, part.len);
-	end_frame(link, p + part.len);
+	begin_frame(&link->frames, AMQP_FRAME_BODY, part.len);
+	appendBinaryStringInfoNT(&link->frames, part.bytes, (int) part.len);
+	pq_writeint8(&link->frames, FRAME_END);
 	return AMQP_STATUS_OK;
 }
 
@@ -379,7 +336,7 @@ put_message(OutboxLink *link, amqp_bytes_t exchange, amqp_bytes_t key,
 	if (outbox_link_is_silent(link))
 		return fail_silent(link);
 
-	put_head(link, exchange, key, properties, body.len);
+	put_head(&link->frames, exchange, key, properties, body.len);
 	link->rest = body;
 	link->room -= head;
 	status = put_rest(link, bytes <= Min(FLUSH_BYTES, link->room + head));

@@ -69,7 +69,7 @@ outbox_link_unacknowledged(const OutboxLink *link)
 	if (ioctl(link->fd, SIOCOUTQ, &queued) != 0)
 		queued = 0;
 #endif
-	return (int64) link->buffered + queued;
+	return (int64) link->frames.len + queued;
 }
 
 /*
@@ -138,14 +138,14 @@ write_some(OutboxLink *link, const char *bytes, size_t len, short *events)
 int
 outbox_link_flush(OutboxLink *link)
 {
-	size_t		len = link->buffered;
+	size_t		len = link->frames.len;
 	size_t		sent = 0;
 
-	link->buffered = 0;
+	link->frames.len = 0;
 	while (sent < len)
 	{
 		struct pollfd wait = {.fd = link->fd};
-		ssize_t		n = write_some(link, link->buffer + sent, len - sent,
+		ssize_t		n = write_some(link, link->frames.data + sent, len - sent,
 								   &wait.events);
 
 		if (n < 0)

@@ -4,7 +4,7 @@
  *		From a message to AMQP properties, headers and body.
  *
  * Called by broker_publish.c for each message, outside any transaction: only
- * server functions that need no catalog are used here (see encode.h about
+ * server functions that need no catalog are used here (see broker_internal.h about
  * client_encoding).
  *
  * The rules that matter to the protocol were checked at enqueue.  They are
@@ -18,7 +18,7 @@
 #include "lib/stringinfo.h"
 #include "utils/timestamp.h"
 
-#include "encode.h"
+#include "broker_internal.h"
 #include "encode_json.h"
 #include "settings.h"
 #include "traceparent.h"

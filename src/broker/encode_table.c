@@ -18,7 +18,7 @@
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 
-#include "encode.h"
+#include "broker_internal.h"
 
 static const char *encode_value(JsonbIterator **it, const JsonbValue *item,
 								JsonbIteratorToken token,

@@ -26,7 +26,7 @@ MUTATIONS = (
      "no loss: what no queue has taken is not published",
      ["sim/random"]),
     ("not-mandatory", "src/broker/broker_publish.c",
-     "p = put8(p, 0x01);			/* mandatory", "p = put8(p, 0x00);			/* mandatory",
+     "pq_writeint8(frames, 0x01); /* mandatory", "pq_writeint8(frames, 0x00); /* mandatory",
      "no loss: a message without a queue comes back",
      ["broker_fake"]),
     ("nack-is-ack", "src/relay/relay_link.c",

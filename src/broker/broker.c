@@ -55,22 +55,12 @@
  */
 #define SILENCE_MARGIN_MS 100
 
-static const char *
-state_name(OutboxLinkState state)
-{
-	switch (state)
-	{
-		case OUTBOX_LINK_CLOSED:
-			return "closed";
-		case OUTBOX_LINK_CONNECTING:
-			return "connecting";
-		case OUTBOX_LINK_OPEN:
-			return "open";
-		case OUTBOX_LINK_BLOCKED:
-			return "blocked";
-	}
-	return "?";
-}
+static const char *const StateNames[] = {
+	[OUTBOX_LINK_CLOSED] = "closed",
+	[OUTBOX_LINK_CONNECTING] = "connecting",
+	[OUTBOX_LINK_OPEN] = "open",
+	[OUTBOX_LINK_BLOCKED] = "blocked"
+};
 
 /* The only writer of link->state; the diagram is in broker.h. */
 void
@@ -93,7 +83,7 @@ outbox_link_set_state(OutboxLink *link, OutboxLinkState state)
 			break;
 	}
 	elog(DEBUG1, "outbox broker link: %s to %s",
-		 state_name(link->state), state_name(state));
+		 StateNames[link->state], StateNames[state]);
 	link->state = state;
 	if (state != OUTBOX_LINK_BLOCKED)
 		link->blocked_reason[0] = '\0';
@@ -302,20 +292,6 @@ forget_unsent(OutboxLink *link)
 }
 
 /*
- * The link has needed it for the login, and then for hiding it in what the broker
- * says.  The library keeps the login in its buffers for as long, and frees them
- * without wiping them.
- */
-static void
-forget_password(OutboxLink *link)
-{
-	char	   *password = unconstify(char *, link->target.password);
-
-	if (password != NULL)
-		explicit_bzero(password, strlen(password));
-}
-
-/*
  * Gives back everything that the link holds outside our memory, in whatever
  * state it is.  Idempotent; throws nothing, so that it may run at exit.
  */
@@ -339,7 +315,15 @@ outbox_link_drop(OutboxLink *link)
 	link->frames.len = 0;
 	memset(&link->conn, 0, sizeof(OutboxLink) - offsetof(OutboxLink, conn));
 	link->fd = -1;
-	forget_password(link);
+
+	/*
+	 * It was needed for the login, and to hide it in what the broker says.
+	 * The library keeps it in its buffers for as long, and does not wipe
+	 * them.
+	 */
+	if (link->target.password != NULL)
+		explicit_bzero(unconstify(char *, link->target.password),
+					   strlen(link->target.password));
 }
 
 void
@@ -366,13 +350,7 @@ outbox_link_close(OutboxLink *link, bool polite)
 	outbox_link_set_state(link, OUTBOX_LINK_CLOSED);
 }
 
-/*
- * Which librabbitmq and OpenSSL this process runs with.
- *
- * Both are loaded at run time, so that they may be other ones than those of the
- * headers that we were built with.
- */
-
+/* Both are loaded at run time, so that they may be others than those of the headers. */
 void
 outbox_link_versions(OutboxLinkVersions *versions)
 {

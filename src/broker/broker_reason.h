@@ -15,10 +15,7 @@
 /* connect() or the socket said that. */
 extern OutboxReason outbox_reason_of_errno(int error);
 
-/*
- * The broker closed the connection with that code and text: while we logged in,
- * and later.
- */
+/* The broker closed the connection with that code and text. */
 extern OutboxReason outbox_reason_of_login(int code, const char *text);
 
 /* What connection.blocked says. */

@@ -110,10 +110,7 @@ extern const char *outbox_link_blocked_reason(const OutboxLink *link);
 /* The same as a kind; NONE unless BLOCKED. */
 extern OutboxReason outbox_link_alarm(const OutboxLink *link);
 
-/*
- * Until when the certificate is valid that the broker has shown last, in seconds
- * of Unix; 0 without TLS, or if it has shown none.
- */
+/* When the broker's last certificate ends, in seconds of Unix; 0: it showed none. */
 extern int64 outbox_link_certificate_ends(const OutboxLink *link);
 
 /* Socket to wait on, PGINVALID_SOCKET when CLOSED. */
@@ -136,10 +133,9 @@ extern int	outbox_link_connect_due_ms(const OutboxLink *link);
 
 /*
  * Makes sure that an exchange exists: declares it durable with that type, or
- * with type NULL asks passively.  Uses a channel of its own, so a refusal
- * (REFUSED, reason in code and text) leaves the confirm channel alone.  AGAIN:
- * not now (BLOCKED, or inside a burst).  LOST with a code: this very request
- * made the broker close the connection, as an unknown exchange type does.
+ * with type NULL asks passively.  REFUSED: code and text say why.  AGAIN: not now
+ * (BLOCKED, or inside a burst).  LOST with a code: this very request made the
+ * broker close the connection, as an unknown exchange type does.
  */
 extern OutboxLinkStatus outbox_link_declare(OutboxLink *link,
 											const char *exchange,
@@ -148,9 +144,8 @@ extern OutboxLinkStatus outbox_link_declare(OutboxLink *link,
 											size_t text_size);
 
 /*
- * Tries whether we may publish to that exchange with that routing key, in a
- * transaction of the broker's that is rolled back, so that nobody gets the
- * message.  OK: asked; then receive until tried says OK, REFUSED (with the code
+ * Tries whether we may publish to that exchange with that routing key; no queue gets
+ * the message.  OK: asked; then receive until tried says OK, REFUSED (with the code
  * and words of the broker) or LOST, or the link is BLOCKED: then there may be no
  * answer.  AGAIN: not now.
  */
@@ -163,10 +158,10 @@ extern OutboxLinkStatus outbox_link_tried(const OutboxLink *link, int *code,
 /*
  * Asks for a name that one connection to the broker can have at a time, until it
  * closes.  Never waits, and leaves publishing alone.  OK: begun; receive until
- * name_answer, which goes on with it, says OK (the name is this connection's) or REFUSED (with the broker's
- * code, 405 where another connection has the name, and its words).  REFUSED: that is
- * the answer already.  AGAIN: not now.  A name that is held can be asked for again;
- * one connection has one name.
+ * name_answer, which goes on with it, says OK (the name is this connection's) or
+ * REFUSED (with the broker's code, 405 where another connection has the name, and
+ * its words).  REFUSED: that is the answer already.  AGAIN: not now.  A name that is
+ * held can be asked for again; one connection has one name.
  */
 extern OutboxLinkStatus outbox_link_ask_name(OutboxLink *link, const char *name);
 extern OutboxLinkStatus outbox_link_name_answer(OutboxLink *link, int *code,
@@ -176,21 +171,17 @@ extern OutboxLinkStatus outbox_link_release_name(OutboxLink *link);
 /*
  * Publishing happens in bursts: begin arms the watchdog, end sends what was kept
  * back.  begin returns AGAIN when the socket's send buffer has no room, the link is
- * BLOCKED, or a message is being sent.
+ * BLOCKED, or a message is being sent.  After AGAIN wait until the socket is
+ * readable, or for at most OUTBOX_LINK_AGAIN_MS; not for it to be writable, which
+ * the kernel judges by another measure.
  *
- * After AGAIN wait until the socket is readable, or for at most
- * OUTBOX_LINK_AGAIN_MS.
- * Do not wait for it to be writable: the kernel calls it that by another measure.
- *
- * publish sends one message in that format (NULL: plain), mandatory and persistent; its delivery tag is the
- * number of publishes on this link since it was opened, starting with 1.
- * OK: it was sent, or it is being sent: then the send buffer has no room for the
- * rest of it, outbox_link_sending() is true, the message must stay where it is,
- * and send_rest sends as much of it as there is room for, each time that it is
- * called, until it returns OK.
- * AGAIN: the buffer may not hold it now, nothing was sent, end the burst.
- * REFUSED: the message cannot be encoded (reason in outbox_link_error), nothing
- * was sent.  LOST: whether it was sent is unknown.
+ * publish sends one message in that format (NULL: plain), mandatory and persistent;
+ * its delivery tag is the number of publishes since the link was opened, from 1 on.
+ * OK: it was sent, or outbox_link_sending() is true: there was no room for the rest
+ * of it, the message must stay where it is, and each call of send_rest sends what
+ * there is room for, until it returns OK.  AGAIN: no room, nothing was sent, end the
+ * burst.  REFUSED: it cannot be encoded (see outbox_link_error), nothing was sent.
+ * LOST: whether it was sent is unknown.
  */
 #define OUTBOX_LINK_AGAIN_MS 20
 extern bool outbox_link_sending(const OutboxLink *link);
@@ -222,10 +213,7 @@ extern const char *outbox_link_header_error(OutboxLink *link,
 extern uint64 outbox_link_published(const OutboxLink *link);
 extern uint64 outbox_link_acknowledged(OutboxLink *link);
 
-/*
- * A broker that lives takes no byte of ours for so long: there is something wrong
- * with the connection.
- */
+/* When no byte was taken for so long, something is wrong with the connection. */
 extern int	outbox_link_stalled_ms(const OutboxLink *link);
 
 /* A message that could not be routed is coming back: answers are behind it. */

@@ -161,10 +161,7 @@ publish_and_roll_back(OutboxLink *link, const char *exchange,
 					  const char *routing_key)
 {
 	amqp_tx_rollback_t rollback = {0};
-	amqp_table_entry_t entry = {
-		.key = amqp_cstring_bytes(DoNotKeep),
-		.value = {.kind = AMQP_FIELD_KIND_BOOLEAN,.value.boolean = 1}
-	};
+	amqp_table_entry_t entry = OUTBOX_TABLE_TRUE(DoNotKeep);
 	amqp_basic_properties_t properties = {
 		._flags = AMQP_BASIC_HEADERS_FLAG,
 		.headers = {.num_entries = 1, .entries = &entry}
@@ -296,13 +293,7 @@ send_method(OutboxLink *link, amqp_method_number_t id, void *method,
 static OutboxLinkStatus
 send_declare(OutboxLink *link)
 {
-	amqp_table_entry_t type = {
-		.key = amqp_cstring_bytes("x-queue-type"),
-		.value = {
-			.kind = AMQP_FIELD_KIND_UTF8,
-			.value.bytes = amqp_cstring_bytes("classic")
-		}
-	};
+	amqp_table_entry_t type = OUTBOX_TABLE_TEXT("x-queue-type", "classic");
 	amqp_queue_declare_t declare = {
 		.queue = amqp_cstring_bytes(link->name),
 		.exclusive = 1,

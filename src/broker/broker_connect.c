@@ -279,13 +279,6 @@ adopt_socket(OutboxLink *link)
 	return OUTBOX_LINK_OK;
 }
 
-#define BOOLEAN(name) \
-	{.key = amqp_cstring_bytes(name), \
-	.value = {.kind = AMQP_FIELD_KIND_BOOLEAN, .value.boolean = 1}}
-#define TEXT(name, text) \
-	{.key = amqp_cstring_bytes(name), \
-	.value = {.kind = AMQP_FIELD_KIND_UTF8, .value.bytes = amqp_cstring_bytes(text)}}
-
 /*
  * Logs in.  Without connection.blocked among the capabilities the broker would
  * stop reading in an alarm without telling us.  With EXTERNAL the broker knows from
@@ -298,16 +291,16 @@ login(OutboxLink *link)
 	const OutboxLinkTarget *target = &link->target;
 	bool		external = outbox_auth_mechanism == OUTBOX_AUTH_EXTERNAL;
 	amqp_table_entry_t capabilities[] = {
-		BOOLEAN("connection.blocked"),
-		BOOLEAN("publisher_confirms"),
-		BOOLEAN("basic.nack"),
-		BOOLEAN("authentication_failure_close")
+		OUTBOX_TABLE_TRUE("connection.blocked"),
+		OUTBOX_TABLE_TRUE("publisher_confirms"),
+		OUTBOX_TABLE_TRUE("basic.nack"),
+		OUTBOX_TABLE_TRUE("authentication_failure_close")
 	};
 	amqp_table_entry_t properties[] = {
-		TEXT("product", "outbox"),
-		TEXT("version", outbox_library_version()),
-		TEXT("platform", "PostgreSQL " PG_VERSION),
-		TEXT("connection_name", target->application_name),
+		OUTBOX_TABLE_TEXT("product", "outbox"),
+		OUTBOX_TABLE_TEXT("version", outbox_library_version()),
+		OUTBOX_TABLE_TEXT("platform", "PostgreSQL " PG_VERSION),
+		OUTBOX_TABLE_TEXT("connection_name", target->application_name),
 		{.key = amqp_cstring_bytes("capabilities"),
 			.value = {.kind = AMQP_FIELD_KIND_TABLE,
 			.value.table = {lengthof(capabilities), capabilities}}}

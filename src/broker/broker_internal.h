@@ -39,6 +39,14 @@
 #define OUTBOX_CHANNEL_TRY		3	/* with transactions; of a preflight */
 #define OUTBOX_CHANNEL_NAME		4	/* so that a refusal costs nothing */
 
+/* An entry of a table of AMQP: true, or a text. */
+#define OUTBOX_TABLE_TRUE(name) \
+	{.key = amqp_cstring_bytes(name), \
+	.value = {.kind = AMQP_FIELD_KIND_BOOLEAN, .value.boolean = 1}}
+#define OUTBOX_TABLE_TEXT(name, text) \
+	{.key = amqp_cstring_bytes(name), \
+	.value = {.kind = AMQP_FIELD_KIND_UTF8, .value.bytes = amqp_cstring_bytes(text)}}
+
 /*
  * A basic.return whose content is still arriving: the method comes first, then
  * the header (which tells the message), then the body, which nobody needs.

@@ -18,6 +18,7 @@
 #include "miscadmin.h"
 #include "outlet.h"
 #include "own_version.h"
+#include "pgstat.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
 #include "relay_internal.h"
@@ -103,25 +104,70 @@ set_wakeups_off(bool off)
 		SetLatch(MyLatch);
 }
 
+/*
+ * pg_stat_activity: state is 'active' while the worker works and 'idle' while it waits
+ * for work; never 'idle in transaction', as no transaction is open then.  query is not
+ * SQL, which changes too quickly to tell anything, but this text, in the words of
+ * outbox_workers.  It is made when it changes; to show it costs what a statement of any
+ * session does, twice a turn.
+ */
+static struct
+{
+	OutboxWorkerState state;
+	char		broker[sizeof(((OutboxSlot *) NULL)->broker)];
+	char		text[sizeof(((OutboxSlot *) NULL)->broker) + 64];	/* "": nothing yet */
+} shown;
+
+const char *
+outbox_relay_activity(void)
+{
+	return shown.text;
+}
+
+static void
+show_activity(OutboxWorkerState state, const char *broker)
+{
+	/* Between two messages a worker is not another thing. */
+	if (state == OUTBOX_WORKER_IDLE)
+		state = OUTBOX_WORKER_PUBLISHING;
+	if (shown.text[0] != '\0' && shown.state == state &&
+		strcmp(shown.broker, broker) == 0)
+		return;
+	shown.state = state;
+	strlcpy(shown.broker, broker, sizeof(shown.broker));
+	if (state == OUTBOX_WORKER_PUBLISHING)
+		snprintf(shown.text, sizeof(shown.text),
+				 "outbox relay %d: publishing to %s", MySlot->worker, broker);
+	else if (broker[0] != '\0' &&
+			 (state == OUTBOX_WORKER_CONNECTING ||
+			  state == OUTBOX_WORKER_BROKER_DOWN || state == OUTBOX_WORKER_BLOCKED))
+		snprintf(shown.text, sizeof(shown.text), "outbox relay %d: %s, %s",
+				 MySlot->worker, outbox_worker_state_name(state), broker);
+	else
+		snprintf(shown.text, sizeof(shown.text), "outbox relay %d: %s",
+				 MySlot->worker, outbox_worker_state_name(state));
+	pgstat_report_activity(STATE_RUNNING, shown.text);
+}
+
 static void
 show_state(OutboxRelay *relay)
 {
 	OutboxWorkerState state;
-	int			mismatch = outbox_database_mismatch(relay->database);
-	OutboxCopy	copy = outbox_control_copy(relay->control);
+	int			mismatch = relay->database.mismatch;
+	OutboxCopy	copy = relay->control.copy;
 
 	if (mismatch)
 		state = mismatch > 0 ?
 			OUTBOX_WORKER_EXTENSION_NEWER : OUTBOX_WORKER_EXTENSION_OLDER;
 	else if (!outbox_enabled)
 		state = OUTBOX_WORKER_DISABLED;
-	else if (outbox_database_failing(relay->database))
+	else if (relay->database.failing)
 		state = OUTBOX_WORKER_DATABASE_ERROR;
 	else if (copy != OUTBOX_COPY_NONE)
 		state = copy_worker_state(copy);
-	else if (outbox_control_paused(relay->control))
+	else if (relay->control.paused)
 		state = OUTBOX_WORKER_PAUSED;
-	else if (!outbox_link_config_usable(relay->config))
+	else if (relay->config.error != NULL)
 		state = OUTBOX_WORKER_CONFIG_ERROR;
 	else
 		state = link_worker_state(relay);
@@ -139,7 +185,7 @@ show_state(OutboxRelay *relay)
 		ereport(LOG, (errmsg("outbox relay is no longer blocked by the broker")));
 	MySlot->broken_routes = outbox_routes_count_broken(relay->routes);
 	outbox_slot_set_state(state);
-	outbox_activity_show(state, MySlot->broker);
+	show_activity(state, MySlot->broker);
 	set_wakeups_off(state != OUTBOX_WORKER_IDLE && state != OUTBOX_WORKER_PUBLISHING);
 }
 
@@ -149,61 +195,44 @@ show_state(OutboxRelay *relay)
 static bool
 maintains_archive(const OutboxRelay *relay)
 {
-	return outbox_database_attached(relay->database) && MySlot->worker == 0;
+	return relay->database.attached && MySlot->worker == 0;
 }
 
 /* A job adds to what is to be published, so only where something can be. */
 static bool
 may_run_job(OutboxRelay *relay)
 {
-	return MySlot->worker == 0 && outbox_jobs_wanted(relay->jobs) &&
-		outbox_enabled && outbox_database_attached(relay->database) &&
-		outbox_database_has_started(relay->database) &&
-		!outbox_database_failing(relay->database) &&
-		!outbox_control_is_stale(relay->control) &&
-		!outbox_control_paused(relay->control) &&
+	return MySlot->worker == 0 && relay->jobs.wanted &&
+		outbox_enabled && relay->database.attached &&
+		relay->database.started &&
+		!relay->database.failing &&
+		!relay->control.stale &&
+		!relay->control.paused &&
 		outbox_link_state(relay->link) == OUTBOX_LINK_OPEN;
 }
 
 static OutboxMonoTime
 next_deadline(OutboxRelay *relay, OutboxMonoTime now)
 {
-	OutboxMonoTime deadline = outbox_timers_poll_at(relay->timers);
+	OutboxMonoTime deadline = relay->timers.poll_at;
 
-	if (!outbox_database_failing(relay->database) && outbox_database_attached(relay->database))
-		outbox_mono_earlier(&deadline, outbox_settler_deadline(relay->settler));
-	outbox_mono_earlier(&deadline, outbox_settler_unstick_at(relay->settler));
-	outbox_mono_earlier(&deadline, outbox_sender_deadline(relay->sender));
+	if (!relay->database.failing && relay->database.attached)
+		outbox_mono_earlier(&deadline, relay->settler.settle_at);
+	outbox_mono_earlier(&deadline, relay->settler.unstick_at);
+	outbox_mono_earlier(&deadline, relay->sender.send_at);
 	outbox_mono_earlier(&deadline, outbox_routes_deadline(relay->routes));
-	outbox_mono_earlier(&deadline, outbox_reader_deadline(relay->reader, now));
-	outbox_mono_earlier(&deadline, outbox_sweep_deadline(relay->sweep, relay->queue));
-	if (outbox_database_failing(relay->database))
+	outbox_mono_earlier(&deadline, outbox_reader_deadline(&relay->reader, now));
+	outbox_mono_earlier(&deadline, outbox_sweep_deadline(&relay->sweep, relay->queue));
+	if (relay->database.failing)
 		outbox_mono_earlier(&deadline,
-							outbox_database_retry_at(relay->database));
+							relay->database.retry_at);
 	outbox_mono_earlier(&deadline, outbox_relay_link_deadline(relay, now));
 	if (maintains_archive(relay))
 		outbox_mono_earlier(&deadline,
-							outbox_maintenance_deadline(relay->maintenance));
+							outbox_maintenance_deadline(&relay->maintenance));
 	if (may_run_job(relay))
-		outbox_mono_earlier(&deadline, outbox_jobs_at(relay->jobs));
+		outbox_mono_earlier(&deadline, relay->jobs.at);
 	return deadline;
-}
-
-static bool
-wait_idle(OutboxRelay *relay, int64 timeout_ms)
-{
-	OutboxWaitFor wait;
-	bool		readable;
-
-	wait.open = outbox_relay_link_open(relay);
-	wait.opened_at = outbox_relay_opened_at(relay);
-	wait.confirms = relay->window->outstanding > 0;
-	wait.may_nap = relay->queue->nready == 0 && relay->queue->nwaiting == 0;
-	wait.timeout_ms = timeout_ms;
-	outbox_activity_idle();
-	readable = outbox_wait_set_wait(relay->waiting, &wait);
-	outbox_activity_works();
-	return readable;
 }
 
 /* The only place where the process waits for work. */
@@ -222,7 +251,7 @@ wait_for_work(OutboxRelay *relay, bool busy)
 		if (!PostmasterIsAlive())
 			proc_exit(1);
 	}
-	else if (wait_idle(relay, Max(MIN_WAIT_MS, Min(timeout, longest))))
+	else if (outbox_relay_wait(relay, Max(MIN_WAIT_MS, Min(timeout, longest))))
 		outbox_relay_socket_readable(relay);
 	if (MyLatch->is_set)
 	{
@@ -241,7 +270,7 @@ stand_by(OutboxRelay *relay)
 {
 	outbox_relay_drop_unsent(relay);
 	if (outbox_link_state(relay->link) != OUTBOX_LINK_CLOSED &&
-		relay->window->outstanding == 0)
+		relay->window.outstanding == 0)
 		outbox_relay_close(relay, true);
 	/* Nobody tries any more, so that nothing is known. */
 	outbox_slot_clear_current_error(OUTBOX_ERROR_LINK);
@@ -259,7 +288,6 @@ turn(OutboxRelay *relay)
 	if (!outbox_slot_is_mine())
 		elog(FATAL, "outbox worker was replaced");
 	OUTBOX_TEST_POINT("turn");
-	outbox_wall_clock_look(relay->wall_clock);
 	if (ConfigReloadPending)
 		outbox_relay_reload(relay);
 	outbox_relay_take_inbox(relay);
@@ -267,16 +295,15 @@ turn(OutboxRelay *relay)
 	outbox_relay_receive(relay);
 	if (outbox_relay_wants_round(relay, now))
 		outbox_relay_round(relay);
-	if (outbox_database_leaving(relay->database))
+	if (relay->database.leave)
 		return false;
-	if (maintains_archive(relay) &&
-		outbox_maintenance_due(relay->maintenance, now))
-		outbox_maintenance_run(relay->maintenance, now, relay->scratch);
+	if (maintains_archive(relay))
+		outbox_maintenance_run(&relay->maintenance, now, relay->scratch);
 	if (may_run_job(relay) &&
-		outbox_mono_reached(outbox_jobs_at(relay->jobs), now))
-		outbox_jobs_run(relay->jobs, relay->scratch);
+		outbox_mono_reached(relay->jobs.at, now))
+		outbox_jobs_run(&relay->jobs, relay->scratch);
 
-	if (!outbox_enabled || outbox_database_mismatch(relay->database))
+	if (!outbox_enabled || relay->database.mismatch)
 		stand_by(relay);
 	outbox_relay_link_step(relay, now);
 	outbox_relay_publish(relay, now);
@@ -297,7 +324,7 @@ drain(OutboxRelay *relay)
 	OutboxMonoTime deadline =
 		outbox_mono_plus(now, outbox_watchdog_stop_left(OUTBOX_DRAIN_MS));
 
-	while (relay->window->outstanding > 0 && outbox_relay_link_open(relay) &&
+	while (relay->window.outstanding > 0 && outbox_relay_link_open(relay) &&
 		   !outbox_mono_reached(deadline, now))
 	{
 		int64		wait_ms = outbox_mono_ms_until(deadline, now);
@@ -305,7 +332,7 @@ drain(OutboxRelay *relay)
 		outbox_relay_socket_readable(relay);
 		outbox_relay_receive(relay);
 		(void) outbox_relay_send_rest(relay);
-		if (relay->window->outstanding == 0 || !outbox_relay_link_open(relay))
+		if (relay->window.outstanding == 0 || !outbox_relay_link_open(relay))
 			break;
 		if (outbox_link_sending(relay->link))
 			wait_ms = Min(wait_ms, OUTBOX_LINK_AGAIN_MS);
@@ -315,7 +342,7 @@ drain(OutboxRelay *relay)
 								 outbox_link_socket(relay->link), wait_ms,
 								 outbox_wait_event(OUTBOX_WAIT_STOP));
 		now = outbox_mono_now();
-		outbox_sender_try_again(relay->sender);
+		outbox_relay_sender_reset(relay);
 	}
 }
 
@@ -328,15 +355,15 @@ settle_all(OutboxRelay *relay)
 {
 	int			in_vain = 0;
 
-	outbox_settler_unstick(relay->settler);
+	outbox_settler_unstick(&relay->settler);
 	while (in_vain < 3 && outbox_watchdog_stop_left(1) > 0)
 	{
-		int			ready = outbox_settler_ready(relay->settler);
+		int			ready = outbox_settler_ready(&relay->settler);
 
 		if (ready == 0)
 			return;
 		outbox_relay_round(relay);
-		if (outbox_settler_ready(relay->settler) >= ready)
+		if (outbox_settler_ready(&relay->settler) >= ready)
 			in_vain++;
 	}
 }
@@ -393,28 +420,15 @@ relay_create(void)
 											  ALLOCSET_DEFAULT_SIZES);
 	OutboxRelay *relay = MemoryContextAllocZero(cxt, sizeof(OutboxRelay));
 
-	relay->cxt = cxt;
 	relay->scratch = AllocSetContextCreate(cxt, "outbox scratch",
 										   ALLOCSET_DEFAULT_SIZES);
 	relay->queue = outbox_queue_create(cxt);
 	relay->routes = outbox_routes_create(cxt, relay->queue);
-	relay->reader = outbox_reader_create(cxt, relay->queue, relay->routes);
-	relay->sweep = outbox_sweep_create(cxt);
-	relay->unflushed = outbox_unflushed_create(cxt);
-	relay->timers = outbox_timers_create(cxt);
-	relay->wall_clock = outbox_wall_clock_create(cxt);
-	relay->maintenance = outbox_maintenance_create(cxt);
-	relay->jobs = outbox_jobs_create(cxt);
-	relay->database = outbox_database_create(cxt);
-	relay->control = outbox_control_create(cxt);
-	relay->prepared = outbox_prepared_create(cxt);
-	relay->config = outbox_link_config_create(cxt);
-	relay->sender = outbox_sender_create(cxt);
-	relay->poison = outbox_poison_create(cxt, relay->queue);
-	outbox_relay_link_create(relay);
-	relay->settler = outbox_settler_create(cxt, relay->queue, relay->unflushed,
-										   relay->routes, relay->link);
-	relay->waiting = outbox_wait_set_create(cxt, relay->link);
+	outbox_reader_init(&relay->reader, relay->queue, relay->routes);
+	outbox_relay_timers_start(&relay->timers);
+	outbox_jobs_look(&relay->jobs);
+	relay->link = outbox_relay_link_create(relay, cxt);
+	outbox_settler_init(&relay->settler, relay->queue, relay->routes, relay->link);
 	outbox_relay_load_config(relay);
 	return relay;
 }
@@ -456,20 +470,19 @@ outbox_relay_main(Datum main_arg)
 					psprintf("outbox relay %d (%s)", MySlot->worker,
 							 outbox_library_version()),
 					PGC_USERSET, PGC_S_OVERRIDE);
-	outbox_activity_show(MySlot->state, "");
+	show_activity(MySlot->state, "");
 
 	relay = relay_create();
 	MemoryContextSwitchTo(relay->scratch);
-	while (!outbox_watchdog_stopping() && !outbox_database_leaving(relay->database))
+	while (!outbox_watchdog_stopping() && !relay->database.leave)
 	{
 		MemoryContextReset(relay->scratch);
-		outbox_queue_limit_waiting(relay->queue, outbox_window);
 		busy = turn(relay);
-		if (!outbox_database_leaving(relay->database) && !outbox_watchdog_stopping())
+		if (!relay->database.leave && !outbox_watchdog_stopping())
 			wait_for_work(relay, busy);
 	}
 	/* Somebody terminated us; at a shutdown the postmaster starts nothing. */
-	if (outbox_watchdog_stopping() && !outbox_database_leaving(relay->database))
+	if (outbox_watchdog_stopping() && !relay->database.leave)
 		MySlot->exit_reason = OUTBOX_EXIT_RESTART;
 	finish(relay);
 	proc_exit(0);

@@ -14,6 +14,7 @@
 #include "postmaster/interrupt.h"
 #include "relay_internal.h"
 #include "settings.h"
+#include "sizes.h"
 #include "storage/procarray.h"
 #include "utils/guc.h"
 #include "utils/timestamp.h"
@@ -23,6 +24,13 @@
 #define REST_PREPARED_MS	2000	/* a prepared transaction is asked about */
 #define REST_STANDING_MS	10000	/* what keeps it from working may be over */
 
+/*
+ * A jump of the wall clock: less than that NTP makes good without one.  Both clocks are
+ * looked at one after the other: who is stopped in between has seen nothing.
+ */
+#define JUMP_MS				5000
+#define AT_ONCE_MS			1000
+
 /* ------------------------------------------------------------------- inbox */
 
 /* What a transaction changed beside enqueuing. */
@@ -30,20 +38,20 @@ static void
 handle_signals(OutboxRelay *relay, int signals)
 {
 	if (signals & OUTBOX_SIGNAL_CONFIG)
-		outbox_control_invalidate(relay->control);
+		outbox_control_invalidate(&relay->control);
 	if (signals & OUTBOX_SIGNAL_REMOVED)
-		outbox_reader_invalidate_holders(relay->reader);
+		outbox_keys_invalidate_holders(&relay->reader);
 	if (signals & OUTBOX_SIGNAL_EXTENSION)
-		outbox_database_recheck_extension(relay->database);
+		outbox_database_recheck_extension(&relay->database);
 	if (signals & OUTBOX_SIGNAL_JOBS)
-		outbox_jobs_look(relay->jobs);
+		outbox_jobs_look(&relay->jobs);
 }
 
 /* Prepared transactions of that range were lost: which are they? */
 static void
 lost_prepared(OutboxRelay *relay, const OutboxRange *range)
 {
-	outbox_prepared_lost(relay->prepared, range);
+	outbox_prepared_lost(&relay->prepared, range);
 	handle_signals(relay, OUTBOX_SIGNAL_CONFIG | OUTBOX_SIGNAL_REMOVED |
 				   OUTBOX_SIGNAL_JOBS);
 }
@@ -52,11 +60,11 @@ lost_prepared(OutboxRelay *relay, const OutboxRange *range)
 bool
 outbox_relay_has_work(OutboxRelay *relay)
 {
-	return !outbox_database_has_started(relay->database) ||
-		outbox_prepared_unknown(relay->prepared) ||
-		(MySlot->worker == 0 && outbox_jobs_wanted(relay->jobs)) ||
-		outbox_reader_behind(relay->reader, outbox_mono_now()) ||
-		relay->queue->count > 0 || outbox_database_failing(relay->database) ||
+	return !relay->database.started ||
+		relay->prepared.find ||
+		(MySlot->worker == 0 && relay->jobs.wanted) ||
+		outbox_reader_behind(&relay->reader, outbox_mono_now()) ||
+		relay->queue->count > 0 || relay->database.failing ||
 		outbox_routes_count_broken(relay->routes) > 0;
 }
 
@@ -65,19 +73,19 @@ static int
 rest_ms(OutboxRelay *relay)
 {
 	int			ms = REST_MAX_MS;
-	TimestampTz due = outbox_reader_next_due(relay->reader);
+	TimestampTz due = relay->reader.due.next;
 
 	/* Perhaps it is not paused any more. */
-	if (outbox_control_is_stale(relay->control))
+	if (relay->control.stale)
 		return 0;
-	if (!outbox_enabled || outbox_control_paused(relay->control) ||
-		outbox_database_mismatch(relay->database) ||
-		!outbox_link_config_usable(relay->config) ||
+	if (!outbox_enabled || relay->control.paused ||
+		relay->database.mismatch ||
+		relay->config.error != NULL ||
 		outbox_relay_broker_down(relay))
 		return REST_STANDING_MS;
 	if (outbox_relay_has_work(relay))
 		return 0;
-	if (outbox_prepared_count(relay->prepared) > 0)
+	if (relay->prepared.n > 0)
 		ms = REST_PREPARED_MS;
 	if (due != 0 && due != DT_NOEND)
 		ms = Min(ms, TimestampDifferenceMilliseconds(GetCurrentTimestamp(),
@@ -89,22 +97,22 @@ void
 outbox_relay_handle_inbox(OutboxRelay *relay, const OutboxInbox *inbox)
 {
 	for (int i = 0; i < inbox->nranges; i++)
-		outbox_reader_add(relay->reader, inbox->ranges[i].lo,
+		outbox_reader_add(&relay->reader, inbox->ranges[i].lo,
 						  inbox->ranges[i].hi, OUTBOX_UNREAD_LATE);
 	for (int i = 0; i < inbox->nprepared; i++)
-		outbox_prepared_add(relay->prepared, &inbox->prepared[i]);
+		outbox_prepared_add(&relay->prepared, &inbox->prepared[i]);
 	if (inbox->next_due != 0)
-		outbox_reader_told_due(relay->reader, inbox->next_due);
+		outbox_due_told(&relay->reader.due, inbox->next_due);
 	handle_signals(relay, inbox->signals);
 	if (inbox->signals & OUTBOX_SIGNAL_PREPARED)
 		lost_prepared(relay, &inbox->lost);
 	if (inbox->signals & OUTBOX_SIGNAL_RESTART)
-		outbox_database_leave(relay->database, OUTBOX_EXIT_RESTART);
+		outbox_database_leave(&relay->database, OUTBOX_EXIT_RESTART);
 	if (inbox->signals & OUTBOX_SIGNAL_STOP)
-		outbox_database_leave(relay->database, OUTBOX_EXIT_STOPPED);
+		outbox_database_leave(&relay->database, OUTBOX_EXIT_STOPPED);
 	if (inbox->signals & OUTBOX_SIGNAL_YIELD)
 	{
-		outbox_database_leave(relay->database, OUTBOX_EXIT_YIELDED);
+		outbox_database_leave(&relay->database, OUTBOX_EXIT_YIELDED);
 		MySlot->rest_ms = rest_ms(relay);
 	}
 }
@@ -115,9 +123,53 @@ outbox_relay_take_inbox(OutboxRelay *relay)
 	OutboxInbox inbox;
 
 	/* An inbox that was taken must be handled: no error may come in between. */
-	outbox_prepared_reserve(relay->prepared, OUTBOX_INBOX_PREPARED);
+	outbox_prepared_reserve(&relay->prepared, OUTBOX_INBOX_PREPARED);
 	outbox_slot_take_inbox(&inbox);
 	outbox_relay_handle_inbox(relay, &inbox);
+}
+
+/* -------------------------------------------------------------- stop, go on */
+
+void
+outbox_relay_drop_unsent(OutboxRelay *relay)
+{
+	int64		lowest = outbox_queue_drop_all(relay->queue, NULL);
+
+	if (lowest == 0)
+		return;
+	outbox_reader_add(&relay->reader, lowest, PG_INT64_MAX,
+					  OUTBOX_UNREAD_RETURNED);
+	/* What was dropped may hold its key, and be gone by now. */
+	outbox_keys_invalidate_holders(&relay->reader);
+	outbox_due_restart(&relay->reader.due);
+}
+
+/* The same of routes that wait, of which something may be ready again. */
+void
+outbox_relay_stop_routes(OutboxRelay *relay)
+{
+	outbox_routes_stop(relay->routes, outbox_reader_end(&relay->reader));
+	outbox_keys_invalidate_holders(&relay->reader);
+}
+
+void
+outbox_relay_route_broken(OutboxRelay *relay, OutboxRoute *route,
+						  int code, const char *reason)
+{
+	outbox_route_broken(relay->routes, route, code, reason,
+						outbox_reader_end(&relay->reader));
+	outbox_keys_invalidate_holders(&relay->reader);
+}
+
+void
+outbox_relay_resume(OutboxRelay *relay, const OutboxResumed *resumed)
+{
+	if (!resumed->any)
+		return;
+	if (resumed->from != 0)
+		outbox_reader_add(&relay->reader, resumed->from, PG_INT64_MAX,
+						  OUTBOX_UNREAD_RETURNED);
+	outbox_due_restart(&relay->reader.due);
 }
 
 /* ------------------------------------------------------------------ timers */
@@ -134,9 +186,9 @@ prepared_ended(const OutboxPrepared *prepared, void *arg)
 {
 	OutboxRelay *relay = arg;
 
-	outbox_reader_add(relay->reader, prepared->range.lo, prepared->range.hi,
+	outbox_reader_add(&relay->reader, prepared->range.lo, prepared->range.hi,
 					  OUTBOX_UNREAD_LATE);
-	outbox_reader_look_up_due(relay->reader);
+	outbox_due_look_up(&relay->reader.due);
 	handle_signals(relay, prepared->signals);
 }
 
@@ -144,17 +196,55 @@ void
 outbox_relay_check_prepared(OutboxRelay *relay,
 							bool (*ended) (TransactionId xid))
 {
-	outbox_prepared_check(relay->prepared, ended, prepared_ended, relay);
+	outbox_prepared_check(&relay->prepared, ended, prepared_ended, relay);
+}
+
+void
+outbox_relay_timers_start(OutboxTimers *timers)
+{
+	timers->poll_at = outbox_mono_after(outbox_poll_interval_ms);
+	timers->sweep_at = outbox_mono_after(OUTBOX_SWEEP_MS);
+}
+
+/*
+ * Has somebody set the clock?  The relay itself waits by one that nobody sets
+ * (clock.h).  But what is scheduled, the ages in the views and the days of the archive
+ * are of the wall clock, and after a jump of it people ask why messages are late, or
+ * early.  A machine that slept, or was moved, looks the same: its monotonic clock stood
+ * still meanwhile.
+ */
+static void
+look_at_clock(OutboxTimers *timers)
+{
+	OutboxMonoTime before = outbox_mono_now();
+	int64		ahead_us = GetCurrentTimestamp() - before.us;
+	int64		jump_ms = (ahead_us - timers->clock_ahead_us) / 1000;
+
+	if (outbox_mono_reached(outbox_mono_plus(before, AT_ONCE_MS),
+							outbox_mono_now()))
+		return;
+	if (timers->clock_known && (jump_ms > JUMP_MS || jump_ms < -JUMP_MS))
+	{
+		outbox_slot_set_clock_jump(jump_ms);
+		if (MySlot->worker == 0)
+			ereport(LOG,
+					(errmsg("outbox relay: the server's clock was set %s by %lld ms",
+							jump_ms > 0 ? "forward" : "back",
+							(long long) (jump_ms > 0 ? jump_ms : -jump_ms)),
+					 errdetail("Messages that are scheduled become due by the clock as it is now.")));
+	}
+	timers->clock_known = true;
+	timers->clock_ahead_us = ahead_us;
 }
 
 static void
 poll_now(OutboxRelay *relay)
 {
-	outbox_reader_look(relay->reader);
+	outbox_reader_look(&relay->reader);
 	/* With a full window there would be no other transaction. */
-	outbox_database_touch(relay->database);
+	outbox_database_touch(&relay->database);
 	/* A password file can be repaired without a reload. */
-	if (!outbox_link_config_usable(relay->config))
+	if (relay->config.error != NULL)
 		outbox_relay_load_config(relay);
 }
 
@@ -162,37 +252,43 @@ poll_now(OutboxRelay *relay)
 static void
 sweep(OutboxRelay *relay)
 {
-	outbox_sweep_start(relay->sweep, relay->queue);
-	outbox_reader_look(relay->reader);
-	outbox_reader_reread_due(relay->reader);
-	outbox_reader_invalidate_holders(relay->reader);
-	outbox_control_invalidate(relay->control);
-	outbox_jobs_look(relay->jobs);
+	outbox_sweep_start(&relay->sweep, relay->queue);
+	outbox_reader_look(&relay->reader);
+	outbox_due_restart(&relay->reader.due);
+	outbox_keys_invalidate_holders(&relay->reader);
+	outbox_control_invalidate(&relay->control);
+	outbox_jobs_look(&relay->jobs);
 	/* ALTER EXTENSION UPDATE need not touch a table. */
-	outbox_database_recheck_extension(relay->database);
+	outbox_database_recheck_extension(&relay->database);
 }
 
 void
 outbox_relay_timers(OutboxRelay *relay, OutboxMonoTime now)
 {
+	OutboxTimers *timers = &relay->timers;
 	OutboxResumed resumed;
 
+	look_at_clock(timers);
 	outbox_relay_check_prepared(relay, has_ended);
 	outbox_routes_retry(relay->routes, now, &resumed);
 	outbox_relay_resume(relay, &resumed);
-	if (outbox_timers_poll_due(relay->timers, now))
+	if (outbox_mono_reached(timers->poll_at, now))
+	{
+		timers->poll_at = outbox_mono_after(outbox_poll_interval_ms);
 		poll_now(relay);
-	if (outbox_timers_sweep_due(relay->timers, now))
+	}
+	if (outbox_mono_reached(timers->sweep_at, now))
+	{
+		timers->sweep_at = outbox_mono_after(OUTBOX_SWEEP_MS);
 		sweep(relay);
-	outbox_sweep_timers(relay->sweep, relay->queue, now);
+	}
+	outbox_sweep_timers(&relay->sweep, relay->queue, now);
 #ifdef OUTBOX_TEST_POINTS
-	if (outbox_database_has_started(relay->database))
-		outbox_sweep_look(relay->sweep, now);
+	if (relay->database.started)
+		outbox_sweep_look(&relay->sweep, now);
 #endif
-	outbox_sender_timers(relay->sender, now);
-	outbox_reader_timers(relay->reader, now);
-	outbox_settler_timers(relay->settler, now);
-	outbox_unflushed_check(relay->unflushed);
+	outbox_reader_timers(&relay->reader, now);
+	outbox_settler_timers(&relay->settler, now);
 }
 
 /* SIGHUP. */
@@ -202,9 +298,11 @@ outbox_relay_reload(OutboxRelay *relay)
 	ConfigReloadPending = false;
 	ProcessConfigFile(PGC_SIGHUP);
 	outbox_relay_load_config(relay);
-	outbox_control_invalidate(relay->control);
-	outbox_database_recheck_settings(relay->database);
-	outbox_timers_poll_soon(relay->timers);
-	if (outbox_database_attached(relay->database))
+	outbox_control_invalidate(&relay->control);
+	outbox_database_recheck_settings(&relay->database);
+	/* outbox.poll_interval may have become shorter. */
+	outbox_mono_earlier(&relay->timers.poll_at,
+						outbox_mono_after(outbox_poll_interval_ms));
+	if (relay->database.attached)
 		outbox_slot_set_ready(outbox_workers);
 }

@@ -6,10 +6,8 @@
  * What goes through several parts, which know nothing of each other:
  *
  * relay.c			the process, its loop, the worker's state
- * relay_inbox.c	what makes it look: its inbox, and time
- * relay_round.c	the transaction: settle, claim
- * relay_resume.c	what is read again when routes stop and go on
- * relay_load.c		what a round looks up beside messages
+ * relay_inbox.c	what makes it look: its inbox, time, routes that stop or go on
+ * relay_round.c	the transaction: look up, settle, claim
  * relay_link.c		connecting, losing the connection, confirms
  * relay_twin.c		asking the broker for another relay of this database
  * relay_publish.c	sending what is ready
@@ -41,70 +39,119 @@
 /* How long to wait for confirms when stopping, or before a new connection. */
 #define OUTBOX_DRAIN_MS			1000
 
-/* A connection that lived shorter counts as a failure to connect. */
-#define OUTBOX_STABLE_MS		10000
+/* relay_inbox.c: when to look for what nobody has told of, and what the time is */
+typedef struct OutboxTimers
+{
+	OutboxMonoTime poll_at;
+	OutboxMonoTime sweep_at;
+	bool		clock_known;
+	int64		clock_ahead_us; /* the wall clock, of the monotonic one, in
+								 * the last turn */
+} OutboxTimers;
 
-typedef struct OutboxConnection OutboxConnection;
-typedef struct OutboxSweep OutboxSweep;
-typedef struct OutboxWaitSet OutboxWaitSet;
+/* sweep.c: looking for rows that nobody has announced */
+typedef struct OutboxSweep
+{
+	int64		from;			/* the next row to look at; 0: no sweep now */
+	int64		width;			/* numbers of the next step */
+	int64		took_us;		/* this pass, so far */
+	OutboxMonoTime forgotten_at;	/* the next one, if keys are forgotten */
+#ifdef OUTBOX_TEST_POINTS
+	bool		looks;			/* this one takes nothing, and only tells */
+	bool		look_released;	/* the last one found a key without its
+								 * holder, */
+	TimestampTz look_due;		/* and a row that will be due, and is not
+								 * known */
+	OutboxMonoTime look_at;
+#endif
+} OutboxSweep;
+
+/* relay_link.c: what is known of the connection beside the state of the link */
+typedef struct OutboxConnection
+{
+	bool		ever_connected;
+	bool		was_open;		/* last state that was logged */
+	bool		channel_lost;	/* because of a message, not of the broker */
+	bool		breaker_opened; /* ... whose route rests now */
+	OutboxMonoTime opened_at;	/* the last connection */
+	bool		readable;		/* the socket may have something for us */
+	OutboxMonoTime received_at; /* what is received now; and by the wall clock */
+	TimestampTz received_wall;
+	bool		protocol_error; /* the broker confirmed what it cannot */
+	bool		reconnect;		/* to be made again, once what is in flight
+								 * had its moment */
+	bool		alarmed;		/* the broker has blocked us, when we last
+								 * looked */
+	bool		unproven;		/* that it works again only a confirm can tell */
+	OutboxMonoTime drain_since; /* unset: not draining */
+} OutboxConnection;
+
+/* relay_publish.c: when there may be room to send again */
+typedef struct OutboxSender
+{
+	OutboxMonoTime send_at;		/* no room to send; try again then; unset: now */
+	int			wait_ms;		/* the last such wait; 0: something was sent
+								 * since */
+	bool		pipe_was_clear; /* on this connection, all that was sent was
+								 * at the broker once */
+} OutboxSender;
+
+/* relay_wait_set.c: for the latch, the socket, the time */
+typedef struct OutboxWaitSet
+{
+	struct WaitEventSet *set;	/* NULL: none */
+	OutboxMonoTime set_opened_at;	/* of the connection in it */
+	OutboxMonoTime pace;		/* of claims: the next one is not before */
+} OutboxWaitSet;
 
 /*
- * The parts: only the file of each writes it, and most are known to that file only
- * (the queue, the route states and the window are read by others).  Nothing in
- * here changes as long as the process lives.
+ * The parts: the file of each writes it (test/tools/state-writers looks), others read
+ * it.  No pointer in here changes as long as the process lives.
  */
 typedef struct OutboxRelay
 {
-	MemoryContext cxt;			/* lives as long as the process */
 	MemoryContext scratch;		/* reset in every turn of the loop */
 
 	/* the database */
-	OutboxDatabase *database;
-	OutboxControlState *control;
-	OutboxPreparedList *prepared;
-	OutboxMaintenance *maintenance;
-	OutboxJobs *jobs;
+	OutboxDatabase database;
+	OutboxControlState control;
+	OutboxPreparedList prepared;
+	OutboxMaintenance maintenance;
+	OutboxJobs	jobs;
 
 	/* messages */
 	OutboxQueue *queue;
 	OutboxRoutes *routes;
-	OutboxReader *reader;
-	OutboxSweep *sweep;
-	OutboxSettler *settler;
-	OutboxUnflushed *unflushed;
+	OutboxReader reader;
+	OutboxSweep sweep;
+	OutboxSettler settler;
 
 	/* the broker */
-	OutboxLinkConfig *config;
+	OutboxLinkConfig config;
 	OutboxLink *link;
-	OutboxConfirms *window;
-	OutboxConnection *connection;	/* relay_link.c */
-	OutboxHosts *hosts;
-	OutboxTwin *twin;
-	OutboxRenewal *renewal;
-	OutboxStall *stall;
-	OutboxPoison *poison;
-	OutboxSender *sender;
+	OutboxConfirms window;
+	OutboxConnection connection;
+	OutboxHosts hosts;
+	OutboxTwin	twin;
+	OutboxRenewal renewal;
+	OutboxStall stall;
+	OutboxPoison poison;
+	OutboxSender sender;
 
 	/* time */
-	OutboxTimers *timers;
-	OutboxWallClock *wall_clock;
-	OutboxWaitSet *waiting;
+	OutboxTimers timers;
+	OutboxWaitSet waiting;
 } OutboxRelay;
 
 /* relay.c: the entry point of the process */
 extern PGDLLEXPORT void outbox_relay_main(Datum main_arg);
 
+/* What pg_stat_activity says of the worker: what it is there for, or what keeps it from that. */
+extern const char *outbox_relay_activity(void);
+
 /* relay_round.c */
 extern bool outbox_relay_wants_round(OutboxRelay *relay, OutboxMonoTime now);
 extern void outbox_relay_round(OutboxRelay *relay);
-
-/* relay_load.c */
-extern void outbox_relay_load_start(OutboxRelay *relay);
-
-/* Keys that have a retry in the table wait for it. */
-extern void outbox_relay_hold_retries(OutboxRelay *relay);
-extern void outbox_relay_find_prepared(OutboxRelay *relay);
-extern void outbox_relay_load_config_tables(OutboxRelay *relay);
 
 /* relay_inbox.c */
 extern void outbox_relay_reload(OutboxRelay *relay);
@@ -116,9 +163,9 @@ extern void outbox_relay_check_prepared(OutboxRelay *relay,
 
 /* Does more wait than a commit or the time may bring? */
 extern bool outbox_relay_has_work(OutboxRelay *relay);
+extern void outbox_relay_timers_start(OutboxTimers *timers);
 extern void outbox_relay_timers(OutboxRelay *relay, OutboxMonoTime now);
 
-/* relay_resume.c */
 /* What is not sent goes back to being rows, which are read again. */
 extern void outbox_relay_drop_unsent(OutboxRelay *relay);
 extern void outbox_relay_stop_routes(OutboxRelay *relay);
@@ -133,16 +180,12 @@ extern void outbox_relay_resume(OutboxRelay *relay,
 
 /* relay_link.c */
 extern void outbox_relay_load_config(OutboxRelay *relay);
-extern void outbox_relay_link_create(OutboxRelay *relay);
+extern OutboxLink *outbox_relay_link_create(OutboxRelay *relay, MemoryContext cxt);
 extern void outbox_relay_link_step(OutboxRelay *relay, OutboxMonoTime now);
 extern void outbox_relay_receive(OutboxRelay *relay);
 extern void outbox_relay_link_lost(OutboxRelay *relay);
 extern void outbox_relay_close(OutboxRelay *relay, bool polite);
 extern bool outbox_relay_link_open(OutboxRelay *relay);
-
-/* Is it to be made again, once what is in flight had its moment? */
-extern bool outbox_relay_reconnecting(const OutboxRelay *relay);
-extern OutboxMonoTime outbox_relay_opened_at(const OutboxRelay *relay);
 
 /* The socket may have something for us. */
 extern void outbox_relay_socket_readable(OutboxRelay *relay);
@@ -154,11 +197,7 @@ extern OutboxMonoTime outbox_relay_link_deadline(OutboxRelay *relay,
 /* No link, and all hosts were tried in vain. */
 extern bool outbox_relay_broker_down(OutboxRelay *relay);
 
-/* For those parts that are plain C. */
-extern uint32 outbox_relay_random_bits(void);
-
 /* relay_twin.c */
-extern void outbox_relay_twin_create(OutboxRelay *relay);
 extern void outbox_relay_twin_opened(OutboxRelay *relay);
 
 /* error: why the connection was lost; NULL if we have closed it. */
@@ -171,8 +210,10 @@ extern void outbox_relay_publish(OutboxRelay *relay, OutboxMonoTime now);
 extern bool outbox_relay_send_rest(OutboxRelay *relay);
 extern bool outbox_relay_may_send(OutboxRelay *relay);
 
-/* sweep.c: looking for rows that nobody has announced */
-extern OutboxSweep *outbox_sweep_create(MemoryContext cxt);
+/* There may be room to send; there is another connection, perhaps. */
+extern void outbox_relay_sender_reset(OutboxRelay *relay);
+
+/* sweep.c */
 
 /* All rows that were read are to be looked at (again), from the first one on. */
 extern void outbox_sweep_start(OutboxSweep *sweep, OutboxQueue *queue);
@@ -193,27 +234,13 @@ extern void outbox_sweep_step(OutboxSweep *sweep, OutboxRelay *relay);
 extern void outbox_sweep_look(OutboxSweep *sweep, OutboxMonoTime now);
 #endif
 
-/* relay_wait_set.c: for the latch, the socket, the time */
-
-/* What there is to wait for. */
-typedef struct OutboxWaitFor
-{
-	bool		open;			/* there is a connection, opened at that time */
-	OutboxMonoTime opened_at;
-	bool		confirms;		/* that we wait for */
-	bool		may_nap;		/* what is in memory needs nobody's hand */
-	int64		timeout_ms;
-} OutboxWaitFor;
-
-extern OutboxWaitSet *outbox_wait_set_create(MemoryContext cxt,
-											 OutboxLink *link);
+/* relay_wait_set.c */
 
 /*
  * Waits for the latch, the socket if there is one, or so many milliseconds.
  * Returns whether the socket is readable.
  */
-extern bool outbox_wait_set_wait(OutboxWaitSet *waiting,
-								 const OutboxWaitFor *wait);
+extern bool outbox_relay_wait(OutboxRelay *relay, int64 timeout_ms);
 
 /* A round has claimed something. */
 extern void outbox_wait_set_claimed(OutboxWaitSet *waiting);

@@ -21,24 +21,8 @@
 #include "utils/timestamp.h"
 #include "watchdog.h"
 
-/* What is known of the connection beside the state of the link. */
-struct OutboxConnection
-{
-	bool		ever_connected;
-	bool		was_open;		/* last state that was logged */
-	bool		channel_lost;	/* because of a message, not of the broker */
-	bool		breaker_opened; /* ... whose route rests now */
-	OutboxMonoTime opened_at;	/* the last connection */
-	bool		readable;		/* the socket may have something for us */
-	OutboxMonoTime received_at; /* what is received now; and by the wall clock */
-	TimestampTz received_wall;
-	bool		protocol_error; /* the broker confirmed what it cannot */
-	bool		reconnect;		/* drain and connect again */
-	bool		alarmed;		/* the broker has blocked us, when we last
-								 * looked */
-	bool		unproven;		/* that it works again only a confirm can tell */
-	OutboxMonoTime drain_since; /* unset: not draining */
-};
+/* A connection that lived shorter counts as a failure to connect. */
+#define STABLE_MS		10000
 
 bool
 outbox_relay_link_open(OutboxRelay *relay)
@@ -48,29 +32,17 @@ outbox_relay_link_open(OutboxRelay *relay)
 	return state == OUTBOX_LINK_OPEN || state == OUTBOX_LINK_BLOCKED;
 }
 
-bool
-outbox_relay_reconnecting(const OutboxRelay *relay)
-{
-	return relay->connection->reconnect;
-}
-
-OutboxMonoTime
-outbox_relay_opened_at(const OutboxRelay *relay)
-{
-	return relay->connection->opened_at;
-}
-
 void
 outbox_relay_socket_readable(OutboxRelay *relay)
 {
-	relay->connection->readable = true;
+	relay->connection.readable = true;
 }
 
 bool
 outbox_relay_broker_down(OutboxRelay *relay)
 {
 	return !outbox_relay_link_open(relay) &&
-		outbox_hosts_all_failed(relay->hosts);
+		outbox_hosts_all_failed(&relay->hosts);
 }
 
 /* ------------------------------------------------------------ what is wrong */
@@ -82,11 +54,11 @@ outbox_relay_broker_down(OutboxRelay *relay)
 static void
 link_failed(OutboxRelay *relay, OutboxReason reason, const char *text)
 {
-	relay->connection->alarmed = false;
+	relay->connection.alarmed = false;
 	/* Neither a poison message nor the worker's stop is an error of the link. */
 	if (reason == OUTBOX_REASON_NONE)
 		return;
-	relay->connection->unproven = reason == OUTBOX_REASON_STALLED ||
+	relay->connection.unproven = reason == OUTBOX_REASON_STALLED ||
 		reason == OUTBOX_REASON_NO_CONFIRM;
 	outbox_slot_set_current_error(OUTBOX_ERROR_LINK, reason, text, NULL);
 }
@@ -94,7 +66,7 @@ link_failed(OutboxRelay *relay, OutboxReason reason, const char *text)
 static void
 link_works(OutboxRelay *relay)
 {
-	relay->connection->unproven = false;
+	relay->connection.unproven = false;
 	outbox_slot_clear_current_error(OUTBOX_ERROR_LINK);
 }
 
@@ -107,9 +79,9 @@ show_alarm(OutboxRelay *relay)
 	if (alarm != OUTBOX_REASON_NONE)
 		outbox_slot_set_current_error(OUTBOX_ERROR_LINK, alarm,
 									  outbox_link_blocked_reason(relay->link), NULL);
-	else if (relay->connection->alarmed)
+	else if (relay->connection.alarmed)
 		link_works(relay);
-	relay->connection->alarmed = alarm != OUTBOX_REASON_NONE;
+	relay->connection.alarmed = alarm != OUTBOX_REASON_NONE;
 }
 
 /* ------------------------------------------------------------------ events */
@@ -130,11 +102,11 @@ item_confirmed(void *item, uint64_t tag, void *arg)
 	OutboxItem *confirmed = item;
 
 	(void) tag;
-	if (relay->connection->unproven)
+	if (relay->connection.unproven)
 		link_works(relay);
-	outbox_stall_answered(relay->stall, confirmed->sent_at);
-	outbox_renewal_acked(relay->renewal);
-	outbox_route_works(confirmed->route, relay->connection->received_at);
+	outbox_stall_answered(&relay->stall, confirmed->sent_at);
+	outbox_renewal_acked(&relay->renewal);
+	outbox_route_works(confirmed->route, relay->connection.received_at);
 	/* The broker acks what it has returned, too. */
 	if (confirmed->reason == OUTBOX_REASON_UNROUTABLE)
 	{
@@ -145,7 +117,7 @@ item_confirmed(void *item, uint64_t tag, void *arg)
 	}
 	else
 	{
-		count_timings(relay->connection, confirmed);
+		count_timings(&relay->connection, confirmed);
 		outbox_queue_confirmed(relay->queue, confirmed);
 	}
 }
@@ -157,13 +129,13 @@ item_nacked(void *item, uint64_t tag, void *arg)
 	OutboxItem *nacked = item;
 
 	(void) tag;
-	if (relay->connection->unproven)
+	if (relay->connection.unproven)
 		link_works(relay);
-	outbox_stall_answered(relay->stall, nacked->sent_at);
-	outbox_renewal_nacked(relay->renewal, nacked->message->attempts > 0,
-						  relay->connection->opened_at);
+	outbox_stall_answered(&relay->stall, nacked->sent_at);
+	outbox_renewal_nacked(&relay->renewal, nacked->message->attempts > 0,
+						  relay->connection.opened_at);
 	/* The exchange has taken it; a queue has not. */
-	outbox_route_works(nacked->route, relay->connection->received_at);
+	outbox_route_works(nacked->route, relay->connection.received_at);
 	pg_atomic_fetch_add_u64(&MySlot->counters.nacked, 1);
 	outbox_stats_count(nacked->route->stats, OUTBOX_COUNT_NACKED, 1);
 	outbox_queue_rejected(relay->queue, nacked, OUTBOX_REASON_QUEUE_REFUSES,
@@ -177,15 +149,15 @@ link_answered(void *arg, bool ack, uint64 tag, bool multiple)
 	OutboxRelay *relay = arg;
 
 	/* After one answer that cannot be, no other is to be believed. */
-	if (relay->connection->protocol_error)
+	if (relay->connection.protocol_error)
 		return;
 	/* Nobody can have what is still being sent; and it is not to be freed. */
 	if (outbox_link_sending(relay->link) &&
-		(tag == 0 || tag + 1 == relay->window->next))
-		relay->connection->protocol_error = true;
-	else if (!outbox_confirms_answer(relay->window, tag, multiple,
+		(tag == 0 || tag + 1 == relay->window.next))
+		relay->connection.protocol_error = true;
+	else if (!outbox_confirms_answer(&relay->window, tag, multiple,
 									 ack ? item_confirmed : item_nacked, relay))
-		relay->connection->protocol_error = true;
+		relay->connection.protocol_error = true;
 }
 
 static bool
@@ -201,59 +173,51 @@ link_returned(void *arg, const pg_uuid_t *id, int code, const char *text)
 	OutboxItem *item;
 
 	(void) code;
-	if (relay->connection->protocol_error)
+	if (relay->connection.protocol_error)
 		return;
-	item = outbox_confirms_find(relay->window, item_has_id, id);
+	item = outbox_confirms_find(&relay->window, item_has_id, id);
 	if (item == NULL)
 	{
-		relay->connection->protocol_error = true;
+		relay->connection.protocol_error = true;
 		return;
 	}
 	outbox_queue_returned(relay->queue, item, text);
 }
 
-uint32
-outbox_relay_random_bits(void)
+static uint32
+random_bits(void)
 {
 	return pg_prng_uint32(&pg_global_prng_state);
 }
 
-void
-outbox_relay_link_create(OutboxRelay *relay)
+OutboxLink *
+outbox_relay_link_create(OutboxRelay *relay, MemoryContext cxt)
 {
-	OutboxLinkEvents events;
-	void	  **ring;
+	OutboxLinkEvents events = {link_answered, link_returned, relay};
+	OutboxLink *link = outbox_link_create(cxt, &events);
 
-	events.answered = link_answered;
-	events.returned = link_returned;
-	events.arg = relay;
-	relay->connection = MemoryContextAllocZero(relay->cxt,
-											   sizeof(OutboxConnection));
-	relay->link = outbox_link_create(relay->cxt, &events);
-	relay->hosts = outbox_hosts_init(MemoryContextAlloc(relay->cxt,
-														outbox_hosts_bytes()),
-									 outbox_relay_random_bits);
-	relay->renewal = outbox_renewal_create(relay->cxt);
-	outbox_relay_twin_create(relay);
-	relay->window = MemoryContextAlloc(relay->cxt, sizeof(OutboxConfirms));
+	outbox_link_config_init(&relay->config);
+	outbox_hosts_init(&relay->hosts, random_bits);
+	outbox_twin_init(&relay->twin, random_bits);
 	/* Twice over: acks may come out of order, and the oldest last. */
-	ring = MemoryContextAlloc(relay->cxt,
-							  outbox_confirms_ring_bytes(2 * OUTBOX_MAX_WINDOW));
-	outbox_confirms_init(relay->window, ring, 2 * OUTBOX_MAX_WINDOW);
-	relay->stall = outbox_stall_create(relay->cxt, relay->link, relay->window);
+	outbox_confirms_init(&relay->window,
+						 MemoryContextAlloc(cxt, outbox_confirms_ring_bytes(2 * OUTBOX_MAX_WINDOW)),
+						 2 * OUTBOX_MAX_WINDOW);
+	outbox_stall_init(&relay->stall, link, &relay->window);
+	return link;
 }
 
 /* Reads the settings of the link; where they have changed, it is made again. */
 void
 outbox_relay_load_config(OutboxRelay *relay)
 {
-	OutboxLinkConfigChange news = outbox_link_config_load(relay->config);
+	OutboxLinkConfigChange news = outbox_link_config_load(&relay->config);
 
 	if (news == OUTBOX_LINK_CONFIG_SAME)
 		return;
 	if (news == OUTBOX_LINK_CONFIG_CHANGED)
-		relay->connection->reconnect = true;
-	outbox_hosts_set(relay->hosts, outbox_link_config_uri(relay->config)->nhosts);
+		relay->connection.reconnect = true;
+	outbox_hosts_set(&relay->hosts, relay->config.uri.nhosts);
 }
 
 /* -------------------------------------------------------------------- loss */
@@ -263,17 +227,16 @@ static void
 schedule_connect(OutboxRelay *relay, bool unreachable)
 {
 	OutboxMonoTime now = outbox_mono_now();
-	OutboxHostFailure failure;
+	OutboxHostFailure failure = {.unreachable = unreachable};
 
-	failure.unreachable = unreachable;
-	failure.stable = outbox_mono_is_set(relay->connection->opened_at) &&
-		outbox_mono_reached(outbox_mono_plus(relay->connection->opened_at,
-											 OUTBOX_STABLE_MS), now);
+	failure.stable = outbox_mono_is_set(relay->connection.opened_at) &&
+		outbox_mono_reached(outbox_mono_plus(relay->connection.opened_at,
+											 STABLE_MS), now);
 	failure.initial_ms = outbox_retry_initial_ms;
 	failure.max_ms = outbox_retry_max_ms;
-	failure.wake_at = outbox_timers_poll_at(relay->timers);
-	relay->connection->opened_at = OUTBOX_MONO_UNSET;
-	outbox_hosts_failed(relay->hosts, &failure, now);
+	failure.wake_at = relay->timers.poll_at;
+	relay->connection.opened_at = OUTBOX_MONO_UNSET;
+	outbox_hosts_failed(&relay->hosts, &failure, now);
 }
 
 static void
@@ -283,13 +246,13 @@ schedule_after_close(OutboxRelay *relay, const OutboxLinkError *error)
 	 * Of a route that rests nothing else can close it: the others need not
 	 * wait.
 	 */
-	outbox_hosts_closed(relay->hosts, relay->connection->breaker_opened ||
-						outbox_renewal_has_acked(relay->renewal),
+	outbox_hosts_closed(&relay->hosts, relay->connection.breaker_opened ||
+						relay->renewal.acked,
 						outbox_mono_now());
-	relay->connection->breaker_opened = false;
+	relay->connection.breaker_opened = false;
 	/* Perhaps it is the node all the same. */
 	if (error->kind == OUTBOX_LINK_ERR_CONNECTION)
-		outbox_hosts_pass(relay->hosts);
+		outbox_hosts_pass(&relay->hosts);
 }
 
 /* What was in flight is unknown; error: NULL if we have closed the link. */
@@ -297,16 +260,16 @@ static bool
 reclaim_unknown(OutboxRelay *relay, const OutboxLinkError *error)
 {
 	OutboxPoisonFound found =
-		outbox_poison_reclaim(relay->poison, relay->window, error);
+		outbox_poison_reclaim(&relay->poison, relay->queue, &relay->window, error);
 
 	Assert(error != NULL || (found.broken == NULL && found.route == NULL));
 	if (found.broken != NULL)
 		outbox_relay_route_broken(relay, found.broken, error->code,
 								  error->text);
 	if (found.route != NULL)
-		relay->connection->breaker_opened =
+		relay->connection.breaker_opened =
 			outbox_route_met_poison(relay->routes, found.route,
-									outbox_reader_end(relay->reader));
+									outbox_reader_end(&relay->reader));
 	outbox_relay_stop_routes(relay);
 	return found.any;
 }
@@ -323,34 +286,34 @@ outbox_relay_link_lost(OutboxRelay *relay)
 	if (outbox_link_certificate_ends(relay->link) != 0)
 		outbox_slot_set_certificate(outbox_link_certificate_ends(relay->link));
 	poison = reclaim_unknown(relay, error);
-	relay->connection->channel_lost = poison || error->kind == OUTBOX_LINK_ERR_CHANNEL;
-	if (relay->connection->channel_lost)
+	relay->connection.channel_lost = poison || error->kind == OUTBOX_LINK_ERR_CHANNEL;
+	if (relay->connection.channel_lost)
 		ereport(DEBUG1,
 				(errmsg_internal("outbox channel closed: %s", error->text)));
-	else if (relay->connection->was_open)
+	else if (relay->connection.was_open)
 		ereport(LOG,
 				(errmsg("outbox relay lost its connection to the broker"),
 				 errdetail_internal("%s", error->text)));
-	else if (!outbox_hosts_any_failed(relay->hosts))
+	else if (relay->hosts.failures == 0)
 		ereport(MySlot->told == OUTBOX_TOLD_DOWN ? DEBUG1 : LOG,
 				(errmsg("outbox relay could not connect to the broker"),
 				 errdetail_internal("%s", error->text),
 				 errhint("It tries again by itself; messages wait and no attempt is counted.")));
-	if (!relay->connection->channel_lost)
+	if (!relay->connection.channel_lost)
 		MySlot->told = OUTBOX_TOLD_DOWN;
-	outbox_sender_try_again(relay->sender);
-	outbox_renewal_closed(relay->renewal);
+	outbox_relay_sender_reset(relay);
+	outbox_renewal_closed(&relay->renewal);
 	outbox_relay_twin_closed(relay, error);
 	/* Another node has died. */
-	if (relay->connection->was_open && !relay->connection->channel_lost)
-		outbox_renewal_other_broker(relay->renewal);
+	if (relay->connection.was_open && !relay->connection.channel_lost)
+		outbox_renewal_other_broker(&relay->renewal);
 	/* What is unknown is sent again from memory: is it still there? */
-	outbox_database_touch(relay->database);
+	outbox_database_touch(&relay->database);
 	if (error->message || error->name)
 		schedule_after_close(relay, error);
 	else
 		schedule_connect(relay, error->unreachable);
-	relay->connection->was_open = false;
+	relay->connection.was_open = false;
 }
 
 void
@@ -358,10 +321,10 @@ outbox_relay_close(OutboxRelay *relay, bool polite)
 {
 	outbox_link_close(relay->link, polite);
 	(void) reclaim_unknown(relay, NULL);
-	outbox_sender_try_again(relay->sender);
-	outbox_renewal_closed(relay->renewal);
+	outbox_relay_sender_reset(relay);
+	outbox_renewal_closed(&relay->renewal);
 	outbox_relay_twin_closed(relay, NULL);
-	relay->connection->was_open = false;
+	relay->connection.was_open = false;
 }
 
 /* -------------------------------------------------------------- connecting */
@@ -369,44 +332,52 @@ outbox_relay_close(OutboxRelay *relay, bool polite)
 static void
 link_opened(OutboxRelay *relay)
 {
-	outbox_confirms_reset(relay->window);
+	outbox_confirms_reset(&relay->window);
 	outbox_routes_forget_declared(relay->routes);
-	if (!relay->connection->unproven)
+	if (!relay->connection.unproven)
 		link_works(relay);
 	outbox_slot_set_certificate(outbox_link_certificate_ends(relay->link));
-	if (relay->connection->ever_connected)
+	if (relay->connection.ever_connected)
 	{
 		pg_atomic_fetch_add_u64(&MySlot->counters.reconnects, 1);
 		outbox_stats_event(OUTBOX_EVENT_RECONNECT);
 	}
 	/* A line per change of state; a closed channel was none of the broker. */
-	if (relay->connection->ever_connected)
+	if (relay->connection.ever_connected)
 		OUTBOX_TEST_POINT("reconnecting");
 	/* Nor is a process that takes its turn, see launcher_turns.c. */
-	ereport(relay->connection->channel_lost ||
-			(!relay->connection->ever_connected && MySlot->told == OUTBOX_TOLD_CONNECTED) ?
+	ereport(relay->connection.channel_lost ||
+			(!relay->connection.ever_connected && MySlot->told == OUTBOX_TOLD_CONNECTED) ?
 			DEBUG1 : LOG,
 			(errmsg("outbox relay is connected to the broker at \"%s\"",
 					MySlot->broker)));
 	MySlot->told = OUTBOX_TOLD_CONNECTED;
-	relay->connection->channel_lost = false;
-	relay->connection->ever_connected = true;
-	relay->connection->readable = true;
-	relay->connection->was_open = true;
-	outbox_renewal_opened(relay->renewal);
+	relay->connection.channel_lost = false;
+	relay->connection.ever_connected = true;
+	relay->connection.readable = true;
+	relay->connection.was_open = true;
+	outbox_renewal_opened(&relay->renewal);
 	outbox_relay_twin_opened(relay);
-	outbox_sender_opened(relay->sender);
-	outbox_stall_reset(relay->stall);
-	relay->connection->opened_at = outbox_mono_now();
-	outbox_sender_try_again(relay->sender);
-	outbox_reader_look(relay->reader);
+	outbox_stall_init(&relay->stall, relay->link, &relay->window);
+	relay->connection.opened_at = outbox_mono_now();
+	outbox_relay_sender_reset(relay);
+	outbox_reader_look(&relay->reader);
+}
+
+static void
+connect_goes_on(OutboxRelay *relay, OutboxLinkStatus status)
+{
+	if (status == OUTBOX_LINK_OK)
+		link_opened(relay);
+	else if (status != OUTBOX_LINK_AGAIN)
+		outbox_relay_link_lost(relay);
 }
 
 static void
 connect_start(OutboxRelay *relay)
 {
-	const OutboxUri *uri = outbox_link_config_uri(relay->config);
-	int			current = outbox_hosts_current(relay->hosts);
+	const OutboxUri *uri = &relay->config.uri;
+	int			current = relay->hosts.current;
 	const OutboxHost *host = &uri->hosts[current];
 	OutboxLinkTarget target;
 	char		text[OUTBOX_TEXT_SIZE];
@@ -438,34 +409,8 @@ connect_start(OutboxRelay *relay)
 	target.tls = uri->tls;
 
 	OUTBOX_TEST_POINT("connecting");
-	switch (outbox_link_connect_start(relay->link, &target))
-	{
-		case OUTBOX_LINK_OK:
-			link_opened(relay);
-			break;
-		case OUTBOX_LINK_AGAIN:
-			break;
-		default:
-			outbox_relay_link_lost(relay);
-			break;
-	}
+	connect_goes_on(relay, outbox_link_connect_start(relay->link, &target));
 	explicit_bzero(password, strlen(password));
-}
-
-static void
-connect_poll(OutboxRelay *relay)
-{
-	switch (outbox_link_connect_poll(relay->link))
-	{
-		case OUTBOX_LINK_OK:
-			link_opened(relay);
-			break;
-		case OUTBOX_LINK_AGAIN:
-			break;
-		default:
-			outbox_relay_link_lost(relay);
-			break;
-	}
 }
 
 /*
@@ -476,13 +421,13 @@ connect_poll(OutboxRelay *relay)
 static OutboxMonoTime
 drain_end(const OutboxRelay *relay)
 {
-	OutboxMonoTime end = outbox_mono_plus(relay->connection->drain_since, OUTBOX_DRAIN_MS);
-	OutboxMonoTime latest = outbox_mono_plus(relay->connection->drain_since,
+	OutboxMonoTime end = outbox_mono_plus(relay->connection.drain_since, OUTBOX_DRAIN_MS);
+	OutboxMonoTime latest = outbox_mono_plus(relay->connection.drain_since,
 											 Max(outbox_confirm_timeout_ms,
 												 OUTBOX_DRAIN_MS));
-	OutboxMonoTime progress = outbox_stall_progress_at(relay->stall);
+	OutboxMonoTime progress = outbox_stall_progress_at(&relay->stall);
 
-	if (outbox_mono_before(relay->connection->drain_since, progress))
+	if (outbox_mono_before(relay->connection.drain_since, progress))
 		end = outbox_mono_plus(progress, OUTBOX_DRAIN_MS);
 	outbox_mono_earlier(&end, latest);
 	return end;
@@ -491,33 +436,41 @@ drain_end(const OutboxRelay *relay)
 static void
 drain_for_reconnect(OutboxRelay *relay, OutboxMonoTime now)
 {
-	if (!outbox_mono_is_set(relay->connection->drain_since))
-		relay->connection->drain_since = now;
-	if (relay->window->outstanding > 0 &&
+	if (!outbox_mono_is_set(relay->connection.drain_since))
+		relay->connection.drain_since = now;
+	if (relay->window.outstanding > 0 &&
 		!outbox_mono_reached(drain_end(relay), now) &&
 		outbox_relay_link_open(relay))
 		return;
 	outbox_relay_close(relay, true);
-	relay->connection->reconnect = false;
-	relay->connection->drain_since = OUTBOX_MONO_UNSET;
-	outbox_hosts_anew(relay->hosts);
+	relay->connection.reconnect = false;
+	relay->connection.drain_since = OUTBOX_MONO_UNSET;
+	outbox_hosts_anew(&relay->hosts);
+}
+
+static void
+give_link_up(OutboxRelay *relay, OutboxReason reason, const char *words,
+			 const char *detail)
+{
+	ereport(LOG,
+			(reason == OUTBOX_REASON_PROTOCOL ?
+			 errcode(ERRCODE_PROTOCOL_VIOLATION) : 0,
+			 errmsg("outbox relay gives its connection to the broker up"),
+			 errdetail_internal("%s", detail)));
+	outbox_slot_set_last_error(words);
+	link_failed(relay, reason, words);
+	outbox_relay_close(relay, false);
+	schedule_connect(relay, false);
 }
 
 static void
 check_confirm_timeout(OutboxRelay *relay, OutboxMonoTime now)
 {
 	OutboxReason reason;
-	const char *late = outbox_stall_late(relay->stall, now, &reason);
+	const char *late = outbox_stall_late(&relay->stall, now, &reason);
 
-	if (late == NULL)
-		return;
-	ereport(LOG,
-			(errmsg("outbox relay gives its connection to the broker up"),
-			 errdetail_internal("%s", late)));
-	outbox_slot_set_last_error(late);
-	link_failed(relay, reason, late);
-	outbox_relay_close(relay, false);
-	schedule_connect(relay, false);
+	if (late != NULL)
+		give_link_up(relay, reason, late, late);
 }
 
 /* Only the first one in a row is logged; a queue may be full for days. */
@@ -527,17 +480,17 @@ check_renewal(OutboxRelay *relay, OutboxMonoTime now)
 	bool		first;
 
 	/* A message that takes long to get there is no sign of anything. */
-	if (outbox_stall_bytes_under_way(relay->stall))
+	if (outbox_stall_bytes_under_way(&relay->stall))
 		return;
-	if (relay->connection->reconnect || !outbox_renewal_due(relay->renewal, now))
+	if (relay->connection.reconnect || !outbox_renewal_due(&relay->renewal, now))
 		return;
-	first = outbox_renewal_count(relay->renewal) == 1;
+	first = relay->renewal.renewals == 1;
 	ereport(first ? LOG : DEBUG1,
 			(errmsg("outbox relay gives its connection to the broker up"),
 			 errdetail("Messages were refused (basic.nack); another node may find a leader of their queue.")));
-	relay->connection->channel_lost = !first;
-	outbox_hosts_pass(relay->hosts);
-	relay->connection->reconnect = true;
+	relay->connection.channel_lost = !first;
+	outbox_hosts_pass(&relay->hosts);
+	relay->connection.reconnect = true;
 }
 
 /*
@@ -549,15 +502,15 @@ outbox_relay_link_step(OutboxRelay *relay, OutboxMonoTime now)
 {
 	check_confirm_timeout(relay, now);
 	check_renewal(relay, now);
-	if (relay->connection->reconnect)
+	if (relay->connection.reconnect)
 		drain_for_reconnect(relay, now);
 
 	if (outbox_link_state(relay->link) == OUTBOX_LINK_CONNECTING)
-		connect_poll(relay);
+		connect_goes_on(relay, outbox_link_connect_poll(relay->link));
 	/* Refused: the next host, with the same wake-up. */
 	if (outbox_link_state(relay->link) == OUTBOX_LINK_CLOSED &&
-		outbox_enabled && outbox_database_attached(relay->database) && outbox_link_config_usable(relay->config) &&
-		outbox_mono_reached(outbox_hosts_connect_at(relay->hosts),
+		outbox_enabled && relay->database.attached && relay->config.error == NULL &&
+		outbox_mono_reached(relay->hosts.connect_at,
 							outbox_mono_now()))
 		connect_start(relay);
 	outbox_relay_twin_step(relay, now);
@@ -568,7 +521,7 @@ outbox_relay_link_deadline(OutboxRelay *relay, OutboxMonoTime now)
 {
 	OutboxMonoTime deadline = OUTBOX_MONO_UNSET;
 
-	if (outbox_mono_is_set(relay->connection->drain_since))
+	if (outbox_mono_is_set(relay->connection.drain_since))
 		deadline = drain_end(relay);
 	if (outbox_link_state(relay->link) == OUTBOX_LINK_CONNECTING)
 		outbox_mono_earlier(&deadline,
@@ -577,16 +530,16 @@ outbox_relay_link_deadline(OutboxRelay *relay, OutboxMonoTime now)
 	{
 		outbox_mono_earlier(&deadline,
 							outbox_mono_plus(now, outbox_link_heartbeat_due_ms(relay->link)));
-		outbox_mono_earlier(&deadline, outbox_stall_deadline(relay->stall, now));
+		outbox_mono_earlier(&deadline, outbox_stall_deadline(&relay->stall, now));
 		if (MySlot->worker == 0)
-			outbox_mono_earlier(&deadline, outbox_twin_deadline(relay->twin, now));
-		if (!relay->connection->reconnect && !outbox_stall_bytes_under_way(relay->stall))
+			outbox_mono_earlier(&deadline, outbox_twin_deadline(&relay->twin, now));
+		if (!relay->connection.reconnect && !outbox_stall_bytes_under_way(&relay->stall))
 			outbox_mono_earlier(&deadline,
-								outbox_renewal_deadline(relay->renewal));
+								outbox_renewal_deadline(&relay->renewal));
 	}
-	else if (outbox_link_config_usable(relay->config) && outbox_enabled && outbox_database_attached(relay->database))
+	else if (relay->config.error == NULL && outbox_enabled && relay->database.attached)
 		outbox_mono_earlier(&deadline,
-							outbox_hosts_connect_at(relay->hosts));
+							relay->hosts.connect_at);
 	return deadline;
 }
 
@@ -601,32 +554,24 @@ outbox_relay_receive(OutboxRelay *relay)
 	if (!outbox_relay_link_open(relay))
 		return;
 	/* An idle wake-up costs no library call, and no timer for its watchdog. */
-	if (!relay->connection->readable && outbox_link_heartbeat_due_ms(relay->link) > 0)
+	if (!relay->connection.readable && outbox_link_heartbeat_due_ms(relay->link) > 0)
 		return;
-	relay->connection->readable = false;
-	relay->connection->received_at = outbox_mono_now();
-	relay->connection->received_wall = GetCurrentTimestamp();
+	relay->connection.readable = false;
+	relay->connection.received_at = outbox_mono_now();
+	relay->connection.received_wall = GetCurrentTimestamp();
 	status = outbox_link_receive(relay->link, &received);
-	if (received > 0 && relay->window->outstanding > 0)
+	if (received > 0 && relay->window.outstanding > 0)
 		OUTBOX_TEST_POINT("some_acks");
-	if (received > 0 && relay->window->outstanding == 0 &&
+	if (received > 0 && relay->window.outstanding == 0 &&
 		relay->queue->nconfirmed > 0)
 		OUTBOX_TEST_POINT("all_acks");
 	if (status == OUTBOX_LINK_LOST)
 		outbox_relay_link_lost(relay);
-	else if (relay->connection->protocol_error)
-	{
-		ereport(LOG,
-				(errcode(ERRCODE_PROTOCOL_VIOLATION),
-				 errmsg("outbox relay gives its connection to the broker up"),
-				 errdetail("The broker confirmed or returned a message that was not outstanding.")));
-		outbox_slot_set_last_error("the broker confirmed or returned a message that was not outstanding");
-		link_failed(relay, OUTBOX_REASON_PROTOCOL,
-					"the broker confirmed or returned a message that was not outstanding");
-		outbox_relay_close(relay, false);
-		schedule_connect(relay, false);
-	}
+	else if (relay->connection.protocol_error)
+		give_link_up(relay, OUTBOX_REASON_PROTOCOL,
+					 "the broker confirmed or returned a message that was not outstanding",
+					 "The broker confirmed or returned a message that was not outstanding.");
 	else
 		show_alarm(relay);
-	relay->connection->protocol_error = false;
+	relay->connection.protocol_error = false;
 }

@@ -21,12 +21,38 @@
 /* Messages of one burst; between bursts the broker's answers are read. */
 #define BURST_MESSAGES 200
 
+/* ------------------------------------------------------------------ sender */
+
+/*
+ * The send buffer is half full, or the broker blocks us.  Its answers wake us;
+ * "writable" would come long before there is room, so we come back by time: at
+ * first soon, since with large messages a buffer is empty after a millisecond,
+ * and with every try in vain after twice as long.
+ */
+static void
+send_later(OutboxSender *sender)
+{
+	sender->wait_ms = Min(Max(2 * sender->wait_ms, 1), OUTBOX_LINK_AGAIN_MS);
+	sender->send_at = outbox_mono_after(sender->wait_ms);
+}
+
+void
+outbox_relay_sender_reset(OutboxRelay *relay)
+{
+	OutboxSender *sender = &relay->sender;
+
+	sender->send_at = OUTBOX_MONO_UNSET;
+	sender->pipe_was_clear = false;
+}
+
+/* ------------------------------------------------------------------- window */
+
 /* Is it likely that the broker closes the channel, or worse, because of it? */
 static bool
 is_risky(OutboxRelay *relay, OutboxItem *item)
 {
 	return item->route->failures > 0 || item->route->half_open ||
-		outbox_poison_is_known(relay->poison, item->message);
+		outbox_poison_is_known(&relay->poison, item->message);
 }
 
 /*
@@ -38,7 +64,7 @@ is_risky(OutboxRelay *relay, OutboxItem *item)
 static bool
 goes_alone(OutboxRelay *relay)
 {
-	OutboxConfirms *window = relay->window;
+	OutboxConfirms *window = &relay->window;
 	OutboxItem *item = outbox_queue_peek(relay->queue);
 
 	if (relay->queue->nmaybe_poison > 0 || (item != NULL && is_risky(relay, item)))
@@ -56,7 +82,7 @@ window_used(OutboxRelay *relay)
 	OutboxQueue *queue = relay->queue;
 
 	return queue->nsent + queue->nconfirmed + queue->nrejected -
-		outbox_locked_beside(queue) + outbox_unflushed_count(relay->unflushed);
+		outbox_locked_beside(queue) + relay->settler.unflushed.count;
 }
 
 /*
@@ -68,7 +94,7 @@ window_room(OutboxRelay *relay)
 {
 	int			room = Max(outbox_window - window_used(relay), 0);
 
-	if (outbox_confirms_full(relay->window))
+	if (outbox_confirms_full(&relay->window))
 		return 0;
 	if (goes_alone(relay))
 		return relay->queue->nsent == 0 ? Min(room, 1) : 0;
@@ -83,25 +109,25 @@ bool
 outbox_relay_may_send(OutboxRelay *relay)
 {
 	return relay->queue->nready > 0 && !outbox_link_sending(relay->link) &&
-		!outbox_relay_reconnecting(relay) &&
-		!outbox_control_paused(relay->control) &&
-		!outbox_control_is_stale(relay->control) &&
-		!outbox_database_touched(relay->database) &&
-		outbox_database_attached(relay->database) && outbox_enabled &&
-		!outbox_database_failing(relay->database) &&
+		!relay->connection.reconnect &&
+		!relay->control.paused &&
+		!relay->control.stale &&
+		!outbox_database_touched(&relay->database) &&
+		relay->database.attached && outbox_enabled &&
+		!relay->database.failing &&
 		!outbox_watchdog_stopping() &&
 		outbox_link_state(relay->link) == OUTBOX_LINK_OPEN &&
-		window_room(relay) > 0 && !outbox_mono_is_set(outbox_sender_deadline(relay->sender));
+		window_room(relay) > 0 && !outbox_mono_is_set(relay->sender.send_at);
 }
 
 /* On the wire, at least its beginning, or perhaps so. */
 static void
 item_sent(OutboxRelay *relay, OutboxItem *item, OutboxMonoTime now)
 {
-	(void) outbox_confirms_add(relay->window, item);
+	(void) outbox_confirms_add(&relay->window, item);
 	outbox_queue_sent(relay->queue, item, now,
 					  outbox_link_published(relay->link));
-	outbox_sender_sent(relay->sender);
+	relay->sender.wait_ms = 0;
 }
 
 /*
@@ -116,7 +142,7 @@ outbox_relay_send_rest(OutboxRelay *relay)
 	if (!outbox_link_sending(relay->link))
 		return true;
 	if (outbox_link_state(relay->link) != OUTBOX_LINK_OPEN ||
-		outbox_mono_is_set(outbox_sender_deadline(relay->sender)))
+		outbox_mono_is_set(relay->sender.send_at))
 		return false;
 	before = outbox_link_unsent(relay->link);
 	switch (outbox_link_send_rest(relay->link))
@@ -126,11 +152,11 @@ outbox_relay_send_rest(OutboxRelay *relay)
 			return false;
 		case OUTBOX_LINK_AGAIN:
 			if (outbox_link_unsent(relay->link) != before)
-				outbox_sender_sent(relay->sender);
-			outbox_sender_later(relay->sender);
+				relay->sender.wait_ms = 0;
+			send_later(&relay->sender);
 			return false;
 		default:
-			outbox_sender_sent(relay->sender);
+			relay->sender.wait_ms = 0;
 			return true;
 	}
 }
@@ -146,17 +172,17 @@ outbox_relay_send_rest(OutboxRelay *relay)
 static bool
 pipe_is_clear(OutboxRelay *relay, OutboxMonoTime now)
 {
-	if (relay->window->outstanding == 0)
+	if (relay->window.outstanding == 0)
 		return true;
-	outbox_stall_look(relay->stall, now);
+	outbox_stall_look(&relay->stall, now);
 	if (outbox_link_acknowledged(relay->link) <
 		outbox_link_published(relay->link))
 		return false;
-	if (outbox_stall_answers_quickly(relay->stall, now))
+	if (outbox_stall_answers_quickly(&relay->stall, now))
 		return true;
-	if (outbox_stall_quiet(relay->stall, now))
-		outbox_sender_pipe_is_clear(relay->sender);
-	return outbox_sender_pipe_was_clear(relay->sender);
+	if (outbox_stall_quiet(&relay->stall, now))
+		relay->sender.pipe_was_clear = true;
+	return relay->sender.pipe_was_clear;
 }
 
 /* Makes sure of the exchange; false when the item cannot be sent now. */
@@ -171,7 +197,7 @@ declare_exchange(OutboxRelay *relay, OutboxRoute *route, OutboxMonoTime now)
 		return true;
 	if (!pipe_is_clear(relay, now))
 	{
-		outbox_sender_later(relay->sender);
+		send_later(&relay->sender);
 		return false;
 	}
 	switch (outbox_link_declare(relay->link, route->exchange,
@@ -185,7 +211,7 @@ declare_exchange(OutboxRelay *relay, OutboxRoute *route, OutboxMonoTime now)
 			outbox_relay_route_broken(relay, route, code, text);
 			return false;
 		case OUTBOX_LINK_AGAIN:
-			outbox_sender_later(relay->sender);
+			send_later(&relay->sender);
 			return false;
 		case OUTBOX_LINK_LOST:
 			/* With a code it is the request that the broker did not like. */
@@ -273,10 +299,10 @@ send_burst(OutboxRelay *relay, OutboxMonoTime now)
 static void
 flush_settled(OutboxRelay *relay)
 {
-	if (outbox_unflushed_count(relay->unflushed) == 0 || relay->queue->nready == 0 ||
+	if (relay->settler.unflushed.count == 0 || relay->queue->nready == 0 ||
 		window_used(relay) < outbox_window)
 		return;
-	outbox_unflushed_flush(relay->unflushed);
+	outbox_unflushed_flush(&relay->settler.unflushed);
 }
 
 void
@@ -286,6 +312,7 @@ outbox_relay_publish(OutboxRelay *relay, OutboxMonoTime now)
 	OutboxLinkStatus status;
 	OutboxLinkStatus end;
 
+	(void) outbox_mono_expired(&relay->sender.send_at, now);
 	if (!outbox_relay_send_rest(relay))
 		return;
 	flush_settled(relay);
@@ -307,5 +334,5 @@ outbox_relay_publish(OutboxRelay *relay, OutboxMonoTime now)
 	if (status == OUTBOX_LINK_LOST)
 		outbox_relay_link_lost(relay);
 	else if (status == OUTBOX_LINK_AGAIN || outbox_link_sending(relay->link))
-		outbox_sender_later(relay->sender);
+		send_later(&relay->sender);
 }

@@ -22,11 +22,99 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "environment.h"
 #include "relay_internal.h"
 #include "settings.h"
 #include "test_point.h"
 #include "upkeep.h"
 #include "utils/timestamp.h"
+
+/* ----------------------------------------------------------------- look-ups */
+
+/* OutboxRowVisit: what has failed, the claims find. */
+static void
+hold_retry(const OutboxRow *row, void *arg)
+{
+	OutboxRelay *relay = arg;
+	OutboxRoute *route = outbox_routes_find(relay->routes, row->route);
+	const OutboxRoute *aside = outbox_unreadable_route(&relay->reader.unreadable, &row->id);
+
+	if (aside != NULL && !outbox_route_blocks(aside))
+		return;
+	if (!route->ordered || outbox_queue_has(relay->queue, &row->id))
+		return;
+	outbox_queue_hold_retry(relay->queue, row->key_hash, row->seq, &row->id);
+}
+
+static void
+hold_retries(OutboxRelay *relay)
+{
+	outbox_store_list_retries(MySlot->worker, MySlot->nworkers, hold_retry,
+							  relay);
+	outbox_queue_retries_known(relay->queue, true);
+}
+
+/* ------------------------------------------------------------------- start */
+
+/*
+ * Transactions that are prepared: at start, and when more than the inbox has room
+ * for have told us.  Those that are not among them have ended, and are seen from
+ * now on.
+ */
+static void
+find_prepared(OutboxRelay *relay)
+{
+	OutboxRange range = outbox_prepared_find(&relay->prepared);
+
+	outbox_reader_add(&relay->reader, range.lo, range.hi, OUTBOX_UNREAD_LATE);
+	outbox_due_look_up(&relay->reader.due);
+}
+
+/*
+ * What a worker must know before its first claim: transactions that are
+ * prepared, which will tell nobody, and keys that are held.
+ */
+static void
+load_start(OutboxRelay *relay)
+{
+	OutboxRange all = {1, PG_INT64_MAX};
+
+	outbox_prepared_lost(&relay->prepared, &all);
+	find_prepared(relay);
+	hold_retries(relay);
+	/* All that is there is read beside what comes from now on. */
+	outbox_reader_add(&relay->reader, 1, outbox_store_last_ready(),
+					  OUTBOX_UNREAD_LEFT);
+	outbox_database_started(&relay->database);
+	outbox_due_look_up(&relay->reader.due);
+}
+
+/* Asked only where there is a name, for it is a look at all settings. */
+static char *
+environment_unusable(void)
+{
+	if (outbox_environment[0] == '\0')
+		return NULL;
+	return outbox_environment_unusable(outbox_store_environment_source());
+}
+
+/* The control row or a route has changed. */
+static void
+load_config_tables(OutboxRelay *relay)
+{
+	OutboxControl control;
+	char	   *unusable = environment_unusable();
+	OutboxResumed resumed;
+
+	outbox_routes_load(relay->routes, &control,
+					   outbox_reader_end(&relay->reader), &resumed);
+	outbox_relay_resume(relay, &resumed);
+	if (outbox_control_loaded(&relay->control, &control, unusable))
+		outbox_relay_drop_unsent(relay);
+	outbox_reader_look(&relay->reader);
+	outbox_keys_invalidate_holders(&relay->reader);
+	outbox_reader_ask_unreadable(&relay->reader);
+}
 
 /* ------------------------------------------------------------------- claim */
 
@@ -34,14 +122,14 @@
 static bool
 wants_claim(OutboxRelay *relay, OutboxMonoTime now)
 {
-	if (!outbox_database_attached(relay->database) ||
-		outbox_database_leaving(relay->database) ||
-		outbox_control_paused(relay->control) ||
-		outbox_relay_reconnecting(relay) ||
+	if (!relay->database.attached ||
+		relay->database.leave ||
+		relay->control.paused ||
+		relay->connection.reconnect ||
 		!outbox_enabled || outbox_watchdog_stopping() ||
 		outbox_link_state(relay->link) != OUTBOX_LINK_OPEN)
 		return false;
-	return outbox_reader_wanted(relay->reader, now);
+	return outbox_reader_wanted(&relay->reader, now);
 }
 
 /* OutboxIntentVisit: it has committed, and has not announced itself. */
@@ -70,17 +158,17 @@ take_snapshot(OutboxRelay *relay, OutboxInbox *late)
 	outbox_relay_take_inbox(relay);
 	OUTBOX_TEST_POINT("before_snapshot");
 	outbox_store_claim_snapshot();
-	outbox_intent_visit(handle_commit_intent, relay->reader);
-	outbox_prepared_reserve(relay->prepared, OUTBOX_INBOX_PREPARED);
+	outbox_intent_visit(handle_commit_intent, &relay->reader);
+	outbox_prepared_reserve(&relay->prepared, OUTBOX_INBOX_PREPARED);
 	outbox_slot_take_inbox(late);
 	for (int i = 0; i < late->nranges; i++)
-		outbox_reader_add(relay->reader, late->ranges[i].lo,
+		outbox_reader_add(&relay->reader, late->ranges[i].lo,
 						  late->ranges[i].hi, OUTBOX_UNREAD_LATE);
 	if (late->signals & OUTBOX_SIGNAL_PREPARED)
-		outbox_reader_add(relay->reader, late->lost.lo, late->lost.hi,
+		outbox_reader_add(&relay->reader, late->lost.lo, late->lost.hi,
 						  OUTBOX_UNREAD_LATE);
 	for (int i = 0; i < late->nprepared; i++)
-		outbox_prepared_add(relay->prepared, &late->prepared[i]);
+		outbox_prepared_add(&relay->prepared, &late->prepared[i]);
 	late->nprepared = 0;
 	outbox_relay_check_prepared(relay, outbox_store_sees);
 }
@@ -90,10 +178,10 @@ claim(OutboxRelay *relay, OutboxBatch *batch, TimestampTz wall)
 {
 	OUTBOX_TEST_POINT("before_claim");
 	take_snapshot(relay, &batch->late_inbox);
-	outbox_reader_claim(relay->reader, batch, wall);
+	outbox_reader_claim(&relay->reader, batch, wall);
 	if (batch->count == 0)
 		return;
-	outbox_control_check(relay->control, batch);
+	outbox_control_check(&relay->control, batch);
 	OUTBOX_TEST_POINT("after_claim");
 }
 
@@ -108,9 +196,9 @@ forget_claim(OutboxRelay *relay, OutboxBatch *batch)
 static void
 claim_committed(OutboxRelay *relay, OutboxBatch *batch)
 {
-	outbox_reader_committed(relay->reader, batch);
+	outbox_reader_committed(&relay->reader, batch);
 	if (batch->unknown_route)
-		outbox_control_invalidate(relay->control);
+		outbox_control_invalidate(&relay->control);
 	outbox_relay_handle_inbox(relay, &batch->late_inbox);
 }
 
@@ -119,18 +207,18 @@ claim_committed(OutboxRelay *relay, OutboxBatch *batch)
 bool
 outbox_relay_wants_round(OutboxRelay *relay, OutboxMonoTime now)
 {
-	const OutboxDatabase *database = relay->database;
+	const OutboxDatabase *database = &relay->database;
 
-	if (outbox_database_failing(database))
-		return outbox_mono_reached(outbox_database_retry_at(database), now);
-	if (outbox_database_mismatch(database))
+	if (database->failing)
+		return outbox_mono_reached(database->retry_at, now);
+	if (database->mismatch)
 		return outbox_database_wants_attach(database);
 	return outbox_database_wants_round(database) ||
-		outbox_control_is_stale(relay->control) ||
-		outbox_prepared_unknown(relay->prepared) ||
-		outbox_reader_needs_lookup(relay->reader) ||
-		outbox_settler_wanted(relay->settler, now) ||
-		outbox_sweep_wanted(relay->sweep, relay->queue) ||
+		relay->control.stale ||
+		relay->prepared.find ||
+		outbox_reader_needs_lookup(&relay->reader) ||
+		outbox_settler_wanted(&relay->settler, now) ||
+		outbox_sweep_wanted(&relay->sweep, relay->queue) ||
 		wants_claim(relay, now);
 }
 
@@ -152,10 +240,10 @@ commits_durably(OutboxRelay *relay, const OutboxSettling *settling,
 		return true;
 	/* Keys are read again when something of theirs may have gone otherwise. */
 	if (outbox_batch_next(batch, OUTBOX_SOURCE_KEYS, NULL) != NULL ||
-		outbox_unflushed_concerns(relay->unflushed, batch))
+		outbox_unflushed_concerns(&relay->settler.unflushed, batch))
 		return true;
 	/* What is not on disk takes room from the window. */
-	return outbox_unflushed_count(relay->unflushed) + settling->nconfirmed +
+	return relay->settler.unflushed.count + settling->nconfirmed +
 		settling->nrejected >= OUTBOX_SETTLE_MANY;
 }
 
@@ -168,11 +256,11 @@ static void
 round_committed(OutboxRelay *relay, OutboxSettling *settling, OutboxBatch *batch)
 {
 	if (batch->count > 0)
-		outbox_wait_set_claimed(relay->waiting);
-	outbox_settler_committed(relay->settler, settling);
+		outbox_wait_set_claimed(&relay->waiting);
+	outbox_settler_committed(&relay->settler, settling);
 	/* Their keys do not wait for what is not there. */
 	if (settling->taken_away)
-		outbox_reader_invalidate_holders(relay->reader);
+		outbox_keys_invalidate_holders(&relay->reader);
 	claim_committed(relay, batch);
 }
 
@@ -182,18 +270,18 @@ round_transaction(OutboxRelay *relay, OutboxSettling *settling, OutboxBatch *bat
 	TimestampTz wall = GetCurrentTimestamp();
 	bool		durable;
 
-	if (outbox_control_is_stale(relay->control))
-		outbox_relay_load_config_tables(relay);
-	if (!outbox_database_has_started(relay->database))
-		outbox_relay_load_start(relay);
-	if (outbox_prepared_unknown(relay->prepared))
-		outbox_relay_find_prepared(relay);
-	if (outbox_reader_check_holders(relay->reader))
-		outbox_relay_hold_retries(relay);
+	if (relay->control.stale)
+		load_config_tables(relay);
+	if (!relay->database.started)
+		load_start(relay);
+	if (relay->prepared.find)
+		find_prepared(relay);
+	if (outbox_reader_check_holders(&relay->reader))
+		hold_retries(relay);
 	/* A stale worker, replaced while it was stopped, has no say any more. */
 	if (!outbox_slot_is_mine())
 		elog(FATAL, "outbox worker was replaced");
-	outbox_settler_run(relay->settler, settling);
+	outbox_settler_run(&relay->settler, settling);
 	if (settling->nconfirmed + settling->nrejected > 0)
 		OUTBOX_TEST_POINT("after_settle");
 
@@ -201,12 +289,12 @@ round_transaction(OutboxRelay *relay, OutboxSettling *settling, OutboxBatch *bat
 	 * Before the claim, of which the relay remembers all after the commit
 	 * only.
 	 */
-	if (outbox_sweep_wanted(relay->sweep, relay->queue))
-		outbox_sweep_step(relay->sweep, relay);
+	if (outbox_sweep_wanted(&relay->sweep, relay->queue))
+		outbox_sweep_step(&relay->sweep, relay);
 	outbox_batch_init(batch, relay->queue, relay->routes, relay->scratch);
 	if (wants_claim(relay, outbox_mono_now()))
 		claim(relay, batch, wall);
-	outbox_reader_find_due(relay->reader, batch, wall,
+	outbox_due_find(&relay->reader.due, batch, wall,
 						   settling->nrejected > 0);
 	durable = commits_durably(relay, settling, batch);
 	if (durable)
@@ -226,11 +314,11 @@ round_transaction(OutboxRelay *relay, OutboxSettling *settling, OutboxBatch *bat
 static bool
 may_take_long(OutboxRelay *relay)
 {
-	return outbox_settler_ready(relay->settler) > 0 ||
-		outbox_reader_reads_much(relay->reader) ||
-		outbox_sweep_wanted(relay->sweep, relay->queue) ||
-		outbox_control_is_stale(relay->control) ||
-		!outbox_database_has_started(relay->database) ||
+	return outbox_settler_ready(&relay->settler) > 0 ||
+		outbox_reader_reads_much(&relay->reader) ||
+		outbox_sweep_wanted(&relay->sweep, relay->queue) ||
+		relay->control.stale ||
+		!relay->database.started ||
 		relay->queue->count > 0;
 }
 
@@ -259,7 +347,7 @@ round_failed(OutboxRelay *relay)
 	if (row != NULL && !is_data_error(edata->sqlerrcode))
 		row = NULL;
 	if (row != NULL &&
-		outbox_reader_set_aside(relay->reader, row, edata->message,
+		outbox_reader_set_aside(&relay->reader, row, edata->message,
 								unpack_sql_state(edata->sqlerrcode)))
 	{
 		FlushErrorState();
@@ -267,7 +355,7 @@ round_failed(OutboxRelay *relay)
 		outbox_slot_set_committing(false);
 	}
 	else
-		outbox_database_failed(relay->database, row, relay->scratch);
+		outbox_database_failed(&relay->database, row, relay->scratch);
 	FreeErrorData(edata);
 }
 
@@ -281,14 +369,14 @@ outbox_relay_round(OutboxRelay *relay)
 	memset(&batch, 0, sizeof(batch));
 	PG_TRY();
 	{
-		if (outbox_database_attach(relay->database))
-			outbox_control_invalidate(relay->control);
-		outbox_database_check_settings(relay->database, relay->scratch);
+		if (outbox_database_attach(&relay->database))
+			outbox_control_invalidate(&relay->control);
+		outbox_database_check_settings(&relay->database, relay->scratch);
 		/* Needed after the commit: not in the transaction's memory. */
-		outbox_settler_collect(relay->settler, &settling);
-		if (!outbox_database_attached(relay->database))
-			outbox_database_works(relay->database);
-		else if (outbox_store_begin(outbox_activity_text(),
+		outbox_settler_collect(&relay->settler, &settling);
+		if (!relay->database.attached)
+			outbox_database_works(&relay->database);
+		else if (outbox_store_begin(outbox_relay_activity(),
 									may_take_long(relay)))
 		{
 			round_transaction(relay, &settling, &batch);
@@ -305,5 +393,5 @@ outbox_relay_round(OutboxRelay *relay)
 	if (!committed)
 		return;
 	round_committed(relay, &settling, &batch);
-	outbox_database_works(relay->database);
+	outbox_database_works(&relay->database);
 }

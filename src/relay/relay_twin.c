@@ -30,14 +30,6 @@
 #define TOLD_NOTHING		0
 #define TOLD_NO_ANSWER		(-1)
 
-void
-outbox_relay_twin_create(OutboxRelay *relay)
-{
-	relay->twin = outbox_twin_init(MemoryContextAlloc(relay->cxt,
-													  outbox_twin_bytes()),
-								   outbox_relay_random_bits);
-}
-
 /*
  * Why nothing is known of a twin.  Once for each code, whatever becomes of connection
  * and process, since a login without the right stays without it.
@@ -59,8 +51,8 @@ tell_unknown(int code, const char *text)
 void
 outbox_relay_twin_opened(OutboxRelay *relay)
 {
-	outbox_twin_opened(relay->twin, outbox_link_heartbeat_ms(relay->link),
-					   outbox_link_config_uri(relay->config)->nhosts > 1,
+	outbox_twin_opened(&relay->twin, outbox_link_heartbeat_ms(relay->link),
+					   relay->config.uri.nhosts > 1,
 					   outbox_mono_now());
 }
 
@@ -69,7 +61,7 @@ outbox_relay_twin_closed(OutboxRelay *relay, const OutboxLinkError *error)
 {
 	bool		asking = error != NULL && error->name;
 
-	outbox_twin_closed(relay->twin, asking, outbox_mono_now());
+	outbox_twin_closed(&relay->twin, asking, outbox_mono_now());
 	if (asking)
 		tell_unknown(error->code, error->text);
 }
@@ -78,15 +70,15 @@ outbox_relay_twin_closed(OutboxRelay *relay, const OutboxLinkError *error)
 static bool
 publishes(OutboxRelay *relay)
 {
-	return outbox_enabled && outbox_database_attached(relay->database) &&
-		outbox_database_has_started(relay->database) &&
-		outbox_control_copy(relay->control) == OUTBOX_COPY_NONE;
+	return outbox_enabled && relay->database.attached &&
+		relay->database.started &&
+		relay->control.copy == OUTBOX_COPY_NONE;
 }
 
 static bool
 is_idle(OutboxRelay *relay)
 {
-	return relay->window->outstanding == 0 && relay->queue->count == 0 &&
+	return relay->window.outstanding == 0 && relay->queue->count == 0 &&
 		!outbox_link_sending(relay->link);
 }
 
@@ -112,7 +104,7 @@ show_twin(OutboxTwinState before, const char *text)
 static void
 show_answer(OutboxRelay *relay, OutboxTwinState before, const char *text)
 {
-	OutboxTwinState after = outbox_twin_state(relay->twin);
+	OutboxTwinState after = relay->twin.state;
 
 	if (after == OUTBOX_TWIN_FOUND)
 	{
@@ -128,23 +120,23 @@ show_answer(OutboxRelay *relay, OutboxTwinState before, const char *text)
 static void
 take_refusal(OutboxRelay *relay, int code, const char *text, OutboxMonoTime now)
 {
-	OutboxTwinState before = outbox_twin_state(relay->twin);
+	OutboxTwinState before = relay->twin.state;
 
 	if (code == RESOURCE_LOCKED)
 	{
-		outbox_twin_answered(relay->twin, OUTBOX_TWIN_LOCKED, now);
+		outbox_twin_answered(&relay->twin, OUTBOX_TWIN_LOCKED, now);
 		show_answer(relay, before, text);
 		return;
 	}
 	tell_unknown(code, text);
-	outbox_twin_answered(relay->twin, code == ACCESS_REFUSED || code == NOT_ALLOWED ?
+	outbox_twin_answered(&relay->twin, code == ACCESS_REFUSED || code == NOT_ALLOWED ?
 						 OUTBOX_TWIN_FORBIDDEN : OUTBOX_TWIN_OTHER, now);
 }
 
 static void
 take_answer(OutboxRelay *relay, OutboxMonoTime now)
 {
-	OutboxTwinState before = outbox_twin_state(relay->twin);
+	OutboxTwinState before = relay->twin.state;
 	int			code;
 	const char *text;
 
@@ -152,7 +144,7 @@ take_answer(OutboxRelay *relay, OutboxMonoTime now)
 	{
 		case OUTBOX_LINK_OK:
 			MySlot->twin_told = TOLD_NOTHING;
-			outbox_twin_answered(relay->twin, OUTBOX_TWIN_HELD, now);
+			outbox_twin_answered(&relay->twin, OUTBOX_TWIN_HELD, now);
 			show_answer(relay, before, text);
 			break;
 		case OUTBOX_LINK_REFUSED:
@@ -161,7 +153,7 @@ take_answer(OutboxRelay *relay, OutboxMonoTime now)
 		case OUTBOX_LINK_AGAIN:
 			/* A broker that blocks us reads nothing. */
 			if (outbox_link_state(relay->link) == OUTBOX_LINK_OPEN &&
-				outbox_twin_late(relay->twin, now))
+				outbox_twin_late(&relay->twin, now))
 				tell_unknown(TOLD_NO_ANSWER, "The broker does not answer the question.");
 			break;
 		case OUTBOX_LINK_LOST:
@@ -179,14 +171,14 @@ ask(OutboxRelay *relay, OutboxMonoTime now)
 	switch (outbox_link_ask_name(relay->link, name))
 	{
 		case OUTBOX_LINK_OK:
-			outbox_twin_asked(relay->twin, now);
+			outbox_twin_asked(&relay->twin, now);
 			break;
 		case OUTBOX_LINK_REFUSED:
-			outbox_twin_asked(relay->twin, now);
+			outbox_twin_asked(&relay->twin, now);
 			take_answer(relay, now);
 			break;
 		case OUTBOX_LINK_AGAIN:
-			outbox_twin_put_off(relay->twin, now);
+			outbox_twin_put_off(&relay->twin, now);
 			break;
 		case OUTBOX_LINK_LOST:
 			outbox_relay_link_lost(relay);
@@ -197,7 +189,7 @@ ask(OutboxRelay *relay, OutboxMonoTime now)
 static void
 stand_by(OutboxRelay *relay, OutboxMonoTime now)
 {
-	outbox_twin_stand_by(relay->twin, now);
+	outbox_twin_stand_by(&relay->twin, now);
 	outbox_slot_clear_current_error(OUTBOX_ERROR_TWIN);
 	if (outbox_relay_link_open(relay) &&
 		outbox_link_release_name(relay->link) == OUTBOX_LINK_LOST)
@@ -212,13 +204,13 @@ outbox_relay_twin_step(OutboxRelay *relay, OutboxMonoTime now)
 
 	if (MySlot->worker != 0)
 		return;
-	if (open && outbox_twin_asking(relay->twin))
+	if (open && relay->twin.asking)
 		take_answer(relay, now);
 	if (!publishes(relay))
 		stand_by(relay, now);
 	/* A broker that blocks us reads no question; its end is a reason to look. */
 	else if (outbox_link_state(relay->link) == OUTBOX_LINK_OPEN &&
-			 !outbox_control_is_stale(relay->control) &&
-			 outbox_twin_due(relay->twin, is_idle(relay), now))
+			 !relay->control.stale &&
+			 outbox_twin_due(&relay->twin, is_idle(relay), now))
 		ask(relay, now);
 }

@@ -20,6 +20,7 @@
 
 #include "compat.h"
 #include "miscadmin.h"
+#include "pgstat.h"
 #include "relay_internal.h"
 #include "shared.h"
 #include "storage/latch.h"
@@ -30,23 +31,6 @@
 #define PACE_US		1000
 #define PACE_BURST	8
 
-struct OutboxWaitSet
-{
-	OutboxLink *link;
-	WaitEventSet *set;			/* NULL: none */
-	OutboxMonoTime set_opened_at;	/* of the connection in it */
-	OutboxMonoTime pace;		/* of claims: the next one is not before */
-};
-
-OutboxWaitSet *
-outbox_wait_set_create(MemoryContext cxt, OutboxLink *link)
-{
-	OutboxWaitSet *waiting = MemoryContextAllocZero(cxt, sizeof(OutboxWaitSet));
-
-	waiting->link = link;
-	return waiting;
-}
-
 static void
 drop_set(OutboxWaitSet *waiting)
 {
@@ -56,33 +40,32 @@ drop_set(OutboxWaitSet *waiting)
 }
 
 static void
-make_set(OutboxWaitSet *waiting, OutboxMonoTime opened_at)
+make_set(OutboxRelay *relay)
 {
 	WaitEventSet *set = compat_create_wait_set(3);
 
 	AddWaitEventToSet(set, WL_LATCH_SET, PGINVALID_SOCKET, MyLatch, NULL);
 	AddWaitEventToSet(set, WL_EXIT_ON_PM_DEATH, PGINVALID_SOCKET, NULL, NULL);
 	AddWaitEventToSet(set, WL_SOCKET_READABLE,
-					  outbox_link_socket(waiting->link), NULL, NULL);
-	waiting->set = set;
-	waiting->set_opened_at = opened_at;
+					  outbox_link_socket(relay->link), NULL, NULL);
+	relay->waiting.set = set;
+	relay->waiting.set_opened_at = relay->connection.opened_at;
 }
 
 /* Waits with the set of the open connection; true: the socket is readable. */
 static bool
-wait_open(OutboxWaitSet *waiting, const OutboxWaitFor *wait)
+wait_open(OutboxRelay *relay, int64 timeout_ms)
 {
+	OutboxWaitSet *waiting = &relay->waiting;
 	WaitEvent	events[3];
 	int			n;
 
-	if (waiting->set != NULL &&
-		waiting->set_opened_at.us != wait->opened_at.us)
+	if (waiting->set_opened_at.us != relay->connection.opened_at.us)
 		drop_set(waiting);
 	if (waiting->set == NULL)
-		make_set(waiting, wait->opened_at);
-	n = WaitEventSetWait(waiting->set, wait->timeout_ms, events,
-						 lengthof(events),
-						 outbox_wait_event(wait->confirms ?
+		make_set(relay);
+	n = WaitEventSetWait(waiting->set, timeout_ms, events, lengthof(events),
+						 outbox_wait_event(relay->window.outstanding > 0 ?
 										   OUTBOX_WAIT_CONFIRM :
 										   OUTBOX_WAIT_RELAY));
 	for (int i = 0; i < n; i++)
@@ -102,15 +85,17 @@ outbox_wait_set_claimed(OutboxWaitSet *waiting)
 }
 
 /*
- * Naps until the next claim may be.  Afterwards the caller looks into the inbox: what came into it during the nap
- * has not set the latch.
+ * Naps until the next claim may be, while nothing in memory needs a hand.  Afterwards
+ * the caller looks into the inbox: what came into it during the nap has not set the
+ * latch.
  */
 static bool
-nap(OutboxWaitSet *waiting, const OutboxWaitFor *wait)
+nap(OutboxRelay *relay)
 {
-	int64		us = waiting->pace.us - outbox_mono_now().us;
+	int64		us = relay->waiting.pace.us - outbox_mono_now().us;
 
-	if (us <= 0 || !wait->may_nap || !wait->open)
+	if (us <= 0 || !outbox_relay_link_open(relay) ||
+		relay->queue->nready > 0 || relay->queue->nwaiting > 0)
 		return false;
 	MySlot->napping = true;
 	outbox_wait_start(OUTBOX_WAIT_RELAY);
@@ -124,24 +109,24 @@ nap(OutboxWaitSet *waiting, const OutboxWaitFor *wait)
 /* --------------------------------------------------------------------- wait */
 
 static bool
-wait_for(OutboxWaitSet *waiting, const OutboxWaitFor *wait)
+wait_for(OutboxRelay *relay, int64 timeout_ms)
 {
-	pgsocket	sock = outbox_link_socket(waiting->link);
+	pgsocket	sock = outbox_link_socket(relay->link);
 	int			events = WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH;
 	bool		connecting = false;
 
-	if (nap(waiting, wait))
+	if (nap(relay))
 		return true;
-	if (wait->open)
-		return wait_open(waiting, wait);
-	drop_set(waiting);
+	if (outbox_relay_link_open(relay))
+		return wait_open(relay, timeout_ms);
+	drop_set(&relay->waiting);
 	/* Writable says that a connect has ended, and else nothing of use. */
 	if (sock != PGINVALID_SOCKET)
 	{
-		connecting = outbox_link_state(waiting->link) == OUTBOX_LINK_CONNECTING;
+		connecting = outbox_link_state(relay->link) == OUTBOX_LINK_CONNECTING;
 		events |= connecting ? WL_SOCKET_WRITEABLE : WL_SOCKET_READABLE;
 	}
-	return (WaitLatchOrSocket(MyLatch, events, sock, wait->timeout_ms,
+	return (WaitLatchOrSocket(MyLatch, events, sock, timeout_ms,
 							  outbox_wait_event(connecting ?
 												OUTBOX_WAIT_CONNECT :
 												OUTBOX_WAIT_RELAY)) &
@@ -149,8 +134,13 @@ wait_for(OutboxWaitSet *waiting, const OutboxWaitFor *wait)
 }
 
 bool
-outbox_wait_set_wait(OutboxWaitSet *waiting, const OutboxWaitFor *wait)
+outbox_relay_wait(OutboxRelay *relay, int64 timeout_ms)
 {
-	outbox_beat(&MySlot->beat, wait->timeout_ms);
-	return wait_for(waiting, wait);
+	bool		readable;
+
+	outbox_beat(&MySlot->beat, timeout_ms);
+	pgstat_report_activity(STATE_IDLE, NULL);
+	readable = wait_for(relay, timeout_ms);
+	pgstat_report_activity(STATE_RUNNING, NULL);
+	return readable;
 }

@@ -40,22 +40,6 @@
 /* In builds for tests, which rows the sweep would find is looked at this often. */
 #define LOOK_MS			5000
 
-struct OutboxSweep
-{
-	int64		from;			/* the next row to look at; 0: no sweep now */
-	int64		width;			/* numbers of the next step */
-	int64		took_us;		/* this pass, so far */
-	OutboxMonoTime forgotten_at;	/* the next one, if keys are forgotten */
-#ifdef OUTBOX_TEST_POINTS
-	bool		looks;			/* this one takes nothing, and only tells */
-	bool		look_released;	/* the last one found a key without its
-								 * holder, */
-	TimestampTz look_due;		/* and a row that will be due, and is not
-								 * known */
-	OutboxMonoTime look_at;
-#endif
-};
-
 typedef struct Step
 {
 	OutboxRelay *relay;
@@ -65,12 +49,6 @@ typedef struct Step
 	int			nmet;
 	OutboxRecalled met[OUTBOX_SWEEP_ROWS];	/* of keys that are forgotten */
 } Step;
-
-OutboxSweep *
-outbox_sweep_create(MemoryContext cxt)
-{
-	return MemoryContextAllocZero(cxt, sizeof(OutboxSweep));
-}
 
 static void
 start(OutboxSweep *sweep, OutboxQueue *queue, int64 from)
@@ -118,7 +96,7 @@ is_known(OutboxRelay *relay, const OutboxRow *row)
 	OutboxRoute *route = outbox_routes_find(relay->routes, row->route);
 
 	if (outbox_queue_has(relay->queue, &row->id) ||
-		outbox_reader_leads_to(relay->reader, row->seq))
+		outbox_reader_leads_to(&relay->reader, row->seq))
 		return true;
 	if (outbox_route_waits(route) && route->skip_low != 0 &&
 		route->skip_low <= row->seq)
@@ -187,14 +165,14 @@ tell_forgotten(Step *step)
 	{
 		int64		seq = step->found[i];
 
-		if (seq == 0 || outbox_reader_leads_to(relay->reader, seq) ||
-			outbox_prepared_leads_to(relay->prepared, seq))
+		if (seq == 0 || outbox_reader_leads_to(&relay->reader, seq) ||
+			outbox_prepared_leads_to(&relay->prepared, seq))
 			continue;
 		ereport(LOG,
 				(errmsg("outbox sweep found a forgotten row"),
 				 errdetail("Its seq is %lld; rows from %lld on were not read.",
 						   (long long) seq,
-						   (long long) outbox_reader_end(relay->reader))));
+						   (long long) outbox_reader_end(&relay->reader))));
 	}
 }
 
@@ -206,8 +184,8 @@ static void
 tell_overlooked(OutboxSweep *sweep, OutboxRelay *relay)
 {
 	TimestampTz due = outbox_store_next_due(GetCurrentTimestamp(), PG_INT64_MAX);
-	TimestampTz known = outbox_reader_next_due(relay->reader);
-	bool		released = outbox_reader_has_released(relay->reader);
+	TimestampTz known = relay->reader.due.next;
+	bool		released = outbox_keys_have_released(&relay->reader);
 
 	if (known != 0 && known <= due)
 		due = 0;
@@ -249,7 +227,7 @@ void
 outbox_sweep_step(OutboxSweep *sweep, OutboxRelay *relay)
 {
 	Step	   *step = palloc(sizeof(Step));
-	int64		last = outbox_reader_end(relay->reader) - 1;
+	int64		last = outbox_reader_end(&relay->reader) - 1;
 	int64		width = Max(sweep->width, SWEEP_NUMBERS);
 	OutboxClaim claim = {
 		.after = sweep->from - 1,
@@ -278,9 +256,9 @@ outbox_sweep_step(OutboxSweep *sweep, OutboxRelay *relay)
 		step->nfound = step->nmet = 0;
 #endif
 	outbox_recall_free(relay->queue, relay->routes,
-					   outbox_reader_unreadable(relay->reader), step->met, step->nmet);
+					   &relay->reader.unreadable, step->met, step->nmet);
 	for (int i = 0; i < step->nfound; i++)
-		outbox_reader_add(relay->reader, step->found[i], step->found[i],
+		outbox_reader_add(&relay->reader, step->found[i], step->found[i],
 						  OUTBOX_UNREAD_SWEPT);
 	/* Not before: a step that fails is done again. */
 	sweep->from = step->last_seq < last ? step->last_seq + 1 : 0;

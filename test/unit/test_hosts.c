@@ -22,8 +22,9 @@ middle(void)
 static OutboxHosts *
 make(int n)
 {
-	OutboxHosts *hosts = outbox_hosts_init(malloc(outbox_hosts_bytes()), middle);
+	OutboxHosts *hosts = malloc(sizeof(OutboxHosts));
 
+	outbox_hosts_init(hosts, middle);
 	outbox_hosts_set(hosts, n);
 	return hosts;
 }
@@ -37,8 +38,8 @@ at(int64_t ms)
 static bool
 connects_at(const OutboxHosts *hosts, int host, int64_t ms)
 {
-	return outbox_hosts_current(hosts) == host &&
-		outbox_hosts_connect_at(hosts).us == at(ms).us;
+	return hosts->current == host &&
+		hosts->connect_at.us == at(ms).us;
 }
 
 static void
@@ -54,10 +55,10 @@ test_one(void)
 {
 	OutboxHosts *hosts = make(1);
 
-	check(outbox_hosts_current(hosts) == 0 &&
-		  !outbox_mono_is_set(outbox_hosts_connect_at(hosts)),
+	check(hosts->current == 0 &&
+		  !outbox_mono_is_set(hosts->connect_at),
 		  "the first connect is at once");
-	check(!outbox_hosts_any_failed(hosts) && !outbox_hosts_all_failed(hosts),
+	check(hosts->failures == 0 && !outbox_hosts_all_failed(hosts),
 		  "nothing has failed yet");
 	fail(hosts, false, 0, 100000);
 	check(connects_at(hosts, 0, 1000), "the second one is after retry_initial");
@@ -72,8 +73,8 @@ test_one(void)
 	fail(hosts, true, 41000, 100000);
 	check(connects_at(hosts, 0, 42000), "and asked once a second");
 	outbox_hosts_anew(hosts);
-	check(!outbox_mono_is_set(outbox_hosts_connect_at(hosts)) &&
-		  !outbox_hosts_any_failed(hosts), "other settings: at once");
+	check(!outbox_mono_is_set(hosts->connect_at) &&
+		  hosts->failures == 0, "other settings: at once");
 	free(hosts);
 }
 
@@ -100,7 +101,7 @@ test_several(void)
 
 	fail(hosts, false, 0, 100000);
 	check(connects_at(hosts, 1, 0), "the second host is tried at once");
-	check(outbox_hosts_any_failed(hosts) && !outbox_hosts_all_failed(hosts),
+	check(hosts->failures > 0 && !outbox_hosts_all_failed(hosts),
 		  "one of three is not all");
 	fail(hosts, false, 10, 100000);
 	check(connects_at(hosts, 2, 10), "and the third");
@@ -112,9 +113,9 @@ test_several(void)
 	check(connects_at(hosts, 1, 1020), "the second is due then");
 	outbox_hosts_pass(hosts);
 	outbox_hosts_pass(hosts);
-	check(outbox_hosts_current(hosts) == 0, "after the last one comes the first");
+	check(hosts->current == 0, "after the last one comes the first");
 	outbox_hosts_set(hosts, 2);
-	check(outbox_hosts_current(hosts) == 0 && !outbox_hosts_any_failed(hosts),
+	check(hosts->current == 0 && hosts->failures == 0,
 		  "other hosts: nothing is known of them");
 	free(hosts);
 }
@@ -148,7 +149,7 @@ test_closed(void)
 	check(connects_at(hosts, 0, 1010), "at most a second");
 	outbox_hosts_closed(hosts, true, at(20));
 	check(connects_at(hosts, 0, 20), "unless something got through");
-	check(!outbox_hosts_any_failed(hosts), "none of it is a host's failure");
+	check(hosts->failures == 0, "none of it is a host's failure");
 	free(hosts);
 }
 

@@ -27,8 +27,9 @@ at(int64_t ms)
 static OutboxTwin *
 make(void)
 {
-	OutboxTwin *twin = outbox_twin_init(malloc(outbox_twin_bytes()), middle);
+	OutboxTwin *twin = malloc(sizeof(OutboxTwin));
 
+	outbox_twin_init(twin, middle);
 	check(!outbox_twin_due(twin, true, at(0)) &&
 		  !outbox_mono_is_set(outbox_twin_deadline(twin, at(0))),
 		  "without a connection nothing is asked");
@@ -78,10 +79,10 @@ test_alone(void)
 	OutboxTwin *twin = make();
 
 	answer(twin, OUTBOX_TWIN_HELD, 0);
-	check(outbox_twin_state(twin) == OUTBOX_TWIN_ALONE, "the name is ours");
+	check(twin->state == OUTBOX_TWIN_ALONE, "the name is ours");
 	check(asks_at(twin, 300000), "asked again after five minutes");
 	outbox_twin_closed(twin, false, at(1000));
-	check(outbox_twin_state(twin) == OUTBOX_TWIN_UNKNOWN,
+	check(twin->state == OUTBOX_TWIN_UNKNOWN,
 		  "without the connection nothing is known");
 	outbox_twin_opened(twin, BEAT_MS, false, at(2000));
 	check(outbox_twin_due(twin, true, at(2000)), "a new one is asked at once");
@@ -93,7 +94,7 @@ static int64_t
 found_at(OutboxTwin *twin, int64_t ms)
 {
 	answer(twin, OUTBOX_TWIN_LOCKED, ms);
-	while (outbox_twin_state(twin) == OUTBOX_TWIN_TAKEN)
+	while (twin->state == OUTBOX_TWIN_TAKEN)
 	{
 		ms = (outbox_twin_deadline(twin, at(ms)).us - at(0).us) / 1000;
 		answer(twin, OUTBOX_TWIN_LOCKED, ms);
@@ -108,33 +109,33 @@ test_found(void)
 	int64_t		ms;
 
 	answer(twin, OUTBOX_TWIN_LOCKED, 5);
-	check(outbox_twin_state(twin) == OUTBOX_TWIN_TAKEN, "one refusal is no twin");
+	check(twin->state == OUTBOX_TWIN_TAKEN, "one refusal is no twin");
 	check(asks_at(twin, 5 + BEAT_MS + 334), "asked again after a heartbeat");
 	answer(twin, OUTBOX_TWIN_LOCKED, 5 + 3 * BEAT_MS);
-	check(outbox_twin_state(twin) == OUTBOX_TWIN_TAKEN,
+	check(twin->state == OUTBOX_TWIN_TAKEN,
 		  "nor one after three heartbeats to the millisecond");
 	ms = found_at(twin, 5 + 3 * BEAT_MS + 999);
-	check(outbox_twin_state(twin) == OUTBOX_TWIN_FOUND, "later it is");
+	check(twin->state == OUTBOX_TWIN_FOUND, "later it is");
 	outbox_twin_closed(twin, false, at(ms));
-	check(outbox_twin_state(twin) == OUTBOX_TWIN_FOUND,
+	check(twin->state == OUTBOX_TWIN_FOUND,
 		  "a lost connection is no news of it");
 	outbox_twin_opened(twin, BEAT_MS, false, at(ms));
 	answer(twin, OUTBOX_TWIN_LOCKED, ms);
-	check(outbox_twin_state(twin) == OUTBOX_TWIN_FOUND, "it is still there");
+	check(twin->state == OUTBOX_TWIN_FOUND, "it is still there");
 	answer(twin, OUTBOX_TWIN_OTHER, ms);
-	check(outbox_twin_state(twin) == OUTBOX_TWIN_FOUND,
+	check(twin->state == OUTBOX_TWIN_FOUND,
 		  "an answer that says nothing changes nothing");
 	answer(twin, OUTBOX_TWIN_FORBIDDEN, ms);
-	check(outbox_twin_state(twin) == OUTBOX_TWIN_FOUND,
+	check(twin->state == OUTBOX_TWIN_FOUND,
 		  "nor does the loss of the right to ask");
 	outbox_twin_opened(twin, BEAT_MS, false, at(ms));
 	answer(twin, OUTBOX_TWIN_HELD, ms);
-	check(outbox_twin_state(twin) == OUTBOX_TWIN_ALONE, "it is gone");
+	check(twin->state == OUTBOX_TWIN_ALONE, "it is gone");
 	check(found_at(twin, 1000000) - 1000000 == 3 * (BEAT_MS + 334),
 		  "found by the third question after the first, in 31.002 s");
 	answer(twin, OUTBOX_TWIN_HELD, 2000000);
 	outbox_twin_stand_by(twin, at(2000001));
-	check(outbox_twin_state(twin) == OUTBOX_TWIN_UNKNOWN, "a copy that is silent has none");
+	check(twin->state == OUTBOX_TWIN_UNKNOWN, "a copy that is silent has none");
 	check(outbox_twin_due(twin, true, at(2000001)), "and asks when it publishes");
 	free(twin);
 }
@@ -150,21 +151,21 @@ test_half_open(void)
 	outbox_twin_opened(twin, 1000, false, at(51000));
 	answer(twin, OUTBOX_TWIN_LOCKED, 51000);
 	answer(twin, OUTBOX_TWIN_LOCKED, 51000 + 3 * BEAT_MS);
-	check(outbox_twin_state(twin) == OUTBOX_TWIN_TAKEN,
+	check(twin->state == OUTBOX_TWIN_TAKEN,
 		  "the longest of our heartbeats counts, and not only the last");
 	outbox_twin_closed(twin, false, at(81000));
 	outbox_twin_opened(twin, 1000, false, at(81500));
 	answer(twin, OUTBOX_TWIN_HELD, 81500);
-	check(outbox_twin_state(twin) == OUTBOX_TWIN_ALONE, "it was none");
+	check(twin->state == OUTBOX_TWIN_ALONE, "it was none");
 	outbox_twin_closed(twin, false, at(82000));
 	outbox_twin_opened(twin, 1000, false, at(82000));
 	answer(twin, OUTBOX_TWIN_LOCKED, 82000);
-	check(outbox_twin_state(twin) == OUTBOX_TWIN_TAKEN,
+	check(twin->state == OUTBOX_TWIN_TAKEN,
 		  "once the name was ours the time runs anew");
 	outbox_twin_closed(twin, false, at(83000));
 	outbox_twin_opened(twin, 1000, false, at(82000 + 3 * BEAT_MS + 1000));
 	answer(twin, OUTBOX_TWIN_LOCKED, 82000 + 3 * BEAT_MS + 1000);
-	check(outbox_twin_state(twin) == OUTBOX_TWIN_FOUND,
+	check(twin->state == OUTBOX_TWIN_FOUND,
 		  "a connection that is lost meanwhile does not stop it");
 	free(twin);
 }
@@ -172,8 +173,9 @@ test_half_open(void)
 static void
 test_no_heartbeat(void)
 {
-	OutboxTwin *twin = outbox_twin_init(malloc(outbox_twin_bytes()), middle);
+	OutboxTwin *twin = malloc(sizeof(OutboxTwin));
 
+	outbox_twin_init(twin, middle);
 	outbox_twin_opened(twin, 0, false, at(0));
 	check(found_at(twin, 0) == 3 * 60334, "without heartbeats a minute stands for one");
 	free(twin);
@@ -183,8 +185,9 @@ test_no_heartbeat(void)
 static void
 test_cluster(void)
 {
-	OutboxTwin *twin = outbox_twin_init(malloc(outbox_twin_bytes()), middle);
+	OutboxTwin *twin = malloc(sizeof(OutboxTwin));
 
+	outbox_twin_init(twin, middle);
 	outbox_twin_opened(twin, BEAT_MS, true, at(0));
 	check(found_at(twin, 0) == 8 * (BEAT_MS + 334),
 		  "with several hosts, 80 s at least");
@@ -201,7 +204,7 @@ test_others(void)
 	OutboxTwin *twin = make();
 
 	answer(twin, OUTBOX_TWIN_OTHER, 0);
-	check(outbox_twin_state(twin) == OUTBOX_TWIN_UNKNOWN && asks_at(twin, BEAT_MS),
+	check(twin->state == OUTBOX_TWIN_UNKNOWN && asks_at(twin, BEAT_MS),
 		  "an answer that says nothing: again after a heartbeat");
 	answer(twin, OUTBOX_TWIN_OTHER, 10000);
 	check(asks_at(twin, 10000 + 2 * BEAT_MS), "then after two");
@@ -224,7 +227,7 @@ test_others(void)
 	check(!outbox_mono_is_set(outbox_twin_deadline(twin, at(20000 + 3 * BEAT_MS))),
 		  "and not waited for");
 	outbox_twin_answered(twin, OUTBOX_TWIN_HELD, at(100000));
-	check(outbox_twin_state(twin) == OUTBOX_TWIN_ALONE, "a late one counts all the same");
+	check(twin->state == OUTBOX_TWIN_ALONE, "a late one counts all the same");
 	free(twin);
 }
 

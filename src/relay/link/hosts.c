@@ -8,7 +8,6 @@
 #include "hosts.h"
 
 #include "backoff.h"
-#include "uri.h"
 
 #include <string.h>
 
@@ -32,40 +31,12 @@
 #define CLOSES_MS		50
 #define CLOSES_MAX_MS	1000
 
-/* What came of the connects to one host. */
-typedef struct HostTries
+void
+outbox_hosts_init(OutboxHosts *hosts, uint32_t (*random) (void))
 {
-	uint32_t	failures;		/* of one kind, in a row */
-	bool		unreachable;	/* that kind */
-	OutboxMonoTime at;			/* not before */
-} HostTries;
-
-struct OutboxHosts
-{
-	uint32_t	(*random) (void);
-	int			n;				/* at least one */
-	int			current;
-	OutboxMonoTime connect_at;	/* not before; unset: now */
-	uint32_t	failures;		/* to connect, in a row */
-	uint32_t	closes;			/* by the broker, in a row, and no ack between */
-	HostTries	tries[OUTBOX_MAX_HOSTS];
-};
-
-size_t
-outbox_hosts_bytes(void)
-{
-	return sizeof(OutboxHosts);
-}
-
-OutboxHosts *
-outbox_hosts_init(void *memory, uint32_t (*random) (void))
-{
-	OutboxHosts *hosts = memory;
-
 	memset(hosts, 0, sizeof(*hosts));
 	hosts->random = random;
 	hosts->n = 1;
-	return hosts;
 }
 
 void
@@ -132,7 +103,7 @@ void
 outbox_hosts_failed(OutboxHosts *hosts, const OutboxHostFailure *failure,
 					OutboxMonoTime now)
 {
-	HostTries  *tries = &hosts->tries[hosts->current];
+	OutboxHostTries *tries = &hosts->tries[hosts->current];
 	int64_t		max_ms =
 		failure->unreachable ? UNREACHABLE_MAX_MS : RECONNECT_MAX_MS;
 
@@ -169,24 +140,6 @@ outbox_hosts_closed(OutboxHosts *hosts, bool got_through, OutboxMonoTime now)
 			outbox_mono_plus(now, outbox_backoff_ms(CLOSES_MS, CLOSES_MAX_MS,
 													hosts->closes - CLOSES_FREE,
 													hosts->random()));
-}
-
-int
-outbox_hosts_current(const OutboxHosts *hosts)
-{
-	return hosts->current;
-}
-
-OutboxMonoTime
-outbox_hosts_connect_at(const OutboxHosts *hosts)
-{
-	return hosts->connect_at;
-}
-
-bool
-outbox_hosts_any_failed(const OutboxHosts *hosts)
-{
-	return hosts->failures > 0;
 }
 
 bool

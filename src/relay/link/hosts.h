@@ -15,10 +15,27 @@
 #define OUTBOX_HOSTS_H
 
 #include "clock.h"
+#include "uri.h"
 
-#include <stddef.h>
+/* What came of the connects to one host. */
+typedef struct OutboxHostTries
+{
+	uint32_t	failures;		/* of one kind, in a row */
+	bool		unreachable;	/* that kind */
+	OutboxMonoTime at;			/* not before */
+} OutboxHostTries;
 
-typedef struct OutboxHosts OutboxHosts;
+typedef struct OutboxHosts
+{
+	uint32_t	(*random) (void);	/* of all 32 bits */
+	int			n;				/* at least one */
+	int			current;
+	OutboxMonoTime connect_at;	/* to the current one, not before; unset: now */
+	uint32_t	failures;		/* to connect, in a row; a stable connection
+								 * ends it */
+	uint32_t	closes;			/* by the broker, in a row, and no ack between */
+	OutboxHostTries tries[OUTBOX_MAX_HOSTS];
+} OutboxHosts;
 
 /* What was of the last connect, or connection. */
 typedef struct OutboxHostFailure
@@ -31,10 +48,7 @@ typedef struct OutboxHostFailure
 	OutboxMonoTime wake_at;		/* somebody wakes up then anyhow */
 } OutboxHostFailure;
 
-/* Bytes that one needs; the caller allocates.  random: of all 32 bits. */
-extern size_t outbox_hosts_bytes(void);
-extern OutboxHosts *outbox_hosts_init(void *memory,
-									  uint32_t (*random) (void));
+extern void outbox_hosts_init(OutboxHosts *hosts, uint32_t (*random) (void));
 
 /* There are n hosts, and nothing is known of them: begin with the first one. */
 extern void outbox_hosts_set(OutboxHosts *hosts, int n);
@@ -57,13 +71,7 @@ extern void outbox_hosts_failed(OutboxHosts *hosts,
 extern void outbox_hosts_closed(OutboxHosts *hosts, bool got_through,
 								OutboxMonoTime now);
 
-extern int	outbox_hosts_current(const OutboxHosts *hosts);
-
-/* Connect to it then; unset: now. */
-extern OutboxMonoTime outbox_hosts_connect_at(const OutboxHosts *hosts);
-
-/* Has a connect failed since the last stable connection?  On all hosts? */
-extern bool outbox_hosts_any_failed(const OutboxHosts *hosts);
+/* Have connects to all hosts failed since the last stable connection? */
 extern bool outbox_hosts_all_failed(const OutboxHosts *hosts);
 
 #endif							/* OUTBOX_HOSTS_H */

@@ -16,29 +16,13 @@
 #include "shared.h"
 #include "utils/memutils.h"
 
-struct OutboxLinkConfig
+void
+outbox_link_config_init(OutboxLinkConfig *config)
 {
-	MemoryContext cxt;
-	char	   *error;			/* NULL when fine */
-	OutboxUri	uri;
-	MemoryContext uri_cxt;		/* uri and what goes with it */
-	char	   *text;			/* all settings of the link, to compare */
-	uint64		passwords;		/* hash of them, as they are not kept */
-	uint64		seed;			/* of that hash, so that it tells nobody else */
-};
-
-OutboxLinkConfig *
-outbox_link_config_create(MemoryContext cxt)
-{
-	OutboxLinkConfig *config =
-		MemoryContextAllocZero(cxt, sizeof(OutboxLinkConfig));
-
-	config->cxt = cxt;
 	if (!pg_strong_random(&config->seed, sizeof(config->seed)))
 		ereport(ERROR,
 				(errcode(ERRCODE_INTERNAL_ERROR),
 				 errmsg("could not generate a random number")));
-	return config;
 }
 
 /* Looks up each host's password, for whether there is one, and it is still the same. */
@@ -80,7 +64,7 @@ config_failed(OutboxLinkConfig *config, OutboxReason reason, const char *detail)
 	}
 	if (config->error != NULL)
 		pfree(config->error);
-	config->error = MemoryContextStrdup(config->cxt, detail);
+	config->error = MemoryContextStrdup(TopMemoryContext, detail);
 }
 
 /* Another text when the file has been replaced, as by a renewed certificate. */
@@ -116,7 +100,7 @@ tls_text(bool tls)
 OutboxLinkConfigChange
 outbox_link_config_load(OutboxLinkConfig *config)
 {
-	MemoryContext new_cxt = AllocSetContextCreate(config->cxt, "outbox config",
+	MemoryContext new_cxt = AllocSetContextCreate(TopMemoryContext, "outbox config",
 												  ALLOCSET_SMALL_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(new_cxt);
 	OutboxUri	uri;
@@ -163,16 +147,4 @@ outbox_link_config_load(OutboxLinkConfig *config)
 	config->passwords = passwords;
 	config->uri = uri;
 	return change;
-}
-
-bool
-outbox_link_config_usable(const OutboxLinkConfig *config)
-{
-	return config->error == NULL;
-}
-
-const OutboxUri *
-outbox_link_config_uri(const OutboxLinkConfig *config)
-{
-	return &config->uri;
 }

@@ -16,7 +16,16 @@
 
 /* link_config.c: where the broker is, and how to connect to it */
 
-typedef struct OutboxLinkConfig OutboxLinkConfig;
+typedef struct OutboxLinkConfig
+{
+	char	   *error;			/* why it cannot be used; NULL when fine */
+	OutboxUri	uri;			/* what could be used last; until the next
+								 * load */
+	MemoryContext uri_cxt;		/* uri and what goes with it */
+	char	   *text;			/* all settings of the link, to compare */
+	uint64		passwords;		/* hash of them, as they are not kept */
+	uint64		seed;			/* of that hash, so that it tells nobody else */
+} OutboxLinkConfig;
 
 typedef enum OutboxLinkConfigChange
 {
@@ -25,7 +34,7 @@ typedef enum OutboxLinkConfigChange
 	OUTBOX_LINK_CONFIG_CHANGED
 } OutboxLinkConfigChange;
 
-extern OutboxLinkConfig *outbox_link_config_create(MemoryContext cxt);
+extern void outbox_link_config_init(OutboxLinkConfig *config);
 
 /*
  * Reads where the broker is, and looks once at the password file so that an
@@ -33,16 +42,15 @@ extern OutboxLinkConfig *outbox_link_config_create(MemoryContext cxt);
  */
 extern OutboxLinkConfigChange outbox_link_config_load(OutboxLinkConfig *config);
 
-extern bool outbox_link_config_usable(const OutboxLinkConfig *config);
-
-/* What could be used last; until the next load. */
-extern const OutboxUri *outbox_link_config_uri(const OutboxLinkConfig *config);
-
 /* renewal.c: when messages are refused: is another channel worth a try? */
 
-typedef struct OutboxRenewal OutboxRenewal;
-
-extern OutboxRenewal *outbox_renewal_create(MemoryContext cxt);
+typedef struct OutboxRenewal
+{
+	OutboxMonoTime renew_at;	/* a nack from then on replaces the channel */
+	bool		renew;			/* one has come */
+	bool		acked;			/* the channel has had an ack */
+	uint32		renewals;		/* in a row */
+} OutboxRenewal;
 
 /* A channel was opened; one is gone; the broker has ended the connection. */
 extern void outbox_renewal_opened(OutboxRenewal *renewal);
@@ -61,36 +69,16 @@ extern bool outbox_renewal_due(OutboxRenewal *renewal, OutboxMonoTime now);
 /* When it may be, if nothing comes before; unset: nothing is waited for. */
 extern OutboxMonoTime outbox_renewal_deadline(const OutboxRenewal *renewal);
 
-/* Has the channel had an ack?  How many were replaced in a row? */
-extern bool outbox_renewal_has_acked(const OutboxRenewal *renewal);
-extern uint32 outbox_renewal_count(const OutboxRenewal *renewal);
-
-/* sender.c: when there may be room to send again */
-
-typedef struct OutboxSender OutboxSender;
-
-extern OutboxSender *outbox_sender_create(MemoryContext cxt);
-
-/* There is another connection. */
-extern void outbox_sender_opened(OutboxSender *sender);
-
-/* There is no room; something was sent; there may be room now. */
-extern void outbox_sender_later(OutboxSender *sender);
-extern void outbox_sender_sent(OutboxSender *sender);
-extern void outbox_sender_try_again(OutboxSender *sender);
-extern void outbox_sender_timers(OutboxSender *sender, OutboxMonoTime now);
-
-/* When it tries again; unset: nothing is waited for. */
-extern OutboxMonoTime outbox_sender_deadline(const OutboxSender *sender);
-
-/* All that was sent is at the broker; was it once, on this connection? */
-extern void outbox_sender_pipe_is_clear(OutboxSender *sender);
-extern bool outbox_sender_pipe_was_clear(const OutboxSender *sender);
-
 /* poison.c: what becomes of messages that were in flight when the link was lost */
 
-/* The messages because of which the broker closed the link. */
-typedef struct OutboxPoison OutboxPoison;
+/* Messages that are sent alone because the broker closed the link because of them. */
+#define OUTBOX_MAX_POISON	64
+
+typedef struct OutboxPoison
+{
+	pg_uuid_t	known[OUTBOX_MAX_POISON];	/* the latest */
+	uint32		nknown;			/* ever */
+} OutboxPoison;
 
 /* What has become of those in flight. */
 typedef struct OutboxPoisonFound
@@ -100,13 +88,12 @@ typedef struct OutboxPoisonFound
 	OutboxRoute *route;			/* the route of a poison message; or NULL */
 } OutboxPoisonFound;
 
-extern OutboxPoison *outbox_poison_create(MemoryContext cxt, OutboxQueue *queue);
-
 /*
  * Everything unconfirmed becomes READY again, and the window is empty.  error: why
  * the link was lost; NULL: we have closed it.
  */
 extern OutboxPoisonFound outbox_poison_reclaim(OutboxPoison *poison,
+											   OutboxQueue *queue,
 											   OutboxConfirms *window,
 											   const OutboxLinkError *error);
 extern bool outbox_poison_is_known(const OutboxPoison *poison,
@@ -114,14 +101,23 @@ extern bool outbox_poison_is_known(const OutboxPoison *poison,
 
 /* stall.c: how long the broker is waited for */
 
-typedef struct OutboxStall OutboxStall;
+typedef struct OutboxStall
+{
+	OutboxLink *link;
+	const OutboxConfirms *window;	/* of OutboxItem */
+	uint64		tag;			/* of the oldest unconfirmed message; 0: none */
+	OutboxMonoTime since;		/* it is waited for, or for it to leave */
+	OutboxMonoTime left_at;		/* its last byte arrived; unset: not yet */
+	uint64		acknowledged;	/* bytes on the link by then */
+	bool		answered;		/* something of its time was confirmed */
+	bool		confirmed;		/* anything was, since the last look */
+	OutboxMonoTime confirmed_at;	/* when that was seen */
+	OutboxMonoTime confirmed_sent_at;	/* and when the last of it was sent */
+} OutboxStall;
 
-/* window: of OutboxItem. */
-extern OutboxStall *outbox_stall_create(MemoryContext cxt, OutboxLink *link,
-										const OutboxConfirms *window);
-
-/* A new connection: of what was before it nothing is known. */
-extern void outbox_stall_reset(OutboxStall *stall);
+/* At start and on a new connection: of what was before it nothing is known. */
+extern void outbox_stall_init(OutboxStall *stall, OutboxLink *link,
+							  const OutboxConfirms *window);
 
 /* A message was confirmed or refused that was sent at that time. */
 extern void outbox_stall_answered(OutboxStall *stall, OutboxMonoTime sent_at);

@@ -18,30 +18,11 @@
 #include "link_parts.h"
 #include "utils/memutils.h"
 
-/* Messages that are sent alone because the broker closed the link because of them. */
-#define MAX_POISON		64
-
-struct OutboxPoison
-{
-	OutboxQueue *queue;
-	pg_uuid_t	known[MAX_POISON];	/* the latest */
-	uint32		nknown;			/* ever */
-};
-
 typedef struct UnknownItems
 {
 	OutboxItem **items;
 	int			count;
 } UnknownItems;
-
-OutboxPoison *
-outbox_poison_create(MemoryContext cxt, OutboxQueue *queue)
-{
-	OutboxPoison *poison = MemoryContextAllocZero(cxt, sizeof(OutboxPoison));
-
-	poison->queue = queue;
-	return poison;
-}
 
 static void
 collect_unknown(void *item, uint64_t tag, void *arg)
@@ -57,7 +38,7 @@ outbox_poison_is_known(const OutboxPoison *poison, const OutboxMessage *message)
 {
 	if (message->attempts == 0)
 		return false;
-	for (uint32 i = 0; i < Min(poison->nknown, MAX_POISON); i++)
+	for (uint32 i = 0; i < Min(poison->nknown, OUTBOX_MAX_POISON); i++)
 		if (memcmp(&poison->known[i], &message->id, UUID_LEN) == 0)
 			return true;
 	return false;
@@ -65,25 +46,26 @@ outbox_poison_is_known(const OutboxPoison *poison, const OutboxMessage *message)
 
 /* One message alone was in flight when the link was closed: it is it. */
 static OutboxPoisonFound
-judge_alone(OutboxPoison *poison, OutboxItem *item, const OutboxLinkError *error)
+judge_alone(OutboxPoison *poison, OutboxQueue *queue, OutboxItem *item,
+			const OutboxLinkError *error)
 {
 	if (error->destination)
 	{
 		OutboxRoute *route = item->route;
 
-		outbox_queue_unknown(poison->queue, item, false);
+		outbox_queue_unknown(queue, item, false);
 		return (OutboxPoisonFound) {true, route, NULL};
 	}
 	if (!outbox_poison_is_known(poison, item->message))
-		poison->known[poison->nknown++ % MAX_POISON] = item->message->id;
-	outbox_queue_rejected(poison->queue, item, OUTBOX_REASON_MESSAGE_REFUSED,
+		poison->known[poison->nknown++ % OUTBOX_MAX_POISON] = item->message->id;
+	outbox_queue_rejected(queue, item, OUTBOX_REASON_MESSAGE_REFUSED,
 						  error->text, error->permanent);
 	return (OutboxPoisonFound) {true, NULL, item->route};
 }
 
 OutboxPoisonFound
-outbox_poison_reclaim(OutboxPoison *poison, OutboxConfirms *window,
-					  const OutboxLinkError *error)
+outbox_poison_reclaim(OutboxPoison *poison, OutboxQueue *queue,
+					  OutboxConfirms *window, const OutboxLinkError *error)
 {
 	UnknownItems unknown;
 	OutboxPoisonFound found = {false, NULL, NULL};
@@ -94,10 +76,10 @@ outbox_poison_reclaim(OutboxPoison *poison, OutboxConfirms *window,
 	outbox_confirms_each(window, collect_unknown, &unknown);
 	outbox_confirms_reset(window);
 	if (message && unknown.count == 1)
-		found = judge_alone(poison, unknown.items[0], error);
+		found = judge_alone(poison, queue, unknown.items[0], error);
 	else
 		for (int i = unknown.count - 1; i >= 0; i--)
-			outbox_queue_unknown(poison->queue, unknown.items[i], message);
+			outbox_queue_unknown(queue, unknown.items[i], message);
 	pfree(unknown.items);
 	return found;
 }

@@ -31,20 +31,6 @@
 #define RENEW_MAX_MS	30000
 #define NO_NACK_MS		60000
 
-struct OutboxRenewal
-{
-	OutboxMonoTime renew_at;	/* a nack from then on replaces the channel */
-	bool		renew;			/* one has come */
-	bool		acked;			/* the channel has had an ack */
-	uint32		renewals;		/* in a row */
-};
-
-OutboxRenewal *
-outbox_renewal_create(MemoryContext cxt)
-{
-	return MemoryContextAllocZero(cxt, sizeof(OutboxRenewal));
-}
-
 void
 outbox_renewal_opened(OutboxRenewal *renewal)
 {
@@ -109,16 +95,4 @@ OutboxMonoTime
 outbox_renewal_deadline(const OutboxRenewal *renewal)
 {
 	return renewal->acked ? OUTBOX_MONO_UNSET : renewal->renew_at;
-}
-
-bool
-outbox_renewal_has_acked(const OutboxRenewal *renewal)
-{
-	return renewal->acked;
-}
-
-uint32
-outbox_renewal_count(const OutboxRenewal *renewal)
-{
-	return renewal->renewals;
 }

@@ -35,37 +35,10 @@
 /* What is not confirmed for so long is at the broker, and waits there. */
 #define QUIET_MS 2000
 
-struct OutboxStall
-{
-	OutboxLink *link;
-	const OutboxConfirms *window;
-	uint64		tag;			/* of the oldest unconfirmed message; 0: none */
-	OutboxMonoTime since;		/* it is waited for, or for it to leave */
-	OutboxMonoTime left_at;		/* its last byte arrived; unset: not yet */
-	uint64		acknowledged;	/* bytes on the link by then */
-	bool		answered;		/* something of its time was confirmed */
-	bool		confirmed;		/* anything was, since the last look */
-	OutboxMonoTime confirmed_at;	/* when that was seen */
-	OutboxMonoTime confirmed_sent_at;	/* and when the last of it was sent */
-};
-
-OutboxStall *
-outbox_stall_create(MemoryContext cxt, OutboxLink *link,
-					const OutboxConfirms *window)
-{
-	OutboxStall *stall = MemoryContextAllocZero(cxt, sizeof(OutboxStall));
-
-	stall->link = link;
-	stall->window = window;
-	return stall;
-}
-
 void
-outbox_stall_reset(OutboxStall *stall)
+outbox_stall_init(OutboxStall *stall, OutboxLink *link,
+				  const OutboxConfirms *window)
 {
-	OutboxLink *link = stall->link;
-	const OutboxConfirms *window = stall->window;
-
 	memset(stall, 0, sizeof(*stall));
 	stall->link = link;
 	stall->window = window;

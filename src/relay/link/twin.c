@@ -51,40 +51,11 @@
 /* When there was no room for the question. */
 #define PUT_OFF_MS			100
 
-struct OutboxTwin
+void
+outbox_twin_init(OutboxTwin *twin, uint32_t (*random) (void))
 {
-	uint32_t	(*random) (void);
-	OutboxTwinState state;		/* written by set_state() only */
-	bool		connected;
-	bool		asking;			/* a question is under way */
-	bool		late;			/* ... for long, and that was told */
-	bool		forbidden;		/* on this connection */
-	int64_t		heartbeat_ms;	/* of this connection */
-	int64_t		longest_ms;		/* of all: one of ours may be half open */
-	bool		cluster;
-	OutboxMonoTime asked_at;
-	OutboxMonoTime taken_at;	/* the first refusal since we had the name */
-	OutboxMonoTime ask_at;		/* the next question, not before */
-	OutboxMonoTime idle_until;	/* ... and if not idle, not before; unset:
-								 * never */
-	uint32_t	others;			/* answers that say nothing, in a row */
-	uint32_t	closes;			/* connections closed for a question, in a row */
-};
-
-size_t
-outbox_twin_bytes(void)
-{
-	return sizeof(OutboxTwin);
-}
-
-OutboxTwin *
-outbox_twin_init(void *memory, uint32_t (*random) (void))
-{
-	OutboxTwin *twin = memory;
-
 	memset(twin, 0, sizeof(*twin));
 	twin->random = random;
-	return twin;
 }
 
 /* The only writer of twin->state; the diagram is above. */
@@ -94,12 +65,6 @@ set_state(OutboxTwin *twin, OutboxTwinState state)
 	Assert(state != OUTBOX_TWIN_FOUND || twin->state == OUTBOX_TWIN_TAKEN);
 	Assert(state != OUTBOX_TWIN_TAKEN || twin->state < OUTBOX_TWIN_TAKEN);
 	twin->state = state;
-}
-
-OutboxTwinState
-outbox_twin_state(const OutboxTwin *twin)
-{
-	return twin->state;
 }
 
 static void
@@ -174,12 +139,6 @@ outbox_twin_asked(OutboxTwin *twin, OutboxMonoTime now)
 	twin->asking = true;
 	twin->late = false;
 	twin->asked_at = now;
-}
-
-bool
-outbox_twin_asking(const OutboxTwin *twin)
-{
-	return twin->asking;
 }
 
 /* For how long the name can be that of a connection of ours that is no more. */

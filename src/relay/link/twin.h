@@ -12,10 +12,6 @@
 
 #include "clock.h"
 
-#include <stddef.h>
-
-typedef struct OutboxTwin OutboxTwin;
-
 /* twin.c has the diagram. */
 typedef enum OutboxTwinState
 {
@@ -34,11 +30,27 @@ typedef enum OutboxTwinAnswer
 	OUTBOX_TWIN_OTHER			/* says nothing of the name */
 } OutboxTwinAnswer;
 
-/* Bytes that one needs; the caller allocates.  random: of all 32 bits. */
-extern size_t outbox_twin_bytes(void);
-extern OutboxTwin *outbox_twin_init(void *memory, uint32_t (*random) (void));
+typedef struct OutboxTwin
+{
+	uint32_t	(*random) (void);	/* of all 32 bits */
+	OutboxTwinState state;		/* written by set_state() only */
+	bool		connected;
+	bool		asking;			/* a question is under way */
+	bool		late;			/* ... for long, and that was told */
+	bool		forbidden;		/* on this connection */
+	int64_t		heartbeat_ms;	/* of this connection */
+	int64_t		longest_ms;		/* of all: one of ours may be half open */
+	bool		cluster;
+	OutboxMonoTime asked_at;
+	OutboxMonoTime taken_at;	/* the first refusal since we had the name */
+	OutboxMonoTime ask_at;		/* the next question, not before */
+	OutboxMonoTime idle_until;	/* ... and if not idle, not before; unset:
+								 * never */
+	uint32_t	others;			/* answers that say nothing, in a row */
+	uint32_t	closes;			/* connections closed for a question, in a row */
+} OutboxTwin;
 
-extern OutboxTwinState outbox_twin_state(const OutboxTwin *twin);
+extern void outbox_twin_init(OutboxTwin *twin, uint32_t (*random) (void));
 
 /* cluster: there are several hosts, perhaps of one cluster. */
 extern void outbox_twin_opened(OutboxTwin *twin, int64_t heartbeat_ms,
@@ -56,7 +68,6 @@ extern bool outbox_twin_due(const OutboxTwin *twin, bool idle, OutboxMonoTime no
 /* The question could not be sent now. */
 extern void outbox_twin_put_off(OutboxTwin *twin, OutboxMonoTime now);
 extern void outbox_twin_asked(OutboxTwin *twin, OutboxMonoTime now);
-extern bool outbox_twin_asking(const OutboxTwin *twin);
 extern void outbox_twin_answered(OutboxTwin *twin, OutboxTwinAnswer answer,
 								 OutboxMonoTime now);
 

@@ -11,6 +11,7 @@
 #include "postgres.h"
 
 #include "queue.h"
+#include "settings.h"
 #include "shared.h"
 #include "utils/fmgrprotos.h"
 #include "utils/memutils.h"
@@ -18,6 +19,7 @@
 typedef struct ItemEntry
 {
 	pg_uuid_t	id;				/* MUST BE FIRST: key of the hash table */
+	int			claim_index;	/* in MySlot->claims */
 	OutboxItem *item;			/* NULL: claimed, not admitted yet */
 } ItemEntry;
 
@@ -78,10 +80,9 @@ set_claim(int index, const pg_uuid_t *id, bool in_flight)
 	pg_atomic_write_u64(&MySlot->claims[index], make_claim(id, in_flight));
 }
 
-int
+void
 outbox_queue_take_claim(OutboxQueue *queue, const pg_uuid_t *id)
 {
-	int			index;
 	bool		found PG_USED_FOR_ASSERTS_ONLY;
 	ItemEntry  *entry;
 
@@ -90,17 +91,17 @@ outbox_queue_take_claim(OutboxQueue *queue, const pg_uuid_t *id)
 	entry = hash_search(queue->items, id, HASH_ENTER, &found);
 	Assert(!found);
 	entry->item = NULL;
-	index = queue->free_claims[--queue->nfree_claims];
-	set_claim(index, id, false);
-	return index;
+	entry->claim_index = queue->free_claims[--queue->nfree_claims];
+	set_claim(entry->claim_index, id, false);
 }
 
 void
-outbox_queue_return_claim(OutboxQueue *queue, int index, const pg_uuid_t *id)
+outbox_queue_return_claim(OutboxQueue *queue, const pg_uuid_t *id)
 {
-	hash_search(queue->items, id, HASH_REMOVE, NULL);
-	pg_atomic_write_u64(&MySlot->claims[index], 0);
-	queue->free_claims[queue->nfree_claims++] = index;
+	ItemEntry  *entry = hash_search(queue->items, id, HASH_REMOVE, NULL);
+
+	pg_atomic_write_u64(&MySlot->claims[entry->claim_index], 0);
+	queue->free_claims[queue->nfree_claims++] = entry->claim_index;
 }
 
 static void
@@ -256,7 +257,7 @@ set_state(OutboxItem *item, OutboxItemState state)
 
 static OutboxItem *
 make_item(OutboxQueue *queue, OutboxMessage *message, OutboxRoute *route,
-		  OutboxKey *key, int claim_index)
+		  OutboxKey *key)
 {
 	OutboxItem *item = MemoryContextAllocZero(queue->cxt, sizeof(OutboxItem));
 	ItemEntry  *entry = hash_search(queue->items, &message->id, HASH_FIND,
@@ -266,7 +267,7 @@ make_item(OutboxQueue *queue, OutboxMessage *message, OutboxRoute *route,
 	item->message = message;
 	item->route = route;
 	item->key = key;
-	item->claim_index = claim_index;
+	item->claim_index = entry->claim_index;
 	queue->count++;
 	queue->bytes += message->size;
 	return item;
@@ -283,7 +284,7 @@ free_item(OutboxQueue *queue, OutboxItem *item)
 		queue->nlocked--;
 	if (item->maybe_poison)
 		queue->nmaybe_poison--;
-	outbox_queue_return_claim(queue, item->claim_index, &item->message->id);
+	outbox_queue_return_claim(queue, &item->message->id);
 	pfree(item->message);
 	if (item->error != NULL)
 		pfree(item->error);
@@ -445,13 +446,6 @@ outbox_queue_skips(OutboxQueue *queue, int64 hash, int64 seq, bool ordered)
 	return ordered || key->list != OUTBOX_KEY_HELD;
 }
 
-static void
-discard(OutboxQueue *queue, OutboxMessage *message, int claim_index)
-{
-	outbox_queue_return_claim(queue, claim_index, &message->id);
-	pfree(message);
-}
-
 /* May a message of this key be kept in memory now? */
 static bool
 key_accepts(OutboxQueue *queue, OutboxKey *key, const OutboxMessage *message,
@@ -467,7 +461,7 @@ key_accepts(OutboxQueue *queue, OutboxKey *key, const OutboxMessage *message,
 		return false;
 	return key->head == NULL ||
 		(key->nwaiting < OUTBOX_KEY_WAITING_MAX &&
-		 queue->nwaiting < queue->waiting_max);
+		 queue->nwaiting < outbox_window);
 }
 
 static bool
@@ -478,7 +472,7 @@ is_holder(const OutboxHolder *holder, const OutboxMessage *message)
 
 bool
 outbox_queue_admit(OutboxQueue *queue, OutboxMessage *message,
-				   OutboxRoute *route, int claim_index, bool due)
+				   OutboxRoute *route, bool due)
 {
 	OutboxKey  *key = NULL;
 	OutboxItem *item;
@@ -497,12 +491,13 @@ outbox_queue_admit(OutboxQueue *queue, OutboxMessage *message,
 			if (!due)
 				skip_from(key, message->seq);
 			place_key(queue, key);
-			discard(queue, message, claim_index);
+			outbox_queue_return_claim(queue, &message->id);
+			pfree(message);
 			return false;
 		}
 	}
 
-	item = make_item(queue, message, route, key, claim_index);
+	item = make_item(queue, message, route, key);
 	if (key != NULL && key->head != NULL)
 		make_waiting(queue, item);
 	else
@@ -511,12 +506,6 @@ outbox_queue_admit(OutboxQueue *queue, OutboxMessage *message,
 		place_key(queue, key);
 	count_items(queue);
 	return true;
-}
-
-void
-outbox_queue_limit_waiting(OutboxQueue *queue, int most)
-{
-	queue->waiting_max = most;
 }
 
 OutboxItem *
@@ -781,11 +770,16 @@ outbox_queue_settled(OutboxQueue *queue, OutboxItem *item)
 {
 	OutboxKey  *key = item->key;
 
-	Assert(item->state == OUTBOX_ITEM_CONFIRMED);
+	Assert(item->state == OUTBOX_ITEM_CONFIRMED || item->state == OUTBOX_ITEM_REJECTED);
 	dlist_delete(&item->node);
-	queue->nconfirmed--;
-	if (!item->locked)
-		queue->confirmed_bytes -= item->message->size;
+	if (item->state == OUTBOX_ITEM_REJECTED)
+		queue->nrejected--;
+	else
+	{
+		queue->nconfirmed--;
+		if (!item->locked)
+			queue->confirmed_bytes -= item->message->size;
+	}
 	free_item(queue, item);
 	if (key != NULL)
 		advance_key(queue, key);
@@ -797,8 +791,6 @@ outbox_queue_failed(OutboxQueue *queue, OutboxItem *item, bool final)
 	OutboxKey  *key = item->key;
 
 	Assert(item->state == OUTBOX_ITEM_REJECTED);
-	dlist_delete(&item->node);
-	queue->nrejected--;
 	if (key != NULL && (!final || outbox_route_blocks(item->route)))
 	{
 		if (final)
@@ -807,22 +799,7 @@ outbox_queue_failed(OutboxQueue *queue, OutboxItem *item, bool final)
 			hold_retry(key, item->message->seq, &item->message->id);
 		drop_waiting(queue, key, 0);
 	}
-	free_item(queue, item);
-	if (key != NULL)
-		advance_key(queue, key);
-}
-
-void
-outbox_queue_moved(OutboxQueue *queue, OutboxItem *item)
-{
-	OutboxKey  *key = item->key;
-
-	Assert(item->state == OUTBOX_ITEM_REJECTED);
-	dlist_delete(&item->node);
-	queue->nrejected--;
-	free_item(queue, item);
-	if (key != NULL)
-		advance_key(queue, key);
+	outbox_queue_settled(queue, item);
 }
 
 /* ------------------------------------------------------------------- holds */
@@ -1058,7 +1035,7 @@ bool
 outbox_queue_has_room(OutboxQueue *queue, const OutboxKey *key)
 {
 	return key->head == NULL ||
-		(!head_is_locked(key) && queue->nwaiting < queue->waiting_max);
+		(!head_is_locked(key) && queue->nwaiting < outbox_window);
 }
 
 bool

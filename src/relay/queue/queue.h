@@ -146,7 +146,6 @@ typedef struct OutboxQueue
 									 * locked */
 	bool		key_waits_for_settling; /* for a CONFIRMED head to be gone */
 	size_t		bytes;
-	int			waiting_max;	/* most WAITING items in all */
 	int		   *free_claims;	/* stack of unused claim indexes */
 	int			nfree_claims;
 } OutboxQueue;
@@ -154,12 +153,11 @@ typedef struct OutboxQueue
 extern OutboxQueue *outbox_queue_create(MemoryContext parent);
 
 /*
- * Notes that a row is claimed that the queue has not, also in shared memory.  Returns
- * the entry there, which goes with the message to the queue or back.
+ * Notes that a row is claimed that the queue has not, also in shared memory, until its
+ * message has left the queue or the claim goes back.
  */
-extern int	outbox_queue_take_claim(OutboxQueue *queue, const pg_uuid_t *id);
-extern void outbox_queue_return_claim(OutboxQueue *queue, int index,
-									  const pg_uuid_t *id);
+extern void outbox_queue_take_claim(OutboxQueue *queue, const pg_uuid_t *id);
+extern void outbox_queue_return_claim(OutboxQueue *queue, const pg_uuid_t *id);
 
 extern bool outbox_queue_has(OutboxQueue *queue, const pg_uuid_t *id);
 
@@ -171,14 +169,11 @@ extern bool outbox_queue_skips(OutboxQueue *queue, int64 hash, int64 seq,
 							   bool ordered);
 
 /*
- * Takes over a claimed message and its claim entry, or drops it and returns
- * false: its key cannot go on now, and remembers.  due: its time has come.
+ * Takes over a claimed message, or drops it and returns false: its key cannot go on
+ * now, and remembers.  due: its time has come.
  */
 extern bool outbox_queue_admit(OutboxQueue *queue, OutboxMessage *message,
-							   OutboxRoute *route, int claim_index, bool due);
-
-/* Most WAITING items in all. */
-extern void outbox_queue_limit_waiting(OutboxQueue *queue, int most);
+							   OutboxRoute *route, bool due);
 
 /* The next READY item, which stays where it is; NULL if none. */
 extern OutboxItem *outbox_queue_peek(OutboxQueue *queue);
@@ -227,15 +222,15 @@ extern void outbox_queue_unfit(OutboxQueue *queue, OutboxItem *item, const char 
  */
 extern void outbox_queue_remains(OutboxQueue *queue, OutboxItem *item);
 
-/* The settling of a CONFIRMED item is committed. */
+/*
+ * The settling of a CONFIRMED item is committed, or a REJECTED one is a row of another
+ * route now: its key goes on.
+ */
 extern void outbox_queue_settled(OutboxQueue *queue, OutboxItem *item);
 
-/* The same for a REJECTED one; final: it is 'failed' now. */
+/* The attempt of a REJECTED one is counted; final: it is 'failed' now. */
 extern void outbox_queue_failed(OutboxQueue *queue, OutboxItem *item,
 								bool final);
-
-/* A REJECTED one is a row of another route now: its key goes on. */
-extern void outbox_queue_moved(OutboxQueue *queue, OutboxItem *item);
 
 /* Holds a key because its row seq is locked by somebody. */
 extern void outbox_queue_hold_locked(OutboxQueue *queue, int64 hash, int64 seq,

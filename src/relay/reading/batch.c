@@ -12,6 +12,9 @@
 #include "test_point.h"
 #include "utils/memutils.h"
 
+/* A claim stops at so many bytes. */
+#define CLAIM_BYTES		((size_t) 2 * 1024 * 1024)
+
 void
 outbox_batch_init(OutboxBatch *batch, OutboxQueue *queue, OutboxRoutes *routes,
 				  MemoryContext cxt)
@@ -25,13 +28,11 @@ outbox_batch_init(OutboxBatch *batch, OutboxQueue *queue, OutboxRoutes *routes,
 	batch->limit = Min(batch->limit, outbox_window);
 	/* All of them may turn out to be of keys that are under way. */
 	batch->limit = Min(batch->limit,
-					   Max(queue->waiting_max - queue->nwaiting,
+					   Max(outbox_window - queue->nwaiting,
 						   Min(outbox_window, OUTBOX_KEY_WAITING_MAX)));
-	batch->bytes_left = OUTBOX_CLAIM_BYTES;
+	batch->bytes_left = CLAIM_BYTES;
 	batch->messages = MemoryContextAlloc(cxt, sizeof(OutboxMessage *) *
 										 Max(batch->limit, 1));
-	batch->claims = MemoryContextAlloc(cxt, sizeof(int) *
-									   Max(batch->limit, 1));
 }
 
 /* -------------------------------------------------------------------- room */
@@ -138,11 +139,9 @@ visit_message(OutboxMessage *message, void *arg)
 {
 	OutboxBatch *batch = arg;
 	OutboxSegment *segment = current(batch);
-	int			index = outbox_queue_take_claim(batch->queue, &message->id);
 
-	batch->messages[batch->count] = message;
-	batch->claims[batch->count] = index;
-	batch->count++;
+	outbox_queue_take_claim(batch->queue, &message->id);
+	batch->messages[batch->count++] = message;
 	segment->end = batch->count;
 	if (message->size >= batch->bytes_left)
 	{
@@ -185,8 +184,7 @@ outbox_batch_release(OutboxBatch *batch, int index)
 {
 	if (batch->messages[index] == NULL)
 		return;
-	outbox_queue_return_claim(batch->queue, batch->claims[index],
-							  &batch->messages[index]->id);
+	outbox_queue_return_claim(batch->queue, &batch->messages[index]->id);
 	pfree(batch->messages[index]);
 	batch->messages[index] = NULL;
 }

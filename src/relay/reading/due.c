@@ -7,30 +7,9 @@
  */
 #include "postgres.h"
 
-#include "reading_internal.h"
+#include "reading.h"
 #include "settings.h"
-#include "utils/memutils.h"
 #include "utils/timestamp.h"
-
-struct OutboxDue
-{
-	TimestampTz next;			/* by the wall clock; 0: none */
-	bool		unknown;		/* look it up */
-	TimestampTz cursor;			/* claimed up to here, */
-	int64		cursor_seq;		/* of that time up to this one */
-	OutboxMonoTime again_at;	/* read them from the start; unset: no reason */
-	bool		found;			/* looked up in this round: */
-	TimestampTz found_next;
-};
-
-OutboxDue *
-outbox_due_create(MemoryContext cxt)
-{
-	OutboxDue  *due = MemoryContextAllocZero(cxt, sizeof(OutboxDue));
-
-	due->cursor = DT_NOBEGIN;
-	return due;
-}
 
 /* ------------------------------------------------------------- what is told */
 
@@ -107,12 +86,6 @@ outbox_due_committed(OutboxDue *due, OutboxBatch *batch)
 
 /* ------------------------------------------------------- when is the next? */
 
-bool
-outbox_due_unknown(const OutboxDue *due)
-{
-	return due->unknown;
-}
-
 /*
  * What was due and was not claimed by this batch cannot be claimed now (locked,
  * or of a route that waits): it must not make us look again at once, again_at
@@ -136,12 +109,6 @@ outbox_due_find(OutboxDue *due, OutboxBatch *batch, TimestampTz wall,
 	}
 	due->found_next = outbox_store_next_due(after, after_seq);
 	due->found = true;
-}
-
-TimestampTz
-outbox_due_next(const OutboxDue *due)
-{
-	return due->next;
 }
 
 /* ------------------------------------------------------------------ timers */
@@ -173,10 +140,4 @@ outbox_due_timers(OutboxDue *due, OutboxMonoTime now)
 {
 	if (outbox_mono_expired(&due->again_at, now))
 		outbox_due_restart(due);
-}
-
-bool
-outbox_due_waits(const OutboxDue *due)
-{
-	return outbox_mono_is_set(due->again_at);
 }

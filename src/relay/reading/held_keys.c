@@ -8,52 +8,32 @@
 #include "postgres.h"
 
 #include "key_hash.h"
-#include "reading_internal.h"
-#include "utils/memutils.h"
+#include "reading.h"
 
 /* Keys that one batch reads again. */
 #define REREAD_MAX 8
 
-struct OutboxKeys
-{
-	OutboxQueue *queue;			/* has the keys themselves */
-	const OutboxUnreadable *unreadable; /* is the reader's */
-	OutboxMonoTime locked_at;	/* look at those held as LOCKED then */
-	bool		holders_stale;	/* rows that hold keys may be gone */
-};
-
-OutboxKeys *
-outbox_keys_create(MemoryContext cxt, OutboxQueue *queue,
-				   const OutboxUnreadable *unreadable)
-{
-	OutboxKeys *keys = MemoryContextAllocZero(cxt, sizeof(OutboxKeys));
-
-	keys->queue = queue;
-	keys->unreadable = unreadable;
-	return keys;
-}
-
-/* ------------------------------------------------------------------- verbs */
-
-bool
-outbox_keys_wanted(const OutboxKeys *keys)
-{
-	return outbox_queue_wants_reread(keys->queue);
-}
+/* ------------------------------------------------------------------- source */
 
 void
-outbox_keys_claim(OutboxKeys *keys, OutboxBatch *batch, int64 lowest, int64 end)
+outbox_keys_claim(OutboxReader *reader, OutboxBatch *batch)
 {
+	/*
+	 * What is unread of anything begins there; the scan has not come to the
+	 * end.
+	 */
+	int64		lowest = outbox_scan_lowest(&reader->scan);
+	int64		end = outbox_reader_end(reader);
 	dlist_iter	iter;
 	int			count = 0;
 
-	dlist_foreach(iter, &keys->queue->reread)
+	dlist_foreach(iter, &reader->queue->reread)
 	{
 		OutboxKey  *key = dlist_container(OutboxKey, node, iter.cur);
 		OutboxSegment *segment;
 		OutboxClaim claim;
 
-		if (!outbox_queue_has_room(keys->queue, key))
+		if (!outbox_queue_has_room(reader->queue, key))
 			continue;
 		if (count++ >= REREAD_MAX || outbox_batch_full(batch))
 			break;
@@ -72,14 +52,14 @@ outbox_keys_claim(OutboxKeys *keys, OutboxBatch *batch, int64 lowest, int64 end)
  * keep of it, is.
  */
 void
-outbox_keys_committed(OutboxKeys *keys, OutboxBatch *batch)
+outbox_keys_committed(OutboxReader *reader, OutboxBatch *batch)
 {
 	OutboxSegment *segment = NULL;
 
 	while ((segment = outbox_batch_next(batch, OUTBOX_SOURCE_KEYS, segment)))
 	{
 		outbox_routes_passed_over(batch->routes, segment->after + 1);
-		outbox_queue_key_read(keys->queue, segment->key, segment->skip_low,
+		outbox_queue_key_read(reader->queue, segment->key, segment->skip_low,
 							  segment->cut ? segment->last_seq + 1 : 0);
 		segment->key = NULL;	/* may be gone */
 	}
@@ -177,68 +157,48 @@ outbox_keys_check_failed(OutboxBatch *batch)
 			release_later(&batch->unreadable[i].row, &check);
 }
 
-void
-outbox_keys_block(OutboxKeys *keys, OutboxBatch *batch)
-{
-	ListCell   *cell;
-
-	foreach(cell, batch->failed)
-	{
-		OutboxBarringRow *row = lfirst(cell);
-
-		outbox_queue_block(keys->queue, row->key_hash, row->seq, &row->id,
-						   outbox_routes_find(batch->routes, row->route));
-	}
-}
-
 /* ------------------------------------------------------------------- holds */
 
 void
-outbox_keys_hold_locked(OutboxKeys *keys, int64 hash, int64 seq,
+outbox_keys_hold_locked(OutboxReader *reader, int64 hash, int64 seq,
 						OutboxMonoTime until)
 {
-	outbox_mono_earlier(&keys->locked_at, until);
-	outbox_queue_hold_locked(keys->queue, hash, seq, until);
-}
-
-OutboxMonoTime
-outbox_keys_deadline(const OutboxKeys *keys)
-{
-	return keys->locked_at;
+	outbox_mono_earlier(&reader->locked_at, until);
+	outbox_queue_hold_locked(reader->queue, hash, seq, until);
 }
 
 void
-outbox_keys_timers(OutboxKeys *keys, OutboxMonoTime now)
+outbox_keys_timers(OutboxReader *reader, OutboxMonoTime now)
 {
 	dlist_mutable_iter iter;
 
-	if (!outbox_mono_expired(&keys->locked_at, now))
+	if (!outbox_mono_expired(&reader->locked_at, now))
 		return;
-	dlist_foreach_modify(iter, &keys->queue->held)
+	dlist_foreach_modify(iter, &reader->queue->held)
 	{
 		OutboxKey  *key = dlist_container(OutboxKey, node, iter.cur);
 
 		if (key->hold != OUTBOX_HOLD_LOCKED)
 			continue;
 		if (outbox_mono_reached(key->hold_until, now))
-			outbox_queue_release(keys->queue, key);
+			outbox_queue_release(reader->queue, key);
 		else
-			outbox_mono_earlier(&keys->locked_at, key->hold_until);
+			outbox_mono_earlier(&reader->locked_at, key->hold_until);
 	}
 }
 
 /* ----------------------------------------------------------------- holders */
 
 void
-outbox_keys_invalidate_holders(OutboxKeys *keys)
+outbox_keys_invalidate_holders(OutboxReader *reader)
 {
-	keys->holders_stale = true;
+	reader->holders_stale = true;
 }
 
 bool
-outbox_keys_are_stale(const OutboxKeys *keys)
+outbox_keys_are_stale(const OutboxReader *reader)
 {
-	return keys->holders_stale || keys->queue->retries_unknown;
+	return reader->holders_stale || reader->queue->retries_unknown;
 }
 
 /* What may not hold its key any more. */
@@ -262,9 +222,9 @@ add_hold(KeyHold *key_holds, pg_uuid_t *ids, int64 *hashes, int *n, OutboxKey *k
  * set aside does where failed ones do, be it a retry.
  */
 static bool
-holds(const OutboxKeys *keys, const KeyHold *hold, const pg_uuid_t *id, bool still)
+holds(const OutboxReader *reader, const KeyHold *hold, const pg_uuid_t *id, bool still)
 {
-	const OutboxRoute *route = outbox_unreadable_route(keys->unreadable, id);
+	const OutboxRoute *route = outbox_unreadable_route(&reader->unreadable, id);
 
 	if (route != NULL)
 		return outbox_route_blocks(route);
@@ -277,9 +237,9 @@ holds(const OutboxKeys *keys, const KeyHold *hold, const pg_uuid_t *id, bool sti
  * not block any more.  Returns how many.
  */
 static int
-find_released(OutboxKeys *keys, KeyHold **released)
+find_released(OutboxReader *reader, KeyHold **released)
 {
-	OutboxQueue *queue = keys->queue;
+	OutboxQueue *queue = reader->queue;
 	dlist_iter	iter;
 	int			max = 2 * (int) hash_get_num_entries(queue->keys) + 1;
 	pg_uuid_t  *ids = palloc(sizeof(pg_uuid_t) * max);
@@ -301,38 +261,38 @@ find_released(OutboxKeys *keys, KeyHold **released)
 	if (n > 0)
 		outbox_store_check_holders(ids, hashes, n, still);
 	for (int i = 0; i < n; i++)
-		if (!holds(keys, &key_holds[i], &ids[i], still[i]))
+		if (!holds(reader, &key_holds[i], &ids[i], still[i]))
 			key_holds[nreleased++] = key_holds[i];
 	*released = key_holds;
 	return nreleased;
 }
 
 bool
-outbox_keys_check_holders(OutboxKeys *keys)
+outbox_keys_check_holders(OutboxReader *reader)
 {
 	KeyHold    *released;
-	int			n = find_released(keys, &released);
+	int			n = find_released(reader, &released);
 
-	keys->holders_stale = false;
+	reader->holders_stale = false;
 	for (int i = 0; i < n; i++)
 		if (released[i].blocks)
-			outbox_queue_unblock(keys->queue, released[i].key);
+			outbox_queue_unblock(reader->queue, released[i].key);
 		else
 		{
-			if (outbox_unreadable_route(keys->unreadable, &released[i].key->retry.id) != NULL)
-				outbox_queue_retries_known(keys->queue, false);
-			outbox_queue_release(keys->queue, released[i].key);
+			if (outbox_unreadable_route(&reader->unreadable, &released[i].key->retry.id) != NULL)
+				outbox_queue_retries_known(reader->queue, false);
+			outbox_queue_release(reader->queue, released[i].key);
 		}
-	return keys->queue->retries_unknown;
+	return reader->queue->retries_unknown;
 }
 
 #ifdef OUTBOX_TEST_POINTS
 bool
-outbox_keys_have_released(OutboxKeys *keys)
+outbox_keys_have_released(OutboxReader *reader)
 {
 	KeyHold    *released;
 
-	return find_released(keys, &released) > 0;
+	return find_released(reader, &released) > 0;
 }
 
 #endif

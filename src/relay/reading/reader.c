@@ -13,7 +13,6 @@
 
 #include "outlet.h"
 #include "reading.h"
-#include "reading_internal.h"
 #include "settings.h"
 #include "shared.h"
 #include "test_point.h"
@@ -30,31 +29,17 @@
 /* It costs a look at all that is in memory. */
 #define SHOW_LOWEST_MS 1000
 
-struct OutboxReader
-{
-	OutboxQueue *queue;
-	OutboxRoutes *routes;
-	OutboxDue  *due;
-	OutboxKeys *keys;
-	OutboxScan *scan;
-	OutboxUnreadable *unreadable;
-	uint32		batches;
-	OutboxMonoTime shown_at;	/* when the views were told where rows begin */
-};
+/* What is in memory is at most so much. */
+#define QUEUE_BYTES		((size_t) 32 * 1024 * 1024)
 
-OutboxReader *
-outbox_reader_create(MemoryContext cxt, OutboxQueue *queue,
-					 OutboxRoutes *routes)
+void
+outbox_reader_init(OutboxReader *reader, OutboxQueue *queue,
+				   OutboxRoutes *routes)
 {
-	OutboxReader *reader = MemoryContextAllocZero(cxt, sizeof(OutboxReader));
-
 	reader->queue = queue;
 	reader->routes = routes;
-	reader->due = outbox_due_create(cxt);
-	reader->unreadable = outbox_unreadable_create(cxt, routes);
-	reader->keys = outbox_keys_create(cxt, queue, reader->unreadable);
-	reader->scan = outbox_scan_create(cxt);
-	return reader;
+	outbox_due_restart(&reader->due);
+	outbox_scan_init(&reader->scan);
 }
 
 /* ------------------------------------------------------------ what to read */
@@ -62,40 +47,14 @@ outbox_reader_create(MemoryContext cxt, OutboxQueue *queue,
 void
 outbox_reader_add(OutboxReader *reader, int64 lo, int64 hi, int why)
 {
-	outbox_scan_add(reader->scan, lo, hi, OUTBOX_MONO_UNSET, why);
+	outbox_scan_add(&reader->scan, lo, hi, OUTBOX_MONO_UNSET, why);
 }
 
 void
 outbox_reader_look(OutboxReader *reader)
 {
-	int64		end = outbox_scan_end(reader->scan);
-
-	outbox_scan_add(reader->scan, end, PG_INT64_MAX, OUTBOX_MONO_UNSET,
-					OUTBOX_UNREAD_NEW);
-}
-
-void
-outbox_reader_told_due(OutboxReader *reader, TimestampTz at)
-{
-	outbox_due_told(reader->due, at);
-}
-
-void
-outbox_reader_look_up_due(OutboxReader *reader)
-{
-	outbox_due_look_up(reader->due);
-}
-
-void
-outbox_reader_reread_due(OutboxReader *reader)
-{
-	outbox_due_restart(reader->due);
-}
-
-void
-outbox_reader_invalidate_holders(OutboxReader *reader)
-{
-	outbox_keys_invalidate_holders(reader->keys);
+	outbox_reader_add(reader, outbox_reader_end(reader), PG_INT64_MAX,
+					  OUTBOX_UNREAD_NEW);
 }
 
 /* -------------------------------------------------- rows that are set aside */
@@ -104,17 +63,14 @@ bool
 outbox_reader_set_aside(OutboxReader *reader, const OutboxUnreadableRow *row,
 						const char *error, const char *sqlstate)
 {
-	if (!outbox_unreadable_set_aside(reader->unreadable, row, error, sqlstate))
+	if (row->row.route == NULL ||
+		!outbox_unreadable_set_aside(&reader->unreadable,
+									 outbox_routes_find(reader->routes, row->row.route),
+									 row, error, sqlstate))
 		return false;
 	/* A retry that is set aside need not hold its key. */
-	outbox_keys_invalidate_holders(reader->keys);
+	outbox_keys_invalidate_holders(reader);
 	return true;
-}
-
-const OutboxUnreadable *
-outbox_reader_unreadable(const OutboxReader *reader)
-{
-	return reader->unreadable;
 }
 
 /* They may be ready, or wait for their time. */
@@ -124,10 +80,9 @@ read_again(OutboxReader *reader, const int64 *seqs, int n)
 	if (n == 0)
 		return;
 	for (int i = 0; i < n; i++)
-		outbox_scan_add(reader->scan, seqs[i], seqs[i], OUTBOX_MONO_UNSET,
-						OUTBOX_UNREAD_RETURNED);
-	outbox_due_restart(reader->due);
-	outbox_keys_invalidate_holders(reader->keys);
+		outbox_reader_add(reader, seqs[i], seqs[i], OUTBOX_UNREAD_RETURNED);
+	outbox_due_restart(&reader->due);
+	outbox_keys_invalidate_holders(reader);
 }
 
 void
@@ -135,7 +90,7 @@ outbox_reader_ask_unreadable(OutboxReader *reader)
 {
 	int64		seqs[OUTBOX_UNREADABLE_MAX];
 
-	read_again(reader, seqs, outbox_unreadable_ask(reader->unreadable, seqs));
+	read_again(reader, seqs, outbox_unreadable_ask(&reader->unreadable, seqs));
 }
 
 /* ------------------------------------------------------------------- claim */
@@ -147,27 +102,27 @@ has_room(const OutboxQueue *queue)
 	/* Not for the sake of a few rows while there is enough to do. */
 	if (queue->nready > 0 && queue->nready >= outbox_window / 2)
 		return false;
-	if (queue->nwaiting > 0 && queue->nwaiting >= queue->waiting_max / 2 &&
+	if (queue->nwaiting > 0 && queue->nwaiting >= outbox_window / 2 &&
 		queue->nready + queue->nsent >= BUSY_KEYS)
 		return false;
 	return queue->count - outbox_locked_beside(queue) < OUTBOX_QUEUE_MAX &&
-		queue->bytes < OUTBOX_QUEUE_BYTES;
+		queue->bytes < QUEUE_BYTES;
 }
 
 bool
 outbox_reader_wanted(const OutboxReader *reader, OutboxMonoTime now)
 {
 	return has_room(reader->queue) &&
-		(outbox_scan_wanted(reader->scan, now) ||
-		 outbox_keys_wanted(reader->keys) ||
-		 outbox_due_wanted(reader->due));
+		(outbox_unread_due(&reader->scan.unread, now) ||
+		 outbox_queue_wants_reread(reader->queue) ||
+		 outbox_due_wanted(&reader->due));
 }
 
 bool
 outbox_reader_needs_lookup(const OutboxReader *reader)
 {
-	return outbox_keys_are_stale(reader->keys) ||
-		outbox_due_unknown(reader->due);
+	return outbox_keys_are_stale(reader) ||
+		reader->due.unknown;
 }
 
 bool
@@ -175,10 +130,10 @@ outbox_reader_check_holders(OutboxReader *reader)
 {
 	int64		seqs[OUTBOX_UNREADABLE_MAX];
 
-	if (!outbox_keys_are_stale(reader->keys))
+	if (!outbox_keys_are_stale(reader))
 		return false;
-	read_again(reader, seqs, outbox_unreadable_check(reader->unreadable, seqs));
-	return outbox_keys_check_holders(reader->keys);
+	read_again(reader, seqs, outbox_unreadable_check(&reader->unreadable, seqs));
+	return outbox_keys_check_holders(reader);
 }
 
 /*
@@ -190,40 +145,31 @@ outbox_reader_claim(OutboxReader *reader, OutboxBatch *batch, TimestampTz wall)
 {
 	OutboxMonoTime now = outbox_mono_now();
 	MemoryContext old = MemoryContextSwitchTo(batch->cxt);
-	bool		want_keys = outbox_keys_wanted(reader->keys);
-	bool		want_scan = outbox_scan_wanted(reader->scan, now);
-	TimestampTz next = outbox_due_next(reader->due);
+	bool		want_keys = outbox_queue_wants_reread(reader->queue);
+	bool		want_scan = outbox_unread_due(&reader->scan.unread, now);
+	TimestampTz next = reader->due.next;
 
 	batch->turn = reader->batches++;
 	batch->excluded_routes = outbox_routes_excluded(reader->routes);
-	batch->unreadable = outbox_unreadable_left_out(reader->unreadable, &batch->nunreadable);
+	batch->unreadable = outbox_unreadable_left_out(&reader->unreadable, &batch->nunreadable);
 	if (want_keys || want_scan)
 		outbox_batch_keep_half(batch, OUTBOX_BEFORE_KEYS);
 	if (next != 0 && wall >= next && !outbox_batch_full(batch))
-		outbox_due_claim(reader->due, batch);
+		outbox_due_claim(&reader->due, batch);
 	outbox_batch_keep_nothing(batch);
 	if (want_keys)
 	{
 		if (want_scan)
 			outbox_batch_keep_half(batch, OUTBOX_BEFORE_SCAN);
-		outbox_keys_claim(reader->keys, batch,
-						  outbox_scan_lowest(reader->scan),
-						  outbox_scan_end(reader->scan));
+		outbox_keys_claim(reader, batch);
 		outbox_batch_keep_nothing(batch);
 	}
 	if (want_scan)
-		outbox_scan_claim(reader->scan, batch, now);
-	outbox_recall_look_up(batch, outbox_scan_end(reader->scan));
+		outbox_scan_claim(&reader->scan, batch, now);
+	outbox_recall_look_up(batch, outbox_reader_end(reader));
 	outbox_keys_check_failed(batch);
 	OUTBOX_TEST_POINT("amid_claim");
 	MemoryContextSwitchTo(old);
-}
-
-void
-outbox_reader_find_due(OutboxReader *reader, OutboxBatch *batch,
-					   TimestampTz wall, bool failed)
-{
-	outbox_due_find(reader->due, batch, wall, failed);
 }
 
 /* --------------------------------------------------------------- committed */
@@ -244,10 +190,10 @@ hold_locked(OutboxReader *reader, OutboxBatch *batch)
 			outbox_slot_note_locked(&row->id, row->seq);
 		if (row->keyed &&
 			outbox_routes_find(reader->routes, row->route)->ordered)
-			outbox_keys_hold_locked(reader->keys, row->key_hash, row->seq,
+			outbox_keys_hold_locked(reader, row->key_hash, row->seq,
 									until);
 		else
-			outbox_scan_add(reader->scan, row->seq, row->seq, until,
+			outbox_scan_add(&reader->scan, row->seq, row->seq, until,
 							OUTBOX_UNREAD_LOCKED);
 	}
 }
@@ -292,9 +238,7 @@ admit(OutboxReader *reader, OutboxBatch *batch, const Admission *admission)
 		outbox_batch_release(batch, admission->index);
 		return;
 	}
-	(void) outbox_queue_admit(reader->queue, message, route,
-							  batch->claims[admission->index],
-							  admission->due);
+	(void) outbox_queue_admit(reader->queue, message, route, admission->due);
 }
 
 /*
@@ -316,7 +260,7 @@ admit_all(OutboxReader *reader, OutboxBatch *batch)
 		{
 			if (batch->messages[j] == NULL)
 				continue;		/* given up */
-			outbox_unreadable_read(reader->unreadable, &batch->messages[j]->id);
+			outbox_unreadable_read(&reader->unreadable, &batch->messages[j]->id);
 			admissions[n].seq = batch->messages[j]->seq;
 			admissions[n].index = j;
 			admissions[n++].due = segment->source == OUTBOX_SOURCE_DUE;
@@ -337,16 +281,24 @@ admit_all(OutboxReader *reader, OutboxBatch *batch)
 void
 outbox_reader_committed(OutboxReader *reader, OutboxBatch *batch)
 {
-	outbox_due_committed(reader->due, batch);
-	outbox_keys_committed(reader->keys, batch);
-	outbox_scan_committed(reader->scan, batch);
+	ListCell   *cell;
+
+	outbox_due_committed(&reader->due, batch);
+	outbox_keys_committed(reader, batch);
+	outbox_scan_committed(&reader->scan, batch);
 	outbox_recall_begin(batch);
 	hold_locked(reader, batch);
-	outbox_keys_block(reader->keys, batch);
+	foreach(cell, batch->failed)
+	{
+		OutboxBarringRow *row = lfirst(cell);
+
+		outbox_queue_block(reader->queue, row->key_hash, row->seq, &row->id,
+						   outbox_routes_find(reader->routes, row->route));
+	}
 	admit_all(reader, batch);
 	for (int i = 0; i < batch->nrecalled && batch->nunreadable > 0; i++)
 		if (batch->recalled[i].waits)	/* for one that is set aside, perhaps */
-			outbox_keys_invalidate_holders(reader->keys);
+			outbox_keys_invalidate_holders(reader);
 	outbox_recall_end(batch);
 	batch->count = 0;
 	batch->nsegments = 0;
@@ -357,48 +309,42 @@ outbox_reader_committed(OutboxReader *reader, OutboxBatch *batch)
 int64
 outbox_reader_end(const OutboxReader *reader)
 {
-	return outbox_scan_end(reader->scan);
+	return reader->scan.unread.rest.lo;
 }
 
 bool
 outbox_reader_leads_to(const OutboxReader *reader, int64 seq)
 {
-	return outbox_scan_leads_to(reader->scan, seq) ||
-		outbox_unreadable_leads_to(reader->unreadable, seq);
+	return outbox_unread_contains(&reader->scan.unread, seq) ||
+		outbox_unreadable_leads_to(&reader->unreadable, seq);
 }
 
 bool
 outbox_reader_behind(const OutboxReader *reader, OutboxMonoTime now)
 {
-	return outbox_scan_behind(reader->scan) ||
-		outbox_scan_wanted(reader->scan, now) ||
+	return reader->scan.unread.n > 0 ||
+		outbox_unread_due(&reader->scan.unread, now) ||
 		!dlist_is_empty(&reader->queue->reread) ||
-		outbox_mono_is_set(outbox_keys_deadline(reader->keys)) ||
-		outbox_keys_are_stale(reader->keys) ||
-		outbox_due_waits(reader->due);
+		outbox_mono_is_set(reader->locked_at) ||
+		outbox_keys_are_stale(reader) ||
+		outbox_mono_is_set(reader->due.again_at);
 }
 
 bool
 outbox_reader_reads_much(const OutboxReader *reader)
 {
-	return outbox_scan_behind(reader->scan) ||
+	return reader->scan.unread.n > 0 ||
 		!dlist_is_empty(&reader->queue->reread) ||
-		outbox_keys_are_stale(reader->keys);
-}
-
-TimestampTz
-outbox_reader_next_due(const OutboxReader *reader)
-{
-	return outbox_due_next(reader->due);
+		outbox_keys_are_stale(reader);
 }
 
 OutboxMonoTime
 outbox_reader_deadline(const OutboxReader *reader, OutboxMonoTime now)
 {
-	OutboxMonoTime deadline = outbox_scan_deadline(reader->scan, now);
+	OutboxMonoTime deadline = outbox_unread_next(&reader->scan.unread, now);
 
-	outbox_mono_earlier(&deadline, outbox_keys_deadline(reader->keys));
-	outbox_mono_earlier(&deadline, outbox_due_deadline(reader->due, now));
+	outbox_mono_earlier(&deadline, reader->locked_at);
+	outbox_mono_earlier(&deadline, outbox_due_deadline(&reader->due, now));
 	return deadline;
 }
 
@@ -406,10 +352,11 @@ outbox_reader_deadline(const OutboxReader *reader, OutboxMonoTime now)
 static void
 show_lowest(OutboxReader *reader)
 {
-	int64		lowest = Min(outbox_scan_first(reader->scan),
-							 Min(outbox_queue_lowest(reader->queue),
-								 outbox_routes_lowest(reader->routes)));
+	const OutboxUnread *unread = &reader->scan.unread;
+	int64		lowest = unread->n > 0 ? unread->ranges[0].lo : unread->rest.lo;
 
+	lowest = Min(lowest, Min(outbox_queue_lowest(reader->queue),
+							 outbox_routes_lowest(reader->routes)));
 	pg_atomic_write_u64(&MySlot->counters.lowest_seq, (uint64) lowest);
 }
 
@@ -421,15 +368,6 @@ outbox_reader_timers(OutboxReader *reader, OutboxMonoTime now)
 		show_lowest(reader);
 		reader->shown_at = outbox_mono_plus(now, SHOW_LOWEST_MS);
 	}
-	outbox_keys_timers(reader->keys, now);
-	outbox_due_timers(reader->due, now);
+	outbox_keys_timers(reader, now);
+	outbox_due_timers(&reader->due, now);
 }
-
-#ifdef OUTBOX_TEST_POINTS
-bool
-outbox_reader_has_released(OutboxReader *reader)
-{
-	return outbox_keys_have_released(reader->keys);
-}
-
-#endif

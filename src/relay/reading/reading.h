@@ -25,10 +25,6 @@
  * script).
  */
 
-/* A claim stops at so many bytes, and the queue holds at most so many. */
-#define OUTBOX_CLAIM_BYTES		((size_t) 2 * 1024 * 1024)
-#define OUTBOX_QUEUE_BYTES		((size_t) 32 * 1024 * 1024)
-
 typedef enum OutboxSource
 {
 	OUTBOX_SOURCE_DUE,
@@ -67,6 +63,19 @@ typedef struct OutboxBarringRow
 	char	   *route;
 } OutboxBarringRow;
 
+/* A key that may be forgotten (recall.c), and what the table says of it. */
+typedef struct OutboxRecalled
+{
+	int64		hash;			/* MUST BE FIRST, see key_hash.h */
+	int64		seq;			/* of its oldest row that was met */
+	bool		known;			/* the key was in memory, and so not looked up */
+	bool		has_rows;		/* others were read before, and are ready */
+	bool		is_held;		/* by a row that has failed, or */
+	bool		waits;			/* by this one, for its next attempt */
+	pg_uuid_t	retry;
+	int64		retry_seq;
+} OutboxRecalled;
+
 typedef struct OutboxBatch
 {
 	MemoryContext cxt;			/* of the round */
@@ -84,12 +93,11 @@ typedef struct OutboxBatch
 	OutboxSegment segments[OUTBOX_BATCH_SEGMENTS];
 	int			count;
 	OutboxMessage **messages;	/* NULL: released */
-	int		   *claims;			/* entries in MySlot->claims */
 	List	   *locked;			/* of OutboxBarringRow: the claim passed it
 								 * over */
 	List	   *failed;			/* the same, see outbox_keys_check_failed() */
 	List	   *overtaking;		/* of OutboxUnreadRange, see scan.c */
-	struct OutboxRecalled *recalled;	/* recall.c */
+	OutboxRecalled *recalled;
 	int			nrecalled;
 	bool		in_vain;		/* most of what was checked was overtaking */
 	bool		unknown_route;	/* a message has one that we have not loaded */
@@ -105,7 +113,7 @@ extern int	outbox_locked_beside(const OutboxQueue *queue);
 extern void outbox_batch_init(OutboxBatch *batch, OutboxQueue *queue,
 							  OutboxRoutes *routes, MemoryContext cxt);
 
-/* Is there room for another message? */
+/* Is there no room for another message? */
 extern bool outbox_batch_full(const OutboxBatch *batch);
 
 /* Who comes before whom, and leaves half of what there is to the others. */
@@ -165,16 +173,22 @@ extern OutboxSegment *outbox_batch_next(OutboxBatch *batch,
 /* With one more, the database counts as failing, and nothing is published. */
 #define OUTBOX_UNREADABLE_MAX	64
 
-typedef struct OutboxUnreadable OutboxUnreadable;
+typedef struct OutboxSetAside
+{
+	OutboxUnreadableRow version;
+	OutboxRoute *route;
+	bool		asked;			/* not left out: the next claim reads it */
+	OutboxUnreadableId shown;
+} OutboxSetAside;
 
-extern OutboxUnreadable *outbox_unreadable_create(MemoryContext cxt,
-												  OutboxRoutes *routes);
+typedef struct OutboxUnreadable
+{
+	int			n;
+	OutboxSetAside entries[OUTBOX_UNREADABLE_MAX];
+} OutboxUnreadable;
 
-/*
- * A claim has failed because of that row.  False: it is not set aside, as there are
- * too many, or its key is unknown.
- */
-extern bool outbox_unreadable_set_aside(OutboxUnreadable *list,
+/* A claim has failed because of that row.  False: there are too many. */
+extern bool outbox_unreadable_set_aside(OutboxUnreadable *list, OutboxRoute *route,
 										const OutboxUnreadableRow *row,
 										const char *error, const char *sqlstate);
 
@@ -189,20 +203,92 @@ extern void outbox_unreadable_read(OutboxUnreadable *list, const pg_uuid_t *id);
 
 /* Those that are set aside, in the current context; there are n. */
 extern const OutboxUnreadableRow *outbox_unreadable_left_out(const OutboxUnreadable *list,
-														 int *n);
+															 int *n);
 
 /* The route of the one of that id that is set aside, or NULL. */
 extern const OutboxRoute *outbox_unreadable_route(const OutboxUnreadable *list,
 												  const pg_uuid_t *id);
-
-/* Is it set aside, and does not hold its key? */
-extern bool outbox_unreadable_passes(const OutboxUnreadable *list, const pg_uuid_t *id);
 
 /* Is one set aside that holds that key's rows from seq on? */
 extern bool outbox_unreadable_holds(const OutboxUnreadable *list, int64 hash, int64 seq);
 
 /* Is one of that number set aside? */
 extern bool outbox_unreadable_leads_to(const OutboxUnreadable *list, int64 seq);
+
+/*
+ * due.c: rows whose time comes: retries and scheduled messages
+ *
+ * A source of a batch, beside keys and the scan, which do not have such rows.
+ * They are claimed in the order of (available_at, seq); what could not be claimed
+ * when its time came (it was locked, its key was held) is found when they are read
+ * from the start again.
+ */
+typedef struct OutboxDue
+{
+	TimestampTz next;			/* by the wall clock; 0: none */
+	bool		unknown;		/* look it up */
+	TimestampTz cursor;			/* claimed up to here, */
+	int64		cursor_seq;		/* of that time up to this one */
+	OutboxMonoTime again_at;	/* read them from the start; unset: no reason */
+	bool		found;			/* looked up in this round: */
+	TimestampTz found_next;
+} OutboxDue;
+
+/* A row with that time has been committed. */
+extern void outbox_due_told(OutboxDue *due, TimestampTz at);
+
+/* Waiting rows have changed: the next round looks up when the next one is due, */
+extern void outbox_due_look_up(OutboxDue *due);
+
+/* or reads all that are due, from the start. */
+extern void outbox_due_restart(OutboxDue *due);
+
+extern bool outbox_due_wanted(const OutboxDue *due);
+extern void outbox_due_claim(OutboxDue *due, OutboxBatch *batch);
+extern void outbox_due_committed(OutboxDue *due, OutboxBatch *batch);
+
+/*
+ * Looks up when the next one is due, in the transaction, if that is unknown or rows
+ * got a time in it (force); what was found counts from the commit on.
+ */
+extern void outbox_due_find(OutboxDue *due, OutboxBatch *batch,
+							TimestampTz wall, bool force);
+
+/* When there is something to do; unset: nothing is waited for. */
+extern OutboxMonoTime outbox_due_deadline(const OutboxDue *due,
+										  OutboxMonoTime now);
+extern void outbox_due_timers(OutboxDue *due, OutboxMonoTime now);
+
+/*
+ * scan.c: reading what is unread, in the order of seq
+ *
+ * A source of a batch.  Who finds that rows are to be read (they were announced,
+ * went back from memory, were locked) adds their range; unread_ranges.h has them.
+ *
+ * One rule keeps the order of a key here: a row is kept only if no older range that
+ * is still unread has a row of its key.
+ */
+typedef struct OutboxScan
+{
+	OutboxUnread unread;
+	int64		announced;		/* the highest number ever */
+	int			pause;			/* batches that leave new rows out */
+	int			last_pause;
+} OutboxScan;
+
+/* Everything is unread. */
+extern void outbox_scan_init(OutboxScan *scan);
+
+/* Rows that are to be read (again), and not before at, if that is set. */
+extern void outbox_scan_add(OutboxScan *scan, int64 lo, int64 hi,
+							OutboxMonoTime at, int why);
+
+extern void outbox_scan_claim(OutboxScan *scan, OutboxBatch *batch,
+							  OutboxMonoTime now);
+extern void outbox_scan_committed(OutboxScan *scan, OutboxBatch *batch);
+
+/* Where that begins which may have rows of keys and was not read, or the end. */
+extern int64 outbox_scan_lowest(const OutboxScan *scan);
 
 /*
  * reader.c: which rows are read next, and what becomes of them
@@ -216,15 +302,23 @@ extern bool outbox_unreadable_leads_to(const OutboxUnreadable *list, int64 seq);
  *		      ^                              \--ERROR---> forget
  *		      +-- what the queue did not keep, what somebody has locked
  */
-
-typedef struct OutboxReader OutboxReader;
+typedef struct OutboxReader
+{
+	OutboxQueue *queue;
+	OutboxRoutes *routes;
+	OutboxDue	due;
+	OutboxScan	scan;
+	OutboxUnreadable unreadable;
+	OutboxMonoTime locked_at;	/* look at keys held as LOCKED then; unset:
+								 * there are none */
+	bool		holders_stale;	/* rows that hold keys may be gone */
+	uint32		batches;
+	OutboxMonoTime shown_at;	/* when the views were told where rows begin */
+} OutboxReader;
 
 /* Everything is unread. */
-extern OutboxReader *outbox_reader_create(MemoryContext cxt,
-										  OutboxQueue *queue,
-										  OutboxRoutes *routes);
-
-/* ------------------------------------------------------------ what to read */
+extern void outbox_reader_init(OutboxReader *reader, OutboxQueue *queue,
+							   OutboxRoutes *routes);
 
 /* Rows from lo to hi are to be read; why is one of OUTBOX_UNREAD_... */
 extern void outbox_reader_add(OutboxReader *reader, int64 lo, int64 hi,
@@ -233,31 +327,16 @@ extern void outbox_reader_add(OutboxReader *reader, int64 lo, int64 hi,
 /* A transaction may have committed without an announcement. */
 extern void outbox_reader_look(OutboxReader *reader);
 
-/* A waiting row that is due at that time has been committed. */
-extern void outbox_reader_told_due(OutboxReader *reader, TimestampTz at);
-
-/* Waiting rows have changed: the next round looks when the next one is due, */
-extern void outbox_reader_look_up_due(OutboxReader *reader);
-
-/* or reads all that are due. */
-extern void outbox_reader_reread_due(OutboxReader *reader);
-
-/* Rows that hold their keys may be gone. */
-extern void outbox_reader_invalidate_holders(OutboxReader *reader);
-
 /*
  * A claim has failed, as a value of that row cannot be read: claims leave it out from
- * now on.  False: that cannot be.
+ * now on.  False: that cannot be, as there are too many, or its key is unknown.
  */
 extern bool outbox_reader_set_aside(OutboxReader *reader,
 									const OutboxUnreadableRow *row,
 									const char *error, const char *sqlstate);
-extern const OutboxUnreadable *outbox_reader_unreadable(const OutboxReader *reader);
 
 /* Rows that are set aside are read again. */
 extern void outbox_reader_ask_unreadable(OutboxReader *reader);
-
-/* ------------------------------------------------------------------- rounds */
 
 /* Would there be something to claim, and room for it? */
 extern bool outbox_reader_wanted(const OutboxReader *reader,
@@ -266,24 +345,18 @@ extern bool outbox_reader_wanted(const OutboxReader *reader,
 /* Has it something else to look up in a round? */
 extern bool outbox_reader_needs_lookup(const OutboxReader *reader);
 
-/* Called in a transaction. */
+/* Called in a transaction; true: all retries are to be listed. */
 extern bool outbox_reader_check_holders(OutboxReader *reader);
 
 /* The same, after the batch's snapshot was taken. */
 extern void outbox_reader_claim(OutboxReader *reader, OutboxBatch *batch,
 								TimestampTz wall);
 
-/* The same: when is the next row due?  failed: rows got a time in it. */
-extern void outbox_reader_find_due(OutboxReader *reader, OutboxBatch *batch,
-								   TimestampTz wall, bool failed);
-
 /*
  * The transaction has committed: what was claimed goes to the queue, and may be
  * published from then on.
  */
 extern void outbox_reader_committed(OutboxReader *reader, OutboxBatch *batch);
-
-/* ------------------------------------------------------------------ state */
 
 /* No row from there on has been read. */
 extern int64 outbox_reader_end(const OutboxReader *reader);
@@ -298,17 +371,50 @@ extern bool outbox_reader_behind(const OutboxReader *reader,
 /* A round would read more than a few rows that are new. */
 extern bool outbox_reader_reads_much(const OutboxReader *reader);
 
-/* When the next waiting row is due, by the wall clock; 0: none. */
-extern TimestampTz outbox_reader_next_due(const OutboxReader *reader);
-
 /* When there will be something to read; unset: nothing is waited for. */
 extern OutboxMonoTime outbox_reader_deadline(const OutboxReader *reader,
 											 OutboxMonoTime now);
 extern void outbox_reader_timers(OutboxReader *reader, OutboxMonoTime now);
+
+/*
+ * held_keys.c: keys that are held, and keys to be read again
+ *
+ * A source of a batch.  What a key does not have in memory, because it was held
+ * or had enough there, it remembers by the lowest number of it (skip_low, queue.h).
+ * When it can go on, the rows of this one key are read from there.
+ */
+
+extern void outbox_keys_claim(OutboxReader *reader, OutboxBatch *batch);
+
+/* To be called before the batch's messages are admitted. */
+extern void outbox_keys_committed(OutboxReader *reader, OutboxBatch *batch);
+
+/* Somebody has locked a row of that key: it waits. */
+extern void outbox_keys_hold_locked(OutboxReader *reader, int64 hash, int64 seq,
+									OutboxMonoTime until);
+
+/*
+ * Releases the messages of a batch behind a row of their key that has failed, or is
+ * set aside, where that blocks.  A row that has failed is found by the claim's
+ * snapshot, whatever is known of the key; from the commit on the key is held, so that
+ * its rows are not claimed in vain.
+ */
+extern void outbox_keys_check_failed(OutboxBatch *batch);
+
+/* Rows that hold keys may be gone. */
+extern void outbox_keys_invalidate_holders(OutboxReader *reader);
+extern bool outbox_keys_are_stale(const OutboxReader *reader);
+
+/*
+ * Looks whether they are there, in the transaction; keys without one go on.  True:
+ * the retry that has held one is gone, or set aside, and it may have others.
+ */
+extern bool outbox_keys_check_holders(OutboxReader *reader);
 #ifdef OUTBOX_TEST_POINTS
-/* Is there a key of which the holder is gone?  Called in a transaction. */
-extern bool outbox_reader_has_released(OutboxReader *reader);
+/* Is there anything that the former would let go on? */
+extern bool outbox_keys_have_released(OutboxReader *reader);
 #endif
+extern void outbox_keys_timers(OutboxReader *reader, OutboxMonoTime now);
 
 /*
  * recall.c: keys that are held and were forgotten, because there were too many
@@ -324,19 +430,6 @@ extern bool outbox_reader_has_released(OutboxReader *reader);
  * key that nothing holds any more is read again, and of the others it notes where
  * they begin.  A pass that finds none ends the forgetting.
  */
-
-/* A key that may be forgotten, and what the table says of it. */
-typedef struct OutboxRecalled
-{
-	int64		hash;			/* MUST BE FIRST, see key_hash.h */
-	int64		seq;			/* of its oldest row that was met */
-	bool		known;			/* the key was in memory, and so not looked up */
-	bool		has_rows;		/* others were read before, and are ready */
-	bool		is_held;		/* by a row that has failed, or */
-	bool		waits;			/* by this one, for its next attempt */
-	pg_uuid_t	retry;
-	int64		retry_seq;
-} OutboxRecalled;
 
 /*
  * In the claim's transaction, when all is claimed; then when it has committed.  end: no

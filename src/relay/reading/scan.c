@@ -16,9 +16,8 @@
  */
 #include "postgres.h"
 
-#include "reading_internal.h"
+#include "reading.h"
 #include "settings.h"
-#include "utils/memutils.h"
 
 /* A range of more numbers than so many windows is long. */
 #define LONG_WINDOWS	4
@@ -32,21 +31,10 @@
 /* Order is checked against so many ranges one by one. */
 #define MAX_CHECKED		8
 
-struct OutboxScan
+void
+outbox_scan_init(OutboxScan *scan)
 {
-	OutboxUnread unread;
-	int64		announced;		/* the highest number ever */
-	int			pause;			/* batches that leave new rows out */
-	int			last_pause;
-};
-
-OutboxScan *
-outbox_scan_create(MemoryContext cxt)
-{
-	OutboxScan *scan = MemoryContextAllocZero(cxt, sizeof(OutboxScan));
-
 	outbox_unread_init(&scan->unread);
-	return scan;
 }
 
 static bool
@@ -72,14 +60,6 @@ outbox_scan_add(OutboxScan *scan, int64 lo, int64 hi, OutboxMonoTime at,
 		outbox_unread_split(unread, hi, OUTBOX_UNREAD_LEFT);
 }
 
-/* ------------------------------------------------------------ what is there */
-
-int64
-outbox_scan_end(const OutboxScan *scan)
-{
-	return scan->unread.rest.lo;
-}
-
 int64
 outbox_scan_lowest(const OutboxScan *scan)
 {
@@ -87,36 +67,6 @@ outbox_scan_lowest(const OutboxScan *scan)
 		if (outbox_unread_bars(&scan->unread.ranges[i]))
 			return scan->unread.ranges[i].lo;
 	return scan->unread.rest.lo;
-}
-
-int64
-outbox_scan_first(const OutboxScan *scan)
-{
-	return scan->unread.n > 0 ? scan->unread.ranges[0].lo : scan->unread.rest.lo;
-}
-
-bool
-outbox_scan_leads_to(const OutboxScan *scan, int64 seq)
-{
-	return outbox_unread_contains(&scan->unread, seq);
-}
-
-bool
-outbox_scan_behind(const OutboxScan *scan)
-{
-	return scan->unread.n > 0;
-}
-
-bool
-outbox_scan_wanted(const OutboxScan *scan, OutboxMonoTime now)
-{
-	return outbox_unread_due(&scan->unread, now);
-}
-
-OutboxMonoTime
-outbox_scan_deadline(const OutboxScan *scan, OutboxMonoTime now)
-{
-	return outbox_unread_next(&scan->unread, now);
 }
 
 /* ---------------------------------------------------------------- fairness */

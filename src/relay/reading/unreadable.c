@@ -11,39 +11,14 @@
 #include "shared.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
-#include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-typedef struct Entry
-{
-	OutboxUnreadableRow version;
-	OutboxRoute *route;
-	bool		asked;			/* not left out: the next claim reads it */
-	OutboxUnreadableId shown;
-} Entry;
-
-struct OutboxUnreadable
-{
-	OutboxRoutes *routes;
-	int			n;
-	Entry		entries[OUTBOX_UNREADABLE_MAX];
-};
-
-OutboxUnreadable *
-outbox_unreadable_create(MemoryContext cxt, OutboxRoutes *routes)
-{
-	OutboxUnreadable *list = MemoryContextAllocZero(cxt, sizeof(OutboxUnreadable));
-
-	list->routes = routes;
-	return list;
-}
-
-static Entry *
+static OutboxSetAside *
 find(const OutboxUnreadable *list, const pg_uuid_t *id)
 {
 	for (int i = 0; i < list->n; i++)
 		if (memcmp(&list->entries[i].version.row.id, id, UUID_LEN) == 0)
-			return unconstify(Entry *, &list->entries[i]);
+			return unconstify(OutboxSetAside *, &list->entries[i]);
 	return NULL;
 }
 
@@ -62,7 +37,7 @@ show(const OutboxUnreadable *list)
 /* ------------------------------------------------------------ in and out */
 
 static void
-tell(const Entry *entry)
+tell(const OutboxSetAside *entry)
 {
 	ereport(LOG,
 			(errmsg("outbox relay has set aside message %s, which cannot be read",
@@ -73,13 +48,14 @@ tell(const Entry *entry)
 }
 
 bool
-outbox_unreadable_set_aside(OutboxUnreadable *list, const OutboxUnreadableRow *row,
+outbox_unreadable_set_aside(OutboxUnreadable *list, OutboxRoute *route,
+							const OutboxUnreadableRow *row,
 							const char *error, const char *sqlstate)
 {
-	Entry	   *entry = find(list, &row->row.id);
+	OutboxSetAside *entry = find(list, &row->row.id);
 	bool		known = entry != NULL;
 
-	if (row->row.route == NULL || (!known && list->n == OUTBOX_UNREADABLE_MAX))
+	if (!known && list->n == OUTBOX_UNREADABLE_MAX)
 		return false;
 	if (!known)
 	{
@@ -89,7 +65,7 @@ outbox_unreadable_set_aside(OutboxUnreadable *list, const OutboxUnreadableRow *r
 	}
 	entry->version = *row;
 	entry->version.row.route = NULL;	/* it is in the transaction's memory */
-	entry->route = outbox_routes_find(list->routes, row->row.route);
+	entry->route = route;
 	entry->asked = false;
 	entry->shown.id = row->row.id;
 	entry->shown.seq = row->row.seq;
@@ -102,7 +78,7 @@ outbox_unreadable_set_aside(OutboxUnreadable *list, const OutboxUnreadableRow *r
 }
 
 static void
-forget(OutboxUnreadable *list, Entry *entry)
+forget(OutboxUnreadable *list, OutboxSetAside *entry)
 {
 	*entry = list->entries[--list->n];
 	show(list);
@@ -145,7 +121,7 @@ outbox_unreadable_check(OutboxUnreadable *list, int64 *seqs)
 void
 outbox_unreadable_read(OutboxUnreadable *list, const pg_uuid_t *id)
 {
-	Entry	   *entry = find(list, id);
+	OutboxSetAside *entry = find(list, id);
 
 	if (entry != NULL)
 		forget(list, entry);
@@ -168,17 +144,9 @@ outbox_unreadable_left_out(const OutboxUnreadable *list, int *n)
 const OutboxRoute *
 outbox_unreadable_route(const OutboxUnreadable *list, const pg_uuid_t *id)
 {
-	const Entry *entry = find(list, id);
+	const OutboxSetAside *entry = find(list, id);
 
 	return entry == NULL || entry->asked ? NULL : entry->route;
-}
-
-bool
-outbox_unreadable_passes(const OutboxUnreadable *list, const pg_uuid_t *id)
-{
-	const OutboxRoute *route = outbox_unreadable_route(list, id);
-
-	return route != NULL && !outbox_route_blocks(route);
 }
 
 bool
@@ -186,7 +154,7 @@ outbox_unreadable_holds(const OutboxUnreadable *list, int64 hash, int64 seq)
 {
 	for (int i = 0; i < list->n; i++)
 	{
-		const Entry *entry = &list->entries[i];
+		const OutboxSetAside *entry = &list->entries[i];
 
 		if (!entry->asked && entry->version.row.keyed &&
 			entry->version.row.key_hash == hash && entry->version.row.seq < seq &&

@@ -14,7 +14,6 @@
 #include "settling.h"
 #include "shared.h"
 #include "stats.h"
-#include "utils/memutils.h"
 #include "waiters.h"
 
 /*
@@ -26,31 +25,82 @@
 /* How long a confirm may wait for others to be settled with it. */
 #define SETTLE_DELAY_MS	5
 
-struct OutboxSettler
-{
-	OutboxQueue *queue;
-	OutboxUnflushed *unflushed;
-	OutboxRoutes *routes;
-	OutboxLink *link;
-	int			nstuck;			/* CONFIRMED items whose row is locked */
-	int			nstuck_rejected;	/* the same of REJECTED ones */
-	OutboxMonoTime unstick_at;	/* try these again; unset: none */
-	OutboxMonoTime settle_at;	/* settle what is confirmed then */
-	OutboxMonoTime settled_at;	/* the last time */
-};
+/* --------------------------------------------------------------- unflushed */
 
-OutboxSettler *
-outbox_settler_create(MemoryContext cxt, OutboxQueue *queue,
-					  OutboxUnflushed *unflushed, OutboxRoutes *routes,
-					  OutboxLink *link)
+static uint32
+bit_of(int64 hash)
 {
-	OutboxSettler *settler = MemoryContextAllocZero(cxt, sizeof(OutboxSettler));
+	return (uint32) hash % OUTBOX_UNFLUSHED_KEYS;
+}
+
+/* Forgets what is on disk meanwhile, by whomever. */
+static void
+check_unflushed(OutboxUnflushed *unflushed)
+{
+	if (!unflushed->dirty || GetFlushRecPtr(NULL) < unflushed->lsn)
+		return;
+	unflushed->count = 0;
+	unflushed->dirty = false;
+	memset(unflushed->keys, 0, sizeof(unflushed->keys));
+}
+
+void
+outbox_unflushed_flush(OutboxUnflushed *unflushed)
+{
+	XLogFlush(unflushed->lsn);
+	check_unflushed(unflushed);
+}
+
+/*
+ * It is being settled; which commit does, is known after it.  Whatever has a key: its
+ * route may be without an order, but only now.
+ */
+static void
+note_key(OutboxUnflushed *unflushed, const OutboxMessage *message)
+{
+	uint32		bit = bit_of(message->key_hash);
+
+	if (message->aggregate_id == NULL)
+		return;
+	unflushed->keys[bit / 8] |= 1 << (bit % 8);
+	unflushed->dirty = true;
+}
+
+bool
+outbox_unflushed_concerns(const OutboxUnflushed *unflushed,
+						  const OutboxBatch *batch)
+{
+	if (!unflushed->dirty)
+		return false;
+	for (int i = 0; i < batch->count; i++)
+	{
+		const OutboxMessage *message = batch->messages[i];
+		uint32		bit;
+
+		if (message == NULL || message->aggregate_id == NULL)
+			continue;
+		bit = bit_of(message->key_hash);
+		if (unflushed->keys[bit / 8] & (1 << (bit % 8)))
+			return true;
+	}
+	return false;
+}
+
+/* ----------------------------------------------------------------- collect */
+
+/* A worker that was here before us may have settled anything, just now. */
+void
+outbox_settler_init(OutboxSettler *settler, OutboxQueue *queue,
+					OutboxRoutes *routes, OutboxLink *link)
+{
+	OutboxUnflushed *unflushed = &settler->unflushed;
 
 	settler->queue = queue;
-	settler->unflushed = unflushed;
 	settler->routes = routes;
 	settler->link = link;
-	return settler;
+	unflushed->dirty = true;
+	memset(unflushed->keys, 0xFF, sizeof(unflushed->keys));
+	unflushed->lsn = GetXLogInsertRecPtr();
 }
 
 int
@@ -146,14 +196,6 @@ outbox_settler_collect(OutboxSettler *settler, OutboxSettling *settling)
 							dlist_container(OutboxItem, node, iter.cur));
 }
 
-/* Whatever has a key: its route may be without an order, but only now. */
-static void
-note_key(OutboxSettler *settler, const OutboxMessage *message)
-{
-	if (message->aggregate_id != NULL)
-		outbox_unflushed_key(settler->unflushed, message->key_hash);
-}
-
 /* Those that are archived, or those that are not; routes differ in that. */
 static void
 settle_confirmed(OutboxSettling *settling, bool archive)
@@ -231,9 +273,9 @@ void
 outbox_settler_run(OutboxSettler *settler, OutboxSettling *settling)
 {
 	for (int i = 0; i < settling->nconfirmed; i++)
-		note_key(settler, settling->confirmed[i]->message);
+		note_key(&settler->unflushed, settling->confirmed[i]->message);
 	for (int i = 0; i < settling->nrejected; i++)
-		note_key(settler, settling->rejected[i]->message);
+		note_key(&settler->unflushed, settling->rejected[i]->message);
 
 	if (settling->nconfirmed > 0)
 	{
@@ -315,7 +357,7 @@ rejection_committed(OutboxSettler *settler, OutboxSettling *settling, int i)
 		outbox_log_failed(item, failure);
 	if (what == OUTBOX_COUNT_DEAD_LETTERED)
 	{
-		outbox_queue_moved(settler->queue, item);
+		outbox_queue_settled(settler->queue, item);
 		return;
 	}
 	outbox_queue_failed(settler->queue, item, failure->final);
@@ -351,6 +393,7 @@ outbox_settler_committed(OutboxSettler *settler, OutboxSettling *settling)
 	int			nlocked = settler->queue->nlocked;
 	int			nstuck = settler->nstuck + settler->nstuck_rejected;
 	int			nsettled = 0;
+	OutboxUnflushed *unflushed = &settler->unflushed;
 
 	outbox_queue_settling_committed(settler->queue,
 									settling->more || settler->nstuck > 0);
@@ -388,31 +431,21 @@ outbox_settler_committed(OutboxSettler *settler, OutboxSettling *settling)
 	{
 		outbox_waiters_tell(MyDatabaseId, verdict_of, settling);
 		settler->settled_at = outbox_mono_now();
-		outbox_unflushed_add(settler->unflushed, nsettled + settling->nrejected,
-							 XactLastCommitEnd);
+		unflushed->count += nsettled + settling->nrejected;
+		unflushed->lsn = Max(unflushed->lsn, XactLastCommitEnd);
+		unflushed->dirty = true;
 	}
-	outbox_unflushed_check(settler->unflushed);
+	check_unflushed(unflushed);
 }
 
 /* ------------------------------------------------------------------ timers */
-
-OutboxMonoTime
-outbox_settler_deadline(const OutboxSettler *settler)
-{
-	return settler->settle_at;
-}
-
-OutboxMonoTime
-outbox_settler_unstick_at(const OutboxSettler *settler)
-{
-	return settler->unstick_at;
-}
 
 void
 outbox_settler_timers(OutboxSettler *settler, OutboxMonoTime now)
 {
 	if (outbox_mono_expired(&settler->unstick_at, now))
 		outbox_settler_unstick(settler);
+	check_unflushed(&settler->unflushed);
 }
 
 void

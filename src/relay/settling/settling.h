@@ -16,31 +16,6 @@
 #include "settings.h"
 #include "store.h"
 
-/* unflushed.c: what was settled by commits that are not on disk yet */
-
-typedef struct OutboxUnflushed OutboxUnflushed;
-
-/* A worker that was here before us may have settled anything, just now. */
-extern OutboxUnflushed *outbox_unflushed_create(MemoryContext cxt);
-
-/* A message of that key is being settled; add says by which commit. */
-extern void outbox_unflushed_key(OutboxUnflushed *unflushed, int64 hash);
-
-/* count messages were settled by a commit that ends at lsn. */
-extern void outbox_unflushed_add(OutboxUnflushed *unflushed, int count,
-								 XLogRecPtr lsn);
-
-/* Forgets what is on disk meanwhile, by whomever; or brings it there. */
-extern void outbox_unflushed_check(OutboxUnflushed *unflushed);
-extern void outbox_unflushed_flush(OutboxUnflushed *unflushed);
-
-/* How many messages; they count against the window. */
-extern int	outbox_unflushed_count(const OutboxUnflushed *unflushed);
-
-/* Is one of the batch of a key that something unflushed may be of? */
-extern bool outbox_unflushed_concerns(const OutboxUnflushed *unflushed,
-									  const OutboxBatch *batch);
-
 /*
  * dead_letter.c: what becomes of a message that is given up: does it go to another route?
  */
@@ -63,7 +38,35 @@ extern void outbox_log_failed(const OutboxItem *item, const OutboxFailure *failu
  * collect before the round's transaction, run in it, committed after it.
  */
 
-typedef struct OutboxSettler OutboxSettler;
+#define OUTBOX_UNFLUSHED_KEYS	65536
+
+/*
+ * What was settled by commits that are not on disk yet.  A crash can lose it, and then
+ * these messages are published again.  That is why they count against the window, which
+ * bounds the duplicates, and why no other message of their keys may be published
+ * before: it would be overtaken by an older one.  Two keys that share a bit cost a
+ * flush more.
+ */
+typedef struct OutboxUnflushed
+{
+	int			count;			/* messages */
+	XLogRecPtr	lsn;			/* where the last such commit ends */
+	bool		dirty;			/* count or keys may not be empty */
+	uint8		keys[OUTBOX_UNFLUSHED_KEYS / 8];	/* a bit for their hash */
+} OutboxUnflushed;
+
+typedef struct OutboxSettler
+{
+	OutboxQueue *queue;
+	OutboxUnflushed unflushed;
+	OutboxRoutes *routes;
+	OutboxLink *link;
+	int			nstuck;			/* CONFIRMED items whose row is locked */
+	int			nstuck_rejected;	/* the same of REJECTED ones */
+	OutboxMonoTime unstick_at;	/* try these again; unset: none */
+	OutboxMonoTime settle_at;	/* settle what is confirmed then */
+	OutboxMonoTime settled_at;	/* the last time */
+} OutboxSettler;
 
 /* What a round settles, collected before its transaction. */
 typedef struct OutboxSettling
@@ -83,11 +86,15 @@ typedef struct OutboxSettling
 /* So many are settled, and brought to the disk, at once: they take room from the window. */
 #define OUTBOX_SETTLE_MANY	Max(outbox_window / 4, 1)
 
-extern OutboxSettler *outbox_settler_create(MemoryContext cxt,
-											OutboxQueue *queue,
-											OutboxUnflushed *unflushed,
-											OutboxRoutes *routes,
-											OutboxLink *link);
+extern void outbox_settler_init(OutboxSettler *settler, OutboxQueue *queue,
+								OutboxRoutes *routes, OutboxLink *link);
+
+/* Brings what is unflushed to the disk. */
+extern void outbox_unflushed_flush(OutboxUnflushed *unflushed);
+
+/* Is one of the batch of a key that something unflushed may be of? */
+extern bool outbox_unflushed_concerns(const OutboxUnflushed *unflushed,
+									  const OutboxBatch *batch);
 
 /* Confirmed and rejected items that can be settled now. */
 extern int	outbox_settler_ready(const OutboxSettler *settler);
@@ -99,9 +106,6 @@ extern void outbox_settler_run(OutboxSettler *settler,
 extern void outbox_settler_committed(OutboxSettler *settler,
 									 OutboxSettling *settling);
 
-/* When something is to be settled; and when what is locked is tried again. */
-extern OutboxMonoTime outbox_settler_deadline(const OutboxSettler *settler);
-extern OutboxMonoTime outbox_settler_unstick_at(const OutboxSettler *settler);
 extern void outbox_settler_timers(OutboxSettler *settler, OutboxMonoTime now);
 
 /* What is locked may be tried at once. */

@@ -15,55 +15,10 @@
 #include "upkeep.h"
 #include "utils/memutils.h"
 
-struct OutboxControlState
-{
-	MemoryContext cxt;
-	bool		dirty;			/* control row and routes must be read again */
-	bool		paused;			/* by the control row, or a copy */
-	OutboxCopy	copy;			/* not adopted */
-	char	   *copy_detail;	/* what was told of it last */
-	bool		foreign;		/* so a row says; until outbox_adopt() */
-	TimestampTz foreign_since;	/* adopted_at when it was found */
-};
-
-OutboxControlState *
-outbox_control_create(MemoryContext cxt)
-{
-	OutboxControlState *state =
-		MemoryContextAllocZero(cxt, sizeof(OutboxControlState));
-
-	state->cxt = cxt;
-	return state;
-}
-
 void
 outbox_control_invalidate(OutboxControlState *state)
 {
-	state->dirty = true;
-}
-
-bool
-outbox_control_is_stale(const OutboxControlState *state)
-{
-	return state->dirty;
-}
-
-void
-outbox_control_reading(OutboxControlState *state)
-{
-	state->dirty = false;
-}
-
-bool
-outbox_control_paused(const OutboxControlState *state)
-{
-	return state->paused;
-}
-
-OutboxCopy
-outbox_control_copy(const OutboxControlState *state)
-{
-	return state->copy;
+	state->stale = true;
 }
 
 /* -------------------------------------------------------------------- copies */
@@ -135,7 +90,7 @@ set_copy(OutboxControlState *state, OutboxCopy copy, const char *detail)
 	if (state->copy_detail != NULL)
 		pfree(state->copy_detail);
 	state->copy_detail =
-		detail != NULL ? MemoryContextStrdup(state->cxt, detail) : NULL;
+		detail != NULL ? MemoryContextStrdup(TopMemoryContext, detail) : NULL;
 	if (copy != OUTBOX_COPY_NONE)
 		tell_copy(copy, detail);
 }
@@ -150,6 +105,7 @@ outbox_control_loaded(OutboxControlState *state, const OutboxControl *control,
 	bool		found_foreign = state->foreign;
 	OutboxCopy	copy;
 
+	state->stale = false;
 	/* Somebody has called outbox_adopt(): the next claim finds what is left. */
 	if (state->foreign && control->adopted_at != state->foreign_since)
 		state->foreign = false;
@@ -204,5 +160,5 @@ outbox_control_check(OutboxControlState *state, const OutboxBatch *batch)
 	if (control.paused ||
 		outbox_identity_compare(&control.recorded, state->foreign,
 								NULL) != OUTBOX_COPY_NONE)
-		state->dirty = true;
+		state->stale = true;
 }

@@ -30,25 +30,6 @@
 #define RETRY_MS		100
 #define RETRY_MAX_MS	5000
 
-struct OutboxDatabase
-{
-	MemoryContext cxt;
-	bool		attached;		/* the extension is there and fits */
-	int			mismatch;
-	Oid			relid;			/* table outbox, once attached */
-	bool		started;		/* what the first claim needs is known */
-	bool		recheck_extension;	/* attach again with the next transaction */
-	bool		recheck_settings;	/* compare ALTER DATABASE SET */
-	bool		touch;			/* a transaction, to hear of DROP EXTENSION */
-	char	   *settings;		/* ALTER DATABASE SET, as at the start */
-	bool		leave;			/* end the process, for exit_reason */
-
-	/* errors */
-	bool		failing;
-	uint32		failures;		/* in a row */
-	OutboxMonoTime retry_at;
-};
-
 void
 outbox_database_connect(Oid dboid)
 {
@@ -69,16 +50,6 @@ outbox_database_connect(Oid dboid)
 	CommitTransactionCommand();
 }
 
-OutboxDatabase *
-outbox_database_create(MemoryContext cxt)
-{
-	OutboxDatabase *database =
-		MemoryContextAllocZero(cxt, sizeof(OutboxDatabase));
-
-	database->cxt = cxt;
-	return database;
-}
-
 /* --------------------------------------------------------------- extension */
 
 void
@@ -95,7 +66,7 @@ load_settings(OutboxDatabase *database)
 	if (!outbox_store_begin("looking for settings", false))
 		return false;
 	if (database->settings == NULL)
-		database->settings = outbox_store_database_settings(database->cxt);
+		database->settings = outbox_store_database_settings(TopMemoryContext);
 	outbox_store_end(false);
 	return true;
 }
@@ -323,45 +294,7 @@ outbox_database_failed(OutboxDatabase *database, const OutboxUnreadableRow *row,
 }
 
 bool
-outbox_database_failing(const OutboxDatabase *database)
-{
-	return database->failing;
-}
-
-OutboxMonoTime
-outbox_database_retry_at(const OutboxDatabase *database)
-{
-	return database->retry_at;
-}
-
-/* -------------------------------------------------------------------- state */
-
-bool
-outbox_database_attached(const OutboxDatabase *database)
-{
-	return database->attached;
-}
-
-int
-outbox_database_mismatch(const OutboxDatabase *database)
-{
-	return database->mismatch;
-}
-
-bool
 outbox_database_touched(const OutboxDatabase *database)
 {
 	return database->touch || outbox_store_stale();
-}
-
-bool
-outbox_database_has_started(const OutboxDatabase *database)
-{
-	return database->started;
-}
-
-bool
-outbox_database_leaving(const OutboxDatabase *database)
-{
-	return database->leave;
 }

@@ -6,7 +6,7 @@
  * A chunk is one short transaction, after which the loop goes on to publish.  So
  * that live messages find no long queue before them, a chunk is done only when
  * nearly all of the one before last is published: what a job has put into outbox
- * and is not published yet stays within CHUNKS_AHEAD chunks, whichever worker
+ * and is not published yet stays within OUTBOX_CHUNKS_AHEAD chunks, whichever worker
  * publishes it.
  *
  * Nothing of a job is remembered here but that, and its errors in a row; where it
@@ -29,13 +29,12 @@
  * Chunks of so many messages at most: half a window, but not so few that the
  * transaction costs more than they do.  Where publishing is the slower of the two
  * they become smaller, until one is published in CHUNK_MS: what is ahead of a live
- * message is CHUNKS_AHEAD of them.
+ * message is OUTBOX_CHUNKS_AHEAD of them.
  */
 #define CHUNK_MESSAGES	500
 #define CHUNK_LEAST		50
 #define CHUNK_MS		25
 #define CHUNK_BYTES		(1024 * 1024)
-#define CHUNKS_AHEAD	2
 /* How long until it is looked whether the earlier chunk is published. */
 #define BUSY_MS			10
 #define BUSY_MAX_MS		500
@@ -45,50 +44,12 @@
 /* So many errors in a row, other than locks, end the job. */
 #define MAX_FAILURES	8
 
-struct OutboxJobs
-{
-	MemoryContext cxt;			/* ids of chunks */
-	bool		wanted;			/* there may be a job */
-	OutboxMonoTime at;			/* the next chunk */
-	OutboxJobChunk ahead[CHUNKS_AHEAD]; /* what was put last, the oldest first */
-	int			chunk;			/* messages of the next one; 0: as many as may
-								 * be */
-	OutboxMonoTime put_at;		/* the last one; unset: of another job */
-	uint32		busy;			/* looks in a row that found it not published */
-	uint32		locked;			/* tries in a row */
-	int64		job;			/* the one last looked at; 0: none */
-	uint32		failures;		/* of it, in a row; the first is in the log */
-};
-
 void
 outbox_jobs_look(OutboxJobs *jobs)
 {
 	if (!jobs->wanted)
 		jobs->at = outbox_mono_now();
 	jobs->wanted = true;
-}
-
-OutboxJobs *
-outbox_jobs_create(MemoryContext cxt)
-{
-	OutboxJobs *jobs = MemoryContextAllocZero(cxt, sizeof(OutboxJobs));
-
-	jobs->cxt = cxt;
-	/* A job that was running when the last worker ended goes on. */
-	outbox_jobs_look(jobs);
-	return jobs;
-}
-
-bool
-outbox_jobs_wanted(const OutboxJobs *jobs)
-{
-	return jobs->wanted;
-}
-
-OutboxMonoTime
-outbox_jobs_at(const OutboxJobs *jobs)
-{
-	return jobs->at;
 }
 
 static OutboxMonoTime
@@ -104,17 +65,17 @@ after_backoff(int first_ms, int most_ms, uint32 times)
 static void
 put_behind(OutboxJobs *jobs, const OutboxJobChunk *put)
 {
-	OutboxJobChunk *last = &jobs->ahead[CHUNKS_AHEAD - 1];
+	OutboxJobChunk *last = &jobs->ahead[OUTBOX_CHUNKS_AHEAD - 1];
 	pg_uuid_t  *ids = NULL;
 
 	if (put->n > 0)
 	{
-		ids = MemoryContextAlloc(jobs->cxt, sizeof(pg_uuid_t) * put->n);
+		ids = MemoryContextAlloc(TopMemoryContext, sizeof(pg_uuid_t) * put->n);
 		memcpy(ids, put->ids, sizeof(pg_uuid_t) * put->n);
 	}
 	if (jobs->ahead[0].ids != NULL)
 		pfree(jobs->ahead[0].ids);
-	for (int i = 1; i < CHUNKS_AHEAD; i++)
+	for (int i = 1; i < OUTBOX_CHUNKS_AHEAD; i++)
 		jobs->ahead[i - 1] = jobs->ahead[i];
 	last->ids = ids;
 	last->n = put->n;

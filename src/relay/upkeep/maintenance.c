@@ -38,37 +38,6 @@
 #define LOCKED_MS		100
 #define REPORT_MS		(10 * 60000)
 
-typedef struct Chore
-{
-	OutboxMonoTime at;			/* the next time */
-	bool		failing;		/* the error is in the log */
-} Chore;
-
-struct OutboxMaintenance
-{
-	Chore		archive;
-	Chore		history;
-	Chore		once;
-	/* Somebody has the archive locked. */
-	OutboxMonoTime locked_since;	/* unset: nobody */
-	uint32		locked_tries;
-	bool		reported;
-};
-
-OutboxMaintenance *
-outbox_maintenance_create(MemoryContext cxt)
-{
-	return MemoryContextAllocZero(cxt, sizeof(OutboxMaintenance));
-}
-
-bool
-outbox_maintenance_due(const OutboxMaintenance *maintenance, OutboxMonoTime now)
-{
-	return outbox_mono_reached(maintenance->archive.at, now) ||
-		outbox_mono_reached(maintenance->history.at, now) ||
-		outbox_mono_reached(maintenance->once.at, now);
-}
-
 OutboxMonoTime
 outbox_maintenance_deadline(const OutboxMaintenance *maintenance)
 {
@@ -159,7 +128,7 @@ note_locked(OutboxMaintenance *maintenance, const char *words,
  * was in the way (*locked) is not an error.
  */
 static char *
-note_error(Chore *chore, bool *locked, MemoryContext scratch)
+note_error(OutboxChore *chore, bool *locked, MemoryContext scratch)
 {
 	ErrorData  *edata;
 
@@ -180,7 +149,7 @@ note_error(Chore *chore, bool *locked, MemoryContext scratch)
 
 /* A step was made that began then, and there may be another one. */
 static void
-go_on(Chore *chore, OutboxMonoTime began)
+go_on(OutboxChore *chore, OutboxMonoTime began)
 {
 	chore->at =
 		outbox_mono_after((STEP_SHARE - 1) *
@@ -248,7 +217,7 @@ run_archive(OutboxMaintenance *maintenance, MemoryContext scratch)
 typedef bool (*Forget) (int age_s);
 
 static void
-forget_step(Chore *chore, Forget forget, int age_s, const char *activity)
+forget_step(OutboxChore *chore, Forget forget, int age_s, const char *activity)
 {
 	OutboxMonoTime began = outbox_mono_now();
 	bool		more;
@@ -267,7 +236,7 @@ forget_step(Chore *chore, Forget forget, int age_s, const char *activity)
 
 /* age_s: below 0, nothing gets old. */
 static void
-run_forget(Chore *chore, Forget forget, int age_s, const char *activity,
+run_forget(OutboxChore *chore, Forget forget, int age_s, const char *activity,
 		   MemoryContext scratch)
 {
 	bool		locked;

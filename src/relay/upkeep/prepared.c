@@ -13,26 +13,6 @@
 #include "upkeep.h"
 #include "utils/memutils.h"
 
-struct OutboxPreparedList
-{
-	MemoryContext cxt;
-	int			n;
-	int			max;			/* room in list */
-	OutboxPrepared *list;
-	bool		find;			/* look up which there are; in range */
-	OutboxRange range;
-};
-
-OutboxPreparedList *
-outbox_prepared_create(MemoryContext cxt)
-{
-	OutboxPreparedList *list =
-		MemoryContextAllocZero(cxt, sizeof(OutboxPreparedList));
-
-	list->cxt = cxt;
-	return list;
-}
-
 void
 outbox_prepared_reserve(OutboxPreparedList *list, int n)
 {
@@ -42,7 +22,7 @@ outbox_prepared_reserve(OutboxPreparedList *list, int n)
 		return;
 	wanted = Max(wanted, 2 * list->max);
 	if (list->list == NULL)
-		list->list = MemoryContextAlloc(list->cxt, sizeof(OutboxPrepared) * wanted);
+		list->list = MemoryContextAlloc(TopMemoryContext, sizeof(OutboxPrepared) * wanted);
 	else
 		list->list = repalloc(list->list, sizeof(OutboxPrepared) * wanted);
 	list->max = wanted;
@@ -63,12 +43,6 @@ outbox_prepared_lost(OutboxPreparedList *list, const OutboxRange *range)
 	list->range.lo = Min(list->range.lo, range->lo);
 	list->range.hi = Max(list->range.hi, range->hi);
 	list->find = true;
-}
-
-bool
-outbox_prepared_unknown(const OutboxPreparedList *list)
-{
-	return list->find;
 }
 
 /* Of those that are found we do not know what they have changed. */
@@ -107,12 +81,6 @@ outbox_prepared_check(OutboxPreparedList *list,
 		visit(prepared, arg);
 		*prepared = list->list[--list->n];
 	}
-}
-
-int
-outbox_prepared_count(const OutboxPreparedList *list)
-{
-	return list->n;
 }
 
 #ifdef OUTBOX_TEST_POINTS

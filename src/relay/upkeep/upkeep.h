@@ -17,10 +17,25 @@
  * database.c: the worker's database: session, extension, settings, and its errors
  */
 
-typedef struct OutboxDatabase OutboxDatabase;
+typedef struct OutboxDatabase
+{
+	bool		attached;		/* the extension is there and fits */
+	int			mismatch;
+	Oid			relid;			/* table outbox, once attached */
+	bool		started;		/* what the first claim needs is known */
+	bool		recheck_extension;	/* attach again with the next transaction */
+	bool		recheck_settings;	/* compare ALTER DATABASE SET */
+	bool		touch;			/* a transaction, to hear of DROP EXTENSION */
+	char	   *settings;		/* ALTER DATABASE SET, as at the start */
+	bool		leave;			/* end the process, for exit_reason */
+
+	/* errors */
+	bool		failing;
+	uint32		failures;		/* in a row */
+	OutboxMonoTime retry_at;
+} OutboxDatabase;
 
 extern void outbox_database_connect(Oid dboid);
-extern OutboxDatabase *outbox_database_create(MemoryContext cxt);
 
 /* ------------------------------------------------------------ before a round */
 
@@ -60,42 +75,30 @@ extern void outbox_database_works(OutboxDatabase *database);
 extern void outbox_database_failed(OutboxDatabase *database,
 								   const OutboxUnreadableRow *row,
 								   MemoryContext scratch);
-extern bool outbox_database_failing(const OutboxDatabase *database);
-extern OutboxMonoTime outbox_database_retry_at(const OutboxDatabase *database);
-
-/* -------------------------------------------------------------------- state */
-
-/* The extension is there and fits. */
-extern bool outbox_database_attached(const OutboxDatabase *database);
-
-/*
- * Below 0: the extension is older than the library; above: newer; 0: they fit.
- */
-extern int	outbox_database_mismatch(const OutboxDatabase *database);
 
 /* Something is known that only a round can look up. */
 extern bool outbox_database_touched(const OutboxDatabase *database);
-extern bool outbox_database_has_started(const OutboxDatabase *database);
 
 /* The process is to end, for that reason. */
 extern void outbox_database_leave(OutboxDatabase *database, OutboxExit reason);
-extern bool outbox_database_leaving(const OutboxDatabase *database);
 
 /* control.c: may messages be published from here? The control row, and copies */
 
-typedef struct OutboxControlState OutboxControlState;
-
-extern OutboxControlState *outbox_control_create(MemoryContext cxt);
+typedef struct OutboxControlState
+{
+	bool		stale;			/* control row and routes must be read again */
+	bool		paused;			/* by the control row, or a copy */
+	OutboxCopy	copy;			/* not adopted */
+	char	   *copy_detail;	/* what was told of it last */
+	bool		foreign;		/* so a row says; until outbox_adopt() */
+	TimestampTz foreign_since;	/* adopted_at when it was found */
+} OutboxControlState;
 
 /* The control row, or a route, may have changed: nothing is sent meanwhile. */
 extern void outbox_control_invalidate(OutboxControlState *state);
-extern bool outbox_control_is_stale(const OutboxControlState *state);
-
-/* It is being read; a signal from now on makes it stale again. */
-extern void outbox_control_reading(OutboxControlState *state);
 
 /*
- * This is what was read.  unusable: why the name of the environment cannot be
+ * This is what was read; a signal from now on makes it stale again.  unusable: why the name of the environment cannot be
  * believed, or NULL.  True: what is in memory may not be sent any more.
  */
 extern bool outbox_control_loaded(OutboxControlState *state,
@@ -106,18 +109,18 @@ extern bool outbox_control_loaded(OutboxControlState *state,
 extern void outbox_control_check(OutboxControlState *state,
 								 const OutboxBatch *batch);
 
-/* By the control row, or because this is a copy. */
-extern bool outbox_control_paused(const OutboxControlState *state);
-
-/* Not adopted. */
-extern OutboxCopy outbox_control_copy(const OutboxControlState *state);
-
 /* prepared.c: prepared transactions, which tell nobody how they end */
 
-typedef struct OutboxPreparedList OutboxPreparedList;
-typedef void (*OutboxPreparedEnded) (const OutboxPrepared *prepared, void *arg);
+typedef struct OutboxPreparedList
+{
+	int			n;
+	int			max;			/* room in list */
+	OutboxPrepared *list;
+	bool		find;			/* look up which there are; in range */
+	OutboxRange range;
+} OutboxPreparedList;
 
-extern OutboxPreparedList *outbox_prepared_create(MemoryContext cxt);
+typedef void (*OutboxPreparedEnded) (const OutboxPrepared *prepared, void *arg);
 
 /* Room for so many more: adding them cannot fail then. */
 extern void outbox_prepared_reserve(OutboxPreparedList *list, int n);
@@ -127,7 +130,6 @@ extern void outbox_prepared_add(OutboxPreparedList *list,
 /* Some of that range were lost: which are they?  To be looked up. */
 extern void outbox_prepared_lost(OutboxPreparedList *list,
 								 const OutboxRange *range);
-extern bool outbox_prepared_unknown(const OutboxPreparedList *list);
 
 /*
  * Called in a transaction: looks them up.  Those that are not found have ended;
@@ -139,7 +141,6 @@ extern OutboxRange outbox_prepared_find(OutboxPreparedList *list);
 extern void outbox_prepared_check(OutboxPreparedList *list,
 								  bool (*ended) (TransactionId xid),
 								  OutboxPreparedEnded visit, void *arg);
-extern int	outbox_prepared_count(const OutboxPreparedList *list);
 #ifdef OUTBOX_TEST_POINTS
 /* Does one that the snapshot sees lead to this row? */
 extern bool outbox_prepared_leads_to(const OutboxPreparedList *list, int64 seq);
@@ -149,11 +150,23 @@ extern bool outbox_prepared_leads_to(const OutboxPreparedList *list, int64 seq);
  * maintenance.c: partitions of the archive: made ahead, dropped when they are old; and old rows of the history
  */
 
-typedef struct OutboxMaintenance OutboxMaintenance;
+typedef struct OutboxChore
+{
+	OutboxMonoTime at;			/* the next time */
+	bool		failing;		/* the error is in the log */
+} OutboxChore;
 
-extern OutboxMaintenance *outbox_maintenance_create(MemoryContext cxt);
-extern bool outbox_maintenance_due(const OutboxMaintenance *maintenance,
-								   OutboxMonoTime now);
+typedef struct OutboxMaintenance
+{
+	OutboxChore archive;
+	OutboxChore history;
+	OutboxChore once;
+	/* Somebody has the archive locked. */
+	OutboxMonoTime locked_since;	/* unset: nobody */
+	uint32		locked_tries;
+	bool		reported;
+} OutboxMaintenance;
+
 extern OutboxMonoTime outbox_maintenance_deadline(const OutboxMaintenance *maintenance);
 
 /* Of what is due a step each, in a transaction of its own. */
@@ -162,58 +175,31 @@ extern void outbox_maintenance_run(OutboxMaintenance *maintenance,
 
 /* jobs.c: jobs: replays and the like, chunk by chunk beside publishing */
 
-typedef struct OutboxJobs OutboxJobs;
+/* How many chunks of a job are not published at most. */
+#define OUTBOX_CHUNKS_AHEAD	2
 
-extern OutboxJobs *outbox_jobs_create(MemoryContext cxt);
+typedef struct OutboxJobs
+{
+	bool		wanted;			/* there may be a job */
+	OutboxMonoTime at;			/* the next chunk */
+	OutboxJobChunk ahead[OUTBOX_CHUNKS_AHEAD];	/* what was put last, the
+												 * oldest first */
+	int			chunk;			/* messages of the next one; 0: as many as may
+								 * be */
+	OutboxMonoTime put_at;		/* the last one; unset: of another job */
+	uint32		busy;			/* looks in a row that found it not published */
+	uint32		locked;			/* tries in a row */
+	int64		job;			/* the one last looked at; 0: none */
+	uint32		failures;		/* of it, in a row; the first is in the log */
+} OutboxJobs;
 
-/* There may be a job: one was filed or changed, or it is time to look. */
+/*
+ * There may be a job: one was filed or changed, it is time to look, or one was running
+ * when the last worker ended.
+ */
 extern void outbox_jobs_look(OutboxJobs *jobs);
-
-/* Is there one, as far as is known? */
-extern bool outbox_jobs_wanted(const OutboxJobs *jobs);
-
-/* When the next chunk may be, if there is a job. */
-extern OutboxMonoTime outbox_jobs_at(const OutboxJobs *jobs);
 
 /* One chunk, in a transaction of its own. */
 extern void outbox_jobs_run(OutboxJobs *jobs, MemoryContext scratch);
-
-/* poll_times.c: timers of the poll and of the sweep */
-
-typedef struct OutboxTimers OutboxTimers;
-
-extern OutboxTimers *outbox_timers_create(MemoryContext cxt);
-
-/* The next look at the tables; outbox.poll_interval may have become shorter. */
-extern OutboxMonoTime outbox_timers_poll_at(const OutboxTimers *timers);
-extern void outbox_timers_poll_soon(OutboxTimers *timers);
-
-/* Is it time?  Then the next time begins. */
-extern bool outbox_timers_poll_due(OutboxTimers *timers, OutboxMonoTime now);
-extern bool outbox_timers_sweep_due(OutboxTimers *timers, OutboxMonoTime now);
-
-/* wall_clock.c: has somebody set the clock? */
-
-typedef struct OutboxWallClock OutboxWallClock;
-
-extern OutboxWallClock *outbox_wall_clock_create(MemoryContext cxt);
-
-/* Once a turn: a jump since the last one is told in the slot and in the log. */
-extern void outbox_wall_clock_look(OutboxWallClock *clock);
-
-/* activity.c: what pg_stat_activity says of a worker: state and query */
-
-/*
- * The worker is in that state, with that broker.  What is said then stays until the
- * next call that says another thing, also while the worker is idle.
- */
-extern void outbox_activity_show(OutboxWorkerState state, const char *broker);
-
-/* That text, for a transaction. */
-extern const char *outbox_activity_text(void);
-
-/* Around the wait for work. */
-extern void outbox_activity_idle(void);
-extern void outbox_activity_works(void);
 
 #endif							/* OUTBOX_UPKEEP_H */

@@ -183,7 +183,7 @@ show_state(OutboxRelay *relay)
 	else if (MySlot->state == OUTBOX_WORKER_BLOCKED && state != MySlot->state &&
 			 outbox_relay_link_open(relay))
 		ereport(LOG, (errmsg("outbox relay is no longer blocked by the broker")));
-	MySlot->broken_routes = outbox_routes_count_broken(relay->routes);
+	MySlot->broken_routes = outbox_routes_count_broken(&relay->routes);
 	outbox_slot_set_state(state);
 	show_activity(state, MySlot->broker);
 	set_wakeups_off(state != OUTBOX_WORKER_IDLE && state != OUTBOX_WORKER_PUBLISHING);
@@ -203,12 +203,8 @@ static bool
 may_run_job(OutboxRelay *relay)
 {
 	return MySlot->worker == 0 && relay->jobs.wanted &&
-		outbox_enabled && relay->database.attached &&
-		relay->database.started &&
-		!relay->database.failing &&
-		!relay->control.stale &&
-		!relay->control.paused &&
-		outbox_link_state(relay->link) == OUTBOX_LINK_OPEN;
+		relay->database.started && !relay->database.failing &&
+		!relay->control.stale && outbox_relay_publishes(relay);
 }
 
 static OutboxMonoTime
@@ -220,7 +216,7 @@ next_deadline(OutboxRelay *relay, OutboxMonoTime now)
 		outbox_mono_earlier(&deadline, relay->settler.settle_at);
 	outbox_mono_earlier(&deadline, relay->settler.unstick_at);
 	outbox_mono_earlier(&deadline, relay->sender.send_at);
-	outbox_mono_earlier(&deadline, outbox_routes_deadline(relay->routes));
+	outbox_mono_earlier(&deadline, outbox_routes_deadline(&relay->routes));
 	outbox_mono_earlier(&deadline, outbox_reader_deadline(&relay->reader, now));
 	outbox_mono_earlier(&deadline, outbox_sweep_deadline(&relay->sweep, relay->queue));
 	if (relay->database.failing)
@@ -423,12 +419,12 @@ relay_create(void)
 	relay->scratch = AllocSetContextCreate(cxt, "outbox scratch",
 										   ALLOCSET_DEFAULT_SIZES);
 	relay->queue = outbox_queue_create(cxt);
-	relay->routes = outbox_routes_create(cxt, relay->queue);
-	outbox_reader_init(&relay->reader, relay->queue, relay->routes);
+	relay->routes.queue = relay->queue;
+	outbox_reader_init(&relay->reader, relay->queue, &relay->routes);
 	outbox_relay_timers_start(&relay->timers);
 	outbox_jobs_look(&relay->jobs);
 	relay->link = outbox_relay_link_create(relay, cxt);
-	outbox_settler_init(&relay->settler, relay->queue, relay->routes, relay->link);
+	outbox_settler_init(&relay->settler, relay->queue, &relay->routes, relay->link);
 	outbox_relay_load_config(relay);
 	return relay;
 }

@@ -42,7 +42,7 @@ handle_signals(OutboxRelay *relay, int signals)
 	if (signals & OUTBOX_SIGNAL_REMOVED)
 		outbox_keys_invalidate_holders(&relay->reader);
 	if (signals & OUTBOX_SIGNAL_EXTENSION)
-		outbox_database_recheck_extension(&relay->database);
+		outbox_database_recheck(&relay->database, OUTBOX_RECHECK_EXTENSION);
 	if (signals & OUTBOX_SIGNAL_JOBS)
 		outbox_jobs_look(&relay->jobs);
 }
@@ -65,7 +65,7 @@ outbox_relay_has_work(OutboxRelay *relay)
 		(MySlot->worker == 0 && relay->jobs.wanted) ||
 		outbox_reader_behind(&relay->reader, outbox_mono_now()) ||
 		relay->queue->count > 0 || relay->database.failing ||
-		outbox_routes_count_broken(relay->routes) > 0;
+		outbox_routes_count_broken(&relay->routes) > 0;
 }
 
 /* For how long nobody would miss this worker; 0: there is work. */
@@ -148,7 +148,7 @@ outbox_relay_drop_unsent(OutboxRelay *relay)
 void
 outbox_relay_stop_routes(OutboxRelay *relay)
 {
-	outbox_routes_stop(relay->routes, outbox_reader_end(&relay->reader));
+	outbox_routes_stop(&relay->routes, outbox_reader_end(&relay->reader));
 	outbox_keys_invalidate_holders(&relay->reader);
 }
 
@@ -156,7 +156,7 @@ void
 outbox_relay_route_broken(OutboxRelay *relay, OutboxRoute *route,
 						  int code, const char *reason)
 {
-	outbox_route_broken(relay->routes, route, code, reason,
+	outbox_route_broken(&relay->routes, route, code, reason,
 						outbox_reader_end(&relay->reader));
 	outbox_keys_invalidate_holders(&relay->reader);
 }
@@ -242,7 +242,7 @@ poll_now(OutboxRelay *relay)
 {
 	outbox_reader_look(&relay->reader);
 	/* With a full window there would be no other transaction. */
-	outbox_database_touch(&relay->database);
+	outbox_database_recheck(&relay->database, OUTBOX_RECHECK_TABLES);
 	/* A password file can be repaired without a reload. */
 	if (relay->config.error != NULL)
 		outbox_relay_load_config(relay);
@@ -259,7 +259,7 @@ sweep(OutboxRelay *relay)
 	outbox_control_invalidate(&relay->control);
 	outbox_jobs_look(&relay->jobs);
 	/* ALTER EXTENSION UPDATE need not touch a table. */
-	outbox_database_recheck_extension(&relay->database);
+	outbox_database_recheck(&relay->database, OUTBOX_RECHECK_EXTENSION);
 }
 
 void
@@ -270,7 +270,7 @@ outbox_relay_timers(OutboxRelay *relay, OutboxMonoTime now)
 
 	look_at_clock(timers);
 	outbox_relay_check_prepared(relay, has_ended);
-	outbox_routes_retry(relay->routes, now, &resumed);
+	outbox_routes_retry(&relay->routes, now, &resumed);
 	outbox_relay_resume(relay, &resumed);
 	if (outbox_mono_reached(timers->poll_at, now))
 	{
@@ -299,7 +299,7 @@ outbox_relay_reload(OutboxRelay *relay)
 	ProcessConfigFile(PGC_SIGHUP);
 	outbox_relay_load_config(relay);
 	outbox_control_invalidate(&relay->control);
-	outbox_database_recheck_settings(&relay->database);
+	outbox_database_recheck(&relay->database, OUTBOX_RECHECK_SETTINGS);
 	/* outbox.poll_interval may have become shorter. */
 	outbox_mono_earlier(&relay->timers.poll_at,
 						outbox_mono_after(outbox_poll_interval_ms));

@@ -28,7 +28,6 @@
 #include "link_parts.h"
 #include "queue.h"
 #include "reading.h"
-#include "route_states.h"
 #include "settling.h"
 #include "shared.h"
 #include "store.h"
@@ -121,7 +120,7 @@ typedef struct OutboxRelay
 
 	/* messages */
 	OutboxQueue *queue;
-	OutboxRoutes *routes;
+	OutboxRoutes routes;
 	OutboxReader reader;
 	OutboxSweep sweep;
 	OutboxSettler settler;
@@ -209,6 +208,9 @@ extern void outbox_relay_twin_step(OutboxRelay *relay, OutboxMonoTime now);
 extern void outbox_relay_publish(OutboxRelay *relay, OutboxMonoTime now);
 extern bool outbox_relay_send_rest(OutboxRelay *relay);
 extern bool outbox_relay_may_send(OutboxRelay *relay);
+
+/* Do messages go out, as far as settings, database and link are concerned? */
+extern bool outbox_relay_publishes(OutboxRelay *relay);
 
 /* There may be room to send; there is another connection, perhaps. */
 extern void outbox_relay_sender_reset(OutboxRelay *relay);

@@ -268,7 +268,7 @@ reclaim_unknown(OutboxRelay *relay, const OutboxLinkError *error)
 								  error->text);
 	if (found.route != NULL)
 		relay->connection.breaker_opened =
-			outbox_route_met_poison(relay->routes, found.route,
+			outbox_route_met_poison(&relay->routes, found.route,
 									outbox_reader_end(&relay->reader));
 	outbox_relay_stop_routes(relay);
 	return found.any;
@@ -308,7 +308,7 @@ outbox_relay_link_lost(OutboxRelay *relay)
 	if (relay->connection.was_open && !relay->connection.channel_lost)
 		outbox_renewal_other_broker(&relay->renewal);
 	/* What is unknown is sent again from memory: is it still there? */
-	outbox_database_touch(&relay->database);
+	outbox_database_recheck(&relay->database, OUTBOX_RECHECK_TABLES);
 	if (error->message || error->name)
 		schedule_after_close(relay, error);
 	else
@@ -333,7 +333,7 @@ static void
 link_opened(OutboxRelay *relay)
 {
 	outbox_confirms_reset(&relay->window);
-	outbox_routes_forget_declared(relay->routes);
+	outbox_routes_forget_declared(&relay->routes);
 	if (!relay->connection.unproven)
 		link_works(relay);
 	outbox_slot_set_certificate(outbox_link_certificate_ends(relay->link));

@@ -101,6 +101,15 @@ window_room(OutboxRelay *relay)
 	return room;
 }
 
+bool
+outbox_relay_publishes(OutboxRelay *relay)
+{
+	return relay->database.attached && !relay->database.leave &&
+		outbox_enabled && !relay->control.paused &&
+		!relay->connection.reconnect && !outbox_watchdog_stopping() &&
+		outbox_link_state(relay->link) == OUTBOX_LINK_OPEN;
+}
+
 /*
  * Not while it is known that the database says something else by now (paused,
  * a copy, the extension gone): the next round looks, and it comes at once.
@@ -109,14 +118,8 @@ bool
 outbox_relay_may_send(OutboxRelay *relay)
 {
 	return relay->queue->nready > 0 && !outbox_link_sending(relay->link) &&
-		!relay->connection.reconnect &&
-		!relay->control.paused &&
-		!relay->control.stale &&
-		!outbox_database_touched(&relay->database) &&
-		relay->database.attached && outbox_enabled &&
-		!relay->database.failing &&
-		!outbox_watchdog_stopping() &&
-		outbox_link_state(relay->link) == OUTBOX_LINK_OPEN &&
+		outbox_relay_publishes(relay) && !relay->control.stale &&
+		!outbox_database_touched(&relay->database) && !relay->database.failing &&
 		window_room(relay) > 0 && !outbox_mono_is_set(relay->sender.send_at);
 }
 
@@ -205,7 +208,7 @@ declare_exchange(OutboxRelay *relay, OutboxRoute *route, OutboxMonoTime now)
 								sizeof(text)))
 	{
 		case OUTBOX_LINK_OK:
-			outbox_route_declared(route);
+			route->declared = true;
 			return true;
 		case OUTBOX_LINK_REFUSED:
 			outbox_relay_route_broken(relay, route, code, text);

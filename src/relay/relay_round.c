@@ -7,7 +7,7 @@
  * comes next.  After it the relay waits until the enqueuing transactions of all
  * that it has claimed are on disk (store_fence.c), so that nothing that is
  * published can be lost by a crash.  The commit itself waits for the disk when a
- * key must not go on before (queue.h and unflushed.c say why), and for the
+ * key must not go on before (queue.h and settling.h say why), and for the
  * synchronous standbys where there are some; else it is asynchronous.  What it
  * settled counts against the window until it is on disk, which keeps the
  * duplicates after a crash within outbox.window.
@@ -36,7 +36,7 @@ static void
 hold_retry(const OutboxRow *row, void *arg)
 {
 	OutboxRelay *relay = arg;
-	OutboxRoute *route = outbox_routes_find(relay->routes, row->route);
+	OutboxRoute *route = outbox_routes_find(&relay->routes, row->route);
 	const OutboxRoute *aside = outbox_unreadable_route(&relay->reader.unreadable, &row->id);
 
 	if (aside != NULL && !outbox_route_blocks(aside))
@@ -106,7 +106,7 @@ load_config_tables(OutboxRelay *relay)
 	char	   *unusable = environment_unusable();
 	OutboxResumed resumed;
 
-	outbox_routes_load(relay->routes, &control,
+	outbox_routes_load(&relay->routes, &control,
 					   outbox_reader_end(&relay->reader), &resumed);
 	outbox_relay_resume(relay, &resumed);
 	if (outbox_control_loaded(&relay->control, &control, unusable))
@@ -122,14 +122,7 @@ load_config_tables(OutboxRelay *relay)
 static bool
 wants_claim(OutboxRelay *relay, OutboxMonoTime now)
 {
-	if (!relay->database.attached ||
-		relay->database.leave ||
-		relay->control.paused ||
-		relay->connection.reconnect ||
-		!outbox_enabled || outbox_watchdog_stopping() ||
-		outbox_link_state(relay->link) != OUTBOX_LINK_OPEN)
-		return false;
-	return outbox_reader_wanted(&relay->reader, now);
+	return outbox_relay_publishes(relay) && outbox_reader_wanted(&relay->reader, now);
 }
 
 /* OutboxIntentVisit: it has committed, and has not announced itself. */
@@ -291,7 +284,7 @@ round_transaction(OutboxRelay *relay, OutboxSettling *settling, OutboxBatch *bat
 	 */
 	if (outbox_sweep_wanted(&relay->sweep, relay->queue))
 		outbox_sweep_step(&relay->sweep, relay);
-	outbox_batch_init(batch, relay->queue, relay->routes, relay->scratch);
+	outbox_batch_init(batch, relay->queue, &relay->routes, relay->scratch);
 	if (wants_claim(relay, outbox_mono_now()))
 		claim(relay, batch, wall);
 	outbox_due_find(&relay->reader.due, batch, wall,

@@ -93,7 +93,7 @@ outbox_sweep_wanted(const OutboxSweep *sweep, const OutboxQueue *queue)
 static bool
 is_known(OutboxRelay *relay, const OutboxRow *row)
 {
-	OutboxRoute *route = outbox_routes_find(relay->routes, row->route);
+	OutboxRoute *route = outbox_routes_find(&relay->routes, row->route);
 
 	if (outbox_queue_has(relay->queue, &row->id) ||
 		outbox_reader_leads_to(&relay->reader, row->seq))
@@ -116,7 +116,7 @@ visit(const OutboxRow *row, void *arg)
 	if (is_known(step->relay, row))
 		return;
 	if (row->keyed &&
-		outbox_routes_find(step->relay->routes, row->route)->ordered &&
+		outbox_routes_find(&step->relay->routes, row->route)->ordered &&
 		row->seq >= step->relay->queue->forgotten_low &&
 		!outbox_queue_knows(step->relay->queue, row->key_hash))
 	{
@@ -217,7 +217,7 @@ end_pass(OutboxSweep *sweep, OutboxRelay *relay)
 	int64		pause_ms = sweep->took_us * OUTBOX_FORGOTTEN_PAUSE / 1000;
 
 	if (queue->forgotten_low != 0)
-		outbox_recall_note_retries(queue, relay->routes);
+		outbox_recall_note_retries(queue, &relay->routes);
 	outbox_queue_pass_ended(queue);
 	sweep->forgotten_at =
 		outbox_mono_after(Min(Max(pause_ms, OUTBOX_FORGOTTEN_MS), OUTBOX_SWEEP_MS));
@@ -255,7 +255,7 @@ outbox_sweep_step(OutboxSweep *sweep, OutboxRelay *relay)
 	if (sweep->looks)
 		step->nfound = step->nmet = 0;
 #endif
-	outbox_recall_free(relay->queue, relay->routes,
+	outbox_recall_free(relay->queue, &relay->routes,
 					   &relay->reader.unreadable, step->met, step->nmet);
 	for (int i = 0; i < step->nfound; i++)
 		outbox_reader_add(&relay->reader, step->found[i], step->found[i],

@@ -243,7 +243,7 @@ MUTATIONS = [Mutation(*m) for m in (
      "outbox_backoff_ms(outbox_retry_initial_ms,", "outbox_backoff_ms(1000 * (int64) outbox_retry_initial_ms,",
      "the next attempt is made after outbox.retry_initial"),
     ("route-not-armed", "src/relay/relay.c",
-     "	outbox_mono_earlier(&deadline, outbox_routes_deadline(relay->routes));", "",
+     "	outbox_mono_earlier(&deadline, outbox_routes_deadline(&relay->routes));", "",
      "a route that broke is tried again when its wait is over"),
     ("route-rests-long", "src/relay/queue/route_states.c",
      "#define POISON_MS		2000", "#define POISON_MS		20000",

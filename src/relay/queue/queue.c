@@ -667,18 +667,11 @@ outbox_queue_drop_all(OutboxQueue *queue, OutboxRoute *route)
 bool
 outbox_queue_has_others(OutboxQueue *queue, const OutboxRoute *route)
 {
-	HASH_SEQ_STATUS status;
-	ItemEntry  *entry;
+	dlist_iter	iter;
 
-	hash_seq_init(&status, queue->items);
-	while ((entry = hash_seq_search(&status)) != NULL)
-	{
-		if (entry->item == NULL || entry->item->route == route ||
-			entry->item->state != OUTBOX_ITEM_READY)
-			continue;
-		hash_seq_term(&status);
-		return true;
-	}
+	dlist_foreach(iter, &queue->ready)
+		if (dlist_container(OutboxItem, node, iter.cur)->route != route)
+			return true;
 	return false;
 }
 

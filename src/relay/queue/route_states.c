@@ -20,7 +20,7 @@
 #include "common/pg_prng.h"
 #include "format.h"
 #include "outlet.h"
-#include "route_states.h"
+#include "queue.h"
 #include "settings.h"
 #include "shared.h"
 #include "stats.h"
@@ -31,23 +31,6 @@
 #define POISON_BURST_MS	6000
 /* For so long after its last message a route counts as a neighbour. */
 #define NEIGHBOUR_MS	60000
-
-struct OutboxRoutes
-{
-	MemoryContext cxt;
-	OutboxQueue *queue;
-	List	   *list;			/* of OutboxRoute; never freed, only changed */
-};
-
-OutboxRoutes *
-outbox_routes_create(MemoryContext cxt, OutboxQueue *queue)
-{
-	OutboxRoutes *routes = MemoryContextAllocZero(cxt, sizeof(OutboxRoutes));
-
-	routes->cxt = cxt;
-	routes->queue = queue;
-	return routes;
-}
 
 static OutboxRoute *
 find_route(const List *routes, const char *name)
@@ -76,7 +59,7 @@ outbox_routes_find(OutboxRoutes *routes, const char *name)
 
 	if (route != NULL)
 		return route;
-	old = MemoryContextSwitchTo(routes->cxt);
+	old = MemoryContextSwitchTo(TopMemoryContext);
 	route = palloc0(sizeof(OutboxRoute));
 	route->name = pstrdup(name);
 	route->shown = pstrdup("");
@@ -221,40 +204,35 @@ clear_error(OutboxRoute *route)
 	outbox_stats_route_waits(route->stats, NULL, NULL, 0);
 }
 
-/* Puts loaded values into a route that items point to. */
+static void
+free_text(char *text)
+{
+	if (text != NULL)
+		pfree(text);
+}
+
+/* Puts loaded values into a route that items point to; what is the relay's remains. */
 static void
 update_route(OutboxRoute *route, OutboxRoute *loaded)
 {
-	bool		same_exchange = strcmp(route->exchange, loaded->exchange) == 0;
-
-	if (!same_exchange || route->outlet != loaded->outlet)
+	if (strcmp(route->exchange, loaded->exchange) != 0 ||
+		route->outlet != loaded->outlet)
 	{
 		route->broken = false;
 		clear_error(route);
 	}
+	pfree(loaded->name);
+	loaded->name = route->name;
 	pfree(route->shown);
 	pfree(route->exchange);
 	pfree(route->routing_key);
-	if (route->exchange_type != NULL)
-		pfree(route->exchange_type);
-	if (route->failed_route != NULL)
-		pfree(route->failed_route);
+	free_text(route->exchange_type);
+	free_text(route->failed_route);
+	free_text(route->slot);
 	outbox_format_free(route->format);
-	route->shown = loaded->shown;
-	route->exchange = loaded->exchange;
-	route->exchange_type = loaded->exchange_type;
-	route->routing_key = loaded->routing_key;
-	route->format = loaded->format;
-	route->max_attempts = loaded->max_attempts;
-	route->failed_route = loaded->failed_route;
-	route->ordered = loaded->ordered;
-	route->block_on_failed = loaded->block_on_failed;
-	route->paused = loaded->paused;
-	route->outlet = loaded->outlet;
-	route->retention_s = loaded->retention_s;
+	memcpy(route, loaded, offsetof(OutboxRoute, declared));
 	route->declared = false;
 	route->stats = outbox_stats_route(route->shown);
-	pfree(loaded->name);
 	pfree(loaded);
 }
 
@@ -270,7 +248,7 @@ merge_route(OutboxRoutes *routes, OutboxRoute *loaded, int64 end,
 
 	if (route == NULL)
 	{
-		old = MemoryContextSwitchTo(routes->cxt);
+		old = MemoryContextSwitchTo(TopMemoryContext);
 		loaded->stats = outbox_stats_route(loaded->shown);
 		routes->list = lappend(routes->list, loaded);
 		MemoryContextSwitchTo(old);
@@ -299,7 +277,7 @@ void
 outbox_routes_load(OutboxRoutes *routes, OutboxControl *control, int64 end,
 				   OutboxResumed *resumed)
 {
-	List	   *loaded = outbox_store_load_routes(routes->cxt, control);
+	List	   *loaded = outbox_store_load_routes(TopMemoryContext, control);
 	ListCell   *cell;
 
 	memset(resumed, 0, sizeof(*resumed));
@@ -540,12 +518,6 @@ outbox_routes_lowest(const OutboxRoutes *routes)
 			lowest = Min(lowest, route->skip_low);
 	}
 	return lowest;
-}
-
-void
-outbox_route_declared(OutboxRoute *route)
-{
-	route->declared = true;
 }
 
 void

@@ -9,7 +9,6 @@
 #define OUTBOX_READING_H
 
 #include "queue.h"
-#include "route_states.h"
 #include "shared.h"
 #include "store.h"
 #include "unread_ranges.h"

@@ -28,22 +28,21 @@ death_size(const OutboxDeath *death, const char *error)
 
 /* A locked item has left its contents, and what was found before stands. */
 static const char *
-header_error(OutboxQueue *queue, OutboxLink *link, OutboxItem *item,
-			 const OutboxRoute *failed, size_t bytes)
+header_error(OutboxSettler *settler, OutboxItem *item, const OutboxRoute *failed,
+			 size_t bytes)
 {
 	if (!item->locked)
-		outbox_queue_unfit(queue, item,
-						   outbox_link_header_error(link, item->message,
+		outbox_queue_unfit(settler->queue, item,
+						   outbox_link_header_error(settler->link, item->message,
 													failed->format, bytes));
 	return item->unfit;
 }
 
 OutboxDeath *
-outbox_dead_letter(OutboxQueue *queue, OutboxRoutes *routes, OutboxLink *link,
-				   OutboxItem *item, const char **error)
+outbox_dead_letter(OutboxSettler *settler, OutboxItem *item, const char **error)
 {
 	const char *why;
-	OutboxRoute *failed = outbox_routes_failed(routes, item->route, &why);
+	OutboxRoute *failed = outbox_routes_failed(settler->routes, item->route, &why);
 	OutboxDeath *death = NULL;
 
 	if (failed != NULL)
@@ -51,11 +50,13 @@ outbox_dead_letter(OutboxQueue *queue, OutboxRoutes *routes, OutboxLink *link,
 		death = outbox_death(item->message, item->route, failed->name,
 							 item->reason == OUTBOX_REASON_UNROUTABLE ?
 							 "returned" : "rejected");
+		/* The round may load the routes again before it writes this. */
+		death->exchange = pstrdup(death->exchange);
 		if (outbox_routing_key(item->message, failed->routing_key, NULL) == NULL)
 			why = "where its routing key would be too long";
 		else
 		{
-			why = header_error(queue, link, item, failed,
+			why = header_error(settler, item, failed,
 							   death_size(death, *error));
 			if (why != NULL)
 				why = psprintf("as %s", why);
@@ -99,16 +100,6 @@ key_of(const OutboxMessage *message)
 					shown(message->aggregate_id));
 }
 
-static char *
-id_of(const OutboxMessage *message)
-{
-	const unsigned char *b = message->id.data;
-
-	return psprintf("%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
-					b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7],
-					b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
-}
-
 void
 outbox_log_failed(const OutboxItem *item, const OutboxFailure *failure)
 {
@@ -133,10 +124,10 @@ outbox_log_failed(const OutboxItem *item, const OutboxFailure *failure)
 					route->shown),
 			 untold > 0 ?
 			 errdetail("Message %s, %s, attempt %d: %s; %u others were given up since the last line.",
-					   id_of(message), key_of(message), message->attempts + 1,
+					   outbox_id_text(&message->id), key_of(message), message->attempts + 1,
 					   shown(failure->error), untold) :
 			 errdetail("Message %s, %s, attempt %d: %s.",
-					   id_of(message), key_of(message), message->attempts + 1,
+					   outbox_id_text(&message->id), key_of(message), message->attempts + 1,
 					   shown(failure->error)),
 			 failure->death != NULL ? 0 :
 			 errhint("The view outbox_failed has it; outbox_requeue() tries it again, outbox_discard() removes it.")));

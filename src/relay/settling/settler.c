@@ -151,8 +151,7 @@ collect_failure(OutboxSettler *settler, OutboxSettling *settling,
 	*failure = outbox_failure(item->message, item->route, item->reason,
 							  item->error, item->permanent);
 	if (failure->final)
-		failure->death = outbox_dead_letter(settler->queue, settler->routes,
-											settler->link, item, &failure->error);
+		failure->death = outbox_dead_letter(settler, item, &failure->error);
 }
 
 void

@@ -12,25 +12,8 @@
 #include "broker.h"
 #include "queue.h"
 #include "reading.h"
-#include "route_states.h"
 #include "settings.h"
 #include "store.h"
-
-/*
- * dead_letter.c: what becomes of a message that is given up: does it go to another route?
- */
-
-/*
- * Its death, in the current context, if it goes to the failed_route of its route;
- * NULL if it becomes failed.  *error is what is stored as its last_error, and gets a
- * note if it should have gone there and cannot.
- */
-extern OutboxDeath *outbox_dead_letter(OutboxQueue *queue, OutboxRoutes *routes,
-									   OutboxLink *link, OutboxItem *item,
-									   const char **error);
-
-/* The server log says that a message has failed, once that is committed. */
-extern void outbox_log_failed(const OutboxItem *item, const OutboxFailure *failure);
 
 /*
  * settler.c: what a round settles: when, and what becomes of it after the commit
@@ -110,5 +93,20 @@ extern void outbox_settler_timers(OutboxSettler *settler, OutboxMonoTime now);
 
 /* What is locked may be tried at once. */
 extern void outbox_settler_unstick(OutboxSettler *settler);
+
+/*
+ * dead_letter.c: what becomes of a message that is given up: does it go to another route?
+ */
+
+/*
+ * Its death, in the current context, if it goes to the failed_route of its route;
+ * NULL if it becomes failed.  *error is what is stored as its last_error, and gets a
+ * note if it should have gone there and cannot.
+ */
+extern OutboxDeath *outbox_dead_letter(OutboxSettler *settler, OutboxItem *item,
+									   const char **error);
+
+/* The server log says that a message has failed, once that is committed. */
+extern void outbox_log_failed(const OutboxItem *item, const OutboxFailure *failure);
 
 #endif							/* OUTBOX_SETTLING_H */

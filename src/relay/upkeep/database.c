@@ -108,7 +108,7 @@ attach(OutboxDatabase *database)
 	char		version[64] = "";
 
 	database->attached = false;
-	database->recheck_extension = false;
+	database->recheck &= ~OUTBOX_RECHECK_EXTENSION;
 	switch (outbox_store_attach(version, sizeof(version)))
 	{
 		case OUTBOX_EXTENSION_ABSENT:
@@ -155,7 +155,7 @@ check_settings(OutboxDatabase *database, MemoryContext scratch)
 		return;
 	settings = outbox_store_database_settings(scratch);
 	outbox_store_end(false);
-	database->recheck_settings = false;
+	database->recheck &= ~OUTBOX_RECHECK_SETTINGS;
 	if (database->settings != NULL &&
 		strcmp(settings, database->settings) != 0)
 		outbox_database_leave(database, OUTBOX_EXIT_RESTART);
@@ -164,40 +164,28 @@ check_settings(OutboxDatabase *database, MemoryContext scratch)
 /* -------------------------------------------------------------------- round */
 
 void
-outbox_database_touch(OutboxDatabase *database)
+outbox_database_recheck(OutboxDatabase *database, int what)
 {
-	database->touch = true;
-}
-
-void
-outbox_database_recheck_extension(OutboxDatabase *database)
-{
-	database->recheck_extension = true;
-}
-
-void
-outbox_database_recheck_settings(OutboxDatabase *database)
-{
-	database->recheck_settings = true;
+	database->recheck |= what;
 }
 
 bool
 outbox_database_wants_attach(const OutboxDatabase *database)
 {
-	return database->recheck_extension || outbox_store_stale();
+	return (database->recheck & OUTBOX_RECHECK_EXTENSION) != 0 || outbox_store_stale();
 }
 
 bool
 outbox_database_wants_round(const OutboxDatabase *database)
 {
-	return !database->attached || outbox_database_wants_attach(database) ||
-		database->touch || database->recheck_settings || !database->started;
+	return !database->attached || !database->started || database->recheck != 0 ||
+		outbox_store_stale();
 }
 
 bool
 outbox_database_attach(OutboxDatabase *database)
 {
-	database->touch = false;
+	database->recheck &= ~OUTBOX_RECHECK_TABLES;
 	if (database->attached && !outbox_database_wants_attach(database))
 		return false;
 	return attach(database);
@@ -206,7 +194,7 @@ outbox_database_attach(OutboxDatabase *database)
 void
 outbox_database_check_settings(OutboxDatabase *database, MemoryContext scratch)
 {
-	if (database->attached && database->recheck_settings)
+	if (database->attached && (database->recheck & OUTBOX_RECHECK_SETTINGS))
 		check_settings(database, scratch);
 }
 
@@ -296,5 +284,5 @@ outbox_database_failed(OutboxDatabase *database, const OutboxUnreadableRow *row,
 bool
 outbox_database_touched(const OutboxDatabase *database)
 {
-	return database->touch || outbox_store_stale();
+	return (database->recheck & OUTBOX_RECHECK_TABLES) != 0 || outbox_store_stale();
 }

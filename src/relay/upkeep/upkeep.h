@@ -17,15 +17,17 @@
  * database.c: the worker's database: session, extension, settings, and its errors
  */
 
+#define OUTBOX_RECHECK_TABLES		0x01	/* hear of DROP EXTENSION */
+#define OUTBOX_RECHECK_EXTENSION	0x02	/* attach again */
+#define OUTBOX_RECHECK_SETTINGS		0x04	/* compare ALTER DATABASE SET */
+
 typedef struct OutboxDatabase
 {
 	bool		attached;		/* the extension is there and fits */
 	int			mismatch;
 	Oid			relid;			/* table outbox, once attached */
 	bool		started;		/* what the first claim needs is known */
-	bool		recheck_extension;	/* attach again with the next transaction */
-	bool		recheck_settings;	/* compare ALTER DATABASE SET */
-	bool		touch;			/* a transaction, to hear of DROP EXTENSION */
+	int			recheck;		/* with the next transaction */
 	char	   *settings;		/* ALTER DATABASE SET, as at the start */
 	bool		leave;			/* end the process, for exit_reason */
 
@@ -37,18 +39,10 @@ typedef struct OutboxDatabase
 
 extern void outbox_database_connect(Oid dboid);
 
-/* ------------------------------------------------------------ before a round */
+/* The next round is to have a transaction, and to look at that again. */
+extern void outbox_database_recheck(OutboxDatabase *database, int what);
 
-/* The next round is to have a transaction: to hear of DROP EXTENSION, */
-extern void outbox_database_touch(OutboxDatabase *database);
-
-/* to attach again, */
-extern void outbox_database_recheck_extension(OutboxDatabase *database);
-
-/* to compare ALTER DATABASE SET. */
-extern void outbox_database_recheck_settings(OutboxDatabase *database);
-
-/* Is there one of them? */
+/* Has it to look at something of it? */
 extern bool outbox_database_wants_round(const OutboxDatabase *database);
 
 /* With an extension that does not fit nothing else counts. */
@@ -66,8 +60,6 @@ extern void outbox_database_check_settings(OutboxDatabase *database,
 
 /* What must be known before the first claim was looked up. */
 extern void outbox_database_started(OutboxDatabase *database);
-
-/* ------------------------------------------------------------------- errors */
 
 extern void outbox_database_works(OutboxDatabase *database);
 

@@ -42,6 +42,7 @@ PG_FUNCTION_INFO_V1(outbox_test_queue);
 #define CONTENTS 1000
 
 OutboxSlot *MySlot = NULL;
+int			outbox_window = 1000;
 
 typedef struct Steps
 {
@@ -86,7 +87,6 @@ admit(Steps *steps, const char *word, int64 seq, char key, bool due)
 {
 	OutboxMessage *message = MemoryContextAllocZero(steps->queue->message_cxt,
 													sizeof(OutboxMessage) + CONTENTS);
-	int			claim;
 
 	message->seq = seq;
 	message->id = make_id(seq);
@@ -98,9 +98,8 @@ admit(Steps *steps, const char *word, int64 seq, char key, bool due)
 		say(steps, word, "is there");
 		return;
 	}
-	claim = outbox_queue_take_claim(steps->queue, &message->id);
-	if (!outbox_queue_admit(steps->queue, message, &steps->route, claim,
-								 due))
+	outbox_queue_take_claim(steps->queue, &message->id);
+	if (!outbox_queue_admit(steps->queue, message, &steps->route, due))
 		say(steps, word, "dropped");
 }
 
@@ -275,7 +274,6 @@ outbox_test_queue(PG_FUNCTION_ARGS)
 	steps.route.ordered = true;
 	steps.route.block_on_failed = true;
 	steps.queue = outbox_queue_create(CurrentMemoryContext);
-	outbox_queue_limit_waiting(steps.queue, 1000);
 	for (char *word = strtok(words, " \n\t"); word != NULL;
 		 word = strtok(NULL, " \n\t"))
 		step(&steps, word);

@@ -14,7 +14,6 @@
 #include "postmaster/interrupt.h"
 #include "relay_internal.h"
 #include "settings.h"
-#include "sizes.h"
 #include "storage/procarray.h"
 #include "utils/guc.h"
 #include "utils/timestamp.h"
@@ -30,8 +29,6 @@
  */
 #define JUMP_MS				5000
 #define AT_ONCE_MS			1000
-
-/* ------------------------------------------------------------------- inbox */
 
 /* What a transaction changed beside enqueuing. */
 static void
@@ -128,8 +125,6 @@ outbox_relay_take_inbox(OutboxRelay *relay)
 	outbox_relay_handle_inbox(relay, &inbox);
 }
 
-/* -------------------------------------------------------------- stop, go on */
-
 void
 outbox_relay_drop_unsent(OutboxRelay *relay)
 {
@@ -171,8 +166,6 @@ outbox_relay_resume(OutboxRelay *relay, const OutboxResumed *resumed)
 						  OUTBOX_UNREAD_RETURNED);
 	outbox_due_restart(&relay->reader.due);
 }
-
-/* ------------------------------------------------------------------ timers */
 
 static bool
 has_ended(TransactionId xid)

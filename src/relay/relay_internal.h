@@ -21,16 +21,9 @@
 #ifndef OUTBOX_RELAY_INTERNAL_H
 #define OUTBOX_RELAY_INTERNAL_H
 
-#include "broker.h"
-#include "clock.h"
-#include "confirms.h"
 #include "hosts.h"
 #include "link_parts.h"
-#include "queue.h"
-#include "reading.h"
 #include "settling.h"
-#include "shared.h"
-#include "store.h"
 #include "twin.h"
 #include "upkeep.h"
 #include "watchdog.h"

@@ -19,7 +19,6 @@
 #include "test_point.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
-#include "watchdog.h"
 
 /* A connection that lived shorter counts as a failure to connect. */
 #define STABLE_MS		10000
@@ -95,6 +94,16 @@ count_timings(const OutboxConnection *connection, const OutboxItem *item)
 					  connection->received_wall - item->message->ready_at);
 }
 
+/* Acked or nacked, the exchange has taken it. */
+static void
+item_answered(OutboxRelay *relay, const OutboxItem *item)
+{
+	if (relay->connection.unproven)
+		link_works(relay);
+	outbox_stall_answered(&relay->stall, item->sent_at);
+	outbox_route_works(item->route, relay->connection.received_at);
+}
+
 static void
 item_confirmed(void *item, uint64_t tag, void *arg)
 {
@@ -102,11 +111,8 @@ item_confirmed(void *item, uint64_t tag, void *arg)
 	OutboxItem *confirmed = item;
 
 	(void) tag;
-	if (relay->connection.unproven)
-		link_works(relay);
-	outbox_stall_answered(&relay->stall, confirmed->sent_at);
+	item_answered(relay, confirmed);
 	outbox_renewal_acked(&relay->renewal);
-	outbox_route_works(confirmed->route, relay->connection.received_at);
 	/* The broker acks what it has returned, too. */
 	if (confirmed->reason == OUTBOX_REASON_UNROUTABLE)
 	{
@@ -129,13 +135,9 @@ item_nacked(void *item, uint64_t tag, void *arg)
 	OutboxItem *nacked = item;
 
 	(void) tag;
-	if (relay->connection.unproven)
-		link_works(relay);
-	outbox_stall_answered(&relay->stall, nacked->sent_at);
+	item_answered(relay, nacked);
 	outbox_renewal_nacked(&relay->renewal, nacked->message->attempts > 0,
 						  relay->connection.opened_at);
-	/* The exchange has taken it; a queue has not. */
-	outbox_route_works(nacked->route, relay->connection.received_at);
 	pg_atomic_fetch_add_u64(&MySlot->counters.nacked, 1);
 	outbox_stats_count(nacked->route->stats, OUTBOX_COUNT_NACKED, 1);
 	outbox_queue_rejected(relay->queue, nacked, OUTBOX_REASON_QUEUE_REFUSES,
@@ -274,6 +276,14 @@ reclaim_unknown(OutboxRelay *relay, const OutboxLinkError *error)
 	return found.any;
 }
 
+static void
+connection_ended(OutboxRelay *relay, const OutboxLinkError *error)
+{
+	outbox_relay_sender_reset(relay);
+	outbox_renewal_closed(&relay->renewal);
+	outbox_relay_twin_closed(relay, error);
+}
+
 void
 outbox_relay_link_lost(OutboxRelay *relay)
 {
@@ -301,9 +311,7 @@ outbox_relay_link_lost(OutboxRelay *relay)
 				 errhint("It tries again by itself; messages wait and no attempt is counted.")));
 	if (!relay->connection.channel_lost)
 		MySlot->told = OUTBOX_TOLD_DOWN;
-	outbox_relay_sender_reset(relay);
-	outbox_renewal_closed(&relay->renewal);
-	outbox_relay_twin_closed(relay, error);
+	connection_ended(relay, error);
 	/* Another node has died. */
 	if (relay->connection.was_open && !relay->connection.channel_lost)
 		outbox_renewal_other_broker(&relay->renewal);
@@ -321,9 +329,7 @@ outbox_relay_close(OutboxRelay *relay, bool polite)
 {
 	outbox_link_close(relay->link, polite);
 	(void) reclaim_unknown(relay, NULL);
-	outbox_relay_sender_reset(relay);
-	outbox_renewal_closed(&relay->renewal);
-	outbox_relay_twin_closed(relay, NULL);
+	connection_ended(relay, NULL);
 	relay->connection.was_open = false;
 }
 

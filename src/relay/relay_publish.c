@@ -16,7 +16,6 @@
 #include "relay_internal.h"
 #include "settings.h"
 #include "test_point.h"
-#include "watchdog.h"
 
 /* Messages of one burst; between bursts the broker's answers are read. */
 #define BURST_MESSAGES 200

@@ -26,7 +26,6 @@
 #include "relay_internal.h"
 #include "settings.h"
 #include "test_point.h"
-#include "upkeep.h"
 #include "utils/timestamp.h"
 
 /* ----------------------------------------------------------------- look-ups */
@@ -364,7 +363,7 @@ outbox_relay_round(OutboxRelay *relay)
 	{
 		if (outbox_database_attach(&relay->database))
 			outbox_control_invalidate(&relay->control);
-		outbox_database_check_settings(&relay->database, relay->scratch);
+		outbox_database_check_settings(&relay->database);
 		/* Needed after the commit: not in the transaction's memory. */
 		outbox_settler_collect(&relay->settler, &settling);
 		if (!relay->database.attached)

@@ -22,7 +22,6 @@
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "relay_internal.h"
-#include "shared.h"
 #include "storage/latch.h"
 #include "utils/memutils.h"
 #include "utils/wait_event.h"
@@ -74,8 +73,6 @@ wait_open(OutboxRelay *relay, int64 timeout_ms)
 	return false;
 }
 
-/* --------------------------------------------------------------------- pace */
-
 void
 outbox_wait_set_claimed(OutboxWaitSet *waiting)
 {
@@ -105,8 +102,6 @@ nap(OutboxRelay *relay)
 	pg_memory_barrier();		/* before the inbox is taken */
 	return true;
 }
-
-/* --------------------------------------------------------------------- wait */
 
 static bool
 wait_for(OutboxRelay *relay, int64 timeout_ms)

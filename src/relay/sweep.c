@@ -24,10 +24,7 @@
  */
 #include "postgres.h"
 
-#include "reading.h"
 #include "relay_internal.h"
-#include "shared.h"
-#include "sizes.h"
 #include "test_point.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"

@@ -121,7 +121,7 @@ MUTATIONS = [Mutation(*m) for m in (
      "	if (settling->taken_away)", "	if (false)",
      "a key goes on when its message went away in flight"),
     ("locked-for-ever", "src/relay/reading/held_keys.c",
-     "			outbox_queue_release(reader->queue, key);\n		else", "			;\n		else",
+     "			outbox_queue_release(reader->queue, key);\n	}", "			;\n	}",
      "a key goes on when its row is not locked any more"),
     ("reread-from-its-own", "src/relay/reading/held_keys.c",
      "Min(key->skip_low, lowest) - 1", "key->skip_low - 1",
@@ -226,7 +226,7 @@ MUTATIONS = [Mutation(*m) for m in (
      "found[2 * i] || found[2 * i + 1];", "found[2 * i];",
      "what a forgotten key has in the table goes before what comes"),
     ("attached-half", "src/relay/upkeep/database.c",
-     "	loaded = load_settings(database);\n	database->attached = true;", "	database->attached = true;\n	loaded = load_settings(database);",
+     "	loaded = check_settings(database);\n	database->attached = true;", "	database->attached = true;\n	loaded = check_settings(database);",
      "after an error while attaching it is done again"),
     # --------------------------------------------------------------- in time
     ("latest-due-kept", "src/shared/shared_inbox.c",

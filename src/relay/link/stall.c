@@ -22,7 +22,6 @@
 #include "postgres.h"
 
 #include "link_parts.h"
-#include "queue.h"
 #include "settings.h"
 #include "utils/memutils.h"
 

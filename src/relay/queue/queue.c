@@ -203,55 +203,31 @@ place_key(OutboxQueue *queue, OutboxKey *key)
 
 	if (key->list == OUTBOX_KEY_UNLISTED && key->skip_low == 0 &&
 		key->head == NULL && key->nwaiting == 0)
-	{
 		hash_search(queue->keys, &key->hash, HASH_REMOVE, NULL);
-	}
-}
-
-/* Rows of the key from seq on are in the table only. */
-static void
-skip_from(OutboxKey *key, int64 seq)
-{
-	if (key->skip_low == 0 || seq < key->skip_low)
-		key->skip_low = seq;
 }
 
 /* ------------------------------------------------------------------- items */
 
 #ifdef USE_ASSERT_CHECKING
-/* The diagram is in queue.h. */
-static bool
-may_become(OutboxItemState from, OutboxItemState to)
-{
-	switch (to)
-	{
-		case OUTBOX_ITEM_CLAIMED:
-			return false;
-		case OUTBOX_ITEM_READY:
-			return from == OUTBOX_ITEM_CLAIMED ||
-				from == OUTBOX_ITEM_WAITING || from == OUTBOX_ITEM_SENT;
-		case OUTBOX_ITEM_WAITING:
-			return from == OUTBOX_ITEM_CLAIMED;
-		case OUTBOX_ITEM_SENT:
-			return from == OUTBOX_ITEM_READY;
-		case OUTBOX_ITEM_CONFIRMED:
-			return from == OUTBOX_ITEM_SENT;
-		case OUTBOX_ITEM_REJECTED:
-			return from == OUTBOX_ITEM_SENT || from == OUTBOX_ITEM_READY;
-		case OUTBOX_ITEM_GONE:
-			/* What is SENT may be at the broker: it cannot be forgotten. */
-			return from == OUTBOX_ITEM_READY || from == OUTBOX_ITEM_WAITING ||
-				from == OUTBOX_ITEM_CONFIRMED || from == OUTBOX_ITEM_REJECTED;
-	}
-	return false;
-}
+#define FROM(state)	(1 << OUTBOX_ITEM_##state)
+
+/* What an item may have been before; the diagram is in queue.h. */
+static const int may_come_from[] = {
+	[OUTBOX_ITEM_READY] = FROM(CLAIMED) | FROM(WAITING) | FROM(SENT),
+	[OUTBOX_ITEM_WAITING] = FROM(CLAIMED),
+	[OUTBOX_ITEM_SENT] = FROM(READY),
+	[OUTBOX_ITEM_CONFIRMED] = FROM(SENT),
+	[OUTBOX_ITEM_REJECTED] = FROM(SENT) | FROM(READY),
+	/* What is SENT may be at the broker: it cannot be forgotten. */
+	[OUTBOX_ITEM_GONE] = FROM(READY) | FROM(WAITING) | FROM(CONFIRMED) | FROM(REJECTED)
+};
 #endif
 
 /* The only writer of item->state. */
 static void
 set_state(OutboxItem *item, OutboxItemState state)
 {
-	Assert(may_become(item->state, state));
+	Assert((may_come_from[state] & (1 << item->state)) != 0);
 	item->state = state;
 }
 
@@ -393,7 +369,7 @@ drop_waiting(OutboxQueue *queue, OutboxKey *key, int64 above)
 
 		if (item->message->seq <= above)
 			continue;
-		skip_from(key, item->message->seq);
+		outbox_lower(&key->skip_low, item->message->seq);
 		leave_waiting(queue, item);
 		free_item(queue, item);
 	}
@@ -489,7 +465,7 @@ outbox_queue_admit(OutboxQueue *queue, OutboxMessage *message,
 		else if (!key_accepts(queue, key, message, due))
 		{
 			if (!due)
-				skip_from(key, message->seq);
+				outbox_lower(&key->skip_low, message->seq);
 			place_key(queue, key);
 			outbox_queue_return_claim(queue, &message->id);
 			pfree(message);
@@ -657,8 +633,7 @@ outbox_queue_drop_all(OutboxQueue *queue, OutboxRoute *route)
 		if (item->state != OUTBOX_ITEM_READY &&
 			item->state != OUTBOX_ITEM_WAITING)
 			continue;
-		if (lowest == 0 || item->message->seq < lowest)
-			lowest = item->message->seq;
+		outbox_lower(&lowest, item->message->seq);
 		drop(queue, item);
 	}
 	return lowest;
@@ -798,18 +773,14 @@ outbox_queue_failed(OutboxQueue *queue, OutboxItem *item, bool final)
 /* ------------------------------------------------------------------- holds */
 
 void
-outbox_queue_hold_locked(OutboxQueue *queue, int64 hash, int64 seq,
-						 OutboxMonoTime until)
+outbox_queue_hold_locked(OutboxQueue *queue, int64 hash, int64 seq)
 {
 	OutboxKey  *key = find_key(queue, hash);
 
-	skip_from(key, seq);
+	outbox_lower(&key->skip_low, seq);
 	drop_waiting(queue, key, seq);
 	if (key->hold == OUTBOX_HOLD_NONE)
-	{
 		set_hold(key, OUTBOX_HOLD_LOCKED);
-		key->hold_until = until;
-	}
 	place_key(queue, key);
 }
 
@@ -833,7 +804,7 @@ outbox_queue_hold_retry(OutboxQueue *queue, int64 hash, int64 seq,
 		return;
 	}
 	hold_retry(key, seq, id);
-	skip_from(key, 1);
+	outbox_lower(&key->skip_low, 1);
 	place_key(queue, key);
 }
 
@@ -850,7 +821,7 @@ outbox_queue_block(OutboxQueue *queue, int64 hash, int64 seq,
 	OutboxKey  *key = find_key(queue, hash);
 
 	block(key, seq, id, route);
-	skip_from(key, seq);
+	outbox_lower(&key->skip_low, seq);
 	drop_waiting(queue, key, seq);
 	place_key(queue, key);
 }
@@ -860,10 +831,8 @@ outbox_queue_block(OutboxQueue *queue, int64 hash, int64 seq,
 void
 outbox_queue_note_forgotten(OutboxQueue *queue, int64 seq)
 {
-	if (queue->forgotten_low == 0 || seq < queue->forgotten_low)
-		queue->forgotten_low = seq;
-	if (queue->forgotten_next == 0 || seq < queue->forgotten_next)
-		queue->forgotten_next = seq;
+	outbox_lower(&queue->forgotten_low, seq);
+	outbox_lower(&queue->forgotten_next, seq);
 }
 
 void
@@ -958,8 +927,8 @@ outbox_queue_lowest_held(OutboxQueue *queue)
 	{
 		OutboxKey  *key = dlist_container(OutboxKey, node, iter.cur);
 
-		if (key->skip_low != 0 && (lowest == 0 || key->skip_low < lowest))
-			lowest = key->skip_low;
+		if (key->skip_low != 0)
+			outbox_lower(&lowest, key->skip_low);
 	}
 	return lowest;
 }
@@ -990,7 +959,7 @@ outbox_queue_lowest(OutboxQueue *queue)
 static void
 go_on_from(OutboxQueue *queue, OutboxKey *key, int64 seq)
 {
-	skip_from(key, seq);
+	outbox_lower(&key->skip_low, seq);
 	if (key->head == NULL)
 		advance_key(queue, key);
 	else

@@ -77,7 +77,6 @@ typedef struct OutboxKey
 	OutboxHoldReason hold;
 	OutboxHolder retry;			/* RETRY */
 	bool		more_retries;	/* another one was met beside it */
-	OutboxMonoTime hold_until;	/* LOCKED: look again then */
 	OutboxRoute *blocked_on;	/* where failed holds the later ones; NULL: no
 								 * such row is known, and a claim finds it */
 	OutboxHolder failed;
@@ -151,6 +150,14 @@ typedef struct OutboxQueue
 	int		   *free_claims;	/* stack of unused claim indexes */
 	int			nfree_claims;
 } OutboxQueue;
+
+/* The lowest number that was met; 0: none. */
+static inline void
+outbox_lower(int64 *lowest, int64 seq)
+{
+	if (*lowest == 0 || seq < *lowest)
+		*lowest = seq;
+}
 
 extern OutboxQueue *outbox_queue_create(MemoryContext parent);
 
@@ -235,8 +242,7 @@ extern void outbox_queue_failed(OutboxQueue *queue, OutboxItem *item,
 								bool final);
 
 /* Holds a key because its row seq is locked by somebody. */
-extern void outbox_queue_hold_locked(OutboxQueue *queue, int64 hash, int64 seq,
-									 OutboxMonoTime until);
+extern void outbox_queue_hold_locked(OutboxQueue *queue, int64 hash, int64 seq);
 
 /* Does each key that has a retry know it?  Else all of them are to be listed. */
 extern void outbox_queue_retries_known(OutboxQueue *queue, bool known);
@@ -339,9 +345,6 @@ extern OutboxRoute *outbox_routes_failed(OutboxRoutes *routes,
 										 const char **why);
 
 extern bool outbox_route_waits(const OutboxRoute *route);
-
-/* Rows of the route from seq on are in the table only. */
-extern void outbox_route_skip(OutboxRoute *route, int64 seq);
 
 /* A claim from seq on has left the rows of waiting routes out. */
 extern void outbox_routes_passed_over(OutboxRoutes *routes, int64 seq);

@@ -132,13 +132,6 @@ outbox_routes_block(const OutboxRoutes *routes)
 }
 
 void
-outbox_route_skip(OutboxRoute *route, int64 seq)
-{
-	if (route->skip_low == 0 || seq < route->skip_low)
-		route->skip_low = seq;
-}
-
-void
 outbox_routes_passed_over(OutboxRoutes *routes, int64 seq)
 {
 	ListCell   *cell;
@@ -148,7 +141,7 @@ outbox_routes_passed_over(OutboxRoutes *routes, int64 seq)
 		OutboxRoute *route = lfirst(cell);
 
 		if (is_left_out(route))
-			outbox_route_skip(route, Max(seq, 1));
+			outbox_lower(&route->skip_low, Max(seq, 1));
 	}
 }
 
@@ -166,7 +159,7 @@ stop_route(OutboxRoutes *routes, OutboxRoute *route, int64 end)
 	/* From now on claims pass its rows over, wherever they are. */
 	if (lowest == 0 || lowest > end)
 		lowest = end;
-	outbox_route_skip(route, lowest);
+	outbox_lower(&route->skip_low, lowest);
 }
 
 void
@@ -183,8 +176,8 @@ static void
 resume_from(OutboxResumed *resumed, int64 seq)
 {
 	resumed->any = true;
-	if (seq != 0 && (resumed->from == 0 || seq < resumed->from))
-		resumed->from = seq;
+	if (seq != 0)
+		outbox_lower(&resumed->from, seq);
 }
 
 static void
@@ -360,7 +353,7 @@ outbox_route_refuse(OutboxRoute *route, int64 seq)
 	outbox_stats_route_waits(route->stats,
 							 "messages of another relay's route are marked as the workers'",
 							 outbox_reason_name(OUTBOX_REASON_ROUTE_NOT_OURS), 0);
-	outbox_route_skip(route, seq);
+	outbox_lower(&route->skip_low, seq);
 }
 
 void

@@ -35,8 +35,6 @@ outbox_batch_init(OutboxBatch *batch, OutboxQueue *queue, OutboxRoutes *routes,
 										 Max(batch->limit, 1));
 }
 
-/* -------------------------------------------------------------------- room */
-
 int
 outbox_locked_beside(const OutboxQueue *queue)
 {
@@ -72,8 +70,6 @@ outbox_batch_keep_nothing(OutboxBatch *batch)
 	batch->bytes_left += batch->bytes_reserve;
 	batch->bytes_reserve = 0;
 }
-
-/* ---------------------------------------------------------------- segments */
 
 OutboxSegment *
 outbox_batch_add_segment(OutboxBatch *batch, OutboxSource source,
@@ -198,20 +194,15 @@ outbox_batch_forget(OutboxBatch *batch)
 	batch->nsegments = 0;
 }
 
-/* ------------------------------------------- rows that somebody has locked */
-
 void
 outbox_batch_note_row(OutboxBatch *batch, List **list, const OutboxRow *row)
 {
 	MemoryContext old = MemoryContextSwitchTo(batch->cxt);
-	OutboxBarringRow *barring = palloc0(sizeof(OutboxBarringRow));
+	OutboxRow  *copy = palloc(sizeof(OutboxRow));
 
-	barring->seq = row->seq;
-	barring->id = row->id;
-	barring->route = pstrdup(row->route);
-	barring->keyed = row->keyed;
-	barring->key_hash = row->key_hash;
-	*list = lappend(*list, barring);
+	*copy = *row;
+	copy->route = pstrdup(row->route);
+	*list = lappend(*list, copy);
 	MemoryContextSwitchTo(old);
 }
 

@@ -11,8 +11,6 @@
 #include "settings.h"
 #include "utils/timestamp.h"
 
-/* ------------------------------------------------------------- what is told */
-
 void
 outbox_due_told(OutboxDue *due, TimestampTz at)
 {
@@ -36,8 +34,6 @@ outbox_due_restart(OutboxDue *due)
 	due->cursor_seq = 0;
 	due->unknown = true;
 }
-
-/* ------------------------------------------------------------------- verbs */
 
 bool
 outbox_due_wanted(const OutboxDue *due)
@@ -84,8 +80,6 @@ outbox_due_committed(OutboxDue *due, OutboxBatch *batch)
 	outbox_mono_earlier(&due->again_at, outbox_mono_after(outbox_recheck_ms()));
 }
 
-/* ------------------------------------------------------- when is the next? */
-
 /*
  * What was due and was not claimed by this batch cannot be claimed now (locked,
  * or of a route that waits): it must not make us look again at once, again_at
@@ -110,8 +104,6 @@ outbox_due_find(OutboxDue *due, OutboxBatch *batch, TimestampTz wall,
 	due->found_next = outbox_store_next_due(after, after_seq);
 	due->found = true;
 }
-
-/* ------------------------------------------------------------------ timers */
 
 /*
  * The wall clock decides, and somebody may set it while we wait: the poll then

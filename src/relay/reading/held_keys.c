@@ -13,8 +13,6 @@
 /* Keys that one batch reads again. */
 #define REREAD_MAX 8
 
-/* ------------------------------------------------------------------- source */
-
 void
 outbox_keys_claim(OutboxReader *reader, OutboxBatch *batch)
 {
@@ -64,8 +62,6 @@ outbox_keys_committed(OutboxReader *reader, OutboxBatch *batch)
 		segment->key = NULL;	/* may be gone */
 	}
 }
-
-/* ----------------------------------------------------------------- failures */
 
 /* A claimed message that must not go if an older one of its key has failed. */
 typedef struct Barred
@@ -157,14 +153,12 @@ outbox_keys_check_failed(OutboxBatch *batch)
 			release_later(&batch->unreadable[i].row, &check);
 }
 
-/* ------------------------------------------------------------------- holds */
-
 void
 outbox_keys_hold_locked(OutboxReader *reader, int64 hash, int64 seq,
 						OutboxMonoTime until)
 {
 	outbox_mono_earlier(&reader->locked_at, until);
-	outbox_queue_hold_locked(reader->queue, hash, seq, until);
+	outbox_queue_hold_locked(reader->queue, hash, seq);
 }
 
 void
@@ -178,16 +172,10 @@ outbox_keys_timers(OutboxReader *reader, OutboxMonoTime now)
 	{
 		OutboxKey  *key = dlist_container(OutboxKey, node, iter.cur);
 
-		if (key->hold != OUTBOX_HOLD_LOCKED)
-			continue;
-		if (outbox_mono_reached(key->hold_until, now))
+		if (key->hold == OUTBOX_HOLD_LOCKED)
 			outbox_queue_release(reader->queue, key);
-		else
-			outbox_mono_earlier(&reader->locked_at, key->hold_until);
 	}
 }
-
-/* ----------------------------------------------------------------- holders */
 
 void
 outbox_keys_invalidate_holders(OutboxReader *reader)

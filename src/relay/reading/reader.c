@@ -14,7 +14,6 @@
 #include "outlet.h"
 #include "reading.h"
 #include "settings.h"
-#include "shared.h"
 #include "test_point.h"
 #include "utils/memutils.h"
 
@@ -183,7 +182,7 @@ hold_locked(OutboxReader *reader, OutboxBatch *batch)
 
 	foreach(cell, batch->locked)
 	{
-		OutboxBarringRow *row = lfirst(cell);
+		const OutboxRow *row = lfirst(cell);
 
 		/* One without a route stands for all from there on. */
 		if (row->route[0] != '\0')
@@ -233,7 +232,7 @@ admit(OutboxReader *reader, OutboxBatch *batch, const Admission *admission)
 	}
 	if (outbox_route_waits(route))
 	{
-		outbox_route_skip(route, admission->seq);
+		outbox_lower(&route->skip_low, admission->seq);
 		batch->unknown_route = true;
 		outbox_batch_release(batch, admission->index);
 		return;
@@ -290,7 +289,7 @@ outbox_reader_committed(OutboxReader *reader, OutboxBatch *batch)
 	hold_locked(reader, batch);
 	foreach(cell, batch->failed)
 	{
-		OutboxBarringRow *row = lfirst(cell);
+		const OutboxRow *row = lfirst(cell);
 
 		outbox_queue_block(reader->queue, row->key_hash, row->seq, &row->id,
 						   outbox_routes_find(reader->routes, row->route));

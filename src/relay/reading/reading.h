@@ -10,7 +10,6 @@
 
 #include "queue.h"
 #include "shared.h"
-#include "store.h"
 #include "unread_ranges.h"
 
 /*
@@ -52,16 +51,6 @@ typedef struct OutboxSegment
 	int64		last_listed;	/* see find_locked() */
 } OutboxSegment;
 
-/* A row behind which the later ones of its key must wait. */
-typedef struct OutboxBarringRow
-{
-	int64		seq;
-	pg_uuid_t	id;				/* all zeros: not looked at */
-	bool		keyed;
-	int64		key_hash;
-	char	   *route;
-} OutboxBarringRow;
-
 /* A key that may be forgotten (recall.c), and what the table says of it. */
 typedef struct OutboxRecalled
 {
@@ -92,8 +81,9 @@ typedef struct OutboxBatch
 	OutboxSegment segments[OUTBOX_BATCH_SEGMENTS];
 	int			count;
 	OutboxMessage **messages;	/* NULL: released */
-	List	   *locked;			/* of OutboxBarringRow: the claim passed it
-								 * over */
+	List	   *locked;			/* of OutboxRow: the claim passed it over, and
+								 * the later ones of its key must wait; id all
+								 * zeros: not looked at */
 	List	   *failed;			/* the same, see outbox_keys_check_failed() */
 	List	   *overtaking;		/* of OutboxUnreadRange, see scan.c */
 	OutboxRecalled *recalled;

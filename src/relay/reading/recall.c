@@ -9,9 +9,6 @@
 
 #include "key_hash.h"
 #include "reading.h"
-#include "shared.h"
-
-/* ----------------------------------------------------------------- look-ups */
 
 static int
 compare_rows(const void *a, const void *b)
@@ -79,8 +76,6 @@ visit_failed(const OutboxRow *row, void *arg)
 		key->is_held = true;
 }
 
-/* ------------------------------------------------------------------ a claim */
-
 static void
 add_met(OutboxBatch *batch, bool keyed, int64 hash, int64 seq, const char *route)
 {
@@ -112,7 +107,7 @@ collect_met(OutboxBatch *batch)
 	}
 	foreach(cell, batch->locked)
 	{
-		OutboxBarringRow *row = lfirst(cell);
+		const OutboxRow *row = lfirst(cell);
 
 		add_met(batch, row->keyed, row->key_hash, row->seq, row->route);
 	}
@@ -191,8 +186,6 @@ outbox_recall_end(OutboxBatch *batch)
 	batch->nrecalled = 0;
 	outbox_queue_forget_held(batch->queue);
 }
-
-/* ------------------------------------------------------------------- a pass */
 
 void
 outbox_recall_free(OutboxQueue *queue, OutboxRoutes *routes,

@@ -8,7 +8,6 @@
 #include "postgres.h"
 
 #include "reading.h"
-#include "shared.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/timestamp.h"
@@ -33,8 +32,6 @@ show(const OutboxUnreadable *list)
 		shown[i] = list->entries[i].shown;
 	outbox_slot_show_unreadable(shown, n, list->n);
 }
-
-/* ------------------------------------------------------------ in and out */
 
 static void
 tell(const OutboxSetAside *entry)
@@ -126,8 +123,6 @@ outbox_unreadable_read(OutboxUnreadable *list, const pg_uuid_t *id)
 	if (entry != NULL)
 		forget(list, entry);
 }
-
-/* ------------------------------------------------------------------- state */
 
 const OutboxUnreadableRow *
 outbox_unreadable_left_out(const OutboxUnreadable *list, int *n)

@@ -13,7 +13,6 @@
 #include "postgres.h"
 
 #include "settling.h"
-#include "shared.h"
 
 /* An entry of the header without its strings: names, kinds, lengths. */
 #define DEATH_BYTES		192

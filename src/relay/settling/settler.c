@@ -10,9 +10,7 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "miscadmin.h"
-#include "settings.h"
 #include "settling.h"
-#include "shared.h"
 #include "stats.h"
 #include "waiters.h"
 

@@ -10,10 +10,7 @@
 
 #include "access/xlogdefs.h"
 #include "broker.h"
-#include "queue.h"
 #include "reading.h"
-#include "settings.h"
-#include "store.h"
 
 /*
  * settler.c: what a round settles: when, and what becomes of it after the commit

@@ -11,7 +11,6 @@
 #include "identity.h"
 #include "origin.h"
 #include "settings.h"
-#include "shared.h"
 #include "upkeep.h"
 #include "utils/memutils.h"
 
@@ -20,8 +19,6 @@ outbox_control_invalidate(OutboxControlState *state)
 {
 	state->stale = true;
 }
-
-/* -------------------------------------------------------------------- copies */
 
 /*
  * Why nothing may be published from here, for the log and for last_error: of a
@@ -94,8 +91,6 @@ set_copy(OutboxControlState *state, OutboxCopy copy, const char *detail)
 	if (copy != OUTBOX_COPY_NONE)
 		tell_copy(copy, detail);
 }
-
-/* --------------------------------------------------------------- control row */
 
 bool
 outbox_control_loaded(OutboxControlState *state, const OutboxControl *control,

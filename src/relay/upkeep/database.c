@@ -19,7 +19,6 @@
 #include "postmaster/bgworker.h"
 #include "settings.h"
 #include "stats.h"
-#include "store.h"
 #include "upkeep.h"
 #include "utils/fmgrprotos.h"
 #include "utils/guc.h"
@@ -50,8 +49,6 @@ outbox_database_connect(Oid dboid)
 	CommitTransactionCommand();
 }
 
-/* --------------------------------------------------------------- extension */
-
 void
 outbox_database_leave(OutboxDatabase *database, OutboxExit reason)
 {
@@ -59,15 +56,29 @@ outbox_database_leave(OutboxDatabase *database, OutboxExit reason)
 	MySlot->exit_reason = reason;
 }
 
-/* Settings are those that the process has started with. */
+/*
+ * ALTER DATABASE SET is applied when a process starts, so a worker whose database has
+ * got other settings leaves, to be started again.  False: the extension must be
+ * attached first.
+ */
 static bool
-load_settings(OutboxDatabase *database)
+check_settings(OutboxDatabase *database)
 {
+	char	   *settings;
+
 	if (!outbox_store_begin("looking for settings", false))
 		return false;
-	if (database->settings == NULL)
-		database->settings = outbox_store_database_settings(TopMemoryContext);
+	settings = outbox_store_database_settings(TopMemoryContext);
 	outbox_store_end(false);
+	database->recheck &= ~OUTBOX_RECHECK_SETTINGS;
+	if (database->settings == NULL)
+	{
+		database->settings = settings;
+		return true;
+	}
+	if (strcmp(settings, database->settings) != 0)
+		outbox_database_leave(database, OUTBOX_EXIT_RESTART);
+	pfree(settings);
 	return true;
 }
 
@@ -134,34 +145,11 @@ attach(OutboxDatabase *database)
 	}
 	database->relid = outbox_store_relid();
 	/* After an error in here it attaches again. */
-	loaded = load_settings(database);
+	loaded = check_settings(database);
 	database->attached = true;
 	outbox_slot_set_ready(outbox_workers);
 	return loaded;
 }
-
-/* ---------------------------------------------------------------- settings */
-
-/*
- * ALTER DATABASE SET is applied when a process starts, so a worker whose
- * database has got other settings leaves, to be started again.
- */
-static void
-check_settings(OutboxDatabase *database, MemoryContext scratch)
-{
-	char	   *settings;
-
-	if (!outbox_store_begin("looking for settings", false))
-		return;
-	settings = outbox_store_database_settings(scratch);
-	outbox_store_end(false);
-	database->recheck &= ~OUTBOX_RECHECK_SETTINGS;
-	if (database->settings != NULL &&
-		strcmp(settings, database->settings) != 0)
-		outbox_database_leave(database, OUTBOX_EXIT_RESTART);
-}
-
-/* -------------------------------------------------------------------- round */
 
 void
 outbox_database_recheck(OutboxDatabase *database, int what)
@@ -192,10 +180,10 @@ outbox_database_attach(OutboxDatabase *database)
 }
 
 void
-outbox_database_check_settings(OutboxDatabase *database, MemoryContext scratch)
+outbox_database_check_settings(OutboxDatabase *database)
 {
 	if (database->attached && (database->recheck & OUTBOX_RECHECK_SETTINGS))
-		check_settings(database, scratch);
+		(void) check_settings(database);
 }
 
 void
@@ -203,8 +191,6 @@ outbox_database_started(OutboxDatabase *database)
 {
 	database->started = true;
 }
-
-/* ------------------------------------------------------------------- errors */
 
 void
 outbox_database_works(OutboxDatabase *database)

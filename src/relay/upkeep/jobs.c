@@ -19,8 +19,6 @@
 #include "backoff.h"
 #include "common/pg_prng.h"
 #include "settings.h"
-#include "shared.h"
-#include "store.h"
 #include "test_point.h"
 #include "upkeep.h"
 #include "utils/memutils.h"
@@ -58,8 +56,6 @@ after_backoff(int first_ms, int most_ms, uint32 times)
 	return outbox_mono_after(outbox_backoff_ms(first_ms, most_ms, times,
 											   pg_prng_uint32(&pg_global_prng_state)));
 }
-
-/* -------------------------------------------------------------------- chunks */
 
 /* The oldest is published, as far as is asked for; this one comes behind. */
 static void
@@ -174,8 +170,6 @@ run_chunk(OutboxJobs *jobs, MemoryContext scratch)
 	if (outcome == OUTBOX_JOB_PUT)
 		OUTBOX_TEST_POINT("after_job");
 }
-
-/* -------------------------------------------------------------------- errors */
 
 /* The error of the chunk; the first one in a row is logged. */
 static ErrorData *

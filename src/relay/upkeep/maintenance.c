@@ -19,8 +19,6 @@
 #include "backoff.h"
 #include "common/pg_prng.h"
 #include "settings.h"
-#include "shared.h"
-#include "store.h"
 #include "test_point.h"
 #include "upkeep.h"
 #include "utils/memutils.h"
@@ -156,8 +154,6 @@ go_on(OutboxChore *chore, OutboxMonoTime began)
 						  outbox_mono_ms_until(outbox_mono_now(), began));
 }
 
-/* ----------------------------------------------------------------- archive */
-
 static void
 archive_step(OutboxMaintenance *maintenance, MemoryContext scratch)
 {
@@ -211,8 +207,6 @@ run_archive(OutboxMaintenance *maintenance, MemoryContext scratch)
 	}
 	PG_END_TRY();
 }
-
-/* --------------------------------------------------- history, outbox_once */
 
 typedef bool (*Forget) (int age_s);
 

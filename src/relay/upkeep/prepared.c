@@ -9,7 +9,6 @@
  */
 #include "postgres.h"
 
-#include "store.h"
 #include "upkeep.h"
 #include "utils/memutils.h"
 

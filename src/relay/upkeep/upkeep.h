@@ -8,10 +8,7 @@
 #ifndef OUTBOX_UPKEEP_H
 #define OUTBOX_UPKEEP_H
 
-#include "clock.h"
 #include "reading.h"
-#include "shared.h"
-#include "store.h"
 
 /*
  * database.c: the worker's database: session, extension, settings, and its errors
@@ -55,8 +52,7 @@ extern bool outbox_database_wants_attach(const OutboxDatabase *database);
 extern bool outbox_database_attach(OutboxDatabase *database);
 
 /* Compares ALTER DATABASE SET, if that is wanted. */
-extern void outbox_database_check_settings(OutboxDatabase *database,
-										   MemoryContext scratch);
+extern void outbox_database_check_settings(OutboxDatabase *database);
 
 /* What must be known before the first claim was looked up. */
 extern void outbox_database_started(OutboxDatabase *database);

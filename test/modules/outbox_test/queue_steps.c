@@ -224,7 +224,7 @@ step(Steps *steps, const char *word)
 	else if (strcmp(verb, "remain") == 0)
 		outbox_queue_remains(queue, find_item(steps, seq));
 	else if (strcmp(verb, "lock") == 0)
-		outbox_queue_hold_locked(queue, letter, seq, outbox_mono_after(1000));
+		outbox_queue_hold_locked(queue, letter, seq);
 	else if (strcmp(verb, "release") == 0)
 		outbox_queue_release(queue, existing_key(steps, letter));
 	else if (strcmp(verb, "block") == 0)

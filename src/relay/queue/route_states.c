@@ -3,11 +3,6 @@
  * route_states.c
  *		Routes, as the worker has loaded them: which ones wait, and why.
  *
- * A route waits while it is paused, after a destination error (its
- * exchange does not exist, we may not write to it) until its backoff is over, and
- * when its messages have made the broker close the link too often.
- * Other routes are not affected.
- *
  * A route whose relay is not 'internal' always waits, whatever its rows say: with
  * triggers disabled a row is written as if it were for the workers.  Such rows are
  * rare, so that claims leave the route out only once one was met.

@@ -1,14 +1,24 @@
 /*-------------------------------------------------------------------------
  *
  * columns.c
- *		What columns.def says of each column, for those who ask at run time.
+ *		Columns of a message at run time: what columns.def says of them, the origin
+ *		and the hash of the key.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
+#include "access/xlog.h"
 #include "catalog/pg_type.h"
 #include "columns.h"
+#include "common/hashfn.h"
+#include "compat.h"
+#include "fmgr.h"
+#include "key_hash.h"
+#include "miscadmin.h"
+#include "origin.h"
+
+PG_FUNCTION_INFO_V1(outbox_origin);
 
 #define COLUMN(NAME, name, TYPE, type, null, value, set_by, archive, relay) \
 	{#name, OUTBOX_COLUMN_##null, OUTBOX_SET_BY_##set_by},
@@ -29,3 +39,50 @@ const Oid	outbox_column_types[OUTBOX_COLUMNS] = {
 												  #name " is archived, and a column before it is not");)
 
 OUTBOX_MESSAGE_COLUMNS(COMES_FIRST, COMES_FIRST)
+
+int64
+outbox_origin_of(uint64 server, Oid database)
+{
+	return (int64) hash_bytes_extended((const unsigned char *) &server,
+									   sizeof(server), database);
+}
+
+int64
+outbox_own_origin(void)
+{
+	static int64 origin;
+	static Oid	computed_for = InvalidOid;
+
+	if (computed_for != MyDatabaseId)
+	{
+		origin = outbox_origin_of(GetSystemIdentifier(), MyDatabaseId);
+		computed_for = MyDatabaseId;
+	}
+	return origin;
+}
+
+Datum
+outbox_origin(PG_FUNCTION_ARGS)
+{
+	(void) fcinfo;
+	PG_RETURN_INT64(outbox_own_origin());
+}
+
+static uint64
+hash_text(const text *value, uint64 seed)
+{
+	return hash_bytes_extended((const unsigned char *) VARDATA_ANY(value),
+							   (int) VARSIZE_ANY_EXHDR(value), seed);
+}
+
+int64
+outbox_hash_key(const text *route, const text *aggregate_type,
+				const text *aggregate_id)
+{
+	uint64		seed = hash_text(route, 0);
+
+	/* NULL and the empty string are two types. */
+	if (aggregate_type != NULL)
+		seed = hash_text(aggregate_type, seed) + 1;
+	return (int64) hash_text(aggregate_id, seed);
+}

@@ -3,25 +3,20 @@
  * identity.c
  *		Whose messages are these?  What tells a copy from the original.
  *
- * All that is recorded is compared here, and only here.  It is not one value,
- * which would be ours or not:
+ * The origin, the name of the environment and the timeline are compared one by one,
+ * here only:
  *
- * - The origin is in each row as well, since rows come without the record (logical
- *   replication) or before it (a parallel restore).  So it has only what stays as
- *   long as a database does.  With the name or the timeline in it, a server that
- *   gets a name and a standby that takes over would have nothing but rows of
- *   others.
- * - The name must be equal, but one that a copy of the data has, too, is no answer.
- * - The timeline is another one after each promotion, and the relay has to go on.
- *   Only one that was left at a target tells, if that was since the record: this is
- *   an order, where the others are equality.
+ * - The origin is in each row, as rows come without the record (logical replication) or
+ *   before it (a parallel restore).  So it has only what stays as long as a database
+ *   does, and neither the name nor the timeline.
+ * - The name must be equal, but one that a copy of the data has, too, tells nothing.
+ * - The timeline changes at each promotion, after which the relay has to go on.  Only
+ *   one that was left at a recovery target since the record tells of a copy: an order,
+ *   not an equality.
  *
- * Whoever reads the state also has to do something else for each.
- *
- * The record has the origin although the rows have theirs: a copy may be without
- * rows at first, and what the original has adopted is not adopted in its copies.
- *
- * Which ways of copying each part recognises is in doc/copies.md.
+ * The record has the origin, too: a copy may be without rows at first, and what the
+ * original has adopted is not adopted in its copies.  doc/copies.md says which ways of
+ * copying each part recognises.
  *
  *-------------------------------------------------------------------------
  */
@@ -52,17 +47,9 @@ outbox_identity_compare(const OutboxIdentity *recorded, bool foreign,
 }
 
 /*
- * Made of what two servers share whose relays both publish the same messages, and of
- * nothing else:
- *
- * - The origin, that is, system identifier and database.  They stay as long as the
- *   database does: a promotion, another host and another worker leave the name.
- * - The environment.  A copy under another one is silent, or was adopted to publish
- *   beside the original.
- *
- * The timeline is not in it, for both sides of a split are to meet, nor is what
- * differs between hosts.  The name is a hash because a queue's name is seen by
- * others; it is no secret, and proves nothing.
+ * Made of the origin and the environment, which two servers share whose relays both
+ * publish the same messages; not of the timeline, in which the sides of a split differ,
+ * nor of the host.  It is a hash because others see a queue's name; it is no secret.
  */
 void
 outbox_identity_name(char *name)

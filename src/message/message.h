@@ -3,8 +3,7 @@
  * message.h
  *		Plain structs that travel between the stages of the relay.
  *
- * store.c fills them from rows, relay.c decides about them, broker.c and
- * encode.c put them on the wire.  No SPI and no AMQP type appears here.
+ * The store fills them from rows, and the broker puts them on the wire.
  *
  *-------------------------------------------------------------------------
  */
@@ -19,12 +18,9 @@
 #include "utils/uuid.h"
 
 /*
- * One claimed row.  A message is a single chunk of memory: the strings, the
- * jsonb values and the body follow the struct and die with it.
- *
- * All strings are NUL-terminated UTF-8 whatever the database's encoding is,
- * because that is what AMQP short strings and JSON bodies are defined to be;
- * the jsonb values still hold the database's encoding.
+ * One claimed row, in a single chunk of memory with its strings, jsonb values and body.
+ * Strings are NUL-terminated UTF-8, as AMQP and JSON ask for; the jsonb values have the
+ * database's encoding.
  */
 typedef struct OutboxMessage
 {

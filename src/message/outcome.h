@@ -3,9 +3,7 @@
  * outcome.h
  *		What becomes of a message that was published, or could not be.
  *
- * The rules for the worker and for external relays: is it archived, is it tried
- * again and when, is it given up, and what does a dead letter say.  The store
- * writes what follows from them.
+ * The rules for the worker and for external relays; the store writes what follows.
  *
  *-------------------------------------------------------------------------
  */

@@ -27,12 +27,11 @@ typedef struct OutboxOutlet
 {
 	const char *name;
 	bool		excluded;		/* claims of the workers exclude its rows */
-	bool		transient;		/* the statement that inserts a row removes
-								 * it, too */
+	bool		transient;		/* the INSERT of a row removes it, too */
 
 	/*
 	 * NULL, or an ERROR for a row that it cannot publish; may change
-	 * available_at.
+	 * available_at
 	 */
 	void		(*judge) (const OutboxRoute *route, OutboxNewRow *row);
 
@@ -40,8 +39,8 @@ typedef struct OutboxOutlet
 	bool		(*releases) (void);
 
 	/*
-	 * NULL, or told that slot of one of its routes was written, which had
-	 * that value.
+	 * NULL, or told that slot of one of its routes was written, with its old
+	 * value
 	 */
 	void		(*forget_slot) (const char *slot);
 } OutboxOutlet;

@@ -1,15 +1,39 @@
 /*-------------------------------------------------------------------------
  *
  * route.c
- *		The template of a route's routing key.
- *
- * Used at enqueue, to refuse what would be too long, and by the relay.
+ *		Routes: the template of the routing key, and outlets.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
+#include "outlet.h"
 #include "route.h"
+
+/* The workers. */
+const OutboxOutlet outbox_internal_outlet = {.name = "internal"};
+
+const OutboxOutlet *const *outbox_outlets = NULL;
+int			outbox_noutlets = 0;
+bool		outbox_is_relay = false;
+
+const OutboxOutlet *
+outbox_outlet_find(const char *name)
+{
+	for (int i = 0; name != NULL && i < outbox_noutlets; i++)
+		if (strcmp(outbox_outlets[i]->name, name) == 0)
+			return outbox_outlets[i];
+	return NULL;
+}
+
+bool
+outbox_outlet_releases(void)
+{
+	for (int i = 0; i < outbox_noutlets; i++)
+		if (outbox_outlets[i]->releases != NULL && outbox_outlets[i]->releases())
+			return true;
+	return false;
+}
 
 static const char *const placeholder_names[] = {
 	"{event_type}", "{aggregate_type}", "{aggregate_id}"

@@ -28,34 +28,28 @@ typedef struct OutboxRoute
 	char	   *routing_key;	/* template */
 	struct OutboxFormat *format;	/* NULL: plain */
 	int			max_attempts;
-	char	   *failed_route;	/* name of where goes what is given up, or
-								 * NULL */
+	char	   *failed_route;	/* takes what is given up; or NULL */
 	bool		ordered;
 	bool		block_on_failed;
 	bool		paused;
 	OutboxNumbering numbering;
-	const struct OutboxOutlet *outlet;	/* NULL: relay names none, past the
-										 * CHECK */
-	char	   *slot;			/* that change data capture reads it by; NULL:
-								 * any */
+	const struct OutboxOutlet *outlet;	/* NULL: past the CHECK */
+	char	   *slot;			/* of change data capture; NULL: any */
 	int			max_pending;	/* messages that it may have; 0: no limit */
-	int			retention_s;	/* of its archived messages; -1:
-								 * outbox.retention */
+	int			retention_s;	/* in the archive; -1: outbox.retention */
 
 	/* The rest is the relay's; see route_states.c. */
 	bool		declared;		/* exchange checked on this connection */
 	bool		broken;			/* destination error, waits for retry_at */
 	uint32		failures;		/* destination errors in a row */
 	OutboxMonoTime retry_at;
-	OutboxMonoTime poison_until;	/* how far its share of closed links is
-									 * used */
+	OutboxMonoTime poison_until;	/* its share of closed links is used */
 	bool		half_open;		/* it has rested: the next message goes alone */
 	OutboxMonoTime worked_at;	/* the broker has answered a message of it */
 	int64		skip_low;		/* rows from here on were passed over; 0 none */
 	int			stats;			/* its entry, see stats.h */
-	OutboxMonoTime quiet_until; /* no line in the log of what is given up; and */
-	uint32		untold;			/* of how many there was none, see
-								 * dead_letter.c */
+	OutboxMonoTime quiet_until; /* no log line of what is given up, ... */
+	uint32		untold;			/* ... of so many; see dead_letter.c */
 } OutboxRoute;
 
 /* Does what has failed hold the later ones of its key? */

@@ -12,16 +12,9 @@
 #include "format_def.h"
 
 /* With some of its headers it takes a message for one that has failed or is delayed. */
-static const char *
-check_header(const void *options, const char *name, size_t len, bool is_string)
-{
-	static const char *const refused[] = {
-		"cap-exception", "cap-exec-instance-id", "cap-delaytime", "cap-msg-group", NULL
-	};
-
-	return outbox_format_is_one_of(name, len, refused) ?
-		"headers must not have cap-exception, cap-exec-instance-id, cap-delaytime or cap-msg-group, which CAP's consumer sets" : NULL;
-}
+static const char *const refused[] = {
+	"cap-exception", "cap-exec-instance-id", "cap-delaytime", "cap-msg-group", NULL
+};
 
 static const char *
 format_message(const void *options, const OutboxFormatMessage *message,
@@ -42,5 +35,6 @@ const OutboxFormatDef outbox_format_cap = {
 	.needs_payload = true,
 	.max_names = 1,
 	.message = format_message,
-	.header = check_header
+	.refused = refused,
+	.refused_reason = "headers must not have cap-exception, cap-exec-instance-id, cap-delaytime or cap-msg-group, which CAP's consumer sets"
 };

@@ -9,22 +9,15 @@
 
 #include "format_def.h"
 
+/* What the payload is. */
+static const char *const ways[] = {"arguments", "argument", NULL};
+
 typedef struct Options
 {
-	bool		one_argument;	/* the payload is one, and not all of them */
+	const char *payload;		/* one of ways; NULL: the first */
 } Options;
 
 static const Options defaults;
-
-static const char *
-set_payload(void *field, const JsonbValue *value)
-{
-	static const char *const ways[] = {"arguments", "argument", NULL};
-	const char *way = outbox_format_choice(value, ways);
-
-	*(bool *) field = way == ways[1];
-	return way == NULL ? "arguments or argument" : NULL;
-}
 
 /* What every task has behind its arguments: nothing is to follow it. */
 #define CELERY_EMBED \
@@ -34,25 +27,18 @@ set_payload(void *field, const JsonbValue *value)
  * Each header becomes an attribute of the task's request, also where it is not meant
  * to; compression says what the body is to be unpacked with.
  */
-static const char *
-check_header(const void *options, const char *name, size_t len, bool is_string)
-{
-	static const char *const refused[] = {
-		"args", "kwargs", "callbacks", "errbacks", "chain", "chord", "reply_to",
-		"correlation_id", "delivery_info", "properties", "headers", "hostname",
-		"retries", "timelimit", "stamped_headers", "stamps", "taskset", "utc",
-		"compression", "called_directly", "is_eager", "replaced_task_nesting", NULL
-	};
-
-	return outbox_format_is_one_of(name, len, refused) ?
-		"headers have a name that Celery takes for a part of the task or of its body" : NULL;
-}
+static const char *const refused[] = {
+	"args", "kwargs", "callbacks", "errbacks", "chain", "chord", "reply_to",
+	"correlation_id", "delivery_info", "properties", "headers", "hostname",
+	"retries", "timelimit", "stamped_headers", "stamps", "taskset", "utc",
+	"compression", "called_directly", "is_eager", "replaced_task_nesting", NULL
+};
 
 /* The body is [args, kwargs, embed] of version 2 of its protocol. */
 static void
 put_arguments(const Options *options, const Jsonb *payload, OutboxFormatted *out)
 {
-	if (options->one_argument || JB_ROOT_IS_SCALAR(payload))
+	if (options->payload == ways[1] || JB_ROOT_IS_SCALAR(payload))
 	{
 		out->prefix = "[[";
 		out->suffix = "], {}, " CELERY_EMBED;
@@ -91,9 +77,10 @@ const OutboxFormatDef outbox_format_celery = {
 	.names_code = true,
 	.needs_payload = true,
 	.max_names = 1,
-	.options = {{"payload", offsetof(Options, one_argument), set_payload}},
+	.options = {{"payload", offsetof(Options, payload), "arguments or argument", ways}},
 	.defaults = &defaults,
 	.size = sizeof(Options),
 	.message = format_message,
-	.header = check_header
+	.refused = refused,
+	.refused_reason = "headers have a name that Celery takes for a part of the task or of its body"
 };

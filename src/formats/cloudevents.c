@@ -23,13 +23,14 @@
  * ':' as all SDKs read it, or with '_' for JMS; and as Knative's for RabbitMQ says.
  */
 static const char *const prefixes[] = {"cloudEvents:", "cloudEvents_", "ce-", NULL};
+static const char *const modes[] = {"binary", "structured", NULL};
 
 typedef struct Options
 {
-	const char *prefix;			/* one of these */
+	const char *mode;			/* one of modes; NULL: the first */
 	const char *source;			/* template, checked with each message */
 	const char *dataschema;		/* likewise, or NULL */
-	bool		structured;
+	const char *prefix;			/* one of prefixes */
 } Options;
 
 static const Options defaults = {.prefix = "cloudEvents:"};
@@ -50,49 +51,24 @@ sample(const char *template)
 		.event_type = "x", .aggregate_type = "x", .aggregate_id = "x"
 	};
 
-	return template == NULL || outbox_route_template_error(template) != NULL ? NULL :
+	return outbox_route_template_error(template) != NULL ? NULL :
 		outbox_format_render(template, &message);
 }
 
-static const char *
-set_mode(void *field, const JsonbValue *value)
+static bool
+is_source(const char *template)
 {
-	static const char *const modes[] = {"binary", "structured", NULL};
-	const char *mode = outbox_format_choice(value, modes);
-
-	*(bool *) field = mode == modes[1];
-	return mode == NULL ? "binary or structured" : NULL;
-}
-
-static const char *
-set_source(void *field, const JsonbValue *value)
-{
-	const char *template = outbox_format_string(value);
 	const char *source = sample(template);
 
-	*(const char **) field = template;
-	return source == NULL || !outbox_is_uri_reference(source) ?
-		"a URI-reference (RFC 3986); in braces may stand {event_type}, {aggregate_type} and {aggregate_id}" : NULL;
+	return source != NULL && outbox_is_uri_reference(source);
 }
 
-static const char *
-set_dataschema(void *field, const JsonbValue *value)
+static bool
+is_dataschema(const char *template)
 {
-	const char *template = outbox_format_string(value);
 	const char *dataschema = sample(template);
 
-	*(const char **) field = template;
-	return dataschema == NULL || !outbox_is_absolute_uri(dataschema) ?
-		"an absolute URI (RFC 3986) without a fragment; in braces may stand {event_type}, {aggregate_type} and {aggregate_id}" : NULL;
-}
-
-static const char *
-set_prefix(void *field, const JsonbValue *value)
-{
-	const char *prefix = outbox_format_choice(value, prefixes);
-
-	*(const char **) field = prefix;
-	return prefix == NULL ? "cloudEvents:, cloudEvents_ or ce-" : NULL;
+	return dataschema != NULL && outbox_is_absolute_uri(dataschema);
 }
 
 static void
@@ -119,48 +95,26 @@ culprit(const OutboxFormatMessage *message, bool (*is_fine) (const char *))
 	return "event_type, aggregate_type or aggregate_id";
 }
 
+/* Returns NULL, or why the message is no CloudEvent. */
 static const char *
-check_type(const OutboxFormatMessage *message, const char *type)
+check_attributes(const OutboxFormatMessage *message, const char *type, const char *source,
+				 const char *dataschema, const char *content_type)
 {
 	if (!outbox_is_attribute_text(type))
 		return psprintf("%s has control characters or noncharacters, which attributes of CloudEvents must not have",
 						culprit(message, outbox_is_attribute_text));
-	return NULL;
-}
-
-static const char *
-check_subject(const char *subject)
-{
-	if (subject != NULL && !outbox_is_attribute_text(subject))
+	if (message->aggregate_id != NULL && !outbox_is_attribute_text(message->aggregate_id))
 		return "aggregate_id has control characters or noncharacters, which attributes of CloudEvents must not have";
-	return NULL;
-}
-
-static const char *
-check_source(const OutboxFormatMessage *message, const char *source)
-{
 	if (!outbox_is_uri_reference(source))
 		return psprintf("%s makes a source that is no URI-reference, as CloudEvents must have one",
 						culprit(message, outbox_is_uri_reference));
-	return NULL;
-}
-
-static const char *
-check_dataschema(const OutboxFormatMessage *message, const char *dataschema)
-{
 	if (dataschema != NULL && !outbox_is_absolute_uri(dataschema))
 		return psprintf("%s makes a dataschema that is no absolute URI, as CloudEvents must have one",
 						culprit(message, outbox_is_uri_reference));
-	return NULL;
-}
-
-/* Whose type begins so is taken for a structured one, whatever its headers say. */
-static const char *
-check_content_type(const char *type)
-{
-	if (!outbox_is_media_type(type))
+	if (!outbox_is_media_type(content_type))
 		return "property content_type is no media type, as CloudEvents must have one";
-	if (pg_strncasecmp(type, "application/cloudevents",
+	/* Such a one is taken for a structured event, whatever its headers say. */
+	if (pg_strncasecmp(content_type, "application/cloudevents",
 					   strlen("application/cloudevents")) == 0)
 		return "property content_type must be that of the data, and not one of CloudEvents";
 	return NULL;
@@ -178,16 +132,10 @@ tracestate_of(const OutboxFormatMessage *message)
 }
 
 /* The names that are no extension's. */
-static bool
-is_reserved(const char *name, size_t len)
-{
-	static const char *const reserved[] = {
-		"id", "source", "type", "specversion", "time", "subject",
-		"datacontenttype", "dataschema", "data", NULL
-	};
-
-	return outbox_format_is_one_of(name, len, reserved);
-}
+static const char *const reserved[] = {
+	"id", "source", "type", "specversion", "time", "subject",
+	"datacontenttype", "dataschema", "data", NULL
+};
 
 static bool
 is_extension_name(const char *name, size_t len)
@@ -197,14 +145,6 @@ is_extension_name(const char *name, size_t len)
 			  (name[i] >= '0' && name[i] <= '9')))
 			return false;
 	return len > 0;
-}
-
-static bool
-begins_with(const char *name, size_t len, const char *prefix)
-{
-	size_t		n = strlen(prefix);
-
-	return len >= n && memcmp(name, prefix, n) == 0;
 }
 
 /*
@@ -217,31 +157,19 @@ check_header(const void *options, const char *name, size_t len, bool is_string)
 	size_t		n = 0;
 
 	for (int i = 0; prefixes[i] != NULL; i++)
-		if (begins_with(name, len, prefixes[i]))
+		if (len >= strlen(prefixes[i]) && memcmp(name, prefixes[i], strlen(prefixes[i])) == 0)
 			n = strlen(prefixes[i]);
 	if (n == 0)
 		return NULL;
-	if (((const Options *) options)->structured)
+	if (((const Options *) options)->mode == modes[1])
 		return "headers must not name attributes of CloudEvents in mode structured, which has them in the body";
-	if (is_reserved(name + n, len - n))
+	if (outbox_format_is_one_of(name + n, len - n, reserved))
 		return "headers must not name an attribute of CloudEvents that the message and its route have";
 	if (!is_extension_name(name + n, len - n))
 		return "headers have an extension attribute of CloudEvents whose name is not of lower-case letters and digits";
 	if (!is_string)
 		return "headers have an extension attribute of CloudEvents that is no string";
 	return NULL;
-}
-
-static void
-write_binary(const Options *options, const Attribute *attributes, int n,
-			 OutboxFormatted *out)
-{
-	for (int i = 0; i < n; i++)
-		if (attributes[i].value != NULL)
-			outbox_format_add_header(out,
-									 psprintf("%s%s", options->prefix,
-											  attributes[i].name),
-									 attributes[i].value);
 }
 
 static const char *
@@ -287,22 +215,19 @@ format_message(const void *opts, const OutboxFormatMessage *message,
 		{"traceparent", outbox_format_traceparent(message)},
 		{"tracestate", tracestate_of(message)}
 	};
-	const char *reason = check_type(message, type->names[0]);
+	const char *reason = check_attributes(message, type->names[0], source, dataschema,
+										  datacontenttype);
 
-	if (reason == NULL)
-		reason = check_subject(message->aggregate_id);
-	if (reason == NULL)
-		reason = check_source(message, source);
-	if (reason == NULL)
-		reason = check_dataschema(message, dataschema);
-	if (reason == NULL)
-		reason = check_content_type(datacontenttype);
 	if (reason != NULL)
 		return reason;
-	if (options->structured)
+	if (options->mode == modes[1])
 		return write_structured(message, attributes, lengthof(attributes),
 								datacontenttype, out);
-	write_binary(options, attributes, lengthof(attributes), out);
+	for (int i = 0; i < (int) lengthof(attributes); i++)
+		if (attributes[i].value != NULL)
+			outbox_format_add_header(out,
+									 psprintf("%s%s", options->prefix, attributes[i].name),
+									 attributes[i].value);
 	return NULL;
 }
 
@@ -310,10 +235,14 @@ const OutboxFormatDef outbox_format_cloudevents = {
 	.name = "cloudevents",
 	.max_names = 1,
 	.options = {
-		{"mode", offsetof(Options, structured), set_mode},
-		{"source", offsetof(Options, source), set_source},
-		{"dataschema", offsetof(Options, dataschema), set_dataschema},
-		{"prefix", offsetof(Options, prefix), set_prefix}
+		{"mode", offsetof(Options, mode), "binary or structured", modes},
+		{"source", offsetof(Options, source),
+			"a URI-reference (RFC 3986); in braces may stand {event_type}, {aggregate_type} and {aggregate_id}",
+		.is_valid = is_source},
+		{"dataschema", offsetof(Options, dataschema),
+			"an absolute URI (RFC 3986) without a fragment; in braces may stand {event_type}, {aggregate_type} and {aggregate_id}",
+		.is_valid = is_dataschema},
+		{"prefix", offsetof(Options, prefix), "cloudEvents:, cloudEvents_ or ce-", prefixes}
 	},
 	.defaults = &defaults,
 	.size = sizeof(Options),

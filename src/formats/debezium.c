@@ -20,8 +20,7 @@ static const char *const columns[] = {
 
 typedef struct Options
 {
-	const char *headers[lengthof(columns) - 1]; /* of each column; NULL: not
-												 * sent */
+	const char *headers[lengthof(columns) - 1]; /* NULL: not sent */
 	bool		quoted;			/* values are JSON strings */
 } Options;
 
@@ -60,44 +59,39 @@ headers_differ(const char **headers)
 }
 
 /* Which header a column goes into; null: none. */
-static const char *
+static bool
 set_headers(void *field, const JsonbValue *value)
 {
-	static const char *const wrong =
-		"an object with any of event_type, aggregate_type and aggregate_id, whose values are null or different names of headers of at most 255 bytes other than id, CC, BCC and those that outbox sends itself";
 	const char **headers = field;
 	JsonbIterator *it;
-	JsonbValue	item;
+	JsonbValue	key;
+	JsonbValue	header;
 
 	if (value->type != jbvBinary || !JsonContainerIsObject(value->val.binary.data))
-		return wrong;
+		return false;
 	it = JsonbIteratorInit(value->val.binary.data);
-	(void) JsonbIteratorNext(&it, &item, true);
-	while (JsonbIteratorNext(&it, &item, true) == WJB_KEY)
+	while (outbox_format_next(&it, &key, &header))
 	{
-		const char *column = outbox_format_choice(&item, columns);
-		const char *name;
+		const char *column = outbox_format_choice(&key, columns);
+		const char *name = outbox_format_string(&header);
 		int			i = 0;
 
-		(void) JsonbIteratorNext(&it, &item, true);
-		name = outbox_format_string(&item);
-		if (column == NULL || (name == NULL && item.type != jbvNull) ||
+		if (column == NULL || (name == NULL && header.type != jbvNull) ||
 			(name != NULL && !may_be_header(name, column)))
-			return wrong;
+			return false;
 		while (columns[i] != column)
 			i++;
 		headers[i] = name;
 	}
-	return headers_differ(headers) ? NULL : wrong;
+	return headers_differ(headers);
 }
 
-static const char *
+static bool
 set_quoted(void *field, const JsonbValue *value)
 {
-	if (value->type != jbvBool)
-		return "true or false";
-	*(bool *) field = value->val.boolean;
-	return NULL;
+	if (value->type == jbvBool)
+		*(bool *) field = value->val.boolean;
+	return value->type == jbvBool;
 }
 
 /* A value as Debezium's own converter of headers writes it, or as it is. */
@@ -134,8 +128,10 @@ const OutboxFormatDef outbox_format_debezium = {
 	.name = "debezium",
 	.max_names = 1,
 	.options = {
-		{"headers", offsetof(Options, headers), set_headers},
-		{"quoted", offsetof(Options, quoted), set_quoted}
+		{"headers", offsetof(Options, headers),
+			"an object with any of event_type, aggregate_type and aggregate_id, whose values are null or different names of headers of at most 255 bytes other than id, CC, BCC and those that outbox sends itself",
+		.set = set_headers},
+		{"quoted", offsetof(Options, quoted), "true or false", .set = set_quoted}
 	},
 	.defaults = &defaults,
 	.size = sizeof(Options),

@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * format.c
- *		What all formats share: a route's format out of its columns, and messages in it.
+ *		What all formats share: a route's format out of its columns, messages in it,
+ *		and what the files of formats are made of.
  *
  *-------------------------------------------------------------------------
  */
@@ -10,7 +11,9 @@
 #include "encode_json.h"
 #include "format_def.h"
 #include "format_text.h"
+#include "mb/pg_wchar.h"
 #include "route.h"
+#include "traceparent.h"
 #include "utils/memutils.h"
 
 struct OutboxFormat
@@ -20,10 +23,8 @@ struct OutboxFormat
 	const OutboxFormatDef *def; /* NULL: there is none of that name */
 	void	   *options;		/* def's own */
 	const char *broken;			/* NULL, or why nothing can be sent in it */
-	const char *type;			/* template of names of types; NULL: those
-								 * listed only */
-	bool		type_needs_key; /* without aggregate_type or _id it says
-								 * nothing */
+	const char *type;			/* template of names; NULL: those listed only */
+	bool		type_needs_key; /* it is empty without aggregate_type and _id */
 	int			ntypes;			/* exceptions from it */
 	OutboxFormatType *types;
 };
@@ -37,6 +38,112 @@ const char *
 outbox_format_name(const OutboxFormat *format)
 {
 	return format->name;
+}
+
+/* --------------------------------------- what files of formats are made of */
+
+char *
+outbox_format_utf8(const char *text, int len)
+{
+	return pg_server_to_any(pnstrdup(text, len), len, PG_UTF8);
+}
+
+bool
+outbox_format_next(JsonbIterator **it, JsonbValue *key, JsonbValue *value)
+{
+	JsonbIteratorToken token = JsonbIteratorNext(it, key, true);
+
+	if (token == WJB_BEGIN_OBJECT)
+		token = JsonbIteratorNext(it, key, true);
+	if (token != WJB_KEY)
+		return false;
+	(void) JsonbIteratorNext(it, value, true);
+	return true;
+}
+
+char *
+outbox_format_string(const JsonbValue *value)
+{
+	if (value->type != jbvString || value->val.string.len == 0)
+		return NULL;
+	return outbox_format_utf8(value->val.string.val, value->val.string.len);
+}
+
+const char *
+outbox_format_choice(const JsonbValue *value, const char *const *choices)
+{
+	const char *text = outbox_format_string(value);
+
+	for (; text != NULL && *choices != NULL; choices++)
+		if (strcmp(text, *choices) == 0)
+			return *choices;
+	return NULL;
+}
+
+char *
+outbox_format_render(const char *template, const OutboxFormatMessage *message)
+{
+	char		one[1];
+	size_t		len = outbox_route_render(template, message->event_type,
+										  message->aggregate_type,
+										  message->aggregate_id, one, sizeof(one));
+	char	   *text = palloc(len + 1);
+
+	(void) outbox_route_render(template, message->event_type,
+							   message->aggregate_type, message->aggregate_id,
+							   text, len + 1);
+	return text;
+}
+
+const char *
+outbox_format_traceparent(const OutboxFormatMessage *message)
+{
+	OutboxTraceparent parsed;
+
+	if (message->traceparent == NULL ||
+		outbox_traceparent_parse(message->traceparent,
+								 strlen(message->traceparent), &parsed) != NULL)
+		return NULL;
+	return message->traceparent;
+}
+
+const char *
+outbox_format_content_type(const OutboxFormatMessage *message)
+{
+	if (message->content_type != NULL)
+		return message->content_type;
+	return message->payload != NULL ? "application/json" : "application/octet-stream";
+}
+
+void
+outbox_format_add_header(OutboxFormatted *out, const char *name, const char *text)
+{
+	if (text == NULL)
+		return;
+	Assert(out->nheaders < OUTBOX_FORMAT_HEADERS);
+	out->headers[out->nheaders].name = name;
+	out->headers[out->nheaders].text = text;
+	out->nheaders++;
+}
+
+void
+outbox_format_put_member(StringInfo json, const char *name, const char *text)
+{
+	if (text == NULL)
+		return;
+	if (json->len > 1)
+		appendStringInfoString(json, ", ");
+	appendStringInfo(json, "\"%s\": ", name);
+	outbox_encode_json_string(json, text, strlen(text));
+}
+
+bool
+outbox_format_is_one_of(const char *name, size_t len, const char *const *names)
+{
+	for (; *names != NULL; names++)
+		if (len == strlen(*names) && memcmp(name, *names, len) == 0)
+			return true;
+	return false;
 }
 
 /* ------------------------------------------------- options of all formats */
@@ -97,22 +204,21 @@ static const char *
 set_types(OutboxFormat *format, const JsonbValue *value)
 {
 	JsonbIterator *it;
-	JsonbValue	item;
+	JsonbValue	key;
+	JsonbValue	names;
 
 	if (value->type != jbvBinary || !JsonContainerIsObject(value->val.binary.data))
 		return "an object";
 	format->types = palloc0(sizeof(OutboxFormatType) *
 							(JsonContainerSize(value->val.binary.data) + 1));
 	it = JsonbIteratorInit(value->val.binary.data);
-	(void) JsonbIteratorNext(&it, &item, true);
-	while (JsonbIteratorNext(&it, &item, true) == WJB_KEY)
+	while (outbox_format_next(&it, &key, &names))
 	{
 		OutboxFormatType *type = &format->types[format->ntypes++];
 		const char *wrong;
 
-		type->event_type = outbox_format_utf8(item.val.string.val, item.val.string.len);
-		(void) JsonbIteratorNext(&it, &item, true);
-		wrong = set_names(type, &item, format->def->max_names);
+		type->event_type = outbox_format_utf8(key.val.string.val, key.val.string.len);
+		wrong = set_names(type, &names, format->def->max_names);
 		if (wrong != NULL)
 			return wrong;
 	}
@@ -147,6 +253,24 @@ keys_hint(const OutboxFormatDef *def)
 	return keys.data;
 }
 
+/* Returns NULL, or what the value must be. */
+static const char *
+set_own_option(OutboxFormat *format, const OutboxFormatOption *option,
+			   const JsonbValue *value)
+{
+	void	   *field = (char *) format->options + option->offset;
+	const char *text;
+
+	if (option->set != NULL)
+		return option->set(field, value) ? NULL : option->rule;
+	text = option->choices != NULL ? outbox_format_choice(value, option->choices) :
+		outbox_format_string(value);
+	if (text == NULL || (option->is_valid != NULL && !option->is_valid(text)))
+		return option->rule;
+	*(const char **) field = text;
+	return NULL;
+}
+
 static void
 set_option(OutboxFormat *format, const char *key, const JsonbValue *value,
 		   OutboxFormatError *error)
@@ -161,7 +285,7 @@ set_option(OutboxFormat *format, const char *key, const JsonbValue *value,
 	else if (strcmp(key, "types") == 0)
 		wrong = set_types(format, value);
 	else if (option->key != NULL)
-		wrong = option->set((char *) format->options + option->offset, value);
+		wrong = set_own_option(format, option, value);
 	else
 	{
 		error->message = psprintf("format_options has the key \"%s\", which the format %s has not",
@@ -185,7 +309,8 @@ static void
 read_options(OutboxFormat *format, const Jsonb *object, OutboxFormatError *error)
 {
 	JsonbIterator *it;
-	JsonbValue	item;
+	JsonbValue	key;
+	JsonbValue	value;
 
 	if (no_options(object))
 		return;
@@ -195,14 +320,8 @@ read_options(OutboxFormat *format, const Jsonb *object, OutboxFormatError *error
 		return;
 	}
 	it = JsonbIteratorInit(unconstify(JsonbContainer *, &object->root));
-	(void) JsonbIteratorNext(&it, &item, true);
-	while (error->message == NULL && JsonbIteratorNext(&it, &item, true) == WJB_KEY)
-	{
-		char	   *key = pnstrdup(item.val.string.val, item.val.string.len);
-
-		(void) JsonbIteratorNext(&it, &item, true);
-		set_option(format, key, &item, error);
-	}
+	while (error->message == NULL && outbox_format_next(&it, &key, &value))
+		set_option(format, pnstrdup(key.val.string.val, key.val.string.len), &value, error);
 }
 
 /*
@@ -288,21 +407,24 @@ outbox_format_free(OutboxFormat *format)
 static const char *
 check_headers(const OutboxFormat *format, const Jsonb *headers)
 {
+	const OutboxFormatDef *def = format->def;
 	JsonbIterator *it;
-	JsonbValue	item;
+	JsonbValue	name;
+	JsonbValue	value;
 	const char *reason = NULL;
 
-	if (headers == NULL || format->def == NULL || format->def->header == NULL)
+	if (headers == NULL || def == NULL || (def->refused == NULL && def->header == NULL))
 		return NULL;
 	it = JsonbIteratorInit(unconstify(JsonbContainer *, &headers->root));
-	(void) JsonbIteratorNext(&it, &item, true);
-	while (reason == NULL && JsonbIteratorNext(&it, &item, true) == WJB_KEY)
+	while (reason == NULL && outbox_format_next(&it, &name, &value))
 	{
-		JsonbValue	value;
+		const char *text = name.val.string.val;
+		int			len = name.val.string.len;
 
-		(void) JsonbIteratorNext(&it, &value, true);
-		reason = format->def->header(format->options, item.val.string.val,
-									 item.val.string.len, value.type == jbvString);
+		if (def->refused != NULL && outbox_format_is_one_of(text, len, def->refused))
+			reason = def->refused_reason;
+		else if (def->header != NULL)
+			reason = def->header(format->options, text, len, value.type == jbvString);
 	}
 	return reason;
 }
@@ -319,14 +441,13 @@ type_of(const OutboxFormat *format, const OutboxFormatMessage *message)
 	if (format->type == NULL)
 		return NULL;
 	type = palloc(sizeof(OutboxFormatType));
-	type->event_type = message->event_type;
 	type->nnames = 1;
 	type->names = palloc(sizeof(char *));
 	type->names[0] = outbox_format_render(format->type, message);
 	return type;
 }
 
-/* No consumer knows what to do with a message that has none, and none runs just any code. */
+/* No consumer knows what to do with a message that has none. */
 static const char *
 check_type(const OutboxFormat *format, const OutboxFormatType *type)
 {
@@ -371,4 +492,54 @@ outbox_format_message(const OutboxFormat *format,
 		reason = check_payload(format, message);
 	return reason != NULL ? reason :
 		format->def->message(format->options, message, type, out);
+}
+
+size_t
+outbox_format_header_size(const OutboxFormatted *formatted)
+{
+	size_t		size = 0;
+
+	for (int i = 0; i < formatted->nheaders; i++)
+		size += 1 + strlen(formatted->headers[i].name) +
+			1 + 4 + strlen(formatted->headers[i].text);
+	if (formatted->content_type != NULL)
+		size += strlen(formatted->content_type);
+	if (formatted->content_encoding != NULL)
+		size += 1 + strlen(formatted->content_encoding);
+	if (formatted->correlation_id != NULL)
+		size += 1 + strlen(formatted->correlation_id);
+	return size;
+}
+
+size_t
+outbox_format_body_size(const OutboxFormatted *formatted, size_t data)
+{
+	if (formatted->base64)
+		data = outbox_base64_size(data);
+	if (formatted->prefix != NULL)
+		data += strlen(formatted->prefix) + strlen(formatted->suffix);
+	return data;
+}
+
+char *
+outbox_format_body(const OutboxFormatted *formatted, char *data, size_t *len)
+{
+	StringInfoData out;
+
+	if (formatted->prefix == NULL)
+		return data;
+	initStringInfo(&out);
+	enlargeStringInfo(&out, Min(outbox_format_body_size(formatted, *len),
+								(size_t) PG_INT32_MAX));
+	appendStringInfoString(&out, formatted->prefix);
+	if (formatted->base64)
+	{
+		outbox_base64(data, *len, out.data + out.len);
+		out.len += outbox_base64_size(*len);
+	}
+	else
+		appendBinaryStringInfoNT(&out, data, *len);
+	appendStringInfoString(&out, formatted->suffix);
+	*len = out.len;
+	return out.data;
 }

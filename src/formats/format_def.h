@@ -3,8 +3,8 @@
  * format_def.h
  *		What a format is, for the files of this folder.
  *
- * Each format is one file: its OutboxFormatDef, the struct of its own options, which
- * no other file knows, and its functions.  format.c does what all formats share.
+ * Each format is one file: its OutboxFormatDef, the struct of its own options, and its
+ * functions.  format.c does what all formats share.
  *
  *-------------------------------------------------------------------------
  */
@@ -22,14 +22,19 @@ typedef struct OutboxFormatType
 	const char **names;			/* only a rendered one may be empty */
 } OutboxFormatType;
 
-/* A key of format_options that one format has. */
+/*
+ * A key of format_options that one format has.  Its field, in the format's own options,
+ * is a const char * with one of choices, or with a string that is_valid accepts; set, if
+ * given, fills a field of another type, and returns false for a wrong value.
+ */
 typedef struct OutboxFormatOption
 {
 	const char *key;			/* NULL: the end */
-	size_t		offset;			/* of its field in the format's own options */
-
-	/* Sets the field.  Returns NULL, or what the value must be. */
-	const char *(*set) (void *field, const JsonbValue *value);
+	size_t		offset;			/* of the field */
+	const char *rule;			/* what the value must be */
+	const char *const *choices; /* NULL at their end */
+	bool		(*is_valid) (const char *text);
+	bool		(*set) (void *field, const JsonbValue *value);
 } OutboxFormatOption;
 
 #define OUTBOX_FORMAT_OPTIONS	4
@@ -38,27 +43,29 @@ typedef struct OutboxFormatDef
 {
 	const char *name;			/* in outbox_route.format */
 	bool		names_code;		/* the type is what runs at the consumer */
-	bool		needs_payload;	/* the body is a JSON document around the
-								 * payload */
+	bool		needs_payload;	/* the body is JSON around the payload */
 	int			max_names;		/* of a type */
 	OutboxFormatOption options[OUTBOX_FORMAT_OPTIONS + 1];	/* beside type, types */
 	const void *defaults;		/* a struct of its own options, or NULL */
 	size_t		size;			/* bytes of it */
 
 	/*
-	 * NULL, or says in *error what is wrong with options of which each is
-	 * fine.
+	 * NULL, or says in *error what is wrong with options that are fine one by
+	 * one
 	 */
 	void		(*check) (const void *options, OutboxFormatError *error);
 
-	/* As outbox_format_message(), of a message whose type has those names. */
+	/* as outbox_format_message(), of a message whose type has those names */
 	const char *(*message) (const void *options, const OutboxFormatMessage *message,
 							const OutboxFormatType *type, OutboxFormatted *out);
 
+	/* headers that the user may not set, NULL at their end, and the reason */
+	const char *const *refused;
+	const char *refused_reason;
+
 	/*
-	 * NULL: the user may set any header.  Returns NULL, or why the user may
-	 * not set this one.  is_string: its value is one.  The name may be in any
-	 * encoding of the server.
+	 * NULL, or returns why the user may not set this header, or NULL.  The
+	 * name is in the database's encoding.
 	 */
 	const char *(*header) (const void *options, const char *name, size_t len,
 						   bool is_string);
@@ -80,6 +87,10 @@ OUTBOX_FORMATS(OUTBOX_FORMAT_DECLARE)
 
 /* NULL: the value is no string, or an empty one. */
 extern char *outbox_format_string(const JsonbValue *value);
+
+/* The next key of an object, and its value; false at the end. */
+extern bool outbox_format_next(JsonbIterator **it, JsonbValue *key,
+							   JsonbValue *value);
 
 /* The one of choices, which ends with NULL, that the value is; NULL: another one. */
 extern const char *outbox_format_choice(const JsonbValue *value,

@@ -9,15 +9,7 @@
 
 #include "format_def.h"
 
-/* Its table counts the attempts. */
-static const char *
-check_header(const void *options, const char *name, size_t len, bool is_string)
-{
-	static const char *const refused[] = {"laravel", NULL};
-
-	return outbox_format_is_one_of(name, len, refused) ?
-		"headers must not have laravel, in which Laravel's queue counts attempts" : NULL;
-}
+static const char *const refused[] = {"laravel", NULL};
 
 /*
  * A job of a class and method of the consumer's, as serialized objects are for PHP
@@ -53,5 +45,6 @@ const OutboxFormatDef outbox_format_laravel = {
 	.needs_payload = true,
 	.max_names = 1,
 	.message = format_message,
-	.header = check_header
+	.refused = refused,
+	.refused_reason = "headers must not have laravel, in which Laravel's queue counts attempts"
 };

@@ -16,22 +16,17 @@ static const char *const addresses[] = {
 	"sourceAddress", "destinationAddress", "responseAddress", "faultAddress"
 };
 
+#define ADDRESS(i, name) \
+	{name, offsetof(Options, addresses[i]), \
+		"an absolute URI (RFC 3986) like rabbitmq://host/vhost/exchange", \
+		.is_valid = outbox_is_absolute_uri}
+
 typedef struct Options
 {
 	const char *addresses[lengthof(addresses)]; /* NULL: none */
 } Options;
 
 static const Options defaults;
-
-static const char *
-set_address(void *field, const JsonbValue *value)
-{
-	const char *uri = outbox_format_string(value);
-
-	*(const char **) field = uri;
-	return uri == NULL || !outbox_is_absolute_uri(uri) ?
-		"an absolute URI (RFC 3986) like rabbitmq://host/vhost/exchange" : NULL;
-}
 
 /* Names of types are URNs; a name that is none gets what theirs begin with. */
 static void
@@ -105,10 +100,10 @@ const OutboxFormatDef outbox_format_masstransit = {
 	.needs_payload = true,
 	.max_names = 100,
 	.options = {
-		{"sourceAddress", offsetof(Options, addresses[0]), set_address},
-		{"destinationAddress", offsetof(Options, addresses[1]), set_address},
-		{"responseAddress", offsetof(Options, addresses[2]), set_address},
-		{"faultAddress", offsetof(Options, addresses[3]), set_address}
+		ADDRESS(0, "sourceAddress"),
+		ADDRESS(1, "destinationAddress"),
+		ADDRESS(2, "responseAddress"),
+		ADDRESS(3, "faultAddress")
 	},
 	.defaults = &defaults,
 	.size = sizeof(Options),

@@ -19,25 +19,7 @@ typedef struct Options
 
 static const Options defaults = {.intent = "Publish"};
 
-static const char *
-set_intent(void *field, const JsonbValue *value)
-{
-	static const char *const intents[] = {"Publish", "Send", NULL};
-	const char *intent = outbox_format_choice(value, intents);
-
-	*(const char **) field = intent;
-	return intent == NULL ? "Publish or Send" : NULL;
-}
-
-static const char *
-set_endpoint(void *field, const JsonbValue *value)
-{
-	const char *endpoint = outbox_format_string(value);
-
-	*(const char **) field = endpoint;
-	return endpoint == NULL || !outbox_is_attribute_text(endpoint) ?
-		"a string that is not empty and has no control characters" : NULL;
-}
+static const char *const intents[] = {"Publish", "Send", NULL};
 
 /* 2026-11-22 23:59:59:123456 Z, as all of its versions read it. */
 static const char *
@@ -91,8 +73,10 @@ const OutboxFormatDef outbox_format_nservicebus = {
 	.name = "nservicebus",
 	.max_names = 100,
 	.options = {
-		{"intent", offsetof(Options, intent), set_intent},
-		{"endpoint", offsetof(Options, endpoint), set_endpoint}
+		{"intent", offsetof(Options, intent), "Publish or Send", intents},
+		{"endpoint", offsetof(Options, endpoint),
+			"a string that is not empty and has no control characters",
+		.is_valid = outbox_is_attribute_text}
 	},
 	.defaults = &defaults,
 	.size = sizeof(Options),

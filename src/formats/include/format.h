@@ -3,14 +3,13 @@
  * format.h
  *		outbox_route.format: what is on the wire for whom.
  *
- * A format says, of a message as it is stored, what else or other than in 'plain'
- * goes out: headers of its own, some properties, and what stands around the data in
- * the body.  Enqueue asks it to refuse what it cannot carry and to count its bytes,
- * the link asks it to send; since both ask with the same words, what was accepted
- * can be sent.
+ * A format says what goes out of a message besides or instead of what 'plain' sends:
+ * headers, some properties, and what stands around the data in the body.  Enqueue asks it
+ * what it cannot carry, and counts its bytes; the link asks it what to send.  Both ask
+ * the same, so what was accepted can be sent.
  *
- * Nothing may depend on the moment of asking: an attempt that is repeated because
- * its confirm was lost has to be the same in every byte.
+ * The answer does not depend on the moment: an attempt that is repeated because its
+ * confirm was lost has to be the same in every byte.
  *
  *-------------------------------------------------------------------------
  */
@@ -20,10 +19,7 @@
 #include "datatype/timestamp.h"
 #include "utils/jsonb.h"
 
-/*
- * A format with its options, in a context of its own.  There is none where
- * outbox_route.format is the word below, so that it costs the test of a pointer.
- */
+/* A format with its options; NULL where outbox_route.format is OUTBOX_NO_FORMAT. */
 typedef struct OutboxFormat OutboxFormat;
 
 #define OUTBOX_NO_FORMAT	"plain"
@@ -37,9 +33,8 @@ typedef struct OutboxFormatError
 
 /*
  * The format of that name with these options (either may be NULL: none), in the
- * database's encoding; NULL for OUTBOX_NO_FORMAT.  One that has an error is broken, and
- * *error says why, if error is given.  Allocates below parent.  Called in a
- * transaction, as it may convert.
+ * database's encoding, in a context below parent.  *error, if given, says what is wrong
+ * with them; then nothing can be sent in the format.  Needs a transaction to convert.
  */
 extern OutboxFormat *outbox_format_make(MemoryContext parent, const char *name,
 										const Jsonb *options,
@@ -91,9 +86,9 @@ typedef struct OutboxFormatted
 } OutboxFormatted;
 
 /*
- * Fills *out with what points into the arguments or is allocated in the current
- * context.  Returns NULL, or why the message cannot be sent in that format, in words
- * that begin with the argument of enqueue.
+ * Fills *out, which points into the arguments and the current context.  Returns NULL, or
+ * why the message cannot be sent in that format, in words that begin with the argument of
+ * enqueue.
  */
 extern const char *outbox_format_message(const OutboxFormat *format,
 										 const OutboxFormatMessage *message,

@@ -1,15 +1,14 @@
 /*-------------------------------------------------------------------------
  *
  * act_as_owner.c
- *		Acting as the owner of the tables, for somebody who has no right on them.
+ *		SQL as the owner of the tables, for a role that has no right on them.
  *
- * What an administrator adds to the tables (triggers, checks, defaults,
- * expressions of indexes, policies) runs as that owner then, who often is a
- * superuser, while the session is the caller's.  So the caller must have no say
- * in what runs: not by search_path or a temporary schema, where an unqualified
- * name of such a function could find his objects, and not by what the restricted
- * operation forbids (SET ROLE, temporary objects, deferred triggers that would
- * run later with another user).  VACUUM and REINDEX do the same.
+ * What an administrator adds to the tables (triggers, checks, defaults, expressions of
+ * indexes, policies) runs as that owner then, who often is a superuser, while the session
+ * is the caller's.  So the caller must have no say in what runs: not by search_path or a
+ * temporary schema, where an unqualified name of such a function could find his objects,
+ * and not by what the restricted operation forbids (SET ROLE, temporary objects, deferred
+ * triggers that would run later with another user).  VACUUM and REINDEX do the same.
  *
  *-------------------------------------------------------------------------
  */
@@ -20,25 +19,26 @@
 #include "catalog.h"
 #include "catalog/objectaccess.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_type.h"
 #include "compat.h"
-#include "enqueue.h"
+#include "enqueue_internal.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
+#include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
+#include "utils/snapmgr.h"
 
 static bool as_owner = false;	/* outbox.as_owner */
 static ExecutorCheckPerms_hook_type next_check_perms = NULL;
 static object_access_hook_type next_access = NULL;
 
 /*
- * There is no search_path that leaves the caller's temporary schema out: where it
- * is not named, it comes first.  So an unqualified name that is not in pg_catalog
- * leads there.  Its tables and views, with triggers, defaults and rules of the
- * caller's, are refused as long as outbox.as_owner is on.  Types there (domains,
- * with checks of the caller's) cannot be: the server asks nobody when it looks
- * one up.
+ * There is no search_path that leaves the caller's temporary schema out: where it is not
+ * named, it comes first.  So an unqualified name that is not in pg_catalog leads there.
+ * Its tables and views, with triggers, defaults and rules of the caller's, are refused;
+ * types there (domains, with checks of the caller's) cannot be: there is no hook.
  */
 static void
 refuse_relation(Oid relid)
@@ -73,9 +73,7 @@ check_perms(COMPAT_CHECK_PERMS_PARAMS)
 {
 	if (as_owner)
 		refuse_temporary(rangetable);
-	if (next_check_perms == NULL)
-		return true;
-	return next_check_perms(COMPAT_CHECK_PERMS_ARGS);
+	return next_check_perms == NULL || next_check_perms(COMPAT_CHECK_PERMS_ARGS);
 }
 
 /*
@@ -94,9 +92,7 @@ check_access(ObjectAccessType access, Oid class, Oid object, int subid,
 		next_access(access, class, object, subid, arg);
 }
 
-/*
- * Before anything is planned, let alone run, as the owner.
- */
+/* Before anything is planned, let alone run, as the owner. */
 static bool
 check_as_owner(bool *newval, void **extra, GucSource source)
 {
@@ -175,4 +171,117 @@ bool
 outbox_acting(void)
 {
 	return as_owner;
+}
+
+/* --------------------------------------------------------------- statements */
+
+void
+outbox_kept_plan_forget(OutboxKeptPlan *kept)
+{
+	if (kept->plan == NULL)
+		return;
+	/* One that runs, further out, is left to the end of the session. */
+	if (kept->running == 0)
+		SPI_freeplan(kept->plan);
+	kept->plan = NULL;
+}
+
+static void
+prepare(OutboxKeptPlan *kept, const char *sql, int nargs, Oid *types)
+{
+	SPIPlanPtr	plan;
+
+	if (kept->plan != NULL)
+		return;
+	plan = SPI_prepare_cursor(sql, nargs, types, CURSOR_OPT_GENERIC_PLAN);
+	if (plan == NULL)
+		elog(ERROR, "SPI_prepare_cursor failed: %s",
+			 SPI_result_code_string(SPI_result));
+	if (SPI_keepplan(plan) != 0)
+		elog(ERROR, "SPI_keepplan failed");
+	kept->plan = plan;
+}
+
+/* As many as run, further out or further in, are counted, however they end. */
+static int
+execute(OutboxKeptPlan *kept, Datum *values, const char *nulls, bool read_only,
+		const SPIExecuteOptions *options)
+{
+	int			result;
+
+	kept->running++;
+	PG_TRY();
+	{
+		result = options != NULL ? SPI_execute_plan_extended(kept->plan, options) :
+			SPI_execute_plan(kept->plan, values, nulls, read_only, 0);
+	}
+	PG_FINALLY();
+	{
+		kept->running--;
+	}
+	PG_END_TRY();
+	return result;
+}
+
+int
+outbox_kept_plan_execute(OutboxKeptPlan *kept, const char *sql, int nargs,
+						 Oid *types, Datum *values, const char *nulls,
+						 bool read_only)
+{
+	prepare(kept, sql, nargs, types);
+	return execute(kept, values, nulls, read_only, NULL);
+}
+
+int
+outbox_kept_plan_execute_into(OutboxKeptPlan *kept, const char *sql,
+							  DestReceiver *dest)
+{
+	SPIExecuteOptions options = {.dest = dest};
+
+	prepare(kept, sql, 0, NULL);
+	return execute(kept, NULL, NULL, false, &options);
+}
+
+/* Not a kept plan: such a query runs when a route is looked up or changed. */
+void
+outbox_look_begin(OutboxActing *acting, Oid owner, const char *query, const char *name)
+{
+	Oid			types[1] = {TEXTOID};
+	Datum		values[1] = {name == NULL ? (Datum) 0 : CStringGetTextDatum(name)};
+
+	SPI_connect();
+	outbox_act_begin(acting, owner, true);
+	PushActiveSnapshot(GetLatestSnapshot());
+	if (SPI_execute_with_args(query, 1, types, values, name == NULL ? "n" : NULL,
+							  true, 0) != SPI_OK_SELECT)
+		elog(ERROR, "could not execute: %s", query);
+}
+
+void
+outbox_look_end(const OutboxActing *acting)
+{
+	PopActiveSnapshot();
+	outbox_act_end(acting);
+	SPI_finish();
+}
+
+char *
+outbox_look_up(Relation rel, const char *query, const char *name)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	OutboxActing acting;
+	char	   *found = NULL;
+
+	/*
+	 * What the command itself has written counts: WITH d AS (DELETE ...)
+	 * INSERT.
+	 */
+	CommandCounterIncrement();
+	outbox_look_begin(&acting, rel->rd_rel->relowner, query, name);
+	if (SPI_processed > 0)
+		found = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
+	if (found != NULL)
+		found = MemoryContextStrdup(caller, found);
+	outbox_look_end(&acting);
+	return found;
 }

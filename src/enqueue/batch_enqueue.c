@@ -3,15 +3,15 @@
  * batch_enqueue.c
  *		outbox_enqueue_batch(): many messages by one statement.
  *
- * The elements are read, judged and, with outbox.strict_keys, locked one after
- * the other, and put into a tuplestore; then one INSERT ... SELECT stores them all,
- * as the owner (act_as_owner.c), through the executor, as for a single message (insert.c).
- * So all are stored, or none.  The ids go from its RETURNING into the tuplestore
- * that is the result, so that memory is bounded by work_mem beside the array itself.
+ * The elements are read, judged and, with outbox.strict_keys, locked one after the other,
+ * and put into a tuplestore; then one INSERT ... SELECT stores them all, as the owner,
+ * through the executor, as for a single message (enqueue.c).  So all are stored, or none.
+ * The ids go from its RETURNING into the tuplestore that is the result, so that memory is
+ * bounded by work_mem beside the array itself.
  *
- * The row trigger and the server say what is wrong with a row, but not which it is.
- * The statement asks outbox_batch_element() of each row before it is stored, by
- * which the context of an error knows the number.
+ * The row trigger and the server say what is wrong with a row, but not which it is.  So
+ * the statement calls outbox_batch_element() for each row before it is stored, for the
+ * context of an error.
  *
  *-------------------------------------------------------------------------
  */
@@ -19,22 +19,14 @@
 
 #include "access/table.h"
 #include "catalog/pg_type.h"
-#include "columns.h"
-#include "compat.h"
-#include "enqueue.h"
 #include "enqueue_internal.h"
 #include "executor/spi.h"
 #include "executor/tstoreReceiver.h"
 #include "executor/tuptable.h"
-#include "fmgr.h"
 #include "funcapi.h"
-#include "lib/stringinfo.h"
 #include "miscadmin.h"
-#include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
-#include "utils/rel.h"
-#include "utils/uuid.h"
 
 PG_FUNCTION_INFO_V1(outbox_enqueue_batch);
 PG_FUNCTION_INFO_V1(outbox_batch_element);
@@ -210,12 +202,18 @@ expect_array(Jsonb *messages)
 
 /* ------------------------------------------------------------ storing them */
 
-static void
-register_rows(Batch *batch)
+/* Returns how many were stored. */
+static uint64
+insert_rows(Batch *batch, Relation rel)
 {
 	EphemeralNamedRelation enr = palloc0(sizeof(EphemeralNamedRelationData));
+	DestReceiver *dest = CreateTuplestoreDestReceiver();
+	OutboxActing acting;
+	Batch	   *outer = running;
+	uint64		result;
 
-	enr->md.name = pstrdup(ROWS_NAME);
+	SPI_connect();
+	enr->md.name = ROWS_NAME;
 	enr->md.reliddesc = InvalidOid;
 	enr->md.tupdesc = batch->desc;
 	enr->md.enrtype = ENR_NAMED_TUPLESTORE;
@@ -223,30 +221,16 @@ register_rows(Batch *batch)
 	enr->reldata = batch->rows;
 	if (SPI_register_relation(enr) != SPI_OK_REL_REGISTER)
 		elog(ERROR, "could not register the rows of a batch");
-}
-
-/* Returns how many were stored. */
-static uint64
-insert_rows(Batch *batch, Relation rel)
-{
-	DestReceiver *dest;
-	OutboxActing acting;
-	Batch	   *outer = running;
-	uint64		result;
-
-	SPI_connect();
-	register_rows(batch);
 	outbox_act_begin(&acting, rel->rd_rel->relowner, false);
-	dest = CreateTuplestoreDestReceiver();
 	SetTuplestoreDestReceiverParams(dest, batch->ids, batch->result_cxt, false,
 									NULL, NULL);
 	running = batch;
 	PG_TRY();
 	{
-		int			code = outbox_kept_plan_execute_into(&kept,
-															  kept.plan == NULL ? batch_sql(batch) : NULL,
-															  dest);
+		int			code;
 
+		code = outbox_kept_plan_execute_into(&kept, kept.plan == NULL ? batch_sql(batch) : NULL,
+											 dest);
 		if (code != SPI_OK_INSERT_RETURNING)
 			outbox_fail_rewritten(&kept, rel, code);
 		result = SPI_processed;

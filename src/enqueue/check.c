@@ -3,13 +3,11 @@
  * check.c
  *		What a message must be, checked at enqueue.
  *
- * The broker answers a bad message by closing the channel, which makes all
- * other messages in flight uncertain, and librabbitmq notices some only after
- * it has sent half a message.  So all of it is refused here,
- * where the application can still do something about it.  The limits are those
- * of AMQP 0-9-1 and of RabbitMQ 3.10.
- *
- * All sizes are bytes in UTF-8, the encoding on the wire.
+ * The broker answers a bad message by closing the channel, which makes all other messages
+ * in flight uncertain, and librabbitmq notices some only after it has sent half a
+ * message.  So all of it is refused here, where the application can still do something
+ * about it.  The limits are those of AMQP 0-9-1 and of RabbitMQ 3.10.  All sizes are
+ * bytes in UTF-8, the encoding on the wire.
  *
  *-------------------------------------------------------------------------
  */
@@ -21,13 +19,12 @@
 #include "catalog/namespace.h"
 #include "compat.h"
 #include "encode_json.h"
-#include "enqueue.h"
 #include "enqueue_internal.h"
+#include "format.h"
 #include "mb/pg_wchar.h"
+#include "message.h"
 #include "miscadmin.h"
-#include "nodes/pg_list.h"
 #include "settings.h"
-#include "shared.h"
 #include "utils/builtins.h"
 #include "utils/numeric.h"
 
@@ -42,8 +39,10 @@
 /* The smallest double has 767 significant digits behind 323 zeros. */
 #define MAX_NUMBER_TEXT			1100
 
-#define PROPERTY_NAME(name, FLAG) #name,
+/* How deep headers may nest; the object itself is depth 1. */
+#define OUTBOX_MAX_HEADER_DEPTH 8
 
+#define PROPERTY_NAME(name, FLAG) #name,
 #define LISTED(name, flag)	", " #name
 
 static const char *const string_properties[] = {
@@ -80,28 +79,33 @@ utf8_length(const char *argument, const char *str, size_t len)
 	return result;
 }
 
-static void
-fail_short_string(const char *argument, size_t len)
+/* The same; an error, too, if it is no short string of AMQP. */
+static size_t
+short_length(const char *argument, const char *str, size_t len)
 {
-	ereport(ERROR,
-			(errcode(ERRCODE_STRING_DATA_RIGHT_TRUNCATION),
-			 errmsg("%s is too long", argument),
-			 errdetail("It has %zu bytes in UTF-8; AMQP allows %d.",
-					   len, OUTBOX_SHORT_STRING_MAX)));
+	len = utf8_length(argument, str, len);
+	if (len > OUTBOX_SHORT_STRING_MAX)
+		ereport(ERROR,
+				(errcode(ERRCODE_STRING_DATA_RIGHT_TRUNCATION),
+				 errmsg("%s is too long", argument),
+				 errdetail("It has %zu bytes in UTF-8; AMQP allows %d.",
+						   len, OUTBOX_SHORT_STRING_MAX)));
+	return len;
 }
 
-/* Returns the length in UTF-8, 0 for NULL. */
+/* 0 for NULL. */
 static size_t
 check_short_string(const char *argument, const text *value)
 {
-	size_t		len;
+	return value == NULL ? 0 :
+		short_length(argument, VARDATA_ANY(value), VARSIZE_ANY_EXHDR(value));
+}
 
-	if (value == NULL)
-		return 0;
-	len = utf8_length(argument, VARDATA_ANY(value), VARSIZE_ANY_EXHDR(value));
-	if (len > OUTBOX_SHORT_STRING_MAX)
-		fail_short_string(argument, len);
-	return len;
+static bool
+is_string(const JsonbValue *value, const char *string)
+{
+	return value->val.string.len == strlen(string) &&
+		memcmp(value->val.string.val, string, strlen(string)) == 0;
 }
 
 /* ----------------------------------------------------------------- headers */
@@ -208,24 +212,15 @@ container_size(JsonbContainer *container, int depth)
 	{
 		if (token == WJB_KEY)
 		{
-			size_t		len = utf8_length("a name in headers",
-										  value.val.string.val,
-										  value.val.string.len);
-
-			if (len > OUTBOX_SHORT_STRING_MAX)
-				fail_short_string("a name in headers", len);
-			if (depth == 1 &&
-				((value.val.string.len == 2 &&
-				  memcmp(value.val.string.val, "CC", 2) == 0) ||
-				 (value.val.string.len == 3 &&
-				  memcmp(value.val.string.val, "BCC", 3) == 0)))
+			total += 1 + short_length("a name in headers", value.val.string.val,
+									  value.val.string.len);
+			if (depth == 1 && (is_string(&value, "CC") || is_string(&value, "BCC")))
 				ereport(ERROR,
 						(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 						 errmsg("headers must not contain CC or BCC"),
 						 errdetail("RabbitMQ would send the message to these routing keys as well, past its route."),
 						 errhint("Enqueue one message for each routing key.")));
 			names = remember_name(names, &value);
-			total += 1 + len;
 		}
 		else if (token == WJB_VALUE || token == WJB_ELEM)
 			total += value_size(&value, depth);
@@ -255,14 +250,7 @@ check_expiration(const char *str, size_t len)
 
 	for (size_t i = 0; i < len && !bad; i++)
 		bad = str[i] < '0' || str[i] > '9';
-	if (!bad)
-	{
-		char	   *copy = pnstrdup(str, len);
-
-		bad = strtoull(copy, NULL, 10) > MAX_EXPIRATION;
-		pfree(copy);
-	}
-	if (bad)
+	if (bad || strtoull(pnstrdup(str, len), NULL, 10) > MAX_EXPIRATION)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("property expiration must be a string of digits"),
@@ -273,22 +261,19 @@ check_expiration(const char *str, size_t len)
 static size_t
 check_string_property(const char *name, const JsonbValue *value)
 {
-	char		argument[64];
+	char	   *argument = psprintf("property %s", name);
+	const char *str = value->val.string.val;
 	size_t		len;
 
-	snprintf(argument, sizeof(argument), "property %s", name);
 	if (value->type != jbvString)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("%s must be a string", argument)));
-	len = utf8_length(argument, value->val.string.val, value->val.string.len);
-	if (len > OUTBOX_SHORT_STRING_MAX)
-		fail_short_string(argument, len);
+	len = short_length(argument, str, value->val.string.len);
 	if (strcmp(name, "expiration") == 0)
-		check_expiration(value->val.string.val, value->val.string.len);
+		check_expiration(str, value->val.string.len);
 	if (strcmp(name, "reply_to") == 0 &&
-		value->val.string.len >= 21 &&
-		memcmp(value->val.string.val, "amq.rabbitmq.reply-to", 21) == 0)
+		strncmp(pnstrdup(str, value->val.string.len), "amq.rabbitmq.reply-to", 21) == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("property reply_to must not name a direct reply queue"),
@@ -364,35 +349,13 @@ check_properties(Jsonb *properties)
 
 /* -------------------------------------------------------------------- body */
 
-/* exact: len is its size, and not only what was counted of it. */
-static void
-fail_body_size(const char *argument, const OutboxFormatted *formatted, size_t len,
-			   bool exact)
-{
-	if (formatted != NULL && formatted->prefix != NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("%s is too large", argument),
-				 errdetail("With what the format of its route puts around it, it has %zu bytes or more; \"outbox.max_message_size\" is %d.",
-						   len, outbox_max_message_size),
-				 errhint("Store the content elsewhere and send a reference to it.")));
-	ereport(ERROR,
-			(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-			 errmsg("%s is too large", argument),
-			 exact ? errdetail("It has %zu bytes; \"outbox.max_message_size\" is %d.",
-							   len, outbox_max_message_size) :
-			 errdetail("Its text has %zu bytes or more; \"outbox.max_message_size\" is %d.",
-					   len, outbox_max_message_size),
-			 errhint("Store the content elsewhere and send a reference to it.")));
-}
-
 /*
  * The text of a JSON value is what is sent.  Its size is counted before the row
  * is accepted, since the relay would have to make it to find out, and again at
  * each attempt: 400 bytes of jsonb can become 65 MB.
  */
 static size_t
-payload_size(Jsonb *payload, const OutboxFormatted *formatted)
+payload_size(Jsonb *payload)
 {
 	size_t		limit = (size_t) outbox_max_message_size;
 	size_t		size = outbox_json_text_size(payload, limit);
@@ -404,16 +367,95 @@ payload_size(Jsonb *payload, const OutboxFormatted *formatted)
 		size = utf8_length("payload", str, strlen(str));
 		pfree(str);
 	}
+	return size;
+}
+
+/* Bytes of the body; formatted: NULL for plain. */
+static size_t
+body_size(const OutboxFields *fields, const OutboxFormatted *formatted)
+{
+	size_t		size = fields->payload != NULL ? payload_size(fields->payload) :
+		VARSIZE_ANY_EXHDR(fields->body);
+
 	return formatted != NULL ? outbox_format_body_size(formatted, size) : size;
 }
 
 static void
-check_payload(Jsonb *payload, const OutboxFormatted *formatted)
+check_body(const OutboxFields *fields, const OutboxFormatted *formatted)
 {
-	size_t		size = payload_size(payload, formatted);
+	size_t		size = body_size(fields, formatted);
 
 	if (size > (size_t) outbox_max_message_size)
-		fail_body_size("payload", formatted, size, false);
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("%s is too large", fields->payload != NULL ? "payload" : "body"),
+				 formatted != NULL && formatted->prefix != NULL ?
+				 errdetail("With what the format of its route puts around it, it has %zu bytes or more; \"outbox.max_message_size\" is %d.",
+						   size, outbox_max_message_size) :
+				 fields->payload == NULL ?
+				 errdetail("It has %zu bytes; \"outbox.max_message_size\" is %d.",
+						   size, outbox_max_message_size) :
+				 errdetail("Its text has %zu bytes or more; \"outbox.max_message_size\" is %d.",
+						   size, outbox_max_message_size),
+				 errhint("Store the content elsewhere and send a reference to it.")));
+}
+
+/* ------------------------------------------------------------------- format */
+
+static char *
+utf8_or_null(const text *value)
+{
+	return value == NULL ? NULL :
+		outbox_format_utf8(VARDATA_ANY(value), VARSIZE_ANY_EXHDR(value));
+}
+
+/* A string of an object; NULL: it has none of that name. */
+static const char *
+member(const Jsonb *object, const char *name)
+{
+	JsonbValue	value;
+
+	if (object == NULL ||
+		getKeyJsonValueFromContainer(unconstify(JsonbContainer *, &object->root), name,
+									 strlen(name), &value) == NULL ||
+		value.type != jbvString)
+		return NULL;
+	return outbox_format_utf8(value.val.string.val, value.val.string.len);
+}
+
+static const char *
+id_text(const pg_uuid_t *id)
+{
+	static const pg_uuid_t nil;
+
+	/* It has to have one; that is said where it is stored. */
+	return outbox_id_text(id != NULL ? id : &nil);
+}
+
+/*
+ * Why the route's format, which is not plain, cannot carry the message, in words that
+ * begin with the argument; NULL: it can, and *formatted is filled.
+ */
+static const char *
+format_reason(const OutboxFields *fields, const OutboxRoute *route,
+			  OutboxFormatted *formatted)
+{
+	OutboxFormatMessage message = {
+		.id = id_text(fields->id),
+		.event_type = utf8_or_null(fields->event_type),
+		.aggregate_type = utf8_or_null(fields->aggregate_type),
+		.aggregate_id = utf8_or_null(fields->aggregate_id),
+		.created_at = fields->created_at,
+		.payload = fields->payload,
+		.headers = fields->headers,
+		.content_type = member(fields->properties, "content_type"),
+		.content_encoding = member(fields->properties, "content_encoding"),
+		.correlation_id = member(fields->properties, "correlation_id"),
+		.traceparent = member(fields->headers, "traceparent"),
+		.tracestate = member(fields->headers, "tracestate")
+	};
+
+	return outbox_format_message(route->format, &message, formatted);
 }
 
 size_t
@@ -422,57 +464,12 @@ outbox_payload_size(const OutboxFields *fields, const OutboxRoute *route)
 	OutboxFormatted formatted;
 
 	/* What the format cannot carry is refused as such. */
-	if (route->format != NULL &&
-		outbox_format_reason(fields, route, &formatted) != NULL)
+	if (route->format != NULL && format_reason(fields, route, &formatted) != NULL)
 		return 0;
-	return payload_size(fields->payload, route->format != NULL ? &formatted : NULL);
-}
-
-static void
-check_bytes(const bytea *body, const OutboxFormatted *formatted)
-{
-	size_t		size = VARSIZE_ANY_EXHDR(body);
-
-	if (formatted != NULL)
-		size = outbox_format_body_size(formatted, size);
-	if (size > (size_t) outbox_max_message_size)
-		fail_body_size("body", formatted, size, true);
-}
-
-static void
-check_one_body(const OutboxFields *fields)
-{
-	if ((fields->payload == NULL) == (fields->body == NULL))
-		ereport(ERROR,
-				(errcode(fields->payload == NULL ?
-						 ERRCODE_NULL_VALUE_NOT_ALLOWED :
-						 ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("exactly one of payload and body must be given"),
-				 errhint("For a JSON message without content use 'null'::jsonb or '{}'.")));
-}
-
-/* formatted: NULL for plain. */
-static void
-check_body(const OutboxFields *fields, const OutboxFormatted *formatted)
-{
-	if (fields->payload != NULL)
-		check_payload(fields->payload, formatted);
-	else
-		check_bytes(fields->body, formatted);
+	return body_size(fields, route->format != NULL ? &formatted : NULL);
 }
 
 /* --------------------------------------------------------------- the whole */
-
-char *
-outbox_utf8_or_null(const text *value)
-{
-	char	   *str;
-
-	if (value == NULL)
-		return NULL;
-	str = text_to_cstring(value);
-	return pg_server_to_any(str, (int) strlen(str), PG_UTF8);
-}
 
 static size_t
 rendered_size(const OutboxFields *fields, const OutboxRoute *route)
@@ -482,23 +479,21 @@ rendered_size(const OutboxFields *fields, const OutboxRoute *route)
 	return outbox_route_render(pg_server_to_any(route->routing_key,
 												(int) strlen(route->routing_key),
 												PG_UTF8),
-							   outbox_utf8_or_null(fields->event_type),
-							   outbox_utf8_or_null(fields->aggregate_type),
-							   outbox_utf8_or_null(fields->aggregate_id), buf,
+							   utf8_or_null(fields->event_type),
+							   utf8_or_null(fields->aggregate_type),
+							   utf8_or_null(fields->aggregate_id), buf,
 							   sizeof(buf));
 }
 
 /* The rendered routing key must fit, whatever the parts are. */
-static size_t
+static void
 check_routing_key(const OutboxFields *fields, const OutboxRoute *route)
 {
-	size_t		len;
+	size_t		len = check_short_string("routing_key", fields->routing_key);
 
-	if (fields->routing_key != NULL)
-		return check_short_string("routing_key", fields->routing_key);
 	/* The most common template needs no rendering to know that it fits. */
-	if (strcmp(route->routing_key, "{event_type}") == 0)
-		return 0;
+	if (fields->routing_key != NULL || strcmp(route->routing_key, "{event_type}") == 0)
+		return;
 	len = rendered_size(fields, route);
 	if (len > OUTBOX_SHORT_STRING_MAX)
 		ereport(ERROR,
@@ -507,7 +502,6 @@ check_routing_key(const OutboxFields *fields, const OutboxRoute *route)
 						route->name),
 				 errdetail("Its template \"%s\" gives %zu bytes; AMQP allows %d.",
 						   route->routing_key, len, OUTBOX_SHORT_STRING_MAX)));
-	return len;
 }
 
 static bool
@@ -545,8 +539,8 @@ route_key_reason(const OutboxFields *fields, const OutboxRoute *route)
 						route->name, OUTBOX_SHORT_STRING_MAX);
 	if (route->format == NULL)
 		return NULL;
-	reason = outbox_format_reason(fields, route, &formatted);
-	if (reason == NULL || outbox_format_reason(&no_key, route, &formatted) != NULL)
+	reason = format_reason(fields, route, &formatted);
+	if (reason == NULL || format_reason(&no_key, route, &formatted) != NULL)
 		return NULL;
 	return psprintf("Route \"%s\" has the format %s: %s.", route->name,
 					outbox_format_name(route->format), reason);
@@ -568,6 +562,22 @@ outbox_key_reason(const OutboxFields *fields, const OutboxRoute *route)
 		return psprintf("It has %zu bytes in UTF-8; AMQP allows %d.", size,
 						OUTBOX_SHORT_STRING_MAX);
 	return route_key_reason(fields, route);
+}
+
+/* Fills *formatted, and returns how many bytes its headers and properties take. */
+static size_t
+check_format(const OutboxFields *fields, const OutboxRoute *route,
+			 OutboxFormatted *formatted)
+{
+	const char *reason = format_reason(fields, route, formatted);
+
+	if (reason != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg_internal("%s", reason),
+				 errdetail("Route \"%s\" has the format %s.", route->name,
+						   outbox_format_name(route->format))));
+	return outbox_format_header_size(formatted);
 }
 
 /*
@@ -603,9 +613,15 @@ outbox_check_fields(const OutboxFields *fields, const OutboxRoute *route)
 	header_bytes += check_headers(fields->headers);
 	header_bytes += check_properties(fields->properties);
 	header_bytes += OUTBOX_CONTENT_HEADER + PROPERTY_RESERVE;
-	check_one_body(fields);
+	if ((fields->payload == NULL) == (fields->body == NULL))
+		ereport(ERROR,
+				(errcode(fields->payload == NULL ?
+						 ERRCODE_NULL_VALUE_NOT_ALLOWED :
+						 ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("exactly one of payload and body must be given"),
+				 errhint("For a JSON message without content use 'null'::jsonb or '{}'.")));
 	if (format != NULL)
-		header_bytes += outbox_check_format(fields, route, &formatted);
+		header_bytes += check_format(fields, route, &formatted);
 	if (header_bytes > OUTBOX_FRAME_MAX - OUTBOX_FRAME_OVERHEAD)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),

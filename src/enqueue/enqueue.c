@@ -1,90 +1,101 @@
 /*-------------------------------------------------------------------------
  *
  * enqueue.c
- *		outbox_enqueue() and outbox_enqueue_bytes(), and the way of a row that
- *		they share with the other functions that make messages.
+ *		outbox_enqueue(), outbox_enqueue_bytes() and outbox_enqueue_text(), and the
+ *		INSERT that they share with the other functions that make messages.
  *
- * They make a row of their arguments and INSERT it as the owner of the table
- * (insert.c).  What every message needs (checks, locks of keys, the
- * wake-up) is in the row trigger, so that INSERT and COPY are equal to them.  Here
- * is what the trigger comes too late for or cannot see: whether the caller may use
- * the route, since the trigger sees the owner; with outbox.strict_keys the lock of
- * the key before seq is drawn; the id, which is the result; and content_type,
- * which is an argument here and a property in the row.
+ * They make a row of their arguments.  One prepared INSERT stores it, as the owner of the
+ * table (act_as_owner.c): the caller has EXECUTE on the function and needs no right on
+ * the table.  It goes through the executor, so that what an administrator has added to
+ * the table counts: triggers, constraints, defaults, policies, indexes.
+ *
+ * What every message needs (checks, locks of keys, the wake-up) is in the row trigger, so
+ * that INSERT and COPY are equal to them.  Here is what the trigger comes too late for or
+ * cannot see: whether the caller may use the route, since the trigger sees the owner;
+ * with outbox.strict_keys the lock of the key before seq is drawn; the id, which is the
+ * result; and content_type, which is an argument here and a property in the row.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
 #include "access/table.h"
-#include "columns.h"
 #include "compat.h"
 #include "encode_json.h"
-#include "enqueue.h"
 #include "enqueue_internal.h"
-#include "fmgr.h"
+#include "executor/spi.h"
 #include "key_hash.h"
 #include "miscadmin.h"
 #include "settings.h"
 #include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
 #include "utils/json.h"
-#include "utils/jsonb.h"
 #include "utils/lsyscache.h"
-#include "utils/rel.h"
+#include "utils/timestamp.h"
 
 PG_FUNCTION_INFO_V1(outbox_enqueue);
 PG_FUNCTION_INFO_V1(outbox_enqueue_bytes);
+PG_FUNCTION_INFO_V1(outbox_enqueue_text);
 PG_FUNCTION_INFO_V1(outbox_key_hash);
+PG_FUNCTION_INFO_V1(outbox_uuid7);
 
-/* Arguments; the first two are event_type, and payload or body. */
-#define ARG_AGGREGATE_TYPE	2
-#define ARG_AGGREGATE_ID	3
-#define ARG_HEADERS			4
-#define ARG_ROUTE			5
-#define ARG_ROUTING_KEY		6
-#define ARG_PROPERTIES		7
-#define ARG_AVAILABLE_AT	8
-#define ARG_MESSAGE_ID		9
-#define ARG_CONTENT_TYPE	10	/* of outbox_enqueue_bytes only */
+/* ---------------------------------------------------------------------- ids */
 
-/* Copies argument arg to a column. */
+/*
+ * For servers before 18: 48 bits of Unix milliseconds, 12 bits of fraction of it so
+ * that values of one backend grow within a millisecond, 62 random bits.  Random
+ * bytes are drawn many at a time, as each draw is a system call.
+ */
 static void
-pass(FunctionCallInfo fcinfo, int arg, int col, Datum *values, bool *isnull)
+make_uuid7(pg_uuid_t *uuid)
 {
-	isnull[col - 1] = PG_ARGISNULL(arg);
-	values[col - 1] = PG_GETARG_DATUM(arg);
+	static uint8 pool[1024];
+	static int	pool_pid = 0;
+	static size_t used = sizeof(pool);
+	TimestampTz now = GetCurrentTimestamp();
+	uint64		us = (uint64) (now + (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * USECS_PER_DAY);
+	uint64		ms = us / 1000;
+	uint16		fraction = (uint16) ((us % 1000) * 4096 / 1000);
+
+	/* A forked child must not repeat what its parent drew. */
+	if (used + 8 > sizeof(pool) || pool_pid != MyProcPid)
+	{
+		if (!pg_strong_random(pool, sizeof(pool)))
+			ereport(ERROR,
+					(errcode(ERRCODE_INTERNAL_ERROR),
+					 errmsg("could not generate random values")));
+		used = 0;
+		pool_pid = MyProcPid;
+	}
+	for (int i = 0; i < 6; i++)
+		uuid->data[i] = (uint8) (ms >> (8 * (5 - i)));
+	uuid->data[6] = 0x70 | (uint8) (fraction >> 8);
+	uuid->data[7] = (uint8) fraction;
+	memcpy(&uuid->data[8], pool + used, 8);
+	used += 8;
+	uuid->data[8] = (uuid->data[8] & 0x3f) | 0x80;
+}
+
+void
+outbox_make_uuid7(pg_uuid_t *uuid)
+{
+	if (COMPAT_HAVE_UUIDV7)
+		*uuid = *compat_uuidv7();
+	else
+		make_uuid7(uuid);
 }
 
 Datum
-outbox_add_content_type(const text *type, Datum properties, bool *isnull)
+outbox_uuid7(PG_FUNCTION_ARGS)
 {
-	StringInfoData json;
-	Datum		object;
+	pg_uuid_t  *uuid = palloc(sizeof(pg_uuid_t));
 
-	/* The default needs no storing: it is what bytes are sent as. */
-	if (type == NULL ||
-		(VARSIZE_ANY_EXHDR(type) == strlen("application/octet-stream") &&
-		 memcmp(VARDATA_ANY(type), "application/octet-stream",
-				strlen("application/octet-stream")) == 0))
-		return properties;
-
-	/*
-	 * As text, since the interface that builds a jsonb is another one from 19
-	 * on.
-	 */
-	initStringInfo(&json);
-	appendStringInfoString(&json, "{\"content_type\": ");
-	escape_json(&json, text_to_cstring(type));
-	appendStringInfoChar(&json, '}');
-	object = DirectFunctionCall1(jsonb_in, CStringGetDatum(json.data));
-	/* Of JSON null the row trigger makes NULL, but what is here is an object. */
-	if (*isnull || outbox_is_json_null(DatumGetJsonbP(properties)))
-	{
-		*isnull = false;
-		return object;
-	}
-	return DirectFunctionCall2(jsonb_concat, object, properties);
+	(void) fcinfo;
+	outbox_make_uuid7(uuid);
+	PG_RETURN_UUID_P(uuid);
 }
+
+/* -------------------------------------------------------- before the INSERT */
 
 Oid
 outbox_find_table(Oid schema)
@@ -98,7 +109,6 @@ outbox_find_table(Oid schema)
 	return relid;
 }
 
-/* usable_route.c says why the lock is taken before the route is judged. */
 Relation
 outbox_open_table(Oid schema)
 {
@@ -106,9 +116,9 @@ outbox_open_table(Oid schema)
 	return table_open(outbox_find_table(schema), RowExclusiveLock);
 }
 
-/* May the role use it?  Here and not in the trigger, which sees the owner. */
-static const OutboxRoute *
-check_route(Relation rel, Oid role, const Datum *values, const bool *isnull)
+const OutboxRoute *
+outbox_enqueue_check_route(Relation rel, Oid role, const Datum *values,
+						   const bool *isnull)
 {
 	if (isnull[COL_ROUTE - 1])
 		ereport(ERROR,
@@ -118,32 +128,23 @@ check_route(Relation rel, Oid role, const Datum *values, const bool *isnull)
 							   TextDatumGetCString(values[COL_ROUTE - 1]), role);
 }
 
-void
-outbox_enqueue_check_route(Relation rel, Oid role, const Datum *values,
-						   const bool *isnull)
+int64
+outbox_key_of(const Datum *values, const bool *isnull)
 {
-	(void) check_route(rel, role, values, isnull);
-}
-
-static void
-lock_key(const Datum *values, const bool *isnull)
-{
-	if (isnull[COL_AGGREGATE_ID - 1])
-		return;
-	outbox_lock_key(outbox_hash_key(DatumGetTextPP(values[COL_ROUTE - 1]),
-									isnull[COL_AGGREGATE_TYPE - 1] ? NULL :
-									DatumGetTextPP(values[COL_AGGREGATE_TYPE - 1]),
-									DatumGetTextPP(values[COL_AGGREGATE_ID - 1])));
+	return outbox_hash_key(DatumGetTextPP(values[COL_ROUTE - 1]),
+						   isnull[COL_AGGREGATE_TYPE - 1] ? NULL :
+						   DatumGetTextPP(values[COL_AGGREGATE_TYPE - 1]),
+						   DatumGetTextPP(values[COL_AGGREGATE_ID - 1]));
 }
 
 void
 outbox_enqueue_prepare(Relation rel, Oid role, Datum *values, bool *isnull)
 {
-	const OutboxRoute *route = check_route(rel, role, values, isnull);
+	const OutboxRoute *route = outbox_enqueue_check_route(rel, role, values, isnull);
 
 	/* Before the INSERT draws seq. */
-	if (outbox_strict_keys && route->ordered)
-		lock_key(values, isnull);
+	if (outbox_strict_keys && route->ordered && !isnull[COL_AGGREGATE_ID - 1])
+		outbox_lock_key(outbox_key_of(values, isnull));
 	if (isnull[COL_ID - 1])
 	{
 		pg_uuid_t  *id = palloc(sizeof(pg_uuid_t));
@@ -154,39 +155,102 @@ outbox_enqueue_prepare(Relation rel, Oid role, Datum *values, bool *isnull)
 	}
 }
 
+/* --------------------------------------------------------------- the INSERT */
+
+/* dated: with created_at.  The columns that it does not name have defaults. */
+static char *
+insert_sql(bool dated)
+{
+	StringInfoData names;
+	StringInfoData params;
+	int			n = 0;
+
+	initStringInfo(&names);
+	initStringInfo(&params);
+	for (int col = 1; col <= OUTBOX_COLUMNS; col++)
+		if (outbox_is_inserted(col, dated))
+		{
+			const char *comma = n > 0 ? ", " : "";
+
+			appendStringInfo(&names, "%s%s", comma, outbox_columns[col - 1].name);
+			appendStringInfo(&params, "%s$%d", comma, ++n);
+		}
+	return psprintf("INSERT INTO outbox_internal.outbox (%s) VALUES (%s)",
+					names.data, params.data);
+}
+
+void
+outbox_fail_rewritten(OutboxKeptPlan *plan, Relation rel, int result)
+{
+	outbox_kept_plan_forget(plan);
+	if (result != SPI_OK_REWRITTEN)
+		elog(ERROR, "could not insert into outbox: %s",
+			 SPI_result_code_string(result));
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("a rule on table \"%s\" replaces the INSERT of messages",
+					RelationGetRelationName(rel)),
+			 errhint("Drop the rule, or use a trigger instead.")));
+}
+
 bool
 outbox_enqueue_row(Relation rel, Oid role, Datum *values, bool *isnull)
 {
+	static OutboxKeptPlan kept[2];	/* without created_at, and with it */
+	bool		dated = !isnull[COL_CREATED_AT - 1];
+	OutboxKeptPlan *plan = &kept[dated];
+	Oid			types[OUTBOX_COLUMNS];
+	Datum		params[OUTBOX_COLUMNS];
+	char		nulls[OUTBOX_COLUMNS];
+	int			n = 0;
+	OutboxActing acting;
+	int			result;
+	bool		stored;
+
 	outbox_enqueue_prepare(rel, role, values, isnull);
-	return outbox_insert_row(rel, values, isnull);
+	for (int i = 0; i < OUTBOX_COLUMNS; i++)
+		if (outbox_is_inserted(i + 1, dated))
+		{
+			types[n] = outbox_column_types[i];
+			params[n] = values[i];
+			nulls[n++] = isnull[i] ? 'n' : ' ';
+		}
+	SPI_connect();
+	outbox_act_begin(&acting, rel->rd_rel->relowner, false);
+	result = outbox_kept_plan_execute(plan,
+									  plan->plan == NULL ? insert_sql(dated) : NULL,
+									  n, types, params, nulls, false);
+	if (result != SPI_OK_INSERT)
+		outbox_fail_rewritten(plan, rel, result);
+	stored = SPI_processed > 0;
+	outbox_act_end(&acting);
+	SPI_finish();
+	return stored;
+}
+
+/* ------------------------------------------------------------ the functions */
+
+Relation
+outbox_enqueue_arguments(FunctionCallInfo fcinfo, int first, Datum *values, bool *isnull)
+{
+	Relation	rel = outbox_open_table(get_func_namespace(fcinfo->flinfo->fn_oid));
+
+	memset(isnull, true, sizeof(bool) * OUTBOX_COLUMNS);
+	for (int i = 0; i < OUTBOX_ENQUEUE_ARGUMENTS; i++)
+	{
+		int			col = outbox_arguments[i].column;
+
+		isnull[col - 1] = PG_ARGISNULL(first + i);
+		values[col - 1] = PG_GETARG_DATUM(first + i);
+	}
+	return rel;
 }
 
 static Datum
-enqueue(FunctionCallInfo fcinfo, bool bytes)
+enqueue(FunctionCallInfo fcinfo, Relation rel, Datum *values, bool *isnull)
 {
-	Relation	rel = outbox_open_table(get_func_namespace(fcinfo->flinfo->fn_oid));
-	Datum		values[OUTBOX_COLUMNS];
-	bool		isnull[OUTBOX_COLUMNS];
-	bool		stored;
+	bool		stored = outbox_enqueue_row(rel, GetUserId(), values, isnull);
 
-	memset(isnull, true, sizeof(isnull));
-	pass(fcinfo, ARG_MESSAGE_ID, COL_ID, values, isnull);
-	pass(fcinfo, ARG_ROUTE, COL_ROUTE, values, isnull);
-	pass(fcinfo, 0, COL_EVENT_TYPE, values, isnull);
-	pass(fcinfo, ARG_AGGREGATE_TYPE, COL_AGGREGATE_TYPE, values, isnull);
-	pass(fcinfo, ARG_AGGREGATE_ID, COL_AGGREGATE_ID, values, isnull);
-	pass(fcinfo, 1, bytes ? COL_BODY : COL_PAYLOAD, values, isnull);
-	pass(fcinfo, ARG_HEADERS, COL_HEADERS, values, isnull);
-	pass(fcinfo, ARG_PROPERTIES, COL_PROPERTIES, values, isnull);
-	if (bytes && !PG_ARGISNULL(ARG_CONTENT_TYPE))
-		values[COL_PROPERTIES - 1] =
-			outbox_add_content_type(PG_GETARG_TEXT_PP(ARG_CONTENT_TYPE),
-									values[COL_PROPERTIES - 1],
-									&isnull[COL_PROPERTIES - 1]);
-	pass(fcinfo, ARG_ROUTING_KEY, COL_ROUTING_KEY, values, isnull);
-	pass(fcinfo, ARG_AVAILABLE_AT, COL_AVAILABLE_AT, values, isnull);
-
-	stored = outbox_enqueue_row(rel, GetUserId(), values, isnull);
 	table_close(rel, NoLock);
 	/* A trigger of the administrator's may have left it out. */
 	if (!stored)
@@ -197,13 +261,117 @@ enqueue(FunctionCallInfo fcinfo, bool bytes)
 Datum
 outbox_enqueue(PG_FUNCTION_ARGS)
 {
-	return enqueue(fcinfo, false);
+	Datum		values[OUTBOX_COLUMNS];
+	bool		isnull[OUTBOX_COLUMNS];
+	Relation	rel = outbox_enqueue_arguments(fcinfo, 0, values, isnull);
+
+	return enqueue(fcinfo, rel, values, isnull);
 }
 
 Datum
+outbox_add_content_type(const text *type, Datum properties, bool *isnull)
+{
+	static const char octets[] = "application/octet-stream";
+	StringInfoData json;
+	Datum		object;
+
+	/* The default needs no storing: it is what bytes are sent as. */
+	if (VARSIZE_ANY_EXHDR(type) == strlen(octets) &&
+		memcmp(VARDATA_ANY(type), octets, strlen(octets)) == 0)
+		return properties;
+	initStringInfo(&json);
+	appendStringInfoString(&json, "{\"content_type\": ");
+	escape_json(&json, text_to_cstring(type));
+	appendStringInfoChar(&json, '}');
+	object = outbox_json_object(json.data);
+	/* Of JSON null the row trigger makes NULL, but what is here is an object. */
+	if (*isnull || outbox_is_json_null(DatumGetJsonbP(properties)))
+	{
+		*isnull = false;
+		return object;
+	}
+	return DirectFunctionCall2(jsonb_concat, object, properties);
+}
+
+/* The second argument is the body, and there is a content_type behind the others. */
+Datum
 outbox_enqueue_bytes(PG_FUNCTION_ARGS)
 {
-	return enqueue(fcinfo, true);
+	Datum		values[OUTBOX_COLUMNS];
+	bool		isnull[OUTBOX_COLUMNS];
+	Relation	rel = outbox_enqueue_arguments(fcinfo, 0, values, isnull);
+
+	values[COL_BODY - 1] = values[COL_PAYLOAD - 1];
+	isnull[COL_BODY - 1] = isnull[COL_PAYLOAD - 1];
+	isnull[COL_PAYLOAD - 1] = true;
+	if (!PG_ARGISNULL(OUTBOX_ENQUEUE_ARGUMENTS))
+		values[COL_PROPERTIES - 1] =
+			outbox_add_content_type(PG_GETARG_TEXT_PP(OUTBOX_ENQUEUE_ARGUMENTS),
+									values[COL_PROPERTIES - 1],
+									&isnull[COL_PROPERTIES - 1]);
+	return enqueue(fcinfo, rel, values, isnull);
+}
+
+/*
+ * An error of the value (class 22) is thrown on with the argument's name, and any
+ * other as it is; none ends here.
+ */
+Datum
+outbox_enqueue_convert(const char *name, PGFunction input, text *value)
+{
+	MemoryContext context = CurrentMemoryContext;
+	Datum		result;
+
+	PG_TRY();
+	{
+		/* As InputFunctionCall() does, which takes a function of the catalog. */
+		result = DirectFunctionCall3(input, CStringGetDatum(text_to_cstring(value)),
+									 ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1));
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		if (ERRCODE_TO_CATEGORY(error->sqlerrcode) != ERRCODE_DATA_EXCEPTION)
+			PG_RE_THROW();
+		FlushErrorState();
+		error->message = psprintf("%s: %s", name, error->message);
+		ReThrowError(error);
+	}
+	PG_END_TRY();
+	return result;
+}
+
+/*
+ * For drivers that bind a string as text or varchar, of which no function with an
+ * argument of another type is found without a cast.  It has a name of its own, since an
+ * overload of outbox_enqueue() would make calls ambiguous that work.
+ */
+Datum
+outbox_enqueue_text(PG_FUNCTION_ARGS)
+{
+	static const PGFunction inputs[] = {
+		[OUTBOX_ARGUMENT_TEXT] = NULL,
+		[OUTBOX_ARGUMENT_JSON] = jsonb_in,
+		[OUTBOX_ARGUMENT_TIME] = timestamptz_in,
+		[OUTBOX_ARGUMENT_UUID] = uuid_in
+	};
+	Datum		values[OUTBOX_COLUMNS];
+	bool		isnull[OUTBOX_COLUMNS];
+	Relation	rel = outbox_enqueue_arguments(fcinfo, 0, values, isnull);
+
+	for (int i = 0; i < OUTBOX_ENQUEUE_ARGUMENTS; i++)
+	{
+		const OutboxArgument *argument = &outbox_arguments[i];
+
+		if (!PG_ARGISNULL(i) && inputs[argument->kind] != NULL)
+			values[argument->column - 1] =
+				outbox_enqueue_convert(argument->name, inputs[argument->kind],
+									   PG_GETARG_TEXT_PP(i));
+	}
+	return enqueue(fcinfo, rel, values, isnull);
 }
 
 Datum

@@ -10,14 +10,65 @@
 
 #include "columns.h"
 #include "enqueue.h"
-#include "format.h"
-#include "route.h"
-#include "utils/jsonb.h"
+#include "storage/lock.h"
+#include "utils/fmgrprotos.h"
 #include "utils/rel.h"
-#include "utils/relcache.h"
-#include "utils/uuid.h"
 
-/* insert.c: the row of outbox_enqueue() */
+/* arguments.c: arguments of the functions that enqueue */
+
+typedef enum OutboxArgumentKind
+{
+	OUTBOX_ARGUMENT_TEXT,
+	OUTBOX_ARGUMENT_JSON,
+	OUTBOX_ARGUMENT_TIME,
+	OUTBOX_ARGUMENT_UUID,
+	OUTBOX_ARGUMENT_BASE64
+} OutboxArgumentKind;
+
+typedef struct OutboxArgument
+{
+	const char *name;
+	OutboxArgumentKind kind;
+	int			column;			/* COL_NONE: content_type, of the properties */
+} OutboxArgument;
+
+/* Keys of outbox_enqueue_batch(); the first of them are outbox_enqueue()'s arguments. */
+extern const OutboxArgument outbox_arguments[];
+#define OUTBOX_ENQUEUE_ARGUMENTS	10
+
+/*
+ * Sets values and isnull, of OUTBOX_COLUMNS columns, from element number n; an
+ * ERROR (22023 and those of the types) that names the element and the key.  *key is
+ * the key that is looked at, for the context of an error.
+ */
+extern void outbox_read_element(const JsonbValue *element, int n,
+								Datum *values, bool *isnull,
+								const char **key);
+
+/* "an object", "a string" ...: what it is, for people. */
+extern const char *outbox_json_kind(const JsonbValue *value);
+
+/* enqueue.c */
+
+/*
+ * Opens the table outbox for the function, and sets values and isnull, of OUTBOX_COLUMNS
+ * columns, from its arguments, of which those of outbox_enqueue() begin with first.
+ */
+extern Relation outbox_enqueue_arguments(FunctionCallInfo fcinfo, int first,
+										 Datum *values, bool *isnull);
+
+/* The route that is in values; an ERROR (42501, 42704) if role may not use it. */
+extern const OutboxRoute *outbox_enqueue_check_route(Relation rel, Oid role,
+													 const Datum *values,
+													 const bool *isnull);
+
+/* Properties with content_type, unless they have one; *isnull is theirs. */
+extern Datum outbox_add_content_type(const text *type, Datum properties,
+									 bool *isnull);
+
+/* What comes before the INSERT in outbox_enqueue_row(). */
+extern void outbox_enqueue_prepare(Relation rel, Oid role, Datum *values,
+								   bool *isnull);
 
 /* Does the INSERT of a message name the column?  dated: it has a created_at. */
 static inline bool
@@ -30,71 +81,75 @@ outbox_is_inserted(int col, bool dated)
 }
 
 /*
- * Inserts a message into the table outbox, open as rel, as its owner.  seq,
- * attempts, status and origin are left to their defaults, and created_at if it is NULL.  Returns
- * false when a trigger has left the row out.
- */
-extern bool outbox_insert_row(Relation rel, const Datum *values,
-							  const bool *isnull);
-
-/*
  * The INSERT of the plan has ended with result: a rule has made something else of
  * it.  When that is nothing, the server takes the plan for one that no table
  * concerns, and would keep it for ever: it is forgotten.  Does not return.
  */
 extern void outbox_fail_rewritten(OutboxKeptPlan *plan, Relation rel, int result);
 
+/* The hash of a row's key, which has an aggregate_id. */
+extern int64 outbox_key_of(const Datum *values, const bool *isnull);
+
+/* A UUID of version 7 (RFC 9562), as the id of a message. */
+extern void outbox_make_uuid7(pg_uuid_t *uuid);
+
+/* A jsonb of that text, since the interface that builds one is another one from 19 on. */
+static inline Datum
+outbox_json_object(const char *text)
+{
+	return DirectFunctionCall1(jsonb_in, CStringGetDatum(text));
+}
+
+/* act_as_owner.c */
+
+/* Does a statement run as the owner for another role, also by a function in SQL? */
+extern bool outbox_acting(void);
+
+/* As outbox_kept_plan_execute(), without parameters, with a receiver of what it returns. */
+extern int	outbox_kept_plan_execute_into(OutboxKeptPlan *kept, const char *sql,
+										  DestReceiver *dest);
+
 /*
- * batch_element.c: a message of outbox_enqueue_batch(), from an element of its array
+ * Begins to act as owner, in SPI, and runs a query with $1 for name, with all that is
+ * committed and all that this transaction has done.
  */
+extern void outbox_look_begin(OutboxActing *acting, Oid owner, const char *query,
+							  const char *name);
+extern void outbox_look_end(const OutboxActing *acting);
 
 /*
- * Sets values and isnull, of OUTBOX_COLUMNS columns, from element number n; an
- * ERROR (22023 and those of the types) that names the element and the key.  *key is
- * the key that is looked at, for who makes the context of an error.
- */
-extern void outbox_read_element(const JsonbValue *element, int n,
-								Datum *values, bool *isnull,
-								const char **key);
-
-/* "an object", "a string" ...: what it is, for people. */
-extern const char *outbox_json_kind(const JsonbValue *value);
-
-/* check_format.c: can a message be sent in the format of its route? For check.c */
-
-/*
- * Why the route's format, which is not plain, cannot carry the message, in words that
- * begin with the argument; NULL: it can, and *formatted is filled.
- */
-extern const char *outbox_format_reason(const OutboxFields *fields,
-										const OutboxRoute *route,
-										OutboxFormatted *formatted);
-
-/*
- * An error (22023) that names the argument if the route's format, which is not plain,
- * cannot carry the message; all else of it has been found to be fine.  Fills
- * *formatted, and returns how many bytes its headers and properties take.
- */
-extern size_t outbox_check_format(const OutboxFields *fields,
-								  const OutboxRoute *route,
-								  OutboxFormatted *formatted);
-
-/*
- * column_values.c: the default of a column, for a row that comes without its value
- */
-
-/* Returns false where it is NULL, or there is none. */
-extern bool outbox_column_default(Relation rel, int col, Datum *value);
-
-/* trigger_support.c: what is in a table of ours, whatever the transaction's snapshot is */
-
-/*
- * Runs, as the owner of rel, a query with %s for the schema of rel and $1 for name,
- * with all that is committed and all that this transaction has done.  Returns the
- * first column of its first row in the caller's context; NULL if there is no row, or
- * it is null.
+ * The first column of such a query's first row, in the current context; NULL if there is
+ * no row, or it is null.  As with a foreign key, the lock under which it stays true is
+ * the caller's.
  */
 extern char *outbox_look_up(Relation rel, const char *query, const char *name);
+
+/* check.c: an ERROR that names the argument where ... */
+
+/* ... RabbitMQ or the protocol would refuse the message, or it breaks a rule of ours */
+extern void outbox_check_fields(const OutboxFields *fields,
+								const OutboxRoute *route);
+
+/* ... a column of outbox_route, which may be NULL, is too long or has no form in UTF-8 */
+extern void outbox_check_route(const text *name, const text *exchange,
+							   const text *exchange_type,
+							   const text *routing_key);
+
+/* trace.c */
+
+/*
+ * The headers with traceparent and tracestate of whoever enqueues, where they
+ * have no traceparent and there is one; else the headers as they are, which may
+ * be NULL.
+ */
+extern Jsonb *outbox_trace_headers(Jsonb *headers);
+
+/* trigger_support.c: as outbox_fired(), BEFORE INSERT OR UPDATE FOR EACH ROW */
+extern TriggerData *outbox_fired_before_row(FunctionCallInfo fcinfo,
+											const char *function);
+
+/* route_trigger.c: TRUNCATE of outbox_route is an ERROR, before anything is waited for */
+extern void outbox_route_refuse_truncation(Oid relid);
 
 /* numbering.c: numbers of messages that consumers can check order and gaps by */
 
@@ -108,9 +163,9 @@ extern int64 outbox_draw_seq(Relation rel);
 extern bool outbox_key_is_being_numbered(const char *route, int64 key_hash);
 
 /*
- * Counts one more message of the key on the route, for the table outbox open as
- * rel: its number, and a seq that no later message of the key is below.  Whoever
- * else numbers a message of this key waits until the transaction ends.
+ * Counts one more message of the key on the route, for the table outbox open as rel: its
+ * number, and a seq that no later message of the key is below.  Other transactions that
+ * number a message of this key wait until this one ends.
  */
 extern void outbox_number_key(Relation rel, const char *route, int64 key_hash,
 							  int64 *number, int64 *seq);
@@ -133,9 +188,7 @@ extern Jsonb *outbox_unnumbered_headers(Jsonb *headers);
 /* headers, an object or NULL, with the numbers that old has. */
 extern Jsonb *outbox_keep_numbers(Jsonb *headers, const Jsonb *old);
 
-/*
- * route_cap.c: the most messages that a route may have (outbox_route.max_pending)
- */
+/* route_cap.c: the most messages that a route may have (outbox_route.max_pending) */
 
 /*
  * Before a message of the route is stored in the table rel, on which the caller has a
@@ -144,15 +197,19 @@ extern Jsonb *outbox_keep_numbers(Jsonb *headers, const Jsonb *old);
  */
 extern void outbox_cap_check(Relation rel, const OutboxRoute *route, bool asks);
 
-/* route_lock.c: locks of routes: who enqueues, and who takes a route away */
+/* locks.c: locks of keys and of routes */
 
-/*
- * The transaction uses the route until it ends.  Returns false, without wait, when a
- * transaction that changes the route has it.
- */
-extern bool outbox_route_lock(const char *route, bool wait);
+/* Classes of advisory locks; SQL functions can only take 1 and 2. */
+typedef enum OutboxLockClass
+{
+	OUTBOX_LOCK_KEY = 3,		/* outbox.strict_keys */
+	OUTBOX_LOCK_COUNT,			/* counting the messages of a route */
+	OUTBOX_LOCK_ROUTE,
+	OUTBOX_LOCK_CHANGES			/* all changes of routes; its key is 0 */
+} OutboxLockClass;
 
-/* strict_keys.c: locks of outbox.strict_keys */
+extern LockAcquireResult outbox_lock_acquire(LOCKTAG *tag, OutboxLockClass class,
+											 uint64 key, LOCKMODE mode, bool wait);
 
 /*
  * Makes transactions that enqueue for one key commit one after the other, so
@@ -161,8 +218,10 @@ extern bool outbox_route_lock(const char *route, bool wait);
  */
 extern void outbox_lock_key(int64 hash);
 
-/* uuid7.c: UUIDs of version 7 (RFC 9562), the ids of messages */
-
-extern void outbox_make_uuid7(pg_uuid_t *uuid);
+/*
+ * The transaction uses the route until it ends.  Returns false, without wait, when a
+ * transaction that changes the route has it.
+ */
+extern bool outbox_route_lock(const char *route, bool wait);
 
 #endif							/* OUTBOX_ENQUEUE_INTERNAL_H */

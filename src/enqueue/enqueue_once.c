@@ -3,12 +3,11 @@
  * enqueue_once.c
  *		outbox_enqueue_once(): one message for each key within a window.
  *
- * The keys are rows of the table outbox_once, of which the primary key is what lets
- * one of two sessions wait for the other; a transaction that rolls back takes its
- * key with it.  A row that is older than the window is one that is not there: the
- * next message takes it over, if the relay has not removed it before
- * (outbox_once_maintain()).  It is one table and no partitions by day, since the
- * uniqueness would have to span them.
+ * The keys are rows of the table outbox_once, whose primary key lets one of two sessions
+ * wait for the other; a transaction that rolls back takes its key with it.  A row that
+ * is older than the window counts as absent: the next message takes it over, if the
+ * relay has not removed it before (outbox_once_maintain()).  There are no partitions by
+ * day, since the uniqueness would have to span them.
  *
  *-------------------------------------------------------------------------
  */
@@ -17,20 +16,13 @@
 #include "access/table.h"
 #include "access/xact.h"
 #include "catalog/pg_type.h"
-#include "columns.h"
 #include "compat.h"
-#include "enqueue.h"
 #include "enqueue_internal.h"
 #include "executor/spi.h"
-#include "fmgr.h"
 #include "miscadmin.h"
 #include "settings.h"
-#include "utils/builtins.h"
-#include "utils/lsyscache.h"
-#include "utils/rel.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
-#include "utils/uuid.h"
 
 PG_FUNCTION_INFO_V1(outbox_enqueue_once);
 
@@ -38,45 +30,40 @@ PG_FUNCTION_INFO_V1(outbox_enqueue_once);
 /* To find, or take, a key that others have and give back. */
 #define MAX_TURNS	1000
 
-/* In the order of the function's arguments; the first is the key. */
-static const int columns[] = {
-	COL_EVENT_TYPE, COL_PAYLOAD, COL_AGGREGATE_TYPE, COL_AGGREGATE_ID, COL_HEADERS,
-	COL_ROUTE, COL_ROUTING_KEY, COL_PROPERTIES, COL_AVAILABLE_AT, COL_ID
-};
-
-/* A key, and what it is looked up with. */
-typedef struct Key
+/* Parameters of the statements, of which each uses the first so many. */
+enum
 {
-	Relation	rel;			/* outbox */
-	Datum		route;
-	Datum		key;
-	TimestampTz now;
-	TimestampTz expired;		/* rows that are not newer do not count */
-} Key;
+	ROUTE,
+	KEY,
+	EXPIRED,					/* rows that are not newer do not count */
+	NOW,
+	ID,
+	PARAMS
+};
 
 #define FIND_SQL \
 	"SELECT o.id FROM outbox_internal.outbox_once o WHERE o.route OPERATOR(pg_catalog.=) $1" \
 	" AND o.key OPERATOR(pg_catalog.=) $2 AND o.at OPERATOR(pg_catalog.>) $3"
 #define TAKE_SQL \
-	"INSERT INTO outbox_internal.outbox_once AS o (route, key, id, at) VALUES ($1, $2, $3, $4)" \
+	"INSERT INTO outbox_internal.outbox_once AS o (route, key, id, at) VALUES ($1, $2, $5, $4)" \
 	" ON CONFLICT (route, key) DO UPDATE SET id = excluded.id, at = excluded.at" \
-	" WHERE o.at OPERATOR(pg_catalog.<=) $5"
+	" WHERE o.at OPERATOR(pg_catalog.<=) $3"
 #define GIVE_BACK_SQL \
 	"DELETE FROM outbox_internal.outbox_once o WHERE o.route OPERATOR(pg_catalog.=) $1" \
 	" AND o.key OPERATOR(pg_catalog.=) $2"
 
-/* Runs one of them as the owner; returns the number of rows. */
-static uint64
-run(OutboxKeptPlan *kept, const char *sql, int nargs, Oid *types,
-	Datum *values, int expected)
+/* Runs one of them as the owner; are there rows? */
+static bool
+run(OutboxKeptPlan *kept, const char *sql, int nparams, Datum *params, int expected)
 {
-	int			result = outbox_kept_plan_execute(kept, sql, nargs, types, values,
+	static Oid	types[PARAMS] = {TEXTOID, TEXTOID, TIMESTAMPTZOID, TIMESTAMPTZOID, UUIDOID};
+	int			result = outbox_kept_plan_execute(kept, sql, nparams, types, params,
 												  NULL, expected == SPI_OK_SELECT);
 
 	if (result != expected)
 		elog(ERROR, "could not use outbox_once: %s",
 			 SPI_result_code_string(result));
-	return SPI_processed;
+	return SPI_processed > 0;
 }
 
 /*
@@ -84,17 +71,14 @@ run(OutboxKeptPlan *kept, const char *sql, int nargs, Oid *types,
  * the transaction began counts.
  */
 static bool
-find(const Key *key, pg_uuid_t *id)
+find(Datum *params, pg_uuid_t *id)
 {
 	static OutboxKeptPlan kept;
-	Oid			types[] = {TEXTOID, TEXTOID, TIMESTAMPTZOID};
-	Datum		values[] = {key->route, key->key, TimestampTzGetDatum(key->expired)};
 	bool		isnull;
 	bool		found;
 
 	PushActiveSnapshot(GetLatestSnapshot());
-	found = run(&kept, FIND_SQL, lengthof(types), types, values,
-				SPI_OK_SELECT) > 0;
+	found = run(&kept, FIND_SQL, EXPIRED + 1, params, SPI_OK_SELECT);
 	PopActiveSnapshot();
 	if (found)
 		*id = *DatumGetUUIDP(SPI_getbinval(SPI_tuptable->vals[0],
@@ -102,37 +86,14 @@ find(const Key *key, pg_uuid_t *id)
 	return found;
 }
 
-/* Waits for who has it and has not committed; false: he has committed. */
-static bool
-take(const Key *key, const pg_uuid_t *id)
-{
-	static OutboxKeptPlan kept;
-	Oid			types[] = {TEXTOID, TEXTOID, UUIDOID, TIMESTAMPTZOID, TIMESTAMPTZOID};
-	Datum		values[] = {key->route, key->key, UUIDPGetDatum(id),
-	TimestampTzGetDatum(key->now), TimestampTzGetDatum(key->expired)};
-
-	return run(&kept, TAKE_SQL, lengthof(types), types, values,
-			   SPI_OK_INSERT) > 0;
-}
-
-static void
-give_back(const Key *key)
-{
-	static OutboxKeptPlan kept;
-	Oid			types[] = {TEXTOID, TEXTOID};
-	Datum		values[] = {key->route, key->key};
-
-	(void) run(&kept, GIVE_BACK_SQL, lengthof(types), types, values,
-			   SPI_OK_DELETE);
-}
-
 /*
- * Returns true when the key is that of the message *id now; else *id is set to the
- * message that has it.
+ * Returns true when the key is that of the message *id now, which is params[ID], too;
+ * else *id is set to the message that has it.
  */
 static bool
-reserve(const Key *key, pg_uuid_t *id)
+reserve(Relation rel, Datum *params, pg_uuid_t *id)
 {
+	static OutboxKeptPlan kept;
 	OutboxActing acting;
 	bool		taken = false;
 	int			turns = 0;
@@ -140,13 +101,14 @@ reserve(const Key *key, pg_uuid_t *id)
 	/* What the statement itself has enqueued counts. */
 	CommandCounterIncrement();
 	SPI_connect();
-	outbox_act_begin(&acting, key->rel->rd_rel->relowner, true);
-	while (!find(key, id))
+	outbox_act_begin(&acting, rel->rd_rel->relowner, true);
+	while (!find(params, id))
 	{
-		taken = take(key, id);
+		/* Waits for a transaction that has it; false: that has committed. */
+		taken = run(&kept, TAKE_SQL, PARAMS, params, SPI_OK_INSERT);
 		if (taken)
 			break;
-		/* Somebody else's was there, and is gone: that ends. */
+		/* Another transaction's was there, and is gone: that ends. */
 		if (++turns == MAX_TURNS)
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -162,13 +124,14 @@ reserve(const Key *key, pg_uuid_t *id)
 
 /* A trigger of the administrator's has left the message out. */
 static void
-unreserve(const Key *key)
+give_back(Relation rel, Datum *params)
 {
+	static OutboxKeptPlan kept;
 	OutboxActing acting;
 
 	SPI_connect();
-	outbox_act_begin(&acting, key->rel->rd_rel->relowner, true);
-	give_back(key);
+	outbox_act_begin(&acting, rel->rd_rel->relowner, true);
+	(void) run(&kept, GIVE_BACK_SQL, KEY + 1, params, SPI_OK_DELETE);
 	outbox_act_end(&acting);
 	SPI_finish();
 }
@@ -199,41 +162,34 @@ check_key(FunctionCallInfo fcinfo)
 Datum
 outbox_enqueue_once(PG_FUNCTION_ARGS)
 {
-	Relation	rel = outbox_open_table(get_func_namespace(fcinfo->flinfo->fn_oid));
 	Datum		values[OUTBOX_COLUMNS];
 	bool		isnull[OUTBOX_COLUMNS];
-	Key			key;
+	Relation	rel = outbox_enqueue_arguments(fcinfo, 1, values, isnull);
+	Datum		params[PARAMS];
+	TimestampTz now;
 	pg_uuid_t  *id = palloc(sizeof(pg_uuid_t));
-	bool		stored;
+	bool		stored = true;
 
-	memset(isnull, true, sizeof(isnull));
-	for (int i = 0; i < lengthof(columns); i++)
-	{
-		isnull[columns[i] - 1] = PG_ARGISNULL(i + 1);
-		values[columns[i] - 1] = PG_GETARG_DATUM(i + 1);
-	}
-	key.rel = rel;
-	key.key = check_key(fcinfo);
+	params[KEY] = check_key(fcinfo);
 	/* Who may not use the route learns nothing of its keys. */
-	outbox_enqueue_check_route(rel, GetUserId(), values, isnull);
-	key.route = values[COL_ROUTE - 1];
-	key.now = GetCurrentTimestamp();
-	key.expired = key.now - (int64) outbox_once_window_s * USECS_PER_SEC;
-
+	(void) outbox_enqueue_check_route(rel, GetUserId(), values, isnull);
+	params[ROUTE] = values[COL_ROUTE - 1];
+	now = GetCurrentTimestamp();
+	params[NOW] = TimestampTzGetDatum(now);
+	params[EXPIRED] = TimestampTzGetDatum(now - (int64) outbox_once_window_s * USECS_PER_SEC);
 	if (isnull[COL_ID - 1])
 		outbox_make_uuid7(id);
 	else
 		*id = *DatumGetUUIDP(values[COL_ID - 1]);
-	if (!reserve(&key, id))
+	params[ID] = UUIDPGetDatum(id);
+	if (reserve(rel, params, id))
 	{
-		table_close(rel, NoLock);
-		PG_RETURN_UUID_P(id);
+		values[COL_ID - 1] = params[ID];
+		isnull[COL_ID - 1] = false;
+		stored = outbox_enqueue_row(rel, GetUserId(), values, isnull);
+		if (!stored)
+			give_back(rel, params);
 	}
-	values[COL_ID - 1] = UUIDPGetDatum(id);
-	isnull[COL_ID - 1] = false;
-	stored = outbox_enqueue_row(rel, GetUserId(), values, isnull);
-	if (!stored)
-		unreserve(&key);
 	table_close(rel, NoLock);
 	if (!stored)
 		PG_RETURN_NULL();

@@ -3,16 +3,14 @@
  * numbering.c
  *		Numbers of messages that consumers can check order and gaps by.
  *
- * A message gets its number once, when it enters its route, in its headers: so it has
- * that when it is sent once more, replayed with its id, or published by another relay.
- * A message that goes to another route gets the number of a new message there.
+ * A message gets its number once, when it enters its route, in its headers: so it keeps
+ * that when it is sent once more, replayed with its id, or published by another relay.  A
+ * message that goes to another route gets the number of a new message there.
  *
- * The number of a key is that of its last message and one, in a row of
- * outbox_key_number which stays locked until the transaction ends: a rollback
- * gives the number back, and two messages of a key never have their numbers in
- * another order than they become visible in.  seq is drawn under the same lock,
- * since that is the order in which they are published; what the row's default has
- * drawn before is dropped.
+ * The last number of a key is in a row of outbox_key_number, which stays locked until the
+ * transaction ends: a rollback gives the number back, and two messages of a key become
+ * visible in the order of their numbers.  seq is drawn under the same lock, since that is
+ * the order in which they are published; what the row's default has drawn is dropped.
  *
  *-------------------------------------------------------------------------
  */
@@ -22,13 +20,10 @@
 #include "access/table.h"
 #include "catalog/pg_type.h"
 #include "commands/sequence.h"
-#include "enqueue.h"
 #include "enqueue_internal.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
-#include "utils/fmgrprotos.h"
 #include "utils/lsyscache.h"
-#include "utils/rel.h"
 #include "utils/snapmgr.h"
 
 #define NUMBER_SQL \
@@ -54,18 +49,6 @@ outbox_draw_seq(Relation rel)
 	return nextval_internal(seq_sequence(rel), false);
 }
 
-static int64
-returned(int column)
-{
-	bool		isnull;
-	Datum		value = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc,
-									  column, &isnull);
-
-	if (isnull)
-		elog(ERROR, "column %d of a number is null", column);
-	return DatumGetInt64(value);
-}
-
 void
 outbox_number_key(Relation rel, const char *route, int64 key_hash,
 				  int64 *number, int64 *seq)
@@ -73,6 +56,7 @@ outbox_number_key(Relation rel, const char *route, int64 key_hash,
 	static OutboxKeptPlan kept;
 	Oid			types[3] = {TEXTOID, INT8OID, REGCLASSOID};
 	Datum		values[3];
+	bool		isnull;
 	OutboxActing acting;
 	int			result;
 
@@ -95,8 +79,9 @@ outbox_number_key(Relation rel, const char *route, int64 key_hash,
 				 errmsg("the message has no number on route \"%s\"", route),
 				 errdetail("A trigger on the table \"outbox_key_number\" has left its row out."),
 				 errhint("Drop that trigger, or set sequence of the route to NULL.")));
-	*number = returned(1);
-	*seq = returned(2);
+	/* A column that is NOT NULL, and a function that does not return NULL. */
+	*number = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+	*seq = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2, &isnull));
 	outbox_act_end(&acting);
 	SPI_finish();
 }
@@ -129,23 +114,24 @@ outbox_key_is_being_numbered(const char *route, int64 key_hash)
 	return busy;
 }
 
+/* The headers with those of object, which replace theirs. */
+static Jsonb *
+with(Jsonb *headers, const char *object)
+{
+	Datum		own = outbox_json_object(object);
+
+	if (headers == NULL)
+		return DatumGetJsonbP(own);
+	return DatumGetJsonbP(DirectFunctionCall2(jsonb_concat, JsonbPGetDatum(headers), own));
+}
+
 Jsonb *
 outbox_numbered_headers(Jsonb *headers, int64 seq, int64 number)
 {
-	/*
-	 * As text, since the interface that builds a jsonb is another one from 19
-	 * on.
-	 */
-	char	   *own = number == 0 ?
-		psprintf("{\"x-outbox-seq\": " INT64_FORMAT "}", seq) :
-		psprintf("{\"x-outbox-seq\": " INT64_FORMAT ", \"x-outbox-key-seq\": " INT64_FORMAT "}",
-				 seq, number);
-	Datum		object = DirectFunctionCall1(jsonb_in, CStringGetDatum(own));
-
-	if (headers == NULL)
-		return DatumGetJsonbP(object);
-	return DatumGetJsonbP(DirectFunctionCall2(jsonb_concat,
-											  JsonbPGetDatum(headers), object));
+	return with(headers, number == 0 ?
+				psprintf("{\"x-outbox-seq\": " INT64_FORMAT "}", seq) :
+				psprintf("{\"x-outbox-seq\": " INT64_FORMAT ", \"x-outbox-key-seq\": " INT64_FORMAT "}",
+						 seq, number));
 }
 
 static const char *const names[] = {"x-outbox-seq", "x-outbox-key-seq"};
@@ -186,17 +172,11 @@ outbox_keep_numbers(Jsonb *headers, const Jsonb *old)
 	for (int i = 0; i < (int) lengthof(names); i++)
 	{
 		Jsonb	   *number = number_of(old, names[i]);
-		char	   *own;
-		Datum		object;
 
-		if (number == NULL || number_of(headers, names[i]) != NULL)
-			continue;
-		own = psprintf("{\"%s\": %s}", names[i],
-					   JsonbToCString(NULL, &number->root, VARSIZE(number)));
-		object = DirectFunctionCall1(jsonb_in, CStringGetDatum(own));
-		headers = DatumGetJsonbP(headers == NULL ? object :
-								 DirectFunctionCall2(jsonb_concat,
-													 JsonbPGetDatum(headers), object));
+		if (number != NULL && number_of(headers, names[i]) == NULL)
+			headers = with(headers, psprintf("{\"%s\": %s}", names[i],
+											 JsonbToCString(NULL, &number->root,
+															VARSIZE(number))));
 	}
 	return headers;
 }

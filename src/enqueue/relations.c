@@ -3,10 +3,10 @@
  * relations.c
  *		Tables of the extension by their OIDs.
  *
- * The tables that users see are in a schema that anybody may own, rename and replace.
- * PL/pgSQL reaches them through views in outbox_internal; LOCK TABLE and ALTER TABLE
- * cannot go through a view, and take a name, which leads elsewhere when the schema is
- * renamed between two looks.  Here they take an OID.
+ * The tables that users see are in a schema that any role may own, rename and replace.
+ * PL/pgSQL reaches them through views in outbox_internal.  LOCK TABLE and ALTER TABLE
+ * take no view but a name, which leads elsewhere when the schema is renamed between two
+ * looks: so here they take an OID.
  *
  *-------------------------------------------------------------------------
  */
@@ -17,13 +17,11 @@
 #include "catalog/pg_class.h"
 #include "commands/event_trigger.h"
 #include "commands/tablecmds.h"
-#include "enqueue.h"
-#include "fmgr.h"
+#include "enqueue_internal.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
 #include "parser/parser.h"
 #include "storage/lmgr.h"
-#include "storage/lock.h"
 #include "tcop/utility.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"

@@ -3,19 +3,18 @@
  * route_cap.c
  *		The most messages that a route may have (outbox_route.max_pending).
  *
- * Messages of such a route, and no others, are in the index outbox_counted.  It is
- * read as the row is: whatever anybody has stored counts until it is gone, also if his
- * transaction is open, or prepared; what is rolled back does not.  So the count of
- * the table is the truth, nothing has to be given back when something ends badly,
- * and no lock is kept.
+ * Messages of such a route, and no others, are in the index outbox_counted.  It is read
+ * as it is: a row counts from when it is stored until it is gone, also while its
+ * transaction is open, or prepared; what is rolled back does not.  So the table is the
+ * truth, nothing has to be given back when something ends badly, and no lock is kept.
  *
  * Counting for each message would cost as much as the route may have.  So the last
- * count and what was stored since is known in shared memory (caps.h), and it is
- * counted again only where that says that the route is full, which it may not be any
- * more.  Then others that find the same wait for who counts, and take his result.
+ * count and what was stored since is known in shared memory (caps.h), and it is counted
+ * again only where that says that the route is full, which it may not be any more.  Then
+ * others that find the same wait for the one that counts, and take its result.
  *
- * How far over the limit: whoever has been admitted when a count begins, and stores
- * his row when it has passed, is not counted until the next one.  That is one
+ * How far over the limit: a session that has been admitted when a count begins, and
+ * stores its row when it has passed, is not counted until the next one.  That is one
  * message of each session at most.
  *
  *-------------------------------------------------------------------------
@@ -31,36 +30,23 @@
 #include "catalog/pg_class.h"
 #include "catalog/pg_collation.h"
 #include "catalog/pg_type.h"
-#include "common/hashfn.h"
 #include "compat.h"
-#include "enqueue.h"
 #include "enqueue_internal.h"
-#include "fmgr.h"
 #include "miscadmin.h"
 #include "nodes/primnodes.h"
 #include "storage/lmgr.h"
-#include "storage/lock.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
-#include "utils/rel.h"
 #include "utils/snapmgr.h"
+#include "waiters.h"
 
 PG_FUNCTION_INFO_V1(outbox_route_is_full);
-
-/* Lock class of who counts; SQL functions can only take 1 and 2; strict_keys.c has 3, route_lock.c 5 and 6. */
-#define COUNT_LOCK_CLASS 4
 
 static OutboxCap
 cap_of(const char *route, int most)
 {
-	OutboxCap	cap;
-
-	cap.dboid = MyDatabaseId;
-	cap.most = most;
-	cap.route = hash_bytes_extended((const unsigned char *) route,
-									(int) strlen(route), 0);
-	return cap;
+	return (OutboxCap) {.dboid = MyDatabaseId, .most = most, .route = outbox_recent_hash(route)};
 }
 
 /* WHERE counted: with another one it would count too few. */
@@ -145,9 +131,8 @@ count_rows(Relation rel, Relation index, const char *route, int64 most)
 static bool
 lock_count(const OutboxCap *cap, LOCKTAG *tag, bool wait)
 {
-	SET_LOCKTAG_ADVISORY(*tag, cap->dboid, (uint32) (cap->route >> 32),
-						 (uint32) cap->route, COUNT_LOCK_CLASS);
-	return LockAcquire(tag, ExclusiveLock, false, !wait) != LOCKACQUIRE_NOT_AVAIL;
+	return outbox_lock_acquire(tag, OUTBOX_LOCK_COUNT, cap->route, ExclusiveLock,
+							   wait) != LOCKACQUIRE_NOT_AVAIL;
 }
 
 /* Counts, and tells the others.  Returns how many there are. */

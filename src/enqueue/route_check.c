@@ -3,23 +3,18 @@
  * route_check.c
  *		What a route must be: the CHECK of outbox_route.
  *
- * One function for all columns instead of a constraint for each, because a
- * constraint can only say its name, and because it holds also where triggers do not
- * fire.  Roles are looked at by a trigger (route_trigger.c): they depend on more than
- * the row.
+ * One function for all columns instead of a constraint for each, because a constraint can
+ * only say its name, and because it holds also where triggers do not fire.  Roles depend
+ * on more than the row: route_trigger.c.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
-#include "enqueue.h"
-#include "fmgr.h"
+#include "enqueue_internal.h"
 #include "format.h"
-#include "lib/stringinfo.h"
 #include "outlet.h"
-#include "route.h"
 #include "utils/builtins.h"
-#include "utils/jsonb.h"
 #include "utils/timestamp.h"
 
 PG_FUNCTION_INFO_V1(outbox_route_allowed);
@@ -145,10 +140,7 @@ refuse_for_transient(FunctionCallInfo fcinfo, const OutboxOutlet *outlet,
 			 errdetail("Its messages are read out of the write-ahead log: none waits in the table, and none is given up here.")));
 }
 
-/*
- * Messages that are read out of the log never wait in the table: what is about those
- * that do would be a promise that nobody keeps.
- */
+/* Messages that are read out of the log never wait in the table. */
 static void
 check_transient(FunctionCallInfo fcinfo, const OutboxOutlet *outlet)
 {

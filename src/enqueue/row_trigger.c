@@ -13,28 +13,26 @@
 #include "access/htup_details.h"
 #include "catalog.h"
 #include "catalog/pg_type.h"
-#include "columns.h"
-#include "commands/trigger.h"
 #include "compat.h"
 #include "encode_json.h"
-#include "enqueue.h"
 #include "enqueue_internal.h"
-#include "key_hash.h"
+#include "executor/executor.h"
 #include "miscadmin.h"
+#include "optimizer/optimizer.h"
 #include "origin.h"
 #include "outlet.h"
+#include "rewrite/rewriteHandler.h"
 #include "settings.h"
 #include "shared.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
-#include "utils/rel.h"
 #include "utils/timestamp.h"
 
 PG_FUNCTION_INFO_V1(outbox_row_trigger);
 
 /*
- * Of a row that somebody stores.  The relay counts on from there, and a number
- * without a successor would be an error of its statement, for all messages.
+ * The relay counts on from there, and a number without a successor would be an error of
+ * its statement, for all messages.
  */
 #define MAX_ATTEMPTS	1000000000
 
@@ -42,7 +40,7 @@ typedef struct Row
 {
 	Relation	rel;
 	HeapTuple	tuple;
-	bool		insert;
+	HeapTuple	old;			/* NULL: it is inserted */
 	bool		enters;			/* a route: it is inserted, or was of another
 								 * one */
 	bool		accepted;		/* before: the relay stores it */
@@ -57,32 +55,44 @@ typedef struct Row
 
 /* Of an UPDATE: is the column what it was? */
 static bool
-is_unchanged(const Row *row, TriggerData *trigdata, int col)
+is_unchanged(const Row *row, int col)
 {
+	TupleDesc	desc = RelationGetDescr(row->rel);
+	Form_pg_attribute att = TupleDescAttr(desc, col - 1);
 	bool		isnull;
-	Datum		old = heap_getattr(trigdata->tg_trigtuple, col,
-								   RelationGetDescr(row->rel), &isnull);
+	Datum		old = heap_getattr(row->old, col, desc, &isnull);
 
 	return isnull == IS_NULL(col) &&
-		(isnull || outbox_same_value(old, VALUE(col), false, -1));
+		(isnull || outbox_same_value(old, VALUE(col), att->attbyval, att->attlen));
+}
+
+/* NULL: it has none, or there is no old row. */
+static Jsonb *
+old_headers(const Row *row)
+{
+	bool		isnull = true;
+	Datum		old = row->old == NULL ? (Datum) 0 :
+		heap_getattr(row->old, COL_HEADERS, RelationGetDescr(row->rel), &isnull);
+
+	return isnull ? NULL : DatumGetJsonbP(old);
 }
 
 static void
 read_row(Row *row, TriggerData *trigdata)
 {
-	TupleDesc	desc;
+	bool		insert = TRIGGER_FIRED_BY_INSERT(trigdata->tg_event);
+	TupleDesc	desc = RelationGetDescr(trigdata->tg_relation);
 
 	row->rel = trigdata->tg_relation;
-	row->insert = TRIGGER_FIRED_BY_INSERT(trigdata->tg_event);
-	row->tuple = row->insert ? trigdata->tg_trigtuple : trigdata->tg_newtuple;
+	row->tuple = insert ? trigdata->tg_trigtuple : trigdata->tg_newtuple;
+	row->old = insert ? NULL : trigdata->tg_trigtuple;
 	row->accepted = outbox_is_relay;
 	row->changed = false;
-	desc = RelationGetDescr(row->rel);
 	outbox_expect_message_columns(desc, RelationGetRelationName(row->rel));
 	row->values = palloc(sizeof(Datum) * desc->natts);
 	row->isnull = palloc(sizeof(bool) * desc->natts);
 	heap_deform_tuple(row->tuple, desc, row->values, row->isnull);
-	row->enters = row->insert || !is_unchanged(row, trigdata, COL_ROUTE);
+	row->enters = insert || !is_unchanged(row, COL_ROUTE);
 }
 
 static void
@@ -103,8 +113,30 @@ set_value(Row *row, int col, Datum value)
 /* ---------------------------------------------------------------- defaults */
 
 /*
- * Mappers write NULL for what nobody has set, and a language without NULL its
- * zero.  No database has the origin 0; of a restore it is taken as it comes.
+ * The default of a column as the catalog has it at the moment, evaluated as the one who
+ * INSERTs, as the server would; NULL: there is none.
+ */
+static bool
+column_default(Relation rel, int col, Datum *value)
+{
+	Expr	   *expr = (Expr *) build_column_default(rel, col);
+	ExprContext *econtext;
+	bool		isnull;
+
+	if (expr == NULL)
+		return false;
+	econtext = CreateStandaloneExprContext();
+	/* In our own memory context: the value has to outlive econtext. */
+	*value = ExecEvalExpr(ExecInitExpr(expression_planner(expr), NULL),
+						  econtext, &isnull);
+	FreeExprContext(econtext, true);
+	return !isnull;
+}
+
+/*
+ * Mappers name each column in an INSERT, with NULL for what nothing has set, and a
+ * language without NULL its zero, so the server's own default does not apply.  No
+ * database has the origin 0; of a restore it is taken as it comes.
  */
 static void
 set_defaults(Row *row)
@@ -117,62 +149,49 @@ set_defaults(Row *row)
 		Datum		value;
 
 		if (IS_NULL(col) && outbox_columns[col - 1].null == OUTBOX_COLUMN_DEFAULT &&
-			outbox_column_default(row->rel, col, &value))
+			column_default(row->rel, col, &value))
 			set_value(row, col, value);
 	}
 }
 
 /* ------------------------------------------------------------------ origin */
 
-/* Has somebody given it an origin that is not the default, or changed it? */
-static bool
-sets_origin(Row *row, TriggerData *trigdata, bool foreign)
-{
-	Datum		old;
-	bool		isnull;
-
-	if (row->insert)
-		return foreign;
-	old = heap_getattr(trigdata->tg_trigtuple, COL_ORIGIN,
-					   RelationGetDescr(row->rel), &isnull);
-	return isnull || IS_NULL(COL_ORIGIN) ||
-		DatumGetInt64(old) != DatumGetInt64(VALUE(COL_ORIGIN));
-}
-
 /*
- * Is the row loaded by a restore, or was it?  Then the original has accepted it,
- * and neither its route need be there yet, since tables are loaded in any order,
- * nor need our settings agree.  This is for those who may restore: anybody else
- * could silence the relay, or publish what it must not, with it.
+ * Is the row loaded by a restore, or was it?  Then the original has accepted it, and
+ * neither its route need be there yet, since tables are loaded in any order, nor need our
+ * settings agree.  This is for those who may restore: anyone else could silence the
+ * relay, or publish what it must not, with it.
  */
 static bool
-is_restored(Row *row, TriggerData *trigdata)
+is_restored(Row *row)
 {
 	bool		foreign = !IS_NULL(COL_ORIGIN) &&
 		DatumGetInt64(VALUE(COL_ORIGIN)) != outbox_own_origin();
+	bool		sets_origin;
 	bool		owner;
 
-	if (row->insert && !foreign && !outbox_in_restore())
+	if (row->old == NULL && !foreign && !outbox_in_restore())
 		return false;
+	sets_origin = row->old == NULL ? foreign : !is_unchanged(row, COL_ORIGIN);
 	/* Superusers have the privileges of every role. */
 	owner = has_privs_of_role(GetUserId(), row->rel->rd_rel->relowner);
 	if (owner && outbox_in_restore())
 		return true;
-	if (!owner && sets_origin(row, trigdata, foreign))
+	if (!owner && sets_origin)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("permission denied to set origin of a message"),
 				 errdetail("Only a restore by superusers or the owner of the table \"%s\" may store messages of another database.",
 						   RelationGetRelationName(row->rel)),
 				 errhint("Leave origin to its default.")));
-	if (foreign && sets_origin(row, trigdata, foreign))
+	if (foreign && sets_origin)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("origin of a message must be that of this database"),
 				 errdetail("A message of another database comes with a restore only, and silences the relay until outbox_adopt() is called."),
 				 errhint("Leave origin to its default.")));
 	/* Another route is one of this database. */
-	return foreign && owner && (row->insert || !row->enters);
+	return foreign && owner && (row->old == NULL || !row->enters);
 }
 
 /* -------------------------------------------------- what a row has to be */
@@ -191,40 +210,33 @@ replace_json_nulls(Row *row)
 			set_null(row, col);
 }
 
-/* A job of the relay stores what has its headers, or has none. */
 static void
-add_trace(Row *row)
+set_headers(Row *row, const Jsonb *before, const Jsonb *headers)
 {
-	Jsonb	   *headers = FIELD(COL_HEADERS, DatumGetJsonbP);
-	Jsonb	   *traced;
-
-	if (!row->insert || row->accepted)
-		return;
-	traced = outbox_trace_headers(headers);
-	if (traced == headers)
-		return;
-	VALUE(COL_HEADERS) = JsonbPGetDatum(traced);
-	IS_NULL(COL_HEADERS) = false;
-	row->changed = true;
+	if (headers == NULL && before != NULL)
+		set_null(row, COL_HEADERS);
+	else if (headers != before)
+		set_value(row, COL_HEADERS, JsonbPGetDatum(headers));
 }
 
 /* What the broker, the protocol or the route would not take. */
 static void
 check_message(Row *row, const OutboxRoute *route)
 {
-	OutboxFields fields;
+	OutboxFields fields = {
+		.event_type = FIELD(COL_EVENT_TYPE, DatumGetTextPP),
+		.aggregate_type = FIELD(COL_AGGREGATE_TYPE, DatumGetTextPP),
+		.aggregate_id = FIELD(COL_AGGREGATE_ID, DatumGetTextPP),
+		.routing_key = FIELD(COL_ROUTING_KEY, DatumGetTextPP),
+		.payload = FIELD(COL_PAYLOAD, DatumGetJsonbP),
+		.body = FIELD(COL_BODY, DatumGetByteaPP),
+		.headers = FIELD(COL_HEADERS, DatumGetJsonbP),
+		.properties = FIELD(COL_PROPERTIES, DatumGetJsonbP),
+		.id = FIELD(COL_ID, DatumGetUUIDP),
+		.created_at = DatumGetTimestampTz(VALUE(COL_CREATED_AT)),
+		.accepted = row->accepted
+	};
 
-	fields.event_type = FIELD(COL_EVENT_TYPE, DatumGetTextPP);
-	fields.aggregate_type = FIELD(COL_AGGREGATE_TYPE, DatumGetTextPP);
-	fields.aggregate_id = FIELD(COL_AGGREGATE_ID, DatumGetTextPP);
-	fields.routing_key = FIELD(COL_ROUTING_KEY, DatumGetTextPP);
-	fields.payload = FIELD(COL_PAYLOAD, DatumGetJsonbP);
-	fields.body = FIELD(COL_BODY, DatumGetByteaPP);
-	fields.headers = FIELD(COL_HEADERS, DatumGetJsonbP);
-	fields.properties = FIELD(COL_PROPERTIES, DatumGetJsonbP);
-	fields.id = FIELD(COL_ID, DatumGetUUIDP);
-	fields.created_at = DatumGetTimestampTz(VALUE(COL_CREATED_AT));
-	fields.accepted = row->accepted;
 	outbox_check_fields(&fields, route);
 }
 
@@ -235,43 +247,33 @@ check_message(Row *row, const OutboxRoute *route)
  * hold up the others of its outbox_requeue_failed().
  */
 static bool
-is_same_message(Row *row, TriggerData *trigdata)
+is_same_message(Row *row)
 {
-	if (row->insert)
+	if (row->old == NULL)
 		return false;
 	for (int col = 1; col <= OUTBOX_COLUMNS; col++)
 		if (outbox_columns[col - 1].set_by == OUTBOX_SET_BY_CONTENT &&
-			!is_unchanged(row, trigdata, col))
+			!is_unchanged(row, col))
 			return false;
 	return true;
-}
-
-static void
-check_available_at(Row *row)
-{
-	if (!IS_NULL(COL_AVAILABLE_AT) &&
-		TIMESTAMP_IS_NOEND(DatumGetTimestampTz(VALUE(COL_AVAILABLE_AT))))
-		ereport(ERROR,
-				(errcode(ERRCODE_DATETIME_VALUE_OUT_OF_RANGE),
-				 errmsg("available_at must not be infinity"),
-				 errdetail("The message would never be sent.")));
 }
 
 static bool
 has_status(Row *row, const char *status)
 {
-	text	   *value = DatumGetTextPP(VALUE(COL_STATUS));
+	text	   *value = FIELD(COL_STATUS, DatumGetTextPP);
 
-	return VARSIZE_ANY_EXHDR(value) == strlen(status) &&
+	return value != NULL && VARSIZE_ANY_EXHDR(value) == strlen(status) &&
 		memcmp(VARDATA_ANY(value), status, strlen(status)) == 0;
 }
 
 /*
- * CHECK constraints would say the same, but each costs every INSERT 2.5 us of 19,
- * because the server reads and compiles it again for each statement (measured).
+ * What the relay itself counts on, a restored row included.  CHECK constraints would say
+ * the same, but each costs every INSERT 2.5 us of 19, because the server reads and
+ * compiles it again for each statement (measured).
  */
 static void
-check_values(Row *row)
+check_row(Row *row)
 {
 	if (!IS_NULL(COL_STATUS) && !has_status(row, "pending") &&
 		!has_status(row, "failed"))
@@ -286,6 +288,20 @@ check_values(Row *row)
 				(errcode(ERRCODE_CHECK_VIOLATION),
 				 errmsg("attempts must be from 0 to %d", MAX_ATTEMPTS),
 				 errhint("Leave it to its default.")));
+	if (IS_NULL(COL_SEQ) || DatumGetInt64(VALUE(COL_SEQ)) <= 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("seq must be positive"),
+				 errhint("Leave it to its default.")));
+	if (IS_NULL(COL_CREATED_AT) ||
+		TIMESTAMP_NOT_FINITE(DatumGetTimestampTz(VALUE(COL_CREATED_AT))))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATETIME_VALUE_OUT_OF_RANGE),
+				 errmsg("created_at must be a finite time")));
+	if (IS_NULL(COL_ROUTE))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("route must not be null")));
 }
 
 /*
@@ -303,7 +319,7 @@ set_outlet(Row *row, const OutboxRoute *route)
 
 	if (outlet != NULL)
 		name = outlet->excluded &&
-			(!outlet->transient || (row->insert && route != NULL)) ? outlet->name : NULL;
+			(!outlet->transient || (row->old == NULL && route != NULL)) ? outlet->name : NULL;
 	if (name == NULL && old != NULL)
 		set_null(row, COL_OUTLET);
 	else if (name != NULL && (old == NULL || strcmp(old, name) != 0))
@@ -323,7 +339,7 @@ set_counted(Row *row, const OutboxRoute *route)
 	if (route == NULL)
 		return;
 	counts = route->max_pending > 0;
-	if (counts && row->insert)
+	if (counts && row->old == NULL)
 		outbox_cap_check(row->rel, route, !row->accepted);
 	if (IS_NULL(COL_COUNTED) == !counts && (!counts || DatumGetBool(VALUE(COL_COUNTED))))
 		return;
@@ -333,11 +349,11 @@ set_counted(Row *row, const OutboxRoute *route)
 		set_null(row, COL_COUNTED);
 }
 
-/* When it became failed, whoever says that it has; of a restored row as it was. */
+/* When it became failed, by the relay or an operator; of a restored row as it was. */
 static void
 set_failed_at(Row *row)
 {
-	bool		failed = !IS_NULL(COL_STATUS) && has_status(row, "failed");
+	bool		failed = has_status(row, "failed");
 
 	if (IS_NULL(COL_FAILED_AT) == !failed)
 		return;
@@ -347,98 +363,47 @@ set_failed_at(Row *row)
 		set_null(row, COL_FAILED_AT);
 }
 
-/* What the relay itself counts on, a restored row included. */
-static void
-check_row(Row *row)
+/* As a foreign key looks, whatever the route was when the statement began. */
+static const OutboxRoute *
+usable_route(const Row *row, Oid user)
 {
-	check_values(row);
-	if (IS_NULL(COL_SEQ) || DatumGetInt64(VALUE(COL_SEQ)) <= 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("seq must be positive"),
-				 errhint("Leave it to its default.")));
-	if (IS_NULL(COL_CREATED_AT) ||
-		TIMESTAMP_NOT_FINITE(DatumGetTimestampTz(VALUE(COL_CREATED_AT))))
-		ereport(ERROR,
-				(errcode(ERRCODE_DATETIME_VALUE_OUT_OF_RANGE),
-				 errmsg("created_at must be a finite time")));
-	if (IS_NULL(COL_ROUTE))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("route must not be null")));
-}
-
-/* On every route: what a consumer counts by must not come from a user. */
-static void
-refuse_numbers(Row *row, TriggerData *trigdata)
-{
-	Datum		old = (Datum) 0;
-	bool		isnull = true;
-
-	if (IS_NULL(COL_HEADERS) || row->accepted)
-		return;
-	if (!row->insert)
-		old = heap_getattr(trigdata->tg_trigtuple, COL_HEADERS,
-						   RelationGetDescr(row->rel), &isnull);
-	outbox_refuse_numbers(DatumGetJsonbP(VALUE(COL_HEADERS)),
-						  isnull ? NULL : DatumGetJsonbP(old));
+	return outbox_usable_route(RelationGetNamespace(row->rel), row->rel->rd_rel->relowner,
+							   TextDatumGetCString(VALUE(COL_ROUTE)), user);
 }
 
 /*
- * Where the route says so, once.  A message that a job of the relay inserts with its old
- * id has its number; what is no object is refused later.
+ * A message gets its numbers where the route says so, once.  A message that a job of the
+ * relay inserts with its old id has them; what is no object is refused later.  What an
+ * administrator has added may have run, and enqueued: the route is looked up again.
  */
-static bool
-is_numbered(Row *row, const OutboxRoute *route)
+static const OutboxRoute *
+number_message(Row *row, const OutboxRoute *route)
 {
-	Jsonb	   *headers = FIELD(COL_HEADERS, DatumGetJsonbP);
-
-	return route->numbering != OUTBOX_NUMBER_NONE && row->enters &&
-		(headers == NULL || JB_ROOT_IS_OBJECT(headers)) &&
-		(!row->accepted || !outbox_has_number(headers));
-}
-
-static void
-set_headers(Row *row, Jsonb *headers)
-{
-	if (headers == FIELD(COL_HEADERS, DatumGetJsonbP))
-		return;
-	if (headers == NULL)
-		set_null(row, COL_HEADERS);
-	else
-		set_value(row, COL_HEADERS, JsonbPGetDatum(headers));
-}
-
-static int64
-key_hash(const Row *row)
-{
-	return outbox_hash_key(DatumGetTextPP(VALUE(COL_ROUTE)),
-						   FIELD(COL_AGGREGATE_TYPE, DatumGetTextPP),
-						   DatumGetTextPP(VALUE(COL_AGGREGATE_ID)));
-}
-
-static void
-number_message(Row *row, OutboxNumbering numbering)
-{
+	Jsonb	   *headers;
 	int64		number = 0;
 
-	if (numbering == OUTBOX_NUMBER_KEY && !IS_NULL(COL_AGGREGATE_ID))
+	if (route->numbering == OUTBOX_NUMBER_NONE || !row->enters)
+		return route;
+	headers = FIELD(COL_HEADERS, DatumGetJsonbP);
+	if ((headers != NULL && !JB_ROOT_IS_OBJECT(headers)) ||
+		(row->accepted && outbox_has_number(headers)))
+		return route;
+	if (route->numbering == OUTBOX_NUMBER_KEY && !IS_NULL(COL_AGGREGATE_ID))
 	{
 		int64		seq;
 
 		outbox_number_key(row->rel, TextDatumGetCString(VALUE(COL_ROUTE)),
-						  key_hash(row), &number, &seq);
+						  outbox_key_of(row->values, row->isnull), &number, &seq);
 		set_value(row, COL_SEQ, Int64GetDatum(seq));
 	}
-	set_value(row, COL_HEADERS,
-			  JsonbPGetDatum(outbox_numbered_headers(FIELD(COL_HEADERS, DatumGetJsonbP),
-													 DatumGetInt64(VALUE(COL_SEQ)),
-													 number)));
+	set_headers(row, headers,
+				outbox_numbered_headers(headers, DatumGetInt64(VALUE(COL_SEQ)), number));
+	return usable_route(row, InvalidOid);
 }
 
 /*
  * Half of a key is none: such messages have no order, which shows only when it is
- * missed.  Once a session, as whoever means it would have a log full of these.
+ * missed.  Once a session, so that a log is not full of it where it is meant.
  */
 static void
 warn_half_key(Row *row)
@@ -456,44 +421,19 @@ warn_half_key(Row *row)
 }
 
 /*
- * With outbox.strict_keys; a function of ours has it already.  A plain INSERT's
- * default has drawn seq before, see doc/delivery.md, Order.
- */
-static void
-lock_key(Row *row, const OutboxRoute *route)
-{
-	if (row->enters && !row->accepted && outbox_strict_keys &&
-		route->ordered && !IS_NULL(COL_AGGREGATE_ID))
-		outbox_lock_key(key_hash(row));
-}
-
-/*
  * A message of another route takes its place in this one now, behind all that is
  * there: its key is another one, whose messages may have been published long ago.
  */
 static void
 take_place(Row *row)
 {
-	if (row->insert || !row->enters)
+	Jsonb	   *headers;
+
+	if (row->old == NULL || !row->enters)
 		return;
+	headers = FIELD(COL_HEADERS, DatumGetJsonbP);
 	set_value(row, COL_SEQ, Int64GetDatum(outbox_draw_seq(row->rel)));
-	set_headers(row, outbox_unnumbered_headers(FIELD(COL_HEADERS, DatumGetJsonbP)));
-}
-
-/* An UPDATE of the headers leaves the numbers. */
-static void
-keep_numbers(Row *row, TriggerData *trigdata)
-{
-	Jsonb	   *headers = FIELD(COL_HEADERS, DatumGetJsonbP);
-	Datum		old;
-	bool		isnull;
-
-	if (row->enters || (headers != NULL && !JB_ROOT_IS_OBJECT(headers)))
-		return;
-	old = heap_getattr(trigdata->tg_trigtuple, COL_HEADERS,
-					   RelationGetDescr(row->rel), &isnull);
-	if (!isnull)
-		set_headers(row, outbox_keep_numbers(headers, DatumGetJsonbP(old)));
+	set_headers(row, headers, outbox_unnumbered_headers(headers));
 }
 
 /* The route's outlet may refuse a row that enters it. */
@@ -510,8 +450,8 @@ judge_outlet(Row *row, const OutboxRoute *route)
 				 errhint("UPDATE outbox_route SET relay = 'internal' lets the workers publish the route.")));
 	if (route->outlet->judge == NULL)
 		return;
-	new.insert = row->insert;
-	new.pending = IS_NULL(COL_STATUS) || has_status(row, "pending");
+	new.insert = row->old == NULL;
+	new.pending = !has_status(row, "failed");
 	new.available_at = IS_NULL(COL_AVAILABLE_AT) ? DT_NOBEGIN :
 		DatumGetTimestampTz(VALUE(COL_AVAILABLE_AT));
 	route->outlet->judge(route, &new);
@@ -521,44 +461,45 @@ judge_outlet(Row *row, const OutboxRoute *route)
 
 /* Returns NULL for a row that a restore brings. */
 static const OutboxRoute *
-judge(Row *row, TriggerData *trigdata)
+judge(Row *row)
 {
 	const OutboxRoute *route;
-	Oid			schema = RelationGetNamespace(row->rel);
-	Oid			owner = row->rel->rd_rel->relowner;
 	Oid			user = GetUserId();
+	Jsonb	   *headers;
 
-	if (is_restored(row, trigdata))
+	if (is_restored(row))
 		return NULL;
 	replace_json_nulls(row);
-	refuse_numbers(row, trigdata);
-	add_trace(row);
-	route = outbox_usable_route(schema, owner,
-								TextDatumGetCString(VALUE(COL_ROUTE)),
-								user == owner ? InvalidOid : user);
+	headers = FIELD(COL_HEADERS, DatumGetJsonbP);
+	/* On every route: what a consumer counts by must not come from a user. */
+	if (headers != NULL && !row->accepted)
+		outbox_refuse_numbers(headers, old_headers(row));
+	/* A job of the relay stores what has its trace, or has none. */
+	if (row->old == NULL && !row->accepted)
+		set_headers(row, headers, outbox_trace_headers(headers));
+	route = usable_route(row, user == row->rel->rd_rel->relowner ? InvalidOid : user);
 
 	/*
-	 * Before the number's row, as where a function is called: everywhere in
-	 * one order.
+	 * Before the number's row, as where a function is called, which has it
+	 * already: everywhere in one order.  A plain INSERT's default has drawn
+	 * seq before, see doc/delivery.md, Order.
 	 */
-	lock_key(row, route);
+	if (row->enters && !row->accepted && outbox_strict_keys &&
+		route->ordered && !IS_NULL(COL_AGGREGATE_ID))
+		outbox_lock_key(outbox_key_of(row->values, row->isnull));
 	take_place(row);
-	keep_numbers(row, trigdata);
-	if (is_numbered(row, route))
-	{
-		number_message(row, route->numbering);
-
-		/*
-		 * What an administrator has added may have run, and enqueued: look it
-		 * up again.
-		 */
-		route = outbox_usable_route(schema, owner,
-									TextDatumGetCString(VALUE(COL_ROUTE)),
-									InvalidOid);
-	}
-	if (!is_same_message(row, trigdata))
+	/* An UPDATE of the headers leaves the numbers. */
+	if (!row->enters && (headers == NULL || JB_ROOT_IS_OBJECT(headers)))
+		set_headers(row, headers, outbox_keep_numbers(headers, old_headers(row)));
+	route = number_message(row, route);
+	if (!is_same_message(row))
 		check_message(row, route);
-	check_available_at(row);
+	if (!IS_NULL(COL_AVAILABLE_AT) &&
+		TIMESTAMP_IS_NOEND(DatumGetTimestampTz(VALUE(COL_AVAILABLE_AT))))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATETIME_VALUE_OUT_OF_RANGE),
+				 errmsg("available_at must not be infinity"),
+				 errdetail("The message would never be sent.")));
 	if (row->enters)
 		judge_outlet(row, route);
 	return route;
@@ -588,22 +529,16 @@ warn_not_preloaded(void)
 static void
 announce(Row *row)
 {
-	TimestampTz due;
+	TimestampTz due = IS_NULL(COL_AVAILABLE_AT) ? DT_NOBEGIN :
+		DatumGetTimestampTz(VALUE(COL_AVAILABLE_AT));
 
-	if (IS_NULL(COL_AVAILABLE_AT))
-	{
-		outbox_wake_row(DatumGetInt64(VALUE(COL_SEQ)));
-		return;
-	}
-	due = DatumGetTimestampTz(VALUE(COL_AVAILABLE_AT));
-	if (row->insert && due <= GetCurrentTimestamp() &&
+	if (!IS_NULL(COL_AVAILABLE_AT) && row->old == NULL && due <= GetCurrentTimestamp() &&
 		!IS_NULL(COL_ATTEMPTS) && DatumGetInt32(VALUE(COL_ATTEMPTS)) == 0)
-	{
-		outbox_wake_row(DatumGetInt64(VALUE(COL_SEQ)));
 		set_null(row, COL_AVAILABLE_AT);
-		return;
-	}
-	outbox_wake_due(due);
+	if (IS_NULL(COL_AVAILABLE_AT))
+		outbox_wake_row(DatumGetInt64(VALUE(COL_SEQ)));
+	else
+		outbox_wake_due(due);
 }
 
 /*
@@ -618,19 +553,12 @@ move_dead_letter(Row *row)
 
 	if (!outbox_route_lock(name, false))
 		return false;
-	route = outbox_usable_route(RelationGetNamespace(row->rel),
-								row->rel->rd_rel->relowner, name, InvalidOid);
+	route = usable_route(row, InvalidOid);
 	if (route->numbering == OUTBOX_NUMBER_KEY && !IS_NULL(COL_AGGREGATE_ID) &&
-		outbox_key_is_being_numbered(name, key_hash(row)))
+		outbox_key_is_being_numbered(name, outbox_key_of(row->values, row->isnull)))
 		return false;
 	take_place(row);
-	if (is_numbered(row, route))
-	{
-		number_message(row, route->numbering);
-		/* As in judge(). */
-		route = outbox_usable_route(RelationGetNamespace(row->rel),
-									row->rel->rd_rel->relowner, name, InvalidOid);
-	}
+	route = number_message(row, route);
 	set_counted(row, route);
 	if (!set_outlet(row, route))
 		announce(row);
@@ -663,18 +591,18 @@ outbox_row_trigger(PG_FUNCTION_ARGS)
 	outbox_refuse_deferred(trigdata->tg_relation, trigdata->tg_event,
 						   outbox_acting());
 	read_row(row, trigdata);
-	if (row->accepted && !row->insert)
+	if (row->accepted && row->old != NULL)
 	{
 		/* Else the worker keeps it as it does a locked row, and comes again. */
 		if (row->enters && !move_dead_letter(row))
 			return PointerGetDatum(NULL);
 		return PointerGetDatum(changed_tuple(row));
 	}
-	if (row->insert)
+	if (row->old == NULL)
 		set_defaults(row);
 	check_row(row);
-	route = judge(row, trigdata);
-	if (row->insert && route != NULL && !row->accepted)
+	route = judge(row);
+	if (row->old == NULL && route != NULL && !row->accepted)
 		warn_half_key(row);
 	set_failed_at(row);
 	excluded = set_outlet(row, route);
@@ -682,9 +610,9 @@ outbox_row_trigger(PG_FUNCTION_ARGS)
 	if (route == NULL || route->outlet == NULL || !route->outlet->transient)
 		warn_not_preloaded();
 
-	if (!row->insert)
+	if (row->old != NULL)
 		outbox_wake_signal(OUTBOX_SIGNAL_REMOVED);
-	if (!excluded && !IS_NULL(COL_STATUS) && has_status(row, "pending"))
+	if (!excluded && has_status(row, "pending"))
 		announce(row);
 	return PointerGetDatum(changed_tuple(row));
 }

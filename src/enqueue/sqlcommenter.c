@@ -31,13 +31,17 @@ is_space(char c)
 }
 
 static void
+advance(Text *text, size_t n)
+{
+	text->at += n;
+	text->len -= n;
+}
+
+static void
 skip_space(Text *text)
 {
 	while (text->len > 0 && is_space(text->at[0]))
-	{
-		text->at++;
-		text->len--;
-	}
+		advance(text, 1);
 }
 
 /* The character that must come next. */
@@ -46,8 +50,7 @@ skip(Text *text, char expected)
 {
 	if (text->len == 0 || text->at[0] != expected)
 		return false;
-	text->at++;
-	text->len--;
+	advance(text, 1);
 	return true;
 }
 
@@ -82,8 +85,7 @@ take_until(Text *text, char end, Text *taken)
 		if (text->at[i] == end)
 		{
 			taken->len = i;
-			text->at += i + 1;
-			text->len -= i + 1;
+			advance(text, i + 1);
 			return true;
 		}
 		if (text->at[i] == '\\')
@@ -92,20 +94,10 @@ take_until(Text *text, char end, Text *taken)
 	return false;
 }
 
-/* Passes over a value without quotes, as OpenTelemetry's Python writes numbers. */
-static void
-skip_bare(Text *text)
-{
-	while (text->len > 0 && text->at[0] != ',' && text->at[0] != '\'')
-	{
-		text->at++;
-		text->len--;
-	}
-}
-
 /*
- * key='value'; the key without the blanks around it.  A value without quotes is
- * none of those that are looked for, and leaves the key empty.
+ * key='value'; the key without the blanks around it.  A value without quotes, as
+ * OpenTelemetry's Python writes numbers, is none of those that are looked for, and leaves
+ * the key empty.
  */
 static bool
 take_pair(Text *text, Text *key, Text *value)
@@ -119,7 +111,8 @@ take_pair(Text *text, Text *key, Text *value)
 	if (skip(text, '\''))
 		return take_until(text, '\'', value);
 	key->len = 0;
-	skip_bare(text);
+	while (text->len > 0 && text->at[0] != ',' && text->at[0] != '\'')
+		advance(text, 1);
 	return true;
 }
 

@@ -12,13 +12,11 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "enqueue.h"
-#include "lib/stringinfo.h"
+#include "enqueue_internal.h"
 #include "settings.h"
 #include "sqlcommenter.h"
 #include "tcop/tcopprot.h"
 #include "utils/builtins.h"
-#include "utils/fmgrprotos.h"
 #include "utils/json.h"
 
 #define HEADER_PARENT	"traceparent"
@@ -82,11 +80,10 @@ make_headers(const OutboxTraceparent *parent, const char *state)
 		escape_json(&json, state);
 	}
 	appendStringInfoChar(&json, '}');
-	return DatumGetJsonbP(DirectFunctionCall1(jsonb_in,
-											  CStringGetDatum(json.data)));
+	return DatumGetJsonbP(outbox_json_object(json.data));
 }
 
-/* NULL: nobody has said anything. */
+/* NULL: there is none. */
 static Jsonb *
 trace_context(void)
 {

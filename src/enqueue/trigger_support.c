@@ -1,25 +1,27 @@
 /*-------------------------------------------------------------------------
  *
  * trigger_support.c
- *		Help for trigger functions: their event, a restore, rows behind the snapshot.
+ *		Help for trigger functions: their event, a restore, types and values of columns.
  *
  * A role with EXECUTE on a trigger function may put it where it has no row to look at.
+ * An administrator may change the type of a column, and a value of another type read as
+ * the one that we know would crash the server.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
-#include "access/xact.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_type.h"
-#include "enqueue.h"
+#include "compat.h"
 #include "enqueue_internal.h"
-#include "executor/spi.h"
-#include "fmgr.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/datum.h"
 #include "utils/guc.h"
-#include "utils/snapmgr.h"
+#include "utils/lsyscache.h"
+
+PG_FUNCTION_INFO_V1(outbox_restoring);
 
 TriggerData *
 outbox_fired(FunctionCallInfo fcinfo, const char *function)
@@ -61,23 +63,14 @@ outbox_fired_after_row(FunctionCallInfo fcinfo, const char *function)
 }
 
 /*
- * Whether this session restores a dump.
+ * A restore meets the rows that CREATE EXTENSION has made and loads others in their
+ * place, and names roles that this server need not have; from anyone else both are
+ * mistakes.  pg_dump begins its scripts with check_function_bodies off and an empty
+ * search_path, and pg_restore each of its connections.  No one has both by chance.
  *
- * A restore meets the rows that CREATE EXTENSION has made and loads others in
- * their place, and names roles that this server need not have.  From anybody
- * else both are mistakes, so the two have to be told apart.
- */
-
-PG_FUNCTION_INFO_V1(outbox_restoring);
-
-/*
- * pg_dump begins its scripts with check_function_bodies off and an empty
- * search_path, and pg_restore each of its connections.  Nobody has both by
- * chance.
- *
- * What counts is the search_path of the moment: not to be called in a function
- * that sets it.  And both are the caller's to set, so it is no restore where a
- * SECURITY DEFINER function lends him the rights of another.
+ * What counts is the search_path of the moment: not to be called in a function that sets
+ * it.  And both are the caller's to set, so it is no restore where a SECURITY DEFINER
+ * function lends him the rights of another.
  */
 bool
 outbox_in_restore(void)
@@ -94,42 +87,62 @@ outbox_restoring(PG_FUNCTION_ARGS)
 	PG_RETURN_BOOL(outbox_in_restore());
 }
 
-/*
- * What is in a table of ours, whatever the transaction's snapshot is.
- *
- * For triggers that keep what a foreign key would.  As with that, the lock under
- * which it stays true is the caller's.
- */
-
-char *
-outbox_look_up(Relation rel, const char *query, const char *name)
+static bool
+is_as(Oid found, Oid expected)
 {
-	Oid			types[1] = {TEXTOID};
-	Datum		values[1] = {(Datum) 0};
-	MemoryContext caller = CurrentMemoryContext;
-	OutboxActing acting;
-	char	   *found = NULL;
+	return found == expected || (expected == TEXTOID && found == VARCHAROID);
+}
 
-	if (name != NULL)
-		values[0] = CStringGetTextDatum(name);
+static void
+expect_column(TupleDesc desc, int col, Oid type, const char *table)
+{
+	Form_pg_attribute att = TupleDescAttr(desc, col - 1);
 
-	/*
-	 * What the command itself has written counts: WITH d AS (DELETE ...)
-	 * INSERT.
-	 */
-	CommandCounterIncrement();
-	SPI_connect();
-	outbox_act_begin(&acting, rel->rd_rel->relowner, true);
-	PushActiveSnapshot(GetLatestSnapshot());
-	if (SPI_execute_with_args(query, 1, types, values, name == NULL ? "n" : NULL,
-							  true, 1) != SPI_OK_SELECT)
-		elog(ERROR, "could not read %s", RelationGetRelationName(rel));
-	if (SPI_processed > 0)
-		found = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
-	if (found != NULL)
-		found = MemoryContextStrdup(caller, found);
-	PopActiveSnapshot();
-	outbox_act_end(&acting);
-	SPI_finish();
-	return found;
+	if (is_as(att->atttypid, type))
+		return;
+	if (att->attisdropped || !is_as(getBaseType(att->atttypid), type))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATATYPE_MISMATCH),
+				 errmsg("column %d of table \"%s\" is not what the extension \"outbox\" has made",
+						col, table),
+				 errdetail("Its type must be %s.", format_type_be(type)),
+				 errhint("Undo the change of the column; columns of your own may be added behind it.")));
+}
+
+void
+outbox_expect_columns(TupleDesc desc, const Oid *types, int n,
+					  const char *table)
+{
+	if (desc->natts < n)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATATYPE_MISMATCH),
+				 errmsg("table \"%s\" does not have the columns that the extension \"outbox\" has made",
+						table),
+				 errdetail("It must have %d columns or more, and has %d.", n, desc->natts)));
+	for (int i = 0; i < n; i++)
+		expect_column(desc, i + 1, types[i], table);
+}
+
+void
+outbox_expect_message_columns(TupleDesc desc, const char *table)
+{
+	outbox_expect_columns(desc, outbox_column_types, OUTBOX_COLUMNS, table);
+}
+
+/* A large value that an UPDATE leaves alone stays where it is: no need to fetch it. */
+static bool
+same_place(Datum one, Datum other)
+{
+	struct varlena *a = (struct varlena *) DatumGetPointer(one);
+	struct varlena *b = (struct varlena *) DatumGetPointer(other);
+
+	return VARATT_IS_EXTERNAL_ONDISK(a) && VARATT_IS_EXTERNAL_ONDISK(b) &&
+		memcmp(a, b, VARSIZE_EXTERNAL(a)) == 0;
+}
+
+bool
+outbox_same_value(Datum one, Datum other, bool byval, int16 len)
+{
+	return (len == -1 && same_place(one, other)) ||
+		datum_image_eq(one, other, byval, len);
 }

@@ -3,25 +3,22 @@
  * usable_route.c
  *		Routes as a backend of the application sees them.
  *
- * A message is judged by what is committed when its row is written, as by a
- * foreign key, and not by the snapshot of the statement: one that began before a
- * right was revoked, or a REPEATABLE READ transaction, would not see it.
+ * A message is judged by what is committed when its row is written, as by a foreign key,
+ * and not by the snapshot of the statement: one that began before a right was revoked, or
+ * a REPEATABLE READ transaction, would not see it.
  *
- * Reading the table for each message would cost a third of storing it.  So routes
- * are kept until outbox_route changes.  Its row triggers (outbox_change_trigger(),
- * enabled always) invalidate the table's relcache entry, as does everything that
- * is done to the table itself; the messages of that are taken in before each
- * look.  A change is seen, at the latest, when the COMMIT that made it returns.
+ * Reading the table for each message would cost a third of storing it.  So routes are
+ * kept until outbox_route changes.  Its row triggers (outbox_change_trigger(), enabled
+ * always) invalidate the table's relcache entry, as does all that is done to the table
+ * itself; such messages are taken in before each look.  A change is seen, at the latest,
+ * when the COMMIT that made it returns.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
-#include "access/xact.h"
 #include "catalog/pg_type.h"
-#include "enqueue.h"
 #include "enqueue_internal.h"
-#include "executor/spi.h"
 #include "route_row.h"
 #include "utils/acl.h"
 #include "utils/array.h"
@@ -29,13 +26,12 @@
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
-#include "utils/snapmgr.h"
 #include "waiters.h"
 
 /* Roles whose members may do something with a route. */
 typedef struct Roles
 {
-	int			n;				/* -1: everybody */
+	int			n;				/* -1: all roles */
 	NameData   *names;
 	Oid		   *oids;			/* that they were of when they were written */
 } Roles;
@@ -67,9 +63,13 @@ relation_changed(Datum arg, Oid relid)
 		kept.valid = false;
 }
 
+/* Takes in what has changed, before each look. */
 static void
-forget_routes(Oid schema)
+refresh(Oid schema)
 {
+	AcceptInvalidationMessages();
+	if (kept.valid && kept.schema == schema)
+		return;
 	if (kept.cxt == NULL)
 	{
 		kept.cxt = AllocSetContextCreate(CacheMemoryContext, "outbox routes",
@@ -144,47 +144,25 @@ make_route(const char *name, HeapTuple tuple, TupleDesc desc)
 	return route;
 }
 
-/*
- * Not a kept plan: this runs once for each route of a session, and after each
- * change of one.
- */
-static SessionRoute *
-load_route(Oid owner, const char *name)
-{
-	Oid			types[1] = {TEXTOID};
-	Datum		values[1] = {CStringGetTextDatum(name)};
-	SessionRoute *route = NULL;
-	OutboxActing acting;
-
-	SPI_connect();
-	outbox_act_begin(&acting, owner, true);
-	PushActiveSnapshot(GetLatestSnapshot());
-	if (SPI_execute_with_args(ROUTE_SQL, 1, types, values, NULL, true, 1) != SPI_OK_SELECT)
-		elog(ERROR, "could not read outbox_route");
-	if (SPI_processed > 0)
-		route = make_route(name, SPI_tuptable->vals[0], SPI_tuptable->tupdesc);
-	PopActiveSnapshot();
-	outbox_act_end(&acting);
-	SPI_finish();
-	return route;
-}
-
 static const SessionRoute *
 find_route(Oid schema, Oid owner, const char *name)
 {
+	SessionRoute *route = NULL;
 	ListCell   *cell;
+	OutboxActing acting;
 
-	AcceptInvalidationMessages();
-	if (!kept.valid || kept.schema != schema)
-		forget_routes(schema);
+	refresh(schema);
 	foreach(cell, kept.routes)
 	{
-		SessionRoute *route = lfirst(cell);
-
+		route = lfirst(cell);
 		if (strcmp(route->route.name, name) == 0)
 			return route;
 	}
-	return load_route(owner, name);
+	outbox_look_begin(&acting, owner, ROUTE_SQL, name);
+	route = SPI_processed == 0 ? NULL :
+		make_route(name, SPI_tuptable->vals[0], SPI_tuptable->tupdesc);
+	outbox_look_end(&acting);
+	return route;
 }
 
 #define NAMES_SQL	"SELECT name FROM outbox_internal.outbox_route"
@@ -196,44 +174,29 @@ compare_names(const void *a, const void *b)
 	return strcmp(*(char *const *) a, *(char *const *) b);
 }
 
-static void
-load_names(Oid owner)
-{
-	char	  **names;
-	int			count;
-	OutboxActing acting;
-
-	SPI_connect();
-	outbox_act_begin(&acting, owner, true);
-	PushActiveSnapshot(GetLatestSnapshot());
-	if (SPI_execute(NAMES_SQL, true, 0) != SPI_OK_SELECT)
-		elog(ERROR, "could not read outbox_route");
-	count = (int) SPI_processed;
-	names = MemoryContextAlloc(kept.cxt, sizeof(char *) * Max(count, 1));
-	for (int i = 0; i < count; i++)
-		names[i] = MemoryContextStrdup(kept.cxt,
-									   SPI_getvalue(SPI_tuptable->vals[i],
-													SPI_tuptable->tupdesc, 1));
-	PopActiveSnapshot();
-	outbox_act_end(&acting);
-	SPI_finish();
-	qsort(names, count, sizeof(char *), compare_names);
-	kept.nnames = count;
-	kept.names = names;
-}
-
 /*
- * Asked of names that come from elsewhere, any number of them: those that no route
- * has are not kept, but all that there are.
+ * For names that come from elsewhere, any number of them: those that no route has are not
+ * kept, but all that there are.
  */
 static void
 need_names(Oid schema, Oid owner)
 {
-	AcceptInvalidationMessages();
-	if (!kept.valid || kept.schema != schema)
-		forget_routes(schema);
-	if (kept.names == NULL)
-		load_names(owner);
+	char	  **names;
+	OutboxActing acting;
+
+	refresh(schema);
+	if (kept.names != NULL)
+		return;
+	outbox_look_begin(&acting, owner, NAMES_SQL, NULL);
+	kept.nnames = (int) SPI_processed;
+	names = MemoryContextAlloc(kept.cxt, sizeof(char *) * Max(kept.nnames, 1));
+	for (int i = 0; i < kept.nnames; i++)
+		names[i] = MemoryContextStrdup(kept.cxt,
+									   SPI_getvalue(SPI_tuptable->vals[i],
+													SPI_tuptable->tupdesc, 1));
+	outbox_look_end(&acting);
+	qsort(names, kept.nnames, sizeof(char *), compare_names);
+	kept.names = names;
 }
 
 char *
@@ -254,10 +217,7 @@ outbox_route_exists(Oid schema, Oid owner, const char *name)
 				   compare_names) != NULL;
 }
 
-/*
- * A role that does not exist (any more) lets nobody in, nor one that has got the name
- * of another.
- */
+/* A role that does not exist, or has got the name of another, gives no right. */
 static bool
 is_among(Oid user, const Roles *roles)
 {

@@ -3,23 +3,21 @@
  * wake.c
  *		Telling the relay, once after commit, what a transaction enqueued.
  *
- * Triggers note here which rows the current transaction touched; one callback
- * per backend hands the range over after commit, when the rows are visible to
- * others (ProcArrayEndTransaction precedes XACT_EVENT_COMMIT), and forgets it
- * after an abort.  Rows of a subtransaction that rolled back only make the range
- * wider than it had to be.
+ * Triggers note here which rows the current transaction touched; one callback per backend
+ * hands the range over after commit, when the rows are visible to others
+ * (ProcArrayEndTransaction precedes XACT_EVENT_COMMIT), and forgets it after an abort.
+ * Rows of a subtransaction that rolled back only make the range wider.
  *
- * Before it commits, a transaction publishes its intent to commit: its range together with
- * its xid, which stand in shared memory until it has announced itself.  Otherwise
- * somebody could see its rows, enqueue more for the same key and commit, before
- * we get to announce ours; and the relay, whose cursor had passed our rows while
- * they were invisible, would publish theirs first.  The relay reads the range
- * when its snapshot sees the xid.  A transaction without an xid has written no
- * row, whatever the triggers have seen.
+ * Before it commits, a transaction publishes its intent to commit: its range and its xid,
+ * which stand in shared memory until it has announced itself.  Otherwise another one
+ * could see its rows, enqueue more for the same key, commit and announce first; and the
+ * relay, whose cursor had passed the first rows while they were invisible, would publish
+ * the later ones first.  The relay reads the range when its snapshot sees the xid.  A
+ * transaction without an xid has written no row, whatever the triggers have seen.
  *
- * A transaction that prepares hands over its range (0 to 0 if it has none) and
- * signals with its xid, and the relay looks at them once the xid is no longer
- * in progress: COMMIT PREPARED calls nobody back.
+ * A transaction that prepares hands over its range (0 to 0 if it has none) and signals
+ * with its xid, and the relay looks at them once the xid is no longer in progress: there
+ * is no callback at COMMIT PREPARED.
  *
  * Nothing is done here when the library was not preloaded: there is no relay.
  *
@@ -70,7 +68,7 @@ announce(bool prepared)
 {
 	ListCell   *cell;
 
-	/* Visible to others, and nobody has been told. */
+	/* Visible to others, and not announced. */
 	OUTBOX_TEST_POINT("before_announce");
 	if (OUTBOX_TEST_OMITS("announce"))
 		return;
@@ -99,7 +97,7 @@ wake_at_end(XactEvent event, void *arg)
 			pending.prepared_xid = GetTopTransactionIdIfAny();
 			return;
 		case XACT_EVENT_PRE_COMMIT:
-			/* Somebody else's callback may still enqueue. */
+			/* Another callback may still enqueue. */
 			pending.committing = true;
 			publish_intent(GetTopTransactionIdIfAny());
 			if (pending.armed)

@@ -244,7 +244,7 @@ fill_attempt(const OutboxFailure *failure, Datum *values)
  * trigger gives it its place there, and tells the worker that its new key belongs to.
  *
  * The row trigger shares the lock of the route that the message enters, so that whoever
- * removes this route waits for us (route_lock.c).  But what the relay knows of routes may
+ * removes this route waits for us (locks.c).  But what the relay knows of routes may
  * be older, so a target is looked up here: without it the row stays where it is.
  */
 static OutboxStatement move_dead_letters = {

@@ -61,7 +61,7 @@ MUTATIONS = (
      "an update calls no overload that another role has made before",
      ["hostile_schema"]),
     ("replay-numbered-anew", "src/enqueue/row_trigger.c",
-     " &&\n		(!row->accepted || !outbox_has_number(headers));", ";",
+     " ||\n		(row->accepted && outbox_has_number(headers)))", ")",
      "a replayed message has the number that it had",
      ["replay"]),
     ("delete-looks-once", "outbox--1.0.sql",

@@ -108,6 +108,17 @@ is_string(const JsonbValue *value, const char *string)
 		memcmp(value->val.string.val, string, strlen(string)) == 0;
 }
 
+/* False for NULL; an error if it is no object. */
+static bool
+is_object(const char *argument, const Jsonb *value)
+{
+	if (value != NULL && !JB_ROOT_IS_OBJECT(value))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s must be a JSON object", argument)));
+	return value != NULL;
+}
+
 /* ----------------------------------------------------------------- headers */
 
 static size_t container_size(JsonbContainer *container, int depth);
@@ -161,18 +172,6 @@ compare_names(const ListCell *a, const ListCell *b)
 	return strcmp(lfirst(a), lfirst(b));
 }
 
-/* Remembers a name if it may be the same as another one in UTF-8. */
-static List *
-remember_name(List *names, const JsonbValue *name)
-{
-	char	   *copy;
-
-	if (GetDatabaseEncoding() == PG_UTF8 || GetDatabaseEncoding() == PG_SQL_ASCII)
-		return names;
-	copy = pnstrdup(name->val.string.val, name->val.string.len);
-	return lappend(names, pg_server_to_any(copy, name->val.string.len, PG_UTF8));
-}
-
 /*
  * EUC_JP has several codes for some characters, which are one in UTF-8.  A table
  * of AMQP has each name once; of two, a consumer would see one.
@@ -193,6 +192,8 @@ check_names(List *names)
 static size_t
 container_size(JsonbContainer *container, int depth)
 {
+	bool		ambiguous = GetDatabaseEncoding() != PG_UTF8 &&
+		GetDatabaseEncoding() != PG_SQL_ASCII;
 	List	   *names = NIL;
 	JsonbIterator *it;
 	JsonbIteratorToken token;
@@ -220,25 +221,16 @@ container_size(JsonbContainer *container, int depth)
 						 errmsg("headers must not contain CC or BCC"),
 						 errdetail("RabbitMQ would send the message to these routing keys as well, past its route."),
 						 errhint("Enqueue one message for each routing key.")));
-			names = remember_name(names, &value);
+			/* Two names may be the same in UTF-8. */
+			if (ambiguous)
+				names = lappend(names, outbox_format_utf8(value.val.string.val,
+														  value.val.string.len));
 		}
 		else if (token == WJB_VALUE || token == WJB_ELEM)
 			total += value_size(&value, depth);
 	}
 	check_names(names);
 	return total;
-}
-
-static size_t
-check_headers(Jsonb *headers)
-{
-	if (headers == NULL)
-		return 0;
-	if (!JB_ROOT_IS_OBJECT(headers))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("headers must be a JSON object")));
-	return 4 + container_size(&headers->root, 1);
 }
 
 /* -------------------------------------------------------------- properties */
@@ -326,23 +318,13 @@ check_properties(Jsonb *properties)
 	char	   *name = NULL;
 	size_t		total = 0;
 
-	if (properties == NULL)
-		return 0;
-	if (!JB_ROOT_IS_OBJECT(properties))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("properties must be a JSON object")));
-
 	it = JsonbIteratorInit(&properties->root);
 	while ((token = JsonbIteratorNext(&it, &value, true)) != WJB_DONE)
 	{
 		if (token == WJB_KEY)
 			name = pnstrdup(value.val.string.val, value.val.string.len);
 		else if (token == WJB_VALUE)
-		{
-			Assert(name != NULL);
 			total += check_property(name, &value);
-		}
 	}
 	return total;
 }
@@ -423,15 +405,6 @@ member(const Jsonb *object, const char *name)
 	return outbox_format_utf8(value.val.string.val, value.val.string.len);
 }
 
-static const char *
-id_text(const pg_uuid_t *id)
-{
-	static const pg_uuid_t nil;
-
-	/* It has to have one; that is said where it is stored. */
-	return outbox_id_text(id != NULL ? id : &nil);
-}
-
 /*
  * Why the route's format, which is not plain, cannot carry the message, in words that
  * begin with the argument; NULL: it can, and *formatted is filled.
@@ -440,8 +413,10 @@ static const char *
 format_reason(const OutboxFields *fields, const OutboxRoute *route,
 			  OutboxFormatted *formatted)
 {
+	static const pg_uuid_t nil;
 	OutboxFormatMessage message = {
-		.id = id_text(fields->id),
+		/* It has to have one; that is said where it is stored. */
+		.id = outbox_id_text(fields->id != NULL ? fields->id : &nil),
 		.event_type = utf8_or_null(fields->event_type),
 		.aggregate_type = utf8_or_null(fields->aggregate_type),
 		.aggregate_id = utf8_or_null(fields->aggregate_id),
@@ -610,8 +585,10 @@ outbox_check_fields(const OutboxFields *fields, const OutboxRoute *route)
 	header_bytes += check_short_string("aggregate_type", fields->aggregate_type);
 	header_bytes += check_short_string("aggregate_id", fields->aggregate_id);
 	check_routing_key(fields, route);
-	header_bytes += check_headers(fields->headers);
-	header_bytes += check_properties(fields->properties);
+	if (is_object("headers", fields->headers))
+		header_bytes += 4 + container_size(&fields->headers->root, 1);
+	if (is_object("properties", fields->properties))
+		header_bytes += check_properties(fields->properties);
 	header_bytes += OUTBOX_CONTENT_HEADER + PROPERTY_RESERVE;
 	if ((fields->payload == NULL) == (fields->body == NULL))
 		ereport(ERROR,

@@ -37,9 +37,8 @@ extern const OutboxArgument outbox_arguments[];
 #define OUTBOX_ENQUEUE_ARGUMENTS	10
 
 /*
- * Sets values and isnull, of OUTBOX_COLUMNS columns, from element number n; an
- * ERROR (22023 and those of the types) that names the element and the key.  *key is
- * the key that is looked at, for the context of an error.
+ * Sets values and isnull, of OUTBOX_COLUMNS columns, from element number n; an ERROR
+ * (22023 and those of the types).  *key is the key that is read, for its context.
  */
 extern void outbox_read_element(const JsonbValue *element, int n,
 								Datum *values, bool *isnull,
@@ -81,9 +80,8 @@ outbox_is_inserted(int col, bool dated)
 }
 
 /*
- * The INSERT of the plan has ended with result: a rule has made something else of
- * it.  When that is nothing, the server takes the plan for one that no table
- * concerns, and would keep it for ever: it is forgotten.  Does not return.
+ * A rule has made something else of the plan's INSERT: an ERROR.  When that is nothing, the
+ * server takes the plan for one without a table and would keep it: it is forgotten.
  */
 extern void outbox_fail_rewritten(OutboxKeptPlan *plan, Relation rel, int result);
 
@@ -137,11 +135,7 @@ extern void outbox_check_route(const text *name, const text *exchange,
 
 /* trace.c */
 
-/*
- * The headers with traceparent and tracestate of whoever enqueues, where they
- * have no traceparent and there is one; else the headers as they are, which may
- * be NULL.
- */
+/* The headers, or NULL, with the session's trace context where they have none. */
 extern Jsonb *outbox_trace_headers(Jsonb *headers);
 
 /* trigger_support.c: as outbox_fired(), BEFORE INSERT OR UPDATE FOR EACH ROW */
@@ -156,10 +150,7 @@ extern void outbox_route_refuse_truncation(Oid relid);
 /* The next seq of the table outbox, open as rel. */
 extern int64 outbox_draw_seq(Relation rel);
 
-/*
- * Would outbox_number_key() wait?  For the relay, which must not; a transaction that
- * begins to number the key now is not seen, and waited for.
- */
+/* Would outbox_number_key() wait now?  For the relay, which should not. */
 extern bool outbox_key_is_being_numbered(const char *route, int64 key_hash);
 
 /*
@@ -212,9 +203,8 @@ extern LockAcquireResult outbox_lock_acquire(LOCKTAG *tag, OutboxLockClass class
 											 uint64 key, LOCKMODE mode, bool wait);
 
 /*
- * Makes transactions that enqueue for one key commit one after the other, so
- * that the order of seq is the order of commit.  Held to the end of the
- * transaction; a deadlock is reported as any other.
+ * To the end of the transaction, so that transactions which enqueue for one key commit
+ * one after the other, in the order of seq.  A deadlock is reported as any other.
  */
 extern void outbox_lock_key(int64 hash);
 

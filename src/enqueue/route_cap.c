@@ -49,27 +49,21 @@ cap_of(const char *route, int most)
 	return (OutboxCap) {.dboid = MyDatabaseId, .most = most, .route = outbox_recent_hash(route)};
 }
 
-/* WHERE counted: with another one it would count too few. */
+/* WHERE counted, and as it was made: with another one it would count too few. */
 static bool
-has_predicate(Relation rel, Relation index)
+is_usable(Relation rel, Relation index)
 {
 	List	   *predicate = RelationGetIndexPredicate(index);
 	Var		   *var = list_length(predicate) == 1 ? linitial(predicate) : NULL;
 
-	return var != NULL && IsA(var, Var) &&
-		var->varattno == get_attnum(RelationGetRelid(rel), "counted");
-}
-
-static bool
-is_usable(Relation rel, Relation index)
-{
 	return index->rd_rel->relkind == RELKIND_INDEX &&
 		index->rd_index->indrelid == RelationGetRelid(rel) &&
 		index->rd_index->indisvalid && index->rd_rel->relam == BTREE_AM_OID &&
 		index->rd_index->indnkeyatts == 1 &&
 		TupleDescAttr(RelationGetDescr(index), 0)->atttypid == TEXTOID &&
 		index->rd_indcollation[0] == C_COLLATION_OID &&
-		has_predicate(rel, index);
+		var != NULL && IsA(var, Var) &&
+		var->varattno == get_attnum(RelationGetRelid(rel), "counted");
 }
 
 /* NULL: it is gone, or another one. */
@@ -85,21 +79,6 @@ find_index(Relation rel)
 		return index;
 	relation_close(index, NoLock);
 	return NULL;
-}
-
-/* A limit that is not kept would be found out when it is too late. */
-static Relation
-open_index(Relation rel)
-{
-	Relation	index = find_index(rel);
-
-	if (index == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("index \"outbox_counted\" is not what the extension \"outbox\" has made"),
-				 errdetail("Without it the messages of routes with max_pending cannot be counted."),
-				 errhint("Make it again, CREATE INDEX outbox_counted ON outbox (route COLLATE \"C\") WHERE counted, or set max_pending to NULL.")));
-	return index;
 }
 
 /* Rows that count, most at most. */
@@ -151,18 +130,25 @@ count_for_all(Relation rel, Relation index, const char *route,
 }
 
 /*
- * The lock is given back at once, so nobody waits for a transaction to end.  The
- * index is locked before, as who has it may have to wait.
+ * The lock is given back at once, so that no session waits for a transaction to end.  The
+ * index is locked before, as that may have to wait.
  */
 static bool
 count_and_admit(Relation rel, const OutboxRoute *route, const OutboxCap *cap)
 {
-	Relation	index = open_index(rel);
+	Relation	index = find_index(rel);
 	OutboxCapVerdict verdict;
 	LOCKTAG		tag;
 
+	/* A limit that is not kept would be found out when it is too late. */
+	if (index == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("index \"outbox_counted\" is not what the extension \"outbox\" has made"),
+				 errdetail("Without it the messages of routes with max_pending cannot be counted."),
+				 errhint("Make it again, CREATE INDEX outbox_counted ON outbox (route COLLATE \"C\") WHERE counted, or set max_pending to NULL.")));
 	(void) lock_count(cap, &tag, true);
-	/* Somebody may have counted meanwhile. */
+	/* Another session may have counted meanwhile. */
 	verdict = outbox_cap_admit(cap);
 	if (verdict == OUTBOX_CAP_UNKNOWN)
 	{
@@ -211,27 +197,28 @@ outbox_route_is_full(PG_FUNCTION_ARGS)
 	Relation	rel;
 	Relation	index;
 	LOCKTAG		tag;
-	bool		full;
+	bool		counts;
+	bool		full = false;
 
 	if (verdict != OUTBOX_CAP_UNKNOWN)
 		PG_RETURN_BOOL(verdict == OUTBOX_CAP_FULL);
 	rel = table_open(outbox_relation_oid("outbox"), AccessShareLock);
 
 	/*
-	 * Who enqueues is told that it is gone; other problems must be shown as
-	 * well.
+	 * NULL where it is gone: enqueue says so, and other problems must be
+	 * shown as well.
 	 */
 	index = find_index(rel);
-	if (index == NULL || !lock_count(&cap, &tag, false))
+	counts = index != NULL && lock_count(&cap, &tag, false);
+	if (counts)
 	{
-		if (index != NULL)
-			relation_close(index, NoLock);
-		table_close(rel, NoLock);
-		PG_RETURN_NULL();
+		full = count_for_all(rel, index, route, &cap) >= cap.most;
+		LockRelease(&tag, ExclusiveLock, false);
 	}
-	full = count_for_all(rel, index, route, &cap) >= cap.most;
-	LockRelease(&tag, ExclusiveLock, false);
-	relation_close(index, NoLock);
+	if (index != NULL)
+		relation_close(index, NoLock);
 	table_close(rel, NoLock);
+	if (!counts)
+		PG_RETURN_NULL();
 	PG_RETURN_BOOL(full);
 }

@@ -64,15 +64,6 @@ retention_allowed(FunctionCallInfo fcinfo)
 										  PointerGetDatum(&most))));
 }
 
-static bool
-type_allowed(FunctionCallInfo fcinfo)
-{
-	return PG_ARGISNULL(EXCHANGE_TYPE) ||
-		is(fcinfo, EXCHANGE_TYPE, "direct") || is(fcinfo, EXCHANGE_TYPE, "topic") ||
-		is(fcinfo, EXCHANGE_TYPE, "fanout") || is(fcinfo, EXCHANGE_TYPE, "headers") ||
-		strncmp(TextDatumGetCString(PG_GETARG_DATUM(EXCHANGE_TYPE)), "x-", 2) == 0;
-}
-
 static char *
 route_name(FunctionCallInfo fcinfo)
 {
@@ -129,25 +120,17 @@ find_outlet(FunctionCallInfo fcinfo)
 			 errhint("The library \"outbox\" on this server can publish in these ways only.")));
 }
 
-static void
-refuse_for_transient(FunctionCallInfo fcinfo, const OutboxOutlet *outlet,
-					 const char *column)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("%s cannot be set for route \"%s\", which has relay = '%s'",
-					column, route_name(fcinfo), outlet->name),
-			 errdetail("Its messages are read out of the write-ahead log: none waits in the table, and none is given up here.")));
-}
-
 /* Messages that are read out of the log never wait in the table. */
 static void
 check_transient(FunctionCallInfo fcinfo, const OutboxOutlet *outlet)
 {
-	if (!PG_ARGISNULL(FAILED_ROUTE))
-		refuse_for_transient(fcinfo, outlet, "failed_route");
-	if (!PG_ARGISNULL(MAX_PENDING))
-		refuse_for_transient(fcinfo, outlet, "max_pending");
+	if (!PG_ARGISNULL(FAILED_ROUTE) || !PG_ARGISNULL(MAX_PENDING))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s cannot be set for route \"%s\", which has relay = '%s'",
+						PG_ARGISNULL(FAILED_ROUTE) ? "max_pending" : "failed_route",
+						route_name(fcinfo), outlet->name),
+				 errdetail("Its messages are read out of the write-ahead log: none waits in the table, and none is given up here.")));
 	if (!PG_ARGISNULL(PAUSED) && PG_GETARG_BOOL(PAUSED))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -195,7 +178,10 @@ outbox_route_allowed(PG_FUNCTION_ARGS)
 		check_transient(fcinfo, outlet);
 	format = check_format(fcinfo);
 	ALLOW("an empty name", !IS(NAME, ""), "A route has a name of 1 to 255 bytes.");
-	ALLOW("exchange_type", type_allowed(fcinfo),
+	ALLOW("exchange_type", PG_ARGISNULL(EXCHANGE_TYPE) ||
+		  IS(EXCHANGE_TYPE, "direct") || IS(EXCHANGE_TYPE, "topic") ||
+		  IS(EXCHANGE_TYPE, "fanout") || IS(EXCHANGE_TYPE, "headers") ||
+		  strncmp(TextDatumGetCString(PG_GETARG_DATUM(EXCHANGE_TYPE)), "x-", 2) == 0,
 		  "It is direct, topic, fanout, headers, a type of a plug-in that begins with x-, or NULL where the exchange exists.");
 	ALLOW("exchange_type", PG_ARGISNULL(EXCHANGE_TYPE) || !IS(EXCHANGE, ""),
 		  "The broker's default exchange, whose name is empty, cannot be declared: exchange_type is NULL with it.");

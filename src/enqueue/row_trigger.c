@@ -196,10 +196,7 @@ is_restored(Row *row)
 
 /* -------------------------------------------------- what a row has to be */
 
-/*
- * JSON null is what many a mapper writes for a value that is not there.  As a
- * payload it is a message of its own right, but where there is a body.
- */
+/* Mappers write JSON null for an absent value.  As a payload without a body it is one. */
 static void
 replace_json_nulls(Row *row)
 {
@@ -241,10 +238,9 @@ check_message(Row *row, const OutboxRoute *route)
 }
 
 /*
- * An UPDATE that leaves a message as it is gives nothing to judge: what was accepted
- * goes out once more as it is.  By now it may be more than enqueue takes, as the
- * header of a dead letter uses what is kept in reserve there; one such message would
- * hold up the others of its outbox_requeue_failed().
+ * An UPDATE that leaves a message as it is: what was accepted goes out once more.  By now
+ * it may be more than enqueue takes, as the header of a dead letter uses the reserve
+ * there; one such message would hold up the others of its outbox_requeue_failed().
  */
 static bool
 is_same_message(Row *row)
@@ -305,10 +301,10 @@ check_row(Row *row)
 }
 
 /*
- * Sets who publishes the row.  A row of a transient outlet that is in the table all the
- * same was stored past this trigger, and the outlet never sees it: it is left to the
- * workers.  A restored row (no route) keeps any other outlet, an unknown one too.
- * Returns whether the workers exclude the row.
+ * Sets who publishes the row, and returns whether the workers exclude it.  A row of a
+ * transient outlet that was stored past this trigger is left to the workers, as the
+ * outlet never sees it.  A restored row (no route) keeps any other outlet, an unknown one
+ * too.
  */
 static bool
 set_outlet(Row *row, const OutboxRoute *route)

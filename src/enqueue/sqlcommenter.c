@@ -152,24 +152,6 @@ key_is(const Text *key, const char *name)
 	return key->len == strlen(name) && memcmp(key->at, name, key->len) == 0;
 }
 
-static bool
-read_parent(const Text *value, OutboxTraceparent *parent)
-{
-	char		text[2 * OUTBOX_TRACEPARENT_LEN];
-
-	return decode(value, text, sizeof(text)) &&
-		outbox_traceparent_parse(text, strlen(text), parent) == NULL;
-}
-
-/* A bad tracestate leaves the traceparent as it is, says W3C. */
-static void
-read_state(const Text *value, OutboxSqlComment *out)
-{
-	if (!decode(value, out->state, sizeof(out->state)) ||
-		outbox_tracestate_check(out->state, strlen(out->state)) != NULL)
-		out->state[0] = '\0';
-}
-
 bool
 outbox_sqlcommenter_read(const char *statement, size_t len,
 						 OutboxSqlComment *out)
@@ -177,6 +159,7 @@ outbox_sqlcommenter_read(const char *statement, size_t len,
 	Text		comment;
 	Text		key;
 	Text		value;
+	char		parent[2 * OUTBOX_TRACEPARENT_LEN];
 	bool		found = false;
 
 	out->state[0] = '\0';
@@ -188,12 +171,16 @@ outbox_sqlcommenter_read(const char *statement, size_t len,
 			return false;
 		if (key_is(&key, "traceparent"))
 		{
-			if (!read_parent(&value, &out->parent))
+			if (!decode(&value, parent, sizeof(parent)) ||
+				outbox_traceparent_parse(parent, strlen(parent), &out->parent) != NULL)
 				return false;
 			found = true;
 		}
-		else if (key_is(&key, "tracestate"))
-			read_state(&value, out);
+		/* A bad tracestate leaves the traceparent as it is, says W3C. */
+		else if (key_is(&key, "tracestate") &&
+				 (!decode(&value, out->state, sizeof(out->state)) ||
+				  outbox_tracestate_check(out->state, strlen(out->state)) != NULL))
+			out->state[0] = '\0';
 		skip_space(&comment);
 	} while (skip(&comment, ','));
 	return found && comment.len == 0;

@@ -23,9 +23,9 @@
 #define HEADER_STATE	"tracestate"
 
 /*
- * What the client's statement says.  It is read once, and not for each of its
- * rows, as it may be as long as they are together.  Statements are told apart by
- * where they are and when they came; no two of one microsecond store a row.
+ * What the client's statement says, read once and not for each of its rows, as it may be
+ * as long as they are together.  Statements are told apart by where they are and when
+ * they came; no two of one microsecond store a row.
  */
 static struct
 {

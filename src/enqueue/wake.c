@@ -168,19 +168,9 @@ outbox_wake_database(Oid dboid, int signals)
 {
 	MemoryContext old;
 	TouchedDatabase *touched;
-	ListCell   *cell;
 
 	if (!OidIsValid(dboid) || !arm())
 		return;
-	foreach(cell, pending.databases)
-	{
-		touched = lfirst(cell);
-		if (touched->dboid == dboid)
-		{
-			touched->signals |= signals;
-			return;
-		}
-	}
 	old = MemoryContextSwitchTo(TopTransactionContext);
 	touched = palloc(sizeof(TouchedDatabase));
 	touched->dboid = dboid;

@@ -124,46 +124,33 @@ role_oids(ArrayType *array, const char *column)
 										   TYPALIGN_INT));
 }
 
-/* Only when they are new: a route can be paused although one of its roles was dropped. */
-static void
-check_new_roles(TriggerData *trigdata, HeapTuple tuple, int col,
-				const char *column)
-{
-	TupleDesc	desc = RelationGetDescr(trigdata->tg_relation);
-	bool		isnull;
-	Datum		roles = heap_getattr(tuple, col, desc, &isnull);
-
-	if (isnull)
-		return;
-	if (!TRIGGER_FIRED_BY_INSERT(trigdata->tg_event))
-	{
-		Datum		old = heap_getattr(trigdata->tg_trigtuple, col, desc, &isnull);
-
-		if (!isnull && datum_image_eq(old, roles, false, -1))
-			return;
-	}
-	(void) role_oids(DatumGetArrayTypeP(roles), column);
-}
-
 /*
  * Records which roles are meant, so that a name which goes over to another role gives it
  * no right: whenever the names are written, also the same ones.  A value that is given
  * for the column itself does not count.
  */
 static HeapTuple
-record_roles(TriggerData *trigdata, HeapTuple tuple, int names, int oids)
+record_roles(TriggerData *trigdata, HeapTuple tuple, int names, int oids, const char *column)
 {
 	TupleDesc	desc = RelationGetDescr(trigdata->tg_relation);
-	bool		written = TRIGGER_FIRED_BY_INSERT(trigdata->tg_event) ||
-		bms_is_member(names - FirstLowInvalidHeapAttributeNumber,
-					  trigdata->tg_updatedcols);
+	bool		insert = TRIGGER_FIRED_BY_INSERT(trigdata->tg_event);
+	bool		written = insert ||
+		bms_is_member(names - FirstLowInvalidHeapAttributeNumber, trigdata->tg_updatedcols);
 	bool		isnull;
+	bool		was_null = true;
 	Datum		value = heap_getattr(tuple, names, desc, &isnull);
+	Datum		old = insert ? (Datum) 0 :
+		heap_getattr(trigdata->tg_trigtuple, names, desc, &was_null);
 
-	if (!isnull && written)
-		value = role_oids(DatumGetArrayTypeP(value), NULL);
-	else if (!isnull)
-		value = heap_getattr(trigdata->tg_trigtuple, oids, desc, &isnull);
+	if (!isnull)
+	{
+		/* A route can be paused although one of its roles was dropped. */
+		bool		changed = was_null || !datum_image_eq(old, value, false, -1);
+
+		value = role_oids(DatumGetArrayTypeP(value), changed ? column : NULL);
+		if (!written)
+			value = heap_getattr(trigdata->tg_trigtuple, oids, desc, &isnull);
+	}
 	return heap_modify_tuple_by_cols(tuple, desc, 1, &oids, &value, &isnull);
 }
 
@@ -183,10 +170,10 @@ outbox_route_trigger(PG_FUNCTION_ARGS)
 
 	outbox_expect_columns(RelationGetDescr(trigdata->tg_relation), column_types,
 						  OUTBOX_ROUTE_COLUMNS, RelationGetRelationName(trigdata->tg_relation));
-	check_new_roles(trigdata, tuple, OUTBOX_ROUTE_ENQUEUE_ROLES, "enqueue_roles");
-	check_new_roles(trigdata, tuple, OUTBOX_ROUTE_RELAY_ROLES, "relay_roles");
-	tuple = record_roles(trigdata, tuple, OUTBOX_ROUTE_ENQUEUE_ROLES, OUTBOX_ROUTE_ENQUEUE_ROLE_OIDS);
-	tuple = record_roles(trigdata, tuple, OUTBOX_ROUTE_RELAY_ROLES, OUTBOX_ROUTE_RELAY_ROLE_OIDS);
+	tuple = record_roles(trigdata, tuple, OUTBOX_ROUTE_ENQUEUE_ROLES,
+						 OUTBOX_ROUTE_ENQUEUE_ROLE_OIDS, "enqueue_roles");
+	tuple = record_roles(trigdata, tuple, OUTBOX_ROUTE_RELAY_ROLES,
+						 OUTBOX_ROUTE_RELAY_ROLE_OIDS, "relay_roles");
 	return PointerGetDatum(tuple);
 }
 

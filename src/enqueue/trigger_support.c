@@ -33,33 +33,33 @@ outbox_fired(FunctionCallInfo fcinfo, const char *function)
 	return (TriggerData *) fcinfo->context;
 }
 
-static TriggerData *
-fired_for_row(FunctionCallInfo fcinfo, const char *function, TriggerEvent timing,
-			  const char *events)
-{
-	TriggerData *trigdata = outbox_fired(fcinfo, function);
-	TriggerEvent event = trigdata->tg_event;
-
-	if ((event & TRIGGER_EVENT_TIMINGMASK) != timing || !TRIGGER_FIRED_FOR_ROW(event) ||
-		(TRIGGER_FIRED_BEFORE(event) && TRIGGER_FIRED_BY_DELETE(event)))
-		ereport(ERROR,
-				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
-				 errmsg("function \"%s\" must be fired %s FOR EACH ROW", function,
-						events)));
-	return trigdata;
-}
-
 TriggerData *
 outbox_fired_before_row(FunctionCallInfo fcinfo, const char *function)
 {
-	return fired_for_row(fcinfo, function, TRIGGER_EVENT_BEFORE, "BEFORE INSERT OR UPDATE");
+	TriggerData *trigdata = outbox_fired(fcinfo, function);
+
+	if (!TRIGGER_FIRED_BEFORE(trigdata->tg_event) ||
+		!TRIGGER_FIRED_FOR_ROW(trigdata->tg_event) ||
+		TRIGGER_FIRED_BY_DELETE(trigdata->tg_event))
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("function \"%s\" must be fired BEFORE INSERT OR UPDATE FOR EACH ROW",
+						function)));
+	return trigdata;
 }
 
 TriggerData *
 outbox_fired_after_row(FunctionCallInfo fcinfo, const char *function)
 {
-	return fired_for_row(fcinfo, function, TRIGGER_EVENT_AFTER,
-						 "AFTER INSERT, UPDATE OR DELETE");
+	TriggerData *trigdata = outbox_fired(fcinfo, function);
+
+	if (!TRIGGER_FIRED_AFTER(trigdata->tg_event) ||
+		!TRIGGER_FIRED_FOR_ROW(trigdata->tg_event))
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("function \"%s\" must be fired AFTER INSERT, UPDATE OR DELETE FOR EACH ROW",
+						function)));
+	return trigdata;
 }
 
 /*

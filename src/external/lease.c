@@ -16,16 +16,18 @@
 
 #include "access/table.h"
 #include "access/xact.h"
+#include "catalog/namespace.h"
 #include "catalog/pg_type.h"
+#include "compat.h"
 #include "enqueue.h"
 #include "executor/spi.h"
-#include "external_internal.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "printable.h"
 #include "store.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
@@ -38,6 +40,8 @@ PG_FUNCTION_INFO_V1(outbox_ack);
 PG_FUNCTION_INFO_V1(outbox_nack);
 PG_FUNCTION_INFO_V1(outbox_extend);
 PG_FUNCTION_INFO_V1(outbox_release);
+PG_FUNCTION_INFO_V1(outbox_ids_given);
+PG_FUNCTION_INFO_V1(outbox_printable);
 
 /* A call that is about a lease, from begin to end. */
 typedef struct LeaseCall
@@ -61,7 +65,7 @@ open_table(FunctionCallInfo fcinfo)
 					  AccessShareLock);
 }
 
-/* user: the current one, before we act as the owner. */
+/* user: the current one, before the call acts as the owner. */
 static const OutboxRoute *
 judge(Relation rel, const char *route, Oid user)
 {
@@ -222,21 +226,71 @@ outbox_extend(PG_FUNCTION_ARGS)
 
 /* ---------------------------------------------- what became of the messages */
 
-/* Which of the lease are meant by argument 1, ids; returns how many. */
+/*
+ * NULL is no way to say "all ids": it is what a client has whose list went missing.
+ * And an empty list is a list of none.  So the default is an array that no client
+ * makes: one NULL, counted from 0.
+ */
+static bool
+is_default(ArrayType *array)
+{
+	return ARR_NDIM(array) == 1 && ARR_LBOUND(array)[0] == 0 &&
+		ARR_DIMS(array)[0] == 1 && array_contains_nulls(array);
+}
+
+/* NULL for the default. */
+static ArrayType *
+given_ids(FunctionCallInfo fcinfo, int argument)
+{
+	ArrayType  *array = PG_ARGISNULL(argument) ? NULL :
+		PG_GETARG_ARRAYTYPE_P(argument);
+
+	if (array != NULL && is_default(array))
+		return NULL;
+	if (array == NULL || array_contains_nulls(array))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("ids must not be null or contain null"),
+				 errhint("Leave the argument out for messages of any id; an empty array is none.")));
+	return array;
+}
+
+/* qsort() and bsearch() */
 static int
-mark_given(const LeaseCall *call, FunctionCallInfo fcinfo, bool *marks)
+compare_ids(const void *a, const void *b)
+{
+	return memcmp(DatumGetUUIDP(*(const Datum *) a), DatumGetUUIDP(*(const Datum *) b), UUID_LEN);
+}
+
+/* For functions in SQL: false for the default, which stands for all. */
+Datum
+outbox_ids_given(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_BOOL(given_ids(fcinfo, 0) != NULL);
+}
+
+/* Which of the lease are meant by argument 1, ids. */
+static bool *
+mark_given(const LeaseCall *call, FunctionCallInfo fcinfo)
 {
 	const OutboxLease *lease = &call->lease;
-	OutboxIds	given;
-	int			count = 0;
+	ArrayType  *array = given_ids(fcinfo, 1);
+	bool	   *marks = palloc(sizeof(bool) * lease->n);
+	Datum	   *ids = NULL;
+	int			n = 0;
 
-	outbox_ids_read(&given, fcinfo, 1);
+	if (array != NULL)
+	{
+		deconstruct_array(array, UUIDOID, UUID_LEN, false, TYPALIGN_CHAR, &ids, NULL, &n);
+		qsort(ids, n, sizeof(Datum), compare_ids);
+	}
 	for (int i = 0; i < lease->n; i++)
 	{
-		marks[i] = outbox_ids_have(&given, &lease->ids[i]);
-		count += marks[i];
+		Datum		id = UUIDPGetDatum(&lease->ids[i]);
+
+		marks[i] = array == NULL || bsearch(&id, ids, n, sizeof(Datum), compare_ids) != NULL;
 	}
-	return count;
+	return marks;
 }
 
 Datum
@@ -249,9 +303,8 @@ outbox_ack(PG_FUNCTION_ARGS)
 	int			settled;
 
 	begin_call(&call, fcinfo);
-	marks = palloc(sizeof(bool) * Max(call.lease.n, 1));
-	published = palloc(sizeof(pg_uuid_t) * Max(call.lease.n, 1));
-	(void) mark_given(&call, fcinfo, marks);
+	marks = mark_given(&call, fcinfo);
+	published = palloc(sizeof(pg_uuid_t) * call.lease.n);
 	for (int i = 0; i < call.lease.n; i++)
 		if (marks[i])
 			published[n++] = call.lease.ids[i];
@@ -267,14 +320,68 @@ outbox_release(PG_FUNCTION_ARGS)
 {
 	LeaseCall	call;
 	bool	   *marks;
-	int			n;
+	int			n = 0;
 
 	begin_call(&call, fcinfo);
-	marks = palloc(sizeof(bool) * Max(call.lease.n, 1));
-	n = mark_given(&call, fcinfo, marks);
+	marks = mark_given(&call, fcinfo);
+	for (int i = 0; i < call.lease.n; i++)
+		n += marks[i];
 	outbox_store_shorten_lease(&call.lease, marks);
 	end_call(&call);
 	PG_RETURN_INT32(n);
+}
+
+/* ------------------------------------------------------- text of others */
+
+/* Cut to what is shown of errors and names. */
+static char *
+printable(const char *str, size_t len)
+{
+	char		shown[OUTBOX_PRINTABLE_SIZE];
+
+	outbox_copy_printable(shown, sizeof(shown), str, len, GetDatabaseEncoding(), "");
+	return pstrdup(shown);
+}
+
+/* Only the beginning of a long value is read from its TOAST table, with a whole last character. */
+static char *
+printable_text(Datum value)
+{
+	text	   *begin = DatumGetTextPSlice(value, 0, OUTBOX_PRINTABLE_SIZE +
+													MAX_MULTIBYTE_CHAR_LEN);
+
+	return printable(VARDATA_ANY(begin), VARSIZE_ANY_EXHDR(begin));
+}
+
+Datum
+outbox_printable(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_TEXT_P(cstring_to_text(printable_text(PG_GETARG_DATUM(0))));
+}
+
+/*
+ * Such text as UTF-8, with '?' for all that is not ASCII if some of it has no form in
+ * that.  In a database of UTF-8 or of bytes, UTF-8 is what is printable.
+ */
+static char *
+utf8_or_masked(char *text)
+{
+	int			encoding = GetDatabaseEncoding();
+	int			len = (int) strlen(text);
+	int			size = len * MAX_CONVERSION_GROWTH + 1;
+	char	   *utf8;
+	Oid			proc;
+
+	if (encoding == PG_UTF8 || encoding == PG_SQL_ASCII)
+		return text;
+	proc = FindDefaultConversionProc(encoding, PG_UTF8);
+	utf8 = palloc0(size);
+	if (OidIsValid(proc) &&
+		pg_do_encoding_conversion_buf(proc, encoding, PG_UTF8, (unsigned char *) text, len,
+									  (unsigned char *) utf8, size, true) == len)
+		return utf8;
+	outbox_mask_bytes(text);
+	return text;
 }
 
 /* ------------------------------------------------------------ failed attempts */
@@ -338,43 +445,35 @@ move(OutboxFailure *failure)
 {
 	MemoryContext context = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
-	char	   *volatile why = NULL;
+	ErrorData  *error = NULL;
+	bool		remains;
+	int			class;
 
 	BeginInternalSubTransaction(NULL);
 	MemoryContextSwitchTo(context);
 	PG_TRY();
 	{
-		bool		remains;
-
 		(void) outbox_store_fail(failure, 1, &remains);
 		ReleaseCurrentSubTransaction();
-		if (remains)
-			why = "it is not there";
 	}
 	PG_CATCH();
 	{
-		ErrorData  *edata;
-		int			class;
-		char		shown[OUTBOX_PRINTABLE_SIZE];
-
 		MemoryContextSwitchTo(context);
-		edata = CopyErrorData();
-		class = ERRCODE_TO_CATEGORY(edata->sqlerrcode);
-		if (class != ERRCODE_DATA_EXCEPTION &&
-			class != ERRCODE_PROGRAM_LIMIT_EXCEEDED &&
-			edata->sqlerrcode != ERRCODE_UNDEFINED_OBJECT)
-			PG_RE_THROW();
+		error = CopyErrorData();
 		FlushErrorState();
 		RollbackAndReleaseCurrentSubTransaction();
-		outbox_copy_printable(shown, sizeof(shown), edata->message,
-							  strlen(edata->message), GetDatabaseEncoding(), "");
-		MemoryContextSwitchTo(context);
-		why = pstrdup(shown);
 	}
 	PG_END_TRY();
 	MemoryContextSwitchTo(context);
 	CurrentResourceOwner = owner;
-	return why;
+	if (error == NULL)
+		return remains ? pstrdup("it is not there") : NULL;
+	class = ERRCODE_TO_CATEGORY(error->sqlerrcode);
+	if (class != ERRCODE_DATA_EXCEPTION &&
+		class != ERRCODE_PROGRAM_LIMIT_EXCEEDED &&
+		error->sqlerrcode != ERRCODE_UNDEFINED_OBJECT)
+		ReThrowError(error);
+	return printable(error->message, strlen(error->message));
 }
 
 /* Counts the attempt; returns what the message is now. */
@@ -394,7 +493,7 @@ fail(const LeaseCall *call, const OutboxMessage *message, OutboxFailure *failure
 			return "moved";
 		failure->death = NULL;
 		failure->error = psprintf("%s (not sent to the failed_route: %s)",
-								  failure->error, outbox_shown_utf8(why));
+								  failure->error, utf8_or_masked(why));
 	}
 	if (!outbox_store_fail(failure, 1, &remains) || remains)
 		ereport(ERROR,
@@ -427,10 +526,10 @@ outbox_nack(PG_FUNCTION_ARGS)
 	take_out(&call, PG_GETARG_UUID_P(1));
 	if (outbox_store_lock_message(PG_GETARG_UUID_P(1), &message))
 	{
-		Datum		error = outbox_printable_text(PG_GETARG_DATUM(2));
+		char	   *error = utf8_or_masked(printable_text(PG_GETARG_DATUM(2)));
 
 		failure = outbox_failure(&message, &call.route, OUTBOX_REASON_EXTERNAL_NACK,
-								 outbox_shown_utf8(TextDatumGetCString(error)), false);
+								 error, false);
 		failure.error_is_text = true;
 		if (!PG_ARGISNULL(3))
 			failure.retry_ms = wait_ms(PG_GETARG_INTERVAL_P(3));

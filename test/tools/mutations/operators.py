@@ -1,7 +1,7 @@
 """Mutations of operators: what operators call and set: repairs, retention, privileges, upgrades."""
 
 MUTATIONS = (
-    ("null-is-all-ids", "src/external/external.c",
+    ("null-is-all-ids", "src/external/lease.c",
      "	if (array != NULL && is_default(array))",
      "	if (array == NULL || is_default(array))",
      "ids => NULL is refused (22004), and not all messages",

@@ -15,21 +15,131 @@
  */
 #include "postgres.h"
 
-#include "access/htup_details.h"
 #include "access/table.h"
 #include "capture_internal.h"
-#include "catalog/pg_proc.h"
 #include "columns.h"
 #include "enqueue.h"
 #include "miscadmin.h"
+#include "pgtime.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
+#include "utils/bytea.h"
+#include "utils/float.h"
 #include "utils/fmgrprotos.h"
+#include "utils/guc.h"
 #include "utils/json.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 
 PG_FUNCTION_INFO_V1(outbox_capture);
+
+/* ------------------------------------------------------------------ format */
+
+/*
+ * The same row gives the same message in every session: above all the same key, as
+ * the order hangs on that.  Returns 0 where the settings are as they must be.
+ */
+int
+outbox_capture_format_begin(void)
+{
+	const struct
+	{
+		const char *setting;
+		const char *value;
+		bool		differs;
+	}			pinned[] = {
+		{"DateStyle", "ISO, MDY", DateStyle != USE_ISO_DATES || DateOrder != DATEORDER_MDY},
+		{"IntervalStyle", "postgres", IntervalStyle != INTSTYLE_POSTGRES},
+		{"TimeZone", "UTC", strcmp(pg_get_timezone_name(session_timezone), "UTC") != 0},
+		{"extra_float_digits", "1", extra_float_digits != 1},
+		{"bytea_output", "hex", bytea_output != BYTEA_OUTPUT_HEX},
+		/* Its variable is in a header that needs ICU's. */
+		{"lc_monetary", "C", strcmp(GetConfigOption("lc_monetary", false, false), "C") != 0},
+		{"quote_all_identifiers", "off", quote_all_identifiers}
+	};
+	int			nestlevel = 0;
+
+	for (int i = 0; i < (int) lengthof(pinned); i++)
+		if (pinned[i].differs)
+		{
+			if (nestlevel == 0)
+				nestlevel = NewGUCNestLevel();
+			(void) set_config_option(pinned[i].setting, pinned[i].value, PGC_USERSET,
+									 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+		}
+	return nestlevel;
+}
+
+void
+outbox_capture_format_end(int nestlevel)
+{
+	if (nestlevel != 0)
+		AtEOXact_GUC(false, nestlevel);
+}
+
+/* -------------------------------------------------------------------- rows */
+
+/* Told by the bytes of the values: no code of anybody's, and it knows every type. */
+bool
+outbox_capture_same(const Capture *capture, int attnum, const TupleTableSlot *one,
+					const TupleTableSlot *other)
+{
+	Form_pg_attribute att = TupleDescAttr(capture->desc, attnum - 1);
+	int			i = attnum - 1;
+
+	if (one->tts_isnull[i] || other->tts_isnull[i])
+		return one->tts_isnull[i] && other->tts_isnull[i];
+	return outbox_same_value(one->tts_values[i], other->tts_values[i], att->attbyval,
+							 att->attlen);
+}
+
+bool
+outbox_capture_same_columns(const Capture *capture, const List *columns,
+							const TupleTableSlot *one, const TupleTableSlot *other)
+{
+	ListCell   *cell;
+
+	foreach(cell, columns)
+		if (!outbox_capture_same(capture, lfirst_int(cell), one, other))
+			return false;
+	return true;
+}
+
+static char *
+key_text(Capture *capture, int i, const TupleTableSlot *row)
+{
+	int			column = list_nth_int(capture->key, i) - 1;
+
+	return row->tts_isnull[column] ? NULL :
+		OutputFunctionCall(&capture->key_out[i], row->tts_values[column]);
+}
+
+/*
+ * One column as its text; several as a JSON array of their texts, in which no value
+ * can be taken for two.  NULL: the row has no key.
+ */
+text *
+outbox_capture_key(Capture *capture, const TupleTableSlot *row)
+{
+	int			n = list_length(capture->key);
+	char	   *value = n == 1 ? key_text(capture, 0, row) : NULL;
+	StringInfoData json;
+
+	if (n <= 1)
+		return value == NULL ? NULL : cstring_to_text(value);
+	initStringInfo(&json);
+	for (int i = 0; i < n; i++)
+	{
+		appendStringInfoString(&json, i == 0 ? "[" : ", ");
+		value = key_text(capture, i, row);
+		if (value == NULL)
+			appendStringInfoString(&json, "null");
+		else
+			escape_json(&json, value);
+	}
+	appendStringInfoChar(&json, ']');
+	return cstring_to_text_with_len(json.data, json.len);
+}
 
 /* ---------------------------------------------------------------- messages */
 
@@ -41,42 +151,36 @@ set(Datum *values, bool *isnull, int col, Datum value)
 }
 
 static void
-add_names(StringInfo json, const Capture *capture, const AttrNumber *columns, int n,
-		  const bool *which)
+add_names(StringInfo json, const Capture *capture, const char *header,
+		  const List *columns)
 {
 	const char *separator = "[";
+	ListCell   *cell;
 
-	for (int i = 0; i < n; i++)
-		if (which == NULL || which[i])
-		{
-			appendStringInfoString(json, separator);
-			escape_json(json, NameStr(TupleDescAttr(capture->desc, columns[i] - 1)->attname));
-			separator = ", ";
-		}
+	if (columns == NIL)
+		return;
+	appendStringInfo(json, "%c\"%s\": ", json->len == 0 ? '{' : ',', header);
+	foreach(cell, columns)
+	{
+		appendStringInfoString(json, separator);
+		escape_json(json, capture_column_name(capture, lfirst_int(cell)));
+		separator = ", ";
+	}
 	appendStringInfoChar(json, ']');
 }
 
 /* The headers of all messages, and what this one is without. */
 static Datum
-name_omitted(const Capture *capture, const CaptureMessage *message, Datum headers)
+add_omitted(const Capture *capture, const CaptureMessage *message, Datum headers)
 {
 	StringInfoData json;
 	Datum		object;
 
-	if (message->omitted == NULL && !message->key_omitted)
+	if (message->omitted == NIL && message->omitted_key == NIL)
 		return headers;
 	initStringInfo(&json);
-	appendStringInfoChar(&json, '{');
-	if (message->omitted != NULL)
-	{
-		appendStringInfoString(&json, "\"x-outbox-omitted\": ");
-		add_names(&json, capture, capture->columns, capture->ncolumns, message->omitted);
-	}
-	if (message->key_omitted)
-	{
-		appendStringInfo(&json, "%s\"x-outbox-omitted-key\": ", json.len == 1 ? "" : ", ");
-		add_names(&json, capture, capture->key, capture->nkey, NULL);
-	}
+	add_names(&json, capture, "x-outbox-omitted", message->omitted);
+	add_names(&json, capture, "x-outbox-omitted-key", message->omitted_key);
 	appendStringInfoChar(&json, '}');
 	object = DirectFunctionCall1(jsonb_in, CStringGetDatum(json.data));
 	return headers == (Datum) 0 ? object :
@@ -86,8 +190,8 @@ name_omitted(const Capture *capture, const CaptureMessage *message, Datum header
 static void
 store(Capture *capture, Relation outbox, const CaptureMessage *message)
 {
-	const CaptureConstants *constants = outbox_capture_constants(capture, message->op);
-	Datum		headers = name_omitted(capture, message, constants->headers);
+	const CaptureConstants *constants = message->constants;
+	Datum		headers = add_omitted(capture, message, constants->headers);
 	Datum		values[OUTBOX_COLUMNS];
 	bool		isnull[OUTBOX_COLUMNS];
 
@@ -109,9 +213,9 @@ store(Capture *capture, Relation outbox, const CaptureMessage *message)
 
 static void
 store_row(Capture *capture, Relation outbox, CaptureOp op,
-		  const CaptureImage *old, const CaptureImage *new)
+		  const TupleTableSlot *old, const TupleTableSlot *new)
 {
-	CaptureMessage message = {.op = op, .old = old, .new = new};
+	CaptureMessage message = {outbox_capture_constants(capture, op), old, new};
 
 	outbox_capture_fill(capture, outbox, &message);
 	store(capture, outbox, &message);
@@ -123,19 +227,19 @@ store_row(Capture *capture, Relation outbox, CaptureOp op,
  */
 void
 outbox_capture_change(Capture *capture, Relation outbox,
-					  const CaptureImage *old, const CaptureImage *new)
+					  const TupleTableSlot *old, const TupleTableSlot *new)
 {
 	if (old == NULL)
 		store_row(capture, outbox, CAPTURE_INSERT, NULL, new);
 	else if (new == NULL)
 		store_row(capture, outbox, CAPTURE_DELETE, old, NULL);
-	else if (!outbox_capture_same_key(capture, old, new))
+	else if (!outbox_capture_same_columns(capture, capture->key, old, new))
 	{
 		store_row(capture, outbox, CAPTURE_DELETE, old, NULL);
 		store_row(capture, outbox, CAPTURE_INSERT, NULL, new);
 	}
 	else if (capture->args.emit_unchanged ||
-			 !outbox_capture_unchanged(capture, old, new))
+			 !outbox_capture_same_columns(capture, capture->columns, old, new))
 		store_row(capture, outbox, CAPTURE_UPDATE, old, new);
 }
 
@@ -143,42 +247,30 @@ outbox_capture_change(Capture *capture, Relation outbox,
 static void
 capture_truncate(Capture *capture, Relation outbox)
 {
-	CaptureMessage message = {.op = CAPTURE_TRUNCATE};
-	StringInfoData json;
+	CaptureMessage message = {outbox_capture_constants(capture, CAPTURE_TRUNCATE)};
 
-	initStringInfo(&json);
-	appendStringInfoString(&json, "{\"schema\": ");
-	escape_json(&json, capture->schema);
-	appendStringInfoString(&json, ", \"table\": ");
-	escape_json(&json, capture->table);
-	appendStringInfoChar(&json, '}');
-	message.payload = DirectFunctionCall1(jsonb_in, CStringGetDatum(json.data));
+	message.payload = outbox_capture_headers(capture,
+											 CAPTURE_HEADER_SCHEMA | CAPTURE_HEADER_TABLE,
+											 NULL);
 	store(capture, outbox, &message);
-}
-
-static const CaptureImage *
-deform(HeapTuple tuple, TupleDesc desc, CaptureImage *image)
-{
-	image->values = palloc(sizeof(Datum) * desc->natts);
-	image->isnull = palloc(sizeof(bool) * desc->natts);
-	heap_deform_tuple(tuple, desc, image->values, image->isnull);
-	return image;
 }
 
 static void
 capture_row(Capture *capture, Relation outbox, const TriggerData *trigdata)
 {
-	CaptureImage one;
-	CaptureImage other;
-	const CaptureImage *first = deform(trigdata->tg_trigtuple, capture->desc, &one);
+	TupleTableSlot *row = trigdata->tg_trigslot;
+	TupleTableSlot *new = trigdata->tg_newslot;
 
+	slot_getallattrs(row);
 	if (TRIGGER_FIRED_BY_INSERT(trigdata->tg_event))
-		outbox_capture_change(capture, outbox, NULL, first);
+		outbox_capture_change(capture, outbox, NULL, row);
 	else if (TRIGGER_FIRED_BY_DELETE(trigdata->tg_event))
-		outbox_capture_change(capture, outbox, first, NULL);
+		outbox_capture_change(capture, outbox, row, NULL);
 	else
-		outbox_capture_change(capture, outbox, first,
-							  deform(trigdata->tg_newtuple, capture->desc, &other));
+	{
+		slot_getallattrs(new);
+		outbox_capture_change(capture, outbox, row, new);
+	}
 }
 
 /* ------------------------------------------------------------- the trigger */
@@ -191,19 +283,11 @@ static Capture *
 get_capture(FunctionCallInfo fcinfo, TriggerData *trigdata)
 {
 	Relation	rel = trigdata->tg_relation;
-	Trigger    *trigger = trigdata->tg_trigger;
-	CaptureTrigger described = {trigger->tgname, trigger->tgnargs, trigger->tgargs};
 	Capture    *capture = fcinfo->flinfo->fn_extra;
 
 	if (capture == NULL)
-	{
-		outbox_capture_check_type(trigger->tgtype, trigdata->tg_oldtable != NULL,
-								  trigdata->tg_newtable != NULL, trigger->tgname);
-		capture = outbox_capture_make(rel, &described, fcinfo->flinfo->fn_oid,
-									  outbox_capture_named_table(trigger, RelationGetRelid(rel)),
-									  fcinfo->flinfo->fn_mcxt);
-		fcinfo->flinfo->fn_extra = capture;
-	}
+		capture = fcinfo->flinfo->fn_extra =
+			outbox_capture_make(rel, trigdata->tg_trigger, fcinfo->flinfo->fn_mcxt);
 	capture->desc = RelationGetDescr(rel);
 	return capture;
 }

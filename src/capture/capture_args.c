@@ -15,178 +15,128 @@
 #include "utils/builtins.h"
 #include "utils/varlena.h"
 
-typedef void (*ReadValue) (CaptureArgs *args, const char *value,
-						   const CaptureTrigger *trigger);
+/*
+ * Words that an argument may be; what it means is the place of the word.  No argument
+ * is "", which stands for the one that is not given.
+ */
+static const char *const payloads[] = {"row", "changed", "both", "diff", NULL};
+static const char *const unchanged[] = {"skip", "emit", NULL};
+static const char *const unpublishable[] = {"", "refuse", "omit", NULL};
+static const char *const headers[] = {"op", "schema", "table", "txid", NULL};
+
+static const struct
+{
+	const char *name;
+	size_t		offset;			/* of a string; of an int where there are
+								 * words */
+	const char *const *words;	/* NULL: any text but an empty one */
+	const char *rule;			/* for what is none of the words */
+	bool		is_list;		/* a bit for each word */
+	bool		may_be_empty;
+}			known[] = {
+	{"event", offsetof(CaptureArgs, event)},
+	{"event_type", offsetof(CaptureArgs, event_type)},
+	{"aggregate_type", offsetof(CaptureArgs, aggregate_type)},
+	{"key", offsetof(CaptureArgs, key), .may_be_empty = true},
+	{"columns", offsetof(CaptureArgs, columns)},
+	{"except", offsetof(CaptureArgs, except)},
+	{"payload", offsetof(CaptureArgs, payload), payloads, "be row, changed, both or diff"},
+	{"unchanged", offsetof(CaptureArgs, emit_unchanged), unchanged, "be skip or emit"},
+	{"unpublishable", offsetof(CaptureArgs, unpublishable), unpublishable, "be refuse or omit"},
+	{"route", offsetof(CaptureArgs, route)},
+	{"routing_key", offsetof(CaptureArgs, routing_key)},
+	{"headers", offsetof(CaptureArgs, headers), headers,
+	"be a list of op, schema, table and txid", .is_list = true}
+};
 
 static void
-fail_value(const CaptureTrigger *trigger, const char *name, const char *rule)
+fail_value(const Trigger *trigger, int i, const char *rule)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("argument \"%s\" of trigger \"%s\" must %s", name,
-					trigger->name, rule)));
-}
-
-static void
-read_payload(CaptureArgs *args, const char *value, const CaptureTrigger *trigger)
-{
-	static const struct
-	{
-		const char *word;
-		CapturePayload payload;
-	}			payloads[] = {
-		{"row", CAPTURE_ROW}, {"changed", CAPTURE_CHANGED},
-		{"both", CAPTURE_BOTH}, {"diff", CAPTURE_DIFF}
-	};
-
-	for (int i = 0; i < (int) lengthof(payloads); i++)
-		if (strcmp(value, payloads[i].word) == 0)
-		{
-			args->payload = payloads[i].payload;
-			return;
-		}
-	fail_value(trigger, "payload", "be row, changed, both or diff");
-}
-
-static void
-read_unchanged(CaptureArgs *args, const char *value,
-			   const CaptureTrigger *trigger)
-{
-	args->emit_unchanged = strcmp(value, "emit") == 0;
-	if (!args->emit_unchanged && strcmp(value, "skip") != 0)
-		fail_value(trigger, "unchanged", "be skip or emit");
-}
-
-static void
-read_unpublishable(CaptureArgs *args, const char *value,
-				   const CaptureTrigger *trigger)
-{
-	if (strcmp(value, "refuse") == 0)
-		args->unpublishable = CAPTURE_REFUSE;
-	else if (strcmp(value, "omit") == 0)
-		args->unpublishable = CAPTURE_OMIT;
-	else
-		fail_value(trigger, "unpublishable", "be refuse or omit");
+			 errmsg("argument \"%s\" of trigger \"%s\" must %s", known[i].name,
+					trigger->tgname, rule)));
 }
 
 static int
-header_flag(const char *word)
+find_word(const Trigger *trigger, int i, const char *value)
 {
-	if (strcmp(word, "op") == 0)
-		return CAPTURE_HEADER_OP;
-	if (strcmp(word, "schema") == 0)
-		return CAPTURE_HEADER_SCHEMA;
-	if (strcmp(word, "table") == 0)
-		return CAPTURE_HEADER_TABLE;
-	if (strcmp(word, "txid") == 0)
-		return CAPTURE_HEADER_TXID;
-	return 0;
+	for (int place = 0; known[i].words[place] != NULL; place++)
+		if (strcmp(known[i].words[place], value) == 0)
+			return place;
+	fail_value(trigger, i, known[i].rule);
+	return -1;
 }
 
-static void
-read_headers(CaptureArgs *args, const char *value, const CaptureTrigger *trigger)
+static int
+find_words(const Trigger *trigger, int i, const char *value)
 {
-	const char *rule = "be a list of op, schema, table and txid";
+	int			bits = 0;
 	List	   *names;
 	ListCell   *cell;
 
 	if (!SplitIdentifierString(pstrdup(value), ',', &names) || names == NIL)
-		fail_value(trigger, "headers", rule);
+		fail_value(trigger, i, known[i].rule);
 	foreach(cell, names)
-	{
-		int			flag = header_flag(lfirst(cell));
-
-		if (flag == 0)
-			fail_value(trigger, "headers", rule);
-		args->headers |= flag;
-	}
-}
-
-/* Those with no function of their own are kept as they are. */
-static const struct
-{
-	const char *name;
-	bool		may_be_empty;
-	size_t		offset;
-	ReadValue	read;
-}			known[] = {
-	{"event", false, offsetof(CaptureArgs, event), NULL},
-	{"event_type", false, offsetof(CaptureArgs, event_type), NULL},
-	{"aggregate_type", false, offsetof(CaptureArgs, aggregate_type), NULL},
-	{"key", true, offsetof(CaptureArgs, key), NULL},
-	{"columns", false, offsetof(CaptureArgs, columns), NULL},
-	{"except", false, offsetof(CaptureArgs, except), NULL},
-	{"payload", false, 0, read_payload},
-	{"unchanged", false, 0, read_unchanged},
-	{"unpublishable", false, 0, read_unpublishable},
-	{"route", false, offsetof(CaptureArgs, route), NULL},
-	{"routing_key", false, offsetof(CaptureArgs, routing_key), NULL},
-	{"headers", false, 0, read_headers}
-};
-
-static int
-known_argument(const char *arg, size_t len)
-{
-	for (int i = 0; i < (int) lengthof(known); i++)
-		if (strlen(known[i].name) == len && strncmp(known[i].name, arg, len) == 0)
-			return i;
-	return -1;
-}
-
-static void
-fail_unknown(const CaptureTrigger *trigger, const char *arg)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("trigger \"%s\" has an argument that outbox_capture() does not know: \"%s\"",
-					trigger->name, arg),
-			 errdetail("Arguments have the form 'name=value'; their names are event, event_type, aggregate_type, key, columns, except, payload, unchanged, unpublishable, route, routing_key and headers.")));
+		bits |= 1 << find_word(trigger, i, lfirst(cell));
+	return bits;
 }
 
 /* Returns which one it was. */
 static int
-read_arg(CaptureArgs *args, const CaptureTrigger *trigger, const char *arg)
+read_arg(CaptureArgs *args, const Trigger *trigger, const char *arg)
 {
 	const char *equals = strchr(arg, '=');
-	int			i = equals == NULL ? -1 : known_argument(arg, equals - arg);
+	int			i = 0;
+	void	   *field;
 
-	if (i < 0)
-		fail_unknown(trigger, arg);
+	while (i < (int) lengthof(known) &&
+		   (equals == NULL || strlen(known[i].name) != equals - arg ||
+			strncmp(known[i].name, arg, equals - arg) != 0))
+		i++;
+	if (i == (int) lengthof(known))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("trigger \"%s\" has an argument that outbox_capture() does not know: \"%s\"",
+						trigger->tgname, arg),
+				 errdetail("Arguments have the form 'name=value'; their names are event, event_type, aggregate_type, key, columns, except, payload, unchanged, unpublishable, route, routing_key and headers.")));
 	if (equals[1] == '\0' && !known[i].may_be_empty)
-		fail_value(trigger, known[i].name, "not be empty");
-	if (known[i].read != NULL)
-		known[i].read(args, equals + 1, trigger);
+		fail_value(trigger, i, "not be empty");
+	field = (char *) args + known[i].offset;
+	if (known[i].words == NULL)
+		*(const char **) field = pstrdup(equals + 1);
 	else
-		*(const char **) ((char *) args + known[i].offset) = pstrdup(equals + 1);
+		*(int *) field = known[i].is_list ? find_words(trigger, i, equals + 1) :
+			find_word(trigger, i, equals + 1);
 	return i;
 }
 
 static void
-fail_together(const CaptureTrigger *trigger, const char *one, const char *other)
+fail_together(const Trigger *trigger, const char *one, const char *other)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 			 errmsg("trigger \"%s\" has both arguments \"%s\" and \"%s\"",
-					trigger->name, one, other),
+					trigger->tgname, one, other),
 			 errhint("Give one of them.")));
 }
 
 void
-outbox_capture_read_args(CaptureArgs *args, const CaptureTrigger *trigger)
+outbox_capture_read_args(CaptureArgs *args, const Trigger *trigger)
 {
 	uint32		seen = 0;
 
 	StaticAssertStmt(lengthof(known) <= 32, "a bit for each argument");
 	memset(args, 0, sizeof(*args));
-	for (int i = 0; i < trigger->nargs; i++)
+	for (int i = 0; i < trigger->tgnargs; i++)
 	{
-		uint32		bit = (uint32) 1 << read_arg(args, trigger, trigger->args[i]);
+		uint32		bit = (uint32) 1 << read_arg(args, trigger, trigger->tgargs[i]);
 
 		if (seen & bit)
 			ereport(ERROR,
 					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 					 errmsg("trigger \"%s\" has an argument twice: \"%s\"",
-							trigger->name, trigger->args[i])));
+							trigger->tgname, trigger->tgargs[i])));
 		seen |= bit;
 	}
 	if (args->event != NULL && args->event_type != NULL)

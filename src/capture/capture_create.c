@@ -16,9 +16,9 @@
  */
 #include "postgres.h"
 
-#include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
+#include "access/xact.h"
 #include "capture.h"
 #include "capture_internal.h"
 #include "catalog/dependency.h"
@@ -26,16 +26,12 @@
 #include "catalog/pg_proc.h"
 #include "catalog/pg_trigger.h"
 #include "commands/extension.h"
-#include "compat.h"
 #include "enqueue.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "utils/builtins.h"
-#include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
-#include "utils/memutils.h"
 #include "utils/rel.h"
-#include "utils/snapmgr.h"
 
 PG_FUNCTION_INFO_V1(outbox_check_capture);
 
@@ -53,68 +49,58 @@ is_capture(Oid function)
 	return OidIsValid(extension) && extension == get_extension_oid("outbox", true);
 }
 
-/* pg_trigger.tgargs: strings one behind the other, each with its end. */
-static char **
-split_args(bytea *bytes, int nargs)
+/*
+ * The table of a trigger with outbox_capture(); InvalidOid for any other, and for a
+ * clone of a partition: the trigger that it comes from is looked at.
+ */
+static Oid
+captured_table(Oid trigger)
 {
-	char	  **args = palloc(sizeof(char *) * Max(nargs, 1));
-	char	   *p = VARDATA_ANY(bytes);
+	HeapTuple	tuple = outbox_capture_find_trigger(trigger);
+	Form_pg_trigger form;
 
-	for (int i = 0; i < nargs; i++)
-	{
-		args[i] = pstrdup(p);
-		p += strlen(p) + 1;
-	}
-	return args;
+	if (!HeapTupleIsValid(tuple))
+		return InvalidOid;
+	form = (Form_pg_trigger) GETSTRUCT(tuple);
+	return !OidIsValid(form->tgparentid) && is_capture(form->tgfoid) ? form->tgrelid :
+		InvalidOid;
 }
 
-static bool
-has(HeapTuple tuple, int column, TupleDesc desc)
-{
-	return !heap_attisnull(tuple, column, desc);
-}
-
-/* Of a clone of a partition, the trigger that it comes from is looked at. */
-static bool
-is_looked_at(HeapTuple tuple)
-{
-	Form_pg_trigger form = (Form_pg_trigger) GETSTRUCT(tuple);
-
-	return !OidIsValid(form->tgparentid) && is_capture(form->tgfoid);
-}
-
+/* NULL: the trigger is gone. */
 static Capture *
-check_trigger(HeapTuple tuple, TupleDesc desc, Relation rel)
+check_trigger(Relation rel, Oid trigger)
 {
-	Form_pg_trigger form = (Form_pg_trigger) GETSTRUCT(tuple);
-	CaptureTrigger trigger;
+	int			n = rel->trigdesc == NULL ? 0 : rel->trigdesc->numtriggers;
+	int			i = 0;
 	Capture    *capture;
-	bool		isnull;
 
-	trigger.name = NameStr(form->tgname);
-	trigger.nargs = form->tgnargs;
-	trigger.args = split_args(DatumGetByteaPP(heap_getattr(tuple, Anum_pg_trigger_tgargs,
-														   desc, &isnull)),
-							  form->tgnargs);
-	outbox_capture_check_type(form->tgtype,
-							  has(tuple, Anum_pg_trigger_tgoldtable, desc),
-							  has(tuple, Anum_pg_trigger_tgnewtable, desc),
-							  trigger.name);
-	capture = outbox_capture_make(rel, &trigger, form->tgfoid, form->tgrelid,
-								  CurrentMemoryContext);
+	while (i < n && rel->trigdesc->triggers[i].tgoid != trigger)
+		i++;
+	if (i == n)
+		return NULL;
+	capture = outbox_capture_make(rel, &rel->trigdesc->triggers[i], CurrentMemoryContext);
 	/* Nothing can be wrong with them, and txid would use up a transaction id. */
 	capture->args.headers = 0;
 	(void) outbox_capture_constants(capture, CAPTURE_INSERT);
 	return capture;
 }
 
-/* The table is locked by CREATE TRIGGER. */
+/*
+ * The command has not ended, and shows what it has made from the next command id on;
+ * CREATE TRIGGER itself counts it up for the first trigger of a table.
+ */
 static void
-check_created(HeapTuple tuple, TupleDesc desc)
+check_created(Oid trigger)
 {
-	Relation	rel = table_open(((Form_pg_trigger) GETSTRUCT(tuple))->tgrelid, AccessShareLock);
+	Oid			relid;
+	Relation	rel;
 
-	(void) check_trigger(tuple, desc, rel);
+	CommandCounterIncrement();
+	relid = captured_table(trigger);
+	if (!OidIsValid(relid))
+		return;
+	rel = table_open(relid, AccessShareLock);
+	(void) check_trigger(rel, trigger);
 	table_close(rel, NoLock);
 }
 
@@ -130,49 +116,27 @@ check_sender(const Capture *capture)
 	table_close(outbox, NoLock);
 }
 
-/* A table that is locked, or gone by now, is not waited for. */
-static void
-check_existing(HeapTuple tuple, TupleDesc desc)
-{
-	Oid			relid = ((Form_pg_trigger) GETSTRUCT(tuple))->tgrelid;
-	Relation	rel;
-
-	if (!ConditionalLockRelationOid(relid, AccessShareLock))
-		return;
-	rel = try_table_open(relid, NoLock);
-	if (rel == NULL)
-		return;
-	check_sender(check_trigger(tuple, desc, rel));
-	table_close(rel, NoLock);
-}
-
-static void
-with_trigger(Oid trigger, Snapshot snapshot, void (*check) (HeapTuple tuple, TupleDesc desc))
-{
-	Relation	catalog = table_open(TriggerRelationId, AccessShareLock);
-	ScanKeyData key;
-	SysScanDesc scan;
-	HeapTuple	tuple;
-
-	ScanKeyInit(&key, Anum_pg_trigger_oid, BTEqualStrategyNumber, F_OIDEQ,
-				ObjectIdGetDatum(trigger));
-	scan = systable_beginscan(catalog, TriggerOidIndexId, true, snapshot, 1,
-							  &key);
-	tuple = systable_getnext(scan);
-	if (HeapTupleIsValid(tuple) && is_looked_at(tuple))
-		check(tuple, RelationGetDescr(catalog));
-	systable_endscan(scan);
-	table_close(catalog, AccessShareLock);
-}
-
 /*
  * What is wrong by now with a trigger that was all right when it was created is an
- * ERROR, the one that whoever writes to the table meets.
+ * ERROR, the one that whoever writes to the table meets.  A table that is locked, or
+ * gone by now, is not waited for.
  */
 Datum
 outbox_check_capture(PG_FUNCTION_ARGS)
 {
-	with_trigger(PG_GETARG_OID(0), NULL, check_existing);
+	Oid			relid = captured_table(PG_GETARG_OID(0));
+	Relation	rel;
+	Capture    *capture;
+
+	if (!OidIsValid(relid) || !ConditionalLockRelationOid(relid, AccessShareLock))
+		PG_RETURN_VOID();
+	rel = try_table_open(relid, NoLock);
+	if (rel == NULL)
+		PG_RETURN_VOID();
+	capture = check_trigger(rel, PG_GETARG_OID(0));
+	if (capture != NULL)
+		check_sender(capture);
+	table_close(rel, NoLock);
 	PG_RETURN_VOID();
 }
 
@@ -186,8 +150,7 @@ look_at_trigger(ObjectAccessType access, Oid class, Oid object, int subid,
 	if (access == OAT_POST_CREATE && class == TriggerRelationId &&
 		!((ObjectAccessPostCreate *) arg)->is_internal &&
 		!IsBinaryUpgrade && !outbox_in_restore())
-		/* The command has not ended: only SnapshotSelf sees what it has made. */
-		with_trigger(object, SnapshotSelf, check_created);
+		check_created(object);
 }
 
 void

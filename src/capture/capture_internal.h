@@ -4,10 +4,11 @@
  *		outbox_capture(): changes of a table as messages.
  *
  * capture_args.c reads the arguments of a trigger, capture_table.c finds out what
- * they mean for its table, capture_row.c makes the key of a row and
- * capture_payload.c the payload, capture.c stores messages of rows,
- * capture_statement.c those of a whole statement; capture_create.c looks at a
- * trigger when it is created.
+ * they mean for its table, capture_payload.c makes the payload of a row, capture.c
+ * its key, and stores messages of rows, capture_statement.c those of a whole
+ * statement; capture_create.c looks at a trigger when it is created.
+ *
+ * A row is a slot whose columns are all in tts_values and tts_isnull.
  *
  *-------------------------------------------------------------------------
  */
@@ -16,7 +17,9 @@
 
 #include "access/tupdesc.h"
 #include "commands/trigger.h"
+#include "executor/tuptable.h"
 #include "fmgr.h"
+#include "nodes/pg_list.h"
 #include "utils/relcache.h"
 
 typedef enum CaptureOp
@@ -29,14 +32,9 @@ typedef enum CaptureOp
 
 #define CAPTURE_OPS 4
 
-typedef enum CapturePayload
-{
-	CAPTURE_ROW,				/* the row as it is now, or was */
-	CAPTURE_CHANGED,			/* of an UPDATE the key and what it changed */
-	CAPTURE_BOTH,				/* {"old": row, "new": row} */
-	CAPTURE_DIFF				/* both, of an UPDATE the key and what it
-								 * changed */
-} CapturePayload;
+/* The payload is a row as it is now, or was; bits of what it is else. */
+#define CAPTURE_CHANGED	0x01	/* of an UPDATE the key and what it changed */
+#define CAPTURE_BOTH	0x02	/* {"old": row, "new": row} */
 
 /* What becomes of a row that cannot be published as it is. */
 typedef enum CaptureUnpublishable
@@ -53,15 +51,7 @@ typedef enum CaptureUnpublishable
 #define CAPTURE_HEADER_TABLE	0x04
 #define CAPTURE_HEADER_TXID		0x08
 
-/* A trigger as it was created; what errors say. */
-typedef struct CaptureTrigger
-{
-	const char *name;
-	int			nargs;
-	char	  **args;
-} CaptureTrigger;
-
-/* Its arguments; NULL where one was not given. */
+/* The arguments of a trigger; NULL where one was not given. */
 typedef struct CaptureArgs
 {
 	const char *event;
@@ -72,9 +62,9 @@ typedef struct CaptureArgs
 	const char *except;
 	const char *route;
 	const char *routing_key;
-	CapturePayload payload;
-	bool		emit_unchanged;
-	CaptureUnpublishable unpublishable;
+	int			payload;		/* CAPTURE_CHANGED, CAPTURE_BOTH */
+	int			emit_unchanged;
+	int			unpublishable;	/* CaptureUnpublishable */
 	int			headers;		/* CAPTURE_HEADER_... */
 } CaptureArgs;
 
@@ -99,11 +89,9 @@ typedef struct Capture
 	const char *owner_name;
 	Oid			function;		/* outbox_capture() */
 	TupleDesc	desc;			/* of the rows, which may be of a partition */
-	int			nkey;
-	AttrNumber *key;
+	List	   *key;			/* numbers of its columns */
 	FmgrInfo   *key_out;
-	int			ncolumns;		/* of the payload */
-	AttrNumber *columns;
+	List	   *columns;		/* of the payload */
 	FmgrInfo   *column_to_jsonb;	/* of those whose values may fail; else 0 */
 	TupleDesc	columns_desc;	/* a row of their base types, jsonb of those
 								 * that may fail */
@@ -114,71 +102,66 @@ typedef struct Capture
 	CaptureConstants constants[CAPTURE_OPS];
 } Capture;
 
-/* A row, with all columns of its table. */
-typedef struct CaptureImage
-{
-	Datum	   *values;
-	bool	   *isnull;
-} CaptureImage;
-
 /* One that is made of a row. */
 typedef struct CaptureMessage
 {
-	CaptureOp	op;
-	const CaptureImage *old;	/* NULL for an INSERT */
-	const CaptureImage *new;	/* NULL for a DELETE */
+	const CaptureConstants *constants;
+	const TupleTableSlot *old;	/* NULL for an INSERT */
+	const TupleTableSlot *new;	/* NULL for a DELETE */
 	text	   *key;			/* NULL: it has none */
-	bool		key_omitted;	/* because it cannot be one */
 	Datum		payload;		/* jsonb */
-	bool	   *omitted;		/* columns of the payload; NULL: none */
+	List	   *omitted;		/* columns of the payload; NIL: none */
+	List	   *omitted_key;	/* those of a key that cannot be one */
 } CaptureMessage;
 
-/* capture_args.c */
-extern void outbox_capture_read_args(CaptureArgs *args,
-									 const CaptureTrigger *trigger);
+/* The name of a column by its number. */
+#define capture_column_name(capture, attnum) \
+	NameStr(TupleDescAttr((capture)->desc, (attnum) - 1)->attname)
+
+/* capture_args.c: the name and the arguments of the trigger are read */
+extern void outbox_capture_read_args(CaptureArgs *args, const Trigger *trigger);
 
 /* Replaces {schema}, {table} and, where op is not NULL, {op}. */
 extern char *outbox_capture_expand(const char *argument, const char *template,
 								   const Capture *capture, const char *op);
 
 /* capture_table.c */
-extern Capture *outbox_capture_make(Relation rel, const CaptureTrigger *trigger,
-									Oid function, Oid named, MemoryContext cxt);
 
-/* The table that CREATE TRIGGER named, of which this trigger may be a clone. */
-extern Oid	outbox_capture_named_table(const Trigger *trigger, Oid relid);
-extern void outbox_capture_check_type(int16 tgtype, bool has_old, bool has_new,
-									  const char *trigger);
+/* A copy of the trigger's row in pg_trigger; NULL: it is gone. */
+extern HeapTuple outbox_capture_find_trigger(Oid trigger);
+extern Capture *outbox_capture_make(Relation rel, const Trigger *trigger,
+									MemoryContext cxt);
 extern const CaptureConstants *outbox_capture_constants(Capture *capture,
 														CaptureOp op);
 
+/* Those of CAPTURE_HEADER_... that are asked for, as a jsonb object. */
+extern Datum outbox_capture_headers(const Capture *capture, int asked,
+									const char *tg_op);
+
 /* May the table's owner use outbox_capture() at all?  An ERROR (42501) if not. */
 extern void outbox_capture_check_owner(const Capture *capture);
-
-/* capture_row.c */
-extern bool outbox_capture_same(const Capture *capture, int attnum,
-								const CaptureImage *one,
-								const CaptureImage *other);
-extern bool outbox_capture_same_key(const Capture *capture,
-									const CaptureImage *one,
-									const CaptureImage *other);
-extern bool outbox_capture_unchanged(const Capture *capture,
-									 const CaptureImage *old,
-									 const CaptureImage *new);
-extern bool outbox_capture_in_key(const Capture *capture, int attnum);
-extern text *outbox_capture_key(Capture *capture, const CaptureImage *image);
-/* Between them values become text in one way, whatever the session has set. */
-extern int	outbox_capture_format_begin(void);
-extern void outbox_capture_format_end(int nestlevel);
 
 /* capture_payload.c: fills key and payload; an ERROR where they are to be whole and cannot. */
 extern void outbox_capture_fill(Capture *capture, Relation outbox,
 								CaptureMessage *message);
 
-/* capture.c: old is NULL for an INSERT, new for a DELETE. */
+/* capture.c */
+extern bool outbox_capture_same(const Capture *capture, int attnum,
+								const TupleTableSlot *one,
+								const TupleTableSlot *other);
+extern bool outbox_capture_same_columns(const Capture *capture, const List *columns,
+										const TupleTableSlot *one,
+										const TupleTableSlot *other);
+extern text *outbox_capture_key(Capture *capture, const TupleTableSlot *row);
+
+/* Between them values become text in one way, whatever the session has set. */
+extern int	outbox_capture_format_begin(void);
+extern void outbox_capture_format_end(int nestlevel);
+
+/* old is NULL for an INSERT, new for a DELETE. */
 extern void outbox_capture_change(Capture *capture, Relation outbox,
-								  const CaptureImage *old,
-								  const CaptureImage *new);
+								  const TupleTableSlot *old,
+								  const TupleTableSlot *new);
 
 /* capture_statement.c: all rows of the transition tables. */
 extern void outbox_capture_statement(Capture *capture, Relation outbox,

@@ -38,28 +38,37 @@
 /* Columns of varying length have this room in a jsonb; 1 MB is for the rest of two rows. */
 #define JSONB_ROOM	((size_t) JENTRY_OFFLENMASK - 1024 * 1024)
 
+/* A column of a side. */
+typedef struct Member
+{
+	bool		absent;			/* the side's json is without it, ... */
+	bool		omitted;		/* ... since it cannot be published */
+	size_t		size;			/* what its value takes, or its part of json */
+} Member;
+
 /* The row as it was, or as it is now. */
 typedef struct Side
 {
-	const CaptureImage *image;	/* NULL: the message does not have it */
+	const TupleTableSlot *row;
 	bool		may_omit;
-	bool	   *absent;			/* columns that json is without, ... */
-	bool	   *omitted;		/* ... and among them those that cannot be
-								 * published */
-	Datum	   *values;			/* of the columns */
+	Member	   *members;
+	Datum	   *values;
 	bool	   *isnull;
-	size_t	   *sizes;			/* what values take, or members of json */
 	Datum		json;
 } Side;
 
-#define OLD		0
-#define NEW		1
-#define SIDES	2
+typedef struct Payload
+{
+	int			ncolumns;
+	int			n;				/* sides */
+	Side		sides[2];
+	size_t		total;			/* of the sizes */
+} Payload;
 
 static const char *
 column_name(const Capture *capture, int i)
 {
-	return NameStr(TupleDescAttr(capture->desc, capture->columns[i] - 1)->attname);
+	return capture_column_name(capture, list_nth_int(capture->columns, i));
 }
 
 static const char *
@@ -163,8 +172,7 @@ record_to_jsonb(Capture *capture, TupleDesc desc, Datum *values, bool *isnull)
 static void
 omit(Side *side, int i)
 {
-	side->absent[i] = true;
-	side->omitted[i] = true;
+	side->members[i] = (Member) {.absent = true, .omitted = true};
 	side->isnull[i] = true;
 }
 
@@ -172,20 +180,19 @@ omit(Side *side, int i)
  * Columns are taken out of the whole row's JSON, and not left out of the record: a
  * row type of its own for each set of columns would stay in the session for good.
  */
-static Datum
-without(const Capture *capture, Datum json, const bool *which)
+static void
+take_out_absent(const Capture *capture, const Payload *payload, Side *side)
 {
-	Datum	   *names = palloc(sizeof(Datum) * Max(capture->ncolumns, 1));
+	Datum	   *names = palloc(sizeof(Datum) * payload->ncolumns);
 	int			n = 0;
 
-	for (int i = 0; i < capture->ncolumns; i++)
-		if (which[i])
+	for (int i = 0; i < payload->ncolumns; i++)
+		if (side->members[i].absent)
 			names[n++] = CStringGetTextDatum(column_name(capture, i));
-	if (n == 0)
-		return json;
-	return DirectFunctionCall2(jsonb_delete_array, json,
-							   PointerGetDatum(construct_array(names, n, TEXTOID, -1, false,
-															   TYPALIGN_INT)));
+	if (n > 0)
+		side->json = DirectFunctionCall2(jsonb_delete_array, side->json,
+										 PointerGetDatum(construct_array(names, n, TEXTOID, -1,
+																		 false, TYPALIGN_INT)));
 }
 
 /* Bytes that a value takes in a jsonb; 0 for a type of fixed length, which takes few. */
@@ -199,54 +206,59 @@ room(const Capture *capture, int i, Datum value)
 	return toast_raw_datum_size(value) * (att->atttypid == BYTEAOID ? 2 : 1);
 }
 
-/* Values that may fail become jsonb.  Returns the sum of the sizes. */
-static size_t
-make_values(Capture *capture, Side *side)
+/* Of a change the columns of the key, and what it has changed. */
+static bool
+is_left_out(const Capture *capture, const CaptureMessage *message, int attnum)
 {
-	size_t		total = 0;
+	return message->old != NULL && message->new != NULL &&
+		(capture->args.payload & CAPTURE_CHANGED) &&
+		!list_member_int(capture->key, attnum) &&
+		outbox_capture_same(capture, attnum, message->old, message->new);
+}
 
-	for (int i = 0; side->image != NULL && i < capture->ncolumns; i++)
+/* Values that may fail become jsonb. */
+static void
+add_side(Capture *capture, const CaptureMessage *message, Payload *payload,
+		 const TupleTableSlot *row, bool may_omit)
+{
+	Side	   *side = &payload->sides[payload->n++];
+
+	side->row = row;
+	side->may_omit = may_omit;
+	side->members = palloc0(sizeof(Member) * payload->ncolumns);
+	side->values = palloc(sizeof(Datum) * payload->ncolumns);
+	side->isnull = palloc(sizeof(bool) * payload->ncolumns);
+	for (int i = 0; i < payload->ncolumns; i++)
 	{
-		int			attnum = capture->columns[i];
+		int			attnum = list_nth_int(capture->columns, i);
+		Member	   *member = &side->members[i];
 
-		side->values[i] = side->image->values[attnum - 1];
-		side->isnull[i] = side->absent[i] || side->image->isnull[attnum - 1];
+		member->absent = is_left_out(capture, message, attnum);
+		side->values[i] = row->tts_values[attnum - 1];
+		side->isnull[i] = member->absent || row->tts_isnull[attnum - 1];
 		if (side->isnull[i])
 			continue;
 		if (OidIsValid(capture->column_to_jsonb[i].fn_oid) &&
 			!convert_value(capture, side, i, &side->values[i]))
 			omit(side, i);
 		else
-			side->sizes[i] = room(capture, i, side->values[i]);
-		total += side->sizes[i];
+			member->size = room(capture, i, side->values[i]);
+		payload->total += member->size;
 	}
-	return total;
-}
-
-/* Of a change the columns of the key, and what it has changed. */
-static bool
-is_left_out(const Capture *capture, const CaptureMessage *message, int i)
-{
-	int			attnum = capture->columns[i];
-
-	return message->op == CAPTURE_UPDATE &&
-		(capture->args.payload == CAPTURE_CHANGED || capture->args.payload == CAPTURE_DIFF) &&
-		!outbox_capture_in_key(capture, attnum) &&
-		outbox_capture_same(capture, attnum, message->old, message->new);
 }
 
 /* ----------------------------------------------------------------- largest */
 
 /* The column whose values take most, of those that may be left out; -1: there is none. */
 static int
-find_largest(const Capture *capture, const Side *sides, bool all, const Side **of)
+find_largest(Payload *payload, bool all, Side **of)
 {
 	int			largest = -1;
 
-	for (const Side *side = sides; side < sides + SIDES; side++)
-		for (int i = 0; side->image != NULL && i < capture->ncolumns; i++)
-			if ((all || side->may_omit) && side->sizes[i] > 0 &&
-				(largest < 0 || side->sizes[i] > (*of)->sizes[largest]))
+	for (Side *side = payload->sides; side < payload->sides + payload->n; side++)
+		for (int i = 0; i < payload->ncolumns; i++)
+			if ((all || side->may_omit) && side->members[i].size > 0 &&
+				(largest < 0 || side->members[i].size > (*of)->members[largest].size))
 			{
 				largest = i;
 				*of = side;
@@ -255,10 +267,10 @@ find_largest(const Capture *capture, const Side *sides, bool all, const Side **o
 }
 
 static void
-fail_size(const Capture *capture, const Side *sides, size_t total)
+fail_size(const Capture *capture, Payload *payload)
 {
-	const Side *side;
-	int			largest = find_largest(capture, sides, true, &side);
+	Side	   *side;
+	int			largest = find_largest(payload, true, &side);
 
 	ereport(ERROR,
 			(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
@@ -267,8 +279,8 @@ fail_size(const Capture *capture, const Side *sides, size_t total)
 			 largest < 0 ?
 			 errdetail("\"outbox.max_message_size\" is %d.", outbox_max_message_size) :
 			 errdetail("It has %zu bytes, of which column \"%s\" takes %zu; \"outbox.max_message_size\" is %d%s.",
-					   total, column_name(capture, largest), side->sizes[largest],
-					   outbox_max_message_size,
+					   payload->total, column_name(capture, largest),
+					   side->members[largest].size, outbox_max_message_size,
 					   (size_t) outbox_max_message_size > JSONB_ROOM ?
 					   ", and a jsonb holds less than 256 MB" : ""),
 			 largest < 0 ? 0 : errhint("%s", remedy(capture, largest))));
@@ -276,18 +288,15 @@ fail_size(const Capture *capture, const Side *sides, size_t total)
 
 /* Leaves out the largest column that may be left out; an ERROR if there is none. */
 static void
-omit_largest(const Capture *capture, Side *sides, size_t *total)
+omit_largest(const Capture *capture, Payload *payload)
 {
-	const Side *found;
-	int			i = find_largest(capture, sides, false, &found);
 	Side	   *side;
+	int			i = find_largest(payload, false, &side);
 
 	if (i < 0)
-		fail_size(capture, sides, *total);
-	side = &sides[found - sides];
+		fail_size(capture, payload);
+	payload->total -= side->members[i].size;
 	omit(side, i);
-	*total -= side->sizes[i];
-	side->sizes[i] = 0;
 }
 
 /* ------------------------------------------------------------- the message */
@@ -297,104 +306,62 @@ omit_largest(const Capture *capture, Side *sides, size_t *total)
  * be told, and the old row must not keep anybody from removing or changing it.
  */
 static bool
-may_omit(const Capture *capture, const CaptureImage *new)
+may_omit(const Capture *capture, const TupleTableSlot *new)
 {
 	return capture->args.unpublishable == CAPTURE_OMIT ||
 		(capture->args.unpublishable == CAPTURE_REFUSE_NEW && new == NULL);
 }
 
-static void
-init_side(const Capture *capture, const CaptureMessage *message, Side *side,
-		  const CaptureImage *image, bool omitting)
-{
-	int			n = Max(capture->ncolumns, 1);
-
-	memset(side, 0, sizeof(Side));
-	side->image = image;
-	side->may_omit = omitting;
-	if (image == NULL)
-		return;
-	side->absent = palloc(sizeof(bool) * n);
-	side->omitted = palloc0(sizeof(bool) * n);
-	side->values = palloc(sizeof(Datum) * n);
-	side->isnull = palloc(sizeof(bool) * n);
-	side->sizes = palloc0(sizeof(size_t) * n);
-	for (int i = 0; i < capture->ncolumns; i++)
-		side->absent[i] = is_left_out(capture, message, i);
-}
-
 /* One jsonb holds both rows: the largest values are left out until it can. */
 static void
-make_sides(Capture *capture, const CaptureMessage *message, Side *sides)
+make_sides(Capture *capture, const CaptureMessage *message, Payload *payload)
 {
-	bool		both = capture->args.payload == CAPTURE_BOTH ||
-		capture->args.payload == CAPTURE_DIFF;
-	size_t		total;
-
-	init_side(capture, message, &sides[OLD],
-			  both || message->new == NULL ? message->old : NULL, may_omit(capture, NULL));
-	init_side(capture, message, &sides[NEW], message->new, may_omit(capture, message->new));
-	total = make_values(capture, &sides[OLD]) + make_values(capture, &sides[NEW]);
-	while (total > JSONB_ROOM)
-		omit_largest(capture, sides, &total);
-	for (Side *side = sides; side < sides + SIDES; side++)
-		if (side->image != NULL)
-			side->json = without(capture,
-								 record_to_jsonb(capture, capture->columns_desc,
-												 side->values, side->isnull),
-								 side->absent);
+	if (message->old != NULL &&
+		(message->new == NULL || (capture->args.payload & CAPTURE_BOTH)))
+		add_side(capture, message, payload, message->old, may_omit(capture, NULL));
+	if (message->new != NULL)
+		add_side(capture, message, payload, message->new, may_omit(capture, message->new));
+	while (payload->total > JSONB_ROOM)
+		omit_largest(capture, payload);
+	for (Side *side = payload->sides; side < payload->sides + payload->n; side++)
+	{
+		side->json = record_to_jsonb(capture, capture->columns_desc, side->values,
+									 side->isnull);
+		take_out_absent(capture, payload, side);
+	}
 }
 
 static Datum
-join_sides(Capture *capture, const Side *sides)
+join_sides(Capture *capture, const CaptureMessage *message, const Payload *payload)
 {
-	Datum		values[SIDES] = {sides[OLD].json, sides[NEW].json};
-	bool		isnull[SIDES] = {sides[OLD].image == NULL, sides[NEW].image == NULL};
+	Datum		values[2] = {0};
+	bool		isnull[2] = {message->old == NULL, message->new == NULL};
 
-	if (capture->args.payload == CAPTURE_BOTH || capture->args.payload == CAPTURE_DIFF)
-		return record_to_jsonb(capture, capture->pair_desc, values, isnull);
-	return isnull[NEW] ? values[OLD] : values[NEW];
+	if (!(capture->args.payload & CAPTURE_BOTH))
+		return payload->sides[0].json;
+	for (int i = 0; i < payload->n; i++)
+		values[payload->sides[i].row == message->new] = payload->sides[i].json;
+	return record_to_jsonb(capture, capture->pair_desc, values, isnull);
 }
 
 /* -------------------------------------------------------------------- size */
 
-static int
-find_member(const Capture *capture, const JsonbValue *name)
+static void
+measure(const Capture *capture, Payload *payload)
 {
-	for (int i = 0; i < capture->ncolumns; i++)
-	{
-		const char *column = column_name(capture, i);
+	payload->total = 0;
+	for (Side *side = payload->sides; side < payload->sides + payload->n; side++)
+		for (int i = 0; i < payload->ncolumns; i++)
+		{
+			const char *name = column_name(capture, i);
+			JsonbValue *value = getKeyJsonValueFromContainer(&DatumGetJsonbP(side->json)->root,
+															 name, strlen(name), NULL);
 
-		if (strlen(column) == name->val.string.len &&
-			memcmp(column, name->val.string.val, name->val.string.len) == 0)
-			return i;
-	}
-	elog(ERROR, "a row has a member that is no column");
-	return -1;
-}
-
-/* Returns the sum. */
-static size_t
-measure(const Capture *capture, Side *side)
-{
-	JsonbIterator *it;
-	JsonbValue	item;
-	size_t		total = 0;
-
-	if (side->image == NULL)
-		return 0;
-	it = JsonbIteratorInit(&DatumGetJsonbP(side->json)->root);
-	(void) JsonbIteratorNext(&it, &item, true);
-	while (JsonbIteratorNext(&it, &item, true) == WJB_KEY)
-	{
-		int			i = find_member(capture, &item);
-
-		(void) JsonbIteratorNext(&it, &item, true);
-		side->sizes[i] = strlen(column_name(capture, i)) + strlen("\"\": , ") +
-			outbox_json_text_size(JsonbValueToJsonb(&item), SIZE_MAX);
-		total += side->sizes[i];
-	}
-	return total;
+			side->members[i].size = value == NULL ? 0 :
+				strlen(name) + strlen("\"\": , ") +
+				outbox_json_text_size(JsonbValueToJsonb(value), SIZE_MAX);
+			payload->total += side->members[i].size;
+		}
 }
 
 static bool
@@ -405,22 +372,20 @@ fits(const OutboxFields *fields, const OutboxRoute *route)
 
 /* The largest columns go, until the message is not too large. */
 static void
-fit(Capture *capture, Side *sides, OutboxFields *fields, const OutboxRoute *route)
+fit(Capture *capture, const CaptureMessage *message, Payload *payload,
+	OutboxFields *fields, const OutboxRoute *route)
 {
-	size_t		total;
-
 	if (fits(fields, route))
 		return;
-	total = measure(capture, &sides[OLD]) + measure(capture, &sides[NEW]);
+	measure(capture, payload);
 	while (!fits(fields, route))
 	{
 		do
-			omit_largest(capture, sides, &total);
-		while (total > (size_t) outbox_max_message_size);
-		for (Side *side = sides; side < sides + SIDES; side++)
-			if (side->image != NULL)
-				side->json = without(capture, side->json, side->omitted);
-		fields->payload = DatumGetJsonbP(join_sides(capture, sides));
+			omit_largest(capture, payload);
+		while (payload->total > (size_t) outbox_max_message_size);
+		for (int i = 0; i < payload->n; i++)
+			take_out_absent(capture, payload, &payload->sides[i]);
+		fields->payload = DatumGetJsonbP(join_sides(capture, message, payload));
 	}
 }
 
@@ -431,6 +396,7 @@ check_key(const Capture *capture, CaptureMessage *message, OutboxFields *fields,
 		  const OutboxRoute *route)
 {
 	StringInfoData names;
+	ListCell   *cell;
 	const char *reason;
 
 	if (message->key == NULL ||
@@ -439,15 +405,15 @@ check_key(const Capture *capture, CaptureMessage *message, OutboxFields *fields,
 	if (may_omit(capture, message->new))
 	{
 		message->key = NULL;
-		message->key_omitted = true;
+		message->omitted_key = capture->key;
 		fields->aggregate_type = NULL;
 		fields->aggregate_id = NULL;
 		return;
 	}
 	initStringInfo(&names);
-	for (int i = 0; i < capture->nkey; i++)
-		appendStringInfo(&names, "%s\"%s\"", i == 0 ? "" : ", ",
-						 NameStr(TupleDescAttr(capture->desc, capture->key[i] - 1)->attname));
+	foreach(cell, capture->key)
+		appendStringInfo(&names, "%s\"%s\"", names.len == 0 ? "" : ", ",
+						 capture_column_name(capture, lfirst_int(cell)));
 	ereport(ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 			 errmsg("the key (%s) of a row of table \"%s\" cannot be the aggregate_id of a message",
@@ -460,35 +426,31 @@ check_key(const Capture *capture, CaptureMessage *message, OutboxFields *fields,
 /* --------------------------------------------------------------- the whole */
 
 /* The columns that either side is without. */
-static bool *
-join_omitted(const Capture *capture, const Side *sides)
+static List *
+join_omitted(const Capture *capture, const Payload *payload)
 {
-	bool	   *omitted = NULL;
+	List	   *omitted = NIL;
 
-	for (const Side *side = sides; side < sides + SIDES; side++)
-		for (int i = 0; side->image != NULL && i < capture->ncolumns; i++)
-			if (side->omitted[i])
-			{
-				if (omitted == NULL)
-					omitted = palloc0(sizeof(bool) * capture->ncolumns);
-				omitted[i] = true;
-			}
+	for (int i = 0; i < payload->ncolumns; i++)
+		if (payload->sides[0].members[i].omitted ||
+			(payload->n > 1 && payload->sides[1].members[i].omitted))
+			omitted = lappend_int(omitted, list_nth_int(capture->columns, i));
 	return omitted;
 }
 
 void
 outbox_capture_fill(Capture *capture, Relation outbox, CaptureMessage *message)
 {
-	const CaptureConstants *constants = outbox_capture_constants(capture, message->op);
+	const CaptureConstants *constants = message->constants;
 	int			nestlevel = outbox_capture_format_begin();
+	Payload		payload = {.ncolumns = list_length(capture->columns)};
 	OutboxFields fields = {0};
 	const OutboxRoute *route;
-	Side		sides[SIDES];
 
 	message->key = outbox_capture_key(capture, message->new != NULL ? message->new :
 									  message->old);
-	make_sides(capture, message, sides);
-	fields.payload = DatumGetJsonbP(join_sides(capture, sides));
+	make_sides(capture, message, &payload);
+	fields.payload = DatumGetJsonbP(join_sides(capture, message, &payload));
 	outbox_capture_format_end(nestlevel);
 
 	/* From here on nobody's code runs, which could look up another route. */
@@ -503,7 +465,7 @@ outbox_capture_fill(Capture *capture, Relation outbox, CaptureMessage *message)
 		fields.aggregate_type = DatumGetTextPP(capture->aggregate_type);
 	fields.aggregate_id = message->key;
 	check_key(capture, message, &fields, route);
-	fit(capture, sides, &fields, route);
+	fit(capture, message, &payload, &fields, route);
 	message->payload = JsonbPGetDatum(fields.payload);
-	message->omitted = join_omitted(capture, sides);
+	message->omitted = join_omitted(capture, &payload);
 }

@@ -30,15 +30,6 @@ typedef struct Statement
 	MemoryContext per_row;		/* of one message, in the statement's own */
 } Statement;
 
-/* A transition table that is read. */
-typedef struct Reader
-{
-	Tuplestorestate *rows;
-	int			pointer;
-	TupleTableSlot *slot;
-	CaptureImage image;
-} Reader;
-
 /* A row out of step. */
 typedef struct Stray
 {
@@ -48,16 +39,21 @@ typedef struct Stray
 	struct Stray *partner;		/* in the other table, or NULL */
 } Stray;
 
-typedef struct Strays
+/* A transition table that is read. */
+typedef struct Reader
 {
-	Stray	  **rows;			/* by their positions */
-	int64		count;
+	Tuplestorestate *rows;
+	int			pointer;
+	TupleTableSlot *row;
+	bool		has_row;
+	Stray	  **strays;			/* by their positions */
+	int64		nstrays;
 	int64		room;
-} Strays;
+} Reader;
 
 static void
-store_change(const Statement *statement, const CaptureImage *old,
-			 const CaptureImage *new)
+store_change(const Statement *statement, const TupleTableSlot *old,
+			 const TupleTableSlot *new)
 {
 	MemoryContext cxt;
 
@@ -69,28 +65,21 @@ store_change(const Statement *statement, const CaptureImage *old,
 }
 
 static void
-open_reader(Reader *reader, Tuplestorestate *rows, TupleDesc desc)
+rewind_reader(Reader *reader)
 {
-	reader->rows = rows;
-	reader->slot = MakeSingleTupleTableSlot(desc, &TTSOpsMinimalTuple);
-	reader->pointer = tuplestore_alloc_read_pointer(rows, EXEC_FLAG_REWIND);
-	tuplestore_select_read_pointer(rows, reader->pointer);
-	tuplestore_rescan(rows);
-}
-
-static void
-read_again(Reader *reader)
-{
+	reader->has_row = true;
 	tuplestore_select_read_pointer(reader->rows, reader->pointer);
 	tuplestore_rescan(reader->rows);
 }
 
 static void
-look_at(Reader *reader)
+open_reader(Reader *reader, Tuplestorestate *rows, TupleDesc desc)
 {
-	slot_getallattrs(reader->slot);
-	reader->image.values = reader->slot->tts_values;
-	reader->image.isnull = reader->slot->tts_isnull;
+	memset(reader, 0, sizeof(*reader));
+	reader->rows = rows;
+	reader->row = MakeSingleTupleTableSlot(desc, &TTSOpsMinimalTuple);
+	reader->pointer = tuplestore_alloc_read_pointer(rows, EXEC_FLAG_REWIND);
+	rewind_reader(reader);
 }
 
 /* Others read it, too, and leave their own position. */
@@ -98,36 +87,34 @@ static bool
 next_row(Reader *reader)
 {
 	tuplestore_select_read_pointer(reader->rows, reader->pointer);
-	if (!tuplestore_gettupleslot(reader->rows, true, false, reader->slot))
-		return false;
-	look_at(reader);
-	return true;
+	reader->has_row = tuplestore_gettupleslot(reader->rows, true, false, reader->row);
+	if (reader->has_row)
+		slot_getallattrs(reader->row);
+	return reader->has_row;
 }
 
 /* ------------------------------------------------------------------ strays */
 
 static void
-keep_stray(Strays *strays, Capture *capture, const Reader *reader, bool old)
+keep_stray(Capture *capture, Reader *reader, bool old)
 {
 	int			nestlevel = outbox_capture_format_begin();
-	text	   *key = outbox_capture_key(capture, &reader->image);
-	Stray	   *stray;
+	text	   *key = outbox_capture_key(capture, reader->row);
+	Stray	   *stray = palloc0(sizeof(Stray));
 
 	CHECK_FOR_INTERRUPTS();
 	outbox_capture_format_end(nestlevel);
-	if (strays->count == strays->room)
+	if (reader->nstrays == reader->room)
 	{
-		strays->room = Max(strays->room * 2, 64);
-		strays->rows = strays->rows == NULL ?
-			palloc(sizeof(Stray *) * strays->room) :
-			repalloc_huge(strays->rows, sizeof(Stray *) * strays->room);
+		reader->room = Max(reader->room * 2, 64);
+		reader->strays = reader->strays == NULL ?
+			palloc(sizeof(Stray *) * reader->room) :
+			repalloc_huge(reader->strays, sizeof(Stray *) * reader->room);
 	}
-	stray = palloc(sizeof(Stray));
 	stray->key = key == NULL ? NULL : text_to_cstring(key);
-	stray->position = strays->count;
-	stray->tuple = old ? ExecCopySlotMinimalTuple(reader->slot) : NULL;
-	stray->partner = NULL;
-	strays->rows[strays->count++] = stray;
+	stray->position = reader->nstrays;
+	stray->tuple = old ? ExecCopySlotMinimalTuple(reader->row) : NULL;
+	reader->strays[reader->nstrays++] = stray;
 }
 
 static int
@@ -152,35 +139,35 @@ compare_strays(const void *one, const void *other)
 }
 
 static Stray **
-sort_strays(const Strays *strays)
+sort_strays(const Reader *reader)
 {
-	Size		size = sizeof(Stray *) * Max(strays->count, 1);
+	Size		size = sizeof(Stray *) * reader->nstrays;
 	Stray	  **sorted = palloc_extended(size, MCXT_ALLOC_HUGE);
 
-	if (strays->count > 0)
+	if (reader->nstrays > 0)
 	{
-		memcpy(sorted, strays->rows, size);
-		qsort(sorted, strays->count, sizeof(Stray *), compare_strays);
+		memcpy(sorted, reader->strays, size);
+		qsort(sorted, reader->nstrays, sizeof(Stray *), compare_strays);
 	}
 	return sorted;
 }
 
 static void
-pair_strays(const Strays *olds, const Strays *news)
+pair_strays(const Reader *old, const Reader *new)
 {
-	Stray	  **old = sort_strays(olds);
-	Stray	  **new = sort_strays(news);
+	Stray	  **olds = sort_strays(old);
+	Stray	  **news = sort_strays(new);
 	int64		i = 0;
 	int64		j = 0;
 
-	while (i < olds->count && j < news->count)
+	while (i < old->nstrays && j < new->nstrays)
 	{
-		int			order = compare_keys(old[i]->key, new[j]->key);
+		int			order = compare_keys(olds[i]->key, news[j]->key);
 
 		if (order == 0)
 		{
-			old[i]->partner = new[j];
-			new[j]->partner = old[i];
+			olds[i]->partner = news[j];
+			news[j]->partner = olds[i];
 		}
 		i += order <= 0;
 		j += order >= 0;
@@ -191,57 +178,53 @@ pair_strays(const Strays *olds, const Strays *news)
 
 /* Both rows of a step; false: there are no more. */
 static bool
-next_step(Reader *old, Reader *new, bool *has_old, bool *has_new)
+next_step(Reader *old, Reader *new)
 {
-	*has_old = *has_old && next_row(old);
-	*has_new = *has_new && next_row(new);
-	return *has_old || *has_new;
+	old->has_row = old->has_row && next_row(old);
+	new->has_row = new->has_row && next_row(new);
+	return old->has_row || new->has_row;
 }
 
 static bool
-in_step(const Capture *capture, const Reader *old, const Reader *new, bool has_old,
-		bool has_new)
+in_step(const Capture *capture, const Reader *old, const Reader *new)
 {
-	return has_old && has_new &&
-		outbox_capture_same_key(capture, &old->image, &new->image);
+	return old->has_row && new->has_row &&
+		outbox_capture_same_columns(capture, capture->key, old->row, new->row);
 }
 
 static void
-collect_strays(Capture *capture, Reader *old, Strays *olds, Reader *new, Strays *news)
+collect_strays(Capture *capture, Reader *old, Reader *new)
 {
-	bool		has_old = true;
-	bool		has_new = true;
-
-	while (next_step(old, new, &has_old, &has_new))
+	while (next_step(old, new))
 	{
-		if (in_step(capture, old, new, has_old, has_new))
+		if (in_step(capture, old, new))
 			continue;
-		if (has_old)
-			keep_stray(olds, capture, old, true);
-		if (has_new)
-			keep_stray(news, capture, new, false);
+		if (old->has_row)
+			keep_stray(capture, old, true);
+		if (new->has_row)
+			keep_stray(capture, new, false);
 	}
-	pair_strays(olds, news);
-	read_again(old);
-	read_again(new);
+	pair_strays(old, new);
+	rewind_reader(old);
+	rewind_reader(new);
 }
 
 /* What has become of a new row, whose old one may have been read before or not. */
 static void
 store_new(const Statement *statement, const Stray *stray, const Reader *new)
 {
-	Reader		partner;
+	TupleTableSlot *old;
 
 	if (stray->partner == NULL)
 	{
-		store_change(statement, NULL, &new->image);
+		store_change(statement, NULL, new->row);
 		return;
 	}
-	partner.slot = MakeSingleTupleTableSlot(statement->capture->desc, &TTSOpsMinimalTuple);
-	ExecStoreMinimalTuple(stray->partner->tuple, partner.slot, false);
-	look_at(&partner);
-	store_change(statement, &partner.image, &new->image);
-	ExecDropSingleTupleTableSlot(partner.slot);
+	old = MakeSingleTupleTableSlot(statement->capture->desc, &TTSOpsMinimalTuple);
+	ExecStoreMinimalTuple(stray->partner->tuple, old, false);
+	slot_getallattrs(old);
+	store_change(statement, old, new->row);
+	ExecDropSingleTupleTableSlot(old);
 }
 
 static void
@@ -249,32 +232,28 @@ capture_update(const Statement *statement, Tuplestorestate *old_rows,
 			   Tuplestorestate *new_rows)
 {
 	Capture    *capture = statement->capture;
-	Strays		olds = {NULL, 0, 0};
-	Strays		news = {NULL, 0, 0};
 	Reader		old;
 	Reader		new;
-	bool		has_old = true;
-	bool		has_new = true;
 	int64		i = 0;
 	int64		j = 0;
 
 	open_reader(&old, old_rows, capture->desc);
 	open_reader(&new, new_rows, capture->desc);
-	collect_strays(capture, &old, &olds, &new, &news);
-	while (next_step(&old, &new, &has_old, &has_new))
+	collect_strays(capture, &old, &new);
+	while (next_step(&old, &new))
 	{
-		if (in_step(capture, &old, &new, has_old, has_new))
+		if (in_step(capture, &old, &new))
 		{
-			store_change(statement, &old.image, &new.image);
+			store_change(statement, old.row, new.row);
 			continue;
 		}
-		if (has_old && olds.rows[i++]->partner == NULL)
-			store_change(statement, &old.image, NULL);
-		if (has_new)
-			store_new(statement, news.rows[j++], &new);
+		if (old.has_row && old.strays[i++]->partner == NULL)
+			store_change(statement, old.row, NULL);
+		if (new.has_row)
+			store_new(statement, new.strays[j++], &new);
 	}
-	ExecDropSingleTupleTableSlot(old.slot);
-	ExecDropSingleTupleTableSlot(new.slot);
+	ExecDropSingleTupleTableSlot(old.row);
+	ExecDropSingleTupleTableSlot(new.row);
 }
 
 static void
@@ -284,15 +263,14 @@ capture_rows(const Statement *statement, Tuplestorestate *rows, bool inserted)
 
 	open_reader(&reader, rows, statement->capture->desc);
 	while (next_row(&reader))
-		store_change(statement, inserted ? NULL : &reader.image,
-					 inserted ? &reader.image : NULL);
-	ExecDropSingleTupleTableSlot(reader.slot);
+		store_change(statement, inserted ? NULL : reader.row, inserted ? reader.row : NULL);
+	ExecDropSingleTupleTableSlot(reader.row);
 }
 
 static void
 refuse_unpaired(const Capture *capture)
 {
-	if (capture->nkey == 0)
+	if (capture->key == NIL)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("trigger \"%s\" needs a key to pair the old and the new rows of an UPDATE",

@@ -11,12 +11,12 @@
  */
 #include "postgres.h"
 
-#include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
 #include "access/xact.h"
 #include "capture_internal.h"
 #include "catalog/dependency.h"
+#include "catalog/objectaddress.h"
 #include "catalog/partition.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_index.h"
@@ -51,14 +51,13 @@
 /* ---------------------------------------------------------------- trigger */
 
 /*
- * What a trigger is fired by, of pg_trigger.tgtype.  Before the row is stored it
- * may still change, or not be stored at all; and a statement shows its rows by
- * transition tables only.
+ * Before the row is stored it may still change, or not be stored at all; and a
+ * statement shows its rows by transition tables only.
  */
-void
-outbox_capture_check_type(int16 tgtype, bool has_old, bool has_new,
-						  const char *trigger)
+static void
+check_type(const Trigger *trigger)
 {
+	int16		tgtype = trigger->tgtype;
 	bool		needs_old = TRIGGER_FOR_UPDATE(tgtype) || TRIGGER_FOR_DELETE(tgtype);
 	bool		needs_new = TRIGGER_FOR_UPDATE(tgtype) || TRIGGER_FOR_INSERT(tgtype);
 
@@ -66,49 +65,44 @@ outbox_capture_check_type(int16 tgtype, bool has_old, bool has_new,
 		ereport(ERROR,
 				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
 				 errmsg("trigger \"%s\" with outbox_capture() must be an AFTER trigger",
-						trigger),
+						trigger->tgname),
 				 errdetail("Before the row is stored, another trigger may change it or leave it out.")));
 	if (TRIGGER_FOR_ROW(tgtype))
 		return;
-	if ((needs_old && !has_old) || (needs_new && !has_new))
+	if ((needs_old && trigger->tgoldtable == NULL) ||
+		(needs_new && trigger->tgnewtable == NULL))
 		ereport(ERROR,
 				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
 				 errmsg("trigger \"%s\" with outbox_capture() FOR EACH STATEMENT needs transition tables",
-						trigger),
+						trigger->tgname),
 				 errhint("Create it FOR EACH ROW, or one for INSERT with REFERENCING NEW TABLE, one for UPDATE with OLD TABLE and NEW TABLE, and one for DELETE with OLD TABLE.")));
 }
 
-static Oid
-trigger_parent(Oid trigger, Oid *relid)
+HeapTuple
+outbox_capture_find_trigger(Oid trigger)
 {
 	Relation	catalog = table_open(TriggerRelationId, AccessShareLock);
-	ScanKeyData key;
-	SysScanDesc scan;
-	HeapTuple	tuple;
-	Oid			parent;
+	HeapTuple	tuple = get_catalog_object_by_oid(catalog, Anum_pg_trigger_oid, trigger);
 
-	ScanKeyInit(&key, Anum_pg_trigger_oid, BTEqualStrategyNumber, F_OIDEQ,
-				ObjectIdGetDatum(trigger));
-	scan = systable_beginscan(catalog, TriggerOidIndexId, true, NULL, 1, &key);
-	tuple = systable_getnext(scan);
-	if (!HeapTupleIsValid(tuple))
-		elog(ERROR, "could not find trigger %u", trigger);
-	parent = ((Form_pg_trigger) GETSTRUCT(tuple))->tgparentid;
-	*relid = ((Form_pg_trigger) GETSTRUCT(tuple))->tgrelid;
-	systable_endscan(scan);
 	table_close(catalog, AccessShareLock);
-	return parent;
+	return tuple;
 }
 
-Oid
-outbox_capture_named_table(const Trigger *trigger, Oid relid)
+/* The table that CREATE TRIGGER named, of which this trigger may be a clone. */
+static Oid
+find_named_table(const Trigger *trigger, Oid relid)
 {
-	Oid			current = trigger->tgoid;
+	Oid			current = trigger->tgisclone ? trigger->tgoid : InvalidOid;
 
-	if (!trigger->tgisclone)
-		return relid;
 	while (OidIsValid(current))
-		current = trigger_parent(current, &relid);
+	{
+		HeapTuple	tuple = outbox_capture_find_trigger(current);
+
+		if (!HeapTupleIsValid(tuple))
+			elog(ERROR, "could not find trigger %u", current);
+		current = ((Form_pg_trigger) GETSTRUCT(tuple))->tgparentid;
+		relid = ((Form_pg_trigger) GETSTRUCT(tuple))->tgrelid;
+	}
 	return relid;
 }
 
@@ -186,13 +180,12 @@ find_column(const Capture *capture, const char *argument, const char *name)
 }
 
 /* Numbers of the columns of a list of names, written as in SQL. */
-static int
-find_columns(const Capture *capture, const char *argument, const char *list,
-			 AttrNumber **columns)
+static List *
+find_columns(const Capture *capture, const char *argument, const char *list)
 {
+	List	   *columns = NIL;
 	List	   *names;
 	ListCell   *cell;
-	int			n = 0;
 
 	if (!SplitIdentifierString(pstrdup(list), ',', &names))
 		ereport(ERROR,
@@ -200,29 +193,26 @@ find_columns(const Capture *capture, const char *argument, const char *list,
 				 errmsg("argument \"%s\" of trigger \"%s\" is not a list of columns",
 						argument, capture->trigger),
 				 errhint("Separate names by commas, and quote them as in SQL.")));
-	*columns = palloc(sizeof(AttrNumber) * Max(list_length(names), 1));
 	foreach(cell, names)
 	{
 		AttrNumber	attnum = find_column(capture, argument, lfirst(cell));
 
-		for (int i = 0; i < n; i++)
-			if ((*columns)[i] == attnum)
-				ereport(ERROR,
-						(errcode(ERRCODE_DUPLICATE_COLUMN),
-						 errmsg("argument \"%s\" of trigger \"%s\" names column \"%s\" twice",
-								argument, capture->trigger,
-								(char *) lfirst(cell))));
-		(*columns)[n++] = attnum;
+		if (list_member_int(columns, attnum))
+			ereport(ERROR,
+					(errcode(ERRCODE_DUPLICATE_COLUMN),
+					 errmsg("argument \"%s\" of trigger \"%s\" names column \"%s\" twice",
+							argument, capture->trigger, (char *) lfirst(cell))));
+		columns = lappend_int(columns, attnum);
 	}
-	return n;
+	return columns;
 }
 
-/* Its columns in the order of the primary key; 0: there is none. */
-static int
-primary_key(Relation rel, AttrNumber **columns)
+/* Its columns in the order of the primary key; NIL: there is none. */
+static List *
+primary_key(Relation rel)
 {
+	List	   *columns = NIL;
 	ListCell   *cell;
-	int			n = 0;
 
 	foreach(cell, RelationGetIndexList(rel))
 	{
@@ -233,59 +223,53 @@ primary_key(Relation rel, AttrNumber **columns)
 		if (!HeapTupleIsValid(tuple))
 			elog(ERROR, "cache lookup failed for index %u", lfirst_oid(cell));
 		index = (Form_pg_index) GETSTRUCT(tuple);
-		if (index->indisprimary)
-		{
-			*columns = palloc(sizeof(AttrNumber) * index->indnkeyatts);
-			for (n = 0; n < index->indnkeyatts; n++)
-				(*columns)[n] = index->indkey.values[n];
-		}
+		for (int i = 0; index->indisprimary && i < index->indnkeyatts; i++)
+			columns = lappend_int(columns, index->indkey.values[i]);
 		ReleaseSysCache(tuple);
 	}
-	return n;
+	return columns;
 }
 
 static void
 find_key(Capture *capture, Relation rel)
 {
-	if (capture->args.key != NULL)
-		capture->nkey = find_columns(capture, "key", capture->args.key,
-									 &capture->key);
-	else if ((capture->nkey = primary_key(rel, &capture->key)) == 0)
+	ListCell   *cell;
+
+	capture->key = capture->args.key == NULL ? primary_key(rel) :
+		find_columns(capture, "key", capture->args.key);
+	if (capture->args.key == NULL && capture->key == NIL)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("trigger \"%s\" has no argument \"key\", and table \"%s\" has no primary key",
 						capture->trigger, RelationGetRelationName(rel)),
 				 errhint("Name the columns of the key, as in 'key=id', or say 'key=' for messages that have no order.")));
-	capture->key_out = palloc(sizeof(FmgrInfo) * Max(capture->nkey, 1));
-	for (int i = 0; i < capture->nkey; i++)
+	capture->key_out = palloc(sizeof(FmgrInfo) * list_length(capture->key));
+	foreach(cell, capture->key)
 	{
-		Oid			type = TupleDescAttr(capture->desc, capture->key[i] - 1)->atttypid;
 		Oid			output;
 		bool		varlena;
 
-		getTypeOutputInfo(type, &output, &varlena);
-		fmgr_info_cxt(output, &capture->key_out[i], capture->cxt);
+		getTypeOutputInfo(TupleDescAttr(capture->desc, lfirst_int(cell) - 1)->atttypid,
+						  &output, &varlena);
+		fmgr_info_cxt(output, &capture->key_out[foreach_current_index(cell)], capture->cxt);
 	}
 }
 
-/* All but the excluded ones. */
-static int
-remaining_columns(const Capture *capture, const AttrNumber *excluded,
-				  int nexcluded, AttrNumber **columns)
+static List *
+find_payload(const Capture *capture)
 {
-	int			n = 0;
+	List	   *except = NIL;
+	List	   *columns = NIL;
 
-	*columns = palloc(sizeof(AttrNumber) * Max(capture->desc->natts, 1));
-	for (AttrNumber attnum = 1; attnum <= capture->desc->natts; attnum++)
-	{
-		bool		take = can_capture(TupleDescAttr(capture->desc, attnum - 1));
-
-		for (int i = 0; i < nexcluded; i++)
-			take = take && excluded[i] != attnum;
-		if (take)
-			(*columns)[n++] = attnum;
-	}
-	return n;
+	if (capture->args.columns != NULL)
+		return find_columns(capture, "columns", capture->args.columns);
+	if (capture->args.except != NULL)
+		except = find_columns(capture, "except", capture->args.except);
+	for (int attnum = 1; attnum <= capture->desc->natts; attnum++)
+		if (can_capture(TupleDescAttr(capture->desc, attnum - 1)) &&
+			!list_member_int(except, attnum))
+			columns = lappend_int(columns, attnum);
+	return columns;
 }
 
 static void
@@ -317,38 +301,32 @@ is_fallible(Oid base)
 		base != BYTEAOID && base != JSONBOID && base != NUMERICOID;
 }
 
+/* The record of the columns, and those that become jsonb each by itself. */
 static void
 prepare_columns(Capture *capture)
-{
-	capture->column_to_jsonb = palloc0(sizeof(FmgrInfo) * Max(capture->ncolumns, 1));
-	for (int i = 0; i < capture->ncolumns; i++)
-	{
-		Form_pg_attribute att = TupleDescAttr(capture->desc, capture->columns[i] - 1);
-
-		if (is_fallible(getBaseType(att->atttypid)))
-			prepare_to_jsonb(capture, &capture->column_to_jsonb[i], att->atttypid);
-	}
-}
-
-static TupleDesc
-describe_columns(const Capture *capture)
 {
 	List	   *names = NIL;
 	List	   *types = NIL;
 	List	   *typmods = NIL;
 	List	   *collations = NIL;
+	ListCell   *cell;
 
-	for (int i = 0; i < capture->ncolumns; i++)
+	capture->column_to_jsonb = palloc0(sizeof(FmgrInfo) * list_length(capture->columns));
+	foreach(cell, capture->columns)
 	{
-		Form_pg_attribute att = TupleDescAttr(capture->desc, capture->columns[i] - 1);
-		bool		json = OidIsValid(capture->column_to_jsonb[i].fn_oid);
+		Form_pg_attribute att = TupleDescAttr(capture->desc, lfirst_int(cell) - 1);
+		Oid			base = getBaseType(att->atttypid);
+		bool		json = is_fallible(base);
 
+		if (json)
+			prepare_to_jsonb(capture, &capture->column_to_jsonb[foreach_current_index(cell)],
+							 att->atttypid);
 		names = lappend(names, makeString(NameStr(att->attname)));
-		types = lappend_oid(types, json ? JSONBOID : getBaseType(att->atttypid));
+		types = lappend_oid(types, json ? JSONBOID : base);
 		typmods = lappend_int(typmods, json ? -1 : att->atttypmod);
 		collations = lappend_oid(collations, json ? InvalidOid : att->attcollation);
 	}
-	return BlessTupleDesc(BuildDescFromLists(names, types, typmods, collations));
+	capture->columns_desc = BlessTupleDesc(BuildDescFromLists(names, types, typmods, collations));
 }
 
 static TupleDesc
@@ -358,29 +336,6 @@ describe_pair(void)
 											 list_make2_oid(JSONBOID, JSONBOID),
 											 list_make2_int(-1, -1),
 											 list_make2_oid(InvalidOid, InvalidOid)));
-}
-
-static void
-find_payload(Capture *capture)
-{
-	AttrNumber *excluded = NULL;
-	int			nexcluded = 0;
-
-	if (capture->args.columns != NULL)
-		capture->ncolumns = find_columns(capture, "columns",
-										 capture->args.columns,
-										 &capture->columns);
-	else
-	{
-		if (capture->args.except != NULL)
-			nexcluded = find_columns(capture, "except", capture->args.except,
-									 &excluded);
-		capture->ncolumns = remaining_columns(capture, excluded, nexcluded,
-											  &capture->columns);
-	}
-	prepare_columns(capture);
-	capture->columns_desc = describe_columns(capture);
-	capture->pair_desc = describe_pair();
 }
 
 /* ---------------------------------------------------------------- message */
@@ -401,28 +356,12 @@ name_table(Capture *capture, Oid named)
 	ReleaseSysCache(tuple);
 }
 
+/* What messages are about, unless an argument of their own says it. */
 static const char *
-default_aggregate_type(const Capture *capture)
+subject(const Capture *capture)
 {
-	if (capture->args.aggregate_type != NULL)
-		return outbox_capture_expand("aggregate_type",
-									 capture->args.aggregate_type, capture, NULL);
-	if (capture->args.event != NULL)
-		return outbox_capture_expand("event", capture->args.event, capture, NULL);
-	return capture->table;
-}
-
-static char *
-make_event_type(const Capture *capture, const char *word)
-{
-	const char *prefix = capture->table;
-
-	if (capture->args.event_type != NULL)
-		return outbox_capture_expand("event_type", capture->args.event_type,
-									 capture, word);
-	if (capture->args.event != NULL)
-		prefix = outbox_capture_expand("event", capture->args.event, capture, NULL);
-	return psprintf("%s.%s", prefix, word);
+	return capture->args.event == NULL ? capture->table :
+		outbox_capture_expand("event", capture->args.event, capture, NULL);
 }
 
 static void
@@ -433,10 +372,9 @@ add_header(StringInfo json, const char *name, const char *value)
 }
 
 /* As text, since the interface that builds a jsonb is another one from 19 on. */
-static Datum
-make_headers(const Capture *capture, const char *tg_op)
+Datum
+outbox_capture_headers(const Capture *capture, int asked, const char *tg_op)
 {
-	int			asked = capture->args.headers;
 	StringInfoData json;
 
 	if (asked == 0)
@@ -460,25 +398,31 @@ make_headers(const Capture *capture, const char *tg_op)
 const CaptureConstants *
 outbox_capture_constants(Capture *capture, CaptureOp op)
 {
-	static const char *const words[CAPTURE_OPS] = {
-		"inserted", "updated", "deleted", "truncated"
+	static const struct
+	{
+		const char *word;
+		const char *tg_op;
+	}			ops[CAPTURE_OPS] = {
+		{"inserted", "INSERT"}, {"updated", "UPDATE"},
+		{"deleted", "DELETE"}, {"truncated", "TRUNCATE"}
 	};
-	static const char *const tg_ops[CAPTURE_OPS] = {
-		"INSERT", "UPDATE", "DELETE", "TRUNCATE"
-	};
+	const CaptureArgs *args = &capture->args;
 	CaptureConstants *constants = &capture->constants[op];
 	MemoryContext old;
+	char	   *event_type;
 
 	if (constants->known)
 		return constants;
 	old = MemoryContextSwitchTo(capture->cxt);
-	constants->event_type = CStringGetTextDatum(make_event_type(capture, words[op]));
-	if (capture->args.routing_key != NULL)
+	event_type = args->event_type == NULL ?
+		psprintf("%s.%s", subject(capture), ops[op].word) :
+		outbox_capture_expand("event_type", args->event_type, capture, ops[op].word);
+	constants->event_type = CStringGetTextDatum(event_type);
+	if (args->routing_key != NULL)
 		constants->routing_key =
-			CStringGetTextDatum(outbox_capture_expand("routing_key",
-													  capture->args.routing_key,
-													  capture, words[op]));
-	constants->headers = make_headers(capture, tg_ops[op]);
+			CStringGetTextDatum(outbox_capture_expand("routing_key", args->routing_key,
+													  capture, ops[op].word));
+	constants->headers = outbox_capture_headers(capture, args->headers, ops[op].tg_op);
 	constants->known = true;
 	MemoryContextSwitchTo(old);
 	return constants;
@@ -498,25 +442,32 @@ outbox_capture_check_owner(const Capture *capture)
 }
 
 Capture *
-outbox_capture_make(Relation rel, const CaptureTrigger *trigger, Oid function,
-					Oid named, MemoryContext cxt)
+outbox_capture_make(Relation rel, const Trigger *trigger, MemoryContext cxt)
 {
 	MemoryContext old = MemoryContextSwitchTo(cxt);
 	Capture    *capture = palloc0(sizeof(Capture));
+	const CaptureArgs *args = &capture->args;
+	Oid			named;
 
+	check_type(trigger);
 	capture->cxt = cxt;
-	capture->trigger = pstrdup(trigger->name);
-	capture->function = function;
+	capture->trigger = pstrdup(trigger->tgname);
+	capture->function = trigger->tgfoid;
 	capture->desc = RelationGetDescr(rel);
 	outbox_capture_read_args(&capture->args, trigger);
-	refuse_own_table(rel, function, named);
+	named = find_named_table(trigger, RelationGetRelid(rel));
+	refuse_own_table(rel, trigger->tgfoid, named);
 	name_table(capture, named);
 	find_key(capture, rel);
-	find_payload(capture);
+	capture->columns = find_payload(capture);
+	prepare_columns(capture);
+	capture->pair_desc = describe_pair();
 	prepare_to_jsonb(capture, &capture->to_jsonb, RECORDOID);
-	capture->route = CStringGetTextDatum(capture->args.route == NULL ? "default" :
-										 capture->args.route);
-	capture->aggregate_type = CStringGetTextDatum(default_aggregate_type(capture));
+	capture->route = CStringGetTextDatum(args->route == NULL ? "default" : args->route);
+	capture->aggregate_type =
+		CStringGetTextDatum(args->aggregate_type == NULL ? subject(capture) :
+							outbox_capture_expand("aggregate_type", args->aggregate_type,
+												  capture, NULL));
 	MemoryContextSwitchTo(old);
 	return capture;
 }

@@ -35,7 +35,6 @@
 #include "funcapi.h"
 #include "hex.h"
 #include "java_properties.h"
-#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
@@ -129,114 +128,85 @@ column_hash(const Event *event, int column)
  */
 #define MAX_ROWS	100000
 
+/*
+ * A row that was deleted at a deeper level than it was inserted stays, as a rollback
+ * of that level would bring it back.
+ */
 typedef struct EventRow
 {
 	pg_uuid_t	id;
 	uint64		hashes[EVENT_COLUMNS];	/* of what was inserted */
-	uint64		number;			/* in the order of the INSERTs */
 	int			inserted;		/* nesting level; that of later rows is no
 								 * lower */
 	int			deleted;		/* the same, higher than inserted; 0: it is
 								 * not */
 } EventRow;
 
-/* In TopTransactionContext. */
-typedef struct EventRows
-{
-	EventRow   *rows;
-	int			count;
-	int			room;
-} EventRows;
-
-static EventRows there;			/* in the order of their numbers */
-static EventRows deleted;		/* a rollback to a savepoint would bring them
-								 * back; in the order of their DELETEs */
+static EventRow *rows;			/* in TopTransactionContext, as they came */
+static int	nrows;
+static int	room;
+static int	deepest_deleted;	/* no row was deleted at a deeper level */
 
 static void
-add_row(EventRows *list, const EventRow *row)
+add_row(const EventRow *row)
 {
-	if (list->rows == NULL)
+	if (rows == NULL)
 	{
-		list->room = 16;
-		list->rows = MemoryContextAlloc(TopTransactionContext,
-										sizeof(EventRow) * list->room);
+		room = 16;
+		rows = MemoryContextAlloc(TopTransactionContext, sizeof(EventRow) * room);
 	}
-	else if (list->count == MAX_ROWS)
+	else if (nrows == MAX_ROWS)
 	{
-		list->count = MAX_ROWS / 2;
-		memmove(list->rows, list->rows + MAX_ROWS - list->count,
-				sizeof(EventRow) * list->count);
+		nrows = MAX_ROWS / 2;
+		memmove(rows, rows + MAX_ROWS - nrows, sizeof(EventRow) * nrows);
 	}
-	else if (list->count == list->room)
+	else if (nrows == room)
 	{
-		list->room = Min(list->room * 2, MAX_ROWS);
-		list->rows = repalloc(list->rows, sizeof(EventRow) * list->room);
+		room = Min(room * 2, MAX_ROWS);
+		rows = repalloc(rows, sizeof(EventRow) * room);
 	}
-	list->rows[list->count++] = *row;
-}
-
-/*
- * Back to its place.  There is room: all that are there now were there together with
- * it when the subtransaction began that deleted it.
- */
-static void
-bring_back(const EventRow *row)
-{
-	int			at = there.count;
-
-	Assert(there.count < there.room);
-	while (at > 0 && there.rows[at - 1].number > row->number)
-		at--;
-	memmove(there.rows + at + 1, there.rows + at,
-			sizeof(EventRow) * (there.count - at));
-	there.rows[at] = *row;
-	there.rows[at].deleted = 0;
-	there.count++;
+	rows[nrows++] = *row;
 }
 
 static void
 roll_back_level(int level)
 {
-	while (there.count > 0 && there.rows[there.count - 1].inserted >= level)
-		there.count--;
-	while (deleted.count > 0 && deleted.rows[deleted.count - 1].deleted >= level)
-	{
-		EventRow   *row = &deleted.rows[--deleted.count];
-
-		if (row->inserted < level)
-			bring_back(row);
-	}
+	while (nrows > 0 && rows[nrows - 1].inserted >= level)
+		nrows--;
+	if (deepest_deleted < level)
+		return;
+	for (EventRow *row = rows; row < rows + nrows; row++)
+		if (row->deleted >= level)
+			row->deleted = 0;
+	deepest_deleted = level - 1;
 }
 
 /* What was done at that level counts as done by the one around it. */
 static void
 release_level(int level)
 {
-	int			kept;
+	EventRow   *kept = rows;
 
-	for (int i = there.count; i > 0 && there.rows[i - 1].inserted == level; i--)
-		there.rows[i - 1].inserted--;
-	kept = deleted.count;
-	while (kept > 0 && deleted.rows[kept - 1].deleted == level)
-		kept--;
-	for (int i = kept; i < deleted.count; i++)
+	for (int i = nrows; i > 0 && rows[i - 1].inserted == level; i--)
+		rows[i - 1].inserted--;
+	if (deepest_deleted < level)
+		return;
+	for (EventRow *row = rows; row < rows + nrows; row++)
 	{
-		EventRow	row = deleted.rows[i];
-
+		if (row->deleted == level)
+			row->deleted--;
 		/* Nothing could bring back only the row. */
-		if (--row.deleted > row.inserted)
-			deleted.rows[kept++] = row;
+		if (row->deleted == 0 || row->deleted > row->inserted)
+			*kept++ = *row;
 	}
-	deleted.count = kept;
+	nrows = (int) (kept - rows);
+	deepest_deleted = level - 1;
 }
 
 /* SubXactCallback */
 static void
 end_level(SubXactEvent event, SubTransactionId id, SubTransactionId parent, void *arg)
 {
-	(void) id;
-	(void) parent;
-	(void) arg;
 	if (event == SUBXACT_EVENT_ABORT_SUB)
 		roll_back_level(GetCurrentTransactionNestLevel());
 	else if (event == SUBXACT_EVENT_COMMIT_SUB)
@@ -247,12 +217,12 @@ end_level(SubXactEvent event, SubTransactionId id, SubTransactionId parent, void
 static void
 forget_rows(XactEvent event, void *arg)
 {
-	(void) arg;
 	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT ||
 		event == XACT_EVENT_PREPARE)
 	{
-		memset(&there, 0, sizeof(there));
-		memset(&deleted, 0, sizeof(deleted));
+		rows = NULL;
+		nrows = 0;
+		deepest_deleted = 0;
 	}
 }
 
@@ -260,7 +230,6 @@ static void
 remember_row(const pg_uuid_t *id, const Event *event)
 {
 	static bool registered = false;
-	static uint64 last_number = 0;
 	EventRow	row;
 
 	if (!registered)
@@ -272,19 +241,18 @@ remember_row(const pg_uuid_t *id, const Event *event)
 	row.id = *id;
 	for (int i = EVENT_ID + 1; i < EVENT_COLUMNS; i++)
 		row.hashes[i] = column_hash(event, i);
-	row.number = ++last_number;
 	row.inserted = GetCurrentTransactionNestLevel();
 	row.deleted = 0;
-	add_row(&there, &row);
+	add_row(&row);
 }
 
 /* From the end: a row is deleted soon after it was inserted. */
 static EventRow *
 find_row(const pg_uuid_t *id)
 {
-	for (int i = there.count; i > 0; i--)
-		if (memcmp(&there.rows[i - 1].id, id, sizeof(pg_uuid_t)) == 0)
-			return &there.rows[i - 1];
+	for (int i = nrows - 1; i >= 0; i--)
+		if (rows[i].deleted == 0 && memcmp(&rows[i].id, id, sizeof(pg_uuid_t)) == 0)
+			return &rows[i];
 	return NULL;
 }
 
@@ -292,13 +260,26 @@ static void
 delete_row(const pg_uuid_t *id)
 {
 	EventRow   *row = find_row(id);
+	int			level = GetCurrentTransactionNestLevel();
 
 	if (row == NULL)
 		return;
-	row->deleted = GetCurrentTransactionNestLevel();
-	if (row->deleted > row->inserted)
-		add_row(&deleted, row);
-	memmove(row, row + 1, sizeof(EventRow) * (there.rows + --there.count - row));
+	if (level > row->inserted)
+	{
+		row->deleted = level;
+		deepest_deleted = Max(deepest_deleted, level);
+	}
+	else
+		memmove(row, row + 1, sizeof(EventRow) * (rows + --nrows - row));
+}
+
+static bool
+any_row(void)
+{
+	for (int i = 0; i < nrows; i++)
+		if (rows[i].deleted == 0)
+			return true;
+	return false;
 }
 
 /* Ids of the rows of the view. */
@@ -308,12 +289,13 @@ outbox_event_rows(PG_FUNCTION_ARGS)
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
-	for (int i = 0; i < there.count; i++)
+	for (int i = 0; i < nrows; i++)
 	{
-		Datum		id = UUIDPGetDatum(&there.rows[i].id);
+		Datum		id = UUIDPGetDatum(&rows[i].id);
 		bool		isnull = false;
 
-		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, &id, &isnull);
+		if (rows[i].deleted == 0)
+			tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, &id, &isnull);
 	}
 	return (Datum) 0;
 }
@@ -357,16 +339,9 @@ is_json(text *value)
 static void
 set_body(Event *event, const text *value)
 {
-	int			len = (int) VARSIZE_ANY_EXHDR(value);
-	char	   *utf8 = pg_server_to_any(VARDATA_ANY(value), len, PG_UTF8);
-	bytea	   *body;
+	Datum		utf8 = DirectFunctionCall1(namein, CStringGetDatum("UTF8"));
 
-	if (utf8 != VARDATA_ANY(value))
-		len = (int) strlen(utf8);
-	body = palloc(VARHDRSZ + len);
-	SET_VARSIZE(body, VARHDRSZ + len);
-	memcpy(VARDATA(body), utf8, len);
-	set_value(event, COL_BODY, PointerGetDatum(body));
+	set_value(event, COL_BODY, DirectFunctionCall2(pg_convert_to, PointerGetDatum(value), utf8));
 	set_value(event, COL_PROPERTIES,
 			  DirectFunctionCall1(jsonb_in, CStringGetDatum(TEXT_PROPERTIES)));
 }
@@ -522,7 +497,7 @@ outbox_event_trigger(PG_FUNCTION_ARGS)
 
 	if (TRIGGER_FIRED_BY_UPDATE(trigdata->tg_event) && !TRIGGER_FIRED_FOR_ROW(trigdata->tg_event))
 	{
-		if (there.count == 0)
+		if (!any_row())
 			refuse_update(trigdata->tg_relation);
 		return PointerGetDatum(NULL);
 	}

@@ -18,6 +18,9 @@
 /* A character that no ASCII text has: what cannot be told. */
 #define FOREIGN	'\x80'
 
+/* Longer keys than those that are asked for. */
+#define MAX_KEY	32
+
 static bool
 is_blank(char c)
 {
@@ -99,42 +102,18 @@ read_char(const char **p)
 	}
 }
 
-/* Reads a key to its separator.  Is it that one? */
+/*
+ * Reads a key to its separator, or a value to the end of its (continued) line.  Is all
+ * of it in text?
+ */
 static bool
-read_key(const char **p, const char *key)
-{
-	bool		same = true;
-
-	while (!is_end(**p) && !is_blank(**p) && **p != '=' && **p != ':')
-	{
-		char		c = read_char(p);
-
-		if (c == '\0')
-			continue;
-		same = same && *key == c;
-		if (same)
-			key++;
-	}
-	return same && *key == '\0';
-}
-
-static const char *
-skip_separator(const char *p)
-{
-	p = skip_blanks(p);
-	if (*p == '=' || *p == ':')
-		p = skip_blanks(p + 1);
-	return p;
-}
-
-/* Reads to the end of the (continued) line.  Is all of it in value? */
-static bool
-read_value(const char **p, char *value, size_t size)
+read_text(const char **p, bool key, char *text, size_t size)
 {
 	size_t		used = 0;
 	bool		fits = true;
 
-	while (!is_end(**p))
+	while (!is_end(**p) &&
+		   !(key && (is_blank(**p) || **p == '=' || **p == ':')))
 	{
 		char		c = read_char(p);
 
@@ -142,9 +121,9 @@ read_value(const char **p, char *value, size_t size)
 			continue;
 		fits = fits && ((unsigned char) c & 0x80) == 0 && used + 1 < size;
 		if (fits)
-			value[used++] = c;
+			text[used++] = c;
 	}
-	value[used] = '\0';
+	text[used] = '\0';
 	return fits;
 }
 
@@ -153,6 +132,7 @@ outbox_java_property(const char *text, const char *key, char *value, size_t size
 {
 	const char *p = text;
 	bool		found = false;
+	char		name[MAX_KEY];
 	char		ignored[1];
 
 	while (*(p = skip_blanks(p)) != '\0')
@@ -160,17 +140,17 @@ outbox_java_property(const char *text, const char *key, char *value, size_t size
 		if (*p == '#' || *p == '!')
 			while (!is_end(*p))
 				p++;
-		else if (is_end(*p))
-			;					/* an empty line */
-		else if (read_key(&p, key))
+		else if (!is_end(*p))	/* no empty line */
 		{
-			p = skip_separator(p);
-			found = read_value(&p, value, size);
-		}
-		else
-		{
-			p = skip_separator(p);
-			(void) read_value(&p, ignored, sizeof(ignored));
+			bool		same = read_text(&p, true, name, sizeof(name)) && strcmp(name, key) == 0;
+
+			p = skip_blanks(p);
+			if (*p == '=' || *p == ':')
+				p = skip_blanks(p + 1);
+			if (same)
+				found = read_text(&p, false, value, size);
+			else
+				(void) read_text(&p, false, ignored, sizeof(ignored));
 		}
 		p = skip_end(p);
 	}

@@ -114,13 +114,13 @@ is_allowed(int name, const char *value)
 
 /* Whether these arguments are right, and the value of each that is there. */
 static bool
-expect(const CaptureTrigger *trigger, const char **values)
+expect(const Trigger *trigger, const char **values)
 {
-	for (int i = 0; i < trigger->nargs; i++)
+	for (int i = 0; i < trigger->tgnargs; i++)
 	{
-		const char *equals = strchr(trigger->args[i], '=');
+		const char *equals = strchr(trigger->tgargs[i], '=');
 		int			name = equals == NULL ? -1 :
-			index_of(trigger->args[i], equals - trigger->args[i], Names, NAMES);
+			index_of(trigger->tgargs[i], equals - trigger->tgargs[i], Names, NAMES);
 
 		if (name < 0 || values[name] != NULL || !is_allowed(name, equals + 1))
 			return false;
@@ -233,7 +233,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	Input		in = {data, data + size};
 	const char *values[NAMES] = {0};
 	char	   *args[MAX_ARGS];
-	CaptureTrigger trigger = {.name = "the trigger", .args = args};
+	Trigger		trigger = {.tgname = "the trigger", .tgargs = args};
 	CaptureArgs read;
 	volatile bool accepted = false;
 	const char *text;
@@ -243,8 +243,8 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	fuzz_memory_reset();
 	how = input_byte(&in);
-	trigger.nargs = how % (MAX_ARGS + 1);
-	for (int i = 0; i < trigger.nargs; i++)
+	trigger.tgnargs = how % (MAX_ARGS + 1);
+	for (int i = 0; i < trigger.tgnargs; i++)
 		args[i] = draw_arg(&in);
 	right = expect(&trigger, values);
 	PG_TRY();

@@ -19,7 +19,29 @@
  * below 1).  random is a uniformly distributed number given by the caller, so
  * that the function itself is deterministic.
  */
-extern int64_t outbox_backoff_ms(int64_t initial_ms, int64_t max_ms,
-								 uint32_t tries, uint32_t random);
+static inline int64_t
+outbox_backoff_ms(int64_t initial_ms, int64_t max_ms, uint32_t tries,
+				  uint32_t random)
+{
+	uint64_t	wait_ms = initial_ms < 1 ? 1 : (uint64_t) initial_ms;
+	uint64_t	highest = max_ms < 1 ? 1 : (uint64_t) max_ms;
+	uint64_t	span;
+
+	while (tries > 1 && wait_ms < highest)
+	{
+		/* max_ms fits int64, so doubling what is below it fits uint64 */
+		wait_ms *= 2;
+		tries--;
+	}
+	if (wait_ms > highest)
+		wait_ms = highest;
+	/* plus span x random / 2^32, rounded down, without the 96 bits in between */
+	span = wait_ms / 2;
+	wait_ms = wait_ms - wait_ms / 4 +
+		(span >> 32) * random + ((span & UINT32_MAX) * random >> 32);
+	if (wait_ms > highest)
+		wait_ms = highest;
+	return (int64_t) (wait_ms < 1 ? 1 : wait_ms);
+}
 
 #endif							/* OUTBOX_BACKOFF_H */

@@ -53,16 +53,16 @@
 #include "utils/syscache.h"
 
 /*
- * Members of the extension, partitions of them that somebody has attached, and objects
- * in outbox_internal.
+ * A look at the members of the extension, partitions of them that somebody has attached,
+ * and objects in outbox_internal.
  */
-typedef struct Members
+typedef struct Look
 {
-	List	   *relations;
-	List	   *functions;
-	Oid			outbox;			/* the table */
+	Oid			owner;			/* of the table "outbox" */
 	Oid			schema;			/* outbox_internal */
-} Members;
+	List	   *relations;		/* that were looked at */
+	char	   *different;		/* the first one with another owner, or NULL */
+} Look;
 
 /*
  * What has been looked at stays right until one of these relations, any function,
@@ -82,7 +82,6 @@ forget(void)
 static void
 member_changed(Datum arg, Oid relid)
 {
-	(void) arg;
 	if (!known || !OidIsValid(relid) || list_member_oid(watched, relid))
 		forget();
 }
@@ -90,9 +89,6 @@ member_changed(Datum arg, Oid relid)
 static void
 something_changed(Datum arg, int cacheid, uint32 hash)
 {
-	(void) arg;
-	(void) cacheid;
-	(void) hash;
 	forget();
 }
 
@@ -110,14 +106,43 @@ register_callbacks(void)
 	CacheRegisterSyscacheCallback(AUTHOID, something_changed, (Datum) 0);
 }
 
-static void add_relation(Members *members, Oid relid);
+/* InvalidOid: the object is gone. */
+static Oid
+owner_of(int cacheid, Oid object, AttrNumber column)
+{
+	HeapTuple	tuple = SearchSysCache1(cacheid, ObjectIdGetDatum(object));
+	bool		isnull;
+	Oid			owner;
+
+	if (!HeapTupleIsValid(tuple))
+		return InvalidOid;
+	owner = DatumGetObjectId(SysCacheGetAttr(cacheid, tuple, column, &isnull));
+	ReleaseSysCache(tuple);
+	return owner;
+}
+
+Oid
+outbox_owner_of_relation(Oid relid)
+{
+	return owner_of(RELOID, relid, Anum_pg_class_relowner);
+}
+
+static char *
+complaint(const char *kind, const char *name, Oid its, Oid owner)
+{
+	return psprintf("%s \"%s\" belongs to role \"%s\", and the table \"outbox\" to \"%s\"",
+					kind, name, GetUserNameFromId(its, true),
+					GetUserNameFromId(owner, true));
+}
+
+static void look_at_relation(Look *look, Oid relid);
 
 /*
  * Not find_all_inheritors(): nothing is locked here, and it fails where a partition is
  * dropped meanwhile.
  */
 static void
-add_partitions(Members *members, Oid relid)
+look_at_partitions(Look *look, Oid relid)
 {
 	Relation	inherits = table_open(InheritsRelationId, AccessShareLock);
 	ScanKeyData key;
@@ -128,35 +153,53 @@ add_partitions(Members *members, Oid relid)
 				ObjectIdGetDatum(relid));
 	scan = systable_beginscan(inherits, InheritsParentIndexId, true, NULL, 1, &key);
 	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
-		add_relation(members, ((Form_pg_inherits) GETSTRUCT(tuple))->inhrelid);
+		look_at_relation(look, ((Form_pg_inherits) GETSTRUCT(tuple))->inhrelid);
 	systable_endscan(scan);
 	table_close(inherits, AccessShareLock);
 }
 
 static void
-add_relation(Members *members, Oid relid)
+look_at_relation(Look *look, Oid relid)
 {
-	members->relations = list_append_unique_oid(members->relations, relid);
+	Oid			its = outbox_owner_of_relation(relid);
+
+	if (list_member_oid(look->relations, relid))
+		return;
+	look->relations = lappend_oid(look->relations, relid);
+	if (OidIsValid(its) && its != look->owner && !superuser_arg(its) &&
+		look->different == NULL)
+		look->different = complaint("relation", get_rel_name(relid), its, look->owner);
 	if (get_rel_relkind(relid) == RELKIND_PARTITIONED_TABLE)
-		add_partitions(members, relid);
+		look_at_partitions(look, relid);
 }
 
 static void
-add_object(Members *members, Oid class, Oid object)
+look_at_function(Look *look, Oid function)
+{
+	Oid			its = owner_of(PROCOID, function, Anum_pg_proc_proowner);
+
+	if (OidIsValid(its) && its != look->owner &&
+		!(superuser_arg(look->owner) && superuser_arg(its)) &&
+		look->different == NULL)
+		look->different = complaint("function", get_func_name(function), its, look->owner);
+}
+
+static void
+look_at_object(Look *look, Oid class, Oid object)
 {
 	if (class == RelationRelationId)
-		add_relation(members, object);
+		look_at_relation(look, object);
 	else if (class == ProcedureRelationId)
-		members->functions = list_append_unique_oid(members->functions, object);
+		look_at_function(look, object);
 	else if (class == NamespaceRelationId)
-		members->schema = object;
+		look->schema = object;
 	else if (class == TypeRelationId && OidIsValid(get_typ_typrelid(object)))
-		add_relation(members, get_typ_typrelid(object));
+		look_at_relation(look, get_typ_typrelid(object));
 }
 
 /* What depends on an object in that way. */
 static void
-add_dependents(Members *members, Oid class, Oid object, char deptype)
+look_at_dependents(Look *look, Oid class, Oid object, char deptype)
 {
 	Relation	depend = table_open(DependRelationId, AccessShareLock);
 	ScanKeyData key[2];
@@ -173,61 +216,10 @@ add_dependents(Members *members, Oid class, Oid object, char deptype)
 		Form_pg_depend dependent = (Form_pg_depend) GETSTRUCT(tuple);
 
 		if (dependent->deptype == deptype)
-			add_object(members, dependent->classid, dependent->objid);
+			look_at_object(look, dependent->classid, dependent->objid);
 	}
 	systable_endscan(scan);
 	table_close(depend, AccessShareLock);
-}
-
-/* The table is one member: a view of its name is in outbox_internal. */
-static void
-find_members(Oid extension, Members *members)
-{
-	Oid			schema = outbox_extension_schema();
-	Oid			outbox = OidIsValid(schema) ?
-		get_relname_relid("outbox", schema) : InvalidOid;
-
-	*members = (Members) {NIL, NIL, InvalidOid, InvalidOid};
-	add_dependents(members, ExtensionRelationId, extension, DEPENDENCY_EXTENSION);
-	if (list_member_oid(members->relations, outbox))
-		members->outbox = outbox;
-	if (OidIsValid(members->schema))
-		add_dependents(members, NamespaceRelationId, members->schema,
-					   DEPENDENCY_NORMAL);
-}
-
-Oid
-outbox_owner_of_relation(Oid relid)
-{
-	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
-	Oid			owner;
-
-	if (!HeapTupleIsValid(tuple))
-		return InvalidOid;
-	owner = ((Form_pg_class) GETSTRUCT(tuple))->relowner;
-	ReleaseSysCache(tuple);
-	return owner;
-}
-
-static Oid
-owner_of_function(Oid function)
-{
-	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
-	Oid			owner;
-
-	if (!HeapTupleIsValid(tuple))
-		return InvalidOid;
-	owner = ((Form_pg_proc) GETSTRUCT(tuple))->proowner;
-	ReleaseSysCache(tuple);
-	return owner;
-}
-
-static char *
-complaint(const char *kind, const char *name, Oid its, Oid owner)
-{
-	return psprintf("%s \"%s\" belongs to role \"%s\", and the table \"outbox\" to \"%s\"",
-					kind, name, GetUserNameFromId(its, true),
-					GetUserNameFromId(owner, true));
 }
 
 /* Somebody beside its owner who may create in it; "" is everybody. */
@@ -275,62 +267,42 @@ compare_schema(Oid schema, Oid owner)
 	return different;
 }
 
-static char *
-compare(const Members *members, Oid owner)
-{
-	char	   *different = compare_schema(members->schema, owner);
-	ListCell   *cell;
-
-	if (different != NULL)
-		return different;
-
-	foreach(cell, members->relations)
-	{
-		Oid			its = outbox_owner_of_relation(lfirst_oid(cell));
-
-		if (OidIsValid(its) && its != owner && !superuser_arg(its))
-			return complaint("relation", get_rel_name(lfirst_oid(cell)), its,
-							 owner);
-	}
-	foreach(cell, members->functions)
-	{
-		Oid			its = owner_of_function(lfirst_oid(cell));
-
-		if (OidIsValid(its) && its != owner &&
-			!(superuser_arg(owner) && superuser_arg(its)))
-			return complaint("function", get_func_name(lfirst_oid(cell)), its,
-							 owner);
-	}
-	return NULL;
-}
-
 static void
-watch(const Members *members)
+watch(const List *relations)
 {
 	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
-	List	   *relations = list_copy(members->relations);
+	List	   *copy = list_copy(relations);
 
 	MemoryContextSwitchTo(old);
 	list_free(watched);
-	watched = relations;
+	watched = copy;
 }
 
+/* Returns the table in *outbox, and not a view of its name; InvalidOid: there is none. */
 static char *
-look(Oid extension, Members *members)
+look_at_all(Oid extension, Oid *outbox)
 {
-	Oid			owner;
+	Look		look = {0};
 	char	   *different;
 
 	looking_stale = false;
-	find_members(extension, members);
-	owner = outbox_owner_of_relation(members->outbox);
-	if (!OidIsValid(owner))
+	*outbox = get_relname_relid("outbox", outbox_extension_schema());
+	look.owner = outbox_owner_of_relation(*outbox);
+	look_at_dependents(&look, ExtensionRelationId, extension, DEPENDENCY_EXTENSION);
+	if (!list_member_oid(look.relations, *outbox))
+	{
+		*outbox = InvalidOid;
 		return creating_extension || IsBinaryUpgrade ? NULL :
 			pstrdup("table \"outbox\" of the extension \"outbox\" was renamed or moved");
-	different = compare(members, owner);
+	}
+	if (OidIsValid(look.schema))
+		look_at_dependents(&look, NamespaceRelationId, look.schema, DEPENDENCY_NORMAL);
+	different = compare_schema(look.schema, look.owner);
+	if (different == NULL)
+		different = look.different;
 	if (different == NULL)
 	{
-		watch(members);
+		watch(look.relations);
 		known = !looking_stale;
 	}
 	return different;
@@ -343,8 +315,9 @@ look(Oid extension, Members *members)
 char *
 outbox_owners_differ(void)
 {
-	Members		members;
 	Oid			extension;
+	Oid			outbox;
+	Oid			again;
 	char	   *different;
 
 	if (known)
@@ -353,24 +326,21 @@ outbox_owners_differ(void)
 	extension = get_extension_oid("outbox", true);
 	if (!OidIsValid(extension))
 		return NULL;
-	different = look(extension, &members);
-	if (different != NULL && OidIsValid(members.outbox))
+	different = look_at_all(extension, &outbox);
+	if (different != NULL && OidIsValid(outbox))
 	{
 		/*
 		 * A commit that gave all of them another owner may have been seen in
 		 * half: its lock goes after its rows and its invalidations are there.
 		 */
-		LockRelationOid(members.outbox, AccessShareLock);
-		different = look(extension, &members);
-		UnlockRelationOid(members.outbox, AccessShareLock);
+		LockRelationOid(outbox, AccessShareLock);
+		different = look_at_all(extension, &again);
+		UnlockRelationOid(outbox, AccessShareLock);
 	}
 	return different;
 }
 
-/*
- * The schema that was chosen at CREATE EXTENSION.
- */
-
+/* That was chosen at CREATE EXTENSION. */
 Oid
 outbox_extension_schema(void)
 {

@@ -85,69 +85,88 @@ escape_letter(unsigned char c)
 	return letters[c];
 }
 
-static void
+/*
+ * Each of these returns how many bytes it puts to out, and only counts them where that
+ * is NULL.  They are inlined, so that the text and its size have code of their own.
+ */
+
+static pg_attribute_always_inline size_t
+put(StringInfo out, const char *text, int len)
+{
+	if (out != NULL)
+		appendBinaryStringInfoNT(out, text, len);
+	return len;
+}
+
+static pg_attribute_always_inline size_t
+put_char(StringInfo out, char c)
+{
+	if (out != NULL)
+		appendStringInfoCharMacro(out, c);
+	return 1;
+}
+
+static size_t
 put_escaped(StringInfo out, unsigned char c)
 {
 	char		letter = escape_letter(c);
 
 	if (letter != '\0')
-	{
-		appendStringInfoCharMacro(out, '\\');
-		appendStringInfoCharMacro(out, letter);
-	}
-	else
-		appendStringInfo(out, "\\u%04x", c);
+		return put_char(out, '\\') + put_char(out, letter);
+	return put(out, "\\u00", 4) + put_char(out, '0' + (c >> 4)) +
+		put_char(out, "0123456789abcdef"[c & 0xf]);
 }
 
-static void
+static pg_attribute_always_inline size_t
 put_string(StringInfo out, const char *text, int len)
 {
-	appendStringInfoCharMacro(out, '"');
+	size_t		size = put_char(out, '"');
+
 	while (len > 0)
 	{
 		int			n = plain_length(text, len);
 
-		appendBinaryStringInfoNT(out, text, n);
+		size += put(out, text, n);
 		if (n < len)
-			put_escaped(out, (unsigned char) text[n++]);
+			size += put_escaped(out, (unsigned char) text[n++]);
 		text += n;
 		len -= n;
 	}
-	appendStringInfoCharMacro(out, '"');
+	return size + put_char(out, '"');
 }
 
 void
 outbox_encode_json_string(StringInfo out, const char *text, int len)
 {
-	put_string(out, text, len);
+	(void) put_string(out, text, len);
 	out->data[out->len] = '\0'; /* there is always room for it */
 }
 
-static void
+static size_t
 put_numeric(StringInfo out, Numeric number)
 {
 	char	   *text = DatumGetCString(DirectFunctionCall1(numeric_out,
 														   NumericGetDatum(number)));
+	size_t		size = put(out, text, strlen(text));
 
-	appendStringInfoString(out, text);
 	pfree(text);
+	return size;
 }
 
-static void
+static pg_attribute_always_inline size_t
 put_scalar(StringInfo out, JEntry entry, const char *data, uint32 start, uint32 end)
 {
 	if (JBE_ISSTRING(entry))
-		put_string(out, data + start, end - start);
-	else if (JBE_ISNUMERIC(entry))
-		put_numeric(out, (Numeric) unconstify(char *, data + INTALIGN(start)));
-	else if (JBE_ISBOOL_TRUE(entry))
-		appendBinaryStringInfoNT(out, "true", 4);
-	else if (JBE_ISBOOL_FALSE(entry))
-		appendBinaryStringInfoNT(out, "false", 5);
-	else if (JBE_ISNULL(entry))
-		appendBinaryStringInfoNT(out, "null", 4);
-	else
+		return put_string(out, data + start, end - start);
+	if (JBE_ISNUMERIC(entry))
+		return put_numeric(out, (Numeric) unconstify(char *, data + INTALIGN(start)));
+	if (JBE_ISBOOL_TRUE(entry))
+		return put(out, "true", 4);
+	if (JBE_ISBOOL_FALSE(entry))
+		return put(out, "false", 5);
+	if (!JBE_ISNULL(entry))
 		elog(ERROR, "unexpected entry %08x in a jsonb value", entry);
+	return put(out, "null", 4);
 }
 
 /* Where the child ends: an entry has its length, now and then its end. */
@@ -158,16 +177,15 @@ end_of(JEntry entry, uint32 start)
 		start + JBE_OFFLENFLD(entry);
 }
 
-static void
-enter_level(Level *level, const JsonbContainer *container)
+static pg_attribute_always_inline void
+open_level(Level *level, const JsonbContainer *container, StringInfo out)
 {
-	bool		object = JsonContainerIsObject(container);
 	uint32		count = JsonContainerSize(container);
 
 	memset(level, 0, sizeof(*level));
 	level->count = count;
 	level->scalar = JsonContainerIsScalar(container);
-	if (object)
+	if (JsonContainerIsObject(container))
 	{
 		level->keys = container->children;
 		level->values = container->children + count;
@@ -176,88 +194,45 @@ enter_level(Level *level, const JsonbContainer *container)
 	else
 		level->values = container->children;
 	level->data = (const char *) (level->values + count);
-}
-
-static void
-open_level(Level *level, const JsonbContainer *container, StringInfo out)
-{
-	enter_level(level, container);
 	if (!level->scalar)
-		appendStringInfoCharMacro(out, level->keys != NULL ? '{' : '[');
+		(void) put_char(out, level->keys != NULL ? '{' : '[');
 }
 
-static void
+/* Returns the size of its brackets, and of ", " between its members. */
+static pg_attribute_always_inline size_t
 close_level(const Level *level, StringInfo out)
 {
-	if (!level->scalar)
-		appendStringInfoCharMacro(out, level->keys != NULL ? '}' : ']');
+	if (level->scalar)
+		return 0;
+	(void) put_char(out, level->keys != NULL ? '}' : ']');
+	return level->count > 1 ? 2 * level->count : 2;
 }
 
-/* What stands before a value. */
-static void
+/* What stands before a value.  Returns the size of its key. */
+static pg_attribute_always_inline size_t
 put_prefix(StringInfo out, Level *level)
 {
 	uint32		start = level->key_at;
-
-	if (level->next > 0)
-		appendBinaryStringInfoNT(out, ", ", 2);
-	if (level->keys == NULL)
-		return;
-	level->key_at = end_of(level->keys[level->next], start);
-	put_string(out, level->data + start, level->key_at - start);
-	appendBinaryStringInfoNT(out, ": ", 2);
-}
-
-/* -------------------------------------------------------------------- size */
-
-static size_t
-string_size(const char *text, int len)
-{
-	size_t		size = len + 2;
-
-	while (len > 0)
-	{
-		int			n = plain_length(text, len);
-
-		if (n < len)
-		{
-			unsigned char c = (unsigned char) text[n++];
-
-			/* \n, or \u001f */
-			size += escape_letter(c) != '\0' ? 1 : 5;
-		}
-		text += n;
-		len -= n;
-	}
-	return size;
-}
-
-static size_t
-scalar_size(JEntry entry, const char *data, uint32 start, uint32 end)
-{
-	char	   *text;
 	size_t		size;
 
-	if (JBE_ISSTRING(entry))
-		return string_size(data + start, end - start);
-	if (!JBE_ISNUMERIC(entry))
-		return JBE_ISBOOL_FALSE(entry) ? 5 : 4;
-	text = DatumGetCString(DirectFunctionCall1(numeric_out,
-											   NumericGetDatum((Numeric) unconstify(char *, data + INTALIGN(start)))));
-	size = strlen(text);
-	pfree(text);
-	return size;
+	if (level->next > 0)
+		(void) put(out, ", ", 2);
+	if (level->keys == NULL)
+		return 0;
+	level->key_at = end_of(level->keys[level->next], start);
+	size = put_string(out, level->data + start, level->key_at - start);
+	return size + put(out, ": ", 2);
 }
 
-size_t
-outbox_json_text_size(const Jsonb *value, size_t limit)
+static pg_attribute_always_inline size_t
+walk(StringInfo out, const Jsonb *value, size_t limit)
 {
 	int			room = LEVELS;
 	Level	   *levels = palloc(sizeof(Level) * room);
 	int			depth = 0;
 	size_t		size = 0;
 
-	enter_level(&levels[0], &value->root);
+	open_level(&levels[0], &value->root, out);
 	while (depth >= 0 && size <= limit)
 	{
 		Level	   *level = &levels[depth];
@@ -266,74 +241,40 @@ outbox_json_text_size(const Jsonb *value, size_t limit)
 
 		if (level->next == level->count)
 		{
-			/* its brackets, and ", " between its members */
-			if (!level->scalar)
-				size += 2 + (level->count > 1 ? 2 * (level->count - 1) : 0);
+			size += close_level(level, out);
 			depth--;
 			continue;
 		}
-		if (level->keys != NULL)
-		{
-			uint32		key = level->key_at;
-
-			level->key_at = end_of(level->keys[level->next], key);
-			size += string_size(level->data + key, level->key_at - key) + 2;
-		}
+		size += put_prefix(out, level);
 		entry = level->values[level->next++];
 		level->value_at = end_of(entry, start);
 		if (!JBE_ISCONTAINER(entry))
 		{
-			size += scalar_size(entry, level->data, start, level->value_at);
+			size += put_scalar(out, entry, level->data, start, level->value_at);
 			continue;
 		}
 		if (++depth == room)
 			levels = repalloc(levels, sizeof(Level) * (room *= 2));
-		enter_level(&levels[depth],
-					(const JsonbContainer *) (levels[depth - 1].data + INTALIGN(start)));
+		open_level(&levels[depth],
+				   (const JsonbContainer *) (levels[depth - 1].data + INTALIGN(start)),
+				   out);
 	}
 	pfree(levels);
 	return size;
 }
 
-/* -------------------------------------------------------------------- text */
+size_t
+outbox_json_text_size(const Jsonb *value, size_t limit)
+{
+	return walk(NULL, value, limit);
+}
 
 void
 outbox_encode_json(StringInfo out, const Jsonb *value)
 {
-	int			size = LEVELS;
-	Level	   *levels = palloc(sizeof(Level) * size);
-	int			depth = 0;
-
 	enlargeStringInfo(out, VARSIZE(value));
-	open_level(&levels[0], &value->root, out);
-	while (depth >= 0)
-	{
-		Level	   *level = &levels[depth];
-		JEntry		entry;
-		uint32		start = level->value_at;
-
-		if (level->next == level->count)
-		{
-			close_level(level, out);
-			depth--;
-			continue;
-		}
-		put_prefix(out, level);
-		entry = level->values[level->next++];
-		level->value_at = end_of(entry, start);
-		if (!JBE_ISCONTAINER(entry))
-		{
-			put_scalar(out, entry, level->data, start, level->value_at);
-			continue;
-		}
-		if (++depth == size)
-			levels = repalloc(levels, sizeof(Level) * (size *= 2));
-		open_level(&levels[depth],
-				   (const JsonbContainer *) (levels[depth - 1].data + INTALIGN(start)),
-				   out);
-	}
+	(void) walk(out, value, SIZE_MAX);
 	out->data[out->len] = '\0'; /* there is always room for it */
-	pfree(levels);
 }
 
 bool
@@ -342,10 +283,6 @@ outbox_is_json_null(const Jsonb *value)
 	/* A scalar is stored as an array of one. */
 	return JB_ROOT_IS_SCALAR(value) && JBE_ISNULL(value->root.children[0]);
 }
-
-/*
- * Time as text.
- */
 
 char *
 outbox_rfc3339(TimestampTz time)

@@ -11,21 +11,8 @@
 #include "utils/wait_event.h"
 #include "wait_event.h"
 
-static const char *const names[OUTBOX_WAITS] = {
-	[OUTBOX_WAIT_LAUNCHER] = "OutboxLauncherMain",
-	[OUTBOX_WAIT_RELAY] = "OutboxRelayMain",
-	[OUTBOX_WAIT_CONFIRM] = "OutboxRelayConfirm",
-	[OUTBOX_WAIT_CONNECT] = "OutboxRelayConnect",
-	[OUTBOX_WAIT_RESOLVE] = "OutboxBrokerResolve",
-	[OUTBOX_WAIT_LOGIN] = "OutboxBrokerLogin",
-	[OUTBOX_WAIT_DECLARE] = "OutboxBrokerDeclare",
-	[OUTBOX_WAIT_SEND] = "OutboxBrokerSend",
-	[OUTBOX_WAIT_CLOSE] = "OutboxBrokerClose",
-	[OUTBOX_WAIT_STOP] = "OutboxRelayStop",
-	[OUTBOX_WAIT_WORKERS] = "OutboxWorkersStop",
-	[OUTBOX_WAIT_PREFLIGHT] = "OutboxPreflight",
-	[OUTBOX_WAIT_MESSAGE] = "OutboxWaitMessage",
-};
+#define WAIT_NAME(id, name) name,
+static const char *const names[] = {OUTBOX_WAIT_EVENTS(WAIT_NAME)};
 
 /*
  * The server keeps the numbers in shared memory and finds one by its name under

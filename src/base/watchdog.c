@@ -55,20 +55,23 @@ static int	memory_fd = -1;		/* what the kernel tells of our memory */
 static long page_kb;
 
 /*
- * Written by the process while guard_kind is NONE, with guard_kind set last, and
- * by the handler while it is not.
+ * Written by the process while its kind is NONE, with the kind set last, and by the
+ * handler while it is not.
  */
-static volatile sig_atomic_t guard_kind = GUARD_NONE;
-static volatile sig_atomic_t guard_fd = -1;
-static volatile sig_atomic_t guard_limit_ticks;
-static volatile sig_atomic_t guard_ticks;	/* since the guard began */
-static volatile sig_atomic_t guard_stop_ticks;	/* of them, told to stop */
-static volatile sig_atomic_t guard_lock_ticks;	/* of them, waiting for a lock */
-static volatile sig_atomic_t guard_barrier_ticks;	/* with a barrier pending */
-static volatile long guard_base_kb; /* what we had when it began; 0: no matter */
-static volatile sig_atomic_t guard_flooded;
-static volatile sig_atomic_t guard_fired;
-static volatile sig_atomic_t guard_gave_way;
+static volatile struct
+{
+	sig_atomic_t kind;			/* GuardKind */
+	sig_atomic_t fd;
+	sig_atomic_t limit_ticks;
+	sig_atomic_t ticks;			/* since the guard began */
+	sig_atomic_t stop_ticks;	/* of them, told to stop */
+	sig_atomic_t lock_ticks;	/* of them, waiting for a lock */
+	sig_atomic_t barrier_ticks; /* with a barrier pending */
+	long		base_kb;		/* what we had when it began; 0: no matter */
+	sig_atomic_t flooded;
+	sig_atomic_t fired;
+	sig_atomic_t gave_way;
+} guard;
 
 static void
 set_timer(long tick_ms)
@@ -147,8 +150,8 @@ own_kb(void)
 static bool
 has_grown(void)
 {
-	return guard_base_kb > 0 &&
-		own_kb() - guard_base_kb > OUTBOX_READING_MAX_MB * 1024L;
+	return guard.base_kb > 0 &&
+		own_kb() - guard.base_kb > OUTBOX_READING_MAX_MB * 1024L;
 }
 
 /*
@@ -164,14 +167,14 @@ replace_socket(void)
 	int			fd;
 
 	/* the library may have closed it a moment ago */
-	if (fcntl(guard_fd, F_GETFD) < 0)
+	if (fcntl(guard.fd, F_GETFD) < 0)
 		return;
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return;
-	(void) setsockopt(guard_fd, SOL_SOCKET, SO_LINGER, &at_once,
+	(void) setsockopt(guard.fd, SOL_SOCKET, SO_LINGER, &at_once,
 					  sizeof(at_once));
-	(void) dup2(fd, guard_fd);
+	(void) dup2(fd, guard.fd);
 	(void) close(fd);
 }
 
@@ -179,16 +182,16 @@ replace_socket(void)
 static void
 tick_socket(void)
 {
-	bool		again = guard_fired;
+	bool		again = guard.fired;
 
-	if (!guard_fired && has_grown())
-		guard_flooded = true;
-	if (guard_flooded || guard_ticks >= guard_limit_ticks ||
-		guard_stop_ticks > ticks_in(OUTBOX_SOCKET_STOP_MS))
+	if (!guard.fired && has_grown())
+		guard.flooded = true;
+	if (guard.flooded || guard.ticks >= guard.limit_ticks ||
+		guard.stop_ticks > ticks_in(OUTBOX_SOCKET_STOP_MS))
 	{
-		guard_fired = true;
-		(void) shutdown(guard_fd, SHUT_RDWR);
-		if (again || guard_flooded)
+		guard.fired = true;
+		(void) shutdown(guard.fd, SHUT_RDWR);
+		if (again || guard.flooded)
 			replace_socket();
 	}
 }
@@ -202,10 +205,10 @@ static void
 tick_lock(void)
 {
 	if (MyProc == NULL || MyProc->waitStatus != PROC_WAIT_STATUS_WAITING)
-		guard_lock_ticks = 0;
-	else if (++guard_lock_ticks > ticks_in(OUTBOX_LOCK_MS))
+		guard.lock_ticks = 0;
+	else if (++guard.lock_ticks > ticks_in(OUTBOX_LOCK_MS))
 	{
-		guard_lock_ticks = 0;
+		guard.lock_ticks = 0;
 		(void) kill(MyProcPid, SIGINT);
 	}
 }
@@ -214,10 +217,10 @@ static void
 tick_sql(void)
 {
 	tick_lock();
-	if ((guard_stop_ticks > ticks_in(OUTBOX_SQL_STOP_MS) || stop_is_over()) &&
-		!guard_fired)
+	if ((guard.stop_ticks > ticks_in(OUTBOX_SQL_STOP_MS) || stop_is_over()) &&
+		!guard.fired)
 	{
-		guard_fired = true;
+		guard.fired = true;
 		compat_die();
 	}
 }
@@ -232,10 +235,10 @@ tick_commit(void)
 {
 	tick_sql();
 	if (!ProcSignalBarrierPending)
-		guard_barrier_ticks = 0;
-	else if (++guard_barrier_ticks > ticks_in(OUTBOX_COMMIT_BARRIER_MS))
+		guard.barrier_ticks = 0;
+	else if (++guard.barrier_ticks > ticks_in(OUTBOX_COMMIT_BARRIER_MS))
 	{
-		guard_gave_way = true;
+		guard.gave_way = true;
 		QueryCancelPending = true;
 		InterruptPending = true;
 		SetLatch(MyLatch);
@@ -247,17 +250,17 @@ tick(void)
 {
 	int			save_errno = errno;
 
-	guard_ticks++;
-	if (!stopping && guard_kind != GUARD_NONE && told_to_stop())
+	guard.ticks++;
+	if (!stopping && guard.kind != GUARD_NONE && told_to_stop())
 		note_stop();
 	if (stopping)
-		guard_stop_ticks++;		/* the first one is that which saw it */
+		guard.stop_ticks++;		/* the first one is that which saw it */
 
-	if (guard_kind == GUARD_SOCKET)
+	if (guard.kind == GUARD_SOCKET)
 		tick_socket();
-	else if (guard_kind == GUARD_SQL)
+	else if (guard.kind == GUARD_SQL)
 		tick_sql();
-	else if (guard_kind == GUARD_COMMIT)
+	else if (guard.kind == GUARD_COMMIT)
 		tick_commit();
 	else if (!in_session)
 		set_timer(0);
@@ -389,20 +392,15 @@ static void
 begin_guard(GuardKind kind, int fd, int limit_ticks)
 {
 	/* an ERROR may have left the last guard behind */
-	if (guard_kind != GUARD_NONE)
+	if (guard.kind != GUARD_NONE)
 		(void) outbox_watchdog_release();
 
-	guard_fd = fd;
-	guard_limit_ticks = limit_ticks;
-	guard_ticks = 0;
-	guard_stop_ticks = 0;
-	guard_lock_ticks = 0;
-	guard_barrier_ticks = 0;
-	guard_base_kb = 0;
-	guard_flooded = false;
-	guard_fired = false;
-	guard_gave_way = false;
-	guard_kind = kind;
+	guard.fd = fd;
+	guard.limit_ticks = limit_ticks;
+	guard.ticks = guard.stop_ticks = guard.lock_ticks = guard.barrier_ticks = 0;
+	guard.base_kb = 0;
+	guard.flooded = guard.fired = guard.gave_way = false;
+	guard.kind = kind;
 	/* in this order: with a guard the handler does not turn it off */
 	if (!ticking)
 		set_timer(OUTBOX_WATCHDOG_TICK_MS);
@@ -419,19 +417,19 @@ void
 outbox_watchdog_guard_reading(int fd, int limit_ms)
 {
 	outbox_watchdog_guard_socket(fd, limit_ms);
-	guard_base_kb = own_kb();
+	guard.base_kb = own_kb();
 }
 
 bool
 outbox_watchdog_fired(void)
 {
-	return guard_kind == GUARD_SOCKET && guard_fired;
+	return guard.kind == GUARD_SOCKET && guard.fired;
 }
 
 bool
 outbox_watchdog_flooded(void)
 {
-	return guard_flooded;
+	return guard.flooded;
 }
 
 void
@@ -449,16 +447,16 @@ outbox_watchdog_guard_commit(void)
 bool
 outbox_watchdog_release(void)
 {
-	GuardKind	kind = guard_kind;
+	GuardKind	kind = guard.kind;
 
 	if (kind == GUARD_NONE)
 		return false;
-	guard_kind = GUARD_NONE;
-	guard_fd = -1;
-	if (kind == GUARD_COMMIT && guard_gave_way)
+	guard.kind = GUARD_NONE;
+	guard.fd = -1;
+	if (kind == GUARD_COMMIT && guard.gave_way)
 	{
 		QueryCancelPending = false;
 		return true;
 	}
-	return kind == GUARD_SOCKET && guard_fired;
+	return kind == GUARD_SOCKET && guard.fired;
 }

@@ -3,47 +3,40 @@
  * watchdog.h
  *		Bounds every stretch of the relay that may block.
  *
- * librabbitmq's sends have no deadline and restart on EINTR; shutdown(fd) is
- * the one thing that ends them, and it is async-signal-safe (measured).  The watchdog is a timer that ticks: its handler shuts the
- * guarded socket down when the limit is over, or sooner when the server wants us
- * to stop.  The timer runs on the monotonic clock, and ticks are counted rather
- * than clocks compared: neither a jump of the wall clock nor a process that was
- * stopped for a while (SIGSTOP) makes it fire early or late.
+ * librabbitmq's sends have no deadline and restart on EINTR; shutdown(fd) is the one
+ * thing that ends them, and it is async-signal-safe (measured).  The watchdog is a timer
+ * of the monotonic clock: when the limit is over, or sooner when the server wants us to
+ * stop, its handler shuts the guarded socket down.  It counts ticks and compares no
+ * clocks: neither a jump of the wall clock nor SIGSTOP makes it fire early or late.
  *
- * In SQL the guard ends waits for locks that lock_timeout should have ended, and
- * does nothing else until a stop was requested; when the statement has then
- * not ended within OUTBOX_SQL_STOP_MS it calls die(), which is what waits such as
- * SyncRepWaitForLSN look at.  A stop request that came in the first moments
- * lets a running claim or settle finish, so that a clean stop leaves no
- * duplicate.
+ * In SQL the guard ends waits for locks that lock_timeout should have ended, and, once
+ * a stop was requested and the statement has not ended within OUTBOX_SQL_STOP_MS, calls
+ * die(), which is what waits such as SyncRepWaitForLSN look at.  Until then a running
+ * claim or settle can finish, so that a clean stop leaves no duplicate.
  *
- * A stop is SIGTERM, or what others have told the worker (see
- * outbox_watchdog_init), and it is urgent: whoever wants it waits for five
- * seconds.  It consists of several steps that may each take a while, so there is
- * one deadline for all of them, OUTBOX_STOP_MS after the stop was first seen, by a
- * tick if need be.  Each step asks what is left of it; statements have no more
- * after it.
+ * A stop is SIGTERM, or what others have told the worker (see outbox_watchdog_init).
+ * It consists of several steps, so there is one deadline for all of them, OUTBOX_STOP_MS
+ * after the stop was first seen, by a tick if need be.  Each step asks what is left of
+ * it; statements have no more after it.
  *
- * A commit that waits for a synchronous standby holds interrupts, so it does not
- * hear of ProcSignalBarriers either, and DROP DATABASE of any database waits for
- * every process to hear of its own.  While a commit is guarded the watchdog ends
- * that wait when a barrier is pending; outbox_store_end() then waits again.
+ * A commit that waits for a synchronous standby holds interrupts, so it does not hear
+ * of ProcSignalBarriers either, and DROP DATABASE of any database waits for every
+ * process to hear of its own.  While a commit is guarded the watchdog ends that wait
+ * when a barrier is pending; outbox_store_end() then waits again.
  *
- * What a broker sends is memory of ours until it has been read, and librabbitmq has
- * no limit for it: heartbeats of channels that are none, or frames in front of the
- * answer that a call waits for, are kept however many they are, hundreds of
- * megabytes a second (measured).  A guard for reading therefore ends the call also
- * when the process has grown by OUTBOX_READING_MAX_MB meanwhile, before the kernel
- * ends the process, and with it every session of the server.
+ * What a broker sends is memory of ours until it has been read, and librabbitmq has no
+ * limit for it: heartbeats of channels that are none, or frames in front of the answer
+ * that a call waits for, hundreds of megabytes a second (measured).  A guard for reading
+ * therefore ends the call also when the process has grown by OUTBOX_READING_MAX_MB,
+ * before the kernel ends the process, and with it every session of the server.
  *
  * Guards do not nest.
  *
- * A session that talks to the broker for a moment (outbox_preflight()) uses the
- * same guards.  There SIGUSR2 may be somebody else's (a WAL sender runs SQL, too),
- * so the ticks come from timeout.c, whose signal is every session's.  A stop is a
- * cancelled statement or a session that is terminated, and there is a deadline
- * for all of it; that the wall clock was set back can make it late, by no more than
- * the library's own timeouts.
+ * A session that talks to the broker for a moment (outbox_preflight()) uses the same
+ * guards.  There SIGUSR2 may be somebody else's (a WAL sender runs SQL, too), so the
+ * ticks come from timeout.c.  A stop is a cancelled statement or a session that is
+ * terminated, and there is a deadline for all of it; that the wall clock was set back
+ * can make it late, by no more than the library's own timeouts.
  *
  *-------------------------------------------------------------------------
  */

@@ -33,7 +33,6 @@
 
 #include "pg.h"
 #include "settings.h"
-#include "own_version.h"
 #include "wait_event.h"
 
 void
@@ -665,12 +664,6 @@ char	   *outbox_tls_ca_file = "";
 char	   *outbox_tls_cert_file = "";
 char	   *outbox_tls_key_file = "";
 char	   *outbox_tls_key_passfile = "";
-
-const char *
-outbox_library_version(void)
-{
-	return "1.0";
-}
 
 void
 outbox_wait_start(OutboxWait wait)

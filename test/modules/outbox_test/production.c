@@ -26,7 +26,6 @@
 #include "../../../src/store/store_settle.c"
 #include "../../../src/store/store_settle_direct.c"
 #include "../../../src/store/store_upkeep.c"
-#include "../../../src/base/own_version.c"
 
 #include "fmgr.h"
 #include "production.h"

@@ -175,7 +175,7 @@ MUTATIONS = (
      "	if (settled == n)\n		return;", "	if (settled >= 0)\n		return;",
      "no message is published again because its row was moved",
      ["worker/settle"]),
-    ("backoff-flat", "src/base/backoff.c",
+    ("backoff-flat", "src/base/backoff.h",
      "		wait_ms *= 2;", "		wait_ms *= 1;",
      "retries wait longer and longer",
      ["unit/test_backoff"]),

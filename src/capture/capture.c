@@ -169,10 +169,11 @@ add_names(StringInfo json, const Capture *capture, const char *header,
 	appendStringInfoChar(json, ']');
 }
 
-/* The headers of all messages, and what this one is without. */
+/* The headers of all messages, and what this one is without; 0: none. */
 static Datum
-add_omitted(const Capture *capture, const CaptureMessage *message, Datum headers)
+get_headers(const Capture *capture, const CaptureMessage *message)
 {
+	Datum		headers = JsonbPGetDatum(message->fields.headers);
 	StringInfoData json;
 	Datum		object;
 
@@ -190,24 +191,24 @@ add_omitted(const Capture *capture, const CaptureMessage *message, Datum headers
 static void
 store(Capture *capture, Relation outbox, const CaptureMessage *message)
 {
-	const CaptureConstants *constants = message->constants;
-	Datum		headers = add_omitted(capture, message, constants->headers);
+	const OutboxFields *fields = &message->fields;
+	Datum		headers = get_headers(capture, message);
 	Datum		values[OUTBOX_COLUMNS];
 	bool		isnull[OUTBOX_COLUMNS];
 
 	memset(isnull, true, sizeof(isnull));
 	set(values, isnull, COL_ROUTE, capture->route);
-	set(values, isnull, COL_EVENT_TYPE, constants->event_type);
-	if (message->key != NULL)
+	set(values, isnull, COL_EVENT_TYPE, PointerGetDatum(fields->event_type));
+	if (fields->aggregate_id != NULL)
 	{
-		set(values, isnull, COL_AGGREGATE_TYPE, capture->aggregate_type);
-		set(values, isnull, COL_AGGREGATE_ID, PointerGetDatum(message->key));
+		set(values, isnull, COL_AGGREGATE_TYPE, PointerGetDatum(fields->aggregate_type));
+		set(values, isnull, COL_AGGREGATE_ID, PointerGetDatum(fields->aggregate_id));
 	}
-	set(values, isnull, COL_PAYLOAD, message->payload);
+	set(values, isnull, COL_PAYLOAD, JsonbPGetDatum(fields->payload));
 	if (headers != (Datum) 0)
 		set(values, isnull, COL_HEADERS, headers);
-	if (constants->routing_key != (Datum) 0)
-		set(values, isnull, COL_ROUTING_KEY, constants->routing_key);
+	if (fields->routing_key != NULL)
+		set(values, isnull, COL_ROUTING_KEY, PointerGetDatum(fields->routing_key));
 	(void) outbox_enqueue_row(outbox, capture->owner, values, isnull);
 }
 
@@ -215,7 +216,7 @@ static void
 store_row(Capture *capture, Relation outbox, CaptureOp op,
 		  const TupleTableSlot *old, const TupleTableSlot *new)
 {
-	CaptureMessage message = {outbox_capture_constants(capture, op), old, new};
+	CaptureMessage message = {*outbox_capture_constants(capture, op), old, new};
 
 	outbox_capture_fill(capture, outbox, &message);
 	store(capture, outbox, &message);
@@ -247,11 +248,11 @@ outbox_capture_change(Capture *capture, Relation outbox,
 static void
 capture_truncate(Capture *capture, Relation outbox)
 {
-	CaptureMessage message = {outbox_capture_constants(capture, CAPTURE_TRUNCATE)};
+	CaptureMessage message = {*outbox_capture_constants(capture, CAPTURE_TRUNCATE)};
 
-	message.payload = outbox_capture_headers(capture,
-											 CAPTURE_HEADER_SCHEMA | CAPTURE_HEADER_TABLE,
-											 NULL);
+	message.fields.payload = outbox_capture_headers(capture,
+													CAPTURE_HEADER_SCHEMA | CAPTURE_HEADER_TABLE,
+													NULL);
 	store(capture, outbox, &message);
 }
 

@@ -17,6 +17,7 @@
 
 #include "access/tupdesc.h"
 #include "commands/trigger.h"
+#include "enqueue.h"
 #include "executor/tuptable.h"
 #include "fmgr.h"
 #include "nodes/pg_list.h"
@@ -68,15 +69,6 @@ typedef struct CaptureArgs
 	int			headers;		/* CAPTURE_HEADER_... */
 } CaptureArgs;
 
-/* What all messages of one operation have. */
-typedef struct CaptureConstants
-{
-	bool		known;
-	Datum		event_type;		/* text */
-	Datum		routing_key;	/* text; 0: none was given */
-	Datum		headers;		/* jsonb; 0: none were asked for */
-} CaptureConstants;
-
 /* A trigger and its table, for as long as the statement runs. */
 typedef struct Capture
 {
@@ -98,18 +90,17 @@ typedef struct Capture
 	TupleDesc	pair_desc;		/* a row of old and new, both jsonb */
 	FmgrInfo	to_jsonb;		/* of such rows */
 	Datum		route;			/* text */
-	Datum		aggregate_type; /* text */
-	CaptureConstants constants[CAPTURE_OPS];
+	text	   *aggregate_type;
+	OutboxFields constants[CAPTURE_OPS];	/* what all messages of one have;
+											 * event_type NULL: not yet known */
 } Capture;
 
 /* One that is made of a row. */
 typedef struct CaptureMessage
 {
-	const CaptureConstants *constants;
+	OutboxFields fields;
 	const TupleTableSlot *old;	/* NULL for an INSERT */
 	const TupleTableSlot *new;	/* NULL for a DELETE */
-	text	   *key;			/* NULL: it has none */
-	Datum		payload;		/* jsonb */
 	List	   *omitted;		/* columns of the payload; NIL: none */
 	List	   *omitted_key;	/* those of a key that cannot be one */
 } CaptureMessage;
@@ -131,17 +122,16 @@ extern char *outbox_capture_expand(const char *argument, const char *template,
 extern HeapTuple outbox_capture_find_trigger(Oid trigger);
 extern Capture *outbox_capture_make(Relation rel, const Trigger *trigger,
 									MemoryContext cxt);
-extern const CaptureConstants *outbox_capture_constants(Capture *capture,
-														CaptureOp op);
+extern const OutboxFields *outbox_capture_constants(Capture *capture, CaptureOp op);
 
-/* Those of CAPTURE_HEADER_... that are asked for, as a jsonb object. */
-extern Datum outbox_capture_headers(const Capture *capture, int asked,
-									const char *tg_op);
+/* Those of CAPTURE_HEADER_... that are asked for, as an object; NULL: there are none. */
+extern Jsonb *outbox_capture_headers(const Capture *capture, int asked,
+									 const char *tg_op);
 
 /* May the table's owner use outbox_capture() at all?  An ERROR (42501) if not. */
 extern void outbox_capture_check_owner(const Capture *capture);
 
-/* capture_payload.c: fills key and payload; an ERROR where they are to be whole and cannot. */
+/* capture_payload.c: fills the fields that are of the row; an ERROR where they are to be whole and cannot. */
 extern void outbox_capture_fill(Capture *capture, Relation outbox,
 								CaptureMessage *message);
 

@@ -372,9 +372,10 @@ fits(const OutboxFields *fields, const OutboxRoute *route)
 
 /* The largest columns go, until the message is not too large. */
 static void
-fit(Capture *capture, const CaptureMessage *message, Payload *payload,
-	OutboxFields *fields, const OutboxRoute *route)
+fit(Capture *capture, CaptureMessage *message, Payload *payload, const OutboxRoute *route)
 {
+	OutboxFields *fields = &message->fields;
+
 	if (fits(fields, route))
 		return;
 	measure(capture, payload);
@@ -392,19 +393,18 @@ fit(Capture *capture, const CaptureMessage *message, Payload *payload,
 /* --------------------------------------------------------------------- key */
 
 static void
-check_key(const Capture *capture, CaptureMessage *message, OutboxFields *fields,
-		  const OutboxRoute *route)
+check_key(const Capture *capture, CaptureMessage *message, const OutboxRoute *route)
 {
+	OutboxFields *fields = &message->fields;
 	StringInfoData names;
 	ListCell   *cell;
 	const char *reason;
 
-	if (message->key == NULL ||
+	if (fields->aggregate_id == NULL ||
 		(reason = outbox_key_reason(fields, route)) == NULL)
 		return;
 	if (may_omit(capture, message->new))
 	{
-		message->key = NULL;
 		message->omitted_key = capture->key;
 		fields->aggregate_type = NULL;
 		fields->aggregate_id = NULL;
@@ -441,31 +441,23 @@ join_omitted(const Capture *capture, const Payload *payload)
 void
 outbox_capture_fill(Capture *capture, Relation outbox, CaptureMessage *message)
 {
-	const CaptureConstants *constants = message->constants;
+	OutboxFields *fields = &message->fields;
 	int			nestlevel = outbox_capture_format_begin();
 	Payload		payload = {.ncolumns = list_length(capture->columns)};
-	OutboxFields fields = {0};
 	const OutboxRoute *route;
 
-	message->key = outbox_capture_key(capture, message->new != NULL ? message->new :
-									  message->old);
+	fields->aggregate_id = outbox_capture_key(capture, message->new != NULL ? message->new :
+											  message->old);
+	if (fields->aggregate_id != NULL)
+		fields->aggregate_type = capture->aggregate_type;
 	make_sides(capture, message, &payload);
-	fields.payload = DatumGetJsonbP(join_sides(capture, message, &payload));
+	fields->payload = DatumGetJsonbP(join_sides(capture, message, &payload));
 	outbox_capture_format_end(nestlevel);
 
 	/* From here on nobody's code runs, which could look up another route. */
 	route = outbox_usable_route(RelationGetNamespace(outbox), outbox->rd_rel->relowner,
 								TextDatumGetCString(capture->route), capture->owner);
-	fields.event_type = DatumGetTextPP(constants->event_type);
-	if (constants->routing_key != (Datum) 0)
-		fields.routing_key = DatumGetTextPP(constants->routing_key);
-	if (constants->headers != (Datum) 0)
-		fields.headers = DatumGetJsonbP(constants->headers);
-	if (message->key != NULL)
-		fields.aggregate_type = DatumGetTextPP(capture->aggregate_type);
-	fields.aggregate_id = message->key;
-	check_key(capture, message, &fields, route);
-	fit(capture, message, &payload, &fields, route);
-	message->payload = JsonbPGetDatum(fields.payload);
+	check_key(capture, message, route);
+	fit(capture, message, &payload, route);
 	message->omitted = join_omitted(capture, &payload);
 }

@@ -15,6 +15,7 @@
 #include "access/table.h"
 #include "access/xact.h"
 #include "capture_internal.h"
+#include "catalog.h"
 #include "catalog/dependency.h"
 #include "catalog/objectaddress.h"
 #include "catalog/partition.h"
@@ -301,7 +302,7 @@ is_fallible(Oid base)
 		base != BYTEAOID && base != JSONBOID && base != NUMERICOID;
 }
 
-/* The record of the columns, and those that become jsonb each by itself. */
+/* The record of the columns, and those that become jsonb before. */
 static void
 prepare_columns(Capture *capture)
 {
@@ -340,22 +341,6 @@ describe_pair(void)
 
 /* ---------------------------------------------------------------- message */
 
-static void
-name_table(Capture *capture, Oid named)
-{
-	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(named));
-	Form_pg_class form;
-
-	if (!HeapTupleIsValid(tuple))
-		elog(ERROR, "cache lookup failed for relation %u", named);
-	form = (Form_pg_class) GETSTRUCT(tuple);
-	capture->table = pstrdup(NameStr(form->relname));
-	capture->schema = get_namespace_name(form->relnamespace);
-	capture->owner = form->relowner;
-	capture->owner_name = GetUserNameFromId(form->relowner, false);
-	ReleaseSysCache(tuple);
-}
-
 /* What messages are about, unless an argument of their own says it. */
 static const char *
 subject(const Capture *capture)
@@ -372,13 +357,13 @@ add_header(StringInfo json, const char *name, const char *value)
 }
 
 /* As text, since the interface that builds a jsonb is another one from 19 on. */
-Datum
+Jsonb *
 outbox_capture_headers(const Capture *capture, int asked, const char *tg_op)
 {
 	StringInfoData json;
 
 	if (asked == 0)
-		return (Datum) 0;
+		return NULL;
 	initStringInfo(&json);
 	appendStringInfoChar(&json, '{');
 	if (asked & CAPTURE_HEADER_OP)
@@ -392,10 +377,10 @@ outbox_capture_headers(const Capture *capture, int asked, const char *tg_op)
 						 json.len == 1 ? "" : ", ",
 						 U64FromFullTransactionId(GetTopFullTransactionId()));
 	appendStringInfoChar(&json, '}');
-	return DirectFunctionCall1(jsonb_in, CStringGetDatum(json.data));
+	return DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum(json.data)));
 }
 
-const CaptureConstants *
+const OutboxFields *
 outbox_capture_constants(Capture *capture, CaptureOp op)
 {
 	static const struct
@@ -407,23 +392,22 @@ outbox_capture_constants(Capture *capture, CaptureOp op)
 		{"deleted", "DELETE"}, {"truncated", "TRUNCATE"}
 	};
 	const CaptureArgs *args = &capture->args;
-	CaptureConstants *constants = &capture->constants[op];
+	OutboxFields *constants = &capture->constants[op];
 	MemoryContext old;
 	char	   *event_type;
 
-	if (constants->known)
+	if (constants->event_type != NULL)
 		return constants;
 	old = MemoryContextSwitchTo(capture->cxt);
 	event_type = args->event_type == NULL ?
 		psprintf("%s.%s", subject(capture), ops[op].word) :
 		outbox_capture_expand("event_type", args->event_type, capture, ops[op].word);
-	constants->event_type = CStringGetTextDatum(event_type);
+	constants->event_type = cstring_to_text(event_type);
 	if (args->routing_key != NULL)
 		constants->routing_key =
-			CStringGetTextDatum(outbox_capture_expand("routing_key", args->routing_key,
-													  capture, ops[op].word));
+			cstring_to_text(outbox_capture_expand("routing_key", args->routing_key,
+												  capture, ops[op].word));
 	constants->headers = outbox_capture_headers(capture, args->headers, ops[op].tg_op);
-	constants->known = true;
 	MemoryContextSwitchTo(old);
 	return constants;
 }
@@ -457,7 +441,10 @@ outbox_capture_make(Relation rel, const Trigger *trigger, MemoryContext cxt)
 	outbox_capture_read_args(&capture->args, trigger);
 	named = find_named_table(trigger, RelationGetRelid(rel));
 	refuse_own_table(rel, trigger->tgfoid, named);
-	name_table(capture, named);
+	capture->table = get_rel_name(named);
+	capture->schema = get_namespace_name(get_rel_namespace(named));
+	capture->owner = outbox_owner_of_relation(named);
+	capture->owner_name = GetUserNameFromId(capture->owner, false);
 	find_key(capture, rel);
 	capture->columns = find_payload(capture);
 	prepare_columns(capture);
@@ -465,9 +452,9 @@ outbox_capture_make(Relation rel, const Trigger *trigger, MemoryContext cxt)
 	prepare_to_jsonb(capture, &capture->to_jsonb, RECORDOID);
 	capture->route = CStringGetTextDatum(args->route == NULL ? "default" : args->route);
 	capture->aggregate_type =
-		CStringGetTextDatum(args->aggregate_type == NULL ? subject(capture) :
-							outbox_capture_expand("aggregate_type", args->aggregate_type,
-												  capture, NULL));
+		cstring_to_text(args->aggregate_type == NULL ? subject(capture) :
+						outbox_capture_expand("aggregate_type", args->aggregate_type,
+											  capture, NULL));
 	MemoryContextSwitchTo(old);
 	return capture;
 }

@@ -81,19 +81,16 @@ has_slot(const char *name)
 	return found;
 }
 
-/* What this transaction has enqueued for, in TopTransactionContext. */
+/* What this transaction has enqueued for, or written in outbox_route. */
 typedef struct NeededSlot
 {
-	const char *route;			/* one of those that need it */
+	const char *route;			/* one of those that need it; NULL: it was
+								 * written */
 	const char *slot;			/* NULL: any of this database */
 	SubTransactionId subid;		/* without which nothing needs it */
 } NeededSlot;
 
-static List *needed = NIL;
-
-/* What it has written in outbox_route; NeededSlot, too, of no route. */
-static List *forgotten = NIL;
-static bool callback_registered = false;
+static List *needed = NIL;		/* in TopTransactionContext */
 
 static void
 require_slot(const char *route, const char *slot)
@@ -132,17 +129,19 @@ refuse_prepare(const NeededSlot *need)
  * message.  Cannot fail.
  */
 static void
-know_slots(void)
+know_slots(bool written)
 {
 	ListCell   *cell;
 
-	foreach(cell, forgotten)
-		outbox_cdc_slot_forget(((NeededSlot *) lfirst(cell))->slot);
 	foreach(cell, needed)
 	{
 		NeededSlot *need = lfirst(cell);
 
-		if (need->slot != NULL)
+		if ((need->route == NULL) != written || need->slot == NULL)
+			continue;
+		if (written)
+			outbox_cdc_slot_forget(need->slot);
+		else
 			(void) outbox_cdc_slot_look(need->slot);
 	}
 }
@@ -157,43 +156,23 @@ look_at_end(XactEvent event, void *arg)
 {
 	ListCell   *cell;
 
-	(void) arg;
-	if (event == XACT_EVENT_PRE_PREPARE && needed != NIL)
-		refuse_prepare(linitial(needed));
-	if (event == XACT_EVENT_PRE_COMMIT)
-	{
-		foreach(cell, needed)
-		{
-			NeededSlot *need = lfirst(cell);
-
-			require_slot(need->route, need->slot);
-		}
-	}
-	if (event == XACT_EVENT_COMMIT)
-		know_slots();
-	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT ||
-		event == XACT_EVENT_PREPARE)
-		needed = forgotten = NIL;
-}
-
-static List *
-end_savepoint(List *slots, SubTransactionId subid, SubTransactionId parent,
-			  bool commits)
-{
-	ListCell   *cell;
-
-	foreach(cell, slots)
+	foreach(cell, needed)
 	{
 		NeededSlot *need = lfirst(cell);
 
-		if (need->subid != subid)
-			continue;
-		if (commits)
-			need->subid = parent;
-		else
-			slots = foreach_delete_current(slots, cell);
+		if (event == XACT_EVENT_PRE_PREPARE && need->route != NULL)
+			refuse_prepare(need);
+		if (event == XACT_EVENT_PRE_COMMIT && need->route != NULL)
+			require_slot(need->route, need->slot);
 	}
-	return slots;
+	if (event == XACT_EVENT_COMMIT)
+	{
+		know_slots(true);
+		know_slots(false);
+	}
+	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT ||
+		event == XACT_EVENT_PREPARE)
+		needed = NIL;
 }
 
 /* What a savepoint has enqueued or written goes with it, or is its parent's. */
@@ -201,18 +180,27 @@ static void
 look_at_subend(SubXactEvent event, SubTransactionId subid,
 			   SubTransactionId parent, void *arg)
 {
-	bool		commits = event == SUBXACT_EVENT_COMMIT_SUB;
+	ListCell   *cell;
 
-	(void) arg;
-	if (!commits && event != SUBXACT_EVENT_ABORT_SUB)
+	if (event != SUBXACT_EVENT_COMMIT_SUB && event != SUBXACT_EVENT_ABORT_SUB)
 		return;
-	needed = end_savepoint(needed, subid, parent, commits);
-	forgotten = end_savepoint(forgotten, subid, parent, commits);
+	foreach(cell, needed)
+	{
+		NeededSlot *need = lfirst(cell);
+
+		if (need->subid != subid)
+			continue;
+		if (event == SUBXACT_EVENT_COMMIT_SUB)
+			need->subid = parent;
+		else
+			needed = foreach_delete_current(needed, cell);
+	}
 }
 
-static List *
-add_slot(List *slots, const char *route, const char *slot)
+static void
+add_slot(const char *route, const char *slot)
 {
+	static bool callback_registered = false;
 	MemoryContext old;
 	NeededSlot *need;
 
@@ -227,9 +215,8 @@ add_slot(List *slots, const char *route, const char *slot)
 	need->route = route == NULL ? NULL : pstrdup(route);
 	need->slot = slot == NULL ? NULL : pstrdup(slot);
 	need->subid = GetCurrentSubTransactionId();
-	slots = lappend(slots, need);
+	needed = lappend(needed, need);
 	MemoryContextSwitchTo(old);
-	return slots;
 }
 
 /*
@@ -239,7 +226,7 @@ add_slot(List *slots, const char *route, const char *slot)
 static void
 forget_slot(const char *slot)
 {
-	forgotten = add_slot(forgotten, NULL, slot);
+	add_slot(NULL, slot);
 }
 
 /* Returns whether it is new in this transaction. */
@@ -253,11 +240,12 @@ remember(const OutboxRoute *route)
 	{
 		NeededSlot *need = lfirst(cell);
 
-		if (route->slot == NULL ? need->slot == NULL :
-			need->slot != NULL && strcmp(need->slot, route->slot) == 0)
+		if (need->route != NULL &&
+			(route->slot == NULL ? need->slot == NULL :
+			 need->slot != NULL && strcmp(need->slot, route->slot) == 0))
 			return false;
 	}
-	needed = add_slot(needed, route->name, route->slot);
+	add_slot(route->name, route->slot);
 	return true;
 }
 

@@ -32,6 +32,7 @@
 #include "common/jsonapi.h"
 #include "compat.h"
 #include "enqueue.h"
+#include "executor/tuptable.h"
 #include "funcapi.h"
 #include "hex.h"
 #include "java_properties.h"
@@ -72,52 +73,36 @@ static const Oid column_types[EVENT_COLUMNS] = {
 /* Longer ones no other program has to pass on. */
 #define MAX_TRACE		513
 
-/* A row of the view, and the message that it becomes. */
-typedef struct Event
+/* The row of a trigger, with columns of the types that are taken for granted. */
+static const TupleTableSlot *
+get_row(const TriggerData *trigdata, TupleTableSlot *slot)
 {
-	Datum		columns[EVENT_COLUMNS];
-	bool		no_column[EVENT_COLUMNS];
-	Datum		values[OUTBOX_COLUMNS];
-	bool		isnull[OUTBOX_COLUMNS];
-} Event;
-
-static void
-read_columns(Event *event, HeapTuple tuple, Relation view)
-{
-	TupleDesc	desc = RelationGetDescr(view);
-
-	outbox_expect_columns(desc, column_types, EVENT_COLUMNS,
-						  RelationGetRelationName(view));
-	for (int i = 0; i < EVENT_COLUMNS; i++)
-		event->columns[i] = heap_getattr(tuple, i + 1, desc, &event->no_column[i]);
+	outbox_expect_columns(RelationGetDescr(trigdata->tg_relation), column_types,
+						  EVENT_COLUMNS, RelationGetRelationName(trigdata->tg_relation));
+	slot_getallattrs(slot);
+	return slot;
 }
 
 static text *
-text_column(const Event *event, int column)
+text_column(const TupleTableSlot *row, int column)
 {
-	return event->no_column[column] ? NULL :
-		DatumGetTextPP(event->columns[column]);
+	return row->tts_isnull[column] ? NULL : DatumGetTextPP(row->tts_values[column]);
 }
 
 /* 0 for NULL; not for the id. */
 static uint64
-column_hash(const Event *event, int column)
+column_hash(const TupleTableSlot *row, int column)
 {
-	if (event->no_column[column])
+	const		text *value;
+
+	if (row->tts_isnull[column])
 		return 0;
 	if (column_types[column] == TIMESTAMPTZOID)
-	{
-		int64		value = DatumGetInt64(event->columns[column]);
-
-		return hash_bytes_extended((const unsigned char *) &value, sizeof(value), 1);
-	}
-	else
-	{
-		text	   *value = text_column(event, column);
-
-		return hash_bytes_extended((const unsigned char *) VARDATA_ANY(value),
-								   (int) VARSIZE_ANY_EXHDR(value), 1);
-	}
+		return DatumGetUInt64(DirectFunctionCall2(timestamp_hash_extended,
+												  row->tts_values[column], Int64GetDatum(1)));
+	value = text_column(row, column);
+	return hash_bytes_extended((const unsigned char *) VARDATA_ANY(value),
+							   (int) VARSIZE_ANY_EXHDR(value), 1);
 }
 
 /* ------------------------------------------- rows of this transaction */
@@ -227,7 +212,7 @@ forget_rows(XactEvent event, void *arg)
 }
 
 static void
-remember_row(const pg_uuid_t *id, const Event *event)
+remember_row(const pg_uuid_t *id, const TupleTableSlot *event)
 {
 	static bool registered = false;
 	EventRow	row;
@@ -246,12 +231,13 @@ remember_row(const pg_uuid_t *id, const Event *event)
 	add_row(&row);
 }
 
-/* From the end: a row is deleted soon after it was inserted. */
+/* From the end: a row is deleted soon after it was inserted.  NULL: any row. */
 static EventRow *
 find_row(const pg_uuid_t *id)
 {
 	for (int i = nrows - 1; i >= 0; i--)
-		if (rows[i].deleted == 0 && memcmp(&rows[i].id, id, sizeof(pg_uuid_t)) == 0)
+		if (rows[i].deleted == 0 &&
+			(id == NULL || memcmp(&rows[i].id, id, sizeof(pg_uuid_t)) == 0))
 			return &rows[i];
 	return NULL;
 }
@@ -271,15 +257,6 @@ delete_row(const pg_uuid_t *id)
 	}
 	else
 		memmove(row, row + 1, sizeof(EventRow) * (rows + --nrows - row));
-}
-
-static bool
-any_row(void)
-{
-	for (int i = 0; i < nrows; i++)
-		if (rows[i].deleted == 0)
-			return true;
-	return false;
 }
 
 /* Ids of the rows of the view. */
@@ -302,6 +279,14 @@ outbox_event_rows(PG_FUNCTION_ARGS)
 
 /* -------------------------------------------------- a row as a message */
 
+/* A row of the view, and the message that it becomes. */
+typedef struct Event
+{
+	const TupleTableSlot *row;
+	Datum		values[OUTBOX_COLUMNS];
+	bool		isnull[OUTBOX_COLUMNS];
+} Event;
+
 static void
 set_value(Event *event, int col, Datum value)
 {
@@ -312,15 +297,15 @@ set_value(Event *event, int col, Datum value)
 static void
 pass(Event *event, int column, int col)
 {
-	event->values[col - 1] = event->columns[column];
-	event->isnull[col - 1] = event->no_column[column];
+	event->values[col - 1] = event->row->tts_values[column];
+	event->isnull[col - 1] = event->row->tts_isnull[column];
 }
 
 /* The route that is named as the aggregate type, where there is one. */
 static void
 set_route(Event *event, Relation rel)
 {
-	text	   *type = text_column(event, EVENT_AGGREGATETYPE);
+	text	   *type = text_column(event->row, EVENT_AGGREGATETYPE);
 
 	if (type != NULL &&
 		outbox_route_exists(RelationGetNamespace(rel), rel->rd_rel->relowner,
@@ -368,7 +353,7 @@ was_bytea(const text *value)
 static void
 set_payload(Event *event)
 {
-	text	   *value = text_column(event, EVENT_PAYLOAD);
+	text	   *value = text_column(event->row, EVENT_PAYLOAD);
 
 	if (value == NULL)
 		set_value(event, COL_PAYLOAD,
@@ -386,7 +371,7 @@ set_payload(Event *event)
 static void
 set_headers(Event *event)
 {
-	text	   *context = text_column(event, EVENT_TRACE);
+	text	   *context = text_column(event->row, EVENT_TRACE);
 	char		parent[MAX_TRACE];
 	char		state[MAX_TRACE];
 	char	   *properties;
@@ -415,7 +400,7 @@ insert_event(TriggerData *trigdata, Oid schema)
 	bool		stored;
 	int			id_column = EVENT_ID + 1;
 
-	read_columns(&event, trigdata->tg_trigtuple, trigdata->tg_relation);
+	event.row = get_row(trigdata, trigdata->tg_trigslot);
 	memset(event.isnull, true, sizeof(event.isnull));
 	rel = outbox_open_table(schema);
 	pass(&event, EVENT_ID, COL_ID);
@@ -430,7 +415,7 @@ insert_event(TriggerData *trigdata, Oid schema)
 	table_close(rel, NoLock);
 	if (!stored)
 		return NULL;
-	remember_row(DatumGetUUIDP(event.values[COL_ID - 1]), &event);
+	remember_row(DatumGetUUIDP(event.values[COL_ID - 1]), event.row);
 	return heap_modify_tuple_by_cols(trigdata->tg_trigtuple, desc, 1, &id_column,
 									 &event.values[COL_ID - 1],
 									 &event.isnull[COL_ID - 1]);
@@ -439,12 +424,10 @@ insert_event(TriggerData *trigdata, Oid schema)
 static HeapTuple
 delete_event(TriggerData *trigdata)
 {
-	bool		isnull;
-	Datum		id = heap_getattr(trigdata->tg_trigtuple, EVENT_ID + 1,
-								  RelationGetDescr(trigdata->tg_relation), &isnull);
+	const TupleTableSlot *row = get_row(trigdata, trigdata->tg_trigslot);
 
-	if (!isnull)
-		delete_row(DatumGetUUIDP(id));
+	if (!row->tts_isnull[EVENT_ID])
+		delete_row(DatumGetUUIDP(row->tts_values[EVENT_ID]));
 	return trigdata->tg_trigtuple;
 }
 
@@ -455,21 +438,18 @@ delete_event(TriggerData *trigdata)
 static bool
 is_unchanged(TriggerData *trigdata)
 {
-	Event		before;
-	Event		after;
-	EventRow   *row;
+	const TupleTableSlot *before = get_row(trigdata, trigdata->tg_trigslot);
+	const TupleTableSlot *after = get_row(trigdata, trigdata->tg_newslot);
+	const EventRow *row;
 
-	read_columns(&before, trigdata->tg_trigtuple, trigdata->tg_relation);
-	read_columns(&after, trigdata->tg_newtuple, trigdata->tg_relation);
-	if (before.no_column[EVENT_ID] || after.no_column[EVENT_ID] ||
-		memcmp(DatumGetUUIDP(before.columns[EVENT_ID]), DatumGetUUIDP(after.columns[EVENT_ID]),
-			   sizeof(pg_uuid_t)) != 0)
+	if (before->tts_isnull[EVENT_ID] || after->tts_isnull[EVENT_ID] ||
+		!outbox_same_value(before->tts_values[EVENT_ID], after->tts_values[EVENT_ID], false, UUID_LEN))
 		return false;
-	row = find_row(DatumGetUUIDP(before.columns[EVENT_ID]));
+	row = find_row(DatumGetUUIDP(before->tts_values[EVENT_ID]));
 	if (row == NULL)
 		return false;
 	for (int i = EVENT_ID + 1; i < EVENT_COLUMNS; i++)
-		if (!after.no_column[i] && column_hash(&after, i) != row->hashes[i])
+		if (!after->tts_isnull[i] && column_hash(after, i) != row->hashes[i])
 			return false;
 	return true;
 }
@@ -497,7 +477,7 @@ outbox_event_trigger(PG_FUNCTION_ARGS)
 
 	if (TRIGGER_FIRED_BY_UPDATE(trigdata->tg_event) && !TRIGGER_FIRED_FOR_ROW(trigdata->tg_event))
 	{
-		if (!any_row())
+		if (find_row(NULL) == NULL)
 			refuse_update(trigdata->tg_relation);
 		return PointerGetDatum(NULL);
 	}

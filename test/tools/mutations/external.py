@@ -186,7 +186,7 @@ MUTATIONS = (
      "what has failed holds nothing on a route with on_failed = 'skip'",
      ["regress/external"]),
     ("slot-forgotten-by-a-rollback", "src/debezium/cdc.c",
-     "			slots = foreach_delete_current(slots, cell);\n", "			continue;\n",
+     "			needed = foreach_delete_current(needed, cell);\n", "			continue;\n",
      "a slot that is made again is noticed, unless an administrator's answer commits",
      ["cdc"]),
     ("enqueue-shares-nothing", "src/enqueue/usable_route.c",

@@ -228,6 +228,12 @@ static int
 find_released(OutboxReader *reader, KeyHold **released)
 {
 	OutboxQueue *queue = reader->queue;
+
+	/*
+	 * What is older than a failed row is read again, and the row still holds
+	 * the rest.
+	 */
+	dlist_head *lists[] = {&queue->held, &queue->reread};
 	dlist_iter	iter;
 	int			max = 2 * (int) hash_get_num_entries(queue->keys) + 1;
 	pg_uuid_t  *ids = palloc(sizeof(pg_uuid_t) * max);
@@ -237,14 +243,15 @@ find_released(OutboxReader *reader, KeyHold **released)
 	int			n = 0;
 	int			nreleased = 0;
 
-	dlist_foreach(iter, &queue->held)
-	{
+	for (int i = 0; i < (int) lengthof(lists); i++)
+		dlist_foreach(iter, lists[i])
+		{
 		OutboxKey  *key = dlist_container(OutboxKey, node, iter.cur);
 
 		if (key->hold == OUTBOX_HOLD_RETRY)
-			add_hold(key_holds, ids, hashes, &n, key, false);
+				add_hold(key_holds, ids, hashes, &n, key, false);
 		if (key->blocked_on != NULL)
-			add_hold(key_holds, ids, hashes, &n, key, true);
+				add_hold(key_holds, ids, hashes, &n, key, true);
 	}
 	if (n > 0)
 		outbox_store_check_holders(ids, hashes, n, still);

@@ -19,7 +19,7 @@
 #include "fmgr.h"
 #include "launcher.h"
 #include "miscadmin.h"
-#include "outlet.h"
+#include "route.h"
 #include "settings.h"
 #include "shared.h"
 

@@ -28,4 +28,17 @@ outbox_mask_bytes(char *text)
 			*p = '?';
 }
 
+/* What the digit is worth, -1 if it is none. */
+static inline int
+outbox_hex_digit(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	if (c >= 'a' && c <= 'f')
+		return c - 'a' + 10;
+	if (c >= 'A' && c <= 'F')
+		return c - 'A' + 10;
+	return -1;
+}
+
 #endif							/* OUTBOX_PRINTABLE_H */

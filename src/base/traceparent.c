@@ -10,7 +10,7 @@
  */
 #include "postgres.h"
 
-#include "hex.h"
+#include "printable.h"
 #include "traceparent.h"
 
 /* Where the fields begin in 00-<trace id>-<parent id>-<flags>. */

@@ -19,7 +19,7 @@
 #include "utils/memutils.h"
 
 #include "broker_internal.h"
-#include "hex.h"
+#include "printable.h"
 #include "watchdog.h"
 
 /* A flood of frames must neither trip the watchdog nor keep the worker here. */

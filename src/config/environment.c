@@ -17,9 +17,9 @@
 #include "access/xlog.h"
 #include "access/xlog_internal.h"
 #include "common/string.h"
-#include "environment.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
+#include "settings.h"
 #include "storage/fd.h"
 #include "utils/memutils.h"
 

@@ -12,7 +12,7 @@
  */
 #include "postgres.h"
 
-#include "overrides.h"
+#include "settings.h"
 #include "utils/guc.h"
 
 /* One that this server does not have is passed over. */

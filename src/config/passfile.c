@@ -13,9 +13,9 @@
 
 #include <sys/stat.h>
 
-#include "login.h"
 #include "setting_file.h"
 #include "settings.h"
+#include "uri.h"
 
 #define PASSFILE_MAX_BYTES 65536
 #define NFIELDS 4				/* before the password */

@@ -19,7 +19,6 @@
 
 #include "access/parallel.h"
 #include "common/string.h"
-#include "environment.h"
 #include "miscadmin.h"
 #include "settings.h"
 #include "traceparent.h"
@@ -332,4 +331,12 @@ outbox_settings_define(void)
 	define_relay_settings();
 	define_session_settings();
 	MarkGUCPrefixReserved("outbox");
+}
+
+int
+outbox_worker_limit(void)
+{
+	if (outbox_max_workers > 0)
+		return Min(outbox_max_workers, max_worker_processes);
+	return Max(max_worker_processes / 2, 1);
 }

@@ -52,4 +52,36 @@ outbox_recheck_ms(void)
 	return Min(outbox_poll_interval_ms, 1000);
 }
 
+/* overrides.c: settings that processes of ours have whatever somebody has set */
+
+/*
+ * Called once, as soon as the process is connected, outside of a transaction.
+ * library_path is what dynamic_library_path was before, in the files: an
+ * installation may need it, and newer servers search it for what is in $libdir, too.
+ * NULL: there are no other settings than those of the files.
+ */
+extern void outbox_override_settings(const char *library_path);
+
+/*
+ * environment.c: is this the server that the messages belong to, or a copy of it?
+ */
+
+/* What outbox.environment is when no file sets it. */
+extern const char *outbox_environment_default(void);
+
+/*
+ * NULL, or why outbox.environment tells nothing: it is in a file that a copy of
+ * the data directory has, too.  source is the file that sets it, or NULL.
+ */
+extern char *outbox_environment_unusable(const char *source);
+
+/*
+ * The last timeline that was left by a recovery to a target that somebody had
+ * set, and how (for the life of the process); 0 when there was none.
+ */
+extern unsigned int outbox_environment_restored(char **how);
+
+/* So many workers may all databases of the server have together. */
+extern int	outbox_worker_limit(void);
+
 #endif							/* OUTBOX_SETTINGS_H */

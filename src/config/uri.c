@@ -14,7 +14,7 @@
 #include <ctype.h>
 
 #include "amqp_limits.h"
-#include "hex.h"
+#include "printable.h"
 #include "uri.h"
 
 #define PORT_PLAIN	5672

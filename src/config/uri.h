@@ -71,4 +71,14 @@ extern const char *outbox_passfile_lookup(const char *path, const char *host,
 										  const char *user, char **password,
 										  OutboxReason *reason);
 
+/* passfile.c: what the relay logs in with, as the settings have it */
+
+/*
+ * The password for that host of the URI, palloc'd; an empty one where the client
+ * certificate takes its place, and no file is read.  NULL on success, else a detail
+ * sentence, and *reason.
+ */
+extern const char *outbox_login_password(const OutboxUri *uri, int host,
+										 char **password, OutboxReason *reason);
+
 #endif							/* OUTBOX_URI_H */

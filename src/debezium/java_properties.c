@@ -12,8 +12,8 @@
  */
 #include "postgres.h"
 
-#include "hex.h"
 #include "java_properties.h"
+#include "printable.h"
 
 /* A character that no ASCII text has: what cannot be told. */
 #define FOREIGN	'\x80'

@@ -24,7 +24,7 @@
 #include "encode_json.h"
 #include "enqueue_internal.h"
 #include "executor/spi.h"
-#include "key_hash.h"
+#include "message.h"
 #include "miscadmin.h"
 #include "settings.h"
 #include "utils/builtins.h"

@@ -13,7 +13,7 @@
 
 #include "enqueue_internal.h"
 #include "format.h"
-#include "outlet.h"
+#include "route.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 

@@ -12,7 +12,7 @@
 #include "catalog/pg_type.h"
 #include "enqueue_internal.h"
 #include "miscadmin.h"
-#include "outlet.h"
+#include "route.h"
 #include "route_row.h"
 #include "shared.h"
 #include "utils/acl.h"

@@ -14,7 +14,7 @@
  */
 #include "postgres.h"
 
-#include "hex.h"
+#include "printable.h"
 #include "sqlcommenter.h"
 
 typedef struct Text

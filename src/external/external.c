@@ -11,12 +11,11 @@
 #include "postgres.h"
 
 #include "compat.h"
-#include "environment.h"
 #include "external.h"
 #include "fmgr.h"
 #include "identity.h"
-#include "origin.h"
 #include "route.h"
+#include "settings.h"
 #include "utils/builtins.h"
 
 const OutboxOutlet outbox_external_outlet = {.name = "external", .excluded = true};

@@ -24,7 +24,6 @@
 #include "launcher.h"
 #include "launcher_internal.h"
 #include "miscadmin.h"
-#include "overrides.h"
 #include "own_version.h"
 #include "pgstat.h"
 #include "postmaster/interrupt.h"

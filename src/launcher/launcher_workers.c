@@ -18,9 +18,9 @@
 #include "compat.h"
 #include "launcher_internal.h"
 #include "miscadmin.h"
+#include "settings.h"
 #include "shared.h"
 #include "utils/memutils.h"
-#include "worker_limit.h"
 
 #define RESTART_MS			1000	/* first wait after a crash */
 #define RESTART_MAX_MS		60000

@@ -14,9 +14,9 @@
 #include "common/hashfn.h"
 #include "compat.h"
 #include "fmgr.h"
-#include "key_hash.h"
+#include "identity.h"
+#include "message.h"
 #include "miscadmin.h"
-#include "origin.h"
 
 PG_FUNCTION_INFO_V1(outbox_origin);
 

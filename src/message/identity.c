@@ -23,9 +23,7 @@
 #include "postgres.h"
 
 #include "common/hashfn.h"
-#include "environment.h"
 #include "identity.h"
-#include "origin.h"
 #include "settings.h"
 
 OutboxCopy

@@ -47,4 +47,16 @@ extern void outbox_identity_name(char *name);
 extern bool outbox_identity_accepts(const OutboxIdentity *recorded,
 									int64 origin);
 
+/*
+ * Where a message was enqueued.  Rows reach a database without a sign that they are copies: a restore loads them before
+ * the control row, logical replication brings them one by one.  So each row has its
+ * origin, and the relay looks at each.
+ */
+
+/* A database of a server, by its system identifier: a hash, as each row has it. */
+extern int64 outbox_origin_of(uint64 server, Oid database);
+
+/* This database, the default of outbox.origin. */
+extern int64 outbox_own_origin(void);
+
 #endif							/* OUTBOX_IDENTITY_H */

@@ -11,9 +11,7 @@
 #define OUTBOX_MESSAGE_H
 
 #include "datatype/timestamp.h"
-#include "fmgr.h"
 #include "storage/itemptr.h"
-#include "utils/fmgrprotos.h"
 #include "utils/jsonb.h"
 #include "utils/uuid.h"
 
@@ -42,15 +40,45 @@ typedef struct OutboxMessage
 	size_t		body_len;		/* bytes of body; 0 when payload is set */
 	Jsonb	   *headers;		/* NULL or an object */
 	Jsonb	   *properties;		/* NULL or an object */
-	int64		origin;			/* where it was enqueued, see origin.h */
+	int64		origin;			/* where it was enqueued, see identity.h */
 	size_t		size;			/* bytes of this chunk, for the byte limits */
 } OutboxMessage;
 
-/* An id as text. */
+/* An id as text.  Each message that is sent needs it, and uuid_out() is slower. */
 static inline char *
 outbox_id_text(const pg_uuid_t *id)
 {
-	return DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(id)));
+	static const char digits[] = "0123456789abcdef";
+	char	   *text = palloc(2 * UUID_LEN + 5);
+	char	   *out = text;
+
+	for (int i = 0; i < UUID_LEN; i++)
+	{
+		if (i == 4 || i == 6 || i == 8 || i == 10)
+			*out++ = '-';
+		*out++ = digits[id->data[i] >> 4];
+		*out++ = digits[id->data[i] & 0x0f];
+	}
+	*out = '\0';
+	return text;
+}
+
+/*
+ * A key is (route, aggregate_type, aggregate_id).  By this hash keys are divided
+ * among workers and locked by outbox.strict_keys; the SQL function
+ * outbox_key_hash() gives the same.  aggregate_type may be NULL.
+ */
+extern int64 outbox_hash_key(const text *route, const text *aggregate_type,
+							 const text *aggregate_id);
+
+/* qsort() and bsearch(), for structs that begin with a hash and for hashes. */
+static inline int
+outbox_compare_hashes(const void *a, const void *b)
+{
+	int64		left = *(const int64 *) a;
+	int64		right = *(const int64 *) b;
+
+	return left < right ? -1 : left > right;
 }
 
 #endif							/* OUTBOX_MESSAGE_H */

@@ -7,7 +7,6 @@
  */
 #include "postgres.h"
 
-#include "outlet.h"
 #include "route.h"
 
 /* The workers. */

@@ -24,7 +24,6 @@
 #include "access/xlog.h"
 #include "catalog/pg_type.h"
 #include "funcapi.h"
-#include "login.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "own_version.h"
@@ -33,13 +32,13 @@
 #include "settings.h"
 #include "shared.h"
 #include "storage/latch.h"
+#include "uri.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/tuplestore.h"
 #include "wait_event.h"
 #include "watchdog.h"
-#include "worker_limit.h"
 
 PG_FUNCTION_INFO_V1(outbox_preflight_server);
 PG_FUNCTION_INFO_V1(outbox_preflight_broker);

@@ -16,12 +16,12 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
-#include "outlet.h"
 #include "own_version.h"
 #include "pgstat.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
 #include "relay_internal.h"
+#include "route.h"
 #include "settings.h"
 #include "stats.h"
 #include "storage/ipc.h"

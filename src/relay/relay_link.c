@@ -11,12 +11,12 @@
 #include "postgres.h"
 
 #include "common/pg_prng.h"
-#include "login.h"
 #include "miscadmin.h"
 #include "relay_internal.h"
 #include "settings.h"
 #include "stats.h"
 #include "test_point.h"
+#include "uri.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 

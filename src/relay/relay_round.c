@@ -22,7 +22,6 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "environment.h"
 #include "relay_internal.h"
 #include "settings.h"
 #include "test_point.h"

@@ -14,13 +14,13 @@
 #include <sys/stat.h>
 
 #include "miscadmin.h"
+#include "settings.h"
 #include "shared_internal.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "storage/proc.h"
 #include "storage/shmem.h"
 #include "utils/timestamp.h"
-#include "worker_limit.h"
 
 OutboxShared *outbox_shared = NULL;
 OutboxCommitIntent *outbox_commit_intents = NULL;

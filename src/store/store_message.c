@@ -12,8 +12,8 @@
 
 #include "access/commit_ts.h"
 #include "compat.h"
-#include "key_hash.h"
 #include "mb/pg_wchar.h"
+#include "message.h"
 #include "store.h"
 #include "store_internal.h"
 #include "utils/builtins.h"

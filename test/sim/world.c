@@ -13,9 +13,8 @@
  */
 #include "postgres.h"
 
-#include "environment.h"
+#include "identity.h"
 #include "miscadmin.h"
-#include "origin.h"
 #include "pgstat.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
@@ -527,8 +526,9 @@ outbox_login_password(const OutboxUri *uri, int host, char **password,
 }
 
 void
-outbox_override_settings(void)
+outbox_override_settings(const char *library_path)
 {
+	(void) library_path;
 }
 
 char *

@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "check.h"
-#include "login.h"
 #include "settings.h"
+#include "uri.h"
 
 static char path[64];
 

@@ -8,7 +8,7 @@
 #ifndef OUTBOX_DEBEZIUM_H
 #define OUTBOX_DEBEZIUM_H
 
-#include "outlet.h"
+#include "route.h"
 
 extern const OutboxOutlet outbox_debezium_outlet;
 

@@ -8,7 +8,7 @@
 #ifndef OUTBOX_EXTERNAL_H
 #define OUTBOX_EXTERNAL_H
 
-#include "outlet.h"
+#include "route.h"
 
 extern const OutboxOutlet outbox_external_outlet;
 

@@ -11,9 +11,9 @@
 
 #include "common/hashfn.h"
 #include "link_parts.h"
-#include "login.h"
 #include "settings.h"
 #include "shared.h"
+#include "uri.h"
 #include "utils/memutils.h"
 
 void

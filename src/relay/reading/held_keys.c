@@ -7,7 +7,7 @@
  */
 #include "postgres.h"
 
-#include "key_hash.h"
+#include "message.h"
 #include "reading.h"
 
 /* Keys that one batch reads again. */
@@ -66,7 +66,7 @@ outbox_keys_committed(OutboxReader *reader, OutboxBatch *batch)
 /* A claimed message that must not go if an older one of its key has failed. */
 typedef struct Barred
 {
-	int64		hash;			/* MUST BE FIRST, see key_hash.h */
+	int64		hash;			/* MUST BE FIRST, see message.h */
 	int			index;			/* in the batch */
 	const char *route;
 } Barred;

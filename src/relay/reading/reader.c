@@ -11,8 +11,8 @@
  */
 #include "postgres.h"
 
-#include "outlet.h"
 #include "reading.h"
+#include "route.h"
 #include "settings.h"
 #include "test_point.h"
 #include "utils/memutils.h"

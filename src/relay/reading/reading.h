@@ -54,7 +54,7 @@ typedef struct OutboxSegment
 /* A key that may be forgotten (recall.c), and what the table says of it. */
 typedef struct OutboxRecalled
 {
-	int64		hash;			/* MUST BE FIRST, see key_hash.h */
+	int64		hash;			/* MUST BE FIRST, see message.h */
 	int64		seq;			/* of its oldest row that was met */
 	bool		known;			/* the key was in memory, and so not looked up */
 	bool		has_rows;		/* others were read before, and are ready */

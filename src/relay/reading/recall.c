@@ -7,7 +7,7 @@
  */
 #include "postgres.h"
 
-#include "key_hash.h"
+#include "message.h"
 #include "reading.h"
 
 static int

@@ -7,9 +7,7 @@
  */
 #include "postgres.h"
 
-#include "environment.h"
 #include "identity.h"
-#include "origin.h"
 #include "settings.h"
 #include "upkeep.h"
 #include "utils/memutils.h"

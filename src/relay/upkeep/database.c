@@ -14,7 +14,6 @@
 #include "backoff.h"
 #include "common/pg_prng.h"
 #include "miscadmin.h"
-#include "overrides.h"
 #include "own_version.h"
 #include "postmaster/bgworker.h"
 #include "settings.h"

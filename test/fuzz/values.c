@@ -57,18 +57,6 @@ pg_mbcliplen(const char *mbstr, int len, int limit)
 	return at;
 }
 
-Datum
-uuid_out(PG_FUNCTION_ARGS)
-{
-	pg_uuid_t  *id = PG_GETARG_UUID_P(0);
-	char	   *text = palloc(37);
-	char	   *p = text;
-
-	for (int i = 0; i < UUID_LEN; i++)
-		p += sprintf(p, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", id->data[i]);
-	PG_RETURN_CSTRING(text);
-}
-
 /* -------------------------------------------------------------------- calls */
 
 Datum

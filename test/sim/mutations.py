@@ -124,7 +124,7 @@ MUTATIONS = [Mutation(*m) for m in (
      "			outbox_queue_release(reader->queue, key);\n	}", "			;\n	}",
      "a key goes on when its row is not locked any more"),
     ("blocked-and-read-again", "src/relay/reading/held_keys.c",
-     "	dlist_head *lists[] = {&queue->held, &queue->reread};", "	dlist_head *lists[] = {&queue->held};",
+     "	add_holds(&queue->reread, key_holds, ids, hashes, &n);\n", "",
      "a key goes on when the route of its failed row does not block any more, also one that is read again"),
     ("reread-from-its-own", "src/relay/reading/held_keys.c",
      "Min(key->skip_low, lowest) - 1", "key->skip_low - 1",

@@ -644,12 +644,6 @@ DirectFunctionCall1Coll(PGFunction func, Oid collation, Datum arg1)
 }
 
 Datum
-uuid_out(PG_FUNCTION_ARGS)
-{
-	PG_RETURN_CSTRING(pstrdup("id"));
-}
-
-Datum
 uuid_hash_extended(PG_FUNCTION_ARGS)
 {
 	uint64		hash = hash_bytes_of(PG_GETARG_POINTER(0), UUID_LEN);

@@ -205,6 +205,22 @@ add_hold(KeyHold *key_holds, pg_uuid_t *ids, int64 *hashes, int *n, OutboxKey *k
 	key_holds[(*n)++] = (KeyHold) {key, blocks};
 }
 
+static void
+add_holds(dlist_head *list, KeyHold *key_holds, pg_uuid_t *ids, int64 *hashes, int *n)
+{
+	dlist_iter	iter;
+
+	dlist_foreach(iter, list)
+	{
+		OutboxKey  *key = dlist_container(OutboxKey, node, iter.cur);
+
+		if (key->hold == OUTBOX_HOLD_RETRY)
+			add_hold(key_holds, ids, hashes, n, key, false);
+		if (key->blocked_on != NULL)
+			add_hold(key_holds, ids, hashes, n, key, true);
+	}
+}
+
 /*
  * Does the row hold the key?  still: it is there, and has failed or waits.  One that is
  * set aside does where failed ones do, be it a retry.
@@ -228,13 +244,6 @@ static int
 find_released(OutboxReader *reader, KeyHold **released)
 {
 	OutboxQueue *queue = reader->queue;
-
-	/*
-	 * What is older than a failed row is read again, and the row still holds
-	 * the rest.
-	 */
-	dlist_head *lists[] = {&queue->held, &queue->reread};
-	dlist_iter	iter;
 	int			max = 2 * (int) hash_get_num_entries(queue->keys) + 1;
 	pg_uuid_t  *ids = palloc(sizeof(pg_uuid_t) * max);
 	int64	   *hashes = palloc(sizeof(int64) * max);
@@ -243,16 +252,12 @@ find_released(OutboxReader *reader, KeyHold **released)
 	int			n = 0;
 	int			nreleased = 0;
 
-	for (int i = 0; i < (int) lengthof(lists); i++)
-		dlist_foreach(iter, lists[i])
-		{
-		OutboxKey  *key = dlist_container(OutboxKey, node, iter.cur);
-
-		if (key->hold == OUTBOX_HOLD_RETRY)
-				add_hold(key_holds, ids, hashes, &n, key, false);
-		if (key->blocked_on != NULL)
-				add_hold(key_holds, ids, hashes, &n, key, true);
-	}
+	/*
+	 * What is older than a failed row is read again, and the row still holds
+	 * the rest.
+	 */
+	add_holds(&queue->held, key_holds, ids, hashes, &n);
+	add_holds(&queue->reread, key_holds, ids, hashes, &n);
 	if (n > 0)
 		outbox_store_check_holders(ids, hashes, n, still);
 	for (int i = 0; i < n; i++)

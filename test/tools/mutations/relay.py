@@ -218,7 +218,7 @@ MUTATIONS = (
      "on_failed = 'block': what is older than the failed message and only in the table is read",
      ["worker/queue"]),
     ("blocked-keys-unasked", "src/relay/reading/held_keys.c",
-     "			if (key->blocked_on != NULL)\n				add_hold", "			if (false && key->blocked_on != NULL)\n				add_hold",
+     "		if (key->blocked_on != NULL)\n			add_hold", "		if (false && key->blocked_on != NULL)\n			add_hold",
      "a key goes on when the failed message that holds it is removed, though very many are held",
      ["claims"]),
     ("blocked-retry-holds", "src/relay/queue/queue.c",

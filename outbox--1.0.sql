@@ -3613,6 +3613,7 @@ CREATE FUNCTION outbox_internal.outbox_requeue_rows(
 RETURNS bigint
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_custom_plan
 AS $$
 DECLARE
 	requeued bigint;

@@ -202,11 +202,11 @@ FROM remembered() WHERE action <> 'restart workers';
 SET ROLE regress_outbox_app;
 SELECT outcome(statement) FROM unnest(ARRAY['SELECT outbox_requeue_ids(''{}'')',
 	'SELECT outbox_edit(NULL, ''1'')', 'SELECT outbox_discard_messages(''r'')',
-	'SELECT outbox_erase(''order'', ''1'')', 'SELECT outbox_internal.outbox_is_claimed(NULL)', 'SELECT outbox_internal.outbox_tell_workers()',
+	'SELECT outbox_erase(''order'', ''1'')', 'SELECT outbox_internal.outbox_check_unclaimed(NULL)', 'SELECT outbox_internal.outbox_tell_workers()',
 	'SELECT outbox_adopt()', 'SELECT outbox_worker_restart()']) statement;
 SET ROLE regress_outbox_operator;
 SELECT outcome(statement) FROM unnest(ARRAY['TABLE outbox_history', 'TABLE outbox',
-	'SELECT outbox_internal.outbox_is_claimed(NULL)', 'SELECT outbox_internal.outbox_tell_workers()']) statement;
+	'SELECT outbox_internal.outbox_check_unclaimed(NULL)', 'SELECT outbox_internal.outbox_tell_workers()']) statement;
 RESET ROLE;
 
 TRUNCATE outbox, outbox_archive;

@@ -164,18 +164,23 @@ static void
 replace_socket(void)
 {
 	struct linger at_once = {.l_onoff = 1, .l_linger = 0};
-	int			fd;
+	int			fds[2];
 
 	/* the library may have closed it a moment ago */
 	if (fcntl(guard.fd, F_GETFD) < 0)
 		return;
-	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (fd < 0)
+
+	/*
+	 * With an end that is closed: not connected would be "try again" to
+	 * librabbitmq's TLS.
+	 */
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) < 0)
 		return;
+	(void) close(fds[1]);
 	(void) setsockopt(guard.fd, SOL_SOCKET, SO_LINGER, &at_once,
 					  sizeof(at_once));
-	(void) dup2(fd, guard.fd);
-	(void) close(fd);
+	(void) dup2(fds[0], guard.fd);
+	(void) close(fds[0]);
 }
 
 /* The guarded call may still need many ticks to come back: shut down again. */

@@ -20,6 +20,7 @@
 
 #include "broker_internal.h"
 #include "wait_event.h"
+#include "watchdog.h"
 
 /*
  * A peer that vanishes is noticed by heartbeats within two of them.  Only where
@@ -145,9 +146,12 @@ outbox_link_flush(OutboxLink *link)
 	while (sent < len)
 	{
 		struct pollfd wait = {.fd = link->fd};
-		ssize_t		n = write_some(link, link->frames.data + sent, len - sent,
-								   &wait.events);
+		ssize_t		n;
 
+		/* To OpenSSL a socket that was shut down may look as if it were full. */
+		if (outbox_watchdog_fired())
+			return AMQP_STATUS_TIMEOUT;
+		n = write_some(link, link->frames.data + sent, len - sent, &wait.events);
 		if (n < 0)
 			return AMQP_STATUS_SOCKET_ERROR;
 		sent += n;

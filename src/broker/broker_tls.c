@@ -304,6 +304,10 @@ outbox_link_open_tls(OutboxLink *link, const char *address)
 		rc = AMQP_STATUS_TIMEOUT;
 	if (rc != AMQP_STATUS_OK)
 		return fail_open(link, rc);
+	/* Without it messages would go out as they are. */
+	if (link->ssl == NULL)
+		return outbox_link_fail_tls(link, OUTBOX_REASON_TLS_HANDSHAKE, "TLS",
+						"this library has not told of its handshake");
 	link->fd = amqp_get_sockfd(link->conn);
 	outbox_link_socket_options(link->fd, link->target.heartbeat_s > 0);
 	return OUTBOX_LINK_AGAIN;

@@ -16,6 +16,7 @@
  */
 #include "postgres.h"
 
+#include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
 #include "access/xact.h"
@@ -30,8 +31,10 @@
 #include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "utils/builtins.h"
+#include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
+#include "utils/snapmgr.h"
 
 PG_FUNCTION_INFO_V1(outbox_check_capture);
 
@@ -54,16 +57,28 @@ is_capture(Oid function)
  * clone of a partition: the trigger that it comes from is looked at.
  */
 static Oid
-captured_table(Oid trigger)
+captured_table(Oid trigger, Snapshot snapshot)
 {
-	HeapTuple	tuple = outbox_capture_find_trigger(trigger);
-	Form_pg_trigger form;
+	Relation	catalog = table_open(TriggerRelationId, AccessShareLock);
+	Oid			table = InvalidOid;
+	ScanKeyData key;
+	SysScanDesc scan;
+	HeapTuple	tuple;
 
-	if (!HeapTupleIsValid(tuple))
-		return InvalidOid;
-	form = (Form_pg_trigger) GETSTRUCT(tuple);
-	return !OidIsValid(form->tgparentid) && is_capture(form->tgfoid) ? form->tgrelid :
-		InvalidOid;
+	ScanKeyInit(&key, Anum_pg_trigger_oid, BTEqualStrategyNumber, F_OIDEQ,
+				ObjectIdGetDatum(trigger));
+	scan = systable_beginscan(catalog, TriggerOidIndexId, true, snapshot, 1, &key);
+	tuple = systable_getnext(scan);
+	if (HeapTupleIsValid(tuple))
+	{
+		Form_pg_trigger form = (Form_pg_trigger) GETSTRUCT(tuple);
+
+		if (!OidIsValid(form->tgparentid) && is_capture(form->tgfoid))
+			table = form->tgrelid;
+	}
+	systable_endscan(scan);
+	table_close(catalog, AccessShareLock);
+	return table;
 }
 
 /* NULL: the trigger is gone. */
@@ -92,13 +107,12 @@ check_trigger(Relation rel, Oid trigger)
 static void
 check_created(Oid trigger)
 {
-	Oid			relid;
+	Oid			relid = captured_table(trigger, SnapshotSelf);
 	Relation	rel;
 
-	CommandCounterIncrement();
-	relid = captured_table(trigger);
 	if (!OidIsValid(relid))
 		return;
+	CommandCounterIncrement();
 	rel = table_open(relid, AccessShareLock);
 	(void) check_trigger(rel, trigger);
 	table_close(rel, NoLock);
@@ -124,7 +138,7 @@ check_sender(const Capture *capture)
 Datum
 outbox_check_capture(PG_FUNCTION_ARGS)
 {
-	Oid			relid = captured_table(PG_GETARG_OID(0));
+	Oid			relid = captured_table(PG_GETARG_OID(0), NULL);
 	Relation	rel;
 	Capture    *capture;
 

@@ -46,6 +46,7 @@
 #include "utils/rel.h"
 #include "utils/tuplestore.h"
 #include "utils/uuid.h"
+#include "utils/timestamp.h"
 
 PG_FUNCTION_INFO_V1(outbox_event_trigger);
 PG_FUNCTION_INFO_V1(outbox_event_rows);
@@ -98,8 +99,11 @@ column_hash(const TupleTableSlot *row, int column)
 	if (row->tts_isnull[column])
 		return 0;
 	if (column_types[column] == TIMESTAMPTZOID)
-		return DatumGetUInt64(DirectFunctionCall2(timestamp_hash_extended,
-												  row->tts_values[column], Int64GetDatum(1)));
+	{
+		TimestampTz at = DatumGetTimestampTz(row->tts_values[column]);
+
+		return hash_bytes_extended((const unsigned char *) &at, sizeof(at), 1);
+	}
 	value = text_column(row, column);
 	return hash_bytes_extended((const unsigned char *) VARDATA_ANY(value),
 							   (int) VARSIZE_ANY_EXHDR(value), 1);

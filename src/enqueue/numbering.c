@@ -79,9 +79,11 @@ outbox_number_key(Relation rel, const char *route, int64 key_hash,
 				 errmsg("the message has no number on route \"%s\"", route),
 				 errdetail("A trigger on the table \"outbox_key_number\" has left its row out."),
 				 errhint("Drop that trigger, or set sequence of the route to NULL.")));
-	/* A column that is NOT NULL, and a function that does not return NULL. */
 	*number = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
-	*seq = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2, &isnull));
+	if (!isnull)
+		*seq = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2, &isnull));
+	if (isnull)
+		elog(ERROR, "a number of the table \"outbox_key_number\" is null");
 	outbox_act_end(&acting);
 	SPI_finish();
 }

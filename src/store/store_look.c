@@ -144,7 +144,8 @@ outbox_store_check_holders(const pg_uuid_t *ids, const int64 *hashes, int n,
 	uint64	   *found = palloc0(sizeof(uint64) * Max(n, 1));
 	Datum		array = outbox_store_id_array(ids, sizeof(*ids), n);
 
-	memset(still, 0, sizeof(bool) * n);
+	for (int i = 0; i < n; i++)
+		still[i] = false;
 	outbox_store_run(&statement, &array);
 	outbox_store_find_ids(ids, sizeof(*ids), n, still, found);
 	/* An operator may have given it another key. */

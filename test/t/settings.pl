@@ -293,6 +293,22 @@ flows(
 	'session_replication_role = replica of the producer',
 	producer => { session_replication_role => 'replica' });
 
+# Settings of the database reach it at the next reload, and not when it looks at its tables.
+{
+	my $pid = $node->sql('SELECT pid FROM outbox_workers');
+
+	$node->sql(q{ALTER DATABASE postgres SET work_mem = '5MB'});
+	$node->sql('ALTER TABLE outbox SET (fillfactor = 90)');
+	$node->sql(q{SELECT outbox_enqueue('looked', '{}')});
+	$node->wait_drained;
+	is($node->sql('SELECT pid FROM outbox_workers'), $pid, 'ALTER DATABASE SET alone does not restart the relay');
+	$node->reload;
+	$node->wait_sql("SELECT count(*) FROM outbox_workers WHERE pid <> $pid AND state IN ('idle', 'publishing')", 1);
+	$node->sql(q{ALTER DATABASE postgres RESET work_mem});
+	$node->sql('ALTER TABLE outbox RESET (fillfactor)');
+	restart_worker();
+}
+
 # A pause reaches the relay at the next reload.
 $node->sql('SET session_replication_role = replica; SELECT outbox_pause()');
 $node->reload;

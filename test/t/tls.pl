@@ -401,6 +401,22 @@ subtest 'the password' => sub {
 	$front->stop;
 };
 
+# --- a burst that takes longer than the watchdog allows: the connection is lost, and no more
+
+subtest 'a slow burst' => sub {
+	is_accepted("amqps://guest\@localhost:$good", 'a connection');
+	$node->test_point('mid_publish wait 1');
+	my $offset = -s $node->logfile;
+	$node->sql(q{SELECT outbox_enqueue('slow', '{}')});
+	$node->wait_test_point('mid_publish');
+	# The watchdog shuts the socket down, and then takes its place.
+	$node->sql('SELECT pg_sleep(6)');
+	$node->test_point_over;
+	$node->wait_drained;
+	like($node->log_text($offset), qr/timed out/, 'the link is lost');
+	ok(is_well(), 'and what waited was sent');
+};
+
 # --- a stop of the server does not wait for the broker
 
 sub stops_in_time

@@ -161,10 +161,10 @@ extern void outbox_wake_database(Oid dboid, int signals);
 
 /* trigger_support.c: help for trigger functions */
 
-/* An ERROR (39P01) that names the function unless a trigger has fired it ... */
+/* An ERROR (39P01) that names the function unless a trigger has fired it. */
 extern TriggerData *outbox_fired(FunctionCallInfo fcinfo, const char *function);
 
-/* ... or AFTER INSERT, UPDATE OR DELETE FOR EACH ROW. */
+/* The same, AFTER INSERT, UPDATE OR DELETE FOR EACH ROW. */
 extern TriggerData *outbox_fired_after_row(FunctionCallInfo fcinfo,
 										   const char *function);
 

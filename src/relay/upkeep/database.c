@@ -57,12 +57,13 @@ outbox_database_leave(OutboxDatabase *database, OutboxExit reason)
 
 /*
  * ALTER DATABASE SET is applied when a process starts, so a worker whose database has
- * got other settings leaves, to be started again.  False: the extension must be
+ * got other settings leaves at the next reload, to be started again.  False: the extension must be
  * attached first.
  */
 static bool
 check_settings(OutboxDatabase *database)
 {
+	bool		asked = (database->recheck & OUTBOX_RECHECK_SETTINGS) != 0;
 	char	   *settings;
 
 	if (!outbox_store_begin("looking for settings", false))
@@ -75,7 +76,7 @@ check_settings(OutboxDatabase *database)
 		database->settings = settings;
 		return true;
 	}
-	if (strcmp(settings, database->settings) != 0)
+	if (asked && strcmp(settings, database->settings) != 0)
 		outbox_database_leave(database, OUTBOX_EXIT_RESTART);
 	pfree(settings);
 	return true;

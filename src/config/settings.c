@@ -332,11 +332,3 @@ outbox_settings_define(void)
 	define_session_settings();
 	MarkGUCPrefixReserved("outbox");
 }
-
-int
-outbox_worker_limit(void)
-{
-	if (outbox_max_workers > 0)
-		return Min(outbox_max_workers, max_worker_processes);
-	return Max(max_worker_processes / 2, 1);
-}

@@ -81,7 +81,4 @@ extern char *outbox_environment_unusable(const char *source);
  */
 extern unsigned int outbox_environment_restored(char **how);
 
-/* So many workers may all databases of the server have together. */
-extern int	outbox_worker_limit(void);
-
 #endif							/* OUTBOX_SETTINGS_H */

@@ -21,6 +21,7 @@
 #include "settings.h"
 #include "shared.h"
 #include "utils/memutils.h"
+#include "worker_limit.h"
 
 #define RESTART_MS			1000	/* first wait after a crash */
 #define RESTART_MAX_MS		60000

@@ -39,6 +39,7 @@
 #include "utils/tuplestore.h"
 #include "wait_event.h"
 #include "watchdog.h"
+#include "worker_limit.h"
 
 PG_FUNCTION_INFO_V1(outbox_preflight_server);
 PG_FUNCTION_INFO_V1(outbox_preflight_broker);

@@ -21,6 +21,7 @@
 #include "storage/proc.h"
 #include "storage/shmem.h"
 #include "utils/timestamp.h"
+#include "worker_limit.h"
 
 OutboxShared *outbox_shared = NULL;
 OutboxCommitIntent *outbox_commit_intents = NULL;

@@ -50,7 +50,7 @@ MUTATIONS = (
      "excess = -outbox_workers_left();", "excess = 0;",
      "outbox.max_workers is lowered: what is too much leaves at once",
      ["sim/launcher"]),
-    ("half-of-one", "src/config/settings.c",
+    ("half-of-one", "src/config/worker_limit.h",
      "Max(max_worker_processes / 2, 1)", "max_worker_processes / 2",
      "by default half of max_worker_processes, at least one",
      ["sim/launcher"]),

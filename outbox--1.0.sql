@@ -123,13 +123,13 @@ CREATE VIEW outbox_internal.outbox_control AS SELECT c.* FROM @extschema@.outbox
 CREATE FUNCTION outbox_internal.outbox_route_allowed(
 	name text, exchange text, exchange_type text, routing_key text,
 	max_attempts integer, ordering text, on_failed text, paused boolean,
-	failed_route text, retention interval, relay text, sequence text,
+	failed_route text, retention interval, archive text, relay text, sequence text,
 	max_pending integer, format text, format_options jsonb, slot name)
 RETURNS boolean
 AS 'MODULE_PATHNAME', 'outbox_route_allowed'
 LANGUAGE C IMMUTABLE PARALLEL SAFE;
 
-COMMENT ON FUNCTION outbox_internal.outbox_route_allowed(text, text, text, text, integer, text, text, boolean, text, interval, text, text, integer, text, jsonb, name) IS
+COMMENT ON FUNCTION outbox_internal.outbox_route_allowed(text, text, text, text, integer, text, text, boolean, text, interval, text, text, text, integer, text, jsonb, name) IS
 'True, or an error that names the column of outbox_route and says what is allowed (23514, 22023, 54000, 55000).';
 
 CREATE TABLE @extschema@.outbox_route (
@@ -148,6 +148,7 @@ CREATE TABLE @extschema@.outbox_route (
 	pause_reason text,
 	failed_route text,
 	retention interval,
+	archive text NOT NULL DEFAULT 'message',
 	relay text NOT NULL DEFAULT 'internal',
 	relay_roles name[],
 	sequence text,
@@ -159,8 +160,8 @@ CREATE TABLE @extschema@.outbox_route (
 	relay_role_oids oid[],
 	CONSTRAINT outbox_route_allowed CHECK (outbox_internal.outbox_route_allowed(
 		name, exchange, exchange_type, routing_key, max_attempts, ordering, on_failed,
-		paused, failed_route, retention, relay, sequence, max_pending, format,
-		format_options, slot))
+		paused, failed_route, retention, archive, relay, sequence, max_pending,
+		format, format_options, slot))
 );
 
 COMMENT ON TABLE @extschema@.outbox_route IS
@@ -412,6 +413,7 @@ BEGIN
 		paused_by = NEW.paused_by, paused_at = NEW.paused_at,
 		pause_reason = NEW.pause_reason,
 		failed_route = NEW.failed_route, retention = NEW.retention,
+		archive = NEW.archive,
 		sequence = NEW.sequence, relay = NEW.relay, relay_roles = NEW.relay_roles,
 		max_pending = NEW.max_pending,
 		format = NEW.format, format_options = NEW.format_options, slot = NEW.slot
@@ -420,7 +422,7 @@ BEGIN
 			 r.ordering, r.on_failed, r.paused)
 			= ('outbox', 'topic', '{event_type}', 10, 'key', 'skip', false)
 		AND r.enqueue_roles IS NULL AND r.failed_route IS NULL
-		AND r.retention IS NULL AND r.sequence IS NULL
+		AND r.retention IS NULL AND r.archive = 'message' AND r.sequence IS NULL
 		AND r.relay = 'internal' AND r.relay_roles IS NULL AND r.max_pending IS NULL
 		AND r.format = 'plain' AND r.slot IS NULL;
 	IF FOUND THEN
@@ -4266,6 +4268,8 @@ DECLARE
 	filed bigint;
 	what jsonb;
 	listed bigint;
+	bodiless bigint;
+	their_route text;
 BEGIN
 	IF published_from IS NULL OR new_ids IS NULL THEN
 		RAISE EXCEPTION '% must not be null',
@@ -4315,24 +4319,35 @@ BEGIN
 	 * a failed message may be published long after the next ones of its key.  To
 	 * read the archive once, here, is what lets the relay read it by places only.
 	 */
-	INSERT INTO outbox_internal.outbox_job_list (job, first, parts, tids, seqs)
-	SELECT filed, min(l.n), array_agg(l.part ORDER BY l.n),
-		array_agg(l.tid ORDER BY l.n), array_agg(l.seq ORDER BY l.n)
-	FROM (SELECT row_number() OVER (ORDER BY a.seq, a.published_at) - 1 AS n,
-			a.tableoid AS part, a.ctid AS tid, a.seq
-		  FROM outbox_internal.outbox_archive a
-		  WHERE a.published_at >= published_from AND a.published_at < upto
+	WITH l AS MATERIALIZED (
+		SELECT row_number() OVER (ORDER BY a.seq, a.published_at) - 1 AS n,
+			a.tableoid AS part, a.ctid AS tid, a.seq,
+			CASE WHEN num_nonnulls(a.payload, a.body) = 0 THEN a.route END AS bodiless_on
+		FROM outbox_internal.outbox_archive a
+		WHERE a.published_at >= published_from AND a.published_at < upto
 			AND (outbox_replay.route IS NULL OR a.route = outbox_replay.route)
 			AND (outbox_replay.aggregate_type IS NULL
 				OR a.aggregate_type = outbox_replay.aggregate_type)
 			AND (outbox_replay.aggregate_id IS NULL
 				OR a.aggregate_id = outbox_replay.aggregate_id)
-		  ORDER BY a.seq, a.published_at
-		  LIMIT max_messages) l
-	GROUP BY l.n / 1000;
-
-	SELECT coalesce(sum(cardinality(l.tids)), 0) INTO listed
-	FROM outbox_internal.outbox_job_list l WHERE l.job = filed;
+		ORDER BY a.seq, a.published_at
+		LIMIT max_messages),
+	put AS (
+		INSERT INTO outbox_internal.outbox_job_list (job, first, parts, tids, seqs)
+		SELECT filed, min(l.n), array_agg(l.part ORDER BY l.n),
+			array_agg(l.tid ORDER BY l.n), array_agg(l.seq ORDER BY l.n)
+		FROM l
+		GROUP BY l.n / 1000)
+	SELECT count(*), count(l.bodiless_on), min(l.bodiless_on)
+	INTO listed, bodiless, their_route
+	FROM l;
+	IF bodiless > 0 THEN
+		RAISE EXCEPTION 'messages that were archived without their body cannot be replayed'
+			USING ERRCODE = 'object_not_in_prerequisite_state',
+				DETAIL = format('Without payload and body in the archive: %s of %s selected messages, for example on route "%s". outbox_route.archive was ''metadata'' when they were published.',
+					bodiless, listed, their_route),
+				HINT = 'Replay another route or another time. SELECT route, min(published_at), max(published_at) FROM outbox_archive WHERE payload IS NULL AND body IS NULL GROUP BY route shows which messages have no body.';
+	END IF;
 	UPDATE outbox_internal.outbox_job j
 	SET total = listed, state = CASE WHEN listed = 0 THEN 'done' ELSE j.state END,
 		ended_at = CASE WHEN listed = 0 THEN clock_timestamp() END
@@ -4343,7 +4358,7 @@ END
 $$;
 
 COMMENT ON FUNCTION @extschema@.outbox_replay(timestamptz, timestamptz, text, text, text, boolean, bigint) IS
-'Files a job that publishes archived messages once more, in the order of their enqueue: those that were published from published_from until before published_to (NULL: until now) and match all other arguments that are not NULL, the oldest max_messages of them. They keep their ids, or with new_ids get new ones. Returns the id of the job: see outbox_job, outbox_progress and outbox_job_cancel(). Reads the archive of that time once. Errors: 22004 and 22023 name the argument, 42704 unknown route.';
+'Files a job that publishes archived messages once more, in the order of their enqueue: those that were published from published_from until before published_to (NULL: until now) and match all other arguments that are not NULL, the oldest max_messages of them. They keep their ids, or with new_ids get new ones. Returns the id of the job: see outbox_job, outbox_progress and outbox_job_cancel(). Reads the archive of that time once. Errors: 22004 and 22023 name the argument, 42704 unknown route, 55000 some of the messages were archived without their body.';
 
 CREATE FUNCTION @extschema@.outbox_job_cancel(id bigint)
 RETURNS boolean
@@ -4924,7 +4939,7 @@ GRANT EXECUTE ON FUNCTION
 	outbox_internal.outbox_claim_hash(uuid),
 	outbox_internal.outbox_acting_role(),
 	outbox_internal.outbox_restoring(),
-	outbox_internal.outbox_route_allowed(text, text, text, text, integer, text, text, boolean, text, interval, text, text, integer, text, jsonb, name),
+	outbox_internal.outbox_route_allowed(text, text, text, text, integer, text, text, boolean, text, interval, text, text, text, integer, text, jsonb, name),
 	outbox_internal.outbox_event_rows(),
 	@extschema@.outbox_uuid7()
 TO PUBLIC;

@@ -369,6 +369,18 @@ UPDATE outbox_route SET retention = '0' WHERE name = 'extnone';
 SELECT * FROM claim('extnone') \gset
 SELECT outbox_ack(:token);
 SELECT (SELECT count(*) FROM outbox), (SELECT count(*) FROM outbox_archive) AS kept;
+-- what of it, by the route's archive when it is acknowledged
+SELECT put('a b c', 'extnone');
+UPDATE outbox_route SET archive = 'metadata' WHERE name = 'extnone';
+SELECT * FROM claim('extnone') \gset
+SELECT outbox_ack(:token, ARRAY[named('a')]);
+UPDATE outbox_route SET retention = NULL WHERE name = 'extnone';
+SELECT outbox_ack(:token, ARRAY[named('b')]);
+UPDATE outbox_route SET archive = 'none' WHERE name = 'extnone';
+SELECT outbox_ack(:token);
+SELECT (SELECT count(*) FROM outbox), event_type, payload, body FROM outbox_archive;
+UPDATE outbox_route SET archive = 'message', retention = '0' WHERE name = 'extnone';
+TRUNCATE outbox_archive;
 
 -- A key that has become too long for AMQP since is whole: half a character is no text
 DELETE FROM outbox_internal.outbox_lease;

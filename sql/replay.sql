@@ -195,7 +195,25 @@ SELECT outbox_replay('-infinity', max_messages => 1) AS job \gset
 SELECT id, state FROM outbox_job ORDER BY id;
 SELECT outbox_job_cancel(:job);
 
+-- Without a body nothing can be replayed, and nothing of what is asked for with it
+TRUNCATE outbox, outbox_archive, outbox_job, outbox_history RESTART IDENTITY CASCADE;
+INSERT INTO outbox_archive (seq, id, route, event_type, payload, headers, created_at, attempts, published_at)
+SELECT i, outbox_uuid7(), CASE WHEN i > 4 THEN 'replay' ELSE 'default' END, 'm' || i,
+	CASE WHEN i < 4 OR i = 7 THEN 'null'::jsonb END, '{"h": 1}', at(i), 0, at(i)
+FROM generate_series(1, 7) i;
+SELECT outbox_replay('-infinity');
+\echo :LAST_ERROR_SQLSTATE
+SELECT outbox_replay(at(4), route => 'default');
+SELECT (SELECT count(*) FROM outbox_job), (SELECT count(*) FROM outbox_internal.outbox_job_list), (SELECT count(*) FROM outbox_history);
+SELECT outbox_replay('-infinity', at(4)) AS job \gset
+SELECT step();
+SELECT outbox_replay('-infinity', max_messages => 3) AS job \gset
+SELECT total, done, skipped, last_error FROM jobs;
+
 -- Who may
+TRUNCATE outbox, outbox_archive, outbox_job RESTART IDENTITY CASCADE;
+INSERT INTO outbox_archive (seq, id, route, event_type, payload, created_at, attempts, published_at)
+VALUES (1, outbox_uuid7(), 'default', 'again', '1', at(0), 0, at(1));
 CREATE ROLE regress_outbox_replayer;
 GRANT USAGE ON SCHEMA outbox_regress TO regress_outbox_replayer;
 SET ROLE regress_outbox_replayer;

@@ -19,6 +19,7 @@ FROM (VALUES ('exchange', ''''''), ('exchange', 'repeat(''x'', 255)'),
 	('max_attempts', '1'), ('max_attempts', '0'), ('max_attempts', 'NULL'),
 	('ordering', '''none'''), ('ordering', '''strict'''), ('ordering', 'NULL'),
 	('on_failed', '''block'''), ('on_failed', '''stop'''),
+	('archive', '''metadata'''), ('archive', '''none'''), ('archive', '''body'''), ('archive', 'NULL'),
 	('paused', 'true'), ('paused', 'NULL'),
 	('enqueue_roles', '''{}'''), ('enqueue_roles', '''{no_such_role}''')) v(col, value);
 SELECT outcome('INSERT INTO outbox_route (name) VALUES (' || value || ')')
@@ -109,9 +110,13 @@ default	outbox	topic	{event_type}	10	key	skip	f	\N	t
 UPDATE public.outbox_route SET exchange = 'outbox', exchange_type = 'topic', routing_key = DEFAULT,
 	max_attempts = DEFAULT, ordering = DEFAULT, on_failed = DEFAULT, enqueue_roles = NULL
 WHERE name = 'default';
-INSERT INTO public.outbox_route (name, exchange_type, relay, relay_roles) VALUES ('default', 'topic', 'external', '{regress_outbox_none}');
-SELECT relay, relay_roles FROM public.outbox_route WHERE name = 'default';
+INSERT INTO public.outbox_route (name, exchange_type, relay, relay_roles, archive) VALUES ('default', 'topic', 'external', '{regress_outbox_none}', 'metadata');
+SELECT relay, relay_roles, archive FROM public.outbox_route WHERE name = 'default';
 UPDATE public.outbox_route SET relay = DEFAULT, relay_roles = NULL WHERE name = 'default';
+-- but not one whose archive somebody has set
+INSERT INTO public.outbox_route (name, exchange, exchange_type) VALUES ('default', 'late', 'topic');
+\echo :LAST_ERROR_SQLSTATE
+UPDATE public.outbox_route SET archive = DEFAULT WHERE name = 'default';
 COPY public.outbox_route (name, exchange, exchange_type, routing_key, max_attempts, ordering, on_failed, paused, enqueue_roles, control) FROM stdin;
 default	copied	topic	{event_type}	10	key	skip	f	\N	t
 other	copied	topic	{event_type}	10	key	skip	f	\N	t

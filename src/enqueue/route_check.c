@@ -202,6 +202,8 @@ outbox_route_allowed(PG_FUNCTION_ARGS)
 		  "A replication slot is for relay = 'cdc'.");
 	ALLOW("retention", retention_allowed(fcinfo),
 		  "It is from 0 to 2147483647 seconds, or NULL for outbox.retention.");
+	ALLOW("archive", IS(ARCHIVE, "message") || IS(ARCHIVE, "metadata") ||
+		  IS(ARCHIVE, "none"), "It is message, metadata or none.");
 	PG_RETURN_BOOL(true);
 #undef ALLOW
 #undef IS

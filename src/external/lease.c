@@ -90,6 +90,7 @@ copy_route(OutboxRoute *to, const OutboxRoute *from)
 	to->failed_route = utf8(from->failed_route);
 	to->max_attempts = from->max_attempts;
 	to->retention_s = from->retention_s;
+	to->archive = from->archive;
 }
 
 /*
@@ -309,7 +310,7 @@ outbox_ack(PG_FUNCTION_ARGS)
 		if (marks[i])
 			published[n++] = call.lease.ids[i];
 	settled = outbox_store_settle_waiting(RelationGetRelid(call.rel), published, n,
-										  outbox_is_archived(&call.route));
+										  outbox_archived(&call.route));
 	outbox_store_shorten_lease(&call.lease, marks);
 	end_call(&call);
 	PG_RETURN_INT32(settled);

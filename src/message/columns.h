@@ -14,7 +14,14 @@
 
 /* The arguments, if columns.def says so of the column. */
 #define OUTBOX_IF_ARCHIVED_KEPT(...)		__VA_ARGS__
+#define OUTBOX_IF_ARCHIVED_BODY(...)		__VA_ARGS__
 #define OUTBOX_IF_ARCHIVED_DROPPED(...)
+#define OUTBOX_IF_METADATA_KEPT(...)		__VA_ARGS__
+#define OUTBOX_IF_METADATA_BODY(...)
+#define OUTBOX_IF_METADATA_DROPPED(...)
+#define OUTBOX_IF_BODY_KEPT(...)
+#define OUTBOX_IF_BODY_BODY(...)			__VA_ARGS__
+#define OUTBOX_IF_BODY_DROPPED(...)
 #define OUTBOX_IF_READ_LISTED(...)			__VA_ARGS__
 #define OUTBOX_IF_READ_READ(...)			__VA_ARGS__
 #define OUTBOX_IF_READ_UNREAD(...)

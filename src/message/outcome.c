@@ -13,10 +13,12 @@
 #include "outcome.h"
 #include "settings.h"
 
-bool
-outbox_is_archived(const OutboxRoute *route)
+OutboxArchive
+outbox_archived(const OutboxRoute *route)
 {
-	return (route->retention_s < 0 ? outbox_retention_s : route->retention_s) > 0;
+	int			retention_s = route->retention_s < 0 ? outbox_retention_s : route->retention_s;
+
+	return retention_s > 0 ? route->archive : OUTBOX_ARCHIVE_NONE;
 }
 
 OutboxFailure

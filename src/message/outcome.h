@@ -43,8 +43,8 @@ typedef struct OutboxFailure
 	const OutboxDeath *death;	/* this is not NULL */
 } OutboxFailure;
 
-/* Are published messages of the route kept in the archive? */
-extern bool outbox_is_archived(const OutboxRoute *route);
+/* How much of the route's published messages is archived: nothing where the retention is 0. */
+extern OutboxArchive outbox_archived(const OutboxRoute *route);
 
 /*
  * An attempt of the message has failed: is it given up, and else when is the next one?

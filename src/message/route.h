@@ -20,6 +20,16 @@ typedef enum OutboxNumbering
 	OUTBOX_NUMBER_KEY
 } OutboxNumbering;
 
+/* outbox_route.archive: what of a published message is archived; see outcome.h. */
+typedef enum OutboxArchive
+{
+	OUTBOX_ARCHIVE_MESSAGE,
+	OUTBOX_ARCHIVE_METADATA,	/* all but the body */
+	OUTBOX_ARCHIVE_NONE
+} OutboxArchive;
+
+#define OUTBOX_ARCHIVES	(OUTBOX_ARCHIVE_NONE + 1)
+
 typedef struct OutboxRoute
 {
 	char	   *name;
@@ -38,6 +48,7 @@ typedef struct OutboxRoute
 	char	   *slot;			/* of change data capture; NULL: any */
 	int			max_pending;	/* messages that it may have; 0: no limit */
 	int			retention_s;	/* in the archive; -1: outbox.retention */
+	OutboxArchive archive;
 
 	/* The rest is the relay's; see route_states.c. */
 	bool		declared;		/* exchange checked on this connection */

@@ -66,6 +66,8 @@ DECLARE
 	filed bigint;
 	what jsonb;
 	listed bigint;
+	bodiless bigint;
+	their_route text;
 BEGIN
 	IF published_from IS NULL OR new_ids IS NULL THEN
 		RAISE EXCEPTION '% must not be null',
@@ -115,24 +117,35 @@ BEGIN
 	 * a failed message may be published long after the next ones of its key.  To
 	 * read the archive once, here, is what lets the relay read it by places only.
 	 */
-	INSERT INTO outbox_internal.outbox_job_list (job, first, parts, tids, seqs)
-	SELECT filed, min(l.n), array_agg(l.part ORDER BY l.n),
-		array_agg(l.tid ORDER BY l.n), array_agg(l.seq ORDER BY l.n)
-	FROM (SELECT row_number() OVER (ORDER BY a.seq, a.published_at) - 1 AS n,
-			a.tableoid AS part, a.ctid AS tid, a.seq
-		  FROM outbox_internal.outbox_archive a
-		  WHERE a.published_at >= published_from AND a.published_at < upto
+	WITH l AS MATERIALIZED (
+		SELECT row_number() OVER (ORDER BY a.seq, a.published_at) - 1 AS n,
+			a.tableoid AS part, a.ctid AS tid, a.seq,
+			CASE WHEN num_nonnulls(@columns body a.@) = 0 THEN a.route END AS bodiless_on
+		FROM outbox_internal.outbox_archive a
+		WHERE a.published_at >= published_from AND a.published_at < upto
 			AND (outbox_replay.route IS NULL OR a.route = outbox_replay.route)
 			AND (outbox_replay.aggregate_type IS NULL
 				OR a.aggregate_type = outbox_replay.aggregate_type)
 			AND (outbox_replay.aggregate_id IS NULL
 				OR a.aggregate_id = outbox_replay.aggregate_id)
-		  ORDER BY a.seq, a.published_at
-		  LIMIT max_messages) l
-	GROUP BY l.n / 1000;
-
-	SELECT coalesce(sum(cardinality(l.tids)), 0) INTO listed
-	FROM outbox_internal.outbox_job_list l WHERE l.job = filed;
+		ORDER BY a.seq, a.published_at
+		LIMIT max_messages),
+	put AS (
+		INSERT INTO outbox_internal.outbox_job_list (job, first, parts, tids, seqs)
+		SELECT filed, min(l.n), array_agg(l.part ORDER BY l.n),
+			array_agg(l.tid ORDER BY l.n), array_agg(l.seq ORDER BY l.n)
+		FROM l
+		GROUP BY l.n / 1000)
+	SELECT count(*), count(l.bodiless_on), min(l.bodiless_on)
+	INTO listed, bodiless, their_route
+	FROM l;
+	IF bodiless > 0 THEN
+		RAISE EXCEPTION 'messages that were archived without their body cannot be replayed'
+			USING ERRCODE = 'object_not_in_prerequisite_state',
+				DETAIL = format('Without payload and body in the archive: %s of %s selected messages, for example on route "%s". outbox_route.archive was ''metadata'' when they were published.',
+					bodiless, listed, their_route),
+				HINT = 'Replay another route or another time. SELECT route, min(published_at), max(published_at) FROM outbox_archive WHERE payload IS NULL AND body IS NULL GROUP BY route shows which messages have no body.';
+	END IF;
 	UPDATE outbox_internal.outbox_job j
 	SET total = listed, state = CASE WHEN listed = 0 THEN 'done' ELSE j.state END,
 		ended_at = CASE WHEN listed = 0 THEN clock_timestamp() END
@@ -143,7 +156,7 @@ END
 $$;
 
 COMMENT ON FUNCTION @extschema@.outbox_replay(timestamptz, timestamptz, text, text, text, boolean, bigint) IS
-'Files a job that publishes archived messages once more, in the order of their enqueue: those that were published from published_from until before published_to (NULL: until now) and match all other arguments that are not NULL, the oldest max_messages of them. They keep their ids, or with new_ids get new ones. Returns the id of the job: see outbox_job, outbox_progress and outbox_job_cancel(). Reads the archive of that time once. Errors: 22004 and 22023 name the argument, 42704 unknown route.';
+'Files a job that publishes archived messages once more, in the order of their enqueue: those that were published from published_from until before published_to (NULL: until now) and match all other arguments that are not NULL, the oldest max_messages of them. They keep their ids, or with new_ids get new ones. Returns the id of the job: see outbox_job, outbox_progress and outbox_job_cancel(). Reads the archive of that time once. Errors: 22004 and 22023 name the argument, 42704 unknown route, 55000 some of the messages were archived without their body.';
 
 CREATE FUNCTION @extschema@.outbox_job_cancel(id bigint)
 RETURNS boolean

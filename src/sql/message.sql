@@ -29,13 +29,13 @@ CREATE VIEW outbox_internal.outbox_control AS SELECT c.* FROM @extschema@.outbox
 CREATE FUNCTION outbox_internal.outbox_route_allowed(
 	name text, exchange text, exchange_type text, routing_key text,
 	max_attempts integer, ordering text, on_failed text, paused boolean,
-	failed_route text, retention interval, relay text, sequence text,
+	failed_route text, retention interval, archive text, relay text, sequence text,
 	max_pending integer, format text, format_options jsonb, slot name)
 RETURNS boolean
 AS 'MODULE_PATHNAME', 'outbox_route_allowed'
 LANGUAGE C IMMUTABLE PARALLEL SAFE;
 
-COMMENT ON FUNCTION outbox_internal.outbox_route_allowed(text, text, text, text, integer, text, text, boolean, text, interval, text, text, integer, text, jsonb, name) IS
+COMMENT ON FUNCTION outbox_internal.outbox_route_allowed(text, text, text, text, integer, text, text, boolean, text, interval, text, text, text, integer, text, jsonb, name) IS
 'True, or an error that names the column of outbox_route and says what is allowed (23514, 22023, 54000, 55000).';
 
 CREATE TABLE @extschema@.outbox_route (
@@ -54,6 +54,7 @@ CREATE TABLE @extschema@.outbox_route (
 	pause_reason text,
 	failed_route text,
 	retention interval,
+	archive text NOT NULL DEFAULT 'message',
 	relay text NOT NULL DEFAULT 'internal',
 	relay_roles name[],
 	sequence text,
@@ -65,8 +66,8 @@ CREATE TABLE @extschema@.outbox_route (
 	relay_role_oids oid[],
 	CONSTRAINT outbox_route_allowed CHECK (outbox_internal.outbox_route_allowed(
 		name, exchange, exchange_type, routing_key, max_attempts, ordering, on_failed,
-		paused, failed_route, retention, relay, sequence, max_pending, format,
-		format_options, slot))
+		paused, failed_route, retention, archive, relay, sequence, max_pending,
+		format, format_options, slot))
 );
 
 COMMENT ON TABLE @extschema@.outbox_route IS

@@ -18,7 +18,7 @@ GRANT EXECUTE ON FUNCTION
 	outbox_internal.outbox_claim_hash(uuid),
 	outbox_internal.outbox_acting_role(),
 	outbox_internal.outbox_restoring(),
-	outbox_internal.outbox_route_allowed(text, text, text, text, integer, text, text, boolean, text, interval, text, text, integer, text, jsonb, name),
+	outbox_internal.outbox_route_allowed(text, text, text, text, integer, text, text, boolean, text, interval, text, text, text, integer, text, jsonb, name),
 @list public@
 	@extschema@.outbox_uuid7()
 TO PUBLIC;

@@ -71,6 +71,7 @@ BEGIN
 		paused_by = NEW.paused_by, paused_at = NEW.paused_at,
 		pause_reason = NEW.pause_reason,
 		failed_route = NEW.failed_route, retention = NEW.retention,
+		archive = NEW.archive,
 		sequence = NEW.sequence, relay = NEW.relay, relay_roles = NEW.relay_roles,
 		max_pending = NEW.max_pending,
 		format = NEW.format, format_options = NEW.format_options, slot = NEW.slot
@@ -79,7 +80,7 @@ BEGIN
 			 r.ordering, r.on_failed, r.paused)
 			= ('outbox', 'topic', '{event_type}', 10, 'key', 'skip', false)
 		AND r.enqueue_roles IS NULL AND r.failed_route IS NULL
-		AND r.retention IS NULL AND r.sequence IS NULL
+		AND r.retention IS NULL AND r.archive = 'message' AND r.sequence IS NULL
 		AND r.relay = 'internal' AND r.relay_roles IS NULL AND r.max_pending IS NULL
 		AND r.format = 'plain' AND r.slot IS NULL;
 	IF FOUND THEN

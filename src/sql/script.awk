@@ -14,6 +14,7 @@
 # Lists of names, in the order of the table, with the alias before each if one is given:
 #
 #	@columns archived [alias.]@		what the archive keeps
+#	@columns body [alias.]@			of that, what it keeps only with archive = 'message'
 #	@columns read [alias.]@			what the relay reads
 #	@columns content [alias.]@		what is published
 #	@columns new [alias.]@			what an application can set
@@ -56,7 +57,7 @@ FNR == NR {
 	set_by[n] = after[1]
 	archive[n] = after[2]
 	relay[n] = after[3]
-	if (after[3] !~ /^(LISTED|READ|UNREAD)$/ || archive[n] !~ /^(KEPT|DROPPED)$/ ||
+	if (after[3] !~ /^(LISTED|READ|UNREAD)$/ || archive[n] !~ /^(KEPT|BODY|DROPPED)$/ ||
 		set_by[n] !~ /^(CONTENT|APPLICATION|INSERT|SERVER|RELAY)$/ ||
 		null[n] !~ /^(NULLABLE|NOT_NULL|IDENTITY|DEFAULT)$/)
 		fail("not what columns.def says of a column")
@@ -76,11 +77,12 @@ function item(list, i)
 {
 	if (list == "table")
 		return definition(i)
-	if (list == "archive" && archive[i] == "KEPT")
+	if (list == "archive" && archive[i] != "DROPPED")
 		return name[i] " " type[i] (null[i] == "NULLABLE" ? "" : " NOT NULL")
-	if (list == "storage" && archive[i] == "KEPT" && (type[i] == "jsonb" || type[i] == "bytea"))
+	if (list == "storage" && archive[i] != "DROPPED" && (type[i] == "jsonb" || type[i] == "bytea"))
 		return "ALTER " name[i] " SET STORAGE EXTERNAL"
-	if (list == "archived" && archive[i] == "KEPT" ||
+	if (list == "archived" && archive[i] != "DROPPED" ||
+		list == "body" && archive[i] == "BODY" ||
 		list == "read" && relay[i] != "UNREAD" ||
 		list == "content" && set_by[i] == "CONTENT" ||
 		list == "new" && set_by[i] ~ /^(CONTENT|APPLICATION|INSERT)$/)
@@ -92,7 +94,7 @@ function expand(marker,    words, count, list, alias, types, other, i, w, text, 
 {
 	count = split(marker, words, / +/)
 	list = words[2]
-	if (list !~ /^(table|archive|storage|archived|read|content|new)$/)
+	if (list !~ /^(table|archive|storage|archived|body|read|content|new)$/)
 		fail("no list of columns is called \"" list "\"")
 	for (w = 3; w <= count; w++) {
 		if (words[w] ~ /^[a-z]+\.$/)

@@ -132,7 +132,7 @@ extern void outbox_store_fence_row(TransactionId xid);
  * many; remains (n bools) are false for those.
  */
 extern int	outbox_store_settle_direct(const OutboxSettled *rows, int n,
-									   bool archive, bool *remains);
+									   OutboxArchive archive, bool *remains);
 
 /* ---------------------------------------------------------- store_message.c */
 

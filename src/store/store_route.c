@@ -117,6 +117,14 @@ get_retention(const Row *row)
 											 DirectFunctionCall1(numeric_ceil, value)));
 }
 
+static OutboxArchive
+get_archive(const Row *row)
+{
+	return is(row, OUTBOX_ROUTE_ARCHIVE, "none") ? OUTBOX_ARCHIVE_NONE :
+		is(row, OUTBOX_ROUTE_ARCHIVE, "metadata") ? OUTBOX_ARCHIVE_METADATA :
+		OUTBOX_ARCHIVE_MESSAGE;
+}
+
 static OutboxNumbering
 get_numbering(const Row *row)
 {
@@ -162,6 +170,7 @@ outbox_route_load(OutboxRoute *route, HeapTuple tuple, TupleDesc desc,
 	route->slot = keep_slot(&row);
 	route->max_pending = get_int(&row, OUTBOX_ROUTE_MAX_PENDING, 0);
 	route->retention_s = get_retention(&row);
+	route->archive = get_archive(&row);
 }
 
 List *

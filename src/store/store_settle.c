@@ -29,7 +29,10 @@
 #define FIRST_NAME(NAME, name, ...) #name
 #define ARCHIVED_NAME(NAME, name, TYPE, type, null, value, set_by, archive, relay) \
 	OUTBOX_IF_ARCHIVED_##archive(", " #name)
+#define METADATA_NAME(NAME, name, TYPE, type, null, value, set_by, archive, relay) \
+	OUTBOX_IF_METADATA_##archive(", " #name)
 #define ARCHIVE_COLUMNS OUTBOX_MESSAGE_COLUMNS(FIRST_NAME, ARCHIVED_NAME)
+#define METADATA_COLUMNS OUTBOX_MESSAGE_COLUMNS(FIRST_NAME, METADATA_NAME)
 
 #define FIND_SQL \
 	"SELECT id FROM outbox_internal.outbox WHERE id = ANY ($1)"
@@ -51,11 +54,22 @@ static OutboxStatement delete_rows = {
 };
 
 /* published_at is the time of settling: the confirm came at most some milliseconds before. */
-static OutboxStatement archive_rows = {
-	"WITH d AS (" DELETE_SQL " RETURNING " ARCHIVE_COLUMNS ")"
-	" INSERT INTO outbox_internal.outbox_archive (" ARCHIVE_COLUMNS ", published_at)"
-	" SELECT " ARCHIVE_COLUMNS ", pg_catalog.clock_timestamp() FROM d",
-	SPI_OK_INSERT, {UUIDARRAYOID}
+#define ARCHIVE_SQL(columns) \
+	"WITH d AS (" DELETE_SQL " RETURNING " columns ")" \
+	" INSERT INTO outbox_internal.outbox_archive (" columns ", published_at)" \
+	" SELECT " columns ", pg_catalog.clock_timestamp() FROM d"
+
+static OutboxStatement archive_messages = {
+	ARCHIVE_SQL(ARCHIVE_COLUMNS), SPI_OK_INSERT, {UUIDARRAYOID}
+};
+static OutboxStatement archive_metadata = {
+	ARCHIVE_SQL(METADATA_COLUMNS), SPI_OK_INSERT, {UUIDARRAYOID}
+};
+
+static OutboxStatement *const settle_statements[] = {
+	[OUTBOX_ARCHIVE_MESSAGE] = &archive_messages,
+	[OUTBOX_ARCHIVE_METADATA] = &archive_metadata,
+	[OUTBOX_ARCHIVE_NONE] = &delete_rows,
 };
 
 /* ---------------------------------------------------------------- published */
@@ -78,7 +92,7 @@ marked_ids(const OutboxSettled *rows, int n, const bool *marks)
  * The row trigger says it for updates.
  */
 static void
-refuse_deferred(Oid table, bool archive)
+refuse_deferred(Oid table, OutboxArchive archive)
 {
 	Relation	rel = table_open(table, AccessShareLock);
 	Oid			relid = get_relname_relid("outbox_archive",
@@ -86,7 +100,7 @@ refuse_deferred(Oid table, bool archive)
 
 	outbox_refuse_deferred(rel, TRIGGER_EVENT_DELETE, false);
 	table_close(rel, NoLock);
-	if (!archive || !OidIsValid(relid))
+	if (archive == OUTBOX_ARCHIVE_NONE || !OidIsValid(relid))
 		return;
 	rel = table_open(relid, AccessShareLock);
 	outbox_refuse_deferred(rel, TRIGGER_EVENT_INSERT, false);
@@ -99,11 +113,11 @@ refuse_deferred(Oid table, bool archive)
  * error it stays confirmed in memory, and nothing else is sent before the trigger is gone.
  */
 static int
-settle_by_id(Datum ids, int n, bool archive)
+settle_by_id(Datum ids, int n, OutboxArchive archive)
 {
 	int			settled;
 
-	outbox_store_run(archive ? &archive_rows : &delete_rows, &ids);
+	outbox_store_run(settle_statements[archive], &ids);
 	settled = (int) SPI_processed;
 	if (settled == n)
 		return settled;
@@ -122,8 +136,8 @@ settle_by_id(Datum ids, int n, bool archive)
  * somebody has locked them, or they are gone already.
  */
 static void
-settle_remains(const OutboxSettled *rows, int n, int nremain, bool archive,
-			   bool *remains)
+settle_remains(const OutboxSettled *rows, int n, int nremain,
+			   OutboxArchive archive, bool *remains)
 {
 	bool	   *ours = palloc0(sizeof(bool) * n);
 	Datum		ids = marked_ids(rows, n, remains);
@@ -142,7 +156,7 @@ settle_remains(const OutboxSettled *rows, int n, int nremain, bool archive,
 }
 
 void
-outbox_store_settle(const OutboxSettled *rows, int n, bool archive,
+outbox_store_settle(const OutboxSettled *rows, int n, OutboxArchive archive,
 					bool *remains)
 {
 	int			settled;
@@ -157,7 +171,8 @@ outbox_store_settle(const OutboxSettled *rows, int n, bool archive,
 }
 
 int
-outbox_store_settle_waiting(Oid table, const pg_uuid_t *ids, int n, bool archive)
+outbox_store_settle_waiting(Oid table, const pg_uuid_t *ids, int n,
+							OutboxArchive archive)
 {
 	refuse_deferred(table, archive);
 	return settle_by_id(outbox_store_id_array(ids, sizeof(*ids), n), n, archive);

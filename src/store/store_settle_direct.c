@@ -50,6 +50,7 @@ typedef struct Archive
 	ModifyTableState *insert;
 	PartitionTupleRouting *routing;
 	TupleTableSlot *slot;		/* a row of the table */
+	bool		body;			/* with the body */
 	TimestampTz published_at;
 } Archive;
 
@@ -199,6 +200,16 @@ close_archive(Archive *to)
 	PopActiveSnapshot();
 }
 
+/* archive = 'metadata' */
+static void
+leave_body(TupleTableSlot *slot)
+{
+#define LEAVE_BODY(NAME, name, TYPE, type, null, value, set_by, archive, relay) \
+	OUTBOX_IF_BODY_##archive(slot->tts_isnull[COL_##NAME - 1] = true;)
+
+	OUTBOX_MESSAGE_COLUMNS(LEAVE_BODY, LEAVE_BODY)
+}
+
 /*
  * Makes the row of the archive and finds its partition, before anything happens to
  * the row: NULL when it is for the statement.  No partition is an error, here as
@@ -214,6 +225,8 @@ route_row(Archive *to, TupleTableSlot *row)
 	slot_getsomeattrs(row, OUTBOX_ARCHIVED_COLUMNS);
 	memcpy(slot->tts_values, row->tts_values, sizeof(Datum) * OUTBOX_ARCHIVED_COLUMNS);
 	memcpy(slot->tts_isnull, row->tts_isnull, sizeof(bool) * OUTBOX_ARCHIVED_COLUMNS);
+	if (!to->body)
+		leave_body(slot);
 	slot->tts_values[OUTBOX_ARCHIVED_COLUMNS] = TimestampTzGetDatum(to->published_at);
 	slot->tts_isnull[OUTBOX_ARCHIVED_COLUMNS] = false;
 	partition = ExecFindPartition(to->insert, to->table, to->routing, slot,
@@ -321,21 +334,22 @@ settle_rows(Relation rel, const OutboxSettled *rows, int n, Archive *to,
 }
 
 int
-outbox_store_settle_direct(const OutboxSettled *rows, int n, bool archive,
-						   bool *remains)
+outbox_store_settle_direct(const OutboxSettled *rows, int n,
+						   OutboxArchive archive, bool *remains)
 {
 	Relation	rel = table_open(outbox_store_relid(), RowExclusiveLock);
 	EState	   *estate = CreateExecutorState();
-	Archive		to;
+	Archive		to = {.body = archive == OUTBOX_ARCHIVE_MESSAGE};
+	bool		archives = archive != OUTBOX_ARCHIVE_NONE;
 	int			settled = 0;
 
-	if (may_delete(rel) && (!archive || open_archive(&to, rel, estate)))
+	if (may_delete(rel) && (!archives || open_archive(&to, rel, estate)))
 	{
 		CheckCmdReplicaIdentity(rel, CMD_DELETE);
 		estate->es_output_cid = GetCurrentCommandId(true);
-		settled = settle_rows(rel, rows, n, archive ? &to : NULL, estate,
+		settled = settle_rows(rel, rows, n, archives ? &to : NULL, estate,
 							  remains);
-		if (archive)
+		if (archives)
 			close_archive(&to);
 		CommandCounterIncrement();
 	}

@@ -1190,7 +1190,7 @@ settle_row(const OutboxSettled *settled)
 }
 
 void
-outbox_store_settle(const OutboxSettled *settled, int n, bool archive,
+outbox_store_settle(const OutboxSettled *settled, int n, OutboxArchive archive,
 					bool *remains)
 {
 	statement("settle");

@@ -45,6 +45,7 @@ my %ROLE_OF = (
 	'Rights: GRANT EXECUTE' => 'admin',
 	'`outbox_enqueue_batch`: SELECT' => 'app',
 	'Routes: INSERT INTO outbox_route' => 'admin',
+	'Bodies of published messages: UPDATE outbox_route' => 'admin',
 	'Dead letters: INSERT INTO outbox_route' => 'admin',
 	'Numbers: UPDATE outbox_route' => 'admin',
 	'Each event once: CREATE TABLE processed_messages' => 'admin',

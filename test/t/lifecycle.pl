@@ -317,7 +317,7 @@ UPDATE outbox SET status = 'failed', attempts = 3, last_error = 'why';
 SELECT outbox_enqueue('kept.event', '{"n": 1}', aggregate_id => 'k', aggregate_type => 't',
 	headers => '{"h": [1, null]}', properties => '{"priority": 3}');
 SELECT outbox_enqueue_bytes('kept.event', '\x00ff', available_at => now() + '1 day');
-INSERT INTO outbox_route (name, exchange, max_attempts) VALUES ('extra', 'extra', 7);
+INSERT INTO outbox_route (name, exchange, max_attempts, archive) VALUES ('extra', 'extra', 7, 'metadata');
 UPDATE outbox_route SET max_attempts = 5 WHERE name = 'default';
 SELECT outbox_enqueue('kept.event', '{"n": 2}', route => 'extra');
 CREATE DATABASE restored;

@@ -44,6 +44,28 @@ enqueue('gone', q{route => 'gone'});
 $node->wait_drained;
 is($node->sql('SELECT string_agg(event_type, $$ $$) FROM outbox_archive'), 'kept', 'retention 0 of a route');
 
+# --- what is archived, by the route's archive when a message is settled
+
+$node->sql(q{INSERT INTO outbox_route (name, exchange, archive) VALUES ('whole', 'outbox', 'message'),
+	('bodiless', 'outbox', 'metadata'), ('untraced', 'outbox', 'none')});
+sub archived
+{
+	return $node->sql(q{SELECT string_agg(event_type || CASE WHEN payload IS NULL AND body IS NULL THEN ' without' ELSE ' with' END
+		|| coalesce(' ' || headers::text, ''), ', ' ORDER BY seq) FROM outbox_archive WHERE event_type ~ '^kind'});
+}
+# In one transaction, and so in one round of settling.
+$node->sql(q{BEGIN; SELECT outbox_enqueue('kind-' || r, '{"a": 1}', headers => '{"h": 1}', route => r) FROM unnest(ARRAY['whole', 'bodiless', 'untraced']) r;
+	SELECT outbox_enqueue_bytes('kind-bytes', 'b', route => 'bodiless'); COMMIT});
+$node->wait_drained;
+is(archived(), 'kind-whole with {"h": 1}, kind-bodiless without {"h": 1}, kind-bytes without', 'archive = message, metadata and none');
+$node->sql(q{UPDATE outbox_route SET archive = 'message' WHERE name = 'bodiless';
+	UPDATE outbox_route SET archive = 'metadata' WHERE name = 'whole'});
+enqueue("kind-later-$_", "route => '$_'") for qw(whole bodiless);
+$node->wait_drained;
+like(archived(), qr/kind-bytes without, kind-later-whole without, kind-later-bodiless with$/, 'a change counts for what is settled after it');
+like($node->sql_fails(q{SELECT outbox_replay('-infinity', route => 'bodiless')}), qr/without their body cannot be replayed/, 'no replay of metadata');
+$node->sql(q{DELETE FROM outbox_archive WHERE event_type ~ '^kind'});
+
 # --- when it failed, if it has
 
 $fake->do('when type=twice : nack');

@@ -193,9 +193,9 @@ outbox_settler_collect(OutboxSettler *settler, OutboxSettling *settling)
 							dlist_container(OutboxItem, node, iter.cur));
 }
 
-/* Those that are archived, or those that are not; routes differ in that. */
+/* Those of which so much is archived; routes differ in that. */
 static void
-settle_confirmed(OutboxSettling *settling, bool archive)
+settle_confirmed(OutboxSettling *settling, OutboxArchive archive)
 {
 	OutboxSettled *rows = palloc(sizeof(OutboxSettled) * settling->nconfirmed);
 	int		   *which = palloc(sizeof(int) * settling->nconfirmed);
@@ -203,7 +203,7 @@ settle_confirmed(OutboxSettling *settling, bool archive)
 	int			n = 0;
 
 	for (int i = 0; i < settling->nconfirmed; i++)
-		if (outbox_is_archived(settling->confirmed[i]->route) == archive)
+		if (outbox_archived(settling->confirmed[i]->route) == archive)
 		{
 			rows[n] = settling->rows[i];
 			which[n++] = i;
@@ -277,8 +277,8 @@ outbox_settler_run(OutboxSettler *settler, OutboxSettling *settling)
 	if (settling->nconfirmed > 0)
 	{
 		note_settled(settling);
-		settle_confirmed(settling, true);
-		settle_confirmed(settling, false);
+		for (int archive = 0; archive < OUTBOX_ARCHIVES; archive++)
+			settle_confirmed(settling, (OutboxArchive) archive);
 	}
 	if (settling->nrejected > 0)
 		settling->taken_away =

@@ -280,7 +280,7 @@ extern void outbox_store_fence_wait(void);
 
 /* ----------------------------------------------------------- store_settle.c */
 
-/* Deletes, and with archive copies to outbox_archive, published messages. */
+/* Deletes published messages, and copies to outbox_archive what archive says of them. */
 typedef struct OutboxSettled
 {
 	ItemPointerData tid;
@@ -288,15 +288,15 @@ typedef struct OutboxSettled
 } OutboxSettled;
 
 /* Rows that somebody has locked are left, and marked in remains (n bools). */
-extern void outbox_store_settle(const OutboxSettled *rows, int n, bool archive,
-								bool *remains);
+extern void outbox_store_settle(const OutboxSettled *rows, int n,
+								OutboxArchive archive, bool *remains);
 
 /*
  * For a session: the same of n rows, by id, waiting for whoever has locked them.  Returns
  * how many there were.  table: outbox.
  */
 extern int	outbox_store_settle_waiting(Oid table, const pg_uuid_t *ids, int n,
-										bool archive);
+										OutboxArchive archive);
 
 /*
  * Counts failed attempts.  Rows that somebody has locked are left, and marked in

@@ -77,7 +77,7 @@ CREATE FUNCTION outbox_test_next_due(after_due timestamptz DEFAULT '-infinity',
 RETURNS timestamptz AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
 
 CREATE FUNCTION outbox_test_settle(tids tid[], ids uuid[],
-	archive boolean DEFAULT true)
+	archive text DEFAULT 'message')
 RETURNS boolean[] AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
 
 CREATE FUNCTION outbox_test_fail(ids uuid[], error bytea,
@@ -90,7 +90,7 @@ CREATE FUNCTION outbox_test_routes(
 	OUT routing_key text, OUT max_attempts integer, OUT ordered boolean,
 	OUT block_on_failed boolean, OUT paused boolean, OUT failed_route text,
 	OUT retention_s integer, OUT outlet text, OUT numbering integer,
-	OUT max_pending integer, OUT slot text)
+	OUT max_pending integer, OUT slot text, OUT archive text)
 RETURNS SETOF record AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
 
 CREATE FUNCTION outbox_test_route_columns(

@@ -342,6 +342,19 @@ settled_rows(FunctionCallInfo fcinfo, OutboxSettled **rows)
 	return n;
 }
 
+static const char *const archives[OUTBOX_ARCHIVES] = {"message", "metadata", "none"};
+
+static OutboxArchive
+archive_of(const text *word)
+{
+	int			i = 0;
+
+	while (strcmp(archives[i], text_to_cstring(word)) != 0)
+		if (++i == OUTBOX_ARCHIVES)
+			elog(ERROR, "no such archive");
+	return (OutboxArchive) i;
+}
+
 /* Which of them remain. */
 Datum
 outbox_test_settle(PG_FUNCTION_ARGS)
@@ -351,7 +364,7 @@ outbox_test_settle(PG_FUNCTION_ARGS)
 	bool	   *remains = palloc(Max(n, 1));
 
 	begin();
-	outbox_store_settle(rows, n, PG_GETARG_BOOL(2), remains);
+	outbox_store_settle(rows, n, archive_of(PG_GETARG_TEXT_PP(2)), remains);
 	end();
 	return bool_array(remains, n);
 }
@@ -406,8 +419,8 @@ outbox_test_routes(PG_FUNCTION_ARGS)
 	foreach(cell, routes)
 	{
 		OutboxRoute *route = lfirst(cell);
-		Datum		values[14];
-		bool		nulls[14] = {false};
+		Datum		values[15];
+		bool		nulls[15] = {false};
 
 		values[0] = CStringGetTextDatum(route->name);
 		values[1] = CStringGetTextDatum(route->exchange);
@@ -423,6 +436,7 @@ outbox_test_routes(PG_FUNCTION_ARGS)
 		values[11] = Int32GetDatum(route->numbering);
 		values[12] = Int32GetDatum(route->max_pending);
 		values[13] = text_or_null(route->slot, &nulls[13]);
+		values[14] = CStringGetTextDatum(archives[route->archive]);
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 	}
 	end();

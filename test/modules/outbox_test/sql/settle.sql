@@ -11,7 +11,7 @@ LANGUAGE sql AS $$
 	INSERT INTO claimed SELECT *, ctid FROM outbox;
 $$;
 -- how many remain
-CREATE FUNCTION pg_temp.settle(archive boolean DEFAULT true) RETURNS bigint
+CREATE FUNCTION pg_temp.settle(archive text DEFAULT 'message') RETURNS bigint
 LANGUAGE sql AS $$
 	SELECT count(*) FILTER (WHERE r) FROM unnest(
 		(SELECT outbox_test_settle(array_agg(tid), array_agg(id), archive) FROM claimed)) r
@@ -36,8 +36,27 @@ SELECT * FROM pg_temp.result;
 
 -- or, with retention 0, nowhere
 CALL pg_temp.fill();
-SELECT pg_temp.settle(false);
+SELECT pg_temp.settle('none');
 SELECT * FROM pg_temp.result;
+
+-- or all but the body: without the statement, and by it those that have moved
+CREATE TEMP VIEW metadata AS
+	SELECT count(*) FILTER (WHERE num_nonnulls(a.payload, a.body) = 0) AS bodiless,
+		count(*) FILTER (WHERE (c.seq, c.id, c.route, c.event_type, c.aggregate_type, c.aggregate_id,
+			c.headers, c.properties, c.routing_key, c.created_at, c.attempts)
+			IS NOT DISTINCT FROM (a.seq, a.id, a.route, a.event_type, a.aggregate_type, a.aggregate_id,
+			a.headers, a.properties, a.routing_key, a.created_at, a.attempts)) AS same,
+		count(DISTINCT published_at) AS times
+	FROM outbox_archive a LEFT JOIN claimed c USING (id);
+CALL pg_temp.fill();
+SELECT pg_temp.settle('metadata');
+SELECT r.live, r.archived, m.* FROM pg_temp.result r, pg_temp.metadata m;
+SELECT event_type, status, payload, body, published_at IS NOT NULL AS published FROM outbox_messages ORDER BY seq;
+CALL pg_temp.fill();
+UPDATE outbox SET attempts = attempts + 1;
+UPDATE claimed SET attempts = attempts + 1;
+SELECT pg_temp.settle('metadata');
+SELECT r.live, r.archived, m.bodiless, m.same, m.times > 1 AS by_statement FROM pg_temp.result r, pg_temp.metadata m;
 
 -- A row that was changed since is not where it was, but found
 CALL pg_temp.fill();
@@ -47,7 +66,7 @@ SELECT * FROM pg_temp.result;
 SELECT event_type, routing_key FROM outbox_archive ORDER BY seq;
 CALL pg_temp.fill();
 UPDATE outbox SET routing_key = 'changed';
-SELECT pg_temp.settle(false);
+SELECT pg_temp.settle('none');
 SELECT * FROM pg_temp.result;
 
 -- A row that was discarded since is gone; the others are settled
@@ -72,7 +91,7 @@ SELECT event_type FROM outbox_archive ORDER BY seq;
 CALL pg_temp.fill();
 TRUNCATE outbox;
 SELECT pg_temp.settle();
-SELECT pg_temp.settle(false);
+SELECT pg_temp.settle('none');
 SELECT * FROM pg_temp.result;
 
 -- Many in one statement
@@ -168,6 +187,16 @@ TRUNCATE claimed;
 INSERT INTO claimed SELECT *, ctid FROM outbox;
 SELECT pg_temp.settle();
 SELECT * FROM pg_temp.result;
+-- of which 'metadata' writes nothing
+CREATE FUNCTION pg_temp.archived_bytes() RETURNS bigint LANGUAGE sql
+AS $$ SELECT sum(pg_table_size(inhrelid)) FROM pg_inherits WHERE inhparent = 'outbox_archive'::regclass $$;
+SELECT pg_temp.archived_bytes() > 200000 AS with_bodies;
+CALL pg_temp.fill();
+UPDATE outbox SET payload = NULL, body = decode(repeat(md5(event_type), 20000), 'hex') WHERE event_type = 'e1';
+TRUNCATE claimed;
+INSERT INTO claimed SELECT *, ctid FROM outbox;
+SELECT pg_temp.settle('metadata');
+SELECT m.*, pg_temp.archived_bytes() < 200000 AS small FROM pg_temp.metadata m;
 SELECT count(DISTINCT attstorage), min(attstorage)
 FROM pg_attribute WHERE attname IN ('payload', 'body', 'headers', 'properties')
 	AND attrelid IN (SELECT 'outbox_archive'::regclass UNION
@@ -211,7 +240,7 @@ CALL pg_temp.fill();
 SELECT pg_temp.settle();
 SELECT * FROM pg_temp.result;
 CALL pg_temp.fill();
-SELECT pg_temp.settle(false);
+SELECT pg_temp.settle('none');
 SELECT * FROM pg_temp.result;
 DROP TRIGGER added_row ON outbox;
 CREATE TRIGGER added_archived AFTER INSERT ON outbox_archive FOR EACH ROW EXECUTE FUNCTION pg_temp.fire();
@@ -244,9 +273,9 @@ TRUNCATE outbox, outbox_archive;
 -- A rule that leaves nothing of a DELETE is over when it is dropped
 INSERT INTO outbox (event_type, payload) VALUES ('ruled', '1');
 CREATE RULE added AS ON DELETE TO outbox DO INSTEAD NOTHING;
-SELECT outbox_test_settle(array_agg(ctid), array_agg(id), false) FROM outbox;
+SELECT outbox_test_settle(array_agg(ctid), array_agg(id), 'none') FROM outbox;
 DROP RULE added ON outbox;
-SELECT outbox_test_settle(array_agg(ctid), array_agg(id), false) FROM outbox;
+SELECT outbox_test_settle(array_agg(ctid), array_agg(id), 'none') FROM outbox;
 SELECT count(*) FROM outbox;
 TRUNCATE outbox;
 
@@ -257,7 +286,7 @@ CREATE FUNCTION pg_temp.keep() RETURNS trigger LANGUAGE plpgsql AS
 CREATE TRIGGER keep BEFORE DELETE ON outbox FOR EACH ROW EXECUTE FUNCTION pg_temp.keep();
 CALL pg_temp.fill();
 SELECT pg_temp.settle();
-SELECT pg_temp.settle(false);
+SELECT pg_temp.settle('none');
 SELECT count(*) FROM outbox;
 DROP TRIGGER keep ON outbox;
 TRUNCATE outbox, outbox_archive;

@@ -3,8 +3,8 @@ SELECT outbox_test_worker_session();
 
 -- Routes, each in full, and the pause of the whole
 INSERT INTO outbox_route VALUES ('é', 'x', 'fanout', '{aggregate_id}', 3, 'none', 'block', true, '{}');
-INSERT INTO outbox_route (name, failed_route, retention, sequence, max_pending) VALUES
-	('all', 'é', '1 day 0.5 s', 'key', 7);
+INSERT INTO outbox_route (name, failed_route, retention, archive, sequence, max_pending) VALUES
+	('all', 'é', '1 day 0.5 s', 'metadata', 'key', 7);
 INSERT INTO outbox_route (name, relay, slot, sequence) VALUES ('log', 'cdc', 'reader', 'seq'), ('other', 'external', NULL, NULL);
 SELECT * FROM outbox_test_routes() ORDER BY name COLLATE "C" \gx
 -- the C code's list of the columns is that of the table, and of its CHECK's arguments

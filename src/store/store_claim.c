@@ -43,7 +43,8 @@ enum
 	ARG_DUE,
 	ARG_KEY_HASH,
 	ARG_IDS,
-	ARG_TIDS
+	ARG_TIDS,
+	ARG_DUE_UPTO
 };
 
 static const Oid claim_types[OUTBOX_STATEMENT_ARGS + 1] = {
@@ -57,7 +58,8 @@ static const Oid claim_types[OUTBOX_STATEMENT_ARGS + 1] = {
 	TIMESTAMPTZOID,				/* $8 after which due time */
 	INT8OID,					/* $9 hash of the one key */
 	UUIDARRAYOID,				/* $10 unreadable rows: their ids, */
-	TIDARRAYOID					/* $11 and where they are */
+	TIDARRAYOID,				/* $11 and where they are */
+	TIMESTAMPTZOID				/* $12 up to which due time */
 };
 
 /* Filters that are not always there. */
@@ -81,6 +83,8 @@ typedef enum ClaimKind
  * ordered as the index outbox_key has them, which is made for this: outbox_ready,
  * that the planner prefers by the statistics of a queue that was just empty, would
  * pass the whole range for each key, and has not this order, with sorting off.
+ * The time up to which rows are due is a parameter, which bounds the index scan;
+ * clock_timestamp() is a filter, by which each claim passed all that is scheduled.
  */
 static char *
 claim_text(ClaimKind kind, int filters)
@@ -92,7 +96,7 @@ claim_text(ClaimKind kind, int filters)
 	{
 		order = "available_at, seq";
 		range = WAITING " AND (available_at, seq) > ($8, $1)"
-			" AND available_at <= pg_catalog.clock_timestamp()";
+			" AND available_at <= $12";
 	}
 	else if (filters & ONE_KEY)
 	{
@@ -156,7 +160,7 @@ make_params(const OutboxStatement *statement, int nargs, const Datum *values)
 
 static ParamListInfo
 claim_params(const OutboxClaim *claim, const OutboxStatement *statement, int filters,
-			 TimestampTz after_due)
+			 TimestampTz after_due, TimestampTz upto_due)
 {
 	Datum		values[OUTBOX_STATEMENT_ARGS] = {0};
 	ParamListInfo params;
@@ -172,6 +176,7 @@ claim_params(const OutboxClaim *claim, const OutboxStatement *statement, int fil
 	values[ARG_WORKER] = Int32GetDatum(claim->worker);
 	values[ARG_NWORKERS] = Int32GetDatum(claim->nworkers);
 	values[ARG_DUE] = TimestampTzGetDatum(after_due);
+	values[ARG_DUE_UPTO] = TimestampTzGetDatum(upto_due);
 	values[ARG_KEY_HASH] = Int64GetDatum(claim->key_hash);
 	if (filters & EXCLUDE_ROWS)
 		outbox_store_version_arrays(claim->unreadable, claim->nunreadable,
@@ -283,7 +288,7 @@ outbox_store_visit_rows(OutboxStatement *statement, Datum *values,
 
 static int
 run_claim(const OutboxClaim *claim, ClaimKind kind, TimestampTz after_due,
-		  ClaimReceiver *receiver)
+		  TimestampTz upto_due, ClaimReceiver *receiver)
 {
 	static OutboxStatement statements[CLAIM_KINDS][NFILTERS];
 	int			filters = claim_filters(claim, kind);
@@ -295,7 +300,8 @@ run_claim(const OutboxClaim *claim, ClaimKind kind, TimestampTz after_due,
 		statement->sql = claim_text(kind, filters);
 		(void) outbox_store_prepare(statement);
 	}
-	return run(statement, claim_params(claim, statement, filters, after_due), receiver);
+	return run(statement, claim_params(claim, statement, filters, after_due, upto_due),
+			   receiver);
 }
 
 /* ------------------------------------------------------------------ claims */
@@ -321,19 +327,19 @@ outbox_store_claim(const OutboxClaim *claim)
 {
 	ClaimReceiver receiver = {.claim = claim};
 
-	return run_claim(claim, CLAIM_READY, 0, &receiver);
+	return run_claim(claim, CLAIM_READY, 0, 0, &receiver);
 }
 
 int
 outbox_store_claim_due(const OutboxClaim *claim, TimestampTz after_due,
-					   int64 after_seq)
+					   int64 after_seq, TimestampTz upto_due)
 {
 	OutboxClaim due = *claim;
 	ClaimReceiver receiver = {.claim = &due};
 
 	Assert(!claim->one_key);
 	due.after = after_seq;
-	return run_claim(&due, CLAIM_DUE, after_due, &receiver);
+	return run_claim(&due, CLAIM_DUE, after_due, upto_due, &receiver);
 }
 
 int
@@ -341,5 +347,5 @@ outbox_store_list(const OutboxClaim *claim, OutboxRowVisit visit)
 {
 	ClaimReceiver receiver = {.visit = visit, .arg = claim->arg};
 
-	return run_claim(claim, LIST_READY, 0, &receiver);
+	return run_claim(claim, LIST_READY, 0, 0, &receiver);
 }

@@ -14,7 +14,7 @@
 #include "message.h"
 #include "store.h"
 
-#define OUTBOX_STATEMENT_ARGS	11
+#define OUTBOX_STATEMENT_ARGS	12
 
 /*
  * A statement of the worker, prepared at first use and kept.  It names objects of

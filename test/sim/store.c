@@ -950,7 +950,7 @@ compare_due(const void *a, const void *b)
 
 int
 outbox_store_claim_due(const OutboxClaim *claim, TimestampTz after_due,
-					   int64 after_seq)
+					   int64 after_seq, TimestampTz upto_due)
 {
 	static Due *due;
 	int			n = 0;
@@ -967,7 +967,7 @@ outbox_store_claim_due(const OutboxClaim *claim, TimestampTz after_due,
 		SimVersion *seen = seen_version(row);
 
 		if (seen == NULL || !is_waiting(seen) ||
-			seen->available_at > GetCurrentTimestamp() || is_excluded(claim, row, seen) ||
+			seen->available_at > upto_due || is_excluded(claim, row, seen) ||
 			seen->available_at < after_due ||
 			(seen->available_at == after_due && row->seq <= after_seq))
 			continue;

@@ -42,15 +42,15 @@ outbox_due_wanted(const OutboxDue *due)
 }
 
 void
-outbox_due_claim(OutboxDue *due, OutboxBatch *batch)
+outbox_due_claim(OutboxDue *due, OutboxBatch *batch, TimestampTz wall)
 {
 	OutboxSegment *segment = outbox_batch_add_segment(batch, OUTBOX_SOURCE_DUE,
 													  0, PG_INT64_MAX);
 	OutboxClaim claim;
 
 	outbox_batch_fill_claim(batch, &claim);
-	if (outbox_store_claim_due(&claim, due->cursor,
-							   due->cursor_seq) >= claim.limit)
+	if (outbox_store_claim_due(&claim, due->cursor, due->cursor_seq,
+							   wall) >= claim.limit)
 		segment->cut = true;
 }
 

@@ -154,7 +154,7 @@ outbox_reader_claim(OutboxReader *reader, OutboxBatch *batch, TimestampTz wall)
 	if (want_keys || want_scan)
 		outbox_batch_keep_half(batch, OUTBOX_BEFORE_KEYS);
 	if (next != 0 && wall >= next && !outbox_batch_full(batch))
-		outbox_due_claim(&reader->due, batch);
+		outbox_due_claim(&reader->due, batch, wall);
 	outbox_batch_keep_nothing(batch);
 	if (want_keys)
 	{

@@ -233,7 +233,9 @@ extern void outbox_due_look_up(OutboxDue *due);
 extern void outbox_due_restart(OutboxDue *due);
 
 extern bool outbox_due_wanted(const OutboxDue *due);
-extern void outbox_due_claim(OutboxDue *due, OutboxBatch *batch);
+
+/* Claims what is due by wall, the time at which the round began. */
+extern void outbox_due_claim(OutboxDue *due, OutboxBatch *batch, TimestampTz wall);
 extern void outbox_due_committed(OutboxDue *due, OutboxBatch *batch);
 
 /*

@@ -213,9 +213,9 @@ extern bool outbox_store_sees(TransactionId xid);
  */
 extern int	outbox_store_claim(const OutboxClaim *claim);
 
-/* Claims retries and scheduled messages that are due, after (due, seq). */
+/* Claims retries and scheduled messages that are due, after (due, seq), by a time. */
 extern int	outbox_store_claim_due(const OutboxClaim *claim, TimestampTz after_due,
-								   int64 after_seq);
+								   int64 after_seq, TimestampTz upto_due);
 
 /*
  * Visits, without claiming, the rows that the last claim was entitled to, in

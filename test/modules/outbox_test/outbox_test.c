@@ -243,7 +243,8 @@ outbox_test_claim_due(PG_FUNCTION_ARGS)
 	fill_claim(fcinfo, &claim, &receiver);
 	begin();
 	outbox_store_claim_snapshot();
-	(void) outbox_store_claim_due(&claim, PG_GETARG_TIMESTAMPTZ(9), claim.after);
+	(void) outbox_store_claim_due(&claim, PG_GETARG_TIMESTAMPTZ(9), claim.after,
+								  GetCurrentTimestamp());
 	end();
 	return (Datum) 0;
 }

@@ -45,6 +45,14 @@ SELECT string_agg(event_type, ' ') FROM outbox_test_claim_due(excluded_routes =>
 SELECT string_agg(event_type, ' ') FROM outbox_test_claim_due(after_due => '2000-01-01 00:00:01');
 SELECT count(*) FROM generate_series(0, 2) w, outbox_test_claim_due(worker => w, nworkers => 3);
 UPDATE outbox SET available_at = NULL WHERE attempts = 0;
+-- whatever else is scheduled
+INSERT INTO outbox (event_type, payload, available_at) SELECT 'other', '{}', '2100-01-01' FROM generate_series(1, 500);
+BEGIN;
+SELECT sum(pg_stat_get_xact_tuples_returned(indexrelid)) AS before FROM pg_index WHERE indrelid = 'outbox'::regclass \gset
+SELECT count(*) FROM outbox_test_claim_due();
+SELECT sum(pg_stat_get_xact_tuples_returned(indexrelid)) - :before AS read FROM pg_index WHERE indrelid = 'outbox'::regclass;
+ROLLBACK;
+DELETE FROM outbox WHERE event_type = 'other';
 
 -- Given up: failed, waits for an operator and not for a time
 SELECT pg_temp.fail('a', 'returned: 312 NO_ROUTE', final => true, reason => 'unroutable');

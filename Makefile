@@ -20,7 +20,8 @@
 # make fuzz [SECONDS=60] [TARGET="uri encode"]  parsers and encoders, each for so long
 # make test-alloc [SECONDS=60]            the link, with allocations that fail
 # make test-broker-fuzz [SECONDS=600]     the link, with a broker that says anything
-# make bench [SCENARIO="3 5"] [DOC=1]     the benchmark, under an hour; test/bench/README.md
+# make bench [SCENARIO="3 5"] [DOC=1]     the benchmark, under 80 minutes; test/bench/README.md
+# make bench SCENARIO=16 FACTOR=0.1 KEEP=DIR   one scenario's size, and where its tables stay
 # make bench-quick, make bench-soak MINUTES=30
 # make bench-guard [BASE=commit] [NEW=commit]  is NEW, or the work tree, slower than BASE?  Under 5 minutes
 # make inbox                              inbox/outbox_inbox.sql, of the extension's script
@@ -313,7 +314,8 @@ bench bench-quick bench-soak: setup
 	$(MAKE) with_llvm=no all
 	@$(MAKE) -s tools
 	@$(MAKE) -s -C test/bench OUT='$(abspath $(TOOLS_BIN))' WARNINGS='$(WARNINGS)'
-	@test/bench/run --bin '$(TOOLS_BIN)' $(if $(DOC),--doc) $(BENCH_ARGS)
+	@test/bench/run --bin '$(TOOLS_BIN)' $(if $(DOC),--doc) $(if $(FACTOR),--factor '$(FACTOR)') \
+		$(if $(KEEP),--keep '$(KEEP)') $(BENCH_ARGS)
 
 .PHONY: bench-guard
 bench-guard:

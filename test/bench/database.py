@@ -26,20 +26,25 @@ def rows_select(first, last, keys, size, call):
 
 
 class Database:
-    def __init__(self, bench, name, broker, queue='classic', **settings):
+    def __init__(self, bench, name, broker, queue='classic', pg=None, keep=False, **settings):
+        """pg: another server than the run's; keep: one that is there is taken as it is."""
         self.bench = bench
-        self.pg = bench.pg
+        self.pg = pg or bench.pg
         self.name = 'bench_' + name
         self.exchange = EXCHANGE[queue]
         with self.pg.connect().cursor() as c:
-            c.execute('DROP DATABASE IF EXISTS %s WITH (FORCE)' % self.name)
-            c.execute('CREATE DATABASE %s' % self.name)
+            c.execute('SELECT 1 FROM pg_database WHERE datname = %s', (self.name,))
+            found = c.fetchone()
+            if found and not keep:
+                c.execute('DROP DATABASE %s WITH (FORCE)' % self.name)
+            if not found or not keep:
+                c.execute('CREATE DATABASE %s' % self.name)
         self.settings = {'outbox.broker_uri': broker.uri}
         self.settings.update(settings)
         self._alter(self.settings)
         self.connection = self.pg.connect(self.name)
-        self.sql('CREATE EXTENSION outbox')
-        self.sql("UPDATE outbox_route SET exchange = '%s'" % self.exchange)
+        self.sql('CREATE EXTENSION IF NOT EXISTS outbox')
+        self.sql("UPDATE outbox_route SET exchange = '%s' WHERE name = 'default'" % self.exchange)
         self.wait_workers()
 
     # -- plain things

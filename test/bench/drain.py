@@ -5,6 +5,8 @@ time runs from outbox_resume() until as many messages are settled.  Queues have
 no consumer meanwhile; it would take the processor from both sides.
 """
 
+from contextlib import nullcontext
+
 from procs import Cpu
 
 
@@ -17,11 +19,13 @@ def fill(db, count, truncate=True, **options):
     db.settle_down()
 
 
-def drain_into_queue(bench, db, count, check, queue='bench.classic', seconds=600, **options):
-    """Messages a second; the queue is emptied and checked afterwards."""
+def drain_into_queue(bench, db, count, check, queue='bench.classic', seconds=600,
+                     around=None, **options):
+    """Messages a second; the queue is emptied and checked afterwards.  around: a Cpu."""
     bench.rabbit.purge(queue)
     fill(db, count, **options)
-    elapsed = db.drain(count, seconds)
+    with around or nullcontext():
+        elapsed = db.drain(count, seconds)
     take_record(bench, count, check, queue)
     return count / elapsed
 
@@ -47,8 +51,8 @@ def drain_into_null(bench, db, count, check, seconds=600, **options):
     return count / elapsed, cpu
 
 
-def poll_drain(bench, db, count, check, broker, queue='bench.classic'):
-    """The baseline POLL on its own table, filled and settled down the same way."""
+def poll_drain(bench, db, count, check, broker, queue='bench.classic', seed=False):
+    """The baseline POLL, or SEED, on its own table, filled and settled down the same way."""
     db.pause()
     db.empty('poll_outbox')
     db.insert('poll_outbox', count)
@@ -58,7 +62,7 @@ def poll_drain(bench, db, count, check, broker, queue='bench.classic'):
     else:
         broker.purge(queue)
     relay = bench.drivers.poll(bench.pg.conninfo(db.name), 'poll_outbox', broker.port,
-                               queue, count)
+                               queue, count, seed)
     try:
         result = relay.result()
     finally:

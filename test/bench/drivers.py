@@ -70,9 +70,10 @@ class Drivers:
     def consumer(self, queue='bench.classic', **options):
         return Consumer(self, queue, **options)
 
-    def poll(self, conninfo, table, port, exchange='bench.classic', count=0):
+    def poll(self, conninfo, table, port, exchange='bench.classic', count=0, seed=False):
         return Process([self.program('poll'), '--conninfo', conninfo, '--table', table,
-                        '--port', port, '--exchange', exchange, '--count', count])
+                        '--port', port, '--exchange', exchange, '--count', count] +
+                       ['--seed'] * seed)
 
     def openloop(self, conninfo, sql, rate, seconds, out, connections=8, first=1, keys=0,
                  size=256):

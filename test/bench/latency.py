@@ -30,7 +30,7 @@ def open_loop(bench, db, rate, seconds, check, statement=drivers.ENQUEUE, first=
     bench.rabbit.purge(queue)
     consumer = bench.drivers.consumer(queue, count=rate * seconds, idle_ms=wait * 1000)
     out = bench.drivers.file('sent')
-    load = bench.drivers.openloop(bench.pg.conninfo(db.name), statement, rate, seconds, out,
+    load = bench.drivers.openloop(db.pg.conninfo(db.name), statement, rate, seconds, out,
                                   first=first, connections=connections)
     try:
         result = load.result()

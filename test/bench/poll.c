@@ -1,13 +1,15 @@
 /*-------------------------------------------------------------------------
  *
  * poll.c
- *		The baseline POLL: a tuned relay outside of the server.
+ *		The baselines POLL, a tuned relay outside of the server, and SEED, the
+ *		loop of most tutorials.
  *
  * usage: poll --conninfo TEXT --table NAME --port PORT --exchange NAME [options]
  *
  *	--batch N		rows claimed at once, default 500
  *	--interval MS	wait when there was less than a batch, default 100
  *	--count N		end after N messages; default 0: SIGTERM ends it
+ *	--seed			SEED instead of POLL
  *
  * The usual loop: claim a batch by UPDATE with SKIP LOCKED, publish it
  * (persistent, mandatory, on one confirm channel), wait for the confirms, mark
@@ -15,7 +17,13 @@
  * with synchronous_commit = off, as what a crash of the server takes back here
  * is only published again.  The table is made by LIKE outbox with the same
  * indexes and without triggers; its status may also be processing and
- * published.  "ready" is printed when both connections are open, and at the end
+ * published.
+ *
+ * SEED: one transaction a message, which locks the oldest row by SELECT with SKIP
+ * LOCKED, publishes it, waits for its confirm, marks it by UPDATE and commits; a
+ * second's sleep when there is none, and settings as the server has them.
+ *
+ * "ready" is printed when both connections are open, and at the end
  *
  *	published N seconds S rate X cpu_us U returned R
  *
@@ -40,6 +48,7 @@ static const char *exchange = "";
 static long batch = 500;
 static long interval_ms = 100;
 static long want;
+static bool seed;
 
 static PGconn *db;
 static amqp_connection_state_t conn;
@@ -82,8 +91,12 @@ open_database(void)
 	db = PQconnectdb(conninfo);
 	if (PQstatus(db) != CONNECTION_OK)
 		die("%s", PQerrorMessage(db));
-	PQclear(checked(PQexec(db, "SET synchronous_commit = off"), PGRES_COMMAND_OK));
-	snprintf(text, sizeof(text),
+	if (!seed)
+		PQclear(checked(PQexec(db, "SET synchronous_commit = off"), PGRES_COMMAND_OK));
+	snprintf(text, sizeof(text), seed ?
+			 "SELECT id, event_type, aggregate_type, aggregate_id, payload "
+			 "FROM %s WHERE status = 'pending' AND available_at IS NULL "
+			 "ORDER BY seq LIMIT 1 FOR UPDATE SKIP LOCKED" :
 			 "WITH c AS (UPDATE %s SET status = 'processing' WHERE seq = ANY (ARRAY("
 			 "SELECT seq FROM %s WHERE status = 'pending' AND available_at IS NULL "
 			 "ORDER BY seq LIMIT %ld FOR UPDATE SKIP LOCKED)) "
@@ -222,10 +235,14 @@ settle(const PGresult *rows)
 static int
 run_batch(void)
 {
-	PGresult   *rows = checked(PQexecPrepared(db, "claim", 0, NULL, NULL, NULL, 0),
-							   PGRES_TUPLES_OK);
-	int			n = PQntuples(rows);
+	PGresult   *rows;
+	int			n;
 	int			i;
+
+	if (seed)
+		PQclear(checked(PQexec(db, "BEGIN"), PGRES_COMMAND_OK));
+	rows = checked(PQexecPrepared(db, "claim", 0, NULL, NULL, NULL, 0), PGRES_TUPLES_OK);
+	n = PQntuples(rows);
 
 	memset(done, 0, (size_t) batch * sizeof(bool));
 	outstanding = n;
@@ -238,6 +255,8 @@ run_batch(void)
 	}
 	if (n > 0)
 		settle(rows);
+	if (seed)
+		PQclear(checked(PQexec(db, "COMMIT"), PGRES_COMMAND_OK));
 	PQclear(rows);
 	return n;
 }
@@ -253,6 +272,7 @@ parse(int argc, char **argv)
 		{"batch", required_argument, NULL, 'b'},
 		{"interval", required_argument, NULL, 'i'},
 		{"count", required_argument, NULL, 'c'},
+		{"seed", no_argument, NULL, 's'},
 		{NULL, 0, NULL, 0}
 	};
 	int			c;
@@ -268,6 +288,7 @@ parse(int argc, char **argv)
 			case 'b': batch = number("batch", optarg, 1); break;
 			case 'i': interval_ms = number("interval", optarg, 1); break;
 			case 'c': want = number("count", optarg, 0); break;
+			case 's': seed = true; batch = 1; interval_ms = 1000; break;
 			default: exit(1);
 		}
 	}

@@ -106,6 +106,32 @@ def load_of_others(seconds=1.0):
     return (busy_then - busy) / max(1, total_then - total)
 
 
+def bind(pid, cores):
+    """All threads of a process, and of its children: they run on these cores only."""
+    for thread in os.listdir('/proc/%d/task' % pid):
+        os.sched_setaffinity(int(thread), cores)
+    for child in children(pid):
+        bind(child, cores)
+
+
+class Bound:
+    """The server and all clients on one core, the broker on another one, over a block."""
+
+    def __init__(self, bench):
+        self.ours = (bench.pg.pid, os.getpid())
+        self.broker = bench.rabbit.pid
+
+    def __enter__(self):
+        self.cores = sorted(os.sched_getaffinity(0))
+        for pid in self.ours:
+            bind(pid, self.cores[:1])
+        bind(self.broker, self.cores[1:2])
+
+    def __exit__(self, *_):
+        for pid in (*self.ours, self.broker):
+            bind(pid, self.cores)
+
+
 class Cpu:
     """CPU seconds of a server by kind of process, over a block:
 

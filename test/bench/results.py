@@ -86,6 +86,10 @@ class Results:
             if row.get('baseline_name') else '',
             ', ratio %.3f' % row['ratio'] if row.get('ratio') else '', self.verdict(row))
 
+    def invalid(self):
+        """The rows whose check failed: results with one of them are not published."""
+        return [self.line(row) for row in self.rows if not row['valid']]
+
     # -- files
 
     def write_json(self, path):

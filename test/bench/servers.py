@@ -65,11 +65,14 @@ class Postgres:
     def __init__(self, directory, bindir, extra_conf=''):
         self.dir = directory
         self.bindir = bindir
-        conf = directory + '.conf'
-        with open(conf, 'w') as f:
+        self.conf = directory + '.conf'
+        with open(self.conf, 'w') as f:
             f.write(POSTGRESQL_CONF + extra_conf)
-        env = environment(tool('pg-cluster', 'start', directory, '--bindir', bindir,
-                               '--conf', conf, '--owner', os.getpid()))
+        self.start()
+
+    def start(self):
+        env = environment(tool('pg-cluster', 'start', self.dir, '--bindir', self.bindir,
+                               '--conf', self.conf, '--owner', os.getpid()))
         self.host, self.port, self.data = env['PGHOST'], env['PGPORT'], env['PGDATA']
         self.log = env['PGLOG']
         with open(os.path.join(self.data, 'postmaster.pid')) as f:
@@ -83,8 +86,8 @@ class Postgres:
         connection.autocommit = True
         return connection
 
-    def stop(self):
-        tool('pg-cluster', 'stop', self.dir, 'immediate')
+    def stop(self, mode='immediate'):
+        tool('pg-cluster', 'stop', self.dir, mode)
 
 
 class Rabbit:

@@ -8,10 +8,11 @@ Relay off: outbox.enabled = off.  Relay on: the worker publishes to the null
 broker meanwhile, and takes its share of the processor, which INS has not.
 
 The wake-up: INSERT INTO outbox, with the relay on, against the same statement in
-sessions whose triggers are off (session_replication_role = replica), so that
-neither checks nor the callback at commit run and nobody wakes the relay: it finds
-most rows with its poll, once a second, and the others after its restart.  Nobody
-tells it of those that commit late, so their order is not checked.
+sessions whose triggers are off (session_replication_role = replica): no checks, no
+callback at commit, and no commit wakes the relay.  It finds most rows with its poll, once
+a second, and the others after its restart.  A row that commits after its number was passed
+is not announced then, and later rows of its key go first.  So each side has a check of its
+own, and the order of the silent one, which is not promised, is reported only.
 """
 
 import drivers
@@ -35,8 +36,7 @@ def once(bench, db, table, clients, seconds, check, relay, statement=None, optio
     if options == SILENT:
         db.sql('SELECT outbox_worker_restart()')
         db.wait_empty()
-        stats = bench.null.stats()
-        check.add(count, stats['unique'], stats['duplicates'] + stats['other'], 0)
+        check.add_null(count, bench.null.stats())
     elif table == 'outbox' and relay:
         db.wait_empty()
         check.add_null(count, bench.null.stats())
@@ -47,15 +47,18 @@ def once(bench, db, table, clients, seconds, check, relay, statement=None, optio
 
 
 def wake_up(bench, db, size, clients=16):
-    check = Check()
+    check, silent = Check(), Check(ordered=False)
 
-    def side(options):
+    def side(options, check):
         return lambda: once(bench, db, 'outbox', clients, size.seconds, check, True,
                             drivers.INSERT % 'outbox', options)
-    this, without = take_turns(size.repeats, side(''), side(SILENT))
+    this, without = take_turns(size.repeats, side('', check), side(SILENT, silent))
+    if not silent.ok():
+        raise RuntimeError('sessions without triggers: %s' % silent)
     bench.results.add(1, '%d clients, the wake-up' % clients, 'INSERT INTO outbox', 'TPS',
                       this, ('without', without), check=check, clients=clients,
-                      seconds=size.seconds, bytes=256, relay='null broker, retention 0')
+                      seconds=size.seconds, bytes=256, relay='null broker, retention 0',
+                      note='without: %s' % silent)
 
 
 def run(bench):

@@ -18,7 +18,7 @@ def look(db, pid):
                 wakeups=wakeups(pid), cpu=cpu_seconds(pid), time=time.monotonic())
 
 
-def wait_still(db):
+def wait_still(db, patience=PATIENCE):
     """Until nothing is written for STILL seconds.
 
     After the last work the background writer logs the running transactions once
@@ -26,10 +26,10 @@ def wait_still(db):
     record belongs to the work, and no other follows before the next.
     """
     position, since = db.wal_position(), time.monotonic()
-    end = since + PATIENCE
+    end = since + patience
     while time.monotonic() - since < STILL:
         if time.monotonic() > end:
-            raise RuntimeError('the server still writes WAL after %d s' % PATIENCE)
+            raise RuntimeError('the server still writes WAL after %d s' % patience)
         time.sleep(1)
         if db.wal_position() != position:
             position, since = db.wal_position(), time.monotonic()

@@ -32,7 +32,7 @@ def program(name):
 
 def given():
     """For the table of the environment."""
-    return ', '.join('%s %s' % (name, program(name) or 'not given (%s)' % variable)
+    return ', '.join('%s %s' % (name, os.path.basename(program(name) or 'not given (%s)' % variable))
                      for name, variable in VARIABLES.items())
 
 

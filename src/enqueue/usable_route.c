@@ -19,6 +19,7 @@
 
 #include "catalog/pg_type.h"
 #include "enqueue_internal.h"
+#include "name_table.h"
 #include "route_row.h"
 #include "utils/acl.h"
 #include "utils/array.h"
@@ -43,14 +44,26 @@ typedef struct SessionRoute
 	Roles		relay;
 } SessionRoute;
 
+typedef struct RouteEntry
+{
+	const char *name;			/* MUST BE FIRST: the route's */
+	SessionRoute *route;
+} RouteEntry;
+
+typedef struct RouteName
+{
+	char	   *name;
+	uint64		hash;			/* outbox_recent_hash() */
+} RouteName;
+
 static struct
 {
 	Oid			schema;			/* InvalidOid: nothing is kept */
 	Oid			relid;			/* outbox_route */
 	bool		valid;
 	MemoryContext cxt;			/* of the routes */
-	List	   *routes;			/* of SessionRoute */
-	char	  **names;			/* of all routes, sorted; NULL: not read */
+	HTAB	   *routes;			/* those that were asked for; of RouteEntry */
+	RouteName  *names;			/* of all routes, sorted; NULL: not read */
 	int			nnames;
 } kept;
 
@@ -77,7 +90,8 @@ refresh(Oid schema)
 		CacheRegisterRelcacheCallback(relation_changed, (Datum) 0);
 	}
 	MemoryContextReset(kept.cxt);
-	kept.routes = NIL;
+	kept.routes = outbox_name_table_create(kept.cxt, "outbox routes by name",
+										   sizeof(RouteEntry));
 	kept.names = NULL;
 	kept.schema = schema;
 	kept.relid = get_relname_relid("outbox_route", schema);
@@ -125,6 +139,7 @@ static SessionRoute *
 make_route(const char *name, HeapTuple tuple, TupleDesc desc)
 {
 	SessionRoute *route = MemoryContextAlloc(kept.cxt, sizeof(SessionRoute));
+	RouteEntry *entry;
 	MemoryContext old;
 
 	outbox_route_load(&route->route, tuple, desc, kept.cxt, false);
@@ -139,25 +154,23 @@ make_route(const char *name, HeapTuple tuple, TupleDesc desc)
 			  OUTBOX_ROUTE_ENQUEUE_ROLE_OIDS);
 	set_roles(&route->relay, tuple, desc, OUTBOX_ROUTE_RELAY_ROLES,
 			  OUTBOX_ROUTE_RELAY_ROLE_OIDS);
-	kept.routes = lappend(kept.routes, route);
 	MemoryContextSwitchTo(old);
+	entry = hash_search(kept.routes, &route->route.name, HASH_ENTER, NULL);
+	entry->route = route;
 	return route;
 }
 
 static const SessionRoute *
 find_route(Oid schema, Oid owner, const char *name)
 {
-	SessionRoute *route = NULL;
-	ListCell   *cell;
+	SessionRoute *route;
+	RouteEntry *entry;
 	OutboxActing acting;
 
 	refresh(schema);
-	foreach(cell, kept.routes)
-	{
-		route = lfirst(cell);
-		if (strcmp(route->route.name, name) == 0)
-			return route;
-	}
+	entry = outbox_name_table_find(kept.routes, name);
+	if (entry != NULL)
+		return entry->route;
 	outbox_look_begin(&acting, owner, ROUTE_SQL, name);
 	route = SPI_processed == 0 ? NULL :
 		make_route(name, SPI_tuptable->vals[0], SPI_tuptable->tupdesc);
@@ -171,7 +184,7 @@ find_route(Oid schema, Oid owner, const char *name)
 static int
 compare_names(const void *a, const void *b)
 {
-	return strcmp(*(char *const *) a, *(char *const *) b);
+	return strcmp(((const RouteName *) a)->name, ((const RouteName *) b)->name);
 }
 
 /*
@@ -181,7 +194,7 @@ compare_names(const void *a, const void *b)
 static void
 need_names(Oid schema, Oid owner)
 {
-	char	  **names;
+	RouteName  *names;
 	OutboxActing acting;
 
 	refresh(schema);
@@ -189,13 +202,16 @@ need_names(Oid schema, Oid owner)
 		return;
 	outbox_look_begin(&acting, owner, NAMES_SQL, NULL);
 	kept.nnames = (int) SPI_processed;
-	names = MemoryContextAlloc(kept.cxt, sizeof(char *) * Max(kept.nnames, 1));
+	names = MemoryContextAlloc(kept.cxt, sizeof(RouteName) * Max(kept.nnames, 1));
 	for (int i = 0; i < kept.nnames; i++)
-		names[i] = MemoryContextStrdup(kept.cxt,
-									   SPI_getvalue(SPI_tuptable->vals[i],
-													SPI_tuptable->tupdesc, 1));
+	{
+		names[i].name = MemoryContextStrdup(kept.cxt,
+											SPI_getvalue(SPI_tuptable->vals[i],
+														 SPI_tuptable->tupdesc, 1));
+		names[i].hash = outbox_recent_hash(names[i].name);
+	}
 	outbox_look_end(&acting);
-	qsort(names, kept.nnames, sizeof(char *), compare_names);
+	qsort(names, kept.nnames, sizeof(RouteName), compare_names);
 	kept.names = names;
 }
 
@@ -204,16 +220,18 @@ outbox_route_of_hash(Oid schema, Oid owner, uint64 hash)
 {
 	need_names(schema, owner);
 	for (int i = 0; i < kept.nnames; i++)
-		if (outbox_recent_hash(kept.names[i]) == hash)
-			return pstrdup(kept.names[i]);
+		if (kept.names[i].hash == hash)
+			return pstrdup(kept.names[i].name);
 	return NULL;
 }
 
 bool
 outbox_route_exists(Oid schema, Oid owner, const char *name)
 {
+	RouteName	wanted = {unconstify(char *, name), 0};
+
 	need_names(schema, owner);
-	return bsearch(&name, kept.names, kept.nnames, sizeof(char *),
+	return bsearch(&wanted, kept.names, kept.nnames, sizeof(RouteName),
 				   compare_names) != NULL;
 }
 

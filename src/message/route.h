@@ -11,6 +11,7 @@
 #include "amqp_limits.h"
 #include "clock.h"
 #include "datatype/timestamp.h"
+#include "lib/ilist.h"
 
 /* outbox_route.sequence: what is numbered for consumers, see numbering.c. */
 typedef enum OutboxNumbering
@@ -49,8 +50,15 @@ typedef struct OutboxRoute
 	int			max_pending;	/* messages that it may have; 0: no limit */
 	int			retention_s;	/* in the archive; -1: outbox.retention */
 	OutboxArchive archive;
+	uint64		version;		/* another one when any of this has changed */
 
-	/* The rest is the relay's; see route_states.c. */
+	/* The rest is the relay's; see route_table.c and route_states.c. */
+	dlist_node	node;			/* of those that are watched */
+	bool		watched;
+	bool		lost;			/* outbox_route has no such row */
+	bool		needed;			/* by what outbox_routes_forget() cannot see */
+	uint32		load;			/* the last one that has found its row */
+	int			nitems;			/* of its messages, in memory */
 	bool		declared;		/* exchange checked on this connection */
 	bool		broken;			/* destination error, waits for retry_at */
 	uint32		failures;		/* destination errors in a row */

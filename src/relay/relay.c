@@ -417,7 +417,7 @@ relay_create(void)
 	relay->scratch = AllocSetContextCreate(cxt, "outbox scratch",
 										   ALLOCSET_DEFAULT_SIZES);
 	relay->queue = outbox_queue_create(cxt);
-	relay->routes.queue = relay->queue;
+	outbox_routes_init(&relay->routes, relay->queue, cxt);
 	outbox_reader_init(&relay->reader, relay->queue, &relay->routes);
 	outbox_relay_timers_start(&relay->timers);
 	outbox_jobs_look(&relay->jobs);

@@ -96,6 +96,17 @@ environment_unusable(void)
 	return outbox_environment_unusable(outbox_store_environment_source());
 }
 
+/* Of what is gone, what nothing points to any more. */
+static void
+forget_routes(OutboxRelay *relay)
+{
+	if (!outbox_routes_have_lost(&relay->routes))
+		return;
+	outbox_queue_need_routes(relay->queue);
+	outbox_unreadable_need_routes(&relay->reader.unreadable);
+	outbox_routes_forget(&relay->routes);
+}
+
 /* The control row or a route has changed. */
 static void
 load_config_tables(OutboxRelay *relay)
@@ -104,8 +115,10 @@ load_config_tables(OutboxRelay *relay)
 	char	   *unusable = environment_unusable();
 	OutboxResumed resumed;
 
-	outbox_routes_load(&relay->routes, &control,
-					   outbox_reader_end(&relay->reader), &resumed);
+	outbox_store_load_control(&control);
+	outbox_routes_load(&relay->routes, outbox_reader_end(&relay->reader),
+					   &resumed);
+	forget_routes(relay);
 	outbox_relay_resume(relay, &resumed);
 	if (outbox_control_loaded(&relay->control, &control, unusable))
 		outbox_relay_drop_unsent(relay);

@@ -12,6 +12,7 @@
 
 #include "access/htup_details.h"
 #include "catalog/pg_type.h"
+#include "common/hashfn.h"
 #include "format.h"
 #include "identity.h"
 #include "mb/pg_wchar.h"
@@ -173,8 +174,30 @@ outbox_route_load(OutboxRoute *route, HeapTuple tuple, TupleDesc desc,
 	route->archive = get_archive(&row);
 }
 
+/*
+ * Of all that the row says.  A row that is what it was costs no more than this, so that
+ * a change of one route does not cost what all of them do.
+ */
+static uint64
+version_of(HeapTuple tuple)
+{
+	const char *data = (const char *) tuple->t_data;
+	Size		from = offsetof(HeapTupleHeaderData, t_bits);
+
+	return hash_bytes_extended((const unsigned char *) data + from,
+							   (int) (tuple->t_len - from), 0);
+}
+
+static char *
+utf8_name(HeapTuple tuple, TupleDesc desc)
+{
+	char	   *name = SPI_getvalue(tuple, desc, OUTBOX_ROUTE_NAME);
+
+	return pg_server_to_any(name, (int) strlen(name), PG_UTF8);
+}
+
 List *
-outbox_store_load_routes(MemoryContext cxt, OutboxControl *control)
+outbox_store_load_routes(MemoryContext cxt, OutboxRouteLoaded loaded, void *arg)
 {
 	static OutboxStatement statement = {
 		"SELECT r.* FROM outbox_internal.outbox_route r WHERE r.name IS NOT NULL",
@@ -183,14 +206,19 @@ outbox_store_load_routes(MemoryContext cxt, OutboxControl *control)
 	List	   *routes = NIL;
 	MemoryContext old;
 
-	outbox_store_load_control(control);
 	outbox_store_run(&statement, NULL);
 	for (uint64 row = 0; row < SPI_processed; row++)
 	{
-		OutboxRoute *route = MemoryContextAlloc(cxt, sizeof(OutboxRoute));
+		HeapTuple	tuple = SPI_tuptable->vals[row];
+		TupleDesc	desc = SPI_tuptable->tupdesc;
+		uint64		version = version_of(tuple);
+		OutboxRoute *route;
 
-		outbox_route_load(route, SPI_tuptable->vals[row], SPI_tuptable->tupdesc,
-						  cxt, true);
+		if (loaded != NULL && loaded(utf8_name(tuple, desc), version, arg))
+			continue;
+		route = MemoryContextAlloc(cxt, sizeof(OutboxRoute));
+		outbox_route_load(route, tuple, desc, cxt, true);
+		route->version = version;
 		old = MemoryContextSwitchTo(cxt);
 		routes = lappend(routes, route);
 		MemoryContextSwitchTo(old);

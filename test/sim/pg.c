@@ -268,6 +268,8 @@ typedef struct Entry
 struct HTAB
 {
 	MemoryContext cxt;
+	HashValueFunc hash;
+	HashCompareFunc match;
 	Size		keysize;
 	Size		entrysize;
 	long		count;
@@ -294,6 +296,8 @@ hash_create(const char *tabname, __typeof__(hash_get_num_entries((HTAB *) NULL))
 	HTAB	   *table = MemoryContextAllocZero(cxt, sizeof(HTAB));
 
 	table->cxt = cxt;
+	table->hash = (flags & HASH_FUNCTION) ? info->hash : hash_bytes_of;
+	table->match = (flags & HASH_COMPARE) ? info->match : memcmp;
 	table->keysize = info->keysize;
 	table->entrysize = info->entrysize;
 	table->nbuckets = 64;
@@ -324,12 +328,12 @@ grow(HTAB *table)
 void *
 hash_search(HTAB *table, const void *key, HASHACTION action, bool *found)
 {
-	uint32		hash = hash_bytes_of(key, table->keysize);
+	uint32		hash = table->hash(key, table->keysize);
 	Entry	  **at = &table->buckets[hash % table->nbuckets];
 	Entry	   *entry;
 
 	while (*at != NULL && ((*at)->hash != hash ||
-						   memcmp(ENTRY_DATA(*at), key, table->keysize) != 0))
+						   table->match(ENTRY_DATA(*at), key, table->keysize) != 0))
 		at = &(*at)->next;
 	entry = *at;
 	if (found != NULL)

@@ -242,6 +242,7 @@ make_item(OutboxQueue *queue, OutboxMessage *message, OutboxRoute *route,
 	entry->item = item;
 	item->message = message;
 	item->route = route;
+	route->nitems++;
 	item->key = key;
 	item->claim_index = entry->claim_index;
 	queue->count++;
@@ -254,6 +255,7 @@ static void
 free_item(OutboxQueue *queue, OutboxItem *item)
 {
 	set_state(item, OUTBOX_ITEM_GONE);
+	item->route->nitems--;
 	queue->count--;
 	queue->bytes -= item->message->size;
 	if (item->locked)
@@ -622,6 +624,8 @@ outbox_queue_drop_all(OutboxQueue *queue, OutboxRoute *route)
 	ItemEntry  *entry;
 	int64		lowest = 0;
 
+	if (route != NULL && route->nitems == 0)
+		return 0;
 	/* dynahash allows the current entry, and no other, to be removed. */
 	hash_seq_init(&status, queue->items);
 	while ((entry = hash_seq_search(&status)) != NULL)
@@ -637,6 +641,27 @@ outbox_queue_drop_all(OutboxQueue *queue, OutboxRoute *route)
 		drop(queue, item);
 	}
 	return lowest;
+}
+
+static void
+need_routes(dlist_head *keys)
+{
+	dlist_iter	iter;
+
+	dlist_foreach(iter, keys)
+	{
+		OutboxKey  *key = dlist_container(OutboxKey, node, iter.cur);
+
+		if (key->blocked_on != NULL)
+			outbox_route_need(key->blocked_on);
+	}
+}
+
+void
+outbox_queue_need_routes(OutboxQueue *queue)
+{
+	need_routes(&queue->held);
+	need_routes(&queue->reread);
 }
 
 bool

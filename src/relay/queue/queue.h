@@ -207,6 +207,9 @@ extern void outbox_queue_rejected(OutboxQueue *queue, OutboxItem *item,
 extern void outbox_queue_unknown(OutboxQueue *queue, OutboxItem *item,
 								 bool maybe_poison);
 
+/* Says of each route on which a key is blocked that it is needed. */
+extern void outbox_queue_need_routes(OutboxQueue *queue);
+
 /*
  * All READY and WAITING items (of a route, if not NULL) go back to being rows;
  * returns the lowest sequence number, or 0.
@@ -304,9 +307,11 @@ extern void outbox_queue_key_read(OutboxQueue *queue, OutboxKey *key,
 								  int64 skip_low, int64 next);
 
 /*
- * route_states.c: routes, as the worker has loaded them: which ones wait, and why
+ * route_table.c: routes by name; loading them, forgetting those that are gone
  *
- *		usable --paused, deleted, or another relay's--> waits --resumed--> usable
+ * route_states.c: which ones wait, and why
+ *
+ *		usable --paused, lost, or another relay's--> waits --resumed--> usable
  *		usable --broken--> waits, until its backoff is over --> usable
  *		usable --poison too often--> waits, until its rest is over --> usable
  *
@@ -318,7 +323,12 @@ extern void outbox_queue_key_read(OutboxQueue *queue, OutboxKey *key,
 typedef struct OutboxRoutes
 {
 	OutboxQueue *queue;
-	List	   *list;			/* of OutboxRoute; never freed, only changed */
+	MemoryContext cxt;
+	HTAB	   *by_name;
+	dlist_head	watched;		/* see outbox_route_watch() */
+	uint32		loads;			/* so many */
+	int			nblocking;		/* on which what has failed holds its key */
+	int			nunordered;		/* with ordering = 'none' */
 } OutboxRoutes;
 
 /* Rows to be read again, as their routes, or their keys, go on. */
@@ -328,13 +338,29 @@ typedef struct OutboxResumed
 	int64		from;			/* the lowest number; 0: none that was ready */
 } OutboxResumed;
 
-/* The route of that name; one that nobody has made waits. */
+extern void outbox_routes_init(OutboxRoutes *routes, OutboxQueue *queue,
+							   MemoryContext parent);
+
+/* The route of that name; a lost one if outbox_route has no such row. */
 extern OutboxRoute *outbox_routes_find(OutboxRoutes *routes,
 									   const char *name);
 
-/* Reads them, and the control row.  end: no row from there on has been read. */
-extern void outbox_routes_load(OutboxRoutes *routes, OutboxControl *control,
-							   int64 end, OutboxResumed *resumed);
+/* Reads the rows of outbox_route.  end: no row of outbox from there on has been read. */
+extern void outbox_routes_load(OutboxRoutes *routes, int64 end,
+							   OutboxResumed *resumed);
+
+/*
+ * Forgets lost routes.  Before it, those who have pointers to routes say which are
+ * needed; of items the queue counts them.
+ */
+extern bool outbox_routes_have_lost(OutboxRoutes *routes);
+extern void outbox_routes_forget(OutboxRoutes *routes);
+
+static inline void
+outbox_route_need(OutboxRoute *route)
+{
+	route->needed = route->lost;
+}
 
 /*
  * Where goes what is given up on this route?  NULL: nowhere, and *why, if not NULL,
@@ -344,7 +370,21 @@ extern OutboxRoute *outbox_routes_failed(OutboxRoutes *routes,
 										 const OutboxRoute *route,
 										 const char **why);
 
+/* Has the broker answered a message of another route since then? */
+extern bool outbox_routes_used_since(const OutboxRoutes *routes,
+									 const OutboxRoute *but, OutboxMonoTime since);
+
 extern bool outbox_route_waits(const OutboxRoute *route);
+extern void outbox_route_watch(OutboxRoutes *routes, OutboxRoute *route);
+
+/* Its messages leave memory, and are read again when it can go on. */
+extern void outbox_route_stop(OutboxRoutes *routes, OutboxRoute *route, int64 end);
+extern void outbox_route_start(OutboxRoute *route, OutboxResumed *resumed);
+extern void outbox_resume_from(OutboxResumed *resumed, int64 seq);
+
+/* Its row seq was met, and is not in memory. */
+extern void outbox_route_skip(OutboxRoutes *routes, OutboxRoute *route, int64 seq);
+extern void outbox_route_clear_error(OutboxRoute *route);
 
 /* A claim from seq on has left the rows of waiting routes out. */
 extern void outbox_routes_passed_over(OutboxRoutes *routes, int64 seq);
@@ -363,7 +403,7 @@ extern void outbox_route_broken(OutboxRoutes *routes, OutboxRoute *route,
 								int code, const char *reason, int64 end);
 
 /* Its row seq is marked as the workers', and its relay is another one. */
-extern void outbox_route_refuse(OutboxRoute *route, int64 seq);
+extern void outbox_route_refuse(OutboxRoutes *routes, OutboxRoute *route, int64 seq);
 extern void outbox_route_works(OutboxRoute *route, OutboxMonoTime now);
 
 /*
@@ -378,7 +418,7 @@ extern void outbox_routes_retry(OutboxRoutes *routes, OutboxMonoTime now,
 								OutboxResumed *resumed);
 
 /* When the next one may; unset: none waits for the time. */
-extern OutboxMonoTime outbox_routes_deadline(const OutboxRoutes *routes);
+extern OutboxMonoTime outbox_routes_deadline(OutboxRoutes *routes);
 
 /* Is there one with ordering = 'none'? */
 extern bool outbox_routes_have_unordered(const OutboxRoutes *routes);
@@ -387,10 +427,10 @@ extern bool outbox_routes_have_unordered(const OutboxRoutes *routes);
 extern bool outbox_routes_block(const OutboxRoutes *routes);
 
 /* Those whose last try met a destination error. */
-extern int	outbox_routes_count_broken(const OutboxRoutes *routes);
+extern int	outbox_routes_count_broken(OutboxRoutes *routes);
 
 /* The lowest number that one of them skips from; PG_INT64_MAX: none does. */
-extern int64 outbox_routes_lowest(const OutboxRoutes *routes);
+extern int64 outbox_routes_lowest(OutboxRoutes *routes);
 
 /* On a new connection every exchange is looked at again. */
 extern void outbox_routes_forget_declared(OutboxRoutes *routes);

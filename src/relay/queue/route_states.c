@@ -13,13 +13,11 @@
 
 #include "backoff.h"
 #include "common/pg_prng.h"
-#include "format.h"
 #include "queue.h"
 #include "route.h"
 #include "settings.h"
 #include "shared.h"
 #include "stats.h"
-#include "utils/memutils.h"
 #include "utils/timestamp.h"
 
 #define POISON_MS		2000
@@ -27,84 +25,48 @@
 /* For so long after its last message a route counts as a neighbour. */
 #define NEIGHBOUR_MS	60000
 
-static OutboxRoute *
-find_route(const List *routes, const char *name)
-{
-	ListCell   *cell;
-
-	foreach(cell, routes)
-	{
-		OutboxRoute *route = lfirst(cell);
-
-		if (strcmp(route->name, name) == 0)
-			return route;
-	}
-	return NULL;
-}
-
-/*
- * A message whose route has gone (its foreign key was bypassed) waits like
- * one whose exchange has.
- */
-OutboxRoute *
-outbox_routes_find(OutboxRoutes *routes, const char *name)
-{
-	OutboxRoute *route = find_route(routes->list, name);
-	MemoryContext old;
-
-	if (route != NULL)
-		return route;
-	old = MemoryContextSwitchTo(TopMemoryContext);
-	route = palloc0(sizeof(OutboxRoute));
-	route->name = pstrdup(name);
-	route->shown = pstrdup("");
-	route->exchange = pstrdup("");
-	route->routing_key = pstrdup("");
-	route->max_attempts = 1;
-	route->retention_s = -1;
-	route->ordered = true;
-	route->paused = true;
-	route->outlet = &outbox_internal_outlet;
-	route->stats = OUTBOX_STATS_OTHER_ROUTES;
-	routes->list = lappend(routes->list, route);
-	MemoryContextSwitchTo(old);
-	return route;
-}
-
-/*
- * Nobody can make a chain without an end, or leave one without its next route,
- * except past the triggers, as logical replication does.
- */
-OutboxRoute *
-outbox_routes_failed(OutboxRoutes *routes, const OutboxRoute *route,
-					 const char **why)
-{
-	OutboxRoute *failed;
-	OutboxRoute *next;
-	int			left = list_length(routes->list);
-
-	*why = NULL;
-	if (route->failed_route == NULL)
-		return NULL;
-	failed = find_route(routes->list, route->failed_route);
-	if (failed == NULL)
-	{
-		*why = "which does not exist";
-		return NULL;
-	}
-	for (next = failed; next != NULL && next != route && left > 0; left--)
-		next = next->failed_route == NULL ? NULL :
-			find_route(routes->list, next->failed_route);
-	if (next == NULL)
-		return failed;
-	*why = "which leads back to it";
-	return NULL;
-}
-
 bool
 outbox_route_waits(const OutboxRoute *route)
 {
-	return route->paused || route->broken || outbox_route_is_excluded(route);
+	return route->paused || route->broken || route->lost ||
+		outbox_route_is_excluded(route);
+}
+
+/* Is there anything that a walk over the watched routes has to find? */
+static bool
+is_to_be_watched(const OutboxRoute *route)
+{
+	return route->paused || route->broken || route->lost ||
+		route->skip_low != 0 || route->failures > 0 ||
+		(outbox_route_is_excluded(route) && route->nitems > 0);
+}
+
+/*
+ * A turn, a claim, a wait look at the watched routes only, so that they cost the same
+ * however many routes there are.  outbox_routes_retry() takes those out that need it no
+ * more.
+ */
+void
+outbox_route_watch(OutboxRoutes *routes, OutboxRoute *route)
+{
+	if (route->watched)
+		return;
+	route->watched = true;
+	dlist_push_tail(&routes->watched, &route->node);
+}
+
+static void
+unwatch(OutboxRoute *route)
+{
+	route->watched = false;
+	dlist_delete(&route->node);
+}
+
+void
+outbox_route_skip(OutboxRoutes *routes, OutboxRoute *route, int64 seq)
+{
+	outbox_lower(&route->skip_low, seq);
+	outbox_route_watch(routes, route);
 }
 
 /* Do claims leave its rows out, and remember from where to read them again? */
@@ -112,28 +74,17 @@ static bool
 is_left_out(const OutboxRoute *route)
 {
 	return route->paused || route->broken ||
-		(outbox_route_is_excluded(route) && route->skip_low != 0);
-}
-
-bool
-outbox_routes_block(const OutboxRoutes *routes)
-{
-	ListCell   *cell;
-
-	foreach(cell, routes->list)
-		if (outbox_route_blocks(lfirst(cell)))
-			return true;
-	return false;
+		((route->lost || outbox_route_is_excluded(route)) && route->skip_low != 0);
 }
 
 void
 outbox_routes_passed_over(OutboxRoutes *routes, int64 seq)
 {
-	ListCell   *cell;
+	dlist_iter	iter;
 
-	foreach(cell, routes->list)
+	dlist_foreach(iter, &routes->watched)
 	{
-		OutboxRoute *route = lfirst(cell);
+		OutboxRoute *route = dlist_container(OutboxRoute, node, iter.cur);
 
 		if (is_left_out(route))
 			outbox_lower(&route->skip_low, Max(seq, 1));
@@ -142,9 +93,8 @@ outbox_routes_passed_over(OutboxRoutes *routes, int64 seq)
 
 /* ------------------------------------------------------------ stop and start */
 
-/* Its messages leave memory, and are read again when it can go on. */
-static void
-stop_route(OutboxRoutes *routes, OutboxRoute *route, int64 end)
+void
+outbox_route_stop(OutboxRoutes *routes, OutboxRoute *route, int64 end)
 {
 	int64		lowest = outbox_queue_drop_all(routes->queue, route);
 
@@ -154,146 +104,47 @@ stop_route(OutboxRoutes *routes, OutboxRoute *route, int64 end)
 	/* From now on claims pass its rows over, wherever they are. */
 	if (lowest == 0 || lowest > end)
 		lowest = end;
-	outbox_lower(&route->skip_low, lowest);
+	outbox_route_skip(routes, route, lowest);
 }
 
 void
 outbox_routes_stop(OutboxRoutes *routes, int64 end)
 {
-	ListCell   *cell;
+	dlist_iter	iter;
 
-	foreach(cell, routes->list)
-		if (outbox_route_waits(lfirst(cell)))
-			stop_route(routes, lfirst(cell), end);
+	dlist_foreach(iter, &routes->watched)
+	{
+		OutboxRoute *route = dlist_container(OutboxRoute, node, iter.cur);
+
+		if (outbox_route_waits(route))
+			outbox_route_stop(routes, route, end);
+	}
 }
 
-static void
-resume_from(OutboxResumed *resumed, int64 seq)
+void
+outbox_resume_from(OutboxResumed *resumed, int64 seq)
 {
 	resumed->any = true;
 	if (seq != 0)
 		outbox_lower(&resumed->from, seq);
 }
 
-static void
-start_route(OutboxRoute *route, OutboxResumed *resumed)
-{
-	resume_from(resumed, route->skip_low);
-	route->skip_low = 0;
-}
-
-/* -------------------------------------------------------------------- load */
-
-/* Nothing is wrong with it any more, or nothing is known of it. */
-static void
-clear_error(OutboxRoute *route)
-{
-	route->failures = 0;
-	outbox_stats_route_waits(route->stats, NULL, NULL, 0);
-}
-
-static void
-free_text(char *text)
-{
-	if (text != NULL)
-		pfree(text);
-}
-
-/* Puts loaded values into a route that items point to; what is the relay's remains. */
-static void
-update_route(OutboxRoute *route, OutboxRoute *loaded)
-{
-	if (strcmp(route->exchange, loaded->exchange) != 0 ||
-		route->outlet != loaded->outlet)
-	{
-		route->broken = false;
-		clear_error(route);
-	}
-	pfree(loaded->name);
-	loaded->name = route->name;
-	pfree(route->shown);
-	pfree(route->exchange);
-	pfree(route->routing_key);
-	free_text(route->exchange_type);
-	free_text(route->failed_route);
-	free_text(route->slot);
-	outbox_format_free(route->format);
-	memcpy(route, loaded, offsetof(OutboxRoute, declared));
-	route->declared = false;
-	route->stats = outbox_stats_route(route->shown);
-	pfree(loaded);
-}
-
-static void
-merge_route(OutboxRoutes *routes, OutboxRoute *loaded, int64 end,
-			OutboxResumed *resumed)
-{
-	OutboxRoute *route = find_route(routes->list, loaded->name);
-	bool		waited;
-	bool		ordered;
-	bool		blocked;
-	MemoryContext old;
-
-	if (route == NULL)
-	{
-		old = MemoryContextSwitchTo(TopMemoryContext);
-		loaded->stats = outbox_stats_route(loaded->shown);
-		routes->list = lappend(routes->list, loaded);
-		MemoryContextSwitchTo(old);
-		if (loaded->paused)
-			stop_route(routes, loaded, end);
-		return;
-	}
-	waited = outbox_route_waits(route);
-	ordered = route->ordered;
-	blocked = outbox_route_blocks(route);
-	update_route(route, loaded);
-	/* What stood behind a key that is held need not any more. */
-	if (ordered && !route->ordered)
-		resume_from(resumed, outbox_queue_lowest_held(routes->queue));
-	if (!waited && outbox_route_waits(route))
-		stop_route(routes, route, end);
-	else if (waited && !outbox_route_waits(route))
-		start_route(route, resumed);
-	/* Of what was claimed before nobody has asked whether it may go. */
-	else if (!waited && !blocked && outbox_route_blocks(route))
-		resume_from(resumed, outbox_queue_drop_all(routes->queue, route));
-}
-
-/* Called in a transaction. */
 void
-outbox_routes_load(OutboxRoutes *routes, OutboxControl *control, int64 end,
-				   OutboxResumed *resumed)
+outbox_route_start(OutboxRoute *route, OutboxResumed *resumed)
 {
-	List	   *loaded = outbox_store_load_routes(TopMemoryContext, control);
-	ListCell   *cell;
-
-	memset(resumed, 0, sizeof(*resumed));
-	foreach(cell, routes->list)
-	{
-		OutboxRoute *route = lfirst(cell);
-
-		if (find_route(loaded, route->name) == NULL && !route->paused)
-		{
-			route->paused = true;
-			outbox_stats_route_waits(route->stats, NULL, NULL, 0);
-			stop_route(routes, route, end);
-		}
-	}
-	foreach(cell, loaded)
-		merge_route(routes, lfirst(cell), end, resumed);
-	list_free(loaded);
+	outbox_resume_from(resumed, route->skip_low);
+	route->skip_low = 0;
 }
 
 List *
 outbox_routes_excluded(OutboxRoutes *routes)
 {
 	List	   *names = NIL;
-	ListCell   *cell;
+	dlist_iter	iter;
 
-	foreach(cell, routes->list)
+	dlist_foreach(iter, &routes->watched)
 	{
-		OutboxRoute *route = lfirst(cell);
+		OutboxRoute *route = dlist_container(OutboxRoute, node, iter.cur);
 
 		if (is_left_out(route))
 			names = lappend(names, route->name);
@@ -335,8 +186,16 @@ show_error(const OutboxRoute *route, int code, const char *text)
 							 retry_at);
 }
 
+/* Nothing is wrong with it any more, or nothing is known of it. */
 void
-outbox_route_refuse(OutboxRoute *route, int64 seq)
+outbox_route_clear_error(OutboxRoute *route)
+{
+	route->failures = 0;
+	outbox_stats_route_waits(route->stats, NULL, NULL, 0);
+}
+
+void
+outbox_route_refuse(OutboxRoutes *routes, OutboxRoute *route, int64 seq)
 {
 	if (route->skip_low == 0)
 		ereport(LOG,
@@ -348,7 +207,7 @@ outbox_route_refuse(OutboxRoute *route, int64 seq)
 	outbox_stats_route_waits(route->stats,
 							 "messages of another relay's route are marked as the workers'",
 							 outbox_reason_name(OUTBOX_REASON_ROUTE_NOT_OURS), 0);
-	outbox_lower(&route->skip_low, seq);
+	outbox_route_skip(routes, route, seq);
 }
 
 void
@@ -368,12 +227,13 @@ outbox_route_broken(OutboxRoutes *routes, OutboxRoute *route, int code,
 				 errhint("Its messages wait and the route is tried again; other routes are not affected.")));
 	route->failures++;
 	route->broken = true;
+	outbox_route_watch(routes, route);
 	route->retry_at = outbox_mono_after(outbox_backoff_ms(outbox_retry_initial_ms,
 														  outbox_retry_max_ms,
 														  route->failures,
 														  pg_prng_uint32(&pg_global_prng_state)));
 	show_error(route, code, reason);
-	stop_route(routes, route, end);
+	outbox_route_stop(routes, route, end);
 }
 
 /* Is there another one that would have to wait for what is done for this one? */
@@ -381,17 +241,9 @@ static bool
 has_neighbours(const OutboxRoutes *routes, const OutboxRoute *route,
 			   OutboxMonoTime now)
 {
-	ListCell   *cell;
-
-	foreach(cell, routes->list)
-	{
-		const OutboxRoute *other = lfirst(cell);
-
-		if (other != route && outbox_mono_is_set(other->worked_at) &&
-			!outbox_mono_reached(outbox_mono_plus(other->worked_at, NEIGHBOUR_MS), now))
-			return true;
-	}
-	return outbox_queue_has_others(routes->queue, route);
+	return outbox_routes_used_since(routes, route,
+									outbox_mono_plus(now, -NEIGHBOUR_MS)) ||
+		outbox_queue_has_others(routes->queue, route);
 }
 
 /*
@@ -416,8 +268,9 @@ outbox_route_met_poison(OutboxRoutes *routes, OutboxRoute *route, int64 end)
 		return false;
 	route->broken = true;
 	route->half_open = true;
+	outbox_route_watch(routes, route);
 	route->retry_at = outbox_mono_plus(now, POISON_MS);
-	stop_route(routes, route, end);
+	outbox_route_stop(routes, route, end);
 	return true;
 }
 
@@ -428,7 +281,7 @@ outbox_route_works(OutboxRoute *route, OutboxMonoTime now)
 	route->worked_at = now;
 	if (route->failures == 0)
 		return;
-	clear_error(route);
+	outbox_route_clear_error(route);
 	ereport(LOG,
 			(errmsg("outbox relay publishes on route \"%s\" again",
 					route->shown)));
@@ -438,30 +291,33 @@ void
 outbox_routes_retry(OutboxRoutes *routes, OutboxMonoTime now,
 					OutboxResumed *resumed)
 {
-	ListCell   *cell;
+	dlist_mutable_iter iter;
 
 	memset(resumed, 0, sizeof(*resumed));
-	foreach(cell, routes->list)
+	dlist_foreach_modify(iter, &routes->watched)
 	{
-		OutboxRoute *route = lfirst(cell);
+		OutboxRoute *route = dlist_container(OutboxRoute, node, iter.cur);
 
-		if (!route->broken || !outbox_mono_reached(route->retry_at, now))
-			continue;
-		route->broken = false;
-		if (!route->paused)
-			start_route(route, resumed);
+		if (route->broken && outbox_mono_reached(route->retry_at, now))
+		{
+			route->broken = false;
+			if (!route->paused)
+				outbox_route_start(route, resumed);
+		}
+		if (!is_to_be_watched(route))
+			unwatch(route);
 	}
 }
 
 OutboxMonoTime
-outbox_routes_deadline(const OutboxRoutes *routes)
+outbox_routes_deadline(OutboxRoutes *routes)
 {
 	OutboxMonoTime deadline = OUTBOX_MONO_UNSET;
-	ListCell   *cell;
+	dlist_iter	iter;
 
-	foreach(cell, routes->list)
+	dlist_foreach(iter, &routes->watched)
 	{
-		const OutboxRoute *route = lfirst(cell);
+		const OutboxRoute *route = dlist_container(OutboxRoute, node, iter.cur);
 
 		if (route->broken)
 			outbox_mono_earlier(&deadline, route->retry_at);
@@ -469,50 +325,30 @@ outbox_routes_deadline(const OutboxRoutes *routes)
 	return deadline;
 }
 
-bool
-outbox_routes_have_unordered(const OutboxRoutes *routes)
-{
-	ListCell   *cell;
-
-	foreach(cell, routes->list)
-		if (!((const OutboxRoute *) lfirst(cell))->ordered)
-			return true;
-	return false;
-}
-
 int
-outbox_routes_count_broken(const OutboxRoutes *routes)
+outbox_routes_count_broken(OutboxRoutes *routes)
 {
 	int			count = 0;
-	ListCell   *cell;
+	dlist_iter	iter;
 
-	foreach(cell, routes->list)
-		if (((const OutboxRoute *) lfirst(cell))->failures > 0)
+	dlist_foreach(iter, &routes->watched)
+		if (dlist_container(OutboxRoute, node, iter.cur)->failures > 0)
 			count++;
 	return count;
 }
 
 int64
-outbox_routes_lowest(const OutboxRoutes *routes)
+outbox_routes_lowest(OutboxRoutes *routes)
 {
 	int64		lowest = PG_INT64_MAX;
-	ListCell   *cell;
+	dlist_iter	iter;
 
-	foreach(cell, routes->list)
+	dlist_foreach(iter, &routes->watched)
 	{
-		const OutboxRoute *route = lfirst(cell);
+		const OutboxRoute *route = dlist_container(OutboxRoute, node, iter.cur);
 
 		if (route->skip_low != 0)
 			lowest = Min(lowest, route->skip_low);
 	}
 	return lowest;
-}
-
-void
-outbox_routes_forget_declared(OutboxRoutes *routes)
-{
-	ListCell   *cell;
-
-	foreach(cell, routes->list)
-		((OutboxRoute *) lfirst(cell))->declared = false;
 }

@@ -226,13 +226,13 @@ admit(OutboxReader *reader, OutboxBatch *batch, const Admission *admission)
 	/* A route that we have not loaded yet: its turn comes when we have. */
 	if (outbox_route_is_excluded(route))
 	{
-		outbox_route_refuse(route, admission->seq);
+		outbox_route_refuse(reader->routes, route, admission->seq);
 		outbox_batch_release(batch, admission->index);
 		return;
 	}
 	if (outbox_route_waits(route))
 	{
-		outbox_lower(&route->skip_low, admission->seq);
+		outbox_route_skip(reader->routes, route, admission->seq);
 		batch->unknown_route = true;
 		outbox_batch_release(batch, admission->index);
 		return;

@@ -194,6 +194,9 @@ extern void outbox_unreadable_read(OutboxUnreadable *list, const pg_uuid_t *id);
 extern const OutboxUnreadableRow *outbox_unreadable_left_out(const OutboxUnreadable *list,
 															 int *n);
 
+/* Says of the route of each that it is needed. */
+extern void outbox_unreadable_need_routes(OutboxUnreadable *list);
+
 /* The route of the one of that id that is set aside, or NULL. */
 extern const OutboxRoute *outbox_unreadable_route(const OutboxUnreadable *list,
 												  const pg_uuid_t *id);

@@ -136,6 +136,13 @@ outbox_unreadable_left_out(const OutboxUnreadable *list, int *n)
 	return rows;
 }
 
+void
+outbox_unreadable_need_routes(OutboxUnreadable *list)
+{
+	for (int i = 0; i < list->n; i++)
+		outbox_route_need(list->entries[i].route);
+}
+
 const OutboxRoute *
 outbox_unreadable_route(const OutboxUnreadable *list, const pg_uuid_t *id)
 {

@@ -46,10 +46,10 @@ outbox_dead_letter(OutboxSettler *settler, OutboxItem *item, const char **error)
 
 	if (failed != NULL)
 	{
-		death = outbox_death(item->message, item->route, failed->name,
+		/* The round may load the routes again before it writes this. */
+		death = outbox_death(item->message, item->route, pstrdup(failed->name),
 							 item->reason == OUTBOX_REASON_UNROUTABLE ?
 							 "returned" : "rejected");
-		/* The round may load the routes again before it writes this. */
 		death->exchange = pstrdup(death->exchange);
 		if (outbox_routing_key(item->message, failed->routing_key, NULL) == NULL)
 			why = "where its routing key would be too long";

@@ -90,9 +90,15 @@ extern void outbox_store_load_control(OutboxControl *control);
 /* The file that sets outbox.environment, or NULL. */
 extern char *outbox_store_environment_source(void);
 
-/* The control row, and the routes of the database, allocated in cxt. */
-extern List *outbox_store_load_routes(MemoryContext cxt,
-									  OutboxControl *control);
+/* Is the route of that name loaded already, from a row of that version? */
+typedef bool (*OutboxRouteLoaded) (const char *name, uint64 version, void *arg);
+
+/*
+ * The routes of the database, allocated in cxt, without those that are loaded already.
+ * NULL: none is.
+ */
+extern List *outbox_store_load_routes(MemoryContext cxt, OutboxRouteLoaded loaded,
+									  void *arg);
 
 /* ----------------------------------------------------------- store_upkeep.c */
 

@@ -93,6 +93,10 @@ CREATE FUNCTION outbox_test_routes(
 	OUT max_pending integer, OUT slot text, OUT archive text)
 RETURNS SETOF record AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
 
+/* version is another one when the row has changed. */
+CREATE FUNCTION outbox_test_route_versions(OUT name text, OUT version bigint)
+RETURNS SETOF record AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
+
 CREATE FUNCTION outbox_test_route_columns(
 	OUT number integer, OUT name text, OUT type oid, OUT checked boolean)
 RETURNS SETOF record AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;

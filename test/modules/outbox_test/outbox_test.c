@@ -39,6 +39,7 @@ PG_FUNCTION_INFO_V1(outbox_test_settle);
 PG_FUNCTION_INFO_V1(outbox_test_fail);
 PG_FUNCTION_INFO_V1(outbox_test_routes);
 PG_FUNCTION_INFO_V1(outbox_test_route_columns);
+PG_FUNCTION_INFO_V1(outbox_test_route_versions);
 PG_FUNCTION_INFO_V1(outbox_test_paused);
 PG_FUNCTION_INFO_V1(outbox_test_copy);
 PG_FUNCTION_INFO_V1(outbox_test_accepts);
@@ -410,13 +411,12 @@ Datum
 outbox_test_routes(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	OutboxControl control;
 	ListCell   *cell;
 	List	   *routes;
 
 	InitMaterializedSRF(fcinfo, 0);
 	begin();
-	routes = outbox_store_load_routes(CurrentMemoryContext, &control);
+	routes = outbox_store_load_routes(CurrentMemoryContext, NULL, NULL);
 	foreach(cell, routes)
 	{
 		OutboxRoute *route = lfirst(cell);
@@ -438,6 +438,30 @@ outbox_test_routes(PG_FUNCTION_ARGS)
 		values[12] = Int32GetDatum(route->max_pending);
 		values[13] = text_or_null(route->slot, &nulls[13]);
 		values[14] = CStringGetTextDatum(archives[route->archive]);
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	}
+	end();
+	return (Datum) 0;
+}
+
+Datum
+outbox_test_route_versions(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	ListCell   *cell;
+	List	   *routes;
+
+	InitMaterializedSRF(fcinfo, 0);
+	begin();
+	routes = outbox_store_load_routes(CurrentMemoryContext, NULL, NULL);
+	foreach(cell, routes)
+	{
+		OutboxRoute *route = lfirst(cell);
+		Datum		values[] = {
+			CStringGetTextDatum(route->name), Int64GetDatum((int64) route->version)
+		};
+		bool		nulls[2] = {false};
+
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 	}
 	end();
@@ -481,7 +505,7 @@ outbox_test_paused(PG_FUNCTION_ARGS)
 	OutboxControl control;
 
 	begin();
-	(void) outbox_store_load_routes(CurrentMemoryContext, &control);
+	outbox_store_load_control(&control);
 	end();
 	PG_RETURN_BOOL(control.paused);
 }
@@ -494,7 +518,7 @@ outbox_test_copy(PG_FUNCTION_ARGS)
 	bool		copy;
 
 	begin();
-	(void) outbox_store_load_routes(CurrentMemoryContext, &control);
+	outbox_store_load_control(&control);
 	copy = outbox_identity_compare(&control.recorded, false, NULL) != OUTBOX_COPY_NONE;
 	/* What was loaded ends here. */
 	end();

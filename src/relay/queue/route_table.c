@@ -1,0 +1,353 @@
+/*-------------------------------------------------------------------------
+ *
+ * route_table.c
+ *		Routes by name: loading them, forgetting those that are gone.
+ *
+ * A load reads all rows of outbox_route, and makes routes only of those that have
+ * changed.  A route whose row has gone is lost: what of it is in memory goes back to
+ * being rows, which are read again.  The triggers see to it that there are none; where a
+ * claim meets one all the same the route stays, and waits for its row.  All other lost
+ * routes are forgotten as soon as nothing points to them.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "format.h"
+#include "name_table.h"
+#include "queue.h"
+#include "route.h"
+#include "shared.h"
+#include "stats.h"
+#include "utils/memutils.h"
+
+typedef struct RouteEntry
+{
+	const char *name;			/* MUST BE FIRST: the route's */
+	OutboxRoute *route;
+} RouteEntry;
+
+void
+outbox_routes_init(OutboxRoutes *routes, OutboxQueue *queue, MemoryContext parent)
+{
+	memset(routes, 0, sizeof(*routes));
+	routes->queue = queue;
+	routes->cxt = AllocSetContextCreate(parent, "outbox relay routes",
+										ALLOCSET_DEFAULT_SIZES);
+	routes->by_name = outbox_name_table_create(routes->cxt, "outbox routes by name",
+											   sizeof(RouteEntry));
+}
+
+static OutboxRoute *
+find_route(const OutboxRoutes *routes, const char *name)
+{
+	RouteEntry *entry = outbox_name_table_find(routes->by_name, name);
+
+	return entry == NULL ? NULL : entry->route;
+}
+
+static void
+add_route(OutboxRoutes *routes, OutboxRoute *route)
+{
+	RouteEntry *entry = hash_search(routes->by_name, &route->name, HASH_ENTER, NULL);
+
+	entry->route = route;
+}
+
+/* A route of which nothing is known waits, and does not block its keys. */
+static void
+set_lost(OutboxRoutes *routes, OutboxRoute *route)
+{
+	route->lost = true;
+	route->paused = false;
+	route->broken = false;
+	route->ordered = true;
+	route->block_on_failed = false;
+	route->outlet = &outbox_internal_outlet;
+	outbox_route_watch(routes, route);
+}
+
+OutboxRoute *
+outbox_routes_find(OutboxRoutes *routes, const char *name)
+{
+	OutboxRoute *route = find_route(routes, name);
+	MemoryContext old;
+
+	if (route != NULL)
+		return route;
+	old = MemoryContextSwitchTo(routes->cxt);
+	route = palloc0(sizeof(OutboxRoute));
+	route->name = pstrdup(name);
+	route->shown = pstrdup("");
+	route->exchange = pstrdup("");
+	route->routing_key = pstrdup("");
+	route->max_attempts = 1;
+	route->retention_s = -1;
+	route->stats = OUTBOX_STATS_OTHER_ROUTES;
+	MemoryContextSwitchTo(old);
+	set_lost(routes, route);
+	add_route(routes, route);
+	return route;
+}
+
+static OutboxRoute *
+find_failed_route(const OutboxRoutes *routes, const OutboxRoute *route)
+{
+	OutboxRoute *failed = route->failed_route == NULL ? NULL :
+		find_route(routes, route->failed_route);
+
+	return failed == NULL || failed->lost ? NULL : failed;
+}
+
+/*
+ * Nobody can make a chain without an end, or leave one without its next route,
+ * except past the triggers, as logical replication does.
+ */
+OutboxRoute *
+outbox_routes_failed(OutboxRoutes *routes, const OutboxRoute *route,
+					 const char **why)
+{
+	OutboxRoute *failed = find_failed_route(routes, route);
+	OutboxRoute *next;
+	int			left = (int) hash_get_num_entries(routes->by_name);
+
+	*why = NULL;
+	if (route->failed_route == NULL)
+		return NULL;
+	if (failed == NULL)
+	{
+		*why = "which does not exist";
+		return NULL;
+	}
+	for (next = failed; next != NULL && next != route && left > 0; left--)
+		next = find_failed_route(routes, next);
+	if (next == NULL)
+		return failed;
+	*why = "which leads back to it";
+	return NULL;
+}
+
+bool
+outbox_routes_block(const OutboxRoutes *routes)
+{
+	return routes->nblocking > 0;
+}
+
+bool
+outbox_routes_have_unordered(const OutboxRoutes *routes)
+{
+	return routes->nunordered > 0;
+}
+
+bool
+outbox_routes_used_since(const OutboxRoutes *routes, const OutboxRoute *but,
+						 OutboxMonoTime since)
+{
+	HASH_SEQ_STATUS status;
+	RouteEntry *entry;
+
+	hash_seq_init(&status, routes->by_name);
+	while ((entry = hash_seq_search(&status)) != NULL)
+	{
+		const OutboxRoute *other = entry->route;
+
+		if (other != but && outbox_mono_is_set(other->worked_at) &&
+			!outbox_mono_before(other->worked_at, since))
+		{
+			hash_seq_term(&status);
+			return true;
+		}
+	}
+	return false;
+}
+
+void
+outbox_routes_forget_declared(OutboxRoutes *routes)
+{
+	HASH_SEQ_STATUS status;
+	RouteEntry *entry;
+
+	hash_seq_init(&status, routes->by_name);
+	while ((entry = hash_seq_search(&status)) != NULL)
+		entry->route->declared = false;
+}
+
+/* -------------------------------------------------------------------- load */
+
+static void
+free_text(char *text)
+{
+	if (text != NULL)
+		pfree(text);
+}
+
+/* All that was loaded but the name. */
+static void
+free_values(OutboxRoute *route)
+{
+	pfree(route->shown);
+	pfree(route->exchange);
+	pfree(route->routing_key);
+	free_text(route->exchange_type);
+	free_text(route->failed_route);
+	free_text(route->slot);
+	outbox_format_free(route->format);
+}
+
+/* Puts loaded values into a route that items point to; what is the relay's remains. */
+static void
+update_route(OutboxRoute *route, OutboxRoute *loaded)
+{
+	if (strcmp(route->exchange, loaded->exchange) != 0 ||
+		route->outlet != loaded->outlet)
+	{
+		route->broken = false;
+		outbox_route_clear_error(route);
+	}
+	pfree(loaded->name);
+	loaded->name = route->name;
+	free_values(route);
+	memcpy(route, loaded, offsetof(OutboxRoute, node));
+	route->declared = false;
+	route->lost = false;
+	route->stats = outbox_stats_route(route->shown);
+	pfree(loaded);
+}
+
+static void
+merge_route(OutboxRoutes *routes, OutboxRoute *loaded, int64 end,
+			OutboxResumed *resumed)
+{
+	OutboxRoute *route = find_route(routes, loaded->name);
+	bool		waited;
+	bool		ordered;
+	bool		blocked;
+
+	if (route == NULL)
+	{
+		loaded->load = routes->loads;
+		loaded->stats = outbox_stats_route(loaded->shown);
+		add_route(routes, loaded);
+		if (loaded->paused)
+			outbox_route_stop(routes, loaded, end);
+		return;
+	}
+	waited = outbox_route_waits(route);
+	ordered = route->ordered;
+	blocked = outbox_route_blocks(route);
+	update_route(route, loaded);
+	/* What stood behind a key that is held need not any more. */
+	if (ordered && !route->ordered)
+		outbox_resume_from(resumed, outbox_queue_lowest_held(routes->queue));
+	if (!waited && outbox_route_waits(route))
+		outbox_route_stop(routes, route, end);
+	else if (waited && !outbox_route_waits(route))
+		outbox_route_start(route, resumed);
+	/* Of what was claimed before nobody has asked whether it may go. */
+	else if (!waited && !blocked && outbox_route_blocks(route))
+		outbox_resume_from(resumed, outbox_queue_drop_all(routes->queue, route));
+	if (outbox_route_waits(route))
+		outbox_route_watch(routes, route);
+}
+
+/* OutboxRouteLoaded */
+static bool
+is_loaded(const char *name, uint64 version, void *arg)
+{
+	OutboxRoutes *routes = arg;
+	OutboxRoute *route = find_route(routes, name);
+
+	if (route == NULL)
+		return false;
+	route->load = routes->loads;
+	return !route->lost && route->version == version;
+}
+
+static void
+lose_route(OutboxRoutes *routes, OutboxRoute *route, OutboxResumed *resumed)
+{
+	int64		lowest = outbox_queue_drop_all(routes->queue, route);
+
+	if (lowest != 0)
+		outbox_resume_from(resumed, lowest);
+	if (route->skip_low != 0)
+		outbox_route_start(route, resumed);
+	outbox_route_clear_error(route);
+	set_lost(routes, route);
+}
+
+/* One pass: which rows are gone, and what kinds of routes there are. */
+static void
+look_at_all(OutboxRoutes *routes, OutboxResumed *resumed)
+{
+	HASH_SEQ_STATUS status;
+	RouteEntry *entry;
+
+	routes->nblocking = 0;
+	routes->nunordered = 0;
+	hash_seq_init(&status, routes->by_name);
+	while ((entry = hash_seq_search(&status)) != NULL)
+	{
+		OutboxRoute *route = entry->route;
+
+		if (!route->lost && route->load != routes->loads)
+			lose_route(routes, route, resumed);
+		routes->nblocking += outbox_route_blocks(route);
+		routes->nunordered += !route->ordered;
+	}
+}
+
+/* Called in a transaction. */
+void
+outbox_routes_load(OutboxRoutes *routes, int64 end, OutboxResumed *resumed)
+{
+	List	   *changed;
+	ListCell   *cell;
+
+	memset(resumed, 0, sizeof(*resumed));
+	routes->loads++;
+	changed = outbox_store_load_routes(routes->cxt, is_loaded, routes);
+	foreach(cell, changed)
+		merge_route(routes, lfirst(cell), end, resumed);
+	list_free(changed);
+	look_at_all(routes, resumed);
+}
+
+/* ------------------------------------------------------------------- forget */
+
+static void
+forget_route(OutboxRoutes *routes, OutboxRoute *route)
+{
+	dlist_delete(&route->node);
+	hash_search(routes->by_name, &route->name, HASH_REMOVE, NULL);
+	free_values(route);
+	pfree(route->name);
+	pfree(route);
+}
+
+bool
+outbox_routes_have_lost(OutboxRoutes *routes)
+{
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &routes->watched)
+		if (dlist_container(OutboxRoute, node, iter.cur)->lost)
+			return true;
+	return false;
+}
+
+void
+outbox_routes_forget(OutboxRoutes *routes)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify(iter, &routes->watched)
+	{
+		OutboxRoute *route = dlist_container(OutboxRoute, node, iter.cur);
+		bool		needed = route->needed;
+
+		route->needed = false;
+		if (route->lost && route->skip_low == 0 && route->nitems == 0 && !needed)
+			forget_route(routes, route);
+	}
+}

@@ -30,8 +30,15 @@
 /* Reads of a batch. */
 #define OUTBOX_BATCH_SEGMENTS	24
 
-/* Messages of one key that are kept waiting in memory. */
+/*
+ * Messages of one key that are kept waiting in memory, and their bytes: what one claim
+ * reads.  Those of all keys have half of what a worker keeps in memory, so that large
+ * messages that cannot go yet do not keep it from claiming others.
+ */
 #define OUTBOX_KEY_WAITING_MAX	128
+#define OUTBOX_CLAIM_BYTES		((size_t) 2 * 1024 * 1024)
+#define OUTBOX_QUEUE_BYTES		((size_t) 32 * 1024 * 1024)
+#define OUTBOX_WAITING_BYTES	(OUTBOX_QUEUE_BYTES / 2)
 
 /*
  * Keys that a worker remembers as held, or as to be read again: 150 bytes each, 9 MB.

@@ -52,6 +52,14 @@ MUTATIONS = [Mutation(*m) for m in (
     ("locked-counted-for-ever", "src/relay/queue/queue.c",
      "	if (item->locked)\n		queue->nlocked--;", "",
      "the window counts again what is not locked any more"),
+    # ---------------------------------------------------------- large messages
+    ("large-read-in-vain", "src/relay/queue/queue.c",
+     "		(!head_is_locked(key) && may_wait(queue));",
+     "		(!head_is_locked(key) && queue->nwaiting < outbox_window);",
+     "a key whose rows the queue would not keep is not read again and again"),
+    ("large-left-out", "src/relay/reading/scan.c",
+     "key->skip_low != 0 && key->skip_low <= range->lo &&", "(key->skip_low <= range->lo || key->large) &&",
+     "no loss: a claim leaves out a key with large messages only behind what is read again"),
     # --------------------------------------------------------------- wake-up
     ("latch-not-set", "src/shared/shared_inbox.c",
      "			outbox_wake_procno(procno);", "			;",

@@ -32,6 +32,9 @@ extern int	sim_held_keys_max;
 #define OUTBOX_UNREAD_MAX		8
 #define OUTBOX_BATCH_SEGMENTS	12
 #define OUTBOX_KEY_WAITING_MAX	sim_key_waiting_max
+#define OUTBOX_CLAIM_BYTES		((size_t) 2 * 1024 * 1024)
+#define OUTBOX_QUEUE_BYTES		((size_t) 32 * 1024 * 1024)
+#define OUTBOX_WAITING_BYTES	(OUTBOX_QUEUE_BYTES / 2)
 #define OUTBOX_HELD_KEYS_MAX	sim_held_keys_max
 #define OUTBOX_FORGOTTEN_MS		100
 #define OUTBOX_FORGOTTEN_PAUSE	0

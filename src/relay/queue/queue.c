@@ -54,6 +54,7 @@ outbox_queue_create(MemoryContext parent)
 	dlist_init(&queue->rejected);
 	dlist_init(&queue->held);
 	dlist_init(&queue->reread);
+	dlist_init(&queue->large);
 	queue->free_claims = MemoryContextAlloc(parent,
 											sizeof(int) * OUTBOX_MAX_CLAIMS);
 	for (int i = 0; i < OUTBOX_MAX_CLAIMS; i++)
@@ -145,6 +146,8 @@ list_key(OutboxQueue *queue, OutboxKey *key, int list)
 		dlist_push_tail(&queue->held, &key->node);
 	else if (list == OUTBOX_KEY_REREAD)
 		dlist_push_tail(&queue->reread, &key->node);
+	else if (list == OUTBOX_KEY_LARGE)
+		dlist_push_tail(&queue->large, &key->node);
 }
 
 /*
@@ -198,6 +201,8 @@ place_key(OutboxQueue *queue, OutboxKey *key)
 		list_key(queue, key, OUTBOX_KEY_HELD);
 	else if (key->skip_low != 0 && key->nwaiting == 0)
 		list_key(queue, key, OUTBOX_KEY_REREAD);
+	else if (key->skip_low != 0 && key->large)
+		list_key(queue, key, OUTBOX_KEY_LARGE);
 	else
 		list_key(queue, key, OUTBOX_KEY_UNLISTED);
 
@@ -308,7 +313,9 @@ make_waiting(OutboxQueue *queue, OutboxItem *item)
 	else
 		dlist_push_head(&item->key->waiting, &item->node);
 	item->key->nwaiting++;
+	item->key->waiting_bytes += item->message->size;
 	queue->nwaiting++;
+	queue->waiting_bytes += item->message->size;
 	if (item->key->head->state == OUTBOX_ITEM_CONFIRMED)
 		queue->key_waits_for_settling = true;
 }
@@ -318,7 +325,9 @@ leave_waiting(OutboxQueue *queue, OutboxItem *item)
 {
 	dlist_delete(&item->node);
 	item->key->nwaiting--;
+	item->key->waiting_bytes -= item->message->size;
 	queue->nwaiting--;
+	queue->waiting_bytes -= item->message->size;
 }
 
 /* Must it wait?  Those before the row that is locked, or has failed, go on. */
@@ -424,6 +433,14 @@ outbox_queue_skips(OutboxQueue *queue, int64 hash, int64 seq, bool ordered)
 	return ordered || key->list != OUTBOX_KEY_HELD;
 }
 
+/* Has the queue room for another message that cannot go yet? */
+static bool
+may_wait(const OutboxQueue *queue)
+{
+	return queue->nwaiting < outbox_window &&
+		queue->waiting_bytes < OUTBOX_WAITING_BYTES;
+}
+
 /* May a message of this key be kept in memory now? */
 static bool
 key_accepts(OutboxQueue *queue, OutboxKey *key, const OutboxMessage *message,
@@ -437,9 +454,15 @@ key_accepts(OutboxQueue *queue, OutboxKey *key, const OutboxMessage *message,
 	/* Behind rows that are not in memory. */
 	if (key->skip_low != 0 && message->seq > key->skip_low)
 		return false;
-	return key->head == NULL ||
-		(key->nwaiting < OUTBOX_KEY_WAITING_MAX &&
-		 queue->nwaiting < outbox_window);
+	if (key->head == NULL)
+		return true;
+	if (key->waiting_bytes >= OUTBOX_CLAIM_BYTES ||
+		queue->waiting_bytes >= OUTBOX_WAITING_BYTES)
+	{
+		key->large = true;
+		return false;
+	}
+	return key->nwaiting < OUTBOX_KEY_WAITING_MAX && may_wait(queue);
 }
 
 static bool
@@ -1015,6 +1038,8 @@ outbox_queue_key_read(OutboxQueue *queue, OutboxKey *key, int64 skip_low,
 	/* Else older rows of it went back to the table meanwhile. */
 	if (key->skip_low == skip_low)
 		key->skip_low = next;
+	if (key->skip_low == 0)
+		key->large = false;
 	place_key(queue, key);
 }
 
@@ -1022,7 +1047,7 @@ bool
 outbox_queue_has_room(OutboxQueue *queue, const OutboxKey *key)
 {
 	return key->head == NULL ||
-		(!head_is_locked(key) && queue->nwaiting < outbox_window);
+		(!head_is_locked(key) && may_wait(queue));
 }
 
 bool

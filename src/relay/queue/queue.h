@@ -74,6 +74,8 @@ typedef struct OutboxKey
 	OutboxItem *head;			/* past WAITING; NULL if none */
 	dlist_head	waiting;		/* in the order of seq */
 	int			nwaiting;
+	size_t		waiting_bytes;
+	bool		large;			/* rows were left in the table because of that */
 	OutboxHoldReason hold;
 	OutboxHolder retry;			/* RETRY */
 	bool		more_retries;	/* another one was met beside it */
@@ -81,12 +83,13 @@ typedef struct OutboxKey
 								 * such row is known, and a claim finds it */
 	OutboxHolder failed;
 	int64		skip_low;		/* unclaimed rows from here on; 0 none */
-	dlist_node	node;			/* in held or reread of the queue */
+	dlist_node	node;			/* in held, reread or large of the queue */
 	enum
 	{
 		OUTBOX_KEY_UNLISTED,
 		OUTBOX_KEY_HELD,		/* hold is not NONE, or it is blocked */
-		OUTBOX_KEY_REREAD		/* to be read again now */
+		OUTBOX_KEY_REREAD,		/* to be read again now */
+		OUTBOX_KEY_LARGE		/* ... when what of it waits has gone */
 	}			list;
 } OutboxKey;
 
@@ -126,6 +129,7 @@ typedef struct OutboxQueue
 	dlist_head	rejected;
 	dlist_head	held;			/* keys */
 	dlist_head	reread;			/* keys */
+	dlist_head	large;			/* keys */
 	int			nheld;
 	int			nreread;
 	bool		retries_unknown;	/* of a key that had more than the one
@@ -138,6 +142,7 @@ typedef struct OutboxQueue
 	int			count;			/* all items */
 	int			nready;
 	int			nwaiting;
+	size_t		waiting_bytes;
 	int			nsent;
 	int			nconfirmed;
 	int			nrejected;

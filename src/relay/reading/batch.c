@@ -12,9 +12,6 @@
 #include "test_point.h"
 #include "utils/memutils.h"
 
-/* A claim stops at so many bytes. */
-#define CLAIM_BYTES		((size_t) 2 * 1024 * 1024)
-
 void
 outbox_batch_init(OutboxBatch *batch, OutboxQueue *queue, OutboxRoutes *routes,
 				  MemoryContext cxt)
@@ -30,7 +27,7 @@ outbox_batch_init(OutboxBatch *batch, OutboxQueue *queue, OutboxRoutes *routes,
 	batch->limit = Min(batch->limit,
 					   Max(outbox_window - queue->nwaiting,
 						   Min(outbox_window, OUTBOX_KEY_WAITING_MAX)));
-	batch->bytes_left = CLAIM_BYTES;
+	batch->bytes_left = OUTBOX_CLAIM_BYTES;
 	batch->messages = MemoryContextAlloc(cxt, sizeof(OutboxMessage *) *
 										 Max(batch->limit, 1));
 }

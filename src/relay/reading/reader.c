@@ -28,9 +28,6 @@
 /* It costs a look at all that is in memory. */
 #define SHOW_LOWEST_MS 1000
 
-/* What is in memory is at most so much. */
-#define QUEUE_BYTES		((size_t) 32 * 1024 * 1024)
-
 void
 outbox_reader_init(OutboxReader *reader, OutboxQueue *queue,
 				   OutboxRoutes *routes)
@@ -105,7 +102,7 @@ has_room(const OutboxQueue *queue)
 		queue->nready + queue->nsent >= BUSY_KEYS)
 		return false;
 	return queue->count - outbox_locked_beside(queue) < OUTBOX_QUEUE_MAX &&
-		queue->bytes < QUEUE_BYTES;
+		queue->bytes < OUTBOX_QUEUE_BYTES;
 }
 
 bool

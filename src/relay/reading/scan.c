@@ -139,7 +139,7 @@ static int
 list_excluded_keys(OutboxBatch *batch, const OutboxUnreadRange *range,
 				   bool open, int64 *hashes)
 {
-	dlist_head *lists[] = {&batch->queue->held, &batch->queue->reread};
+	dlist_head *lists[] = {&batch->queue->large, &batch->queue->held, &batch->queue->reread};
 	int			n = 0;
 
 	/* Rows without an order are not read again with their key. */

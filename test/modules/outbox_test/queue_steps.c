@@ -6,7 +6,7 @@
  * Compiled into this module as it is, like the store, with a slot of its own.
  * outbox_test_queue() starts with an empty queue and takes words:
  *
- *		admit:SEQ[:KEY]		it was claimed; due: its time has come
+ *		admit:SEQ[:KEY]		it was claimed; due: its time has come; large: a MB
  *		send				everything that is ready
  *		ack:SEQ reject:SEQ	the broker's answers; settle:SEQ retry:SEQ fail:SEQ
  *							what the settling transaction made of them, or remain:SEQ:
@@ -83,14 +83,14 @@ find_item(Steps *steps, int64 seq)
 }
 
 static void
-admit(Steps *steps, const char *word, int64 seq, char key, bool due)
+admit(Steps *steps, const char *word, int64 seq, char key, bool due, size_t contents)
 {
 	OutboxMessage *message = MemoryContextAllocZero(steps->queue->message_cxt,
 													sizeof(OutboxMessage) + CONTENTS);
 
 	message->seq = seq;
 	message->id = make_id(seq);
-	message->size = sizeof(OutboxMessage) + CONTENTS;
+	message->size = sizeof(OutboxMessage) + contents;
 	message->aggregate_id = key != '\0' ? "key" : NULL;
 	message->key_hash = key;
 	if (outbox_queue_has(steps->queue, &message->id))
@@ -203,9 +203,11 @@ step(Steps *steps, const char *word)
 		(void) sscanf(word, "%15[a-z]:%c", verb, &letter);
 
 	if (strcmp(verb, "admit") == 0)
-		admit(steps, word, seq, letter, false);
+		admit(steps, word, seq, letter, false, CONTENTS);
+	else if (strcmp(verb, "large") == 0)
+		admit(steps, word, seq, letter, false, 1000 * CONTENTS);
 	else if (strcmp(verb, "due") == 0)
-		admit(steps, word, seq, letter, true);
+		admit(steps, word, seq, letter, true, CONTENTS);
 	else if (strcmp(verb, "send") == 0)
 		send_all(steps, word);
 	else if (strcmp(verb, "ack") == 0)

@@ -54,5 +54,12 @@ SELECT * FROM outbox_test_queue('admit:1:a admit:2:a send reject:1 remain:1 clai
 SELECT * FROM outbox_test_queue('admit:1:a admit:2 admit:3 contents send ack:1 ack:2 reject:3 contents remain:1 remain:3 contents
 	remain:1 contents settle:1 settle:2 contents retry:3 contents');
 
+-- Of large ones a key keeps no more waiting than one claim reads, and the others are read when they have gone
+SELECT * FROM outbox_test_queue('large:1:a large:2:a large:3:a large:4:a large:5:a admit:6:a reread admit:7:b claims send ack:1 settle:1 send
+	reread ack:2 settle:2 send ack:3 settle:3 reread read:0:a large:5:a admit:6:a send');
+-- and all keys together half of what a worker keeps
+SELECT * FROM outbox_test_queue((SELECT string_agg(format('large:%s:%s', 10 * n + i, chr(96 + n)), ' ' ORDER BY n, i)
+	FROM generate_series(1, 9) n, generate_series(1, 3) i) || ' admit:500:z large:501:z reread send');
+
 -- Everything leaves memory that is not sent, in whatever state
 SELECT * FROM outbox_test_queue('admit:1:a send admit:2:a admit:3 admit:4:b drop claims send');

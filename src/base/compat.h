@@ -118,6 +118,14 @@
 #define COMPAT_CHECK_PERMS_ARGS rangetable, ereport_on_violation
 #endif
 
+/* As ExecutorStart() does, with its hook; refuses. */
+#if PG_VERSION_NUM >= 160000
+#define compat_check_permissions(stmt) \
+	ExecCheckPermissions((stmt)->rtable, (stmt)->permInfos, true)
+#else
+#define compat_check_permissions(stmt) ExecCheckRTPerms((stmt)->rtable, true)
+#endif
+
 /* A range table of one table: its permissions apart, and not pruned. */
 #if PG_VERSION_NUM >= 180000
 #define compat_init_range_table(estate, rte) \

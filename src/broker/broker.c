@@ -228,14 +228,17 @@ outbox_link_note_read(OutboxLink *link)
 		link->last_read_ms = outbox_link_now_ms();
 }
 
-/* True when the broker has missed its heartbeats. */
+/* True when the broker has missed its heartbeats; the socket is asked before that is said. */
 bool
 outbox_link_is_silent(OutboxLink *link)
 {
 	int64		limit_ms = 2 * link->heartbeat_ms - SILENCE_MARGIN_MS;
 
-	return link->heartbeat_ms > 0 &&
-		outbox_link_now_ms() - link->last_read_ms >= limit_ms;
+	if (link->heartbeat_ms == 0 ||
+		outbox_link_now_ms() - link->last_read_ms < limit_ms)
+		return false;
+	outbox_link_note_read(link);
+	return outbox_link_now_ms() - link->last_read_ms >= limit_ms;
 }
 
 int

@@ -100,11 +100,15 @@ outbox_link_burst_begin(OutboxLink *link)
 	if (link->state != OUTBOX_LINK_OPEN || link->rest.len > 0)
 		return OUTBOX_LINK_AGAIN;
 
-	outbox_link_note_read(link);
 	if (outbox_link_is_silent(link))
 		return fail_silent(link);
 
-	outbox_link_measure_room(link);
+	/*
+	 * The room of the last measure, less all that was sent since: there may
+	 * be more.
+	 */
+	if (link->room <= link->send_limit / 2)
+		outbox_link_measure_room(link);
 	if (link->room <= 0)
 	{
 		outbox_link_want_room(link);

@@ -282,6 +282,18 @@ handle_frame(OutboxLink *link, const amqp_frame_t *frame)
 }
 
 /*
+ * Has the library nothing left of what it has read?  Bytes that are still in the socket
+ * wake the worker again, which costs less than to ask for them each time.  Those that
+ * OpenSSL has taken out of it do not.
+ */
+static bool
+is_drained(const OutboxLink *link)
+{
+	return link->ssl == NULL && !amqp_frames_enqueued(link->conn) &&
+		!amqp_data_in_buffer(link->conn);
+}
+
+/*
  * Reads up to FRAMES_PER_GUARD frames under one guard; AGAIN when drained.  What the
  * library has read already no watchdog takes from it, and releasing a frame takes
  * it a second when there were frames of all channels, so we look ourselves.
@@ -314,7 +326,11 @@ receive_some(OutboxLink *link, int *received)
 		if (link->state == OUTBOX_LINK_CLOSED)
 			return OUTBOX_LINK_LOST;	/* perhaps by an event's receiver */
 		if (status == OUTBOX_LINK_OK)
+		{
 			amqp_maybe_release_buffers(link->conn);
+			if (is_drained(link))
+				status = OUTBOX_LINK_AGAIN;
+		}
 	}
 	if (outbox_link_unguard(link))
 		return outbox_link_fail_library(link, "connection", AMQP_STATUS_TIMEOUT);

@@ -30,7 +30,7 @@ static const struct
 	{"session_replication_role", "origin"},
 	{"restrict_nonsystem_relation_kind", ""},
 	/* transactions */
-	{"synchronous_commit", "on"},	/* unless it is stronger, see below */
+	{"synchronous_commit", "off"},	/* but for outbox_durable_commit() */
 	{"commit_delay", "0"},
 	{"default_transaction_isolation", "read committed"},
 	{"default_transaction_read_only", "off"},
@@ -99,11 +99,20 @@ static const struct
 	{"effective_cache_size", "4GB"},
 };
 
+/* The administrator asked for more than "on". */
+static bool remote_apply = false;
+
+const char *
+outbox_durable_commit(void)
+{
+	return remote_apply ? "remote_apply" : "on";
+}
+
 void
 outbox_override_settings(const char *library_path)
 {
-	const char *commit = GetConfigOption("synchronous_commit", false, false);
-
+	remote_apply = strcmp(GetConfigOption("synchronous_commit", false, false),
+						  "remote_apply") == 0;
 	if (library_path != NULL)
 		SetConfigOption("dynamic_library_path", library_path, PGC_SUSET,
 						PGC_S_OVERRIDE);
@@ -111,10 +120,6 @@ outbox_override_settings(const char *library_path)
 	{
 		if (strchr(overrides[i].name, '.') == NULL &&
 			GetConfigOption(overrides[i].name, true, false) == NULL)
-			continue;
-		/* remote_apply is what the administrator asked for beyond "on" */
-		if (strcmp(overrides[i].name, "synchronous_commit") == 0 &&
-			strcmp(commit, "remote_apply") == 0)
 			continue;
 		SetConfigOption(overrides[i].name, overrides[i].value, PGC_SUSET,
 						PGC_S_OVERRIDE);

@@ -62,6 +62,9 @@ outbox_recheck_ms(void)
  */
 extern void outbox_override_settings(const char *library_path);
 
+/* The value of synchronous_commit for a commit that waits; otherwise it is off. */
+extern const char *outbox_durable_commit(void);
+
 /*
  * environment.c: is this the server that the messages belong to, or a copy of it?
  */

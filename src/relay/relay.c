@@ -356,6 +356,7 @@ settle_all(OutboxRelay *relay)
 
 		if (ready == 0)
 			return;
+		outbox_settler_hurry(&relay->settler);
 		outbox_relay_round(relay);
 		if (outbox_settler_ready(&relay->settler) >= ready)
 			in_vain++;

@@ -177,6 +177,12 @@ tell_entry(Waiter *entry, Oid dboid, const pg_uuid_t *id,
 	return told;
 }
 
+bool
+outbox_waiters_exist(void)
+{
+	return pg_atomic_read_u32(&outbox_waiters->count) > 0;
+}
+
 void
 outbox_waiters_tell(Oid dboid, OutboxAskVerdict ask, void *arg)
 {

@@ -19,6 +19,7 @@
 #include "own_version.h"
 #include "pgstat.h"
 #include "replication/syncrep.h"
+#include "settings.h"
 #include "storage/latch.h"
 #include "storage/lmgr.h"
 #include "store.h"
@@ -65,6 +66,12 @@ Oid
 outbox_store_relid(void)
 {
 	return store.relid;
+}
+
+Oid
+outbox_store_control_relid(void)
+{
+	return store.control_relid;
 }
 
 Oid
@@ -379,13 +386,14 @@ outbox_store_end(bool durable)
 		AtEOXact_GUC(false, save_nestlevel);
 	save_nestlevel = 0;
 	SetUserIdAndSecContext(save_userid, save_context);
-	if (!durable)
-		(void) set_config_option("synchronous_commit", "off", PGC_USERSET,
-								 PGC_S_SESSION, GUC_ACTION_LOCAL, true, 0,
+	if (durable)
+	{
+		(void) set_config_option("synchronous_commit", outbox_durable_commit(),
+								 PGC_USERSET, PGC_S_SESSION, GUC_ACTION_LOCAL, true, 0,
 								 false);
-	else
 		/* The wait for a standby may be a long one. */
 		outbox_watchdog_guard_commit();
+	}
 	CommitTransactionCommand();
 	/* Older servers leave us in TopMemoryContext. */
 	MemoryContextSwitchTo(save_memory);
@@ -447,6 +455,7 @@ look_up_extension(char *version, size_t size)
 	strlcpy(version, outbox_store_get_text(1), size);
 	/* Nothing invalidates one that a rule, gone since, had made empty. */
 	forget_plans();
+	outbox_store_forget_control();
 	store.relid = get_relname_relid("outbox", schema);
 	store.route_relid = get_relname_relid("outbox_route", schema);
 	store.control_relid = get_relname_relid("outbox_control", schema);

@@ -30,23 +30,6 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
-/* Parameters that every claim has, whether its text uses them or not. */
-enum
-{
-	ARG_AFTER,
-	ARG_UPTO,
-	ARG_LIMIT,
-	ARG_ROUTES,
-	ARG_KEYS,
-	ARG_WORKER,
-	ARG_NWORKERS,
-	ARG_DUE,
-	ARG_KEY_HASH,
-	ARG_IDS,
-	ARG_TIDS,
-	ARG_DUE_UPTO
-};
-
 static const Oid claim_types[OUTBOX_STATEMENT_ARGS + 1] = {
 	INT8OID,					/* $1 after */
 	INT8OID,					/* $2 upto */
@@ -241,8 +224,21 @@ receive_slot(TupleTableSlot *slot, DestReceiver *self)
 	return go_on;
 }
 
+static void
+execute(PlannedStmt *stmt, const char *text, ParamListInfo params, DestReceiver *receiver)
+{
+	QueryDesc  *query = CreateQueryDesc(stmt, text, GetActiveSnapshot(), InvalidSnapshot,
+										receiver, params, NULL, 0);
+
+	ExecutorStart(query, 0);
+	compat_executor_run(query);
+	ExecutorFinish(query);
+	ExecutorEnd(query);
+	FreeQueryDesc(query);
+}
+
 /*
- * Runs a statement that SPI has prepared, but with the executor.
+ * Runs a statement that SPI has prepared, but with the executor, or without.
  * SPI_execute_plan_extended() has a receiver for rows as well, but SPI takes a new
  * snapshot for each statement that locks rows, and refuses to lock with the one
  * that is there (read_only).  What a round reads (due rows, keys, several ranges) is
@@ -255,7 +251,7 @@ run(const OutboxStatement *statement, ParamListInfo params, ClaimReceiver *recei
 	CachedPlanSource *source = linitial(SPI_plan_get_plan_sources(statement->plan));
 	CachedPlan *cached = GetCachedPlan(source, params, CurrentResourceOwner,
 									   NULL);
-	QueryDesc  *query;
+	PlannedStmt *stmt = linitial_node(PlannedStmt, cached->stmt_list);
 
 	/* All else of it does nothing. */
 	receiver->pub = *None_Receiver;
@@ -263,14 +259,10 @@ run(const OutboxStatement *statement, ParamListInfo params, ClaimReceiver *recei
 	receiver->scratch = AllocSetContextCreate(CurrentMemoryContext,
 											  "outbox claim row",
 											  ALLOCSET_DEFAULT_SIZES);
-	query = CreateQueryDesc(linitial_node(PlannedStmt, cached->stmt_list),
-							source->query_string, GetActiveSnapshot(),
-							InvalidSnapshot, &receiver->pub, params, NULL, 0);
-	ExecutorStart(query, 0);
-	compat_executor_run(query);
-	ExecutorFinish(query);
-	ExecutorEnd(query);
-	FreeQueryDesc(query);
+	if (receiver->claim == NULL ||
+		!outbox_store_claim_direct(stmt, params, source->resultDesc,
+								   receiver->claim->limit, &receiver->pub))
+		execute(stmt, source->query_string, params, &receiver->pub);
 	ReleaseCachedPlan(cached, CurrentResourceOwner);
 	MemoryContextDelete(receiver->scratch);
 	return receiver->count;

@@ -12,6 +12,7 @@
 #include "executor/spi.h"
 #include "executor/tuptable.h"
 #include "message.h"
+#include "nodes/plannodes.h"
 #include "store.h"
 
 #define OUTBOX_STATEMENT_ARGS	12
@@ -74,7 +75,8 @@ enum
 {
 	CLAIM_TID,
 	OUTBOX_MESSAGE_COLUMNS(OUTBOX_CLAIM_NUMBER, OUTBOX_CLAIM_NUMBER)
-	CLAIM_XMIN
+	CLAIM_XMIN,
+	OUTBOX_CLAIM_COLUMNS		/* how many */
 };
 
 #define ROW_COLUMNS OUTBOX_MESSAGE_COLUMNS(OUTBOX_CAST_FIRST, OUTBOX_CAST_LISTED)
@@ -89,6 +91,7 @@ enum
 
 /* ------------------------------------------------------------------ store.c */
 
+extern Oid	outbox_store_control_relid(void);
 extern Oid	outbox_store_archive_relid(void);
 
 /* Text of this database; utf8 came from it, and so has a form in it. */
@@ -107,11 +110,43 @@ extern Datum outbox_store_id_array(const pg_uuid_t *first, size_t stride, int n)
 extern void outbox_store_find_ids(const pg_uuid_t *ids, size_t stride, int n,
 								  bool *marks, uint64 *numbers);
 
+/* ---------------------------------------------------------- store_control.c */
+
+/* The tables may be others: the next load runs its statement. */
+extern void outbox_store_forget_control(void);
+
 /* ------------------------------------------------------------ store_claim.c */
+
+/* Parameters that every claim has, whether its text uses them or not. */
+enum
+{
+	ARG_AFTER,
+	ARG_UPTO,
+	ARG_LIMIT,
+	ARG_ROUTES,
+	ARG_KEYS,
+	ARG_WORKER,
+	ARG_NWORKERS,
+	ARG_DUE,
+	ARG_KEY_HASH,
+	ARG_IDS,
+	ARG_TIDS,
+	ARG_DUE_UPTO
+};
 
 /* Runs a SELECT of ROW_COLUMNS in the claim's snapshot. */
 extern void outbox_store_visit_rows(OutboxStatement *statement, Datum *values,
 									OutboxRowVisit visit, void *arg);
+
+/* ----------------------------------------------------- store_claim_direct.c */
+
+/*
+ * Runs a claim's plan, of at most so many rows, in the active snapshot; columns: what
+ * the receiver gets.  Returns false, with nothing done, when it is for the executor.
+ */
+extern bool outbox_store_claim_direct(const PlannedStmt *stmt, ParamListInfo params,
+									  TupleDesc columns, int limit,
+									  DestReceiver *receiver);
 
 /* ------------------------------------------------------------- store_look.c */
 

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * store_route.c
- *		Routes from their rows, for the relay and for sessions; the control row.
+ *		Routes from their rows, for the relay and for sessions.
  *
  * A column that is NULL, although NOT NULL forbids it, has a value that holds messages
  * up rather than loses their order.
@@ -224,75 +224,4 @@ outbox_store_load_routes(MemoryContext cxt, OutboxRouteLoaded loaded, void *arg)
 		MemoryContextSwitchTo(old);
 	}
 	return routes;
-}
-
-/* --------------------------------------------------------- the control row */
-
-enum
-{
-	CONTROL_PAUSED = 1,
-	CONTROL_ADOPTED_AT,
-	CONTROL_SYSTEM,
-	CONTROL_DATABASE,
-	CONTROL_ENVIRONMENT,
-	CONTROL_TIMELINE,
-	CONTROL_ORIGINS
-};
-
-static void
-load_identity(OutboxIdentity *recorded)
-{
-	bool		no_server;
-	bool		no_database;
-	Datum		server = outbox_store_get(0, CONTROL_SYSTEM, &no_server);
-	Datum		database = outbox_store_get(0, CONTROL_DATABASE, &no_database);
-	Datum	   *elems;
-	bool	   *nulls;
-	int			n;
-
-	if (!no_server && !no_database)
-		recorded->origin = outbox_origin_of(DatumGetUInt64(server), DatumGetObjectId(database));
-	recorded->environment = outbox_store_get_text(CONTROL_ENVIRONMENT);
-	recorded->timeline = DatumGetInt64(outbox_store_get(0, CONTROL_TIMELINE, NULL));
-	n = outbox_store_get_array(CONTROL_ORIGINS, INT8OID, &elems, &nulls);
-	recorded->adopted = palloc(sizeof(int64) * Max(n, 1));
-	for (int i = 0; i < n; i++)
-		if (!nulls[i])
-			recorded->adopted[recorded->nadopted++] = DatumGetInt64(elems[i]);
-}
-
-void
-outbox_store_load_control(OutboxControl *control)
-{
-	static OutboxStatement statement = {
-		"SELECT coalesce(paused, true), adopted_at::pg_catalog.timestamptz,"
-		" system_identifier::pg_catalog.int8, database_oid::pg_catalog.oid,"
-		" coalesce(environment, '')::pg_catalog.text,"
-		" coalesce(timeline, 1)::pg_catalog.int8,"
-		" coalesce(adopted_origins, '{}')::pg_catalog.int8[]"
-		" FROM outbox_internal.outbox_control",
-		SPI_OK_SELECT
-	};
-
-	outbox_store_run(&statement, NULL);
-	/* Without its row nobody says whose database this is: rather be silent. */
-	memset(control, 0, sizeof(*control));
-	control->paused = true;
-	if (SPI_processed == 0)
-		return;
-	control->paused = DatumGetBool(outbox_store_get(0, CONTROL_PAUSED, NULL));
-	control->adopted_at = DatumGetTimestampTz(outbox_store_get(0, CONTROL_ADOPTED_AT, NULL));
-	load_identity(&control->recorded);
-}
-
-char *
-outbox_store_environment_source(void)
-{
-	static OutboxStatement statement = {
-		"SELECT sourcefile FROM pg_catalog.pg_settings WHERE name = 'outbox.environment'",
-		SPI_OK_SELECT
-	};
-
-	outbox_store_run(&statement, NULL);
-	return outbox_store_get_text(1);
 }

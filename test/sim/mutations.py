@@ -278,7 +278,7 @@ MUTATIONS = [Mutation(*m) for m in (
      "							relay->database.retry_at);", "							OUTBOX_MONO_UNSET);",
      "after an error of the database the relay tries again in time"),
     ("settled-late", "src/relay/settling/settler.c",
-     "#define SETTLE_DELAY_MS	5", "#define SETTLE_DELAY_MS	500",
+     "#define SETTLE_DELAY_MS	20", "#define SETTLE_DELAY_MS	2000",
      "what is confirmed is settled within milliseconds"),
     ("deaf-for-long", "src/relay/relay.c",
      "	if (were_off && !off)", "	if (false)",

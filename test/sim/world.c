@@ -301,6 +301,12 @@ outbox_shared_wake_launcher(void)
 
 /* ------------------------------------------------- nobody waits for a message */
 
+bool
+outbox_waiters_exist(void)
+{
+	return false;
+}
+
 void
 outbox_waiters_tell(Oid dboid, OutboxAskVerdict ask, void *arg)
 {

@@ -107,6 +107,7 @@ typedef struct OutboxStall
 	const OutboxConfirms *window;	/* of OutboxItem */
 	uint64		tag;			/* of the oldest unconfirmed message; 0: none */
 	OutboxMonoTime since;		/* it is waited for, or for it to leave */
+	OutboxMonoTime look_at;		/* the next look at its bytes */
 	OutboxMonoTime left_at;		/* its last byte arrived; unset: not yet */
 	uint64		acknowledged;	/* bytes on the link by then */
 	bool		answered;		/* something of its time was confirmed */

@@ -86,6 +86,7 @@ outbox_stall_look(OutboxStall *stall, OutboxMonoTime now)
 	{
 		stall->tag = stall->window->oldest;
 		stall->since = now;
+		stall->look_at = outbox_mono_plus(now, LOOK_MS);
 		stall->left_at = OUTBOX_MONO_UNSET;
 		stall->acknowledged = 0;
 		stall->answered = false;
@@ -93,8 +94,13 @@ outbox_stall_look(OutboxStall *stall, OutboxMonoTime now)
 	if (stall->answered || outbox_link_returning(stall->link))
 		stall->since = now;
 	stall->answered = false;
-	if (!outbox_mono_is_set(stall->left_at))
+	/* Not at once: nearly always the confirm comes before. */
+	if (!outbox_mono_is_set(stall->left_at) &&
+		outbox_mono_reached(stall->look_at, now))
+	{
 		look_for_bytes(stall, now);
+		stall->look_at = outbox_mono_plus(now, LOOK_MS);
+	}
 }
 
 bool

@@ -45,7 +45,6 @@ typedef struct OutboxSettler
 	int			nstuck_rejected;	/* the same of REJECTED ones */
 	OutboxMonoTime unstick_at;	/* try these again; unset: none */
 	OutboxMonoTime settle_at;	/* settle what is confirmed then */
-	OutboxMonoTime settled_at;	/* the last time */
 } OutboxSettler;
 
 /* What a round settles, collected before its transaction. */
@@ -78,6 +77,9 @@ extern bool outbox_unflushed_concerns(const OutboxUnflushed *unflushed,
 
 /* Confirmed and rejected items that can be settled now. */
 extern int	outbox_settler_ready(const OutboxSettler *settler);
+
+/* The next round settles all of it. */
+extern void outbox_settler_hurry(OutboxSettler *settler);
 extern bool outbox_settler_wanted(OutboxSettler *settler, OutboxMonoTime now);
 extern void outbox_settler_collect(OutboxSettler *settler,
 								   OutboxSettling *settling);

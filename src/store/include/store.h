@@ -6,9 +6,11 @@
  * Values travel as parameters.  Nothing here knows AMQP.
  *
  * store.c			transactions of the worker, extension, statements
- * store_route.c	routes and the control row
+ * store_route.c	routes
+ * store_control.c	the control row
  * store_upkeep.c	maintenance, jobs, prepared transactions
  * store_claim.c	claims
+ * store_claim_direct.c	the same without an executor
  * store_message.c	from a row to a message
  * store_look.c		rows that are looked at and not claimed
  * store_fence.c	what must be on disk before they are published
@@ -75,20 +77,23 @@ extern bool outbox_store_stale(void);
 
 /* The rest is called between begin and end. */
 
-/* ------------------------------------------------------------ store_route.c */
+/* ---------------------------------------------------------- store_control.c */
 
 /* What the control row says. */
 typedef struct OutboxControl
 {
 	bool		paused;
 	TimestampTz adopted_at;		/* changes with each outbox_adopt() */
-	OutboxIdentity recorded;	/* in the memory of the transaction */
+	OutboxIdentity recorded;	/* valid until it is loaded again, in this
+								 * transaction */
 } OutboxControl;
 
 extern void outbox_store_load_control(OutboxControl *control);
 
 /* The file that sets outbox.environment, or NULL. */
 extern char *outbox_store_environment_source(void);
+
+/* ------------------------------------------------------------ store_route.c */
 
 /* Is the route of that name loaded already, from a row of that version? */
 typedef bool (*OutboxRouteLoaded) (const char *name, uint64 version, void *arg);

@@ -32,6 +32,9 @@ CREATE FUNCTION outbox_test_claim(
 	OUT origin bigint)
 RETURNS SETOF record AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE;
 
+/* 'direct' with the index, or 'executor': how a claim without filters is run. */
+CREATE FUNCTION outbox_test_claim_way() RETURNS text AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE;
+
 /* after is the seq of the last one, after_due its available_at. */
 CREATE FUNCTION outbox_test_claim_due(
 	after bigint DEFAULT 0, upto bigint DEFAULT 9223372036854775807,

@@ -30,6 +30,7 @@ PG_MODULE_MAGIC;
 
 PG_FUNCTION_INFO_V1(outbox_test_claim);
 PG_FUNCTION_INFO_V1(outbox_test_claim_due);
+PG_FUNCTION_INFO_V1(outbox_test_claim_way);
 PG_FUNCTION_INFO_V1(outbox_test_list);
 PG_FUNCTION_INFO_V1(outbox_test_list_retries);
 PG_FUNCTION_INFO_V1(outbox_test_visit_failed);
@@ -232,6 +233,18 @@ outbox_test_claim(PG_FUNCTION_ARGS)
 	(void) outbox_store_claim(&claim);
 	end();
 	return (Datum) 0;
+}
+
+Datum
+outbox_test_claim_way(PG_FUNCTION_ARGS)
+{
+	MemoryContext old = CurrentMemoryContext;
+	char	   *way;
+
+	begin();
+	way = MemoryContextStrdup(old, outbox_test_claim_way_now());
+	end();
+	PG_RETURN_TEXT_P(cstring_to_text(way));
 }
 
 Datum

@@ -19,6 +19,8 @@
 #include "../../../src/message/route.c"
 #include "../../../src/store/store.c"
 #include "../../../src/store/store_claim.c"
+#include "../../../src/store/store_claim_direct.c"
+#include "../../../src/store/store_control.c"
 #include "../../../src/store/store_fence.c"
 #include "../../../src/store/store_look.c"
 #include "../../../src/store/store_message.c"
@@ -46,6 +48,31 @@ outbox_test_attach(void)
 				 errmsg("extension \"outbox\" does not exist")));
 }
 
+/* How a claim without filters is run now, and by which index. */
+char *
+outbox_test_claim_way_now(void)
+{
+	static OutboxStatement statement;
+	CachedPlan *cached;
+	const IndexScan *scan;
+	Run			run;
+	char	   *way = "executor";
+
+	memcpy(statement.types, claim_types, sizeof(claim_types));
+	statement.sql = claim_text(CLAIM_READY, 0);
+	(void) outbox_store_prepare(&statement);
+	cached = GetCachedPlan(linitial(SPI_plan_get_plan_sources(statement.plan)), NULL,
+						   CurrentResourceOwner, NULL);
+	scan = find_scan(linitial_node(PlannedStmt, cached->stmt_list));
+	if (scan != NULL && open_index(&run, scan->indexid))
+	{
+		way = psprintf("direct, by %s", RelationGetRelationName(run.index));
+		index_close(run.index, NoLock);
+	}
+	ReleaseCachedPlan(cached, CurrentResourceOwner);
+	return way;
+}
+
 /* The setting of that name is outbox.so's; here nobody has set it. */
 char	   *outbox_environment = "";
 
@@ -55,6 +82,12 @@ outbox_format_make(MemoryContext parent, const char *name, const Jsonb *options,
 				   OutboxFormatError *error)
 {
 	return NULL;
+}
+
+const char *
+outbox_durable_commit(void)
+{
+	return "on";
 }
 
 /* There is no socket to watch over. */

@@ -10,5 +10,6 @@
 
 /* Makes the store use this database's outbox; needs an SPI connection. */
 extern void outbox_test_attach(void);
+extern char *outbox_test_claim_way_now(void);
 
 #endif							/* OUTBOX_TEST_PRODUCTION_H */

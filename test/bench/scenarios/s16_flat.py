@@ -61,8 +61,11 @@ class Full:
     def step(self, name, function):
         if self.db.value('SELECT count(*) FROM bench_done WHERE step = %s', (name,)) == 0:
             start = time.monotonic()
+            # one that is interrupted leaves nothing
+            self.db.sql('BEGIN')
             function()
             self.db.sql('INSERT INTO bench_done VALUES (%s)', (name,))
+            self.db.sql('COMMIT')
             print('      %s: %.0f s' % (name, time.monotonic() - start), flush=True)
 
     def rows(self, count, text, *args, silent=False):

@@ -1870,7 +1870,7 @@ BEGIN ATOMIC
 			SELECT DISTINCT ON (m.route, m.aggregate_type, m.aggregate_id) m.*
 			FROM outbox_internal.outbox_stuck_messages($1, $2) m
 				JOIN @extschema@.outbox_route r ON r.name = m.route
-			WHERE m.aggregate_id IS NOT NULL AND r.ordering = 'key'
+			WHERE m.aggregate_id IS NOT NULL AND r.ordering <> 'none'
 				AND (m.status = 'pending' OR r.on_failed = 'block')
 			ORDER BY m.route, m.aggregate_type, m.aggregate_id, m.seq) n
 		  ORDER BY n.status, n.seq LIMIT $3) h
@@ -2984,7 +2984,7 @@ BEGIN
 		/* Without those of keys that are held, which would leave no room for others. */
 		due := ARRAY(
 			SELECT o.id
-			FROM outbox_internal.outbox_external o, LATERAL (SELECT CASE WHEN its.ordering = 'key' THEN o.key END AS key OFFSET 0) k
+			FROM outbox_internal.outbox_external o, LATERAL (SELECT CASE WHEN its.ordering <> 'none' THEN o.key END AS key OFFSET 0) k
 			WHERE o.route = outbox_claim.route AND o.available_at <= moment
 				AND o.id NOT IN (SELECT unnest(held_ids))
 				AND (k.key IS NULL OR k.key NOT IN (SELECT unnest(held_keys))
@@ -2999,7 +2999,7 @@ BEGIN
 			SELECT o.id, o.seq, o.key, o.bytes
 			FROM (
 				(SELECT o.id, o.seq, k.key, o.bytes
-				 FROM outbox_internal.outbox_external o, LATERAL (SELECT CASE WHEN its.ordering = 'key' THEN o.key END AS key OFFSET 0) k
+				 FROM outbox_internal.outbox_external o, LATERAL (SELECT CASE WHEN its.ordering <> 'none' THEN o.key END AS key OFFSET 0) k
 				 WHERE o.route = outbox_claim.route AND o.available_at IS NULL
 					AND o.id NOT IN (SELECT unnest(held_ids))
 					AND (k.key IS NULL OR k.key NOT IN (SELECT unnest(held_keys))
@@ -3010,7 +3010,7 @@ BEGIN
 				 ORDER BY o.seq LIMIT look)
 				UNION ALL
 				(SELECT o.id, o.seq, k.key, o.bytes
-				 FROM outbox_internal.outbox_external o, LATERAL (SELECT CASE WHEN its.ordering = 'key' THEN o.key END AS key OFFSET 0) k
+				 FROM outbox_internal.outbox_external o, LATERAL (SELECT CASE WHEN its.ordering <> 'none' THEN o.key END AS key OFFSET 0) k
 				 WHERE o.id = ANY (due)
 					AND (k.key IS NULL OR NOT EXISTS (SELECT FROM outbox_internal.outbox_external_holder h
 						WHERE h.key = k.key AND h.status >= holding AND h.seq < o.seq AND h.route = o.route
@@ -3200,7 +3200,7 @@ CREATE VIEW @extschema@.outbox_held_keys AS
 			o.aggregate_type, o.aggregate_id, o.seq, o.id, o.route, o.status,
 			o.attempts, o.available_at, o.last_error, o.outlet
 		FROM @extschema@.outbox o JOIN @extschema@.outbox_route r ON r.name = o.route
-		WHERE o.aggregate_id IS NOT NULL AND r.ordering = 'key'
+		WHERE o.aggregate_id IS NOT NULL AND r.ordering <> 'none'
 			AND (o.status = 'failed' AND r.on_failed = 'block'
 				 OR o.status = 'pending' AND o.available_at IS NOT NULL
 					AND o.attempts > 0)

@@ -11,6 +11,7 @@ INSERT INTO outbox_route (name, exchange, routing_key, max_attempts, on_failed, 
 	('extblock', 'x', '{event_type}', 1, 'block', 'external'),
 	('extnone', 'x', '{event_type}', 1, 'skip', 'external');
 UPDATE outbox_route SET ordering = 'none' WHERE name = 'extnone';
+UPDATE outbox_route SET ordering = 'pipelined' WHERE name = 'extblock';
 -- The names of what is claimed, all in one line; the token in a variable
 CREATE FUNCTION outbox_regress.claim(route text, n integer DEFAULT 100, lease interval DEFAULT '1 hour',
 	OUT token bigint, OUT names text)

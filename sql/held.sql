@@ -23,6 +23,7 @@ SELECT h.aggregate_type, h.aggregate_id, reason, event_type, h.seq = o.seq AS se
 FROM outbox_held_keys h JOIN outbox o USING (id) ORDER BY h.aggregate_id;
 
 -- after that the key is free, or the next one holds it
+UPDATE outbox_route SET ordering = 'pipelined' WHERE name = 'blocking';
 SELECT outbox_requeue(id) FROM outbox WHERE event_type = 'n2';
 SELECT outbox_discard(id) FROM outbox WHERE event_type = 'a1';
 SELECT aggregate_id, reason, behind FROM outbox_held_keys ORDER BY 1;

@@ -4,6 +4,9 @@ SET client_min_messages = warning;
 INSERT INTO outbox_route (name, sequence) VALUES ('plain', NULL), ('seq', 'seq'), ('key', 'key');
 INSERT INTO outbox_route (name, sequence) VALUES ('bad', 'x');
 INSERT INTO outbox_route (name, sequence, ordering) VALUES ('bad', 'key', 'none');
+BEGIN;
+INSERT INTO outbox_route (name, sequence, ordering) VALUES ('pipelined', 'key', 'pipelined');
+ROLLBACK;
 
 CREATE FUNCTION numbers(OUT id text, OUT seq_is_header boolean, OUT key_seq text, OUT rest jsonb)
 RETURNS SETOF record LANGUAGE sql AS $$

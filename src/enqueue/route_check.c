@@ -186,14 +186,14 @@ outbox_route_allowed(PG_FUNCTION_ARGS)
 	ALLOW("exchange_type", PG_ARGISNULL(EXCHANGE_TYPE) || !IS(EXCHANGE, ""),
 		  "The broker's default exchange, whose name is empty, cannot be declared: exchange_type is NULL with it.");
 	ALLOW("max_attempts", positive(fcinfo, MAX_ATTEMPTS), "It is at least 1.");
-	ALLOW("ordering", IS(ORDERING, "key") || IS(ORDERING, "none"),
-		  "It is key or none.");
+	ALLOW("ordering", IS(ORDERING, "key") || IS(ORDERING, "pipelined") || IS(ORDERING, "none"),
+		  "It is key, pipelined or none.");
 	ALLOW("on_failed", IS(ON_FAILED, "skip") || IS(ON_FAILED, "block"),
 		  "It is skip or block.");
 	ALLOW("sequence", PG_ARGISNULL(SEQUENCE) || IS(SEQUENCE, "seq") ||
 		  IS(SEQUENCE, "key"), "It is seq, key or NULL.");
-	ALLOW("sequence = 'key'", !IS(SEQUENCE, "key") || IS(ORDERING, "key"),
-		  "The numbers of a key need its order: ordering = 'key'.");
+	ALLOW("sequence = 'key'", !IS(SEQUENCE, "key") || !IS(ORDERING, "none"),
+		  "The numbers of a key need its order: ordering = 'key' or 'pipelined'.");
 	ALLOW("max_pending", positive(fcinfo, MAX_PENDING),
 		  "It is at least 1, or NULL for no limit.");
 	ALLOW("format", format == NULL || !outlet->excluded,

@@ -41,7 +41,8 @@ typedef struct OutboxRoute
 	struct OutboxFormat *format;	/* NULL: plain */
 	int			max_attempts;
 	char	   *failed_route;	/* takes what is given up; or NULL */
-	bool		ordered;
+	bool		ordered;		/* 'key' or 'pipelined' */
+	bool		pipelined;
 	bool		block_on_failed;
 	bool		paused;
 	OutboxNumbering numbering;

@@ -304,7 +304,7 @@ BEGIN
 		/* Without those of keys that are held, which would leave no room for others. */
 		due := ARRAY(
 			SELECT o.id
-			FROM outbox_internal.outbox_external o, LATERAL (SELECT CASE WHEN its.ordering = 'key' THEN o.key END AS key OFFSET 0) k
+			FROM outbox_internal.outbox_external o, LATERAL (SELECT CASE WHEN its.ordering <> 'none' THEN o.key END AS key OFFSET 0) k
 			WHERE o.route = outbox_claim.route AND o.available_at <= moment
 				AND o.id NOT IN (SELECT unnest(held_ids))
 				AND (k.key IS NULL OR k.key NOT IN (SELECT unnest(held_keys))
@@ -319,7 +319,7 @@ BEGIN
 			SELECT o.id, o.seq, o.key, o.bytes
 			FROM (
 				(SELECT o.id, o.seq, k.key, o.bytes
-				 FROM outbox_internal.outbox_external o, LATERAL (SELECT CASE WHEN its.ordering = 'key' THEN o.key END AS key OFFSET 0) k
+				 FROM outbox_internal.outbox_external o, LATERAL (SELECT CASE WHEN its.ordering <> 'none' THEN o.key END AS key OFFSET 0) k
 				 WHERE o.route = outbox_claim.route AND o.available_at IS NULL
 					AND o.id NOT IN (SELECT unnest(held_ids))
 					AND (k.key IS NULL OR k.key NOT IN (SELECT unnest(held_keys))
@@ -330,7 +330,7 @@ BEGIN
 				 ORDER BY o.seq LIMIT look)
 				UNION ALL
 				(SELECT o.id, o.seq, k.key, o.bytes
-				 FROM outbox_internal.outbox_external o, LATERAL (SELECT CASE WHEN its.ordering = 'key' THEN o.key END AS key OFFSET 0) k
+				 FROM outbox_internal.outbox_external o, LATERAL (SELECT CASE WHEN its.ordering <> 'none' THEN o.key END AS key OFFSET 0) k
 				 WHERE o.id = ANY (due)
 					AND (k.key IS NULL OR NOT EXISTS (SELECT FROM outbox_internal.outbox_external_holder h
 						WHERE h.key = k.key AND h.status >= holding AND h.seq < o.seq AND h.route = o.route

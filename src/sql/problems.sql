@@ -321,7 +321,7 @@ BEGIN ATOMIC
 			SELECT DISTINCT ON (m.route, m.aggregate_type, m.aggregate_id) m.*
 			FROM outbox_internal.outbox_stuck_messages($1, $2) m
 				JOIN @extschema@.outbox_route r ON r.name = m.route
-			WHERE m.aggregate_id IS NOT NULL AND r.ordering = 'key'
+			WHERE m.aggregate_id IS NOT NULL AND r.ordering <> 'none'
 				AND (m.status = 'pending' OR r.on_failed = 'block')
 			ORDER BY m.route, m.aggregate_type, m.aggregate_id, m.seq) n
 		  ORDER BY n.status, n.seq LIMIT $3) h

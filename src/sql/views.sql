@@ -30,7 +30,7 @@ CREATE VIEW @extschema@.outbox_held_keys AS
 			o.aggregate_type, o.aggregate_id, o.seq, o.id, o.route, o.status,
 			o.attempts, o.available_at, o.last_error, o.outlet
 		FROM @extschema@.outbox o JOIN @extschema@.outbox_route r ON r.name = o.route
-		WHERE o.aggregate_id IS NOT NULL AND r.ordering = 'key'
+		WHERE o.aggregate_id IS NOT NULL AND r.ordering <> 'none'
 			AND (o.status = 'failed' AND r.on_failed = 'block'
 				 OR o.status = 'pending' AND o.available_at IS NOT NULL
 					AND o.attempts > 0)

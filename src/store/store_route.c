@@ -162,8 +162,8 @@ outbox_route_load(OutboxRoute *route, HeapTuple tuple, TupleDesc desc,
 	route->format = make_format(&row);
 	route->max_attempts = get_int(&row, OUTBOX_ROUTE_MAX_ATTEMPTS, 1);
 	route->failed_route = keep_text(&row, OUTBOX_ROUTE_FAILED_ROUTE);
-	route->ordered = get_text(&row, OUTBOX_ROUTE_ORDERING) == NULL ||
-		is(&row, OUTBOX_ROUTE_ORDERING, "key");
+	route->pipelined = is(&row, OUTBOX_ROUTE_ORDERING, "pipelined");
+	route->ordered = !is(&row, OUTBOX_ROUTE_ORDERING, "none");
 	route->block_on_failed = is(&row, OUTBOX_ROUTE_ON_FAILED, "block");
 	route->paused = get_bool(&row, OUTBOX_ROUTE_PAUSED);
 	route->numbering = get_numbering(&row);

@@ -186,9 +186,8 @@ sim_backend_gap(int p)
 	leave(p);
 }
 
-/* As outbox_discard() looks. */
-static bool
-is_claimed(const SimRow *row)
+bool
+sim_row_claimed(const SimRow *row)
 {
 	uint64		hash = DatumGetUInt64(DirectFunctionCall2(uuid_hash_extended,
 														  UUIDPGetDatum(&row->id),
@@ -249,7 +248,7 @@ change_row(SimOp op, SimRow *row, SimVersion *version)
 			updated(row, version);
 			break;
 		case OP_discard:
-			if (is_claimed(row))
+			if (sim_row_claimed(row))
 				break;
 			sim_row_delete(row, version, current);
 			row->discarded_by = current;
@@ -347,9 +346,16 @@ apply_changes(int tx)
 				sim_late_route_changed(changes[i].route);
 				break;
 			case OP_order:
+			case OP_pipeline:
 				if (!route->ordered)
 					route->ordered_worker = sim_worker_number;
 				route->ordered = true;
+				if (route->pipelined && changes[i].op == OP_order)
+				{
+					route->strict_by = tx;
+					route->strict_turn = -1;
+				}
+				route->pipelined = changes[i].op == OP_pipeline;
 				break;
 			case OP_hold:
 				if (!route->blocks)
@@ -432,6 +438,9 @@ told(int tx)
 	for (int i = 0; i < SIM_ROUTES; i++)
 		if (sim_routes[i].blocks && sim_routes[i].blocks_by == tx)
 			sim_routes[i].blocks_turn = sim_turns;
+	for (int i = 0; i < SIM_ROUTES; i++)
+		if (!sim_routes[i].pipelined && sim_routes[i].strict_by == tx)
+			sim_routes[i].strict_turn = sim_turns;
 	if (sim_paused && sim_paused_by == tx)
 		sim_paused_turn = sim_turns;
 }

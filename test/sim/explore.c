@@ -42,9 +42,11 @@ typedef struct World
 	Script		actors[MAX_ACTORS];
 } World;
 
-#define CONFIG(w) \
+#define CONFIG(w) ORDERED(w, 1)
+#define PIPELINED(w) ORDERED(w, 2)
+#define ORDERED(w, o) \
 	{.seed = 1,.window = (w),.poll_ms = 3600000,.retry_ms = 100,.retry_max_ms = 1000, \
-	 .merge = 1,.waiting = 2,.ordered = {1, 1, 1, 1},.block = {0, 1, 0, 0}, \
+	 .merge = 1,.waiting = 2,.ordered = {(o), (o), (o), (o)},.block = {0, 1, 0, 0}, \
 	 .max_attempts = {2, 2, 2, 2}}
 #define END {.op = OP_COUNT}
 #define DO(...) {.steps = {__VA_ARGS__, END}}
@@ -99,6 +101,17 @@ static const World worlds[] = {
 	{"a discard", CONFIG(1), 70, 140, DO(IDLE, STEP(begin, 0), PRODUCER(0, 1, 1), STEP(begin, 0), PRODUCER(0, 2, 1), STEP(begin, 1, 1)), {
 			DO(STEP(discard, 1, 1), STEP(commit, 1), STEP(announce, 1)),
 			DO(STEP(nack, 1)), DO(STEP(ack, 1)), DO(STEP(crash, 0))
+	}},
+	{"a pipelined key", PIPELINED(3), 70, 140, DO(IDLE, STEP(begin, 0), STEP(row, 0, 1, 1), STEP(row, 0, 2, 1), STEP(row, 0, 3, 1), STEP(announce, 0), STEP(idle, 0)), {
+			DO(STEP(ack, 1)), DO(STEP(ack, 3), STEP(ack, 2)), DO(STEP(drop, 0)), DO(STEP(crash, 0))
+	}},
+	{"a pipelined key is refused", PIPELINED(3), 26, 60, DO(IDLE, STEP(begin, 0), STEP(row, 0, 1, 1), STEP(row, 0, 2, 1), STEP(row, 0, 3, 1), STEP(announce, 0), STEP(idle, 0), STEP(begin, 1)), {
+			DO(STEP(nack, 1)), DO(STEP(ack, 2)), DO(STEP(bounce, 3), STEP(ack, 3)),
+			DO(STEP(row, 1, 4, 1), STEP(announce, 1)), DO(STEP(drop, 0))
+	}},
+	{"a pipelined key waits again", PIPELINED(2), 32, 70, DO(IDLE, STEP(begin, 0), STEP(row, 0, 1, 1), STEP(row, 0, 2, 1), STEP(row, 0, 3, 1), STEP(announce, 0), STEP(idle, 0), STEP(begin, 1)), {
+			DO(STEP(order, 1), STEP(announce, 1)), DO(STEP(ack, 1)), DO(STEP(ack, 2)),
+			DO(STEP(ack, 3)), DO(STEP(drop, 0)), DO(STEP(crash, 0))
 	}},
 	{"three producers", CONFIG(2), 12, 40, DO(IDLE, STEP(begin, 0, 1), STEP(begin, 1), STEP(begin, 2)), {
 			DO(STEP(row, 0, 1, 1), STEP(commit, 0), STEP(announce, 0)),

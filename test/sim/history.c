@@ -148,7 +148,8 @@ read_line(SimHistory *history, char *line)
 		history->config.seed = word != NULL ? strtoull(word, NULL, 10) : 0;
 		return true;
 	}
-	for (int i = 0; i < (int) lengthof(config_fields); i++)
+	/* "block" is both: the configuration comes first. */
+	for (int i = 0; i < (int) lengthof(config_fields) && history->nsteps == 0; i++)
 		if (strcmp(word, config_fields[i].name) == 0)
 		{
 			for (int j = 0; j < config_fields[i].count &&
@@ -341,6 +342,7 @@ fill_step(SimStep *step)
 		case OP_resume_all:
 		case OP_exchange:
 		case OP_order:
+		case OP_pipeline:
 		case OP_hold:
 		case OP_skip:
 			p = a_backend(0, 0, false);
@@ -348,7 +350,7 @@ fill_step(SimStep *step)
 			if (step->op == OP_prepare)
 				step->arg[1] = draw.next_gid++;
 			else if (step->op == OP_pause || step->op == OP_resume ||
-					 step->op == OP_exchange || step->op == OP_order ||
+					 step->op == OP_exchange || step->op == OP_order || step->op == OP_pipeline ||
 					 step->op == OP_hold || step->op == OP_skip)
 				step->arg[1] = below(draw.routes);
 			return p >= 0;
@@ -473,6 +475,8 @@ static const struct
 	{OP_pause, 3, 30},
 	{OP_resume, 4, 40},
 	{OP_hold, 3, 30},
+	{OP_order, 2, 15},
+	{OP_pipeline, 2, 15},
 	{OP_skip, 2, 25},
 	{OP_pause_all, 1, 15},
 	{OP_resume_all, 2, 50},
@@ -512,7 +516,7 @@ draw_config(SimConfig *config)
 	config->standby = chance(10);
 	for (int i = 0; i < SIM_ROUTES; i++)
 	{
-		config->ordered[i] = i == 0 || chance(75);
+		config->ordered[i] = i == 0 || chance(75) ? 1 + chance(40) : 0;
 		config->block[i] = chance(40);
 		config->max_attempts[i] = 1 + below(4);
 		/* Chains of them have an end. */
@@ -531,7 +535,7 @@ draw_times(SimConfig *config)
 	config->retry_max_ms = config->retry_ms + below(10000);
 	draw.due = chance(50) ? 6 : 40;
 	draw.weight[OP_exchange] = chance(50) ? 6 : 1;
-	draw.weight[OP_order] = chance(30) ? 4 : 0;
+	draw.weight[OP_order] = chance(30) ? 4 : draw.weight[OP_order];
 	if (chance(30))
 	{
 		draw.weight[OP_prepare] = 12;

@@ -336,7 +336,7 @@ held_until(const Look *of, const SimRow *row, const SimVersion *current)
 	until = Max(until, row->key != 0 ? of->locked[row->key % KEYS] : locked_until(row));
 	/* What is answered is to be settled; nothing else is asked of it. */
 	if (is_answered(row))
-		return until;
+		return sim_oracle_is_behind(row) ? NEVER : until;
 	if (of->sent || !sim_link_is_open() || sim_link_is_blocked() ||
 		sim_routes[current->route].paused || of->full >= sim_config.window)
 		return NEVER;

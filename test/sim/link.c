@@ -322,6 +322,7 @@ lost_channel(OutboxLink *link)
 	/* It knows what was alone; what closes the channel with others is not known. */
 	if (open == 1 && kind != 2)
 	{
+		row->flight = ROW_REJECTED;
 		row->rejections++;
 		row->permanent |= kind == 1;
 	}
@@ -346,6 +347,7 @@ OutboxLinkStatus
 outbox_link_connect_start(OutboxLink *link, const OutboxLinkTarget *target)
 {
 	sim_point("connect");
+	sim_oracle_let_go();
 	forget_connection();
 	if (sim_fails(CALL_connect))
 	{
@@ -478,11 +480,11 @@ outbox_link_publish(OutboxLink *link, const OutboxMessage *message,
 {
 	SimRow	   *row = sim_row_by_id(&message->id);
 
+	sim_oracle_let_go();
 	sim_point("publish");
 	if (sim_fails(CALL_refuse))
 	{
-		row->rejections++;
-		row->permanent = true;
+		sim_oracle_unsendable(row);
 		memset(&link->error, 0, sizeof(link->error));
 		strlcpy(link->error.text, "it cannot be encoded", sizeof(link->error.text));
 		return OUTBOX_LINK_REFUSED;
@@ -508,6 +510,7 @@ outbox_link_burst_end(OutboxLink *link)
 {
 	if (link->state == OUTBOX_LINK_CLOSED)
 		return OUTBOX_LINK_LOST;
+	sim_oracle_let_go();
 	sim_point("end of the burst");
 	return peer_gone ? lost(link, "gone") : OUTBOX_LINK_OK;
 }
@@ -543,6 +546,7 @@ deliver(OutboxLink *link, const Event *event)
 	{
 		event->row->returned = true;
 		link->events.returned(link->events.arg, &event->row->id, 312, "NO_ROUTE");
+		sim_oracle_let_go();
 		return;
 	}
 	for (int i = 0; i < npublished; i++)
@@ -551,6 +555,7 @@ deliver(OutboxLink *link, const Event *event)
 			if (published[i].row->flight == ROW_SENT)
 				sim_oracle_answered(published[i].row, event->ack);
 	link->events.answered(link->events.arg, event->ack, event->tag, event->multiple);
+	sim_oracle_let_go();
 }
 
 /* Answered, and so told: the window of the broker is empty in front. */

@@ -2,10 +2,9 @@
 
 As in test/tools/mutations: old is a piece of text that is in the file exactly
 once, new what replaces it, promise what it breaks.  BORROWED are names of that list
-whose mistakes are in what the simulator runs.  Not among them are three that break
-no promise by themselves: released-behind and skipped-not-durable, because what a key
-skipped is read again by a claim that commits durably, and in the order of seq; and
-unknown-at-the-end, because of what was in flight no two are of one key.  Nor is that prepared.c passes
+whose mistakes are in what the simulator runs.  Not among them are two that break
+no promise by themselves, released-behind and skipped-not-durable, because what a key
+skipped is read again by a claim that commits durably, and in the order of seq.  Nor is that prepared.c passes
 over one of several that have ended: what it finds makes another turn, which looks again.
 Nor that settler.c does not note keys of rejected messages: a retry that a crash undoes is
 sent before the later ones of its key, a dead letter's key waits for its confirm, and past
@@ -22,7 +21,7 @@ BORROWED = (
     "rescan-reads-on", "early-word-dropped", "early-words-unheard", "late-range-later",
     "lost-prepared-forgotten",
     "concerns-nothing", "fence-last", "no-32-mb", "waiting-key-not-durable",
-    "window-without-unflushed", "locked-in-the-window", "locked-in-the-queue", "locked-not-compared", "backlog-overtaken",
+    "unknown-at-the-end", "window-without-unflushed", "locked-in-the-window", "locked-in-the-queue", "locked-not-compared", "backlog-overtaken",
     "late-news-lost", "read-before-commit", "claim-shown-late", "prepared-inverted",
     "route-forgets", "passed-over-forgotten", "cut-range-done", "key-accepts-behind",
     "no-hold-on-reject", "late-waiter-not-durable",
@@ -135,11 +134,11 @@ MUTATIONS = [Mutation(*m) for m in (
      "Min(key->skip_low, lowest) - 1", "key->skip_low - 1",
      "order: a key is read from the first unread row on"),
     ("held-and-going", "src/relay/queue/queue.c",
-     "	return !holds_back(key, dlist_container(OutboxItem, node,\n											key->waiting.head.next)->message->seq);",
-     "	return true;",
+     "	return may_join(key, next) && !holds_back(key, next->message->seq);",
+     "	return may_join(key, next);",
      "order: a key waits while it is held"),
     ("two-heads", "src/relay/queue/queue.c",
-     "	if (key != NULL && key->head != NULL)\n		make_waiting(", "	if (false)\n		make_waiting(",
+     "	return nothing_goes(key) ||", "	return true || nothing_goes(key) ||",
      "one message of a key is unconfirmed"),
     ("locked-row-passed", "src/relay/reading/reader.c",
      "			outbox_keys_hold_locked(reader, row->key_hash, row->seq,\n									until);",
@@ -152,9 +151,52 @@ MUTATIONS = [Mutation(*m) for m in (
      "	if (key->blocked_on != NULL && key->failed.seq <= seq)", "	if (key->blocked_on != NULL)",
      "what is older than a failed row goes on, and nothing is forgotten"),
     ("blocked-retry-goes", "src/relay/queue/queue.c",
-     "		if (key->hold == OUTBOX_HOLD_RETRY && is_holder(&key->retry, message) &&\n			!is_blocked(key, message->seq))",
-     "		if (key->hold == OUTBOX_HOLD_RETRY && is_holder(&key->retry, message))",
+     "is_holder(&key->retry, message) &&\n			!is_blocked(key, message->seq) && nothing_goes(key))",
+     "is_holder(&key->retry, message) && nothing_goes(key))",
      "a retry waits for what has failed before it"),
+    # ------------------------------------------------------------- pipelined
+    ("settled-out-of-turn", "src/relay/queue/queue.c",
+     "		!going_item(item->going_node.prev)->in_turn)\n		return;", "		false)\n		return;",
+     "what is settled of a key is its beginning"),
+    ("confirms-kept", "src/relay/queue/queue.c",
+     "	if (item->key != NULL)\n		take_answers_back(queue, item);", "",
+     "a key goes again from the first unknown message on"),
+    ("refused-and-going", "src/relay/queue/queue.c",
+     "	drop_unsent(queue, item);\n	if (other", "	if (other",
+     "a key stops where a message is refused"),
+    ("refused-and-joined", "src/relay/queue/queue.c",
+     "	return is_pipelined(last_of(key)) && key->refused == NULL &&", "	return is_pipelined(last_of(key)) &&",
+     "nothing joins a key that has stopped"),
+    ("retry-not-alone", "src/relay/queue/queue.c",
+     "	return item->route->pipelined && item->message->attempts == 0;", "	return item->route->pipelined;",
+     "what was refused goes alone"),
+    ("refused-and-unknown", "src/relay/queue/queue.c",
+     "	if (is_stopped(item) || (head_of", "	if ((head_of",
+     "what is sent again of a key waits for what was refused before"),
+    ("read-again-behind", "src/relay/queue/queue.c",
+     "	if ((key->skip_low != 0 && key->skip_low < seq) ||", "	if (",
+     "what was refused second is a row, and goes before what was sent behind it"),
+    ("older-joins-behind", "src/relay/queue/queue.c",
+     "		 last_of(key)->message->seq <= item->message->seq);", "		 true);",
+     "an older message does not join behind newer ones"),
+    ("unsent-behind-a-row", "src/relay/queue/queue.c",
+     "	drop_unsent(queue, item);\n	drop_waiting(queue, key, item->message->seq);", "	drop_waiting(queue, key, item->message->seq);",
+     "what is not sent goes back with what is before it"),
+    ("waiting-behind-a-row", "src/relay/queue/queue.c",
+     "	drop_waiting(queue, key, item->message->seq);", "",
+     "what waits goes back with what is before it"),
+    ("second-refusal-counts", "src/relay/queue/queue.c",
+     "	if (key->refused != NULL && key->refused->message->seq < seq)\n		return true;", "",
+     "one attempt of a key counts at a time"),
+    ("first-refusal-late", "src/relay/queue/queue.c",
+     "	if (other != NULL && other->state == OUTBOX_ITEM_REJECTED)\n		back_to_row(queue, other);", "	(void) other;",
+     "of two refusals of a key the older one counts"),
+    ("key-again-together", "src/relay/queue/route_table.c",
+     "						 (pipelined && !route->pipelined)))", "						 false))",
+     "ordering = 'key' counts for what is in memory"),
+    ("key-again-unknown", "src/relay/queue/queue.c",
+     " || (head_of(key) != item && !is_pipelined(item)))", ")",
+     "ordering = 'key' counts for what is sent again"),
     # ---------------------------------------------------------------- routes
     ("drop-forgets", "src/relay/relay_inbox.c",
      "	outbox_reader_add(&relay->reader, lowest, PG_INT64_MAX,\n					  OUTBOX_UNREAD_RETURNED);\n	/* What",

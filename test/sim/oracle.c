@@ -23,10 +23,12 @@
 #define SMALL			4
 
 long		sim_sends;
+static long sent_no;
 
 void
 sim_oracle_init(void)
 {
+	sent_no = 0;
 	sim_sends = 0;
 }
 
@@ -99,6 +101,29 @@ comes_before(const SimRow *a, const SimRow *b)
 	return tx->state == TX_COMMITTED && tx->order <= b->entered_order;
 }
 
+/* Must those of a key wait for each other?  One turn to hear of it. */
+static bool
+is_strict(const SimRoute *route)
+{
+	return !route->pipelined &&
+		(route->strict_by == 0 ||
+		 (route->strict_turn >= 0 && sim_turns > route->strict_turn + 1));
+}
+
+/*
+ * May b be published while a is pending?  a was sent on this connection, or was
+ * confirmed, and neither was refused before.
+ */
+static bool
+may_follow(const SimRow *a, const SimVersion *current, const SimRow *b)
+{
+	const SimVersion *its = sim_row_current(b);
+
+	return !is_strict(&sim_routes[sim_row_route(b)]) &&
+		current->attempts == 0 && (its == NULL || its->attempts == 0) &&
+		((a->flight == ROW_SENT && !a->returned) || a->flight == ROW_ACKED);
+}
+
 static void
 check_order(const SimRow *row)
 {
@@ -115,11 +140,12 @@ check_order(const SimRow *row)
 		/* One that cannot be read keeps the others where failed ones do. */
 		if (current != NULL && current->unreadable && !sim_row_always_blocks(older))
 			continue;
-		if (current != NULL && !current->failed)
+		if (current != NULL && !current->failed && !may_follow(older, current, row))
 			sim_broken("order", "row %d is published before row %d of its key, which is pending",
 					   row->label, older->label);
 		if (older->settled_by != 0 && sim_txs[older->settled_by].state == TX_COMMITTED &&
-			!flushed(older->settled_by))
+			!flushed(older->settled_by) && !row->together &&
+			is_strict(&sim_routes[sim_row_route(row)]))
 			sim_broken("order", "row %d is published while a crash could bring back row %d of its key",
 					   row->label, older->label);
 	}
@@ -128,7 +154,8 @@ check_order(const SimRow *row)
 static void
 check_unconfirmed(const SimRow *row)
 {
-	if (!sim_row_ordered(row) || sim_routes[sim_row_route(row)].ordered_worker != 0)
+	if (!sim_row_ordered(row) || sim_routes[sim_row_route(row)].ordered_worker != 0 ||
+		!is_strict(&sim_routes[sim_row_route(row)]))
 		return;
 	for (int i = 0; i < sim_nrows; i++)
 		if (sim_rows[i] != row && sim_same_key(sim_rows[i], row) &&
@@ -167,7 +194,7 @@ check_window(void)
 		else if (!row->touched &&
 				 (row->flight == ROW_ACKED || row->flight == ROW_REJECTED))
 		{
-			bool		counts = !(row->settled_by != 0 && flushed(row->settled_by)) && !is_gone(row);
+			bool		counts = (row->acked || row->flight != ROW_ACKED) && !(row->settled_by != 0 && flushed(row->settled_by)) && !is_gone(row);
 
 			count += counts;
 			locked += counts && row->met_locked;
@@ -261,6 +288,7 @@ sim_oracle_published(SimRow *row)
 	check_paused(row);
 	check_blocked(row);
 	check_starved(row);
+	row->together |= !is_strict(&sim_routes[sim_row_route(row)]);
 	row->flight = ROW_SENT;
 	row->met_locked = false;
 	row->returned = false;
@@ -268,6 +296,7 @@ sim_oracle_published(SimRow *row)
 	row->permanent = false;
 	row->settled_by = 0;
 	row->times_sent++;
+	row->sent_no = ++sent_no;
 	sim_late_sent(row);
 	check_window();
 	if (row->times_sent == 1)
@@ -275,6 +304,16 @@ sim_oracle_published(SimRow *row)
 }
 
 /* ------------------------------------------------------------------- answers */
+
+/* The link itself refuses it, before it is sent. */
+void
+sim_oracle_unsendable(SimRow *row)
+{
+	row->flight = ROW_REJECTED;
+	row->sent_no = ++sent_no;
+	row->rejections++;
+	row->permanent = true;
+}
 
 void
 sim_oracle_answered(SimRow *row, bool ack)
@@ -293,9 +332,52 @@ sim_oracle_answered(SimRow *row, bool ack)
 	sim_late_answered(sim_row_route(row), ack);
 }
 
+bool
+sim_oracle_is_behind(const SimRow *row)
+{
+	for (int i = 0; i < sim_nrows; i++)
+		if (sim_same_key(sim_rows[i], row) && sim_rows[i]->flight == ROW_SENT &&
+			sim_rows[i]->sent_no < row->sent_no)
+			return true;
+	return false;
+}
+
+/* What was refused behind another one that was is not counted: its turn comes again. */
+void
+sim_oracle_let_go(void)
+{
+	for (int i = 0; i < sim_nrows; i++)
+	{
+		SimRow	   *row = sim_rows[i];
+
+		if (row->flight != ROW_REJECTED || row->rejections <= 0 || row->key == 0 ||
+			sim_row_claimed(row))
+			continue;
+		row->flight = ROW_UNSENT;
+		row->rejections = 0;
+		row->permanent = false;
+	}
+}
+
+/* What was confirmed behind one that was not, and is not settled, is sent again. */
 void
 sim_oracle_link_lost(void)
 {
+	for (int i = 0; i < sim_nrows; i++)
+	{
+		SimRow	   *row = sim_rows[i];
+
+		if ((row->flight != ROW_ACKED && row->flight != ROW_REJECTED) || !sim_row_claimed(row) ||
+			!sim_oracle_is_behind(row))
+			continue;
+		row->acked = false;
+		/* Nobody knows whether the relay has claimed it with its key. */
+		if (row->unordered)
+			continue;
+		row->rejections = 0;
+		row->permanent = false;
+		row->flight = ROW_UNKNOWN;
+	}
 	for (int i = 0; i < sim_nrows; i++)
 		if (sim_rows[i]->flight == ROW_SENT)
 			sim_rows[i]->flight = ROW_UNKNOWN;
@@ -318,11 +400,29 @@ sim_oracle_process_ends(bool clean)
 
 /* ------------------------------------------------------------------ settling */
 
+/* What a crash brings back of a key begins with the first one that is not answered. */
+static void
+check_gap(const SimRow *row)
+{
+	if (sim_routes[sim_row_route(row)].ordered_worker != 0 || !has_order(row) || row->unordered)
+		return;
+	for (int i = 0; i < sim_nrows; i++)
+	{
+		const SimRow *before = sim_rows[i];
+
+		if (sim_same_key(before, row) && before->sent_no < row->sent_no && has_order(before) &&
+			!before->unordered && before->flight == ROW_SENT && sim_row_current(before) != NULL)
+			sim_broken("gap", "row %d is settled, and row %d of its key, sent before it, is not answered",
+					   row->label, before->label);
+	}
+}
+
 void
 sim_oracle_settled(SimRow *row)
 {
 	if (row->flight != ROW_ACKED)
 		sim_broken("loss", "row %d is settled, and the broker has not confirmed it", row->label);
+	check_gap(row);
 	row->settled_by = sim_relay_tx;
 }
 

@@ -56,7 +56,7 @@ typedef struct SimConfig
 	int			retry_ms;
 	int			retry_max_ms;
 	int			standby;		/* claims wait for one */
-	int			ordered[SIM_ROUTES];
+	int			ordered[SIM_ROUTES];	/* 0 'none', 1 'key', 2 'pipelined' */
 	int			block[SIM_ROUTES];
 	int			max_attempts[SIM_ROUTES];
 	int			failed_route[SIM_ROUTES];	/* 0: none; else one more than its number */
@@ -88,7 +88,8 @@ typedef struct SimConfig
 	X(pause, "P ROUTE: paused, in P's transaction") \
 	X(resume, "P ROUTE") \
 	X(exchange, "P ROUTE: its exchange is another one") \
-	X(order, "P ROUTE: it has an order from now on") \
+	X(order, "P ROUTE: ordering = 'key' from now on") \
+	X(pipeline, "P ROUTE: ordering = 'pipelined' from now on") \
 	X(hold, "P ROUTE: on_failed = 'block'") \
 	X(skip, "P ROUTE: on_failed = 'skip'") \
 	X(pause_all, "P: outbox_pause()") \
@@ -290,7 +291,9 @@ typedef struct SimRow
 	int			rejections;		/* since its attempts were counted last */
 	bool		permanent;
 	int			times_sent;
-	bool		acked;			/* ever, to the relay ... */
+	long		sent_no;		/* the last time: of all that are sent */
+	bool		together;		/* sent while its route was pipelined */
+	bool		acked;			/* and so it counts, to the relay ... */
 	int			acked_worker;	/* ... of that number */
 	bool		was_locked;		/* by an operator */
 	bool		met_locked;		/* answered, and the relay could not settle it */
@@ -311,6 +314,9 @@ typedef struct SimRoute
 	int			paused_turn;	/* the relay was told in that turn; -1: not */
 	bool		waited;			/* ever */
 	bool		ordered;
+	bool		pipelined;		/* its order is that of sending */
+	int			strict_by;		/* transaction that has ended that; 0: always */
+	int			strict_turn;	/* the relay was told in that turn; -1: not */
 	int			ordered_worker;	/* which ran when it became so; 0: always */
 	int			exchange;		/* changes of it */
 	bool		blocks;			/* what has failed holds its key */
@@ -351,6 +357,7 @@ extern SimVersion *sim_row_update(SimRow *row, SimVersion *current, int tx);
 extern void sim_row_delete(SimRow *row, SimVersion *current, int tx);
 extern bool sim_row_locked(const SimRow *row);
 extern bool sim_row_ordered(const SimRow *row);
+extern bool sim_row_claimed(const SimRow *row);	/* by the relay, as outbox_discard() looks */
 extern void sim_row_spoil(SimRow *row);
 /* Has its route held keys from the beginning? */
 extern bool sim_row_always_blocks(const SimRow *row);
@@ -419,7 +426,10 @@ extern void sim_oracle_init(void);
 extern void sim_oracle_published(SimRow *row);
 extern void sim_oracle_answered(SimRow *row, bool ack);
 extern void sim_oracle_link_lost(void);
+extern void sim_oracle_unsendable(SimRow *row);
 extern void sim_oracle_settled(SimRow *row);
+extern bool sim_oracle_is_behind(const SimRow *row);	/* one that is not answered */
+extern void sim_oracle_let_go(void);
 /* moved: to another route, from which it came. */
 extern void sim_oracle_failed(SimRow *row, int from, int attempts, bool final,
 							  bool moved);

@@ -95,7 +95,9 @@ sim_store_init(void)
 	for (int i = 0; i < SIM_ROUTES; i++)
 	{
 		sim_routes[i].paused_turn = -1;
-		sim_routes[i].ordered = sim_config.ordered[i];
+		sim_routes[i].ordered = sim_config.ordered[i] != 0;
+		sim_routes[i].pipelined = sim_config.ordered[i] == 2;
+		sim_routes[i].strict_turn = -1;
 		sim_routes[i].blocks = sim_config.block[i];
 		sim_routes[i].blocks_turn = -1;
 	}
@@ -637,7 +639,8 @@ outbox_store_load_routes(MemoryContext cxt, OutboxRouteLoaded is_loaded, void *a
 	for (int i = 0; i < SIM_ROUTES; i++)
 	{
 		uint64		version = 1 + sim_routes[i].paused + 2 * sim_routes[i].blocks +
-			4 * sim_routes[i].ordered + 8 * (uint64) sim_routes[i].exchange;
+			4 * sim_routes[i].ordered + 8 * sim_routes[i].pipelined +
+			16 * (uint64) sim_routes[i].exchange;
 		OutboxRoute *route;
 
 		sim_learn(version);
@@ -654,6 +657,7 @@ outbox_store_load_routes(MemoryContext cxt, OutboxRouteLoaded is_loaded, void *a
 		if (sim_config.failed_route[i] != 0)
 			route->failed_route = pstrdup(sim_route_name(sim_config.failed_route[i] - 1));
 		route->ordered = sim_routes[i].ordered;
+		route->pipelined = sim_routes[i].pipelined;
 		route->block_on_failed = sim_routes[i].blocks;
 		route->paused = sim_routes[i].paused;
 		loaded = lappend(loaded, route);
@@ -1384,6 +1388,7 @@ sim_store_hash(uint64 hash)
 		hash = mix(hash, row->flight * 8 + row->returned * 4 + (row->settled_by != 0) * 2 + row->acked);
 		hash = mix(hash, row->entered_order);
 		hash = mix(hash, row->times_sent * 16 + row->rejections);
+		hash = mix(hash, row->sent_no);
 		hash = mix(hash, sim_tx_open(row->locker) ? row->locker == sim_relay_tx ? 1 : 2 : 0);
 		for (SimVersion *version = row->version; version != NULL; version = version->older)
 		{
@@ -1403,7 +1408,7 @@ sim_store_hash(uint64 hash)
 	}
 	for (int i = 0; i < SIM_ROUTES; i++)
 		hash = mix(hash, sim_routes[i].paused + 2 * sim_routes[i].ordered + 4 * sim_routes[i].blocks +
-				   8 * sim_routes[i].exchange);
+				   8 * sim_routes[i].pipelined + 16 * sim_routes[i].exchange);
 	hash = mix(hash, sim_inserted);
 	hash = mix(hash, sim_flushed);
 	hash = mix(hash, sim_visible);

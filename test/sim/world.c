@@ -940,6 +940,7 @@ act(const SimStep *step)
 		case OP_resume_all:
 		case OP_exchange:
 		case OP_order:
+		case OP_pipeline:
 		case OP_hold:
 		case OP_skip:
 			sim_backend_route(p, step->op, (unsigned) arg[1] % SIM_ROUTES);

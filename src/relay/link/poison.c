@@ -49,10 +49,10 @@ static OutboxPoisonFound
 judge_alone(OutboxPoison *poison, OutboxQueue *queue, OutboxItem *item,
 			const OutboxLinkError *error)
 {
+	OutboxRoute *route = item->route;
+
 	if (error->destination)
 	{
-		OutboxRoute *route = item->route;
-
 		outbox_queue_unknown(queue, item, false);
 		return (OutboxPoisonFound) {true, route, NULL};
 	}
@@ -60,7 +60,7 @@ judge_alone(OutboxPoison *poison, OutboxQueue *queue, OutboxItem *item,
 		poison->known[poison->nknown++ % OUTBOX_MAX_POISON] = item->message->id;
 	outbox_queue_rejected(queue, item, OUTBOX_REASON_MESSAGE_REFUSED,
 						  error->text, error->permanent);
-	return (OutboxPoisonFound) {true, NULL, item->route};
+	return (OutboxPoisonFound) {true, NULL, route};
 }
 
 OutboxPoisonFound

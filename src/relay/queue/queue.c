@@ -126,6 +126,7 @@ find_key(OutboxQueue *queue, int64 hash)
 	{
 		memset((char *) key + sizeof(int64), 0,
 			   sizeof(OutboxKey) - sizeof(int64));
+		dlist_init(&key->going);
 		dlist_init(&key->waiting);
 		key->skip_low = queue->forgotten_low;
 	}
@@ -168,15 +169,82 @@ is_blocked(const OutboxKey *key, int64 seq)
 	return key->blocked_on != NULL && seq > key->failed.seq;
 }
 
+/* The macros of older servers want a list that is not const. */
+static bool
+nothing_goes(const OutboxKey *key)
+{
+	return key->going.head.next == &key->going.head;
+}
+
+static OutboxItem *
+going_item(dlist_node *node)
+{
+	return dlist_container(OutboxItem, going_node, node);
+}
+
+/* The first one that is not settled; NULL if none. */
+static OutboxItem *
+head_of(const OutboxKey *key)
+{
+	return nothing_goes(key) ? NULL : going_item(key->going.head.next);
+}
+
+static OutboxItem *
+last_of(const OutboxKey *key)
+{
+	return nothing_goes(key) ? NULL : going_item(key->going.head.prev);
+}
+
+/* The one behind it, or NULL. */
+static OutboxItem *
+next_of(const OutboxItem *item)
+{
+	return item->going_node.next == &item->key->going.head ? NULL :
+		going_item(item->going_node.next);
+}
+
+static OutboxItem *
+at_front(const dlist_head *list)
+{
+	return dlist_container(OutboxItem, node, list->head.next);
+}
+
 /* It cannot go on before somebody else's transaction has ended. */
 static bool
 head_is_locked(const OutboxKey *key)
 {
-	return key->head != NULL && key->head->locked;
+	const OutboxItem *head = head_of(key);
+
+	return head != NULL && head->locked;
+}
+
+/* May it be sent while another one of its key is not settled? */
+static bool
+is_pipelined(const OutboxItem *item)
+{
+	return item->route->pipelined && item->message->attempts == 0;
+}
+
+/* May another one be sent behind those that are not settled? */
+static bool
+is_open(const OutboxKey *key)
+{
+	if (nothing_goes(key))
+		return true;
+	return is_pipelined(last_of(key)) && key->refused == NULL && !key->next_alone &&
+		!head_is_locked(key);
+}
+
+static bool
+may_join(const OutboxKey *key, const OutboxItem *item)
+{
+	return nothing_goes(key) ||
+		(is_open(key) && is_pipelined(item) &&
+		 last_of(key)->message->seq <= item->message->seq);
 }
 
 /*
- * Puts the key where its state belongs; forgets one that has nothing left.
+ * Puts the key where its state belongs.
  *
  * What is older than a failed row goes on, and where some of it has to be read again
  * the failed row is forgotten: the claim that comes to what is later finds it, as it
@@ -184,7 +252,7 @@ head_is_locked(const OutboxKey *key)
  * itself holds nothing before it, and the row is remembered for that.
  */
 static void
-place_key(OutboxQueue *queue, OutboxKey *key)
+place_in_list(OutboxQueue *queue, OutboxKey *key)
 {
 	bool		older = key->blocked_on != NULL && key->skip_low != 0 &&
 		key->skip_low < key->failed.seq;
@@ -205,9 +273,15 @@ place_key(OutboxQueue *queue, OutboxKey *key)
 		list_key(queue, key, OUTBOX_KEY_LARGE);
 	else
 		list_key(queue, key, OUTBOX_KEY_UNLISTED);
+}
 
+/* Forgets one that has nothing left, too. */
+static void
+place_key(OutboxQueue *queue, OutboxKey *key)
+{
+	place_in_list(queue, key);
 	if (key->list == OUTBOX_KEY_UNLISTED && key->skip_low == 0 &&
-		key->head == NULL && key->nwaiting == 0)
+		nothing_goes(key) && key->nwaiting == 0)
 		hash_search(queue->keys, &key->hash, HASH_REMOVE, NULL);
 }
 
@@ -218,7 +292,8 @@ place_key(OutboxQueue *queue, OutboxKey *key)
 
 /* What an item may have been before; the diagram is in queue.h. */
 static const int may_come_from[] = {
-	[OUTBOX_ITEM_READY] = FROM(CLAIMED) | FROM(WAITING) | FROM(SENT),
+	/* The last two: the answer does not count, see queue.h. */
+	[OUTBOX_ITEM_READY] = FROM(CLAIMED) | FROM(WAITING) | FROM(SENT) | FROM(CONFIRMED) | FROM(REJECTED),
 	[OUTBOX_ITEM_WAITING] = FROM(CLAIMED),
 	[OUTBOX_ITEM_SENT] = FROM(READY),
 	[OUTBOX_ITEM_CONFIRMED] = FROM(SENT),
@@ -255,7 +330,7 @@ make_item(OutboxQueue *queue, OutboxMessage *message, OutboxRoute *route,
 	return item;
 }
 
-/* The item is in no list and not the head of its key any more. */
+/* The item is in no list. */
 static void
 free_item(OutboxQueue *queue, OutboxItem *item)
 {
@@ -286,8 +361,15 @@ make_ready(OutboxQueue *queue, OutboxItem *item, bool front)
 	else
 		dlist_push_tail(&queue->ready, &item->node);
 	queue->nready++;
+}
+
+/* Behind those of its key that are not settled, if it has one. */
+static void
+make_going(OutboxQueue *queue, OutboxItem *item, bool front)
+{
 	if (item->key != NULL)
-		item->key->head = item;
+		dlist_push_tail(&item->key->going, &item->going_node);
+	make_ready(queue, item, front);
 }
 
 /* Inserts in the order of seq; nearly always that is the end. */
@@ -316,7 +398,7 @@ make_waiting(OutboxQueue *queue, OutboxItem *item)
 	item->key->waiting_bytes += item->message->size;
 	queue->nwaiting++;
 	queue->waiting_bytes += item->message->size;
-	if (item->key->head->state == OUTBOX_ITEM_CONFIRMED)
+	if (last_of(item->key)->state == OUTBOX_ITEM_CONFIRMED)
 		queue->key_waits_for_settling = true;
 }
 
@@ -341,29 +423,34 @@ holds_back(const OutboxKey *key, int64 seq)
 	return key->hold == OUTBOX_HOLD_RETRY && !is_blocked(key, key->retry.seq);
 }
 
-/* Is there another one in memory, and nothing older that is not? */
+/* Is there another one in memory that may go, and nothing older that is not? */
 static bool
 may_advance(const OutboxKey *key)
 {
+	const OutboxItem *next;
+
 	if (key->nwaiting == 0)
 		return false;
 	Assert(key->waiting.head.next != NULL);
-	return !holds_back(key, dlist_container(OutboxItem, node,
-											key->waiting.head.next)->message->seq);
+	next = at_front(&key->waiting);
+	return may_join(key, next) && !holds_back(key, next->message->seq);
 }
 
-/* The head of a key is gone: the next one's turn. */
+/* One of a key is gone, or something else that others of it have waited for. */
 static void
 advance_key(OutboxQueue *queue, OutboxKey *key)
 {
-	key->head = NULL;
-	if (may_advance(key))
+	while (may_advance(key))
 	{
 		OutboxItem *next = dlist_head_element(OutboxItem, node, &key->waiting);
 
 		leave_waiting(queue, next);
-		/* In front: a busy key must not wait for all others each time. */
-		make_ready(queue, next, true);
+
+		/*
+		 * In front: a busy key must not wait for all others each time.  But
+		 * not before what it has there.
+		 */
+		make_going(queue, next, nothing_goes(key));
 	}
 	place_key(queue, key);
 }
@@ -417,6 +504,222 @@ block(OutboxKey *key, int64 seq, const pg_uuid_t *id, OutboxRoute *route)
 	key->failed.id = *id;
 }
 
+/* ------------------------------------------------------------------ answers */
+
+/* A key can go on only when the settling of what is going is on the disk. */
+static void
+key_waits_for(OutboxQueue *queue, const OutboxKey *key)
+{
+	if (key != NULL && (key->nwaiting > 0 || key->skip_low != 0) && !is_open(key))
+		queue->key_waits_for_settling = true;
+}
+
+static bool
+is_answered(const OutboxItem *item)
+{
+	return item->state == OUTBOX_ITEM_CONFIRMED || item->state == OUTBOX_ITEM_REJECTED;
+}
+
+/* It is to be settled. */
+static void
+list_answered(OutboxQueue *queue, OutboxItem *item)
+{
+	item->listed = true;
+	queue->nunlisted--;
+	if (item->state == OUTBOX_ITEM_REJECTED)
+	{
+		dlist_push_tail(&queue->rejected, &item->node);
+		return;
+	}
+	dlist_push_tail(&queue->confirmed, &item->node);
+	queue->confirmed_bytes += item->message->size;
+	key_waits_for(queue, item->key);
+}
+
+/*
+ * The answers of a key count in its order: a confirm when all before are answered, and
+ * a refusal when all before are gone.  Those of this item, and of others that have
+ * waited for it.
+ */
+static void
+take_answers(OutboxQueue *queue, OutboxItem *item)
+{
+	OutboxKey  *key = item->key;
+
+	if (head_of(key) != item &&
+		!going_item(item->going_node.prev)->in_turn)
+		return;
+	for (; item != NULL && is_answered(item); item = next_of(item))
+	{
+		bool		again = item->in_turn;
+
+		item->in_turn = true;
+		if (!item->listed &&
+			(item->state == OUTBOX_ITEM_CONFIRMED || head_of(key) == item))
+			list_answered(queue, item);
+		else if (again)
+			break;
+	}
+}
+
+static void
+make_answered(OutboxQueue *queue, OutboxItem *item, OutboxItemState state)
+{
+	set_state(item, state);
+	if (state == OUTBOX_ITEM_CONFIRMED)
+		queue->nconfirmed++;
+	else
+		queue->nrejected++;
+	queue->nunlisted++;
+}
+
+static void
+leave_answered(OutboxQueue *queue, OutboxItem *item)
+{
+	bool		confirmed = item->state == OUTBOX_ITEM_CONFIRMED;
+
+	if (confirmed)
+		queue->nconfirmed--;
+	else
+		queue->nrejected--;
+	if (!item->listed)
+		queue->nunlisted--;
+	else
+	{
+		dlist_delete(&item->node);
+		if (confirmed && !item->locked)
+			queue->confirmed_bytes -= item->message->size;
+	}
+	item->listed = false;
+	item->in_turn = false;
+}
+
+static bool stop_key(OutboxQueue *queue, OutboxItem *item);
+static void drop_unsent(OutboxQueue *queue, OutboxItem *after);
+
+/* Where the key has stopped is over: was one of these returned, and is not acked yet? */
+static void
+stop_at_returned(OutboxQueue *queue, OutboxItem *from)
+{
+	while (from != NULL && (from->state != OUTBOX_ITEM_SENT ||
+							from->reason != OUTBOX_REASON_UNROUTABLE))
+		from = next_of(from);
+	if (from != NULL)
+		(void) stop_key(queue, from);
+}
+
+/* Frees one that is going, and is in no list of the queue: its key goes on. */
+static void
+item_gone(OutboxQueue *queue, OutboxItem *item)
+{
+	OutboxKey  *key = item->key;
+	OutboxItem *next = NULL;
+
+	if (key != NULL)
+	{
+		next = next_of(item);
+		dlist_delete(&item->going_node);
+		if (key->refused == item)
+		{
+			key->refused = NULL;
+			stop_at_returned(queue, next);
+		}
+	}
+	free_item(queue, item);
+	if (next != NULL)
+		take_answers(queue, next);
+	if (key != NULL)
+		advance_key(queue, key);
+}
+
+static void
+leave_ready(OutboxQueue *queue, OutboxItem *item)
+{
+	Assert(item->state == OUTBOX_ITEM_READY);
+	dlist_delete(&item->node);
+	queue->nready--;
+}
+
+/*
+ * The key is read again from there, as soon as it goes on.  So nothing that is behind it,
+ * and not sent, stays.
+ */
+static void
+back_to_row(OutboxQueue *queue, OutboxItem *item)
+{
+	OutboxKey  *key = item->key;
+
+	drop_unsent(queue, item);
+	drop_waiting(queue, key, item->message->seq);
+	if (item->state == OUTBOX_ITEM_READY)
+		leave_ready(queue, item);
+	else
+		leave_answered(queue, item);
+	outbox_lower(&key->skip_low, item->message->seq);
+	item_gone(queue, item);
+}
+
+/* Items behind it that are not sent yet. */
+static void
+drop_unsent(OutboxQueue *queue, OutboxItem *after)
+{
+	OutboxKey  *key = after->key;
+
+	while (last_of(key) != after && last_of(key)->state == OUTBOX_ITEM_READY)
+		back_to_row(queue, last_of(key));
+}
+
+/* ---------------------------------------------------------------- refusals */
+
+/*
+ * Must it not be sent again before an older one of its key, as the broker has refused
+ * that?  One that was refused before goes alone.
+ */
+static bool
+is_stopped(const OutboxItem *item)
+{
+	const OutboxKey *key = item->key;
+	int64		seq = item->message->seq;
+
+	if (item->message->attempts > 0)
+		return false;
+	if (key->refused != NULL && key->refused->message->seq < seq)
+		return true;
+	/* It is a row again, or was read again. */
+	if ((key->skip_low != 0 && key->skip_low < seq) ||
+		(key->nwaiting > 0 && at_front(&key->waiting)->message->seq < seq))
+		return true;
+	return is_blocked(key, seq) ||
+		(key->hold == OUTBOX_HOLD_RETRY && !is_blocked(key, key->retry.seq));
+}
+
+/*
+ * The broker has refused it: its key stops.  False if the key has stopped before, at
+ * an older one: then this one has its turn when that is over, and no attempt counts.
+ */
+static bool
+stop_key(OutboxQueue *queue, OutboxItem *item)
+{
+	OutboxKey  *key = item->key;
+	OutboxItem *other = key->refused;
+
+	if (other == item)
+		return true;
+	if (is_stopped(item))
+		return false;
+	key->refused = item;
+	key->next_alone = true;
+	drop_unsent(queue, item);
+	if (other != NULL && other->state == OUTBOX_ITEM_REJECTED)
+		back_to_row(queue, other);
+	item->nbehind = 0;
+	for (OutboxItem *behind = next_of(item); behind != NULL; behind = next_of(behind))
+		item->nbehind++;
+	return true;
+}
+
+/* ------------------------------------------------------------------- states */
+
 bool
 outbox_queue_has(OutboxQueue *queue, const pg_uuid_t *id)
 {
@@ -454,7 +757,7 @@ key_accepts(OutboxQueue *queue, OutboxKey *key, const OutboxMessage *message,
 	/* Behind rows that are not in memory. */
 	if (key->skip_low != 0 && message->seq > key->skip_low)
 		return false;
-	if (key->head == NULL)
+	if (key->nwaiting == 0 && is_open(key))
 		return true;
 	if (key->waiting_bytes >= OUTBOX_CLAIM_BYTES ||
 		queue->waiting_bytes >= OUTBOX_WAITING_BYTES)
@@ -483,9 +786,13 @@ outbox_queue_admit(OutboxQueue *queue, OutboxMessage *message,
 		key = find_key(queue, message->key_hash);
 		if (key->blocked_on != NULL && is_holder(&key->failed, message))
 			key->blocked_on = NULL;
-		/* The one that the key waits for has come back. */
+
+		/*
+		 * The one that the key waits for has come back.  When others of it
+		 * are not answered yet, it comes again.
+		 */
 		if (key->hold == OUTBOX_HOLD_RETRY && is_holder(&key->retry, message) &&
-			!is_blocked(key, message->seq))
+			!is_blocked(key, message->seq) && nothing_goes(key))
 			release_retry(queue, key);
 		else if (!key_accepts(queue, key, message, due))
 		{
@@ -499,10 +806,11 @@ outbox_queue_admit(OutboxQueue *queue, OutboxMessage *message,
 	}
 
 	item = make_item(queue, message, route, key);
-	if (key != NULL && key->head != NULL)
-		make_waiting(queue, item);
+	if (key == NULL || nothing_goes(key) ||
+		(key->nwaiting == 0 && may_join(key, item)))
+		make_going(queue, item, false);
 	else
-		make_ready(queue, item, false);
+		make_waiting(queue, item);
 	if (key != NULL)
 		place_key(queue, key);
 	count_items(queue);
@@ -515,14 +823,6 @@ outbox_queue_peek(OutboxQueue *queue)
 	if (dlist_is_empty(&queue->ready))
 		return NULL;
 	return dlist_head_element(OutboxItem, node, &queue->ready);
-}
-
-static void
-leave_ready(OutboxQueue *queue, OutboxItem *item)
-{
-	Assert(item->state == OUTBOX_ITEM_READY);
-	dlist_delete(&item->node);
-	queue->nready--;
 }
 
 void
@@ -555,26 +855,28 @@ outbox_queue_returned(OutboxQueue *queue, OutboxItem *item, const char *error)
 	if (item->error != NULL)
 		pfree(item->error);
 	item->error = MemoryContextStrdup(queue->cxt, error);
-}
-
-/* A key can go on only when its head's settling is on the disk. */
-static void
-key_waits_for(OutboxQueue *queue, const OutboxKey *key)
-{
-	if (key != NULL && (key->nwaiting > 0 || key->skip_low != 0))
-		queue->key_waits_for_settling = true;
+	if (item->key != NULL)
+		(void) stop_key(queue, item);
 }
 
 void
 outbox_queue_confirmed(OutboxQueue *queue, OutboxItem *item)
 {
-	set_state(item, OUTBOX_ITEM_CONFIRMED);
+	OutboxKey  *key = item->key;
+
 	queue->nsent--;
-	queue->nconfirmed++;
-	queue->confirmed_bytes += item->message->size;
-	dlist_push_tail(&queue->confirmed, &item->node);
+	make_answered(queue, item, OUTBOX_ITEM_CONFIRMED);
 	clear_maybe_poison(queue, item);
-	key_waits_for(queue, item->key);
+	if (key == NULL)
+	{
+		list_answered(queue, item);
+		return;
+	}
+	take_answers(queue, item);
+	if (!key->next_alone)
+		return;
+	key->next_alone = false;
+	advance_key(queue, key);
 }
 
 void
@@ -587,30 +889,73 @@ outbox_queue_rejected(OutboxQueue *queue, OutboxItem *item, OutboxReason reason,
 		queue->nsent--;
 	else
 		leave_ready(queue, item);
-	set_state(item, OUTBOX_ITEM_REJECTED);
-	queue->nrejected++;
-	dlist_push_tail(&queue->rejected, &item->node);
+	make_answered(queue, item, OUTBOX_ITEM_REJECTED);
 	clear_maybe_poison(queue, item);
 	item->reason = reason;
 	if (item->error != NULL)
 		pfree(item->error);
 	item->error = copy;
 	item->permanent = permanent;
+	if (item->key == NULL)
+		list_answered(queue, item);
+	else if (stop_key(queue, item))
+		take_answers(queue, item);
+	else
+		back_to_row(queue, item);
 	count_items(queue);
+}
+
+/*
+ * The link is lost: may it be sent again before anything else of its key?  It is READY,
+ * and so is all that is behind it.
+ */
+static void
+send_again(OutboxQueue *queue, OutboxItem *item)
+{
+	OutboxKey  *key = item->key;
+
+	set_claim(item->claim_index, &item->message->id, false);
+	make_ready(queue, item, true);
+	if (key == NULL)
+		return;
+	if (key->refused == item)
+		key->refused = NULL;
+	if (is_stopped(item) || (head_of(key) != item && !is_pipelined(item)))
+		back_to_row(queue, item);
+}
+
+/* Answers behind one whose fate is unknown do not count. */
+static void
+take_answers_back(OutboxQueue *queue, OutboxItem *unknown)
+{
+	OutboxItem *item = unknown;
+	OutboxItem *next;
+
+	while ((next = next_of(item)) != NULL && is_answered(next))
+		item = next;
+	while (item != unknown)
+	{
+		OutboxItem *before = going_item(item->going_node.prev);
+
+		leave_answered(queue, item);
+		send_again(queue, item);
+		item = before;
+	}
 }
 
 void
 outbox_queue_unknown(OutboxQueue *queue, OutboxItem *item, bool maybe_poison)
 {
 	Assert(item->state == OUTBOX_ITEM_SENT);
+	if (item->key != NULL)
+		take_answers_back(queue, item);
 	queue->nsent--;
-	set_claim(item->claim_index, &item->message->id, false);
 	if (maybe_poison && !item->maybe_poison)
 	{
 		item->maybe_poison = true;
 		queue->nmaybe_poison++;
 	}
-	make_ready(queue, item, true);
+	send_again(queue, item);
 	count_items(queue);
 }
 
@@ -635,9 +980,7 @@ drop(OutboxQueue *queue, OutboxItem *item)
 	 */
 	if (key != NULL && item->message->attempts > 0)
 		hold_retry(key, item->message->seq, &item->message->id);
-	free_item(queue, item);
-	if (key != NULL)
-		advance_key(queue, key);
+	item_gone(queue, item);
 }
 
 int64
@@ -754,6 +1097,7 @@ note_locked(OutboxQueue *queue, OutboxItem *item)
 	forget_contents(queue, item);
 	if (item->key != NULL)
 	{
+		drop_unsent(queue, item);
 		drop_waiting(queue, item->key, 0);
 		place_key(queue, item->key);
 	}
@@ -784,21 +1128,9 @@ outbox_queue_remains(OutboxQueue *queue, OutboxItem *item)
 void
 outbox_queue_settled(OutboxQueue *queue, OutboxItem *item)
 {
-	OutboxKey  *key = item->key;
-
-	Assert(item->state == OUTBOX_ITEM_CONFIRMED || item->state == OUTBOX_ITEM_REJECTED);
-	dlist_delete(&item->node);
-	if (item->state == OUTBOX_ITEM_REJECTED)
-		queue->nrejected--;
-	else
-	{
-		queue->nconfirmed--;
-		if (!item->locked)
-			queue->confirmed_bytes -= item->message->size;
-	}
-	free_item(queue, item);
-	if (key != NULL)
-		advance_key(queue, key);
+	Assert(is_answered(item) && item->listed);
+	leave_answered(queue, item);
+	item_gone(queue, item);
 }
 
 void
@@ -922,7 +1254,7 @@ outbox_queue_forget_held(OutboxQueue *queue)
 
 		if (queue->nheld + queue->nreread <= OUTBOX_HELD_KEYS_MAX)
 			break;
-		if (key->head != NULL || key->nwaiting > 0)
+		if (!nothing_goes(key) || key->nwaiting > 0)
 			continue;
 		outbox_queue_note_forgotten(queue, lowest_of_key(key));
 		list_key(queue, key, OUTBOX_KEY_UNLISTED);
@@ -1008,10 +1340,7 @@ static void
 go_on_from(OutboxQueue *queue, OutboxKey *key, int64 seq)
 {
 	outbox_lower(&key->skip_low, seq);
-	if (key->head == NULL)
-		advance_key(queue, key);
-	else
-		place_key(queue, key);
+	advance_key(queue, key);
 }
 
 void
@@ -1040,14 +1369,24 @@ outbox_queue_key_read(OutboxQueue *queue, OutboxKey *key, int64 skip_low,
 		key->skip_low = next;
 	if (key->skip_low == 0)
 		key->large = false;
-	place_key(queue, key);
+	/* The next one goes alone: it is admitted in a moment. */
+	if (key->next_alone)
+		place_in_list(queue, key);
+	else
+		place_key(queue, key);
 }
 
 bool
 outbox_queue_has_room(OutboxQueue *queue, const OutboxKey *key)
 {
-	return key->head == NULL ||
+	return is_open(key) ||
 		(!head_is_locked(key) && may_wait(queue));
+}
+
+bool
+outbox_queue_is_open(const OutboxKey *key)
+{
+	return is_open(key);
 }
 
 bool

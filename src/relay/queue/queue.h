@@ -9,12 +9,23 @@
  *		admit ----> READY --sent--> SENT --ack--> CONFIRMED --settled--> gone
  *		  |          ^  ^             |  \
  *		  v          |  +--unknown----+   +-nack, return--> REJECTED --> gone
- *		WAITING -----+ (head of its key is gone)
+ *		WAITING -----+ (its key lets it go)
  *
- * Of each key at most one message, the head, is past WAITING, and it is the
- * head until its settling is committed, durably if another waits behind it:
- * else a crash could lose the settling of two of them, and the key's older
- * message would be published again after its newer one.  Any message that
+ * With ordering = 'key' at most one message of a key is going, that is, past WAITING,
+ * until its settling is committed, durably if another waits behind it: else a crash
+ * could lose the settling of two of them, and the key's older message would be
+ * published again after its newer one.
+ *
+ * With 'pipelined' many are, and the answers count in the order of sending (in_turn,
+ * listed).  A confirm counts when all before it are answered, so that what is settled
+ * of a key is always its beginning, and what a crash brings back is its end.  A refusal
+ * counts when all before it are gone, and stops the key: what is not sent goes back to
+ * the table, what is refused behind it does so too, and nothing joins until it is
+ * settled.  A message that was refused once goes alone in its key, as with 'key'.  When
+ * the link is lost, confirms behind an unknown message do not count any more: the key
+ * goes out again from that message on.
+ *
+ * Any message that
  * is not SENT, CONFIRMED or REJECTED can be dropped: it is a row in the table
  * all the same, and the claim was nothing but this memory.  What is dropped, or
  * not admitted, because its key cannot go on now is remembered by the lowest
@@ -71,7 +82,11 @@ typedef struct OutboxItem OutboxItem;
 typedef struct OutboxKey
 {
 	int64		hash;			/* MUST BE FIRST: key of the hash table */
-	OutboxItem *head;			/* past WAITING; NULL if none */
+	dlist_head	going;			/* past WAITING, in the order of sending */
+	OutboxItem *refused;		/* of these: where the key has stopped, or
+								 * NULL */
+	bool		next_alone;		/* the broker has refused the last one that it
+								 * answered: the next one goes alone */
 	dlist_head	waiting;		/* in the order of seq */
 	int			nwaiting;
 	size_t		waiting_bytes;
@@ -96,11 +111,16 @@ typedef struct OutboxKey
 struct OutboxItem
 {
 	dlist_node	node;			/* ready, waiting, confirmed or rejected */
+	dlist_node	going_node;		/* going, of the key */
 	OutboxItemState state;
 	OutboxMessage *message;
 	OutboxRoute *route;
 	OutboxKey  *key;			/* NULL: no order */
 	int			claim_index;	/* in MySlot->claims */
+	bool		in_turn;		/* answered, as all before it are; and */
+	bool		listed;			/* to be settled: confirmed or rejected has it */
+	int			nbehind;		/* refused: later ones of its key that were
+								 * sent */
 	bool		maybe_poison;	/* may be what closed the channel */
 	bool		permanent;		/* rejected for what no later attempt can
 								 * change */
@@ -146,11 +166,13 @@ typedef struct OutboxQueue
 	int			nsent;
 	int			nconfirmed;
 	int			nrejected;
+	int			nunlisted;		/* CONFIRMED and REJECTED ones whose turn it
+								 * is not */
 	int			nmaybe_poison;
 	int			nlocked;		/* CONFIRMED and REJECTED ones that are locked */
 	size_t		confirmed_bytes;	/* of the confirmed ones that are not
 									 * locked */
-	bool		key_waits_for_settling; /* for a CONFIRMED head to be gone */
+	bool		key_waits_for_settling; /* for CONFIRMED ones to be gone */
 	size_t		bytes;
 	int		   *free_claims;	/* stack of unused claim indexes */
 	int			nfree_claims;
@@ -195,19 +217,22 @@ extern OutboxItem *outbox_queue_peek(OutboxQueue *queue);
 extern void outbox_queue_sent(OutboxQueue *queue, OutboxItem *item,
 							  OutboxMonoTime now, uint64 published_to);
 
-/* A SENT item came back; its ack will follow. */
+/* A SENT item came back, and its key stops; its ack will follow. */
 extern void outbox_queue_returned(OutboxQueue *queue, OutboxItem *item,
 								  const char *error);
 extern void outbox_queue_confirmed(OutboxQueue *queue, OutboxItem *item);
 
-/* From READY or SENT; error is copied.  permanent: no later attempt helps. */
+/*
+ * From READY or SENT; error is copied.  permanent: no later attempt helps.  The item may
+ * be gone afterwards: behind an older one that was refused it is a row again.
+ */
 extern void outbox_queue_rejected(OutboxQueue *queue, OutboxItem *item,
 								  OutboxReason reason, const char *error,
 								  bool permanent);
 
 /*
- * The fate of a SENT item is unknown: READY again, in front of the others.
- * Call it for the latest first, so that the order stays.
+ * The fate of a SENT item is unknown: READY again, in front of the others, or a row
+ * again if its key has stopped.  Call it for the latest first, so that the order stays.
  */
 extern void outbox_queue_unknown(OutboxQueue *queue, OutboxItem *item,
 								 bool maybe_poison);
@@ -300,6 +325,9 @@ extern void outbox_queue_unblock(OutboxQueue *queue, OutboxKey *key);
 
 /* Would the queue keep a row of that key of the reread list? */
 extern bool outbox_queue_has_room(OutboxQueue *queue, const OutboxKey *key);
+
+/* Would the queue keep as many of them as there are? */
+extern bool outbox_queue_is_open(const OutboxKey *key);
 
 /* Is there a key in that list whose rows it would keep? */
 extern bool outbox_queue_wants_reread(OutboxQueue *queue);

@@ -221,6 +221,7 @@ merge_route(OutboxRoutes *routes, OutboxRoute *loaded, int64 end,
 	OutboxRoute *route = find_route(routes, loaded->name);
 	bool		waited;
 	bool		ordered;
+	bool		pipelined;
 	bool		blocked;
 
 	if (route == NULL)
@@ -234,6 +235,7 @@ merge_route(OutboxRoutes *routes, OutboxRoute *loaded, int64 end,
 	}
 	waited = outbox_route_waits(route);
 	ordered = route->ordered;
+	pipelined = route->pipelined;
 	blocked = outbox_route_blocks(route);
 	update_route(route, loaded);
 	/* What stood behind a key that is held need not any more. */
@@ -243,8 +245,13 @@ merge_route(OutboxRoutes *routes, OutboxRoute *loaded, int64 end,
 		outbox_route_stop(routes, route, end);
 	else if (waited && !outbox_route_waits(route))
 		outbox_route_start(route, resumed);
-	/* Of what was claimed before nobody has asked whether it may go. */
-	else if (!waited && !blocked && outbox_route_blocks(route))
+
+	/*
+	 * Of claims from before nobody has asked whether they may go; or messages
+	 * of a key would go together.
+	 */
+	else if (!waited && ((!blocked && outbox_route_blocks(route)) ||
+						 (pipelined && !route->pipelined)))
 		outbox_resume_from(resumed, outbox_queue_drop_all(routes->queue, route));
 	if (outbox_route_waits(route))
 		outbox_route_watch(routes, route);

@@ -168,7 +168,8 @@ outbox_batch_fill_claim(OutboxBatch *batch, OutboxClaim *claim)
 	{
 		claim->one_key = true;
 		claim->key_hash = segment->key->hash;
-		claim->limit = Min(claim->limit, OUTBOX_KEY_WAITING_MAX);
+		if (!outbox_queue_is_open(segment->key))
+			claim->limit = Min(claim->limit, OUTBOX_KEY_WAITING_MAX);
 	}
 }
 

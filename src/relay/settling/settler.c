@@ -68,6 +68,10 @@ note_key(OutboxUnflushed *unflushed, const OutboxMessage *message)
 	unflushed->dirty = true;
 }
 
+/*
+ * With ordering = 'pipelined' a crash brings back an older one together with all that
+ * was settled behind it.
+ */
 bool
 outbox_unflushed_concerns(const OutboxUnflushed *unflushed,
 						  const OutboxBatch *batch)
@@ -82,7 +86,8 @@ outbox_unflushed_concerns(const OutboxUnflushed *unflushed,
 		if (message == NULL || message->aggregate_id == NULL)
 			continue;
 		bit = bit_of(message->key_hash);
-		if (unflushed->keys[bit / 8] & (1 << (bit % 8)))
+		if ((unflushed->keys[bit / 8] & (1 << (bit % 8))) != 0 &&
+			!outbox_routes_find(batch->routes, message->route)->pipelined)
 			return true;
 	}
 	return false;
@@ -109,7 +114,8 @@ int
 outbox_settler_ready(const OutboxSettler *settler)
 {
 	return settler->queue->nconfirmed - settler->nstuck +
-		settler->queue->nrejected - settler->nstuck_rejected;
+		settler->queue->nrejected - settler->nstuck_rejected -
+		settler->queue->nunlisted;
 }
 
 bool
@@ -151,10 +157,14 @@ collect_failure(OutboxSettler *settler, OutboxSettling *settling,
 				OutboxItem *item)
 {
 	OutboxFailure *failure = &settling->failures[settling->nrejected];
+	const char *error = item->error;
 
+	if (item->nbehind > 0)
+		error = psprintf("%s (later messages of its key that were in flight: %d)",
+						 error, item->nbehind);
 	settling->rejected[settling->nrejected++] = item;
 	*failure = outbox_failure(item->message, item->route, item->reason,
-							  item->error, item->permanent);
+							  error, item->permanent);
 	if (failure->final)
 		failure->death = outbox_dead_letter(settler, item, &failure->error);
 }

@@ -3,7 +3,8 @@
 Through RabbitMQ, classic queue, retention default.  One key can have one
 message unconfirmed at a time, so the hot key is compared with RAW at window 1
 (which writes nothing to a database between two messages), and a hundred keys
-with RAW at window 100.  Distinct keys are compared with the same messages on a
+with RAW at window 100.  With ordering 'pipelined' a key has a window: its hot key is
+compared with RAW at window 1000.  Distinct keys are compared with the same messages on a
 route with ordering 'none'.
 """
 
@@ -17,11 +18,12 @@ TITLE = '11. Keys'
 def run(bench):
     size = bench.sizes(11)
     db = Database(bench, 's11', bench.rabbit)
-    db.sql("INSERT INTO outbox_route (name, exchange, ordering) VALUES ('none', '%s', 'none')"
-           % db.exchange)
+    for ordering in ('none', 'pipelined'):
+        db.sql("INSERT INTO outbox_route (name, exchange, ordering) VALUES ('%s', '%s', '%s')"
+               % (ordering, db.exchange, ordering))
     raw = bench.drivers.raw_into_queue
-    cases = ('hot', '100', 'distinct', 'none')
-    rates = {name: [] for name in cases + ('RAW 1', 'RAW 100')}
+    cases = ('hot', 'pipelined', '100', 'distinct', 'none')
+    rates = {name: [] for name in cases + ('RAW 1', 'RAW 100', 'RAW 1000')}
     checks = {name: Check() for name in cases}
 
     def drain(name, count, **options):
@@ -30,6 +32,8 @@ def run(bench):
     for _ in range(size.repeats):
         rates['RAW 1'].append(raw(size.hot, window=1)['rate'])
         drain('hot', size.hot, keys=1)
+        rates['RAW 1000'].append(raw(size.messages, window=1000)['rate'])
+        drain('pipelined', size.messages, keys=1, route='pipelined')
         rates['RAW 100'].append(raw(size.messages, window=100)['rate'])
         drain('100', size.messages, keys=100)
         drain('distinct', size.messages)
@@ -38,10 +42,11 @@ def run(bench):
     common = dict(bytes=256, repeats=size.repeats)
     for name, text, baseline, end in (
             ('hot', 'one hot key', 'RAW 1', 0.9),
+            ('pipelined', "one hot key, ordering 'pipelined'", 'RAW 1000', 0.8),
             ('100', '100 keys', 'RAW 100', None),
             ('100', '100 keys', 'none', None),
             ('distinct', 'all keys distinct', 'none', 0.95)):
-        label = {'RAW 1': 'RAW window 1', 'RAW 100': 'RAW window 100',
+        label = {'RAW 1': 'RAW window 1', 'RAW 100': 'RAW window 100', 'RAW 1000': 'RAW window 1000',
                  'none': "ordering 'none'"}[baseline]
         bench.results.add(11, text, 'drain', 'msg/s', rates[name], (label, rates[baseline]),
                           end=end, check=checks[name],

@@ -6,9 +6,11 @@
  * Compiled into this module as it is, like the store, with a slot of its own.
  * outbox_test_queue() starts with an empty queue and takes words:
  *
- *		admit:SEQ[:KEY]		it was claimed; due: its time has come; large: a MB
+ *		pipelined, serial	the route's ordering, from now on
+ *		admit:SEQ[:KEY]		it was claimed; due: its time has come, again: and it
+ *							was refused before; large: a MB
  *		send				everything that is ready
- *		ack:SEQ reject:SEQ	the broker's answers; settle:SEQ retry:SEQ fail:SEQ
+ *		ack:SEQ reject:SEQ	the broker's answers, return:SEQ: an ack will follow; settle:SEQ retry:SEQ fail:SEQ
  *							what the settling transaction made of them, or remain:SEQ:
  *							somebody has locked its row
  *		unknown				the link is lost; blame: and the broker says of a message
@@ -23,6 +25,8 @@
  *		reread claims		what is to be read again; what is shown as claimed
  *		suspects			how many go one at a time
  *		contents			of how many messages they are in memory
+ *		settling			what is to be settled, confirmed and then rejected
+ *		behind:SEQ			later ones of its key that were sent when it was refused
  *
  * and returns a line for each word that has something to say.  Keys are single
  * letters; the only route keeps keys in order and blocks on what failed.
@@ -83,12 +87,13 @@ find_item(Steps *steps, int64 seq)
 }
 
 static void
-admit(Steps *steps, const char *word, int64 seq, char key, bool due, size_t contents)
+admit(Steps *steps, const char *word, int64 seq, char key, bool due, int attempts, size_t contents)
 {
 	OutboxMessage *message = MemoryContextAllocZero(steps->queue->message_cxt,
 													sizeof(OutboxMessage) + CONTENTS);
 
 	message->seq = seq;
+	message->attempts = attempts;
 	message->id = make_id(seq);
 	message->size = sizeof(OutboxMessage) + contents;
 	message->aggregate_id = key != '\0' ? "key" : NULL;
@@ -158,6 +163,24 @@ show_reread(Steps *steps, const char *word)
 }
 
 static void
+show_settling(Steps *steps, const char *word)
+{
+	dlist_head *lists[] = {&steps->queue->confirmed, &steps->queue->rejected};
+	StringInfoData text;
+	dlist_iter	iter;
+
+	initStringInfo(&text);
+	for (int i = 0; i < (int) lengthof(lists); i++)
+	{
+		appendStringInfoString(&text, i == 0 ? "" : "and ");
+		dlist_foreach(iter, lists[i])
+			appendStringInfo(&text, INT64_FORMAT " ",
+							 dlist_container(OutboxItem, node, iter.cur)->message->seq);
+	}
+	say(steps, word, text.data);
+}
+
+static void
 show_claims(Steps *steps, const char *word)
 {
 	StringInfoData text;
@@ -202,12 +225,22 @@ step(Steps *steps, const char *word)
 	if (sscanf(word, "%15[a-z]:%ld:%c", verb, &seq, &letter) < 2)
 		(void) sscanf(word, "%15[a-z]:%c", verb, &letter);
 
-	if (strcmp(verb, "admit") == 0)
-		admit(steps, word, seq, letter, false, CONTENTS);
+	if (strcmp(verb, "pipelined") == 0 || strcmp(verb, "serial") == 0)
+		steps->route.pipelined = strcmp(verb, "pipelined") == 0;
+	else if (strcmp(verb, "return") == 0)
+		outbox_queue_returned(queue, find_item(steps, seq), "no");
+	else if (strcmp(verb, "settling") == 0)
+		show_settling(steps, word);
+	else if (strcmp(verb, "behind") == 0)
+		say(steps, word, psprintf("%d", find_item(steps, seq)->nbehind));
+	else if (strcmp(verb, "admit") == 0)
+		admit(steps, word, seq, letter, false, 0, CONTENTS);
 	else if (strcmp(verb, "large") == 0)
-		admit(steps, word, seq, letter, false, 1000 * CONTENTS);
+		admit(steps, word, seq, letter, false, 0, 1000 * CONTENTS);
 	else if (strcmp(verb, "due") == 0)
-		admit(steps, word, seq, letter, true, CONTENTS);
+		admit(steps, word, seq, letter, true, 0, CONTENTS);
+	else if (strcmp(verb, "again") == 0)
+		admit(steps, word, seq, letter, true, 1, CONTENTS);
 	else if (strcmp(verb, "send") == 0)
 		send_all(steps, word);
 	else if (strcmp(verb, "ack") == 0)

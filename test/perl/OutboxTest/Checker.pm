@@ -245,7 +245,10 @@ One subtest with the invariants of an outbox over the records of a consumer:
   failed       at most failed (default 0) messages have that status
   nothing      something was committed
 
-skip_order => 1 leaves the order out (route with ordering 'none'). late_copies =>
+skip_order => 1 leaves the order out (route with ordering 'none'). pipelined => 1 (a route
+with that ordering, of which the broker refuses nothing): a key may begin again at any of its messages, at most
+once an interruption, and goes on from there without a gap; copies of a key are at most window x
+interruptions. late_copies =>
 1 allows further copies after later messages of their key: when a broker was
 frozen that had bytes of a connection that has been replaced since, it publishes
 them when it goes on. Returns what verdict returns.
@@ -296,7 +299,9 @@ sub verdict
 		failed => scalar @failed,
 		map { $_ => [] }
 		  qw(nothing lost left ghosts disorder excess repeated too_many_failed));
-	my (%copies, %newest, %extra_of);
+	my (%copies, %newest, %extra_of, %begun_of);
+	my %next = $params{pipelined} ? _successors($sent, \@failed) : ();
+	my %last;    # of the key
 	my (%round_of, @again);    # where a message came last; how many came again
 	my @ends = @{ $params{rounds} // [] };
 	my $round = 0;
@@ -328,12 +333,29 @@ sub verdict
 		}
 		$round_of{$id} = $round unless $record->{redelivered};
 		next if $key eq '';
-		if (defined $newest{$key} && $n < $newest{$key})
+		if ($params{pipelined})
+		{
+			my $last = $last{$key};
+
+			$last{$key} = $id;
+			next if ($next{ $last // "first of $key" } // '') eq $id;
+			if ($copies{$id} > 1)
+			{
+				$begun_of{"key $key begun again"}++;
+			}
+			else
+			{
+				push @{ $v{disorder} },
+				  "key $key: message $n after " . ($last ? $sent->{$last}[0] : 'none');
+			}
+		}
+		elsif (defined $newest{$key} && $n < $newest{$key})
 		{
 			$v{late}++ if $copies{$id} > 1;
 			push @{ $v{disorder} }, "key $key: message $n after $newest{$key}"
 			  unless $params{late_copies} && $copies{$id} > 1;
 		}
+		next if $params{pipelined};
 		$newest{$key} = $n
 		  if !defined $newest{$key} || $n > $newest{$key};
 	}
@@ -357,11 +379,31 @@ sub verdict
 	push @{ $v{excess} }, map { "$again[$_] of round $_, and $params{window} are allowed" }
 	  grep { ($again[$_] // 0) > $params{window} } 0 .. $#again
 	  if @ends;
+	my $each = $params{pipelined} ? $allowed : $interruptions;
 	push @{ $v{repeated} }, map { "$_: $extra_of{$_}" }
-	  grep { $extra_of{$_} > $interruptions } sort keys %extra_of;
+	  grep { $extra_of{$_} > $each } sort keys %extra_of;
+	push @{ $v{repeated} }, map { "$_: $begun_of{$_}" }
+	  grep { $begun_of{$_} > $interruptions } sort keys %begun_of;
 	push @{ $v{too_many_failed} }, @failed
 	  if @failed > ($params{failed} // 0);
 	return \%v;
+}
+
+# Which message of its key comes after which one.
+sub _successors
+{
+	my ($sent, $failed) = @_;
+	my %left_out = map { $_ => 1 } @$failed;
+	my (%next, %last);
+
+	foreach my $id (sort { $sent->{$a}[0] <=> $sent->{$b}[0] } keys %$sent)
+	{
+		my $key = $sent->{$id}[1];
+		next if $left_out{$id};
+		$next{ $last{$key} // "first of $key" } = $id;
+		$last{$key} = $id;
+	}
+	return %next;
 }
 
 sub check

@@ -63,3 +63,28 @@ SELECT * FROM outbox_test_queue((SELECT string_agg(format('large:%s:%s', 10 * n 
 
 -- Everything leaves memory that is not sent, in whatever state
 SELECT * FROM outbox_test_queue('admit:1:a send admit:2:a admit:3 admit:4:b drop claims send');
+
+-- ordering = 'pipelined': messages of a key go together, and are settled from the first one on
+SELECT * FROM outbox_test_queue('pipelined admit:1:a admit:2:a admit:3:a send ack:2 settling ack:1 settling settle:1 durable
+	admit:4:a send settle:2 ack:3 settling');
+-- A lost link: from the first one that is not answered on, in the old order, whatever was confirmed behind it
+SELECT * FROM outbox_test_queue('pipelined admit:1:a admit:2:a admit:3:a admit:4:a send ack:1 ack:3 admit:5:a unknown settling claims send');
+-- A refusal: the key stops, what is not sent is a row again, what is refused behind it is so, too, and costs no attempt
+SELECT * FROM outbox_test_queue('pipelined admit:1:a admit:2:a admit:3:a admit:4:b send admit:5:a reject:1 behind:1 claims reject:2
+	ack:3 settling claims admit:6:a send retry:1 settle:3 reread again:1:a send reread ack:1 settle:1 reread');
+SELECT * FROM outbox_test_queue('pipelined admit:1:a admit:2:a send return:1 admit:3:a send reject:1 settling ack:2 settling');
+-- The older refusal counts, though it comes later; and not before what is older is gone
+SELECT * FROM outbox_test_queue('pipelined admit:1:a admit:2:a admit:3:a send reject:3 settling reject:2 settling ack:1 settling claims
+	settle:1 settling');
+-- A message that was refused goes alone, and so does the next one until something of the key is confirmed
+SELECT * FROM outbox_test_queue('pipelined admit:1:a admit:2:a send reject:1 reject:2 claims retry:1 again:1:a read:0:a admit:2:a send reject:1 fail:1
+	unblock:a read:0:a admit:2:a admit:3:a send ack:2 send');
+-- An older one that comes later waits for those that are sent
+SELECT * FROM outbox_test_queue('pipelined admit:2:a admit:3:a send due:1:a admit:4:a send unknown claims send');
+-- A row that cannot be settled stops it, too
+SELECT * FROM outbox_test_queue('pipelined admit:1:a admit:2:a send admit:3:a ack:1 remain:1 claims send ack:2 settling');
+-- ordering = 'key' again: what is sent is the last that goes together
+SELECT * FROM outbox_test_queue('pipelined admit:1:a admit:2:a send serial admit:3:a send ack:1 settle:1 send ack:2 durable settle:2 send');
+SELECT * FROM outbox_test_queue('pipelined admit:1:a admit:2:a send serial unknown claims send');
+-- and the other way round
+SELECT * FROM outbox_test_queue('admit:1:a admit:2:a admit:3:a send pipelined ack:1 settle:1 send');

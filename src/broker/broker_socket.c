@@ -148,9 +148,6 @@ outbox_link_flush(OutboxLink *link)
 		struct pollfd wait = {.fd = link->fd};
 		ssize_t		n;
 
-		/* To OpenSSL a socket that was shut down may look as if it were full. */
-		if (outbox_watchdog_fired())
-			return AMQP_STATUS_TIMEOUT;
 		n = write_some(link, link->frames.data + sent, len - sent, &wait.events);
 		if (n < 0)
 			return AMQP_STATUS_SOCKET_ERROR;

@@ -59,26 +59,14 @@ is_capture(Oid function)
 static Oid
 captured_table(Oid trigger, Snapshot snapshot)
 {
-	Relation	catalog = table_open(TriggerRelationId, AccessShareLock);
-	Oid			table = InvalidOid;
-	ScanKeyData key;
-	SysScanDesc scan;
-	HeapTuple	tuple;
+	HeapTuple	tuple = outbox_capture_find_trigger(trigger, snapshot);
+	Form_pg_trigger form;
 
-	ScanKeyInit(&key, Anum_pg_trigger_oid, BTEqualStrategyNumber, F_OIDEQ,
-				ObjectIdGetDatum(trigger));
-	scan = systable_beginscan(catalog, TriggerOidIndexId, true, snapshot, 1, &key);
-	tuple = systable_getnext(scan);
-	if (HeapTupleIsValid(tuple))
-	{
-		Form_pg_trigger form = (Form_pg_trigger) GETSTRUCT(tuple);
-
-		if (!OidIsValid(form->tgparentid) && is_capture(form->tgfoid))
-			table = form->tgrelid;
-	}
-	systable_endscan(scan);
-	table_close(catalog, AccessShareLock);
-	return table;
+	if (!HeapTupleIsValid(tuple))
+		return InvalidOid;
+	form = (Form_pg_trigger) GETSTRUCT(tuple);
+	return !OidIsValid(form->tgparentid) && is_capture(form->tgfoid) ?
+		form->tgrelid : InvalidOid;
 }
 
 /* NULL: the trigger is gone. */

@@ -118,8 +118,8 @@ extern char *outbox_capture_expand(const char *argument, const char *template,
 
 /* capture_table.c */
 
-/* A copy of the trigger's row in pg_trigger; NULL: it is gone. */
-extern HeapTuple outbox_capture_find_trigger(Oid trigger);
+/* A copy of the row in pg_trigger, by that snapshot or (NULL) the latest; NULL: it is gone. */
+extern HeapTuple outbox_capture_find_trigger(Oid trigger, Snapshot snapshot);
 extern Capture *outbox_capture_make(Relation rel, const Trigger *trigger,
 									MemoryContext cxt);
 extern const OutboxFields *outbox_capture_constants(Capture *capture, CaptureOp op);

@@ -11,13 +11,13 @@
  */
 #include "postgres.h"
 
+#include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
 #include "access/xact.h"
 #include "capture_internal.h"
 #include "catalog.h"
 #include "catalog/dependency.h"
-#include "catalog/objectaddress.h"
 #include "catalog/partition.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_index.h"
@@ -80,11 +80,18 @@ check_type(const Trigger *trigger)
 }
 
 HeapTuple
-outbox_capture_find_trigger(Oid trigger)
+outbox_capture_find_trigger(Oid trigger, Snapshot snapshot)
 {
 	Relation	catalog = table_open(TriggerRelationId, AccessShareLock);
-	HeapTuple	tuple = get_catalog_object_by_oid(catalog, Anum_pg_trigger_oid, trigger);
+	HeapTuple	tuple;
+	ScanKeyData key;
+	SysScanDesc scan;
 
+	ScanKeyInit(&key, Anum_pg_trigger_oid, BTEqualStrategyNumber, F_OIDEQ,
+				ObjectIdGetDatum(trigger));
+	scan = systable_beginscan(catalog, TriggerOidIndexId, true, snapshot, 1, &key);
+	tuple = heap_copytuple(systable_getnext(scan));
+	systable_endscan(scan);
 	table_close(catalog, AccessShareLock);
 	return tuple;
 }
@@ -97,7 +104,7 @@ find_named_table(const Trigger *trigger, Oid relid)
 
 	while (OidIsValid(current))
 	{
-		HeapTuple	tuple = outbox_capture_find_trigger(current);
+		HeapTuple	tuple = outbox_capture_find_trigger(current, NULL);
 
 		if (!HeapTupleIsValid(tuple))
 			elog(ERROR, "could not find trigger %u", current);

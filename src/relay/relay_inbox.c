@@ -291,10 +291,6 @@ outbox_relay_reload(OutboxRelay *relay)
 	ConfigReloadPending = false;
 	ProcessConfigFile(PGC_SIGHUP);
 	outbox_relay_load_config(relay);
-	/* A connect that has begun reads some settings as it goes on. */
-	if (relay->config.error != NULL &&
-		outbox_link_state(relay->link) == OUTBOX_LINK_CONNECTING)
-		outbox_relay_close(relay, false);
 	outbox_control_invalidate(&relay->control);
 	outbox_database_recheck(&relay->database, OUTBOX_RECHECK_SETTINGS);
 	/* outbox.poll_interval may have become shorter. */

@@ -215,6 +215,10 @@ outbox_relay_load_config(OutboxRelay *relay)
 {
 	OutboxLinkConfigChange news = outbox_link_config_load(&relay->config);
 
+	/* A connect that has begun reads some settings as it goes on. */
+	if (relay->config.error != NULL &&
+		outbox_link_state(relay->link) == OUTBOX_LINK_CONNECTING)
+		outbox_relay_close(relay, false);
 	if (news == OUTBOX_LINK_CONFIG_SAME)
 		return;
 	if (news == OUTBOX_LINK_CONFIG_CHANGED)

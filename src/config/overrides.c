@@ -30,7 +30,6 @@ static const struct
 	{"session_replication_role", "origin"},
 	{"restrict_nonsystem_relation_kind", ""},
 	/* transactions */
-	{"synchronous_commit", "off"},	/* but for outbox_durable_commit() */
 	{"commit_delay", "0"},
 	{"default_transaction_isolation", "read committed"},
 	{"default_transaction_read_only", "off"},
@@ -99,20 +98,18 @@ static const struct
 	{"effective_cache_size", "4GB"},
 };
 
-/* The administrator asked for more than "on". */
-static bool remote_apply = false;
-
-const char *
-outbox_durable_commit(void)
+void
+outbox_override_commit(void)
 {
-	return remote_apply ? "remote_apply" : "on";
+	/* remote_apply is what the administrator asked for beyond "on" */
+	if (strcmp(GetConfigOption("synchronous_commit", false, false), "remote_apply") != 0)
+		SetConfigOption("synchronous_commit", "off", PGC_SUSET, PGC_S_OVERRIDE);
 }
 
 void
 outbox_override_settings(const char *library_path)
 {
-	remote_apply = strcmp(GetConfigOption("synchronous_commit", false, false),
-						  "remote_apply") == 0;
+	outbox_override_commit();
 	if (library_path != NULL)
 		SetConfigOption("dynamic_library_path", library_path, PGC_SUSET,
 						PGC_S_OVERRIDE);

@@ -62,8 +62,11 @@ outbox_recheck_ms(void)
  */
 extern void outbox_override_settings(const char *library_path);
 
-/* The value of synchronous_commit for a commit that waits; otherwise it is off. */
-extern const char *outbox_durable_commit(void);
+/*
+ * The part of it that is about synchronous_commit: off, since most commits need not
+ * wait, unless it is remote_apply.
+ */
+extern void outbox_override_commit(void);
 
 /*
  * environment.c: is this the server that the messages belong to, or a copy of it?

@@ -483,16 +483,22 @@ check_confirm_timeout(OutboxRelay *relay, OutboxMonoTime now)
 		give_link_up(relay, reason, late, late);
 }
 
+/* A message that takes long to get there is no sign of anything. */
+static bool
+renewal_counts(OutboxRelay *relay, OutboxMonoTime now)
+{
+	return outbox_mono_is_set(outbox_renewal_deadline(&relay->renewal)) &&
+		outbox_stall_has_left(&relay->stall, now);
+}
+
 /* Only the first one in a row is logged; a queue may be full for days. */
 static void
 check_renewal(OutboxRelay *relay, OutboxMonoTime now)
 {
 	bool		first;
 
-	/* A message that takes long to get there is no sign of anything. */
-	if (outbox_stall_bytes_under_way(&relay->stall))
-		return;
-	if (relay->connection.reconnect || !outbox_renewal_due(&relay->renewal, now))
+	if (relay->connection.reconnect || !renewal_counts(relay, now) ||
+		!outbox_renewal_due(&relay->renewal, now))
 		return;
 	first = relay->renewal.renewals == 1;
 	ereport(first ? LOG : DEBUG1,
@@ -543,7 +549,7 @@ outbox_relay_link_deadline(OutboxRelay *relay, OutboxMonoTime now)
 		outbox_mono_earlier(&deadline, outbox_stall_deadline(&relay->stall, now));
 		if (MySlot->worker == 0)
 			outbox_mono_earlier(&deadline, outbox_twin_deadline(&relay->twin, now));
-		if (!relay->connection.reconnect && !outbox_stall_bytes_under_way(&relay->stall))
+		if (!relay->connection.reconnect && renewal_counts(relay, now))
 			outbox_mono_earlier(&deadline,
 								outbox_renewal_deadline(&relay->renewal));
 	}

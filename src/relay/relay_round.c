@@ -236,7 +236,8 @@ commits_durably(OutboxRelay *relay, const OutboxSettling *settling,
 {
 	if (OUTBOX_TEST_OMITS("fence"))
 		return false;
-	if (relay->queue->key_waits_for_settling)
+	if (relay->queue->key_waits_for_settling &&
+		settling->nconfirmed + settling->nrejected > 0)
 		return true;
 	if (batch->count == 0)
 		return false;

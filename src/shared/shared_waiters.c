@@ -178,9 +178,14 @@ tell_entry(Waiter *entry, Oid dboid, const pg_uuid_t *id,
 }
 
 bool
-outbox_waiters_exist(void)
+outbox_waiters_exist(Oid dboid)
 {
-	return pg_atomic_read_u32(&outbox_waiters->count) > 0;
+	if (pg_atomic_read_u32(&outbox_waiters->count) == 0)
+		return false;
+	for (int i = 0; i < MaxBackends; i++)
+		if (outbox_waiters->entries[i].dboid == dboid)
+			return true;
+	return false;
 }
 
 void

@@ -151,7 +151,7 @@ outbox_store_run(OutboxStatement *statement, Datum *values)
 	int			result;
 
 	(void) outbox_store_prepare(statement);
-	result = SPI_execute_plan(statement->plan, values, NULL, false, 0);
+	result = SPI_execute_plan(statement->plan, values, NULL, statement->read_only, 0);
 	if (result == statement->result)
 		return;
 	if (!in_transaction)
@@ -358,6 +358,9 @@ outbox_store_sigint(SIGNAL_ARGS)
 static void
 wait_for_standby(void)
 {
+	/* The commit took its own value along, and with "off" there is no wait. */
+	if (synchronous_commit == SYNCHRONOUS_COMMIT_OFF)
+		SetConfigOption("synchronous_commit", "on", PGC_SUSET, PGC_S_OVERRIDE);
 	do
 	{
 		CHECK_FOR_INTERRUPTS();
@@ -366,6 +369,17 @@ wait_for_standby(void)
 		SyncRepWaitForLSN(XactLastCommitEnd, true);
 		RESUME_INTERRUPTS();
 	} while (outbox_watchdog_release());
+	outbox_override_commit();
+}
+
+/* For this transaction; the session's value is for most of them (overrides.c). */
+static void
+set_commit(bool durable)
+{
+	if (durable != (synchronous_commit == SYNCHRONOUS_COMMIT_OFF))
+		return;
+	(void) set_config_option("synchronous_commit", durable ? "on" : "off", PGC_USERSET,
+							 PGC_S_SESSION, GUC_ACTION_LOCAL, true, 0, false);
 }
 
 void
@@ -386,14 +400,10 @@ outbox_store_end(bool durable)
 		AtEOXact_GUC(false, save_nestlevel);
 	save_nestlevel = 0;
 	SetUserIdAndSecContext(save_userid, save_context);
+	set_commit(durable);
+	/* The wait for a standby may be a long one. */
 	if (durable)
-	{
-		(void) set_config_option("synchronous_commit", outbox_durable_commit(),
-								 PGC_USERSET, PGC_S_SESSION, GUC_ACTION_LOCAL, true, 0,
-								 false);
-		/* The wait for a standby may be a long one. */
 		outbox_watchdog_guard_commit();
-	}
 	CommitTransactionCommand();
 	/* Older servers leave us in TopMemoryContext. */
 	MemoryContextSwitchTo(save_memory);

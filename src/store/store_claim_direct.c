@@ -80,7 +80,7 @@ locks_rows(const LockRows *lock, Index relid)
 {
 	const PlanRowMark *mark;
 
-	if (!IsA(lock, LockRows) || !is_plain(&lock->plan) || list_length(lock->rowMarks) != 1)
+	if (!is_plain(&lock->plan) || list_length(lock->rowMarks) != 1)
 		return false;
 	mark = linitial(lock->rowMarks);
 	return mark->markType == ROW_MARK_EXCLUSIVE && mark->waitPolicy == LockWaitSkip &&
@@ -121,7 +121,7 @@ find_scan(const PlannedStmt *stmt)
 		return NULL;
 	lock = (const LockRows *) outerPlan(limit);
 	scan = (const IndexScan *) outerPlan(lock);
-	if (!IsA(scan, IndexScan) || !is_plain(&scan->scan.plan) ||
+	if (!IsA(lock, LockRows) || scan == NULL || !IsA(scan, IndexScan) || !is_plain(&scan->scan.plan) ||
 		scan->indexorderby != NIL || !ScanDirectionIsForward(scan->indexorderdir) ||
 		list_length(scan->indexqual) != 2 ||
 		!is_bound(linitial(scan->indexqual), F_INT8GT, ARG_AFTER + 1) ||

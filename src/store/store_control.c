@@ -63,7 +63,8 @@ load_identity(OutboxIdentity *recorded)
 			recorded->adopted[recorded->nadopted++] = DatumGetInt64(elems[i]);
 }
 
-static void
+/* In the snapshot in which the row was read.  Returns false if there is none. */
+static bool
 load_by_statement(OutboxControl *control)
 {
 	static OutboxStatement statement = {
@@ -73,7 +74,7 @@ load_by_statement(OutboxControl *control)
 		" coalesce(timeline, 1)::pg_catalog.int8,"
 		" coalesce(adopted_origins, '{}')::pg_catalog.int8[]"
 		" FROM outbox_internal.outbox_control",
-		SPI_OK_SELECT
+		SPI_OK_SELECT, .read_only = true
 	};
 
 	outbox_store_run(&statement, NULL);
@@ -81,10 +82,11 @@ load_by_statement(OutboxControl *control)
 	memset(control, 0, sizeof(*control));
 	control->paused = true;
 	if (SPI_processed == 0)
-		return;
+		return false;
 	control->paused = DatumGetBool(outbox_store_get(0, CONTROL_PAUSED, NULL));
 	control->adopted_at = DatumGetTimestampTz(outbox_store_get(0, CONTROL_ADOPTED_AT, NULL));
 	load_identity(&control->recorded);
+	return true;
 }
 
 /*
@@ -158,8 +160,7 @@ outbox_store_load_control(OutboxControl *control)
 
 	if (row == NULL || loaded.row == NULL || !same_values(row, loaded.row))
 	{
-		load_by_statement(control);
-		if (row != NULL)
+		if (load_by_statement(control) && row != NULL)
 			remember(row, control);
 	}
 	else

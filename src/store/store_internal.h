@@ -28,6 +28,7 @@ typedef struct OutboxStatement
 	int			result;			/* the code that SPI has to return */
 	Oid			types[OUTBOX_STATEMENT_ARGS + 1];	/* of parameters; 0 ends
 													 * them */
+	bool		read_only;		/* it reads in the active snapshot */
 	SPIPlanPtr	plan;
 	struct OutboxStatement *next;	/* in the list of what is prepared */
 } OutboxStatement;

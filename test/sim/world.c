@@ -302,7 +302,7 @@ outbox_shared_wake_launcher(void)
 /* ------------------------------------------------- nobody waits for a message */
 
 bool
-outbox_waiters_exist(void)
+outbox_waiters_exist(Oid dboid)
 {
 	return false;
 }

@@ -124,8 +124,11 @@ extern void outbox_stall_init(OutboxStall *stall, OutboxLink *link,
 extern void outbox_stall_answered(OutboxStall *stall, OutboxMonoTime sent_at);
 extern void outbox_stall_look(OutboxStall *stall, OutboxMonoTime now);
 
-/* Is the oldest unconfirmed message not even there yet? */
+/* Is the oldest unconfirmed message not even there yet, as far as was looked? */
 extern bool outbox_stall_bytes_under_way(const OutboxStall *stall);
+
+/* Is it there?  Looks now; to be called after outbox_stall_look(). */
+extern bool outbox_stall_has_left(OutboxStall *stall, OutboxMonoTime now);
 
 /* It has been there for long, and nothing has come. */
 extern bool outbox_stall_quiet(const OutboxStall *stall, OutboxMonoTime now);

@@ -104,6 +104,14 @@ outbox_stall_look(OutboxStall *stall, OutboxMonoTime now)
 }
 
 bool
+outbox_stall_has_left(OutboxStall *stall, OutboxMonoTime now)
+{
+	if (outbox_stall_bytes_under_way(stall))
+		look_for_bytes(stall, now);
+	return !outbox_stall_bytes_under_way(stall);
+}
+
+bool
 outbox_stall_answers_quickly(const OutboxStall *stall, OutboxMonoTime now)
 {
 	return outbox_mono_is_set(stall->confirmed_at) &&

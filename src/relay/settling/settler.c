@@ -142,7 +142,7 @@ outbox_settler_wanted(OutboxSettler *settler, OutboxMonoTime now)
 	 * is ready goes first, and is settled together with this.
 	 */
 	return queue->nready == 0 &&
-		(queue->key_waits_for_settling || outbox_waiters_exist() ||
+		(queue->key_waits_for_settling || outbox_waiters_exist(MyDatabaseId) ||
 		 queue->nrejected > settler->nstuck_rejected);
 }
 
@@ -442,7 +442,13 @@ outbox_settler_committed(OutboxSettler *settler, OutboxSettling *settling)
 	if (settler->nstuck + settler->nstuck_rejected > nstuck ||
 		settler->queue->nlocked != nlocked)
 		show_locked(settler->queue);
-	settler->settle_at = OUTBOX_MONO_UNSET;
+
+	/*
+	 * Not by a round that has left all of it: it would be left by the next
+	 * one, too.
+	 */
+	if (settling->confirmed != NULL)
+		settler->settle_at = OUTBOX_MONO_UNSET;
 	if (settler->nstuck + settler->nstuck_rejected > 0 &&
 		!outbox_mono_is_set(settler->unstick_at))
 		settler->unstick_at = outbox_mono_after(outbox_recheck_ms());

@@ -46,8 +46,8 @@ extern void outbox_waiter_begin(const pg_uuid_t *id);
 extern OutboxVerdict outbox_waiter_verdict(void);
 extern void outbox_waiter_end(void);
 
-/* Is any backend waiting, of any database? */
-extern bool outbox_waiters_exist(void);
+/* Is any backend of that database waiting? */
+extern bool outbox_waiters_exist(Oid dboid);
 
 /* Asks for each waiter of a database what to tell it.  Cannot fail if ask cannot. */
 typedef OutboxVerdict (*OutboxAskVerdict) (const pg_uuid_t *id, void *arg);

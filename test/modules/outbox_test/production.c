@@ -84,10 +84,10 @@ outbox_format_make(MemoryContext parent, const char *name, const Jsonb *options,
 	return NULL;
 }
 
-const char *
-outbox_durable_commit(void)
+/* The session's own value. */
+void
+outbox_override_commit(void)
 {
-	return "on";
 }
 
 /* There is no socket to watch over. */

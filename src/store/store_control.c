@@ -11,9 +11,9 @@
  */
 #include "postgres.h"
 
+#include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
-#include "access/tableam.h"
 #include "catalog/pg_type.h"
 #include "store.h"
 #include "store_internal.h"
@@ -98,19 +98,15 @@ read_row(void)
 {
 	Oid			relid = outbox_store_control_relid();
 	Relation	rel;
-	TupleTableSlot *slot;
-	TableScanDesc scan;
-	HeapTuple	row = NULL;
+	SysScanDesc scan;
+	HeapTuple	row;
 
 	if (!OidIsValid(relid))
 		return NULL;
 	rel = table_open(relid, AccessShareLock);
-	slot = table_slot_create(rel, NULL);
-	scan = table_beginscan(rel, GetActiveSnapshot(), 0, NULL);
-	if (table_scan_getnextslot(scan, ForwardScanDirection, slot))
-		row = ExecCopySlotHeapTuple(slot);
-	table_endscan(scan);
-	ExecDropSingleTupleTableSlot(slot);
+	scan = systable_beginscan(rel, InvalidOid, false, GetActiveSnapshot(), 0, NULL);
+	row = heap_copytuple(systable_getnext(scan));
+	systable_endscan(scan);
 	table_close(rel, NoLock);
 	return row;
 }

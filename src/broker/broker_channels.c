@@ -6,8 +6,8 @@
  * A refusal closes the channel, and on the publishing channel that would swallow
  * the confirms of good messages.  The next question opens the channel again.
  *
- * An exchange is declared while the caller waits.  Frames of the other channels that
- * arrive meanwhile are queued by the library and delivered by the next receive.
+ * An exchange is declared beside publishing, and nothing here waits for the answer,
+ * which outbox_link_receive() meets.
  *
  * May we publish to an exchange?  AMQP has no question for that.  So a message is
  * published in a transaction of the broker's (tx.select), which is rolled back:
@@ -60,83 +60,103 @@ answer_close(OutboxLink *link, amqp_channel_t channel,
 							&close_ok);
 }
 
+/* May a question be sent, which must neither wait nor stand in a burst? */
+static bool
+may_send(OutboxLink *link)
+{
+	if (link->state != OUTBOX_LINK_OPEN || link->in_burst || link->rest.len > 0)
+		return false;
+	outbox_link_measure_room(link);
+	return link->room > QUESTION_MAX_BYTES;
+}
+
 /* -------------------------------------------------------------- an exchange */
 
-static amqp_rpc_reply_t
-declare(OutboxLink *link, const char *exchange, const char *type)
+/* The channel's open-ok is not waited for: RabbitMQ takes what follows in its order. */
+static int
+open_and_declare(OutboxLink *link, amqp_exchange_declare_t *declare)
 {
-	amqp_rpc_reply_t reply;
+	amqp_channel_open_t open = {0};
+	int			status = AMQP_STATUS_OK;
 
 	if (!link->declare_open)
 	{
-		(void) amqp_channel_open(link->conn, OUTBOX_CHANNEL_DECLARE);
-		reply = amqp_get_rpc_reply(link->conn);
-		if (reply.reply_type != AMQP_RESPONSE_NORMAL)
-			return reply;
-		link->declare_open = true;
+		status = amqp_send_method(link->conn, OUTBOX_CHANNEL_DECLARE,
+								  AMQP_CHANNEL_OPEN_METHOD, &open);
+		link->declare_open = link->declare_opening = true;
 	}
-	(void) amqp_exchange_declare(link->conn, OUTBOX_CHANNEL_DECLARE,
-								 amqp_cstring_bytes(exchange),
-								 amqp_cstring_bytes(type != NULL ? type : ""),
-								 type == NULL, type != NULL, 0, 0,
-								 amqp_empty_table);
-	return amqp_get_rpc_reply(link->conn);
+	if (status == AMQP_STATUS_OK)
+		status = amqp_send_method(link->conn, OUTBOX_CHANNEL_DECLARE,
+								  AMQP_EXCHANGE_DECLARE_METHOD, declare);
+	return status;
 }
 
 OutboxLinkStatus
-outbox_link_declare(OutboxLink *link, const char *exchange, const char *type,
-					int *code, char *text, size_t text_size)
+outbox_link_declare(OutboxLink *link, const char *exchange, const char *type)
 {
-	static const char doing[] = "declaring an exchange";
-	amqp_rpc_reply_t reply;
+	amqp_exchange_declare_t declare = {
+		.exchange = amqp_cstring_bytes(exchange),
+		.type = amqp_cstring_bytes(type != NULL ? type : ""),
+		.passive = type == NULL,
+		.durable = type != NULL
+	};
 	OutboxLinkStatus status;
-	bool		refused;
 
-	*code = 0;
-	text[0] = '\0';
 	if (link->state == OUTBOX_LINK_CLOSED)
 		return OUTBOX_LINK_LOST;
-	if (link->state != OUTBOX_LINK_OPEN || link->in_burst)
+	if (!may_send(link))
 		return OUTBOX_LINK_AGAIN;
-
-	/* the default exchange is always there, and nobody may ask for it */
-	if (exchange[0] == '\0')
-		return OUTBOX_LINK_OK;
 	if (strlen(exchange) > OUTBOX_SHORT_STRING_MAX ||
 		(type != NULL && strlen(type) > OUTBOX_SHORT_STRING_MAX))
 	{
-		strlcpy(text, "name of exchange or exchange type is longer than 255 bytes",
-				text_size);
+		outbox_link_refuse(link, "name of exchange or exchange type is longer than 255 bytes");
 		return OUTBOX_LINK_REFUSED;
 	}
-
 	outbox_link_begin_call(link, OUTBOX_WAIT_DECLARE);
-	reply = declare(link, exchange, type);
-	refused = reply.reply_type == AMQP_RESPONSE_SERVER_EXCEPTION &&
-		reply.reply.id == AMQP_CHANNEL_CLOSE_METHOD;
-	if (refused)
+	status = outbox_link_end_call(link, "declaring an exchange",
+								  open_and_declare(link, &declare));
+	if (status == OUTBOX_LINK_OK)
+		link->declares++;
+	return status;
+}
+
+/*
+ * Some refusals (an unknown type) close the whole connection.  Of several questions it may
+ * be any; and another class is that of another method.
+ */
+bool
+outbox_link_declare_closed(const OutboxLink *link, int code, int class_id)
+{
+	return link->declares == 1 && code >= AMQP_FRAME_ERROR &&
+		(class_id == AMQP_EXCHANGE_CLASS ||
+		 (class_id == 0 && !outbox_link_name_closed(link, code, class_id)));
+}
+
+/* The channel has ended; what stands behind the refused one has no answer. */
+static void
+declare_refused(OutboxLink *link, int code, const char *text)
+{
+	bool		asked = link->declares > 0;
+
+	link->declare_open = link->declare_opening = false;
+	link->declares = 0;
+	if (asked)
+		link->events.declared(link->events.arg, code, text);
+}
+
+static bool
+take_declare_ok(OutboxLink *link, amqp_method_number_t id)
+{
+	if (id == AMQP_CHANNEL_OPEN_OK_METHOD && link->declare_opening)
+		link->declare_opening = false;
+	else if (id == AMQP_EXCHANGE_DECLARE_OK_METHOD && link->declares > 0)
 	{
-		link->declare_open = false;
-		status = outbox_link_end_call(link, doing,
-									  answer_close(link, OUTBOX_CHANNEL_DECLARE,
-												   reply.reply.decoded, code,
-												   text, text_size));
+		link->declares--;
+		link->events.declared(link->events.arg, 0, NULL);
 	}
 	else
-	{
-		/* some refusals (an unknown type) close the whole connection */
-		status = outbox_link_end_rpc(link, doing, &reply);
-		if (status == OUTBOX_LINK_LOST)
-		{
-			link->error.message = false;
-			*code = link->error.code;
-			strlcpy(text, link->error.text, text_size);
-		}
-	}
-	if (status != OUTBOX_LINK_OK)
-		return status;
-	amqp_maybe_release_buffers(link->conn);
-	return refused ? OUTBOX_LINK_REFUSED : OUTBOX_LINK_OK;
+		return false;
+	return true;
 }
 
 /* ------------------------------------------------------ may we publish there? */
@@ -263,16 +283,6 @@ channel_allowed(OutboxLink *link)
 	return most == 0 || most >= OUTBOX_CHANNEL_NAME;
 }
 
-/* May a question be sent, which must neither wait nor stand in a burst? */
-static bool
-may_send(OutboxLink *link)
-{
-	if (link->state != OUTBOX_LINK_OPEN || link->in_burst || link->rest.len > 0)
-		return false;
-	outbox_link_measure_room(link);
-	return link->room > QUESTION_MAX_BYTES;
-}
-
 static OutboxLinkStatus
 send_method(OutboxLink *link, amqp_method_number_t id, void *method,
 			OutboxNameState next)
@@ -385,7 +395,8 @@ outbox_link_name_closed(const OutboxLink *link, int code, int class_id)
 {
 	return (link->name_state == OUTBOX_NAME_OPENING ||
 			link->name_state == OUTBOX_NAME_ASKED) &&
-		code >= AMQP_FRAME_ERROR && class_id != AMQP_BASIC_CLASS;
+		code >= AMQP_FRAME_ERROR && class_id != AMQP_BASIC_CLASS &&
+		class_id != AMQP_EXCHANGE_CLASS;
 }
 
 /* ------------------------------------------------------------------ answers */
@@ -394,6 +405,8 @@ outbox_link_name_closed(const OutboxLink *link, int code, int class_id)
 static bool
 take_ok(OutboxLink *link, amqp_channel_t channel, amqp_method_number_t id)
 {
+	if (channel == OUTBOX_CHANNEL_DECLARE)
+		return take_declare_ok(link, id);
 	if (channel == OUTBOX_CHANNEL_TRY && id == AMQP_TX_ROLLBACK_OK_METHOD &&
 		link->try_status == OUTBOX_LINK_AGAIN)
 		link->try_status = OUTBOX_LINK_OK;
@@ -423,9 +436,9 @@ outbox_link_take_answer(OutboxLink *link, const amqp_frame_t *frame, int *status
 	switch (frame->channel)
 	{
 		case OUTBOX_CHANNEL_DECLARE:
-			link->declare_open = false;
 			*status = answer_close(link, frame->channel, method->decoded, &code,
 								   text, sizeof(text));
+			declare_refused(link, code, text);
 			return true;
 		case OUTBOX_CHANNEL_TRY:
 			link->try_open = false;

@@ -65,6 +65,7 @@ set_error(OutboxLink *link, OutboxLinkErrorKind kind, OutboxReason reason,
 	link->error.message = false;
 	link->error.permanent = false;
 	link->error.name = false;
+	link->error.declaration = false;
 	outbox_link_printable(link->error.text, sizeof(link->error.text),
 						  text, strlen(text));
 }
@@ -292,6 +293,7 @@ outbox_link_fail_close(OutboxLink *link, const char *doing,
 {
 	bool		whole = method->id == AMQP_CONNECTION_CLOSE_METHOD;
 	bool		name = false;
+	bool		declaration = false;
 	amqp_bytes_t said;
 	char		words[256];		/* to be understood, whatever the password is */
 	char		text[256];		/* to be shown */
@@ -304,6 +306,7 @@ outbox_link_fail_close(OutboxLink *link, const char *doing,
 		code = close->reply_code;
 		said = close->reply_text;
 		name = outbox_link_name_closed(link, code, close->class_id);
+		declaration = outbox_link_declare_closed(link, code, close->class_id);
 	}
 	else
 	{
@@ -333,7 +336,9 @@ outbox_link_fail_close(OutboxLink *link, const char *doing,
 	link->error.code = code;
 	link->error.destination = !whole && concerns_destination(code, words);
 	link->error.name = name;
-	link->error.message = !whole || (!name && concerns_message(code));
+	link->error.declaration = declaration;
+	link->error.message = !whole ||
+		(!name && !declaration && concerns_message(code));
 	link->error.permanent = is_too_large(code, words);
 	if (link->error.message)
 		link->error.reason = OUTBOX_REASON_NONE;

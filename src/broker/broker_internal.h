@@ -110,7 +110,9 @@ struct OutboxLink
 	bool		more;			/* receive stopped early: call it again */
 	size_t		weight;			/* foreign memory when it was opened */
 	int64		weighed_ms;		/* when that was looked at last */
-	bool		declare_open;	/* OUTBOX_CHANNEL_DECLARE is open */
+	bool		declare_open;	/* OUTBOX_CHANNEL_DECLARE is open, or will be */
+	bool		declare_opening;	/* the broker has not said so yet */
+	int			declares;		/* asked there, and not answered */
 	bool		try_open;		/* OUTBOX_CHANNEL_TRY is */
 	OutboxLinkStatus try_status;	/* AGAIN: its answer has not come */
 	int			try_code;
@@ -202,6 +204,8 @@ extern bool outbox_link_take_answer(OutboxLink *link, const amqp_frame_t *frame,
 									int *status);
 extern bool outbox_link_name_closed(const OutboxLink *link, int code,
 									int class_id);
+extern bool outbox_link_declare_closed(const OutboxLink *link, int code,
+									   int class_id);
 
 /* in broker_socket.c */
 extern void outbox_link_socket_options(int fd, bool heartbeats);

@@ -60,7 +60,11 @@ typedef struct OutboxRoute
 	bool		needed;			/* by what outbox_routes_forget() cannot see */
 	uint32		load;			/* the last one that has found its row */
 	int			nitems;			/* of its messages, in memory */
-	bool		declared;		/* exchange checked on this connection */
+	struct OutboxDeclaration *declaration;	/* of its exchange; NULL: the
+											 * default one */
+	bool		wants;			/* it, for a message */
+	bool		awaits;			/* ... and leaves its messages in the table
+								 * until then */
 	bool		broken;			/* destination error, waits for retry_at */
 	uint32		failures;		/* destination errors in a row */
 	OutboxMonoTime retry_at;

@@ -130,7 +130,8 @@ static void
 connect_host(OutboxPreflight *preflight, int n, int limit_ms, Outcome *outcome)
 {
 	OutboxLinkEvents events = {
-		outbox_preflight_confirmed, outbox_preflight_returned, preflight
+		outbox_preflight_confirmed, outbox_preflight_returned,
+		outbox_preflight_declared, preflight
 	};
 
 	/* no heartbeats: it lasts for seconds, and nobody sends ours meanwhile */

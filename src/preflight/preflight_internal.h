@@ -56,6 +56,11 @@ typedef struct OutboxPreflight
 	bool		answered;
 	bool		acked;
 	char		returned[512];	/* "": it was not */
+
+	/* And of the exchange. */
+	bool		declared;
+	int			refused_code;
+	char		refused[256];	/* "": it was not */
 } OutboxPreflight;
 
 /* in preflight.c */
@@ -77,6 +82,7 @@ extern void outbox_preflight_exchanges(OutboxPreflight *preflight);
 extern void outbox_preflight_binding(OutboxPreflight *preflight);
 extern void outbox_preflight_confirmed(void *arg, bool ack, uint64 tag,
 									   bool multiple);
+extern void outbox_preflight_declared(void *arg, int code, const char *text);
 extern void outbox_preflight_returned(void *arg, const pg_uuid_t *id, int code,
 									  const char *text);
 

@@ -128,19 +128,51 @@ fail_link(OutboxPreflight *preflight, const char *check,
 							  about(exchange, "the broker did not answer in time."));
 }
 
+void
+outbox_preflight_declared(void *arg, int code, const char *text)
+{
+	OutboxPreflight *preflight = arg;
+
+	preflight->declared = true;
+	preflight->refused_code = code;
+	strlcpy(preflight->refused, text == NULL ? "" : text, sizeof(preflight->refused));
+}
+
+/* The default exchange is always there, and nobody may ask for it. */
+static OutboxLinkStatus
+ask_for(OutboxPreflight *preflight, const char *exchange)
+{
+	OutboxLink *link = preflight->link;
+	OutboxLinkStatus status;
+
+	if (exchange[0] == '\0')
+		return OUTBOX_LINK_OK;
+	preflight->declared = false;
+	status = outbox_link_declare(link, exchange, NULL);
+	while (status == OUTBOX_LINK_OK && !preflight->declared && receive(preflight))
+		;
+	CHECK_FOR_INTERRUPTS();
+	if (status == OUTBOX_LINK_REFUSED)
+		outbox_preflight_declared(preflight, 0, outbox_link_error(link)->text);
+	else if (status != OUTBOX_LINK_OK)
+		return status;
+	if (!preflight->declared)
+		return OUTBOX_LINK_LOST;
+	return preflight->refused[0] == '\0' ? OUTBOX_LINK_OK : OUTBOX_LINK_REFUSED;
+}
+
 static void
 check_exchange(OutboxPreflight *preflight,
 			   const OutboxPreflightExchange *exchange)
 {
 	OutboxLinkStatus status;
 	int			code;
-	char		text[256];
+	const char *text = preflight->refused;
 
 	if (skip(preflight, "exchange", psprintf(" for \"%s\"", exchange->name)))
 		return;
-	status = outbox_link_declare(preflight->link, to_utf8(exchange->name), NULL,
-								 &code, text, sizeof(text));
-	CHECK_FOR_INTERRUPTS();
+	status = ask_for(preflight, to_utf8(exchange->name));
+	code = preflight->refused_code;
 	if (status == OUTBOX_LINK_OK)
 		outbox_preflight_say(preflight, "exchange", OUTBOX_VERDICT_GOOD, NULL,
 							 exchange->name[0] == '\0' ?

@@ -62,7 +62,8 @@ outbox_relay_has_work(OutboxRelay *relay)
 		(MySlot->worker == 0 && relay->jobs.wanted) ||
 		outbox_reader_behind(&relay->reader, outbox_mono_now()) ||
 		relay->queue->count > 0 || relay->database.failing ||
-		outbox_routes_count_broken(&relay->routes) > 0;
+		outbox_routes_count_broken(&relay->routes) > 0 ||
+		outbox_declarations_pending(&relay->routes.declarations);
 }
 
 /* For how long nobody would miss this worker; 0: there is work. */

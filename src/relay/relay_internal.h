@@ -10,6 +10,7 @@
  * relay_round.c	the transaction: look up, settle, claim
  * relay_link.c		connecting, losing the connection, confirms
  * relay_twin.c		asking the broker for another relay of this database
+ * relay_declare.c	declaring exchanges
  * relay_publish.c	sending what is ready
  * sweep.c			looking for rows that nobody has announced
  * relay_wait_set.c	waiting for work, and the pace of claims
@@ -84,9 +85,14 @@ typedef struct OutboxSender
 	OutboxMonoTime send_at;		/* no room to send; try again then; unset: now */
 	int			wait_ms;		/* the last such wait; 0: something was sent
 								 * since */
-	bool		pipe_was_clear; /* on this connection, all that was sent was
-								 * at the broker once */
 } OutboxSender;
+
+/* relay_declare.c: when the answer is due to what was asked last */
+typedef struct OutboxDeclaring
+{
+	uint64		tag;			/* what was sent before is older */
+	OutboxMonoTime since;		/* nothing else is waited for */
+} OutboxDeclaring;
 
 /* relay_wait_set.c: for the latch, the socket, the time */
 typedef struct OutboxWaitSet
@@ -129,6 +135,7 @@ typedef struct OutboxRelay
 	OutboxStall stall;
 	OutboxPoison poison;
 	OutboxSender sender;
+	OutboxDeclaring declaring;
 
 	/* time */
 	OutboxTimers timers;
@@ -207,6 +214,18 @@ extern bool outbox_relay_publishes(OutboxRelay *relay);
 
 /* There may be room to send; there is another connection, perhaps. */
 extern void outbox_relay_sender_reset(OutboxRelay *relay);
+extern void outbox_relay_send_not_before(OutboxRelay *relay, OutboxMonoTime time);
+
+/* relay_declare.c */
+extern bool outbox_relay_is_declared(OutboxRelay *relay, const OutboxRoute *route);
+extern bool outbox_relay_declares_alone(OutboxRelay *relay);
+extern bool outbox_relay_next_is_declared(OutboxRelay *relay, OutboxMonoTime now);
+extern void outbox_relay_declare(OutboxRelay *relay, OutboxMonoTime now);
+extern void outbox_relay_declared(void *arg, int code, const char *text);
+extern void outbox_relay_declare_ended(OutboxRelay *relay, const OutboxLinkError *error);
+extern const char *outbox_relay_declare_late(OutboxRelay *relay, OutboxMonoTime now);
+extern OutboxMonoTime outbox_relay_declare_deadline(OutboxRelay *relay,
+													OutboxMonoTime now);
 
 /* sweep.c */
 

@@ -195,7 +195,7 @@ random_bits(void)
 OutboxLink *
 outbox_relay_link_create(OutboxRelay *relay, MemoryContext cxt)
 {
-	OutboxLinkEvents events = {link_answered, link_returned, relay};
+	OutboxLinkEvents events = {link_answered, link_returned, outbox_relay_declared, relay};
 	OutboxLink *link = outbox_link_create(cxt, &events);
 
 	outbox_link_config_init(&relay->config);
@@ -265,9 +265,10 @@ schedule_after_close(OutboxRelay *relay, const OutboxLinkError *error)
 static bool
 reclaim_unknown(OutboxRelay *relay, const OutboxLinkError *error)
 {
-	OutboxPoisonFound found =
-		outbox_poison_reclaim(&relay->poison, relay->queue, &relay->window, error);
+	OutboxPoisonFound found;
 
+	outbox_relay_declare_ended(relay, error);
+	found = outbox_poison_reclaim(&relay->poison, relay->queue, &relay->window, error);
 	Assert(error != NULL || (found.broken == NULL && found.route == NULL));
 	if (found.broken != NULL)
 		outbox_relay_route_broken(relay, found.broken, error->code,
@@ -343,7 +344,6 @@ static void
 link_opened(OutboxRelay *relay)
 {
 	outbox_confirms_reset(&relay->window);
-	outbox_routes_forget_declared(&relay->routes);
 	if (!relay->connection.unproven)
 		link_works(relay);
 	outbox_slot_set_certificate(outbox_link_certificate_ends(relay->link));
@@ -479,6 +479,11 @@ check_confirm_timeout(OutboxRelay *relay, OutboxMonoTime now)
 	OutboxReason reason;
 	const char *late = outbox_stall_late(&relay->stall, now, &reason);
 
+	if (late == NULL)
+	{
+		late = outbox_relay_declare_late(relay, now);
+		reason = OUTBOX_REASON_NO_CONFIRM;
+	}
 	if (late != NULL)
 		give_link_up(relay, reason, late, late);
 }
@@ -547,6 +552,7 @@ outbox_relay_link_deadline(OutboxRelay *relay, OutboxMonoTime now)
 		outbox_mono_earlier(&deadline,
 							outbox_mono_plus(now, outbox_link_heartbeat_due_ms(relay->link)));
 		outbox_mono_earlier(&deadline, outbox_stall_deadline(&relay->stall, now));
+		outbox_mono_earlier(&deadline, outbox_relay_declare_deadline(relay, now));
 		if (MySlot->worker == 0)
 			outbox_mono_earlier(&deadline, outbox_twin_deadline(&relay->twin, now));
 		if (!relay->connection.reconnect && renewal_counts(relay, now))

@@ -38,10 +38,13 @@ send_later(OutboxSender *sender)
 void
 outbox_relay_sender_reset(OutboxRelay *relay)
 {
-	OutboxSender *sender = &relay->sender;
+	relay->sender.send_at = OUTBOX_MONO_UNSET;
+}
 
-	sender->send_at = OUTBOX_MONO_UNSET;
-	sender->pipe_was_clear = false;
+void
+outbox_relay_send_not_before(OutboxRelay *relay, OutboxMonoTime time)
+{
+	relay->sender.send_at = time;
 }
 
 /* ------------------------------------------------------------------- window */
@@ -93,7 +96,7 @@ window_room(OutboxRelay *relay)
 {
 	int			room = Max(outbox_window - window_used(relay), 0);
 
-	if (outbox_confirms_full(&relay->window))
+	if (outbox_confirms_full(&relay->window) || outbox_relay_declares_alone(relay))
 		return 0;
 	if (goes_alone(relay))
 		return relay->queue->nsent == 0 ? Min(room, 1) : 0;
@@ -163,68 +166,6 @@ outbox_relay_send_rest(OutboxRelay *relay)
 	}
 }
 
-/*
- * Is there nothing on its way that the broker's answer would be behind?  That it
- * was acknowledged is not all: on a slow network it may be in somebody's buffer,
- * for longer than we can wait for an answer.  But not where confirms come quickly.
- * And when nothing has come for a while, it is at the broker, which does not
- * confirm it, and other routes must not wait for that: once for each connection is
- * enough.
- */
-static bool
-pipe_is_clear(OutboxRelay *relay, OutboxMonoTime now)
-{
-	if (relay->window.outstanding == 0)
-		return true;
-	outbox_stall_look(&relay->stall, now);
-	if (outbox_link_acknowledged(relay->link) <
-		outbox_link_published(relay->link))
-		return false;
-	if (outbox_stall_answers_quickly(&relay->stall, now))
-		return true;
-	if (outbox_stall_quiet(&relay->stall, now))
-		relay->sender.pipe_was_clear = true;
-	return relay->sender.pipe_was_clear;
-}
-
-/* Makes sure of the exchange; false when the item cannot be sent now. */
-static bool
-declare_exchange(OutboxRelay *relay, OutboxRoute *route, OutboxMonoTime now)
-{
-	int			code = 0;
-	char		text[OUTBOX_TEXT_SIZE];
-
-	/* The default exchange is always there. */
-	if (route->declared || route->exchange[0] == '\0')
-		return true;
-	if (!pipe_is_clear(relay, now))
-	{
-		send_later(&relay->sender);
-		return false;
-	}
-	switch (outbox_link_declare(relay->link, route->exchange,
-								route->exchange_type, &code, text,
-								sizeof(text)))
-	{
-		case OUTBOX_LINK_OK:
-			route->declared = true;
-			return true;
-		case OUTBOX_LINK_REFUSED:
-			outbox_relay_route_broken(relay, route, code, text);
-			return false;
-		case OUTBOX_LINK_AGAIN:
-			send_later(&relay->sender);
-			return false;
-		case OUTBOX_LINK_LOST:
-			/* With a code it is the request that the broker did not like. */
-			if (code != 0)
-				outbox_relay_route_broken(relay, route, code, text);
-			outbox_relay_link_lost(relay);
-			return false;
-	}
-	return false;
-}
-
 /* REFUSED: this message will never go out, and error says why. */
 static OutboxLinkStatus
 send_item(OutboxRelay *relay, OutboxItem *item, char *error, size_t size)
@@ -267,7 +208,7 @@ send_burst(OutboxRelay *relay, OutboxMonoTime now)
 
 		if (item == NULL || window_room(relay) == 0)
 			break;
-		if (!item->route->declared && item->route->exchange[0] != '\0')
+		if (!outbox_relay_is_declared(relay, item->route))
 			break;
 		status = send_item(relay, item, error, sizeof(error));
 		if (status == OUTBOX_LINK_OK)
@@ -310,18 +251,17 @@ flush_settled(OutboxRelay *relay)
 void
 outbox_relay_publish(OutboxRelay *relay, OutboxMonoTime now)
 {
-	OutboxItem *item;
 	OutboxLinkStatus status;
 	OutboxLinkStatus end;
 
 	(void) outbox_mono_expired(&relay->sender.send_at, now);
+	outbox_relay_declare(relay, now);
 	if (!outbox_relay_send_rest(relay))
 		return;
 	flush_settled(relay);
 	if (!outbox_relay_may_send(relay))
 		return;
-	item = outbox_queue_peek(relay->queue);
-	if (!declare_exchange(relay, item->route, now))
+	if (!outbox_relay_next_is_declared(relay, now))
 		return;
 	outbox_relay_socket_readable(relay);
 	status = outbox_link_burst_begin(relay->link);

@@ -589,7 +589,7 @@ LLVMFuzzerInitialize(int *argc, char ***argv)
 static OutboxLink *
 open_link(uint32 frame_max)
 {
-	OutboxLinkEvents events = {NULL, NULL, NULL};
+	OutboxLinkEvents events = {NULL, NULL, NULL, NULL};
 	OutboxLink *link = outbox_link_create(TopMemoryContext, &events);
 	int			fds[2];
 

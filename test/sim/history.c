@@ -77,6 +77,7 @@ static const struct
 	{"retry_ms", offsetof(SimConfig, retry_ms), 1},
 	{"retry_max_ms", offsetof(SimConfig, retry_max_ms), 1},
 	{"standby", offsetof(SimConfig, standby), 1},
+	{"slow_declares", offsetof(SimConfig, slow_declares), 1},
 	{"ordered", offsetof(SimConfig, ordered), SIM_ROUTES},
 	{"block", offsetof(SimConfig, block), SIM_ROUTES},
 	{"max_attempts", offsetof(SimConfig, max_attempts), SIM_ROUTES},
@@ -514,6 +515,7 @@ draw_config(SimConfig *config)
 	config->waiting = chance(60) ? 1 + below(6) : 0;
 	config->held = chance(50) ? 1 + below(3) : 0;
 	config->standby = chance(10);
+	config->slow_declares = chance(25);
 	for (int i = 0; i < SIM_ROUTES; i++)
 	{
 		config->ordered[i] = i == 0 || chance(75) ? 1 + chance(40) : 0;

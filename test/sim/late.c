@@ -342,6 +342,8 @@ held_until(const Look *of, const SimRow *row, const SimVersion *current)
 		return NEVER;
 	if (current->unreadable || (key != 0 && (of->first[key] != row || of->held[key])))
 		return NEVER;
+	if (sim_link_awaits(current->route))
+		return NEVER;
 	until = Max(until, routes[current->route].until);
 	if (current->available_at != 0)
 		until = Max(until, current->available_at - SIM_EPOCH);

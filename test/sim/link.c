@@ -15,6 +15,7 @@
 
 #define MAX_PUBLISHED	4096
 #define MAX_EVENTS		8192
+#define MAX_ASKED		16
 
 typedef struct Published
 {
@@ -55,6 +56,15 @@ static int	npublished;
 static uint64 next_tag;
 static Event events[MAX_EVENTS];
 static int	nevents;
+static struct
+{
+	int			route;
+	bool		fails;
+}			asked[MAX_ASKED];	/* for its exchange */
+static int	nasked;
+static bool asked_answered;		/* the answers are on the socket */
+static bool asks_alone;			/* perhaps: one was not answered, or a message may be
+								 * poison */
 static int	close_kind;			/* -1: none */
 
 void
@@ -70,6 +80,8 @@ forget_connection(void)
 {
 	npublished = 0;
 	nevents = 0;
+	asks_alone |= nasked > 0;
+	nasked = 0;
 	next_tag = 1;
 	peer_gone = false;
 	close_kind = -1;
@@ -80,6 +92,7 @@ void
 sim_link_process_ends(void)
 {
 	sim_link = NULL;
+	asks_alone = false;
 	forget_connection();
 }
 
@@ -108,8 +121,17 @@ bool
 sim_link_readable(void)
 {
 	return sim_link_is_open() &&
-		(nevents > 0 || peer_gone || close_kind >= 0 ||
+		(nevents > 0 || (nasked > 0 && asked_answered) || peer_gone || close_kind >= 0 ||
 		 blocked_told != peer_blocks);
+}
+
+bool
+sim_link_awaits(int route)
+{
+	for (int i = 0; i < nasked; i++)
+		if (asks_alone || asked[i].route == route)
+			return true;
+	return false;
 }
 
 static Published *
@@ -141,6 +163,7 @@ sim_link_answer(SimRow *row, bool ack, bool multiple)
 {
 	Published  *message;
 
+	asked_answered = true;
 	if (row == NULL || !sim_link_is_open() || peer_gone || close_kind >= 0)
 		return;
 	message = find_published(row);
@@ -166,6 +189,7 @@ sim_link_return(SimRow *row)
 {
 	Published  *message;
 
+	asked_answered = true;
 	if (row == NULL || !sim_link_is_open() || peer_gone || close_kind >= 0)
 		return;
 	message = find_published(row);
@@ -191,8 +215,10 @@ sim_link_outstanding(SimRow **found, int max)
 bool
 sim_link_answer_all(void)
 {
-	bool		any = false;
+	bool		any = nasked > 0 && !asked_answered;
 	SimRow	   *row;
+
+	asked_answered = true;
 
 	while (sim_link_outstanding(&row, 1) > 0)
 	{
@@ -334,6 +360,7 @@ lost_channel(OutboxLink *link)
 	else if (open == 1)
 		sim_late_route_poison(sim_row_route(row));
 	sim_late_link_lost(true, false);
+	asks_alone = true;
 	(void) end_link(link, "the channel is closed");
 	link->error.kind = OUTBOX_LINK_ERR_CHANNEL;
 	link->error.reason = OUTBOX_REASON_NONE;
@@ -379,25 +406,43 @@ outbox_link_connect_due_ms(const OutboxLink *link)
 }
 
 OutboxLinkStatus
-outbox_link_declare(OutboxLink *link, const char *exchange, const char *type,
-					int *code, char *text, size_t text_size)
+outbox_link_declare(OutboxLink *link, const char *exchange, const char *type)
 {
 	sim_point("declare");
 	if (peer_gone)
 		return lost(link, "gone");
-	if (link->state == OUTBOX_LINK_BLOCKED)
+	if (link->state == OUTBOX_LINK_BLOCKED || link->unsent > 0 || nasked == MAX_ASKED)
 		return OUTBOX_LINK_AGAIN;
-	if (!sim_fails(CALL_declare))
-		return OUTBOX_LINK_OK;
-	*code = 404;
-	strlcpy(text, "no such exchange", text_size);
 	for (int i = 0; i < SIM_ROUTES; i++)
 		if (strncmp(exchange, sim_route_name(i), 2) == 0)
+			asked[nasked].route = i;
+	asked[nasked++].fails = sim_fails(CALL_declare);
+	asked_answered = !sim_config.slow_declares || sim_resting;
+	return OUTBOX_LINK_OK;
+}
+
+/* A refusal closes the channel, and those behind it are not answered. */
+static void
+answer_declarations(OutboxLink *link)
+{
+	int			n = nasked;
+
+	nasked = 0;
+	for (int i = 0; i < n; i++)
+	{
+		int			route = asked[i].route;
+
+		sim_learn(asked[i].fails);
+		if (!asked[i].fails)
+			link->events.declared(link->events.arg, 0, NULL);
+		else
 		{
-			sim_routes[i].waited = true;
-			sim_late_route_broken(i);
+			sim_routes[route].waited = true;
+			sim_late_route_broken(route);
+			link->events.declared(link->events.arg, 404, "no such exchange");
+			return;
 		}
-	return OUTBOX_LINK_REFUSED;
+	}
 }
 
 const char *
@@ -585,6 +630,11 @@ outbox_link_receive(OutboxLink *link, int *received)
 	}
 	nevents = 0;
 	forget_answered();
+	if (asked_answered)
+	{
+		*received += nasked;
+		answer_declarations(link);
+	}
 	if (peer_gone)
 		return lost(link, "reset by peer");
 	if (close_kind >= 0)
@@ -627,6 +677,9 @@ sim_link_hash(uint64 hash)
 	hash = mix(hash, sim_link == NULL ? 9 : sim_link->state);
 	hash = mix(hash, peer_gone * 2 + peer_blocks);
 	hash = mix(hash, close_kind + 1);
+	for (int i = 0; i < nasked; i++)
+		hash = mix(hash, asked[i].route * 2 + asked[i].fails);
+	hash = mix(hash, asked_answered * 2 + asks_alone);
 	for (int i = 0; i < npublished; i++)
 		hash = mix(hash, published[i].row->label * 4 + published[i].answered * 2 +
 				   published[i].returned);

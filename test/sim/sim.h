@@ -56,6 +56,7 @@ typedef struct SimConfig
 	int			retry_ms;
 	int			retry_max_ms;
 	int			standby;		/* claims wait for one */
+	int			slow_declares;	/* are answered with the next message, or return */
 	int			ordered[SIM_ROUTES];	/* 0 'none', 1 'key', 2 'pipelined' */
 	int			block[SIM_ROUTES];
 	int			max_attempts[SIM_ROUTES];
@@ -414,6 +415,7 @@ extern bool sim_link_is_open(void);
 extern bool sim_link_readable(void);	/* there is something to receive */
 extern bool sim_link_connecting(void);
 extern bool sim_link_is_blocked(void);
+extern bool sim_link_awaits(int route); /* that its exchange is declared, or another one's */
 extern bool sim_link_answer_all(void);	/* returns whether there was anything */
 extern int	sim_link_outstanding(SimRow **rows, int max);
 extern uint64 sim_link_hash(uint64 hash);

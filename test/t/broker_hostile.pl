@@ -32,6 +32,7 @@ my $node = OutboxTest::Node->create(
 outbox.window = $WINDOW
 outbox.retry_initial = 20ms
 outbox.retry_max = 100ms
+outbox.confirm_timeout = 5s
 END
 my $checker = OutboxTest::Checker->install($node);
 $node->sql(q{UPDATE outbox_route SET max_attempts = 1000});
@@ -46,7 +47,7 @@ sub peak_mb
 	return $kb / 1024;
 }
 
-# The worker reads it while nothing is asked, or in front of the answer to a declare.
+# The worker reads it while nothing is asked, or instead of the answer to a declare.
 sub in_a_call
 {
 	my ($do) = @_;
@@ -82,9 +83,9 @@ case('heartbeats', sub { $fake->do("now flood heartbeats $FLOOD_MB") }, $endless
 case('heartbeats instead of an answer',
 	sub { in_a_call("flood heartbeats $FLOOD_MB") }, $endless);
 case('a return instead of an answer',
-	sub { in_a_call("flood return $FLOOD_MB") }, $endless);
+	sub { in_a_call("flood return $FLOOD_MB") }, $given_up);
 case('blocked and unblocked instead of an answer',
-	sub { in_a_call("flood blocked $FLOOD_MB") }, $endless);
+	sub { in_a_call("flood blocked $FLOOD_MB") }, qr/an exchange was not declared within/);
 case('bodies of nothing', sub { $fake->do("now flood bodies $FLOOD_MB") },
 	$given_up);
 case('acks of one message', sub { $fake->do("now flood acks $FLOOD_MB") }, $given_up);

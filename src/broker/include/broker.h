@@ -59,6 +59,8 @@ typedef struct OutboxLinkError
 	bool		message;		/* perhaps because of one that was in flight */
 	bool		permanent;		/* ... which no later attempt can change */
 	bool		name;			/* because of outbox_link_ask_name() */
+	bool		declaration;	/* because of the only outbox_link_declare()
+								 * that was not answered */
 	char		text[512];		/* printable, without credentials */
 } OutboxLinkError;
 
@@ -85,6 +87,9 @@ typedef struct OutboxLinkEvents
 	void		(*answered) (void *arg, bool ack, uint64 tag, bool multiple);
 	void		(*returned) (void *arg, const pg_uuid_t *id, int code,
 							 const char *text);
+
+	/* Of outbox_link_declare(); text NULL: the exchange is there. */
+	void		(*declared) (void *arg, int code, const char *text);
 	void	   *arg;
 } OutboxLinkEvents;
 
@@ -132,16 +137,15 @@ extern OutboxLinkStatus outbox_link_connect_poll(OutboxLink *link);
 extern int	outbox_link_connect_due_ms(const OutboxLink *link);
 
 /*
- * Makes sure that an exchange exists: declares it durable with that type, or
- * with type NULL asks passively.  REFUSED: code and text say why.  AGAIN: not now
- * (BLOCKED, or inside a burst).  LOST with a code: this very request made the
- * broker close the connection, as an unknown exchange type does.
+ * Asks the broker to make sure that an exchange exists: it is declared durable with
+ * that type, or with type NULL looked for.  Never waits, and leaves publishing alone.
+ * OK: asked; receive until the event, or the link is lost.  Events come in the order of
+ * the questions; a refusal leaves those behind it without an answer, and they are to be
+ * asked again.  REFUSED: it cannot be asked, see outbox_link_error.  AGAIN: not now.
  */
 extern OutboxLinkStatus outbox_link_declare(OutboxLink *link,
 											const char *exchange,
-											const char *type,
-											int *code, char *text,
-											size_t text_size);
+											const char *type);
 
 /*
  * Tries whether we may publish to that exchange with that routing key; no queue gets

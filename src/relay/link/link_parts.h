@@ -111,9 +111,6 @@ typedef struct OutboxStall
 	OutboxMonoTime left_at;		/* its last byte arrived; unset: not yet */
 	uint64		acknowledged;	/* bytes on the link by then */
 	bool		answered;		/* something of its time was confirmed */
-	bool		confirmed;		/* anything was, since the last look */
-	OutboxMonoTime confirmed_at;	/* when that was seen */
-	OutboxMonoTime confirmed_sent_at;	/* and when the last of it was sent */
 } OutboxStall;
 
 /* At start and on a new connection: of what was before it nothing is known. */
@@ -129,13 +126,6 @@ extern bool outbox_stall_bytes_under_way(const OutboxStall *stall);
 
 /* Is it there?  Looks now; to be called after outbox_stall_look(). */
 extern bool outbox_stall_has_left(OutboxStall *stall, OutboxMonoTime now);
-
-/* It has been there for long, and nothing has come. */
-extern bool outbox_stall_quiet(const OutboxStall *stall, OutboxMonoTime now);
-
-/* Did a confirm come just now that was not long in coming? */
-extern bool outbox_stall_answers_quickly(const OutboxStall *stall,
-										 OutboxMonoTime now);
 
 /* When there was progress the last time; unset: nothing is waited for. */
 extern OutboxMonoTime outbox_stall_progress_at(const OutboxStall *stall);

@@ -28,12 +28,6 @@
 /* How often to look whether the last byte has arrived. */
 #define LOOK_MS 250
 
-/* A network and a broker on which nothing piles up. */
-#define QUICK_MS 250
-
-/* What is not confirmed for so long is at the broker, and waits there. */
-#define QUIET_MS 2000
-
 void
 outbox_stall_init(OutboxStall *stall, OutboxLink *link,
 				  const OutboxConfirms *window)
@@ -46,8 +40,6 @@ outbox_stall_init(OutboxStall *stall, OutboxLink *link,
 void
 outbox_stall_answered(OutboxStall *stall, OutboxMonoTime sent_at)
 {
-	stall->confirmed = true;
-	stall->confirmed_sent_at = sent_at;
 	if (!outbox_mono_is_set(stall->left_at) ||
 		outbox_mono_before(sent_at,
 						   outbox_mono_plus(stall->left_at,
@@ -73,9 +65,6 @@ look_for_bytes(OutboxStall *stall, OutboxMonoTime now)
 void
 outbox_stall_look(OutboxStall *stall, OutboxMonoTime now)
 {
-	if (stall->confirmed)
-		stall->confirmed_at = now;
-	stall->confirmed = false;
 	if (stall->window->outstanding == 0 ||
 		outbox_link_state(stall->link) != OUTBOX_LINK_OPEN)
 	{
@@ -112,25 +101,9 @@ outbox_stall_has_left(OutboxStall *stall, OutboxMonoTime now)
 }
 
 bool
-outbox_stall_answers_quickly(const OutboxStall *stall, OutboxMonoTime now)
-{
-	return outbox_mono_is_set(stall->confirmed_at) &&
-		!outbox_mono_reached(outbox_mono_plus(stall->confirmed_at, QUICK_MS), now) &&
-		!outbox_mono_reached(outbox_mono_plus(stall->confirmed_sent_at, QUICK_MS),
-							 stall->confirmed_at);
-}
-
-bool
 outbox_stall_bytes_under_way(const OutboxStall *stall)
 {
 	return stall->tag != 0 && !outbox_mono_is_set(stall->left_at);
-}
-
-bool
-outbox_stall_quiet(const OutboxStall *stall, OutboxMonoTime now)
-{
-	return !outbox_stall_bytes_under_way(stall) &&
-		outbox_mono_reached(outbox_mono_plus(stall->since, QUIET_MS), now);
 }
 
 OutboxMonoTime

@@ -41,6 +41,7 @@
 #define OUTBOX_QUEUE_H
 
 #include "clock.h"
+#include "declarations.h"
 #include "lib/ilist.h"
 #include "message.h"
 #include "nodes/pg_list.h"
@@ -347,6 +348,7 @@ extern void outbox_queue_key_read(OutboxQueue *queue, OutboxKey *key,
  *		usable --paused, lost, or another relay's--> waits --resumed--> usable
  *		usable --broken--> waits, until its backoff is over --> usable
  *		usable --poison too often--> waits, until its rest is over --> usable
+ *		usable --its exchange is not declared yet--> waits --declared--> usable
  *
  * The messages of a route that waits are dropped from memory and left out of
  * claims; from where they have to be read again is kept in its skip_low.  Whoever
@@ -362,6 +364,7 @@ typedef struct OutboxRoutes
 	uint32		loads;			/* so many */
 	int			nblocking;		/* on which what has failed holds its key */
 	int			nunordered;		/* with ordering = 'none' */
+	OutboxDeclarations declarations;
 } OutboxRoutes;
 
 /* Rows to be read again, as their routes, or their keys, go on. */
@@ -465,7 +468,22 @@ extern int	outbox_routes_count_broken(OutboxRoutes *routes);
 /* The lowest number that one of them skips from; PG_INT64_MAX: none does. */
 extern int64 outbox_routes_lowest(OutboxRoutes *routes);
 
-/* On a new connection every exchange is looked at again. */
-extern void outbox_routes_forget_declared(OutboxRoutes *routes);
+/*
+ * A message of it is ready, and its exchange is not declared on this connection; the
+ * answer takes long, so that its messages make way for others; the answer; and none
+ * will come.
+ */
+extern void outbox_route_want(OutboxRoutes *routes, OutboxRoute *route,
+							  OutboxMonoTime now);
+extern void outbox_route_await(OutboxRoutes *routes, OutboxRoute *route, int64 end);
+extern void outbox_routes_declared(OutboxRoutes *routes,
+								   const OutboxDeclaration *declaration,
+								   OutboxResumed *resumed);
+extern void outbox_routes_connection_ended(OutboxRoutes *routes,
+										   OutboxResumed *resumed);
+
+/* One that wants the declaration; NULL: none. */
+extern OutboxRoute *outbox_routes_wanting(OutboxRoutes *routes,
+										  const OutboxDeclaration *declaration);
 
 #endif							/* OUTBOX_QUEUE_H */

@@ -28,7 +28,7 @@
 bool
 outbox_route_waits(const OutboxRoute *route)
 {
-	return route->paused || route->broken || route->lost ||
+	return route->paused || route->broken || route->lost || route->awaits ||
 		outbox_route_is_excluded(route);
 }
 
@@ -36,7 +36,7 @@ outbox_route_waits(const OutboxRoute *route)
 static bool
 is_to_be_watched(const OutboxRoute *route)
 {
-	return route->paused || route->broken || route->lost ||
+	return route->paused || route->broken || route->lost || route->wants ||
 		route->skip_low != 0 || route->failures > 0 ||
 		(outbox_route_is_excluded(route) && route->nitems > 0);
 }
@@ -73,7 +73,7 @@ outbox_route_skip(OutboxRoutes *routes, OutboxRoute *route, int64 seq)
 static bool
 is_left_out(const OutboxRoute *route)
 {
-	return route->paused || route->broken ||
+	return route->paused || route->broken || route->awaits ||
 		((route->lost || outbox_route_is_excluded(route)) && route->skip_low != 0);
 }
 
@@ -99,7 +99,7 @@ outbox_route_stop(OutboxRoutes *routes, OutboxRoute *route, int64 end)
 	int64		lowest = outbox_queue_drop_all(routes->queue, route);
 
 	/* None was met yet. */
-	if (lowest == 0 && !route->paused && !route->broken)
+	if (lowest == 0 && !is_left_out(route))
 		return;
 	/* From now on claims pass its rows over, wherever they are. */
 	if (lowest == 0 || lowest > end)
@@ -227,6 +227,7 @@ outbox_route_broken(OutboxRoutes *routes, OutboxRoute *route, int code,
 				 errhint("Its messages wait and the route is tried again; other routes are not affected.")));
 	route->failures++;
 	route->broken = true;
+	route->wants = route->awaits = false;
 	outbox_route_watch(routes, route);
 	route->retry_at = outbox_mono_after(outbox_backoff_ms(outbox_retry_initial_ms,
 														  outbox_retry_max_ms,
@@ -351,4 +352,74 @@ outbox_routes_lowest(OutboxRoutes *routes)
 			lowest = Min(lowest, route->skip_low);
 	}
 	return lowest;
+}
+
+/* ---------------------------------------------------------------- declaration */
+
+void
+outbox_route_want(OutboxRoutes *routes, OutboxRoute *route, OutboxMonoTime now)
+{
+	outbox_declaration_want(&routes->declarations, route->declaration, now);
+	route->wants = true;
+	outbox_route_watch(routes, route);
+}
+
+void
+outbox_route_await(OutboxRoutes *routes, OutboxRoute *route, int64 end)
+{
+	Assert(route->wants);
+	route->awaits = true;
+	outbox_route_stop(routes, route, end);
+}
+
+static void
+stop_wanting(OutboxRoute *route, OutboxResumed *resumed)
+{
+	bool		awaited = route->awaits;
+
+	route->wants = route->awaits = false;
+	if (awaited && !outbox_route_waits(route))
+		outbox_route_start(route, resumed);
+}
+
+OutboxRoute *
+outbox_routes_wanting(OutboxRoutes *routes, const OutboxDeclaration *declaration)
+{
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &routes->watched)
+	{
+		OutboxRoute *route = dlist_container(OutboxRoute, node, iter.cur);
+
+		if (route->wants && route->declaration == declaration)
+			return route;
+	}
+	return NULL;
+}
+
+void
+outbox_routes_declared(OutboxRoutes *routes, const OutboxDeclaration *declaration,
+					   OutboxResumed *resumed)
+{
+	dlist_iter	iter;
+
+	memset(resumed, 0, sizeof(*resumed));
+	dlist_foreach(iter, &routes->watched)
+	{
+		OutboxRoute *route = dlist_container(OutboxRoute, node, iter.cur);
+
+		if (route->wants && route->declaration == declaration)
+			stop_wanting(route, resumed);
+	}
+}
+
+void
+outbox_routes_connection_ended(OutboxRoutes *routes, OutboxResumed *resumed)
+{
+	dlist_iter	iter;
+
+	memset(resumed, 0, sizeof(*resumed));
+	outbox_declarations_connection_ended(&routes->declarations);
+	dlist_foreach(iter, &routes->watched)
+		stop_wanting(dlist_container(OutboxRoute, node, iter.cur), resumed);
 }

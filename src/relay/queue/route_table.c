@@ -36,6 +36,7 @@ outbox_routes_init(OutboxRoutes *routes, OutboxQueue *queue, MemoryContext paren
 										ALLOCSET_DEFAULT_SIZES);
 	routes->by_name = outbox_name_table_create(routes->cxt, "outbox routes by name",
 											   sizeof(RouteEntry));
+	outbox_declarations_init(&routes->declarations, routes->cxt);
 }
 
 static OutboxRoute *
@@ -54,10 +55,27 @@ add_route(OutboxRoutes *routes, OutboxRoute *route)
 	entry->route = route;
 }
 
+/*
+ * Of another exchange nothing is known, and no error: where one was declared on this
+ * connection by another route of it, it is there.
+ */
+static void
+set_declaration(OutboxRoutes *routes, OutboxRoute *route,
+				OutboxDeclaration *declaration)
+{
+	OutboxDeclaration *before = route->declaration;
+
+	route->declaration = declaration;
+	if (before != declaration)
+		route->wants = route->awaits = false;
+	outbox_declaration_release(&routes->declarations, before);
+}
+
 /* A route of which nothing is known waits, and does not block its keys. */
 static void
 set_lost(OutboxRoutes *routes, OutboxRoute *route)
 {
+	set_declaration(routes, route, NULL);
 	route->lost = true;
 	route->paused = false;
 	route->broken = false;
@@ -161,17 +179,6 @@ outbox_routes_used_since(const OutboxRoutes *routes, const OutboxRoute *but,
 	return false;
 }
 
-void
-outbox_routes_forget_declared(OutboxRoutes *routes)
-{
-	HASH_SEQ_STATUS status;
-	RouteEntry *entry;
-
-	hash_seq_init(&status, routes->by_name);
-	while ((entry = hash_seq_search(&status)) != NULL)
-		entry->route->declared = false;
-}
-
 /* -------------------------------------------------------------------- load */
 
 static void
@@ -196,19 +203,22 @@ free_values(OutboxRoute *route)
 
 /* Puts loaded values into a route that items point to; what is the relay's remains. */
 static void
-update_route(OutboxRoute *route, OutboxRoute *loaded)
+update_route(OutboxRoutes *routes, OutboxRoute *route, OutboxRoute *loaded)
 {
-	if (strcmp(route->exchange, loaded->exchange) != 0 ||
-		route->outlet != loaded->outlet)
+	OutboxDeclaration *declaration =
+		outbox_declaration_acquire(&routes->declarations, loaded->exchange,
+								   loaded->exchange_type);
+
+	if (route->declaration != declaration || route->outlet != loaded->outlet)
 	{
 		route->broken = false;
 		outbox_route_clear_error(route);
 	}
+	set_declaration(routes, route, declaration);
 	pfree(loaded->name);
 	loaded->name = route->name;
 	free_values(route);
 	memcpy(route, loaded, offsetof(OutboxRoute, node));
-	route->declared = false;
 	route->lost = false;
 	route->stats = outbox_stats_route(route->shown);
 	pfree(loaded);
@@ -227,6 +237,9 @@ merge_route(OutboxRoutes *routes, OutboxRoute *loaded, int64 end,
 	if (route == NULL)
 	{
 		loaded->load = routes->loads;
+		loaded->declaration = outbox_declaration_acquire(&routes->declarations,
+														 loaded->exchange,
+														 loaded->exchange_type);
 		loaded->stats = outbox_stats_route(loaded->shown);
 		add_route(routes, loaded);
 		if (loaded->paused)
@@ -237,7 +250,7 @@ merge_route(OutboxRoutes *routes, OutboxRoute *loaded, int64 end,
 	ordered = route->ordered;
 	pipelined = route->pipelined;
 	blocked = outbox_route_blocks(route);
-	update_route(route, loaded);
+	update_route(routes, route, loaded);
 	/* What stood behind a key that is held need not any more. */
 	if (ordered && !route->ordered)
 		outbox_resume_from(resumed, outbox_queue_lowest_held(routes->queue));

@@ -144,13 +144,10 @@ $fake->do('forget', 'answer mix 7 ' . seed());
 $node->sql('TRUNCATE outbox');
 my $INTERRUPTIONS = 4;
 my $before = $fake->published;
-$fake->do('answer reverse 7');
+my @breaks = map { $before + $_ * 300 } 1 .. 3;
+$fake->do('answer reverse 7', map { "when total=$_ times=1 : rst" } @breaks);
 my $load = $checker->load(2000, keys => 3, per_tx => 5);
-foreach my $n (1 .. 3)
-{
-	wait_until("load for break $n", sub { $fake->published >= $before + $n * 300 });
-	$fake->do('now rst');
-}
+wait_until('the last break', sub { $fake->published >= $breaks[-1] });
 ok($load->wait, 'the producer has noticed nothing');
 $checker->enqueue(500, keys => 3, per_tx => 50);
 $node->crash;

@@ -41,7 +41,7 @@
 #define OUTBOX_WAITING_BYTES	(OUTBOX_QUEUE_BYTES / 2)
 
 /*
- * Keys that a worker remembers as held, or as to be read again: 150 bytes each, 9 MB.
+ * Keys that a worker remembers as held, or as to be read again: 200 bytes each, 12 MB.
  * What is above that is looked up in the table.  The next pass over it begins so long
  * after the last one at least, and so many times as long as that one took.
  */

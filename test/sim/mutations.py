@@ -138,7 +138,7 @@ MUTATIONS = [Mutation(*m) for m in (
      "	return may_join(key, next);",
      "order: a key waits while it is held"),
     ("two-heads", "src/relay/queue/queue.c",
-     "	return nothing_goes(key) ||", "	return true || nothing_goes(key) ||",
+     "	return nothing_goes(key) ||\n		(is_open(key) &&", "	return true ||\n		(is_open(key) &&",
      "one message of a key is unconfirmed"),
     ("locked-row-passed", "src/relay/reading/reader.c",
      "			outbox_keys_hold_locked(reader, row->key_hash, row->seq,\n									until);",

@@ -332,6 +332,10 @@ foreach my $on_failed (qw(block skip))
 	enqueue($on_failed, 'good.event', q{aggregate_id => 'third'});
 	wait_until("$on_failed: others arrive after a restart",
 		sub { $rabbit->depth('seq') == 2 + $depth{$on_failed} });
+	# What has arrived is settled soon.
+	$node->wait_sql(
+		"SELECT count(*) FROM outbox WHERE route = '$on_failed' AND status = 'pending'",
+		$on_failed eq 'block' ? 2 : 0);
 	is( $node->sql(
 			"SELECT count(*), coalesce(max(attempts), 0) FROM outbox WHERE route = '$on_failed' AND status = 'pending'"
 		),

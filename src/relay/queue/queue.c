@@ -225,14 +225,29 @@ is_pipelined(const OutboxItem *item)
 	return item->route->pipelined && item->message->attempts == 0;
 }
 
+/*
+ * Half of what a worker has in flight, and in memory: one of them that is not answered
+ * leaves the rest to other keys.
+ */
+static bool
+goes_much(const OutboxKey *key)
+{
+	return key->ngoing >= outbox_window / 2 || key->going_bytes >= OUTBOX_WAITING_BYTES;
+}
+
+/* May another one be sent as soon as there is room, without a settling before? */
+static bool
+is_together(const OutboxKey *key)
+{
+	return is_pipelined(last_of(key)) && key->refused == NULL && !key->next_alone &&
+		!head_is_locked(key);
+}
+
 /* May another one be sent behind those that are not settled? */
 static bool
 is_open(const OutboxKey *key)
 {
-	if (nothing_goes(key))
-		return true;
-	return is_pipelined(last_of(key)) && key->refused == NULL && !key->next_alone &&
-		!head_is_locked(key);
+	return nothing_goes(key) || (is_together(key) && !goes_much(key));
 }
 
 static bool
@@ -368,7 +383,12 @@ static void
 make_going(OutboxQueue *queue, OutboxItem *item, bool front)
 {
 	if (item->key != NULL)
+	{
+		queue->njoined += !nothing_goes(item->key);
 		dlist_push_tail(&item->key->going, &item->going_node);
+		item->key->ngoing++;
+		item->key->going_bytes += item->message->size;
+	}
 	make_ready(queue, item, front);
 }
 
@@ -510,7 +530,7 @@ block(OutboxKey *key, int64 seq, const pg_uuid_t *id, OutboxRoute *route)
 static void
 key_waits_for(OutboxQueue *queue, const OutboxKey *key)
 {
-	if (key != NULL && (key->nwaiting > 0 || key->skip_low != 0) && !is_open(key))
+	if (key != NULL && (key->nwaiting > 0 || key->skip_low != 0) && !is_together(key))
 		queue->key_waits_for_settling = true;
 }
 
@@ -528,6 +548,7 @@ list_answered(OutboxQueue *queue, OutboxItem *item)
 	queue->nunlisted--;
 	if (item->state == OUTBOX_ITEM_REJECTED)
 	{
+		queue->nlisted_rejected++;
 		dlist_push_tail(&queue->rejected, &item->node);
 		return;
 	}
@@ -587,7 +608,9 @@ leave_answered(OutboxQueue *queue, OutboxItem *item)
 	else
 	{
 		dlist_delete(&item->node);
-		if (confirmed && !item->locked)
+		if (!confirmed)
+			queue->nlisted_rejected--;
+		else if (!item->locked)
 			queue->confirmed_bytes -= item->message->size;
 	}
 	item->listed = false;
@@ -619,6 +642,9 @@ item_gone(OutboxQueue *queue, OutboxItem *item)
 	{
 		next = next_of(item);
 		dlist_delete(&item->going_node);
+		queue->njoined -= !nothing_goes(key);
+		key->ngoing--;
+		key->going_bytes -= item->message->size;
 		if (key->refused == item)
 		{
 			key->refused = NULL;
@@ -705,7 +731,8 @@ stop_key(OutboxQueue *queue, OutboxItem *item)
 
 	if (other == item)
 		return true;
-	if (is_stopped(item))
+	/* One of the same number may be about to be settled. */
+	if (is_stopped(item) || (other != NULL && other->listed))
 		return false;
 	key->refused = item;
 	key->next_alone = true;
@@ -1083,6 +1110,8 @@ forget_contents(OutboxQueue *queue, OutboxItem *item)
 	if (item->state == OUTBOX_ITEM_CONFIRMED)
 		queue->confirmed_bytes -= message->size;
 	queue->bytes -= message->size - size;
+	if (item->key != NULL)
+		item->key->going_bytes -= message->size - size;
 	item->message = rest;
 	pfree(message);
 }
@@ -1289,7 +1318,7 @@ outbox_queue_recall(OutboxQueue *queue, int64 hash, bool has_rows,
 }
 
 void
-outbox_queue_recalled(OutboxQueue *queue, int64 hash)
+outbox_queue_key_done(OutboxQueue *queue, int64 hash)
 {
 	OutboxKey  *key = hash_search(queue->keys, &hash, HASH_FIND, NULL);
 
@@ -1369,7 +1398,11 @@ outbox_queue_key_read(OutboxQueue *queue, OutboxKey *key, int64 skip_low,
 		key->skip_low = next;
 	if (key->skip_low == 0)
 		key->large = false;
-	/* The next one goes alone: it is admitted in a moment. */
+
+	/*
+	 * The next one goes alone: it is admitted in a moment, or the key
+	 * forgotten.
+	 */
 	if (key->next_alone)
 		place_in_list(queue, key);
 	else
@@ -1379,14 +1412,20 @@ outbox_queue_key_read(OutboxQueue *queue, OutboxKey *key, int64 skip_low,
 bool
 outbox_queue_has_room(OutboxQueue *queue, const OutboxKey *key)
 {
+	if (key->refused != NULL)
+		return false;
 	return is_open(key) ||
 		(!head_is_locked(key) && may_wait(queue));
 }
 
-bool
-outbox_queue_is_open(const OutboxKey *key)
+int
+outbox_queue_keeps(const OutboxKey *key)
 {
-	return is_open(key);
+	int			join = 0;
+
+	if (!nothing_goes(key) && is_open(key))
+		join = outbox_window / 2 - key->ngoing;
+	return join + OUTBOX_KEY_WAITING_MAX;
 }
 
 bool

@@ -84,6 +84,8 @@ typedef struct OutboxKey
 {
 	int64		hash;			/* MUST BE FIRST: key of the hash table */
 	dlist_head	going;			/* past WAITING, in the order of sending */
+	int			ngoing;
+	size_t		going_bytes;
 	OutboxItem *refused;		/* of these: where the key has stopped, or
 								 * NULL */
 	bool		next_alone;		/* the broker has refused the last one that it
@@ -167,8 +169,10 @@ typedef struct OutboxQueue
 	int			nsent;
 	int			nconfirmed;
 	int			nrejected;
+	int			njoined;		/* going, and not the first of their key */
 	int			nunlisted;		/* CONFIRMED and REJECTED ones whose turn it
 								 * is not */
+	int			nlisted_rejected;	/* REJECTED ones whose turn it is */
 	int			nmaybe_poison;
 	int			nlocked;		/* CONFIRMED and REJECTED ones that are locked */
 	size_t		confirmed_bytes;	/* of the confirmed ones that are not
@@ -225,7 +229,8 @@ extern void outbox_queue_confirmed(OutboxQueue *queue, OutboxItem *item);
 
 /*
  * From READY or SENT; error is copied.  permanent: no later attempt helps.  The item may
- * be gone afterwards: behind an older one that was refused it is a row again.
+ * be gone afterwards: behind an older one that was refused, or is in the table, it is a
+ * row again, without an attempt; with ordering = 'key', too.
  */
 extern void outbox_queue_rejected(OutboxQueue *queue, OutboxItem *item,
 								  OutboxReason reason, const char *error,
@@ -308,11 +313,13 @@ extern bool outbox_queue_knows(OutboxQueue *queue, int64 hash);
 /*
  * What the table says of a key that may be forgotten: it has rows that were read and are
  * ready, and (not NULL) one that waits for its next attempt.  With neither of them it
- * is known to have nothing, until outbox_queue_recalled().
+ * is known to have nothing, until outbox_queue_key_done().
  */
 extern void outbox_queue_recall(OutboxQueue *queue, int64 hash, bool has_rows,
 								const pg_uuid_t *retry, int64 retry_seq);
-extern void outbox_queue_recalled(OutboxQueue *queue, int64 hash);
+
+/* What was claimed of it is admitted: a key that has nothing is forgotten. */
+extern void outbox_queue_key_done(OutboxQueue *queue, int64 hash);
 
 /* The lowest number from which a key that is held skips, or 0. */
 extern int64 outbox_queue_lowest_held(OutboxQueue *queue);
@@ -327,15 +334,16 @@ extern void outbox_queue_unblock(OutboxQueue *queue, OutboxKey *key);
 /* Would the queue keep a row of that key of the reread list? */
 extern bool outbox_queue_has_room(OutboxQueue *queue, const OutboxKey *key);
 
-/* Would the queue keep as many of them as there are? */
-extern bool outbox_queue_is_open(const OutboxKey *key);
+/* How many of them, at most. */
+extern int	outbox_queue_keeps(const OutboxKey *key);
 
 /* Is there a key in that list whose rows it would keep? */
 extern bool outbox_queue_wants_reread(OutboxQueue *queue);
 
 /*
  * The rows of a key of the reread list were read, when it skipped from there on;
- * next is where to go on, 0: nowhere.  The key may be gone afterwards.
+ * next is where to go on, 0: nowhere.  The key may be gone afterwards, or is to be done
+ * when what was claimed of it is admitted.
  */
 extern void outbox_queue_key_read(OutboxQueue *queue, OutboxKey *key,
 								  int64 skip_low, int64 next);

@@ -168,8 +168,7 @@ outbox_batch_fill_claim(OutboxBatch *batch, OutboxClaim *claim)
 	{
 		claim->one_key = true;
 		claim->key_hash = segment->key->hash;
-		if (!outbox_queue_is_open(segment->key))
-			claim->limit = Min(claim->limit, OUTBOX_KEY_WAITING_MAX);
+		claim->limit = Min(claim->limit, outbox_queue_keeps(segment->key));
 	}
 }
 

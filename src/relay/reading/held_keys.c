@@ -39,6 +39,7 @@ outbox_keys_claim(OutboxReader *reader, OutboxBatch *batch)
 										   Min(key->skip_low, lowest) - 1,
 										   end - 1);
 		segment->key = key;
+		segment->key_hash = key->hash;
 		segment->skip_low = key->skip_low;
 		outbox_batch_fill_claim(batch, &claim);
 		outbox_batch_claim(batch, &claim);
@@ -61,6 +62,15 @@ outbox_keys_committed(OutboxReader *reader, OutboxBatch *batch)
 							  segment->cut ? segment->last_seq + 1 : 0);
 		segment->key = NULL;	/* may be gone */
 	}
+}
+
+void
+outbox_keys_admitted(OutboxReader *reader, OutboxBatch *batch)
+{
+	OutboxSegment *segment = NULL;
+
+	while ((segment = outbox_batch_next(batch, OUTBOX_SOURCE_KEYS, segment)))
+		outbox_queue_key_done(reader->queue, segment->key_hash);
 }
 
 /* A claimed message that must not go if an older one of its key has failed. */

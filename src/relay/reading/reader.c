@@ -99,7 +99,7 @@ has_room(const OutboxQueue *queue)
 	if (queue->nready > 0 && queue->nready >= outbox_window / 2)
 		return false;
 	if (queue->nwaiting > 0 && queue->nwaiting >= outbox_window / 2 &&
-		queue->nready + queue->nsent >= BUSY_KEYS)
+		queue->nready + queue->nsent - queue->njoined >= BUSY_KEYS)
 		return false;
 	return queue->count - outbox_locked_beside(queue) < OUTBOX_QUEUE_MAX &&
 		queue->bytes < OUTBOX_QUEUE_BYTES;
@@ -292,6 +292,7 @@ outbox_reader_committed(OutboxReader *reader, OutboxBatch *batch)
 						   outbox_routes_find(reader->routes, row->route));
 	}
 	admit_all(reader, batch);
+	outbox_keys_admitted(reader, batch);
 	for (int i = 0; i < batch->nrecalled && batch->nunreadable > 0; i++)
 		if (batch->recalled[i].waits)	/* for one that is set aside, perhaps */
 			outbox_keys_invalidate_holders(reader);

@@ -35,6 +35,7 @@ typedef struct OutboxSegment
 {
 	OutboxSource source;
 	OutboxKey  *key;			/* KEYS: rows of this one only */
+	int64		key_hash;
 	int64		skip_low;		/* of the key, when it was read */
 	int64		after;			/* rows with after < seq <= upto */
 	int64		upto;
@@ -382,6 +383,9 @@ extern void outbox_keys_claim(OutboxReader *reader, OutboxBatch *batch);
 
 /* To be called before the batch's messages are admitted. */
 extern void outbox_keys_committed(OutboxReader *reader, OutboxBatch *batch);
+
+/* And after it. */
+extern void outbox_keys_admitted(OutboxReader *reader, OutboxBatch *batch);
 
 /* Somebody has locked a row of that key: it waits. */
 extern void outbox_keys_hold_locked(OutboxReader *reader, int64 hash, int64 seq,

@@ -182,7 +182,7 @@ void
 outbox_recall_end(OutboxBatch *batch)
 {
 	for (int i = 0; i < batch->nrecalled; i++)
-		outbox_queue_recalled(batch->queue, batch->recalled[i].hash);
+		outbox_queue_key_done(batch->queue, batch->recalled[i].hash);
 	batch->nrecalled = 0;
 	outbox_queue_forget_held(batch->queue);
 }

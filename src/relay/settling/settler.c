@@ -143,7 +143,7 @@ outbox_settler_wanted(OutboxSettler *settler, OutboxMonoTime now)
 	 */
 	return queue->nready == 0 &&
 		(queue->key_waits_for_settling || outbox_waiters_exist(MyDatabaseId) ||
-		 queue->nrejected > settler->nstuck_rejected);
+		 queue->nlisted_rejected > settler->nstuck_rejected);
 }
 
 void

@@ -7,8 +7,10 @@
  * outbox_test_queue() starts with an empty queue and takes words:
  *
  *		pipelined, serial	the route's ordering, from now on
+ *		window:N			outbox.window, from now on
  *		admit:SEQ[:KEY]		it was claimed; due: its time has come, again: and it
  *							was refused before; large: a MB
+ *		twin:SEQ[:KEY]		another one of that number; its answers: 1000 more
  *		send				everything that is ready
  *		ack:SEQ reject:SEQ	the broker's answers, return:SEQ: an ack will follow; settle:SEQ retry:SEQ fail:SEQ
  *							what the settling transaction made of them, or remain:SEQ:
@@ -24,6 +26,9 @@
  *		durable				must the next commit be on the disk?
  *		reread claims		what is to be read again; what is shown as claimed
  *		suspects			how many go one at a time
+ *		done:KEY			what was claimed of it is admitted
+ *		room:KEY			is it to be read, and how many rows of it at most?
+ *		keys				how many are remembered
  *		contents			of how many messages they are in memory
  *		settling			what is to be settled, confirmed and then rejected
  *		behind:SEQ			later ones of its key that were sent when it was refused
@@ -87,14 +92,15 @@ find_item(Steps *steps, int64 seq)
 }
 
 static void
-admit(Steps *steps, const char *word, int64 seq, char key, bool due, int attempts, size_t contents)
+admit(Steps *steps, const char *word, int64 seq, char key, bool due, int attempts, size_t contents,
+	  int64 another)
 {
 	OutboxMessage *message = MemoryContextAllocZero(steps->queue->message_cxt,
 													sizeof(OutboxMessage) + CONTENTS);
 
 	message->seq = seq;
 	message->attempts = attempts;
-	message->id = make_id(seq);
+	message->id = make_id(seq + another);
 	message->size = sizeof(OutboxMessage) + contents;
 	message->aggregate_id = key != '\0' ? "key" : NULL;
 	message->key_hash = key;
@@ -227,6 +233,15 @@ step(Steps *steps, const char *word)
 
 	if (strcmp(verb, "pipelined") == 0 || strcmp(verb, "serial") == 0)
 		steps->route.pipelined = strcmp(verb, "pipelined") == 0;
+	else if (strcmp(verb, "window") == 0)
+		outbox_window = seq;
+	else if (strcmp(verb, "done") == 0)
+		outbox_queue_key_done(queue, letter);
+	else if (strcmp(verb, "room") == 0)
+		say(steps, word, psprintf("%s %d", outbox_queue_has_room(queue, existing_key(steps, letter)) ? "yes" : "no",
+								  outbox_queue_keeps(existing_key(steps, letter))));
+	else if (strcmp(verb, "keys") == 0)
+		say(steps, word, psprintf("%ld", hash_get_num_entries(queue->keys)));
 	else if (strcmp(verb, "return") == 0)
 		outbox_queue_returned(queue, find_item(steps, seq), "no");
 	else if (strcmp(verb, "settling") == 0)
@@ -234,13 +249,15 @@ step(Steps *steps, const char *word)
 	else if (strcmp(verb, "behind") == 0)
 		say(steps, word, psprintf("%d", find_item(steps, seq)->nbehind));
 	else if (strcmp(verb, "admit") == 0)
-		admit(steps, word, seq, letter, false, 0, CONTENTS);
+		admit(steps, word, seq, letter, false, 0, CONTENTS, 0);
+	else if (strcmp(verb, "twin") == 0)
+		admit(steps, word, seq, letter, false, 0, CONTENTS, 1000);
 	else if (strcmp(verb, "large") == 0)
-		admit(steps, word, seq, letter, false, 0, 1000 * CONTENTS);
+		admit(steps, word, seq, letter, false, 0, 1000 * CONTENTS, 0);
 	else if (strcmp(verb, "due") == 0)
-		admit(steps, word, seq, letter, true, 0, CONTENTS);
+		admit(steps, word, seq, letter, true, 0, CONTENTS, 0);
 	else if (strcmp(verb, "again") == 0)
-		admit(steps, word, seq, letter, true, 1, CONTENTS);
+		admit(steps, word, seq, letter, true, 1, CONTENTS, 0);
 	else if (strcmp(verb, "send") == 0)
 		send_all(steps, word);
 	else if (strcmp(verb, "ack") == 0)
@@ -305,6 +322,7 @@ outbox_test_queue(PG_FUNCTION_ARGS)
 
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
 	MySlot = palloc0(sizeof(OutboxSlot));
+	outbox_window = 1000;
 	steps.route.name = "route";
 	steps.route.ordered = true;
 	steps.route.block_on_failed = true;

@@ -88,3 +88,17 @@ SELECT * FROM outbox_test_queue('pipelined admit:1:a admit:2:a send serial admit
 SELECT * FROM outbox_test_queue('pipelined admit:1:a admit:2:a send serial unknown claims send');
 -- and the other way round
 SELECT * FROM outbox_test_queue('admit:1:a admit:2:a admit:3:a send pipelined ack:1 settle:1 send');
+-- Half of the window is one key's, and half of the bytes: what is not answered leaves the rest to others
+SELECT * FROM outbox_test_queue('window:4 pipelined admit:1:a admit:2:a admit:3:a admit:4:b send room:a ack:2 send ack:1 durable
+	settle:1 send window:12 admit:5:a room:a send');
+SELECT * FROM outbox_test_queue('pipelined ' || (SELECT string_agg(format('large:%s:a', n), ' ' ORDER BY n) FROM generate_series(1, 18) n)
+	|| ' admit:19:b send ack:1 settle:1 send');
+-- A key that has stopped is not read again before what was refused is settled
+SELECT * FROM outbox_test_queue('pipelined admit:1:a admit:2:a send admit:3:a reject:1 reject:2 reread room:a fail:1 unblock:a reread room:a');
+-- Of a key of which nothing goes no more is read than waits
+SELECT * FROM outbox_test_queue('lock:1:a release:a room:a');
+-- Two of the same number: the one that is about to be settled stays where it is
+SELECT * FROM outbox_test_queue('pipelined admit:1:a twin:1:a send reject:1 settling reject:1001 settling claims retry:1 reread');
+-- A key whose refused message is discarded is forgotten when it was read again
+SELECT * FROM outbox_test_queue('pipelined admit:1:a send reject:1 retry:1 keys release:a reread read:0:a done:a keys');
+SELECT * FROM outbox_test_queue('pipelined admit:1:a admit:2:a send reject:1 reject:2 retry:1 release:a read:0:a keys done:a keys');

@@ -197,6 +197,9 @@ begin('G7: back while a message makes no progress');
 $node->set('outbox.heartbeat', '5s');
 wait_until('reconnect with another heartbeat', sub { $proxy->reconnects > 0 });
 $node->wait_sql($state, 'idle');
+# The first message of a connection waits for its exchange's declaration.
+$checker->enqueue(1);
+wait_until('the exchange is declared', \&drained);
 $proxy->mark_connections;
 $proxy->do('stall up');
 $checker->enqueue(1, size => 12_000_000);

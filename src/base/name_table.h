@@ -3,7 +3,8 @@
  * name_table.h
  *		Hash tables of the server whose key is a text of any length.
  *
- * An entry begins with a pointer to its name, which has to last as long as the entry.  hash_search() takes the address of such a pointer.
+ * An entry begins with a pointer to its name, which has to last as long as the entry.
+ * hash_search() takes the address of such a pointer.
  *
  *-------------------------------------------------------------------------
  */

@@ -30,7 +30,6 @@
 #include "access/xact.h"
 #include "catalog/pg_am.h"
 #include "catalog/pg_opfamily.h"
-#include "catalog/pg_type.h"
 #include "compat.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
@@ -48,7 +47,7 @@
 static bool
 is_plain(const Plan *plan)
 {
-	return plan != NULL && plan->initPlan == NIL && plan->righttree == NULL;
+	return plan->initPlan == NIL && plan->righttree == NULL;
 }
 
 static bool
@@ -120,8 +119,11 @@ find_scan(const PlannedStmt *stmt)
 		limit->limitOption != LIMIT_OPTION_COUNT || stmt->subplans != NIL)
 		return NULL;
 	lock = (const LockRows *) outerPlan(limit);
+	if (lock == NULL || !IsA(lock, LockRows))
+		return NULL;
 	scan = (const IndexScan *) outerPlan(lock);
-	if (!IsA(lock, LockRows) || scan == NULL || !IsA(scan, IndexScan) || !is_plain(&scan->scan.plan) ||
+	if (!IsA(scan, IndexScan) ||
+		!is_plain(&scan->scan.plan) ||
 		scan->indexorderby != NIL || !ScanDirectionIsForward(scan->indexorderdir) ||
 		list_length(scan->indexqual) != 2 ||
 		!is_bound(linitial(scan->indexqual), F_INT8GT, ARG_AFTER + 1) ||

@@ -88,7 +88,7 @@ SQL
 	enqueue('small', 10);
 	wait_until('others are published', sub { grep({ $_->{type} eq 'small' } $fake->records) == 10 }, 20);
 	is(scalar(() = $fake->of_case), 10, 'and only they');
-	is($node->sql("SELECT count(*) $claims WHERE in_flight"), $n, 'what is rejected stays known');
+	ok($node->wait_sql("SELECT count(*) $claims WHERE in_flight", $n), 'what is rejected stays known, when what was published is settled');
 	$session->query_safe('COMMIT');
 	$session->quit;
 

@@ -56,6 +56,11 @@ sub beside_claim
 	return $said;
 }
 
+# The exchange is declared: a message that has to wait for that goes back to the table.
+$node->sql(q{SELECT outbox_enqueue('first', '1')});
+$node->wait_drained;
+$node->sql('TRUNCATE outbox_archive');
+
 like(beside_claim('SELECT outbox_discard(id) FROM outbox', waits => 1), qr/ERROR: .* is being published/, 'it is not discarded');
 like(beside_claim(q{SELECT outbox_edit(id, '2') FROM outbox}, waits => 1), qr/ERROR: .* is being published/, 'nor changed');
 like(beside_claim(q{UPDATE outbox_route SET relay = 'external' WHERE name = 'default'}, waits => 1),

@@ -490,6 +490,7 @@ outbox_store_attach(char *version, size_t size)
 		registered = true;
 	}
 	store.attached = false;
+	outbox_store_fence_forget();
 	begin_raw("looking for the extension", false);
 	/* Cleared first: what comes in from here on counts as new. */
 	store.stale = false;

@@ -30,11 +30,47 @@
 static XLogRecPtr fence = InvalidXLogRecPtr;
 static TransactionId last_xid = InvalidTransactionId;
 
+/*
+ * The last transaction of this claim, if the commit log calls it committed, and that of
+ * an earlier claim that has waited; with their epochs, as a number comes back.
+ *
+ * Without the memory a backlog of one transaction would be flushed for in each round: the
+ * commit log knows positions of groups of transactions only, and the asynchronous commits
+ * by which the relay settles are in the group, too.
+ *
+ * No wait that is needed is skipped.  The position that was waited for was read after the
+ * transaction was seen as committed, so it covers its commit record; and what has been
+ * flushed stays on disk, be synchronous_commit what it may.  A crash ends the worker, and
+ * its memory with it.  Standbys are waited for by the claim's own commit, never by this
+ * (outbox_store_fence_is_commit()).  The number in a row that is frozen may be one of an
+ * earlier epoch, while its namesake of today is still running: that one is not committed,
+ * and so is not remembered.
+ */
+static FullTransactionId last_committed;
+static FullTransactionId flushed;
+
 void
 outbox_store_fence_reset(void)
 {
 	fence = InvalidXLogRecPtr;
 	last_xid = InvalidTransactionId;
+	last_committed = InvalidFullTransactionId;
+}
+
+void
+outbox_store_fence_forget(void)
+{
+	outbox_store_fence_reset();
+	flushed = InvalidFullTransactionId;
+}
+
+/* Nearest to the next one, with that number. */
+static FullTransactionId
+with_epoch(TransactionId xid, FullTransactionId next)
+{
+	int32		distance = (int32) (xid - XidFromFullTransactionId(next));
+
+	return FullTransactionIdFromU64(U64FromFullTransactionId(next) + distance);
 }
 
 /*
@@ -46,16 +82,29 @@ void
 outbox_store_fence_row(TransactionId xid)
 {
 	XLogRecPtr	lsn = InvalidXLogRecPtr;
-	TransactionId next;
+	FullTransactionId next;
+	FullTransactionId full;
 
 	if (xid == last_xid || !TransactionIdIsNormal(xid))
 		return;
 	last_xid = xid;
-	next = ReadNextTransactionId();
+	next = ReadNextFullTransactionId();
+	full = with_epoch(xid, next);
+	last_committed = InvalidFullTransactionId;
+	if (FullTransactionIdEquals(full, flushed))
+	{
+		last_committed = full;
+		return;
+	}
 	LWLockAcquire(XactTruncationLock, LW_SHARED);
 	if (TransactionIdPrecedesOrEquals(compat_oldest_clog_xid(), xid) &&
-		TransactionIdPrecedes(xid, next))
+		FullTransactionIdPrecedes(full, next))
+	{
+		/* In this order: the position is there from when it is committed. */
+		if (TransactionIdDidCommit(xid))
+			last_committed = full;
 		lsn = TransactionIdGetCommitLSN(xid);
+	}
 	LWLockRelease(XactTruncationLock);
 	fence = Max(fence, lsn);
 }
@@ -71,4 +120,6 @@ outbox_store_fence_wait(void)
 {
 	if (!XLogRecPtrIsInvalid(fence))
 		XLogFlush(fence);
+	if (FullTransactionIdIsValid(last_committed))
+		flushed = last_committed;
 }

@@ -157,7 +157,8 @@ extern void outbox_store_version_arrays(const OutboxUnreadableRow *rows, int n,
 
 /* ------------------------------------------------------------ store_fence.c */
 
-/* A claim begins; a row was locked, in the version that xid has written. */
+/* The tables were attached; a claim begins; a row was locked that xid has written. */
+extern void outbox_store_fence_forget(void);
 extern void outbox_store_fence_reset(void);
 extern void outbox_store_fence_row(TransactionId xid);
 

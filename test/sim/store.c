@@ -569,6 +569,7 @@ OutboxExtensionState
 outbox_store_attach(char *version, size_t size)
 {
 	sim_point("attach");
+	outbox_store_fence_forget();
 	if (sim_fails(CALL_statement))
 		elog(ERROR, "a statement fails");
 	strlcpy(version, outbox_library_version(), size);
@@ -1341,6 +1342,12 @@ TransactionIdGetCommitLSN(TransactionId xid)
 	const SimTx *tx = &sim_txs[xid - FIRST_XID];
 
 	return tx->async ? tx->lsn : InvalidXLogRecPtr;
+}
+
+bool
+TransactionIdDidCommit(TransactionId xid)
+{
+	return sim_txs[xid - FIRST_XID].state == TX_COMMITTED;
 }
 
 FullTransactionId

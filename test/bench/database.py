@@ -163,7 +163,9 @@ class Database:
         """Lets a paused relay publish so many; returns seconds.
 
         Each look costs the server's processors what several messages cost, and RAW has none:
-        so they are few, half of the time that is left between two of them.
+        so they are few, half of the time that is left between two of them.  That is a guess
+        from the beginning, and so a twentieth of what has passed is the most that one can be
+        late by.
         """
         before = self.published()
         start = time.monotonic()
@@ -174,7 +176,7 @@ class Database:
                 raise RuntimeError('%s: %d of %d messages in %d s' % (
                     self.name, done, count, elapsed))
             left = elapsed * (count - done) / done if done else 0
-            time.sleep(min(max(0.01, left / 2), 1))
+            time.sleep(max(0.01, min(left / 2, elapsed / 20, 1)))
         return time.monotonic() - start
 
     def wait_empty(self, seconds=120):

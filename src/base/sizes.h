@@ -17,6 +17,9 @@
  */
 #define OUTBOX_MAX_WINDOW	10000
 
+/* Ranges of seq that a transaction announces; with more, the nearest become one. */
+#define OUTBOX_TRANSACTION_RANGES 8
+
 /* What an inbox holds; more ranges are merged, see also OUTBOX_SIGNAL_PREPARED. */
 #define OUTBOX_INBOX_RANGES		32
 #define OUTBOX_INBOX_PREPARED	128

@@ -3,21 +3,23 @@
  * wake.c
  *		Telling the relay, once after commit, what a transaction enqueued.
  *
- * Triggers note here which rows the current transaction touched; one callback per backend
- * hands the range over after commit, when the rows are visible to others
- * (ProcArrayEndTransaction precedes XACT_EVENT_COMMIT), and forgets it after an abort.
- * Rows of a subtransaction that rolled back only make the range wider.
+ * Triggers note here which rows the current transaction touched, as a few ranges of seq:
+ * one that lasts while others enqueue has its rows far apart, and the relay need not read
+ * theirs again.  One callback per backend hands the ranges over after commit, when the
+ * rows are visible to others (ProcArrayEndTransaction precedes XACT_EVENT_COMMIT), and
+ * forgets them after an abort.  The ranges may contain more than the transaction's rows:
+ * those of a subtransaction that rolled back, and what lies between two that became one.
  *
- * Before it commits, a transaction publishes its intent to commit: its range and its xid,
+ * Before it commits, a transaction publishes its intent to commit: its ranges and its xid,
  * which stand in shared memory until it has announced itself.  Otherwise another one
  * could see its rows, enqueue more for the same key, commit and announce first; and the
  * relay, whose cursor had passed the first rows while they were invisible, would publish
- * the later ones first.  The relay reads the range when its snapshot sees the xid.  A
+ * the later ones first.  The relay reads the ranges when its snapshot sees the xid.  A
  * transaction without an xid has written no row, whatever the triggers have seen.
  *
- * A transaction that prepares hands over its range (0 to 0 if it has none) and signals
- * with its xid, and the relay looks at them once the xid is no longer in progress: there
- * is no callback at COMMIT PREPARED.
+ * A transaction that prepares hands over its ranges and signals with its xid, and the
+ * relay looks at them once the xid is no longer in progress: there is no callback at
+ * COMMIT PREPARED.
  *
  * Nothing is done here when the library was not preloaded: there is no relay.
  *
@@ -41,26 +43,30 @@ typedef struct TouchedDatabase
 	int			signals;		/* for its workers, if it has any */
 } TouchedDatabase;
 
-static struct
+typedef struct Pending
 {
 	bool		armed;			/* something to tell at commit */
-	bool		has_range;
-	OutboxRange range;
+	int			nranges;
 	TimestampTz next_due;		/* 0: none */
 	int			signals;
 	List	   *databases;		/* TouchedDatabase, in TopTransactionContext */
 	bool		committing;		/* its commit intent is published; each row
 								 * changes it */
 	TransactionId prepared_xid; /* set between PRE_PREPARE and PREPARE */
-} pending;
+	/* nranges of these count: nothing is pending when all before them is 0. */
+	OutboxRange ranges[OUTBOX_TRANSACTION_RANGES + 1];	/* see
+														 * outbox_ranges_add() */
+} Pending;
+
+static Pending pending;
 
 static bool callback_registered = false;
 
 static void
 publish_intent(TransactionId xid)
 {
-	if (pending.has_range && TransactionIdIsValid(xid))
-		outbox_intent_publish(&pending.range, xid);
+	if (pending.nranges > 0 && TransactionIdIsValid(xid))
+		outbox_intent_publish(pending.ranges, pending.nranges, xid);
 }
 
 static void
@@ -72,16 +78,15 @@ announce(bool prepared)
 	OUTBOX_TEST_POINT("before_announce");
 	if (OUTBOX_TEST_OMITS("announce"))
 		return;
-	outbox_shared_announce(MyDatabaseId,
-						   pending.has_range || prepared ?
-						   &pending.range : NULL,
-						   prepared ? pending.prepared_xid : InvalidTransactionId,
-						   pending.next_due, pending.signals);
+	if (pending.nranges > 0 || pending.next_due != 0 || pending.signals != 0)
+		outbox_shared_announce(MyDatabaseId, pending.ranges, pending.nranges,
+							   prepared ? pending.prepared_xid : InvalidTransactionId,
+							   pending.next_due, pending.signals);
 	foreach(cell, pending.databases)
 	{
 		TouchedDatabase *touched = lfirst(cell);
 
-		outbox_shared_announce(touched->dboid, NULL, InvalidTransactionId, 0,
+		outbox_shared_announce(touched->dboid, NULL, 0, InvalidTransactionId, 0,
 							   touched->signals);
 	}
 }
@@ -115,7 +120,7 @@ wake_at_end(XactEvent event, void *arg)
 	}
 	/* Not before it is announced. */
 	outbox_intent_withdraw();
-	memset(&pending, 0, sizeof(pending));
+	memset(&pending, 0, offsetof(Pending, ranges));
 }
 
 /* Returns false when there is no relay to be told. */
@@ -138,13 +143,16 @@ arm(void)
 void
 outbox_wake_row(int64 seq)
 {
+	OutboxRange row = {seq, seq};
+	int			n = pending.nranges;
+
 	if (!arm())
 		return;
-	if (!pending.has_range)
-		pending.range.lo = pending.range.hi = seq;
-	pending.has_range = true;
-	pending.range.lo = Min(pending.range.lo, seq);
-	pending.range.hi = Max(pending.range.hi, seq);
+	/* Nearly each number follows the one before. */
+	if (n > 0 && seq - 1 == pending.ranges[n - 1].hi)
+		pending.ranges[n - 1].hi = seq;
+	else
+		outbox_ranges_add(pending.ranges, &pending.nranges, OUTBOX_TRANSACTION_RANGES, row);
 	if (pending.committing)
 		publish_intent(GetTopTransactionId());
 }

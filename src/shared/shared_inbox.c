@@ -12,70 +12,42 @@
 #include "test_point.h"
 #include "waiters.h"
 
-/* Ranges that are near become one, and so does what there is no place for. */
-static void
-add_range(OutboxInbox *inbox, OutboxRange range)
-{
-	OutboxRange *ranges = inbox->ranges;
-	int			nearest = 0;
-	int64		nearest_gap = PG_INT64_MAX;
-
-	for (int i = 0; i < inbox->nranges; i++)
-	{
-		int64		gap = 0;
-
-		if (range.lo > ranges[i].hi)
-			gap = range.lo - ranges[i].hi;
-		else if (range.hi < ranges[i].lo)
-			gap = ranges[i].lo - range.hi;
-		if (gap < nearest_gap)
-		{
-			nearest_gap = gap;
-			nearest = i;
-		}
-	}
-
-	if (inbox->nranges < OUTBOX_INBOX_RANGES &&
-		nearest_gap > OUTBOX_RANGE_MERGE_DISTANCE)
-	{
-		ranges[inbox->nranges++] = range;
-		return;
-	}
-	/* Reading rows between two ranges once more is harmless. */
-	ranges[nearest].lo = Min(ranges[nearest].lo, range.lo);
-	ranges[nearest].hi = Max(ranges[nearest].hi, range.hi);
-}
-
 /* Caller has slot->mutex. */
 static void
-inbox_add(OutboxInbox *inbox, const OutboxRange *range,
+add_prepared(OutboxInbox *inbox, TransactionId xid, OutboxRange range, int signals)
+{
+	if (inbox->nprepared < OUTBOX_INBOX_PREPARED)
+	{
+		inbox->prepared[inbox->nprepared].xid = xid;
+		inbox->prepared[inbox->nprepared].signals = signals;
+		inbox->prepared[inbox->nprepared].range = range;
+		inbox->nprepared++;
+		return;
+	}
+	/* The worker looks up which they are. */
+	if (inbox->lost.hi == 0)
+		inbox->lost = range;
+	inbox->lost.lo = Min(inbox->lost.lo, range.lo);
+	inbox->lost.hi = Max(inbox->lost.hi, range.hi);
+	inbox->signals |= OUTBOX_SIGNAL_PREPARED;
+}
+
+/* Caller has slot->mutex: the worker gets all that a transaction tells, or nothing yet. */
+static void
+inbox_add(OutboxInbox *inbox, const OutboxRange *ranges, int nranges,
 		  TransactionId prepared_xid, TimestampTz next_due, int signals)
 {
-	if (!TransactionIdIsValid(prepared_xid))
+	if (TransactionIdIsValid(prepared_xid))
 	{
-		inbox->signals |= signals;
-		if (next_due != 0 &&
-			(inbox->next_due == 0 || next_due < inbox->next_due))
-			inbox->next_due = next_due;
-		if (range != NULL)
-			add_range(inbox, *range);
+		add_prepared(inbox, prepared_xid, outbox_ranges_hull(ranges, nranges), signals);
+		return;
 	}
-	else if (inbox->nprepared < OUTBOX_INBOX_PREPARED)
-	{
-		inbox->prepared[inbox->nprepared].xid = prepared_xid;
-		inbox->prepared[inbox->nprepared].signals = signals;
-		inbox->prepared[inbox->nprepared].range = *range;
-		inbox->nprepared++;
-	}
-	else
-	{
-		/* The worker looks up which they are. */
-		if (inbox->lost.hi == 0)
-			inbox->lost = *range;
-		inbox->lost.lo = Min(inbox->lost.lo, range->lo);
-		inbox->lost.hi = Max(inbox->lost.hi, range->hi);
-		inbox->signals |= OUTBOX_SIGNAL_PREPARED;
-	}
+	inbox->signals |= signals;
+	if (next_due != 0 &&
+		(inbox->next_due == 0 || next_due < inbox->next_due))
+		inbox->next_due = next_due;
+	for (int i = 0; i < nranges; i++)
+		outbox_ranges_add(inbox->ranges, &inbox->nranges, OUTBOX_INBOX_RANGES, ranges[i]);
 }
 
 /* Asks the launcher to look at a database. */
@@ -97,7 +69,7 @@ outbox_shared_request_database(Oid dboid)
 }
 
 void
-outbox_shared_announce(Oid dboid, const OutboxRange *range,
+outbox_shared_announce(Oid dboid, const OutboxRange *ranges, int nranges,
 					   TransactionId prepared_xid, TimestampTz next_due,
 					   int signals)
 {
@@ -120,7 +92,7 @@ outbox_shared_announce(Oid dboid, const OutboxRange *range,
 		/* Look again: it may have been freed, and nobody reads it then. */
 		if (slot->in_use && slot->dboid == dboid)
 		{
-			inbox_add(&slot->inbox, range, prepared_xid, next_due, signals);
+			inbox_add(&slot->inbox, ranges, nranges, prepared_xid, next_due, signals);
 			if (!outbox_mono_is_set(slot->told_at))
 				slot->told_at = now;
 			/* The poll is soon enough, or what ends that state. */

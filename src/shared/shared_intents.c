@@ -45,7 +45,7 @@ my_intent(void)
 }
 
 void
-outbox_intent_publish(const OutboxRange *range, TransactionId xid)
+outbox_intent_publish(const OutboxRange *ranges, int nranges, TransactionId xid)
 {
 	OutboxCommitIntent *intent = my_intent();
 
@@ -53,7 +53,9 @@ outbox_intent_publish(const OutboxRange *range, TransactionId xid)
 	SpinLockAcquire(&intent->mutex);
 	intent->dboid = MyDatabaseId;
 	intent->xid = xid;
-	intent->range = *range;
+	intent->nranges = nranges;
+	for (int i = 0; i < nranges; i++)
+		intent->ranges[i] = ranges[i];
 	SpinLockRelease(&intent->mutex);
 	published = true;
 }
@@ -72,25 +74,38 @@ outbox_intent_withdraw(void)
 	published = false;
 }
 
+/* Copies an intent, with all of its ranges; false: there is none, or of another database. */
+static bool
+read_intent(OutboxCommitIntent *intent, OutboxCommitIntent *copy)
+{
+	bool		stands;
+
+	if (intent->dboid != MyDatabaseId)
+		return false;
+	SpinLockAcquire(&intent->mutex);
+	stands = intent->dboid == MyDatabaseId;
+	if (stands)
+	{
+		copy->xid = intent->xid;
+		copy->nranges = intent->nranges;
+		for (int i = 0; i < copy->nranges; i++)
+			copy->ranges[i] = intent->ranges[i];
+	}
+	SpinLockRelease(&intent->mutex);
+	return stands;
+}
+
 void
 outbox_intent_visit(OutboxIntentVisit visit, void *arg)
 {
+	OutboxCommitIntent copy;
+
 	for (int i = 0; i < outbox_shared->nintents; i++)
 	{
-		OutboxCommitIntent *intent = &outbox_commit_intents[i];
-		TransactionId xid;
-		OutboxRange range;
-		bool		ours;
-
-		if (intent->dboid != MyDatabaseId)
+		if (!read_intent(&outbox_commit_intents[i], &copy))
 			continue;
-		SpinLockAcquire(&intent->mutex);
-		ours = intent->dboid == MyDatabaseId;
-		xid = intent->xid;
-		range = intent->range;
-		SpinLockRelease(&intent->mutex);
-		if (ours)
-			visit(xid, &range, arg);
+		for (int j = 0; j < copy.nranges; j++)
+			visit(copy.xid, &copy.ranges[j], arg);
 	}
 	/* The inbox is looked at after this: who has withdrawn has announced. */
 	pg_memory_barrier();

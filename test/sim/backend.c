@@ -577,6 +577,14 @@ mix(uint64 hash, uint64 value)
 	return hash ^ hash >> 29;
 }
 
+static uint64
+mix_ranges(uint64 hash, const OutboxRange *ranges, int n)
+{
+	for (int i = 0; i < n; i++)
+		hash = mix(hash, ranges[i].lo * 1000 + ranges[i].hi);
+	return hash;
+}
+
 /* With what is in shared memory. */
 uint64
 sim_backends_hash(uint64 hash)
@@ -588,13 +596,12 @@ sim_backends_hash(uint64 hash)
 		hash = mix(hash, sim_backends[p].tx == 0 ? 0 : sim_backends[p].phase + 1);
 		hash = mix(hash, outbox_commit_intents[p].dboid);
 		if (outbox_commit_intents[p].dboid != InvalidOid)
-			hash = mix(hash, outbox_commit_intents[p].range.lo * 1000 + outbox_commit_intents[p].range.hi);
+			hash = mix_ranges(hash, outbox_commit_intents[p].ranges, outbox_commit_intents[p].nranges);
 	}
 	for (int i = 0; i < nprepared; i++)
 		hash = mix(hash, prepared[i].label * 2 + prepared[i].resolvable);
 	hash = mix(hash, inbox->signals);
-	for (int i = 0; i < inbox->nranges; i++)
-		hash = mix(hash, inbox->ranges[i].lo * 1000 + inbox->ranges[i].hi);
+	hash = mix_ranges(hash, inbox->ranges, inbox->nranges);
 	hash = mix(hash, inbox->nprepared);
 	hash = mix(hash, inbox->next_due);
 	return hash;

@@ -67,6 +67,10 @@ static const World worlds[] = {
 			DO(PRODUCER(0, 1, 1)), DO(PRODUCER(1, 2, 1)),
 			DO(STEP(ack, 1)), DO(STEP(ack, 2)), DO(STEP(crash, 0))
 	}},
+	{"a transaction of two ranges", CONFIG(2), 20, 50, DO(IDLE, STEP(begin, 0, 1), STEP(row, 0, 1, 1), STEP(begin, 1), PRODUCER(1, 2, 0), STEP(idle, 0), STEP(begin, 1)), {
+			DO(PRODUCER(0, 3, 2)), DO(STEP(row, 1, 4, 1), STEP(row, 1, 5, 2), STEP(commit, 1), STEP(announce, 1)),
+			DO(STEP(ack, 1)), DO(STEP(ack, 3)), DO(STEP(crash, 0))
+	}},
 	{"a lock", CONFIG(2), 28, 60, DO(IDLE, STEP(begin, 0), PRODUCER(0, 1, 1), STEP(begin, 1), STEP(begin, 2, 1)), {
 			DO(STEP(lock, 1, 1), STEP(abort, 1)),
 			DO(STEP(row, 2, 2, 1), STEP(commit, 2), STEP(announce, 2)),

@@ -26,6 +26,7 @@ extern int	sim_key_waiting_max;
 extern int	sim_held_keys_max;
 
 #define OUTBOX_MAX_WINDOW		256
+#define OUTBOX_TRANSACTION_RANGES 2
 #define OUTBOX_INBOX_RANGES		4
 #define OUTBOX_INBOX_PREPARED	1
 #define OUTBOX_RANGE_MERGE_DISTANCE sim_merge_distance

@@ -544,7 +544,7 @@ outbox_store_end(bool durable)
 	sim_relay_tx = 0;
 	CurrentMemoryContext = save_memory;
 	if (moved.lo != 0)
-		outbox_shared_announce(SIM_DATABASE, &moved, InvalidTransactionId, 0, 0);
+		outbox_shared_announce(SIM_DATABASE, &moved, 1, InvalidTransactionId, 0, 0);
 	sim_point("committed");
 }
 

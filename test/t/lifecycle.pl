@@ -60,6 +60,18 @@ delivers('and the first goes on');
 is($node->sql('SELECT count(*) FROM outbox_workers'),
 	'1', 'a database sees its own workers only');
 
+# Who creates a database tells the launcher of that one, and not of their own.
+my $bare = $node->sql(q{SELECT oid FROM pg_database WHERE datname = 'bare'});
+$node->set('log_min_messages', 'debug1');
+my $offset = $node->log_end;
+$node->sql('CREATE DATABASE three', 'bare');
+my $three = $node->sql(q{SELECT oid FROM pg_database WHERE datname = 'three'});
+$node->wait_log(qr/starting background worker process "outbox relay 0 of database $three"/, $offset);
+unlike($node->log_text($offset), qr/outbox relay 0 of database $bare\b/,
+	'no worker looks at the database of the session');
+$node->unset('log_min_messages');
+$node->sql('DROP DATABASE three');
+
 $node->sql('BEGIN; CREATE EXTENSION outbox; ROLLBACK', 'bare');
 $node->sql('CREATE EXTENSION outbox', 'bare');
 delivers('extension created after a try that was rolled back', 'bare');

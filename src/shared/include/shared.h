@@ -23,6 +23,7 @@
 #include "datatype/timestamp.h"
 #include "port/atomics.h"
 #include "reason_codes.h"
+#include "seq_ranges.h"
 #include "settings.h"
 #include "storage/spin.h"
 #include "utils/uuid.h"
@@ -43,14 +44,10 @@
 #define OUTBOX_MAX_HOLDS		32
 #define OUTBOX_TEXT_SIZE		512
 
-/* Sequence numbers that became visible, both ends included. */
-typedef struct OutboxRange
-{
-	int64		lo;
-	int64		hi;
-} OutboxRange;
-
-/* The same for a transaction that was prepared. */
+/*
+ * A transaction that was prepared.  One range is enough for it: it is read once, when the
+ * transaction has ended, and 128 entries of eight ranges would be copied under a spinlock.
+ */
 typedef struct OutboxPrepared
 {
 	TransactionId xid;
@@ -77,7 +74,7 @@ typedef struct OutboxInbox
 	TimestampTz next_due;		/* earliest available_at enqueued, 0 = none */
 	OutboxRange lost;			/* SIGNAL_PREPARED: of those that did not fit */
 	/* So many of each count: an inbox is empty when all before them is 0. */
-	OutboxRange ranges[OUTBOX_INBOX_RANGES];
+	OutboxRange ranges[OUTBOX_INBOX_RANGES + 1];	/* see outbox_ranges_add() */
 	OutboxPrepared prepared[OUTBOX_INBOX_PREPARED];
 } OutboxInbox;
 
@@ -89,7 +86,8 @@ typedef struct OutboxCommitIntent
 	slock_t		mutex;
 	Oid			dboid;			/* InvalidOid: nothing */
 	TransactionId xid;
-	OutboxRange range;
+	int			nranges;
+	OutboxRange ranges[OUTBOX_TRANSACTION_RANGES];
 } OutboxCommitIntent;
 
 /* As the views show them.  Once it has attached, outbox_slot_set_state() alone changes it. */
@@ -396,7 +394,7 @@ extern bool outbox_cdc_slot_get(int i, OutboxCdcSlot *slot);
  * Tells the workers of a database what a transaction did; if there are none,
  * asks the launcher for them.  Called after commit: cannot fail.
  */
-extern void outbox_shared_announce(Oid dboid, const OutboxRange *range,
+extern void outbox_shared_announce(Oid dboid, const OutboxRange *ranges, int nranges,
 								   TransactionId prepared_xid,
 								   TimestampTz next_due, int signals);
 
@@ -419,10 +417,11 @@ extern int	outbox_shared_take_requests(Oid *dboids, bool *lost);
  * It is withdrawn when the transaction is announced, or has aborted.  Wakes
  * nobody, and cannot fail.
  */
-extern void outbox_intent_publish(const OutboxRange *range, TransactionId xid);
+extern void outbox_intent_publish(const OutboxRange *ranges, int nranges,
+								  TransactionId xid);
 extern void outbox_intent_withdraw(void);
 
-/* Visits those of this database. */
+/* Visits each range of those of this database. */
 typedef void (*OutboxIntentVisit) (TransactionId xid, const OutboxRange *range,
 								   void *arg);
 extern void outbox_intent_visit(OutboxIntentVisit visit, void *arg);

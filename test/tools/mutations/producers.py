@@ -7,7 +7,7 @@ MUTATIONS = (
      "each column that the application sets is in the INSERT",
      ["regress/enqueue"]),
     ("early-word-dropped", "src/enqueue/wake.c",
-     "if (pending.has_range && TransactionIdIsValid(xid))", "if (false)",
+     "if (pending.nranges > 0 && TransactionIdIsValid(xid))", "if (false)",
      "order of transactions that depend on each other",
      ["sim/random"]),
     ("undone-counted", "src/enqueue/locks.c",

@@ -357,7 +357,7 @@ MUTATIONS = (
      "COMMIT PREPARED of outbox_pause() or of a requeue takes effect within poll_interval",
      ["relay_details"]),
     ("second-loss-forgotten", "src/shared/shared_inbox.c",
-     "		inbox->lost.hi = Max(inbox->lost.hi, range->hi);\n", "",
+     "	inbox->lost.hi = Max(inbox->lost.hi, range.hi);\n", "",
      "more prepared transactions than the inbox has room for are all found",
      ["sim/random"]),
     ("prepared-before-start", "src/relay/relay_round.c",

@@ -1,0 +1,78 @@
+# What the worker reads: a transaction's own rows, and not those that were enqueued while
+# it was open.
+#
+# Counted are the entries of indexes.  As long as a transaction is open, those of what was
+# published meanwhile stay, and whoever reads from its first to its last row reads them.
+#
+# suite: test
+# takes: 5 s
+
+use strict;
+use warnings;
+
+use Test::More;
+use Time::HiRes qw(time usleep);
+use PostgreSQL::Test::Utils;
+use OutboxTest::FakeBroker;
+use OutboxTest::Node;
+use OutboxTest::Util;
+
+my $TRANSACTIONS = 20;
+my $PLACES = 5;
+my $OTHERS = 40_000;
+# Seen: 20, and 76,000 when a transaction announced one range from its first to its last row.
+my $MAX = 200;
+# The sweep of test builds reads all entries, so often.
+my $SWEEP_S = 5;
+
+my $fake = OutboxTest::FakeBroker->start;
+my $node = OutboxTest::Node->create(
+	broker => $fake,
+	conf => <<'END');
+autovacuum = off
+outbox.retention = 0
+END
+
+sub entries_read
+{
+	return $node->sql(q{SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relname = 'outbox'});
+}
+
+# A process reports what it has read once a second.
+sub all_entries_read
+{
+	my ($before, $read) = ('', '');
+	wait_until('all that was read is counted',
+		sub {
+			usleep(1_200_000);
+			($before, $read) = ($read, entries_read());
+			return $before eq $read;
+		});
+	return $read;
+}
+
+my @sessions = map { $node->session } 1 .. $TRANSACTIONS;
+$_->query_safe('BEGIN') foreach @sessions;
+foreach my $place (1 .. $PLACES)
+{
+	$_->query_safe(q{SELECT outbox_enqueue('own', '{}')}) foreach @sessions;
+	next if $place == $PLACES;
+	$node->sql("INSERT INTO outbox (event_type, payload)
+		SELECT 'other', '{}' FROM generate_series(1, $OTHERS / ($PLACES - 1))");
+	$node->wait_sql(q{SELECT backlog FROM outbox_status}, 0, 60);
+}
+my $began = time;
+my $before = all_entries_read();
+$fake->begin_case;
+foreach my $i (1 .. $TRANSACTIONS)
+{
+	$sessions[ $i - 1 ]->query_safe('COMMIT');
+	$fake->wait_case($i * $PLACES);
+}
+my $read = all_entries_read() - $before;
+my $swept = $OTHERS * (1 + int((time - $began) / $SWEEP_S));
+note sprintf '%d transactions: %d entries read, at most %d of them by the sweep', $TRANSACTIONS, $read, $swept;
+cmp_ok($read, '<', $swept + $TRANSACTIONS * $MAX,
+	'a transaction around others costs what its own rows do');
+$_->quit foreach @sessions;
+done_testing();

@@ -232,6 +232,9 @@ wait_registered(Oid schema, const pg_uuid_t *id, OutboxMonoTime deadline)
 	State		state;
 
 	outbox_waiter_begin(id);
+	/* Else answers of the broker may be left unread for a while. */
+	if (outbox_shared != NULL)
+		(void) outbox_shared_tell_workers(MyDatabaseId, 0);
 	PG_ENSURE_ERROR_CLEANUP(end_waiting, (Datum) 0);
 	{
 		state = wait_for(schema, id, deadline);

@@ -21,7 +21,6 @@
 #include <netdb.h>
 #include <openssl/crypto.h>
 #include <openssl/opensslv.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -222,10 +221,18 @@ outbox_link_end_rpc(OutboxLink *link, const char *doing,
 void
 outbox_link_note_read(OutboxLink *link)
 {
-	int			waiting = 0;
+	int64		unread_us;
 
-	if (ioctl(link->fd, FIONREAD, &waiting) == 0 && waiting > 0)
-		link->last_read_ms = outbox_link_now_ms();
+	if (!outbox_link_bytes_wait(link->fd, &unread_us))
+		return;
+	link->last_read_ms = outbox_link_now_ms();
+	link->unread_us = unread_us;
+}
+
+int64
+outbox_link_unread_us(const OutboxLink *link)
+{
+	return link->unread_us;
 }
 
 /* True when the broker has missed its heartbeats; the socket is asked before that is said. */

@@ -107,6 +107,8 @@ struct OutboxLink
 
 	int64		last_read_ms;	/* when bytes had last arrived */
 	int64		last_receive_ms;	/* when receive last drained the library */
+	int64		unread_us;		/* for how long what is read now was in the
+								 * socket; 0: unknown */
 	bool		more;			/* receive stopped early: call it again */
 	size_t		weight;			/* foreign memory when it was opened */
 	int64		weighed_ms;		/* when that was looked at last */
@@ -209,6 +211,7 @@ extern bool outbox_link_declare_closed(const OutboxLink *link, int code,
 
 /* in broker_socket.c */
 extern void outbox_link_socket_options(int fd, bool heartbeats);
+extern bool outbox_link_bytes_wait(int fd, int64 *unread_us);
 extern int64 outbox_link_unacknowledged(const OutboxLink *link);
 extern void outbox_link_measure_room(OutboxLink *link);
 extern void outbox_link_want_room(const OutboxLink *link);

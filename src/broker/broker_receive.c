@@ -343,6 +343,7 @@ outbox_link_receive(OutboxLink *link, int *received)
 	OutboxLinkStatus status = OUTBOX_LINK_OK;
 
 	*received = 0;
+	link->unread_us = 0;
 	if (link->state == OUTBOX_LINK_CLOSED)
 		return OUTBOX_LINK_LOST;
 	if (link->state == OUTBOX_LINK_CONNECTING)

@@ -14,6 +14,7 @@
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #ifdef __linux__
 #include <linux/sockios.h>
 #endif
@@ -34,6 +35,9 @@
 #define KEEPALIVE_INTERVAL_S 10
 #define KEEPALIVE_COUNT		3
 
+/* Nothing stays unread for so long, but while the process is stopped. */
+#define UNREAD_MAX_US		1000000
+
 /* How often a write that does not go looks whether the watchdog ended it. */
 #define POLL_MS				100
 
@@ -49,6 +53,7 @@ outbox_link_socket_options(int fd, bool heartbeats)
 {
 	set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
 	set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+	set_option(fd, SOL_SOCKET, SO_TIMESTAMP, 1);
 #ifdef TCP_KEEPIDLE
 	set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_IDLE_S);
 	set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S);
@@ -58,6 +63,54 @@ outbox_link_socket_options(int fd, bool heartbeats)
 	if (!heartbeats)
 		set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, UNACKNOWLEDGED_MS);
 #endif
+}
+
+/* The time at which the kernel got them; 0: it does not say (only Linux does, of TCP). */
+static int64
+arrival_us(struct msghdr *message)
+{
+	struct timeval at = {0};
+
+	for (struct cmsghdr *header = CMSG_FIRSTHDR(message); header != NULL;
+		 header = CMSG_NXTHDR(message, header))
+		if (header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_TIMESTAMP)
+			memcpy(&at, CMSG_DATA(header), sizeof(at));
+	return (int64) at.tv_sec * 1000000 + at.tv_usec;
+}
+
+/*
+ * Has the socket bytes to read?  unread_us: since when; 0: unknown.  Answers may be left
+ * unread for a while (relay_wait_set.c), and their times are counted by when they came.
+ * Of several segments that is the last one.
+ */
+bool
+outbox_link_bytes_wait(int fd, int64 *unread_us)
+{
+	char		byte;
+	struct iovec bytes = {&byte, 1};
+	union
+	{
+		struct cmsghdr header;
+		char		space[CMSG_SPACE(sizeof(struct timeval))];
+	}			control;
+	struct msghdr message = {0};
+	struct timeval now;
+	int64		arrived;
+
+	*unread_us = 0;
+	message.msg_iov = &bytes;
+	message.msg_iovlen = 1;
+	message.msg_control = &control;
+	message.msg_controllen = sizeof(control);
+	if (recvmsg(fd, &message, MSG_PEEK | MSG_DONTWAIT) <= 0)
+		return false;
+	arrived = arrival_us(&message);
+	if (arrived != 0 && gettimeofday(&now, NULL) == 0)
+		*unread_us = (int64) now.tv_sec * 1000000 + now.tv_usec - arrived;
+	/* The clock was set meanwhile. */
+	if (*unread_us < 0 || *unread_us > UNREAD_MAX_US)
+		*unread_us = 0;
+	return true;
 }
 
 /* Bytes that were put and that the other side has not acknowledged. */

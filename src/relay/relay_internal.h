@@ -97,7 +97,8 @@ typedef struct OutboxDeclaring
 /* relay_wait_set.c: for the latch, the socket, the time */
 typedef struct OutboxWaitSet
 {
-	struct WaitEventSet *set;	/* NULL: none */
+	struct WaitEventSet *set;	/* with the socket; NULL: none */
+	struct WaitEventSet *no_socket; /* without it; NULL: none */
 	OutboxMonoTime set_opened_at;	/* of the connection in it */
 	OutboxMonoTime pace;		/* of claims: the next one is not before */
 } OutboxWaitSet;

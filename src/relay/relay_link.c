@@ -85,13 +85,17 @@ show_alarm(OutboxRelay *relay)
 
 /* ------------------------------------------------------------------ events */
 
+/* By when the answer came: it may have been left unread, see relay_wait_set.c. */
 static void
-count_timings(const OutboxConnection *connection, const OutboxItem *item)
+count_timings(const OutboxRelay *relay, const OutboxItem *item)
 {
+	const OutboxConnection *connection = &relay->connection;
+	int64		unread_us = outbox_link_unread_us(relay->link);
+
 	outbox_stats_time(OUTBOX_TIMING_PUBLISH,
-					  connection->received_at.us - item->sent_at.us);
+					  connection->received_at.us - unread_us - item->sent_at.us);
 	outbox_stats_time(OUTBOX_TIMING_COMMIT,
-					  connection->received_wall - item->message->ready_at);
+					  connection->received_wall - unread_us - item->message->ready_at);
 }
 
 /* Acked or nacked, the exchange has taken it. */
@@ -123,7 +127,7 @@ item_confirmed(void *item, uint64_t tag, void *arg)
 	}
 	else
 	{
-		count_timings(&relay->connection, confirmed);
+		count_timings(relay, confirmed);
 		outbox_queue_confirmed(relay->queue, confirmed);
 	}
 }

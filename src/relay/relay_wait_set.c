@@ -7,6 +7,10 @@
  * after it: five system calls more.  As long as a connection is open the set is
  * kept.
  *
+ * At everyday rates a message costs two wake-ups: for the commit, and for the broker's
+ * answer.  An answer that is not waited for is left unread for up to
+ * OUTBOX_SETTLE_DELAY_MS: the next commit reads it first, or that time ends.
+ *
  * While commits come one after the other, each could have a round of its own: a
  * transaction that costs the server twenty times what a message costs in a round
  * of many.  So claims have a pace.  Up to PACE_BURST of them run as they come;
@@ -51,14 +55,63 @@ make_set(OutboxRelay *relay)
 	relay->waiting.set_opened_at = relay->connection.opened_at;
 }
 
-/* Waits with the set of the open connection; true: the socket is readable. */
+/*
+ * For how long answers may be left unread; 0: not at all.  Everything that could wait
+ * for one has to be here.  An alarm of the broker and the end of the connection
+ * do not matter before the next message, and the wake-up for that reads first.
+ */
+static int64
+unread_ms(OutboxRelay *relay, OutboxMonoTime now)
+{
+	const OutboxItem *oldest;
+
+	if (relay->window.outstanding == 0 || relay->connection.unproven ||
+		relay->connection.reconnect || relay->twin.asking ||
+		outbox_link_state(relay->link) != OUTBOX_LINK_OPEN ||
+		outbox_link_sending(relay->link) ||
+		outbox_declarations_pending(&relay->routes.declarations) ||
+		outbox_routes_count_broken(&relay->routes) > 0 ||
+		outbox_settler_awaits_answers(&relay->settler))
+		return 0;
+	oldest = relay->window.ring[relay->window.oldest % relay->window.size];
+	if (oldest == NULL)
+		return 0;
+	return outbox_mono_ms_until(outbox_mono_plus(oldest->sent_at, OUTBOX_SETTLE_DELAY_MS), now);
+}
+
+/* What was answered is settled in the same wake-up, if nothing but the time has come. */
+static void
+wait_unread(OutboxRelay *relay, int64 unread_ms, int64 timeout_ms)
+{
+	OutboxWaitSet *waiting = &relay->waiting;
+	WaitEvent	event;
+
+	if (waiting->no_socket == NULL)
+	{
+		waiting->no_socket = compat_create_wait_set(2);
+		AddWaitEventToSet(waiting->no_socket, WL_LATCH_SET, PGINVALID_SOCKET, MyLatch, NULL);
+		AddWaitEventToSet(waiting->no_socket, WL_EXIT_ON_PM_DEATH, PGINVALID_SOCKET, NULL, NULL);
+	}
+	if (WaitEventSetWait(waiting->no_socket, Min(unread_ms, timeout_ms), &event, 1,
+						 outbox_wait_event(OUTBOX_WAIT_CONFIRM)) == 0 &&
+		unread_ms <= timeout_ms)
+		outbox_settler_hurry(&relay->settler);
+}
+
+/* Waits with a set of the open connection; true: the socket may be readable. */
 static bool
 wait_open(OutboxRelay *relay, int64 timeout_ms)
 {
 	OutboxWaitSet *waiting = &relay->waiting;
+	int64		unread = unread_ms(relay, outbox_mono_now());
 	WaitEvent	events[3];
 	int			n;
 
+	if (unread > 0)
+	{
+		wait_unread(relay, unread, timeout_ms);
+		return true;
+	}
 	if (waiting->set_opened_at.us != relay->connection.opened_at.us)
 		drop_set(waiting);
 	if (waiting->set == NULL)

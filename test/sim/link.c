@@ -615,6 +615,12 @@ forget_answered(void)
 	npublished = n;
 }
 
+int64
+outbox_link_unread_us(const OutboxLink *link)
+{
+	return 0;
+}
+
 OutboxLinkStatus
 outbox_link_receive(OutboxLink *link, int *received)
 {

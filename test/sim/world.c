@@ -28,6 +28,7 @@
 #include "tcop/tcopprot.h"
 #include "uri.h"
 #include "utils/guc.h"
+#include "utils/memutils.h"
 #include "utils/timestamp.h"
 #include "utils/wait_event.h"
 #include "wait_event.h"
@@ -379,9 +380,7 @@ wait_until(int64 timeout_ms, uint32 wanted)
 	return events;
 }
 
-/* The set of an open connection, of which there is one. */
-static char the_set;
-
+/* A set is the events that it waits for. */
 #if PG_VERSION_NUM >= 170000
 #define SET_OWNER ResourceOwner
 #else
@@ -391,18 +390,20 @@ static char the_set;
 WaitEventSet *
 CreateWaitEventSet(SET_OWNER owner, int nevents)
 {
-	return (WaitEventSet *) &the_set;
+	return MemoryContextAllocZero(TopMemoryContext, sizeof(uint32));
 }
 
 void
 FreeWaitEventSet(WaitEventSet *set)
 {
+	pfree(set);
 }
 
 int
 AddWaitEventToSet(WaitEventSet *set, uint32 events, pgsocket fd,
 				  struct Latch *which, void *user_data)
 {
+	*(uint32 *) set |= events;
 	return 0;
 }
 
@@ -410,7 +411,7 @@ int
 WaitEventSetWait(WaitEventSet *set, long timeout, WaitEvent *occurred_events,
 				 int nevents, uint32 wait_event_info)
 {
-	uint32		events = wait_until(timeout, WL_LATCH_SET | WL_SOCKET_READABLE);
+	uint32		events = wait_until(timeout, *(uint32 *) set & (WL_LATCH_SET | WL_SOCKET_READABLE));
 
 	if (events & WL_TIMEOUT)
 		return 0;

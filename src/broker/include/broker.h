@@ -230,6 +230,9 @@ extern bool outbox_link_returning(const OutboxLink *link);
  */
 extern OutboxLinkStatus outbox_link_receive(OutboxLink *link, int *received);
 
+/* Of an event: for how long that was in the socket before it was read; 0: unknown. */
+extern int64 outbox_link_unread_us(const OutboxLink *link);
+
 /* The interval that was agreed on; 0: none. */
 extern int64 outbox_link_heartbeat_ms(const OutboxLink *link);
 

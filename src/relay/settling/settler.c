@@ -20,13 +20,6 @@
  */
 #define SETTLE_BYTES	((size_t) 2 * 1024 * 1024)
 
-/*
- * How long a confirm may wait for others to be settled with it, unless a key or a
- * session waits for it: a transaction of its own costs more than anything else that is done for a message
- * (measured).  In the second half of that time a claim takes it along.
- */
-#define SETTLE_DELAY_MS	20
-
 /* --------------------------------------------------------------- unflushed */
 
 static uint32
@@ -130,12 +123,11 @@ outbox_settler_wanted(OutboxSettler *settler, OutboxMonoTime now)
 		return false;
 	}
 	if (!outbox_mono_is_set(settler->settle_at))
-		settler->settle_at = outbox_mono_after(SETTLE_DELAY_MS);
+		settler->settle_at = outbox_mono_after(OUTBOX_SETTLE_DELAY_MS);
 	/* It is enough, or was long enough. */
 	if (n >= OUTBOX_SETTLE_MANY || queue->confirmed_bytes >= SETTLE_BYTES ||
 		outbox_mono_reached(settler->settle_at, now))
 		return true;
-
 
 	/*
 	 * A key or a session waits, or a message for its next attempt.  But what
@@ -144,6 +136,16 @@ outbox_settler_wanted(OutboxSettler *settler, OutboxMonoTime now)
 	return queue->nready == 0 &&
 		(queue->key_waits_for_settling || outbox_waiters_exist(MyDatabaseId) ||
 		 queue->nlisted_rejected > settler->nstuck_rejected);
+}
+
+bool
+outbox_settler_awaits_answers(const OutboxSettler *settler)
+{
+	const OutboxQueue *queue = settler->queue;
+
+	return queue->nready > 0 || queue->nwaiting > 0 || queue->nmaybe_poison > 0 ||
+		queue->nsent >= OUTBOX_SETTLE_MANY || queue->bytes >= SETTLE_BYTES ||
+		outbox_waiters_exist(MyDatabaseId);
 }
 
 void
@@ -178,7 +180,8 @@ outbox_settler_collect(OutboxSettler *settler, OutboxSettling *settling)
 	size_t		bytes = 0;
 
 	memset(settling, 0, sizeof(*settling));
-	if (!outbox_settler_wanted(settler, outbox_mono_after(SETTLE_DELAY_MS / 2)))
+	/* In the second half of the delay a claim takes it along. */
+	if (!outbox_settler_wanted(settler, outbox_mono_after(OUTBOX_SETTLE_DELAY_MS / 2)))
 	{
 		settling->more = outbox_settler_ready(settler) > 0;
 		return;

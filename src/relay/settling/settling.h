@@ -81,6 +81,9 @@ extern int	outbox_settler_ready(const OutboxSettler *settler);
 /* The next round settles all of it. */
 extern void outbox_settler_hurry(OutboxSettler *settler);
 extern bool outbox_settler_wanted(OutboxSettler *settler, OutboxMonoTime now);
+
+/* Something, or a session, waits for the answers to what is in flight. */
+extern bool outbox_settler_awaits_answers(const OutboxSettler *settler);
 extern void outbox_settler_collect(OutboxSettler *settler,
 								   OutboxSettling *settling);
 extern void outbox_settler_run(OutboxSettler *settler,
@@ -89,6 +92,13 @@ extern void outbox_settler_committed(OutboxSettler *settler,
 									 OutboxSettling *settling);
 
 extern void outbox_settler_timers(OutboxSettler *settler, OutboxMonoTime now);
+
+/*
+ * How long an answer may be left unread, and what it said unsettled, where that
+ * is not waited for: at everyday rates a wake-up and a transaction cost more than
+ * all else that is done for a message (measured).
+ */
+#define OUTBOX_SETTLE_DELAY_MS	20
 
 /* What is locked may be tried at once. */
 extern void outbox_settler_unstick(OutboxSettler *settler);

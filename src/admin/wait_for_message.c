@@ -186,6 +186,9 @@ wait_for(Oid schema, const pg_uuid_t *id, OutboxMonoTime deadline)
 {
 	State		state = look(schema, id);
 
+	/* A worker may have left the answer unread: it looks now who waits. */
+	if (state == PENDING && !outbox_mono_reached(deadline, outbox_mono_now()))
+		(void) outbox_shared_tell_workers(MyDatabaseId, 0);
 	while (state == PENDING)
 	{
 		OutboxMonoTime now = outbox_mono_now();
@@ -232,9 +235,6 @@ wait_registered(Oid schema, const pg_uuid_t *id, OutboxMonoTime deadline)
 	State		state;
 
 	outbox_waiter_begin(id);
-	/* Else answers of the broker may be left unread for a while. */
-	if (outbox_shared != NULL)
-		(void) outbox_shared_tell_workers(MyDatabaseId, 0);
 	PG_ENSURE_ERROR_CLEANUP(end_waiting, (Datum) 0);
 	{
 		state = wait_for(schema, id, deadline);

@@ -35,8 +35,8 @@
 #define KEEPALIVE_INTERVAL_S 10
 #define KEEPALIVE_COUNT		3
 
-/* Nothing stays unread for so long, but while the process is stopped. */
-#define UNREAD_MAX_US		1000000
+/* More than the confirms of a full window. */
+#define PEEKED_BYTES		32768
 
 /* How often a write that does not go looks whether the watchdog ended it. */
 #define POLL_MS				100
@@ -81,13 +81,14 @@ arrival_us(struct msghdr *message)
 /*
  * Has the socket bytes to read?  unread_us: since when; 0: unknown.  Answers may be left
  * unread for a while (relay_wait_set.c), and their times are counted by when they came.
- * Of several segments that is the last one.
+ * Of several segments that is the last one that is read whole.  FIONREAD is asked first,
+ * since a look at an empty socket would take its error away from the library.
  */
 bool
 outbox_link_bytes_wait(int fd, int64 *unread_us)
 {
-	char		byte;
-	struct iovec bytes = {&byte, 1};
+	static char peeked[PEEKED_BYTES];
+	struct iovec bytes = {peeked, sizeof(peeked)};
 	union
 	{
 		struct cmsghdr header;
@@ -96,20 +97,20 @@ outbox_link_bytes_wait(int fd, int64 *unread_us)
 	struct msghdr message = {0};
 	struct timeval now;
 	int64		arrived;
+	int			waiting = 0;
 
 	*unread_us = 0;
+	if (ioctl(fd, FIONREAD, &waiting) != 0 || waiting <= 0)
+		return false;
 	message.msg_iov = &bytes;
 	message.msg_iovlen = 1;
 	message.msg_control = &control;
 	message.msg_controllen = sizeof(control);
 	if (recvmsg(fd, &message, MSG_PEEK | MSG_DONTWAIT) <= 0)
-		return false;
+		return true;
 	arrived = arrival_us(&message);
 	if (arrived != 0 && gettimeofday(&now, NULL) == 0)
 		*unread_us = (int64) now.tv_sec * 1000000 + now.tv_usec - arrived;
-	/* The clock was set meanwhile. */
-	if (*unread_us < 0 || *unread_us > UNREAD_MAX_US)
-		*unread_us = 0;
 	return true;
 }
 

@@ -253,7 +253,7 @@ extern void outbox_sweep_look(OutboxSweep *sweep, OutboxMonoTime now);
 
 /*
  * Waits for the latch, the socket if there is one, or so many milliseconds.
- * Returns whether the socket is readable.
+ * Returns whether the socket may be readable.
  */
 extern bool outbox_relay_wait(OutboxRelay *relay, int64 timeout_ms);
 

@@ -90,10 +90,14 @@ static void
 count_timings(const OutboxRelay *relay, const OutboxItem *item)
 {
 	const OutboxConnection *connection = &relay->connection;
+	int64		publish_us = connection->received_at.us - item->sent_at.us;
 	int64		unread_us = outbox_link_unread_us(relay->link);
 
+	/* The wall clock was set. */
+	if (unread_us < 0 || unread_us > publish_us)
+		unread_us = 0;
 	outbox_stats_time(OUTBOX_TIMING_PUBLISH,
-					  connection->received_at.us - unread_us - item->sent_at.us);
+					  publish_us - unread_us);
 	outbox_stats_time(OUTBOX_TIMING_COMMIT,
 					  connection->received_wall - unread_us - item->message->ready_at);
 }

@@ -169,7 +169,7 @@ MUTATIONS = (
      ["numbers"]),
     ("commit-is-publish", "src/relay/relay_link.c",
      "connection->received_wall - unread_us - item->message->ready_at);",
-     "connection->received_at.us - unread_us - item->sent_at.us);",
+     "publish_us - unread_us);",
      "commit_to_confirm: from the commit to the confirm",
      ["numbers"]),
     ("answer-counts-when-read", "src/broker/broker.c",

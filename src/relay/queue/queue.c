@@ -617,18 +617,16 @@ leave_answered(OutboxQueue *queue, OutboxItem *item)
 	item->in_turn = false;
 }
 
-static bool stop_key(OutboxQueue *queue, OutboxItem *item);
 static void drop_unsent(OutboxQueue *queue, OutboxItem *after);
 
 /* Where the key has stopped is over: was one of these returned, and is not acked yet? */
 static void
-stop_at_returned(OutboxQueue *queue, OutboxItem *from)
+stop_at_returned(OutboxKey *key, OutboxItem *from)
 {
 	while (from != NULL && (from->state != OUTBOX_ITEM_SENT ||
 							from->reason != OUTBOX_REASON_UNROUTABLE))
 		from = next_of(from);
-	if (from != NULL)
-		(void) stop_key(queue, from);
+	key->refused = from;
 }
 
 /* Frees one that is going, and is in no list of the queue: its key goes on. */
@@ -646,10 +644,7 @@ item_gone(OutboxQueue *queue, OutboxItem *item)
 		key->ngoing--;
 		key->going_bytes -= item->message->size;
 		if (key->refused == item)
-		{
-			key->refused = NULL;
-			stop_at_returned(queue, next);
-		}
+			stop_at_returned(key, next);
 	}
 	free_item(queue, item);
 	if (next != NULL)
@@ -698,30 +693,8 @@ drop_unsent(OutboxQueue *queue, OutboxItem *after)
 /* ---------------------------------------------------------------- refusals */
 
 /*
- * Must it not be sent again before an older one of its key, as the broker has refused
- * that?  One that was refused before goes alone.
- */
-static bool
-is_stopped(const OutboxItem *item)
-{
-	const OutboxKey *key = item->key;
-	int64		seq = item->message->seq;
-
-	if (item->message->attempts > 0)
-		return false;
-	if (key->refused != NULL && key->refused->message->seq < seq)
-		return true;
-	/* It is a row again, or was read again. */
-	if ((key->skip_low != 0 && key->skip_low < seq) ||
-		(key->nwaiting > 0 && at_front(&key->waiting)->message->seq < seq))
-		return true;
-	return is_blocked(key, seq) ||
-		(key->hold == OUTBOX_HOLD_RETRY && !is_blocked(key, key->retry.seq));
-}
-
-/*
- * The broker has refused it: its key stops.  False if the key has stopped before, at
- * an older one: then this one has its turn when that is over, and no attempt counts.
+ * The broker has refused it: its key stops there, and nothing behind it is sent.  False
+ * if the refusal does not count, as it was sent behind another one that was refused.
  */
 static bool
 stop_key(OutboxQueue *queue, OutboxItem *item)
@@ -730,9 +703,9 @@ stop_key(OutboxQueue *queue, OutboxItem *item)
 	OutboxItem *other = key->refused;
 
 	if (other == item)
-		return true;
+		return !item->stopped;
 	/* One of the same number may be about to be settled. */
-	if (is_stopped(item) || (other != NULL && other->listed))
+	if (other != NULL && (other->listed || other->message->seq < item->message->seq))
 		return false;
 	key->refused = item;
 	key->next_alone = true;
@@ -741,8 +714,11 @@ stop_key(OutboxQueue *queue, OutboxItem *item)
 		back_to_row(queue, other);
 	item->nbehind = 0;
 	for (OutboxItem *behind = next_of(item); behind != NULL; behind = next_of(behind))
+	{
+		behind->stopped = true;
 		item->nbehind++;
-	return true;
+	}
+	return !item->stopped;
 }
 
 /* ------------------------------------------------------------------- states */
@@ -928,6 +904,7 @@ outbox_queue_rejected(OutboxQueue *queue, OutboxItem *item, OutboxReason reason,
 	else if (stop_key(queue, item))
 		take_answers(queue, item);
 	else
+		/* It has its turn behind the older one. */
 		back_to_row(queue, item);
 	count_items(queue);
 }
@@ -947,7 +924,7 @@ send_again(OutboxQueue *queue, OutboxItem *item)
 		return;
 	if (key->refused == item)
 		key->refused = NULL;
-	if (is_stopped(item) || (head_of(key) != item && !is_pipelined(item)))
+	if (item->stopped || (head_of(key) != item && !is_pipelined(item)))
 		back_to_row(queue, item);
 }
 

@@ -124,6 +124,7 @@ struct OutboxItem
 	bool		listed;			/* to be settled: confirmed or rejected has it */
 	int			nbehind;		/* refused: later ones of its key that were
 								 * sent */
+	bool		stopped;		/* one of these, and not sent again before it */
 	bool		maybe_poison;	/* may be what closed the channel */
 	bool		permanent;		/* rejected for what no later attempt can
 								 * change */
@@ -229,8 +230,8 @@ extern void outbox_queue_confirmed(OutboxQueue *queue, OutboxItem *item);
 
 /*
  * From READY or SENT; error is copied.  permanent: no later attempt helps.  The item may
- * be gone afterwards: behind an older one that was refused, or is in the table, it is a
- * row again, without an attempt; with ordering = 'key', too.
+ * be gone afterwards: sent behind an older one that was refused, it is a row again,
+ * without an attempt.
  */
 extern void outbox_queue_rejected(OutboxQueue *queue, OutboxItem *item,
 								  OutboxReason reason, const char *error,

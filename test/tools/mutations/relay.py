@@ -186,7 +186,7 @@ MUTATIONS = (
      "order of what is sent again after a connection was lost",
      ["worker/queue"]),
     ("returned-not-heard", "src/relay/queue/queue.c",
-     "			stop_at_returned(queue, next);", "			;",
+     "			stop_at_returned(key, next);", "			key->refused = NULL;",
      "ordering = 'pipelined': a key stops where the next message was returned",
      ["sim/histories"]),
     ("older-joins-behind", "src/relay/queue/queue.c",

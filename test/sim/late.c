@@ -178,13 +178,7 @@ void
 sim_late_shift(int64 us)
 {
 	for (int i = 0; i < sim_nrows; i++)
-	{
-		if (sim_rows[i]->due != 0)
-			sim_rows[i]->due += us;
-		/* What becomes due in the transaction that counts its attempt is left to the recheck. */
-		else if (sim_relay_tx != 0)
-			sim_rows[i]->recheck = true;
-	}
+		sim_rows[i]->due += sim_rows[i]->due != 0 ? us : 0;
 	for (int i = 1; i < sim_ntxs; i++)
 		sim_txs[i].ended_at += us;
 	database.until += us;
@@ -317,11 +311,12 @@ look(Look *of)
 	of->full += Max(of->locked_rows - 2 * sim_config.window, 0);
 }
 
-/* To be settled. */
+/* To be settled.  A confirm that a lost link may have taken back is none: it is sent again. */
 static bool
 is_answered(const SimRow *row)
 {
-	return row->flight == ROW_ACKED || (row->flight != ROW_SENT && row->rejections > 0);
+	return (row->flight == ROW_ACKED && row->acked) ||
+		(row->flight != ROW_SENT && row->rejections > 0);
 }
 
 /* Until when the row cannot go; 0: it can. */
@@ -409,6 +404,8 @@ sim_late_wait(int64 wakes_at)
 				   (link.until - sim_now) / 1e6, (wakes_at - sim_now) / 1e6);
 	if (sim_now >= database.until)
 		database.failures = 0;
+	/* Of what the relay has judged since its last call to the link, when that was lost. */
+	sim_oracle_let_go();
 	look(&of);
 	for (int i = 0; i < sim_nrows; i++)
 		check_row(&of, i, wakes_at);

@@ -143,6 +143,13 @@ test_left(void)
 					  OUTBOX_UNREAD_LEFT | OUTBOX_UNREAD_OVERTAKING);
 	check(unread.n == 2 && unread.ranges[1].lo == 1002 &&
 		  unread.ranges[1].hi == 50000, "which more of the same closes");
+	outbox_unread_add(&unread, 60000, 60001, NOW, OUTBOX_UNREAD_LATE);
+	outbox_unread_add(&unread, 1002, 60005, NOW,
+					  OUTBOX_UNREAD_LEFT | OUTBOX_UNREAD_OVERTAKING);
+	check(unread.n == 4 && is_range(1, 1002, 59999, 0, OUTBOX_UNREAD_LEFT | OUTBOX_UNREAD_OVERTAKING) &&
+		  is_range(2, 60000, 60001, 0, OUTBOX_UNREAD_LATE) && unread.ranges[3].lo == 60002,
+		  "what comes late is no part of what is left around it later");
+	outbox_unread_remove(&unread, 50001, 70000);
 	for (int i = 0; i < 100; i++)
 		outbox_unread_add(&unread, 2000 + i * 200, 2000 + i * 200, NOW,
 						  OUTBOX_UNREAD_LATE);

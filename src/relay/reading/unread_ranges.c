@@ -140,6 +140,42 @@ insert(OutboxUnread *unread, OutboxUnreadRange range)
 		merge_at(unread, i);
 }
 
+/* The first range that is read before what is LEFT, and has some of these numbers. */
+static const OutboxUnreadRange *
+find_first_read(const OutboxUnread *unread, int64_t lo, int64_t hi)
+{
+	for (int i = 0; i < unread->n; i++)
+	{
+		const OutboxUnreadRange *range = &unread->ranges[i];
+
+		if (range->hi >= lo && range->lo <= hi && !outbox_unread_is_left(range) &&
+			outbox_unread_bars(range) && !outbox_mono_is_set(range->at))
+			return range;
+	}
+	return NULL;
+}
+
+/* Around what is read first, as long as there is room. */
+static void
+insert_left(OutboxUnread *unread, OutboxUnreadRange range)
+{
+	const OutboxUnreadRange *first;
+
+	while (unread->n < OUTBOX_UNREAD_MAX &&
+		   (first = find_first_read(unread, range.lo, range.hi)) != NULL)
+	{
+		OutboxUnreadRange before = range;
+
+		before.hi = first->lo - 1;
+		range.lo = first->hi + 1;
+		if (before.lo <= before.hi)
+			insert(unread, before);
+		if (range.lo > range.hi)
+			return;
+	}
+	insert(unread, range);
+}
+
 void
 outbox_unread_add(OutboxUnread *unread, int64_t lo, int64_t hi,
 				  OutboxMonoTime at, int why)
@@ -161,7 +197,10 @@ outbox_unread_add(OutboxUnread *unread, int64_t lo, int64_t hi,
 		!subtract_all(unread, lo, hi, true))
 		why |= OUTBOX_UNREAD_LEFT;
 	range = (OutboxUnreadRange) {.lo = lo, .hi = hi, .at = at, .why = why};
-	insert(unread, range);
+	if (why & OUTBOX_UNREAD_LEFT)
+		insert_left(unread, range);
+	else
+		insert(unread, range);
 }
 
 void

@@ -24,8 +24,8 @@
 /*
  * Why a range is to be read; one that was merged has several reasons.  A range that
  * is LEFT (much of it: what piled up in an outage, say) is read beside the others
- * and not before them.  So what is added inside of it for another reason stays a
- * range of its own, with some of that on either side.
+ * and not before them.  So what has another reason stays a range of its own inside of
+ * it, with some of that on either side, whichever was added first.
  */
 #define OUTBOX_UNREAD_NEW		0x01	/* after the last row that was read */
 #define OUTBOX_UNREAD_LATE		0x02	/* became visible late, or was

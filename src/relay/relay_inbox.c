@@ -248,7 +248,7 @@ sweep(OutboxRelay *relay)
 {
 	outbox_sweep_start(&relay->sweep, relay->queue);
 	outbox_reader_look(&relay->reader);
-	outbox_due_restart(&relay->reader.due);
+	outbox_due_look_up(&relay->reader.due);
 	outbox_keys_invalidate_holders(&relay->reader);
 	outbox_control_invalidate(&relay->control);
 	outbox_jobs_look(&relay->jobs);

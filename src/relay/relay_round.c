@@ -283,6 +283,7 @@ round_transaction(OutboxRelay *relay, OutboxSettling *settling, OutboxBatch *bat
 		find_prepared(relay);
 	if (outbox_reader_check_holders(&relay->reader))
 		hold_retries(relay);
+	outbox_reader_check_due(&relay->reader);
 	/* A stale worker, replaced while it was stopped, has no say any more. */
 	if (!outbox_slot_is_mine())
 		elog(FATAL, "outbox worker was replaced");
@@ -299,8 +300,7 @@ round_transaction(OutboxRelay *relay, OutboxSettling *settling, OutboxBatch *bat
 	outbox_batch_init(batch, relay->queue, &relay->routes, relay->scratch);
 	if (wants_claim(relay, outbox_mono_now()))
 		claim(relay, batch, wall);
-	outbox_due_find(&relay->reader.due, batch, wall,
-						   settling->nrejected > 0);
+	outbox_due_find(&relay->reader.due, batch, settling->nrejected > 0);
 	durable = commits_durably(relay, settling, batch);
 	if (durable)
 		outbox_slot_set_committing(true);

@@ -64,18 +64,23 @@ outbox_sweep_start(OutboxSweep *sweep, OutboxQueue *queue)
 	start(sweep, queue, 1);
 }
 
+/* Is it to be looked whether a forgotten key goes on? */
+static bool
+wants_pass(const OutboxSweep *sweep, const OutboxQueue *queue)
+{
+	return queue->forgotten_low != 0 && queue->pass_wanted && sweep->from == 0;
+}
+
 OutboxMonoTime
 outbox_sweep_deadline(const OutboxSweep *sweep, const OutboxQueue *queue)
 {
-	return queue->forgotten_low != 0 && sweep->from == 0 ? sweep->forgotten_at :
-		OUTBOX_MONO_UNSET;
+	return wants_pass(sweep, queue) ? sweep->forgotten_at : OUTBOX_MONO_UNSET;
 }
 
 void
 outbox_sweep_timers(OutboxSweep *sweep, OutboxQueue *queue, OutboxMonoTime now)
 {
-	if (queue->forgotten_low != 0 && sweep->from == 0 &&
-		outbox_mono_reached(sweep->forgotten_at, now))
+	if (wants_pass(sweep, queue) && outbox_mono_reached(sweep->forgotten_at, now))
 		start(sweep, queue, queue->forgotten_low);
 }
 

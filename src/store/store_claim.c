@@ -58,6 +58,7 @@ typedef enum ClaimKind
 	CLAIM_READY,
 	CLAIM_DUE,
 	LIST_READY,
+	LIST_DUE,
 	CLAIM_KINDS
 } ClaimKind;
 
@@ -72,10 +73,11 @@ typedef enum ClaimKind
 static char *
 claim_text(ClaimKind kind, int filters)
 {
+	bool		list = kind == LIST_READY || kind == LIST_DUE;
 	const char *order = "seq";
 	const char *range = READY " AND seq > $1 AND seq <= $2";
 
-	if (kind == CLAIM_DUE)
+	if (kind == CLAIM_DUE || kind == LIST_DUE)
 	{
 		order = "available_at, seq";
 		range = WAITING " AND (available_at, seq) > ($8, $1)"
@@ -90,7 +92,7 @@ claim_text(ClaimKind kind, int filters)
 	/* A row that was changed is read again, though its id is the same. */
 	return psprintf("SELECT %s FROM outbox_internal.outbox WHERE %s%s%s%s%s"
 					" ORDER BY %s LIMIT $3%s",
-					kind == LIST_READY ? ROW_COLUMNS : CLAIM_COLUMNS, range,
+					list ? ROW_COLUMNS : CLAIM_COLUMNS, range,
 					filters & EXCLUDE_ROUTES ? " AND route <> ALL ($4)" : "",
 					filters & EXCLUDE_KEYS ?
 					" AND (aggregate_id IS NULL OR " KEY_HASH " <> ALL ($5))" : "",
@@ -98,7 +100,7 @@ claim_text(ClaimKind kind, int filters)
 					" AND (coalesce(" KEY_HASH ", seq) & 9223372036854775807) % $7 = $6" : "",
 					filters & EXCLUDE_ROWS ?
 					" AND (id <> ALL ($10) OR ctid <> ALL ($11))" : "",
-					order, kind == LIST_READY ? "" : " FOR UPDATE SKIP LOCKED");
+					order, list ? "" : " FOR UPDATE SKIP LOCKED");
 }
 
 static int
@@ -197,6 +199,8 @@ visit_row(ClaimReceiver *receiver, TupleTableSlot *slot)
 										 ROW_AGGREGATE_ID);
 	row.route = outbox_store_utf8(slot, ROW_ROUTE);
 	row.keyed = !slot->tts_isnull[ROW_AGGREGATE_ID];
+	row.available_at = slot->tts_isnull[ROW_AVAILABLE_AT] ? 0 :
+		DatumGetTimestampTz(slot->tts_values[ROW_AVAILABLE_AT]);
 	receiver->visit(&row, receiver->arg);
 }
 
@@ -340,4 +344,13 @@ outbox_store_list(const OutboxClaim *claim, OutboxRowVisit visit)
 	ClaimReceiver receiver = {.visit = visit, .arg = claim->arg};
 
 	return run_claim(claim, LIST_READY, 0, 0, &receiver);
+}
+
+int
+outbox_store_list_due(const OutboxClaim *claim, TimestampTz after_due, TimestampTz upto_due,
+					  OutboxRowVisit visit)
+{
+	ClaimReceiver receiver = {.visit = visit, .arg = claim->arg};
+
+	return run_claim(claim, LIST_DUE, after_due, upto_due, &receiver);
 }

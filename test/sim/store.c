@@ -969,17 +969,14 @@ compare_due(const void *a, const void *b)
 	return left->row->label - right->row->label;
 }
 
-int
-outbox_store_claim_due(const OutboxClaim *claim, TimestampTz after_due,
-					   int64 after_seq, TimestampTz upto_due)
+/* In their order; returns how many. */
+static int
+list_due(const OutboxClaim *claim, TimestampTz after_due, int64 after_seq,
+		 TimestampTz upto_due, Due **list)
 {
 	static Due *due;
 	int			n = 0;
-	int			count = 0;
 
-	statement("claim of what is due");
-	if (claim->limit <= 0)
-		return 0;
 	if (due == NULL)
 		due = malloc(sizeof(Due) * MAX_ROWS);
 	for (int i = 0; i < sim_nrows; i++)
@@ -995,6 +992,22 @@ outbox_store_claim_due(const OutboxClaim *claim, TimestampTz after_due,
 		due[n++] = (Due) {seen->available_at, row, seen};
 	}
 	qsort(due, n, sizeof(Due), compare_due);
+	*list = due;
+	return n;
+}
+
+int
+outbox_store_claim_due(const OutboxClaim *claim, TimestampTz after_due,
+					   int64 after_seq, TimestampTz upto_due)
+{
+	Due		   *due;
+	int			n;
+	int			count = 0;
+
+	statement("claim of what is due");
+	if (claim->limit <= 0)
+		return 0;
+	n = list_due(claim, after_due, after_seq, upto_due, &due);
 	for (int i = 0; i < n; i++)
 		if (!claim_row(claim, due[i].row, due[i].seen, true, &count))
 			break;
@@ -1014,6 +1027,7 @@ visit_row(const SimRow *row, const SimVersion *version, OutboxRowVisit visit,
 	found.keyed = row->key != 0;
 	found.key_hash = row->key != 0 ? sim_key_hash(row->key, version->route) : 0;
 	found.route = sim_route_name(version->route);
+	found.available_at = version->available_at;
 	sim_learn(row->label);
 	visit(&found, arg);
 }
@@ -1039,6 +1053,21 @@ outbox_store_list(const OutboxClaim *claim, OutboxRowVisit visit)
 	}
 	sim_learn(count);
 	return count;
+}
+
+int
+outbox_store_list_due(const OutboxClaim *claim, TimestampTz after_due, TimestampTz upto_due,
+					  OutboxRowVisit visit)
+{
+	Due		   *due;
+	int			n;
+
+	statement("list of what is due");
+	n = Min(list_due(claim, after_due, claim->after, upto_due, &due), claim->limit);
+	for (int i = 0; i < n; i++)
+		visit_row(due[i].row, due[i].seen, visit, claim->arg);
+	sim_learn(n);
+	return n;
 }
 
 void

@@ -34,20 +34,22 @@ $node->sql('CREATE DATABASE other');
 $node->sql('CREATE EXTENSION outbox', 'other');
 my $consumer = OutboxTest::Consumer->start($rabbit, exchange => 'outbox');
 
-# rows that stay: failed, scheduled, of a paused route
+# rows that stay: failed, scheduled, of a paused route, and due behind either
 $node->sql(<<'SQL');
-INSERT INTO outbox_route (name, exchange, exchange_type, max_attempts, paused)
-	VALUES ('nowhere', 'nowhere', 'topic', 1, false),
-		('paused', 'outbox', 'topic', 1, true);
+INSERT INTO outbox_route (name, exchange, exchange_type, max_attempts, paused, on_failed)
+	VALUES ('nowhere', 'nowhere', 'topic', 1, false, 'block'),
+		('paused', 'outbox', 'topic', 1, true, 'skip');
 SELECT outbox_enqueue('idle.event', '{}') FROM generate_series(1, 100);
 SELECT outbox_enqueue('idle.event', '{}', route => 'nowhere', aggregate_id => 'k');
 SELECT outbox_enqueue('idle.event', '{}', route => 'paused');
 SELECT outbox_enqueue('idle.event', '{}', available_at => now() + '1 h');
+SELECT outbox_enqueue('idle.event', '{}', route => 'nowhere', aggregate_id => 'k', available_at => clock_timestamp() + '0.1 s');
+SELECT outbox_enqueue('idle.event', '{}', route => 'paused', available_at => clock_timestamp() + '0.1 s');
 SQL
 $consumer->wait_count(100);
 $node->wait_sql(
 	q{SELECT string_agg(route || ' ' || status, ', ' ORDER BY seq) FROM outbox},
-	'nowhere failed, paused pending, default pending');
+	'nowhere failed, paused pending, default pending, nowhere pending, paused pending');
 $node->wait_sql('SELECT state FROM outbox_status', 'idle', undef, $_)
   foreach qw(postgres other);
 

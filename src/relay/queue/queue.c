@@ -129,6 +129,7 @@ find_key(OutboxQueue *queue, int64 hash)
 		dlist_init(&key->going);
 		dlist_init(&key->waiting);
 		key->skip_low = queue->forgotten_low;
+		key->due_left = PG_INT64_MAX;
 	}
 	return key;
 }
@@ -258,33 +259,77 @@ may_join(const OutboxKey *key, const OutboxItem *item)
 		 last_of(key)->message->seq <= item->message->seq);
 }
 
+/* goes_to(): no row, and none but the one that the key waits for. */
+#define GOES_NONE	PG_INT64_MIN
+#define GOES_RETRY	(PG_INT64_MIN + 1)
+
+/* Rows of the key up to that number go, as far as what holds it is concerned. */
+static int64
+goes_to(const OutboxKey *key)
+{
+	int64		to = key->blocked_on != NULL ? key->failed.seq : PG_INT64_MAX;
+
+	if (head_is_locked(key))
+		return GOES_NONE;
+	if (key->hold == OUTBOX_HOLD_LOCKED)
+		return Min(to, key->skip_low);
+	if (key->hold == OUTBOX_HOLD_RETRY && !is_blocked(key, key->retry.seq))
+		/* When others of it are not answered yet, it comes again. */
+		return nothing_goes(key) ? GOES_RETRY : GOES_NONE;
+	return to;
+}
+
+/* A row of it whose time has come is only in the table, and no list leads to it. */
+static void
+leave_due(OutboxKey *key, int64 seq)
+{
+	key->due_left = Min(key->due_left, seq > goes_to(key) ? goes_to(key) : GOES_NONE);
+}
+
+/* The item is going to be nothing but a row. */
+static void
+leave_item(OutboxKey *key, const OutboxItem *item)
+{
+	outbox_lower(&key->skip_low, item->message->seq);
+	if (item->message->available_at != 0)
+		leave_due(key, item->message->seq);
+}
+
 /*
- * Puts the key where its state belongs.
- *
- * What is older than a failed row goes on, and where some of it has to be read again
- * the failed row is forgotten: the claim that comes to what is later finds it, as it
- * does where nothing is known of the key.  A retry that is behind the failed row
- * itself holds nothing before it, and the row is remembered for that.
+ * Those rows are read again, once, when others of the key go than when they were left.
+ * Where keys are forgotten, what holds a key that is done may have been, too: not at
+ * once.
+ */
+static void
+free_due(OutboxQueue *queue, OutboxKey *key, bool done)
+{
+	int64		to = goes_to(key);
+
+	if (key->due_left == PG_INT64_MAX ||
+		(to == GOES_RETRY ? key->due_left == to : key->due_left >= to))
+		return;
+	key->due_left = PG_INT64_MAX;
+	if (done && queue->forgotten_low != 0)
+		queue->due_forgotten = queue->pass_wanted = true;
+	else
+		queue->due_freed = true;
+}
+
+/*
+ * Puts the key where its state belongs.  What is older than a failed row is read again
+ * while the row holds the rest.
  */
 static void
 place_in_list(OutboxQueue *queue, OutboxKey *key)
 {
-	bool		older = key->blocked_on != NULL && key->skip_low != 0 &&
-		key->skip_low < key->failed.seq;
-	bool		retry_blocked = key->hold == OUTBOX_HOLD_RETRY &&
-		is_blocked(key, key->retry.seq);
+	bool		reads = key->skip_low != 0 && key->skip_low < goes_to(key);
 
-	if (older && !retry_blocked)
-		key->blocked_on = NULL;
-
-	if (older && retry_blocked && key->nwaiting == 0 && !head_is_locked(key))
+	if (reads && key->nwaiting == 0)
 		list_key(queue, key, OUTBOX_KEY_REREAD);
 	else if (key->hold != OUTBOX_HOLD_NONE || key->blocked_on != NULL ||
 			 head_is_locked(key))
 		list_key(queue, key, OUTBOX_KEY_HELD);
-	else if (key->skip_low != 0 && key->nwaiting == 0)
-		list_key(queue, key, OUTBOX_KEY_REREAD);
-	else if (key->skip_low != 0 && key->large)
+	else if (reads && key->large)
 		list_key(queue, key, OUTBOX_KEY_LARGE);
 	else
 		list_key(queue, key, OUTBOX_KEY_UNLISTED);
@@ -294,9 +339,13 @@ place_in_list(OutboxQueue *queue, OutboxKey *key)
 static void
 place_key(OutboxQueue *queue, OutboxKey *key)
 {
+	bool		done;
+
 	place_in_list(queue, key);
-	if (key->list == OUTBOX_KEY_UNLISTED && key->skip_low == 0 &&
-		nothing_goes(key) && key->nwaiting == 0)
+	done = key->list == OUTBOX_KEY_UNLISTED && key->skip_low == 0 &&
+		nothing_goes(key) && key->nwaiting == 0;
+	free_due(queue, key, done);
+	if (done)
 		hash_search(queue->keys, &key->hash, HASH_REMOVE, NULL);
 }
 
@@ -432,17 +481,6 @@ leave_waiting(OutboxQueue *queue, OutboxItem *item)
 	queue->waiting_bytes -= item->message->size;
 }
 
-/* Must it wait?  Those before the row that is locked, or has failed, go on. */
-static bool
-holds_back(const OutboxKey *key, int64 seq)
-{
-	if (is_blocked(key, seq) || head_is_locked(key))
-		return true;
-	if (key->hold == OUTBOX_HOLD_LOCKED)
-		return seq > key->skip_low;
-	return key->hold == OUTBOX_HOLD_RETRY && !is_blocked(key, key->retry.seq);
-}
-
 /* Is there another one in memory that may go, and nothing older that is not? */
 static bool
 may_advance(const OutboxKey *key)
@@ -453,7 +491,7 @@ may_advance(const OutboxKey *key)
 		return false;
 	Assert(key->waiting.head.next != NULL);
 	next = at_front(&key->waiting);
-	return may_join(key, next) && !holds_back(key, next->message->seq);
+	return may_join(key, next) && next->message->seq <= goes_to(key);
 }
 
 /* One of a key is gone, or something else that others of it have waited for. */
@@ -487,7 +525,7 @@ drop_waiting(OutboxQueue *queue, OutboxKey *key, int64 above)
 
 		if (item->message->seq <= above)
 			continue;
-		outbox_lower(&key->skip_low, item->message->seq);
+		leave_item(key, item);
 		leave_waiting(queue, item);
 		free_item(queue, item);
 	}
@@ -498,7 +536,12 @@ static void
 hold_retry(OutboxKey *key, int64 seq, const pg_uuid_t *id)
 {
 	if (key->hold == OUTBOX_HOLD_RETRY && key->retry.seq != seq)
+	{
 		key->more_retries = true;
+		/* Rows that were left may be this one. */
+		if (key->due_left != PG_INT64_MAX)
+			key->due_left = GOES_NONE;
+	}
 	set_hold(key, OUTBOX_HOLD_RETRY);
 	key->retry.seq = seq;
 	key->retry.id = *id;
@@ -676,7 +719,7 @@ back_to_row(OutboxQueue *queue, OutboxItem *item)
 		leave_ready(queue, item);
 	else
 		leave_answered(queue, item);
-	outbox_lower(&key->skip_low, item->message->seq);
+	leave_item(key, item);
 	item_gone(queue, item);
 }
 
@@ -752,7 +795,7 @@ static bool
 key_accepts(OutboxQueue *queue, OutboxKey *key, const OutboxMessage *message,
 			bool due)
 {
-	if (holds_back(key, message->seq))
+	if (message->seq > goes_to(key))
 		return false;
 	/* A due row is in no list that the key is read again from. */
 	if (due)
@@ -790,16 +833,14 @@ outbox_queue_admit(OutboxQueue *queue, OutboxMessage *message,
 		if (key->blocked_on != NULL && is_holder(&key->failed, message))
 			key->blocked_on = NULL;
 
-		/*
-		 * The one that the key waits for has come back.  When others of it
-		 * are not answered yet, it comes again.
-		 */
-		if (key->hold == OUTBOX_HOLD_RETRY && is_holder(&key->retry, message) &&
-			!is_blocked(key, message->seq) && nothing_goes(key))
+		/* The one that the key waits for has come back. */
+		if (goes_to(key) == GOES_RETRY && is_holder(&key->retry, message))
 			release_retry(queue, key);
 		else if (!key_accepts(queue, key, message, due))
 		{
-			if (!due)
+			if (due)
+				leave_due(key, message->seq);
+			else
 				outbox_lower(&key->skip_low, message->seq);
 			place_key(queue, key);
 			outbox_queue_return_claim(queue, &message->id);
@@ -1164,9 +1205,9 @@ outbox_queue_hold_locked(OutboxQueue *queue, int64 hash, int64 seq)
 	OutboxKey  *key = find_key(queue, hash);
 
 	outbox_lower(&key->skip_low, seq);
-	drop_waiting(queue, key, seq);
 	if (key->hold == OUTBOX_HOLD_NONE)
 		set_hold(key, OUTBOX_HOLD_LOCKED);
+	drop_waiting(queue, key, seq);
 	place_key(queue, key);
 }
 
@@ -1202,11 +1243,13 @@ outbox_queue_retries_known(OutboxQueue *queue, bool known)
 
 void
 outbox_queue_block(OutboxQueue *queue, int64 hash, int64 seq,
-				   const pg_uuid_t *id, OutboxRoute *route)
+				   const pg_uuid_t *id, OutboxRoute *route, bool due)
 {
 	OutboxKey  *key = find_key(queue, hash);
 
 	block(key, seq, id, route);
+	if (due)
+		leave_due(key, PG_INT64_MAX);
 	outbox_lower(&key->skip_low, seq);
 	drop_waiting(queue, key, seq);
 	place_key(queue, key);
@@ -1222,8 +1265,15 @@ outbox_queue_note_forgotten(OutboxQueue *queue, int64 seq)
 }
 
 void
+outbox_queue_want_pass(OutboxQueue *queue)
+{
+	queue->pass_wanted = true;
+}
+
+void
 outbox_queue_pass_begins(OutboxQueue *queue)
 {
+	queue->pass_wanted = false;
 	queue->forgotten_next = 0;
 }
 
@@ -1231,6 +1281,8 @@ void
 outbox_queue_pass_ended(OutboxQueue *queue)
 {
 	queue->forgotten_low = queue->forgotten_next;
+	queue->due_freed |= queue->due_forgotten;
+	queue->due_forgotten = false;
 }
 
 /* Where that begins which only this key's entry leads to. */
@@ -1263,6 +1315,9 @@ outbox_queue_forget_held(OutboxQueue *queue)
 		if (!nothing_goes(key) || key->nwaiting > 0)
 			continue;
 		outbox_queue_note_forgotten(queue, lowest_of_key(key));
+		queue->due_forgotten |= key->due_left != PG_INT64_MAX;
+		/* No signal tells when a lock is gone. */
+		queue->pass_wanted |= key->hold == OUTBOX_HOLD_LOCKED;
 		list_key(queue, key, OUTBOX_KEY_UNLISTED);
 		hash_search(queue->keys, &key->hash, HASH_REMOVE, NULL);
 	}
@@ -1285,7 +1340,12 @@ outbox_queue_recall(OutboxQueue *queue, int64 hash, bool has_rows,
 		return;
 	key = find_key(queue, hash);
 	if (retry != NULL)
+	{
 		hold_retry(key, retry_seq, retry);
+		/* No pass is told when that is over. */
+		if (queue->due_forgotten)
+			leave_due(key, PG_INT64_MAX);
+	}
 	else if (!has_rows)
 	{
 		key->skip_low = 0;
@@ -1301,6 +1361,29 @@ outbox_queue_key_done(OutboxQueue *queue, int64 hash)
 
 	if (key != NULL)
 		place_key(queue, key);
+}
+
+bool
+outbox_queue_leaves_due(OutboxQueue *queue, int64 hash, int64 seq, const pg_uuid_t *id)
+{
+	OutboxKey  *key = hash_search(queue->keys, &hash, HASH_FIND, NULL);
+
+	if (key == NULL)
+		return queue->due_forgotten;
+	if (seq <= goes_to(key) ||
+		(goes_to(key) == GOES_RETRY && memcmp(&key->retry.id, id, UUID_LEN) == 0))
+		return false;
+	leave_due(key, seq);
+	return true;
+}
+
+bool
+outbox_queue_take_due_freed(OutboxQueue *queue)
+{
+	bool		freed = queue->due_freed;
+
+	queue->due_freed = false;
+	return freed;
 }
 
 int64

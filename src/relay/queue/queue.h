@@ -101,6 +101,9 @@ typedef struct OutboxKey
 								 * such row is known, and a claim finds it */
 	OutboxHolder failed;
 	int64		skip_low;		/* unclaimed rows from here on; 0 none */
+	int64		due_left;		/* beside them, rows whose time has come were
+								 * left when those up to there could go, at
+								 * least; PG_INT64_MAX: none */
 	dlist_node	node;			/* in held, reread or large of the queue */
 	enum
 	{
@@ -163,6 +166,9 @@ typedef struct OutboxQueue
 								 * here on */
 	int64		forgotten_next; /* the same of what this pass has left,
 								 * reading.h */
+	bool		pass_wanted;	/* what holds such a key may be gone */
+	bool		due_forgotten;	/* such a key has left rows that are due */
+	bool		due_freed;		/* a key that has left such rows goes on */
 	int			count;			/* all items */
 	int			nready;
 	int			nwaiting;
@@ -291,9 +297,9 @@ extern void outbox_queue_retries_known(OutboxQueue *queue, bool known);
 extern void outbox_queue_hold_retry(OutboxQueue *queue, int64 hash, int64 seq,
 									const pg_uuid_t *id);
 
-/* A row of the key has failed, and what is later waits. */
+/* A row of the key has failed, and what is later waits; due: perhaps rows that are due. */
 extern void outbox_queue_block(OutboxQueue *queue, int64 hash, int64 seq,
-							   const pg_uuid_t *id, OutboxRoute *route);
+							   const pg_uuid_t *id, OutboxRoute *route, bool due);
 
 /*
  * Forgets keys that are held until there is room for what is listed.  Nothing may
@@ -304,7 +310,10 @@ extern void outbox_queue_forget_held(OutboxQueue *queue);
 /* A row from there on is of a key that is forgotten, or stays so. */
 extern void outbox_queue_note_forgotten(OutboxQueue *queue, int64 seq);
 
-/* A pass over all of those begins; when it has ended, what it has noted is left. */
+/* The holder of a forgotten key may be gone: a pass over all of those is wanted. */
+extern void outbox_queue_want_pass(OutboxQueue *queue);
+
+/* It begins; when it has ended, what it has noted is left. */
 extern void outbox_queue_pass_begins(OutboxQueue *queue);
 extern void outbox_queue_pass_ended(OutboxQueue *queue);
 
@@ -321,6 +330,14 @@ extern void outbox_queue_recall(OutboxQueue *queue, int64 hash, bool has_rows,
 
 /* What was claimed of it is admitted: a key that has nothing is forgotten. */
 extern void outbox_queue_key_done(OutboxQueue *queue, int64 hash);
+
+/*
+ * Does this row, which is due, wait for its key?  Then the queue says when it may go:
+ * due rows are to be read from the start, once.
+ */
+extern bool outbox_queue_leaves_due(OutboxQueue *queue, int64 hash, int64 seq,
+									const pg_uuid_t *id);
+extern bool outbox_queue_take_due_freed(OutboxQueue *queue);
 
 /* The lowest number from which a key that is held skips, or 0. */
 extern int64 outbox_queue_lowest_held(OutboxQueue *queue);

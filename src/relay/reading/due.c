@@ -11,28 +11,52 @@
 #include "settings.h"
 #include "utils/timestamp.h"
 
+static bool
+is_before(const OutboxDuePlace *place, TimestampTz at, int64 seq)
+{
+	return place->at < at || (place->at == at && place->seq < seq);
+}
+
+/* Rows behind it are to be claimed, and so need not be checked. */
+static void
+set_cursor(OutboxDue *due, TimestampTz at, int64 seq)
+{
+	due->cursor.at = at;
+	due->cursor.seq = seq;
+	if (!is_before(&due->checked, at, seq))
+		due->checked = due->cursor;
+}
+
 void
 outbox_due_told(OutboxDue *due, TimestampTz at)
 {
 	if (due->next == 0 || at < due->next)
 		due->next = at;
-	/* Committed late; or the wall clock was set back. */
-	if (at <= due->cursor)
-		due->again_at = outbox_mono_now();
+	/* Committed late, or locked; or the wall clock was set back. */
+	if (at <= due->cursor.at)
+		set_cursor(due, at, PG_INT64_MIN);
 }
 
 void
 outbox_due_look_up(OutboxDue *due)
 {
 	due->unknown = true;
+	due->check = true;
+	due->checked.at = DT_NOBEGIN;
 }
 
 void
 outbox_due_restart(OutboxDue *due)
 {
-	due->cursor = DT_NOBEGIN;
-	due->cursor_seq = 0;
 	due->unknown = true;
+	set_cursor(due, DT_NOBEGIN, 0);
+}
+
+void
+outbox_due_restart_later(OutboxDue *due)
+{
+	due->restart_later = true;
+	outbox_mono_earlier(&due->again_at, outbox_mono_after(outbox_recheck_ms()));
 }
 
 bool
@@ -41,6 +65,7 @@ outbox_due_wanted(const OutboxDue *due)
 	return due->next != 0 && GetCurrentTimestamp() >= due->next;
 }
 
+/* Where it is not cut, all that is due is read. */
 void
 outbox_due_claim(OutboxDue *due, OutboxBatch *batch, TimestampTz wall)
 {
@@ -49,9 +74,14 @@ outbox_due_claim(OutboxDue *due, OutboxBatch *batch, TimestampTz wall)
 	OutboxClaim claim;
 
 	outbox_batch_fill_claim(batch, &claim);
-	if (outbox_store_claim_due(&claim, due->cursor, due->cursor_seq,
+	if (outbox_store_claim_due(&claim, due->cursor.at, due->cursor.seq,
 							   wall) >= claim.limit)
 		segment->cut = true;
+	if (segment->cut)
+		return;
+	/* Rows of routes that wait are left: outbox_relay_resume() restarts. */
+	segment->last_due = wall;
+	segment->last_seq = PG_INT64_MAX;
 }
 
 void
@@ -67,41 +97,24 @@ outbox_due_committed(OutboxDue *due, OutboxBatch *batch)
 	}
 	if (segment == NULL)
 		return;
-	if (segment->visited > 0)
-	{
-		due->cursor = segment->last_due;
-		due->cursor_seq = segment->last_seq;
-	}
+	set_cursor(due, segment->last_due, segment->last_seq);
 
-	/*
-	 * For rows that were locked, or whose key was held; others do not delay
-	 * it.
-	 */
+	/* For rows that were locked; others do not delay it. */
 	outbox_mono_earlier(&due->again_at, outbox_mono_after(outbox_recheck_ms()));
 }
 
-/*
- * What was due and was not claimed by this batch cannot be claimed now (locked,
- * or of a route that waits): it must not make us look again at once, again_at
- * does so later.
- */
+/* Rows that the batch has read do not count, claimed or not: a check sees to them. */
 void
-outbox_due_find(OutboxDue *due, OutboxBatch *batch, TimestampTz wall,
-				bool force)
+outbox_due_find(OutboxDue *due, OutboxBatch *batch, bool force)
 {
 	OutboxSegment *segment = outbox_batch_next(batch, OUTBOX_SOURCE_DUE, NULL);
-	TimestampTz after = due->cursor;
-	int64		after_seq = due->cursor_seq;
 
 	due->found = false;
 	if (!due->unknown && !force && segment == NULL)
 		return;
-	if (segment != NULL && !segment->cut)
-	{
-		after = Max(wall, segment->visited > 0 ? segment->last_due : due->cursor);
-		after_seq = PG_INT64_MAX;
-	}
-	due->found_next = outbox_store_next_due(after, after_seq);
+	due->found_next = segment != NULL ?
+		outbox_store_next_due(segment->last_due, segment->last_seq) :
+		outbox_store_next_due(due->cursor.at, due->cursor.seq);
 	due->found = true;
 }
 
@@ -130,6 +143,57 @@ outbox_due_deadline(const OutboxDue *due, OutboxMonoTime now)
 void
 outbox_due_timers(OutboxDue *due, OutboxMonoTime now)
 {
-	if (outbox_mono_expired(&due->again_at, now))
+	if (!outbox_mono_expired(&due->again_at, now))
+		return;
+	if (due->restart_later)
 		outbox_due_restart(due);
+	else
+		due->check = true;
+	due->restart_later = false;
+}
+
+/* OutboxRowVisit: was the row passed over, and nothing else leads to it? */
+static void
+check_row(const OutboxRow *row, void *arg)
+{
+	OutboxReader *reader = arg;
+	OutboxDue  *due = &reader->due;
+
+	/* The rest is to be claimed, and the check goes on after that. */
+	if (is_before(&due->cursor, row->available_at, row->seq))
+	{
+		due->check = false;
+		return;
+	}
+	due->checked.at = row->available_at;
+	due->checked.seq = row->seq;
+	if (outbox_queue_has(reader->queue, &row->id) ||
+		(row->keyed && outbox_routes_find(reader->routes, row->route)->ordered &&
+		 outbox_queue_leaves_due(reader->queue, row->key_hash, row->seq, &row->id)))
+		return;
+	outbox_due_told(due, row->available_at);
+	due->check = false;
+}
+
+void
+outbox_due_check(OutboxReader *reader)
+{
+	OutboxDue  *due = &reader->due;
+	OutboxClaim claim = {
+		.after = due->checked.seq,
+		.limit = OUTBOX_SWEEP_ROWS,
+		.excluded_routes = outbox_routes_excluded(reader->routes),
+		.worker = MySlot->worker,
+		.nworkers = MySlot->nworkers,
+		.arg = reader
+	};
+
+	if (!due->check)
+		return;
+	claim.unreadable = outbox_unreadable_left_out(&reader->unreadable, &claim.nunreadable);
+	if (outbox_store_list_due(&claim, due->checked.at, due->cursor.at,
+							  check_row) == OUTBOX_SWEEP_ROWS)
+		return;
+	due->checked = due->cursor;
+	due->check = false;
 }

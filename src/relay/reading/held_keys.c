@@ -191,6 +191,7 @@ void
 outbox_keys_invalidate_holders(OutboxReader *reader)
 {
 	reader->holders_stale = true;
+	outbox_queue_want_pass(reader->queue);
 }
 
 bool

@@ -212,22 +212,34 @@ extern bool outbox_unreadable_leads_to(const OutboxUnreadable *list, int64 seq);
  * due.c: rows whose time comes: retries and scheduled messages
  *
  * A source of a batch, beside keys and the scan, which do not have such rows.
- * They are claimed in the order of (available_at, seq); what could not be claimed
- * when its time came (it was locked, its key was held) is found when they are read
- * from the start again.
+ * They are claimed in the order of (available_at, seq).  What was not claimed when
+ * its time came is found when they are read again.  The queue says when a key goes on
+ * that has left such rows (due_left).  For those that were locked, what was claimed is
+ * looked at a second later, in steps, without locking it.
  */
+typedef struct OutboxReader OutboxReader;
+
+/* Rows behind it, in that order. */
+typedef struct OutboxDuePlace
+{
+	TimestampTz at;
+	int64		seq;
+} OutboxDuePlace;
+
 typedef struct OutboxDue
 {
 	TimestampTz next;			/* by the wall clock; 0: none */
 	bool		unknown;		/* look it up */
-	TimestampTz cursor;			/* claimed up to here, */
-	int64		cursor_seq;		/* of that time up to this one */
-	OutboxMonoTime again_at;	/* read them from the start; unset: no reason */
+	OutboxDuePlace cursor;		/* claimed up to here, */
+	OutboxDuePlace checked;		/* and up to here checked */
+	OutboxMonoTime again_at;	/* check the rest then; unset: no reason */
+	bool		check;			/* now */
+	bool		restart_later;	/* some are, and that may wait until again_at */
 	bool		found;			/* looked up in this round: */
 	TimestampTz found_next;
 } OutboxDue;
 
-/* A row with that time has been committed. */
+/* A row with that time has been committed, or may be claimed now. */
 extern void outbox_due_told(OutboxDue *due, TimestampTz at);
 
 /* Waiting rows have changed: the next round looks up when the next one is due, */
@@ -235,6 +247,15 @@ extern void outbox_due_look_up(OutboxDue *due);
 
 /* or reads all that are due, from the start. */
 extern void outbox_due_restart(OutboxDue *due);
+
+/* The same, within a second. */
+extern void outbox_due_restart_later(OutboxDue *due);
+
+/*
+ * Called in a transaction: goes back to rows that the cursor has passed, and to which
+ * nothing else leads (they were locked, or became visible late).
+ */
+extern void outbox_due_check(OutboxReader *reader);
 
 extern bool outbox_due_wanted(const OutboxDue *due);
 
@@ -246,8 +267,7 @@ extern void outbox_due_committed(OutboxDue *due, OutboxBatch *batch);
  * Looks up when the next one is due, in the transaction, if that is unknown or rows
  * got a time in it (force); what was found counts from the commit on.
  */
-extern void outbox_due_find(OutboxDue *due, OutboxBatch *batch,
-							TimestampTz wall, bool force);
+extern void outbox_due_find(OutboxDue *due, OutboxBatch *batch, bool force);
 
 /* When there is something to do; unset: nothing is waited for. */
 extern OutboxMonoTime outbox_due_deadline(const OutboxDue *due,
@@ -297,7 +317,7 @@ extern int64 outbox_scan_lowest(const OutboxScan *scan);
  *		      ^                              \--ERROR---> forget
  *		      +-- what the queue did not keep, what somebody has locked
  */
-typedef struct OutboxReader
+struct OutboxReader
 {
 	OutboxQueue *queue;
 	OutboxRoutes *routes;
@@ -309,7 +329,11 @@ typedef struct OutboxReader
 	bool		holders_stale;	/* rows that hold keys may be gone */
 	uint32		batches;
 	OutboxMonoTime shown_at;	/* when the views were told where rows begin */
-} OutboxReader;
+	int64		lowest_read;	/* no row that was read, and is ready, is
+								 * below */
+	bool		read_since;		/* since that was looked for */
+	OutboxMonoTime look_at;		/* not before */
+};
 
 /* Everything is unread. */
 extern void outbox_reader_init(OutboxReader *reader, OutboxQueue *queue,
@@ -342,6 +366,9 @@ extern bool outbox_reader_needs_lookup(const OutboxReader *reader);
 
 /* Called in a transaction; true: all retries are to be listed. */
 extern bool outbox_reader_check_holders(OutboxReader *reader);
+
+/* Likewise: is what is due to be read from the start? */
+extern void outbox_reader_check_due(OutboxReader *reader);
 
 /* The same, after the batch's snapshot was taken. */
 extern void outbox_reader_claim(OutboxReader *reader, OutboxBatch *batch,

@@ -182,6 +182,7 @@ typedef struct OutboxRow
 	bool		keyed;			/* has an aggregate_id, and so */
 	int64		key_hash;
 	const char *route;			/* as in OutboxMessage */
+	TimestampTz available_at;	/* likewise */
 } OutboxRow;
 
 /* A version of a row of which a value cannot be read. */
@@ -234,6 +235,10 @@ extern int	outbox_store_claim_due(const OutboxClaim *claim, TimestampTz after_du
  */
 typedef void (*OutboxRowVisit) (const OutboxRow *row, void *arg);
 extern int	outbox_store_list(const OutboxClaim *claim, OutboxRowVisit visit);
+
+/* The same of retries and scheduled messages, as outbox_store_claim_due(). */
+extern int	outbox_store_list_due(const OutboxClaim *claim, TimestampTz after_due,
+								  TimestampTz upto_due, OutboxRowVisit visit);
 
 /* ---------------------------------------------------------- store_message.c */
 

@@ -283,7 +283,7 @@ step(Steps *steps, const char *word)
 	{
 		pg_uuid_t	id = make_id(seq);
 
-		outbox_queue_block(queue, letter, seq, &id, &steps->route);
+		outbox_queue_block(queue, letter, seq, &id, &steps->route, false);
 	}
 	else if (strcmp(verb, "unblock") == 0)
 		outbox_queue_unblock(queue, existing_key(steps, letter));

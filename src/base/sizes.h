@@ -44,13 +44,16 @@
 #define OUTBOX_WAITING_BYTES	(OUTBOX_QUEUE_BYTES / 2)
 
 /*
- * Keys that a worker remembers as held, or as to be read again: 200 bytes each, 12 MB.
+ * Keys that a worker remembers as held, or as to be read again: 230 bytes each, 46 MB.
  * What is above that is looked up in the table.  The next pass over it begins so long
  * after the last one at least, and so many times as long as that one took.
  */
-#define OUTBOX_HELD_KEYS_MAX	60000
+#define OUTBOX_HELD_KEYS_MAX	200000
 #define OUTBOX_FORGOTTEN_MS		2000
 #define OUTBOX_FORGOTTEN_PAUSE	20
+
+/* Held keys of which one round looks up the rows that hold them: about two milliseconds. */
+#define OUTBOX_CHECKED_KEYS		1000
 
 /* Every row is looked at again at most this often, for what told nobody. */
 #define OUTBOX_SWEEP_MS			60000

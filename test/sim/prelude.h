@@ -41,5 +41,6 @@ extern int	sim_held_keys_max;
 #define OUTBOX_FORGOTTEN_PAUSE	0
 #define OUTBOX_SWEEP_MS			sim_sweep_ms
 #define OUTBOX_SWEEP_ROWS		4
+#define OUTBOX_CHECKED_KEYS		2
 
 #endif							/* SIM_PRELUDE_H */

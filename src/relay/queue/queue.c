@@ -145,7 +145,10 @@ list_key(OutboxQueue *queue, OutboxKey *key, int list)
 	queue->nreread += (list == OUTBOX_KEY_REREAD) - (key->list == OUTBOX_KEY_REREAD);
 	key->list = list;
 	if (list == OUTBOX_KEY_HELD)
+	{
 		dlist_push_tail(&queue->held, &key->node);
+		queue->nunchecked += queue->nunchecked > 0;
+	}
 	else if (list == OUTBOX_KEY_REREAD)
 		dlist_push_tail(&queue->reread, &key->node);
 	else if (list == OUTBOX_KEY_LARGE)
@@ -1422,6 +1425,21 @@ outbox_queue_lowest(OutboxQueue *queue)
 		if (key->skip_low != 0)
 			lowest = Min(lowest, key->skip_low);
 	return lowest;
+}
+
+void
+outbox_queue_uncheck_held(OutboxQueue *queue)
+{
+	queue->nunchecked = queue->nheld;
+}
+
+void
+outbox_queue_held_checked(OutboxQueue *queue, int n)
+{
+	/* Of the others, some may have gone on meanwhile. */
+	queue->nunchecked = Min(queue->nunchecked, queue->nheld) - n;
+	for (int i = 0; i < n; i++)
+		dlist_push_tail(&queue->held, dlist_pop_head_node(&queue->held));
 }
 
 /* Nothing holds it from there on, or something else does. */

@@ -158,6 +158,8 @@ typedef struct OutboxQueue
 	dlist_head	reread;			/* keys */
 	dlist_head	large;			/* keys */
 	int			nheld;
+	int			nunchecked;		/* held ones, from the first on, of which the
+								 * row that holds them may be gone */
 	int			nreread;
 	bool		retries_unknown;	/* of a key that had more than the one
 									 * that is gone */
@@ -338,6 +340,10 @@ extern void outbox_queue_key_done(OutboxQueue *queue, int64 hash);
 extern bool outbox_queue_leaves_due(OutboxQueue *queue, int64 hash, int64 seq,
 									const pg_uuid_t *id);
 extern bool outbox_queue_take_due_freed(OutboxQueue *queue);
+
+/* Of all held keys, the row that holds them may be gone; of the first n that was checked. */
+extern void outbox_queue_uncheck_held(OutboxQueue *queue);
+extern void outbox_queue_held_checked(OutboxQueue *queue, int n);
 
 /* The lowest number from which a key that is held skips, or 0. */
 extern int64 outbox_queue_lowest_held(OutboxQueue *queue);

@@ -191,13 +191,15 @@ void
 outbox_keys_invalidate_holders(OutboxReader *reader)
 {
 	reader->holders_stale = true;
+	outbox_queue_uncheck_held(reader->queue);
 	outbox_queue_want_pass(reader->queue);
 }
 
 bool
 outbox_keys_are_stale(const OutboxReader *reader)
 {
-	return reader->holders_stale || reader->queue->retries_unknown;
+	return reader->holders_stale || reader->queue->nunchecked > 0 ||
+		reader->queue->retries_unknown;
 }
 
 /* What may not hold its key any more. */
@@ -216,8 +218,10 @@ add_hold(KeyHold *key_holds, pg_uuid_t *ids, int64 *hashes, int *n, OutboxKey *k
 	key_holds[(*n)++] = (KeyHold) {key, blocks};
 }
 
+/* Of so many keys. */
 static void
-add_holds(dlist_head *list, KeyHold *key_holds, pg_uuid_t *ids, int64 *hashes, int *n)
+add_holds(dlist_head *list, int nkeys, KeyHold *key_holds, pg_uuid_t *ids, int64 *hashes,
+		  int *n)
 {
 	dlist_iter	iter;
 
@@ -225,6 +229,8 @@ add_holds(dlist_head *list, KeyHold *key_holds, pg_uuid_t *ids, int64 *hashes, i
 	{
 		OutboxKey  *key = dlist_container(OutboxKey, node, iter.cur);
 
+		if (nkeys-- == 0)
+			return;
 		if (key->hold == OUTBOX_HOLD_RETRY)
 			add_hold(key_holds, ids, hashes, n, key, false);
 		if (key->blocked_on != NULL)
@@ -248,14 +254,15 @@ holds(const OutboxReader *reader, const KeyHold *hold, const pg_uuid_t *id, bool
 }
 
 /*
- * Keys whose holder was removed or requeued by somebody, or whose route does
- * not block any more.  Returns how many.
+ * Of the first held keys, and those that are read again, the ones whose holder was
+ * removed or requeued by somebody, or whose route does not block any more.  Returns how
+ * many.
  */
 static int
-find_released(OutboxReader *reader, KeyHold **released)
+find_released(OutboxReader *reader, int nheld, KeyHold **released)
 {
 	OutboxQueue *queue = reader->queue;
-	int			max = 2 * (int) hash_get_num_entries(queue->keys) + 1;
+	int			max = 2 * (nheld + queue->nreread) + 1;
 	pg_uuid_t  *ids = palloc(sizeof(pg_uuid_t) * max);
 	int64	   *hashes = palloc(sizeof(int64) * max);
 	KeyHold    *key_holds = palloc(sizeof(KeyHold) * max);
@@ -267,8 +274,8 @@ find_released(OutboxReader *reader, KeyHold **released)
 	 * What is older than a failed row is read again, and the row still holds
 	 * the rest.
 	 */
-	add_holds(&queue->held, key_holds, ids, hashes, &n);
-	add_holds(&queue->reread, key_holds, ids, hashes, &n);
+	add_holds(&queue->held, nheld, key_holds, ids, hashes, &n);
+	add_holds(&queue->reread, queue->nreread, key_holds, ids, hashes, &n);
 	if (n > 0)
 		outbox_store_check_holders(ids, hashes, n, still);
 	for (int i = 0; i < n; i++)
@@ -281,10 +288,13 @@ find_released(OutboxReader *reader, KeyHold **released)
 bool
 outbox_keys_check_holders(OutboxReader *reader)
 {
+	OutboxQueue *queue = reader->queue;
+	int			nheld = Min(Min(queue->nunchecked, queue->nheld), OUTBOX_CHECKED_KEYS);
 	KeyHold    *released;
-	int			n = find_released(reader, &released);
+	int			n = find_released(reader, nheld, &released);
 
 	reader->holders_stale = false;
+	outbox_queue_held_checked(queue, nheld);
 	for (int i = 0; i < n; i++)
 		if (released[i].blocks)
 			outbox_queue_unblock(reader->queue, released[i].key);
@@ -303,7 +313,7 @@ outbox_keys_have_released(OutboxReader *reader)
 {
 	KeyHold    *released;
 
-	return find_released(reader, &released) > 0;
+	return find_released(reader, reader->queue->nheld, &released) > 0;
 }
 
 #endif

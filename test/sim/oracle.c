@@ -332,14 +332,21 @@ sim_oracle_answered(SimRow *row, bool ack)
 	sim_late_answered(sim_row_route(row), ack);
 }
 
-bool
-sim_oracle_is_behind(const SimRow *row)
+/* Was one of its key sent before it, and is not answered?  surely: and claimed with its key. */
+static bool
+is_behind(const SimRow *row, bool surely)
 {
 	for (int i = 0; i < sim_nrows; i++)
 		if (sim_same_key(sim_rows[i], row) && sim_rows[i]->flight == ROW_SENT &&
-			sim_rows[i]->sent_no < row->sent_no)
+			sim_rows[i]->sent_no < row->sent_no && !(surely && sim_rows[i]->unordered))
 			return true;
 	return false;
+}
+
+bool
+sim_oracle_is_behind(const SimRow *row)
+{
+	return is_behind(row, false);
 }
 
 /* What was refused behind another one that was is not counted: its turn comes again. */
@@ -371,8 +378,8 @@ sim_oracle_link_lost(void)
 			!sim_oracle_is_behind(row))
 			continue;
 		row->acked = false;
-		/* Nobody knows whether the relay has claimed it with its key. */
-		if (row->unordered)
+		/* Nobody knows whether the relay has claimed both with their key. */
+		if (row->unordered || !is_behind(row, true))
 			continue;
 		row->rejections = 0;
 		row->permanent = false;

@@ -145,6 +145,9 @@ list_excluded_keys(OutboxBatch *batch, const OutboxUnreadRange *range,
 	/* Rows without an order are not read again with their key. */
 	if (outbox_routes_have_unordered(batch->routes))
 		return 0;
+	/* Those that it could name of very many are hardly those of the rows. */
+	if (batch->queue->nheld + batch->queue->nreread > MAX_EXCLUDED)
+		return 0;
 	for (int i = 0; i < (int) lengthof(lists); i++)
 	{
 		dlist_iter	iter;

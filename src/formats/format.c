@@ -386,10 +386,12 @@ outbox_format_make(MemoryContext parent, const char *name, const Jsonb *object,
 
 	if (name == NULL || (strcmp(name, OUTBOX_NO_FORMAT) == 0 && no_options(object)))
 		return NULL;
-	cxt = AllocSetContextCreate(parent, "outbox format", ALLOCSET_SMALL_SIZES);
+	/* After an error it goes with the current context. */
+	cxt = AllocSetContextCreate(CurrentMemoryContext, "outbox format", ALLOCSET_SMALL_SIZES);
 	old = MemoryContextSwitchTo(cxt);
 	format = make_format(cxt, name, object, &found);
 	MemoryContextSwitchTo(old);
+	MemoryContextSetParent(cxt, parent);
 	if (error != NULL)
 		*error = found;
 	return format;

@@ -89,28 +89,6 @@ load_by_statement(OutboxControl *control)
 	return true;
 }
 
-/*
- * The row in the active snapshot; NULL: there is none, or the extension is not
- * attached.
- */
-static HeapTuple
-read_row(void)
-{
-	Oid			relid = outbox_store_control_relid();
-	Relation	rel;
-	SysScanDesc scan;
-	HeapTuple	row;
-
-	if (!OidIsValid(relid))
-		return NULL;
-	rel = table_open(relid, AccessShareLock);
-	scan = systable_beginscan(rel, InvalidOid, false, GetActiveSnapshot(), 0, NULL);
-	row = heap_copytuple(systable_getnext(scan));
-	systable_endscan(scan);
-	table_close(rel, NoLock);
-	return row;
-}
-
 /* Do two rows of the table have the same values? */
 static bool
 same_values(HeapTuple a, HeapTuple b)
@@ -121,6 +99,33 @@ same_values(HeapTuple a, HeapTuple b)
 		HeapTupleHeaderGetNatts(a->t_data) == HeapTupleHeaderGetNatts(b->t_data) &&
 		memcmp((char *) a->t_data + head, (char *) b->t_data + head,
 			   a->t_len - head) == 0;
+}
+
+/*
+ * Reads the row in the active snapshot.  True: it is the one that was loaded last; else
+ * *row is a copy of it, NULL: there is none, or the extension is not attached.
+ */
+static bool
+is_loaded(HeapTuple *row)
+{
+	Oid			relid = outbox_store_control_relid();
+	Relation	rel;
+	SysScanDesc scan;
+	HeapTuple	found;
+	bool		same;
+
+	*row = NULL;
+	if (!OidIsValid(relid))
+		return false;
+	rel = table_open(relid, AccessShareLock);
+	scan = systable_beginscan(rel, InvalidOid, false, GetActiveSnapshot(), 0, NULL);
+	found = systable_getnext(scan);
+	same = found != NULL && loaded.row != NULL && same_values(found, loaded.row);
+	if (!same)
+		*row = heap_copytuple(found);
+	systable_endscan(scan);
+	table_close(rel, NoLock);
+	return same;
 }
 
 static void
@@ -152,15 +157,12 @@ outbox_store_forget_control(void)
 void
 outbox_store_load_control(OutboxControl *control)
 {
-	HeapTuple	row = read_row();
+	HeapTuple	row;
 
-	if (row == NULL || loaded.row == NULL || !same_values(row, loaded.row))
-	{
-		if (load_by_statement(control) && row != NULL)
-			remember(row, control);
-	}
-	else
+	if (is_loaded(&row))
 		*control = loaded.control;
+	else if (load_by_statement(control) && row != NULL)
+		remember(row, control);
 }
 
 char *

@@ -174,6 +174,26 @@ outbox_route_load(OutboxRoute *route, HeapTuple tuple, TupleDesc desc,
 	route->archive = get_archive(&row);
 }
 
+static void
+free_text(char *text)
+{
+	if (text != NULL)
+		pfree(text);
+}
+
+void
+outbox_route_free_values(OutboxRoute *route)
+{
+	free_text(route->name);
+	free_text(route->shown);
+	free_text(route->exchange);
+	free_text(route->exchange_type);
+	free_text(route->routing_key);
+	free_text(route->failed_route);
+	free_text(route->slot);
+	outbox_format_free(route->format);
+}
+
 /*
  * Of all that the row says.  A row that is what it was costs no more than this, so that
  * a change of one route does not cost what all of them do.
@@ -196,6 +216,46 @@ utf8_name(HeapTuple tuple, TupleDesc desc)
 	return pg_server_to_any(name, (int) strlen(name), PG_UTF8);
 }
 
+/* The route is in the list before it is loaded. */
+static void
+load_route(List **routes, HeapTuple tuple, TupleDesc desc, uint64 version,
+		   MemoryContext cxt)
+{
+	OutboxRoute *route;
+	MemoryContext old = MemoryContextSwitchTo(cxt);
+
+	route = palloc0(sizeof(OutboxRoute));
+	*routes = lappend(*routes, route);
+	MemoryContextSwitchTo(old);
+	outbox_route_load(route, tuple, desc, cxt, true);
+	route->version = version;
+}
+
+static void
+load_changed(List **routes, MemoryContext cxt, OutboxRouteLoaded loaded, void *arg)
+{
+	for (uint64 row = 0; row < SPI_processed; row++)
+	{
+		HeapTuple	tuple = SPI_tuptable->vals[row];
+		TupleDesc	desc = SPI_tuptable->tupdesc;
+		uint64		version = version_of(tuple);
+
+		if (loaded == NULL || !loaded(utf8_name(tuple, desc), version, arg))
+			load_route(routes, tuple, desc, version, cxt);
+	}
+}
+
+/* Of a load that has failed: the worker will try again and again. */
+static void
+free_loaded(List *routes)
+{
+	ListCell   *cell;
+
+	foreach(cell, routes)
+		outbox_route_free_values(lfirst(cell));
+	list_free_deep(routes);
+}
+
 List *
 outbox_store_load_routes(MemoryContext cxt, OutboxRouteLoaded loaded, void *arg)
 {
@@ -203,25 +263,18 @@ outbox_store_load_routes(MemoryContext cxt, OutboxRouteLoaded loaded, void *arg)
 		"SELECT r.* FROM outbox_internal.outbox_route r WHERE r.name IS NOT NULL",
 		SPI_OK_SELECT
 	};
-	List	   *routes = NIL;
-	MemoryContext old;
+	List	  **routes = palloc0(sizeof(List *));
 
 	outbox_store_run(&statement, NULL);
-	for (uint64 row = 0; row < SPI_processed; row++)
+	PG_TRY();
 	{
-		HeapTuple	tuple = SPI_tuptable->vals[row];
-		TupleDesc	desc = SPI_tuptable->tupdesc;
-		uint64		version = version_of(tuple);
-		OutboxRoute *route;
-
-		if (loaded != NULL && loaded(utf8_name(tuple, desc), version, arg))
-			continue;
-		route = MemoryContextAlloc(cxt, sizeof(OutboxRoute));
-		outbox_route_load(route, tuple, desc, cxt, true);
-		route->version = version;
-		old = MemoryContextSwitchTo(cxt);
-		routes = lappend(routes, route);
-		MemoryContextSwitchTo(old);
+		load_changed(routes, cxt, loaded, arg);
 	}
-	return routes;
+	PG_CATCH();
+	{
+		free_loaded(*routes);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	return *routes;
 }

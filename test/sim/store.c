@@ -631,6 +631,23 @@ is_gone(int route)
 	return sim_routes[route].paused && route % 2 == 1;
 }
 
+static void
+free_text(char *text)
+{
+	if (text != NULL)
+		pfree(text);
+}
+
+void
+outbox_route_free_values(OutboxRoute *route)
+{
+	free_text(route->name);
+	free_text(route->shown);
+	free_text(route->exchange);
+	free_text(route->routing_key);
+	free_text(route->failed_route);
+}
+
 List *
 outbox_store_load_routes(MemoryContext cxt, OutboxRouteLoaded is_loaded, void *arg)
 {

@@ -13,10 +13,10 @@
  */
 #include "postgres.h"
 
-#include "format.h"
 #include "name_table.h"
 #include "queue.h"
 #include "route.h"
+#include "route_row.h"
 #include "shared.h"
 #include "stats.h"
 #include "utils/memutils.h"
@@ -181,30 +181,11 @@ outbox_routes_used_since(const OutboxRoutes *routes, const OutboxRoute *but,
 
 /* -------------------------------------------------------------------- load */
 
-static void
-free_text(char *text)
-{
-	if (text != NULL)
-		pfree(text);
-}
-
-/* All that was loaded but the name. */
-static void
-free_values(OutboxRoute *route)
-{
-	pfree(route->shown);
-	pfree(route->exchange);
-	pfree(route->routing_key);
-	free_text(route->exchange_type);
-	free_text(route->failed_route);
-	free_text(route->slot);
-	outbox_format_free(route->format);
-}
-
 /* Puts loaded values into a route that items point to; what is the relay's remains. */
 static void
 update_route(OutboxRoutes *routes, OutboxRoute *route, OutboxRoute *loaded)
 {
+	char	   *name = route->name; /* by which the table knows it */
 	OutboxDeclaration *declaration =
 		outbox_declaration_acquire(&routes->declarations, loaded->exchange,
 								   loaded->exchange_type);
@@ -215,9 +196,9 @@ update_route(OutboxRoutes *routes, OutboxRoute *route, OutboxRoute *loaded)
 		outbox_route_clear_error(route);
 	}
 	set_declaration(routes, route, declaration);
-	pfree(loaded->name);
-	loaded->name = route->name;
-	free_values(route);
+	route->name = loaded->name;
+	outbox_route_free_values(route);
+	loaded->name = name;
 	memcpy(route, loaded, offsetof(OutboxRoute, node));
 	route->lost = false;
 	route->stats = outbox_stats_route(route->shown);
@@ -340,8 +321,7 @@ forget_route(OutboxRoutes *routes, OutboxRoute *route)
 {
 	dlist_delete(&route->node);
 	hash_search(routes->by_name, &route->name, HASH_REMOVE, NULL);
-	free_values(route);
-	pfree(route->name);
+	outbox_route_free_values(route);
 	pfree(route);
 }
 

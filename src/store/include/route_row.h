@@ -32,4 +32,7 @@ typedef enum OutboxRouteColumn
 extern void outbox_route_load(OutboxRoute *route, HeapTuple tuple, TupleDesc desc,
 							  MemoryContext cxt, bool utf8);
 
+/* Frees what a load has put into a route, also when that has ended half way. */
+extern void outbox_route_free_values(OutboxRoute *route);
+
 #endif							/* OUTBOX_ROUTE_ROW_H */

@@ -100,6 +100,10 @@ RETURNS SETOF record AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
 CREATE FUNCTION outbox_test_route_versions(OUT name text, OUT version bigint)
 RETURNS SETOF record AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
 
+/* Loads them into a context that stays; how many there are. */
+CREATE FUNCTION outbox_test_keep_routes()
+RETURNS integer AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
+
 CREATE FUNCTION outbox_test_route_columns(
 	OUT number integer, OUT name text, OUT type oid, OUT checked boolean)
 RETURNS SETOF record AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;

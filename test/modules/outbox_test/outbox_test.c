@@ -22,6 +22,7 @@
 #include "store.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
@@ -41,6 +42,7 @@ PG_FUNCTION_INFO_V1(outbox_test_fail);
 PG_FUNCTION_INFO_V1(outbox_test_routes);
 PG_FUNCTION_INFO_V1(outbox_test_route_columns);
 PG_FUNCTION_INFO_V1(outbox_test_route_versions);
+PG_FUNCTION_INFO_V1(outbox_test_keep_routes);
 PG_FUNCTION_INFO_V1(outbox_test_paused);
 PG_FUNCTION_INFO_V1(outbox_test_copy);
 PG_FUNCTION_INFO_V1(outbox_test_accepts);
@@ -479,6 +481,21 @@ outbox_test_route_versions(PG_FUNCTION_ARGS)
 	}
 	end();
 	return (Datum) 0;
+}
+
+/* As a worker has them: in a context that outlives an error. */
+Datum
+outbox_test_keep_routes(PG_FUNCTION_ARGS)
+{
+	static MemoryContext kept = NULL;
+	List	   *routes;
+
+	if (kept == NULL)
+		kept = AllocSetContextCreate(TopMemoryContext, "outbox test routes", ALLOCSET_SMALL_SIZES);
+	begin();
+	routes = outbox_store_load_routes(kept, NULL, NULL);
+	end();
+	PG_RETURN_INT32(list_length(routes));
 }
 
 /* The columns of outbox_route, as src/store/include/route.def has them. */

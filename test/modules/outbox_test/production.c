@@ -84,6 +84,11 @@ outbox_format_make(MemoryContext parent, const char *name, const Jsonb *options,
 	return NULL;
 }
 
+void
+outbox_format_free(OutboxFormat *format)
+{
+}
+
 /* The session's own value. */
 void
 outbox_override_commit(void)

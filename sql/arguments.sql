@@ -56,7 +56,7 @@ FROM (VALUES ('created_at', '''infinity'''), ('created_at', '''-infinity'''), ('
 	('attempts', '-1'), ('status', '''sent'''), ('status', ''''''), ('origin', '1'), ('route', ''''''),
 	('seq', '0'), ('seq', 'NULL'), ('seq', '7')) v(c, v);
 SELECT outcome(format('INSERT INTO outbox (seq, event_type, payload) OVERRIDING %s VALUE VALUES (%s, ''e'', ''{}'')', o, s))
-FROM (VALUES ('SYSTEM', 0), ('SYSTEM', -1), ('USER', 0)) v(o, s);
+FROM (VALUES ('SYSTEM', 0), ('SYSTEM', -1), ('SYSTEM', 9223372036854775807), ('USER', 0)) v(o, s);
 COPY outbox (seq, event_type, payload) FROM stdin;
 0	e	{}
 \.

@@ -284,10 +284,12 @@ check_row(Row *row)
 				(errcode(ERRCODE_CHECK_VIOLATION),
 				 errmsg("attempts must be from 0 to %d", MAX_ATTEMPTS),
 				 errhint("Leave it to its default.")));
-	if (IS_NULL(COL_SEQ) || DatumGetInt64(VALUE(COL_SEQ)) <= 0)
+	/* No number is behind the last one, so that it could not be passed. */
+	if (IS_NULL(COL_SEQ) || DatumGetInt64(VALUE(COL_SEQ)) <= 0 ||
+		DatumGetInt64(VALUE(COL_SEQ)) == PG_INT64_MAX)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("seq must be positive"),
+				 errmsg("seq must be from 1 to %lld", (long long) PG_INT64_MAX - 1),
 				 errhint("Leave it to its default.")));
 	if (IS_NULL(COL_CREATED_AT) ||
 		TIMESTAMP_NOT_FINITE(DatumGetTimestampTz(VALUE(COL_CREATED_AT))))

@@ -17,7 +17,7 @@
  * the later ones first.  The relay reads the ranges when its snapshot sees the xid.  A
  * transaction without an xid has written no row, whatever the triggers have seen.
  *
- * A transaction that prepares hands over its ranges and signals with its xid, and the
+ * A transaction that prepares hands over one range and its signals with its xid, and the
  * relay looks at them once the xid is no longer in progress: there is no callback at
  * COMMIT PREPARED.
  *

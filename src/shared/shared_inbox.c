@@ -24,11 +24,14 @@ add_prepared(OutboxInbox *inbox, TransactionId xid, OutboxRange range, int signa
 		inbox->nprepared++;
 		return;
 	}
-	/* The worker looks up which they are. */
+	/* The worker looks up which they are; one without rows has 0 to 0. */
 	if (inbox->lost.hi == 0)
 		inbox->lost = range;
-	inbox->lost.lo = Min(inbox->lost.lo, range.lo);
-	inbox->lost.hi = Max(inbox->lost.hi, range.hi);
+	else if (range.hi != 0)
+	{
+		inbox->lost.lo = Min(inbox->lost.lo, range.lo);
+		inbox->lost.hi = Max(inbox->lost.hi, range.hi);
+	}
 	inbox->signals |= OUTBOX_SIGNAL_PREPARED;
 }
 

@@ -121,6 +121,8 @@ test_remove(void)
 		  unread.ranges[1].lo == 161, "the middle");
 	outbox_unread_remove(&unread, 1, 1000);
 	check(unread.n == 0, "all of them");
+	outbox_unread_remove(&unread, 1, INT64_MAX);
+	check(unread.rest.lo == INT64_MAX, "the end has no end");
 }
 
 static void

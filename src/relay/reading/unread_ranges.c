@@ -210,8 +210,13 @@ outbox_unread_remove(OutboxUnread *unread, int64_t lo, int64_t hi)
 		return;
 	/* No room for two halves of one: it stays as it is. */
 	(void) subtract_all(unread, lo, hi, false);
+
+	/*
+	 * The last number stays: a row may have it that the row trigger has not
+	 * seen.
+	 */
 	if (hi >= unread->rest.lo && lo <= unread->rest.lo)
-		unread->rest.lo = hi + 1;
+		unread->rest.lo = hi == INT64_MAX ? hi : hi + 1;
 }
 
 void

@@ -182,7 +182,10 @@ prepared_ended(const OutboxPrepared *prepared, void *arg)
 
 	outbox_reader_add(&relay->reader, prepared->range.lo, prepared->range.hi,
 					  OUTBOX_UNREAD_LATE);
-	outbox_due_look_up(&relay->reader.due);
+	if (prepared->next_due == DT_NOBEGIN)
+		outbox_due_look_up(&relay->reader.due);
+	else if (prepared->next_due != 0)
+		outbox_due_told(&relay->reader.due, prepared->next_due);
 	handle_signals(relay, prepared->signals);
 }
 

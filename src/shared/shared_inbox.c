@@ -14,13 +14,15 @@
 
 /* Caller has slot->mutex. */
 static void
-add_prepared(OutboxInbox *inbox, TransactionId xid, OutboxRange range, int signals)
+add_prepared(OutboxInbox *inbox, TransactionId xid, OutboxRange range,
+			 TimestampTz next_due, int signals)
 {
 	if (inbox->nprepared < OUTBOX_INBOX_PREPARED)
 	{
 		inbox->prepared[inbox->nprepared].xid = xid;
 		inbox->prepared[inbox->nprepared].signals = signals;
 		inbox->prepared[inbox->nprepared].range = range;
+		inbox->prepared[inbox->nprepared].next_due = next_due;
 		inbox->nprepared++;
 		return;
 	}
@@ -42,7 +44,7 @@ inbox_add(OutboxInbox *inbox, const OutboxRange *ranges, int nranges,
 {
 	if (TransactionIdIsValid(prepared_xid))
 	{
-		add_prepared(inbox, prepared_xid, outbox_ranges_hull(ranges, nranges), signals);
+		add_prepared(inbox, prepared_xid, outbox_ranges_hull(ranges, nranges), next_due, signals);
 		return;
 	}
 	inbox->signals |= signals;

@@ -361,4 +361,12 @@ MUTATIONS = [Mutation(*m) for m in (
     ("deaf-for-long", "src/relay/relay.c",
      "	if (were_off && !off)", "	if (false)",
      "a relay that can work again looks into its inbox"),
+    ("prepared-is-never-due", "src/shared/shared_inbox.c",
+     "		inbox->prepared[inbox->nprepared].next_due = next_due;",
+     "		inbox->prepared[inbox->nprepared].next_due = 0;",
+     "rows of a prepared transaction that are due go when it has ended"),
+    ("freed-due-rows-wait", "src/relay/reading/due.c",
+     "		due->cut = due->cut && outbox_due_wanted(due);",
+     "		due->cut = true;",
+     "due rows of a key that goes on are read when the read before has ended"),
 )]

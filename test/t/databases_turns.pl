@@ -62,6 +62,8 @@ note sprintf 'slow broker: after %.1f s', $s // 30;
 $proxy->do('forward');
 $node->sql('ALTER DATABASE one RESET outbox.broker_uri');
 $node->sql('SELECT outbox_worker_restart()', 'one');
+# the first worker after that says that it is connected
+$node->sql(q{SELECT outbox_enqueue('again', '{}')}, 'one');
 ok($node->wait_drained(90, $_), "$_: drained") foreach qw(one busy);
 
 # --- a row is locked while its database makes room

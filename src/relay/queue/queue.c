@@ -749,7 +749,10 @@ stop_key(OutboxQueue *queue, OutboxItem *item)
 	OutboxItem *other = key->refused;
 
 	if (other == item)
+	{
+		key->next_alone = true;
 		return !item->stopped;
+	}
 	/* One of the same number may be about to be settled. */
 	if (other != NULL && (other->listed || other->message->seq < item->message->seq))
 		return false;
@@ -1319,8 +1322,12 @@ outbox_queue_forget_held(OutboxQueue *queue)
 			continue;
 		outbox_queue_note_forgotten(queue, lowest_of_key(key));
 		queue->due_forgotten |= key->due_left != PG_INT64_MAX;
-		/* No signal tells when a lock is gone. */
-		queue->pass_wanted |= key->hold == OUTBOX_HOLD_LOCKED;
+
+		/*
+		 * No signal tells when a lock is gone; and one may have told of this
+		 * key, which is not looked up any more.
+		 */
+		queue->pass_wanted |= key->hold == OUTBOX_HOLD_LOCKED || queue->nunchecked > 0;
 		list_key(queue, key, OUTBOX_KEY_UNLISTED);
 		hash_search(queue->keys, &key->hash, HASH_REMOVE, NULL);
 	}

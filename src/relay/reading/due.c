@@ -49,6 +49,9 @@ void
 outbox_due_restart(OutboxDue *due)
 {
 	due->unknown = true;
+	due->cut = true;
+	/* In this round: a key that goes on has rows that are not due, too. */
+	due->next = DT_NOBEGIN;
 	set_cursor(due, DT_NOBEGIN, 0);
 }
 
@@ -57,6 +60,31 @@ outbox_due_restart_later(OutboxDue *due)
 {
 	due->restart_later = true;
 	outbox_mono_earlier(&due->again_at, outbox_mono_after(outbox_recheck_ms()));
+}
+
+/*
+ * Due rows were left behind keys that go on now.  A read that has begun ends before the
+ * next one starts: else those that are further back would never be reached.
+ */
+void
+outbox_due_freed(OutboxDue *due)
+{
+	if (due->cut)
+		outbox_due_restart_later(due);
+	else
+		outbox_due_restart(due);
+}
+
+/* What is written now may be due before what was read, when the wall clock was set back. */
+static void
+look_at_clock(OutboxDue *due)
+{
+	TimestampTz wall = GetCurrentTimestamp();
+
+	if (due->cursor.at <= wall)
+		return;
+	set_cursor(due, wall, PG_INT64_MIN);
+	due->unknown = true;
 }
 
 bool
@@ -96,8 +124,13 @@ outbox_due_committed(OutboxDue *due, OutboxBatch *batch)
 		due->next = due->found_next;
 	}
 	if (segment == NULL)
+	{
+		/* There was nothing to be read. */
+		due->cut = due->cut && outbox_due_wanted(due);
 		return;
+	}
 	set_cursor(due, segment->last_due, segment->last_seq);
+	due->cut = segment->cut;
 
 	/* For rows that were locked; others do not delay it. */
 	outbox_mono_earlier(&due->again_at, outbox_mono_after(outbox_recheck_ms()));
@@ -145,6 +178,11 @@ outbox_due_timers(OutboxDue *due, OutboxMonoTime now)
 {
 	if (!outbox_mono_expired(&due->again_at, now))
 		return;
+	if (due->restart_later && due->cut)
+	{
+		outbox_due_restart_later(due);
+		return;
+	}
 	if (due->restart_later)
 		outbox_due_restart(due);
 	else
@@ -188,6 +226,7 @@ outbox_due_check(OutboxReader *reader)
 		.arg = reader
 	};
 
+	look_at_clock(due);
 	if (!due->check)
 		return;
 	claim.unreadable = outbox_unreadable_left_out(&reader->unreadable, &claim.nunreadable);

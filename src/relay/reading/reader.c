@@ -41,7 +41,8 @@ outbox_reader_init(OutboxReader *reader, OutboxQueue *queue,
 	reader->routes = routes;
 	outbox_due_restart(&reader->due);
 	outbox_scan_init(&reader->scan);
-	reader->lowest_read = PG_INT64_MAX;
+	reader->lowest_read = 1;
+	reader->read_since = true;
 }
 
 /* ------------------------------------------------------------ what to read */
@@ -150,7 +151,7 @@ outbox_reader_check_due(OutboxReader *reader)
 		if (reader->queue->forgotten_low != 0)
 			outbox_due_restart_later(&reader->due);
 		else
-			outbox_due_restart(&reader->due);
+			outbox_due_freed(&reader->due);
 	}
 	outbox_due_check(reader);
 }

@@ -234,6 +234,7 @@ typedef struct OutboxDue
 	OutboxDuePlace checked;		/* and up to here checked */
 	OutboxMonoTime again_at;	/* check the rest then; unset: no reason */
 	bool		check;			/* now */
+	bool		cut;			/* the read from the start has not ended */
 	bool		restart_later;	/* some are, and that may wait until again_at */
 	bool		found;			/* looked up in this round: */
 	TimestampTz found_next;
@@ -250,6 +251,9 @@ extern void outbox_due_restart(OutboxDue *due);
 
 /* The same, within a second. */
 extern void outbox_due_restart_later(OutboxDue *due);
+
+/* One of both: keys go on that left some. */
+extern void outbox_due_freed(OutboxDue *due);
 
 /*
  * Called in a transaction: goes back to rows that the cursor has passed, and to which

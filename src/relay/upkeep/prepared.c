@@ -54,6 +54,7 @@ outbox_prepared_find(OutboxPreparedList *list)
 
 	prepared.signals = OUTBOX_SIGNAL_CONFIG | OUTBOX_SIGNAL_REMOVED;
 	prepared.range = list->range;
+	prepared.next_due = DT_NOBEGIN;
 	for (int i = 0; i < n; i++)
 	{
 		prepared.xid = xids[i];

@@ -53,6 +53,8 @@ typedef struct OutboxPrepared
 	TransactionId xid;
 	int			signals;		/* what becomes true when it commits */
 	OutboxRange range;			/* 0 to 0: no rows */
+	TimestampTz next_due;		/* its first row that waits for a time; 0:
+								 * none; DT_NOBEGIN: unknown */
 } OutboxPrepared;
 
 /* What a transaction tells the workers when it ends; inbox bits. */

@@ -349,7 +349,7 @@ MUTATIONS = (
      "no committed message is overlooked when ranges to be read are merged",
      ["unit/test_unread_ranges"]),
     ("prepared-due-untold", "src/relay/relay_inbox.c",
-     "	outbox_due_look_up(&relay->reader.due);\n	handle_signals(relay, prepared->signals);", "	handle_signals(relay, prepared->signals);",
+     "		outbox_due_told(&relay->reader.due, prepared->next_due);", "		;",
      "COMMIT PREPARED is found within poll_interval, also for scheduled messages",
      ["sim/random"]),
     ("prepared-news-dropped", "src/relay/relay_inbox.c",

@@ -337,7 +337,7 @@ MUTATIONS = (
      "a row that was locked is passed over, and is published soon after the lock is gone (two keys at different times)",
      ["sim/random"]),
     ("due-not-asked-again", "src/relay/reading/due.c",
-     "	due->unknown = true;\n	set_cursor(due", "	set_cursor(due",
+     "	set_cursor(due, DT_NOBEGIN, 0);", "	;",
      "a retry whose row was locked when it was due goes soon after the lock is gone",
      ["sim/random"]),
     ("left-swallows", "src/relay/reading/unread_ranges.c",

@@ -18,6 +18,7 @@
 #include "enqueue_internal.h"
 #include "executor/executor.h"
 #include "identity.h"
+#include "message.h"
 #include "miscadmin.h"
 #include "optimizer/optimizer.h"
 #include "rewrite/rewriteHandler.h"
@@ -285,8 +286,9 @@ check_row(Row *row)
 				 errmsg("attempts must be from 0 to %d", MAX_ATTEMPTS),
 				 errhint("Leave it to its default.")));
 	/* No number is behind the last one, so that it could not be passed. */
-	if (IS_NULL(COL_SEQ) || DatumGetInt64(VALUE(COL_SEQ)) <= 0 ||
-		DatumGetInt64(VALUE(COL_SEQ)) == PG_INT64_MAX)
+	if ((row->old == NULL || !is_unchanged(row, COL_SEQ)) &&
+		(IS_NULL(COL_SEQ) || DatumGetInt64(VALUE(COL_SEQ)) <= 0 ||
+		 DatumGetInt64(VALUE(COL_SEQ)) == PG_INT64_MAX))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("seq must be from 1 to %lld", (long long) PG_INT64_MAX - 1),
@@ -536,7 +538,7 @@ announce(Row *row)
 	if (IS_NULL(COL_AVAILABLE_AT))
 		outbox_wake_row(DatumGetInt64(VALUE(COL_SEQ)));
 	else
-		outbox_wake_due(due);
+		outbox_wake_due(outbox_due_time(due));
 }
 
 /*

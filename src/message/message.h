@@ -44,6 +44,16 @@ typedef struct OutboxMessage
 	size_t		size;			/* bytes of this chunk, for the byte limits */
 } OutboxMessage;
 
+/*
+ * Of available_at.  0 stands for none, so that the first microsecond of the year 2000, which is
+ * that, counts as the one before.
+ */
+static inline TimestampTz
+outbox_due_time(TimestampTz at)
+{
+	return at == 0 ? -1 : at;
+}
+
 /* An id as text.  Each message that is sent needs it, and uuid_out() is slower. */
 static inline char *
 outbox_id_text(const pg_uuid_t *id)

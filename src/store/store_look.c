@@ -73,7 +73,8 @@ outbox_store_next_due(TimestampTz after_due, int64 after_seq)
 	Datum		values[] = {TimestampTzGetDatum(after_due), Int64GetDatum(after_seq)};
 
 	outbox_store_run(&statement, values);
-	return SPI_processed == 0 ? 0 : DatumGetTimestampTz(outbox_store_get(0, 1, NULL));
+	return SPI_processed == 0 ? 0 :
+		outbox_due_time(DatumGetTimestampTz(outbox_store_get(0, 1, NULL)));
 }
 
 /* ------------------------------------------------- rows that hold their key */

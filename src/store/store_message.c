@@ -227,7 +227,7 @@ static TimestampTz
 available_at(TupleTableSlot *slot)
 {
 	return slot->tts_isnull[CLAIM_AVAILABLE_AT] ? 0 :
-		DatumGetTimestampTz(slot->tts_values[CLAIM_AVAILABLE_AT]);
+		outbox_due_time(DatumGetTimestampTz(slot->tts_values[CLAIM_AVAILABLE_AT]));
 }
 
 #define REQUIRED(NAME, name, TYPE, type, null, value, set_by, archive, relay) \

@@ -35,6 +35,8 @@ outbox_due_told(OutboxDue *due, TimestampTz at)
 	/* Committed late, or locked; or the wall clock was set back. */
 	if (at <= due->cursor.at)
 		set_cursor(due, at, PG_INT64_MIN);
+	if (due->goes_on && at <= due->goes_on_at.at)
+		due->goes_on_at = (OutboxDuePlace) {at, PG_INT64_MIN};
 }
 
 void
@@ -50,6 +52,8 @@ outbox_due_restart(OutboxDue *due)
 {
 	due->unknown = true;
 	due->cut = true;
+	due->goes_on = false;
+	due->read_to = GetCurrentTimestamp();
 	/* In this round: a key that goes on has rows that are not due, too. */
 	due->next = DT_NOBEGIN;
 	set_cursor(due, DT_NOBEGIN, 0);
@@ -63,28 +67,30 @@ outbox_due_restart_later(OutboxDue *due)
 }
 
 /*
- * Due rows were left behind keys that go on now.  A read that has begun ends before the
- * next one starts: else those that are further back would never be reached.
+ * Due rows were left behind keys that go on now.  The next batch begins with the first
+ * ones; but a read that has not ended goes on after it, and is followed by another one:
+ * else those that are further back would never be reached.
  */
 void
 outbox_due_freed(OutboxDue *due)
 {
-	if (due->cut)
-		outbox_due_restart_later(due);
-	else
-		outbox_due_restart(due);
+	OutboxDuePlace place = due->goes_on ? due->goes_on_at : due->cursor;
+	bool		goes_on = due->cut && place.at != DT_NOBEGIN;
+
+	outbox_due_restart(due);
+	if (!goes_on)
+		return;
+	due->goes_on = true;
+	due->goes_on_at = place;
+	due->restart_later = true;
 }
 
 /* What is written now may be due before what was read, when the wall clock was set back. */
 static void
 look_at_clock(OutboxDue *due)
 {
-	TimestampTz wall = GetCurrentTimestamp();
-
-	if (due->cursor.at <= wall)
-		return;
-	set_cursor(due, wall, PG_INT64_MIN);
-	due->unknown = true;
+	if (due->cursor.at > GetCurrentTimestamp())
+		outbox_due_restart(due);
 }
 
 bool
@@ -127,10 +133,16 @@ outbox_due_committed(OutboxDue *due, OutboxBatch *batch)
 	{
 		/* There was nothing to be read. */
 		due->cut = due->cut && outbox_due_wanted(due);
+		if (due->restart_later && !due->cut)
+			outbox_due_restart_later(due);
 		return;
 	}
 	set_cursor(due, segment->last_due, segment->last_seq);
-	due->cut = segment->cut;
+	if (due->goes_on && is_before(&due->cursor, due->goes_on_at.at, due->goes_on_at.seq))
+		set_cursor(due, due->goes_on_at.at, due->goes_on_at.seq);
+	due->goes_on = false;
+	/* What has become due since does not belong to it. */
+	due->cut = segment->cut && due->cursor.at < due->read_to;
 
 	/* For rows that were locked; others do not delay it. */
 	outbox_mono_earlier(&due->again_at, outbox_mono_after(outbox_recheck_ms()));
@@ -178,16 +190,14 @@ outbox_due_timers(OutboxDue *due, OutboxMonoTime now)
 {
 	if (!outbox_mono_expired(&due->again_at, now))
 		return;
-	if (due->restart_later && due->cut)
+	/* A read that has not ended does so first (outbox_due_committed()). */
+	if (!due->restart_later || due->cut)
 	{
-		outbox_due_restart_later(due);
+		due->check = true;
 		return;
 	}
-	if (due->restart_later)
-		outbox_due_restart(due);
-	else
-		due->check = true;
 	due->restart_later = false;
+	outbox_due_restart(due);
 }
 
 /* OutboxRowVisit: was the row passed over, and nothing else leads to it? */
@@ -218,7 +228,6 @@ outbox_due_check(OutboxReader *reader)
 {
 	OutboxDue  *due = &reader->due;
 	OutboxClaim claim = {
-		.after = due->checked.seq,
 		.limit = OUTBOX_SWEEP_ROWS,
 		.excluded_routes = outbox_routes_excluded(reader->routes),
 		.worker = MySlot->worker,
@@ -229,6 +238,7 @@ outbox_due_check(OutboxReader *reader)
 	look_at_clock(due);
 	if (!due->check)
 		return;
+	claim.after = due->checked.seq;
 	claim.unreadable = outbox_unreadable_left_out(&reader->unreadable, &claim.nunreadable);
 	if (outbox_store_list_due(&claim, due->checked.at, due->cursor.at,
 							  check_row) == OUTBOX_SWEEP_ROWS)

@@ -234,7 +234,10 @@ typedef struct OutboxDue
 	OutboxDuePlace checked;		/* and up to here checked */
 	OutboxMonoTime again_at;	/* check the rest then; unset: no reason */
 	bool		check;			/* now */
-	bool		cut;			/* the read from the start has not ended */
+	bool		cut;			/* the read from the start has not ended, */
+	TimestampTz read_to;		/* which was to go up to here */
+	bool		goes_on;		/* after the next batch it goes on from there */
+	OutboxDuePlace goes_on_at;
 	bool		restart_later;	/* some are, and that may wait until again_at */
 	bool		found;			/* looked up in this round: */
 	TimestampTz found_next;

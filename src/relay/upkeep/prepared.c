@@ -37,10 +37,13 @@ outbox_prepared_add(OutboxPreparedList *list, const OutboxPrepared *prepared)
 void
 outbox_prepared_lost(OutboxPreparedList *list, const OutboxRange *range)
 {
-	if (!list->find)
+	if (!list->find || list->range.hi == 0)
 		list->range = *range;
-	list->range.lo = Min(list->range.lo, range->lo);
-	list->range.hi = Max(list->range.hi, range->hi);
+	else if (range->hi != 0)
+	{
+		list->range.lo = Min(list->range.lo, range->lo);
+		list->range.hi = Max(list->range.hi, range->hi);
+	}
 	list->find = true;
 }
 

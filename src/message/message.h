@@ -46,7 +46,7 @@ typedef struct OutboxMessage
 
 /*
  * Of available_at.  0 stands for none, so that the first microsecond of the year 2000, which is
- * that, counts as the one before.
+ * that, counts as the one before.  Where rows are compared with it, it stays what it is.
  */
 static inline TimestampTz
 outbox_due_time(TimestampTz at)

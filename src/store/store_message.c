@@ -227,7 +227,7 @@ static TimestampTz
 available_at(TupleTableSlot *slot)
 {
 	return slot->tts_isnull[CLAIM_AVAILABLE_AT] ? 0 :
-		outbox_due_time(DatumGetTimestampTz(slot->tts_values[CLAIM_AVAILABLE_AT]));
+		DatumGetTimestampTz(slot->tts_values[CLAIM_AVAILABLE_AT]);
 }
 
 #define REQUIRED(NAME, name, TYPE, type, null, value, set_by, archive, relay) \
@@ -271,7 +271,8 @@ outbox_store_message(TupleTableSlot *slot, const OutboxClaim *claim)
 	message->key_hash = reading.row.key_hash;
 	message->attempts = DatumGetInt32(slot->tts_values[CLAIM_ATTEMPTS]);
 	message->created_at = DatumGetTimestampTz(slot->tts_values[CLAIM_CREATED_AT]);
-	message->available_at = available_at(slot);
+	message->available_at = slot->tts_isnull[CLAIM_AVAILABLE_AT] ? 0 :
+		outbox_due_time(available_at(slot));
 	message->ready_at =
 		ready_at(message, DatumGetTransactionId(slot->tts_values[CLAIM_XMIN]));
 	message->origin = DatumGetInt64(slot->tts_values[CLAIM_ORIGIN]);

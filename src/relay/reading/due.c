@@ -30,6 +30,7 @@ set_cursor(OutboxDue *due, TimestampTz at, int64 seq)
 void
 outbox_due_told(OutboxDue *due, TimestampTz at)
 {
+	at = outbox_due_time(at);
 	if (due->next == 0 || at < due->next)
 		due->next = at;
 	/* Committed late, or locked; or the wall clock was set back. */
@@ -44,7 +45,7 @@ outbox_due_look_up(OutboxDue *due)
 {
 	due->unknown = true;
 	due->check = true;
-	due->checked.at = DT_NOBEGIN;
+	due->checked = (OutboxDuePlace) {DT_NOBEGIN, PG_INT64_MIN};
 }
 
 void
@@ -76,10 +77,12 @@ outbox_due_freed(OutboxDue *due)
 {
 	OutboxDuePlace place = due->goes_on ? due->goes_on_at : due->cursor;
 	bool		goes_on = due->cut && place.at != DT_NOBEGIN;
+	TimestampTz read_to = due->read_to;
 
 	outbox_due_restart(due);
 	if (!goes_on)
 		return;
+	due->read_to = read_to;
 	due->goes_on = true;
 	due->goes_on_at = place;
 	due->restart_later = true;

@@ -42,7 +42,7 @@ BEGIN
 	END LOOP;
 END $$;
 SELECT name, used_bytes < 500 AS nothing_is_left FROM pg_backend_memory_contexts
-	WHERE name = 'outbox test routes' OR parent = 'outbox test routes';
+	WHERE name IN ('outbox test routes', 'outbox format');
 ROLLBACK;
 DELETE FROM outbox_route WHERE name IN ('all', 'log', 'other');
 SELECT outbox_test_paused();

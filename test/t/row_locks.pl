@@ -81,6 +81,8 @@ SQL
 	in_flight('>= 34');
 	my $n = $node->sql("SELECT count(*) $claims");
 	cmp_ok($n, '<', 62, 'the queue is full');
+	# the last one to its end, and one before them
+	wait_until('all of them have arrived', sub { $fake->stats->{tag} == $n + 1 }, 20);
 	$session->query_safe('BEGIN; SELECT FROM outbox FOR UPDATE');
 	answer('nack');
 	$node->wait_sql($details, "$n messages in flight wait for the row locks of process $pid");

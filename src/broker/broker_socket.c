@@ -35,7 +35,7 @@
 #define KEEPALIVE_INTERVAL_S 10
 #define KEEPALIVE_COUNT		3
 
-/* More than the confirms of a full window. */
+/* More than the confirms of the default window; of more bytes the time is that of the first ones. */
 #define PEEKED_BYTES		32768
 
 /* How often a write that does not go looks whether the watchdog ended it. */

@@ -197,7 +197,8 @@ sets_uri("amqp://guest\@no.such.host.invalid,127.0.0.1:$nobody,127.0.0.1:" . $fa
 like(of('name', @rows), qr/^f could not resolve host "no\.such\.host\.invalid".*\nt .*\nt /, 'each of several hosts is tried: a name');
 like(of('TCP', @rows), qr/^- .*\nf could not connect to "127\.0\.0\.1:$nobody": Connection refused\nt /, 'a port where nothing listens');
 like(of('exchange', @rows), qr/^t /, 'and the one that works is asked for the exchanges');
-is($fake->wait_event(qr/^tried/), 'tried ' . $fake->stats->{connections} . ' outbox outbox_preflight', 'tried in a transaction');
+# The relay connects, too: the number of the connection is either's.
+like($fake->wait_event(qr/^tried/), qr/^tried \d+ outbox outbox_preflight$/, 'tried in a transaction');
 is($fake->stats->{published}, 0, 'nothing is published');
 sets_uri($fake->uri);
 $node->wait_sql($state, 'idle');
@@ -411,8 +412,9 @@ sub tls
 	return;
 }
 
-tls('good', 'good', qr/^t .* for 99 days\.$/, qr/^$/, 'a certificate that is good for long');
-tls('soon', 'soon', qr/^t .* for 6 days\.$/, qr/^Renew/, 'one that ends soon');
+# A certificate of this second is good for the whole of its days.
+tls('good', 'good', qr/^t .* for (99|100) days\.$/, qr/^$/, 'a certificate that is good for long');
+tls('soon', 'soon', qr/^t .* for [67] days\.$/, qr/^Renew/, 'one that ends soon');
 tls('good', 'soon', qr/^f .*not accepted/, qr/outbox\.tls_ca_file/, 'one that nobody trusts');
 tls('other', 'other', qr/^f .*another host name/, qr/for another host name/, 'one of another host');
 tls('expired', 'expired', qr/^f .*has expired/, qr/renew it/, 'one of yesterday');
@@ -431,7 +433,7 @@ cancelled('TLS, takes the connection and says nothing');
 
 # --- not preloaded; a standby; settings that cannot be used
 
-is($fake->stats->{open}, 0, 'no connection is left');
+wait_until('no connection is left', sub { $fake->stats->{open} == 0 });
 sets_uri($fake->uri);
 $node->unset('outbox.enabled');
 $node->backup('copy');

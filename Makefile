@@ -189,9 +189,9 @@ test-faults: setup
 	$(MAKE) -s WERROR=1 with_llvm=no run-checks SUITES=tap TAP_SUITE=faults; \
 	status=$$?; \
 	test/tools/fault-report tmp_check/checks >tmp_check/fault-results.md && \
-		mkdir -p doc && cp tmp_check/fault-results.md doc/ && \
-		cat doc/fault-results.md || status=1; \
-	if [ -f tmp_check/stop-times.md ]; then cp tmp_check/stop-times.md doc/; fi; \
+		mkdir -p doc/dev && cp tmp_check/fault-results.md doc/dev/ && \
+		cat doc/dev/fault-results.md || status=1; \
+	if [ -f tmp_check/stop-times.md ]; then cp tmp_check/stop-times.md doc/dev/; fi; \
 	exit $$status
 
 # A connection that is reset again and again; the memory and the descriptors of
@@ -226,12 +226,12 @@ test-clients:
 		$(MAKE) -s WERROR=1 with_llvm=no run-checks SUITES=tap PROVE_FLAGS='--timer -v' TAP_JOBS=1 \
 		TESTS='$(CLIENT_TESTS)'
 
-# One fault after the other, mended as the runbook says; its timeline is doc/bad-night.md.
+# One fault after the other, mended as the runbook says; its timeline is doc/dev/bad-night.md.
 test-night:
 	@.ci/setup monitoring
 	$(MAKE) WERROR=1 with_llvm=no all
 	@$(MAKE) -s WERROR=1 with_llvm=no run-checks SUITES=tap PROVE_FLAGS='--timer -v' TESTS=test/monitoring/night.pl
-	@if [ -f tmp_check/monitoring/bad-night ]; then cp tmp_check/monitoring/bad-night doc/bad-night.md; fi
+	@if [ -f tmp_check/monitoring/bad-night ]; then cp tmp_check/monitoring/bad-night doc/dev/bad-night.md; fi
 
 # Random additions of an administrator to the tables, and maintenance, beside
 # sessions that enqueue.  OUTBOX_SEED=N repeats what was drawn.
@@ -247,7 +247,7 @@ test-content: setup
 	$(MAKE) WERROR=1 with_llvm=no all
 	@$(MAKE) -s WERROR=1 with_llvm=no run-checks SUITES=tap TESTS=content_random PROVE_FLAGS='--timer -v'
 
-# Histories of the relay without servers, see doc/simulator.md.
+# Histories of the relay without servers, see doc/dev/simulator.md.
 test-sim: setup
 	@$(MAKE) -s -C test/sim run FULL='$(FULL)' SEED='$(SEED)' $(if $(SECONDS),SECONDS='$(SECONDS)')
 

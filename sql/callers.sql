@@ -1,4 +1,4 @@
--- Whose right counts where others have our functions called: doc/fault-cases.md, L3.  What the
+-- Whose right counts where others have our functions called: doc/dev/fault-cases.md, L3.  What the
 -- server evaluates for a table's owner counts as his call, whoever maintains the table; what it
 -- evaluates for who writes or reads is the call of that role.
 SET client_min_messages = error;

@@ -2,7 +2,7 @@
 -- runs as their owner when outbox_enqueue() or a function for operators stores
 -- or changes a row.  Names in it that have no schema must not lead to what the
 -- caller has made, by its search_path or among its temporary tables and views.
--- (Temporary domains are a way that is left, see doc/privileges.md.)
+-- (Temporary domains are a way that is left, see doc/dev/privileges.md.)
 SET client_min_messages = error;
 SET search_path = outbox_regress, public;
 \pset format unaligned

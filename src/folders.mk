@@ -4,7 +4,7 @@
 SRC_FOLDERS = base config message formats shared store broker enqueue capture debezium external admin \
 	launcher preflight relay/queue relay/reading relay/settling relay/link relay/upkeep relay
 
-# Whose headers each may include beside its own: the arrows of doc/internals.md.
+# Whose headers each may include beside its own: the arrows of doc/dev/internals.md.
 # test/tools/walls-check has them, too, so that no arrow comes by accident.
 SRC_USES_config = base
 SRC_USES_message = config base

@@ -5,7 +5,7 @@
  *
  * The only place in src/ that looks at PG_VERSION_NUM.  A condition has the
  * form of a macro, so that nothing is included here that its user does not
- * include anyway.  doc/versions.md lists them with the reasons.
+ * include anyway.  doc/dev/versions.md lists them with the reasons.
  *
  *-------------------------------------------------------------------------
  */

@@ -5,7 +5,7 @@
  *
  * One turn of the loop: take the inbox, run a transaction if there is something to
  * settle or to claim, look after the link, send, receive; and wait when there
- * was nothing to do.  doc/internals.md has the diagrams.
+ * was nothing to do.  doc/dev/internals.md has the diagrams.
  *
  * If the process dies, its claims are gone with its memory, its slot is
  * released by its exit callback (or wiped with all shared memory), and the

@@ -1,6 +1,6 @@
 # A bad night, staged: everything that outbox_problems and the alerts are for, one after
 # the other under a load, and what an operator does about it.  outbox_problems is read
-# each second, Prometheus has the alerts.  The timeline becomes doc/bad-night.md.
+# each second, Prometheus has the alerts.  The timeline becomes doc/dev/bad-night.md.
 
 use strict;
 use warnings;

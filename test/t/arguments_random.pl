@@ -1,5 +1,5 @@
 # Every function of the extensions, those for nobody too, with any arguments that SQL
-# can make, in sessions in odd states: H13 of doc/fault-cases.md.  By a superuser, and by a
+# can make, in sessions in odd states: H13 of doc/dev/fault-cases.md.  By a superuser, and by a
 # role that may execute all of them and nothing else.  Whatever comes out, no
 # process ends, and no error is one that "cannot happen" (class XX).
 #

@@ -1,6 +1,6 @@
 # Autovacuum evaluates expressions of other roles' indexes as a superuser's process: functions
 # of ours that are called there are the call of the table's owner, and claim, acknowledge or
-# publish nothing of a route that is not that role's.  doc/fault-cases.md L3.  (ANALYZE and
+# publish nothing of a route that is not that role's.  doc/dev/fault-cases.md L3.  (ANALYZE and
 # the like by a superuser's session: sql/callers.)
 #
 # suite: test

@@ -1,6 +1,6 @@
 # A broker that goes away, comes back, blocks, refuses and forgets: messages wait
 # for it, other routes are not affected, and what was confirmed is its business.
-# doc/fault-cases.md F3, F7 to F9, F11, F12, F26 to F28, F30.
+# doc/dev/fault-cases.md F3, F7 to F9, F11, F12, F26 to F28, F30.
 #
 # OUTBOX_TEST_FULL=1: the sizes and times that the cases name.
 #

@@ -1,6 +1,6 @@
 # A cluster of three brokers with quorum queues: nodes are killed under load, two
 # at a time, frozen, partitioned and drained.  Nothing is lost, the order holds,
-# and the relay goes on to the next node at once.  doc/fault-cases.md F19, F20, F22, F27.
+# and the relay goes on to the next node at once.  doc/dev/fault-cases.md F19, F20, F22, F27.
 #
 # There are two quorum queues.  q is consumed all the time, by a consumer that
 # goes from node to node; what the broker delivers again to it tells little of

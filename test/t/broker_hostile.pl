@@ -8,7 +8,7 @@
 # between two ticks of the watchdog.  Without its limit it was 1 to 1.7 GB.
 #
 # OUTBOX_TEST_FULL=1: also frames of all channels that there can be, which cost the
-# library seconds.  doc/fault-cases.md F25.
+# library seconds.  doc/dev/fault-cases.md F25.
 #
 # suite: test faults
 # takes: 15 s

@@ -1,6 +1,6 @@
 # Whatever enqueue accepts arrives as it was enqueued, in every property, and
 # whatever RabbitMQ would refuse is refused at enqueue: no content closes a
-# channel.  doc/fault-cases.md E1 to E12, F13, F15.  (Refusals: sql/validation*.sql;
+# channel.  doc/dev/fault-cases.md E1 to E12, F13, F15.  (Refusals: sql/validation*.sql;
 # random messages: content_random.pl.)
 #
 # OUTBOX_TEST_FULL=1: more large messages.

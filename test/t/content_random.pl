@@ -3,7 +3,7 @@
 # what RabbitMQ delivers; what it does not accept it refuses with the argument's name;
 # and none of it costs a connection, an attempt or a message.  Also what
 # outbox_claim() gives out, replays, edits, dead letters and captured rows.
-# doc/fault-cases.md E13.  The oracle is test/content, which asks neither us nor a
+# doc/dev/fault-cases.md E13.  The oracle is test/content, which asks neither us nor a
 # client library what a value looks like on the wire.
 #
 # Prints its seed, and counts by the way in; OUTBOX_SEED=N repeats what is drawn. The

@@ -1,6 +1,6 @@
 # A copy of a database has the backlog of the original and must not publish it:
 # dumps in every format, restored while the relay runs, base backups, recovery
-# to a point in time, standbys, and logical replication.  doc/fault-cases.md B11 to B14;
+# to a point in time, standbys, and logical replication.  doc/dev/fault-cases.md B11 to B14;
 # doc/copies.md.  (Template copies: ddl.pl.)
 #
 # OUTBOX_TEST_FULL=1: a larger backlog, and the wait for the sweep.

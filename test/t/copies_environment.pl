@@ -2,7 +2,7 @@
 # their environment, where they run under another configuration, and by what the
 # server notes of a recovery to a target.  What takes over in the same environment
 # goes on by itself.  (Dumps, templates, subscribers: copies.pl; failovers under
-# load: failover.pl.)  doc/fault-cases.md B13, B14.
+# load: failover.pl.)  doc/dev/fault-cases.md B13, B14.
 #
 # suite: test faults
 

@@ -1,7 +1,7 @@
 # The tables are dumped and restored in each mode, upgraded with pg_upgrade, and
 # given to other owners: afterwards they are what CREATE EXTENSION has made
 # (triggers, constraints, defaults, rights), a message costs what it cost, and
-# what was pending goes out once it may.  doc/fault-cases.md K7, B10.
+# what was pending goes out once it may.  doc/dev/fault-cases.md K7, B10.
 #
 # copies.pl has what a restored backlog must not do, and the orders in which
 # its tables are loaded.  OUTBOX_TEST_FULL=1: more formats of dumps.

@@ -1,6 +1,6 @@
 # The grid of crash points: the relay is stopped at each of its steps, in each
 # way, and nothing is lost, nothing is invented, the order of each key holds, and
-# no more comes twice than was in flight.  doc/fault-cases.md I1, src/base/test_point.h.
+# no more comes twice than was in flight.  doc/dev/fault-cases.md I1, src/base/test_point.h.
 #
 # Each cell has two kinds: "quiet", at the first pass with nothing sent before, and
 # "busy", at a later one, in the middle of a drain.
@@ -66,7 +66,7 @@ my %ways = (
 	'kill -9' => { action => 'wait', deed => \&kill_server, crash => 1 });
 my @ways = ('ERROR', 'FATAL', 'SIGTERM', 'SIGKILL', 'immediate', 'kill -9');
 
-# Where the crash matrix of doc/internals.md says that something can be lost or come
+# Where the crash matrix of doc/dev/internals.md says that something can be lost or come
 # twice if a line is missing: what was claimed and not sent, sent and not confirmed,
 # confirmed and not settled, settled and not on the disk.
 my @decisive = (

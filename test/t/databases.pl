@@ -1,6 +1,6 @@
 # One launcher serves every database that has the extension, found without
 # configuration: more of them than worker processes take turns, and what is wrong
-# with one is no matter to the others.  doc/fault-cases.md A18, B18, B19.
+# with one is no matter to the others.  doc/dev/fault-cases.md A18, B18, B19.
 #
 # OUTBOX_TEST_FULL=1: 20 databases instead of 8.
 #

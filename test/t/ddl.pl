@@ -1,6 +1,6 @@
 # DDL against a relay that works: databases dropped and copied under load, the
 # extension dropped with a full window in flight, the table rewritten, locked,
-# and an event trigger that forbids everything.  doc/fault-cases.md B3, B4, B7, B8, B15
+# and an event trigger that forbids everything.  doc/dev/fault-cases.md B3, B4, B7, B8, B15
 # to B17.
 #
 # OUTBOX_TEST_FULL=1: larger loads, more rounds, longer locks.

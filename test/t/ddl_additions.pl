@@ -2,7 +2,7 @@
 # matrix of additions (indexes of each kind, constraints, defaults, columns,
 # triggers, rules, policies, publications, storage), each added and removed while
 # messages are in flight and sessions that have enqueued before stay connected.
-# doc/fault-cases.md K1 to K6.
+# doc/dev/fault-cases.md K1 to K6.
 #
 # Each addition goes through the same cycle: enqueue by outbox_enqueue(), INSERT
 # ... SELECT, single INSERT and COPY, one message of them nacked and tried again,

@@ -1,6 +1,6 @@
 # Random additions of an administrator to the tables, and maintenance, beside
 # sessions that enqueue by function, INSERT and COPY and the relay that publishes
-# and settles.  doc/fault-cases.md K8.
+# and settles.  doc/dev/fault-cases.md K8.
 #
 # In the end every committed message has arrived once and in order, indexes and
 # tables agree, and the catalog is as before.  Prints its seed; OUTBOX_SEED=N

@@ -1,6 +1,6 @@
 # Durable first: no byte goes to the broker before the commit that enqueued it is
 # on disk, and on the synchronous standbys where there are any, whatever
-# synchronous_commit the producers use.  doc/fault-cases.md C5, C6, D9, A9, A11.
+# synchronous_commit the producers use.  doc/dev/fault-cases.md C5, C6, D9, A9, A11.
 #
 # C5 kills all processes of the server at random moments, with producers that do
 # not wait for the disk, and asks the recovered database about each message that

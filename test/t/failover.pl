@@ -1,7 +1,7 @@
 # A standby has no relay; when it is promoted, it publishes by itself and at once.
 # With synchronous replication nothing is lost and nothing was published that the
 # new primary does not know; with asynchronous replication what was not replicated
-# is counted.  Guarantees 2 and 3; doc/fault-cases.md B13.  (One worker, a fake broker, the
+# is counted.  Guarantees 2 and 3; doc/dev/fault-cases.md B13.  (One worker, a fake broker, the
 # old primary that comes back without its standby, logical replication:
 # copies.pl.  Prepared transactions and restarts of one server:
 # transactions.pl.)

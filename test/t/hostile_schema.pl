@@ -1,4 +1,4 @@
-# CREATE and ALTER EXTENSION in a schema where others may create: doc/fault-cases.md H8. Operators,
+# CREATE and ALTER EXTENSION in a schema where others may create: doc/dev/fault-cases.md H8. Operators,
 # functions and types of theirs fit better than PostgreSQL's own and are never
 # called, by the scripts or by anything that they have made; what has our names already
 # makes CREATE EXTENSION or ALTER EXTENSION fail, and nothing of theirs becomes ours.

@@ -1,7 +1,7 @@
 # A real network between the relay and its broker, with 200 ms latency, jitter,
 # lost packets and packets out of order: nothing is taken for a fault, as much
 # goes through as the network and the window allow, and a stop does not wait.
-# doc/fault-cases.md J3.
+# doc/dev/fault-cases.md J3.
 #
 # OUTBOX_TEST_FULL=1: more of everything.
 #

@@ -1,6 +1,6 @@
 # A bad network between the relay and its broker loses nothing: connections
 # that end after any byte, resets, half-open ones, slow ones, stalled ones; and
-# no state of the network delays a stop.  doc/fault-cases.md F4, F5, F6, F29, A4, A6.
+# no state of the network delays a stop.  doc/dev/fault-cases.md F4, F5, F6, F29, A4, A6.
 #
 # OUTBOX_TEST_FULL=1: every byte, and hundreds of resets.
 #

@@ -1,6 +1,6 @@
 # Slow is not stalled: on a link of any speed each message is sent once, the
 # connection lives as long as bytes go out, heartbeats go both ways, and whoever
-# wants the worker to stop has it stopped within five seconds.  doc/fault-cases.md J1, J2,
+# wants the worker to stop has it stopped within five seconds.  doc/dev/fault-cases.md J1, J2,
 # J4, J5.
 #
 # OUTBOX_TEST_FULL=1: bodies up to the limit, and every speed.

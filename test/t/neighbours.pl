@@ -1,6 +1,6 @@
 # The relay is a good neighbour whatever its broker does: in each of these states
 # a fast shutdown ends in time, other databases can be created, dropped and
-# moved, and no process of ours outlives a killed postmaster for long.  doc/fault-cases.md
+# moved, and no process of ours outlives a killed postmaster for long.  doc/dev/fault-cases.md
 # A1 to A8, A10, A12, A23, B1, B2, F8 and the invariant I6.
 #
 # Each state is an entry of the table @states: how the relay gets there, how one

@@ -1,6 +1,6 @@
 # What belongs to the extension is damaged, moved or replaced while messages flow: each is
 # named where somebody has to act, and nothing is lost, doubled or out of order.
-# doc/fault-cases.md L2, M3.  (The rows of outbox_problems: problems.pl, sql/install,
+# doc/dev/fault-cases.md L2, M3.  (The rows of outbox_problems: problems.pl, sql/install,
 # sql/capture.  Objects of others that would be called: sql/escalation, ways_in.pl.)
 #
 # suite: test faults

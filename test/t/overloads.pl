@@ -1,4 +1,4 @@
-# Objects of others are never called: doc/fault-cases.md L1, L2.  The part of the check that
+# Objects of others are never called: doc/dev/fault-cases.md L1, L2.  The part of the check that
 # needs a server; test/tools/names-check is the other one.
 #
 # What is bound (views, defaults, triggers, checks, indexes, functions with BEGIN ATOMIC) is

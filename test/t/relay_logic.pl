@@ -1,6 +1,6 @@
 # The relay's own logic: whatever is done to it from the database's side, each
 # message goes out, in order, and is settled once.
-# doc/fault-cases.md I2 to I4, I6 to I10, I12.
+# doc/dev/fault-cases.md I2 to I4, I6 to I10, I12.
 #
 # OUTBOX_TEST_FULL=1: the sizes that the cases name.
 # OUTBOX_TEST_STEPS=N: length of the random history.

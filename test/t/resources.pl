@@ -1,6 +1,6 @@
 # Resources and clocks: a wall clock that somebody sets, no memory, no
 # descriptors, no connection slots, a relay that is terminated again and again:
-# nothing is lost, nothing hangs, nothing leaks.  doc/fault-cases.md A13, A14, A15, A24,
+# nothing is lost, nothing hangs, nothing leaks.  doc/dev/fault-cases.md A13, A14, A15, A24,
 # F5, F25, G4, G5, G6, G7, G8.
 #
 # OUTBOX_TEST_FULL=1: the full sizes.  OUTBOX_TEST_SOAK=SECONDS (make

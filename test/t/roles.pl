@@ -1,6 +1,6 @@
 # Who may do what, with each object of the extension: the matrix of doc/security.md,
 # whose statements are executed here, against the catalog and against what really
-# happens.  doc/fault-cases.md H1.  An object that is neither in those statements nor
+# happens.  doc/dev/fault-cases.md H1.  An object that is neither in those statements nor
 # in the list of what nobody needs fails the test.
 #
 # suite: test

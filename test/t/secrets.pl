@@ -1,6 +1,6 @@
 # A password and the contents of messages are nowhere but where they belong, while
 # the server logs all that it can and the broker repeats what it was told: H6, H7, D10,
-# A22 and I8 of doc/fault-cases.md.  One server goes through each way of a message and
+# A22 and I8 of doc/dev/fault-cases.md.  One server goes through each way of a message and
 # each fault of the link; in the end all logs, views, settings and titles of processes
 # are searched.
 #

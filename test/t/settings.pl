@@ -1,5 +1,5 @@
 # Settings, names and owners that could be turned against the relay, or against
-# whoever enqueues: group D (without D9) and C16 of doc/fault-cases.md.  The broker is a scripted
+# whoever enqueues: group D (without D9) and C16 of doc/dev/fault-cases.md.  The broker is a scripted
 # one, as nothing here is about brokers.
 #
 # OUTBOX_TEST_FULL=1: more messages.

@@ -1,5 +1,5 @@
 # Every setting that somebody can set for a database or a role, with values that could do harm
-# (group D of doc/fault-cases.md): messages are the same in every byte as those of a database without
+# (group D of doc/dev/fault-cases.md): messages are the same in every byte as those of a database without
 # them, nothing stalls, and functions for operators say the same.  The settings are those that the
 # server says it has, so newer servers are tried with theirs.
 #

@@ -2,7 +2,7 @@
 # hangs deaf to signals, or loops) is named within 10 s, whatever outbox.poll_interval is.
 # It is no problem any more when it goes on.  One that works, idles or waits for its broker
 # is never named.  A synchronous standby that is missing is named while the relay idles.
-# doc/fault-cases.md M1.
+# doc/dev/fault-cases.md M1.
 #
 # suite: test
 # takes: 120 s

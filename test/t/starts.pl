@@ -1,6 +1,6 @@
 # Starts, logins and databases that fail: the relay neither hangs nor storms nor
 # floods the log, others are not affected, and it is back by itself when the cause
-# is gone.  doc/fault-cases.md A17, A18, A19, A21, A22, A24, B6, B8, B9, B18, F21, F22.
+# is gone.  doc/dev/fault-cases.md A17, A18, A19, A21, A22, A24, B6, B8, B9, B18, F21, F22.
 #
 # OUTBOX_TEST_FULL=1: the sizes of the cases, but a login is refused for three minutes
 # and not for ten (the largest wait, 30 s, is reached within one).

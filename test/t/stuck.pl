@@ -1,5 +1,5 @@
 # Nothing spins, nothing waits without bound, and nobody is starved or sent
-# again and again for somebody else's fault.  doc/fault-cases.md F27, J6, J7.
+# again and again for somebody else's fault.  doc/dev/fault-cases.md F27, J6, J7.
 #
 # suite: test faults
 # takes: 137 s

@@ -1,6 +1,6 @@
 # A hostile tenant: what a role that may enqueue to its own route does to others.  In
 # each of these states a victim on another route enqueues at a steady rate, and its
-# messages arrive while the attack goes on.  doc/security.md, Bounds; doc/fault-cases.md
+# messages arrive while the attack goes on.  doc/security.md, Bounds; doc/dev/fault-cases.md
 # H3, H5, H10, H11.
 #
 # OUTBOX_TEST_FULL=1: larger attacks, in turns with rounds without one, and the victim's

@@ -1,6 +1,6 @@
 # What transactions can do with messages, end to end: exactly the committed ones
 # arrive, in the order of the calls, and odd or huge transactions harm nobody.
-# doc/fault-cases.md C10, C11, C13, C22.
+# doc/dev/fault-cases.md C10, C11, C13, C22.
 #
 # OUTBOX_TEST_FULL=1: the full sizes of C13 and C22.
 #

@@ -2,7 +2,7 @@
 # the broker answers in each way that there is, or not at all: only the refusal of
 # a name that lasts for three heartbeats is a twin, every other answer is told once,
 # and the connection that publishes is none the worse.  (Twins: twins.pl.)
-# doc/fault-cases.md M2.
+# doc/dev/fault-cases.md M2.
 #
 # suite: test faults
 # takes: 50 s

@@ -3,7 +3,7 @@
 # of a promotion whose old primary lives on.  A server that goes on after a
 # restart, a crash, a lost connection or a failover is none, and nothing of this
 # delays what it publishes.  (Each answer of a broker: twin_answers.pl.)
-# doc/fault-cases.md M2.
+# doc/dev/fault-cases.md M2.
 #
 # OUTBOX_TEST_FULL=1: more restarts.
 #

@@ -1,7 +1,7 @@
 # Two servers with one identity at different nodes of a cluster are named.  One
 # server goes on through a rolling restart of the nodes, and through the loss of the
 # node that it is connected to, which the others miss only later, and is no twin of
-# its own.  (One broker: twins.pl.)  doc/fault-cases.md M2.
+# its own.  (One broker: twins.pl.)  doc/dev/fault-cases.md M2.
 #
 # suite: test faults
 # takes: 120 s

@@ -1,6 +1,6 @@
 # One row that cannot be read (bytes outside of the encoding, a lost TOAST chunk) in a backlog
 # of many keys: it is set aside and named, everything else goes out, and later messages of its
-# key follow on_failed.  doc/fault-cases.md M4.
+# key follow on_failed.  doc/dev/fault-cases.md M4.
 #
 # suite: test faults
 # takes: 8 s

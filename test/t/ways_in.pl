@@ -1,6 +1,6 @@
 # A role that may only enqueue, and create what every role may in a schema "public" as
 # PostgreSQL 14 had it: does anything of its run with the rights of somebody else?
-# doc/fault-cases.md H8, K3.  What it creates, and what it meets, is generated from the
+# doc/dev/fault-cases.md H8, K3.  What it creates, and what it meets, is generated from the
 # catalog.
 #
 # What it creates: overloads of each function of ours with each argument of another

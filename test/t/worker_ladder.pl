@@ -1,4 +1,4 @@
-# The worker is nobody's ladder: doc/fault-cases.md H4.  What the owner of the tables
+# The worker is nobody's ladder: doc/dev/fault-cases.md H4.  What the owner of the tables
 # adds to them runs in the worker as that owner, whatever it tries, and leaves
 # nothing behind in the worker's session that the superuser, as whom the process
 # looks at catalogs, would meet later.  A table that was given to somebody else is

@@ -3,7 +3,7 @@
 pgbench with prepared statements: SELECT outbox_enqueue(), and INSERT INTO outbox, against
 a plain INSERT into a table of the same definition without triggers (INS).  The tables are
 truncated, and a checkpoint made, before each run.  A call has the SELECT around it and the
-owner's context besides, which INS has not; doc/performance.md has what each costs.
+owner's context besides, which INS has not; doc/dev/performance.md has what each costs.
 
 Relay off: outbox.enabled = off.  Relay on: the worker publishes to the null
 broker meanwhile, and takes its share of the processor, which INS has not.

@@ -1,5 +1,5 @@
 # Mappers and migration tools of Python and Node.js write messages beside business rows: what
-# is in the database, and what is published.  The first table of doc/orms.md is made of it.
+# is in the database, and what is published.  The first table of test/clients/orms/README.md is made of it.
 #
 # builds: test/clients/orms/django test/clients/orms/sqlalchemy test/clients/orms/psycopg test/clients/orms/knex test/clients/orms/typeorm
 # takes: 150 s

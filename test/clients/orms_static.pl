@@ -1,5 +1,5 @@
 # Mappers of languages with types, and ActiveRecord, with their migration tools: each operation by
-# its program, and what it left in the database.  The matrix of doc/orms.md is made of it.
+# its program, and what it left in the database.  The matrix of test/clients/orms/README.md is made of it.
 #
 # builds: test/clients/orms/hibernate test/clients/orms/springdata test/clients/orms/gorm test/clients/orms/sqlx test/clients/orms/diesel test/clients/orms/activerecord
 # takes: 200 s

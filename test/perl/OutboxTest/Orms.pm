@@ -92,7 +92,7 @@ All operations of the program of the folder. Its version is what $re finds in th
 
 =item page($name)
 
-Compares the matrix with the one in doc/orms.md, between "<!-- by make test-clients: $name -->"
+Compares the matrix with the one in test/clients/orms/README.md, between "<!-- by make test-clients: $name -->"
 and "<!-- end -->"; the page with the new one is in $name.md of the results.
 
 =back
@@ -139,19 +139,19 @@ sub page
 {
 	my ($self, $name) = @_;
 	my @orms = @{ $self->{orms} };
-	my @lines = ([ '', map { "[$_->{title}](orms/$_->{name}.md)" } @orms ], [ ('---') x (@orms + 1) ], [ 'version', map { $_->{version} } @orms ]);
+	my @lines = ([ '', map { "[$_->{title}]($_->{name})" } @orms ], [ ('---') x (@orms + 1) ], [ 'version', map { $_->{version} } @orms ]);
 
 	foreach my $row (0 .. $#OPERATIONS)
 	{
 		push @lines, [ $OPERATIONS[$row][1], map { $_->{cell}{$row} } @orms ];
 	}
 	my $table = join '', map { '| ' . join(' | ', @$_) . " |\n" } @lines;
-	my $page = slurp_file('doc/orms.md');
+	my $page = slurp_file('test/clients/orms/README.md');
 	my ($old) = $page =~ /<!-- by make test-clients: $name -->\n\n(.*?)\n<!-- end -->/s;
 
 	$page =~ s/(?<=<!-- by make test-clients: $name -->\n\n).*?(?=\n<!-- end -->)/$table/s;
 	OutboxTest::Clients::result("$name.md", $page);
-	is($old, $table, 'doc/orms.md says so');
+	is($old, $table, 'test/clients/orms/README.md says so');
 	return;
 }
 

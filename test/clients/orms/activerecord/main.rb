@@ -68,11 +68,9 @@ end
 def function
   id = ActiveRecord::Base.transaction do
     order = place_order
-    # [function]
     ActiveRecord::Base.connection.select_value(
       ActiveRecord::Base.sanitize_sql(["SELECT outbox_enqueue(?, ?, 'order', ?)",
                                        EVENT_TYPE, { order: order.id }.to_json, order.id.to_s]))
-    # [/function]
   end
   { ids: [id] }
 end
@@ -93,12 +91,10 @@ end
 def batch
   ids = ActiveRecord::Base.transaction do
     order = place_order
-    # [batch]
     messages = (0...100).map do |n|
       { event_type: EVENT_TYPE, aggregate_type: "order", aggregate_id: order.id, payload: { n: n } }
     end
     MessageBatch.insert_all!(messages, returning: :id).rows.flatten
-    # [/batch]
   end
   { ids: ids }
 end
@@ -116,14 +112,12 @@ def savepoint
   ActiveRecord::Base.transaction do
     order = place_order
     (1..3).each do |n|
-      # [savepoint]
       ActiveRecord::Base.transaction(requires_new: true) do
         created = message(order, { n: n })
         created.save!
         raise ActiveRecord::Rollback if n == 2
         ids << created.id
       end
-      # [/savepoint]
     end
   end
   { ids: ids }

@@ -6,7 +6,6 @@ class CreateInvoices < ActiveRecord::Migration[6.1]
   end
 end
 
-# [extension]
 class CreateOutbox < ActiveRecord::Migration[6.1]
   def up
     execute "CREATE SCHEMA outbox"
@@ -18,7 +17,6 @@ class CreateOutbox < ActiveRecord::Migration[6.1]
     execute "DROP SCHEMA outbox"
   end
 end
-# [/extension]
 
 def migrate_up
   ActiveRecord::Migration.suppress_messages { CreateInvoices.new.migrate(:up) }
@@ -52,9 +50,7 @@ def diff
 end
 
 def diff_mended
-  # [ignore]
   ActiveRecord::SchemaDumper.ignore_tables = [/\A(?:outbox\.)?outbox/]
-  # [/ignore]
   { wants: ours(schema_rb).reject { |name| name == "outbox" }.map { |name| "schema.rb makes #{name}" } }
 end
 

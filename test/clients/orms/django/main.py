@@ -51,12 +51,10 @@ def map_():
 @transaction.atomic
 def function():
     order = Order.objects.create(customer='function', total=42)
-    # [function]
     with connection.cursor() as cursor:
         cursor.execute('SELECT outbox_enqueue(%s, %s::jsonb, %s, %s::text)',
                        ['order.function', json.dumps({'order': order.id}), 'order', order.id])
         message_id = cursor.fetchone()[0]
-    # [/function]
     return {'ids': [message_id]}
 
 
@@ -77,11 +75,9 @@ def bytes_():
 @transaction.atomic
 def batch():
     order = Order.objects.create(customer='batch', total=42)
-    # [batch]
     messages = OutboxMessage.objects.bulk_create([
         OutboxMessage(id=uuid.uuid4(), event_type='order.batch', aggregate_type='order', aggregate_id=order.id, payload={'n': n})
         for n in range(100)])
-    # [/batch]
     return ids(*messages)
 
 

@@ -7,7 +7,6 @@ USE_TZ = True
 INSTALLED_APPS = ['messaging', 'shop']
 DEFAULT_AUTO_FIELD = 'django.db.models.BigAutoField'
 
-# [settings]
 DATABASES = {
     'default': {
         'ENGINE': 'django.db.backends.postgresql',
@@ -19,4 +18,3 @@ DATABASES = {
     },
 }
 TEST_RUNNER = 'messaging.runner.Runner'
-# [/settings]

@@ -109,10 +109,8 @@ func function(db *gorm.DB) said {
 		if err != nil {
 			return err
 		}
-		// [function]
 		return tx.Raw("SELECT outbox_enqueue(?, ?, 'order', ?)",
 			eventType(), JSON{"order": order.ID}, fmt.Sprint(order.ID)).Row().Scan(&id)
-		// [/function]
 	}))
 	return said{"ids": []uuid.UUID{id}}
 }
@@ -146,13 +144,11 @@ func batch(db *gorm.DB) said {
 		if err != nil {
 			return err
 		}
-		// [batch]
 		for n := range 100 {
 			messages = append(messages, &Message{EventType: eventType(), AggregateType: "order",
 				AggregateID: fmt.Sprint(order.ID), Payload: JSON{"n": n}})
 		}
 		return tx.CreateInBatches(messages, 1000).Error
-		// [/batch]
 	}))
 	ids := []uuid.UUID{}
 	for _, message := range messages {
@@ -179,7 +175,6 @@ func savepoint(db *gorm.DB) said {
 		}
 		for n := 1; n <= 3; n++ {
 			message := Message{EventType: eventType(), AggregateType: "order", AggregateID: fmt.Sprint(order.ID), Payload: JSON{"n": n}}
-			// [savepoint]
 			err := tx.Transaction(func(nested *gorm.DB) error {
 				if err := nested.Create(&message).Error; err != nil {
 					return err
@@ -189,7 +184,6 @@ func savepoint(db *gorm.DB) said {
 				}
 				return nil
 			})
-			// [/savepoint]
 			if err == nil {
 				ids = append(ids, message.ID)
 			}
@@ -255,7 +249,6 @@ func deleted(db *gorm.DB) said {
 
 // GORM over a pool of pgx.
 func pool(*gorm.DB) said {
-	// [pool]
 	config, err := pgxpool.ParseConfig(os.Getenv("DATABASE_URL"))
 	must(err)
 	config.MaxConns = 4
@@ -263,7 +256,6 @@ func pool(*gorm.DB) said {
 	must(err)
 	defer pool.Close()
 	db, err := gorm.Open(postgres.New(postgres.Config{Conn: stdlib.OpenDBFromPool(pool)}), &gorm.Config{})
-	// [/pool]
 	must(err)
 	var group sync.WaitGroup
 	var lock sync.Mutex

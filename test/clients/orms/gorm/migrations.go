@@ -16,13 +16,11 @@ var scripts embed.FS
 
 // By golang-migrate, with the scripts of a folder.
 func migrations(folder string) (*migrate.Migrate, error) {
-	// [migrate]
 	source, err := iofs.New(scripts, folder)
 	if err != nil {
 		return nil, err
 	}
 	return migrate.NewWithSourceInstance("iofs", source, databaseURL("pgx5"))
-	// [/migrate]
 }
 
 func databaseURL(scheme string) string {

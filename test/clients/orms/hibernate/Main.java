@@ -57,9 +57,7 @@ public class Main {
             .setProperty("hibernate.connection.url", url() + "&reWriteBatchedInserts=true")
             .setProperty("hibernate.connection.username", env.get("PGUSER"))
             .setProperty("hibernate.hikari.maximumPoolSize", "4")
-            // [batching]
             .setProperty("hibernate.jdbc.batch_size", "50")
-            // [/batching]
             ;
     }
 
@@ -168,14 +166,12 @@ public class Main {
     static void function(SessionFactory factory) {
         factory.inTransaction(session -> {
             Order order = order(session);
-            // [function]
             UUID id = session.createNativeQuery(
                     "SELECT outbox_enqueue(:event_type, CAST(:payload AS jsonb), 'order', :order)", UUID.class)
                 .setParameter("event_type", type())
                 .setParameter("payload", "{\"order\": " + order.id + "}")
                 .setParameter("order", String.valueOf(order.id))
                 .getSingleResult();
-            // [/function]
             ids(id);
         });
     }
@@ -198,13 +194,11 @@ public class Main {
         List<Message> messages = new ArrayList<>();
         factory.inTransaction(session -> {
             Order order = order(session);
-            // [batch]
             for (int i = 0; i < 100; i++) {
                 Message message = new Message(type(), "order", order.id, Map.of("n", i));
                 session.persist(message);
                 messages.add(message);
             }
-            // [/batch]
         });
         ids(messages.stream().map(message -> message.id).toArray(UUID[]::new));
     }
@@ -226,7 +220,6 @@ public class Main {
             }
             session.persist(messages.get(0));
             Message undone = messages.get(1);
-            // [savepoint]
             session.flush();
             session.doWork(connection -> {
                 Savepoint savepoint = connection.setSavepoint();
@@ -235,7 +228,6 @@ public class Main {
                 connection.rollback(savepoint);
                 session.detach(undone);
             });
-            // [/savepoint]
             session.persist(messages.get(2));
             ids(messages.get(0).id, messages.get(2).id);
         });
@@ -322,7 +314,6 @@ public class Main {
 
     /** What a test does: it sees what it has stored, and nothing is left. */
     static void tests(SessionFactory factory) {
-        // [tests]
         factory.inSession(session -> {
             session.beginTransaction();
             Message message = placed(session);
@@ -332,7 +323,6 @@ public class Main {
             session.getTransaction().rollback();
             expect("stored", List.of(type()).toString(), stored.toString());
         });
-        // [/tests]
         said.put("says", "rolled back");
     }
 
@@ -360,7 +350,6 @@ public class Main {
     }
 
     static Flyway flyway() {
-        // [flyway]
         return Flyway.configure()
             .dataSource(url(), env.get("PGUSER"), null)
             .defaultSchema("public")
@@ -368,7 +357,6 @@ public class Main {
             .baselineOnMigrate(true)
             .baselineVersion("0")
             .load();
-        // [/flyway]
     }
 
     static void migrate() {

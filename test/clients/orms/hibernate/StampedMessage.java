@@ -12,7 +12,6 @@ import org.hibernate.annotations.Immutable;
 import org.hibernate.annotations.JdbcTypeCode;
 import org.hibernate.type.SqlTypes;
 
-// [returning]
 @Entity
 @Table(schema = "outbox", name = "outbox_new")
 public class StampedMessage {
@@ -24,7 +23,6 @@ public class StampedMessage {
     @Generated
     @Column(name = "created_at")
     public Instant createdAt;
-    // [/returning]
     @Column(name = "event_type")
     public String eventType;
     @Column(name = "aggregate_type")

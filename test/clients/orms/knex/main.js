@@ -3,9 +3,7 @@
 const knexOf = require('knex');
 const { randomUUID } = require('crypto');
 
-// [connect]
 const knex = knexOf({ client: 'pg', connection: process.env.DATABASE_URL, pool: { min: 0, max: 4 } });
-// [/connect]
 
 // [enqueue]
 // A list is an array of PostgreSQL for node-postgres, and has to be serialised.
@@ -44,10 +42,8 @@ async function map() {
 async function function_() {
 	return knex.transaction(async (trx) => {
 		const orderId = await order(trx, 'function');
-		// [function]
 		const { rows } = await trx.raw('SELECT outbox_enqueue(?, ?, ?, ?) AS id',
 			['order.function', JSON.stringify({ order: Number(orderId) }), 'order', orderId]);
-		// [/function]
 		return { ids: [rows[0].id] };
 	});
 }
@@ -76,18 +72,15 @@ async function bytes() {
 async function batch() {
 	return knex.transaction(async (trx) => {
 		const orderId = await order(trx, 'batch');
-		// [batch]
 		const messages = Array.from({ length: 100 }, (_, n) => ({
 			event_type: 'order.batch', aggregate_type: 'order', aggregate_id: orderId, payload: JSON.stringify({ n }),
 		}));
 		const rows = await trx('outbox_new').insert(messages, ['id']);
-		// [/batch]
 		return { ids: rows.map((row) => row.id) };
 	});
 }
 
 async function rollback() {
-	// [rollback]
 	try {
 		await knex.transaction(async (trx) => {
 			const orderId = await order(trx, 'rollback');
@@ -97,7 +90,6 @@ async function rollback() {
 	} catch {
 		return {};
 	}
-	// [/rollback]
 }
 
 async function savepoint() {
@@ -107,12 +99,10 @@ async function savepoint() {
 			event_type: 'order.savepoint', aggregate_type: 'order', aggregate_id: orderId, payload: { n },
 		}))[0].id;
 		const first = await send(trx, 1);
-		// [savepoint]
 		await trx.transaction(async (inner) => {	// a savepoint
 			await send(inner, 2);
 			throw new Error('not this one');
 		}).catch(() => undefined);
-		// [/savepoint]
 		return { ids: [first, await send(trx, 3)] };
 	});
 }
@@ -146,7 +136,6 @@ async function pool() {
 
 // --- migrations
 
-// [extension]
 const extension = {
 	async up(db) {
 		await db.raw('CREATE SCHEMA IF NOT EXISTS outbox');
@@ -154,7 +143,6 @@ const extension = {
 	},
 	async down() {},
 };
-// [/extension]
 
 const invoices = {
 	async up(db) {
@@ -177,13 +165,11 @@ const source = (name, migration) => ({
 });
 
 async function tests() {
-	// [tests]
 	const trx = await knex.transaction();
 	await enqueue(trx, { event_type: 'order.tests', payload: {} });
 	const { rows } = await trx.raw('SELECT event_type FROM outbox');
 	if (rows.length !== 1) throw new Error('it is not there');
 	await trx.rollback();
-	// [/tests]
 	return { says: 'rolled back' };
 }
 

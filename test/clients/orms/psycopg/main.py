@@ -66,11 +66,9 @@ def map_():
 def function():
     with connect() as connection:
         order_id = order(connection, 'function')
-        # [function]
         message_id = connection.execute(
             'SELECT outbox_enqueue(%s, %s, %s, %s::text)',
             ('order.function', Jsonb({'order': order_id}), 'order', order_id)).fetchone()[0]
-        # [/function]
     return {'ids': [message_id]}
 
 
@@ -87,18 +85,15 @@ def own_id():
 def bytes_():
     with connect() as connection:
         order_id = order(connection, 'bytes')
-        # [bytes]
         message_id = connection.execute(
             'INSERT INTO outbox_new (event_type, aggregate_type, aggregate_id, body) VALUES (%s, %s, %s, %s) RETURNING id',
             ('order.bytes', 'order', order_id, bytes(range(256)))).fetchone()[0]
-        # [/bytes]
     return {'ids': [message_id]}
 
 
 def batch():
     with connect() as connection:
         order_id = order(connection, 'batch')
-        # [batch]
         messages = [{'event_type': 'order.batch', 'aggregate_type': 'order', 'aggregate_id': order_id, 'payload': {'n': n}}
                     for n in range(100)]
         ids = [row[0] for row in connection.execute(
@@ -106,12 +101,10 @@ def batch():
             ' SELECT event_type, aggregate_type, aggregate_id, payload'
             ' FROM jsonb_to_recordset(%s) AS m(event_type text, aggregate_type text, aggregate_id text, payload jsonb)'
             ' RETURNING id', (Jsonb(messages),))]
-        # [/batch]
     return {'ids': ids}
 
 
 def rollback():
-    # [rollback]
     try:
         with connect() as connection:
             order_id = order(connection, 'rollback')
@@ -119,7 +112,6 @@ def rollback():
             raise RuntimeError('the payment was refused')
     except RuntimeError:
         pass
-    # [/rollback]
     return {}
 
 
@@ -127,14 +119,12 @@ def savepoint():
     with connect() as connection:
         order_id = order(connection, 'savepoint')
         first = enqueue(connection, 'order.savepoint', order_id, {'n': 1})
-        # [savepoint]
         try:
             with connection.transaction():      # a savepoint, as one is open already
                 enqueue(connection, 'order.savepoint', order_id, {'n': 2})
                 raise RuntimeError
         except RuntimeError:
             pass
-        # [/savepoint]
         third = enqueue(connection, 'order.savepoint', order_id, {'n': 3})
     return {'ids': [first, third]}
 
@@ -160,7 +150,6 @@ def delete():
 
 def pool():
     from concurrent.futures import ThreadPoolExecutor
-    # [pool]
     with ConnectionPool('', min_size=1, max_size=4) as connections:
         def work(_):
             ids = []
@@ -169,19 +158,16 @@ def pool():
                     order_id = order(connection, 'pool')
                     ids.append(enqueue(connection, 'order.pool', order_id, {'order': order_id}))
             return ids
-        # [/pool]
         with ThreadPoolExecutor(4) as threads:
             return {'ids': sum(threads.map(work, range(4)), [])}
 
 
 def tests():
-    # [tests]
     with connect() as connection:
         order_id = order(connection, 'tests')
         enqueue(connection, 'order.tests', order_id, {'order': order_id})
         assert connection.execute('SELECT event_type FROM outbox').fetchall() == [('order.tests',)]
         connection.rollback()
-    # [/tests]
     return {'says': 'rolled back'}
 
 

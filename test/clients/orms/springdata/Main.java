@@ -162,14 +162,12 @@ public class Main {
             }
             messages.saveAndFlush(created.get(0));
             Message undone = created.get(1);
-            // [savepoint]
             manager.unwrap(Session.class).doWork(connection -> {
                 Savepoint savepoint = connection.setSavepoint();
                 messages.saveAndFlush(undone);
                 connection.rollback(savepoint);
                 manager.detach(undone);
             });
-            // [/savepoint]
             messages.save(created.get(2));
             ids(created.get(0).id, created.get(2).id);
         });

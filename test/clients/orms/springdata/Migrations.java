@@ -18,12 +18,10 @@ class Migrations {
             switch (operation) {
                 case "migrate_up":
                 case "extension":
-                    // [migrate]
                     new CommandScope("update")
                         .addArgumentValue("database", database)
                         .addArgumentValue("changelogFile", "db/" + operation.replaceAll("_.*", "") + ".sql")
                         .execute();
-                    // [/migrate]
                     break;
                 case "migrate_down":
                     new CommandScope("rollbackCount")
@@ -60,9 +58,7 @@ class Migrations {
         Main.expect("of the default schema", "0", String.valueOf(dumped(database, null)));
         long all = dumped(database, null, "outbox");
         Main.expect("of outbox", "true", String.valueOf(all > 20));
-        // [exclude]
         String exclude = "outbox.*";
-        // [/exclude]
         Main.expect("of outbox without its objects", "0", String.valueOf(dumped(database, exclude, "outbox")));
         return "nothing of ours";
     }

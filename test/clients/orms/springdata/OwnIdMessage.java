@@ -14,7 +14,6 @@ import org.hibernate.annotations.JdbcTypeCode;
 import org.hibernate.type.SqlTypes;
 import org.springframework.data.domain.Persistable;
 
-// [own-id]
 @Entity
 @Table(schema = "outbox", name = "outbox_new")
 public class OwnIdMessage implements Persistable<UUID> {
@@ -44,7 +43,6 @@ public class OwnIdMessage implements Persistable<UUID> {
     void remember() {
         enqueued = true;
     }
-    // [/own-id]
 
     @Column(name = "event_type")
     public String eventType;

@@ -24,7 +24,6 @@ public class Shop {
     }
     // [/service]
 
-    // [batch]
     @Transactional
     public List<Message> placeMany(String customer, int total, String eventType) {
         Order order = orders.save(new Order(customer, total));
@@ -34,5 +33,4 @@ public class Shop {
         }
         return messages.saveAll(created);
     }
-    // [/batch]
 }

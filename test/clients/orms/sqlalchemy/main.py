@@ -55,10 +55,8 @@ def function():
         order = Order(customer='function', total=42)
         session.add(order)
         session.flush()
-        # [function]
         message_id = session.scalar(select(func.outbox_enqueue(
             'order.function', cast({'order': order.id}, JSONB), 'order', str(order.id))))
-        # [/function]
     return {'ids': [message_id]}
 
 
@@ -79,11 +77,9 @@ def batch():
         order = Order(customer='batch', total=42)
         session.add(order)
         session.flush()
-        # [batch]
         ids = session.scalars(insert_into(OutboxMessage).returning(OutboxMessage.id), [
             {'event_type': 'order.batch', 'aggregate_type': 'order', 'aggregate_id': str(order.id), 'payload': {'n': n}}
             for n in range(100)]).all()
-        # [/batch]
     return {'ids': ids}
 
 
@@ -110,14 +106,12 @@ def savepoint():
             session.flush()
             return message
         first = enqueue(1)
-        # [savepoint]
         try:
             with session.begin_nested():
                 enqueue(2)
                 raise RuntimeError
         except RuntimeError:
             pass
-        # [/savepoint]
         third = enqueue(3)
     return ids(first, third)
 
@@ -227,7 +221,6 @@ def dump():
 
 
 def tests():
-    # [tests]
     with engine.connect() as connection:
         outer = connection.begin()
         with Session(connection, join_transaction_mode='create_savepoint') as session:
@@ -235,7 +228,6 @@ def tests():
             session.commit()        # what the code under test does: here the end of a savepoint
         assert connection.scalars(text('SELECT event_type FROM outbox')).all() == ['order.tests']
         outer.rollback()
-    # [/tests]
     return {'says': 'rolled back'}
 
 

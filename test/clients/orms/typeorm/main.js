@@ -102,10 +102,8 @@ async function map() {
 async function function_() {
 	return source.transaction(async (manager) => {
 		const orderId = await order(manager, operation);
-		// [function]
 		const [{ id }] = await manager.query('SELECT outbox_enqueue($1, $2, $3, $4) AS id',
 			['order.function', { order: Number(orderId) }, 'order', orderId]);
-		// [/function]
 		return { ids: [id] };
 	});
 }
@@ -127,11 +125,9 @@ async function bytes() {
 async function batch() {
 	return source.transaction(async (manager) => {
 		const orderId = await order(manager, operation);
-		// [batch]
 		const { identifiers } = await manager.insert(OutboxMessage, Array.from({ length: 100 }, (_, n) => ({
 			event_type: 'order.batch', aggregate_type: 'order', aggregate_id: orderId, payload: { n },
 		})));
-		// [/batch]
 		return ids(...identifiers);
 	});
 }
@@ -152,12 +148,10 @@ async function savepoint() {
 	return source.transaction(async (manager) => {
 		const aggregate_id = await order(manager, operation);
 		const first = await one(manager, { aggregate_id, payload: { n: 1 } });
-		// [savepoint]
 		await manager.transaction(async (inner) => {		// a savepoint
 			await one(inner, { aggregate_id, payload: { n: 2 } });
 			throw new Error('not this one');
 		}).catch(() => undefined);
-		// [/savepoint]
 		return ids(first, await one(manager, { aggregate_id, payload: { n: 3 } }));
 	});
 }
@@ -210,7 +204,6 @@ async function diff() {
 	return { wants: upQueries.map((q) => q.query) };
 }
 
-// [extension]
 function extension() {
 	return class Extension1700000000000 {
 		async up(runner) {
@@ -220,7 +213,6 @@ function extension() {
 		async down() {}
 	};
 }
-// [/extension]
 
 function invoices() {
 	return class Invoices1700000000001 {
@@ -234,7 +226,6 @@ function invoices() {
 }
 
 async function tests() {
-	// [tests]
 	const runner = source.createQueryRunner();
 	await runner.startTransaction();
 	await runner.manager.insert(OutboxMessage, { event_type: 'order.tests', payload: {} });
@@ -242,7 +233,6 @@ async function tests() {
 	if (rows.length !== 1) throw new Error('it is not there');
 	await runner.rollbackTransaction();
 	await runner.release();
-	// [/tests]
 	return { says: 'rolled back' };
 }
 

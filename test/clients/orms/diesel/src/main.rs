@@ -21,9 +21,7 @@ use schema::orders;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-// [migrations]
 const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations");
-// [/migrations]
 const EXTENSION: EmbeddedMigrations = embed_migrations!("extension");
 
 fn operation() -> String {
@@ -123,9 +121,7 @@ fn insert(conn: &mut PgConnection) -> Result<Value> {
 fn function(conn: &mut PgConnection) -> Result<Value> {
     let id: Uuid = conn.transaction(|conn| {
         let order = place_order(conn)?;
-        // [call]
         diesel::select(outbox_enqueue(event_type(), json!({"order": order}), "order", order.to_string())).get_result(conn)
-        // [/call]
     })?;
     Ok(json!({"ids": [id]}))
 }
@@ -147,10 +143,8 @@ fn bytes(conn: &mut PgConnection) -> Result<Value> {
 fn batch(conn: &mut PgConnection) -> Result<Value> {
     let ids: Vec<Uuid> = conn.transaction(|conn| {
         let order = place_order(conn)?;
-        // [batch]
         let messages: Vec<Message> = (0..100).map(|n| message(order, json!({"n": n}))).collect();
         diesel::insert_into(outbox_new::table).values(messages).returning(outbox_new::id).get_results(conn)
-        // [/batch]
     })?;
     Ok(json!({"ids": ids}))
 }
@@ -169,7 +163,6 @@ fn savepoint(conn: &mut PgConnection) -> Result<Value> {
         let order = place_order(conn)?;
         let mut ids = Vec::new();
         for n in 1..=3 {
-            // [savepoint]
             let kept = conn.transaction(|conn| {
                 let id = enqueue(conn, message(order, json!({"n": n})))?;
                 if n == 2 {
@@ -177,7 +170,6 @@ fn savepoint(conn: &mut PgConnection) -> Result<Value> {
                 }
                 Ok(id)
             });
-            // [/savepoint]
             ids.extend(kept);
         }
         Ok::<_, Error>(ids)
@@ -256,7 +248,6 @@ fn pool(_: &mut PgConnection) -> Result<Value> {
 
 /// What begin_test_transaction() and test_transaction() are for.
 fn tests(conn: &mut PgConnection) -> Result<Value> {
-    // [tests]
     conn.test_transaction::<_, Error, _>(|conn| {
         let id = placed(conn)?;
         let found: i64 = diesel::sql_query("SELECT count(*) FROM outbox WHERE id = $1")
@@ -266,7 +257,6 @@ fn tests(conn: &mut PgConnection) -> Result<Value> {
         assert_eq!(found, 1);
         Ok(())
     });
-    // [/tests]
     Ok(json!({"says": "`test_transaction()`"}))
 }
 
@@ -338,9 +328,7 @@ fn dump(_: &mut PgConnection) -> Result<Value> {
         // who owns the extension sees all of its tables
         let owner = std::env::var("DATABASE_URL")?.replace("shop@", &format!("{}@", std::env::var("SUPERUSER")?));
         assert!(cli(directory, &["print-schema", "--schema", "outbox", "--database-url", &owner]).is_err());
-        // [except]
         let arguments = ["print-schema", "--schema", "outbox", "--except-tables", "^outbox", "--database-url", &owner];
-        // [/except]
         assert!(!cli(directory, &arguments)?.contains("table!"));
         Ok(json!({"says": "nothing of ours"}))
     })

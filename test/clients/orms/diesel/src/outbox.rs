@@ -52,8 +52,6 @@ pub struct StoredMessage {
 }
 
 diesel::define_sql_function! {
-    // [function]
     fn outbox_enqueue(event_type: diesel::sql_types::Text, payload: diesel::sql_types::Jsonb,
         aggregate_type: diesel::sql_types::Text, aggregate_id: diesel::sql_types::Text) -> diesel::sql_types::Uuid;
-    // [/function]
 }

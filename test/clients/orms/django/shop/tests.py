@@ -1,4 +1,3 @@
-# [tests]
 from django.db import connection, transaction
 from django.test import TestCase, TransactionTestCase
 
@@ -15,7 +14,6 @@ class InTransaction(TestCase):
     def test_message(self):
         OutboxMessage.objects.create(event_type='order.tests', payload={'order': 1})
         self.assertEqual(pending(), [('order.tests', '{"order": 1}')])
-# [/tests]
 
 
 class Committed(TransactionTestCase):

@@ -1,4 +1,3 @@
-# [extension]
 from alembic import op
 
 revision = '0001'
@@ -13,4 +12,3 @@ def upgrade():
 
 def downgrade():
     pass
-# [/extension]

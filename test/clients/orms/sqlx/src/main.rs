@@ -9,9 +9,7 @@ use uuid::Uuid;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-// [migrate]
 static MIGRATOR: Migrator = sqlx::migrate!("./migrations");
-// [/migrate]
 static EXTENSION: Migrator = sqlx::migrate!("./extension");
 
 fn operation() -> String {
@@ -86,7 +84,6 @@ async fn insert(pool: &PgPool) -> Result<Value> {
 async fn function(pool: &PgPool) -> Result<Value> {
     let mut tx = pool.begin().await?;
     let order = place_order(&mut tx).await?;
-    // [function]
     let id = sqlx::query_scalar!(
         r#"SELECT outbox_enqueue($1, $2, 'order', $3) AS "id!""#,
         event_type(),
@@ -95,7 +92,6 @@ async fn function(pool: &PgPool) -> Result<Value> {
     )
     .fetch_one(&mut *tx)
     .await?;
-    // [/function]
     tx.commit().await?;
     Ok(json!({"ids": [id]}))
 }
@@ -128,13 +124,11 @@ async fn bytes(pool: &PgPool) -> Result<Value> {
 async fn batch(pool: &PgPool) -> Result<Value> {
     let mut tx = pool.begin().await?;
     let order = place_order(&mut tx).await?;
-    // [batch]
     let mut insert = QueryBuilder::new("INSERT INTO outbox_new (event_type, aggregate_type, aggregate_id, payload) ");
     insert.push_values(0..100, |mut row, n| {
         row.push_bind(event_type()).push_bind("order").push_bind(order.to_string()).push_bind(json!({"n": n}));
     });
     let ids: Vec<Uuid> = insert.push(" RETURNING id").build_query_scalar().fetch_all(&mut *tx).await?;
-    // [/batch]
     tx.commit().await?;
     Ok(json!({"ids": ids}))
 }
@@ -153,7 +147,6 @@ async fn savepoint(pool: &PgPool) -> Result<Value> {
     let mut tx = pool.begin().await?;
     let order = place_order(&mut tx).await?;
     for n in 1..=3 {
-        // [savepoint]
         let mut nested = tx.begin().await?;
         let id = enqueue(&mut nested, order, json!({"n": n})).await?;
         if n == 2 {
@@ -161,7 +154,6 @@ async fn savepoint(pool: &PgPool) -> Result<Value> {
             continue;
         }
         nested.commit().await?;
-        // [/savepoint]
         ids.push(id);
     }
     tx.commit().await?;

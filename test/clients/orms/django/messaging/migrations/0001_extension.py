@@ -1,4 +1,3 @@
-# [extension]
 from django.db import migrations
 
 
@@ -9,4 +8,3 @@ class Migration(migrations.Migration):
              'CREATE EXTENSION IF NOT EXISTS outbox SCHEMA outbox'],
             reverse_sql=migrations.RunSQL.noop),
     ]
-# [/extension]

@@ -17,7 +17,7 @@ use OutboxTest::Util;
 
 # In the order in which somebody would read them.
 my @PAGES = ('README.md', map { "doc/$_.md" } qw(install sql capture delivery consumers tracing configuration
-	  monitoring operations copies security guarantees upgrade trade external-relays));
+	  monitoring operations copies security guarantees external-relays));
 
 push @PAGES, 'doc/inbox.md';
 
@@ -28,6 +28,7 @@ push @PAGES, 'doc/inbox.md';
 my @MONITORS = qw(monitor watcher operator);
 my %ROLE_OF = (
 	'outbox: BEGIN' => 'admin',
+	'Create the extension: CREATE SCHEMA messages' => 'elsewhere',
 	'Create the extension: ALTER DATABASE shop' => 'admin',
 	'Managed services: CREATE SUBSCRIPTION' => 'elsewhere',
 	'Enqueue: outbox_enqueue(event_type' => 'shape',
@@ -105,7 +106,6 @@ my %ROLE_OF = (
 	'`outbox_preflight`: SELECT * FROM outbox_preflight' => 'operator',
 	'Edit: SELECT outbox_edit' => 'operator',
 	'Erasure: SELECT' => 'operator',
-	'Copies must not publish: SELECT outbox_adopt()' => 'admin',
 	'Replay: SELECT outbox_replay' => 'operator',
 	'Set up: INSERT INTO outbox_route' => 'admin',
 	'A round: BEGIN' => 'forwarder',

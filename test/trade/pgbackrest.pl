@@ -1,7 +1,7 @@
 # A server that pgBackRest restores: under another name of the environment it is
 # silent until adopted, and so it is where it was restored to a point in time; a
 # standby that was made from the backup goes on when it is promoted.  (The same with
-# pg_basebackup: copies_environment.pl.)  Its notes are the transcript in doc/trade.md.
+# pg_basebackup: copies_environment.pl.)  Its notes are the transcript in doc/dev/trade.md.
 
 use strict;
 use warnings;

@@ -5,7 +5,7 @@
 # test/tools/pg-upgrade-test runs it, in a folder with several versions:
 #	pg_upgrade.pl OLD NEW [OPTION]	directories of their installations; --link, --swap
 #
-# Its TRANSCRIPT file is what doc/upgrade.md shows.
+# Its TRANSCRIPT file is what doc/dev/trade.md is made of.
 
 use strict;
 use warnings;

@@ -1,7 +1,7 @@
 # What consumers read: each kind of header, property and body that can be enqueued, as the objects
 # of each client library have it, value by value beside what is on the wire.  What a library
-# itself makes of a value is listed here as a deviation, and has to be so: the pages
-# of doc/consumers are made of it.
+# itself makes of a value is listed here as a deviation, and has to be so: the tables
+# of doc/consumers.md and test/clients/consumers/README.md are made of it.
 #
 # builds: test/clients/consumers/pika test/clients/consumers/kombu test/clients/consumers/amqp091-go test/clients/consumers/lapin test/clients/consumers/amqplib test/clients/consumers/java test/clients/consumers/spring
 # takes: 40 s
@@ -102,7 +102,6 @@ my %NOTE = (
 my @CLIENTS = (
 	{
 		name => 'pika (Debian)',
-		of => 'pika',
 		queue => 'pika-debian',
 		command => [ '/usr/bin/python3', 'test/clients/consumers/pika/main.py' ],
 		version => sub { return debian_version('pika') },
@@ -322,7 +321,7 @@ sub converted_table
 	my ($client) = @_;
 	my $bodies = $client->{converted} or return '';
 	my @converters = sort map { keys %$_ } (values %$bodies)[0];
-	my $text = "\n" . line('body', map { "`$_`" } @converters) . line(('---') x (1 + @converters));
+	my $text = "\nBodies as " . title($client) . " has them:\n\n" . line('body', map { "`$_`" } @converters) . line(('---') x (1 + @converters));
 
 	foreach my $body (sort keys %$bodies)
 	{
@@ -391,7 +390,7 @@ sub matrix
 	};
 	my $text = sprintf "%d deliveries, %d values each.\n\n", $count, $CLIENTS[0]{reader}->values;
 
-	$text .= line('', map { '[' . title($_) . "](consumers/" . ($_->{of} // $_->{name}) . '.md)' } @CLIENTS) . line(('---') x (1 + @CLIENTS));
+	$text .= line('', map { title($_) } @CLIENTS) . line(('---') x (1 + @CLIENTS));
 	$text .= line('version', map { $_->{version} } @CLIENTS);
 	foreach my $row (map { $_->[0] } @OutboxTest::Reader::ROWS)
 	{
@@ -417,20 +416,19 @@ sub compare_page
 	return;
 }
 
-compare_page('doc/consumers.md', matrix());
-foreach my $page (do { my %seen; grep { !$seen{$_}++ } map { $_->{of} // $_->{name} } @CLIENTS })
+# The types of all clients, and what each of them is known to make of a value.
+sub types
 {
-	my @those = grep { ($_->{of} // $_->{name}) eq $page } @CLIENTS;
-	my @names = do { my %seen; grep { $_ ne '' && !$seen{$_}++ } map { sort keys %{ $_->{deviations} } } @those };
-	my $text = OutboxTest::Reader::types_table([ map { title($_) . " $_->{version}" } @those ], map { $_->{reader} } @those);
+	my %seen;
+	my $text = OutboxTest::Reader::types_table([ map { title($_) . " $_->{version}" } @CLIENTS ], map { $_->{reader} } @CLIENTS) . "\n";
 
-	foreach my $name (@names)
+	foreach my $name (grep { $_ ne '' && !$seen{$_}++ } map { sort keys %{ $_->{deviations} } } @CLIENTS)
 	{
-		my @only = grep { exists $_->{deviations}{$name} } @those;
-		$text .= "\n" if $name eq $names[0];
-		$text .= '- ' . (@only < @those ? join(', ', map { title($_) . ': ' } @only) : '') . "$NOTE{$name}.\n";
+		$text .= '- ' . join(', ', map { title($_) } grep { exists $_->{deviations}{$name} } @CLIENTS) . ": $NOTE{$name}.\n";
 	}
-	$text .= converted_table($_) foreach @those;
-	compare_page("doc/consumers/$page.md", $text);
+	return $text;
 }
+
+compare_page('doc/consumers.md', types());
+compare_page('test/clients/consumers/README.md', matrix() . join '', map { converted_table($_) } @CLIENTS);
 done_testing();

@@ -19,8 +19,6 @@ use OutboxTest::Util;
 my @PAGES = ('README.md', map { "doc/$_.md" } qw(install sql capture delivery consumers tracing configuration
 	  monitoring operations copies security guarantees external-relays));
 
-push @PAGES, 'doc/inbox.md';
-
 # A block is known by its heading and its first words. Every block has to be here,
 # with who runs it: the superuser ('admin'), an application ('app', 'orm'), or one of
 # the roles of doc/security.md. 'shape' are signatures, 'elsewhere' is for another

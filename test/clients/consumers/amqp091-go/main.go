@@ -26,7 +26,6 @@ func check(err error) {
 }
 
 func setup(ch *amqp.Channel, name string) {
-	// [queues]
 	declare := func(queue string, arguments amqp.Table) {
 		_, err := ch.QueueDeclare(queue, true, false, false, false, arguments)
 		check(err)
@@ -43,7 +42,6 @@ func setup(ch *amqp.Channel, name string) {
 	declare(name+".headers", nil)
 	check(ch.QueueBind(name+".headers", "", "headed", false,
 		amqp.Table{"x-match": "all", "region": "eu", "tier": 7, "vip": true}))
-	// [/queues]
 }
 
 // properties are those that the library has fields for; what is not set is an

@@ -17,7 +17,6 @@ const PROPERTIES = {
 };
 
 async function setup(channel, name) {
-	// [queues]
 	await channel.assertQueue(`${name}.priority`, { durable: true, maxPriority: 10 });
 	await channel.assertQueue(`${name}.quorum`, {
 		durable: true,
@@ -29,7 +28,6 @@ async function setup(channel, name) {
 	await channel.assertQueue(`${name}.headers`, { durable: true });
 	await channel.bindQueue(`${name}.headers`, 'headed', '',
 		{ 'x-match': 'all', region: 'eu', tier: 7, vip: true });
-	// [/queues]
 }
 
 function properties(message) {

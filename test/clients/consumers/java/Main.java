@@ -24,7 +24,6 @@ public final class Main {
 	private Main() {}
 
 	private static void setup(Channel channel, String name) throws Exception {
-		// [queues]
 		channel.queueDeclare(name + ".priority", true, false, false, Map.of("x-max-priority", 10));
 		channel.queueDeclare(name + ".quorum", true, false, false, Map.of(
 			"x-queue-type", "quorum",
@@ -36,7 +35,6 @@ public final class Main {
 		channel.queueDeclare(name + ".headers", true, false, false, null);
 		channel.queueBind(name + ".headers", "headed", "",
 			Map.of("x-match", "all", "region", "eu", "tier", 7, "vip", true));
-		// [/queues]
 	}
 
 	private static Map<String, Object> properties(AMQP.BasicProperties p) {

@@ -16,7 +16,6 @@ from typed import typed, typed_body
 
 
 def setup(connection, name):
-    # [queues]
     dead = Queue(name + ".dead", durable=True)
     priority = Queue(name + ".priority", durable=True, max_priority=10)
     quorum = Queue(
@@ -38,7 +37,6 @@ def setup(connection, name):
     )
     for queue in dead, priority, quorum, headers:
         queue(connection.default_channel).declare()
-    # [/queues]
 
 
 def payload(message):

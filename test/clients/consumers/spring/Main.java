@@ -40,7 +40,6 @@ public final class Main {
 	private Main() {}
 
 	private static void setup(RabbitAdmin admin, String name) {
-		// [queues]
 		Queue headers = QueueBuilder.durable(name + ".headers").build();
 		admin.declareQueue(QueueBuilder.durable(name + ".priority").maxPriority(10).build());
 		admin.declareQueue(QueueBuilder.durable(name + ".quorum").quorum().singleActiveConsumer().deliveryLimit(20)
@@ -49,7 +48,6 @@ public final class Main {
 		admin.declareQueue(headers);
 		admin.declareBinding(new Binding(headers.getName(), Binding.DestinationType.QUEUE, "headed", "",
 			Map.of("x-match", "all", "region", "eu", "tier", 7, "vip", true)));
-		// [/queues]
 	}
 
 	private static Map<String, Object> properties(MessageProperties p) {

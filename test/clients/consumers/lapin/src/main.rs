@@ -19,7 +19,6 @@ use typed::{digest, integer, table, text};
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
-// [queues]
 fn arguments(all: &[(&str, AMQPValue)]) -> FieldTable {
     let mut table = FieldTable::default();
     for (name, value) in all {
@@ -59,7 +58,6 @@ async fn setup(channel: &Channel, name: &str) -> lapin::Result<()> {
     let queue = format!("{name}.headers");
     channel.queue_bind(queue.as_str().into(), "headed".into(), "".into(), QueueBindOptions::default(), wanted).await
 }
-// [/queues]
 
 fn properties(delivery: &Delivery) -> Value {
     let p = &delivery.properties;

@@ -134,6 +134,22 @@ note sprintf 'outbox_metrics has %d rows, and takes %s ms', scalar keys %{ metri
 		PERFORM set_config('test.ms', round(extract(epoch FROM clock_timestamp() - t) * 50, 1)::text, false); END$$;
 	SELECT current_setting('test.ms')});
 
+# --- the roles of the printed recipe are the system users that the packages' services run as
+
+sub service_user
+{
+	my ($what) = @_;
+	my ($unit) = grep { -e } map { "$_/systemd/system/prometheus-$what-exporter.service" } '/lib', '/usr/lib';
+	return slurp_file($unit) =~ /^User=(\w+)$/m ? $1 : 'root';
+}
+
+my $page = slurp_file('doc/monitoring.md');
+my @roles = $page =~ /^sudo -u postgres createuser --role=pg_monitor (\w+)$/mg;
+my ($drop_in) = $page =~ /^\[Service\]\nUser=(\w+)$/m;
+is(service_user('postgres'), $roles[0], 'postgres_exporter runs as the user that the recipe makes a role for');
+is($drop_in, $roles[1], 'sql_exporter runs as that user by the drop-in of the recipe');
+note 'without it as ' . service_user('sql');
+
 # --- names of the dashboard and of the rules
 
 my %names = map { $_->[0] => 1 } $node->rows('SELECT DISTINCT name FROM outbox_metrics');

@@ -91,7 +91,8 @@ foreach my $file ('monitoring/postgres_exporter/queries.yaml', 'monitoring/sql_e
 
 # --- the exporters can log in, as printed, by Debian's pg_hba.conf
 #
-# Debian runs them as the user prometheus, which the server's map makes of this one.
+# Debian runs postgres_exporter as the user prometheus, and the page makes sql_exporter run so.
+# The server's map makes that user of this one.
 
 my ($createuser) = $page =~ /^sudo -u postgres createuser (.*)$/m;
 my ($dsn) = $page =~ /^DATA_SOURCE_NAME='(.*)'$/m;

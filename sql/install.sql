@@ -31,7 +31,7 @@ CREATE VIEW outbox_regress.functions AS
 		AND d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'outbox');
 SELECT relname, relkind FROM outbox_regress.relations
 WHERE schema = 'public'::regnamespace ORDER BY relname COLLATE "C";
--- As in doc/sql.md.
+-- For users: functions with arguments; doc-check compares them with doc/sql.md.
 SET intervalstyle = postgres;
 \pset format unaligned
 \df outbox*

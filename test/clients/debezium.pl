@@ -292,13 +292,13 @@ subtest 'a second one for bodies' => sub {
 sub page
 {
 	my ($name, $table) = @_;
-	my $page = slurp_file('doc/debezium.md');
+	my $page = slurp_file('doc/cdc.md');
 	my $is = $page;
 
 	$is =~ s/(?<=<!-- by make test-clients: debezium $name -->\n\n).*?(?=\n<!-- end -->)/$table/s
-	  or die "doc/debezium.md has no place for $name\n";
-	OutboxTest::Clients::result("debezium.md-$name", $is);
-	is($is, $page, "doc/debezium.md: $name");
+	  or die "doc/cdc.md has no place for $name\n";
+	OutboxTest::Clients::result("cdc.md-$name", $is);
+	is($is, $page, "doc/cdc.md: $name");
 	return;
 }
 

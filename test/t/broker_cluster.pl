@@ -240,7 +240,7 @@ wait_flow('F19');
 note sprintf 'F19: flow %.2f s after the nodes are back', time - $start;
 $checker->stop_load($load, 'F19');
 # A node without a majority keeps what it had received, and publishes it when there is
-# one again, after what came on later connections meanwhile (guarantees.md).
+# one again, after what came on later connections meanwhile (delivery.md).
 finish("F19: $NO_MAJORITY s without a majority", late_copies => 1);
 $node->sql('UPDATE outbox_route SET max_attempts = DEFAULT');
 $node->unset('outbox.confirm_timeout');

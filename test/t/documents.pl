@@ -17,7 +17,7 @@ use OutboxTest::Util;
 
 # In the order in which somebody would read them.
 my @PAGES = ('README.md', map { "doc/$_.md" } qw(install sql capture delivery consumers tracing configuration
-	  monitoring operations copies security guarantees external-relays));
+	  monitoring operations copies security external-relays));
 
 # A block is known by its heading and its first words. Every block has to be here,
 # with who runs it: the superuser ('admin'), an application ('app', 'orm'), or one of

@@ -5,7 +5,7 @@ promise hangs on.  Each area has a file with a tuple MUTATIONS of
 
 old is a piece of text that is in the file exactly once; new replaces it.  It need not
 be a whole line: prefer the shortest piece that will stay.  promise says what the
-mistake breaks, in the words of doc/guarantees.md.  tests are the tests that notice it,
+mistake breaks, in the words of doc/delivery.md.  tests are the tests that notice it,
 the cheapest first, as test/tools/mutate names them.
 """
 

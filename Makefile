@@ -1,6 +1,7 @@
 # outbox: PostgreSQL extension, built with PGXS
 #
 # make, make install, make installcheck   as with any extension (PG_CONFIG=...)
+# make quickstart                         on this machine's own servers, to the first message; as root
 # make demo [KEEP=1]                      first five minutes, on private servers
 # make demo INSTALLED=1                   the same with the outbox that is installed
 # make test                               everything that CI runs
@@ -45,6 +46,7 @@ EXTENSION = outbox inbox/outbox_inbox
 OBJS = $(SRC_FILES:.c=.o)
 DATA = $(wildcard outbox--*.sql inbox/outbox_inbox--*.sql)
 DOCS =
+SCRIPTS = examples/quickstart/outbox-quickstart
 
 # The version has one home, outbox.control.
 EXTVERSION := $(shell sed -n "s/^default_version *= *'\(.*\)'/\1/p" outbox.control)
@@ -109,6 +111,11 @@ src/outbox.o src/outbox.bc: override CPPFLAGS += $(call src_includes,outbox)
 # Debian's server is built without dependency tracking, so say it here: any
 # header may be included anywhere, and the version is in the control file.
 $(OBJS): $(SRC_HEADERS) outbox.control Makefile
+# PGXS looks for a script where it comes from.
+uninstall: uninstall-scripts
+.PHONY: uninstall-scripts
+uninstall-scripts:
+	rm -f $(addprefix '$(DESTDIR)$(bindir)'/, $(notdir $(SCRIPTS)))
 else
 all install uninstall installcheck:
 	@echo 'no PostgreSQL server development files: "$(PG_CONFIG) --pgxs" names no file.' >&2
@@ -303,6 +310,11 @@ else
 demo:
 	@KEEP='$(KEEP)' INSTALLED=1 examples/orders/run
 endif
+
+# The only target that changes the machine's own servers.
+.PHONY: quickstart
+quickstart:
+	@examples/quickstart/outbox-quickstart --source '$(CURDIR)'
 
 # Without assertions, whatever the tests have built.
 .PHONY: bench bench-quick bench-soak

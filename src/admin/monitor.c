@@ -273,7 +273,7 @@ return_silence(FunctionCallInfo fcinfo, const char *subject, int pid, OutboxMono
 		return;
 	put_text(&row, subject);
 	put_int32(&row, pid);
-	put_time(&row, GetCurrentTimestamp() - (outbox_mono_now().us - since.us));
+	put_time(&row, GetCurrentTimestamp() - outbox_mono_passed(since));
 	put_text(&row, waits == 0 ? NULL : psprintf("%s %s", pgstat_get_wait_event_type(waits),
 												 pgstat_get_wait_event(waits)));
 	return_next(fcinfo, &row);

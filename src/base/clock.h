@@ -69,6 +69,13 @@ outbox_mono_before(OutboxMonoTime a, OutboxMonoTime b)
 	return a.us < b.us;
 }
 
+/* Microseconds that have passed since then. */
+static inline int64_t
+outbox_mono_passed(OutboxMonoTime since)
+{
+	return outbox_mono_now().us - since.us;
+}
+
 /* Milliseconds from now to the deadline, rounded up; 0 when it was reached. */
 static inline int64_t
 outbox_mono_ms_until(OutboxMonoTime deadline, OutboxMonoTime now)

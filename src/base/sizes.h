@@ -61,4 +61,12 @@
 /* Rows of a step of that: about a millisecond. */
 #define OUTBOX_SWEEP_ROWS		2000
 
+/*
+ * Numbers that a claim walks of what is LEFT.  At least: 3 ms, if there are rows of all
+ * of them and none can go.  At most: 0.1 s of that.  Where they take little time there
+ * are more than at least.
+ */
+#define OUTBOX_STRIDE_LEAST		2000
+#define OUTBOX_STRIDE_MAX		(32 * OUTBOX_STRIDE_LEAST)
+
 #endif							/* OUTBOX_SIZES_H */

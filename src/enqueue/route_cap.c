@@ -125,7 +125,7 @@ count_for_all(Relation rel, Relation index, const char *route,
 
 	(void) outbox_cap_look(cap, &known);
 	found = count_rows(rel, index, route, cap->most);
-	outbox_cap_counted(cap, known, found, outbox_mono_now().us - begun.us);
+	outbox_cap_counted(cap, known, found, outbox_mono_passed(begun));
 	return found;
 }
 

@@ -159,7 +159,7 @@ connect_host(OutboxPreflight *preflight, int n, int limit_ms, Outcome *outcome)
 	status = outbox_link_connect_start(link, &target);
 	if (status == OUTBOX_LINK_AGAIN)
 		status = finish_connect(link, outbox_mono_plus(began, limit_ms));
-	outcome->ms = (int) ((outbox_mono_now().us - began.us) / 1000);
+	outcome->ms = (int) (outbox_mono_passed(began) / 1000);
 	outcome->certificate_ends = outbox_link_certificate_ends(link);
 	if (status == OUTBOX_LINK_OK)
 	{

@@ -76,13 +76,18 @@ static void
 load_start(OutboxRelay *relay)
 {
 	OutboxRange all = {1, PG_INT64_MAX};
+	int64		last = outbox_store_last_ready();
 
 	outbox_prepared_lost(&relay->prepared, &all);
 	find_prepared(relay);
 	hold_retries(relay);
-	/* All that is there is read beside what comes from now on. */
-	outbox_reader_add(&relay->reader, 1, outbox_store_last_ready(),
-					  OUTBOX_UNREAD_LEFT);
+
+	/*
+	 * All that is there is read beside what comes from now on.  The last of
+	 * it counts as new: a database may get its worker because of just that.
+	 */
+	outbox_reader_add(&relay->reader, 1, last, OUTBOX_UNREAD_LEFT);
+	outbox_reader_add(&relay->reader, last - OUTBOX_LONG_RANGE + 1, last, OUTBOX_UNREAD_NEW);
 	outbox_database_started(&relay->database);
 	outbox_due_look_up(&relay->reader.due);
 }

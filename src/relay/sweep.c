@@ -29,10 +29,8 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-/* Numbers of a step, to begin with and at least; and how long it should take. */
+/* Numbers of a step, to begin with and at least. */
 #define SWEEP_NUMBERS	10000
-#define SWEEP_SHORT_US	1000
-#define SWEEP_LONG_US	3000
 
 /* In builds for tests, which rows the sweep would find is looked at this often. */
 #define LOOK_MS			5000
@@ -266,12 +264,9 @@ outbox_sweep_step(OutboxSweep *sweep, OutboxRelay *relay)
 	sweep->from = step->last_seq < last ? step->last_seq + 1 : 0;
 
 	/* Empty stretches are passed in ever longer steps. */
-	took_us = outbox_mono_now().us - began.us;
+	took_us = outbox_mono_passed(began);
 	sweep->took_us += took_us;
 	if (sweep->from == 0 && !only_looks(sweep))
 		end_pass(sweep, relay);
-	if (took_us < SWEEP_SHORT_US && width < PG_INT64_MAX / 2)
-		sweep->width = width * 2;
-	else if (took_us > SWEEP_LONG_US)
-		sweep->width = width / 2;
+	sweep->width = outbox_scan_stride(width, took_us);
 }

@@ -61,6 +61,19 @@ outbox_store_last_ready(void)
 	return SPI_processed == 0 ? 0 : DatumGetInt64(outbox_store_get(0, 1, NULL));
 }
 
+int64
+outbox_store_first_ready(int64 after)
+{
+	static OutboxStatement statement = {
+		"SELECT seq FROM outbox_internal.outbox WHERE " READY " AND seq > $1 ORDER BY seq LIMIT 1",
+		SPI_OK_SELECT, {INT8OID}
+	};
+	Datum		value = Int64GetDatum(after);
+
+	outbox_store_run(&statement, &value);
+	return SPI_processed == 0 ? 0 : DatumGetInt64(outbox_store_get(0, 1, NULL));
+}
+
 TimestampTz
 outbox_store_next_due(TimestampTz after_due, int64 after_seq)
 {

@@ -425,6 +425,7 @@ comes_alone(int tx)
 static void
 told(int tx)
 {
+	sim_oracle_told();
 	if (comes_alone(tx))
 		for (int i = 0; i < sim_nrows; i++)
 			if (sim_rows[i]->inserted_by == tx && sim_rows[i]->told_sends < 0)

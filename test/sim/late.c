@@ -225,16 +225,6 @@ is_operated(void)
 	return false;
 }
 
-/* Its transaction can be seen, and has not announced itself. */
-static bool
-is_unannounced(int tx)
-{
-	for (int p = 0; p < SIM_BACKENDS; p++)
-		if (sim_backends[p].tx == tx && sim_backends[p].phase == 2)
-			return true;
-	return false;
-}
-
 static int64
 locked_until(const SimRow *row)
 {
@@ -326,7 +316,7 @@ held_until(const Look *of, const SimRow *row, const SimVersion *current)
 	int			key = key_of(row);
 	int64		until = of->all_until;
 
-	if (is_unannounced(current->xmin))
+	if (sim_tx_unannounced(current->xmin))
 		return NEVER;
 	until = Max(until, row->key != 0 ? of->locked[row->key % KEYS] : locked_until(row));
 	/* What is answered is to be settled; nothing else is asked of it. */
@@ -421,7 +411,7 @@ sim_late_rest(int64 ends_at)
 		SimVersion *current = sim_row_current(row);
 		int64		due;
 
-		if (current == NULL || current->failed || row->silent || is_unannounced(current->xmin) ||
+		if (current == NULL || current->failed || row->silent || sim_tx_unannounced(current->xmin) ||
 			sim_paused || sim_routes[current->route].paused || !outbox_enabled)
 			continue;
 		due = current->available_at - SIM_EPOCH;

@@ -42,5 +42,7 @@ extern int	sim_held_keys_max;
 #define OUTBOX_SWEEP_MS			sim_sweep_ms
 #define OUTBOX_SWEEP_ROWS		4
 #define OUTBOX_CHECKED_KEYS		2
+#define OUTBOX_STRIDE_LEAST		4
+#define OUTBOX_STRIDE_MAX		16
 
 #endif							/* SIM_PRELUDE_H */

@@ -348,6 +348,7 @@ extern void sim_tx_commit(int tx);
 extern void sim_tx_abort(int tx);
 extern bool sim_tx_open(int tx);
 extern bool sim_tx_durable(int tx);
+extern bool sim_tx_unannounced(int tx);
 extern SimRow *sim_row_add(int tx, int label, int key, int route, int64 due, int size);
 extern SimRow *sim_row_find(int label);
 extern SimRow *sim_row_by_id(const pg_uuid_t *id);
@@ -425,6 +426,8 @@ extern uint64 sim_link_hash(uint64 hash);
 extern long sim_sends;
 
 extern void sim_oracle_init(void);
+extern void sim_oracle_starts(int64 last);	/* a worker, which finds that one */
+extern void sim_oracle_told(void);	/* the worker is, of a transaction */
 extern void sim_oracle_published(SimRow *row);
 extern void sim_oracle_answered(SimRow *row, bool ack);
 extern void sim_oracle_link_lost(void);
@@ -437,6 +440,8 @@ extern void sim_oracle_failed(SimRow *row, int from, int attempts, bool final,
 							  bool moved);
 extern void sim_oracle_process_ends(bool clean);
 extern void sim_oracle_turn(void);
+/* A claim has passed so many rows that it leaves out. */
+extern void sim_oracle_walked(int rows);
 /* At rest: everything that can be is sent. */
 extern void sim_oracle_rest(bool all);
 

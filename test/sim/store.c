@@ -170,6 +170,16 @@ sim_tx_durable(int id)
 		(!sim_config.standby || tx->lsn <= sim_standby);
 }
 
+/* It can be seen, and has not announced itself. */
+bool
+sim_tx_unannounced(int tx)
+{
+	for (int p = 0; p < SIM_BACKENDS; p++)
+		if (sim_backends[p].tx == tx && sim_backends[p].phase == 2)
+			return true;
+	return false;
+}
+
 static bool
 sees_tx(int id)
 {
@@ -943,6 +953,7 @@ int
 outbox_store_claim(const OutboxClaim *claim)
 {
 	int			count = 0;
+	int			walked = 0;		/* rows that are left out */
 
 	statement("claim");
 	sim_trace("    of %lld to %lld, at most %d%s", (long long) claim->after + 1,
@@ -957,11 +968,15 @@ outbox_store_claim(const OutboxClaim *claim)
 		if (row->seq > claim->upto)
 			break;
 		seen = seen_version(row);
-		if (seen == NULL || !is_ready(seen) || is_excluded(claim, row, seen))
+		if (seen == NULL || !is_ready(seen))
 			continue;
-		if (!claim_row(claim, row, seen, false, &count))
+		if (is_excluded(claim, row, seen))
+			walked += !row->silent && !sim_tx_unannounced(seen->xmin);
+		else if (!claim_row(claim, row, seen, false, &count))
 			break;
 	}
+	if (!claim->one_key)
+		sim_oracle_walked(walked);
 	sim_learn(count);
 	return count;
 }
@@ -1127,8 +1142,29 @@ outbox_store_last_ready(void)
 			last = sim_rows[i]->seq;
 	}
 	snapshot = at_claim;
+	sim_oracle_starts(last);
 	sim_learn(last);
 	return last;
+}
+
+int64
+outbox_store_first_ready(int64 after)
+{
+	int			at_claim = snapshot;
+	int64		first = 0;
+
+	statement("first row");
+	latest_snapshot();
+	for (int i = first_after(after); i < sim_nrows && first == 0; i++)
+	{
+		SimVersion *seen = seen_version(sim_rows[i]);
+
+		if (seen != NULL && is_ready(seen))
+			first = sim_rows[i]->seq;
+	}
+	snapshot = at_claim;
+	sim_learn(first);
+	return first;
 }
 
 TimestampTz

@@ -7,6 +7,9 @@
  * the whole table at the start) must not stand in front of all that is committed
  * meanwhile.  So it becomes OUTBOX_UNREAD_LEFT, and a claim reads the other ranges
  * and then what is new; where something is LEFT, they leave it half of the claim.
+ * Millions of its rows may be of a route that is paused: it is read in steps, so that
+ * what is new need not wait until they are walked.  Billions of its numbers may have no
+ * row: where a wide step takes no time, the next one begins at the next row.
  *
  * What is read out of turn that way may be newer than an unread row of its key.
  * The key index is asked (check_order()), and such a row's claim is released; the range
@@ -19,8 +22,9 @@
 #include "reading.h"
 #include "settings.h"
 
-/* A range of more numbers than so many windows is long. */
-#define LONG_WINDOWS	4
+/* How long a step should take that walks numbers. */
+#define STRIDE_SHORT_US	1000
+#define STRIDE_LONG_US	3000
 
 /* Batches that leave new rows out, after several whose rows were mostly released. */
 #define MAX_PAUSE		64
@@ -40,7 +44,7 @@ outbox_scan_init(OutboxScan *scan)
 static bool
 is_long(int64 lo, int64 hi)
 {
-	return hi - lo >= (int64) LONG_WINDOWS * outbox_window;
+	return hi - lo >= OUTBOX_LONG_RANGE;
 }
 
 void
@@ -180,10 +184,18 @@ last_known(const OutboxScan *scan, const OutboxClaim *claim)
 	return Max(scan->announced, outbox_store_last_ready());
 }
 
-/* Returns false when the batch has room for no more. */
-static bool
+int64
+outbox_scan_stride(int64 width, int64 took_us)
+{
+	if (took_us < STRIDE_SHORT_US && width < PG_INT64_MAX / 2)
+		return width * 2;
+	return took_us > STRIDE_LONG_US ? width / 2 : width;
+}
+
+/* Up to that number of the range.  NULL: the batch has room for no more. */
+static OutboxSegment *
 claim_range(OutboxScan *scan, OutboxBatch *batch,
-			const OutboxUnreadRange *range)
+			const OutboxUnreadRange *range, int64 upto)
 {
 	bool		open = range == &scan->unread.rest;
 	int64		hashes[MAX_EXCLUDED];
@@ -191,11 +203,11 @@ claim_range(OutboxScan *scan, OutboxBatch *batch,
 	OutboxClaim claim;
 
 	if (outbox_batch_full(batch))
-		return false;
+		return NULL;
 	segment = outbox_batch_add_segment(batch, OUTBOX_SOURCE_SCAN,
-									   range->lo - 1, range->hi);
+									   range->lo - 1, upto);
 	if (segment == NULL)
-		return false;
+		return NULL;
 	outbox_batch_fill_claim(batch, &claim);
 	claim.excluded_keys = hashes;
 	claim.nexcluded_keys = list_excluded_keys(batch, range, open, hashes);
@@ -203,19 +215,57 @@ claim_range(OutboxScan *scan, OutboxBatch *batch,
 	if (open)
 		segment->known = last_known(scan, &claim);
 	outbox_batch_claim(batch, &claim);
-	return true;
+	return segment;
 }
 
 static void
-claim_ranges(OutboxScan *scan, OutboxBatch *batch, bool left,
-			 OutboxMonoTime now)
+claim_ranges(OutboxScan *scan, OutboxBatch *batch, OutboxMonoTime now)
 {
 	const OutboxUnread *unread = &scan->unread;
 
-	for (int i = next_range(unread, 0, left, now); i < unread->n;
-		 i = next_range(unread, i + 1, left, now))
-		if (!claim_range(scan, batch, &unread->ranges[i]))
+	for (int i = next_range(unread, 0, false, now); i < unread->n;
+		 i = next_range(unread, i + 1, false, now))
+		if (claim_range(scan, batch, &unread->ranges[i], unread->ranges[i].hi) == NULL)
 			return;
+}
+
+/* Where the range has a row, or its end. */
+static int64
+first_row(const OutboxUnreadRange *range)
+{
+	int64		seq = outbox_store_first_ready(range->lo - 1);
+
+	return seq == 0 ? range->hi : Min(seq, range->hi);
+}
+
+/* A step of what is LEFT: so many numbers, of however many ranges. */
+static void
+claim_left(OutboxScan *scan, OutboxBatch *batch, OutboxMonoTime now)
+{
+	const OutboxUnread *unread = &scan->unread;
+	int64		width = Max(scan->width, Max(OUTBOX_STRIDE_LEAST, outbox_window));
+	bool		sparse = width > OUTBOX_STRIDE_MAX;
+	int64		rest = Min(width, OUTBOX_STRIDE_MAX);
+	OutboxMonoTime began = outbox_mono_now();
+
+	for (int i = next_range(unread, 0, true, now); i < unread->n && rest > 0;
+		 i = next_range(unread, i + 1, true, now))
+	{
+		const OutboxUnreadRange *range = &unread->ranges[i];
+		int64		from = sparse ? first_row(range) : range->lo;
+		int64		upto = from + Min(range->hi - from, rest - 1);
+		OutboxSegment *segment = claim_range(scan, batch, range, upto);
+
+		/*
+		 * Where it is full, the time tells nothing of the numbers behind
+		 * that.
+		 */
+		if (segment == NULL || segment->cut)
+			return;
+		rest -= upto - from + 1;
+	}
+	if (rest == 0)
+		scan->width = Min(outbox_scan_stride(width, outbox_mono_passed(began)), 2 * OUTBOX_STRIDE_MAX);
 }
 
 /* ------------------------------------------------------- order of the keys */
@@ -346,12 +396,12 @@ outbox_scan_claim(OutboxScan *scan, OutboxBatch *batch, OutboxMonoTime now)
 
 	if (is_left)
 		outbox_batch_keep_half(batch, OUTBOX_BEFORE_LEFT);
-	claim_ranges(scan, batch, false, now);
+	claim_ranges(scan, batch, now);
 	if (new_rows_turn(scan, is_left, now))
-		(void) claim_range(scan, batch, &unread->rest);
+		(void) claim_range(scan, batch, &unread->rest, unread->rest.hi);
 	outbox_batch_keep_nothing(batch);
 	if (is_left)
-		claim_ranges(scan, batch, true, now);
+		claim_left(scan, batch, now);
 	check_order(scan, batch);
 }
 

@@ -3,7 +3,7 @@
 -- Messages without trace context, and those that are not sampled, are left out, as
 -- outbox.trace_spans leaves them alone.  The id of a span is what that puts into the header.
 --
--- Run it in the schema of the extension, or with that in search_path; doc/tracing.md has its
+-- Run it in the schema of the extension, or with that in search_path; doc/formats.md has its
 -- columns.
 
 CREATE VIEW outbox_spans WITH (security_barrier = true) AS

@@ -1,6 +1,7 @@
 # Each format of a route, read by the library that it is for: what its own objects say is
 # what was enqueued.  Libraries that cannot run here (.NET) are represented by messages of theirs that they
-# have published: field by field, ours has the same.  The table of doc/formats.md is made of it.
+# have published: field by field, ours has the same.  The table of test/clients/formats/README.md
+# is made of it.
 #
 # builds: test/clients/formats/cloudevents-python test/clients/formats/cloudevents-go test/clients/formats/cloudevents-java test/clients/formats/debezium test/clients/formats/spring test/clients/formats/celery test/clients/formats/laravel
 # takes: 90 s
@@ -535,7 +536,7 @@ envelope('cap', { types => { 'order.cancelled' => 'shop.order.cancelled' } }, su
 		same("$sent->{name}: body", $JSON->decode($message->{body}), $sent->{payload});
 	}, 'headers and body', qw(order unicode large headers alone cancelled list));
 
-# --- the table of doc/formats.md
+# --- the table of test/clients/formats/README.md
 
 my %KIND = (run => 'run here', published => 'a message that they have published', source => 'their source');
 
@@ -543,7 +544,7 @@ sub table
 {
 	my @lines = ([ qw(format as), 'read by', 'version', 'what is compared', 'values', 'proof' ], [ ('---') x 7 ]);
 
-	push @lines, map { my ($format, $mode, $library, $version, $read, $count, $kind) = @$_; [ "[$format](#$format)", $mode, $library, $version, $read, $count, $KIND{$kind} ] } @proofs;
+	push @lines, map { my ($format, $mode, $library, $version, $read, $count, $kind) = @$_; [ $format, $mode, $library, $version, $read, $count, $KIND{$kind} ] } @proofs;
 	return join '', map { '| ' . (join(' | ', @$_) =~ s/  +/ /gr) . " |\n" } @lines;
 }
 
@@ -551,11 +552,11 @@ SKIP:
 {
 	skip 'not all could run here', 1 if grep { !defined } @proofs;
 	my $table = table();
-	my $page = slurp_file('doc/formats.md');
+	my $page = slurp_file('test/clients/formats/README.md');
 	my ($old) = $page =~ /<!-- by make test-clients: formats -->\n\n(.*?)\n<!-- end -->/s;
 
 	$page =~ s/(?<=<!-- by make test-clients: formats -->\n\n).*?(?=\n<!-- end -->)/$table/s;
 	OutboxTest::Clients::result('formats.md', $page);
-	is($old, $table, 'doc/formats.md says so');
+	is($old, $table, 'test/clients/formats/README.md says so');
 }
 done_testing();

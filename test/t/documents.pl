@@ -16,7 +16,7 @@ use OutboxTest::Node;
 use OutboxTest::Util;
 
 # In the order in which somebody would read them.
-my @PAGES = ('README.md', map { "doc/$_.md" } qw(install checklist sql capture delivery consumers tracing configuration
+my @PAGES = ('README.md', map { "doc/$_.md" } qw(install checklist sql capture delivery consumers formats configuration
 	  monitoring operations copies security external-relays));
 
 # A block is known by its heading and its first words. Every block has to be here,
@@ -52,6 +52,7 @@ my %ROLE_OF = (
 	'Install: CREATE SCHEMA inbox' => 'admin',
 	'Functions: BEGIN' => 'admin',
 	'In the order of the key: SELECT inbox' => 'admin',
+	'Choose a format: INSERT INTO outbox_route' => 'admin',
 	'The headers of the message: SELECT outbox_enqueue' => 'app',
 	'The setting: BEGIN' => 'app',
 	'`outbox_spans`: SELECT name' => 'tracing',

@@ -4068,6 +4068,7 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
 	changed boolean;
+	captured text;
 BEGIN
 	/* Who and when: outbox_pause_trigger().  A pause of what is paused says so again. */
 	IF route IS NULL THEN
@@ -4089,6 +4090,18 @@ BEGIN
 			(CASE WHEN value THEN 'pause' ELSE 'resume' END)::text,
 			coalesce('route "' || route || '"', 'database'), NULL::bigint, reason, NULL::jsonb);
 	END IF;
+	IF value AND route IS NULL THEN
+		SELECT array_to_string((array_agg(quote_ident(r.name) ORDER BY r.name))[1:3], ', ')
+			|| CASE WHEN count(*) > 3 THEN format(' and %s more', count(*) - 3) ELSE '' END
+		INTO captured
+		FROM outbox_internal.outbox_route r
+		WHERE r.relay = 'cdc';
+		IF captured IS NOT NULL THEN
+			RAISE NOTICE 'change data capture goes on publishing'
+				USING DETAIL = format('Routes with relay = ''cdc'': %s.', captured),
+					HINT = 'Stop the connector that reads them.';
+		END IF;
+	END IF;
 	RETURN changed;
 END
 $$;
@@ -4105,7 +4118,7 @@ BEGIN ATOMIC
 END;
 
 COMMENT ON FUNCTION @extschema@.outbox_pause(text, text) IS
-'Stops publishing on a route, or with NULL in this whole database, from the commit on; what is in flight is still confirmed. Enqueue goes on. Who, when and the reason are in the columns beside paused, and in outbox_history. Returns true; an unknown route is an error (42704).';
+'Stops publishing on a route, or with NULL in this whole database, from the commit on; what is in flight is still confirmed. Enqueue goes on, and so does change data capture, whose routes a NOTICE names. Who, when and the reason are in the columns beside paused, and in outbox_history. Returns true; an unknown route is an error (42704).';
 
 CREATE FUNCTION @extschema@.outbox_resume(route text DEFAULT NULL, reason text DEFAULT NULL)
 RETURNS boolean
@@ -4768,6 +4781,15 @@ BEGIN ATOMIC
 	WHERE n.oid = '@extschema@'::regnamespace AND c.role <> e.extowner
 	GROUP BY n.nspname
 	UNION ALL
+	SELECT 'order', true,
+		'A message that fails does not stop later ones of its key (on_failed is skip) on: '
+			|| array_to_string((array_agg(quote_ident(r.name) ORDER BY r.name))[1:3], ', ')
+			|| CASE WHEN count(*) > 3 THEN format(' and %s more.', count(*) - 3) ELSE '.' END,
+		'Where a gap is worse than a delay: UPDATE outbox_route SET on_failed = ''block'' WHERE name = the route.'
+	FROM @extschema@.outbox_route r
+	WHERE r.ordering <> 'none' AND r.on_failed = 'skip' AND r.relay <> 'cdc'
+	HAVING count(*) > 0
+	UNION ALL
 	SELECT 'archive',
 		CASE WHEN NOT k.kept THEN NULL ELSE p.ahead = 3 END,
 		CASE WHEN NOT k.kept THEN 'Not used: outbox.retention is 0, and no route has one of its own.'
@@ -4831,7 +4853,7 @@ BEGIN ATOMIC
 END;
 
 COMMENT ON FUNCTION outbox_internal.outbox_preflight_database() IS
-'Rows of outbox_preflight() about grants, archive, replication and versions.';
+'Rows of outbox_preflight() about grants, order, archive, replication and versions.';
 
 CREATE FUNCTION @extschema@.outbox_preflight(
 	route text DEFAULT NULL, routing_key text DEFAULT NULL, publish boolean DEFAULT false,
@@ -4917,7 +4939,7 @@ END
 $$;
 
 COMMENT ON FUNCTION @extschema@.outbox_preflight(text, text, boolean) IS
-'Would messages get through? Checks the server, the settings, the way to each host of outbox.broker_uri with the relay''s login, each route''s exchange and the right to publish to it (tried in a transaction of the broker''s that is rolled back: nobody gets a message), grants, archive, replication and versions, in this order and within 10 seconds. ok is NULL where something was not tried; detail says what was found, hint what to do. route: only this one. routing_key: tried with it. publish: true also publishes one real message with that routing_key, to see whether a queue is bound: consumers may get it (type outbox_preflight, expires after a minute). Errors: 42704 unknown route, 22023 arguments that do not fit.';
+'Would messages get through? Checks the server, the settings, the way to each host of outbox.broker_uri with the relay''s login, each route''s exchange and the right to publish to it (tried in a transaction of the broker''s that is rolled back: nobody gets a message), grants, order, archive, replication and versions, in this order and within 10 seconds. ok is NULL where something was not tried; detail says what was found, hint what to do. route: only this one. routing_key: tried with it. publish: true also publishes one real message with that routing_key, to see whether a queue is bound: consumers may get it (type outbox_preflight, expires after a minute). Errors: 42704 unknown route, 22023 arguments that do not fit.';
 
 --
 -- Nothing for everybody: the administrator grants what each role needs.

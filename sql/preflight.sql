@@ -78,3 +78,12 @@ SELECT count(*) FROM outbox_preflight() WHERE "check" = 'names';
 CREATE TABLE regress_outbox_tool.outbox_new (id uuid);
 SELECT ok, detail, hint FROM outbox_preflight() WHERE "check" = 'names';
 DROP SCHEMA regress_outbox_tool CASCADE;
+
+-- one line about all routes on which a failed message does not stop its key
+SELECT ok, detail, hint FROM outbox_preflight() WHERE "check" = 'order';
+INSERT INTO outbox_route (name, exchange, ordering) VALUES ('b', 'x', 'pipelined'), ('c', 'x', 'key'), ('e', 'x', 'key'), ('n', 'x', 'none');
+SELECT ok, detail, hint FROM outbox_preflight() WHERE "check" = 'order';
+UPDATE outbox_route SET on_failed = 'block' WHERE ordering <> 'none';
+SELECT count(*) FROM outbox_preflight() WHERE "check" = 'order';
+DELETE FROM outbox_route WHERE name <> 'default';
+UPDATE outbox_route SET on_failed = 'skip';

@@ -529,6 +529,7 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
 	changed boolean;
+	captured text;
 BEGIN
 	/* Who and when: outbox_pause_trigger().  A pause of what is paused says so again. */
 	IF route IS NULL THEN
@@ -550,6 +551,18 @@ BEGIN
 			(CASE WHEN value THEN 'pause' ELSE 'resume' END)::text,
 			coalesce('route "' || route || '"', 'database'), NULL::bigint, reason, NULL::jsonb);
 	END IF;
+	IF value AND route IS NULL THEN
+		SELECT array_to_string((array_agg(quote_ident(r.name) ORDER BY r.name))[1:3], ', ')
+			|| CASE WHEN count(*) > 3 THEN format(' and %s more', count(*) - 3) ELSE '' END
+		INTO captured
+		FROM outbox_internal.outbox_route r
+		WHERE r.relay = 'cdc';
+		IF captured IS NOT NULL THEN
+			RAISE NOTICE 'change data capture goes on publishing'
+				USING DETAIL = format('Routes with relay = ''cdc'': %s.', captured),
+					HINT = 'Stop the connector that reads them.';
+		END IF;
+	END IF;
 	RETURN changed;
 END
 $$;
@@ -566,7 +579,7 @@ BEGIN ATOMIC
 END;
 
 COMMENT ON FUNCTION @extschema@.outbox_pause(text, text) IS
-'Stops publishing on a route, or with NULL in this whole database, from the commit on; what is in flight is still confirmed. Enqueue goes on. Who, when and the reason are in the columns beside paused, and in outbox_history. Returns true; an unknown route is an error (42704).';
+'Stops publishing on a route, or with NULL in this whole database, from the commit on; what is in flight is still confirmed. Enqueue goes on, and so does change data capture, whose routes a NOTICE names. Who, when and the reason are in the columns beside paused, and in outbox_history. Returns true; an unknown route is an error (42704).';
 
 CREATE FUNCTION @extschema@.outbox_resume(route text DEFAULT NULL, reason text DEFAULT NULL)
 RETURNS boolean

@@ -212,6 +212,9 @@ is(types(), 'early late', 'in the order of the commits');
 refused(q{SELECT outbox_enqueue('e', '{}', route => 'orders', available_at => now() + interval '1 h')},
 	qr/a message on route "orders" cannot be scheduled/, 'no schedule');
 refused(q{SELECT outbox_pause('orders')}, qr/cannot be paused.*Stop the reader/s, 'no pause');
+$node->psql('postgres', 'BEGIN; SELECT outbox_pause(); ROLLBACK', stderr => \my $notice);
+like($notice, qr/NOTICE:  change data capture goes on publishing\nDETAIL:  Routes with relay = 'cdc': orders, other\./,
+	'a pause of the database names the routes that it does not stop');
 refused(q{UPDATE outbox_route SET max_pending = 5 WHERE name = 'orders'}, qr/max_pending cannot be set/, 'no max_pending');
 refused(q{UPDATE outbox_route SET failed_route = 'other' WHERE name = 'default'}, qr/route "other" in failed_route has relay = 'cdc'/,
 	'no dead letters to it');

@@ -54,6 +54,7 @@ my ($grants) = slurp_file('doc/security.md') =~ /^```sql\n(-- an application: .*
 $node->sql("CREATE EXTENSION outbox SCHEMA messages; $grants");
 $node->sql(<<'SQL');
 INSERT INTO outbox_route (name, exchange_type, routing_key) VALUES ('billing', 'topic', 'invoice');
+UPDATE outbox_route SET on_failed = 'block';
 SQL
 $node->wait_sql('SELECT state FROM outbox_status', 'idle');
 $node->backup('for_standby');

@@ -96,7 +96,7 @@ my ($seconds, @rows) = preflight('');
 is(wrong(@rows), '', 'nothing is wrong') or diag_rows(@rows);
 my %seen;
 is( join(',', grep { !$seen{$_}++ } map { $_->[0] } @rows),
-	'preload,launcher,processes,workers,environment,settings,password file,name,TCP,TLS,login,virtual host,exchange,write,binding,grants,archive,replication,version',
+	'preload,launcher,processes,workers,environment,settings,password file,name,TCP,TLS,login,virtual host,exchange,write,binding,grants,order,archive,replication,version',
 	'the checks come in the order of what depends on what');
 like(of('TCP', @rows), qr/^t "127\.0\.0\.1:\d+" answers at 127\.0\.0\.1\./, 'with the address');
 like(of('write', @rows), qr/^t .*rolled back/, 'the right to publish is tried');

@@ -47,7 +47,7 @@ OBJS = $(SRC_FILES:.c=.o)
 DATA = $(wildcard outbox--*.sql inbox/outbox_inbox--*.sql)
 DOCS =
 # An image of the server has no servers to set up, and is built without it.
-SCRIPTS = $(wildcard examples/quickstart/outbox-quickstart)
+SCRIPTS := $(wildcard examples/quickstart/outbox-quickstart)
 
 # The version has one home, outbox.control.
 EXTVERSION := $(shell sed -n "s/^default_version *= *'\(.*\)'/\1/p" outbox.control)

@@ -119,6 +119,7 @@ sub export
 # Two of each kind, and of the clients' whatever else they do.
 sub count { my ($kind) = @_; return scalar grep { $_->{kind} == $kind } spans() }
 
+$node->sql(slurp_file('examples/tracing/spans.sql'));
 export();
 ok(wait_until('all spans are in the collector',
 		sub { !grep { count($_) < @WAYS } $SERVER, $CLIENT, $PRODUCER, $CONSUMER }), 'all spans are in the collector')

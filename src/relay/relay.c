@@ -287,6 +287,7 @@ turn(OutboxRelay *relay)
 	outbox_relay_take_inbox(relay);
 	outbox_relay_timers(relay, now);
 	outbox_relay_receive(relay);
+	outbox_relay_check_leaving(relay);
 	if (outbox_relay_wants_round(relay, now))
 		outbox_relay_round(relay);
 	if (relay->database.leave)
@@ -367,15 +368,16 @@ settle_all(OutboxRelay *relay)
 static void
 finish(OutboxRelay *relay)
 {
-	OutboxQueue *queue = relay->queue;
+	bool		unsent;
 
 	outbox_slot_set_state(OUTBOX_WORKER_STOPPING);
 	drain(relay);
 	/* The broker throws away what is incomplete, so this makes no duplicate. */
 	if (outbox_link_sending(relay->link))
 		outbox_relay_close(relay, false);
-	(void) outbox_queue_drop_all(queue, NULL);
+	unsent = outbox_queue_drop_all(relay->queue, NULL) != 0;
 	settle_all(relay);
+	MySlot->rest_ms = outbox_relay_rest_ms(relay, unsent);
 	outbox_stats_flush();
 	outbox_relay_close(relay, true);
 }

@@ -66,9 +66,8 @@ outbox_relay_has_work(OutboxRelay *relay)
 		outbox_declarations_pending(&relay->routes.declarations);
 }
 
-/* For how long nobody would miss this worker; 0: there is work. */
-static int
-rest_ms(OutboxRelay *relay)
+int
+outbox_relay_rest_ms(OutboxRelay *relay, bool unsent)
 {
 	int			ms = REST_MAX_MS;
 	TimestampTz due = relay->reader.due.next;
@@ -81,7 +80,7 @@ rest_ms(OutboxRelay *relay)
 		relay->config.error != NULL ||
 		outbox_relay_broker_down(relay))
 		return REST_STANDING_MS;
-	if (outbox_relay_has_work(relay))
+	if (unsent || outbox_relay_has_work(relay))
 		return 0;
 	if (relay->prepared.n > 0)
 		ms = REST_PREPARED_MS;
@@ -105,14 +104,29 @@ outbox_relay_handle_inbox(OutboxRelay *relay, const OutboxInbox *inbox)
 	if (inbox->signals & OUTBOX_SIGNAL_PREPARED)
 		lost_prepared(relay, &inbox->lost);
 	if (inbox->signals & OUTBOX_SIGNAL_RESTART)
-		outbox_database_leave(&relay->database, OUTBOX_EXIT_RESTART);
+		outbox_database_leave_answered(&relay->database, OUTBOX_EXIT_RESTART);
+	if (inbox->signals & OUTBOX_SIGNAL_YIELD)
+		outbox_database_leave_answered(&relay->database, OUTBOX_EXIT_YIELDED);
 	if (inbox->signals & OUTBOX_SIGNAL_STOP)
 		outbox_database_leave(&relay->database, OUTBOX_EXIT_STOPPED);
-	if (inbox->signals & OUTBOX_SIGNAL_YIELD)
-	{
-		outbox_database_leave(&relay->database, OUTBOX_EXIT_YIELDED);
-		MySlot->rest_ms = rest_ms(relay);
-	}
+}
+
+/*
+ * A worker that makes room, or comes back with others, sends nothing more and stays
+ * until the broker has answered for everything in flight: else its successor would
+ * publish that again.  A slow broker may take longer than a worker that is stopped
+ * waits (drain()).  A worker that is blocked leaves, and a missing answer ends the
+ * link after outbox.confirm_timeout, as always (stall.c).
+ */
+void
+outbox_relay_check_leaving(OutboxRelay *relay)
+{
+	OutboxDatabase *database = &relay->database;
+
+	if (database->leaving != OUTBOX_EXIT_CRASHED &&
+		(relay->window.outstanding == 0 ||
+		 outbox_link_state(relay->link) != OUTBOX_LINK_OPEN))
+		outbox_database_leave(database, database->leaving);
 }
 
 void

@@ -107,7 +107,7 @@ bool
 outbox_relay_publishes(OutboxRelay *relay)
 {
 	return relay->database.attached && !relay->database.leave &&
-		outbox_enabled && !relay->control.paused &&
+		relay->database.leaving == OUTBOX_EXIT_CRASHED && outbox_enabled && !relay->control.paused &&
 		!relay->connection.reconnect && !outbox_watchdog_stopping() &&
 		outbox_link_state(relay->link) == OUTBOX_LINK_OPEN;
 }

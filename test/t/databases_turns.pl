@@ -8,7 +8,7 @@ use strict;
 use warnings;
 
 use Test::More;
-use Time::HiRes qw(time);
+use Time::HiRes qw(time usleep);
 use PostgreSQL::Test::Utils;
 use OutboxTest::FakeBroker;
 use OutboxTest::Node;
@@ -65,6 +65,24 @@ $node->sql('SELECT outbox_worker_restart()', 'one');
 # the first worker after that says that it is connected
 $node->sql(q{SELECT outbox_enqueue('again', '{}')}, 'one');
 ok($node->wait_drained(90, $_), "$_: drained") foreach qw(one busy);
+
+# --- the broker takes longer to confirm than a worker that stops waits for it
+
+# All the time something is in flight in both, for some turns.
+$fake->do('answer delay 1500');
+$fake->begin_case('slow confirms');
+my $end = time + 12;
+while (time < $end)
+{
+	$node->sql(q{SELECT outbox_enqueue('slow confirms', '{}')}, $_) foreach qw(one busy);
+	usleep(50_000);
+}
+$fake->do('forget');
+ok($node->wait_drained(90, $_), "$_: drained") foreach qw(one busy);
+my %copies;
+$copies{ $_->{id} }++ foreach $fake->of_case;
+my @twice = grep { $copies{$_} > 1 } keys %copies;
+is(scalar @twice, 0, 'slow confirms: no message is published twice, of ' . keys %copies);
 
 # --- a row is locked while its database makes room
 

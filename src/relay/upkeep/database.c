@@ -55,6 +55,12 @@ outbox_database_leave(OutboxDatabase *database, OutboxExit reason)
 	MySlot->exit_reason = reason;
 }
 
+void
+outbox_database_leave_answered(OutboxDatabase *database, OutboxExit reason)
+{
+	database->leaving = reason;
+}
+
 /*
  * ALTER DATABASE SET is applied when a process starts, so a worker whose database has
  * got other settings leaves at the next reload, to be started again.  False: the extension must be

@@ -27,6 +27,8 @@ typedef struct OutboxDatabase
 	int			recheck;		/* with the next transaction */
 	char	   *settings;		/* ALTER DATABASE SET, as at the start */
 	bool		leave;			/* end the process, for exit_reason */
+	OutboxExit	leaving;		/* so, once the broker has answered for what
+								 * is in flight; CRASHED: the worker stays */
 
 	/* errors */
 	bool		failing;
@@ -69,6 +71,9 @@ extern bool outbox_database_touched(const OutboxDatabase *database);
 
 /* The process is to end, for that reason. */
 extern void outbox_database_leave(OutboxDatabase *database, OutboxExit reason);
+
+/* The same, but nothing in flight may be left unanswered; see relay_inbox.c. */
+extern void outbox_database_leave_answered(OutboxDatabase *database, OutboxExit reason);
 
 /* control.c: may messages be published from here? The control row, and copies */
 

@@ -7,7 +7,18 @@
  * which all databases together may have so many (outbox.max_workers), and a database
  * that has the extension needs one.  When none is left, the databases take turns:
  * for each that waits another one makes room.  What is free goes to the one that has
- * waited longest, and the one whose turn began first is the first to leave.
+ * waited longest.  To come back costs a worker's start, which reads all that is there,
+ * so the database leaves first that needs its workers least:
+ *
+ *		rests	has published nothing for 10 s, or not yet: leaves when it has run
+ *				for 0.3 s
+ *		works	has published within 10 s: keeps its workers while another one rests
+ *				or starts; else it leaves when it has idled for 0.3 s, or has had its
+ *				turn of 3 s
+ *
+ * and of several the one that has idled longest.  So a few busy databases keep their
+ * workers while all others take turns with what is left, and where too many are busy
+ * these take turns themselves.
  *
  * A database that has left because it has nothing to do misses nothing: a
  * transaction that enqueues there finds no worker to tell, and tells the launcher
@@ -29,6 +40,8 @@
 #define TURN_MS			3000
 /* The same when it has nothing to do: time for a look at everything. */
 #define IDLE_TURN_MS	300
+/* One that has published within this time works, see above. */
+#define WORKS_MS		10000
 /* While somebody waits: nobody says when he begins to idle, so look so often. */
 #define CHECK_MS		100
 /* What it may take before its turn, to start and to connect: steps of 3 s. */
@@ -155,14 +168,41 @@ outbox_turns_sort(void)
 	list_sort(outbox_databases, compare_turns);
 }
 
-static bool
-is_idle(const DatabaseEntry *db)
+/* When it published last, in this turn; unset: it has not. */
+static OutboxMonoTime
+published_at(const DatabaseEntry *db, OutboxMonoTime now)
 {
+	OutboxMonoTime last = OUTBOX_MONO_UNSET;
+
 	for (int i = 0; i < OUTBOX_MAX_WORKERS; i++)
-		if (db->workers[i].handle != NULL &&
-			db->workers[i].slot->state == OUTBOX_WORKER_PUBLISHING)
-			return false;
-	return true;
+	{
+		const OutboxSlot *slot = db->workers[i].slot;
+
+		if (db->workers[i].handle == NULL)
+			continue;
+		if (slot->state == OUTBOX_WORKER_PUBLISHING)
+			return now;
+		if (outbox_mono_before(last, slot->published_at))
+			last = slot->published_at;
+	}
+	return last;
+}
+
+static OutboxMonoTime
+idle_since(const DatabaseEntry *db, OutboxMonoTime now)
+{
+	OutboxMonoTime last = published_at(db, now);
+
+	return outbox_mono_before(last, db->since) ? db->since : last;
+}
+
+static bool
+works(const DatabaseEntry *db, OutboxMonoTime now)
+{
+	OutboxMonoTime last = published_at(db, now);
+
+	return outbox_mono_is_set(last) &&
+		!outbox_mono_reached(outbox_mono_plus(last, WORKS_MS), now);
 }
 
 /* One that has crashed and hangs in its start would not hear that it is to leave. */
@@ -175,12 +215,50 @@ hears(const DatabaseEntry *db)
 		(first->handle == NULL || first->slot->ready);
 }
 
+/* Has one workers that does not work, or has not shown yet whether it will? */
+static bool
+one_rests(OutboxMonoTime now)
+{
+	ListCell   *cell;
+
+	foreach(cell, outbox_databases)
+	{
+		DatabaseEntry *db = lfirst(cell);
+
+		if (db->state == DATABASE_STARTING ?
+			!outbox_mono_reached(outbox_mono_plus(db->since, YIELD_MS), now) :
+			hears(db) && !works(db, now))
+			return true;
+	}
+	return false;
+}
+
 static bool
 turn_is_over(const DatabaseEntry *db, OutboxMonoTime now)
 {
-	int			turn_ms = is_idle(db) ? IDLE_TURN_MS : TURN_MS;
+	if (works(db, now) && one_rests(now))
+		return false;
+	return outbox_mono_reached(outbox_mono_plus(idle_since(db, now), IDLE_TURN_MS), now) ||
+		outbox_mono_reached(outbox_mono_plus(db->since, TURN_MS), now);
+}
 
-	return outbox_mono_reached(outbox_mono_plus(db->since, turn_ms), now);
+/* The next to make room: of those that may, the one that has idled longest. */
+static DatabaseEntry *
+next_to_yield(OutboxMonoTime now, bool forced)
+{
+	DatabaseEntry *next = NULL;
+	ListCell   *cell;
+
+	foreach(cell, outbox_databases)
+	{
+		DatabaseEntry *db = lfirst(cell);
+
+		if (hears(db) && (forced || turn_is_over(db, now)) &&
+			(next == NULL ||
+			 outbox_mono_before(idle_since(db, now), idle_since(next, now))))
+			next = db;
+	}
+	return next;
 }
 
 /*
@@ -194,13 +272,15 @@ outbox_turns_check(OutboxMonoTime now)
 	int			excess = -outbox_workers_left();	/* likewise */
 	bool		fewer = false;
 	OutboxMonoTime next = OUTBOX_MONO_UNSET;
+	DatabaseEntry *db;
 	ListCell   *cell;
 
 	foreach(cell, outbox_databases)
 	{
-		DatabaseEntry *db = lfirst(cell);
-		OutboxMonoTime overdue = outbox_mono_plus(db->since, YIELD_MS);
+		OutboxMonoTime overdue;
 
+		db = lfirst(cell);
+		overdue = outbox_mono_plus(db->since, YIELD_MS);
 		fewer |= outbox_mono_is_set(db->room_until);
 		if (db->state == DATABASE_WAITING)
 			waiting++;
@@ -215,12 +295,9 @@ outbox_turns_check(OutboxMonoTime now)
 	outbox_shared->out_of_workers = waiting > 0;
 	outbox_shared->fewer_workers = fewer;
 
-	foreach(cell, outbox_databases)
+	while ((waiting > 0 || excess > 0) &&
+		   (db = next_to_yield(now, excess > 0)) != NULL)
 	{
-		DatabaseEntry *db = lfirst(cell);
-
-		if (!hears(db) || (excess <= 0 && (waiting <= 0 || !turn_is_over(db, now))))
-			continue;
 		waiting--;
 		excess -= outbox_database_running(db);
 		db->retry_at = OUTBOX_MONO_UNSET;	/* see outbox_turn_left() */

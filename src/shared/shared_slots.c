@@ -75,6 +75,7 @@ outbox_slot_assign(Oid dboid, int worker, int nworkers, uint64 *generation)
 	slot->napping = false;
 	pg_atomic_write_u64(&slot->beat, 0);
 	slot->told_at = OUTBOX_MONO_UNSET;
+	slot->published_at = OUTBOX_MONO_UNSET;
 	slot->ready = false;
 	slot->broken_routes = 0;
 	slot->wanted_workers = nworkers;
@@ -206,7 +207,7 @@ may_become(OutboxWorkerState from, OutboxWorkerState to)
 void
 outbox_slot_set_state(OutboxWorkerState state)
 {
-	OutboxWorkerState before PG_USED_FOR_ASSERTS_ONLY;
+	OutboxWorkerState before;
 	TimestampTz now;
 
 	if (MySlot->state == state)
@@ -215,6 +216,8 @@ outbox_slot_set_state(OutboxWorkerState state)
 	if (!outbox_slot_lock_mine())
 		return;
 	before = MySlot->state;
+	if (before == OUTBOX_WORKER_PUBLISHING || state == OUTBOX_WORKER_PUBLISHING)
+		MySlot->published_at = outbox_mono_now();
 	MySlot->state = state;
 	MySlot->report.since = now;
 	MySlot->report.published_before = pg_atomic_read_u64(&MySlot->counters.published);

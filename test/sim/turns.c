@@ -391,6 +391,8 @@ worker_step(Process *worker, OutboxSlot *slot)
 	slot->wanted_workers = group;
 	slot->state = now_us < worker->started_us + db->connect_ms * INT64CONST(1000) ?
 		OUTBOX_WORKER_CONNECTING : db->work_ms > 0 ? OUTBOX_WORKER_PUBLISHING : OUTBOX_WORKER_IDLE;
+	if (slot->state == OUTBOX_WORKER_PUBLISHING)
+		slot->published_at = outbox_mono_now();
 	memset(&slot->inbox, 0, sizeof(slot->inbox));
 	if ((signals & (OUTBOX_SIGNAL_RESTART | OUTBOX_SIGNAL_STOP | OUTBOX_SIGNAL_YIELD)) == 0)
 		return;
@@ -538,6 +540,38 @@ test_idle(void)
 	pass(SOON_MS);
 	check(count_workers(&databases[0], false) + count_workers(&databases[1], false) == 1,
 		  "one makes room for one that waits, and no other");
+}
+
+/* Two processes, one database that publishes ten times a second, two that only look. */
+static void
+test_works(void)
+{
+	Database   *works = &databases[0];
+	int64		longest = 0;
+
+	start_world(3, 2, 1);
+	pass(5000);
+	enqueue(works, STEP_MS);
+	pass(5000);
+	works->starts = 0;
+	for (int i = 0; i < 600; i++)
+	{
+		enqueue(works, STEP_MS);
+		if (i % 2 == 0)
+			announce(&databases[1 + i / 2 % 2], false, 0);
+		pass(100);
+	}
+	check(works->starts <= 1, "a database that works keeps its worker, while others take turns: %d starts",
+		  works->starts);
+	check(databases[1].starts > 50 && databases[2].starts > 50,
+		  "which they do: %d and %d starts", databases[1].starts, databases[2].starts);
+
+	start_world(3, 2, 1);
+	databases[0].work_ms = databases[1].work_ms = databases[2].work_ms = FOREVER;
+	pass(60000);
+	for (int i = 0; i < DATABASES; i++)
+		longest = Max(longest, databases[i].longest_ms);
+	check(longest <= BUSY_MS + 2 * SOON_MS, "where too many work, they take turns: %d ms", (int) longest);
 }
 
 static void
@@ -722,6 +756,7 @@ main(void)
 	test_templates();
 	test_busy();
 	test_idle();
+	test_works();
 	test_connect();
 	test_scheduled();
 	test_group();

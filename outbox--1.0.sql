@@ -554,6 +554,15 @@ CREATE TRIGGER outbox_route_wait
 CREATE TRIGGER outbox_route_removed
 	AFTER DELETE OR UPDATE OF name ON @extschema@.outbox_route
 	FOR EACH ROW EXECUTE FUNCTION outbox_internal.outbox_route_removal_trigger();
+/* PostgreSQL has no transition tables of two events, or of UPDATE OF. */
+CREATE TRIGGER outbox_route_deleted
+	AFTER DELETE ON @extschema@.outbox_route
+	REFERENCING OLD TABLE AS old_routes
+	FOR EACH STATEMENT EXECUTE FUNCTION outbox_internal.outbox_route_removal_trigger();
+CREATE TRIGGER outbox_route_renamed
+	AFTER UPDATE ON @extschema@.outbox_route
+	REFERENCING OLD TABLE AS old_routes NEW TABLE AS new_routes
+	FOR EACH STATEMENT EXECUTE FUNCTION outbox_internal.outbox_route_removal_trigger();
 CREATE TRIGGER outbox_route_check
 	BEFORE INSERT OR UPDATE ON @extschema@.outbox_route
 	FOR EACH ROW EXECUTE FUNCTION outbox_internal.outbox_route_trigger();
@@ -2117,7 +2126,7 @@ BEGIN
 	FROM (SELECT n.kind, n.name, outbox_internal.outbox_relation(n.name::text) AS relation, u.trigger,
 			u.trigger = ANY ('{outbox_route_changed,outbox_route_emptied,outbox_route_relay,outbox_control_changed,outbox_control_emptied}'::text[]) AS always
 		  FROM (VALUES ('table ', 'outbox', '{outbox_row,outbox_removed}'::text[]),
-				('table ', 'outbox_route', '{outbox_route_truncation,outbox_route_wait,outbox_route_removed,outbox_route_check,outbox_route_failed_route,outbox_route_default,outbox_route_paused,outbox_route_changed,outbox_route_emptied,outbox_route_relay}'),
+				('table ', 'outbox_route', '{outbox_route_truncation,outbox_route_wait,outbox_route_removed,outbox_route_deleted,outbox_route_renamed,outbox_route_check,outbox_route_failed_route,outbox_route_default,outbox_route_paused,outbox_route_changed,outbox_route_emptied,outbox_route_relay}'),
 				('table ', 'outbox_control', '{outbox_control_restore,outbox_control_paused,outbox_control_changed,outbox_control_emptied}'),
 				('table ', 'outbox_job', '{outbox_job_changed}'),
 				('view ', 'outboxevent', '{outbox_event_row,outbox_event_statement}'), ('table ', 'outbox', '{outbox_cdc}'),

@@ -184,6 +184,27 @@ SELECT count(*) FROM outbox WHERE route = 'leaving';
 
 DELETE FROM outbox_route WHERE name <> 'default';
 
+-- Many routes that go, or get another name, are looked for in the messages at once
+INSERT INTO outbox_route (name) SELECT 'many ' || i FROM generate_series(1, 20) i;
+INSERT INTO outbox (route, event_type, payload) SELECT 'many 7', 'e', '{}';
+SELECT statement, outcome(statement)
+FROM unnest(ARRAY['DELETE FROM outbox_route WHERE name LIKE ''many %''',
+	'UPDATE outbox_route SET name = ''more '' || name WHERE name LIKE ''many %''']) statement;
+TRUNCATE outbox;
+CREATE FUNCTION scans(statement text) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+	relations constant oid[] := ARRAY(SELECT indexrelid FROM pg_index WHERE indrelid = 'outbox'::regclass) || 'outbox'::regclass::oid;
+	before constant bigint := (SELECT sum(pg_stat_get_xact_numscans(r)) FROM unnest(relations) r);
+BEGIN
+	EXECUTE statement;
+	RETURN (SELECT sum(pg_stat_get_xact_numscans(r)) FROM unnest(relations) r) - before;
+END
+$$;
+SELECT scans($$UPDATE outbox_route SET name = 'more ' || name WHERE name LIKE 'many %'$$) AS renamed;
+SELECT scans($$UPDATE outbox_route SET max_attempts = 3 WHERE name LIKE 'more %'$$) AS changed;
+SELECT scans($$DELETE FROM outbox_route WHERE name LIKE 'more %'$$) AS deleted;
+DROP FUNCTION scans(text);
+
 -- A change that no enqueue may overlap names who is in its way, and gives up
 INSERT INTO outbox_route (name) VALUES ('forgotten');
 BEGIN;

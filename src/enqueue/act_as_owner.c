@@ -243,18 +243,22 @@ outbox_kept_plan_execute_into(OutboxKeptPlan *kept, const char *sql,
 }
 
 /* Not a kept plan: such a query runs when a route is looked up or changed. */
-void
-outbox_look_begin(OutboxActing *acting, Oid owner, const char *query, const char *name)
+static void
+look_begin(OutboxActing *acting, Oid owner, const char *query, Oid type, Datum value)
 {
-	Oid			types[1] = {TEXTOID};
-	Datum		values[1] = {name == NULL ? (Datum) 0 : CStringGetTextDatum(name)};
-
 	SPI_connect();
 	outbox_act_begin(acting, owner, true);
 	PushActiveSnapshot(GetLatestSnapshot());
-	if (SPI_execute_with_args(query, 1, types, values, name == NULL ? "n" : NULL,
+	if (SPI_execute_with_args(query, 1, &type, &value, value == (Datum) 0 ? "n" : NULL,
 							  true, 0) != SPI_OK_SELECT)
 		elog(ERROR, "could not execute: %s", query);
+}
+
+void
+outbox_look_begin(OutboxActing *acting, Oid owner, const char *query, const char *name)
+{
+	look_begin(acting, owner, query, TEXTOID,
+			   name == NULL ? (Datum) 0 : CStringGetTextDatum(name));
 }
 
 void
@@ -265,8 +269,8 @@ outbox_look_end(const OutboxActing *acting)
 	SPI_finish();
 }
 
-char *
-outbox_look_up(Relation rel, const char *query, const char *name)
+static char *
+look_up(Relation rel, const char *query, Oid type, Datum value)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	OutboxActing acting;
@@ -277,11 +281,24 @@ outbox_look_up(Relation rel, const char *query, const char *name)
 	 * INSERT.
 	 */
 	CommandCounterIncrement();
-	outbox_look_begin(&acting, rel->rd_rel->relowner, query, name);
+	look_begin(&acting, rel->rd_rel->relowner, query, type, value);
 	if (SPI_processed > 0)
 		found = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
 	if (found != NULL)
 		found = MemoryContextStrdup(caller, found);
 	outbox_look_end(&acting);
 	return found;
+}
+
+char *
+outbox_look_up(Relation rel, const char *query, const char *name)
+{
+	return look_up(rel, query, TEXTOID,
+				   name == NULL ? (Datum) 0 : CStringGetTextDatum(name));
+}
+
+char *
+outbox_look_up_names(Relation rel, const char *query, Datum names)
+{
+	return look_up(rel, query, TEXTARRAYOID, names);
 }

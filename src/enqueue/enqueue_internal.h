@@ -122,6 +122,9 @@ extern void outbox_look_end(const OutboxActing *acting);
  */
 extern char *outbox_look_up(Relation rel, const char *query, const char *name);
 
+/* The same with $1 for names, an array of text. */
+extern char *outbox_look_up_names(Relation rel, const char *query, Datum names);
+
 /* check.c: an ERROR that names the argument where ... */
 
 /* ... RabbitMQ or the protocol would refuse the message, or it breaks a rule of ours */

@@ -11,6 +11,7 @@
 #include "catalog.h"
 #include "catalog/pg_type.h"
 #include "enqueue_internal.h"
+#include "executor/executor.h"
 #include "miscadmin.h"
 #include "route.h"
 #include "route_row.h"
@@ -21,6 +22,7 @@
 #include "utils/datum.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
+#include "utils/tuplestore.h"
 
 PG_FUNCTION_INFO_V1(outbox_change_trigger);
 PG_FUNCTION_INFO_V1(outbox_failed_route_trigger);
@@ -179,24 +181,100 @@ outbox_route_trigger(PG_FUNCTION_ARGS)
 
 /* ------------------------------------------------------------------- removal */
 
-#define IN_USE_SQL \
-	"SELECT route FROM outbox_internal.outbox" \
-	" WHERE route OPERATOR(pg_catalog.=) $1 LIMIT 1"
-
 #define LOCK_SQL "SELECT outbox_internal.outbox_lock_route($1::pg_catalog.text)"
 
+/* No index has all routes, so this reads the whole table: once, for all that go. */
+#define IN_USE_SQL \
+	"SELECT route FROM outbox_internal.outbox" \
+	" WHERE route OPERATOR(pg_catalog.=) ANY ($1) LIMIT 1"
+
+static bool
+goes(const char *name, const char *new_name)
+{
+	return name != NULL && (new_name == NULL || strcmp(name, new_name) != 0);
+}
+
 static void
-refuse_in_use(TriggerData *trigdata)
+lock_removed(TriggerData *trigdata)
 {
 	Relation	rel = trigdata->tg_relation;
 	char	   *name = route_name(trigdata->tg_trigtuple, rel);
 
-	if (name == NULL ||
-		(TRIGGER_FIRED_BY_UPDATE(trigdata->tg_event) &&
-		 strcmp(name, route_name(trigdata->tg_newtuple, rel)) == 0))
+	if (goes(name, TRIGGER_FIRED_BY_UPDATE(trigdata->tg_event) ?
+			 route_name(trigdata->tg_newtuple, rel) : NULL))
+		(void) outbox_look_up(rel, LOCK_SQL, name);
+}
+
+/* A slot for the rows of a transition table, from the first one on. */
+static TupleTableSlot *
+read_rows(Tuplestorestate *rows, TupleDesc desc, int *position)
+{
+	*position = tuplestore_alloc_read_pointer(rows, EXEC_FLAG_REWIND);
+	tuplestore_select_read_pointer(rows, *position);
+	tuplestore_rescan(rows);
+	return MakeSingleTupleTableSlot(desc, &TTSOpsMinimalTuple);
+}
+
+static char *
+next_name(Tuplestorestate *rows, int position, TupleTableSlot *slot, Relation rel)
+{
+	bool		copied;
+	HeapTuple	tuple;
+
+	tuplestore_select_read_pointer(rows, position);
+	if (!tuplestore_gettupleslot(rows, true, false, slot))
+		return NULL;
+	tuple = ExecFetchSlotHeapTuple(slot, false, &copied);
+	return route_name(tuple, rel);
+}
+
+/* The names that a statement takes away; 0: none. */
+static Datum
+removed_names(TriggerData *trigdata)
+{
+	Relation	rel = trigdata->tg_relation;
+	TupleDesc	desc = RelationGetDescr(rel);
+	Tuplestorestate *old_rows = trigdata->tg_oldtable;
+	Tuplestorestate *new_rows = trigdata->tg_newtable;
+	ArrayBuildState *names = NULL;
+	TupleTableSlot *old_slot;
+	TupleTableSlot *new_slot = NULL;
+	int			old_position;
+	int			new_position = 0;
+	char	   *name;
+
+	if (old_rows == NULL)
+		return (Datum) 0;
+	old_slot = read_rows(old_rows, desc, &old_position);
+	if (new_rows != NULL)
+		new_slot = read_rows(new_rows, desc, &new_position);
+	/* The old and the new row of a route have the same place. */
+	while ((name = next_name(old_rows, old_position, old_slot, rel)) != NULL)
+		if (goes(name, new_rows == NULL ? NULL :
+				 next_name(new_rows, new_position, new_slot, rel)))
+			names = accumArrayResult(names, CStringGetTextDatum(name), false,
+									 TEXTOID, CurrentMemoryContext);
+	ExecDropSingleTupleTableSlot(old_slot);
+	if (new_slot != NULL)
+		ExecDropSingleTupleTableSlot(new_slot);
+	return names == NULL ? (Datum) 0 : makeArrayResult(names, CurrentMemoryContext);
+}
+
+static void
+refuse_in_use(TriggerData *trigdata)
+{
+	Datum		names;
+	char	   *name;
+
+	if (TRIGGER_FIRED_BY_UPDATE(trigdata->tg_event) &&
+		!bms_is_member(OUTBOX_ROUTE_NAME - FirstLowInvalidHeapAttributeNumber,
+					   trigdata->tg_updatedcols))
 		return;
-	(void) outbox_look_up(rel, LOCK_SQL, name);
-	if (outbox_look_up(rel, IN_USE_SQL, name) != NULL)
+	names = removed_names(trigdata);
+	if (names == (Datum) 0)
+		return;
+	name = outbox_look_up_names(trigdata->tg_relation, IN_USE_SQL, names);
+	if (name != NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_FOREIGN_KEY_VIOLATION),
 				 errmsg("route \"%s\" still has messages", name),
@@ -231,11 +309,12 @@ outbox_route_refuse_truncation(Oid relid)
 /*
  * On outbox_route: a route in use stays.  A foreign key from outbox would say the same,
  * but lock the route's one row for each message that is enqueued, four times the cost of
- * storing it.  Here the statement that takes a route away does the work.
+ * storing it.  Here the statement that takes routes away does the work.
  *
- * With the route's lock, transactions that had enqueued have ended, and later ones see
- * the removal when they get the lock.  It is taken when all rows are changed: a row may
- * have to be waited for, while no enqueue should wait.
+ * AFTER ... FOR EACH ROW takes the route's lock.  With it, transactions that had enqueued
+ * have ended, and later ones see the removal when they get the lock.  It is taken when
+ * all rows are changed: a row may have to be waited for, while no enqueue should wait.
+ * AFTER ... FOR EACH STATEMENT, which comes behind, looks for messages.
  */
 Datum
 outbox_route_removal_trigger(PG_FUNCTION_ARGS)
@@ -244,8 +323,10 @@ outbox_route_removal_trigger(PG_FUNCTION_ARGS)
 
 	if (TRIGGER_FIRED_BY_TRUNCATE(trigdata->tg_event))
 		refuse_truncation();
-	trigdata = outbox_fired_after_row(fcinfo, "outbox_route_removal_trigger");
-	refuse_in_use(trigdata);
+	if (!TRIGGER_FIRED_FOR_ROW(trigdata->tg_event))
+		refuse_in_use(trigdata);
+	else
+		lock_removed(outbox_fired_after_row(fcinfo, "outbox_route_removal_trigger"));
 	return PointerGetDatum(NULL);
 }
 

@@ -212,6 +212,15 @@ CREATE TRIGGER outbox_route_wait
 CREATE TRIGGER outbox_route_removed
 	AFTER DELETE OR UPDATE OF name ON @extschema@.outbox_route
 	FOR EACH ROW EXECUTE FUNCTION outbox_internal.outbox_route_removal_trigger();
+/* PostgreSQL has no transition tables of two events, or of UPDATE OF. */
+CREATE TRIGGER outbox_route_deleted
+	AFTER DELETE ON @extschema@.outbox_route
+	REFERENCING OLD TABLE AS old_routes
+	FOR EACH STATEMENT EXECUTE FUNCTION outbox_internal.outbox_route_removal_trigger();
+CREATE TRIGGER outbox_route_renamed
+	AFTER UPDATE ON @extschema@.outbox_route
+	REFERENCING OLD TABLE AS old_routes NEW TABLE AS new_routes
+	FOR EACH STATEMENT EXECUTE FUNCTION outbox_internal.outbox_route_removal_trigger();
 CREATE TRIGGER outbox_route_check
 	BEFORE INSERT OR UPDATE ON @extschema@.outbox_route
 	FOR EACH ROW EXECUTE FUNCTION outbox_internal.outbox_route_trigger();

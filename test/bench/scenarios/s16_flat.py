@@ -18,7 +18,7 @@ import drivers
 from checks import Check
 from database import PAYLOAD, Database
 from latency import open_loop, quantiles, sorted_ms
-from procs import children, cpu_seconds, kind, rss_kb
+from procs import children, cpu_seconds, kind, read, rss_kb
 from scenarios.s13_idle import set_autovacuum, wait_still
 from servers import Postgres
 from turns import take_turns
@@ -166,14 +166,14 @@ def start_time(db):
 
 
 def steady(bench, db, size, check, figures, busy=()):
-    """Adds p50, p99 and the workers' CPU a message of one run to figures."""
+    """Adds p50, p99 and the CPU a message of the database's workers of one run to figures."""
     count = size.rate * size.seconds
     send_one(db)
     beside = [bench.drivers.openloop(b.pg.conninfo(b.name), drivers.ENQUEUE, 10, size.seconds,
                                      bench.drivers.file('busy'), connections=1) for b in busy]
     number = last_number(db)
     try:
-        with Workers(db) as cpu:
+        with Workers(db, of_database=True) as cpu:
             arrived, sent, _ = open_loop(bench, db, size.rate, size.seconds, check)
             db.wait('%d messages' % count, lambda: settled_after(db, number), 180)
         figures['CPU'].append(cpu.seconds() * 1e6 / count)
@@ -187,11 +187,14 @@ def steady(bench, db, size, check, figures, busy=()):
 
 
 class Workers:
-    """CPU seconds of all relay workers of a server over a block.  Where databases take
-    turns they come and go, so they are looked at ten times a second."""
+    """CPU seconds of a server's relay workers, or of those of one database, over a block.
+    Where databases take turns they come and go, so they are looked at ten times a second."""
 
-    def __init__(self, db):
+    def __init__(self, db, of_database=False):
         self.server = db.pg.pid
+        # the end of their name in ps
+        self.title = ' %d ' % db.value(
+            'SELECT oid FROM pg_database WHERE datname = current_database()') if of_database else ''
         self.first, self.last = self.look(), {}
         self.ended = threading.Event()
         self.thread = threading.Thread(target=self.follow)
@@ -200,7 +203,7 @@ class Workers:
         found = {}
         for pid in children(self.server):
             try:
-                if kind(pid) == 'relay':
+                if kind(pid) == 'relay' and self.title in read('/proc/%d/cmdline' % pid).replace('\0', ' '):
                     found[pid] = cpu_seconds(pid)
             except OSError:
                 pass			# it has just ended
@@ -273,7 +276,7 @@ def report(bench, size, full, empty, starts, figures, checks):
     add('start to first message settled', 's', *starts, judge='this', end=2)
     for metric, unit, name, end in (('commit to consumer, p50', 'ms', 'p50', None),
                                     ('commit to consumer, p99', 'ms', 'p99', 2),
-                                    ('CPU of all workers a message', 'us', 'CPU', 1.1)):
+                                    ('CPU of the worker a message', 'us', 'CPU', 1.1)):
         add(metric, unit, figures['full'][name], figures['empty'][name], checks, end=end)
     add('memory of the worker', 'MB', memory_mb(full.db), memory_mb(empty))
     (this, that), still = idle((full.db, empty), size.idle)

@@ -66,6 +66,9 @@ typedef struct DatabaseEntry
 	int			nworkers;		/* by which its keys are divided now */
 	uint32		failures;		/* crashes in a row */
 	OutboxMonoTime retry_at;	/* no start before */
+	OutboxMonoTime work_at;		/* AWAY: no work is known before; unset: it is */
+	int64		written;		/* outbox_rows_written(), when its worker
+								 * began */
 	int			room;			/* so many workers is all there is room for */
 	OutboxMonoTime room_until;	/* then look for more; unset: any number */
 
@@ -78,6 +81,9 @@ extern List *outbox_databases;
 
 /* launcher.c */
 extern bool outbox_database_exists(Oid dboid);
+
+/* Rows that were inserted, updated and deleted in a database; -1: they are not counted. */
+extern int64 outbox_rows_written(Oid dboid);
 
 /* Does a worker of an earlier launcher still run there? */
 extern bool outbox_old_workers_exist(Oid dboid);
@@ -115,6 +121,9 @@ extern void outbox_turn_begin(DatabaseEntry *db, OutboxMonoTime now);
 
 /* A worker has left; rest_ms: it knows of no work for so long. */
 extern void outbox_turn_left(DatabaseEntry *db, int rest_ms);
+
+/* Nothing is to be done there: look again later. */
+extern bool outbox_turn_rests(DatabaseEntry *db, OutboxMonoTime now);
 
 /* How many workers a database that wants so many can have. */
 extern int	outbox_turn_room(DatabaseEntry *db, int wanted);

@@ -12,9 +12,9 @@
  *
  *		rests	has published nothing for 10 s, or not yet: leaves when it has run
  *				for 0.3 s
- *		works	has published within 10 s: keeps its workers while another one rests
- *				or starts; else it leaves when it has idled for 0.3 s, or has had its
- *				turn of 3 s
+ *		works	has published within 10 s, or reads what is there: keeps its workers
+ *				while another one rests or starts; else it leaves when it has idled
+ *				for 0.3 s, or has had its turn of 3 s
  *
  * and of several the one that has idled longest.  So a few busy databases keep their
  * workers while all others take turns with what is left, and where too many are busy
@@ -23,7 +23,10 @@
  * A database that has left because it has nothing to do misses nothing: a
  * transaction that enqueues there finds no worker to tell, and tells the launcher
  * (outbox_shared_announce()); when a retry or a scheduled message will be due, the
- * worker said when it left.
+ * worker said when it left.  Rows that no trigger announces (a subscription's, for
+ * instance) are looked for each minute, if the server has counted a row that was
+ * written in that database since its last worker began.  With hundreds of databases
+ * the starts for a look at nothing would be most of what an idle server does.
  *
  * A database that has some of its workers and cannot have all of them makes do:
  * those that it has share all keys (its room), until there is a process for one
@@ -44,6 +47,8 @@
 #define WORKS_MS		10000
 /* While somebody waits: nobody says when he begins to idle, so look so often. */
 #define CHECK_MS		100
+/* A database without a worker: was it written to? */
+#define REST_LOOK_MS			60000
 /* What it may take before its turn, to start and to connect: steps of 3 s. */
 #define START_MS		10000
 /*
@@ -119,7 +124,10 @@ outbox_turn_left(DatabaseEntry *db, int rest_ms)
 
 	/* It may come back when the first of its workers knows of work. */
 	if (db->state == DATABASE_YIELDING)
-		outbox_mono_earlier(&db->retry_at, outbox_mono_after(rest_ms));
+	{
+		outbox_mono_earlier(&db->work_at, outbox_mono_after(rest_ms));
+		outbox_mono_earlier(&db->retry_at, outbox_mono_after(Min(rest_ms, REST_LOOK_MS)));
+	}
 	/* There is a process for somebody. */
 	foreach(cell, outbox_databases)
 	{
@@ -128,6 +136,17 @@ outbox_turn_left(DatabaseEntry *db, int rest_ms)
 		if (other->state == DATABASE_WAITING)
 			other->retry_at = OUTBOX_MONO_UNSET;
 	}
+}
+
+bool
+outbox_turn_rests(DatabaseEntry *db, OutboxMonoTime now)
+{
+	if (db->state != DATABASE_AWAY || outbox_mono_reached(db->work_at, now) ||
+		db->written < 0 || db->written != outbox_rows_written(db->dboid))
+		return false;
+	db->retry_at = db->work_at;
+	outbox_mono_earlier(&db->retry_at, outbox_mono_plus(now, REST_LOOK_MS));
+	return true;
 }
 
 int
@@ -168,7 +187,7 @@ outbox_turns_sort(void)
 	list_sort(outbox_databases, compare_turns);
 }
 
-/* When it published last, in this turn; unset: it has not. */
+/* When it published last, or read for that, in this turn; unset: it has not. */
 static OutboxMonoTime
 published_at(const DatabaseEntry *db, OutboxMonoTime now)
 {
@@ -180,7 +199,7 @@ published_at(const DatabaseEntry *db, OutboxMonoTime now)
 
 		if (db->workers[i].handle == NULL)
 			continue;
-		if (slot->state == OUTBOX_WORKER_PUBLISHING)
+		if (slot->state == OUTBOX_WORKER_PUBLISHING || slot->reading)
 			return now;
 		if (outbox_mono_before(last, slot->published_at))
 			last = slot->published_at;
@@ -300,7 +319,8 @@ outbox_turns_check(OutboxMonoTime now)
 	{
 		waiting--;
 		excess -= outbox_database_running(db);
-		db->retry_at = OUTBOX_MONO_UNSET;	/* see outbox_turn_left() */
+		/* See outbox_turn_left(). */
+		db->retry_at = db->work_at = OUTBOX_MONO_UNSET;
 		outbox_database_set_state(db, DATABASE_YIELDING);
 		outbox_mono_earlier(&next, outbox_mono_plus(now, YIELD_MS));
 	}

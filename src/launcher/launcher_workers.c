@@ -107,6 +107,9 @@ start_worker(DatabaseEntry *db, int number)
 		return false;
 	}
 	entry->started_at = outbox_mono_now();
+	/* It sees at least what was counted by now. */
+	if (number == 0)
+		db->written = outbox_rows_written(db->dboid);
 	return true;
 }
 
@@ -333,6 +336,7 @@ outbox_database_start(DatabaseEntry *db, OutboxMonoTime now)
 {
 	if (db->state <= DATABASE_RUNNING &&
 		outbox_mono_reached(db->retry_at, now) &&
+		!outbox_turn_rests(db, now) &&
 		!outbox_old_workers_exist(db->dboid))
 		start_missing(db);
 }

@@ -182,6 +182,8 @@ show_state(OutboxRelay *relay)
 			 outbox_relay_link_open(relay))
 		ereport(LOG, (errmsg("outbox relay is no longer blocked by the broker")));
 	MySlot->broken_routes = outbox_routes_count_broken(&relay->routes);
+	MySlot->reading = state == OUTBOX_WORKER_IDLE &&
+		(!relay->database.started || outbox_reader_reads_much(&relay->reader));
 	outbox_slot_set_state(state);
 	show_activity(state, MySlot->broker);
 	set_wakeups_off(state != OUTBOX_WORKER_IDLE && state != OUTBOX_WORKER_PUBLISHING);

@@ -18,8 +18,11 @@
 #include "utils/guc.h"
 #include "utils/timestamp.h"
 
-/* A database that makes room for others comes back after this at the latest. */
-#define REST_MAX_MS			60000
+/*
+ * A database that makes room for others comes back after this at the latest, for its
+ * archive; the launcher knows whether it has been written to (launcher_turns.c).
+ */
+#define REST_MAX_MS			(60 * 60000)
 #define REST_PREPARED_MS	2000	/* a prepared transaction is asked about */
 #define REST_STANDING_MS	10000	/* what keeps it from working may be over */
 

@@ -76,6 +76,7 @@ outbox_slot_assign(Oid dboid, int worker, int nworkers, uint64 *generation)
 	pg_atomic_write_u64(&slot->beat, 0);
 	slot->told_at = OUTBOX_MONO_UNSET;
 	slot->published_at = OUTBOX_MONO_UNSET;
+	slot->reading = false;
 	slot->ready = false;
 	slot->broken_routes = 0;
 	slot->wanted_workers = nworkers;

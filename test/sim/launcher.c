@@ -98,6 +98,18 @@ outbox_turn_left(DatabaseEntry *db, int rest_ms)
 {
 }
 
+bool
+outbox_turn_rests(DatabaseEntry *db, OutboxMonoTime now)
+{
+	return false;
+}
+
+int64
+outbox_rows_written(Oid dboid)
+{
+	return -1;
+}
+
 int
 outbox_turn_room(DatabaseEntry *db, int wanted)
 {

@@ -21,6 +21,7 @@
 #define STEP_MS		10
 #define ATTACH_MS	20			/* from its start until a worker publishes */
 #define FOREVER		INT_MAX
+#define REST_MS		3600000		/* for which a worker without work says that it is not missed */
 /* What the documents promise. */
 #define BUSY_MS		3000
 #define SOON_MS		500
@@ -33,6 +34,7 @@ typedef struct Database
 	int			work_ms;		/* to be published */
 	int64		due_us;			/* a scheduled message; 0: none */
 	int			starts;			/* of its workers, so far */
+	int64		written;		/* rows, as the server counts them */
 	int64		waits_us;		/* work waits since then; 0: it does not */
 	int64		served_us;		/* it is published since then; 0: it is not */
 	int64		longest_ms;		/* that work has waited */
@@ -230,6 +232,53 @@ defGetString(DefElem *def)
 	return (char *) "true";
 }
 
+/* statistics */
+
+bool		pgstat_track_counts = true;
+MemoryContext CurrentMemoryContext;
+
+void
+pgstat_clear_snapshot(void)
+{
+}
+
+void
+MemoryContextReset(MemoryContext context)
+{
+}
+
+MemoryContext
+AllocSetContextCreateInternal(MemoryContext parent, const char *name, Size minContextSize,
+							  Size initBlockSize, Size maxBlockSize)
+{
+	return NULL;
+}
+
+Datum
+pg_stat_get_db_tuples_inserted(PG_FUNCTION_ARGS)
+{
+	return 0;
+}
+
+Datum
+pg_stat_get_db_tuples_updated(PG_FUNCTION_ARGS)
+{
+	return 0;
+}
+
+Datum
+pg_stat_get_db_tuples_deleted(PG_FUNCTION_ARGS)
+{
+	return 0;
+}
+
+Datum
+DirectFunctionCall1Coll(PGFunction func, Oid collation, Datum arg1)
+{
+	return Int64GetDatum(func == pg_stat_get_db_tuples_inserted ?
+						 databases[DatumGetObjectId(arg1) - 1].written : 0);
+}
+
 /* shared memory */
 
 OutboxSlot *
@@ -398,7 +447,7 @@ worker_step(Process *worker, OutboxSlot *slot)
 		return;
 	slot->exit_reason = signals & OUTBOX_SIGNAL_YIELD ? OUTBOX_EXIT_YIELDED :
 		signals & OUTBOX_SIGNAL_STOP ? OUTBOX_EXIT_STOPPED : OUTBOX_EXIT_RESTART;
-	slot->rest_ms = db->work_ms > 0 ? 0 : db->due_us != 0 ? (db->due_us - now_us) / 1000 : 60000;
+	slot->rest_ms = db->work_ms > 0 ? 0 : db->due_us != 0 ? (db->due_us - now_us) / 1000 : REST_MS;
 	worker->runs = false;
 	woken = true;
 }
@@ -613,6 +662,39 @@ test_scheduled(void)
 		  "and is there in time: after %d ms", (int) rests->longest_ms);
 }
 
+/* Two databases that nobody uses share a process. */
+static void
+test_rests(void)
+{
+	Database   *db = &databases[0];
+	int			starts;
+
+	start_world(2, 1, 1);
+	pass(5000);
+	/* now it is without a worker */
+	enqueue(&databases[1], STEP_MS);
+	pass(2000);
+	starts = db->starts;
+	pass(10 * 60000);
+	check(db->starts == starts, "nothing was written in a database: no worker comes to look, %d did",
+		  db->starts - starts);
+	db->written++;
+	pass(60000 + SOON_MS);
+	check(db->starts == starts + 1, "a row that nobody has announced: one comes within a minute, %d did",
+		  db->starts - starts);
+	enqueue(&databases[1], STEP_MS);
+	pass(2000);
+	starts = db->starts;
+	pass(REST_MS + SOON_MS);
+	check(db->starts == starts + 1, "and else each hour, for its archive: %d did", db->starts - starts);
+	enqueue(&databases[1], STEP_MS);
+	pass(2000);
+	starts = db->starts;
+	announce(db, true, 0);
+	pass(SOON_MS);
+	check(db->starts == starts + 1, "or when a transaction asks for it");
+}
+
 static void
 test_group(void)
 {
@@ -759,6 +841,7 @@ main(void)
 	test_works();
 	test_connect();
 	test_scheduled();
+	test_rests();
 	test_group();
 	test_limit();
 	test_stuck();

@@ -245,6 +245,7 @@ typedef struct OutboxSlot
 								 * nothing */
 	bool		napping;		/* ... it will look in a moment */
 	pg_atomic_uint64 beat;		/* by when it looks around again, see below */
+	bool		reading;		/* ... much, and publishes nothing yet */
 	OutboxMonoTime published_at;	/* it was publishing last; unset: never */
 
 	/* Under mutex: written by committing backends, taken by the worker. */

@@ -4804,7 +4804,7 @@ BEGIN ATOMIC
 		CASE WHEN NOT k.kept THEN 'Not used: outbox.retention is 0, and no route has one of its own.'
 			ELSE format('%s of the partitions for today and the next two days (UTC) are there.', p.ahead) END,
 		CASE WHEN k.kept AND p.ahead < 3 THEN
-			'The relay makes them, one a minute. If this lasts, the server log says why; rows go into outbox_archive_default meanwhile.' END
+			'The relay makes them within seconds. If this lasts, the server log says why; rows go into outbox_archive_default meanwhile.' END
 	FROM (SELECT coalesce((SELECT s.setting::bigint > 0 FROM pg_settings s
 			WHERE s.name = 'outbox.retention'), true)
 			OR EXISTS (SELECT FROM @extschema@.outbox_route r

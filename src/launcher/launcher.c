@@ -33,7 +33,6 @@
 #include "storage/procarray.h"
 #include "tcop/tcopprot.h"
 #include "test_point.h"
-#include "utils/fmgrprotos.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
@@ -174,35 +173,6 @@ bool
 outbox_database_exists(Oid dboid)
 {
 	return scan_databases(dboid);
-}
-
-static int64
-count_rows(PGFunction counter, Oid dboid)
-{
-	return DatumGetInt64(DirectFunctionCall1(counter, ObjectIdGetDatum(dboid)));
-}
-
-int64
-outbox_rows_written(Oid dboid)
-{
-	static MemoryContext cxt = NULL;
-	MemoryContext old;
-	int64		rows;
-
-	if (!pgstat_track_counts)
-		return -1;
-	/* What is looked up stays in memory otherwise. */
-	if (cxt == NULL)
-		cxt = AllocSetContextCreate(outbox_launcher_cxt, "outbox statistics",
-									ALLOCSET_SMALL_SIZES);
-	old = MemoryContextSwitchTo(cxt);
-	pgstat_clear_snapshot();
-	rows = count_rows(pg_stat_get_db_tuples_inserted, dboid) +
-		count_rows(pg_stat_get_db_tuples_updated, dboid) +
-		count_rows(pg_stat_get_db_tuples_deleted, dboid);
-	MemoryContextSwitchTo(old);
-	MemoryContextReset(cxt);
-	return rows;
 }
 
 /*

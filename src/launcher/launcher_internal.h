@@ -82,9 +82,6 @@ extern List *outbox_databases;
 /* launcher.c */
 extern bool outbox_database_exists(Oid dboid);
 
-/* Rows that were inserted, updated and deleted in a database; -1: they are not counted. */
-extern int64 outbox_rows_written(Oid dboid);
-
 /* Does a worker of an earlier launcher still run there? */
 extern bool outbox_old_workers_exist(Oid dboid);
 

@@ -38,6 +38,7 @@
 
 #include "launcher_internal.h"
 #include "miscadmin.h"
+#include "rows_written.h"
 
 /* How long a database keeps its workers while others wait. */
 #define TURN_MS			3000

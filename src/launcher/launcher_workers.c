@@ -18,6 +18,7 @@
 #include "compat.h"
 #include "launcher_internal.h"
 #include "miscadmin.h"
+#include "rows_written.h"
 #include "settings.h"
 #include "shared.h"
 #include "utils/memutils.h"

@@ -11,8 +11,10 @@
 #include "postgres.h"
 
 #include "access/xlog.h"
+#include "miscadmin.h"
 #include "postmaster/interrupt.h"
 #include "relay_internal.h"
+#include "rows_written.h"
 #include "settings.h"
 #include "storage/procarray.h"
 #include "utils/guc.h"
@@ -218,6 +220,8 @@ outbox_relay_timers_start(OutboxTimers *timers)
 {
 	timers->poll_at = outbox_mono_after(outbox_poll_interval_ms);
 	timers->sweep_at = outbox_mono_after(OUTBOX_SWEEP_MS);
+	timers->swept_at = outbox_mono_now();
+	timers->written = outbox_rows_written(MyDatabaseId);
 }
 
 /*
@@ -262,18 +266,32 @@ poll_now(OutboxRelay *relay)
 		outbox_relay_load_config(relay);
 }
 
-/* Looks at everything again, for what told nobody. */
+/*
+ * Looks again for what told nobody.  At all rows, keys and routes only if the server has
+ * counted a row that was written since that was done last: with millions of rows that
+ * wait, such looks would be all that an idle worker does.
+ */
 static void
-sweep(OutboxRelay *relay)
+sweep(OutboxRelay *relay, OutboxMonoTime now)
 {
-	outbox_sweep_start(&relay->sweep, relay->queue);
+	OutboxTimers *timers = &relay->timers;
+	int64		written = outbox_rows_written(MyDatabaseId);
+
 	outbox_reader_look(&relay->reader);
+	outbox_reader_ask_unreadable(&relay->reader);
 	outbox_due_look_up(&relay->reader.due);
-	outbox_keys_invalidate_holders(&relay->reader);
-	outbox_control_invalidate(&relay->control);
 	outbox_jobs_look(&relay->jobs);
 	/* ALTER EXTENSION UPDATE need not touch a table. */
 	outbox_database_recheck(&relay->database, OUTBOX_RECHECK_EXTENSION);
+	if (written >= 0 && written == timers->written &&
+		!outbox_mono_reached(outbox_mono_plus(timers->swept_at,
+											  OUTBOX_SWEEP_LATEST_MS), now))
+		return;
+	timers->written = written;
+	timers->swept_at = now;
+	outbox_sweep_start(&relay->sweep, relay->queue);
+	outbox_keys_invalidate_holders(&relay->reader);
+	outbox_control_invalidate(&relay->control);
 }
 
 void
@@ -291,10 +309,11 @@ outbox_relay_timers(OutboxRelay *relay, OutboxMonoTime now)
 		timers->poll_at = outbox_mono_after(outbox_poll_interval_ms);
 		poll_now(relay);
 	}
-	if (outbox_mono_reached(timers->sweep_at, now))
+	if (outbox_mono_reached(timers->sweep_at, now) &&
+		outbox_sweep_may_start(&relay->sweep, now))
 	{
 		timers->sweep_at = outbox_mono_after(OUTBOX_SWEEP_MS);
-		sweep(relay);
+		sweep(relay, now);
 	}
 	outbox_sweep_timers(&relay->sweep, relay->queue, now);
 #ifdef OUTBOX_TEST_POINTS

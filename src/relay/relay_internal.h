@@ -37,6 +37,8 @@ typedef struct OutboxTimers
 {
 	OutboxMonoTime poll_at;
 	OutboxMonoTime sweep_at;
+	OutboxMonoTime swept_at;	/* the last sweep began, or the worker */
+	int64		written;		/* outbox_rows_written() at that time */
 	bool		clock_known;
 	int64		clock_ahead_us; /* the wall clock, of the monotonic one, in
 								 * the last turn */
@@ -48,6 +50,7 @@ typedef struct OutboxSweep
 	int64		from;			/* the next row to look at; 0: no sweep now */
 	int64		width;			/* numbers of the next step */
 	int64		took_us;		/* this pass, so far */
+	OutboxMonoTime rests_until; /* no other sweep before */
 	OutboxMonoTime forgotten_at;	/* the next one, if keys are forgotten */
 #ifdef OUTBOX_TEST_POINTS
 	bool		looks;			/* this one takes nothing, and only tells */
@@ -235,6 +238,9 @@ extern OutboxMonoTime outbox_relay_declare_deadline(OutboxRelay *relay,
 													OutboxMonoTime now);
 
 /* sweep.c */
+
+/* No pass is under way, and what the last one cost is paid. */
+extern bool outbox_sweep_may_start(const OutboxSweep *sweep, OutboxMonoTime now);
 
 /* All rows that were read are to be looked at (again), from the first one on. */
 extern void outbox_sweep_start(OutboxSweep *sweep, OutboxQueue *queue);

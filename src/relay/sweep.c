@@ -12,7 +12,8 @@
  * removing what was published, a million dead entries of the index lie between
  * two rows, and passing them all at once would hold up messages for a quarter
  * of a second (measured).  How wide the next range is depends on how long this
- * one took.
+ * one took.  And with millions of rows a pass takes seconds, so that the next one
+ * is a multiple of that away: sweeps take half a percent of a processor at most.
  *
  * A net must not become a mechanism.  Builds for tests look more often at what the
  * sweep would find, without taking it, and say so in the log, where it fails the
@@ -60,6 +61,12 @@ void
 outbox_sweep_start(OutboxSweep *sweep, OutboxQueue *queue)
 {
 	start(sweep, queue, 1);
+}
+
+bool
+outbox_sweep_may_start(const OutboxSweep *sweep, OutboxMonoTime now)
+{
+	return sweep->from == 0 && outbox_mono_reached(sweep->rests_until, now);
 }
 
 /* Is it to be looked whether a forgotten key goes on? */
@@ -219,6 +226,7 @@ end_pass(OutboxSweep *sweep, OutboxRelay *relay)
 	if (queue->forgotten_low != 0)
 		outbox_recall_note_retries(queue, &relay->routes);
 	outbox_queue_pass_ended(queue);
+	sweep->rests_until = outbox_mono_after(sweep->took_us * OUTBOX_SWEEP_PAUSE / 1000);
 	sweep->forgotten_at =
 		outbox_mono_after(Min(Max(pause_ms, OUTBOX_FORGOTTEN_MS), OUTBOX_SWEEP_MS));
 }

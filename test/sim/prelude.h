@@ -40,6 +40,8 @@ extern int	sim_held_keys_max;
 #define OUTBOX_FORGOTTEN_MS		100
 #define OUTBOX_FORGOTTEN_PAUSE	0
 #define OUTBOX_SWEEP_MS			sim_sweep_ms
+#define OUTBOX_SWEEP_PAUSE		0
+#define OUTBOX_SWEEP_LATEST_MS	PG_INT32_MAX
 #define OUTBOX_SWEEP_ROWS		4
 #define OUTBOX_CHECKED_KEYS		2
 #define OUTBOX_STRIDE_LEAST		4

@@ -328,6 +328,7 @@ typedef struct SimRoute
 extern SimTx *sim_txs;
 extern int	sim_ntxs;
 extern int	sim_visible;		/* transactions that are */
+extern int	sim_wrote;			/* transactions that have written, also in vain */
 extern SimRow **sim_rows;		/* in the order of seq */
 extern int	sim_nrows;
 extern SimRoute sim_routes[SIM_ROUTES];

@@ -41,6 +41,7 @@
 SimTx	   *sim_txs;
 int			sim_ntxs;			/* the first is never used */
 int			sim_visible;
+int			sim_wrote;
 SimRow	  **sim_rows;
 int			sim_nrows;
 SimRoute	sim_routes[SIM_ROUTES];
@@ -90,6 +91,7 @@ sim_store_init(void)
 	free_versions = NULL;
 	sim_ntxs = 1;
 	sim_visible = 0;
+	sim_wrote = 0;
 	sim_nrows = 0;
 	memset(sim_routes, 0, sizeof(sim_routes));
 	for (int i = 0; i < SIM_ROUTES; i++)
@@ -137,6 +139,7 @@ sim_tx_commit(int id)
 	tx->ended_at = sim_now;
 	if (tx->wrote)
 	{
+		sim_wrote++;
 		tx->lsn = sim_inserted += COMMIT_BYTES;
 		if (!tx->async)
 		{
@@ -151,6 +154,7 @@ sim_tx_commit(int id)
 void
 sim_tx_abort(int id)
 {
+	sim_wrote += sim_txs[id].wrote;
 	sim_txs[id].state = TX_ABORTED;
 	sim_txs[id].ended_at = sim_now;
 }

@@ -234,49 +234,10 @@ defGetString(DefElem *def)
 
 /* statistics */
 
-bool		pgstat_track_counts = true;
-MemoryContext CurrentMemoryContext;
-
-void
-pgstat_clear_snapshot(void)
+int64
+outbox_rows_written(Oid dboid)
 {
-}
-
-void
-MemoryContextReset(MemoryContext context)
-{
-}
-
-MemoryContext
-AllocSetContextCreateInternal(MemoryContext parent, const char *name, Size minContextSize,
-							  Size initBlockSize, Size maxBlockSize)
-{
-	return NULL;
-}
-
-Datum
-pg_stat_get_db_tuples_inserted(PG_FUNCTION_ARGS)
-{
-	return 0;
-}
-
-Datum
-pg_stat_get_db_tuples_updated(PG_FUNCTION_ARGS)
-{
-	return 0;
-}
-
-Datum
-pg_stat_get_db_tuples_deleted(PG_FUNCTION_ARGS)
-{
-	return 0;
-}
-
-Datum
-DirectFunctionCall1Coll(PGFunction func, Oid collation, Datum arg1)
-{
-	return Int64GetDatum(func == pg_stat_get_db_tuples_inserted ?
-						 databases[DatumGetObjectId(arg1) - 1].written : 0);
+	return databases[dboid - 1].written;
 }
 
 /* shared memory */

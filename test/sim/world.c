@@ -434,6 +434,12 @@ pg_usleep(long microsec)
 	sim_now += microsec;
 }
 
+int64
+outbox_rows_written(Oid dboid)
+{
+	return sim_wrote;
+}
+
 uint32
 outbox_wait_event(OutboxWait wait)
 {

@@ -1,0 +1,18 @@
+/*-------------------------------------------------------------------------
+ *
+ * rows_written.h
+ *		Has anything been written in a database since?
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTBOX_ROWS_WRITTEN_H
+#define OUTBOX_ROWS_WRITTEN_H
+
+/*
+ * Rows that were inserted, updated and deleted there, also in vain, as far as sessions
+ * have reported it: they do some seconds after the commit, and never before.  Another
+ * number than before means a look.  -1: they are not counted (track_counts).
+ */
+extern int64 outbox_rows_written(Oid dboid);
+
+#endif							/* OUTBOX_ROWS_WRITTEN_H */

@@ -1,20 +1,20 @@
 // node-postgres and Knex: README.md of the folder above says what each operation does.
 
-const knexOf = require('knex');
 const { randomUUID } = require('crypto');
+// [enqueue]
+const knexOf = require('knex');
 
 const knex = knexOf({ client: 'pg', connection: process.env.DATABASE_URL, pool: { min: 0, max: 4 } });
 
-// [enqueue]
 // A list is an array of PostgreSQL for node-postgres, and has to be serialised.
 const enqueue = (trx, message) =>
 	trx('outbox_new').insert({ ...message, payload: JSON.stringify(message.payload) }, ['id']);
-// [/enqueue]
 
 async function order(trx, customer) {
 	const [{ id }] = await trx('orders').insert({ customer, total: 42 }, ['id']);
 	return id;
 }
+// [/enqueue]
 
 async function insert(operation) {
 	// [insert]

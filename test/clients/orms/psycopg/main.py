@@ -4,10 +4,12 @@ import json
 import sys
 import uuid
 
+# [connect]
 import psycopg
+from psycopg.types.json import Jsonb
+# [/connect]
 from psycopg import sql
 from psycopg.rows import class_row
-from psycopg.types.json import Jsonb
 from psycopg_pool import ConnectionPool
 
 
@@ -25,15 +27,15 @@ class Message:
 
 
 
+# [enqueue]
 def connect(**options):
-    return psycopg.connect('', **options)
+    return psycopg.connect('', **options)       # where libpq's environment says: PGHOST, PGDATABASE ...
 
 
 def order(connection, customer):
     return connection.execute('INSERT INTO orders (customer, total) VALUES (%s, %s) RETURNING id', (customer, 42)).fetchone()[0]
 
 
-# [enqueue]
 def enqueue(connection, event_type, aggregate_id, payload):
     return connection.execute(
         'INSERT INTO outbox_new (event_type, aggregate_type, aggregate_id, payload)'

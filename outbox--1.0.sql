@@ -1286,17 +1286,22 @@ COMMENT ON FUNCTION outbox_internal.outbox_relay_state() IS
 'State of the relay of this database as a whole; see the view outbox_status.';
 
 CREATE FUNCTION outbox_internal.outbox_reason_hint(
-	reason text, OUT severity text, OUT hint text, OUT command text)
+	reason text, fill boolean, broker text, route text, exchange text,
+	OUT severity text, OUT hint text, OUT command text)
 RETURNS record
 AS 'MODULE_PATHNAME', 'outbox_reason_hint'
-LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+LANGUAGE C STABLE PARALLEL SAFE;
+
+COMMENT ON FUNCTION outbox_internal.outbox_reason_hint(text, boolean, text, text, text) IS
+'See the public function of that name. fill: words in capital letters of the command are replaced by what settings, broker ("host:port"), route and exchange say, quoted; what is NULL or not set stays a word.';
 
 CREATE FUNCTION @extschema@.outbox_reason_hint(
 	reason text, OUT severity text, OUT hint text, OUT command text)
 RETURNS record
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 BEGIN ATOMIC
-	SELECT r.severity, r.hint, r.command FROM outbox_internal.outbox_reason_hint(reason) r;
+	SELECT r.severity, r.hint, r.command
+	FROM outbox_internal.outbox_reason_hint(reason, false, NULL::text, NULL::text, NULL::text) r;
 END;
 
 COMMENT ON FUNCTION @extschema@.outbox_reason_hint(text) IS
@@ -1574,13 +1579,15 @@ COMMENT ON TYPE outbox_internal.outbox_problem IS 'A row of outbox_problems.';
 
 CREATE FUNCTION outbox_internal.outbox_launcher_state(
 	OUT runs boolean, OUT out_of_processes text,
-	OUT workers_wanted integer, OUT workers_running integer)
+	OUT workers_wanted integer, OUT workers_running integer,
+	OUT crashes bigint, OUT crashed_at timestamptz,
+	OUT server_crashes bigint, OUT server_crashed_at timestamptz)
 RETURNS record
 AS 'MODULE_PATHNAME', 'outbox_launcher_state'
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
 
 COMMENT ON FUNCTION outbox_internal.outbox_launcher_state() IS
-'Whether the launcher runs, what to do if it could not start a worker for want of processes (else NULL), and how many workers this database wants and has.';
+'Whether the launcher runs, what to do if it could not start a worker for want of processes (else NULL), and how many workers this database wants and has; how often one of them ended with an error, and the server crashed with all of its processes, and when that was last.';
 
 CREATE FUNCTION outbox_internal.outbox_silent_processes(
 	OUT subject text, OUT pid integer, OUT since timestamptz, OUT waits_for text)
@@ -1621,7 +1628,7 @@ BEGIN
 	IF NOT launcher.runs THEN
 		RETURN QUERY SELECT 'critical', 'launcher missing', 'server', NULL::timestamptz,
 			format('%s of %s workers run', launcher.workers_running, launcher.workers_wanted),
-			'Nobody starts workers. The server starts the launcher again within 5 seconds; if this lasts, the server log says why: with too few max_worker_processes it was not even registered.',
+			'No workers are started. The server starts the launcher again within 5 seconds; if this lasts, the server log says why: with too few max_worker_processes it was not even registered.',
 			'SHOW max_worker_processes';
 	ELSIF launcher.workers_running < launcher.workers_wanted THEN
 		RETURN QUERY SELECT CASE WHEN launcher.workers_running = 0 THEN 'critical' ELSE 'warning' END,
@@ -1631,8 +1638,25 @@ BEGIN
 			coalesce(launcher.out_of_processes,
 				'The launcher starts workers within seconds, after a crash within a minute; if this lasts, look into the server log.'),
 			CASE WHEN launcher.out_of_processes IS NOT NULL
-				THEN 'SELECT backend_type, count(*) FROM pg_stat_activity GROUP BY 1' END;
+				THEN 'SELECT backend_type, count(*) FROM pg_stat_activity GROUP BY 1'
+				ELSE 'SELECT worker, pid, state, since, last_error FROM outbox_workers' END;
 	END IF;
+
+	/* What is left to see of a bad night. */
+	RETURN QUERY SELECT CASE WHEN c.at > clock_timestamp() - interval '10 minutes' THEN 'warning' ELSE 'info' END,
+		'crashed', c.subject, c.at,
+		format('%s %s since the server was started, the last time at %s', c.what,
+			CASE c.times WHEN 1 THEN 'once' ELSE c.times || ' times' END, c.at::timestamptz(0)),
+		c.hint, format('grep -E %L LOGFILE', c.search)
+	FROM (VALUES
+		('workers of database ' || quote_ident(current_database()), launcher.crashes, launcher.crashed_at, 'a worker ended with an error',
+			'The launcher has started it again; the server log has the error. Shown for a day, as a warning for ten minutes.',
+			'outbox relay.*(FATAL|ERROR|exited with exit code)'),
+		('server', launcher.server_crashes, launcher.server_crashed_at, 'a process crashed, and the server restarted all of them',
+			'Messages that were in flight have gone out twice. The server log names the process that crashed, and its signal. Shown for a day, as a warning for ten minutes.',
+			'was terminated by signal|exited with exit code'))
+		AS c (subject, times, at, what, hint, search)
+	WHERE c.at > clock_timestamp() - interval '1 day';
 
 	RETURN QUERY SELECT 'critical', 'process silent', s.subject, s.since,
 		concat_ws(', ', format('process %s has done nothing for %s s', s.pid, extract(epoch FROM clock_timestamp() - s.since)::bigint), 'waits for ' || s.waits_for),
@@ -1670,25 +1694,51 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
 	origins text;
+	versions record;
+	enable text;
 BEGIN
+	SELECT l.version AS library, e.extversion AS extension,
+		EXISTS (SELECT FROM pg_extension_update_paths('outbox') u
+			WHERE u.source = e.extversion AND u.target = l.version AND u.path IS NOT NULL) AS path
+	INTO versions
+	FROM pg_extension e, outbox_internal.outbox_library_versions() l
+	WHERE e.extname = 'outbox' AND l.component = 'library';
+
+	/* Where the worker has it from: it runs as the role of initdb, and what is set for that or the database comes first. */
+	SELECT format('ALTER %s SET outbox.enabled = on; SELECT outbox_worker_restart()',
+			coalesce(nullif(concat_ws(' IN ', 'ROLE ' || quote_ident(r.rolname), 'DATABASE ' || quote_ident(d.datname)), ''), 'ROLE ALL'))
+	INTO enable
+	FROM pg_db_role_setting s LEFT JOIN pg_roles r ON r.oid = s.setrole LEFT JOIN pg_database d ON d.oid = s.setdatabase
+	WHERE s.setrole IN (0, 10) AND (s.setdatabase = 0 OR d.datname = current_database())
+		AND EXISTS (SELECT FROM unnest(s.setconfig) c WHERE c LIKE 'outbox.enabled=%')
+	ORDER BY s.setrole DESC, s.setdatabase DESC LIMIT 1;
+	enable := coalesce(enable,
+		(SELECT 'SELECT source, sourcefile, sourceline FROM pg_settings WHERE name = ' || quote_literal(p.name)
+		 FROM pg_settings p WHERE p.name = 'outbox.enabled' AND p.source = 'command line'),
+		'ALTER SYSTEM SET outbox.enabled = on; SELECT pg_reload_conf()');
+
 	RETURN QUERY
 	WITH workers AS MATERIALIZED (SELECT * FROM outbox_internal.outbox_worker_stats()),
 	found AS (
-		SELECT w.worker, a.severity, w.reason AS problem, w.reason_since AS since,
-			w.reason_text AS detail, a.hint, a.command
-		FROM workers w, LATERAL outbox_internal.outbox_reason_hint(w.reason) a
+		SELECT w.worker, CASE WHEN g.goes_on THEN 'warning' ELSE a.severity END AS severity, w.reason AS problem, w.reason_since AS since,
+			w.reason_text AS detail,
+			CASE WHEN g.goes_on THEN 'Publishing goes on over the connection that is there; when it ends, the relay cannot connect again. ' ELSE '' END || a.hint AS hint,
+			a.command
+		/* Settings that cannot be used since a reload. */
+		FROM workers w, LATERAL (SELECT w.state IN ('idle', 'publishing')) g(goes_on), LATERAL outbox_internal.outbox_reason_hint(w.reason, true, w.broker, NULL::text, NULL::text) a
 		WHERE w.reason IS NOT NULL
 		UNION ALL
 		SELECT w.worker, s.severity, s.problem, w.since, s.detail, s.hint, s.command
 		FROM workers w JOIN (VALUES
 			('disabled', 'warning', 'disabled', 'outbox.enabled is off',
-				'Set outbox.enabled to on and reload the configuration.', 'ALTER SYSTEM SET outbox.enabled = on'),
+				'Set outbox.enabled to on where it is off: for this database, for the role of the server''s workers, in a file, or on the server''s command line.',
+				enable),
 			('version mismatch', 'critical', 'version mismatch',
-				(SELECT format('the library has version %s, the extension %s', l.version, e.extversion)
-				 FROM pg_extension e, outbox_internal.outbox_library_versions() l
-				 WHERE e.extname = 'outbox' AND l.component = 'library'),
-				'The older of the two has to follow: run the command, or install the package of the extension''s version and restart the server.',
-				'ALTER EXTENSION outbox UPDATE'),
+				format('the library has version %s, the extension %s', versions.library, versions.extension),
+				CASE WHEN versions.path THEN 'The extension is the older one: update it.'
+					ELSE 'There is no update from the extension''s version to the library''s: install the package of the extension''s version, if the command does not list it, and restart the server.' END,
+				CASE WHEN versions.path THEN format('ALTER EXTENSION outbox UPDATE TO %L', versions.library)
+					ELSE 'SELECT version, installed FROM pg_available_extension_versions WHERE name = ''outbox''' END),
 			('waiting for standby', 'critical', 'standby missing',
 				format('synchronous_standby_names = ''%s''; connected: %s', current_setting('synchronous_standby_names'),
 					coalesce((SELECT string_agg(format('%s (%s)', r.application_name, r.sync_state), ', ') FROM pg_stat_replication r), 'none')),
@@ -1697,16 +1747,16 @@ BEGIN
 			AS s (state, severity, problem, detail, hint, command) ON s.state = w.state
 		UNION ALL
 		SELECT w.worker, 'warning', 'worker stopped', w.since, w.last_error,
-			'A worker is leaving for longer than it should: look into the server log.', NULL
+			'A worker is leaving for longer than it should: see what it waits for, and the server log.',
+			format('SELECT pid, state, wait_event_type, wait_event FROM pg_stat_activity WHERE pid = %s', w.pid)
 		FROM workers w
 		WHERE w.state IN ('stopping', 'stopped') AND w.since < now() - interval '15 seconds'
 		UNION ALL
 		SELECT w.worker, CASE WHEN w.tls_not_after < now() + interval '3 days' THEN 'critical' ELSE 'warning' END,
 			'certificate expires', w.tls_not_after - interval '30 days',
 			format('the certificate of %s is valid until %s', w.broker, w.tls_not_after),
-			'Renew it on the broker; from that day on nothing is published.',
-			'openssl s_client -connect HOST:5671 -servername HOST </dev/null | openssl x509 -noout -dates'
-		FROM workers w
+			'Renew it on the broker; from that day on nothing is published.', a.command
+		FROM workers w, LATERAL outbox_internal.outbox_reason_hint('certificate expired', true, w.broker, NULL::text, NULL::text) a
 		WHERE w.tls_not_after < now() + interval '30 days' AND w.reason IS DISTINCT FROM 'certificate expired'
 		UNION ALL
 		SELECT w.worker, 'warning', 'clock jumped', w.clock_jumped_at,
@@ -1716,7 +1766,7 @@ BEGIN
 		WHERE w.clock_jumped_at > now() - interval '10 minutes'
 		UNION ALL
 		SELECT w.worker, a.severity, 'twin', w.twin_since, w.twin, a.hint, a.command
-		FROM workers w, LATERAL outbox_internal.outbox_reason_hint('twin') a
+		FROM workers w, LATERAL outbox_internal.outbox_reason_hint('twin', true, w.broker, NULL::text, NULL::text) a
 		WHERE w.twin IS NOT NULL)
 	SELECT f.severity, f.problem,
 		CASE WHEN count(*) = 1 THEN 'worker ' ELSE 'workers ' END || string_agg(f.worker::text, ', ' ORDER BY f.worker),
@@ -1729,7 +1779,7 @@ BEGIN
 		format('seq %s: %s (%s)', u.seq, u.error, u.sqlstate)
 			|| CASE WHEN u.of_worker > 8 THEN format('; one of %s that worker %s has set aside', u.of_worker, u.worker) ELSE '' END,
 		a.hint, format('SELECT outbox_discard(%L)', u.id)
-	FROM outbox_internal.outbox_unreadable_rows() u, LATERAL outbox_internal.outbox_reason_hint('message unreadable') a;
+	FROM outbox_internal.outbox_unreadable_rows() u, LATERAL outbox_internal.outbox_reason_hint('message unreadable', false, NULL::text, NULL::text, NULL::text) a;
 
 	/* Silent for the sake of the original: whose messages are these? */
 	IF EXISTS (SELECT FROM outbox_internal.outbox_worker_stats() w WHERE w.state = 'not adopted') THEN
@@ -1770,20 +1820,21 @@ BEGIN
 	RETURN QUERY
 	WITH routes AS MATERIALIZED (
 		SELECT b.*, s.waits_because, s.reason, s.waits_since, s.retry_at,
-			p.paused_by, p.paused_at, p.pause_reason, p.relay
+			p.paused_by, p.paused_at, p.pause_reason, p.relay, p.exchange,
+			CASE b.backlog WHEN 1 THEN '1 message waits' ELSE b.backlog || ' messages wait' END AS waiting
 		FROM unnest(counts) b
 			LEFT JOIN outbox_internal.outbox_route_stats() s ON s.route = b.route
 			LEFT JOIN outbox_internal.outbox_route p ON p.name = b.route
 		WHERE b.route IS NOT NULL)
 	SELECT 'warning', 'route paused', format('route "%s"', r.route), r.paused_at,
-		concat_ws(': ', 'by ' || quote_ident(r.paused_by), r.pause_reason) || format('; %s messages wait', r.backlog),
+		concat_ws(': ', 'by ' || quote_ident(r.paused_by), r.pause_reason) || '; ' || r.waiting,
 		'Its messages wait until it is resumed.', format('SELECT outbox_resume(%L)', r.route)
 	FROM routes r WHERE r.paused
 	UNION ALL
 	SELECT 'warning', 'role changed', format('route "%s"', p.name), NULL::timestamptz,
 		format('%s names %s, which did not exist when that was written, or was another role', n.kind,
 			string_agg(quote_ident(n.role::text), ', ' ORDER BY n.role)),
-		'A role was renamed, dropped or made again, and nobody gets in by that name. If the role of this name is meant, write the column again.',
+		'A role was renamed, dropped or created again, and that name gives no role access any more. If the role of this name is meant, write the column again.',
 		format('UPDATE outbox_route SET %I = %1$I WHERE name = %L', n.kind, p.name)
 	FROM outbox_internal.outbox_route p,
 		LATERAL (SELECT 'enqueue_roles' AS kind, e.role, e.oid FROM unnest(p.enqueue_roles, p.enqueue_role_oids) e(role, oid)
@@ -1793,15 +1844,16 @@ BEGIN
 	GROUP BY p.name, n.kind
 	UNION ALL
 	SELECT 'critical', 'route missing', format('route "%s"', r.route), r.oldest,
-		format('%s messages have a route that is not in outbox_route', r.backlog + r.scheduled + r.failed),
+		CASE r.backlog + r.scheduled + r.failed WHEN 1 THEN '1 message has'
+			ELSE format('%s messages have', r.backlog + r.scheduled + r.failed) END || ' a route that is not in outbox_route',
 		'They wait until there is one: add it, or discard them.',
 		format('INSERT INTO outbox_route (name) VALUES (%L)', r.route)
 	FROM routes r WHERE NOT r.known
 	UNION ALL
 	SELECT a.severity, coalesce(r.reason, 'exchange error'), format('route "%s"', r.route), r.waits_since,
-		format('%s; %s messages wait', r.waits_because, r.backlog) || coalesce(', next attempt at ' || r.retry_at::timestamptz(0)::text, ''),
+		format('%s; %s', r.waits_because, r.waiting) || coalesce(', next attempt at ' || r.retry_at::timestamptz(0)::text, ''),
 		a.hint, a.command
-	FROM routes r, LATERAL outbox_internal.outbox_reason_hint(coalesce(r.reason, 'exchange error')) a
+	FROM routes r, LATERAL outbox_internal.outbox_reason_hint(coalesce(r.reason, 'exchange error'), true, NULL::text, r.route, r.exchange) a
 	WHERE r.waits_because IS NOT NULL AND NOT r.paused
 		/* The worker that has met such a message does not see it marked. */
 		AND (r.reason IS DISTINCT FROM 'another relay''s route' OR EXISTS (SELECT FROM outbox_internal.outbox o
@@ -1809,14 +1861,14 @@ BEGIN
 	UNION ALL
 	SELECT CASE WHEN clock_timestamp() - r.oldest > 10 * late THEN 'critical' ELSE 'warning' END,
 		'backlog old', format('route "%s"', r.route), r.oldest,
-		format('%s messages wait%s, the oldest for %s', r.backlog, CASE WHEN r.estimated THEN ' (estimated)' ELSE '' END,
+		format('%s%s, the oldest for %s', r.waiting, CASE WHEN r.estimated THEN ' (estimated)' ELSE '' END,
 			date_trunc('second', clock_timestamp() - r.oldest)),
 		'The other rows say why. If there is none, more is enqueued than goes out, or a key with many messages is slow.',
 		'SELECT * FROM outbox_routes_status'
 	FROM routes r WHERE late > interval '0' AND r.oldest < clock_timestamp() - late
 	UNION ALL
 	SELECT 'warning', 'external relay missing', format('route "%s"', r.route), r.oldest,
-		format('%s messages wait, and no relay has leased any', r.backlog),
+		r.waiting || ', and no relay has leased any',
 		'Its relay does not run, or claims nothing: look at its log.', 'SELECT * FROM outbox_leases'
 	FROM routes r
 	WHERE r.relay = 'external' AND NOT r.paused AND late > interval '0' AND r.oldest < clock_timestamp() - late
@@ -1824,7 +1876,7 @@ BEGIN
 			WHERE l.route = r.route AND l.expires_at > clock_timestamp())
 	UNION ALL
 	SELECT 'warning', 'route full', format('route "%s"', r.route), NULL::timestamptz,
-		format('the route has reached max_pending (%s messages); new messages are rejected', r.max_pending),
+		format('the route has reached max_pending (%s message%s); new messages are rejected', r.max_pending, CASE WHEN r.max_pending <> 1 THEN 's' END),
 		'Nothing can be enqueued to it until some are gone. The other rows say why they wait; failed ones count, and those of open transactions.',
 		format('SELECT * FROM outbox_routes_status WHERE route = %L', r.route)
 	FROM routes r
@@ -1925,16 +1977,18 @@ BEGIN
 		SELECT 'warning', 'row locked', k.who, k.since,
 			CASE WHEN k.in_flight = 0 THEN
 				format('message %s%s%s for the row locks of %s', k.id, k.key,
-					CASE k.n WHEN 1 THEN ' waits' ELSE format(' and at least %s others wait', k.n - 1) END, k.who)
+					CASE k.n WHEN 1 THEN ' waits' WHEN 2 THEN ' and at least 1 other wait' ELSE format(' and at least %s others wait', k.n - 1) END, k.who)
 			ELSE format(CASE WHEN w.unsettled > k.in_flight
 					THEN '%1$s messages in flight wait for row locks, %5$s%2$s of them for those of %3$s%4$s'
+					WHEN k.in_flight = 1 THEN '1 message in flight waits for the row locks of %3$s%4$s'
 					ELSE '%2$s messages in flight wait for the row locks of %3$s%4$s' END,
 				w.unsettled, k.in_flight, k.who,
 				'; nothing is published meanwhile by ' || k.waits || ', with three times outbox.window of them',
 				CASE WHEN w.unsettled > w.shown THEN 'at least ' END)
 			END,
-			'Somebody''s open transaction has locked the rows; the later messages of their keys wait until that ends.',
-			coalesce('SELECT pg_terminate_backend(' || k.pids[1] || ')', 'ROLLBACK PREPARED ' || quote_literal(k.prepared[1]))
+			'An open transaction has locked the rows; later messages of their keys wait until it ends.',
+			CASE WHEN k.pids[1] IS NOT NULL THEN format('SELECT pg_terminate_backend(%s)', k.pids[1])
+				ELSE format('ROLLBACK PREPARED %L', k.prepared[1]) END
 		FROM lockers k, workers w;
 	END IF;
 	PERFORM FROM unnest(counts) c WHERE c.retrying > 0 OR c.failed > 0;
@@ -1951,8 +2005,13 @@ BEGIN
 
 	RETURN QUERY
 	SELECT a.severity, e.reason, format('route "%s"', e.route), e.since,
-		format('%s: %s messages, after %s attempts at most', e.last_error, e.messages, e.attempts),
-		a.hint, a.command
+		format('%s: %s message%s, after %s', e.last_error, e.messages, CASE WHEN e.messages <> 1 THEN 's' END,
+			CASE e.attempts WHEN 1 THEN '1 attempt' ELSE format('%s attempts at most', e.attempts) END),
+		a.hint,
+		/* A permission of the broker's is granted; else the messages decide. */
+		CASE WHEN e.reason IN ('unroutable', 'queue refuses') OR e.last_error LIKE '%access to topic%' THEN a.command
+			ELSE format('SELECT id, event_type, routing_key, attempts, last_error FROM outbox_messages WHERE route = %L AND status = ''pending'' AND attempts > 0 LIMIT 20',
+				e.route) END
 	FROM (SELECT m.route, m.reason, m.last_error, count(*) AS messages, min(m.created_at) AS since, max(m.attempts) AS attempts
 		  FROM (SELECT o.*,
 					/* A role that may insert may write any text there. */
@@ -1960,11 +2019,14 @@ BEGIN
 						ELSE 'message refused' END AS reason
 				FROM outbox_internal.outbox_stuck_messages(0::bigint, waiting) o) m
 		  GROUP BY m.route, m.reason, m.last_error
-		  ORDER BY count(*) DESC LIMIT 20) e, LATERAL outbox_internal.outbox_reason_hint(e.reason) a;
+		  ORDER BY count(*) DESC LIMIT 20) e
+		LEFT JOIN outbox_internal.outbox_route p ON p.name = e.route,
+		LATERAL outbox_internal.outbox_reason_hint(e.reason, true, NULL::text, e.route, p.exchange) a;
 
 	RETURN QUERY
 	SELECT 'warning', 'failed messages', format('route "%s"', e.route), e.since,
-		format('%s messages%s, %s', e.messages, CASE WHEN all_failed THEN '' ELSE ' or more' END, e.last_error),
+		format('%s message%s%s, %s', e.messages, CASE WHEN e.messages <> 1 THEN 's' END,
+			CASE WHEN NOT all_failed THEN ' or more' END, e.last_error),
 		'They failed after max_attempts, and stay until they are requeued or discarded.',
 		format('SELECT outbox_requeue_failed(route => %L)', e.route)
 	FROM (SELECT m.route, count(*) AS messages, min(m.created_at) AS since,
@@ -1976,12 +2038,14 @@ BEGIN
 	SELECT CASE k.status WHEN 'failed' THEN 'warning' ELSE 'info' END, 'key held',
 		format('key "%s" "%s" of route "%s"', outbox_internal.outbox_printable(k.aggregate_type),
 			outbox_internal.outbox_printable(k.aggregate_id), k.route), k.created_at,
-		format('message %s %s: %s; %s messages wait behind it', k.id,
+		format('message %s %s: %s; %s behind it', k.id,
 			CASE k.status WHEN 'failed' THEN 'has failed' ELSE format('is tried again at %s', k.available_at::timestamptz(0)) END,
-			k.last_error, CASE WHEN k.behind > 100 THEN 'more than 100' ELSE k.behind::text END),
+			k.last_error, CASE WHEN k.behind = 1 THEN '1 message waits' WHEN k.behind > 100 THEN 'more than 100 messages wait'
+				ELSE format('%s messages wait', k.behind) END),
 		CASE k.status WHEN 'failed' THEN 'The route has on_failed = ''block'': requeue or discard the message that has failed.'
 			ELSE 'It ends with the next attempt that succeeds.' END,
-		CASE k.status WHEN 'failed' THEN format('SELECT outbox_requeue(%L)', k.id) END
+		CASE k.status WHEN 'failed' THEN format('SELECT outbox_requeue(%L)', k.id)
+			ELSE 'SELECT * FROM outbox_held_keys' END
 	FROM outbox_internal.outbox_holding_messages(failed, waiting, 20::bigint, 101::bigint) k
 	WHERE k.behind > 0 OR k.status = 'failed';
 END
@@ -2090,16 +2154,18 @@ BEGIN
 	RETURN QUERY
 	SELECT 'warning', 'archive behind', 'archive', ((first_day + 1)::timestamp AT TIME ZONE 'UTC') + longest,
 		format('the partition of %s is still there', first_day),
-		'It has been out of retention for a day: the relay drops it when nobody reads the archive.', 'SELECT * FROM outbox_archive_status'
+		'It has been out of retention for a day: the relay drops it when no session reads the archive.', 'SELECT * FROM outbox_archive_status'
 	WHERE ((first_day + 2)::timestamp AT TIME ZONE 'UTC') < clock_timestamp() - longest;
 
 	RETURN QUERY
 	SELECT 'warning', 'archive partition missing', 'archive', NULL::timestamptz,
 		coalesce('the last partition is that of ' || last_day, 'there is none'),
-		'Messages of the days after it go to outbox_archive_default. The relay makes partitions two days ahead when nobody has the archive locked.',
+		'Messages of the days after it go to outbox_archive_default. The relay creates partitions two days ahead when no session has the archive locked.',
 		'SELECT * FROM outbox_archive_status'
 	WHERE longest > interval '0'
-		AND coalesce(last_day <= today,
+		/* The relay makes tomorrow's at once where nothing is in its way. */
+		AND coalesce(last_day < today OR last_day = today
+			AND EXISTS (SELECT FROM outbox_internal.outbox_worker_stats() w WHERE w.archive_error IS NOT NULL),
 			pg_stat_get_live_tuples(to_regclass('outbox_internal.outbox_archive_default')) > 0);
 END
 $$;
@@ -2122,7 +2188,8 @@ BEGIN
 		CASE WHEN t.oid IS NULL THEN 'Rows are not checked, and the relay may not hear of them: create the extension again, beside which the messages have to be saved.'
 			ELSE 'Rows are not checked, and the relay may not hear of them: enable it.' END,
 		CASE WHEN t.oid IS NOT NULL THEN format('ALTER TABLE %s ENABLE %sTRIGGER %I', x.relation::regclass,
-			CASE WHEN x.always THEN 'ALWAYS ' END, x.trigger) END
+			CASE WHEN x.always THEN 'ALWAYS ' END, x.trigger)
+			ELSE format('SELECT tgname, tgenabled FROM pg_trigger WHERE tgrelid = %L::regclass AND NOT tgisinternal', x.relation::regclass) END
 	FROM (SELECT n.kind, n.name, outbox_internal.outbox_relation(n.name::text) AS relation, u.trigger,
 			u.trigger = ANY ('{outbox_route_changed,outbox_route_emptied,outbox_route_relay,outbox_control_changed,outbox_control_emptied}'::text[]) AS always
 		  FROM (VALUES ('table ', 'outbox', '{outbox_row,outbox_removed}'::text[]),
@@ -2139,7 +2206,8 @@ BEGIN
 	SELECT 'warning', 'index missing', 'table ' || x.name, NULL::timestamptz,
 		format('index %s %s', x.index, CASE WHEN i.indexrelid IS NULL THEN 'is missing' ELSE 'is not valid' END),
 		'The whole table is read instead, which becomes slow as it grows, and a primary key keeps rows apart: build the index again.',
-		CASE WHEN i.indexrelid IS NOT NULL THEN format('REINDEX INDEX CONCURRENTLY %s', i.indexrelid::regclass) END
+		CASE WHEN i.indexrelid IS NOT NULL THEN format('REINDEX INDEX CONCURRENTLY %s', i.indexrelid::regclass)
+			ELSE format('SELECT indexrelid::regclass, indisvalid FROM pg_index WHERE indrelid = %L::regclass', x.relation::regclass) END
 	FROM (SELECT n.name, o.relation, u.index
 		  FROM (VALUES ('outbox', '{outbox_pkey,outbox_ready,outbox_waiting,outbox_failed_seq,outbox_key,outbox_holder,outbox_counted,outbox_external,outbox_external_waiting}'::text[]),
 				('outbox_archive', '{outbox_archive_id}'), ('outbox_archive_default', '{outbox_archive_default_published_at}'),
@@ -2189,10 +2257,12 @@ BEGIN
 	IF NOT readable OR EXISTS (SELECT FROM outbox_internal.outbox_worker_stats() w WHERE w.reason = 'lock timeout') THEN
 		RETURN QUERY
 		SELECT 'critical', 'table locked', 'table ' || c.relname, l.since,
-			format('%s, %s by process %s%s', l.mode, CASE WHEN l.granted THEN 'held' ELSE 'waited for' END,
-				coalesce(l.pid::text, 'none (a prepared transaction)'), ' (' || nullif(l.application_name, '') || ')'),
+			format('%s %s by %s%s', l.mode, CASE WHEN l.granted THEN 'held' ELSE 'waited for' END,
+				coalesce('process ' || l.pid, format('prepared transaction "%s"', outbox_internal.outbox_printable(l.prepared::text))),
+				' (' || nullif(l.application_name, '') || ')'),
 			'The relay cannot work meanwhile; it goes on by itself. See whether that command may be ended.',
-			coalesce('SELECT pg_terminate_backend(' || l.pid || ')', 'SELECT gid, prepared, owner FROM pg_prepared_xacts ORDER BY prepared')
+			CASE WHEN l.pid IS NOT NULL THEN format('SELECT pg_terminate_backend(%s)', l.pid)
+				ELSE format('ROLLBACK PREPARED %L', l.prepared) END
 		FROM outbox_internal.outbox_table_lockers l
 			LEFT JOIN pg_class c ON c.oid = l.relation;
 	END IF;
@@ -2486,7 +2556,8 @@ BEGIN
 		SELECT g.oid, g.tgenabled IN ('D', 'R') AS off,
 			format('trigger %s on table %s', outbox_internal.outbox_printable(quote_ident(g.tgname)),
 				outbox_internal.outbox_printable(g.tgrelid::regclass::text)) AS subject,
-			format('ALTER TABLE %s ENABLE TRIGGER %I', g.tgrelid::regclass, g.tgname) AS command
+			format('ALTER TABLE %s ENABLE TRIGGER %I', g.tgrelid::regclass, g.tgname) AS command,
+			format('SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE tgrelid = %L::regclass AND tgname = %L', g.tgrelid::regclass, g.tgname) AS definition
 		FROM pg_trigger g
 			JOIN pg_proc p ON p.oid = g.tgfoid AND p.proname = 'outbox_capture'
 			JOIN pg_depend d ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid
@@ -2506,7 +2577,7 @@ BEGIN
 			RETURN QUERY SELECT 'critical', 'capture broken', t.subject, NULL::timestamptz,
 				outbox_internal.outbox_printable(message),
 				concat_ws(' ', 'Every statement that fires it fails with this error. Fix what it names, or create the trigger again.',
-					nullif(advice, '')), NULL;
+					nullif(advice, '')), t.definition;
 		END;
 	END LOOP;
 END
@@ -3283,7 +3354,7 @@ COMMENT ON FUNCTION @extschema@.outbox_locked_rows() IS
 CREATE FUNCTION @extschema@.outbox_table_lockers(
 	OUT relation regclass, OUT mode text, OUT granted boolean, OUT pid integer,
 	OUT since timestamptz, OUT query_start timestamptz,
-	OUT application_name text, OUT blocked_by integer[])
+	OUT application_name text, OUT blocked_by integer[], OUT prepared text)
 RETURNS SETOF record
 LANGUAGE sql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
@@ -3291,7 +3362,7 @@ BEGIN ATOMIC
 	SELECT l.relation::regclass, l.mode, l.granted, l.pid,
 		CASE WHEN l.granted THEN coalesce(a.xact_start, p.prepared) ELSE l.waitstart END,
 		a.query_start, a.application_name,
-		CASE WHEN NOT l.granted THEN pg_blocking_pids(l.pid) END
+		CASE WHEN NOT l.granted THEN pg_blocking_pids(l.pid) END, p.gid
 	FROM (
 			VALUES ('@extschema@.outbox'::regclass::oid, true),
 				('@extschema@.outbox_archive'::regclass::oid, true),
@@ -3323,7 +3394,7 @@ CREATE VIEW outbox_internal.outbox_table_lockers AS
 	SELECT l.* FROM @extschema@.outbox_table_lockers() l;
 
 COMMENT ON FUNCTION @extschema@.outbox_table_lockers() IS
-'Locks on tables of outbox that the relay cannot work beside, and those that are waited for in the same mode, as the relay queues behind them. since: when the transaction began or was prepared, or the wait; pid: NULL of a prepared transaction; blocked_by: whom it waits for, if it waits.';
+'Locks on tables of outbox that the relay cannot work beside, and those that are waited for in the same mode, as the relay queues behind them. since: when the transaction began or was prepared, or the wait; pid: NULL of a prepared transaction, whose name is in prepared; blocked_by: the processes that it waits for, if it waits.';
 
 --
 -- All of it at a glance, for psql's \watch
@@ -4937,7 +5008,7 @@ BEGIN
 		FROM outbox_internal.outbox_preflight_broker(exchanges, coalesce(types, '{}'),
 				coalesce(routes, '{}'), routing_key, publish)
 			WITH ORDINALITY b("check", ok, detail, hint, reason, n)
-			LEFT JOIN LATERAL outbox_internal.outbox_reason_hint(b.reason) h ON b.reason IS NOT NULL
+			LEFT JOIN LATERAL outbox_internal.outbox_reason_hint(b.reason, true, NULL::text, NULL::text, NULL::text) h ON b.reason IS NOT NULL
 		ORDER BY b.n;
 	BEGIN
 		RETURN QUERY SELECT * FROM outbox_internal.outbox_preflight_database();
@@ -4991,7 +5062,7 @@ GRANT EXECUTE ON FUNCTION
 	@extschema@.outbox_database_stats(),
 	@extschema@.outbox_quantile(double precision, double precision[], double precision[]),
 	@extschema@.outbox_reason_hint(text),
-	outbox_internal.outbox_reason_hint(text),
+	outbox_internal.outbox_reason_hint(text, boolean, text, text, text),
 	@extschema@.outbox_locked_rows(),
 	@extschema@.outbox_table_lockers(),
 	@extschema@.outbox_version(),

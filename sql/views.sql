@@ -60,7 +60,10 @@ INSERT INTO outbox (event_type, payload, attempts, available_at, last_error, las
 	FROM unnest('{unroutable,queue refuses,message refused,external nack,disk full,nonsense,NULL}'::text[]) reason;
 SELECT severity, problem, subject, detail, hint, command FROM outbox_problems WHERE subject ~ '^route' ORDER BY problem;
 SELECT p.problem FROM outbox_problems p, outbox_reason_hint(p.problem) a
-WHERE p.subject ~ '^route' AND (p.severity, p.hint, p.command) IS DISTINCT FROM (a.severity, a.hint, a.command);
+WHERE p.subject ~ '^route' AND (p.severity, p.hint) IS DISTINCT FROM (a.severity, a.hint);
+-- Settings are filled in, and a permission of the broker's is granted
+UPDATE outbox SET last_error = 'ACCESS_REFUSED - access to topic' WHERE last_error_reason = 'message refused';
+SELECT command FROM outbox_problems WHERE detail ~ 'topic';
 ROLLBACK;
 -- Of more than 20 the oldest
 BEGIN;

@@ -130,4 +130,14 @@ typedef struct OutboxAdvice
 /* There is one for each reason but NONE. */
 extern const OutboxAdvice *outbox_reason_advice(OutboxReason reason);
 
+/* ------------------------------------------------------ advice_command.c */
+
+/*
+ * The command with what is known of its words in capital letters: settings of this
+ * session, and broker ("host:port"), route and exchange unless they are NULL.  What
+ * is filled in is quoted.
+ */
+extern const char *outbox_fill_command(const char *command, const char *broker,
+									   const char *route, const char *exchange);
+
 #endif							/* OUTBOX_ADMIN_INTERNAL_H */

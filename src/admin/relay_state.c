@@ -12,6 +12,7 @@
 #include "access/xlog.h"
 #include "admin_internal.h"
 #include "settings.h"
+#include "stats.h"
 #include "storage/proc.h"
 #include "storage/procarray.h"
 #include "utils/wait_event.h"
@@ -344,7 +345,7 @@ absent_state(const char **hint)
 		return "standby";
 	}
 	if (outbox_shared->launcher_procno < 0)
-		*hint = "The outbox launcher does not run, so that nobody starts workers. The server starts it again within 5 seconds; if this lasts, the server log says why: with too few max_worker_processes it was not even registered.";
+		*hint = "The outbox launcher does not run, so that no workers are started. The server starts it again within 5 seconds; if this lasts, the server log says why: with too few max_worker_processes it was not even registered.";
 	else if (outbox_shared->out_of_workers)
 		*hint = outbox_workers_advice();
 	else
@@ -360,6 +361,9 @@ partial_hint(const Summary *sum)
 
 	if (sum->twin)
 		return outbox_reason_advice(OUTBOX_REASON_TWIN)->hint;
+	/* Publishing goes on over the connection that is there. */
+	if (sum->worst.error == OUTBOX_ERROR_SETTINGS)
+		return outbox_reason_advice(sum->worst.report.errors[OUTBOX_ERROR_SETTINGS].reason)->hint;
 	if (missing && sum->broken_routes)
 		return psprintf("Not all of outbox.workers could be started. %s And a route cannot be published to and its messages wait, see last_error.",
 						outbox_workers_advice());
@@ -401,6 +405,25 @@ outbox_relay_state(PG_FUNCTION_ARGS)
 	return return_row(fcinfo, &row);
 }
 
+/* Of workers of this database alone, and of the server with all of its processes. */
+static void
+put_crashes(ResultRow *row)
+{
+	OutboxDatabaseStats *stats = outbox_stats_find(MyDatabaseId);
+	TimestampTz crashed_at = 0;
+
+	if (stats != NULL)
+	{
+		SpinLockAcquire(&stats->mutex);
+		crashed_at = stats->crashed_at;
+		SpinLockRelease(&stats->mutex);
+	}
+	put_int64(row, stats == NULL ? 0 : (int64) pg_atomic_read_u64(&stats->events[OUTBOX_EVENT_CRASH]));
+	put_time(row, crashed_at);
+	put_int64(row, outbox_shared == NULL ? 0 : outbox_shared->server_crashes);
+	put_time(row, outbox_shared == NULL ? 0 : outbox_shared->server_crashed_at);
+}
+
 Datum
 outbox_launcher_state(PG_FUNCTION_ARGS)
 {
@@ -419,5 +442,6 @@ outbox_launcher_state(PG_FUNCTION_ARGS)
 	 */
 	put_int32(&row, Max(sum.wanted, outbox_workers));
 	put_int32(&row, sum.running);
+	put_crashes(&row);
 	return return_row(fcinfo, &row);
 }

@@ -21,6 +21,7 @@
 #include "rows_written.h"
 #include "settings.h"
 #include "shared.h"
+#include "stats.h"
 #include "utils/memutils.h"
 #include "worker_limit.h"
 
@@ -194,7 +195,9 @@ worker_ended(DatabaseEntry *db, int number)
 		case OUTBOX_EXIT_CRASHED:
 			worker_crashed(db, entry);
 			/* Dropped, or not open to connections any more. */
-			if (!outbox_database_exists(db->dboid))
+			if (outbox_database_exists(db->dboid))
+				outbox_stats_crashed(db->dboid);
+			else
 				outbox_database_set_state(db, DATABASE_ABSENT);
 			break;
 	}

@@ -165,7 +165,8 @@ show_state(OutboxRelay *relay)
 		state = copy_worker_state(copy);
 	else if (relay->control.paused)
 		state = OUTBOX_WORKER_PAUSED;
-	else if (relay->config.error != NULL)
+	/* Over a connection that is there, publishing goes on. */
+	else if (relay->config.error != NULL && !outbox_relay_link_open(relay))
 		state = OUTBOX_WORKER_CONFIG_ERROR;
 	else
 		state = link_worker_state(relay);

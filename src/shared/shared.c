@@ -56,9 +56,25 @@ shared_init_slot(OutboxSlot *slot)
 		pg_atomic_init_u64(&slot->claims[i], 0);
 }
 
+/*
+ * A crash of the server wipes shared memory, and has it set up again by the same
+ * postmaster, whose own variables outlive that.
+ */
+static void
+count_server_crashes(void)
+{
+	static int	starts = 0;
+
+	if (starts++ == 0)
+		return;
+	outbox_shared->server_crashes = starts - 1;
+	outbox_shared->server_crashed_at = GetCurrentTimestamp();
+}
+
 static void
 init_shared(void)
 {
+	count_server_crashes();
 	SpinLockInit(&outbox_shared->mutex);
 	outbox_shared->nslots = max_worker_processes;
 	outbox_shared->launcher_procno = -1;

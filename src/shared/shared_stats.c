@@ -121,8 +121,8 @@ choose_entry(void)
 }
 
 /*
- * Only a worker of the database makes its entry; of several that start together,
- * one makes it: whoever finds it taken in between looks again.
+ * A worker of the database makes its entry, or the launcher when it has crashed
+ * before; of several that start together, one makes it: the others find it.
  */
 static OutboxDatabaseStats *
 make_entry(Oid dboid)
@@ -141,6 +141,7 @@ make_entry(Oid dboid)
 		stats = chosen;
 		stats->dboid = dboid;
 		stats->nroutes = 0;
+		stats->crashed_at = 0;
 		outbox_recent_clear(stats - outbox_stats->databases);
 		for_each_value(stats, clear_value);
 		for (int i = 0; i <= OUTBOX_STATS_ROUTES; i++)
@@ -186,6 +187,22 @@ outbox_stats_route(const char *name)
 	}
 	SpinLockRelease(&mine->mutex);
 	return found;
+}
+
+void
+outbox_stats_crashed(Oid dboid)
+{
+	OutboxDatabaseStats *stats = outbox_stats_find(dboid);
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (stats == NULL)
+		stats = make_entry(dboid);
+	if (stats == NULL)
+		return;
+	pg_atomic_fetch_add_u64(&stats->events[OUTBOX_EVENT_CRASH], 1);
+	SpinLockAcquire(&stats->mutex);
+	stats->crashed_at = now;
+	SpinLockRelease(&stats->mutex);
 }
 
 /* ---------------------------------------------------------------- counting */

@@ -32,7 +32,8 @@ BEGIN
 		SELECT g.oid, g.tgenabled IN ('D', 'R') AS off,
 			format('trigger %s on table %s', outbox_internal.outbox_printable(quote_ident(g.tgname)),
 				outbox_internal.outbox_printable(g.tgrelid::regclass::text)) AS subject,
-			format('ALTER TABLE %s ENABLE TRIGGER %I', g.tgrelid::regclass, g.tgname) AS command
+			format('ALTER TABLE %s ENABLE TRIGGER %I', g.tgrelid::regclass, g.tgname) AS command,
+			format('SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE tgrelid = %L::regclass AND tgname = %L', g.tgrelid::regclass, g.tgname) AS definition
 		FROM pg_trigger g
 			JOIN pg_proc p ON p.oid = g.tgfoid AND p.proname = 'outbox_capture'
 			JOIN pg_depend d ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid
@@ -52,7 +53,7 @@ BEGIN
 			RETURN QUERY SELECT 'critical', 'capture broken', t.subject, NULL::timestamptz,
 				outbox_internal.outbox_printable(message),
 				concat_ws(' ', 'Every statement that fires it fails with this error. Fix what it names, or create the trigger again.',
-					nullif(advice, '')), NULL;
+					nullif(advice, '')), t.definition;
 		END;
 	END LOOP;
 END

@@ -48,7 +48,7 @@ COMMENT ON FUNCTION @extschema@.outbox_locked_rows() IS
 CREATE FUNCTION @extschema@.outbox_table_lockers(
 	OUT relation regclass, OUT mode text, OUT granted boolean, OUT pid integer,
 	OUT since timestamptz, OUT query_start timestamptz,
-	OUT application_name text, OUT blocked_by integer[])
+	OUT application_name text, OUT blocked_by integer[], OUT prepared text)
 RETURNS SETOF record
 LANGUAGE sql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
@@ -56,7 +56,7 @@ BEGIN ATOMIC
 	SELECT l.relation::regclass, l.mode, l.granted, l.pid,
 		CASE WHEN l.granted THEN coalesce(a.xact_start, p.prepared) ELSE l.waitstart END,
 		a.query_start, a.application_name,
-		CASE WHEN NOT l.granted THEN pg_blocking_pids(l.pid) END
+		CASE WHEN NOT l.granted THEN pg_blocking_pids(l.pid) END, p.gid
 	FROM (
 			VALUES ('@extschema@.outbox'::regclass::oid, true),
 				('@extschema@.outbox_archive'::regclass::oid, true),
@@ -88,5 +88,5 @@ CREATE VIEW outbox_internal.outbox_table_lockers AS
 	SELECT l.* FROM @extschema@.outbox_table_lockers() l;
 
 COMMENT ON FUNCTION @extschema@.outbox_table_lockers() IS
-'Locks on tables of outbox that the relay cannot work beside, and those that are waited for in the same mode, as the relay queues behind them. since: when the transaction began or was prepared, or the wait; pid: NULL of a prepared transaction; blocked_by: whom it waits for, if it waits.';
+'Locks on tables of outbox that the relay cannot work beside, and those that are waited for in the same mode, as the relay queues behind them. since: when the transaction began or was prepared, or the wait; pid: NULL of a prepared transaction, whose name is in prepared; blocked_by: the processes that it waits for, if it waits.';
 

@@ -48,6 +48,12 @@ outbox_slot_assign(Oid dboid, int worker, int nworkers, uint64 *generation)
 	return NULL;
 }
 
+void
+outbox_stats_crashed(Oid dboid)
+{
+	(void) dboid;
+}
+
 bool
 outbox_slot_free(OutboxSlot *slot, uint64 generation)
 {

@@ -285,10 +285,10 @@ foreach my $case (
 	my ($name, $break) = @$case;
 	$break->();
 	$node->set('outbox.passfile', $passfile);
-	$node->wait_sql($state, 'config error');
+	$node->wait_sql(q{SELECT reason LIKE 'password file %' FROM outbox_workers}, 't');
 	like($node->sql('SELECT last_error FROM outbox_status'),
 		qr/passfile|password file|\Q$passfile\E/,
-		"$name: config error, with the reason");
+		"$name: with the reason");
 	$node->unset('outbox.passfile');
 	delivers("$name, corrected");
 }

@@ -1,7 +1,6 @@
 # outbox_problems: each thing that can be wrong is produced, one by one, and seen as a
 # row with the words of who complained and with what to do; and goes when it is over.
-# What was seen is in its output, in lines that begin with "transcript", of which
-# doc/problems.md is made.
+# What was seen is in its output, in lines that begin with "transcript".
 #
 # suite: test
 # takes: 60 s
@@ -66,6 +65,7 @@ sub problem
 	like($about, $subject, "$problem: subject");
 	like($words, $detail, "$problem: detail");
 	isnt($hint, '', "$problem: what to do");
+	like($command, $how{command} // qr/./, "$problem: a command");
 	is($since, $SINCE{$problem} // 'now', "$problem: since when");
 	note 'transcript: | ', join(' | ', "`$problem`", map { s/\|/\\|/gr } $severity, $about, $words,
 		$command eq '' ? '' : "`$command`"), ' |';
@@ -80,6 +80,38 @@ sub over
 	ok(($how{node} // $node)->wait_sql(
 			qq{SELECT count(*) FROM outbox_problems WHERE problem = '$problem'}, '0', 30, $how{db}),
 		"$problem: gone when it is over");
+	return;
+}
+
+sub command_of
+{
+	my ($problem, $db) = @_;
+	return $node->sql("SELECT command FROM outbox_problems WHERE problem = '$problem' LIMIT 1", $db);
+}
+
+# Its command, as an operator would paste it, ends it.
+sub paste
+{
+	my ($problem) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my $command = command_of($problem);
+
+	note "pasted: $command";
+	$node->sql($command);
+	over($problem);
+	return;
+}
+
+# The command finds in the log what its detail counts.
+sub logged_crash
+{
+	my ($db, $line) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my $command = command_of('crashed', $db);
+
+	$command =~ s/LOGFILE$/$node->logfile/e;
+	note "pasted: $command";
+	like(scalar `$command`, $line, 'what to search the log for');
 	return;
 }
 
@@ -154,17 +186,28 @@ SQL
 broker_is('amqp://guest@127.0.0.1:1', 'connection refused', 'critical', qr/^worker 0$/, qr/Connection refused/);
 is($node->sql('SELECT problems > 0, worst_problem FROM outbox_status'),
 	't|connection refused: worker 0', 'the status names the worst');
-broker_is('amqp://guest@no-such-host.invalid', 'host unknown', 'critical', qr/worker 0/, qr/could not resolve/);
+broker_is('amqp://guest@no-such-host.invalid', 'host unknown', 'critical', qr/worker 0/, qr/could not resolve/, command => qr/^getent ahosts no-such-host\.invalid$/);
 my $hole = IO::Socket::INET->new(LocalAddr => '127.0.0.1', Listen => 1) or die $!;
 my @clients = map {
 	IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $hole->sockport, Blocking => 0)
 } 1 .. 4;
-broker_is('amqp://guest@127.0.0.1:' . $hole->sockport, 'connection timed out', 'critical', qr/worker 0/, qr/timed out/);
-broker_is('amqp://app@127.0.0.1:' . $port, 'no password', 'critical', qr/worker 0/, qr/passfile/);
+broker_is('amqp://guest@127.0.0.1:' . $hole->sockport, 'connection timed out', 'critical', qr/worker 0/, qr/timed out/,
+	command => qr{^timeout 3 openssl s_client -connect 127\.0\.0\.1:\d+ </dev/null$});
+broker_is('amqp://app@127.0.0.1:' . $port, 'no password', 'critical', qr/worker 0/, qr/passfile/, command => qr/^SHOW outbox\.passfile$/);
 stage_is('stage start-ok : connection-close 403 "ACCESS_REFUSED - Login was refused"',
-	'login refused', 'critical', qr/worker 0/, qr/Login was refused/);
+	'login refused', 'critical', qr/worker 0/, qr/Login was refused/, command => qr/^rabbitmqctl authenticate_user guest$/);
 stage_is('stage open : connection-close 530 "NOT_ALLOWED - vhost shop not found"',
-	'virtual host missing', 'critical', qr/worker 0/, qr/vhost shop not found/);
+	'virtual host missing', 'critical', qr/worker 0/, qr/vhost shop not found/, command => qr{^rabbitmqctl add_vhost /$});
+# A name that a shell would read otherwise is quoted, and one that a terminal would act on is not filled in.
+broker_is("amqp://it%27s%20me\@127.0.0.1:$port/%E2%82%AC", 'no password', 'warning', qr/worker 0/, qr/passfile/);
+is($node->sql(q{SELECT command FROM outbox_internal.outbox_reason_hint('virtual host not allowed', true, NULL, NULL, NULL)}),
+	q{rabbitmqctl set_permissions -p '€' 'it'\\''s me' '^$' '.*' '^$'}, 'quoted for a shell');
+is($node->sql(q{SELECT command FROM outbox_internal.outbox_reason_hint('plain text not allowed', true, '::1:5672', NULL, NULL)}),
+	q{ALTER SYSTEM SET outbox.broker_uri = 'amqps://it%27s%20me@[::1]:5671/%E2%82%AC'; SELECT pg_reload_conf()}, 'escaped for a URI');
+is($node->sql(q{SELECT command FROM outbox_internal.outbox_reason_hint('message refused', true, NULL, NULL, E'x\ny')}),
+	q{rabbitmqctl set_topic_permissions -p '€' 'it'\\''s me' EXCHANGE '.*' '^$'}, 'not with a control character');
+$node->unset('outbox.broker_uri');
+$node->wait_sql('SELECT state FROM outbox_status', 'idle');
 $fake->do('now blocked low on memory');
 problem('memory alarm', 'critical', qr/worker 0/, qr/low on memory/);
 $fake->do('now unblocked');
@@ -186,25 +229,29 @@ over('certificate expires');
 
 $node->set('outbox.enabled', 'off');
 problem('disabled', 'warning', qr/worker 0/, qr/outbox\.enabled is off/);
+paste('disabled');
 $node->unset('outbox.enabled');
-over('disabled');
+$node->sql('ALTER DATABASE postgres SET outbox.enabled = off; SELECT outbox_worker_restart()');
+problem('disabled', 'warning', qr/worker 0/, qr/outbox\.enabled is off/, command => qr/^ALTER DATABASE postgres /);
+paste('disabled');
+$node->sql('ALTER DATABASE postgres RESET outbox.enabled; SELECT outbox_worker_restart()');
 $node->sql(q{SELECT outbox_pause(reason => 'broker maintenance')});
 problem('paused', 'warning', qr/^database postgres$/, qr/^by \w+: broker maintenance$/);
 $node->sql('SELECT outbox_resume()');
 over('paused');
 $node->sql(q{INSERT INTO outbox_route (name, exchange) VALUES ('billing', 'billing')});
 $node->sql(q{SELECT outbox_pause('billing', 'wrong amounts'); SELECT outbox_enqueue('e', '{}', route => 'billing')});
-problem('route paused', 'warning', qr/^route "billing"$/, qr/^by \w+: wrong amounts; 1 messages wait$/);
+problem('route paused', 'warning', qr/^route "billing"$/, qr/^by \w+: wrong amounts; 1 message waits$/);
 $node->set('outbox.backlog_warning_age', '1s');
-problem('backlog old', 'warning', qr/^route "billing"$/, qr/1 messages wait.*, the oldest for/);
+problem('backlog old', 'warning', qr/^route "billing"$/, qr/^1 message waits.*, the oldest for/);
 $node->sql(q{INSERT INTO outbox_route (name, exchange, relay) VALUES ('hooks', '', 'external'); SELECT outbox_enqueue('e', '{}', route => 'hooks')});
-problem('external relay missing', 'warning', qr/^route "hooks"$/, qr/^1 messages wait, and no relay has leased any$/);
+problem('external relay missing', 'warning', qr/^route "hooks"$/, qr/^1 message waits, and no relay has leased any$/);
 $node->sql(q{SELECT outbox_ack((SELECT max(token) FROM outbox_claim('hooks')))});
 over('external relay missing');
 $node->unset('outbox.backlog_warning_age');
 over('backlog old');
 $node->sql(q{UPDATE outbox_route SET max_pending = 1 WHERE name = 'billing'; SELECT outbox_enqueue('e', '{}', route => 'billing')});
-problem('route full', 'warning', qr/^route "billing"$/, qr/^the route has reached max_pending \(1 messages\)/);
+problem('route full', 'warning', qr/^route "billing"$/, qr/^the route has reached max_pending \(1 message\);/);
 $node->sql(q{SELECT outbox_resume('billing')});
 over('route full');
 $node->sql(q{UPDATE outbox_route SET max_pending = NULL WHERE name = 'billing'});
@@ -216,7 +263,7 @@ $fake->do(q{stage declare exchange=billing : channel-close 404 "NOT_FOUND - no e
 $node->sql('SELECT outbox_worker_restart()');
 $node->wait_sql('SELECT state FROM outbox_status', 'idle');
 $node->sql(q{SELECT outbox_enqueue('e', '{}', route => 'billing')});
-problem('exchange missing', 'critical', qr/^route "billing"$/, qr/no exchange 'billing'.*\d messages wait, next attempt at/);
+problem('exchange missing', 'critical', qr/^route "billing"$/, qr/no exchange 'billing'.*; 1 message waits, next attempt at/);
 is($node->sql(q{SELECT reason FROM outbox_routes_status WHERE route = 'billing'}), 'exchange missing',
 	'and its status has the reason');
 $fake->do('forget');
@@ -230,15 +277,15 @@ $fake->do('when type=lost : return 312 NO_ROUTE', 'when type=full : nack',
 	'when type=bad : channel-close 406 "PRECONDITION_FAILED - what says basic.nack"');
 $node->sql(q{SELECT outbox_enqueue('lost', '{}'); SELECT outbox_enqueue('full', '{}', 'order', '7', route => 'billing');
 	SELECT outbox_enqueue('behind', '{}', 'order', '7', route => 'billing'); SELECT outbox_enqueue('bad', '{}')});
-problem('unroutable', 'warning', qr/^route "default"$/, qr/312 NO_ROUTE.*: 1 messages, after 1 attempts/);
-problem('queue refuses', 'warning', qr/^route "billing"$/, qr/basic\.nack.*: 1 messages, after 1 attempts/);
-problem('message refused', 'warning', qr/^route "default"$/, qr/PRECONDITION_FAILED.*basic\.nack: 1 messages, after 1 attempts/);
-problem('key held', 'info', qr/^key "order" "7" of route "billing"$/, qr/is tried again at .*1 messages wait behind it/);
+problem('unroutable', 'warning', qr/^route "default"$/, qr/312 NO_ROUTE.*: 1 message, after 1 attempt$/);
+problem('queue refuses', 'warning', qr/^route "billing"$/, qr/basic\.nack.*: 1 message, after 1 attempt$/);
+problem('message refused', 'warning', qr/^route "default"$/, qr/PRECONDITION_FAILED.*basic\.nack: 1 message, after 1 attempt$/);
+problem('key held', 'info', qr/^key "order" "7" of route "billing"$/, qr/is tried again at .*; 1 message waits behind it$/);
 $node->set('outbox.retry_initial', '50ms');
 $node->set('outbox.retry_max', '500ms');
 $node->sql(q{UPDATE outbox SET available_at = now() WHERE available_at IS NOT NULL});
 $node->wait_sql(q{SELECT count(*) FROM outbox_failed WHERE route = 'billing'}, 1);
-problem('failed messages', 'warning', qr/^route "billing"$/, qr/^1 messages, .*basic\.nack/);
+problem('failed messages', 'warning', qr/^route "billing"$/, qr/^1 message, .*basic\.nack/);
 is((row_of($node, 'key held') // [])->[0], 'warning', 'a key that a failed message holds is a warning');
 $fake->do('forget');
 $node->sql('SELECT outbox_requeue(id) FROM outbox_failed');
@@ -260,7 +307,7 @@ over('row locked');
 # --- the database
 
 $session->query_safe('BEGIN; LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE');
-problem('table locked', 'critical', qr/^table outbox$/, qr/^AccessExclusiveLock, held by process $pid/);
+problem('table locked', 'critical', qr/^table outbox$/, qr/^AccessExclusiveLock held by process $pid\b/);
 is($node->sql('SELECT state IS NOT NULL, estimated, problems > 0 FROM outbox_status'), 't|t|t',
 	'the status answers although the table is locked');
 ok($node->sql('SELECT count(*) FROM outbox_metrics') > 50, 'and so do the metrics');
@@ -269,6 +316,9 @@ is($node->sql(q{SELECT count(*) FILTER (WHERE value = 0) FROM outbox_metrics
 	0, 'which say nothing rather than 0 of what they cannot see');
 $session->query_safe('COMMIT');
 over('table locked');
+$node->sql(q{BEGIN; LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE; PREPARE TRANSACTION 'it''s locked'});
+problem('table locked', 'critical', qr/^table outbox$/, qr/^AccessExclusiveLock held by prepared transaction "it's locked"$/);
+paste('table locked');
 
 $node->sql(<<'SQL');
 CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
@@ -293,8 +343,14 @@ $node->unset('synchronous_standby_names');
 $node->wait_drained;
 over('standby missing');
 
-$node->sql(q{UPDATE pg_extension SET extversion = '0.99' WHERE extname = 'outbox'; SELECT outbox_worker_restart()});
-problem('version mismatch', 'critical', qr/worker 0/, qr/the library has version 1\.0, the extension 0\.99/);
+$node->sql(q{UPDATE pg_extension SET extversion = '2.0' WHERE extname = 'outbox'; SELECT outbox_worker_restart()});
+problem('version mismatch', 'critical', qr/worker 0/, qr/the library has version 1\.0, the extension 2\.0/,
+	command => qr/^SELECT version, installed FROM pg_available_extension_versions/);
+like($node->sql(row_of($node, 'version mismatch')->[6]), qr/^1\.0\|/m, 'which shows the versions that could be had');
+# There is an update from 0.99, of test/modules/outbox_chain, which upgrade.pl runs.
+$node->sql(q{UPDATE pg_extension SET extversion = '0.99' WHERE extname = 'outbox'});
+problem('version mismatch', 'critical', qr/worker 0/, qr/the extension (?:0\.99|2\.0)/);
+$node->wait_sql(q{SELECT command FROM outbox_problems WHERE problem = 'version mismatch'}, q{ALTER EXTENSION outbox UPDATE TO '1.0'});
 $node->sql(q{UPDATE pg_extension SET extversion = '1.0' WHERE extname = 'outbox'; SELECT outbox_worker_restart()});
 over('version mismatch');
 
@@ -324,7 +380,7 @@ SET session_replication_role = replica;
 DELETE FROM outbox_route WHERE name = 'billing';
 INSERT INTO outbox (event_type, payload, route) VALUES ('e', '{}', 'billing');
 SQL
-problem('route missing', 'critical', qr/^route "billing"$/, qr/1 messages have a route that is not in outbox_route/);
+problem('route missing', 'critical', qr/^route "billing"$/, qr/^1 message has a route that is not in outbox_route$/);
 $node->sql(q{SELECT outbox_discard(id) FROM outbox WHERE route = 'billing'});
 over('route missing');
 
@@ -346,8 +402,8 @@ BEGIN
 END
 $$;
 SQL
-problem('archive partition missing', 'warning', qr/^archive$/, qr/the last partition is that of \d/);
 $node->sql('SELECT outbox_worker_restart()');
+problem('archive partition missing', 'warning', qr/^archive$/, qr/the last partition is that of \d/);
 problem('archive maintenance', 'warning', qr/^archive$/, qr/\b$pid\b/);
 $node->sql(q{UPDATE pg_class SET relname = left(relname, 24) WHERE relname ~ '^outbox_archive_p.*_renamed$'});
 over('archive partition missing');
@@ -398,6 +454,41 @@ $node->sql(row_of($node, 'prepared transaction', 'copy')->[6], 'copy');
 over('prepared transaction', db => 'copy');
 is($node->sql('SELECT event_type FROM outbox', 'copy'), 'forgotten', 'its message is there');
 $node->sql('DROP DATABASE copy');
+
+# --- crashes: when, how often, and what to look for; and a new extension
+
+$node->sql('CREATE DATABASE crashing');
+$node->sql(<<'SQL', 'crashing');
+CREATE EXTENSION outbox;
+CREATE FUNCTION seen() RETURNS SETOF text LANGUAGE plpgsql AS $$
+BEGIN
+	FOR i IN 1 .. 80 LOOP
+		RETURN QUERY SELECT problem FROM outbox_problems WHERE problem LIKE 'archive%';
+		PERFORM pg_sleep(0.01);
+	END LOOP;
+END
+$$;
+SQL
+is($node->sql('SELECT DISTINCT seen()', 'crashing'), '', 'a new archive has no problem in its first seconds');
+$node->wait_sql('SELECT state FROM outbox_status', 'idle', 30, 'crashing');
+$node->sql('SELECT pg_terminate_backend(pid) FROM outbox_workers', 'crashing');
+$node->wait_sql('SELECT state FROM outbox_status', 'idle', 30, 'crashing');
+is($node->sql('SELECT count(*) FROM outbox_problems', 'crashing'), 0, 'a worker that was told to leave has not crashed');
+$node->test_point('connecting fatal 0');
+$node->sql('SELECT outbox_worker_restart()', 'crashing');
+$node->wait_sql(q{SELECT detail ~ ' [2-9] times since' FROM outbox_problems WHERE problem = 'crashed'}, 't', 30, 'crashing');
+problem('crashed', 'warning', qr/^workers of database crashing$/, qr/^a worker ended with an error [2-9] times since/, db => 'crashing');
+$node->test_point_over;
+$node->wait_sql('SELECT state FROM outbox_status', 'idle', 30, 'crashing');
+logged_crash('crashing', qr/outbox relay/);
+$node->wait_sql('SELECT state FROM outbox_status', 'idle');
+is($node->sql(q{SELECT count(*) FROM outbox_problems}), 0, 'other databases do not show it');
+$node->sql('DROP DATABASE crashing');
+$node->kill_backends('KILL');
+$node->wait_restarted;
+$node->wait_sql('SELECT state FROM outbox_status', 'idle');
+problem('crashed', 'warning', qr/^server$/, qr/restarted all of them once since/);
+logged_crash('postgres', qr/background worker "outbox relay.*was terminated by signal 9/);
 
 # --- the server
 

@@ -271,7 +271,12 @@ subtest 'settings' => sub {
 	has_reason('no password', qr/outbox\.passfile is not set/, 'no file is set');
 	$node->set('outbox.passfile', "$file.not");
 	has_reason('password file missing', qr/could not be opened/, 'no file is there');
+	is($node->sql('SELECT DISTINCT w.state, p.severity FROM outbox_workers w, outbox_problems p'), 'idle|warning', 'the connection is there, and publishing goes on');
+	$node->sql(q{SELECT outbox_enqueue('over the old connection', '{}')});
+	$node->wait_drained;
+	$fake->do('now fin');
 	$node->wait_sql($state, 'config error');
+	is($node->sql(q{SELECT severity FROM outbox_problems WHERE problem = 'password file missing'}), 'critical', 'until that ends');
 	$node->set('outbox.passfile', $file);
 	chmod 0644, $file or die $!;
 	has_reason('password file not private', qr/group or world access/, 'others may read it');
@@ -443,7 +448,7 @@ subtest 'RabbitMQ' => sub {
 
 subtest 'reasons and hints' => sub {
 	like($node->sql_fails(q{SELECT outbox_reason_hint('nonsense')}),
-		qr/"nonsense" is no reason of an error/, 'a name that is none');
+		qr/unknown reason "nonsense"/, 'a name that is none');
 	is($node->sql('SELECT severity FROM outbox_reason_hint(NULL)'), '', 'NULL for NULL');
 	is( $node->sql(q{SELECT severity, command FROM outbox_reason_hint('low on memory')
 			WHERE false UNION ALL SELECT severity, command FROM outbox_reason_hint('memory alarm')}),

@@ -320,7 +320,7 @@ subtest 'the password file' => sub {
 	my $refused = sub {
 		my ($regexp, $what) = @_;
 		$node->reload;
-		ok($node->wait_sql("SELECT state = 'config error' AND last_error ~ '$regexp' FROM outbox_status", 't'), $what);
+		ok($node->wait_sql("SELECT hint IS NOT NULL AND last_error ~ '$regexp' FROM outbox_status", 't'), $what);
 	};
 
 	$idle->();

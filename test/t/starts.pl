@@ -154,7 +154,7 @@ wait_until('messages flow', sub { $consumer->unique > $at || !$loads[0]->running
 
 chmod 0644, $passfile;
 $node->reload;
-$node->wait_sql($state, 'config error');
+$node->wait_sql(q{SELECT severity || problem FROM outbox_problems}, 'warningpassword file not private');
 like($node->sql('SELECT last_error FROM outbox_status'),
 	qr/group or world access/, 'A22: a password file that others may read is told');
 $at = $consumer->unique;

@@ -188,7 +188,7 @@ subtest 'a worker that can do nothing sleeps' => sub {
 	begin('config error');
 	$node->set('outbox.passfile', '/nowhere');
 	$checker->enqueue(200, keys => 10);
-	$node->wait_sql($state, 'config error');
+	$node->wait_sql('SELECT reason FROM outbox_workers', 'password file missing');
 	sleeps('config error');
 	$node->unset('outbox.passfile');
 

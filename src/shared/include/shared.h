@@ -300,6 +300,8 @@ typedef struct OutboxShared
 	pg_atomic_uint64 launcher_beat; /* as that of a worker */
 	pg_atomic_uint64 launcher_told; /* it was woken then and has not looked;
 									 * 0: it has */
+	uint32		server_crashes; /* of any process, since the server started */
+	TimestampTz server_crashed_at;	/* the last one; 0: none */
 	uint64		last_generation;
 	int			nintents;		/* commit intents, of which there is one a
 								 * backend */

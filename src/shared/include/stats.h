@@ -47,6 +47,7 @@ typedef enum OutboxEvent
 {
 	OUTBOX_EVENT_RECONNECT,		/* connections after the first of a process */
 	OUTBOX_EVENT_DATABASE_ERROR,	/* rounds that ended with an ERROR */
+	OUTBOX_EVENT_CRASH,			/* workers that ended with an error */
 	OUTBOX_NEVENTS
 } OutboxEvent;
 
@@ -91,6 +92,7 @@ typedef struct OutboxDatabaseStats
 	Oid			dboid;			/* InvalidOid: unused */
 	int			nroutes;		/* names are never taken away */
 	pg_atomic_uint64 events[OUTBOX_NEVENTS];
+	TimestampTz crashed_at;		/* the last of OUTBOX_EVENT_CRASH */
 	OutboxTimingStats timings[OUTBOX_NTIMINGS];
 	/* second of Unix time << 32 | messages published in it */
 	pg_atomic_uint64 seconds[OUTBOX_STATS_SECONDS];
@@ -123,6 +125,9 @@ extern void outbox_stats_flush(void);
 /* Why messages of a route wait for its destination; because NULL: they do not. */
 extern void outbox_stats_route_waits(int route, const char *because,
 									 const char *reason, TimestampTz retry_at);
+
+/* In the launcher: a worker of that database has ended with an error. */
+extern void outbox_stats_crashed(Oid dboid);
 
 /* The entry of a database; NULL if none of its workers has counted yet. */
 extern OutboxDatabaseStats *outbox_stats_find(Oid dboid);

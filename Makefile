@@ -15,6 +15,7 @@
 # make test-monitoring                    Prometheus, both exporters, the alerts
 # make test-clients [TESTS=bindings]      drivers and other programs, from their registries
 # make test-night                         a bad night, staged, and its timeline
+# make states-doc                         doc/dev/states.md: states of a bad night, each named and its command pasted
 # make test-valgrind [TESTS=ddl_additions] servers under valgrind
 # make test-sanitize [FLAVOUR=asan|valgrind|discard] [TESTS=...]  the suites on servers built for that
 # make check-static                       cppcheck and scan-build
@@ -154,7 +155,7 @@ export PG_CONFIG
 # ---------------------------------------------------------------------------
 # Tests
 
-.PHONY: test test-core test-matrix test-pg-upgrade test-faults test-soak test-ddl test-valgrind test-sanitize check-static fuzz test-broker-fuzz test-alloc test-trade test-monitoring test-clients test-night test-sim test-without demo setup tools check-unit check-sim check-regress check-isolation check-worker check-tap test-content
+.PHONY: test test-core test-matrix test-pg-upgrade test-faults test-soak test-ddl test-valgrind test-sanitize check-static fuzz test-broker-fuzz test-alloc test-trade test-monitoring test-clients test-night states-doc test-sim test-without demo setup tools check-unit check-sim check-regress check-isolation check-worker check-tap test-content
 
 setup:
 	@.ci/setup
@@ -240,6 +241,12 @@ test-night:
 	$(MAKE) WERROR=1 with_llvm=no all
 	@$(MAKE) -s WERROR=1 with_llvm=no run-checks SUITES=tap PROVE_FLAGS='--timer -v' TESTS=test/monitoring/night.pl
 	@if [ -f tmp_check/monitoring/bad-night ]; then cp tmp_check/monitoring/bad-night doc/dev/bad-night.md; fi
+
+# States of a bad night, each with what was shown and what its command did.
+states-doc: export OUTBOX_TEST_FULL = 1
+states-doc: setup
+	@$(MAKE) -s WERROR=1 with_llvm=no run-checks SUITES=tap PROVE_FLAGS=-v TESTS=states >tmp_check/states.log && \
+	sed -n 's/^.*# doc: \{0,1\}//p' tmp_check/states.log >doc/dev/states.md
 
 # Random additions of an administrator to the tables, and maintenance, beside
 # sessions that enqueue.  OUTBOX_SEED=N repeats what was drawn.

@@ -14,8 +14,11 @@
 #include "settings.h"
 #include "sim.h"
 
-/* What of a claim may be in memory beside the queue's 32 MB. */
-#define MESSAGE_BYTES	((Size) (32 + 2 + 2 * 4) * 1024 * 1024)
+/*
+ * What of a claim may be in memory beside the queue's 32 MB: each of the four that share
+ * it (due rows, keys, what is new, what is LEFT) may go beyond its share by one message.
+ */
+#define MESSAGE_BYTES	((Size) (32 + 2 + 4 * 4) * 1024 * 1024)
 /* What the relay holds when it has nothing to do. */
 #define IDLE_BYTES		((Size) 96 * 1024)
 
@@ -320,6 +323,10 @@ sim_oracle_published(SimRow *row)
 	check_paused(row);
 	check_blocked(row);
 	check_starved(row);
+	if (row->flight == ROW_REJECTED && row->rejections > 0 && !row->excused && !row->touched)
+		sim_broken("attempts", "row %d is published again, and its refusal was not counted",
+				   row->label);
+	row->excused = false;
 	row->together |= !is_strict(&sim_routes[sim_row_route(row)]);
 	row->flight = ROW_SENT;
 	row->met_locked = false;
@@ -337,6 +344,15 @@ sim_oracle_published(SimRow *row)
 
 /* ------------------------------------------------------------------- answers */
 
+/* What was sent behind it need not count, if it is refused as well. */
+static void
+excuse_behind(const SimRow *row)
+{
+	for (int i = 0; i < sim_nrows; i++)
+		if (sim_same_key(sim_rows[i], row) && sim_rows[i]->sent_no > row->sent_no)
+			sim_rows[i]->excused = true;
+}
+
 /* The link itself refuses it, before it is sent. */
 void
 sim_oracle_unsendable(SimRow *row)
@@ -345,6 +361,14 @@ sim_oracle_unsendable(SimRow *row)
 	row->sent_no = ++sent_no;
 	row->rejections++;
 	row->permanent = true;
+	row->excused = false;
+}
+
+void
+sim_oracle_returned(SimRow *row)
+{
+	row->returned = true;
+	excuse_behind(row);
 }
 
 void
@@ -360,6 +384,7 @@ sim_oracle_answered(SimRow *row, bool ack)
 	{
 		row->flight = ROW_REJECTED;
 		row->rejections++;
+		excuse_behind(row);
 	}
 	sim_late_answered(sim_row_route(row), ack);
 }
@@ -381,7 +406,10 @@ sim_oracle_is_behind(const SimRow *row)
 	return is_behind(row, false);
 }
 
-/* What was refused behind another one that was is not counted: its turn comes again. */
+/*
+ * What was refused behind another one that was, or whose fate is unknown, is not counted:
+ * its turn comes again.
+ */
 void
 sim_oracle_let_go(void)
 {
@@ -389,7 +417,7 @@ sim_oracle_let_go(void)
 	{
 		SimRow	   *row = sim_rows[i];
 
-		if (row->flight != ROW_REJECTED || row->rejections <= 0 || row->key == 0 ||
+		if (row->flight != ROW_REJECTED || row->rejections <= 0 || !row->excused ||
 			sim_row_claimed(row))
 			continue;
 		row->flight = ROW_UNSENT;
@@ -410,6 +438,7 @@ sim_oracle_link_lost(void)
 			!sim_oracle_is_behind(row))
 			continue;
 		row->acked = false;
+		row->excused = true;
 		/* Nobody knows whether the relay has claimed both with their key. */
 		if (row->unordered || !is_behind(row, true))
 			continue;

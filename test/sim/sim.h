@@ -291,6 +291,7 @@ typedef struct SimRow
 	bool		returned;
 	int			rejections;		/* since its attempts were counted last */
 	bool		permanent;
+	bool		excused;		/* a refusal of it need not count */
 	int			times_sent;
 	long		sent_no;		/* the last time: of all that are sent */
 	bool		together;		/* sent while its route was pipelined */
@@ -436,6 +437,7 @@ extern void sim_oracle_unsendable(SimRow *row);
 extern void sim_oracle_settled(SimRow *row);
 extern bool sim_oracle_is_behind(const SimRow *row);	/* one that is not answered */
 extern void sim_oracle_let_go(void);
+extern void sim_oracle_returned(SimRow *row);
 /* moved: to another route, from which it came. */
 extern void sim_oracle_failed(SimRow *row, int from, int attempts, bool final,
 							  bool moved);

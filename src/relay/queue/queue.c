@@ -803,9 +803,13 @@ key_accepts(OutboxQueue *queue, OutboxKey *key, const OutboxMessage *message,
 {
 	if (message->seq > goes_to(key))
 		return false;
-	/* A due row is in no list that the key is read again from. */
+
+	/*
+	 * A due row is in no list that the key is read again from.  Before all
+	 * retries are listed, one of them may be older.
+	 */
 	if (due)
-		return true;
+		return message->attempts == 0 || !queue->retries_unknown;
 	/* Behind rows that are not in memory. */
 	if (key->skip_low != 0 && message->seq > key->skip_low)
 		return false;

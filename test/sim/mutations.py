@@ -366,10 +366,10 @@ MUTATIONS = [Mutation(*m) for m in (
      "		inbox->prepared[inbox->nprepared].next_due = 0;",
      "rows of a prepared transaction that are due go when it has ended"),
     ("told-while-it-goes-on", "src/relay/reading/due.c",
-     "	if (due->goes_on && at <= due->goes_on_at.at)", "	if (false)",
+     "	if (due->read == OUTBOX_DUE_ONE_BATCH && at <= due->goes_on_at.at)", "	if (false)",
      "a due row that is told of is read, wherever the read goes on"),
     ("freed-due-rows-wait", "src/relay/reading/due.c",
-     "		due->cut = due->cut && outbox_due_wanted(due);",
-     "		due->cut = true;",
+     "		if (!outbox_due_wanted(due))",
+     "		if (false)",
      "due rows of a key that goes on are read when the read before has ended"),
 )]

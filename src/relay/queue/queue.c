@@ -1275,6 +1275,12 @@ outbox_queue_note_forgotten(OutboxQueue *queue, int64 seq)
 }
 
 void
+outbox_queue_note_forgotten_due(OutboxQueue *queue)
+{
+	queue->due_forgotten = true;
+}
+
+void
 outbox_queue_want_pass(OutboxQueue *queue)
 {
 	queue->pass_wanted = true;

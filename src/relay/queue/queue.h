@@ -312,6 +312,9 @@ extern void outbox_queue_forget_held(OutboxQueue *queue);
 /* A row from there on is of a key that is forgotten, or stays so. */
 extern void outbox_queue_note_forgotten(OutboxQueue *queue, int64 seq);
 
+/* Such a key has left rows that are due. */
+extern void outbox_queue_note_forgotten_due(OutboxQueue *queue);
+
 /* The holder of a forgotten key may be gone: a pass over all of those is wanted. */
 extern void outbox_queue_want_pass(OutboxQueue *queue);
 

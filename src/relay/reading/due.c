@@ -3,6 +3,22 @@
  * due.c
  *		Rows whose time comes: retries and scheduled messages.
  *
+ * Which rows the next batch reads (due->read, which only set_read() changes):
+ *
+ *		   +------------------ restart, freed ----------------+
+ *		   |                                                  v
+ *		FOLLOWS <--read_to is reached, or nothing is due-- FROM_START
+ *		   ^                                                |   ^
+ *		   |                         freed, some are read   v   |  one batch
+ *		   +--------- the same, or nothing is due --------- ONE_BATCH
+ *
+ * Keys that go on free rows again and again; each time the first rows are read, and still
+ * a read of all comes to its end.  A clock that is set back restarts from anywhere.
+ *
+ * Beside it, and independent: unknown (look up when the next one is due), check (look
+ * whether claimed rows were passed over), restart_later (one more read of all).  The
+ * last two wait for again_at, and restart_later for FOLLOWS.
+ *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
@@ -21,10 +37,17 @@ is_before(const OutboxDuePlace *place, TimestampTz at, int64 seq)
 static void
 set_cursor(OutboxDue *due, TimestampTz at, int64 seq)
 {
-	due->cursor.at = at;
-	due->cursor.seq = seq;
+	due->cursor = (OutboxDuePlace) {at, seq};
 	if (!is_before(&due->checked, at, seq))
 		due->checked = due->cursor;
+}
+
+/* The only writer of due->read. */
+static void
+set_read(OutboxDue *due, OutboxDueRead read)
+{
+	Assert(read != OUTBOX_DUE_ONE_BATCH || due->read == OUTBOX_DUE_FROM_START);
+	due->read = read;
 }
 
 void
@@ -36,7 +59,7 @@ outbox_due_told(OutboxDue *due, TimestampTz at)
 	/* Committed late, or locked; or the wall clock was set back. */
 	if (at <= due->cursor.at)
 		set_cursor(due, at, PG_INT64_MIN);
-	if (due->goes_on && at <= due->goes_on_at.at)
+	if (due->read == OUTBOX_DUE_ONE_BATCH && at <= due->goes_on_at.at)
 		due->goes_on_at = (OutboxDuePlace) {at, PG_INT64_MIN};
 }
 
@@ -51,13 +74,12 @@ outbox_due_look_up(OutboxDue *due)
 void
 outbox_due_restart(OutboxDue *due)
 {
-	due->unknown = true;
-	due->cut = true;
-	due->goes_on = false;
+	set_read(due, OUTBOX_DUE_FROM_START);
+	set_cursor(due, DT_NOBEGIN, 0);
 	due->read_to = GetCurrentTimestamp();
+	due->unknown = true;
 	/* In this round: a key that goes on has rows that are not due, too. */
 	due->next = DT_NOBEGIN;
-	set_cursor(due, DT_NOBEGIN, 0);
 }
 
 void
@@ -67,23 +89,19 @@ outbox_due_restart_later(OutboxDue *due)
 	outbox_mono_earlier(&due->again_at, outbox_mono_after(outbox_recheck_ms()));
 }
 
-/*
- * Due rows were left behind keys that go on now.  The next batch begins with the first
- * ones; but a read that has not ended goes on after it, and is followed by another one:
- * else those that are further back would never be reached.
- */
+/* Due rows were left behind keys that go on now: the first ones are read, at least. */
 void
 outbox_due_freed(OutboxDue *due)
 {
-	OutboxDuePlace place = due->goes_on ? due->goes_on_at : due->cursor;
-	bool		goes_on = due->cut && place.at != DT_NOBEGIN;
+	OutboxDuePlace place = due->read == OUTBOX_DUE_ONE_BATCH ? due->goes_on_at : due->cursor;
+	bool		goes_on = due->read != OUTBOX_DUE_FOLLOWS && place.at != DT_NOBEGIN;
 	TimestampTz read_to = due->read_to;
 
 	outbox_due_restart(due);
 	if (!goes_on)
 		return;
+	set_read(due, OUTBOX_DUE_ONE_BATCH);
 	due->read_to = read_to;
-	due->goes_on = true;
 	due->goes_on_at = place;
 	due->restart_later = true;
 }
@@ -134,18 +152,21 @@ outbox_due_committed(OutboxDue *due, OutboxBatch *batch)
 	}
 	if (segment == NULL)
 	{
-		/* There was nothing to be read. */
-		due->cut = due->cut && outbox_due_wanted(due);
-		if (due->restart_later && !due->cut)
+		/* There was nothing to be read, or no room. */
+		if (!outbox_due_wanted(due))
+			set_read(due, OUTBOX_DUE_FOLLOWS);
+		if (due->restart_later && due->read == OUTBOX_DUE_FOLLOWS)
 			outbox_due_restart_later(due);
 		return;
 	}
 	set_cursor(due, segment->last_due, segment->last_seq);
-	if (due->goes_on && is_before(&due->cursor, due->goes_on_at.at, due->goes_on_at.seq))
+	if (due->read == OUTBOX_DUE_ONE_BATCH &&
+		is_before(&due->cursor, due->goes_on_at.at, due->goes_on_at.seq))
 		set_cursor(due, due->goes_on_at.at, due->goes_on_at.seq);
-	due->goes_on = false;
-	/* What has become due since does not belong to it. */
-	due->cut = segment->cut && due->cursor.at < due->read_to;
+	/* What has become due since does not belong to a read of all. */
+	if (due->read != OUTBOX_DUE_FOLLOWS)
+		set_read(due, segment->cut && due->cursor.at < due->read_to ?
+				 OUTBOX_DUE_FROM_START : OUTBOX_DUE_FOLLOWS);
 
 	/* For rows that were locked; others do not delay it. */
 	outbox_mono_earlier(&due->again_at, outbox_mono_after(outbox_recheck_ms()));
@@ -193,8 +214,8 @@ outbox_due_timers(OutboxDue *due, OutboxMonoTime now)
 {
 	if (!outbox_mono_expired(&due->again_at, now))
 		return;
-	/* A read that has not ended does so first (outbox_due_committed()). */
-	if (!due->restart_later || due->cut)
+	/* A read of all ends first: outbox_due_committed() arms the timer again. */
+	if (!due->restart_later || due->read != OUTBOX_DUE_FOLLOWS)
 	{
 		due->check = true;
 		return;
@@ -203,12 +224,30 @@ outbox_due_timers(OutboxDue *due, OutboxMonoTime now)
 	outbox_due_restart(due);
 }
 
+typedef struct DueCheck
+{
+	OutboxReader *reader;
+	int			n;
+	OutboxRecalled forgotten[OUTBOX_SWEEP_ROWS];	/* rows of such keys */
+} DueCheck;
+
+/* Claim from there on; then the check goes on. */
+static void
+check_later(OutboxDue *due, TimestampTz at)
+{
+	outbox_due_told(due, at);
+	due->check = false;
+}
+
 /* OutboxRowVisit: was the row passed over, and nothing else leads to it? */
 static void
 check_row(const OutboxRow *row, void *arg)
 {
-	OutboxReader *reader = arg;
+	DueCheck   *check = arg;
+	OutboxReader *reader = check->reader;
 	OutboxDue  *due = &reader->due;
+	bool		has_key = row->keyed &&
+		outbox_routes_find(reader->routes, row->route)->ordered;
 
 	/* The rest is to be claimed, and the check goes on after that. */
 	if (is_before(&due->cursor, row->available_at, row->seq))
@@ -216,35 +255,50 @@ check_row(const OutboxRow *row, void *arg)
 		due->check = false;
 		return;
 	}
-	due->checked.at = row->available_at;
-	due->checked.seq = row->seq;
-	if (outbox_queue_has(reader->queue, &row->id) ||
-		(row->keyed && outbox_routes_find(reader->routes, row->route)->ordered &&
-		 outbox_queue_leaves_due(reader->queue, row->key_hash, row->seq, &row->id)))
+	due->checked = (OutboxDuePlace) {row->available_at, row->seq};
+	if (outbox_queue_has(reader->queue, &row->id))
 		return;
-	outbox_due_told(due, row->available_at);
-	due->check = false;
+	if (has_key && !outbox_queue_knows(reader->queue, row->key_hash))
+		check->forgotten[check->n++] = (OutboxRecalled)
+	{
+		.hash = row->key_hash, .seq = row->seq,
+			.due = row->available_at
+	};
+/**INDENT** Error@264: Unmatched 'else' */
+	else
+	if (!has_key ||
+			 !outbox_queue_leaves_due(reader->queue, row->key_hash, row->seq, &row->id))
+		check_later(due, row->available_at);
 }
 
 void
 outbox_due_check(OutboxReader *reader)
 {
 	OutboxDue  *due = &reader->due;
+	DueCheck   *check;
 	OutboxClaim claim = {
 		.limit = OUTBOX_SWEEP_ROWS,
 		.excluded_routes = outbox_routes_excluded(reader->routes),
 		.worker = MySlot->worker,
-		.nworkers = MySlot->nworkers,
-		.arg = reader
+		.nworkers = MySlot->nworkers
 	};
+	TimestampTz free_at;
+	int			n;
 
 	look_at_clock(due);
 	if (!due->check)
 		return;
+	claim.arg = check = palloc(sizeof(DueCheck));
+	check->reader = reader;
+	check->n = 0;
 	claim.after = due->checked.seq;
 	claim.unreadable = outbox_unreadable_left_out(&reader->unreadable, &claim.nunreadable);
-	if (outbox_store_list_due(&claim, due->checked.at, due->cursor.at,
-							  check_row) == OUTBOX_SWEEP_ROWS)
+	n = outbox_store_list_due(&claim, due->checked.at, due->cursor.at, check_row);
+	free_at = outbox_recall_free_due(reader->queue, reader->routes, &reader->unreadable,
+									 check->forgotten, check->n, due->cursor.at);
+	if (free_at != DT_NOEND)
+		check_later(due, free_at);
+	if (n == OUTBOX_SWEEP_ROWS)
 		return;
 	due->checked = due->cursor;
 	due->check = false;

@@ -57,12 +57,14 @@ typedef struct OutboxRecalled
 {
 	int64		hash;			/* MUST BE FIRST, see message.h */
 	int64		seq;			/* of its oldest row that was met */
+	TimestampTz due;			/* the first time of those */
 	bool		known;			/* the key was in memory, and so not looked up */
 	bool		has_rows;		/* others were read before, and are ready */
 	bool		is_held;		/* by a row that has failed, or */
 	bool		waits;			/* by this one, for its next attempt */
 	pg_uuid_t	retry;
 	int64		retry_seq;
+	TimestampTz retry_due;
 } OutboxRecalled;
 
 typedef struct OutboxBatch
@@ -226,21 +228,30 @@ typedef struct OutboxDuePlace
 	int64		seq;
 } OutboxDuePlace;
 
+/* Which rows the next batch reads: due.c has the picture. */
+typedef enum OutboxDueRead
+{
+	OUTBOX_DUE_FOLLOWS,			/* on from the cursor, as rows become due */
+	OUTBOX_DUE_FROM_START,		/* the same, to read_to: a read of all */
+	OUTBOX_DUE_ONE_BATCH		/* the first rows; then FROM_START goes on */
+} OutboxDueRead;
+
 typedef struct OutboxDue
 {
 	TimestampTz next;			/* by the wall clock; 0: none */
 	bool		unknown;		/* look it up */
-	OutboxDuePlace cursor;		/* claimed up to here, */
-	OutboxDuePlace checked;		/* and up to here checked */
-	OutboxMonoTime again_at;	/* check the rest then; unset: no reason */
-	bool		check;			/* now */
-	bool		cut;			/* the read from the start has not ended, */
-	TimestampTz read_to;		/* which was to go up to here */
-	bool		goes_on;		/* after the next batch it goes on from there */
-	OutboxDuePlace goes_on_at;
-	bool		restart_later;	/* some are, and that may wait until again_at */
 	bool		found;			/* looked up in this round: */
 	TimestampTz found_next;
+
+	OutboxDueRead read;
+	OutboxDuePlace cursor;		/* claimed up to here */
+	TimestampTz read_to;		/* not FOLLOWS: up to here */
+	OutboxDuePlace goes_on_at;	/* ONE_BATCH: from here */
+
+	OutboxDuePlace checked;		/* claimed rows are checked up to here */
+	bool		check;			/* check the rest now */
+	bool		restart_later;	/* read all, when FOLLOWS, at again_at */
+	OutboxMonoTime again_at;	/* one of both, then; unset: no reason */
 } OutboxDue;
 
 /* A row with that time has been committed, or may be claimed now. */
@@ -490,6 +501,14 @@ extern void outbox_recall_end(OutboxBatch *batch);
 extern void outbox_recall_free(OutboxQueue *queue, OutboxRoutes *routes,
 							   const OutboxUnreadable *unreadable,
 							   OutboxRecalled *met, int n);
+
+/*
+ * These n rows are due by then, and their keys forgotten: when is the first one due that
+ * its key does not keep?  A pass sees to the others.
+ */
+extern TimestampTz outbox_recall_free_due(OutboxQueue *queue, OutboxRoutes *routes,
+										  const OutboxUnreadable *unreadable,
+										  OutboxRecalled *met, int n, TimestampTz by);
 
 /* In its last step: notes the rows that wait for their next attempt. */
 extern void outbox_recall_note_retries(OutboxQueue *queue, OutboxRoutes *routes);

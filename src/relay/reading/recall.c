@@ -32,6 +32,8 @@ sort_keys(OutboxRecalled *met, int n)
 	for (int i = 0; i < n; i++)
 		if (count == 0 || met[i].hash != met[count - 1].hash)
 			met[count++] = met[i];
+		else
+			met[count - 1].due = Min(met[count - 1].due, met[i].due);
 	return count;
 }
 
@@ -62,6 +64,7 @@ visit_retry(const OutboxRow *row, void *arg)
 	key->waits = true;
 	key->retry = row->id;
 	key->retry_seq = row->seq;
+	key->retry_due = row->available_at;
 }
 
 /* OutboxRowVisit */
@@ -187,15 +190,16 @@ outbox_recall_end(OutboxBatch *batch)
 	outbox_queue_forget_held(batch->queue);
 }
 
-void
-outbox_recall_free(OutboxQueue *queue, OutboxRoutes *routes,
-				   const OutboxUnreadable *unreadable, OutboxRecalled *met, int n)
+/* Looks up the rows that hold these keys.  Returns how many different keys there are. */
+static int
+look_up_holders(OutboxRoutes *routes, const OutboxUnreadable *unreadable,
+				OutboxRecalled *met, int n)
 {
 	LookUp		look_up = {.routes = routes, .met = met};
 	int64	   *hashes;
 
 	if (n == 0)
-		return;
+		return 0;
 	n = look_up.n = sort_keys(met, n);
 	hashes = palloc(sizeof(int64) * n);
 	for (int i = 0; i < n; i++)
@@ -203,11 +207,36 @@ outbox_recall_free(OutboxQueue *queue, OutboxRoutes *routes,
 	outbox_store_visit_retries(hashes, n, visit_retry, &look_up);
 	outbox_store_visit_failed(hashes, n, visit_failed, &look_up);
 	for (int i = 0; i < n; i++)
-		if (met[i].is_held || met[i].waits ||
-			outbox_unreadable_holds(unreadable, met[i].hash, met[i].seq))
+		met[i].is_held |= outbox_unreadable_holds(unreadable, met[i].hash, met[i].seq);
+	return n;
+}
+
+void
+outbox_recall_free(OutboxQueue *queue, OutboxRoutes *routes,
+				   const OutboxUnreadable *unreadable, OutboxRecalled *met, int n)
+{
+	n = look_up_holders(routes, unreadable, met, n);
+	for (int i = 0; i < n; i++)
+		if (met[i].is_held || met[i].waits)
 			outbox_queue_note_forgotten(queue, met[i].seq);
 		else
 			outbox_queue_recall(queue, met[i].hash, true, NULL, 0);
+}
+
+TimestampTz
+outbox_recall_free_due(OutboxQueue *queue, OutboxRoutes *routes,
+					   const OutboxUnreadable *unreadable, OutboxRecalled *met, int n,
+					   TimestampTz by)
+{
+	TimestampTz first = DT_NOEND;
+
+	n = look_up_holders(routes, unreadable, met, n);
+	for (int i = 0; i < n; i++)
+		if (met[i].is_held || (met[i].waits && met[i].retry_due > by))
+			outbox_queue_note_forgotten_due(queue);
+		else
+			first = Min(first, met[i].due);
+	return first;
 }
 
 /* OutboxRowVisit */

@@ -52,10 +52,13 @@ outbox_scan_add(OutboxScan *scan, int64 lo, int64 hi, OutboxMonoTime at,
 				int why)
 {
 	OutboxUnread *unread = &scan->unread;
+	int64		end = unread->rest.lo;
+	bool		left = is_long(lo, Min(hi, end - 1));
 
-	if (is_long(lo, Min(hi, unread->rest.lo - 1)))
-		why |= OUTBOX_UNREAD_LEFT;
-	outbox_unread_add(unread, lo, hi, at, why);
+	outbox_unread_add(unread, lo, hi, at, why | (left ? OUTBOX_UNREAD_LEFT : 0));
+	/* The last of all that was read may have been new a moment ago. */
+	if (left && hi == PG_INT64_MAX)
+		outbox_unread_add(unread, end - OUTBOX_LONG_RANGE, end - 1, at, why);
 	if (hi == PG_INT64_MAX)
 		return;
 	scan->announced = Max(scan->announced, hi);

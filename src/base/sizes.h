@@ -52,6 +52,13 @@
 #define OUTBOX_FORGOTTEN_MS		2000
 #define OUTBOX_FORGOTTEN_PAUSE	20
 
+/*
+ * Keys whose rows a claim leaves out by name.  When more are held: those of which so
+ * many rows were claimed in vain, the last ones.
+ */
+#define OUTBOX_EXCLUDED_KEYS	100
+#define OUTBOX_RELEASED_MANY	8
+
 /* Held keys of which one round looks up the rows that hold them: about two milliseconds. */
 #define OUTBOX_CHECKED_KEYS		1000
 

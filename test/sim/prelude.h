@@ -44,6 +44,8 @@ extern int	sim_held_keys_max;
 #define OUTBOX_SWEEP_LATEST_MS	PG_INT32_MAX
 #define OUTBOX_SWEEP_ROWS		4
 #define OUTBOX_CHECKED_KEYS		2
+#define OUTBOX_EXCLUDED_KEYS	3
+#define OUTBOX_RELEASED_MANY	2
 #define OUTBOX_STRIDE_LEAST		4
 #define OUTBOX_STRIDE_MAX		16
 

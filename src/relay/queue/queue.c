@@ -796,6 +796,26 @@ may_wait(const OutboxQueue *queue)
 		queue->waiting_bytes < OUTBOX_WAITING_BYTES;
 }
 
+/* A row of the key was claimed in vain: after many, claims leave the key out by name. */
+static void
+note_released(OutboxQueue *queue, OutboxKey *key)
+{
+	if (++key->nreleased % OUTBOX_RELEASED_MANY != 0)
+		return;
+	for (int i = 0; i < OUTBOX_EXCLUDED_KEYS; i++)
+		if (queue->released[i] == key->hash)
+			return;
+	queue->released[queue->nreleased++ % OUTBOX_EXCLUDED_KEYS] = key->hash;
+}
+
+OutboxKey *
+outbox_queue_released_key(OutboxQueue *queue, int i)
+{
+	OutboxKey  *key = hash_search(queue->keys, &queue->released[i], HASH_FIND, NULL);
+
+	return key != NULL && key->list != OUTBOX_KEY_UNLISTED ? key : NULL;
+}
+
 /* May a message of this key be kept in memory now? */
 static bool
 key_accepts(OutboxQueue *queue, OutboxKey *key, const OutboxMessage *message,
@@ -851,7 +871,10 @@ outbox_queue_admit(OutboxQueue *queue, OutboxMessage *message,
 			if (due)
 				leave_due(key, message->seq);
 			else
+			{
 				outbox_lower(&key->skip_low, message->seq);
+				note_released(queue, key);
+			}
 			place_key(queue, key);
 			outbox_queue_return_claim(queue, &message->id);
 			pfree(message);
@@ -1262,6 +1285,7 @@ outbox_queue_block(OutboxQueue *queue, int64 hash, int64 seq,
 		leave_due(key, PG_INT64_MAX);
 	outbox_lower(&key->skip_low, seq);
 	drop_waiting(queue, key, seq);
+	note_released(queue, key);
 	place_key(queue, key);
 }
 

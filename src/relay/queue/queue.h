@@ -101,6 +101,7 @@ typedef struct OutboxKey
 								 * such row is known, and a claim finds it */
 	OutboxHolder failed;
 	int64		skip_low;		/* unclaimed rows from here on; 0 none */
+	int			nreleased;		/* that were claimed in vain */
 	int64		due_left;		/* beside them, rows whose time has come were
 								 * left when those up to there could go, at
 								 * least; PG_INT64_MAX: none */
@@ -157,6 +158,10 @@ typedef struct OutboxQueue
 	dlist_head	held;			/* keys */
 	dlist_head	reread;			/* keys */
 	dlist_head	large;			/* keys */
+	int64		released[OUTBOX_EXCLUDED_KEYS]; /* keys of which many rows
+												 * were claimed in vain, a
+												 * ring */
+	uint32		nreleased;		/* that were ever put there */
 	int			nheld;
 	int			nunchecked;		/* held ones, from the first on, of which the
 								 * row that holds them may be gone */
@@ -292,6 +297,9 @@ extern void outbox_queue_failed(OutboxQueue *queue, OutboxItem *item,
 /* Holds a key because its row seq is locked by somebody. */
 extern void outbox_queue_hold_locked(OutboxQueue *queue, int64 hash, int64 seq);
 
+/* A key of which many rows were claimed in vain, and that cannot go on; NULL: none. */
+extern OutboxKey *outbox_queue_released_key(OutboxQueue *queue, int i);
+
 /* Does each key that has a retry know it?  Else all of them are to be listed. */
 extern void outbox_queue_retries_known(OutboxQueue *queue, bool known);
 
@@ -299,7 +307,10 @@ extern void outbox_queue_retries_known(OutboxQueue *queue, bool known);
 extern void outbox_queue_hold_retry(OutboxQueue *queue, int64 hash, int64 seq,
 									const pg_uuid_t *id);
 
-/* A row of the key has failed, and what is later waits; due: perhaps rows that are due. */
+/*
+ * A row of the key has failed, and a later one was claimed in vain and waits; due: perhaps
+ * rows that are due.
+ */
 extern void outbox_queue_block(OutboxQueue *queue, int64 hash, int64 seq,
 							   const pg_uuid_t *id, OutboxRoute *route, bool due);
 

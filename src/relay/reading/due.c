@@ -264,7 +264,7 @@ check_row(const OutboxRow *row, void *arg)
 		.hash = row->key_hash, .seq = row->seq,
 			.due = row->available_at
 	};
-/**INDENT** Error@264: Unmatched 'else' */
+/**INDENT** Error@267: Unmatched 'else' */
 	else
 	if (!has_key ||
 			 !outbox_queue_leaves_due(reader->queue, row->key_hash, row->seq, &row->id))

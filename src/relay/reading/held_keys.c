@@ -109,7 +109,6 @@ release_later(const OutboxRow *row, void *arg)
 	Barred	   *barred = bsearch(&row->key_hash, check->barred, check->n,
 								 sizeof(Barred), outbox_compare_hashes);
 	OutboxRow	bar = *row;
-	bool		bars = false;
 
 	/*
 	 * Of a row that is set aside, or a key that a damaged index has not been
@@ -127,10 +126,8 @@ release_later(const OutboxRow *row, void *arg)
 		if (batch->messages[barred->index]->seq <= row->seq)
 			continue;
 		outbox_batch_release(batch, barred->index);
-		bars = true;
-	}
-	if (bars)
 		outbox_batch_note_row(batch, &batch->failed, &bar);
+	}
 }
 
 void

@@ -87,7 +87,8 @@ typedef struct OutboxBatch
 	List	   *locked;			/* of OutboxRow: the claim passed it over, and
 								 * the later ones of its key must wait; id all
 								 * zeros: not looked at */
-	List	   *failed;			/* the same, see outbox_keys_check_failed() */
+	List	   *failed;			/* the same, once for each row that it bars,
+								 * see outbox_keys_check_failed() */
 	List	   *overtaking;		/* of OutboxUnreadRange, see scan.c */
 	OutboxRecalled *recalled;
 	int			nrecalled;

@@ -29,9 +29,6 @@
 /* Batches that leave new rows out, after several whose rows were mostly released. */
 #define MAX_PAUSE		64
 
-/* Keys whose rows a claim leaves out by name. */
-#define MAX_EXCLUDED	100
-
 /* Order is checked against so many ranges one by one. */
 #define MAX_CHECKED		8
 
@@ -138,24 +135,39 @@ reads_key(OutboxBatch *batch, const OutboxKey *key)
 }
 
 /*
- * Keys of which the rows from a number on are read again by themselves, and so
- * need not be claimed to be dropped.  This batch reads a key only up to what is
- * new: such a one must not be left out there.
+ * Are the key's rows of the range read again by themselves?  Then they need not be claimed
+ * to be dropped.  This batch reads a key only up to what is new: such a one must not be
+ * left out there.
  */
+static bool
+reads_later(OutboxBatch *batch, const OutboxKey *key, const OutboxUnreadRange *range,
+			bool open)
+{
+	return key->skip_low != 0 && key->skip_low <= range->lo &&
+		!(open && reads_key(batch, key));
+}
+
+/* All that cannot go on; of very many those of which many rows were claimed in vain. */
 static int
 list_excluded_keys(OutboxBatch *batch, const OutboxUnreadRange *range,
 				   bool open, int64 *hashes)
 {
-	dlist_head *lists[] = {&batch->queue->large, &batch->queue->held, &batch->queue->reread};
+	OutboxQueue *queue = batch->queue;
+	dlist_head *lists[] = {&queue->large, &queue->held, &queue->reread};
+	bool		many = queue->nheld + queue->nreread > OUTBOX_EXCLUDED_KEYS;
 	int			n = 0;
 
 	/* Rows without an order are not read again with their key. */
 	if (outbox_routes_have_unordered(batch->routes))
 		return 0;
-	/* Those that it could name of very many are hardly those of the rows. */
-	if (batch->queue->nheld + batch->queue->nreread > MAX_EXCLUDED)
-		return 0;
-	for (int i = 0; i < (int) lengthof(lists); i++)
+	for (int i = 0; many && i < OUTBOX_EXCLUDED_KEYS; i++)
+	{
+		OutboxKey  *key = outbox_queue_released_key(queue, i);
+
+		if (key != NULL && reads_later(batch, key, range, open))
+			hashes[n++] = key->hash;
+	}
+	for (int i = 0; !many && i < (int) lengthof(lists); i++)
 	{
 		dlist_iter	iter;
 
@@ -163,10 +175,7 @@ list_excluded_keys(OutboxBatch *batch, const OutboxUnreadRange *range,
 		{
 			OutboxKey  *key = dlist_container(OutboxKey, node, iter.cur);
 
-			if (n == MAX_EXCLUDED)
-				return n;
-			if (key->skip_low != 0 && key->skip_low <= range->lo &&
-				!(open && reads_key(batch, key)))
+			if (n < OUTBOX_EXCLUDED_KEYS && reads_later(batch, key, range, open))
 				hashes[n++] = key->hash;
 		}
 	}
@@ -201,7 +210,7 @@ claim_range(OutboxScan *scan, OutboxBatch *batch,
 			const OutboxUnreadRange *range, int64 upto)
 {
 	bool		open = range == &scan->unread.rest;
-	int64		hashes[MAX_EXCLUDED];
+	int64		hashes[OUTBOX_EXCLUDED_KEYS];
 	OutboxSegment *segment;
 	OutboxClaim claim;
 

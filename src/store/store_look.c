@@ -113,20 +113,20 @@ outbox_store_list_retries(int worker, int nworkers, OutboxRowVisit visit,
  * One look into outbox_holder for each key.  The condition is that of the index, and
  * allows no other one, by which the planner might read all that has failed, or waits.
  */
-#define OLDEST_HOLDER(status) \
+#define OLDEST_HOLDERS(status, n) \
 	"SELECT r.* FROM pg_catalog.unnest($1) k (hash)," \
 	" LATERAL (SELECT " ROW_COLUMNS " FROM outbox_internal.outbox" \
 	" WHERE aggregate_id IS NOT NULL AND outlet IS NULL" \
 	" AND (status = 'failed' OR available_at IS NOT NULL AND (outlet IS NOT NULL OR attempts > 0))" \
 	" AND " KEY_HASH " = k.hash AND " status \
-	" ORDER BY " KEY_HASH ", status, seq LIMIT 1) r"
+	" ORDER BY " KEY_HASH ", status, seq LIMIT " n ") r"
 
 void
 outbox_store_visit_failed(const int64 *hashes, int n, OutboxRowVisit visit,
 						  void *arg)
 {
 	static OutboxStatement statement = {
-		OLDEST_HOLDER("status <= 'failed'"), SPI_OK_SELECT, {INT8ARRAYOID}
+		OLDEST_HOLDERS("status <= 'failed'", "1"), SPI_OK_SELECT, {INT8ARRAYOID}
 	};
 	Datum		value = outbox_store_int64_array(hashes, n);
 
@@ -138,7 +138,7 @@ outbox_store_visit_retries(const int64 *hashes, int n, OutboxRowVisit visit,
 						   void *arg)
 {
 	static OutboxStatement statement = {
-		OLDEST_HOLDER("status >= 'pending'"), SPI_OK_SELECT, {INT8ARRAYOID}
+		OLDEST_HOLDERS("status >= 'pending'", "2"), SPI_OK_SELECT, {INT8ARRAYOID}
 	};
 	Datum		value = outbox_store_int64_array(hashes, n);
 

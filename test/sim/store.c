@@ -1213,10 +1213,13 @@ outbox_store_list_retries(int worker, int nworkers, OutboxRowVisit visit,
 
 static void
 visit_holders(const int64 *hashes, int n, bool (*holds) (const SimVersion *),
-			  OutboxRowVisit visit, void *arg)
+			  int most, OutboxRowVisit visit, void *arg)
 {
 	for (int k = 0; k < n; k++)
-		for (int i = 0; i < sim_nrows; i++)
+	{
+		int			left = most;
+
+		for (int i = 0; i < sim_nrows && left > 0; i++)
 		{
 			SimRow	   *row = sim_rows[i];
 			SimVersion *seen = seen_version(row);
@@ -1225,8 +1228,9 @@ visit_holders(const int64 *hashes, int n, bool (*holds) (const SimVersion *),
 				sim_key_hash(row->key, seen->route) != hashes[k])
 				continue;
 			visit_row(row, seen, visit, arg);
-			break;
+			left--;
 		}
+	}
 }
 
 static bool
@@ -1246,7 +1250,7 @@ outbox_store_visit_failed(const int64 *hashes, int n, OutboxRowVisit visit,
 						  void *arg)
 {
 	statement("what has failed");
-	visit_holders(hashes, n, has_failed, visit, arg);
+	visit_holders(hashes, n, has_failed, 1, visit, arg);
 }
 
 void
@@ -1254,7 +1258,7 @@ outbox_store_visit_retries(const int64 *hashes, int n, OutboxRowVisit visit,
 						   void *arg)
 {
 	statement("what is tried again");
-	visit_holders(hashes, n, is_retry, visit, arg);
+	visit_holders(hashes, n, is_retry, 2, visit, arg);
 }
 
 void

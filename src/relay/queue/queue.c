@@ -1376,7 +1376,7 @@ outbox_queue_knows(OutboxQueue *queue, int64 hash)
 
 void
 outbox_queue_recall(OutboxQueue *queue, int64 hash, bool has_rows,
-					const pg_uuid_t *retry, int64 retry_seq)
+					const pg_uuid_t *retry, int64 retry_seq, bool more_retries)
 {
 	OutboxKey  *key;
 
@@ -1386,6 +1386,7 @@ outbox_queue_recall(OutboxQueue *queue, int64 hash, bool has_rows,
 	if (retry != NULL)
 	{
 		hold_retry(key, retry_seq, retry);
+		key->more_retries = more_retries;
 		/* No pass is told when that is over. */
 		if (queue->due_forgotten)
 			leave_due(key, PG_INT64_MAX);

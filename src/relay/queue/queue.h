@@ -338,11 +338,12 @@ extern bool outbox_queue_knows(OutboxQueue *queue, int64 hash);
 
 /*
  * What the table says of a key that may be forgotten: it has rows that were read and are
- * ready, and (not NULL) one that waits for its next attempt.  With neither of them it
- * is known to have nothing, until outbox_queue_key_done().
+ * ready, and (not NULL) one that waits for its next attempt, or more of them.  With none
+ * of that it is known to have nothing, until outbox_queue_key_done().
  */
 extern void outbox_queue_recall(OutboxQueue *queue, int64 hash, bool has_rows,
-								const pg_uuid_t *retry, int64 retry_seq);
+								const pg_uuid_t *retry, int64 retry_seq,
+								bool more_retries);
 
 /* What was claimed of it is admitted: a key that has nothing is forgotten. */
 extern void outbox_queue_key_done(OutboxQueue *queue, int64 hash);

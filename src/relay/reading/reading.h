@@ -65,6 +65,7 @@ typedef struct OutboxRecalled
 	pg_uuid_t	retry;
 	int64		retry_seq;
 	TimestampTz retry_due;
+	bool		more_retries;	/* behind that one */
 } OutboxRecalled;
 
 typedef struct OutboxBatch

@@ -61,6 +61,9 @@ visit_retry(const OutboxRow *row, void *arg)
 
 	if (key == NULL || !outbox_routes_find(look_up->routes, row->route)->ordered)
 		return;
+	key->more_retries = key->waits;
+	if (key->waits && key->retry_seq < row->seq)
+		return;
 	key->waits = true;
 	key->retry = row->id;
 	key->retry_seq = row->seq;
@@ -177,7 +180,8 @@ outbox_recall_begin(OutboxBatch *batch)
 		OutboxRecalled *key = &batch->recalled[i];
 
 		outbox_queue_recall(batch->queue, key->hash, key->has_rows,
-							key->waits ? &key->retry : NULL, key->retry_seq);
+							key->waits ? &key->retry : NULL, key->retry_seq,
+							key->more_retries);
 	}
 }
 
@@ -220,7 +224,7 @@ outbox_recall_free(OutboxQueue *queue, OutboxRoutes *routes,
 		if (met[i].is_held || met[i].waits)
 			outbox_queue_note_forgotten(queue, met[i].seq);
 		else
-			outbox_queue_recall(queue, met[i].hash, true, NULL, 0);
+			outbox_queue_recall(queue, met[i].hash, true, NULL, 0, false);
 }
 
 TimestampTz

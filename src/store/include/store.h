@@ -277,7 +277,7 @@ extern void outbox_store_list_retries(int worker, int nworkers,
 extern void outbox_store_visit_failed(const int64 *hashes, int n,
 									  OutboxRowVisit visit, void *arg);
 
-/* The same of the oldest one that waits for its next attempt. */
+/* The same of the oldest two that wait for their next attempt. */
 extern void outbox_store_visit_retries(const int64 *hashes, int n,
 									   OutboxRowVisit visit, void *arg);
 

@@ -333,6 +333,18 @@ collect_message(Check *check, const OutboxMessage *message, int index,
 	return check->n > before;
 }
 
+/* Was the message read with what is new, and not in a range that has an end? */
+static bool
+is_open(OutboxBatch *batch, int index)
+{
+	const OutboxSegment *last = &batch->segments[batch->nsegments - 1];
+
+	while (index < last->start)
+		last--;
+	return last->open;
+}
+
+/* Returns how many new messages are to be checked. */
 static int
 collect(Check *check, OutboxBatch *batch, const OutboxUnread *left)
 {
@@ -350,7 +362,7 @@ collect(Check *check, OutboxBatch *batch, const OutboxUnread *left)
 	while ((segment = outbox_batch_next(batch, OUTBOX_SOURCE_SCAN, segment)))
 		for (int i = segment->start; i < segment->end; i++)
 			if (collect_message(check, batch->messages[i], i, left))
-				checked++;
+				checked += is_open(batch, i);
 	return checked;
 }
 
@@ -381,7 +393,7 @@ check_order(OutboxScan *scan, OutboxBatch *batch)
 	if (left.n == 0 || batch->count == 0)
 		return;
 	checked = collect(&check, batch, &left);
-	if (checked == 0)
+	if (check.n == 0)
 		return;
 	outbox_store_find_keys(check.hashes, check.los, check.his, check.n,
 						   check.found);
@@ -393,7 +405,7 @@ check_order(OutboxScan *scan, OutboxBatch *batch)
 			continue;
 		note_overtaking(batch, &left.ranges[check.ranges[i]], message->seq);
 		outbox_batch_release(batch, check.indexes[i]);
-		rejected++;
+		rejected += is_open(batch, check.indexes[i]);
 	}
 	adapt_pause(scan, batch, checked, rejected);
 }

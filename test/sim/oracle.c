@@ -32,6 +32,7 @@ static struct Start
 	int			worker;			/* the last one that has started */
 	long		sends;			/* before that */
 	int64		last;			/* number that it found */
+	int			visible;		/* transactions that were */
 	int			told;			/* what it was told since */
 }			start;
 
@@ -264,7 +265,7 @@ void
 sim_oracle_starts(int64 last)
 {
 	if (start.worker != sim_worker_number)
-		start = (struct Start) {sim_worker_number, sim_sends, last, 0};
+		start = (struct Start) {sim_worker_number, sim_sends, last, sim_visible, 0};
 }
 
 void
@@ -281,7 +282,10 @@ sim_oracle_told(void)
 static long
 sends_before(const SimRow *row)
 {
+	const SimTx *tx = &sim_txs[row->inserted_by];
+
 	if (start.worker == sim_worker_number && start.told < 3 &&
+		tx->order != 0 && tx->order <= start.visible &&
 		row->seq > start.last - 4 * sim_config.window && row->seq <= start.last)
 		return start.sends;
 	return row->told_worker == sim_worker_number ? row->told_sends : -1;

@@ -194,6 +194,8 @@ take_requests(void)
 		if (db == NULL)
 			continue;
 		db->work_at = OUTBOX_MONO_UNSET;
+		if (!outbox_mono_is_set(db->asked_at) && db->state <= DATABASE_AWAY)
+			db->asked_at = outbox_mono_now();
 		if (db->failures == 0)
 			db->retry_at = outbox_mono_now();
 	}

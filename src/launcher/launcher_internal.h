@@ -66,6 +66,8 @@ typedef struct DatabaseEntry
 	int			nworkers;		/* by which its keys are divided now */
 	uint32		failures;		/* crashes in a row */
 	OutboxMonoTime retry_at;	/* no start before */
+	OutboxMonoTime asked_at;	/* a transaction asked for a worker; unset:
+								 * none */
 	OutboxMonoTime work_at;		/* AWAY: no work is known before; unset: it is */
 	int64		written;		/* outbox_rows_written(), when its worker
 								 * began */

@@ -7,7 +7,8 @@
  * which all databases together may have so many (outbox.max_workers), and a database
  * that has the extension needs one.  When none is left, the databases take turns:
  * for each that waits another one makes room.  What is free goes to the one that has
- * waited longest.  To come back costs a worker's start, which reads all that is there,
+ * waited longest, and one that a transaction has asked for counts as if it had waited
+ * 10 s longer.  To come back costs a worker's start, which reads all that is there,
  * so the database leaves first that needs its workers least:
  *
  *		rests	has published nothing for 10 s, or not yet: leaves when it has run
@@ -48,6 +49,8 @@
 #define WORKS_MS		10000
 /* While somebody waits: nobody says when he begins to idle, so look so often. */
 #define CHECK_MS		100
+/* By so much one with work comes before those that may have none. */
+#define ASKED_MS		10000
 /* A database without a worker: was it written to? */
 #define REST_LOOK_MS			60000
 /* What it may take before its turn, to start and to connect: steps of 3 s. */
@@ -169,13 +172,36 @@ outbox_turn_room(DatabaseEntry *db, int wanted)
 
 /* ------------------------------------------------------------------- turns */
 
-/* Of those that have the same state, the one that has had it longest comes first. */
+/*
+ * Since when a database without workers waits for a process.  At a server's start all
+ * of them do, to look whether there is work; where a transaction has asked for a worker
+ * there is, which counts as if it had waited longer.
+ */
+static OutboxMonoTime
+waits_since(const DatabaseEntry *db)
+{
+	if (outbox_mono_is_set(db->asked_at))
+		return outbox_mono_plus(db->asked_at, -ASKED_MS);
+	return db->state == DATABASE_WAITING ? db->since : (OutboxMonoTime) {PG_INT64_MAX};
+}
+
+/*
+ * Those that wait for a process come first, by their wait.  Of others that have the same
+ * state, the one that has had it longest comes first.
+ */
 static int
 compare_turns(const ListCell *a, const ListCell *b)
 {
 	const DatabaseEntry *left = lfirst(a);
 	const DatabaseEntry *right = lfirst(b);
 
+	if (left->state <= DATABASE_AWAY && right->state <= DATABASE_AWAY)
+	{
+		if (outbox_mono_before(waits_since(left), waits_since(right)))
+			return -1;
+		if (outbox_mono_before(waits_since(right), waits_since(left)))
+			return 1;
+	}
 	if (left->state != right->state)
 		return (int) left->state - (int) right->state;
 	return outbox_mono_before(left->since, right->since) ? -1 :

@@ -629,6 +629,31 @@ test_scheduled(void)
 		  "and is there in time: after %d ms", (int) rests->longest_ms);
 }
 
+/* At a server's start all databases wait for the one process; in the last one there is work. */
+static void
+test_asked(void)
+{
+	start_world(3, 1, 1);
+	pass(100);
+	enqueue(&databases[2], STEP_MS);
+	for (int i = 0; i < 1000 && databases[2].work_ms > 0; i++)
+		pass(STEP_MS);
+	check(databases[1].starts == 0 && databases[2].longest_ms <= SOON_MS,
+		  "one with work comes before one that may have none: after %d ms", (int) databases[2].longest_ms);
+	pass(1000);
+	check(databases[1].starts == 1, "which is next");
+	/* one that asks again and again */
+	start_world(3, 1, 1);
+	databases[0].work_ms = databases[2].work_ms = FOREVER;
+	for (int i = 0; i < 300; i++)
+	{
+		announce(&databases[0], true, 0);
+		announce(&databases[2], true, 0);
+		pass(100);
+	}
+	check(databases[1].starts > 0, "and does not wait for ever: %d starts", databases[1].starts);
+}
+
 /* Two databases that nobody uses share a process. */
 static void
 test_rests(void)
@@ -809,6 +834,7 @@ main(void)
 	test_connect();
 	test_scheduled();
 	test_rests();
+	test_asked();
 	test_group();
 	test_limit();
 	test_stuck();

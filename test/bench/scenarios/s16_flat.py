@@ -127,10 +127,7 @@ class Full:
         """So many that the worker has loaded."""
         self.more_routes('deleted', self.count(DELETED))
         send_one(self.db)
-        # without the triggers: whether a route has messages is a look at all of them, for each
-        self.db.sql('SET session_replication_role = replica')
         self.db.sql("DELETE FROM outbox_route WHERE name LIKE 'deleted %'")
-        self.db.sql('RESET session_replication_role')
         self.db.sql("UPDATE outbox_route SET paused = paused WHERE name = 'paused'")
         send_one(self.db)
 

@@ -74,8 +74,8 @@ def read(channel, queue, wanted):
 def main():
     act, *words = sys.argv[1:]
     if act == "once":
-        import once
-        return once.main(os.environ["AMQP_URI"], words[0])
+        program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "once.py")
+        os.execv(sys.executable, [sys.executable, program, *words])
     connection = pika.BlockingConnection(pika.URLParameters(os.environ["AMQP_URI"]))
     channel = connection.channel()
     if act == "setup":

@@ -1,6 +1,8 @@
 """A consumer whose effect happens once for each message, however often that is delivered."""
 
+# [once]
 import os
+import sys
 import time
 
 import pika
@@ -8,7 +10,6 @@ import pika.exceptions
 import psycopg2
 
 
-# [once]
 def handle(db, channel, method, properties, body):
     try:
         with db, db.cursor() as cursor:  # one transaction, committed at its end
@@ -48,4 +49,7 @@ def main(uri, queue):
         except (psycopg2.Error, pika.exceptions.AMQPError, OSError) as error:
             print("again in a second: %r" % error, flush=True)
             time.sleep(1)
+
+
+main(os.environ["AMQP_URI"], sys.argv[1])
 # [/once]

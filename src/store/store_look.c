@@ -62,15 +62,16 @@ outbox_store_last_ready(void)
 }
 
 int64
-outbox_store_first_ready(int64 after)
+outbox_store_first_ready(int64 lo, int64 hi)
 {
 	static OutboxStatement statement = {
-		"SELECT seq FROM outbox_internal.outbox WHERE " READY " AND seq > $1 ORDER BY seq LIMIT 1",
-		SPI_OK_SELECT, {INT8OID}
+		"SELECT seq FROM outbox_internal.outbox WHERE " READY
+		" AND seq >= $1 AND seq <= $2 ORDER BY seq LIMIT 1",
+		SPI_OK_SELECT, {INT8OID, INT8OID}
 	};
-	Datum		value = Int64GetDatum(after);
+	Datum		values[] = {Int64GetDatum(lo), Int64GetDatum(hi)};
 
-	outbox_store_run(&statement, &value);
+	outbox_store_run(&statement, values);
 	return SPI_processed == 0 ? 0 : DatumGetInt64(outbox_store_get(0, 1, NULL));
 }
 

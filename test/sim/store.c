@@ -1152,14 +1152,14 @@ outbox_store_last_ready(void)
 }
 
 int64
-outbox_store_first_ready(int64 after)
+outbox_store_first_ready(int64 lo, int64 hi)
 {
 	int			at_claim = snapshot;
 	int64		first = 0;
 
 	statement("first row");
 	latest_snapshot();
-	for (int i = first_after(after); i < sim_nrows && first == 0; i++)
+	for (int i = first_after(lo - 1); i < sim_nrows && sim_rows[i]->seq <= hi && first == 0; i++)
 	{
 		SimVersion *seen = seen_version(sim_rows[i]);
 

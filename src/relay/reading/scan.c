@@ -241,16 +241,21 @@ claim_ranges(OutboxScan *scan, OutboxBatch *batch, OutboxMonoTime now)
 			return;
 }
 
-/* Where the range has a row, or its end. */
+/* Where the range has a row, of so many numbers; or the last of these. */
 static int64
-first_row(const OutboxUnreadRange *range)
+first_row(const OutboxUnreadRange *range, int64 width)
 {
-	int64		seq = outbox_store_first_ready(range->lo - 1);
+	int64		last = range->lo + Min(range->hi - range->lo, width - 1);
+	int64		seq = outbox_store_first_ready(range->lo, last);
 
-	return seq == 0 ? range->hi : Min(seq, range->hi);
+	return seq == 0 ? last : seq;
 }
 
-/* A step of what is LEFT: so many numbers, of however many ranges. */
+/*
+ * A step of what is LEFT: so many numbers, of however many ranges.  Where there is
+ * nothing the steps become ever longer, and no statement looks at more than has turned
+ * out to be cheap: deleted rows that a forgotten transaction keeps in the index count.
+ */
 static void
 claim_left(OutboxScan *scan, OutboxBatch *batch, OutboxMonoTime now)
 {
@@ -264,7 +269,7 @@ claim_left(OutboxScan *scan, OutboxBatch *batch, OutboxMonoTime now)
 		 i = next_range(unread, i + 1, true, now))
 	{
 		const OutboxUnreadRange *range = &unread->ranges[i];
-		int64		from = sparse ? first_row(range) : range->lo;
+		int64		from = sparse ? first_row(range, width) : range->lo;
 		int64		upto = from + Min(range->hi - from, rest - 1);
 		OutboxSegment *segment = claim_range(scan, batch, range, upto);
 
@@ -277,7 +282,11 @@ claim_left(OutboxScan *scan, OutboxBatch *batch, OutboxMonoTime now)
 		rest -= upto - from + 1;
 	}
 	if (rest == 0)
-		scan->width = Min(outbox_scan_stride(width, outbox_mono_passed(began)), 2 * OUTBOX_STRIDE_MAX);
+	{
+		int64		took_us = outbox_mono_passed(began);
+
+		scan->width = outbox_scan_stride(took_us > STRIDE_LONG_US ? Min(width, OUTBOX_STRIDE_MAX) : width, took_us);
+	}
 }
 
 /* ------------------------------------------------------- order of the keys */

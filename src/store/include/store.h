@@ -255,9 +255,9 @@ extern OutboxUnreadableRow *outbox_store_unreadable(void);
 extern void outbox_store_find_keys(const int64 *hashes, const int64 *los,
 								   const int64 *his, int n, bool *found);
 
-/* The highest seq that is ready, and the lowest one behind that; 0: there is none. */
+/* The highest seq that is ready, and the lowest one in [lo, hi]; 0: there is none. */
 extern int64 outbox_store_last_ready(void);
-extern int64 outbox_store_first_ready(int64 after);
+extern int64 outbox_store_first_ready(int64 lo, int64 hi);
 
 /* When the next waiting row is due, of those behind that one; 0 if there is none. */
 extern TimestampTz outbox_store_next_due(TimestampTz after_due, int64 after_seq);

@@ -413,7 +413,7 @@ MUTATIONS = (
      "what is new does not wait until a claim has walked all that a paused route has",
      ["sim/histories"]),
     ("left-walked-empty", "src/relay/reading/scan.c",
-     "sparse ? first_row(range) : range->lo;", "range->lo;",
+     "sparse ? first_row(range, width) : range->lo;", "range->lo;",
      "a worker passes many numbers without a row at once",
      ["sim/histories"]),
     ("flushed-before-the-wait", "src/store/store_fence.c",

@@ -61,9 +61,31 @@ INSERT INTO outbox (event_type, payload, attempts, available_at, last_error, las
 SELECT severity, problem, subject, detail, hint, command FROM outbox_problems WHERE subject ~ '^route' ORDER BY problem;
 SELECT p.problem FROM outbox_problems p, outbox_reason_hint(p.problem) a
 WHERE p.subject ~ '^route' AND (p.severity, p.hint) IS DISTINCT FROM (a.severity, a.hint);
--- Settings are filled in, and a permission of the broker's is granted
-UPDATE outbox SET last_error = 'ACCESS_REFUSED - access to topic' WHERE last_error_reason = 'message refused';
+-- Permissions of the broker's are shown; settings are filled in for who may read them
+UPDATE outbox SET last_error = 'ACCESS_REFUSED - access to topic ''a.b''' WHERE last_error_reason = 'message refused';
 SELECT command FROM outbox_problems WHERE detail ~ 'topic';
+CREATE ROLE regress_outbox_monitor;
+GRANT USAGE ON SCHEMA outbox_internal TO regress_outbox_monitor;
+GRANT SELECT ON outbox_problems TO regress_outbox_monitor;
+GRANT EXECUTE ON FUNCTION outbox_internal.outbox_problem_list(outbox_internal.outbox_route_count[]),
+	outbox_internal.outbox_reason_hint(text, boolean, text, text, text) TO regress_outbox_monitor;
+SET LOCAL ROLE regress_outbox_monitor;
+SELECT command FROM outbox_problems WHERE detail ~ 'topic';
+SELECT r.command FROM unnest('{login refused,password file not private,key passphrase wrong,client certificate refused,host unknown}'::text[]) n,
+	outbox_internal.outbox_reason_hint(n, true, NULL, NULL, NULL) r;
+RESET ROLE;
+GRANT pg_read_all_settings TO regress_outbox_monitor;
+SET LOCAL ROLE regress_outbox_monitor;
+SELECT command FROM outbox_problems WHERE detail ~ 'topic';
+RESET ROLE;
+-- No problem needs the extension's files but a version mismatch
+ALTER FUNCTION pg_catalog.pg_extension_update_paths(name) RENAME TO regress_outbox_paths;
+SELECT count(*) > 0 AS told FROM outbox_problems;
+ALTER FUNCTION pg_catalog.regress_outbox_paths(name) RENAME TO pg_extension_update_paths;
+-- A name with control characters stands in no command
+INSERT INTO outbox_route (name) VALUES (E'quiet\x1bm');
+UPDATE outbox SET route = E'quiet\x1bm';
+SELECT problem, command FROM outbox_problems WHERE subject ~ 'quiet' ORDER BY problem;
 ROLLBACK;
 -- Of more than 20 the oldest
 BEGIN;

@@ -134,7 +134,7 @@ extern const OutboxAdvice *outbox_reason_advice(OutboxReason reason);
 
 /*
  * The command with what is known of its words in capital letters: settings of this
- * session, and broker ("host:port"), route and exchange unless they are NULL.  What
+ * session, where the caller may read them, and broker ("host:port"), route and exchange unless they are NULL.  What
  * is filled in is quoted.
  */
 extern const char *outbox_fill_command(const char *command, const char *broker,

@@ -5,20 +5,24 @@
  *
  * A word of which nothing is known stays, and is for the reader to replace.  So does
  * one whose value has control characters: a terminal would act on them when the
- * command is pasted.
+ * command is pasted.  And one of settings that the reader may not see.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
 #include "admin_internal.h"
+#include "catalog/pg_authid.h"
 #include "lib/stringinfo.h"
 #include "mb/pg_wchar.h"
+#include "miscadmin.h"
+#include "printable.h"
 #include "settings.h"
 #include "uri.h"
+#include "utils/acl.h"
 
 #define WORD_CHARACTERS	"ABCDEFGHIJKLMNOPQRSTUVWXYZ_"
-/* Need no quotes in a shell, and no escape in a URI. */
+/* Need no quotes in a shell. */
 #define PLAIN_CHARACTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."
 
 typedef struct Word
@@ -32,20 +36,11 @@ typedef struct Word
 static bool
 can_be_pasted(const char *value)
 {
-	for (const char *p = value; *p != '\0'; p++)
-		if ((unsigned char) *p < ' ' || *p == '\177')
-			return false;
-	return pg_verifymbstr(value, (int) strlen(value), true);
-}
+	size_t		len = strlen(value);
+	char	   *shown = palloc(len + 1);
 
-static void
-append_for_uri(StringInfo command, const char *value)
-{
-	for (const char *p = value; *p != '\0'; p++)
-		if (strchr(PLAIN_CHARACTERS ":[]", *p) != NULL)
-			appendStringInfoChar(command, *p);
-		else
-			appendStringInfo(command, "%%%02X", (unsigned char) *p);
+	outbox_copy_printable(shown, len + 1, value, len, GetDatabaseEncoding(), "");
+	return strcmp(shown, value) == 0;
 }
 
 static void
@@ -65,11 +60,21 @@ append_for_shell(StringInfo command, const char *value)
 	appendStringInfoChar(command, '\'');
 }
 
+/*
+ * To such roles only the server shows these settings.  Behind the views, which run as
+ * their owner, it is the caller who counts.
+ */
+static bool
+may_see_settings(void)
+{
+	return has_privs_of_role(GetOuterUserId(), ROLE_PG_READ_ALL_SETTINGS);
+}
+
 /* A setting that is a file's name; an empty one names none. */
 static const char *
-file_setting(const char *value)
+file_setting(bool seen, const char *value)
 {
-	return value == NULL || value[0] == '\0' ? NULL : value;
+	return !seen || value == NULL || value[0] == '\0' ? NULL : value;
 }
 
 /* Of several hosts it is not known which one is meant, unless broker says it. */
@@ -80,7 +85,8 @@ find_words(Word *words, const char *broker, const char *route, const char *excha
 	const char *host = NULL;
 	const char *port = NULL;
 	OutboxUri	uri;
-	bool		parsed = outbox_uri_parse(outbox_broker_uri, &uri) == NULL;
+	bool		seen = may_see_settings();
+	bool		parsed = seen && outbox_uri_parse(outbox_broker_uri, &uri) == NULL;
 
 	if (colon != NULL)
 	{
@@ -96,17 +102,16 @@ find_words(Word *words, const char *broker, const char *route, const char *excha
 	*words++ = (Word) {"VHOST", parsed ? uri.vhost : NULL};
 	*words++ = (Word) {"HOST", host};
 	*words++ = (Word) {"PORT", port};
-	*words++ = (Word) {"PASSFILE", file_setting(outbox_passfile)};
-	*words++ = (Word) {"KEY_FILE", file_setting(outbox_tls_key_file)};
-	*words++ = (Word) {"CERT_FILE", file_setting(outbox_tls_cert_file)};
-	*words++ = (Word) {"PASSPHRASE_FILE", outbox_tls_key_passfile};							/* may be none */
+	*words++ = (Word) {"PASSFILE", file_setting(seen, outbox_passfile)};
+	*words++ = (Word) {"KEY_FILE", file_setting(seen, outbox_tls_key_file)};
+	*words++ = (Word) {"CERT_FILE", file_setting(seen, outbox_tls_cert_file)};
+	*words++ = (Word) {"PASSPHRASE_FILE", seen ? outbox_tls_key_passfile : NULL};							/* may be none */
 	*words++ = (Word) {"ROUTE", route};
 	*words++ = (Word) {"EXCHANGE", exchange};
 }
 
 static void
-append_word(StringInfo command, const char *word, int len, const Word *words,
-			const char *whole)
+append_word(StringInfo command, const char *word, int len, const Word *words)
 {
 	for (int i = 0; i < NWORDS; i++)
 	{
@@ -125,10 +130,7 @@ append_word(StringInfo command, const char *word, int len, const Word *words,
 			/* An IPv6 address before a port. */
 			if (word[len] == ':' && strchr(value, ':') != NULL)
 				value = psprintf("[%s]", value);
-			if (strstr(whole, "://") != NULL)
-				append_for_uri(command, value);
-			else
-				append_for_shell(command, value);
+			append_for_shell(command, value);
 		}
 		return;
 	}
@@ -154,7 +156,7 @@ outbox_fill_command(const char *command, const char *broker, const char *route,
 		if (len == 0)
 			appendStringInfoChar(&filled, *rest++);
 		else
-			append_word(&filled, rest, len, words, command);
+			append_word(&filled, rest, len, words);
 		rest += len;
 	}
 	return filled.data;

@@ -25,7 +25,6 @@ PG_FUNCTION_INFO_V1(outbox_reason_hint);
 #define LIST_USERS	"rabbitmqctl list_permissions -p VHOST"
 #define LOCKERS		"SELECT * FROM outbox_table_lockers()"
 #define BROKER_LOG	"rabbitmq-diagnostics log_tail -N 50"
-#define RELOAD		"; SELECT pg_reload_conf()"
 #define LIST_EXCHANGES "rabbitmqctl list_exchanges -p VHOST name type durable"
 
 static const OutboxAdvice advices[] = {
@@ -151,11 +150,11 @@ static const OutboxAdvice advices[] = {
 	"rabbitmqctl list_connections pid peer_host peer_port user client_properties"},
 	/* settings */
 	{OUTBOX_REASON_URI, CRITICAL,
-		"outbox.broker_uri cannot be used, see reason_text: correct it and reload the configuration.",
-	"ALTER SYSTEM SET outbox.broker_uri = 'amqp://USER@HOST:5672/VHOST'" RELOAD},
+		"outbox.broker_uri cannot be used, see reason_text: correct it where it is set, and reload the configuration. Its form is amqps://user@host:port/vhost.",
+	SHOW_URI},
 	{OUTBOX_REASON_PLAINTEXT, CRITICAL,
-		"outbox.broker_uri begins with amqp:// and leads to another host, where password and messages would go in plain text; nothing was sent. Write amqps:// (port 5671), or, on a network that you trust, set outbox.allow_plaintext to on.",
-	"ALTER SYSTEM SET outbox.broker_uri = 'amqps://USER@HOST:5671/VHOST'" RELOAD},
+		"outbox.broker_uri begins with amqp:// and leads to another host, where password and messages would go in plain text; nothing was sent. Write amqps:// (port 5671) where it is set, or, on a network that you trust, set outbox.allow_plaintext to on; then reload the configuration.",
+	SHOW_URI},
 	{OUTBOX_REASON_MECHANISM, CRITICAL,
 		"outbox.auth_mechanism = external needs amqps:// in outbox.broker_uri, and a client certificate in outbox.tls_cert_file and outbox.tls_key_file: set them, or outbox.auth_mechanism to plain, and reload the configuration.",
 	"SHOW outbox.auth_mechanism"},
@@ -229,8 +228,8 @@ static const OutboxAdvice advices[] = {
 		"A queue is full (reject-publish) or has failed: look at it. The relay tries again until max_attempts of the route.",
 	"rabbitmqctl list_queues -p VHOST name messages policy state"},
 	{OUTBOX_REASON_MESSAGE_REFUSED, WARNS,
-		"The broker rejected these messages. If it says \"access to topic\", grant it with rabbitmqctl set_topic_permissions; otherwise fix each message with outbox_edit() or discard it. The relay tries again until max_attempts of the route.",
-	"rabbitmqctl set_topic_permissions -p VHOST USER EXCHANGE '.*' '^$'"},
+		"The broker rejected these messages. If it says \"access to topic\", the user needs a pattern for their routing keys: rabbitmqctl set_topic_permissions gives it, and replaces the patterns that the user has for that exchange. Otherwise fix each message with outbox_edit() or discard it. The relay tries again until max_attempts of the route.",
+	"rabbitmqctl list_topic_permissions -p VHOST"},
 	{OUTBOX_REASON_EXTERNAL_NACK, WARNS,
 		"The external relay of their route could not publish them. The relay tries again until max_attempts of the route.",
 	"SELECT id, route, last_error FROM outbox_messages WHERE last_error_reason = 'external nack' LIMIT 20"},

@@ -385,6 +385,16 @@ finish(OutboxRelay *relay)
 	outbox_relay_close(relay, true);
 }
 
+/* SIGTERM came before the loop ran. */
+static volatile sig_atomic_t terminated_at_start = false;
+
+static void
+sigterm_at_start(SIGNAL_ARGS)
+{
+	terminated_at_start = true;
+	die(postgres_signal_arg);
+}
+
 static void
 detach(int code, Datum arg)
 {
@@ -393,8 +403,8 @@ detach(int code, Datum arg)
 	if (outbox_slot_is_mine())
 	{
 		outbox_slot_set_state(OUTBOX_WORKER_STOPPED);
-		/* A statement that did not end in time is no crash. */
-		if (outbox_watchdog_stopping() &&
+		/* A statement that did not end in time is no crash, nor is a start. */
+		if ((outbox_watchdog_stopping() || terminated_at_start) &&
 			MySlot->exit_reason == OUTBOX_EXIT_CRASHED)
 			MySlot->exit_reason = OUTBOX_EXIT_STOPPED;
 	}
@@ -444,7 +454,7 @@ outbox_relay_main(Datum main_arg)
 	memcpy(&args, MyBgworkerEntry->bgw_extra, sizeof(args));
 	outbox_watchdog_init(told_to_stop);
 	/* Until the loop runs there is nothing to finish: leave at once. */
-	pqsignal(SIGTERM, die);
+	pqsignal(SIGTERM, sigterm_at_start);
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 
 	pqsignal(SIGINT, outbox_store_sigint);

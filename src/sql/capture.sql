@@ -32,13 +32,17 @@ BEGIN
 		SELECT g.oid, g.tgenabled IN ('D', 'R') AS off,
 			format('trigger %s on table %s', outbox_internal.outbox_printable(quote_ident(g.tgname)),
 				outbox_internal.outbox_printable(g.tgrelid::regclass::text)) AS subject,
-			format('ALTER TABLE %s ENABLE TRIGGER %I', g.tgrelid::regclass, g.tgname) AS command,
-			format('SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE tgrelid = %L::regclass AND tgname = %L', g.tgrelid::regclass, g.tgname) AS definition
+			CASE WHEN n.printable THEN format('ALTER TABLE %s ENABLE TRIGGER %I', g.tgrelid::regclass, g.tgname)
+				ELSE format('SELECT tgrelid::regclass, tgname FROM pg_trigger WHERE oid = %s', g.oid) END AS command,
+			CASE WHEN n.printable THEN format('SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE tgrelid = %L::regclass AND tgname = %L', g.tgrelid::regclass, g.tgname)
+				ELSE format('SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE oid = %s', g.oid) END AS definition
 		FROM pg_trigger g
 			JOIN pg_proc p ON p.oid = g.tgfoid AND p.proname = 'outbox_capture'
 			JOIN pg_depend d ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid
 				AND d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e'
-			JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'outbox'
+			JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'outbox',
+			LATERAL (SELECT concat(g.tgrelid::regclass, g.tgname) AS names) c,
+			LATERAL (SELECT c.names = outbox_internal.outbox_printable(c.names::text) AS printable) n
 		ORDER BY g.oid
 	LOOP
 		IF t.off THEN

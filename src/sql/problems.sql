@@ -80,17 +80,17 @@ BEGIN
 	END IF;
 
 	/* What is left to see of a bad night. */
-	RETURN QUERY SELECT CASE WHEN c.at > clock_timestamp() - interval '10 minutes' THEN 'warning' ELSE 'info' END,
+	RETURN QUERY SELECT CASE WHEN c.at > clock_timestamp() - interval '20 minutes' THEN 'warning' ELSE 'info' END,
 		'crashed', c.subject, c.at,
 		format('%s %s since the server was started, the last time at %s', c.what,
 			CASE c.times WHEN 1 THEN 'once' ELSE c.times || ' times' END, c.at::timestamptz(0)),
 		c.hint, format('grep -E %L LOGFILE', c.search)
 	FROM (VALUES
 		('workers of database ' || quote_ident(current_database()), launcher.crashes, launcher.crashed_at, 'a worker ended with an error',
-			'The launcher has started it again; the server log has the error. Shown for a day, as a warning for ten minutes.',
+			'The launcher has started it again; the server log has the error. Shown for a day, as a warning for 20 minutes.',
 			'outbox relay.*(FATAL|ERROR|exited with exit code)'),
 		('server', launcher.server_crashes, launcher.server_crashed_at, 'a process crashed, and the server restarted all of them',
-			'Messages that were in flight have gone out twice. The server log names the process that crashed, and its signal. Shown for a day, as a warning for ten minutes.',
+			'Messages that were in flight can go out twice. The server log names the process that crashed, and its signal. Shown for a day, as a warning for 20 minutes.',
 			'was terminated by signal|exited with exit code'))
 		AS c (subject, times, at, what, hint, search)
 	WHERE c.at > clock_timestamp() - interval '1 day';
@@ -130,29 +130,40 @@ LANGUAGE plpgsql ROWS 5
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+	states constant text[] := ARRAY(SELECT w.state FROM outbox_internal.outbox_worker_stats() w);
 	origins text;
-	versions record;
+	library_version text;
+	extension_version text;
+	has_path boolean := false;
 	enable text;
 BEGIN
-	SELECT l.version AS library, e.extversion AS extension,
-		EXISTS (SELECT FROM pg_extension_update_paths('outbox') u
-			WHERE u.source = e.extversion AND u.target = l.version AND u.path IS NOT NULL) AS path
-	INTO versions
-	FROM pg_extension e, outbox_internal.outbox_library_versions() l
-	WHERE e.extname = 'outbox' AND l.component = 'library';
+	IF 'version mismatch' = ANY (states) THEN
+		SELECT l.version, e.extversion INTO library_version, extension_version
+		FROM pg_extension e, outbox_internal.outbox_library_versions() l
+		WHERE e.extname = 'outbox' AND l.component = 'library';
+		/* It reads the extension's files, which are gone while a package is replaced. */
+		BEGIN
+			has_path := EXISTS (SELECT FROM pg_extension_update_paths('outbox') u
+				WHERE u.source = extension_version AND u.target = library_version AND u.path IS NOT NULL);
+		EXCEPTION WHEN OTHERS THEN
+			has_path := false;
+		END;
+	END IF;
 
-	/* Where the worker has it from: it runs as the role of initdb, and what is set for that or the database comes first. */
-	SELECT format('ALTER %s SET outbox.enabled = on; SELECT outbox_worker_restart()',
-			coalesce(nullif(concat_ws(' IN ', 'ROLE ' || quote_ident(r.rolname), 'DATABASE ' || quote_ident(d.datname)), ''), 'ROLE ALL'))
-	INTO enable
-	FROM pg_db_role_setting s LEFT JOIN pg_roles r ON r.oid = s.setrole LEFT JOIN pg_database d ON d.oid = s.setdatabase
-	WHERE s.setrole IN (0, 10) AND (s.setdatabase = 0 OR d.datname = current_database())
-		AND EXISTS (SELECT FROM unnest(s.setconfig) c WHERE c LIKE 'outbox.enabled=%')
-	ORDER BY s.setrole DESC, s.setdatabase DESC LIMIT 1;
-	enable := coalesce(enable,
-		(SELECT 'SELECT source, sourcefile, sourceline FROM pg_settings WHERE name = ' || quote_literal(p.name)
-		 FROM pg_settings p WHERE p.name = 'outbox.enabled' AND p.source = 'command line'),
-		'ALTER SYSTEM SET outbox.enabled = on; SELECT pg_reload_conf()');
+	IF 'disabled' = ANY (states) THEN
+		/* Where the worker has it from: it runs as the role of initdb, and what is set for that or the database comes first. */
+		SELECT format('ALTER %s SET outbox.enabled = on; SELECT outbox_worker_restart()',
+				coalesce(nullif(concat_ws(' IN ', 'ROLE ' || quote_ident(r.rolname), 'DATABASE ' || quote_ident(d.datname)), ''), 'ROLE ALL'))
+		INTO enable
+		FROM pg_db_role_setting s LEFT JOIN pg_roles r ON r.oid = s.setrole LEFT JOIN pg_database d ON d.oid = s.setdatabase
+		WHERE s.setrole IN (0, 10) AND (s.setdatabase = 0 OR d.datname = current_database())
+			AND EXISTS (SELECT FROM unnest(s.setconfig) c WHERE c LIKE 'outbox.enabled=%')
+		ORDER BY s.setrole DESC, s.setdatabase DESC LIMIT 1;
+		enable := coalesce(enable,
+			(SELECT 'SELECT source, sourcefile, sourceline FROM pg_settings WHERE name = ' || quote_literal(p.name)
+			 FROM pg_settings p WHERE p.name = 'outbox.enabled' AND p.source = 'command line'),
+			'ALTER SYSTEM SET outbox.enabled = on');
+	END IF;
 
 	RETURN QUERY
 	WITH workers AS MATERIALIZED (SELECT * FROM outbox_internal.outbox_worker_stats()),
@@ -161,27 +172,29 @@ BEGIN
 			w.reason_text AS detail,
 			CASE WHEN g.goes_on THEN 'Publishing goes on over the connection that is there; when it ends, the relay cannot connect again. ' ELSE '' END || a.hint AS hint,
 			a.command
-		/* Settings that cannot be used since a reload. */
-		FROM workers w, LATERAL (SELECT w.state IN ('idle', 'publishing')) g(goes_on), LATERAL outbox_internal.outbox_reason_hint(w.reason, true, w.broker, NULL::text, NULL::text) a
+		/* Settings that cannot be used since a reload; other reasons stay for a while after the relay has connected again. */
+		FROM workers w, LATERAL (SELECT w.state IN ('idle', 'publishing') AND w.reason IN ('URI unusable', 'mechanism unusable',
+				'password file missing', 'password file not private', 'password file unreadable', 'no password')) g(goes_on),
+			LATERAL outbox_internal.outbox_reason_hint(w.reason, true, w.broker, NULL::text, NULL::text) a
 		WHERE w.reason IS NOT NULL
 		UNION ALL
 		SELECT w.worker, s.severity, s.problem, w.since, s.detail, s.hint, s.command
 		FROM workers w JOIN (VALUES
 			('disabled', 'warning', 'disabled', 'outbox.enabled is off',
-				'Set outbox.enabled to on where it is off: for this database, for the role of the server''s workers, in a file, or on the server''s command line.',
+				'Set outbox.enabled to on where it is off: for this database, for the role of the server''s workers, in a file (then reload the configuration), or on the server''s command line.',
 				enable),
 			('version mismatch', 'critical', 'version mismatch',
-				format('the library has version %s, the extension %s', versions.library, versions.extension),
-				CASE WHEN versions.path THEN 'The extension is the older one: update it.'
+				format('the library has version %s, the extension %s', library_version, extension_version),
+				CASE WHEN has_path THEN 'The extension is the older one: update it.'
 					ELSE 'There is no update from the extension''s version to the library''s: install the package of the extension''s version, if the command does not list it, and restart the server.' END,
-				CASE WHEN versions.path THEN format('ALTER EXTENSION outbox UPDATE TO %L', versions.library)
+				CASE WHEN has_path THEN format('ALTER EXTENSION outbox UPDATE TO %L', library_version)
 					ELSE 'SELECT version, installed FROM pg_available_extension_versions WHERE name = ''outbox''' END),
 			('waiting for standby', 'critical', 'standby missing',
 				format('synchronous_standby_names = ''%s''; connected: %s', current_setting('synchronous_standby_names'),
 					coalesce((SELECT string_agg(format('%s (%s)', r.application_name, r.sync_state), ', ') FROM pg_stat_replication r), 'none')),
 				'Every commit of this server waits for it, and nothing is published that it does not have: bring it back, or change synchronous_standby_names.',
 				'SELECT application_name, state, sync_state FROM pg_stat_replication'))
-			AS s (state, severity, problem, detail, hint, command) ON s.state = w.state
+			AS s (state, severity, problem, detail, hint, command) ON s.state = w.state AND s.state = ANY (states)
 		UNION ALL
 		SELECT w.worker, 'warning', 'worker stopped', w.since, w.last_error,
 			'A worker is leaving for longer than it should: see what it waits for, and the server log.',
@@ -258,21 +271,24 @@ BEGIN
 	WITH routes AS MATERIALIZED (
 		SELECT b.*, s.waits_because, s.reason, s.waits_since, s.retry_at,
 			p.paused_by, p.paused_at, p.pause_reason, p.relay, p.exchange,
-			CASE b.backlog WHEN 1 THEN '1 message waits' ELSE b.backlog || ' messages wait' END AS waiting
+			CASE b.backlog WHEN 1 THEN '1 message waits' ELSE b.backlog || ' messages wait' END AS waiting,
+			b.route = outbox_internal.outbox_printable(b.route) AS printable
 		FROM unnest(counts) b
 			LEFT JOIN outbox_internal.outbox_route_stats() s ON s.route = b.route
 			LEFT JOIN outbox_internal.outbox_route p ON p.name = b.route
 		WHERE b.route IS NOT NULL)
 	SELECT 'warning', 'route paused', format('route "%s"', r.route), r.paused_at,
 		concat_ws(': ', 'by ' || quote_ident(r.paused_by), r.pause_reason) || '; ' || r.waiting,
-		'Its messages wait until it is resumed.', format('SELECT outbox_resume(%L)', r.route)
+		'Its messages wait until it is resumed.',
+		CASE WHEN r.printable THEN format('SELECT outbox_resume(%L)', r.route) ELSE 'SELECT name, paused FROM outbox_route' END
 	FROM routes r WHERE r.paused
 	UNION ALL
 	SELECT 'warning', 'role changed', format('route "%s"', p.name), NULL::timestamptz,
 		format('%s names %s, which did not exist when that was written, or was another role', n.kind,
 			string_agg(quote_ident(n.role::text), ', ' ORDER BY n.role)),
 		'A role was renamed, dropped or created again, and that name gives no role access any more. If the role of this name is meant, write the column again.',
-		format('UPDATE outbox_route SET %I = %1$I WHERE name = %L', n.kind, p.name)
+		CASE WHEN p.name = outbox_internal.outbox_printable(p.name) THEN format('UPDATE outbox_route SET %I = %1$I WHERE name = %L', n.kind, p.name)
+			ELSE 'SELECT name, enqueue_roles, relay_roles FROM outbox_route' END
 	FROM outbox_internal.outbox_route p,
 		LATERAL (SELECT 'enqueue_roles' AS kind, e.role, e.oid FROM unnest(p.enqueue_roles, p.enqueue_role_oids) e(role, oid)
 			UNION ALL
@@ -284,7 +300,8 @@ BEGIN
 		CASE r.backlog + r.scheduled + r.failed WHEN 1 THEN '1 message has'
 			ELSE format('%s messages have', r.backlog + r.scheduled + r.failed) END || ' a route that is not in outbox_route',
 		'They wait until there is one: add it, or discard them.',
-		format('INSERT INTO outbox_route (name) VALUES (%L)', r.route)
+		CASE WHEN r.printable THEN format('INSERT INTO outbox_route (name) VALUES (%L)', r.route)
+			ELSE 'SELECT route, backlog FROM outbox_routes_status WHERE NOT known' END
 	FROM routes r WHERE NOT r.known
 	UNION ALL
 	SELECT a.severity, coalesce(r.reason, 'exchange error'), format('route "%s"', r.route), r.waits_since,
@@ -315,7 +332,7 @@ BEGIN
 	SELECT 'warning', 'route full', format('route "%s"', r.route), NULL::timestamptz,
 		format('the route has reached max_pending (%s message%s); new messages are rejected', r.max_pending, CASE WHEN r.max_pending <> 1 THEN 's' END),
 		'Nothing can be enqueued to it until some are gone. The other rows say why they wait; failed ones count, and those of open transactions.',
-		format('SELECT * FROM outbox_routes_status WHERE route = %L', r.route)
+		CASE WHEN r.printable THEN format('SELECT * FROM outbox_routes_status WHERE route = %L', r.route) ELSE 'SELECT * FROM outbox_routes_status' END
 	FROM routes r
 	WHERE outbox_internal.outbox_route_is_full(r.route, r.max_pending);
 END
@@ -423,9 +440,10 @@ BEGIN
 				'; nothing is published meanwhile by ' || k.waits || ', with three times outbox.window of them',
 				CASE WHEN w.unsettled > w.shown THEN 'at least ' END)
 			END,
-			'An open transaction has locked the rows; later messages of their keys wait until it ends.',
+			'An open transaction has locked the rows; later messages of their keys wait until it ends. Of a prepared one, COMMIT PREPARED keeps what it has written; ROLLBACK PREPARED loses its messages.',
 			CASE WHEN k.pids[1] IS NOT NULL THEN format('SELECT pg_terminate_backend(%s)', k.pids[1])
-				ELSE format('ROLLBACK PREPARED %L', k.prepared[1]) END
+				WHEN k.prepared[1] = outbox_internal.outbox_printable(k.prepared[1]::text) THEN format('SELECT * FROM pg_prepared_xacts WHERE gid = %L', k.prepared[1])
+				WHEN k.prepared[1] IS NOT NULL THEN 'SELECT * FROM pg_prepared_xacts' END
 		FROM lockers k, workers w;
 	END IF;
 	PERFORM FROM unnest(counts) c WHERE c.retrying > 0 OR c.failed > 0;
@@ -445,8 +463,10 @@ BEGIN
 		format('%s: %s message%s, after %s', e.last_error, e.messages, CASE WHEN e.messages <> 1 THEN 's' END,
 			CASE e.attempts WHEN 1 THEN '1 attempt' ELSE format('%s attempts at most', e.attempts) END),
 		a.hint,
-		/* A permission of the broker's is granted; else the messages decide. */
-		CASE WHEN e.reason IN ('unroutable', 'queue refuses') OR e.last_error LIKE '%access to topic%' THEN a.command
+		/* Permissions of the broker's are shown; else the messages decide. */
+		CASE WHEN e.reason IN ('unroutable', 'queue refuses') OR e.last_error LIKE '%access to topic ''%' THEN a.command
+			WHEN e.route <> outbox_internal.outbox_printable(e.route)
+				THEN 'SELECT id, route, event_type, routing_key, attempts, last_error FROM outbox_messages WHERE status = ''pending'' AND attempts > 0 LIMIT 20'
 			ELSE format('SELECT id, event_type, routing_key, attempts, last_error FROM outbox_messages WHERE route = %L AND status = ''pending'' AND attempts > 0 LIMIT 20',
 				e.route) END
 	FROM (SELECT m.route, m.reason, m.last_error, count(*) AS messages, min(m.created_at) AS since, max(m.attempts) AS attempts
@@ -465,7 +485,8 @@ BEGIN
 		format('%s message%s%s, %s', e.messages, CASE WHEN e.messages <> 1 THEN 's' END,
 			CASE WHEN NOT all_failed THEN ' or more' END, e.last_error),
 		'They failed after max_attempts, and stay until they are requeued or discarded.',
-		format('SELECT outbox_requeue_failed(route => %L)', e.route)
+		CASE WHEN e.route = outbox_internal.outbox_printable(e.route) THEN format('SELECT outbox_requeue_failed(route => %L)', e.route)
+			ELSE 'SELECT route, count(*) FROM outbox_failed GROUP BY 1' END
 	FROM (SELECT m.route, count(*) AS messages, min(m.created_at) AS since,
 			mode() WITHIN GROUP (ORDER BY m.last_error) AS last_error
 		  FROM outbox_internal.outbox_stuck_messages(failed, 0::bigint) m
@@ -522,7 +543,8 @@ BEGIN
 				WHERE a.pid <> pg_backend_pid() AND a.datname = current_database()
 				UNION ALL
 				SELECT format('prepared transaction "%s"', outbox_internal.outbox_printable(p.gid::text)), p.prepared, format('of %s', p.owner),
-					format('ROLLBACK PREPARED %L', p.gid), age(p.transaction)
+					CASE WHEN p.gid = outbox_internal.outbox_printable(p.gid::text) THEN format('SELECT * FROM pg_prepared_xacts WHERE gid = %L', p.gid)
+						ELSE 'SELECT * FROM pg_prepared_xacts' END, age(p.transaction)
 				FROM pg_prepared_xacts p
 				WHERE p.database = current_database()
 				UNION ALL
@@ -661,7 +683,8 @@ BEGIN
 	SELECT DISTINCT 'warning', 'prepared transaction', format('prepared transaction "%s"', outbox_internal.outbox_printable(p.gid::text)), p.prepared,
 		format('of %s, it has written to outbox', p.owner),
 		'Its messages wait until it ends, and so do later ones of keys that it holds: commit it, or roll it back.',
-		format('COMMIT PREPARED %L', p.gid)
+		CASE WHEN p.gid = outbox_internal.outbox_printable(p.gid::text) THEN format('COMMIT PREPARED %L', p.gid)
+			ELSE 'SELECT * FROM pg_prepared_xacts' END
 	FROM pg_locks l
 		JOIN pg_locks x ON x.locktype = 'transactionid' AND x.pid IS NULL AND x.virtualtransaction = l.virtualtransaction
 		JOIN pg_prepared_xacts p ON p.transaction = x.transactionid
@@ -697,9 +720,10 @@ BEGIN
 			format('%s %s by %s%s', l.mode, CASE WHEN l.granted THEN 'held' ELSE 'waited for' END,
 				coalesce('process ' || l.pid, format('prepared transaction "%s"', outbox_internal.outbox_printable(l.prepared::text))),
 				' (' || nullif(l.application_name, '') || ')'),
-			'The relay cannot work meanwhile; it goes on by itself. See whether that command may be ended.',
+			'The relay cannot work meanwhile; it goes on by itself. See whether that command may be ended. Of a prepared transaction, COMMIT PREPARED keeps what it has written; ROLLBACK PREPARED loses its messages.',
 			CASE WHEN l.pid IS NOT NULL THEN format('SELECT pg_terminate_backend(%s)', l.pid)
-				ELSE format('ROLLBACK PREPARED %L', l.prepared) END
+				WHEN l.prepared = outbox_internal.outbox_printable(l.prepared::text) THEN format('SELECT * FROM pg_prepared_xacts WHERE gid = %L', l.prepared)
+				WHEN l.prepared IS NOT NULL THEN 'SELECT * FROM pg_prepared_xacts' END
 		FROM outbox_internal.outbox_table_lockers l
 			LEFT JOIN pg_class c ON c.oid = l.relation;
 	END IF;

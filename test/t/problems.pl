@@ -202,10 +202,11 @@ stage_is('stage open : connection-close 530 "NOT_ALLOWED - vhost shop not found"
 broker_is("amqp://it%27s%20me\@127.0.0.1:$port/%E2%82%AC", 'no password', 'warning', qr/worker 0/, qr/passfile/);
 is($node->sql(q{SELECT command FROM outbox_internal.outbox_reason_hint('virtual host not allowed', true, NULL, NULL, NULL)}),
 	q{rabbitmqctl set_permissions -p '€' 'it'\\''s me' '^$' '.*' '^$'}, 'quoted for a shell');
-is($node->sql(q{SELECT command FROM outbox_internal.outbox_reason_hint('plain text not allowed', true, '::1:5672', NULL, NULL)}),
-	q{ALTER SYSTEM SET outbox.broker_uri = 'amqps://it%27s%20me@[::1]:5671/%E2%82%AC'; SELECT pg_reload_conf()}, 'escaped for a URI');
-is($node->sql(q{SELECT command FROM outbox_internal.outbox_reason_hint('message refused', true, NULL, NULL, E'x\ny')}),
-	q{rabbitmqctl set_topic_permissions -p '€' 'it'\\''s me' EXCHANGE '.*' '^$'}, 'not with a control character');
+foreach my $name (q{E'x\ny'}, q{E'x\u009by'})
+{
+	is($node->sql(qq{SELECT command FROM outbox_internal.outbox_reason_hint('another relay''s route', true, NULL, $name, NULL)}),
+		q{UPDATE outbox SET outlet = 'external' WHERE outlet IS NULL AND route = ROUTE}, "not with a control character: $name");
+}
 $node->unset('outbox.broker_uri');
 $node->wait_sql('SELECT state FROM outbox_status', 'idle');
 $fake->do('now blocked low on memory');
@@ -229,7 +230,9 @@ over('certificate expires');
 
 $node->set('outbox.enabled', 'off');
 problem('disabled', 'warning', qr/worker 0/, qr/outbox\.enabled is off/);
-paste('disabled');
+$node->sql(command_of('disabled'));
+$node->sql('SELECT pg_reload_conf()');
+over('disabled');
 $node->unset('outbox.enabled');
 $node->sql('ALTER DATABASE postgres SET outbox.enabled = off; SELECT outbox_worker_restart()');
 problem('disabled', 'warning', qr/worker 0/, qr/outbox\.enabled is off/, command => qr/^ALTER DATABASE postgres /);
@@ -316,9 +319,15 @@ is($node->sql(q{SELECT count(*) FILTER (WHERE value = 0) FROM outbox_metrics
 	0, 'which say nothing rather than 0 of what they cannot see');
 $session->query_safe('COMMIT');
 over('table locked');
-$node->sql(q{BEGIN; LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE; PREPARE TRANSACTION 'it''s locked'});
+# Its subtransactions have locks of their own.
+$node->sql(q{BEGIN; SAVEPOINT one; SELECT outbox_enqueue('one', '{}'); SAVEPOINT two; SELECT outbox_enqueue('two', '{}');
+	LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE; PREPARE TRANSACTION 'it''s locked'});
 problem('table locked', 'critical', qr/^table outbox$/, qr/^AccessExclusiveLock held by prepared transaction "it's locked"$/);
-paste('table locked');
+is($node->sql(q{SELECT count(*), min(command) FROM outbox_problems WHERE problem = 'table locked'}),
+	q{1|SELECT * FROM pg_prepared_xacts WHERE gid = 'it''s locked'}, 'one row, which shows what would be lost');
+like($node->sql(command_of('table locked')), qr/\|it's locked\|/, 'pasted');
+$node->sql(q{ROLLBACK PREPARED 'it''s locked'});
+over('table locked');
 
 $node->sql(<<'SQL');
 CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
@@ -347,6 +356,10 @@ $node->sql(q{UPDATE pg_extension SET extversion = '2.0' WHERE extname = 'outbox'
 problem('version mismatch', 'critical', qr/worker 0/, qr/the library has version 1\.0, the extension 2\.0/,
 	command => qr/^SELECT version, installed FROM pg_available_extension_versions/);
 like($node->sql(row_of($node, 'version mismatch')->[6]), qr/^1\.0\|/m, 'which shows the versions that could be had');
+# As without the files of the extension.
+$node->sql('ALTER FUNCTION pg_catalog.pg_extension_update_paths(name) RENAME TO no_paths');
+is($node->sql(q{SELECT count(*) FROM outbox_problems WHERE problem = 'version mismatch'}), 1, 'also when the ways to it cannot be read');
+$node->sql('ALTER FUNCTION pg_catalog.no_paths(name) RENAME TO pg_extension_update_paths');
 # There is an update from 0.99, of test/modules/outbox_chain, which upgrade.pl runs.
 $node->sql(q{UPDATE pg_extension SET extversion = '0.99' WHERE extname = 'outbox'});
 problem('version mismatch', 'critical', qr/worker 0/, qr/the extension (?:0\.99|2\.0)/);
@@ -473,7 +486,13 @@ is($node->sql('SELECT DISTINCT seen()', 'crashing'), '', 'a new archive has no p
 $node->wait_sql('SELECT state FROM outbox_status', 'idle', 30, 'crashing');
 $node->sql('SELECT pg_terminate_backend(pid) FROM outbox_workers', 'crashing');
 $node->wait_sql('SELECT state FROM outbox_status', 'idle', 30, 'crashing');
-is($node->sql('SELECT count(*) FROM outbox_problems', 'crashing'), 0, 'a worker that was told to leave has not crashed');
+$node->test_point('start wait 1');
+$node->sql('SELECT outbox_worker_restart()', 'crashing');
+my $starting = $node->wait_test_point('start');
+$node->sql("SELECT pg_terminate_backend($starting)");
+$node->test_point_over;
+$node->wait_sql("SELECT state FROM outbox_workers WHERE pid <> $starting", 'idle', 30, 'crashing');
+is($node->sql('SELECT count(*) FROM outbox_problems', 'crashing'), 0, 'a worker that was told to leave has not crashed, nor one that starts');
 $node->test_point('connecting fatal 0');
 $node->sql('SELECT outbox_worker_restart()', 'crashing');
 $node->wait_sql(q{SELECT detail ~ ' [2-9] times since' FROM outbox_problems WHERE problem = 'crashed'}, 't', 30, 'crashing');

@@ -175,6 +175,8 @@ subtest 'it was connected' => sub {
 	has_reason('no confirms', qr/outbox\.confirm_timeout/, 'a broker that confirms nothing');
 	$node->wait_sql($state, 'publishing');
 	is($node->sql($reason), 'no confirms', 'the next connection proves nothing');
+	is($node->sql(q{SELECT count(*) FROM outbox_problems WHERE problem = 'no confirms' AND hint ~ '^Publishing goes on'}), 0,
+		'and it is none of a setting');
 	$fake->do('answer ack', 'now ack');
 	$node->wait_drained;
 	ok(all_is_well(), 'a confirm does');

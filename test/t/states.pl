@@ -61,6 +61,11 @@ sub paste
 {
 	my ($command) = @_;
 
+	if ($command =~ /^ALTER SYSTEM/)
+	{
+		$node->sql($command);
+		return (0, $node->sql('SELECT pg_reload_conf()'));    # as its hint says
+	}
 	return (0, $node->sql($command)) if $command =~ /^(?:SELECT|SHOW|ALTER|UPDATE|INSERT|REINDEX|ROLLBACK|COMMIT|VACUUM)\b/;
 	return in_shell($command) if $command =~ /set_|add_|chmod/;
 	$output{$command} //= [ in_shell($command) ];
@@ -218,6 +223,7 @@ sub rabbit_as
 $node->sql(<<'SQL');
 INSERT INTO outbox_route (name, exchange, max_attempts) VALUES ('asked', 'asked', 100), ('quiet', 'asked', 100), ('topic', 'outbox', 100);
 INSERT INTO outbox_route (name, exchange, relay) VALUES ('hooks', '', 'external');
+UPDATE outbox_route SET max_attempts = 100 WHERE name = 'default';
 CREATE TABLE refuse (code text);
 INSERT INTO refuse VALUES ('');
 CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -288,7 +294,7 @@ my @states = (
 			q{UPDATE pg_extension SET extversion = '1.0' WHERE extname = 'outbox'; SELECT outbox_worker_restart()}), 'shows', out => qr/^1\.0\|/m ],
 	[ 'a migration has the table locked', 'table locked', in_session('BEGIN', 'LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE'), 'fixes' ],
 	[ 'a prepared transaction has the table locked', 'table locked',
-		statements(q{BEGIN; LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE; PREPARE TRANSACTION 'it''s locked'}), 'fixes', detail => qr/held by prepared transaction "it's locked"/ ],
+		statements(q{BEGIN; LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE; PREPARE TRANSACTION 'it''s locked'}, q{ROLLBACK PREPARED 'it''s locked'}), 'shows', detail => qr/held by prepared transaction "it's locked"/ ],
 	[ 'LOCK TABLE outbox IN EXCLUSIVE MODE', 'lock timeout',
 		sub { my $end = in_session('BEGIN', 'LOCK TABLE outbox IN EXCLUSIVE MODE')->(); $node->sql('SELECT outbox_worker_restart()'); return $end }, 'shows' ],
 	[ 'a trigger of the application refuses DELETE', 'trigger or constraint', relay_error('P0001'), 'shows' ],
@@ -331,7 +337,7 @@ my @states = (
 	[ 'no topic permission', 'message refused',
 		rabbit_as("amqp://app\@$real", undef, 'rabbit_auth_backend_internal:set_permissions(<<"app">>, <<"/">>, <<".*">>, <<".*">>, <<".*">>, <<"test">>)',
 			'rabbit_auth_backend_internal:set_topic_permissions(<<"app">>, <<"/">>, <<"outbox">>, <<"^none$">>, <<"^$">>, <<"test">>)'),
-		'fixes', then => q{SELECT outbox_enqueue('e', '{}')}, command => qr/set_topic_permissions -p \/ app outbox/ ],
+		'shows', then => q{SELECT outbox_enqueue('e', '{}')}, command => qr/list_topic_permissions -p \/$/, out => qr/^app\b.*\^none\$/m ],
 	[ 'a message that the broker refuses', 'message refused', message_answer('channel-close 406 "PRECONDITION_FAILED - expiration"'), 'shows' ],
 	[ 'messages that have failed', 'failed messages', failed('nack'), 'fixes' ],
 	[ 'a key behind a failed message', 'key held', failed('nack'), 'fixes' ],
@@ -351,7 +357,7 @@ my @states = (
 		}, 'fixes' ],
 	[ 'a prepared transaction has a row', 'row locked',
 		statements(q{SELECT outbox_pause(); SELECT outbox_enqueue('locked', '{}', 'order', '8');
-			BEGIN; SELECT FROM outbox FOR UPDATE; PREPARE TRANSACTION 'row'; SELECT outbox_resume()}), 'fixes' ],
+			BEGIN; SELECT FROM outbox FOR UPDATE; PREPARE TRANSACTION 'row'; SELECT outbox_resume()}, q{COMMIT PREPARED 'row'}), 'shows', out => qr/\|row\|/ ],
 	[ 'a replay that has failed', 'job failed',
 		statements(q{INSERT INTO outbox_job (kind, state, arguments, created_by, total, last_error, ended_at)
 			VALUES ('replay', 'failed', '{}', 'postgres', 0, 'permission denied', now())}, 'DELETE FROM outbox_job'), 'fixes' ],

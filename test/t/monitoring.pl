@@ -62,7 +62,7 @@ foreach my $alert (@alerts)
 {
 	like($page, qr/^\| .*`$alert`/m, "doc/monitoring.md has $alert");
 }
-is($page =~ /rules\.yml` \| (\d+) alerts/ ? $1 : '', scalar @alerts, '... and how many there are');
+is($page =~ /rules\.yml[`)] \| (\d+) alerts/ ? $1 : '', scalar @alerts, '... and how many there are');
 
 # --- the dashboard
 

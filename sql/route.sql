@@ -205,6 +205,14 @@ SELECT scans($$UPDATE outbox_route SET max_attempts = 3 WHERE name LIKE 'more %'
 SELECT scans($$DELETE FROM outbox_route WHERE name LIKE 'more %'$$) AS deleted;
 DROP FUNCTION scans(text);
 
+-- Two UPDATEs of one query share a firing of the trigger: both are looked at
+BEGIN;
+INSERT INTO outbox_route (name) VALUES ('in use');
+SELECT outbox_enqueue('e', '1', route => 'in use') IS NOT NULL AS ok;
+WITH renamed AS (UPDATE outbox_route SET name = 'other' WHERE name = 'in use' RETURNING 1)
+UPDATE outbox_route SET max_attempts = 5 WHERE name = 'default' AND (SELECT count(*) FROM renamed) = 1;
+ROLLBACK;
+
 -- A change that no enqueue may overlap names who is in its way, and gives up
 INSERT INTO outbox_route (name) VALUES ('forgotten');
 BEGIN;

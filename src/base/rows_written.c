@@ -28,8 +28,6 @@ outbox_rows_written(Oid dboid)
 	MemoryContext old;
 	int64		rows;
 
-	if (!pgstat_track_counts)
-		return -1;
 	if (cxt == NULL)
 		cxt = AllocSetContextCreate(TopMemoryContext, "outbox statistics",
 									ALLOCSET_SMALL_SIZES);

@@ -11,7 +11,8 @@
 /*
  * Rows that were inserted, updated and deleted there, also in vain, as far as sessions
  * have reported it: they do some seconds after the commit, and never before.  Another
- * number than before means a look.  -1: they are not counted (track_counts).
+ * number than before means a look; the same one only that none is urgent, since a
+ * session with track_counts off, or one that never reports, counts nothing.
  */
 extern int64 outbox_rows_written(Oid dboid);
 

@@ -66,8 +66,8 @@
 #define OUTBOX_SWEEP_MS			60000
 /* ... and so many times as long after the last time as that took. */
 #define OUTBOX_SWEEP_PAUSE		200
-/* At least so often, also where nothing was written in the database. */
-#define OUTBOX_SWEEP_LATEST_MS	(60 * 60000)
+/* At least so often, also where no row was counted as written in the database. */
+#define OUTBOX_SWEEP_LATEST_MS	(10 * 60000)
 
 /* Rows of a step of that: about a millisecond. */
 #define OUTBOX_SWEEP_ROWS		2000

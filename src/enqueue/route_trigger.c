@@ -266,10 +266,10 @@ refuse_in_use(TriggerData *trigdata)
 	Datum		names;
 	char	   *name;
 
-	if (TRIGGER_FIRED_BY_UPDATE(trigdata->tg_event) &&
-		!bms_is_member(OUTBOX_ROUTE_NAME - FirstLowInvalidHeapAttributeNumber,
-					   trigdata->tg_updatedcols))
-		return;
+	/*
+	 * Not tg_updatedcols: two UPDATEs of one query share one firing, with the
+	 * columns of the last and the rows of both.
+	 */
 	names = removed_names(trigdata);
 	if (names == (Datum) 0)
 		return;

@@ -200,7 +200,14 @@ take_requests(void)
 			db->retry_at = outbox_mono_now();
 	}
 	if (lost)
+	{
+		ListCell   *cell;
+
 		(void) scan_databases(InvalidOid);
+		/* It may have been of any that is known. */
+		foreach(cell, outbox_databases)
+			((DatabaseEntry *) lfirst(cell))->work_at = OUTBOX_MONO_UNSET;
+	}
 }
 
 /* ------------------------------------------ workers of a launcher before this */

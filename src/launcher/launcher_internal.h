@@ -69,6 +69,8 @@ typedef struct DatabaseEntry
 	OutboxMonoTime asked_at;	/* a transaction asked for a worker; unset:
 								 * none */
 	OutboxMonoTime work_at;		/* AWAY: no work is known before; unset: it is */
+	TimestampTz due_at;			/* work_at by the wall clock, which may be
+								 * set: what is scheduled is by that */
 	int64		written;		/* outbox_rows_written(), when its worker
 								 * began */
 	int			room;			/* so many workers is all there is room for */

@@ -39,6 +39,7 @@
 
 #include "launcher_internal.h"
 #include "miscadmin.h"
+#include "utils/timestamp.h"
 #include "rows_written.h"
 
 /* How long a database keeps its workers while others wait. */
@@ -130,6 +131,7 @@ outbox_turn_left(DatabaseEntry *db, int rest_ms)
 	if (db->state == DATABASE_YIELDING)
 	{
 		outbox_mono_earlier(&db->work_at, outbox_mono_after(rest_ms));
+		db->due_at = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), rest_ms);
 		outbox_mono_earlier(&db->retry_at, outbox_mono_after(Min(rest_ms, REST_LOOK_MS)));
 	}
 	/* There is a process for somebody. */
@@ -146,7 +148,8 @@ bool
 outbox_turn_rests(DatabaseEntry *db, OutboxMonoTime now)
 {
 	if (db->state != DATABASE_AWAY || outbox_mono_reached(db->work_at, now) ||
-		db->written < 0 || db->written != outbox_rows_written(db->dboid))
+		GetCurrentTimestamp() >= db->due_at ||
+		db->written != outbox_rows_written(db->dboid))
 		return false;
 	db->retry_at = db->work_at;
 	outbox_mono_earlier(&db->retry_at, outbox_mono_plus(now, REST_LOOK_MS));

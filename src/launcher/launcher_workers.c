@@ -109,9 +109,16 @@ start_worker(DatabaseEntry *db, int number)
 		return false;
 	}
 	entry->started_at = outbox_mono_now();
-	/* It sees at least what was counted by now. */
+
+	/*
+	 * It sees at least what was counted by now; and what it knew of work
+	 * before is over.
+	 */
 	if (number == 0)
+	{
 		db->written = outbox_rows_written(db->dboid);
+		db->work_at = OUTBOX_MONO_UNSET;
+	}
 	return true;
 }
 

@@ -120,17 +120,18 @@ outbox_relay_handle_inbox(OutboxRelay *relay, const OutboxInbox *inbox)
  * A worker that makes room, or comes back with others, sends nothing more and stays
  * until the broker has answered for everything in flight: else its successor would
  * publish that again.  A slow broker may take longer than a worker that is stopped
- * waits (drain()).  A worker that is blocked leaves, and a missing answer ends the
- * link after outbox.confirm_timeout, as always (stall.c).
+ * waits (drain()).  A worker that is blocked leaves, and so does one that has waited
+ * for outbox.confirm_timeout: others of its database may wait for it.
  */
 void
 outbox_relay_check_leaving(OutboxRelay *relay)
 {
 	OutboxDatabase *database = &relay->database;
 
-	if (database->leaving != OUTBOX_EXIT_CRASHED &&
+	if (database->leaving != OUTBOX_EXIT_CRASHED && !database->leave &&
 		(relay->window.outstanding == 0 ||
-		 outbox_link_state(relay->link) != OUTBOX_LINK_OPEN))
+		 outbox_link_state(relay->link) != OUTBOX_LINK_OPEN ||
+		 outbox_mono_reached(database->leave_by, outbox_mono_now())))
 		outbox_database_leave(database, database->leaving);
 }
 
@@ -283,9 +284,10 @@ sweep(OutboxRelay *relay, OutboxMonoTime now)
 	outbox_jobs_look(&relay->jobs);
 	/* ALTER EXTENSION UPDATE need not touch a table. */
 	outbox_database_recheck(&relay->database, OUTBOX_RECHECK_EXTENSION);
-	if (written >= 0 && written == timers->written &&
-		!outbox_mono_reached(outbox_mono_plus(timers->swept_at,
-											  OUTBOX_SWEEP_LATEST_MS), now))
+	if (!outbox_sweep_may_start(&relay->sweep, now) ||
+		(written == timers->written &&
+		 !outbox_mono_reached(outbox_mono_plus(timers->swept_at,
+											   OUTBOX_SWEEP_LATEST_MS), now)))
 		return;
 	timers->written = written;
 	timers->swept_at = now;
@@ -309,8 +311,7 @@ outbox_relay_timers(OutboxRelay *relay, OutboxMonoTime now)
 		timers->poll_at = outbox_mono_after(outbox_poll_interval_ms);
 		poll_now(relay);
 	}
-	if (outbox_mono_reached(timers->sweep_at, now) &&
-		outbox_sweep_may_start(&relay->sweep, now))
+	if (outbox_mono_reached(timers->sweep_at, now))
 	{
 		timers->sweep_at = outbox_mono_after(OUTBOX_SWEEP_MS);
 		sweep(relay, now);

@@ -50,6 +50,7 @@ static void
 start(OutboxSweep *sweep, OutboxQueue *queue, int64 from)
 {
 	sweep->from = from;
+	sweep->whole = from == 1;
 	sweep->took_us = 0;
 	outbox_queue_pass_begins(queue);
 #ifdef OUTBOX_TEST_POINTS
@@ -226,7 +227,13 @@ end_pass(OutboxSweep *sweep, OutboxRelay *relay)
 	if (queue->forgotten_low != 0)
 		outbox_recall_note_retries(queue, &relay->routes);
 	outbox_queue_pass_ended(queue);
-	sweep->rests_until = outbox_mono_after(sweep->took_us * OUTBOX_SWEEP_PAUSE / 1000);
+
+	/*
+	 * A pass over forgotten keys, which may recur sooner, does not put off
+	 * the others.
+	 */
+	if (sweep->whole)
+		sweep->rests_until = outbox_mono_after(sweep->took_us * OUTBOX_SWEEP_PAUSE / 1000);
 	sweep->forgotten_at =
 		outbox_mono_after(Min(Max(pause_ms, OUTBOX_FORGOTTEN_MS), OUTBOX_SWEEP_MS));
 }

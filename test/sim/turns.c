@@ -232,6 +232,15 @@ defGetString(DefElem *def)
 	return (char *) "true";
 }
 
+/* By a clock that is set forward by so much. */
+static int64 clock_ahead_us;
+
+TimestampTz
+GetCurrentTimestamp(void)
+{
+	return now_us + clock_ahead_us;
+}
+
 /* statistics */
 
 int64
@@ -685,6 +694,25 @@ test_rests(void)
 	announce(db, true, 0);
 	pass(SOON_MS);
 	check(db->starts == starts + 1, "or when a transaction asks for it");
+
+	enqueue(&databases[1], STEP_MS);
+	pass(2000);
+	db->written++;
+	pass(60000 + SOON_MS);
+	starts = db->starts;
+	announce(db, false, OUTBOX_SIGNAL_RESTART);
+	pass(60000 + SOON_MS);
+	check(db->starts == starts + 1, "the worker that looks is restarted: one comes back, %d did",
+		  db->starts - starts);
+
+	enqueue(&databases[1], STEP_MS);
+	pass(2000);
+	starts = db->starts;
+	clock_ahead_us = REST_MS * INT64CONST(1000);
+	pass(60000 + SOON_MS);
+	check(db->starts == starts + 1, "the clock is set forward: what is scheduled may be due, %d came",
+		  db->starts - starts);
+	clock_ahead_us = 0;
 }
 
 static void

@@ -1265,6 +1265,12 @@ outbox_queue_hold_retry(OutboxQueue *queue, int64 hash, int64 seq,
 	}
 	hold_retry(key, seq, id);
 	outbox_lower(&key->skip_low, 1);
+
+	/*
+	 * It must not go when this holder is gone and the next one is not listed
+	 * yet.
+	 */
+	drop_waiting(queue, key, seq);
 	place_key(queue, key);
 }
 

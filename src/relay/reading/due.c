@@ -259,14 +259,12 @@ check_row(const OutboxRow *row, void *arg)
 	if (outbox_queue_has(reader->queue, &row->id))
 		return;
 	if (has_key && !outbox_queue_knows(reader->queue, row->key_hash))
-		check->forgotten[check->n++] = (OutboxRecalled)
 	{
-		.hash = row->key_hash, .seq = row->seq,
-			.due = row->available_at
-	};
-/**INDENT** Error@267: Unmatched 'else' */
-	else
-	if (!has_key ||
+		OutboxRecalled met = {.hash = row->key_hash, .seq = row->seq, .due = row->available_at};
+
+		check->forgotten[check->n++] = met;
+	}
+	else if (!has_key ||
 			 !outbox_queue_leaves_due(reader->queue, row->key_hash, row->seq, &row->id))
 		check_later(due, row->available_at);
 }
@@ -282,20 +280,27 @@ outbox_due_check(OutboxReader *reader)
 		.worker = MySlot->worker,
 		.nworkers = MySlot->nworkers
 	};
+	OutboxDuePlace before,
+				reached;
 	TimestampTz free_at;
 	int			n;
 
 	look_at_clock(due);
 	if (!due->check)
 		return;
+	before = due->checked;
 	claim.arg = check = palloc(sizeof(DueCheck));
 	check->reader = reader;
 	check->n = 0;
 	claim.after = due->checked.seq;
 	claim.unreadable = outbox_unreadable_left_out(&reader->unreadable, &claim.nunreadable);
 	n = outbox_store_list_due(&claim, due->checked.at, due->cursor.at, check_row);
+	/* Not passed before the statements of that have succeeded. */
+	reached = due->checked;
+	due->checked = before;
 	free_at = outbox_recall_free_due(reader->queue, reader->routes, &reader->unreadable,
 									 check->forgotten, check->n, due->cursor.at);
+	due->checked = reached;
 	if (free_at != DT_NOEND)
 		check_later(due, free_at);
 	if (n == OUTBOX_SWEEP_ROWS)

@@ -58,6 +58,8 @@ outbox_database_leave(OutboxDatabase *database, OutboxExit reason)
 void
 outbox_database_leave_answered(OutboxDatabase *database, OutboxExit reason)
 {
+	if (database->leaving == OUTBOX_EXIT_CRASHED)
+		database->leave_by = outbox_mono_after(outbox_confirm_timeout_ms);
 	database->leaving = reason;
 }
 

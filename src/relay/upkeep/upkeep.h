@@ -29,6 +29,7 @@ typedef struct OutboxDatabase
 	bool		leave;			/* end the process, for exit_reason */
 	OutboxExit	leaving;		/* so, once the broker has answered for what
 								 * is in flight; CRASHED: the worker stays */
+	OutboxMonoTime leave_by;	/* at the latest, then */
 
 	/* errors */
 	bool		failing;

@@ -454,7 +454,7 @@ MUTATIONS = (
      "rows that logical replication brought are found within a minute, also behind many others",
      ["sim/random"]),
     ("sweep-sees-no-write", "src/relay/relay_inbox.c",
-     "	if (written >= 0 && written == timers->written &&", "	if (written >= 0 &&",
+     "		(written == timers->written &&", "		(written != -1 &&",
      "rows that logical replication brought are found within a minute, also where the worker was idle before",
      ["sim/random"]),
     ("discard-releases-retries", "src/store/store_look.c",

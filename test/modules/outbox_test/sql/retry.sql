@@ -50,7 +50,7 @@ INSERT INTO outbox (event_type, payload, available_at) SELECT 'other', '{}', '21
 BEGIN;
 SELECT sum(pg_stat_get_xact_tuples_returned(indexrelid)) AS before FROM pg_index WHERE indrelid = 'outbox'::regclass \gset
 SELECT count(*) FROM outbox_test_claim_due();
-SELECT sum(pg_stat_get_xact_tuples_returned(indexrelid)) - :before AS read FROM pg_index WHERE indrelid = 'outbox'::regclass;
+SELECT sum(pg_stat_get_xact_tuples_returned(indexrelid)) - :before < 20 AS few_read FROM pg_index WHERE indrelid = 'outbox'::regclass;
 ROLLBACK;
 DELETE FROM outbox WHERE event_type = 'other';
 
@@ -85,7 +85,7 @@ INSERT INTO outbox (event_type, payload, aggregate_type, aggregate_id, status)
 BEGIN;
 SELECT sum(pg_stat_get_xact_tuples_returned(indexrelid)) AS before FROM pg_index WHERE indrelid = 'outbox'::regclass \gset
 SELECT count(*) FROM outbox_test_visit_failed(ARRAY[outbox_internal.outbox_key_hash('default', 't', '500')]);
-SELECT sum(pg_stat_get_xact_tuples_returned(indexrelid)) - :before AS read FROM pg_index WHERE indrelid = 'outbox'::regclass;
+SELECT sum(pg_stat_get_xact_tuples_returned(indexrelid)) - :before < 20 AS few_read FROM pg_index WHERE indrelid = 'outbox'::regclass;
 ROLLBACK;
 DELETE FROM outbox WHERE event_type = 'other';
 SELECT outbox_test_check_holders(array_agg(id ORDER BY seq), array_agg(pg_temp.key_of(o) ORDER BY seq)) FROM outbox o;

@@ -2075,7 +2075,7 @@ $$;
 COMMENT ON FUNCTION outbox_internal.outbox_message_problems(outbox_internal.outbox_route_count[]) IS 'Those of outbox_problems that concern messages and keys.';
 
 CREATE VIEW outbox_internal.outbox_tables AS
-	SELECT c.relname AS name, c.oid AS relation
+	SELECT c.relname::pg_catalog.text AS name, c.oid AS relation
 	FROM pg_catalog.pg_extension e
 		JOIN pg_catalog.pg_depend d ON d.refclassid = 'pg_catalog.pg_extension'::pg_catalog.regclass AND d.refobjid = e.oid
 			AND d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.deptype = 'e'
@@ -3407,7 +3407,6 @@ BEGIN ATOMIC
 		) t (oid, written)
 		JOIN pg_locks l ON l.relation = t.oid
 		LEFT JOIN pg_stat_activity a ON a.pid = l.pid
-		/* It holds a lock on each of its subtransactions, too. */
 		LEFT JOIN (pg_locks x JOIN pg_prepared_xacts p ON p.transaction = x.transactionid)
 			ON l.pid IS NULL AND x.locktype = 'transactionid'
 			AND x.virtualtransaction = l.virtualtransaction AND x.mode = 'ExclusiveLock'

@@ -341,6 +341,8 @@ outbox_launcher_main(Datum main_arg)
 	pqsignal(SIGTERM, die);
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	BackgroundWorkerUnblockSignals();
+	/* A SIGHUP in the moment of the start is lost: until here it was ignored. */
+	ProcessConfigFile(PGC_SIGHUP);
 	/* Shared catalogs only. */
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
 	outbox_override_settings(NULL);

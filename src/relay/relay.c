@@ -466,6 +466,8 @@ outbox_relay_main(Datum main_arg)
 	outbox_stats_attach(args.dboid, MySlot->worker);
 	before_shmem_exit(detach, (Datum) 0);
 	BackgroundWorkerUnblockSignals();
+	/* A SIGHUP in the moment of the start is lost: until here it was ignored. */
+	ProcessConfigFile(PGC_SIGHUP);
 	outbox_database_connect(args.dboid);
 	OUTBOX_TEST_POINT("start");
 	pqsignal(SIGTERM, outbox_watchdog_sigterm);

@@ -121,7 +121,7 @@ outbox_relay_handle_inbox(OutboxRelay *relay, const OutboxInbox *inbox)
  * until the broker has answered for everything in flight: else its successor would
  * publish that again.  A slow broker may take longer than a worker that is stopped
  * waits (drain()).  A worker that is blocked leaves, and so does one that has waited
- * for outbox.confirm_timeout: others of its database may wait for it.
+ * for three seconds: others of its database wait for it.
  */
 void
 outbox_relay_check_leaving(OutboxRelay *relay)

@@ -73,7 +73,6 @@ BEGIN ATOMIC
 		) t (oid, written)
 		JOIN pg_locks l ON l.relation = t.oid
 		LEFT JOIN pg_stat_activity a ON a.pid = l.pid
-		/* It holds a lock on each of its subtransactions, too. */
 		LEFT JOIN (pg_locks x JOIN pg_prepared_xacts p ON p.transaction = x.transactionid)
 			ON l.pid IS NULL AND x.locktype = 'transactionid'
 			AND x.virtualtransaction = l.virtualtransaction AND x.mode = 'ExclusiveLock'

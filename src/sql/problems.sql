@@ -512,7 +512,7 @@ $$;
 COMMENT ON FUNCTION outbox_internal.outbox_message_problems(outbox_internal.outbox_route_count[]) IS 'Those of outbox_problems that concern messages and keys.';
 
 CREATE VIEW outbox_internal.outbox_tables AS
-	SELECT c.relname AS name, c.oid AS relation
+	SELECT c.relname::pg_catalog.text AS name, c.oid AS relation
 	FROM pg_catalog.pg_extension e
 		JOIN pg_catalog.pg_depend d ON d.refclassid = 'pg_catalog.pg_extension'::pg_catalog.regclass AND d.refobjid = e.oid
 			AND d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.deptype = 'e'

@@ -319,7 +319,7 @@ is($node->sql(q{SELECT count(*) FILTER (WHERE value = 0) FROM outbox_metrics
 	0, 'which say nothing rather than 0 of what they cannot see');
 $session->query_safe('COMMIT');
 over('table locked');
-# Its subtransactions have locks of their own.
+# One row, also with subtransactions.
 $node->sql(q{BEGIN; SAVEPOINT one; SELECT outbox_enqueue('one', '{}'); SAVEPOINT two; SELECT outbox_enqueue('two', '{}');
 	LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE; PREPARE TRANSACTION 'it''s locked'});
 problem('table locked', 'critical', qr/^table outbox$/, qr/^AccessExclusiveLock held by prepared transaction "it's locked"$/);

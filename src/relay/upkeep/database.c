@@ -25,6 +25,9 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
+/* A worker that waits for answers before it leaves does so for so long. */
+#define LEAVE_MS		3000
+
 #define RETRY_MS		100
 #define RETRY_MAX_MS	5000
 
@@ -59,7 +62,7 @@ void
 outbox_database_leave_answered(OutboxDatabase *database, OutboxExit reason)
 {
 	if (database->leaving == OUTBOX_EXIT_CRASHED)
-		database->leave_by = outbox_mono_after(outbox_confirm_timeout_ms);
+		database->leave_by = outbox_mono_after(LEAVE_MS);
 	database->leaving = reason;
 }
 

@@ -15,6 +15,7 @@
  */
 #include "postgres.h"
 
+#include "compat.h"
 #include "miscadmin.h"
 #include "own_version.h"
 #include "pgstat.h"
@@ -392,7 +393,7 @@ static void
 sigterm_at_start(SIGNAL_ARGS)
 {
 	terminated_at_start = true;
-	die(postgres_signal_arg);
+	compat_die();
 }
 
 static void

@@ -122,7 +122,7 @@ sub role_of
 	my ($key) = grep {
 		my ($h, $start) = /^(.*): (.*)$/;
 		$block->{heading} eq $h && index($block->{sql}, $start) == 0
-	} keys %ROLE_OF;
+	} sort { length $b <=> length $a } keys %ROLE_OF;	# the one that says most
 	return $key;
 }
 

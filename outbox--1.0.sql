@@ -1286,14 +1286,14 @@ COMMENT ON FUNCTION outbox_internal.outbox_relay_state() IS
 'State of the relay of this database as a whole; see the view outbox_status.';
 
 CREATE FUNCTION outbox_internal.outbox_reason_hint(
-	reason text, fill boolean, broker text, route text, exchange text,
+	reason text, fill boolean, broker text, route text,
 	OUT severity text, OUT hint text, OUT command text)
 RETURNS record
 AS 'MODULE_PATHNAME', 'outbox_reason_hint'
 LANGUAGE C STABLE PARALLEL SAFE;
 
-COMMENT ON FUNCTION outbox_internal.outbox_reason_hint(text, boolean, text, text, text) IS
-'See the public function of that name. fill: words in capital letters of the command are replaced by what settings, broker ("host:port"), route and exchange say, quoted; what is NULL or not set stays a word.';
+COMMENT ON FUNCTION outbox_internal.outbox_reason_hint(text, boolean, text, text) IS
+'See the public function of that name. fill: words in capital letters of the command are replaced by what settings, broker ("host:port") and route say, quoted; what is NULL or not set stays a word.';
 
 CREATE FUNCTION @extschema@.outbox_reason_hint(
 	reason text, OUT severity text, OUT hint text, OUT command text)
@@ -1301,7 +1301,7 @@ RETURNS record
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 BEGIN ATOMIC
 	SELECT r.severity, r.hint, r.command
-	FROM outbox_internal.outbox_reason_hint(reason, false, NULL::text, NULL::text, NULL::text) r;
+	FROM outbox_internal.outbox_reason_hint(reason, false, NULL::text, NULL::text) r;
 END;
 
 COMMENT ON FUNCTION @extschema@.outbox_reason_hint(text) IS
@@ -1738,7 +1738,7 @@ BEGIN
 		/* Settings that cannot be used since a reload; other reasons stay for a while after the relay has connected again. */
 		FROM workers w, LATERAL (SELECT w.state IN ('idle', 'publishing') AND w.reason IN ('URI unusable', 'mechanism unusable',
 				'password file missing', 'password file not private', 'password file unreadable', 'no password')) g(goes_on),
-			LATERAL outbox_internal.outbox_reason_hint(w.reason, true, w.broker, NULL::text, NULL::text) a
+			LATERAL outbox_internal.outbox_reason_hint(w.reason, true, w.broker, NULL::text) a
 		WHERE w.reason IS NOT NULL
 		UNION ALL
 		SELECT w.worker, s.severity, s.problem, w.since, s.detail, s.hint, s.command
@@ -1769,7 +1769,7 @@ BEGIN
 			'certificate expires', w.tls_not_after - interval '30 days',
 			format('the certificate of %s is valid until %s', w.broker, w.tls_not_after),
 			'Renew it on the broker; from that day on nothing is published.', a.command
-		FROM workers w, LATERAL outbox_internal.outbox_reason_hint('certificate expired', true, w.broker, NULL::text, NULL::text) a
+		FROM workers w, LATERAL outbox_internal.outbox_reason_hint('certificate expired', true, w.broker, NULL::text) a
 		WHERE w.tls_not_after < now() + interval '30 days' AND w.reason IS DISTINCT FROM 'certificate expired'
 		UNION ALL
 		SELECT w.worker, 'warning', 'clock jumped', w.clock_jumped_at,
@@ -1779,7 +1779,7 @@ BEGIN
 		WHERE w.clock_jumped_at > now() - interval '10 minutes'
 		UNION ALL
 		SELECT w.worker, a.severity, 'twin', w.twin_since, w.twin, a.hint, a.command
-		FROM workers w, LATERAL outbox_internal.outbox_reason_hint('twin', true, w.broker, NULL::text, NULL::text) a
+		FROM workers w, LATERAL outbox_internal.outbox_reason_hint('twin', true, w.broker, NULL::text) a
 		WHERE w.twin IS NOT NULL)
 	SELECT f.severity, f.problem,
 		CASE WHEN count(*) = 1 THEN 'worker ' ELSE 'workers ' END || string_agg(f.worker::text, ', ' ORDER BY f.worker),
@@ -1792,7 +1792,7 @@ BEGIN
 		format('seq %s: %s (%s)', u.seq, u.error, u.sqlstate)
 			|| CASE WHEN u.of_worker > 8 THEN format('; one of %s that worker %s has set aside', u.of_worker, u.worker) ELSE '' END,
 		a.hint, format('SELECT outbox_discard(%L)', u.id)
-	FROM outbox_internal.outbox_unreadable_rows() u, LATERAL outbox_internal.outbox_reason_hint('message unreadable', false, NULL::text, NULL::text, NULL::text) a;
+	FROM outbox_internal.outbox_unreadable_rows() u, LATERAL outbox_internal.outbox_reason_hint('message unreadable', false, NULL::text, NULL::text) a;
 
 	/* Silent for the sake of the original: whose messages are these? */
 	IF EXISTS (SELECT FROM outbox_internal.outbox_worker_stats() w WHERE w.state = 'not adopted') THEN
@@ -1833,7 +1833,7 @@ BEGIN
 	RETURN QUERY
 	WITH routes AS MATERIALIZED (
 		SELECT b.*, s.waits_because, s.reason, s.waits_since, s.retry_at,
-			p.paused_by, p.paused_at, p.pause_reason, p.relay, p.exchange,
+			p.paused_by, p.paused_at, p.pause_reason, p.relay,
 			CASE b.backlog WHEN 1 THEN '1 message waits' ELSE b.backlog || ' messages wait' END AS waiting,
 			b.route = outbox_internal.outbox_printable(b.route) AS printable
 		FROM unnest(counts) b
@@ -1870,7 +1870,7 @@ BEGIN
 	SELECT a.severity, coalesce(r.reason, 'exchange error'), format('route "%s"', r.route), r.waits_since,
 		format('%s; %s', r.waits_because, r.waiting) || coalesce(', next attempt at ' || r.retry_at::timestamptz(0)::text, ''),
 		a.hint, a.command
-	FROM routes r, LATERAL outbox_internal.outbox_reason_hint(coalesce(r.reason, 'exchange error'), true, NULL::text, r.route, r.exchange) a
+	FROM routes r, LATERAL outbox_internal.outbox_reason_hint(coalesce(r.reason, 'exchange error'), true, NULL::text, r.route) a
 	WHERE r.waits_because IS NOT NULL AND NOT r.paused
 		/* The worker that has met such a message does not see it marked. */
 		AND (r.reason IS DISTINCT FROM 'another relay''s route' OR EXISTS (SELECT FROM outbox_internal.outbox o
@@ -2039,9 +2039,8 @@ BEGIN
 						ELSE 'message refused' END AS reason
 				FROM outbox_internal.outbox_stuck_messages(0::bigint, waiting) o) m
 		  GROUP BY m.route, m.reason, m.last_error
-		  ORDER BY count(*) DESC LIMIT 20) e
-		LEFT JOIN outbox_internal.outbox_route p ON p.name = e.route,
-		LATERAL outbox_internal.outbox_reason_hint(e.reason, true, NULL::text, e.route, p.exchange) a;
+		  ORDER BY count(*) DESC LIMIT 20) e,
+		LATERAL outbox_internal.outbox_reason_hint(e.reason, true, NULL::text, e.route) a;
 
 	RETURN QUERY
 	SELECT 'warning', 'failed messages', format('route "%s"', e.route), e.since,
@@ -5036,7 +5035,7 @@ BEGIN
 		FROM outbox_internal.outbox_preflight_broker(exchanges, coalesce(types, '{}'),
 				coalesce(routes, '{}'), routing_key, publish)
 			WITH ORDINALITY b("check", ok, detail, hint, reason, n)
-			LEFT JOIN LATERAL outbox_internal.outbox_reason_hint(b.reason, true, NULL::text, NULL::text, NULL::text) h ON b.reason IS NOT NULL
+			LEFT JOIN LATERAL outbox_internal.outbox_reason_hint(b.reason, true, NULL::text, NULL::text) h ON b.reason IS NOT NULL
 		ORDER BY b.n;
 	BEGIN
 		RETURN QUERY SELECT * FROM outbox_internal.outbox_preflight_database();
@@ -5090,7 +5089,7 @@ GRANT EXECUTE ON FUNCTION
 	@extschema@.outbox_database_stats(),
 	@extschema@.outbox_quantile(double precision, double precision[], double precision[]),
 	@extschema@.outbox_reason_hint(text),
-	outbox_internal.outbox_reason_hint(text, boolean, text, text, text),
+	outbox_internal.outbox_reason_hint(text, boolean, text, text),
 	@extschema@.outbox_locked_rows(),
 	@extschema@.outbox_table_lockers(),
 	@extschema@.outbox_version(),

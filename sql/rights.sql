@@ -8,7 +8,7 @@ BEGIN;
 -- One who may execute all of them, and is in no list of roles.
 CREATE ROLE regress_outbox_executor;
 GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO regress_outbox_executor;
-GRANT EXECUTE ON FUNCTION outbox_internal.outbox_reason_hint(text, boolean, text, text, text) TO regress_outbox_executor;
+GRANT EXECUTE ON FUNCTION outbox_internal.outbox_reason_hint(text, boolean, text, text) TO regress_outbox_executor;
 INSERT INTO outbox_route (name, relay) VALUES ('closed', 'internal'), ('leased', 'external');
 INSERT INTO outbox (id, route, event_type, payload) VALUES
 	('00000000-0000-7000-8000-000000000001', 'closed', 'e', '{}'), ('00000000-0000-7000-8000-000000000002', 'leased', 'e', '{}');

@@ -68,11 +68,11 @@ CREATE ROLE regress_outbox_monitor;
 GRANT USAGE ON SCHEMA outbox_internal TO regress_outbox_monitor;
 GRANT SELECT ON outbox_problems TO regress_outbox_monitor;
 GRANT EXECUTE ON FUNCTION outbox_internal.outbox_problem_list(outbox_internal.outbox_route_count[]),
-	outbox_internal.outbox_reason_hint(text, boolean, text, text, text) TO regress_outbox_monitor;
+	outbox_internal.outbox_reason_hint(text, boolean, text, text) TO regress_outbox_monitor;
 SET LOCAL ROLE regress_outbox_monitor;
 SELECT command FROM outbox_problems WHERE detail ~ 'topic';
 SELECT r.command FROM unnest('{login refused,password file not private,key passphrase wrong,client certificate refused,host unknown}'::text[]) n,
-	outbox_internal.outbox_reason_hint(n, true, NULL, NULL, NULL) r;
+	outbox_internal.outbox_reason_hint(n, true, NULL, NULL) r;
 RESET ROLE;
 GRANT pg_read_all_settings TO regress_outbox_monitor;
 SET LOCAL ROLE regress_outbox_monitor;

@@ -134,10 +134,10 @@ extern const OutboxAdvice *outbox_reason_advice(OutboxReason reason);
 
 /*
  * The command with what is known of its words in capital letters: settings of this
- * session, where the caller may read them, and broker ("host:port"), route and exchange unless they are NULL.  What
- * is filled in is quoted.
+ * session, where the caller may read them, and broker ("host:port") and route unless
+ * they are NULL.  What is filled in is quoted.
  */
 extern const char *outbox_fill_command(const char *command, const char *broker,
-									   const char *route, const char *exchange);
+									   const char *route);
 
 #endif							/* OUTBOX_ADMIN_INTERNAL_H */

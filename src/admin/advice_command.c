@@ -23,7 +23,7 @@
 
 #define WORD_CHARACTERS	"ABCDEFGHIJKLMNOPQRSTUVWXYZ_"
 /* Need no quotes in a shell. */
-#define PLAIN_CHARACTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."
+#define PLAIN_CHARACTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:"
 
 typedef struct Word
 {
@@ -31,7 +31,7 @@ typedef struct Word
 	const char *value;			/* NULL: not known */
 } Word;
 
-#define NWORDS	10
+#define NWORDS	9
 
 static bool
 can_be_pasted(const char *value)
@@ -46,7 +46,7 @@ can_be_pasted(const char *value)
 static void
 append_for_shell(StringInfo command, const char *value)
 {
-	if (value[strspn(value, PLAIN_CHARACTERS "/:")] == '\0')
+	if (value[strspn(value, PLAIN_CHARACTERS)] == '\0')
 	{
 		appendStringInfoString(command, value);
 		return;
@@ -79,7 +79,7 @@ file_setting(bool seen, const char *value)
 
 /* Of several hosts it is not known which one is meant, unless broker says it. */
 static void
-find_words(Word *words, const char *broker, const char *route, const char *exchange)
+find_words(Word *words, const char *broker, const char *route)
 {
 	const char *colon = broker == NULL ? NULL : strrchr(broker, ':');
 	const char *host = NULL;
@@ -105,9 +105,9 @@ find_words(Word *words, const char *broker, const char *route, const char *excha
 	*words++ = (Word) {"PASSFILE", file_setting(seen, outbox_passfile)};
 	*words++ = (Word) {"KEY_FILE", file_setting(seen, outbox_tls_key_file)};
 	*words++ = (Word) {"CERT_FILE", file_setting(seen, outbox_tls_cert_file)};
-	*words++ = (Word) {"PASSPHRASE_FILE", seen ? outbox_tls_key_passfile : NULL};							/* may be none */
+	/* The key may have none: then the word goes. */
+	*words++ = (Word) {"PASSPHRASE_FILE", seen ? outbox_tls_key_passfile : NULL};
 	*words++ = (Word) {"ROUTE", route};
-	*words++ = (Word) {"EXCHANGE", exchange};
 }
 
 static void
@@ -138,8 +138,7 @@ append_word(StringInfo command, const char *word, int len, const Word *words)
 }
 
 const char *
-outbox_fill_command(const char *command, const char *broker, const char *route,
-					const char *exchange)
+outbox_fill_command(const char *command, const char *broker, const char *route)
 {
 	StringInfoData filled;
 	Word		words[NWORDS];
@@ -147,7 +146,7 @@ outbox_fill_command(const char *command, const char *broker, const char *route,
 
 	if (command == NULL)
 		return NULL;
-	find_words(words, broker, route, exchange);
+	find_words(words, broker, route);
 	initStringInfo(&filled);
 	while (*rest != '\0')
 	{

@@ -276,7 +276,7 @@ outbox_reason_hint(PG_FUNCTION_ARGS)
 	put_text(&row, advice->hint);
 	put_text(&row, PG_GETARG_BOOL(1) ?
 			 outbox_fill_command(advice->command, text_argument(fcinfo, 2),
-								 text_argument(fcinfo, 3), text_argument(fcinfo, 4)) :
+								 text_argument(fcinfo, 3)) :
 			 advice->command);
 	return return_row(fcinfo, &row);
 }

@@ -39,8 +39,8 @@
 
 #include "launcher_internal.h"
 #include "miscadmin.h"
-#include "utils/timestamp.h"
 #include "rows_written.h"
+#include "utils/timestamp.h"
 
 /* How long a database keeps its workers while others wait. */
 #define TURN_MS			3000

@@ -240,7 +240,7 @@ BEGIN
 		FROM outbox_internal.outbox_preflight_broker(exchanges, coalesce(types, '{}'),
 				coalesce(routes, '{}'), routing_key, publish)
 			WITH ORDINALITY b("check", ok, detail, hint, reason, n)
-			LEFT JOIN LATERAL outbox_internal.outbox_reason_hint(b.reason, true, NULL::text, NULL::text, NULL::text) h ON b.reason IS NOT NULL
+			LEFT JOIN LATERAL outbox_internal.outbox_reason_hint(b.reason, true, NULL::text, NULL::text) h ON b.reason IS NOT NULL
 		ORDER BY b.n;
 	BEGIN
 		RETURN QUERY SELECT * FROM outbox_internal.outbox_preflight_database();

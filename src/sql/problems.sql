@@ -175,7 +175,7 @@ BEGIN
 		/* Settings that cannot be used since a reload; other reasons stay for a while after the relay has connected again. */
 		FROM workers w, LATERAL (SELECT w.state IN ('idle', 'publishing') AND w.reason IN ('URI unusable', 'mechanism unusable',
 				'password file missing', 'password file not private', 'password file unreadable', 'no password')) g(goes_on),
-			LATERAL outbox_internal.outbox_reason_hint(w.reason, true, w.broker, NULL::text, NULL::text) a
+			LATERAL outbox_internal.outbox_reason_hint(w.reason, true, w.broker, NULL::text) a
 		WHERE w.reason IS NOT NULL
 		UNION ALL
 		SELECT w.worker, s.severity, s.problem, w.since, s.detail, s.hint, s.command
@@ -206,7 +206,7 @@ BEGIN
 			'certificate expires', w.tls_not_after - interval '30 days',
 			format('the certificate of %s is valid until %s', w.broker, w.tls_not_after),
 			'Renew it on the broker; from that day on nothing is published.', a.command
-		FROM workers w, LATERAL outbox_internal.outbox_reason_hint('certificate expired', true, w.broker, NULL::text, NULL::text) a
+		FROM workers w, LATERAL outbox_internal.outbox_reason_hint('certificate expired', true, w.broker, NULL::text) a
 		WHERE w.tls_not_after < now() + interval '30 days' AND w.reason IS DISTINCT FROM 'certificate expired'
 		UNION ALL
 		SELECT w.worker, 'warning', 'clock jumped', w.clock_jumped_at,
@@ -216,7 +216,7 @@ BEGIN
 		WHERE w.clock_jumped_at > now() - interval '10 minutes'
 		UNION ALL
 		SELECT w.worker, a.severity, 'twin', w.twin_since, w.twin, a.hint, a.command
-		FROM workers w, LATERAL outbox_internal.outbox_reason_hint('twin', true, w.broker, NULL::text, NULL::text) a
+		FROM workers w, LATERAL outbox_internal.outbox_reason_hint('twin', true, w.broker, NULL::text) a
 		WHERE w.twin IS NOT NULL)
 	SELECT f.severity, f.problem,
 		CASE WHEN count(*) = 1 THEN 'worker ' ELSE 'workers ' END || string_agg(f.worker::text, ', ' ORDER BY f.worker),
@@ -229,7 +229,7 @@ BEGIN
 		format('seq %s: %s (%s)', u.seq, u.error, u.sqlstate)
 			|| CASE WHEN u.of_worker > 8 THEN format('; one of %s that worker %s has set aside', u.of_worker, u.worker) ELSE '' END,
 		a.hint, format('SELECT outbox_discard(%L)', u.id)
-	FROM outbox_internal.outbox_unreadable_rows() u, LATERAL outbox_internal.outbox_reason_hint('message unreadable', false, NULL::text, NULL::text, NULL::text) a;
+	FROM outbox_internal.outbox_unreadable_rows() u, LATERAL outbox_internal.outbox_reason_hint('message unreadable', false, NULL::text, NULL::text) a;
 
 	/* Silent for the sake of the original: whose messages are these? */
 	IF EXISTS (SELECT FROM outbox_internal.outbox_worker_stats() w WHERE w.state = 'not adopted') THEN
@@ -270,7 +270,7 @@ BEGIN
 	RETURN QUERY
 	WITH routes AS MATERIALIZED (
 		SELECT b.*, s.waits_because, s.reason, s.waits_since, s.retry_at,
-			p.paused_by, p.paused_at, p.pause_reason, p.relay, p.exchange,
+			p.paused_by, p.paused_at, p.pause_reason, p.relay,
 			CASE b.backlog WHEN 1 THEN '1 message waits' ELSE b.backlog || ' messages wait' END AS waiting,
 			b.route = outbox_internal.outbox_printable(b.route) AS printable
 		FROM unnest(counts) b
@@ -307,7 +307,7 @@ BEGIN
 	SELECT a.severity, coalesce(r.reason, 'exchange error'), format('route "%s"', r.route), r.waits_since,
 		format('%s; %s', r.waits_because, r.waiting) || coalesce(', next attempt at ' || r.retry_at::timestamptz(0)::text, ''),
 		a.hint, a.command
-	FROM routes r, LATERAL outbox_internal.outbox_reason_hint(coalesce(r.reason, 'exchange error'), true, NULL::text, r.route, r.exchange) a
+	FROM routes r, LATERAL outbox_internal.outbox_reason_hint(coalesce(r.reason, 'exchange error'), true, NULL::text, r.route) a
 	WHERE r.waits_because IS NOT NULL AND NOT r.paused
 		/* The worker that has met such a message does not see it marked. */
 		AND (r.reason IS DISTINCT FROM 'another relay''s route' OR EXISTS (SELECT FROM outbox_internal.outbox o
@@ -476,9 +476,8 @@ BEGIN
 						ELSE 'message refused' END AS reason
 				FROM outbox_internal.outbox_stuck_messages(0::bigint, waiting) o) m
 		  GROUP BY m.route, m.reason, m.last_error
-		  ORDER BY count(*) DESC LIMIT 20) e
-		LEFT JOIN outbox_internal.outbox_route p ON p.name = e.route,
-		LATERAL outbox_internal.outbox_reason_hint(e.reason, true, NULL::text, e.route, p.exchange) a;
+		  ORDER BY count(*) DESC LIMIT 20) e,
+		LATERAL outbox_internal.outbox_reason_hint(e.reason, true, NULL::text, e.route) a;
 
 	RETURN QUERY
 	SELECT 'warning', 'failed messages', format('route "%s"', e.route), e.since,

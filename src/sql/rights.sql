@@ -39,7 +39,7 @@ GRANT EXECUTE ON FUNCTION
 	@extschema@.outbox_database_stats(),
 	@extschema@.outbox_quantile(double precision, double precision[], double precision[]),
 	@extschema@.outbox_reason_hint(text),
-	outbox_internal.outbox_reason_hint(text, boolean, text, text, text),
+	outbox_internal.outbox_reason_hint(text, boolean, text, text),
 	@extschema@.outbox_locked_rows(),
 	@extschema@.outbox_table_lockers(),
 	@extschema@.outbox_version(),

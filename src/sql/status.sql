@@ -73,14 +73,14 @@ COMMENT ON FUNCTION outbox_internal.outbox_relay_state() IS
 'State of the relay of this database as a whole; see the view outbox_status.';
 
 CREATE FUNCTION outbox_internal.outbox_reason_hint(
-	reason text, fill boolean, broker text, route text, exchange text,
+	reason text, fill boolean, broker text, route text,
 	OUT severity text, OUT hint text, OUT command text)
 RETURNS record
 AS 'MODULE_PATHNAME', 'outbox_reason_hint'
 LANGUAGE C STABLE PARALLEL SAFE;
 
-COMMENT ON FUNCTION outbox_internal.outbox_reason_hint(text, boolean, text, text, text) IS
-'See the public function of that name. fill: words in capital letters of the command are replaced by what settings, broker ("host:port"), route and exchange say, quoted; what is NULL or not set stays a word.';
+COMMENT ON FUNCTION outbox_internal.outbox_reason_hint(text, boolean, text, text) IS
+'See the public function of that name. fill: words in capital letters of the command are replaced by what settings, broker ("host:port") and route say, quoted; what is NULL or not set stays a word.';
 
 CREATE FUNCTION @extschema@.outbox_reason_hint(
 	reason text, OUT severity text, OUT hint text, OUT command text)
@@ -88,7 +88,7 @@ RETURNS record
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 BEGIN ATOMIC
 	SELECT r.severity, r.hint, r.command
-	FROM outbox_internal.outbox_reason_hint(reason, false, NULL::text, NULL::text, NULL::text) r;
+	FROM outbox_internal.outbox_reason_hint(reason, false, NULL::text, NULL::text) r;
 END;
 
 COMMENT ON FUNCTION @extschema@.outbox_reason_hint(text) IS

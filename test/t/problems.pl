@@ -200,11 +200,11 @@ stage_is('stage open : connection-close 530 "NOT_ALLOWED - vhost shop not found"
 	'virtual host missing', 'critical', qr/worker 0/, qr/vhost shop not found/, command => qr{^rabbitmqctl add_vhost /$});
 # A name that a shell would read otherwise is quoted, and one that a terminal would act on is not filled in.
 broker_is("amqp://it%27s%20me\@127.0.0.1:$port/%E2%82%AC", 'no password', 'warning', qr/worker 0/, qr/passfile/);
-is($node->sql(q{SELECT command FROM outbox_internal.outbox_reason_hint('virtual host not allowed', true, NULL, NULL, NULL)}),
+is($node->sql(q{SELECT command FROM outbox_internal.outbox_reason_hint('virtual host not allowed', true, NULL, NULL)}),
 	q{rabbitmqctl set_permissions -p '€' 'it'\\''s me' '^$' '.*' '^$'}, 'quoted for a shell');
 foreach my $name (q{E'x\ny'}, q{E'x\u009by'})
 {
-	is($node->sql(qq{SELECT command FROM outbox_internal.outbox_reason_hint('another relay''s route', true, NULL, $name, NULL)}),
+	is($node->sql(qq{SELECT command FROM outbox_internal.outbox_reason_hint('another relay''s route', true, NULL, $name)}),
 		q{UPDATE outbox SET outlet = 'external' WHERE outlet IS NULL AND route = ROUTE}, "not with a control character: $name");
 }
 $node->unset('outbox.broker_uri');

@@ -291,20 +291,7 @@ subtest 'settings' => sub {
 };
 
 subtest 'the database' => sub {
-	$node->sql(<<'SQL');
-CREATE TABLE refuse (code text);
-CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
-DECLARE
-	c constant text := (SELECT code FROM public.refuse);
-BEGIN
-	IF c <> '' THEN
-		RAISE EXCEPTION 'refused' USING ERRCODE = c;
-	END IF;
-	RETURN OLD;
-END
-$$;
-CREATE TRIGGER refuse BEFORE DELETE ON outbox FOR EACH ROW EXECUTE FUNCTION refuse();
-SQL
+	$node->refuse_settling;
 	foreach my $case ([ P0001 => 'trigger or constraint' ], [ 53100 => 'disk full' ],
 		[ 53200 => 'out of memory' ], [ 42501 => 'permission denied' ],
 		[ XX001 => 'data damaged' ], [ XX000 => 'database error' ])

@@ -220,23 +220,11 @@ sub rabbit_as
 	};
 }
 
+$node->refuse_settling;
 $node->sql(<<'SQL');
 INSERT INTO outbox_route (name, exchange, max_attempts) VALUES ('asked', 'asked', 100), ('quiet', 'asked', 100), ('topic', 'outbox', 100);
 INSERT INTO outbox_route (name, exchange, relay) VALUES ('hooks', '', 'external');
 UPDATE outbox_route SET max_attempts = 100 WHERE name = 'default';
-CREATE TABLE refuse (code text);
-INSERT INTO refuse VALUES ('');
-CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
-DECLARE
-	c constant text := (SELECT code FROM public.refuse);
-BEGIN
-	IF c <> '' THEN
-		RAISE EXCEPTION 'refused' USING ERRCODE = c;
-	END IF;
-	RETURN OLD;
-END
-$$;
-CREATE TRIGGER refuse BEFORE DELETE ON outbox FOR EACH ROW EXECUTE FUNCTION refuse();
 CREATE TABLE captured (id integer PRIMARY KEY);
 CREATE TRIGGER changes AFTER INSERT ON captured FOR EACH ROW EXECUTE FUNCTION outbox_capture('key=id');
 CREATE ROLE shop;

@@ -650,6 +650,30 @@ sub stop_wal_writer
 		});
 }
 
+# Makes a trigger that refuses the settling of messages with the SQLSTATE in refuse.code,
+# while that is not empty.
+sub refuse_settling
+{
+	my ($self) = @_;
+
+	$self->sql(<<'SQL');
+CREATE TABLE refuse (code text);
+INSERT INTO refuse VALUES ('');
+CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+	c constant text := (SELECT code FROM public.refuse);
+BEGIN
+	IF c <> '' THEN
+		RAISE EXCEPTION 'refused' USING ERRCODE = c;
+	END IF;
+	RETURN OLD;
+END
+$$;
+CREATE TRIGGER refuse BEFORE DELETE ON outbox FOR EACH ROW EXECUTE FUNCTION refuse();
+SQL
+	return;
+}
+
 sub set
 {
 	my ($self, $setting, $value) = @_;

@@ -5,6 +5,7 @@
 # make demo [KEEP=1]                      first five minutes, on private servers
 # make demo INSTALLED=1                   the same with the outbox that is installed
 # make test                               everything that CI runs
+# make full-runs [RUN="sim faults"]       what a release needs and has no valid result yet; doc/dev/full-runs.md
 # make test-matrix [SUITE=trixie] [QUICK=1]  the same on other releases of Debian; as root
 # make test-faults                        the fault suite in full, and its results
 # make test-soak [SECONDS=3600]           reconnects for so long, nothing may leak
@@ -155,7 +156,7 @@ export PG_CONFIG
 # ---------------------------------------------------------------------------
 # Tests
 
-.PHONY: test test-core test-matrix test-pg-upgrade test-faults test-soak test-ddl test-valgrind test-sanitize check-static fuzz test-broker-fuzz test-alloc test-trade test-monitoring test-clients test-night states-doc test-sim test-without demo setup tools check-unit check-sim check-regress check-isolation check-worker check-tap test-content
+.PHONY: test test-core full-runs test-matrix test-pg-upgrade test-faults test-soak test-ddl test-valgrind test-sanitize check-static fuzz test-broker-fuzz test-alloc test-trade test-monitoring test-clients test-night states-doc test-sim test-without demo setup tools check-unit check-sim check-regress check-isolation check-worker check-tap test-content
 
 setup:
 	@.ci/setup
@@ -174,6 +175,10 @@ test: setup
 test-core: setup
 	$(MAKE) $(BUILD_JOBS) WERROR=1 with_llvm=no all
 	@$(MAKE) -s WERROR=1 with_llvm=no run-checks SUITES="unit regress isolation worker tap" TAP_SUITE=core
+
+# One after the other, from clean clones; begun again, it goes on where it was ended.
+full-runs:
+	@test/tools/full-runs $(RUN)
 
 # `make test` on other releases of Debian, with QUICK=1 `make test-core`.
 test-matrix:
@@ -197,8 +202,7 @@ test-faults: setup
 	@rm -f tmp_check/checks tmp_check/stop-times.md; \
 	$(MAKE) -s WERROR=1 with_llvm=no run-checks SUITES=tap TAP_SUITE=faults; \
 	status=$$?; \
-	test/tools/fault-report tmp_check/checks >tmp_check/fault-results.md && \
-		mkdir -p doc/dev && cp tmp_check/fault-results.md doc/dev/ && \
+	test/tools/fault-report tmp_check/checks doc/dev/fault-results.md && \
 		cat doc/dev/fault-results.md || status=1; \
 	if [ -f tmp_check/stop-times.md ]; then cp tmp_check/stop-times.md doc/dev/; fi; \
 	exit $$status

@@ -230,7 +230,7 @@ sub cell
 push @page, <<"END";
 # A bad night
 
-Staged by `make test-night` (test/monitoring/night.pl) under a load of some $rate messages/s, with two workers, a synchronous
+Staged by `make test-night` (test/monitoring/night.pl) at commit ${\ ($ENV{OUTBOX_TEST_COMMIT} // 'unknown')} under a load of some $rate messages/s, with two workers, a synchronous
 standby and a RabbitMQ of its own; written by it. Each fault stays until its alert has fired, and is then mended as the
 runbook says. The times of the alert rules are shortened, a minute of theirs takes ${\ (60 / $SPEED)} seconds; otherwise they are those of
 `monitoring/prometheus`, and the metrics come by postgres_exporter. Times are minutes and seconds from the beginning.

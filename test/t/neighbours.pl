@@ -835,7 +835,7 @@ if ($FULL && $ENV{OUTBOX_TEST_SUMMARY} && !defined $wanted)
 		<<"END" . $table);
 # How long others wait for the relay
 
-Written by test/t/neighbours.pl (`make test-faults`) on $date, with PostgreSQL
+Written by test/t/neighbours.pl (`make test-faults`) on $date, of commit $ENV{OUTBOX_TEST_COMMIT}, with PostgreSQL
 $version. Seconds: of a command the longest of $ROUNDS rounds, of a stop and a kill the only
 one. The databases and the tablespace are others than the relay's. Limits: stop $STOP_LIMIT s,
 commands $DDL_LIMIT s, end after the postmaster was killed ${\ ($STOP_LIMIT + $WATCHDOG)} s.

@@ -437,7 +437,7 @@ sub table
 note "doc: $_" foreach split /\n/, <<"END" . table();
 # States that were staged
 
-Written by `make states-doc` (test/t/states.pl with OUTBOX_TEST_FULL=1). Each state is staged, must be named in `outbox_problems` within $LIMIT s
+Written by `make states-doc` (test/t/states.pl with OUTBOX_TEST_FULL=1), of commit ${\ ($ENV{OUTBOX_TEST_COMMIT} // 'unknown')}. Each state is staged, must be named in `outbox_problems` within $LIMIT s
 (timeouts of the network: within theirs), and its command is pasted as an operator would. *fixes*: the state is over by that. *shows*: the first line of
 what decides it. Values that change with each run are words in capital letters. States of the server itself, and the slow ones: test/t/problems.pl.
 

@@ -29,6 +29,7 @@
 # make bench-guard [BASE=commit] [NEW=commit]  is NEW, or the work tree, slower than BASE?  Under 5 minutes
 # make inbox                              inbox/outbox_inbox.sql, of the extension's script
 # make dist                               the last commit as PGXN takes it, with outbox_inbox.sql
+# make test-dist [SUITE=bookworm] [TARGET=test]  that archive built, installed and tested on a bare Debian, without git
 # make deb                                Debian packages of the last commit
 # make rpm                                an RPM of the last commit
 # make test-packages [SUITE="trixie"]     the Debian packages in Debian's releases, and used
@@ -384,7 +385,7 @@ clean-tests:
 # What PGXN takes: the files of the last commit, and the inbox's single file of that.
 .PHONY: dist
 DIST = .
-DIST_NAME = outbox-$(EXTVERSION).0
+DIST_NAME = outbox-$(shell sed -n 's/^  "version": "\(.*\)",/\1/p' META.json)
 dist:
 	dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && \
 	git archive HEAD inbox | tar xf - -C "$$dir" && sh "$$dir/inbox/single-file" && \
@@ -400,7 +401,7 @@ rpm:
 
 # Builds, checks, installs and uses the packages in folders of Debian's releases.
 # Needs root, and about ten minutes for a release.
-.PHONY: test-packages test-images
+.PHONY: test-packages test-images test-dist
 test-packages:
 	@test/tools/packages $(SUITE)
 
@@ -408,3 +409,7 @@ test-packages:
 # Needs root.
 test-images:
 	@test/tools/images $(SUITE)
+
+# The archive of the last commit, alone on a bare Debian.  Needs root.
+test-dist:
+	@TARGET='$(TARGET)' test/tools/dist $(SUITE)

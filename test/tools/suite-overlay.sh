@@ -5,6 +5,8 @@
 #                                  processes: the machine sees no mount, and all
 #                                  of it ends with the script, however that ends;
 #                                  OUTBOX_SUITE_WORK is a directory for the time
+#   suite_lock SUITE               whoever works with this release meanwhile waits, as apt
+#                                  takes one at a time for its fetched packages
 #   suite_folder SUITE             makes the release's folder if there is none;
 #                                  SUITE.minbase is one with nothing but apt in it
 #   suite_overlay SUITE DIR        mounts a copy of it at DIR/root; sets $root
@@ -40,6 +42,12 @@ suite_namespaces() {
 		--propagation private -- "$@" &
 	wait "$!" || status=$?
 	exit "$status"
+}
+
+suite_lock() {
+	mkdir -p "$suites_dir"
+	exec 7>"$suites_dir/$1.lock"
+	flock 7
 }
 
 suite_folder() {

@@ -4,9 +4,9 @@
 #   suite_namespaces "$0" "$@"     runs the script again, with its own mounts and
 #                                  processes: the machine sees no mount, and all
 #                                  of it ends with the script, however that ends;
-#                                  OUTBOX_SUITE_WORK is a directory for the time
-#   suite_lock SUITE               whoever works with this release meanwhile waits, as apt
-#                                  takes one at a time for its fetched packages
+#                                  OUTBOX_SUITE_WORK is a directory for the time.
+#                                  Another such script waits meanwhile: the folders,
+#                                  what apt has fetched and the ports 5432 and 5672 are the same
 #   suite_folder SUITE             makes the release's folder if there is none;
 #                                  SUITE.minbase is one with nothing but apt in it
 #   suite_overlay SUITE DIR        mounts a copy of it at DIR/root; sets $root
@@ -31,6 +31,9 @@ suite_namespaces() {
 
 	[ -z "${OUTBOX_SUITE_WORK:-}" ] || return 0
 	[ "$(id -u)" -eq 0 ] || suite_fail "needs root, for chroot and mount"
+	mkdir -p "$suites_dir"
+	exec 7>"$suites_dir/lock"
+	flock -n 7 || { echo "${0##*/}: waits for another one that works in $suites_dir"; flock 7; }
 	OUTBOX_SUITE_WORK=$(mktemp -d /var/tmp/outbox-suite.XXXXXX)
 	export OUTBOX_SUITE_WORK
 	chmod 755 "$OUTBOX_SUITE_WORK"
@@ -42,12 +45,6 @@ suite_namespaces() {
 		--propagation private -- "$@" &
 	wait "$!" || status=$?
 	exit "$status"
-}
-
-suite_lock() {
-	mkdir -p "$suites_dir"
-	exec 7>"$suites_dir/$1.lock"
-	flock 7
 }
 
 suite_folder() {

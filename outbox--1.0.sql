@@ -142,7 +142,6 @@ CREATE TABLE @extschema@.outbox_route (
 	on_failed text NOT NULL DEFAULT 'skip',
 	paused boolean NOT NULL DEFAULT false,
 	enqueue_roles name[],
-	control boolean NOT NULL DEFAULT true REFERENCES @extschema@.outbox_control,
 	paused_by name,
 	paused_at timestamptz,
 	pause_reason text,
@@ -4348,7 +4347,8 @@ CREATE TABLE @extschema@.outbox_job (
  * no index of the archive that each published message would have to pay for.
  */
 CREATE TABLE outbox_internal.outbox_job_list (
-	job bigint REFERENCES @extschema@.outbox_job ON DELETE CASCADE,
+	/* no foreign key, whose check would name the chosen schema when it runs: outbox_replay() deletes */
+	job bigint,
 	/* how many of the job's messages come before these */
 	first bigint,
 	/* each one's partition, place there, and seq, by which a moved row is noticed */
@@ -4424,6 +4424,8 @@ BEGIN
 
 	DELETE FROM outbox_internal.outbox_job j
 	WHERE j.ended_at < filed_at - interval '30 days';
+	DELETE FROM outbox_internal.outbox_job_list l
+	WHERE NOT EXISTS (SELECT FROM outbox_internal.outbox_job j WHERE j.id = l.job);
 	INSERT INTO outbox_internal.outbox_job (kind, created_by, created_at, arguments)
 	VALUES ('replay', outbox_internal.outbox_acting_role(),
 		filed_at, jsonb_strip_nulls(jsonb_build_object(

@@ -210,6 +210,11 @@ SELECT step();
 SELECT outbox_replay('-infinity', max_messages => 3) AS job \gset
 SELECT total, done, skipped, last_error FROM jobs;
 
+-- The list of a job that somebody has deleted goes when the next one is filed, even with its id
+TRUNCATE outbox_job RESTART IDENTITY;
+SELECT outbox_replay('-infinity', max_messages => i) FROM generate_series(1, 2) i;
+SELECT job, cardinality(seqs) FROM outbox_internal.outbox_job_list ORDER BY job;
+
 -- Who may
 TRUNCATE outbox, outbox_archive, outbox_job RESTART IDENTITY CASCADE;
 INSERT INTO outbox_archive (seq, id, route, event_type, payload, created_at, attempts, published_at)

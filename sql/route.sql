@@ -89,11 +89,11 @@ SELECT set_config('search_path', '', true);
 INSERT INTO public.outbox_route (name) VALUES ('default');
 \echo :LAST_ERROR_SQLSTATE
 ROLLBACK;
-SELECT name, exchange, exchange_type, routing_key, max_attempts, ordering, on_failed, paused, enqueue_roles, control
+SELECT name, exchange, exchange_type, routing_key, max_attempts, ordering, on_failed, paused, enqueue_roles
 FROM outbox_route WHERE name = 'default' \gx
 INSERT INTO outbox_route (name, exchange_type) VALUES ('default', 'topic')
 	ON CONFLICT (name) DO UPDATE SET exchange = EXCLUDED.exchange, paused = EXCLUDED.paused;
-SELECT name, exchange, exchange_type, routing_key, max_attempts, ordering, on_failed, paused, enqueue_roles, control
+SELECT name, exchange, exchange_type, routing_key, max_attempts, ordering, on_failed, paused, enqueue_roles
 FROM outbox_route WHERE name = 'default' \gx
 
 -- A restore, which sets these two, replaces the row that CREATE EXTENSION made,
@@ -101,10 +101,10 @@ FROM outbox_route WHERE name = 'default' \gx
 SET check_function_bodies = off;
 SELECT set_config('search_path', '', false);
 INSERT INTO public.outbox_route VALUES ('default', 'restored', 'fanout', 'k', 3, 'none', 'block', false, '{regress_outbox_none}');
-SELECT name, exchange, exchange_type, routing_key, max_attempts, ordering, on_failed, paused, enqueue_roles, control
+SELECT name, exchange, exchange_type, routing_key, max_attempts, ordering, on_failed, paused, enqueue_roles
 FROM public.outbox_route WHERE name = 'default' \gx
-COPY public.outbox_route (name, exchange, exchange_type, routing_key, max_attempts, ordering, on_failed, paused, enqueue_roles, control) FROM stdin;
-default	outbox	topic	{event_type}	10	key	skip	f	\N	t
+COPY public.outbox_route (name, exchange, exchange_type, routing_key, max_attempts, ordering, on_failed, paused, enqueue_roles) FROM stdin;
+default	outbox	topic	{event_type}	10	key	skip	f	\N
 \.
 \echo :LAST_ERROR_SQLSTATE
 UPDATE public.outbox_route SET exchange = 'outbox', exchange_type = 'topic', routing_key = DEFAULT,
@@ -117,9 +117,9 @@ UPDATE public.outbox_route SET relay = DEFAULT, relay_roles = NULL WHERE name = 
 INSERT INTO public.outbox_route (name, exchange, exchange_type) VALUES ('default', 'late', 'topic');
 \echo :LAST_ERROR_SQLSTATE
 UPDATE public.outbox_route SET archive = DEFAULT WHERE name = 'default';
-COPY public.outbox_route (name, exchange, exchange_type, routing_key, max_attempts, ordering, on_failed, paused, enqueue_roles, control) FROM stdin;
-default	copied	topic	{event_type}	10	key	skip	f	\N	t
-other	copied	topic	{event_type}	10	key	skip	f	\N	t
+COPY public.outbox_route (name, exchange, exchange_type, routing_key, max_attempts, ordering, on_failed, paused, enqueue_roles) FROM stdin;
+default	copied	topic	{event_type}	10	key	skip	f	\N
+other	copied	topic	{event_type}	10	key	skip	f	\N
 \.
 SELECT name, exchange FROM public.outbox_route ORDER BY name;
 RESET check_function_bodies;

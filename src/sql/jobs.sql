@@ -26,7 +26,8 @@ CREATE TABLE @extschema@.outbox_job (
  * no index of the archive that each published message would have to pay for.
  */
 CREATE TABLE outbox_internal.outbox_job_list (
-	job bigint REFERENCES @extschema@.outbox_job ON DELETE CASCADE,
+	/* no foreign key, whose check would name the chosen schema when it runs: outbox_replay() deletes */
+	job bigint,
 	/* how many of the job's messages come before these */
 	first bigint,
 	/* each one's partition, place there, and seq, by which a moved row is noticed */
@@ -102,6 +103,8 @@ BEGIN
 
 	DELETE FROM outbox_internal.outbox_job j
 	WHERE j.ended_at < filed_at - interval '30 days';
+	DELETE FROM outbox_internal.outbox_job_list l
+	WHERE NOT EXISTS (SELECT FROM outbox_internal.outbox_job j WHERE j.id = l.job);
 	INSERT INTO outbox_internal.outbox_job (kind, created_by, created_at, arguments)
 	VALUES ('replay', outbox_internal.outbox_acting_role(),
 		filed_at, jsonb_strip_nulls(jsonb_build_object(

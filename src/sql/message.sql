@@ -48,7 +48,6 @@ CREATE TABLE @extschema@.outbox_route (
 	on_failed text NOT NULL DEFAULT 'skip',
 	paused boolean NOT NULL DEFAULT false,
 	enqueue_roles name[],
-	control boolean NOT NULL DEFAULT true REFERENCES @extschema@.outbox_control,
 	paused_by name,
 	paused_at timestamptz,
 	pause_reason text,

@@ -2,6 +2,7 @@
 # functions and types of theirs fit better than PostgreSQL's own and are never
 # called, by the scripts or by anything that they have made; what has our names already
 # makes CREATE EXTENSION or ALTER EXTENSION fail, and nothing of theirs becomes ours.
+# Nor does anything of a schema's owner run who renames it while others call.
 #
 # The update is that of test/modules/outbox_chain.
 #
@@ -249,6 +250,88 @@ $checker->check('hostile schema', [ grep { $_->{type} !~ /^(refused|later)$/ } $
 	case => 'H8: the extension in a schema of hostile overloads', drained => 0);
 $node->sql('ALTER DATABASE postgres RESET search_path');
 $node->sql('SET search_path = shared; DROP EXTENSION outbox');
+
+# --- a schema whose owner puts another one in its place, again and again, while it calls:
+# no text of the server's own (a foreign key's check, for one) names it
+
+$node->sql('CREATE ROLE dbo; CREATE DATABASE renamed OWNER dbo');
+$node->sql(<<'SQL', 'renamed');
+CREATE SCHEMA o AUTHORIZATION dbo;
+CREATE EXTENSION outbox SCHEMA o;
+GRANT ALL ON ALL TABLES IN SCHEMA o TO dbo;
+GRANT ALL ON ALL FUNCTIONS IN SCHEMA o TO dbo;
+INSERT INTO o.outbox_archive (seq, id, route, event_type, payload, created_at, attempts, published_at)
+VALUES (1, o.outbox_uuid7(), 'default', 'e', '1', now(), 0, now());
+CREATE SEQUENCE public.fired;
+GRANT USAGE ON SEQUENCE public.fired TO PUBLIC;
+SET ROLE dbo;
+CREATE SCHEMA f;
+GRANT USAGE ON SCHEMA f TO PUBLIC;
+CREATE FUNCTION public.fires(of anyelement) RETURNS SETOF anyelement LANGUAGE plpgsql AS $$
+BEGIN
+	IF current_user <> 'dbo' THEN
+		PERFORM pg_catalog.nextval('public.fired');
+	END IF;
+END
+$$;
+DO $$
+DECLARE
+	r name;
+BEGIN
+	FOR r IN SELECT relname FROM pg_class WHERE relnamespace = 'o'::regnamespace AND relkind IN ('r', 'p', 'v') LOOP
+		EXECUTE format('CREATE VIEW f.%I AS SELECT r.* FROM public.fires(NULL::o.%1$I) r; GRANT ALL ON f.%1$I TO PUBLIC', r);
+	END LOOP;
+END
+$$;
+CREATE FUNCTION public.replay() RETURNS bigint BEGIN ATOMIC SELECT o.outbox_replay('-infinity'); END;
+CREATE FUNCTION public.route() RETURNS void BEGIN ATOMIC INSERT INTO o.outbox_route (name) VALUES ('renamed'); END;
+CREATE FUNCTION public.message() RETURNS uuid BEGIN ATOMIC SELECT o.outbox_enqueue('e', '{}'); END;
+CREATE PROCEDURE public.rename(seconds float8) LANGUAGE plpgsql AS $$
+DECLARE
+	upto timestamptz := clock_timestamp() + seconds * interval '1 s';
+BEGIN
+	WHILE clock_timestamp() < upto LOOP
+		ALTER SCHEMA o RENAME TO g;
+		ALTER SCHEMA f RENAME TO o;
+		ALTER SCHEMA g RENAME TO f;
+		COMMIT;
+	END LOOP;
+END
+$$;
+CREATE FUNCTION public.call(f regproc, seconds float8) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	upto timestamptz := clock_timestamp() + seconds * interval '1 s';
+	done int := 0;
+	refused text;
+BEGIN
+	WHILE clock_timestamp() < upto AND NOT (SELECT is_called FROM public.fired) LOOP
+		BEGIN
+			EXECUTE format('SELECT %s()', f);
+			RAISE EXCEPTION USING ERRCODE = 'UNDO1';
+		EXCEPTION
+			WHEN SQLSTATE 'UNDO1' THEN done := done + 1;
+			WHEN OTHERS THEN refused := SQLERRM;
+		END;
+	END LOOP;
+	RETURN concat_ws(' ', CASE WHEN done > 0 THEN 'called' END, refused);
+END
+$$;
+SQL
+$node->sql('GRANT SELECT ON SEQUENCE public.fired TO dbo', 'renamed');
+my $owner = $node->session('renamed');
+$owner->query_safe('SET synchronous_commit = off; SET ROLE dbo');
+foreach my $call (qw(replay route message))
+{
+	$owner->query_until(qr/^renames$/m, "\\echo renames\nCALL public.rename(2);\n");
+	is($node->sql("SET ROLE dbo; SELECT public.call('public.$call', 1.5)", 'renamed'), 'called', "$call, while the schema is renamed");
+	$owner->query_safe('SELECT 1');
+	is($node->sql('SELECT is_called FROM public.fired', 'renamed'), 'f', "$call: nothing of the schema's owner ran as another role");
+	$node->sql(q{SELECT setval('public.fired', 1, false)}, 'renamed');
+}
+$owner->quit;
+$node->sql('SELECT FROM f.outbox_job; SELECT FROM o.outbox_job', 'renamed');
+is($node->sql('SELECT is_called FROM public.fired', 'renamed'), 't', 'and it would say so');
+$node->sql('DROP DATABASE renamed WITH (FORCE)');
 
 # --- the update, of an extension that has messages
 

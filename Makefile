@@ -29,7 +29,7 @@
 # make bench-guard [BASE=commit] [NEW=commit]  is NEW, or the work tree, slower than BASE?  Under 5 minutes
 # make inbox                              inbox/outbox_inbox.sql, of the extension's script
 # make dist                               the last commit as PGXN takes it, with outbox_inbox.sql
-# make test-dist [SUITE=bookworm] [TARGET=test]  that archive built, installed and tested on a bare Debian, without git
+# make test-dist [SUITE=bookworm]         that archive built, installed and tested on a bare Debian, without git
 # make deb                                Debian packages of the last commit
 # make rpm                                an RPM of the last commit
 # make test-packages [SUITE="trixie"]     the Debian packages in Debian's releases, and used

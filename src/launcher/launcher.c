@@ -175,10 +175,18 @@ outbox_database_exists(Oid dboid)
 	return scan_databases(dboid);
 }
 
-/*
- * Databases that a transaction reported, or whose hold has ended: they are
- * looked at now, unless their workers keep crashing.
- */
+/* There may be work: it is looked at now, unless its workers keep crashing. */
+static void
+ask_for(DatabaseEntry *db)
+{
+	db->work_at = OUTBOX_MONO_UNSET;
+	if (!outbox_mono_is_set(db->asked_at) && db->state <= DATABASE_AWAY)
+		db->asked_at = outbox_mono_now();
+	if (db->failures == 0)
+		db->retry_at = outbox_mono_now();
+}
+
+/* Databases that a transaction reported, or whose hold has ended. */
 static void
 take_requests(void)
 {
@@ -191,13 +199,8 @@ take_requests(void)
 		DatabaseEntry *db = find_database(dboids[i]);
 
 		add_database(dboids[i]);
-		if (db == NULL)
-			continue;
-		db->work_at = OUTBOX_MONO_UNSET;
-		if (!outbox_mono_is_set(db->asked_at) && db->state <= DATABASE_AWAY)
-			db->asked_at = outbox_mono_now();
-		if (db->failures == 0)
-			db->retry_at = outbox_mono_now();
+		if (db != NULL)
+			ask_for(db);
 	}
 	if (lost)
 	{
@@ -206,7 +209,7 @@ take_requests(void)
 		(void) scan_databases(InvalidOid);
 		/* It may have been of any that is known. */
 		foreach(cell, outbox_databases)
-			((DatabaseEntry *) lfirst(cell))->work_at = OUTBOX_MONO_UNSET;
+			ask_for(lfirst(cell));
 	}
 }
 

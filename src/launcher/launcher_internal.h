@@ -31,7 +31,7 @@ typedef struct WorkerEntry
  * A database's life.  outbox_database_set_state() changes the state, and tells the
  * workers of one that is to lose them.
  *
- *		AWAY --worker 0 starts--> STARTING --it has tried its broker--> RUNNING
+ *		AWAY --worker 0 starts--> STARTING --it has tried what it needs--> RUNNING
  *		AWAY --no process is free--> WAITING --worker 0 starts--> STARTING
  *		WAITING --a command needs it empty--> AWAY
  *		RUNNING --others wait, and it idles or its turn is over--> YIELDING

@@ -104,20 +104,29 @@ outbox_turn_no_process(DatabaseEntry *db, int running)
 }
 
 /*
+ * Whether it can use its database or not; one that is stuck in its start does not.  One
+ * that leaves is told nothing more: for who has not read all is started again.
+ */
+static bool
+takes_inbox(const WorkerEntry *entry)
+{
+	return entry->handle != NULL &&
+		entry->slot->state > OUTBOX_WORKER_STARTING &&
+		entry->slot->state < OUTBOX_WORKER_STOPPING;
+}
+
+/*
  * Starting and connecting are not part of its turn: whose broker is far away would
- * else be sent home each time before it has sent a message.  One that is stuck in
- * its start (not ready) would not hear that it is to leave.
+ * else be sent home each time before it has sent a message.
  */
 void
 outbox_turn_begin(DatabaseEntry *db, OutboxMonoTime now)
 {
 	const WorkerEntry *first = &db->workers[0];
 
-	if (db->state != DATABASE_STARTING || first->handle == NULL ||
-		!first->slot->ready)
+	if (db->state != DATABASE_STARTING || !takes_inbox(first))
 		return;
-	if ((first->slot->state != OUTBOX_WORKER_STARTING &&
-		 first->slot->state != OUTBOX_WORKER_CONNECTING) ||
+	if (first->slot->state != OUTBOX_WORKER_CONNECTING ||
 		outbox_mono_reached(outbox_mono_plus(db->since, START_MS), now))
 		outbox_database_set_state(db, DATABASE_RUNNING);
 }
@@ -130,8 +139,11 @@ outbox_turn_left(DatabaseEntry *db, int rest_ms)
 	/* It may come back when the first of its workers knows of work. */
 	if (db->state == DATABASE_YIELDING)
 	{
+		TimestampTz due_at = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), rest_ms);
+
 		outbox_mono_earlier(&db->work_at, outbox_mono_after(rest_ms));
-		db->due_at = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), rest_ms);
+		if (db->due_at == 0 || due_at < db->due_at)
+			db->due_at = due_at;
 		outbox_mono_earlier(&db->retry_at, outbox_mono_after(Min(rest_ms, REST_LOOK_MS)));
 	}
 	/* There is a process for somebody. */
@@ -258,10 +270,8 @@ works(const DatabaseEntry *db, OutboxMonoTime now)
 static bool
 hears(const DatabaseEntry *db)
 {
-	const WorkerEntry *first = &db->workers[0];
-
 	return db->state == DATABASE_RUNNING &&
-		(first->handle == NULL || first->slot->ready);
+		(db->workers[0].handle == NULL || takes_inbox(&db->workers[0]));
 }
 
 /* Has one workers that does not work, or has not shown yet whether it will? */
@@ -351,6 +361,7 @@ outbox_turns_check(OutboxMonoTime now)
 		excess -= outbox_database_running(db);
 		/* See outbox_turn_left(). */
 		db->retry_at = db->work_at = OUTBOX_MONO_UNSET;
+		db->due_at = 0;
 		outbox_database_set_state(db, DATABASE_YIELDING);
 		outbox_mono_earlier(&next, outbox_mono_plus(now, YIELD_MS));
 	}

@@ -30,6 +30,8 @@ typedef struct Database
 {
 	bool		template;
 	bool		stuck;			/* its workers hang, and hear nothing */
+	bool		locked;			/* its table is: its workers turn, and are never ready */
+	bool		plain;			/* without the extension */
 	int			connect_ms;		/* that its broker takes for a connection */
 	int			work_ms;		/* to be published */
 	int64		due_us;			/* a scheduled message; 0: none */
@@ -59,6 +61,7 @@ static Database databases[DATABASES];	/* their oids are 1, 2, 3 */
 static Process process[SLOTS];
 static Oid	requests[DATABASES];
 static int	nrequests;
+static bool requests_lost;
 
 /* ------------------------------------------------------- what the launcher sees */
 
@@ -305,7 +308,8 @@ outbox_shared_take_requests(Oid *dboids, bool *lost)
 
 	memcpy(dboids, requests, count * sizeof(Oid));
 	nrequests = 0;
-	*lost = false;
+	*lost = requests_lost;
+	requests_lost = false;
 	return count;
 }
 
@@ -381,6 +385,14 @@ announce(Database *db, bool row, int signals)
 	outbox_shared_wake_launcher();
 }
 
+/* More databases ask than there is room for. */
+static void
+lose_requests(void)
+{
+	nrequests = 0;
+	requests_lost = true;
+}
+
 static void
 enqueue(Database *db, int work_ms)
 {
@@ -410,11 +422,19 @@ worker_step(Process *worker, OutboxSlot *slot)
 
 	if (db->stuck || now_us < worker->started_us + ATTACH_MS * 1000)
 		return;
+	if (db->plain)
+	{
+		slot->exit_reason = OUTBOX_EXIT_ABSENT;
+		slot->state = OUTBOX_WORKER_STOPPED;
+		worker->runs = now_us < worker->started_us + (ATTACH_MS + SOON_MS) * 1000;
+		woken |= !worker->runs;
+		return;
+	}
 	if (!slot->ready)
 		woken = true;
-	slot->ready = true;
+	slot->ready = !db->locked;
 	slot->wanted_workers = group;
-	slot->state = now_us < worker->started_us + db->connect_ms * INT64CONST(1000) ?
+	slot->state = db->locked ? OUTBOX_WORKER_DATABASE_ERROR : now_us < worker->started_us + db->connect_ms * INT64CONST(1000) ?
 		OUTBOX_WORKER_CONNECTING : db->work_ms > 0 ? OUTBOX_WORKER_PUBLISHING : OUTBOX_WORKER_IDLE;
 	if (slot->state == OUTBOX_WORKER_PUBLISHING)
 		slot->published_at = outbox_mono_now();
@@ -423,7 +443,8 @@ worker_step(Process *worker, OutboxSlot *slot)
 		return;
 	slot->exit_reason = signals & OUTBOX_SIGNAL_YIELD ? OUTBOX_EXIT_YIELDED :
 		signals & OUTBOX_SIGNAL_STOP ? OUTBOX_EXIT_STOPPED : OUTBOX_EXIT_RESTART;
-	slot->rest_ms = db->work_ms > 0 ? 0 : db->due_us != 0 ? (db->due_us - now_us) / 1000 : REST_MS;
+	slot->rest_ms = db->work_ms > 0 ? 0 : db->due_us != 0 && slot->worker == 0 ?
+		(db->due_us - now_us) / 1000 : REST_MS;
 	worker->runs = false;
 	woken = true;
 }
@@ -521,6 +542,14 @@ start_world(int ndatabases, int nprocesses, int workers)
 }
 
 /* -------------------------------------------------------------------- the tests */
+
+/* outbox.max_workers is written, and the server reloads it. */
+static void
+set_limit(int limit)
+{
+	outbox_max_workers = limit;
+	outbox_shared_wake_launcher();
+}
 
 static void
 test_busy(void)
@@ -697,6 +726,14 @@ test_rests(void)
 
 	enqueue(&databases[1], STEP_MS);
 	pass(2000);
+	starts = db->starts;
+	enqueue(db, STEP_MS);
+	lose_requests();
+	pass(SOON_MS);
+	check(db->starts == starts + 1, "or when it may be one of those that asked, and did not fit");
+
+	enqueue(&databases[1], STEP_MS);
+	pass(2000);
 	db->written++;
 	pass(60000 + SOON_MS);
 	starts = db->starts;
@@ -712,6 +749,17 @@ test_rests(void)
 	pass(60000 + SOON_MS);
 	check(db->starts == starts + 1, "the clock is set forward: what is scheduled may be due, %d came",
 		  db->starts - starts);
+
+	start_world(1, 2, 2);
+	db->due_us = now_us + 600000 * INT64CONST(1000);
+	pass(1000);
+	set_template(&databases[1], false);
+	enqueue(&databases[1], STEP_MS);
+	pass(2000);
+	starts = db->starts;
+	clock_ahead_us += 600000 * INT64CONST(1000);
+	pass(60000 + SOON_MS);
+	check(db->starts > starts, "whichever of its workers knew of it, %d came", db->starts - starts);
 	clock_ahead_us = 0;
 }
 
@@ -734,14 +782,6 @@ test_group(void)
 	check(count_workers(db, true) == 3 && !outbox_shared->fewer_workers,
 		  "there is a process for one more: it gets it");
 	check(twins == 0, "all workers of a database always divide its keys by the same number");
-}
-
-/* outbox.max_workers is written, and the server reloads it. */
-static void
-set_limit(int limit)
-{
-	outbox_max_workers = limit;
-	outbox_shared_wake_launcher();
 }
 
 static void
@@ -812,6 +852,43 @@ test_stuck(void)
 		  "so does one that was asked for room and hangs: %d ms", (int) databases[2].longest_ms);
 }
 
+/* What a worker cannot use before it is ready must not keep others from a process. */
+static void
+test_locked(void)
+{
+	Database   *good = &databases[1];
+
+	start_world(2, 1, 1);
+	databases[0].locked = true;
+	pass(1000);
+	for (int i = 0; i < 10; i++)
+	{
+		announce(&databases[0], true, 0);
+		pass(SOON_MS);
+		enqueue(good, STEP_MS);
+		for (int j = 0; j < 1000 && good->work_ms > 0; j++)
+			pass(STEP_MS);
+	}
+	check(good->longest_ms <= 2 * SOON_MS && good->work_ms == 0,
+		  "a database whose table is locked makes room as an idle one does: %d ms", (int) good->longest_ms);
+
+	start_world(2, 2, 1);
+	databases[0].locked = good->locked = true;
+	pass(1000);
+	set_limit(1);
+	pass(SOON_MS);
+	check(count_workers(&databases[0], false) + count_workers(good, false) == 1,
+		  "and so it does when fewer workers may run");
+
+	start_world(3, 1, 1);
+	databases[0].plain = databases[1].plain = true;
+	enqueue(&databases[2], FOREVER);
+	pass(10000);
+	check(databases[0].starts == 1 && databases[1].starts == 1,
+		  "a database without the extension is looked at once, whoever waits: %d and %d starts",
+		  databases[0].starts, databases[1].starts);
+}
+
 static void
 test_old(void)
 {
@@ -866,6 +943,7 @@ main(void)
 	test_group();
 	test_limit();
 	test_stuck();
+	test_locked();
 	test_old();
 	failed = done();
 	if (failed == 0)

@@ -209,6 +209,23 @@ wait_until('max_workers: a database that waits for its turn says so', sub {
 });
 like($seen, qr/^critical\|.* 1 workers that outbox\.max_workers allows: raise it/, 'max_workers: with what to do');
 ok($node->wait_drained(90, $_), "max_workers: $_ drained") foreach qw(one db2);
+
+# --- one whose table is locked when its worker comes
+
+$session = $node->session('one');
+$session->query_safe('BEGIN; LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE');
+$node->sql('ALTER DATABASE one CONNECTION LIMIT -1');
+wait_until('locked table: its worker tries', sub {
+	return $node->sql(q{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'outbox relay' AND datname = 'one'}) eq '1';
+});
+foreach my $round (1 .. 3)
+{
+	$node->sql(q{SELECT outbox_enqueue('beside', '{}')}, 'db2');
+	ok($node->wait_drained(30, 'db2'), "locked table, round $round: another database is served");
+	$node->sql('ALTER DATABASE one CONNECTION LIMIT -1');
+}
+$session->query_safe('ROLLBACK');
+$session->quit;
 like($node->log_text($log), qr/"outbox\.max_workers" allows no more/, 'max_workers: the log says what limits them');
 $node->stop;
 done_testing();

@@ -25,8 +25,6 @@ our @EXPORT = qw(shape);
 my %SHAPE = (
 	triggers => q{SELECT tgrelid::regclass, tgname, tgenabled, tgtype, tgfoid::regproc, pg_get_triggerdef(oid) ~ 'DEFERR'
 		FROM pg_trigger WHERE tgrelid::regclass::text ~ '^outbox' AND NOT tgisinternal},
-	'internal triggers' => q{SELECT tgrelid::regclass, tgfoid::regproc, tgenabled
-		FROM pg_trigger WHERE tgrelid::regclass::text ~ '^outbox' AND tgisinternal},
 	constraints => q{SELECT conrelid::regclass, conname, convalidated, pg_get_constraintdef(oid)
 		FROM pg_constraint WHERE conrelid::regclass::text ~ '^outbox(_route|_control|_archive)?$'},
 	columns => q{SELECT attrelid::regclass, attname, atttypid::regtype, attnotnull, attidentity, attstorage, attcompression, pg_get_expr(adbin, adrelid)

@@ -1297,7 +1297,7 @@ COMMENT ON FUNCTION outbox_internal.outbox_reason_hint(text, boolean, text, text
 CREATE FUNCTION @extschema@.outbox_reason_hint(
 	reason text, OUT severity text, OUT hint text, OUT command text)
 RETURNS record
-LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+LANGUAGE sql STABLE STRICT PARALLEL SAFE
 BEGIN ATOMIC
 	SELECT r.severity, r.hint, r.command
 	FROM outbox_internal.outbox_reason_hint(reason, false, NULL::text, NULL::text) r;
@@ -1580,13 +1580,14 @@ CREATE FUNCTION outbox_internal.outbox_launcher_state(
 	OUT runs boolean, OUT out_of_processes text,
 	OUT workers_wanted integer, OUT workers_running integer,
 	OUT crashes bigint, OUT crashed_at timestamptz,
-	OUT server_crashes bigint, OUT server_crashed_at timestamptz)
+	OUT server_crashes bigint, OUT server_crashed_at timestamptz,
+	OUT missing_standbys integer)
 RETURNS record
 AS 'MODULE_PATHNAME', 'outbox_launcher_state'
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
 
 COMMENT ON FUNCTION outbox_internal.outbox_launcher_state() IS
-'Whether the launcher runs, what to do if it could not start a worker for want of processes (else NULL), and how many workers this database wants and has; how often one of them ended with an error, and the server crashed with all of its processes, and when that was last.';
+'Whether the launcher runs, what to do if it could not start a worker for want of processes (else NULL), and how many workers this database wants and has; how often one of them ended with an error, and the server crashed with all of its processes, and when that was last; and how many standbys a synchronous commit would wait for that are not connected.';
 
 CREATE FUNCTION outbox_internal.outbox_silent_processes(
 	OUT subject text, OUT pid integer, OUT since timestamptz, OUT waits_for text)
@@ -1597,13 +1598,13 @@ LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED ROWS 1;
 COMMENT ON FUNCTION outbox_internal.outbox_silent_processes() IS
 'Launcher and workers of this database that are alive and have not looked around for longer than they said.';
 
-CREATE FUNCTION outbox_internal.outbox_missing_standbys()
-RETURNS integer
-AS 'MODULE_PATHNAME', 'outbox_missing_standbys'
-LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+CREATE FUNCTION outbox_internal.outbox_schema()
+RETURNS text
+AS 'MODULE_PATHNAME', 'outbox_schema'
+LANGUAGE C STABLE STRICT PARALLEL SAFE;
 
-COMMENT ON FUNCTION outbox_internal.outbox_missing_standbys() IS
-'How many standbys a synchronous commit would wait for that are not connected.';
+COMMENT ON FUNCTION outbox_internal.outbox_schema() IS
+'The schema that was chosen at CREATE EXTENSION, as a statement names it. Commands are pasted into sessions with any search_path.';
 
 /* The server, before it is asked what its workers say. */
 CREATE FUNCTION outbox_internal.outbox_server_problems(state text)
@@ -1612,6 +1613,7 @@ LANGUAGE plpgsql ROWS 5
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+	schema constant text := outbox_internal.outbox_schema();
 	launcher record;
 BEGIN
 	IF state = 'not preloaded' THEN
@@ -1638,7 +1640,7 @@ BEGIN
 				'The launcher starts workers within seconds, after a crash within a minute; if this lasts, look into the server log.'),
 			CASE WHEN launcher.out_of_processes IS NOT NULL
 				THEN 'SELECT backend_type, count(*) FROM pg_stat_activity GROUP BY 1'
-				ELSE 'SELECT worker, pid, state, since, last_error FROM outbox_workers' END;
+				ELSE format('SELECT worker, pid, state, since, last_error FROM %s.outbox_workers', schema) END;
 	END IF;
 
 	/* What is left to see of a bad night. */
@@ -1665,11 +1667,10 @@ BEGIN
 
 	/* Before a commit has to wait for it; then the worker says so. */
 	RETURN QUERY SELECT 'critical', 'standby missing', 'server', NULL::timestamptz,
-		format('synchronous_standby_names = ''%s''; missing: %s', current_setting('synchronous_standby_names'), m.standbys),
+		format('synchronous_standby_names = ''%s''; missing: %s', current_setting('synchronous_standby_names'), launcher.missing_standbys),
 		'Every commit of this server waits for it, and nothing is published that it does not have: bring it back, or change synchronous_standby_names.',
 		'SELECT application_name, state, sync_state FROM pg_stat_replication'
-	FROM outbox_internal.outbox_missing_standbys() AS m(standbys)
-	WHERE m.standbys > 0 AND NOT EXISTS (SELECT FROM outbox_internal.outbox_worker_stats() w WHERE w.state = 'waiting for standby');
+	WHERE launcher.missing_standbys > 0 AND NOT EXISTS (SELECT FROM outbox_internal.outbox_worker_stats() w WHERE w.state = 'waiting for standby');
 END
 $$;
 
@@ -1692,6 +1693,7 @@ LANGUAGE plpgsql ROWS 5
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+	schema constant text := outbox_internal.outbox_schema();
 	states constant text[] := ARRAY(SELECT w.state FROM outbox_internal.outbox_worker_stats() w);
 	origins text;
 	library_version text;
@@ -1714,8 +1716,8 @@ BEGIN
 
 	IF 'disabled' = ANY (states) THEN
 		/* Where the worker has it from: it runs as the role of initdb, and what is set for that or the database comes first. */
-		SELECT format('ALTER %s SET outbox.enabled = on; SELECT outbox_worker_restart()',
-				coalesce(nullif(concat_ws(' IN ', 'ROLE ' || quote_ident(r.rolname), 'DATABASE ' || quote_ident(d.datname)), ''), 'ROLE ALL'))
+		SELECT format('ALTER %s SET outbox.enabled = on; SELECT %s.outbox_worker_restart()',
+				coalesce(nullif(concat_ws(' IN ', 'ROLE ' || quote_ident(r.rolname), 'DATABASE ' || quote_ident(d.datname)), ''), 'ROLE ALL'), schema)
 		INTO enable
 		FROM pg_db_role_setting s LEFT JOIN pg_roles r ON r.oid = s.setrole LEFT JOIN pg_database d ON d.oid = s.setdatabase
 		WHERE s.setrole IN (0, 10) AND (s.setdatabase = 0 OR d.datname = current_database())
@@ -1790,7 +1792,7 @@ BEGIN
 	SELECT a.severity, 'message unreadable', 'message ' || u.id, u.since,
 		format('seq %s: %s (%s)', u.seq, u.error, u.sqlstate)
 			|| CASE WHEN u.of_worker > 8 THEN format('; one of %s that worker %s has set aside', u.of_worker, u.worker) ELSE '' END,
-		a.hint, format('SELECT outbox_discard(%L)', u.id)
+		a.hint, format('SELECT %s.outbox_discard(%L::uuid)', schema, u.id)
 	FROM outbox_internal.outbox_unreadable_rows() u, LATERAL outbox_internal.outbox_reason_hint('message unreadable', false, NULL::text, NULL::text) a;
 
 	/* Silent for the sake of the original: whose messages are these? */
@@ -1806,7 +1808,7 @@ BEGIN
 		SELECT 'critical', 'not adopted', 'database ' || quote_ident(current_database()), min(w.since),
 			coalesce(nullif(concat_ws('; ', max(w.last_error) FILTER (WHERE w.last_error_at >= w.since),
 				'of the first 5000 messages ' || origins), ''), 'its control row is that of another database'),
-			(SELECT r.hint FROM outbox_internal.outbox_relay_state() r), 'SELECT outbox_adopt()'
+			(SELECT r.hint FROM outbox_internal.outbox_relay_state() r), format('SELECT %s.outbox_adopt()', schema)
 		FROM outbox_internal.outbox_worker_stats() w WHERE w.state = 'not adopted';
 	END IF;
 END
@@ -1821,12 +1823,13 @@ LANGUAGE plpgsql ROWS 5
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+	schema constant text := outbox_internal.outbox_schema();
 	late constant interval := current_setting('outbox.backlog_warning_age')::interval;
 BEGIN
 	RETURN QUERY
 	SELECT 'warning', 'paused', 'database ' || quote_ident(current_database()), c.paused_at,
 		concat_ws(': ', 'by ' || quote_ident(c.paused_by), c.pause_reason),
-		'Nothing is published in this database until it is resumed.', 'SELECT outbox_resume()'
+		'Nothing is published in this database until it is resumed.', format('SELECT %s.outbox_resume()', schema)
 	FROM outbox_internal.outbox_control c WHERE c.paused;
 
 	RETURN QUERY
@@ -1842,15 +1845,15 @@ BEGIN
 	SELECT 'warning', 'route paused', format('route "%s"', r.route), r.paused_at,
 		concat_ws(': ', 'by ' || quote_ident(r.paused_by), r.pause_reason) || '; ' || r.waiting,
 		'Its messages wait until it is resumed.',
-		CASE WHEN r.printable THEN format('SELECT outbox_resume(%L)', r.route) ELSE 'SELECT name, paused FROM outbox_route' END
+		CASE WHEN r.printable THEN format('SELECT %s.outbox_resume(%L)', schema, r.route) ELSE format('SELECT name, paused FROM %s.outbox_route', schema) END
 	FROM routes r WHERE r.paused
 	UNION ALL
 	SELECT 'warning', 'role changed', format('route "%s"', p.name), NULL::timestamptz,
 		format('%s names %s, which did not exist when that was written, or was another role', n.kind,
 			string_agg(quote_ident(n.role::text), ', ' ORDER BY n.role)),
 		'A role was renamed, dropped or created again, and that name gives no role access any more. If the role of this name is meant, write the column again.',
-		CASE WHEN p.name = outbox_internal.outbox_printable(p.name) THEN format('UPDATE outbox_route SET %I = %1$I WHERE name = %L', n.kind, p.name)
-			ELSE 'SELECT name, enqueue_roles, relay_roles FROM outbox_route' END
+		CASE WHEN p.name = outbox_internal.outbox_printable(p.name) THEN format('UPDATE %1$s.outbox_route SET %2$I = %2$I WHERE name = %3$L', schema, n.kind, p.name)
+			ELSE format('SELECT name, enqueue_roles, relay_roles FROM %s.outbox_route', schema) END
 	FROM outbox_internal.outbox_route p,
 		LATERAL (SELECT 'enqueue_roles' AS kind, e.role, e.oid FROM unnest(p.enqueue_roles, p.enqueue_role_oids) e(role, oid)
 			UNION ALL
@@ -1862,8 +1865,8 @@ BEGIN
 		CASE r.backlog + r.scheduled + r.failed WHEN 1 THEN '1 message has'
 			ELSE format('%s messages have', r.backlog + r.scheduled + r.failed) END || ' a route that is not in outbox_route',
 		'They wait until there is one: add it, or discard them.',
-		CASE WHEN r.printable THEN format('INSERT INTO outbox_route (name) VALUES (%L)', r.route)
-			ELSE 'SELECT route, backlog FROM outbox_routes_status WHERE NOT known' END
+		CASE WHEN r.printable THEN format('INSERT INTO %s.outbox_route (name) VALUES (%L)', schema, r.route)
+			ELSE format('SELECT route, backlog FROM %s.outbox_routes_status WHERE NOT known', schema) END
 	FROM routes r WHERE NOT r.known
 	UNION ALL
 	SELECT a.severity, coalesce(r.reason, 'exchange error'), format('route "%s"', r.route), r.waits_since,
@@ -1880,12 +1883,12 @@ BEGIN
 		format('%s%s, the oldest for %s', r.waiting, CASE WHEN r.estimated THEN ' (estimated)' ELSE '' END,
 			date_trunc('second', clock_timestamp() - r.oldest)),
 		'The other rows say why. If there is none, more is enqueued than goes out, or a key with many messages is slow.',
-		'SELECT * FROM outbox_routes_status'
+		format('SELECT * FROM %s.outbox_routes_status', schema)
 	FROM routes r WHERE late > interval '0' AND r.oldest < clock_timestamp() - late
 	UNION ALL
 	SELECT 'warning', 'external relay missing', format('route "%s"', r.route), r.oldest,
 		r.waiting || ', and no relay has leased any',
-		'Its relay does not run, or claims nothing: look at its log.', 'SELECT * FROM outbox_leases'
+		'Its relay does not run, or claims nothing: look at its log.', format('SELECT * FROM %s.outbox_leases', schema)
 	FROM routes r
 	WHERE r.relay = 'external' AND NOT r.paused AND late > interval '0' AND r.oldest < clock_timestamp() - late
 		AND NOT EXISTS (SELECT FROM outbox_internal.outbox_lease l
@@ -1894,7 +1897,7 @@ BEGIN
 	SELECT 'warning', 'route full', format('route "%s"', r.route), NULL::timestamptz,
 		format('the route has reached max_pending (%s message%s); new messages are rejected', r.max_pending, CASE WHEN r.max_pending <> 1 THEN 's' END),
 		'Nothing can be enqueued to it until some are gone. The other rows say why they wait; failed ones count, and those of open transactions.',
-		CASE WHEN r.printable THEN format('SELECT * FROM outbox_routes_status WHERE route = %L', r.route) ELSE 'SELECT * FROM outbox_routes_status' END
+		format('SELECT * FROM %s.outbox_routes_status', schema) || CASE WHEN r.printable THEN format(' WHERE route = %L', r.route) ELSE '' END
 	FROM routes r
 	WHERE outbox_internal.outbox_route_is_full(r.route, r.max_pending);
 END
@@ -1967,6 +1970,7 @@ LANGUAGE plpgsql ROWS 5
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+	schema constant text := outbox_internal.outbox_schema();
 	waiting bigint;
 	failed bigint;
 	all_failed boolean;
@@ -2028,9 +2032,9 @@ BEGIN
 		/* Permissions of the broker's are shown; else the messages decide. */
 		CASE WHEN e.reason IN ('unroutable', 'queue refuses') OR e.last_error LIKE '%access to topic ''%' THEN a.command
 			WHEN e.route <> outbox_internal.outbox_printable(e.route)
-				THEN 'SELECT id, route, event_type, routing_key, attempts, last_error FROM outbox_messages WHERE status = ''pending'' AND attempts > 0 LIMIT 20'
-			ELSE format('SELECT id, event_type, routing_key, attempts, last_error FROM outbox_messages WHERE route = %L AND status = ''pending'' AND attempts > 0 LIMIT 20',
-				e.route) END
+				THEN format('SELECT id, route, event_type, routing_key, attempts, last_error FROM %s.outbox_messages WHERE status = ''pending'' AND attempts > 0 LIMIT 20', schema)
+			ELSE format('SELECT id, event_type, routing_key, attempts, last_error FROM %s.outbox_messages WHERE route = %L AND status = ''pending'' AND attempts > 0 LIMIT 20',
+				schema, e.route) END
 	FROM (SELECT m.route, m.reason, m.last_error, count(*) AS messages, min(m.created_at) AS since, max(m.attempts) AS attempts
 		  FROM (SELECT o.*,
 					/* A role that may insert may write any text there. */
@@ -2046,8 +2050,8 @@ BEGIN
 		format('%s message%s%s, %s', e.messages, CASE WHEN e.messages <> 1 THEN 's' END,
 			CASE WHEN NOT all_failed THEN ' or more' END, e.last_error),
 		'They failed after max_attempts, and stay until they are requeued or discarded.',
-		CASE WHEN e.route = outbox_internal.outbox_printable(e.route) THEN format('SELECT outbox_requeue_failed(route => %L)', e.route)
-			ELSE 'SELECT route, count(*) FROM outbox_failed GROUP BY 1' END
+		CASE WHEN e.route = outbox_internal.outbox_printable(e.route) THEN format('SELECT %s.outbox_requeue_failed(route => %L)', schema, e.route)
+			ELSE format('SELECT route, count(*) FROM %s.outbox_failed GROUP BY 1', schema) END
 	FROM (SELECT m.route, count(*) AS messages, min(m.created_at) AS since,
 			mode() WITHIN GROUP (ORDER BY m.last_error) AS last_error
 		  FROM outbox_internal.outbox_stuck_messages(failed, 0::bigint) m
@@ -2063,8 +2067,8 @@ BEGIN
 				ELSE format('%s messages wait', k.behind) END),
 		CASE k.status WHEN 'failed' THEN 'The route has on_failed = ''block'': requeue or discard the message that has failed.'
 			ELSE 'It ends with the next attempt that succeeds.' END,
-		CASE k.status WHEN 'failed' THEN format('SELECT outbox_requeue(%L)', k.id)
-			ELSE 'SELECT * FROM outbox_held_keys' END
+		CASE k.status WHEN 'failed' THEN format('SELECT %s.outbox_requeue(%L::uuid)', schema, k.id)
+			ELSE format('SELECT * FROM %s.outbox_held_keys', schema) END
 	FROM outbox_internal.outbox_holding_messages(failed, waiting, 20::bigint, 101::bigint) k
 	WHERE k.behind > 0 OR k.status = 'failed';
 END
@@ -2126,7 +2130,7 @@ BEGIN
 		UNION ALL
 		SELECT 'warning', 'vacuum behind', 'table outbox', pg_stat_get_last_autovacuum_time(outbox_oid),
 			format('%s dead rows', dead), 'Autovacuum does not come to it: see autovacuum and autovacuum_max_workers.',
-			'VACUUM outbox'
+			format('VACUUM %s.outbox', outbox_internal.outbox_schema())
 		WHERE dead > 5000000 AND NOT EXISTS (SELECT FROM holder);
 	END IF;
 
@@ -2134,7 +2138,7 @@ BEGIN
 	SELECT CASE WHEN a.age > 1500000000 THEN 'critical' ELSE 'warning' END, 'wraparound', 'table ' || a.relname, NULL::timestamptz,
 		format('its oldest %s is %s old', a.kind, a.age),
 		'VACUUM must freeze it before the server stops taking transactions: end what keeps it from that, and vacuum.',
-		format('VACUUM (FREEZE) %s', a.oid::regclass)
+		format('VACUUM (FREEZE) %s', outbox_internal.outbox_printable(a.oid::regclass::text))
 	FROM (SELECT c.oid, c.relname, k.kind, k.age, k.most
 		  FROM outbox_internal.outbox_tables o JOIN pg_class c ON c.oid = o.relation AND c.relkind = 'r',
 			LATERAL (VALUES
@@ -2153,6 +2157,7 @@ LANGUAGE plpgsql ROWS 5
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+	schema constant text := outbox_internal.outbox_schema();
 	today constant date := (clock_timestamp() AT TIME ZONE 'UTC')::date;
 	retention constant interval := current_setting('outbox.retention')::interval;
 	longest interval := retention;
@@ -2162,7 +2167,7 @@ BEGIN
 	RETURN QUERY
 	SELECT 'warning', 'archive maintenance', 'archive', w.archive_error_since, w.archive_error,
 		'Partitions of outbox_archive cannot be made or dropped now. Publishing goes on; see what reads the archive for so long.',
-		'SELECT pid, xact_start, application_name, query FROM pg_stat_activity WHERE xact_start < now() - interval ''1 minute'' ORDER BY xact_start'
+		'SELECT DISTINCT a.pid, a.xact_start, a.state, a.application_name, a.query FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid WHERE l.relation::regclass::text LIKE ''%outbox_archive%'' AND l.granted AND a.datname = current_database() ORDER BY a.xact_start'
 	FROM outbox_internal.outbox_worker_stats() w WHERE w.archive_error IS NOT NULL;
 
 	SELECT min(d.day), max(d.day) INTO first_day, last_day FROM outbox_internal.outbox_archive_day d;
@@ -2174,14 +2179,15 @@ BEGIN
 	RETURN QUERY
 	SELECT 'warning', 'archive behind', 'archive', ((first_day + 1)::timestamp AT TIME ZONE 'UTC') + longest,
 		format('the partition of %s is still there', first_day),
-		'It has been out of retention for a day: the relay drops it when no session reads the archive.', 'SELECT * FROM outbox_archive_status'
+		'It has been out of retention for a day: the relay drops it when no session reads the archive.',
+		format('SELECT * FROM %s.outbox_archive_status', schema)
 	WHERE ((first_day + 2)::timestamp AT TIME ZONE 'UTC') < clock_timestamp() - longest;
 
 	RETURN QUERY
 	SELECT 'warning', 'archive partition missing', 'archive', NULL::timestamptz,
 		coalesce('the last partition is that of ' || last_day, 'there is none'),
 		'Messages of the days after it go to outbox_archive_default. The relay creates partitions two days ahead when no session has the archive locked.',
-		'SELECT * FROM outbox_archive_status'
+		format('SELECT * FROM %s.outbox_archive_status', schema)
 	WHERE longest > interval '0'
 		/* The relay makes tomorrow's at once where nothing is in its way. */
 		AND coalesce(last_day < today OR last_day = today
@@ -2207,9 +2213,9 @@ BEGIN
 			WHEN t.tgenabled = 'O' THEN 'does not fire on replicas' ELSE 'is disabled' END),
 		CASE WHEN t.oid IS NULL THEN 'Rows are not checked, and the relay may not hear of them: create the extension again, beside which the messages have to be saved.'
 			ELSE 'Rows are not checked, and the relay may not hear of them: enable it.' END,
-		CASE WHEN t.oid IS NOT NULL THEN format('ALTER TABLE %s ENABLE %sTRIGGER %I', x.relation::regclass,
+		CASE WHEN t.oid IS NOT NULL THEN format('ALTER TABLE %s ENABLE %sTRIGGER %I', outbox_internal.outbox_printable(x.relation::regclass::text),
 			CASE WHEN x.always THEN 'ALWAYS ' END, x.trigger)
-			ELSE format('SELECT tgname, tgenabled FROM pg_trigger WHERE tgrelid = %L::regclass AND NOT tgisinternal', x.relation::regclass) END
+			ELSE format('SELECT tgname, tgenabled FROM pg_trigger WHERE tgrelid = %L::regclass AND NOT tgisinternal', outbox_internal.outbox_printable(x.relation::regclass::text)) END
 	FROM (SELECT n.kind, n.name, outbox_internal.outbox_relation(n.name::text) AS relation, u.trigger,
 			u.trigger = ANY ('{outbox_route_changed,outbox_route_emptied,outbox_route_relay,outbox_control_changed,outbox_control_emptied}'::text[]) AS always
 		  FROM (VALUES ('table ', 'outbox', '{outbox_row,outbox_removed}'::text[]),
@@ -2226,8 +2232,8 @@ BEGIN
 	SELECT 'warning', 'index missing', 'table ' || x.name, NULL::timestamptz,
 		format('index %s %s', x.index, CASE WHEN i.indexrelid IS NULL THEN 'is missing' ELSE 'is not valid' END),
 		'The whole table is read instead, which becomes slow as it grows, and a primary key keeps rows apart: build the index again.',
-		CASE WHEN i.indexrelid IS NOT NULL THEN format('REINDEX INDEX CONCURRENTLY %s', i.indexrelid::regclass)
-			ELSE format('SELECT indexrelid::regclass, indisvalid FROM pg_index WHERE indrelid = %L::regclass', x.relation::regclass) END
+		CASE WHEN i.indexrelid IS NOT NULL THEN format('REINDEX INDEX CONCURRENTLY %s', outbox_internal.outbox_printable(i.indexrelid::regclass::text))
+			ELSE format('SELECT indexrelid::regclass, indisvalid FROM pg_index WHERE indrelid = %L::regclass', outbox_internal.outbox_printable(x.relation::regclass::text)) END
 	FROM (SELECT n.name, o.relation, u.index
 		  FROM (VALUES ('outbox', '{outbox_pkey,outbox_ready,outbox_waiting,outbox_failed_seq,outbox_key,outbox_holder,outbox_counted,outbox_external,outbox_external_waiting}'::text[]),
 				('outbox_archive', '{outbox_archive_id}'), ('outbox_archive_default', '{outbox_archive_default_published_at}'),
@@ -2296,7 +2302,7 @@ BEGIN
 		SELECT 'warning', 'job failed', format('job %s', j.id), j.ended_at,
 			format('%s of %s messages done: %s', j.done, j.total, outbox_internal.outbox_printable(j.last_error)),
 			'Remove the cause and retry it, which goes on where it stopped; or cancel it.',
-			format('SELECT outbox_job_retry(%s)', j.id)
+			format('SELECT %s.outbox_job_retry(%s)', outbox_internal.outbox_schema(), j.id)
 		FROM outbox_internal.outbox_job j WHERE j.state = 'failed'
 		ORDER BY j.id LIMIT 20;
 		RETURN QUERY SELECT * FROM outbox_internal.outbox_cdc_problems();
@@ -2447,8 +2453,7 @@ DECLARE
 	behind constant numeric := 1073741824;
 	name text;
 	sample constant jsonb := jsonb_build_object('outlet', 'cdc', 'status', 'pending', 'attempts', 0);
-	outbox_schema constant name := (SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-		WHERE c.oid = outbox_internal.outbox_relation('outbox'));
+	schema constant text := outbox_internal.outbox_schema();
 	publication record;
 	filter text;
 	passes boolean;
@@ -2492,7 +2497,7 @@ BEGIN
 	SELECT 'critical', 'cdc slot remade', format('replication slot "%s"', s.slot_name), s.remade_at,
 		'it was dropped and created again',
 		'Its reader misses what it had not read of the slot before: tell those who count on it. Write the route again when that is done.',
-		format('UPDATE outbox_route SET slot = slot WHERE slot = %L', s.slot_name)
+		format('UPDATE %s.outbox_route SET slot = slot WHERE slot = %L', schema, s.slot_name)
 	FROM outbox_internal.outbox_remade_slots() s;
 
 	/* Other plug-ins than the server's read without a publication. */
@@ -2504,7 +2509,7 @@ BEGIN
 		passes := false;
 		FOR filter IN
 			SELECT t.rowfilter FROM pg_publication_tables t JOIN pg_publication p ON p.pubname = t.pubname
-			WHERE p.pubinsert AND t.tablename = 'outbox' AND t.schemaname = outbox_schema
+			WHERE p.pubinsert AND to_regclass(format('%I.%I', t.schemaname, t.tablename)) = outbox_internal.outbox_relation('outbox')
 		LOOP
 			EXIT WHEN passes;
 			/* Built-in functions and operators only, as the server sees to. */
@@ -2516,14 +2521,14 @@ BEGIN
 		SELECT 'critical', 'cdc publication missing', format('route "%s"', name), NULL::timestamptz,
 			'no publication has its messages',
 			'A slot with pgoutput is read by publications: what none has is passed over, and lost. One that has the routes of this kind has those that are added later, too.',
-			format('CREATE PUBLICATION outbox_cdc FOR TABLE %I.outbox WHERE (outlet = ''cdc'') WITH (publish = ''insert'')', outbox_schema)
+			format('CREATE PUBLICATION outbox_cdc FOR TABLE %s.outbox WHERE (outlet = ''cdc'') WITH (publish = ''insert'')', schema)
 		WHERE NOT passes;
 	END LOOP;
 
 	/* Those that name the table and have no route of this kind whole: a reader of one misses messages. */
 	FOR publication IN
 		SELECT p.pubname, p.pubinsert, t.rowfilter FROM pg_publication_tables t JOIN pg_publication p ON p.pubname = t.pubname
-		WHERE NOT p.puballtables AND t.tablename = 'outbox' AND t.schemaname = outbox_schema ORDER BY p.pubname
+		WHERE NOT p.puballtables AND to_regclass(format('%I.%I', t.schemaname, t.tablename)) = outbox_internal.outbox_relation('outbox') ORDER BY p.pubname
 	LOOP
 		carried := false;
 		FOREACH name IN ARRAY names LOOP
@@ -2537,7 +2542,7 @@ BEGIN
 			CASE WHEN publication.pubinsert THEN format('its row filter %s does not let all messages of any route with relay = ''cdc'' through', publication.rowfilter)
 				ELSE 'it does not publish inserts' END,
 			'A reader of this publication misses messages, and what it has passed over is lost to it. Filter by outlet or route only.',
-			CASE WHEN publication.pubinsert THEN format('ALTER PUBLICATION %I SET TABLE %I.outbox WHERE (outlet = ''cdc'')', publication.pubname, outbox_schema)
+			CASE WHEN publication.pubinsert THEN format('ALTER PUBLICATION %I SET TABLE %s.outbox WHERE (outlet = ''cdc'')', publication.pubname, schema)
 				ELSE format('ALTER PUBLICATION %I SET (publish = ''insert'')', publication.pubname) END
 		WHERE NOT carried;
 	END LOOP;

@@ -133,11 +133,12 @@ extern const OutboxAdvice *outbox_reason_advice(OutboxReason reason);
 /* ------------------------------------------------------ advice_command.c */
 
 /*
- * The command with what is known of its words in capital letters: settings of this
- * session, where the caller may read them, and broker ("host:port") and route unless
- * they are NULL.  What is filled in is quoted.
+ * The command with what is known of its words in capital letters: the extension's
+ * schema, and if fill is true settings of this session, where the caller may read
+ * them, and broker ("host:port") and route unless they are NULL.  What is filled in
+ * is quoted.
  */
-extern const char *outbox_fill_command(const char *command, const char *broker,
-									   const char *route);
+extern const char *outbox_fill_command(const char *command, bool fill,
+									   const char *broker, const char *route);
 
 #endif							/* OUTBOX_ADMIN_INTERNAL_H */

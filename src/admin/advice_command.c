@@ -12,6 +12,7 @@
 #include "postgres.h"
 
 #include "admin_internal.h"
+#include "catalog.h"
 #include "catalog/pg_authid.h"
 #include "lib/stringinfo.h"
 #include "mb/pg_wchar.h"
@@ -20,6 +21,9 @@
 #include "settings.h"
 #include "uri.h"
 #include "utils/acl.h"
+#include "utils/lsyscache.h"
+
+PG_FUNCTION_INFO_V1(outbox_schema);
 
 #define WORD_CHARACTERS	"ABCDEFGHIJKLMNOPQRSTUVWXYZ_"
 /* Need no quotes in a shell. */
@@ -31,16 +35,44 @@ typedef struct Word
 	const char *value;			/* NULL: not known */
 } Word;
 
-#define NWORDS	9
+#define NWORDS	10
 
-static bool
-can_be_pasted(const char *value)
+static char *
+printable(const char *value)
 {
 	size_t		len = strlen(value);
 	char	   *shown = palloc(len + 1);
 
 	outbox_copy_printable(shown, len + 1, value, len, GetDatabaseEncoding(), "");
-	return strcmp(shown, value) == 0;
+	return shown;
+}
+
+static bool
+can_be_pasted(const char *value)
+{
+	return strcmp(printable(value), value) == 0;
+}
+
+/*
+ * The schema that was chosen at CREATE EXTENSION, as a statement names it.  Its owner may
+ * have given it any name: one with control characters leads nowhere.
+ */
+static const char *
+schema_in_commands(void)
+{
+	char	   *name = get_namespace_name(outbox_extension_schema());
+
+	return name == NULL ? NULL : printable(quote_identifier(name));
+}
+
+Datum
+outbox_schema(PG_FUNCTION_ARGS)
+{
+	const char *schema = schema_in_commands();
+
+	if (schema == NULL)
+		PG_RETURN_NULL();
+	PG_RETURN_TEXT_P(cstring_to_text(schema));
 }
 
 static void
@@ -79,13 +111,13 @@ file_setting(bool seen, const char *value)
 
 /* Of several hosts it is not known which one is meant, unless broker says it. */
 static void
-find_words(Word *words, const char *broker, const char *route)
+find_words(Word *words, bool fill, const char *broker, const char *route)
 {
 	const char *colon = broker == NULL ? NULL : strrchr(broker, ':');
 	const char *host = NULL;
 	const char *port = NULL;
 	OutboxUri	uri;
-	bool		seen = may_see_settings();
+	bool		seen = fill && may_see_settings();
 	bool		parsed = seen && outbox_uri_parse(outbox_broker_uri, &uri) == NULL;
 
 	if (colon != NULL)
@@ -108,6 +140,7 @@ find_words(Word *words, const char *broker, const char *route)
 	/* The key may have none: then the word goes. */
 	*words++ = (Word) {"PASSPHRASE_FILE", seen ? outbox_tls_key_passfile : NULL};
 	*words++ = (Word) {"ROUTE", route};
+	*words++ = (Word) {"SCHEMA", schema_in_commands()};
 }
 
 static void
@@ -125,6 +158,8 @@ append_word(StringInfo command, const char *word, int len, const Word *words)
 			return;
 		if (strcmp(words[i].name, "ROUTE") == 0)
 			appendStringInfoString(command, quote_literal_cstr(value));
+		else if (strcmp(words[i].name, "SCHEMA") == 0)
+			appendStringInfoString(command, value);
 		else
 		{
 			/* An IPv6 address before a port. */
@@ -138,7 +173,8 @@ append_word(StringInfo command, const char *word, int len, const Word *words)
 }
 
 const char *
-outbox_fill_command(const char *command, const char *broker, const char *route)
+outbox_fill_command(const char *command, bool fill, const char *broker,
+					const char *route)
 {
 	StringInfoData filled;
 	Word		words[NWORDS];
@@ -146,7 +182,7 @@ outbox_fill_command(const char *command, const char *broker, const char *route)
 
 	if (command == NULL)
 		return NULL;
-	find_words(words, broker, route);
+	find_words(words, fill, broker, route);
 	initStringInfo(&filled);
 	while (*rest != '\0')
 	{

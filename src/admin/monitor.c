@@ -17,7 +17,6 @@
 #include "catalog/pg_am.h"
 #include "catalog/pg_type.h"
 #include "own_version.h"
-#include "replication/syncrep.h"
 #include "settings.h"
 #include "storage/bufmgr.h"
 #include "storage/proc.h"
@@ -34,7 +33,6 @@ PG_FUNCTION_INFO_V1(outbox_locked_claims);
 PG_FUNCTION_INFO_V1(outbox_row_lockers);
 PG_FUNCTION_INFO_V1(outbox_unreadable_rows);
 PG_FUNCTION_INFO_V1(outbox_silent_processes);
-PG_FUNCTION_INFO_V1(outbox_missing_standbys);
 
 Datum
 outbox_version(PG_FUNCTION_ARGS)
@@ -317,18 +315,4 @@ outbox_silent_processes(PG_FUNCTION_ARGS)
 					   silent_since(&slot->beat, told_at));
 	}
 	return (Datum) 0;
-}
-
-/* How many synchronous standbys are not there of those that a commit waits for. */
-Datum
-outbox_missing_standbys(PG_FUNCTION_ARGS)
-{
-	SyncRepStandbyData *standbys;
-	int			found;
-
-	(void) fcinfo;
-	if (SyncRepConfig == NULL)
-		PG_RETURN_INT32(0);
-	found = SyncRepGetCandidateStandbys(&standbys);
-	PG_RETURN_INT32(Max(SyncRepConfig->num_sync - found, 0));
 }

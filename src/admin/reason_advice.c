@@ -23,7 +23,7 @@ PG_FUNCTION_INFO_V1(outbox_reason_hint);
 #define DIAGNOSE	"rabbitmq-diagnostics alarms"
 #define SEE_CERT	"timeout 5 openssl s_client -connect HOST:PORT -servername HOST </dev/null | openssl x509 -noout -subject -issuer -dates -ext subjectAltName"
 #define LIST_USERS	"rabbitmqctl list_permissions -p VHOST"
-#define LOCKERS		"SELECT * FROM outbox_table_lockers()"
+#define LOCKERS		"SELECT * FROM SCHEMA.outbox_table_lockers()"
 #define BROKER_LOG	"rabbitmq-diagnostics log_tail -N 50"
 #define LIST_EXCHANGES "rabbitmqctl list_exchanges -p VHOST name type durable"
 
@@ -188,7 +188,7 @@ static const OutboxAdvice advices[] = {
 	"free -m"},
 	{OUTBOX_REASON_DB_PERMISSION, CRITICAL,
 		"The owner of the tables of outbox may not do what the relay does: a policy, or a right that was revoked, stands in the way, see reason_text.",
-	"SELECT * FROM pg_policies WHERE tablename LIKE 'outbox%'"},
+	"SELECT * FROM pg_policies WHERE tablename::text LIKE 'outbox%'"},
 	{OUTBOX_REASON_DB_TRIGGER, CRITICAL,
 		"A trigger, a constraint or an index that was added to a table of outbox refuses what the relay does, see reason_text and the server log: correct it, or take it away.",
 	"SELECT tgrelid::regclass, tgname FROM pg_trigger WHERE NOT tgisinternal AND tgrelid::regclass::text LIKE '%outbox%'"},
@@ -197,10 +197,10 @@ static const OutboxAdvice advices[] = {
 	"dmesg --level=err,warn | tail -n 50"},
 	{OUTBOX_REASON_DB_UNREADABLE, CRITICAL,
 		"A value of the message has bytes outside of the database's encoding, or a part of it is lost. Give the message its value again by UPDATE, or discard it. Later messages of its key follow on_failed; a worker with more than 64 such messages publishes nothing.",
-	"SELECT subject, detail, command FROM outbox_problems WHERE problem = 'message unreadable'"},
+	"SELECT subject, detail, command FROM SCHEMA.outbox_problems WHERE problem = 'message unreadable'"},
 	{OUTBOX_REASON_DB_OTHER, CRITICAL,
 		"The database refuses what the relay does, see reason_text, sqlstate and the server log; the relay tries again.",
-	"SELECT worker, sqlstate, reason_text FROM outbox_workers"},
+	"SELECT worker, sqlstate, reason_text FROM SCHEMA.outbox_workers"},
 	/* one route */
 	{OUTBOX_REASON_EXCHANGE_MISSING, CRITICAL,
 		"The route's exchange does not exist in RabbitMQ: create it, or set the route's exchange_type, so that the relay declares it. The route's messages wait.",
@@ -219,7 +219,7 @@ static const OutboxAdvice advices[] = {
 	LIST_EXCHANGES},
 	{OUTBOX_REASON_ROUTE_NOT_OURS, CRITICAL,
 		"Messages of a route that another relay publishes were written while the triggers of the table outbox were disabled, and no relay takes them: enable the triggers, and mark the messages. Change data capture cannot see them any more: enqueue these again, and delete them.",
-	"UPDATE outbox SET outlet = 'external' WHERE outlet IS NULL AND route = ROUTE"},
+	"UPDATE SCHEMA.outbox SET outlet = 'external' WHERE outlet IS NULL AND route = ROUTE"},
 	/* an attempt of one message */
 	{OUTBOX_REASON_UNROUTABLE, WARNS,
 		"No queue takes this routing key: bind one. The relay tries again until max_attempts of the route.",
@@ -232,7 +232,7 @@ static const OutboxAdvice advices[] = {
 	"rabbitmqctl list_topic_permissions -p VHOST"},
 	{OUTBOX_REASON_EXTERNAL_NACK, WARNS,
 		"The external relay of their route could not publish them. The relay tries again until max_attempts of the route.",
-	"SELECT id, route, last_error FROM outbox_messages WHERE last_error_reason = 'external nack' LIMIT 20"},
+	"SELECT id, route, last_error FROM SCHEMA.outbox_messages WHERE last_error_reason = 'external nack' LIMIT 20"},
 };
 
 StaticAssertDecl(lengthof(advices) == OUTBOX_REASON_COUNT - 1,
@@ -274,9 +274,8 @@ outbox_reason_hint(PG_FUNCTION_ARGS)
 	advice = outbox_reason_advice(reason);
 	put_text(&row, advice->severity);
 	put_text(&row, advice->hint);
-	put_text(&row, PG_GETARG_BOOL(1) ?
-			 outbox_fill_command(advice->command, text_argument(fcinfo, 2),
-								 text_argument(fcinfo, 3)) :
-			 advice->command);
+	put_text(&row, outbox_fill_command(advice->command, PG_GETARG_BOOL(1),
+									   text_argument(fcinfo, 2),
+									   text_argument(fcinfo, 3)));
 	return return_row(fcinfo, &row);
 }

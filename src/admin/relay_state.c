@@ -11,6 +11,7 @@
 
 #include "access/xlog.h"
 #include "admin_internal.h"
+#include "replication/syncrep.h"
 #include "settings.h"
 #include "stats.h"
 #include "storage/proc.h"
@@ -424,6 +425,16 @@ put_crashes(ResultRow *row)
 	put_time(row, outbox_shared == NULL ? 0 : outbox_shared->server_crashed_at);
 }
 
+/* How many synchronous standbys are not there of those that a commit waits for. */
+static int
+missing_standbys(void)
+{
+	SyncRepStandbyData *standbys;
+
+	return SyncRepConfig == NULL ? 0 :
+		Max(SyncRepConfig->num_sync - SyncRepGetCandidateStandbys(&standbys), 0);
+}
+
 Datum
 outbox_launcher_state(PG_FUNCTION_ARGS)
 {
@@ -443,5 +454,6 @@ outbox_launcher_state(PG_FUNCTION_ARGS)
 	put_int32(&row, Max(sum.wanted, outbox_workers));
 	put_int32(&row, sum.running);
 	put_crashes(&row);
+	put_int32(&row, missing_standbys());
 	return return_row(fcinfo, &row);
 }

@@ -82,8 +82,7 @@ DECLARE
 	behind constant numeric := 1073741824;
 	name text;
 	sample constant jsonb := jsonb_build_object('outlet', 'cdc', 'status', 'pending', 'attempts', 0);
-	outbox_schema constant name := (SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-		WHERE c.oid = outbox_internal.outbox_relation('outbox'));
+	schema constant text := outbox_internal.outbox_schema();
 	publication record;
 	filter text;
 	passes boolean;
@@ -127,7 +126,7 @@ BEGIN
 	SELECT 'critical', 'cdc slot remade', format('replication slot "%s"', s.slot_name), s.remade_at,
 		'it was dropped and created again',
 		'Its reader misses what it had not read of the slot before: tell those who count on it. Write the route again when that is done.',
-		format('UPDATE outbox_route SET slot = slot WHERE slot = %L', s.slot_name)
+		format('UPDATE %s.outbox_route SET slot = slot WHERE slot = %L', schema, s.slot_name)
 	FROM outbox_internal.outbox_remade_slots() s;
 
 	/* Other plug-ins than the server's read without a publication. */
@@ -139,7 +138,7 @@ BEGIN
 		passes := false;
 		FOR filter IN
 			SELECT t.rowfilter FROM pg_publication_tables t JOIN pg_publication p ON p.pubname = t.pubname
-			WHERE p.pubinsert AND t.tablename = 'outbox' AND t.schemaname = outbox_schema
+			WHERE p.pubinsert AND to_regclass(format('%I.%I', t.schemaname, t.tablename)) = outbox_internal.outbox_relation('outbox')
 		LOOP
 			EXIT WHEN passes;
 			/* Built-in functions and operators only, as the server sees to. */
@@ -151,14 +150,14 @@ BEGIN
 		SELECT 'critical', 'cdc publication missing', format('route "%s"', name), NULL::timestamptz,
 			'no publication has its messages',
 			'A slot with pgoutput is read by publications: what none has is passed over, and lost. One that has the routes of this kind has those that are added later, too.',
-			format('CREATE PUBLICATION outbox_cdc FOR TABLE %I.outbox WHERE (outlet = ''cdc'') WITH (publish = ''insert'')', outbox_schema)
+			format('CREATE PUBLICATION outbox_cdc FOR TABLE %s.outbox WHERE (outlet = ''cdc'') WITH (publish = ''insert'')', schema)
 		WHERE NOT passes;
 	END LOOP;
 
 	/* Those that name the table and have no route of this kind whole: a reader of one misses messages. */
 	FOR publication IN
 		SELECT p.pubname, p.pubinsert, t.rowfilter FROM pg_publication_tables t JOIN pg_publication p ON p.pubname = t.pubname
-		WHERE NOT p.puballtables AND t.tablename = 'outbox' AND t.schemaname = outbox_schema ORDER BY p.pubname
+		WHERE NOT p.puballtables AND to_regclass(format('%I.%I', t.schemaname, t.tablename)) = outbox_internal.outbox_relation('outbox') ORDER BY p.pubname
 	LOOP
 		carried := false;
 		FOREACH name IN ARRAY names LOOP
@@ -172,7 +171,7 @@ BEGIN
 			CASE WHEN publication.pubinsert THEN format('its row filter %s does not let all messages of any route with relay = ''cdc'' through', publication.rowfilter)
 				ELSE 'it does not publish inserts' END,
 			'A reader of this publication misses messages, and what it has passed over is lost to it. Filter by outlet or route only.',
-			CASE WHEN publication.pubinsert THEN format('ALTER PUBLICATION %I SET TABLE %I.outbox WHERE (outlet = ''cdc'')', publication.pubname, outbox_schema)
+			CASE WHEN publication.pubinsert THEN format('ALTER PUBLICATION %I SET TABLE %s.outbox WHERE (outlet = ''cdc'')', publication.pubname, schema)
 				ELSE format('ALTER PUBLICATION %I SET (publish = ''insert'')', publication.pubname) END
 		WHERE NOT carried;
 	END LOOP;

@@ -85,7 +85,7 @@ COMMENT ON FUNCTION outbox_internal.outbox_reason_hint(text, boolean, text, text
 CREATE FUNCTION @extschema@.outbox_reason_hint(
 	reason text, OUT severity text, OUT hint text, OUT command text)
 RETURNS record
-LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+LANGUAGE sql STABLE STRICT PARALLEL SAFE
 BEGIN ATOMIC
 	SELECT r.severity, r.hint, r.command
 	FROM outbox_internal.outbox_reason_hint(reason, false, NULL::text, NULL::text) r;

@@ -9,10 +9,12 @@
 use strict;
 use warnings;
 
+use IPC::Run ();
 use Test::More;
 use PostgreSQL::Test::Utils;
 use OutboxTest::FakeBroker;
 use OutboxTest::Node;
+use OutboxTest::States;
 use OutboxTest::Util;
 
 # As the page says it.
@@ -113,7 +115,8 @@ refused(q{SELECT outbox_enqueue('lost', '{}', route => 'orders')},
 	qr/no replication slot would keep a message of route "orders".*HINT:\s+Set "wal_level" to logical/s,
 	'refused without logical decoding');
 problem('cdc slot missing', 'critical', qr/wal_level is replica/);
-$node->adjust_conf('postgresql.conf', 'wal_level', 'logical');
+paste_problem($node, 'cdc slot missing');
+is($node->sql(q{SELECT setting FROM pg_file_settings WHERE name = 'wal_level' AND sourcefile ~ 'auto'}), 'logical', 'which sets it');
 $node->restart;
 refused(q{SELECT outbox_enqueue('lost', '{}', route => 'orders')},
 	qr/HINT:\s+Create the slot of the reader/, 'refused without a slot');
@@ -129,17 +132,21 @@ refused(q{SELECT outbox_enqueue('lost', '{}', route => 'orders')}, qr/without th
 is($node->sql(q{SELECT outbox_enqueue('any', '{}', route => 'other') IS NOT NULL}), 't', 'one that names none takes any');
 problem('cdc slot missing', 'critical', qr/is called "outbox_cdc"/);
 is($node->sql(q{SELECT subject FROM outbox_problems WHERE problem = 'cdc slot missing'}), 'route "orders"', 'of the one route');
-$node->sql($slot);
+paste_problem($node, 'cdc slot missing');
 over('cdc slot missing');
+is($node->sql(q{SELECT plugin FROM pg_replication_slots WHERE slot_name = 'outbox_cdc'}), $slot =~ s/.*'(\w+)'.*/$1/sr, 'the slot of the page');
 $node->sql(q{SELECT pg_drop_replication_slot('another')});
 problem('cdc publication missing', 'critical', qr/no publication has its messages/);
 $node->sql(q{CREATE PUBLICATION one FOR TABLE outbox WHERE (route = 'orders') WITH (publish = 'insert')});
 refused(q{UPDATE outbox_route SET slot = 'x' WHERE name = 'default'}, qr/slot is not allowed for route "default"/, 'a slot is for such a route only');
 is($node->sql(q{SELECT subject FROM outbox_problems WHERE problem = 'cdc publication missing'}),
 	'route "other"', 'a filter that lets only the other route through is seen');
-$node->sql("DROP PUBLICATION one; $publication");
+$node->sql('DROP PUBLICATION one');
+paste_problem($node, 'cdc publication missing');
 over('cdc publication missing');
+$node->sql("DROP PUBLICATION outbox_cdc; $publication");
 problem('cdc slot idle', 'warning', qr/nobody reads it/);
+like(paste_problem($node, 'cdc slot idle'), qr/^outbox_cdc\|/, 'which shows the slot');
 over('cdc publication incomplete');
 foreach my $case ([ "FOR TABLE outbox WHERE (outlet = 'cdc') WITH (publish = 'update, delete')", qr/does not publish inserts/ ],
 	[ "FOR TABLE outbox WHERE (outlet = 'external') WITH (publish = 'insert')", qr/row filter \(outlet = 'external'::text\)/ ],
@@ -147,7 +154,7 @@ foreach my $case ([ "FOR TABLE outbox WHERE (outlet = 'cdc') WITH (publish = 'up
 {
 	$node->sql("CREATE PUBLICATION wrong $case->[0]");
 	problem('cdc publication incomplete', 'warning', $case->[1]);
-	$node->sql($node->sql(q{SELECT command FROM outbox_problems WHERE problem = 'cdc publication incomplete'}));
+	paste_problem($node, 'cdc publication incomplete');
 	over('cdc publication incomplete');
 	$node->sql('DROP PUBLICATION wrong');
 }
@@ -301,7 +308,7 @@ $node->sql(q{SELECT pg_create_logical_replication_slot('twice', 'pgoutput')});
 problem('cdc slot remade', 'critical', qr/dropped and created again/);
 $node->sql(q{SELECT outbox_enqueue('read', '{}', route => 'twice')});
 problem('cdc slot remade', 'critical', qr/dropped and created again/);
-$node->sql($node->sql(q{SELECT command FROM outbox_problems WHERE problem = 'cdc slot remade'}));
+paste_problem($node, 'cdc slot remade');
 over('cdc slot remade');
 
 # What else is written, in outbox_route or by a transaction that fails, is no such answer.
@@ -325,7 +332,7 @@ $writer->query('COMMIT');
 $node->sql($others);
 remake('twice');
 problem('cdc slot remade', 'critical', qr/dropped and created again/);
-$node->sql($node->sql(q{SELECT command FROM outbox_problems WHERE problem = 'cdc slot remade'}));
+paste_problem($node, 'cdc slot remade');
 over('cdc slot remade');
 # Nor is an answer one for what is committed later.
 $writer->query('BEGIN');
@@ -355,5 +362,19 @@ over('cdc slot remade');
 refused(q{SELECT outbox_enqueue('lost', '{}', route => 'orders')}, qr/no replication slot would keep/,
 	'a slot without its WAL is none');
 problem('cdc slot missing', 'critical', qr/is called "outbox_cdc"/);
+paste_problem($node, 'cdc slot lost');
+over('cdc slot lost');
+
+# --- a reader that does not keep up
+
+paste_problem($node, 'cdc slot missing');
+my $reader = IPC::Run::start([ 'pg_recvlogical', '-d', $node->connstr('postgres'), '--slot', 'outbox_cdc', '--start', '-f', '/dev/null',
+		'-o', 'proto_version=1', '-o', 'publication_names=outbox_cdc' ], '<', \undef, '>', '/dev/null', '2>', '/dev/null');
+over('cdc slot idle');
+my $end = server_tells($node, 'pg_wal_lsn_diff', 'pg_lsn, pg_lsn', 'numeric', '2000000000');
+problem('cdc slot behind', 'warning', qr/^active, wal_status reserved, 1907 MB behind/);
+like(paste_problem($node, 'cdc slot behind'), qr/^outbox_cdc\|/, 'which shows the slot');
+$end->();
+$reader->kill_kill;
 
 done_testing();

@@ -19,6 +19,7 @@ use OutboxTest::Checker;
 use OutboxTest::Client;
 use OutboxTest::FakeBroker;
 use OutboxTest::Node;
+use OutboxTest::States;
 use OutboxTest::Util;
 
 my $BATCH = 20;
@@ -175,7 +176,7 @@ $node->wait_sql(q{SELECT count(*) FROM outbox WHERE route <> 'ext'}, 0);
 $node->wait_turn;
 is(scalar(() = $fake->published), 1, 'the workers publish none, whatever the row says');
 $node->wait_sql($problem, q{critical|route "ext"|messages of another relay's route are marked as the workers'; 2 messages wait});
-$node->sql(q{UPDATE outbox SET outlet = 'external' WHERE outlet IS NULL AND route = 'ext'});
+paste_problem($node, "another relay's route");
 is($node->sql($problem), '', 'it is over when they are marked');
 is($node->sql(q{SELECT count(*) FROM outbox_claim('ext', 10)}), 2, 'and their relay has them');
 $node->sql('SELECT outbox_ack(token) FROM outbox_leases');

@@ -1,20 +1,20 @@
-# What is wrong, as a kind: each reason of outbox_workers produced and seen there,
-# in the words of the broker; who has a row or a table locked; a clock that jumps.
+# What is wrong, as a kind, where that is more than one state (states.pl): since when a fault
+# lasts, what goes on beside it, and what proves that it is over; who has a row or a table
+# locked; a clock that jumps.
 #
 # suite: test
-# takes: 40 s
+# takes: 20 s
 
 use strict;
 use warnings;
 
-use IO::Socket::INET;
 use Test::More;
 use PostgreSQL::Test::Utils;
 use OutboxTest::FakeBroker;
 use OutboxTest::LineTool;
 use OutboxTest::Node;
 use OutboxTest::Preload;
-use OutboxTest::Rabbit;
+use OutboxTest::States;
 use OutboxTest::Util;
 
 my $preload = OutboxTest::Preload->build;
@@ -31,15 +31,6 @@ $node->sql('CREATE EXTENSION outbox');
 my $state = 'SELECT state FROM outbox_status';
 my $reason = 'SELECT reason FROM outbox_workers';
 my $port = $fake->port;
-my %seen;
-
-# Not seen here: those of retry.pl, tls.pl, link_slow.pl, lifecycle.pl, external.pl and copies_environment.pl, and
-# some that no server has shown yet.
-my @ELSEWHERE = (
-	'host unreachable', 'out of resources', 'private key not private', 'key passphrase wrong', 'TLS version too old',
-	'mechanism not offered', 'takes no data', 'protocol error', 'broker error', 'twin', 'URI unusable', 'plain text not allowed',
-	'mechanism unusable', 'password file unreadable', 'environment unusable', 'statement timeout', 'message unreadable', "another relay's route",
-	'unroutable', 'queue refuses', 'message refused', 'external nack');
 
 sub all_is_well
 {
@@ -55,7 +46,6 @@ sub has_reason
 	my ($expected, $text, $what) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 
-	$seen{$expected} = 1;
 	$node->wait_sql($reason, $expected, 20);
 	my ($told, $since, $hint);
 	# A peer that resets the connection behind its alert says it on another try.
@@ -68,20 +58,6 @@ sub has_reason
 	}, 20);
 	like($told // '', $text, "$expected: $what");
 	ok($since && $hint, "$expected: since when, and what to do");
-	ok($node->wait_sql(qq{SELECT count(*) FROM outbox_workers w JOIN outbox_problems p ON p.problem = w.reason
-			WHERE w.reason = '$expected'}, 1), "$expected: is in outbox_problems");
-	return;
-}
-
-# The broker answers each connect so.
-sub stage_has_reason
-{
-	my ($stage, $expected, $text, $what) = @_;
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-
-	all_is_well();
-	$fake->do($stage, 'now fin');
-	has_reason($expected, $text, $what);
 	return;
 }
 
@@ -109,66 +85,10 @@ subtest 'no way to the broker' => sub {
 	is($node->sql('SELECT reason_since FROM outbox_workers'), $since,
 		'it is the same fault since then, with another reason');
 
-	my $hole = IO::Socket::INET->new(LocalAddr => '127.0.0.1', Listen => 1) or die $!;
-	my @clients = map {
-		IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $hole->sockport, Blocking => 0)
-	} 1 .. 4;
-	uri_has_reason('amqp://guest@127.0.0.1:' . $hole->sockport,
-		'connection timed out', qr/timed out/, 'a host that does not answer');
 	ok(all_is_well(), 'it is over with the fault');
 };
 
-subtest 'turned away' => sub {
-	stage_has_reason('stage connect : fin', 'closed at login', qr/closed the connection/,
-		'a port that closes each connection');
-	stage_has_reason('stage connect : raw ' . unpack('H*', "HTTP/1.1 400 Bad Request\r\n\r\n"),
-		'not RabbitMQ', qr/does not speak AMQP/, 'a web server');
-	stage_has_reason('stage start-ok : connection-close 403 "ACCESS_REFUSED - Login was refused"',
-		'login refused', qr/Login was refused/, 'a wrong password');
-	like($node->sql('SELECT hint FROM outbox_status'),
-		qr/outbox\.passfile/, 'login refused: the hint names the password file');
-	stage_has_reason('stage open : connection-close 530 "NOT_ALLOWED - vhost shop not found"',
-		'virtual host missing', qr/vhost shop not found/, 'no such virtual host');
-	stage_has_reason(
-		'stage open : connection-close 530 "NOT_ALLOWED - access to vhost / refused for user guest"',
-		'virtual host not allowed', qr/refused for user/, 'no right on it');
-	stage_has_reason(
-		'stage open : connection-close 530 "NOT_ALLOWED - access to vhost / refused for user guest: connection limit (1) is reached"',
-		'connection limit', qr/limit \(1\)/, 'too many connections');
-	stage_has_reason(
-		'stage open : connection-close 541 "INTERNAL_ERROR - access to vhost / refused for user guest: vhost / is down"',
-		'virtual host down', qr/is down/, 'a virtual host that did not start');
-	stage_has_reason('stage connect : silent', 'login timed out', qr/timed out/,
-		'a broker that hangs');
-	ok(all_is_well(), 'it is over with the fault');
-};
-
-subtest 'it was connected' => sub {
-	foreach my $alarm ([ 'low on memory', 'memory alarm' ], [ 'low on disk', 'disk alarm' ],
-		[ 'low on memory & disk', 'broker alarm' ])
-	{
-		$fake->do("now blocked $alarm->[0]");
-		has_reason($alarm->[1], qr/^$alarm->[0]$/, 'the alarm in its own words');
-		$node->wait_sql($state, 'blocked');
-		$fake->do('now unblocked');
-		ok(all_is_well(), "$alarm->[1]: and is over with it");
-	}
-
-	# To be seen before the next connection is there.
-	$fake->do('stage connect times=1 : silent', 'now connection-close 320 "CONNECTION_FORCED - shutdown"');
-	has_reason('closed by the broker', qr/CONNECTION_FORCED - shutdown/, 'the broker is stopped');
-	all_is_well();
-	$fake->do('stage connect times=1 : silent', 'now rst');
-	has_reason('connection reset', qr/reset|closed/, 'the connection breaks');
-	all_is_well();
-
-	$node->set('outbox.heartbeat', '1s');
-	$node->wait_sql($state, 'idle');
-	$fake->do('stage connect : silent', 'now mute');
-	has_reason('heartbeats missing', qr/heartbeats/, 'a broker that says nothing any more');
-	$node->unset('outbox.heartbeat');
-	all_is_well();
-
+subtest 'no confirms' => sub {
 	$node->set('outbox.confirm_timeout', '1s');
 	$fake->do('answer none');
 	$node->sql(q{SELECT outbox_enqueue('late', '{}')});
@@ -186,19 +106,11 @@ subtest 'it was connected' => sub {
 subtest 'TLS' => sub {
 	my $dir = PostgreSQL::Test::Utils::tempdir();
 
-	foreach my $cert ([ 'good', 'DNS:localhost,IP:127.0.0.1' ], [ 'other', 'DNS:elsewhere.example' ])
-	{
-		system('openssl', 'req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-days', '20',
-			'-subj', "/CN=$cert->[0]", '-addext', "subjectAltName=$cert->[1]",
-			'-keyout', "$dir/$cert->[0].key", '-out', "$dir/$cert->[0].crt") == 0
-		  or die 'no certificate';
-		append_to_file("$dir/$cert->[0].pem",
-			slurp_file("$dir/$cert->[0].crt") . slurp_file("$dir/$cert->[0].key"));
-	}
-	my ($good, $other, $asks) = map {
-		OutboxTest::LineTool->start_tool('tls-front', '--to', $port, @$_)
-	} ([ '--cert', "$dir/good.pem" ], [ '--cert', "$dir/other.pem" ],
-		[ '--cert', "$dir/good.pem", '--client-ca', "$dir/other.crt" ]);
+	system('openssl', 'req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-days', '20', '-subj', '/CN=good',
+		'-addext', 'subjectAltName=DNS:localhost,IP:127.0.0.1', '-keyout', "$dir/good.key", '-out', "$dir/good.crt") == 0
+	  or die 'no certificate';
+	append_to_file("$dir/good.pem", slurp_file("$dir/good.crt") . slurp_file("$dir/good.key"));
+	my $good = OutboxTest::LineTool->start_tool('tls-front', '--to', $port, '--cert', "$dir/good.pem");
 
 	is($node->sql('SELECT tls_not_after FROM outbox_workers'), '', 'no certificate without TLS');
 	$node->set('outbox.tls_ca_file', "$dir/good.crt");
@@ -208,9 +120,7 @@ subtest 'TLS' => sub {
 	like($node->sql(q{SELECT tls_not_after - now() FROM outbox_workers}), $ends,
 		'until when the certificate is valid');
 
-	uri_has_reason('amqps://guest@localhost:' . $other->port, 'certificate not trusted',
-		qr/certificate was not accepted/, 'a CA that we do not know');
-	$node->set('outbox.tls_ca_file', "$dir/other.crt");
+	$node->set('outbox.broker_uri', 'amqps://guest@127.1:' . $good->port);
 	has_reason('certificate of another host', qr/another host name/, 'another name');
 	like($node->sql(q{SELECT tls_not_after - now() FROM outbox_workers}), $ends,
 		'of one that is not accepted, too');
@@ -221,7 +131,6 @@ subtest 'TLS' => sub {
 	$node->unset('outbox.tls_verify');
 
 	# The clock is the server's alone, and its jump is told.
-	$node->set('outbox.tls_ca_file', "$dir/good.crt");
 	$node->set('outbox.broker_uri', 'amqps://guest@localhost:' . $good->port);
 	$node->wait_sql($state, 'idle');
 	my $offset = $node->log_end;
@@ -237,29 +146,13 @@ subtest 'TLS' => sub {
 	$preload->set_clock(-86400);
 	has_reason('certificate not yet valid', qr/not yet valid/, 'and one of tomorrow');
 	like($node->sql('SELECT clock_jump FROM outbox_workers'), qr/^-9/, 'and back');
-	is($node->sql(q{SELECT count(*) FROM outbox_problems WHERE problem = 'clock jumped'}), 1, 'which is a problem');
+	paste_problem($node, 'clock jumped');
 	$preload->set_clock(0);
 	$node->wait_log(qr/the server's clock was set forward by \d+ ms/, $offset);
 	$node->wait_log(qr/the server's clock was set back by \d+ ms/, $offset);
 	$node->wait_sql($state, 'idle');
 
-	uri_has_reason('amqps://guest@localhost:' . $asks->port, 'client certificate required',
-		qr/certificate/, 'the broker wants ours');
-	$node->set('outbox.tls_cert_file', "$dir/other.crt");
-	has_reason('TLS files unusable', qr/has no private key/, 'without the key');
-	$node->set('outbox.tls_key_file', "$dir/other.key");
-	$node->wait_sql(q{SELECT state, reason IS NULL FROM outbox_workers}, 'idle|t');
-	$node->set('outbox.tls_cert_file', "$dir/good.crt");
-	$node->set('outbox.tls_key_file', "$dir/good.key");
-	has_reason('client certificate refused', qr/unknown CA/i, 'ours is of another CA');
-	$node->unset("outbox.tls_$_") foreach qw(cert_file key_file);
-
-	uri_has_reason("amqps://guest\@localhost:$port", 'TLS handshake failed',
-		qr/closed the connection/, 'a port that hangs up');
-	$fake->do('stage connect : silent');
-	my $silent = IO::Socket::INET->new(LocalAddr => '127.0.0.1', Listen => 10) or die $!;
-	uri_has_reason('amqps://guest@127.0.0.1:' . $silent->sockport, 'TLS handshake timed out',
-		qr/timed out/, 'a port that says nothing');
+	all_is_well();
 	$node->unset('outbox.tls_ca_file');
 	ok(all_is_well(), 'it is over with the fault');
 	is($node->sql('SELECT tls_not_after FROM outbox_workers'), '', 'and the certificate with TLS');
@@ -290,24 +183,7 @@ subtest 'settings' => sub {
 	all_is_well();
 };
 
-subtest 'the database' => sub {
-	$node->refuse_settling;
-	foreach my $case ([ P0001 => 'trigger or constraint' ], [ 53100 => 'disk full' ],
-		[ 53200 => 'out of memory' ], [ 42501 => 'permission denied' ],
-		[ XX001 => 'data damaged' ], [ XX000 => 'database error' ])
-	{
-		my ($code, $name) = @$case;
-		$node->sql("DELETE FROM refuse");
-		$node->sql("INSERT INTO refuse VALUES ('$code')");
-		$node->sql(q{SELECT outbox_enqueue('refused', '{}')});
-		has_reason($name, qr/^refused$/, 'an error of the database');
-		is($node->sql('SELECT sqlstate FROM outbox_workers'), $code, "$name: its SQLSTATE");
-		$node->sql('DELETE FROM refuse');
-		$node->wait_drained;
-		$node->wait_sql('SELECT reason IS NULL AND sqlstate IS NULL FROM outbox_workers', 't');
-	}
-	$node->sql('DROP TRIGGER refuse ON outbox');
-
+subtest 'tables that somebody has locked' => sub {
 	my $session = $node->session;
 	$session->query_safe('BEGIN; LOCK TABLE outbox IN EXCLUSIVE MODE');
 	my $pid = $session->query_safe('SELECT pg_backend_pid()');
@@ -362,79 +238,6 @@ subtest 'rows that somebody has locked' => sub {
 	$_->quit foreach @sessions;
 };
 
-subtest 'routes' => sub {
-	$node->sql(q{INSERT INTO outbox_route (name, exchange, exchange_type, max_attempts)
-		VALUES ('asked', 'asked', NULL, 3)});
-	my $waits = q{SELECT reason, waits_because, waits_since <= now(), retry_at > waits_since
-		FROM outbox_internal.outbox_route_stats() WHERE route = 'asked'};
-	$node->sql(q{SELECT outbox_enqueue('asked', '{}', route => 'asked')});
-	$node->wait_drained;
-	is($node->sql($waits), '|||', 'a route that works has no reason');
-	foreach my $case ([ 'channel-close 404 "NOT_FOUND - no exchange"', 'exchange missing' ],
-		[ 'channel-close 403 "ACCESS_REFUSED - access to exchange"', 'exchange forbidden' ],
-		[ 'channel-close 406 "PRECONDITION_FAILED - inequivalent arg"', 'exchange differs' ],
-		[ 'connection-close 503 "COMMAND_INVALID - unknown exchange type"', 'exchange type unknown' ],
-		[ 'channel-close 541 "INTERNAL_ERROR - who knows"', 'exchange error' ])
-	{
-		my ($close, $name) = @$case;
-		my ($words) = $close =~ /"(.*)"/;
-
-		$seen{$name} = 1;
-		all_is_well();
-		# A new connection asks for the exchange again.
-		$fake->do("stage declare exchange=asked : $close", 'now fin');
-		$node->sql(q{SELECT outbox_enqueue('asked', '{}', route => 'asked')});
-		$node->wait_sql(q{SELECT reason FROM outbox_internal.outbox_route_stats() WHERE route = 'asked'}, $name);
-		like($node->sql($waits), qr/^\Q$name\E\|.*\Q$words\E\|t\|t$/, "$name: the broker's words, since when, and the next try");
-		is($node->sql(qq{SELECT severity FROM outbox_reason_hint('$name')}), 'critical', "$name: has a hint");
-		$fake->do('forget');
-		$node->wait_drained;
-		ok($node->wait_sql($waits, '|||'), "$name: it is over when one has gone out");
-	}
-};
-
-# The words of RabbitMQ itself, which test_broker_reason.c has from several versions.
-subtest 'RabbitMQ' => sub {
-	my $rabbit = OutboxTest::Rabbit->start;
-	my $at = '127.0.0.1:' . $rabbit->port;
-	my $file = PostgreSQL::Test::Utils::tempdir() . '/outbox.pass';
-
-	append_to_file($file, "*:*:*:app:right\n*:*:*:guest:guest\n");
-	chmod 0600, $file or die $!;
-	$rabbit->erlang(q{rabbit_auth_backend_internal:add_user(<<"app">>, <<"right">>, <<"test">>),
-		rabbit_vhost:add(<<"shop">>, <<"test">>), rabbit_vhost:add(<<"full">>, <<"test">>),
-		rabbit_vhost_limit:parse_set(<<"full">>, <<"{\"max-connections\": 0}">>, <<"test">>),
-		rabbit_auth_backend_internal:set_permissions(<<"app">>, <<"full">>, <<".*">>, <<".*">>, <<".*">>, <<"test">>)});
-	$node->set('outbox.passfile', $file);
-
-	uri_has_reason("amqp://app\@$at/full", 'connection limit', qr/connection limit \(0\) is reached/, 'no connection is left');
-	uri_has_reason("amqp://app\@$at/shop", 'virtual host not allowed', qr/refused for user/, 'no permission on it');
-	uri_has_reason("amqp://app\@$at/none", 'virtual host missing', qr/none.* not found/, 'it is not there');
-	append_to_file($file, '');
-	unlink $file or die $!;
-	append_to_file($file, "*:*:*:app:wrong\n*:*:*:guest:guest\n");
-	chmod 0600, $file or die $!;
-	uri_has_reason("amqp://app\@$at/shop", 'login refused', qr/ACCESS_REFUSED/, 'a wrong password');
-	unlike($node->sql('SELECT reason_text || last_error FROM outbox_workers'), qr/wrong/, 'which is not told');
-	uri_has_reason("amqps://guest\@$at", 'no TLS there', qr/./, 'TLS where there is none');
-	$node->set('outbox.broker_uri', "amqp://guest\@$at");
-	$node->wait_sql($state, 'idle');
-	foreach my $alarm ('memory', 'disk')
-	{
-		my $switch = "${alarm}_alarm";
-		$rabbit->$switch(1);
-		# The broker tells it to who publishes.
-		$node->sql(q{SELECT outbox_enqueue('alarm', '{}')});
-		has_reason("$alarm alarm", qr/^low on $alarm$/, 'in its own words');
-		$rabbit->$switch(0);
-		$node->wait_sql('SELECT reason IS NULL FROM outbox_workers', 't');
-	}
-	$rabbit->stop;
-	has_reason('connection refused', qr/Connection refused/, 'it is stopped');
-	$node->unset('outbox.passfile');
-	all_is_well();
-};
-
 subtest 'reasons and hints' => sub {
 	like($node->sql_fails(q{SELECT outbox_reason_hint('nonsense')}),
 		qr/unknown reason "nonsense"/, 'a name that is none');
@@ -442,9 +245,6 @@ subtest 'reasons and hints' => sub {
 	is( $node->sql(q{SELECT severity, command FROM outbox_reason_hint('low on memory')
 			WHERE false UNION ALL SELECT severity, command FROM outbox_reason_hint('memory alarm')}),
 		'critical|rabbitmq-diagnostics alarms', 'severity and command');
-	my @all = slurp_file('src/base/reason_codes.h') =~ /\breason\(\w+, "([^"]+)"\)/g;
-	cmp_ok(scalar @all, '>', 30, 'reasons');
-	is_deeply([ grep { !$seen{$_} } @all ], [@ELSEWHERE], 'each of them was seen, but for those of other tests');
 };
 
 done_testing();

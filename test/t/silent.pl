@@ -16,6 +16,7 @@ use PostgreSQL::Test::Utils;
 use OutboxTest::Checker;
 use OutboxTest::FakeBroker;
 use OutboxTest::Node;
+use OutboxTest::States;
 use OutboxTest::Util;
 
 my $fake = OutboxTest::FakeBroker->start;
@@ -113,6 +114,13 @@ silent('outbox launcher', 'launcher', $new_database, at_point("launch $_ 1")) fo
 silent('outbox relay', 'worker 0', $work);
 $node->wait_drained;
 silent('outbox relay', 'worker 0', $work, at_point("all_sent $_ 1")), $node->wait_drained foreach qw(wait spin);
+silent('outbox relay', 'worker 0', $work, (at_point('all_sent wait 1'))[0], sub {
+	my ($pid) = $node->backend_pids('outbox relay');
+	paste_problem($node, 'process silent');
+	$node->test_point_over;
+	ok($node->wait_sql("SELECT state FROM outbox_workers WHERE pid <> $pid", 'idle'), 'it is ended, and another one takes its place');
+});
+$node->wait_drained;
 
 # --- a worker that waits for its broker
 

@@ -274,7 +274,11 @@ hears(const DatabaseEntry *db)
 		(db->workers[0].handle == NULL || takes_inbox(&db->workers[0]));
 }
 
-/* Has one workers that does not work, or has not shown yet whether it will? */
+/*
+ * Has one workers that does not work, or has not shown yet whether it will?  One that
+ * makes room already counts until it has: of several that wait, one comes in its place
+ * after the other.
+ */
 static bool
 one_rests(OutboxMonoTime now)
 {
@@ -283,10 +287,10 @@ one_rests(OutboxMonoTime now)
 	foreach(cell, outbox_databases)
 	{
 		DatabaseEntry *db = lfirst(cell);
+		bool		soon = !outbox_mono_reached(outbox_mono_plus(db->since, YIELD_MS), now);
 
-		if (db->state == DATABASE_STARTING ?
-			!outbox_mono_reached(outbox_mono_plus(db->since, YIELD_MS), now) :
-			hears(db) && !works(db, now))
+		if (db->state == DATABASE_STARTING ? soon :
+			(hears(db) || (db->state == DATABASE_YIELDING && soon)) && !works(db, now))
 			return true;
 	}
 	return false;

@@ -16,7 +16,7 @@
 
 #include "launcher_server.h"
 
-#define DATABASES	3
+#define DATABASES	4
 #define SLOTS		8
 #define STEP_MS		10
 #define ATTACH_MS	20			/* from its start until a worker publishes */
@@ -57,7 +57,7 @@ static int	group;				/* outbox.workers */
 static int	twins;				/* workers that shared a number */
 static int	lines;				/* in the log */
 static int	most;				/* workers at the same time */
-static Database databases[DATABASES];	/* their oids are 1, 2, 3 */
+static Database databases[DATABASES];	/* their oids are 1, 2, 3, 4 */
 static Process process[SLOTS];
 static Oid	requests[DATABASES];
 static int	nrequests;
@@ -558,10 +558,10 @@ test_busy(void)
 	int64		shortest = FOREVER;
 
 	start_world(3, 1, 1);
-	for (int i = 0; i < DATABASES; i++)
+	for (int i = 0; i < 3; i++)
 		databases[i].work_ms = FOREVER;
 	pass(120000);
-	for (int i = 0; i < DATABASES; i++)
+	for (int i = 0; i < 3; i++)
 	{
 		longest = Max(longest, databases[i].longest_ms);
 		shortest = Min(shortest, databases[i].shortest_ms);
@@ -620,10 +620,24 @@ test_works(void)
 	check(databases[1].starts > 50 && databases[2].starts > 50,
 		  "which they do: %d and %d starts", databases[1].starts, databases[2].starts);
 
+	/* Of which several wait at a time. */
+	start_world(4, 2, 1);
+	works->work_ms = FOREVER;
+	pass(2000);
+	works->starts = 0;
+	for (int i = 0; i < 60; i++)
+	{
+		for (int j = 1; j < DATABASES; j++)
+			announce(&databases[j], false, 0);
+		pass(1000);
+	}
+	check(works->starts == 0, "however many wait: %d starts", works->starts);
+	check(databases[3].starts >= 30, "which one after the other gets a worker: %d starts", databases[3].starts);
+
 	start_world(3, 2, 1);
 	databases[0].work_ms = databases[1].work_ms = databases[2].work_ms = FOREVER;
 	pass(60000);
-	for (int i = 0; i < DATABASES; i++)
+	for (int i = 0; i < 3; i++)
 		longest = Max(longest, databases[i].longest_ms);
 	check(longest <= BUSY_MS + 2 * SOON_MS, "where too many work, they take turns: %d ms", (int) longest);
 }
@@ -792,10 +806,10 @@ test_limit(void)
 
 	start_world(3, SLOTS, 1);
 	set_limit(2);
-	for (int i = 0; i < DATABASES; i++)
+	for (int i = 0; i < 3; i++)
 		databases[i].work_ms = FOREVER;
 	pass(60000);
-	for (int i = 0; i < DATABASES; i++)
+	for (int i = 0; i < 3; i++)
 		longest = Max(longest, databases[i].longest_ms);
 	check(most == 2, "no more workers run than outbox.max_workers allows, whatever the server has: %d", most);
 	check(longest <= BUSY_MS + 2 * SOON_MS, "three busy databases take turns with them: %d ms", (int) longest);
@@ -803,12 +817,12 @@ test_limit(void)
 
 	set_limit(1);
 	pass(SOON_MS);
-	for (int i = 0; i < DATABASES; i++)
+	for (int i = 0; i < 3; i++)
 		running += count_workers(&databases[i], false);
 	check(running == 1, "it is lowered: what is too much leaves at once, and %d is left", running);
 	set_limit(3);
 	pass(NO_WORKER_MS + SOON_MS);
-	for (int i = 0; i < DATABASES; i++)
+	for (int i = 0; i < 3; i++)
 		check(count_workers(&databases[i], true) == 1, "it is raised: each database has its worker, database %d too", i);
 	check(!outbox_shared->out_of_workers, "and nobody waits");
 

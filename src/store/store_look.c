@@ -93,13 +93,20 @@ outbox_store_next_due(TimestampTz after_due, int64 after_seq)
 
 /* ------------------------------------------------- rows that hold their key */
 
+/*
+ * The condition of the index outbox_holder, which allows no other one, by which the
+ * planner might read all that has failed, or waits.
+ */
+#define HOLDERS "aggregate_id IS NOT NULL AND outlet IS NULL" \
+	" AND (status = 'failed' OR available_at IS NOT NULL AND (outlet IS NOT NULL OR attempts > 0))"
+
 void
 outbox_store_list_retries(int worker, int nworkers, OutboxRowVisit visit,
 						  void *arg)
 {
 #define RETRIES_SQL \
 	"SELECT " ROW_COLUMNS " FROM outbox_internal.outbox" \
-	" WHERE " WAITING " AND attempts > 0 AND aggregate_id IS NOT NULL"
+	" WHERE " HOLDERS " AND status = 'pending'"
 	static OutboxStatement all = {RETRIES_SQL, SPI_OK_SELECT};
 	static OutboxStatement share = {
 		RETRIES_SQL " AND (" KEY_HASH " & 9223372036854775807) % $2 = $1",
@@ -110,15 +117,11 @@ outbox_store_list_retries(int worker, int nworkers, OutboxRowVisit visit,
 	outbox_store_visit_rows(nworkers > 1 ? &share : &all, values, visit, arg);
 }
 
-/*
- * One look into outbox_holder for each key.  The condition is that of the index, and
- * allows no other one, by which the planner might read all that has failed, or waits.
- */
+/* One look into the index for each key. */
 #define OLDEST_HOLDERS(status, n) \
 	"SELECT r.* FROM pg_catalog.unnest($1) k (hash)," \
 	" LATERAL (SELECT " ROW_COLUMNS " FROM outbox_internal.outbox" \
-	" WHERE aggregate_id IS NOT NULL AND outlet IS NULL" \
-	" AND (status = 'failed' OR available_at IS NOT NULL AND (outlet IS NOT NULL OR attempts > 0))" \
+	" WHERE " HOLDERS \
 	" AND " KEY_HASH " = k.hash AND " status \
 	" ORDER BY " KEY_HASH ", status, seq LIMIT " n ") r"
 

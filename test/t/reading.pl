@@ -1,5 +1,5 @@
 # What the worker reads: a transaction's own rows, and not those that were enqueued while
-# it was open.
+# it was open; and at its start nothing of what is scheduled.
 #
 # Counted are the entries of indexes.  As long as a transaction is open, those of what was
 # published meanwhile stay, and whoever reads from its first to its last row reads them.
@@ -75,4 +75,24 @@ note sprintf '%d transactions: %d entries read, at most %d of them by the sweep'
 cmp_ok($read, '<', $swept + $TRANSACTIONS * $MAX,
 	'a transaction around others costs what its own rows do');
 $_->quit foreach @sessions;
+
+# --- a start, beside many that are scheduled, and more that have failed
+
+$node->sql("INSERT INTO outbox (event_type, payload, aggregate_type, aggregate_id, available_at)
+	SELECT 'later', '{}', 'a', i::text, now() + interval '1 year' FROM generate_series(1, 20000) i");
+$node->sql("SET session_replication_role = replica; INSERT INTO outbox (event_type, payload, aggregate_type, aggregate_id, status)
+	SELECT 'failed', '{}', 'b', i::text, 'failed' FROM generate_series(1, 40000) i");
+$node->sql('VACUUM ANALYZE outbox');
+all_entries_read();
+my $waiting = q{SELECT idx_tup_read FROM pg_stat_user_indexes WHERE indexrelname = 'outbox_waiting'};
+$before = $node->sql($waiting);
+$node->sql('SELECT outbox_worker_restart()');
+$fake->begin_case;
+$node->sql(q{SELECT outbox_enqueue('after', '{}')});
+$fake->wait_case(1);
+all_entries_read();
+$read = $node->sql($waiting) - $before;
+note "a start reads $read of 20000 entries of what is scheduled";
+cmp_ok($read, '<', 100, 'a start does not read what is scheduled');
+$node->stop;
 done_testing();

@@ -244,7 +244,7 @@ sub table
 	foreach my $line (@{ $self->{seen} })
 	{
 		my ($name, $problem, $severity, $detail, $command, $does, $out) = map {
-			s/\Q$dir\E\/?//gr =~ s/\b(?:127\.0\.0\.1|localhost|0\.0\.0\.0):\d{4,5}\b/HOST:PORT/gr =~ s/(process |backend\(|pid = )\d+/${1}N/gr =~ s/"Odd Schema"/SCHEMA/gr
+			s/\Q$dir\E\/?//gr =~ s/\S*\/tmp_check\/\S*\///gr =~ s/\b(?:127\.0\.0\.1|localhost|0\.0\.0\.0):\d{4,5}\b/HOST:PORT/gr =~ s/(process |backend\(|pid = )\d+/${1}N/gr =~ s/"Odd Schema"/SCHEMA/gr
 			  =~ s/[0-9a-f]{8}-[0-9a-f-]{27}/ID/gr =~ s/\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?(?:\+00| UTC| GMT)/TIME/gr =~ s/(?<!\\)\|/\\|/gr =~ s/\n/ /gr =~ s/\boutbox\d+\@localhost\b/NODE/gr
 		} @$line;
 		push @lines, "| $name | `$problem` | $severity | $detail | `$command` | $does: $out |\n";

@@ -117,6 +117,9 @@ extern bool outbox_worker_process_is_free(void);
 /* A worker could not be started; running: how many its database has. */
 extern void outbox_turn_no_process(DatabaseEntry *db, int running);
 
+/* Its first worker starts. */
+extern void outbox_turn_started(DatabaseEntry *db);
+
 /* Its turn begins, if it has come so far. */
 extern void outbox_turn_begin(DatabaseEntry *db, OutboxMonoTime now);
 

@@ -6,9 +6,9 @@
  * Background workers are a resource of the whole server (max_worker_processes), of
  * which all databases together may have so many (outbox.max_workers), and a database
  * that has the extension needs one.  When none is left, the databases take turns:
- * for each that waits another one makes room.  What is free goes to the one that has
- * waited longest, and one that a transaction has asked for counts as if it had waited
- * 10 s longer.  To come back costs a worker's start, which reads all that is there,
+ * for each that waits another one makes room.  What is free goes by turns to one that
+ * a transaction has asked for and to one that only looks whether it can publish, of each
+ * to the one that has waited longest.  To come back costs a worker's start, which reads all that is there,
  * so the database leaves first that needs its workers least:
  *
  *		rests	has published nothing for 10 s, or not yet: leaves when it has run
@@ -50,8 +50,6 @@
 #define WORKS_MS		10000
 /* While somebody waits: nobody says when he begins to idle, so look so often. */
 #define CHECK_MS		100
-/* By so much one with work comes before those that may have none. */
-#define ASKED_MS		10000
 /* A database without a worker: was it written to? */
 #define REST_LOOK_MS			60000
 /* What it may take before its turn, to start and to connect: steps of 3 s. */
@@ -187,23 +185,34 @@ outbox_turn_room(DatabaseEntry *db, int wanted)
 
 /* ------------------------------------------------------------------- turns */
 
-/*
- * Since when a database without workers waits for a process.  At a server's start all
- * of them do, to look whether there is work; where a transaction has asked for a worker
- * there is, which counts as if it had waited longer.
- */
-static OutboxMonoTime
-waits_since(const DatabaseEntry *db)
+/* Had a transaction asked for the last one that got a process? */
+static bool asked_was_last;
+
+/* The one that only looks, and is next all the same; NULL: none. */
+static const DatabaseEntry *looks_next;
+
+void
+outbox_turn_started(DatabaseEntry *db)
 {
-	if (outbox_mono_is_set(db->asked_at))
-		return outbox_mono_plus(db->asked_at, -ASKED_MS);
-	return db->state == DATABASE_WAITING ? db->since : (OutboxMonoTime) {PG_INT64_MAX};
+	asked_was_last = outbox_mono_is_set(db->asked_at);
+	db->asked_at = OUTBOX_MONO_UNSET;
 }
 
 /*
- * Those that wait for a process come first, by their wait.  Of others that have the same
- * state, the one that has had it longest comes first.
+ * Where a transaction has asked for a worker there is work.  All others only look: at a
+ * server's start each one, and again and again those that cannot publish.
  */
+static int
+rank(const DatabaseEntry *db)
+{
+	if (db == looks_next)
+		return 0;
+	if (outbox_mono_is_set(db->asked_at))
+		return 1;
+	return db->state == DATABASE_WAITING ? 2 : 3;
+}
+
+/* Of those that have the same rank, or the same state, the one comes first that has had it longest. */
 static int
 compare_turns(const ListCell *a, const ListCell *b)
 {
@@ -212,9 +221,11 @@ compare_turns(const ListCell *a, const ListCell *b)
 
 	if (left->state <= DATABASE_AWAY && right->state <= DATABASE_AWAY)
 	{
-		if (outbox_mono_before(waits_since(left), waits_since(right)))
+		if (rank(left) != rank(right))
+			return rank(left) - rank(right);
+		if (outbox_mono_before(left->asked_at, right->asked_at))
 			return -1;
-		if (outbox_mono_before(waits_since(right), waits_since(left)))
+		if (outbox_mono_before(right->asked_at, left->asked_at))
 			return 1;
 	}
 	if (left->state != right->state)
@@ -226,6 +237,18 @@ compare_turns(const ListCell *a, const ListCell *b)
 void
 outbox_turns_sort(void)
 {
+	ListCell   *cell;
+
+	looks_next = NULL;
+	foreach(cell, outbox_databases)
+	{
+		DatabaseEntry *db = lfirst(cell);
+
+		if (asked_was_last && db->state == DATABASE_WAITING &&
+			!outbox_mono_is_set(db->asked_at) &&
+			(looks_next == NULL || outbox_mono_before(db->since, looks_next->since)))
+			looks_next = db;
+	}
 	list_sort(outbox_databases, compare_turns);
 }
 

@@ -338,8 +338,10 @@ start_missing(DatabaseEntry *db)
 		}
 		/* One that joins others shares their turn. */
 		if (db->state == DATABASE_AWAY || db->state == DATABASE_WAITING)
+		{
 			outbox_database_set_state(db, DATABASE_STARTING);
-		db->asked_at = OUTBOX_MONO_UNSET;
+			outbox_turn_started(db);
+		}
 	}
 }
 

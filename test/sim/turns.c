@@ -16,7 +16,7 @@
 
 #include "launcher_server.h"
 
-#define DATABASES	4
+#define DATABASES	12
 #define SLOTS		8
 #define STEP_MS		10
 #define ATTACH_MS	20			/* from its start until a worker publishes */
@@ -57,7 +57,7 @@ static int	group;				/* outbox.workers */
 static int	twins;				/* workers that shared a number */
 static int	lines;				/* in the log */
 static int	most;				/* workers at the same time */
-static Database databases[DATABASES];	/* their oids are 1, 2, 3, 4 */
+static Database databases[DATABASES];	/* their oids are 1, 2, 3, ... */
 static Process process[SLOTS];
 static Oid	requests[DATABASES];
 static int	nrequests;
@@ -627,7 +627,7 @@ test_works(void)
 	works->starts = 0;
 	for (int i = 0; i < 60; i++)
 	{
-		for (int j = 1; j < DATABASES; j++)
+		for (int j = 1; j < 4; j++)
 			announce(&databases[j], false, 0);
 		pass(1000);
 	}
@@ -685,6 +685,8 @@ test_scheduled(void)
 static void
 test_asked(void)
 {
+	int			fewest = FOREVER;
+
 	start_world(3, 1, 1);
 	pass(100);
 	enqueue(&databases[2], STEP_MS);
@@ -704,6 +706,25 @@ test_asked(void)
 		pass(100);
 	}
 	check(databases[1].starts > 0, "and does not wait for ever: %d starts", databases[1].starts);
+	/* many whose brokers do not answer, and which nobody uses */
+	start_world(DATABASES, 2, 1);
+	for (int i = 1; i < DATABASES; i++)
+	{
+		databases[i].connect_ms = databases[i].work_ms = FOREVER;
+		databases[i].starts = 0;
+	}
+	pass(60000);
+	databases[0].longest_ms = 0;
+	for (int i = 0; i < 10; i++)
+	{
+		enqueue(&databases[0], STEP_MS);
+		pass(60000 + i * 1000);
+	}
+	check(databases[0].longest_ms <= 10000 + 2 * SOON_MS,
+		  "one with work waits for one that connects, however many do: %d ms", (int) databases[0].longest_ms);
+	for (int i = 1; i < DATABASES; i++)
+		fewest = Min(fewest, databases[i].starts);
+	check(fewest >= 5, "and these take turns: %d starts", fewest);
 }
 
 /* Two databases that nobody uses share a process. */

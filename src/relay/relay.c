@@ -224,6 +224,7 @@ next_deadline(OutboxRelay *relay, OutboxMonoTime now)
 	if (relay->database.failing)
 		outbox_mono_earlier(&deadline,
 							relay->database.retry_at);
+	outbox_mono_earlier(&deadline, relay->database.leave_by);
 	outbox_mono_earlier(&deadline, outbox_relay_link_deadline(relay, now));
 	if (maintains_archive(relay))
 		outbox_mono_earlier(&deadline,
@@ -291,9 +292,9 @@ turn(OutboxRelay *relay)
 	outbox_relay_take_inbox(relay);
 	outbox_relay_timers(relay, now);
 	outbox_relay_receive(relay);
-	outbox_relay_check_leaving(relay);
 	if (outbox_relay_wants_round(relay, now))
 		outbox_relay_round(relay);
+	outbox_relay_check_leaving(relay);
 	if (relay->database.leave)
 		return false;
 	if (maintains_archive(relay))
@@ -433,6 +434,8 @@ relay_create(void)
 
 	relay->scratch = AllocSetContextCreate(cxt, "outbox scratch",
 										   ALLOCSET_DEFAULT_SIZES);
+	/* First of all: what is changed from here on is not what the process has. */
+	relay->database.settings = outbox_store_database_settings(cxt);
 	relay->queue = outbox_queue_create(cxt);
 	outbox_routes_init(&relay->routes, relay->queue, cxt);
 	outbox_reader_init(&relay->reader, relay->queue, &relay->routes);

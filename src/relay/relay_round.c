@@ -379,9 +379,9 @@ outbox_relay_round(OutboxRelay *relay)
 	memset(&batch, 0, sizeof(batch));
 	PG_TRY();
 	{
+		outbox_database_check_settings(&relay->database);
 		if (outbox_database_attach(&relay->database))
 			outbox_control_invalidate(&relay->control);
-		outbox_database_check_settings(&relay->database);
 		/* Needed after the commit: not in the transaction's memory. */
 		outbox_settler_collect(&relay->settler, &settling);
 		if (!relay->database.attached)

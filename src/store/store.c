@@ -278,8 +278,8 @@ outbox_store_find_ids(const pg_uuid_t *ids, size_t stride, int n, bool *marks,
 
 /* ------------------------------------------------------------ transactions */
 
-static void
-begin_raw(const char *activity, bool guarded)
+void
+outbox_store_begin_catalogs(const char *activity, bool guarded)
 {
 	Assert(!in_transaction);
 	if (guarded)
@@ -315,7 +315,7 @@ outbox_store_begin(const char *activity, bool guarded)
 {
 	if (!store.attached)
 		return false;
-	begin_raw(activity, guarded);
+	outbox_store_begin_catalogs(activity, guarded);
 
 	/*
 	 * The lock keeps DROP EXTENSION out until we commit, or waits for its
@@ -491,7 +491,7 @@ outbox_store_attach(char *version, size_t size)
 	}
 	store.attached = false;
 	outbox_store_fence_forget();
-	begin_raw("looking for the extension", false);
+	outbox_store_begin_catalogs("looking for the extension", false);
 	/* Cleared first: what comes in from here on counts as new. */
 	store.stale = false;
 	state = look_up_extension(version, size);

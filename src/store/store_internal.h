@@ -36,6 +36,9 @@ typedef struct OutboxStatement
 /* Prepares it with a generic plan, unless it is already; returns its parameters' number. */
 extern int	outbox_store_prepare(OutboxStatement *statement);
 
+/* Begins a transaction that looks at catalogs only, with or without the extension. */
+extern void outbox_store_begin_catalogs(const char *activity, bool guarded);
+
 /* Executes it; no parameter is null. */
 extern void outbox_store_run(OutboxStatement *statement, Datum *values);
 

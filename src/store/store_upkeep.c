@@ -112,9 +112,13 @@ outbox_store_database_settings(MemoryContext cxt)
 		" WHERE d.datname = pg_catalog.current_database() AND s.setrole = 0), '')",
 		SPI_OK_SELECT
 	};
+	char	   *settings;
 
+	outbox_store_begin_catalogs("looking for settings", false);
 	outbox_store_run(&statement, NULL);
-	return outbox_store_keep_text(cxt);
+	settings = outbox_store_keep_text(cxt);
+	outbox_store_end(false);
+	return settings;
 }
 
 /* -------------------------------------------------------------------- jobs */

@@ -311,9 +311,6 @@ MUTATIONS = [Mutation(*m) for m in (
     ("newer-not-recalled", "src/relay/reading/recall.c",
      "found[2 * i] || found[2 * i + 1];", "found[2 * i];",
      "what a forgotten key has in the table goes before what comes"),
-    ("attached-half", "src/relay/upkeep/database.c",
-     "	loaded = check_settings(database);\n	database->attached = true;", "	database->attached = true;\n	loaded = check_settings(database);",
-     "after an error while attaching it is done again"),
     # --------------------------------------------------------------- in time
     ("latest-due-kept", "src/shared/shared_inbox.c",
      "next_due < inbox->next_due", "next_due > inbox->next_due",

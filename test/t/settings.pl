@@ -308,6 +308,37 @@ flows(
 	$node->sql(q{ALTER DATABASE postgres RESET work_mem});
 	$node->sql('ALTER TABLE outbox RESET (fillfactor)');
 	restart_worker();
+
+	# Also one whose worker could not attach when the reload came: the old setting goes nowhere.
+	my $version = $node->sql(q{SELECT extversion FROM pg_extension WHERE extname = 'outbox'});
+	$node->sql(q{UPDATE pg_extension SET extversion = '0.9' WHERE extname = 'outbox'});
+	$node->sql('SELECT pg_terminate_backend(pid) FROM outbox_workers');
+	$node->wait_sql($state, 'version mismatch');
+	$node->sql(q{ALTER DATABASE postgres SET outbox.broker_uri = 'amqp://relay@127.0.0.1:2'});
+	$node->reload;
+	$node->sql(qq{UPDATE pg_extension SET extversion = '$version' WHERE extname = 'outbox'; ALTER EXTENSION outbox UPDATE});
+	$node->sql(q{SELECT outbox_enqueue('elsewhere', '{}')});
+	ok($node->wait_sql($state, 'broker down'), 'a worker that was not attached at a reload follows it when it is');
+	is($node->sql(q{SELECT count(*) FROM outbox WHERE event_type = 'elsewhere'}), 1, 'and publishes to no broker of before');
+	$node->sql(q{ALTER DATABASE postgres RESET outbox.broker_uri});
+	$node->reload;
+	ok($node->wait_drained, 'the next reload has it publish');
+
+	# What is in flight when it leaves for them is waited for, or it would be published again.
+	$fake->begin_case('slow confirms');
+	$fake->do('answer delay 2000');
+	$node->sql(q{SELECT outbox_enqueue('slow confirms', '{}') FROM generate_series(1, 10)});
+	ok($node->wait_sql('SELECT sum(in_flight) FROM outbox_workers', 10), 'ten messages are in flight');
+	$pid = $node->sql('SELECT pid FROM outbox_workers');
+	$node->sql(q{ALTER DATABASE postgres SET work_mem = '5MB'});
+	$node->reload;
+	ok($node->wait_sql("SELECT count(*) FROM outbox_workers WHERE pid <> $pid", 1), 'its worker leaves');
+	$fake->do('forget');
+	ok($node->wait_drained, 'another one comes');
+	my @sent = $fake->of_case;
+	is(scalar @sent, 10, 'and no message is published twice');
+	$node->sql(q{ALTER DATABASE postgres RESET work_mem});
+	restart_worker();
 }
 
 # A pause reaches the relay at the next reload.

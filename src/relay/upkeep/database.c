@@ -67,33 +67,6 @@ outbox_database_leave_answered(OutboxDatabase *database, OutboxExit reason)
 }
 
 /*
- * ALTER DATABASE SET is applied when a process starts, so a worker whose database has
- * got other settings leaves at the next reload, to be started again.  False: the extension must be
- * attached first.
- */
-static bool
-check_settings(OutboxDatabase *database)
-{
-	bool		asked = (database->recheck & OUTBOX_RECHECK_SETTINGS) != 0;
-	char	   *settings;
-
-	if (!outbox_store_begin("looking for settings", false))
-		return false;
-	settings = outbox_store_database_settings(TopMemoryContext);
-	outbox_store_end(false);
-	database->recheck &= ~OUTBOX_RECHECK_SETTINGS;
-	if (database->settings == NULL)
-	{
-		database->settings = settings;
-		return true;
-	}
-	if (asked && strcmp(settings, database->settings) != 0)
-		outbox_database_leave(database, OUTBOX_EXIT_RESTART);
-	pfree(settings);
-	return true;
-}
-
-/*
  * Extension and library are of different versions, and what the statements of the
  * one mean is not known to the other.  The log says so once, however many workers
  * there are, and what to do.
@@ -126,7 +99,6 @@ misfit(OutboxDatabase *database, const char *version)
 static bool
 attach(OutboxDatabase *database)
 {
-	bool		loaded;
 	char		version[64] = "";
 
 	database->attached = false;
@@ -155,11 +127,9 @@ attach(OutboxDatabase *database)
 		return false;
 	}
 	database->relid = outbox_store_relid();
-	/* After an error in here it attaches again. */
-	loaded = check_settings(database);
 	database->attached = true;
 	outbox_slot_set_ready(outbox_workers);
-	return loaded;
+	return true;
 }
 
 void
@@ -190,11 +160,19 @@ outbox_database_attach(OutboxDatabase *database)
 	return attach(database);
 }
 
+/*
+ * ALTER DATABASE SET is applied when a process starts, so a worker whose database has
+ * got other settings leaves at the next reload, to be started again.
+ */
 void
 outbox_database_check_settings(OutboxDatabase *database)
 {
-	if (database->attached && (database->recheck & OUTBOX_RECHECK_SETTINGS))
-		(void) check_settings(database);
+	if ((database->recheck & OUTBOX_RECHECK_SETTINGS) == 0)
+		return;
+	if (strcmp(outbox_store_database_settings(CurrentMemoryContext),
+			   database->settings) != 0)
+		outbox_database_leave_answered(database, OUTBOX_EXIT_RESTART);
+	database->recheck &= ~OUTBOX_RECHECK_SETTINGS;
 }
 
 void

@@ -122,7 +122,10 @@ extern bool outbox_store_maintain_once(int window_s);
 /* Who has locked the archive: process ids as text, in cxt; NULL: nobody. */
 extern char *outbox_store_archive_lockers(MemoryContext cxt);
 
-/* ALTER DATABASE ... SET of this database, as text, "" if none; in cxt. */
+/*
+ * ALTER DATABASE ... SET of this database, as text, "" if none; in cxt.  In a transaction
+ * of its own, whether the extension is there or not.
+ */
 extern char *outbox_store_database_settings(MemoryContext cxt);
 
 typedef enum OutboxJobOutcome

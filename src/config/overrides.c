@@ -61,6 +61,8 @@ static const struct
 	{"default_tablespace", ""},
 	{"default_table_access_method", "heap"},
 	{"temp_tablespaces", ""},
+	/* or what was looked at once stays as it was, in memory */
+	{"stats_fetch_consistency", "none"},
 	/* or autovacuum never hears of the rows that were settled */
 	{"track_counts", "on"},
 

@@ -54,8 +54,7 @@ static void
 lost_prepared(OutboxRelay *relay, const OutboxRange *range)
 {
 	outbox_prepared_lost(&relay->prepared, range);
-	handle_signals(relay, OUTBOX_SIGNAL_CONFIG | OUTBOX_SIGNAL_REMOVED |
-				   OUTBOX_SIGNAL_JOBS);
+	handle_signals(relay, OUTBOX_PREPARED_SIGNALS);
 }
 
 /* More than to wait for a commit, or for the time. */

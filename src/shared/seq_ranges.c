@@ -65,6 +65,20 @@ outbox_ranges_add(OutboxRange *ranges, int *n, int max, OutboxRange range)
 		merge_nearest(ranges, n);
 }
 
+void
+outbox_range_widen(OutboxRange *range, OutboxRange other)
+{
+	if (range->hi == 0)
+		*range = other;
+	else if (other.hi != 0)
+	{
+		if (other.lo < range->lo)
+			range->lo = other.lo;
+		if (other.hi > range->hi)
+			range->hi = other.hi;
+	}
+}
+
 OutboxRange
 outbox_ranges_hull(const OutboxRange *ranges, int n)
 {

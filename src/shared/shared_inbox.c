@@ -27,13 +27,7 @@ add_prepared(OutboxInbox *inbox, TransactionId xid, OutboxRange range,
 		return;
 	}
 	/* The worker looks up which they are; one without rows has 0 to 0. */
-	if (inbox->lost.hi == 0)
-		inbox->lost = range;
-	else if (range.hi != 0)
-	{
-		inbox->lost.lo = Min(inbox->lost.lo, range.lo);
-		inbox->lost.hi = Max(inbox->lost.hi, range.hi);
-	}
+	outbox_range_widen(&inbox->lost, range);
 	inbox->signals |= OUTBOX_SIGNAL_PREPARED;
 }
 
@@ -141,16 +135,22 @@ outbox_shared_tell_workers(Oid dboid, int signals)
 	for (int i = 0; i < outbox_shared->nslots; i++)
 	{
 		OutboxSlot *slot = &outbox_shared->slots[i];
+		int			procno = -1;
 
 		if (!slot->in_use || slot->dboid != dboid)
 			continue;
 		SpinLockAcquire(&slot->mutex);
-		slot->inbox.signals |= signals;
-		/* Now, since it may be gone as soon as it is awake. */
-		if (slot->pid != 0)
-			told++;
+		/* Look again: it may be another database's by now. */
+		if (slot->in_use && slot->dboid == dboid)
+		{
+			slot->inbox.signals |= signals;
+			/* Now, since it may be gone as soon as it is awake. */
+			if (slot->pid != 0)
+				told++;
+			procno = slot->procno;
+		}
 		SpinLockRelease(&slot->mutex);
-		outbox_wake_procno(slot->procno);
+		outbox_wake_procno(procno);
 	}
 	return told;
 }

@@ -97,10 +97,20 @@ test_any_number(void)
 		  "any number can be a seq");
 }
 
+static bool
+widens(OutboxRange *range, int64_t lo, int64_t hi, int64_t to_lo, int64_t to_hi)
+{
+	OutboxRange other = {lo, hi};
+
+	outbox_range_widen(range, other);
+	return range->lo == to_lo && range->hi == to_hi;
+}
+
 static void
 test_hull(void)
 {
 	OutboxRange hull;
+	OutboxRange nothing = {0, 0};
 
 	n = 0;
 	hull = outbox_ranges_hull(ranges, n);
@@ -109,6 +119,10 @@ test_hull(void)
 	add(10000, 10000);
 	hull = outbox_ranges_hull(ranges, n);
 	check(hull.lo == 70 && hull.hi == 10000, "a hull is from the first to the last number");
+	check(widens(&hull, 0, 0, 70, 10000), "it is as wide with nothing");
+	check(widens(&hull, 60, 80, 60, 10000), "and wider with what is before it");
+	check(widens(&hull, 9000, 20000, 60, 20000), "or behind it");
+	check(widens(&nothing, 60, 80, 60, 80), "nothing becomes what is added");
 }
 
 /* ------------------------------------------------------------------- model */

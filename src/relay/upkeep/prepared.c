@@ -27,23 +27,45 @@ outbox_prepared_reserve(OutboxPreparedList *list, int n)
 	list->max = wanted;
 }
 
+static OutboxPrepared *
+find_known(const OutboxPreparedList *list, TransactionId xid)
+{
+	for (int i = 0; i < list->n; i++)
+		if (list->list[i].xid == xid)
+			return &list->list[i];
+	return NULL;
+}
+
+/*
+ * A transaction that stays prepared is found each time that others of its database are
+ * lost, and may be found before its own word is there.
+ */
 void
 outbox_prepared_add(OutboxPreparedList *list, const OutboxPrepared *prepared)
 {
-	outbox_prepared_reserve(list, 1);
-	list->list[list->n++] = *prepared;
+	OutboxPrepared *known = find_known(list, prepared->xid);
+
+	if (known == NULL)
+	{
+		outbox_prepared_reserve(list, 1);
+		list->list[list->n++] = *prepared;
+		return;
+	}
+	known->signals |= prepared->signals;
+	outbox_range_widen(&known->range, prepared->range);
+	/* Unknown, DT_NOBEGIN, is the earliest. */
+	if (known->next_due == 0 ||
+		(prepared->next_due != 0 && prepared->next_due < known->next_due))
+		known->next_due = prepared->next_due;
 }
 
 void
 outbox_prepared_lost(OutboxPreparedList *list, const OutboxRange *range)
 {
-	if (!list->find || list->range.hi == 0)
+	if (!list->find)
 		list->range = *range;
-	else if (range->hi != 0)
-	{
-		list->range.lo = Min(list->range.lo, range->lo);
-		list->range.hi = Max(list->range.hi, range->hi);
-	}
+	else
+		outbox_range_widen(&list->range, *range);
 	list->find = true;
 }
 
@@ -55,7 +77,7 @@ outbox_prepared_find(OutboxPreparedList *list)
 	int			n;
 	TransactionId *xids = outbox_store_prepared(&n);
 
-	prepared.signals = OUTBOX_SIGNAL_CONFIG | OUTBOX_SIGNAL_REMOVED;
+	prepared.signals = OUTBOX_PREPARED_SIGNALS;
 	prepared.range = list->range;
 	prepared.next_due = DT_NOBEGIN;
 	for (int i = 0; i < n; i++)
@@ -76,6 +98,7 @@ outbox_prepared_check(OutboxPreparedList *list,
 	{
 		OutboxPrepared *prepared = &list->list[i];
 
+		Assert(find_known(list, prepared->xid) == prepared);
 		if (!ended(prepared->xid))
 		{
 			i++;

@@ -114,10 +114,16 @@ typedef struct OutboxPreparedList
 	OutboxRange range;
 } OutboxPreparedList;
 
+/* What one may have changed of which nothing is known. */
+#define OUTBOX_PREPARED_SIGNALS \
+	(OUTBOX_SIGNAL_CONFIG | OUTBOX_SIGNAL_REMOVED | OUTBOX_SIGNAL_JOBS)
+
 typedef void (*OutboxPreparedEnded) (const OutboxPrepared *prepared, void *arg);
 
 /* Room for so many more: adding them cannot fail then. */
 extern void outbox_prepared_reserve(OutboxPreparedList *list, int n);
+
+/* One that is known already is known with both. */
 extern void outbox_prepared_add(OutboxPreparedList *list,
 								const OutboxPrepared *prepared);
 

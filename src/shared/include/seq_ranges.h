@@ -32,4 +32,7 @@ extern void outbox_ranges_add(OutboxRange *ranges, int *n, int max, OutboxRange 
 /* The one range that contains all of them; 0 to 0: there are none. */
 extern OutboxRange outbox_ranges_hull(const OutboxRange *ranges, int n);
 
+/* Until it contains the other one, too; 0 to 0 contains nothing. */
+extern void outbox_range_widen(OutboxRange *range, OutboxRange other);
+
 #endif							/* OUTBOX_SEQ_RANGES_H */

@@ -76,6 +76,14 @@ COMMENT ON FUNCTION outbox_internal.outbox_revoke_all(regclass, oid) IS
 
 SELECT outbox_internal.outbox_revoke_all('pg_namespace'::regclass, 'outbox_internal'::regnamespace::oid);
 
+CREATE FUNCTION outbox_internal.outbox_act_as_owner()
+RETURNS void
+AS 'MODULE_PATHNAME', 'outbox_act_as_owner'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION outbox_internal.outbox_act_as_owner() IS
+'First in each function that runs as its owner: loads the library, without which SET outbox.as_owner = on does nothing. Errors: 42501 something of the extension belongs to somebody else.';
+
 CREATE FUNCTION outbox_internal.outbox_lock_table(relation oid, mode text, wait boolean)
 RETURNS void
 AS 'MODULE_PATHNAME', 'outbox_lock_table'
@@ -1378,6 +1386,7 @@ LANGUAGE plpgsql ROWS 10 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
 AS $$
 BEGIN
+	PERFORM outbox_internal.outbox_act_as_owner();
 	IF NOT outbox_internal.outbox_try_lock_tables() THEN
 		RETURN QUERY SELECT NULL::text, true, NULL::boolean,
 			outbox_internal.outbox_estimated_messages(), NULL::timestamptz,
@@ -1523,6 +1532,7 @@ AS $$
 DECLARE
 	retention constant interval := coalesce(current_setting('outbox.retention', true), '1d');
 BEGIN
+	PERFORM outbox_internal.outbox_act_as_owner();
 	SELECT count(*),
 		count(DISTINCT p.day) FILTER (WHERE p.day > (clock_timestamp() AT TIME ZONE 'UTC')::date),
 		CASE WHEN retention > interval '0' OR EXISTS (SELECT FROM outbox_internal.outbox_archive_division())
@@ -2271,9 +2281,11 @@ LANGUAGE plpgsql ROWS 5 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
 AS $$
 DECLARE
-	state constant text := (SELECT r.state FROM outbox_internal.outbox_relay_state() r);
+	state text;
 	readable boolean;
 BEGIN
+	PERFORM outbox_internal.outbox_act_as_owner();
+	state := (SELECT r.state FROM outbox_internal.outbox_relay_state() r);
 	/* Its primary tells. */
 	IF state = 'standby' THEN
 		RETURN;
@@ -2708,12 +2720,14 @@ DECLARE
 	relay record;
 	stats record;
 	launcher record;
-	counts constant outbox_internal.outbox_route_count[] := ARRAY(SELECT b FROM outbox_internal.outbox_backlog() b);
+	counts outbox_internal.outbox_route_count[];
 	is_paused boolean;
 	states constant text[] := ARRAY['publishing', 'idle', 'starting', 'connecting', 'broker down', 'blocked', 'paused',
 		'not adopted', 'disabled', 'config error', 'database error', 'waiting for standby', 'version mismatch',
 		'stopping', 'stopped', 'standby', 'not preloaded'];
 BEGIN
+	PERFORM outbox_internal.outbox_act_as_owner();
+	counts := ARRAY(SELECT b FROM outbox_internal.outbox_backlog() b);
 	SELECT * INTO relay FROM outbox_internal.outbox_relay_state();
 	SELECT * INTO stats FROM outbox_internal.outbox_database_stats;
 	SELECT * INTO launcher FROM outbox_internal.outbox_launcher_state();
@@ -2878,6 +2892,7 @@ DECLARE
 	claimed bigint[];
 	referrer text;
 BEGIN
+	PERFORM outbox_internal.outbox_act_as_owner();
 	/* Under a snapshot from before it would miss messages and leases. */
 	IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
 		RAISE EXCEPTION 'relay of route "%" must be changed under READ COMMITTED', NEW.name
@@ -3358,9 +3373,12 @@ CREATE FUNCTION @extschema@.outbox_locked_rows(
 	OUT aggregate_type text, OUT aggregate_id text, OUT since timestamptz,
 	OUT pids integer[], OUT prepared text[])
 RETURNS SETOF record
-LANGUAGE sql VOLATILE SECURITY DEFINER
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
-BEGIN ATOMIC
+AS $$
+BEGIN
+	PERFORM outbox_internal.outbox_act_as_owner();
+	RETURN QUERY
 	SELECT c.worker, o.seq, o.id, o.route, o.aggregate_type, o.aggregate_id, c.since,
 		ARRAY(SELECT l.pid FROM pg_locks l
 			WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock'
@@ -3370,11 +3388,12 @@ BEGIN ATOMIC
 		ARRAY(SELECT p.gid FROM pg_prepared_xacts p
 			WHERE p.transaction = ANY (k.xids) ORDER BY p.gid)
 	FROM outbox_internal.outbox_locked_claims() c
-		JOIN @extschema@.outbox o ON o.id = c.id,
+		JOIN outbox_internal.outbox o ON o.id = c.id,
 		LATERAL (SELECT outbox_internal.outbox_row_lockers(o.tableoid::regclass, o.ctid) AS xids) k
 	WHERE k.xids IS NOT NULL
 	ORDER BY c.since, o.seq;
-END;
+END
+$$;
 
 CREATE VIEW outbox_internal.outbox_locked_rows AS
 	SELECT l.* FROM @extschema@.outbox_locked_rows() l;
@@ -3390,6 +3409,7 @@ RETURNS SETOF record
 LANGUAGE sql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
 BEGIN ATOMIC
+	SELECT outbox_internal.outbox_act_as_owner();
 	SELECT l.relation::regclass, l.mode, l.granted, l.pid,
 		CASE WHEN l.granted THEN coalesce(a.xact_start, p.prepared) ELSE l.waitstart END,
 		a.query_start, a.application_name,
@@ -3484,20 +3504,6 @@ END;
 COMMENT ON FUNCTION outbox_internal.outbox_show_bar(double precision, double precision, integer) IS
 'A bar of at most width characters, which is the length of the highest value; of any value above 0 something is seen.';
 
-CREATE FUNCTION outbox_internal.outbox_show_columns(numbers bigint[])
-RETURNS text
-LANGUAGE sql STABLE
-BEGIN ATOMIC
-	SELECT string_agg(CASE WHEN v = 0 THEN '_'
-			WHEN getdatabaseencoding() = 'UTF8' AND pg_client_encoding() = 'UTF8'
-				THEN chr(9600 + greatest(1, round(8.0 * v / h))::integer)
-			ELSE substr('.:-=+*%#', greatest(1, round(8.0 * v / h))::integer, 1) END, '' ORDER BY i)
-	FROM unnest(numbers) WITH ORDINALITY u (v, i), (SELECT max(x) AS h FROM unnest(numbers) x) m;
-END;
-
-COMMENT ON FUNCTION outbox_internal.outbox_show_columns(bigint[]) IS
-'Numbers as columns of one character each, the highest one full.';
-
 /* What outbox_top() shows of the views, and of the latency. */
 CREATE VIEW outbox_internal.outbox_status AS SELECT s.* FROM @extschema@.outbox_status s;
 CREATE VIEW outbox_internal.outbox_routes_status AS SELECT s.* FROM @extschema@.outbox_routes_status s;
@@ -3530,6 +3536,7 @@ DECLARE
 	shown integer := 0;
 	readable boolean;
 BEGIN
+	PERFORM outbox_internal.outbox_act_as_owner();
 	SELECT * INTO status FROM outbox_internal.outbox_status;
 	SELECT * INTO latency FROM outbox_internal.outbox_latency;
 	per_second := outbox_internal.outbox_published_seconds();
@@ -3556,7 +3563,12 @@ BEGIN
 	END IF;
 	RETURN NEXT rpad('rate', 10) || concat_ws('   ',
 		outbox_internal.outbox_show_count(round(status.rate)::bigint) || '/s',
-		outbox_internal.outbox_show_columns(per_second),
+		/* as columns of one character each, the highest one full */
+		(SELECT string_agg(CASE WHEN u.v = 0 THEN '_'
+				WHEN getdatabaseencoding() = 'UTF8' AND pg_client_encoding() = 'UTF8'
+					THEN chr(9600 + greatest(1, round(8.0 * u.v / m.h))::integer)
+				ELSE substr('.:-=+*%#', greatest(1, round(8.0 * u.v / m.h))::integer, 1) END, '' ORDER BY u.i)
+			FROM unnest(per_second) WITH ORDINALITY u (v, i), (SELECT max(x) AS h FROM unnest(per_second) x) m),
 		'highest of ' || cardinality(per_second) || ' s: '
 			|| outbox_internal.outbox_show_count((SELECT max(n) FROM unnest(per_second) n)::bigint));
 	RETURN NEXT rpad('latency', 10) || concat_ws('   ',
@@ -3753,6 +3765,7 @@ AS $$
 DECLARE
 	place tid;
 BEGIN
+	PERFORM outbox_internal.outbox_act_as_owner();
 	/* Locked only if it failed: what is pending is the relay's to lock. */
 	SELECT o.ctid INTO place
 	FROM outbox_internal.outbox o WHERE o.id = outbox_requeue.id AND o.status = 'failed'
@@ -3888,6 +3901,7 @@ AS $$
 DECLARE
 	chosen record;
 BEGIN
+	PERFORM outbox_internal.outbox_act_as_owner();
 	IF ids IS NULL THEN
 		RAISE EXCEPTION 'ids must not be null'
 			USING ERRCODE = 'null_value_not_allowed';
@@ -3911,9 +3925,11 @@ LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
 AS $$
 DECLARE
-	chosen constant record := outbox_internal.outbox_lock_messages('failed'::text, route,
-		event_type, aggregate_type, aggregate_id, last_error_like, created_before, NULL::uuid[], max_messages);
+	chosen record;
 BEGIN
+	PERFORM outbox_internal.outbox_act_as_owner();
+	chosen := outbox_internal.outbox_lock_messages('failed'::text, route,
+		event_type, aggregate_type, aggregate_id, last_error_like, created_before, NULL::uuid[], max_messages);
 	RETURN outbox_internal.outbox_requeue_rows(chosen.locked, NULL::text, chosen.filter);
 END
 $$;
@@ -3946,6 +3962,7 @@ LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
 AS $$
 BEGIN
+	PERFORM outbox_internal.outbox_act_as_owner();
 	PERFORM FROM outbox_internal.outbox o WHERE o.id = outbox_discard.id
 	FOR UPDATE;
 	IF NOT FOUND THEN
@@ -3977,6 +3994,7 @@ DECLARE
 	chosen record;
 	discarded bigint;
 BEGIN
+	PERFORM outbox_internal.outbox_act_as_owner();
 	IF reason IS NULL OR reason = '' THEN
 		RAISE EXCEPTION 'reason must not be null or empty'
 			USING ERRCODE = 'invalid_parameter_value',
@@ -4016,6 +4034,7 @@ DECLARE
 	wrong text := (SELECT c.name FROM unnest(clear) c(name)
 		WHERE (c.name = ANY ('{headers,properties,routing_key}'::text[])) IS NOT TRUE LIMIT 1);
 BEGIN
+	PERFORM outbox_internal.outbox_act_as_owner();
 	IF payload IS NOT NULL AND body IS NOT NULL THEN
 		RAISE EXCEPTION 'payload and body must not both be given'
 			USING ERRCODE = 'invalid_parameter_value',
@@ -4108,6 +4127,7 @@ DECLARE
 	claimed bigint[];
 	locked tid[];
 BEGIN
+	PERFORM outbox_internal.outbox_act_as_owner();
 	IF aggregate_id IS NULL THEN
 		RAISE EXCEPTION 'aggregate_id must not be null'
 			USING ERRCODE = 'null_value_not_allowed';
@@ -4225,6 +4245,7 @@ RETURNS boolean
 LANGUAGE sql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
 BEGIN ATOMIC
+	SELECT outbox_internal.outbox_act_as_owner();
 	SELECT outbox_internal.outbox_set_paused(route, true, reason);
 END;
 
@@ -4236,6 +4257,7 @@ RETURNS boolean
 LANGUAGE sql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
 BEGIN ATOMIC
+	SELECT outbox_internal.outbox_act_as_owner();
 	SELECT outbox_internal.outbox_set_paused(route, false, reason);
 END;
 
@@ -4253,6 +4275,7 @@ DECLARE
 	highest bigint;
 	numbers constant regclass := outbox_internal.outbox_relation('outbox_seq_seq');
 BEGIN
+	PERFORM outbox_internal.outbox_act_as_owner();
 	SELECT * INTO before FROM outbox_internal.outbox_control FOR UPDATE;
 	/*
 	 * What came by logical replication has the numbers of its publisher, and what
@@ -4311,8 +4334,10 @@ LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
 AS $$
 DECLARE
-	told constant integer := outbox_internal.outbox_tell_workers();
+	told integer;
 BEGIN
+	PERFORM outbox_internal.outbox_act_as_owner();
+	told := outbox_internal.outbox_tell_workers();
 	IF told > 0 AND NOT current_setting('transaction_read_only')::boolean THEN
 		PERFORM outbox_internal.outbox_remember('restart workers', 'database', NULL::bigint, NULL::text,
 			jsonb_build_object('workers', told));
@@ -4396,6 +4421,7 @@ DECLARE
 	bodiless bigint;
 	their_route text;
 BEGIN
+	PERFORM outbox_internal.outbox_act_as_owner();
 	IF published_from IS NULL OR new_ids IS NULL THEN
 		RAISE EXCEPTION '% must not be null',
 			CASE WHEN published_from IS NULL THEN 'published_from' ELSE 'new_ids' END
@@ -4495,6 +4521,7 @@ AS $$
 DECLARE
 	j outbox_internal.outbox_job;
 BEGIN
+	PERFORM outbox_internal.outbox_act_as_owner();
 	SELECT * INTO j FROM outbox_internal.outbox_job o
 	WHERE o.id = outbox_job_cancel.id FOR UPDATE;
 	IF NOT FOUND THEN
@@ -4523,6 +4550,7 @@ LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
 AS $$
 BEGIN
+	PERFORM outbox_internal.outbox_act_as_owner();
 	UPDATE outbox_internal.outbox_job o SET state = 'waiting', ended_at = NULL
 	WHERE o.id = outbox_job_retry.id AND o.state = 'failed';
 	IF FOUND THEN
@@ -4984,6 +5012,7 @@ DECLARE
 	types text[];
 	routes text[];
 BEGIN
+	PERFORM outbox_internal.outbox_act_as_owner();
 	IF publish AND (route IS NULL OR routing_key IS NULL) THEN
 		RAISE EXCEPTION 'publish needs a route and a routing_key'
 			USING ERRCODE = 'invalid_parameter_value',

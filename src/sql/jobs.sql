@@ -70,6 +70,7 @@ DECLARE
 	bodiless bigint;
 	their_route text;
 BEGIN
+	PERFORM outbox_internal.outbox_act_as_owner();
 	IF published_from IS NULL OR new_ids IS NULL THEN
 		RAISE EXCEPTION '% must not be null',
 			CASE WHEN published_from IS NULL THEN 'published_from' ELSE 'new_ids' END
@@ -169,6 +170,7 @@ AS $$
 DECLARE
 	j outbox_internal.outbox_job;
 BEGIN
+	PERFORM outbox_internal.outbox_act_as_owner();
 	SELECT * INTO j FROM outbox_internal.outbox_job o
 	WHERE o.id = outbox_job_cancel.id FOR UPDATE;
 	IF NOT FOUND THEN
@@ -197,6 +199,7 @@ LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
 AS $$
 BEGIN
+	PERFORM outbox_internal.outbox_act_as_owner();
 	UPDATE outbox_internal.outbox_job o SET state = 'waiting', ended_at = NULL
 	WHERE o.id = outbox_job_retry.id AND o.state = 'failed';
 	IF FOUND THEN

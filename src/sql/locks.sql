@@ -21,9 +21,12 @@ CREATE FUNCTION @extschema@.outbox_locked_rows(
 	OUT aggregate_type text, OUT aggregate_id text, OUT since timestamptz,
 	OUT pids integer[], OUT prepared text[])
 RETURNS SETOF record
-LANGUAGE sql VOLATILE SECURITY DEFINER
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
-BEGIN ATOMIC
+AS $$
+BEGIN
+	PERFORM outbox_internal.outbox_act_as_owner();
+	RETURN QUERY
 	SELECT c.worker, o.seq, o.id, o.route, o.aggregate_type, o.aggregate_id, c.since,
 		ARRAY(SELECT l.pid FROM pg_locks l
 			WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock'
@@ -33,11 +36,12 @@ BEGIN ATOMIC
 		ARRAY(SELECT p.gid FROM pg_prepared_xacts p
 			WHERE p.transaction = ANY (k.xids) ORDER BY p.gid)
 	FROM outbox_internal.outbox_locked_claims() c
-		JOIN @extschema@.outbox o ON o.id = c.id,
+		JOIN outbox_internal.outbox o ON o.id = c.id,
 		LATERAL (SELECT outbox_internal.outbox_row_lockers(o.tableoid::regclass, o.ctid) AS xids) k
 	WHERE k.xids IS NOT NULL
 	ORDER BY c.since, o.seq;
-END;
+END
+$$;
 
 CREATE VIEW outbox_internal.outbox_locked_rows AS
 	SELECT l.* FROM @extschema@.outbox_locked_rows() l;
@@ -53,6 +57,7 @@ RETURNS SETOF record
 LANGUAGE sql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
 BEGIN ATOMIC
+	SELECT outbox_internal.outbox_act_as_owner();
 	SELECT l.relation::regclass, l.mode, l.granted, l.pid,
 		CASE WHEN l.granted THEN coalesce(a.xact_start, p.prepared) ELSE l.waitstart END,
 		a.query_start, a.application_name,

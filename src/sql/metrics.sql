@@ -89,12 +89,14 @@ DECLARE
 	relay record;
 	stats record;
 	launcher record;
-	counts constant outbox_internal.outbox_route_count[] := ARRAY(SELECT b FROM outbox_internal.outbox_backlog() b);
+	counts outbox_internal.outbox_route_count[];
 	is_paused boolean;
 	states constant text[] := ARRAY['publishing', 'idle', 'starting', 'connecting', 'broker down', 'blocked', 'paused',
 		'not adopted', 'disabled', 'config error', 'database error', 'waiting for standby', 'version mismatch',
 		'stopping', 'stopped', 'standby', 'not preloaded'];
 BEGIN
+	PERFORM outbox_internal.outbox_act_as_owner();
+	counts := ARRAY(SELECT b FROM outbox_internal.outbox_backlog() b);
 	SELECT * INTO relay FROM outbox_internal.outbox_relay_state();
 	SELECT * INTO stats FROM outbox_internal.outbox_database_stats;
 	SELECT * INTO launcher FROM outbox_internal.outbox_launcher_state();

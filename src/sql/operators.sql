@@ -103,6 +103,7 @@ AS $$
 DECLARE
 	place tid;
 BEGIN
+	PERFORM outbox_internal.outbox_act_as_owner();
 	/* Locked only if it failed: what is pending is the relay's to lock. */
 	SELECT o.ctid INTO place
 	FROM outbox_internal.outbox o WHERE o.id = outbox_requeue.id AND o.status = 'failed'
@@ -238,6 +239,7 @@ AS $$
 DECLARE
 	chosen record;
 BEGIN
+	PERFORM outbox_internal.outbox_act_as_owner();
 	IF ids IS NULL THEN
 		RAISE EXCEPTION 'ids must not be null'
 			USING ERRCODE = 'null_value_not_allowed';
@@ -261,9 +263,11 @@ LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
 AS $$
 DECLARE
-	chosen constant record := outbox_internal.outbox_lock_messages('failed'::text, route,
-		event_type, aggregate_type, aggregate_id, last_error_like, created_before, NULL::uuid[], max_messages);
+	chosen record;
 BEGIN
+	PERFORM outbox_internal.outbox_act_as_owner();
+	chosen := outbox_internal.outbox_lock_messages('failed'::text, route,
+		event_type, aggregate_type, aggregate_id, last_error_like, created_before, NULL::uuid[], max_messages);
 	RETURN outbox_internal.outbox_requeue_rows(chosen.locked, NULL::text, chosen.filter);
 END
 $$;
@@ -296,6 +300,7 @@ LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
 AS $$
 BEGIN
+	PERFORM outbox_internal.outbox_act_as_owner();
 	PERFORM FROM outbox_internal.outbox o WHERE o.id = outbox_discard.id
 	FOR UPDATE;
 	IF NOT FOUND THEN
@@ -327,6 +332,7 @@ DECLARE
 	chosen record;
 	discarded bigint;
 BEGIN
+	PERFORM outbox_internal.outbox_act_as_owner();
 	IF reason IS NULL OR reason = '' THEN
 		RAISE EXCEPTION 'reason must not be null or empty'
 			USING ERRCODE = 'invalid_parameter_value',
@@ -366,6 +372,7 @@ DECLARE
 	wrong text := (SELECT c.name FROM unnest(clear) c(name)
 		WHERE (c.name = ANY ('{headers,properties,routing_key}'::text[])) IS NOT TRUE LIMIT 1);
 BEGIN
+	PERFORM outbox_internal.outbox_act_as_owner();
 	IF payload IS NOT NULL AND body IS NOT NULL THEN
 		RAISE EXCEPTION 'payload and body must not both be given'
 			USING ERRCODE = 'invalid_parameter_value',
@@ -458,6 +465,7 @@ DECLARE
 	claimed bigint[];
 	locked tid[];
 BEGIN
+	PERFORM outbox_internal.outbox_act_as_owner();
 	IF aggregate_id IS NULL THEN
 		RAISE EXCEPTION 'aggregate_id must not be null'
 			USING ERRCODE = 'null_value_not_allowed';
@@ -575,6 +583,7 @@ RETURNS boolean
 LANGUAGE sql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
 BEGIN ATOMIC
+	SELECT outbox_internal.outbox_act_as_owner();
 	SELECT outbox_internal.outbox_set_paused(route, true, reason);
 END;
 
@@ -586,6 +595,7 @@ RETURNS boolean
 LANGUAGE sql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
 BEGIN ATOMIC
+	SELECT outbox_internal.outbox_act_as_owner();
 	SELECT outbox_internal.outbox_set_paused(route, false, reason);
 END;
 
@@ -603,6 +613,7 @@ DECLARE
 	highest bigint;
 	numbers constant regclass := outbox_internal.outbox_relation('outbox_seq_seq');
 BEGIN
+	PERFORM outbox_internal.outbox_act_as_owner();
 	SELECT * INTO before FROM outbox_internal.outbox_control FOR UPDATE;
 	/*
 	 * What came by logical replication has the numbers of its publisher, and what
@@ -661,8 +672,10 @@ LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
 AS $$
 DECLARE
-	told constant integer := outbox_internal.outbox_tell_workers();
+	told integer;
 BEGIN
+	PERFORM outbox_internal.outbox_act_as_owner();
+	told := outbox_internal.outbox_tell_workers();
 	IF told > 0 AND NOT current_setting('transaction_read_only')::boolean THEN
 		PERFORM outbox_internal.outbox_remember('restart workers', 'database', NULL::bigint, NULL::text,
 			jsonb_build_object('workers', told));

@@ -182,6 +182,7 @@ DECLARE
 	types text[];
 	routes text[];
 BEGIN
+	PERFORM outbox_internal.outbox_act_as_owner();
 	IF publish AND (route IS NULL OR routing_key IS NULL) THEN
 		RAISE EXCEPTION 'publish needs a route and a routing_key'
 			USING ERRCODE = 'invalid_parameter_value',

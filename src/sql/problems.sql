@@ -709,9 +709,11 @@ LANGUAGE plpgsql ROWS 5 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
 AS $$
 DECLARE
-	state constant text := (SELECT r.state FROM outbox_internal.outbox_relay_state() r);
+	state text;
 	readable boolean;
 BEGIN
+	PERFORM outbox_internal.outbox_act_as_owner();
+	state := (SELECT r.state FROM outbox_internal.outbox_relay_state() r);
 	/* Its primary tells. */
 	IF state = 'standby' THEN
 		RETURN;

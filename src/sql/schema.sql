@@ -76,6 +76,14 @@ COMMENT ON FUNCTION outbox_internal.outbox_revoke_all(regclass, oid) IS
 
 SELECT outbox_internal.outbox_revoke_all('pg_namespace'::regclass, 'outbox_internal'::regnamespace::oid);
 
+CREATE FUNCTION outbox_internal.outbox_act_as_owner()
+RETURNS void
+AS 'MODULE_PATHNAME', 'outbox_act_as_owner'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION outbox_internal.outbox_act_as_owner() IS
+'First in each function that runs as its owner: loads the library, without which SET outbox.as_owner = on does nothing. Errors: 42501 something of the extension belongs to somebody else.';
+
 CREATE FUNCTION outbox_internal.outbox_lock_table(relation oid, mode text, wait boolean)
 RETURNS void
 AS 'MODULE_PATHNAME', 'outbox_lock_table'

@@ -166,6 +166,7 @@ LANGUAGE plpgsql ROWS 10 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
 AS $$
 BEGIN
+	PERFORM outbox_internal.outbox_act_as_owner();
 	IF NOT outbox_internal.outbox_try_lock_tables() THEN
 		RETURN QUERY SELECT NULL::text, true, NULL::boolean,
 			outbox_internal.outbox_estimated_messages(), NULL::timestamptz,
@@ -311,6 +312,7 @@ AS $$
 DECLARE
 	retention constant interval := coalesce(current_setting('outbox.retention', true), '1d');
 BEGIN
+	PERFORM outbox_internal.outbox_act_as_owner();
 	SELECT count(*),
 		count(DISTINCT p.day) FILTER (WHERE p.day > (clock_timestamp() AT TIME ZONE 'UTC')::date),
 		CASE WHEN retention > interval '0' OR EXISTS (SELECT FROM outbox_internal.outbox_archive_division())

@@ -55,20 +55,6 @@ END;
 COMMENT ON FUNCTION outbox_internal.outbox_show_bar(double precision, double precision, integer) IS
 'A bar of at most width characters, which is the length of the highest value; of any value above 0 something is seen.';
 
-CREATE FUNCTION outbox_internal.outbox_show_columns(numbers bigint[])
-RETURNS text
-LANGUAGE sql STABLE
-BEGIN ATOMIC
-	SELECT string_agg(CASE WHEN v = 0 THEN '_'
-			WHEN getdatabaseencoding() = 'UTF8' AND pg_client_encoding() = 'UTF8'
-				THEN chr(9600 + greatest(1, round(8.0 * v / h))::integer)
-			ELSE substr('.:-=+*%#', greatest(1, round(8.0 * v / h))::integer, 1) END, '' ORDER BY i)
-	FROM unnest(numbers) WITH ORDINALITY u (v, i), (SELECT max(x) AS h FROM unnest(numbers) x) m;
-END;
-
-COMMENT ON FUNCTION outbox_internal.outbox_show_columns(bigint[]) IS
-'Numbers as columns of one character each, the highest one full.';
-
 /* What outbox_top() shows of the views, and of the latency. */
 CREATE VIEW outbox_internal.outbox_status AS SELECT s.* FROM @extschema@.outbox_status s;
 CREATE VIEW outbox_internal.outbox_routes_status AS SELECT s.* FROM @extschema@.outbox_routes_status s;
@@ -101,6 +87,7 @@ DECLARE
 	shown integer := 0;
 	readable boolean;
 BEGIN
+	PERFORM outbox_internal.outbox_act_as_owner();
 	SELECT * INTO status FROM outbox_internal.outbox_status;
 	SELECT * INTO latency FROM outbox_internal.outbox_latency;
 	per_second := outbox_internal.outbox_published_seconds();
@@ -127,7 +114,12 @@ BEGIN
 	END IF;
 	RETURN NEXT rpad('rate', 10) || concat_ws('   ',
 		outbox_internal.outbox_show_count(round(status.rate)::bigint) || '/s',
-		outbox_internal.outbox_show_columns(per_second),
+		/* as columns of one character each, the highest one full */
+		(SELECT string_agg(CASE WHEN u.v = 0 THEN '_'
+				WHEN getdatabaseencoding() = 'UTF8' AND pg_client_encoding() = 'UTF8'
+					THEN chr(9600 + greatest(1, round(8.0 * u.v / m.h))::integer)
+				ELSE substr('.:-=+*%#', greatest(1, round(8.0 * u.v / m.h))::integer, 1) END, '' ORDER BY u.i)
+			FROM unnest(per_second) WITH ORDINALITY u (v, i), (SELECT max(x) AS h FROM unnest(per_second) x) m),
 		'highest of ' || cardinality(per_second) || ' s: '
 			|| outbox_internal.outbox_show_count((SELECT max(n) FROM unnest(per_second) n)::bigint));
 	RETURN NEXT rpad('latency', 10) || concat_ws('   ',

@@ -27,7 +27,11 @@
 /* Ranges that lie closer together than this become one. */
 #define OUTBOX_RANGE_MERGE_DISTANCE 64
 
-/* Ranges that a worker remembers; when there are more, some become one. */
+/*
+ * Ranges that a worker remembers; when there are more, some become one.  One that became
+ * longer than so many numbers that way is read in steps.
+ */
+#define OUTBOX_MERGED_MAX		2000
 #define OUTBOX_UNREAD_MAX		64
 
 /* Reads of a batch. */

@@ -128,7 +128,7 @@ MUTATIONS = [Mutation(*m) for m in (
      "		rest->at = earlier(rest->at, at);", "		;",
      "new rows are read when they are announced"),
     ("no-room-no-range", "src/relay/reading/unread_ranges.c",
-     "	if (unread->n == OUTBOX_UNREAD_MAX)\n		merge_nearest(unread);",
+     "	if (unread->n == OUTBOX_UNREAD_MAX)\n		join_at(unread, find_nearest(unread));",
      "	if (unread->n == OUTBOX_UNREAD_MAX)\n		return;",
      "ranges that do not fit are merged"),
     ("cut-by-bytes-done", "src/relay/reading/batch.c",

@@ -31,6 +31,7 @@ extern int	sim_held_keys_max;
 #define OUTBOX_INBOX_PREPARED	1
 #define OUTBOX_RANGE_MERGE_DISTANCE sim_merge_distance
 #define OUTBOX_UNREAD_MAX		8
+#define OUTBOX_MERGED_MAX		64
 #define OUTBOX_BATCH_SEGMENTS	12
 #define OUTBOX_KEY_WAITING_MAX	sim_key_waiting_max
 #define OUTBOX_CLAIM_BYTES		((size_t) 2 * 1024 * 1024)

@@ -82,6 +82,18 @@ test_merge(void)
 	outbox_unread_add(&unread, 505, 2005, NOW, OUTBOX_UNREAD_RETURNED);
 	check(unread.n == 1 && unread.ranges[0].lo == 500 &&
 		  unread.ranges[0].hi == 2010, "and those that are overlapped");
+
+	start(100000);
+	for (int64_t seq = 100; seq < 50000; seq += OUTBOX_RANGE_MERGE_DISTANCE)
+		outbox_unread_add(&unread, seq, seq, NOW, OUTBOX_UNREAD_LATE);
+	check(unread.n > 2, "a chain of close ones does not become one however long");
+	for (int i = 0; i < unread.n; i++)
+		check(unread.ranges[i].hi - unread.ranges[i].lo < OUTBOX_MERGED_MAX ||
+			  outbox_unread_is_left(&unread.ranges[i]), "nor is a long one read at once");
+	start(1000000);
+	for (int64_t seq = 100; seq < 900000; seq += 5000)
+		outbox_unread_add(&unread, seq, seq, NOW, OUTBOX_UNREAD_LATE);
+	check(outbox_unread_is_left(&unread.ranges[0]), "nor one of which too many became part");
 }
 
 static void

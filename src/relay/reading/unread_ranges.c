@@ -45,8 +45,20 @@ merge_at(OutboxUnread *unread, int i)
 	remove_at(unread, i + 1);
 }
 
+/* The same.  Many short ones must not be read in one statement, either. */
 static void
-merge_nearest(OutboxUnread *unread)
+join_at(OutboxUnread *unread, int i)
+{
+	OutboxUnreadRange *range = &unread->ranges[i];
+
+	merge_at(unread, i);
+	if (range->hi - range->lo >= OUTBOX_MERGED_MAX)
+		range->why |= OUTBOX_UNREAD_LEFT;
+}
+
+/* The two between which there is least: the first of them. */
+static int
+find_nearest(const OutboxUnread *unread)
 {
 	int			nearest = 0;
 
@@ -54,7 +66,7 @@ merge_nearest(OutboxUnread *unread)
 		if (unread->ranges[i + 1].lo - unread->ranges[i].hi <
 			unread->ranges[nearest + 1].lo - unread->ranges[nearest].hi)
 			nearest = i;
-	merge_at(unread, nearest);
+	return nearest;
 }
 
 /* Does range i + 1 belong to range i? */
@@ -129,15 +141,15 @@ insert(OutboxUnread *unread, OutboxUnreadRange range)
 	int			i;
 
 	if (unread->n == OUTBOX_UNREAD_MAX)
-		merge_nearest(unread);
+		join_at(unread, find_nearest(unread));
 	for (i = unread->n; i > 0 && unread->ranges[i - 1].lo > range.lo; i--)
 		unread->ranges[i] = unread->ranges[i - 1];
 	unread->ranges[i] = range;
 	unread->n++;
 	if (i > 0 && are_one(unread, i - 1))
-		merge_at(unread, --i);
+		join_at(unread, --i);
 	while (i + 1 < unread->n && are_one(unread, i))
-		merge_at(unread, i);
+		join_at(unread, i);
 }
 
 /* The first range that is read before what is LEFT, and has some of these numbers. */
@@ -243,7 +255,7 @@ void
 outbox_unread_coarsen(OutboxUnread *unread, int max)
 {
 	while (unread->n > max)
-		merge_nearest(unread);
+		merge_at(unread, find_nearest(unread));
 }
 
 bool

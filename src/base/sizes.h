@@ -73,15 +73,10 @@
 /* At least so often, also where no row was counted as written in the database. */
 #define OUTBOX_SWEEP_LATEST_MS	(10 * 60000)
 
-/* Rows of a step of that: about a millisecond. */
+/* Entries of a step of that, and so rows at most: about a millisecond. */
 #define OUTBOX_SWEEP_ROWS		2000
 
-/*
- * Numbers that a claim walks of what is LEFT.  At least: 3 ms, if there are rows of all
- * of them and none can go.  At most: 0.1 s of that.  Where they take little time there
- * are more than at least.
- */
-#define OUTBOX_STRIDE_LEAST		2000
-#define OUTBOX_STRIDE_MAX		(32 * OUTBOX_STRIDE_LEAST)
+/* Entries that a claim walks of what is LEFT: 3 ms, if none of their rows can go. */
+#define OUTBOX_STRIDE			2000
 
 #endif							/* OUTBOX_SIZES_H */

@@ -49,7 +49,6 @@ typedef struct OutboxSweep
 {
 	int64		from;			/* the next row to look at; 0: no sweep now */
 	bool		whole;			/* this pass is over all rows */
-	int64		width;			/* numbers of the next step */
 	int64		took_us;		/* this pass, so far */
 	OutboxMonoTime rests_until; /* no other sweep before */
 	OutboxMonoTime forgotten_at;	/* the next one, if keys are forgotten */

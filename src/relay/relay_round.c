@@ -76,7 +76,7 @@ static void
 load_start(OutboxRelay *relay)
 {
 	OutboxRange all = {1, PG_INT64_MAX};
-	int64		last = outbox_store_last_ready();
+	int64		last = outbox_store_last_entry();
 
 	outbox_prepared_lost(&relay->prepared, &all);
 	find_prepared(relay);

@@ -8,11 +8,10 @@
  * rows that were read are looked at from time to time, in steps, since
  * there may be a million of them that all have a reason to wait.
  *
- * A step is a range of numbers, too: where an open transaction keeps vacuum from
- * removing what was published, a million dead entries of the index lie between
- * two rows, and passing them all at once would hold up messages for a quarter
- * of a second (measured).  How wide the next range is depends on how long this
- * one took.  And with millions of rows a pass takes seconds, so that the next one
+ * A step is so many entries of the index: where an open transaction keeps vacuum from
+ * removing what was published, a million dead ones lie between two rows, and passing
+ * them all at once would hold up messages for a quarter of a second (measured).  And
+ * with millions of rows a pass takes seconds, so that the next one
  * is a multiple of that away: sweeps take half a percent of a processor at most.
  *
  * A net must not become a mechanism.  Builds for tests look more often at what the
@@ -29,9 +28,6 @@
 #include "test_point.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
-
-/* Numbers of a step, to begin with and at least. */
-#define SWEEP_NUMBERS	10000
 
 /* In builds for tests, which rows the sweep would find is looked at this often. */
 #define LOOK_MS			5000
@@ -243,17 +239,15 @@ outbox_sweep_step(OutboxSweep *sweep, OutboxRelay *relay)
 {
 	Step	   *step = palloc(sizeof(Step));
 	int64		last = outbox_reader_end(&relay->reader) - 1;
-	int64		width = Max(sweep->width, SWEEP_NUMBERS);
+	int			entries = OUTBOX_SWEEP_ROWS;
 	OutboxClaim claim = {
 		.after = sweep->from - 1,
-		.upto = last - sweep->from < width ? last : sweep->from + width,
 		.limit = OUTBOX_SWEEP_ROWS,
 		.worker = MySlot->worker,
 		.nworkers = MySlot->nworkers,
 		.arg = step
 	};
 	OutboxMonoTime began = outbox_mono_now();
-	int64		took_us;
 
 #ifdef OUTBOX_TEST_POINTS
 	if (sweep->looks && sweep->from == 1)
@@ -262,6 +256,7 @@ outbox_sweep_step(OutboxSweep *sweep, OutboxRelay *relay)
 	step->relay = relay;
 	step->nfound = 0;
 	step->nmet = 0;
+	claim.upto = outbox_store_reach(sweep->from, last, &entries);
 	if (outbox_store_list(&claim, visit) < OUTBOX_SWEEP_ROWS)
 		step->last_seq = claim.upto;
 #ifdef OUTBOX_TEST_POINTS
@@ -277,11 +272,7 @@ outbox_sweep_step(OutboxSweep *sweep, OutboxRelay *relay)
 						  OUTBOX_UNREAD_SWEPT);
 	/* Not before: a step that fails is done again. */
 	sweep->from = step->last_seq < last ? step->last_seq + 1 : 0;
-
-	/* Empty stretches are passed in ever longer steps. */
-	took_us = outbox_mono_passed(began);
-	sweep->took_us += took_us;
+	sweep->took_us += outbox_mono_passed(began);
 	if (sweep->from == 0 && !only_looks(sweep))
 		end_pass(sweep, relay);
-	sweep->width = outbox_scan_stride(width, took_us);
 }

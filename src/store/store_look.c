@@ -50,28 +50,16 @@ outbox_store_find_keys(const int64 *hashes, const int64 *los,
 }
 
 int64
-outbox_store_last_ready(void)
-{
-	static OutboxStatement statement = {
-		"SELECT seq FROM outbox_internal.outbox WHERE " READY " ORDER BY seq DESC LIMIT 1",
-		SPI_OK_SELECT
-	};
-
-	outbox_store_run(&statement, NULL);
-	return SPI_processed == 0 ? 0 : DatumGetInt64(outbox_store_get(0, 1, NULL));
-}
-
-int64
-outbox_store_first_ready(int64 lo, int64 hi)
+outbox_store_last_ready(int64 from)
 {
 	static OutboxStatement statement = {
 		"SELECT seq FROM outbox_internal.outbox WHERE " READY
-		" AND seq >= $1 AND seq <= $2 ORDER BY seq LIMIT 1",
-		SPI_OK_SELECT, {INT8OID, INT8OID}
+		" AND seq >= $1 ORDER BY seq DESC LIMIT 1",
+		SPI_OK_SELECT, {INT8OID}
 	};
-	Datum		values[] = {Int64GetDatum(lo), Int64GetDatum(hi)};
+	Datum		value = Int64GetDatum(from);
 
-	outbox_store_run(&statement, values);
+	outbox_store_run(&statement, &value);
 	return SPI_processed == 0 ? 0 : DatumGetInt64(outbox_store_get(0, 1, NULL));
 }
 

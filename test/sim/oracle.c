@@ -551,6 +551,14 @@ sim_oracle_walked(int rows)
 		sim_broken("walked", "a claim has passed %d rows that it leaves out", rows);
 }
 
+/* Nor while one passes all that was deleted. */
+void
+sim_oracle_listed(int entries, int limit)
+{
+	if (entries > limit)
+		sim_broken("listed", "a list of %d rows at most has passed %d entries", limit, entries);
+}
+
 /* -------------------------------------------------------------------- memory */
 
 void

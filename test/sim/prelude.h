@@ -47,7 +47,6 @@ extern int	sim_held_keys_max;
 #define OUTBOX_CHECKED_KEYS		2
 #define OUTBOX_EXCLUDED_KEYS	3
 #define OUTBOX_RELEASED_MANY	2
-#define OUTBOX_STRIDE_LEAST		4
-#define OUTBOX_STRIDE_MAX		16
+#define OUTBOX_STRIDE			8
 
 #endif							/* SIM_PRELUDE_H */

@@ -445,6 +445,7 @@ extern void sim_oracle_process_ends(bool clean);
 extern void sim_oracle_turn(void);
 /* A claim has passed so many rows that it leaves out. */
 extern void sim_oracle_walked(int rows);
+extern void sim_oracle_listed(int entries, int limit);
 /* At rest: everything that can be is sent. */
 extern void sim_oracle_rest(bool all);
 

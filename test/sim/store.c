@@ -1072,6 +1072,7 @@ int
 outbox_store_list(const OutboxClaim *claim, OutboxRowVisit visit)
 {
 	int			count = 0;
+	int			passed = 0;		/* entries, of deleted rows, too */
 
 	statement("list");
 	for (int i = first_after(claim->after); i < sim_nrows && count < claim->limit; i++)
@@ -1081,12 +1082,15 @@ outbox_store_list(const OutboxClaim *claim, OutboxRowVisit visit)
 
 		if (row->seq > claim->upto)
 			break;
+		/* Of one number there may be more. */
+		passed += i == 0 || sim_rows[i - 1]->seq != row->seq;
 		seen = seen_version(row);
 		if (seen == NULL || !is_ready(seen) || is_excluded(claim, row, seen))
 			continue;
 		count++;
 		visit_row(row, seen, visit, claim->arg);
 	}
+	sim_oracle_listed(passed, claim->limit);
 	sim_learn(count);
 	return count;
 }
@@ -1131,14 +1135,14 @@ outbox_store_find_keys(const int64 *hashes, const int64 *los, const int64 *his,
 }
 
 int64
-outbox_store_last_ready(void)
+outbox_store_last_ready(int64 from)
 {
 	int			at_claim = snapshot;
 	int64		last = 0;
 
 	statement("last row");
 	latest_snapshot();
-	for (int i = sim_nrows - 1; i >= 0 && last == 0; i--)
+	for (int i = sim_nrows - 1; i >= 0 && sim_rows[i]->seq >= from && last == 0; i--)
 	{
 		SimVersion *seen = seen_version(sim_rows[i]);
 
@@ -1146,29 +1150,35 @@ outbox_store_last_ready(void)
 			last = sim_rows[i]->seq;
 	}
 	snapshot = at_claim;
-	sim_oracle_starts(last);
 	sim_learn(last);
 	return last;
 }
 
+/* No row is vacuumed here: each has its entry. */
 int64
-outbox_store_first_ready(int64 lo, int64 hi)
+outbox_store_reach(int64 lo, int64 hi, int *n)
 {
-	int			at_claim = snapshot;
-	int64		first = 0;
+	int64		reached = hi;
+	int			i = first_after(lo - 1);
 
-	statement("first row");
-	latest_snapshot();
-	for (int i = first_after(lo - 1); i < sim_nrows && sim_rows[i]->seq <= hi && first == 0; i++)
-	{
-		SimVersion *seen = seen_version(sim_rows[i]);
+	statement("entries");
+	for (; *n > 0 && i < sim_nrows && sim_rows[i]->seq <= hi; i++, (*n)--)
+		reached = sim_rows[i]->seq;
+	if (i == sim_nrows || sim_rows[i]->seq > hi)
+		reached = hi;
+	sim_learn(reached);
+	return reached;
+}
 
-		if (seen != NULL && is_ready(seen))
-			first = sim_rows[i]->seq;
-	}
-	snapshot = at_claim;
-	sim_learn(first);
-	return first;
+int64
+outbox_store_last_entry(void)
+{
+	int64		last = sim_nrows > 0 ? sim_rows[sim_nrows - 1]->seq : 0;
+
+	statement("last entry");
+	sim_oracle_starts(last);
+	sim_learn(last);
+	return last;
 }
 
 TimestampTz

@@ -22,8 +22,9 @@ my $PLACES = 5;
 my $OTHERS = 40_000;
 # Seen: 20, and 76,000 when a transaction announced one range from its first to its last row.
 my $MAX = 200;
-# The sweep of test builds reads all entries, so often.
+# The sweep of test builds reads all entries, so often; each twice, to see how many there are.
 my $SWEEP_S = 5;
+my $POLLS = 40;
 
 my $fake = OutboxTest::FakeBroker->start;
 my $node = OutboxTest::Node->create(
@@ -31,6 +32,7 @@ my $node = OutboxTest::Node->create(
 	conf => <<'END');
 autovacuum = off
 outbox.retention = 0
+outbox.poll_interval = 100ms
 END
 
 sub entries_read
@@ -51,6 +53,13 @@ sub all_entries_read
 	return $read;
 }
 
+# What sweeps have read since then, at most.
+sub swept
+{
+	my ($began) = @_;
+	return 2 * $OTHERS * (1 + int((time - $began) / $SWEEP_S));
+}
+
 my @sessions = map { $node->session } 1 .. $TRANSACTIONS;
 $_->query_safe('BEGIN') foreach @sessions;
 foreach my $place (1 .. $PLACES)
@@ -61,8 +70,25 @@ foreach my $place (1 .. $PLACES)
 		SELECT 'other', '{}' FROM generate_series(1, $OTHERS / ($PLACES - 1))");
 	$node->wait_sql(q{SELECT backlog FROM outbox_status}, 0, 60);
 }
+
+# --- a route is paused, and the worker has nothing to do
+
+$node->sql(q{INSERT INTO outbox_route (name, paused) VALUES ('paused', true)});
+my $id = $node->sql(q{SELECT outbox_enqueue('waits', '{}', route => 'paused')});
+usleep(1_500_000);
 my $began = time;
-my $before = all_entries_read();
+my $before = entries_read();
+usleep($POLLS * 100_000);
+my $idle = entries_read() - $before;
+note sprintf 'a worker that does nothing: %d entries read, at most %d of them by the sweep', $idle, swept($began);
+cmp_ok($idle, '<', swept($began) + $POLLS * $OTHERS / 10,
+	'polls do not pass what was published while a route is paused');
+$node->sql("SELECT outbox_discard('$id')");
+
+# --- transactions around others
+
+$began = time;
+$before = all_entries_read();
 $fake->begin_case;
 foreach my $i (1 .. $TRANSACTIONS)
 {
@@ -70,7 +96,7 @@ foreach my $i (1 .. $TRANSACTIONS)
 	$fake->wait_case($i * $PLACES);
 }
 my $read = all_entries_read() - $before;
-my $swept = $OTHERS * (1 + int((time - $began) / $SWEEP_S));
+my $swept = swept($began);
 note sprintf '%d transactions: %d entries read, at most %d of them by the sweep', $TRANSACTIONS, $read, $swept;
 cmp_ok($read, '<', $swept + $TRANSACTIONS * $MAX,
 	'a transaction around others costs what its own rows do');

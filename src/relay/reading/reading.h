@@ -309,8 +309,6 @@ typedef struct OutboxScan
 	int64		announced;		/* the highest number ever */
 	int			pause;			/* batches that leave new rows out */
 	int			last_pause;
-	int64		width;			/* numbers of what is LEFT that are read at
-								 * once */
 } OutboxScan;
 
 /* A range of more numbers is long. */
@@ -322,9 +320,6 @@ extern void outbox_scan_init(OutboxScan *scan);
 /* Rows that are to be read (again), and not before at, if that is set. */
 extern void outbox_scan_add(OutboxScan *scan, int64 lo, int64 hi,
 							OutboxMonoTime at, int why);
-
-/* The width of the next step, when one of that width took so long. */
-extern int64 outbox_scan_stride(int64 width, int64 took_us);
 
 extern void outbox_scan_claim(OutboxScan *scan, OutboxBatch *batch,
 							  OutboxMonoTime now);

@@ -8,8 +8,7 @@
  * meanwhile.  So it becomes OUTBOX_UNREAD_LEFT, and a claim reads the other ranges
  * and then what is new; where something is LEFT, they leave it half of the claim.
  * Millions of its rows may be of a route that is paused: it is read in steps, so that
- * what is new need not wait until they are walked.  Billions of its numbers may have no
- * row: where a wide step takes no time, the next one begins at the next row.
+ * what is new need not wait until they are walked.
  *
  * What is read out of turn that way may be newer than an unread row of its key.
  * The key index is asked (check_order()), and such a row's claim is released; the range
@@ -21,10 +20,6 @@
 
 #include "reading.h"
 #include "settings.h"
-
-/* How long a step should take that walks numbers. */
-#define STRIDE_SHORT_US	1000
-#define STRIDE_LONG_US	3000
 
 /* Batches that leave new rows out, after several whose rows were mostly released. */
 #define MAX_PAUSE		64
@@ -193,15 +188,7 @@ last_known(const OutboxScan *scan, const OutboxClaim *claim)
 {
 	if (claim->excluded_routes == NIL && claim->nexcluded_keys == 0)
 		return scan->announced;
-	return Max(scan->announced, outbox_store_last_ready());
-}
-
-int64
-outbox_scan_stride(int64 width, int64 took_us)
-{
-	if (took_us < STRIDE_SHORT_US && width < PG_INT64_MAX / 2)
-		return width * 2;
-	return took_us > STRIDE_LONG_US ? width / 2 : width;
+	return Max(scan->announced, outbox_store_last_ready(scan->unread.rest.lo));
 }
 
 /* Up to that number of the range.  NULL: the batch has room for no more. */
@@ -241,51 +228,26 @@ claim_ranges(OutboxScan *scan, OutboxBatch *batch, OutboxMonoTime now)
 			return;
 }
 
-/* Where the range has a row, of so many numbers; or the last of these. */
-static int64
-first_row(const OutboxUnreadRange *range, int64 width)
-{
-	int64		last = range->lo + Min(range->hi - range->lo, width - 1);
-	int64		seq = outbox_store_first_ready(range->lo, last);
-
-	return seq == 0 ? last : seq;
-}
-
 /*
- * A step of what is LEFT: so many numbers, of however many ranges.  Where there is
- * nothing the steps become ever longer, and no statement looks at more than has turned
- * out to be cheap: deleted rows that a forgotten transaction keeps in the index count.
+ * A step of what is LEFT: so many entries of rows, of however many ranges.  Deleted rows
+ * that a forgotten transaction keeps in the index count.
  */
 static void
 claim_left(OutboxScan *scan, OutboxBatch *batch, OutboxMonoTime now)
 {
 	const OutboxUnread *unread = &scan->unread;
-	int64		width = Max(scan->width, Max(OUTBOX_STRIDE_LEAST, outbox_window));
-	bool		sparse = width > OUTBOX_STRIDE_MAX;
-	int64		rest = Min(width, OUTBOX_STRIDE_MAX);
-	OutboxMonoTime began = outbox_mono_now();
+	int			rest = Max(OUTBOX_STRIDE, outbox_window);
 
-	for (int i = next_range(unread, 0, true, now); i < unread->n && rest > 0;
+	for (int i = next_range(unread, 0, true, now);
+		 i < unread->n && rest > 0 && !outbox_batch_full(batch);
 		 i = next_range(unread, i + 1, true, now))
 	{
 		const OutboxUnreadRange *range = &unread->ranges[i];
-		int64		from = sparse ? first_row(range, width) : range->lo;
-		int64		upto = from + Min(range->hi - from, rest - 1);
+		int64		upto = outbox_store_reach(range->lo, range->hi, &rest);
 		OutboxSegment *segment = claim_range(scan, batch, range, upto);
 
-		/*
-		 * Where it is full, the time tells nothing of the numbers behind
-		 * that.
-		 */
 		if (segment == NULL || segment->cut)
 			return;
-		rest -= upto - from + 1;
-	}
-	if (rest == 0)
-	{
-		int64		took_us = outbox_mono_passed(began);
-
-		scan->width = outbox_scan_stride(took_us > STRIDE_LONG_US ? Min(width, OUTBOX_STRIDE_MAX) : width, took_us);
 	}
 }
 

@@ -252,15 +252,25 @@ extern int	outbox_store_list_due(const OutboxClaim *claim, TimestampTz after_due
  */
 extern OutboxUnreadableRow *outbox_store_unreadable(void);
 
+/* ---------------------------------------------------------- store_entries.c */
+
+/*
+ * Up to where [lo, hi] has at most *n entries of rows that are ready, or were; takes
+ * those from *n.
+ */
+extern int64 outbox_store_reach(int64 lo, int64 hi, int *n);
+
+/* The number of the last one; 0: there is none. */
+extern int64 outbox_store_last_entry(void);
+
 /* ------------------------------------------------------------- store_look.c */
 
 /* Which of these keys have a row that is ready in [los[i], his[i]]. */
 extern void outbox_store_find_keys(const int64 *hashes, const int64 *los,
 								   const int64 *his, int n, bool *found);
 
-/* The highest seq that is ready, and the lowest one in [lo, hi]; 0: there is none. */
-extern int64 outbox_store_last_ready(void);
-extern int64 outbox_store_first_ready(int64 lo, int64 hi);
+/* The highest seq that is ready, of those from there on; 0: there is none. */
+extern int64 outbox_store_last_ready(int64 from);
 
 /* When the next waiting row is due, of those behind that one; 0 if there is none. */
 extern TimestampTz outbox_store_next_due(TimestampTz after_due, int64 after_seq);

@@ -79,6 +79,12 @@ CREATE FUNCTION outbox_test_next_due(after_due timestamptz DEFAULT '-infinity',
 	after_seq bigint DEFAULT 9223372036854775807)
 RETURNS timestamptz AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
 
+CREATE FUNCTION outbox_test_reach(lo bigint, hi bigint, n integer)
+RETURNS text AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
+
+CREATE FUNCTION outbox_test_last_entry()
+RETURNS bigint AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
+
 CREATE FUNCTION outbox_test_settle(tids tid[], ids uuid[],
 	archive text DEFAULT 'message')
 RETURNS boolean[] AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;

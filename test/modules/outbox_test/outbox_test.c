@@ -37,6 +37,8 @@ PG_FUNCTION_INFO_V1(outbox_test_list_retries);
 PG_FUNCTION_INFO_V1(outbox_test_visit_failed);
 PG_FUNCTION_INFO_V1(outbox_test_check_holders);
 PG_FUNCTION_INFO_V1(outbox_test_next_due);
+PG_FUNCTION_INFO_V1(outbox_test_reach);
+PG_FUNCTION_INFO_V1(outbox_test_last_entry);
 PG_FUNCTION_INFO_V1(outbox_test_settle);
 PG_FUNCTION_INFO_V1(outbox_test_fail);
 PG_FUNCTION_INFO_V1(outbox_test_routes);
@@ -335,6 +337,29 @@ outbox_test_next_due(PG_FUNCTION_ARGS)
 	if (due == 0)
 		PG_RETURN_NULL();
 	PG_RETURN_TIMESTAMPTZ(due);
+}
+
+Datum
+outbox_test_reach(PG_FUNCTION_ARGS)
+{
+	int			n = PG_GETARG_INT32(2);
+	int64		reached;
+
+	begin();
+	reached = outbox_store_reach(PG_GETARG_INT64(0), PG_GETARG_INT64(1), &n);
+	end();
+	PG_RETURN_TEXT_P(cstring_to_text(psprintf("%lld, %d left", (long long) reached, n)));
+}
+
+Datum
+outbox_test_last_entry(PG_FUNCTION_ARGS)
+{
+	int64		last;
+
+	begin();
+	last = outbox_store_last_entry();
+	end();
+	PG_RETURN_INT64(last);
 }
 
 /* ------------------------------------------------------------------ settle */

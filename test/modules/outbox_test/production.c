@@ -21,6 +21,7 @@
 #include "../../../src/store/store_claim.c"
 #include "../../../src/store/store_claim_direct.c"
 #include "../../../src/store/store_control.c"
+#include "../../../src/store/store_entries.c"
 #include "../../../src/store/store_fence.c"
 #include "../../../src/store/store_look.c"
 #include "../../../src/store/store_message.c"

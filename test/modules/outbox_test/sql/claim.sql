@@ -130,4 +130,20 @@ SELECT outbox_enqueue('e', '{}') IS NOT NULL AS ok;
 ROLLBACK;
 SELECT count(*) FROM outbox_test_claim();
 
+-- Entries of deleted rows count, and numbers without one do not
+BEGIN;
+SELECT setval('outbox_seq_seq', 1000000000);
+INSERT INTO outbox (event_type, payload) SELECT 'e', '{}' FROM generate_series(1, 5000);
+DELETE FROM outbox;
+INSERT INTO outbox (event_type, payload) VALUES ('e', '{}');
+SELECT lo, hi, n, outbox_test_reach(lo, hi, n) FROM (VALUES (1, 2000000000::bigint, 2000),
+	(1000000990, 1000001000, 2000), (1000000991, 1000001000, 10), (1000004000, 9223372036854775807, 2000),
+	(1, 1000, 10), (1, 0, 10), (1000005002, 9223372036854775807, 10)) v (lo, hi, n);
+SELECT outbox_test_last_entry();
+-- Where there is no such index, a step is bounded by its numbers
+DROP INDEX outbox_ready;
+SELECT outbox_test_reach(1, 2000000000, 2000), outbox_test_reach(1, 10, 2000);
+SELECT outbox_test_last_entry();
+ROLLBACK;
+
 DELETE FROM outbox_route WHERE name <> 'default';

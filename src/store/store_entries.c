@@ -1,0 +1,134 @@
+/*-------------------------------------------------------------------------
+ *
+ * store_entries.c
+ *		Entries of the index outbox_ready, of deleted rows, too.
+ *
+ * While a transaction keeps vacuum from removing what was published, a statement that
+ * finds nothing may pass a million entries of deleted rows.  And billions of numbers
+ * may have no entry.  So who reads a long range asks first how far so many entries
+ * go.  The table is not looked at, and the number is only a bound: nothing depends on
+ * an index that has been dropped, or is another one.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/itup.h"
+#include "access/relation.h"
+#include "access/relscan.h"
+#include "access/skey.h"
+#include "access/stratnum.h"
+#include "access/table.h"
+#include "catalog/pg_am.h"
+#include "catalog/pg_opfamily.h"
+#include "compat.h"
+#include "miscadmin.h"
+#include "store.h"
+#include "utils/fmgroids.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+
+typedef struct Entries
+{
+	Relation	rel;
+	Relation	index;
+	IndexScanDesc scan;
+} Entries;
+
+/* Does it have the numbers, in their order? */
+static bool
+is_usable(Relation rel, Relation index)
+{
+	return index->rd_rel->relkind == RELKIND_INDEX &&
+		index->rd_index->indrelid == RelationGetRelid(rel) &&
+		index->rd_index->indisvalid &&
+		index->rd_rel->relam == BTREE_AM_OID &&
+		index->rd_opfamily[0] == INTEGER_BTREE_FAM_OID &&
+		(index->rd_indoption[0] & INDOPTION_DESC) == 0;
+}
+
+/* Returns false, with nothing open, when there is no such index. */
+static bool
+begin_entries(Entries *entries, int64 from)
+{
+	Relation	rel = table_open(outbox_store_relid(), AccessShareLock);
+	Oid			indexid = get_relname_relid("outbox_ready", RelationGetNamespace(rel));
+	Relation	index = OidIsValid(indexid) ? relation_open(indexid, AccessShareLock) : NULL;
+	ScanKeyData key;
+
+	if (index == NULL || !is_usable(rel, index))
+	{
+		if (index != NULL)
+			relation_close(index, NoLock);
+		table_close(rel, NoLock);
+		return false;
+	}
+	entries->rel = rel;
+	entries->index = index;
+	entries->scan = compat_index_beginscan(rel, index, SnapshotAny, 1);
+	entries->scan->xs_want_itup = true;
+	/* Very many of these take their time, too. */
+	entries->scan->ignore_killed_tuples = false;
+	ScanKeyInit(&key, 1, BTGreaterEqualStrategyNumber, F_INT8GE, Int64GetDatum(from));
+	index_rescan(entries->scan, &key, 1, NULL, 0);
+	return true;
+}
+
+static bool
+next_entry(Entries *entries, ScanDirection direction, int64 *seq)
+{
+	bool		isnull;
+
+	if (index_getnext_tid(entries->scan, direction) == NULL)
+		return false;
+	*seq = DatumGetInt64(index_getattr(entries->scan->xs_itup, 1,
+									   entries->scan->xs_itupdesc, &isnull));
+	return true;
+}
+
+static void
+end_entries(Entries *entries)
+{
+	index_endscan(entries->scan);
+	relation_close(entries->index, NoLock);
+	table_close(entries->rel, NoLock);
+}
+
+int64
+outbox_store_reach(int64 lo, int64 hi, int *n)
+{
+	Entries		entries;
+	int64		reached = lo;
+	int64		seq = lo;
+	bool		more = true;
+
+	if (!begin_entries(&entries, lo))
+	{
+		reached = hi - lo < *n ? hi : lo + *n - 1;
+		*n = 0;
+		return reached;
+	}
+	while (*n > 0 && (more = next_entry(&entries, ForwardScanDirection, &seq)) && seq <= hi)
+	{
+		CHECK_FOR_INTERRUPTS();
+		reached = seq;
+		(*n)--;
+	}
+	end_entries(&entries);
+	return more && seq <= hi ? reached : hi;
+}
+
+int64
+outbox_store_last_entry(void)
+{
+	Entries		entries;
+	int64		seq = 0;
+
+	if (!begin_entries(&entries, 1))
+		return PG_INT64_MAX;
+	(void) next_entry(&entries, BackwardScanDirection, &seq);
+	end_entries(&entries);
+	return seq;
+}

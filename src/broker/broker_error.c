@@ -135,7 +135,7 @@ static const StatusMeaning meanings[] = {
 	OUTBOX_REASON_PROTOCOL, NULL},
 	{AMQP_STATUS_BROKER_UNSUPPORTED_SASL_METHOD, OUTBOX_REASON_MECHANISM_MISSING,
 		OUTBOX_REASON_MECHANISM_MISSING,
-	"the broker does not offer us the mechanism of outbox.auth_mechanism"},
+	"the broker does not offer the mechanism of outbox.auth_mechanism"},
 	{AMQP_STATUS_NO_MEMORY, OUTBOX_REASON_NO_RESOURCES,
 	OUTBOX_REASON_NO_RESOURCES, NULL},
 	/* the last: any other */

@@ -345,7 +345,7 @@ subtest 'the login by a certificate' => sub {
 		qr/^password file f outbox\.auth_mechanism is external/, 'outbox_preflight() says so');
 	$node->set('outbox.tls_cert_file', $client->{cert});
 	$node->set('outbox.tls_key_file', $client->{key});
-	is_refused(undef, 'mechanism not offered', qr/does not offer us the mechanism/, 'it is not among auth_mechanisms');
+	is_refused(undef, 'mechanism not offered', qr/does not offer the mechanism/, 'it is not among auth_mechanisms');
 	$rabbit->erlang(q(application:set_env(rabbit, auth_mechanisms, ['PLAIN', 'EXTERNAL'])));
 	ok(is_well(), 'with one; the password file is not read');
 	# There may be connections that have no user yet, or end.

@@ -114,7 +114,7 @@ typedef struct OutboxPreparedList
 	OutboxRange range;
 } OutboxPreparedList;
 
-/* What one may have changed of which nothing is known. */
+/* Signals of a prepared transaction of which only the xid is known: it may have changed any of these. */
 #define OUTBOX_PREPARED_SIGNALS \
 	(OUTBOX_SIGNAL_CONFIG | OUTBOX_SIGNAL_REMOVED | OUTBOX_SIGNAL_JOBS)
 

@@ -164,8 +164,8 @@ outbox_workers_advice(void)
 {
 	if (!outbox_shared->at_limit)
 		return "All worker processes of the server are in use: raise max_worker_processes and restart, or lower outbox.workers.";
-	return psprintf("The databases of this server have all %d workers that outbox.max_workers%s allows: raise it and reload, or lower outbox.workers.",
-					outbox_worker_limit(), outbox_max_workers == 0 ? " (0: half of max_worker_processes)" : "");
+	return psprintf("The databases of this server have all %d workers that outbox.max_workers allows: raise it (0 is half of max_worker_processes) and reload, or lower outbox.workers.",
+					outbox_worker_limit());
 }
 
 void

@@ -296,7 +296,8 @@ my @states = (
 	[ 'a certificate of tomorrow', 'certificate not yet valid', tls($early, ca_file => 'early.crt'), 'shows', detail => qr/not yet valid/, out => qr/notBefore=/ ],
 	[ 'a broker that wants a client certificate', 'client certificate required', tls($asks, ca_file => 'good.crt'), 'shows', detail => qr/certificate/ ],
 	[ 'a client certificate of another CA', 'client certificate refused',
-		tls($asks, ca_file => 'good.crt', cert_file => 'good.crt', key_file => 'good.key'), 'shows', detail => qr/unknown CA/i, out => qr/CN = good/ ],
+		# With TLS 1.3 the alert comes behind the handshake: a reset can take it away, and only another try brings it.
+		tls($asks, ca_file => 'good.crt', cert_file => 'good.crt', key_file => 'good.key'), 'shows', within => 20, detail => qr/unknown CA/i, out => qr/CN = good/ ],
 	[ 'a certificate without its key', 'TLS files unusable', tls($good, ca_file => 'good.crt', cert_file => 'other.crt'), 'shows', detail => qr/has no private key/ ],
 	[ 'a key that others may read', 'private key not private',
 		sub { chmod 0644, "$dir/other.key"; tls($asks, ca_file => 'good.crt', cert_file => 'other.crt', key_file => 'other.key')->() }, 'fixes' ],
@@ -415,7 +416,7 @@ my @states = (
 $states->between(sub {
 	my ($problem) = @_;
 	$node->wait_sql(q{SELECT bool_and(state = 'idle') FROM outbox_workers}, 't');
-	$node->wait_drained unless $problem =~ /^(?:row locked|external nack)$/;
+	$node->wait_drained unless $problem eq 'external nack';
 });
 $states->run(@states);
 

@@ -114,7 +114,10 @@ typedef struct OutboxPreparedList
 	OutboxRange range;
 } OutboxPreparedList;
 
-/* Signals of a prepared transaction of which only the xid is known: it may have changed any of these. */
+/*
+ * Of a prepared transaction of which only the xid is known: it may have changed any
+ * of these.
+ */
 #define OUTBOX_PREPARED_SIGNALS \
 	(OUTBOX_SIGNAL_CONFIG | OUTBOX_SIGNAL_REMOVED | OUTBOX_SIGNAL_JOBS)
 

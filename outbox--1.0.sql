@@ -104,8 +104,12 @@ COMMENT ON FUNCTION outbox_internal.outbox_alter_table(oid, text) IS
 -- The relay of this database, and whose database this is
 --
 
+/*
+ * Primary keys are found by their names, here and below: without a name given, the server
+ * would choose another one where somebody has a relation of that name.
+ */
 CREATE TABLE @extschema@.outbox_control (
-	singleton boolean PRIMARY KEY DEFAULT true CHECK (singleton),
+	singleton boolean CONSTRAINT outbox_control_pkey PRIMARY KEY DEFAULT true CHECK (singleton),
 	paused boolean NOT NULL DEFAULT false,
 	system_identifier bigint NOT NULL,
 	database_oid oid NOT NULL,
@@ -141,7 +145,7 @@ COMMENT ON FUNCTION outbox_internal.outbox_route_allowed(text, text, text, text,
 'True, or an error that names the column of outbox_route and says what is allowed (23514, 22023, 54000, 55000).';
 
 CREATE TABLE @extschema@.outbox_route (
-	name text PRIMARY KEY,
+	name text CONSTRAINT outbox_route_pkey PRIMARY KEY,
 	exchange text NOT NULL DEFAULT 'outbox',
 	exchange_type text,
 	routing_key text NOT NULL DEFAULT '{event_type}',
@@ -184,7 +188,7 @@ CREATE TABLE @extschema@.outbox_key_number (
 	route text NOT NULL,
 	key_hash bigint NOT NULL,
 	last bigint NOT NULL,
-	PRIMARY KEY (route, key_hash)
+	CONSTRAINT outbox_key_number_pkey PRIMARY KEY (route, key_hash)
 ) WITH (fillfactor = 80);
 
 COMMENT ON TABLE @extschema@.outbox_key_number IS
@@ -289,7 +293,7 @@ CREATE TABLE @extschema@.outbox (
 	outlet text,
 	counted boolean,
 	last_error_reason text,
-	PRIMARY KEY (id)
+	CONSTRAINT outbox_pkey PRIMARY KEY (id)
 )
 /*
  * A queue: rows come and go and the table stays small, so vacuum by number of
@@ -3665,7 +3669,7 @@ COMMENT ON FUNCTION @extschema@.outbox_top() IS
 --
 
 CREATE TABLE @extschema@.outbox_history (
-	id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+	id bigint GENERATED ALWAYS AS IDENTITY CONSTRAINT outbox_history_pkey PRIMARY KEY,
 	at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
 	role name NOT NULL,
 	action text NOT NULL,
@@ -4354,7 +4358,7 @@ COMMENT ON FUNCTION @extschema@.outbox_worker_restart() IS
 --
 
 CREATE TABLE @extschema@.outbox_job (
-	id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+	id bigint GENERATED ALWAYS AS IDENTITY CONSTRAINT outbox_job_pkey PRIMARY KEY,
 	kind text NOT NULL CHECK (kind IN ('replay')),
 	state text NOT NULL DEFAULT 'waiting'
 		CHECK (state IN ('waiting', 'running', 'done', 'cancelled', 'failed')),

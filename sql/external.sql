@@ -147,6 +147,14 @@ SELECT * FROM nack_one('unknown/1', 'extcelery');
 SELECT * FROM nack_one('an_event_type_of_some_length_or_more/1', 'extlong');
 SELECT * FROM nack_one('a/1', 'extnumbered');
 SELECT * FROM nack_one('b/1', 'extnumbered');
+-- Another table's index with the name of the key's index, on other types, is not read
+BEGIN;
+ALTER INDEX outbox_key_number_pkey RENAME TO outbox_key_number_renamed;
+CREATE TABLE outbox_regress.mine AS SELECT 5000000000000000000 + i AS route, i AS key_hash FROM generate_series(1, 500) i;
+CREATE INDEX outbox_key_number_pkey ON outbox_regress.mine (route, key_hash);
+ALTER TABLE outbox_regress.mine SET SCHEMA public;
+SELECT * FROM nack_one('c/1', 'extnumbered');
+ROLLBACK;
 -- An argument that is constant for the statement, over many rows
 SELECT put('n1 n2 n3 n4 n5', 'extnone');
 CREATE TABLE outbox_regress.claimed AS SELECT token, id, seq - min(seq) OVER () AS n FROM outbox_claim('extnone');

@@ -19,11 +19,10 @@
 #include "postgres.h"
 
 #include "access/genam.h"
-#include "access/relation.h"
 #include "access/table.h"
 #include "access/tableam.h"
 #include "admin_internal.h"
-#include "catalog/pg_am.h"
+#include "catalog.h"
 #include "catalog/pg_class.h"
 #include "columns.h"
 #include "compat.h"
@@ -152,36 +151,23 @@ count_row(Sample *sample, TupleTableSlot *slot, TimestampTz now)
 		route->oldest = since;
 }
 
-/* Is it the one that the script has made, or one that is as good? */
-static bool
-is_usable(Relation rel, Relation index, bool by_seq)
-{
-	return index->rd_index->indrelid == RelationGetRelid(rel) &&
-		index->rd_index->indisvalid && index->rd_rel->relam == BTREE_AM_OID &&
-		(!by_seq || TupleDescAttr(RelationGetDescr(index), 0)->atttypid == INT8OID);
-}
-
-/* Reads an index from seq "from" on (0: from its beginning), or from its end back. */
+/*
+ * Reads an index, of which that is the first column, from seq "from" on (0: from its
+ * beginning), or from its end back.
+ */
 static void
-read_index(Relation rel, const char *index_name, ScanDirection direction, int64 from,
-		   int max_entries, Sample *sample)
+read_index(Relation rel, const char *index_name, AttrNumber column,
+		   ScanDirection direction, int64 from, int max_entries, Sample *sample)
 {
-	Oid			indexid = get_relname_relid(index_name, RelationGetNamespace(rel));
+	Relation	index = outbox_open_index(rel, index_name, column, 0);
 	TimestampTz now = GetCurrentTimestamp();
 	TupleTableSlot *slot;
-	Relation	index;
 	IndexScanDesc scan;
 	ScanKeyData key;
 
 	sample->complete = false;
-	if (!OidIsValid(indexid))
+	if (index == NULL)
 		return;
-	index = relation_open(indexid, AccessShareLock);
-	if (index->rd_rel->relkind != RELKIND_INDEX || !is_usable(rel, index, from > 0))
-	{
-		relation_close(index, NoLock);
-		return;
-	}
 	slot = table_slot_create(rel, NULL);
 	scan = compat_index_beginscan(rel, index, GetActiveSnapshot(), from > 0 ? 1 : 0);
 	ScanKeyInit(&key, 1, BTGreaterEqualStrategyNumber, F_INT8GE, Int64GetDatum(from));
@@ -196,7 +182,7 @@ read_index(Relation rel, const char *index_name, ScanDirection direction, int64 
 	}
 	index_endscan(scan);
 	ExecDropSingleTupleTableSlot(slot);
-	relation_close(index, NoLock);
+	index_close(index, NoLock);
 }
 
 /* Where the rows of this database begin, as its workers know; 0: they do not. */
@@ -227,14 +213,14 @@ read_ready(Relation rel, int max_entries, Sample *sample)
 {
 	int64		from;
 
-	read_index(rel, "outbox_ready", ForwardScanDirection, 0, max_entries, sample);
+	read_index(rel, "outbox_ready", COL_SEQ, ForwardScanDirection, 0, max_entries, sample);
 	if (sample->complete || sample->nroutes > 0)
 		return;
 	from = lowest_seq();
 	if (from > 0)
-		read_index(rel, "outbox_ready", ForwardScanDirection, from, max_entries, sample);
+		read_index(rel, "outbox_ready", COL_SEQ, ForwardScanDirection, from, max_entries, sample);
 	if (sample->nroutes == 0)
-		read_index(rel, "outbox_ready", BackwardScanDirection, 0, max_entries, sample);
+		read_index(rel, "outbox_ready", COL_SEQ, BackwardScanDirection, 0, max_entries, sample);
 	sample->complete = false;
 }
 
@@ -244,7 +230,7 @@ read_external(Relation rel, const char *index_name, int max_entries, Sample *sam
 {
 	bool		complete = sample->complete;
 
-	read_index(rel, index_name, ForwardScanDirection, 0, max_entries, sample);
+	read_index(rel, index_name, COL_ROUTE, ForwardScanDirection, 0, max_entries, sample);
 	sample->complete = sample->complete && complete;
 }
 
@@ -299,10 +285,10 @@ outbox_backlog_sample(PG_FUNCTION_ARGS)
 	read_ready(rel, max_entries, sample);
 	read_external(rel, "outbox_external", max_entries, sample);
 	return_sample(fcinfo, "ready", sample);
-	read_index(rel, "outbox_waiting", ForwardScanDirection, 0, max_entries, sample);
+	read_index(rel, "outbox_waiting", COL_AVAILABLE_AT, ForwardScanDirection, 0, max_entries, sample);
 	read_external(rel, "outbox_external_waiting", max_entries, sample);
 	return_sample(fcinfo, "waiting", sample);
-	read_index(rel, "outbox_failed_seq", ForwardScanDirection, 0, max_entries, sample);
+	read_index(rel, "outbox_failed_seq", COL_SEQ, ForwardScanDirection, 0, max_entries, sample);
 	return_sample(fcinfo, "failed", sample);
 	table_close(rel, NoLock);
 	return (Datum) 0;

@@ -33,9 +33,11 @@
 #include "catalog.h"
 #include "catalog/dependency.h"
 #include "catalog/indexing.h"
+#include "catalog/pg_am.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_depend.h"
 #include "catalog/pg_extension.h"
+#include "catalog/pg_index.h"
 #include "catalog/pg_inherits.h"
 #include "catalog/pg_namespace.h"
 #include "catalog/pg_proc.h"
@@ -359,6 +361,44 @@ outbox_extension_schema(void)
 	systable_endscan(scan);
 	table_close(extensions, AccessShareLock);
 	return schema;
+}
+
+static bool
+has_columns(Relation index, AttrNumber first, AttrNumber second)
+{
+	AttrNumber	columns[] = {first, second};
+	int			n = second == 0 ? 1 : 2;
+
+	if (!index->rd_index->indisvalid || index->rd_rel->relam != BTREE_AM_OID ||
+		index->rd_index->indnkeyatts < n)
+		return false;
+	for (int i = 0; i < n; i++)
+		if (index->rd_index->indkey.values[i] != columns[i] ||
+			(index->rd_indoption[i] & INDOPTION_DESC) != 0)
+			return false;
+	return true;
+}
+
+Relation
+outbox_open_index(Relation rel, const char *name, AttrNumber first,
+				  AttrNumber second)
+{
+	List	   *indexes = RelationGetIndexList(rel);
+	Relation	found = NULL;
+	ListCell   *cell;
+
+	foreach(cell, indexes)
+	{
+		char	   *its = get_rel_name(lfirst_oid(cell));
+
+		if (its != NULL && strcmp(its, name) == 0)
+			found = index_open(lfirst_oid(cell), AccessShareLock);
+	}
+	list_free(indexes);
+	if (found == NULL || has_columns(found, first, second))
+		return found;
+	index_close(found, NoLock);
+	return NULL;
 }
 
 /*

@@ -26,6 +26,14 @@ extern Oid	outbox_owner_of_relation(Oid relid);
 extern Oid	outbox_extension_schema(void);
 
 /*
+ * The index of rel with that name, open and locked, if it is a valid B-tree that
+ * begins with these columns (second 0: one) in ascending order; else NULL.  Other
+ * tables' indexes of that name are neither found nor locked.
+ */
+extern Relation outbox_open_index(Relation rel, const char *name,
+								  AttrNumber first, AttrNumber second);
+
+/*
  * Where a statement runs as the owner for somebody else, in a security-restricted
  * operation or because the caller knows it (acting): an ERROR (0A000) that names
  * the trigger or constraint of rel which such an event defers.

@@ -18,6 +18,7 @@
 
 #include "access/genam.h"
 #include "access/table.h"
+#include "catalog.h"
 #include "catalog/pg_type.h"
 #include "commands/sequence.h"
 #include "enqueue_internal.h"
@@ -93,8 +94,7 @@ outbox_key_is_being_numbered(const char *route, int64 key_hash)
 {
 	Relation	rel = table_open(outbox_relation_oid("outbox_key_number"),
 								 AccessShareLock);
-	Oid			index = get_relname_relid("outbox_key_number_pkey",
-										  RelationGetNamespace(rel));
+	Relation	index = outbox_open_index(rel, "outbox_key_number_pkey", 1, 2);
 	SnapshotData dirty;
 	ScanKeyData keys[2];
 	SysScanDesc scan;
@@ -106,12 +106,14 @@ outbox_key_is_being_numbered(const char *route, int64 key_hash)
 						   F_TEXTEQ, CStringGetTextDatum(route));
 	ScanKeyInit(&keys[1], 2, BTEqualStrategyNumber, F_INT8EQ,
 				Int64GetDatum(key_hash));
-	scan = systable_beginscan(rel, index, OidIsValid(index), &dirty,
-							  lengthof(keys), keys);
+	scan = systable_beginscan(rel, index == NULL ? InvalidOid : RelationGetRelid(index),
+							  index != NULL, &dirty, lengthof(keys), keys);
 	while (HeapTupleIsValid(systable_getnext(scan)))
 		if (TransactionIdIsValid(dirty.xmin) || TransactionIdIsValid(dirty.xmax))
 			busy = true;
 	systable_endscan(scan);
+	if (index != NULL)
+		index_close(index, NoLock);
 	table_close(rel, NoLock);
 	return busy;
 }

@@ -22,12 +22,10 @@
 #include "postgres.h"
 
 #include "access/genam.h"
-#include "access/relation.h"
 #include "access/table.h"
 #include "access/tableam.h"
 #include "caps.h"
-#include "catalog/pg_am.h"
-#include "catalog/pg_class.h"
+#include "catalog.h"
 #include "catalog/pg_collation.h"
 #include "catalog/pg_type.h"
 #include "compat.h"
@@ -51,33 +49,24 @@ cap_of(const char *route, int most)
 
 /* WHERE counted, and as it was made: with another one it would count too few. */
 static bool
-is_usable(Relation rel, Relation index)
+is_usable(Relation index)
 {
 	List	   *predicate = RelationGetIndexPredicate(index);
 	Var		   *var = list_length(predicate) == 1 ? linitial(predicate) : NULL;
 
-	return index->rd_rel->relkind == RELKIND_INDEX &&
-		index->rd_index->indrelid == RelationGetRelid(rel) &&
-		index->rd_index->indisvalid && index->rd_rel->relam == BTREE_AM_OID &&
-		index->rd_index->indnkeyatts == 1 &&
-		TupleDescAttr(RelationGetDescr(index), 0)->atttypid == TEXTOID &&
-		index->rd_indcollation[0] == C_COLLATION_OID &&
-		var != NULL && IsA(var, Var) &&
-		var->varattno == get_attnum(RelationGetRelid(rel), "counted");
+	return index->rd_indcollation[0] == C_COLLATION_OID &&
+		var != NULL && IsA(var, Var) && var->varattno == COL_COUNTED;
 }
 
 /* NULL: it is gone, or another one. */
 static Relation
 find_index(Relation rel)
 {
-	Oid			indexid = get_relname_relid("outbox_counted",
-											RelationGetNamespace(rel));
-	Relation	index = OidIsValid(indexid) ?
-		try_relation_open(indexid, AccessShareLock) : NULL;
+	Relation	index = outbox_open_index(rel, "outbox_counted", COL_ROUTE, 0);
 
-	if (index == NULL || is_usable(rel, index))
+	if (index == NULL || is_usable(index))
 		return index;
-	relation_close(index, NoLock);
+	index_close(index, NoLock);
 	return NULL;
 }
 
@@ -159,7 +148,7 @@ count_and_admit(Relation rel, const OutboxRoute *route, const OutboxCap *cap)
 			verdict = OUTBOX_CAP_ROOM;	/* nothing is kept */
 	}
 	LockRelease(&tag, ExclusiveLock, false);
-	relation_close(index, NoLock);
+	index_close(index, NoLock);
 	return verdict == OUTBOX_CAP_ROOM;
 }
 
@@ -216,7 +205,7 @@ outbox_route_is_full(PG_FUNCTION_ARGS)
 		LockRelease(&tag, ExclusiveLock, false);
 	}
 	if (index != NULL)
-		relation_close(index, NoLock);
+		index_close(index, NoLock);
 	table_close(rel, NoLock);
 	if (!counts)
 		PG_RETURN_NULL();

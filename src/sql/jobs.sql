@@ -3,7 +3,7 @@
 --
 
 CREATE TABLE @extschema@.outbox_job (
-	id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+	id bigint GENERATED ALWAYS AS IDENTITY CONSTRAINT outbox_job_pkey PRIMARY KEY,
 	kind text NOT NULL CHECK (kind IN ('replay')),
 	state text NOT NULL DEFAULT 'waiting'
 		CHECK (state IN ('waiting', 'running', 'done', 'cancelled', 'failed')),

@@ -3,7 +3,7 @@
 --
 
 CREATE TABLE @extschema@.outbox_history (
-	id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+	id bigint GENERATED ALWAYS AS IDENTITY CONSTRAINT outbox_history_pkey PRIMARY KEY,
 	at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
 	role name NOT NULL,
 	action text NOT NULL,

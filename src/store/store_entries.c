@@ -15,13 +15,12 @@
 
 #include "access/genam.h"
 #include "access/itup.h"
-#include "access/relation.h"
 #include "access/relscan.h"
 #include "access/skey.h"
 #include "access/stratnum.h"
 #include "access/table.h"
-#include "catalog/pg_am.h"
-#include "catalog/pg_opfamily.h"
+#include "catalog.h"
+#include "columns.h"
 #include "compat.h"
 #include "miscadmin.h"
 #include "store.h"
@@ -37,31 +36,16 @@ typedef struct Entries
 	IndexScanDesc scan;
 } Entries;
 
-/* Does it have the numbers, in their order? */
-static bool
-is_usable(Relation rel, Relation index)
-{
-	return index->rd_rel->relkind == RELKIND_INDEX &&
-		index->rd_index->indrelid == RelationGetRelid(rel) &&
-		index->rd_index->indisvalid &&
-		index->rd_rel->relam == BTREE_AM_OID &&
-		index->rd_opfamily[0] == INTEGER_BTREE_FAM_OID &&
-		(index->rd_indoption[0] & INDOPTION_DESC) == 0;
-}
-
 /* Returns false, with nothing open, when there is no such index. */
 static bool
 begin_entries(Entries *entries, int64 from)
 {
 	Relation	rel = table_open(outbox_store_relid(), AccessShareLock);
-	Oid			indexid = get_relname_relid("outbox_ready", RelationGetNamespace(rel));
-	Relation	index = OidIsValid(indexid) ? relation_open(indexid, AccessShareLock) : NULL;
+	Relation	index = outbox_open_index(rel, "outbox_ready", COL_SEQ, 0);
 	ScanKeyData key;
 
-	if (index == NULL || !is_usable(rel, index))
+	if (index == NULL)
 	{
-		if (index != NULL)
-			relation_close(index, NoLock);
 		table_close(rel, NoLock);
 		return false;
 	}
@@ -92,7 +76,7 @@ static void
 end_entries(Entries *entries)
 {
 	index_endscan(entries->scan);
-	relation_close(entries->index, NoLock);
+	index_close(entries->index, NoLock);
 	table_close(entries->rel, NoLock);
 }
 

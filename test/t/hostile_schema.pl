@@ -442,8 +442,8 @@ foreach my $relation (@relations)
 {
 	my ($name, $kind) = @$relation;
 	my $index = $kind =~ /^[iI]$/ ? 1 : 0;
-	# The server chooses these names, and takes another one.
-	my $chosen = $name =~ /(_pkey|_idx|_id_seq)$/ ? 1 : 0;
+	# The server chooses these names, and takes another one; no index is found by them.
+	my $chosen = $name =~ /(_idx|_id_seq)$/ ? 1 : 0;
 
 	taken("relation $name", "CREATE TABLE $name ()", other => $chosen);
 	taken("type $name", "CREATE TYPE $name AS ENUM ('a')", other => $index);

@@ -506,7 +506,7 @@ BEGIN
 			SELECT 'SCHEMA', n.oid::regnamespace::text, n.oid, n.nspname, n.nspowner, n.nspacl
 			FROM pg_namespace n WHERE n.oid = 'outbox_inbox_internal'::regnamespace) o,
 			aclexplode(o.acl) a
-		WHERE o.owner = current_user::regrole AND a.grantee <> o.owner
+		WHERE o.owner = (SELECT oid FROM pg_roles WHERE rolname = current_user) AND a.grantee <> o.owner
 			AND (o.schema = 'outbox_inbox_internal'::regnamespace
 				OR o.schema = '@extschema@'::regnamespace AND starts_with(o.object::text, 'outbox_inbox'))
 	LOOP

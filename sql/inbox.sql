@@ -7,6 +7,15 @@ CREATE ROLE regress_inbox_consumer;
 CREATE ROLE regress_inbox_owner;
 DO $$ BEGIN EXECUTE format('GRANT CREATE ON DATABASE %I TO regress_inbox_owner', current_database()); END $$;
 
+-- The owner's name is not folded to that of another role: nobody else may execute anything
+BEGIN;
+CREATE ROLE "Regress_Inbox_Owner" SUPERUSER;
+SET LOCAL ROLE "Regress_Inbox_Owner";
+CREATE EXTENSION outbox_inbox SCHEMA "In % Box";
+SELECT p.proname FROM pg_proc p WHERE p.pronamespace = '"In % Box"'::regnamespace
+	AND has_function_privilege('regress_inbox_consumer', p.oid, 'EXECUTE');
+ROLLBACK;
+
 -- Whoever may create in the database installs it, and owns all of it
 SET ROLE regress_inbox_owner;
 CREATE SCHEMA inbox;

@@ -76,6 +76,13 @@ SELECT key FROM outbox_internal.outbox_once ORDER BY key;
 INSERT INTO outbox_internal.outbox_once SELECT 'default', i::text, outbox_uuid7(), now() - interval '1 year' FROM generate_series(1, 1500) i;
 SELECT outbox_internal.outbox_once_maintain('1 day'), outbox_internal.outbox_once_maintain('1 day'), outbox_internal.outbox_once_maintain('1 day');
 
+-- one without an id has none to return: the key is free
+SELECT once('null', 40);
+ALTER TABLE outbox_internal.outbox_once ALTER id DROP NOT NULL;
+UPDATE outbox_internal.outbox_once SET id = NULL WHERE key = 'null';
+SELECT once('null', 41), once('null', 42);
+ALTER TABLE outbox_internal.outbox_once ALTER id SET NOT NULL;
+
 -- a trigger that leaves the row out is an error, and not an endless loop
 CREATE FUNCTION leave_once_out() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
 CREATE TRIGGER leave_out BEFORE INSERT ON outbox_internal.outbox_once FOR EACH ROW EXECUTE FUNCTION leave_once_out();

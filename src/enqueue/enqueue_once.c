@@ -43,11 +43,12 @@ enum
 
 #define FIND_SQL \
 	"SELECT o.id FROM outbox_internal.outbox_once o WHERE o.route OPERATOR(pg_catalog.=) $1" \
-	" AND o.key OPERATOR(pg_catalog.=) $2 AND o.at OPERATOR(pg_catalog.>) $3"
+	" AND o.key OPERATOR(pg_catalog.=) $2 AND o.at OPERATOR(pg_catalog.>) $3" \
+	" AND o.id IS NOT NULL"
 #define TAKE_SQL \
 	"INSERT INTO outbox_internal.outbox_once AS o (route, key, id, at) VALUES ($1, $2, $5, $4)" \
 	" ON CONFLICT (route, key) DO UPDATE SET id = excluded.id, at = excluded.at" \
-	" WHERE o.at OPERATOR(pg_catalog.<=) $3"
+	" WHERE o.at OPERATOR(pg_catalog.<=) $3 OR o.id IS NULL"
 #define GIVE_BACK_SQL \
 	"DELETE FROM outbox_internal.outbox_once o WHERE o.route OPERATOR(pg_catalog.=) $1" \
 	" AND o.key OPERATOR(pg_catalog.=) $2"

@@ -548,9 +548,12 @@ announce(Row *row)
 static bool
 move_dead_letter(Row *row)
 {
-	char	   *name = TextDatumGetCString(VALUE(COL_ROUTE));
+	char	   *name;
 	const OutboxRoute *route;
 
+	/* A trigger of the administrator's may have run before. */
+	check_row(row);
+	name = TextDatumGetCString(VALUE(COL_ROUTE));
 	if (!outbox_route_lock(name, false))
 		return false;
 	route = usable_route(row, InvalidOid);

@@ -262,8 +262,10 @@ outbox_store_find_ids(const pg_uuid_t *ids, size_t stride, int n, bool *marks,
 	qsort(sorted, n, sizeof(char *), compare_pointed);
 	for (uint64 row = 0; row < SPI_processed; row++)
 	{
-		pg_uuid_t  *id = DatumGetUUIDP(outbox_store_get(row, 1, NULL));
-		const char **found = bsearch(&id, sorted, n, sizeof(char *), compare_pointed);
+		bool		isnull;
+		pg_uuid_t  *id = DatumGetUUIDP(outbox_store_get(row, 1, &isnull));
+		const char **found = isnull ? NULL :
+			bsearch(&id, sorted, n, sizeof(char *), compare_pointed);
 
 		if (found == NULL)
 			continue;

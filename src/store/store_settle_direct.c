@@ -266,10 +266,12 @@ fetch_row(Relation rel, const OutboxSettled *row, TupleTableSlot *slot)
 {
 	ItemPointerData tid = row->tid;
 	bool		isnull;
+	Datum		id;
 
-	return table_tuple_fetch_row_version(rel, &tid, GetActiveSnapshot(), slot) &&
-		memcmp(DatumGetUUIDP(slot_getattr(slot, COL_ID, &isnull)), &row->id,
-			   UUID_LEN) == 0;
+	if (!table_tuple_fetch_row_version(rel, &tid, GetActiveSnapshot(), slot))
+		return false;
+	id = slot_getattr(slot, COL_ID, &isnull);
+	return !isnull && memcmp(DatumGetUUIDP(id), &row->id, UUID_LEN) == 0;
 }
 
 /* Returns false when somebody has deleted, changed or locked it. */

@@ -175,4 +175,15 @@ is($dead, 42, 'in the midst of others: those that no queue takes go to the faile
 is($back, 0, 'in the midst of others: the order of each key is kept');
 is($node->sql('SELECT count(*) FROM outbox'), '0', 'in the midst of others: none is left');
 
+# --- a trigger that takes the route away is an error, and crashes nothing
+
+$node->sql(<<'SQL');
+CREATE FUNCTION take_route() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN NEW.route := NULL; RETURN NEW; END';
+CREATE TRIGGER added BEFORE UPDATE OF route ON outbox FOR EACH ROW EXECUTE FUNCTION take_route();
+SQL
+$id = enqueue('mixed', 'no.such.queue');
+$node->wait_sql(q{SELECT detail FROM outbox_problems}, 'route must not be null');
+$node->sql('DROP FUNCTION take_route CASCADE');
+is(arrives('without the trigger', 'graves')->{message_id}, $id, 'a trigger has taken the route away: it goes when that is dropped');
+
 done_testing();

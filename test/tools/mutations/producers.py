@@ -89,7 +89,7 @@ MUTATIONS = (
      "one message for each key, also when two look at once",
      ["isolation/once"]),
     ("once-taken-over", "src/enqueue/enqueue_once.c",
-     "	\" WHERE o.at OPERATOR(pg_catalog.<=) $3\"",
+     "	\" WHERE o.at OPERATOR(pg_catalog.<=) $3 OR o.id IS NULL\"",
      "	\" WHERE $3 IS NOT NULL\"",
      "one message for each key, also when two look at once",
      ["isolation/once"]),

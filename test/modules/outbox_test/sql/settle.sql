@@ -94,6 +94,16 @@ SELECT pg_temp.settle();
 SELECT pg_temp.settle('none');
 SELECT * FROM pg_temp.result;
 
+-- One without an id is none of ours
+BEGIN;
+CALL pg_temp.fill();
+ALTER TABLE outbox DROP CONSTRAINT outbox_pkey, ALTER id DROP NOT NULL, DISABLE TRIGGER outbox_row;
+TRUNCATE outbox;
+INSERT INTO outbox (id, event_type) SELECT NULL, event_type FROM claimed;
+SELECT pg_temp.settle();
+SELECT * FROM pg_temp.result;
+ROLLBACK;
+
 -- Many in one statement
 TRUNCATE outbox, outbox_archive, claimed;
 INSERT INTO outbox (event_type, payload) SELECT 'e', to_jsonb(i) FROM generate_series(1, 10000) i;

@@ -88,12 +88,9 @@ outbox_store_reach(int64 lo, int64 hi, int *n)
 	int64		seq = lo;
 	bool		more = true;
 
+	/* Then the LIMIT of the statement is the only bound. */
 	if (!begin_entries(&entries, lo))
-	{
-		reached = hi - lo < *n ? hi : lo + *n - 1;
-		*n = 0;
-		return reached;
-	}
+		return hi;
 	while (*n > 0 && (more = next_entry(&entries, ForwardScanDirection, &seq)) && seq <= hi)
 	{
 		CHECK_FOR_INTERRUPTS();

@@ -140,7 +140,7 @@ SELECT lo, hi, n, outbox_test_reach(lo, hi, n) FROM (VALUES (1, 2000000000::bigi
 	(1000000990, 1000001000, 2000), (1000000991, 1000001000, 10), (1000004000, 9223372036854775807, 2000),
 	(1, 1000, 10), (1, 0, 10), (1000005002, 9223372036854775807, 10)) v (lo, hi, n);
 SELECT outbox_test_last_entry();
--- Where there is no such index, a step is bounded by its numbers
+-- Where there is no such index, the claim's LIMIT alone bounds a step
 DROP INDEX outbox_ready;
 SELECT outbox_test_reach(1, 2000000000, 2000), outbox_test_reach(1, 10, 2000);
 SELECT outbox_test_last_entry();

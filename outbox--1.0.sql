@@ -106,7 +106,7 @@ COMMENT ON FUNCTION outbox_internal.outbox_alter_table(oid, text) IS
 
 /*
  * Primary keys are found by their names, here and below: without a name given, the server
- * would choose another one where somebody has a relation of that name.
+ * would choose another one if a relation has that name.
  */
 CREATE TABLE @extschema@.outbox_control (
 	singleton boolean CONSTRAINT outbox_control_pkey PRIMARY KEY DEFAULT true CHECK (singleton),

@@ -4,7 +4,7 @@
 
 /*
  * Primary keys are found by their names, here and below: without a name given, the server
- * would choose another one where somebody has a relation of that name.
+ * would choose another one if a relation has that name.
  */
 CREATE TABLE @extschema@.outbox_control (
 	singleton boolean CONSTRAINT outbox_control_pkey PRIMARY KEY DEFAULT true CHECK (singleton),

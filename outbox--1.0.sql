@@ -2243,6 +2243,16 @@ BEGIN
 	WHERE t.oid IS NULL OR t.tgenabled IN ('D', 'R') OR (x.always AND t.tgenabled <> 'A');
 
 	RETURN QUERY
+	SELECT 'warning', 'trigger order', 'table outbox', NULL::timestamptz,
+		outbox_internal.outbox_printable(format('trigger %s fires after outbox_row', t.tgname)),
+		'What it changes in a row is not checked, and the relay may send the row late or out of order: give it a name that sorts before outbox_row, or make it an AFTER trigger.',
+		outbox_internal.outbox_printable(format('ALTER TRIGGER %I ON %s RENAME TO %I', t.tgname, outbox_oid::regclass, 'a_' || t.tgname))
+	FROM pg_trigger t
+	WHERE t.tgrelid = outbox_oid AND t.tgname > 'outbox_row' AND NOT t.tgisinternal AND t.tgenabled <> 'D'
+		/* BEFORE, FOR EACH ROW; INSERT or UPDATE */
+		AND t.tgtype & 3 = 3 AND t.tgtype & 20 <> 0;
+
+	RETURN QUERY
 	SELECT 'warning', 'index missing', 'table ' || x.name, NULL::timestamptz,
 		format('index %s %s', x.index, CASE WHEN i.indexrelid IS NULL THEN 'is missing' ELSE 'is not valid' END),
 		'The whole table is read instead, which becomes slow as it grows, and a primary key keeps rows apart: build the index again.',

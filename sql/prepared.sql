@@ -40,6 +40,17 @@ DROP TRIGGER outbox_new_row ON outbox_new;
 DROP TRIGGER outbox_event_statement ON outboxevent;
 SELECT severity, problem, subject, detail, command FROM outbox_problems WHERE problem IN ('trigger off', 'index missing') ORDER BY detail;
 ROLLBACK;
+-- A row trigger that fires after ours, and may change what the row was checked by
+BEGIN;
+CREATE TRIGGER a BEFORE INSERT ON outbox FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger();
+CREATE TRIGGER "O" BEFORE UPDATE ON outbox FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger();
+CREATE TRIGGER z_after AFTER INSERT ON outbox FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger();
+CREATE TRIGGER z_delete BEFORE DELETE ON outbox FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger();
+CREATE TRIGGER z_statement BEFORE INSERT ON outbox FOR EACH STATEMENT EXECUTE FUNCTION suppress_redundant_updates_trigger();
+CREATE TRIGGER "Z late" BEFORE UPDATE ON outbox FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger();
+CREATE TRIGGER "z late" BEFORE UPDATE ON outbox FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger();
+SELECT severity, problem, subject, detail, command FROM outbox_problems WHERE problem = 'trigger order' ORDER BY detail;
+ROLLBACK;
 BEGIN;
 SELECT outbox_enqueue('forgotten', '{}') IS NOT NULL AS put;
 PREPARE TRANSACTION E'regress\nforgotten';

@@ -2253,6 +2253,14 @@ BEGIN
 		AND t.tgtype & 3 = 3 AND t.tgtype & 20 <> 0;
 
 	RETURN QUERY
+	SELECT 'critical', 'table unlogged', 'table ' || o.name, NULL::timestamptz,
+		'it is not in the WAL',
+		'A crash of the server empties it, and standbys have nothing of it. Messages in it are lost then, and they go out before synchronous standbys have their transactions: make it logged.',
+		format('ALTER TABLE %s SET LOGGED', outbox_internal.outbox_printable(o.relation::regclass::text))
+	FROM outbox_internal.outbox_tables o JOIN pg_class c ON c.oid = o.relation
+	WHERE c.relpersistence = 'u';
+
+	RETURN QUERY
 	SELECT 'warning', 'index missing', 'table ' || x.name, NULL::timestamptz,
 		format('index %s %s', x.index, CASE WHEN i.indexrelid IS NULL THEN 'is missing' ELSE 'is not valid' END),
 		'The whole table is read instead, which becomes slow as it grows, and a primary key keeps rows apart: build the index again.',

@@ -40,6 +40,11 @@ DROP TRIGGER outbox_new_row ON outbox_new;
 DROP TRIGGER outbox_event_statement ON outboxevent;
 SELECT severity, problem, subject, detail, command FROM outbox_problems WHERE problem IN ('trigger off', 'index missing') ORDER BY detail;
 ROLLBACK;
+-- A table that a crash empties
+BEGIN;
+ALTER TABLE outbox SET UNLOGGED;
+SELECT severity, problem, subject, detail, command FROM outbox_problems WHERE problem = 'table unlogged';
+ROLLBACK;
 -- A row trigger that fires after ours, and may change what the row was checked by
 BEGIN;
 CREATE TRIGGER a BEFORE INSERT ON outbox FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger();

@@ -332,13 +332,19 @@ may_take_long(OutboxRelay *relay)
 		relay->queue->count > 0;
 }
 
-/* Does the value itself, and nothing that may be over in a moment, make the error? */
+/*
+ * Does the value itself, and nothing that may be over in a moment, make the error?  A
+ * damaged one may have a size that the server does not allocate (XX000), or a compression
+ * that it does not have (0A000).
+ */
 static bool
 is_data_error(int sqlerrcode)
 {
-	return ERRCODE_TO_CATEGORY(sqlerrcode) == ERRCODE_DATA_EXCEPTION ||
-		sqlerrcode == ERRCODE_DATA_CORRUPTED ||
-		sqlerrcode == ERRCODE_INDEX_CORRUPTED;
+	int			category = ERRCODE_TO_CATEGORY(sqlerrcode);
+
+	return category == ERRCODE_DATA_EXCEPTION ||
+		category == ERRCODE_INTERNAL_ERROR ||
+		category == ERRCODE_FEATURE_NOT_SUPPORTED;
 }
 
 /*

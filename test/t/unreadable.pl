@@ -27,6 +27,7 @@ outbox.workers = 2
 outbox.retry_initial = 10ms
 outbox.retry_max = 100ms
 autovacuum = off
+ignore_checksum_failure = on
 END
 my $checker = OutboxTest::Checker->install($node);
 my $unreadable = q{SELECT count(*) FROM outbox_problems WHERE problem = 'message unreadable'};
@@ -66,6 +67,19 @@ CREATE FUNCTION test_middle(route text, key text) RETURNS uuid LANGUAGE sql AS
 	'SELECT id FROM outbox o WHERE o.route = $1 AND aggregate_id = $2 ORDER BY seq OFFSET 7 LIMIT 1';
 CREATE TABLE damaged (route text, what text, id uuid, old jsonb);
 SQL
+
+# Sets the size in each pointer into that TOAST table to the most that its field holds; those of the dead rows do not matter.
+sub spoil_size
+{
+	my ($file, $toast) = @_;
+	my $bytes = slurp_file($file);
+	my $oid = pack 'L', $toast;
+	$bytes =~ s/(\x01\x12.{4}).{4}(.{4}\Q$oid\E)/$1 . pack('L', 0x3fffffff) . $2/gse or die 'no pointer';
+	open my $out, '>:raw', $file or die $!;
+	print {$out} $bytes;
+	close $out or die $!;
+	return;
+}
 
 # --- two rows of each route, in a backlog
 
@@ -177,6 +191,22 @@ like($node->sql($unreadable), qr/^\d\d$/, 'not all have a row');
 $node->sql(q{SELECT outbox_discard_messages('spoilt', 'pending', ids => ARRAY(SELECT id FROM damaged))});
 ok($node->wait_drained && $node->wait_sql($unreadable, 0), 'until they are discarded');
 $node->sql(q{DELETE FROM test_sent s USING damaged d WHERE s.id = d.id});
+
+# --- a damaged row of which the server does not say that it is damaged: more than it allocates
+
+$node->sql('SELECT outbox_pause()');
+my $big = $node->sql(q{SELECT outbox_enqueue('big', to_jsonb(repeat('y', 5000)), route => 'skips')});
+my ($path, $toast) = split /\|/, $node->sql(q{SELECT pg_relation_filepath(oid), reltoastrelid FROM pg_class WHERE oid = 'outbox'::regclass});
+$node->stop;
+spoil_size($node->data_dir . "/$path", $toast);
+$node->start;
+$checker->enqueue(20, keys => 20, route => 'skips');
+$node->sql('SELECT outbox_resume()');
+ok($node->wait_sql(q{SELECT count(*) FROM outbox}, 1), 'a size that cannot be allocated: all but the row goes out');
+like($node->sql(q{SELECT detail FROM outbox_problems WHERE problem = 'message unreadable'}), qr/invalid memory alloc request size/,
+	'and it is a problem row');
+$node->sql("SELECT outbox_discard('$big')");
+ok($node->wait_sql($unreadable, 0), 'until it is discarded');
 
 # Waits for outbox_worker_restart() have no copies: nothing was in flight.
 $checker->check('M4: rows that cannot be read', [ $fake->published ]);

@@ -81,7 +81,7 @@ may_become(DatabaseState from, DatabaseState to)
 		case DATABASE_RUNNING:
 			return from == DATABASE_STARTING;
 		case DATABASE_YIELDING:
-			return from == DATABASE_RUNNING;
+			return from == DATABASE_STARTING || from == DATABASE_RUNNING;
 		case DATABASE_REGROUPING:
 			return from == DATABASE_STARTING || from == DATABASE_RUNNING ||
 				from == DATABASE_ABSENT;

@@ -36,6 +36,8 @@ typedef struct WorkerEntry
  *		WAITING --a command needs it empty--> AWAY
  *		RUNNING --others wait, and it idles or its turn is over--> YIELDING
  *		RUNNING --more workers run than may--> YIELDING
+ *		STARTING, RUNNING --the same, and worker 0 hangs in its start: it is
+ *			terminated--> YIELDING
  *		STARTING, RUNNING --another number of workers--> REGROUPING
  *		any with workers, when the last of them has left--> AWAY
  *		any --no extension, or dropped--> ABSENT --the last has left--> forgotten

@@ -59,6 +59,8 @@
  * does not read what it is told, must not be what the others wait for.
  */
 #define YIELD_MS		5000
+/* A worker that has not attached to its database after so long is terminated while others wait. */
+#define HANG_MS			30000
 /*
  * A group of workers that was too large for the room looks for more so often.  To
  * grow, all of them leave and come back, within half a second, and once more if
@@ -289,12 +291,29 @@ works(const DatabaseEntry *db, OutboxMonoTime now)
 		!outbox_mono_reached(outbox_mono_plus(last, WORKS_MS), now);
 }
 
-/* One that has crashed and hangs in its start would not hear that it is to leave. */
 static bool
-hears(const DatabaseEntry *db)
+hangs_in_start(const DatabaseEntry *db, OutboxMonoTime now)
 {
-	return db->state == DATABASE_RUNNING &&
-		(db->workers[0].handle == NULL || takes_inbox(&db->workers[0]));
+	const WorkerEntry *first = &db->workers[0];
+
+	return first->handle != NULL && first->slot->state == OUTBOX_WORKER_STARTING &&
+		outbox_mono_reached(outbox_mono_plus(first->started_at, HANG_MS), now);
+}
+
+/* One that starts does not hear that it is to leave, and is left the time to. */
+static bool
+may_yield(const DatabaseEntry *db, OutboxMonoTime now)
+{
+	switch (db->state)
+	{
+		case DATABASE_STARTING:
+			return hangs_in_start(db, now);
+		case DATABASE_RUNNING:
+			return db->workers[0].handle == NULL || takes_inbox(&db->workers[0]) ||
+				hangs_in_start(db, now);
+		default:
+			return false;
+	}
 }
 
 /*
@@ -312,8 +331,9 @@ one_rests(OutboxMonoTime now)
 		DatabaseEntry *db = lfirst(cell);
 		bool		soon = !outbox_mono_reached(outbox_mono_plus(db->since, YIELD_MS), now);
 
-		if (db->state == DATABASE_STARTING ? soon :
-			(hears(db) || (db->state == DATABASE_YIELDING && soon)) && !works(db, now))
+		if ((soon && db->state == DATABASE_STARTING) ||
+			((may_yield(db, now) || (soon && db->state == DATABASE_YIELDING)) &&
+			 !works(db, now)))
 			return true;
 	}
 	return false;
@@ -339,7 +359,7 @@ next_to_yield(OutboxMonoTime now, bool forced)
 	{
 		DatabaseEntry *db = lfirst(cell);
 
-		if (hears(db) && (forced || turn_is_over(db, now)) &&
+		if (may_yield(db, now) && (forced || turn_is_over(db, now)) &&
 			(next == NULL ||
 			 outbox_mono_before(idle_since(db, now), idle_since(next, now))))
 			next = db;
@@ -389,6 +409,8 @@ outbox_turns_check(OutboxMonoTime now)
 		/* See outbox_turn_left(). */
 		db->retry_at = db->work_at = OUTBOX_MONO_UNSET;
 		db->due_at = 0;
+		if (hangs_in_start(db, now))
+			TerminateBackgroundWorker(db->workers[0].handle);
 		outbox_database_set_state(db, DATABASE_YIELDING);
 		outbox_mono_earlier(&next, outbox_mono_plus(now, YIELD_MS));
 	}

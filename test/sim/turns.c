@@ -362,6 +362,19 @@ GetBackgroundWorkerPid(BackgroundWorkerHandle *handle, pid_t *pid)
 	return ((Process *) handle)->runs ? BGWH_STARTED : BGWH_STOPPED;
 }
 
+/* Of a worker that hangs in its start, where SIGTERM is die(). */
+void
+TerminateBackgroundWorker(BackgroundWorkerHandle *handle)
+{
+	Process    *worker = (Process *) handle;
+	OutboxSlot *slot = &outbox_shared->slots[worker - process];
+
+	slot->exit_reason = OUTBOX_EXIT_STOPPED;
+	slot->state = OUTBOX_WORKER_STOPPED;
+	worker->runs = false;
+	woken = true;
+}
+
 PGPROC *
 BackendPidGetProc(int pid)
 {
@@ -885,6 +898,38 @@ test_stuck(void)
 	pass(10000);
 	check(databases[2].work_ms == 0 && databases[2].longest_ms <= 5000 + SOON_MS,
 		  "so does one that was asked for room and hangs: %d ms", (int) databases[2].longest_ms);
+
+	start_world(2, 1, 1);
+	databases[0].stuck = true;
+	pass(1000);
+	enqueue(&databases[1], FOREVER);
+	pass(HANG_MS + SOON_MS - 1000);
+	check(count_workers(&databases[1], true) == 1,
+		  "one that hangs in its start is terminated after 30 s, when another one waits");
+	pass(60000);
+	check(databases[0].starts >= 2 && databases[0].starts <= 3,
+		  "and comes again in its turn: %d starts", databases[0].starts);
+	databases[0].stuck = false;
+	enqueue(&databases[0], STEP_MS);
+	pass(HANG_MS);
+	check(databases[0].work_ms == 0, "until it can start");
+
+	start_world(2, 2, 1);
+	databases[0].stuck = true;
+	pass(120000);
+	check(databases[0].starts == 1, "nobody waits: it may hang as long as it likes, %d starts", databases[0].starts);
+
+	start_world(1, 3, 3);
+	pass(2000);
+	databases[0].stuck = true;
+	process[0].runs = false;
+	woken = true;
+	pass(5000);
+	set_template(&databases[1], false);
+	enqueue(&databases[1], STEP_MS);
+	pass(HANG_MS + SOON_MS);
+	check(databases[0].starts == 4 && databases[1].work_ms == 0,
+		  "so is one that starts again beside others of its database: %d ms", (int) databases[1].longest_ms);
 }
 
 /* What a worker cannot use before it is ready must not keep others from a process. */

@@ -226,6 +226,20 @@ foreach my $round (1 .. 3)
 }
 $session->query_safe('ROLLBACK');
 $session->quit;
+
+# --- one whose worker hangs in its start
+
+$session = $node->session;
+$session->query_safe('BEGIN; ALTER DATABASE one RENAME TO other_name');
+wait_until('renamed database: its worker hangs', sub {
+	return $node->sql(q{SELECT count(*) FROM pg_locks WHERE NOT granted AND classid = 'pg_database'::regclass}) eq '1';
+});
+$node->sql(q{SELECT outbox_enqueue('beside', '{}')}, 'db2');
+ok($node->wait_drained(60, 'db2'), 'renamed database: another database is served');
+$session->query_safe('ROLLBACK');
+$session->quit;
+$node->sql(q{SELECT outbox_enqueue('renamed', '{}')}, 'one');
+ok($node->wait_drained(60, 'one'), 'renamed database: it is served when it can start');
 like($node->log_text($log), qr/"outbox\.max_workers" allows no more/, 'max_workers: the log says what limits them');
 $node->stop;
 done_testing();

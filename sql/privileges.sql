@@ -202,6 +202,32 @@ SELECT outcome(statement) FROM unnest(ARRAY['SELECT outbox_pause(''billing'')',
 SELECT outbox_requeue(:'id'), outbox_discard(:'id'), outbox_requeue_failed();
 RESET ROLE;
 
+-- A function in a query of a view sees the rows that the view shows, and no others
+BEGIN;
+CREATE FUNCTION pg_temp.leak(v anyelement) RETURNS boolean LANGUAGE plpgsql STABLE COST 0.0000001 AS $$
+BEGIN
+	RAISE WARNING 'sees %', v;
+	RETURN true;
+END
+$$;
+GRANT SELECT ON outbox_failed, outbox_held_keys TO pg_monitor;
+DELETE FROM outbox;
+INSERT INTO outbox (event_type, payload, aggregate_id, status, attempts, available_at) VALUES
+	('e', '"a"', 'failed', 'failed', 1, NULL), ('e', '"b"', 'held', 'pending', 1, '2100-01-01'), ('e', '"c"', 'ready', 'pending', 0, NULL);
+INSERT INTO outbox_job (kind, state, arguments, created_by, total) VALUES ('replay', 'waiting', '{}', 'r', 1), ('replay', 'done', '{}', 'r', 2);
+SET LOCAL enable_indexscan = off;
+SET LOCAL enable_bitmapscan = off;
+SET LOCAL client_min_messages = warning;
+SET LOCAL ROLE pg_monitor;
+SELECT aggregate_id FROM outbox_failed WHERE pg_temp.leak(payload);
+SELECT aggregate_id FROM outbox_held_keys WHERE pg_temp.leak(aggregate_id);
+SELECT total FROM outbox_progress WHERE pg_temp.leak(total);
+RESET ROLE;
+-- which costs no sort where the table has an index
+SET LOCAL enable_indexscan = on;
+EXPLAIN (COSTS OFF) SELECT * FROM outbox_failed ORDER BY seq LIMIT 1;
+ROLLBACK;
+
 -- Settings belong to superusers; credentials are not for everybody to read
 SET ROLE regress_outbox_app;
 SELECT outcome(statement) FROM unnest(ARRAY['SET outbox.enabled = off',

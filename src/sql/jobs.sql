@@ -433,7 +433,7 @@ LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
 COMMENT ON FUNCTION outbox_internal.outbox_drain() IS
 'Since when workers of this database have published without a pause, and how many messages; NULL and 0 when none does. See the view outbox_progress.';
 
-CREATE VIEW @extschema@.outbox_progress AS
+CREATE VIEW @extschema@.outbox_progress WITH (security_barrier = true) AS
 	SELECT p.kind, p.subject, p.state, p.started_at, p.total, p.estimated, p.done,
 		round(100.0 * p.done / nullif(p.total, 0), 1)::double precision AS percent,
 		round(p.rate::numeric, 1)::double precision AS rate,

@@ -122,7 +122,7 @@ my @changes = (
 	[ 'ALTER SCHEMA outbox_internal OWNER TO heir', 'schema outbox_internal: schema' ],
 	[ 'ALTER FUNCTION outbox_version() OWNER TO heir', 'function public.outbox_version(): dependencies on roles' ],
 	[ 'ALTER FUNCTION outbox_version() DEPENDS ON EXTENSION plpgsql', 'function public.outbox_version(): dependencies' ],
-	[ 'ALTER VIEW outbox_failed SET (security_barrier)', 'view public.outbox_failed: relation' ],
+	[ 'ALTER VIEW outbox_failed RESET (security_barrier)', 'view public.outbox_failed: relation' ],
 	[ q{CREATE OR REPLACE VIEW outbox_workers AS SELECT * FROM outbox_internal.outbox_worker_stats() WHERE pid > 0},
 		'rule _RETURN on view public.outbox_workers: rule' ],
 	[ 'ALTER EXTENSION outbox DROP FUNCTION outbox_internal.outbox_origin()', 'function outbox_internal.outbox_origin(): is missing' ],

@@ -1774,7 +1774,8 @@ BEGIN
 				'SELECT application_name, state, sync_state FROM pg_stat_replication'))
 			AS s (state, severity, problem, detail, hint, command) ON s.state = w.state AND s.state = ANY (states)
 		UNION ALL
-		SELECT w.worker, 'warning', 'worker stopped', w.since, w.last_error,
+		SELECT w.worker, 'warning', 'worker stopped', w.since,
+			concat_ws(': ', w.state, CASE WHEN w.last_error_at >= w.since THEN w.last_error END),
 			'A worker is leaving for longer than it should: see what it waits for, and the server log.',
 			format('SELECT pid, state, wait_event_type, wait_event FROM pg_stat_activity WHERE pid = %s', w.pid)
 		FROM workers w
@@ -2054,7 +2055,16 @@ BEGIN
 					/* A role that may insert may write any text there. */
 					CASE WHEN o.last_error_reason IN ('unroutable', 'queue refuses', 'external nack') THEN o.last_error_reason
 						ELSE 'message refused' END AS reason
-				FROM outbox_internal.outbox_stuck_messages(0::bigint, waiting) o) m
+				FROM (SELECT s.route, s.created_at, s.attempts, s.last_error, s.last_error_reason
+					  FROM outbox_internal.outbox_stuck_messages(0::bigint, waiting) s
+					  UNION ALL
+					  /* By the index outbox_external_waiting. */
+					  SELECT e.* FROM unnest(counts) c,
+						LATERAL (SELECT x.route, x.created_at, x.attempts, outbox_internal.outbox_printable(x.last_error), x.last_error_reason
+							FROM outbox_internal.outbox x
+							WHERE x.outlet IS NOT NULL AND x.failed_at IS NULL AND x.available_at IS NOT NULL
+								AND x.route = c.route AND x.attempts > 0
+							ORDER BY x.available_at LIMIT c.retrying) e) o) m
 		  GROUP BY m.route, m.reason, m.last_error
 		  ORDER BY count(*) DESC LIMIT 20) e,
 		LATERAL outbox_internal.outbox_reason_hint(e.reason, true, NULL::text, e.route) a;

@@ -74,6 +74,7 @@ SELECT put('a/1 b/1 c/2');
 SELECT * FROM claim('ext') \gset
 SELECT outbox_nack(:token, named('a'), 'busy', '1 hour');
 SELECT event_type, status, attempts, last_error, last_error_reason, available_at > now() + interval '59 minutes' AS later FROM outbox ORDER BY seq;
+SELECT severity, problem, subject, detail FROM outbox_problems WHERE subject ~ '^route';
 SELECT messages FROM outbox_leases;
 \set VERBOSITY sqlstate
 SELECT outbox_nack(:token, named('b'), 'busy');

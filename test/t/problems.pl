@@ -237,7 +237,7 @@ $states->run(
 			wait_until('it is leaving', sub { $node->sql("SELECT state FROM outbox_workers WHERE pid = $pid") eq 'stopping' });
 			kill 'STOP', $pid;
 			return sub { kill 'CONT', $pid; $fake->do('answer ack') };
-		}, 'shows', within => 25, severity => 'warning', subject => qr/^worker 0$/, out => qr/^\d+\|/ ],
+		}, 'shows', within => 25, severity => 'warning', subject => qr/^worker 0$/, detail => qr/^stopping$/, out => qr/^\d+\|/ ],
 	[ 'a process that is killed', 'crashed', sub {
 			$node->kill_backends('KILL');
 			$node->wait_restarted;

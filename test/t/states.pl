@@ -367,9 +367,8 @@ my @states = (
 		statements(q{SELECT outbox_enqueue('e', '{}', route => 'hooks'); UPDATE outbox SET created_at = now() - interval '1 day'},
 			q{SELECT outbox_ack((SELECT max(token) FROM outbox_claim('hooks')))}), 'shows' ],
 	[ 'a message that an external relay could not publish', 'external nack',
-		statements(q{SELECT outbox_enqueue('e', '{}', route => 'hooks'); SELECT outbox_nack(token, id, 'refused', '1 h') FROM outbox_claim('hooks');
-				UPDATE outbox_route SET relay = 'internal' WHERE name = 'hooks'},
-			q{SELECT outbox_discard_messages('test', 'pending', 'hooks'); UPDATE outbox_route SET relay = 'external' WHERE name = 'hooks'}),
+		statements(q{SELECT outbox_enqueue('e', '{}', route => 'hooks'); SELECT outbox_nack(token, id, 'refused', '1 h') FROM outbox_claim('hooks')},
+			q{SELECT outbox_discard_messages('test', 'pending', 'hooks')}),
 		'shows', out => qr/\|refused$/m ],
 	[ 'an exchange that is not there', exchange_answer('exchange missing', 'channel-close 404 "NOT_FOUND - no exchange"') ],
 	[ 'no permission on the exchange', exchange_answer('exchange forbidden', 'channel-close 403 "ACCESS_REFUSED - access to exchange"') ],

@@ -119,6 +119,8 @@ find_words(Word *words, bool fill, const char *broker, const char *route)
 	OutboxUri	uri;
 	bool		seen = fill && may_see_settings();
 	bool		parsed = seen && outbox_uri_parse(outbox_broker_uri, &uri) == NULL;
+	const char *cert_file = file_setting(seen, outbox_tls_cert_file);
+	const char *key_file = file_setting(seen, outbox_tls_key_file);
 
 	if (colon != NULL)
 	{
@@ -135,8 +137,8 @@ find_words(Word *words, bool fill, const char *broker, const char *route)
 	*words++ = (Word) {"HOST", host};
 	*words++ = (Word) {"PORT", port};
 	*words++ = (Word) {"PASSFILE", file_setting(seen, outbox_passfile)};
-	*words++ = (Word) {"KEY_FILE", file_setting(seen, outbox_tls_key_file)};
-	*words++ = (Word) {"CERT_FILE", file_setting(seen, outbox_tls_cert_file)};
+	*words++ = (Word) {"KEY_FILE", key_file != NULL ? key_file : cert_file};
+	*words++ = (Word) {"CERT_FILE", cert_file};
 	/* The key may have none: then the word goes. */
 	*words++ = (Word) {"PASSPHRASE_FILE", seen ? outbox_tls_key_passfile : NULL};
 	*words++ = (Word) {"ROUTE", route};

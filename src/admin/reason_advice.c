@@ -56,7 +56,7 @@ static const OutboxAdvice advices[] = {
 	"chmod 600 KEY_FILE PASSPHRASE_FILE"},
 	{OUTBOX_REASON_TLS_PASSPHRASE, CRITICAL,
 		"The private key of the client certificate is encrypted: put its passphrase into a file of mode 0600, name that in outbox.tls_key_passfile and reload; or take the passphrase off the key.",
-	"openssl pkey -noout -in KEY_FILE -passin file:PASSPHRASE_FILE"},
+	"(cat /dev/null PASSPHRASE_FILE; echo) | openssl pkey -noout -in KEY_FILE -passin stdin"},
 	{OUTBOX_REASON_TLS_UNTRUSTED, CRITICAL,
 		"The broker's certificate is not signed by a trusted CA: put the CA that signed it into the file of outbox.tls_ca_file and reload; if RabbitMQ leaves intermediate certificates out, it must send them.",
 	SEE_CERT},

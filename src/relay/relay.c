@@ -215,12 +215,14 @@ next_deadline(OutboxRelay *relay, OutboxMonoTime now)
 	OutboxMonoTime deadline = relay->timers.poll_at;
 
 	if (!relay->database.failing && relay->database.attached)
+	{
 		outbox_mono_earlier(&deadline, relay->settler.settle_at);
+		outbox_mono_earlier(&deadline, outbox_sweep_deadline(&relay->sweep, relay->queue));
+	}
 	outbox_mono_earlier(&deadline, relay->settler.unstick_at);
 	outbox_mono_earlier(&deadline, relay->sender.send_at);
 	outbox_mono_earlier(&deadline, outbox_routes_deadline(&relay->routes));
 	outbox_mono_earlier(&deadline, outbox_reader_deadline(&relay->reader, now));
-	outbox_mono_earlier(&deadline, outbox_sweep_deadline(&relay->sweep, relay->queue));
 	if (relay->database.failing)
 		outbox_mono_earlier(&deadline,
 							relay->database.retry_at);

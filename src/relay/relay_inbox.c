@@ -283,14 +283,13 @@ sweep(OutboxRelay *relay, OutboxMonoTime now)
 	outbox_jobs_look(&relay->jobs);
 	/* ALTER EXTENSION UPDATE need not touch a table. */
 	outbox_database_recheck(&relay->database, OUTBOX_RECHECK_EXTENSION);
-	if (!outbox_sweep_may_start(&relay->sweep, now) ||
-		(written == timers->written &&
+	if ((written == timers->written &&
 		 !outbox_mono_reached(outbox_mono_plus(timers->swept_at,
-											   OUTBOX_SWEEP_LATEST_MS), now)))
+											   OUTBOX_SWEEP_LATEST_MS), now)) ||
+		!outbox_sweep_start(&relay->sweep))
 		return;
 	timers->written = written;
 	timers->swept_at = now;
-	outbox_sweep_start(&relay->sweep, relay->queue);
 	outbox_keys_invalidate_holders(&relay->reader);
 	outbox_control_invalidate(&relay->control);
 }

@@ -48,9 +48,8 @@ typedef struct OutboxTimers
 typedef struct OutboxSweep
 {
 	int64		from;			/* the next row to look at; 0: no sweep now */
-	bool		whole;			/* this pass is over all rows */
-	int64		took_us;		/* this pass, so far */
-	OutboxMonoTime rests_until; /* no other sweep before */
+	int64		first;			/* where this pass begins; 1: it is over all rows */
+	OutboxMonoTime rests_until; /* no other step before */
 	OutboxMonoTime forgotten_at;	/* the next one, if keys are forgotten */
 #ifdef OUTBOX_TEST_POINTS
 	bool		looks;			/* this one takes nothing, and only tells */
@@ -239,20 +238,18 @@ extern OutboxMonoTime outbox_relay_declare_deadline(OutboxRelay *relay,
 
 /* sweep.c */
 
-/* No pass is under way, and what the last one cost is paid. */
-extern bool outbox_sweep_may_start(const OutboxSweep *sweep, OutboxMonoTime now);
+/* All rows that were read are to be looked at.  False: a pass is under way. */
+extern bool outbox_sweep_start(OutboxSweep *sweep);
 
-/* All rows that were read are to be looked at (again), from the first one on. */
-extern void outbox_sweep_start(OutboxSweep *sweep, OutboxQueue *queue);
-
-/* Where keys are forgotten, passes over what they have follow each other. */
+/* The next step; where keys are forgotten, passes over what they have follow each other. */
 extern OutboxMonoTime outbox_sweep_deadline(const OutboxSweep *sweep,
 											const OutboxQueue *queue);
-extern void outbox_sweep_timers(OutboxSweep *sweep, OutboxQueue *queue,
+extern void outbox_sweep_timers(OutboxSweep *sweep, const OutboxQueue *queue,
 								OutboxMonoTime now);
 
-/* Is one under way? */
-extern bool outbox_sweep_wanted(const OutboxSweep *sweep, const OutboxQueue *queue);
+/* Is a step to be made now? */
+extern bool outbox_sweep_wanted(const OutboxSweep *sweep, const OutboxQueue *queue,
+								OutboxMonoTime now);
 
 /* Its next step, in a transaction; what it finds is to be read. */
 extern void outbox_sweep_step(OutboxSweep *sweep, OutboxRelay *relay);

@@ -227,7 +227,7 @@ outbox_relay_wants_round(OutboxRelay *relay, OutboxMonoTime now)
 		relay->prepared.find ||
 		outbox_reader_needs_lookup(&relay->reader) ||
 		outbox_settler_wanted(&relay->settler, now) ||
-		outbox_sweep_wanted(&relay->sweep, relay->queue) ||
+		outbox_sweep_wanted(&relay->sweep, relay->queue, now) ||
 		wants_claim(relay, now);
 }
 
@@ -300,7 +300,7 @@ round_transaction(OutboxRelay *relay, OutboxSettling *settling, OutboxBatch *bat
 	 * Before the claim, of which the relay remembers all after the commit
 	 * only.
 	 */
-	if (outbox_sweep_wanted(&relay->sweep, relay->queue))
+	if (outbox_sweep_wanted(&relay->sweep, relay->queue, outbox_mono_now()))
 		outbox_sweep_step(&relay->sweep, relay);
 	outbox_batch_init(batch, relay->queue, &relay->routes, relay->scratch);
 	if (wants_claim(relay, outbox_mono_now()))
@@ -326,7 +326,7 @@ may_take_long(OutboxRelay *relay)
 {
 	return outbox_settler_ready(&relay->settler) > 0 ||
 		outbox_reader_reads_much(&relay->reader) ||
-		outbox_sweep_wanted(&relay->sweep, relay->queue) ||
+		outbox_sweep_wanted(&relay->sweep, relay->queue, outbox_mono_now()) ||
 		relay->control.stale ||
 		!relay->database.started ||
 		relay->queue->count > 0;

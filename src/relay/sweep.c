@@ -4,15 +4,16 @@
  *		Looks for rows that nobody has announced.
  *
  * Logical replication applies rows without firing our trigger, and a row that
- * a mistake has lost sight of must not wait until the worker restarts.  So all
- * rows that were read are looked at from time to time, in steps, since
- * there may be a million of them that all have a reason to wait.
+ * a mistake has lost sight of must not wait until the worker restarts.  So a pass looks
+ * at all rows that were read, from time to time.
  *
+ * With millions of rows a pass takes seconds of a processor.  So it goes in steps, and
+ * each is followed by a rest of a multiple of its own time: at any moment the sweep takes
+ * half a percent of a processor at most, and no message waits behind more than a step.
  * A step is so many entries of the index: where an open transaction keeps vacuum from
- * removing what was published, a million dead ones lie between two rows, and passing
- * them all at once would hold up messages for a quarter of a second (measured).  And
- * with millions of rows a pass takes seconds, so that the next one
- * is a multiple of that away: sweeps take half a percent of a processor at most.
+ * removing what was published, a million dead ones lie between two rows.
+ *
+ * A worker that makes room leaves its pass: the next one reads all rows at its start.
  *
  * A net must not become a mechanism.  Builds for tests look more often at what the
  * sweep would find, without taking it, and say so in the log, where it fails the
@@ -43,54 +44,57 @@ typedef struct Step
 } Step;
 
 static void
-start(OutboxSweep *sweep, OutboxQueue *queue, int64 from)
+start(OutboxSweep *sweep, int64 from)
 {
-	sweep->from = from;
-	sweep->whole = from == 1;
-	sweep->took_us = 0;
-	outbox_queue_pass_begins(queue);
+	sweep->first = sweep->from = from;
 #ifdef OUTBOX_TEST_POINTS
 	sweep->looks = false;
 #endif
 }
 
-void
-outbox_sweep_start(OutboxSweep *sweep, OutboxQueue *queue)
-{
-	start(sweep, queue, 1);
-}
-
 bool
-outbox_sweep_may_start(const OutboxSweep *sweep, OutboxMonoTime now)
+outbox_sweep_start(OutboxSweep *sweep)
 {
-	return sweep->from == 0 && outbox_mono_reached(sweep->rests_until, now);
+	if (sweep->from != 0)
+		return false;
+	start(sweep, 1);
+	return true;
 }
 
 /* Is it to be looked whether a forgotten key goes on? */
 static bool
-wants_pass(const OutboxSweep *sweep, const OutboxQueue *queue)
+wants_pass(const OutboxQueue *queue)
 {
-	return queue->forgotten_low != 0 && queue->pass_wanted && sweep->from == 0;
+	return queue->forgotten_low != 0 && queue->pass_wanted;
+}
+
+/* What the last step has found free is read first. */
+static bool
+may_step(const OutboxSweep *sweep, const OutboxQueue *queue)
+{
+	return sweep->from != 0 && queue->nreread < OUTBOX_SWEEP_ROWS;
 }
 
 OutboxMonoTime
 outbox_sweep_deadline(const OutboxSweep *sweep, const OutboxQueue *queue)
 {
-	return wants_pass(sweep, queue) ? sweep->forgotten_at : OUTBOX_MONO_UNSET;
+	if (may_step(sweep, queue))
+		return sweep->rests_until;
+	return sweep->from == 0 && wants_pass(queue) ? sweep->forgotten_at : OUTBOX_MONO_UNSET;
 }
 
 void
-outbox_sweep_timers(OutboxSweep *sweep, OutboxQueue *queue, OutboxMonoTime now)
+outbox_sweep_timers(OutboxSweep *sweep, const OutboxQueue *queue, OutboxMonoTime now)
 {
-	if (wants_pass(sweep, queue) && outbox_mono_reached(sweep->forgotten_at, now))
-		start(sweep, queue, queue->forgotten_low);
+	if (sweep->from == 0 && wants_pass(queue) &&
+		outbox_mono_reached(sweep->forgotten_at, now))
+		start(sweep, queue->forgotten_low);
 }
 
-/* What the last step has found free is read first. */
 bool
-outbox_sweep_wanted(const OutboxSweep *sweep, const OutboxQueue *queue)
+outbox_sweep_wanted(const OutboxSweep *sweep, const OutboxQueue *queue, OutboxMonoTime now)
 {
-	return sweep->from != 0 && queue->nreread < OUTBOX_SWEEP_ROWS;
+	return may_step(sweep, queue) && outbox_mono_reached(sweep->rests_until, now);
 }
 
 /* Does anything of what the relay remembers lead to this row? */
@@ -218,20 +222,27 @@ static void
 end_pass(OutboxSweep *sweep, OutboxRelay *relay)
 {
 	OutboxQueue *queue = relay->queue;
-	int64		pause_ms = sweep->took_us * OUTBOX_FORGOTTEN_PAUSE / 1000;
 
 	if (queue->forgotten_low != 0)
 		outbox_recall_note_retries(queue, &relay->routes);
 	outbox_queue_pass_ended(queue);
+	sweep->forgotten_at = outbox_mono_after(OUTBOX_FORGOTTEN_MS);
+}
 
-	/*
-	 * A pass over forgotten keys, which may recur sooner, does not put off
-	 * the others.
-	 */
-	if (sweep->whole)
-		sweep->rests_until = outbox_mono_after(sweep->took_us * OUTBOX_SWEEP_PAUSE / 1000);
-	sweep->forgotten_at =
-		outbox_mono_after(Min(Max(pause_ms, OUTBOX_FORGOTTEN_MS), OUTBOX_SWEEP_MS));
+/*
+ * Pays for a step.  Keys that are forgotten and may go on wait for the pass, and so for
+ * what is left of the one before it.  The bound is for a process that was stopped.
+ */
+static void
+rest(OutboxSweep *sweep, const OutboxQueue *queue, OutboxMonoTime began)
+{
+	int			times = sweep->first != 1 || wants_pass(queue) ? OUTBOX_FORGOTTEN_PAUSE :
+		OUTBOX_SWEEP_PAUSE;
+	int64		rest_us = outbox_mono_passed(began) * times;
+
+	if (!only_looks(sweep))
+		sweep->rests_until.us = outbox_mono_now().us +
+			Min(rest_us, OUTBOX_SWEEP_MS * INT64CONST(1000));
 }
 
 void
@@ -249,6 +260,8 @@ outbox_sweep_step(OutboxSweep *sweep, OutboxRelay *relay)
 	};
 	OutboxMonoTime began = outbox_mono_now();
 
+	if (sweep->from == sweep->first && !only_looks(sweep))
+		outbox_queue_pass_begins(relay->queue);
 #ifdef OUTBOX_TEST_POINTS
 	if (sweep->looks && sweep->from == 1)
 		tell_overlooked(sweep, relay);
@@ -272,7 +285,7 @@ outbox_sweep_step(OutboxSweep *sweep, OutboxRelay *relay)
 						  OUTBOX_UNREAD_SWEPT);
 	/* Not before: a step that fails is done again. */
 	sweep->from = step->last_seq < last ? step->last_seq + 1 : 0;
-	sweep->took_us += outbox_mono_passed(began);
 	if (sweep->from == 0 && !only_looks(sweep))
 		end_pass(sweep, relay);
+	rest(sweep, relay->queue, began);
 }

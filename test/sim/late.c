@@ -92,6 +92,16 @@ recheck_us(void)
 	return Min(sim_config.poll_ms, 1000) * INT64CONST(1000);
 }
 
+/* A pass that has come past a row, and the next one, each with its rests. */
+static int64
+swept_us(void)
+{
+	int			steps = sim_nrows / OUTBOX_SWEEP_ROWS + 2;
+
+	return sim_config.sweep_ms * INT64CONST(2000) +
+		2 * steps * (OUTBOX_SWEEP_PAUSE + 10) * SIM_STEP_US;
+}
+
 /* -------------------------------------------------------------------- events */
 
 void
@@ -350,7 +360,8 @@ check_row(const Look *of, int i, int64 wakes_at)
 	SimVersion *current = row->gone ? NULL : sim_row_current(row);
 	int64		until;
 
-	if (current == NULL || (current->failed && !is_answered(row)) || row->silent)
+	if (current == NULL || (current->failed && !is_answered(row)) ||
+		(row->silent && sim_config.sweep_ms == 0))
 	{
 		row->due = 0;
 		return;
@@ -370,7 +381,8 @@ check_row(const Look *of, int i, int64 wakes_at)
 		if (current->available_at != 0 && current->available_at - SIM_EPOCH < at)
 			row->recheck = true;
 		row->due = at + (row->recheck || shares_number(i) ? recheck_us() : 0) +
-			(row->key != 0 && sim_config.held != 0 ? FORGOTTEN_US : 0);
+			(row->key != 0 && sim_config.held != 0 ? FORGOTTEN_US : 0) +
+			(row->silent ? swept_us() : 0);
 		row->recheck = false;
 	}
 	if (row->due + SLACK_US < wakes_at)

@@ -35,10 +35,16 @@ static struct Start
 	int			visible;		/* transactions that were */
 	int			told;			/* what it was told since */
 }			start;
+static struct
+{
+	int			worker;			/* whose sweep has made the last step */
+	int64		paid_at;
+}			swept;
 
 void
 sim_oracle_init(void)
 {
+	memset(&swept, 0, sizeof(swept));
 	sent_no = 0;
 	memset(&start, 0, sizeof(start));
 	sim_sends = 0;
@@ -557,6 +563,19 @@ sim_oracle_listed(int entries, int limit)
 {
 	if (entries > limit)
 		sim_broken("listed", "a list of %d rows at most has passed %d entries", limit, entries);
+}
+
+/* The sweep pays for each step by a rest before the next one. */
+void
+sim_oracle_swept(int64 began)
+{
+	if (swept.worker == sim_worker_number && began < swept.paid_at)
+		sim_broken("pace", "a step of the sweep begins %.4f s before the last one is paid for",
+				   (swept.paid_at - began) / 1e6);
+	swept.worker = sim_worker_number;
+	swept.paid_at = sim_now +
+		Min((sim_now - began) * (sim_config.held != 0 ? OUTBOX_FORGOTTEN_PAUSE : OUTBOX_SWEEP_PAUSE),
+			OUTBOX_SWEEP_MS * INT64CONST(1000));
 }
 
 /* -------------------------------------------------------------------- memory */

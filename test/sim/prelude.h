@@ -39,9 +39,9 @@ extern int	sim_held_keys_max;
 #define OUTBOX_WAITING_BYTES	(OUTBOX_QUEUE_BYTES / 2)
 #define OUTBOX_HELD_KEYS_MAX	sim_held_keys_max
 #define OUTBOX_FORGOTTEN_MS		100
-#define OUTBOX_FORGOTTEN_PAUSE	0
+#define OUTBOX_FORGOTTEN_PAUSE	4
 #define OUTBOX_SWEEP_MS			sim_sweep_ms
-#define OUTBOX_SWEEP_PAUSE		0
+#define OUTBOX_SWEEP_PAUSE		20
 #define OUTBOX_SWEEP_LATEST_MS	PG_INT32_MAX
 #define OUTBOX_SWEEP_ROWS		4
 #define OUTBOX_CHECKED_KEYS		2

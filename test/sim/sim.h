@@ -40,6 +40,9 @@
 #define SIM_BACKENDS	6
 #define SIM_ROUTES		4
 #define SIM_DATABASE	((Oid) 5)
+/* What a walk over entries of the index takes. */
+#define SIM_STEP_US		100
+
 /* Of the wall clock, when sim_now is 0. */
 #define SIM_EPOCH		INT64CONST(700000000000000)
 
@@ -446,6 +449,7 @@ extern void sim_oracle_turn(void);
 /* A claim has passed so many rows that it leaves out. */
 extern void sim_oracle_walked(int rows);
 extern void sim_oracle_listed(int entries, int limit);
+extern void sim_oracle_swept(int64 began);	/* a step of the sweep, which has ended */
 /* At rest: everything that can be is sent. */
 extern void sim_oracle_rest(bool all);
 

@@ -1162,6 +1162,7 @@ outbox_store_reach(int64 lo, int64 hi, int *n)
 	int			i = first_after(lo - 1);
 
 	statement("entries");
+	sim_now += SIM_STEP_US;
 	for (; *n > 0 && i < sim_nrows && sim_rows[i]->seq <= hi; i++, (*n)--)
 		reached = sim_rows[i]->seq;
 	if (i == sim_nrows || sim_rows[i]->seq > hi)

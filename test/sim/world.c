@@ -1059,6 +1059,18 @@ __wrap_outbox_slot_take_inbox(OutboxInbox *inbox)
 	sim_learn(inbox->lost.hi);
 }
 
+extern void __real_outbox_sweep_step(OutboxSweep *sweep, OutboxRelay *relay);
+extern void __wrap_outbox_sweep_step(OutboxSweep *sweep, OutboxRelay *relay);
+
+void
+__wrap_outbox_sweep_step(OutboxSweep *sweep, OutboxRelay *relay)
+{
+	int64		began = sim_now;
+
+	__real_outbox_sweep_step(sweep, relay);
+	sim_oracle_swept(began);
+}
+
 typedef struct Heard
 {
 	OutboxIntentVisit visit;

@@ -267,9 +267,9 @@ poll_now(OutboxRelay *relay)
 }
 
 /*
- * Looks again for what told nobody.  At all rows, keys and routes only if the server has
- * counted a row that was written since that was done last: with millions of rows that
- * wait, such looks would be all that an idle worker does.
+ * Looks again for what told nobody, if the server has counted a row that was written since
+ * the last pass over all rows and keys began: with millions of rows that wait, such looks
+ * would be all that an idle worker does.
  */
 static void
 sweep(OutboxRelay *relay, OutboxMonoTime now)
@@ -277,21 +277,20 @@ sweep(OutboxRelay *relay, OutboxMonoTime now)
 	OutboxTimers *timers = &relay->timers;
 	int64		written = outbox_rows_written(MyDatabaseId);
 
+	if (written == timers->written &&
+		!outbox_mono_reached(outbox_mono_plus(timers->swept_at, OUTBOX_SWEEP_LATEST_MS), now))
+		return;
 	outbox_reader_look(&relay->reader);
 	outbox_reader_ask_unreadable(&relay->reader);
 	outbox_due_look_up(&relay->reader.due);
 	outbox_jobs_look(&relay->jobs);
 	/* ALTER EXTENSION UPDATE need not touch a table. */
 	outbox_database_recheck(&relay->database, OUTBOX_RECHECK_EXTENSION);
-	if ((written == timers->written &&
-		 !outbox_mono_reached(outbox_mono_plus(timers->swept_at,
-											   OUTBOX_SWEEP_LATEST_MS), now)) ||
-		!outbox_sweep_start(&relay->sweep))
+	outbox_control_invalidate(&relay->control);
+	if (!outbox_sweep_start(&relay->sweep))
 		return;
 	timers->written = written;
 	timers->swept_at = now;
-	outbox_keys_invalidate_holders(&relay->reader);
-	outbox_control_invalidate(&relay->control);
 }
 
 void

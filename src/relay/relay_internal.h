@@ -48,7 +48,8 @@ typedef struct OutboxTimers
 typedef struct OutboxSweep
 {
 	int64		from;			/* the next row to look at; 0: no sweep now */
-	int64		first;			/* where this pass begins; 1: it is over all rows */
+	bool		whole;			/* this pass is over all rows, and held keys */
+	int			nkeys;			/* ones that it has still to check */
 	OutboxMonoTime rests_until; /* no other step before */
 	OutboxMonoTime forgotten_at;	/* the next one, if keys are forgotten */
 #ifdef OUTBOX_TEST_POINTS

@@ -121,14 +121,14 @@ load_config_tables(OutboxRelay *relay)
 	OutboxResumed resumed;
 
 	outbox_store_load_control(&control);
-	outbox_routes_load(&relay->routes, outbox_reader_end(&relay->reader),
-					   &resumed);
+	if (outbox_routes_load(&relay->routes, outbox_reader_end(&relay->reader),
+						   &resumed))
+		outbox_keys_invalidate_holders(&relay->reader);
 	forget_routes(relay);
 	outbox_relay_resume(relay, &resumed);
 	if (outbox_control_loaded(&relay->control, &control, unusable))
 		outbox_relay_drop_unsent(relay);
 	outbox_reader_look(&relay->reader);
-	outbox_keys_invalidate_holders(&relay->reader);
 	outbox_reader_ask_unreadable(&relay->reader);
 }
 
@@ -387,7 +387,10 @@ outbox_relay_round(OutboxRelay *relay)
 	{
 		outbox_database_check_settings(&relay->database);
 		if (outbox_database_attach(&relay->database))
+		{
 			outbox_control_invalidate(&relay->control);
+			outbox_keys_invalidate_holders(&relay->reader);
+		}
 		/* Needed after the commit: not in the transaction's memory. */
 		outbox_settler_collect(&relay->settler, &settling);
 		if (!relay->database.attached)

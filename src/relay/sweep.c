@@ -33,6 +33,9 @@
 /* In builds for tests, which rows the sweep would find is looked at this often. */
 #define LOOK_MS			5000
 
+/* Held keys that a pass has still to check, before its first step. */
+#define NOT_BEGUN		(-1)
+
 typedef struct Step
 {
 	OutboxRelay *relay;
@@ -44,9 +47,11 @@ typedef struct Step
 } Step;
 
 static void
-start(OutboxSweep *sweep, int64 from)
+start(OutboxSweep *sweep, bool whole, int64 from)
 {
-	sweep->first = sweep->from = from;
+	sweep->from = from;
+	sweep->whole = whole;
+	sweep->nkeys = NOT_BEGUN;
 #ifdef OUTBOX_TEST_POINTS
 	sweep->looks = false;
 #endif
@@ -57,7 +62,7 @@ outbox_sweep_start(OutboxSweep *sweep)
 {
 	if (sweep->from != 0)
 		return false;
-	start(sweep, 1);
+	start(sweep, true, 1);
 	return true;
 }
 
@@ -88,7 +93,7 @@ outbox_sweep_timers(OutboxSweep *sweep, const OutboxQueue *queue, OutboxMonoTime
 {
 	if (sweep->from == 0 && wants_pass(queue) &&
 		outbox_mono_reached(sweep->forgotten_at, now))
-		start(sweep, queue->forgotten_low);
+		start(sweep, false, queue->forgotten_low);
 }
 
 bool
@@ -236,13 +241,22 @@ end_pass(OutboxSweep *sweep, OutboxRelay *relay)
 static void
 rest(OutboxSweep *sweep, const OutboxQueue *queue, OutboxMonoTime began)
 {
-	int			times = sweep->first != 1 || wants_pass(queue) ? OUTBOX_FORGOTTEN_PAUSE :
-		OUTBOX_SWEEP_PAUSE;
+	int			times = sweep->whole && !wants_pass(queue) ? OUTBOX_SWEEP_PAUSE :
+		OUTBOX_FORGOTTEN_PAUSE;
 	int64		rest_us = outbox_mono_passed(began) * times;
 
 	if (!only_looks(sweep))
 		sweep->rests_until.us = outbox_mono_now().us +
 			Min(rest_us, OUTBOX_SWEEP_MS * INT64CONST(1000));
+}
+
+/* Of some held keys: is the row there that holds them? */
+static void
+check_held(OutboxSweep *sweep, OutboxRelay *relay)
+{
+	outbox_queue_uncheck_held(relay->queue, OUTBOX_CHECKED_KEYS);
+	(void) outbox_keys_check_holders(&relay->reader);
+	sweep->nkeys = Max(sweep->nkeys - OUTBOX_CHECKED_KEYS, 0);
 }
 
 void
@@ -260,8 +274,13 @@ outbox_sweep_step(OutboxSweep *sweep, OutboxRelay *relay)
 	};
 	OutboxMonoTime began = outbox_mono_now();
 
-	if (sweep->from == sweep->first && !only_looks(sweep))
+	if (sweep->nkeys == NOT_BEGUN)
+	{
 		outbox_queue_pass_begins(relay->queue);
+		sweep->nkeys = sweep->whole ? relay->queue->nheld : 0;
+	}
+	if (sweep->nkeys > 0)
+		check_held(sweep, relay);
 #ifdef OUTBOX_TEST_POINTS
 	if (sweep->looks && sweep->from == 1)
 		tell_overlooked(sweep, relay);
@@ -284,7 +303,7 @@ outbox_sweep_step(OutboxSweep *sweep, OutboxRelay *relay)
 		outbox_reader_add(&relay->reader, step->found[i], step->found[i],
 						  OUTBOX_UNREAD_SWEPT);
 	/* Not before: a step that fails is done again. */
-	sweep->from = step->last_seq < last ? step->last_seq + 1 : 0;
+	sweep->from = step->last_seq < last || sweep->nkeys > 0 ? step->last_seq + 1 : 0;
 	if (sweep->from == 0 && !only_looks(sweep))
 		end_pass(sweep, relay);
 	rest(sweep, relay->queue, began);

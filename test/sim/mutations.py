@@ -294,7 +294,7 @@ MUTATIONS = [Mutation(*m) for m in (
      "		key->skip_low = queue->forgotten_low;\n", "",
      "what is not known of a key is looked up"),
     ("forgotten-for-ever", "src/relay/sweep.c",
-     "		start(sweep, queue->forgotten_low);", "		;",
+     "		start(sweep, false, queue->forgotten_low);", "		;",
      "a key that nothing holds is found in the table"),
     ("forgotten-too-early", "src/relay/reading/recall.c",
      "			outbox_queue_note_forgotten(queue, met[i].seq);", "			;",

@@ -1476,9 +1476,9 @@ outbox_queue_lowest(OutboxQueue *queue)
 }
 
 void
-outbox_queue_uncheck_held(OutboxQueue *queue)
+outbox_queue_uncheck_held(OutboxQueue *queue, int n)
 {
-	queue->nunchecked = queue->nheld;
+	queue->nunchecked = Max(queue->nunchecked, Min(n, queue->nheld));
 }
 
 void

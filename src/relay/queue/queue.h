@@ -356,8 +356,8 @@ extern bool outbox_queue_leaves_due(OutboxQueue *queue, int64 hash, int64 seq,
 									const pg_uuid_t *id);
 extern bool outbox_queue_take_due_freed(OutboxQueue *queue);
 
-/* Of all held keys, the row that holds them may be gone; of the first n that was checked. */
-extern void outbox_queue_uncheck_held(OutboxQueue *queue);
+/* Of the first n held keys, the row that holds them may be gone; of those that was checked. */
+extern void outbox_queue_uncheck_held(OutboxQueue *queue, int n);
 extern void outbox_queue_held_checked(OutboxQueue *queue, int n);
 
 /* The lowest number from which a key that is held skips, or 0. */
@@ -428,8 +428,11 @@ extern void outbox_routes_init(OutboxRoutes *routes, OutboxQueue *queue,
 extern OutboxRoute *outbox_routes_find(OutboxRoutes *routes,
 									   const char *name);
 
-/* Reads the rows of outbox_route.  end: no row of outbox from there on has been read. */
-extern void outbox_routes_load(OutboxRoutes *routes, int64 end,
+/*
+ * Reads the rows of outbox_route, in a transaction.  end: no row of outbox from there on has
+ * been read.  True: some are not what they were.
+ */
+extern bool outbox_routes_load(OutboxRoutes *routes, int64 end,
 							   OutboxResumed *resumed);
 
 /*

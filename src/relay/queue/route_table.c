@@ -277,12 +277,13 @@ lose_route(OutboxRoutes *routes, OutboxRoute *route, OutboxResumed *resumed)
 	set_lost(routes, route);
 }
 
-/* One pass: which rows are gone, and what kinds of routes there are. */
-static void
+/* One pass: which rows are gone, and what kinds of routes there are.  True: some are gone. */
+static bool
 look_at_all(OutboxRoutes *routes, OutboxResumed *resumed)
 {
 	HASH_SEQ_STATUS status;
 	RouteEntry *entry;
+	bool		gone = false;
 
 	routes->nblocking = 0;
 	routes->nunordered = 0;
@@ -292,26 +293,31 @@ look_at_all(OutboxRoutes *routes, OutboxResumed *resumed)
 		OutboxRoute *route = entry->route;
 
 		if (!route->lost && route->load != routes->loads)
+		{
 			lose_route(routes, route, resumed);
+			gone = true;
+		}
 		routes->nblocking += outbox_route_blocks(route);
 		routes->nunordered += !route->ordered;
 	}
+	return gone;
 }
 
-/* Called in a transaction. */
-void
+bool
 outbox_routes_load(OutboxRoutes *routes, int64 end, OutboxResumed *resumed)
 {
 	List	   *changed;
 	ListCell   *cell;
+	bool		differs;
 
 	memset(resumed, 0, sizeof(*resumed));
 	routes->loads++;
 	changed = outbox_store_load_routes(routes->cxt, is_loaded, routes);
 	foreach(cell, changed)
 		merge_route(routes, lfirst(cell), end, resumed);
+	differs = look_at_all(routes, resumed) || changed != NIL;
 	list_free(changed);
-	look_at_all(routes, resumed);
+	return differs;
 }
 
 /* ------------------------------------------------------------------- forget */

@@ -188,7 +188,7 @@ void
 outbox_keys_invalidate_holders(OutboxReader *reader)
 {
 	reader->holders_stale = true;
-	outbox_queue_uncheck_held(reader->queue);
+	outbox_queue_uncheck_held(reader->queue, reader->queue->nheld);
 	outbox_queue_want_pass(reader->queue);
 }
 

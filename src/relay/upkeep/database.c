@@ -95,7 +95,6 @@ misfit(OutboxDatabase *database, const char *version)
 					 version)));
 }
 
-/* True: what was read of its tables may be something else now. */
 static bool
 attach(OutboxDatabase *database)
 {
@@ -154,10 +153,12 @@ outbox_database_wants_round(const OutboxDatabase *database)
 bool
 outbox_database_attach(OutboxDatabase *database)
 {
+	bool		same = database->attached && !outbox_store_stale();
+
 	database->recheck &= ~OUTBOX_RECHECK_TABLES;
 	if (database->attached && !outbox_database_wants_attach(database))
 		return false;
-	return attach(database);
+	return attach(database) && !same;
 }
 
 /*

@@ -49,8 +49,8 @@ extern bool outbox_database_wants_round(const OutboxDatabase *database);
 extern bool outbox_database_wants_attach(const OutboxDatabase *database);
 
 /*
- * Attaches, if that is wanted.  True: the extension was looked up, and all that was
- * read of its tables may be something else now.
+ * Attaches, if that is wanted.  True: all that was read of the extension's tables may be
+ * something else now.
  */
 extern bool outbox_database_attach(OutboxDatabase *database);
 

@@ -28,9 +28,9 @@
 
 /* TransamVariables was called ShmemVariableCache. */
 #if PG_VERSION_NUM >= 170000
-#define compat_oldest_clog_xid() (TransamVariables->oldestClogXid)
+#define compat_transam() TransamVariables
 #else
-#define compat_oldest_clog_xid() (ShmemVariableCache->oldestClogXid)
+#define compat_transam() ShmemVariableCache
 #endif
 
 /* What is known of a replication slot that cannot be used any more. */

@@ -3,13 +3,15 @@
  * rows_written.c
  *		Has anything been written in a database since?
  *
- * From the server's statistics, which the launcher can read of every database, and
- * without a transaction.
+ * From the server's statistics, which the launcher can read of every database, and from
+ * the count by which the server knows that a snapshot is still good; without a transaction.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
+#include "access/transam.h"
+#include "compat.h"
 #include "pgstat.h"
 #include "rows_written.h"
 #include "utils/fmgrprotos.h"
@@ -19,6 +21,12 @@ static int64
 count(PGFunction counter, Oid dboid)
 {
 	return DatumGetInt64(DirectFunctionCall1(counter, ObjectIdGetDatum(dboid)));
+}
+
+uint64
+outbox_transactions_ended(void)
+{
+	return compat_transam()->xactCompletionCount;
 }
 
 int64

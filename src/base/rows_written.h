@@ -16,4 +16,10 @@
  */
 extern int64 outbox_rows_written(Oid dboid);
 
+/*
+ * Transactions of the whole server that could write, and have ended: another number than
+ * before tells of each commit that a later snapshot sees.
+ */
+extern uint64 outbox_transactions_ended(void);
+
 #endif							/* OUTBOX_ROWS_WRITTEN_H */

@@ -50,11 +50,11 @@
 /*
  * Keys that a worker remembers as held, or as to be read again: 230 bytes each, 46 MB.
  * What is above that is looked up in the table.  The next pass over it begins so long
- * after the last one at least, and so many times as long as that one took.
+ * after the last one, and each of its steps is followed by so many times its own time.
  */
 #define OUTBOX_HELD_KEYS_MAX	200000
 #define OUTBOX_FORGOTTEN_MS		2000
-#define OUTBOX_FORGOTTEN_PAUSE	20
+#define OUTBOX_FORGOTTEN_PAUSE	10
 
 /*
  * Keys whose rows a claim leaves out by name.  When more are held: those of which so
@@ -68,7 +68,7 @@
 
 /* Every row is looked at again at most this often, for what told nobody. */
 #define OUTBOX_SWEEP_MS			60000
-/* ... and so many times as long after the last time as that took. */
+/* ... in steps, each followed by so many times its own time: half a percent. */
 #define OUTBOX_SWEEP_PAUSE		200
 /* At least so often, also where no row was counted as written in the database. */
 #define OUTBOX_SWEEP_LATEST_MS	(10 * 60000)

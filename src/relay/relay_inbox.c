@@ -255,12 +255,19 @@ look_at_clock(OutboxTimers *timers)
 	timers->clock_ahead_us = ahead_us;
 }
 
+/* Where no transaction has ended since, there is no row, and no DROP EXTENSION. */
 static void
 poll_now(OutboxRelay *relay)
 {
-	outbox_reader_look(&relay->reader);
-	/* With a full window there would be no other transaction. */
-	outbox_database_recheck(&relay->database, OUTBOX_RECHECK_TABLES);
+	uint64		ended = outbox_transactions_ended();
+
+	if (ended != relay->timers.ended)
+	{
+		outbox_reader_look(&relay->reader);
+		/* With a full window there would be no other transaction. */
+		outbox_database_recheck(&relay->database, OUTBOX_RECHECK_TABLES);
+	}
+	relay->timers.ended = ended;
 	/* A password file can be repaired without a reload. */
 	if (relay->config.error != NULL)
 		outbox_relay_load_config(relay);

@@ -97,7 +97,7 @@ outbox_store_fence_row(TransactionId xid)
 		return;
 	}
 	LWLockAcquire(XactTruncationLock, LW_SHARED);
-	if (TransactionIdPrecedesOrEquals(compat_oldest_clog_xid(), xid) &&
+	if (TransactionIdPrecedesOrEquals(compat_transam()->oldestClogXid, xid) &&
 		FullTransactionIdPrecedes(full, next))
 	{
 		/* In this order: the position is there from when it is committed. */

@@ -440,6 +440,12 @@ outbox_rows_written(Oid dboid)
 	return sim_wrote;
 }
 
+uint64
+outbox_transactions_ended(void)
+{
+	return (uint64) sim_visible;
+}
+
 uint32
 outbox_wait_event(OutboxWait wait)
 {

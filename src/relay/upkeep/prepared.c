@@ -69,7 +69,7 @@ outbox_prepared_lost(OutboxPreparedList *list, const OutboxRange *range)
 	list->find = true;
 }
 
-/* Of those that are found we do not know what they have changed. */
+/* Of those that are found it is unknown what they have changed. */
 OutboxRange
 outbox_prepared_find(OutboxPreparedList *list)
 {

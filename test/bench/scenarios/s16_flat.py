@@ -4,7 +4,8 @@ The full one has, times the factor: 10,000 routes, and 8,000 that were deleted a
 worker had loaded them; 200,000 keys held by a failed message each, with one waiting behind
 it; a million failed, a million scheduled, half of these for one instant; 5 million waiting
 for a paused route; and 200 databases of which five have work, with eight workers for all.
-Both servers have the same settings and run in turns; idle, they are looked at together.
+Both servers have the same settings and run in turns; idle, they are looked at together,
+when the sweep is over that the last writes have earned.
 
 With --keep DIR the full server is in DIR and stays: each step of filling is done once.
 """
@@ -244,6 +245,20 @@ def look(db):
                 time=time.monotonic())
 
 
+def wait_swept(dbs):
+    """Until no sweep has read an entry for longer than the minute between two sweeps: what
+    was written last has earned one, which at full size takes eight minutes."""
+    def entries():
+        return [db.value("SELECT idx_tup_read FROM pg_stat_all_indexes"
+                         " WHERE indexrelname = 'outbox_ready'") for db in dbs]
+    before, now, deadline = None, entries(), time.monotonic() + 3600
+    while now != before:
+        if time.monotonic() > deadline:
+            raise RuntimeError('the sweep does not end')
+        time.sleep(70)
+        before, now = now, entries()
+
+
 def idle(dbs, seconds):
     """What each has used in these seconds; and whether the WAL came to rest before."""
     still = True
@@ -251,6 +266,7 @@ def idle(dbs, seconds):
         set_autovacuum(db, 'ALTER SYSTEM SET autovacuum = off')
         # else the next look at a page removes its dead rows, which is a record of WAL
         db.settle_down('outbox', 'outbox_archive')
+    wait_swept(dbs)
     try:
         wait_still(SimpleNamespace(wal_position=lambda: sum(db.wal_position() for db in dbs)), 60)
     except RuntimeError:

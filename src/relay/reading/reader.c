@@ -244,7 +244,7 @@ admit(OutboxReader *reader, OutboxBatch *batch, const Admission *admission)
 	OutboxMessage *message = batch->messages[admission->index];
 	OutboxRoute *route = outbox_routes_find(reader->routes, message->route);
 
-	/* A route that we have not loaded yet: its turn comes when we have. */
+	/* A route that is not loaded yet: its turn comes when it is. */
 	if (outbox_route_is_excluded(route))
 	{
 		outbox_route_refuse(reader->routes, route, admission->seq);

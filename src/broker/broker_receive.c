@@ -172,10 +172,10 @@ handle_content(OutboxLink *link, const amqp_frame_t *frame)
 	return fail_unexpected(link, frame);
 }
 
-bool
-outbox_link_returning(const OutboxLink *link)
+uint64
+outbox_link_return_left(const OutboxLink *link)
 {
-	return link->return_part != OUTBOX_RETURN_NONE;
+	return link->return_body_left;
 }
 
 /* The confirm channel. */

@@ -181,9 +181,10 @@ outbox_relay_declare_late(OutboxRelay *relay, OutboxMonoTime now)
 	if (outbox_declarations_oldest(declarations_of(relay)) == NULL)
 		return NULL;
 	if (outbox_link_state(relay->link) != OUTBOX_LINK_OPEN ||
-		outbox_link_returning(relay->link) ||
+		outbox_link_return_left(relay->link) != declaring->return_left ||
 		(relay->window.outstanding > 0 && relay->window.oldest < declaring->tag))
 		declaring->since = now;
+	declaring->return_left = outbox_link_return_left(relay->link);
 	if (!outbox_mono_reached(outbox_mono_plus(declaring->since,
 											  outbox_confirm_timeout_ms), now))
 		return NULL;

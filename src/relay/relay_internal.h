@@ -95,6 +95,7 @@ typedef struct OutboxSender
 typedef struct OutboxDeclaring
 {
 	uint64		tag;			/* what was sent before is older */
+	uint64		return_left;	/* outbox_link_return_left() at the last look */
 	OutboxMonoTime since;		/* nothing else is waited for */
 } OutboxDeclaring;
 

@@ -578,10 +578,10 @@ outbox_link_stalled_ms(const OutboxLink *link)
 	return 20000;
 }
 
-bool
-outbox_link_returning(const OutboxLink *link)
+uint64
+outbox_link_return_left(const OutboxLink *link)
 {
-	return false;
+	return 0;
 }
 
 static void

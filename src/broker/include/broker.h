@@ -220,8 +220,8 @@ extern uint64 outbox_link_acknowledged(OutboxLink *link);
 /* When no byte was taken for so long, something is wrong with the connection. */
 extern int	outbox_link_stalled_ms(const OutboxLink *link);
 
-/* A message that could not be routed is coming back: answers are behind it. */
-extern bool outbox_link_returning(const OutboxLink *link);
+/* Bytes still to come of a message that the broker returns: answers are behind it. */
+extern uint64 outbox_link_return_left(const OutboxLink *link);
 
 /*
  * Reads everything that has arrived and delivers it as events, serves

@@ -111,6 +111,7 @@ typedef struct OutboxStall
 	OutboxMonoTime left_at;		/* its last byte arrived; unset: not yet */
 	uint64		acknowledged;	/* bytes on the link by then */
 	bool		answered;		/* something of its time was confirmed */
+	uint64		return_left;	/* outbox_link_return_left() at the last look */
 } OutboxStall;
 
 /* At start and on a new connection: of what was before it nothing is known. */

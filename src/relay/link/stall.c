@@ -8,8 +8,9 @@
  * one is watched in two steps.  First its bytes: while some of them are
  * acknowledged now and then all is well, and when none is for
  * outbox_link_stalled_ms() the connection is given up.  When the last of them has
- * arrived, outbox.confirm_timeout begins, and begins again with each confirm: a
- * broker that confirms slowly, one message after the other, is at work.
+ * arrived, outbox.confirm_timeout begins, and begins again with each confirm, or
+ * part of a returned message: a broker that answers slowly, one message after the
+ * other, is at work.
  *
  * But what was sent when the oldest one was late already says nothing about it: the
  * confirms of a steady flow must not keep a lost one from being missed.
@@ -80,9 +81,10 @@ outbox_stall_look(OutboxStall *stall, OutboxMonoTime now)
 		stall->acknowledged = 0;
 		stall->answered = false;
 	}
-	if (stall->answered || outbox_link_returning(stall->link))
+	if (stall->answered || outbox_link_return_left(stall->link) != stall->return_left)
 		stall->since = now;
 	stall->answered = false;
+	stall->return_left = outbox_link_return_left(stall->link);
 	/* Not at once: nearly always the confirm comes before. */
 	if (!outbox_mono_is_set(stall->left_at) &&
 		outbox_mono_reached(stall->look_at, now))

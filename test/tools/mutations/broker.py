@@ -88,7 +88,7 @@ MUTATIONS = (
      "a routing key of more than 255 bytes is not sent, and not cut",
      ["relay_details"]),
     ("one-by-one-is-late", "src/relay/link/stall.c",
-     "if (stall->answered || outbox_link_returning(stall->link))", "if (outbox_link_returning(stall->link))",
+     "if (stall->answered || outbox_link_return_left(stall->link) != stall->return_left)", "if (outbox_link_return_left(stall->link) != stall->return_left)",
      "confirm_timeout starts again with each confirm",
      ["relay_details"]),
     ("exchange-not-durable", "src/broker/broker_channels.c",

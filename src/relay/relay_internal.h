@@ -29,7 +29,7 @@
 #include "upkeep.h"
 #include "watchdog.h"
 
-/* How long to wait for confirms when stopping, or before a new connection. */
+/* How long to wait for confirms when stopping. */
 #define OUTBOX_DRAIN_MS			1000
 
 /* relay_inbox.c: when to look for what nobody has told of, and what the time is */
@@ -75,12 +75,12 @@ typedef struct OutboxConnection
 	OutboxMonoTime received_at; /* what is received now; and by the wall clock */
 	TimestampTz received_wall;
 	bool		protocol_error; /* the broker confirmed what it cannot */
-	bool		reconnect;		/* to be made again, once what is in flight
-								 * had its moment */
+	bool		reconnect;		/* to be made again, once nothing is in flight */
+	OutboxMonoTime renew_by;	/* for a renewal, until then; unset: for other
+								 * settings */
 	bool		alarmed;		/* the broker has blocked us, when we last
 								 * looked */
 	bool		unproven;		/* that it works again only a confirm can tell */
-	OutboxMonoTime drain_since; /* unset: not draining */
 } OutboxConnection;
 
 /* relay_publish.c: when there may be room to send again */

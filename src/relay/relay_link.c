@@ -23,6 +23,9 @@
 /* A connection that lived shorter counts as a failure to connect. */
 #define STABLE_MS		10000
 
+/* For so long a renewal holds new messages back at most. */
+#define RENEW_DRAIN_MS	1000
+
 bool
 outbox_relay_link_open(OutboxRelay *relay)
 {
@@ -230,7 +233,10 @@ outbox_relay_load_config(OutboxRelay *relay)
 	if (news == OUTBOX_LINK_CONFIG_SAME)
 		return;
 	if (news == OUTBOX_LINK_CONFIG_CHANGED)
+	{
 		relay->connection.reconnect = true;
+		relay->connection.renew_by = OUTBOX_MONO_UNSET;
+	}
 	outbox_hosts_set(&relay->hosts, relay->config.uri.nhosts);
 }
 
@@ -432,38 +438,34 @@ connect_start(OutboxRelay *relay)
 }
 
 /*
- * Before a new connection with other settings, what is in flight gets a moment
- * to be confirmed, so that nothing is published twice; a longer one as long as
- * there is progress.
+ * The connection works, so the messages in flight on it are waited for: to close it
+ * would publish them twice.  stall.c says for how long the broker may take.  A renewal
+ * is worth less than the new messages that wait for it, and is put off.
  */
-static OutboxMonoTime
-drain_end(const OutboxRelay *relay)
-{
-	OutboxMonoTime end = outbox_mono_plus(relay->connection.drain_since, OUTBOX_DRAIN_MS);
-	OutboxMonoTime latest = outbox_mono_plus(relay->connection.drain_since,
-											 Max(outbox_confirm_timeout_ms,
-												 OUTBOX_DRAIN_MS));
-	OutboxMonoTime progress = outbox_stall_progress_at(&relay->stall);
-
-	if (outbox_mono_before(relay->connection.drain_since, progress))
-		end = outbox_mono_plus(progress, OUTBOX_DRAIN_MS);
-	outbox_mono_earlier(&end, latest);
-	return end;
-}
-
 static void
 drain_for_reconnect(OutboxRelay *relay, OutboxMonoTime now)
 {
-	if (!outbox_mono_is_set(relay->connection.drain_since))
-		relay->connection.drain_since = now;
+	OutboxConnection *connection = &relay->connection;
+
 	if (relay->window.outstanding > 0 &&
-		!outbox_mono_reached(drain_end(relay), now) &&
-		outbox_relay_link_open(relay))
-		return;
-	outbox_relay_close(relay, true);
-	relay->connection.reconnect = false;
-	relay->connection.drain_since = OUTBOX_MONO_UNSET;
-	outbox_hosts_anew(&relay->hosts);
+		outbox_link_state(relay->link) == OUTBOX_LINK_OPEN)
+	{
+		if (!outbox_mono_expired(&connection->renew_by, now))
+			return;
+		outbox_renewal_closed(&relay->renewal);
+	}
+	else
+	{
+		if (outbox_mono_is_set(connection->renew_by) && outbox_relay_link_open(relay))
+		{
+			outbox_hosts_pass(&relay->hosts);
+			connection->channel_lost = relay->renewal.renewals > 1;
+		}
+		outbox_relay_close(relay, true);
+		outbox_hosts_anew(&relay->hosts);
+		connection->renew_by = OUTBOX_MONO_UNSET;
+	}
+	connection->reconnect = false;
 }
 
 static void
@@ -500,7 +502,8 @@ check_confirm_timeout(OutboxRelay *relay, OutboxMonoTime now)
 static bool
 renewal_counts(OutboxRelay *relay, OutboxMonoTime now)
 {
-	return outbox_mono_is_set(outbox_renewal_deadline(&relay->renewal)) &&
+	return outbox_link_state(relay->link) == OUTBOX_LINK_OPEN &&
+		outbox_mono_is_set(outbox_renewal_deadline(&relay->renewal)) &&
 		outbox_stall_has_left(&relay->stall, now);
 }
 
@@ -508,18 +511,14 @@ renewal_counts(OutboxRelay *relay, OutboxMonoTime now)
 static void
 check_renewal(OutboxRelay *relay, OutboxMonoTime now)
 {
-	bool		first;
-
 	if (relay->connection.reconnect || !renewal_counts(relay, now) ||
 		!outbox_renewal_due(&relay->renewal, now))
 		return;
-	first = relay->renewal.renewals == 1;
-	ereport(first ? LOG : DEBUG1,
-			(errmsg("outbox relay gives its connection to the broker up"),
+	ereport(relay->renewal.renewals == 1 ? LOG : DEBUG1,
+			(errmsg("outbox relay connects to the broker again when no message is in flight"),
 			 errdetail("Messages were refused (basic.nack); another node may find a leader of their queue.")));
-	relay->connection.channel_lost = !first;
-	outbox_hosts_pass(&relay->hosts);
 	relay->connection.reconnect = true;
+	relay->connection.renew_by = outbox_mono_plus(now, RENEW_DRAIN_MS);
 }
 
 /*
@@ -548,10 +547,8 @@ outbox_relay_link_step(OutboxRelay *relay, OutboxMonoTime now)
 OutboxMonoTime
 outbox_relay_link_deadline(OutboxRelay *relay, OutboxMonoTime now)
 {
-	OutboxMonoTime deadline = OUTBOX_MONO_UNSET;
+	OutboxMonoTime deadline = relay->connection.renew_by;
 
-	if (outbox_mono_is_set(relay->connection.drain_since))
-		deadline = drain_end(relay);
 	if (outbox_link_state(relay->link) == OUTBOX_LINK_CONNECTING)
 		outbox_mono_earlier(&deadline,
 							outbox_mono_plus(now, outbox_link_connect_due_ms(relay->link)));

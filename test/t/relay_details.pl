@@ -217,6 +217,50 @@ $fake->release;
 $node->wait_drained;
 is($fake->stats->{connections}, $connections, 'no connection is given up meanwhile');
 
+# --- half a basic.return: no sign that the broker is at work
+
+$fake->do('answer hold');
+$fake->begin_case('half a basic.return');
+$fake->mark_connections;
+my $header = '003c0000' . '0000000000000064' . '0080' . '24' . unpack('H*', enqueue('half'));
+$fake->wait_type('half');
+$fake->do('now raw 01 0001 0000000d 003c 0032 0138 024e4f 0178 0179 ce '
+	  . sprintf('02 0001 %08x %s ce', length($header) / 2, $header), 'answer ack');
+$fake->wait_reconnects(1, 10);
+$node->wait_drained;
+is(join(' ', $fake->types), 'half half', 'half a basic.return: the message is sent again');
+$node->unset('outbox.confirm_timeout');
+$node->wait_sql($state, 'idle');
+
+# --- a new connection while a slow broker confirms: what is in flight is waited for
+
+$fake->do('answer delay 2500');
+$fake->begin_case('a reload that needs a new connection');
+$fake->mark_connections;
+enqueue("reload$_") foreach 1 .. 5;
+$fake->wait_case(5);
+$node->set('outbox.heartbeat', '20s');
+$fake->wait_reconnects(1, 10);
+$node->wait_drained;
+is(scalar(() = $fake->of_case), 5, 'a reload that needs a new connection: each message is published once');
+$fake->do('answer ack');
+
+# --- a queue that refuses is a reason to connect again, once what another one has is answered
+
+$node->sql(q{INSERT INTO outbox_route (name, exchange) VALUES ('slow', 'slow')});
+$fake->do('when type=full : nack', 'when exchange=slow : delay 2500');
+$fake->begin_case('a full queue beside a slow one');
+$fake->mark_connections;
+enqueue("slow$_", q{route => 'slow'}) foreach 1 .. 5;
+enqueue('full', q{route => 'many'});
+$node->wait_sql(q{SELECT count(*) FROM outbox WHERE route = 'slow'}, 0);
+is(scalar(grep { /slow/ } $fake->types), 5, 'a full queue beside a slow one: each message is published once');
+my $before = $fake->reconnects;
+$fake->do('now fin');
+$fake->wait_reconnects($before + 2);    # the second because of the refusals
+$fake->do('forget');
+$node->wait_drained;
+
 # --- a commit that waits for a standby lets others go on, and waits again
 
 $node->sql("CREATE DATABASE other$_") foreach 1 .. 3;

@@ -121,9 +121,8 @@ outbox_link_config_load(OutboxLinkConfig *config)
 		return OUTBOX_LINK_CONFIG_SAME;
 	}
 
-	text = psprintf("%s %s %s %d %d", outbox_broker_uri, outbox_passfile,
-					tls_text(uri.tls), outbox_heartbeat_s,
-					outbox_max_message_size);
+	text = psprintf("%s %s %s %d", outbox_broker_uri, outbox_passfile,
+					tls_text(uri.tls), outbox_heartbeat_s);
 	MemoryContextSwitchTo(old);
 	outbox_slot_clear_current_error(OUTBOX_ERROR_SETTINGS);
 	if (config->error != NULL)

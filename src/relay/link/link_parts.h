@@ -52,7 +52,7 @@ typedef struct OutboxRenewal
 	uint32		renewals;		/* in a row */
 } OutboxRenewal;
 
-/* A channel was opened; one is gone; the broker has ended the connection. */
+/* A channel was opened; one is gone, or stays; the broker has ended the connection. */
 extern void outbox_renewal_opened(OutboxRenewal *renewal);
 extern void outbox_renewal_closed(OutboxRenewal *renewal);
 extern void outbox_renewal_other_broker(OutboxRenewal *renewal);
@@ -122,14 +122,8 @@ extern void outbox_stall_init(OutboxStall *stall, OutboxLink *link,
 extern void outbox_stall_answered(OutboxStall *stall, OutboxMonoTime sent_at);
 extern void outbox_stall_look(OutboxStall *stall, OutboxMonoTime now);
 
-/* Is the oldest unconfirmed message not even there yet, as far as was looked? */
-extern bool outbox_stall_bytes_under_way(const OutboxStall *stall);
-
 /* Is it there?  Looks now; to be called after outbox_stall_look(). */
 extern bool outbox_stall_has_left(OutboxStall *stall, OutboxMonoTime now);
-
-/* When there was progress the last time; unset: nothing is waited for. */
-extern OutboxMonoTime outbox_stall_progress_at(const OutboxStall *stall);
 
 extern OutboxMonoTime outbox_stall_deadline(OutboxStall *stall,
 											OutboxMonoTime now);

@@ -10,7 +10,8 @@
  * A node without a majority refuses everything.  And where the dead leader is
  * frozen, each refusal takes seconds.  So when a message is refused again, or the
  * channel has brought nothing but refusals, go on to the next host; with a
- * backoff, as the queue may as well be full.
+ * backoff, as the queue may as well be full.  What is in flight may be another
+ * queue's, which is only slow: until nothing is, the renewal is put off.
  *
  *-------------------------------------------------------------------------
  */

@@ -94,24 +94,19 @@ outbox_stall_look(OutboxStall *stall, OutboxMonoTime now)
 	}
 }
 
-bool
-outbox_stall_has_left(OutboxStall *stall, OutboxMonoTime now)
-{
-	if (outbox_stall_bytes_under_way(stall))
-		look_for_bytes(stall, now);
-	return !outbox_stall_bytes_under_way(stall);
-}
-
-bool
-outbox_stall_bytes_under_way(const OutboxStall *stall)
+/* Is the oldest unconfirmed message not even there yet, as far as was looked? */
+static bool
+bytes_under_way(const OutboxStall *stall)
 {
 	return stall->tag != 0 && !outbox_mono_is_set(stall->left_at);
 }
 
-OutboxMonoTime
-outbox_stall_progress_at(const OutboxStall *stall)
+bool
+outbox_stall_has_left(OutboxStall *stall, OutboxMonoTime now)
 {
-	return stall->tag != 0 ? stall->since : OUTBOX_MONO_UNSET;
+	if (bytes_under_way(stall))
+		look_for_bytes(stall, now);
+	return !bytes_under_way(stall);
 }
 
 /* When the broker has had time enough; unset: nothing is waited for. */
@@ -121,7 +116,7 @@ patience_ends(const OutboxStall *stall)
 	if (stall->tag == 0)
 		return OUTBOX_MONO_UNSET;
 	return outbox_mono_plus(stall->since,
-							outbox_stall_bytes_under_way(stall) ?
+							bytes_under_way(stall) ?
 							outbox_link_stalled_ms(stall->link) :
 							outbox_confirm_timeout_ms);
 }
@@ -133,7 +128,7 @@ outbox_stall_deadline(OutboxStall *stall, OutboxMonoTime now)
 
 	outbox_stall_look(stall, now);
 	deadline = patience_ends(stall);
-	if (outbox_stall_bytes_under_way(stall))
+	if (bytes_under_way(stall))
 		outbox_mono_earlier(&deadline, outbox_mono_plus(now, LOOK_MS));
 	return deadline;
 }
@@ -148,7 +143,7 @@ outbox_stall_late(OutboxStall *stall, OutboxMonoTime now,
 	end = patience_ends(stall);
 	if (!outbox_mono_is_set(end) || !outbox_mono_reached(end, now))
 		return NULL;
-	*reason = outbox_stall_bytes_under_way(stall) ?
+	*reason = bytes_under_way(stall) ?
 		OUTBOX_REASON_STALLED : OUTBOX_REASON_NO_CONFIRM;
 	return *reason == OUTBOX_REASON_STALLED ?
 		psprintf("the broker takes no data: no byte was acknowledged for %d ms",

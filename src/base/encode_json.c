@@ -12,13 +12,15 @@
  * The levels are on a stack of our own: a document may be nested deeper than the
  * worker's max_stack_depth allows to recurse.
  *
+ * A value may be damaged on disk.  Each child has to lie within its parent, behind the
+ * child before it, so that no read leaves the value and no part is walked twice.
+ *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
 #include "encode_json.h"
 #include "utils/builtins.h"
-#include "utils/numeric.h"
 #include "utils/timestamp.h"
 
 /* A container that is being written. */
@@ -27,6 +29,7 @@ typedef struct Level
 	const JEntry *keys;			/* of an object; NULL: an array */
 	const JEntry *values;
 	const char *data;
+	uint32		size;			/* of data */
 	uint32		key_at;			/* where in data the next ones start */
 	uint32		value_at;
 	uint32		count;
@@ -142,12 +145,29 @@ outbox_encode_json_string(StringInfo out, const char *text, int len)
 	out->data[out->len] = '\0'; /* there is always room for it */
 }
 
-static size_t
-put_numeric(StringInfo out, Numeric number)
+static void
+report_damage(void)
 {
-	char	   *text = DatumGetCString(DirectFunctionCall1(numeric_out,
-														   NumericGetDatum(number)));
-	size_t		size = put(out, text, strlen(text));
+	ereport(ERROR,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("a jsonb value is damaged")));
+}
+
+/* The bit that the server sets when the first two bytes are all of a number's header. */
+#define NUMERIC_SHORT	0x8000
+
+static size_t
+put_numeric(StringInfo out, const char *data, uint32 room)
+{
+	char	   *text;
+	size_t		size;
+
+	if (room < VARHDRSZ + sizeof(uint16) || !VARATT_IS_4B_U(data) || VARSIZE(data) > room ||
+		VARSIZE(data) < VARHDRSZ + sizeof(uint16) +
+		((*(const uint16 *) VARDATA(data) & NUMERIC_SHORT) != 0 ? 0 : sizeof(int16)))
+		report_damage();
+	text = DatumGetCString(DirectFunctionCall1(numeric_out, PointerGetDatum(data)));
+	size = put(out, text, strlen(text));
 
 	pfree(text);
 	return size;
@@ -159,41 +179,50 @@ put_scalar(StringInfo out, JEntry entry, const char *data, uint32 start, uint32 
 	if (JBE_ISSTRING(entry))
 		return put_string(out, data + start, end - start);
 	if (JBE_ISNUMERIC(entry))
-		return put_numeric(out, (Numeric) unconstify(char *, data + INTALIGN(start)));
+		return put_numeric(out, data + INTALIGN(start), end - Min(INTALIGN(start), end));
 	if (JBE_ISBOOL_TRUE(entry))
 		return put(out, "true", 4);
 	if (JBE_ISBOOL_FALSE(entry))
 		return put(out, "false", 5);
 	if (!JBE_ISNULL(entry))
-		elog(ERROR, "unexpected entry %08x in a jsonb value", entry);
+		report_damage();
 	return put(out, "null", 4);
 }
 
 /* Where the child ends: an entry has its length, now and then its end. */
-static uint32
-end_of(JEntry entry, uint32 start)
+static pg_attribute_always_inline uint32
+end_of(const Level *level, JEntry entry, uint32 start)
 {
-	return JBE_HAS_OFF(entry) ? JBE_OFFLENFLD(entry) :
+	uint32		end = JBE_HAS_OFF(entry) ? JBE_OFFLENFLD(entry) :
 		start + JBE_OFFLENFLD(entry);
+
+	if (end < start || end > level->size)
+		report_damage();
+	return end;
 }
 
 static pg_attribute_always_inline void
-open_level(Level *level, const JsonbContainer *container, StringInfo out)
+open_level(Level *level, const JsonbContainer *container, size_t size, StringInfo out)
 {
-	uint32		count = JsonContainerSize(container);
+	uint32		entries;
 
 	memset(level, 0, sizeof(*level));
-	level->count = count;
+	if (size < offsetof(JsonbContainer, children))
+		report_damage();
+	size -= offsetof(JsonbContainer, children);
+	level->count = JsonContainerSize(container);
 	level->scalar = JsonContainerIsScalar(container);
+	entries = JsonContainerIsObject(container) ? 2 * level->count : level->count;
+	if (entries > size / sizeof(JEntry))
+		report_damage();
+	level->values = container->children + (entries - level->count);
+	level->data = (const char *) (container->children + entries);
+	level->size = size - entries * sizeof(JEntry);
 	if (JsonContainerIsObject(container))
 	{
 		level->keys = container->children;
-		level->values = container->children + count;
-		level->value_at = getJsonbOffset(container, count);
+		level->value_at = getJsonbOffset(container, level->count);
 	}
-	else
-		level->values = container->children;
-	level->data = (const char *) (level->values + count);
 	if (!level->scalar)
 		(void) put_char(out, level->keys != NULL ? '{' : '[');
 }
@@ -219,7 +248,7 @@ put_prefix(StringInfo out, Level *level)
 		(void) put(out, ", ", 2);
 	if (level->keys == NULL)
 		return 0;
-	level->key_at = end_of(level->keys[level->next], start);
+	level->key_at = end_of(level, level->keys[level->next], start);
 	size = put_string(out, level->data + start, level->key_at - start);
 	return size + put(out, ": ", 2);
 }
@@ -232,7 +261,7 @@ walk(StringInfo out, const Jsonb *value, size_t limit)
 	int			depth = 0;
 	size_t		size = 0;
 
-	open_level(&levels[0], &value->root, out);
+	open_level(&levels[0], &value->root, VARSIZE(value) - VARHDRSZ, out);
 	while (depth >= 0 && size <= limit)
 	{
 		Level	   *level = &levels[depth];
@@ -247,17 +276,20 @@ walk(StringInfo out, const Jsonb *value, size_t limit)
 		}
 		size += put_prefix(out, level);
 		entry = level->values[level->next++];
-		level->value_at = end_of(entry, start);
+		level->value_at = end_of(level, entry, start);
 		if (!JBE_ISCONTAINER(entry))
 		{
 			size += put_scalar(out, entry, level->data, start, level->value_at);
 			continue;
 		}
+		if (INTALIGN(start) > level->value_at)
+			report_damage();
 		if (++depth == room)
 			levels = repalloc(levels, sizeof(Level) * (room *= 2));
+		level = &levels[depth - 1];
 		open_level(&levels[depth],
-				   (const JsonbContainer *) (levels[depth - 1].data + INTALIGN(start)),
-				   out);
+				   (const JsonbContainer *) (level->data + INTALIGN(start)),
+				   level->value_at - INTALIGN(start), out);
 	}
 	pfree(levels);
 	return size;

@@ -14,7 +14,8 @@
 
 /*
  * Appends what jsonb_out() would say, in the database's encoding.  May
- * ereport(ERROR) when that grows over 1 GB, or out of memory.
+ * ereport(ERROR) when the value is damaged, when the text grows over 1 GB, or out of
+ * memory.
  */
 extern void outbox_encode_json(StringInfo out, const Jsonb *value);
 
@@ -23,7 +24,8 @@ extern void outbox_encode_json_string(StringInfo out, const char *text, int len)
 
 /*
  * How long that text is, without making it; somewhere above limit when it is
- * longer.  A few bytes of jsonb can hold numbers of 131072 digits each.
+ * longer.  Raises an ERROR when the value is damaged up to there.  A few bytes of jsonb
+ * can hold numbers of 131072 digits each.
  */
 extern size_t outbox_json_text_size(const Jsonb *value, size_t limit);
 

@@ -99,6 +99,14 @@ set_span(const OutboxMessage *message, amqp_table_t *table)
 	outbox_traceparent_format(&parent, value->value.bytes.bytes);
 }
 
+/* Looks at all of it before, as the server's iterator trusts each length. */
+static JsonbIterator *
+iterate(const Jsonb *value)
+{
+	(void) outbox_json_text_size(value, SIZE_MAX);
+	return JsonbIteratorInit(unconstify(JsonbContainer *, &value->root));
+}
+
 static const char *
 set_headers(const OutboxMessage *message, int reserve, amqp_basic_properties_t *p)
 {
@@ -109,7 +117,7 @@ set_headers(const OutboxMessage *message, int reserve, amqp_basic_properties_t *
 
 	if (message->headers != NULL)
 	{
-		it = JsonbIteratorInit(&message->headers->root);
+		it = iterate(message->headers);
 		if (JsonbIteratorNext(&it, &item, false) != WJB_BEGIN_OBJECT)
 			return "headers is not a JSON object";
 		npairs = item.val.object.nPairs;
@@ -202,7 +210,7 @@ set_properties(const Jsonb *properties, amqp_basic_properties_t *p)
 
 	if (properties == NULL)
 		return NULL;
-	it = JsonbIteratorInit(unconstify(JsonbContainer *, &properties->root));
+	it = iterate(properties);
 	if (JsonbIteratorNext(&it, &item, true) != WJB_BEGIN_OBJECT)
 		return "properties is not a JSON object";
 	while ((token = JsonbIteratorNext(&it, &item, true)) != WJB_END_OBJECT)

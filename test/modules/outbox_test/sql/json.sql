@@ -36,3 +36,23 @@ FROM samples WHERE outbox_test_json_size(value) <> octet_length(value::text)
 ORDER BY 1 LIMIT 10;
 -- up to a limit
 SELECT outbox_test_json_size(to_jsonb(array_fill(1e131000, ARRAY[500])), 1000000) BETWEEN 1000001 AND 1200000 AS stopped;
+
+-- a damaged value, with each bit of it turned round, is text or XX001, and never read beyond its end
+CREATE CAST (bytea AS jsonb) WITHOUT FUNCTION;
+CREATE CAST (jsonb AS bytea) WITHOUT FUNCTION;
+CREATE FUNCTION outcome(damaged jsonb) RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM outbox_test_json(damaged), outbox_test_json_size(damaged, 1000000000);
+	RETURN 'text';
+EXCEPTION WHEN OTHERS THEN
+	RETURN SQLSTATE || ' ' || SQLERRM;
+END
+$$;
+SELECT outcome(set_bit(sound, i, 1 - get_bit(sound, i))::jsonb), count(*) > 20 AS many
+FROM (VALUES ('{"a": [1.5, "x", null, true, {"b": 1e100}], "bb": {"c": [[], {}, ""]}, "ccc": 0}'::jsonb::bytea)) v(sound),
+	generate_series(0, 8 * octet_length(sound) - 1) i
+GROUP BY 1 ORDER BY 1;
+SELECT damage, outcome(damage::bytea::jsonb) FROM unnest(ARRAY[
+	'', '\x01', '\x01000050', '\x0100004000000060', '\x01000040ffffff0f', '\x0100002000000000',
+	'\x0100004000000010', '\x010000400400001010000000', '\x01000040060000100c0000000000',
+	'\x0100004006000010180000000000', '\x01000040060000101800000000800000']) damage;

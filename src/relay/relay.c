@@ -389,6 +389,23 @@ finish(OutboxRelay *relay)
 	outbox_relay_close(relay, true);
 }
 
+/*
+ * An ERROR ends the process, but what it has sent is settled before: else each successor
+ * that meets the same ERROR would send it again.
+ */
+static void
+turn_failed(OutboxRelay *relay)
+{
+	MemoryContextSwitchTo(relay->scratch);
+	EmitErrorReport();
+	FlushErrorState();
+	outbox_store_abort();
+	outbox_database_leave(&relay->database, OUTBOX_EXIT_CRASHED);
+	(void) outbox_link_burst_end(relay->link);
+	finish(relay);
+	proc_exit(1);
+}
+
 /* SIGTERM came before the loop ran. */
 static volatile sig_atomic_t terminated_at_start = false;
 
@@ -454,7 +471,6 @@ outbox_relay_main(Datum main_arg)
 {
 	OutboxWorkerArgs args;
 	OutboxRelay *relay;
-	bool		busy = false;
 
 	(void) main_arg;
 	memcpy(&args, MyBgworkerEntry->bgw_extra, sizeof(args));
@@ -492,13 +508,23 @@ outbox_relay_main(Datum main_arg)
 
 	relay = relay_create();
 	MemoryContextSwitchTo(relay->scratch);
-	while (!outbox_watchdog_stopping() && !relay->database.leave)
+	PG_TRY();
 	{
-		MemoryContextReset(relay->scratch);
-		busy = turn(relay);
-		if (!relay->database.leave && !outbox_watchdog_stopping())
-			wait_for_work(relay, busy);
+		while (!outbox_watchdog_stopping() && !relay->database.leave)
+		{
+			bool		busy;
+
+			MemoryContextReset(relay->scratch);
+			busy = turn(relay);
+			if (!relay->database.leave && !outbox_watchdog_stopping())
+				wait_for_work(relay, busy);
+		}
 	}
+	PG_CATCH();
+	{
+		turn_failed(relay);
+	}
+	PG_END_TRY();
 	/* Somebody terminated us; at a shutdown the postmaster starts nothing. */
 	if (outbox_watchdog_stopping() && !relay->database.leave)
 		MySlot->exit_reason = OUTBOX_EXIT_RESTART;

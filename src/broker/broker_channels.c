@@ -108,10 +108,8 @@ outbox_link_declare(OutboxLink *link, const char *exchange, const char *type)
 		return OUTBOX_LINK_AGAIN;
 	if (strlen(exchange) > OUTBOX_SHORT_STRING_MAX ||
 		(type != NULL && strlen(type) > OUTBOX_SHORT_STRING_MAX))
-	{
-		outbox_link_refuse(link, "name of exchange or exchange type is longer than 255 bytes");
-		return OUTBOX_LINK_REFUSED;
-	}
+		return outbox_link_refuse(link, "name of exchange or exchange type is longer than 255 bytes",
+								  true);
 	outbox_link_begin_call(link, OUTBOX_WAIT_DECLARE);
 	status = outbox_link_end_call(link, "declaring an exchange",
 								  open_and_declare(link, &declare));

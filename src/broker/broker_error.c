@@ -92,10 +92,12 @@ outbox_link_fail(OutboxLink *link, OutboxReason reason, const char *fmt,...)
 }
 
 /* Notes why one message or exchange was refused; the link lives on. */
-void
-outbox_link_refuse(OutboxLink *link, const char *reason)
+OutboxLinkStatus
+outbox_link_refuse(OutboxLink *link, const char *reason, bool permanent)
 {
 	set_error(link, OUTBOX_LINK_ERR_NONE, OUTBOX_REASON_NONE, 0, reason);
+	link->error.permanent = permanent;
+	return OUTBOX_LINK_REFUSED;
 }
 
 /* What a status of the library means, while connecting and later, and its text. */

@@ -166,7 +166,8 @@ extern OutboxLinkStatus outbox_link_fail_close(OutboxLink *link,
 extern OutboxLinkStatus outbox_link_fail_flood(OutboxLink *link,
 											   const char *doing);
 extern void outbox_link_drop(OutboxLink *link);
-extern void outbox_link_refuse(OutboxLink *link, const char *reason);
+extern OutboxLinkStatus outbox_link_refuse(OutboxLink *link, const char *reason,
+										   bool permanent);
 extern void outbox_link_printable(char *dst, size_t size,
 								  const void *src, size_t len);
 extern void outbox_link_words(const OutboxLink *link, char *dst, size_t size,
@@ -226,9 +227,8 @@ extern int	outbox_link_flush(OutboxLink *link);
  * resets that per message); the rest points into the message.
  *
  * Returns NULL, or why the message cannot be sent at all (text in scratch or
- * constant).  May ereport(ERROR) out of the server's own functions: characters
- * that UTF-8 does not have, a document that grows over 1 GB, stack depth, out
- * of memory.
+ * constant).  May ereport(ERROR): characters that UTF-8 does not have, a document that
+ * grows over 1 GB, damaged jsonb, stack depth, out of memory.
  *
  * Converts from the database's encoding with pg_server_to_any(), which outside
  * a transaction works only when client_encoding is UTF8: the worker must have
@@ -270,9 +270,9 @@ extern amqp_field_value_t *outbox_encode_find(const amqp_table_t *table,
 											  const char *name);
 
 /*
- * The value of a header of ours, which replaces one of the user's with that name:
- * consumers take the key for what order is kept by, so nobody may forge it.  There
- * has to be room for one more.
+ * The value of a header of ours, which replaces one of the user's with that name, so
+ * that a message with a key says by which one its order is kept.  A message without a
+ * key keeps the user's header.  There has to be room for one more.
  */
 extern amqp_field_value_t *outbox_encode_own_header(amqp_table_t *table,
 													const char *name);

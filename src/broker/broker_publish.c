@@ -21,7 +21,7 @@
  * The buffer is used in a burst and in send_rest; both arm the watchdog before,
  * and end in finish().
  *
- * An ERROR that leaves this file (see outbox_encode) has sent nothing.
+ * An ERROR that leaves this file has sent nothing of its message.
  *
  *-------------------------------------------------------------------------
  */
@@ -31,7 +31,6 @@
 #include "utils/memutils.h"
 
 #include "broker_internal.h"
-#include "settings.h"
 #include "watchdog.h"
 
 /* Sent when so much is there; a method frame and a full one fit behind it. */
@@ -202,13 +201,13 @@ put_body(OutboxLink *link, amqp_bytes_t part)
 /* -------------------------------------------------------------------- a message */
 
 /*
- * Encodes into properties, and into scratch.  What is the message's own fault
- * (characters, size, depth) becomes a reason; anything else is thrown on, with
- * the burst ended properly.
+ * Encodes into properties, and into scratch.  An ERROR becomes the message's own reason,
+ * so that no other message waits for it, or goes out twice because of it.  Two kinds are
+ * thrown on: a request to stop, and a lack of memory where lacks_memory is NULL.
  */
 static const char *
-encode(OutboxLink *link, const OutboxMessage *message, const OutboxFormat *format,
-	   MemoryContext scratch, amqp_bytes_t *properties, amqp_bytes_t *body)
+encode(const OutboxMessage *message, const OutboxFormat *format, MemoryContext scratch,
+	   amqp_bytes_t *properties, amqp_bytes_t *body, bool *lacks_memory)
 {
 	MemoryContext old = CurrentMemoryContext;
 	const char *volatile reason = NULL;
@@ -220,14 +219,13 @@ encode(OutboxLink *link, const OutboxMessage *message, const OutboxFormat *forma
 	PG_CATCH();
 	{
 		int			category = ERRCODE_TO_CATEGORY(geterrcode());
+		bool		lacks = category == ERRCODE_INSUFFICIENT_RESOURCES;
 		ErrorData  *error;
 
-		if (category != ERRCODE_DATA_EXCEPTION &&
-			category != ERRCODE_PROGRAM_LIMIT_EXCEEDED)
-		{
-			(void) outbox_link_burst_end(link);
+		if (category == ERRCODE_OPERATOR_INTERVENTION || (lacks && lacks_memory == NULL))
 			PG_RE_THROW();
-		}
+		if (lacks)
+			*lacks_memory = true;
 		MemoryContextSwitchTo(scratch);
 		error = CopyErrorData();
 		FlushErrorState();
@@ -249,7 +247,7 @@ outbox_link_header_error(OutboxLink *link, const OutboxMessage *message,
 	const char *reason;
 
 	/* the link's scratch may have the rest of a message that is being sent */
-	reason = encode(link, message, format, CurrentMemoryContext, &properties, NULL);
+	reason = encode(message, format, CurrentMemoryContext, &properties, NULL, NULL);
 	pfree(frame);
 	if (reason == NULL &&
 		HEADER_FIXED_BYTES + properties.len + bytes > room - OUTBOX_FRAME_OVERHEAD)
@@ -316,13 +314,6 @@ put_rest(OutboxLink *link, bool whole)
 	return AMQP_STATUS_OK;
 }
 
-static OutboxLinkStatus
-refuse(OutboxLink *link, const char *reason)
-{
-	outbox_link_refuse(link, reason);
-	return OUTBOX_LINK_REFUSED;
-}
-
 /* Puts a message that was encoded, if there is room for it. */
 static OutboxLinkStatus
 put_message(OutboxLink *link, amqp_bytes_t exchange, amqp_bytes_t key,
@@ -360,6 +351,7 @@ outbox_link_publish(OutboxLink *link, const OutboxMessage *message,
 	amqp_bytes_t properties;
 	amqp_bytes_t body;
 	const char *reason;
+	bool		lacks_memory = false;
 	int			status;
 
 	if (link->state == OUTBOX_LINK_CLOSED)
@@ -371,21 +363,22 @@ outbox_link_publish(OutboxLink *link, const OutboxMessage *message,
 		!has_room(link, Min((int64) message->size, usual_part(link))))
 		return OUTBOX_LINK_AGAIN;
 	if (exchange_bytes.len > OUTBOX_SHORT_STRING_MAX)
-		return refuse(link, "exchange name is longer than 255 bytes");
+		return outbox_link_refuse(link, "exchange name is longer than 255 bytes", true);
 	if (key_bytes.len > OUTBOX_SHORT_STRING_MAX)
-		return refuse(link, "routing key is longer than 255 bytes");
+		return outbox_link_refuse(link, "the routing key is longer than 255 bytes", true);
 
 	status = make_place(link);
 	if (status != AMQP_STATUS_OK)
 		return finish(link, status);
 	properties = properties_place(link, exchange_bytes, key_bytes);
 	MemoryContextReset(link->scratch);
-	reason = encode(link, message, format, link->scratch, &properties, &body);
+	reason = encode(message, format, link->scratch, &properties, &body, &lacks_memory);
 	if (reason != NULL)
-		return refuse(link, reason);
-	/* A few bytes of jsonb can become a long text; see check.c. */
-	if (body.len > (size_t) outbox_max_message_size)
-		return refuse(link, "the body is larger than outbox.max_message_size");
+	{
+		(void) outbox_link_refuse(link, reason, !lacks_memory);
+		MemoryContextReset(link->scratch);
+		return OUTBOX_LINK_REFUSED;
+	}
 	return put_message(link, exchange_bytes, key_bytes, properties, body);
 }
 

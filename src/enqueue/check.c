@@ -333,8 +333,7 @@ check_properties(Jsonb *properties)
 
 /*
  * The text of a JSON value is what is sent.  Its size is counted before the row
- * is accepted, since the relay would have to make it to find out, and again at
- * each attempt: 400 bytes of jsonb can become 65 MB.
+ * is accepted, as nothing else limits it: 400 bytes of jsonb can become 65 MB.
  */
 static size_t
 payload_size(Jsonb *payload)

@@ -166,33 +166,35 @@ outbox_relay_send_rest(OutboxRelay *relay)
 	}
 }
 
-/* REFUSED: this message will never go out, and error says why. */
 static OutboxLinkStatus
-send_item(OutboxRelay *relay, OutboxItem *item, char *error, size_t size)
+send_item(OutboxRelay *relay, OutboxItem *item)
 {
 	OutboxMessage *message = item->message;
-	char		rendered[OUTBOX_SHORT_STRING_MAX + 1];
+	char		rendered[OUTBOX_SHORT_STRING_MAX + 2];	/* what is cut is
+														 * refused */
 	const char *routing_key = message->routing_key;
-	OutboxLinkStatus status;
 
 	if (routing_key == NULL)
 	{
 		/* The template may have changed since enqueue. */
-		if (outbox_route_render(item->route->routing_key, message->event_type,
-								message->aggregate_type, message->aggregate_id,
-								rendered, sizeof(rendered)) >= sizeof(rendered))
-		{
-			snprintf(error, size, "the routing key is longer than %d bytes",
-					 OUTBOX_SHORT_STRING_MAX);
-			return OUTBOX_LINK_REFUSED;
-		}
+		(void) outbox_route_render(item->route->routing_key, message->event_type,
+								   message->aggregate_type, message->aggregate_id,
+								   rendered, sizeof(rendered));
 		routing_key = rendered;
 	}
-	status = outbox_link_publish(relay->link, message, item->route->format,
-								 item->route->exchange, routing_key);
-	if (status == OUTBOX_LINK_REFUSED)
-		strlcpy(error, outbox_link_error(relay->link)->text, size);
-	return status;
+	return outbox_link_publish(relay->link, message, item->route->format,
+							   item->route->exchange, routing_key);
+}
+
+/* Returns whether others may be sent at once: not where there is no memory for it. */
+static bool
+item_refused(OutboxRelay *relay, OutboxItem *item)
+{
+	const OutboxLinkError *error = outbox_link_error(relay->link);
+
+	outbox_queue_rejected(relay->queue, item, OUTBOX_REASON_MESSAGE_REFUSED,
+						  error->text, error->permanent);
+	return error->permanent;
 }
 
 /* Sends until something says stop; OK when only the burst's size did. */
@@ -200,7 +202,6 @@ static OutboxLinkStatus
 send_burst(OutboxRelay *relay, OutboxMonoTime now)
 {
 	OutboxLinkStatus status = OUTBOX_LINK_OK;
-	char		error[OUTBOX_TEXT_SIZE];
 
 	for (int i = 0; i < BURST_MESSAGES && status == OUTBOX_LINK_OK; i++)
 	{
@@ -210,18 +211,14 @@ send_burst(OutboxRelay *relay, OutboxMonoTime now)
 			break;
 		if (!outbox_relay_is_declared(relay, item->route))
 			break;
-		status = send_item(relay, item, error, sizeof(error));
+		status = send_item(relay, item);
 		if (status == OUTBOX_LINK_OK)
 		{
 			item_sent(relay, item, now);
 			OUTBOX_TEST_POINT("mid_publish");
 		}
 		else if (status == OUTBOX_LINK_REFUSED)
-		{
-			outbox_queue_rejected(relay->queue, item,
-								  OUTBOX_REASON_MESSAGE_REFUSED, error, true);
-			status = OUTBOX_LINK_OK;
-		}
+			status = item_refused(relay, item) ? OUTBOX_LINK_OK : OUTBOX_LINK_AGAIN;
 		else if (status == OUTBOX_LINK_LOST)
 		{
 			/*

@@ -30,7 +30,6 @@
 #include "settings.h"
 #include "watchdog.h"
 
-#define MAX_BODY	100000
 #define OWN_HEADERS 4
 
 static const char *const Names[] = {
@@ -549,22 +548,12 @@ expect_message(const Drawn *d, uint32 frame_max)
 static bool
 may_be_sent(const Drawn *d)
 {
-	size_t		body = d->message.body_len;
-
-	if (d->payload != NULL)
-	{
-		StringInfoData json;
-
-		initStringInfo(&json);
-		write_json(&json, d->payload);
-		body = json.len;
-	}
 	return (d->headers == NULL || headers_fit(d->headers)) &&
 		(d->properties == NULL || properties_fit(d->properties)) &&
 		(member(d->properties, "type") != NULL ||
 		 strlen(d->message.event_type) <= OUTBOX_SHORT_STRING_MAX) &&
 		strlen(d->exchange) <= OUTBOX_SHORT_STRING_MAX &&
-		strlen(d->routing_key) <= OUTBOX_SHORT_STRING_MAX && body <= MAX_BODY;
+		strlen(d->routing_key) <= OUTBOX_SHORT_STRING_MAX;
 }
 
 /* ------------------------------------------------------------------------- entry */
@@ -578,7 +567,6 @@ not_told(void)
 int
 LLVMFuzzerInitialize(int *argc, char ***argv)
 {
-	outbox_max_message_size = MAX_BODY;
 	doc_names = Names;
 	doc_nnames = lengthof(Names);
 	outbox_watchdog_init(not_told);

@@ -532,6 +532,7 @@ outbox_link_publish(OutboxLink *link, const OutboxMessage *message,
 		sim_oracle_unsendable(row);
 		memset(&link->error, 0, sizeof(link->error));
 		strlcpy(link->error.text, "it cannot be encoded", sizeof(link->error.text));
+		link->error.permanent = true;
 		return OUTBOX_LINK_REFUSED;
 	}
 	if (link->unsent > 0 || sim_fails(CALL_again))

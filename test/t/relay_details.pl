@@ -1,9 +1,9 @@
 # Single promises of the relay that a few steps show, without load: what a route's
-# retention of 0 means, when a message failed, jobs that have to wait, prepared
+# retention of 0 means, when a message failed, errors of one message, jobs that have to wait, prepared
 # transactions that change something, a standby that is missing while others wait for us.
 #
 # suite: test
-# takes: 20 s
+# takes: 30 s
 
 use strict;
 use warnings;
@@ -197,6 +197,69 @@ $fake->wait_type('behind');
 is(join(' ', sort map { length } $fake->types), '127 6', 'a routing key of 256 bytes');
 $node->sql(q{DELETE FROM outbox});
 $node->wait_drained;
+
+# --- outbox.max_message_size is asked at enqueue only
+
+$node->sql(q{SELECT outbox_pause()});
+$fake->begin_case;
+$node->sql(q{SELECT outbox_enqueue_bytes('large', convert_to(repeat('x', 2000), 'UTF8'))});
+$node->set('outbox.max_message_size', '1kB');
+$node->sql(q{SELECT outbox_resume()});
+$node->wait_drained;
+is(join(' ', $fake->types), 'large', 'a smaller max_message_size: what was accepted goes out');
+$node->unset('outbox.max_message_size');
+
+# --- an error of one message is its own: the others go out, and once
+
+my $reasons = q{SELECT string_agg(concat_ws(' ', event_type, status, attempts, last_error), ', ' ORDER BY seq) FROM outbox};
+$node->sql(q{CREATE CAST (bytea AS jsonb) WITHOUT FUNCTION});
+
+sub enqueue_among_good
+{
+	my ($type, $damage) = @_;
+	$node->sql(q{SELECT outbox_pause()});
+	$fake->begin_case;
+	$node->sql(q{SELECT outbox_enqueue('good', '{}') FROM generate_series(1, 20)});
+	enqueue($type, q{headers => '{"h": 1}'});
+	$node->sql(q{SELECT outbox_enqueue('good', '{}') FROM generate_series(1, 20)});
+	$node->sql("SET session_replication_role = replica; UPDATE outbox SET $damage WHERE event_type = '$type'");
+}
+
+# A type that no entry has; a length beyond the end of the value.
+foreach (q{payload = '\x0100004000000060'::bytea::jsonb}, q{payload = '\x01000040ffffff0f'::bytea::jsonb},
+	q{headers = '\x01000020ffffff0fffffff0f'::bytea::jsonb})
+{
+	enqueue_among_good('damaged', $_);
+	$node->sql(q{SELECT outbox_resume()});
+	$node->wait_sql($reasons, 'damaged failed 1 a jsonb value is damaged');
+	is(join(' ', $fake->types), join(' ', ('good') x 40), "$_: the others go out, and once");
+	$node->sql(q{DELETE FROM outbox});
+}
+
+# An error anywhere else ends the worker, which settles before.
+my $pid = $node->worker;
+enqueue_among_good('good', 'payload = payload');
+$node->test_point('mid_publish error 5');
+$node->sql(q{SELECT outbox_resume()});
+$node->wait_drained;
+isnt($node->worker, $pid, 'an error while messages are sent: another worker');
+is(scalar(() = $fake->types), 41, 'and none of them goes out twice');
+
+# What one message needs, and the process cannot get.
+$node->set('outbox.max_message_size', '100MB');
+enqueue_among_good('huge', q{payload = to_jsonb(repeat(E'\x01', 12000000))});
+$pid = $node->worker;
+my ($size) = PostgreSQL::Test::Utils::slurp_file("/proc/$pid/status") =~ /^VmSize:\s+(\d+) kB/m;
+system('prlimit', "--pid=$pid", '--as=' . ($size + 70_000) * 1024 . ':') == 0 or die "prlimit failed\n";
+$node->sql(q{SELECT outbox_resume()});
+$node->wait_sql(q{SELECT string_agg(concat_ws(' ', event_type, status, attempts > 1, last_error), ', ') FROM outbox},
+	'huge pending t out of memory');
+is(join(' ', $fake->types), join(' ', ('good') x 40), 'out of memory: the others go out, and once');
+is($node->worker, $pid, 'of the same worker');
+system('prlimit', "--pid=$pid", '--as=unlimited:') == 0 or die "prlimit failed\n";
+$node->wait_drained;
+is(scalar(() = $fake->types), 41, 'and it, when there is memory');
+$node->unset('outbox.max_message_size');
 
 # --- confirm_timeout: from one confirm to the next, and not while the broker blocks us
 

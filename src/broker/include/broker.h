@@ -57,7 +57,8 @@ typedef struct OutboxLinkError
 	bool		destination;	/* whatever goes to that exchange meets it */
 	bool		unreachable;	/* nobody there: no TCP connection came about */
 	bool		message;		/* perhaps because of one that was in flight */
-	bool		permanent;		/* ... which no later attempt can change */
+	bool		permanent;		/* ... or that was refused, which no later
+								 * attempt can change */
 	bool		name;			/* because of outbox_link_ask_name() */
 	bool		declaration;	/* because of the only outbox_link_declare()
 								 * that was not answered */
@@ -184,7 +185,7 @@ extern OutboxLinkStatus outbox_link_release_name(OutboxLink *link);
  * OK: it was sent, or outbox_link_sending() is true: there was no room for the rest
  * of it, the message must stay where it is, and each call of send_rest sends what
  * there is room for, until it returns OK.  AGAIN: no room, nothing was sent, end the
- * burst.  REFUSED: it cannot be encoded (see outbox_link_error), nothing was sent.
+ * burst.  REFUSED: it cannot be encoded (see outbox_link_error), nothing of it was sent.
  * LOST: whether it was sent is unknown.
  */
 #define OUTBOX_LINK_AGAIN_MS 20

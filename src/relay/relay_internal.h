@@ -36,7 +36,8 @@
 typedef struct OutboxTimers
 {
 	OutboxMonoTime poll_at;
-	uint64		ended;			/* outbox_transactions_ended() at the last poll */
+	uint64		ended;			/* outbox_transactions_ended() at the last
+								 * poll */
 	OutboxMonoTime sweep_at;
 	OutboxMonoTime swept_at;	/* the last sweep began, or the worker */
 	int64		written;		/* outbox_rows_written() at that time */

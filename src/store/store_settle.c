@@ -49,6 +49,9 @@ static OutboxStatement find_pending = {
 static OutboxStatement lock_rows = {
 	FIND_SQL " FOR UPDATE SKIP LOCKED", SPI_OK_SELECT, {UUIDARRAYOID}
 };
+static OutboxStatement lock_pending = {
+	FIND_SQL " AND status = 'pending' FOR UPDATE SKIP LOCKED", SPI_OK_SELECT, {UUIDARRAYOID}
+};
 static OutboxStatement delete_rows = {
 	DELETE_SQL, SPI_OK_DELETE, {UUIDARRAYOID}
 };
@@ -223,21 +226,19 @@ error_text(const OutboxFailure *failure)
 }
 
 /*
- * Messages that stay on their routes.  available_at of a failed one is NULL: it waits for
- * an operator, not for a time.
+ * Messages that stay on their routes, and whose rows are locked.  available_at of a failed
+ * one is NULL: it waits for an operator, not for a time.
  */
 static OutboxStatement count_attempts = {
-	"WITH l AS MATERIALIZED (SELECT id FROM outbox_internal.outbox WHERE id = ANY ($1)"
-	"  AND status = 'pending' FOR UPDATE SKIP LOCKED)"
-	" UPDATE outbox_internal.outbox o SET attempts = o.attempts + 1,"
+	"UPDATE outbox_internal.outbox o SET attempts = o.attempts + 1,"
 	" last_error = f.error, last_error_reason = f.reason,"
 	" available_at = CASE WHEN f.final THEN NULL ELSE"
 	"  pg_catalog.clock_timestamp() + f.ms * interval '1 millisecond' END,"
 	" status = CASE WHEN f.final THEN 'failed' ELSE 'pending' END,"
 	" failed_at = CASE WHEN f.final THEN pg_catalog.clock_timestamp() END"
-	" FROM l JOIN ROWS FROM (unnest($1), unnest($2), unnest($3), unnest($4), unnest($5))"
-	"  AS f(id, error, reason, ms, final) ON f.id = l.id"
-	" WHERE o.id = l.id RETURNING o.id",
+	" FROM ROWS FROM (unnest($1), unnest($2), unnest($3), unnest($4), unnest($5))"
+	"  AS f(id, error, reason, ms, final)"
+	" WHERE o.id = f.id RETURNING o.id",
 	SPI_OK_UPDATE_RETURNING,
 	{UUIDARRAYOID, TEXTARRAYOID, TEXTARRAYOID, INT8ARRAYOID, BOOLARRAYOID}
 };
@@ -263,9 +264,7 @@ fill_attempt(const OutboxFailure *failure, Datum *values)
  * be older, so a target is looked up here: without it the row stays where it is.
  */
 static OutboxStatement move_dead_letters = {
-	"WITH l AS MATERIALIZED (SELECT id FROM outbox_internal.outbox WHERE id = ANY ($1)"
-	"  AND status = 'pending' FOR UPDATE SKIP LOCKED)"
-	" UPDATE outbox_internal.outbox o SET route = f.target, routing_key = NULL,"
+	"UPDATE outbox_internal.outbox o SET route = f.target, routing_key = NULL,"
 	" attempts = 0, available_at = NULL, last_error = f.error, last_error_reason = f.last_reason,"
 	" headers = coalesce(o.headers, '{}') || jsonb_build_object('" OUTBOX_DEATH_HEADER "',"
 	"  jsonb_build_array(jsonb_build_object('reason', f.reason, 'error', f.error,"
@@ -274,12 +273,11 @@ static OutboxStatement move_dead_letters = {
 	"    AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')))"
 	"  || CASE jsonb_typeof(o.headers -> '" OUTBOX_DEATH_HEADER "')"
 	"   WHEN 'array' THEN o.headers -> '" OUTBOX_DEATH_HEADER "' ELSE '[]' END)"
-	" FROM l JOIN ROWS FROM (unnest($1), unnest($2), unnest($3), unnest($4),"
+	" FROM ROWS FROM (unnest($1), unnest($2), unnest($3), unnest($4),"
 	"  unnest($5), unnest($6), unnest($7), unnest($8), unnest($9))"
 	"  AS f(id, error, last_reason, target, reason, route, exchange, routing_key, attempts)"
-	"  ON f.id = l.id"
 	"  JOIN outbox_internal.outbox_route r ON r.name = f.target AND r.relay <> ALL ($10)"
-	" WHERE o.id = l.id RETURNING o.id",
+	" WHERE o.id = f.id RETURNING o.id",
 	SPI_OK_UPDATE_RETURNING,
 	{UUIDARRAYOID, TEXTARRAYOID, TEXTARRAYOID, TEXTARRAYOID, TEXTARRAYOID,
 	TEXTARRAYOID, TEXTARRAYOID, TEXTARRAYOID, INT4ARRAYOID, TEXTARRAYOID}
@@ -315,11 +313,12 @@ transient_outlets(void)
 }
 
 /*
- * Writes those of the failures that are dead letters, or those that are not, and marks the
- * rows that it has found; returns how many.
+ * Writes those of the failures that are dead letters, or those that are not, whose rows are
+ * locked, and marks the rows that it has written; returns how many.
  */
 static int
-write_failures(const OutboxFailure *failures, int n, bool dead, bool *written)
+write_failures(const OutboxFailure *failures, int n, bool dead, const bool *locked,
+			   bool *written)
 {
 	OutboxStatement *statement = dead ? &move_dead_letters : &count_attempts;
 	FillFailure fill = dead ? fill_dead_letter : fill_attempt;
@@ -330,7 +329,7 @@ write_failures(const OutboxFailure *failures, int n, bool dead, bool *written)
 	int			count = 0;
 
 	for (int i = 0; i < n; i++)
-		if ((failures[i].death != NULL) == dead)
+		if (locked[i] && (failures[i].death != NULL) == dead)
 			fill(&failures[i], rows[count++]);
 	if (count == 0)
 		return 0;
@@ -351,18 +350,22 @@ write_failures(const OutboxFailure *failures, int n, bool dead, bool *written)
 bool
 outbox_store_fail(const OutboxFailure *failures, int n, bool *remains)
 {
+	bool	   *locked = palloc0(sizeof(bool) * n);
 	bool	   *written = palloc0(sizeof(bool) * n);
-	int			count = write_failures(failures, n, false, written) +
-		write_failures(failures, n, true, written);
-	Datum		ids;
+	Datum		ids = outbox_store_id_array(&failures->id, sizeof(*failures), n);
+	int			count;
 	bool		all = true;
 
+	/* A statement of its own: a join with these would compare each with all. */
+	outbox_store_run(&lock_pending, &ids);
+	outbox_store_find_ids(&failures->id, sizeof(*failures), n, locked, NULL);
+	count = write_failures(failures, n, false, locked, written);
+	count += write_failures(failures, n, true, locked, written);
 	memset(remains, 0, sizeof(bool) * n);
 	if (count == n)
 		return true;
 
 	/* The rest was taken away by somebody, or is locked: then it is there. */
-	ids = outbox_store_id_array(&failures->id, sizeof(*failures), n);
 	outbox_store_run(&find_pending, &ids);
 	outbox_store_find_ids(&failures->id, sizeof(*failures), n, remains, NULL);
 	for (int i = 0; i < n; i++)

@@ -55,6 +55,17 @@ CREATE TRIGGER added BEFORE UPDATE ON outbox FOR EACH ROW EXECUTE FUNCTION pg_te
 SELECT outbox_test_fail(array_agg(id), 'x', final => true) FROM outbox WHERE event_type = 'one';
 ROLLBACK;
 
+-- Very many at once, with a plan of one: a row is found by its id, and not compared with all others (which took minutes)
+TRUNCATE outbox;
+SET statement_timeout = '20s';
+INSERT INTO outbox (event_type, payload) SELECT 'one', '{}';
+VACUUM ANALYZE outbox;
+SELECT outbox_test_fail(array_agg(id), 'NO_ROUTE', final => true, target => 'dead') FROM outbox;
+INSERT INTO outbox (event_type, payload) SELECT 'many', '{}' FROM generate_series(1, 6000);
+SELECT FROM (SELECT outbox_test_fail(array_agg(id), 'NO_ROUTE', final => true, target => 'dead') FROM outbox) s;
+SELECT route, count(*) FROM outbox GROUP BY 1;
+RESET statement_timeout;
+
 TRUNCATE outbox, outbox_key_number;
 UPDATE outbox_route SET sequence = NULL WHERE name = 'default';
 DELETE FROM outbox_route WHERE name = 'dead';

@@ -125,3 +125,14 @@ SELECT outbox_test_settle(array_agg(tid), array_agg(id)) FROM outbox_test_claim(
 SELECT id = :'id' AS same, status, attempts, payload, aggregate_id FROM outbox_messages;
 SELECT *, xmin = :'xmin' AND ctid = :'ctid' AS untouched FROM orders;
 TRUNCATE outbox, outbox_archive;
+
+-- Very many at once, with a plan of one: a row is found by its id, and not compared with all others (which took minutes)
+SET statement_timeout = '20s';
+INSERT INTO outbox (event_type, payload) SELECT 'one', '{}';
+VACUUM ANALYZE outbox;
+SELECT pg_temp.fail('one');
+INSERT INTO outbox (event_type, payload) SELECT 'many', '{}' FROM generate_series(1, 6000);
+SELECT pg_temp.fail('many');
+SELECT attempts, last_error, count(*) FROM outbox GROUP BY 1, 2;
+RESET statement_timeout;
+TRUNCATE outbox;

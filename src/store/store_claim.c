@@ -184,6 +184,7 @@ typedef struct ClaimReceiver
 	void	   *arg;
 	MemoryContext scratch;		/* reset for each row */
 	int			count;
+	bool		skipped;		/* a claim: rows, or the executor did not say */
 } ClaimReceiver;
 
 static void
@@ -263,9 +264,11 @@ run(const OutboxStatement *statement, ParamListInfo params, ClaimReceiver *recei
 	receiver->scratch = AllocSetContextCreate(CurrentMemoryContext,
 											  "outbox claim row",
 											  ALLOCSET_DEFAULT_SIZES);
+	receiver->skipped = true;
 	if (receiver->claim == NULL ||
 		!outbox_store_claim_direct(stmt, params, source->resultDesc,
-								   receiver->claim->limit, &receiver->pub))
+								   receiver->claim->limit, &receiver->pub,
+								   &receiver->skipped))
 		execute(stmt, source->query_string, params, &receiver->pub);
 	ReleaseCachedPlan(cached, CurrentResourceOwner);
 	MemoryContextDelete(receiver->scratch);
@@ -319,11 +322,13 @@ outbox_store_sees(TransactionId xid)
 }
 
 int
-outbox_store_claim(const OutboxClaim *claim)
+outbox_store_claim(const OutboxClaim *claim, bool *skipped)
 {
 	ClaimReceiver receiver = {.claim = claim};
+	int			count = run_claim(claim, CLAIM_READY, 0, 0, &receiver);
 
-	return run_claim(claim, CLAIM_READY, 0, 0, &receiver);
+	*skipped = receiver.skipped;
+	return count;
 }
 
 int

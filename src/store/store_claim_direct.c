@@ -243,7 +243,7 @@ fill_columns(Run *run, const List *targets)
 
 bool
 outbox_store_claim_direct(const PlannedStmt *stmt, ParamListInfo params, TupleDesc columns,
-						  int limit, DestReceiver *receiver)
+						  int limit, DestReceiver *receiver, bool *skipped)
 {
 	const IndexScan *plan = find_scan(stmt);
 	Run			run;
@@ -252,12 +252,18 @@ outbox_store_claim_direct(const PlannedStmt *stmt, ParamListInfo params, TupleDe
 		return false;
 	(void) compat_check_permissions(stmt);
 	begin_run(&run, plan, params, columns);
+	*skipped = false;
 	for (int n = 0; n < limit && index_getnext_slot(run.scan, ForwardScanDirection, run.row);)
 	{
 		CHECK_FOR_INTERRUPTS();
 		ResetExprContext(run.econtext);
-		if (!ExecQual(run.filter, run.econtext) || !lock_row(&run))
+		if (!ExecQual(run.filter, run.econtext))
 			continue;
+		if (!lock_row(&run))
+		{
+			*skipped = true;
+			continue;
+		}
 		fill_columns(&run, plan->scan.plan.targetlist);
 		if (!receiver->receiveSlot(run.columns, receiver))
 			break;

@@ -146,11 +146,12 @@ extern void outbox_store_visit_rows(OutboxStatement *statement, Datum *values,
 
 /*
  * Runs a claim's plan, of at most so many rows, in the active snapshot; columns: what
- * the receiver gets.  Returns false, with nothing done, when it is for the executor.
+ * the receiver gets; skipped: a row could not be locked.  Returns false, with nothing
+ * done, when it is for the executor.
  */
 extern bool outbox_store_claim_direct(const PlannedStmt *stmt, ParamListInfo params,
 									  TupleDesc columns, int limit,
-									  DestReceiver *receiver);
+									  DestReceiver *receiver, bool *skipped);
 
 /* ------------------------------------------------------------- store_look.c */
 

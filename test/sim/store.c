@@ -954,7 +954,7 @@ claim_row(const OutboxClaim *claim, SimRow *row, SimVersion *seen, bool waiting,
 }
 
 int
-outbox_store_claim(const OutboxClaim *claim)
+outbox_store_claim(const OutboxClaim *claim, bool *skipped)
 {
 	int			count = 0;
 	int			walked = 0;		/* rows that are left out */
@@ -962,12 +962,15 @@ outbox_store_claim(const OutboxClaim *claim)
 	statement("claim");
 	sim_trace("    of %lld to %lld, at most %d%s", (long long) claim->after + 1,
 			  (long long) claim->upto, claim->limit, claim->one_key ? ", of a key" : "");
+	/* The executor has the key's index, and does not say. */
+	*skipped = claim->one_key;
 	if (claim->limit <= 0)
 		return 0;
 	for (int i = first_after(claim->after); i < sim_nrows; i++)
 	{
 		SimRow	   *row = sim_rows[i];
 		SimVersion *seen;
+		int			before = count;
 
 		if (row->seq > claim->upto)
 			break;
@@ -978,6 +981,8 @@ outbox_store_claim(const OutboxClaim *claim)
 			walked += !row->silent && !sim_tx_unannounced(seen->xmin);
 		else if (!claim_row(claim, row, seen, false, &count))
 			break;
+		else
+			*skipped |= count == before;
 	}
 	if (!claim->one_key)
 		sim_oracle_walked(walked);

@@ -119,8 +119,6 @@ is_known(int64 seq, const pg_uuid_t *id, TimestampTz available_at, void *arg)
 	OutboxSegment *segment = current(batch);
 
 	segment->visited++;
-	if (seq != segment->last_seq)
-		segment->numbers++;
 	segment->last_seq = seq;
 	segment->last_due = available_at;
 	return outbox_queue_has(batch->queue, id);
@@ -233,15 +231,15 @@ cut_segment(OutboxBatch *batch, OutboxSegment *segment, int64 seq)
  * the number of the last one.
  */
 static void
-look_for_locked(OutboxBatch *batch, const OutboxClaim *claim)
+look_for_locked(OutboxBatch *batch, const OutboxClaim *claim, bool skipped)
 {
 	OutboxSegment *segment = current(batch);
 	OutboxClaim list = *claim;
 
 	/* What was not reached here, another read will. */
 	list.upto = outbox_segment_read(segment);
-	/* No number is missing: at most the last one can be there once more. */
-	if (list.upto - list.after == segment->numbers)
+	/* None: at most the last number can be there once more. */
+	if (!skipped)
 	{
 		if (!segment->cut)
 			return;
@@ -271,10 +269,11 @@ void
 outbox_batch_claim(OutboxBatch *batch, OutboxClaim *claim)
 {
 	OutboxSegment *segment = current(batch);
+	bool		skipped;
 
-	if (outbox_store_claim(claim) >= claim->limit)
+	if (outbox_store_claim(claim, &skipped) >= claim->limit)
 		segment->cut = true;
 	if (segment->open && !segment->cut)
 		segment->last_seq = Max(segment->last_seq, segment->known);
-	look_for_locked(batch, claim);
+	look_for_locked(batch, claim, skipped);
 }

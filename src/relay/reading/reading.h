@@ -45,7 +45,6 @@ typedef struct OutboxSegment
 	int			start;			/* messages[start .. end) */
 	int			end;
 	int			visited;		/* rows seen, those we had already included */
-	int			numbers;		/* of theirs that differ */
 	int64		last_seq;		/* of the last row seen */
 	TimestampTz last_due;
 	bool		cut;			/* there may be more behind last_seq */

@@ -223,10 +223,10 @@ extern void outbox_store_claim_snapshot(void);
 extern bool outbox_store_sees(TransactionId xid);
 
 /*
- * Claims rows that are ready, in the order of seq, passing over locked ones.
- * Returns how many were visited.
+ * Claims rows that are ready, in the order of seq, passing over locked ones; skipped:
+ * there were some, or may have been.  Returns how many were visited.
  */
-extern int	outbox_store_claim(const OutboxClaim *claim);
+extern int	outbox_store_claim(const OutboxClaim *claim, bool *skipped);
 
 /* Claims retries and scheduled messages that are due, after (due, seq), by a time. */
 extern int	outbox_store_claim_due(const OutboxClaim *claim, TimestampTz after_due,

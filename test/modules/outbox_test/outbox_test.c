@@ -229,12 +229,13 @@ outbox_test_claim(PG_FUNCTION_ARGS)
 {
 	OutboxClaim claim;
 	Receiver	receiver;
+	bool		skipped;
 
 	InitMaterializedSRF(fcinfo, 0);
 	fill_claim(fcinfo, &claim, &receiver);
 	begin();
 	outbox_store_claim_snapshot();
-	(void) outbox_store_claim(&claim);
+	(void) outbox_store_claim(&claim, &skipped);
 	end();
 	return (Datum) 0;
 }

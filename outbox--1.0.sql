@@ -1844,7 +1844,7 @@ BEGIN
 	RETURN QUERY
 	SELECT 'warning', 'paused', 'database ' || quote_ident(current_database()), c.paused_at,
 		concat_ws(': ', 'by ' || quote_ident(c.paused_by), c.pause_reason),
-		'Nothing is published in this database until it is resumed.', format('SELECT %s.outbox_resume()', schema)
+		'Nothing is published in this database until it is resumed.', format('SELECT %s.outbox_resume(NULL::text, NULL::text)', schema)
 	FROM outbox_internal.outbox_control c WHERE c.paused;
 
 	RETURN QUERY
@@ -1860,7 +1860,7 @@ BEGIN
 	SELECT 'warning', 'route paused', format('route "%s"', r.route), r.paused_at,
 		concat_ws(': ', 'by ' || quote_ident(r.paused_by), r.pause_reason) || '; ' || r.waiting,
 		'Its messages wait until it is resumed.',
-		CASE WHEN r.printable THEN format('SELECT %s.outbox_resume(%L)', schema, r.route) ELSE format('SELECT name, paused FROM %s.outbox_route', schema) END
+		CASE WHEN r.printable THEN format('SELECT %s.outbox_resume(%L::text, NULL::text)', schema, r.route) ELSE format('SELECT name, paused FROM %s.outbox_route', schema) END
 	FROM routes r WHERE r.paused
 	UNION ALL
 	SELECT 'warning', 'role changed', format('route "%s"', p.name), NULL::timestamptz,
@@ -2074,7 +2074,7 @@ BEGIN
 		format('%s message%s%s, %s', e.messages, CASE WHEN e.messages <> 1 THEN 's' END,
 			CASE WHEN NOT all_failed THEN ' or more' END, e.last_error),
 		'They failed after max_attempts, and stay until they are requeued or discarded.',
-		CASE WHEN e.route = outbox_internal.outbox_printable(e.route) THEN format('SELECT %s.outbox_requeue_failed(route => %L)', schema, e.route)
+		CASE WHEN e.route = outbox_internal.outbox_printable(e.route) THEN format('SELECT %s.outbox_requeue_failed(%L::text, NULL::text, NULL::text, NULL::text, NULL::text, NULL::timestamptz, NULL::integer)', schema, e.route)
 			ELSE format('SELECT route, count(*) FROM %s.outbox_failed GROUP BY 1', schema) END
 	FROM (SELECT m.route, count(*) AS messages, min(m.created_at) AS since,
 			mode() WITHIN GROUP (ORDER BY m.last_error) AS last_error
@@ -2138,7 +2138,7 @@ BEGIN
 				WHERE p.database = current_database()
 				UNION ALL
 				SELECT format('replication slot "%s"', s.slot_name), NULL, CASE WHEN s.active THEN 'active' ELSE 'not active' END,
-					format('SELECT pg_drop_replication_slot(%L)', s.slot_name), age(s.xmin)
+					format('SELECT pg_drop_replication_slot(%L::name)', s.slot_name), age(s.xmin)
 				FROM pg_replication_slots s WHERE s.xmin IS NOT NULL
 				UNION ALL
 				SELECT format('standby "%s"', r.application_name), r.backend_start, 'hot_standby_feedback',
@@ -2346,7 +2346,7 @@ BEGIN
 		SELECT 'warning', 'job failed', format('job %s', j.id), j.ended_at,
 			format('%s of %s messages done: %s', j.done, j.total, outbox_internal.outbox_printable(j.last_error)),
 			'Remove the cause and retry it, which goes on where it stopped; or cancel it.',
-			format('SELECT %s.outbox_job_retry(%s)', outbox_internal.outbox_schema(), j.id)
+			format('SELECT %s.outbox_job_retry(%s::bigint)', outbox_internal.outbox_schema(), j.id)
 		FROM outbox_internal.outbox_job j WHERE j.state = 'failed'
 		ORDER BY j.id LIMIT 20;
 		RETURN QUERY SELECT * FROM outbox_internal.outbox_cdc_problems();
@@ -2512,7 +2512,7 @@ BEGIN
 			coalesce('is called "' || r.slot || '"', 'is there'), current_setting('wal_level')),
 		'Its messages are in the write-ahead log only, which is kept for slots: enqueue is refused until there is one.',
 		CASE WHEN current_setting('wal_level') = 'logical'
-			THEN format('SELECT pg_create_logical_replication_slot(%L, ''pgoutput'')', coalesce(r.slot, 'outbox_cdc'))
+			THEN format('SELECT pg_create_logical_replication_slot(%L::name, ''pgoutput''::name)', coalesce(r.slot, 'outbox_cdc'))
 			ELSE 'ALTER SYSTEM SET wal_level = logical' END
 	FROM (SELECT o.slot, CASE count(*) WHEN 1 THEN 'route "' ELSE 'routes "' END || string_agg(o.name, '", "' ORDER BY o.name) || '"' AS subject
 		  FROM outbox_internal.outbox_route o WHERE o.relay = 'cdc' GROUP BY o.slot) r
@@ -2530,7 +2530,7 @@ BEGIN
 		CASE WHEN s.wal_status = 'lost'
 			THEN 'The server has removed WAL that it had not read: messages are lost, if it was their reader''s. Drop it, create it again, and see max_slot_wal_keep_size.'
 			ELSE 'Messages wait in the write-ahead log, which grows until they are read: look at the reader. Drop the slot if nobody needs it.' END,
-		CASE WHEN s.wal_status = 'lost' THEN format('SELECT pg_drop_replication_slot(%L)', s.slot_name)
+		CASE WHEN s.wal_status = 'lost' THEN format('SELECT pg_drop_replication_slot(%L::name)', s.slot_name)
 			ELSE format('SELECT * FROM pg_replication_slots WHERE slot_name = %L', s.slot_name) END
 	FROM pg_replication_slots s
 	WHERE s.database = current_database() AND NOT s.temporary AND (named IS NULL OR s.slot_name = ANY (named))
@@ -2628,9 +2628,9 @@ BEGIN
 			format('trigger %s on table %s', outbox_internal.outbox_printable(quote_ident(g.tgname)),
 				outbox_internal.outbox_printable(g.tgrelid::regclass::text)) AS subject,
 			CASE WHEN n.printable THEN format('ALTER TABLE %s ENABLE TRIGGER %I', g.tgrelid::regclass, g.tgname)
-				ELSE format('SELECT tgrelid::regclass, tgname FROM pg_trigger WHERE oid = %s', g.oid) END AS command,
+				ELSE format('SELECT tgrelid::regclass, tgname FROM pg_trigger WHERE oid = %s::oid', g.oid) END AS command,
 			CASE WHEN n.printable THEN format('SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE tgrelid = %L::regclass AND tgname = %L', g.tgrelid::regclass, g.tgname)
-				ELSE format('SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE oid = %s', g.oid) END AS definition
+				ELSE format('SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE oid = %s::oid', g.oid) END AS definition
 		FROM pg_trigger g
 			JOIN pg_proc p ON p.oid = g.tgfoid AND p.proname = 'outbox_capture'
 			JOIN pg_depend d ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid
@@ -4534,7 +4534,8 @@ BEGIN
 			USING ERRCODE = 'object_not_in_prerequisite_state',
 				DETAIL = format('Without payload and body in the archive: %s of %s selected messages, for example on route "%s". outbox_route.archive was ''metadata'' when they were published.',
 					bodiless, listed, their_route),
-				HINT = 'Replay another route or another time. SELECT route, min(published_at), max(published_at) FROM outbox_archive WHERE payload IS NULL AND body IS NULL GROUP BY route shows which messages have no body.';
+				HINT = format('Replay another route or another time. SELECT route, min(published_at), max(published_at) FROM %s.outbox_archive WHERE payload IS NULL AND body IS NULL GROUP BY route shows which messages have no body.',
+					outbox_internal.outbox_schema());
 	END IF;
 	UPDATE outbox_internal.outbox_job j
 	SET total = listed, state = CASE WHEN listed = 0 THEN 'done' ELSE j.state END,

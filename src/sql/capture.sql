@@ -33,9 +33,9 @@ BEGIN
 			format('trigger %s on table %s', outbox_internal.outbox_printable(quote_ident(g.tgname)),
 				outbox_internal.outbox_printable(g.tgrelid::regclass::text)) AS subject,
 			CASE WHEN n.printable THEN format('ALTER TABLE %s ENABLE TRIGGER %I', g.tgrelid::regclass, g.tgname)
-				ELSE format('SELECT tgrelid::regclass, tgname FROM pg_trigger WHERE oid = %s', g.oid) END AS command,
+				ELSE format('SELECT tgrelid::regclass, tgname FROM pg_trigger WHERE oid = %s::oid', g.oid) END AS command,
 			CASE WHEN n.printable THEN format('SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE tgrelid = %L::regclass AND tgname = %L', g.tgrelid::regclass, g.tgname)
-				ELSE format('SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE oid = %s', g.oid) END AS definition
+				ELSE format('SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE oid = %s::oid', g.oid) END AS definition
 		FROM pg_trigger g
 			JOIN pg_proc p ON p.oid = g.tgfoid AND p.proname = 'outbox_capture'
 			JOIN pg_depend d ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid

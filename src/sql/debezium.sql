@@ -97,7 +97,7 @@ BEGIN
 			coalesce('is called "' || r.slot || '"', 'is there'), current_setting('wal_level')),
 		'Its messages are in the write-ahead log only, which is kept for slots: enqueue is refused until there is one.',
 		CASE WHEN current_setting('wal_level') = 'logical'
-			THEN format('SELECT pg_create_logical_replication_slot(%L, ''pgoutput'')', coalesce(r.slot, 'outbox_cdc'))
+			THEN format('SELECT pg_create_logical_replication_slot(%L::name, ''pgoutput''::name)', coalesce(r.slot, 'outbox_cdc'))
 			ELSE 'ALTER SYSTEM SET wal_level = logical' END
 	FROM (SELECT o.slot, CASE count(*) WHEN 1 THEN 'route "' ELSE 'routes "' END || string_agg(o.name, '", "' ORDER BY o.name) || '"' AS subject
 		  FROM outbox_internal.outbox_route o WHERE o.relay = 'cdc' GROUP BY o.slot) r
@@ -115,7 +115,7 @@ BEGIN
 		CASE WHEN s.wal_status = 'lost'
 			THEN 'The server has removed WAL that it had not read: messages are lost, if it was their reader''s. Drop it, create it again, and see max_slot_wal_keep_size.'
 			ELSE 'Messages wait in the write-ahead log, which grows until they are read: look at the reader. Drop the slot if nobody needs it.' END,
-		CASE WHEN s.wal_status = 'lost' THEN format('SELECT pg_drop_replication_slot(%L)', s.slot_name)
+		CASE WHEN s.wal_status = 'lost' THEN format('SELECT pg_drop_replication_slot(%L::name)', s.slot_name)
 			ELSE format('SELECT * FROM pg_replication_slots WHERE slot_name = %L', s.slot_name) END
 	FROM pg_replication_slots s
 	WHERE s.database = current_database() AND NOT s.temporary AND (named IS NULL OR s.slot_name = ANY (named))

@@ -148,7 +148,8 @@ BEGIN
 			USING ERRCODE = 'object_not_in_prerequisite_state',
 				DETAIL = format('Without payload and body in the archive: %s of %s selected messages, for example on route "%s". outbox_route.archive was ''metadata'' when they were published.',
 					bodiless, listed, their_route),
-				HINT = 'Replay another route or another time. SELECT route, min(published_at), max(published_at) FROM outbox_archive WHERE payload IS NULL AND body IS NULL GROUP BY route shows which messages have no body.';
+				HINT = format('Replay another route or another time. SELECT route, min(published_at), max(published_at) FROM %s.outbox_archive WHERE payload IS NULL AND body IS NULL GROUP BY route shows which messages have no body.',
+					outbox_internal.outbox_schema());
 	END IF;
 	UPDATE outbox_internal.outbox_job j
 	SET total = listed, state = CASE WHEN listed = 0 THEN 'done' ELSE j.state END,

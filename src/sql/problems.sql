@@ -268,7 +268,7 @@ BEGIN
 	RETURN QUERY
 	SELECT 'warning', 'paused', 'database ' || quote_ident(current_database()), c.paused_at,
 		concat_ws(': ', 'by ' || quote_ident(c.paused_by), c.pause_reason),
-		'Nothing is published in this database until it is resumed.', format('SELECT %s.outbox_resume()', schema)
+		'Nothing is published in this database until it is resumed.', format('SELECT %s.outbox_resume(NULL::text, NULL::text)', schema)
 	FROM outbox_internal.outbox_control c WHERE c.paused;
 
 	RETURN QUERY
@@ -284,7 +284,7 @@ BEGIN
 	SELECT 'warning', 'route paused', format('route "%s"', r.route), r.paused_at,
 		concat_ws(': ', 'by ' || quote_ident(r.paused_by), r.pause_reason) || '; ' || r.waiting,
 		'Its messages wait until it is resumed.',
-		CASE WHEN r.printable THEN format('SELECT %s.outbox_resume(%L)', schema, r.route) ELSE format('SELECT name, paused FROM %s.outbox_route', schema) END
+		CASE WHEN r.printable THEN format('SELECT %s.outbox_resume(%L::text, NULL::text)', schema, r.route) ELSE format('SELECT name, paused FROM %s.outbox_route', schema) END
 	FROM routes r WHERE r.paused
 	UNION ALL
 	SELECT 'warning', 'role changed', format('route "%s"', p.name), NULL::timestamptz,
@@ -498,7 +498,7 @@ BEGIN
 		format('%s message%s%s, %s', e.messages, CASE WHEN e.messages <> 1 THEN 's' END,
 			CASE WHEN NOT all_failed THEN ' or more' END, e.last_error),
 		'They failed after max_attempts, and stay until they are requeued or discarded.',
-		CASE WHEN e.route = outbox_internal.outbox_printable(e.route) THEN format('SELECT %s.outbox_requeue_failed(route => %L)', schema, e.route)
+		CASE WHEN e.route = outbox_internal.outbox_printable(e.route) THEN format('SELECT %s.outbox_requeue_failed(%L::text, NULL::text, NULL::text, NULL::text, NULL::text, NULL::timestamptz, NULL::integer)', schema, e.route)
 			ELSE format('SELECT route, count(*) FROM %s.outbox_failed GROUP BY 1', schema) END
 	FROM (SELECT m.route, count(*) AS messages, min(m.created_at) AS since,
 			mode() WITHIN GROUP (ORDER BY m.last_error) AS last_error
@@ -562,7 +562,7 @@ BEGIN
 				WHERE p.database = current_database()
 				UNION ALL
 				SELECT format('replication slot "%s"', s.slot_name), NULL, CASE WHEN s.active THEN 'active' ELSE 'not active' END,
-					format('SELECT pg_drop_replication_slot(%L)', s.slot_name), age(s.xmin)
+					format('SELECT pg_drop_replication_slot(%L::name)', s.slot_name), age(s.xmin)
 				FROM pg_replication_slots s WHERE s.xmin IS NOT NULL
 				UNION ALL
 				SELECT format('standby "%s"', r.application_name), r.backend_start, 'hot_standby_feedback',
@@ -770,7 +770,7 @@ BEGIN
 		SELECT 'warning', 'job failed', format('job %s', j.id), j.ended_at,
 			format('%s of %s messages done: %s', j.done, j.total, outbox_internal.outbox_printable(j.last_error)),
 			'Remove the cause and retry it, which goes on where it stopped; or cancel it.',
-			format('SELECT %s.outbox_job_retry(%s)', outbox_internal.outbox_schema(), j.id)
+			format('SELECT %s.outbox_job_retry(%s::bigint)', outbox_internal.outbox_schema(), j.id)
 		FROM outbox_internal.outbox_job j WHERE j.state = 'failed'
 		ORDER BY j.id LIMIT 20;
 @list problems@

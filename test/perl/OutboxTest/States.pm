@@ -26,7 +26,8 @@ named in outbox_problems in time. The command ends it ("fixes"), or shows what d
   after => sub { ... }         after that: what the hint says beside the command
   stays => 1                   the row does not end with the state
 
-Commands of RabbitMQ run on that of $rabbit. doc-check looks that the command of each
+Each command means ours beside overloads of the functions that it calls. Commands of
+RabbitMQ run on that of $rabbit. doc-check looks that the command of each
 problem is pasted, here or by paste_problem() with the problem's name.
 
 =cut
@@ -76,10 +77,67 @@ sub paste
 	return @{ $output{$command} };
 }
 
+# The schema's owner may have made any function and operator there, and put the schema into the
+# path: a command must not mean one.  Overloads with defaults can only make a call ambiguous.
+sub _unbeaten
+{
+	my ($node, $command, $dbname) = @_;
+	my ($statement) = $command =~ /((?:SELECT|UPDATE|INSERT)\b.*)/ or return;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	eval { $node->sql(<<"SQL", $dbname) };
+BEGIN;
+SET LOCAL check_function_bodies = off;
+DO \$do\$
+DECLARE
+	place constant regnamespace := (SELECT extnamespace FROM pg_extension WHERE extname = 'outbox');
+	types constant text[] := '{integer,bigint,oid,text,name,varchar,uuid,anyelement}';
+	f record;
+	chosen text;
+BEGIN
+	FOR f IN
+		SELECT DISTINCT c.name, (SELECT string_agg(concat_ws(' ', c.names[i], t), ', ') FROM unnest(l.types) WITH ORDINALITY u(t, i)) AS arguments
+		FROM (SELECT p.proname AS name, p.proargnames AS names, n
+				FROM pg_proc p, generate_series(0, p.pronargs) n
+				WHERE p.pronamespace IN (place, 'pg_catalog'::regnamespace)
+					AND p.proname IN (SELECT m[1] FROM regexp_matches(\$c\$$statement\$c\$, '(\\w+)\\(', 'g') m)) c,
+			LATERAL (SELECT '{}'::text[] WHERE n = 0
+				UNION ALL SELECT ARRAY[t, u] FROM unnest(types) t, unnest(types) u WHERE n = 2
+				UNION ALL SELECT array_fill(t, ARRAY[n]) FROM unnest(types) t WHERE n NOT IN (0, 2)) l(types)
+		UNION ALL
+		SELECT 'theirs', concat_ws(', ', t, u) FROM unnest(types) t, unnest(types) u
+	LOOP
+		BEGIN
+			EXECUTE format('CREATE FUNCTION %s.%I(%s) RETURNS boolean LANGUAGE plpgsql AS \$\$theirs\$\$', place, f.name, f.arguments);
+		EXCEPTION WHEN duplicate_function THEN NULL;    -- ours
+		END;
+	END LOOP;
+	FOR f IN SELECT t, u, o FROM unnest(types) t, unnest(types) u, unnest('{=,<>,>,~~}'::text[]) o LOOP
+		EXECUTE format('CREATE OPERATOR %1\$s.%2\$s (FUNCTION = %1\$s.theirs, LEFTARG = %3\$s, RIGHTARG = %4\$s)', place, f.o, f.t, f.u);
+	END LOOP;
+	PERFORM set_config('search_path', place::text, true);
+	EXECUTE format('CREATE FUNCTION %s.pasted() RETURNS void BEGIN ATOMIC %s; END', place, \$c\$$statement\$c\$);
+	SELECT string_agg(pg_describe_object(d.refclassid, d.refobjid, 0), ', ') INTO chosen
+	FROM pg_depend d LEFT JOIN pg_operator o ON d.refclassid = 'pg_operator'::regclass AND o.oid = d.refobjid
+		JOIN pg_proc p ON p.oid = coalesce(o.oprcode, d.refobjid) AND p.prosrc = 'theirs'
+	WHERE d.classid = 'pg_proc'::regclass AND d.objid = (place || '.pasted()')::regprocedure
+		AND d.refclassid IN ('pg_proc'::regclass, 'pg_operator'::regclass);
+	IF chosen IS NOT NULL THEN
+		RAISE EXCEPTION '% is called', chosen;
+	END IF;
+END
+\$do\$;
+ROLLBACK;
+SQL
+	is($@, '', "no overload beats: $command");
+	return;
+}
+
 sub _pasted
 {
 	my ($node, $command, $dbname) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	_unbeaten($node, $command, $dbname);
 	my ($status, $out) = eval { paste($node, $command, $dbname) };
 
 	is($@, '', "pasted: $command");

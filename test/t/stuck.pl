@@ -115,7 +115,7 @@ subtest 'a worker that can do nothing sleeps' => sub {
 	$node->set('outbox.enabled', 'off');
 	$node->wait_sql($state, 'disabled');
 	sleeps('disabled, before a new connection');
-	$fake->do('answer ack');
+	$fake->release;
 	$node->unset('outbox.enabled');
 	$node->unset('outbox.heartbeat');
 
@@ -128,7 +128,7 @@ subtest 'a worker that can do nothing sleeps' => sub {
 	$node->set('outbox.enabled', 'off');
 	$node->wait_sql($state, 'disabled');
 	sleeps('disabled, after a nack');
-	$fake->do('answer ack');
+	$fake->release;
 	$node->unset('outbox.enabled');
 
 	begin('the oldest confirm is missing');

@@ -268,7 +268,7 @@ sub _one
 	  or diag join "\n", map { join '|', @$_ } $node->rows('SELECT problem, subject, detail FROM outbox_problems', $db);
 	my ($shown) = grep { /\S/ } split /\n/, $out =~ s/\|/\\|/gr;
 	push @{ $self->{seen} }, [ $name, $problem, $severity, $detail, $command, $effect,
-		$effect eq 'fixes' ? 'the state is over' : substr($shown // ($status ? "exit status $status" : 'no row'), 0, 80) ];
+		$effect eq 'fixes' ? 'the state is over' : $shown // ($status ? "exit status $status" : 'no row') ];
 	return;
 }
 
@@ -302,10 +302,10 @@ sub table
 	foreach my $line (@{ $self->{seen} })
 	{
 		my ($name, $problem, $severity, $detail, $command, $does, $out) = map {
-			s/\Q$dir\E\/?//gr =~ s/\S*\/tmp_check\/\S*\///gr =~ s/\b(?:127\.0\.0\.1|localhost|0\.0\.0\.0):\d{4,5}\b/HOST:PORT/gr =~ s/(process |backend\(|pid = )\d+/${1}N/gr =~ s/"Odd Schema"/SCHEMA/gr
+			s/\Q$dir\E\/?//gr =~ s/[^\s"]*\/tmp_check\/[^\s"]*\///gr =~ s/\b(?:127\.0\.0\.1|localhost|0\.0\.0\.0):\d{4,5}\b/HOST:PORT/gr =~ s/(process |backend\(|pid = )\d+/${1}N/gr =~ s/"Odd Schema"/SCHEMA/gr
 			  =~ s/[0-9a-f]{8}-[0-9a-f-]{27}/ID/gr =~ s/\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?(?:\+00| UTC| GMT)/TIME/gr =~ s/(?<!\\)\|/\\|/gr =~ s/\n/ /gr =~ s/\boutbox\d+\@localhost\b/NODE/gr
 		} @$line;
-		push @lines, "| $name | `$problem` | $severity | $detail | `$command` | $does: $out |\n";
+		push @lines, "| $name | `$problem` | $severity | $detail | `$command` | $does: " . substr($out, 0, 80) . " |\n";
 	}
 	return join '', @lines;
 }

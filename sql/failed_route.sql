@@ -37,6 +37,22 @@ SELECT count(*) FROM outbox_route WHERE failed_route IS NOT NULL;
 SELECT outcome($$UPDATE outbox_route SET failed_route = 'a' WHERE name = 'b'$$);
 ROLLBACK;
 
+-- A role without the owner's rights restores nothing, whatever it sets
+CREATE ROLE regress_outbox_router;
+GRANT SELECT, INSERT, UPDATE ON outbox_route TO regress_outbox_router;
+BEGIN;
+SET LOCAL check_function_bodies = off;
+SELECT set_config('search_path', '', true);
+SAVEPOINT router;
+SET LOCAL ROLE regress_outbox_router;
+UPDATE public.outbox_route SET failed_route = 'a' WHERE name = 'c';
+ROLLBACK TO router;
+SET LOCAL ROLE regress_outbox_router;
+INSERT INTO public.outbox_route (name, enqueue_roles) VALUES ('d', '{regress_outbox_none}');
+ROLLBACK;
+DROP OWNED BY regress_outbox_router;
+DROP ROLE regress_outbox_router;
+
 -- A restore brings routes one by one
 BEGIN;
 SET LOCAL check_function_bodies = off;

@@ -92,6 +92,26 @@ RESET ROLE;
 RESET check_function_bodies;
 SET search_path = public, outbox_regress;
 
+-- ALTER DATABASE sets for every session what a restore sets, and makes none of them one
+CREATE TABLE outbox_regress.captured (id integer PRIMARY KEY);
+CREATE TRIGGER e AFTER INSERT ON outbox_regress.captured FOR EACH ROW EXECUTE FUNCTION outbox_capture();
+SELECT format('ALTER DATABASE %I', current_database()) AS alter \gset
+:alter SET check_function_bodies = off;
+SELECT set_config('search_path', '', false);
+:alter SET search_path FROM CURRENT;
+\c -
+SET client_min_messages = error;
+INSERT INTO outbox_regress.captured VALUES (1);
+SELECT event_type FROM public.outbox WHERE aggregate_type = 'captured';
+INSERT INTO public.outbox (event_type, payload, route) VALUES ('e', '{}', 'not yet');
+:alter RESET check_function_bodies;
+:alter RESET search_path;
+\c -
+SET client_min_messages = error;
+SET search_path = public, outbox_regress;
+DROP TABLE captured;
+DELETE FROM outbox WHERE aggregate_type = 'captured';
+
 -- Adopted is what is there, once; what comes later from there is as well
 BEGIN;
 SELECT adopted_origins FROM outbox_control;

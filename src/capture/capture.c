@@ -21,7 +21,6 @@
 #include "enqueue.h"
 #include "miscadmin.h"
 #include "pgtime.h"
-#include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/bytea.h"
 #include "utils/float.h"
@@ -317,17 +316,6 @@ capture_all(Capture *capture, const TriggerData *trigdata)
 	table_close(outbox, NoLock);
 }
 
-/*
- * Rows that a restore loads (--data-only: the triggers are there already) were told of
- * when they were made.  The settings of a restore are anybody's to make: so it is one
- * for those only who could disable the trigger.
- */
-static bool
-is_restored(const Capture *capture)
-{
-	return outbox_in_restore() && has_privs_of_role(GetUserId(), capture->owner);
-}
-
 Datum
 outbox_capture(PG_FUNCTION_ARGS)
 {
@@ -336,7 +324,8 @@ outbox_capture(PG_FUNCTION_ARGS)
 	ErrorContextCallback context;
 	OutboxActing acting;
 
-	if (is_restored(capture))
+	/* Rows that --data-only loads were told of when they were made. */
+	if (outbox_restored_by(capture->owner))
 		return PointerGetDatum(NULL);
 	context.callback = name_trigger;
 	context.arg = capture;

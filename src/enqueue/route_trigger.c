@@ -95,7 +95,7 @@ outbox_change_trigger(PG_FUNCTION_ARGS)
  * GRANT, names of roles that this server does not have.
  */
 static Datum
-role_oids(ArrayType *array, const char *column)
+role_oids(Relation rel, ArrayType *array, const char *column)
 {
 	Datum	   *names;
 	Datum	   *oids;
@@ -115,7 +115,7 @@ role_oids(ArrayType *array, const char *column)
 					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 					 errmsg("%s must not contain null", column)));
 		if (column != NULL && !OidIsValid(role))
-			ereport(outbox_in_restore() ? WARNING : ERROR,
+			ereport(outbox_restored_by(rel->rd_rel->relowner) ? WARNING : ERROR,
 					(errcode(ERRCODE_UNDEFINED_OBJECT),
 					 errmsg("role \"%s\" in %s does not exist",
 							NameStr(*DatumGetName(names[i])), column),
@@ -149,7 +149,8 @@ record_roles(TriggerData *trigdata, HeapTuple tuple, int names, int oids, const 
 		/* A route can be paused although one of its roles was dropped. */
 		bool		changed = was_null || !datum_image_eq(old, value, false, -1);
 
-		value = role_oids(DatumGetArrayTypeP(value), changed ? column : NULL);
+		value = role_oids(trigdata->tg_relation, DatumGetArrayTypeP(value),
+						  changed ? column : NULL);
 		if (!written)
 			value = heap_getattr(trigdata->tg_trigtuple, oids, desc, &isnull);
 	}
@@ -458,7 +459,7 @@ outbox_failed_route_trigger(PG_FUNCTION_ARGS)
 		(!same(old_failed, new_failed) || !same(old_name, new_name));
 
 	/* A restore brings rows, which the original has accepted, in any order. */
-	if ((!goes && !leads) || outbox_in_restore())
+	if ((!goes && !leads) || outbox_restored_by(rel->rd_rel->relowner))
 		return PointerGetDatum(NULL);
 	(void) outbox_look_up(rel, LOCK_CHANGES_SQL, NULL);
 	if (leads)

@@ -143,7 +143,7 @@ static void
 set_defaults(Row *row)
 {
 	if (!IS_NULL(COL_ORIGIN) && DatumGetInt64(VALUE(COL_ORIGIN)) == 0 &&
-		!outbox_in_restore())
+		!outbox_restored_by(row->rel->rd_rel->relowner))
 		set_null(row, COL_ORIGIN);
 	for (int col = 1; col <= OUTBOX_COLUMNS; col++)
 	{
@@ -171,13 +171,12 @@ is_restored(Row *row)
 	bool		sets_origin;
 	bool		owner;
 
-	if (row->old == NULL && !foreign && !outbox_in_restore())
+	if (outbox_restored_by(row->rel->rd_rel->relowner))
+		return true;
+	if (row->old == NULL && !foreign)
 		return false;
 	sets_origin = row->old == NULL ? foreign : !is_unchanged(row, COL_ORIGIN);
-	/* Superusers have the privileges of every role. */
 	owner = has_privs_of_role(GetUserId(), row->rel->rd_rel->relowner);
-	if (owner && outbox_in_restore())
-		return true;
 	if (!owner && sets_origin)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),

@@ -16,6 +16,7 @@
 #include "compat.h"
 #include "enqueue_internal.h"
 #include "miscadmin.h"
+#include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/datum.h"
 #include "utils/guc.h"
@@ -70,13 +71,25 @@ outbox_fired_after_row(FunctionCallInfo fcinfo, const char *function)
  *
  * What counts is the search_path of the moment: not to be called in a function that sets
  * it.  And both are the caller's to set, so it is no restore where a SECURITY DEFINER
- * function lends him the rights of another.
+ * function lends him the rights of another.  Nor is it one where check_function_bodies is
+ * off unless the session sets it: by ALTER DATABASE a database's owner sets both for all.
  */
 bool
 outbox_in_restore(void)
 {
 	return !check_function_bodies && namespace_search_path[0] == '\0' &&
-		!InLocalUserIdChange();
+		!InLocalUserIdChange() &&
+		strcmp(GetConfigOptionResetString("check_function_bodies"), "on") == 0;
+}
+
+/*
+ * Anyone may set what a restore sets.  Only the owner's rights, which superusers have,
+ * allow to leave out what the owner's triggers do.
+ */
+bool
+outbox_restored_by(Oid owner)
+{
+	return outbox_in_restore() && has_privs_of_role(GetUserId(), owner);
 }
 
 /* For WHEN clauses of triggers, which see the search_path of the statement. */

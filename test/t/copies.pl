@@ -323,6 +323,32 @@ is( $target->sql('SELECT paused, system_identifier FROM outbox_control', 'used')
 	'B11: the record is replaced, the pause stays');
 $target->sql('DROP DATABASE used');
 
+# Where ALTER has the setting off, a restore does not set it itself.
+sub restore_altered
+{
+	my ($options) = @_;
+
+	$target->sql('CREATE DATABASE altered');
+	$target->sql('ALTER DATABASE altered SET check_function_bodies = off');
+	local $ENV{PGOPTIONS} = $options;
+	return (run_command([ 'pg_restore', '-d', $target->connstr('altered'), $dumps{custom} ]))[1];
+}
+
+$fake->begin_case('B11: altered');
+my $errors = restore_altered('');
+like($errors, qr/COPY failed for table "$_->[0]": ERROR:  $_->[1]/, "B11: not recognised: $_->[0]")
+  foreach [ 'outbox', 'origin of a message must be that of this database' ],
+	[ 'outbox_route', 'duplicate key' ], [ 'outbox_control', 'duplicate key' ];
+is($target->sql('SELECT count(*) FROM outbox', 'altered'), '0', 'B11: not recognised: no message');
+$target->sql('TRUNCATE of_the_application; SELECT outbox_pause()', 'altered');
+command_ok([ 'pg_restore', '-e', '--data-only', '-t', 'of_the_application', '-d', $target->connstr('altered'), $dumps{custom} ],
+	'B11: not recognised: --data-only');
+is($target->sql(q{SELECT count(*) FROM outbox WHERE event_type = 'row.inserted'}, 'altered'), '1000', 'B11: not recognised: captured');
+$target->sql('DROP DATABASE altered');
+is(restore_altered('-c check_function_bodies=on'), '', 'B11: recognised with PGOPTIONS');
+restored('B11: recognised with PGOPTIONS', $target, 'altered');
+$target->sql('DROP DATABASE altered');
+
 # --- B11: parallel restore, which loads the tables in any order
 
 $fake->begin_case('B11: parallel');

@@ -171,6 +171,9 @@ extern TriggerData *outbox_fired_after_row(FunctionCallInfo fcinfo,
 /* Does this session restore a dump? */
 extern bool outbox_in_restore(void);
 
+/* Does it, with the owner's rights? */
+extern bool outbox_restored_by(Oid owner);
+
 /*
  * An ERROR (42804) unless columns 1 to n have these types, or domains over them;
  * text stands for varchar, too.  table is for the message.

@@ -77,8 +77,7 @@ typedef struct OutboxConnection
 	TimestampTz received_wall;
 	bool		protocol_error; /* the broker confirmed what it cannot */
 	bool		reconnect;		/* to be made again, once nothing is in flight */
-	OutboxMonoTime renew_by;	/* for a renewal, until then; unset: for other
-								 * settings */
+	bool		renews;			/* ... for a renewal, not for other settings */
 	bool		alarmed;		/* the broker has blocked us, when we last
 								 * looked */
 	bool		unproven;		/* that it works again only a confirm can tell */

@@ -23,9 +23,6 @@
 /* A connection that lived shorter counts as a failure to connect. */
 #define STABLE_MS		10000
 
-/* For so long a renewal holds new messages back at most. */
-#define RENEW_DRAIN_MS	1000
-
 bool
 outbox_relay_link_open(OutboxRelay *relay)
 {
@@ -235,7 +232,7 @@ outbox_relay_load_config(OutboxRelay *relay)
 	if (news == OUTBOX_LINK_CONFIG_CHANGED)
 	{
 		relay->connection.reconnect = true;
-		relay->connection.renew_by = OUTBOX_MONO_UNSET;
+		relay->connection.renews = false;
 	}
 	outbox_hosts_set(&relay->hosts, relay->config.uri.nhosts);
 }
@@ -439,32 +436,24 @@ connect_start(OutboxRelay *relay)
 
 /*
  * The connection works, so the messages in flight on it are waited for: to close it
- * would publish them twice.  stall.c says for how long the broker may take.  A renewal
- * is worth less than the new messages that wait for it, and is put off.
+ * would publish them twice.  stall.c says for how long the broker may take.
  */
 static void
-drain_for_reconnect(OutboxRelay *relay, OutboxMonoTime now)
+drain_for_reconnect(OutboxRelay *relay)
 {
 	OutboxConnection *connection = &relay->connection;
 
 	if (relay->window.outstanding > 0 &&
 		outbox_link_state(relay->link) == OUTBOX_LINK_OPEN)
+		return;
+	if (connection->renews && outbox_relay_link_open(relay))
 	{
-		if (!outbox_mono_expired(&connection->renew_by, now))
-			return;
-		outbox_renewal_closed(&relay->renewal);
+		outbox_hosts_pass(&relay->hosts);
+		connection->channel_lost = relay->renewal.renewals > 1;
 	}
-	else
-	{
-		if (outbox_mono_is_set(connection->renew_by) && outbox_relay_link_open(relay))
-		{
-			outbox_hosts_pass(&relay->hosts);
-			connection->channel_lost = relay->renewal.renewals > 1;
-		}
-		outbox_relay_close(relay, true);
-		outbox_hosts_anew(&relay->hosts);
-		connection->renew_by = OUTBOX_MONO_UNSET;
-	}
+	outbox_relay_close(relay, true);
+	outbox_hosts_anew(&relay->hosts);
+	connection->renews = false;
 	connection->reconnect = false;
 }
 
@@ -518,7 +507,7 @@ check_renewal(OutboxRelay *relay, OutboxMonoTime now)
 			(errmsg("outbox relay connects to the broker again when no message is in flight"),
 			 errdetail("Messages were refused (basic.nack); another node may find a leader of their queue.")));
 	relay->connection.reconnect = true;
-	relay->connection.renew_by = outbox_mono_plus(now, RENEW_DRAIN_MS);
+	relay->connection.renews = true;
 }
 
 /*
@@ -531,7 +520,7 @@ outbox_relay_link_step(OutboxRelay *relay, OutboxMonoTime now)
 	check_confirm_timeout(relay, now);
 	check_renewal(relay, now);
 	if (relay->connection.reconnect)
-		drain_for_reconnect(relay, now);
+		drain_for_reconnect(relay);
 
 	if (outbox_link_state(relay->link) == OUTBOX_LINK_CONNECTING)
 		connect_goes_on(relay, outbox_link_connect_poll(relay->link));
@@ -547,7 +536,7 @@ outbox_relay_link_step(OutboxRelay *relay, OutboxMonoTime now)
 OutboxMonoTime
 outbox_relay_link_deadline(OutboxRelay *relay, OutboxMonoTime now)
 {
-	OutboxMonoTime deadline = relay->connection.renew_by;
+	OutboxMonoTime deadline = OUTBOX_MONO_UNSET;
 
 	if (outbox_link_state(relay->link) == OUTBOX_LINK_CONNECTING)
 		outbox_mono_earlier(&deadline,

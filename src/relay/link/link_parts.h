@@ -52,7 +52,7 @@ typedef struct OutboxRenewal
 	uint32		renewals;		/* in a row */
 } OutboxRenewal;
 
-/* A channel was opened; one is gone, or stays; the broker has ended the connection. */
+/* A channel was opened; one is gone; the broker has ended the connection. */
 extern void outbox_renewal_opened(OutboxRenewal *renewal);
 extern void outbox_renewal_closed(OutboxRenewal *renewal);
 extern void outbox_renewal_other_broker(OutboxRenewal *renewal);

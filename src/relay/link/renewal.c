@@ -11,7 +11,7 @@
  * frozen, each refusal takes seconds.  So when a message is refused again, or the
  * channel has brought nothing but refusals, go on to the next host; with a
  * backoff, as the queue may as well be full.  What is in flight may be another
- * queue's, which is only slow: until nothing is, the renewal is put off.
+ * queue's, which is only slow: nothing new is sent until that is answered.
  *
  *-------------------------------------------------------------------------
  */

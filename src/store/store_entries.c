@@ -20,6 +20,7 @@
 #include "access/stratnum.h"
 #include "access/table.h"
 #include "catalog.h"
+#include "catalog/pg_opfamily.h"
 #include "columns.h"
 #include "compat.h"
 #include "miscadmin.h"
@@ -44,6 +45,12 @@ begin_entries(Entries *entries, int64 from)
 	Relation	index = outbox_open_index(rel, "outbox_ready", COL_SEQ, 0);
 	ScanKeyData key;
 
+	/* In another family's order the entries would not be those of a range. */
+	if (index != NULL && index->rd_opfamily[0] != INTEGER_BTREE_FAM_OID)
+	{
+		index_close(index, NoLock);
+		index = NULL;
+	}
 	if (index == NULL)
 	{
 		table_close(rel, NoLock);

@@ -94,6 +94,13 @@ test_merge(void)
 	for (int64_t seq = 100; seq < 900000; seq += 5000)
 		outbox_unread_add(&unread, seq, seq, NOW, OUTBOX_UNREAD_LATE);
 	check(outbox_unread_is_left(&unread.ranges[0]), "nor one of which too many became part");
+
+	start(100000);
+	outbox_unread_add(&unread, 1, 100000, NOW, OUTBOX_UNREAD_LEFT);
+	outbox_unread_add(&unread, 90001, 100000, NOW, OUTBOX_UNREAD_NEW);
+	outbox_unread_add(&unread, 100000, 100000, NOW, OUTBOX_UNREAD_LATE);
+	check(unread.n == 2 && !outbox_unread_is_left(&unread.ranges[1]),
+		  "what is announced within a long one does not make it wait");
 }
 
 static void

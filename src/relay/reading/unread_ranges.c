@@ -45,14 +45,27 @@ merge_at(OutboxUnread *unread, int i)
 	remove_at(unread, i + 1);
 }
 
-/* The same.  Many short ones must not be read in one statement, either. */
+static int64_t
+length(const OutboxUnreadRange *range)
+{
+	return range->hi - range->lo;
+}
+
+/*
+ * The same.  Many short ones must not be read in one statement, either.  One that has
+ * the numbers of the other already has not grown: the last rows at a start stay new when
+ * some of them are announced, too.
+ */
 static void
 join_at(OutboxUnread *unread, int i)
 {
 	OutboxUnreadRange *range = &unread->ranges[i];
+	OutboxUnreadRange before = *range;
+	OutboxUnreadRange next = range[1];
 
 	merge_at(unread, i);
-	if (range->hi - range->lo >= OUTBOX_MERGED_MAX)
+	if (length(range) >= OUTBOX_MERGED_MAX &&
+		length(range) > length(&before) && length(range) > length(&next))
 		range->why |= OUTBOX_UNREAD_LEFT;
 }
 

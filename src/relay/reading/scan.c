@@ -179,16 +179,17 @@ list_excluded_keys(OutboxBatch *batch, const OutboxUnreadRange *range,
 
 /*
  * A claim of what is new has read up to here at least, if it has not ended before.
- * Announced rows that it has not claimed are locked, and are looked for.  The last
- * rows may be of routes or keys that are left out: they are not walked each time,
- * and a key is read by itself only up to the end of what was read.
+ * Announced rows that it has not claimed are locked, and are looked for.  Where nothing
+ * is announced, the last rows may be of routes or keys that are left out: they are not
+ * walked at each poll, and a key is read by itself only up to the end of what was read.
  */
 static int64
 last_known(const OutboxScan *scan, const OutboxClaim *claim)
 {
-	if (claim->excluded_routes == NIL && claim->nexcluded_keys == 0)
+	if (scan->announced >= scan->unread.rest.lo ||
+		(claim->excluded_routes == NIL && claim->nexcluded_keys == 0))
 		return scan->announced;
-	return Max(scan->announced, outbox_store_last_ready(scan->unread.rest.lo));
+	return outbox_store_last_ready(scan->unread.rest.lo);
 }
 
 /* Up to that number of the range.  NULL: the batch has room for no more. */

@@ -231,6 +231,15 @@ def worker_pid(db):
     return pids[0]
 
 
+def wait_read(db):
+    """Until the worker has read what was there at its start."""
+    used = 1
+    while used > 0.1:
+        with Workers(db, of_database=True) as cpu:
+            time.sleep(1)
+        used = cpu.seconds()
+
+
 def memory_mb(db):
     return rss_kb(worker_pid(db)) / 1024
 
@@ -307,6 +316,7 @@ def measure(bench, size, full, empty):
     figures = {name: {'p50': [], 'p99': [], 'CPU': []} for name in ('full', 'empty')}
     checks = Check()
     starts = [start_time(full.db), start_time(empty)]
+    wait_read(full.db)
     full.delete_routes()
     for db in full.db, empty:
         open_loop(bench, db, size.rate, 1, Check())

@@ -5,7 +5,8 @@
  *
  * What goes through several parts, which know nothing of each other:
  *
- * relay.c			the process, its loop, the worker's state
+ * relay.c			the process, its loop
+ * relay_show.c		what others see of the worker
  * relay_inbox.c	what makes it look: its inbox, time, routes that stop or go on
  * relay_round.c	the transaction: look up, settle, claim
  * relay_link.c		connecting, losing the connection, confirms
@@ -150,6 +151,10 @@ typedef struct OutboxRelay
 
 /* relay.c: the entry point of the process */
 extern PGDLLEXPORT void outbox_relay_main(Datum main_arg);
+
+/* relay_show.c */
+extern void outbox_relay_show_state(OutboxRelay *relay);
+extern void outbox_relay_show_activity(OutboxWorkerState state, const char *broker);
 
 /* What pg_stat_activity says of the worker: what it is there for, or what keeps it from that. */
 extern const char *outbox_relay_activity(void);

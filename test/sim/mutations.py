@@ -355,7 +355,7 @@ MUTATIONS = [Mutation(*m) for m in (
     ("settled-late", "src/relay/settling/settling.h",
      "#define OUTBOX_SETTLE_DELAY_MS	20", "#define OUTBOX_SETTLE_DELAY_MS	2000",
      "what is confirmed is settled within milliseconds"),
-    ("deaf-for-long", "src/relay/relay.c",
+    ("deaf-for-long", "src/relay/relay_show.c",
      "	if (were_off && !off)", "	if (false)",
      "a relay that can work again looks into its inbox"),
     ("prepared-is-never-due", "src/shared/shared_inbox.c",

@@ -278,7 +278,7 @@ MUTATIONS = (
      "OR e.last_error LIKE '%access to topic ''%' THEN a.command", "THEN a.command",
      "a topic that the broker refuses has the command that shows its permissions",
      ["regress/views"]),
-    ("settings-stop-nothing", "src/relay/relay.c",
+    ("settings-stop-nothing", "src/relay/relay_show.c",
      "relay->config.error != NULL && !outbox_relay_link_open(relay)", "relay->config.error != NULL",
      "settings that cannot be used since a reload are a warning while publishing goes on",
      ["reasons"]),

@@ -60,7 +60,7 @@ outbox_relay_declared(void *arg, int code, const char *text)
 		outbox_declarations_answered(declarations_of(relay), text == NULL);
 	OutboxResumed resumed;
 
-	relay->declaring.since = relay->connection.received_at;
+	relay->declaring.since = relay->answers.received_at;
 	if (text != NULL)
 		break_routes(relay, declaration, code, text);
 	else

@@ -9,7 +9,8 @@
  * relay_show.c		what others see of the worker
  * relay_inbox.c	what makes it look: its inbox, time, routes that stop or go on
  * relay_round.c	the transaction: look up, settle, claim
- * relay_link.c		connecting, losing the connection, confirms
+ * relay_link.c		connecting, losing the connection
+ * relay_answers.c	confirms and returns
  * relay_twin.c		asking the broker for another relay of this database
  * relay_declare.c	declaring exchanges
  * relay_publish.c	sending what is ready
@@ -73,16 +74,21 @@ typedef struct OutboxConnection
 	bool		channel_lost;	/* because of a message, not of the broker */
 	bool		breaker_opened; /* ... whose route rests now */
 	OutboxMonoTime opened_at;	/* the last connection */
-	bool		readable;		/* the socket may have something for us */
-	OutboxMonoTime received_at; /* what is received now; and by the wall clock */
-	TimestampTz received_wall;
-	bool		protocol_error; /* the broker confirmed what it cannot */
 	bool		reconnect;		/* to be made again, once nothing is in flight */
 	bool		renews;			/* ... for a renewal, not for other settings */
 	bool		alarmed;		/* the broker has blocked us, when we last
 								 * looked */
 	bool		unproven;		/* that it works again only a confirm can tell */
 } OutboxConnection;
+
+/* relay_answers.c: what is received */
+typedef struct OutboxAnswers
+{
+	bool		readable;		/* the socket may have something for us */
+	OutboxMonoTime received_at; /* what is received now; and by the wall clock */
+	TimestampTz received_wall;
+	bool		protocol_error; /* the broker confirmed what it cannot */
+} OutboxAnswers;
 
 /* relay_publish.c: when there may be room to send again */
 typedef struct OutboxSender
@@ -136,6 +142,7 @@ typedef struct OutboxRelay
 	OutboxLink *link;
 	OutboxConfirms window;
 	OutboxConnection connection;
+	OutboxAnswers answers;
 	OutboxHosts hosts;
 	OutboxTwin	twin;
 	OutboxRenewal renewal;
@@ -198,13 +205,19 @@ extern void outbox_relay_resume(OutboxRelay *relay,
 extern void outbox_relay_load_config(OutboxRelay *relay);
 extern OutboxLink *outbox_relay_link_create(OutboxRelay *relay, MemoryContext cxt);
 extern void outbox_relay_link_step(OutboxRelay *relay, OutboxMonoTime now);
-extern void outbox_relay_receive(OutboxRelay *relay);
 extern void outbox_relay_link_lost(OutboxRelay *relay);
 extern void outbox_relay_close(OutboxRelay *relay, bool polite);
 extern bool outbox_relay_link_open(OutboxRelay *relay);
 
-/* The socket may have something for us. */
-extern void outbox_relay_socket_readable(OutboxRelay *relay);
+/* The broker took a message, or its alarm is over: the link has no error. */
+extern void outbox_relay_link_works(OutboxRelay *relay);
+
+/* An alarm of the broker has begun, or changed, or is over. */
+extern void outbox_relay_show_alarm(OutboxRelay *relay);
+
+/* words: for views; detail: for the log. */
+extern void outbox_relay_give_link_up(OutboxRelay *relay, OutboxReason reason,
+									  const char *words, const char *detail);
 
 /* When the link is to be looked after; unset: it needs nothing. */
 extern OutboxMonoTime outbox_relay_link_deadline(OutboxRelay *relay,
@@ -212,6 +225,14 @@ extern OutboxMonoTime outbox_relay_link_deadline(OutboxRelay *relay,
 
 /* No link, and all hosts were tried in vain. */
 extern bool outbox_relay_broker_down(OutboxRelay *relay);
+
+/* relay_answers.c */
+extern void outbox_relay_receive(OutboxRelay *relay);
+extern void outbox_relay_answered(void *arg, bool ack, uint64 tag, bool multiple);
+extern void outbox_relay_returned(void *arg, const pg_uuid_t *id, int code, const char *text);
+
+/* The socket may have something for us. */
+extern void outbox_relay_socket_readable(OutboxRelay *relay);
 
 /* relay_twin.c */
 extern void outbox_relay_twin_opened(OutboxRelay *relay);

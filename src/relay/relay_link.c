@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * relay_link.c
- *		The relay's side of the link: connecting, losing it, confirms.
+ *		The relay's side of the link: opening it, closing it, losing it.
  *
  * Never called inside a transaction.  What becomes of the messages that were in
  * flight when the link is lost is in poison.c.
@@ -18,7 +18,6 @@
 #include "test_point.h"
 #include "uri.h"
 #include "utils/memutils.h"
-#include "utils/timestamp.h"
 
 /* A connection that lived shorter counts as a failure to connect. */
 #define STABLE_MS		10000
@@ -29,12 +28,6 @@ outbox_relay_link_open(OutboxRelay *relay)
 	OutboxLinkState state = outbox_link_state(relay->link);
 
 	return state == OUTBOX_LINK_OPEN || state == OUTBOX_LINK_BLOCKED;
-}
-
-void
-outbox_relay_socket_readable(OutboxRelay *relay)
-{
-	relay->connection.readable = true;
 }
 
 bool
@@ -62,16 +55,15 @@ link_failed(OutboxRelay *relay, OutboxReason reason, const char *text)
 	outbox_slot_set_current_error(OUTBOX_ERROR_LINK, reason, text, NULL);
 }
 
-static void
-link_works(OutboxRelay *relay)
+void
+outbox_relay_link_works(OutboxRelay *relay)
 {
 	relay->connection.unproven = false;
 	outbox_slot_clear_current_error(OUTBOX_ERROR_LINK);
 }
 
-/* An alarm of the broker has begun, or changed, or is over. */
-static void
-show_alarm(OutboxRelay *relay)
+void
+outbox_relay_show_alarm(OutboxRelay *relay)
 {
 	OutboxReason alarm = outbox_link_alarm(relay->link);
 
@@ -79,120 +71,11 @@ show_alarm(OutboxRelay *relay)
 		outbox_slot_set_current_error(OUTBOX_ERROR_LINK, alarm,
 									  outbox_link_blocked_reason(relay->link), NULL);
 	else if (relay->connection.alarmed)
-		link_works(relay);
+		outbox_relay_link_works(relay);
 	relay->connection.alarmed = alarm != OUTBOX_REASON_NONE;
 }
 
-/* ------------------------------------------------------------------ events */
-
-/* By when the answer came: it may have been left unread, see relay_wait_set.c. */
-static void
-count_timings(const OutboxRelay *relay, const OutboxItem *item)
-{
-	const OutboxConnection *connection = &relay->connection;
-	int64		publish_us = connection->received_at.us - item->sent_at.us;
-	int64		unread_us = outbox_link_unread_us(relay->link);
-
-	/* The wall clock was set. */
-	if (unread_us < 0 || unread_us > publish_us)
-		unread_us = 0;
-	outbox_stats_time(OUTBOX_TIMING_PUBLISH,
-					  publish_us - unread_us);
-	outbox_stats_time(OUTBOX_TIMING_COMMIT,
-					  connection->received_wall - unread_us - item->message->ready_at);
-}
-
-/* Acked or nacked, the exchange has taken it. */
-static void
-item_answered(OutboxRelay *relay, const OutboxItem *item)
-{
-	if (relay->connection.unproven)
-		link_works(relay);
-	outbox_stall_answered(&relay->stall, item->sent_at);
-	outbox_route_works(item->route, relay->connection.received_at);
-}
-
-static void
-item_confirmed(void *item, uint64_t tag, void *arg)
-{
-	OutboxRelay *relay = arg;
-	OutboxItem *confirmed = item;
-
-	(void) tag;
-	item_answered(relay, confirmed);
-	outbox_renewal_acked(&relay->renewal);
-	/* The broker acks what it has returned, too. */
-	if (confirmed->reason == OUTBOX_REASON_UNROUTABLE)
-	{
-		pg_atomic_fetch_add_u64(&MySlot->counters.returned, 1);
-		outbox_stats_count(confirmed->route->stats, OUTBOX_COUNT_RETURNED, 1);
-		outbox_queue_rejected(relay->queue, confirmed, confirmed->reason,
-							  confirmed->error, false);
-	}
-	else
-	{
-		count_timings(relay, confirmed);
-		outbox_queue_confirmed(relay->queue, confirmed);
-	}
-}
-
-static void
-item_nacked(void *item, uint64_t tag, void *arg)
-{
-	OutboxRelay *relay = arg;
-	OutboxItem *nacked = item;
-
-	(void) tag;
-	item_answered(relay, nacked);
-	outbox_renewal_nacked(&relay->renewal, nacked->message->attempts > 0,
-						  relay->connection.opened_at);
-	pg_atomic_fetch_add_u64(&MySlot->counters.nacked, 1);
-	outbox_stats_count(nacked->route->stats, OUTBOX_COUNT_NACKED, 1);
-	outbox_queue_rejected(relay->queue, nacked, OUTBOX_REASON_QUEUE_REFUSES,
-						  "the broker refused the message (basic.nack): a queue rejected it or failed",
-						  false);
-}
-
-static void
-link_answered(void *arg, bool ack, uint64 tag, bool multiple)
-{
-	OutboxRelay *relay = arg;
-
-	/* After one answer that cannot be, no other is to be believed. */
-	if (relay->connection.protocol_error)
-		return;
-	/* Nobody can have what is still being sent; and it is not to be freed. */
-	if (outbox_link_sending(relay->link) &&
-		(tag == 0 || tag + 1 == relay->window.next))
-		relay->connection.protocol_error = true;
-	else if (!outbox_confirms_answer(&relay->window, tag, multiple,
-									 ack ? item_confirmed : item_nacked, relay))
-		relay->connection.protocol_error = true;
-}
-
-static bool
-item_has_id(void *item, const void *key)
-{
-	return memcmp(&((OutboxItem *) item)->message->id, key, UUID_LEN) == 0;
-}
-
-static void
-link_returned(void *arg, const pg_uuid_t *id, int code, const char *text)
-{
-	OutboxRelay *relay = arg;
-	OutboxItem *item;
-
-	(void) code;
-	if (relay->connection.protocol_error)
-		return;
-	item = outbox_confirms_find(&relay->window, item_has_id, id);
-	if (item == NULL)
-	{
-		relay->connection.protocol_error = true;
-		return;
-	}
-	outbox_queue_returned(relay->queue, item, text);
-}
+/* ------------------------------------------------------------------ set-up */
 
 static uint32
 random_bits(void)
@@ -203,7 +86,9 @@ random_bits(void)
 OutboxLink *
 outbox_relay_link_create(OutboxRelay *relay, MemoryContext cxt)
 {
-	OutboxLinkEvents events = {link_answered, link_returned, outbox_relay_declared, relay};
+	OutboxLinkEvents events = {
+		outbox_relay_answered, outbox_relay_returned, outbox_relay_declared, relay
+	};
 	OutboxLink *link = outbox_link_create(cxt, &events);
 
 	outbox_link_config_init(&relay->config);
@@ -356,7 +241,7 @@ link_opened(OutboxRelay *relay)
 {
 	outbox_confirms_reset(&relay->window);
 	if (!relay->connection.unproven)
-		link_works(relay);
+		outbox_relay_link_works(relay);
 	outbox_slot_set_certificate(outbox_link_certificate_ends(relay->link));
 	if (relay->connection.ever_connected)
 	{
@@ -375,7 +260,7 @@ link_opened(OutboxRelay *relay)
 	MySlot->told = OUTBOX_TOLD_CONNECTED;
 	relay->connection.channel_lost = false;
 	relay->connection.ever_connected = true;
-	relay->connection.readable = true;
+	outbox_relay_socket_readable(relay);
 	relay->connection.was_open = true;
 	outbox_renewal_opened(&relay->renewal);
 	outbox_relay_twin_opened(relay);
@@ -457,9 +342,9 @@ drain_for_reconnect(OutboxRelay *relay)
 	connection->reconnect = false;
 }
 
-static void
-give_link_up(OutboxRelay *relay, OutboxReason reason, const char *words,
-			 const char *detail)
+void
+outbox_relay_give_link_up(OutboxRelay *relay, OutboxReason reason, const char *words,
+						  const char *detail)
 {
 	ereport(LOG,
 			(reason == OUTBOX_REASON_PROTOCOL ?
@@ -484,7 +369,7 @@ check_confirm_timeout(OutboxRelay *relay, OutboxMonoTime now)
 		reason = OUTBOX_REASON_NO_CONFIRM;
 	}
 	if (late != NULL)
-		give_link_up(relay, reason, late, late);
+		outbox_relay_give_link_up(relay, reason, late, late);
 }
 
 /* A message that takes long to get there is no sign of anything. */
@@ -557,37 +442,4 @@ outbox_relay_link_deadline(OutboxRelay *relay, OutboxMonoTime now)
 		outbox_mono_earlier(&deadline,
 							relay->hosts.connect_at);
 	return deadline;
-}
-
-/* --------------------------------------------------------------- receiving */
-
-void
-outbox_relay_receive(OutboxRelay *relay)
-{
-	int			received = 0;
-	OutboxLinkStatus status;
-
-	if (!outbox_relay_link_open(relay))
-		return;
-	/* An idle wake-up costs no library call, and no timer for its watchdog. */
-	if (!relay->connection.readable && outbox_link_heartbeat_due_ms(relay->link) > 0)
-		return;
-	relay->connection.readable = false;
-	relay->connection.received_at = outbox_mono_now();
-	relay->connection.received_wall = GetCurrentTimestamp();
-	status = outbox_link_receive(relay->link, &received);
-	if (received > 0 && relay->window.outstanding > 0)
-		OUTBOX_TEST_POINT("some_acks");
-	if (received > 0 && relay->window.outstanding == 0 &&
-		relay->queue->nconfirmed > 0)
-		OUTBOX_TEST_POINT("all_acks");
-	if (status == OUTBOX_LINK_LOST)
-		outbox_relay_link_lost(relay);
-	else if (relay->connection.protocol_error)
-		give_link_up(relay, OUTBOX_REASON_PROTOCOL,
-					 "the broker confirmed or returned a message that was not outstanding",
-					 "The broker confirmed or returned a message that was not outstanding.");
-	else
-		show_alarm(relay);
-	relay->connection.protocol_error = false;
 }

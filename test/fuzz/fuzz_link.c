@@ -90,7 +90,7 @@ settled(void *item, uint64_t tag, void *arg)
 	nconfirmed++;
 }
 
-/* As relay_link.c does. */
+/* As relay_answers.c does. */
 static void
 confirmed(void *arg, bool ack, uint64 tag, bool multiple)
 {

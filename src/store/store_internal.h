@@ -36,9 +36,6 @@ typedef struct OutboxStatement
 /* Prepares it with a generic plan, unless it is already; returns its parameters' number. */
 extern int	outbox_store_prepare(OutboxStatement *statement);
 
-/* Begins a transaction that looks at catalogs only, with or without the extension. */
-extern void outbox_store_begin_catalogs(const char *activity, bool guarded);
-
 /* Executes it; no parameter is null. */
 extern void outbox_store_run(OutboxStatement *statement, Datum *values);
 
@@ -97,6 +94,17 @@ enum
 
 extern Oid	outbox_store_control_relid(void);
 extern Oid	outbox_store_archive_relid(void);
+
+/* Begins a transaction that looks at catalogs only, with or without the extension. */
+extern void outbox_store_begin_catalogs(const char *activity, bool guarded);
+
+/* Is this the worker, in a transaction of store.c, and no session? */
+extern bool outbox_store_in_transaction(void);
+
+/* -------------------------------------------------------- store_statement.c */
+
+/* The tables are attached: plans are made again. */
+extern void outbox_store_forget_plans(void);
 
 /* Text of this database; utf8 came from it, and so has a form in it. */
 extern Datum outbox_store_own_text(const char *utf8);

@@ -5,7 +5,8 @@
  *
  * Values travel as parameters.  Nothing here knows AMQP.
  *
- * store.c			transactions of the worker, extension, statements
+ * store.c			transactions of the worker, extension
+ * store_statement.c	what runs a statement, its values
  * store_route.c	routes
  * store_control.c	the control row
  * store_upkeep.c	maintenance, jobs, prepared transactions

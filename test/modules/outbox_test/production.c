@@ -28,6 +28,7 @@
 #include "../../../src/store/store_route.c"
 #include "../../../src/store/store_settle.c"
 #include "../../../src/store/store_settle_direct.c"
+#include "../../../src/store/store_statement.c"
 #include "../../../src/store/store_upkeep.c"
 
 #include "fmgr.h"

@@ -4,7 +4,7 @@
  *		What a format is, for the files of this folder.
  *
  * Each format is one file: its OutboxFormatDef, the struct of its own options, and its
- * functions.  format.c does what all formats share.
+ * functions.  format.c and format_options.c do what all formats share.
  *
  *-------------------------------------------------------------------------
  */
@@ -70,6 +70,20 @@ typedef struct OutboxFormatDef
 	const char *(*header) (const void *options, const char *name, size_t len,
 						   bool is_string);
 } OutboxFormatDef;
+
+/* A route's.  format_options.c makes it, and only format.c reads it. */
+struct OutboxFormat
+{
+	MemoryContext cxt;
+	const char *name;
+	const OutboxFormatDef *def; /* NULL: there is none of that name */
+	void	   *options;		/* def's own */
+	const char *broken;			/* NULL, or why nothing can be sent in it */
+	const char *type;			/* template of names; NULL: those listed only */
+	bool		type_needs_key; /* it is empty without aggregate_type and _id */
+	int			ntypes;			/* exceptions from it */
+	OutboxFormatType *types;
+};
 
 /* All formats, in the order in which people are told of them. */
 #define OUTBOX_FORMATS(format) \

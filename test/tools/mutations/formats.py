@@ -66,7 +66,7 @@ MUTATIONS = (
      "",
      "cloudevents: source is required; a missing one is refused when the route is written",
      ["regress/formats"]),
-    ("option-of-another", "src/formats/format.c",
+    ("option-of-another", "src/formats/format_options.c",
      "	else\n	{\n		error->message = psprintf(\"format_options has the key",
      "	else if (strcmp(key, \"mode\") != 0)\n	{\n		error->message = psprintf(\"format_options has the key",
      "An option of another format is refused when the route is written",

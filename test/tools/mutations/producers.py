@@ -151,7 +151,7 @@ MUTATIONS = (
      "if (event == XACT_EVENT_PRE_PREPARE && need->route == NULL)",
      "cdc: PREPARE TRANSACTION is refused",
      ["cdc"]),
-    ("any-code", "src/formats/format.c",
+    ("any-code", "src/formats/format_options.c",
      "*format->type != '{')",
      "*format->type != '\\0')",
      "celery, laravel: the route says which code may run",

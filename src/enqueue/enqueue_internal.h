@@ -136,6 +136,14 @@ extern void outbox_check_route(const text *name, const text *exchange,
 							   const text *exchange_type,
 							   const text *routing_key);
 
+/* Bytes of a text in UTF-8, and an ERROR where it has none; the same of a short string of AMQP. */
+extern size_t outbox_utf8_length(const char *argument, const char *str, size_t len);
+extern size_t outbox_short_length(const char *argument, const char *str, size_t len);
+
+/* check_headers.c: the bytes that these objects take in a frame, or an ERROR */
+extern size_t outbox_check_headers(Jsonb *headers);
+extern size_t outbox_check_properties(Jsonb *properties);
+
 /* trace.c */
 
 /* The headers, or NULL, with the session's trace context where they have none. */

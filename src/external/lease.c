@@ -16,7 +16,6 @@
 
 #include "access/table.h"
 #include "access/xact.h"
-#include "catalog/namespace.h"
 #include "catalog/pg_type.h"
 #include "compat.h"
 #include "enqueue.h"
@@ -25,7 +24,7 @@
 #include "funcapi.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
-#include "printable.h"
+#include "printable_text.h"
 #include "store.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
@@ -41,7 +40,6 @@ PG_FUNCTION_INFO_V1(outbox_nack);
 PG_FUNCTION_INFO_V1(outbox_extend);
 PG_FUNCTION_INFO_V1(outbox_release);
 PG_FUNCTION_INFO_V1(outbox_ids_given);
-PG_FUNCTION_INFO_V1(outbox_printable);
 
 /* A call that is about a lease, from begin to end. */
 typedef struct LeaseCall
@@ -332,59 +330,6 @@ outbox_release(PG_FUNCTION_ARGS)
 	PG_RETURN_INT32(n);
 }
 
-/* ------------------------------------------------------- text of others */
-
-/* Cut to what is shown of errors and names. */
-static char *
-printable(const char *str, size_t len)
-{
-	char		shown[OUTBOX_PRINTABLE_SIZE];
-
-	outbox_copy_printable(shown, sizeof(shown), str, len, GetDatabaseEncoding(), "");
-	return pstrdup(shown);
-}
-
-/* Only the beginning of a long value is read from its TOAST table, with a whole last character. */
-static char *
-printable_text(Datum value)
-{
-	text	   *begin = DatumGetTextPSlice(value, 0, OUTBOX_PRINTABLE_SIZE +
-													MAX_MULTIBYTE_CHAR_LEN);
-
-	return printable(VARDATA_ANY(begin), VARSIZE_ANY_EXHDR(begin));
-}
-
-Datum
-outbox_printable(PG_FUNCTION_ARGS)
-{
-	PG_RETURN_TEXT_P(cstring_to_text(printable_text(PG_GETARG_DATUM(0))));
-}
-
-/*
- * Such text as UTF-8, with '?' for all that is not ASCII if some of it has no form in
- * that.  In a database of UTF-8 or of bytes, UTF-8 is what is printable.
- */
-static char *
-utf8_or_masked(char *text)
-{
-	int			encoding = GetDatabaseEncoding();
-	int			len = (int) strlen(text);
-	int			size = len * MAX_CONVERSION_GROWTH + 1;
-	char	   *utf8;
-	Oid			proc;
-
-	if (encoding == PG_UTF8 || encoding == PG_SQL_ASCII)
-		return text;
-	proc = FindDefaultConversionProc(encoding, PG_UTF8);
-	utf8 = palloc0(size);
-	if (OidIsValid(proc) &&
-		pg_do_encoding_conversion_buf(proc, encoding, PG_UTF8, (unsigned char *) text, len,
-									  (unsigned char *) utf8, size, true) == len)
-		return utf8;
-	outbox_mask_bytes(text);
-	return text;
-}
-
 /* ------------------------------------------------------------ failed attempts */
 
 /*
@@ -474,7 +419,7 @@ move(OutboxFailure *failure)
 		class != ERRCODE_PROGRAM_LIMIT_EXCEEDED &&
 		error->sqlerrcode != ERRCODE_UNDEFINED_OBJECT)
 		ReThrowError(error);
-	return printable(error->message, strlen(error->message));
+	return outbox_printable_string(error->message, strlen(error->message));
 }
 
 /* Counts the attempt; returns what the message is now. */
@@ -494,7 +439,7 @@ fail(const LeaseCall *call, const OutboxMessage *message, OutboxFailure *failure
 			return "moved";
 		failure->death = NULL;
 		failure->error = psprintf("%s (not sent to the failed_route: %s)",
-								  failure->error, utf8_or_masked(why));
+								  failure->error, outbox_printable_utf8(why));
 	}
 	(void) outbox_store_fail(failure, 1, &remains);
 	return failure->final ? "failed" : "pending";
@@ -522,7 +467,7 @@ outbox_nack(PG_FUNCTION_ARGS)
 	take_out(&call, PG_GETARG_UUID_P(1));
 	if (outbox_store_lock_message(PG_GETARG_UUID_P(1), &message))
 	{
-		char	   *error = utf8_or_masked(printable_text(PG_GETARG_DATUM(2)));
+		char	   *error = outbox_printable_utf8(outbox_printable_text(PG_GETARG_DATUM(2)));
 
 		failure = outbox_failure(&message, &call.route, OUTBOX_REASON_EXTERNAL_NACK,
 								 error, false);

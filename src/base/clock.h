@@ -26,6 +26,7 @@ typedef struct OutboxMonoTime
 } OutboxMonoTime;
 
 #define OUTBOX_MONO_UNSET ((OutboxMonoTime) {0})
+#define OUTBOX_MONO_NEVER ((OutboxMonoTime) {INT64_MAX})
 
 static inline OutboxMonoTime
 outbox_mono_now(void)

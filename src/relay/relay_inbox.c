@@ -12,6 +12,7 @@
 
 #include "access/xlog.h"
 #include "miscadmin.h"
+#include "pgstat.h"
 #include "postmaster/interrupt.h"
 #include "relay_internal.h"
 #include "rows_written.h"
@@ -267,6 +268,9 @@ poll_now(OutboxRelay *relay)
 		/* With a full window there would be no other transaction. */
 		outbox_database_recheck(&relay->database, OUTBOX_RECHECK_TABLES);
 	}
+	else
+		/* Counts that the last transaction left, as it came too soon. */
+		(void) pgstat_report_stat(false);
 	relay->timers.ended = ended;
 	/* A password file can be repaired without a reload. */
 	if (relay->config.error != NULL)

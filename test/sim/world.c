@@ -650,6 +650,12 @@ pgstat_report_appname(const char *appname)
 {
 }
 
+long
+pgstat_report_stat(bool force)
+{
+	return 0;
+}
+
 void
 pgstat_report_activity(BackendState state, const char *cmd_str)
 {

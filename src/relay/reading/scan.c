@@ -411,11 +411,10 @@ outbox_scan_committed(OutboxScan *scan, OutboxBatch *batch)
 	while ((segment = outbox_batch_next(batch, OUTBOX_SOURCE_SCAN, segment)))
 	{
 		outbox_routes_passed_over(batch->routes, segment->after + 1);
-		/* The poll is a net; who commits tells us. */
+		/* A commit announces its rows; the poll is a net. */
 		if (segment->open)
 			outbox_unread_rest_at(&scan->unread, segment->cut ?
-								  OUTBOX_MONO_UNSET :
-								  outbox_mono_after(outbox_poll_interval_ms));
+								  OUTBOX_MONO_UNSET : OUTBOX_MONO_NEVER);
 	}
 	foreach(cell, batch->overtaking)
 	{

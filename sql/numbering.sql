@@ -105,6 +105,23 @@ CREATE TRIGGER leave_out BEFORE INSERT ON outbox_key_number FOR EACH ROW EXECUTE
 SELECT outbox_enqueue('e', '{}', NULL, '8', route => 'key');
 DROP TRIGGER leave_out ON outbox_key_number;
 
+-- what is not stored takes none, whoever has the id
+TRUNCATE outbox, outbox_key_number;
+INSERT INTO outbox_new (id, event_type, payload, aggregate_id, route)
+SELECT format('00000000-0000-7000-8000-%s', lpad(n::text, 12, '0'))::uuid, 'e', '{}', '1', r
+FROM (VALUES ('plain', 1), ('key', 1), ('key', 2), ('key', 2), ('key', 1), ('key', 3)) v(r, n)
+ON CONFLICT (id) DO NOTHING;
+INSERT INTO outbox_new (id, event_type, payload, aggregate_id, route)
+VALUES ('00000000-0000-7000-8000-000000000003', 'e', '{}', '1', 'key'), ('00000000-0000-7000-8000-000000000004', 'e', '{}', '1', 'key')
+ON CONFLICT (id) DO NOTHING;
+BEGIN;
+WITH gone AS (DELETE FROM outbox WHERE id = '00000000-0000-7000-8000-000000000004' RETURNING id)
+INSERT INTO outbox_new (id, event_type, payload, aggregate_id, route) SELECT id, 'again', '{}', '1', 'key' FROM gone
+ON CONFLICT (id) DO NOTHING;
+SELECT headers->>'x-outbox-key-seq' AS key_seq FROM outbox WHERE event_type = 'again';
+ROLLBACK;
+SELECT key_seq FROM numbers();
+
 TRUNCATE outbox, outbox_key_number;
 DELETE FROM outbox_route WHERE name <> 'default';
 REVOKE ALL ON FUNCTION outbox_enqueue FROM regress_outbox_writer;

@@ -167,10 +167,11 @@ extern bool outbox_key_is_being_numbered(const char *route, int64 key_hash);
 /*
  * Counts one more message of the key on the route, for the table outbox open as rel: its
  * number, and a seq that no later message of the key is below.  Other transactions that
- * number a message of this key wait until this one ends.
+ * number a message of this key wait until this one ends.  Returns false, and counts
+ * nothing, where a message of that id (NULL: of a row that is stored) is there already.
  */
-extern void outbox_number_key(Relation rel, const char *route, int64 key_hash,
-							  int64 *number, int64 *seq);
+extern bool outbox_number_key(Relation rel, const char *route, int64 key_hash,
+							  const pg_uuid_t *id, int64 *number, int64 *seq);
 
 /* An ERROR (22023) where the user has set a number; old: of the row before, or NULL. */
 extern void outbox_refuse_numbers(const Jsonb *headers, const Jsonb *old);

@@ -12,15 +12,22 @@
  * visible in the order of their numbers.  seq is drawn under the same lock, since that is
  * the order in which they are published; what the row's default has drawn is dropped.
  *
+ * INSERT ... ON CONFLICT DO NOTHING looks for the id only after the row trigger.  So that
+ * it leaves no gap, the id is looked up here, under the key's lock: another transaction with
+ * the same id has the same key, and has been waited for.
+ *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
 #include "access/genam.h"
 #include "access/table.h"
+#include "access/tableam.h"
+#include "access/xact.h"
 #include "catalog.h"
 #include "catalog/pg_type.h"
 #include "commands/sequence.h"
+#include "compat.h"
 #include "enqueue_internal.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
@@ -31,6 +38,8 @@
 	"INSERT INTO outbox_internal.outbox_key_number AS n (route, key_hash, last) VALUES ($1, $2, 1)" \
 	" ON CONFLICT (route, key_hash) DO UPDATE SET last = n.last + 1" \
 	" RETURNING last, nextval($3)"
+#define GIVE_BACK_SQL \
+	"UPDATE outbox_internal.outbox_key_number SET last = last - 1 WHERE route = $1 AND key_hash = $2"
 
 static Oid
 seq_sequence(Relation rel)
@@ -50,30 +59,75 @@ outbox_draw_seq(Relation rel)
 	return nextval_internal(seq_sequence(rel), false);
 }
 
-void
-outbox_number_key(Relation rel, const char *route, int64 key_hash,
+/*
+ * Is there a message of that id?  It stays until this transaction ends: one that was removed
+ * before its INSERT would be stored, without a number.
+ */
+static bool
+hold_message(Relation rel, const pg_uuid_t *id)
+{
+	Relation	index = outbox_open_index(rel, "outbox_pkey", COL_ID, 0);
+	Snapshot	snapshot;
+	TupleTableSlot *slot;
+	IndexScanDesc scan;
+	ScanKeyData key;
+	TM_FailureData failure;
+	bool		held = false;
+
+	if (index == NULL)
+		return false;
+	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	slot = table_slot_create(rel, NULL);
+	scan = compat_index_beginscan(rel, index, snapshot, 1);
+	ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_UUID_EQ, UUIDPGetDatum(id));
+	index_rescan(scan, &key, 1, NULL, 0);
+	if (index_getnext_slot(scan, ForwardScanDirection, slot))
+	{
+		ItemPointerData tid = slot->tts_tid;
+
+		held = table_tuple_lock(rel, &tid, snapshot, slot, GetCurrentCommandId(false),
+								LockTupleKeyShare, LockWaitBlock,
+								TUPLE_LOCK_FLAG_LOCK_UPDATE_IN_PROGRESS |
+								TUPLE_LOCK_FLAG_FIND_LAST_VERSION, &failure) == TM_Ok;
+	}
+	index_endscan(scan);
+	ExecDropSingleTupleTableSlot(slot);
+	UnregisterSnapshot(snapshot);
+	index_close(index, NoLock);
+	return held;
+}
+
+static void
+run(OutboxKeptPlan *kept, const char *sql, int nargs, Datum *values, int expected)
+{
+	static Oid	types[] = {TEXTOID, INT8OID, REGCLASSOID};
+	int			result = outbox_kept_plan_execute(kept, sql, nargs, types, values, NULL, false);
+
+	if (result != expected)
+	{
+		/* A rule's doing; the server would keep what it has made of it. */
+		outbox_kept_plan_forget(kept);
+		elog(ERROR, "could not number a message: %s", SPI_result_code_string(result));
+	}
+}
+
+bool
+outbox_number_key(Relation rel, const char *route, int64 key_hash, const pg_uuid_t *id,
 				  int64 *number, int64 *seq)
 {
-	static OutboxKeptPlan kept;
-	Oid			types[3] = {TEXTOID, INT8OID, REGCLASSOID};
+	static OutboxKeptPlan count;
+	static OutboxKeptPlan give_back;
 	Datum		values[3];
 	bool		isnull;
+	bool		counted;
 	OutboxActing acting;
-	int			result;
 
 	values[0] = CStringGetTextDatum(route);
 	values[1] = Int64GetDatum(key_hash);
 	values[2] = ObjectIdGetDatum(seq_sequence(rel));
 	SPI_connect();
 	outbox_act_begin(&acting, rel->rd_rel->relowner, false);
-	result = outbox_kept_plan_execute(&kept, NUMBER_SQL, lengthof(types), types,
-									  values, NULL, false);
-	if (result != SPI_OK_INSERT_RETURNING)
-	{
-		/* A rule's doing; the server would keep what it has made of it. */
-		outbox_kept_plan_forget(&kept);
-		elog(ERROR, "could not number a message: %s", SPI_result_code_string(result));
-	}
+	run(&count, NUMBER_SQL, 3, values, SPI_OK_INSERT_RETURNING);
 	if (SPI_processed != 1)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -85,8 +139,12 @@ outbox_number_key(Relation rel, const char *route, int64 key_hash,
 		*seq = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2, &isnull));
 	if (isnull)
 		elog(ERROR, "a number of the table \"outbox_key_number\" is null");
+	counted = id == NULL || !hold_message(rel, id);
+	if (!counted)
+		run(&give_back, GIVE_BACK_SQL, 2, values, SPI_OK_UPDATE);
 	outbox_act_end(&acting);
 	SPI_finish();
+	return counted;
 }
 
 bool

@@ -391,8 +391,11 @@ number_message(Row *row, const OutboxRoute *route)
 	{
 		int64		seq;
 
-		outbox_number_key(row->rel, TextDatumGetCString(VALUE(COL_ROUTE)),
-						  outbox_key_of(row->values, row->isnull), &number, &seq);
+		if (!outbox_number_key(row->rel, TextDatumGetCString(VALUE(COL_ROUTE)),
+							   outbox_key_of(row->values, row->isnull),
+							   row->old == NULL ? FIELD(COL_ID, DatumGetUUIDP) : NULL,
+							   &number, &seq))
+			return usable_route(row, InvalidOid);
 		set_value(row, COL_SEQ, Int64GetDatum(seq));
 	}
 	set_headers(row, headers,

@@ -51,6 +51,31 @@ SET session_replication_role = replica;
 UPDATE orders SET status = 'replicated';
 RESET session_replication_role;
 SELECT * FROM taken();
+-- one that always fires makes messages like any others; so does a function
+INSERT INTO outbox_route (name, sequence) VALUES ('numbered', 'key');
+INSERT INTO outbox_route (name, relay) VALUES ('leased', 'external');
+CREATE TABLE followed (id int PRIMARY KEY, v text);
+CREATE TRIGGER numbered AFTER UPDATE ON followed FOR EACH ROW EXECUTE FUNCTION outbox_capture('route=numbered');
+CREATE TRIGGER leased AFTER UPDATE ON followed REFERENCING OLD TABLE AS o NEW TABLE AS n
+	FOR EACH STATEMENT EXECUTE FUNCTION outbox_capture('route=leased');
+ALTER TABLE followed ENABLE ALWAYS TRIGGER numbered;
+ALTER TABLE followed ENABLE REPLICA TRIGGER leased;
+INSERT INTO followed VALUES (1, 'first');
+UPDATE followed SET v = 'local';
+SET session_replication_role = replica;
+UPDATE followed SET v = 'applied';
+SELECT outbox_enqueue('e', '{}', 'followed', '1', route => 'numbered') IS NOT NULL;
+SELECT count(*) FROM outbox_enqueue_batch('[{"event_type": "batch", "payload": {}, "aggregate_type": "followed", "aggregate_id": 1, "route": "numbered"}]');
+SELECT outbox_enqueue_once('once', 'e', '{}', 'followed', '1', route => 'numbered') IS NOT NULL;
+SELECT outbox_enqueue('e', NULL);
+UPDATE outbox SET status = 'failed' WHERE event_type = 'batch';
+SELECT outbox_edit(id, route => 'leased') FROM outbox WHERE event_type = 'batch';
+SHOW session_replication_role;
+RESET session_replication_role;
+SELECT event_type, route, outlet, payload->>'v' AS v, headers->>'x-outbox-key-seq' AS key_seq FROM outbox ORDER BY seq;
+TRUNCATE outbox, outbox_key_number;
+DELETE FROM outbox_route WHERE name <> 'default';
+DROP TABLE followed;
 -- the trigger's own condition
 DROP TRIGGER events ON orders;
 CREATE TRIGGER events AFTER UPDATE OF status ON orders

@@ -16,11 +16,10 @@ CREATE TABLE outgoing (
 );
 
 -- The message is enqueued in the transaction that applies the row, and has its
--- id.  Replication applies transactions in the order of their commits, each once.
--- It does so with session_replication_role = replica, under which the triggers
--- of outbox do not fire, and with an empty search_path; both are set for the time.
+-- id.  Replication applies transactions in the order of their commits, each once,
+-- with an empty search_path.
 CREATE FUNCTION outgoing_enqueue() RETURNS trigger LANGUAGE plpgsql
-SET session_replication_role = origin SET search_path = public, pg_temp AS $$
+SET search_path = public, pg_temp AS $$
 BEGIN
 	PERFORM outbox_enqueue(NEW.event_type, NEW.payload, NEW.aggregate_type, NEW.aggregate_id,
 		headers => NEW.headers, route => NEW.route, message_id => NEW.id);

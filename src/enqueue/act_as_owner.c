@@ -20,6 +20,7 @@
 #include "catalog/objectaccess.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
+#include "commands/trigger.h"
 #include "compat.h"
 #include "enqueue_internal.h"
 #include "executor/executor.h"
@@ -136,6 +137,18 @@ outbox_owner_init(void)
 }
 
 /*
+ * A function stores new messages, for which the triggers of the tables have to fire, also
+ * where a subscription applies the rows that it makes them of.
+ */
+static void
+fire_triggers(void)
+{
+	if (SessionReplicationRole != SESSION_REPLICATION_ROLE_ORIGIN)
+		(void) set_config_option("session_replication_role", "origin", PGC_SUSET,
+								 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+}
+
+/*
  * For functions that SET outbox.as_owner.  Where this call has loaded the library the
  * server has just found that value; where it is refused it only warns, and this does not.
  */
@@ -146,6 +159,7 @@ outbox_act_as_owner(PG_FUNCTION_ARGS)
 	if (!as_owner)
 		(void) set_config_option("outbox.as_owner", "on", PGC_USERSET,
 								 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	fire_triggers();
 	PG_RETURN_VOID();
 }
 
@@ -173,6 +187,7 @@ outbox_act_begin(OutboxActing *acting, Oid owner, bool looking)
 							 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 	(void) set_config_option("outbox.as_owner", "on", PGC_USERSET,
 							 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	fire_triggers();
 	allow_views();
 }
 

@@ -1,6 +1,7 @@
 # examples/managed: a service on which outbox cannot be installed writes to a table
 # of its own, and a subscriber that has outbox publishes: what was committed, once,
-# in the order of the key, also when the subscriber dies in the middle.
+# in the order of the key, also when the subscriber dies in the middle.  And rows that
+# outbox_capture() publishes as they are applied.
 #
 # suite: test
 
@@ -30,10 +31,21 @@ my $relay = OutboxTest::Node->create(
 
 $service->sql(slurp_file('examples/managed/service.sql'));
 $relay->sql(slurp_file('examples/managed/relay.sql'));
+
+my $applied = 'CREATE TABLE applied (id int PRIMARY KEY, k text NOT NULL)';
+$service->sql("$applied; ALTER PUBLICATION outgoing ADD TABLE applied");
+$relay->sql("$applied;
+	CREATE TRIGGER events AFTER INSERT ON applied FOR EACH ROW
+		EXECUTE FUNCTION outbox_capture('event_type=applied', 'aggregate_type=case', 'key=k');
+	CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql AS
+		'BEGIN PERFORM pg_advisory_xact_lock(1); RETURN NULL; END';
+	CREATE TRIGGER hold AFTER INSERT ON applied FOR EACH ROW EXECUTE FUNCTION hold();
+	ALTER TABLE applied ENABLE ALWAYS TRIGGER events;
+	ALTER TABLE applied ENABLE ALWAYS TRIGGER hold");
 $relay->sql('CREATE SUBSCRIPTION outgoing CONNECTION $$'
 	  . $service->connstr('postgres')
 	  . '$$ PUBLICATION outgoing');
-$relay->wait_sql("SELECT count(*) FROM pg_subscription_rel WHERE srsubstate = 'r'", 1);
+$relay->wait_sql("SELECT count(*) FROM pg_subscription_rel WHERE srsubstate = 'r'", 2);
 
 # Each key has the numbers 1, 2, ... in the order of the commits.
 sub order
@@ -90,6 +102,37 @@ $relay->wait_sql('SELECT state FROM outbox_status', 'idle');
 $service->sql(order(5000, 'COMMIT'));
 ok( wait_until('the last ones', sub { (grep { $_->{body} =~ /"n": 5000/ } $fake->records) == $ROWS }, 30),
 	'what is applied wakes the relay');
+
+# The relay passes the number of a row whose transaction stays open, and comes back to it.
+sub enqueue
+{
+	my ($type, $key) = @_;
+	$relay->sql("SELECT outbox_enqueue('$type', '{}', 'case', '$key')");
+	return;
+}
+
+sub has_arrived
+{
+	my ($type) = @_;
+	return ok(wait_until("$type has arrived", sub { grep { $_->{type} eq $type } $fake->records }),
+		"$type arrives");
+}
+
+my $holder = $relay->session;
+$holder->query_safe('SELECT pg_advisory_lock(1)');
+$service->sql("INSERT INTO applied VALUES (1, 'k')");
+$relay->wait_sql("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted", 1);
+enqueue('other key', 'x');
+has_arrived('other key');
+$holder->quit;
+$relay->wait_sql('SELECT count(*) FROM applied', 1);
+enqueue('same key', 'k');
+has_arrived('same key');
+has_arrived('applied');
+is_deeply(
+	[ map { $_->{type} } grep { $_->{type} =~ /^(?:applied|same key)$/ } $fake->records ],
+	[ 'applied', 'same key' ],
+	'in the order of its key, though another message came between');
 
 $relay->sql('DROP SUBSCRIPTION outgoing');
 done_testing();

@@ -83,7 +83,20 @@ CREATE TRIGGER e AFTER UPDATE ON large FOR EACH ROW EXECUTE FUNCTION outbox_capt
 UPDATE large SET a = repeat('A', 700);
 SELECT outcome('UPDATE large SET a = repeat(''A'', 1024)');
 SELECT aggregate_id, length(payload #>> '{old,a}'), length(payload #>> '{new,a}'), headers FROM taken() ORDER BY 1;
+-- what the format puts around it counts, with all headers
+INSERT INTO outbox_route (name, format, sequence) VALUES ('envelope', 'masstransit', 'key');
+DROP TRIGGER e ON large;
+TRUNCATE outbox, large;
+INSERT INTO large SELECT n, repeat('a', 400), repeat('b', n) FROM generate_series(1, 600) n;
+CREATE TRIGGER e AFTER DELETE ON large FOR EACH ROW EXECUTE FUNCTION outbox_capture('route=envelope', 'columns=a,b', 'headers=op,table');
+SET outbox.max_message_size = 1100;
+SET outbox.traceparent = '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01';
+DELETE FROM large;
+SELECT headers->'x-outbox-omitted' AS omitted, count(*) FROM outbox GROUP BY 1 ORDER BY 2;
+RESET outbox.traceparent;
 RESET outbox.max_message_size;
+TRUNCATE outbox, outbox_key_number;
+DELETE FROM outbox_route WHERE name = 'envelope';
 DROP TABLE large;
 
 -- Size before any limit of ours: a jsonb holds less than 256 MB, and some values are longer there

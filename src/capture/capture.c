@@ -140,14 +140,7 @@ outbox_capture_key(Capture *capture, const TupleTableSlot *row)
 	return cstring_to_text_with_len(json.data, json.len);
 }
 
-/* ---------------------------------------------------------------- messages */
-
-static void
-set(Datum *values, bool *isnull, int col, Datum value)
-{
-	values[col - 1] = value;
-	isnull[col - 1] = false;
-}
+/* ----------------------------------------------------------------- headers */
 
 static void
 add_names(StringInfo json, const Capture *capture, const char *header,
@@ -168,30 +161,39 @@ add_names(StringInfo json, const Capture *capture, const char *header,
 	appendStringInfoChar(json, ']');
 }
 
-/* The headers of all messages, and what this one is without; 0: none. */
-static Datum
-get_headers(const Capture *capture, const CaptureMessage *message)
+void
+outbox_capture_name_omitted(const Capture *capture, CaptureMessage *message,
+							const List *omitted)
 {
-	Datum		headers = JsonbPGetDatum(message->fields.headers);
+	OutboxFields *fields = &message->fields;
 	StringInfoData json;
 	Datum		object;
 
-	if (message->omitted == NIL && message->omitted_key == NIL)
-		return headers;
+	if (omitted == NIL && message->omitted_key == NIL)
+		return;
 	initStringInfo(&json);
-	add_names(&json, capture, "x-outbox-omitted", message->omitted);
+	add_names(&json, capture, "x-outbox-omitted", omitted);
 	add_names(&json, capture, "x-outbox-omitted-key", message->omitted_key);
 	appendStringInfoChar(&json, '}');
 	object = DirectFunctionCall1(jsonb_in, CStringGetDatum(json.data));
-	return headers == (Datum) 0 ? object :
-		DirectFunctionCall2(jsonb_concat, headers, object);
+	fields->headers = DatumGetJsonbP(fields->headers == NULL ? object :
+									 DirectFunctionCall2(jsonb_concat,
+														 JsonbPGetDatum(fields->headers),
+														 object));
+}
+
+/* ---------------------------------------------------------------- messages */
+
+static void
+set(Datum *values, bool *isnull, int col, Datum value)
+{
+	values[col - 1] = value;
+	isnull[col - 1] = false;
 }
 
 static void
-store(Capture *capture, Relation outbox, const CaptureMessage *message)
+store(Capture *capture, Relation outbox, const OutboxFields *fields)
 {
-	const OutboxFields *fields = &message->fields;
-	Datum		headers = get_headers(capture, message);
 	Datum		values[OUTBOX_COLUMNS];
 	bool		isnull[OUTBOX_COLUMNS];
 
@@ -204,8 +206,8 @@ store(Capture *capture, Relation outbox, const CaptureMessage *message)
 		set(values, isnull, COL_AGGREGATE_ID, PointerGetDatum(fields->aggregate_id));
 	}
 	set(values, isnull, COL_PAYLOAD, JsonbPGetDatum(fields->payload));
-	if (headers != (Datum) 0)
-		set(values, isnull, COL_HEADERS, headers);
+	if (fields->headers != NULL)
+		set(values, isnull, COL_HEADERS, JsonbPGetDatum(fields->headers));
 	if (fields->routing_key != NULL)
 		set(values, isnull, COL_ROUTING_KEY, PointerGetDatum(fields->routing_key));
 	(void) outbox_enqueue_row(outbox, capture->owner, values, isnull);
@@ -218,7 +220,7 @@ store_row(Capture *capture, Relation outbox, CaptureOp op,
 	CaptureMessage message = {*outbox_capture_constants(capture, op), old, new};
 
 	outbox_capture_fill(capture, outbox, &message);
-	store(capture, outbox, &message);
+	store(capture, outbox, &message.fields);
 }
 
 /*
@@ -247,12 +249,12 @@ outbox_capture_change(Capture *capture, Relation outbox,
 static void
 capture_truncate(Capture *capture, Relation outbox)
 {
-	CaptureMessage message = {*outbox_capture_constants(capture, CAPTURE_TRUNCATE)};
+	OutboxFields fields = *outbox_capture_constants(capture, CAPTURE_TRUNCATE);
 
-	message.fields.payload = outbox_capture_headers(capture,
-													CAPTURE_HEADER_SCHEMA | CAPTURE_HEADER_TABLE,
-													NULL);
-	store(capture, outbox, &message);
+	fields.payload = outbox_capture_headers(capture,
+											CAPTURE_HEADER_SCHEMA | CAPTURE_HEADER_TABLE,
+											NULL);
+	store(capture, outbox, &fields);
 }
 
 static void

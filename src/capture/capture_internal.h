@@ -101,8 +101,8 @@ typedef struct CaptureMessage
 	OutboxFields fields;
 	const TupleTableSlot *old;	/* NULL for an INSERT */
 	const TupleTableSlot *new;	/* NULL for a DELETE */
-	List	   *omitted;		/* columns of the payload; NIL: none */
-	List	   *omitted_key;	/* those of a key that cannot be one */
+	List	   *omitted_key;	/* columns of a key that cannot be one; NIL:
+								 * none */
 } CaptureMessage;
 
 /* The name of a column by its number. */
@@ -136,6 +136,10 @@ extern void outbox_capture_fill(Capture *capture, Relation outbox,
 								CaptureMessage *message);
 
 /* capture.c */
+
+/* Adds the headers that name what the message is without: columns of the payload, and its key. */
+extern void outbox_capture_name_omitted(const Capture *capture, CaptureMessage *message,
+										const List *omitted);
 extern bool outbox_capture_same(const Capture *capture, int attnum,
 								const TupleTableSlot *one,
 								const TupleTableSlot *other);

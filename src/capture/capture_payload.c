@@ -344,52 +344,6 @@ join_sides(Capture *capture, const CaptureMessage *message, const Payload *paylo
 	return record_to_jsonb(capture, capture->pair_desc, values, isnull);
 }
 
-/* -------------------------------------------------------------------- size */
-
-static void
-measure(const Capture *capture, Payload *payload)
-{
-	payload->total = 0;
-	for (Side *side = payload->sides; side < payload->sides + payload->n; side++)
-		for (int i = 0; i < payload->ncolumns; i++)
-		{
-			const char *name = column_name(capture, i);
-			JsonbValue *value = getKeyJsonValueFromContainer(&DatumGetJsonbP(side->json)->root,
-															 name, strlen(name), NULL);
-
-			side->members[i].size = value == NULL ? 0 :
-				strlen(name) + strlen("\"\": , ") +
-				outbox_json_text_size(JsonbValueToJsonb(value), SIZE_MAX);
-			payload->total += side->members[i].size;
-		}
-}
-
-static bool
-fits(const OutboxFields *fields, const OutboxRoute *route)
-{
-	return outbox_payload_size(fields, route) <= (size_t) outbox_max_message_size;
-}
-
-/* The largest columns go, until the message is not too large. */
-static void
-fit(Capture *capture, CaptureMessage *message, Payload *payload, const OutboxRoute *route)
-{
-	OutboxFields *fields = &message->fields;
-
-	if (fits(fields, route))
-		return;
-	measure(capture, payload);
-	while (!fits(fields, route))
-	{
-		do
-			omit_largest(capture, payload);
-		while (payload->total > (size_t) outbox_max_message_size);
-		for (int i = 0; i < payload->n; i++)
-			take_out_absent(capture, payload, &payload->sides[i]);
-		fields->payload = DatumGetJsonbP(join_sides(capture, message, payload));
-	}
-}
-
 /* --------------------------------------------------------------------- key */
 
 static void
@@ -423,8 +377,6 @@ check_key(const Capture *capture, CaptureMessage *message, const OutboxRoute *ro
 					 capture->trigger)));
 }
 
-/* --------------------------------------------------------------- the whole */
-
 /* The columns that either side is without. */
 static List *
 join_omitted(const Capture *capture, const Payload *payload)
@@ -437,6 +389,60 @@ join_omitted(const Capture *capture, const Payload *payload)
 			omitted = lappend_int(omitted, list_nth_int(capture->columns, i));
 	return omitted;
 }
+
+/* -------------------------------------------------------------------- size */
+
+static void
+measure(const Capture *capture, Payload *payload)
+{
+	payload->total = 0;
+	for (Side *side = payload->sides; side < payload->sides + payload->n; side++)
+		for (int i = 0; i < payload->ncolumns; i++)
+		{
+			const char *name = column_name(capture, i);
+			JsonbValue *value = getKeyJsonValueFromContainer(&DatumGetJsonbP(side->json)->root,
+															 name, strlen(name), NULL);
+
+			side->members[i].size = value == NULL ? 0 :
+				strlen(name) + strlen("\"\": , ") +
+				outbox_json_text_size(JsonbValueToJsonb(value), SIZE_MAX);
+			payload->total += side->members[i].size;
+		}
+}
+
+static bool
+fits(const OutboxFields *fields, const OutboxRoute *route, bool longest)
+{
+	return outbox_payload_size(fields, route, longest) <= (size_t) outbox_max_message_size;
+}
+
+/*
+ * The largest columns go, until the message is not too large.  Where none may go, the row
+ * trigger judges what it comes to.
+ */
+static void
+fit(Capture *capture, CaptureMessage *message, Payload *payload, const OutboxRoute *route)
+{
+	OutboxFields *fields = &message->fields;
+	Side	   *side;
+
+	outbox_capture_name_omitted(capture, message, join_omitted(capture, payload));
+	if (fits(fields, route, true))
+		return;
+	measure(capture, payload);
+	while (!fits(fields, route, find_largest(payload, false, &side) >= 0))
+	{
+		do
+			omit_largest(capture, payload);
+		while (payload->total > (size_t) outbox_max_message_size);
+		for (int i = 0; i < payload->n; i++)
+			take_out_absent(capture, payload, &payload->sides[i]);
+		fields->payload = DatumGetJsonbP(join_sides(capture, message, payload));
+		outbox_capture_name_omitted(capture, message, join_omitted(capture, payload));
+	}
+}
+
+/* --------------------------------------------------------------- the whole */
 
 void
 outbox_capture_fill(Capture *capture, Relation outbox, CaptureMessage *message)
@@ -459,5 +465,4 @@ outbox_capture_fill(Capture *capture, Relation outbox, CaptureMessage *message)
 								TextDatumGetCString(capture->route), capture->owner);
 	check_key(capture, message, route);
 	fit(capture, message, &payload, route);
-	message->omitted = join_omitted(capture, &payload);
 }

@@ -194,12 +194,17 @@ format_reason(const OutboxFields *fields, const OutboxRoute *route,
 }
 
 size_t
-outbox_payload_size(const OutboxFields *fields, const OutboxRoute *route)
+outbox_payload_size(const OutboxFields *fields, const OutboxRoute *route, bool longest)
 {
 	OutboxFormatted formatted;
+	OutboxFields stored = *fields;
 
+	/* The row trigger's, which a format may put into the body. */
+	stored.headers = outbox_trace_headers(stored.headers);
+	if (longest && route->numbering != OUTBOX_NUMBER_NONE)
+		stored.headers = outbox_numbered_headers(stored.headers, PG_INT64_MAX, PG_INT64_MAX);
 	/* What the format cannot carry is refused as such. */
-	if (route->format != NULL && format_reason(fields, route, &formatted) != NULL)
+	if (route->format != NULL && format_reason(&stored, route, &formatted) != NULL)
 		return 0;
 	return body_size(fields, route->format != NULL ? &formatted : NULL);
 }

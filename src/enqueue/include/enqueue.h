@@ -133,9 +133,12 @@ typedef struct OutboxFields
 extern const char *outbox_key_reason(const OutboxFields *fields,
 									 const OutboxRoute *route);
 
-/* Bytes of its body, which is a payload; somewhere above outbox.max_message_size if more. */
-extern size_t outbox_payload_size(const OutboxFields *fields,
-								  const OutboxRoute *route);
+/*
+ * Bytes of its body, which is a payload; somewhere above outbox.max_message_size if more.
+ * longest: with the largest numbers that it could get when it is stored.
+ */
+extern size_t outbox_payload_size(const OutboxFields *fields, const OutboxRoute *route,
+								  bool longest);
 
 /* trace.c: trace context of a message that is enqueued */
 

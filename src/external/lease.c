@@ -161,12 +161,14 @@ check_lease_time(const Interval *span)
 
 /*
  * The relay publishes what it gets once this has committed: then it must be on disk,
- * and with it what was enqueued and acknowledged before.
+ * and with it what was enqueued and acknowledged before.  The setting, which standbys
+ * count by, ends with a function that has SET its own; the disk is waited for all the same.
  */
 static void
 commit_durably(void)
 {
 	if (synchronous_commit < SYNCHRONOUS_COMMIT_REMOTE_FLUSH)
+	ForceSyncCommit();
 		(void) set_config_option("synchronous_commit", "on", PGC_USERSET,
 								 PGC_S_SESSION, GUC_ACTION_LOCAL, true, 0, false);
 }

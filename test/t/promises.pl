@@ -283,6 +283,21 @@ subtest 'the settling of a message whose key goes on later' => sub {
 	is(scalar(grep { $_ eq 'two' } $fake->types), 2, 'which comes again, as nobody has confirmed it');
 };
 
+subtest 'a claim is on the disk once it has committed' => sub {
+	begin();
+	$node->sql(q{INSERT INTO outbox_route (name, relay) VALUES ('leased', 'external');
+		CREATE FUNCTION claim() RETURNS bigint LANGUAGE sql SET synchronous_commit = off
+			AS 'SELECT count(*) FROM outbox_claim(''leased'')';
+		SELECT send('leased', NULL, 'leased')});
+	$node->stop_wal_writer or return;
+	is($node->sql('SET synchronous_commit = off; SELECT claim()'),
+		1, 'a function claims that has its own synchronous_commit');
+	$node->crash;
+	$node->start;
+	is($node->sql('SELECT messages FROM outbox_leases'), 1, 'and the lease is there after a crash');
+	$node->sql(q{DELETE FROM outbox WHERE route = 'leased'});
+};
+
 subtest 'no more comes twice than the window holds' => sub {
 	my $WINDOW = 1000;
 

@@ -3091,10 +3091,9 @@ DECLARE
 	seen_bytes bigint[];
 	locked uuid[];
 	new_ids uuid[];
-	new_keys bigint[];
 	new_bytes bigint;
 	taken_ids uuid[] := '{}';
-	taken_keys bigint[] := '{}';
+	taken_keys bigint[];
 	taken_bytes bigint := 0;
 	wanted integer := max_messages;
 	/* Messages to read in this round. */
@@ -3209,15 +3208,13 @@ BEGIN
 				count(*) FILTER (WHERE j.goes) OVER (ORDER BY j.n) <= wanted AS room
 			FROM judged j)
 		SELECT coalesce(array_agg(w.id ORDER BY w.n) FILTER (WHERE w.goes AND w.room AND w.before + taken_bytes < max_bytes), '{}'),
-			coalesce(array_agg(w.key ORDER BY w.n) FILTER (WHERE w.goes AND w.room AND w.before + taken_bytes < max_bytes), '{}'),
 			coalesce(sum(w.bytes) FILTER (WHERE w.goes), 0),
 			vain + cardinality(locked) - count(*) FILTER (WHERE w.goes),
 			skipped_ids || coalesce(array_agg(w.id) FILTER (WHERE NOT w.goes AND w.key IS NULL), '{}'),
 			skipped_keys || coalesce(array_agg(DISTINCT w.key) FILTER (WHERE NOT w.goes AND w.key IS NOT NULL), '{}')
-		INTO new_ids, new_keys, new_bytes, vain, skipped_ids, skipped_keys
+		INTO new_ids, new_bytes, vain, skipped_ids, skipped_keys
 		FROM weighed w;
 		taken_ids := taken_ids || new_ids;
-		taken_keys := taken_keys || new_keys;
 		taken_bytes := taken_bytes + new_bytes;
 		wanted := max_messages - cardinality(taken_ids);
 		EXIT WHEN taken_bytes >= max_bytes OR wanted = 0 OR look >= max_look
@@ -3252,10 +3249,14 @@ BEGIN
 		RETURN;
 	END IF;
 
-	/* In the order of seq, by which a nack takes the later ones of a key along. */
-	SELECT array_agg(m.id ORDER BY o.seq), array_agg(m.key ORDER BY o.seq)
+	/*
+	 * In the order of seq, by which a nack takes the later ones of a key along.  With keys also
+	 * where they do not count: ordering may change while they are leased.
+	 */
+	SELECT array_agg(o.id ORDER BY o.seq),
+		array_agg(outbox_internal.outbox_key_hash(o.route, o.aggregate_type, o.aggregate_id) ORDER BY o.seq)
 	INTO taken_ids, taken_keys
-	FROM unnest(taken_ids, taken_keys) m(id, key) JOIN outbox_internal.outbox o ON o.id = m.id;
+	FROM outbox_internal.outbox o WHERE o.id = ANY (taken_ids);
 	/* Random: it must not come again after a restore, and nobody can guess another's. */
 	INSERT INTO outbox_internal.outbox_lease (token, route, worker, claimed_by, expires_at, ids, keys)
 	VALUES (uuid_hash_extended(gen_random_uuid(), 0) & 9007199254740991, outbox_claim.route,

@@ -257,6 +257,19 @@ SELECT names FROM claim('ext');
 UPDATE outbox_control SET adopted_origins = '{42}';
 SELECT names FROM claim('ext');
 ROLLBACK;
+-- Keys that get an order while they are leased
+SELECT put('one/7 two/7 three/7', 'extnone');
+SELECT names FROM claim('extnone', 1) \gset
+UPDATE outbox_route SET ordering = 'key' WHERE name = 'extnone';
+SELECT names FROM claim('extnone');
+UPDATE outbox_route SET ordering = 'none' WHERE name = 'extnone';
+SELECT token, names FROM claim('extnone') \gset
+\echo :names
+SELECT outbox_nack(:token, named('two'), 'no');
+SELECT outbox_nack(:token, named('three'), 'no');
+SELECT messages FROM outbox_leases;
+DELETE FROM outbox WHERE route = 'extnone';
+TRUNCATE outbox_internal.outbox_lease;
 -- Claims commit synchronously
 BEGIN;
 SET LOCAL synchronous_commit = off;

@@ -86,6 +86,7 @@ copy_route(OutboxRoute *to, const OutboxRoute *from)
 	to->exchange = utf8(from->exchange);
 	to->routing_key = utf8(from->routing_key);
 	to->failed_route = utf8(from->failed_route);
+	to->ordered = from->ordered;
 	to->max_attempts = from->max_attempts;
 	to->retention_s = from->retention_s;
 	to->archive = from->archive;
@@ -167,8 +168,8 @@ check_lease_time(const Interval *span)
 static void
 commit_durably(void)
 {
-	if (synchronous_commit < SYNCHRONOUS_COMMIT_REMOTE_FLUSH)
 	ForceSyncCommit();
+	if (synchronous_commit < SYNCHRONOUS_COMMIT_REMOTE_FLUSH)
 		(void) set_config_option("synchronous_commit", "on", PGC_USERSET,
 								 PGC_S_SESSION, GUC_ACTION_LOCAL, true, 0, false);
 }
@@ -356,7 +357,7 @@ take_out(const LeaseCall *call, const pg_uuid_t *id)
 				 errdetail("It was acknowledged, nacked or released, or left with an earlier message of its key.")));
 	gone[place] = true;
 	for (int i = place + 1; i < lease->n; i++)
-		gone[i] = !lease->no_key[place] && !lease->no_key[i] &&
+		gone[i] = call->route.ordered && !lease->no_key[place] && !lease->no_key[i] &&
 			DatumGetInt64(lease->keys[i]) == DatumGetInt64(lease->keys[place]);
 	outbox_store_shorten_lease(lease, gone);
 }

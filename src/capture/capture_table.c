@@ -309,6 +309,22 @@ is_fallible(Oid base)
 		base != BYTEAOID && base != JSONBOID && base != NUMERICOID;
 }
 
+/* Bytes pass through a database without an encoding; names are sent as UTF-8. */
+static void
+check_name(const Capture *capture, const char *name)
+{
+	if (GetDatabaseEncoding() != PG_SQL_ASCII ||
+		pg_verify_mbstr(PG_UTF8, name, (int) strlen(name), true))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("column \"%s\" of table \"%s\" cannot be in the payload of a message",
+					name, capture->table),
+			 errdetail("Its name is not UTF-8."),
+			 errhint("Leave the column out by the argument 'except=%s' of trigger \"%s\".",
+					 quote_identifier(name), capture->trigger)));
+}
+
 /* The record of the columns, and those that become jsonb before. */
 static void
 prepare_columns(Capture *capture)
@@ -326,6 +342,7 @@ prepare_columns(Capture *capture)
 		Oid			base = getBaseType(att->atttypid);
 		bool		json = is_fallible(base);
 
+		check_name(capture, NameStr(att->attname));
 		if (json)
 			prepare_to_jsonb(capture, &capture->column_to_jsonb[foreach_current_index(cell)],
 							 att->atttypid);

@@ -208,6 +208,20 @@ like($node->sql(q{SELECT detail FROM outbox_problems WHERE problem = 'message un
 $node->sql("SELECT outbox_discard('$big')");
 ok($node->wait_sql($unreadable, 0), 'until it is discarded');
 
+# --- a column of a table whose name is no UTF-8
+
+my $capture = 'CREATE TRIGGER t AFTER INSERT ON named FOR EACH ROW EXECUTE FUNCTION outbox_capture';
+$node->sql(q{DO $$ BEGIN EXECUTE E'CREATE TABLE named (id int PRIMARY KEY, "c\xe9" text)'; END $$});
+like($node->sql_fails("$capture()"), qr/cannot be in the payload of a message.*by the argument 'except="c\xe9"' of trigger "t"/s,
+	'outbox_capture() names it, and the way out');
+is( $node->sql(qq{BEGIN;
+		DO \$\$ BEGIN EXECUTE E'$capture(''except="c\\xe9"'')'; END \$\$;
+		INSERT INTO named VALUES (1);
+		SELECT payload FROM outbox;
+		ROLLBACK}),
+	'{"id": 1}',
+	'which works');
+
 # Waits for outbox_worker_restart() have no copies: nothing was in flight.
 $checker->check('M4: rows that cannot be read', [ $fake->published ]);
 $node->stop;

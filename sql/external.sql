@@ -257,6 +257,14 @@ SELECT names FROM claim('ext');
 UPDATE outbox_control SET adopted_origins = '{42}';
 SELECT names FROM claim('ext');
 ROLLBACK;
+-- What is leased keeps its route
+SELECT outbox_enqueue('moves', '{}', route => 'extnone', message_id => '00000000-0000-7000-8000-000000000001') IS NOT NULL AS ok;
+SELECT token FROM claim('extnone') \gset
+UPDATE outbox SET route = 'extblock' WHERE event_type = 'moves';
+\echo :LAST_ERROR_SQLSTATE
+SELECT outbox_release(:token);
+UPDATE outbox SET route = 'extblock' WHERE event_type = 'moves';
+DELETE FROM outbox WHERE event_type = 'moves';
 -- Keys that get an order while they are leased
 SELECT put('one/7 two/7 three/7', 'extnone');
 SELECT names FROM claim('extnone', 1) \gset
@@ -587,6 +595,7 @@ SELECT names FROM claim('ext', 1);
 -- An outlet that the library does not have, past the CHECK
 BEGIN;
 ALTER TABLE outbox_route DROP CONSTRAINT outbox_route_allowed;
+DELETE FROM outbox_internal.outbox_lease;
 INSERT INTO outbox_route (name, relay) VALUES ('extelse', 'else');
 SAVEPOINT a;
 SELECT put('a/1', 'extelse');

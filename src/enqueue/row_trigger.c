@@ -438,6 +438,25 @@ take_place(Row *row)
 	set_headers(row, headers, outbox_unnumbered_headers(headers));
 }
 
+/*
+ * A leased message is published for the route that it was claimed on, and settled by its id.
+ * The UPDATE has locked the row, so that it is not claimed meanwhile.
+ */
+static void
+refuse_leased(Row *row)
+{
+	TupleDesc	desc = RelationGetDescr(row->rel);
+	bool		internal;
+	bool		isnull;
+	Datum		id = heap_getattr(row->old, COL_ID, desc, &isnull);
+
+	(void) heap_getattr(row->old, COL_OUTLET, desc, &internal);
+	if (!internal && !isnull)
+		(void) outbox_look_up(row->rel,
+							  "SELECT outbox_internal.outbox_check_unclaimed($1::pg_catalog.uuid)",
+							  outbox_id_text(DatumGetUUIDP(id)));
+}
+
 /* The route's outlet may refuse a row that enters it. */
 static void
 judge_outlet(Row *row, const OutboxRoute *route)
@@ -479,6 +498,8 @@ judge(Row *row)
 	/* A job of the relay stores what has its trace, or has none. */
 	if (row->old == NULL && !row->accepted)
 		set_headers(row, headers, outbox_trace_headers(headers));
+	if (row->old != NULL && row->enters && !row->accepted)
+		refuse_leased(row);
 	route = usable_route(row, user == row->rel->rd_rel->relowner ? InvalidOid : user);
 
 	/*

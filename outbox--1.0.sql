@@ -932,6 +932,7 @@ DECLARE
 	today constant date := (clock_timestamp() AT TIME ZONE 'UTC')::date;
 	longest constant interval := greatest(retention,
 		(SELECT max(r.retention) FROM outbox_internal.outbox_route r));
+	old_at constant timestamptz := clock_timestamp() - longest - interval '1 day';
 	wanted constant text[] := ARRAY(SELECT v.suffix FROM outbox_internal.outbox_archive_division() v
 		ORDER BY v.suffix COLLATE "C");
 	pieces text[];
@@ -1039,7 +1040,7 @@ BEGIN
 	DELETE FROM outbox_internal.outbox_archive_default
 	WHERE ctid = ANY (ARRAY(
 		SELECT d.ctid FROM outbox_internal.outbox_archive_default d
-		WHERE d.published_at < clock_timestamp() - longest - interval '1 day'
+		WHERE d.published_at < old_at
 		ORDER BY d.published_at
 		LIMIT 1000));
 	GET DIAGNOSTICS removed = ROW_COUNT;
@@ -1180,6 +1181,7 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+	old_at constant timestamptz := clock_timestamp() - age;
 	removed bigint;
 BEGIN
 	IF age IS NULL THEN
@@ -1189,7 +1191,7 @@ BEGIN
 	DELETE FROM outbox_internal.outbox_once o
 	WHERE o.ctid = ANY (ARRAY(
 		SELECT old.ctid FROM outbox_internal.outbox_once old
-		WHERE old.at < clock_timestamp() - age
+		WHERE old.at < old_at
 		ORDER BY old.at
 		LIMIT 1000
 		FOR UPDATE SKIP LOCKED));
@@ -1658,7 +1660,7 @@ BEGIN
 	END IF;
 
 	/* What is left to see of a bad night. */
-	RETURN QUERY SELECT CASE WHEN c.at > clock_timestamp() - interval '20 minutes' THEN 'warning' ELSE 'info' END,
+	RETURN QUERY SELECT CASE WHEN c.at > now() - interval '20 minutes' THEN 'warning' ELSE 'info' END,
 		'crashed', c.subject, c.at,
 		format('%s %s since the server was started, the last time at %s', c.what,
 			CASE c.times WHEN 1 THEN 'once' ELSE c.times || ' times' END, c.at::timestamptz(0)),
@@ -1671,7 +1673,7 @@ BEGIN
 			'Messages that were in flight can go out twice. The server log names the process that crashed, and its signal. Shown for a day, as a warning for 20 minutes.',
 			'was terminated by signal|exited with exit code'))
 		AS c (subject, times, at, what, hint, search)
-	WHERE c.at > clock_timestamp() - interval '1 day';
+	WHERE c.at > now() - interval '1 day';
 
 	RETURN QUERY SELECT 'critical', 'process silent', s.subject, s.since,
 		concat_ws(', ', format('process %s has done nothing for %s s', s.pid, extract(epoch FROM clock_timestamp() - s.since)::bigint), 'waits for ' || s.waits_for),
@@ -3743,6 +3745,7 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+	old_at constant timestamptz := clock_timestamp() - retention;
 	removed bigint;
 BEGIN
 	IF retention IS NULL THEN
@@ -3752,7 +3755,7 @@ BEGIN
 	DELETE FROM outbox_internal.outbox_history h
 	WHERE h.id IN (
 		SELECT old.id FROM outbox_internal.outbox_history old
-		WHERE old.at < clock_timestamp() - retention
+		WHERE old.at < old_at
 		ORDER BY old.at
 		LIMIT 1000
 		FOR UPDATE SKIP LOCKED);

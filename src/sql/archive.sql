@@ -267,6 +267,7 @@ DECLARE
 	today constant date := (clock_timestamp() AT TIME ZONE 'UTC')::date;
 	longest constant interval := greatest(retention,
 		(SELECT max(r.retention) FROM outbox_internal.outbox_route r));
+	old_at constant timestamptz := clock_timestamp() - longest - interval '1 day';
 	wanted constant text[] := ARRAY(SELECT v.suffix FROM outbox_internal.outbox_archive_division() v
 		ORDER BY v.suffix COLLATE "C");
 	pieces text[];
@@ -374,7 +375,7 @@ BEGIN
 	DELETE FROM outbox_internal.outbox_archive_default
 	WHERE ctid = ANY (ARRAY(
 		SELECT d.ctid FROM outbox_internal.outbox_archive_default d
-		WHERE d.published_at < clock_timestamp() - longest - interval '1 day'
+		WHERE d.published_at < old_at
 		ORDER BY d.published_at
 		LIMIT 1000));
 	GET DIAGNOSTICS removed = ROW_COUNT;

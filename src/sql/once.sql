@@ -23,6 +23,7 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+	old_at constant timestamptz := clock_timestamp() - age;
 	removed bigint;
 BEGIN
 	IF age IS NULL THEN
@@ -32,7 +33,7 @@ BEGIN
 	DELETE FROM outbox_internal.outbox_once o
 	WHERE o.ctid = ANY (ARRAY(
 		SELECT old.ctid FROM outbox_internal.outbox_once old
-		WHERE old.at < clock_timestamp() - age
+		WHERE old.at < old_at
 		ORDER BY old.at
 		LIMIT 1000
 		FOR UPDATE SKIP LOCKED));

@@ -45,6 +45,7 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+	old_at constant timestamptz := clock_timestamp() - retention;
 	removed bigint;
 BEGIN
 	IF retention IS NULL THEN
@@ -54,7 +55,7 @@ BEGIN
 	DELETE FROM outbox_internal.outbox_history h
 	WHERE h.id IN (
 		SELECT old.id FROM outbox_internal.outbox_history old
-		WHERE old.at < clock_timestamp() - retention
+		WHERE old.at < old_at
 		ORDER BY old.at
 		LIMIT 1000
 		FOR UPDATE SKIP LOCKED);

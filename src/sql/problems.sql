@@ -82,7 +82,7 @@ BEGIN
 	END IF;
 
 	/* What is left to see of a bad night. */
-	RETURN QUERY SELECT CASE WHEN c.at > clock_timestamp() - interval '20 minutes' THEN 'warning' ELSE 'info' END,
+	RETURN QUERY SELECT CASE WHEN c.at > now() - interval '20 minutes' THEN 'warning' ELSE 'info' END,
 		'crashed', c.subject, c.at,
 		format('%s %s since the server was started, the last time at %s', c.what,
 			CASE c.times WHEN 1 THEN 'once' ELSE c.times || ' times' END, c.at::timestamptz(0)),
@@ -95,7 +95,7 @@ BEGIN
 			'Messages that were in flight can go out twice. The server log names the process that crashed, and its signal. Shown for a day, as a warning for 20 minutes.',
 			'was terminated by signal|exited with exit code'))
 		AS c (subject, times, at, what, hint, search)
-	WHERE c.at > clock_timestamp() - interval '1 day';
+	WHERE c.at > now() - interval '1 day';
 
 	RETURN QUERY SELECT 'critical', 'process silent', s.subject, s.since,
 		concat_ws(', ', format('process %s has done nothing for %s s', s.pid, extract(epoch FROM clock_timestamp() - s.since)::bigint), 'waits for ' || s.waits_for),

@@ -2891,13 +2891,13 @@ CREATE VIEW outbox_internal.outbox_external_holder AS
 		AND (h.status = 'failed' OR h.outlet = 'external' AND h.available_at IS NOT NULL);
 
 CREATE FUNCTION outbox_internal.outbox_is_original(
-	system_identifier bigint, database_oid oid, environment text, timeline bigint, source text)
+	system_identifier bigint, database_oid oid, environment text, timeline bigint)
 RETURNS boolean
 AS 'MODULE_PATHNAME', 'outbox_is_original'
-LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
 
-COMMENT ON FUNCTION outbox_internal.outbox_is_original(bigint, oid, text, bigint, text) IS
-'True if that record of outbox_control is of this database, and not of one that this is a copy of; source is the file that sets outbox.environment, or NULL.';
+COMMENT ON FUNCTION outbox_internal.outbox_is_original(bigint, oid, text, bigint) IS
+'True if that record of outbox_control is of this database, and not of one that this is a copy of.';
 
 CREATE FUNCTION outbox_internal.outbox_render_key(
 	template text, event_type text, aggregate_type text, aggregate_id text)
@@ -3241,10 +3241,7 @@ BEGIN
 		OR (SELECT r.paused FROM outbox_internal.outbox_route r WHERE r.name = outbox_claim.route) IS DISTINCT FROM false
 		OR NOT current_setting('outbox.enabled')::boolean
 		OR NOT outbox_internal.outbox_is_original(control.system_identifier, control.database_oid,
-			control.environment, control.timeline,
-			/* All settings are made for this one: 0.6 ms. */
-			(CASE WHEN current_setting('outbox.environment') <> ''
-				THEN (SELECT s.sourcefile FROM pg_settings s WHERE s.name = 'outbox.environment') END)::text)
+			control.environment, control.timeline)
 		OR EXISTS (SELECT FROM outbox_internal.outbox o
 			WHERE o.id = ANY (taken_ids) AND o.origin <> outbox_internal.outbox_origin()
 				AND o.origin <> ALL (control.adopted_origins)) THEN
@@ -5010,16 +5007,14 @@ BEGIN ATOMIC
 		FROM (SELECT btrim(current_setting('synchronous_standby_names')) AS setting) n) s
 	WHERE NOT pg_is_in_recovery()
 	UNION ALL
-	SELECT 'replication', i.adopted AND NOT i.silent,
-		CASE WHEN i.adopted AND NOT i.silent THEN 'The messages of this database are its own, or adopted.'
-			ELSE 'This database is a copy, or holds messages of another one: its relay is silent.' END,
-		CASE WHEN NOT i.adopted OR i.silent THEN
-			'Discard what must not be published twice, then call outbox_adopt().' END
-	FROM (SELECT c.system_identifier = m.system_identifier AND c.database_oid = d.oid,
-			w.state = 'not adopted'
-		FROM @extschema@.outbox_control c, pg_control_system() m, pg_database d,
-			outbox_internal.outbox_relay_state() w
-		WHERE d.datname = current_database()) i(adopted, silent)
+	SELECT 'replication', i.own,
+		CASE WHEN i.own THEN 'The messages of this database are its own, or adopted.'
+			ELSE 'This database is a copy or may be one, or holds messages of another one: its relay is silent.' END,
+		CASE WHEN NOT i.own THEN
+			'Where the check environment fails, correct that. Else discard what must not be published twice, then call outbox_adopt().' END
+	FROM @extschema@.outbox_control c, outbox_internal.outbox_relay_state() w,
+		LATERAL (SELECT outbox_internal.outbox_is_original(c.system_identifier, c.database_oid, c.environment, c.timeline)
+			AND w.state <> 'not adopted') i(own)
 	UNION ALL
 	SELECT 'version', e.extversion = v.library,
 		format('Extension %s, library %s, server %s.', e.extversion, v.library,

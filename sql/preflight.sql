@@ -87,3 +87,10 @@ UPDATE outbox_route SET on_failed = 'block' WHERE ordering <> 'none';
 SELECT count(*) FROM outbox_preflight() WHERE "check" = 'order';
 DELETE FROM outbox_route WHERE name <> 'default';
 UPDATE outbox_route SET on_failed = 'skip';
+
+-- a copy in another environment, also where no relay runs that would notice
+SELECT ok, detail FROM outbox_preflight() WHERE "check" = 'replication' AND detail ~ 'messages';
+BEGIN;
+UPDATE outbox_control SET environment = 'elsewhere';
+SELECT ok, detail, hint FROM outbox_preflight() WHERE "check" = 'replication' AND detail ~ 'messages';
+ROLLBACK;

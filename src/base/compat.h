@@ -41,6 +41,13 @@
 	(!XLogRecPtrIsInvalid((slot)->data.invalidated_at))
 #endif
 
+/* All settings, as the server has them; there came to be a list for each call. */
+#if PG_VERSION_NUM >= 160000
+#define compat_settings(n) get_guc_variables(n)
+#else
+#define compat_settings(n) (*(n) = GetNumConfigOptions(), get_guc_variables())
+#endif
+
 /* The context of JSON's lexer can be the caller's. */
 #if PG_VERSION_NUM >= 170000
 #define compat_json_lexer(json) makeJsonLexContext(NULL, json, false)

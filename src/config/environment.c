@@ -21,6 +21,7 @@
 #include "miscadmin.h"
 #include "settings.h"
 #include "storage/fd.h"
+#include "utils/guc_tables.h"
 #include "utils/memutils.h"
 
 const char *
@@ -43,13 +44,16 @@ resolve(const char *path)
 }
 
 char *
-outbox_environment_unusable(const char *source)
+outbox_environment_unusable(void)
 {
-	if (source == NULL ||
-		!path_is_prefix_of_path(resolve(DataDir), resolve(source)))
+	const struct config_generic *setting = outbox_setting_find("outbox.environment");
+
+	if (outbox_environment[0] == '\0' || setting->source != PGC_S_FILE ||
+		setting->sourcefile == NULL ||
+		!path_is_prefix_of_path(resolve(DataDir), resolve(setting->sourcefile)))
 		return NULL;
 	return psprintf("\"outbox.environment\" is set in \"%s\", inside of the data directory, so that each copy of it has the same",
-					source);
+					setting->sourcefile);
 }
 
 /*

@@ -45,6 +45,9 @@ extern PGDLLIMPORT bool outbox_trace_spans;
 
 extern void outbox_settings_define(void);
 
+/* The server's record of a setting; pg_settings keeps some of it from most roles. */
+extern const struct config_generic *outbox_setting_find(const char *name);
+
 /* How long to leave alone what somebody has locked. */
 static inline int
 outbox_recheck_ms(void)
@@ -77,9 +80,9 @@ extern const char *outbox_environment_default(void);
 
 /*
  * NULL, or why outbox.environment tells nothing: it is in a file that a copy of
- * the data directory has, too.  source is the file that sets it, or NULL.
+ * the data directory has, too.
  */
-extern char *outbox_environment_unusable(const char *source);
+extern char *outbox_environment_unusable(void);
 
 /*
  * The last timeline that was left by a recovery to a target that somebody had

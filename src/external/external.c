@@ -25,25 +25,19 @@ PG_FUNCTION_INFO_V1(outbox_render_key);
 
 /*
  * Is what the control row records (server, database, environment, timeline) this
- * database?  source: the file that sets outbox.environment, or NULL.  Adopted
- * origins are for the caller, who has the rows.
+ * database?  Adopted origins are for the caller, who has the rows.
  */
 Datum
 outbox_is_original(PG_FUNCTION_ARGS)
 {
 	OutboxIdentity recorded = {0};
-	char	   *source = PG_ARGISNULL(4) ? NULL :
-		text_to_cstring(PG_GETARG_TEXT_PP(4));
 
-	for (int i = 0; i < 4; i++)
-		if (PG_ARGISNULL(i))
-			PG_RETURN_BOOL(false);
 	recorded.origin = outbox_origin_of((uint64) PG_GETARG_INT64(0),
 									   PG_GETARG_OID(1));
 	recorded.environment = text_to_cstring(PG_GETARG_TEXT_PP(2));
 	recorded.timeline = PG_GETARG_INT64(3);
 	PG_RETURN_BOOL(outbox_identity_compare(&recorded, false,
-										   outbox_environment_unusable(source)) ==
+										   outbox_environment_unusable()) ==
 				   OUTBOX_COPY_NONE);
 }
 

@@ -246,7 +246,11 @@ check_passwords(OutboxPreflight *preflight)
 static void
 check_environment(OutboxPreflight *preflight)
 {
-	if (outbox_environment[0] == '\0')
+	char	   *unusable = outbox_environment_unusable();
+
+	if (unusable != NULL)
+		outbox_preflight_fail(preflight, "environment", OUTBOX_REASON_ENVIRONMENT, unusable);
+	else if (outbox_environment[0] == '\0')
 		outbox_preflight_say(preflight, "environment", OUTBOX_VERDICT_GOOD,
 							 "A copy of the data directory that is started publishes the same messages again: give each environment a name, outside of the data directory, and call outbox_adopt().",
 							 "outbox.environment is not set.");

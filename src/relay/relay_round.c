@@ -92,15 +92,6 @@ load_start(OutboxRelay *relay)
 	outbox_due_look_up(&relay->reader.due);
 }
 
-/* Asked only where there is a name, for it is a look at all settings. */
-static char *
-environment_unusable(void)
-{
-	if (outbox_environment[0] == '\0')
-		return NULL;
-	return outbox_environment_unusable(outbox_store_environment_source());
-}
-
 /* Of what is gone, what nothing points to any more. */
 static void
 forget_routes(OutboxRelay *relay)
@@ -117,7 +108,7 @@ static void
 load_config_tables(OutboxRelay *relay)
 {
 	OutboxControl control;
-	char	   *unusable = environment_unusable();
+	char	   *unusable = outbox_environment_unusable();
 	OutboxResumed resumed;
 
 	outbox_store_load_control(&control);

@@ -52,13 +52,13 @@ CREATE VIEW outbox_internal.outbox_external_holder AS
 		AND (h.status = 'failed' OR h.outlet = 'external' AND h.available_at IS NOT NULL);
 
 CREATE FUNCTION outbox_internal.outbox_is_original(
-	system_identifier bigint, database_oid oid, environment text, timeline bigint, source text)
+	system_identifier bigint, database_oid oid, environment text, timeline bigint)
 RETURNS boolean
 AS 'MODULE_PATHNAME', 'outbox_is_original'
-LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
 
-COMMENT ON FUNCTION outbox_internal.outbox_is_original(bigint, oid, text, bigint, text) IS
-'True if that record of outbox_control is of this database, and not of one that this is a copy of; source is the file that sets outbox.environment, or NULL.';
+COMMENT ON FUNCTION outbox_internal.outbox_is_original(bigint, oid, text, bigint) IS
+'True if that record of outbox_control is of this database, and not of one that this is a copy of.';
 
 CREATE FUNCTION outbox_internal.outbox_render_key(
 	template text, event_type text, aggregate_type text, aggregate_id text)
@@ -402,10 +402,7 @@ BEGIN
 		OR (SELECT r.paused FROM outbox_internal.outbox_route r WHERE r.name = outbox_claim.route) IS DISTINCT FROM false
 		OR NOT current_setting('outbox.enabled')::boolean
 		OR NOT outbox_internal.outbox_is_original(control.system_identifier, control.database_oid,
-			control.environment, control.timeline,
-			/* All settings are made for this one: 0.6 ms. */
-			(CASE WHEN current_setting('outbox.environment') <> ''
-				THEN (SELECT s.sourcefile FROM pg_settings s WHERE s.name = 'outbox.environment') END)::text)
+			control.environment, control.timeline)
 		OR EXISTS (SELECT FROM outbox_internal.outbox o
 			WHERE o.id = ANY (taken_ids) AND o.origin <> outbox_internal.outbox_origin()
 				AND o.origin <> ALL (control.adopted_origins)) THEN

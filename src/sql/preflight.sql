@@ -140,16 +140,14 @@ BEGIN ATOMIC
 		FROM (SELECT btrim(current_setting('synchronous_standby_names')) AS setting) n) s
 	WHERE NOT pg_is_in_recovery()
 	UNION ALL
-	SELECT 'replication', i.adopted AND NOT i.silent,
-		CASE WHEN i.adopted AND NOT i.silent THEN 'The messages of this database are its own, or adopted.'
-			ELSE 'This database is a copy, or holds messages of another one: its relay is silent.' END,
-		CASE WHEN NOT i.adopted OR i.silent THEN
-			'Discard what must not be published twice, then call outbox_adopt().' END
-	FROM (SELECT c.system_identifier = m.system_identifier AND c.database_oid = d.oid,
-			w.state = 'not adopted'
-		FROM @extschema@.outbox_control c, pg_control_system() m, pg_database d,
-			outbox_internal.outbox_relay_state() w
-		WHERE d.datname = current_database()) i(adopted, silent)
+	SELECT 'replication', i.own,
+		CASE WHEN i.own THEN 'The messages of this database are its own, or adopted.'
+			ELSE 'This database is a copy or may be one, or holds messages of another one: its relay is silent.' END,
+		CASE WHEN NOT i.own THEN
+			'Where the check environment fails, correct that. Else discard what must not be published twice, then call outbox_adopt().' END
+	FROM @extschema@.outbox_control c, outbox_internal.outbox_relay_state() w,
+		LATERAL (SELECT outbox_internal.outbox_is_original(c.system_identifier, c.database_oid, c.environment, c.timeline)
+			AND w.state <> 'not adopted') i(own)
 	UNION ALL
 	SELECT 'version', e.extversion = v.library,
 		format('Extension %s, library %s, server %s.', e.extversion, v.library,

@@ -164,15 +164,3 @@ outbox_store_load_control(OutboxControl *control)
 	else if (load_by_statement(control) && row != NULL)
 		remember(row, control);
 }
-
-char *
-outbox_store_environment_source(void)
-{
-	static OutboxStatement statement = {
-		"SELECT sourcefile FROM pg_catalog.pg_settings WHERE name = 'outbox.environment'",
-		SPI_OK_SELECT
-	};
-
-	outbox_store_run(&statement, NULL);
-	return outbox_store_get_text(1);
-}

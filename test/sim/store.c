@@ -620,12 +620,6 @@ outbox_store_load_control(OutboxControl *control)
 	sim_learn(sim_paused);
 }
 
-char *
-outbox_store_environment_source(void)
-{
-	return NULL;
-}
-
 /* All are plain. */
 void
 outbox_format_free(struct OutboxFormat *format)

@@ -551,7 +551,7 @@ outbox_override_settings(const char *library_path)
 }
 
 char *
-outbox_environment_unusable(const char *source_file)
+outbox_environment_unusable(void)
 {
 	return NULL;
 }

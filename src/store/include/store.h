@@ -91,9 +91,6 @@ typedef struct OutboxControl
 
 extern void outbox_store_load_control(OutboxControl *control);
 
-/* The file that sets outbox.environment, or NULL. */
-extern char *outbox_store_environment_source(void);
-
 /* ------------------------------------------------------------ store_route.c */
 
 /* Is the route of that name loaded already, from a row of that version? */

@@ -30,6 +30,7 @@
 #include "preflight_internal.h"
 #include "printable.h"
 #include "settings.h"
+#include "utils/guc_tables.h"
 #include "shared.h"
 #include "storage/latch.h"
 #include "uri.h"
@@ -260,9 +261,28 @@ check_environment(OutboxPreflight *preflight)
 											outbox_environment));
 }
 
+/* Settings that the session has, and the relay has not. */
+static void
+check_session(OutboxPreflight *preflight)
+{
+	static const char *const names[] = {
+		"outbox.allow_plaintext", "outbox.auth_mechanism", "outbox.broker_uri",
+		"outbox.passfile", "outbox.tls_ca_file", "outbox.tls_cert_file",
+		"outbox.tls_key_file", "outbox.tls_key_passfile", "outbox.tls_verify"
+	};
+
+	for (int i = 0; i < (int) lengthof(names); i++)
+		if (outbox_setting_find(names[i])->source > PGC_S_DATABASE)
+			outbox_preflight_say(preflight, "settings", OUTBOX_VERDICT_BAD,
+								 "Call outbox_preflight() in a session without it: what follows is about this value.",
+								 psprintf("%s is set for this session or its role, and the relay does not have that.",
+										  names[i]));
+}
+
 static void
 check_settings(OutboxPreflight *preflight)
 {
+	check_session(preflight);
 	check_environment(preflight);
 	check_uri(preflight);
 	check_passwords(preflight);

@@ -85,7 +85,8 @@ BEGIN ATOMIC
 		AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
 		AND (l.mode = 'AccessExclusiveLock' OR t.written
 			AND l.mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock'))
-		AND coalesce(a.backend_type, '') NOT LIKE 'outbox relay%'
+		/* Not by backend_type, which not every owner may see. */
+		AND NOT EXISTS (SELECT FROM outbox_internal.outbox_worker_stats() w WHERE w.pid = l.pid)
 	ORDER BY 5 NULLS LAST, 1;
 END;
 

@@ -126,18 +126,12 @@ BEGIN ATOMIC
 		'The relay runs on the primary, and starts here at a promotion: what was checked is what it will find.'
 	WHERE pg_is_in_recovery()
 	UNION ALL
-	SELECT 'replication', s.present >= s.wanted,
-		CASE WHEN s.setting = '' THEN 'No commit waits for a standby (synchronous_standby_names is empty).'
-			ELSE format('%s of the %s standbys that synchronous_standby_names (%s) asks for are there.',
-				s.present, s.wanted, s.setting) END,
-		CASE WHEN s.present < s.wanted THEN
+	SELECT 'replication', l.missing_standbys = 0,
+		CASE WHEN n.setting = '' THEN 'No commit waits for a standby (synchronous_standby_names is empty).'
+			ELSE format('synchronous_standby_names = ''%s''; missing: %s.', n.setting, l.missing_standbys) END,
+		CASE WHEN l.missing_standbys > 0 THEN
 			'Nothing is published that the standbys do not have: bring them back, or change synchronous_standby_names.' END
-	FROM (SELECT n.setting,
-			CASE WHEN n.setting = '' THEN 0
-				ELSE coalesce(substring(n.setting FROM '(?i)^[[:space:]]*(?:first|any)?[[:space:]]*([0-9]+)[[:space:]]*[(]'), '1')::integer END AS wanted,
-			(SELECT count(*) FROM pg_stat_replication r
-			 WHERE r.state = 'streaming' AND r.sync_state IN ('sync', 'quorum')) AS present
-		FROM (SELECT btrim(current_setting('synchronous_standby_names')) AS setting) n) s
+	FROM outbox_internal.outbox_launcher_state() l, btrim(current_setting('synchronous_standby_names')) n(setting)
 	WHERE NOT pg_is_in_recovery()
 	UNION ALL
 	SELECT 'replication', i.own,
@@ -222,16 +216,6 @@ BEGIN
 		FROM outbox_internal.outbox_relay_state() w, outbox_internal.outbox_launcher_state() l,
 			(SELECT current_setting('outbox.workers')::integer) n(wanted)
 		WHERE w.state NOT IN ('standby', 'not preloaded');
-	RETURN QUERY
-		SELECT 'settings', false,
-			format('%s is set for this session or its role, and the relay does not have that.', s.name),
-			'Call outbox_preflight() in a session without it: what follows is about this value.'
-		FROM pg_settings s
-		WHERE s.name IN ('outbox.broker_uri', 'outbox.passfile', 'outbox.tls_ca_file',
-				'outbox.tls_cert_file', 'outbox.tls_key_file', 'outbox.tls_key_passfile', 'outbox.tls_verify',
-				'outbox.auth_mechanism', 'outbox.allow_plaintext')
-			AND s.source IN ('session', 'client', 'user', 'database user')
-		ORDER BY s.name;
 	RETURN QUERY
 		SELECT b."check", b.ok, b.detail,
 			coalesce(b.hint, replace(h.hint, 'see reason_text', 'see detail')

@@ -52,14 +52,16 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
 	schema constant text := outbox_internal.outbox_schema();
+	/* NULL where the owner of the extension may not see it. */
+	libraries constant text := (SELECT s.setting FROM pg_settings s WHERE s.name = 'shared_preload_libraries');
 	launcher record;
 BEGIN
 	IF state = 'not preloaded' THEN
 		RETURN QUERY SELECT 'critical', 'not preloaded', 'server', NULL::timestamptz,
-			format('shared_preload_libraries = ''%s''', current_setting('shared_preload_libraries')),
+			coalesce('shared_preload_libraries = ''' || libraries || '''', 'outbox is not among shared_preload_libraries'),
 			'Messages are stored and nothing publishes them: add outbox to shared_preload_libraries and restart the server.',
-			format('ALTER SYSTEM SET shared_preload_libraries = %s',
-				concat_ws(', ', nullif(current_setting('shared_preload_libraries'), ''), 'outbox'));
+			CASE WHEN libraries IS NULL THEN 'SHOW shared_preload_libraries'
+				ELSE format('ALTER SYSTEM SET shared_preload_libraries = %s', concat_ws(', ', nullif(libraries, ''), 'outbox')) END;
 		RETURN;
 	END IF;
 
@@ -103,12 +105,13 @@ BEGIN
 		format('SELECT pg_terminate_backend(%s)', s.pid)
 	FROM outbox_internal.outbox_silent_processes() s;
 
-	/* Before a commit has to wait for it; then the worker says so. */
-	RETURN QUERY SELECT 'critical', 'standby missing', 'server', NULL::timestamptz,
+	/* Missing before a commit has to wait for it, or there and behind while one waits. */
+	RETURN QUERY SELECT 'critical', 'standby missing', 'server', w.since,
 		format('synchronous_standby_names = ''%s''; missing: %s', current_setting('synchronous_standby_names'), launcher.missing_standbys),
 		'Every commit of this server waits for it, and nothing is published that it does not have: bring it back, or change synchronous_standby_names.',
 		'SELECT application_name, state, sync_state FROM pg_stat_replication'
-	WHERE launcher.missing_standbys > 0 AND NOT EXISTS (SELECT FROM outbox_internal.outbox_worker_stats() w WHERE w.state = 'waiting for standby');
+	FROM (SELECT min(w.since) AS since FROM outbox_internal.outbox_worker_stats() w WHERE w.state = 'waiting for standby') w
+	WHERE launcher.missing_standbys > 0 OR w.since IS NOT NULL;
 END
 $$;
 
@@ -190,12 +193,7 @@ BEGIN
 				CASE WHEN has_path THEN 'The extension is the older one: update it.'
 					ELSE 'There is no update from the extension''s version to the library''s: install the package of the extension''s version, if the command does not list it, and restart the server.' END,
 				CASE WHEN has_path THEN format('ALTER EXTENSION outbox UPDATE TO %L', library_version)
-					ELSE 'SELECT version, installed FROM pg_available_extension_versions WHERE name = ''outbox''' END),
-			('waiting for standby', 'critical', 'standby missing',
-				format('synchronous_standby_names = ''%s''; connected: %s', current_setting('synchronous_standby_names'),
-					coalesce((SELECT string_agg(format('%s (%s)', r.application_name, r.sync_state), ', ') FROM pg_stat_replication r), 'none')),
-				'Every commit of this server waits for it, and nothing is published that it does not have: bring it back, or change synchronous_standby_names.',
-				'SELECT application_name, state, sync_state FROM pg_stat_replication'))
+					ELSE 'SELECT version, installed FROM pg_available_extension_versions WHERE name = ''outbox''' END))
 			AS s (state, severity, problem, detail, hint, command) ON s.state = w.state AND s.state = ANY (states)
 		UNION ALL
 		SELECT w.worker, 'warning', 'worker stopped', w.since,
@@ -549,7 +547,7 @@ BEGIN
 		WITH holder AS (
 			SELECT h.* FROM (
 				SELECT format('process %s', a.pid) AS subject, a.xact_start AS since,
-					concat_ws(', ', coalesce(nullif(a.application_name, ''), a.backend_type), a.state) AS detail,
+					concat_ws(', ', coalesce(nullif(a.application_name, ''), a.backend_type, 'of ' || a.usename), a.state) AS detail,
 					format('SELECT pg_terminate_backend(%s)', a.pid) AS command,
 					greatest(age(a.backend_xmin), age(a.backend_xid)) AS age
 				FROM pg_stat_activity a

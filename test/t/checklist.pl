@@ -116,7 +116,7 @@ good('publish => true', qr/^binding\|t\|/m, 'a queue is bound');
 good('\'twin\'', qr/^$/, 'no twin');
 good('"check" = \'grants\'', qr/^grants\|t\|May enqueue beside the owner: app, orm\.\|$/, 'grants');
 good('SELECT partitions, ahead', qr/^\d+\|2\|[^|]*\|$/, 'archive');
-good('"check" = \'replication\'', qr/1 of the 1 standbys that synchronous_standby_names \(standby\) asks for are there\./, 'standby');
+good('"check" = \'replication\'', qr/synchronous_standby_names = 'standby'; missing: 0\./, 'standby');
 good('"check" = \'version\'', qr/^version\|t\|.*\|$/, 'version');
 
 # --- the standby

@@ -916,7 +916,7 @@ COMMENT ON FUNCTION outbox_internal.outbox_archive_drop_due(oid, text, oid, bool
 
 CREATE FUNCTION outbox_internal.outbox_archive_maintain(retention interval)
 RETURNS text
-LANGUAGE plpgsql
+LANGUAGE plpgsql STRICT
 SET search_path = pg_catalog, pg_temp
 /*
  * It runs in the process that publishes, and whoever waits for such locks holds
@@ -943,11 +943,6 @@ DECLARE
 	used boolean;
 	removed integer;
 BEGIN
-	IF retention IS NULL THEN
-		RAISE EXCEPTION 'retention must not be null'
-			USING ERRCODE = 'null_value_not_allowed';
-	END IF;
-
 	PERFORM set_config('default_tablespace', t.spcname, true)
 	FROM pg_class c
 		JOIN pg_tablespace t ON t.oid = c.reltablespace
@@ -1177,17 +1172,13 @@ COMMENT ON TABLE outbox_internal.outbox_once IS
 
 CREATE FUNCTION outbox_internal.outbox_once_maintain(age interval)
 RETURNS bigint
-LANGUAGE plpgsql
+LANGUAGE plpgsql STRICT
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
 	old_at constant timestamptz := clock_timestamp() - age;
 	removed bigint;
 BEGIN
-	IF age IS NULL THEN
-		RAISE EXCEPTION 'age must not be null'
-			USING ERRCODE = 'null_value_not_allowed';
-	END IF;
 	DELETE FROM outbox_internal.outbox_once o
 	WHERE o.ctid = ANY (ARRAY(
 		SELECT old.ctid FROM outbox_internal.outbox_once old
@@ -1201,7 +1192,7 @@ END
 $$;
 
 COMMENT ON FUNCTION outbox_internal.outbox_once_maintain(interval) IS
-'Removes rows of outbox_once that are older, at most 1000, and returns how many. The relay calls it; the owner of the extension may. Errors: 22004 NULL.';
+'Removes rows of outbox_once that are older, at most 1000, and returns how many. The relay calls it; the owner of the extension may.';
 
 CREATE FUNCTION @extschema@.outbox_enqueue_once(
 	dedupe_key text, event_type text, payload jsonb,
@@ -3737,17 +3728,13 @@ COMMENT ON FUNCTION outbox_internal.outbox_remember(text, text, bigint, text, js
 
 CREATE FUNCTION outbox_internal.outbox_history_maintain(retention interval)
 RETURNS bigint
-LANGUAGE plpgsql
+LANGUAGE plpgsql STRICT
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
 	old_at constant timestamptz := clock_timestamp() - retention;
 	removed bigint;
 BEGIN
-	IF retention IS NULL THEN
-		RAISE EXCEPTION 'retention must not be null'
-			USING ERRCODE = 'null_value_not_allowed';
-	END IF;
 	DELETE FROM outbox_internal.outbox_history h
 	WHERE h.id IN (
 		SELECT old.id FROM outbox_internal.outbox_history old
@@ -4480,13 +4467,7 @@ BEGIN
 		RAISE EXCEPTION 'max_messages must be positive'
 			USING ERRCODE = 'invalid_parameter_value';
 	END IF;
-	PERFORM FROM outbox_internal.outbox_route r WHERE r.name = outbox_replay.route;
-	IF NOT FOUND AND outbox_replay.route IS NOT NULL THEN
-		RAISE EXCEPTION 'route "%" does not exist', outbox_replay.route
-			USING ERRCODE = 'undefined_object',
-				DETAIL = 'What it published could not be published on it again.',
-				HINT = 'The table outbox_route lists the routes.';
-	END IF;
+	PERFORM outbox_internal.outbox_check_route(route, false);
 
 	DELETE FROM outbox_internal.outbox_job j
 	WHERE j.ended_at < filed_at - interval '30 days';

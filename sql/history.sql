@@ -119,8 +119,6 @@ SELECT paused, paused_by FROM public.outbox_control;
 ROLLBACK;
 
 -- Old rows go, a thousand at a time
-SELECT outbox_internal.outbox_history_maintain(NULL);
-\echo :LAST_ERROR_SQLSTATE
 INSERT INTO outbox_history (role, action, at)
 SELECT 'r', 'a', now() - i * interval '1 minute' FROM generate_series(1, 2500) i;
 SELECT outbox_internal.outbox_history_maintain('1 day'), outbox_internal.outbox_history_maintain('1 day'), outbox_internal.outbox_history_maintain('1 day');

@@ -172,7 +172,6 @@ INSERT INTO outbox_archive (seq, id, route, event_type, created_at, attempts, pu
 SELECT maintain('1 day');
 SELECT maintain('1 day');
 SELECT maintain('1 day');
-SELECT outcome('SELECT outbox_internal.outbox_archive_maintain(NULL)');
 ROLLBACK;
 
 -- What is cut off does not come back: not of a table that may become another again,

@@ -251,7 +251,7 @@ COMMENT ON FUNCTION outbox_internal.outbox_archive_drop_due(oid, text, oid, bool
 
 CREATE FUNCTION outbox_internal.outbox_archive_maintain(retention interval)
 RETURNS text
-LANGUAGE plpgsql
+LANGUAGE plpgsql STRICT
 SET search_path = pg_catalog, pg_temp
 /*
  * It runs in the process that publishes, and whoever waits for such locks holds
@@ -278,11 +278,6 @@ DECLARE
 	used boolean;
 	removed integer;
 BEGIN
-	IF retention IS NULL THEN
-		RAISE EXCEPTION 'retention must not be null'
-			USING ERRCODE = 'null_value_not_allowed';
-	END IF;
-
 	PERFORM set_config('default_tablespace', t.spcname, true)
 	FROM pg_class c
 		JOIN pg_tablespace t ON t.oid = c.reltablespace

@@ -94,13 +94,7 @@ BEGIN
 		RAISE EXCEPTION 'max_messages must be positive'
 			USING ERRCODE = 'invalid_parameter_value';
 	END IF;
-	PERFORM FROM outbox_internal.outbox_route r WHERE r.name = outbox_replay.route;
-	IF NOT FOUND AND outbox_replay.route IS NOT NULL THEN
-		RAISE EXCEPTION 'route "%" does not exist', outbox_replay.route
-			USING ERRCODE = 'undefined_object',
-				DETAIL = 'What it published could not be published on it again.',
-				HINT = 'The table outbox_route lists the routes.';
-	END IF;
+	PERFORM outbox_internal.outbox_check_route(route, false);
 
 	DELETE FROM outbox_internal.outbox_job j
 	WHERE j.ended_at < filed_at - interval '30 days';

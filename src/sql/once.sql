@@ -19,17 +19,13 @@ COMMENT ON TABLE outbox_internal.outbox_once IS
 
 CREATE FUNCTION outbox_internal.outbox_once_maintain(age interval)
 RETURNS bigint
-LANGUAGE plpgsql
+LANGUAGE plpgsql STRICT
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
 	old_at constant timestamptz := clock_timestamp() - age;
 	removed bigint;
 BEGIN
-	IF age IS NULL THEN
-		RAISE EXCEPTION 'age must not be null'
-			USING ERRCODE = 'null_value_not_allowed';
-	END IF;
 	DELETE FROM outbox_internal.outbox_once o
 	WHERE o.ctid = ANY (ARRAY(
 		SELECT old.ctid FROM outbox_internal.outbox_once old
@@ -43,7 +39,7 @@ END
 $$;
 
 COMMENT ON FUNCTION outbox_internal.outbox_once_maintain(interval) IS
-'Removes rows of outbox_once that are older, at most 1000, and returns how many. The relay calls it; the owner of the extension may. Errors: 22004 NULL.';
+'Removes rows of outbox_once that are older, at most 1000, and returns how many. The relay calls it; the owner of the extension may.';
 
 CREATE FUNCTION @extschema@.outbox_enqueue_once(
 	dedupe_key text, event_type text, payload jsonb,

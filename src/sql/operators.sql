@@ -41,17 +41,13 @@ COMMENT ON FUNCTION outbox_internal.outbox_remember(text, text, bigint, text, js
 
 CREATE FUNCTION outbox_internal.outbox_history_maintain(retention interval)
 RETURNS bigint
-LANGUAGE plpgsql
+LANGUAGE plpgsql STRICT
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
 	old_at constant timestamptz := clock_timestamp() - retention;
 	removed bigint;
 BEGIN
-	IF retention IS NULL THEN
-		RAISE EXCEPTION 'retention must not be null'
-			USING ERRCODE = 'null_value_not_allowed';
-	END IF;
 	DELETE FROM outbox_internal.outbox_history h
 	WHERE h.id IN (
 		SELECT old.id FROM outbox_internal.outbox_history old

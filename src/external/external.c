@@ -50,18 +50,11 @@ Datum
 outbox_render_key(PG_FUNCTION_ARGS)
 {
 	char	   *parts[4];
-	char	   *rendered;
-	char		none[1];
-	size_t		len;
 
 	if (PG_ARGISNULL(0) || PG_ARGISNULL(1))
 		PG_RETURN_NULL();
 	for (int i = 0; i < 4; i++)
 		parts[i] = PG_ARGISNULL(i) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(i));
-	len = outbox_route_render(parts[0], parts[1], parts[2], parts[3], none,
-							  sizeof(none));
-	rendered = palloc(len + 1);
-	(void) outbox_route_render(parts[0], parts[1], parts[2], parts[3], rendered,
-							   len + 1);
-	PG_RETURN_TEXT_P(cstring_to_text_with_len(rendered, (int) len));
+	PG_RETURN_TEXT_P(cstring_to_text(outbox_route_rendered(parts[0], parts[1],
+														parts[2], parts[3])));
 }

@@ -176,11 +176,12 @@ static const char *
 write_structured(const OutboxFormatMessage *message, const Attribute *attributes,
 				 int n, const char *datacontenttype, OutboxFormatted *out)
 {
+	const char *problem = outbox_format_refuse_encoding(message, "mode structured of",
+														"CloudEvents");
 	StringInfoData json;
 
-	if (message->content_encoding != NULL &&
-		pg_strcasecmp(message->content_encoding, "utf-8") != 0)
-		return "property content_encoding must be utf-8 or absent in mode structured of CloudEvents, whose body is a JSON document";
+	if (problem != NULL)
+		return problem;
 	initStringInfo(&json);
 	appendStringInfoChar(&json, '{');
 	for (int i = 0; i < n; i++)

@@ -64,16 +64,8 @@ outbox_format_choice(const JsonbValue *value, const char *const *choices)
 char *
 outbox_format_render(const char *template, const OutboxFormatMessage *message)
 {
-	char		one[1];
-	size_t		len = outbox_route_render(template, message->event_type,
-										  message->aggregate_type,
-										  message->aggregate_id, one, sizeof(one));
-	char	   *text = palloc(len + 1);
-
-	(void) outbox_route_render(template, message->event_type,
-							   message->aggregate_type, message->aggregate_id,
-							   text, len + 1);
-	return text;
+	return outbox_route_rendered(template, message->event_type,
+								 message->aggregate_type, message->aggregate_id);
 }
 
 const char *
@@ -94,6 +86,17 @@ outbox_format_content_type(const OutboxFormatMessage *message)
 	if (message->content_type != NULL)
 		return message->content_type;
 	return message->payload != NULL ? "application/json" : "application/octet-stream";
+}
+
+const char *
+outbox_format_refuse_encoding(const OutboxFormatMessage *message, const char *form,
+							  const char *name)
+{
+	if (message->content_encoding == NULL ||
+		pg_strcasecmp(message->content_encoding, "utf-8") == 0)
+		return NULL;
+	return psprintf("property content_encoding must be utf-8 or absent in %s %s, whose body is a JSON document",
+					form, name);
 }
 
 void
@@ -192,11 +195,7 @@ check_payload(const OutboxFormat *format, const OutboxFormatMessage *message)
 	if (message->payload == NULL)
 		return psprintf("body cannot be sent in the format %s, which needs JSON: payload must be given",
 						format->name);
-	if (message->content_encoding != NULL &&
-		pg_strcasecmp(message->content_encoding, "utf-8") != 0)
-		return psprintf("property content_encoding must be utf-8 or absent in the format %s, whose body is a JSON document",
-						format->name);
-	return NULL;
+	return outbox_format_refuse_encoding(message, "the format", format->name);
 }
 
 const char *

@@ -120,6 +120,10 @@ extern const char *outbox_format_traceparent(const OutboxFormatMessage *message)
 /* The message's, or what it is sent with if it has none. */
 extern const char *outbox_format_content_type(const OutboxFormatMessage *message);
 
+/* NULL, or why the property content_encoding does not fit "in FORM NAME", which is JSON. */
+extern const char *outbox_format_refuse_encoding(const OutboxFormatMessage *message,
+												 const char *form, const char *name);
+
 /* A NULL text is no header. */
 extern void outbox_format_add_header(OutboxFormatted *out, const char *name,
 									 const char *text);

@@ -8,6 +8,7 @@
 #include "postgres.h"
 
 #include "format_text.h"
+#include "printable.h"
 
 /* As in the C locale, whatever that of the process is. */
 static bool
@@ -20,12 +21,6 @@ static bool
 is_digit(char c)
 {
 	return c >= '0' && c <= '9';
-}
-
-static bool
-is_hex(char c)
-{
-	return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
 }
 
 static bool
@@ -74,7 +69,7 @@ has_uri_characters(const char *text)
 {
 	for (const char *p = text; *p; p++)
 	{
-		if (*p == '%' && !(is_hex(p[1]) && is_hex(p[2])))
+		if (*p == '%' && (outbox_hex_digit(p[1]) < 0 || outbox_hex_digit(p[2]) < 0))
 			return false;
 		if (!is_alpha(*p) && !is_digit(*p) &&
 			!is_one_of(*p, "-._~:/?#[]@!$&'()*+,;=%"))
@@ -219,7 +214,7 @@ outbox_is_uuid(const char *text)
 	static const char form[] = "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx";
 
 	for (int i = 0; form[i] != '\0'; i++)
-		if (form[i] == 'x' ? !is_hex(text[i]) : text[i] != '-')
+		if (form[i] == 'x' ? outbox_hex_digit(text[i]) < 0 : text[i] != '-')
 			return false;
 	return text[sizeof(form) - 1] == '\0';
 }

@@ -85,6 +85,20 @@ outbox_route_render(const char *template, const char *event_type,
 	return used;
 }
 
+char *
+outbox_route_rendered(const char *template, const char *event_type,
+					  const char *aggregate_type, const char *aggregate_id)
+{
+	char		one[1];
+	size_t		len = outbox_route_render(template, event_type, aggregate_type,
+										  aggregate_id, one, sizeof(one));
+	char	   *text = palloc(len + 1);
+
+	(void) outbox_route_render(template, event_type, aggregate_type, aggregate_id,
+							   text, len + 1);
+	return text;
+}
+
 const char *
 outbox_route_template_error(const char *template)
 {

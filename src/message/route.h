@@ -94,6 +94,10 @@ extern size_t outbox_route_render(const char *template, const char *event_type,
 								  const char *aggregate_id, char *buf,
 								  size_t size);
 
+/* The same, as a whole. */
+extern char *outbox_route_rendered(const char *template, const char *event_type,
+								   const char *aggregate_type, const char *aggregate_id);
+
 /* NULL when a template is fine, else what is wrong with it. */
 extern const char *outbox_route_template_error(const char *template);
 

@@ -290,47 +290,32 @@ check_settings(OutboxPreflight *preflight)
 
 /* ------------------------------------------------------------------ broker */
 
-static char *
-element(Datum datum, bool isnull)
-{
-	return isnull ? NULL : TextDatumGetCString(datum);
-}
-
-static char *
-required_element(Datum datum, bool isnull, const char *argument)
-{
-	if (isnull)
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("%s must not contain null", argument)));
-	return TextDatumGetCString(datum);
-}
-
-/* Three arrays of one length, which outbox_preflight() has made. */
-static void
-take_exchanges(OutboxPreflight *preflight, ArrayType *arrays[3])
+/* Three arrays of one length, with NULLs in types only; false: they are something else. */
+static bool
+take_exchanges(OutboxPreflight *preflight, FunctionCallInfo fcinfo)
 {
 	Datum	   *datums[3];
 	bool	   *nulls[3];
 	int			n[3];
 
 	for (int i = 0; i < 3; i++)
-		deconstruct_array(arrays[i], TEXTOID, -1, false, TYPALIGN_INT,
+	{
+		if (PG_ARGISNULL(i) || (i != 1 && array_contains_nulls(PG_GETARG_ARRAYTYPE_P(i))))
+			return false;
+		deconstruct_array(PG_GETARG_ARRAYTYPE_P(i), TEXTOID, -1, false, TYPALIGN_INT,
 						  &datums[i], &nulls[i], &n[i]);
+	}
 	if (n[0] != n[1] || n[0] != n[2])
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("exchanges, their types and their routes must be arrays of one length")));
+		return false;
 	preflight->nexchanges = n[0];
 	preflight->exchanges = palloc0(n[0] * sizeof(OutboxPreflightExchange));
 	for (int i = 0; i < n[0]; i++)
 	{
-		preflight->exchanges[i].name =
-			required_element(datums[0][i], nulls[0][i], "exchanges");
-		preflight->exchanges[i].type = element(datums[1][i], nulls[1][i]);
-		preflight->exchanges[i].routes =
-			required_element(datums[2][i], nulls[2][i], "routes");
+		preflight->exchanges[i].name = TextDatumGetCString(datums[0][i]);
+		preflight->exchanges[i].type = nulls[1][i] ? NULL : TextDatumGetCString(datums[1][i]);
+		preflight->exchanges[i].routes = TextDatumGetCString(datums[2][i]);
 	}
+	return true;
 }
 
 /* Passwords and sockets are gone afterwards, however it ended. */
@@ -363,32 +348,22 @@ Datum
 outbox_preflight_broker(PG_FUNCTION_ARGS)
 {
 	OutboxPreflight *preflight = palloc0(sizeof(OutboxPreflight));
-	ArrayType  *arrays[3];
 
 	InitMaterializedSRF(fcinfo, 0);
 	preflight->fcinfo = fcinfo;
 	preflight->until = outbox_mono_after(OUTBOX_PREFLIGHT_MS);
 	preflight->routes_known = !PG_ARGISNULL(0);
-	if (preflight->routes_known)
-	{
-		for (int i = 0; i < 3; i++)
-		{
-			if (PG_ARGISNULL(i))
-				ereport(ERROR,
-						(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-						 errmsg("exchanges, their types and their routes must be null together")));
-			arrays[i] = PG_GETARG_ARRAYTYPE_P(i);
-		}
-		take_exchanges(preflight, arrays);
-	}
 	if (!PG_ARGISNULL(3))
 		preflight->routing_key = text_to_cstring(PG_GETARG_TEXT_PP(3));
 	preflight->publish = !PG_ARGISNULL(4) && PG_GETARG_BOOL(4);
-	/* outbox_preflight() has said so in its own words. */
-	if (preflight->publish && preflight->routing_key == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("publish needs a routing_key")));
+
+	/*
+	 * outbox_preflight() calls it with others, or has said so in its own
+	 * words.
+	 */
+	if ((preflight->routes_known && !take_exchanges(preflight, fcinfo)) ||
+		(preflight->publish && preflight->routing_key == NULL))
+		elog(ERROR, "arguments of outbox_preflight_broker() do not fit together");
 
 	PG_TRY();
 	{

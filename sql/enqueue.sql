@@ -150,8 +150,6 @@ CREATE TRIGGER u AFTER UPDATE ON misplaced
 INSERT INTO misplaced (name) VALUES ('e');
 TRUNCATE misplaced;
 DELETE FROM misplaced;
-ALTER TABLE misplaced DROP COLUMN failed_route;
-UPDATE misplaced SET paused = false;
 DROP TABLE misplaced;
 
 TRUNCATE outbox;

@@ -55,11 +55,11 @@ outbox_link_words(const OutboxLink *link, char *dst, size_t size,
 
 static void
 set_error(OutboxLink *link, OutboxLinkErrorKind kind, OutboxReason reason,
-		  int code, const char *text)
+		  const char *text)
 {
 	link->error.kind = kind;
 	link->error.reason = reason;
-	link->error.code = code;
+	link->error.code = 0;
 	link->error.destination = false;
 	link->error.unreachable = false;
 	link->error.message = false;
@@ -84,7 +84,7 @@ outbox_link_fail(OutboxLink *link, OutboxReason reason, const char *fmt,...)
 	vsnprintf(text, sizeof(text), fmt, args);
 	va_end(args);
 
-	set_error(link, OUTBOX_LINK_ERR_CONNECTION, reason, 0, text);
+	set_error(link, OUTBOX_LINK_ERR_CONNECTION, reason, text);
 	outbox_link_drop(link);
 	if (link->state != OUTBOX_LINK_CLOSED)
 		outbox_link_set_state(link, OUTBOX_LINK_CLOSED);
@@ -95,7 +95,7 @@ outbox_link_fail(OutboxLink *link, OutboxReason reason, const char *fmt,...)
 OutboxLinkStatus
 outbox_link_refuse(OutboxLink *link, const char *reason, bool permanent)
 {
-	set_error(link, OUTBOX_LINK_ERR_NONE, OUTBOX_REASON_NONE, 0, reason);
+	set_error(link, OUTBOX_LINK_ERR_NONE, OUTBOX_REASON_NONE, reason);
 	link->error.permanent = permanent;
 	return OUTBOX_LINK_REFUSED;
 }

@@ -24,19 +24,19 @@
 #include "utils/uuid.h"
 
 const OutboxArgument outbox_arguments[] = {
-	{"event_type", OUTBOX_ARGUMENT_TEXT, COL_EVENT_TYPE},
-	{"payload", OUTBOX_ARGUMENT_JSON, COL_PAYLOAD},
-	{"aggregate_type", OUTBOX_ARGUMENT_TEXT, COL_AGGREGATE_TYPE},
-	{"aggregate_id", OUTBOX_ARGUMENT_TEXT, COL_AGGREGATE_ID},
-	{"headers", OUTBOX_ARGUMENT_JSON, COL_HEADERS},
-	{"route", OUTBOX_ARGUMENT_TEXT, COL_ROUTE},
-	{"routing_key", OUTBOX_ARGUMENT_TEXT, COL_ROUTING_KEY},
-	{"properties", OUTBOX_ARGUMENT_JSON, COL_PROPERTIES},
-	{"available_at", OUTBOX_ARGUMENT_TIME, COL_AVAILABLE_AT},
-	{"message_id", OUTBOX_ARGUMENT_UUID, COL_ID},
+	{"event_type", NULL, COL_EVENT_TYPE},
+	{"payload", jsonb_in, COL_PAYLOAD},
+	{"aggregate_type", NULL, COL_AGGREGATE_TYPE},
+	{"aggregate_id", NULL, COL_AGGREGATE_ID},
+	{"headers", jsonb_in, COL_HEADERS},
+	{"route", NULL, COL_ROUTE},
+	{"routing_key", NULL, COL_ROUTING_KEY},
+	{"properties", jsonb_in, COL_PROPERTIES},
+	{"available_at", timestamptz_in, COL_AVAILABLE_AT},
+	{"message_id", uuid_in, COL_ID},
 	/* outbox_enqueue() has those above, in this order */
-	{"body_base64", OUTBOX_ARGUMENT_BASE64, COL_BODY},
-	{"content_type", OUTBOX_ARGUMENT_TEXT, COL_NONE},
+	{"body_base64", NULL, COL_BODY},
+	{"content_type", NULL, COL_NONE},
 };
 
 const char *
@@ -106,22 +106,27 @@ get_text(const OutboxArgument *key, int n, const JsonbValue *value)
 	return cstring_to_text_with_len(value->val.string.val, value->val.string.len);
 }
 
+/* As InputFunctionCall() does, which takes a function of the catalog. */
+Datum
+outbox_text_input(PGFunction input, const text *value)
+{
+	return DirectFunctionCall3(input, CStringGetDatum(text_to_cstring(value)),
+							   ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1));
+}
+
 static Datum
 get_value(const OutboxArgument *key, int n, JsonbValue *value)
 {
 	text	   *string;
 
-	if (key->kind == OUTBOX_ARGUMENT_JSON)
+	if (key->input == jsonb_in)
 		return JsonbPGetDatum(JsonbValueToJsonb(value));
 	string = get_text(key, n, value);
-	if (key->kind == OUTBOX_ARGUMENT_BASE64)
+	if (key->column == COL_BODY)
 		return DirectFunctionCall2(binary_decode, PointerGetDatum(string),
 								   CStringGetTextDatum("base64"));
-	if (key->kind == OUTBOX_ARGUMENT_TIME)
-		return DirectFunctionCall3(timestamptz_in, CStringGetDatum(text_to_cstring(string)),
-								   ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1));
-	if (key->kind == OUTBOX_ARGUMENT_UUID)
-		return DirectFunctionCall1(uuid_in, CStringGetDatum(text_to_cstring(string)));
+	if (key->input != NULL)
+		return outbox_text_input(key->input, string);
 	return PointerGetDatum(string);
 }
 
@@ -171,7 +176,7 @@ outbox_read_element(const JsonbValue *element, int n, Datum *values,
 			current = find_key(&value, n);
 		/* The row trigger takes null for what it is to a payload. */
 		else if (token == WJB_VALUE &&
-				 (value.type != jbvNull || current->kind == OUTBOX_ARGUMENT_JSON))
+				 (value.type != jbvNull || current->input == jsonb_in))
 		{
 			*key = current->name;
 			if (current->column == COL_NONE)

@@ -42,9 +42,9 @@ PG_FUNCTION_INFO_V1(outbox_uuid7);
 /* ---------------------------------------------------------------------- ids */
 
 /*
- * For servers before 18: 48 bits of Unix milliseconds, 12 bits of fraction of it so
- * that values of one backend grow within a millisecond, 62 random bits.  Random
- * bytes are drawn many at a time, as each draw is a system call.
+ * For servers before 18: 48 bits of Unix milliseconds, 12 bits of fraction of it,
+ * 62 random bits.  So values of one backend grow from one microsecond to the next, while
+ * the clock does.  Random bytes are drawn many at a time, as each draw is a system call.
  */
 static void
 make_uuid7(pg_uuid_t *uuid)
@@ -324,9 +324,7 @@ outbox_enqueue_convert(const char *name, PGFunction input, text *value)
 
 	PG_TRY();
 	{
-		/* As InputFunctionCall() does, which takes a function of the catalog. */
-		result = DirectFunctionCall3(input, CStringGetDatum(text_to_cstring(value)),
-									 ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1));
+		result = outbox_text_input(input, value);
 	}
 	PG_CATCH();
 	{
@@ -352,12 +350,6 @@ outbox_enqueue_convert(const char *name, PGFunction input, text *value)
 Datum
 outbox_enqueue_text(PG_FUNCTION_ARGS)
 {
-	static const PGFunction inputs[] = {
-		[OUTBOX_ARGUMENT_TEXT] = NULL,
-		[OUTBOX_ARGUMENT_JSON] = jsonb_in,
-		[OUTBOX_ARGUMENT_TIME] = timestamptz_in,
-		[OUTBOX_ARGUMENT_UUID] = uuid_in
-	};
 	Datum		values[OUTBOX_COLUMNS];
 	bool		isnull[OUTBOX_COLUMNS];
 	Relation	rel = outbox_enqueue_arguments(fcinfo, 0, values, isnull);
@@ -366,9 +358,9 @@ outbox_enqueue_text(PG_FUNCTION_ARGS)
 	{
 		const OutboxArgument *argument = &outbox_arguments[i];
 
-		if (!PG_ARGISNULL(i) && inputs[argument->kind] != NULL)
+		if (!PG_ARGISNULL(i) && argument->input != NULL)
 			values[argument->column - 1] =
-				outbox_enqueue_convert(argument->name, inputs[argument->kind],
+				outbox_enqueue_convert(argument->name, argument->input,
 									   PG_GETARG_TEXT_PP(i));
 	}
 	return enqueue(fcinfo, rel, values, isnull);

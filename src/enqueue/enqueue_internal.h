@@ -16,25 +16,18 @@
 
 /* arguments.c: arguments of the functions that enqueue */
 
-typedef enum OutboxArgumentKind
-{
-	OUTBOX_ARGUMENT_TEXT,
-	OUTBOX_ARGUMENT_JSON,
-	OUTBOX_ARGUMENT_TIME,
-	OUTBOX_ARGUMENT_UUID,
-	OUTBOX_ARGUMENT_BASE64
-} OutboxArgumentKind;
-
 typedef struct OutboxArgument
 {
 	const char *name;
-	OutboxArgumentKind kind;
+	PGFunction	input;			/* of the column's type; NULL: text */
 	int			column;			/* COL_NONE: content_type, of the properties */
 } OutboxArgument;
 
 /* Keys of outbox_enqueue_batch(); the first of them are outbox_enqueue()'s arguments. */
 extern const OutboxArgument outbox_arguments[];
 #define OUTBOX_ENQUEUE_ARGUMENTS	10
+
+extern Datum outbox_text_input(PGFunction input, const text *value);
 
 /*
  * Sets values and isnull, of OUTBOX_COLUMNS columns, from element number n; an ERROR

@@ -158,9 +158,9 @@ record_roles(TriggerData *trigdata, HeapTuple tuple, int names, int oids, const 
 }
 
 static char *
-route_name(HeapTuple tuple, Relation rel)
+column(HeapTuple tuple, Relation rel, int number)
 {
-	return SPI_getvalue(tuple, RelationGetDescr(rel), OUTBOX_ROUTE_NAME);
+	return tuple == NULL ? NULL : SPI_getvalue(tuple, RelationGetDescr(rel), number);
 }
 
 /* BEFORE INSERT OR UPDATE ... FOR EACH ROW on outbox_route. */
@@ -199,10 +199,10 @@ static void
 lock_removed(TriggerData *trigdata)
 {
 	Relation	rel = trigdata->tg_relation;
-	char	   *name = route_name(trigdata->tg_trigtuple, rel);
+	char	   *name = column(trigdata->tg_trigtuple, rel, OUTBOX_ROUTE_NAME);
 
 	if (goes(name, TRIGGER_FIRED_BY_UPDATE(trigdata->tg_event) ?
-			 route_name(trigdata->tg_newtuple, rel) : NULL))
+			 column(trigdata->tg_newtuple, rel, OUTBOX_ROUTE_NAME) : NULL))
 		(void) outbox_look_up(rel, LOCK_SQL, name);
 }
 
@@ -226,7 +226,7 @@ next_name(Tuplestorestate *rows, int position, TupleTableSlot *slot, Relation re
 	if (!tuplestore_gettupleslot(rows, true, false, slot))
 		return NULL;
 	tuple = ExecFetchSlotHeapTuple(slot, false, &copied);
-	return route_name(tuple, rel);
+	return column(tuple, rel, OUTBOX_ROUTE_NAME);
 }
 
 /* The names that a statement takes away; 0: none. */
@@ -353,20 +353,6 @@ outbox_route_removal_trigger(PG_FUNCTION_ARGS)
 #define LOCK_CHANGES_SQL \
 	"SELECT outbox_internal.outbox_lock_route(NULL::pg_catalog.text)"
 
-static char *
-column(HeapTuple tuple, Relation rel, const char *name)
-{
-	TupleDesc	desc = RelationGetDescr(rel);
-	int			number = SPI_fnumber(desc, name);
-
-	if (number == SPI_ERROR_NOATTRIBUTE)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_COLUMN),
-				 errmsg("column \"%s\" of relation \"%s\" does not exist",
-						name, RelationGetRelationName(rel))));
-	return SPI_getvalue(tuple, desc, number);
-}
-
 static bool
 same(const char *a, const char *b)
 {
@@ -450,10 +436,10 @@ outbox_failed_route_trigger(PG_FUNCTION_ARGS)
 	HeapTuple	old_row = insert ? NULL : trigdata->tg_trigtuple;
 	HeapTuple	new_row = insert ? trigdata->tg_trigtuple :
 		delete ? NULL : trigdata->tg_newtuple;
-	char	   *old_name = insert ? NULL : column(old_row, rel, "name");
-	char	   *new_name = delete ? NULL : column(new_row, rel, "name");
-	char	   *old_failed = insert ? NULL : column(old_row, rel, "failed_route");
-	char	   *new_failed = delete ? NULL : column(new_row, rel, "failed_route");
+	char	   *old_name = column(old_row, rel, OUTBOX_ROUTE_NAME);
+	char	   *new_name = column(new_row, rel, OUTBOX_ROUTE_NAME);
+	char	   *old_failed = column(old_row, rel, OUTBOX_ROUTE_FAILED_ROUTE);
+	char	   *new_failed = column(new_row, rel, OUTBOX_ROUTE_FAILED_ROUTE);
 	bool		goes = old_name != NULL && !same(old_name, new_name);
 	bool		leads = new_failed != NULL &&
 		(!same(old_failed, new_failed) || !same(old_name, new_name));

@@ -54,7 +54,7 @@ item_confirmed(void *item, uint64_t tag, void *arg)
 	if (confirmed->reason == OUTBOX_REASON_UNROUTABLE)
 	{
 		pg_atomic_fetch_add_u64(&MySlot->counters.returned, 1);
-		outbox_stats_count(confirmed->route->stats, OUTBOX_COUNT_RETURNED, 1);
+		outbox_stats_count(confirmed->route->stats, OUTBOX_COUNT_RETURNED);
 		outbox_queue_rejected(relay->queue, confirmed, confirmed->reason,
 							  confirmed->error, false);
 	}
@@ -76,7 +76,7 @@ item_nacked(void *item, uint64_t tag, void *arg)
 	outbox_renewal_nacked(&relay->renewal, nacked->message->attempts > 0,
 						  relay->connection.opened_at);
 	pg_atomic_fetch_add_u64(&MySlot->counters.nacked, 1);
-	outbox_stats_count(nacked->route->stats, OUTBOX_COUNT_NACKED, 1);
+	outbox_stats_count(nacked->route->stats, OUTBOX_COUNT_NACKED);
 	outbox_queue_rejected(relay->queue, nacked, OUTBOX_REASON_QUEUE_REFUSES,
 						  "the broker refused the message (basic.nack): a queue rejected it or failed",
 						  false);

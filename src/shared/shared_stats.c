@@ -208,9 +208,9 @@ outbox_stats_crashed(Oid dboid)
 /* ---------------------------------------------------------------- counting */
 
 void
-outbox_stats_count(int route, OutboxCount count, int n)
+outbox_stats_count(int route, OutboxCount count)
 {
-	pending.routes[route][count] += n;
+	pending.routes[route][count]++;
 	pending.route_used |= UINT64CONST(1) << route;
 	pending.any = true;
 }

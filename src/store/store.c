@@ -3,7 +3,8 @@
  * store.c
  *		Transactions of the worker, the extension.
  *
- * Called by the relay only.  A process that dies inside a transaction leaves
+ * The transactions are the relay's.  Functions for external relays run statements of the
+ * store in those of their callers.  A process that dies inside a transaction leaves
  * nothing behind: claims are in its memory, and what it changed rolls back.
  *
  *-------------------------------------------------------------------------

@@ -56,10 +56,10 @@ test_rest(void)
 	outbox_unread_add(&unread, 50, 60, NOW, OUTBOX_UNREAD_LATE);
 	check(unread.n == 0 && unread.rest.at.us == 0,
 		  "news behind the start make it due");
-	outbox_unread_split(&unread, 30, OUTBOX_UNREAD_LEFT);
+	outbox_unread_split(&unread, 30);
 	check(is_range(0, 11, 30, 0, OUTBOX_UNREAD_LEFT) && unread.rest.lo == 31,
 		  "a part gets an end");
-	outbox_unread_split(&unread, 30, OUTBOX_UNREAD_LEFT);
+	outbox_unread_split(&unread, 30);
 	check(unread.n == 1 && unread.rest.lo == 31, "an empty part is none");
 	outbox_unread_add(&unread, -5, INT64_MAX, NOW, OUTBOX_UNREAD_RETURNED);
 	check(is_range(0, 1, 30, 0, OUTBOX_UNREAD_RETURNED),

@@ -56,7 +56,7 @@ outbox_scan_add(OutboxScan *scan, int64 lo, int64 hi, OutboxMonoTime at,
 	scan->announced = Max(scan->announced, hi);
 	/* What is new and far from what was read is preceded by much else. */
 	if (is_long(unread->rest.lo, hi))
-		outbox_unread_split(unread, hi, OUTBOX_UNREAD_LEFT);
+		outbox_unread_split(unread, hi);
 }
 
 int64
@@ -429,6 +429,5 @@ outbox_scan_committed(OutboxScan *scan, OutboxBatch *batch)
 	 * what piled up): it must not stand before what is new from now on.
 	 */
 	if (batch->in_vain)
-		outbox_unread_split(&scan->unread, scan->announced,
-							OUTBOX_UNREAD_LEFT);
+		outbox_unread_split(&scan->unread, scan->announced);
 }

@@ -251,7 +251,7 @@ outbox_unread_rest_at(OutboxUnread *unread, OutboxMonoTime at)
 }
 
 void
-outbox_unread_split(OutboxUnread *unread, int64_t hi, int why)
+outbox_unread_split(OutboxUnread *unread, int64_t hi)
 {
 	OutboxUnreadRange part = unread->rest;
 
@@ -259,7 +259,7 @@ outbox_unread_split(OutboxUnread *unread, int64_t hi, int why)
 		return;
 	part.hi = hi;
 	part.at = OUTBOX_MONO_UNSET;
-	part.why = why;
+	part.why = OUTBOX_UNREAD_LEFT;
 	unread->rest.lo = hi + 1;
 	insert(unread, part);
 }

@@ -67,7 +67,7 @@ extern void outbox_unread_remove(OutboxUnread *unread, int64_t lo, int64_t hi);
 extern void outbox_unread_rest_at(OutboxUnread *unread, OutboxMonoTime at);
 
 /* The part of the rest up to hi becomes a range with an end. */
-extern void outbox_unread_split(OutboxUnread *unread, int64_t hi, int why);
+extern void outbox_unread_split(OutboxUnread *unread, int64_t hi);
 
 /* Ranges become one, with what lies between, until there are at most so many. */
 extern void outbox_unread_coarsen(OutboxUnread *unread, int max);

@@ -374,7 +374,7 @@ rejection_committed(OutboxSettler *settler, OutboxSettling *settling, int i)
 		settler->nstuck_rejected++;
 		return;
 	}
-	outbox_stats_count(item->route->stats, what, 1);
+	outbox_stats_count(item->route->stats, what);
 	if (failure->final)
 		outbox_log_failed(item, failure);
 	if (what == OUTBOX_COUNT_DEAD_LETTERED)
@@ -433,7 +433,7 @@ outbox_settler_committed(OutboxSettler *settler, OutboxSettling *settling)
 			settler->nstuck++;
 			continue;
 		}
-		outbox_stats_count(item->route->stats, OUTBOX_COUNT_PUBLISHED, 1);
+		outbox_stats_count(item->route->stats, OUTBOX_COUNT_PUBLISHED);
 		outbox_queue_settled(settler->queue, item);
 		nsettled++;
 	}

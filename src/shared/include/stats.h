@@ -117,7 +117,7 @@ extern void outbox_stats_attach(Oid dboid, int worker);
 
 /* The entry of a route; name in the database's encoding. */
 extern int	outbox_stats_route(const char *name);
-extern void outbox_stats_count(int route, OutboxCount count, int n);
+extern void outbox_stats_count(int route, OutboxCount count);
 extern void outbox_stats_time(OutboxTiming timing, int64 us);
 extern void outbox_stats_event(OutboxEvent event);
 extern void outbox_stats_flush(void);

@@ -142,7 +142,7 @@ MUTATIONS = (
      "A change of max_pending counts from its commit on",
      ["regress/route_cap"]),
     ("batch-null-payload", "src/enqueue/arguments.c",
-     "(value.type != jbvNull || current->kind == OUTBOX_ARGUMENT_JSON))",
+     "(value.type != jbvNull || current->input == jsonb_in))",
      "value.type != jbvNull)",
      "outbox_enqueue_batch(): a null is as good as no key, but as payload",
      ["regress/batch"]),

@@ -1,5 +1,5 @@
 # The server log: a line for a change of state, with names of any kind; csvlog and
-# jsonlog can be read by programs, and nothing of a message or a password is in any.
+# jsonlog can be read by programs. (Contents and passwords in them: secrets.pl.)
 #
 # suite: test
 # takes: 10 s
@@ -14,13 +14,9 @@ use OutboxTest::FakeBroker;
 use OutboxTest::Node;
 use OutboxTest::Util;
 
-my $PASSWORD = 'pass0fthefile';
-my $URI_PASSWORD = 'pass0ftheuri';
-my $CONTENT = 'c0ntent0fam3ssage';
-
 my $passfile = "$PostgreSQL::Test::Utils::tmp_check/server_log_passfile";
 unlink $passfile;
-append_to_file($passfile, "*:*:*:relay:$PASSWORD\n");
+append_to_file($passfile, "*:*:*:relay:secret\n");
 chmod 0600, $passfile;
 
 my $fake = OutboxTest::FakeBroker->start;
@@ -60,19 +56,19 @@ my $client = $node->client;
 said(qr/outbox relay is connected/, 'connected');
 $client->query("INSERT INTO outbox_route (name, exchange, exchange_type, max_attempts) VALUES ('$quoted', 'given.up', NULL, 1), ('$quoted 2', 'missing', NULL, 1)");
 $fake->do('when exchange=given.up : nack', 'stage declare exchange=missing times=2 : channel-close 404 NOT_FOUND');
-$client->query("SELECT outbox_enqueue('$quoted', '{\"x\": \"$CONTENT\"}', '$quoted', '$quoted', headers => '{\"h\": \"$CONTENT\"}', route => '$quoted')")
+$client->query("SELECT outbox_enqueue('$quoted', '{\"x\": \"odd\"}', '$quoted', '$quoted', headers => '{\"h\": \"odd\"}', route => '$quoted')")
   foreach 1 .. 3;
 $node->wait_sql("SELECT count(*) FROM outbox_failed", '3');
 said(qr/has given up a message of route/, 'given up');
 my ($id) = $node->rows('SELECT id, attempts FROM outbox_failed ORDER BY seq LIMIT 1');
-$client->query("SELECT outbox_enqueue('e', '{\"x\": \"$CONTENT\"}', route => '$quoted 2')");
+$client->query("SELECT outbox_enqueue('e', '{\"x\": \"odd\"}', route => '$quoted 2')");
 said(qr/cannot publish on route/, 'a route without its exchange');
 said(qr/publishes on route/, 'and with it');
 $node->wait_drained;
 
 # An error of the database with the row in it.
-$client->query("ALTER TABLE outbox_archive ADD CONSTRAINT test_no_x CHECK (payload ->> 'x' <> '$CONTENT') NOT VALID");
-$client->query("SELECT outbox_enqueue('e', '{\"x\": \"$CONTENT\"}')");
+$client->query("ALTER TABLE outbox_archive ADD CONSTRAINT test_no_x CHECK (payload ->> 'x' <> 'odd') NOT VALID");
+$client->query("SELECT outbox_enqueue('e', '{\"x\": \"odd\"}')");
 said(qr/test_no_x/, 'an error of the database');
 $client->query('ALTER TABLE outbox_archive DROP CONSTRAINT test_no_x');
 said(qr/can use the database again/, 'and its end');
@@ -92,7 +88,7 @@ said(qr/cannot use its settings/, 'a password file that others may read');
 chmod 0600, $passfile;
 $node->reload;
 said(qr/can use its settings again/, 'and one that is right');
-$node->append_conf('postgresql.conf', "outbox.broker_uri = 'amqp://relay:$URI_PASSWORD\@127.0.0.1:1'");
+$node->append_conf('postgresql.conf', "outbox.broker_uri = 'amqp://relay:secret\@127.0.0.1:1'");
 $node->reload;
 said(qr/outbox\.broker_uri/, 'a URI with a password');
 $node->append_conf('postgresql.conf', "outbox.broker_uri = '$uri'");
@@ -129,14 +125,5 @@ utf8::encode(my $argument = $odd);
 my ($out, $err) = run_command([ '/usr/bin/python3', $reader, $dir, $argument ]);
 is($out, "columns 26\nsame\nodd 3\nrelays 1", 'csvlog and jsonlog are read, and agree, with odd names');
 is($err, '', 'without an error');
-
-foreach my $file (qw(server.log server.csv server.json))
-{
-	my $text = slurp_file("$dir/$file");
-
-	unlike($text, qr/$PASSWORD|$URI_PASSWORD/, "$file: no password");
-	# What the administrator has called the constraint's condition is his statement.
-	unlike($text, qr/$CONTENT/, "$file: nothing of a message");
-}
 
 done_testing();

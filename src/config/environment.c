@@ -43,17 +43,33 @@ resolve(const char *path)
 	return result;
 }
 
-char *
+/*
+ * By the setting's record: pg_settings shows the file only to roles that may see it,
+ * which the owner of the extension need not be.
+ */
+static bool
+is_outside(const struct config_generic *setting)
+{
+	switch (setting->source)
+	{
+		case PGC_S_DEFAULT:		/* outbox_environment_default() */
+		case PGC_S_ARGV:
+			return true;
+		case PGC_S_FILE:
+			return setting->sourcefile != NULL &&
+				!path_is_prefix_of_path(resolve(DataDir), resolve(setting->sourcefile));
+		default:
+			return false;
+	}
+}
+
+const char *
 outbox_environment_unusable(void)
 {
-	const struct config_generic *setting = outbox_setting_find("outbox.environment");
-
-	if (outbox_environment[0] == '\0' || setting->source != PGC_S_FILE ||
-		setting->sourcefile == NULL ||
-		!path_is_prefix_of_path(resolve(DataDir), resolve(setting->sourcefile)))
+	if (outbox_environment[0] == '\0' ||
+		is_outside(outbox_setting_find("outbox.environment")))
 		return NULL;
-	return psprintf("\"outbox.environment\" is set in \"%s\", inside of the data directory, so that each copy of it has the same",
-					setting->sourcefile);
+	return "\"outbox.environment\" is not set outside of the data directory, so that each copy of it has the same";
 }
 
 /*

@@ -79,10 +79,10 @@ extern void outbox_override_commit(void);
 extern const char *outbox_environment_default(void);
 
 /*
- * NULL, or why outbox.environment tells nothing: it is in a file that a copy of
- * the data directory has, too.
+ * NULL, or why outbox.environment tells nothing: a copy of the data directory may have
+ * the same.  It names no file, which some roles may not see.
  */
-extern char *outbox_environment_unusable(void);
+extern const char *outbox_environment_unusable(void);
 
 /*
  * The last timeline that was left by a recovery to a target that somebody had

@@ -108,7 +108,6 @@ static void
 load_config_tables(OutboxRelay *relay)
 {
 	OutboxControl control;
-	char	   *unusable = outbox_environment_unusable();
 	OutboxResumed resumed;
 
 	outbox_store_load_control(&control);
@@ -117,7 +116,7 @@ load_config_tables(OutboxRelay *relay)
 		outbox_keys_invalidate_holders(&relay->reader);
 	forget_routes(relay);
 	outbox_relay_resume(relay, &resumed);
-	if (outbox_control_loaded(&relay->control, &control, unusable))
+	if (outbox_control_loaded(&relay->control, &control, outbox_environment_unusable()))
 		outbox_relay_drop_unsent(relay);
 	outbox_reader_look(&relay->reader);
 	outbox_reader_ask_unreadable(&relay->reader);

@@ -550,7 +550,7 @@ outbox_override_settings(const char *library_path)
 	(void) library_path;
 }
 
-char *
+const char *
 outbox_environment_unusable(void)
 {
 	return NULL;

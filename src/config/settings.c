@@ -82,7 +82,7 @@ check_broker_uri(char **newval, void **extra, GucSource source)
 	if (InitializingParallelWorker)
 		return true;
 	if (process_shared_preload_libraries_in_progress ||
-		source == PGC_S_DATABASE || source == PGC_S_DATABASE_USER)
+		(source >= PGC_S_GLOBAL && source <= PGC_S_DATABASE_USER))
 	{
 		ereport(WARNING,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),

@@ -630,4 +630,21 @@ is( $node->sql("SELECT count(*) FROM pg_settings s WHERE s::text LIKE '%$PASSWOR
 unlike($node->log_text(0), qr/TRAP:|PANIC:|terminated by signal/,
 	'no process crashed');
 $node->stop;
+
+# --- a URI that cannot be used, set before the library was preloaded
+
+my $early = OutboxTest::Node->create(name => 'early', broker => $fake, preload => 0, extension => 0);
+$early->sql(q{ALTER ROLE ALL SET outbox.broker_uri = 'http://nowhere'});
+$early->append_conf('postgresql.conf', "shared_preload_libraries = 'outbox'\noutbox.broker_uri = '" . $fake->uri . q{'});
+$early->restart;
+$fake->begin_case('set early');
+$early->sql('CREATE EXTENSION outbox');
+foreach my $whose ('all roles', 'the role of the workers')
+{
+	$early->sql(q{SELECT outbox_enqueue('set early', '{}')});
+	$early->wait_sql('SELECT state, reason FROM outbox_workers', 'config error|URI unusable');
+	is(scalar(() = $fake->of_case), 0, "set early for $whose: nothing goes to another broker");
+	$early->sql('UPDATE pg_db_role_setting SET setrole = 10; SELECT outbox_worker_restart()');
+}
+$early->stop;
 done_testing();

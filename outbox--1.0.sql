@@ -2764,7 +2764,7 @@ BEGIN
 	FROM (VALUES
 		('outbox_up', 'gauge', (relay.workers > 0)::integer::numeric, '1 while a worker of this database runs'),
 		('outbox_workers', 'gauge', relay.workers, 'Workers of this database that run'),
-		('outbox_workers_wanted', 'gauge', launcher.workers_wanted, 'Workers that outbox.workers asks for'),
+		('outbox_workers_wanted', 'gauge', launcher.workers_wanted, 'Workers that this database wants now'),
 		('outbox_launcher_up', 'gauge', launcher.runs::integer, '1 while the launcher runs'),
 		('outbox_in_flight_messages', 'gauge', relay.in_flight, 'Messages sent and not yet settled'),
 		('outbox_counts_estimated', 'gauge', (SELECT b.estimated::integer FROM unnest(counts) b WHERE b.route IS NULL), '1 where numbers of messages are estimates by the statistics of the server'),
@@ -5056,12 +5056,11 @@ BEGIN
 
 	RETURN QUERY SELECT * FROM outbox_internal.outbox_preflight_server();
 	RETURN QUERY
-		SELECT 'workers', w.hint IS NULL AND w.workers >= n.wanted,
-			format('%s of %s workers run, state "%s".', w.workers, n.wanted, w.state),
-			coalesce(w.hint, CASE WHEN w.workers < n.wanted THEN
+		SELECT 'workers', w.hint IS NULL AND w.workers >= l.workers_wanted,
+			format('%s of %s workers run, state "%s".', w.workers, l.workers_wanted, w.state),
+			coalesce(w.hint, CASE WHEN w.workers < l.workers_wanted THEN
 				coalesce(l.out_of_processes, 'The launcher starts workers within seconds, after a crash within a minute; if this lasts, look into the server log.') END)
-		FROM outbox_internal.outbox_relay_state() w, outbox_internal.outbox_launcher_state() l,
-			(SELECT current_setting('outbox.workers')::integer) n(wanted)
+		FROM outbox_internal.outbox_relay_state() w, outbox_internal.outbox_launcher_state() l
 		WHERE w.state NOT IN ('standby', 'not preloaded');
 	RETURN QUERY
 		SELECT b."check", b.ok, b.detail,

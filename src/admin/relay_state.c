@@ -347,6 +347,8 @@ absent_state(const char **hint)
 	}
 	if (outbox_shared->launcher_procno < 0)
 		*hint = "The outbox launcher does not run, so that no workers are started. The server starts it again within 5 seconds; if this lasts, the server log says why: with too few max_worker_processes it was not even registered.";
+	else if (outbox_shared_is_resting(MyDatabaseId))
+		return outbox_worker_state_name(OUTBOX_WORKER_IDLE);
 	else if (outbox_shared->out_of_workers)
 		*hint = outbox_workers_advice();
 	else
@@ -442,8 +444,10 @@ outbox_launcher_state(PG_FUNCTION_ARGS)
 	bool		scarce = loaded && (outbox_shared->out_of_workers || outbox_shared->fewer_workers);
 	ResultRow	row = {0};
 	Summary		sum;
+	bool		rests;
 
 	summarize(&sum);
+	rests = sum.running == 0 && loaded && outbox_shared_is_resting(MyDatabaseId);
 	put(&row, BoolGetDatum(loaded && outbox_shared->launcher_procno >= 0));
 	put_text(&row, scarce ? outbox_workers_advice() : NULL);
 
@@ -451,7 +455,7 @@ outbox_launcher_state(PG_FUNCTION_ARGS)
 	 * Before there is a worker, and where some could not be had, the setting
 	 * says it.
 	 */
-	put_int32(&row, Max(sum.wanted, outbox_workers));
+	put_int32(&row, rests ? 0 : Max(sum.wanted, outbox_workers));
 	put_int32(&row, sum.running);
 	put_crashes(&row);
 	put_int32(&row, missing_standbys());

@@ -73,6 +73,7 @@ typedef struct DatabaseEntry
 	OutboxMonoTime work_at;		/* AWAY: no work is known before; unset: it is */
 	TimestampTz due_at;			/* work_at by the wall clock, which may be
 								 * set: what is scheduled is by that */
+	bool		rests;			/* ... and nothing kept its workers from it */
 	int64		written;		/* outbox_rows_written(), when its worker
 								 * began */
 	int			room;			/* so many workers is all there is room for */
@@ -125,8 +126,8 @@ extern void outbox_turn_started(DatabaseEntry *db);
 /* Its turn begins, if it has come so far. */
 extern void outbox_turn_begin(DatabaseEntry *db, OutboxMonoTime now);
 
-/* A worker has left; rest_ms: it knows of no work for so long. */
-extern void outbox_turn_left(DatabaseEntry *db, int rest_ms);
+/* A worker has left; rest_ms, rests: as its slot has them. */
+extern void outbox_turn_left(DatabaseEntry *db, int rest_ms, bool rests);
 
 /* Nothing is to be done there: look again later. */
 extern bool outbox_turn_rests(DatabaseEntry *db, OutboxMonoTime now);

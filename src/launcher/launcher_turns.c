@@ -132,7 +132,7 @@ outbox_turn_begin(DatabaseEntry *db, OutboxMonoTime now)
 }
 
 void
-outbox_turn_left(DatabaseEntry *db, int rest_ms)
+outbox_turn_left(DatabaseEntry *db, int rest_ms, bool rests)
 {
 	ListCell   *cell;
 
@@ -141,6 +141,7 @@ outbox_turn_left(DatabaseEntry *db, int rest_ms)
 	{
 		TimestampTz due_at = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), rest_ms);
 
+		db->rests &= rests;
 		outbox_mono_earlier(&db->work_at, outbox_mono_after(rest_ms));
 		if (db->due_at == 0 || due_at < db->due_at)
 			db->due_at = due_at;
@@ -367,6 +368,25 @@ next_to_yield(OutboxMonoTime now, bool forced)
 	return next;
 }
 
+/* The views tell what rests from what has lost its worker. */
+static void
+tell_resting(OutboxMonoTime now)
+{
+	static Oid	dboids[OUTBOX_MAX_RESTING];
+	int			count = 0;
+	ListCell   *cell;
+
+	foreach(cell, outbox_databases)
+	{
+		const DatabaseEntry *db = lfirst(cell);
+
+		if (db->state == DATABASE_AWAY && db->rests && count < OUTBOX_MAX_RESTING &&
+			!outbox_mono_reached(db->work_at, now))
+			dboids[count++] = db->dboid;
+	}
+	outbox_shared_set_resting(dboids, count);
+}
+
 /*
  * Tells one database for each that waits to make room; and, where outbox.max_workers
  * was lowered, so many as have what is too much, whoever's turn it is.
@@ -400,6 +420,7 @@ outbox_turns_check(OutboxMonoTime now)
 	}
 	outbox_shared->out_of_workers = waiting > 0;
 	outbox_shared->fewer_workers = fewer;
+	tell_resting(now);
 
 	while ((waiting > 0 || excess > 0) &&
 		   (db = next_to_yield(now, excess > 0)) != NULL)
@@ -409,6 +430,7 @@ outbox_turns_check(OutboxMonoTime now)
 		/* See outbox_turn_left(). */
 		db->retry_at = db->work_at = OUTBOX_MONO_UNSET;
 		db->due_at = 0;
+		db->rests = true;
 		if (hangs_in_start(db, now))
 			TerminateBackgroundWorker(db->workers[0].handle);
 		outbox_database_set_state(db, DATABASE_YIELDING);

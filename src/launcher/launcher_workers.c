@@ -168,13 +168,15 @@ worker_ended(DatabaseEntry *db, int number)
 	WorkerEntry *entry = &db->workers[number];
 	OutboxExit	reason = entry->slot->exit_reason;
 	bool		unread;
+	bool		knows;
 
 	unread = outbox_slot_free(entry->slot, entry->generation);
 	/* The extension may have been created again while the worker left. */
 	if (unread && reason == OUTBOX_EXIT_ABSENT)
 		reason = OUTBOX_EXIT_RESTART;
-	outbox_turn_left(db, !unread && reason == OUTBOX_EXIT_YIELDED ?
-					 entry->slot->rest_ms : 0);
+	knows = !unread && reason == OUTBOX_EXIT_YIELDED;
+	outbox_turn_left(db, knows ? entry->slot->rest_ms : 0,
+					 knows && entry->slot->rests);
 	entry->told = reason == OUTBOX_EXIT_YIELDED ?
 		entry->slot->told : OUTBOX_TOLD_NOTHING;
 	entry->twin_told = entry->slot->twin_told;

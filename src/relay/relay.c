@@ -235,7 +235,7 @@ finish(OutboxRelay *relay)
 		outbox_relay_close(relay, false);
 	unsent = outbox_queue_drop_all(relay->queue, NULL) != 0;
 	settle_all(relay);
-	MySlot->rest_ms = outbox_relay_rest_ms(relay, unsent);
+	MySlot->rest_ms = outbox_relay_rest_ms(relay, unsent, &MySlot->rests);
 	outbox_stats_flush();
 	outbox_relay_close(relay, true);
 }

@@ -72,11 +72,12 @@ outbox_relay_has_work(OutboxRelay *relay)
 }
 
 int
-outbox_relay_rest_ms(OutboxRelay *relay, bool unsent)
+outbox_relay_rest_ms(OutboxRelay *relay, bool unsent, bool *rests)
 {
 	int			ms = REST_MAX_MS;
 	TimestampTz due = relay->reader.due.next;
 
+	*rests = false;
 	/* Perhaps it is not paused any more. */
 	if (relay->control.stale)
 		return 0;
@@ -87,6 +88,7 @@ outbox_relay_rest_ms(OutboxRelay *relay, bool unsent)
 		return REST_STANDING_MS;
 	if (unsent || outbox_relay_has_work(relay))
 		return 0;
+	*rests = true;
 	if (relay->prepared.n > 0)
 		ms = REST_PREPARED_MS;
 	if (due != 0 && due != DT_NOEND)

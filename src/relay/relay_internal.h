@@ -181,8 +181,11 @@ extern void outbox_relay_check_prepared(OutboxRelay *relay,
 /* Ends the worker that is to leave, once it has nothing in flight. */
 extern void outbox_relay_check_leaving(OutboxRelay *relay);
 
-/* For how long nobody would miss this worker; 0: there is work, unsent for instance. */
-extern int	outbox_relay_rest_ms(OutboxRelay *relay, bool unsent);
+/*
+ * For how long nobody would miss this worker; 0: there is work, unsent for instance.
+ * rests: nothing keeps it from working.
+ */
+extern int	outbox_relay_rest_ms(OutboxRelay *relay, bool unsent, bool *rests);
 
 /* Does more wait than a commit or the time may bring? */
 extern bool outbox_relay_has_work(OutboxRelay *relay);

@@ -176,6 +176,27 @@ outbox_shared_wake_launcher(void)
 	outbox_wake_procno(outbox_shared->launcher_procno);
 }
 
+void
+outbox_shared_set_resting(const Oid *dboids, int count)
+{
+	SpinLockAcquire(&outbox_shared->mutex);
+	memcpy(outbox_shared->resting, dboids, count * sizeof(Oid));
+	outbox_shared->nresting = count;
+	SpinLockRelease(&outbox_shared->mutex);
+}
+
+bool
+outbox_shared_is_resting(Oid dboid)
+{
+	bool		found = false;
+
+	SpinLockAcquire(&outbox_shared->mutex);
+	for (int i = 0; i < outbox_shared->nresting; i++)
+		found |= outbox_shared->resting[i] == dboid;
+	SpinLockRelease(&outbox_shared->mutex);
+	return found;
+}
+
 /* ------------------------------------------------------------------- holds */
 
 /*

@@ -70,6 +70,7 @@ outbox_slot_assign(Oid dboid, int worker, int nworkers, uint64 *generation)
 	slot->procno = -1;
 	slot->exit_reason = OUTBOX_EXIT_CRASHED;
 	slot->rest_ms = 0;
+	slot->rests = false;
 	slot->told = OUTBOX_TOLD_NOTHING;
 	slot->wakeups_off = false;
 	slot->napping = false;

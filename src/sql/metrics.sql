@@ -110,7 +110,7 @@ BEGIN
 	FROM (VALUES
 		('outbox_up', 'gauge', (relay.workers > 0)::integer::numeric, '1 while a worker of this database runs'),
 		('outbox_workers', 'gauge', relay.workers, 'Workers of this database that run'),
-		('outbox_workers_wanted', 'gauge', launcher.workers_wanted, 'Workers that outbox.workers asks for'),
+		('outbox_workers_wanted', 'gauge', launcher.workers_wanted, 'Workers that this database wants now'),
 		('outbox_launcher_up', 'gauge', launcher.runs::integer, '1 while the launcher runs'),
 		('outbox_in_flight_messages', 'gauge', relay.in_flight, 'Messages sent and not yet settled'),
 		('outbox_counts_estimated', 'gauge', (SELECT b.estimated::integer FROM unnest(counts) b WHERE b.route IS NULL), '1 where numbers of messages are estimates by the statistics of the server'),

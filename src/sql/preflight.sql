@@ -209,12 +209,11 @@ BEGIN
 
 	RETURN QUERY SELECT * FROM outbox_internal.outbox_preflight_server();
 	RETURN QUERY
-		SELECT 'workers', w.hint IS NULL AND w.workers >= n.wanted,
-			format('%s of %s workers run, state "%s".', w.workers, n.wanted, w.state),
-			coalesce(w.hint, CASE WHEN w.workers < n.wanted THEN
+		SELECT 'workers', w.hint IS NULL AND w.workers >= l.workers_wanted,
+			format('%s of %s workers run, state "%s".', w.workers, l.workers_wanted, w.state),
+			coalesce(w.hint, CASE WHEN w.workers < l.workers_wanted THEN
 				coalesce(l.out_of_processes, 'The launcher starts workers within seconds, after a crash within a minute; if this lasts, look into the server log.') END)
-		FROM outbox_internal.outbox_relay_state() w, outbox_internal.outbox_launcher_state() l,
-			(SELECT current_setting('outbox.workers')::integer) n(wanted)
+		FROM outbox_internal.outbox_relay_state() w, outbox_internal.outbox_launcher_state() l
 		WHERE w.state NOT IN ('standby', 'not preloaded');
 	RETURN QUERY
 		SELECT b."check", b.ok, b.detail,

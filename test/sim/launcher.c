@@ -100,7 +100,7 @@ outbox_turn_begin(DatabaseEntry *db, OutboxMonoTime now)
 }
 
 void
-outbox_turn_left(DatabaseEntry *db, int rest_ms)
+outbox_turn_left(DatabaseEntry *db, int rest_ms, bool rests)
 {
 }
 

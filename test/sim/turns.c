@@ -319,6 +319,11 @@ outbox_shared_wake_launcher(void)
 	woken = true;
 }
 
+void
+outbox_shared_set_resting(const Oid *dboids, int count)
+{
+}
+
 const char *
 outbox_workers_advice(void)
 {

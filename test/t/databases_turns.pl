@@ -210,6 +210,10 @@ wait_until('max_workers: a database that waits for its turn says so', sub {
 like($seen, qr/^critical\|.* 1 workers that outbox\.max_workers allows: raise it/, 'max_workers: with what to do');
 ok($node->wait_drained(90, $_), "max_workers: $_ drained") foreach qw(one db2);
 
+ok($node->wait_sql(q{SELECT state, (SELECT count(*) FROM outbox_problems), (SELECT ok FROM outbox_preflight() WHERE "check" = 'workers') FROM outbox_status}, 'idle|0|t', 60, $_),
+	"max_workers: nothing is wrong with $_, which has nothing to do") foreach @names;
+is(relays(), 1, 'max_workers: and five of them have no worker') if !$ENV{OUTBOX_TEST_FULL};
+
 # --- one whose table is locked when its worker comes
 
 $session = $node->session('one');

@@ -234,7 +234,8 @@ typedef struct OutboxSlot
 
 	/* Of the worker alone; the launcher reads them when the process is gone. */
 	OutboxExit	exit_reason;
-	int			rest_ms;		/* YIELDED: no work is known for so long */
+	int			rest_ms;		/* YIELDED: no work is known for so long ... */
+	bool		rests;			/* ... and nothing keeps it from working */
 	OutboxLinkTold told;		/* YIELDED: so that the next one need not
 								 * repeat it */
 	int			twin_told;		/* the same in any case, see relay_twin.c */
@@ -292,6 +293,9 @@ typedef struct OutboxCdcSlot
 
 #define OUTBOX_CDC_SLOTS		16
 
+/* Databases that rest; the views take any more for ones without their worker. */
+#define OUTBOX_MAX_RESTING		1024
+
 typedef struct OutboxShared
 {
 	slock_t		mutex;			/* see above */
@@ -311,6 +315,8 @@ typedef struct OutboxShared
 	bool		fewer_workers;	/* so that those that could share all keys */
 	int			nrequests;
 	Oid			requests[OUTBOX_MAX_REQUESTS];
+	int			nresting;
+	Oid			resting[OUTBOX_MAX_RESTING];	/* by the launcher */
 	OutboxHold	holds[OUTBOX_MAX_HOLDS];
 	OutboxCdcSlot cdc_slots[OUTBOX_CDC_SLOTS];
 	OutboxSlot	slots[FLEXIBLE_ARRAY_MEMBER];
@@ -377,6 +383,10 @@ extern void outbox_shared_wake_launcher(void);
 
 /* What an operator can do when a worker could not be started. */
 extern const char *outbox_workers_advice(void);
+
+/* Databases that have made room and have nothing to publish, as the launcher knows. */
+extern void outbox_shared_set_resting(const Oid *dboids, int count);
+extern bool outbox_shared_is_resting(Oid dboid);
 
 /* Holds (DDL on whole databases); false when all are in use. */
 extern bool outbox_hold_set(Oid dboid);

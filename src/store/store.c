@@ -269,12 +269,6 @@ look_up_extension(char *version, size_t size)
 {
 	Oid			schema = outbox_extension_schema();
 
-	if (SPI_execute(VERSION_SQL, true, 0) != SPI_OK_SELECT)
-		elog(ERROR, "could not look up the extension");
-	if (SPI_processed != 1 || !OidIsValid(schema))
-		return OUTBOX_EXTENSION_ABSENT;
-
-	strlcpy(version, outbox_store_get_text(1), size);
 	/* Nothing invalidates one that a rule, gone since, had made empty. */
 	outbox_store_forget_plans();
 	outbox_store_forget_control();
@@ -283,11 +277,24 @@ look_up_extension(char *version, size_t size)
 	store.control_relid = get_relname_relid("outbox_control", schema);
 	store.archive_relid = get_relname_relid("outbox_archive", schema);
 	store.owner = outbox_owner_of_relation(store.relid);
+
+	/*
+	 * Last, and by a new snapshot: of one that is being dropped no table is
+	 * missed.
+	 */
+	if (SPI_execute(VERSION_SQL, false, 0) != SPI_OK_SELECT)
+		elog(ERROR, "could not look up the extension");
+	if (SPI_processed != 1)
+		return OUTBOX_EXTENSION_ABSENT;
+	strlcpy(version, outbox_store_get_text(1), size);
+	if (strcmp(version, outbox_library_version()) != 0)
+		return OUTBOX_EXTENSION_VERSION;
 	if (!OidIsValid(store.owner) || !OidIsValid(store.route_relid) ||
 		!OidIsValid(store.control_relid) || !OidIsValid(store.archive_relid))
-		return OUTBOX_EXTENSION_ABSENT;
-	return strcmp(version, outbox_library_version()) == 0 ?
-		OUTBOX_EXTENSION_READY : OUTBOX_EXTENSION_VERSION;
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("a table of the extension outbox was renamed or moved")));
+	return OUTBOX_EXTENSION_READY;
 }
 
 OutboxExtensionState

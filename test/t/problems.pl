@@ -140,6 +140,21 @@ $node->wait_sql(q{SELECT command FROM outbox_problems WHERE problem = 'version m
 $node->sql(q{UPDATE pg_extension SET extversion = '1.0' WHERE extname = 'outbox'; SELECT outbox_worker_restart()});
 $node->wait_sql($idle, 'idle');
 
+# One of its tables renamed.
+$node->sql('CREATE DATABASE made');
+$node->sql('CREATE EXTENSION outbox', 'made');
+$node->wait_sql($idle, 'idle', 30, 'made');
+foreach my $table (qw(outbox_archive outbox_route outbox_control outbox))
+{
+	$node->sql("SELECT outbox_enqueue('renamed', '{}'); ALTER TABLE $table RENAME TO other", 'made');
+	# A worker that has the archive goes on with it.
+	$node->sql('SELECT outbox_worker_restart()', 'made') if $table eq 'outbox_archive';
+	ok($node->wait_sql('SELECT state, last_error FROM outbox_workers', 'database error|a table of the extension outbox was renamed or moved', 15, 'made'), "$table renamed: it says so");
+	$node->sql("ALTER TABLE other RENAME TO $table", 'made');
+	ok($node->wait_drained(30, 'made'), "$table named back: it publishes");
+}
+$node->sql('DROP DATABASE made');
+
 # --- the archive
 
 clear_of_midnight(60);

@@ -110,10 +110,11 @@ wait_until_empty(Oid dboid)
 {
 	OutboxMonoTime deadline = outbox_mono_after(STOP_WAIT_MS);
 
-	(void) outbox_shared_tell_workers(dboid, OUTBOX_SIGNAL_STOP);
 	while (outbox_shared_count_slots(dboid) > 0 &&
 		   !outbox_mono_reached(deadline, outbox_mono_now()))
 	{
+		/* Again and again: a worker may have taken it, and be in its commit. */
+		(void) outbox_shared_tell_workers(dboid, OUTBOX_SIGNAL_STOP);
 		(void) WaitLatch(MyLatch,
 						 WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 						 STOP_POLL_MS,

@@ -8,6 +8,7 @@
 use strict;
 use warnings;
 
+use IPC::Run;
 use Test::More;
 use Time::HiRes qw(time);
 use PostgreSQL::Test::Utils;
@@ -171,5 +172,25 @@ is($node->sql(q{SELECT count(*) FROM outbox WHERE status = 'failed'}),
 	'0', 'no message has failed');
 $checker->check('after all of it', [ $consumer->stop ],
 	interruptions => 3, window => 500);
+
+# --- DROP DATABASE, whose relay has taken the order to leave when its commit begins to wait for a standby
+
+my $waits = OutboxTest::Node->create(name => 'waits', broker => $rabbit, extension => 0);
+$waits->sql('CREATE DATABASE waits');
+$waits->sql('CREATE EXTENSION outbox', 'waits');
+$waits->sql(q{SELECT outbox_enqueue('e', '{}')}, 'waits');
+$waits->wait_drained(30, 'waits');
+$waits->set('synchronous_standby_names', 'missing');
+$waits->test_point('before_snapshot wait 1');
+$waits->sql(q{SET synchronous_commit = local; SELECT outbox_enqueue('e', '{}')}, 'waits');
+$waits->wait_test_point('before_snapshot');
+my ($said, $drop) = ('');
+$drop = IPC::Run::start([ 'psql', '-XAtq', '-d', $waits->connstr('postgres'),
+	'-c', 'SET synchronous_commit = local', '-c', 'DROP DATABASE waits' ], '>&', \$said, IPC::Run::timeout(60));
+$waits->wait_sql(q{SELECT wait_event_type FROM pg_stat_activity WHERE query = 'DROP DATABASE waits' AND state = 'active'}, 'Extension');
+$waits->test_point_over;
+$drop->finish;
+is($said, '', 'DROP DATABASE while its relay waits for a standby');
+$waits->stop('immediate');
 
 done_testing();

@@ -268,7 +268,8 @@ poll_now(OutboxRelay *relay)
 	{
 		outbox_reader_look(&relay->reader);
 		/* With a full window there would be no other transaction. */
-		outbox_database_recheck(&relay->database, OUTBOX_RECHECK_TABLES);
+		outbox_database_recheck(&relay->database, relay->database.mismatch ?
+								OUTBOX_RECHECK_EXTENSION : OUTBOX_RECHECK_TABLES);
 	}
 	else
 		/* Counts that the last transaction left, as it came too soon. */

@@ -140,8 +140,25 @@ $node->wait_sql(q{SELECT command FROM outbox_problems WHERE problem = 'version m
 $node->sql(q{UPDATE pg_extension SET extversion = '1.0' WHERE extname = 'outbox'; SELECT outbox_worker_restart()});
 $node->wait_sql($idle, 'idle');
 
-# One of its tables renamed.
+# Dropped and created again while its versions differ, and one of its tables renamed.
 $node->sql('CREATE DATABASE made');
+my $differs = q{UPDATE pg_extension SET extversion = '0.9' WHERE extname = 'outbox'; SELECT outbox_worker_restart()};
+foreach my $again (1, 0)
+{
+	$node->sql('CREATE EXTENSION IF NOT EXISTS outbox', 'made');
+	$node->wait_sql($idle, 'idle', 30, 'made');
+	$node->sql($differs, 'made');
+	$node->wait_sql('SELECT state FROM outbox_status', 'version mismatch', 30, 'made');
+	$node->sql('DROP EXTENSION outbox', 'made');
+	if (!$again)
+	{
+		ok($node->wait_sql(q{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'outbox relay' AND datname = 'made'}, 0, 15), 'dropped: its worker leaves');
+		next;
+	}
+	$node->sql(q{CREATE EXTENSION outbox}, 'made');
+	$node->sql(q{SELECT outbox_enqueue('made again', '{}')}, 'made');
+	ok($node->wait_drained(15, 'made'), 'made again: it publishes');
+}
 $node->sql('CREATE EXTENSION outbox', 'made');
 $node->wait_sql($idle, 'idle', 30, 'made');
 foreach my $table (qw(outbox_archive outbox_route outbox_control outbox))

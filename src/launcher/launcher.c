@@ -342,6 +342,8 @@ outbox_launcher_main(Datum main_arg)
 	(void) main_arg;
 	before_shmem_exit(launcher_exit, (Datum) 0);
 	pqsignal(SIGTERM, die);
+	/* pg_cancel_backend() has no statement to end, and would end all workers. */
+	pqsignal(SIGINT, SIG_IGN);
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	BackgroundWorkerUnblockSignals();
 	/* A SIGHUP in the moment of the start is lost: until here it was ignored. */

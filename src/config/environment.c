@@ -17,6 +17,7 @@
 #include "access/xlog.h"
 #include "access/xlog_internal.h"
 #include "common/string.h"
+#include "compat.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
 #include "settings.h"
@@ -41,6 +42,18 @@ resolve(const char *path)
 
 	canonicalize_path(result);
 	return result;
+}
+
+const struct config_generic *
+outbox_setting_find(const char *name)
+{
+	int			n;
+	struct config_generic **settings = compat_settings(&n);
+
+	for (int i = 0; i < n; i++)
+		if (strcmp(settings[i]->name, name) == 0)
+			return settings[i];
+	elog(ERROR, "there is no setting \"%s\"", name);
 }
 
 /*

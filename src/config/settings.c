@@ -19,12 +19,11 @@
 
 #include "access/parallel.h"
 #include "common/string.h"
-#include "compat.h"
 #include "miscadmin.h"
 #include "settings.h"
 #include "traceparent.h"
 #include "uri.h"
-#include "utils/guc_tables.h"
+#include "utils/guc.h"
 
 bool		outbox_enabled = true;
 char	   *outbox_broker_uri = NULL;
@@ -332,16 +331,4 @@ outbox_settings_define(void)
 	define_relay_settings();
 	define_session_settings();
 	MarkGUCPrefixReserved("outbox");
-}
-
-const struct config_generic *
-outbox_setting_find(const char *name)
-{
-	int			n;
-	struct config_generic **settings = compat_settings(&n);
-
-	for (int i = 0; i < n; i++)
-		if (strcmp(settings[i]->name, name) == 0)
-			return settings[i];
-	elog(ERROR, "there is no setting \"%s\"", name);
 }

@@ -45,9 +45,6 @@ extern PGDLLIMPORT bool outbox_trace_spans;
 
 extern void outbox_settings_define(void);
 
-/* The server's record of a setting; pg_settings keeps some of it from most roles. */
-extern const struct config_generic *outbox_setting_find(const char *name);
-
 /* How long to leave alone what somebody has locked. */
 static inline int
 outbox_recheck_ms(void)
@@ -77,6 +74,9 @@ extern void outbox_override_commit(void);
 
 /* What outbox.environment is when no file sets it. */
 extern const char *outbox_environment_default(void);
+
+/* The server's record of a setting; pg_settings keeps some of it from most roles. */
+extern const struct config_generic *outbox_setting_find(const char *name);
 
 /*
  * NULL, or why outbox.environment tells nothing: a copy of the data directory may have

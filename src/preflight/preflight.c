@@ -247,7 +247,7 @@ check_passwords(OutboxPreflight *preflight)
 static void
 check_environment(OutboxPreflight *preflight)
 {
-	char	   *unusable = outbox_environment_unusable();
+	const char *unusable = outbox_environment_unusable();
 
 	if (unusable != NULL)
 		outbox_preflight_fail(preflight, "environment", OUTBOX_REASON_ENVIRONMENT, unusable);

@@ -82,6 +82,8 @@ foreach my $case (
 	$fake->begin_case($name);
 	append_to_file("$order.new", "before_claim wait 1\n");
 	rename "$order.new", $order or die "$order: $!";
+	# a poll claims where a transaction has ended
+	$node->sql('SELECT pg_current_xact_id()');
 	wait_until('the relay is about to claim', sub { -e "$order.hit" });
 	$node->sql("BEGIN; $command; SELECT test_enqueue(10, 2, 'late'); COMMIT");
 	unlink "$order.hit";

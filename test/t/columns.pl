@@ -44,7 +44,7 @@ run_or_bail("mkdir -p '$copy/test/tools' && cd '$top' && cp -r src inbox Makefil
 	  . " && find '$copy' '(' -name '*.o' -o -name '*.bc' ')' -exec rm '{}' +");
 add_line('src/message/columns.def', 'COLUMN(ROUTING_KEY,',
 	"\tCOLUMN(TENANT, tenant, TEXT, text, NULLABLE, \"\", CONTENT, KEPT, READ) \\");
-add_line('src/enqueue/arguments.c', '{"content_type", ', "\t{\"tenant\", OUTBOX_ARGUMENT_TEXT, COL_TENANT},");
+add_line('src/enqueue/arguments.c', '{"content_type", ', "\t{\"tenant\", NULL, COL_TENANT},");
 
 # The hint that names the keys is a text for people, and can wait.
 my $changed = `cd '$copy' && diff -rq -x '*.o' -x '*.bc' '$top/src' src | sed 's/.* and //; s/ differ//' | sort`;

@@ -11,6 +11,7 @@
 #include "fmgr.h"
 #include "mb/pg_wchar.h"
 #include "printable.h"
+#include "compat.h"
 #include "printable_text.h"
 #include "utils/builtins.h"
 

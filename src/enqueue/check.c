@@ -15,6 +15,7 @@
 
 #include "amqp_limits.h"
 #include "catalog/namespace.h"
+#include "compat.h"
 #include "encode_json.h"
 #include "enqueue_internal.h"
 #include "format.h"

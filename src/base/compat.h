@@ -99,6 +99,13 @@
 #define COMPAT_BGWORKER_INTERRUPTIBLE 0
 #endif
 
+/* Handlers of signals have a second argument, and so the constants have another type. */
+#if PG_VERSION_NUM >= 190000
+#define COMPAT_SIG_IGN PG_SIG_IGN
+#else
+#define COMPAT_SIG_IGN SIG_IGN
+#endif
+
 /* Handlers of signals are told who sent it: nobody did. */
 #if PG_VERSION_NUM >= 190000
 #define compat_die() die(SIGTERM, &(const pg_signal_info) {0, 0})

@@ -21,6 +21,7 @@
 #include "access/tableam.h"
 #include "access/xact.h"
 #include "catalog/pg_database.h"
+#include "compat.h"
 #include "launcher.h"
 #include "launcher_internal.h"
 #include "miscadmin.h"
@@ -343,7 +344,7 @@ outbox_launcher_main(Datum main_arg)
 	before_shmem_exit(launcher_exit, (Datum) 0);
 	pqsignal(SIGTERM, die);
 	/* pg_cancel_backend() has no statement to end, and would end all workers. */
-	pqsignal(SIGINT, SIG_IGN);
+	pqsignal(SIGINT, COMPAT_SIG_IGN);
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	BackgroundWorkerUnblockSignals();
 	/* A SIGHUP in the moment of the start is lost: until here it was ignored. */

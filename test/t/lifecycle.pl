@@ -254,7 +254,7 @@ like(
 $node->append_conf('postgresql.conf', "outbox.broker_uri = 'http://nowhere'");
 $node->reload;
 delivers('a bad URI in the file is ignored at reload');
-my $offset = $node->log_end;
+$offset = $node->log_end;
 $node->restart;
 $node->wait_sql($state, 'config error');
 isnt($node->sql('SELECT hint FROM outbox_status'),

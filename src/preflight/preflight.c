@@ -363,7 +363,9 @@ outbox_preflight_broker(PG_FUNCTION_ARGS)
 	 */
 	if ((preflight->routes_known && !take_exchanges(preflight, fcinfo)) ||
 		(preflight->publish && preflight->routing_key == NULL))
-		elog(ERROR, "arguments of outbox_preflight_broker() do not fit together");
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("arguments of outbox_preflight_broker() do not fit together")));
 
 	PG_TRY();
 	{

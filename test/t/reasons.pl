@@ -187,6 +187,8 @@ subtest 'tables that somebody has locked' => sub {
 	my $session = $node->session;
 	$session->query_safe('BEGIN; LOCK TABLE outbox IN EXCLUSIVE MODE');
 	my $pid = $session->query_safe('SELECT pg_backend_pid()');
+	# a poll looks for rows where a transaction has ended
+	$node->sql('SELECT pg_current_xact_id()');
 	has_reason('lock timeout', qr/lock timeout/, 'a table that somebody has locked');
 	is( $node->sql(q{SELECT relation, mode, granted, pid, since IS NOT NULL, blocked_by IS NULL
 			FROM outbox_table_lockers()}),

@@ -17,7 +17,6 @@
 #include "access/table.h"
 #include "access/xact.h"
 #include "catalog/pg_type.h"
-#include "compat.h"
 #include "enqueue.h"
 #include "executor/spi.h"
 #include "fmgr.h"

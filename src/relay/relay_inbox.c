@@ -345,6 +345,7 @@ outbox_relay_reload(OutboxRelay *relay)
 	outbox_relay_load_config(relay);
 	outbox_control_invalidate(&relay->control);
 	outbox_database_recheck(&relay->database, OUTBOX_RECHECK_SETTINGS);
+	outbox_maintenance_reload(&relay->maintenance);
 	/* outbox.poll_interval may have become shorter. */
 	outbox_mono_earlier(&relay->timers.poll_at,
 						outbox_mono_after(outbox_poll_interval_ms));

@@ -18,13 +18,18 @@
 
 #include "backoff.h"
 #include "common/pg_prng.h"
+#include "rows_written.h"
 #include "settings.h"
 #include "test_point.h"
 #include "upkeep.h"
 #include "utils/memutils.h"
 
-/* Each is looked after this often. */
+/*
+ * Each is looked after this often, or this often while no transaction that writes ends in
+ * the server: then only the time can have made something due.
+ */
 #define MAINTAIN_MS		60000
+#define UNDISTURBED_MS	(10 * MAINTAIN_MS)
 /* The same after an error. */
 #define RETRY_MS		5000
 /* Where a step leads to another one, they take no more than one part in so many. */
@@ -44,6 +49,42 @@ outbox_maintenance_deadline(const OutboxMaintenance *maintenance)
 	outbox_mono_earlier(&deadline, maintenance->history.at);
 	outbox_mono_earlier(&deadline, maintenance->once.at);
 	return deadline;
+}
+
+/* It is looked after again until that has found nothing to do. */
+static uint64
+begin(OutboxChore *chore)
+{
+	chore->at = outbox_mono_after(MAINTAIN_MS);
+	chore->ended = 0;
+	return outbox_transactions_ended();
+}
+
+static void
+is_done(OutboxChore *chore, uint64 ended)
+{
+	chore->ended = ended;
+	chore->done_at = outbox_mono_now();
+}
+
+static bool
+is_due(OutboxChore *chore, OutboxMonoTime now)
+{
+	if (!outbox_mono_reached(chore->at, now))
+		return false;
+	if (chore->ended != outbox_transactions_ended() ||
+		outbox_mono_reached(outbox_mono_plus(chore->done_at, UNDISTURBED_MS), now))
+		return true;
+	chore->at = outbox_mono_plus(now, MAINTAIN_MS);
+	return false;
+}
+
+void
+outbox_maintenance_reload(OutboxMaintenance *maintenance)
+{
+	maintenance->archive.ended = 0;
+	maintenance->history.ended = 0;
+	maintenance->once.ended = 0;
 }
 
 static void
@@ -158,6 +199,7 @@ static void
 archive_step(OutboxMaintenance *maintenance, MemoryContext scratch)
 {
 	OutboxMonoTime began = outbox_mono_now();
+	uint64		ended = begin(&maintenance->archive);
 	char	   *done;
 
 	if (!outbox_store_begin("maintaining the archive", true))
@@ -172,7 +214,10 @@ archive_step(OutboxMaintenance *maintenance, MemoryContext scratch)
 	outbox_store_end(false);
 	all_is_well(maintenance);
 	if (done == NULL)
+	{
+		is_done(&maintenance->archive, ended);
 		return;
+	}
 	ereport(DEBUG1, (errmsg_internal("outbox archive: %s", done)));
 	go_on(&maintenance->archive, began);
 }
@@ -183,7 +228,6 @@ run_archive(OutboxMaintenance *maintenance, MemoryContext scratch)
 	char	   *words = NULL;
 	bool		locked = false;
 
-	maintenance->archive.at = outbox_mono_after(MAINTAIN_MS);
 	PG_TRY();
 	{
 		archive_step(maintenance, scratch);
@@ -214,6 +258,7 @@ static void
 forget_step(OutboxChore *chore, Forget forget, int age_s, const char *activity)
 {
 	OutboxMonoTime began = outbox_mono_now();
+	uint64		ended = begin(chore);
 	bool		more;
 
 	if (!outbox_store_begin(activity, true))
@@ -226,6 +271,8 @@ forget_step(OutboxChore *chore, Forget forget, int age_s, const char *activity)
 	chore->failing = false;
 	if (more)
 		go_on(chore, began);
+	else
+		is_done(chore, ended);
 }
 
 /* age_s: below 0, nothing gets old. */
@@ -235,9 +282,11 @@ run_forget(OutboxChore *chore, Forget forget, int age_s, const char *activity,
 {
 	bool		locked;
 
-	chore->at = outbox_mono_after(MAINTAIN_MS);
 	if (age_s < 0)
+	{
+		chore->at = outbox_mono_after(MAINTAIN_MS);
 		return;
+	}
 	PG_TRY();
 	{
 		forget_step(chore, forget, age_s, activity);
@@ -253,12 +302,12 @@ void
 outbox_maintenance_run(OutboxMaintenance *maintenance, OutboxMonoTime now,
 					   MemoryContext scratch)
 {
-	if (outbox_mono_reached(maintenance->archive.at, now))
+	if (is_due(&maintenance->archive, now))
 		run_archive(maintenance, scratch);
-	if (outbox_mono_reached(maintenance->history.at, now))
+	if (is_due(&maintenance->history, now))
 		run_forget(&maintenance->history, outbox_store_maintain_history,
 				   outbox_history_retention_s, "forgetting old history", scratch);
-	if (outbox_mono_reached(maintenance->once.at, now))
+	if (is_due(&maintenance->once, now))
 		run_forget(&maintenance->once, outbox_store_maintain_once,
 				   outbox_once_window_s, "forgetting old keys", scratch);
 }

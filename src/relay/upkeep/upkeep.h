@@ -157,6 +157,9 @@ typedef struct OutboxChore
 {
 	OutboxMonoTime at;			/* the next time */
 	bool		failing;		/* the error is in the log */
+	OutboxMonoTime done_at;		/* when nothing was left to do */
+	uint64		ended;			/* outbox_transactions_ended() at that time;
+								 * 0: something is left */
 } OutboxChore;
 
 typedef struct OutboxMaintenance
@@ -175,6 +178,9 @@ extern OutboxMonoTime outbox_maintenance_deadline(const OutboxMaintenance *maint
 /* Of what is due a step each, in a transaction of its own. */
 extern void outbox_maintenance_run(OutboxMaintenance *maintenance,
 								   OutboxMonoTime now, MemoryContext scratch);
+
+/* How long something is kept may have changed. */
+extern void outbox_maintenance_reload(OutboxMaintenance *maintenance);
 
 /* jobs.c: jobs: replays and the like, chunk by chunk beside publishing */
 

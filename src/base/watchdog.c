@@ -41,6 +41,8 @@ typedef enum GuardKind
 	GUARD_COMMIT
 } GuardKind;
 
+#define BASE_WANTED		(-1)
+
 static timer_t timer;
 static bool (*told_to_stop) (void);
 static volatile sig_atomic_t stopping;
@@ -67,7 +69,8 @@ static volatile struct
 	sig_atomic_t stop_ticks;	/* of them, told to stop */
 	sig_atomic_t lock_ticks;	/* of them, waiting for a lock */
 	sig_atomic_t barrier_ticks; /* with a barrier pending */
-	long		base_kb;		/* what we had when it began; 0: no matter */
+	long		base_kb;		/* what we had at the first tick; 0: no
+								 * matter, BASE_WANTED: it has not come */
 	sig_atomic_t flooded;
 	sig_atomic_t fired;
 	sig_atomic_t gave_way;
@@ -126,7 +129,7 @@ skip_number(const char *text, long *number)
 
 /*
  * Memory of this process alone: what is resident without what is shared; 0 if
- * nobody tells.  The file stays open, as this is asked before each call that reads.
+ * nobody tells.  The file stays open, as a handler asks.
  */
 static long
 own_kb(void)
@@ -147,9 +150,12 @@ own_kb(void)
 	return (resident - shared) * page_kb;
 }
 
+/* Most calls end before the first tick, and so cost no look. */
 static bool
 has_grown(void)
 {
+	if (guard.base_kb == BASE_WANTED)
+		guard.base_kb = own_kb();
 	return guard.base_kb > 0 &&
 		own_kb() - guard.base_kb > OUTBOX_READING_MAX_MB * 1024L;
 }
@@ -422,7 +428,7 @@ void
 outbox_watchdog_guard_reading(int fd, int limit_ms)
 {
 	outbox_watchdog_guard_socket(fd, limit_ms);
-	guard.base_kb = own_kb();
+	guard.base_kb = BASE_WANTED;
 }
 
 bool

@@ -222,9 +222,11 @@ void
 outbox_link_note_read(OutboxLink *link)
 {
 	int64		unread_us;
+	int			bytes = outbox_link_bytes_wait(link->fd, &unread_us);
 
-	if (!outbox_link_bytes_wait(link->fd, &unread_us))
+	if (bytes == 0)
 		return;
+	link->unweighed_bytes += bytes;
 	link->last_read_ms = outbox_link_now_ms();
 	link->unread_us = unread_us;
 }

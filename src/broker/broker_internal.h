@@ -112,6 +112,7 @@ struct OutboxLink
 	bool		more;			/* receive stopped early: call it again */
 	size_t		weight;			/* foreign memory when it was opened */
 	int64		weighed_ms;		/* when that was looked at last */
+	int64		unweighed_bytes;	/* came since, at least */
 	bool		declare_open;	/* OUTBOX_CHANNEL_DECLARE is open, or will be */
 	bool		declare_opening;	/* the broker has not said so yet */
 	int			declares;		/* asked there, and not answered */
@@ -212,7 +213,7 @@ extern bool outbox_link_declare_closed(const OutboxLink *link, int code,
 
 /* in broker_socket.c */
 extern void outbox_link_socket_options(int fd, bool heartbeats);
-extern bool outbox_link_bytes_wait(int fd, int64 *unread_us);
+extern int	outbox_link_bytes_wait(int fd, int64 *unread_us);
 extern int64 outbox_link_unacknowledged(const OutboxLink *link);
 extern void outbox_link_measure_room(OutboxLink *link);
 extern void outbox_link_want_room(const OutboxLink *link);

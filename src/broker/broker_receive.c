@@ -30,10 +30,11 @@
 
 /*
  * The library makes a pool for each channel of which anything comes, be it a
- * heartbeat, and keeps them all: 500 kB make it hold 8 GB.  So it is weighed now and
- * then.  Four channels are in use, and their frames are released one by one.
+ * heartbeat, and keeps them all: 500 kB make it hold 8 GB, and WEIGH_BYTES what may be
+ * held.  So it is weighed now and then.  Four channels are in use, and their frames are released one by one.
  */
 #define WEIGH_MS			100
+#define WEIGH_BYTES			4096
 #define HELD_MAX_BYTES		((size_t) OUTBOX_READING_MAX_MB * 1024 * 1024)
 
 /* What is allocated beside the server's memory contexts; 0 where nobody tells. */
@@ -55,6 +56,7 @@ void
 outbox_link_weigh(OutboxLink *link)
 {
 	link->weighed_ms = outbox_link_now_ms();
+	link->unweighed_bytes = 0;
 	link->weight = foreign_bytes();
 }
 
@@ -63,9 +65,10 @@ holds_too_much(OutboxLink *link)
 {
 	int64		now_ms = outbox_link_now_ms();
 
-	if (now_ms - link->weighed_ms < WEIGH_MS)
+	if (link->unweighed_bytes < WEIGH_BYTES || now_ms - link->weighed_ms < WEIGH_MS)
 		return false;
 	link->weighed_ms = now_ms;
+	link->unweighed_bytes = 0;
 	return foreign_bytes() > link->weight + HELD_MAX_BYTES;
 }
 

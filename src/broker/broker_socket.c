@@ -79,12 +79,12 @@ arrival_us(struct msghdr *message)
 }
 
 /*
- * Has the socket bytes to read?  unread_us: since when; 0: unknown.  Answers may be left
+ * How many bytes has the socket to read?  unread_us: since when; 0: unknown.  Answers may be left
  * unread for a while (relay_wait_set.c), and their times are counted by when they came.
  * Of several segments that is the last one that is read whole.  FIONREAD is asked first,
  * since a look at an empty socket would take its error away from the library.
  */
-bool
+int
 outbox_link_bytes_wait(int fd, int64 *unread_us)
 {
 	static char peeked[PEEKED_BYTES];
@@ -101,17 +101,17 @@ outbox_link_bytes_wait(int fd, int64 *unread_us)
 
 	*unread_us = 0;
 	if (ioctl(fd, FIONREAD, &waiting) != 0 || waiting <= 0)
-		return false;
+		return 0;
 	message.msg_iov = &bytes;
 	message.msg_iovlen = 1;
 	message.msg_control = &control;
 	message.msg_controllen = sizeof(control);
 	if (recvmsg(fd, &message, MSG_PEEK | MSG_DONTWAIT) <= 0)
-		return true;
+		return waiting;
 	arrived = arrival_us(&message);
 	if (arrived != 0 && gettimeofday(&now, NULL) == 0)
 		*unread_us = (int64) now.tv_sec * 1000000 + now.tv_usec - arrived;
-	return true;
+	return waiting;
 }
 
 /* Bytes that were put and that the other side has not acknowledged. */

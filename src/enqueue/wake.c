@@ -29,6 +29,7 @@
 
 #include "access/transam.h"
 #include "access/xact.h"
+#include "access/xlog.h"
 #include "enqueue.h"
 #include "miscadmin.h"
 #include "nodes/pg_list.h"
@@ -109,6 +110,9 @@ wake_at_end(XactEvent event, void *arg)
 				OUTBOX_TEST_POINT("after_commit_intent");
 			return;
 		case XACT_EVENT_COMMIT:
+			if (pending.nranges > 0)
+				outbox_flushed_note(GetTopFullTransactionIdIfAny(), XactLastCommitEnd);
+			/* FALLTHROUGH */
 		case XACT_EVENT_PREPARE:
 			if (pending.armed)
 				announce(event == XACT_EVENT_PREPARE);

@@ -306,6 +306,7 @@ relay_create(void)
 										   ALLOCSET_DEFAULT_SIZES);
 	/* First of all: what is changed from here on is not what the process has. */
 	relay->database.settings = outbox_store_database_settings(cxt);
+	outbox_store_fence_ask(outbox_flushed_has);
 	relay->queue = outbox_queue_create(cxt);
 	outbox_routes_init(&relay->routes, relay->queue, cxt);
 	outbox_reader_init(&relay->reader, relay->queue, &relay->routes);

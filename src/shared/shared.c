@@ -94,6 +94,7 @@ static const struct
 }			parts[] = {
 	{"outbox", (void **) &outbox_shared, shared_size, init_shared},
 	{"outbox commit intents", (void **) &outbox_commit_intents, outbox_intent_size, outbox_intent_init},
+	{"outbox flushed transactions", (void **) &outbox_flushed, outbox_flushed_size, outbox_flushed_init},
 	{"outbox statistics", (void **) &outbox_stats, outbox_stats_size, outbox_stats_init},
 	{"outbox waiters", (void **) &outbox_waiters, outbox_waiters_size, outbox_waiters_init},
 	{"outbox recently settled", (void **) &outbox_recent_rings, outbox_recent_size, outbox_recent_init},

@@ -31,6 +31,10 @@ extern bool outbox_slot_lock_mine(void);
 extern Size outbox_intent_size(void);
 extern void outbox_intent_init(void);
 
+extern pg_atomic_uint64 *outbox_flushed;
+extern Size outbox_flushed_size(void);
+extern void outbox_flushed_init(void);
+
 extern Size outbox_stats_size(void);
 extern void outbox_stats_init(void);
 

@@ -30,6 +30,9 @@
 static XLogRecPtr fence = InvalidXLogRecPtr;
 static TransactionId last_xid = InvalidTransactionId;
 
+/* Asked first; see shared_flushed.c. */
+static bool (*is_flushed) (FullTransactionId xid);
+
 /*
  * The last transaction of this claim, if the commit log calls it committed, and that of
  * an earlier claim that has waited; with their epochs, as a number comes back.
@@ -48,6 +51,12 @@ static TransactionId last_xid = InvalidTransactionId;
  */
 static FullTransactionId last_committed;
 static FullTransactionId flushed;
+
+void
+outbox_store_fence_ask(bool (*known) (FullTransactionId xid))
+{
+	is_flushed = known;
+}
 
 void
 outbox_store_fence_reset(void)
@@ -91,6 +100,8 @@ outbox_store_fence_row(TransactionId xid)
 	next = ReadNextFullTransactionId();
 	full = with_epoch(xid, next);
 	last_committed = InvalidFullTransactionId;
+	if (is_flushed != NULL && is_flushed(full))
+		return;
 	if (FullTransactionIdEquals(full, flushed))
 	{
 		last_committed = full;

@@ -5,12 +5,13 @@
  *
  * Each is a backend with the state that wake.c and shared_intents.c keep in one:
  * these two are included here, and their static variables are put in place of the
- * backend whose turn it is.
+ * backend whose turn it is.  shared_flushed.c is, as backends write it.
  *
  *-------------------------------------------------------------------------
  */
 #include "wake.c"
 #include "shared_intents.c"
+#include "shared_flushed.c"
 
 #include "sim.h"
 #include "utils/fmgrprotos.h"
@@ -68,6 +69,18 @@ GetTopTransactionIdIfAny(void)
 		InvalidTransactionId;
 }
 
+FullTransactionId
+GetTopFullTransactionIdIfAny(void)
+{
+	return FullTransactionIdFromEpochAndXid(0, GetTopTransactionIdIfAny());
+}
+
+bool
+XLogNeedsFlush(XLogRecPtr record)
+{
+	return record > sim_flushed;
+}
+
 TransactionId
 GetTopTransactionId(void)
 {
@@ -122,8 +135,13 @@ leave(int p)
 static void
 event(XactEvent what)
 {
-	if (at_end != NULL && callback_registered)
-		at_end(what, NULL);
+	XLogRecPtr	of_relay = XactLastCommitEnd;
+
+	if (at_end == NULL || !callback_registered)
+		return;
+	XactLastCommitEnd = sim_txs[current].lsn;
+	at_end(what, NULL);
+	XactLastCommitEnd = of_relay;
 }
 
 static bool

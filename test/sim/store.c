@@ -1503,7 +1503,8 @@ sim_store_hash(uint64 hash)
 			const SimTx *max = &sim_txs[version->xmax];
 
 			hash = mix(hash, min->state * 4 + min->async * 2 + (min->lsn <= sim_flushed));
-			hash = mix(hash, min->order);
+			hash = mix(hash, min->order * 2 +
+					   outbox_flushed_has(FullTransactionIdFromEpochAndXid(0, FIRST_XID + version->xmin)));
 			if (version->xmax != 0)
 			{
 				hash = mix(hash, max->state * 4 + max->async * 2 + (max->lsn <= sim_flushed));

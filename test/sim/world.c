@@ -706,9 +706,11 @@ init_shared(void)
 		shared_bytes = offsetof(OutboxShared, slots) + sizeof(OutboxSlot);
 		outbox_shared = calloc(1, shared_bytes);
 		outbox_commit_intents = calloc(1, outbox_intent_size());
+		outbox_flushed = calloc(1, outbox_flushed_size());
 	}
 	memset(outbox_shared, 0, shared_bytes);
 	memset(outbox_commit_intents, 0, outbox_intent_size());
+	memset(outbox_flushed, 0, outbox_flushed_size());
 	SpinLockInit(&outbox_shared->mutex);
 	outbox_shared->nslots = 1;
 	outbox_shared->launcher_procno = -1;
@@ -1097,6 +1099,18 @@ hear(TransactionId xid, const OutboxRange *range, void *arg)
 	sim_learn(xid);
 	sim_learn(range->hi);
 	heard->visit(xid, range, heard->arg);
+}
+
+extern bool __real_outbox_flushed_has(FullTransactionId xid);
+extern bool __wrap_outbox_flushed_has(FullTransactionId xid);
+
+bool
+__wrap_outbox_flushed_has(FullTransactionId xid)
+{
+	bool		has = __real_outbox_flushed_has(xid);
+
+	sim_learn(has);
+	return has;
 }
 
 void

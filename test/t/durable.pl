@@ -211,6 +211,25 @@ rounds('C5: the same with retention 0',
 rounds('D9: synchronous_commit = off for the database',
 	'D9: the same, set for the database', 86400, $ROUNDS - 4 * $part, 'database');
 
+# --- What a producer has flushed is not flushed for again
+
+# The worker commits asynchronously between the commit of 'second' and its claim.
+begin();
+$node->stop_wal_writer;
+$checker->enqueue(1, prefix => 'settled');
+$consumer->wait_count(1);
+$node->test_point('after_claim wait 1');
+$checker->enqueue(1, prefix => 'first');
+$node->wait_test_point('after_claim');
+$checker->enqueue(1, prefix => 'second');
+my $flushed = $node->sql('SELECT pg_current_wal_flush_lsn()');
+$node->test_point_over;
+$consumer->wait_count(3);
+is($node->sql('SELECT pg_current_wal_flush_lsn()'), $flushed, 'a message of a flushed commit is sent without a flush');
+cmp_ok($node->sql(q{SELECT pg_current_wal_insert_lsn() - pg_current_wal_flush_lsn()}),
+	'>', 0, 'though the worker has committed since');
+$checker->check('flushed by the producer', [ $consumer->stop ]);
+
 # --- A11: immediate shutdown under load
 
 begin();

@@ -19,6 +19,7 @@
 #ifndef OUTBOX_SHARED_H
 #define OUTBOX_SHARED_H
 
+#include "access/transam.h"
 #include "clock.h"
 #include "datatype/timestamp.h"
 #include "port/atomics.h"
@@ -441,6 +442,14 @@ extern void outbox_intent_withdraw(void);
 typedef void (*OutboxIntentVisit) (TransactionId xid, const OutboxRange *range,
 								   void *arg);
 extern void outbox_intent_visit(OutboxIntentVisit visit, void *arg);
+
+/* --------------------------------------------------------- shared_flushed.c */
+
+/* Called when that transaction has committed, and commit is where its record ends. */
+extern void outbox_flushed_note(FullTransactionId xid, XLogRecPtr commit);
+
+/* Is it known that its commit is on disk? */
+extern bool outbox_flushed_has(FullTransactionId xid);
 
 /* ----------------------------------------------------------- shared_slots.c */
 

@@ -24,6 +24,7 @@
 #ifndef OUTBOX_STORE_H
 #define OUTBOX_STORE_H
 
+#include "access/transam.h"
 #include "identity.h"
 #include "message.h"
 #include "nodes/pg_list.h"
@@ -305,6 +306,9 @@ extern void outbox_store_check_holders(const pg_uuid_t *ids,
  */
 extern bool outbox_store_fence_is_commit(void);
 extern void outbox_store_fence_wait(void);
+
+/* known: is the commit of that transaction known to be on disk? */
+extern void outbox_store_fence_ask(bool (*known) (FullTransactionId xid));
 
 /* ----------------------------------------------------------- store_settle.c */
 

@@ -110,10 +110,9 @@ wake_at_end(XactEvent event, void *arg)
 				OUTBOX_TEST_POINT("after_commit_intent");
 			return;
 		case XACT_EVENT_COMMIT:
-			if (pending.nranges > 0)
-				outbox_flushed_note(GetTopFullTransactionIdIfAny(), XactLastCommitEnd);
-			/* FALLTHROUGH */
 		case XACT_EVENT_PREPARE:
+			if (event == XACT_EVENT_COMMIT && pending.nranges > 0)
+				outbox_flushed_note(GetTopFullTransactionIdIfAny(), XactLastCommitEnd);
 			if (pending.armed)
 				announce(event == XACT_EVENT_PREPARE);
 			break;

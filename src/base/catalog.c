@@ -407,19 +407,14 @@ outbox_open_index(Relation rel, const char *name, AttrNumber first,
  * A deferred trigger runs at the end of the transaction, when the statement that
  * was run as the owner is over.  Until PostgreSQL 17 the user is another one
  * then; from 18 on it is the owner, with the search_path of the caller.  The server
- * refuses it in a security-restricted operation, but does not say which it is;
- * the functions for operators are none, and what is deferrable there may have
- * been deferred by the caller (SET CONSTRAINTS).
+ * refuses it in a security-restricted operation, but does not say which it is.
  */
 
-/* Is it deferred, or could it be, and fired by such an event? */
+/* Is it deferred, and fired by such an event? */
 static bool
-defers(const Trigger *trigger, TriggerEvent event, bool restricted)
+defers(const Trigger *trigger, TriggerEvent event)
 {
-	/* The server's own run nobody's code. */
-	if (!restricted && trigger->tgisinternal)
-		return false;
-	if (!trigger->tgdeferrable || (restricted && !trigger->tginitdeferred) ||
+	if (!trigger->tgdeferrable || !trigger->tginitdeferred ||
 		trigger->tgenabled == TRIGGER_DISABLED ||
 		trigger->tgenabled == TRIGGER_FIRES_ON_REPLICA)
 		return false;
@@ -432,18 +427,16 @@ defers(const Trigger *trigger, TriggerEvent event, bool restricted)
 }
 
 void
-outbox_refuse_deferred(Relation rel, TriggerEvent event, bool acting)
+outbox_refuse_deferred(Relation rel, TriggerEvent event)
 {
-	bool		restricted = InSecurityRestrictedOperation();
-
-	if ((!restricted && !acting) || rel->trigdesc == NULL)
+	if (!InSecurityRestrictedOperation() || rel->trigdesc == NULL)
 		return;
 	for (int i = 0; i < rel->trigdesc->numtriggers; i++)
 	{
 		const Trigger *trigger = &rel->trigdesc->triggers[i];
 		char	   *constraint;
 
-		if (!defers(trigger, event, restricted))
+		if (!defers(trigger, event))
 			continue;
 		constraint = OidIsValid(trigger->tgconstraint) ?
 			get_constraint_name(trigger->tgconstraint) : NULL;
@@ -453,7 +446,6 @@ outbox_refuse_deferred(Relation rel, TriggerEvent event, bool acting)
 						constraint != NULL ? constraint : trigger->tgname,
 						RelationGetRelationName(rel)),
 				 errdetail("Messages are stored and settled as the owner of the table, and a trigger cannot run for it at the end of the transaction."),
-				 restricted ? errhint("Make the trigger or constraint INITIALLY IMMEDIATE.") :
-				 errhint("Make the trigger NOT DEFERRABLE.")));
+				 errhint("Make the trigger or constraint INITIALLY IMMEDIATE.")));
 	}
 }

@@ -34,11 +34,9 @@ extern Relation outbox_open_index(Relation rel, const char *name,
 								  AttrNumber first, AttrNumber second);
 
 /*
- * Where a statement runs as the owner for somebody else, in a security-restricted
- * operation or because the caller knows it (acting): an ERROR (0A000) that names
- * the trigger or constraint of rel which such an event defers.
+ * In a security-restricted operation: an ERROR (0A000) that names the trigger or
+ * constraint of rel which such an event defers.
  */
-extern void outbox_refuse_deferred(Relation rel, TriggerEvent event,
-								   bool acting);
+extern void outbox_refuse_deferred(Relation rel, TriggerEvent event);
 
 #endif							/* OUTBOX_CATALOG_H */

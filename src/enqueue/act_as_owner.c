@@ -151,14 +151,22 @@ fire_triggers(void)
 /*
  * For functions that SET outbox.as_owner.  Where this call has loaded the library the
  * server has just found that value; where it is refused it only warns, and this does not.
+ * The server ends the restricted operation with the SECURITY DEFINER function; elsewhere
+ * it would last as long as the session.
  */
 Datum
 outbox_act_as_owner(PG_FUNCTION_ARGS)
 {
+	Oid			userid;
+	int			context;
+
 	(void) fcinfo;
 	if (!as_owner)
 		(void) set_config_option("outbox.as_owner", "on", PGC_USERSET,
 								 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	GetUserIdAndSecContext(&userid, &context);
+	if ((context & SECURITY_LOCAL_USERID_CHANGE) != 0)
+		SetUserIdAndSecContext(userid, context | SECURITY_RESTRICTED_OPERATION);
 	fire_triggers();
 	PG_RETURN_VOID();
 }
@@ -196,12 +204,6 @@ outbox_act_end(const OutboxActing *acting)
 {
 	AtEOXact_GUC(false, acting->nestlevel);
 	SetUserIdAndSecContext(acting->userid, acting->context);
-}
-
-bool
-outbox_acting(void)
-{
-	return as_owner;
 }
 
 /* --------------------------------------------------------------- statements */

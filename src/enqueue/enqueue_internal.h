@@ -93,9 +93,6 @@ outbox_json_object(const char *text)
 
 /* act_as_owner.c */
 
-/* Does a statement run as the owner for another role, also by a function in SQL? */
-extern bool outbox_acting(void);
-
 /* As outbox_kept_plan_execute(), without parameters, with a receiver of what it returns. */
 extern int	outbox_kept_plan_execute_into(OutboxKeptPlan *kept, const char *sql,
 										  DestReceiver *dest);

@@ -70,7 +70,6 @@ outbox_change_trigger(PG_FUNCTION_ARGS)
 	TriggerData *trigdata = outbox_fired(fcinfo, "outbox_change_trigger");
 	Relation	rel = trigdata->tg_relation;
 
-	outbox_refuse_deferred(rel, trigdata->tg_event, outbox_acting());
 	if (outbox_is_relay || outbox_outlet_releases())
 		return PointerGetDatum(NULL);
 	if (strcmp(RelationGetRelationName(rel), "outbox") == 0)

@@ -614,8 +614,7 @@ outbox_row_trigger(PG_FUNCTION_ARGS)
 	const OutboxRoute *route;
 	bool		excluded;
 
-	outbox_refuse_deferred(trigdata->tg_relation, trigdata->tg_event,
-						   outbox_acting());
+	outbox_refuse_deferred(trigdata->tg_relation, trigdata->tg_event);
 	read_row(row, trigdata);
 	if (row->accepted && row->old != NULL)
 	{

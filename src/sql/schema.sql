@@ -82,7 +82,7 @@ AS 'MODULE_PATHNAME', 'outbox_act_as_owner'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION outbox_internal.outbox_act_as_owner() IS
-'First in each function that runs as its owner: loads the library, without which SET outbox.as_owner = on does nothing. Errors: 42501 an object of the extension belongs to another role.';
+'First in each function that runs as its owner: loads the library, without which SET outbox.as_owner = on does nothing, and begins a security-restricted operation. Errors: 42501 an object of the extension belongs to another role.';
 
 CREATE FUNCTION outbox_internal.outbox_lock_table(relation oid, mode text, wait boolean)
 RETURNS void

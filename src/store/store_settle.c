@@ -101,12 +101,12 @@ refuse_deferred(Oid table, OutboxArchive archive)
 	Oid			relid = get_relname_relid("outbox_archive",
 										  RelationGetNamespace(rel));
 
-	outbox_refuse_deferred(rel, TRIGGER_EVENT_DELETE, false);
+	outbox_refuse_deferred(rel, TRIGGER_EVENT_DELETE);
 	table_close(rel, NoLock);
 	if (archive == OUTBOX_ARCHIVE_NONE || !OidIsValid(relid))
 		return;
 	rel = table_open(relid, AccessShareLock);
-	outbox_refuse_deferred(rel, TRIGGER_EVENT_INSERT, false);
+	outbox_refuse_deferred(rel, TRIGGER_EVENT_INSERT);
 	table_close(rel, NoLock);
 }
 

@@ -595,7 +595,8 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
 	IF NEW.paused THEN
-		NEW.paused_by := coalesce(NEW.paused_by, outbox_internal.outbox_acting_role());
+		/* As outbox_acting_role(), whose schema the role that changes the row may not use. */
+		NEW.paused_by := coalesce(NEW.paused_by, nullif(current_setting('role'), 'none')::name, session_user);
 		NEW.paused_at := coalesce(NEW.paused_at, clock_timestamp());
 	ELSE
 		NEW.paused_by := NULL;
@@ -5092,7 +5093,7 @@ WHERE d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e' AND e.extname 
 
 /*
  * Defaults of columns of outbox, the expression of an index, conditions of triggers,
- * the CHECK of outbox_route, a trigger of it, and what is behind outboxevent and
+ * the CHECK of outbox_route, and what is behind outboxevent and
  * outbox_messages: whoever may use these must be able to evaluate them.
  */
 GRANT EXECUTE ON FUNCTION
@@ -5100,7 +5101,6 @@ GRANT EXECUTE ON FUNCTION
 	outbox_internal.outbox_key_hash(text, text, text),
 	outbox_internal.outbox_printable(text),
 	outbox_internal.outbox_claim_hash(uuid),
-	outbox_internal.outbox_acting_role(),
 	outbox_internal.outbox_restoring(),
 	outbox_internal.outbox_route_allowed(text, text, text, text, integer, text, text, boolean, text, interval, text, text, text, integer, text, jsonb, name),
 	outbox_internal.outbox_event_rows(),

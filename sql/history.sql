@@ -76,11 +76,20 @@ SELECT * FROM pauses WHERE what = 'q';
 INSERT INTO outbox_route (name, paused) VALUES ('r', true);
 SELECT paused, paused_by = session_user AS own, now FROM pauses WHERE what = 'r';
 -- a role that may change the table needs no right on functions
-GRANT SELECT (name), UPDATE (paused) ON outbox_route TO regress_outbox_operator;
-SET ROLE regress_outbox_operator;
+GRANT SELECT (name), UPDATE (paused), INSERT (name, paused) ON outbox_route TO regress_outbox_operator;
+GRANT UPDATE (paused) ON outbox_control TO regress_outbox_operator;
+-- (a new session has no plan of another role's)
+\c -
+SET search_path = public, outbox_regress;
+BEGIN;
+UPDATE outbox_control SET paused = false;
+SET LOCAL ROLE regress_outbox_operator;
 UPDATE outbox_route SET paused = true WHERE name = 'q';
+INSERT INTO outbox_route (name, paused) VALUES ('s', true);
+UPDATE outbox_control SET paused = true;
 RESET ROLE;
-SELECT paused, paused_by, now FROM pauses WHERE what = 'q';
+SELECT what, paused, paused_by, now FROM pauses WHERE what <> 'r' AND paused ORDER BY what;
+ROLLBACK;
 DELETE FROM outbox_route WHERE name IN ('q', 'r');
 
 -- A restore brings them as they were, and a pause from before it keeps its own

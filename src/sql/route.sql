@@ -242,7 +242,8 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
 	IF NEW.paused THEN
-		NEW.paused_by := coalesce(NEW.paused_by, outbox_internal.outbox_acting_role());
+		/* As outbox_acting_role(), whose schema the role that changes the row may not use. */
+		NEW.paused_by := coalesce(NEW.paused_by, nullif(current_setting('role'), 'none')::name, session_user);
 		NEW.paused_at := coalesce(NEW.paused_at, clock_timestamp());
 	ELSE
 		NEW.paused_by := NULL;

@@ -20,7 +20,7 @@ my $MARKER = 'Pay10adMarker';
 
 # What is for the owner, and other functions.  So is outbox_internal, but for what is granted.
 my %NOBODY = map { $_ => 1 } qw(outbox_adopt outbox_key_number outbox_archive outbox_seq_seq outbox_history_id_seq outbox_job_id_seq);
-my @EVERYBODY = qw(outbox_uuid7 outbox_internal.outbox_acting_role outbox_internal.outbox_claim_hash
+my @EVERYBODY = qw(outbox_uuid7 outbox_internal.outbox_claim_hash
 	outbox_internal.outbox_origin outbox_internal.outbox_key_hash outbox_internal.outbox_printable
   outbox_internal.outbox_restoring outbox_internal.outbox_route_allowed outbox_internal.outbox_event_rows);
 

@@ -69,12 +69,10 @@ outbox_lock_relation(Oid relid, LOCKMODE mode, bool wait)
 				 errmsg("relation with OID %u does not exist", relid)));
 }
 
-/* EXECUTE is the owner's, who may be anybody: so only of his own tables, as ALTER TABLE. */
-Datum
-outbox_lock_table(PG_FUNCTION_ARGS)
+/* EXECUTE is the owner's, who may be anybody: so only of their own tables, as ALTER TABLE. */
+static void
+lock_own_relation(Oid relid, LOCKMODE mode, bool wait)
 {
-	Oid			relid = PG_GETARG_OID(0);
-
 	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
 
 	if (HeapTupleIsValid(tuple))
@@ -85,8 +83,14 @@ outbox_lock_table(PG_FUNCTION_ARGS)
 			aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_TABLE, NameStr(form->relname));
 		ReleaseSysCache(tuple);
 	}
-	outbox_lock_relation(relid, mode_of(text_to_cstring(PG_GETARG_TEXT_PP(1))),
-				PG_GETARG_BOOL(2));
+	outbox_lock_relation(relid, mode, wait);
+}
+
+Datum
+outbox_lock_table(PG_FUNCTION_ARGS)
+{
+	lock_own_relation(PG_GETARG_OID(0), mode_of(text_to_cstring(PG_GETARG_TEXT_PP(1))),
+					  PG_GETARG_BOOL(2));
 	PG_RETURN_VOID();
 }
 
@@ -135,7 +139,7 @@ outbox_alter_table(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("not a command of ALTER TABLE that changes the table itself")));
 	mode = AlterTableGetLockLevel(stmt->cmds);
-	outbox_lock_relation(relid, mode, true);
+	lock_own_relation(relid, mode, true);
 	memset(&context, 0, sizeof(context));
 	context.pstmt = makeNode(PlannedStmt);
 	context.pstmt->commandType = CMD_UTILITY;

@@ -4902,15 +4902,19 @@ BEGIN ATOMIC
 	FROM granted g
 	UNION ALL
 	SELECT 'grants', false,
-		format('May run code as the owner of "%s", with a trigger: %s.', c.relname,
-			string_agg(CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END, ', ' ORDER BY a.grantee)),
-		format('REVOKE TRIGGER ON %s FROM them.', c.oid::regclass)
+		format(CASE a.privilege_type WHEN 'TRIGGER' THEN 'May run code as the owner of "%s", with a trigger: %s.'
+				ELSE 'May stop what deletes from "%s", with a foreign key: %s.' END, c.relname,
+			string_agg(DISTINCT CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END, ', ')),
+		format('REVOKE %s ON %s FROM them.', a.privilege_type, c.oid::regclass)
 	FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'outbox'
 		JOIN pg_class c ON d.classid = 'pg_class'::regclass AND c.oid = d.objid,
-		aclexplode(c.relacl) a
+		LATERAL (SELECT c.relacl UNION ALL
+			SELECT t.attacl FROM pg_attribute t WHERE t.attrelid = c.oid AND NOT t.attisdropped) l(acl),
+		aclexplode(l.acl) a
 	WHERE d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e'
-		AND a.privilege_type = 'TRIGGER' AND a.grantee <> c.relowner
-	GROUP BY c.oid, c.relname
+		AND (a.privilege_type = 'TRIGGER' OR a.privilege_type = 'REFERENCES' AND c.relkind = 'r')
+		AND a.grantee <> c.relowner
+	GROUP BY c.oid, c.relname, a.privilege_type
 	UNION ALL
 	SELECT 'grants', false,
 		format('Route "%s" names roles in enqueue_roles that do not exist: %s.', r.name,

@@ -85,6 +85,8 @@ FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid
 WHERE e.extname = 'outbox' AND a.grantee IN (0, 'regress_outbox_default'::regrole) AND a.privilege_type <> 'EXECUTE'
 	OR a.grantee = 'regress_outbox_default'::regrole;
 GRANT TRIGGER ON outbox TO regress_outbox_default;
+GRANT REFERENCES (id, seq) ON outbox TO regress_outbox_default, PUBLIC;
+GRANT REFERENCES ON outbox_history TO regress_outbox_default;
 SELECT ok, detail, hint FROM outbox_preflight() WHERE "check" = 'grants';
 -- an owner who is not a superuser locks what is his
 GRANT USAGE ON SCHEMA outbox_internal TO regress_outbox_default;

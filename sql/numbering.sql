@@ -105,11 +105,16 @@ CREATE TRIGGER leave_out BEFORE INSERT ON outbox_key_number FOR EACH ROW EXECUTE
 SELECT outbox_enqueue('e', '{}', NULL, '8', route => 'key');
 DROP TRIGGER leave_out ON outbox_key_number;
 
--- what is not stored takes none, whoever has the id
+-- what is not stored takes none, and does not lock the row of another route that has the id
 TRUNCATE outbox, outbox_key_number;
+INSERT INTO outbox_new (id, event_type, payload, route) VALUES ('00000000-0000-7000-8000-000000000001', 'e', '{}', 'plain');
+INSERT INTO outbox_new (id, event_type, payload, aggregate_id, route) VALUES ('00000000-0000-7000-8000-000000000001', 'e', '{}', '1', 'key')
+ON CONFLICT (id) DO NOTHING;
+SELECT outbox_enqueue('e', '{}', NULL, '1', route => 'key', message_id => '00000000-0000-7000-8000-000000000001') IS NULL;
+SELECT xmax FROM outbox;
 INSERT INTO outbox_new (id, event_type, payload, aggregate_id, route)
-SELECT format('00000000-0000-7000-8000-%s', lpad(n::text, 12, '0'))::uuid, 'e', '{}', '1', r
-FROM (VALUES ('plain', 1), ('key', 1), ('key', 2), ('key', 2), ('key', 1), ('key', 3)) v(r, n)
+SELECT format('00000000-0000-7000-8000-%s', lpad(n::text, 12, '0'))::uuid, 'e', '{}', '1', 'key'
+FROM unnest('{2, 2, 3}'::int[]) n
 ON CONFLICT (id) DO NOTHING;
 INSERT INTO outbox_new (id, event_type, payload, aggregate_id, route)
 VALUES ('00000000-0000-7000-8000-000000000003', 'e', '{}', '1', 'key'), ('00000000-0000-7000-8000-000000000004', 'e', '{}', '1', 'key')

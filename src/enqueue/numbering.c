@@ -29,6 +29,7 @@
 #include "commands/sequence.h"
 #include "compat.h"
 #include "enqueue_internal.h"
+#include "message.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
@@ -59,12 +60,24 @@ outbox_draw_seq(Relation rel)
 	return nextval_internal(seq_sequence(rel), false);
 }
 
+/* As the unique index says it, which is not asked for what ON CONFLICT leaves out. */
+static void
+refuse_other_route(Relation rel, const pg_uuid_t *id)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_UNIQUE_VIOLATION),
+			 errmsg("duplicate key value violates unique constraint \"%s\"", "outbox_pkey"),
+			 errdetail("Key (id)=(%s) already exists.", outbox_id_text(id)),
+			 errtableconstraint(rel, "outbox_pkey")));
+}
+
 /*
- * Is there a message of that id?  It stays until this transaction ends: one that was removed
- * before its INSERT would be stored, without a number.
+ * Does the route have a message of that id?  It stays until this transaction ends: one that
+ * was removed before its INSERT would be stored, without a number.  A message of another
+ * route is not locked, since its key would wait for a role that may not use that route.
  */
 static bool
-hold_message(Relation rel, const pg_uuid_t *id)
+hold_message(Relation rel, const char *route, const pg_uuid_t *id)
 {
 	Relation	index = outbox_open_index(rel, "outbox_pkey", COL_ID, 0);
 	Snapshot	snapshot;
@@ -84,7 +97,11 @@ hold_message(Relation rel, const pg_uuid_t *id)
 	if (index_getnext_slot(scan, ForwardScanDirection, slot))
 	{
 		ItemPointerData tid = slot->tts_tid;
+		bool		isnull;
+		Datum		its_route = slot_getattr(slot, COL_ROUTE, &isnull);
 
+		if (isnull || strcmp(TextDatumGetCString(its_route), route) != 0)
+			refuse_other_route(rel, id);
 		held = table_tuple_lock(rel, &tid, snapshot, slot, GetCurrentCommandId(false),
 								LockTupleKeyShare, LockWaitBlock,
 								TUPLE_LOCK_FLAG_LOCK_UPDATE_IN_PROGRESS |
@@ -139,7 +156,7 @@ outbox_number_key(Relation rel, const char *route, int64 key_hash, const pg_uuid
 		*seq = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2, &isnull));
 	if (isnull)
 		elog(ERROR, "a number of the table \"outbox_key_number\" is null");
-	counted = id == NULL || !hold_message(rel, id);
+	counted = id == NULL || !hold_message(rel, route, id);
 	if (!counted)
 		run(&give_back, GIVE_BACK_SQL, 2, values, SPI_OK_UPDATE);
 	outbox_act_end(&acting);

@@ -27,7 +27,7 @@ MUTATIONS = (
      "numbers of a key in the order in which it is published",
      ["isolation/key-numbers"]),
     ("number-of-nothing", "src/enqueue/numbering.c",
-     "counted = id == NULL || !hold_message(rel, id);",
+     "counted = id == NULL || !hold_message(rel, route, id);",
      "counted = true;",
      "An INSERT that ON CONFLICT DO NOTHING leaves out takes no number of its key",
      ["regress/numbering"]),

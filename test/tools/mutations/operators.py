@@ -1,6 +1,19 @@
 """Mutations of operators: what operators call and set: repairs, retention, privileges, upgrades."""
 
 MUTATIONS = (
+    ("operators-unrestricted", "src/enqueue/act_as_owner.c",
+     "if ((context & SECURITY_LOCAL_USERID_CHANGE) != 0)", "if (false)",
+     "No deferred trigger runs after a function for operators",
+     ["regress/deferred"]),
+    ("locks-before-owner", "src/enqueue/relations.c",
+     "	lock_own_relation(relid, mode, true);", "	outbox_lock_relation(relid, mode, true);",
+     "A role that does not own a table does not wait for its lock",
+     ["isolation/alter-table"]),
+    ("pause-needs-internal", "outbox--1.0.sql",
+     "coalesce(NEW.paused_by, nullif(current_setting('role'), 'none')::name, session_user);",
+     "coalesce(NEW.paused_by, outbox_internal.outbox_acting_role());",
+     "A role that may change outbox_route by hand can pause a route",
+     ["regress/history"]),
     ("null-is-all-ids", "src/external/lease.c",
      "	if (array != NULL && is_default(array))",
      "	if (array == NULL || is_default(array))",

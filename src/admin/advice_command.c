@@ -12,11 +12,11 @@
 #include "postgres.h"
 
 #include "admin_internal.h"
-#include "catalog.h"
 #include "catalog/pg_authid.h"
 #include "lib/stringinfo.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
+#include "own_relations.h"
 #include "printable.h"
 #include "settings.h"
 #include "uri.h"

@@ -27,6 +27,7 @@
 #include "columns.h"
 #include "compat.h"
 #include "enqueue.h"
+#include "own_relations.h"
 #include "storage/lmgr.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
@@ -86,10 +87,10 @@ try_lock(Oid relid)
 Datum
 outbox_try_lock_tables(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_BOOL(try_lock(outbox_relation_oid("outbox_control")) &&
-				   try_lock(outbox_relation_oid("outbox_route")) &&
-				   try_lock(outbox_relation_oid("outbox_job")) &&
-				   try_lock(outbox_relation_oid("outbox")));
+	PG_RETURN_BOOL(try_lock(outbox_find_relation(OUTBOX_REL_CONTROL)) &&
+				   try_lock(outbox_find_relation(OUTBOX_REL_ROUTE)) &&
+				   try_lock(outbox_find_relation(OUTBOX_REL_JOB)) &&
+				   try_lock(outbox_find_relation(OUTBOX_REL_OUTBOX)));
 }
 
 /* ---------------------------------------------------------------- counting */
@@ -273,7 +274,7 @@ Datum
 outbox_backlog_sample(PG_FUNCTION_ARGS)
 {
 	int			max_entries = PG_GETARG_INT32(0);
-	Oid			relid = outbox_relation_oid("outbox");
+	Oid			relid = outbox_find_relation(OUTBOX_REL_OUTBOX);
 	Sample	   *sample = palloc0(sizeof(Sample));
 	Relation	rel;
 

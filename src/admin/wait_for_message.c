@@ -25,6 +25,7 @@
 #include "fmgr.h"
 #include "message.h"
 #include "miscadmin.h"
+#include "own_relations.h"
 #include "shared.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
@@ -56,12 +57,11 @@ static const char *const names[] = {
 	[UNKNOWN] = "unknown",
 };
 
-/* Who asks, and of which extension. */
+/* Who asks, and of whose tables. */
 typedef struct Asker
 {
 	Oid			user;			/* the current one, before the look as the
 								 * owner */
-	Oid			schema;
 	Oid			owner;			/* of the tables */
 } Asker;
 
@@ -79,7 +79,7 @@ static bool
 may_know(const Asker *asker, const char *route)
 {
 	return has_privs_of_role(asker->user, asker->owner) ||
-		outbox_route_allows(asker->schema, asker->owner, route, asker->user);
+		outbox_route_allows(asker->owner, route, asker->user);
 }
 
 /* OutboxAskRoute */
@@ -87,7 +87,7 @@ static bool
 may_know_hashed(uint64 hash, void *arg)
 {
 	const Asker *asker = arg;
-	char	   *route = outbox_route_of_hash(asker->schema, asker->owner, hash);
+	char	   *route = outbox_route_of_hash(asker->owner, hash);
 
 	return route != NULL && may_know(asker, route);
 }
@@ -161,9 +161,9 @@ look_as_owner(const pg_uuid_t *id, Asker *asker)
 }
 
 static State
-look(Oid schema, const pg_uuid_t *id)
+look(const pg_uuid_t *id)
 {
-	Asker		asker = {GetUserId(), schema, outbox_owner_of_relation(outbox_find_table(schema))};
+	Asker		asker = {GetUserId(), outbox_owner_of_relation(outbox_relation(OUTBOX_REL_OUTBOX))};
 	OutboxActing acting;
 	State		state;
 
@@ -182,9 +182,9 @@ look(Oid schema, const pg_uuid_t *id)
 /* ------------------------------------------------------------------ waiting */
 
 static State
-wait_for(Oid schema, const pg_uuid_t *id, OutboxMonoTime deadline)
+wait_for(const pg_uuid_t *id, OutboxMonoTime deadline)
 {
-	State		state = look(schema, id);
+	State		state = look(id);
 
 	/* A worker may have left the answer unread: it looks now who waits. */
 	if (state == PENDING && !outbox_mono_reached(deadline, outbox_mono_now()))
@@ -200,7 +200,7 @@ wait_for(Oid schema, const pg_uuid_t *id, OutboxMonoTime deadline)
 			case OUTBOX_VERDICT_FAILED:
 				return FAILED;
 			case OUTBOX_VERDICT_LOOK:
-				state = look(schema, id);
+				state = look(id);
 				if (state != PENDING || outbox_mono_reached(deadline, now))
 					return state;
 				continue;
@@ -209,7 +209,7 @@ wait_for(Oid schema, const pg_uuid_t *id, OutboxMonoTime deadline)
 		}
 		/* Once more: a prepared transaction that commits tells nobody. */
 		if (outbox_mono_reached(deadline, now))
-			return look(schema, id);
+			return look(id);
 		(void) WaitLatch(MyLatch,
 						 WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 						 outbox_mono_ms_until(deadline, now),
@@ -230,14 +230,14 @@ end_waiting(int code, Datum arg)
 }
 
 static State
-wait_registered(Oid schema, const pg_uuid_t *id, OutboxMonoTime deadline)
+wait_registered(const pg_uuid_t *id, OutboxMonoTime deadline)
 {
 	State		state;
 
 	outbox_waiter_begin(id);
 	PG_ENSURE_ERROR_CLEANUP(end_waiting, (Datum) 0);
 	{
-		state = wait_for(schema, id, deadline);
+		state = wait_for(id, deadline);
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(end_waiting, (Datum) 0);
 	outbox_waiter_end();
@@ -268,7 +268,6 @@ timeout_us(FunctionCallInfo fcinfo)
 Datum
 outbox_wait(PG_FUNCTION_ARGS)
 {
-	Oid			schema = get_func_namespace(fcinfo->flinfo->fn_oid);
 	OutboxMonoTime deadline;
 	const pg_uuid_t *id;
 	State		state;
@@ -282,7 +281,7 @@ outbox_wait(PG_FUNCTION_ARGS)
 	/* Nobody here is told what the primary's relay does. */
 	PreventCommandDuringRecovery("outbox_wait()");
 	/* Without the library there is no relay that it could wait for. */
-	state = outbox_shared == NULL ? look(schema, id) :
-		wait_registered(schema, id, deadline);
+	state = outbox_shared == NULL ? look(id) :
+		wait_registered(id, deadline);
 	PG_RETURN_TEXT_P(cstring_to_text(names[state]));
 }

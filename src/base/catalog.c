@@ -45,6 +45,7 @@
 #include "catalog/pg_type.h"
 #include "commands/extension.h"
 #include "miscadmin.h"
+#include "own_relations.h"
 #include "storage/lmgr.h"
 #include "utils/acl.h"
 #include "utils/array.h"
@@ -288,15 +289,12 @@ look_at_all(Oid extension, Oid *outbox)
 	char	   *different;
 
 	looking_stale = false;
-	*outbox = get_relname_relid("outbox", outbox_extension_schema());
+	*outbox = creating_extension || IsBinaryUpgrade ?
+		outbox_find_relation(OUTBOX_REL_OUTBOX) : outbox_relation(OUTBOX_REL_OUTBOX);
+	if (!OidIsValid(*outbox))
+		return NULL;
 	look.owner = outbox_owner_of_relation(*outbox);
 	look_at_dependents(&look, ExtensionRelationId, extension, DEPENDENCY_EXTENSION);
-	if (!list_member_oid(look.relations, *outbox))
-	{
-		*outbox = InvalidOid;
-		return creating_extension || IsBinaryUpgrade ? NULL :
-			pstrdup("table \"outbox\" of the extension \"outbox\" was renamed or moved");
-	}
 	if (OidIsValid(look.schema))
 		look_at_dependents(&look, NamespaceRelationId, look.schema, DEPENDENCY_NORMAL);
 	different = compare_schema(look.schema, look.owner);
@@ -329,7 +327,7 @@ outbox_owners_differ(void)
 	if (!OidIsValid(extension))
 		return NULL;
 	different = look_at_all(extension, &outbox);
-	if (different != NULL && OidIsValid(outbox))
+	if (different != NULL)
 	{
 		/*
 		 * A commit that gave all of them another owner may have been seen in
@@ -340,27 +338,6 @@ outbox_owners_differ(void)
 		UnlockRelationOid(outbox, AccessShareLock);
 	}
 	return different;
-}
-
-/* That was chosen at CREATE EXTENSION. */
-Oid
-outbox_extension_schema(void)
-{
-	Relation	extensions = table_open(ExtensionRelationId, AccessShareLock);
-	Oid			schema = InvalidOid;
-	ScanKeyData key;
-	SysScanDesc scan;
-	HeapTuple	tuple;
-
-	ScanKeyInit(&key, Anum_pg_extension_extname, BTEqualStrategyNumber, F_NAMEEQ,
-				CStringGetDatum("outbox"));
-	scan = systable_beginscan(extensions, ExtensionNameIndexId, true, NULL, 1, &key);
-	tuple = systable_getnext(scan);
-	if (HeapTupleIsValid(tuple))
-		schema = ((Form_pg_extension) GETSTRUCT(tuple))->extnamespace;
-	systable_endscan(scan);
-	table_close(extensions, AccessShareLock);
-	return schema;
 }
 
 static bool

@@ -22,9 +22,6 @@ extern Oid	outbox_owner_of_relation(Oid relid);
 #define OUTBOX_OWNERS_HINT \
 	"Give all objects of the extension one owner, by ALTER TABLE ... OWNER TO, ALTER FUNCTION ... OWNER TO or REASSIGN OWNED."
 
-/* InvalidOid: the database does not have the extension. */
-extern Oid	outbox_extension_schema(void);
-
 /*
  * The index of rel with that name, open and locked, if it is a valid B-tree that
  * begins with these columns (second 0: one) in ascending order; else NULL.  Other

@@ -307,7 +307,7 @@ name_trigger(void *arg)
 static void
 capture_all(Capture *capture, const TriggerData *trigdata)
 {
-	Relation	outbox = outbox_open_table(get_func_namespace(capture->function));
+	Relation	outbox = outbox_open_table();
 
 	if (TRIGGER_FIRED_BY_TRUNCATE(trigdata->tg_event))
 		capture_truncate(capture, outbox);

@@ -29,6 +29,7 @@
 #include "commands/extension.h"
 #include "enqueue.h"
 #include "miscadmin.h"
+#include "own_relations.h"
 #include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
@@ -109,11 +110,11 @@ check_created(Oid trigger)
 static void
 check_sender(const Capture *capture)
 {
-	Relation	outbox = table_open(outbox_find_table(get_func_namespace(capture->function)),
+	Relation	outbox = table_open(outbox_relation(OUTBOX_REL_OUTBOX),
 									AccessShareLock);
 
 	outbox_capture_check_owner(capture);
-	(void) outbox_permitted_route(RelationGetNamespace(outbox), outbox->rd_rel->relowner,
+	(void) outbox_permitted_route(outbox->rd_rel->relowner,
 								  TextDatumGetCString(capture->route), capture->owner);
 	table_close(outbox, NoLock);
 }

@@ -461,7 +461,7 @@ outbox_capture_fill(Capture *capture, Relation outbox, CaptureMessage *message)
 	outbox_capture_format_end(nestlevel);
 
 	/* From here on nobody's code runs, which could look up another route. */
-	route = outbox_usable_route(RelationGetNamespace(outbox), outbox->rd_rel->relowner,
+	route = outbox_usable_route(outbox->rd_rel->relowner,
 								TextDatumGetCString(capture->route), capture->owner);
 	check_key(capture, message, route);
 	fit(capture, message, &payload, route);

@@ -312,7 +312,7 @@ set_route(Event *event, Relation rel)
 	text	   *type = text_column(event->row, EVENT_AGGREGATETYPE);
 
 	if (type != NULL &&
-		outbox_route_exists(RelationGetNamespace(rel), rel->rd_rel->relowner,
+		outbox_route_exists(rel->rd_rel->relowner,
 							text_to_cstring(type)))
 		pass(event, EVENT_AGGREGATETYPE, COL_ROUTE);
 	else
@@ -396,7 +396,7 @@ set_headers(Event *event)
 
 /* Returns the row as it is now, with its id; NULL if a trigger has left it out. */
 static HeapTuple
-insert_event(TriggerData *trigdata, Oid schema)
+insert_event(TriggerData *trigdata)
 {
 	TupleDesc	desc = RelationGetDescr(trigdata->tg_relation);
 	Relation	rel;
@@ -406,7 +406,7 @@ insert_event(TriggerData *trigdata, Oid schema)
 
 	event.row = get_row(trigdata, trigdata->tg_trigslot);
 	memset(event.isnull, true, sizeof(event.isnull));
-	rel = outbox_open_table(schema);
+	rel = outbox_open_table();
 	pass(&event, EVENT_ID, COL_ID);
 	pass(&event, EVENT_TYPE, COL_EVENT_TYPE);
 	pass(&event, EVENT_AGGREGATETYPE, COL_AGGREGATE_TYPE);
@@ -491,8 +491,7 @@ outbox_event_trigger(PG_FUNCTION_ARGS)
 				 errmsg("function \"%s\" must be fired INSTEAD OF INSERT, UPDATE or DELETE",
 						"outbox_event_trigger")));
 	if (TRIGGER_FIRED_BY_INSERT(trigdata->tg_event))
-		return PointerGetDatum(insert_event(trigdata,
-											RelationGetNamespace(trigdata->tg_relation)));
+		return PointerGetDatum(insert_event(trigdata));
 	if (TRIGGER_FIRED_BY_DELETE(trigdata->tg_event))
 		return PointerGetDatum(delete_event(trigdata));
 	if (!is_unchanged(trigdata))

@@ -300,10 +300,10 @@ fill_gaps(Batch *batch)
 }
 
 static void
-enqueue_all(Batch *batch, Oid schema, Jsonb *messages)
+enqueue_all(Batch *batch, Jsonb *messages)
 {
 	ErrorContextCallback context;
-	Relation	rel = outbox_open_table(schema);
+	Relation	rel = outbox_open_table();
 
 	context.callback = name_element;
 	context.arg = batch;
@@ -348,7 +348,7 @@ outbox_enqueue_batch(PG_FUNCTION_ARGS)
 	MemoryContextSwitchTo(old);
 	batch.ids = begin_ids(&batch);
 
-	enqueue_all(&batch, get_func_namespace(fcinfo->flinfo->fn_oid), messages);
+	enqueue_all(&batch, messages);
 	tuplestore_end(batch.rows);
 	rsinfo->returnMode = SFRM_Materialize;
 	rsinfo->setResult = batch.ids;

@@ -26,6 +26,7 @@
 #include "executor/spi.h"
 #include "message.h"
 #include "miscadmin.h"
+#include "own_relations.h"
 #include "settings.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
@@ -97,23 +98,11 @@ outbox_uuid7(PG_FUNCTION_ARGS)
 
 /* -------------------------------------------------------- before the INSERT */
 
-Oid
-outbox_find_table(Oid schema)
-{
-	Oid			relid = get_relname_relid("outbox", schema);
-
-	if (!OidIsValid(relid))
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_TABLE),
-				 errmsg("table \"outbox\" of the extension \"outbox\" does not exist")));
-	return relid;
-}
-
 Relation
-outbox_open_table(Oid schema)
+outbox_open_table(void)
 {
 	PreventCommandIfReadOnly("INSERT");
-	return table_open(outbox_find_table(schema), RowExclusiveLock);
+	return table_open(outbox_relation(OUTBOX_REL_OUTBOX), RowExclusiveLock);
 }
 
 const OutboxRoute *
@@ -124,7 +113,7 @@ outbox_enqueue_check_route(Relation rel, Oid role, const Datum *values,
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("route must not be null")));
-	return outbox_usable_route(RelationGetNamespace(rel), rel->rd_rel->relowner,
+	return outbox_usable_route(rel->rd_rel->relowner,
 							   TextDatumGetCString(values[COL_ROUTE - 1]), role);
 }
 
@@ -233,7 +222,7 @@ outbox_enqueue_row(Relation rel, Oid role, Datum *values, bool *isnull)
 Relation
 outbox_enqueue_arguments(FunctionCallInfo fcinfo, int first, Datum *values, bool *isnull)
 {
-	Relation	rel = outbox_open_table(get_func_namespace(fcinfo->flinfo->fn_oid));
+	Relation	rel = outbox_open_table();
 
 	memset(isnull, true, sizeof(bool) * OUTBOX_COLUMNS);
 	for (int i = 0; i < OUTBOX_ENQUEUE_ARGUMENTS; i++)

@@ -149,7 +149,7 @@ extern void outbox_route_refuse_truncation(Oid relid);
 /* numbering.c: numbers of messages that consumers can check order and gaps by */
 
 /* The next seq of the table outbox, open as rel. */
-extern int64 outbox_draw_seq(Relation rel);
+extern int64 outbox_draw_seq(void);
 
 /* Would outbox_number_key() wait now?  For the relay, which should not. */
 extern bool outbox_key_is_being_numbered(const char *route, int64 key_hash);

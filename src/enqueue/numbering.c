@@ -30,6 +30,7 @@
 #include "compat.h"
 #include "enqueue_internal.h"
 #include "message.h"
+#include "own_relations.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
@@ -42,22 +43,10 @@
 #define GIVE_BACK_SQL \
 	"UPDATE outbox_internal.outbox_key_number SET last = last - 1 WHERE route = $1 AND key_hash = $2"
 
-static Oid
-seq_sequence(Relation rel)
-{
-	Oid			relid = get_relname_relid("outbox_seq_seq", RelationGetNamespace(rel));
-
-	if (!OidIsValid(relid))
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_TABLE),
-				 errmsg("sequence \"outbox_seq_seq\" of the extension \"outbox\" does not exist")));
-	return relid;
-}
-
 int64
-outbox_draw_seq(Relation rel)
+outbox_draw_seq(void)
 {
-	return nextval_internal(seq_sequence(rel), false);
+	return nextval_internal(outbox_relation(OUTBOX_REL_SEQ), false);
 }
 
 /* As the unique index says it, which is not asked for what ON CONFLICT leaves out. */
@@ -141,7 +130,7 @@ outbox_number_key(Relation rel, const char *route, int64 key_hash, const pg_uuid
 
 	values[0] = CStringGetTextDatum(route);
 	values[1] = Int64GetDatum(key_hash);
-	values[2] = ObjectIdGetDatum(seq_sequence(rel));
+	values[2] = ObjectIdGetDatum(outbox_relation(OUTBOX_REL_SEQ));
 	SPI_connect();
 	outbox_act_begin(&acting, rel->rd_rel->relowner, false);
 	run(&count, NUMBER_SQL, 3, values, SPI_OK_INSERT_RETURNING);
@@ -167,7 +156,7 @@ outbox_number_key(Relation rel, const char *route, int64 key_hash, const pg_uuid
 bool
 outbox_key_is_being_numbered(const char *route, int64 key_hash)
 {
-	Relation	rel = table_open(outbox_relation_oid("outbox_key_number"),
+	Relation	rel = table_open(outbox_relation(OUTBOX_REL_KEY_NUMBER),
 								 AccessShareLock);
 	Relation	index = outbox_open_index(rel, "outbox_key_number_pkey", 1, 2);
 	SnapshotData dirty;

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * relations.c
- *		Tables of the extension by their OIDs.
+ *		LOCK TABLE and ALTER TABLE of tables by their OIDs.
  *
  * The tables that users see are in a schema that any role may own, rename and replace.
  * PL/pgSQL reaches them through views in outbox_internal.  LOCK TABLE and ALTER TABLE
@@ -13,7 +13,6 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
-#include "catalog.h"
 #include "catalog/pg_class.h"
 #include "commands/event_trigger.h"
 #include "commands/tablecmds.h"
@@ -30,14 +29,6 @@
 
 PG_FUNCTION_INFO_V1(outbox_lock_table);
 PG_FUNCTION_INFO_V1(outbox_alter_table);
-
-Oid
-outbox_relation_oid(const char *name)
-{
-	Oid			schema = outbox_extension_schema();
-
-	return OidIsValid(schema) ? get_relname_relid(name, schema) : InvalidOid;
-}
 
 /* As pg_locks has it. */
 static LOCKMODE

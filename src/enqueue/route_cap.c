@@ -28,6 +28,7 @@
 #include "catalog.h"
 #include "catalog/pg_collation.h"
 #include "catalog/pg_type.h"
+#include "own_relations.h"
 #include "compat.h"
 #include "enqueue_internal.h"
 #include "miscadmin.h"
@@ -191,7 +192,7 @@ outbox_route_is_full(PG_FUNCTION_ARGS)
 
 	if (verdict != OUTBOX_CAP_UNKNOWN)
 		PG_RETURN_BOOL(verdict == OUTBOX_CAP_FULL);
-	rel = table_open(outbox_relation_oid("outbox"), AccessShareLock);
+	rel = table_open(outbox_relation(OUTBOX_REL_OUTBOX), AccessShareLock);
 
 	/*
 	 * NULL where it is gone: enqueue says so, and other problems must be

@@ -13,6 +13,7 @@
 #include "enqueue_internal.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
+#include "own_relations.h"
 #include "route.h"
 #include "route_row.h"
 #include "shared.h"
@@ -302,7 +303,7 @@ outbox_route_refuse_truncation(Oid relid)
 	char	   *name = get_rel_name(relid);
 
 	if (name != NULL && strcmp(name, "outbox_route") == 0 &&
-		relid == outbox_relation_oid(name))
+		relid == outbox_find_relation(OUTBOX_REL_ROUTE))
 		refuse_truncation();
 }
 

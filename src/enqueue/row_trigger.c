@@ -366,7 +366,7 @@ set_failed_at(Row *row)
 static const OutboxRoute *
 usable_route(const Row *row, Oid user)
 {
-	return outbox_usable_route(RelationGetNamespace(row->rel), row->rel->rd_rel->relowner,
+	return outbox_usable_route(row->rel->rd_rel->relowner,
 							   TextDatumGetCString(VALUE(COL_ROUTE)), user);
 }
 
@@ -434,7 +434,7 @@ take_place(Row *row)
 	if (row->old == NULL || !row->enters)
 		return;
 	headers = FIELD(COL_HEADERS, DatumGetJsonbP);
-	set_value(row, COL_SEQ, Int64GetDatum(outbox_draw_seq(row->rel)));
+	set_value(row, COL_SEQ, Int64GetDatum(outbox_draw_seq()));
 	set_headers(row, headers, outbox_unnumbered_headers(headers));
 }
 

@@ -20,6 +20,7 @@
 #include "catalog/pg_type.h"
 #include "enqueue_internal.h"
 #include "name_table.h"
+#include "own_relations.h"
 #include "route_row.h"
 #include "utils/acl.h"
 #include "utils/array.h"
@@ -58,7 +59,6 @@ typedef struct RouteName
 
 static struct
 {
-	Oid			schema;			/* InvalidOid: nothing is kept */
 	Oid			relid;			/* outbox_route */
 	bool		valid;
 	MemoryContext cxt;			/* of the routes */
@@ -78,10 +78,10 @@ relation_changed(Datum arg, Oid relid)
 
 /* Takes in what has changed, before each look. */
 static void
-refresh(Oid schema)
+refresh(void)
 {
 	AcceptInvalidationMessages();
-	if (kept.valid && kept.schema == schema)
+	if (kept.valid)
 		return;
 	if (kept.cxt == NULL)
 	{
@@ -93,8 +93,7 @@ refresh(Oid schema)
 	kept.routes = outbox_name_table_create(kept.cxt, "outbox routes by name",
 										   sizeof(RouteEntry));
 	kept.names = NULL;
-	kept.schema = schema;
-	kept.relid = get_relname_relid("outbox_route", schema);
+	kept.relid = outbox_relation(OUTBOX_REL_ROUTE);
 	/* Before the table is read: what comes in from here on counts as new. */
 	kept.valid = true;
 }
@@ -161,13 +160,13 @@ make_route(const char *name, HeapTuple tuple, TupleDesc desc)
 }
 
 static const SessionRoute *
-find_route(Oid schema, Oid owner, const char *name)
+find_route(Oid owner, const char *name)
 {
 	SessionRoute *route;
 	RouteEntry *entry;
 	OutboxActing acting;
 
-	refresh(schema);
+	refresh();
 	entry = outbox_name_table_find(kept.routes, name);
 	if (entry != NULL)
 		return entry->route;
@@ -192,12 +191,12 @@ compare_names(const void *a, const void *b)
  * kept, but all that there are.
  */
 static void
-need_names(Oid schema, Oid owner)
+need_names(Oid owner)
 {
 	RouteName  *names;
 	OutboxActing acting;
 
-	refresh(schema);
+	refresh();
 	if (kept.names != NULL)
 		return;
 	outbox_look_begin(&acting, owner, NAMES_SQL, NULL);
@@ -216,9 +215,9 @@ need_names(Oid schema, Oid owner)
 }
 
 char *
-outbox_route_of_hash(Oid schema, Oid owner, uint64 hash)
+outbox_route_of_hash(Oid owner, uint64 hash)
 {
-	need_names(schema, owner);
+	need_names(owner);
 	for (int i = 0; i < kept.nnames; i++)
 		if (kept.names[i].hash == hash)
 			return pstrdup(kept.names[i].name);
@@ -226,11 +225,11 @@ outbox_route_of_hash(Oid schema, Oid owner, uint64 hash)
 }
 
 bool
-outbox_route_exists(Oid schema, Oid owner, const char *name)
+outbox_route_exists(Oid owner, const char *name)
 {
 	RouteName	wanted = {unconstify(char *, name), 0};
 
-	need_names(schema, owner);
+	need_names(owner);
 	return bsearch(&wanted, kept.names, kept.nnames, sizeof(RouteName),
 				   compare_names) != NULL;
 }
@@ -251,9 +250,9 @@ is_among(Oid user, const Roles *roles)
 }
 
 bool
-outbox_route_allows(Oid schema, Oid owner, const char *name, Oid user)
+outbox_route_allows(Oid owner, const char *name, Oid user)
 {
-	const SessionRoute *route = find_route(schema, owner, name);
+	const SessionRoute *route = find_route(owner, name);
 
 	return route != NULL && is_among(user, &route->enqueue);
 }
@@ -270,9 +269,9 @@ fail_denied(const char *name, const char *column)
 
 /* NULL is no name of a route. */
 static const SessionRoute *
-known_route(Oid schema, Oid owner, const char *name)
+known_route(Oid owner, const char *name)
 {
-	const SessionRoute *route = name == NULL ? NULL : find_route(schema, owner, name);
+	const SessionRoute *route = name == NULL ? NULL : find_route(owner, name);
 
 	if (route == NULL)
 		ereport(ERROR,
@@ -283,9 +282,9 @@ known_route(Oid schema, Oid owner, const char *name)
 }
 
 const OutboxRoute *
-outbox_permitted_route(Oid schema, Oid owner, const char *name, Oid user)
+outbox_permitted_route(Oid owner, const char *name, Oid user)
 {
-	const SessionRoute *route = known_route(schema, owner, name);
+	const SessionRoute *route = known_route(owner, name);
 
 	if (OidIsValid(user) && !is_among(user, &route->enqueue))
 		fail_denied(name, "enqueue_roles");
@@ -293,20 +292,20 @@ outbox_permitted_route(Oid schema, Oid owner, const char *name, Oid user)
 }
 
 const OutboxRoute *
-outbox_usable_route(Oid schema, Oid owner, const char *name, Oid user)
+outbox_usable_route(Oid owner, const char *name, Oid user)
 {
 	/*
 	 * Before it is looked up: what was done to it under the lock is seen
 	 * then.
 	 */
 	(void) outbox_route_lock(name, true);
-	return outbox_permitted_route(schema, owner, name, user);
+	return outbox_permitted_route(owner, name, user);
 }
 
 const OutboxRoute *
-outbox_relay_route(Oid schema, Oid owner, const char *name, Oid user)
+outbox_relay_route(Oid owner, const char *name, Oid user)
 {
-	const SessionRoute *route = known_route(schema, owner, name);
+	const SessionRoute *route = known_route(owner, name);
 
 	if (!is_among(user, &route->relay))
 		fail_denied(name, "relay_roles");

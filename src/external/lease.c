@@ -23,6 +23,7 @@
 #include "funcapi.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
+#include "own_relations.h"
 #include "printable_text.h"
 #include "store.h"
 #include "utils/array.h"
@@ -58,7 +59,7 @@ typedef struct LeaseCall
 static Relation
 open_table(FunctionCallInfo fcinfo)
 {
-	return table_open(outbox_find_table(get_func_namespace(fcinfo->flinfo->fn_oid)),
+	return table_open(outbox_relation(OUTBOX_REL_OUTBOX),
 					  AccessShareLock);
 }
 
@@ -66,7 +67,7 @@ open_table(FunctionCallInfo fcinfo)
 static const OutboxRoute *
 judge(Relation rel, const char *route, Oid user)
 {
-	return outbox_relay_route(RelationGetNamespace(rel), rel->rd_rel->relowner,
+	return outbox_relay_route(rel->rd_rel->relowner,
 							  route, user);
 }
 

@@ -15,6 +15,7 @@
 #include "access/xlog.h"
 #include "catalog.h"
 #include "miscadmin.h"
+#include "own_relations.h"
 #include "own_version.h"
 #include "pgstat.h"
 #include "replication/syncrep.h"
@@ -35,11 +36,8 @@ static struct
 {
 	bool		attached;
 	bool		stale;			/* invalidated since */
-	Oid			relid;			/* table outbox */
-	Oid			route_relid;
-	Oid			control_relid;
-	Oid			owner;
-	Oid			archive_relid;
+	Oid			relids[OUTBOX_RELAY_RELATIONS]; /* OutboxRelation */
+	Oid			owner;			/* of the table outbox */
 } store;
 
 static bool in_transaction = false;
@@ -53,27 +51,21 @@ static void
 relation_changed(Datum arg, Oid relid)
 {
 	(void) arg;
-	if (relid == InvalidOid || relid == store.relid ||
-		relid == store.route_relid || relid == store.control_relid)
-		store.stale = true;
+	for (int i = 0; i < OUTBOX_RELAY_RELATIONS; i++)
+		if (relid == InvalidOid || relid == store.relids[i])
+			store.stale = true;
 }
 
 Oid
 outbox_store_relid(void)
 {
-	return store.relid;
+	return store.relids[OUTBOX_REL_OUTBOX];
 }
 
 Oid
 outbox_store_control_relid(void)
 {
-	return store.control_relid;
-}
-
-Oid
-outbox_store_archive_relid(void)
-{
-	return store.archive_relid;
+	return store.relids[OUTBOX_REL_CONTROL];
 }
 
 bool
@@ -133,7 +125,7 @@ outbox_store_begin(const char *activity, bool guarded)
 	 * The lock keeps DROP EXTENSION out until we commit, or waits for its
 	 * end; with it comes the invalidation of what others have changed.
 	 */
-	LockRelationOid(store.relid, AccessShareLock);
+	LockRelationOid(outbox_store_relid(), AccessShareLock);
 	if (store.stale)
 	{
 		outbox_store_end(false);
@@ -267,16 +259,12 @@ outbox_store_abort(void)
 static OutboxExtensionState
 look_up_extension(char *version, size_t size)
 {
-	Oid			schema = outbox_extension_schema();
-
 	/* Nothing invalidates one that a rule, gone since, had made empty. */
 	outbox_store_forget_plans();
 	outbox_store_forget_control();
-	store.relid = get_relname_relid("outbox", schema);
-	store.route_relid = get_relname_relid("outbox_route", schema);
-	store.control_relid = get_relname_relid("outbox_control", schema);
-	store.archive_relid = get_relname_relid("outbox_archive", schema);
-	store.owner = outbox_owner_of_relation(store.relid);
+	for (int i = 0; i < OUTBOX_RELAY_RELATIONS; i++)
+		store.relids[i] = outbox_find_relation(i);
+	store.owner = outbox_owner_of_relation(outbox_store_relid());
 
 	/*
 	 * Last, and by a new snapshot: of one that is being dropped no table is
@@ -289,11 +277,9 @@ look_up_extension(char *version, size_t size)
 	strlcpy(version, outbox_store_get_text(1), size);
 	if (strcmp(version, outbox_library_version()) != 0)
 		return OUTBOX_EXTENSION_VERSION;
-	if (!OidIsValid(store.owner) || !OidIsValid(store.route_relid) ||
-		!OidIsValid(store.control_relid) || !OidIsValid(store.archive_relid))
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_TABLE),
-				 errmsg("a table of the extension outbox was renamed or moved")));
+	for (int i = 0; i < OUTBOX_RELAY_RELATIONS; i++)
+		if (!OidIsValid(store.relids[i]))
+			outbox_fail_relation(i);
 	return OUTBOX_EXTENSION_READY;
 }
 

@@ -93,7 +93,6 @@ enum
 /* ------------------------------------------------------------------ store.c */
 
 extern Oid	outbox_store_control_relid(void);
-extern Oid	outbox_store_archive_relid(void);
 
 /* Begins a transaction that looks at catalogs only, with or without the extension. */
 extern void outbox_store_begin_catalogs(const char *activity, bool guarded);

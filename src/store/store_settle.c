@@ -18,6 +18,7 @@
 #include "catalog.h"
 #include "catalog/pg_type.h"
 #include "mb/pg_wchar.h"
+#include "own_relations.h"
 #include "printable.h"
 #include "route.h"
 #include "store.h"
@@ -98,14 +99,12 @@ static void
 refuse_deferred(Oid table, OutboxArchive archive)
 {
 	Relation	rel = table_open(table, AccessShareLock);
-	Oid			relid = get_relname_relid("outbox_archive",
-										  RelationGetNamespace(rel));
 
 	outbox_refuse_deferred(rel, TRIGGER_EVENT_DELETE);
 	table_close(rel, NoLock);
-	if (archive == OUTBOX_ARCHIVE_NONE || !OidIsValid(relid))
+	if (archive == OUTBOX_ARCHIVE_NONE)
 		return;
-	rel = table_open(relid, AccessShareLock);
+	rel = table_open(outbox_relation(OUTBOX_REL_ARCHIVE), AccessShareLock);
 	outbox_refuse_deferred(rel, TRIGGER_EVENT_INSERT);
 	table_close(rel, NoLock);
 }

@@ -30,6 +30,7 @@
 #include "executor/execPartition.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
+#include "own_relations.h"
 #include "parser/parse_relation.h"
 #include "store.h"
 #include "store_internal.h"
@@ -167,14 +168,10 @@ start_insert(Archive *to, Relation archive, EState *estate)
 static bool
 open_archive(Archive *to, Relation from, EState *estate)
 {
-	Oid			relid = get_relname_relid("outbox_archive",
-										  RelationGetNamespace(from));
-	Relation	archive;
+	Relation	archive = table_open(outbox_relation(OUTBOX_REL_ARCHIVE),
+									 RowExclusiveLock);
 	MemoryContext old;
 
-	if (!OidIsValid(relid))
-		return false;
-	archive = table_open(relid, RowExclusiveLock);
 	if (!may_insert(archive, from))
 	{
 		table_close(archive, NoLock);

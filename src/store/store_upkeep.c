@@ -12,6 +12,7 @@
 #include "postgres.h"
 
 #include "catalog/pg_type.h"
+#include "own_relations.h"
 #include "store.h"
 #include "store_internal.h"
 #include "utils/builtins.h"
@@ -96,7 +97,7 @@ outbox_store_archive_lockers(MemoryContext cxt)
 		" WHERE l.granted AND l.pid <> pg_catalog.pg_backend_pid()",
 		SPI_OK_SELECT, {OIDOID}
 	};
-	Datum		value = ObjectIdGetDatum(outbox_store_archive_relid());
+	Datum		value = ObjectIdGetDatum(outbox_relation(OUTBOX_REL_ARCHIVE));
 
 	outbox_store_run(&statement, &value);
 	return outbox_store_keep_text(cxt);

@@ -161,15 +161,43 @@ foreach my $again (1, 0)
 }
 $node->sql('CREATE EXTENSION outbox', 'made');
 $node->wait_sql($idle, 'idle', 30, 'made');
+# Another role puts one of its own there, whose code nobody runs.
+$node->sql(<<'SQL', 'made');
+CREATE ROLE eve;
+GRANT CREATE, USAGE ON SCHEMA public TO eve;
+CREATE TABLE seen (who text);
+GRANT INSERT ON seen TO PUBLIC;
+CREATE FUNCTION see(text) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN INSERT INTO public.seen VALUES (current_user); RETURN true; END $$;
+SQL
 foreach my $table (qw(outbox_archive outbox_route outbox_control outbox))
 {
-	$node->sql("SELECT outbox_enqueue('renamed', '{}'); ALTER TABLE $table RENAME TO other", 'made');
-	# A worker that has the archive goes on with it.
-	$node->sql('SELECT outbox_worker_restart()', 'made') if $table eq 'outbox_archive';
-	ok($node->wait_sql('SELECT state, last_error FROM outbox_workers', 'database error|a table of the extension outbox was renamed or moved', 15, 'made'), "$table renamed: it says so");
-	$node->sql("ALTER TABLE other RENAME TO $table", 'made');
+	$node->sql("SELECT outbox_enqueue('renamed', '{}'); ALTER TABLE $table RENAME TO other;"
+		. ($table eq 'outbox_archive' ? q{
+CREATE TABLE outbox_archive (LIKE other, CHECK (see(event_type))) PARTITION BY RANGE (published_at);
+CREATE TABLE theirs PARTITION OF outbox_archive DEFAULT;
+ALTER TABLE theirs OWNER TO eve;
+ALTER TABLE outbox_archive OWNER TO eve;
+SELECT outbox_enqueue('renamed', '{}')} : "CREATE VIEW $table AS SELECT * FROM other; ALTER VIEW $table OWNER TO eve"), 'made');
+	ok($node->wait_sql('SELECT state, last_error FROM outbox_workers', qq{database error|table "$table" of the extension "outbox" was renamed or moved}, 15, 'made'), "$table renamed: it says so");
+	$node->sql(($table eq 'outbox_archive' ? 'DROP TABLE' : 'DROP VIEW') . " $table; ALTER TABLE other RENAME TO $table", 'made');
 	ok($node->wait_drained(30, 'made'), "$table named back: it publishes");
 }
+# and one from which a worker reads whether a key of a dead letter is being numbered
+$node->sql(<<'SQL', 'made');
+INSERT INTO outbox_route (name, routing_key, sequence) VALUES ('dead', 'dead', 'key');
+INSERT INTO outbox_route (name, routing_key, max_attempts, failed_route) VALUES ('refused', 'refused', 1, 'dead');
+ALTER TABLE outbox_key_number RENAME TO other;
+CREATE TABLE outbox_key_number (LIKE other) PARTITION BY LIST (route);
+ALTER TABLE outbox_key_number OWNER TO eve;
+SQL
+$fake->do('answer nack');
+$node->sql(q{SELECT outbox_enqueue('refused', '{}', 'order', '1', route => 'refused')}, 'made');
+ok($node->wait_sql('SELECT state, last_error FROM outbox_workers', 'database error|table "outbox_key_number" of the extension "outbox" was renamed or moved', 15, 'made'), 'outbox_key_number renamed: it says so');
+$fake->do('answer ack');
+$node->sql('DROP TABLE outbox_key_number; ALTER TABLE other RENAME TO outbox_key_number', 'made');
+ok($node->wait_drained(30, 'made'), 'outbox_key_number named back: it publishes');
+is($node->sql('SELECT count(*) FROM seen', 'made'), 0, 'nothing of the other role was run');
+is($node->sql(q{SELECT count(*) FROM outbox_archive WHERE event_type = 'renamed'}, 'made'), 5, 'and nothing is lost');
 $node->sql('DROP DATABASE made');
 
 # --- the archive

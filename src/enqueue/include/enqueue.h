@@ -21,11 +21,11 @@
 
 /* enqueue.c: how functions store the messages that they make */
 
-/* The table "outbox" of the extension in that schema; an ERROR (42P01): there is none. */
-extern Oid	outbox_find_table(Oid schema);
-
-/* The same with the lock of an INSERT; an ERROR (25006) when nothing may be written. */
-extern Relation outbox_open_table(Oid schema);
+/*
+ * The table "outbox" with the lock of an INSERT; an ERROR (25006) when nothing may be
+ * written.
+ */
+extern Relation outbox_open_table(void);
 
 /*
  * Stores a message, as outbox_enqueue() does: role must be allowed to use its route
@@ -85,30 +85,30 @@ extern void outbox_kept_plan_forget(OutboxKeptPlan *kept);
 /* usable_route.c: routes as a backend of the application sees them */
 
 /*
- * The route of that name as it is committed now (or changed by this transaction), for
- * the extension in that schema whose tables owner has; an ERROR (42704) when there is
+ * The route of that name as it is committed now (or changed by this transaction), where
+ * owner has the extension's tables; an ERROR (42704) when there is
  * none, or when user may not enqueue to it (42501; InvalidOid: anyone may).  Valid until
  * the next call.  From then on the transaction has the route's lock (locks.c).
  */
-extern const OutboxRoute *outbox_usable_route(Oid schema, Oid owner,
+extern const OutboxRoute *outbox_usable_route(Oid owner,
 											  const char *name, Oid user);
 
 /* The same without the lock, where nothing is enqueued. */
-extern const OutboxRoute *outbox_permitted_route(Oid schema, Oid owner,
+extern const OutboxRoute *outbox_permitted_route(Oid owner,
 												 const char *name, Oid user);
 
 /* The same for the external relay of a route: user must be in relay_roles (42501). */
-extern const OutboxRoute *outbox_relay_route(Oid schema, Oid owner,
+extern const OutboxRoute *outbox_relay_route(Oid owner,
 											 const char *name, Oid user);
 
 /* May user enqueue to the route of that name?  No, when there is none. */
-extern bool outbox_route_allows(Oid schema, Oid owner, const char *name, Oid user);
+extern bool outbox_route_allows(Oid owner, const char *name, Oid user);
 
 /* A copy of the name of the route that has that hash (waiters.h), or NULL. */
-extern char *outbox_route_of_hash(Oid schema, Oid owner, uint64 hash);
+extern char *outbox_route_of_hash(Oid owner, uint64 hash);
 
 /* Is there a route of that name now? */
-extern bool outbox_route_exists(Oid schema, Oid owner, const char *name);
+extern bool outbox_route_exists(Oid owner, const char *name);
 
 /* check.c: what a message must be, checked when it is written */
 
@@ -190,13 +190,7 @@ extern void outbox_expect_message_columns(TupleDesc desc, const char *table);
 /* Compares bytes, of two values that are not null; 1.0 and 1.00 are two. */
 extern bool outbox_same_value(Datum one, Datum other, bool byval, int16 len);
 
-/* relations.c: tables of the extension by their OIDs */
-
-/*
- * A relation in the schema that was chosen at CREATE EXTENSION, for functions that
- * are not in it themselves; InvalidOid if there is none of that name.
- */
-extern Oid	outbox_relation_oid(const char *name);
+/* relations.c: LOCK TABLE and ALTER TABLE of tables by their OIDs */
 
 /*
  * Locks a relation until the end of the transaction; an ERROR if it is not there then, or,

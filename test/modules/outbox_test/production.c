@@ -12,6 +12,7 @@
  */
 #include "../../../src/base/catalog.c"
 #include "../../../src/base/encode_json.c"
+#include "../../../src/base/own_relations.c"
 #include "../../../src/base/reason_codes.c"
 #include "../../../src/config/environment.c"
 #include "../../../src/message/identity.c"

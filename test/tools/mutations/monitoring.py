@@ -66,7 +66,7 @@ MUTATIONS = (
      "a message that was published just now is known, with retention 0, too",
      ["wait"]),
     ("wait-tells-all", "src/admin/wait_for_message.c",
-     "	return has_privs_of_role(asker->user, asker->owner) ||\n		outbox_route_allows(asker->schema, asker->owner, route, asker->user);",
+     "	return has_privs_of_role(asker->user, asker->owner) ||\n		outbox_route_allows(asker->owner, route, asker->user);",
      "	(void) asker;\n	return route != NULL;",
      "outbox_wait() tells of messages on routes that the caller may enqueue to",
      ["regress/wait"]),

@@ -271,6 +271,18 @@ CALL pg_temp.fill();
 SELECT pg_temp.settle();
 SELECT * FROM pg_temp.result, pg_temp.way;
 
+-- A table that has the name of the archive takes nothing: it is none of the extension's
+CALL pg_temp.fill();
+BEGIN;
+ALTER TABLE outbox_archive RENAME TO history;
+CREATE TABLE outbox_archive (LIKE history) PARTITION BY RANGE (published_at);
+CREATE TABLE theirs PARTITION OF outbox_archive DEFAULT;
+SELECT pg_temp.settle();
+ROLLBACK;
+SELECT * FROM pg_temp.result;
+SELECT pg_temp.settle();
+SELECT * FROM pg_temp.result, pg_temp.way;
+
 -- It is undone with its transaction: the messages are still to be published
 CALL pg_temp.fill();
 BEGIN;

@@ -51,6 +51,14 @@ SELECT outbox_resume();
 SELECT outbox_test_paused();
 ROLLBACK;
 
+-- A view in the place of the control row is none of the extension's
+BEGIN;
+ALTER TABLE outbox_control RENAME TO control;
+CREATE VIEW outbox_control AS SELECT * FROM control;
+SELECT outbox_test_paused();
+ROLLBACK;
+SELECT outbox_test_paused();
+
 -- A copy of another database is silent until adopted
 SELECT outbox_test_copy(), outbox_adopt();
 UPDATE outbox_control SET database_oid = 1;

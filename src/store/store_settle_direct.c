@@ -9,8 +9,9 @@
  *
  * Nothing here fires triggers or knows rules, policies and defaults, and a delete
  * touches no index.  So it is only for a table outbox and an archive without them,
- * attribute by attribute with the columns that CREATE EXTENSION has made, and for
- * partitions without triggers; what remains, the caller settles by the statement.
+ * attribute by attribute with the columns that CREATE EXTENSION has made, on which the
+ * owner has the statement's rights, and for partitions without triggers; what remains,
+ * the caller settles by the statement.
  * All of it is looked at again for each round, in the relation cache and under the
  * locks of the statement, and nothing is kept.
  *
@@ -35,6 +36,7 @@
 #include "store.h"
 #include "store_internal.h"
 #include "storage/bufmgr.h"
+#include "utils/acl.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
@@ -76,11 +78,19 @@ is_known_trigger(const Trigger *trigger)
 }
 
 static bool
+has_rights(Relation rel, AclMode rights)
+{
+	return pg_class_aclmask(RelationGetRelid(rel), GetUserId(), rights,
+							ACLMASK_ALL) == rights;
+}
+
+static bool
 may_delete(Relation rel)
 {
 	if (rel->rd_rel->relkind != RELKIND_RELATION || rel->rd_rel->relispartition ||
 		rel->rd_rel->relhassubclass || rel->rd_rel->relrowsecurity ||
-		rel->rd_rules != NULL || RelationGetDescr(rel)->natts < OUTBOX_ARCHIVED_COLUMNS)
+		rel->rd_rules != NULL || RelationGetDescr(rel)->natts < OUTBOX_ARCHIVED_COLUMNS ||
+		!has_rights(rel, ACL_SELECT | ACL_DELETE))
 		return false;
 	if (rel->trigdesc != NULL)
 		for (int i = 0; i < rel->trigdesc->numtriggers; i++)
@@ -102,8 +112,8 @@ has_archive_columns(TupleDesc desc, TupleDesc from)
 		Form_pg_attribute att = TupleDescAttr(desc, i);
 		Form_pg_attribute source = TupleDescAttr(from, i);
 
-		if (att->attisdropped || source->attisdropped ||
-			att->attgenerated != '\0' ||
+		/* A generated one has a default. */
+		if (att->attisdropped || source->attisdropped || att->atthasdef ||
 			att->atttypid != source->atttypid ||
 			att->atttypmod != source->atttypmod ||
 			strcmp(NameStr(att->attname), NameStr(source->attname)) != 0)
@@ -123,7 +133,7 @@ may_insert(Relation archive, Relation from)
 {
 	return archive->rd_rel->relkind == RELKIND_PARTITIONED_TABLE &&
 		archive->trigdesc == NULL && archive->rd_rules == NULL &&
-		!archive->rd_rel->relrowsecurity &&
+		!archive->rd_rel->relrowsecurity && has_rights(archive, ACL_INSERT) &&
 		has_archive_columns(RelationGetDescr(archive), RelationGetDescr(from));
 }
 

@@ -78,6 +78,18 @@ undef $holder;
 $node->wait_drained(undef, 'kept');
 $node->sql('DROP TRIGGER stand_still ON outbox', 'kept');
 
+# --- rights that were taken from the owner hold without a statement, too
+
+foreach my $right ('DELETE ON outbox', 'INSERT ON outbox_archive')
+{
+	my ($table) = $right =~ /(\w+)$/;
+
+	$node->sql("REVOKE $right FROM keeper; SELECT outbox_enqueue('e', '{}')", 'kept');
+	ok($node->wait_sql('SELECT state, last_error FROM outbox_workers', "database error|permission denied for table $table", undef, 'kept'), "without $right");
+	$node->sql("GRANT $right TO keeper", 'kept');
+	ok($node->wait_drained(undef, 'kept'), 'and with it again');
+}
+
 # --- a session without a name that holds vacuum back
 
 my $snapshot = $node->session('kept');

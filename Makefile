@@ -78,8 +78,8 @@ SQL_TOPICS = $(sort $(patsubst sql/%.sql,%,$(wildcard sql/*.sql)))
 REGRESS = $(filter install,$(SQL_TOPICS)) \
 	$(filter-out install uninstall,$(SQL_TOPICS)) \
 	$(filter uninstall,$(SQL_TOPICS))
-ISOLATION = $(sort $(patsubst test/isolation/specs/%.spec,%,$(wildcard test/isolation/specs/*.spec)))
-ISOLATION_OPTS = --inputdir=test/isolation --load-extension=outbox
+ISOLATION = install $(filter-out install,$(sort $(patsubst test/isolation/specs/%.spec,%,$(wildcard test/isolation/specs/*.spec))))
+ISOLATION_OPTS = --inputdir=test/isolation
 
 # Those that run the relay's statements through a test module: make test only.
 WORKER_TESTS = test/modules/outbox_test

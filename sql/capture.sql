@@ -265,11 +265,6 @@ INSERT INTO items VALUES (1, 1), (2, 1);
 SELECT * FROM taken();
 COMMIT;
 SELECT * FROM taken();
-BEGIN;
-UPDATE heads SET items = 9;
-PREPARE TRANSACTION 'regress_capture';
-COMMIT PREPARED 'regress_capture';
-SELECT * FROM taken();
 DROP TABLE heads, items;
 DROP FUNCTION count_items;
 

@@ -213,17 +213,6 @@ WITH renamed AS (UPDATE outbox_route SET name = 'other' WHERE name = 'in use' RE
 UPDATE outbox_route SET max_attempts = 5 WHERE name = 'default' AND (SELECT count(*) FROM renamed) = 1;
 ROLLBACK;
 
--- A change that no enqueue may overlap names who is in its way, and gives up
-INSERT INTO outbox_route (name) VALUES ('forgotten');
-BEGIN;
-SELECT outbox_enqueue('e', '1', route => 'forgotten') IS NOT NULL AS ok;
-PREPARE TRANSACTION 'of nobody';
-UPDATE outbox_route SET relay = 'external' WHERE name = 'forgotten';
-DELETE FROM outbox_route WHERE name = 'forgotten';
-SELECT outbox_enqueue('e', '1') IS NOT NULL AS ok;
-ROLLBACK PREPARED 'of nobody';
-DELETE FROM outbox_route WHERE name = 'forgotten';
-
 -- A role in enqueue_roles or relay_roles is meant by its name and its OID
 CREATE ROLE regress_outbox_meant;
 GRANT EXECUTE ON FUNCTION outbox_enqueue, outbox_claim TO regress_outbox_meant;

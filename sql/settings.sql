@@ -85,4 +85,4 @@ SELECT format('ALTER DATABASE %I SET outbox.broker_uri = ', current_database()) 
 :alter 'http://h';
 \set VERBOSITY default
 SELECT setconfig FROM pg_db_role_setting s JOIN pg_database d ON d.oid = setdatabase
-WHERE datname = current_database() AND setconfig::text LIKE '%outbox%';
+WHERE datname = current_database() AND setconfig::text LIKE '%outbox.broker_uri%';

@@ -3514,14 +3514,15 @@ COMMENT ON FUNCTION outbox_internal.outbox_show_span(double precision) IS
 
 /*
  * Blocks and eighths of them where the database and the client have such
- * characters.  By number: this script is read in any encoding.
+ * characters.  By number: this script is read in any encoding.  By a number that depends
+ * on n: the planner evaluates constants in any encoding.
  */
 CREATE FUNCTION outbox_internal.outbox_show_bar(value double precision, highest double precision, width integer)
 RETURNS text
 LANGUAGE sql STABLE
 BEGIN ATOMIC
 	SELECT CASE WHEN getdatabaseencoding() = 'UTF8' AND pg_client_encoding() = 'UTF8'
-		THEN repeat(chr(9608), n / 8) || CASE WHEN n % 8 > 0 THEN chr(9616 - n % 8) ELSE '' END
+		THEN repeat(chr(9600 + least(n, 8)), n / 8) || CASE WHEN n % 8 > 0 THEN chr(9616 - n % 8) ELSE '' END
 		ELSE repeat('#', (n + 7) / 8) END
 	FROM (SELECT CASE WHEN value > 0
 			THEN greatest(1, round(8 * width * least(1, value / highest)))::integer ELSE 0 END AS n) t;

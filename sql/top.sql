@@ -53,3 +53,14 @@ DROP ROLE top_looks;
 DELETE FROM outbox;
 DELETE FROM outbox_route WHERE name <> 'default';
 RESET client_encoding;
+
+-- In a database whose encoding has no such characters
+SELECT current_database() AS here \gset
+CREATE DATABASE regress_outbox_latin1 ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0;
+ALTER DATABASE regress_outbox_latin1 SET outbox.enabled = off;
+\c regress_outbox_latin1
+CREATE EXTENSION outbox;
+SELECT outbox_enqueue('e', '1') IS NOT NULL AS ok;
+SELECT count(*) > 5 AS some FROM outbox_top();
+\c :here
+DROP DATABASE regress_outbox_latin1 WITH (FORCE);

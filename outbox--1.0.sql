@@ -4903,6 +4903,13 @@ BEGIN ATOMIC
 	FROM granted g
 	UNION ALL
 	SELECT 'grants', false,
+		format('May enqueue, and cannot use schema "%s": %s.', n.nspname, string_agg(g.grantee::regrole::text, ', ' ORDER BY g.grantee)),
+		format('GRANT USAGE ON SCHEMA %I TO %s.', n.nspname, string_agg(g.grantee::regrole::text, ', ' ORDER BY g.grantee))
+	FROM rights g JOIN pg_namespace n ON n.oid = '@extschema@'::regnamespace
+	WHERE g.grantee <> 0 AND NOT has_schema_privilege(g.grantee, n.oid, 'USAGE')
+	GROUP BY n.nspname
+	UNION ALL
+	SELECT 'grants', false,
 		format(CASE a.privilege_type WHEN 'TRIGGER' THEN 'May run code as the owner of "%s", with a trigger: %s.'
 				ELSE 'May stop what deletes from "%s", with a foreign key: %s.' END, c.relname,
 			string_agg(DISTINCT CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END, ', ')),

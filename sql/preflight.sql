@@ -54,6 +54,14 @@ GRANT INSERT (event_type) ON outbox TO regress_outbox_preflight;
 UPDATE outbox_route SET enqueue_roles = '{regress_outbox_preflight}' WHERE name = 'default';
 SELECT detail ~ 'regress_outbox_preflight' FROM outbox_preflight() WHERE "check" = 'grants';
 
+-- who may enqueue, and cannot use the schema
+BEGIN;
+REVOKE USAGE ON SCHEMA public FROM PUBLIC;
+SELECT ok, detail, hint FROM outbox_preflight() WHERE "check" = 'grants' AND detail ~ 'schema';
+GRANT USAGE ON SCHEMA public TO regress_outbox_preflight;
+SELECT ok, detail, hint FROM outbox_preflight() WHERE "check" = 'grants' AND detail ~ 'schema';
+ROLLBACK;
+
 -- nobody but those who were granted it, and those need nothing else
 SET ROLE regress_outbox_preflight;
 SELECT count(*) FROM outbox_preflight();

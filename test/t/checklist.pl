@@ -48,7 +48,7 @@ CREATE ROLE orm;
 CREATE ROLE monitor;
 CREATE ROLE operator;
 CREATE ROLE forwarder;
-GRANT USAGE ON SCHEMA messages TO operator;
+GRANT USAGE ON SCHEMA messages TO operator, app, orm;
 SQL
 my ($grants) = slurp_file('doc/security.md') =~ /^```sql\n(-- an application: .*?)^```$/ms;
 $node->sql("CREATE EXTENSION outbox SCHEMA messages; $grants");

@@ -106,20 +106,26 @@ BEGIN
 			AND s.slot_name = coalesce(r.slot, s.slot_name));
 
 	RETURN QUERY
-	SELECT CASE WHEN s.wal_status IN ('lost', 'unreserved') THEN 'critical' ELSE 'warning' END,
-		CASE WHEN s.wal_status = 'lost' THEN 'cdc slot lost' WHEN NOT s.active THEN 'cdc slot idle' ELSE 'cdc slot behind' END,
+	SELECT 'critical', 'cdc slot lost', format('replication slot "%s"', s.slot_name), NULL::timestamptz,
+		'wal_status lost, ' || pg_size_pretty(pg_wal_lsn_diff(pg_current_wal_lsn(), s.confirmed_flush_lsn)) || ' behind',
+		'The server has removed WAL that it had not read: messages are lost, if it was their reader''s. Drop it, create it again, and see max_slot_wal_keep_size.',
+		format('SELECT pg_drop_replication_slot(%L::name)', s.slot_name)
+	FROM pg_replication_slots s
+	WHERE s.database = current_database() AND NOT s.temporary AND (named IS NULL OR s.slot_name = ANY (named))
+		AND s.wal_status = 'lost';
+
+	RETURN QUERY
+	SELECT CASE s.wal_status WHEN 'unreserved' THEN 'critical' ELSE 'warning' END,
+		CASE WHEN NOT s.active THEN 'cdc slot idle' ELSE 'cdc slot behind' END,
 		format('replication slot "%s"', s.slot_name), NULL::timestamptz,
 		concat_ws(', ', CASE WHEN s.active THEN 'active' ELSE 'nobody reads it' END, 'wal_status ' || s.wal_status,
 			pg_size_pretty(pg_wal_lsn_diff(pg_current_wal_lsn(), s.confirmed_flush_lsn)) || ' behind',
 			pg_size_pretty(pg_wal_lsn_diff(pg_current_wal_lsn(), s.restart_lsn)) || ' of WAL are kept for it'),
-		CASE WHEN s.wal_status = 'lost'
-			THEN 'The server has removed WAL that it had not read: messages are lost, if it was their reader''s. Drop it, create it again, and see max_slot_wal_keep_size.'
-			ELSE 'Messages wait in the write-ahead log, which grows until they are read: look at the reader. Drop the slot if nobody needs it.' END,
-		CASE WHEN s.wal_status = 'lost' THEN format('SELECT pg_drop_replication_slot(%L::name)', s.slot_name)
-			ELSE format('SELECT * FROM pg_replication_slots WHERE slot_name = %L', s.slot_name) END
+		'Messages wait in the write-ahead log, which grows until they are read: look at the reader. Drop the slot if nobody needs it.',
+		format('SELECT * FROM pg_replication_slots WHERE slot_name = %L', s.slot_name)
 	FROM pg_replication_slots s
 	WHERE s.database = current_database() AND NOT s.temporary AND (named IS NULL OR s.slot_name = ANY (named))
-		AND (s.wal_status IN ('lost', 'unreserved') OR NOT s.active
+		AND s.wal_status IS DISTINCT FROM 'lost' AND (s.wal_status = 'unreserved' OR NOT s.active
 			OR pg_wal_lsn_diff(pg_current_wal_lsn(), s.confirmed_flush_lsn) > behind);
 
 	RETURN QUERY

@@ -1298,7 +1298,7 @@ AS 'MODULE_PATHNAME', 'outbox_reason_hint'
 LANGUAGE C STABLE PARALLEL SAFE;
 
 COMMENT ON FUNCTION outbox_internal.outbox_reason_hint(text, boolean, text, text) IS
-'See the public function of that name. fill: words in capital letters of the command are replaced by what settings, broker ("host:port") and route say, quoted; what is NULL or not set stays a word.';
+'See the public function of that name. fill: words in capital letters of the command are replaced by what settings, broker ("host:port") and route say, quoted; what is NULL or not set stays a word in angle brackets.';
 
 CREATE FUNCTION @extschema@.outbox_reason_hint(
 	reason text, OUT severity text, OUT hint text, OUT command text)
@@ -1310,7 +1310,7 @@ BEGIN ATOMIC
 END;
 
 COMMENT ON FUNCTION @extschema@.outbox_reason_hint(text) IS
-'What to do about a reason of outbox_workers, outbox_routes_status or last_error_reason of outbox: severity is critical (messages stand and it does not end by itself) or warning; hint says what to do; command is one of a shell or SQL that shows or does it, with words in capital letters to be replaced, NULL if there is none. NULLs for NULL; another name is an error (22023).';
+'What to do about a reason of outbox_workers, outbox_routes_status or last_error_reason of outbox: severity is critical (messages stand and it does not end by itself) or warning; hint says what to do; command is one of a shell or SQL that shows or does it, with words in angle brackets to be replaced, NULL if there is none. NULLs for NULL; another name is an error (22023).';
 
 CREATE VIEW @extschema@.outbox_workers AS
 	SELECT * FROM outbox_internal.outbox_worker_stats();
@@ -1658,7 +1658,7 @@ BEGIN
 		'crashed', c.subject, c.at,
 		format('%s %s since the server was started, the last time at %s', c.what,
 			CASE c.times WHEN 1 THEN 'once' ELSE c.times || ' times' END, c.at::timestamptz(0)),
-		c.hint, format('grep -E %L LOGFILE', c.search)
+		c.hint, format('grep -E %L <LOGFILE>', c.search)
 	FROM (VALUES
 		('workers of database ' || quote_ident(current_database()), launcher.crashes, launcher.crashed_at, 'a worker ended with an error',
 			'The launcher has started it again; the server log has the error. Shown for a day, as a warning for 20 minutes.',

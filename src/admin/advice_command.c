@@ -3,9 +3,10 @@
  * advice_command.c
  *		Fills words in capital letters into the command of an advice.
  *
- * A word of which nothing is known stays, and is for the reader to replace.  So does
- * one whose value has control characters: a terminal would act on them when the
- * command is pasted.  And one of settings that the reader may not see.
+ * A word of which nothing is known stays, in angle brackets: the reader replaces it, and
+ * no shell runs the command before (rabbitmqctl takes VHOST for a virtual host, and shows
+ * nothing of it).  So does one whose value has control characters: a terminal would act
+ * on them when the command is pasted.  And one of settings that the reader may not see.
  *
  *-------------------------------------------------------------------------
  */
@@ -155,7 +156,10 @@ append_word(StringInfo command, const char *word, int len, const Word *words)
 		if ((int) strlen(words[i].name) != len || strncmp(words[i].name, word, len) != 0)
 			continue;
 		if (value == NULL || !can_be_pasted(value))
-			break;
+		{
+			appendStringInfo(command, "<%s>", words[i].name);
+			return;
+		}
 		if (value[0] == '\0')
 			return;
 		if (strcmp(words[i].name, "ROUTE") == 0)

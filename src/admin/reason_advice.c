@@ -5,7 +5,7 @@
  *
  * One table for all that show a reason.  Critical is what stops messages and does
  * not end by itself; a warning is what the relay gets over alone, so that only one
- * that lasts needs an operator.  Words in capital letters are to be replaced: by
+ * that lasts needs an operator.  Words in capital letters are replaced: by
  * advice_command.c where the settings know them, else by the reader.
  *
  *-------------------------------------------------------------------------

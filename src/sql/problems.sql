@@ -88,7 +88,7 @@ BEGIN
 		'crashed', c.subject, c.at,
 		format('%s %s since the server was started, the last time at %s', c.what,
 			CASE c.times WHEN 1 THEN 'once' ELSE c.times || ' times' END, c.at::timestamptz(0)),
-		c.hint, format('grep -E %L LOGFILE', c.search)
+		c.hint, format('grep -E %L <LOGFILE>', c.search)
 	FROM (VALUES
 		('workers of database ' || quote_ident(current_database()), launcher.crashes, launcher.crashed_at, 'a worker ended with an error',
 			'The launcher has started it again; the server log has the error. Shown for a day, as a warning for 20 minutes.',

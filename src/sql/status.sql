@@ -80,7 +80,7 @@ AS 'MODULE_PATHNAME', 'outbox_reason_hint'
 LANGUAGE C STABLE PARALLEL SAFE;
 
 COMMENT ON FUNCTION outbox_internal.outbox_reason_hint(text, boolean, text, text) IS
-'See the public function of that name. fill: words in capital letters of the command are replaced by what settings, broker ("host:port") and route say, quoted; what is NULL or not set stays a word.';
+'See the public function of that name. fill: words in capital letters of the command are replaced by what settings, broker ("host:port") and route say, quoted; what is NULL or not set stays a word in angle brackets.';
 
 CREATE FUNCTION @extschema@.outbox_reason_hint(
 	reason text, OUT severity text, OUT hint text, OUT command text)
@@ -92,7 +92,7 @@ BEGIN ATOMIC
 END;
 
 COMMENT ON FUNCTION @extschema@.outbox_reason_hint(text) IS
-'What to do about a reason of outbox_workers, outbox_routes_status or last_error_reason of outbox: severity is critical (messages stand and it does not end by itself) or warning; hint says what to do; command is one of a shell or SQL that shows or does it, with words in capital letters to be replaced, NULL if there is none. NULLs for NULL; another name is an error (22023).';
+'What to do about a reason of outbox_workers, outbox_routes_status or last_error_reason of outbox: severity is critical (messages stand and it does not end by itself) or warning; hint says what to do; command is one of a shell or SQL that shows or does it, with words in angle brackets to be replaced, NULL if there is none. NULLs for NULL; another name is an error (22023).';
 
 CREATE VIEW @extschema@.outbox_workers AS
 	SELECT * FROM outbox_internal.outbox_worker_stats();

@@ -64,12 +64,12 @@ my %ROLE_OF = (
 	'Alerts in SQL: SELECT route, last_error' => 'operator',
 	'Operations: a runbook: SELECT * FROM outbox_problems' => \@MONITORS,
 	'Server: SELECT backend_type' => 'operator',
-	'`disabled`, `version mismatch`: SELECT setting' => 'admin',
+	'`disabled`, `version mismatch`: SELECT setting' => 'operator',
 	'Routes: SELECT paused_by' => 'operator',
 	'Routes: SELECT route' => 'admin',
 	'Change data capture: SELECT slot_name' => 'operator',
 	'Archive: SELECT * FROM outbox_archive_status' => 'operator',
-	'Vacuum: SELECT pid' => 'admin',
+	'Vacuum: SELECT pid' => 'operator',
 	'`no process free`: SELECT backend_type' => 'admin',
 	'`clock jumped`: SELECT worker' => \@MONITORS,
 	'Link: SELECT worker' => 'operator',
@@ -77,7 +77,7 @@ my %ROLE_OF = (
 	'Settings: SELECT name' => 'admin',
 	'Database: SELECT worker' => \@MONITORS,
 	'`table locked`: SELECT relation' => 'operator',
-	'`not adopted`: SELECT origin' => 'admin',
+	'`not adopted`: SELECT route' => 'operator',
 	'Exchanges: SELECT route' => 'admin',
 	'A limit for a route: UPDATE outbox_route' => 'admin',
 	'`backlog old`: SELECT route' => 'operator',
@@ -277,6 +277,24 @@ SQL
 
 run_pages($node, 'preloaded');
 is_deeply([ grep { !$seen{$_} } sort keys %ROLE_OF ], [], 'every block that this test knows is there');
+
+# --- commands of outbox_problems, as an operator
+
+$node->sql(<<'SQL', 'shop');
+INSERT INTO outbox (event_type, payload, available_at, attempts, last_error, last_error_reason)
+	SELECT 'e', '{}', now() + interval '1 hour', 1, 'access to topic ''e''', r
+	FROM unnest('{unroutable,queue refuses,message refused}'::text[]) r;
+UPDATE outbox SET available_at = now() + interval '1 hour', attempts = 1, last_error = 'access to topic ''e''', last_error_reason = 'message refused'
+	WHERE event_type = 'e';
+SELECT outbox_pause('default');
+SQL
+my @commands = split /\n/, run_as($node, 'operator', 'SELECT DISTINCT command FROM outbox_problems WHERE command IS NOT NULL', 'problems, operator');
+cmp_ok(scalar(grep { /^rabbitmqctl .* -p / } @commands), '>', 0, 'a command of RabbitMQ has the virtual host') or diag join "\n", @commands;
+is_deeply([ grep { /<[A-Z_]+>/ } @commands ], [], 'nothing is left to fill in for an operator');
+run_as($node, 'operator', "$_;", "operator: $_") foreach grep { /^SELECT/ } @commands;
+my @told = split /\n/, run_as($node, 'monitor', 'SELECT DISTINCT command FROM outbox_problems WHERE command IS NOT NULL', 'problems, monitor');
+is_deeply([ grep { / -p (?!<VHOST>)/ } @told ], [], 'for a role that may not see it, the virtual host is no word that a shell takes');
+
 my $alerts = (grep { $_->{heading} eq 'Alerts in SQL' } @blocks)[0]->{sql};
 
 sub alerts

@@ -36,6 +36,7 @@ my %kinds;
 my %documented;
 foreach my $grant (@grants)
 {
+	next if $grant =~ /^GRANT pg_\w+ TO /;    # of no object of the extension
 	my ($privileges, $objects, $role) = $grant =~ /^GRANT (.*?) ON (?:FUNCTION )?(.*?) TO (\w+)\s*;/s
 	  or die "not understood: $grant";
 	$kinds{$role} = 1;

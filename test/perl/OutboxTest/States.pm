@@ -71,7 +71,7 @@ sub paste
 	$command .= '; SELECT pg_reload_conf()' if $command =~ /^ALTER SYSTEM/;    # as its hint says
 	return (0, $node->safe_psql($dbname // 'postgres', "SET search_path = ''; $command"))
 	  if $command =~ /^(?:SELECT|SHOW|ALTER|UPDATE|INSERT|CREATE|REINDEX|ROLLBACK|COMMIT|VACUUM)\b/;
-	$command =~ s/LOGFILE$/$node->logfile/e;
+	$command =~ s/<LOGFILE>$/$node->logfile/e;
 	return in_shell($command) if $command =~ /set_|add_|chmod|grep|enable|alarms/;
 	$output{$command} //= [ in_shell($command) ];
 	return @{ $output{$command} };

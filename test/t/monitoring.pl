@@ -119,5 +119,20 @@ foreach my $printed ($dsn, $url)
 	cmp_ok($out || 0, '>', 30, "log in by $printed") or diag $err;
 }
 
+# --- and read an extension in a schema of its own, with the lines that are for that
+
+$node->sql('CREATE DATABASE own');
+$node->sql('CREATE SCHEMA messages; CREATE EXTENSION outbox SCHEMA messages', 'own');
+my %installed = $page =~ m{^sudo install .*?(monitoring/\S+) (/etc/\S+)$}mg;
+my ($grant) = $page =~ /-c '(GRANT USAGE ON SCHEMA messages .*?)'/;
+my %edits = reverse $page =~ m{^sudo sed -i '(.*?)' (/etc/\S+)}mg;
+$node->sql($grant, 'own');
+foreach my $file (grep { /exporter/ } sort keys %installed)
+{
+	my ($edited) = run_command([ 'sed', $edits{ $installed{$file} } // '', $file ]);
+	my ($query) = $edited =~ /(SELECT\b.*?WHERE value IS NOT NULL)/s;
+	cmp_ok(scalar(() = $node->sql("SET SESSION AUTHORIZATION prometheus; $query", 'own')), '>', 0, "$file reads it");
+}
+
 $node->stop;
 done_testing();

@@ -79,7 +79,9 @@ REGRESS = $(filter install,$(SQL_TOPICS)) \
 	$(filter-out install uninstall,$(SQL_TOPICS)) \
 	$(filter uninstall,$(SQL_TOPICS))
 ISOLATION = install $(filter-out install,$(sort $(patsubst test/isolation/specs/%.spec,%,$(wildcard test/isolation/specs/*.spec))))
-ISOLATION_OPTS = --inputdir=test/isolation
+# On a server of any encoding, as the C locale of a bare machine gives it.
+REGRESS_OPTS = --encoding=UTF8 --no-locale
+ISOLATION_OPTS = --inputdir=test/isolation --encoding=UTF8 --no-locale
 
 # Those that run the relay's statements through a test module: make test only.
 WORKER_TESTS = test/modules/outbox_test

@@ -278,6 +278,15 @@ SQL
 run_pages($node, 'preloaded');
 is_deeply([ grep { !$seen{$_} } sort keys %ROLE_OF ], [], 'every block that this test knows is there');
 
+# --- the program of doc/clients.md that no test of test/clients runs, with the quick start's table
+
+my ($program) = slurp_file('doc/clients.md') =~ /^```python\n(import psycopg2\n.*?)^```$/ms;
+{
+	local ($ENV{PGHOST}, $ENV{PGPORT}) = ($node->host, $node->port);
+	run_log([ $ENV{PYTHON}, '-c', $program ]);
+}
+is($node->sql(q{SELECT count(*) > 0 FROM orders o JOIN outbox_messages m ON m.aggregate_id = o.id::text WHERE o.id = 8 AND m.payload->>'amount' = '4200'}, 'shop'), 't', 'psycopg2: an order and its message');
+
 # --- commands of outbox_problems, as an operator
 
 $node->sql(<<'SQL', 'shop');

@@ -104,8 +104,12 @@ void
 outbox_override_commit(void)
 {
 	/* remote_apply is what the administrator asked for beyond "on" */
-	if (strcmp(GetConfigOption("synchronous_commit", false, false), "remote_apply") != 0)
-		SetConfigOption("synchronous_commit", "off", PGC_SUSET, PGC_S_OVERRIDE);
+	bool		apply =
+		strcmp(GetConfigOptionResetString("synchronous_commit"), "remote_apply") == 0;
+
+	/* Not an override, which would replace the value that a reload changes. */
+	SetConfigOption("synchronous_commit", apply ? "remote_apply" : "off", PGC_SUSET,
+					PGC_S_SESSION);
 }
 
 void

@@ -63,8 +63,8 @@ outbox_recheck_ms(void)
 extern void outbox_override_settings(const char *library_path);
 
 /*
- * The part of it that is about synchronous_commit: off, since most commits need not
- * wait, unless it is remote_apply.
+ * The part of it that is about synchronous_commit, called again after each reload: off,
+ * since most commits need not wait, unless the configuration says remote_apply.
  */
 extern void outbox_override_commit(void);
 

@@ -342,6 +342,7 @@ outbox_relay_reload(OutboxRelay *relay)
 {
 	ConfigReloadPending = false;
 	ProcessConfigFile(PGC_SIGHUP);
+	outbox_override_commit();
 	outbox_relay_load_config(relay);
 	outbox_control_invalidate(&relay->control);
 	outbox_database_recheck(&relay->database, OUTBOX_RECHECK_SETTINGS);

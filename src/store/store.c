@@ -19,7 +19,6 @@
 #include "own_version.h"
 #include "pgstat.h"
 #include "replication/syncrep.h"
-#include "settings.h"
 #include "storage/latch.h"
 #include "storage/lmgr.h"
 #include "store.h"
@@ -162,9 +161,11 @@ outbox_store_sigint(SIGNAL_ARGS)
 static void
 wait_for_standby(void)
 {
+	bool		off = synchronous_commit == SYNCHRONOUS_COMMIT_OFF;
+
 	/* The commit took its own value along, and with "off" there is no wait. */
-	if (synchronous_commit == SYNCHRONOUS_COMMIT_OFF)
-		SetConfigOption("synchronous_commit", "on", PGC_SUSET, PGC_S_OVERRIDE);
+	if (off)
+		SetConfigOption("synchronous_commit", "on", PGC_SUSET, PGC_S_SESSION);
 	do
 	{
 		CHECK_FOR_INTERRUPTS();
@@ -173,7 +174,8 @@ wait_for_standby(void)
 		SyncRepWaitForLSN(XactLastCommitEnd, true);
 		RESUME_INTERRUPTS();
 	} while (outbox_watchdog_release());
-	outbox_override_commit();
+	if (off)
+		SetConfigOption("synchronous_commit", "off", PGC_SUSET, PGC_S_SESSION);
 }
 
 /* For this transaction; the session's value is for most of them (overrides.c). */

@@ -523,6 +523,11 @@ ProcessConfigFile(GucContext context)
 {
 }
 
+void
+outbox_override_commit(void)
+{
+}
+
 const char *
 GetConfigOption(const char *name, bool missing_ok, bool restrict_privileged)
 {

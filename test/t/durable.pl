@@ -372,13 +372,23 @@ note sprintf 'all delivered %.2f s after the standby was started', time - $start
 cmp_ok($node->sql('SELECT count(*) FROM outbox_archive'), '>', 300, 'delivered when the standby is back');
 
 # What ALTER DATABASE says about synchronous_commit does not weaken the relay, and
-# remote_apply makes it wait for more.
-foreach my $mode (qw(remote_apply remote_write local off))
+# remote_apply makes it wait for more, also one that runs already.
+foreach (qw(server:remote_apply server:on database:remote_apply database:remote_write database:local database:off))
 {
-	$node->sql("ALTER DATABASE postgres SET synchronous_commit = $mode");
-	my ($old) = $node->backend_pids;
-	$node->sql('SELECT outbox_worker_restart()');
-	wait_until('another worker', sub { my ($new) = $node->backend_pids; $new && $new != $old });
+	my ($scope, $mode) = split /:/;
+	if ($scope eq 'server')
+	{
+		$node->sql("ALTER SYSTEM SET synchronous_commit = $mode");
+		$node->set('outbox.enabled', 'off');
+		$node->wait_sql($state, 'disabled');
+	}
+	else
+	{
+		$node->sql("ALTER DATABASE postgres SET synchronous_commit = $mode");
+		my ($old) = $node->backend_pids;
+		$node->sql('SELECT outbox_worker_restart()');
+		wait_until('another worker', sub { my ($new) = $node->backend_pids; $new && $new != $old });
+	}
 	my $receiver;
 	if ($mode eq 'remote_apply')
 	{
@@ -390,8 +400,9 @@ foreach my $mode (qw(remote_apply remote_write local off))
 		($receiver) = $standby->backend_pids('walreceiver');
 		kill 'STOP', $receiver;
 	}
-	enqueue_without_waiting(10, "$mode.");
-	nothing_is_sent("C6: database with synchronous_commit = $mode");
+	enqueue_without_waiting(10, "$scope.$mode.");
+	$node->set('outbox.enabled', 'on');
+	nothing_is_sent("C6: $scope with synchronous_commit = $mode");
 	$receiver ? kill 'CONT', $receiver : $standby->sql('SELECT pg_wal_replay_resume()');
 	all_received();
 }

@@ -92,12 +92,6 @@ outbox_format_free(OutboxFormat *format)
 {
 }
 
-/* The session's own value. */
-void
-outbox_override_commit(void)
-{
-}
-
 /* There is no socket to watch over. */
 void
 outbox_watchdog_guard_sql(void)

@@ -1813,8 +1813,7 @@ BEGIN
 		END IF;
 		RETURN QUERY
 		SELECT 'critical', 'not adopted', 'database ' || quote_ident(current_database()), min(w.since),
-			coalesce(nullif(concat_ws('; ', max(w.last_error) FILTER (WHERE w.last_error_at >= w.since),
-				'of the first 5000 messages ' || origins), ''), 'its control row is that of another database'),
+			concat_ws('; ', max(w.last_error), 'of the first 5000 messages ' || origins),
 			(SELECT r.hint FROM outbox_internal.outbox_relay_state() r), format('SELECT %s.outbox_adopt()', schema)
 		FROM outbox_internal.outbox_worker_stats() w WHERE w.state = 'not adopted';
 	END IF;

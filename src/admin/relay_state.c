@@ -85,6 +85,19 @@ has_twin(const SlotCopy *copy)
 	return copy->report.errors[OUTBOX_ERROR_TWIN].reason != OUTBOX_REASON_NONE;
 }
 
+/* As long as a worker is silent, that is why; no later error takes its place. */
+static void
+tell_why_silent(SlotCopy *copy)
+{
+	const OutboxCurrentError *error = &copy->report.errors[OUTBOX_ERROR_COPY];
+
+	if (strcmp(outbox_worker_state_name(copy->state), "not adopted") != 0 ||
+		error->reason == OUTBOX_REASON_NONE)
+		return;
+	strlcpy(copy->report.last_error, error->text, sizeof(copy->report.last_error));
+	copy->report.last_error_at = error->since;
+}
+
 /* False when the slot is not one of this database. */
 static bool
 copy_slot(int i, SlotCopy *copy)
@@ -103,6 +116,7 @@ copy_slot(int i, SlotCopy *copy)
 	SpinLockRelease(&slot->mutex);
 	copy->in_flight = pg_atomic_read_u32(&slot->counters.in_flight);
 	copy->error = error_of_state(copy->state, copy->report.errors);
+	tell_why_silent(copy);
 	if (waits_for_standby(copy->pid, copy->report.commit_since))
 	{
 		copy->state = OUTBOX_WORKER_WAITS_STANDBY;

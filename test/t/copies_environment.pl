@@ -18,7 +18,8 @@ use OutboxTest::Node;
 use OutboxTest::Util;
 
 my $STATE = 'SELECT state FROM outbox_status';
-my $TOLD = 'SELECT hint, last_error FROM outbox_status';
+my $TOLD = q{SELECT s.hint, s.last_error, p.detail LIKE s.last_error || '%' FROM outbox_status s, outbox_problems p
+	WHERE p.problem IN ('not adopted', 'environment unusable')};
 my $RECORDED = 'SELECT environment FROM outbox_control';
 
 my $fake = OutboxTest::FakeBroker->start;
@@ -41,7 +42,7 @@ sub silent
 	my $waiting = $server->sql('SELECT count(*) FROM outbox');
 
 	$server->wait_sql($STATE, $state);
-	like($server->sql($TOLD), $told, "$name: says why");
+	like($server->sql($TOLD), qr/$told.*\|t$/, "$name: says why");
 	$server->sql(q{SELECT test_enqueue(3, 1, 'silent')});
 	my $now = $server->sql('SELECT clock_timestamp()');
 	$server->sql('SELECT outbox_worker_restart()');
@@ -117,6 +118,12 @@ my $copy = start_in('staging', copy_of_it('copy'));
 silent('another name', $copy, 'not adopted',
 	qr/outbox_adopt\(\).*\|"outbox.environment" is "staging" here, and the messages belong to "production"/);
 like($copy->log_text(0), qr/outbox relay is silent: this server may be a copy/, 'and so does the log');
+my $uri = $copy->sql('SHOW outbox.broker_uri');
+$copy->set('outbox.broker_uri', $uri =~ s/:\d+/:1/r);
+$copy->sql('SELECT outbox_worker_restart()');
+$copy->wait_sql('SELECT state, reason FROM outbox_workers', 'not adopted|connection refused');
+like($copy->sql($TOLD), qr/\|"outbox.environment" is "staging" here.*\|t$/, 'and also while there is no broker');
+$copy->unset('outbox.broker_uri');
 $copy->stop;
 $copy->start;
 silent('no name', $copy, 'not adopted',

@@ -18,10 +18,7 @@ outbox_control_invalidate(OutboxControlState *state)
 	state->stale = true;
 }
 
-/*
- * Why nothing may be published from here, for the log and for last_error: of a
- * copy that says itself what it is there is nothing to add.
- */
+/* Why nothing may be published from here. */
 static char *
 describe_copy(OutboxCopy copy, const OutboxControl *control,
 			  const char *unusable)
@@ -30,6 +27,8 @@ describe_copy(OutboxCopy copy, const OutboxControl *control,
 
 	switch (copy)
 	{
+		case OUTBOX_COPY_DATABASE:
+			return pstrdup("messages or outbox_control are those of another database");
 		case OUTBOX_COPY_ENVIRONMENT:
 			return psprintf("\"outbox.environment\" is \"%s\" here, and the messages belong to \"%s\"",
 							outbox_environment, control->recorded.environment);
@@ -38,32 +37,43 @@ describe_copy(OutboxCopy copy, const OutboxControl *control,
 			return psprintf("this server was restored to a point in time: %s", how);
 		case OUTBOX_COPY_UNKNOWN:
 			return pstrdup(unusable);
-		default:
-			return NULL;
+		case OUTBOX_COPY_NONE:
+			break;
 	}
+	return NULL;
 }
 
 static void
 tell_copy(OutboxCopy copy, const char *detail)
 {
-	if (detail == NULL)
+	if (copy == OUTBOX_COPY_DATABASE)
 		ereport(LOG,
 				(errmsg("outbox relay is silent: this database is a copy"),
 				 errdetail("Its messages belong to another database, whose relay publishes them."),
 				 errhint("Call outbox_adopt() in it when they are to be published from here.")));
 	else if (copy == OUTBOX_COPY_UNKNOWN)
+	{
 		ereport(LOG,
 				(errcode(ERRCODE_CONFIG_FILE_ERROR),
 				 errmsg("outbox relay cannot use its settings"),
 				 errdetail_internal("%s", detail),
 				 errhint("Set it on the server's command line, in its environment (OUTBOX_ENVIRONMENT), or in a file outside of the data directory.")));
+		outbox_slot_set_last_error(detail);
+	}
 	else
 		ereport(LOG,
 				(errmsg("outbox relay is silent: this server may be a copy"),
 				 errdetail_internal("%s", detail),
 				 errhint("Call outbox_adopt() in each of its databases when their messages are to be published from here.")));
-	if (detail != NULL)
-		outbox_slot_set_last_error(detail);
+}
+
+static void
+show(OutboxErrorKind kind, bool lasts, const char *detail)
+{
+	if (lasts)
+		outbox_slot_set_current_error(kind, OUTBOX_REASON_ENVIRONMENT, detail, NULL);
+	else
+		outbox_slot_clear_current_error(kind);
 }
 
 /* Tells of it once, and again when it is another one. */
@@ -75,11 +85,8 @@ set_copy(OutboxControlState *state, OutboxCopy copy, const char *detail)
 			   detail ? detail : "") == 0;
 
 	state->copy = copy;
-	if (copy == OUTBOX_COPY_UNKNOWN)
-		outbox_slot_set_current_error(OUTBOX_ERROR_ENVIRONMENT,
-									  OUTBOX_REASON_ENVIRONMENT, detail, NULL);
-	else
-		outbox_slot_clear_current_error(OUTBOX_ERROR_ENVIRONMENT);
+	show(OUTBOX_ERROR_ENVIRONMENT, copy == OUTBOX_COPY_UNKNOWN, detail);
+	show(OUTBOX_ERROR_COPY, copy != OUTBOX_COPY_NONE && copy != OUTBOX_COPY_UNKNOWN, detail);
 	if (told)
 		return;
 	if (state->copy_detail != NULL)

@@ -158,6 +158,8 @@ typedef enum OutboxErrorKind
 	OUTBOX_ERROR_DATABASE,
 	OUTBOX_ERROR_LINK,
 	OUTBOX_ERROR_TWIN,			/* shown beside the others */
+	OUTBOX_ERROR_COPY,			/* shown as the last error while it lasts; its
+								 * reason says nothing */
 	OUTBOX_ERROR_KINDS
 } OutboxErrorKind;
 

@@ -117,6 +117,14 @@ lock_slot(int i)
 	return NULL;
 }
 
+/* --------------------------------------------------------------- monitor.c */
+
+/* When the worker of a locked slot is late to look around; unset: never. */
+extern OutboxMonoTime outbox_worker_late_at(OutboxSlot *slot);
+
+/* Is a process silent that is late at that time? */
+extern bool outbox_is_silent(OutboxMonoTime late);
+
 /* -------------------------------------------------------- reason_advice.c */
 
 typedef struct OutboxAdvice

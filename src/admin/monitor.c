@@ -243,35 +243,45 @@ outbox_unreadable_rows(PG_FUNCTION_ARGS)
  * A process that is stopped, loops, or hangs in a library cannot say so.  Whoever
  * reads the views judges by its heartbeat (shared.h), and by how long a worker has
  * left alone what commits have told it: told_at is unset for who was not told anything.
+ * Returns when it is late; unset: never.
  */
 static OutboxMonoTime
-silent_since(pg_atomic_uint64 *beat, OutboxMonoTime told_at)
+late_at(pg_atomic_uint64 *beat, OutboxMonoTime told_at)
 {
-	OutboxMonoTime now = outbox_mono_now();
 	OutboxMonoTime late = {(int64) pg_atomic_read_u64(beat)};
 
 	if (outbox_mono_is_set(told_at))
 		outbox_mono_earlier(&late, outbox_mono_plus(told_at, OUTBOX_SILENCE_MS));
-	if (!outbox_mono_is_set(late) || !outbox_mono_reached(late, now))
-		return OUTBOX_MONO_UNSET;
-	return outbox_mono_plus(late, -OUTBOX_SILENCE_MS);
+	return late;
 }
 
-/* since: unset for who is not silent. */
+OutboxMonoTime
+outbox_worker_late_at(OutboxSlot *slot)
+{
+	/* Commits need not wake it, which is then not to come sooner. */
+	return late_at(&slot->beat, slot->wakeups_off ? OUTBOX_MONO_UNSET : slot->told_at);
+}
+
+bool
+outbox_is_silent(OutboxMonoTime late)
+{
+	return outbox_mono_is_set(late) && outbox_mono_reached(late, outbox_mono_now());
+}
+
 static void
-return_silence(FunctionCallInfo fcinfo, const char *subject, int pid, OutboxMonoTime since)
+return_silence(FunctionCallInfo fcinfo, const char *subject, int pid, OutboxMonoTime late)
 {
 	PGPROC	   *proc = pid == 0 ? NULL : BackendPidGetProc(pid);
 	uint32		waits = proc == NULL ? 0 : proc->wait_event_info;
 	ResultRow	row = {0};
 
 	/* A commit that waits for a standby is told as such. */
-	if (proc == NULL || !outbox_mono_is_set(since) ||
-		waits == WAIT_EVENT_SYNC_REP)
+	if (proc == NULL || !outbox_is_silent(late) || waits == WAIT_EVENT_SYNC_REP)
 		return;
 	put_text(&row, subject);
 	put_int32(&row, pid);
-	put_time(&row, GetCurrentTimestamp() - outbox_mono_passed(since));
+	put_time(&row, GetCurrentTimestamp() -
+			 outbox_mono_passed(outbox_mono_plus(late, -OUTBOX_SILENCE_MS)));
 	put_text(&row, waits == 0 ? NULL : psprintf("%s %s", pgstat_get_wait_event_type(waits),
 												 pgstat_get_wait_event(waits)));
 	return_next(fcinfo, &row);
@@ -287,7 +297,7 @@ return_launcher(FunctionCallInfo fcinfo)
 		return;
 	told_at.us = (int64) pg_atomic_read_u64(&outbox_shared->launcher_told);
 	return_silence(fcinfo, "launcher", GetPGProcByNumber(procno)->pid,
-				   silent_since(&outbox_shared->launcher_beat, told_at));
+				   late_at(&outbox_shared->launcher_beat, told_at));
 }
 
 /* The launcher, and the workers of this database. */
@@ -300,7 +310,7 @@ outbox_silent_processes(PG_FUNCTION_ARGS)
 	for (int i = 0; i < slot_count(); i++)
 	{
 		OutboxSlot *slot = lock_slot(i);
-		OutboxMonoTime told_at;
+		OutboxMonoTime late;
 		int			worker;
 		int			pid;
 
@@ -308,11 +318,9 @@ outbox_silent_processes(PG_FUNCTION_ARGS)
 			continue;
 		worker = slot->worker;
 		pid = slot->pid;
-		/* Commits need not wake it, which is then not to come sooner. */
-		told_at = slot->wakeups_off ? OUTBOX_MONO_UNSET : slot->told_at;
+		late = outbox_worker_late_at(slot);
 		SpinLockRelease(&slot->mutex);
-		return_silence(fcinfo, psprintf("worker %d", worker), pid,
-					   silent_since(&slot->beat, told_at));
+		return_silence(fcinfo, psprintf("worker %d", worker), pid, late);
 	}
 	return (Datum) 0;
 }

@@ -32,6 +32,7 @@ typedef struct SlotCopy
 	int			pid;
 	int			nworkers;
 	int			broken_routes;
+	OutboxMonoTime late;
 	uint32		in_flight;
 	OutboxWorkerState state;
 	char		broker[OUTBOX_TEXT_SIZE];
@@ -113,6 +114,7 @@ copy_slot(int i, SlotCopy *copy)
 	copy->state = slot->state;
 	memcpy(copy->broker, slot->broker, sizeof(copy->broker));
 	copy->report = slot->report;
+	copy->late = outbox_worker_late_at(slot);
 	SpinLockRelease(&slot->mutex);
 	copy->in_flight = pg_atomic_read_u32(&slot->counters.in_flight);
 	copy->error = error_of_state(copy->state, copy->report.errors);
@@ -287,6 +289,7 @@ typedef struct Summary
 	int			wanted;			/* outbox.workers, as they have it */
 	bool		broken_routes;
 	bool		twin;
+	bool		silent;
 	int64		in_flight;
 	SlotCopy	worst;			/* whose state most needs a look */
 	SlotCopy	teller;			/* whose error says most about it */
@@ -336,6 +339,7 @@ summarize(Summary *sum)
 		sum->wanted = Max(sum->wanted, copy.nworkers);
 		sum->broken_routes |= copy.broken_routes > 0;
 		sum->twin |= has_twin(&copy);
+		sum->silent |= outbox_is_silent(copy.late);
 		sum->in_flight += copy.in_flight;
 		if (sum->nslots++ == 0 || is_worse(&copy, &sum->worst))
 			sum->worst = copy;
@@ -376,6 +380,8 @@ partial_hint(const Summary *sum)
 {
 	bool		missing = sum->running < sum->wanted && outbox_shared->out_of_workers;
 
+	if (sum->silent)
+		return "A worker does nothing: it is stopped, loops or hangs, and its messages wait. outbox_problems has its process, and what to do.";
 	if (sum->twin)
 		return outbox_reason_advice(OUTBOX_REASON_TWIN)->hint;
 	/* Publishing goes on over the connection that is there. */

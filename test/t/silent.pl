@@ -38,6 +38,7 @@ sub silent
 	my ($pid) = $node->backend_pids($type);
 	cmp_ok(time - $from, '<', 10.5, sprintf('%s: after %.1f s', $subject, time - $from));
 	like($node->sql("SELECT detail FROM outbox_problems WHERE problem = 'process silent'"), qr/^process $pid has done nothing for \d+ s/, 'with its process');
+	like($node->sql('SELECT hint FROM outbox_status'), $subject =~ /^worker/ ? qr/outbox_problems|alarm/ : qr/^$/, 'and outbox_status says so');
 	$go_on ? $go_on->() : kill 'CONT', $pid;
 	ok( wait_until("$subject goes on", sub {
 			$node->sql("SELECT count(*) FROM outbox_problems WHERE problem = 'process silent'") eq '0';

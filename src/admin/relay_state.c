@@ -231,7 +231,7 @@ static const struct
 		"See last_error. Messages wait and the relay reconnects by itself; check that RabbitMQ runs at the address of outbox.broker_uri and accepts the login."
 	},
 	{OUTBOX_WORKER_WAITS_STANDBY, false,
-		"A standby of synchronous_standby_names is missing, and nothing is published that it does not have. Bring it back, or change synchronous_standby_names."
+		"A standby of synchronous_standby_names is missing or behind, and nothing is published that it does not have. Bring it back or let it catch up, or change synchronous_standby_names."
 	},
 	{OUTBOX_WORKER_DATABASE_ERROR, true,
 		"See last_error and the server log; the relay tries again by itself."

@@ -107,9 +107,10 @@ BEGIN
 
 	/* Missing before a commit has to wait for it, or there and behind while one waits. */
 	RETURN QUERY SELECT 'critical', 'standby missing', 'server', w.since,
-		format('synchronous_standby_names = ''%s''; missing: %s', current_setting('synchronous_standby_names'), launcher.missing_standbys),
-		'Every commit of this server waits for it, and nothing is published that it does not have: bring it back, or change synchronous_standby_names.',
-		'SELECT application_name, state, sync_state FROM pg_stat_replication'
+		format('synchronous_standby_names = ''%s''; missing: %s', current_setting('synchronous_standby_names'),
+			coalesce(nullif(launcher.missing_standbys, 0)::text, 'none, all are connected and behind')),
+		'Every commit of this server waits for it, and nothing is published that it does not have: bring it back, let one that is behind catch up, or change synchronous_standby_names.',
+		'SELECT application_name, state, sync_state, flush_lsn, replay_lsn, replay_lag FROM pg_stat_replication'
 	FROM (SELECT min(w.since) AS since FROM outbox_internal.outbox_worker_stats() w WHERE w.state = 'waiting for standby') w
 	WHERE launcher.missing_standbys > 0 OR w.since IS NOT NULL;
 END

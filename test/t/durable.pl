@@ -403,6 +403,8 @@ foreach (qw(server:remote_apply server:on database:remote_apply database:remote_
 	enqueue_without_waiting(10, "$scope.$mode.");
 	$node->set('outbox.enabled', 'on');
 	nothing_is_sent("C6: $scope with synchronous_commit = $mode");
+	like($node->sql(q{SELECT detail FROM outbox_problems WHERE problem = 'standby missing'}),
+		qr/missing: none, all are connected and behind/, 'which is not missing');
 	$receiver ? kill 'CONT', $receiver : $standby->sql('SELECT pg_wal_replay_resume()');
 	all_received();
 }

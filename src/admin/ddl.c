@@ -29,6 +29,7 @@
 #include "pgstat.h"
 #include "shared.h"
 #include "storage/latch.h"
+#include "storage/procarray.h"
 #include "tcop/utility.h"
 #include "utils/acl.h"
 #include "utils/syscache.h"
@@ -105,12 +106,35 @@ database_to_empty(Node *stmt)
 	return dboid;
 }
 
+/* Without those that have left, whose slots the launcher frees later. */
+static bool
+has_workers(Oid dboid)
+{
+	bool		found = false;
+
+	for (int i = 0; i < outbox_shared->nslots && !found; i++)
+	{
+		OutboxSlot *slot = &outbox_shared->slots[i];
+		int			pid;
+
+		SpinLockAcquire(&slot->mutex);
+		pid = slot->pid;
+		/* One that is only registered has no process either. */
+		found = slot->in_use && slot->dboid == dboid &&
+			(pid != 0 || slot->state != OUTBOX_WORKER_STOPPED);
+		SpinLockRelease(&slot->mutex);
+		if (pid != 0 && BackendPidGetProc(pid) == NULL)
+			found = false;
+	}
+	return found;
+}
+
 static void
 wait_until_empty(Oid dboid)
 {
 	OutboxMonoTime deadline = outbox_mono_after(STOP_WAIT_MS);
 
-	while (outbox_shared_count_slots(dboid) > 0 &&
+	while (has_workers(dboid) &&
 		   !outbox_mono_reached(deadline, outbox_mono_now()))
 	{
 		/* Again and again: a worker may have taken it, and be in its commit. */

@@ -121,7 +121,14 @@ foreach my $command ('DROP DATABASE stays', 'ALTER DATABASE stays RENAME TO gone
 is($node->sql($worker), $before, 'B3: and has not stopped its worker');
 $theirs->check('B3: DROP DATABASE that failed, under load',
 	[ acked('stays') ], case => 'B3: DROP DATABASE that fails');
-$node->sql('DROP DATABASE stays');
+
+# The workers have left, and the launcher that frees their slots is frozen.
+my ($frozen) = $node->backend_pids('outbox launcher');
+kill 'STOP', $frozen;
+timed('B3: a command does not wait for the launcher', 2, sub { $node->sql('ALTER DATABASE stays RENAME TO renamed') });
+kill 'CONT', $frozen;
+$node->wait_workers('renamed', 1);
+$node->sql('DROP DATABASE renamed');
 
 # --- B8: an extension that never was, and a schema that looks like one
 

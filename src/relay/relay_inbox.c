@@ -162,12 +162,18 @@ outbox_relay_drop_unsent(OutboxRelay *relay)
 	outbox_due_restart(&relay->reader.due);
 }
 
-/* The same of routes that wait, of which something may be ready again. */
+/*
+ * The same of routes that wait, of which something may be ready again.  A failed connect
+ * must not make the relay read all held keys again.
+ */
 void
-outbox_relay_stop_routes(OutboxRelay *relay)
+outbox_relay_stop_routes(OutboxRelay *relay, bool was_in_flight)
 {
+	int			count = relay->queue->count;
+
 	outbox_routes_stop(&relay->routes, outbox_reader_end(&relay->reader));
-	outbox_keys_invalidate_holders(&relay->reader);
+	if (was_in_flight || relay->queue->count < count)
+		outbox_keys_invalidate_holders(&relay->reader);
 }
 
 void

@@ -194,7 +194,7 @@ extern void outbox_relay_timers(OutboxRelay *relay, OutboxMonoTime now);
 
 /* What is not sent goes back to being rows, which are read again. */
 extern void outbox_relay_drop_unsent(OutboxRelay *relay);
-extern void outbox_relay_stop_routes(OutboxRelay *relay);
+extern void outbox_relay_stop_routes(OutboxRelay *relay, bool was_in_flight);
 
 /* code: the broker's reply code. */
 extern void outbox_relay_route_broken(OutboxRelay *relay, OutboxRoute *route,

@@ -162,6 +162,7 @@ static bool
 reclaim_unknown(OutboxRelay *relay, const OutboxLinkError *error)
 {
 	OutboxPoisonFound found;
+	bool		was_in_flight = relay->window.outstanding > 0;
 
 	outbox_relay_declare_ended(relay, error);
 	found = outbox_poison_reclaim(&relay->poison, relay->queue, &relay->window, error);
@@ -173,7 +174,7 @@ reclaim_unknown(OutboxRelay *relay, const OutboxLinkError *error)
 		relay->connection.breaker_opened =
 			outbox_route_met_poison(&relay->routes, found.route,
 									outbox_reader_end(&relay->reader));
-	outbox_relay_stop_routes(relay);
+	outbox_relay_stop_routes(relay, was_in_flight);
 	return found.any;
 }
 

@@ -249,7 +249,7 @@ MUTATIONS = [Mutation(*m) for m in (
      "	state->paused = control->paused ||", "	state->paused =",
      "nothing is sent while all is paused"),
     ("paused-and-unknown", "src/relay/relay_link.c",
-     "	outbox_relay_stop_routes(relay);", "",
+     "	outbox_relay_stop_routes(relay, was_in_flight);", "",
      "nothing is sent on a route that is paused"),
     # ---------------------------------------------------------- dead letters
     ("dead-letter-holds", "src/relay/settling/settler.c",

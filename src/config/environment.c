@@ -79,8 +79,17 @@ is_outside(const struct config_generic *setting)
 const char *
 outbox_environment_unusable(void)
 {
-	if (outbox_environment[0] == '\0' ||
-		is_outside(outbox_setting_find("outbox.environment")))
+	/*
+	 * Its record stays in its place; to find it, newer servers list and sort
+	 * all.
+	 */
+	static const struct config_generic *setting = NULL;
+
+	if (outbox_environment[0] == '\0')
+		return NULL;
+	if (setting == NULL)
+		setting = outbox_setting_find("outbox.environment");
+	if (is_outside(setting))
 		return NULL;
 	return "\"outbox.environment\" is not set outside of the data directory, so that each copy of it has the same";
 }

@@ -312,7 +312,7 @@ CREATE INDEX outbox_ready ON @extschema@.outbox (seq)
 CREATE INDEX outbox_waiting ON @extschema@.outbox (available_at, seq)
 	WHERE status = 'pending' AND available_at IS NOT NULL AND outlet IS NULL;
 CREATE INDEX outbox_failed_seq ON @extschema@.outbox (seq) WHERE status = 'failed';
-/* Rows of one key, whatever lies between them; two keys may share a hash. */
+/* Rows of one key, whatever lies between them; two keys may share a hash, and a route is compared beside it. */
 CREATE INDEX outbox_key ON @extschema@.outbox (outbox_internal.outbox_key_hash(route, aggregate_type, aggregate_id), seq)
 	WHERE status = 'pending' AND available_at IS NULL AND aggregate_id IS NOT NULL AND outlet IS NULL;
 /* What can hold a key; by status, as what has failed is passed over where it holds nothing. */
@@ -1951,6 +1951,7 @@ BEGIN ATOMIC
 					> (outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id), h.seq)
 				AND (outbox_internal.outbox_key_hash(b.route, b.aggregate_type, b.aggregate_id), b.seq)
 					<= (outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id), 9223372036854775807)
+				AND b.route = h.route
 			ORDER BY outbox_internal.outbox_key_hash(b.route, b.aggregate_type, b.aggregate_id), b.seq
 			LIMIT $4) b) AS behind
 	FROM (SELECT n.* FROM (
@@ -3371,7 +3372,7 @@ CREATE VIEW @extschema@.outbox_held_keys WITH (security_barrier = true) AS
 			AND b.aggregate_id IS NOT NULL
 			AND outbox_internal.outbox_key_hash(b.route, b.aggregate_type, b.aggregate_id)
 				= outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id)
-			AND b.seq > h.seq AND h.outlet IS NULL) +
+			AND b.route = h.route AND b.seq > h.seq AND h.outlet IS NULL) +
 		(SELECT pg_catalog.count(*) FROM @extschema@.outbox b
 		 WHERE b.outlet = 'external' AND b.status = 'pending' AND b.failed_at IS NULL AND b.available_at IS NULL
 			AND b.route = h.route AND b.seq > h.seq AND h.outlet = 'external'

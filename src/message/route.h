@@ -60,6 +60,7 @@ typedef struct OutboxRoute
 	bool		needed;			/* by what outbox_routes_forget() cannot see */
 	uint32		load;			/* the last one that has found its row */
 	int			nitems;			/* of its messages, in memory */
+	int			nkeys;			/* of its keys, likewise */
 	struct OutboxDeclaration *declaration;	/* of its exchange; NULL: the
 											 * default one */
 	bool		wants;			/* it, for a message */

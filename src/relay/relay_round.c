@@ -41,7 +41,8 @@ hold_retry(const OutboxRow *row, void *arg)
 		return;
 	if (!route->ordered || outbox_queue_has(relay->queue, &row->id))
 		return;
-	outbox_queue_hold_retry(relay->queue, row->key_hash, row->seq, &row->id);
+	outbox_queue_hold_retry(relay->queue, outbox_key_id(row->key_hash, route),
+							row->seq, &row->id);
 }
 
 static void
@@ -98,7 +99,6 @@ forget_routes(OutboxRelay *relay)
 {
 	if (!outbox_routes_have_lost(&relay->routes))
 		return;
-	outbox_queue_need_routes(relay->queue);
 	outbox_unreadable_need_routes(&relay->reader.unreadable);
 	outbox_routes_forget(&relay->routes);
 }

@@ -104,10 +104,8 @@ outbox_sweep_wanted(const OutboxSweep *sweep, const OutboxQueue *queue, OutboxMo
 
 /* Does anything of what the relay remembers lead to this row? */
 static bool
-is_known(OutboxRelay *relay, const OutboxRow *row)
+is_known(OutboxRelay *relay, const OutboxRow *row, OutboxRoute *route)
 {
-	OutboxRoute *route = outbox_routes_find(&relay->routes, row->route);
-
 	if (outbox_queue_has(relay->queue, &row->id) ||
 		outbox_reader_leads_to(&relay->reader, row->seq))
 		return true;
@@ -115,8 +113,7 @@ is_known(OutboxRelay *relay, const OutboxRow *row)
 		route->skip_low <= row->seq)
 		return true;
 	return row->keyed &&
-		outbox_queue_skips(relay->queue, row->key_hash, row->seq,
-						   route->ordered);
+		outbox_queue_skips(relay->queue, outbox_key_id(row->key_hash, route), row->seq);
 }
 
 /* OutboxRowVisit */
@@ -124,16 +121,16 @@ static void
 visit(const OutboxRow *row, void *arg)
 {
 	Step	   *step = arg;
+	OutboxKeyId key_id = {row->key_hash, outbox_routes_find(&step->relay->routes, row->route)};
 
 	step->last_seq = row->seq;
-	if (is_known(step->relay, row))
+	if (is_known(step->relay, row, key_id.route))
 		return;
-	if (row->keyed &&
-		outbox_routes_find(&step->relay->routes, row->route)->ordered &&
+	if (row->keyed && key_id.route->ordered &&
 		row->seq >= step->relay->queue->forgotten_low &&
-		!outbox_queue_knows(step->relay->queue, row->key_hash))
+		!outbox_queue_knows(step->relay->queue, key_id))
 	{
-		OutboxRecalled met = {.hash = row->key_hash, .seq = row->seq};
+		OutboxRecalled met = {.id = key_id, .seq = row->seq};
 
 		step->met[step->nmet++] = met;
 	}

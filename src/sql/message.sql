@@ -190,7 +190,7 @@ CREATE INDEX outbox_ready ON @extschema@.outbox (seq)
 CREATE INDEX outbox_waiting ON @extschema@.outbox (available_at, seq)
 	WHERE status = 'pending' AND available_at IS NOT NULL AND outlet IS NULL;
 CREATE INDEX outbox_failed_seq ON @extschema@.outbox (seq) WHERE status = 'failed';
-/* Rows of one key, whatever lies between them; two keys may share a hash. */
+/* Rows of one key, whatever lies between them; two keys may share a hash, and a route is compared beside it. */
 CREATE INDEX outbox_key ON @extschema@.outbox (outbox_internal.outbox_key_hash(route, aggregate_type, aggregate_id), seq)
 	WHERE status = 'pending' AND available_at IS NULL AND aggregate_id IS NOT NULL AND outlet IS NULL;
 /* What can hold a key; by status, as what has failed is passed over where it holds nothing. */

@@ -47,7 +47,7 @@ CREATE VIEW @extschema@.outbox_held_keys WITH (security_barrier = true) AS
 			AND b.aggregate_id IS NOT NULL
 			AND outbox_internal.outbox_key_hash(b.route, b.aggregate_type, b.aggregate_id)
 				= outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id)
-			AND b.seq > h.seq AND h.outlet IS NULL) +
+			AND b.route = h.route AND b.seq > h.seq AND h.outlet IS NULL) +
 		(SELECT pg_catalog.count(*) FROM @extschema@.outbox b
 		 WHERE b.outlet = 'external' AND b.status = 'pending' AND b.failed_at IS NULL AND b.available_at IS NULL
 			AND b.route = h.route AND b.seq > h.seq AND h.outlet = 'external'

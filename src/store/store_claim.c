@@ -42,7 +42,9 @@ static const Oid claim_types[OUTBOX_STATEMENT_ARGS + 1] = {
 	INT8OID,					/* $9 hash of the one key */
 	UUIDARRAYOID,				/* $10 unreadable rows: their ids, */
 	TIDARRAYOID,				/* $11 and where they are */
-	TIMESTAMPTZOID				/* $12 up to which due time */
+	TIMESTAMPTZOID,				/* $12 up to which due time */
+	TEXTARRAYOID				/* $13 routes of the excluded keys, or of the
+								 * one */
 };
 
 /* Filters that are not always there. */
@@ -87,15 +89,22 @@ claim_text(ClaimKind kind, int filters)
 	{
 		order = KEY_HASH ", seq";
 		range = READY " AND aggregate_id IS NOT NULL"
-			" AND (" KEY_HASH ", seq) > ($9, $1) AND (" KEY_HASH ", seq) <= ($9, $2)";
+			" AND (" KEY_HASH ", seq) > ($9, $1) AND (" KEY_HASH ", seq) <= ($9, $2)"
+			" AND route = ($13)[1]";
 	}
-	/* A row that was changed is read again, though its id is the same. */
+
+	/*
+	 * Of two excluded keys with one hash the first is: the other's rows are
+	 * claimed in vain.  A row that was changed is read again, though its id
+	 * is the same.
+	 */
 	return psprintf("SELECT %s FROM outbox_internal.outbox WHERE %s%s%s%s%s"
 					" ORDER BY %s LIMIT $3%s",
 					list ? ROW_COLUMNS : CLAIM_COLUMNS, range,
 					filters & EXCLUDE_ROUTES ? " AND route <> ALL ($4)" : "",
 					filters & EXCLUDE_KEYS ?
-					" AND (aggregate_id IS NULL OR " KEY_HASH " <> ALL ($5))" : "",
+					" AND (aggregate_id IS NULL OR " KEY_HASH " <> ALL ($5)"
+					" OR route <> ($13)[pg_catalog.array_position($5, " KEY_HASH ")])" : "",
 					filters & SHARE ?
 					" AND (coalesce(" KEY_HASH ", seq) & 9223372036854775807) % $7 = $6" : "",
 					filters & EXCLUDE_ROWS ?
@@ -163,12 +172,18 @@ claim_params(const OutboxClaim *claim, const OutboxStatement *statement, int fil
 	values[ARG_DUE] = TimestampTzGetDatum(after_due);
 	values[ARG_DUE_UPTO] = TimestampTzGetDatum(upto_due);
 	values[ARG_KEY_HASH] = Int64GetDatum(claim->key_hash);
+	if (filters & EXCLUDE_KEYS)
+		values[ARG_KEY_ROUTES] = outbox_store_text_array(claim->excluded_key_routes,
+														 claim->nexcluded_keys);
+	else if (filters & ONE_KEY)
+		values[ARG_KEY_ROUTES] = outbox_store_text_array(&claim->key_route, 1);
 	if (filters & EXCLUDE_ROWS)
 		outbox_store_version_arrays(claim->unreadable, claim->nunreadable,
 									&values[ARG_IDS], &values[ARG_TIDS]);
 	params = make_params(statement, OUTBOX_STATEMENT_ARGS, values);
 	params->params[ARG_ROUTES].isnull = !(filters & EXCLUDE_ROUTES);
 	params->params[ARG_KEYS].isnull = !(filters & EXCLUDE_KEYS);
+	params->params[ARG_KEY_ROUTES].isnull = !(filters & (EXCLUDE_KEYS | ONE_KEY));
 	params->params[ARG_IDS].isnull = !(filters & EXCLUDE_ROWS);
 	params->params[ARG_TIDS].isnull = !(filters & EXCLUDE_ROWS);
 	return params;

@@ -15,7 +15,7 @@
 #include "nodes/plannodes.h"
 #include "store.h"
 
-#define OUTBOX_STATEMENT_ARGS	12
+#define OUTBOX_STATEMENT_ARGS	13
 
 /*
  * A statement of the worker, prepared at first use and kept.  It names objects of
@@ -111,6 +111,9 @@ extern Datum outbox_store_own_text(const char *utf8);
 extern Datum outbox_store_array(Datum *elems, int n, Oid type);
 extern Datum outbox_store_int64_array(const int64 *numbers, int n);
 
+/* Own texts of these. */
+extern Datum outbox_store_text_array(const char *const *texts, int n);
+
 /* Of ids that are stride bytes apart, as in an array of structs. */
 extern Datum outbox_store_id_array(const pg_uuid_t *first, size_t stride, int n);
 
@@ -142,7 +145,8 @@ enum
 	ARG_KEY_HASH,
 	ARG_IDS,
 	ARG_TIDS,
-	ARG_DUE_UPTO
+	ARG_DUE_UPTO,
+	ARG_KEY_ROUTES
 };
 
 /* Runs a SELECT of ROW_COLUMNS in the claim's snapshot. */

@@ -21,8 +21,8 @@ mark_numbers(bool *marks)
 }
 
 void
-outbox_store_find_keys(const int64 *hashes, const int64 *los,
-					   const int64 *his, int n, bool *found)
+outbox_store_find_keys(const int64 *hashes, const char *const *routes,
+					   const int64 *los, const int64 *his, int n, bool *found)
 {
 	/*
 	 * One look into outbox_key for each, whatever the planner believes: with
@@ -32,17 +32,18 @@ outbox_store_find_keys(const int64 *hashes, const int64 *los,
 	 */
 	static OutboxStatement statement = {
 		"SELECT k.i FROM ROWS FROM"
-		" (pg_catalog.unnest($1), pg_catalog.unnest($2), pg_catalog.unnest($3))"
-		" WITH ORDINALITY k (hash, lo, hi, i),"
+		" (pg_catalog.unnest($1), pg_catalog.unnest($2), pg_catalog.unnest($3),"
+		" pg_catalog.unnest($4)) WITH ORDINALITY k (hash, lo, hi, route, i),"
 		" LATERAL (SELECT FROM outbox_internal.outbox"
 		" WHERE " READY " AND aggregate_id IS NOT NULL"
 		" AND (" KEY_HASH ", seq) >= (k.hash, k.lo) AND (" KEY_HASH ", seq) <= (k.hash, k.hi)"
+		" AND route = k.route"
 		" ORDER BY " KEY_HASH ", seq LIMIT 1) r",
-		SPI_OK_SELECT, {INT8ARRAYOID, INT8ARRAYOID, INT8ARRAYOID}
+		SPI_OK_SELECT, {INT8ARRAYOID, INT8ARRAYOID, INT8ARRAYOID, TEXTARRAYOID}
 	};
 	Datum		values[] = {
 		outbox_store_int64_array(hashes, n), outbox_store_int64_array(los, n),
-		outbox_store_int64_array(his, n)
+		outbox_store_int64_array(his, n), outbox_store_text_array(routes, n)
 	};
 
 	outbox_store_run(&statement, values);
@@ -107,56 +108,65 @@ outbox_store_list_retries(int worker, int nworkers, OutboxRowVisit visit,
 
 /* One look into the index for each key. */
 #define OLDEST_HOLDERS(status, n) \
-	"SELECT r.* FROM pg_catalog.unnest($1) k (hash)," \
+	"SELECT r.* FROM ROWS FROM (pg_catalog.unnest($1), pg_catalog.unnest($2)) k (hash, route)," \
 	" LATERAL (SELECT " ROW_COLUMNS " FROM outbox_internal.outbox" \
 	" WHERE " HOLDERS \
-	" AND " KEY_HASH " = k.hash AND " status \
+	" AND " KEY_HASH " = k.hash AND route = k.route AND " status \
 	" ORDER BY " KEY_HASH ", status, seq LIMIT " n ") r"
 
 void
-outbox_store_visit_failed(const int64 *hashes, int n, OutboxRowVisit visit,
-						  void *arg)
+outbox_store_visit_failed(const int64 *hashes, const char *const *routes, int n,
+						  OutboxRowVisit visit, void *arg)
 {
 	static OutboxStatement statement = {
-		OLDEST_HOLDERS("status <= 'failed'", "1"), SPI_OK_SELECT, {INT8ARRAYOID}
+		OLDEST_HOLDERS("status <= 'failed'", "1"), SPI_OK_SELECT,
+		{INT8ARRAYOID, TEXTARRAYOID}
 	};
-	Datum		value = outbox_store_int64_array(hashes, n);
+	Datum		values[] = {
+		outbox_store_int64_array(hashes, n), outbox_store_text_array(routes, n)
+	};
 
-	outbox_store_visit_rows(&statement, &value, visit, arg);
+	outbox_store_visit_rows(&statement, values, visit, arg);
 }
 
 void
-outbox_store_visit_retries(const int64 *hashes, int n, OutboxRowVisit visit,
-						   void *arg)
+outbox_store_visit_retries(const int64 *hashes, const char *const *routes, int n,
+						   OutboxRowVisit visit, void *arg)
 {
 	static OutboxStatement statement = {
-		OLDEST_HOLDERS("status >= 'pending'", "2"), SPI_OK_SELECT, {INT8ARRAYOID}
+		OLDEST_HOLDERS("status >= 'pending'", "2"), SPI_OK_SELECT,
+		{INT8ARRAYOID, TEXTARRAYOID}
 	};
-	Datum		value = outbox_store_int64_array(hashes, n);
+	Datum		values[] = {
+		outbox_store_int64_array(hashes, n), outbox_store_text_array(routes, n)
+	};
 
-	outbox_store_visit_rows(&statement, &value, visit, arg);
+	outbox_store_visit_rows(&statement, values, visit, arg);
 }
 
 void
-outbox_store_check_holders(const pg_uuid_t *ids, const int64 *hashes, int n,
-						   bool *still)
+outbox_store_check_holders(const pg_uuid_t *ids, const int64 *hashes,
+						   const char *const *routes, int n, bool *still)
 {
+	/* An operator, or a failed_route, may have given it another key. */
 	static OutboxStatement statement = {
-		"SELECT id, " KEY_HASH " FROM outbox_internal.outbox"
-		" WHERE id = ANY ($1) AND aggregate_id IS NOT NULL AND outlet IS NULL"
-		" AND (status = 'failed' OR available_at IS NOT NULL)",
-		SPI_OK_SELECT, {UUIDARRAYOID}
+		"SELECT k.i FROM ROWS FROM"
+		" (pg_catalog.unnest($1), pg_catalog.unnest($2), pg_catalog.unnest($3))"
+		" WITH ORDINALITY k (id, hash, route, i),"
+		" LATERAL (SELECT " KEY_HASH " AS hash, route FROM outbox_internal.outbox"
+		" WHERE id = k.id AND aggregate_id IS NOT NULL AND outlet IS NULL"
+		" AND (status = 'failed' OR available_at IS NOT NULL) OFFSET 0) r"
+		" WHERE r.hash = k.hash AND r.route = k.route",
+		SPI_OK_SELECT, {UUIDARRAYOID, INT8ARRAYOID, TEXTARRAYOID}
 	};
-	uint64	   *found = palloc0(sizeof(uint64) * Max(n, 1));
-	Datum		array = outbox_store_id_array(ids, sizeof(*ids), n);
+	Datum		values[] = {
+		outbox_store_id_array(ids, sizeof(*ids), n), outbox_store_int64_array(hashes, n),
+		outbox_store_text_array(routes, n)
+	};
 
-	for (int i = 0; i < n; i++)
-		still[i] = false;
-	outbox_store_run(&statement, &array);
-	outbox_store_find_ids(ids, sizeof(*ids), n, still, found);
-	/* An operator may have given it another key. */
-	for (int i = 0; i < n; i++)
-		still[i] = still[i] && found[i] == (uint64) hashes[i];
+	outbox_store_run(&statement, values);
+	memset(still, 0, sizeof(bool) * n);
+	mark_numbers(still);
 }
 
 /* ----------------------------------- versions of rows that cannot be read */

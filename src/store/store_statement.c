@@ -166,6 +166,18 @@ outbox_store_int64_array(const int64 *numbers, int n)
 }
 
 Datum
+outbox_store_text_array(const char *const *texts, int n)
+{
+	Datum	   *elems = palloc(sizeof(Datum) * Max(n, 1));
+
+	/* Routes of keys, for which this is made, are few. */
+	for (int i = 0; i < n; i++)
+		elems[i] = i > 0 && strcmp(texts[i], texts[i - 1]) == 0 ? elems[i - 1] :
+			outbox_store_own_text(texts[i]);
+	return outbox_store_array(elems, n, TEXTOID);
+}
+
+Datum
 outbox_store_id_array(const pg_uuid_t *first, size_t stride, int n)
 {
 	Datum	   *elems = palloc(sizeof(Datum) * Max(n, 1));

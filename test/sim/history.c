@@ -77,6 +77,7 @@ static const struct
 	{"retry_ms", offsetof(SimConfig, retry_ms), 1},
 	{"retry_max_ms", offsetof(SimConfig, retry_max_ms), 1},
 	{"standby", offsetof(SimConfig, standby), 1},
+	{"alike", offsetof(SimConfig, alike), 1},
 	{"slow_declares", offsetof(SimConfig, slow_declares), 1},
 	{"ordered", offsetof(SimConfig, ordered), SIM_ROUTES},
 	{"block", offsetof(SimConfig, block), SIM_ROUTES},
@@ -564,6 +565,11 @@ sim_history_draw(SimHistory *history, uint64 seed)
 	draw.next_gid = 1;
 	draw.keys = 1 + below(chance(50) ? 3 : 12);
 	draw.routes = chance(50) ? 1 : 1 + below(SIM_ROUTES);
+	if (seed % 6 == 1)
+	{
+		history->config.alike = true;
+		draw.routes = Max(draw.routes, 2);
+	}
 	draw.labels_back = 1 + below(40);
 	draw.pass = chance(50) ? 5 : below(90);
 	draw.sizes = chance(5);

@@ -59,6 +59,7 @@ typedef struct SimConfig
 	int			retry_ms;
 	int			retry_max_ms;
 	int			standby;		/* claims wait for one */
+	int			alike;			/* keys of one number have one hash on all routes */
 	int			slow_declares;	/* are answered with the next message, or return */
 	int			ordered[SIM_ROUTES];	/* 0 'none', 1 'key', 2 'pipelined' */
 	int			block[SIM_ROUTES];

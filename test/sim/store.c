@@ -459,6 +459,8 @@ sim_store_invalidate(void)
 int64
 sim_key_hash(int key, int route)
 {
+	if (sim_config.alike)
+		route = 0;
 	return (int64) ((uint64) (key * SIM_ROUTES + route) * UINT64CONST(0x9E3779B97F4A7C15)) >> 1;
 }
 
@@ -793,6 +795,14 @@ is_version(const OutboxUnreadableRow *unreadable, const SimRow *row, const SimVe
 		memcmp(&unreadable->tid, &tid, sizeof(tid)) == 0;
 }
 
+/* Is it of that key? */
+static bool
+is_of_key(const SimRow *row, const SimVersion *seen, int64 hash, const char *route)
+{
+	return row->key != 0 && sim_key_hash(row->key, seen->route) == hash &&
+		strcmp(sim_route_name(seen->route), route) == 0;
+}
+
 static bool
 is_excluded(const OutboxClaim *claim, const SimRow *row,
 			const SimVersion *seen)
@@ -806,9 +816,9 @@ is_excluded(const OutboxClaim *claim, const SimRow *row,
 		if (is_version(&claim->unreadable[i], row, seen))
 			return true;
 	if (claim->one_key)
-		return row->key == 0 || sim_key_hash(row->key, seen->route) != claim->key_hash;
+		return !is_of_key(row, seen, claim->key_hash, claim->key_route);
 	for (int i = 0; i < claim->nexcluded_keys; i++)
-		if (row->key != 0 && claim->excluded_keys[i] == sim_key_hash(row->key, seen->route))
+		if (is_of_key(row, seen, claim->excluded_keys[i], claim->excluded_key_routes[i]))
 			return true;
 	return false;
 }
@@ -1110,8 +1120,8 @@ outbox_store_list_due(const OutboxClaim *claim, TimestampTz after_due, Timestamp
 }
 
 void
-outbox_store_find_keys(const int64 *hashes, const int64 *los, const int64 *his,
-					   int n, bool *found)
+outbox_store_find_keys(const int64 *hashes, const char *const *routes,
+					   const int64 *los, const int64 *his, int n, bool *found)
 {
 	int			at_claim = snapshot;
 
@@ -1122,8 +1132,8 @@ outbox_store_find_keys(const int64 *hashes, const int64 *los, const int64 *his,
 		{
 			SimVersion *seen = seen_version(sim_rows[i]);
 
-			if (seen != NULL && is_ready(seen) && sim_rows[i]->key != 0 &&
-				sim_key_hash(sim_rows[i]->key, seen->route) == hashes[k])
+			if (seen != NULL && is_ready(seen) &&
+				is_of_key(sim_rows[i], seen, hashes[k], routes[k]))
 			{
 				found[k] = true;
 				sim_learn(k);
@@ -1222,8 +1232,9 @@ outbox_store_list_retries(int worker, int nworkers, OutboxRowVisit visit,
 }
 
 static void
-visit_holders(const int64 *hashes, int n, bool (*holds) (const SimVersion *),
-			  int most, OutboxRowVisit visit, void *arg)
+visit_holders(const int64 *hashes, const char *const *routes, int n,
+			  bool (*holds) (const SimVersion *), int most, OutboxRowVisit visit,
+			  void *arg)
 {
 	for (int k = 0; k < n; k++)
 	{
@@ -1234,8 +1245,8 @@ visit_holders(const int64 *hashes, int n, bool (*holds) (const SimVersion *),
 			SimRow	   *row = sim_rows[i];
 			SimVersion *seen = seen_version(row);
 
-			if (seen == NULL || !holds(seen) || row->key == 0 ||
-				sim_key_hash(row->key, seen->route) != hashes[k])
+			if (seen == NULL || !holds(seen) ||
+				!is_of_key(row, seen, hashes[k], routes[k]))
 				continue;
 			visit_row(row, seen, visit, arg);
 			left--;
@@ -1256,24 +1267,24 @@ is_retry(const SimVersion *version)
 }
 
 void
-outbox_store_visit_failed(const int64 *hashes, int n, OutboxRowVisit visit,
-						  void *arg)
+outbox_store_visit_failed(const int64 *hashes, const char *const *routes, int n,
+						  OutboxRowVisit visit, void *arg)
 {
 	statement("what has failed");
-	visit_holders(hashes, n, has_failed, 1, visit, arg);
+	visit_holders(hashes, routes, n, has_failed, 1, visit, arg);
 }
 
 void
-outbox_store_visit_retries(const int64 *hashes, int n, OutboxRowVisit visit,
-						   void *arg)
+outbox_store_visit_retries(const int64 *hashes, const char *const *routes, int n,
+						   OutboxRowVisit visit, void *arg)
 {
 	statement("what is tried again");
-	visit_holders(hashes, n, is_retry, 2, visit, arg);
+	visit_holders(hashes, routes, n, is_retry, 2, visit, arg);
 }
 
 void
-outbox_store_check_holders(const pg_uuid_t *ids, const int64 *hashes, int n,
-						   bool *still)
+outbox_store_check_holders(const pg_uuid_t *ids, const int64 *hashes,
+						   const char *const *routes, int n, bool *still)
 {
 	int			at_claim = snapshot;
 
@@ -1285,7 +1296,7 @@ outbox_store_check_holders(const pg_uuid_t *ids, const int64 *hashes, int n,
 		SimVersion *seen = row == NULL ? NULL : seen_version(row);
 
 		still[i] = seen != NULL && (seen->failed || seen->available_at != 0) &&
-			hashes[i] == sim_key_hash(row->key, seen->route);
+			is_of_key(row, seen, hashes[i], routes[i]);
 		sim_learn(still[i]);
 	}
 	snapshot = at_claim;

@@ -143,4 +143,32 @@ subtest 'a failed one that is of another key now' => sub {
 	ok($fake->wait_type('later'), 'its key goes on');
 };
 
+# A role that may enqueue to one route chooses an aggregate_id whose outbox_key_hash() is
+# that of another route's key: hash(mal, t, 6ZV6dP1GXqil) = hash(r, t, k).
+subtest 'a key of another route with the same hash' => sub {
+	my $other = q{SELECT outbox_enqueue('%s', '{}', route => 'mal', aggregate_type => 't', aggregate_id => '6ZV6dP1GXqil')};
+	$node->sql(q{INSERT INTO outbox_route (name, exchange, max_attempts) VALUES ('mal', 'outbox', 1)});
+	is($node->sql(q{SELECT outbox_internal.outbox_key_hash('mal', 't', '6ZV6dP1GXqil') = outbox_internal.outbox_key_hash('r', 't', 'k')}), 't', 'the hashes are the same');
+
+	begin('block');
+	$fake->do('when type=failed : nack');
+	$node->sql(sprintf $other, 'failed');
+	$node->wait_sql(q{SELECT count(*) FROM outbox_failed WHERE event_type = 'failed'}, 1);
+	$node->sql(enqueue('later', 'k'));
+	is_held('later', 'its own failed messages');
+	remove($_) foreach qw(first second);
+	ok($fake->wait_type('later'), 'it goes when they are discarded');
+
+	$node->set('outbox.retry_initial', '1h');
+	$node->sql(q{UPDATE outbox_route SET max_attempts = 9 WHERE name = 'mal'});
+	$fake->do('when type=retry : nack');
+	$node->sql(sprintf $other, 'retry');
+	$node->wait_sql(q{SELECT attempts FROM outbox WHERE event_type = 'retry'}, 1);
+	$node->sql(enqueue('beside', 'k'));
+	ok($fake->wait_type('beside'), 'it goes beside the other one, which waits for its next attempt');
+	$node->sql(sprintf $other, 'behind');
+	is_held('behind', 'the other one');
+	is($node->sql(q{SELECT behind FROM outbox_held_keys WHERE route = 'mal'}), 1, 'outbox_held_keys has what waits');
+};
+
 done_testing();

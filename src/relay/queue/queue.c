@@ -47,7 +47,9 @@ outbox_queue_create(MemoryContext parent)
 											   ALLOCSET_DEFAULT_SIZES);
 	init_hash(&queue->items, "outbox items", sizeof(pg_uuid_t),
 			  sizeof(ItemEntry), queue->cxt);
-	init_hash(&queue->keys, "outbox keys", sizeof(int64), sizeof(OutboxKey),
+	/* Without what follows the pointer, where that is shorter than the hash. */
+	init_hash(&queue->keys, "outbox keys",
+			  offsetof(OutboxKeyId, route) + sizeof(OutboxRoute *), sizeof(OutboxKey),
 			  queue->cxt);
 	dlist_init(&queue->ready);
 	dlist_init(&queue->confirmed);
@@ -116,22 +118,47 @@ count_items(OutboxQueue *queue)
 
 /* -------------------------------------------------------------------- keys */
 
+int
+outbox_compare_keys(const void *a, const void *b)
+{
+	const OutboxKeyId *left = a;
+	const OutboxKeyId *right = b;
+
+	if (left->hash != right->hash)
+		return left->hash < right->hash ? -1 : 1;
+	return left->route < right->route ? -1 : left->route > right->route;
+}
+
 static OutboxKey *
-find_key(OutboxQueue *queue, int64 hash)
+known_key(OutboxQueue *queue, OutboxKeyId key_id)
+{
+	return hash_search(queue->keys, &key_id, HASH_FIND, NULL);
+}
+
+static OutboxKey *
+find_key(OutboxQueue *queue, OutboxKeyId key_id)
 {
 	bool		found;
-	OutboxKey  *key = hash_search(queue->keys, &hash, HASH_ENTER, &found);
+	OutboxKey  *key = hash_search(queue->keys, &key_id, HASH_ENTER, &found);
 
 	if (!found)
 	{
-		memset((char *) key + sizeof(int64), 0,
-			   sizeof(OutboxKey) - sizeof(int64));
+		memset(key, 0, sizeof(OutboxKey));
+		key->id = key_id;
+		key->id.route->nkeys++;
 		dlist_init(&key->going);
 		dlist_init(&key->waiting);
 		key->skip_low = queue->forgotten_low;
 		key->due_left = PG_INT64_MAX;
 	}
 	return key;
+}
+
+static void
+forget_key(OutboxQueue *queue, OutboxKey *key)
+{
+	key->id.route->nkeys--;
+	hash_search(queue->keys, &key->id, HASH_REMOVE, NULL);
 }
 
 static void
@@ -170,7 +197,7 @@ set_hold(OutboxKey *key, OutboxHoldReason reason)
 static bool
 is_blocked(const OutboxKey *key, int64 seq)
 {
-	return key->blocked_on != NULL && seq > key->failed.seq;
+	return key->blocked && seq > key->failed.seq;
 }
 
 /* The macros of older servers want a list that is not const. */
@@ -270,7 +297,7 @@ may_join(const OutboxKey *key, const OutboxItem *item)
 static int64
 goes_to(const OutboxKey *key)
 {
-	int64		to = key->blocked_on != NULL ? key->failed.seq : PG_INT64_MAX;
+	int64		to = key->blocked ? key->failed.seq : PG_INT64_MAX;
 
 	if (head_is_locked(key))
 		return GOES_NONE;
@@ -329,8 +356,7 @@ place_in_list(OutboxQueue *queue, OutboxKey *key)
 
 	if (reads && key->nwaiting == 0)
 		list_key(queue, key, OUTBOX_KEY_REREAD);
-	else if (key->hold != OUTBOX_HOLD_NONE || key->blocked_on != NULL ||
-			 head_is_locked(key))
+	else if (key->hold != OUTBOX_HOLD_NONE || key->blocked || head_is_locked(key))
 		list_key(queue, key, OUTBOX_KEY_HELD);
 	else if (reads && key->large)
 		list_key(queue, key, OUTBOX_KEY_LARGE);
@@ -349,7 +375,7 @@ place_key(OutboxQueue *queue, OutboxKey *key)
 		nothing_goes(key) && key->nwaiting == 0;
 	free_due(queue, key, done);
 	if (done)
-		hash_search(queue->keys, &key->hash, HASH_REMOVE, NULL);
+		forget_key(queue, key);
 }
 
 /* ------------------------------------------------------------------- items */
@@ -561,11 +587,11 @@ release_retry(OutboxQueue *queue, OutboxKey *key)
 
 /* Of several that have failed the oldest one is known; a claim finds the next one. */
 static void
-block(OutboxKey *key, int64 seq, const pg_uuid_t *id, OutboxRoute *route)
+block(OutboxKey *key, int64 seq, const pg_uuid_t *id)
 {
-	if (key->blocked_on != NULL && key->failed.seq <= seq)
+	if (key->blocked && key->failed.seq <= seq)
 		return;
-	key->blocked_on = route;
+	key->blocked = true;
 	key->failed.seq = seq;
 	key->failed.id = *id;
 }
@@ -779,13 +805,13 @@ outbox_queue_has(OutboxQueue *queue, const pg_uuid_t *id)
 }
 
 bool
-outbox_queue_skips(OutboxQueue *queue, int64 hash, int64 seq, bool ordered)
+outbox_queue_skips(OutboxQueue *queue, OutboxKeyId key_id, int64 seq)
 {
-	OutboxKey  *key = hash_search(queue->keys, &hash, HASH_FIND, NULL);
+	OutboxKey  *key = known_key(queue, key_id);
 
 	if (key == NULL || key->skip_low == 0 || key->skip_low > seq)
 		return false;
-	return ordered || key->list != OUTBOX_KEY_HELD;
+	return key_id.route->ordered || key->list != OUTBOX_KEY_HELD;
 }
 
 /* Has the queue room for another message that cannot go yet? */
@@ -803,15 +829,15 @@ note_released(OutboxQueue *queue, OutboxKey *key)
 	if (++key->nreleased % OUTBOX_RELEASED_MANY != 0)
 		return;
 	for (int i = 0; i < OUTBOX_EXCLUDED_KEYS; i++)
-		if (queue->released[i] == key->hash)
+		if (outbox_compare_keys(&queue->released[i], &key->id) == 0)
 			return;
-	queue->released[queue->nreleased++ % OUTBOX_EXCLUDED_KEYS] = key->hash;
+	queue->released[queue->nreleased++ % OUTBOX_EXCLUDED_KEYS] = key->id;
 }
 
 OutboxKey *
 outbox_queue_released_key(OutboxQueue *queue, int i)
 {
-	OutboxKey  *key = hash_search(queue->keys, &queue->released[i], HASH_FIND, NULL);
+	OutboxKey  *key = known_key(queue, queue->released[i]);
 
 	return key != NULL && key->list != OUTBOX_KEY_UNLISTED ? key : NULL;
 }
@@ -859,9 +885,9 @@ outbox_queue_admit(OutboxQueue *queue, OutboxMessage *message,
 
 	if (message->aggregate_id != NULL && route->ordered)
 	{
-		key = find_key(queue, message->key_hash);
-		if (key->blocked_on != NULL && is_holder(&key->failed, message))
-			key->blocked_on = NULL;
+		key = find_key(queue, outbox_key_id(message->key_hash, route));
+		if (key->blocked && is_holder(&key->failed, message))
+			key->blocked = false;
 
 		/* The one that the key waits for has come back. */
 		if (goes_to(key) == GOES_RETRY && is_holder(&key->retry, message))
@@ -1087,27 +1113,6 @@ outbox_queue_drop_all(OutboxQueue *queue, OutboxRoute *route)
 	return lowest;
 }
 
-static void
-need_routes(dlist_head *keys)
-{
-	dlist_iter	iter;
-
-	dlist_foreach(iter, keys)
-	{
-		OutboxKey  *key = dlist_container(OutboxKey, node, iter.cur);
-
-		if (key->blocked_on != NULL)
-			outbox_route_need(key->blocked_on);
-	}
-}
-
-void
-outbox_queue_need_routes(OutboxQueue *queue)
-{
-	need_routes(&queue->held);
-	need_routes(&queue->reread);
-}
-
 bool
 outbox_queue_has_others(OutboxQueue *queue, const OutboxRoute *route)
 {
@@ -1222,7 +1227,7 @@ outbox_queue_failed(OutboxQueue *queue, OutboxItem *item, bool final)
 	if (key != NULL && (!final || outbox_route_blocks(item->route)))
 	{
 		if (final)
-			block(key, item->message->seq, &item->message->id, item->route);
+			block(key, item->message->seq, &item->message->id);
 		else
 			hold_retry(key, item->message->seq, &item->message->id);
 		drop_waiting(queue, key, 0);
@@ -1233,9 +1238,9 @@ outbox_queue_failed(OutboxQueue *queue, OutboxItem *item, bool final)
 /* ------------------------------------------------------------------- holds */
 
 void
-outbox_queue_hold_locked(OutboxQueue *queue, int64 hash, int64 seq)
+outbox_queue_hold_locked(OutboxQueue *queue, OutboxKeyId key_id, int64 seq)
 {
-	OutboxKey  *key = find_key(queue, hash);
+	OutboxKey  *key = find_key(queue, key_id);
 
 	outbox_lower(&key->skip_low, seq);
 	if (key->hold == OUTBOX_HOLD_NONE)
@@ -1245,18 +1250,17 @@ outbox_queue_hold_locked(OutboxQueue *queue, int64 hash, int64 seq)
 }
 
 void
-outbox_queue_hold_retry(OutboxQueue *queue, int64 hash, int64 seq,
+outbox_queue_hold_retry(OutboxQueue *queue, OutboxKeyId key_id, int64 seq,
 						const pg_uuid_t *id)
 {
 	OutboxKey  *key;
 
-	if (queue->nheld >= OUTBOX_HELD_KEYS_MAX &&
-		hash_search(queue->keys, &hash, HASH_FIND, NULL) == NULL)
+	if (queue->nheld >= OUTBOX_HELD_KEYS_MAX && known_key(queue, key_id) == NULL)
 	{
 		outbox_queue_note_forgotten(queue, 1);
 		return;
 	}
-	key = find_key(queue, hash);
+	key = find_key(queue, key_id);
 	/* Two of them (the route was unordered once): the older one goes first. */
 	if (key->hold == OUTBOX_HOLD_RETRY && key->retry.seq <= seq)
 	{
@@ -1281,12 +1285,12 @@ outbox_queue_retries_known(OutboxQueue *queue, bool known)
 }
 
 void
-outbox_queue_block(OutboxQueue *queue, int64 hash, int64 seq,
-				   const pg_uuid_t *id, OutboxRoute *route, bool due)
+outbox_queue_block(OutboxQueue *queue, OutboxKeyId key_id, int64 seq,
+				   const pg_uuid_t *id, bool due)
 {
-	OutboxKey  *key = find_key(queue, hash);
+	OutboxKey  *key = find_key(queue, key_id);
 
-	block(key, seq, id, route);
+	block(key, seq, id);
 	if (due)
 		leave_due(key, PG_INT64_MAX);
 	outbox_lower(&key->skip_low, seq);
@@ -1339,7 +1343,7 @@ lowest_of_key(const OutboxKey *key)
 
 	if (key->hold == OUTBOX_HOLD_RETRY)
 		lowest = Min(lowest, key->retry.seq);
-	if (key->blocked_on != NULL)
+	if (key->blocked)
 		lowest = Min(lowest, key->failed.seq);
 	return lowest;
 }
@@ -1369,26 +1373,25 @@ outbox_queue_forget_held(OutboxQueue *queue)
 		 */
 		queue->pass_wanted |= key->hold == OUTBOX_HOLD_LOCKED || queue->nunchecked > 0;
 		list_key(queue, key, OUTBOX_KEY_UNLISTED);
-		hash_search(queue->keys, &key->hash, HASH_REMOVE, NULL);
+		forget_key(queue, key);
 	}
 }
 
 bool
-outbox_queue_knows(OutboxQueue *queue, int64 hash)
+outbox_queue_knows(OutboxQueue *queue, OutboxKeyId key_id)
 {
-	return queue->forgotten_low == 0 ||
-		hash_search(queue->keys, &hash, HASH_FIND, NULL) != NULL;
+	return queue->forgotten_low == 0 || known_key(queue, key_id) != NULL;
 }
 
 void
-outbox_queue_recall(OutboxQueue *queue, int64 hash, bool has_rows,
+outbox_queue_recall(OutboxQueue *queue, OutboxKeyId key_id, bool has_rows,
 					const pg_uuid_t *retry, int64 retry_seq, bool more_retries)
 {
 	OutboxKey  *key;
 
-	if (outbox_queue_knows(queue, hash))
+	if (outbox_queue_knows(queue, key_id))
 		return;
-	key = find_key(queue, hash);
+	key = find_key(queue, key_id);
 	if (retry != NULL)
 	{
 		hold_retry(key, retry_seq, retry);
@@ -1406,18 +1409,19 @@ outbox_queue_recall(OutboxQueue *queue, int64 hash, bool has_rows,
 }
 
 void
-outbox_queue_key_done(OutboxQueue *queue, int64 hash)
+outbox_queue_key_done(OutboxQueue *queue, OutboxKeyId key_id)
 {
-	OutboxKey  *key = hash_search(queue->keys, &hash, HASH_FIND, NULL);
+	OutboxKey  *key = known_key(queue, key_id);
 
 	if (key != NULL)
 		place_key(queue, key);
 }
 
 bool
-outbox_queue_leaves_due(OutboxQueue *queue, int64 hash, int64 seq, const pg_uuid_t *id)
+outbox_queue_leaves_due(OutboxQueue *queue, OutboxKeyId key_id, int64 seq,
+						const pg_uuid_t *id)
 {
-	OutboxKey  *key = hash_search(queue->keys, &hash, HASH_FIND, NULL);
+	OutboxKey  *key = known_key(queue, key_id);
 
 	if (key == NULL)
 		return queue->due_forgotten;
@@ -1511,7 +1515,7 @@ outbox_queue_release(OutboxQueue *queue, OutboxKey *key)
 void
 outbox_queue_unblock(OutboxQueue *queue, OutboxKey *key)
 {
-	key->blocked_on = NULL;
+	key->blocked = false;
 	go_on_from(queue, key, key->failed.seq);
 }
 

@@ -80,9 +80,30 @@ typedef struct OutboxHolder
 
 typedef struct OutboxItem OutboxItem;
 
+/*
+ * By what a key is known.  Its hash alone is no proof: a role may choose an aggregate_id
+ * on its own route for the hash of another route's key.
+ */
+typedef struct OutboxKeyId
+{
+	int64		hash;
+	OutboxRoute *route;
+} OutboxKeyId;
+
+static inline OutboxKeyId
+outbox_key_id(int64 hash, OutboxRoute *route)
+{
+	OutboxKeyId key_id = {hash, route};
+
+	return key_id;
+}
+
+/* qsort() and bsearch(), for structs that begin with an OutboxKeyId and for these. */
+extern int	outbox_compare_keys(const void *a, const void *b);
+
 typedef struct OutboxKey
 {
-	int64		hash;			/* MUST BE FIRST: key of the hash table */
+	OutboxKeyId id;				/* MUST BE FIRST: key of the hash table */
 	dlist_head	going;			/* past WAITING, in the order of sending */
 	int			ngoing;
 	size_t		going_bytes;
@@ -94,12 +115,12 @@ typedef struct OutboxKey
 	int			nwaiting;
 	size_t		waiting_bytes;
 	bool		large;			/* rows were left in the table because of that */
+	bool		blocked;		/* failed holds the later ones; false: no such
+								 * row is known, and a claim finds it */
 	OutboxHoldReason hold;
 	OutboxHolder retry;			/* RETRY */
 	bool		more_retries;	/* another one was met beside it */
-	OutboxRoute *blocked_on;	/* where failed holds the later ones; NULL: no
-								 * such row is known, and a claim finds it */
-	OutboxHolder failed;
+	OutboxHolder failed;		/* blocked */
 	int64		skip_low;		/* unclaimed rows from here on; 0 none */
 	int			nreleased;		/* that were claimed in vain */
 	int64		due_left;		/* beside them, rows whose time has come were
@@ -151,14 +172,14 @@ typedef struct OutboxQueue
 	MemoryContext cxt;			/* items, keys; messages are in message_cxt */
 	MemoryContext message_cxt;
 	HTAB	   *items;			/* id -> item */
-	HTAB	   *keys;			/* hash -> key */
+	HTAB	   *keys;			/* OutboxKeyId -> key */
 	dlist_head	ready;
 	dlist_head	confirmed;
 	dlist_head	rejected;
 	dlist_head	held;			/* keys */
 	dlist_head	reread;			/* keys */
 	dlist_head	large;			/* keys */
-	int64		released[OUTBOX_EXCLUDED_KEYS]; /* keys of which many rows
+	OutboxKeyId released[OUTBOX_EXCLUDED_KEYS]; /* keys of which many rows
 												 * were claimed in vain, a
 												 * ring */
 	uint32		nreleased;		/* that were ever put there */
@@ -220,8 +241,7 @@ extern bool outbox_queue_has(OutboxQueue *queue, const pg_uuid_t *id);
  * Does the key know that this row of it is only in the table?  A row without an
  * order is read with the others when the key is, and does not wait while it is held.
  */
-extern bool outbox_queue_skips(OutboxQueue *queue, int64 hash, int64 seq,
-							   bool ordered);
+extern bool outbox_queue_skips(OutboxQueue *queue, OutboxKeyId key_id, int64 seq);
 
 /*
  * Takes over a claimed message, or drops it and returns false: its key cannot go on
@@ -256,9 +276,6 @@ extern void outbox_queue_rejected(OutboxQueue *queue, OutboxItem *item,
  */
 extern void outbox_queue_unknown(OutboxQueue *queue, OutboxItem *item,
 								 bool maybe_poison);
-
-/* Says of each route on which a key is blocked that it is needed. */
-extern void outbox_queue_need_routes(OutboxQueue *queue);
 
 /*
  * All READY and WAITING items (of a route, if not NULL) go back to being rows;
@@ -295,7 +312,7 @@ extern void outbox_queue_failed(OutboxQueue *queue, OutboxItem *item,
 								bool final);
 
 /* Holds a key because its row seq is locked by somebody. */
-extern void outbox_queue_hold_locked(OutboxQueue *queue, int64 hash, int64 seq);
+extern void outbox_queue_hold_locked(OutboxQueue *queue, OutboxKeyId key_id, int64 seq);
 
 /* A key of which many rows were claimed in vain, and that cannot go on; NULL: none. */
 extern OutboxKey *outbox_queue_released_key(OutboxQueue *queue, int i);
@@ -304,15 +321,15 @@ extern OutboxKey *outbox_queue_released_key(OutboxQueue *queue, int i);
 extern void outbox_queue_retries_known(OutboxQueue *queue, bool known);
 
 /* Holds a key because of a retry found at start. */
-extern void outbox_queue_hold_retry(OutboxQueue *queue, int64 hash, int64 seq,
+extern void outbox_queue_hold_retry(OutboxQueue *queue, OutboxKeyId key_id, int64 seq,
 									const pg_uuid_t *id);
 
 /*
  * A row of the key has failed, and a later one was claimed in vain and waits; due: perhaps
  * rows that are due.
  */
-extern void outbox_queue_block(OutboxQueue *queue, int64 hash, int64 seq,
-							   const pg_uuid_t *id, OutboxRoute *route, bool due);
+extern void outbox_queue_block(OutboxQueue *queue, OutboxKeyId key_id, int64 seq,
+							   const pg_uuid_t *id, bool due);
 
 /*
  * Forgets keys that are held until there is room for what is listed.  Nothing may
@@ -334,25 +351,25 @@ extern void outbox_queue_pass_begins(OutboxQueue *queue);
 extern void outbox_queue_pass_ended(OutboxQueue *queue);
 
 /* Or may the key be forgotten? */
-extern bool outbox_queue_knows(OutboxQueue *queue, int64 hash);
+extern bool outbox_queue_knows(OutboxQueue *queue, OutboxKeyId key_id);
 
 /*
  * What the table says of a key that may be forgotten: it has rows that were read and are
  * ready, and (not NULL) one that waits for its next attempt, or more of them.  With none
  * of that it is known to have nothing, until outbox_queue_key_done().
  */
-extern void outbox_queue_recall(OutboxQueue *queue, int64 hash, bool has_rows,
+extern void outbox_queue_recall(OutboxQueue *queue, OutboxKeyId key_id, bool has_rows,
 								const pg_uuid_t *retry, int64 retry_seq,
 								bool more_retries);
 
 /* What was claimed of it is admitted: a key that has nothing is forgotten. */
-extern void outbox_queue_key_done(OutboxQueue *queue, int64 hash);
+extern void outbox_queue_key_done(OutboxQueue *queue, OutboxKeyId key_id);
 
 /*
  * Does this row, which is due, wait for its key?  Then the queue says when it may go:
  * due rows are to be read from the start, once.
  */
-extern bool outbox_queue_leaves_due(OutboxQueue *queue, int64 hash, int64 seq,
+extern bool outbox_queue_leaves_due(OutboxQueue *queue, OutboxKeyId key_id, int64 seq,
 									const pg_uuid_t *id);
 extern bool outbox_queue_take_due_freed(OutboxQueue *queue);
 
@@ -437,7 +454,7 @@ extern bool outbox_routes_load(OutboxRoutes *routes, int64 end,
 
 /*
  * Forgets lost routes.  Before it, those who have pointers to routes say which are
- * needed; of items the queue counts them.
+ * needed; of items and keys the queue counts them.
  */
 extern bool outbox_routes_have_lost(OutboxRoutes *routes);
 extern void outbox_routes_forget(OutboxRoutes *routes);

@@ -353,7 +353,8 @@ outbox_routes_forget(OutboxRoutes *routes)
 		bool		needed = route->needed;
 
 		route->needed = false;
-		if (route->lost && route->skip_low == 0 && route->nitems == 0 && !needed)
+		if (route->lost && route->skip_low == 0 && route->nitems == 0 &&
+			route->nkeys == 0 && !needed)
 			forget_route(routes, route);
 	}
 }

@@ -165,7 +165,8 @@ outbox_batch_fill_claim(OutboxBatch *batch, OutboxClaim *claim)
 	if (segment->key != NULL)
 	{
 		claim->one_key = true;
-		claim->key_hash = segment->key->hash;
+		claim->key_hash = segment->key->id.hash;
+		claim->key_route = segment->key->id.route->name;
 		claim->limit = Min(claim->limit, outbox_queue_keeps(segment->key));
 	}
 }

@@ -246,8 +246,8 @@ check_row(const OutboxRow *row, void *arg)
 	DueCheck   *check = arg;
 	OutboxReader *reader = check->reader;
 	OutboxDue  *due = &reader->due;
-	bool		has_key = row->keyed &&
-		outbox_routes_find(reader->routes, row->route)->ordered;
+	OutboxKeyId key_id = {row->key_hash, outbox_routes_find(reader->routes, row->route)};
+	bool		has_key = row->keyed && key_id.route->ordered;
 
 	/* The rest is to be claimed, and the check goes on after that. */
 	if (is_before(&due->cursor, row->available_at, row->seq))
@@ -258,14 +258,14 @@ check_row(const OutboxRow *row, void *arg)
 	due->checked = (OutboxDuePlace) {row->available_at, row->seq};
 	if (outbox_queue_has(reader->queue, &row->id))
 		return;
-	if (has_key && !outbox_queue_knows(reader->queue, row->key_hash))
+	if (has_key && !outbox_queue_knows(reader->queue, key_id))
 	{
-		OutboxRecalled met = {.hash = row->key_hash, .seq = row->seq, .due = row->available_at};
+		OutboxRecalled met = {.id = key_id, .seq = row->seq, .due = row->available_at};
 
 		check->forgotten[check->n++] = met;
 	}
 	else if (!has_key ||
-			 !outbox_queue_leaves_due(reader->queue, row->key_hash, row->seq, &row->id))
+			 !outbox_queue_leaves_due(reader->queue, key_id, row->seq, &row->id))
 		check_later(due, row->available_at);
 }
 

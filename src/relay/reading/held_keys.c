@@ -39,7 +39,7 @@ outbox_keys_claim(OutboxReader *reader, OutboxBatch *batch)
 										   Min(key->skip_low, lowest) - 1,
 										   end - 1);
 		segment->key = key;
-		segment->key_hash = key->hash;
+		segment->key_id = key->id;
 		segment->skip_low = key->skip_low;
 		outbox_batch_fill_claim(batch, &claim);
 		outbox_batch_claim(batch, &claim);
@@ -70,29 +70,28 @@ outbox_keys_admitted(OutboxReader *reader, OutboxBatch *batch)
 	OutboxSegment *segment = NULL;
 
 	while ((segment = outbox_batch_next(batch, OUTBOX_SOURCE_KEYS, segment)))
-		outbox_queue_key_done(reader->queue, segment->key_hash);
+		outbox_queue_key_done(reader->queue, segment->key_id);
 }
 
 /* A claimed message that must not go if an older one of its key has failed. */
 typedef struct Barred
 {
-	int64		hash;			/* MUST BE FIRST, see message.h */
+	OutboxKeyId id;				/* MUST BE FIRST, see outbox_compare_keys() */
 	int			index;			/* in the batch */
-	const char *route;
 } Barred;
 
 typedef struct FailedCheck
 {
 	OutboxBatch *batch;
-	Barred	   *barred;			/* by hash */
+	Barred	   *barred;			/* by key */
 	int			n;
 } FailedCheck;
 
 /* Its route, if that blocks; else NULL. */
-static const OutboxRoute *
+static OutboxRoute *
 find_blocking(const OutboxBatch *batch, const OutboxMessage *message)
 {
-	const OutboxRoute *route;
+	OutboxRoute *route;
 
 	if (message == NULL || message->aggregate_id == NULL)
 		return NULL;
@@ -106,9 +105,9 @@ release_later(const OutboxRow *row, void *arg)
 {
 	FailedCheck *check = arg;
 	OutboxBatch *batch = check->batch;
-	Barred	   *barred = bsearch(&row->key_hash, check->barred, check->n,
-								 sizeof(Barred), outbox_compare_hashes);
-	OutboxRow	bar = *row;
+	OutboxKeyId key_id = {row->key_hash, outbox_routes_find(batch->routes, row->route)};
+	Barred	   *barred = bsearch(&key_id, check->barred, check->n, sizeof(Barred),
+								 outbox_compare_keys);
 
 	/*
 	 * Of a row that is set aside, or a key that a damaged index has not been
@@ -116,17 +115,16 @@ release_later(const OutboxRow *row, void *arg)
 	 */
 	if (barred == NULL)
 		return;
-	bar.route = barred->route;
-	while (barred > check->barred && barred[-1].hash == row->key_hash)
+	while (barred > check->barred && outbox_compare_keys(&barred[-1], &key_id) == 0)
 		barred--;
-	for (; barred < check->barred + check->n && barred->hash == row->key_hash; barred++)
+	for (; barred < check->barred + check->n && outbox_compare_keys(barred, &key_id) == 0; barred++)
 	{
 		if (batch->messages[barred->index] == NULL)
 			continue;			/* behind another one, too */
 		if (batch->messages[barred->index]->seq <= row->seq)
 			continue;
 		outbox_batch_release(batch, barred->index);
-		outbox_batch_note_row(batch, &batch->failed, &bar);
+		outbox_batch_note_row(batch, &batch->failed, row);
 	}
 }
 
@@ -135,6 +133,7 @@ outbox_keys_check_failed(OutboxBatch *batch)
 {
 	FailedCheck check = {.batch = batch};
 	int64	   *hashes;
+	const char **routes;
 	int			n = 0;
 
 	if (batch->count == 0 || !outbox_routes_block(batch->routes))
@@ -142,30 +141,39 @@ outbox_keys_check_failed(OutboxBatch *batch)
 	check.barred = palloc(sizeof(Barred) * batch->count);
 	for (int i = 0; i < batch->count; i++)
 	{
-		const OutboxRoute *route = find_blocking(batch, batch->messages[i]);
+		OutboxRoute *route = find_blocking(batch, batch->messages[i]);
 
 		if (route != NULL)
-			check.barred[check.n++] = (Barred) {batch->messages[i]->key_hash, i, route->name};
+			check.barred[check.n++] = (Barred)
+		{
+			{
+				batch->messages[i]->key_hash, route
+			}, i
+		};
 	}
 	if (check.n == 0)
 		return;
-	qsort(check.barred, check.n, sizeof(Barred), outbox_compare_hashes);
+	qsort(check.barred, check.n, sizeof(Barred), outbox_compare_keys);
 	hashes = palloc(sizeof(int64) * check.n);
+	routes = palloc(sizeof(char *) * check.n);
 	for (int i = 0; i < check.n; i++)
-		if (n == 0 || check.barred[i].hash != hashes[n - 1])
-			hashes[n++] = check.barred[i].hash;
-	outbox_store_visit_failed(hashes, n, release_later, &check);
+		if (i == 0 || outbox_compare_keys(&check.barred[i], &check.barred[i - 1]) != 0)
+		{
+			hashes[n] = check.barred[i].id.hash;
+			routes[n++] = check.barred[i].id.route->name;
+		}
+	outbox_store_visit_failed(hashes, routes, n, release_later, &check);
 	for (int i = 0; i < batch->nunreadable; i++)
 		if (batch->unreadable[i].row.keyed)
 			release_later(&batch->unreadable[i].row, &check);
 }
 
 void
-outbox_keys_hold_locked(OutboxReader *reader, int64 hash, int64 seq,
+outbox_keys_hold_locked(OutboxReader *reader, OutboxKeyId key_id, int64 seq,
 						OutboxMonoTime until)
 {
 	outbox_mono_earlier(&reader->locked_at, until);
-	outbox_queue_hold_locked(reader->queue, hash, seq);
+	outbox_queue_hold_locked(reader->queue, key_id, seq);
 }
 
 void
@@ -207,18 +215,19 @@ typedef struct KeyHold
 } KeyHold;
 
 static void
-add_hold(KeyHold *key_holds, pg_uuid_t *ids, int64 *hashes, int *n, OutboxKey *key,
-		 bool blocks)
+add_hold(KeyHold *key_holds, pg_uuid_t *ids, int64 *hashes, const char **routes, int *n,
+		 OutboxKey *key, bool blocks)
 {
 	ids[*n] = blocks ? key->failed.id : key->retry.id;
-	hashes[*n] = key->hash;
+	hashes[*n] = key->id.hash;
+	routes[*n] = key->id.route->name;
 	key_holds[(*n)++] = (KeyHold) {key, blocks};
 }
 
 /* Of so many keys. */
 static void
 add_holds(dlist_head *list, int nkeys, KeyHold *key_holds, pg_uuid_t *ids, int64 *hashes,
-		  int *n)
+		  const char **routes, int *n)
 {
 	dlist_iter	iter;
 
@@ -229,9 +238,9 @@ add_holds(dlist_head *list, int nkeys, KeyHold *key_holds, pg_uuid_t *ids, int64
 		if (nkeys-- == 0)
 			return;
 		if (key->hold == OUTBOX_HOLD_RETRY)
-			add_hold(key_holds, ids, hashes, n, key, false);
-		if (key->blocked_on != NULL)
-			add_hold(key_holds, ids, hashes, n, key, true);
+			add_hold(key_holds, ids, hashes, routes, n, key, false);
+		if (key->blocked)
+			add_hold(key_holds, ids, hashes, routes, n, key, true);
 	}
 }
 
@@ -247,7 +256,7 @@ holds(const OutboxReader *reader, const KeyHold *hold, const pg_uuid_t *id, bool
 	if (route != NULL)
 		return outbox_route_blocks(route);
 	return still &&
-		(!hold->blocks || outbox_route_blocks(hold->key->blocked_on));
+		(!hold->blocks || outbox_route_blocks(hold->key->id.route));
 }
 
 /*
@@ -262,6 +271,7 @@ find_released(OutboxReader *reader, int nheld, KeyHold **released)
 	int			max = 2 * (nheld + queue->nreread) + 1;
 	pg_uuid_t  *ids = palloc(sizeof(pg_uuid_t) * max);
 	int64	   *hashes = palloc(sizeof(int64) * max);
+	const char **routes = palloc(sizeof(char *) * max);
 	KeyHold    *key_holds = palloc(sizeof(KeyHold) * max);
 	bool	   *still = palloc(sizeof(bool) * max);
 	int			n = 0;
@@ -271,10 +281,10 @@ find_released(OutboxReader *reader, int nheld, KeyHold **released)
 	 * What is older than a failed row is read again, and the row still holds
 	 * the rest.
 	 */
-	add_holds(&queue->held, nheld, key_holds, ids, hashes, &n);
-	add_holds(&queue->reread, queue->nreread, key_holds, ids, hashes, &n);
+	add_holds(&queue->held, nheld, key_holds, ids, hashes, routes, &n);
+	add_holds(&queue->reread, queue->nreread, key_holds, ids, hashes, routes, &n);
 	if (n > 0)
-		outbox_store_check_holders(ids, hashes, n, still);
+		outbox_store_check_holders(ids, hashes, routes, n, still);
 	for (int i = 0; i < n; i++)
 		if (!holds(reader, &key_holds[i], &ids[i], still[i]))
 			key_holds[nreleased++] = key_holds[i];

@@ -204,14 +204,15 @@ hold_locked(OutboxReader *reader, OutboxBatch *batch)
 	foreach(cell, batch->locked)
 	{
 		const OutboxRow *row = lfirst(cell);
+		OutboxRoute *route;
 
 		/* One without a route stands for all from there on. */
 		if (row->route[0] != '\0')
 			outbox_slot_note_locked(&row->id, row->seq);
-		if (row->keyed &&
-			outbox_routes_find(reader->routes, row->route)->ordered)
-			outbox_keys_hold_locked(reader, row->key_hash, row->seq,
-									until);
+		route = row->keyed ? outbox_routes_find(reader->routes, row->route) : NULL;
+		if (route != NULL && route->ordered)
+			outbox_keys_hold_locked(reader, outbox_key_id(row->key_hash, route),
+									row->seq, until);
 		else
 			outbox_scan_add(&reader->scan, row->seq, row->seq, until,
 							OUTBOX_UNREAD_LOCKED);
@@ -326,8 +327,10 @@ outbox_reader_committed(OutboxReader *reader, OutboxBatch *batch)
 	{
 		const OutboxRow *row = lfirst(cell);
 
-		outbox_queue_block(reader->queue, row->key_hash, row->seq, &row->id,
-						   outbox_routes_find(reader->routes, row->route),
+		outbox_queue_block(reader->queue,
+						   outbox_key_id(row->key_hash,
+										 outbox_routes_find(reader->routes, row->route)),
+						   row->seq, &row->id,
 						   outbox_batch_next(batch, OUTBOX_SOURCE_DUE, NULL) != NULL);
 	}
 	admit_all(reader, batch);

@@ -35,7 +35,7 @@ typedef struct OutboxSegment
 {
 	OutboxSource source;
 	OutboxKey  *key;			/* KEYS: rows of this one only */
-	int64		key_hash;
+	OutboxKeyId key_id;
 	int64		skip_low;		/* of the key, when it was read */
 	int64		after;			/* rows with after < seq <= upto */
 	int64		upto;
@@ -54,7 +54,7 @@ typedef struct OutboxSegment
 /* A key that may be forgotten (recall.c), and what the table says of it. */
 typedef struct OutboxRecalled
 {
-	int64		hash;			/* MUST BE FIRST, see message.h */
+	OutboxKeyId id;				/* MUST BE FIRST, see outbox_compare_keys() */
 	int64		seq;			/* of its oldest row that was met */
 	TimestampTz due;			/* the first time of those */
 	bool		known;			/* the key was in memory, and so not looked up */
@@ -206,7 +206,8 @@ extern const OutboxRoute *outbox_unreadable_route(const OutboxUnreadable *list,
 												  const pg_uuid_t *id);
 
 /* Is one set aside that holds that key's rows from seq on? */
-extern bool outbox_unreadable_holds(const OutboxUnreadable *list, int64 hash, int64 seq);
+extern bool outbox_unreadable_holds(const OutboxUnreadable *list, OutboxKeyId key_id,
+									int64 seq);
 
 /* Is one of that number set aside? */
 extern bool outbox_unreadable_leads_to(const OutboxUnreadable *list, int64 seq);
@@ -437,7 +438,7 @@ extern void outbox_keys_committed(OutboxReader *reader, OutboxBatch *batch);
 extern void outbox_keys_admitted(OutboxReader *reader, OutboxBatch *batch);
 
 /* Somebody has locked a row of that key: it waits. */
-extern void outbox_keys_hold_locked(OutboxReader *reader, int64 hash, int64 seq,
+extern void outbox_keys_hold_locked(OutboxReader *reader, OutboxKeyId key_id, int64 seq,
 									OutboxMonoTime until);
 
 /*

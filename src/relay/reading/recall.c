@@ -15,10 +15,10 @@ compare_rows(const void *a, const void *b)
 {
 	const OutboxRecalled *left = a;
 	const OutboxRecalled *right = b;
-	int			hashes = outbox_compare_hashes(a, b);
+	int			keys = outbox_compare_keys(a, b);
 
-	if (hashes != 0)
-		return hashes;
+	if (keys != 0)
+		return keys;
 	return left->seq < right->seq ? -1 : left->seq > right->seq;
 }
 
@@ -30,7 +30,7 @@ sort_keys(OutboxRecalled *met, int n)
 
 	qsort(met, n, sizeof(OutboxRecalled), compare_rows);
 	for (int i = 0; i < n; i++)
-		if (count == 0 || met[i].hash != met[count - 1].hash)
+		if (count == 0 || outbox_compare_keys(&met[i], &met[count - 1]) != 0)
 			met[count++] = met[i];
 		else
 			met[count - 1].due = Min(met[count - 1].due, met[i].due);
@@ -48,8 +48,10 @@ typedef struct LookUp
 static OutboxRecalled *
 find_met(const LookUp *look_up, const OutboxRow *row)
 {
-	return bsearch(&row->key_hash, look_up->met, look_up->n, sizeof(OutboxRecalled),
-				   outbox_compare_hashes);
+	OutboxKeyId key_id = {row->key_hash, outbox_routes_find(look_up->routes, row->route)};
+
+	return bsearch(&key_id, look_up->met, look_up->n, sizeof(OutboxRecalled),
+				   outbox_compare_keys);
 }
 
 /* OutboxRowVisit */
@@ -59,7 +61,7 @@ visit_retry(const OutboxRow *row, void *arg)
 	LookUp	   *look_up = arg;
 	OutboxRecalled *key = find_met(look_up, row);
 
-	if (key == NULL || !outbox_routes_find(look_up->routes, row->route)->ordered)
+	if (key == NULL || !key->id.route->ordered)
 		return;
 	key->more_retries = key->waits;
 	if (key->waits && key->retry_seq < row->seq)
@@ -77,23 +79,26 @@ visit_failed(const OutboxRow *row, void *arg)
 	LookUp	   *look_up = arg;
 	OutboxRecalled *key = find_met(look_up, row);
 
-	if (key != NULL && row->seq < key->seq &&
-		outbox_route_blocks(outbox_routes_find(look_up->routes, row->route)))
+	if (key != NULL && row->seq < key->seq && outbox_route_blocks(key->id.route))
 		key->is_held = true;
 }
 
 static void
 add_met(OutboxBatch *batch, bool keyed, int64 hash, int64 seq, const char *route)
 {
+	OutboxKeyId id = {hash};
 	OutboxRecalled *key;
 
-	if (!keyed || !outbox_routes_find(batch->routes, route)->ordered)
+	if (!keyed)
+		return;
+	id.route = outbox_routes_find(batch->routes, route);
+	if (!id.route->ordered)
 		return;
 	key = &batch->recalled[batch->nrecalled++];
 	memset(key, 0, sizeof(*key));
-	key->hash = hash;
+	key->id = id;
 	key->seq = seq;
-	key->known = outbox_queue_knows(batch->queue, hash);
+	key->known = outbox_queue_knows(batch->queue, id);
 }
 
 static void
@@ -128,19 +133,21 @@ static void
 find_rows(OutboxRecalled **keys, int n, int64 low, int64 end)
 {
 	int64	   *hashes = palloc(sizeof(int64) * 2 * n);
+	const char **routes = palloc(sizeof(char *) * 2 * n);
 	int64	   *los = palloc(sizeof(int64) * 2 * n);
 	int64	   *his = palloc(sizeof(int64) * 2 * n);
 	bool	   *found = palloc0(sizeof(bool) * 2 * n);
 
 	for (int i = 0; i < n; i++)
 	{
-		hashes[2 * i] = hashes[2 * i + 1] = keys[i]->hash;
+		hashes[2 * i] = hashes[2 * i + 1] = keys[i]->id.hash;
+		routes[2 * i] = routes[2 * i + 1] = keys[i]->id.route->name;
 		los[2 * i] = low;
 		his[2 * i] = Min(keys[i]->seq, end) - 1;
 		los[2 * i + 1] = Max(keys[i]->seq + 1, low);
 		his[2 * i + 1] = end - 1;
 	}
-	outbox_store_find_keys(hashes, los, his, 2 * n, found);
+	outbox_store_find_keys(hashes, routes, los, his, 2 * n, found);
 	for (int i = 0; i < n; i++)
 		keys[i]->has_rows = found[2 * i] || found[2 * i + 1];
 }
@@ -151,6 +158,7 @@ outbox_recall_look_up(OutboxBatch *batch, int64 end)
 	LookUp		look_up = {.routes = batch->routes};
 	OutboxRecalled **unknown;
 	int64	   *hashes;
+	const char **routes;
 	int			n = 0;
 
 	if (batch->queue->forgotten_low == 0)
@@ -158,10 +166,12 @@ outbox_recall_look_up(OutboxBatch *batch, int64 end)
 	collect_met(batch);
 	unknown = palloc(sizeof(OutboxRecalled *) * (batch->nrecalled + 1));
 	hashes = palloc(sizeof(int64) * (batch->nrecalled + 1));
+	routes = palloc(sizeof(char *) * (batch->nrecalled + 1));
 	for (int i = 0; i < batch->nrecalled; i++)
 		if (!batch->recalled[i].known)
 		{
-			hashes[n] = batch->recalled[i].hash;
+			hashes[n] = batch->recalled[i].id.hash;
+			routes[n] = batch->recalled[i].id.route->name;
 			unknown[n++] = &batch->recalled[i];
 		}
 	if (n == 0)
@@ -169,7 +179,7 @@ outbox_recall_look_up(OutboxBatch *batch, int64 end)
 	find_rows(unknown, n, batch->queue->forgotten_low, end);
 	look_up.met = batch->recalled;
 	look_up.n = batch->nrecalled;
-	outbox_store_visit_retries(hashes, n, visit_retry, &look_up);
+	outbox_store_visit_retries(hashes, routes, n, visit_retry, &look_up);
 }
 
 void
@@ -179,7 +189,7 @@ outbox_recall_begin(OutboxBatch *batch)
 	{
 		OutboxRecalled *key = &batch->recalled[i];
 
-		outbox_queue_recall(batch->queue, key->hash, key->has_rows,
+		outbox_queue_recall(batch->queue, key->id, key->has_rows,
 							key->waits ? &key->retry : NULL, key->retry_seq,
 							key->more_retries);
 	}
@@ -189,7 +199,7 @@ void
 outbox_recall_end(OutboxBatch *batch)
 {
 	for (int i = 0; i < batch->nrecalled; i++)
-		outbox_queue_key_done(batch->queue, batch->recalled[i].hash);
+		outbox_queue_key_done(batch->queue, batch->recalled[i].id);
 	batch->nrecalled = 0;
 	outbox_queue_forget_held(batch->queue);
 }
@@ -201,17 +211,22 @@ look_up_holders(OutboxRoutes *routes, const OutboxUnreadable *unreadable,
 {
 	LookUp		look_up = {.routes = routes, .met = met};
 	int64	   *hashes;
+	const char **names;
 
 	if (n == 0)
 		return 0;
 	n = look_up.n = sort_keys(met, n);
 	hashes = palloc(sizeof(int64) * n);
+	names = palloc(sizeof(char *) * n);
 	for (int i = 0; i < n; i++)
-		hashes[i] = met[i].hash;
-	outbox_store_visit_retries(hashes, n, visit_retry, &look_up);
-	outbox_store_visit_failed(hashes, n, visit_failed, &look_up);
+	{
+		hashes[i] = met[i].id.hash;
+		names[i] = met[i].id.route->name;
+	}
+	outbox_store_visit_retries(hashes, names, n, visit_retry, &look_up);
+	outbox_store_visit_failed(hashes, names, n, visit_failed, &look_up);
 	for (int i = 0; i < n; i++)
-		met[i].is_held |= outbox_unreadable_holds(unreadable, met[i].hash, met[i].seq);
+		met[i].is_held |= outbox_unreadable_holds(unreadable, met[i].id, met[i].seq);
 	return n;
 }
 
@@ -224,7 +239,7 @@ outbox_recall_free(OutboxQueue *queue, OutboxRoutes *routes,
 		if (met[i].is_held || met[i].waits)
 			outbox_queue_note_forgotten(queue, met[i].seq);
 		else
-			outbox_queue_recall(queue, met[i].hash, true, NULL, 0, false);
+			outbox_queue_recall(queue, met[i].id, true, NULL, 0, false);
 }
 
 TimestampTz
@@ -249,9 +264,9 @@ note_retry(const OutboxRow *row, void *arg)
 {
 	const LookUp *look_up = arg;
 	OutboxQueue *queue = look_up->queue;
+	OutboxKeyId key_id = {row->key_hash, outbox_routes_find(look_up->routes, row->route)};
 
-	if (outbox_routes_find(look_up->routes, row->route)->ordered &&
-		!outbox_queue_knows(queue, row->key_hash))
+	if (key_id.route->ordered && !outbox_queue_knows(queue, key_id))
 		outbox_queue_note_forgotten(queue, row->seq);
 }
 

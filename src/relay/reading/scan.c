@@ -145,11 +145,12 @@ reads_later(OutboxBatch *batch, const OutboxKey *key, const OutboxUnreadRange *r
 /* All that cannot go on; of very many those of which many rows were claimed in vain. */
 static int
 list_excluded_keys(OutboxBatch *batch, const OutboxUnreadRange *range,
-				   bool open, int64 *hashes)
+				   bool open, int64 *hashes, const char **routes)
 {
 	OutboxQueue *queue = batch->queue;
 	dlist_head *lists[] = {&queue->large, &queue->held, &queue->reread};
 	bool		many = queue->nheld + queue->nreread > OUTBOX_EXCLUDED_KEYS;
+	OutboxKey  *keys[OUTBOX_EXCLUDED_KEYS];
 	int			n = 0;
 
 	/* Rows without an order are not read again with their key. */
@@ -160,7 +161,7 @@ list_excluded_keys(OutboxBatch *batch, const OutboxUnreadRange *range,
 		OutboxKey  *key = outbox_queue_released_key(queue, i);
 
 		if (key != NULL && reads_later(batch, key, range, open))
-			hashes[n++] = key->hash;
+			keys[n++] = key;
 	}
 	for (int i = 0; !many && i < (int) lengthof(lists); i++)
 	{
@@ -171,8 +172,13 @@ list_excluded_keys(OutboxBatch *batch, const OutboxUnreadRange *range,
 			OutboxKey  *key = dlist_container(OutboxKey, node, iter.cur);
 
 			if (n < OUTBOX_EXCLUDED_KEYS && reads_later(batch, key, range, open))
-				hashes[n++] = key->hash;
+				keys[n++] = key;
 		}
+	}
+	for (int i = 0; i < n; i++)
+	{
+		hashes[i] = keys[i]->id.hash;
+		routes[i] = keys[i]->id.route->name;
 	}
 	return n;
 }
@@ -199,6 +205,7 @@ claim_range(OutboxScan *scan, OutboxBatch *batch,
 {
 	bool		open = range == &scan->unread.rest;
 	int64		hashes[OUTBOX_EXCLUDED_KEYS];
+	const char *routes[OUTBOX_EXCLUDED_KEYS];
 	OutboxSegment *segment;
 	OutboxClaim claim;
 
@@ -210,7 +217,8 @@ claim_range(OutboxScan *scan, OutboxBatch *batch,
 		return NULL;
 	outbox_batch_fill_claim(batch, &claim);
 	claim.excluded_keys = hashes;
-	claim.nexcluded_keys = list_excluded_keys(batch, range, open, hashes);
+	claim.excluded_key_routes = routes;
+	claim.nexcluded_keys = list_excluded_keys(batch, range, open, hashes, routes);
 	segment->open = open;
 	if (open)
 		segment->known = last_known(scan, &claim);
@@ -260,6 +268,7 @@ typedef struct Check
 	int			n;
 	int			max;
 	int64	   *hashes;
+	const char **routes;
 	int64	   *los;			/* older rows may be from here */
 	int64	   *his;			/* to here */
 	int		   *indexes;		/* of the message in the batch */
@@ -284,6 +293,7 @@ add_check(Check *check, const OutboxMessage *message, int index,
 {
 	Assert(check->n < check->max);
 	check->hashes[check->n] = message->key_hash;
+	check->routes[check->n] = message->route;
 	check->los[check->n] = range->lo;
 	check->his[check->n] = Min(range->hi, message->seq - 1);
 	check->indexes[check->n] = index;
@@ -326,6 +336,7 @@ collect(Check *check, OutboxBatch *batch, const OutboxUnread *left)
 	memset(check, 0, sizeof(*check));
 	check->max = batch->count * left->n;
 	check->hashes = palloc(sizeof(int64) * check->max);
+	check->routes = palloc(sizeof(char *) * check->max);
 	check->los = palloc(sizeof(int64) * check->max);
 	check->his = palloc(sizeof(int64) * check->max);
 	check->indexes = palloc(sizeof(int) * check->max);
@@ -367,7 +378,7 @@ check_order(OutboxScan *scan, OutboxBatch *batch)
 	checked = collect(&check, batch, &left);
 	if (check.n == 0)
 		return;
-	outbox_store_find_keys(check.hashes, check.los, check.his, check.n,
+	outbox_store_find_keys(check.hashes, check.routes, check.los, check.his, check.n,
 						   check.found);
 	for (int i = 0; i < check.n; i++)
 	{

@@ -132,7 +132,10 @@ outbox_unreadable_left_out(const OutboxUnreadable *list, int *n)
 	*n = 0;
 	for (int i = 0; i < list->n; i++)
 		if (!list->entries[i].asked)
-			rows[(*n)++] = list->entries[i].version;
+		{
+			rows[*n] = list->entries[i].version;
+			rows[(*n)++].row.route = list->entries[i].route->name;
+		}
 	return rows;
 }
 
@@ -152,15 +155,15 @@ outbox_unreadable_route(const OutboxUnreadable *list, const pg_uuid_t *id)
 }
 
 bool
-outbox_unreadable_holds(const OutboxUnreadable *list, int64 hash, int64 seq)
+outbox_unreadable_holds(const OutboxUnreadable *list, OutboxKeyId key_id, int64 seq)
 {
 	for (int i = 0; i < list->n; i++)
 	{
 		const OutboxSetAside *entry = &list->entries[i];
 
 		if (!entry->asked && entry->version.row.keyed &&
-			entry->version.row.key_hash == hash && entry->version.row.seq < seq &&
-			outbox_route_blocks(entry->route))
+			entry->version.row.key_hash == key_id.hash && entry->route == key_id.route &&
+			entry->version.row.seq < seq && outbox_route_blocks(entry->route))
 			return true;
 	}
 	return false;

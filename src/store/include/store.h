@@ -202,11 +202,13 @@ typedef struct OutboxClaim
 	int			limit;			/* rows */
 	List	   *excluded_routes;	/* of char *, routes that wait */
 	int			nexcluded_keys;
-	const int64 *excluded_keys; /* hashes of keys that wait */
+	const int64 *excluded_keys; /* hashes of keys that wait, ... */
+	const char *const *excluded_key_routes; /* ... and their routes */
 	int			worker;			/* this worker's share of the keys */
 	int			nworkers;
-	bool		one_key;		/* rows of key_hash only; then excluded keys */
+	bool		one_key;		/* rows of this key only; then excluded keys */
 	int64		key_hash;		/* and share are not looked at */
+	const char *key_route;
 	int			nunreadable;	/* these are left out */
 	const OutboxUnreadableRow *unreadable;
 	MemoryContext cxt;			/* where messages are allocated */
@@ -265,8 +267,9 @@ extern int64 outbox_store_last_entry(void);
 /* ------------------------------------------------------------- store_look.c */
 
 /* Which of these keys have a row that is ready in [los[i], his[i]]. */
-extern void outbox_store_find_keys(const int64 *hashes, const int64 *los,
-								   const int64 *his, int n, bool *found);
+extern void outbox_store_find_keys(const int64 *hashes, const char *const *routes,
+								   const int64 *los, const int64 *his, int n,
+								   bool *found);
 
 /* The highest seq that is ready, of those from there on; 0: there is none. */
 extern int64 outbox_store_last_ready(int64 from);
@@ -286,16 +289,16 @@ extern void outbox_store_list_retries(int worker, int nworkers,
  * Visits the oldest row of each of these keys that has failed, as the last claim's
  * snapshot sees it.
  */
-extern void outbox_store_visit_failed(const int64 *hashes, int n,
-									  OutboxRowVisit visit, void *arg);
+extern void outbox_store_visit_failed(const int64 *hashes, const char *const *routes,
+									  int n, OutboxRowVisit visit, void *arg);
 
 /* The same of the oldest two that wait for their next attempt. */
-extern void outbox_store_visit_retries(const int64 *hashes, int n,
-									   OutboxRowVisit visit, void *arg);
+extern void outbox_store_visit_retries(const int64 *hashes, const char *const *routes,
+									   int n, OutboxRowVisit visit, void *arg);
 
 /* Which of these messages still hold their key (pending with attempts, or failed). */
-extern void outbox_store_check_holders(const pg_uuid_t *ids,
-									   const int64 *hashes, int n, bool *still);
+extern void outbox_store_check_holders(const pg_uuid_t *ids, const int64 *hashes,
+									   const char *const *routes, int n, bool *still);
 
 /* ------------------------------------------------------------ store_fence.c */
 

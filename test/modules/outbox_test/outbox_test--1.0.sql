@@ -23,7 +23,7 @@ CREATE FUNCTION outbox_test_claim(
 	max_rows integer DEFAULT 1000, excluded_routes text[] DEFAULT NULL,
 	excluded_keys bigint[] DEFAULT NULL, worker integer DEFAULT 0,
 	nworkers integer DEFAULT 1, only_key bigint DEFAULT NULL,
-	stop_after integer DEFAULT NULL,
+	stop_after integer DEFAULT NULL, key_routes text[] DEFAULT NULL,
 	OUT seq bigint, OUT id uuid, OUT tid tid, OUT key_hash bigint,
 	OUT attempts integer, OUT created_at timestamptz,
 	OUT available_at timestamptz, OUT route text, OUT event_type text,
@@ -42,7 +42,7 @@ CREATE FUNCTION outbox_test_claim_due(
 	excluded_keys bigint[] DEFAULT NULL, worker integer DEFAULT 0,
 	nworkers integer DEFAULT 1, only_key bigint DEFAULT NULL,
 	stop_after integer DEFAULT NULL,
-	after_due timestamptz DEFAULT '-infinity',
+	after_due timestamptz DEFAULT '-infinity', key_routes text[] DEFAULT NULL,
 	OUT seq bigint, OUT id uuid, OUT tid tid, OUT key_hash bigint,
 	OUT attempts integer, OUT created_at timestamptz,
 	OUT available_at timestamptz, OUT route text, OUT event_type text,
@@ -56,7 +56,7 @@ CREATE FUNCTION outbox_test_list(
 	max_rows integer DEFAULT 1000, excluded_routes text[] DEFAULT NULL,
 	excluded_keys bigint[] DEFAULT NULL, worker integer DEFAULT 0,
 	nworkers integer DEFAULT 1, only_key bigint DEFAULT NULL,
-	stop_after integer DEFAULT NULL,
+	stop_after integer DEFAULT NULL, key_routes text[] DEFAULT NULL,
 	OUT seq bigint, OUT id uuid, OUT keyed boolean,
 	OUT key_hash bigint, OUT route text)
 RETURNS SETOF record AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE;
@@ -67,13 +67,13 @@ CREATE FUNCTION outbox_test_list_retries(
 	OUT key_hash bigint, OUT route text)
 RETURNS SETOF record AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
 
-CREATE FUNCTION outbox_test_visit_failed(hashes bigint[],
+CREATE FUNCTION outbox_test_visit_failed(hashes bigint[], key_routes text[] DEFAULT NULL,
 	OUT seq bigint, OUT id uuid, OUT keyed boolean,
 	OUT key_hash bigint, OUT route text)
-RETURNS SETOF record AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
+RETURNS SETOF record AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE;
 
-CREATE FUNCTION outbox_test_check_holders(ids uuid[], hashes bigint[]) RETURNS boolean[]
-AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
+CREATE FUNCTION outbox_test_check_holders(ids uuid[], hashes bigint[], key_routes text[] DEFAULT NULL) RETURNS boolean[]
+AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE;
 
 CREATE FUNCTION outbox_test_next_due(after_due timestamptz DEFAULT '-infinity',
 	after_seq bigint DEFAULT 9223372036854775807)

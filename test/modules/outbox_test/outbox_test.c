@@ -106,6 +106,21 @@ uuids(Datum array, pg_uuid_t **ids)
 	return n;
 }
 
+/* Routes of n keys; NULL: 'default'. */
+static const char **
+key_routes(FunctionCallInfo fcinfo, int arg, int n)
+{
+	const char **routes = palloc(sizeof(char *) * Max(n, 1));
+	Datum	   *elems = NULL;
+
+	if (!PG_ARGISNULL(arg) &&
+		array_elements(PG_GETARG_DATUM(arg), TEXTOID, -1, false, TYPALIGN_INT, &elems) != n)
+		elog(ERROR, "not as many routes as keys");
+	for (int i = 0; i < n; i++)
+		routes[i] = elems == NULL ? "default" : TextDatumGetCString(elems[i]);
+	return routes;
+}
+
 static Datum
 bool_array(const bool *values, int n)
 {
@@ -217,6 +232,9 @@ fill_claim(FunctionCallInfo fcinfo, OutboxClaim *claim, Receiver *receiver)
 	claim->one_key = !PG_ARGISNULL(7);
 	if (claim->one_key)
 		claim->key_hash = PG_GETARG_INT64(7);
+	claim->excluded_key_routes = key_routes(fcinfo, PG_NARGS() - 1,
+											claim->one_key ? 1 : claim->nexcluded_keys);
+	claim->key_route = claim->excluded_key_routes[0];
 	claim->cxt = CurrentMemoryContext;
 	claim->visit = receive_message;
 	claim->arg = receiver;
@@ -306,7 +324,7 @@ outbox_test_visit_failed(PG_FUNCTION_ARGS)
 	InitMaterializedSRF(fcinfo, 0);
 	begin();
 	outbox_store_claim_snapshot();
-	outbox_store_visit_failed(hashes, n, receive_row, &receiver);
+	outbox_store_visit_failed(hashes, key_routes(fcinfo, 1, n), n, receive_row, &receiver);
 	end();
 	return (Datum) 0;
 }
@@ -322,7 +340,7 @@ outbox_test_check_holders(PG_FUNCTION_ARGS)
 
 	Assert(nhashes == n);
 	begin();
-	outbox_store_check_holders(ids, hashes, n, still);
+	outbox_store_check_holders(ids, hashes, key_routes(fcinfo, 2, n), n, still);
 	end();
 	return bool_array(still, n);
 }

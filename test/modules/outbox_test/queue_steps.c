@@ -162,7 +162,7 @@ show_reread(Steps *steps, const char *word)
 	{
 		OutboxKey  *key = dlist_container(OutboxKey, node, iter.cur);
 
-		appendStringInfo(&text, "%c from " INT64_FORMAT " ", (char) key->hash,
+		appendStringInfo(&text, "%c from " INT64_FORMAT " ", (char) key->id.hash,
 						 key->skip_low);
 	}
 	say(steps, word, text.len > 0 ? text.data : "nothing");
@@ -212,8 +212,8 @@ show_claims(Steps *steps, const char *word)
 static OutboxKey *
 existing_key(Steps *steps, char letter)
 {
-	int64		hash = letter;
-	OutboxKey  *key = hash_search(steps->queue->keys, &hash, HASH_FIND, NULL);
+	OutboxKeyId id = {letter, &steps->route};
+	OutboxKey  *key = hash_search(steps->queue->keys, &id, HASH_FIND, NULL);
 
 	if (key == NULL)
 		elog(ERROR, "no key %c", letter);
@@ -236,7 +236,7 @@ step(Steps *steps, const char *word)
 	else if (strcmp(verb, "window") == 0)
 		outbox_window = seq;
 	else if (strcmp(verb, "done") == 0)
-		outbox_queue_key_done(queue, letter);
+		outbox_queue_key_done(queue, (OutboxKeyId) {letter, &steps->route});
 	else if (strcmp(verb, "room") == 0)
 		say(steps, word, psprintf("%s %d", outbox_queue_has_room(queue, existing_key(steps, letter)) ? "yes" : "no",
 								  outbox_queue_keeps(existing_key(steps, letter))));
@@ -276,14 +276,14 @@ step(Steps *steps, const char *word)
 	else if (strcmp(verb, "remain") == 0)
 		outbox_queue_remains(queue, find_item(steps, seq));
 	else if (strcmp(verb, "lock") == 0)
-		outbox_queue_hold_locked(queue, letter, seq);
+		outbox_queue_hold_locked(queue, (OutboxKeyId) {letter, &steps->route}, seq);
 	else if (strcmp(verb, "release") == 0)
 		outbox_queue_release(queue, existing_key(steps, letter));
 	else if (strcmp(verb, "block") == 0)
 	{
 		pg_uuid_t	id = make_id(seq);
 
-		outbox_queue_block(queue, letter, seq, &id, &steps->route, false);
+		outbox_queue_block(queue, (OutboxKeyId) {letter, &steps->route}, seq, &id, false);
 	}
 	else if (strcmp(verb, "unblock") == 0)
 		outbox_queue_unblock(queue, existing_key(steps, letter));

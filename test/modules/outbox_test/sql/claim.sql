@@ -48,20 +48,39 @@ SELECT pg_temp.seqs('stop_after => 2');
 SELECT args, pg_temp.seqs(args), pg_temp.seqs(args, 'list') AS list FROM unnest(ARRAY[
 	'excluded_routes => ''{a}''', 'excluded_routes => ''{a,b}''',
 	'excluded_routes => ''{none}''', 'excluded_routes => ''{}''',
-	'excluded_keys => ARRAY[outbox_internal.outbox_key_hash(''b'', ''t'', ''1'')]',
-	'excluded_keys => ARRAY[outbox_internal.outbox_key_hash(''a'', ''t'', ''1'')]',
-	'excluded_keys => ARRAY[outbox_internal.outbox_key_hash(''b'', NULL, ''3''), outbox_internal.outbox_key_hash(''b'', ''t'', ''1'')]',
+	'key_routes => ''{b}'', excluded_keys => ARRAY[outbox_internal.outbox_key_hash(''b'', ''t'', ''1'')]',
+	'key_routes => ''{a}'', excluded_keys => ARRAY[outbox_internal.outbox_key_hash(''a'', ''t'', ''1'')]',
+	'key_routes => ''{b,b}'', excluded_keys => ARRAY[outbox_internal.outbox_key_hash(''b'', NULL, ''3''), outbox_internal.outbox_key_hash(''b'', ''t'', ''1'')]',
 	'excluded_keys => ARRAY[0]',
-	'excluded_routes => ''{b}'', excluded_keys => ARRAY[outbox_internal.outbox_key_hash(''a'', ''t'', ''2'')]',
+	'excluded_routes => ''{b}'', key_routes => ''{a}'', excluded_keys => ARRAY[outbox_internal.outbox_key_hash(''a'', ''t'', ''2'')]',
 	'excluded_routes => ''{a}'', max_rows => 2']) args;
 
 -- One key only
 SELECT args, pg_temp.seqs(args), pg_temp.seqs(args, 'list') AS list FROM unnest(ARRAY[
-	'only_key => outbox_internal.outbox_key_hash(''b'', ''t'', ''1'')', 'only_key => outbox_internal.outbox_key_hash(''a'', ''t'', ''1'')',
-	'only_key => outbox_internal.outbox_key_hash(''b'', NULL, ''1'')', 'only_key => outbox_internal.outbox_key_hash(''b'', NULL, ''3'')',
-	'only_key => outbox_internal.outbox_key_hash(''b'', ''t'', ''9'')',
-	'only_key => outbox_internal.outbox_key_hash(''b'', ''t'', ''1''), excluded_routes => ''{b}''',
-	'only_key => outbox_internal.outbox_key_hash(''b'', ''t'', ''1''), after => 1, max_rows => 1']) args;
+	'key_routes => ''{b}'', only_key => outbox_internal.outbox_key_hash(''b'', ''t'', ''1'')', 'key_routes => ''{a}'', only_key => outbox_internal.outbox_key_hash(''a'', ''t'', ''1'')',
+	'key_routes => ''{b}'', only_key => outbox_internal.outbox_key_hash(''b'', NULL, ''1'')', 'key_routes => ''{b}'', only_key => outbox_internal.outbox_key_hash(''b'', NULL, ''3'')',
+	'key_routes => ''{b}'', only_key => outbox_internal.outbox_key_hash(''b'', ''t'', ''9'')',
+	'key_routes => ''{b}'', only_key => outbox_internal.outbox_key_hash(''b'', ''t'', ''1''), excluded_routes => ''{b}''',
+	'key_routes => ''{b}'', only_key => outbox_internal.outbox_key_hash(''b'', ''t'', ''1''), after => 1, max_rows => 1']) args;
+
+-- A key of another route is another one, though an aggregate_id is chosen for the same hash
+TRUNCATE outbox;
+INSERT INTO outbox (event_type, payload, route, aggregate_type, aggregate_id) VALUES
+	('a', '1', 'a', 't', 'rzE7JsclWdIk'), ('b', '2', 'b', 't', '1');
+SELECT count(DISTINCT outbox_internal.outbox_key_hash(route, aggregate_type, aggregate_id)) FROM outbox;
+CREATE FUNCTION pg_temp.types(args text) RETURNS text
+LANGUAGE plpgsql AS $$
+DECLARE
+	result text;
+BEGIN
+	EXECUTE format('SELECT string_agg(event_type, '' '') FROM (SELECT outbox_internal.outbox_key_hash(''b'', ''t'', ''1'') AS hash) k, outbox_test_claim(%s)', args)
+		INTO result;
+	RETURN coalesce(result, 'none');
+END
+$$;
+SELECT args, pg_temp.types(args) FROM unnest(ARRAY[
+	'excluded_keys => ARRAY[hash], key_routes => ''{a}''', 'excluded_keys => ARRAY[hash], key_routes => ''{b}''',
+	'only_key => hash, key_routes => ''{a}''', 'only_key => hash, key_routes => ''{b}''']) args;
 
 -- Workers share the keys: all of them, each in one share only
 TRUNCATE outbox;

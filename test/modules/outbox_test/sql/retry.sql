@@ -79,6 +79,17 @@ INSERT INTO outbox (event_type, payload, route, aggregate_type, aggregate_id, st
 SELECT o.event_type, h.keyed, key_hash = pg_temp.key_of(o) AS hash
 FROM outbox_test_visit_failed((SELECT array_agg(DISTINCT pg_temp.key_of(o)) FROM outbox o)) h JOIN outbox o USING (seq);
 DELETE FROM outbox WHERE event_type = 'later';
+-- and none of another route, though an aggregate_id is chosen for the same hash
+INSERT INTO outbox_route (name) VALUES ('other');
+INSERT INTO outbox (event_type, payload, route, aggregate_type, aggregate_id, status)
+	VALUES ('later', '{}', 'other', 't', 'cnv1FYHbiB8i', 'failed');
+SELECT count(DISTINCT pg_temp.key_of(o)) FROM outbox o WHERE event_type IN ('a', 'later');
+SELECT r.route, o.event_type FROM unnest('{default,other}'::text[]) r (route),
+	outbox_test_visit_failed(ARRAY[outbox_internal.outbox_key_hash('default', 't', '1')], ARRAY[r.route]) h JOIN outbox o USING (seq);
+SELECT r.route, outbox_test_check_holders(ARRAY[id], ARRAY[pg_temp.key_of(o)], ARRAY[r.route])
+FROM outbox o, unnest('{default,other}'::text[]) r (route) WHERE event_type = 'later';
+DELETE FROM outbox WHERE event_type = 'later';
+DELETE FROM outbox_route WHERE name = 'other';
 -- By the index of that key, whatever else has failed
 INSERT INTO outbox (event_type, payload, aggregate_type, aggregate_id, status)
 	SELECT 'other', '{}', 't', n::text, 'failed' FROM generate_series(1, 500) n;

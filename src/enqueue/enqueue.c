@@ -133,7 +133,7 @@ outbox_enqueue_prepare(Relation rel, Oid role, Datum *values, bool *isnull)
 
 	/* Before the INSERT draws seq. */
 	if (outbox_strict_keys && route->ordered && !isnull[COL_AGGREGATE_ID - 1])
-		outbox_lock_key(outbox_key_of(values, isnull));
+		outbox_lock_key(values, isnull);
 	if (isnull[COL_ID - 1])
 	{
 		pg_uuid_t  *id = palloc(sizeof(pg_uuid_t));

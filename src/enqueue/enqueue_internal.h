@@ -206,9 +206,10 @@ extern LockAcquireResult outbox_lock_acquire(LOCKTAG *tag, OutboxLockClass class
 
 /*
  * To the end of the transaction, so that transactions which enqueue for one key commit
- * one after the other, in the order of seq.  A deadlock is reported as any other.
+ * one after the other, in the order of seq.  A deadlock is reported as any other.  The
+ * row has an aggregate_id.
  */
-extern void outbox_lock_key(int64 hash);
+extern void outbox_lock_key(const Datum *values, const bool *isnull);
 
 /*
  * The transaction uses the route until it ends.  Returns false, without wait, when a

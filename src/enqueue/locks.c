@@ -28,6 +28,12 @@
 
 #include "access/twophase.h"
 #include "access/xact.h"
+#include "access/xlog.h"
+#include "catalog/pg_control.h"
+#include "columns.h"
+#include "common/cryptohash.h"
+#include "common/sha2.h"
+#include "compat.h"
 #include "enqueue_internal.h"
 #include "miscadmin.h"
 #include "storage/latch.h"
@@ -118,8 +124,54 @@ check_limit(void)
 	taken = Min(held, limit - limit / 16);
 }
 
+static void
+add_to_hash(pg_cryptohash_ctx *hash, const void *data, size_t len)
+{
+	if (pg_cryptohash_update(hash, data, len) < 0)
+		elog(ERROR, "could not hash a key: %s", pg_cryptohash_error(hash));
+}
+
+/* With its length, or that it is NULL. */
+static void
+add_value(pg_cryptohash_ctx *hash, const Datum *values, const bool *isnull, int column)
+{
+	text	   *value = isnull[column - 1] ? NULL : DatumGetTextPP(values[column - 1]);
+	int32		len = value == NULL ? -1 : (int32) VARSIZE_ANY_EXHDR(value);
+
+	add_to_hash(hash, &len, sizeof(len));
+	if (value != NULL)
+		add_to_hash(hash, VARDATA_ANY(value), len);
+}
+
+/*
+ * The number of a key's lock.  Not the key's hash, which can be inverted: a role that may
+ * use one route could choose an aggregate_id for the lock of another route's key.  Nor a
+ * hash that everybody can compute: who tries long enough meets one of very many keys.
+ * The server's secret is what it has for logins of unknown roles, and stays over restarts
+ * as the locks of prepared transactions do.
+ */
+static uint64
+number_of_key(const Datum *values, const bool *isnull)
+{
+	pg_cryptohash_ctx *hash = pg_cryptohash_create(PG_SHA256);
+	uint8		digest[PG_SHA256_DIGEST_LENGTH];
+	uint64		number;
+
+	if (pg_cryptohash_init(hash) < 0)
+		elog(ERROR, "could not hash a key: %s", pg_cryptohash_error(hash));
+	add_to_hash(hash, GetMockAuthenticationNonce(), MOCK_AUTH_NONCE_LEN);
+	add_value(hash, values, isnull, COL_ROUTE);
+	add_value(hash, values, isnull, COL_AGGREGATE_TYPE);
+	add_value(hash, values, isnull, COL_AGGREGATE_ID);
+	if (pg_cryptohash_final(hash, digest, sizeof(digest)) < 0)
+		elog(ERROR, "could not hash a key: %s", pg_cryptohash_error(hash));
+	pg_cryptohash_free(hash);
+	memcpy(&number, digest, sizeof(number));
+	return number;
+}
+
 void
-outbox_lock_key(int64 hash)
+outbox_lock_key(const Datum *values, const bool *isnull)
 {
 	static bool registered = false;
 	LOCKTAG		tag;
@@ -129,8 +181,8 @@ outbox_lock_key(int64 hash)
 		RegisterXactCallback(end_transaction, NULL);
 		registered = true;
 	}
-	if (outbox_lock_acquire(&tag, OUTBOX_LOCK_KEY, (uint64) hash, ExclusiveLock,
-							true) != LOCKACQUIRE_OK)
+	if (outbox_lock_acquire(&tag, OUTBOX_LOCK_KEY, number_of_key(values, isnull),
+							ExclusiveLock, true) != LOCKACQUIRE_OK)
 		return;					/* we had it */
 	taken++;
 	check_limit();

@@ -509,7 +509,7 @@ judge(Row *row)
 	 */
 	if (row->enters && !row->accepted && outbox_strict_keys &&
 		route->ordered && !IS_NULL(COL_AGGREGATE_ID))
-		outbox_lock_key(outbox_key_of(row->values, row->isnull));
+		outbox_lock_key(row->values, row->isnull);
 	take_place(row);
 	/* An UPDATE of the headers leaves the numbers. */
 	if (!row->enters && (headers == NULL || JB_ROOT_IS_OBJECT(headers)))

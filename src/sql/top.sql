@@ -38,19 +38,20 @@ COMMENT ON FUNCTION outbox_internal.outbox_show_span(double precision) IS
 'A time in seconds as outbox_top() shows it, in at most 9 characters; NULL of NULL.';
 
 /*
- * Blocks and eighths of them where the database and the client have such
- * characters.  By number: this script is read in any encoding.  By a number that depends
- * on n: the planner evaluates constants in any encoding.
+ * Blocks and eighths of them where the database and the client have such characters.  By
+ * number: this script is read in any encoding.  By a number that is known at execution: the
+ * planner evaluates constants in any encoding.
  */
 CREATE FUNCTION outbox_internal.outbox_show_bar(value double precision, highest double precision, width integer)
 RETURNS text
 LANGUAGE sql STABLE
 BEGIN ATOMIC
-	SELECT CASE WHEN getdatabaseencoding() = 'UTF8' AND pg_client_encoding() = 'UTF8'
-		THEN repeat(chr(9600 + least(n, 8)), n / 8) || CASE WHEN n % 8 > 0 THEN chr(9616 - n % 8) ELSE '' END
+	SELECT CASE WHEN base > 0
+		THEN repeat(chr(base + 8), n / 8) || CASE WHEN n % 8 > 0 THEN chr(base + 16 - n % 8) ELSE '' END
 		ELSE repeat('#', (n + 7) / 8) END
 	FROM (SELECT CASE WHEN value > 0
-			THEN greatest(1, round(8 * width * least(1, value / highest)))::integer ELSE 0 END AS n) t;
+			THEN greatest(1, round(8 * width * least(1, value / highest)))::integer ELSE 0 END AS n,
+		CASE WHEN getdatabaseencoding() = 'UTF8' AND pg_client_encoding() = 'UTF8' THEN 9600 ELSE 0 END AS base) t;
 END;
 
 COMMENT ON FUNCTION outbox_internal.outbox_show_bar(double precision, double precision, integer) IS

@@ -89,7 +89,7 @@ $node->unset('outbox.broker_uri');
 foreach my $name (q{E'x\ny'}, q{E'x\u009by'})
 {
 	is($node->sql(qq{SELECT command FROM outbox_internal.outbox_reason_hint('another relay''s route', true, NULL, $name)}),
-		q{UPDATE public.outbox SET outlet = 'external' WHERE outlet IS NULL AND route = ROUTE}, "not with a control character: $name");
+		q{UPDATE public.outbox SET outlet = 'external' WHERE outlet IS NULL AND route = <ROUTE>}, "not with a control character: $name");
 }
 # The schema's owner gives it any name.
 $node->sql(qq{CREATE DATABASE renamed});

@@ -56,6 +56,5 @@ outbox_flushed_note(FullTransactionId xid, XLogRecPtr commit)
 bool
 outbox_flushed_has(FullTransactionId xid)
 {
-	return outbox_flushed != NULL &&
-		pg_atomic_read_u64(entry_of(xid)) == U64FromFullTransactionId(xid);
+	return pg_atomic_read_u64(entry_of(xid)) == U64FromFullTransactionId(xid);
 }

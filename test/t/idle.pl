@@ -107,7 +107,7 @@ sub maintenances
 {
 	return $node->sql(q{SELECT calls FROM pg_stat_user_functions WHERE funcname = 'outbox_archive_maintain'}, 'other');
 }
-my $maintenances = maintenances() if $ENV{OUTBOX_TEST_FULL};
+my $maintenances = $ENV{OUTBOX_TEST_FULL} ? maintenances() : undef;
 
 my @pids = ($node->backend_pids('outbox relay%'),
 	$node->backend_pids('outbox launcher'));

@@ -70,8 +70,12 @@
 #define OUTBOX_SWEEP_MS			60000
 /* ... in steps, each followed by so many times its own time: half a percent. */
 #define OUTBOX_SWEEP_PAUSE		200
-/* At least so often, also where no row was counted as written in the database. */
+/*
+ * Where no row was counted as written in the database: at least so often, but a pass has
+ * a rest of so many times its own time, that an idle worker with millions of rows is idle.
+ */
 #define OUTBOX_SWEEP_LATEST_MS	(10 * 60000)
+#define OUTBOX_SWEEP_IDLE_PAUSE	10
 
 /* Entries of a step of that, and so rows at most: about a millisecond. */
 #define OUTBOX_SWEEP_ROWS		2000

@@ -229,7 +229,7 @@ outbox_relay_timers_start(OutboxTimers *timers)
 {
 	timers->poll_at = outbox_mono_after(outbox_poll_interval_ms);
 	timers->sweep_at = outbox_mono_after(OUTBOX_SWEEP_MS);
-	timers->swept_at = outbox_mono_now();
+	timers->looked_at = outbox_mono_now();
 	timers->written = outbox_rows_written(MyDatabaseId);
 }
 
@@ -298,8 +298,9 @@ sweep(OutboxRelay *relay, OutboxMonoTime now)
 	int64		written = outbox_rows_written(MyDatabaseId);
 
 	if (written == timers->written &&
-		!outbox_mono_reached(outbox_mono_plus(timers->swept_at, OUTBOX_SWEEP_LATEST_MS), now))
+		!outbox_mono_reached(outbox_mono_plus(timers->looked_at, OUTBOX_SWEEP_LATEST_MS), now))
 		return;
+	timers->looked_at = now;
 	outbox_reader_look(&relay->reader);
 	outbox_reader_ask_unreadable(&relay->reader);
 	outbox_due_look_up(&relay->reader.due);
@@ -307,10 +308,8 @@ sweep(OutboxRelay *relay, OutboxMonoTime now)
 	/* ALTER EXTENSION UPDATE need not touch a table. */
 	outbox_database_recheck(&relay->database, OUTBOX_RECHECK_EXTENSION);
 	outbox_control_invalidate(&relay->control);
-	if (!outbox_sweep_start(&relay->sweep))
-		return;
-	timers->written = written;
-	timers->swept_at = now;
+	if (outbox_sweep_start(&relay->sweep, written != timers->written, now))
+		timers->written = written;
 }
 
 void

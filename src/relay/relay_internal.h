@@ -41,8 +41,9 @@ typedef struct OutboxTimers
 	uint64		ended;			/* outbox_transactions_ended() at the last
 								 * poll */
 	OutboxMonoTime sweep_at;
-	OutboxMonoTime swept_at;	/* the last sweep began, or the worker */
-	int64		written;		/* outbox_rows_written() at that time */
+	OutboxMonoTime looked_at;	/* the last look for all that, or the start */
+	int64		written;		/* outbox_rows_written(), when the last pass
+								 * of the sweep began */
 	bool		clock_known;
 	int64		clock_ahead_us; /* the wall clock, of the monotonic one, in
 								 * the last turn */
@@ -55,7 +56,9 @@ typedef struct OutboxSweep
 	bool		whole;			/* this pass is over all rows, and held keys */
 	int			nkeys;			/* ones that it has still to check */
 	OutboxMonoTime rests_until; /* no other step before */
-	OutboxMonoTime forgotten_at;	/* the next one, if keys are forgotten */
+	OutboxMonoTime began;		/* this pass, if it is whole */
+	OutboxMonoTime again_at;	/* the next one, if nothing is written */
+	OutboxMonoTime forgotten_at;	/* ... if keys are forgotten */
 #ifdef OUTBOX_TEST_POINTS
 	bool		looks;			/* this one takes nothing, and only tells */
 	bool		look_released;	/* the last one found a key without its
@@ -271,7 +274,7 @@ extern OutboxMonoTime outbox_relay_declare_deadline(OutboxRelay *relay,
 /* sweep.c */
 
 /* All rows that were read are to be looked at.  False: a pass is under way. */
-extern bool outbox_sweep_start(OutboxSweep *sweep);
+extern bool outbox_sweep_start(OutboxSweep *sweep, bool written, OutboxMonoTime now);
 
 /* The next step; where keys are forgotten, passes over what they have follow each other. */
 extern OutboxMonoTime outbox_sweep_deadline(const OutboxSweep *sweep,

@@ -57,12 +57,14 @@ start(OutboxSweep *sweep, bool whole, int64 from)
 #endif
 }
 
+/* written: has a row been, since the last pass over all began? */
 bool
-outbox_sweep_start(OutboxSweep *sweep)
+outbox_sweep_start(OutboxSweep *sweep, bool written, OutboxMonoTime now)
 {
-	if (sweep->from != 0)
+	if (sweep->from != 0 || (!written && !outbox_mono_reached(sweep->again_at, now)))
 		return false;
 	start(sweep, true, 1);
+	sweep->began = now;
 	return true;
 }
 
@@ -228,6 +230,9 @@ end_pass(OutboxSweep *sweep, OutboxRelay *relay)
 	if (queue->forgotten_low != 0)
 		outbox_recall_note_retries(queue, &relay->routes);
 	outbox_queue_pass_ended(queue);
+	if (sweep->whole)
+		sweep->again_at = outbox_mono_after(outbox_mono_passed(sweep->began) / 1000 *
+											OUTBOX_SWEEP_IDLE_PAUSE);
 	sweep->forgotten_at = outbox_mono_after(OUTBOX_FORGOTTEN_MS);
 }
 

@@ -13,13 +13,16 @@
  *
  * The row locks of a claim need not outlive a crash, so its own commit record
  * need not be on disk.  With synchronous standbys it must, since the wait for
- * them is by the commit record and covers all that came before.
+ * them is by the commit record and covers all that came before.  So must that of a
+ * claim with rows that its own transaction has written: dead letters, and what
+ * triggers enqueue when it settles.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
 #include "access/transam.h"
+#include "access/xact.h"
 #include "access/xlog.h"
 #include "compat.h"
 #include "replication/syncrep.h"
@@ -29,6 +32,7 @@
 
 static XLogRecPtr fence = InvalidXLogRecPtr;
 static TransactionId last_xid = InvalidTransactionId;
+static bool own_row = false;	/* of the claim's transaction */
 
 /* Asked first; see shared_flushed.c. */
 static bool (*is_flushed) (FullTransactionId xid);
@@ -63,6 +67,7 @@ outbox_store_fence_reset(void)
 {
 	fence = InvalidXLogRecPtr;
 	last_xid = InvalidTransactionId;
+	own_row = false;
 	last_committed = InvalidFullTransactionId;
 }
 
@@ -97,6 +102,11 @@ outbox_store_fence_row(TransactionId xid)
 	if (xid == last_xid || !TransactionIdIsNormal(xid))
 		return;
 	last_xid = xid;
+	if (TransactionIdIsCurrentTransactionId(xid))
+	{
+		own_row = true;
+		return;
+	}
 	next = ReadNextFullTransactionId();
 	full = with_epoch(xid, next);
 	last_committed = InvalidFullTransactionId;
@@ -123,7 +133,8 @@ outbox_store_fence_row(TransactionId xid)
 bool
 outbox_store_fence_is_commit(void)
 {
-	return SyncRepStandbyNames != NULL && SyncRepStandbyNames[0] != '\0';
+	return own_row ||
+		(SyncRepStandbyNames != NULL && SyncRepStandbyNames[0] != '\0');
 }
 
 void

@@ -1468,6 +1468,12 @@ ReadNextFullTransactionId(void)
 }
 
 bool
+TransactionIdIsCurrentTransactionId(TransactionId xid)
+{
+	return sim_relay_tx != 0 && xid == FIRST_XID + sim_relay_tx;
+}
+
+bool
 TransactionIdIsInProgress(TransactionId xid)
 {
 	bool		open = sim_tx_open((int) xid - FIRST_XID);

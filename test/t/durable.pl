@@ -230,6 +230,34 @@ cmp_ok($node->sql(q{SELECT pg_current_wal_insert_lsn() - pg_current_wal_flush_ls
 	'>', 0, 'though the worker has committed since');
 $checker->check('flushed by the producer', [ $consumer->stop ]);
 
+# --- What a trigger enqueues in the relay's own transaction
+
+# The worker settles what was refused, and claims, in one transaction.
+begin();
+$node->sql(<<'SQL');
+INSERT INTO outbox_route (name, exchange, exchange_type, max_attempts) VALUES ('lost', 'lonely', 'topic', 1);
+CREATE FUNCTION tell() RETURNS trigger LANGUAGE plpgsql SET search_path = public AS
+	'BEGIN PERFORM test_enqueue(1); RETURN NULL; END';
+CREATE TRIGGER tell AFTER UPDATE ON outbox FOR EACH ROW WHEN (NEW.status = 'failed') EXECUTE FUNCTION tell();
+SELECT outbox_enqueue('warm', '{}', route => 'lost');
+SQL
+$consumer->wait_count(1);
+$node->stop_wal_writer;
+$node->test_point('all_sent wait 1');
+$node->sql(q{SELECT outbox_enqueue('one', '{}', route => 'lost')});
+$node->wait_test_point('all_sent');
+usleep 300_000;    # until the broker has refused it
+$checker->enqueue(1);
+$node->test_point_over('all_sent wait 1');
+$node->wait_test_point('all_sent');
+$consumer->wait_count(3);
+$node->crash;
+$node->test_point_over;
+$node->start;
+all_received();
+$node->sql('DROP TRIGGER tell ON outbox');
+$checker->check('C5: enqueued by the relay itself', [ $consumer->stop ], interruptions => 1, window => $WINDOW, failed => 2);
+
 # --- A11: immediate shutdown under load
 
 begin();

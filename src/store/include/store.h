@@ -304,8 +304,8 @@ extern void outbox_store_check_holders(const pg_uuid_t *ids, const int64 *hashes
 
 /*
  * After the commit of a claim: waits until the transactions that wrote what was
- * claimed are on disk.  is_commit: it has to be the claim's commit that waits,
- * for synchronous standbys.
+ * claimed are on disk.  is_commit: it has to be the claim's commit that waits, for
+ * synchronous standbys or because its own transaction wrote a row that it claims.
  */
 extern bool outbox_store_fence_is_commit(void);
 extern void outbox_store_fence_wait(void);

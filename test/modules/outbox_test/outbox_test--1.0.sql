@@ -51,6 +51,9 @@ CREATE FUNCTION outbox_test_claim_due(
 	OUT origin bigint)
 RETURNS SETOF record AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE;
 
+CREATE FUNCTION outbox_test_fence_is_commit()
+RETURNS boolean AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
+
 CREATE FUNCTION outbox_test_list(
 	after bigint DEFAULT 0, upto bigint DEFAULT 9223372036854775807,
 	max_rows integer DEFAULT 1000, excluded_routes text[] DEFAULT NULL,

@@ -32,6 +32,7 @@ PG_MODULE_MAGIC;
 PG_FUNCTION_INFO_V1(outbox_test_claim);
 PG_FUNCTION_INFO_V1(outbox_test_claim_due);
 PG_FUNCTION_INFO_V1(outbox_test_claim_way);
+PG_FUNCTION_INFO_V1(outbox_test_fence_is_commit);
 PG_FUNCTION_INFO_V1(outbox_test_list);
 PG_FUNCTION_INFO_V1(outbox_test_list_retries);
 PG_FUNCTION_INFO_V1(outbox_test_visit_failed);
@@ -284,6 +285,13 @@ outbox_test_claim_due(PG_FUNCTION_ARGS)
 								  GetCurrentTimestamp());
 	end();
 	return (Datum) 0;
+}
+
+/* Of the last claim. */
+Datum
+outbox_test_fence_is_commit(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_BOOL(outbox_store_fence_is_commit());
 }
 
 Datum

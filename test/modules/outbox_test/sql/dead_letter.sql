@@ -28,6 +28,23 @@ FROM outbox WHERE event_type = 'again';
 
 -- It is claimed like any other
 SELECT event_type, route, attempts FROM outbox_test_claim() ORDER BY seq;
+SELECT outbox_test_fence_is_commit();
+
+-- But not sent before the transaction that has made it one is on disk, nor is what a trigger has enqueued in it
+BEGIN;
+SELECT outbox_test_fail(array_agg(id), 'NO_ROUTE', final => true, target => 'dead') FROM outbox WHERE event_type = 'stays';
+SELECT route FROM outbox_test_claim() WHERE event_type = 'stays';
+SELECT outbox_test_fence_is_commit();
+ROLLBACK;
+BEGIN;
+SAVEPOINT of_a_trigger;
+SELECT outbox_enqueue('followed', '{}') IS NOT NULL AS ok;
+RELEASE of_a_trigger;
+SELECT event_type FROM outbox_test_claim() WHERE event_type = 'followed';
+SELECT outbox_test_fence_is_commit();
+ROLLBACK;
+SELECT count(*) FROM outbox_test_claim();
+SELECT outbox_test_fence_is_commit();
 
 -- A route that has gone meanwhile gets nothing; the row remains, for another verdict
 SELECT outbox_test_fail(array_agg(id), 'late', final => true, target => 'gone') FROM outbox WHERE event_type = 'stays';

@@ -25,6 +25,7 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "compat.h"
+#include "postmaster/interrupt.h"
 #include "replication/syncrep.h"
 #include "storage/lwlock.h"
 #include "store.h"
@@ -130,10 +131,11 @@ outbox_store_fence_row(TransactionId xid)
 	fence = Max(fence, lsn);
 }
 
+/* Names that a reload has set count at once; this process reads them after its round. */
 bool
 outbox_store_fence_is_commit(void)
 {
-	return own_row ||
+	return own_row || ConfigReloadPending ||
 		(SyncRepStandbyNames != NULL && SyncRepStandbyNames[0] != '\0');
 }
 

@@ -325,6 +325,11 @@ my $offset = $node->log_end;
 $checker->enqueue(10);
 $consumer->wait_count(10);
 $node->wait_drained;
+
+# A round that runs already has not read the setting.
+$node->test_point('before_claim wait 1');
+$checker->enqueue(1);
+$node->wait_test_point('before_claim');
 $node->set('synchronous_standby_names', 'ghost');
 
 # The setting counts when the checkpointer has read it, which a commit shows.
@@ -332,6 +337,7 @@ my $waits = q{SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'
 my $hung = $checker->load(10, keys => 2, prefix => 'hung');
 $node->wait_sql($waits, '1');
 enqueue_without_waiting(20, 'a');
+$node->test_point_over;
 nothing_is_sent('C6: the standby was never there');
 my ($hint, $since, $event) = @{ ($node->rows(
 	"SELECT hint, since < now() - interval '1 s', wait_event FROM outbox_status, pg_stat_activity

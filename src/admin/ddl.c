@@ -203,7 +203,7 @@ outbox_process_utility(PlannedStmt *pstmt, const char *query_string,
 {
 	ProcessUtility_hook_type next = prev_process_utility ?
 		prev_process_utility : standard_ProcessUtility;
-	Oid			dboid = InvalidOid;
+	Oid			dboid;
 	bool		had_workers;
 	char		new_database[NAMEDATALEN];
 	int			signals = signals_for_workers(pstmt->utilityStmt);
@@ -212,12 +212,12 @@ outbox_process_utility(PlannedStmt *pstmt, const char *query_string,
 	copy_new_database(pstmt->utilityStmt, new_database);
 
 	/*
-	 * Most of these commands refuse to run in a transaction block themselves.
-	 * RENAME does not: its lock outlasts the hold, and a worker that starts
-	 * in between waits in its start until the transaction ends.
+	 * Most of these commands refuse to run in a transaction block or a
+	 * function themselves.  RENAME does not: its lock outlasts the hold, and
+	 * a worker that starts in between waits in its start until the
+	 * transaction ends.
 	 */
-	if (context == PROCESS_UTILITY_TOPLEVEL)
-		dboid = database_to_empty(pstmt->utilityStmt);
+	dboid = database_to_empty(pstmt->utilityStmt);
 	if (!OidIsValid(dboid) || !outbox_hold_set(dboid))
 	{
 		next(pstmt, query_string, read_only_tree, context, params, query_env,

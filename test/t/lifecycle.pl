@@ -113,8 +113,11 @@ delivers('CREATE DATABASE TEMPLATE: the adopted copy', 'copy');
 timed('ALTER DATABASE RENAME while a worker runs',
 	$BACK, sub { $node->sql('ALTER DATABASE copy RENAME TO renamed') });
 delivers('ALTER DATABASE RENAME', 'renamed');
+timed('the same in a function',
+	$BACK, sub { $node->sql(q{DO 'BEGIN ALTER DATABASE renamed RENAME TO moved; END'}) });
+delivers('ALTER DATABASE RENAME in a function', 'moved');
 timed('DROP DATABASE while a worker runs',
-	$BACK, sub { $node->sql('DROP DATABASE renamed') });
+	$BACK, sub { $node->sql('DROP DATABASE moved') });
 like($node->sql_fails('DROP DATABASE nonesuch'),
 	qr/does not exist/, 'DROP DATABASE of none is the usual error');
 

@@ -29,7 +29,6 @@
 #include "pgstat.h"
 #include "shared.h"
 #include "storage/latch.h"
-#include "storage/procarray.h"
 #include "tcop/utility.h"
 #include "utils/acl.h"
 #include "utils/syscache.h"
@@ -115,16 +114,12 @@ has_workers(Oid dboid)
 	for (int i = 0; i < outbox_shared->nslots && !found; i++)
 	{
 		OutboxSlot *slot = &outbox_shared->slots[i];
-		int			pid;
 
 		SpinLockAcquire(&slot->mutex);
-		pid = slot->pid;
 		/* One that is only registered has no process either. */
 		found = slot->in_use && slot->dboid == dboid &&
-			(pid != 0 || slot->state != OUTBOX_WORKER_STOPPED);
+			(slot->pid != 0 || slot->state != OUTBOX_WORKER_STOPPED);
 		SpinLockRelease(&slot->mutex);
-		if (pid != 0 && BackendPidGetProc(pid) == NULL)
-			found = false;
 	}
 	return found;
 }

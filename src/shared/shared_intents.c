@@ -29,8 +29,7 @@ outbox_intent_size(void)
 void
 outbox_intent_init(void)
 {
-	outbox_shared->nintents = MaxBackends;
-	for (int i = 0; i < outbox_shared->nintents; i++)
+	for (int i = 0; i < MaxBackends; i++)
 		SpinLockInit(&outbox_commit_intents[i].mutex);
 }
 
@@ -40,7 +39,7 @@ my_intent(void)
 	int			procno = outbox_my_procno();
 
 	/* Auxiliary processes come behind, and enqueue nothing. */
-	Assert(procno >= 0 && procno < outbox_shared->nintents);
+	Assert(procno >= 0 && procno < MaxBackends);
 	return &outbox_commit_intents[procno];
 }
 
@@ -100,7 +99,7 @@ outbox_intent_visit(OutboxIntentVisit visit, void *arg)
 {
 	OutboxCommitIntent copy;
 
-	for (int i = 0; i < outbox_shared->nintents; i++)
+	for (int i = 0; i < MaxBackends; i++)
 	{
 		if (!read_intent(&outbox_commit_intents[i], &copy))
 			continue;

@@ -111,7 +111,6 @@ outbox_slot_attach(int index, uint64 generation)
 		slot->pid = MyProcPid;
 		slot->procno = outbox_my_procno();
 		slot->report.started_at = now;
-		slot->state = OUTBOX_WORKER_STARTING;
 		slot->report.since = now;
 		outbox_beat(&slot->beat, 0);
 	}

@@ -310,8 +310,6 @@ typedef struct OutboxShared
 	uint32		server_crashes; /* of any process, since the server started */
 	TimestampTz server_crashed_at;	/* the last one; 0: none */
 	uint64		last_generation;
-	int			nintents;		/* commit intents, of which there is one a
-								 * backend */
 	bool		requests_lost;	/* more databases than OUTBOX_MAX_REQUESTS */
 	bool		out_of_workers; /* a worker could not be started */
 	bool		at_limit;		/* the last one, because of outbox.max_workers */

@@ -419,6 +419,12 @@ ALTER FUNCTION outbox_internal.outbox_key_hash(varchar, varchar, varchar) OWNER 
 CALL refused('CREATE TABLE outbox_internal.theirs (); ALTER TABLE outbox_internal.theirs OWNER TO regress_outbox_evil');
 CALL refused('ALTER FUNCTION public.outbox_pause(text, text) OWNER TO regress_outbox_evil');
 CALL refused('ALTER FUNCTION outbox_internal.outbox_key_hash(text, text, text) OWNER TO regress_outbox_root');
+-- what the owner of a partitioned table adds to it comes down to its partitions
+CALL refused('CREATE TABLE regress_evil.whole (LIKE public.outbox_route) PARTITION BY LIST (name);
+ALTER TABLE regress_evil.whole ATTACH PARTITION public.outbox_route DEFAULT; ALTER TABLE regress_evil.whole OWNER TO regress_outbox_evil');
+-- rows of children would be messages and routes
+CALL refused('CREATE TABLE regress_evil.child () INHERITS (public.outbox); ALTER TABLE regress_evil.child OWNER TO regress_outbox_evil');
+CALL refused('CREATE TABLE regress_evil.child () INHERITS (public.outbox_route)');
 DO $$
 BEGIN
 	ALTER TABLE public.outbox OWNER TO regress_outbox_evil;

@@ -16,6 +16,10 @@
  *		the schema outbox_internal, in which all of them look for names, has the owner
  *		of "outbox" or a superuser, its name, and nobody else who may create in it.
  *
+ * A partitioned table hands indexes and triggers down, so one that such a relation is a
+ * partition of counts, too.  A plain table has no children: their rows would be read as its
+ * own, without its triggers and unique indexes.
+ *
  * These are the members of the extension, and whatever else is in outbox_internal: a
  * function there may fit a call better than the member of its name.  "outbox" is the
  * table in the chosen schema, and not the view outbox_internal.outbox.
@@ -64,7 +68,8 @@ typedef struct Look
 	Oid			owner;			/* of the table "outbox" */
 	Oid			schema;			/* outbox_internal */
 	List	   *relations;		/* that were looked at */
-	char	   *different;		/* the first one with another owner, or NULL */
+	char	   *unsafe;			/* the first one that is, or NULL */
+	bool		inherits;		/* it is a child */
 } Look;
 
 /*
@@ -140,23 +145,41 @@ complaint(const char *kind, const char *name, Oid its, Oid owner)
 
 static void look_at_relation(Look *look, Oid relid);
 
+static void
+refuse_child(Look *look, Oid child, Oid parent)
+{
+	if (look->unsafe != NULL)
+		return;
+	look->unsafe = psprintf("table \"%s\" inherits from table \"%s\"",
+							get_rel_name(child), get_rel_name(parent));
+	look->inherits = true;
+}
+
 /*
- * Not find_all_inheritors(): nothing is locked here, and it fails where a partition is
- * dropped meanwhile.
+ * Its children, or what it is a partition of.  Not find_all_inheritors(): nothing is
+ * locked here, and it fails where a partition is dropped meanwhile.
  */
 static void
-look_at_partitions(Look *look, Oid relid)
+look_at_relatives(Look *look, Oid relid, bool children)
 {
 	Relation	inherits = table_open(InheritsRelationId, AccessShareLock);
 	ScanKeyData key;
 	SysScanDesc scan;
 	HeapTuple	tuple;
 
-	ScanKeyInit(&key, Anum_pg_inherits_inhparent, BTEqualStrategyNumber, F_OIDEQ,
-				ObjectIdGetDatum(relid));
-	scan = systable_beginscan(inherits, InheritsParentIndexId, true, NULL, 1, &key);
+	ScanKeyInit(&key, children ? Anum_pg_inherits_inhparent : Anum_pg_inherits_inhrelid,
+				BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(relid));
+	scan = systable_beginscan(inherits, children ? InheritsParentIndexId : InheritsRelidSeqnoIndexId,
+							  true, NULL, 1, &key);
 	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
-		look_at_relation(look, ((Form_pg_inherits) GETSTRUCT(tuple))->inhrelid);
+	{
+		Form_pg_inherits link = (Form_pg_inherits) GETSTRUCT(tuple);
+
+		if (children && get_rel_relkind(relid) == RELKIND_RELATION)
+			refuse_child(look, link->inhrelid, relid);
+		else
+			look_at_relation(look, children ? link->inhrelid : link->inhparent);
+	}
 	systable_endscan(scan);
 	table_close(inherits, AccessShareLock);
 }
@@ -165,15 +188,18 @@ static void
 look_at_relation(Look *look, Oid relid)
 {
 	Oid			its = outbox_owner_of_relation(relid);
+	char		kind = get_rel_relkind(relid);
 
 	if (list_member_oid(look->relations, relid))
 		return;
 	look->relations = lappend_oid(look->relations, relid);
 	if (OidIsValid(its) && its != look->owner && !superuser_arg(its) &&
-		look->different == NULL)
-		look->different = complaint("relation", get_rel_name(relid), its, look->owner);
-	if (get_rel_relkind(relid) == RELKIND_PARTITIONED_TABLE)
-		look_at_partitions(look, relid);
+		look->unsafe == NULL)
+		look->unsafe = complaint("relation", get_rel_name(relid), its, look->owner);
+	if (kind == RELKIND_RELATION || kind == RELKIND_PARTITIONED_TABLE)
+		look_at_relatives(look, relid, true);
+	if (get_rel_relispartition(relid))
+		look_at_relatives(look, relid, false);
 }
 
 static void
@@ -183,8 +209,8 @@ look_at_function(Look *look, Oid function)
 
 	if (OidIsValid(its) && its != look->owner &&
 		!(superuser_arg(look->owner) && superuser_arg(its)) &&
-		look->different == NULL)
-		look->different = complaint("function", get_func_name(function), its, look->owner);
+		look->unsafe == NULL)
+		look->unsafe = complaint("function", get_func_name(function), its, look->owner);
 }
 
 static void
@@ -281,12 +307,15 @@ watch(const List *relations)
 	watched = copy;
 }
 
-/* Returns the table in *outbox, and not a view of its name; InvalidOid: there is none. */
+/*
+ * Returns the table in *outbox, and not a view of its name; InvalidOid: there is none.
+ * *inherits: what is returned is about a child.
+ */
 static char *
-look_at_all(Oid extension, Oid *outbox)
+look_at_all(Oid extension, Oid *outbox, bool *inherits)
 {
 	Look		look = {0};
-	char	   *different;
+	char	   *unsafe;
 
 	looking_stale = false;
 	*outbox = creating_extension || IsBinaryUpgrade ?
@@ -297,15 +326,16 @@ look_at_all(Oid extension, Oid *outbox)
 	look_at_dependents(&look, ExtensionRelationId, extension, DEPENDENCY_EXTENSION);
 	if (OidIsValid(look.schema))
 		look_at_dependents(&look, NamespaceRelationId, look.schema, DEPENDENCY_NORMAL);
-	different = compare_schema(look.schema, look.owner);
-	if (different == NULL)
-		different = look.different;
-	if (different == NULL)
+	unsafe = compare_schema(look.schema, look.owner);
+	*inherits = unsafe == NULL && look.inherits;
+	if (unsafe == NULL)
+		unsafe = look.unsafe;
+	if (unsafe == NULL)
 	{
 		watch(look.relations);
 		known = !looking_stale;
 	}
-	return different;
+	return unsafe;
 }
 
 /*
@@ -313,12 +343,13 @@ look_at_all(Oid extension, Oid *outbox)
  * and at nothing after that.
  */
 char *
-outbox_owners_differ(void)
+outbox_unsafe_object(const char **detail, const char **hint)
 {
 	Oid			extension;
 	Oid			outbox;
 	Oid			again;
-	char	   *different;
+	char	   *unsafe;
+	bool		inherits;
 
 	if (known)
 		return NULL;
@@ -326,18 +357,23 @@ outbox_owners_differ(void)
 	extension = get_extension_oid("outbox", true);
 	if (!OidIsValid(extension))
 		return NULL;
-	different = look_at_all(extension, &outbox);
-	if (different != NULL)
+	unsafe = look_at_all(extension, &outbox, &inherits);
+	if (unsafe != NULL)
 	{
 		/*
 		 * A commit that gave all of them another owner may have been seen in
 		 * half: its lock goes after its rows and its invalidations are there.
 		 */
 		LockRelationOid(outbox, AccessShareLock);
-		different = look_at_all(extension, &again);
+		unsafe = look_at_all(extension, &again, &inherits);
 		UnlockRelationOid(outbox, AccessShareLock);
 	}
-	return different;
+	*detail = inherits ?
+		"Triggers and unique indexes of a table do not count for the rows of its children." :
+		"What the owner of a table adds to it (triggers, checks, policies) would run with the rights of another role.";
+	*hint = inherits ? "Use ALTER TABLE ... NO INHERIT, or drop the child." :
+		"Give all objects of the extension one owner, by ALTER TABLE ... OWNER TO, ALTER FUNCTION ... OWNER TO or REASSIGN OWNED.";
+	return unsafe;
 }
 
 static bool

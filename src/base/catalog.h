@@ -11,16 +11,14 @@
 #include "commands/trigger.h"
 #include "utils/rel.h"
 
-/* NULL: it is so.  Else what is not, a sentence of an error, palloc'd. */
-extern char *outbox_owners_differ(void);
+/*
+ * NULL: statements may run as the owner of "outbox".  Else which object of the extension
+ * is in the way, a sentence of an error, palloc'd.
+ */
+extern char *outbox_unsafe_object(const char **detail, const char **hint);
 
 /* InvalidOid: the relation is gone. */
 extern Oid	outbox_owner_of_relation(Oid relid);
-
-#define OUTBOX_OWNERS_DETAIL \
-	"What the owner of a table adds to it (triggers, checks, policies) would run with the rights of another role."
-#define OUTBOX_OWNERS_HINT \
-	"Give all objects of the extension one owner, by ALTER TABLE ... OWNER TO, ALTER FUNCTION ... OWNER TO or REASSIGN OWNED."
 
 /*
  * The index of rel with that name, open and locked, if it is a valid B-tree that

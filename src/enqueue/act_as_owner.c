@@ -99,20 +99,22 @@ check_access(ObjectAccessType access, Oid class, Oid object, int subid,
 static bool
 check_as_owner(bool *newval, void **extra, GucSource source)
 {
-	char	   *different;
+	const char *detail;
+	const char *hint;
+	char	   *unsafe;
 
 	(void) extra;
 	(void) source;
 	/* A parallel worker restores what its leader has looked at. */
 	if (!*newval || !IsTransactionState() || InitializingParallelWorker)
 		return true;
-	different = outbox_owners_differ();
-	if (different == NULL)
+	unsafe = outbox_unsafe_object(&detail, &hint);
+	if (unsafe == NULL)
 		return true;
 	GUC_check_errcode(ERRCODE_INSUFFICIENT_PRIVILEGE);
-	GUC_check_errmsg("%s", different);
-	GUC_check_errdetail("%s", OUTBOX_OWNERS_DETAIL);
-	GUC_check_errhint("%s", OUTBOX_OWNERS_HINT);
+	GUC_check_errmsg("%s", unsafe);
+	GUC_check_errdetail("%s", detail);
+	GUC_check_errhint("%s", hint);
 	return false;
 }
 

@@ -101,16 +101,18 @@ outbox_store_begin_catalogs(const char *activity, bool guarded)
 }
 
 static void
-refuse_other_owners(void)
+refuse_unsafe_objects(void)
 {
-	char	   *different = outbox_owners_differ();
+	const char *detail;
+	const char *hint;
+	char	   *unsafe = outbox_unsafe_object(&detail, &hint);
 
-	if (different != NULL)
+	if (unsafe != NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg_internal("%s", different),
-				 errdetail_internal("%s", OUTBOX_OWNERS_DETAIL),
-				 errhint(OUTBOX_OWNERS_HINT)));
+				 errmsg_internal("%s", unsafe),
+				 errdetail_internal("%s", detail),
+				 errhint("%s", hint)));
 }
 
 bool
@@ -130,7 +132,7 @@ outbox_store_begin(const char *activity, bool guarded)
 		outbox_store_end(false);
 		return false;
 	}
-	refuse_other_owners();
+	refuse_unsafe_objects();
 	/* Not superuser: triggers and expressions on the table run as its owner. */
 	SetUserIdAndSecContext(store.owner,
 						   save_context | SECURITY_RESTRICTED_OPERATION |

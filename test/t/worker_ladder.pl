@@ -315,15 +315,20 @@ SQL
 	$node->wait_sql(q{SELECT state FROM outbox_internal.outbox_relay_state()}, 'idle');
 }
 # The schema in which all of it looks for names: given away, open to others, renamed.
+# Tables: a child, and a partition of another role's table.
 foreach my $case (
 	[ 'ALTER SCHEMA outbox_internal OWNER TO tenant', "ALTER SCHEMA outbox_internal OWNER TO $superuser", qr/schema "outbox_internal" belongs to role "tenant"/ ],
 	[ 'GRANT CREATE ON SCHEMA outbox_internal TO tenant', 'REVOKE CREATE ON SCHEMA outbox_internal FROM tenant', qr/role "tenant" may create in schema "outbox_internal"/ ],
 	[ 'GRANT CREATE ON SCHEMA outbox_internal TO PUBLIC', 'REVOKE CREATE ON SCHEMA outbox_internal FROM PUBLIC', qr/role "public" may create in schema "outbox_internal"/ ],
-	[ 'ALTER SCHEMA outbox_internal RENAME TO ours', 'ALTER SCHEMA ours RENAME TO outbox_internal', qr/"outbox_internal" of the extension "outbox" was renamed to "ours"/ ])
+	[ 'ALTER SCHEMA outbox_internal RENAME TO ours', 'ALTER SCHEMA ours RENAME TO outbox_internal', qr/"outbox_internal" of the extension "outbox" was renamed to "ours"/ ],
+	[ 'CREATE TABLE child () INHERITS (outbox)', 'DROP TABLE child', qr/table "child" inherits from table "outbox"/ ],
+	[ 'CREATE TABLE whole (LIKE outbox_route) PARTITION BY LIST (name); ALTER TABLE whole ATTACH PARTITION outbox_route DEFAULT; ALTER TABLE whole OWNER TO tenant',
+		'ALTER TABLE whole DETACH PARTITION outbox_route', qr/relation "whole" belongs to role "tenant"/ ])
 {
 	my ($up, $down, $refused) = @$case;
 	$node->sql($up);
 	like($node->sql_fails(q{SELECT outbox_enqueue('e', '{}')}), $refused, "$up: enqueue is refused");
+	$node->wait_sql('SELECT state FROM outbox_internal.outbox_relay_state()', 'database error') if $up =~ /TABLE/;
 	$node->sql($down);
 	is($node->sql_fails(q{SELECT outbox_enqueue('e', '{}')}), undef, "$down: and is not any more");
 }

@@ -866,11 +866,6 @@ sub cases
 			down => 'DROP STATISTICS added; ALTER TABLE outbox ALTER headers SET STATISTICS -1'
 		},
 		{
-			name => 'settings of a table inherited by a child',
-			up => 'CREATE TABLE addition.child () INHERITS (outbox)',
-			down => 'DROP TABLE addition.child'
-		},
-		{
 			name => 'partition by hand with our name',
 			up => q{CREATE TABLE outbox_archive_p20990101 PARTITION OF outbox_archive FOR VALUES FROM ('2099-01-01Z') TO ('2099-01-02Z')},
 			restart => 1,

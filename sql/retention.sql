@@ -91,6 +91,31 @@ SELECT day FROM parts ORDER BY day;
 SELECT maintain('0');
 SELECT maintain('0');
 SELECT day FROM parts ORDER BY day;
+-- What depends on one that is to be cut down piece by piece keeps it whole, and is named.
+CALL add_day(4);
+INSERT INTO outbox_archive (seq, id, route, event_type, created_at, attempts, published_at, body)
+	SELECT i, outbox_uuid7(), 'default', 'e', now(), 0, clock_timestamp() - interval '96 hours', convert_to(repeat('x', 1900), 'UTF8')
+	FROM generate_series(1, 10000) i;
+CREATE FUNCTION maintain_beside_view() RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+	EXECUTE format('CREATE VIEW holder AS SELECT FROM outbox_internal.%I', (SELECT relname FROM pg_class
+		WHERE relname ~ '^outbox_archive_(p|dropping)' AND relkind = 'r' ORDER BY pg_relation_size(oid) DESC LIMIT 1));
+	PERFORM outbox_internal.outbox_archive_maintain('0');
+	RETURN 'nothing depends on it';
+EXCEPTION WHEN OTHERS THEN
+	RETURN SQLSTATE || ' ' || regexp_replace(SQLERRM, '_p?\d+', '_N');
+END
+$$;
+SELECT maintain_beside_view();
+SELECT regexp_replace(outbox_internal.outbox_archive_maintain('0'), '\d+', 'N');
+SELECT maintain_beside_view();
+DO $$
+DECLARE
+	dropping text := (SELECT relname FROM pg_class WHERE relname ~ '^outbox_archive_dropping');
+BEGIN
+	EXECUTE format('ALTER EXTENSION outbox DROP TABLE %1$I; DROP TABLE %1$I', dropping);
+END
+$$;
 -- a table of the user that only looks like one is not touched
 CREATE TABLE outbox_archive_p20200101 (x int);
 SELECT maintain('0');

@@ -136,7 +136,8 @@ COMMENT ON FUNCTION outbox_internal.outbox_archive_create(text, boolean, text) I
 /*
  * The caller has locked it, and what it is a part of.  The commit of a drop waits
  * until the file system has taken all files back, so a large one only leaves the
- * archive here; see outbox_archive_shrink().
+ * archive here, and is cut down after that; see outbox_archive_shrink().  What depends on
+ * it is an error each time, before anything is lost.
  */
 CREATE FUNCTION outbox_internal.outbox_archive_remove(partition oid, parent oid)
 RETURNS text
@@ -144,25 +145,35 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-	old text := 'outbox_archive_dropping_' || partition;
+	large constant boolean := pg_total_relation_size(partition) > 16777216;
 BEGIN
-	IF pg_total_relation_size(partition) <= 16777216 THEN
+	BEGIN
 		EXECUTE format('ALTER EXTENSION outbox DROP TABLE %s', partition::regclass);
 		EXECUTE format('DROP TABLE %s', partition::regclass);
+		IF large THEN
+			RAISE SQLSTATE 'OX001';
+		END IF;
 		RETURN 'dropped';
+	EXCEPTION WHEN SQLSTATE 'OX001' THEN
+		NULL;
+	END;
+	IF parent IS NULL THEN
+		PERFORM outbox_internal.outbox_archive_shrink(partition::regclass,
+			16777216 / current_setting('block_size')::integer);
+		RETURN 'shrunk';
 	END IF;
 	PERFORM outbox_internal.outbox_alter_table(parent,
 		format('DETACH PARTITION %s', partition::regclass));
 	/* A vacuum would stumble over what is cut off. */
 	EXECUTE format('ALTER TABLE %s SET (autovacuum_enabled = off, toast.autovacuum_enabled = off)',
 		partition::regclass);
-	EXECUTE format('ALTER TABLE %s RENAME TO %I', partition::regclass, old);
+	EXECUTE format('ALTER TABLE %s RENAME TO %I', partition::regclass, 'outbox_archive_dropping_' || partition);
 	RETURN 'detached';
 END
 $$;
 
 COMMENT ON FUNCTION outbox_internal.outbox_archive_remove(oid, oid) IS
-'Drops a partition of outbox_archive, or, when it has more than 16 MB, detaches it from its parent and renames it, to be dropped in pieces. Returns which.';
+'Drops a partition of outbox_archive, or, when it has more than 16 MB, detaches it from its parent and renames it; with parent NULL cuts 16 MB off one that was detached. An error if anything depends on it (2BP01). Returns which.';
 
 CREATE FUNCTION outbox_internal.outbox_archive_shrink(partition regclass, blocks integer)
 RETURNS boolean
@@ -356,14 +367,7 @@ BEGIN
 	LIMIT 1;
 	IF FOUND THEN
 		EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE NOWAIT', old.partition::regclass);
-		IF pg_total_relation_size(old.partition) > 16777216 THEN
-			PERFORM outbox_internal.outbox_archive_shrink(old.partition::regclass,
-				16777216 / current_setting('block_size')::integer);
-			RETURN 'shrunk ' || old.name;
-		END IF;
-		EXECUTE format('ALTER EXTENSION outbox DROP TABLE %s', old.partition::regclass);
-		EXECUTE format('DROP TABLE %s', old.partition::regclass);
-		RETURN 'dropped ' || old.name;
+		RETURN outbox_internal.outbox_archive_remove(old.partition, NULL::oid) || ' ' || old.name;
 	END IF;
 
 	/* Few at a time, as all of a day may be there. */

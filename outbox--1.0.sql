@@ -2286,6 +2286,16 @@ BEGIN
 	WHERE i.indexrelid IS NULL OR NOT i.indisvalid;
 
 	RETURN QUERY
+	SELECT 'critical', 'sequence changed', 'sequence outbox_seq_seq', NULL::timestamptz,
+		concat_ws(', ', CASE WHEN s.seqcache <> 1 THEN 'CACHE ' || s.seqcache END,
+			CASE WHEN s.seqincrement <> 1 THEN 'INCREMENT ' || s.seqincrement END, CASE WHEN s.seqcycle THEN 'CYCLE' END),
+		'Messages of a key go out in another order than they were enqueued in: give the sequence its parameters back.',
+		format('ALTER SEQUENCE %s CACHE 1 INCREMENT 1 NO CYCLE', outbox_internal.outbox_printable(s.seqrelid::regclass::text))
+	FROM pg_sequence s
+	WHERE s.seqrelid = outbox_internal.outbox_relation('outbox_seq_seq')
+		AND (s.seqcache <> 1 OR s.seqincrement <> 1 OR s.seqcycle);
+
+	RETURN QUERY
 	SELECT DISTINCT 'warning', 'prepared transaction', format('prepared transaction "%s"', outbox_internal.outbox_printable(p.gid::text)), p.prepared,
 		format('of %s, it has written to outbox', p.owner),
 		'Its messages wait until it ends, and so do later ones of keys that it holds: commit it, or roll it back.',
@@ -2301,7 +2311,7 @@ END
 $$;
 
 COMMENT ON FUNCTION outbox_internal.outbox_object_problems(interval) IS
-'Those of outbox_problems that concern triggers and indexes of our tables, and prepared transactions that are older than that and have written to outbox.';
+'Those of outbox_problems that concern our tables, their triggers, indexes and sequence, and prepared transactions that are older than that and have written to outbox.';
 
 CREATE FUNCTION outbox_internal.outbox_problem_list(
 	counts outbox_internal.outbox_route_count[] DEFAULT NULL)

@@ -147,6 +147,14 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION pg_temp.sequence_problem(change text, OUT problem text) LANGUAGE plpgsql AS $$
+BEGIN
+	EXECUTE 'ALTER SEQUENCE outbox_seq_seq ' || change;
+	SELECT concat_ws(': ', p.subject, p.detail, p.command) INTO problem FROM outbox_problems p WHERE p.problem = 'sequence changed';
+	ALTER SEQUENCE outbox_seq_seq CACHE 1 INCREMENT 1 NO CYCLE;
+END
+$$;
+
 -- outbox_problems knows all triggers and indexes of our tables: it has a row for each that is off or gone
 BEGIN;
 DO $$
@@ -168,6 +176,8 @@ SELECT (SELECT count(*) FROM outbox_problems WHERE problem = 'index missing')
 	- (SELECT count(*) FROM outbox_internal.outbox_tables o JOIN pg_index i ON i.indrelid = o.relation
 		JOIN pg_class c ON c.oid = i.indexrelid WHERE NOT c.relispartition) AS more_or_less;
 ROLLBACK;
+-- ... and a sequence whose numbers do not rise with time
+SELECT pg_temp.sequence_problem('CACHE 2'), pg_temp.sequence_problem('INCREMENT -1'), pg_temp.sequence_problem('CYCLE');
 -- ... and those that fire on replicas, too, which ENABLE TRIGGER USER takes away from them
 BEGIN;
 CREATE TEMP TABLE on_replicas AS

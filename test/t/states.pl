@@ -344,6 +344,7 @@ my @states = (
 	[ 'a disabled trigger', 'trigger off', statements('ALTER TABLE outbox DISABLE TRIGGER outbox_row'), 'fixes' ],
 	[ 'a trigger that misses replicated changes', 'trigger off', statements('ALTER TABLE outbox_route ENABLE TRIGGER outbox_route_changed'), 'fixes' ],
 	[ 'an unlogged table', 'table unlogged', statements('ALTER TABLE outbox SET UNLOGGED'), 'fixes' ],
+	[ 'a sequence with a cache', 'sequence changed', statements('ALTER SEQUENCE outbox_seq_seq CACHE 20'), 'fixes' ],
 	[ 'a trigger that fires after outbox_row', 'trigger order', statements('CREATE TRIGGER tune BEFORE UPDATE ON outbox FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger()',
 		'DROP TRIGGER a_tune ON outbox'), 'fixes' ],
 	[ 'a renamed index', 'index missing', statements('ALTER INDEX outbox_failed_seq RENAME TO other', 'ALTER INDEX other RENAME TO outbox_failed_seq'),

@@ -47,7 +47,7 @@ our @EXPORT = qw(paste paste_problem paste_advice server_tells);
 # a partition was due, or the oldest message came.
 my %SINCE = (
 	(map { $_ => '' } 'not preloaded', 'launcher missing', 'no process free', 'worker missing', 'standby missing', 'role changed', 'route full',
-		'table unlogged', 'trigger off', 'trigger order', 'index missing', 'capture broken', 'archive partition missing', 'wraparound'),
+		'table unlogged', 'trigger off', 'trigger order', 'index missing', 'sequence changed', 'capture broken', 'archive partition missing', 'wraparound'),
 	(map { $_ => 'before' } 'certificate expires', 'archive behind', 'backlog old', 'external relay missing'));
 
 my ($bin, %output);

@@ -2509,6 +2509,12 @@ DECLARE
 	filter text;
 	passes boolean;
 	carried boolean;
+	published constant oid := outbox_internal.outbox_relation('outbox');
+	/*
+	 * A reader needs one of them.  Not attnames of pg_publication_tables, for which the server
+	 * expects so many rows that it compiles the query.
+	 */
+	bodies constant int2[] := ARRAY(SELECT a.attnum FROM pg_attribute a WHERE a.attrelid = published AND a.attname IN ('payload', 'body'));
 BEGIN
 	IF names = '{}' THEN
 		RETURN;
@@ -2566,7 +2572,9 @@ BEGIN
 		passes := false;
 		FOR filter IN
 			SELECT t.rowfilter FROM pg_publication_tables t JOIN pg_publication p ON p.pubname = t.pubname
-			WHERE p.pubinsert AND to_regclass(format('%I.%I', t.schemaname, t.tablename)) = outbox_internal.outbox_relation('outbox')
+				LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = published
+			WHERE p.pubinsert AND to_regclass(format('%I.%I', t.schemaname, t.tablename)) = published
+				AND (r.prattrs IS NULL OR r.prattrs::int2[] && bodies)
 		LOOP
 			EXIT WHEN passes;
 			/* Built-in functions and operators only, as the server sees to. */
@@ -2584,21 +2592,24 @@ BEGIN
 
 	/* Those that name the table and have no route of this kind whole: a reader of one misses messages. */
 	FOR publication IN
-		SELECT p.pubname, p.pubinsert, t.rowfilter FROM pg_publication_tables t JOIN pg_publication p ON p.pubname = t.pubname
-		WHERE NOT p.puballtables AND to_regclass(format('%I.%I', t.schemaname, t.tablename)) = outbox_internal.outbox_relation('outbox') ORDER BY p.pubname
+		SELECT p.pubname, p.pubinsert, t.rowfilter, r.prattrs IS NULL OR r.prattrs::int2[] && bodies AS bodies
+		FROM pg_publication_tables t JOIN pg_publication p ON p.pubname = t.pubname
+			LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = published
+		WHERE NOT p.puballtables AND to_regclass(format('%I.%I', t.schemaname, t.tablename)) = published ORDER BY p.pubname
 	LOOP
 		carried := false;
 		FOREACH name IN ARRAY names LOOP
-			EXIT WHEN carried OR NOT publication.pubinsert;
+			EXIT WHEN carried OR NOT publication.pubinsert OR NOT publication.bodies;
 			EXECUTE 'SELECT (' || coalesce(publication.rowfilter, 'true') || ') IS TRUE'
 				|| ' FROM jsonb_populate_record(NULL::outbox_internal.outbox, $1) outbox'
 				INTO carried USING sample || jsonb_build_object('route', name);
 		END LOOP;
 		RETURN QUERY
 		SELECT 'warning', 'cdc publication incomplete', format('publication "%s"', publication.pubname), NULL::timestamptz,
-			CASE WHEN publication.pubinsert THEN format('its row filter %s does not let all messages of any route with relay = ''cdc'' through', publication.rowfilter)
-				ELSE 'it does not publish inserts' END,
-			'A reader of this publication misses messages, and what it has passed over is lost to it. Filter by outlet or route only.',
+			CASE WHEN NOT publication.pubinsert THEN 'it does not publish inserts'
+				WHEN NOT publication.bodies THEN 'its columns have neither payload nor body'
+				ELSE format('its row filter %s does not let all messages of any route with relay = ''cdc'' through', publication.rowfilter) END,
+			'A reader of this publication misses messages or their bodies, and what it has passed over is lost to it. Filter by outlet or route only, and leave no column out that it needs.',
 			CASE WHEN publication.pubinsert THEN format('ALTER PUBLICATION %I SET TABLE %s.outbox WHERE (outlet = ''cdc'')', publication.pubname, schema)
 				ELSE format('ALTER PUBLICATION %I SET (publish = ''insert'')', publication.pubname) END
 		WHERE NOT carried;

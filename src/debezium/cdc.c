@@ -37,6 +37,7 @@
 #include "storage/lwlock.h"
 #include "storage/spin.h"
 #include "utils/builtins.h"
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/timestamp.h"
@@ -327,6 +328,21 @@ const OutboxOutlet outbox_debezium_outlet = {
 };
 
 static void
+require_logged(Relation rel)
+{
+	if (RelationIsLogicallyLogged(rel))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("table \"%s\" must be logged for routes with relay = 'cdc'",
+					RelationGetRelationName(rel)),
+			 errdetail("Messages of such a route are in the write-ahead log only, and an unlogged table writes nothing to it."),
+			 errhint("Run ALTER TABLE %s SET LOGGED.",
+					 quote_qualified_identifier(get_namespace_name(RelationGetNamespace(rel)),
+												RelationGetRelationName(rel)))));
+}
+
+static void
 remove_row(Relation rel, HeapTuple tuple)
 {
 	static OutboxKeptPlan kept;
@@ -383,6 +399,7 @@ outbox_cdc_trigger(PG_FUNCTION_ARGS)
 	if (!TRIGGER_FIRED_BY_INSERT(trigdata->tg_event) ||
 		!is_for_log(trigdata->tg_relation, trigdata->tg_trigtuple))
 		return PointerGetDatum(NULL);
+	require_logged(trigdata->tg_relation);
 	removing++;
 	PG_TRY();
 	{

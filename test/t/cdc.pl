@@ -130,6 +130,10 @@ $node->sql(q{SELECT pg_create_logical_replication_slot('another', 'pgoutput')});
 refused(q{SELECT outbox_enqueue('lost', '{}', route => 'orders')}, qr/without the logical replication slot "outbox_cdc"/,
 	'nor one that the route does not name');
 is($node->sql(q{SELECT outbox_enqueue('any', '{}', route => 'other') IS NOT NULL}), 't', 'one that names none takes any');
+$node->sql('ALTER TABLE outbox SET UNLOGGED');
+refused(q{SELECT outbox_enqueue('lost', '{}', route => 'other')}, qr/table "outbox" must be logged.*HINT:\s+Run ALTER TABLE public.outbox SET LOGGED/s,
+	'nothing of an unlogged table is in the log');
+$node->sql('ALTER TABLE outbox SET LOGGED');
 problem('cdc slot missing', 'critical', qr/is called "outbox_cdc"/);
 is($node->sql(q{SELECT subject FROM outbox_problems WHERE problem = 'cdc slot missing'}), 'route "orders"', 'of the one route');
 paste_problem($node, 'cdc slot missing');
@@ -141,6 +145,9 @@ $node->sql(q{CREATE PUBLICATION one FOR TABLE outbox WHERE (route = 'orders') WI
 refused(q{UPDATE outbox_route SET slot = 'x' WHERE name = 'default'}, qr/slot is not allowed for route "default"/, 'a slot is for such a route only');
 is($node->sql(q{SELECT subject FROM outbox_problems WHERE problem = 'cdc publication missing'}),
 	'route "other"', 'a filter that lets only the other route through is seen');
+$node->sql('DROP PUBLICATION one; CREATE PUBLICATION one FOR TABLE outbox (id, event_type)');
+problem('cdc publication missing', 'critical', qr/no publication has its messages/);
+is($node->sql(q{SELECT count(*) FROM outbox_problems WHERE problem = 'cdc publication missing'}), 2, 'nor has one the messages that leaves their bodies out');
 $node->sql('DROP PUBLICATION one');
 paste_problem($node, 'cdc publication missing');
 over('cdc publication missing');
@@ -150,7 +157,8 @@ like(paste_problem($node, 'cdc slot idle'), qr/^outbox_cdc\|/, 'which shows the 
 over('cdc publication incomplete');
 foreach my $case ([ "FOR TABLE outbox WHERE (outlet = 'cdc') WITH (publish = 'update, delete')", qr/does not publish inserts/ ],
 	[ "FOR TABLE outbox WHERE (outlet = 'external') WITH (publish = 'insert')", qr/row filter \(outlet = 'external'::text\)/ ],
-	[ "FOR TABLE outbox WHERE (outlet = 'cdc' AND event_type = 'x') WITH (publish = 'insert')", qr/row filter/ ])
+	[ "FOR TABLE outbox WHERE (outlet = 'cdc' AND event_type = 'x') WITH (publish = 'insert')", qr/row filter/ ],
+	[ "FOR TABLE outbox (id, event_type) WITH (publish = 'insert')", qr/its columns have neither payload nor body/ ])
 {
 	$node->sql("CREATE PUBLICATION wrong $case->[0]");
 	problem('cdc publication incomplete', 'warning', $case->[1]);

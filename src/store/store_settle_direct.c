@@ -112,9 +112,9 @@ has_archive_columns(TupleDesc desc, TupleDesc from)
 		Form_pg_attribute att = TupleDescAttr(desc, i);
 		Form_pg_attribute source = TupleDescAttr(from, i);
 
-		/* A generated one has a default. */
+		/* A generated one has a default, and an identity has none. */
 		if (att->attisdropped || source->attisdropped || att->atthasdef ||
-			att->atttypid != source->atttypid ||
+			att->attidentity != '\0' || att->atttypid != source->atttypid ||
 			att->atttypmod != source->atttypmod ||
 			strcmp(NameStr(att->attname), NameStr(source->attname)) != 0)
 			return false;

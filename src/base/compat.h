@@ -194,7 +194,7 @@
 	((void) ExecInsertIndexTuples(info, slot, estate, false, false, NULL, NIL))
 #endif
 
-/* Waits for nobody; the row is not moved to another partition. */
+/* Does not wait; the row is not moved to another partition. */
 #if PG_VERSION_NUM >= 190000
 #define compat_tuple_delete(rel, tid, cid, snapshot, failure) \
 	table_tuple_delete(rel, tid, cid, 0, snapshot, InvalidSnapshot, false, failure)

@@ -176,12 +176,12 @@ outbox_database_exists(Oid dboid)
 	return scan_databases(dboid);
 }
 
-/* There may be work: it is looked at now, unless its workers keep crashing. */
+/* There may be work, or is some: it is looked at now, unless its workers keep crashing. */
 static void
-ask_for(DatabaseEntry *db)
+ask_for(DatabaseEntry *db, bool work)
 {
 	db->work_at = OUTBOX_MONO_UNSET;
-	if (!outbox_mono_is_set(db->asked_at) && db->state <= DATABASE_AWAY)
+	if (work && !outbox_mono_is_set(db->asked_at) && db->state <= DATABASE_AWAY)
 		db->asked_at = outbox_mono_now();
 	if (db->failures == 0)
 		db->retry_at = outbox_mono_now();
@@ -191,17 +191,17 @@ ask_for(DatabaseEntry *db)
 static void
 take_requests(void)
 {
-	Oid			dboids[OUTBOX_MAX_REQUESTS];
+	OutboxRequest requests[OUTBOX_MAX_REQUESTS];
 	bool		lost;
-	int			count = outbox_shared_take_requests(dboids, &lost);
+	int			count = outbox_shared_take_requests(requests, &lost);
 
 	for (int i = 0; i < count; i++)
 	{
-		DatabaseEntry *db = find_database(dboids[i]);
+		DatabaseEntry *db = find_database(requests[i].dboid);
 
-		add_database(dboids[i]);
+		add_database(requests[i].dboid);
 		if (db != NULL)
-			ask_for(db);
+			ask_for(db, requests[i].work);
 	}
 	if (lost)
 	{
@@ -210,7 +210,7 @@ take_requests(void)
 		(void) scan_databases(InvalidOid);
 		/* It may have been of any that is known. */
 		foreach(cell, outbox_databases)
-			ask_for(lfirst(cell));
+			ask_for(lfirst(cell), true);
 	}
 }
 

@@ -70,6 +70,7 @@ typedef struct DatabaseEntry
 	OutboxMonoTime retry_at;	/* no start before */
 	OutboxMonoTime asked_at;	/* a transaction asked for a worker; unset:
 								 * none */
+	bool		found;			/* the extension, by a worker that has left */
 	OutboxMonoTime work_at;		/* AWAY: no work is known before; unset: it is */
 	TimestampTz due_at;			/* work_at by the wall clock, which may be
 								 * set: what is scheduled is by that */

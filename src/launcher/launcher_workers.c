@@ -29,7 +29,8 @@
 #define RESTART_MAX_MS		60000
 #define LONG_LIFE_MS		60000	/* after so long the waits start over */
 #define NO_WORKER_MS		5000	/* try again for a worker process */
-#define MAX_PROBES			2	/* workers that start at the same time */
+#define MAX_PROBES			2	/* first looks for the extension, at the same
+								 * time */
 #define PROBE_MS			5000	/* one that takes longer does not count */
 
 static void
@@ -174,6 +175,7 @@ worker_ended(DatabaseEntry *db, int number)
 	/* The extension may have been created again while the worker left. */
 	if (unread && reason == OUTBOX_EXIT_ABSENT)
 		reason = OUTBOX_EXIT_RESTART;
+	db->found = (db->found || entry->slot->ready) && reason != OUTBOX_EXIT_ABSENT;
 	knows = !unread && reason == OUTBOX_EXIT_YIELDED;
 	outbox_turn_left(db, knows ? entry->slot->rest_ms : 0,
 					 knows && entry->slot->rests);
@@ -238,7 +240,7 @@ probe_end(const DatabaseEntry *db)
 {
 	const WorkerEntry *first = &db->workers[0];
 
-	if (first->handle == NULL || first->slot->ready)
+	if (first->handle == NULL || first->slot->ready || db->found)
 		return OUTBOX_MONO_UNSET;
 	return outbox_mono_plus(first->started_at, PROBE_MS);
 }
@@ -318,7 +320,8 @@ start_missing(DatabaseEntry *db)
 		if (i > 0 && (db->workers[0].handle == NULL ||
 					  !db->workers[0].slot->ready))
 			return;
-		if (i == 0 && count_probes(outbox_mono_now(), &probes_end) >= MAX_PROBES)
+		if (i == 0 && !db->found &&
+			count_probes(outbox_mono_now(), &probes_end) >= MAX_PROBES)
 			return;
 		/* Dropped while its workers were away, or closed to connections. */
 		if (i == 0 && !outbox_database_exists(db->dboid))

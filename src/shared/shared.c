@@ -257,7 +257,7 @@ outbox_hold_release(Oid dboid, bool restart)
 	}
 	SpinLockRelease(&outbox_shared->mutex);
 	if (restart)
-		outbox_shared_request_database(dboid);
+		outbox_shared_request_database(dboid, false);
 }
 
 bool

@@ -49,17 +49,22 @@ inbox_add(OutboxInbox *inbox, const OutboxRange *ranges, int nranges,
 		outbox_ranges_add(inbox->ranges, &inbox->nranges, OUTBOX_INBOX_RANGES, ranges[i]);
 }
 
-/* Asks the launcher to look at a database. */
 void
-outbox_shared_request_database(Oid dboid)
+outbox_shared_request_database(Oid dboid, bool work)
 {
 	bool		known = false;
 
 	SpinLockAcquire(&outbox_shared->mutex);
 	for (int i = 0; i < outbox_shared->nrequests && !known; i++)
-		known = outbox_shared->requests[i] == dboid;
+	{
+		known = outbox_shared->requests[i].dboid == dboid;
+		outbox_shared->requests[i].work |= known && work;
+	}
 	if (!known && outbox_shared->nrequests < OUTBOX_MAX_REQUESTS)
-		outbox_shared->requests[outbox_shared->nrequests++] = dboid;
+	{
+		outbox_shared->requests[outbox_shared->nrequests].dboid = dboid;
+		outbox_shared->requests[outbox_shared->nrequests++].work = work;
+	}
 	else if (!known)
 		outbox_shared->requests_lost = true;
 	SpinLockRelease(&outbox_shared->mutex);
@@ -103,8 +108,10 @@ outbox_shared_announce(Oid dboid, const OutboxRange *ranges, int nranges,
 		if (!OUTBOX_TEST_OMITS("latch"))
 			outbox_wake_procno(procno);
 	}
+	/* An altered database is no work: its owner can alter it all the time. */
 	if (!found)
-		outbox_shared_request_database(dboid);
+		outbox_shared_request_database(dboid, nranges > 0 || next_due != 0 ||
+									   (signals & ~OUTBOX_SIGNAL_STOP) != 0);
 	if ((signals & OUTBOX_SIGNAL_REMOVED) != 0)
 		outbox_waiters_look(dboid);
 }
@@ -171,13 +178,13 @@ outbox_shared_count_slots(Oid dboid)
 }
 
 int
-outbox_shared_take_requests(Oid *dboids, bool *lost)
+outbox_shared_take_requests(OutboxRequest *requests, bool *lost)
 {
 	int			count;
 
 	SpinLockAcquire(&outbox_shared->mutex);
 	count = outbox_shared->nrequests;
-	memcpy(dboids, outbox_shared->requests, sizeof(Oid) * count);
+	memcpy(requests, outbox_shared->requests, sizeof(OutboxRequest) * count);
 	*lost = outbox_shared->requests_lost;
 	outbox_shared->nrequests = 0;
 	outbox_shared->requests_lost = false;

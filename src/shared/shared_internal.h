@@ -14,8 +14,8 @@
 /* Sets the latch of that process; -1: of none. */
 extern void outbox_wake_procno(int procno);
 
-/* Asks the launcher to look at a database. */
-extern void outbox_shared_request_database(Oid dboid);
+/* Asks the launcher to look at a database; work: there is some. */
+extern void outbox_shared_request_database(Oid dboid, bool work);
 
 /*
  * Takes the mutex of this worker's slot, unless that is another one's by now: who

@@ -59,7 +59,7 @@ static int	lines;				/* in the log */
 static int	most;				/* workers at the same time */
 static Database databases[DATABASES];	/* their oids are 1, 2, 3, ... */
 static Process process[SLOTS];
-static Oid	requests[DATABASES];
+static OutboxRequest requests[DATABASES];
 static int	nrequests;
 static bool requests_lost;
 
@@ -302,11 +302,11 @@ outbox_shared_tell_workers(Oid dboid, int signals)
 }
 
 int
-outbox_shared_take_requests(Oid *dboids, bool *lost)
+outbox_shared_take_requests(OutboxRequest *taken, bool *lost)
 {
 	int			count = nrequests;
 
-	memcpy(dboids, requests, count * sizeof(Oid));
+	memcpy(taken, requests, count * sizeof(OutboxRequest));
 	nrequests = 0;
 	*lost = requests_lost;
 	requests_lost = false;
@@ -399,7 +399,7 @@ announce(Database *db, bool row, int signals)
 			outbox_shared->slots[i].inbox.nranges = 1;
 	if (outbox_shared_tell_workers(dboid, signals) > 0)
 		return;
-	requests[nrequests++] = dboid;
+	requests[nrequests++] = (OutboxRequest) {dboid, row || (signals & ~OUTBOX_SIGNAL_STOP) != 0};
 	outbox_shared_wake_launcher();
 }
 
@@ -974,6 +974,42 @@ test_locked(void)
 		  databases[0].starts, databases[1].starts);
 }
 
+/* Their owners alter databases without the extension all the time, so these are looked at again and again. */
+static void
+test_altered(void)
+{
+	Database   *good = &databases[DATABASES - 1];
+	int			others = 0;
+	int			waits[2] = {0, 0};
+
+	start_world(DATABASES, SLOTS, 1);
+	for (int i = 0; i < DATABASES - 1; i++)
+		databases[i].plain = true;
+	pass(10000);
+	for (int round = 0; round < 2; round++)
+	{
+		good->starts = 0;
+		for (int i = 0; i < 1000; i++)
+		{
+			for (int j = 0; j < DATABASES - 1; j++)
+				announce(&databases[j], false, 0);
+			if (i == 100 && round == 0)
+				announce(good, false, OUTBOX_SIGNAL_RESTART);
+			else if (i == 100)
+				start_launcher();
+			pass(STEP_MS);
+			if (i >= 100 && good->starts == 0)
+				waits[round] += STEP_MS;
+		}
+	}
+	for (int i = 0; i < DATABASES - 1; i++)
+		others += databases[i].starts;
+	check(others > 4 * DATABASES, "they get workers: %d", others);
+	check(waits[0] <= 100, "a database that has lost its worker does not wait for them: %d ms", waits[0]);
+	check(waits[1] <= DATABASES / MAX_PROBES * (ATTACH_MS + SOON_MS + 100),
+		  "one that the launcher has not looked at yet waits for each of them once: %d ms", waits[1]);
+}
+
 static void
 test_old(void)
 {
@@ -1029,6 +1065,7 @@ main(void)
 	test_limit();
 	test_stuck();
 	test_locked();
+	test_altered();
 	test_old();
 	failed = done();
 	if (failed == 0)

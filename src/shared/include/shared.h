@@ -296,6 +296,13 @@ typedef struct OutboxCdcSlot
 
 #define OUTBOX_CDC_SLOTS		16
 
+/* A database that the launcher is asked to look at. */
+typedef struct OutboxRequest
+{
+	Oid			dboid;
+	bool		work;			/* there is some */
+} OutboxRequest;
+
 /* Databases that rest; the views take any more for ones without their worker. */
 #define OUTBOX_MAX_RESTING		1024
 
@@ -315,7 +322,7 @@ typedef struct OutboxShared
 	bool		at_limit;		/* the last one, because of outbox.max_workers */
 	bool		fewer_workers;	/* so that those that could share all keys */
 	int			nrequests;
-	Oid			requests[OUTBOX_MAX_REQUESTS];
+	OutboxRequest requests[OUTBOX_MAX_REQUESTS];
 	int			nresting;
 	Oid			resting[OUTBOX_MAX_RESTING];	/* by the launcher */
 	OutboxHold	holds[OUTBOX_MAX_HOLDS];
@@ -425,7 +432,7 @@ extern void outbox_slot_take_inbox(OutboxInbox *inbox);
 extern int	outbox_shared_count_slots(Oid dboid);
 
 /* Takes the databases that were asked for; *lost: look at all of them. */
-extern int	outbox_shared_take_requests(Oid *dboids, bool *lost);
+extern int	outbox_shared_take_requests(OutboxRequest *requests, bool *lost);
 
 /* --------------------------------------------------------- shared_intents.c */
 

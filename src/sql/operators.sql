@@ -456,7 +456,7 @@ CREATE FUNCTION @extschema@.outbox_erase(
 RETURNS record
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
-SET plan_cache_mode = force_custom_plan
+SET lock_timeout = '3s' SET plan_cache_mode = force_custom_plan
 AS $$
 DECLARE
 	claimed bigint[];
@@ -525,7 +525,7 @@ END
 $$;
 
 COMMENT ON FUNCTION @extschema@.outbox_erase(text, text, text) IS
-'Removes all messages of one aggregate, on all routes and wherever they are: live ones (never published then), archived ones, and what outbox_history and arguments of jobs have kept of them. aggregate_type NULL: of messages without one. Returns how many of each, and how many live ones remain because a worker is publishing them or they were enqueued meanwhile: repeat it until that is 0. It reads the whole archive, and jobs wait until the caller commits; partitions that have left the archive to be dropped (outbox_archive_dropping_...), WAL, backups, standbys and consumers keep what they have. Errors: 22004 aggregate_id NULL; 25001 not under READ COMMITTED.';
+'Removes all messages of one aggregate, on all routes and wherever they are: live ones (never published then), archived ones, and what outbox_history and arguments of jobs have kept of them. aggregate_type NULL: of messages without one. Returns how many of each, and how many live ones remain because a worker is publishing them or they were enqueued meanwhile: repeat it until that is 0. It reads the whole archive, and jobs wait until the caller commits; partitions that have left the archive to be dropped (outbox_archive_dropping_...), WAL, backups, standbys and consumers keep what they have. Errors: 22004 aggregate_id NULL; 25001 not under READ COMMITTED; 55P03 after 3 s behind a lock.';
 
 CREATE FUNCTION outbox_internal.outbox_set_paused(route text, value boolean, reason text)
 RETURNS boolean

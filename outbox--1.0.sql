@@ -500,7 +500,7 @@ BEGIN
 				ELSE format('route "%s" is in use', route) END
 			USING ERRCODE = 'lock_not_available',
 				DETAIL = 'Not ended after 3 s: ' || coalesce((
-					SELECT string_agg(coalesce('process ' || l.pid, 'prepared transaction "' || p.gid || '"'), ', ' ORDER BY l.pid, p.gid)
+					SELECT string_agg(coalesce('process ' || l.pid, 'prepared transaction "' || outbox_internal.outbox_printable(p.gid::text) || '"'), ', ' ORDER BY l.pid, p.gid)
 					FROM pg_locks l
 						LEFT JOIN (pg_locks x JOIN pg_prepared_xacts p ON p.transaction = x.transactionid)
 							ON l.pid IS NULL AND x.pid IS NULL AND x.virtualtransaction = l.virtualtransaction
@@ -1998,7 +1998,7 @@ BEGIN
 				sum(c.in_flight) AS in_flight,
 				string_agg(DISTINCT format('worker %s', c.worker), ' and ') FILTER (WHERE c.waits AND c.in_flight > 0) AS waits,
 				concat_ws(' and ', 'process ' || nullif(array_to_string(l.pids, ', '), ''),
-					'prepared transaction "' || nullif(array_to_string(l.prepared, '", "'), '') || '"') AS who,
+					'prepared transaction "' || nullif(outbox_internal.outbox_printable(array_to_string(l.prepared, '", "')::text), '') || '"') AS who,
 				(array_agg(l.id ORDER BY l.seq))[1] AS id,
 				(array_agg(CASE WHEN l.aggregate_id IS NOT NULL
 					THEN format(' of key "%s" "%s"', outbox_internal.outbox_printable(l.aggregate_type),
@@ -2987,7 +2987,7 @@ BEGIN
 			RAISE EXCEPTION 'messages of route "%" are locked', NEW.name
 				USING ERRCODE = 'lock_not_available',
 					DETAIL = 'Not ended after 3 s: ' || coalesce((
-						SELECT string_agg(DISTINCT coalesce('prepared transaction "' || p.gid || '"', 'process ' || l.pid, 'transaction ' || x.xid::text), ', ')
+						SELECT string_agg(DISTINCT coalesce('prepared transaction "' || outbox_internal.outbox_printable(p.gid::text) || '"', 'process ' || l.pid, 'transaction ' || x.xid::text), ', ')
 						FROM (SELECT o.tableoid, o.ctid FROM outbox_internal.outbox o
 								WHERE o.route = NEW.name AND o.outlet IS DISTINCT FROM publisher LIMIT 10000) o,
 							unnest(outbox_internal.outbox_row_lockers(o.tableoid::regclass, o.ctid)) x(xid)

@@ -126,7 +126,7 @@ BEGIN
 			RAISE EXCEPTION 'messages of route "%" are locked', NEW.name
 				USING ERRCODE = 'lock_not_available',
 					DETAIL = 'Not ended after 3 s: ' || coalesce((
-						SELECT string_agg(DISTINCT coalesce('prepared transaction "' || p.gid || '"', 'process ' || l.pid, 'transaction ' || x.xid::text), ', ')
+						SELECT string_agg(DISTINCT coalesce('prepared transaction "' || outbox_internal.outbox_printable(p.gid::text) || '"', 'process ' || l.pid, 'transaction ' || x.xid::text), ', ')
 						FROM (SELECT o.tableoid, o.ctid FROM outbox_internal.outbox o
 								WHERE o.route = NEW.name AND o.outlet IS DISTINCT FROM publisher LIMIT 10000) o,
 							unnest(outbox_internal.outbox_row_lockers(o.tableoid::regclass, o.ctid)) x(xid)

@@ -424,7 +424,7 @@ BEGIN
 				sum(c.in_flight) AS in_flight,
 				string_agg(DISTINCT format('worker %s', c.worker), ' and ') FILTER (WHERE c.waits AND c.in_flight > 0) AS waits,
 				concat_ws(' and ', 'process ' || nullif(array_to_string(l.pids, ', '), ''),
-					'prepared transaction "' || nullif(array_to_string(l.prepared, '", "'), '') || '"') AS who,
+					'prepared transaction "' || nullif(outbox_internal.outbox_printable(array_to_string(l.prepared, '", "')::text), '') || '"') AS who,
 				(array_agg(l.id ORDER BY l.seq))[1] AS id,
 				(array_agg(CASE WHEN l.aggregate_id IS NOT NULL
 					THEN format(' of key "%s" "%s"', outbox_internal.outbox_printable(l.aggregate_type),

@@ -147,7 +147,7 @@ BEGIN
 				ELSE format('route "%s" is in use', route) END
 			USING ERRCODE = 'lock_not_available',
 				DETAIL = 'Not ended after 3 s: ' || coalesce((
-					SELECT string_agg(coalesce('process ' || l.pid, 'prepared transaction "' || p.gid || '"'), ', ' ORDER BY l.pid, p.gid)
+					SELECT string_agg(coalesce('process ' || l.pid, 'prepared transaction "' || outbox_internal.outbox_printable(p.gid::text) || '"'), ', ' ORDER BY l.pid, p.gid)
 					FROM pg_locks l
 						LEFT JOIN (pg_locks x JOIN pg_prepared_xacts p ON p.transaction = x.transactionid)
 							ON l.pid IS NULL AND x.pid IS NULL AND x.virtualtransaction = l.virtualtransaction

@@ -172,12 +172,12 @@ SQL
 	$enqueue_each->('e', 11);
 	in_flight('= 22');
 	$session->query_safe("BEGIN; SELECT FROM outbox WHERE $worker = 0 FOR UPDATE");
-	$node->sql("BEGIN; SELECT FROM outbox WHERE $worker = 1 LIMIT 1 FOR UPDATE; PREPARE TRANSACTION 'other'");
+	$node->sql("BEGIN; SELECT FROM outbox WHERE $worker = 1 LIMIT 1 FOR UPDATE; PREPARE TRANSACTION E'oth\\ner'");
 	# the answer to each worker's last one is for all that it has sent
 	$fake->do('answer multiple 1');
 	$enqueue_each->('e12', 1);
 	my @said = map { "12 messages in flight wait for row locks, $_" }
-	  '1 of them for those of prepared transaction "other"', "11 of them for those of process $pid";
+	  '1 of them for those of prepared transaction "oth?er"', "11 of them for those of process $pid";
 	$node->wait_sql($details, join "\n", @said);
 	$fake->do('answer ack');
 
@@ -188,7 +188,7 @@ SQL
 	$enqueue_each->('last', 5);
 	$node->wait_sql("SELECT count(*) FROM outbox WHERE event_type = 'last' AND $worker = 1", 0);
 	is($node->sql("SELECT count(*) FROM outbox WHERE event_type = 'last' AND $worker = 0"), 5, 'the other one goes on');
-	$node->sql("ROLLBACK PREPARED 'other'");
+	$node->sql("ROLLBACK PREPARED E'oth\\ner'");
 	$session->query_safe('COMMIT');
 	$session->quit;
 	$node->wait_drained;

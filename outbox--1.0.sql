@@ -2332,19 +2332,19 @@ BEGIN
 	RETURN QUERY SELECT * FROM outbox_internal.outbox_server_problems(state);
 	RETURN QUERY SELECT * FROM outbox_internal.outbox_worker_problems();
 	readable := outbox_internal.outbox_try_lock_tables();
-	IF NOT readable OR EXISTS (SELECT FROM outbox_internal.outbox_worker_stats() w WHERE w.reason = 'lock timeout') THEN
-		RETURN QUERY
-		SELECT 'critical', 'table locked', 'table ' || c.relname, l.since,
-			format('%s %s by %s%s', l.mode, CASE WHEN l.granted THEN 'held' ELSE 'waited for' END,
-				coalesce('process ' || l.pid, format('prepared transaction "%s"', outbox_internal.outbox_printable(l.prepared::text))),
-				' (' || nullif(l.application_name, '') || ')'),
-			'The relay cannot work meanwhile; it goes on by itself. See whether that command may be ended. Of a prepared transaction, COMMIT PREPARED keeps what it has written; ROLLBACK PREPARED loses its messages.',
-			CASE WHEN l.pid IS NOT NULL THEN format('SELECT pg_terminate_backend(%s)', l.pid)
-				WHEN l.prepared = outbox_internal.outbox_printable(l.prepared::text) THEN format('SELECT * FROM pg_prepared_xacts WHERE gid = %L', l.prepared)
-				WHEN l.prepared IS NOT NULL THEN 'SELECT * FROM pg_prepared_xacts' END
-		FROM outbox_internal.outbox_table_lockers l
-			LEFT JOIN pg_class c ON c.oid = l.relation;
-	END IF;
+	RETURN QUERY
+	SELECT 'critical', 'table locked', 'table ' || c.relname, l.since,
+		format('%s %s by %s%s', l.mode, CASE WHEN l.granted THEN 'held' ELSE 'waited for' END,
+			coalesce('process ' || l.pid, format('prepared transaction "%s"', outbox_internal.outbox_printable(l.prepared::text))),
+			' (' || nullif(l.application_name, '') || ')'),
+		'The relay cannot work meanwhile; it goes on by itself. See whether that command may be ended. Of a prepared transaction, COMMIT PREPARED keeps what it has written; ROLLBACK PREPARED loses its messages.',
+		CASE WHEN l.pid IS NOT NULL THEN format('SELECT pg_terminate_backend(%s)', l.pid)
+			WHEN l.prepared = outbox_internal.outbox_printable(l.prepared::text) THEN format('SELECT * FROM pg_prepared_xacts WHERE gid = %L', l.prepared)
+			WHEN l.prepared IS NOT NULL THEN 'SELECT * FROM pg_prepared_xacts' END
+	FROM outbox_internal.outbox_table_lockers l
+		LEFT JOIN pg_class c ON c.oid = l.relation
+	/* One that readers do not notice may be that of a moment. */
+	WHERE NOT readable OR coalesce(l.since < clock_timestamp() - interval '1 second', true);
 	IF readable THEN
 		counts := coalesce(counts, ARRAY(SELECT b FROM outbox_internal.outbox_backlog() b));
 		RETURN QUERY SELECT * FROM outbox_internal.outbox_route_problems(counts);

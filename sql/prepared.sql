@@ -66,6 +66,13 @@ PREPARE TRANSACTION E'regress\nforgotten';
 SELECT count(*) FROM outbox_problems WHERE problem = 'prepared transaction';
 SELECT severity, problem, subject, command FROM outbox_internal.outbox_object_problems('0');
 ROLLBACK PREPARED E'regress\nforgotten';
+-- A lock that only those who write wait for is one, too, once it is no matter of a moment
+BEGIN;
+LOCK TABLE outbox IN SHARE MODE;
+PREPARE TRANSACTION E'regress\nshare';
+SELECT pg_sleep(1.1) IS NOT NULL AS waited;
+SELECT severity, subject, detail, command FROM outbox_problems WHERE problem = 'table locked';
+ROLLBACK PREPARED E'regress\nshare';
 
 -- A change of a route that no enqueue may overlap names who is in its way, and gives up
 INSERT INTO outbox_route (name) VALUES ('forgotten');

@@ -57,10 +57,9 @@ typedef struct LeaseCall
  * claim that finds nothing waits for nobody, and who acknowledges has the lease first.
  */
 static Relation
-open_table(FunctionCallInfo fcinfo)
+open_table(void)
 {
-	return table_open(outbox_relation(OUTBOX_REL_OUTBOX),
-					  AccessShareLock);
+	return table_open(outbox_relation(OUTBOX_REL_OUTBOX), AccessShareLock);
 }
 
 /* user: the current one, before the call acts as the owner. */
@@ -117,7 +116,7 @@ begin_call(LeaseCall *call, FunctionCallInfo fcinfo)
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("token must not be null")));
 	memset(call, 0, sizeof(*call));
-	call->rel = open_table(fcinfo);
+	call->rel = open_table();
 	SPI_connect();
 	outbox_act_begin(&call->acting, call->rel->rd_rel->relowner, false);
 	plan_by_index();
@@ -181,7 +180,7 @@ outbox_claim(PG_FUNCTION_ARGS)
 {
 	static OutboxKeptPlan kept;
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	Relation	rel = open_table(fcinfo);
+	Relation	rel = open_table();
 	Oid			types[CLAIM_ARGS] = {TEXTOID, INT4OID, INTERVALOID, TEXTOID};
 	Datum		values[CLAIM_ARGS];
 	char		nulls[CLAIM_ARGS];

@@ -75,7 +75,7 @@ typedef struct OutboxConnection
 	bool		ever_connected;
 	bool		was_open;		/* last state that was logged */
 	bool		channel_lost;	/* because of a message, not of the broker */
-	bool		breaker_opened; /* ... whose route rests now */
+	bool		route_rests;	/* ... whose route waits now */
 	OutboxMonoTime opened_at;	/* the last connection */
 	bool		reconnect;		/* to be made again, once nothing is in flight */
 	bool		renews;			/* ... for a renewal, not for other settings */

@@ -145,13 +145,13 @@ static void
 schedule_after_close(OutboxRelay *relay, const OutboxLinkError *error)
 {
 	/*
-	 * Of a route that rests nothing else can close it: the others need not
-	 * wait.
+	 * A route that rests cannot close the next connection, and its own wait
+	 * bounds how often it does: the others need not wait.
 	 */
-	outbox_hosts_closed(&relay->hosts, relay->connection.breaker_opened ||
+	outbox_hosts_closed(&relay->hosts, relay->connection.route_rests ||
 						relay->renewal.acked,
 						outbox_mono_now());
-	relay->connection.breaker_opened = false;
+	relay->connection.route_rests = false;
 	/* Perhaps it is the node all the same. */
 	if (error->kind == OUTBOX_LINK_ERR_CONNECTION)
 		outbox_hosts_pass(&relay->hosts);
@@ -168,10 +168,13 @@ reclaim_unknown(OutboxRelay *relay, const OutboxLinkError *error)
 	found = outbox_poison_reclaim(&relay->poison, relay->queue, &relay->window, error);
 	Assert(error != NULL || (found.broken == NULL && found.route == NULL));
 	if (found.broken != NULL)
+	{
 		outbox_relay_route_broken(relay, found.broken, error->code,
 								  error->text);
+		relay->connection.route_rests = true;
+	}
 	if (found.route != NULL)
-		relay->connection.breaker_opened =
+		relay->connection.route_rests =
 			outbox_route_met_poison(&relay->routes, found.route,
 									outbox_reader_end(&relay->reader));
 	outbox_relay_stop_routes(relay, was_in_flight);

@@ -50,8 +50,8 @@ typedef struct Wait
 static Wait database;
 static Wait link;
 static Wait routes[SIM_ROUTES];
-static int	closes;				/* of the channel, nothing confirmed between */
-static bool confirmed;			/* something, on this connection */
+static int	closes;				/* of the channel, no progress between */
+static bool progress;			/* on this connection: a confirm, or a route's error */
 static int64 opened_at;			/* 0: the link is not open */
 static int64 prepared_at;		/* what ended without a word is known then */
 
@@ -126,7 +126,15 @@ sim_late_route_broken(int route)
 											   routes[route].failures);
 }
 
-/* The broker has closed the channel because of it: perhaps it rests. */
+/* ... because the broker has closed the channel. */
+void
+sim_late_route_closed(int route)
+{
+	sim_late_route_broken(route);
+	progress = true;
+}
+
+/* The broker has closed the channel because of a message: perhaps its route rests. */
 void
 sim_late_route_poison(int route)
 {
@@ -151,14 +159,14 @@ void
 sim_late_answered(int route, bool ack)
 {
 	routes[route].failures = 0;
-	confirmed |= ack;
+	progress |= ack;
 }
 
 void
 sim_late_link_opened(void)
 {
 	opened_at = sim_now;
-	confirmed = false;
+	progress = false;
 }
 
 /* message: a message is the reason; else the next host, or a wait. */
@@ -167,7 +175,7 @@ sim_late_link_lost(bool message, bool unreachable)
 {
 	if (message)
 	{
-		closes = confirmed ? 1 : closes + 1;
+		closes = progress ? 1 : closes + 1;
 		link.until = sim_now;
 		if (closes > CLOSES_FREE)
 			link.until += backoff_us(CLOSES_MS, CLOSES_MAX_MS, closes - CLOSES_FREE);

@@ -355,7 +355,7 @@ lost_channel(OutboxLink *link)
 	if (open == 1 && kind == 2)
 	{
 		sim_routes[sim_row_route(row)].waited = true;
-		sim_late_route_broken(sim_row_route(row));
+		sim_late_route_closed(sim_row_route(row));
 	}
 	else if (open == 1)
 		sim_late_route_poison(sim_row_route(row));

@@ -461,6 +461,7 @@ extern void sim_late_process_ends(void);
 extern void sim_late_error(void);
 extern void sim_late_prepared_ended(void);
 extern void sim_late_route_broken(int route);
+extern void sim_late_route_closed(int route);
 extern void sim_late_route_poison(int route);
 extern void sim_late_route_changed(int route);
 extern void sim_late_sent(SimRow *row);

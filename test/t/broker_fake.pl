@@ -489,6 +489,35 @@ foreach my $code ('404 "NOT_FOUND - no exchange gone"',
 	}
 }
 
+# --- F9: many routes that nobody may write to, and one that works.  Each 403 closes the
+# connection, and says which route it was.
+
+my $BROKEN = 50;
+my $DELAY_LIMIT = 5;
+
+begin('403 on many routes');
+settled_down();
+$node->set("outbox.retry_$_", '60s') foreach qw(initial max);
+$node->sql(qq{INSERT INTO outbox_route (name, exchange)
+	SELECT 'shut' || i, 'shut' || i FROM generate_series(1, $BROKEN) i});
+$fake->do(map { "when exchange=shut$_ : channel-close 403 ACCESS_REFUSED" } 1 .. $BROKEN);
+$node->sql(qq{SELECT outbox_enqueue('shut', '{}', route => 'shut' || i)
+	FROM generate_series(1, $BROKEN) i});
+$start = time;
+$checker->enqueue(1);
+$node->wait_sql(q{SELECT count(*) FROM outbox WHERE route = 'default'}, 0, 60);
+cmp_ok(time - $start, '<', $DELAY_LIMIT,
+	'403 on many routes: a message of another route does not wait for them');
+note sprintf '%.2f s, %d reconnects', time - $start, $fake->reconnects;
+$fake->wait_reconnects($BROKEN, 60);
+nobody_paid('403 on many routes');
+# ... in company, and alone.
+cmp_ok($fake->reconnects, '<=', 2 * $BROKEN,
+	'403 on many routes: each is tried twice at most, and then has its own backoff');
+$node->sql(q{DELETE FROM outbox WHERE route ~ '^shut'});
+$node->sql(q{DELETE FROM outbox_route WHERE name ~ '^shut'});
+$node->unset("outbox.retry_$_") foreach qw(initial max);
+
 # --- F31: our own close is not answered
 
 begin('close-ok never comes');

@@ -25,7 +25,7 @@
 
 /*
  * So many connections are closed because of a message without a wait before the
- * next one, when nothing gets through between; then there is one, and it grows.
+ * next one, when none makes progress; then there is one, and it grows.
  */
 #define CLOSES_FREE		3
 #define CLOSES_MS		50
@@ -129,9 +129,9 @@ outbox_hosts_failed(OutboxHosts *hosts, const OutboxHostFailure *failure,
 }
 
 void
-outbox_hosts_closed(OutboxHosts *hosts, bool got_through, OutboxMonoTime now)
+outbox_hosts_closed(OutboxHosts *hosts, bool progress, OutboxMonoTime now)
 {
-	if (got_through)
+	if (progress)
 		hosts->closes = 0;
 	hosts->closes++;
 	hosts->connect_at = now;

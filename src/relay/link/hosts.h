@@ -33,7 +33,7 @@ typedef struct OutboxHosts
 	OutboxMonoTime connect_at;	/* to the current one, not before; unset: now */
 	uint32_t	failures;		/* to connect, in a row; a stable connection
 								 * ends it */
-	uint32_t	closes;			/* by the broker, in a row, and no ack between */
+	uint32_t	closes;			/* by the broker, in a row, without progress */
 	OutboxHostTries tries[OUTBOX_MAX_HOSTS];
 } OutboxHosts;
 
@@ -65,10 +65,10 @@ extern void outbox_hosts_failed(OutboxHosts *hosts,
 								OutboxMonoTime now);
 
 /*
- * A poison message, and not the broker: no reason to wait, unless one close
- * follows the other and nothing gets through.
+ * A message, and not the broker: no reason to wait, unless one close follows the
+ * other without progress: a confirm, or a route that rests from now on.
  */
-extern void outbox_hosts_closed(OutboxHosts *hosts, bool got_through,
+extern void outbox_hosts_closed(OutboxHosts *hosts, bool progress,
 								OutboxMonoTime now);
 
 /* Have connects to all hosts failed since the last stable connection? */

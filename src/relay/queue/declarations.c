@@ -6,7 +6,8 @@
  * A declaration that may end the connection is asked for when nothing else is in flight,
  * so that nothing has to be sent again because of it, and so that it is known.  RabbitMQ
  * closes the connection because of a type that it does not know, which the four of AMQP
- * never are; and one that was not answered before the connection ended may be the reason.
+ * never are; and the oldest one that had no answer when the connection ended may be the
+ * reason, as the broker takes them in order.
  *
  *-------------------------------------------------------------------------
  */
@@ -221,9 +222,10 @@ outbox_declarations_connection_ended(OutboxDeclarations *declarations)
 	OutboxDeclaration *declaration;
 
 	declarations->connection++;
+	if ((declaration = first(&declarations->asked)) != NULL)
+		declaration->alone = true;
 	while ((declaration = first(&declarations->asked)) != NULL)
 	{
-		declaration->alone = true;
 		set_state(declarations, declaration, OUTBOX_DECLARATION_UNKNOWN);
 		outbox_declaration_release(declarations, declaration);
 	}

@@ -63,6 +63,12 @@
 #define OUTBOX_EXCLUDED_KEYS	100
 #define OUTBOX_RELEASED_MANY	8
 
+/*
+ * Exchanges that are declared at once.  A refusal closes the channel, and those behind
+ * the refused one are asked again: so many for each exchange that is missing.
+ */
+#define OUTBOX_DECLARES_MAX		16
+
 /* Held keys of which one round looks up the rows that hold them: about two milliseconds. */
 #define OUTBOX_CHECKED_KEYS		1000
 

@@ -4,7 +4,7 @@
  *		Exchanges are declared before the first message goes to them.
  *
  * Once a connection for each exchange and type, and beside publishing: the questions go
- * out as soon as there is room for them, all that are known at once, and the messages of
+ * out as soon as there is room for them, OUTBOX_DECLARES_MAX at once, and the messages of
  * other exchanges do not wait for the answers.  Messages whose exchange is not declared
  * within GRACE_MS make way: their route waits, as a paused one does, until the answer
  * is there.  Those that may be poison do not, for only memory knows that of them.

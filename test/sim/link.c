@@ -15,7 +15,6 @@
 
 #define MAX_PUBLISHED	4096
 #define MAX_EVENTS		8192
-#define MAX_ASKED		16
 
 typedef struct Published
 {
@@ -60,7 +59,7 @@ static struct
 {
 	int			route;
 	bool		fails;
-}			asked[MAX_ASKED];	/* for its exchange */
+}			asked[OUTBOX_DECLARES_MAX];	/* for its exchange */
 static int	nasked;
 static bool asked_answered;		/* the answers are on the socket */
 static bool asks_alone;			/* perhaps: one was not answered, or a message may be
@@ -129,7 +128,7 @@ bool
 sim_link_awaits(int route)
 {
 	for (int i = 0; i < nasked; i++)
-		if (asks_alone || asked[i].route == route)
+		if (asks_alone || nasked == OUTBOX_DECLARES_MAX || asked[i].route == route)
 			return true;
 	return false;
 }
@@ -411,8 +410,10 @@ outbox_link_declare(OutboxLink *link, const char *exchange, const char *type)
 	sim_point("declare");
 	if (peer_gone)
 		return lost(link, "gone");
-	if (link->state == OUTBOX_LINK_BLOCKED || link->unsent > 0 || nasked == MAX_ASKED)
+	if (link->state == OUTBOX_LINK_BLOCKED || link->unsent > 0)
 		return OUTBOX_LINK_AGAIN;
+	if (nasked == OUTBOX_DECLARES_MAX)
+		sim_broken("declarations", "more than %d at once", nasked);
 	for (int i = 0; i < SIM_ROUTES; i++)
 		if (strncmp(exchange, sim_route_name(i), 2) == 0)
 			asked[nasked].route = i;

@@ -518,6 +518,42 @@ $node->sql(q{DELETE FROM outbox WHERE route ~ '^shut'});
 $node->sql(q{DELETE FROM outbox_route WHERE name ~ '^shut'});
 $node->unset("outbox.retry_$_") foreach qw(initial max);
 
+# --- exchanges that are missing, many at once.  Each refusal closes the channel.
+
+begin('many missing exchanges');
+settled_down();
+$node->set("outbox.retry_$_", '300ms') foreach qw(initial max);
+$node->sql(qq{INSERT INTO outbox_route (name, exchange)
+	SELECT 'lost' || i, 'lost' || i FROM generate_series(1, $BROKEN) i});
+$fake->do(map { "stage declare exchange=lost$_ : channel-close 404 NOT_FOUND" } 1 .. $BROKEN);
+$fake->forget_events;
+$node->sql(qq{SELECT outbox_enqueue('lost', '{}', route => 'lost' || i)
+	FROM generate_series(1, $BROKEN) i});
+my $refusal = qr/^stage \d+ declare channel-close/;
+$fake->wait_event($refusal, $BROKEN);
+my $refused = () = $fake->events($refusal);
+my $asked = () = $fake->events(qr/^declare /);
+cmp_ok($asked, '<=', 17 * $refused,
+	'a missing exchange costs 16 declarations more at most');
+note "$asked declarations, $refused refused";
+
+# On a new connection those that it has refused come last.
+$node->sql('SELECT outbox_pause()');
+$checker->enqueue(1);
+$fake->do('now fin');
+$fake->wait_reconnects(1);
+$node->sql('SELECT pg_sleep(0.5)');        # their backoff is over
+$fake->forget_events;
+$node->sql('SELECT outbox_resume()');
+$fake->wait_event($refusal);
+like(($fake->events(qr/^declare /))[0], qr/^declare \d+ outbox$/,
+	'an exchange that was refused is declared after those that were not');
+$node->sql(q{DELETE FROM outbox WHERE route ~ '^lost'});
+$node->wait_drained;
+$node->sql(q{DELETE FROM outbox_route WHERE name ~ '^lost'});
+$node->set('outbox.retry_initial', '20ms');
+$node->set('outbox.retry_max', '100ms');
+
 # --- the connection is lost while many are declared
 
 begin('lost while declaring');

@@ -15,6 +15,7 @@
 
 #include "declarations.h"
 #include "name_table.h"
+#include "sizes.h"
 #include "utils/memutils.h"
 
 typedef struct DeclarationEntry
@@ -32,6 +33,7 @@ outbox_declarations_init(OutboxDeclarations *declarations, MemoryContext cxt)
 													 sizeof(DeclarationEntry));
 	declarations->connection = 1;
 	dlist_init(&declarations->wanted);
+	dlist_init(&declarations->wanted_again);
 	dlist_init(&declarations->asked);
 }
 
@@ -88,10 +90,13 @@ set_state(OutboxDeclarations *declarations, OutboxDeclaration *declaration,
 	if (declaration->state == OUTBOX_DECLARATION_WANTED ||
 		declaration->state == OUTBOX_DECLARATION_ASKED)
 		dlist_delete(&declaration->node);
+	declarations->nasked += (state == OUTBOX_DECLARATION_ASKED) -
+		(declaration->state == OUTBOX_DECLARATION_ASKED);
 	declaration->state = state;
 	declaration->connection = declarations->connection;
 	if (state == OUTBOX_DECLARATION_WANTED)
-		dlist_push_tail(&declarations->wanted, &declaration->node);
+		dlist_push_tail(declaration->refused ? &declarations->wanted_again :
+						&declarations->wanted, &declaration->node);
 	else if (state == OUTBOX_DECLARATION_ASKED)
 		dlist_push_tail(&declarations->asked, &declaration->node);
 }
@@ -151,11 +156,19 @@ first(dlist_head *list)
 		dlist_container(OutboxDeclaration, node, dlist_head_node(list));
 }
 
+static OutboxDeclaration *
+first_wanted(OutboxDeclarations *declarations)
+{
+	OutboxDeclaration *next = first(&declarations->wanted);
+
+	return next != NULL ? next : first(&declarations->wanted_again);
+}
+
 bool
 outbox_declarations_alone(OutboxDeclarations *declarations)
 {
 	OutboxDeclaration *asked = first(&declarations->asked);
-	OutboxDeclaration *next = first(&declarations->wanted);
+	OutboxDeclaration *next = first_wanted(declarations);
 
 	return (asked != NULL && asked->alone) || (next != NULL && next->alone);
 }
@@ -163,11 +176,11 @@ outbox_declarations_alone(OutboxDeclarations *declarations)
 OutboxDeclaration *
 outbox_declarations_next(OutboxDeclarations *declarations, bool in_flight)
 {
-	OutboxDeclaration *next = first(&declarations->wanted);
+	OutboxDeclaration *next = first_wanted(declarations);
 
-	if (next == NULL || !outbox_declarations_alone(declarations))
-		return next;
-	return in_flight || !dlist_is_empty(&declarations->asked) ? NULL : next;
+	if (outbox_declarations_alone(declarations))
+		return in_flight || declarations->nasked > 0 ? NULL : next;
+	return declarations->nasked >= OUTBOX_DECLARES_MAX ? NULL : next;
 }
 
 void
@@ -181,8 +194,7 @@ outbox_declaration_asked(OutboxDeclarations *declarations,
 bool
 outbox_declarations_pending(OutboxDeclarations *declarations)
 {
-	return !dlist_is_empty(&declarations->wanted) ||
-		!dlist_is_empty(&declarations->asked);
+	return first_wanted(declarations) != NULL || declarations->nasked > 0;
 }
 
 OutboxDeclaration *
@@ -199,6 +211,7 @@ outbox_declarations_answered(OutboxDeclarations *declarations, bool made)
 
 	set_state(declarations, declaration, made ? OUTBOX_DECLARATION_MADE :
 			  OUTBOX_DECLARATION_UNKNOWN);
+	declaration->refused = !made;
 	if (made)
 		declaration->alone = !is_standard(declaration->type);
 	while (!made && (behind = first(&declarations->asked)) != NULL)
@@ -229,6 +242,6 @@ outbox_declarations_connection_ended(OutboxDeclarations *declarations)
 		set_state(declarations, declaration, OUTBOX_DECLARATION_UNKNOWN);
 		outbox_declaration_release(declarations, declaration);
 	}
-	while ((declaration = first(&declarations->wanted)) != NULL)
+	while ((declaration = first_wanted(declarations)) != NULL)
 		set_state(declarations, declaration, OUTBOX_DECLARATION_UNKNOWN);
 }

@@ -10,7 +10,8 @@
  *		ASKED --refused--> UNKNOWN, and those asked behind it --> WANTED
  *		any --the connection has ended--> UNKNOWN
  *
- * The broker answers in the order of the questions.
+ * The broker answers in the order of the questions.  Those that it has refused are asked
+ * after all others, which have to be asked again if it refuses them once more.
  *
  *-------------------------------------------------------------------------
  */
@@ -37,6 +38,7 @@ typedef struct OutboxDeclaration
 	OutboxDeclarationState state;
 	uint32		connection;		/* what state says is of this one */
 	bool		alone;			/* may end the connection */
+	bool		refused;		/* the last time */
 	OutboxMonoTime wanted_at;
 	dlist_node	node;			/* WANTED or ASKED */
 } OutboxDeclaration;
@@ -47,7 +49,9 @@ typedef struct OutboxDeclarations
 	HTAB	   *by_name;		/* of type and exchange */
 	uint32		connection;
 	dlist_head	wanted;
+	dlist_head	wanted_again;	/* were refused: after those */
 	dlist_head	asked;			/* the oldest first */
+	int			nasked;
 } OutboxDeclarations;
 
 extern void outbox_declarations_init(OutboxDeclarations *declarations,

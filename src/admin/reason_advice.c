@@ -110,7 +110,7 @@ static const OutboxAdvice advices[] = {
 		"RabbitMQ could not start the virtual host, mostly because its data is damaged: see the broker's log.",
 	"rabbitmqctl restart_vhost -p VHOST"},
 	{OUTBOX_REASON_CONNECTION_LIMIT, CRITICAL,
-		"RabbitMQ allows the user, the virtual host or the node no further connection: raise the limit, or end connections that are not needed. Each worker needs one.",
+		"RabbitMQ allows the user, the virtual host or the node no further connection or channel: raise the limit, or end connections that are not needed. Each worker needs one connection with up to three channels.",
 	"rabbitmqctl list_connections user vhost client_properties"},
 	/* it was connected */
 	{OUTBOX_REASON_HEARTBEATS, WARNS,

@@ -49,7 +49,8 @@ OutboxReason
 outbox_reason_of_login(int code, const char *text)
 {
 	/* of a virtual host, a user or a node; with 530 and with others */
-	if (strstr(text, "connection limit") != NULL)
+	if (strstr(text, "connection limit") != NULL ||
+		strstr(text, "number of channels opened") != NULL)
 		return OUTBOX_REASON_CONNECTION_LIMIT;
 	if (strstr(text, "vhost") != NULL && strstr(text, "is down") != NULL)
 		return OUTBOX_REASON_VHOST_DOWN;

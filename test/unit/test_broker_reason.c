@@ -43,6 +43,8 @@ test_login(void)
 		  OUTBOX_REASON_CONNECTION_LIMIT);
 	login(530, "NOT_ALLOWED - connection refused: node connection limit (1) is reached",
 		  OUTBOX_REASON_CONNECTION_LIMIT);
+	login(530, "NOT_ALLOWED - number of channels opened for user 'app' has reached the maximum allowed user limit of (1)",
+		  OUTBOX_REASON_CONNECTION_LIMIT);
 	login(541, "INTERNAL_ERROR - access to vhost 'shop' refused for user 'app': vhost 'shop' is down",
 		  OUTBOX_REASON_VHOST_DOWN);
 	login(320, "CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'",

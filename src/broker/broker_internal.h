@@ -136,7 +136,6 @@ struct OutboxLink
 
 	OutboxReturnPart return_part;
 	uint64		return_body_left;
-	int			return_code;
 	char		return_text[512];
 };
 

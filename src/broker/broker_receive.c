@@ -132,7 +132,6 @@ note_return(OutboxLink *link, const amqp_basic_return_t *method)
 	/* once more, because this may cut a character in two */
 	outbox_link_printable(link->return_text, sizeof(link->return_text),
 						  text, strlen(text));
-	link->return_code = method->reply_code;
 	link->return_part = OUTBOX_RETURN_HEADER;
 }
 
@@ -149,8 +148,7 @@ deliver_return(OutboxLink *link, const amqp_frame_t *frame)
 	link->return_body_left = frame->payload.properties.body_size;
 	link->return_part = link->return_body_left > 0 ? OUTBOX_RETURN_BODY :
 		OUTBOX_RETURN_NONE;
-	link->events.returned(link->events.arg, &id, link->return_code,
-						  link->return_text);
+	link->events.returned(link->events.arg, &id, link->return_text);
 }
 
 static OutboxLinkStatus

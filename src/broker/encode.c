@@ -169,7 +169,7 @@ set_priority(const JsonbValue *item, amqp_basic_properties_t *p)
 	return NULL;
 }
 
-/* Sets a property that the user named; numbers are welcome as strings are. */
+/* Sets a property that the user named. */
 static const char *
 set_property(const amqp_bytes_t *key, const JsonbValue *item,
 			 amqp_basic_properties_t *p)
@@ -186,12 +186,9 @@ set_property(const amqp_bytes_t *key, const JsonbValue *item,
 
 		if (spec->name == NULL || !outbox_encode_is(key, spec->name))
 			continue;
-		if (item->type == jbvString)
-			*target = outbox_encode_utf8(item->val.string.val, item->val.string.len);
-		else if (item->type == jbvNumeric)
-			*target = outbox_encode_text(outbox_encode_digits(item->val.numeric));
-		else
+		if (item->type != jbvString)
 			return psprintf("property \"%s\" is not a string", spec->name);
+		*target = outbox_encode_utf8(item->val.string.val, item->val.string.len);
 		if (spec->flag == AMQP_BASIC_EXPIRATION_FLAG &&
 			(!all_digits(target) || target->len > OUTBOX_EXPIRATION_DIGITS))
 			return "property \"expiration\" is not a number of milliseconds";
@@ -221,8 +218,6 @@ set_properties(const Jsonb *properties, amqp_basic_properties_t *p)
 		Assert(token == WJB_KEY);
 		key = outbox_encode_utf8(item.val.string.val, item.val.string.len);
 		(void) JsonbIteratorNext(&it, &item, true);
-		if (item.type == jbvNull)
-			continue;			/* as if it were not there */
 		reason = set_property(&key, &item, p);
 		if (reason != NULL)
 			return reason;

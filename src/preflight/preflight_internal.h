@@ -83,7 +83,6 @@ extern void outbox_preflight_binding(OutboxPreflight *preflight);
 extern void outbox_preflight_confirmed(void *arg, bool ack, uint64 tag,
 									   bool multiple);
 extern void outbox_preflight_declared(void *arg, int code, const char *text);
-extern void outbox_preflight_returned(void *arg, const pg_uuid_t *id, int code,
-									  const char *text);
+extern void outbox_preflight_returned(void *arg, const pg_uuid_t *id, const char *text);
 
 #endif							/* OUTBOX_PREFLIGHT_INTERNAL_H */

@@ -300,13 +300,11 @@ outbox_preflight_confirmed(void *arg, bool ack, uint64 tag, bool multiple)
 }
 
 void
-outbox_preflight_returned(void *arg, const pg_uuid_t *id, int code,
-						  const char *text)
+outbox_preflight_returned(void *arg, const pg_uuid_t *id, const char *text)
 {
 	OutboxPreflight *preflight = arg;
 
 	(void) id;
-	(void) code;
 	strlcpy(preflight->returned, text, sizeof(preflight->returned));
 }
 

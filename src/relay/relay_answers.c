@@ -106,12 +106,11 @@ item_has_id(void *item, const void *key)
 }
 
 void
-outbox_relay_returned(void *arg, const pg_uuid_t *id, int code, const char *text)
+outbox_relay_returned(void *arg, const pg_uuid_t *id, const char *text)
 {
 	OutboxRelay *relay = arg;
 	OutboxItem *item;
 
-	(void) code;
 	if (relay->answers.protocol_error)
 		return;
 	item = outbox_confirms_find(&relay->window, item_has_id, id);

@@ -235,7 +235,7 @@ extern bool outbox_relay_broker_down(OutboxRelay *relay);
 /* relay_answers.c */
 extern void outbox_relay_receive(OutboxRelay *relay);
 extern void outbox_relay_answered(void *arg, bool ack, uint64 tag, bool multiple);
-extern void outbox_relay_returned(void *arg, const pg_uuid_t *id, int code, const char *text);
+extern void outbox_relay_returned(void *arg, const pg_uuid_t *id, const char *text);
 
 /* The socket may have something for us. */
 extern void outbox_relay_socket_readable(OutboxRelay *relay);

@@ -103,7 +103,7 @@ confirmed(void *arg, bool ack, uint64 tag, bool multiple)
 }
 
 static void
-returned(void *arg, const pg_uuid_t *id, int code, const char *text)
+returned(void *arg, const pg_uuid_t *id, const char *text)
 {
 	check_text("returned", text, sizeof(the_link->return_text));
 	nreturned++;

@@ -592,7 +592,7 @@ deliver(OutboxLink *link, const Event *event)
 	if (event->kind == EVENT_RETURN)
 	{
 		sim_oracle_returned(event->row);
-		link->events.returned(link->events.arg, &event->row->id, 312, "NO_ROUTE");
+		link->events.returned(link->events.arg, &event->row->id, "NO_ROUTE");
 		sim_oracle_let_go();
 		return;
 	}

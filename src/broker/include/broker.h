@@ -86,8 +86,7 @@ typedef struct OutboxLinkTarget
 typedef struct OutboxLinkEvents
 {
 	void		(*answered) (void *arg, bool ack, uint64 tag, bool multiple);
-	void		(*returned) (void *arg, const pg_uuid_t *id, int code,
-							 const char *text);
+	void		(*returned) (void *arg, const pg_uuid_t *id, const char *text);
 
 	/* Of outbox_link_declare(); text NULL: the exchange is there. */
 	void		(*declared) (void *arg, int code, const char *text);

@@ -1,7 +1,7 @@
 # A broker that delays, lies and breaks off, which no real one does on demand:
 # confirms in any order settle exactly their messages, a violation of the
 # protocol costs the connection and nothing else, and of a channel error one
-# message at most is to blame.  doc/dev/fault-cases.md A6, F16 to F18, F24, F31, F32.
+# message at most is to blame.  doc/dev/fault-cases.md A6, F9, F16 to F18, F24, F31, F32.
 #
 # OUTBOX_TEST_FULL=1: more rounds, and every stage of the handshake.
 #

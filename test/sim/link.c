@@ -347,8 +347,7 @@ lost_channel(OutboxLink *link)
 	/* It knows what was alone; what closes the channel with others is not known. */
 	if (open == 1 && kind != 2)
 	{
-		row->flight = ROW_REJECTED;
-		row->rejections++;
+		sim_oracle_refused(row);
 		row->permanent |= kind == 1;
 	}
 	if (open == 1 && kind == 2)

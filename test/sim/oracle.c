@@ -382,6 +382,14 @@ sim_oracle_returned(SimRow *row)
 }
 
 void
+sim_oracle_refused(SimRow *row)
+{
+	row->flight = ROW_REJECTED;
+	row->rejections++;
+	excuse_behind(row);
+}
+
+void
 sim_oracle_answered(SimRow *row, bool ack)
 {
 	if (ack && !row->returned)
@@ -391,11 +399,7 @@ sim_oracle_answered(SimRow *row, bool ack)
 		row->acked_worker = sim_worker_number;
 	}
 	else
-	{
-		row->flight = ROW_REJECTED;
-		row->rejections++;
-		excuse_behind(row);
-	}
+		sim_oracle_refused(row);
 	sim_late_answered(sim_row_route(row), ack);
 }
 

@@ -435,6 +435,7 @@ extern void sim_oracle_init(void);
 extern void sim_oracle_starts(int64 last);	/* a worker, which finds that one */
 extern void sim_oracle_told(void);	/* the worker is, of a transaction */
 extern void sim_oracle_published(SimRow *row);
+extern void sim_oracle_refused(SimRow *row);
 extern void sim_oracle_answered(SimRow *row, bool ack);
 extern void sim_oracle_link_lost(void);
 extern void sim_oracle_unsendable(SimRow *row);

@@ -6,9 +6,6 @@ whose mistakes are in what the simulator runs.  Not among them are two that brea
 no promise by themselves, released-behind and skipped-not-durable, because what a key
 skipped is read again by a claim that commits durably, and in the order of seq.  Nor is that prepared.c passes
 over one of several that have ended: what it finds makes another turn, which looks again.
-Nor that settler.c does not note keys of rejected messages: a retry that a crash undoes is
-sent before the later ones of its key, a dead letter's key waits for its confirm, and past
-a failed message no order is promised.
 Of mistakes that test/sim/histories notices
 test/tools/mutations has some.
 """
@@ -49,6 +46,13 @@ MUTATIONS = [Mutation(*m) for m in (
      "if (!unflushed->dirty || GetFlushRecPtr(NULL) < unflushed->lsn)",
      "if (!unflushed->dirty)",
      "the window counts what is settled and not on disk"),
+    ("given-up-not-durable", "src/relay/queue/queue.c",
+     "	key_waits_for(queue, item->key);\n	if (item->state == OUTBOX_ITEM_REJECTED)",
+     "	if (item->state == OUTBOX_ITEM_CONFIRMED)\n		key_waits_for(queue, item->key);\n	if (item->state == OUTBOX_ITEM_REJECTED)",
+     "order across a crash: a message that is given up while another of its key waits"),
+    ("given-up-unflushed", "src/relay/settling/settler.c",
+     "		note_key(&settler->unflushed, settling->rejected[i]->message);", "		;",
+     "order across a crash: what is read when one of its key has been given up"),
     ("stuck-not-durable", "src/relay/settling/settler.c",
      "settling->more || settler->nstuck > 0);", "settling->more);",
      "order across a crash: a settling that a lock delays"),

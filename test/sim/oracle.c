@@ -169,6 +169,24 @@ check_order(const SimRow *row)
 	}
 }
 
+/* As a message that has left the key for its failed route. */
+static void
+check_left(const SimRow *row)
+{
+	for (int i = 0; i < sim_nrows; i++)
+	{
+		const SimRow *left = sim_rows[i];
+
+		if (left->left_by != 0 && left->key == row->key &&
+			left->left_route == sim_row_route(row) &&
+			left->left_seq < row->seq && sim_txs[left->left_by].state == TX_COMMITTED &&
+			!flushed(left->left_by) && has_order(row) && !row->unordered &&
+			!row->together && is_strict(&sim_routes[sim_row_route(row)]))
+			sim_broken("order", "row %d is published while a crash could bring back row %d to its key",
+					   row->label, left->label);
+	}
+}
+
 static void
 check_unconfirmed(const SimRow *row)
 {
@@ -329,6 +347,7 @@ sim_oracle_published(SimRow *row)
 	check_exists(row);
 	check_once(row);
 	check_order(row);
+	check_left(row);
 	check_unconfirmed(row);
 	check_paused(row);
 	check_blocked(row);
@@ -542,7 +561,14 @@ sim_oracle_failed(SimRow *row, int from, int attempts, bool final, bool moved)
 		sim_broken("attempts", "row %d is not given up after %d of %d attempts", row->label,
 				   attempts, max);
 	check_moved(row, from, final, moved);
-	if (final && !moved && !is_known_to_block(&sim_routes[from]))
+	if (moved)
+	{
+		row->left_by = sim_relay_tx;
+		row->left_route = from;
+		row->left_seq = row->version->older->seq;
+	}
+	/* Of what is sent together, those behind it may have gone. */
+	if (final && !moved && !is_known_to_block(&sim_routes[from]) && !is_strict(&sim_routes[from]))
 		row->touched = true;
 	row->settled_by = sim_relay_tx;
 	row->flight = ROW_REJECTED;

@@ -292,6 +292,9 @@ typedef struct SimRow
 	int			discarded_by;	/* transaction of outbox_discard() */
 	SimFlight	flight;
 	int			settled_by;		/* transaction that deletes it, or counts an attempt */
+	int			left_by;		/* transaction that has moved it to a failed route; 0: none */
+	int			left_route;		/* from that one */
+	int64		left_seq;		/* and its place there */
 	bool		returned;
 	int			rejections;		/* since its attempts were counted last */
 	bool		permanent;

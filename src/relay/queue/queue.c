@@ -470,6 +470,12 @@ make_going(OutboxQueue *queue, OutboxItem *item, bool front)
 	make_ready(queue, item, front);
 }
 
+static bool
+is_answered(const OutboxItem *item)
+{
+	return item->state == OUTBOX_ITEM_CONFIRMED || item->state == OUTBOX_ITEM_REJECTED;
+}
+
 /* Inserts in the order of seq; nearly always that is the end. */
 static void
 make_waiting(OutboxQueue *queue, OutboxItem *item)
@@ -496,7 +502,7 @@ make_waiting(OutboxQueue *queue, OutboxItem *item)
 	item->key->waiting_bytes += item->message->size;
 	queue->nwaiting++;
 	queue->waiting_bytes += item->message->size;
-	if (last_of(item->key)->state == OUTBOX_ITEM_CONFIRMED)
+	if (is_answered(last_of(item->key)))
 		queue->key_waits_for_settling = true;
 }
 
@@ -606,18 +612,13 @@ key_waits_for(OutboxQueue *queue, const OutboxKey *key)
 		queue->key_waits_for_settling = true;
 }
 
-static bool
-is_answered(const OutboxItem *item)
-{
-	return item->state == OUTBOX_ITEM_CONFIRMED || item->state == OUTBOX_ITEM_REJECTED;
-}
-
 /* It is to be settled. */
 static void
 list_answered(OutboxQueue *queue, OutboxItem *item)
 {
 	item->listed = true;
 	queue->nunlisted--;
+	key_waits_for(queue, item->key);
 	if (item->state == OUTBOX_ITEM_REJECTED)
 	{
 		queue->nlisted_rejected++;
@@ -626,7 +627,6 @@ list_answered(OutboxQueue *queue, OutboxItem *item)
 	}
 	dlist_push_tail(&queue->confirmed, &item->node);
 	queue->confirmed_bytes += item->message->size;
-	key_waits_for(queue, item->key);
 }
 
 /*

@@ -212,7 +212,7 @@ typedef struct OutboxQueue
 	int			nlocked;		/* CONFIRMED and REJECTED ones that are locked */
 	size_t		confirmed_bytes;	/* of the confirmed ones that are not
 									 * locked */
-	bool		key_waits_for_settling; /* for CONFIRMED ones to be gone */
+	bool		key_waits_for_settling; /* for answered ones to be gone */
 	size_t		bytes;
 	int		   *free_claims;	/* stack of unused claim indexes */
 	int			nfree_claims;

@@ -207,7 +207,7 @@ MUTATIONS = (
      "a key that is read again keeps that its next message goes alone",
      ["worker/queue"]),
     ("late-waiter-not-durable", "src/relay/queue/queue.c",
-     "	if (last_of(item->key)->state == OUTBOX_ITEM_CONFIRMED)\n		queue->key_waits_for_settling = true;",
+     "	if (is_answered(last_of(item->key)))\n		queue->key_waits_for_settling = true;",
      "",
      "order across a crash: a message that comes while its head is being settled",
      ["worker/queue"]),

@@ -337,6 +337,15 @@ let_pass_requeued(int route)
 	}
 }
 
+/* What is there has no order from now on, also when the route has one again. */
+static void
+lose_order(int route)
+{
+	for (int i = 0; i < sim_nrows; i++)
+		if (sim_row_route(sim_rows[i]) == route)
+			sim_rows[i]->unordered = true;
+}
+
 /* What a transaction has changed is so from now on. */
 static void
 apply_changes(int tx)
@@ -365,10 +374,13 @@ apply_changes(int tx)
 				break;
 			case OP_order:
 			case OP_pipeline:
-				if (!route->ordered)
+			case OP_unorder:
+				if (changes[i].op == OP_unorder)
+					lose_order(changes[i].route);
+				else if (!route->ordered)
 					route->ordered_worker = sim_worker_number;
-				route->ordered = true;
-				if (route->pipelined && changes[i].op == OP_order)
+				route->ordered = changes[i].op != OP_unorder;
+				if (route->pipelined && changes[i].op != OP_pipeline)
 				{
 					route->strict_by = tx;
 					route->strict_turn = -1;

@@ -345,6 +345,7 @@ fill_step(SimStep *step)
 		case OP_exchange:
 		case OP_order:
 		case OP_pipeline:
+		case OP_unorder:
 		case OP_hold:
 		case OP_skip:
 			p = a_backend(0, 0, false);
@@ -353,7 +354,7 @@ fill_step(SimStep *step)
 				step->arg[1] = draw.next_gid++;
 			else if (step->op == OP_pause || step->op == OP_resume ||
 					 step->op == OP_exchange || step->op == OP_order || step->op == OP_pipeline ||
-					 step->op == OP_hold || step->op == OP_skip)
+					 step->op == OP_unorder || step->op == OP_hold || step->op == OP_skip)
 				step->arg[1] = below(draw.routes);
 			return p >= 0;
 		case OP_commit:
@@ -600,6 +601,8 @@ sim_history_draw(SimHistory *history, uint64 seed)
 		draw_times(&history->config);
 	if (seed % 5 == 2)
 		draw.weight[OP_spoil] = 6;
+	if (seed % 7 == 3)
+		draw.weight[OP_unorder] = draw.weight[OP_order] = 4;
 	for (int op = 0; op < OP_COUNT; op++)
 		draw.total += draw.weight[op];
 	sim_run(&history->config, next_drawn);

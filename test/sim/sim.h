@@ -95,6 +95,7 @@ typedef struct SimConfig
 	X(exchange, "P ROUTE: its exchange is another one") \
 	X(order, "P ROUTE: ordering = 'key' from now on") \
 	X(pipeline, "P ROUTE: ordering = 'pipelined' from now on") \
+	X(unorder, "P ROUTE: ordering = 'none' from now on") \
 	X(hold, "P ROUTE: on_failed = 'block'") \
 	X(skip, "P ROUTE: on_failed = 'skip'") \
 	X(pause_all, "P: outbox_pause()") \

@@ -967,6 +967,7 @@ act(const SimStep *step)
 		case OP_exchange:
 		case OP_order:
 		case OP_pipeline:
+		case OP_unorder:
 		case OP_hold:
 		case OP_skip:
 			sim_backend_route(p, step->op, (unsigned) arg[1] % SIM_ROUTES);

@@ -1082,7 +1082,7 @@ drop(OutboxQueue *queue, OutboxItem *item)
 	 * Its row waits for its time, which is past, and is not read with the
 	 * others.
 	 */
-	if (key != NULL && item->message->attempts > 0)
+	if (key != NULL && item->route->ordered && item->message->attempts > 0)
 		hold_retry(key, item->message->seq, &item->message->id);
 	item_gone(queue, item);
 }
@@ -1224,7 +1224,8 @@ outbox_queue_failed(OutboxQueue *queue, OutboxItem *item, bool final)
 	OutboxKey  *key = item->key;
 
 	Assert(item->state == OUTBOX_ITEM_REJECTED);
-	if (key != NULL && (!final || outbox_route_blocks(item->route)))
+	/* The route may have lost its order since. */
+	if (key != NULL && item->route->ordered && (!final || item->route->block_on_failed))
 	{
 		if (final)
 			block(key, item->message->seq, &item->message->id);
@@ -1442,17 +1443,26 @@ outbox_queue_take_due_freed(OutboxQueue *queue)
 }
 
 int64
-outbox_queue_lowest_held(OutboxQueue *queue)
+outbox_queue_free_keys(OutboxQueue *queue, OutboxRoute *route)
 {
 	int64		lowest = queue->forgotten_low;
-	dlist_iter	iter;
+	HASH_SEQ_STATUS status;
+	OutboxKey  *key;
 
-	dlist_foreach(iter, &queue->held)
+	if (route->nkeys == 0)
+		return lowest;
+	/* dynahash allows the current entry, and no other, to be removed. */
+	hash_seq_init(&status, queue->keys);
+	while ((key = hash_seq_search(&status)) != NULL)
 	{
-		OutboxKey  *key = dlist_container(OutboxKey, node, iter.cur);
-
+		if (key->id.route != route)
+			continue;
 		if (key->skip_low != 0)
 			outbox_lower(&lowest, key->skip_low);
+		key->skip_low = 0;
+		key->blocked = false;
+		release_retry(queue, key);
+		place_key(queue, key);
 	}
 	return lowest;
 }

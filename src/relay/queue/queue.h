@@ -377,8 +377,11 @@ extern bool outbox_queue_take_due_freed(OutboxQueue *queue);
 extern void outbox_queue_uncheck_held(OutboxQueue *queue, int n);
 extern void outbox_queue_held_checked(OutboxQueue *queue, int n);
 
-/* The lowest number from which a key that is held skips, or 0. */
-extern int64 outbox_queue_lowest_held(OutboxQueue *queue);
+/*
+ * The route has lost its order: nothing holds its keys.  What they have skipped begins
+ * with the returned number; 0: nothing was.
+ */
+extern int64 outbox_queue_free_keys(OutboxQueue *queue, OutboxRoute *route);
 
 /* Nothing that is in memory, or that a key skips, is below; PG_INT64_MAX: nothing. */
 extern int64 outbox_queue_lowest(OutboxQueue *queue);

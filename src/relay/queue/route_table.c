@@ -232,9 +232,8 @@ merge_route(OutboxRoutes *routes, OutboxRoute *loaded, int64 end,
 	pipelined = route->pipelined;
 	blocked = outbox_route_blocks(route);
 	update_route(routes, route, loaded);
-	/* What stood behind a key that is held need not any more. */
 	if (ordered && !route->ordered)
-		outbox_resume_from(resumed, outbox_queue_lowest_held(routes->queue));
+		outbox_resume_from(resumed, outbox_queue_free_keys(routes->queue, route));
 	if (!waited && outbox_route_waits(route))
 		outbox_route_stop(routes, route, end);
 	else if (waited && !outbox_route_waits(route))

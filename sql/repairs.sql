@@ -79,6 +79,13 @@ SELECT detail FROM remembered();
 UPDATE outbox SET available_at = '2100-01-01' WHERE id = msg(7);
 SELECT outbox_edit(msg(7), '7.5');
 SELECT payload, status, available_at = '2100-01-01' AS scheduled FROM outbox WHERE id = msg(7);
+-- on another route it does, too, but a retry begins again there
+UPDATE outbox SET attempts = 0 WHERE id = msg(7);
+SELECT outbox_edit(msg(7), route => 'own');
+SELECT attempts, available_at = '2100-01-01' AS scheduled FROM outbox WHERE id = msg(7);
+UPDATE outbox SET attempts = 3 WHERE id = msg(7);
+SELECT outbox_edit(msg(7), route => 'default');
+SELECT attempts, available_at FROM outbox WHERE id = msg(7);
 -- an edited message is checked as a new one is
 SELECT args, outcome('SELECT outbox_edit(' || args || ')') FROM unnest(ARRAY[
 	'msg(99), ''1''', 'NULL, ''1''', 'msg(1), ''1'', ''\x00''', 'msg(1), clear => ''{payload}''',

@@ -86,6 +86,7 @@ ALTER FUNCTION pg_catalog.regress_outbox_paths(name) RENAME TO pg_extension_upda
 -- A name with control characters stands in no command
 INSERT INTO outbox_route (name) VALUES (E'quiet\x1bm');
 UPDATE outbox SET route = E'quiet\x1bm';
+UPDATE outbox SET attempts = 1, available_at = '2100-01-01' WHERE status = 'pending';
 SELECT problem, command FROM outbox_problems WHERE subject ~ 'quiet' ORDER BY problem;
 ROLLBACK;
 -- Of more than 20 the oldest

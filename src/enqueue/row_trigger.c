@@ -424,7 +424,8 @@ warn_half_key(Row *row)
 
 /*
  * A message of another route takes its place in this one now, behind all that is
- * there: its key is another one, whose messages may have been published long ago.
+ * there: its key is another one, whose messages may have been published long ago.  Nor
+ * must a retry hold that key: the worker has not seen it do so.
  */
 static void
 take_place(Row *row)
@@ -436,6 +437,10 @@ take_place(Row *row)
 	headers = FIELD(COL_HEADERS, DatumGetJsonbP);
 	set_value(row, COL_SEQ, Int64GetDatum(outbox_draw_seq()));
 	set_headers(row, headers, outbox_unnumbered_headers(headers));
+	if (!has_status(row, "pending") || DatumGetInt32(VALUE(COL_ATTEMPTS)) == 0)
+		return;
+	set_value(row, COL_ATTEMPTS, Int32GetDatum(0));
+	set_null(row, COL_AVAILABLE_AT);
 }
 
 /*

@@ -324,6 +324,28 @@ $fake->wait_reconnects($before + 2);    # the second because of the refusals
 $fake->do('forget');
 $node->wait_drained;
 
+# --- what waits for its next attempt holds its key when the route gets an order, or the workers get it
+
+$node->set('outbox.retry_max', '2s');
+$node->set('outbox.retry_initial', '2s');
+$node->sql(q{INSERT INTO outbox_route (name, exchange, relay, ordering) VALUES
+	('taken', 'outbox', 'external', 'key'), ('ordered', 'outbox', 'internal', 'none')});
+$fake->begin_case;
+$fake->do('when type=ordered-1 times=1 : nack');
+my %key = map { $_ => "route => '$_', aggregate_id => 'key'" } qw(taken ordered);
+enqueue("taken-$_", $key{taken}) foreach 1, 2;
+$node->sql(q{SELECT outbox_nack(token, id, 'no', '2 s') FROM outbox_claim('taken', 1)});
+$node->sql(q{UPDATE outbox_route SET relay = 'internal' WHERE name = 'taken'});
+my $refused = enqueue('ordered-1', $key{ordered});
+$node->wait_sql("SELECT attempts FROM outbox WHERE id = '$refused'", 1);
+$node->sql(q{UPDATE outbox_route SET ordering = 'key' WHERE name = 'ordered'});
+$node->wait_turn;
+enqueue('ordered-2', $key{ordered});
+$node->wait_drained;
+is(join(' ', grep { /taken/ } $fake->types), 'taken-1 taken-2', 'an external relay has left a retry');
+is(join(' ', grep { /ordered/ } $fake->types), 'ordered-1 ordered-1 ordered-2', 'so had the time without an order');
+$fake->do('forget');
+
 # --- a commit that waits for a standby lets others go on, and waits again
 
 $node->sql("CREATE DATABASE other$_") foreach 1 .. 3;

@@ -210,6 +210,7 @@ merge_route(OutboxRoutes *routes, OutboxRoute *loaded, int64 end,
 			OutboxResumed *resumed)
 {
 	OutboxRoute *route = find_route(routes, loaded->name);
+	const OutboxOutlet *outlet;
 	bool		waited;
 	bool		ordered;
 	bool		pipelined;
@@ -227,6 +228,7 @@ merge_route(OutboxRoutes *routes, OutboxRoute *loaded, int64 end,
 			outbox_route_stop(routes, loaded, end);
 		return;
 	}
+	outlet = route->outlet;
 	waited = outbox_route_waits(route);
 	ordered = route->ordered;
 	pipelined = route->pipelined;
@@ -234,6 +236,9 @@ merge_route(OutboxRoutes *routes, OutboxRoute *loaded, int64 end,
 	update_route(routes, route, loaded);
 	if (ordered && !route->ordered)
 		outbox_resume_from(resumed, outbox_queue_free_keys(routes->queue, route));
+	/* What waits for its next attempt holds its key from now on. */
+	else if (route->ordered && (!ordered || route->outlet != outlet))
+		outbox_queue_retries_known(routes->queue, false);
 	if (!waited && outbox_route_waits(route))
 		outbox_route_stop(routes, route, end);
 	else if (waited && !outbox_route_waits(route))

@@ -3338,7 +3338,7 @@ AS 'MODULE_PATHNAME', 'outbox_release'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION @extschema@.outbox_release(bigint, uuid[]) IS
-'Gives messages of a lease (without ids all of them) back unpublished, at once and without an attempt, as a relay does that is stopped; returns how many. Errors: 55000 the lease is not held any more; 22004 ids is NULL or contains NULL; 42501 not in relay_roles.';
+'Gives messages of a lease (without ids all of them) back unpublished, with the later ones of their keys, at once and without an attempt, as a relay does that is stopped; returns how many. Errors: 55000 the lease is not held any more; 22004 ids is NULL or contains NULL; 42501 not in relay_roles.';
 
 CREATE VIEW @extschema@.outbox_leases AS
 	SELECT l.token, l.route, l.worker, l.claimed_by, l.claimed_at, l.expires_at,

@@ -205,8 +205,16 @@ SELECT * FROM claim('ext', 1) \gset
 SELECT names FROM claim('ext', 1);
 DELETE FROM outbox;
 SELECT outbox_ack(token) FROM outbox_leases ORDER BY messages;
+-- What is released takes its key's later messages along
+SELECT put('a/1 b/2 c/1 d e/1');
+SELECT * FROM claim('ext') \gset
+SELECT outbox_release(:token, ARRAY[named('c'), named('d')]);
+SELECT outbox_ack(:token, ARRAY[named('e')]), messages FROM outbox_leases;
+SELECT outbox_release(:token, ARRAY[named('a'), named('b')]);
+DELETE FROM outbox;
 SELECT put('a/1 b/1 c/1', 'extnone');
 SELECT names FROM claim('extnone', 2);
+SELECT outbox_release(token, ARRAY[named('a')]), messages FROM outbox_leases;
 SELECT names FROM claim('extnone', 2);
 SELECT outbox_release(token) FROM outbox_leases ORDER BY messages;
 TRUNCATE outbox;

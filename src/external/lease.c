@@ -316,28 +316,49 @@ outbox_ack(PG_FUNCTION_ARGS)
 	PG_RETURN_INT32(settled);
 }
 
+/*
+ * A message that leaves the lease unpublished takes along the later ones of its key,
+ * which have to wait for it now.
+ */
+static void
+mark_later(const LeaseCall *call, int place, bool *gone)
+{
+	const OutboxLease *lease = &call->lease;
+
+	if (!call->route.ordered || lease->no_key[place])
+		return;
+	for (int i = place + 1; i < lease->n; i++)
+		if (!lease->no_key[i] &&
+			DatumGetInt64(lease->keys[i]) == DatumGetInt64(lease->keys[place]))
+			gone[i] = true;
+}
+
 Datum
 outbox_release(PG_FUNCTION_ARGS)
 {
 	LeaseCall	call;
 	bool	   *marks;
+	bool	   *gone;
 	int			n = 0;
 
 	begin_call(&call, fcinfo);
 	marks = mark_given(&call, fcinfo);
+	gone = palloc0(sizeof(bool) * Max(call.lease.n, 1));
 	for (int i = 0; i < call.lease.n; i++)
-		n += marks[i];
-	outbox_store_shorten_lease(&call.lease, marks);
+		if (marks[i] && !gone[i])
+		{
+			gone[i] = true;
+			mark_later(&call, i, gone);
+		}
+	for (int i = 0; i < call.lease.n; i++)
+		n += gone[i];
+	outbox_store_shorten_lease(&call.lease, gone);
 	end_call(&call);
 	PG_RETURN_INT32(n);
 }
 
 /* ------------------------------------------------------------ failed attempts */
 
-/*
- * The message leaves the lease with what comes after it in its key, which has to wait
- * for it now.
- */
 static void
 take_out(const LeaseCall *call, const pg_uuid_t *id)
 {
@@ -355,9 +376,7 @@ take_out(const LeaseCall *call, const pg_uuid_t *id)
 						lease->token),
 				 errdetail("It was acknowledged, nacked or released, or left with an earlier message of its key.")));
 	gone[place] = true;
-	for (int i = place + 1; i < lease->n; i++)
-		gone[i] = call->route.ordered && !lease->no_key[place] && !lease->no_key[i] &&
-			DatumGetInt64(lease->keys[i]) == DatumGetInt64(lease->keys[place]);
+	mark_later(call, place, gone);
 	outbox_store_shorten_lease(lease, gone);
 }
 

@@ -165,6 +165,15 @@ SELECT outbox_replay('-infinity', max_messages => 1000) AS job \gset
 SELECT step();
 SELECT state, total, done, skipped, last_error FROM jobs WHERE id = :job;
 
+-- The archive was rewritten meanwhile: an error, and nothing is skipped
+TRUNCATE outbox;
+SELECT outbox_replay('-infinity') AS job \gset
+DELETE FROM outbox_archive WHERE seq = 6;
+VACUUM FULL outbox_archive;
+SELECT step();
+SELECT position, skipped FROM jobs WHERE id = :job;
+SELECT outbox_job_cancel(:job);
+
 -- What is not the messages' fault is an error, which the relay notes
 TRUNCATE outbox, outbox_job RESTART IDENTITY CASCADE;
 SELECT outbox_replay('-infinity') AS job \gset

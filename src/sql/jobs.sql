@@ -34,6 +34,8 @@ CREATE TABLE outbox_internal.outbox_job_list (
 	parts oid[] NOT NULL,
 	tids tid[] NOT NULL,
 	seqs bigint[] NOT NULL,
+	/* and the file of the partition: another one has other places */
+	files oid[] NOT NULL,
 	PRIMARY KEY (job, first)
 );
 
@@ -129,9 +131,10 @@ BEGIN
 		ORDER BY a.seq, a.published_at
 		LIMIT max_messages),
 	put AS (
-		INSERT INTO outbox_internal.outbox_job_list (job, first, parts, tids, seqs)
+		INSERT INTO outbox_internal.outbox_job_list (job, first, parts, tids, seqs, files)
 		SELECT filed, min(l.n), array_agg(l.part ORDER BY l.n),
-			array_agg(l.tid ORDER BY l.n), array_agg(l.seq ORDER BY l.n)
+			array_agg(l.tid ORDER BY l.n), array_agg(l.seq ORDER BY l.n),
+			array_agg(pg_relation_filenode(l.part) ORDER BY l.n)
 		FROM l
 		GROUP BY l.n / 1000)
 	SELECT count(*), count(l.bodiless_on), min(l.bodiless_on)
@@ -256,6 +259,7 @@ DECLARE
 	listed bigint;			/* where the list's row ends */
 	there bigint;
 	missing text;
+	rewritten text;
 	messages text;
 	put text;
 	one uuid[];
@@ -297,6 +301,7 @@ BEGIN
 	l.parts := l.parts[skip + 1 : skip + n];
 	l.tids := l.tids[skip + 1 : skip + n];
 	l.seqs := l.seqs[skip + 1 : skip + n];
+	l.files := l.files[skip + 1 : skip + n];
 
 	/* By partition, as a place is one in its partition; it may have been dropped. */
 	SELECT string_agg(format(
@@ -366,16 +371,24 @@ BEGIN
 		END LOOP;
 	END;
 
-	IF problem IS NULL AND cardinality(ids) < n THEN
+	IF cardinality(ids) < n THEN
 		EXECUTE format(
 			'SELECT count(*), min(r.route) FILTER (WHERE NOT EXISTS (
 				SELECT FROM outbox_internal.outbox_route t WHERE t.name = r.route))
 			 FROM (%s) r', messages)
 		INTO there, missing USING l.parts[1:n], l.tids[1:n], l.seqs[1:n];
-		problem := format('of %s messages, %s were skipped: %s', n, n - cardinality(ids),
+		SELECT min(u.part::regclass::text) INTO rewritten
+		FROM unnest(l.parts[1:n], l.files[1:n]) u(part, file)
+		WHERE there < n AND pg_relation_filenode(u.part) <> u.file;
+		IF rewritten IS NOT NULL THEN
+			RAISE EXCEPTION '% was rewritten (VACUUM FULL, CLUSTER, TRUNCATE) after job % was filed: call outbox_job_cancel(%), and outbox_replay() again',
+				rewritten, j.id, j.id
+				USING ERRCODE = 'object_not_in_prerequisite_state';
+		END IF;
+		problem := coalesce(problem, format('of %s messages, %s were skipped: %s', n, n - cardinality(ids),
 			CASE WHEN missing IS NOT NULL THEN format('route "%s" does not exist', missing)
 				WHEN there < n THEN 'they are not in the archive any more'
-				ELSE 'their ids are in outbox' END);
+				ELSE 'their ids are in outbox' END));
 	END IF;
 	UPDATE outbox_internal.outbox_job o SET
 		state = CASE WHEN j.position + n < j.total THEN 'running' ELSE 'done' END,

@@ -252,9 +252,10 @@ AS $$
 DECLARE
 	current_day integer;
 BEGIN
-	-- One after the other, or the day might go back; the lock goes with the block.
+	-- One after the other, or the day might go back; the lock goes with the block, and lets
+	-- outbox_inbox_set_retention() pass.
 	BEGIN
-		LOCK TABLE outbox_inbox_internal.outbox_inbox_control IN EXCLUSIVE MODE;
+		LOCK TABLE outbox_inbox_internal.outbox_inbox_control IN SHARE UPDATE EXCLUSIVE MODE;
 		SELECT d.last_value INTO STRICT current_day FROM outbox_inbox_internal.outbox_inbox_day d;
 		IF current_day < new_day THEN
 			PERFORM setval('outbox_inbox_internal.outbox_inbox_day', new_day);

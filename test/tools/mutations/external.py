@@ -232,7 +232,7 @@ MUTATIONS = (
      "accepted once, on both sides of midnight",
      ["isolation/inbox"]),
     ("day-begun-unlocked", "inbox/outbox_inbox--1.0.sql",
-     "		LOCK TABLE outbox_inbox_internal.outbox_inbox_control IN EXCLUSIVE MODE;\n",
+     "		LOCK TABLE outbox_inbox_internal.outbox_inbox_control IN SHARE UPDATE EXCLUSIVE MODE;\n",
      "",
      "the inbox's day never goes back",
      ["isolation/inbox-again"]),

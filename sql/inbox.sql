@@ -141,6 +141,21 @@ UPDATE outbox_inbox_key SET last_at = last_at - interval '2 days' WHERE key <> '
 SELECT outbox_inbox_maintain() >= 0 AS ok;
 SELECT key FROM outbox_inbox_key;
 
+-- A clock that was ahead: an acceptance looks into each partition once; the repair of doc/consumers.md
+SELECT on_day('far', 1, NULL, 2, '00:00:00'), on_day('far', 2, NULL, 1000000);
+SET statement_timeout = '5s';
+SELECT on_day('far', 3, NULL, 2), on_day('far', 2, NULL, 2), on_day('far', 3, NULL, 2);
+RESET statement_timeout;
+WITH ahead AS (
+	DELETE FROM outbox_inbox USING outbox_inbox_internal.outbox_inbox_day_of(now()) AS today WHERE day > today
+	RETURNING message_id, consumer, today)
+INSERT INTO outbox_inbox (message_id, consumer, day, slot)
+SELECT message_id, consumer, today, today % 35 FROM ahead ON CONFLICT DO NOTHING;
+SELECT setval('outbox_inbox_internal.outbox_inbox_day', today) = today AND setval('outbox_inbox_internal.outbox_inbox_settled', today - 1) < today AS ok
+FROM outbox_inbox_internal.outbox_inbox_day_of(now()) AS today;
+SELECT on_day('far', 2, NULL, 1), on_day('far', 3, NULL, 3);
+SELECT max(day) - outbox_inbox_internal.outbox_inbox_day_of(now()) AS days FROM outbox_inbox;
+
 -- The same without an extension
 DROP FUNCTION in_order, on_day;
 RESET search_path;

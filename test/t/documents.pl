@@ -54,6 +54,7 @@ my %ROLE_OF = (
 	'Install: CREATE SCHEMA inbox' => 'admin',
 	'Functions: BEGIN' => 'admin',
 	'In the order of the key: SELECT inbox' => 'admin',
+	'What it keeps: WITH ahead' => 'admin',
 	'Choose a format: INSERT INTO outbox_route' => 'admin',
 	'Choose a format: SELECT outbox_enqueue' => 'app',
 	'The headers of the message: SELECT outbox_enqueue' => 'app',

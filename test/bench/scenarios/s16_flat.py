@@ -256,11 +256,11 @@ def look(db):
 
 def wait_swept(dbs):
     """Until no sweep has read an entry for longer than the minute between two sweeps: what
-    was written last has earned one, which at full size takes eight minutes."""
+    was written last has earned one, which at full size takes up to 47 minutes."""
     def entries():
         return [db.value("SELECT idx_tup_read FROM pg_stat_all_indexes"
                          " WHERE indexrelname = 'outbox_ready'") for db in dbs]
-    before, now, deadline = None, entries(), time.monotonic() + 3600
+    before, now, deadline = None, entries(), time.monotonic() + 7200
     while now != before:
         if time.monotonic() > deadline:
             raise RuntimeError('the sweep does not end')

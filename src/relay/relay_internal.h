@@ -273,7 +273,10 @@ extern OutboxMonoTime outbox_relay_declare_deadline(OutboxRelay *relay,
 
 /* sweep.c */
 
-/* All rows that were read are to be looked at.  False: a pass is under way. */
+/*
+ * All rows that were read are to be looked at.  written: has a row been, since the last
+ * pass over all of them began?  False: a pass is under way, or rests, as none was.
+ */
 extern bool outbox_sweep_start(OutboxSweep *sweep, bool written, OutboxMonoTime now);
 
 /* The next step; where keys are forgotten, passes over what they have follow each other. */

@@ -57,7 +57,6 @@ start(OutboxSweep *sweep, bool whole, int64 from)
 #endif
 }
 
-/* written: has a row been, since the last pass over all began? */
 bool
 outbox_sweep_start(OutboxSweep *sweep, bool written, OutboxMonoTime now)
 {

@@ -495,14 +495,23 @@ foreach my $code ('404 "NOT_FOUND - no exchange gone"',
 my $BROKEN = 50;
 my $DELAY_LIMIT = 10;
 
+# As many routes of that name, to whose exchanges the broker does this, a message each.
+sub enqueue_to_broken
+{
+	my ($name, $action) = @_;
+	$node->sql(qq{INSERT INTO outbox_route (name, exchange)
+		SELECT '$name' || i, '$name' || i FROM generate_series(1, $BROKEN) i});
+	$fake->do(map { sprintf $action, "$name$_" } 1 .. $BROKEN);
+	$fake->forget_events;
+	$node->sql(qq{SELECT outbox_enqueue('$name', '{}', route => '$name' || i)
+		FROM generate_series(1, $BROKEN) i});
+	return;
+}
+
 begin('403 on many routes');
 settled_down();
 $node->set("outbox.retry_$_", '60s') foreach qw(initial max);
-$node->sql(qq{INSERT INTO outbox_route (name, exchange)
-	SELECT 'shut' || i, 'shut' || i FROM generate_series(1, $BROKEN) i});
-$fake->do(map { "when exchange=shut$_ : channel-close 403 ACCESS_REFUSED" } 1 .. $BROKEN);
-$node->sql(qq{SELECT outbox_enqueue('shut', '{}', route => 'shut' || i)
-	FROM generate_series(1, $BROKEN) i});
+enqueue_to_broken('shut', 'when exchange=%s : channel-close 403 ACCESS_REFUSED');
 $start = time;
 $checker->enqueue(1);
 $node->wait_sql(q{SELECT count(*) FROM outbox WHERE route = 'default'}, 0, 60);
@@ -523,12 +532,7 @@ $node->unset("outbox.retry_$_") foreach qw(initial max);
 begin('many missing exchanges');
 settled_down();
 $node->set("outbox.retry_$_", '300ms') foreach qw(initial max);
-$node->sql(qq{INSERT INTO outbox_route (name, exchange)
-	SELECT 'lost' || i, 'lost' || i FROM generate_series(1, $BROKEN) i});
-$fake->do(map { "stage declare exchange=lost$_ : channel-close 404 NOT_FOUND" } 1 .. $BROKEN);
-$fake->forget_events;
-$node->sql(qq{SELECT outbox_enqueue('lost', '{}', route => 'lost' || i)
-	FROM generate_series(1, $BROKEN) i});
+enqueue_to_broken('lost', 'stage declare exchange=%s : channel-close 404 NOT_FOUND');
 my $refusal = qr/^stage \d+ declare channel-close/;
 $fake->wait_event($refusal, $BROKEN);
 my $refused = () = $fake->events($refusal);
@@ -542,7 +546,8 @@ $node->sql('SELECT outbox_pause()');
 $checker->enqueue(1);
 $fake->do('now fin');
 $fake->wait_reconnects(1);
-$node->sql('SELECT pg_sleep(0.5)');        # their backoff is over
+$start = time;
+wait_until('their backoff is over', sub { time - $start > 0.5 });
 $fake->forget_events;
 $node->sql('SELECT outbox_resume()');
 $fake->wait_event($refusal);
@@ -558,12 +563,7 @@ $node->set('outbox.retry_max', '100ms');
 
 begin('lost while declaring');
 settled_down();
-$node->sql(qq{INSERT INTO outbox_route (name, exchange)
-	SELECT 'slow' || i, 'slow' || i FROM generate_series(1, $BROKEN) i});
-$fake->do(map { "stage declare exchange=slow$_ : slow 400" } 1 .. $BROKEN);
-$fake->forget_events;
-$node->sql(qq{SELECT outbox_enqueue('slow', '{}', route => 'slow' || i)
-	FROM generate_series(1, $BROKEN) i});
+enqueue_to_broken('slow', 'stage declare exchange=%s : slow 400');
 $fake->wait_event(qr/^declare \d+ slow/, 16);
 $fake->do('now rst');
 $fake->wait_reconnects(1);

@@ -49,7 +49,7 @@ item_confirmed(void *item, uint64_t tag, void *arg)
 
 	(void) tag;
 	item_answered(relay, confirmed);
-	outbox_renewal_acked(&relay->renewal);
+	outbox_relay_link_acked(relay);
 	/* The broker acks what it has returned, too. */
 	if (confirmed->reason == OUTBOX_REASON_UNROUTABLE)
 	{

@@ -79,6 +79,7 @@ typedef struct OutboxConnection
 	OutboxMonoTime opened_at;	/* the last connection */
 	bool		reconnect;		/* to be made again, once nothing is in flight */
 	bool		renews;			/* ... for a renewal, not for other settings */
+	OutboxMonoTime renew_by;	/* ... then, if no ack has come meanwhile */
 	bool		alarmed;		/* the broker has blocked us, when we last
 								 * looked */
 	bool		unproven;		/* that it works again only a confirm can tell */
@@ -217,6 +218,9 @@ extern bool outbox_relay_link_open(OutboxRelay *relay);
 
 /* The broker took a message, or its alarm is over: the link has no error. */
 extern void outbox_relay_link_works(OutboxRelay *relay);
+
+/* A message was acked. */
+extern void outbox_relay_link_acked(OutboxRelay *relay);
 
 /* An alarm of the broker has begun, or changed, or is over. */
 extern void outbox_relay_show_alarm(OutboxRelay *relay);

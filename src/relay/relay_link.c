@@ -22,6 +22,9 @@
 /* A connection that lived shorter counts as a failure to connect. */
 #define STABLE_MS		10000
 
+/* Another queue that is only slow acks something within this time. */
+#define RENEW_DRAIN_MS	5000
+
 bool
 outbox_relay_link_open(OutboxRelay *relay)
 {
@@ -323,17 +326,55 @@ connect_start(OutboxRelay *relay)
 	explicit_bzero(password, strlen(password));
 }
 
+/* A message that takes long to get there is no sign of anything. */
+static OutboxMonoTime
+renewal_deadline(OutboxRelay *relay, OutboxMonoTime now)
+{
+	const OutboxConnection *connection = &relay->connection;
+
+	if (outbox_link_state(relay->link) != OUTBOX_LINK_OPEN ||
+		!outbox_stall_has_left(&relay->stall, now))
+		return OUTBOX_MONO_UNSET;
+	if (connection->reconnect)
+		return connection->renews ? connection->renew_by : OUTBOX_MONO_UNSET;
+	return outbox_renewal_deadline(&relay->renewal);
+}
+
+static bool
+renewal_due(OutboxRelay *relay, OutboxMonoTime now)
+{
+	OutboxMonoTime deadline = renewal_deadline(relay, now);
+
+	return outbox_mono_is_set(deadline) && outbox_mono_reached(deadline, now);
+}
+
+static void
+put_renewal_off(OutboxRelay *relay, OutboxMonoTime now)
+{
+	relay->connection.renew_by = outbox_mono_plus(now, RENEW_DRAIN_MS);
+}
+
+void
+outbox_relay_link_acked(OutboxRelay *relay)
+{
+	outbox_renewal_acked(&relay->renewal);
+	if (relay->connection.renews)
+		put_renewal_off(relay, relay->answers.received_at);
+}
+
 /*
  * The connection works, so the messages in flight on it are waited for: to close it
- * would publish them twice.  stall.c says for how long the broker may take.
+ * would publish them twice.  stall.c says for how long the broker may take; but where a
+ * channel looks for a leader that is frozen, each refusal takes seconds.
  */
 static void
-drain_for_reconnect(OutboxRelay *relay)
+drain_for_reconnect(OutboxRelay *relay, OutboxMonoTime now)
 {
 	OutboxConnection *connection = &relay->connection;
 
 	if (relay->window.outstanding > 0 &&
-		outbox_link_state(relay->link) == OUTBOX_LINK_OPEN)
+		outbox_link_state(relay->link) == OUTBOX_LINK_OPEN &&
+		!renewal_due(relay, now))
 		return;
 	if (connection->renews && outbox_relay_link_open(relay))
 	{
@@ -376,22 +417,14 @@ check_confirm_timeout(OutboxRelay *relay, OutboxMonoTime now)
 		outbox_relay_give_link_up(relay, reason, late, late);
 }
 
-/* A message that takes long to get there is no sign of anything. */
-static bool
-renewal_counts(OutboxRelay *relay, OutboxMonoTime now)
-{
-	return outbox_link_state(relay->link) == OUTBOX_LINK_OPEN &&
-		outbox_mono_is_set(outbox_renewal_deadline(&relay->renewal)) &&
-		outbox_stall_has_left(&relay->stall, now);
-}
-
 /* Only the first one in a row is logged; a queue may be full for days. */
 static void
 check_renewal(OutboxRelay *relay, OutboxMonoTime now)
 {
-	if (relay->connection.reconnect || !renewal_counts(relay, now) ||
-		!outbox_renewal_due(&relay->renewal, now))
+	if (relay->connection.reconnect || !renewal_due(relay, now))
 		return;
+	outbox_renewal_begun(&relay->renewal);
+	put_renewal_off(relay, now);
 	ereport(relay->renewal.renewals == 1 ? LOG : DEBUG1,
 			(errmsg("outbox relay connects to the broker again when no message is in flight"),
 			 errdetail("Messages were refused (basic.nack); another node may find a leader of their queue.")));
@@ -409,7 +442,7 @@ outbox_relay_link_step(OutboxRelay *relay, OutboxMonoTime now)
 	check_confirm_timeout(relay, now);
 	check_renewal(relay, now);
 	if (relay->connection.reconnect)
-		drain_for_reconnect(relay);
+		drain_for_reconnect(relay, now);
 
 	if (outbox_link_state(relay->link) == OUTBOX_LINK_CONNECTING)
 		connect_goes_on(relay, outbox_link_connect_poll(relay->link));
@@ -438,9 +471,7 @@ outbox_relay_link_deadline(OutboxRelay *relay, OutboxMonoTime now)
 		outbox_mono_earlier(&deadline, outbox_relay_declare_deadline(relay, now));
 		if (MySlot->worker == 0)
 			outbox_mono_earlier(&deadline, outbox_twin_deadline(&relay->twin, now));
-		if (!relay->connection.reconnect && renewal_counts(relay, now))
-			outbox_mono_earlier(&deadline,
-								outbox_renewal_deadline(&relay->renewal));
+		outbox_mono_earlier(&deadline, renewal_deadline(relay, now));
 	}
 	else if (relay->config.error == NULL && outbox_enabled && relay->database.attached)
 		outbox_mono_earlier(&deadline,

@@ -193,6 +193,56 @@ foreach my $answer ('nack', 'nack-multiple 20', 'nack-middle 20')
 	  or diag join "\n", map { "@$_, $nacks{ $_->[0] } nacks" } @wrong;
 }
 
+# --- F20: a channel that refuses is replaced.  What is in flight on it is waited for
+# while something is acked, however slowly; refusals may take seconds each.
+
+begin('refused again, beside what is acked');
+$fake->do('when type=bad : nack');
+$checker->enqueue(10);
+$node->sql(q{INSERT INTO test_sent SELECT nextval('test_sent_n'), outbox_enqueue('bad', '{}')});
+wait_until('another channel', sub { $fake->reconnects > 0 }, 10);
+$fake->do('forget');
+$v = finish('refused again, beside what is acked');
+is($v->{duplicates}, 0, 'refused again: no duplicate');
+
+# Holds so many messages, refuses the first, and answers one of the others each so many
+# seconds, until there is a new channel; returns how many have had no answer.
+sub answer_slowly
+{
+	my ($n, $pause, $answer) = @_;
+
+	$fake->do('now fin');
+	wait_until('a channel without an ack', sub { $fake->reconnects > 0 });
+	settled_down();
+	$fake->mark_connections;
+	hold_here();
+	$checker->enqueue($n);
+	$fake->wait_case($n);
+	my ($first, @tags) = map { $_->{tag} } $fake->of_case;
+	$fake->do("now nack $first");
+	# its next attempt is held, too
+	$fake->wait_case($n + 1);
+	push @tags, map { $_->{tag} } ($fake->of_case)[$n];
+	my $next = time + $pause;
+	wait_until('another channel', sub {
+		if (@tags && time >= $next)
+		{
+			$fake->do("now $answer " . shift @tags);
+			$next = time + $pause;
+		}
+		return $fake->reconnects > 0;
+	}, 25);
+	return scalar @tags;
+}
+
+begin('refusals that take seconds');
+cmp_ok(answer_slowly(10, 1, 'nack'), '>', 0, 'slow refusals: a new channel before all are answered');
+finish('refusals that take seconds', interruptions => 1);
+begin('another queue that is slow');
+is(answer_slowly(3, 2, 'ack'), 0, 'slow acks: a new channel when all are answered');
+$v = finish('another queue that is slow');
+is($v->{duplicates}, 0, 'slow acks: no duplicate');
+
 # --- F17 and worse: what no broker may say.  The connection is given up; what
 # was not confirmed before is sent again.
 

@@ -287,6 +287,7 @@ my @attacks = (
 	{
 		name => 'outbox_enqueue_once(), and its keys',
 		full => 1,
+		flood => 'h_sink',
 		begin => sub {
 			attack(commits(q{PERFORM outbox_enqueue_once('k', 'e', '{}', route => 'h_sink');
 				PERFORM outbox_enqueue_once(gen_random_uuid()::text, 'e', '{}', route => 'h_sink') FROM generate_series(1, 50);})) foreach 1 .. 2;

@@ -63,11 +63,9 @@ extern void outbox_renewal_acked(OutboxRenewal *renewal);
 extern void outbox_renewal_nacked(OutboxRenewal *renewal, bool again,
 								  OutboxMonoTime opened_at);
 
-/* Is the channel to be replaced?  It is taken note that it is. */
-extern bool outbox_renewal_due(OutboxRenewal *renewal, OutboxMonoTime now);
-
-/* When it may be, if nothing comes before; unset: nothing is waited for. */
+/* When the channel is to be replaced, if nothing comes before; unset: not at all. */
 extern OutboxMonoTime outbox_renewal_deadline(const OutboxRenewal *renewal);
+extern void outbox_renewal_begun(OutboxRenewal *renewal);
 
 /* poison.c: what becomes of messages that were in flight when the link was lost */
 

@@ -11,7 +11,7 @@
  * frozen, each refusal takes seconds.  So when a message is refused again, or the
  * channel has brought nothing but refusals, go on to the next host; with a
  * backoff, as the queue may as well be full.  What is in flight may be another
- * queue's, which is only slow: nothing new is sent until that is answered.
+ * queue's, which is only slow: nothing new is sent while it is acked.
  *
  *-------------------------------------------------------------------------
  */
@@ -79,21 +79,15 @@ outbox_renewal_nacked(OutboxRenewal *renewal, bool again,
 										   pg_prng_uint32(&pg_global_prng_state)));
 }
 
-bool
-outbox_renewal_due(OutboxRenewal *renewal, OutboxMonoTime now)
+void
+outbox_renewal_begun(OutboxRenewal *renewal)
 {
-	bool		due = renewal->renew ||
-		(outbox_mono_is_set(outbox_renewal_deadline(renewal)) &&
-		 outbox_mono_reached(renewal->renew_at, now));
-
 	renewal->renew = false;
-	if (due)
-		renewal->renewals++;
-	return due;
+	renewal->renewals++;
 }
 
 OutboxMonoTime
 outbox_renewal_deadline(const OutboxRenewal *renewal)
 {
-	return renewal->acked ? OUTBOX_MONO_UNSET : renewal->renew_at;
+	return renewal->acked && !renewal->renew ? OUTBOX_MONO_UNSET : renewal->renew_at;
 }

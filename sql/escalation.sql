@@ -419,6 +419,8 @@ ALTER FUNCTION outbox_internal.outbox_key_hash(varchar, varchar, varchar) OWNER 
 CALL refused('CREATE TABLE outbox_internal.theirs (); ALTER TABLE outbox_internal.theirs OWNER TO regress_outbox_evil');
 CALL refused('ALTER FUNCTION public.outbox_pause(text, text) OWNER TO regress_outbox_evil');
 CALL refused('ALTER FUNCTION outbox_internal.outbox_key_hash(text, text, text) OWNER TO regress_outbox_root');
+CALL refused($$ALTER FUNCTION outbox_internal.outbox_key_hash(text, text, text) OWNER TO regress_outbox_root;
+SELECT public.outbox_enqueue('e', '{}'); ALTER ROLE regress_outbox_root NOSUPERUSER$$);
 -- what the owner of a partitioned table adds to it comes down to its partitions
 CALL refused('CREATE TABLE regress_evil.whole (LIKE public.outbox_route) PARTITION BY LIST (name);
 ALTER TABLE regress_evil.whole ATTACH PARTITION public.outbox_route DEFAULT; ALTER TABLE regress_evil.whole OWNER TO regress_outbox_evil');
@@ -437,6 +439,70 @@ END
 $$;
 DROP PROCEDURE refused;
 DROP ROLE regress_outbox_root;
+
+-- Objects that only name the extension's, which a role without any right can make, are none
+-- of them.  Each is found in pg_depend where those are looked for.
+CREATE VIEW dependents AS
+	SELECT count(*) AS n FROM pg_depend d WHERE EXISTS (SELECT FROM pg_depend m JOIN pg_extension e
+		ON m.refclassid = 'pg_extension'::regclass AND m.refobjid = e.oid AND e.extname = 'outbox'
+		WHERE m.deptype = 'e' AND (d.refclassid, d.refobjid) IN ((m.classid, m.objid), (m.refclassid, m.refobjid),
+			('pg_type'::regclass, (SELECT c.reltype FROM pg_class c WHERE m.classid = 'pg_class'::regclass AND c.oid = m.objid))));
+DO $$
+DECLARE
+	statement text;
+	before bigint := (SELECT n FROM outbox_regress.dependents);
+BEGIN
+	SET LOCAL ROLE regress_outbox_evil;
+	CREATE TABLE regress_evil.target (n oid);
+	RESET ROLE;
+	FOREACH statement IN ARRAY ARRAY[
+		'CREATE FUNCTION regress_evil.schema() RETURNS oid BEGIN ATOMIC SELECT %1$s::regnamespace::oid; END',
+		'CREATE FUNCTION regress_evil.relation() RETURNS oid BEGIN ATOMIC SELECT %2$s::regclass::oid; END',
+		'CREATE FUNCTION regress_evil.view() RETURNS oid BEGIN ATOMIC SELECT %3$s::regclass::oid; END',
+		'CREATE FUNCTION regress_evil.function() RETURNS oid BEGIN ATOMIC SELECT %4$s::regprocedure::oid; END',
+		'CREATE FUNCTION regress_evil.type() RETURNS oid BEGIN ATOMIC SELECT %5$s::regtype::oid; END',
+		'CREATE FUNCTION regress_evil.called() RETURNS uuid BEGIN ATOMIC SELECT public.outbox_uuid7(); END',
+		'CREATE FUNCTION regress_evil.takes(public.outbox) RETURNS integer LANGUAGE sql RETURN 1',
+		'ALTER FUNCTION regress_evil.note_it DEPENDS ON EXTENSION outbox',
+		'CREATE VIEW regress_evil.over AS SELECT %1$s::regnamespace FROM public.outbox',
+		'CREATE MATERIALIZED VIEW regress_evil.stored AS SELECT %1$s::regnamespace::oid, %2$s::regclass::oid AS relation',
+		'CREATE TYPE regress_evil.composite AS (o public.outbox)',
+		'CREATE TABLE regress_evil.typed (o public.outbox, n oid DEFAULT %1$s::regnamespace::oid)',
+		'CREATE TEMPORARY TABLE generated (n oid, g boolean GENERATED ALWAYS AS (n = %1$s::regnamespace::oid) STORED)',
+		'CREATE DOMAIN regress_evil.domain AS oid DEFAULT %1$s::regnamespace::oid CHECK (VALUE = %1$s::regnamespace::oid)',
+		'CREATE INDEX expression ON regress_evil.target ((n = %1$s::regnamespace::oid), (n = %2$s::regclass::oid))',
+		'CREATE INDEX predicate ON regress_evil.target (n) WHERE n = %1$s::regnamespace::oid',
+		'CREATE INDEX dependent ON regress_evil.target (n); ALTER INDEX regress_evil.dependent DEPENDS ON EXTENSION outbox',
+		'CREATE TABLE regress_evil.parted (n oid) PARTITION BY LIST ((n = %1$s::regnamespace::oid))',
+		'CREATE STATISTICS regress_evil.statistics ON n, (n = %1$s::regnamespace::oid) FROM regress_evil.target',
+		'CREATE POLICY policy ON regress_evil.target USING (n = %1$s::regnamespace::oid)',
+		'CREATE RULE rule AS ON DELETE TO regress_evil.target DO ALSO SELECT %1$s::regnamespace',
+		'CREATE TRIGGER trigger BEFORE INSERT ON regress_evil.target FOR EACH ROW WHEN (NEW.n = %1$s::regnamespace::oid) EXECUTE FUNCTION regress_evil.on_log()'] LOOP
+		statement := format(statement, quote_literal('outbox_internal'), quote_literal('public.outbox'::regclass::oid),
+			quote_literal('outbox_internal.outbox'::regclass::oid), quote_literal('outbox_internal.outbox_origin()'::regprocedure::oid),
+			quote_literal('outbox_internal.outbox_problem'::regtype::oid));
+		BEGIN
+			SET LOCAL ROLE regress_outbox_evil;
+			EXECUTE statement;
+			RESET ROLE;
+			/* so that all is looked at again */
+			ALTER TABLE public.outbox_route SET (fillfactor = 90);
+			PERFORM public.outbox_enqueue('e', '{}');
+			RAISE EXCEPTION USING ERRCODE = 'TR001', MESSAGE = CASE WHEN before = (SELECT n FROM outbox_regress.dependents)
+				THEN 'does not depend on outbox' ELSE 'not refused' END;
+		EXCEPTION WHEN insufficient_privilege OR SQLSTATE 'TR001' THEN
+			RAISE INFO '%: %', regexp_replace(statement, '\d{4,}', 'OID', 'g'), replace(SQLERRM, current_user, 'SUPERUSER');
+		END;
+	END LOOP;
+END
+$$;
+-- Nor do changes of other roles make sessions look again
+BEGIN;
+SELECT outbox_enqueue('e', '{}') IS NOT NULL;
+SELECT pg_stat_get_xact_numscans('pg_depend_reference_index'::regclass) AS scans \gset
+ALTER ROLE regress_outbox_evil CONNECTION LIMIT 10;
+SELECT outbox_enqueue('e', '{}') IS NOT NULL, pg_stat_get_xact_numscans('pg_depend_reference_index'::regclass) - :scans AS looks;
+ROLLBACK;
 
 -- A table or sequence that was renamed or moved is not replaced by one with its name, which
 -- whoever may create in the schema can make: calls fail until it has its name back.
@@ -481,6 +547,7 @@ SELECT outbox_pause();
 SELECT outbox_resume('default');
 TRUNCATE outbox;
 DROP TABLE additions, found;
+DROP VIEW dependents;
 DROP PROCEDURE try_all;
 DROP FUNCTION attempt;
 DROP OWNED BY regress_outbox_evil CASCADE;

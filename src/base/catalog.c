@@ -12,7 +12,8 @@
  * rights that way than he has,
  *
  *		each relation and composite type has the owner of "outbox", or a superuser,
- *		each function has the owner of "outbox"; if that is a superuser, any superuser,
+ *		each function has the owner of "outbox"; if that is a superuser, or it is no member
+ *		of the extension, any superuser,
  *		the schema outbox_internal, in which all of them look for names, has the owner
  *		of "outbox" or a superuser, its name, and nobody else who may create in it.
  *
@@ -67,18 +68,21 @@ typedef struct Look
 {
 	Oid			owner;			/* of the table "outbox" */
 	Oid			schema;			/* outbox_internal */
+	bool		members;		/* are looked at, and not the rest of the schema */
 	List	   *relations;		/* that were looked at */
+	List	   *roles;			/* of which it was asked whether they are superusers: hashes */
 	char	   *unsafe;			/* the first one that is, or NULL */
 	bool		inherits;		/* it is a child */
 } Look;
 
 /*
- * What has been looked at stays right until one of these relations, any function,
- * schema or role changes.
+ * What has been looked at stays right until one of these relations or roles, or any
+ * function or schema changes.
  */
 static bool known = false;
 static bool looking_stale;		/* a change came while it was looked at */
 static List *watched = NIL;		/* relations, in TopMemoryContext */
+static List *watched_roles = NIL;	/* as in Look */
 
 static void
 forget(void)
@@ -100,6 +104,14 @@ something_changed(Datum arg, int cacheid, uint32 hash)
 	forget();
 }
 
+/* hash 0: any of them */
+static void
+role_changed(Datum arg, int cacheid, uint32 hash)
+{
+	if (!known || hash == 0 || list_member_int(watched_roles, (int) hash))
+		forget();
+}
+
 static void
 register_callbacks(void)
 {
@@ -111,7 +123,7 @@ register_callbacks(void)
 	CacheRegisterRelcacheCallback(member_changed, (Datum) 0);
 	CacheRegisterSyscacheCallback(PROCOID, something_changed, (Datum) 0);
 	CacheRegisterSyscacheCallback(NAMESPACEOID, something_changed, (Datum) 0);
-	CacheRegisterSyscacheCallback(AUTHOID, something_changed, (Datum) 0);
+	CacheRegisterSyscacheCallback(AUTHOID, role_changed, (Datum) 0);
 }
 
 /* InvalidOid: the object is gone. */
@@ -141,6 +153,14 @@ complaint(const char *kind, const char *name, Oid its, Oid owner)
 	return psprintf("%s \"%s\" belongs to role \"%s\", and the table \"outbox\" to \"%s\"",
 					kind, name, GetUserNameFromId(its, true),
 					GetUserNameFromId(owner, true));
+}
+
+static bool
+is_superuser(Look *look, Oid role)
+{
+	look->roles = list_append_unique_int(look->roles,
+										 (int) GetSysCacheHashValue1(AUTHOID, ObjectIdGetDatum(role)));
+	return superuser_arg(role);
 }
 
 static void look_at_relation(Look *look, Oid relid);
@@ -193,7 +213,7 @@ look_at_relation(Look *look, Oid relid)
 	if (list_member_oid(look->relations, relid))
 		return;
 	look->relations = lappend_oid(look->relations, relid);
-	if (OidIsValid(its) && its != look->owner && !superuser_arg(its) &&
+	if (OidIsValid(its) && its != look->owner && !is_superuser(look, its) &&
 		look->unsafe == NULL)
 		look->unsafe = complaint("relation", get_rel_name(relid), its, look->owner);
 	if (kind == RELKIND_RELATION || kind == RELKIND_PARTITIONED_TABLE)
@@ -208,7 +228,7 @@ look_at_function(Look *look, Oid function)
 	Oid			its = owner_of(PROCOID, function, Anum_pg_proc_proowner);
 
 	if (OidIsValid(its) && its != look->owner &&
-		!(superuser_arg(look->owner) && superuser_arg(its)) &&
+		!(is_superuser(look, its) && (!look->members || is_superuser(look, look->owner))) &&
 		look->unsafe == NULL)
 		look->unsafe = complaint("function", get_func_name(function), its, look->owner);
 }
@@ -226,7 +246,16 @@ look_at_object(Look *look, Oid class, Oid object)
 		look_at_relation(look, get_typ_typrelid(object));
 }
 
-/* What depends on an object in that way. */
+/* What depends on a schema may only name it: a constant in a stranger's function. */
+static Oid
+schema_of(Oid class, Oid object)
+{
+	if (class == ProcedureRelationId)
+		return get_func_namespace(object);
+	return get_rel_namespace(class == TypeRelationId ? get_typ_typrelid(object) : object);
+}
+
+/* What depends on an object in that way, and of a schema what lies in it. */
 static void
 look_at_dependents(Look *look, Oid class, Oid object, char deptype)
 {
@@ -244,7 +273,9 @@ look_at_dependents(Look *look, Oid class, Oid object, char deptype)
 	{
 		Form_pg_depend dependent = (Form_pg_depend) GETSTRUCT(tuple);
 
-		if (dependent->deptype == deptype)
+		if (dependent->deptype == deptype &&
+			(class != NamespaceRelationId ||
+			 schema_of(dependent->classid, dependent->objid) == object))
 			look_at_object(look, dependent->classid, dependent->objid);
 	}
 	systable_endscan(scan);
@@ -267,9 +298,9 @@ may_create(const Acl *acl, Oid owner)
 }
 
 static char *
-compare_schema(Oid schema, Oid owner)
+compare_schema(Look *look)
 {
-	HeapTuple	tuple = SearchSysCache1(NAMESPACEOID, ObjectIdGetDatum(schema));
+	HeapTuple	tuple = SearchSysCache1(NAMESPACEOID, ObjectIdGetDatum(look->schema));
 	char	   *different = NULL;
 	Form_pg_namespace form;
 	Datum		acl;
@@ -282,8 +313,8 @@ compare_schema(Oid schema, Oid owner)
 	if (strcmp(NameStr(form->nspname), "outbox_internal") != 0)
 		different = psprintf("schema \"outbox_internal\" of the extension \"outbox\" was renamed to \"%s\"",
 							 NameStr(form->nspname));
-	else if (form->nspowner != owner && !superuser_arg(form->nspowner))
-		different = complaint("schema", NameStr(form->nspname), form->nspowner, owner);
+	else if (form->nspowner != look->owner && !is_superuser(look, form->nspowner))
+		different = complaint("schema", NameStr(form->nspname), form->nspowner, look->owner);
 	else if (!isnull)
 	{
 		char	   *who = may_create(DatumGetAclP(acl), form->nspowner);
@@ -297,14 +328,14 @@ compare_schema(Oid schema, Oid owner)
 }
 
 static void
-watch(const List *relations)
+watch(List **kept, const List *looked_at)
 {
 	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
-	List	   *copy = list_copy(relations);
+	List	   *copy = list_copy(looked_at);
 
 	MemoryContextSwitchTo(old);
-	list_free(watched);
-	watched = copy;
+	list_free(*kept);
+	*kept = copy;
 }
 
 /*
@@ -323,16 +354,19 @@ look_at_all(Oid extension, Oid *outbox, bool *inherits)
 	if (!OidIsValid(*outbox))
 		return NULL;
 	look.owner = outbox_owner_of_relation(*outbox);
+	look.members = true;
 	look_at_dependents(&look, ExtensionRelationId, extension, DEPENDENCY_EXTENSION);
+	look.members = false;
 	if (OidIsValid(look.schema))
 		look_at_dependents(&look, NamespaceRelationId, look.schema, DEPENDENCY_NORMAL);
-	unsafe = compare_schema(look.schema, look.owner);
+	unsafe = compare_schema(&look);
 	*inherits = unsafe == NULL && look.inherits;
 	if (unsafe == NULL)
 		unsafe = look.unsafe;
 	if (unsafe == NULL)
 	{
-		watch(look.relations);
+		watch(&watched, look.relations);
+		watch(&watched_roles, look.roles);
 		known = !looking_stale;
 	}
 	return unsafe;

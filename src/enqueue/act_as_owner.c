@@ -104,7 +104,9 @@ check_as_owner(bool *newval, void **extra, GucSource source)
 	char	   *unsafe;
 
 	(void) extra;
-	(void) source;
+	/* By ALTER DATABASE its owner would set it for others' sessions. */
+	if (source >= PGC_S_GLOBAL && source <= PGC_S_CLIENT)
+		*newval = false;
 	/* A parallel worker restores what its leader has looked at. */
 	if (!*newval || !IsTransactionState() || InitializingParallelWorker)
 		return true;

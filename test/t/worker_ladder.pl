@@ -335,5 +335,19 @@ foreach my $case (
 	$node->sql($down);
 	is($node->sql_fails(q{SELECT outbox_enqueue('e', '{}')}), undef, "$down: and is not any more");
 }
+
+# --- what the owner of a database sets for each session
+
+my $client = $node->client;
+$client->query('ALTER DATABASE postgres SET outbox.as_owner = on');
+is($node->sql_fails('CREATE TEMPORARY TABLE t (i int); INSERT INTO t VALUES (1)'), undef,
+	'outbox.as_owner of a database does not keep sessions from their temporary tables');
+$client->query('ALTER DATABASE postgres RESET outbox.as_owner');
+$client->query($_)
+  foreach 'ALTER TABLE ran ADD session name DEFAULT session_user',
+  'CREATE TRIGGER ran BEFORE DELETE ON outbox FOR EACH ROW EXECUTE FUNCTION theirs()',
+  'ALTER DATABASE postgres SET session_authorization = tenant', 'SELECT outbox_worker_restart()';
+wait_until('a message was deleted', sub { $client->query(q{SELECT outbox_enqueue('e', '{}')}); $client->query('SELECT count(*) FROM ran') });
+is($client->query('SELECT DISTINCT session FROM ran'), $superuser, 'the worker has its own session_authorization');
 $node->stop('fast');
 done_testing();

@@ -48,6 +48,9 @@ outbox_database_connect(Oid dboid)
 	 */
 	StartTransactionCommand();
 	SetConfigOption("client_encoding", "UTF8", PGC_SUSET, PGC_S_OVERRIDE);
+	/* An override, too, that looks a role up. */
+	SetConfigOption("session_authorization", GetUserNameFromId(GetAuthenticatedUserId(), false),
+					PGC_SUSET, PGC_S_OVERRIDE);
 	CommitTransactionCommand();
 }
 

@@ -4047,11 +4047,12 @@ LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET outbox.as_owner = on
 AS $$
 DECLARE
-	given constant boolean := outbox_internal.outbox_ids_given(ids);
+	given boolean;
 	chosen record;
 	discarded bigint;
 BEGIN
 	PERFORM outbox_internal.outbox_act_as_owner();
+	given := outbox_internal.outbox_ids_given(ids);
 	IF reason IS NULL OR reason = '' THEN
 		RAISE EXCEPTION 'reason must not be null or empty'
 			USING ERRCODE = 'invalid_parameter_value',
@@ -4330,9 +4331,10 @@ DECLARE
 	before outbox_internal.outbox_control;
 	after outbox_internal.outbox_control;
 	highest bigint;
-	numbers constant regclass := outbox_internal.outbox_relation('outbox_seq_seq');
+	numbers regclass;
 BEGIN
 	PERFORM outbox_internal.outbox_act_as_owner();
+	numbers := outbox_internal.outbox_relation('outbox_seq_seq');
 	SELECT * INTO before FROM outbox_internal.outbox_control FOR UPDATE;
 	/*
 	 * What came by logical replication has the numbers of its publisher, and what

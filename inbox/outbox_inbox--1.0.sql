@@ -12,6 +12,18 @@
  */
 SET LOCAL search_path = pg_catalog, pg_temp;
 
+-- extension only
+/* CREATE EXTENSION does not ask for it, and a superuser runs this script. */
+DO $$
+BEGIN
+	IF NOT has_schema_privilege((SELECT e.extowner FROM pg_extension e WHERE e.extname = 'outbox_inbox'),
+			'@extschema@'::regnamespace::oid, 'CREATE') THEN
+		RAISE EXCEPTION 'permission denied for schema %', '@extschema@' USING ERRCODE = 'insufficient_privilege';
+	END IF;
+END
+$$;
+-- end of extension only
+
 /*
  * Nothing here looks a name up in the target schema when it runs: that schema may belong
  * to anybody, who may rename it and make another one of its name.  PL/pgSQL names
@@ -537,8 +549,8 @@ BEGIN
 				AND d.refobjid = (SELECT e.oid FROM pg_extension e WHERE e.extname = 'outbox_inbox')
 				AND c.relkind IN ('r', 'p', 'v', 'S')
 			ORDER BY c.relname LOOP
-		EXECUTE format('ALTER %s %s OWNER TO @extowner@',
-			CASE relation.relkind WHEN 'S' THEN 'SEQUENCE' WHEN 'v' THEN 'VIEW' ELSE 'TABLE' END, relation.name);
+		EXECUTE format('ALTER %s %s OWNER TO %s',
+			CASE relation.relkind WHEN 'S' THEN 'SEQUENCE' WHEN 'v' THEN 'VIEW' ELSE 'TABLE' END, relation.name, '@extowner@');
 		IF relation.relkind IN ('r', 'S') THEN
 			PERFORM pg_extension_config_dump(relation.name, '');
 		END IF;
@@ -547,7 +559,7 @@ BEGIN
 			FROM pg_depend d
 			WHERE d.classid = 'pg_proc'::regclass AND d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e'
 				AND d.refobjid = (SELECT e.oid FROM pg_extension e WHERE e.extname = 'outbox_inbox') LOOP
-		EXECUTE format('ALTER FUNCTION %s OWNER TO @extowner@', routine);
+		EXECUTE format('ALTER FUNCTION %s OWNER TO %s', routine, '@extowner@');
 	END LOOP;
 	ALTER SCHEMA outbox_inbox_internal OWNER TO @extowner@;
 END

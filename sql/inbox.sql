@@ -16,6 +16,19 @@ SELECT p.proname FROM pg_proc p WHERE p.pronamespace = '"In % Box"'::regnamespac
 	AND has_function_privilege('regress_inbox_consumer', p.oid, 'EXECUTE');
 ROLLBACK;
 
+-- and may contain a percent sign
+BEGIN;
+CREATE ROLE "regress_inbox_50%" SUPERUSER;
+SET LOCAL ROLE "regress_inbox_50%";
+CREATE EXTENSION outbox_inbox SCHEMA "In % Box";
+ROLLBACK;
+
+-- but not into a schema where they may not create
+BEGIN;
+SET LOCAL ROLE regress_inbox_owner;
+CREATE EXTENSION outbox_inbox SCHEMA "In % Box";
+ROLLBACK;
+
 -- Whoever may create in the database installs it, and owns all of it
 SET ROLE regress_inbox_owner;
 CREATE SCHEMA inbox;

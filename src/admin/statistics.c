@@ -34,35 +34,63 @@ has_counted(OutboxRouteStats *route)
 	return false;
 }
 
-/* The last entry is that of all others, and has no name. */
-static void
-return_route(FunctionCallInfo fcinfo, OutboxDatabaseStats *stats, int index)
+/* Copies of those of this database. */
+static List *
+list_waits(void)
 {
-	OutboxRouteStats *route = &stats->routes[index];
+	List	   *waits = NIL;
+	OutboxRouteWait *copy = palloc(sizeof(*copy));
+
+	for (int i = 0; i < OUTBOX_STATS_WAITS; i++)
+	{
+		SpinLockAcquire(&outbox_stats->mutex);
+		*copy = outbox_stats->waits[i];
+		SpinLockRelease(&outbox_stats->mutex);
+		if (copy->dboid != MyDatabaseId)
+			continue;
+		waits = lappend(waits, copy);
+		copy = palloc(sizeof(*copy));
+	}
+	return waits;
+}
+
+/* NULL: that route does not wait. */
+static OutboxRouteWait *
+take_wait(List **waits, const char *name)
+{
+	ListCell   *cell;
+
+	foreach(cell, *waits)
+	{
+		OutboxRouteWait *wait = lfirst(cell);
+
+		if (strcmp(wait->name, name) != 0)
+			continue;
+		*waits = foreach_delete_current(*waits, cell);
+		return wait;
+	}
+	return NULL;
+}
+
+/* counts NULL: they are in the row without a name. */
+static void
+return_route(FunctionCallInfo fcinfo, const char *name, OutboxRouteStats *counts,
+			 const OutboxRouteWait *wait)
+{
 	ResultRow	row = {0};
-	char		name[OUTBOX_STATS_NAME];
-	char		because[OUTBOX_STATS_TEXT];
-	char		reason[sizeof(route->reason)];
-	TimestampTz since;
-	TimestampTz retry_at;
-	bool		waits;
 
-	SpinLockAcquire(&stats->mutex);
-	strlcpy(name, index == OUTBOX_STATS_OTHER_ROUTES ? "" : route->name, sizeof(name));
-	strlcpy(because, route->waits_because, sizeof(because));
-	strlcpy(reason, route->reason, sizeof(reason));
-	since = route->waits_since;
-	retry_at = route->retry_at;
-	SpinLockRelease(&stats->mutex);
-
-	waits = because[0] != '\0';
 	put_text(&row, name);
 	for (int i = 0; i < OUTBOX_NCOUNTS; i++)
-		put_int64(&row, (int64) pg_atomic_read_u64(&route->counts[i]));
-	put_text(&row, because);
-	put_text(&row, waits ? reason : NULL);
-	put_time(&row, waits ? since : 0);
-	put_time(&row, waits ? retry_at : 0);
+	{
+		if (counts == NULL)
+			put_null(&row);
+		else
+			put_int64(&row, (int64) pg_atomic_read_u64(&counts->counts[i]));
+	}
+	put_text(&row, wait == NULL ? NULL : wait->because);
+	put_text(&row, wait == NULL ? NULL : wait->reason);
+	put_time(&row, wait == NULL ? 0 : wait->since);
+	put_time(&row, wait == NULL ? 0 : wait->retry_at);
 	return_next(fcinfo, &row);
 }
 
@@ -70,18 +98,25 @@ Datum
 outbox_route_stats(PG_FUNCTION_ARGS)
 {
 	OutboxDatabaseStats *stats = outbox_stats_find(MyDatabaseId);
+	List	   *waits;
+	ListCell   *cell;
 	int			nroutes;
 
 	InitMaterializedSRF(fcinfo, 0);
 	if (stats == NULL)
 		return (Datum) 0;
+	waits = list_waits();
 	SpinLockAcquire(&stats->mutex);
 	nroutes = stats->nroutes;
 	SpinLockRelease(&stats->mutex);
+	/* Names are never taken away. */
 	for (int i = 0; i < nroutes; i++)
-		return_route(fcinfo, stats, i);
+		return_route(fcinfo, stats->routes[i].name, &stats->routes[i],
+					 take_wait(&waits, stats->routes[i].name));
 	if (has_counted(&stats->routes[OUTBOX_STATS_OTHER_ROUTES]))
-		return_route(fcinfo, stats, OUTBOX_STATS_OTHER_ROUTES);
+		return_route(fcinfo, NULL, &stats->routes[OUTBOX_STATS_OTHER_ROUTES], NULL);
+	foreach(cell, waits)
+		return_route(fcinfo, ((OutboxRouteWait *) lfirst(cell))->name, NULL, lfirst(cell));
 	return (Datum) 0;
 }
 

@@ -337,7 +337,7 @@ outbox_relay_main(Datum main_arg)
 	outbox_is_relay = true;
 	MySlot->told = args.told;
 	MySlot->twin_told = args.twin_told;
-	outbox_stats_attach(args.dboid, MySlot->worker);
+	outbox_stats_attach(args.dboid, MySlot->worker, MySlot->nworkers);
 	before_shmem_exit(detach, (Datum) 0);
 	BackgroundWorkerUnblockSignals();
 	/* A SIGHUP in the moment of the start is lost: until here it was ignored. */

@@ -107,6 +107,20 @@ outbox_stats_find(Oid dboid)
 	return stats;
 }
 
+/* Called with the mutex: what workers of that number, or higher ones, have met. */
+static void
+forget_waits(Oid dboid, int worker, int nworkers)
+{
+	for (int i = 0; i < OUTBOX_STATS_WAITS; i++)
+	{
+		OutboxRouteWait *wait = &outbox_stats->waits[i];
+
+		if (wait->dboid == dboid &&
+			(wait->worker == worker || wait->worker >= nworkers))
+			wait->dboid = InvalidOid;
+	}
+}
+
 /* One that nobody has; else one of a database for which nobody works now. */
 static OutboxDatabaseStats *
 choose_entry(void)
@@ -139,20 +153,19 @@ make_entry(Oid dboid)
 	if (stats == NULL && chosen->dboid == before)
 	{
 		stats = chosen;
+		forget_waits(before, 0, 0);
 		stats->dboid = dboid;
 		stats->nroutes = 0;
 		stats->crashed_at = 0;
 		outbox_recent_clear(stats - outbox_stats->databases);
 		for_each_value(stats, clear_value);
-		for (int i = 0; i <= OUTBOX_STATS_ROUTES; i++)
-			stats->routes[i].waits_because[0] = '\0';
 	}
 	SpinLockRelease(&outbox_stats->mutex);
 	return stats;
 }
 
 void
-outbox_stats_attach(Oid dboid, int worker)
+outbox_stats_attach(Oid dboid, int worker, int nworkers)
 {
 	memset(&pending, 0, sizeof(pending));
 	my_worker = worker;
@@ -161,12 +174,10 @@ outbox_stats_attach(Oid dboid, int worker)
 		mine = make_entry(dboid);
 	if (mine == NULL)
 		return;
-	/* What the one before had found out, this one finds out again. */
-	SpinLockAcquire(&mine->mutex);
-	for (int i = 0; i <= OUTBOX_STATS_ROUTES; i++)
-		if (mine->routes[i].waits_worker == worker)
-			mine->routes[i].waits_because[0] = '\0';
-	SpinLockRelease(&mine->mutex);
+	/* What the one before had met, this one meets again. */
+	SpinLockAcquire(&outbox_stats->mutex);
+	forget_waits(dboid, worker, nworkers);
+	SpinLockRelease(&outbox_stats->mutex);
 }
 
 int
@@ -300,33 +311,64 @@ outbox_stats_flush(void)
 	pending.any = false;
 }
 
+/*
+ * Called with the mutex: that of the route, or an unused one while the database has fewer
+ * than are left for others.
+ */
+static OutboxRouteWait *
+find_wait(const char *name)
+{
+	OutboxRouteWait *unused = NULL;
+	int			left = 0;
+
+	for (int i = 0; i < OUTBOX_STATS_WAITS; i++)
+	{
+		OutboxRouteWait *wait = &outbox_stats->waits[i];
+
+		if (wait->dboid == InvalidOid)
+		{
+			unused = wait;
+			left++;
+		}
+		else if (wait->dboid == mine->dboid)
+		{
+			if (strcmp(wait->name, name) == 0)
+				return wait;
+			left--;
+		}
+	}
+	return left > 0 ? unused : NULL;
+}
+
 void
-outbox_stats_route_waits(int route, const char *because, const char *reason,
+outbox_stats_route_waits(const char *name, const char *because, const char *reason,
 						 TimestampTz retry_at)
 {
-	OutboxRouteStats *stats;
+	OutboxRouteWait *wait;
 	TimestampTz now;
 	char		text[OUTBOX_STATS_TEXT];
 
-	if (mine == NULL || route == OUTBOX_STATS_OTHER_ROUTES)
+	/* A route without a row has no name here. */
+	if (mine == NULL || name[0] == '\0')
 		return;
 	now = GetCurrentTimestamp();
 	outbox_shared_copy_text(text, sizeof(text), because == NULL ? "" : because);
-	stats = &mine->routes[route];
-	SpinLockAcquire(&mine->mutex);
-	if (because == NULL)
-		stats->waits_because[0] = '\0';
-	else
+	SpinLockAcquire(&outbox_stats->mutex);
+	wait = find_wait(name);
+	if (wait != NULL && because != NULL)
 	{
-		if (stats->waits_because[0] == '\0')
-			stats->waits_since = now;
-		strlcpy(stats->waits_because, text, OUTBOX_STATS_TEXT);
-		strlcpy(stats->reason, reason == NULL ? "" : reason,
-				sizeof(stats->reason));
-		stats->retry_at = retry_at;
-		stats->waits_worker = my_worker;
+		if (wait->dboid == InvalidOid)
+			wait->since = now;
+		wait->dboid = mine->dboid;
+		wait->worker = my_worker;
+		wait->retry_at = retry_at;
+		strlcpy(wait->name, name, sizeof(wait->name));
+		strlcpy(wait->because, text, sizeof(wait->because));
+		strlcpy(wait->reason, reason, sizeof(wait->reason));
 	}
-	SpinLockRelease(&mine->mutex);
+	else if (wait != NULL && wait->worker == my_worker)
+		wait->dboid = InvalidOid;
+	SpinLockRelease(&outbox_stats->mutex);
 }
 
 void

@@ -12,19 +12,22 @@ AS $$
 BEGIN
 	RETURN QUERY
 	WITH s AS MATERIALIZED (SELECT * FROM outbox_internal.outbox_route_stats()),
+	named AS MATERIALIZED (SELECT s.route FROM s WHERE s.route IS NOT NULL AND s.published IS NOT NULL),
 	b AS MATERIALIZED (
 		/* Before anything was counted each route has a series, as many as will be counted. */
-		SELECT CASE WHEN row_number() OVER (ORDER BY c.route NOT IN (SELECT s.route FROM s WHERE s.route IS NOT NULL), c.route)
-				<= 32 THEN c.route ELSE '' END AS label, c.*
-		FROM unnest(counts) c WHERE c.route IS NOT NULL),
+		SELECT CASE WHEN n.route IS NOT NULL OR row_number() OVER (PARTITION BY n.route IS NULL ORDER BY c.route)
+				<= 32 - (SELECT count(*) FROM named) THEN c.route ELSE '' END AS label,
+			s.waits_because IS NOT NULL AS waits, c.*
+		FROM unnest(counts) c LEFT JOIN named n ON n.route = c.route LEFT JOIN s ON s.route = c.route
+		WHERE c.route IS NOT NULL),
 	r AS (
 		SELECT coalesce(b.label, s.route, '') AS label, sum(b.backlog) AS backlog, min(b.oldest) AS oldest,
 			sum(b.scheduled) AS scheduled, sum(b.retrying) AS retrying, sum(b.failed) AS failed,
-			bool_or(b.paused) AS paused, max(s.waits_because) IS NOT NULL AS waits,
+			bool_or(b.paused) AS paused, bool_or(coalesce(b.waits, s.waits_because IS NOT NULL)) AS waits,
 			max(s.published) AS published, max(s.returned) AS returned, max(s.nacked) AS nacked,
 			max(s.failed) AS gave_up, max(s.retried) AS retried, max(s.dead_lettered) AS dead_lettered,
 			count(b.label) > 0 AS seen
-		FROM b FULL JOIN s ON coalesce(s.route, '') = b.label
+		FROM b FULL JOIN (SELECT * FROM s WHERE s.published IS NOT NULL) s ON coalesce(s.route, '') = b.label
 		GROUP BY coalesce(b.label, s.route, ''))
 	/* Nobody knows what a table has that is locked against readers: NULL, and not 0. */
 	SELECT v.name, v.type, jsonb_build_object('route', r.label),

@@ -266,7 +266,7 @@ AS 'MODULE_PATHNAME', 'outbox_route_stats'
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED ROWS 10;
 
 COMMENT ON FUNCTION outbox_internal.outbox_route_stats() IS
-'What the workers of this database have counted by route since the server was started; see outbox_routes_status. Beyond 32 routes: one row without a name.';
+'What the workers of this database have counted by route since the server was started, and which routes wait; see outbox_routes_status. Routes beyond the 32nd share the counters of the row without a name.';
 
 CREATE FUNCTION @extschema@.outbox_database_stats(
 	OUT started_at timestamptz, OUT reconnects bigint, OUT database_errors bigint,

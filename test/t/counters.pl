@@ -94,6 +94,40 @@ is($node->sql(q{SELECT count(*) FROM outbox_internal.outbox_route_stats() WHERE 
 is($node->sql(q{SELECT count(DISTINCT labels), sum(value) FROM outbox_metrics WHERE name = 'outbox_published_total'}),
 	'33|150', 'the others share one series, and none is lost');
 
+# --- a route that waits is named, however many there are
+
+sub missing
+{
+	return q{SELECT count(DISTINCT subject) FROM outbox_problems WHERE problem = 'exchange missing'};
+}
+
+$node->set("outbox.retry_$_", '60s') foreach qw(max initial);
+$fake->do('when exchange=gone : channel-close 404 "NOT_FOUND - no exchange"');
+$node->sql(q{UPDATE outbox_route SET exchange = 'gone' WHERE name ~ '^r'});
+$node->sql(q{SELECT outbox_enqueue('e', '{}', 'a', i::text, route => 'r' || i) FROM generate_series(1, 40) i});
+$node->wait_sql(missing(), 40);
+is($node->sql(q{SELECT count(*), count(waits_because), count(waits_since), count(retry_at), min(reason)
+		FROM outbox_routes_status WHERE route ~ '^r'}), '40|40|40|40|exchange missing', 'each says why');
+is(metric('outbox_route_waiting', '{"route": ""}'), 1, 'so do the series of those that share one');
+
+# A route of a worker that does not come back.
+$fake->do('forget');
+$node->set('outbox.workers', 1);
+$node->wait_drained;
+$node->wait_sql(missing(), 0);
+
+# Names that were used once have no share in what is counted.
+$fake->do('when exchange=gone : channel-close 404 "NOT_FOUND - no exchange"');
+$node->sql(q{DELETE FROM outbox_route WHERE name ~ '^r'});
+$node->sql(q{INSERT INTO outbox_route (name, exchange) VALUES ('late', 'gone')});
+$node->sql(q{SELECT outbox_enqueue('e', '{}', route => 'late')});
+$node->wait_sql(missing(), 1);
+is($node->sql(q{SELECT labels, value FROM outbox_metrics WHERE name = 'outbox_backlog_messages' AND (value > 0 OR labels->>'route' = 'late')}),
+	'{"route": ""}|1', 'what has no place for counters has one series');
+$node->sql(q{SELECT outbox_pause(), outbox_discard(id), outbox_resume() FROM outbox});
+$fake->do('forget');
+$node->unset($_) foreach qw(outbox.workers outbox.retry_max outbox.retry_initial);
+
 # --- what a worker takes over of another database's are no counts
 
 foreach my $database (qw(second third))

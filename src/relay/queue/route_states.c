@@ -181,7 +181,7 @@ show_error(const OutboxRoute *route, int code, const char *text)
 									outbox_mono_ms_until(route->retry_at,
 														 outbox_mono_now()));
 
-	outbox_stats_route_waits(route->stats, text,
+	outbox_stats_route_waits(route->shown, text,
 							 outbox_reason_name(reason_of_code(code)),
 							 retry_at);
 }
@@ -191,7 +191,7 @@ void
 outbox_route_clear_error(OutboxRoute *route)
 {
 	route->failures = 0;
-	outbox_stats_route_waits(route->stats, NULL, NULL, 0);
+	outbox_stats_route_waits(route->shown, NULL, NULL, 0);
 }
 
 void
@@ -204,7 +204,7 @@ outbox_route_refuse(OutboxRoutes *routes, OutboxRoute *route, int64 seq)
 				 errdetail("The route's relay is another one; the first such message has seq %lld.",
 						   (long long) seq),
 				 errhint("Enable the triggers of the table \"outbox\" and mark the messages again, see outbox_problems.")));
-	outbox_stats_route_waits(route->stats,
+	outbox_stats_route_waits(route->shown,
 							 "messages of another relay's route are marked as the workers'",
 							 outbox_reason_name(OUTBOX_REASON_ROUTE_NOT_OURS), 0);
 	outbox_route_skip(routes, route, seq);

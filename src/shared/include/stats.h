@@ -24,6 +24,7 @@
 
 #define OUTBOX_STATS_DATABASES		64
 #define OUTBOX_STATS_ROUTES			32
+#define OUTBOX_STATS_WAITS			512 /* routes that wait, of all databases */
 /* The last entry: routes that have none of their own, and messages without one. */
 #define OUTBOX_STATS_OTHER_ROUTES	OUTBOX_STATS_ROUTES
 #define OUTBOX_STATS_NAME			256 /* a route's name has 255 bytes at
@@ -76,15 +77,20 @@ typedef struct OutboxTimingStats
 typedef struct OutboxRouteStats
 {
 	pg_atomic_uint64 counts[OUTBOX_NCOUNTS];
-
-	/* Under the database's mutex. */
-	char		name[OUTBOX_STATS_NAME];	/* in the database's encoding */
-	char		waits_because[OUTBOX_STATS_TEXT];	/* '': it does not wait */
-	char		reason[32];		/* the same as a kind, '' if not known */
-	TimestampTz waits_since;
-	TimestampTz retry_at;
-	int			waits_worker;	/* who said so */
+	char		name[OUTBOX_STATS_NAME];	/* in the database's encoding; under its mutex */
 } OutboxRouteStats;
+
+/* A route whose messages wait for its destination, whether it has an entry or not. */
+typedef struct OutboxRouteWait
+{
+	Oid			dboid;			/* InvalidOid: unused */
+	int			worker;			/* the last one that has met it */
+	char		name[OUTBOX_STATS_NAME];
+	char		because[OUTBOX_STATS_TEXT];
+	char		reason[32];		/* the same as a kind */
+	TimestampTz since;
+	TimestampTz retry_at;
+} OutboxRouteWait;
 
 typedef struct OutboxDatabaseStats
 {
@@ -101,9 +107,10 @@ typedef struct OutboxDatabaseStats
 
 typedef struct OutboxStats
 {
-	slock_t		mutex;			/* guards whose the entries are */
+	slock_t		mutex;			/* guards whose the entries are, and waits */
 	TimestampTz started_at;		/* the counters begin here */
 	OutboxDatabaseStats databases[OUTBOX_STATS_DATABASES];
+	OutboxRouteWait waits[OUTBOX_STATS_WAITS];
 } OutboxStats;
 
 /* NULL when the library was not preloaded. */
@@ -113,7 +120,7 @@ extern OutboxStats *outbox_stats;
  * In a worker.  All of these cannot fail; what is counted before the worker has
  * attached, or when there is no entry left for its database, is not kept.
  */
-extern void outbox_stats_attach(Oid dboid, int worker);
+extern void outbox_stats_attach(Oid dboid, int worker, int nworkers);
 
 /* The entry of a route; name in the database's encoding. */
 extern int	outbox_stats_route(const char *name);
@@ -122,8 +129,11 @@ extern void outbox_stats_time(OutboxTiming timing, int64 us);
 extern void outbox_stats_event(OutboxEvent event);
 extern void outbox_stats_flush(void);
 
-/* Why messages of a route wait for its destination; because NULL: they do not. */
-extern void outbox_stats_route_waits(int route, const char *because,
+/*
+ * Why messages of a route wait for its destination; because NULL: this worker has none
+ * that do.
+ */
+extern void outbox_stats_route_waits(const char *name, const char *because,
 									 const char *reason, TimestampTz retry_at);
 
 /* In the launcher: a worker of that database has ended with an error. */

@@ -320,7 +320,8 @@ outbox_relay_timers(OutboxRelay *relay, OutboxMonoTime now)
 
 	look_at_clock(timers);
 	outbox_relay_check_prepared(relay, has_ended);
-	outbox_routes_retry(&relay->routes, now, &resumed);
+	outbox_routes_retry(&relay->routes, now, !outbox_reader_behind(&relay->reader, now),
+						&resumed);
 	outbox_relay_resume(relay, &resumed);
 	if (outbox_mono_reached(timers->poll_at, now))
 	{

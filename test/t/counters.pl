@@ -118,6 +118,7 @@ $node->wait_sql(missing(), 0);
 
 # Names that were used once have no share in what is counted.
 $fake->do('when exchange=gone : channel-close 404 "NOT_FOUND - no exchange"');
+$node->set("outbox.retry_$_", '100ms') foreach qw(initial max);
 $node->sql(q{DELETE FROM outbox_route WHERE name ~ '^r'});
 $node->sql(q{INSERT INTO outbox_route (name, exchange) VALUES ('late', 'gone')});
 $node->sql(q{SELECT outbox_enqueue('e', '{}', route => 'late')});
@@ -125,6 +126,8 @@ $node->wait_sql(missing(), 1);
 is($node->sql(q{SELECT labels, value FROM outbox_metrics WHERE name = 'outbox_backlog_messages' AND (value > 0 OR labels->>'route' = 'late')}),
 	'{"route": ""}|1', 'what has no place for counters has one series');
 $node->sql(q{SELECT outbox_pause(), outbox_discard(id), outbox_resume() FROM outbox});
+is($node->sql('SELECT count(*) FROM outbox'), 0, 'discarded');
+$node->wait_sql(missing(), 0);
 $fake->do('forget');
 $node->unset($_) foreach qw(outbox.workers outbox.retry_max outbox.retry_initial);
 

@@ -519,9 +519,9 @@ extern void outbox_route_works(OutboxRoute *route, OutboxMonoTime now);
 extern bool outbox_route_met_poison(OutboxRoutes *routes, OutboxRoute *route,
 									int64 end);
 
-/* Lets those go on whose backoff, or rest, is over. */
+/* Lets those go on whose backoff, or rest, is over.  all_read: no row is yet to be read. */
 extern void outbox_routes_retry(OutboxRoutes *routes, OutboxMonoTime now,
-								OutboxResumed *resumed);
+								bool all_read, OutboxResumed *resumed);
 
 /* When the next one may; unset: none waits for the time. */
 extern OutboxMonoTime outbox_routes_deadline(OutboxRoutes *routes);

@@ -289,7 +289,7 @@ outbox_route_works(OutboxRoute *route, OutboxMonoTime now)
 }
 
 void
-outbox_routes_retry(OutboxRoutes *routes, OutboxMonoTime now,
+outbox_routes_retry(OutboxRoutes *routes, OutboxMonoTime now, bool all_read,
 					OutboxResumed *resumed)
 {
 	dlist_mutable_iter iter;
@@ -305,6 +305,10 @@ outbox_routes_retry(OutboxRoutes *routes, OutboxMonoTime now,
 			if (!route->paused)
 				outbox_route_start(route, resumed);
 		}
+		/* Its messages were discarded. */
+		else if (route->failures > 0 && !route->broken && all_read &&
+				 route->nitems == 0 && route->skip_low == 0)
+			outbox_route_clear_error(route);
 		if (!is_to_be_watched(route))
 			unwatch(route);
 	}

@@ -31,7 +31,6 @@
 #include "settings.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
-#include "storage/procarray.h"
 #include "tcop/tcopprot.h"
 #include "test_point.h"
 #include "utils/guc.h"
@@ -278,7 +277,7 @@ check_old_workers(OutboxMonoTime now)
 		if (!is_old(slot))
 			continue;
 		/* Who has not attached yet never will: the slot is not its own then. */
-		if (slot->pid == 0 || BackendPidGetProc(slot->pid) == NULL)
+		if (slot->pid == 0)
 		{
 			(void) outbox_slot_free(slot, slot->generation);
 			continue;

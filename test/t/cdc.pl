@@ -155,17 +155,27 @@ $node->sql("DROP PUBLICATION outbox_cdc; $publication");
 problem('cdc slot idle', 'warning', qr/nobody reads it/);
 like(paste_problem($node, 'cdc slot idle'), qr/^outbox_cdc\|/, 'which shows the slot');
 over('cdc publication incomplete');
+# The command shows what else the publication has; the owner decides.  One has other tables, and one filters by a column that was added.
+$node->sql('CREATE TABLE sales (id integer PRIMARY KEY); ALTER TABLE outbox ADD tenant text');
 foreach my $case ([ "FOR TABLE outbox WHERE (outlet = 'cdc') WITH (publish = 'update, delete')", qr/does not publish inserts/ ],
+	[ "FOR TABLE sales, outbox WITH (publish = 'update, delete')", qr/does not publish inserts/ ],
 	[ "FOR TABLE outbox WHERE (outlet = 'external') WITH (publish = 'insert')", qr/row filter \(outlet = 'external'::text\)/ ],
 	[ "FOR TABLE outbox WHERE (outlet = 'cdc' AND event_type = 'x') WITH (publish = 'insert')", qr/row filter/ ],
+	[ "FOR TABLE sales, outbox WHERE (outlet = 'cdc' AND tenant = 'a') WITH (publish = 'insert')", qr/row filter/ ],
 	[ "FOR TABLE outbox (id, event_type) WITH (publish = 'insert')", qr/its columns have neither payload nor body/ ])
 {
+	my $what = q{SELECT pubinsert, pubupdate, pubdelete, string_agg(concat_ws(' ', tablename, rowfilter, attnames), ', ')
+		FROM pg_publication_tables JOIN pg_publication USING (pubname) WHERE pubname = 'wrong' GROUP BY 1, 2, 3};
 	$node->sql("CREATE PUBLICATION wrong $case->[0]");
+	my $was = $node->sql($what);
 	problem('cdc publication incomplete', 'warning', $case->[1]);
-	paste_problem($node, 'cdc publication incomplete');
-	over('cdc publication incomplete');
+	like(paste_problem($node, 'cdc publication incomplete'), qr/^wrong\|public\|outbox\|/m, 'which shows its tables');
+	is($node->sql($what), $was, 'and changes nothing');
+	is($node->sql(q{SELECT count(*) FROM outbox_problems WHERE problem = 'cdc publication missing'}), 0, 'the other publication has the messages');
 	$node->sql('DROP PUBLICATION wrong');
+	over('cdc publication incomplete');
 }
+$node->sql('ALTER TABLE outbox DROP tenant');
 
 # --- whatever way it comes
 

@@ -2357,7 +2357,7 @@ BEGIN
 		FROM outbox_internal.outbox_job j WHERE j.state = 'failed'
 		ORDER BY j.id LIMIT 20;
 		RETURN QUERY SELECT * FROM outbox_internal.outbox_cdc_problems();
-		RETURN QUERY SELECT * FROM outbox_internal.outbox_capture_problems();
+		RETURN QUERY SELECT * FROM outbox_internal.outbox_capture_problems() ORDER BY 1 LIMIT 20;
 	END IF;
 	RETURN QUERY SELECT * FROM outbox_internal.outbox_object_problems('1 minute'::interval);
 	RETURN QUERY SELECT * FROM outbox_internal.outbox_archive_problems();

@@ -374,11 +374,23 @@ SET search_path = regress_shop, public, outbox_regress;
 SELECT severity, subject, detail, hint, command FROM outbox_problems WHERE problem = 'capture broken' ORDER BY subject COLLATE "C";
 -- the next row meets the same error
 SELECT t, outcome(format('INSERT INTO %I VALUES (7)', t)) FROM unnest('{keyless,columns,routes,rights,restored}'::text[]) t;
--- to ask takes no transaction id
+-- to ask takes no transaction id, and keeps no lock of the tables
 BEGIN;
 SELECT count(*) FROM outbox_problems WHERE problem = 'capture broken';
 SELECT pg_current_xact_id_if_assigned();
-COMMIT;
+SELECT l.relation::regclass FROM pg_locks l JOIN pg_class c ON c.oid = l.relation
+WHERE l.pid = pg_backend_pid() AND c.relnamespace = 'regress_shop'::regnamespace;
+-- and of many it has some, the worst first
+DO $$
+BEGIN
+	FOR i IN 1 .. 20 LOOP
+		EXECUTE format('CREATE TRIGGER off%s AFTER INSERT ON good FOR EACH ROW EXECUTE FUNCTION outbox_capture()', i);
+	END LOOP;
+	ALTER TABLE good DISABLE TRIGGER USER;
+END
+$$;
+SELECT severity, count(*) FROM outbox_problems WHERE problem = 'capture broken' GROUP BY 1 ORDER BY 1;
+ROLLBACK;
 DROP TABLE rights;
 DROP OWNED BY regress_outbox_clerk;
 DROP ROLE regress_outbox_clerk;

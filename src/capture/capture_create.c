@@ -134,12 +134,15 @@ outbox_check_capture(PG_FUNCTION_ARGS)
 	if (!OidIsValid(relid) || !ConditionalLockRelationOid(relid, AccessShareLock))
 		PG_RETURN_VOID();
 	rel = try_table_open(relid, NoLock);
-	if (rel == NULL)
-		PG_RETURN_VOID();
-	capture = check_trigger(rel, PG_GETARG_OID(0));
-	if (capture != NULL)
-		check_sender(capture);
-	table_close(rel, NoLock);
+	if (rel != NULL)
+	{
+		capture = check_trigger(rel, PG_GETARG_OID(0));
+		if (capture != NULL)
+			check_sender(capture);
+		table_close(rel, NoLock);
+	}
+	/* Of as many tables as there are, the lock table of the server has no room. */
+	UnlockRelationOid(relid, AccessShareLock);
 	PG_RETURN_VOID();
 }
 

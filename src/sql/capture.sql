@@ -1,5 +1,5 @@
 @add ways in@				'outbox_capture',
-@add problems@		RETURN QUERY SELECT * FROM outbox_internal.outbox_capture_problems();
+@add problems@		RETURN QUERY SELECT * FROM outbox_internal.outbox_capture_problems() ORDER BY 1 LIMIT 20;
 
 CREATE FUNCTION @extschema@.outbox_capture()
 RETURNS trigger

@@ -163,14 +163,16 @@ outbox_relay_drop_unsent(OutboxRelay *relay)
 }
 
 /*
- * The same of routes that wait, of which something may be ready again.  A failed connect
- * must not make the relay read all held keys again.
+ * The same when what was in flight is ready again: of routes that wait, or all.  A failed
+ * connect must not make the relay read all held keys again.
  */
 void
 outbox_relay_stop_routes(OutboxRelay *relay, bool was_in_flight)
 {
 	int			count = relay->queue->count;
 
+	if (relay->control.paused)
+		outbox_relay_drop_unsent(relay);
 	outbox_routes_stop(&relay->routes, outbox_reader_end(&relay->reader));
 	if (was_in_flight || relay->queue->count < count)
 		outbox_keys_invalidate_holders(&relay->reader);

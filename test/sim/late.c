@@ -412,6 +412,8 @@ sim_late_wait(int64 wakes_at)
 		Max(Max(link.until, database.until), sim_now) + SLACK_US < wakes_at)
 		sim_broken("late", "the link can be opened in %.3f s, and the relay waits for %.3f s",
 				   (link.until - sim_now) / 1e6, (wakes_at - sim_now) / 1e6);
+	if (database.failures == 0)
+		sim_oracle_paused();
 	if (sim_now >= database.until)
 		database.failures = 0;
 	/* Of what the relay has judged since its last call to the link, when that was lost. */

@@ -254,6 +254,19 @@ check_paused(const SimRow *row)
 		sim_broken("paused", "row %d is published although all is paused", row->label);
 }
 
+/* Then what is not in flight is only in the table, for its owner to change. */
+void
+sim_oracle_paused(void)
+{
+	int			claimed = (int) pg_atomic_read_u32(&MySlot->counters.claimed);
+	int			in_flight = (int) pg_atomic_read_u32(&MySlot->counters.in_flight);
+
+	if (sim_paused && sim_paused_turn >= 0 && sim_turns > sim_paused_turn + 1 &&
+		claimed > in_flight)
+		sim_broken("paused", "%d messages stay in memory although all is paused",
+				   claimed - in_flight);
+}
+
 /* One turn to hear of it. */
 static bool
 is_known_to_block(const SimRoute *route)

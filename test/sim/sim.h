@@ -452,6 +452,7 @@ extern void sim_oracle_failed(SimRow *row, int from, int attempts, bool final,
 							  bool moved);
 extern void sim_oracle_process_ends(bool clean);
 extern void sim_oracle_turn(void);
+extern void sim_oracle_paused(void);
 /* A claim has passed so many rows that it leaves out. */
 extern void sim_oracle_walked(int rows);
 extern void sim_oracle_listed(int entries, int limit);

@@ -67,7 +67,7 @@ outbox_relay_has_work(OutboxRelay *relay)
 		(MySlot->worker == 0 && relay->jobs.wanted) ||
 		outbox_reader_behind(&relay->reader, outbox_mono_now()) ||
 		relay->queue->count > 0 || relay->database.failing ||
-		outbox_routes_count_broken(&relay->routes) > 0 ||
+		outbox_mono_is_set(outbox_routes_deadline(&relay->routes)) ||
 		outbox_declarations_pending(&relay->routes.declarations);
 }
 

@@ -1331,7 +1331,7 @@ AS 'MODULE_PATHNAME', 'outbox_try_lock_tables'
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
 
 COMMENT ON FUNCTION outbox_internal.outbox_try_lock_tables() IS
-'Takes ACCESS SHARE locks on outbox_control, outbox_route, outbox_job and outbox without waiting; false: somebody has locked one of them against readers.';
+'Takes ACCESS SHARE locks on outbox_control, outbox_route, outbox_job, outbox_lease and outbox without waiting; false: somebody has locked one of them against readers.';
 
 CREATE FUNCTION outbox_internal.outbox_backlog_sample(
 	max_entries integer, OUT kind text, OUT complete boolean, OUT route text,
@@ -2105,7 +2105,7 @@ CREATE VIEW outbox_internal.outbox_tables AS
 		JOIN pg_catalog.pg_class c ON c.oid = d.objid AND c.relkind IN ('r', 'p')
 	WHERE e.extname = 'outbox';
 
-COMMENT ON VIEW outbox_internal.outbox_tables IS 'Tables of the extension; partitions of the archive, but for the default one, are not among them.';
+COMMENT ON VIEW outbox_internal.outbox_tables IS 'Tables of the extension, with the partitions of the archive that the relay has made.';
 
 /* What keeps the space of published rows from being used again, and the age of transactions. */
 CREATE FUNCTION outbox_internal.outbox_vacuum_problems()
@@ -2337,7 +2337,7 @@ BEGIN
 		format('%s %s by %s%s', l.mode, CASE WHEN l.granted THEN 'held' ELSE 'waited for' END,
 			coalesce('process ' || l.pid, format('prepared transaction "%s"', outbox_internal.outbox_printable(l.prepared::text))),
 			' (' || nullif(l.application_name, '') || ')'),
-		'The relay cannot work meanwhile; it goes on by itself. See whether that command may be ended. Of a prepared transaction, COMMIT PREPARED keeps what it has written; ROLLBACK PREPARED loses its messages.',
+		'Enqueue or the relay waits until it ends. See whether that command may be ended. Of a prepared transaction, COMMIT PREPARED keeps what it has written; ROLLBACK PREPARED loses its messages.',
 		CASE WHEN l.pid IS NOT NULL THEN format('SELECT pg_terminate_backend(%s)', l.pid)
 			WHEN l.prepared = outbox_internal.outbox_printable(l.prepared::text) THEN format('SELECT * FROM pg_prepared_xacts WHERE gid = %L', l.prepared)
 			WHEN l.prepared IS NOT NULL THEN 'SELECT * FROM pg_prepared_xacts' END
@@ -2345,6 +2345,10 @@ BEGIN
 		LEFT JOIN pg_class c ON c.oid = l.relation
 	/* One that readers do not notice may be that of a moment. */
 	WHERE NOT readable OR coalesce(l.since < clock_timestamp() - interval '1 second', true);
+	IF NOT FOUND AND NOT readable AND NOT outbox_internal.outbox_try_lock_tables() THEN
+		RETURN QUERY SELECT 'warning', 'table locked', 'tables of outbox', NULL::timestamptz, 'one was renamed or moved, or its lock has just ended',
+			'Routes and messages are not shown meanwhile: put the table back.', format('SELECT * FROM %s.outbox_table_lockers()', outbox_internal.outbox_schema());
+	END IF;
 	IF readable THEN
 		counts := coalesce(counts, ARRAY(SELECT b FROM outbox_internal.outbox_backlog() b));
 		RETURN QUERY SELECT * FROM outbox_internal.outbox_route_problems(counts);
@@ -3468,31 +3472,26 @@ BEGIN ATOMIC
 		CASE WHEN l.granted THEN coalesce(a.xact_start, p.prepared) ELSE l.waitstart END,
 		a.query_start, a.application_name,
 		CASE WHEN NOT l.granted THEN pg_blocking_pids(l.pid) END, p.gid
-	FROM (
-			VALUES ('@extschema@.outbox'::regclass::oid, true),
-				('@extschema@.outbox_archive'::regclass::oid, true),
-				('@extschema@.outbox_route'::regclass::oid, false),
-				('@extschema@.outbox_control'::regclass::oid, false)
-			UNION ALL
-			SELECT i.inhrelid, true FROM pg_inherits i
-			WHERE i.inhparent = '@extschema@.outbox_archive'::regclass
-			UNION ALL
-			/* Days divided by route.  pg_partition_tree() would lock. */
-			SELECT p.inhrelid, true FROM pg_inherits i
-				JOIN pg_inherits p ON p.inhparent = i.inhrelid
-			WHERE i.inhparent = '@extschema@.outbox_archive'::regclass
-		) t (oid, written)
-		JOIN pg_locks l ON l.relation = t.oid
+	FROM (SELECT DISTINCT ON (t.relation, k.virtualtransaction) t.relation, k.mode, k.granted, k.pid, k.waitstart, k.virtualtransaction
+			FROM outbox_internal.outbox_tables t,
+				LATERAL (SELECT t.relation UNION ALL
+					SELECT i.indexrelid FROM pg_index i WHERE i.indrelid = t.relation UNION ALL
+					SELECT '@extschema@.outbox_seq_seq'::regclass WHERE t.name = 'outbox') r (oid)
+				JOIN pg_locks k ON k.relation = r.oid
+			WHERE k.locktype = 'relation'
+				AND k.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+				AND (k.mode = 'AccessExclusiveLock' OR t.name NOT IN ('outbox_route', 'outbox_control')
+					AND k.mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock'))
+				/* Of the archive's days, today's is written to. */
+				AND coalesce(substring(t.name FROM '^outbox_archive_(?:p|dropping_)([0-9]+)')
+					= to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD'), true)
+			ORDER BY t.relation, k.virtualtransaction, k.granted, k.mode) l
 		LEFT JOIN pg_stat_activity a ON a.pid = l.pid
 		LEFT JOIN (pg_locks x JOIN pg_prepared_xacts p ON p.transaction = x.transactionid)
 			ON l.pid IS NULL AND x.locktype = 'transactionid'
 			AND x.virtualtransaction = l.virtualtransaction AND x.mode = 'ExclusiveLock'
-	WHERE l.locktype = 'relation'
-		AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
-		AND (l.mode = 'AccessExclusiveLock' OR t.written
-			AND l.mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock'))
-		/* Not by backend_type, which not every owner may see. */
-		AND NOT EXISTS (SELECT FROM outbox_internal.outbox_worker_stats() w WHERE w.pid = l.pid)
+	/* Not by backend_type, which not every owner may see. */
+	WHERE NOT EXISTS (SELECT FROM outbox_internal.outbox_worker_stats() w WHERE w.pid = l.pid)
 	ORDER BY 5 NULLS LAST, 1;
 END;
 
@@ -3500,7 +3499,7 @@ CREATE VIEW outbox_internal.outbox_table_lockers AS
 	SELECT l.* FROM @extschema@.outbox_table_lockers() l;
 
 COMMENT ON FUNCTION @extschema@.outbox_table_lockers() IS
-'Locks on tables of outbox that the relay cannot work beside, and those that are waited for in the same mode, as the relay queues behind them. since: when the transaction began or was prepared, or the wait; pid: NULL of a prepared transaction, whose name is in prepared; blocked_by: the processes that it waits for, if it waits.';
+'Locks on tables of outbox, their indexes and the sequence that enqueue or the relay cannot work beside, and those that are waited for in the same mode, as both queue behind them. One row for a table and a transaction. since: when the transaction began or was prepared, or the wait; pid: NULL of a prepared transaction, whose name is in prepared; blocked_by: the processes that it waits for, if it waits.';
 
 --
 -- All of it at a glance, for psql's \watch

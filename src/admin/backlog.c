@@ -90,6 +90,7 @@ outbox_try_lock_tables(PG_FUNCTION_ARGS)
 	PG_RETURN_BOOL(try_lock(outbox_find_relation(OUTBOX_REL_CONTROL)) &&
 				   try_lock(outbox_find_relation(OUTBOX_REL_ROUTE)) &&
 				   try_lock(outbox_find_relation(OUTBOX_REL_JOB)) &&
+				   try_lock(outbox_find_relation(OUTBOX_REL_LEASE)) &&
 				   try_lock(outbox_find_relation(OUTBOX_REL_OUTBOX)));
 }
 

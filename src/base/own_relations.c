@@ -18,6 +18,7 @@
 #include "access/table.h"
 #include "catalog/dependency.h"
 #include "catalog/indexing.h"
+#include "catalog/namespace.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_extension.h"
 #include "commands/extension.h"
@@ -38,6 +39,7 @@ static const struct
 	[OUTBOX_REL_ARCHIVE] = {"outbox_archive", RELKIND_PARTITIONED_TABLE},
 	[OUTBOX_REL_JOB] = {"outbox_job", RELKIND_RELATION},
 	[OUTBOX_REL_KEY_NUMBER] = {"outbox_key_number", RELKIND_RELATION},
+	[OUTBOX_REL_LEASE] = {"outbox_lease", RELKIND_RELATION},
 	[OUTBOX_REL_SEQ] = {"outbox_seq_seq", RELKIND_SEQUENCE},
 };
 
@@ -85,7 +87,8 @@ look_up_own(OutboxRelation which)
 
 	if (!OidIsValid(extension))
 		return InvalidOid;
-	relid = get_relname_relid(own[which].name, outbox_extension_schema());
+	relid = get_relname_relid(own[which].name, which == OUTBOX_REL_LEASE ?
+							  get_namespace_oid("outbox_internal", true) : outbox_extension_schema());
 	if (!OidIsValid(relid) || get_rel_relkind(relid) != own[which].relkind ||
 		getExtensionOfObject(RelationRelationId, relid) != extension)
 		return InvalidOid;

@@ -17,6 +17,7 @@ typedef enum OutboxRelation
 	OUTBOX_RELAY_RELATIONS,		/* those before are the relay's */
 	OUTBOX_REL_JOB = OUTBOX_RELAY_RELATIONS,
 	OUTBOX_REL_KEY_NUMBER,
+	OUTBOX_REL_LEASE,			/* in outbox_internal */
 	OUTBOX_REL_SEQ,				/* sequence outbox_seq_seq */
 	OUTBOX_RELATIONS
 } OutboxRelation;

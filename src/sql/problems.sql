@@ -531,7 +531,7 @@ CREATE VIEW outbox_internal.outbox_tables AS
 		JOIN pg_catalog.pg_class c ON c.oid = d.objid AND c.relkind IN ('r', 'p')
 	WHERE e.extname = 'outbox';
 
-COMMENT ON VIEW outbox_internal.outbox_tables IS 'Tables of the extension; partitions of the archive, but for the default one, are not among them.';
+COMMENT ON VIEW outbox_internal.outbox_tables IS 'Tables of the extension, with the partitions of the archive that the relay has made.';
 
 /* What keeps the space of published rows from being used again, and the age of transactions. */
 CREATE FUNCTION outbox_internal.outbox_vacuum_problems()
@@ -763,7 +763,7 @@ BEGIN
 		format('%s %s by %s%s', l.mode, CASE WHEN l.granted THEN 'held' ELSE 'waited for' END,
 			coalesce('process ' || l.pid, format('prepared transaction "%s"', outbox_internal.outbox_printable(l.prepared::text))),
 			' (' || nullif(l.application_name, '') || ')'),
-		'The relay cannot work meanwhile; it goes on by itself. See whether that command may be ended. Of a prepared transaction, COMMIT PREPARED keeps what it has written; ROLLBACK PREPARED loses its messages.',
+		'Enqueue or the relay waits until it ends. See whether that command may be ended. Of a prepared transaction, COMMIT PREPARED keeps what it has written; ROLLBACK PREPARED loses its messages.',
 		CASE WHEN l.pid IS NOT NULL THEN format('SELECT pg_terminate_backend(%s)', l.pid)
 			WHEN l.prepared = outbox_internal.outbox_printable(l.prepared::text) THEN format('SELECT * FROM pg_prepared_xacts WHERE gid = %L', l.prepared)
 			WHEN l.prepared IS NOT NULL THEN 'SELECT * FROM pg_prepared_xacts' END
@@ -771,6 +771,10 @@ BEGIN
 		LEFT JOIN pg_class c ON c.oid = l.relation
 	/* One that readers do not notice may be that of a moment. */
 	WHERE NOT readable OR coalesce(l.since < clock_timestamp() - interval '1 second', true);
+	IF NOT FOUND AND NOT readable AND NOT outbox_internal.outbox_try_lock_tables() THEN
+		RETURN QUERY SELECT 'warning', 'table locked', 'tables of outbox', NULL::timestamptz, 'one was renamed or moved, or its lock has just ended',
+			'Routes and messages are not shown meanwhile: put the table back.', format('SELECT * FROM %s.outbox_table_lockers()', outbox_internal.outbox_schema());
+	END IF;
 	IF readable THEN
 		counts := coalesce(counts, ARRAY(SELECT b FROM outbox_internal.outbox_backlog() b));
 		RETURN QUERY SELECT * FROM outbox_internal.outbox_route_problems(counts);

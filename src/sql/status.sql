@@ -109,7 +109,7 @@ AS 'MODULE_PATHNAME', 'outbox_try_lock_tables'
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
 
 COMMENT ON FUNCTION outbox_internal.outbox_try_lock_tables() IS
-'Takes ACCESS SHARE locks on outbox_control, outbox_route, outbox_job and outbox without waiting; false: somebody has locked one of them against readers.';
+'Takes ACCESS SHARE locks on outbox_control, outbox_route, outbox_job, outbox_lease and outbox without waiting; false: somebody has locked one of them against readers.';
 
 CREATE FUNCTION outbox_internal.outbox_backlog_sample(
 	max_entries integer, OUT kind text, OUT complete boolean, OUT route text,

@@ -98,18 +98,23 @@ is($node->sql(q{SELECT command FROM outbox_internal.outbox_reason_hint('lock tim
 	q{SELECT * FROM "it's ?[201~""mine""".outbox_table_lockers()}, 'nor such a schema');
 $node->sql(q{DROP DATABASE renamed WITH (FORCE)});
 $node->wait_sql($idle, 'idle');
+$node->sql(q{INSERT INTO outbox_route (name, exchange, relay) VALUES ('hooks', '', 'external')});
 
 # --- nobody is waited for
 
 my $session = $node->session;
-foreach my $command ('LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE', 'REINDEX INDEX outbox_ready')
+foreach my $command ('LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE', 'LOCK TABLE outbox_internal.outbox_lease IN ACCESS EXCLUSIVE MODE', 'REINDEX INDEX outbox_ready')
 {
+	# Old enough that leases are looked at.
+	$node->sql(q{SELECT outbox_enqueue('e', '{}', route => 'hooks'); UPDATE outbox SET created_at = now() - interval '1 day'}) if $command =~ /lease/;
 	$session->query_safe("BEGIN; $command");
 	foreach my $view (qw(outbox_problems outbox_status outbox_metrics outbox_routes_status outbox_top()))
 	{
 		is($node->sql_fails("SET statement_timeout = '5s'; SELECT count(*) FROM $view"), undef, "$view: answers beside $command");
 	}
-	next if $command =~ /REINDEX/;
+	is($node->sql(q{SELECT string_agg(subject, ',') FROM outbox_problems WHERE problem = 'table locked'}),
+		$command =~ /lease/ ? 'table outbox_lease' : 'table outbox', "one row says so: $command");
+	next unless $command =~ /TABLE outbox /;
 	is($node->sql('SELECT state IS NOT NULL, estimated, problems > 0 FROM outbox_status'), 't|t|t', 'the status answers although the table is locked');
 	ok($node->sql('SELECT count(*) FROM outbox_metrics') > 50, 'and so do the metrics');
 	is($node->sql(q{SELECT count(*) FILTER (WHERE value = 0) FROM outbox_metrics
@@ -125,7 +130,31 @@ $node->sql(q{BEGIN; SAVEPOINT one; SELECT outbox_enqueue('one', '{}'); SAVEPOINT
 	LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE; PREPARE TRANSACTION 'it''s locked'});
 is($node->sql(q{SELECT count(*), min(command) FROM outbox_problems WHERE problem = 'table locked'}),
 	q{1|SELECT * FROM pg_prepared_xacts WHERE gid = 'it''s locked'}, 'one row, which shows what would be lost');
-$node->sql(q{ROLLBACK PREPARED 'it''s locked'});
+$node->sql(q{ROLLBACK PREPARED 'it''s locked'; DELETE FROM outbox; DELETE FROM outbox_route WHERE name = 'hooks'});
+
+# Enqueue waits: for a table, for an index that another session waits for, and for the sequence.
+foreach my $case ([ 'outbox_job', 'LOCK TABLE outbox_job IN ACCESS EXCLUSIVE MODE' ], [ 'outbox_route', 'SELECT name FROM outbox_route', 'REINDEX TABLE outbox_route' ],
+	[ 'outbox', 'ALTER SEQUENCE outbox_seq_seq CACHE 20' ], [ 'outbox_key_number', 'LOCK TABLE outbox_key_number' ], [ 'outbox_once', 'LOCK TABLE outbox_internal.outbox_once IN SHARE MODE' ])
+{
+	my ($table, $holds, $waiting) = @$case;
+	$session->query_safe("BEGIN; $holds");
+	my $other = $waiting && $node->session;
+	$other->query_until(qr/now/, "\\echo now\n$waiting;\n") if $other;
+	$node->wait_sql(q{SELECT severity, subject FROM outbox_problems WHERE problem = 'table locked'}, "critical|table $table");
+	$session->query_safe('ROLLBACK');
+	$other->quit if $other;
+	$node->wait_sql(q{SELECT count(*) FROM outbox_problems WHERE problem = 'table locked'}, 0);
+}
+# Partitions of other days are no matter; one that cannot be looked at and that nobody has locked is said.
+$session->query_safe(q{BEGIN; SELECT format('LOCK TABLE outbox_internal.outbox_archive_p%s IN SHARE MODE', to_char((now() AT TIME ZONE 'UTC')::date + 2, 'YYYYMMDD')) AS command \gset
+:command});
+select undef, undef, undef, 1.1;
+is($node->sql(q{SELECT count(*) FROM outbox_problems WHERE problem = 'table locked'}), 0, 'the day after tomorrow is nobody\'s matter');
+$session->query_safe('ROLLBACK');
+$node->sql('ALTER TABLE outbox_job RENAME TO other');
+is($node->sql(q{SELECT severity, subject, detail, command FROM outbox_problems WHERE problem = 'table locked'}),
+	'warning|tables of outbox|one was renamed or moved, or its lock has just ended|SELECT * FROM public.outbox_table_lockers()', 'no rows for want of a table: it says so');
+$node->sql('ALTER TABLE other RENAME TO outbox_job');
 
 # --- versions; there is an update from 0.99, of test/modules/outbox_chain, which upgrade.pl runs
 

@@ -53,6 +53,7 @@ static Wait routes[SIM_ROUTES];
 static int	closes;				/* of the channel, no progress between */
 static bool progress;			/* on this connection: a confirm, or a route's error */
 static int64 opened_at;			/* 0: the link is not open */
+static bool leaves;				/* the worker only waits for answers */
 static int64 prepared_at;		/* what ended without a word is known then */
 
 void
@@ -62,6 +63,7 @@ sim_late_init(void)
 	memset(&link, 0, sizeof(link));
 	memset(routes, 0, sizeof(routes));
 	closes = 0;
+	leaves = false;
 	opened_at = 0;
 	prepared_at = 0;
 }
@@ -116,6 +118,12 @@ void
 sim_late_prepared_ended(void)
 {
 	prepared_at = sim_now + sim_config.poll_ms * INT64CONST(1000);
+}
+
+void
+sim_late_leaves(void)
+{
+	leaves = true;
 }
 
 void
@@ -224,7 +232,9 @@ sim_late_retry(const SimRow *row, int attempts, int64 wait_us)
 typedef struct Look
 {
 	bool		sent;			/* something is in flight */
-	int			full;			/* rows that may stand in the queue and cannot go */
+	bool		alone;			/* something may go, or be declared, alone */
+	int			due;			/* rows that may wait in the queue behind others of their key, */
+	int			rest;			/* and the other ones */
 	int			locked_rows;
 	int64		all_until;		/* holds of everything; NEVER: no end is known */
 	int			live[KEYS];		/* rows of the key */
@@ -284,6 +294,8 @@ look(Look *of)
 	if (sim_paused || !outbox_enabled || is_operated() ||
 		MySlot->state == OUTBOX_WORKER_STOPPING)
 		of->all_until = NEVER;
+	for (int i = 0; i < SIM_ROUTES; i++)
+		of->alone |= routes[i].failures > 0;
 	for (int i = 0; i < sim_nrows; i++)
 	{
 		SimRow	   *row = sim_rows[i];
@@ -304,6 +316,8 @@ look(Look *of)
 			row->gone = is_gone(row);
 			continue;
 		}
+		of->alone |= row->flight != ROW_SENT ? row->times_sent > 0 : row->times_sent > 1;
+		of->rest++;
 		if (key == 0)
 			continue;
 		of->held[key] |= current->unreadable;
@@ -312,11 +326,10 @@ look(Look *of)
 		else
 		{
 			of->held[key] |= holds_key(row, current);
-			of->full += current->available_at != 0;
+			of->due += current->available_at != 0;
+			of->rest -= current->available_at != 0;
 		}
 	}
-	/* What is answered and locked takes no room, up to OUTBOX_LOCKED_MAX of it. */
-	of->full += Max(of->locked_rows - 2 * sim_config.window, 0);
 }
 
 /* To be settled.  A confirm that a lost link may have taken back is none: it is sent again. */
@@ -325,6 +338,22 @@ is_answered(const SimRow *row)
 {
 	return (row->flight == ROW_ACKED && row->acked) ||
 		(row->flight != ROW_SENT && row->rejections > 0);
+}
+
+/*
+ * May others that are in memory keep the row from being read, or sent?  What is answered
+ * and locked takes no room, up to OUTBOX_LOCKED_MAX of it.
+ */
+static bool
+is_crowded_out(const Look *of, const SimRow *row, const SimVersion *current)
+{
+	if (of->locked_rows >= 3 * sim_config.window)
+		return true;
+	if (current->available_at != 0 && of->due >= sim_config.window / 4)
+		return true;
+	return of->sent &&
+		(leaves || of->alone || of->rest >= sim_config.window / 4 ||
+		 row->times_sent > 0 || row->key != 0 || current->available_at != 0);
 }
 
 /* Until when the row cannot go; 0: it can. */
@@ -340,8 +369,8 @@ held_until(const Look *of, const SimRow *row, const SimVersion *current)
 	/* What is answered is to be settled; nothing else is asked of it. */
 	if (is_answered(row))
 		return sim_oracle_is_behind(row) ? NEVER : until;
-	if (of->sent || !sim_link_is_open() || sim_link_is_blocked() ||
-		sim_routes[current->route].paused || of->full >= sim_config.window)
+	if (is_crowded_out(of, row, current) || !sim_link_is_open() || sim_link_is_blocked() ||
+		sim_routes[current->route].paused)
 		return NEVER;
 	if (current->unreadable || (key != 0 && (of->first[key] != row || of->held[key])))
 		return NEVER;

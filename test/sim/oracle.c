@@ -667,23 +667,15 @@ key_is_held(const SimRow *row)
 	return false;
 }
 
-/*
- * What is locked and answered takes room from the window only beyond twice as many
- * (OUTBOX_LOCKED_MAX); what is due and waits behind it takes it from the queue.
- */
+/* What is locked and answered takes room from the window only beyond OUTBOX_LOCKED_MAX. */
 static bool
 window_is_locked(void)
 {
 	int			locked = 0;
-	int			due = 0;
 
 	for (int i = 0; i < sim_nrows; i++)
-	{
 		locked += sim_row_locked(sim_rows[i]);
-		due += sim_rows[i]->scheduled && sim_row_current(sim_rows[i]) != NULL &&
-			key_is_held(sim_rows[i]);
-	}
-	return Max(locked - 2 * sim_config.window, 0) + due >= sim_config.window;
+	return locked >= 3 * sim_config.window;
 }
 
 void

@@ -475,6 +475,7 @@ extern void sim_late_answered(int route, bool ack);
 extern void sim_late_link_opened(void);
 extern void sim_late_link_lost(bool message, bool unreachable);
 extern void sim_late_shift(int64 us);
+extern void sim_late_leaves(void);
 extern void sim_late_retry(const SimRow *row, int attempts, int64 wait_us);
 extern void sim_late_wait(int64 wakes_at);
 extern void sim_late_rest(int64 ends_at);

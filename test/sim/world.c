@@ -1020,9 +1020,11 @@ act(const SimStep *step)
 			break;
 		case OP_restart:
 			(void) outbox_shared_tell_workers(SIM_DATABASE, OUTBOX_SIGNAL_RESTART);
+			sim_late_leaves();
 			break;
 		case OP_yield:
 			(void) outbox_shared_tell_workers(SIM_DATABASE, OUTBOX_SIGNAL_YIELD);
+			sim_late_leaves();
 			break;
 		case OP_enable:
 			outbox_enabled = arg[0] != 0;

@@ -476,6 +476,22 @@ is_answered(const OutboxItem *item)
 	return item->state == OUTBOX_ITEM_CONFIRMED || item->state == OUTBOX_ITEM_REJECTED;
 }
 
+/* One more waits, or (-1) one less. */
+static void
+count_waiting(OutboxQueue *queue, const OutboxItem *item, int n)
+{
+	ssize_t		bytes = n * (ssize_t) item->message->size;
+
+	item->key->nwaiting += n;
+	item->key->waiting_bytes += bytes;
+	queue->nwaiting += n;
+	queue->waiting_bytes += bytes;
+	if (item->message->available_at == 0)
+		return;
+	queue->ndue_waiting += n;
+	queue->due_waiting_bytes += bytes;
+}
+
 /* Inserts in the order of seq; nearly always that is the end. */
 static void
 make_waiting(OutboxQueue *queue, OutboxItem *item)
@@ -498,10 +514,7 @@ make_waiting(OutboxQueue *queue, OutboxItem *item)
 		dlist_insert_after(after, &item->node);
 	else
 		dlist_push_head(&item->key->waiting, &item->node);
-	item->key->nwaiting++;
-	item->key->waiting_bytes += item->message->size;
-	queue->nwaiting++;
-	queue->waiting_bytes += item->message->size;
+	count_waiting(queue, item, 1);
 	if (is_answered(last_of(item->key)))
 		queue->key_waits_for_settling = true;
 }
@@ -510,10 +523,7 @@ static void
 leave_waiting(OutboxQueue *queue, OutboxItem *item)
 {
 	dlist_delete(&item->node);
-	item->key->nwaiting--;
-	item->key->waiting_bytes -= item->message->size;
-	queue->nwaiting--;
-	queue->waiting_bytes -= item->message->size;
+	count_waiting(queue, item, -1);
 }
 
 /* Is there another one in memory that may go, and nothing older that is not? */
@@ -1556,6 +1566,17 @@ outbox_queue_has_room(OutboxQueue *queue, const OutboxKey *key)
 		return false;
 	return is_open(key) ||
 		(!head_is_locked(key) && may_wait(queue));
+}
+
+int
+outbox_queue_due_room(const OutboxQueue *queue)
+{
+	int			max = Max(outbox_window / 2, 1);
+
+	/* Not for the sake of a few. */
+	if (queue->ndue_waiting > max / 2 || queue->due_waiting_bytes >= OUTBOX_WAITING_BYTES / 2)
+		return 0;
+	return max - queue->ndue_waiting;
 }
 
 int

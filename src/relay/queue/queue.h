@@ -201,6 +201,8 @@ typedef struct OutboxQueue
 	int			nready;
 	int			nwaiting;
 	size_t		waiting_bytes;
+	int			ndue_waiting;	/* of those, rows whose time has come */
+	size_t		due_waiting_bytes;
 	int			nsent;
 	int			nconfirmed;
 	int			nrejected;
@@ -395,6 +397,12 @@ extern bool outbox_queue_has_room(OutboxQueue *queue, const OutboxKey *key);
 
 /* How many of them, at most. */
 extern int	outbox_queue_keeps(const OutboxKey *key);
+
+/*
+ * How many rows that are due may be claimed.  They are kept whatever waits of their key:
+ * those of one key must leave room to others.
+ */
+extern int	outbox_queue_due_room(const OutboxQueue *queue);
 
 /* Is there a key in that list whose rows it would keep? */
 extern bool outbox_queue_wants_reread(OutboxQueue *queue);

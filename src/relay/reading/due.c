@@ -129,6 +129,7 @@ outbox_due_claim(OutboxDue *due, OutboxBatch *batch, TimestampTz wall)
 	OutboxClaim claim;
 
 	outbox_batch_fill_claim(batch, &claim);
+	claim.limit = Min(claim.limit, outbox_queue_due_room(batch->queue));
 	if (outbox_store_claim_due(&claim, due->cursor.at, due->cursor.seq,
 							   wall) >= claim.limit)
 		segment->cut = true;

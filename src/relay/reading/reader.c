@@ -105,7 +105,8 @@ has_room(const OutboxQueue *queue)
 	/* Not for the sake of a few rows while there is enough to do. */
 	if (queue->nready > 0 && queue->nready >= outbox_window / 2)
 		return false;
-	if (queue->nwaiting > 0 && queue->nwaiting >= outbox_window / 2 &&
+	if (queue->nwaiting > queue->ndue_waiting &&
+		queue->nwaiting - queue->ndue_waiting >= outbox_window / 2 &&
 		queue->nready + queue->nsent - queue->njoined >= BUSY_KEYS)
 		return false;
 	return queue->count - outbox_locked_beside(queue) < OUTBOX_QUEUE_MAX &&
@@ -118,7 +119,7 @@ outbox_reader_wanted(const OutboxReader *reader, OutboxMonoTime now)
 	return has_room(reader->queue) &&
 		(outbox_unread_due(&reader->scan.unread, now) ||
 		 outbox_queue_wants_reread(reader->queue) ||
-		 outbox_due_wanted(&reader->due));
+		 (outbox_due_wanted(&reader->due) && outbox_queue_due_room(reader->queue) > 0));
 }
 
 bool
@@ -174,7 +175,8 @@ outbox_reader_claim(OutboxReader *reader, OutboxBatch *batch, TimestampTz wall)
 	batch->unreadable = outbox_unreadable_left_out(&reader->unreadable, &batch->nunreadable);
 	if (want_keys || want_scan)
 		outbox_batch_keep_half(batch, OUTBOX_BEFORE_KEYS);
-	if (next != 0 && wall >= next && !outbox_batch_full(batch))
+	if (next != 0 && wall >= next && outbox_queue_due_room(reader->queue) > 0 &&
+		!outbox_batch_full(batch))
 		outbox_due_claim(&reader->due, batch, wall);
 	outbox_batch_keep_nothing(batch);
 	if (want_keys)

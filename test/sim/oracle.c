@@ -39,6 +39,9 @@ static struct
 {
 	int			worker;			/* whose sweep has made the last step */
 	int64		paid_at;
+	int			pass_worker;	/* the same of a whole pass */
+	int64		pass_began;
+	int64		pass_paid_at;
 }			swept;
 
 void
@@ -608,10 +611,24 @@ sim_oracle_listed(int entries, int limit)
 		sim_broken("listed", "a list of %d rows at most has passed %d entries", limit, entries);
 }
 
-/* The sweep pays for each step by a rest before the next one. */
+/* Where nothing was written, the sweep pays for a pass as well. */
 void
-sim_oracle_swept(int64 began)
+sim_oracle_pass_begins(bool written)
 {
+	if (!written && swept.pass_worker == sim_worker_number && sim_now < swept.pass_paid_at)
+		sim_broken("pace", "an idle pass of the sweep begins %.4f s before the last one is paid for",
+				   (swept.pass_paid_at - sim_now) / 1e6);
+	swept.pass_worker = sim_worker_number;
+	swept.pass_began = sim_now;
+	swept.pass_paid_at = 0;
+}
+
+/* The sweep pays for each step, which may end a pass, by a rest before the next one. */
+void
+sim_oracle_swept(int64 began, bool ends)
+{
+	if (ends)
+		swept.pass_paid_at = began + (began - swept.pass_began) / 1000 * 1000 * OUTBOX_SWEEP_IDLE_PAUSE;
 	if (swept.worker == sim_worker_number && began < swept.paid_at)
 		sim_broken("pace", "a step of the sweep begins %.4f s before the last one is paid for",
 				   (swept.paid_at - began) / 1e6);

@@ -42,7 +42,7 @@ extern int	sim_held_keys_max;
 #define OUTBOX_FORGOTTEN_PAUSE	4
 #define OUTBOX_SWEEP_MS			sim_sweep_ms
 #define OUTBOX_SWEEP_PAUSE		20
-#define OUTBOX_SWEEP_LATEST_MS	PG_INT32_MAX
+#define OUTBOX_SWEEP_LATEST_MS	sim_sweep_ms
 #define OUTBOX_SWEEP_IDLE_PAUSE	10
 #define OUTBOX_SWEEP_ROWS		4
 #define OUTBOX_DECLARES_MAX		2

@@ -456,7 +456,8 @@ extern void sim_oracle_paused(void);
 /* A claim has passed so many rows that it leaves out. */
 extern void sim_oracle_walked(int rows);
 extern void sim_oracle_listed(int entries, int limit);
-extern void sim_oracle_swept(int64 began);	/* a step of the sweep, which has ended */
+extern void sim_oracle_pass_begins(bool written);
+extern void sim_oracle_swept(int64 began, bool ends);	/* a step of the sweep, which has ended */
 /* At rest: everything that can be is sent. */
 extern void sim_oracle_rest(bool all);
 

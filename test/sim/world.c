@@ -1081,6 +1081,19 @@ __wrap_outbox_slot_take_inbox(OutboxInbox *inbox)
 	sim_learn(inbox->lost.hi);
 }
 
+extern bool __real_outbox_sweep_start(OutboxSweep *sweep, bool written, OutboxMonoTime now);
+extern bool __wrap_outbox_sweep_start(OutboxSweep *sweep, bool written, OutboxMonoTime now);
+
+bool
+__wrap_outbox_sweep_start(OutboxSweep *sweep, bool written, OutboxMonoTime now)
+{
+	bool		starts = __real_outbox_sweep_start(sweep, written, now);
+
+	if (starts)
+		sim_oracle_pass_begins(written);
+	return starts;
+}
+
 extern void __real_outbox_sweep_step(OutboxSweep *sweep, OutboxRelay *relay);
 extern void __wrap_outbox_sweep_step(OutboxSweep *sweep, OutboxRelay *relay);
 
@@ -1090,7 +1103,7 @@ __wrap_outbox_sweep_step(OutboxSweep *sweep, OutboxRelay *relay)
 	int64		began = sim_now;
 
 	__real_outbox_sweep_step(sweep, relay);
-	sim_oracle_swept(began);
+	sim_oracle_swept(began, sweep->whole && sweep->from == 0);
 }
 
 typedef struct Heard

@@ -77,7 +77,8 @@ typedef struct OutboxTimingStats
 typedef struct OutboxRouteStats
 {
 	pg_atomic_uint64 counts[OUTBOX_NCOUNTS];
-	char		name[OUTBOX_STATS_NAME];	/* in the database's encoding; under its mutex */
+	/* In the database's encoding; under its mutex. */
+	char		name[OUTBOX_STATS_NAME];
 } OutboxRouteStats;
 
 /* A route whose messages wait for its destination, whether it has an entry or not. */

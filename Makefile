@@ -318,6 +318,7 @@ demo: setup
 		echo failed; status=1; \
 	fi; \
 	cat '$(BUILD_LOG).err' >&2; cat '$(BUILD_LOG).err' >>'$(BUILD_LOG)'; rm -f '$(BUILD_LOG).err'; \
+	[ "$$(id -u)" -ne 0 ] || chown -R --reference=. tmp_check; \
 	[ $$status -eq 0 ] || { echo 'The whole output is in $(BUILD_LOG).' >&2; exit 1; }
 	@KEEP='$(KEEP)' examples/orders/run
 else

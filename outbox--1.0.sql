@@ -1635,7 +1635,8 @@ BEGIN
 			coalesce('shared_preload_libraries = ''' || libraries || '''', 'outbox is not among shared_preload_libraries'),
 			'Messages are stored and nothing publishes them: add outbox to shared_preload_libraries and restart the server.',
 			CASE WHEN libraries IS NULL THEN 'SHOW shared_preload_libraries'
-				ELSE format('ALTER SYSTEM SET shared_preload_libraries = %s', concat_ws(', ', nullif(libraries, ''), 'outbox')) END;
+				ELSE 'ALTER SYSTEM SET shared_preload_libraries = ' || (SELECT string_agg(quote_literal(btrim(l, ' "')), ', ')
+					FROM unnest(string_to_array(nullif(libraries, ''), ',') || 'outbox'::text) l) END;
 		RETURN;
 	END IF;
 
@@ -1651,7 +1652,7 @@ BEGIN
 			'server', NULL::timestamptz,
 			format('%s of %s workers run', launcher.workers_running, launcher.workers_wanted),
 			coalesce(launcher.out_of_processes,
-				'The launcher starts workers within seconds, after a crash within a minute; if this lasts, look into the server log.'),
+				'The launcher starts workers within seconds, after a crash within a minute, and after ALTER DATABASE ... SET outbox.workers when the configuration is reloaded; if this lasts, look into the server log.'),
 			CASE WHEN launcher.out_of_processes IS NOT NULL
 				THEN 'SELECT backend_type, count(*) FROM pg_stat_activity GROUP BY 1'
 				ELSE format('SELECT worker, pid, state, since, last_error FROM %s.outbox_workers', schema) END;
@@ -1875,14 +1876,17 @@ BEGIN
 	SELECT 'critical', 'route missing', format('route "%s"', r.route), r.oldest,
 		CASE r.backlog + r.scheduled + r.failed WHEN 1 THEN '1 message has'
 			ELSE format('%s messages have', r.backlog + r.scheduled + r.failed) END || ' a route that is not in outbox_route',
-		'They wait until there is one: add it, or discard them.',
-		CASE WHEN r.printable THEN format('INSERT INTO %s.outbox_route (name) VALUES (%L)', schema, r.route)
+		'They wait until there is one: add it with its exchange, or discard them.',
+		CASE WHEN r.printable THEN format('SELECT id, status, event_type, routing_key, created_at FROM %s.outbox_messages WHERE route = %L LIMIT 20', schema, r.route)
 			ELSE format('SELECT route, backlog FROM %s.outbox_routes_status WHERE NOT known', schema) END
 	FROM routes r WHERE NOT r.known
 	UNION ALL
 	SELECT a.severity, coalesce(r.reason, 'exchange error'), format('route "%s"', r.route), r.waits_since,
 		format('%s; %s', r.waits_because, r.waiting) || coalesce(', next attempt at ' || r.retry_at::timestamptz(0)::text, ''),
-		a.hint, a.command
+		a.hint,
+		/* For change data capture no mark helps. */
+		CASE WHEN r.reason = 'another relay''s route' AND r.relay = 'cdc' AND r.printable
+			THEN format('SELECT id, event_type, created_at FROM %s.outbox WHERE outlet IS NULL AND route = %L', schema, r.route) ELSE a.command END
 	FROM routes r, LATERAL outbox_internal.outbox_reason_hint(coalesce(r.reason, 'exchange error'), true, NULL::text, r.route) a
 	WHERE r.waits_because IS NOT NULL AND NOT r.paused
 		/* The worker that has met such a message does not see it marked. */
@@ -2135,7 +2139,7 @@ BEGIN
 				WHERE p.database = current_database()
 				UNION ALL
 				SELECT format('replication slot "%s"', s.slot_name), NULL, CASE WHEN s.active THEN 'active' ELSE 'not active' END,
-					format('SELECT pg_drop_replication_slot(%L::name)', s.slot_name), age(s.xmin)
+					format('SELECT * FROM pg_replication_slots WHERE slot_name = %L', s.slot_name), age(s.xmin)
 				FROM pg_replication_slots s WHERE s.xmin IS NOT NULL
 				UNION ALL
 				SELECT format('standby "%s"', r.application_name), r.backend_start, 'hot_standby_feedback',
@@ -2175,14 +2179,13 @@ COMMENT ON FUNCTION outbox_internal.outbox_vacuum_problems() IS 'Those of outbox
 CREATE FUNCTION outbox_internal.outbox_archive_problems()
 RETURNS SETOF outbox_internal.outbox_problem
 LANGUAGE plpgsql ROWS 5
-SET search_path = pg_catalog, pg_temp
+SET search_path = pg_catalog, pg_temp SET lock_timeout = '10ms'
 AS $$
 DECLARE
 	schema constant text := outbox_internal.outbox_schema();
 	today constant date := (clock_timestamp() AT TIME ZONE 'UTC')::date;
 	retention constant interval := current_setting('outbox.retention')::interval;
 	longest interval := retention;
-	first_day date;
 	last_day date;
 BEGIN
 	RETURN QUERY
@@ -2191,18 +2194,24 @@ BEGIN
 		'SELECT DISTINCT a.pid, a.xact_start, a.state, a.application_name, a.query FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid WHERE l.relation::regclass::text LIKE ''%outbox_archive%'' AND l.granted AND a.datname = current_database() ORDER BY a.xact_start'
 	FROM outbox_internal.outbox_worker_stats() w WHERE w.archive_error IS NOT NULL;
 
-	SELECT min(d.day), max(d.day) INTO first_day, last_day FROM outbox_internal.outbox_archive_day d;
+	last_day := (SELECT max(d.day) FROM outbox_internal.outbox_archive_day d);
 	IF outbox_internal.outbox_try_lock_tables() THEN
 		SELECT greatest(longest, max(r.retention)) INTO longest FROM outbox_internal.outbox_route r;
 	END IF;
 
-	/* A day of grace: it may be a night's work. */
-	RETURN QUERY
-	SELECT 'warning', 'archive behind', 'archive', ((first_day + 1)::timestamp AT TIME ZONE 'UTC') + longest,
-		format('the partition of %s is still there', first_day),
-		'It has been out of retention for a day: the relay drops it when no session reads the archive.',
-		format('SELECT * FROM %s.outbox_archive_status', schema)
-	WHERE ((first_day + 2)::timestamp AT TIME ZONE 'UTC') < clock_timestamp() - longest;
+	/* A day of grace: it may be a night's work.  Of a divided day the size is read, for which a lock is not waited. */
+	BEGIN
+		RETURN QUERY
+		SELECT 'warning', 'archive behind', 'archive', ((p.day + 1)::timestamp AT TIME ZONE 'UTC') + coalesce(p.own_retention, retention),
+			format('the partition of %s is still there', p.day),
+			'It has been out of retention for a day: the relay drops it when no session reads the archive.',
+			format('SELECT * FROM %s.outbox_archive_status', schema)
+		FROM outbox_internal.outbox_archive_partitions(retention) p
+		WHERE p.due AND ((p.day + 2)::timestamp AT TIME ZONE 'UTC') < clock_timestamp() - coalesce(p.own_retention, retention)
+		ORDER BY p.day LIMIT 1;
+	EXCEPTION WHEN lock_not_available THEN
+		NULL;
+	END;
 
 	RETURN QUERY
 	SELECT 'warning', 'archive partition missing', 'archive', NULL::timestamptz,
@@ -2298,8 +2307,8 @@ BEGIN
 	RETURN QUERY
 	SELECT DISTINCT 'warning', 'prepared transaction', format('prepared transaction "%s"', outbox_internal.outbox_printable(p.gid::text)), p.prepared,
 		format('of %s, it has written to outbox', p.owner),
-		'Its messages wait until it ends, and so do later ones of keys that it holds: commit it, or roll it back.',
-		CASE WHEN p.gid = outbox_internal.outbox_printable(p.gid::text) THEN format('COMMIT PREPARED %L', p.gid)
+		'Its messages wait until it ends, and so do later ones of keys that it holds: ask its transaction manager, then commit it, or roll it back.',
+		CASE WHEN p.gid = outbox_internal.outbox_printable(p.gid::text) THEN format('SELECT * FROM pg_prepared_xacts WHERE gid = %L', p.gid)
 			ELSE 'SELECT * FROM pg_prepared_xacts' END
 	FROM pg_locks l
 		JOIN pg_locks x ON x.locktype = 'transactionid' AND x.pid IS NULL AND x.virtualtransaction = l.virtualtransaction
@@ -2326,7 +2335,7 @@ BEGIN
 	PERFORM outbox_internal.outbox_act_as_owner();
 	state := (SELECT r.state FROM outbox_internal.outbox_relay_state() r);
 	/* Its primary tells. */
-	IF state = 'standby' THEN
+	IF pg_is_in_recovery() THEN
 		RETURN;
 	END IF;
 	RETURN QUERY SELECT * FROM outbox_internal.outbox_server_problems(state);
@@ -5116,7 +5125,7 @@ BEGIN
 		SELECT 'workers', w.hint IS NULL AND w.workers >= l.workers_wanted,
 			format('%s of %s workers run, state "%s".', w.workers, l.workers_wanted, w.state),
 			coalesce(w.hint, CASE WHEN w.workers < l.workers_wanted THEN
-				coalesce(l.out_of_processes, 'The launcher starts workers within seconds, after a crash within a minute; if this lasts, look into the server log.') END)
+				coalesce(l.out_of_processes, 'The launcher starts workers within seconds, after a crash within a minute, and after ALTER DATABASE ... SET outbox.workers when the configuration is reloaded; if this lasts, look into the server log.') END)
 		FROM outbox_internal.outbox_relay_state() w, outbox_internal.outbox_launcher_state() l
 		WHERE w.state NOT IN ('standby', 'not preloaded');
 	RETURN QUERY

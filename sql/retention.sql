@@ -174,6 +174,8 @@ SELECT partitions, ahead, ahead_wanted, overdue, dropping, default_partition_use
 -- nothing is kept but that of these routes
 SELECT maintained('0') FROM generate_series(1, 2);
 DELETE FROM outbox_route WHERE retention IS NOT NULL;
+-- those of a route that is gone are kept as long as it said, and are not behind
+SELECT detail FROM outbox_problems WHERE problem = 'archive behind';
 SELECT outcome('SELECT outbox_internal.outbox_archive_shrink(''outbox_archive_default'', 1)');
 SELECT outcome('SELECT outbox_internal.outbox_archive_shrink(''outbox'', 1)');
 SELECT outcome(format('INSERT INTO outbox_route (name, retention) VALUES (''r'', %L)', r))

@@ -141,7 +141,7 @@ outbox_check_capture(PG_FUNCTION_ARGS)
 			check_sender(capture);
 		table_close(rel, NoLock);
 	}
-	/* Of as many tables as there are, the lock table of the server has no room. */
+	/* All of them would not fit into the server's lock table. */
 	UnlockRelationOid(relid, AccessShareLock);
 	PG_RETURN_VOID();
 }

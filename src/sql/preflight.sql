@@ -223,7 +223,7 @@ BEGIN
 		SELECT 'workers', w.hint IS NULL AND w.workers >= l.workers_wanted,
 			format('%s of %s workers run, state "%s".', w.workers, l.workers_wanted, w.state),
 			coalesce(w.hint, CASE WHEN w.workers < l.workers_wanted THEN
-				coalesce(l.out_of_processes, 'The launcher starts workers within seconds, after a crash within a minute; if this lasts, look into the server log.') END)
+				coalesce(l.out_of_processes, 'The launcher starts workers within seconds, after a crash within a minute, and after ALTER DATABASE ... SET outbox.workers when the configuration is reloaded; if this lasts, look into the server log.') END)
 		FROM outbox_internal.outbox_relay_state() w, outbox_internal.outbox_launcher_state() l
 		WHERE w.state NOT IN ('standby', 'not preloaded');
 	RETURN QUERY

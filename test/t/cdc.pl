@@ -395,4 +395,9 @@ like(paste_problem($node, 'cdc slot behind'), qr/^outbox_cdc\|/, 'which shows th
 $end->();
 $reader->kill_kill;
 
+# What the log has without a mark is shown: no mark helps it now.
+$node->sql(q{BEGIN; ALTER TABLE outbox DISABLE TRIGGER USER; INSERT INTO outbox (event_type, payload, route) VALUES ('unmarked', '{}', 'orders');
+	ALTER TABLE outbox ENABLE TRIGGER USER; SELECT outbox_enqueue('ours', '{}'); COMMIT});
+like(paste_problem($node, "another relay's route"), qr/\|unmarked\|/, 'messages that change data capture does not see');
+
 done_testing();

@@ -128,7 +128,7 @@ $node->adjust_conf('postgresql.conf', 'outbox.environment', undef);
 $node->adjust_conf('postgresql.conf', 'shared_preload_libraries', q{''});
 $node->restart;
 is($node->sql('SELECT problem, command FROM outbox_problems'),
-	'not preloaded|ALTER SYSTEM SET shared_preload_libraries = outbox', 'not preloaded, of a superuser: how to add it');
+	'not preloaded|ALTER SYSTEM SET shared_preload_libraries = \'outbox\'', 'not preloaded, of a superuser: how to add it');
 is($node->sql('SELECT problem, command FROM outbox_problems', 'kept'),
 	'not preloaded|SHOW shared_preload_libraries', 'of another owner: where to look');
 done_testing();

@@ -443,6 +443,9 @@ $standby->start;
 @rows = $standby->rows('SELECT * FROM outbox_preflight()');
 like(of('replication', @rows), qr/^t This server is a standby/m, 'on a standby');
 like(of('write', @rows), qr/^t /, 'the broker can be tried there, too');
+$standby->append_conf('postgresql.conf', "shared_preload_libraries = ''");
+$standby->restart;
+is($standby->sql('SELECT count(*) FROM outbox_problems'), 0, 'one without the library has no problems of its own');
 $standby->stop;
 
 $node->set('synchronous_standby_names', 'ANY 2 (a, b, c)');

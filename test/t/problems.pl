@@ -271,7 +271,8 @@ $keeps->quit;
 eval { $reader->quit };
 ok($node->wait_sql('SELECT count(*) FROM outbox_problems', 0), 'nothing is wrong any more') or diag all_rows();
 $states->run(
-	[ 'a forgotten prepared transaction', 'prepared transaction', sub { }, 'fixes', db => 'copy', within => 90, since => 'before', severity => 'warning',
+	[ 'a forgotten prepared transaction', 'prepared transaction', sub { return sub { $node->sql(q{COMMIT PREPARED 'forgotten'}, 'copy') } },
+		'shows', out => qr/\|forgotten\|/, db => 'copy', within => 90, since => 'before', severity => 'warning',
 		subject => qr/^prepared transaction "forgotten"$/, detail => qr/^of \w+, it has written to outbox$/ ]);
 is($node->sql('SELECT event_type FROM outbox', 'copy'), 'forgotten', 'its message is there');
 $node->sql('DROP DATABASE copy');
@@ -354,9 +355,9 @@ $states->run(
 			return sub { $node->append_conf('postgresql.conf', 'max_worker_processes = 8'); $node->restart };
 		}, 'shows', within => 20, severity => 'critical', subject => qr/^server$/, detail => qr/^0 of 2 workers run$/, out => qr/^0$/ ],
 	[ 'a library that is not preloaded', 'not preloaded', sub {
-			$node->append_conf('postgresql.conf', "shared_preload_libraries = ''");
+			$node->append_conf('postgresql.conf', "shared_preload_libraries = '\$libdir/auto_explain, \"auth_delay\"'");
 			$node->restart;
-		}, 'fixes', within => 20, severity => 'critical', subject => qr/^server$/, detail => qr/shared_preload_libraries = ''/, after => $restart ]);
+		}, 'fixes', within => 20, severity => 'critical', subject => qr/^server$/, detail => qr/\$libdir\/auto_explain/, after => $restart ]);
 
 note "more: $_" foreach split /\n/, $states->table($node->basedir);
 done_testing();

@@ -6,7 +6,7 @@ MUTATIONS = (
      "a capture trigger that is disabled is a problem",
      ["regress/capture"]),
     ("capture-route-unasked", "src/capture/capture_create.c",
-     "	if (capture != NULL)\n		check_sender(capture);", "	(void) check_sender;\n	(void) capture;",
+     "		if (capture != NULL)\n			check_sender(capture);", "		(void) check_sender;\n		(void) capture;",
      "a capture trigger that cannot enqueue any more is a problem",
      ["regress/capture"]),
     ("capture-look-takes-xid", "src/capture/capture_create.c",

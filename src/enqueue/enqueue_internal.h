@@ -156,9 +156,9 @@ extern bool outbox_key_is_being_numbered(const char *route, int64 key_hash);
 
 /*
  * Counts one more message of the key on the route, for the table outbox open as rel: its
- * number, and a seq that no later message of the key is below.  Other transactions that
- * number a message of this key wait until this one ends.  Returns false, and counts
- * nothing, where a message of that id (NULL: of a row that is stored) is there already.
+ * number, and a seq (before: the row's) that no later message of the key is below.  Other
+ * transactions that number a message of this key wait until this one ends.  Returns false, and
+ * counts nothing, where a message of that id (NULL: of a row that is stored) is there already.
  */
 extern bool outbox_number_key(Relation rel, const char *route, int64 key_hash,
 							  const pg_uuid_t *id, int64 *number, int64 *seq);

@@ -14,7 +14,8 @@
  *
  * INSERT ... ON CONFLICT DO NOTHING looks for the id only after the row trigger.  So that
  * it leaves no gap, the id is looked up here, under the key's lock: another transaction with
- * the same id has the same key, and has been waited for.
+ * the same id and key has been waited for.  Should the message be removed before the server
+ * looks, the row is stored without a number, and the transaction fails at its end.
  *
  *-------------------------------------------------------------------------
  */
@@ -31,9 +32,11 @@
 #include "enqueue_internal.h"
 #include "message.h"
 #include "own_relations.h"
+#include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
+#include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
 #define NUMBER_SQL \
@@ -61,46 +64,125 @@ refuse_other_route(Relation rel, const pg_uuid_t *id)
 }
 
 /*
- * Does the route have a message of that id?  It stays until this transaction ends: one that
- * was removed before its INSERT would be stored, without a number.  A message of another
- * route is not locked, since its key would wait for a role that may not use that route.
+ * Finds the row of that id, committed or not; the ids of transactions that have inserted or
+ * removed it, and have not ended, are in dirty.
  */
 static bool
-hold_message(Relation rel, const char *route, const pg_uuid_t *id)
+find_row(Relation rel, const pg_uuid_t *id, SnapshotData *dirty, TupleTableSlot *slot)
 {
 	Relation	index = outbox_open_index(rel, "outbox_pkey", COL_ID, 0);
-	Snapshot	snapshot;
-	TupleTableSlot *slot;
 	IndexScanDesc scan;
 	ScanKeyData key;
-	TM_FailureData failure;
-	bool		held = false;
+	bool		found;
 
 	if (index == NULL)
 		return false;
-	snapshot = RegisterSnapshot(GetLatestSnapshot());
-	slot = table_slot_create(rel, NULL);
-	scan = compat_index_beginscan(rel, index, snapshot, 1);
+	InitDirtySnapshot(*dirty);
+	scan = compat_index_beginscan(rel, index, dirty, 1);
 	ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_UUID_EQ, UUIDPGetDatum(id));
 	index_rescan(scan, &key, 1, NULL, 0);
-	if (index_getnext_slot(scan, ForwardScanDirection, slot))
+	found = index_getnext_slot(scan, ForwardScanDirection, slot);
+	index_endscan(scan);
+	index_close(index, NoLock);
+	return found;
+}
+
+/*
+ * Does the route have a message of that id?  Waits as the unique index does, but not for
+ * who removes a message of another route: the key would wait for a role that may not use
+ * that route.
+ */
+static bool
+has_message(Relation rel, const char *route, const pg_uuid_t *id)
+{
+	TupleTableSlot *slot = table_slot_create(rel, NULL);
+	SnapshotData dirty;
+	bool		found;
+
+	while ((found = find_row(rel, id, &dirty, slot)))
 	{
-		ItemPointerData tid = slot->tts_tid;
 		bool		isnull;
 		Datum		its_route = slot_getattr(slot, COL_ROUTE, &isnull);
+		TransactionId changing = TransactionIdIsValid(dirty.xmin) ? dirty.xmin : dirty.xmax;
 
-		if (isnull || strcmp(TextDatumGetCString(its_route), route) != 0)
+		if (!TransactionIdIsValid(dirty.xmin) &&
+			(isnull || strcmp(TextDatumGetCString(its_route), route) != 0))
 			refuse_other_route(rel, id);
-		held = table_tuple_lock(rel, &tid, snapshot, slot, GetCurrentCommandId(false),
-								LockTupleKeyShare, LockWaitBlock,
-								TUPLE_LOCK_FLAG_LOCK_UPDATE_IN_PROGRESS |
-								TUPLE_LOCK_FLAG_FIND_LAST_VERSION, &failure) == TM_Ok;
+		if (!TransactionIdIsValid(changing))
+			break;
+		XactLockTableWait(changing, rel, &slot->tts_tid, XLTW_InsertIndex);
 	}
-	index_endscan(scan);
 	ExecDropSingleTupleTableSlot(slot);
-	UnregisterSnapshot(snapshot);
-	index_close(index, NoLock);
-	return held;
+	return found;
+}
+
+/* ---------------------------------------------------- rows without a number */
+
+/* A row of this transaction that has no number, as its id was there. */
+typedef struct Unnumbered
+{
+	Oid			relid;			/* the table outbox */
+	pg_uuid_t	id;
+	int64		seq;
+} Unnumbered;
+
+static List *unnumbered = NIL;	/* in TopTransactionContext */
+
+static bool
+is_stored(const Unnumbered *row)
+{
+	Relation	rel = try_table_open(row->relid, AccessShareLock);
+	TupleTableSlot *slot;
+	SnapshotData dirty;
+	bool		isnull;
+	bool		stored;
+
+	if (rel == NULL)
+		return false;
+	slot = table_slot_create(rel, NULL);
+	stored = find_row(rel, &row->id, &dirty, slot) &&
+		DatumGetInt64(slot_getattr(slot, COL_SEQ, &isnull)) == row->seq;
+	ExecDropSingleTupleTableSlot(slot);
+	table_close(rel, NoLock);
+	return stored;
+}
+
+/* No lock keeps a message that is there: its settling must not wait for us. */
+static void
+check_unnumbered(XactEvent event, void *arg)
+{
+	ListCell   *cell;
+
+	(void) arg;
+	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_PREPARE || event == XACT_EVENT_ABORT)
+		unnumbered = NIL;
+	else if (event == XACT_EVENT_PRE_COMMIT || event == XACT_EVENT_PRE_PREPARE)
+		foreach(cell, unnumbered)
+		{
+			const Unnumbered *row = lfirst(cell);
+
+			if (is_stored(row))
+				ereport(ERROR,
+						(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+						 errmsg("message \"%s\" was removed while it was inserted once more",
+								outbox_id_text(&row->id)),
+						 errhint("Try the transaction again.")));
+		}
+}
+
+static void
+remember_unnumbered(Relation rel, const pg_uuid_t *id, int64 seq)
+{
+	static bool registered = false;
+	MemoryContext old = MemoryContextSwitchTo(TopTransactionContext);
+	Unnumbered *row = palloc(sizeof(Unnumbered));
+
+	if (!registered)
+		RegisterXactCallback(check_unnumbered, NULL);
+	registered = true;
+	*row = (Unnumbered) {RelationGetRelid(rel), *id, seq};
+	unnumbered = lappend(unnumbered, row);
+	MemoryContextSwitchTo(old);
 }
 
 static void
@@ -124,6 +206,7 @@ outbox_number_key(Relation rel, const char *route, int64 key_hash, const pg_uuid
 	static OutboxKeptPlan count;
 	static OutboxKeptPlan give_back;
 	Datum		values[3];
+	int64		row_seq = *seq;
 	bool		isnull;
 	bool		counted;
 	OutboxActing acting;
@@ -145,9 +228,12 @@ outbox_number_key(Relation rel, const char *route, int64 key_hash, const pg_uuid
 		*seq = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2, &isnull));
 	if (isnull)
 		elog(ERROR, "a number of the table \"outbox_key_number\" is null");
-	counted = id == NULL || !hold_message(rel, route, id);
+	counted = id == NULL || !has_message(rel, route, id);
 	if (!counted)
+	{
 		run(&give_back, GIVE_BACK_SQL, 2, values, SPI_OK_UPDATE);
+		remember_unnumbered(rel, id, row_seq);
+	}
 	outbox_act_end(&acting);
 	SPI_finish();
 	return counted;

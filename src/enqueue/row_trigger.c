@@ -389,7 +389,7 @@ number_message(Row *row, const OutboxRoute *route)
 		return route;
 	if (route->numbering == OUTBOX_NUMBER_KEY && !IS_NULL(COL_AGGREGATE_ID))
 	{
-		int64		seq;
+		int64		seq = DatumGetInt64(VALUE(COL_SEQ));
 
 		if (!outbox_number_key(row->rel, TextDatumGetCString(VALUE(COL_ROUTE)),
 							   outbox_key_of(row->values, row->isnull),
@@ -623,7 +623,7 @@ outbox_row_trigger(PG_FUNCTION_ARGS)
 	read_row(row, trigdata);
 	if (row->accepted && row->old != NULL)
 	{
-		/* Else the worker keeps it as it does a locked row, and comes again. */
+		/* Else the worker counts a failed attempt, and comes again. */
 		if (row->enters && !move_dead_letter(row))
 			return PointerGetDatum(NULL);
 		return PointerGetDatum(changed_tuple(row));

@@ -8,7 +8,8 @@
  * statement here finds by its id.
  *
  * Nobody is waited for: a row that somebody else has locked stays where it is, and
- * its message in memory, until the relay comes back to it.
+ * its message in memory, until the relay comes back to it.  A dead letter whose new route
+ * or key is locked is tried again later.
  *
  *-------------------------------------------------------------------------
  */
@@ -356,8 +357,28 @@ write_failures(const OutboxFailure *failures, int n, bool dead, const bool *lock
 	return (int) SPI_processed;
 }
 
+/*
+ * The worker must neither wait for what keeps dead letters from their route nor have them in
+ * flight meanwhile: others would wait.  So they count as failed attempts, and try again.
+ */
+static int
+postpone_dead(OutboxFailure *failures, int n, bool *locked, bool *written)
+{
+	for (int i = 0; i < n; i++)
+	{
+		locked[i] = locked[i] && !written[i];
+		if (!locked[i])
+			continue;
+		failures[i].death = NULL;
+		failures[i].final = false;
+		failures[i].error = psprintf("%s (not sent to the failed_route yet, as another transaction has locked it or a number of its key)",
+									 failures[i].error);
+	}
+	return write_failures(failures, n, false, locked, written);
+}
+
 bool
-outbox_store_fail(const OutboxFailure *failures, int n, bool *remains)
+outbox_store_fail(OutboxFailure *failures, int n, bool *remains)
 {
 	bool	   *locked = palloc0(sizeof(bool) * n);
 	bool	   *written = palloc0(sizeof(bool) * n);
@@ -370,6 +391,8 @@ outbox_store_fail(const OutboxFailure *failures, int n, bool *remains)
 	outbox_store_find_ids(&failures->id, sizeof(*failures), n, locked, NULL);
 	count = write_failures(failures, n, false, locked, written);
 	count += write_failures(failures, n, true, locked, written);
+	if (outbox_is_relay && count < n)
+		count += postpone_dead(failures, n, locked, written);
 	memset(remains, 0, sizeof(bool) * n);
 	if (count == n)
 		return true;

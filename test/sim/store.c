@@ -1388,7 +1388,7 @@ count_attempt(SimRow *row, SimVersion *version, const OutboxFailure *failure)
 }
 
 bool
-outbox_store_fail(const OutboxFailure *failures, int n, bool *remains)
+outbox_store_fail(OutboxFailure *failures, int n, bool *remains)
 {
 	bool		all = true;
 

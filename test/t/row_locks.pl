@@ -151,6 +151,33 @@ subtest 'more of them than are shown' => sub {
 	$node->wait_drained;
 };
 
+subtest 'dead letters whose key is being numbered on their route' => sub {
+	my $session = $node->session;
+
+	$node->sql(<<'SQL');
+INSERT INTO outbox_route (name, routing_key, sequence) VALUES ('numbered', 'numbered', 'key');
+INSERT INTO outbox_route (name, routing_key, max_attempts, failed_route) VALUES ('own', 'own', 1, 'numbered')
+SQL
+	$node->set('outbox."window"', 2);
+	enqueue('first', 1, ", route => 'own'");
+	$node->wait_drained;
+	$session->query_safe(q{BEGIN; SELECT count(outbox_enqueue('e', '{}', 'k', 'dead' || i, route => 'numbered')) FROM generate_series(1, 8) i});
+	$fake->do('when type=dead key=own : nack');
+	enqueue('dead', 8, ", route => 'own'");
+	$node->wait_sql(q{SELECT count(*) FROM outbox WHERE route = 'own' AND attempts > 0}, 8);
+	like($node->sql(q{SELECT detail FROM outbox_problems WHERE problem = 'queue refuses'}), qr/^[^\n]*\(not sent to the failed_route yet, as another transaction has locked it or a number of its key\)[^\n]*$/,
+		'they are tried again, and a problem says why');
+	enqueue('others', 20);
+	ok($node->wait_sql(q{SELECT count(*) FROM outbox WHERE event_type = 'others'}, 0), 'others are published');
+	$session->query_safe('COMMIT');
+	$session->quit;
+	$node->wait_drained;
+	is($node->sql(q{SELECT count(*), min(headers->>'x-outbox-key-seq'), max(headers->>'x-outbox-key-seq') FROM outbox_archive WHERE event_type = 'dead' AND route = 'numbered'}),
+		'8|2|2', 'then they arrive');
+	$fake->do('forget');
+	$node->set('outbox."window"', 100);
+};
+
 subtest 'one of two workers' => sub {
 	my $session = $node->session;
 	my $pid = $session->query_safe('SELECT pg_backend_pid()');

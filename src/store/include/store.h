@@ -335,11 +335,11 @@ extern int	outbox_store_settle_waiting(Oid table, const pg_uuid_t *ids, int n,
 
 /*
  * Counts failed attempts.  Rows that somebody has locked are left, and marked in
- * remains (n bools), and so are those whose death has a target that does not exist.
+ * remains (n bools), and so are those of a session whose death has a target that does not
+ * exist.  The worker's that cannot be moved now become attempts that are not final.
  * Returns false when some are not there any more, or not pending.
  */
-extern bool outbox_store_fail(const OutboxFailure *failures, int n,
-							  bool *remains);
+extern bool outbox_store_fail(OutboxFailure *failures, int n, bool *remains);
 
 /*
  * Who has each of these rows locked: the same number for rows of the same transactions,

@@ -39,6 +39,7 @@
 #include "storage/latch.h"
 #include "storage/proc.h"
 #include "utils/builtins.h"
+#include "utils/resowner.h"
 #include "utils/timestamp.h"
 #include "utils/wait_event.h"
 #include "waiters.h"
@@ -51,8 +52,16 @@ LockAcquireResult
 outbox_lock_acquire(LOCKTAG *tag, OutboxLockClass class, uint64 key, LOCKMODE mode,
 					bool wait)
 {
+	ResourceOwner owner = CurrentResourceOwner;
+	LockAcquireResult result;
+
 	SET_LOCKTAG_ADVISORY(*tag, MyDatabaseId, (uint32) (key >> 32), (uint32) key, class);
-	return LockAcquire(tag, mode, false, !wait);
+	/* A cursor that fails in a savepoint loses its own locks with that, but no rows. */
+	if (class != OUTBOX_LOCK_COUNT)
+		CurrentResourceOwner = CurTransactionResourceOwner;
+	result = LockAcquire(tag, mode, false, !wait);
+	CurrentResourceOwner = owner;
+	return result;
 }
 
 /* --------------------------------------------------------------------- keys */

@@ -166,3 +166,17 @@ SELECT payload FROM public.outbox WHERE event_type = 'pooled' ORDER BY seq;
 TRUNCATE outbox;
 DROP VIEW outbox_regress.both;
 DROP TABLE outbox_regress.orders;
+
+-- A route of a statement that fails is forgotten with it
+CREATE FUNCTION public.use_route() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM outbox_enqueue('e', '{}', route => NEW.name);
+	RAISE 'used';
+END
+$$;
+CREATE TRIGGER a AFTER INSERT ON outbox_route FOR EACH ROW EXECUTE FUNCTION public.use_route();
+INSERT INTO outbox_route (name) VALUES ('undone');
+SELECT outbox_enqueue('e', '{}', route => 'undone') IS NOT NULL AS ok;
+TRUNCATE outbox;
+DROP TRIGGER a ON outbox_route;
+DROP FUNCTION public.use_route;

@@ -173,6 +173,8 @@ outbox_route_trigger(PG_FUNCTION_ARGS)
 
 	outbox_expect_columns(RelationGetDescr(trigdata->tg_relation), column_types,
 						  OUTBOX_ROUTE_COLUMNS, RelationGetRelationName(trigdata->tg_relation));
+	/* Before the row can be read: so a rollback makes the session forget it. */
+	CacheInvalidateRelcache(trigdata->tg_relation);
 	tuple = record_roles(trigdata, tuple, OUTBOX_ROUTE_ENQUEUE_ROLES,
 						 OUTBOX_ROUTE_ENQUEUE_ROLE_OIDS, "enqueue_roles");
 	tuple = record_roles(trigdata, tuple, OUTBOX_ROUTE_RELAY_ROLES,

@@ -147,7 +147,7 @@ is_stored(const Unnumbered *row)
 	return stored;
 }
 
-/* No lock keeps a message that is there: its settling must not wait for us. */
+/* No lock keeps a message that is there: its settling must not wait. */
 static void
 check_unnumbered(XactEvent event, void *arg)
 {

@@ -160,7 +160,9 @@ set_defaults(Row *row)
 /*
  * Is the row loaded by a restore, or was it?  Then the original has accepted it, and
  * neither its route need be there yet, since tables are loaded in any order, nor need our
- * settings agree.  This is for those who may restore: anyone else could silence the
+ * settings agree.  A dump of this database itself may have been published since, so its
+ * rows are those of another, one for each restoring session: to adopt one restore must
+ * not adopt the next.  This is for those who may restore: anyone else could silence the
  * relay, or publish what it must not, with it.
  */
 static bool
@@ -172,7 +174,13 @@ is_restored(Row *row)
 	bool		owner;
 
 	if (outbox_restored_by(row->rel->rd_rel->relowner))
+	{
+		if (row->old == NULL && !foreign)
+			set_value(row, COL_ORIGIN,
+					  Int64GetDatum(outbox_origin_of((uint64) MyStartTimestamp,
+													 MyDatabaseId)));
 		return true;
+	}
 	if (row->old == NULL && !foreign)
 		return false;
 	sets_origin = row->old == NULL ? foreign : !is_unchanged(row, COL_ORIGIN);

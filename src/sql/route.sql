@@ -16,8 +16,9 @@ COMMENT ON FUNCTION outbox_internal.outbox_restoring() IS
 /*
  * A restored dump brings the control row of the database that was dumped, which
  * replaces the one that CREATE EXTENSION has made: so the relay sees that this
- * is a copy.  One that somebody has adopted with is not replaced (the INSERT
- * meets the primary key), and a pause before the restore stays one.
+ * is a copy.  That of this database is marked as one, too: the messages may have been
+ * published since the dump.  One that somebody has adopted with is not replaced (the
+ * INSERT meets the primary key), and a pause before the restore stays one.
  */
 CREATE FUNCTION outbox_internal.outbox_control_restore_trigger()
 RETURNS trigger
@@ -30,7 +31,9 @@ BEGIN
 		paused_at = CASE WHEN c.paused THEN c.paused_at ELSE NEW.paused_at END,
 		pause_reason = CASE WHEN c.paused THEN c.pause_reason ELSE NEW.pause_reason END,
 		system_identifier = NEW.system_identifier,
-		database_oid = NEW.database_oid, adopted_at = NEW.adopted_at,
+		database_oid = CASE WHEN (NEW.system_identifier, NEW.database_oid) = (c.system_identifier, c.database_oid)
+			THEN 0::pg_catalog.oid ELSE NEW.database_oid END,
+		adopted_at = NEW.adopted_at,
 		adopted_origins = NEW.adopted_origins,
 		environment = NEW.environment, timeline = NEW.timeline
 	FROM pg_catalog.pg_control_system() s, pg_catalog.pg_database d

@@ -221,6 +221,34 @@ is(load_it($dbname, '--data-only'), '', 'pg_dump -n: restores without an error')
 is($target->sql(q{SELECT count(*), md5(string_agg(o::text, '|' ORDER BY seq)) FROM outbox o}, $dbname), $messages, 'pg_dump -n: messages');
 $target->sql("DROP DATABASE $dbname");
 
+# --- into the database itself, which has published its backlog since the dump
+
+$dbname = 'in_place';
+$target->sql("CREATE DATABASE $dbname");
+$target->sql("ALTER DATABASE $dbname SET outbox.enabled = off");
+$target->sql('CREATE EXTENSION outbox', $dbname);
+$target->wait_sql($STATE, 'disabled', undef, $dbname);
+$target->sql(q{SELECT outbox_enqueue('in place', '{}', 'order', i::text) FROM generate_series(1, 30) i}, $dbname);
+command_ok([ 'pg_dump', '-Fc', '-d', $target->connstr($dbname), '-f', "$archive.own" ], 'in place: pg_dump');
+$target->sql("ALTER DATABASE $dbname RESET outbox.enabled; SELECT outbox_worker_restart()", $dbname);
+$target->wait_drained(30, $dbname);
+
+# The second --data-only finds an adopted copy, whose record it does not replace.
+foreach my $case ([ '--data-only' ], [ '--data-only' ], [ '--clean', '--if-exists' ], [ '--clean', '--if-exists', '-1' ])
+{
+	my $name = "in place: @$case";
+	my $before = () = $fake->published;
+
+	run_command([ 'pg_restore', @$case, '-d', $target->connstr($dbname), "$archive.own" ]);
+	$target->wait_sql($STATE, 'not adopted', undef, $dbname);
+	is($target->sql('SELECT count(*) FROM outbox', $dbname), '30', "$name: the messages wait");
+	is((() = $fake->published) - $before, 0, "$name: nothing is published twice");
+	$target->sql('SELECT outbox_adopt()', $dbname);
+	$target->wait_drained(30, $dbname);
+	is((() = $fake->published) - $before, 30, "$name: until they are adopted");
+}
+$target->sql("DROP DATABASE $dbname");
+
 # Data alone, into an extension that was made there, checks off or on, and one
 # table alone.
 unlink $archive;

@@ -945,9 +945,11 @@ AS $$
 DECLARE
 	archive constant oid := outbox_internal.outbox_relation('outbox_archive');
 	today constant date := (clock_timestamp() AT TIME ZONE 'UTC')::date;
+	yesterday constant timestamptz := clock_timestamp() - interval '1 day';
 	longest constant interval := greatest(retention,
 		(SELECT max(r.retention) FROM outbox_internal.outbox_route r));
-	old_at constant timestamptz := clock_timestamp() - longest - interval '1 day';
+	shortest constant interval := least(retention,
+		(SELECT min(r.retention) FROM outbox_internal.outbox_route r WHERE r.retention > interval '0'));
 	wanted constant text[] := ARRAY(SELECT v.suffix FROM outbox_internal.outbox_archive_division() v
 		ORDER BY v.suffix COLLATE "C");
 	pieces text[];
@@ -957,6 +959,8 @@ DECLARE
 	there boolean;
 	used boolean;
 	removed integer;
+	dependents text;
+	kept text;				/* why a table cannot be dropped */
 BEGIN
 	PERFORM set_config('default_tablespace', t.spcname, true)
 	FROM pg_class c
@@ -990,64 +994,86 @@ BEGIN
 		LOCK TABLE ONLY outbox_internal.outbox_archive_default IN ACCESS EXCLUSIVE MODE NOWAIT;
 		/* Somebody else may have made it in between. */
 		CONTINUE WHEN NOT there AND to_regclass('outbox_internal.' || part) IS NOT NULL;
-		IF there THEN
-			/* Routes have got another retention since it was made. */
-			PERFORM outbox_internal.outbox_lock_table(archive, 'AccessExclusiveLock', false);
-			EXECUTE format('LOCK TABLE outbox_internal.%I IN ACCESS EXCLUSIVE MODE NOWAIT', part);
-			EXECUTE format('SELECT EXISTS (SELECT FROM outbox_internal.%I)', part) INTO used;
-			CONTINUE WHEN used;
-			FOR old IN
-				SELECT p.name FROM outbox_internal.outbox_archive_partitions(retention) p
-				WHERE p.day = today + i AND p.of_day IS NOT NULL
-				UNION ALL
-				SELECT part
-				/* it comes after what it consists of */
-				ORDER BY 1 DESC
-			LOOP
-				EXECUTE format('ALTER EXTENSION outbox DROP TABLE outbox_internal.%I', old.name);
-				EXECUTE format('DROP TABLE outbox_internal.%I', old.name);
-			END LOOP;
-		END IF;
-		PERFORM outbox_internal.outbox_archive_make_day(day);
-		RETURN CASE WHEN there THEN 'remade ' ELSE 'created ' END || part;
+		BEGIN
+			IF there THEN
+				/* Routes have got another retention since it was made. */
+				PERFORM outbox_internal.outbox_lock_table(archive, 'AccessExclusiveLock', false);
+				EXECUTE format('LOCK TABLE outbox_internal.%I IN ACCESS EXCLUSIVE MODE NOWAIT', part);
+				EXECUTE format('SELECT EXISTS (SELECT FROM outbox_internal.%I)', part) INTO used;
+				CONTINUE WHEN used;
+				FOR old IN
+					SELECT p.name FROM outbox_internal.outbox_archive_partitions(retention) p
+					WHERE p.day = today + i AND p.of_day IS NOT NULL
+					UNION ALL
+					SELECT part
+					/* it comes after what it consists of */
+					ORDER BY 1 DESC
+				LOOP
+					EXECUTE format('ALTER EXTENSION outbox DROP TABLE outbox_internal.%I', old.name);
+					EXECUTE format('DROP TABLE outbox_internal.%I', old.name);
+				END LOOP;
+			END IF;
+			PERFORM outbox_internal.outbox_archive_make_day(day);
+			RETURN CASE WHEN there THEN 'remade ' ELSE 'created ' END || part;
+		EXCEPTION WHEN dependent_objects_still_exist THEN
+			GET STACKED DIAGNOSTICS dependents = PG_EXCEPTION_DETAIL;
+			kept := SQLERRM || ': ' || dependents;
+		END;
 	END LOOP;
 
-	/* The oldest partition whose whole day is out of retention. */
+	/* The oldest partition whose whole day is out of retention, and on which nothing depends. */
 	IF EXISTS (SELECT FROM outbox_internal.outbox_archive_partitions(retention) p WHERE p.due) THEN
 		/* One drops at a time, and what somebody else has dropped just now is seen. */
 		PERFORM outbox_internal.outbox_lock_table(archive, 'ShareUpdateExclusiveLock', false);
-		SELECT * INTO old FROM outbox_internal.outbox_archive_partitions(retention) p
-		WHERE p.due
-		ORDER BY p.name COLLATE "C"
-		LIMIT 1;
-		IF FOUND THEN
-			RETURN outbox_internal.outbox_archive_drop_due(old.partition, old.name::text, old.of_day,
-				old.alone, old.own_retention);
-		END IF;
+		FOR old IN
+			SELECT * FROM outbox_internal.outbox_archive_partitions(retention) p
+			WHERE p.due
+			ORDER BY p.name COLLATE "C"
+		LOOP
+			BEGIN
+				RETURN outbox_internal.outbox_archive_drop_due(old.partition, old.name::text, old.of_day,
+					old.alone, old.own_retention);
+			EXCEPTION WHEN dependent_objects_still_exist THEN
+				GET STACKED DIAGNOSTICS dependents = PG_EXCEPTION_DETAIL;
+				kept := coalesce(kept, SQLERRM || ': ' || dependents);
+			END;
+		END LOOP;
 	END IF;
 
 	/* What has left the archive. */
-	SELECT c.oid AS partition, c.relname AS name INTO old
-	FROM pg_class c
-		JOIN pg_depend x ON x.classid = 'pg_class'::regclass AND x.objid = c.oid AND x.deptype = 'e'
-		JOIN pg_extension e ON x.refclassid = 'pg_extension'::regclass AND x.refobjid = e.oid
-	WHERE c.relname ~ '^outbox_archive_dropping_[0-9]+$' AND NOT c.relispartition
-		AND c.relnamespace = 'outbox_internal'::regnamespace AND e.extname = 'outbox'
-	LIMIT 1;
-	IF FOUND THEN
-		EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE NOWAIT', old.partition::regclass);
-		RETURN outbox_internal.outbox_archive_remove(old.partition, NULL::oid) || ' ' || old.name;
-	END IF;
+	FOR old IN
+		SELECT c.oid AS partition, c.relname AS name
+		FROM pg_class c
+			JOIN pg_depend x ON x.classid = 'pg_class'::regclass AND x.objid = c.oid AND x.deptype = 'e'
+			JOIN pg_extension e ON x.refclassid = 'pg_extension'::regclass AND x.refobjid = e.oid
+		WHERE c.relname ~ '^outbox_archive_dropping_[0-9]+$' AND NOT c.relispartition
+			AND c.relnamespace = 'outbox_internal'::regnamespace AND e.extname = 'outbox'
+	LOOP
+		BEGIN
+			EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE NOWAIT', old.partition::regclass);
+			RETURN outbox_internal.outbox_archive_remove(old.partition, NULL::oid) || ' ' || old.name;
+		EXCEPTION WHEN dependent_objects_still_exist THEN
+			GET STACKED DIAGNOSTICS dependents = PG_EXCEPTION_DETAIL;
+			kept := coalesce(kept, SQLERRM || ': ' || dependents);
+		END;
+	END LOOP;
 
 	/* Few at a time, as all of a day may be there. */
 	DELETE FROM outbox_internal.outbox_archive_default
 	WHERE ctid = ANY (ARRAY(
 		SELECT d.ctid FROM outbox_internal.outbox_archive_default d
-		WHERE d.published_at < old_at
+			LEFT JOIN outbox_internal.outbox_route r ON r.name = d.route AND r.retention > interval '0'
+		WHERE d.published_at < yesterday - shortest
+			AND d.published_at < yesterday - coalesce(r.retention, outbox_archive_maintain.retention)
 		ORDER BY d.published_at
 		LIMIT 1000));
 	GET DIAGNOSTICS removed = ROW_COUNT;
-	RETURN CASE WHEN removed = 1000 THEN 'deleted from outbox_archive_default' END;
+	/* It would undo the rest: once nothing else is left to do. */
+	IF kept IS NOT NULL AND removed = 0 THEN
+		RAISE EXCEPTION '%', outbox_internal.outbox_printable(split_part(kept, E'\n', 1)::text)
+			USING ERRCODE = 'dependent_objects_still_exist';
+	END IF;
+	RETURN CASE WHEN removed = 1000 OR kept IS NOT NULL THEN 'deleted from outbox_archive_default' END;
 END
 $$;
 

@@ -1204,29 +1204,31 @@ CREATE INDEX outbox_once_at ON outbox_internal.outbox_once (at);
 COMMENT ON TABLE outbox_internal.outbox_once IS
 'Keys of outbox_enqueue_once() and their messages, for outbox.once_window.';
 
-CREATE FUNCTION outbox_internal.outbox_once_maintain(age interval)
-RETURNS bigint
+CREATE FUNCTION outbox_internal.outbox_once_maintain(age interval, since timestamptz)
+RETURNS timestamptz
 LANGUAGE plpgsql STRICT
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
 	old_at constant timestamptz := clock_timestamp() - age;
-	removed bigint;
+	last_at timestamptz;
 BEGIN
-	DELETE FROM outbox_internal.outbox_once o
-	WHERE o.ctid = ANY (ARRAY(
-		SELECT old.ctid FROM outbox_internal.outbox_once old
-		WHERE old.at < old_at
-		ORDER BY old.at
-		LIMIT 1000
-		FOR UPDATE SKIP LOCKED));
-	GET DIAGNOSTICS removed = ROW_COUNT;
-	RETURN removed;
+	WITH removed AS (
+		DELETE FROM outbox_internal.outbox_once o
+		WHERE o.ctid = ANY (ARRAY(
+			SELECT old.ctid FROM outbox_internal.outbox_once old
+			WHERE old.at >= since AND old.at < old_at
+			ORDER BY old.at
+			LIMIT 1000
+			FOR UPDATE SKIP LOCKED))
+		RETURNING o.at)
+	SELECT max(r.at) INTO last_at FROM removed r;
+	RETURN last_at;
 END
 $$;
 
-COMMENT ON FUNCTION outbox_internal.outbox_once_maintain(interval) IS
-'Removes rows of outbox_once that are older, at most 1000, and returns how many. The relay calls it; the owner of the extension may.';
+COMMENT ON FUNCTION outbox_internal.outbox_once_maintain(interval, timestamptz) IS
+'Removes rows of outbox_once that are older, at most 1000, from since on, and returns the time of the last one; NULL: there were none. The index keeps removed rows while an old snapshot is open, so reading them again with each call would take long. The relay calls it; the owner of the extension may.';
 
 CREATE FUNCTION @extschema@.outbox_enqueue_once(
 	dedupe_key text, event_type text, payload jsonb,
@@ -2178,7 +2180,7 @@ BEGIN
 			ORDER BY h.age DESC LIMIT 1)
 		SELECT 'warning', 'vacuum held back', h.subject, h.since,
 			format('%s; table outbox has %s dead rows, and a snapshot %s transactions old keeps them', h.detail, dead, h.age),
-			'Published rows cannot be removed and the table grows, until that ends. The relay does not slow down.',
+			'Published rows cannot be removed and the table grows, until that ends.',
 			h.command
 		FROM holder h
 		UNION ALL
@@ -4716,11 +4718,15 @@ BEGIN
 	END IF;
 	/*
 	 * Not faster than it is published: of an earlier chunk nearly all has to be.
-	 * A tenth may wait, for another attempt, say, and does not hold up the rest.
+	 * A tenth may wait, for another attempt, say, and does not hold up the rest.  Neither
+	 * do dead letters on a failed_route that is paused.
 	 */
 	IF (SELECT count(*) > cardinality(earlier) / 10
 		FROM (SELECT FROM unnest(earlier) e(id)
 				JOIN outbox_internal.outbox o ON o.id = e.id AND o.status = 'pending'
+				JOIN outbox_internal.outbox_route r ON r.name = o.route
+			  WHERE NOT r.paused OR NOT EXISTS (
+				SELECT FROM outbox_internal.outbox_route f WHERE f.failed_route = r.name)
 			  LIMIT cardinality(earlier) / 10 + 1) left_over) THEN
 		outcome := 'busy';
 		RETURN;

@@ -238,7 +238,7 @@ INSERT INTO calls VALUES
 	($$%1$I.outbox_release(token) FROM %1$I.outbox_leases$$), ($$count(*) FROM %I.outbox_claim('claimed')$$),
 	($$%1$I.outbox_ack(token) FROM %1$I.outbox_leases$$),
 	($$outbox_internal.outbox_archive_maintain('1 day') FROM generate_series(1, 9)$$),
-	($$outbox_internal.outbox_history_maintain('0')$$), ($$outbox_internal.outbox_once_maintain('0')$$);
+	($$outbox_internal.outbox_history_maintain('0')$$), ($$outbox_internal.outbox_once_maintain('0', '-infinity')$$);
 -- Each call with plans made again; then the triggers of routes.
 CREATE PROCEDURE make_calls(schema name) LANGUAGE plpgsql AS $$
 DECLARE

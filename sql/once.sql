@@ -70,10 +70,11 @@ UPDATE outbox_internal.outbox_once SET at = CASE key WHEN 'day' THEN now() - int
 SELECT once('day', 33), once('old', 34), once('old', 35);
 SELECT key, n(id), at > now() - interval '1 minute' AS new FROM outbox_internal.outbox_once ORDER BY key;
 -- the relay removes what is older
-SELECT outbox_internal.outbox_once_maintain('1 day'), outbox_internal.outbox_once_maintain('1 day');
+SELECT outbox_internal.outbox_once_maintain('1 day', '-infinity') < now() - interval '1 day' AS removed, outbox_internal.outbox_once_maintain('1 day', '-infinity');
 SELECT key FROM outbox_internal.outbox_once ORDER BY key;
 INSERT INTO outbox_internal.outbox_once SELECT 'default', i::text, outbox_uuid7(), now() - interval '1 year' FROM generate_series(1, 1500) i;
-SELECT outbox_internal.outbox_once_maintain('1 day'), outbox_internal.outbox_once_maintain('1 day'), outbox_internal.outbox_once_maintain('1 day');
+SELECT outbox_internal.outbox_once_maintain('1 day', now() - interval '1 month');	-- others are not read
+SELECT outbox_internal.outbox_once_maintain('1 day', '-infinity') < now() FROM generate_series(1, 3);
 
 -- one without an id has none to return: the key is free
 SELECT once('null', 40);

@@ -105,6 +105,16 @@ DELETE FROM outbox WHERE id = ANY (:'ten'::uuid[]) AND event_type NOT IN ('e1', 
 SELECT step(5, 1000000, :'ten');
 UPDATE outbox SET status = 'failed' WHERE event_type = 'e1';
 SELECT step(5, 1000000, :'ten');
+-- dead letters wait on a paused route as long as it takes
+SELECT array_agg(id) AS others FROM outbox \gset
+SELECT step(1, 1000000, :'others');
+BEGIN;
+INSERT INTO outbox_route (name, paused) VALUES ('parked', true);
+UPDATE outbox_route SET failed_route = 'parked' WHERE name = 'default';
+SELECT step(1, 1000000, :'others');
+UPDATE outbox SET route = 'parked';
+SELECT step(1, 1000000, :'others');
+ROLLBACK;
 -- new ids; the first ones are remembered, through a replay of a replay too
 SELECT event_type, o.id <> a.id AS new, o.headers->>'x-outbox-replayed-from' = a.id::text AS original
 FROM outbox o JOIN outbox_archive a USING (event_type) WHERE o.headers->>'x-outbox-replay' = :'job' ORDER BY o.seq;

@@ -272,11 +272,15 @@ BEGIN
 	END IF;
 	/*
 	 * Not faster than it is published: of an earlier chunk nearly all has to be.
-	 * A tenth may wait, for another attempt, say, and does not hold up the rest.
+	 * A tenth may wait, for another attempt, say, and does not hold up the rest.  Neither
+	 * do dead letters on a failed_route that is paused.
 	 */
 	IF (SELECT count(*) > cardinality(earlier) / 10
 		FROM (SELECT FROM unnest(earlier) e(id)
 				JOIN outbox_internal.outbox o ON o.id = e.id AND o.status = 'pending'
+				JOIN outbox_internal.outbox_route r ON r.name = o.route
+			  WHERE NOT r.paused OR NOT EXISTS (
+				SELECT FROM outbox_internal.outbox_route f WHERE f.failed_route = r.name)
 			  LIMIT cardinality(earlier) / 10 + 1) left_over) THEN
 		outcome := 'busy';
 		RETURN;

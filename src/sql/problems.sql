@@ -575,7 +575,7 @@ BEGIN
 			ORDER BY h.age DESC LIMIT 1)
 		SELECT 'warning', 'vacuum held back', h.subject, h.since,
 			format('%s; table outbox has %s dead rows, and a snapshot %s transactions old keeps them', h.detail, dead, h.age),
-			'Published rows cannot be removed and the table grows, until that ends. The relay does not slow down.',
+			'Published rows cannot be removed and the table grows, until that ends.',
 			h.command
 		FROM holder h
 		UNION ALL

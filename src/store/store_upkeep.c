@@ -17,6 +17,7 @@
 #include "store_internal.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
+#include "utils/timestamp.h"
 #include "utils/uuid.h"
 
 TransactionId *
@@ -50,36 +51,37 @@ outbox_store_maintain_archive(int retention_s, MemoryContext cxt)
 	return outbox_store_keep_text(cxt);
 }
 
-/* Removes some rows that are older than that; false: there were none. */
-static bool
-forget_old(OutboxStatement *statement, int age_s)
-{
-	Datum		value = Int32GetDatum(age_s);
-
-	outbox_store_run(statement, &value);
-	return DatumGetInt64(outbox_store_get(0, 1, NULL)) > 0;
-}
-
 bool
-outbox_store_maintain_history(int retention_s)
+outbox_store_maintain_history(int retention_s, TimestampTz *since)
 {
 	static OutboxStatement statement = {
 		"SELECT outbox_internal.outbox_history_maintain($1 * interval '1 second')",
 		SPI_OK_SELECT, {INT4OID}
 	};
+	Datum		value = Int32GetDatum(retention_s);
 
-	return forget_old(&statement, retention_s);
+	(void) since;
+	outbox_store_run(&statement, &value);
+	return DatumGetInt64(outbox_store_get(0, 1, NULL)) > 0;
 }
 
 bool
-outbox_store_maintain_once(int window_s)
+outbox_store_maintain_once(int window_s, TimestampTz *since)
 {
 	static OutboxStatement statement = {
-		"SELECT outbox_internal.outbox_once_maintain($1 * interval '1 second')",
-		SPI_OK_SELECT, {INT4OID}
+		"SELECT outbox_internal.outbox_once_maintain($1 * interval '1 second',"
+		" $2::pg_catalog.timestamptz)",
+		SPI_OK_SELECT, {INT4OID, TIMESTAMPTZOID}
 	};
+	Datum		values[] = {Int32GetDatum(window_s), TimestampTzGetDatum(*since)};
+	bool		isnull;
+	Datum		last;
 
-	return forget_old(&statement, window_s);
+	outbox_store_run(&statement, values);
+	last = outbox_store_get(0, 1, &isnull);
+	if (!isnull)
+		*since = DatumGetTimestampTz(last);
+	return !isnull;
 }
 
 char *

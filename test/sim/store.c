@@ -708,13 +708,13 @@ outbox_store_maintain_archive(int retention_s, MemoryContext cxt)
 }
 
 bool
-outbox_store_maintain_history(int retention_s)
+outbox_store_maintain_history(int retention_s, TimestampTz *since)
 {
 	return false;
 }
 
 bool
-outbox_store_maintain_once(int window_s)
+outbox_store_maintain_once(int window_s, TimestampTz *since)
 {
 	return false;
 }

@@ -68,10 +68,14 @@ $node->wait_sql('SELECT state FROM outbox_status', 'blocked');
 is($node->sql(q{SELECT min(value), max(value) FROM outbox_metrics WHERE name = 'outbox_broker_connected'}), '1|1', 'blocked is connected');
 $fake->do('now unblocked');
 
-# --- other workers; they forget old keys of outbox_enqueue_once()
+# --- other workers; they forget old keys of outbox_enqueue_once(), and what an old snapshot
+# keeps of these they read once
 
-$node->sql(q{INSERT INTO outbox_internal.outbox_once VALUES ('default', 'old', outbox_uuid7(), now() - interval '25 hours'),
-	('default', 'young', outbox_uuid7(), now() - interval '23 hours')});
+my $reader = $node->session;
+$reader->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1');
+$node->sql(q{INSERT INTO outbox_internal.outbox_once
+	SELECT 'default', 'old' || i, outbox_uuid7(), now() - interval '25 hours' + i * interval '1 ms' FROM generate_series(1, 5000) i
+	UNION ALL SELECT 'default', 'young', outbox_uuid7(), now() - interval '23 hours'});
 my $reconnects = metric('outbox_reconnects_total');
 $node->wait_workers('postgres', 2);
 my $told = $node->sql('SELECT clock_timestamp()');
@@ -80,7 +84,11 @@ is($node->sql('SELECT outbox_worker_restart()'), 2, 'both workers are told to st
 $node->wait_sql("SELECT count(*) FROM outbox_workers WHERE pid IS NOT NULL AND state = 'idle' AND started_at > '$told'", 2);
 $node->sql(q{SELECT outbox_enqueue('e', '{}') FROM generate_series(1, 10)});
 $node->wait_sql(q{SELECT published FROM outbox_routes_status WHERE route = 'default'}, 110);
-$node->wait_sql('SELECT string_agg(key, $$ $$) FROM outbox_internal.outbox_once', 'young');
+$node->wait_sql(q{SELECT string_agg(key, ' ') FROM outbox_internal.outbox_once}, 'young');
+$node->wait_sql(q{SELECT idx_tup_read >= 5000 FROM pg_stat_all_indexes WHERE indexrelname = 'outbox_once_at'}, 't');
+cmp_ok($node->sql(q{SELECT idx_tup_read FROM pg_stat_all_indexes WHERE indexrelname = 'outbox_once_at'}), '<', 7000,
+	'each is read once');
+$reader->quit;
 is(metric('outbox_returned_total', '{"route": "lost"}'), 10, 'nothing is lost with a worker');
 is(metric('outbox_published_total', '{"route": "default"}'), 110, 'and the next one goes on');
 

@@ -318,7 +318,7 @@ my @statements = (
 	q{SELECT %S.outbox_reason_hint('twin'::text)},
 	q{SELECT pg_catalog.count(*) FROM %S.outbox_preflight('default'::text, 'key'::text, true)},
 	q{SELECT outbox_internal.outbox_archive_maintain('1 day'::interval), outbox_internal.outbox_history_maintain('1 day'::interval),
-		outbox_internal.outbox_once_maintain('0'::interval), outbox_internal.outbox_object_problems('0'::interval), outbox_internal.outbox_drain()},
+		outbox_internal.outbox_once_maintain('0'::interval, '-infinity'::timestamptz), outbox_internal.outbox_object_problems('0'::interval), outbox_internal.outbox_drain()},
 	# each way in
 	q{SELECT %S.outbox_enqueue('e'::text, '{}'::jsonb, 't'::text, 'k'::text, '{}'::jsonb, 'default'::text)},
 	q{SELECT %S.outbox_enqueue_bytes('e'::text, '\x00'::bytea)}, q{SELECT %S.outbox_enqueue_text('e'::text, '{}'::text)},

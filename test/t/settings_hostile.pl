@@ -163,7 +163,7 @@ SELECT 'replay', outbox_replay(to_timestamp(:start), route => 'replay') > 0;
 SELECT 'paused', outbox_pause('kept', 'why'), outbox_resume('kept');
 SELECT 'erased', live, history, remaining FROM outbox_erase('kind', 'none');
 SELECT 'maintained', count(outbox_internal.outbox_archive_maintain(make_interval(days => 1))) >= 0;
-SELECT 'history', outbox_internal.outbox_history_maintain(make_interval(days => 90)), outbox_internal.outbox_once_maintain(make_interval(days => 1));
+SELECT 'history', outbox_internal.outbox_history_maintain(make_interval(days => 90)), outbox_internal.outbox_once_maintain(make_interval(days => 1), '-infinity');
 SELECT 'preflight', "check", ok FROM outbox_preflight('default');
 SELECT 'problems', problem, severity FROM outbox_problems WHERE problem NOT IN ($BY_TIME) ORDER BY 2;
 SELECT 'metric', name, jsonb_strip_nulls(labels) FROM outbox_metrics WHERE name <> 'outbox_problem' ORDER BY name COLLATE "C", labels::text COLLATE "C";

@@ -85,6 +85,7 @@ outbox_maintenance_reload(OutboxMaintenance *maintenance)
 	maintenance->archive.ended = 0;
 	maintenance->history.ended = 0;
 	maintenance->once.ended = 0;
+	maintenance->once.all_at = OUTBOX_MONO_UNSET;
 }
 
 static void
@@ -252,13 +253,14 @@ run_archive(OutboxMaintenance *maintenance, MemoryContext scratch)
 	PG_END_TRY();
 }
 
-typedef bool (*Forget) (int age_s);
+typedef bool (*Forget) (int age_s, TimestampTz *since);
 
 static void
 forget_step(OutboxChore *chore, Forget forget, int age_s, const char *activity)
 {
 	OutboxMonoTime began = outbox_mono_now();
 	uint64		ended = begin(chore);
+	TimestampTz since = chore->since;
 	bool		more;
 
 	if (!outbox_store_begin(activity, true))
@@ -266,8 +268,15 @@ forget_step(OutboxChore *chore, Forget forget, int age_s, const char *activity)
 		chore->at = OUTBOX_MONO_UNSET;
 		return;
 	}
-	more = forget(age_s);
+	/* Rows of a transaction that has ended late, or that were locked. */
+	if (outbox_mono_reached(chore->all_at, began))
+	{
+		since = DT_NOBEGIN;
+		chore->all_at = outbox_mono_plus(began, UNDISTURBED_MS);
+	}
+	more = forget(age_s, &since);
 	outbox_store_end(false);
+	chore->since = since;
 	chore->failing = false;
 	if (more)
 		go_on(chore, began);

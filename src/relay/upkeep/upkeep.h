@@ -160,6 +160,8 @@ typedef struct OutboxChore
 	OutboxMonoTime done_at;		/* when nothing was left to do */
 	uint64		ended;			/* outbox_transactions_ended() at that time;
 								 * 0: something is left */
+	TimestampTz since;			/* rows before it are gone, but for a few */
+	OutboxMonoTime all_at;		/* when these are looked for again */
 } OutboxChore;
 
 typedef struct OutboxMaintenance

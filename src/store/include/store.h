@@ -113,10 +113,10 @@ extern TransactionId *outbox_store_prepared(int *n);
 extern char *outbox_store_maintain_archive(int retention_s, MemoryContext cxt);
 
 /* Forgets old rows of outbox_history; false: there are no more of them. */
-extern bool outbox_store_maintain_history(int retention_s);
+extern bool outbox_store_maintain_history(int retention_s, TimestampTz *since);
 
-/* The same of keys of outbox_enqueue_once(). */
-extern bool outbox_store_maintain_once(int window_s);
+/* The same of keys of outbox_enqueue_once(), from *since on, which becomes the last one's time. */
+extern bool outbox_store_maintain_once(int window_s, TimestampTz *since);
 
 /* Who has locked the archive: process ids as text, in cxt; NULL: nobody. */
 extern char *outbox_store_archive_lockers(MemoryContext cxt);

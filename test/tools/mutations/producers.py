@@ -112,11 +112,11 @@ MUTATIONS = (
      "one message for each key, also when two look at once",
      ["isolation/once"]),
     ("once-forgotten-unlocked", "outbox--1.0.sql",
-     "		ORDER BY old.at\n"
-     "		LIMIT 1000\n"
-     "		FOR UPDATE SKIP LOCKED));",
-     "		ORDER BY old.at\n"
-     "		LIMIT 1000));",
+     "			ORDER BY old.at\n"
+     "			LIMIT 1000\n"
+     "			FOR UPDATE SKIP LOCKED))",
+     "			ORDER BY old.at\n"
+     "			LIMIT 1000))",
      "a key that is taken over is not removed as an old one",
      ["isolation/once"]),
     ("nested-cc-refused", "src/enqueue/check_headers.c",

@@ -399,7 +399,7 @@ extern bool outbox_queue_has_room(OutboxQueue *queue, const OutboxKey *key);
 extern int	outbox_queue_keeps(const OutboxKey *key);
 
 /*
- * How many rows that are due may be claimed.  They are kept whatever waits of their key:
+ * How many rows that are due may be claimed.  They are kept however many wait of their key:
  * those of one key must leave room to others.
  */
 extern int	outbox_queue_due_room(const OutboxQueue *queue);

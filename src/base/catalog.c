@@ -68,9 +68,9 @@ typedef struct Look
 {
 	Oid			owner;			/* of the table "outbox" */
 	Oid			schema;			/* outbox_internal */
-	bool		members;		/* are looked at, and not the rest of the schema */
+	bool		members;		/* only they are looked at */
 	List	   *relations;		/* that were looked at */
-	List	   *roles;			/* of which it was asked whether they are superusers: hashes */
+	List	   *roles;			/* asked whether superusers: hashes */
 	char	   *unsafe;			/* the first one that is, or NULL */
 	bool		inherits;		/* it is a child */
 } Look;
@@ -246,7 +246,7 @@ look_at_object(Look *look, Oid class, Oid object)
 		look_at_relation(look, get_typ_typrelid(object));
 }
 
-/* What depends on a schema may only name it: a constant in a stranger's function. */
+/* A dependent of a schema may only name it: a constant in a stranger's function. */
 static Oid
 schema_of(Oid class, Oid object)
 {

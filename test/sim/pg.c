@@ -540,6 +540,18 @@ errcode(int sqlerrcode)
 	return 0;
 }
 
+int
+geterrcode(void)
+{
+	return error.sqlerrcode;
+}
+
+int
+errhidecontext(bool hide_ctx)
+{
+	return 0;
+}
+
 ErrorData *
 CopyErrorData(void)
 {

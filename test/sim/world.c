@@ -540,6 +540,18 @@ SetConfigOption(const char *name, const char *value, GucContext context,
 {
 }
 
+Oid
+GetAuthenticatedUserId(void)
+{
+	return 10;
+}
+
+char *
+GetUserNameFromId(Oid roleid, bool noerr)
+{
+	return "postgres";
+}
+
 const char *
 outbox_login_password(const OutboxUri *uri, int host, char **password,
 					  OutboxReason *reason)

@@ -73,6 +73,12 @@ said(qr/test_no_x/, 'an error of the database');
 $client->query('ALTER TABLE outbox_archive DROP CONSTRAINT test_no_x');
 said(qr/can use the database again/, 'and its end');
 $node->wait_drained;
+# or only a value of it, in the message
+$client->query("CREATE INDEX test_card ON outbox_archive (((payload ->> 'card')::bigint))");
+$client->query("SELECT outbox_enqueue('e', '{\"card\": \"4111-card\"}')");
+$node->wait_sql("SELECT last_error FROM outbox_workers WHERE state = 'database error'", 'a value of a row is not valid (SQLSTATE 22P02)');
+$client->query('DROP INDEX test_card');
+$node->wait_drained;
 
 $fake->do(qq{now blocked low on "disk", 'really'});
 said(qr/is blocked by the broker/, 'blocked');
@@ -104,6 +110,7 @@ like($stderr, qr/DETAIL:  Message $id->[0], key ".*", attempt $id->[1]: the brok
 	'given up: id, key, attempt and reason');
 is(scalar(() = $stderr =~ /LOG:  outbox relay cannot publish on route/g), 1, 'one line for two tries of a route');
 like($stderr, qr/ERROR: .*test_no_x.*\n[^\n]*DETAIL:  The row is not shown/, 'no row in an error of the relay');
+unlike($stderr =~ s/^.*client backend.*$//gmr, qr/4111-card/, 'nor a value of one');
 
 my $reader = "$PostgreSQL::Test::Utils::tmp_check/server_log_reader.py";
 append_to_file($reader, <<'END');

@@ -195,18 +195,20 @@ outbox_database_works(OutboxDatabase *database)
 	outbox_slot_clear_current_error(OUTBOX_ERROR_DATABASE);
 }
 
-/*
- * Details of a constraint have values of the row, and so of a message, which the
- * log is not to have.  The name of the constraint is in the error all the same.
- */
-static void
-hide_rows(const ErrorData *edata)
+void
+outbox_database_hide_row(void)
 {
-	int			class = ERRCODE_TO_CATEGORY(edata->sqlerrcode);
+	int			sqlerrcode = geterrcode();
+	int			class = ERRCODE_TO_CATEGORY(sqlerrcode);
 
-	if (edata->detail != NULL &&
-		(class == ERRCODE_INTEGRITY_CONSTRAINT_VIOLATION ||
-		 class == ERRCODE_WITH_CHECK_OPTION_VIOLATION))
+	if (class == ERRCODE_DATA_EXCEPTION)
+	{
+		errmsg("a value of a row is not valid (SQLSTATE %s)", unpack_sql_state(sqlerrcode));
+		errhidecontext(true);
+	}
+	if (class == ERRCODE_DATA_EXCEPTION ||
+		class == ERRCODE_INTEGRITY_CONSTRAINT_VIOLATION ||
+		class == ERRCODE_WITH_CHECK_OPTION_VIOLATION)
 		errdetail_log("The row is not shown, as it has the content of a message.");
 }
 
@@ -229,12 +231,11 @@ outbox_database_failed(OutboxDatabase *database, const OutboxUnreadableRow *row,
 	const char *sqlstate;
 
 	MemoryContextSwitchTo(scratch);
+	if (row == NULL)
+		outbox_database_hide_row();
 	edata = CopyErrorData();
 	if (!database->failing)
-	{
-		hide_rows(edata);
 		EmitErrorReport();
-	}
 	FlushErrorState();
 	outbox_store_abort();
 	outbox_slot_set_committing(false);

@@ -178,6 +178,7 @@ take_error(OutboxJobs *jobs, MemoryContext scratch)
 	ErrorData  *edata;
 
 	MemoryContextSwitchTo(scratch);
+	outbox_database_hide_row();
 	edata = CopyErrorData();
 	if (edata->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE)
 	{

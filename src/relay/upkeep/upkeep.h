@@ -62,6 +62,12 @@ extern void outbox_database_started(OutboxDatabase *database);
 
 extern void outbox_database_works(OutboxDatabase *database);
 
+/*
+ * Called in PG_CATCH.  Errors of values, and details of constraints, have values of a row
+ * and so of a message.  The name of the constraint is in the error all the same.
+ */
+extern void outbox_database_hide_row(void);
+
 /* Called in PG_CATCH. */
 extern void outbox_database_failed(OutboxDatabase *database,
 								   const OutboxUnreadableRow *row,

@@ -252,7 +252,6 @@ extern amqp_bytes_t outbox_encode_utf8(const char *text, int len);
 /* A string that is UTF-8 already, as all of OutboxMessage's are. */
 extern amqp_bytes_t outbox_encode_text(const char *utf8);
 
-extern char *outbox_encode_digits(Numeric number);
 extern const char *outbox_encode_number(Numeric number,
 										amqp_field_value_t *value);
 

@@ -87,13 +87,6 @@ outbox_encode_own_text(amqp_table_t *table, const char *name, const char *utf8)
 	value->value.bytes = outbox_encode_text(utf8);
 }
 
-char *
-outbox_encode_digits(Numeric number)
-{
-	/* Without trailing zeroes: 5.0 is the integer 5, as enqueue sees it. */
-	return numeric_normalize(number);
-}
-
 static const char *
 encode_double(const char *digits, amqp_field_value_t *value)
 {
@@ -116,7 +109,8 @@ has_fraction(Numeric number)
 const char *
 outbox_encode_number(Numeric number, amqp_field_value_t *value)
 {
-	char	   *text = outbox_encode_digits(number);
+	/* Without trailing zeroes: 5.0 is the integer 5, as enqueue sees it. */
+	char	   *text = numeric_normalize(number);
 	size_t		digits = strspn(text, "-0123456789");
 
 	if (text[digits] == '\0')
@@ -215,7 +209,7 @@ encode_value(JsonbIterator **it, const JsonbValue *item,
 			return NULL;
 		case jbvNumeric:
 			if (has_fraction(item->val.numeric))
-				return encode_double(outbox_encode_digits(item->val.numeric), value);
+				return encode_double(numeric_normalize(item->val.numeric), value);
 			return outbox_encode_number(item->val.numeric, value);
 		default:
 			elog(ERROR, "unexpected jsonb value of type %d", (int) item->type);

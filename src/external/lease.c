@@ -363,7 +363,7 @@ static void
 take_out(const LeaseCall *call, const pg_uuid_t *id)
 {
 	const OutboxLease *lease = &call->lease;
-	bool	   *gone = palloc0(sizeof(bool) * Max(lease->n, 1));
+	bool	   *gone = palloc0(sizeof(bool) * lease->n);
 	int			place = 0;
 
 	while (place < lease->n && memcmp(&lease->ids[place], id, UUID_LEN) != 0)

@@ -38,7 +38,7 @@ outbox_store_lock_lease(int64 token, OutboxLease *lease)
 	lease->n = outbox_store_get_array(2, UUIDOID, &ids, NULL);
 	if (outbox_store_get_array(3, INT8OID, &lease->keys, &lease->no_key) != lease->n)
 		elog(ERROR, "outbox_lease has ids without keys");
-	lease->ids = palloc(sizeof(pg_uuid_t) * Max(lease->n, 1));
+	lease->ids = palloc(sizeof(pg_uuid_t) * lease->n);
 	for (int i = 0; i < lease->n; i++)
 		lease->ids[i] = *DatumGetUUIDP(ids[i]);
 	return true;
@@ -55,9 +55,9 @@ outbox_store_shorten_lease(const OutboxLease *lease, const bool *gone)
 		"UPDATE outbox_internal.outbox_lease SET ids = $2, keys = $3 WHERE token = $1",
 		SPI_OK_UPDATE, {INT8OID, UUIDARRAYOID, INT8ARRAYOID}
 	};
-	Datum	   *ids = palloc(sizeof(Datum) * Max(lease->n, 1));
-	Datum	   *keys = palloc(sizeof(Datum) * Max(lease->n, 1));
-	bool	   *no_key = palloc(sizeof(bool) * Max(lease->n, 1));
+	Datum	   *ids = palloc(sizeof(Datum) * lease->n);
+	Datum	   *keys = palloc(sizeof(Datum) * lease->n);
+	bool	   *no_key = palloc(sizeof(bool) * lease->n);
 	Datum		values[3];
 	int			left = 0;
 	int			lower = 1;

@@ -87,7 +87,7 @@ SELECT enqueue('route', '''ce''', event_type => expr) FROM unnest(ARRAY['E''a\tb
 SELECT outcome('SELECT outbox_enqueue(''e'', ''{}'', route => ''ce'', ' || args || ')') FROM unnest(ARRAY[
 	'aggregate_id => E''\x7f''', 'aggregate_type => E''\x7f'', aggregate_id => ''1''',
 	'headers => ''{"cloudEvents:id": "1"}''', 'headers => ''{"cloudEvents_": "1"}''',
-	'headers => ''{"cloudEvents:tenant": "1"}''', 'headers => ''{"cloudEvents:tenant": 1}''',
+	'headers => ''{"cloudEvents:tenant": "1"}''', 'headers => ''{"cloudEvents:tenant": 1}''', 'headers => ''{"cloudEvents:tenant": "a\u0007"}''',
 	'headers => ''{"ce-id": "1"}''', 'headers => ''{"cloudevents:id": "1"}''',
 	'properties => ''{"content_type": "x"}''', 'properties => ''{"content_type": "a/b;c=d"}''',
 	'properties => ''{"content_type": "application/cloudevents-batch+json"}''']) args;

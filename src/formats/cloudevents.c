@@ -152,7 +152,7 @@ is_extension_name(const char *name, size_t len)
  * has to be one.  With any prefix that consumers know, as some read several.
  */
 static const char *
-check_header(const void *options, const char *name, size_t len, bool is_string)
+check_header(const void *options, const char *name, size_t len, const char *value)
 {
 	size_t		n = 0;
 
@@ -167,8 +167,10 @@ check_header(const void *options, const char *name, size_t len, bool is_string)
 		return "headers must not name an attribute of CloudEvents that the message and its route have";
 	if (!is_extension_name(name + n, len - n))
 		return "headers have an extension attribute of CloudEvents whose name is not of lower-case letters and digits";
-	if (!is_string)
+	if (value == NULL)
 		return "headers have an extension attribute of CloudEvents that is no string";
+	if (!outbox_is_attribute_text(value))
+		return "headers have an extension attribute with control characters or noncharacters, which attributes of CloudEvents must not have";
 	return NULL;
 }
 

@@ -152,7 +152,10 @@ check_headers(const OutboxFormat *format, const Jsonb *headers)
 		if (def->refused != NULL && outbox_format_is_one_of(text, len, def->refused))
 			reason = def->refused_reason;
 		else if (def->header != NULL)
-			reason = def->header(format->options, text, len, value.type == jbvString);
+			reason = def->header(format->options, text, len,
+								 value.type != jbvString ? NULL :
+								 outbox_format_utf8(value.val.string.val,
+													value.val.string.len));
 	}
 	return reason;
 }

@@ -65,10 +65,11 @@ typedef struct OutboxFormatDef
 
 	/*
 	 * NULL, or returns why the user may not set this header, or NULL.  The
-	 * name is in the database's encoding.
+	 * name is in the database's encoding; value is UTF-8, or NULL if it is no
+	 * string.
 	 */
 	const char *(*header) (const void *options, const char *name, size_t len,
-						   bool is_string);
+						   const char *value);
 } OutboxFormatDef;
 
 /* A route's.  format_options.c makes it, and only format.c reads it. */

@@ -206,7 +206,8 @@ send_close_ok(OutboxLink *link, amqp_channel_t channel)
 }
 
 /*
- * Is it the exchange that a channel error is about, and not one message?  Both
+ * Is it the exchange that a channel error is about, and not one message?  The plugin
+ * of its type may be missing since it was declared, which is a 406.  Both
  * the exchange's permissions and those for topics, which look at the routing
  * key, are refused with 403.  Only the words differ: "access to topic 'KEY' in
  * exchange 'X' ..." of the latter, since RabbitMQ 4 with "write" in front.  The
@@ -216,9 +217,11 @@ static bool
 concerns_destination(int code, const char *text)
 {
 	static const char topic[] = "access to topic '";
+	static const char no_type[] = "Cannot route message through ";
 	const char *access;
 
-	if (code == AMQP_NOT_FOUND)
+	if (code == AMQP_NOT_FOUND ||
+		(code == AMQP_PRECONDITION_FAILED && strstr(text, no_type) != NULL))
 		return true;
 	if (code != AMQP_ACCESS_REFUSED)
 		return false;

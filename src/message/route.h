@@ -69,6 +69,7 @@ typedef struct OutboxRoute
 	bool		broken;			/* destination error, waits for retry_at */
 	uint32		failures;		/* destination errors in a row */
 	OutboxMonoTime retry_at;
+	int			try_ms;			/* then it may hold others up for so long */
 	OutboxMonoTime poison_until;	/* its share of closed links is used */
 	bool		half_open;		/* it has rested: the next message goes alone */
 	OutboxMonoTime worked_at;	/* the broker has answered a message of it */

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * relay_answers.c
- *		What the broker says of the messages in flight: confirms and returns.
+ *		What the broker says of the messages in flight: confirms, returns, or nothing.
  *
  * Never called inside a transaction.
  *
@@ -10,9 +10,13 @@
 #include "postgres.h"
 
 #include "relay_internal.h"
+#include "settings.h"
 #include "stats.h"
 #include "test_point.h"
 #include "utils/timestamp.h"
+
+/* A message that goes alone may keep others waiting for its confirm, at least so long. */
+#define TRY_MS			Max(outbox_confirm_timeout_ms / 10, 1000)
 
 /* By when the answer came: it may have been left unread, see relay_wait_set.c. */
 static void
@@ -131,6 +135,11 @@ outbox_relay_socket_readable(OutboxRelay *relay)
 void
 outbox_relay_receive(OutboxRelay *relay)
 {
+	static const OutboxLinkError protocol_error = {
+		.kind = OUTBOX_LINK_ERR_CONNECTION,
+		.reason = OUTBOX_REASON_PROTOCOL,
+		.text = "the broker confirmed or returned a message that was not outstanding"
+	};
 	int			received = 0;
 	OutboxLinkStatus status;
 
@@ -151,10 +160,72 @@ outbox_relay_receive(OutboxRelay *relay)
 	if (status == OUTBOX_LINK_LOST)
 		outbox_relay_link_lost(relay);
 	else if (relay->answers.protocol_error)
-		outbox_relay_give_link_up(relay, OUTBOX_REASON_PROTOCOL,
-					 "the broker confirmed or returned a message that was not outstanding",
-					 "The broker confirmed or returned a message that was not outstanding.");
+		outbox_relay_give_link_up(relay, &protocol_error);
 	else
 		outbox_relay_show_alarm(relay);
 	relay->answers.protocol_error = false;
+}
+
+/* ------------------------------------------------------------- no answer */
+
+/*
+ * While others wait, a route that has failed is tried for a short time only: a channel
+ * of RabbitMQ may stand still because of one queue.  The longer the route has rested,
+ * the longer that is, as its queue may be slow.
+ */
+int
+outbox_relay_patience_ms(OutboxRelay *relay, const OutboxRoute *route)
+{
+	if (!outbox_queue_has_others(relay->queue, route))
+		return outbox_confirm_timeout_ms;
+	return Min(outbox_confirm_timeout_ms, Max(TRY_MS, route->try_ms));
+}
+
+/* Those that go alone; and one behind which as many others were confirmed as can be. */
+static int
+confirm_patience_ms(OutboxRelay *relay)
+{
+	const OutboxConfirms *window = &relay->window;
+	const OutboxItem *oldest;
+
+	if (window->outstanding == 0)
+		return outbox_confirm_timeout_ms;
+	oldest = window->ring[window->oldest % window->size];
+	return oldest->maybe_poison || outbox_relay_is_risky(relay, oldest) ||
+		outbox_confirms_full(window) ?
+		outbox_relay_patience_ms(relay, oldest->route) : outbox_confirm_timeout_ms;
+}
+
+/* Of the messages that are not confirmed one may be the reason, as with a closed channel. */
+void
+outbox_relay_check_late(OutboxRelay *relay, OutboxMonoTime now)
+{
+	OutboxLinkError error = {.kind = OUTBOX_LINK_ERR_CONNECTION};
+	const char *late = outbox_stall_late(&relay->stall, confirm_patience_ms(relay), now,
+										 &error.reason);
+
+	if (late != NULL && error.reason == OUTBOX_REASON_NO_CONFIRM)
+	{
+		error.message = error.destination = true;
+		error.code = OUTBOX_CODE_NO_CONFIRM;
+	}
+	else if (late == NULL && (late = outbox_relay_declare_late(relay, now)) != NULL)
+	{
+		error.declaration = true;
+		error.reason = OUTBOX_REASON_NO_CONFIRM;
+	}
+	if (late == NULL)
+		return;
+	strlcpy(error.text, late, sizeof(error.text));
+	outbox_relay_give_link_up(relay, &error);
+}
+
+OutboxMonoTime
+outbox_relay_late_deadline(OutboxRelay *relay, OutboxMonoTime now)
+{
+	OutboxMonoTime deadline = outbox_relay_declare_deadline(relay, now);
+
+	outbox_mono_earlier(&deadline, outbox_stall_deadline(&relay->stall,
+														 confirm_patience_ms(relay), now));
+	return deadline;
 }

@@ -168,10 +168,21 @@ outbox_relay_declare_ended(OutboxRelay *relay, const OutboxLinkError *error)
 	outbox_relay_resume(relay, &resumed);
 }
 
+/* When nothing goes out beside a declaration that has failed before, others wait. */
+static int
+patience_ms(OutboxRelay *relay)
+{
+	OutboxDeclaration *oldest = outbox_declarations_oldest(declarations_of(relay));
+	const OutboxRoute *route = oldest->alone ?
+		outbox_routes_wanting(&relay->routes, oldest) : NULL;
+
+	return route != NULL && route->failures > 0 ?
+		outbox_relay_patience_ms(relay, route) : outbox_confirm_timeout_ms;
+}
+
 /*
- * The broker has time for what was sent before, as stall.c says, and then
- * outbox.confirm_timeout for the answer.  What is late, so that the connection has
- * to end; NULL: nothing is.
+ * The broker has time for what was sent before, as stall.c says, and then for the
+ * answer.  The text says that it is late, so that the connection has to end; NULL: no.
  */
 const char *
 outbox_relay_declare_late(OutboxRelay *relay, OutboxMonoTime now)
@@ -185,11 +196,10 @@ outbox_relay_declare_late(OutboxRelay *relay, OutboxMonoTime now)
 		(relay->window.outstanding > 0 && relay->window.oldest < declaring->tag))
 		declaring->since = now;
 	declaring->return_left = outbox_link_return_left(relay->link);
-	if (!outbox_mono_reached(outbox_mono_plus(declaring->since,
-											  outbox_confirm_timeout_ms), now))
+	if (!outbox_mono_reached(outbox_mono_plus(declaring->since, patience_ms(relay)),
+							 now))
 		return NULL;
-	return psprintf("an exchange was not declared within \"outbox.confirm_timeout\" (%d ms)",
-					outbox_confirm_timeout_ms);
+	return psprintf("an exchange was not declared within %d ms", patience_ms(relay));
 }
 
 OutboxMonoTime
@@ -198,7 +208,7 @@ outbox_relay_declare_deadline(OutboxRelay *relay, OutboxMonoTime now)
 	OutboxMonoTime deadline = OUTBOX_MONO_UNSET;
 
 	if (outbox_declarations_oldest(declarations_of(relay)) != NULL)
-		deadline = outbox_mono_plus(relay->declaring.since, outbox_confirm_timeout_ms);
+		deadline = outbox_mono_plus(relay->declaring.since, patience_ms(relay));
 	/* There was no room. */
 	if (outbox_link_state(relay->link) == OUTBOX_LINK_OPEN &&
 		outbox_declarations_next(declarations_of(relay),

@@ -183,6 +183,7 @@ outbox_relay_route_broken(OutboxRelay *relay, OutboxRoute *route,
 						  int code, const char *reason)
 {
 	outbox_route_broken(&relay->routes, route, code, reason,
+						!relay->connection.unproven,
 						outbox_reader_end(&relay->reader));
 	outbox_keys_invalidate_holders(&relay->reader);
 }

@@ -10,7 +10,7 @@
  * relay_inbox.c	what makes it look: its inbox, time, routes that stop or go on
  * relay_round.c	the transaction: look up, settle, claim
  * relay_link.c		connecting, losing the connection
- * relay_answers.c	confirms and returns
+ * relay_answers.c	confirms and returns, and when they are late
  * relay_twin.c		asking the broker for another relay of this database
  * relay_declare.c	declaring exchanges
  * relay_publish.c	sending what is ready
@@ -200,7 +200,7 @@ extern void outbox_relay_timers(OutboxRelay *relay, OutboxMonoTime now);
 extern void outbox_relay_drop_unsent(OutboxRelay *relay);
 extern void outbox_relay_stop_routes(OutboxRelay *relay, bool was_in_flight);
 
-/* code: the broker's reply code. */
+/* code: the broker's reply code, or OUTBOX_CODE_NO_CONFIRM. */
 extern void outbox_relay_route_broken(OutboxRelay *relay, OutboxRoute *route,
 									  int code, const char *reason);
 
@@ -225,9 +225,7 @@ extern void outbox_relay_link_acked(OutboxRelay *relay);
 /* An alarm of the broker has begun, or changed, or is over. */
 extern void outbox_relay_show_alarm(OutboxRelay *relay);
 
-/* words: for views; detail: for the log. */
-extern void outbox_relay_give_link_up(OutboxRelay *relay, OutboxReason reason,
-									  const char *words, const char *detail);
+extern void outbox_relay_give_link_up(OutboxRelay *relay, const OutboxLinkError *error);
 
 /* When the link is to be looked after; unset: it needs nothing. */
 extern OutboxMonoTime outbox_relay_link_deadline(OutboxRelay *relay,
@@ -240,6 +238,13 @@ extern bool outbox_relay_broker_down(OutboxRelay *relay);
 extern void outbox_relay_receive(OutboxRelay *relay);
 extern void outbox_relay_answered(void *arg, bool ack, uint64 tag, bool multiple);
 extern void outbox_relay_returned(void *arg, const pg_uuid_t *id, const char *text);
+
+/* For how long the broker is waited for when only this route is tried. */
+extern int	outbox_relay_patience_ms(OutboxRelay *relay, const OutboxRoute *route);
+
+/* Gives the link up when an answer is late; when it will be. */
+extern void outbox_relay_check_late(OutboxRelay *relay, OutboxMonoTime now);
+extern OutboxMonoTime outbox_relay_late_deadline(OutboxRelay *relay, OutboxMonoTime now);
 
 /* The socket may have something for us. */
 extern void outbox_relay_socket_readable(OutboxRelay *relay);
@@ -256,6 +261,7 @@ extern void outbox_relay_twin_step(OutboxRelay *relay, OutboxMonoTime now);
 extern void outbox_relay_publish(OutboxRelay *relay, OutboxMonoTime now);
 extern bool outbox_relay_send_rest(OutboxRelay *relay);
 extern bool outbox_relay_may_send(OutboxRelay *relay);
+extern bool outbox_relay_is_risky(OutboxRelay *relay, const OutboxItem *item);
 
 /* Do messages go out, as far as settings, database and link are concerned? */
 extern bool outbox_relay_publishes(OutboxRelay *relay);

@@ -154,7 +154,6 @@ schedule_after_close(OutboxRelay *relay, const OutboxLinkError *error)
 	outbox_hosts_closed(&relay->hosts, relay->connection.route_rests ||
 						relay->renewal.acked,
 						outbox_mono_now());
-	relay->connection.route_rests = false;
 	/* Perhaps it is the node all the same. */
 	if (error->kind == OUTBOX_LINK_ERR_CONNECTION)
 		outbox_hosts_pass(&relay->hosts);
@@ -167,6 +166,7 @@ reclaim_unknown(OutboxRelay *relay, const OutboxLinkError *error)
 	OutboxPoisonFound found;
 	bool		was_in_flight = relay->window.outstanding > 0;
 
+	relay->connection.route_rests = error != NULL && error->declaration;
 	outbox_relay_declare_ended(relay, error);
 	found = outbox_poison_reclaim(&relay->poison, relay->queue, &relay->window, error);
 	Assert(error != NULL || (found.broken == NULL && found.route == NULL));
@@ -204,7 +204,8 @@ outbox_relay_link_lost(OutboxRelay *relay)
 	if (outbox_link_certificate_ends(relay->link) != 0)
 		outbox_slot_set_certificate(outbox_link_certificate_ends(relay->link));
 	poison = reclaim_unknown(relay, error);
-	relay->connection.channel_lost = poison || error->kind == OUTBOX_LINK_ERR_CHANNEL;
+	relay->connection.channel_lost = poison || relay->connection.route_rests ||
+		error->kind == OUTBOX_LINK_ERR_CHANNEL;
 	if (relay->connection.channel_lost)
 		ereport(DEBUG1,
 				(errmsg_internal("outbox channel closed: %s", error->text)));
@@ -225,20 +226,26 @@ outbox_relay_link_lost(OutboxRelay *relay)
 		outbox_renewal_other_broker(&relay->renewal);
 	/* What is unknown is sent again from memory: is it still there? */
 	outbox_database_recheck(&relay->database, OUTBOX_RECHECK_TABLES);
-	if (error->message || error->name)
+	if (error->message || error->name || error->declaration)
 		schedule_after_close(relay, error);
 	else
 		schedule_connect(relay, error->unreachable);
 	relay->connection.was_open = false;
 }
 
+static void
+close_link(OutboxRelay *relay, bool polite, const OutboxLinkError *error)
+{
+	outbox_link_close(relay->link, polite);
+	(void) reclaim_unknown(relay, error);
+	connection_ended(relay, NULL);
+	relay->connection.was_open = false;
+}
+
 void
 outbox_relay_close(OutboxRelay *relay, bool polite)
 {
-	outbox_link_close(relay->link, polite);
-	(void) reclaim_unknown(relay, NULL);
-	connection_ended(relay, NULL);
-	relay->connection.was_open = false;
+	close_link(relay, polite, NULL);
 }
 
 /* -------------------------------------------------------------- connecting */
@@ -388,33 +395,24 @@ drain_for_reconnect(OutboxRelay *relay, OutboxMonoTime now)
 }
 
 void
-outbox_relay_give_link_up(OutboxRelay *relay, OutboxReason reason, const char *words,
-						  const char *detail)
+outbox_relay_give_link_up(OutboxRelay *relay, const OutboxLinkError *error)
 {
-	ereport(LOG,
-			(reason == OUTBOX_REASON_PROTOCOL ?
+	bool		proven = !relay->connection.unproven;
+
+	outbox_slot_set_last_error(error->text);
+	close_link(relay, false, error);
+	link_failed(relay, error->reason, error->text);
+	/* That of the route is logged. */
+	relay->connection.channel_lost = relay->connection.route_rests;
+	ereport(relay->connection.channel_lost ? DEBUG1 : LOG,
+			(error->reason == OUTBOX_REASON_PROTOCOL ?
 			 errcode(ERRCODE_PROTOCOL_VIOLATION) : 0,
 			 errmsg("outbox relay gives its connection to the broker up"),
-			 errdetail_internal("%s", detail)));
-	outbox_slot_set_last_error(words);
-	link_failed(relay, reason, words);
-	outbox_relay_close(relay, false);
-	schedule_connect(relay, false);
-}
-
-static void
-check_confirm_timeout(OutboxRelay *relay, OutboxMonoTime now)
-{
-	OutboxReason reason;
-	const char *late = outbox_stall_late(&relay->stall, now, &reason);
-
-	if (late == NULL)
-	{
-		late = outbox_relay_declare_late(relay, now);
-		reason = OUTBOX_REASON_NO_CONFIRM;
-	}
-	if (late != NULL)
-		outbox_relay_give_link_up(relay, reason, late, late);
+			 errdetail_internal("%s", error->text)));
+	if (proven && (error->message || error->declaration))
+		schedule_after_close(relay, error);
+	else
+		schedule_connect(relay, false);
 }
 
 /* Only the first one in a row is logged; a queue may be full for days. */
@@ -439,7 +437,7 @@ check_renewal(OutboxRelay *relay, OutboxMonoTime now)
 void
 outbox_relay_link_step(OutboxRelay *relay, OutboxMonoTime now)
 {
-	check_confirm_timeout(relay, now);
+	outbox_relay_check_late(relay, now);
 	check_renewal(relay, now);
 	if (relay->connection.reconnect)
 		drain_for_reconnect(relay, now);
@@ -467,8 +465,7 @@ outbox_relay_link_deadline(OutboxRelay *relay, OutboxMonoTime now)
 	{
 		outbox_mono_earlier(&deadline,
 							outbox_mono_plus(now, outbox_link_heartbeat_due_ms(relay->link)));
-		outbox_mono_earlier(&deadline, outbox_stall_deadline(&relay->stall, now));
-		outbox_mono_earlier(&deadline, outbox_relay_declare_deadline(relay, now));
+		outbox_mono_earlier(&deadline, outbox_relay_late_deadline(relay, now));
 		if (MySlot->worker == 0)
 			outbox_mono_earlier(&deadline, outbox_twin_deadline(&relay->twin, now));
 		outbox_mono_earlier(&deadline, renewal_deadline(relay, now));

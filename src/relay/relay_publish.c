@@ -50,8 +50,8 @@ outbox_relay_send_not_before(OutboxRelay *relay, OutboxMonoTime time)
 /* ------------------------------------------------------------------- window */
 
 /* Is it likely that the broker closes the channel, or worse, because of it? */
-static bool
-is_risky(OutboxRelay *relay, OutboxItem *item)
+bool
+outbox_relay_is_risky(OutboxRelay *relay, const OutboxItem *item)
 {
 	return item->route->failures > 0 || item->route->half_open ||
 		outbox_poison_is_known(&relay->poison, item->message);
@@ -69,12 +69,12 @@ goes_alone(OutboxRelay *relay)
 	OutboxConfirms *window = &relay->window;
 	OutboxItem *item = outbox_queue_peek(relay->queue);
 
-	if (relay->queue->nmaybe_poison > 0 || (item != NULL && is_risky(relay, item)))
+	if (relay->queue->nmaybe_poison > 0 || (item != NULL && outbox_relay_is_risky(relay, item)))
 		return true;
 	if (window->outstanding != 1)
 		return false;
 	item = window->ring[window->oldest % window->size];
-	return item != NULL && is_risky(relay, item);
+	return item != NULL && outbox_relay_is_risky(relay, item);
 }
 
 /* What a crash could let us send twice, but for what stands beside the window. */

@@ -664,6 +664,12 @@ outbox_link_close(OutboxLink *link, bool polite)
 	if (link->state == OUTBOX_LINK_CLOSED)
 		return;
 	sim_point("close");
+	/* The first of what was asked is late; no confirm ever is. */
+	if (!polite && nasked > 0)
+	{
+		sim_routes[asked[0].route].waited = true;
+		sim_late_route_broken(asked[0].route);
+	}
 	if (!polite)
 		sim_late_link_lost(false, false);
 	close_link(link);

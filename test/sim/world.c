@@ -507,7 +507,7 @@ int			outbox_window;
 int			outbox_poll_interval_ms;
 int			outbox_retry_initial_ms;
 int			outbox_retry_max_ms;
-int			outbox_confirm_timeout_ms = 30000;
+int			outbox_confirm_timeout_ms = 3000000;
 int			outbox_heartbeat_s = 10;
 int			outbox_retention_s = 0;
 int			outbox_history_retention_s = -1;

@@ -118,16 +118,16 @@ extern void outbox_stall_init(OutboxStall *stall, OutboxLink *link,
 
 /* A message was confirmed or refused that was sent at that time. */
 extern void outbox_stall_answered(OutboxStall *stall, OutboxMonoTime sent_at);
-extern void outbox_stall_look(OutboxStall *stall, OutboxMonoTime now);
 
-/* Is it there?  Looks now; to be called after outbox_stall_look(). */
+/* Is it there?  Looks now; to be called after outbox_stall_late(). */
 extern bool outbox_stall_has_left(OutboxStall *stall, OutboxMonoTime now);
 
-extern OutboxMonoTime outbox_stall_deadline(OutboxStall *stall,
+/* patience_ms: for a message that is there. */
+extern OutboxMonoTime outbox_stall_deadline(OutboxStall *stall, int patience_ms,
 											OutboxMonoTime now);
 
 /* Why the connection is to be given up, or NULL; and the kind of it. */
-extern const char *outbox_stall_late(OutboxStall *stall, OutboxMonoTime now,
-									 OutboxReason *reason);
+extern const char *outbox_stall_late(OutboxStall *stall, int patience_ms,
+									 OutboxMonoTime now, OutboxReason *reason);
 
 #endif							/* OUTBOX_LINK_PARTS_H */

@@ -63,8 +63,8 @@ look_for_bytes(OutboxStall *stall, OutboxMonoTime now)
 		stall->left_at = now;
 }
 
-void
-outbox_stall_look(OutboxStall *stall, OutboxMonoTime now)
+static void
+stall_look(OutboxStall *stall, OutboxMonoTime now)
 {
 	if (stall->window->outstanding == 0 ||
 		outbox_link_state(stall->link) != OUTBOX_LINK_OPEN)
@@ -111,43 +111,45 @@ outbox_stall_has_left(OutboxStall *stall, OutboxMonoTime now)
 
 /* When the broker has had time enough; unset: nothing is waited for. */
 static OutboxMonoTime
-patience_ends(const OutboxStall *stall)
+patience_ends(const OutboxStall *stall, int patience_ms)
 {
 	if (stall->tag == 0)
 		return OUTBOX_MONO_UNSET;
 	return outbox_mono_plus(stall->since,
 							bytes_under_way(stall) ?
-							outbox_link_stalled_ms(stall->link) :
-							outbox_confirm_timeout_ms);
+							outbox_link_stalled_ms(stall->link) : patience_ms);
 }
 
 OutboxMonoTime
-outbox_stall_deadline(OutboxStall *stall, OutboxMonoTime now)
+outbox_stall_deadline(OutboxStall *stall, int patience_ms, OutboxMonoTime now)
 {
 	OutboxMonoTime deadline;
 
-	outbox_stall_look(stall, now);
-	deadline = patience_ends(stall);
+	stall_look(stall, now);
+	deadline = patience_ends(stall, patience_ms);
 	if (bytes_under_way(stall))
 		outbox_mono_earlier(&deadline, outbox_mono_plus(now, LOOK_MS));
 	return deadline;
 }
 
 const char *
-outbox_stall_late(OutboxStall *stall, OutboxMonoTime now,
+outbox_stall_late(OutboxStall *stall, int patience_ms, OutboxMonoTime now,
 				  OutboxReason *reason)
 {
 	OutboxMonoTime end;
 
-	outbox_stall_look(stall, now);
-	end = patience_ends(stall);
+	stall_look(stall, now);
+	end = patience_ends(stall, patience_ms);
 	if (!outbox_mono_is_set(end) || !outbox_mono_reached(end, now))
 		return NULL;
 	*reason = bytes_under_way(stall) ?
 		OUTBOX_REASON_STALLED : OUTBOX_REASON_NO_CONFIRM;
-	return *reason == OUTBOX_REASON_STALLED ?
-		psprintf("the broker takes no data: no byte was acknowledged for %d ms",
-				 outbox_link_stalled_ms(stall->link)) :
+	if (*reason == OUTBOX_REASON_STALLED)
+		return psprintf("the broker takes no data: no byte was acknowledged for %d ms",
+						outbox_link_stalled_ms(stall->link));
+	return patience_ms < outbox_confirm_timeout_ms ?
+		psprintf("a message was not confirmed within %d ms, and others wait",
+				 patience_ms) :
 		psprintf("a message was not confirmed within \"outbox.confirm_timeout\" (%d ms)",
 				 outbox_confirm_timeout_ms);
 }

@@ -279,6 +279,9 @@ extern void outbox_queue_rejected(OutboxQueue *queue, OutboxItem *item,
 extern void outbox_queue_unknown(OutboxQueue *queue, OutboxItem *item,
 								 bool maybe_poison);
 
+/* The message that closed the channel is known, and is none of the READY ones. */
+extern void outbox_queue_poison_found(OutboxQueue *queue);
+
 /*
  * All READY and WAITING items (of a route, if not NULL) go back to being rows;
  * returns the lowest sequence number, or 0.
@@ -511,10 +514,12 @@ extern void outbox_routes_stop(OutboxRoutes *routes, int64 end);
 
 /*
  * A destination error, with the broker's reply code (0: none) and words; and a
- * message that went out.
+ * message that went out.  counts: it makes the rests longer.
  */
+#define OUTBOX_CODE_NO_CONFIRM	(-1)
+
 extern void outbox_route_broken(OutboxRoutes *routes, OutboxRoute *route,
-								int code, const char *reason, int64 end);
+								int code, const char *reason, bool counts, int64 end);
 
 /* Its row seq is marked as the workers', and its relay is another one. */
 extern void outbox_route_refuse(OutboxRoutes *routes, OutboxRoute *route, int64 seq);

@@ -22,6 +22,10 @@
 
 #define POISON_MS		2000
 #define POISON_BURST_MS	6000
+
+/* A route that is tried again may hold others up for one part in so many of its rest. */
+#define TRY_SHARE		10
+
 /* For so long after its last message a route counts as a neighbour. */
 #define NEIGHBOUR_MS	60000
 
@@ -159,6 +163,8 @@ reason_of_code(int code)
 {
 	switch (code)
 	{
+		case OUTBOX_CODE_NO_CONFIRM:
+			return OUTBOX_REASON_NO_CONFIRM;
 		case 403:				/* ACCESS_REFUSED */
 			return OUTBOX_REASON_EXCHANGE_FORBIDDEN;
 		case 404:				/* NOT_FOUND */
@@ -212,10 +218,15 @@ outbox_route_refuse(OutboxRoutes *routes, OutboxRoute *route, int64 seq)
 
 void
 outbox_route_broken(OutboxRoutes *routes, OutboxRoute *route, int code,
-					const char *reason, int64 end)
+					const char *reason, bool counts, int64 end)
 {
+	int			max_ms = outbox_retry_max_ms;
+	int			rest_ms;
 	char	   *text = psprintf("route \"%s\": %s", route->shown, reason);
 
+	/* Each try may keep the others waiting for as long as that. */
+	if (code == OUTBOX_CODE_NO_CONFIRM)
+		max_ms = Max(max_ms, TRY_SHARE * outbox_confirm_timeout_ms);
 	outbox_slot_set_last_error(text);
 	pfree(text);
 	/* Once per change of state; tries that fail again say nothing. */
@@ -225,14 +236,15 @@ outbox_route_broken(OutboxRoutes *routes, OutboxRoute *route, int code,
 						route->shown),
 				 errdetail_internal("%s", reason),
 				 errhint("Its messages wait and the route is tried again; other routes are not affected.")));
-	route->failures++;
+	if (counts || route->failures == 0)
+		route->failures++;
 	route->broken = true;
 	route->wants = route->awaits = false;
 	outbox_route_watch(routes, route);
-	route->retry_at = outbox_mono_after(outbox_backoff_ms(outbox_retry_initial_ms,
-														  outbox_retry_max_ms,
-														  route->failures,
-														  pg_prng_uint32(&pg_global_prng_state)));
+	rest_ms = outbox_backoff_ms(outbox_retry_initial_ms, max_ms, route->failures,
+								pg_prng_uint32(&pg_global_prng_state));
+	route->retry_at = outbox_mono_after(rest_ms);
+	route->try_ms = rest_ms / TRY_SHARE;
 	show_error(route, code, reason);
 	outbox_route_stop(routes, route, end);
 }

@@ -31,6 +31,7 @@
 #include "settings.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
+#include "storage/procarray.h"
 #include "tcop/tcopprot.h"
 #include "test_point.h"
 #include "utils/guc.h"
@@ -277,7 +278,7 @@ check_old_workers(OutboxMonoTime now)
 		if (!is_old(slot))
 			continue;
 		/* Who has not attached yet never will: the slot is not its own then. */
-		if (slot->pid == 0)
+		if (slot->pid == 0 || BackendPidGetProc(slot->pid) == NULL)
 		{
 			(void) outbox_slot_free(slot, slot->generation);
 			continue;

@@ -380,6 +380,12 @@ TerminateBackgroundWorker(BackgroundWorkerHandle *handle)
 	woken = true;
 }
 
+PGPROC *
+BackendPidGetProc(int pid)
+{
+	return process[pid - 100].runs ? (PGPROC *) &process[pid - 100] : NULL;
+}
+
 /* -------------------------------------------------------------------- the world */
 
 /* A transaction tells the workers of its database, or asks for them. */

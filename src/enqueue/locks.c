@@ -56,7 +56,11 @@ outbox_lock_acquire(LOCKTAG *tag, OutboxLockClass class, uint64 key, LOCKMODE mo
 	LockAcquireResult result;
 
 	SET_LOCKTAG_ADVISORY(*tag, MyDatabaseId, (uint32) (key >> 32), (uint32) key, class);
-	/* A cursor that fails in a savepoint loses its own locks with that, but no rows. */
+
+	/*
+	 * A cursor that fails in a savepoint loses its own locks with that, but
+	 * no rows.
+	 */
 	if (class != OUTBOX_LOCK_COUNT)
 		CurrentResourceOwner = CurTransactionResourceOwner;
 	result = LockAcquire(tag, mode, false, !wait);

@@ -157,6 +157,7 @@ check_unnumbered(XactEvent event, void *arg)
 	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_PREPARE || event == XACT_EVENT_ABORT)
 		unnumbered = NIL;
 	else if (event == XACT_EVENT_PRE_COMMIT || event == XACT_EVENT_PRE_PREPARE)
+	{
 		foreach(cell, unnumbered)
 		{
 			const Unnumbered *row = lfirst(cell);
@@ -168,6 +169,7 @@ check_unnumbered(XactEvent event, void *arg)
 								outbox_id_text(&row->id)),
 						 errhint("Try the transaction again.")));
 		}
+	}
 }
 
 static void

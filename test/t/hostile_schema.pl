@@ -243,6 +243,7 @@ SELECT pg_catalog.set_config('search_path', '', false);
 UPDATE shared.outbox_route SET max_attempts = 10;
 INSERT INTO shared.outbox_route (name, exchange_type) VALUES ('default', 'topic');
 INSERT INTO shared.outbox_control SELECT * FROM shared.outbox_control;
+SELECT shared.outbox_adopt();
 SQL
 	is($node->sql($fired), '', "no trojan was called by anything, $path");
 }

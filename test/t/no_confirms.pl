@@ -118,13 +118,4 @@ subtest 'an exchange whose plugin is gone' => sub {
 	$node->wait_drained;
 };
 
-subtest 'messages behind one that closes the channel' => sub {
-	$fake->do('when type=poison times=2 : channel-close 406 "PRECONDITION_FAILED - no"', 'answer delay 100');
-	my $from = $node->sql('SELECT clock_timestamp()');
-	$node->sql(q{SELECT outbox_enqueue(CASE i WHEN 1 THEN 'poison' ELSE 'behind' END, '{}') FROM generate_series(1, 60) i});
-	$node->wait_drained;
-	cmp_ok($node->sql(qq{SELECT max(extract(epoch FROM published_at - created_at)) FROM outbox_archive WHERE created_at > '$from' AND event_type = 'behind'}), '<', 3,
-		'go together again when it is found');
-};
-
 done_testing();

@@ -7,8 +7,8 @@
  * in order.  When the broker closed the link because of a message, it does not
  * say of which: each may be the poison message, and they go one at a time until
  * it is alone in flight when the link is closed again (see doc/delivery.md, Three
- * classes of errors).  The broker has not looked at those behind it, which go
- * together again.  The guilty one goes alone in its later attempts, too, as long as this
+ * classes of errors).  So an innocent message is sent once more and no more than
+ * that.  The guilty one goes alone in its later attempts, too, as long as this
  * process remembers it.
  *
  *-------------------------------------------------------------------------
@@ -60,7 +60,6 @@ judge_alone(OutboxPoison *poison, OutboxQueue *queue, OutboxItem *item,
 		poison->known[poison->nknown++ % OUTBOX_MAX_POISON] = item->message->id;
 	outbox_queue_rejected(queue, item, OUTBOX_REASON_MESSAGE_REFUSED,
 						  error->text, error->permanent);
-	outbox_queue_poison_found(queue);
 	return (OutboxPoisonFound) {true, NULL, route};
 }
 

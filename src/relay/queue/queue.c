@@ -961,15 +961,6 @@ clear_maybe_poison(OutboxQueue *queue, OutboxItem *item)
 }
 
 void
-outbox_queue_poison_found(OutboxQueue *queue)
-{
-	dlist_iter	iter;
-
-	dlist_foreach(iter, &queue->ready)
-		clear_maybe_poison(queue, dlist_container(OutboxItem, node, iter.cur));
-}
-
-void
 outbox_queue_returned(OutboxQueue *queue, OutboxItem *item, const char *error)
 {
 	Assert(item->state == OUTBOX_ITEM_SENT);

@@ -279,9 +279,6 @@ extern void outbox_queue_rejected(OutboxQueue *queue, OutboxItem *item,
 extern void outbox_queue_unknown(OutboxQueue *queue, OutboxItem *item,
 								 bool maybe_poison);
 
-/* The message that closed the channel is known, and is none of the READY ones. */
-extern void outbox_queue_poison_found(OutboxQueue *queue);
-
 /*
  * All READY and WAITING items (of a route, if not NULL) go back to being rows;
  * returns the lowest sequence number, or 0.

@@ -201,6 +201,12 @@ outbox_database_hide_row(void)
 	int			sqlerrcode = geterrcode();
 	int			class = ERRCODE_TO_CATEGORY(sqlerrcode);
 
+	/*
+	 * These are said of arguments, by triggers of the extension, and show no
+	 * value.
+	 */
+	if (sqlerrcode == ERRCODE_NULL_VALUE_NOT_ALLOWED || sqlerrcode == ERRCODE_INVALID_PARAMETER_VALUE)
+		return;
 	if (class == ERRCODE_DATA_EXCEPTION)
 	{
 		errmsg("a value of a row is not valid (SQLSTATE %s)", unpack_sql_state(sqlerrcode));

@@ -95,7 +95,6 @@ my %ROLE_OF = (
 	'Erasure: SELECT' => 'operator',
 	'Replay: SELECT outbox_replay' => 'operator',
 	# with a date; sql/retention runs it
-	'The archive: CREATE SCHEMA kept' => 'elsewhere',
 	'Set up: INSERT INTO outbox_route' => 'admin',
 	'A round: BEGIN' => 'forwarder',
 	'What is claimed: SELECT' => 'operator',

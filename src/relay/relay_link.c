@@ -338,13 +338,16 @@ static OutboxMonoTime
 renewal_deadline(OutboxRelay *relay, OutboxMonoTime now)
 {
 	const OutboxConnection *connection = &relay->connection;
+	OutboxMonoTime deadline = !connection->reconnect ?
+		outbox_renewal_deadline(&relay->renewal) :
+		connection->renews ? connection->renew_by : OUTBOX_MONO_UNSET;
 
-	if (outbox_link_state(relay->link) != OUTBOX_LINK_OPEN ||
+	/* The kernel is asked last. */
+	if (!outbox_mono_is_set(deadline) ||
+		outbox_link_state(relay->link) != OUTBOX_LINK_OPEN ||
 		!outbox_stall_has_left(&relay->stall, now))
 		return OUTBOX_MONO_UNSET;
-	if (connection->reconnect)
-		return connection->renews ? connection->renew_by : OUTBOX_MONO_UNSET;
-	return outbox_renewal_deadline(&relay->renewal);
+	return deadline;
 }
 
 static bool

@@ -124,7 +124,7 @@ MUTATIONS = (
      "a channel that refuses is not replaced while messages in flight on it are acked",
      ["broker_fake"]),
     ("renewal-waits-for-refusals", "src/relay/relay_link.c",
-     "		return connection->renews ? connection->renew_by : OUTBOX_MONO_UNSET;", "		return OUTBOX_MONO_UNSET;",
+     "		connection->renews ? connection->renew_by : OUTBOX_MONO_UNSET;", "		OUTBOX_MONO_UNSET;",
      "a channel on which each refusal takes seconds is replaced before all are there",
      ["broker_fake"]),
     ("refused-again-unseen", "src/relay/link/renewal.c",

@@ -109,10 +109,15 @@ outbox_route_stats(PG_FUNCTION_ARGS)
 	SpinLockAcquire(&stats->mutex);
 	nroutes = stats->nroutes;
 	SpinLockRelease(&stats->mutex);
-	/* Names are never taken away. */
 	for (int i = 0; i < nroutes; i++)
-		return_route(fcinfo, stats->routes[i].name, &stats->routes[i],
-					 take_wait(&waits, stats->routes[i].name));
+	{
+		char		name[OUTBOX_STATS_NAME];
+
+		SpinLockAcquire(&stats->mutex);
+		strlcpy(name, stats->routes[i].name, sizeof(name));
+		SpinLockRelease(&stats->mutex);
+		return_route(fcinfo, name, &stats->routes[i], take_wait(&waits, name));
+	}
 	if (has_counted(&stats->routes[OUTBOX_STATS_OTHER_ROUTES]))
 		return_route(fcinfo, NULL, &stats->routes[OUTBOX_STATS_OTHER_ROUTES], NULL);
 	foreach(cell, waits)

@@ -233,6 +233,7 @@ finish(OutboxRelay *relay)
 	/* The broker throws away what is incomplete, so this makes no duplicate. */
 	if (outbox_link_sending(relay->link))
 		outbox_relay_close(relay, false);
+	outbox_sweep_stop(&relay->sweep);
 	unsent = outbox_queue_drop_all(relay->queue, NULL) != 0;
 	settle_all(relay);
 	MySlot->rest_ms = outbox_relay_rest_ms(relay, unsent, &MySlot->rests);

@@ -289,6 +289,9 @@ extern OutboxMonoTime outbox_relay_declare_deadline(OutboxRelay *relay,
  */
 extern bool outbox_sweep_start(OutboxSweep *sweep, bool written, OutboxMonoTime now);
 
+/* In a worker that ends: no step meets what it has left to the next one. */
+extern void outbox_sweep_stop(OutboxSweep *sweep);
+
 /* The next step; where keys are forgotten, passes over what they have follow each other. */
 extern OutboxMonoTime outbox_sweep_deadline(const OutboxSweep *sweep,
 											const OutboxQueue *queue);

@@ -57,6 +57,12 @@ start(OutboxSweep *sweep, bool whole, int64 from)
 #endif
 }
 
+void
+outbox_sweep_stop(OutboxSweep *sweep)
+{
+	sweep->from = 0;
+}
+
 bool
 outbox_sweep_start(OutboxSweep *sweep, bool written, OutboxMonoTime now)
 {
@@ -275,6 +281,7 @@ outbox_sweep_step(OutboxSweep *sweep, OutboxRelay *relay)
 	};
 	OutboxMonoTime began = outbox_mono_now();
 
+	OUTBOX_TEST_POINT("sweep_step");
 	if (sweep->nkeys == NOT_BEGUN)
 	{
 		outbox_queue_pass_begins(relay->queue);

@@ -207,7 +207,7 @@ sub add
 		$active{$n} = { case => $case, until => time + rand($LONG ? 3 : 1) };
 		$done{$case->{name}}++;
 	}
-	elsif ("$err$err2" !~ /lock timeout|deadlock|already exists|rules on/)
+	elsif ("$err$err2" !~ /lock timeout|deadlock|already (?:exists|an identity column)|rules on/)
 	{
 		$errors{"adding $case->{name}: " . $err . $err2}++;
 	}

@@ -132,6 +132,12 @@ CREATE FUNCTION outbox_inbox_internal.outbox_inbox_day_of(moment timestamptz) RE
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN (moment AT TIME ZONE 'UTC')::date - date '2000-01-01';
 
+-- The time, as far as it can be trusted: not beyond the end of the day that was on, as the
+-- clock may have leapt.
+CREATE FUNCTION outbox_inbox_internal.outbox_inbox_trusted(moment timestamptz, last_day integer) RETURNS timestamptz
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN least(moment, (date '2000-01-01' + last_day + 1)::timestamp AT TIME ZONE 'UTC');
+
 /*
  * The partitions, and who looks into them: each by a plan of its own, since a plan over
  * all of them would lock them all, and one that is being emptied is nobody else's concern.
@@ -223,8 +229,9 @@ EXCEPTION
 END
 $$;
 
--- Empties the partitions of days that are not kept, unless somebody uses them.
-CREATE FUNCTION outbox_inbox_internal.outbox_inbox_empty(moment timestamptz) RETURNS integer
+-- Empties the partitions of days that are not kept, unless another transaction uses them.
+-- last_day: the day that was on, up to which rows are there, besides those of today.
+CREATE FUNCTION outbox_inbox_internal.outbox_inbox_empty(moment timestamptz, last_day integer) RETURNS integer
 LANGUAGE plpgsql
 AS $$
 DECLARE
@@ -235,10 +242,12 @@ DECLARE
 	slot_table text;
 	filled boolean;
 BEGIN
-	SELECT d.last_value, outbox_inbox_internal.outbox_inbox_day_of(moment - outbox_inbox_internal.outbox_inbox_retention()) - 1
+	SELECT d.last_value, outbox_inbox_internal.outbox_inbox_day_of(outbox_inbox_internal.outbox_inbox_trusted(moment, last_day)
+				- outbox_inbox_internal.outbox_inbox_retention()) - 1
 		INTO STRICT today, oldest
 		FROM outbox_inbox_internal.outbox_inbox_day d;
-	FOR d IN today - 33 .. oldest - 1 LOOP
+	FOR d IN last_day - 33 .. oldest - 1 LOOP
+		CONTINUE WHEN d % 35 IN (today % 35, (today + 1) % 35);		-- being written, or soon
 		slot_table := 'outbox_inbox_internal.outbox_inbox_' || to_char(d % 35, 'FM00');
 		BEGIN
 			EXECUTE 'LOCK TABLE ' || slot_table || ' IN ACCESS EXCLUSIVE MODE NOWAIT';
@@ -281,7 +290,7 @@ BEGIN
 	IF current_day >= new_day THEN
 		RETURN 0;				-- somebody else was the first
 	END IF;
-	RETURN outbox_inbox_internal.outbox_inbox_empty(moment);
+	RETURN outbox_inbox_internal.outbox_inbox_empty(moment, current_day);
 END
 $$;
 
@@ -457,18 +466,20 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
 	moment timestamptz := clock_timestamp();
+	last_day integer := (SELECT d.last_value FROM outbox_inbox_internal.outbox_inbox_day d);
 	emptied integer;
 	today integer;
 	settled integer;
 BEGIN
 	emptied := outbox_inbox_internal.outbox_inbox_begin_day(outbox_inbox_internal.outbox_inbox_day_of(moment), moment)
-		+ outbox_inbox_internal.outbox_inbox_empty(moment);
+		+ outbox_inbox_internal.outbox_inbox_empty(moment, last_day);
 	SELECT d.last_value, s.last_value INTO STRICT today, settled
 		FROM outbox_inbox_internal.outbox_inbox_day d, outbox_inbox_internal.outbox_inbox_settled s;
 	PERFORM outbox_inbox_internal.outbox_inbox_settle(settled, today);
 	DELETE FROM outbox_inbox_internal.outbox_inbox_key k
 		USING (SELECT o.consumer, o.key FROM outbox_inbox_internal.outbox_inbox_key o
-			WHERE o.last_at < moment - outbox_inbox_internal.outbox_inbox_retention() FOR UPDATE OF o SKIP LOCKED) idle
+			WHERE o.last_at < outbox_inbox_internal.outbox_inbox_trusted(moment, last_day)
+				- outbox_inbox_internal.outbox_inbox_retention() FOR UPDATE OF o SKIP LOCKED) idle
 		WHERE k.consumer = idle.consumer AND k.key = idle.key;
 	RETURN emptied;
 END

@@ -169,6 +169,49 @@ FROM outbox_inbox_internal.outbox_inbox_day_of(now()) AS today;
 SELECT on_day('far', 2, NULL, 1), on_day('far', 3, NULL, 3);
 SELECT max(day) - outbox_inbox_internal.outbox_inbox_day_of(now()) AS days FROM outbox_inbox;
 
+-- One that leaps does not empty what is kept, nor what is older than the day that was on
+SELECT outbox_inbox_set_retention('7 days');
+TRUNCATE outbox_inbox, outbox_inbox_key;
+SELECT count(*) FILTER (WHERE on_day('leap', n, NULL, n)) FROM generate_series(1, 9) n;
+SELECT on_day('leap', 10, NULL, 54) AS ahead;
+SELECT count(*) FILTER (WHERE on_day('leap', n, NULL, 9)) AS again FROM generate_series(2, 10) n;
+TRUNCATE outbox_inbox;
+SELECT setval('outbox_inbox_internal.outbox_inbox_day', day) = day AND setval('outbox_inbox_internal.outbox_inbox_settled', day - 1) < day AS ok
+FROM outbox_inbox_internal.outbox_inbox_day_of(now() - interval '45 days') AS day;
+SELECT on_day('leap', 12, NULL, -45),
+	outbox_inbox_internal.outbox_inbox_accept_in_order_at('leap', gen_random_uuid(), 'k', 1, false, NULL, now() - interval '45 days');
+SELECT outbox_inbox_maintain() AS emptied;
+SELECT on_day('leap', 12, NULL, -45) AS again, count(*) AS keys FROM outbox_inbox_key;
+SELECT outbox_inbox_maintain() AS emptied;
+SELECT count(*) AS keys FROM outbox_inbox_key;
+-- With each retention, and however far apart: none is forgotten, and few are kept
+CREATE PROCEDURE walk(retention integer, step integer, fewer integer) LANGUAGE plpgsql AS $$
+DECLARE
+	today constant integer := outbox_inbox_internal.outbox_inbox_day_of(now());
+	days constant integer := 36 * step;
+	oldest integer;
+	most integer := 0;
+	again integer := 0;
+BEGIN
+	TRUNCATE outbox_inbox;
+	PERFORM outbox_inbox_set_retention(retention * interval '1 day'),
+		setval('outbox_inbox_internal.outbox_inbox_day', today), setval('outbox_inbox_internal.outbox_inbox_settled', today - 1);
+	FOR n IN 0 .. days BY step LOOP
+		PERFORM on_day('walk', n, NULL, n);
+		COMMIT;		-- with it the locks on what was emptied
+		oldest := (greatest(n - retention, 0) + step - 1) / step * step;		-- of those that are kept
+		again := again + on_day('walk', oldest, NULL, n)::integer;
+		most := greatest(most, (SELECT count(DISTINCT i.day) FROM outbox_inbox i)::integer);
+	END LOOP;
+	RAISE INFO 'retention % step %: again %, few %', retention, step, again, most < fewer;
+END
+$$;
+CALL walk(7, 1, 11);
+CALL walk(31, 1, 35);
+CALL walk(7, 2, 11);
+CALL walk(7, 30, 11);
+DROP PROCEDURE walk;
+
 -- The same without an extension
 DROP FUNCTION in_order, on_day;
 RESET search_path;

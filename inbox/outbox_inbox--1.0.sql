@@ -433,12 +433,10 @@ BEGIN
 	IF gapless AND seq > newest + 1 THEN
 		RETURN 'gap';
 	END IF;
-	IF NOT outbox_inbox_internal.outbox_inbox_accept_at(for_consumer, id, ttl, moment) THEN
-		RETURN 'duplicate';
-	END IF;
+	-- Also a message that was accepted with an earlier number: it takes this one.
 	UPDATE outbox_inbox_internal.outbox_inbox_key k SET last_seq = seq, last_at = moment
 		WHERE k.consumer = for_consumer AND k.key = of_key;
-	RETURN 'accepted';
+	RETURN CASE WHEN outbox_inbox_internal.outbox_inbox_accept_at(for_consumer, id, ttl, moment) THEN 'accepted' ELSE 'duplicate' END;
 END
 $$;
 
@@ -505,7 +503,7 @@ $$;
 COMMENT ON FUNCTION @extschema@.outbox_inbox_accept(text, uuid, interval) IS
 'Accepts a message for a consumer, in its transaction: true the first time, so the effect is due; false if it was accepted before. Waits for another transaction with the same message. A rollback forgets. ttl: for how long it has to know, at least; by default as long as the inbox remembers. 22004: consumer or message_id is null; 22023: the other arguments; 40001 with REPEATABLE READ and SERIALIZABLE: somebody else has accepted it meanwhile.';
 COMMENT ON FUNCTION @extschema@.outbox_inbox_accept_in_order(text, uuid, text, bigint, boolean, interval) IS
-'As outbox_inbox_accept(), and in the order of key_seq for each key: accepted, duplicate, stale (a newer message of the key was accepted before), or, if gapless, gap (the one before it has not been accepted yet). Only with accepted the effect is due and something is written. Transactions with the same key wait for each other.';
+'As outbox_inbox_accept(), and in the order of key_seq for each key: accepted, duplicate, stale (a newer message of the key was accepted before), or, if gapless, gap (the one before it has not been accepted yet). Only with accepted the effect is due; a duplicate with the next number also moves its key on. Transactions with the same key wait for each other.';
 COMMENT ON FUNCTION @extschema@.outbox_inbox_uuid(text) IS
 'A uuid for the id of a message that is any text: that of the text if it is a uuid, else the first 128 bits of its SHA-256.';
 COMMENT ON FUNCTION @extschema@.outbox_inbox_maintain() IS

@@ -119,6 +119,8 @@ RETURN inbox.outbox_inbox_accept_in_order('stock', ('00000000-0000-0000-0001-' |
 SELECT in_order(1, 'a', 10), in_order(2, 'a', 20), in_order(2, 'a', 20) AS same, in_order(1, 'a', 10) AS before,
 	in_order(3, 'a', 15), in_order(3, 'a', 15) AS again, in_order(4, 'b', 1), in_order(8, 'a', 20) AS same_number;
 SELECT in_order(5, 'g', 7, true) AS whatever_is_first, in_order(7, 'g', 9, true), in_order(6, 'g', 8, true), in_order(7, 'g', 9, true);
+-- A message that was enqueued twice has two numbers, and the second one counts as well
+SELECT in_order(11, 'twice', 1, true), in_order(11, 'twice', 2, true) AS again, in_order(12, 'twice', 3, true), in_order(12, 'twice', 3, true) AS same;
 SELECT in_order(9, 'n', 1, NULL) AS without_gapless, in_order(10, 'n', 3, NULL);
 SELECT consumer, key, last_seq FROM outbox_inbox_key ORDER BY 2;
 

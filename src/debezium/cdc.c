@@ -108,8 +108,8 @@ require_slot(const char *route, const char *slot)
 			 errdetail("The route has relay = 'cdc': its messages are in the write-ahead log only, and without a logical replication slot of this database nobody would ever see them.") :
 			 errdetail("The route has relay = 'cdc': its messages are in the write-ahead log only, and without the logical replication slot \"%s\" of this database nobody would ever see them.", name),
 			 wal_level < WAL_LEVEL_LOGICAL ?
-			 errhint("Set \"wal_level\" to logical, restart the server, and create the slot of the reader.") :
-			 errhint("Create the slot of the reader: SELECT pg_create_logical_replication_slot(%s::name, 'pgoutput'::name).",
+			 errhint("Set \"wal_level\" to logical, restart the server, and create the reader's publication, then its slot.") :
+			 errhint("Create the reader's publication, then its slot: SELECT pg_create_logical_replication_slot(%s::name, 'pgoutput'::name).",
 					 quote_literal_cstr(name))));
 }
 

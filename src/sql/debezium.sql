@@ -88,6 +88,9 @@ DECLARE
 	carried boolean;
 	reached text[] := '{}';
 	published constant oid := outbox_internal.outbox_relation('outbox');
+	/* Other plug-ins than the server's read without a publication. */
+	by_publication constant boolean := NOT EXISTS (SELECT FROM pg_replication_slots s WHERE s.database = current_database()
+			AND NOT s.temporary AND s.plugin <> 'pgoutput' AND (named IS NULL OR s.slot_name = ANY (named)));
 	/*
 	 * A reader needs one of them.  Not attnames of pg_publication_tables, for which the server
 	 * expects so many rows that it compiles the query.
@@ -97,15 +100,52 @@ BEGIN
 	IF names = '{}' THEN
 		RETURN;
 	END IF;
+	/* Incomplete: it names the table and has no route of this kind whole; a reader of it misses messages. */
+	FOR publication IN
+		SELECT p.pubname, p.puballtables, p.pubinsert, t.rowfilter, r.prattrs IS NULL OR r.prattrs::int2[] && bodies AS bodies
+		FROM pg_publication_tables t JOIN pg_publication p ON p.pubname = t.pubname
+			LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = published
+		WHERE to_regclass(format('%I.%I', t.schemaname, t.tablename)) = published ORDER BY p.pubname
+	LOOP
+		carried := false;
+		FOREACH name IN ARRAY names LOOP
+			EXIT WHEN NOT publication.pubinsert OR NOT publication.bodies;
+			CONTINUE WHEN carried AND name = ANY (reached);
+			BEGIN
+				/* Built-in functions and operators only, as the server sees to. */
+				EXECUTE 'SELECT (' || coalesce(publication.rowfilter, 'true') || ')'
+					|| ' FROM jsonb_populate_record(NULL::outbox_internal.outbox, $1) outbox'
+					INTO passes USING sample || jsonb_build_object('route', name);
+			EXCEPTION WHEN OTHERS THEN
+				/* By a column that was added: of some messages. */
+				passes := NULL;
+			END;
+			IF passes IS NOT FALSE THEN
+				reached := reached || name;
+			END IF;
+			carried := carried OR passes IS TRUE;
+		END LOOP;
+		RETURN QUERY
+		SELECT 'warning', 'cdc publication incomplete', format('publication "%s"', publication.pubname), NULL::timestamptz,
+			CASE WHEN NOT publication.pubinsert THEN 'it does not publish inserts'
+				WHEN NOT publication.bodies THEN 'its columns have neither payload nor body'
+				ELSE format('its row filter %s does not let all messages of any route with relay = ''cdc'' through', publication.rowfilter) END,
+			'A reader of this publication misses messages or their bodies, and what it has passed over is lost to it. Publish inserts, filter by outlet or route only, and leave no column out that it needs.',
+			format('SELECT * FROM pg_publication_tables WHERE pubname = %L', publication.pubname)
+		WHERE by_publication AND NOT carried AND NOT publication.puballtables;
+	END LOOP;
+
+	/* A reader with pgoutput cannot read what was committed before its publication, so that comes first. */
 	RETURN QUERY
 	SELECT 'critical', 'cdc slot missing', r.subject, NULL::timestamptz,
 		format('no logical replication slot of database %s %s, wal_level is %s', quote_ident(current_database()),
 			coalesce('is called "' || r.slot || '"', 'is there'), current_setting('wal_level')),
-		'Its messages are in the write-ahead log only, which is kept for slots: enqueue is refused until there is one.',
-		CASE WHEN current_setting('wal_level') = 'logical'
-			THEN format('SELECT pg_create_logical_replication_slot(%L::name, ''pgoutput''::name)', coalesce(r.slot, 'outbox_cdc'))
+		'Its messages are in the write-ahead log only, which is kept for slots: enqueue is refused until there is one. Create the publication before the slot.',
+		CASE WHEN current_setting('wal_level') = 'logical' AND by_publication AND NOT r.names <@ reached
+			THEN format('CREATE PUBLICATION outbox_cdc FOR TABLE %s.outbox WHERE (outlet = ''cdc'') WITH (publish = ''insert'')', schema)
+			WHEN current_setting('wal_level') = 'logical' THEN format('SELECT pg_create_logical_replication_slot(%L::name, ''pgoutput''::name)', coalesce(r.slot, 'outbox_cdc'))
 			ELSE 'ALTER SYSTEM SET wal_level = logical' END
-	FROM (SELECT o.slot, CASE count(*) WHEN 1 THEN 'route "' ELSE 'routes "' END || string_agg(o.name, '", "' ORDER BY o.name) || '"' AS subject
+	FROM (SELECT o.slot, array_agg(o.name) AS names, CASE count(*) WHEN 1 THEN 'route "' ELSE 'routes "' END || string_agg(o.name, '", "' ORDER BY o.name) || '"' AS subject
 		  FROM outbox_internal.outbox_route o WHERE o.relay = 'cdc' GROUP BY o.slot) r
 	WHERE NOT EXISTS (SELECT FROM pg_replication_slots s
 		WHERE s.database = current_database() AND NOT s.temporary AND s.wal_status IS DISTINCT FROM 'lost'
@@ -141,49 +181,13 @@ BEGIN
 		format('UPDATE %s.outbox_route SET slot = slot WHERE slot = %L', schema, s.slot_name)
 	FROM outbox_internal.outbox_remade_slots() s;
 
-	/* Other plug-ins than the server's read without a publication. */
-	IF EXISTS (SELECT FROM pg_replication_slots s WHERE s.database = current_database()
-			AND NOT s.temporary AND s.plugin <> 'pgoutput' AND (named IS NULL OR s.slot_name = ANY (named))) THEN
+	IF NOT by_publication THEN
 		RETURN;
 	END IF;
-	/* Incomplete: it names the table and has no route of this kind whole; a reader of it misses messages. */
-	FOR publication IN
-		SELECT p.pubname, p.puballtables, p.pubinsert, t.rowfilter, r.prattrs IS NULL OR r.prattrs::int2[] && bodies AS bodies
-		FROM pg_publication_tables t JOIN pg_publication p ON p.pubname = t.pubname
-			LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = published
-		WHERE to_regclass(format('%I.%I', t.schemaname, t.tablename)) = published ORDER BY p.pubname
-	LOOP
-		carried := false;
-		FOREACH name IN ARRAY names LOOP
-			EXIT WHEN NOT publication.pubinsert OR NOT publication.bodies;
-			CONTINUE WHEN carried AND name = ANY (reached);
-			BEGIN
-				/* Built-in functions and operators only, as the server sees to. */
-				EXECUTE 'SELECT (' || coalesce(publication.rowfilter, 'true') || ')'
-					|| ' FROM jsonb_populate_record(NULL::outbox_internal.outbox, $1) outbox'
-					INTO passes USING sample || jsonb_build_object('route', name);
-			EXCEPTION WHEN OTHERS THEN
-				/* By a column that was added: of some messages. */
-				passes := NULL;
-			END;
-			IF passes IS NOT FALSE THEN
-				reached := reached || name;
-			END IF;
-			carried := carried OR passes IS TRUE;
-		END LOOP;
-		RETURN QUERY
-		SELECT 'warning', 'cdc publication incomplete', format('publication "%s"', publication.pubname), NULL::timestamptz,
-			CASE WHEN NOT publication.pubinsert THEN 'it does not publish inserts'
-				WHEN NOT publication.bodies THEN 'its columns have neither payload nor body'
-				ELSE format('its row filter %s does not let all messages of any route with relay = ''cdc'' through', publication.rowfilter) END,
-			'A reader of this publication misses messages or their bodies, and what it has passed over is lost to it. Publish inserts, filter by outlet or route only, and leave no column out that it needs.',
-			format('SELECT * FROM pg_publication_tables WHERE pubname = %L', publication.pubname)
-		WHERE NOT carried AND NOT publication.puballtables;
-	END LOOP;
 	RETURN QUERY
 	SELECT 'critical', 'cdc publication missing', format('route "%s"', n.name), NULL::timestamptz,
 		'no publication has its messages',
-		'A slot with pgoutput is read by publications: what none has is passed over, and lost. One that has the routes of this kind has those that are added later, too.',
+		'A slot with pgoutput is read by publications: what none has is passed over, and lost. A slot that is older than its publication must be advanced past it, see doc/cdc.md.',
 		format('CREATE PUBLICATION outbox_cdc FOR TABLE %s.outbox WHERE (outlet = ''cdc'') WITH (publish = ''insert'')', schema)
 	FROM unnest(names) n(name) WHERE n.name <> ALL (reached);
 END

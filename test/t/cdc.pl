@@ -19,6 +19,7 @@ use OutboxTest::Util;
 
 # As the page says it.
 my ($route, $publication, $slot) = split /;\n/, (slurp_file('doc/cdc.md') =~ /^## Set up.*?```sql\n(.*?)```/ms)[0];
+my ($advance) = slurp_file('doc/cdc.md') =~ /^(SELECT pg_replication_slot_advance.*?CHECKPOINT);/ms;
 
 my $fake = OutboxTest::FakeBroker->start;
 my $node = OutboxTest::Node->create(
@@ -119,7 +120,7 @@ paste_problem($node, 'cdc slot missing');
 is($node->sql(q{SELECT setting FROM pg_file_settings WHERE name = 'wal_level' AND sourcefile ~ 'auto'}), 'logical', 'which sets it');
 $node->restart;
 refused(q{SELECT outbox_enqueue('lost', '{}', route => 'orders')},
-	qr/HINT:\s+Create the slot of the reader/, 'refused without a slot');
+	qr/HINT:\s+Create the reader's publication, then its slot/, 'refused without a slot');
 $node->sql(q{SELECT pg_create_physical_replication_slot('physical', true)});
 $node->sql(q{CREATE DATABASE elsewhere});
 $node->safe_psql('elsewhere', q{SELECT pg_create_logical_replication_slot('elsewhere', 'pgoutput')});
@@ -137,7 +138,10 @@ $node->sql('ALTER TABLE outbox SET LOGGED');
 problem('cdc slot missing', 'critical', qr/is called "outbox_cdc"/);
 is($node->sql(q{SELECT subject FROM outbox_problems WHERE problem = 'cdc slot missing'}), 'route "orders"', 'of the one route');
 paste_problem($node, 'cdc slot missing');
+is($node->sql('SELECT pubname FROM pg_publication'), 'outbox_cdc', 'the publication first');
+paste_problem($node, 'cdc slot missing');
 over('cdc slot missing');
+$node->sql('DROP PUBLICATION outbox_cdc');
 is($node->sql(q{SELECT plugin FROM pg_replication_slots WHERE slot_name = 'outbox_cdc'}), $slot =~ s/.*'(\w+)'.*/$1/sr, 'the slot of the page');
 $node->sql(q{SELECT pg_drop_replication_slot('another')});
 problem('cdc publication missing', 'critical', qr/no publication has its messages/);
@@ -151,7 +155,14 @@ is($node->sql(q{SELECT count(*) FROM outbox_problems WHERE problem = 'cdc public
 $node->sql('DROP PUBLICATION one');
 paste_problem($node, 'cdc publication missing');
 over('cdc publication missing');
-$node->sql("DROP PUBLICATION outbox_cdc; $publication");
+$node->sql("DROP PUBLICATION outbox_cdc");
+$node->sql(q{SELECT outbox_enqueue('older', '{}', route => 'orders')});
+$node->sql($publication);
+refused(q{SELECT count(*) FROM pg_logical_slot_peek_binary_changes('outbox_cdc', NULL, NULL, 'proto_version', '1', 'publication_names', 'outbox_cdc')},
+	qr/publication "outbox_cdc" does not exist/, 'a slot that is older than its publication cannot be read')
+	if $node->sql('SHOW server_version_num') < 180000;
+$node->sql($advance);
+is(types(), '', 'until it is advanced, which passes over what was committed before');
 problem('cdc slot idle', 'warning', qr/nobody reads it/);
 like(paste_problem($node, 'cdc slot idle'), qr/^outbox_cdc\|/, 'which shows the slot');
 over('cdc publication incomplete');

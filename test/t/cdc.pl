@@ -243,6 +243,23 @@ $node->sql(q{SELECT outbox_enqueue('early', '{}', route => 'orders')});
 $late->query('COMMIT');
 is(types(), 'early late', 'in the order of the commits');
 
+# Back to the workers, by the steps of the page, while a transaction has enqueued.
+my @back = split /;[^\n]*\n/, (slurp_file('doc/cdc.md') =~ /^And back, in order.*?```sql\n(.*?)```/ms)[0];
+is(scalar @back, 5, 'the steps');
+$late->query('BEGIN');
+$late->query(q{SELECT outbox_enqueue('open', '{}', route => 'orders')});
+$node->sql($back[0]);
+refused($back[1], qr/route "orders" is in use/, 'the second step is refused');
+$late->query('COMMIT');
+$node->sql($back[1]);
+my $position = $node->sql($back[2]);
+$back[3] =~ s/'0[^']*'/'$position'/;
+is($node->sql("CREATE TABLE later ()\\; $back[3]"), 'f', 'it is not read yet');
+is(types(), 'open', 'the reader gets it');
+is($node->sql($back[3]), 't', 'before producers go on');
+$node->sql($back[4]);
+$node->sql(q{UPDATE outbox_route SET relay = 'cdc', slot = 'outbox_cdc' WHERE name = 'orders'});
+
 # --- what is refused
 
 refused(q{SELECT outbox_enqueue('e', '{}', route => 'orders', available_at => now() + interval '1 h')},

@@ -317,7 +317,7 @@ CREATE INDEX outbox_key ON @extschema@.outbox (outbox_internal.outbox_key_hash(r
 	WHERE status = 'pending' AND available_at IS NULL AND aggregate_id IS NOT NULL AND outlet IS NULL;
 /* What can hold a key; by status, as what has failed is passed over where it holds nothing. */
 CREATE INDEX outbox_holder ON @extschema@.outbox (outbox_internal.outbox_key_hash(route, aggregate_type, aggregate_id), status, seq)
-	WHERE aggregate_id IS NOT NULL AND (status = 'failed' OR available_at IS NOT NULL AND (outlet IS NOT NULL OR attempts > 0));
+	WHERE aggregate_id IS NOT NULL AND (status = 'failed' OR available_at IS NOT NULL AND attempts > 0);
 /* Those of routes with max_pending; "C", as it is read without the planner. */
 CREATE INDEX outbox_counted ON @extschema@.outbox (route COLLATE "C") WHERE counted;
 
@@ -2951,11 +2951,11 @@ CREATE VIEW outbox_internal.outbox_external AS
 
 /* Holders of keys, as the index outbox_holder has them. */
 CREATE VIEW outbox_internal.outbox_external_holder AS
-	SELECT h.id, h.seq, h.route, h.status, h.attempts, h.available_at,
+	SELECT h.seq, h.route, h.status, h.available_at,
 		outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id) AS key
 	FROM @extschema@.outbox h
 	WHERE h.outlet = 'external' AND h.aggregate_id IS NOT NULL
-		AND (h.status = 'failed' OR h.outlet = 'external' AND h.available_at IS NOT NULL);
+		AND (h.status = 'failed' OR h.available_at IS NOT NULL AND h.attempts > 0);
 
 CREATE FUNCTION outbox_internal.outbox_is_original(
 	system_identifier bigint, database_oid oid, environment text, timeline bigint)
@@ -3154,7 +3154,6 @@ DECLARE
 	/* Of skipped messages: their keys, and the ids of those without a key. */
 	skipped_ids uuid[] := '{}';
 	skipped_keys bigint[] := '{}';
-	due uuid[];
 	seen_ids uuid[];
 	seen_keys bigint[];
 	seen_bytes bigint[];
@@ -3207,17 +3206,30 @@ BEGIN
 		held_ids := held_ids || skipped_ids || taken_ids;
 		held_keys := held_keys || skipped_keys;
 
-		/* Without those of keys that are held, which would leave no room for others. */
-		due := ARRAY(
-			SELECT o.id
-			FROM outbox_internal.outbox_external o, LATERAL (SELECT CASE WHEN its.ordering <> 'none' THEN o.key END AS key OFFSET 0) k
-			WHERE o.route = outbox_claim.route AND o.available_at <= moment
-				AND o.id NOT IN (SELECT unnest(held_ids))
-				AND (k.key IS NULL OR k.key NOT IN (SELECT unnest(held_keys))
-					AND NOT EXISTS (SELECT FROM outbox_internal.outbox_external_holder h
-						WHERE h.key = k.key AND h.status >= holding AND h.seq < o.seq AND h.route = o.route
-							AND (h.status = 'failed' OR h.attempts > 0 AND h.available_at > moment)))
-			ORDER BY o.available_at LIMIT look);
+		/*
+		 * Without messages of held keys, which would leave no room for others.  One statement,
+		 * so that both branches have one snapshot.  Each branch has the first by seq.
+		 * A due message that did not fit has therefore a higher seq than all candidates,
+		 * and none of them overtakes it.  Only a key's order needs that all due
+		 * messages are read.  They are sorted before they are judged, so that no more
+		 * are judged than are needed.
+		 */
+		WITH due AS MATERIALIZED (
+			SELECT w.id
+			FROM (
+				SELECT d.*
+				FROM (
+					SELECT o.id, o.seq, o.route, k.key
+					FROM outbox_internal.outbox_external o, LATERAL (SELECT CASE WHEN its.ordering <> 'none' THEN o.key END AS key OFFSET 0) k
+					WHERE o.route = outbox_claim.route AND o.available_at <= moment
+						AND o.id NOT IN (SELECT unnest(held_ids))
+						AND (k.key IS NULL OR k.key NOT IN (SELECT unnest(held_keys)))
+					ORDER BY o.available_at LIMIT CASE WHEN its.ordering = 'none' THEN look END) d
+				ORDER BY d.seq OFFSET 0) w
+			WHERE w.key IS NULL OR NOT EXISTS (SELECT FROM outbox_internal.outbox_external_holder h
+				WHERE h.key = w.key AND h.status >= holding AND h.seq < w.seq AND h.route = w.route
+					AND (h.status = 'failed' OR h.available_at > moment))
+			ORDER BY w.seq LIMIT look)
 		SELECT coalesce(array_agg(c.id ORDER BY c.seq), '{}'), array_agg(c.key ORDER BY c.seq),
 			array_agg(c.bytes ORDER BY c.seq)
 		INTO seen_ids, seen_keys, seen_bytes
@@ -3231,20 +3243,15 @@ BEGIN
 					AND (k.key IS NULL OR k.key NOT IN (SELECT unnest(held_keys))
 						AND NOT EXISTS (SELECT FROM outbox_internal.outbox_external_holder h
 							WHERE h.key = k.key AND h.status >= holding AND h.seq < o.seq AND h.route = o.route
-								AND (h.status = 'failed' OR h.id NOT IN (SELECT unnest(due || taken_ids))
-									AND (h.attempts > 0 OR h.available_at <= moment))))
+								AND (h.status = 'failed' OR h.available_at > moment)))
 				 ORDER BY o.seq LIMIT look)
 				UNION ALL
 				(SELECT o.id, o.seq, k.key, o.bytes
 				 FROM outbox_internal.outbox_external o, LATERAL (SELECT CASE WHEN its.ordering <> 'none' THEN o.key END AS key OFFSET 0) k
-				 WHERE o.id = ANY (due)
-					AND (k.key IS NULL OR NOT EXISTS (SELECT FROM outbox_internal.outbox_external_holder h
-						WHERE h.key = k.key AND h.status >= holding AND h.seq < o.seq AND h.route = o.route
-							AND (h.status = 'failed' OR h.id NOT IN (SELECT unnest(due || taken_ids))
-								AND (h.attempts > 0 OR h.available_at <= moment)))))
+				 WHERE o.id = ANY (ARRAY(SELECT d.id FROM due d)))
 			) o
 			ORDER BY o.seq LIMIT look) c;
-		EXIT WHEN cardinality(seen_ids) = 0 AND cardinality(due) < look;
+		EXIT WHEN cardinality(seen_ids) = 0;
 
 		/* In the order of seq, and not many more than wanted: other claims skip what is locked. */
 		locked := ARRAY(
@@ -3287,7 +3294,7 @@ BEGIN
 		taken_bytes := taken_bytes + new_bytes;
 		wanted := max_messages - cardinality(taken_ids);
 		EXIT WHEN taken_bytes >= max_bytes OR wanted = 0 OR look >= max_look
-			OR tried = cardinality(seen_ids) AND tried < look AND cardinality(due) < look;
+			OR tried = cardinality(seen_ids) AND tried < look;
 		/*
 		 * The next round reads from the beginning again: an earlier message of a key may
 		 * have been committed meanwhile.  It reads twice as many, so that there are few

@@ -575,6 +575,32 @@ INSERT INTO outbox (event_type, payload, route, aggregate_type, aggregate_id, av
 	('first', '{}', 'ext', 'thing', '1', '2000-01-02'), ('second', '{}', 'ext', 'thing', '1', '2000-01-01');
 SELECT names FROM claim('ext', 1);
 
+-- Scheduled messages of a key are not read for each of its other messages, before they are due and after
+DELETE FROM outbox;
+DELETE FROM outbox_internal.outbox_lease;
+CREATE FUNCTION pg_temp.entries_read() RETURNS bigint
+RETURN (SELECT sum(pg_stat_get_xact_tuples_returned(indexrelid)) FROM pg_index WHERE indrelid = 'outbox'::regclass);
+INSERT INTO outbox (event_type, payload, route, aggregate_type, aggregate_id, available_at)
+	SELECT 'later', '{}', 'ext', 'thing', '1', '2100-01-01' FROM generate_series(1, 1000) i;
+INSERT INTO outbox (event_type, payload, route, aggregate_type, aggregate_id)
+	SELECT 'now', '{}', 'ext', 'thing', '1' FROM generate_series(1, 200) i;
+BEGIN;
+SELECT pg_temp.entries_read() AS before \gset
+SELECT event_type, count(*) FROM outbox_claim('ext', 100) GROUP BY 1;
+SELECT pg_temp.entries_read() - :before < 2000 AS few;
+ROLLBACK;
+-- Due in another order than that of seq; the first 100 of the key go, and the one that is not scheduled between them
+UPDATE outbox SET available_at = timestamptz '2000-01-01' + i * interval '1 min'
+	FROM (SELECT id, (row_number() OVER (ORDER BY seq) * 7919 % 1009)::integer AS i FROM outbox WHERE event_type = 'later') d WHERE outbox.id = d.id;
+UPDATE outbox SET event_type = 'first', available_at = NULL WHERE seq = (SELECT min(seq) + 49 FROM outbox);
+BEGIN;
+SELECT pg_temp.entries_read() AS before \gset
+SELECT count(*), count(*) FILTER (WHERE c.event_type = 'first') AS first,
+	max(o.seq) - (SELECT min(seq) FROM outbox) < 100 AS in_order
+FROM outbox_claim('ext', 100) c JOIN outbox o USING (id);
+SELECT pg_temp.entries_read() - :before < 5000 AS few;
+ROLLBACK;
+
 -- An outlet that the library does not have, past the CHECK
 BEGIN;
 ALTER TABLE outbox_route DROP CONSTRAINT outbox_route_allowed;

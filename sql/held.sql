@@ -44,12 +44,12 @@ EXPLAIN (COSTS OFF)
 SELECT r.* FROM unnest('{4711,4712}'::bigint[]) k (hash),
 	LATERAL (SELECT seq FROM outbox
 		WHERE aggregate_id IS NOT NULL AND outlet IS NULL
-			AND (status = 'failed' OR available_at IS NOT NULL AND (outlet IS NOT NULL OR attempts > 0))
+			AND (status = 'failed' OR available_at IS NOT NULL AND attempts > 0)
 			AND outbox_internal.outbox_key_hash(route, aggregate_type, aggregate_id) = k.hash AND status <= 'failed'
 		ORDER BY outbox_internal.outbox_key_hash(route, aggregate_type, aggregate_id), status, seq LIMIT 1) r;
 -- A claim of an external relay has it too
 EXPLAIN (COSTS OFF)
 SELECT seq FROM outbox h
-WHERE h.outlet = 'external' AND h.aggregate_id IS NOT NULL AND (h.status = 'failed' OR h.outlet = 'external' AND h.available_at IS NOT NULL)
+WHERE h.outlet = 'external' AND h.aggregate_id IS NOT NULL AND (h.status = 'failed' OR h.available_at IS NOT NULL AND h.attempts > 0)
 	AND outbox_internal.outbox_key_hash(h.route, h.aggregate_type, h.aggregate_id) = 4711 AND h.status >= 'pending' AND h.seq < 100;
 ROLLBACK;

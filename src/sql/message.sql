@@ -195,7 +195,7 @@ CREATE INDEX outbox_key ON @extschema@.outbox (outbox_internal.outbox_key_hash(r
 	WHERE status = 'pending' AND available_at IS NULL AND aggregate_id IS NOT NULL AND outlet IS NULL;
 /* What can hold a key; by status, as what has failed is passed over where it holds nothing. */
 CREATE INDEX outbox_holder ON @extschema@.outbox (outbox_internal.outbox_key_hash(route, aggregate_type, aggregate_id), status, seq)
-	WHERE aggregate_id IS NOT NULL AND (status = 'failed' OR available_at IS NOT NULL AND (outlet IS NOT NULL OR attempts > 0));
+	WHERE aggregate_id IS NOT NULL AND (status = 'failed' OR available_at IS NOT NULL AND attempts > 0);
 /* Those of routes with max_pending; "C", as it is read without the planner. */
 CREATE INDEX outbox_counted ON @extschema@.outbox (route COLLATE "C") WHERE counted;
 

@@ -87,7 +87,7 @@ outbox_store_next_due(TimestampTz after_due, int64 after_seq)
  * planner might read all that has failed, or waits.
  */
 #define HOLDERS "aggregate_id IS NOT NULL AND outlet IS NULL" \
-	" AND (status = 'failed' OR available_at IS NOT NULL AND (outlet IS NOT NULL OR attempts > 0))"
+	" AND (status = 'failed' OR available_at IS NOT NULL AND attempts > 0)"
 
 void
 outbox_store_list_retries(int worker, int nworkers, OutboxRowVisit visit,

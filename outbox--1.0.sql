@@ -4698,7 +4698,7 @@ COMMENT ON FUNCTION outbox_internal.outbox_may_pass(text) IS
 'True of errors that a later attempt may not meet: they come neither from the message nor from its route. 55000 is none of them: a route lacks its slot.';
 
 CREATE FUNCTION outbox_internal.outbox_job_step(
-	max_messages integer, max_bytes bigint, earlier uuid[],
+	max_messages integer, max_bytes bigint, earlier uuid[], tell boolean DEFAULT false,
 	OUT outcome text, OUT ids uuid[])
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -4721,6 +4721,9 @@ DECLARE
 	put text;
 	one uuid[];
 	problem text;
+	waits text;
+	/* Behind an error that is older, and as long as it waits. */
+	told constant text := '(; )?waits for messages of route ".*$';
 BEGIN
 	j.id := outbox_internal.outbox_job_next();
 	IF j.id IS NULL THEN
@@ -4730,15 +4733,28 @@ BEGIN
 	/*
 	 * Not faster than it is published: of an earlier chunk nearly all has to be.
 	 * A tenth may wait, for another attempt, say, and does not hold up the rest.  Neither
-	 * do dead letters on a failed_route that is paused.
+	 * do dead letters on a failed_route that is paused: they have an error, which a message
+	 * that the job put on that route itself does not have.
 	 */
-	IF (SELECT count(*) > cardinality(earlier) / 10
-		FROM (SELECT FROM unnest(earlier) e(id)
-				JOIN outbox_internal.outbox o ON o.id = e.id AND o.status = 'pending'
-				JOIN outbox_internal.outbox_route r ON r.name = o.route
-			  WHERE NOT r.paused OR NOT EXISTS (
-				SELECT FROM outbox_internal.outbox_route f WHERE f.failed_route = r.name)
-			  LIMIT cardinality(earlier) / 10 + 1) left_over) THEN
+	SELECT CASE WHEN count(*) <= cardinality(earlier) / 10 THEN NULL
+		WHEN bool_or(w.paused) THEN format('waits for messages of route "%s", which is paused',
+			min(w.route) FILTER (WHERE w.paused))
+		ELSE format('waits for messages of route "%s" to be published', min(w.route)) END
+	INTO waits
+	FROM (SELECT r.name AS route, r.paused FROM unnest(earlier) e(id)
+			JOIN outbox_internal.outbox o ON o.id = e.id AND o.status = 'pending'
+			JOIN outbox_internal.outbox_route r ON r.name = o.route
+		  WHERE NOT r.paused OR o.last_error IS NULL OR NOT EXISTS (
+			SELECT FROM outbox_internal.outbox_route f WHERE f.failed_route = r.name)
+		  LIMIT cardinality(earlier) / 10 + 1) w;
+	IF waits IS NOT NULL THEN
+		/* Once: each UPDATE wakes the workers. */
+		IF tell AND NOT EXISTS (SELECT FROM outbox_internal.outbox_job o
+				WHERE o.id = j.id AND right(o.last_error, length(waits)) = waits) THEN
+			UPDATE outbox_internal.outbox_job o SET last_error_at = clock_timestamp(),
+				last_error = concat_ws('; ', nullif(regexp_replace(o.last_error, told, ''), ''), waits)
+			WHERE o.id = j.id AND o.state IN ('waiting', 'running');
+		END IF;
 		outcome := 'busy';
 		RETURN;
 	END IF;
@@ -4851,14 +4867,16 @@ BEGIN
 				WHEN there < n THEN 'they are not in the archive any more'
 				ELSE 'their ids are in outbox' END));
 	END IF;
+	j.last_error := nullif(regexp_replace(j.last_error, told, ''), '');
 	UPDATE outbox_internal.outbox_job o SET
 		state = CASE WHEN j.position + n < j.total THEN 'running' ELSE 'done' END,
 		started_at = coalesce(o.started_at, clock_timestamp()),
 		ended_at = CASE WHEN j.position + n >= j.total THEN clock_timestamp() END,
 		done = o.done + cardinality(ids),
 		skipped = o.skipped + n - cardinality(ids),
-		last_error = coalesce(problem, o.last_error),
-		last_error_at = CASE WHEN problem IS NULL THEN o.last_error_at ELSE clock_timestamp() END
+		last_error = coalesce(problem, j.last_error),
+		last_error_at = CASE WHEN problem IS NOT NULL THEN clock_timestamp()
+			WHEN j.last_error IS NOT NULL THEN o.last_error_at END
 	WHERE o.id = j.id
 	RETURNING * INTO j;
 	IF j.position >= listed THEN
@@ -4874,8 +4892,8 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION outbox_internal.outbox_job_step(integer, bigint, uuid[]) IS
-'Internal, the relay calls it: does the next chunk of the next job, at most so many messages and bytes, and says what came of it: ''put'' with the ids that are in outbox now, the latest first; ''none'': there is no job; ''busy'': too many of the messages in earlier are not published yet; ''locked'': somebody has locked the job.';
+COMMENT ON FUNCTION outbox_internal.outbox_job_step(integer, bigint, uuid[], boolean) IS
+'Internal, the relay calls it: does the next chunk of the next job, at most so many messages and bytes, and says what came of it: ''put'' with the ids that are in outbox now, the latest first; ''none'': there is no job; ''busy'': too many of the messages in earlier are not published yet, which with tell becomes the job''s last_error; ''locked'': somebody has locked the job.';
 
 CREATE FUNCTION outbox_internal.outbox_job_error(job bigint, error text, final boolean)
 RETURNS void

@@ -112,8 +112,28 @@ BEGIN;
 INSERT INTO outbox_route (name, paused) VALUES ('parked', true);
 UPDATE outbox_route SET failed_route = 'parked' WHERE name = 'default';
 SELECT step(1, 1000000, :'others');
+-- (not so messages that a job has put there itself)
 UPDATE outbox SET route = 'parked';
 SELECT step(1, 1000000, :'others');
+UPDATE outbox SET last_error = 'returned';
+SELECT step(1, 1000000, :'others');
+ROLLBACK;
+-- a job that waits says for what, behind an older error, until it goes on
+BEGIN;
+UPDATE outbox_job SET last_error = 'one was skipped' WHERE id = :job;
+SELECT outcome FROM outbox_internal.outbox_job_step(1, 1000000, :'others', true);
+SELECT last_error, last_error_at IS NOT NULL AS at FROM outbox_job WHERE id = :job;
+UPDATE outbox_route SET paused = true;
+SELECT outcome FROM outbox_internal.outbox_job_step(1, 1000000, :'others', true);
+SELECT last_error FROM outbox_job WHERE id = :job;
+SELECT step(1);
+SELECT last_error FROM outbox_job WHERE id = :job;
+ROLLBACK;
+BEGIN;
+SELECT outcome FROM outbox_internal.outbox_job_step(1, 1000000, :'others', true);
+SELECT last_error FROM outbox_job WHERE id = :job;
+SELECT step(1);
+SELECT last_error, last_error_at FROM outbox_job WHERE id = :job;
 ROLLBACK;
 -- new ids; the first ones are remembered, through a replay of a replay too
 SELECT event_type, o.id <> a.id AS new, o.headers->>'x-outbox-replayed-from' = a.id::text AS original

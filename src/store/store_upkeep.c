@@ -159,17 +159,19 @@ job_outcome(const char *name)
 
 OutboxJobOutcome
 outbox_store_job_step(int max_messages, int64 max_bytes,
-					  const OutboxJobChunk *earlier, MemoryContext cxt,
-					  OutboxJobChunk *put)
+					  const OutboxJobChunk *earlier, bool tell,
+					  MemoryContext cxt, OutboxJobChunk *put)
 {
 	static OutboxStatement statement = {
 		"SELECT s.outcome, s.ids FROM outbox_internal.outbox_job_step("
-		"$1::pg_catalog.int4, $2::pg_catalog.int8, $3::pg_catalog.uuid[]) s",
-		SPI_OK_SELECT, {INT4OID, INT8OID, UUIDARRAYOID}
+		"$1::pg_catalog.int4, $2::pg_catalog.int8, $3::pg_catalog.uuid[],"
+		" $4::pg_catalog.bool) s",
+		SPI_OK_SELECT, {INT4OID, INT8OID, UUIDARRAYOID, BOOLOID}
 	};
 	Datum		values[] = {
 		Int32GetDatum(max_messages), Int64GetDatum(max_bytes),
-		outbox_store_id_array(earlier->ids, sizeof(pg_uuid_t), earlier->n)
+		outbox_store_id_array(earlier->ids, sizeof(pg_uuid_t), earlier->n),
+		BoolGetDatum(tell)
 	};
 	Datum	   *elems;
 

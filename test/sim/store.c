@@ -727,7 +727,7 @@ outbox_store_job_next(void)
 
 OutboxJobOutcome
 outbox_store_job_step(int max_messages, int64 max_bytes, const OutboxJobChunk *earlier,
-					  MemoryContext cxt, OutboxJobChunk *put)
+					  bool tell, MemoryContext cxt, OutboxJobChunk *put)
 {
 	put->ids = NULL;
 	put->n = 0;

@@ -193,6 +193,37 @@ like($node->sql("SELECT last_error FROM outbox_job WHERE id = $job"), qr/^the me
 $node->sql('ALTER TABLE outbox DROP CONSTRAINT poison');
 $node->wait_drained;
 
+# --- a job that waits for a paused route says so; what it has left there holds up no later job
+
+$node->sql('TRUNCATE outbox_archive');
+$node->sql(q{INSERT INTO outbox_route (name) VALUES ('held'), ('free')});
+$node->sql(q{SELECT outbox_enqueue('m', '{}', route => r) FROM unnest('{held,free}'::text[]) r, generate_series(1, 500)});
+$node->wait_drained;
+$node->sql(q{SELECT outbox_pause('held')});
+$job = $node->sql(q{SELECT outbox_replay('-infinity', route => 'held')});
+$node->wait_sql("SELECT last_error FROM outbox_job WHERE id = $job", 'waits for messages of route "held", which is paused');
+cmp_ok($node->sql('SELECT count(*) FROM outbox'), '<=', 2 * $CHUNK, 'no more than it may put ahead');
+$node->sql(q{SELECT outbox_resume('held')});
+wait_job($job, 'done');
+is($node->sql("SELECT last_error FROM outbox_job WHERE id = $job"), '', 'it waits no more');
+$node->wait_drained;
+$node->sql(q{SELECT outbox_pause('held')});
+$job = $node->sql(q{SELECT outbox_replay('-infinity', route => 'held')});
+$node->wait_sql("SELECT last_error LIKE 'waits for %' FROM outbox_job WHERE id = $job", 't');
+$node->sql("SELECT outbox_job_cancel($job)");
+$job = $node->sql(q{SELECT outbox_replay('-infinity', route => 'free')});
+wait_job($job, 'done', 30);
+# nor does a dead letter's route take more at once
+$node->sql(q{DELETE FROM outbox WHERE route = 'held'});
+$node->wait_drained;
+$node->sql(q{UPDATE outbox_route SET failed_route = 'held' WHERE name = 'free'});
+$job = $node->sql(q{SELECT outbox_replay('-infinity', route => 'held')});
+$node->wait_sql("SELECT last_error LIKE 'waits for %' FROM outbox_job WHERE id = $job", 't');
+cmp_ok($node->sql('SELECT count(*) FROM outbox'), '<=', 2 * $CHUNK, 'nor to the failed_route of another');
+$node->sql(q{SELECT outbox_resume('held')});
+wait_job($job, 'done');
+$node->wait_drained;
+
 full() if $FULL;
 
 # --- a drain: one key, so that it takes some seconds

@@ -7,7 +7,9 @@
  * that live messages find no long queue before them, a chunk is done only when
  * nearly all of the one before last is published: what a job has put into outbox
  * and is not published yet stays within OUTBOX_CHUNKS_AHEAD chunks, whichever worker
- * publishes it.
+ * publishes it.  Two kinds of messages do not count.  Dead letters on a paused
+ * failed_route may wait there for days.  Messages of an earlier job, which may be on a
+ * paused route, hold up no later job.
  *
  * Nothing of a job is remembered here but that, and its errors in a row; where it
  * is stands in its row.
@@ -36,6 +38,8 @@
 /* How long until it is looked whether the earlier chunk is published. */
 #define BUSY_MS			10
 #define BUSY_MAX_MS		500
+/* After so many looks, some 3 s, the job's last_error says so. */
+#define BUSY_TELL		20
 /* The same while somebody has locked what is needed, or after an error. */
 #define RETRY_MS		100
 #define RETRY_MAX_MS	30000
@@ -75,6 +79,19 @@ put_behind(OutboxJobs *jobs, const OutboxJobChunk *put)
 		jobs->ahead[i - 1] = jobs->ahead[i];
 	last->ids = ids;
 	last->n = put->n;
+}
+
+/* A later job waits for none of its messages. */
+static void
+forget_job(OutboxJobs *jobs)
+{
+	for (int i = 0; i < OUTBOX_CHUNKS_AHEAD; i++)
+		if (jobs->ahead[i].ids != NULL)
+			pfree(jobs->ahead[i].ids);
+	memset(jobs->ahead, 0, sizeof(jobs->ahead));
+	jobs->put_at = OUTBOX_MONO_UNSET;
+	jobs->busy = 0;
+	jobs->failures = 0;
 }
 
 static int
@@ -120,7 +137,6 @@ chunk_committed(OutboxJobs *jobs, OutboxJobOutcome outcome,
 		case OUTBOX_JOB_NONE:
 			jobs->wanted = false;
 			jobs->chunk = 0;
-			jobs->put_at = OUTBOX_MONO_UNSET;
 			break;
 		case OUTBOX_JOB_BUSY:
 			/* At first often, as it is a matter of milliseconds. */
@@ -144,7 +160,7 @@ look_which(OutboxJobs *jobs)
 	int64		job = outbox_store_job_next();
 
 	if (job != jobs->job)
-		jobs->failures = 0;
+		forget_job(jobs);
 	jobs->job = job;
 }
 
@@ -162,7 +178,8 @@ run_chunk(OutboxJobs *jobs, MemoryContext scratch)
 	}
 	look_which(jobs);
 	outcome = outbox_store_job_step(chunk_messages(jobs), CHUNK_BYTES,
-									&jobs->ahead[0], scratch, &put);
+									&jobs->ahead[0], jobs->busy >= BUSY_TELL,
+									scratch, &put);
 	if (outcome == OUTBOX_JOB_PUT)
 		OUTBOX_TEST_POINT("in_job");
 	outbox_store_end(false);

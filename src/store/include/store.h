@@ -148,12 +148,12 @@ extern int64 outbox_store_job_next(void);
 
 /*
  * Does a chunk of the next job, of so many messages and bytes at most, unless of the
- * earlier chunk more than a tenth is still to be published.  What was put is
- * allocated in cxt.
+ * earlier chunk more than a tenth is still to be published; tell: then the job's
+ * last_error says so.  What was put is allocated in cxt.
  */
 extern OutboxJobOutcome outbox_store_job_step(int max_messages, int64 max_bytes,
 											  const OutboxJobChunk *earlier,
-											  MemoryContext cxt,
+											  bool tell, MemoryContext cxt,
 											  OutboxJobChunk *put);
 
 /*

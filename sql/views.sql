@@ -109,6 +109,23 @@ UPDATE outbox SET attempts = 1, available_at = now() + interval '1 minute' WHERE
 SELECT backlog, scheduled, retrying, oldest_pending_age > '1 day' AS age FROM outbox_status;
 ROLLBACK;
 
+-- Each external route shows the age of its oldest message, however many another one has, and
+-- however many of its own entries are dead
+BEGIN;
+INSERT INTO outbox_route (name, exchange, relay) SELECT 'ext' || i, '', 'external' FROM generate_series(1, 3) i;
+INSERT INTO outbox (event_type, payload, route, available_at, attempts, last_error)
+	SELECT 'e', '{}', 'ext1', CASE WHEN i > 2500 THEN now() + interval '1 hour' END, (i > 2500)::int, 'e' FROM generate_series(1, 5000) i;
+INSERT INTO outbox (event_type, payload, route)
+	SELECT 'e', '{}', 'ext2' FROM generate_series(1, 2500) i;
+INSERT INTO outbox (event_type, payload, route) VALUES ('live', '{}', 'ext2'), ('live', '{}', 'ext3');
+INSERT INTO outbox (event_type, payload, route, available_at, attempts, last_error)
+	VALUES ('live', '{}', 'ext3', now() + interval '1 hour', 1, 'e');
+UPDATE outbox SET created_at = now() - CASE route WHEN 'ext1' THEN 1 WHEN 'ext2' THEN 2 ELSE 3 END * interval '1 day' WHERE route ~ '^ext';
+DELETE FROM outbox WHERE route = 'ext2' AND event_type = 'e';
+SELECT route, extract(day FROM oldest_pending_age) AS days, estimated, retrying > 0 AS retrying FROM outbox_routes_status WHERE route ~ '^ext' ORDER BY 1;
+SELECT severity, subject FROM outbox_problems WHERE problem = 'external relay missing' ORDER BY 2;
+ROLLBACK;
+
 -- Messages that wait for their route: the hint names it, if any are due, beside
 -- what it says of the relay
 CREATE FUNCTION pg_temp.routes(hint text) RETURNS text LANGUAGE sql AS

@@ -5,8 +5,8 @@
  *
  * The views are looked at in exactly the hour when the table is large, so nobody
  * counts all of it.  Each of the three indexes by which the relay finds its rows is
- * read from its beginning, up to so many entries: whoever has read all of them has
- * counted exactly, and else the server's own estimates say how many there are in
+ * read from its beginning, up to so many entries (those of external relays up to so many
+ * of each route): whoever has read all of them has counted exactly, and else the server's own estimates say how many there are in
  * all (outbox_backlog() in the script).  Entries of rows that are gone and not
  * vacuumed count against the bound, too, which is why this is not a query with a
  * LIMIT: that would pass any number of them.
@@ -24,6 +24,7 @@
 #include "admin_internal.h"
 #include "catalog.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_opfamily.h"
 #include "columns.h"
 #include "compat.h"
 #include "enqueue.h"
@@ -154,6 +155,39 @@ count_row(Sample *sample, TupleTableSlot *slot, TimestampTz now)
 }
 
 /*
+ * Reads the entries that match the key (NULL: all), from the first one on or from the
+ * last one back.  Returns how many rows there are.
+ */
+static int
+read_entries(Relation rel, Relation index, ScanKey key, ScanDirection direction,
+			 int max_entries, Sample *sample)
+{
+	int			nkeys = key == NULL ? 0 : 1;
+	TimestampTz now = GetCurrentTimestamp();
+	TupleTableSlot *slot = table_slot_create(rel, NULL);
+	IndexScanDesc scan;
+	int			rows = 0;
+
+	sample->complete = false;
+	scan = compat_index_beginscan(rel, index, GetActiveSnapshot(), nkeys);
+	index_rescan(scan, key, nkeys, NULL, 0);
+	while (!sample->complete && max_entries-- > 0)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (index_getnext_tid(scan, direction) == NULL)
+			sample->complete = true;
+		else if (index_fetch_heap(scan, slot))
+		{
+			count_row(sample, slot, now);
+			rows++;
+		}
+	}
+	index_endscan(scan);
+	ExecDropSingleTupleTableSlot(slot);
+	return rows;
+}
+
+/*
  * Reads an index, of which that is the first column, from seq "from" on (0: from its
  * beginning), or from its end back.
  */
@@ -162,28 +196,13 @@ read_index(Relation rel, const char *index_name, AttrNumber column,
 		   ScanDirection direction, int64 from, int max_entries, Sample *sample)
 {
 	Relation	index = outbox_open_index(rel, index_name, column, 0);
-	TimestampTz now = GetCurrentTimestamp();
-	TupleTableSlot *slot;
-	IndexScanDesc scan;
 	ScanKeyData key;
 
 	sample->complete = false;
 	if (index == NULL)
 		return;
-	slot = table_slot_create(rel, NULL);
-	scan = compat_index_beginscan(rel, index, GetActiveSnapshot(), from > 0 ? 1 : 0);
 	ScanKeyInit(&key, 1, BTGreaterEqualStrategyNumber, F_INT8GE, Int64GetDatum(from));
-	index_rescan(scan, &key, from > 0 ? 1 : 0, NULL, 0);
-	while (!sample->complete && max_entries-- > 0)
-	{
-		CHECK_FOR_INTERRUPTS();
-		if (index_getnext_tid(scan, direction) == NULL)
-			sample->complete = true;
-		else if (index_fetch_heap(scan, slot))
-			count_row(sample, slot, now);
-	}
-	index_endscan(scan);
-	ExecDropSingleTupleTableSlot(slot);
+	(void) read_entries(rel, index, from > 0 ? &key : NULL, direction, max_entries, sample);
 	index_close(index, NoLock);
 }
 
@@ -226,14 +245,72 @@ read_ready(Relation rel, int max_entries, Sample *sample)
 	sample->complete = false;
 }
 
-/* Adds those of external relays, which are in an index of their own. */
+/* A condition on the first column of an index, which is the route. */
+static void
+init_route_key(ScanKey key, Relation index, StrategyNumber strategy, RegProcedure function,
+			   Datum route)
+{
+	ScanKeyEntryInitialize(key, 0, 1, strategy, InvalidOid, index->rd_indcollation[0],
+						   function, route);
+}
+
+/*
+ * The route of the first entry after those of that route (0: of the first entry); 0:
+ * there is none.  By the entry itself, as its row may be gone.
+ */
+static Datum
+next_route(Relation rel, Relation index, Datum route)
+{
+	int			nkeys = route == (Datum) 0 ? 0 : 1;
+	IndexScanDesc scan = compat_index_beginscan(rel, index, GetActiveSnapshot(), nkeys);
+	Datum		next = (Datum) 0;
+	bool		isnull;
+	ScanKeyData key;
+
+	init_route_key(&key, index, BTGreaterStrategyNumber, F_TEXT_GT, route);
+	scan->xs_want_itup = true;
+	index_rescan(scan, &key, nkeys, NULL, 0);
+	if (index_getnext_tid(scan, ForwardScanDirection) != NULL)
+	{
+		next = index_getattr(scan->xs_itup, 1, scan->xs_itupdesc, &isnull);
+		next = isnull ? (Datum) 0 : PointerGetDatum(PG_DETOAST_DATUM_COPY(next));
+	}
+	index_endscan(scan);
+	return next;
+}
+
+/*
+ * Adds messages of external relays, which are in an index of their own, by route.  Each
+ * route has the bound for itself, so that a route with many messages, or many dead
+ * entries, hides no other one.  Where the first ones are all dead, the newest rows have
+ * to do.
+ */
 static void
 read_external(Relation rel, const char *index_name, int max_entries, Sample *sample)
 {
+	Relation	index = outbox_open_index(rel, index_name, COL_ROUTE, 0);
 	bool		complete = sample->complete;
+	Datum		route = (Datum) 0;
+	int			nroutes = 0;
+	ScanKeyData key;
 
-	read_index(rel, index_name, COL_ROUTE, ForwardScanDirection, 0, max_entries, sample);
-	sample->complete = sample->complete && complete;
+	sample->complete = false;
+	if (index == NULL)
+		return;
+	/* In another family's order the next route would not come next. */
+	while (index->rd_opfamily[0] == TEXT_BTREE_FAM_OID && nroutes++ < MAX_ROUTES &&
+		   (route = next_route(rel, index, route)) != (Datum) 0)
+	{
+		int			rows;
+
+		init_route_key(&key, index, BTEqualStrategyNumber, F_TEXTEQ, route);
+		rows = read_entries(rel, index, &key, ForwardScanDirection, max_entries, sample);
+		complete = complete && sample->complete;
+		if (rows == 0 && !sample->complete)
+			(void) read_entries(rel, index, &key, BackwardScanDirection, max_entries, sample);
+	}
+	sample->complete = complete && nroutes > 0 && route == (Datum) 0;
+	index_close(index, NoLock);
 }
 
 /* ------------------------------------------------------------------ result */

@@ -119,7 +119,7 @@ AS 'MODULE_PATHNAME', 'outbox_backlog_sample'
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED ROWS 20;
 
 COMMENT ON FUNCTION outbox_internal.outbox_backlog_sample(integer) IS
-'Counts by route what the first max_entries entries of each of three indexes of outbox lead to: kind ready, waiting (for its time) and failed. complete: there are no more. Of each kind a row without a route comes first. No row at all: outbox is locked.';
+'Counts by route what the first max_entries entries of each of three indexes of outbox lead to, and of each external route: kind ready, waiting (for its time) and failed. complete: there are no more. Of each kind a row without a route comes first. No row at all: outbox is locked.';
 
 CREATE FUNCTION outbox_internal.outbox_route_is_full(route text, max_pending integer)
 RETURNS boolean
@@ -254,7 +254,7 @@ END
 $$;
 
 COMMENT ON FUNCTION outbox_internal.outbox_backlog() IS
-'Messages of outbox by route, and in the row without a route all of them; see outbox_routes_status. Counted where an index has at most 2000 entries, dead ones included, and else (estimated) from the statistics of the server. Waits for no lock: where outbox is locked against readers, one row with an estimate.';
+'Messages of outbox by route, and in the row without a route all of them; see outbox_routes_status. Counted where an index has at most 2000 entries (of each external route), dead ones included, and else (estimated) from the statistics of the server. Waits for no lock: where outbox is locked against readers, one row with an estimate.';
 
 CREATE FUNCTION outbox_internal.outbox_route_stats(
 	OUT route text, OUT published bigint, OUT returned bigint, OUT nacked bigint,

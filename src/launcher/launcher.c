@@ -31,6 +31,7 @@
 #include "settings.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
+#include "storage/lock.h"
 #include "storage/procarray.h"
 #include "tcop/tcopprot.h"
 #include "test_point.h"
@@ -176,6 +177,21 @@ outbox_database_exists(Oid dboid)
 	return scan_databases(dboid);
 }
 
+bool
+outbox_database_is_locked(Oid dboid)
+{
+	MemoryContext old = CurrentMemoryContext;
+	LOCKTAG		tag;
+	bool		locked;
+
+	StartTransactionCommand();
+	SET_LOCKTAG_OBJECT(tag, InvalidOid, DatabaseRelationId, dboid, 0);
+	locked = LockAcquire(&tag, RowExclusiveLock, false, true) == LOCKACQUIRE_NOT_AVAIL;
+	CommitTransactionCommand();
+	MemoryContextSwitchTo(old);
+	return locked;
+}
+
 /* There may be work, or is some: it is looked at now, unless its workers keep crashing. */
 static void
 ask_for(DatabaseEntry *db, bool work)
@@ -193,7 +209,8 @@ take_requests(void)
 {
 	OutboxRequest requests[OUTBOX_MAX_REQUESTS];
 	bool		lost;
-	int			count = outbox_shared_take_requests(requests, &lost);
+	bool		work;
+	int			count = outbox_shared_take_requests(requests, &lost, &work);
 
 	for (int i = 0; i < count; i++)
 	{
@@ -210,7 +227,7 @@ take_requests(void)
 		(void) scan_databases(InvalidOid);
 		/* It may have been of any that is known. */
 		foreach(cell, outbox_databases)
-			ask_for(lfirst(cell), true);
+			ask_for(lfirst(cell), work);
 	}
 }
 

@@ -90,6 +90,9 @@ extern List *outbox_databases;
 /* launcher.c */
 extern bool outbox_database_exists(Oid dboid);
 
+/* Is it locked, so that a worker would wait in its start? */
+extern bool outbox_database_is_locked(Oid dboid);
+
 /* Does a worker of an earlier launcher still run there? */
 extern bool outbox_old_workers_exist(Oid dboid);
 

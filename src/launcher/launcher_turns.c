@@ -172,7 +172,9 @@ outbox_turn_rests(DatabaseEntry *db, OutboxMonoTime now)
 int
 outbox_turn_room(DatabaseEntry *db, int wanted)
 {
-	if (!outbox_mono_is_set(db->room_until) || wanted <= db->room)
+	if (wanted <= db->room)
+		db->room_until = OUTBOX_MONO_UNSET;
+	if (!outbox_mono_is_set(db->room_until))
 		return wanted;
 	if (!outbox_mono_reached(db->room_until, outbox_mono_now()))
 		return db->room;
@@ -397,6 +399,7 @@ outbox_turns_check(OutboxMonoTime now)
 	int			waiting = 0;	/* that nobody makes room for yet */
 	int			excess = -outbox_workers_left();	/* likewise */
 	bool		fewer = false;
+	bool		full;
 	OutboxMonoTime next = OUTBOX_MONO_UNSET;
 	DatabaseEntry *db;
 	ListCell   *cell;
@@ -427,10 +430,11 @@ outbox_turns_check(OutboxMonoTime now)
 	{
 		waiting--;
 		excess -= outbox_database_running(db);
-		/* See outbox_turn_left(). */
-		db->retry_at = db->work_at = OUTBOX_MONO_UNSET;
+		/* See outbox_turn_left().  Of one that is missing nothing is known. */
+		full = outbox_database_running(db) == db->nworkers;
+		db->retry_at = db->work_at = full ? OUTBOX_MONO_UNSET : now;
 		db->due_at = 0;
-		db->rests = true;
+		db->rests = full;
 		if (hangs_in_start(db, now))
 			TerminateBackgroundWorker(db->workers[0].handle);
 		outbox_database_set_state(db, DATABASE_YIELDING);

@@ -28,6 +28,7 @@
 #define RESTART_MS			1000	/* first wait after a crash */
 #define RESTART_MAX_MS		60000
 #define LONG_LIFE_MS		60000	/* after so long the waits start over */
+#define LOCKED_MS		1000	/* look again for a lock on the database */
 #define NO_WORKER_MS		5000	/* try again for a worker process */
 #define MAX_PROBES			2	/* first looks for the extension, at the same
 								 * time */
@@ -163,6 +164,19 @@ worker_crashed(DatabaseEntry *db, const WorkerEntry *entry)
 											pg_prng_uint32(&pg_global_prng_state)));
 }
 
+/*
+ * No extension, dropped, or not open to connections.  What is committed while other workers
+ * still run is told to them, and not to us; so worker 0 looks once more when they have left.
+ */
+static void
+database_gone(DatabaseEntry *db)
+{
+	if (outbox_database_running(db) == 0)
+		outbox_database_set_state(db, DATABASE_ABSENT);
+	else if (db->state == DATABASE_STARTING || db->state == DATABASE_RUNNING)
+		outbox_database_set_state(db, DATABASE_REGROUPING);
+}
+
 static void
 worker_ended(DatabaseEntry *db, int number)
 {
@@ -187,16 +201,7 @@ worker_ended(DatabaseEntry *db, int number)
 	switch (reason)
 	{
 		case OUTBOX_EXIT_ABSENT:
-
-			/*
-			 * What is committed while others still run is told to them, and
-			 * not to us; so worker 0 looks once more when they have left.
-			 */
-			if (outbox_database_running(db) == 0)
-				outbox_database_set_state(db, DATABASE_ABSENT);
-			else if (db->state == DATABASE_STARTING ||
-					 db->state == DATABASE_RUNNING)
-				outbox_database_set_state(db, DATABASE_REGROUPING);
+			database_gone(db);
 			break;
 		case OUTBOX_EXIT_RESTART:
 		case OUTBOX_EXIT_STOPPED:
@@ -205,11 +210,10 @@ worker_ended(DatabaseEntry *db, int number)
 			break;
 		case OUTBOX_EXIT_CRASHED:
 			worker_crashed(db, entry);
-			/* Dropped, or not open to connections any more. */
 			if (outbox_database_exists(db->dboid))
 				outbox_stats_crashed(db->dboid);
 			else
-				outbox_database_set_state(db, DATABASE_ABSENT);
+				database_gone(db);
 			break;
 	}
 }
@@ -326,8 +330,18 @@ start_missing(DatabaseEntry *db)
 		/* Dropped while its workers were away, or closed to connections. */
 		if (i == 0 && !outbox_database_exists(db->dboid))
 		{
-			outbox_database_set_state(db, DATABASE_ABSENT);
+			database_gone(db);
 			outbox_shared_wake_launcher();
+			return;
+		}
+
+		/*
+		 * It would take a process, and wait in its start for as long as the
+		 * lock is held.
+		 */
+		if (i == 0 && outbox_database_is_locked(db->dboid))
+		{
+			db->retry_at = outbox_mono_after(LOCKED_MS);
 			return;
 		}
 		if (!start_worker(db, i))

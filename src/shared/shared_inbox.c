@@ -66,7 +66,10 @@ outbox_shared_request_database(Oid dboid, bool work)
 		outbox_shared->requests[outbox_shared->nrequests++].work = work;
 	}
 	else if (!known)
+	{
 		outbox_shared->requests_lost = true;
+		outbox_shared->lost_work |= work;
+	}
 	SpinLockRelease(&outbox_shared->mutex);
 	if (!known)
 		outbox_shared_wake_launcher();
@@ -178,7 +181,7 @@ outbox_shared_count_slots(Oid dboid)
 }
 
 int
-outbox_shared_take_requests(OutboxRequest *requests, bool *lost)
+outbox_shared_take_requests(OutboxRequest *requests, bool *lost, bool *lost_work)
 {
 	int			count;
 
@@ -186,8 +189,9 @@ outbox_shared_take_requests(OutboxRequest *requests, bool *lost)
 	count = outbox_shared->nrequests;
 	memcpy(requests, outbox_shared->requests, sizeof(OutboxRequest) * count);
 	*lost = outbox_shared->requests_lost;
+	*lost_work = outbox_shared->lost_work;
 	outbox_shared->nrequests = 0;
-	outbox_shared->requests_lost = false;
+	outbox_shared->requests_lost = outbox_shared->lost_work = false;
 	SpinLockRelease(&outbox_shared->mutex);
 	return count;
 }

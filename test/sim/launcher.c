@@ -83,6 +83,12 @@ outbox_database_exists(Oid dboid)
 	return true;
 }
 
+bool
+outbox_database_is_locked(Oid dboid)
+{
+	return false;
+}
+
 void
 outbox_database_set_state(DatabaseEntry *db, DatabaseState state)
 {

@@ -168,6 +168,12 @@ end_scan(TableScanDesc scan)
 {
 }
 
+LockAcquireResult
+LockAcquire(const LOCKTAG *tag, LOCKMODE mode, bool session_lock, bool dont_wait)
+{
+	return LOCKACQUIRE_OK;
+}
+
 void
 StartTransactionCommand(void)
 {
@@ -302,13 +308,13 @@ outbox_shared_tell_workers(Oid dboid, int signals)
 }
 
 int
-outbox_shared_take_requests(OutboxRequest *taken, bool *lost)
+outbox_shared_take_requests(OutboxRequest *taken, bool *lost, bool *lost_work)
 {
 	int			count = nrequests;
 
 	memcpy(taken, requests, count * sizeof(OutboxRequest));
 	nrequests = 0;
-	*lost = requests_lost;
+	*lost = *lost_work = requests_lost;
 	requests_lost = false;
 	return count;
 }

@@ -317,7 +317,8 @@ typedef struct OutboxShared
 	uint32		server_crashes; /* of any process, since the server started */
 	TimestampTz server_crashed_at;	/* the last one; 0: none */
 	uint64		last_generation;
-	bool		requests_lost;	/* more databases than OUTBOX_MAX_REQUESTS */
+	bool		requests_lost;	/* more databases than OUTBOX_MAX_REQUESTS, */
+	bool		lost_work;		/* and one of those has work */
 	bool		out_of_workers; /* a worker could not be started */
 	bool		at_limit;		/* the last one, because of outbox.max_workers */
 	bool		fewer_workers;	/* so that those that could share all keys */
@@ -431,8 +432,12 @@ extern void outbox_slot_take_inbox(OutboxInbox *inbox);
 /* Slots of a database that are occupied, whether or not a process runs yet. */
 extern int	outbox_shared_count_slots(Oid dboid);
 
-/* Takes the databases that were asked for; *lost: look at all of them. */
-extern int	outbox_shared_take_requests(OutboxRequest *requests, bool *lost);
+/*
+ * Takes the databases that were asked for.  *lost: look at all of them; *lost_work: there
+ * is work in one that was not noted.
+ */
+extern int	outbox_shared_take_requests(OutboxRequest *requests, bool *lost,
+										bool *lost_work);
 
 /* --------------------------------------------------------- shared_intents.c */
 

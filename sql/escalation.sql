@@ -554,3 +554,13 @@ DROP OWNED BY regress_outbox_evil CASCADE;
 DROP ROLE regress_outbox_evil;
 DROP SCHEMA regress_admin CASCADE;
 RESET search_path;
+
+-- A stranger's function that names the schema is not kept in memory, however large.
+\c -
+SET check_function_bodies = off;
+DO $do$ BEGIN
+	EXECUTE format('CREATE FUNCTION pg_temp.large(o oid DEFAULT ''outbox_internal''::regnamespace::oid) RETURNS int LANGUAGE sql AS %L',
+		'SELECT 1 -- ' || (SELECT string_agg(md5(i::text), '') FROM generate_series(1, 300000) i));
+END $do$;
+SELECT outbox_enqueue('e', '{}') IS NOT NULL AS enqueued;
+SELECT sum(used_bytes) < 5000000 AS small FROM pg_backend_memory_contexts WHERE name = 'CacheMemoryContext';

@@ -246,13 +246,51 @@ look_at_object(Look *look, Oid class, Oid object)
 		look_at_relation(look, get_typ_typrelid(object));
 }
 
-/* A dependent of a schema may only name it: a constant in a stranger's function. */
-static Oid
-schema_of(Oid class, Oid object)
+/* Catalogs of what lies in a schema. */
+typedef struct Catalog
 {
-	if (class == ProcedureRelationId)
-		return get_func_namespace(object);
-	return get_rel_namespace(class == TypeRelationId ? get_typ_typrelid(object) : object);
+	Oid			class;
+	Oid			index;
+	AttrNumber	oid;
+	AttrNumber	namespace;
+} Catalog;
+
+static const Catalog catalogs[] = {
+	{ProcedureRelationId, ProcedureOidIndexId, Anum_pg_proc_oid, Anum_pg_proc_pronamespace},
+	{RelationRelationId, ClassOidIndexId, Anum_pg_class_oid, Anum_pg_class_relnamespace},
+	{TypeRelationId, TypeOidIndexId, Anum_pg_type_oid, Anum_pg_type_typnamespace}
+};
+
+/*
+ * A dependent of a schema may only name it: a constant in a stranger's function.  No cache
+ * is asked, which would keep the whole row in memory, and strangers write what they like.
+ */
+static bool
+lies_in(Oid schema, Oid class, Oid object, Relation *opened)
+{
+	for (int i = 0; i < (int) lengthof(catalogs); i++)
+	{
+		const Catalog *catalog = &catalogs[i];
+		ScanKeyData key;
+		SysScanDesc scan;
+		HeapTuple	tuple;
+		bool		isnull;
+		bool		lies;
+
+		if (catalog->class != class)
+			continue;
+		if (opened[i] == NULL)
+			opened[i] = table_open(class, AccessShareLock);
+		ScanKeyInit(&key, catalog->oid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(object));
+		scan = systable_beginscan(opened[i], catalog->index, true, NULL, 1, &key);
+		tuple = systable_getnext(scan);
+		lies = HeapTupleIsValid(tuple) &&
+			DatumGetObjectId(heap_getattr(tuple, catalog->namespace,
+										  RelationGetDescr(opened[i]), &isnull)) == schema;
+		systable_endscan(scan);
+		return lies;
+	}
+	return false;
 }
 
 /* What depends on an object in that way, and of a schema what lies in it. */
@@ -260,6 +298,7 @@ static void
 look_at_dependents(Look *look, Oid class, Oid object, char deptype)
 {
 	Relation	depend = table_open(DependRelationId, AccessShareLock);
+	Relation	opened[lengthof(catalogs)] = {NULL};
 	ScanKeyData key[2];
 	SysScanDesc scan;
 	HeapTuple	tuple;
@@ -275,10 +314,13 @@ look_at_dependents(Look *look, Oid class, Oid object, char deptype)
 
 		if (dependent->deptype == deptype &&
 			(class != NamespaceRelationId ||
-			 schema_of(dependent->classid, dependent->objid) == object))
+			 lies_in(object, dependent->classid, dependent->objid, opened)))
 			look_at_object(look, dependent->classid, dependent->objid);
 	}
 	systable_endscan(scan);
+	for (int i = 0; i < (int) lengthof(catalogs); i++)
+		if (opened[i] != NULL)
+			table_close(opened[i], AccessShareLock);
 	table_close(depend, AccessShareLock);
 }
 

@@ -176,7 +176,7 @@ outbox_relay_receive(OutboxRelay *relay)
 int
 outbox_relay_patience_ms(OutboxRelay *relay, const OutboxRoute *route)
 {
-	if (!outbox_queue_has_others(relay->queue, route))
+	if (!outbox_route_has_neighbours(&relay->routes, route, outbox_mono_now()))
 		return outbox_confirm_timeout_ms;
 	return Min(outbox_confirm_timeout_ms, Max(TRY_MS, route->try_ms));
 }
@@ -197,27 +197,44 @@ confirm_patience_ms(OutboxRelay *relay)
 }
 
 /* Of the messages that are not confirmed one may be the reason, as with a closed channel. */
+static bool
+find_late(OutboxRelay *relay, OutboxMonoTime now, OutboxLinkError *error)
+{
+	const char *late = outbox_stall_late(&relay->stall, confirm_patience_ms(relay), now,
+										 &error->reason);
+
+	if (late != NULL && error->reason == OUTBOX_REASON_NO_CONFIRM)
+	{
+		error->message = error->destination = true;
+		error->code = OUTBOX_CODE_NO_CONFIRM;
+	}
+	else if (late == NULL && (late = outbox_relay_declare_late(relay, now)) != NULL)
+	{
+		error->declaration = true;
+		error->reason = OUTBOX_REASON_NO_CONFIRM;
+	}
+	if (late != NULL)
+		strlcpy(error->text, late, sizeof(error->text));
+	return late != NULL;
+}
+
 void
 outbox_relay_check_late(OutboxRelay *relay, OutboxMonoTime now)
 {
 	OutboxLinkError error = {.kind = OUTBOX_LINK_ERR_CONNECTION};
-	const char *late = outbox_stall_late(&relay->stall, confirm_patience_ms(relay), now,
-										 &error.reason);
+	OutboxLinkError still = {.kind = OUTBOX_LINK_ERR_CONNECTION};
 
-	if (late != NULL && error.reason == OUTBOX_REASON_NO_CONFIRM)
-	{
-		error.message = error.destination = true;
-		error.code = OUTBOX_CODE_NO_CONFIRM;
-	}
-	else if (late == NULL && (late = outbox_relay_declare_late(relay, now)) != NULL)
-	{
-		error.declaration = true;
-		error.reason = OUTBOX_REASON_NO_CONFIRM;
-	}
-	if (late == NULL)
+	if (!find_late(relay, now, &error))
 		return;
-	strlcpy(error.text, late, sizeof(error.text));
-	outbox_relay_give_link_up(relay, &error);
+
+	/*
+	 * It was this process that took its time, perhaps, and the answer is
+	 * there.
+	 */
+	relay->answers.readable = true;
+	outbox_relay_receive(relay);
+	if (outbox_relay_link_open(relay) && find_late(relay, now, &still))
+		outbox_relay_give_link_up(relay, &still);
 }
 
 OutboxMonoTime

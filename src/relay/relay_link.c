@@ -400,8 +400,6 @@ drain_for_reconnect(OutboxRelay *relay, OutboxMonoTime now)
 void
 outbox_relay_give_link_up(OutboxRelay *relay, const OutboxLinkError *error)
 {
-	bool		proven = !relay->connection.unproven;
-
 	outbox_slot_set_last_error(error->text);
 	close_link(relay, false, error);
 	link_failed(relay, error->reason, error->text);
@@ -412,7 +410,7 @@ outbox_relay_give_link_up(OutboxRelay *relay, const OutboxLinkError *error)
 			 errcode(ERRCODE_PROTOCOL_VIOLATION) : 0,
 			 errmsg("outbox relay gives its connection to the broker up"),
 			 errdetail_internal("%s", error->text)));
-	if (proven && (error->message || error->declaration))
+	if (error->message || error->declaration)
 		schedule_after_close(relay, error);
 	else
 		schedule_connect(relay, false);

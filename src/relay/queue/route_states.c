@@ -244,15 +244,20 @@ outbox_route_broken(OutboxRoutes *routes, OutboxRoute *route, int code,
 	rest_ms = outbox_backoff_ms(outbox_retry_initial_ms, max_ms, route->failures,
 								pg_prng_uint32(&pg_global_prng_state));
 	route->retry_at = outbox_mono_after(rest_ms);
-	route->try_ms = rest_ms / TRY_SHARE;
+
+	/*
+	 * No message at all is confirmed: the time may have been too short for
+	 * any.
+	 */
+	route->try_ms = counts ? rest_ms / TRY_SHARE :
+		Min(2 * Max(route->try_ms, outbox_confirm_timeout_ms / TRY_SHARE), outbox_confirm_timeout_ms);
 	show_error(route, code, reason);
 	outbox_route_stop(routes, route, end);
 }
 
-/* Is there another one that would have to wait for what is done for this one? */
-static bool
-has_neighbours(const OutboxRoutes *routes, const OutboxRoute *route,
-			   OutboxMonoTime now)
+bool
+outbox_route_has_neighbours(const OutboxRoutes *routes, const OutboxRoute *route,
+							OutboxMonoTime now)
 {
 	return outbox_routes_used_since(routes, route,
 									outbox_mono_plus(now, -NEIGHBOUR_MS)) ||
@@ -277,7 +282,7 @@ outbox_route_met_poison(OutboxRoutes *routes, OutboxRoute *route, int64 end)
 	if (outbox_mono_before(route->poison_until, full))
 		route->poison_until = outbox_mono_plus(route->poison_until, POISON_MS);
 	if (outbox_mono_before(route->poison_until, full) ||
-		!has_neighbours(routes, route, now))
+		!outbox_route_has_neighbours(routes, route, now))
 		return false;
 	route->broken = true;
 	route->half_open = true;
@@ -291,6 +296,7 @@ void
 outbox_route_works(OutboxRoute *route, OutboxMonoTime now)
 {
 	route->half_open = false;
+	route->try_ms = 0;
 	route->worked_at = now;
 	if (route->failures == 0)
 		return;

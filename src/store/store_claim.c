@@ -43,8 +43,10 @@ static const Oid claim_types[OUTBOX_STATEMENT_ARGS + 1] = {
 	UUIDARRAYOID,				/* $10 unreadable rows: their ids, */
 	TIDARRAYOID,				/* $11 and where they are */
 	TIMESTAMPTZOID,				/* $12 up to which due time */
-	TEXTARRAYOID				/* $13 routes of the excluded keys, or of the
+	TEXTARRAYOID,				/* $13 routes of the excluded keys, or of the
 								 * one */
+	INT8ARRAYOID,				/* $14 up to where excluded keys are not, */
+	UUIDARRAYOID				/* $15 and ids that are not */
 };
 
 /* Filters that are not always there. */
@@ -75,6 +77,7 @@ typedef enum ClaimKind
 static char *
 claim_text(ClaimKind kind, int filters)
 {
+#define OF_KEY(array) "(" array ")[pg_catalog.array_position($5, " KEY_HASH ")]"
 	bool		list = kind == LIST_READY || kind == LIST_DUE;
 	const char *order = "seq";
 	const char *range = READY " AND seq > $1 AND seq <= $2";
@@ -83,7 +86,7 @@ claim_text(ClaimKind kind, int filters)
 	{
 		order = "available_at, seq";
 		range = WAITING " AND (available_at, seq) > ($8, $1)"
-			" AND available_at <= $12";
+			" AND (available_at, seq) <= ($12, $2)";
 	}
 	else if (filters & ONE_KEY)
 	{
@@ -98,13 +101,16 @@ claim_text(ClaimKind kind, int filters)
 	 * claimed in vain.  A row that was changed is read again, though its id
 	 * is the same.
 	 */
-	return psprintf("SELECT %s FROM outbox_internal.outbox WHERE %s%s%s%s%s"
+	return psprintf("SELECT %s FROM outbox_internal.outbox WHERE %s%s%s%s%s%s%s"
 					" ORDER BY %s LIMIT $3%s",
 					list ? ROW_COLUMNS : CLAIM_COLUMNS, range,
 					filters & EXCLUDE_ROUTES ? " AND route <> ALL ($4)" : "",
 					filters & EXCLUDE_KEYS ?
 					" AND (aggregate_id IS NULL OR " KEY_HASH " <> ALL ($5)"
-					" OR route <> ($13)[pg_catalog.array_position($5, " KEY_HASH ")])" : "",
+					" OR route <> " OF_KEY("$13") : "",
+					filters & EXCLUDE_KEYS && kind == CLAIM_DUE ?
+					" OR seq <= " OF_KEY("$14") " OR id = " OF_KEY("$15") : "",
+					filters & EXCLUDE_KEYS ? ")" : "",
 					filters & SHARE ?
 					" AND (coalesce(" KEY_HASH ", seq) & 9223372036854775807) % $7 = $6" : "",
 					filters & EXCLUDE_ROWS ?
@@ -113,7 +119,7 @@ claim_text(ClaimKind kind, int filters)
 }
 
 static int
-claim_filters(const OutboxClaim *claim, ClaimKind kind)
+claim_filters(const OutboxClaim *claim)
 {
 	int			always = (claim->excluded_routes != NIL ? EXCLUDE_ROUTES : 0) |
 		(claim->nunreadable > 0 ? EXCLUDE_ROWS : 0);
@@ -121,7 +127,7 @@ claim_filters(const OutboxClaim *claim, ClaimKind kind)
 	if (claim->one_key)
 		return ONE_KEY | always;
 	return always |
-		(kind != CLAIM_DUE && claim->nexcluded_keys > 0 ? EXCLUDE_KEYS : 0) |
+		(claim->nexcluded_keys > 0 ? EXCLUDE_KEYS : 0) |
 		(claim->nworkers > 1 ? SHARE : 0);
 }
 
@@ -135,6 +141,27 @@ routes_array(const List *routes)
 	foreach(cell, routes)
 		elems[n++] = outbox_store_own_text(lfirst(cell));
 	return outbox_store_array(elems, n, TEXTOID);
+}
+
+static void
+excluded_keys(const OutboxClaim *claim, Datum *values)
+{
+	int			n = claim->nexcluded_keys;
+	int64	   *hashes = palloc(sizeof(int64) * n);
+	int64	   *upto = palloc(sizeof(int64) * n);
+	const char **routes = palloc(sizeof(char *) * n);
+
+	for (int i = 0; i < n; i++)
+	{
+		hashes[i] = claim->excluded_keys[i].hash;
+		upto[i] = claim->excluded_keys[i].upto;
+		routes[i] = claim->excluded_keys[i].route;
+	}
+	values[ARG_KEYS] = outbox_store_int64_array(hashes, n);
+	values[ARG_KEY_UPTO] = outbox_store_int64_array(upto, n);
+	values[ARG_KEY_ROUTES] = outbox_store_text_array(routes, n);
+	values[ARG_KEY_IDS] = outbox_store_id_array(&claim->excluded_keys->id,
+												sizeof(OutboxExcludedKey), n);
 }
 
 static ParamListInfo
@@ -165,17 +192,13 @@ claim_params(const OutboxClaim *claim, const OutboxStatement *statement, int fil
 	if (filters & EXCLUDE_ROUTES)
 		values[ARG_ROUTES] = routes_array(claim->excluded_routes);
 	if (filters & EXCLUDE_KEYS)
-		values[ARG_KEYS] = outbox_store_int64_array(claim->excluded_keys,
-													claim->nexcluded_keys);
+		excluded_keys(claim, values);
 	values[ARG_WORKER] = Int32GetDatum(claim->worker);
 	values[ARG_NWORKERS] = Int32GetDatum(claim->nworkers);
 	values[ARG_DUE] = TimestampTzGetDatum(after_due);
 	values[ARG_DUE_UPTO] = TimestampTzGetDatum(upto_due);
 	values[ARG_KEY_HASH] = Int64GetDatum(claim->key_hash);
-	if (filters & EXCLUDE_KEYS)
-		values[ARG_KEY_ROUTES] = outbox_store_text_array(claim->excluded_key_routes,
-														 claim->nexcluded_keys);
-	else if (filters & ONE_KEY)
+	if (filters & ONE_KEY)
 		values[ARG_KEY_ROUTES] = outbox_store_text_array(&claim->key_route, 1);
 	if (filters & EXCLUDE_ROWS)
 		outbox_store_version_arrays(claim->unreadable, claim->nunreadable,
@@ -184,6 +207,8 @@ claim_params(const OutboxClaim *claim, const OutboxStatement *statement, int fil
 	params->params[ARG_ROUTES].isnull = !(filters & EXCLUDE_ROUTES);
 	params->params[ARG_KEYS].isnull = !(filters & EXCLUDE_KEYS);
 	params->params[ARG_KEY_ROUTES].isnull = !(filters & (EXCLUDE_KEYS | ONE_KEY));
+	params->params[ARG_KEY_UPTO].isnull = !(filters & EXCLUDE_KEYS);
+	params->params[ARG_KEY_IDS].isnull = !(filters & EXCLUDE_KEYS);
 	params->params[ARG_IDS].isnull = !(filters & EXCLUDE_ROWS);
 	params->params[ARG_TIDS].isnull = !(filters & EXCLUDE_ROWS);
 	return params;
@@ -305,7 +330,7 @@ run_claim(const OutboxClaim *claim, ClaimKind kind, TimestampTz after_due,
 		  TimestampTz upto_due, ClaimReceiver *receiver)
 {
 	static OutboxStatement statements[CLAIM_KINDS][NFILTERS];
-	int			filters = claim_filters(claim, kind);
+	int			filters = claim_filters(claim);
 	OutboxStatement *statement = &statements[kind][filters];
 
 	if (statement->plan == NULL)
@@ -347,15 +372,12 @@ outbox_store_claim(const OutboxClaim *claim, bool *skipped)
 }
 
 int
-outbox_store_claim_due(const OutboxClaim *claim, TimestampTz after_due,
-					   int64 after_seq, TimestampTz upto_due)
+outbox_store_claim_due(const OutboxClaim *claim, TimestampTz after_due, TimestampTz upto_due)
 {
-	OutboxClaim due = *claim;
-	ClaimReceiver receiver = {.claim = &due};
+	ClaimReceiver receiver = {.claim = claim};
 
 	Assert(!claim->one_key);
-	due.after = after_seq;
-	return run_claim(&due, CLAIM_DUE, after_due, upto_due, &receiver);
+	return run_claim(claim, CLAIM_DUE, after_due, upto_due, &receiver);
 }
 
 int

@@ -15,7 +15,7 @@
 #include "nodes/plannodes.h"
 #include "store.h"
 
-#define OUTBOX_STATEMENT_ARGS	13
+#define OUTBOX_STATEMENT_ARGS	15
 
 /*
  * A statement of the worker, prepared at first use and kept.  It names objects of
@@ -146,7 +146,9 @@ enum
 	ARG_IDS,
 	ARG_TIDS,
 	ARG_DUE_UPTO,
-	ARG_KEY_ROUTES
+	ARG_KEY_ROUTES,
+	ARG_KEY_UPTO,
+	ARG_KEY_IDS
 };
 
 /* Runs a SELECT of ROW_COLUMNS in the claim's snapshot. */

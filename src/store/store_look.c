@@ -80,6 +80,29 @@ outbox_store_next_due(TimestampTz after_due, int64 after_seq)
 		outbox_due_time(DatumGetTimestampTz(outbox_store_get(0, 1, NULL)));
 }
 
+bool
+outbox_store_reach_due(TimestampTz after_due, int64 after_seq, TimestampTz upto, int n,
+					   TimestampTz *at, int64 *seq)
+{
+	static OutboxStatement statement = {
+		"SELECT available_at, seq FROM outbox_internal.outbox"
+		" WHERE " WAITING " AND (available_at, seq) > ($1, $2) AND available_at <= $3"
+		" ORDER BY available_at, seq OFFSET $4 LIMIT 1",
+		SPI_OK_SELECT, {TIMESTAMPTZOID, INT8OID, TIMESTAMPTZOID, INT8OID}
+	};
+	Datum		values[] = {
+		TimestampTzGetDatum(after_due), Int64GetDatum(after_seq), TimestampTzGetDatum(upto),
+		Int64GetDatum((int64) n)
+	};
+
+	outbox_store_run(&statement, values);
+	if (SPI_processed == 0)
+		return false;
+	*at = DatumGetTimestampTz(outbox_store_get(0, 1, NULL));
+	*seq = DatumGetInt64(outbox_store_get(0, 2, NULL));
+	return true;
+}
+
 /* ------------------------------------------------- rows that hold their key */
 
 /*

@@ -76,6 +76,7 @@ static const struct
 	{"held", offsetof(SimConfig, held), 1},
 	{"retry_ms", offsetof(SimConfig, retry_ms), 1},
 	{"retry_max_ms", offsetof(SimConfig, retry_max_ms), 1},
+	{"confirm_ms", offsetof(SimConfig, confirm_ms), 1},
 	{"standby", offsetof(SimConfig, standby), 1},
 	{"alike", offsetof(SimConfig, alike), 1},
 	{"slow_declares", offsetof(SimConfig, slow_declares), 1},
@@ -601,6 +602,8 @@ sim_history_draw(SimHistory *history, uint64 seed)
 		draw_times(&history->config);
 	if (seed % 5 == 2)
 		draw.weight[OP_spoil] = 6;
+	if (seed % 9 == 4)
+		history->config.confirm_ms = 200 + below(4000);
 	if (seed % 7 == 3)
 		draw.weight[OP_unorder] = draw.weight[OP_order] = 4;
 	for (int op = 0; op < OP_COUNT; op++)

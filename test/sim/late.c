@@ -436,6 +436,9 @@ sim_late_wait(int64 wakes_at)
 
 	if (wakes_at < sim_now + SLACK_US / 2 || !sim_relay_runs || MySlot == NULL)
 		return;
+	/* Which routes rest because of a message without a confirm is not known here. */
+	if (sim_config.confirm_ms != 0)
+		return;
 	if (!sim_link_is_open() && !sim_link_connecting() && outbox_enabled &&
 		MySlot->state != OUTBOX_WORKER_STOPPING &&
 		Max(Max(link.until, database.until), sim_now) + SLACK_US < wakes_at)

@@ -91,7 +91,7 @@ MUTATIONS = [Mutation(*m) for m in (
      "		(!head_is_locked(key) && queue->nwaiting < outbox_window);",
      "a key whose rows the queue would not keep is not read again and again"),
     ("large-left-out", "src/relay/reading/scan.c",
-     "key->skip_low != 0 && key->skip_low <= range->lo &&", "(key->skip_low <= range->lo || key->large) &&",
+     "key->skip_low != 0 && key->skip_low <= scan->range->lo &&", "(key->skip_low <= scan->range->lo || key->large) &&",
      "no loss: a claim leaves out a key with large messages only behind what is read again"),
     # --------------------------------------------------------------- wake-up
     ("latch-not-set", "src/shared/shared_inbox.c",

@@ -58,6 +58,7 @@ typedef struct SimConfig
 	int			held;			/* keys that are remembered as held; 0: all */
 	int			retry_ms;
 	int			retry_max_ms;
+	int			confirm_ms;		/* how long confirms are waited for; 0: for ever */
 	int			standby;		/* claims wait for one */
 	int			alike;			/* keys of one number have one hash on all routes */
 	int			slow_declares;	/* are answered with the next message, or return */

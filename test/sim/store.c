@@ -818,8 +818,13 @@ is_excluded(const OutboxClaim *claim, const SimRow *row,
 	if (claim->one_key)
 		return !is_of_key(row, seen, claim->key_hash, claim->key_route);
 	for (int i = 0; i < claim->nexcluded_keys; i++)
-		if (is_of_key(row, seen, claim->excluded_keys[i], claim->excluded_key_routes[i]))
-			return true;
+	{
+		const OutboxExcludedKey *key = &claim->excluded_keys[i];
+
+		if (is_of_key(row, seen, key->hash, key->route))
+			return is_ready(seen) ||
+				(row->seq > key->upto && memcmp(&row->id, &key->id, UUID_LEN) != 0);
+	}
 	return false;
 }
 
@@ -1014,14 +1019,15 @@ compare_due(const void *a, const void *b)
 	return left->row->label - right->row->label;
 }
 
-/* In their order; returns how many. */
+/* In their order; returns how many.  walked: as many were left out. */
 static int
-list_due(const OutboxClaim *claim, TimestampTz after_due, int64 after_seq,
-		 TimestampTz upto_due, Due **list)
+list_due(const OutboxClaim *claim, TimestampTz after_due, TimestampTz upto_due, Due **list,
+		 int *walked)
 {
 	static Due *due;
 	int			n = 0;
 
+	*walked = 0;
 	if (due == NULL)
 		due = malloc(sizeof(Due) * MAX_ROWS);
 	for (int i = 0; i < sim_nrows; i++)
@@ -1030,11 +1036,15 @@ list_due(const OutboxClaim *claim, TimestampTz after_due, int64 after_seq,
 		SimVersion *seen = seen_version(row);
 
 		if (seen == NULL || !is_waiting(seen) ||
-			seen->available_at > upto_due || is_excluded(claim, row, seen) ||
+			seen->available_at > upto_due ||
+			(seen->available_at == upto_due && row->seq > claim->upto) ||
 			seen->available_at < after_due ||
-			(seen->available_at == after_due && row->seq <= after_seq))
+			(seen->available_at == after_due && row->seq <= claim->after))
 			continue;
-		due[n++] = (Due) {seen->available_at, row, seen};
+		if (is_excluded(claim, row, seen))
+			(*walked)++;
+		else
+			due[n++] = (Due) {seen->available_at, row, seen};
 	}
 	qsort(due, n, sizeof(Due), compare_due);
 	*list = due;
@@ -1042,17 +1052,18 @@ list_due(const OutboxClaim *claim, TimestampTz after_due, int64 after_seq,
 }
 
 int
-outbox_store_claim_due(const OutboxClaim *claim, TimestampTz after_due,
-					   int64 after_seq, TimestampTz upto_due)
+outbox_store_claim_due(const OutboxClaim *claim, TimestampTz after_due, TimestampTz upto_due)
 {
 	Due		   *due;
 	int			n;
 	int			count = 0;
+	int			walked;
 
 	statement("claim of what is due");
 	if (claim->limit <= 0)
 		return 0;
-	n = list_due(claim, after_due, after_seq, upto_due, &due);
+	n = list_due(claim, after_due, upto_due, &due, &walked);
+	sim_oracle_walked(walked);
 	for (int i = 0; i < n; i++)
 		if (!claim_row(claim, due[i].row, due[i].seen, true, &count))
 			break;
@@ -1110,9 +1121,10 @@ outbox_store_list_due(const OutboxClaim *claim, TimestampTz after_due, Timestamp
 {
 	Due		   *due;
 	int			n;
+	int			walked;
 
 	statement("list of what is due");
-	n = Min(list_due(claim, after_due, claim->after, upto_due, &due), claim->limit);
+	n = Min(list_due(claim, after_due, upto_due, &due, &walked), claim->limit);
 	for (int i = 0; i < n; i++)
 		visit_row(due[i].row, due[i].seen, visit, claim->arg);
 	sim_learn(n);
@@ -1212,6 +1224,29 @@ outbox_store_next_due(TimestampTz after_due, int64 after_seq)
 	snapshot = at_claim;
 	sim_learn(next);
 	return next;
+}
+
+bool
+outbox_store_reach_due(TimestampTz after_due, int64 after_seq, TimestampTz upto, int n,
+					   TimestampTz *at, int64 *seq)
+{
+	OutboxClaim all = {.after = after_seq,.upto = PG_INT64_MAX};
+	int			at_claim = snapshot;
+	Due		   *due;
+	bool		more;
+	int			walked;
+
+	statement("due rows");
+	latest_snapshot();
+	more = list_due(&all, after_due, upto, &due, &walked) > n;
+	snapshot = at_claim;
+	if (more)
+	{
+		*at = due[n].at;
+		*seq = due[n].row->seq;
+	}
+	sim_learn(more);
+	return more;
 }
 
 /* ------------------------------------------------------------------ holders */

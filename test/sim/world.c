@@ -507,7 +507,7 @@ int			outbox_window;
 int			outbox_poll_interval_ms;
 int			outbox_retry_initial_ms;
 int			outbox_retry_max_ms;
-int			outbox_confirm_timeout_ms = 3000000;
+int			outbox_confirm_timeout_ms;
 int			outbox_heartbeat_s = 10;
 int			outbox_retention_s = 0;
 int			outbox_history_retention_s = -1;
@@ -840,6 +840,7 @@ sim_run(const SimConfig *config, SimSource from)
 	outbox_poll_interval_ms = config->poll_ms;
 	outbox_retry_initial_ms = config->retry_ms;
 	outbox_retry_max_ms = config->retry_max_ms;
+	outbox_confirm_timeout_ms = config->confirm_ms != 0 ? config->confirm_ms : 3000000;
 	sim_sweep_ms = config->sweep_ms != 0 ? config->sweep_ms : 1000000000;
 	sim_merge_distance = config->merge != 0 ? config->merge : 64;
 	sim_key_waiting_max = config->waiting != 0 ? config->waiting : 128;

@@ -907,10 +907,8 @@ outbox_queue_admit(OutboxQueue *queue, OutboxMessage *message,
 			if (due)
 				leave_due(key, message->seq);
 			else
-			{
 				outbox_lower(&key->skip_low, message->seq);
-				note_released(queue, key);
-			}
+			note_released(queue, key);
 			place_key(queue, key);
 			outbox_queue_return_claim(queue, &message->id);
 			pfree(message);
@@ -1444,6 +1442,15 @@ outbox_queue_leaves_due(OutboxQueue *queue, OutboxKeyId key_id, int64 seq,
 }
 
 bool
+outbox_queue_due_left(const OutboxKey *key, int64 *upto, pg_uuid_t *retry)
+{
+	*upto = goes_to(key);
+	if (*upto == GOES_RETRY)
+		*retry = key->retry.id;
+	return key->due_left == *upto && *upto != PG_INT64_MAX;
+}
+
+bool
 outbox_queue_take_due_freed(OutboxQueue *queue)
 {
 	bool		freed = queue->due_freed;
@@ -1472,7 +1479,7 @@ outbox_queue_free_keys(OutboxQueue *queue, OutboxRoute *route)
 		key->skip_low = 0;
 		key->blocked = false;
 		release_retry(queue, key);
-		place_key(queue, key);
+		advance_key(queue, key);
 	}
 	return lowest;
 }

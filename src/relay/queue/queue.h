@@ -368,6 +368,12 @@ extern void outbox_queue_recall(OutboxQueue *queue, OutboxKeyId key_id, bool has
 extern void outbox_queue_key_done(OutboxQueue *queue, OutboxKeyId key_id);
 
 /*
+ * Is it known that rows of the key behind upto whose time has come wait, all but the retry?
+ * When others of them may go, due_freed is set.
+ */
+extern bool outbox_queue_due_left(const OutboxKey *key, int64 *upto, pg_uuid_t *retry);
+
+/*
  * Does this row, which is due, wait for its key?  Then the queue says when it may go:
  * due rows are to be read from the start, once.
  */
@@ -438,7 +444,6 @@ typedef struct OutboxRoutes
 	dlist_head	watched;		/* see outbox_route_watch() */
 	uint32		loads;			/* so many */
 	int			nblocking;		/* on which what has failed holds its key */
-	int			nunordered;		/* with ordering = 'none' */
 	OutboxDeclarations declarations;
 } OutboxRoutes;
 
@@ -536,8 +541,9 @@ extern void outbox_routes_retry(OutboxRoutes *routes, OutboxMonoTime now,
 /* When the next one may; unset: none waits for the time. */
 extern OutboxMonoTime outbox_routes_deadline(OutboxRoutes *routes);
 
-/* Is there one with ordering = 'none'? */
-extern bool outbox_routes_have_unordered(const OutboxRoutes *routes);
+/* Is there another one that would have to wait for what is done for this one? */
+extern bool outbox_route_has_neighbours(const OutboxRoutes *routes, const OutboxRoute *route,
+										OutboxMonoTime now);
 
 /* Is there one on which what has failed holds its key? */
 extern bool outbox_routes_block(const OutboxRoutes *routes);

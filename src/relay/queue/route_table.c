@@ -152,12 +152,6 @@ outbox_routes_block(const OutboxRoutes *routes)
 }
 
 bool
-outbox_routes_have_unordered(const OutboxRoutes *routes)
-{
-	return routes->nunordered > 0;
-}
-
-bool
 outbox_routes_used_since(const OutboxRoutes *routes, const OutboxRoute *but,
 						 OutboxMonoTime since)
 {
@@ -290,7 +284,6 @@ look_at_all(OutboxRoutes *routes, OutboxResumed *resumed)
 	bool		gone = false;
 
 	routes->nblocking = 0;
-	routes->nunordered = 0;
 	hash_seq_init(&status, routes->by_name);
 	while ((entry = hash_seq_search(&status)) != NULL)
 	{
@@ -302,7 +295,6 @@ look_at_all(OutboxRoutes *routes, OutboxResumed *resumed)
 			gone = true;
 		}
 		routes->nblocking += outbox_route_blocks(route);
-		routes->nunordered += !route->ordered;
 	}
 	return gone;
 }

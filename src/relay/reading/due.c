@@ -120,24 +120,42 @@ outbox_due_wanted(const OutboxDue *due)
 	return due->next != 0 && GetCurrentTimestamp() >= due->next;
 }
 
-/* Where it is not cut, all that is due is read. */
+/* OutboxKeyFilter */
+static bool
+is_left(const OutboxKey *key, const void *arg, OutboxExcludedKey *excluded)
+{
+	(void) arg;
+	return outbox_queue_due_left(key, &excluded->upto, &excluded->id);
+}
+
+/*
+ * Where it is not cut, all that is due is read.  Rows of routes and keys that wait are left:
+ * outbox_relay_resume() and outbox_due_freed() restart.  There may be millions of them
+ * which no limit of a claim counts: they are passed in steps.
+ */
 void
 outbox_due_claim(OutboxDue *due, OutboxBatch *batch, TimestampTz wall)
 {
 	OutboxSegment *segment = outbox_batch_add_segment(batch, OUTBOX_SOURCE_DUE,
-													  0, PG_INT64_MAX);
+													  due->cursor.seq, PG_INT64_MAX);
+	OutboxDuePlace upto = {wall, PG_INT64_MAX};
+	bool		step = false;
 	OutboxClaim claim;
 
 	outbox_batch_fill_claim(batch, &claim);
 	claim.limit = Min(claim.limit, outbox_queue_due_room(batch->queue));
-	if (outbox_store_claim_due(&claim, due->cursor.at, due->cursor.seq,
-							   wall) >= claim.limit)
+	outbox_keys_exclude(batch, &claim, is_left, NULL);
+	if (claim.excluded_routes != NIL || claim.nexcluded_keys > 0)
+		step = outbox_store_reach_due(due->cursor.at, due->cursor.seq, wall,
+									  OUTBOX_STRIDE, &upto.at, &upto.seq);
+	claim.upto = upto.seq;
+	if (outbox_store_claim_due(&claim, due->cursor.at, upto.at) >= claim.limit)
 		segment->cut = true;
 	if (segment->cut)
 		return;
-	/* Rows of routes that wait are left: outbox_relay_resume() restarts. */
-	segment->last_due = wall;
-	segment->last_seq = PG_INT64_MAX;
+	segment->last_due = upto.at;
+	segment->last_seq = upto.seq;
+	segment->cut = step;
 }
 
 void
@@ -276,6 +294,7 @@ outbox_due_check(OutboxReader *reader)
 	OutboxDue  *due = &reader->due;
 	DueCheck   *check;
 	OutboxClaim claim = {
+		.upto = PG_INT64_MAX,
 		.limit = OUTBOX_SWEEP_ROWS,
 		.excluded_routes = outbox_routes_excluded(reader->routes),
 		.worker = MySlot->worker,

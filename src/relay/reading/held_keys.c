@@ -13,6 +13,47 @@
 /* Keys that one batch reads again. */
 #define REREAD_MAX 8
 
+static bool
+leaves_out(const OutboxKey *key, OutboxKeyFilter filter, const void *arg,
+		   OutboxExcludedKey *excluded)
+{
+	*excluded = (OutboxExcludedKey) {.hash = key->id.hash, .route = key->id.route->name};
+	return filter(key, arg, excluded);
+}
+
+void
+outbox_keys_exclude(OutboxBatch *batch, OutboxClaim *claim, OutboxKeyFilter filter,
+					const void *arg)
+{
+	OutboxQueue *queue = batch->queue;
+	dlist_head *lists[] = {&queue->large, &queue->held, &queue->reread};
+	bool		many = queue->nheld + queue->nreread > OUTBOX_EXCLUDED_KEYS;
+	OutboxExcludedKey *keys;
+	int			n = 0;
+
+	if (queue->nheld + queue->nreread == 0 && dlist_is_empty(&queue->large))
+		return;
+	keys = palloc(sizeof(OutboxExcludedKey) * OUTBOX_EXCLUDED_KEYS);
+	for (int i = 0; many && i < OUTBOX_EXCLUDED_KEYS; i++)
+	{
+		const OutboxKey *key = outbox_queue_released_key(queue, i);
+
+		if (key != NULL)
+			n += leaves_out(key, filter, arg, &keys[n]);
+	}
+	for (int i = 0; !many && i < (int) lengthof(lists); i++)
+	{
+		dlist_iter	iter;
+
+		dlist_foreach(iter, lists[i])
+			if (n < OUTBOX_EXCLUDED_KEYS)
+				n += leaves_out(dlist_container(OutboxKey, node, iter.cur), filter, arg,
+								&keys[n]);
+	}
+	claim->excluded_keys = keys;
+	claim->nexcluded_keys = n;
+}
+
 void
 outbox_keys_claim(OutboxReader *reader, OutboxBatch *batch)
 {

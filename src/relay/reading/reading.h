@@ -128,6 +128,15 @@ extern OutboxSegment *outbox_batch_add_segment(OutboxBatch *batch,
 /* What store is to claim for the segment, which is the last one. */
 extern void outbox_batch_fill_claim(OutboxBatch *batch, OutboxClaim *claim);
 
+/*
+ * The claim leaves out the keys for which filter says so: of all that cannot go on, or of
+ * very many those of which many rows were claimed in vain.
+ */
+typedef bool (*OutboxKeyFilter) (const OutboxKey *key, const void *arg,
+								 OutboxExcludedKey *excluded);
+extern void outbox_keys_exclude(OutboxBatch *batch, OutboxClaim *claim,
+								OutboxKeyFilter filter, const void *arg);
+
 /* Claims it, and looks for what was passed over because somebody has locked it. */
 extern void outbox_batch_claim(OutboxBatch *batch, OutboxClaim *claim);
 

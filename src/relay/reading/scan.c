@@ -129,58 +129,27 @@ reads_key(OutboxBatch *batch, const OutboxKey *key)
 	return false;
 }
 
+typedef struct ScanRange
+{
+	OutboxBatch *batch;
+	const OutboxUnreadRange *range;
+	bool		open;
+} ScanRange;
+
 /*
- * Are the key's rows of the range read again by themselves?  Then they need not be claimed
- * to be dropped.  This batch reads a key only up to what is new: such a one must not be
- * left out there.
+ * OutboxKeyFilter: are the key's rows of the range read again by themselves?  Then they
+ * need not be claimed to be dropped.  Those of a route that has no order now are not.  This
+ * batch reads a key only up to what is new: such a one must not be left out there.
  */
 static bool
-reads_later(OutboxBatch *batch, const OutboxKey *key, const OutboxUnreadRange *range,
-			bool open)
+reads_later(const OutboxKey *key, const void *arg, OutboxExcludedKey *excluded)
 {
-	return key->skip_low != 0 && key->skip_low <= range->lo &&
-		!(open && reads_key(batch, key));
-}
+	const ScanRange *scan = arg;
 
-/* All that cannot go on; of very many those of which many rows were claimed in vain. */
-static int
-list_excluded_keys(OutboxBatch *batch, const OutboxUnreadRange *range,
-				   bool open, int64 *hashes, const char **routes)
-{
-	OutboxQueue *queue = batch->queue;
-	dlist_head *lists[] = {&queue->large, &queue->held, &queue->reread};
-	bool		many = queue->nheld + queue->nreread > OUTBOX_EXCLUDED_KEYS;
-	OutboxKey  *keys[OUTBOX_EXCLUDED_KEYS];
-	int			n = 0;
-
-	/* Rows without an order are not read again with their key. */
-	if (outbox_routes_have_unordered(batch->routes))
-		return 0;
-	for (int i = 0; many && i < OUTBOX_EXCLUDED_KEYS; i++)
-	{
-		OutboxKey  *key = outbox_queue_released_key(queue, i);
-
-		if (key != NULL && reads_later(batch, key, range, open))
-			keys[n++] = key;
-	}
-	for (int i = 0; !many && i < (int) lengthof(lists); i++)
-	{
-		dlist_iter	iter;
-
-		dlist_foreach(iter, lists[i])
-		{
-			OutboxKey  *key = dlist_container(OutboxKey, node, iter.cur);
-
-			if (n < OUTBOX_EXCLUDED_KEYS && reads_later(batch, key, range, open))
-				keys[n++] = key;
-		}
-	}
-	for (int i = 0; i < n; i++)
-	{
-		hashes[i] = keys[i]->id.hash;
-		routes[i] = keys[i]->id.route->name;
-	}
-	return n;
+	(void) excluded;
+	return key->id.route->ordered &&
+		key->skip_low != 0 && key->skip_low <= scan->range->lo &&
+		!(scan->open && reads_key(scan->batch, key));
 }
 
 /*
@@ -204,8 +173,7 @@ claim_range(OutboxScan *scan, OutboxBatch *batch,
 			const OutboxUnreadRange *range, int64 upto)
 {
 	bool		open = range == &scan->unread.rest;
-	int64		hashes[OUTBOX_EXCLUDED_KEYS];
-	const char *routes[OUTBOX_EXCLUDED_KEYS];
+	ScanRange	scanned = {batch, range, open};
 	OutboxSegment *segment;
 	OutboxClaim claim;
 
@@ -216,9 +184,7 @@ claim_range(OutboxScan *scan, OutboxBatch *batch,
 	if (segment == NULL)
 		return NULL;
 	outbox_batch_fill_claim(batch, &claim);
-	claim.excluded_keys = hashes;
-	claim.excluded_key_routes = routes;
-	claim.nexcluded_keys = list_excluded_keys(batch, range, open, hashes, routes);
+	outbox_keys_exclude(batch, &claim, reads_later, &scanned);
 	segment->open = open;
 	if (open)
 		segment->known = last_known(scan, &claim);

@@ -194,6 +194,16 @@ typedef struct OutboxUnreadableRow
 	ItemPointerData tid;
 } OutboxUnreadableRow;
 
+/* A key that waits, and is not claimed. */
+typedef struct OutboxExcludedKey
+{
+	int64		hash;
+	const char *route;
+	int64		upto;			/* but for its rows that are due up to that
+								 * number, */
+	pg_uuid_t	id;				/* and for this one */
+} OutboxExcludedKey;
+
 /* What a claim looks at. */
 typedef struct OutboxClaim
 {
@@ -202,8 +212,7 @@ typedef struct OutboxClaim
 	int			limit;			/* rows */
 	List	   *excluded_routes;	/* of char *, routes that wait */
 	int			nexcluded_keys;
-	const int64 *excluded_keys; /* hashes of keys that wait, ... */
-	const char *const *excluded_key_routes; /* ... and their routes */
+	const OutboxExcludedKey *excluded_keys;
 	int			worker;			/* this worker's share of the keys */
 	int			nworkers;
 	bool		one_key;		/* rows of this key only; then excluded keys */
@@ -229,9 +238,9 @@ extern bool outbox_store_sees(TransactionId xid);
  */
 extern int	outbox_store_claim(const OutboxClaim *claim, bool *skipped);
 
-/* Claims retries and scheduled messages that are due, after (due, seq), by a time. */
+/* Claims retries and scheduled messages that are due, behind (after_due, after), up to (upto_due, upto). */
 extern int	outbox_store_claim_due(const OutboxClaim *claim, TimestampTz after_due,
-								   int64 after_seq, TimestampTz upto_due);
+								   TimestampTz upto_due);
 
 /*
  * Visits, without claiming, the rows that the last claim was entitled to, in
@@ -276,6 +285,13 @@ extern int64 outbox_store_last_ready(int64 from);
 
 /* When the next waiting row is due, of those behind that one; 0 if there is none. */
 extern TimestampTz outbox_store_next_due(TimestampTz after_due, int64 after_seq);
+
+/*
+ * Are there more than n waiting rows behind (after_due, after_seq) that are due by upto?
+ * Then (at, seq) is where the n-th is, or one behind it.
+ */
+extern bool outbox_store_reach_due(TimestampTz after_due, int64 after_seq, TimestampTz upto,
+								   int n, TimestampTz *at, int64 *seq);
 
 /* Which of these versions are still what their messages are. */
 extern void outbox_store_find_unchanged(const OutboxUnreadableRow *rows, int n,

@@ -211,6 +211,9 @@ int64s(Datum array, int *n)
 static void
 fill_claim(FunctionCallInfo fcinfo, OutboxClaim *claim, Receiver *receiver)
 {
+	const int64 *hashes = NULL;
+	OutboxExcludedKey *excluded;
+	const char **routes;
 	Datum	   *elems;
 	int			n;
 
@@ -227,15 +230,18 @@ fill_claim(FunctionCallInfo fcinfo, OutboxClaim *claim, Receiver *receiver)
 											 TextDatumGetCString(elems[i]));
 	}
 	if (!PG_ARGISNULL(4))
-		claim->excluded_keys = int64s(PG_GETARG_DATUM(4), &claim->nexcluded_keys);
+		hashes = int64s(PG_GETARG_DATUM(4), &claim->nexcluded_keys);
 	claim->worker = PG_GETARG_INT32(5);
 	claim->nworkers = PG_GETARG_INT32(6);
 	claim->one_key = !PG_ARGISNULL(7);
 	if (claim->one_key)
 		claim->key_hash = PG_GETARG_INT64(7);
-	claim->excluded_key_routes = key_routes(fcinfo, PG_NARGS() - 1,
-											claim->one_key ? 1 : claim->nexcluded_keys);
-	claim->key_route = claim->excluded_key_routes[0];
+	routes = key_routes(fcinfo, PG_NARGS() - 1, claim->one_key ? 1 : claim->nexcluded_keys);
+	claim->key_route = routes[0];
+	excluded = palloc0(sizeof(OutboxExcludedKey) * Max(claim->nexcluded_keys, 1));
+	for (int i = 0; i < claim->nexcluded_keys; i++)
+		excluded[i] = (OutboxExcludedKey) {.hash = hashes[i],.route = routes[i],.upto = PG_INT64_MIN};
+	claim->excluded_keys = excluded;
 	claim->cxt = CurrentMemoryContext;
 	claim->visit = receive_message;
 	claim->arg = receiver;
@@ -281,8 +287,7 @@ outbox_test_claim_due(PG_FUNCTION_ARGS)
 	fill_claim(fcinfo, &claim, &receiver);
 	begin();
 	outbox_store_claim_snapshot();
-	(void) outbox_store_claim_due(&claim, PG_GETARG_TIMESTAMPTZ(9), claim.after,
-								  GetCurrentTimestamp());
+	(void) outbox_store_claim_due(&claim, PG_GETARG_TIMESTAMPTZ(9), GetCurrentTimestamp());
 	end();
 	return (Datum) 0;
 }

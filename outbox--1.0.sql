@@ -1015,7 +1015,8 @@ BEGIN
 			END IF;
 			PERFORM outbox_internal.outbox_archive_make_day(day);
 			RETURN CASE WHEN there THEN 'remade ' ELSE 'created ' END || part;
-		EXCEPTION WHEN dependent_objects_still_exist THEN
+		/* The second: an administrator's partition has that day. */
+		EXCEPTION WHEN dependent_objects_still_exist OR invalid_object_definition THEN
 			GET STACKED DIAGNOSTICS dependents = PG_EXCEPTION_DETAIL;
 			kept := SQLERRM || ': ' || dependents;
 		END;
@@ -1908,7 +1909,7 @@ BEGIN
 		CASE r.backlog + r.scheduled + r.failed WHEN 1 THEN '1 message has'
 			ELSE format('%s messages have', r.backlog + r.scheduled + r.failed) END || ' a route that is not in outbox_route',
 		'They wait until there is one: add it with its exchange, or discard them.',
-		CASE WHEN r.printable THEN format('SELECT id, status, event_type, routing_key, created_at FROM %s.outbox_messages WHERE route = %L LIMIT 20', schema, r.route)
+		CASE WHEN r.printable THEN format('SELECT id, status, event_type, routing_key, created_at FROM %s.outbox WHERE route = %L LIMIT 20', schema, r.route)
 			ELSE format('SELECT route, backlog FROM %s.outbox_routes_status WHERE NOT known', schema) END
 	FROM routes r WHERE NOT r.known
 	UNION ALL
@@ -3531,7 +3532,7 @@ BEGIN ATOMIC
 				JOIN pg_locks k ON k.relation = r.oid
 			WHERE k.locktype = 'relation'
 				AND k.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
-				AND (k.mode = 'AccessExclusiveLock' OR t.name NOT IN ('outbox_route', 'outbox_control')
+				AND (k.mode = 'AccessExclusiveLock' OR t.name NOT IN ('outbox_route', 'outbox_control', 'outbox_job', 'outbox_history')
 					AND k.mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock'))
 				/* Of the archive's days, today's is written to. */
 				AND coalesce(substring(t.name FROM '^outbox_archive_(?:p|dropping_)([0-9]+)')
@@ -5016,7 +5017,7 @@ BEGIN ATOMIC
 		coalesce('May enqueue beside the owner: ' || g.roles || '.',
 			'Nobody but the owner and superusers may enqueue.'),
 		CASE WHEN g.roles IS NULL THEN
-			'GRANT EXECUTE ON FUNCTION outbox_enqueue, outbox_enqueue_bytes, outbox_enqueue_text TO the roles of the applications.' END
+			'GRANT EXECUTE ON FUNCTION outbox_enqueue, outbox_enqueue_bytes, outbox_enqueue_text, outbox_enqueue_batch, outbox_enqueue_once TO the roles of the applications.' END
 	FROM granted g
 	UNION ALL
 	SELECT 'grants', false,

@@ -105,7 +105,7 @@ static const OutboxAdvice advices[] = {
 	"rabbitmqctl add_vhost VHOST"},
 	{OUTBOX_REASON_VHOST_FORBIDDEN, CRITICAL,
 		"The user may not use the virtual host of outbox.broker_uri: give it permissions there.",
-	"rabbitmqctl set_permissions -p VHOST USER '^$' '.*' '^$'"},
+	"rabbitmqctl set_permissions -p VHOST USER '^outbox(-identity\\..*)?$' '.*' ''"},
 	{OUTBOX_REASON_VHOST_DOWN, CRITICAL,
 		"RabbitMQ could not start the virtual host, mostly because its data is damaged: see the broker's log.",
 	"rabbitmqctl restart_vhost -p VHOST"},

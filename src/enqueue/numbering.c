@@ -314,12 +314,14 @@ outbox_has_number(const Jsonb *headers)
 Jsonb *
 outbox_unnumbered_headers(Jsonb *headers)
 {
+	const Jsonb *before = headers;
+
 	for (int i = 0; i < (int) lengthof(names); i++)
 		if (number_of(headers, names[i]) != NULL)
 			headers = DatumGetJsonbP(DirectFunctionCall2(jsonb_delete,
 														 JsonbPGetDatum(headers),
 														 CStringGetTextDatum(names[i])));
-	return headers == NULL || JB_ROOT_COUNT(headers) == 0 ? NULL : headers;
+	return headers == before || JB_ROOT_COUNT(headers) > 0 ? headers : NULL;
 }
 
 Jsonb *

@@ -221,6 +221,7 @@ outbox_extend(PG_FUNCTION_ARGS)
 	begin_call(&call, fcinfo);
 	check_lease_time(PG_ARGISNULL(1) ? NULL : PG_GETARG_INTERVAL_P(1));
 	until = outbox_store_extend_lease(call.lease.token, PG_GETARG_DATUM(1));
+	commit_durably();
 	end_call(&call);
 	PG_RETURN_TIMESTAMPTZ(until);
 }

@@ -44,11 +44,12 @@
 
 /* -------------------------------------------------------------------- wait */
 
-/* The first worker of a database does, for all. */
+/* The first worker of a database does, for all; and none in a copy that is not adopted. */
 static bool
 maintains_archive(const OutboxRelay *relay)
 {
-	return relay->database.attached && MySlot->worker == 0;
+	return relay->database.attached && MySlot->worker == 0 &&
+		!relay->control.stale && relay->control.copy == OUTBOX_COPY_NONE;
 }
 
 /* A job adds to what is to be published, so only where something can be. */

@@ -346,7 +346,8 @@ BEGIN
 			END IF;
 			PERFORM outbox_internal.outbox_archive_make_day(day);
 			RETURN CASE WHEN there THEN 'remade ' ELSE 'created ' END || part;
-		EXCEPTION WHEN dependent_objects_still_exist THEN
+		/* The second: an administrator's partition has that day. */
+		EXCEPTION WHEN dependent_objects_still_exist OR invalid_object_definition THEN
 			GET STACKED DIAGNOSTICS dependents = PG_EXCEPTION_DETAIL;
 			kept := SQLERRM || ': ' || dependents;
 		END;

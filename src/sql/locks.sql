@@ -70,7 +70,7 @@ BEGIN ATOMIC
 				JOIN pg_locks k ON k.relation = r.oid
 			WHERE k.locktype = 'relation'
 				AND k.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
-				AND (k.mode = 'AccessExclusiveLock' OR t.name NOT IN ('outbox_route', 'outbox_control')
+				AND (k.mode = 'AccessExclusiveLock' OR t.name NOT IN ('outbox_route', 'outbox_control', 'outbox_job', 'outbox_history')
 					AND k.mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock'))
 				/* Of the archive's days, today's is written to. */
 				AND coalesce(substring(t.name FROM '^outbox_archive_(?:p|dropping_)([0-9]+)')

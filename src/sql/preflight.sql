@@ -50,7 +50,7 @@ BEGIN ATOMIC
 		coalesce('May enqueue beside the owner: ' || g.roles || '.',
 			'Nobody but the owner and superusers may enqueue.'),
 		CASE WHEN g.roles IS NULL THEN
-			'GRANT EXECUTE ON FUNCTION outbox_enqueue, outbox_enqueue_bytes, outbox_enqueue_text TO the roles of the applications.' END
+			'GRANT EXECUTE ON FUNCTION outbox_enqueue, outbox_enqueue_bytes, outbox_enqueue_text, outbox_enqueue_batch, outbox_enqueue_once TO the roles of the applications.' END
 	FROM granted g
 	UNION ALL
 	SELECT 'grants', false,

@@ -303,7 +303,7 @@ BEGIN
 		CASE r.backlog + r.scheduled + r.failed WHEN 1 THEN '1 message has'
 			ELSE format('%s messages have', r.backlog + r.scheduled + r.failed) END || ' a route that is not in outbox_route',
 		'They wait until there is one: add it with its exchange, or discard them.',
-		CASE WHEN r.printable THEN format('SELECT id, status, event_type, routing_key, created_at FROM %s.outbox_messages WHERE route = %L LIMIT 20', schema, r.route)
+		CASE WHEN r.printable THEN format('SELECT id, status, event_type, routing_key, created_at FROM %s.outbox WHERE route = %L LIMIT 20', schema, r.route)
 			ELSE format('SELECT route, backlog FROM %s.outbox_routes_status WHERE NOT known', schema) END
 	FROM routes r WHERE NOT r.known
 	UNION ALL

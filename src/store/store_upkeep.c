@@ -91,12 +91,12 @@ outbox_store_archive_lockers(MemoryContext cxt)
 	static OutboxStatement statement = {
 		"WITH RECURSIVE t(relid) AS (SELECT $1 UNION ALL"
 		" SELECT i.inhrelid FROM t JOIN pg_catalog.pg_inherits i ON i.inhparent = t.relid)"
-		" SELECT pg_catalog.string_agg(DISTINCT l.pid::text, ', ')"
+		" SELECT pg_catalog.string_agg(DISTINCT coalesce(l.pid::text, 'a prepared transaction'), ', ')"
 		" FROM t JOIN pg_catalog.pg_locks l ON l.locktype = 'relation'"
 		" AND l.relation = t.relid"
 		" AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d"
 		" WHERE d.datname = pg_catalog.current_database())"
-		" WHERE l.granted AND l.pid <> pg_catalog.pg_backend_pid()",
+		" WHERE l.granted AND l.pid IS DISTINCT FROM pg_catalog.pg_backend_pid()",
 		SPI_OK_SELECT, {OIDOID}
 	};
 	Datum		value = ObjectIdGetDatum(outbox_relation(OUTBOX_REL_ARCHIVE));

@@ -183,7 +183,9 @@ note_error(OutboxChore *chore, bool *locked, MemoryContext scratch)
 		return edata->message;
 	outbox_slot_set_last_error(edata->message);
 	chore->failing = true;
-	chore->at = outbox_mono_after(RETRY_MS);
+	/* Each try locks the archive, and with it readers on a standby. */
+	chore->at = outbox_mono_after(edata->sqlerrcode == ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST ?
+								  MAINTAIN_MS : RETRY_MS);
 	return edata->message;
 }
 
@@ -276,10 +278,12 @@ forget_step(OutboxChore *chore, Forget forget, int age_s, const char *activity)
 	}
 	more = forget(age_s, &since);
 	outbox_store_end(false);
-	chore->since = since;
 	chore->failing = false;
 	if (more)
+	{
+		chore->since = since;
 		go_on(chore, began);
+	}
 	else
 		is_done(chore, ended);
 }

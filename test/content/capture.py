@@ -80,7 +80,7 @@ class Capture:
         chosen = [random.choice(values) for _, values in columns]
         faults = [n for n, bad in (
             ("aggregate_id", key.utf8 is None or not 1 <= len(key) <= 255),
-            ("payload", value.utf8 is None)) if bad]
+            ("payload", key.utf8 is None or value.utf8 is None)) if bad]
         statements = [
             b"CREATE TABLE public." + self.quoted(table) + b" (k text PRIMARY KEY, "
             + self.quoted(self.name()) + b" text" + b"".join(

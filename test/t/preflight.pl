@@ -313,8 +313,8 @@ if ($FULL)
 {
 	misbehaves('says nothing to the login', 'stage start-ok : silent', 'login', qr/^f .*timed out/);
 	misbehaves('says nothing to the channel', 'stage channel : mute', 'login', qr/^f .*timed out/);
-	misbehaves('says nothing to the exchange', 'stage declare : mute', 'exchange', qr/^f .*timed out/);
-	misbehaves('says nothing to the transaction', 'stage channel channel=3 : mute', 'write', qr/^f .*timed out/);
+	misbehaves('says nothing to the exchange', 'stage declare : mute', 'exchange', qr/^f .*(did not answer in time|timed out)/);
+	misbehaves('says nothing to the transaction', 'stage channel channel=3 : mute', 'write', qr/^f .*(did not answer in time|timed out)/);
 	misbehaves('says nothing to the goodbye', 'stage close : silent', 'write', qr/^t /);
 }
 misbehaves('says nothing to the rollback', 'stage rollback : mute', 'write', qr/^f .*(did not answer in time|timed out)/);

@@ -28,6 +28,7 @@
  *		latch		a commit does not wake the relay
  *		announce	a commit does not tell it anything
  *		patience	what is reported after a long time is reported at once
+ *		lock		a worker starts although its database is locked, as if the lock came later
  *
  * In an ordinary build all of this is nothing.
  *

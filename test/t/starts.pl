@@ -378,6 +378,9 @@ my $stuck = q{SELECT string_agg(pid::text, ' ') FROM pg_locks WHERE NOT granted 
 $node->sql('CREATE DATABASE another');
 $node->sql('CREATE EXTENSION outbox', 'another');
 $node->wait_sql($state, 'idle', undef, 'another');
+# The lock comes between the launcher's look for it and the start.
+my $late_lock = $node->data_dir . '/outbox_test_point.lock';
+append_to_file($late_lock, '');
 my @sessions = rename_and_wait(qw(broken another));
 my @stuck = split / /,
   wait_until('two workers wait in their start',
@@ -413,6 +416,7 @@ $start = time;
 $node->stop('fast');
 cmp_ok(time - $start, '<', $STOP, 'A17: a fast stop with a worker stuck in its start');
 eval { $_->{run}->kill_kill } foreach @sessions;
+unlink $late_lock;
 $node->start;
 $node->sql("DROP DATABASE $_") foreach qw(broken another);
 

@@ -406,6 +406,8 @@ subtest 'a worker that is stuck in its start, and another launcher' => sub {
 	$node->sql('CREATE EXTENSION outbox', 'renamed');
 	$node->wait_sql($state, 'idle', undef, 'renamed');
 	my $session = $node->session;
+	# It comes between the launcher's look for it and the start.
+	append_to_file($node->data_dir . '/outbox_test_point.lock', '');
 	$session->query_safe('BEGIN');
 	$session->query_safe('ALTER DATABASE renamed RENAME TO other_name');
 	$node->wait_sql(q{SELECT count(*) FROM pg_locks WHERE NOT granted
@@ -421,6 +423,7 @@ subtest 'a worker that is stuck in its start, and another launcher' => sub {
 	ok($node->wait_drained(20), 'another database goes on');
 	note sprintf 'after %.1f s', time - $start;
 	$node->wait_log(qr/waits for a relay worker of its predecessor/, $offset, 20);
+	unlink $node->data_dir . '/outbox_test_point.lock';
 	$session->query_safe('ROLLBACK');
 	my $most = 0;
 	$session->quit;

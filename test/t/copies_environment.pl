@@ -82,7 +82,7 @@ my $node = OutboxTest::Node->create(
 	has_archiving => 1,
 	start => 0,
 	extension => 0,
-	conf => "outbox.poll_interval = 100ms\noutbox.window = 100");
+	conf => "outbox.poll_interval = 100ms\noutbox.window = 100\noutbox.retention = 10d");
 start_in('production', $node);
 $node->sql('CREATE ROLE keeper SUPERUSER; SET ROLE keeper; CREATE EXTENSION outbox; RESET ROLE; ALTER ROLE keeper NOSUPERUSER');
 my $checker = OutboxTest::Checker->install($node);
@@ -93,10 +93,14 @@ $node->wait_drained;
 $node->sql(q{INSERT INTO outbox_route (name, exchange, relay) VALUES ('elsewhere', 'x', 'external')});
 is(claimed($node), 1, 'and may be claimed from');
 
-# what each copy would publish
+# what each copy would publish, and remove
 $node->set('outbox.enabled', 'off');
 $node->wait_sql($STATE, 'disabled');
 $checker->enqueue(100, keys => 10, prefix => 'backlog');
+$node->sql(q{SET ROLE keeper; SELECT outbox_internal.outbox_archive_make_day((clock_timestamp() AT TIME ZONE 'UTC')::date - 5)});
+$node->sql(q{INSERT INTO outbox_archive (seq, id, route, event_type, payload, created_at, attempts, published_at)
+	VALUES (1, gen_random_uuid(), 'default', 'old', '{}', now(), 0, clock_timestamp() - interval '5 days')});
+my $OLD = q{SELECT count(*) FROM outbox_archive WHERE event_type = 'old'};
 $node->backup('base');
 
 sub copy_of_it
@@ -114,7 +118,9 @@ sub copy_of_it
 
 $fake->begin_case('a copy under another name');
 my $log;
-my $copy = start_in('staging', copy_of_it('copy'));
+my $copy = copy_of_it('copy');
+$copy->append_conf('postgresql.conf', 'outbox.retention = 1d');
+start_in('staging', $copy);
 silent('another name', $copy, 'not adopted',
 	qr/outbox_adopt\(\).*\|"outbox.environment" is "staging" here, and the messages belong to "production"/);
 like($copy->log_text(0), qr/outbox relay is silent: this server may be a copy/, 'and so does the log');
@@ -176,7 +182,9 @@ $copy->append_conf('postgresql.conf', "include '$outside'");
 $copy->reload;
 silent('a name outside of the data directory', $copy, 'not adopted', qr/is "test" here/);
 my $before = $copy->sql('SELECT count(*) FROM outbox');
+is($copy->sql($OLD), 1, 'none of its relays has removed what is old in the archive');
 is($copy->sql('SELECT outbox_adopt()'), 't', 'adopted');
+$copy->wait_sql($OLD, 0);
 is($copy->sql('SELECT outbox_adopt()'), 'f', 'once is enough');
 is($copy->sql($RECORDED), 'test', 'the new name is recorded');
 $copy->wait_drained;

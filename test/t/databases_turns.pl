@@ -231,22 +231,31 @@ foreach my $round (1 .. 3)
 $session->query_safe('ROLLBACK');
 $session->quit;
 
-# --- one whose worker would hang in its start: it takes no process meanwhile
+# --- one whose worker hangs in its start, where the lock comes behind the launcher's look
 
-my $asks = $node->session;
-$asks->query_safe('BEGIN; SAVEPOINT s; ALTER DATABASE one CONNECTION LIMIT -1; ROLLBACK TO s');
+my $late_lock = $node->data_dir . '/outbox_test_point.lock';
+my $waits_for_lock = q{SELECT string_agg(pid::text, ' ') FROM pg_locks WHERE NOT granted AND classid = 'pg_database'::regclass};
+append_to_file($late_lock, '');
 $session = $node->session;
 $session->query_safe('BEGIN; ALTER DATABASE one RENAME TO other_name');
-# The launcher is told although nothing of it is left.
-$asks->query_safe('COMMIT');
-$asks->quit;
-foreach my $round (1 .. 5)
+my $hangs = wait_until('renamed database: its worker hangs', sub { return $node->sql($waits_for_lock) });
+$node->sql(q{SELECT outbox_enqueue('beside', '{}')}, 'db2');
+ok($node->wait_drained(60, 'db2'), 'renamed database: another database is served');
+
+# --- where it was there before, none is started
+
+unlink $late_lock;
+kill 'TERM', $hangs if $node->sql($waits_for_lock);
+wait_until('the worker has gone', sub { !OutboxTest::Node::alive($hangs) });
+my $waiting = 0;
+my $look_until = time + 5;
+while (time < $look_until)
 {
 	$node->sql(q{SELECT outbox_enqueue('beside', '{}')}, 'db2');
-	ok($node->wait_drained(20, 'db2'), "renamed database, round $round: another database is served");
-	is($node->sql(q{SELECT count(*) FROM pg_locks WHERE NOT granted AND classid = 'pg_database'::regclass}), '0',
-		'and no worker waits for the lock');
+	$node->wait_drained(20, 'db2') or last;
+	$waiting++ if $node->sql($waits_for_lock);
 }
+is($waiting, 0, 'renamed database: no worker waits for the lock');
 $session->query_safe('ROLLBACK');
 $session->quit;
 $node->sql(q{SELECT outbox_enqueue('renamed', '{}')}, 'one');

@@ -1340,7 +1340,7 @@ sub _is_stuck
 	my ($self, $re) = @_;
 
 	wait_until('the state says that the database refuses, and another worker has sent what it has',
-		sub { $self->_ok('admin', q{SELECT bool_or(state = 'database error') AND bool_and(state IN ('database error', 'idle')) FROM outbox_workers}) eq 't' });
+		sub { $self->_ok('admin', q{SELECT (SELECT state FROM outbox_status) = 'database error' AND bool_and(state IN ('database error', 'idle')) FROM outbox_workers}) eq 't' });
 	like($self->_ok('admin', 'SELECT last_error FROM outbox_status'), $re, 'with the reason');
 	my $published = $self->_published;
 	my $errors = 'SELECT database_errors FROM outbox_database_stats()';

@@ -1,6 +1,10 @@
 """Mutations of launcher: the launcher and its workers."""
 
 MUTATIONS = (
+    ("starts-though-locked", "src/launcher/launcher.c",
+     "	return locked && !OUTBOX_TEST_OMITS(\"lock\");", "	return locked && false;",
+     "no worker takes a process to wait for a lock on its database",
+     ["databases_turns"]),
     ("absent-while-asked", "src/launcher/launcher_workers.c",
      "	if (unread && reason == OUTBOX_EXIT_ABSENT)",
      "	if (false && unread && reason == OUTBOX_EXIT_ABSENT)",

@@ -6,10 +6,10 @@
  * The views are looked at in exactly the hour when the table is large, so nobody
  * counts all of it.  Each of the three indexes by which the relay finds its rows is
  * read from its beginning, up to so many entries (those of external relays up to so many
- * of each route): whoever has read all of them has counted exactly, and else the server's own estimates say how many there are in
- * all (outbox_backlog() in the script).  Entries of rows that are gone and not
- * vacuumed count against the bound, too, which is why this is not a query with a
- * LIMIT: that would pass any number of them.
+ * of each route): whoever has read all of them has counted exactly, and else the server's
+ * own estimates say how many there are in all (outbox_backlog() in the script).  Entries
+ * of rows that are gone and not vacuumed count against the bound, too, which is why this
+ * is not a query with a LIMIT: that would pass any number of them.
  *
  * The tables are locked without waiting.  Who looks why nothing goes out must get an
  * answer when the reason is a lock on them.

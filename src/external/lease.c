@@ -160,9 +160,10 @@ check_lease_time(const Interval *span)
 /* ------------------------------------------------------------------ claiming */
 
 /*
- * The relay publishes what it gets once this has committed: then it must be on disk,
- * and with it what was enqueued and acknowledged before.  The setting, which standbys
- * count by, ends with a function that has SET its own; the disk is waited for all the same.
+ * The relay publishes what it has got, or extended, once this has committed: then it must
+ * be on disk, and with it what was enqueued and acknowledged before.  The setting, which
+ * standbys count by, ends with a function that has SET its own; the disk is waited for all
+ * the same.
  */
 static void
 commit_durably(void)

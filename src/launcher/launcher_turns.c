@@ -399,7 +399,6 @@ outbox_turns_check(OutboxMonoTime now)
 	int			waiting = 0;	/* that nobody makes room for yet */
 	int			excess = -outbox_workers_left();	/* likewise */
 	bool		fewer = false;
-	bool		full;
 	OutboxMonoTime next = OUTBOX_MONO_UNSET;
 	DatabaseEntry *db;
 	ListCell   *cell;
@@ -428,10 +427,14 @@ outbox_turns_check(OutboxMonoTime now)
 	while ((waiting > 0 || excess > 0) &&
 		   (db = next_to_yield(now, excess > 0)) != NULL)
 	{
+		/*
+		 * Of a worker that is missing nothing is known, see
+		 * outbox_turn_left().
+		 */
+		bool		full = outbox_database_running(db) == db->nworkers;
+
 		waiting--;
 		excess -= outbox_database_running(db);
-		/* See outbox_turn_left().  Of one that is missing nothing is known. */
-		full = outbox_database_running(db) == db->nworkers;
 		db->retry_at = db->work_at = full ? OUTBOX_MONO_UNSET : now;
 		db->due_at = 0;
 		db->rests = full;

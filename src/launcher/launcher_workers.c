@@ -28,7 +28,7 @@
 #define RESTART_MS			1000	/* first wait after a crash */
 #define RESTART_MAX_MS		60000
 #define LONG_LIFE_MS		60000	/* after so long the waits start over */
-#define LOCKED_MS		1000	/* look again for a lock on the database */
+#define LOCKED_MS			1000	/* look again for a lock on the database */
 #define NO_WORKER_MS		5000	/* try again for a worker process */
 #define MAX_PROBES			2	/* first looks for the extension, at the same
 								 * time */

@@ -16,7 +16,7 @@
 #include "utils/timestamp.h"
 
 /* A message that goes alone may keep others waiting for its confirm, at least so long. */
-#define TRY_MS			Max(outbox_confirm_timeout_ms / 10, 1000)
+#define TRY_MS			Max(outbox_confirm_timeout_ms / OUTBOX_TRY_SHARE, 1000)
 
 /* By when the answer came: it may have been left unread, see relay_wait_set.c. */
 static void
@@ -200,9 +200,10 @@ confirm_patience_ms(OutboxRelay *relay)
 static bool
 find_late(OutboxRelay *relay, OutboxMonoTime now, OutboxLinkError *error)
 {
-	const char *late = outbox_stall_late(&relay->stall, confirm_patience_ms(relay), now,
-										 &error->reason);
+	const char *late;
 
+	*error = (OutboxLinkError) {.kind = OUTBOX_LINK_ERR_CONNECTION};
+	late = outbox_stall_late(&relay->stall, confirm_patience_ms(relay), now, &error->reason);
 	if (late != NULL && error->reason == OUTBOX_REASON_NO_CONFIRM)
 	{
 		error->message = error->destination = true;
@@ -221,8 +222,7 @@ find_late(OutboxRelay *relay, OutboxMonoTime now, OutboxLinkError *error)
 void
 outbox_relay_check_late(OutboxRelay *relay, OutboxMonoTime now)
 {
-	OutboxLinkError error = {.kind = OUTBOX_LINK_ERR_CONNECTION};
-	OutboxLinkError still = {.kind = OUTBOX_LINK_ERR_CONNECTION};
+	OutboxLinkError error;
 
 	if (!find_late(relay, now, &error))
 		return;
@@ -233,8 +233,8 @@ outbox_relay_check_late(OutboxRelay *relay, OutboxMonoTime now)
 	 */
 	relay->answers.readable = true;
 	outbox_relay_receive(relay);
-	if (outbox_relay_link_open(relay) && find_late(relay, now, &still))
-		outbox_relay_give_link_up(relay, &still);
+	if (outbox_relay_link_open(relay) && find_late(relay, now, &error))
+		outbox_relay_give_link_up(relay, &error);
 }
 
 OutboxMonoTime

@@ -148,18 +148,27 @@ excluded_keys(const OutboxClaim *claim, Datum *values)
 {
 	int			n = claim->nexcluded_keys;
 	int64	   *hashes = palloc(sizeof(int64) * n);
-	int64	   *upto = palloc(sizeof(int64) * n);
 	const char **routes = palloc(sizeof(char *) * n);
 
 	for (int i = 0; i < n; i++)
 	{
 		hashes[i] = claim->excluded_keys[i].hash;
-		upto[i] = claim->excluded_keys[i].upto;
 		routes[i] = claim->excluded_keys[i].route;
 	}
 	values[ARG_KEYS] = outbox_store_int64_array(hashes, n);
-	values[ARG_KEY_UPTO] = outbox_store_int64_array(upto, n);
 	values[ARG_KEY_ROUTES] = outbox_store_text_array(routes, n);
+}
+
+/* What is not left out of them; of what is ready they have nothing. */
+static void
+due_of_excluded_keys(const OutboxClaim *claim, Datum *values)
+{
+	int			n = claim->nexcluded_keys;
+	int64	   *upto = palloc(sizeof(int64) * n);
+
+	for (int i = 0; i < n; i++)
+		upto[i] = claim->excluded_keys[i].upto;
+	values[ARG_KEY_UPTO] = outbox_store_int64_array(upto, n);
 	values[ARG_KEY_IDS] = outbox_store_id_array(&claim->excluded_keys->id,
 												sizeof(OutboxExcludedKey), n);
 }
@@ -180,9 +189,10 @@ make_params(const OutboxStatement *statement, int nargs, const Datum *values)
 }
 
 static ParamListInfo
-claim_params(const OutboxClaim *claim, const OutboxStatement *statement, int filters,
-			 TimestampTz after_due, TimestampTz upto_due)
+claim_params(const OutboxClaim *claim, const OutboxStatement *statement, ClaimKind kind,
+			 int filters, TimestampTz after_due, TimestampTz upto_due)
 {
+	bool		excludes_due = kind == CLAIM_DUE && (filters & EXCLUDE_KEYS);
 	Datum		values[OUTBOX_STATEMENT_ARGS] = {0};
 	ParamListInfo params;
 
@@ -193,6 +203,8 @@ claim_params(const OutboxClaim *claim, const OutboxStatement *statement, int fil
 		values[ARG_ROUTES] = routes_array(claim->excluded_routes);
 	if (filters & EXCLUDE_KEYS)
 		excluded_keys(claim, values);
+	if (excludes_due)
+		due_of_excluded_keys(claim, values);
 	values[ARG_WORKER] = Int32GetDatum(claim->worker);
 	values[ARG_NWORKERS] = Int32GetDatum(claim->nworkers);
 	values[ARG_DUE] = TimestampTzGetDatum(after_due);
@@ -207,8 +219,8 @@ claim_params(const OutboxClaim *claim, const OutboxStatement *statement, int fil
 	params->params[ARG_ROUTES].isnull = !(filters & EXCLUDE_ROUTES);
 	params->params[ARG_KEYS].isnull = !(filters & EXCLUDE_KEYS);
 	params->params[ARG_KEY_ROUTES].isnull = !(filters & (EXCLUDE_KEYS | ONE_KEY));
-	params->params[ARG_KEY_UPTO].isnull = !(filters & EXCLUDE_KEYS);
-	params->params[ARG_KEY_IDS].isnull = !(filters & EXCLUDE_KEYS);
+	params->params[ARG_KEY_UPTO].isnull = !excludes_due;
+	params->params[ARG_KEY_IDS].isnull = !excludes_due;
 	params->params[ARG_IDS].isnull = !(filters & EXCLUDE_ROWS);
 	params->params[ARG_TIDS].isnull = !(filters & EXCLUDE_ROWS);
 	return params;
@@ -339,7 +351,7 @@ run_claim(const OutboxClaim *claim, ClaimKind kind, TimestampTz after_due,
 		statement->sql = claim_text(kind, filters);
 		(void) outbox_store_prepare(statement);
 	}
-	return run(statement, claim_params(claim, statement, filters, after_due, upto_due),
+	return run(statement, claim_params(claim, statement, kind, filters, after_due, upto_due),
 			   receiver);
 }
 

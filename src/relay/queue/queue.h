@@ -520,6 +520,9 @@ extern void outbox_routes_stop(OutboxRoutes *routes, int64 end);
  */
 #define OUTBOX_CODE_NO_CONFIRM	(-1)
 
+/* A route that is tried again may hold others up for one part in so many of its rest. */
+#define OUTBOX_TRY_SHARE		10
+
 extern void outbox_route_broken(OutboxRoutes *routes, OutboxRoute *route,
 								int code, const char *reason, bool counts, int64 end);
 

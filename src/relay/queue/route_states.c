@@ -23,9 +23,6 @@
 #define POISON_MS		2000
 #define POISON_BURST_MS	6000
 
-/* A route that is tried again may hold others up for one part in so many of its rest. */
-#define TRY_SHARE		10
-
 /* For so long after its last message a route counts as a neighbour. */
 #define NEIGHBOUR_MS	60000
 
@@ -226,7 +223,7 @@ outbox_route_broken(OutboxRoutes *routes, OutboxRoute *route, int code,
 
 	/* Each try may keep the others waiting for as long as that. */
 	if (code == OUTBOX_CODE_NO_CONFIRM)
-		max_ms = Max(max_ms, TRY_SHARE * outbox_confirm_timeout_ms);
+		max_ms = Max(max_ms, OUTBOX_TRY_SHARE * outbox_confirm_timeout_ms);
 	outbox_slot_set_last_error(text);
 	pfree(text);
 	/* Once per change of state; tries that fail again say nothing. */
@@ -249,8 +246,8 @@ outbox_route_broken(OutboxRoutes *routes, OutboxRoute *route, int code,
 	 * No message at all is confirmed: the time may have been too short for
 	 * any.
 	 */
-	route->try_ms = counts ? rest_ms / TRY_SHARE :
-		Min(2 * Max(route->try_ms, outbox_confirm_timeout_ms / TRY_SHARE), outbox_confirm_timeout_ms);
+	route->try_ms = counts ? rest_ms / OUTBOX_TRY_SHARE :
+		Min(2 * Max(route->try_ms, outbox_confirm_timeout_ms / OUTBOX_TRY_SHARE), outbox_confirm_timeout_ms);
 	show_error(route, code, reason);
 	outbox_route_stop(routes, route, end);
 }

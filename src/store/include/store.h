@@ -238,7 +238,10 @@ extern bool outbox_store_sees(TransactionId xid);
  */
 extern int	outbox_store_claim(const OutboxClaim *claim, bool *skipped);
 
-/* Claims retries and scheduled messages that are due, behind (after_due, after), up to (upto_due, upto). */
+/*
+ * Claims retries and scheduled messages that are due, behind (after_due, after), up to
+ * (upto_due, upto).
+ */
 extern int	outbox_store_claim_due(const OutboxClaim *claim, TimestampTz after_due,
 								   TimestampTz upto_due);
 
